@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * command.h -- the `weft` tool: one row a subcommand, one file a noun.
+ */
+#ifndef CLI_COMMAND_H
+#define CLI_COMMAND_H
+
+/* A subcommand gets argv[0] = "weft noun verb" and parses with argp; it returns the exit code
+ * (common/error.h). */
+struct command {
+	const char *noun, *verb; /* verb NULL: the noun alone is the command */
+	const char *what;        /* one line for `weft --help` */
+	int (*run)(int argc, char **argv);
+};
+
+/* One per file of cli/; ends with a row of NULLs. */
+extern const struct command model_commands[], checkpoint_commands[], route_commands[],
+	bench_commands[];
+
+/* Shared by all: prints "weft: WEFT-Ennn <words>: <sentence>" to stderr, returns exit code. */
+struct error;
+int command_fail(const struct error *error);
+
+#endif

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * file.h -- files read by mapping, files written whole or not at all.
+ */
+#ifndef COMMON_FILE_H
+#define COMMON_FILE_H
+
+#include "common/error.h"
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct file_map {
+	const unsigned char *data; /* NULL when the file is empty */
+	size_t bytes;
+};
+
+/* Maps a regular file read-only. ERROR_IO with path and reason. */
+int file_map_open(struct file_map *map, const char *path, struct error *error);
+void file_map_close(struct file_map *map);
+
+/* Writes to a temporary name beside `path`; commit flushes, syncs and renames over `path`;
+ * abort removes it. Until commit returns 0 the old file is untouched. */
+struct file_writer {
+	FILE *stream; /* NULL when closed */
+	char *path, *temporary;
+};
+int file_writer_open(struct file_writer *writer, const char *path, struct error *error);
+int file_writer_commit(struct file_writer *writer, struct error *error);
+void file_writer_abort(struct file_writer *writer);
+
+int file_make_directory(const char *path, struct error *error); /* with parents */
+
+#endif

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * core.h -- the controller as a pure function of events: no socket, no clock, no thread.
+ *
+ *   GATHER ── all joined and declared ──► EXCHANGE ── all connected ──► RUN ── all left ──► DONE
+ *      ▲            │ route, prove              │                        │
+ *      └── restarts left ── FAILED ◄── a worker lost, failed, or a deadline ──┘
+ *
+ * A worker is known by (role, rank, incarnation). A hello of a claimed rank: same incarnation,
+ * a resend; other incarnation while the first is alive, a duplicate (refused); the first
+ * silent for lost_ms, or already lost, a restart (the job fails, naming it, unless it is still
+ * gathering, when the newcomer simply takes the place).
+ */
+#ifndef CONTROLLER_CORE_H
+#define CONTROLLER_CORE_H
+
+#include "common/error.h"
+#include "common/parallel.h"
+#include "routing/table.h"
+#include "wire/message.h"
+
+#define CONTROLLER_PEER_BYTES 64 /* ZeroMQ routing id of a worker, terminator included */
+
+struct controller_options {
+	const char *job;
+	struct train_spec train;
+	struct infer_spec infer;
+	const char *policy;
+	uint32_t heartbeat_ms, lost_ms;
+	uint32_t join_timeout_ms;      /* first hello (or start) to all declared */
+	uint32_t exchange_timeout_ms;  /* plan sent to all connected */
+	uint32_t update_timeout_ms;    /* passed to workers */
+	uint32_t restarts;             /* how often the job may gather again after a loss */
+	uint64_t incarnation;          /* random, never 0 */
+};
+
+enum controller_event_type { CONTROLLER_RECEIVED, CONTROLLER_BROKEN, CONTROLLER_TICK };
+struct controller_event {
+	enum controller_event_type type;
+	uint64_t now_ms;
+	const char *peer;              /* RECEIVED, BROKEN: whose routing id */
+	const struct message *message; /* RECEIVED; the core copies or steals what it keeps */
+	const struct error *error;     /* BROKEN: bytes that did not decode */
+};
+
+enum controller_action_type {
+	CONTROLLER_SEND,   /* message to peer */
+	CONTROLLER_LOG,    /* a line for people; also the transcript of simulations */
+	CONTROLLER_TABLE,  /* a table was planned and proved: dump it if asked */
+	CONTROLLER_EXIT    /* the job is over: error.code 0 when all was done */
+};
+struct controller_action {
+	enum controller_action_type type;
+	char peer[CONTROLLER_PEER_BYTES];
+	struct message message;        /* SEND: owned by the action */
+	char *line;                    /* LOG: owned */
+	const struct table *table;     /* TABLE: owned by the core, until the next step */
+	struct error error;            /* EXIT */
+};
+
+struct controller_actions {
+	struct controller_action *items;
+	size_t count, capacity;
+};
+
+struct controller;
+int controller_new(struct controller **controller, const struct controller_options *options,
+		   uint64_t now_ms, struct error *error);
+void controller_free(struct controller **controller);
+/* Consumes one event, appends actions. An error here is fatal for the controller (memory). */
+int controller_step(struct controller *controller, const struct controller_event *event,
+		    struct controller_actions *actions, struct error *error);
+/* When the next TICK is due even if nothing arrives. */
+uint64_t controller_deadline_ms(const struct controller *controller);
+void controller_actions_clear(struct controller_actions *actions);
+
+#endif

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * content.h -- deterministic contents: of a made checkpoint, and of every later version.
+ *
+ * A made tensor looks like weights (small, signed, no repeats): 64-bit word i of tensor `name`
+ * is w_i = splitmix64(key0 + i) with each 2-byte (or 4-byte) float lane's exponent forced small.
+ *
+ * Version v >= 1 of any tensor is a function of its checkpoint bytes and v alone. The tensor's
+ * bytes are taken as little-endian 64-bit words w_0, w_1, ... (the last one padded with zero
+ * bytes) and
+ *     key = splitmix64(xxh64(name, seed 0) + v * 0x9E3779B97F4A7C15)
+ *     word_i(v) = w_i + key * (2 i + 1)     mod 2^64
+ * so every word changes with every version and depends on its place. Version 0 is the
+ * checkpoint itself. splitmix64(x): x += 0x9E3779B97F4A7C15; x = (x ^ x>>30) *
+ * 0xBF58476D1CE4E5B9; x = (x ^ x>>27) * 0x94D049BB133111EB; x ^ x>>31.
+ * Source of splitmix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
+ * OOPSLA 2014.
+ */
+#ifndef MODEL_CONTENT_H
+#define MODEL_CONTENT_H
+
+#include "common/dtype.h"
+#include <stdint.h>
+
+uint64_t splitmix64(uint64_t x);
+
+/* Bytes [offset, offset + bytes) of the made tensor `name`, into out. Any offset. */
+void content_make(const char *name, enum dtype dtype, uint64_t seed, uint64_t offset,
+		  uint64_t bytes, void *out);
+
+/* Bytes [offset, offset + bytes) of version `version` of a tensor whose checkpoint bytes are
+ * tensor[0 .. tensor_bytes). Any offset; out may not overlap tensor. Memory speed when offset is a multiple of 8. */
+void content_version(const char *name, const void *tensor, uint64_t tensor_bytes,
+		     uint64_t version, uint64_t offset, uint64_t bytes, void *out);
+
+#endif

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * model.h -- a model: what its config says, the tensors of its checkpoint in checkpoint order,
+ * and the parameters of one engine rank.
+ *
+ * Families are data rows (model/families/): each row names a tensor, its dimensions as symbols
+ * of the config, the engine parameter it becomes part of, and how it is cut. Rows that name the
+ * same parameter stack on top of each other in row order: that is every fusion there is.
+ * "Checkpoint order" is the order of a model's rows, layer by layer: embedding, layers, final
+ * norm, lm_head (the registration order of the HuggingFace class).
+ * Source of the rules: SGLang and vLLM model classes.
+ */
+#ifndef MODEL_MODEL_H
+#define MODEL_MODEL_H
+
+#include "common/error.h"
+#include "common/layout.h"
+#include "common/parallel.h"
+#include <stddef.h>
+#include <stdint.h>
+
+struct family; /* model/family.h */
+
+struct model_config {
+	const struct family *family;
+	uint64_t hidden_size, vocab_size, layers, heads, kv_heads, head_dim, intermediate_size;
+	bool tied;             /* tie_word_embeddings */
+	bool attention_bias;   /* q, k, v biases */
+	bool mlp_bias;
+	enum dtype dtype;      /* torch_dtype */
+};
+
+struct model_tensor {
+	const char *name;      /* HuggingFace name; owned by the model */
+	enum dtype dtype;
+	uint32_t dims;
+	uint64_t shape[BOX_DIMS_MAX];
+	uint64_t bytes;
+	int64_t layer;         /* -1: before the layers (first stage); layers count from 0;
+				  == config.layers: after them (last stage) */
+	uint32_t rule;         /* row of the family it came from */
+};
+
+struct model {
+	char *name;            /* "Qwen2.5-0.5B", or the folder's name: the label of dumps */
+	struct model_config config;
+	struct model_tensor *tensors; /* checkpoint order */
+	size_t tensor_count;
+	uint64_t bytes, parameters;
+};
+
+/* `name_or_path`: a built-in name (case does not matter), a config.json, or a folder with one.
+ * A folder or file wins only when the text contains '/' or starts with '.', so that a folder
+ * never shadows a built-in name silently. Unknown names list the closest built-in ones. */
+int model_open(struct model **model, const char *name_or_path, struct error *error);
+void model_close(struct model **model);
+
+/* What engine rank `engine_rank` (0..tp-1) needs. Refuses what cannot be cut, naming tensor,
+ * number and divisor. */
+int model_layout(const struct model *model, const struct infer_spec *infer,
+		 uint32_t engine_rank, struct layout *layout, struct error *error);
+
+/* What trainer `rank` holds: gathered, whole tensors of its stage; sharded, its dim-0 rows of
+ * every tensor of its stage. `order` is the index in checkpoint order. A tied model's lm_head is not a tensor. */
+int model_holding(const struct model *model, const struct train_spec *train, uint32_t rank,
+		  struct holding *holding, struct error *error);
+
+/* Index into tensors, or -1. */
+int64_t model_find(const struct model *model, const char *name);
+
+/* Built-in configs, for `weft model list`. */
+struct model_builtin {
+	const char *name;
+	const char *config_json; /* what its config.json says, as far as shapes go */
+};
+const struct model_builtin *model_builtins(size_t *count);
+/* The config.json of a model that `checkpoint make` writes (memory_free it). */
+char *model_config_json(const struct model *model, struct error *error);
+
+#endif

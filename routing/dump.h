@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * dump.h -- the routing table as JSON, schema weft.routing/1, stable byte for byte.
+ */
+#ifndef ROUTING_DUMP_H
+#define ROUTING_DUMP_H
+
+#include "routing/table.h"
+#include <stdio.h>
+
+enum dump_part { DUMP_WHOLE, DUMP_SUMMARY_ONLY };
+
+/* Writes the dump to a stream; the caller checks ferror. The summary includes the same figures
+ * for round-robin under the key "round_robin". */
+int dump_write(FILE *stream, const struct table *table, enum dump_part part,
+	       struct error *error);
+/* To a file, whole or not at all. */
+int dump_save(const char *path, const struct table *table, struct error *error);
+
+#endif

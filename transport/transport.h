@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * transport.h -- the one-sided contract that the update engine is written against.
+ *
+ *   domain      one process's access to one provider ("shm", later "verbs", ...)
+ *   region      memory of this process that may be written by peers (or read as a source)
+ *   remote      a peer's region, imported from its export record
+ *   endpoint    this domain <-> one peer domain, all rails
+ *   mailbox     words that signals land in, one slot per peer, in the target's own memory
+ *
+ *   target                                    initiator
+ *   transport_region_allocate/register
+ *   transport_region_export ── record ──────► transport_remote_import
+ *   transport_endpoint_open                   transport_endpoint_open
+ *   transport_endpoint_record ◄── both ways ─► transport_endpoint_record
+ *   transport_endpoint_connect                transport_endpoint_connect
+ *                                             transport_write ... transport_flush
+ *   transport_signal_read/wait ◄───────────── transport_signal
+ *
+ * Everything here is above the provider table (provider.h) and shared by all providers: bounds
+ * checks, chunking, credit, deadlines, statistics, error text. Code asks capabilities, never
+ * the provider's name.
+ *
+ * Threads: one thread at a time per domain, except transport_signal_read and
+ * transport_domain_interrupt, which any thread may call at any time.
+ *
+ * What a completion proves: when transport_flush returns 0, every byte of every earlier write
+ * to that endpoint is visible in target memory to whoever observes a later signal from this
+ * endpoint. A signal is observed only after all earlier writes of its endpoint are visible.
+ * After any failure the endpoint is broken: its bytes in the target are undefined, every later
+ * call returns the first error, only close is left.
+ */
+#ifndef TRANSPORT_TRANSPORT_H
+#define TRANSPORT_TRANSPORT_H
+
+#include "common/error.h"
+#include "common/member.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct transport_domain;
+struct transport_region;
+struct transport_remote;
+struct transport_endpoint;
+
+#define TRANSPORT_RECORD_BYTES 4096 /* an export or endpoint record is at most this long */
+
+struct transport_caps {
+	bool ordered;          /* writes are visible in the order posted; else signal flushes */
+	bool mapped_remote;    /* transport_remote_pointer can be non-NULL */
+	bool passive_target;   /* the target need not call anything for data to arrive */
+	bool gpu_memory;
+	bool local_registration; /* source memory must lie in a registered region */
+	uint64_t write_bytes_max;  /* of one chunk */
+	uint32_t inflight_max;     /* chunks in flight per endpoint */
+	uint32_t rails;
+};
+
+struct transport_options {
+	struct member self;
+	char name[64];          /* for error text: "trainer 3 (host b)" */
+	uint64_t secret;        /* of the job: a record made for another job is refused */
+	uint64_t chunk_bytes;   /* 0: the provider's default */
+	const void *provider_options; /* mock and fault take theirs here; NULL is fine */
+};
+
+/* A signal: one 32-bit word that arrives as a notification, plus a payload that was written
+ * before it into the sender's own mailbox slot at the target. */
+struct transport_signal {
+	uint32_t word;
+	uint32_t length;            /* payload bytes, at most TRANSPORT_PAYLOAD_BYTES */
+	uint64_t sequence;          /* per endpoint, from 1; set by the library */
+	unsigned char payload[96];
+};
+#define TRANSPORT_PAYLOAD_BYTES 96
+
+struct transport_stats {
+	uint64_t writes, chunks, bytes, signals, flushes, retries;
+};
+
+/* Provider names this build has, with why one cannot be used here (NULL when it can). */
+struct transport_provider_info { const char *name; const char *what; };
+const struct transport_provider_info *transport_providers(size_t *count);
+/* Proves by doing it that the provider works here; ERROR_UNSUPPORTED says why not. */
+int transport_probe(const char *provider, struct error *error);
+
+int transport_domain_open(struct transport_domain **domain, const char *provider,
+			  const struct transport_options *options, struct error *error);
+/* Endpoints, remotes and regions must be closed before. NULL inside is fine. */
+void transport_domain_close(struct transport_domain **domain);
+const struct transport_caps *transport_domain_caps(const struct transport_domain *domain);
+/* Ends a wait of another thread early: it returns as at its deadline. */
+void transport_domain_interrupt(struct transport_domain *domain);
+
+/* From weft's own allocator: zeroed, page aligned, mappable by peers of the same host. */
+int transport_region_allocate(struct transport_domain *domain, uint64_t bytes,
+			      struct transport_region **region, struct error *error);
+/* The caller's memory; stays the caller's; must outlive the region. */
+int transport_region_register(struct transport_domain *domain, void *memory, uint64_t bytes,
+			      struct transport_region **region, struct error *error);
+void transport_region_close(struct transport_region **region);
+void *transport_region_memory(const struct transport_region *region);
+uint64_t transport_region_bytes(const struct transport_region *region);
+bool transport_region_mapped(const struct transport_region *region); /* peers can map it */
+int transport_region_export(const struct transport_region *region,
+			    unsigned char record[TRANSPORT_RECORD_BYTES], size_t *length,
+			    struct error *error);
+
+/* An endpoint for one peer. The mailbox slot that this peer signals into lives in this domain
+ * and is part of the record. */
+int transport_endpoint_open(struct transport_domain *domain, struct member peer,
+			    const char *peer_name, struct transport_endpoint **endpoint,
+			    struct error *error);
+int transport_endpoint_record(const struct transport_endpoint *endpoint,
+			      unsigned char record[TRANSPORT_RECORD_BYTES], size_t *length,
+			      struct error *error);
+/* Proves the path by doing it (a probe write to the peer's mailbox page). May block up to
+ * deadline_ns. Malformed records and records of another job or peer are ERROR_MESSAGE. */
+int transport_endpoint_connect(struct transport_endpoint *endpoint, const void *record,
+			       size_t length, uint64_t deadline_ns, struct error *error);
+/* After this no write of the peer can land any more (the fence of DESIGN section 9): mapped
+ * memory is proved unmapped or its owner dead, else ERROR_TIMEOUT at the deadline. */
+int transport_endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadline_ns,
+			     struct error *error);
+void transport_endpoint_close(struct transport_endpoint **endpoint);
+
+int transport_remote_import(struct transport_endpoint *endpoint, const void *record,
+			    size_t length, struct transport_remote **remote,
+			    struct error *error);
+void transport_remote_close(struct transport_remote **remote);
+uint64_t transport_remote_bytes(const struct transport_remote *remote);
+/* The peer's region mapped here, or NULL: bytes stored through it count as written when the
+ * next transport_flush or transport_signal on the endpoint returns. */
+void *transport_remote_pointer(const struct transport_remote *remote);
+
+/* Copies `bytes` from source to remote + offset. `source` must stay unchanged until a later
+ * flush returns. May block for credit until deadline_ns. Bounds are checked before anything
+ * moves (ERROR_BOUNDS). `region` names the registered region that source lies in; NULL is
+ * allowed when caps.local_registration is false. */
+int transport_write(struct transport_endpoint *endpoint, const void *source,
+		    const struct transport_region *region, struct transport_remote *remote,
+		    uint64_t offset, uint64_t bytes, uint64_t deadline_ns,
+		    struct error *error);
+/* Reaps completions without blocking; returns 0 or the endpoint's error. `done` gets the count
+ * of writes completed since the endpoint was opened (they complete in order of posting). */
+int transport_progress(struct transport_endpoint *endpoint, uint64_t *done,
+		       struct error *error);
+/* Waits for all earlier writes of the endpoint. ERROR_TIMEOUT says how many are missing. */
+int transport_flush(struct transport_endpoint *endpoint, uint64_t deadline_ns,
+		    struct error *error);
+int transport_signal(struct transport_endpoint *endpoint, uint32_t word, const void *payload,
+		     size_t length, uint64_t deadline_ns, struct error *error);
+
+/* Latest signal of the peer: 0 and *signal, or 1 when none came yet. Each slot keeps only the
+ * latest signal; sequence tells whether any was overwritten unseen. A torn read is retried. */
+int transport_signal_read(const struct transport_endpoint *endpoint,
+			  struct transport_signal *signal);
+/* Sleeps until any signal arrives in the domain after `seen` (a count from an earlier call, 0
+ * at first), the deadline, or an interrupt; returns the count now. Never fails. */
+uint64_t transport_signal_wait(struct transport_domain *domain, uint64_t seen,
+			       uint64_t deadline_ns);
+/* Proof that the peer process is gone (its pid with its start time), if the provider can tell. */
+bool transport_peer_dead(const struct transport_endpoint *endpoint);
+
+const struct transport_stats *transport_endpoint_stats(const struct transport_endpoint *endpoint);
+
+#endif

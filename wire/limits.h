@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * limits.h -- a maximum for every count and length that a peer can name. A message past one of
+ * these is refused with the field, the value and the limit.
+ */
+#ifndef WIRE_LIMITS_H
+#define WIRE_LIMITS_H
+
+#include "common/box.h"
+#include "common/parallel.h"
+
+#define WIRE_VERSION 1
+
+#define LIMIT_MESSAGE_BYTES   (256u << 20)
+#define LIMIT_JOB_BYTES       128     /* a job id, terminator included */
+#define LIMIT_LABEL_BYTES     PARALLEL_TEXT_BYTES
+#define LIMIT_NAME_BYTES      512     /* tensor, parameter, host names */
+#define LIMIT_TEXT_BYTES      1024    /* sentences */
+#define LIMIT_RANKS           PARALLEL_RANKS_MAX
+#define LIMIT_TENSORS         1000000u
+#define LIMIT_PARAMS          1000000u
+#define LIMIT_PIECES          10000000u
+#define LIMIT_PEERS           PARALLEL_RANKS_MAX
+#define LIMIT_ROUTES          10000000u
+#define LIMIT_DIGESTS         LIMIT_RANKS
+#define LIMIT_RECORD_BYTES    4096    /* an endpoint record or a region export */
+#define LIMIT_REGIONS         4096
+
+#endif

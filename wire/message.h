@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * message.h -- every message of the control plane, as plain structs, and their codec.
+ *
+ * One ZeroMQ frame is one msgpack map with short string keys. Every message starts with the
+ * same head, then the fields of its type, which one table (message.c) decodes: unknown, missing
+ * and duplicate keys, wrong types and counts past a limit are named in the error.
+ *
+ *   {"type":"hello", "wire":1, "job":"demo", "epoch":0, "from":0x9f.. , ...fields }
+ *
+ *   worker                         controller                         worker
+ *     hello ───────────────────────────►
+ *     ◄──────────────── welcome | refuse
+ *     declare(digest) ─────────────────►
+ *     ◄─────────────── want(0 or 1 digest)      a body travels once per digest, not per rank
+ *     layout | holding ────────────────►
+ *                                    all here: route, prove
+ *     ◄───────────────────────────── plan(rows, peers)
+ *     endpoints (leg 1) ───────────────►
+ *     ◄───────────────────────────── peers (leg 2: what the others sent)
+ *     connected (leg 3) ───────────────►
+ *                                    all connected
+ *     ◄─────────────────────────────── go ───────────────────────────────►
+ *     heartbeat ◄───────────────────────► heartbeat       while the job lives
+ *     failure | leave ─────────────────►  lost ──────────────────────────► everyone else
+ *
+ * Messages may be lost with a connection, doubled by a resend, and delayed: a worker sends its
+ * latest unanswered message again every resend_ms, and every message carries (job, epoch,
+ * attempt, incarnation), so old ones are recognised and dropped, never mistaken.
+ */
+#ifndef WIRE_MESSAGE_H
+#define WIRE_MESSAGE_H
+
+#include "common/digest.h"
+#include "common/error.h"
+#include "common/layout.h"
+#include "common/member.h"
+#include "wire/limits.h"
+#include <stddef.h>
+
+enum message_type {
+	MESSAGE_HELLO,     /* worker -> controller */
+	MESSAGE_DECLARE,
+	MESSAGE_LAYOUT,
+	MESSAGE_HOLDING,
+	MESSAGE_ENDPOINTS,
+	MESSAGE_CONNECTED,
+	MESSAGE_FAILURE,
+	MESSAGE_LEAVE,
+	MESSAGE_HEARTBEAT, /* both ways */
+	MESSAGE_WELCOME,   /* controller -> worker */
+	MESSAGE_REFUSE,
+	MESSAGE_WANT,
+	MESSAGE_PLAN,
+	MESSAGE_PEERS,
+	MESSAGE_GO,
+	MESSAGE_LOST,
+	MESSAGE_TYPE_COUNT
+};
+
+struct message_hello {
+	enum role role;
+	uint32_t rank;
+	uint64_t incarnation;      /* random per process start; never 0 */
+	char *host;                /* for people */
+	char *host_id;             /* boot id: equal means the same kernel */
+	uint64_t pid;
+};
+
+struct message_declare {
+	/* labels: what the dump prints; all workers of a job must agree */
+	char *model, *train, *infer;
+	struct digest digest;      /* of the layout (inference) or holding (trainer) */
+	bool mapped;               /* inference: memory from weft's allocator, mappable by peers
+				      on the same host; trainer: able to map such memory */
+	bool registered;           /* trainer: tensors stay in registered memory (see how.h) */
+	char *transport;           /* "shm": required by this worker; all must agree */
+	bool checksums;            /* asks for piece checksums; all must agree */
+};
+
+struct message_layout { struct digest digest; struct layout layout; };
+struct message_holding { struct digest digest; struct holding holding; };
+
+/* One region of an inference rank, as its provider exports it. */
+struct region_record { uint32_t region; unsigned char *bytes; size_t length; };
+/* Where parameter i of the declared layout lies: for each of `copies` (1 in place, 2 shadow). */
+struct param_place { uint32_t region; uint64_t offset; };
+/* One endpoint record: from the sender, meant for `peer`. */
+struct endpoint_record { struct member peer; unsigned char *bytes; size_t length; };
+
+struct message_endpoints {      /* leg 1; and, with `from`, one item of leg 2 */
+	uint32_t attempt;
+	struct region_record *regions;
+	size_t region_count;
+	uint32_t copies;           /* inference: 1 or 2; trainers: 0 */
+	struct param_place *places; /* inference: copies * parameters, copy-major */
+	size_t place_count;
+	struct endpoint_record *records;
+	size_t record_count;
+};
+
+struct peer_endpoints {
+	struct member member;
+	uint64_t incarnation;
+	struct region_record *regions;
+	size_t region_count;
+	uint32_t copies;
+	struct param_place *places;
+	size_t place_count;
+	unsigned char *record;     /* that peer's record for the receiver */
+	size_t record_length;
+};
+struct message_peers { uint32_t attempt; struct peer_endpoints *peers; size_t peer_count; };
+
+struct message_connected { uint32_t attempt; };
+
+struct message_failure { int code; char *text; uint64_t version; };
+struct message_leave { bool done; };  /* done: finished its work; else interrupted */
+struct message_heartbeat {
+	uint64_t sequence;         /* the controller answers with the same */
+	uint64_t version;          /* last version ended (trainer) or published (inference) */
+};
+
+struct message_welcome {
+	uint32_t heartbeat_ms;     /* how often the worker beats */
+	uint32_t lost_ms;          /* silence after which a side is given up */
+	uint64_t controller;       /* incarnation of the controller; never 0 */
+};
+struct message_refuse { int code; char *text; };
+struct message_want { struct digest *digests; size_t digest_count; }; /* none: all known */
+
+struct plan_peer {
+	struct member member;
+	char *host;
+	uint64_t bytes;            /* between the two, per update */
+	uint32_t pieces;           /* piece ordinals 0..pieces-1 are this pair's checksum slots */
+};
+/* One piece to move. Trainers get them in send order, inference ranks in ordinal order.
+ * `tensor` indexes the receiver's own declaration: the trainer's holding (layout for an
+ * inference rank); `param` always indexes the inference rank's layout. */
+struct plan_row {
+	uint32_t peer;             /* index into peers */
+	uint32_t ordinal;          /* of the piece within the pair (trainer, inference rank) */
+	uint32_t tensor, param;
+	enum route_how how;
+	struct box src;
+	uint64_t offset, bytes;
+};
+struct message_plan {
+	uint32_t attempt;
+	struct digest digest;      /* of the whole routing table */
+	char *policy;
+	bool checksums;
+	uint32_t update_timeout_ms;
+	struct plan_peer *peers;
+	size_t peer_count;
+	struct plan_row *rows;
+	size_t row_count;
+};
+struct message_go { uint32_t attempt; };
+struct message_lost {           /* the job's end for the others: who, and the sentence */
+	int code;
+	char *text;
+	struct member member;      /* whose loss or failure it was */
+	uint64_t incarnation;
+};
+
+struct message {
+	enum message_type type;
+	uint32_t wire;             /* WIRE_VERSION; set by the encoder */
+	char job[LIMIT_JOB_BYTES];
+	uint64_t epoch;            /* of the plan it belongs to; 0 before the welcome */
+	uint64_t from;             /* incarnation of the sender */
+	union {
+		struct message_hello hello;
+		struct message_declare declare;
+		struct message_layout layout;
+		struct message_holding holding;
+		struct message_endpoints endpoints;
+		struct message_connected connected;
+		struct message_failure failure;
+		struct message_leave leave;
+		struct message_heartbeat heartbeat;
+		struct message_welcome welcome;
+		struct message_refuse refuse;
+		struct message_want want;
+		struct message_plan plan;
+		struct message_peers peers;
+		struct message_go go;
+		struct message_lost lost;
+	} u;
+};
+
+const char *message_type_name(enum message_type type);
+
+/* Frees everything a message owns and zeroes it. */
+void message_fini(struct message *message);
+
+/* Encodes into *bytes (memory_free it). Asserts that counts are within limits.h. */
+int message_encode(const struct message *message, unsigned char **bytes, size_t *length,
+		   struct error *error);
+
+/* Decodes; on failure *message is empty. A wire version other than ours gives
+ * ERROR_WIRE_VERSION with both versions, anything malformed ERROR_MESSAGE with the key and the
+ * byte offset. layout and holding bodies are checked and finished (layout_finish), and their
+ * digest is recomputed and compared. Strings hold no NUL and are valid UTF-8. */
+int message_decode(struct message *message, const unsigned char *bytes, size_t length,
+		   struct error *error);
+
+#endif

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * weft.h -- the only header a host program needs. In the order of a worker's life:
+ *
+ *     weft_launch_find          who am I (flags, torchrun, MPI, Slurm, Kubernetes variables)
+ *     weft_open                 -> weft_worker
+ *     weft_declare_*            what I hold (trainer) or need (inference rank)
+ *     weft_join                 controller routes and connects; blocks until all are ready
+ *     trainer    weft_update_begin, weft_update_write ..., weft_update_end    every update
+ *     inference  weft_update_wait                                             every update
+ *                weft_read_begin, weft_read_end   from any thread, at any time
+ *     weft_leave, weft_close
+ *
+ * Results: 0 done; negative (-WEFT_E_*) failed, with one sentence in *error; positive
+ * (WEFT_*) a documented answer. `error` may be NULL. Strings passed in are copied; strings
+ * handed out live as long as the object they came from.
+ *
+ * Threads: one thread at a time per weft_worker, except the functions marked [any thread].
+ * A worker runs one thread of its own, for the control channel; it never calls the host.
+ * Everything that waits has a deadline, in milliseconds; 0 takes the default that the option
+ * or the function names; WEFT_FOREVER is not offered.
+ */
+#ifndef WEFT_H
+#define WEFT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define WEFT_API __attribute__((visibility("default")))
+
+#define WEFT_VERSION_MAJOR 0
+#define WEFT_VERSION_MINOR 1
+#define WEFT_VERSION_PATCH 0
+
+/* ---- errors ---- */
+
+enum weft_code {
+	WEFT_OK = 0,
+	WEFT_E_USAGE = 101,           /* a wrong argument */
+	WEFT_E_CONFIG = 102,          /* bad configuration: flag, spec, variable */
+	WEFT_E_STATE = 103,           /* call out of order; nothing changed */
+	WEFT_E_FILE = 110,            /* malformed file */
+	WEFT_E_IO = 111,
+	WEFT_E_MEMORY = 112,
+	WEFT_E_MESSAGE = 120,         /* malformed message from a peer */
+	WEFT_E_JOB = 121,             /* the controller serves another job */
+	WEFT_E_WIRE_VERSION = 122,
+	WEFT_E_DUPLICATE_RANK = 123,
+	WEFT_E_CONFLICT = 124,        /* declarations contradict each other */
+	WEFT_E_UNSOURCED = 125,       /* an engine parameter that nobody can source */
+	WEFT_E_UNPROVED = 126,
+	WEFT_E_LIMIT = 127,
+	WEFT_E_TIMEOUT = 130,         /* names who is missing */
+	WEFT_E_PEER_LOST = 131,       /* the job has lost a worker: close, and start again */
+	WEFT_E_CONTROLLER_LOST = 132,
+	WEFT_E_TRANSPORT = 140,
+	WEFT_E_UNSUPPORTED = 141,
+	WEFT_E_BOUNDS = 142,
+	WEFT_E_CHECKSUM = 150,        /* nothing was published; the rank is tainted */
+	WEFT_E_VERSION = 151,         /* version out of order; nothing changed */
+	WEFT_E_ABORTED = 152,         /* the trainer gave the update up; the rank is tainted */
+	WEFT_E_INTERRUPTED = 153,
+	WEFT_E_INTERNAL = 199
+};
+
+typedef struct weft_error {
+	int code;        /* enum weft_code */
+	char text[1024]; /* one sentence: what, where, value seen and needed, what to change */
+} weft_error;
+
+WEFT_API const char *weft_version_text(void);      /* [any thread] "0.1.0" */
+WEFT_API const char *weft_code_words(int code);    /* [any thread] "deadline passed" */
+/* [any thread] Exit code a program should end with: 1 failed, 2 usage, 75 try again, 78 bad
+ * configuration. */
+WEFT_API int weft_exit_code(int code);
+
+/* ---- launch ---- */
+
+enum weft_role { WEFT_TRAINER = 0, WEFT_INFERENCE = 1 };
+
+/* What a launcher's variables say. Order: flags given here, WEFT_*, torchrun, PET_*, MPI, PMI,
+ * Slurm, Kubernetes. Two sources that disagree are WEFT_E_CONFIG naming both. */
+typedef struct weft_launch {
+	size_t size;            /* sizeof(weft_launch) */
+	int64_t rank;           /* in: flag or -1; out: rank among all workers of the launch */
+	int64_t world;          /* in: flag or -1; out: workers of the launch, -1 if unknown */
+	int64_t local_rank;     /* out: -1 if unknown */
+	int64_t restart_count;  /* out: 0 unless the launcher says */
+	char controller[256];   /* in: flag or ""; "auto"; out: "tcp://host:port" */
+	char rank_source[64];   /* out: "RANK", "--rank", ... for one printed line */
+	char controller_source[64];
+	int start_controller;   /* out: 1 when controller was "auto" and this is rank 0 */
+} weft_launch;
+WEFT_API int weft_launch_find(weft_launch *launch, weft_error *error);
+/* Writes the sentence where the launcher shows it ($TORCHELASTIC_ERROR_FILE), if it wants one.
+ * A victim's error (peer or controller lost) is written only when no other was. */
+WEFT_API void weft_launch_report(const weft_error *error);
+
+/* ---- open ---- */
+
+typedef struct weft_worker weft_worker;
+
+typedef struct weft_options {
+	size_t size;               /* sizeof(weft_options); zero of any other field: default */
+	const char *controller;    /* "tcp://host:29600"; needed */
+	const char *job;           /* default "weft"; all workers and the controller agree */
+	enum weft_role role;
+	uint32_t rank;             /* within the role, from 0 */
+	const char *transport;     /* a requirement; default "shm" */
+	uint32_t join_timeout_ms;    /* default 60000 */
+	uint32_t update_timeout_ms;  /* default 60000: any wait inside an update */
+	uint64_t ring_bytes;       /* trainer: CPU replica ring; default 1 GiB, used lazily */
+	int checksums;             /* 1: every piece is summed and verified; all must agree */
+	int shadow;                /* inference: 1 keeps two copies, readers keep v-1 meanwhile */
+	int own_memory;            /* inference: 1: parameters lie in host memory given with
+				      weft_param.memory instead of weft's allocator */
+} weft_options;
+
+/* Opens the transport and starts the control thread; does not wait for anyone. */
+WEFT_API int weft_open(weft_worker **worker, const weft_options *options, weft_error *error);
+
+/* ---- declare: before join ---- */
+
+#define WEFT_DIMS_MAX 4
+
+typedef struct weft_tensor {
+	const char *name;          /* HuggingFace name */
+	const char *dtype;         /* "BF16", "F16", "F32", "F8_E4M3", ... (safetensors names) */
+	uint32_t dims;             /* 1..4, row-major */
+	uint64_t shape[WEFT_DIMS_MAX];
+} weft_tensor;
+
+/* Labels that the routing dump prints; all workers must pass the same. Default "custom" and
+ * the world sizes. */
+WEFT_API int weft_declare_labels(weft_worker *worker, const char *model, const char *train,
+				 const char *infer, weft_error *error);
+
+/* Trainer: rows [row_lo, row_hi) of dimension 0 are readable here. `order` is the tensor's
+ * place in the checkpoint, the same on every trainer. *id counts from 0. */
+WEFT_API int weft_declare_tensor(weft_worker *worker, const weft_tensor *tensor, uint32_t order,
+				 uint64_t row_lo, uint64_t row_hi, uint32_t *id,
+				 weft_error *error);
+
+/* Inference: an engine parameter. memory: NULL, and weft allocates it at join; with
+ * own_memory, the host's (one copy; with shadow two are not possible). */
+typedef struct weft_param {
+	const char *name;
+	const char *dtype;
+	uint32_t dims;
+	uint64_t shape[WEFT_DIMS_MAX];
+	void *memory;
+} weft_param;
+WEFT_API int weft_declare_param(weft_worker *worker, const weft_param *param, uint32_t *id,
+				weft_error *error);
+/* Inference: the box src of `tensor` becomes bytes [offset, offset + its size) of param. */
+WEFT_API int weft_declare_piece(weft_worker *worker, const weft_tensor *tensor,
+				const uint64_t *src_lo, const uint64_t *src_hi, uint32_t param,
+				uint64_t offset, weft_error *error);
+/* Inference: bytes without a source (vocabulary padding); weft zeroes them at join. */
+WEFT_API int weft_declare_fill(weft_worker *worker, uint32_t param, uint64_t offset,
+			       uint64_t bytes, weft_error *error);
+
+/* All of the above for a model that weft knows (built-in name, config.json or folder) and two
+ * parallel layouts ("world=4,source=gathered", "engines=2,tp=2"). */
+WEFT_API int weft_declare_model(weft_worker *worker, const char *model, const char *train,
+				const char *infer, weft_error *error);
+
+/* What was declared, in declaration order; -WEFT_E_USAGE past the end. [any thread after join] */
+typedef struct weft_tensor_view {
+	const char *name, *dtype;
+	uint32_t dims;
+	uint64_t shape[WEFT_DIMS_MAX];
+	uint64_t row_lo, row_hi;   /* held rows */
+	uint64_t bytes;            /* of the held rows */
+	int wanted;                /* after join: some inference rank is sent part of it */
+} weft_tensor_view;
+typedef struct weft_param_view {
+	const char *name, *dtype;
+	uint32_t dims;
+	uint64_t shape[WEFT_DIMS_MAX];
+	uint64_t bytes;
+} weft_param_view;
+WEFT_API int weft_tensor_at(const weft_worker *worker, uint32_t id, weft_tensor_view *view);
+WEFT_API int weft_param_at(const weft_worker *worker, uint32_t id, weft_param_view *view);
+
+/* Blocks until every worker of the job is here, routed and connected, or timeout_ms (0: the
+ * option). The error names who is missing. */
+WEFT_API int weft_join(weft_worker *worker, uint32_t timeout_ms, weft_error *error);
+
+/* After join: digest of the routing table (32 hex digits), routes and bytes of this worker. */
+typedef struct weft_plan_view {
+	char digest[33];
+	char policy[32];
+	uint64_t bytes;            /* this worker sends or receives per update */
+	uint64_t pieces;
+	uint32_t peers;
+} weft_plan_view;
+WEFT_API int weft_plan(const weft_worker *worker, weft_plan_view *view, weft_error *error);
+
+/* ---- updates: trainer ---- */
+
+/* Starts version `version`: larger than any before (else WEFT_E_VERSION; gaps are fine). Waits
+ * until every inference rank of the plan accepts it, i.e. until each is inside
+ * weft_update_wait for it. */
+WEFT_API int weft_update_begin(weft_worker *worker, uint64_t version, weft_error *error);
+/* Sends all pieces of tensor `id` from `data` (the held rows, row-major, `bytes` as in
+ * weft_tensor_view). data must stay unchanged until weft_update_end. A tensor written twice,
+ * or of another size, is WEFT_E_USAGE and nothing is sent. */
+WEFT_API int weft_update_write(weft_worker *worker, uint32_t id, const void *data,
+			       uint64_t bytes, weft_error *error);
+/* Every tensor at once, data[id] each (NULL for tensors that are not wanted), in the plan's
+ * send order: rotated over the receivers. */
+WEFT_API int weft_update_write_all(weft_worker *worker, const void *const *data,
+				   weft_error *error);
+/* Waits for all writes, then signals. Refuses (WEFT_E_STATE, the update stays open) while a
+ * wanted tensor was not written, naming it. After 0 the tensors may be reused. */
+WEFT_API int weft_update_end(weft_worker *worker, weft_error *error);
+/* Gives the update up: targets are told, stay tainted, and accept a later version. */
+WEFT_API int weft_update_abort(weft_worker *worker, const char *why, weft_error *error);
+
+/* ---- updates: inference ---- */
+
+#define WEFT_VERSION_NEXT 0 /* whatever version the trainers begin next */
+#define WEFT_TORN 1         /* weft_read_end: an update came in between; read again */
+#define WEFT_NONE 2         /* weft_read_begin: nothing published, or being updated in place */
+
+/* Opens this rank's memory for `version`, waits for all its signals, verifies, publishes. From
+ * here until it returns 0 the memory may change (without shadow). version == published: returns
+ * at once; older: WEFT_E_VERSION. A failed update leaves the rank tainted (without shadow):
+ * readers get WEFT_NONE until a later update succeeds. *published may be NULL. */
+WEFT_API int weft_update_wait(weft_worker *worker, uint64_t version, uint32_t timeout_ms,
+			      uint64_t *published, weft_error *error);
+WEFT_API uint64_t weft_published(const weft_worker *worker); /* [any thread] 0: none */
+WEFT_API int weft_tainted(const weft_worker *worker);        /* [any thread] */
+
+/* [any thread] A reader's bracket. begin: 0 and the version, or WEFT_NONE. Then read through
+ * weft_param_memory(worker, id, version). end: 0 when all that was read is of that version,
+ * WEFT_TORN when not. Never blocks; a reader is never waited for. */
+WEFT_API int weft_read_begin(const weft_worker *worker, uint64_t *version);
+WEFT_API int weft_read_end(const weft_worker *worker, uint64_t version);
+/* [any thread] Where the parameter's bytes of that version lie; NULL for a version that is not
+ * here. Without shadow it never moves between join and close. */
+WEFT_API const void *weft_param_memory(const weft_worker *worker, uint32_t id,
+				       uint64_t version);
+
+/* ---- figures ---- */
+
+typedef struct weft_stats {
+	uint64_t updates, bytes, writes, chunks, pieces_direct, pieces_mapped, pieces_replica;
+	uint64_t update_ns;       /* of the last update, begin to end / wait to publish */
+	uint64_t wait_ns, copy_ns, verify_ns; /* parts of it */
+} weft_stats;
+WEFT_API int weft_get_stats(const weft_worker *worker, weft_stats *stats);
+
+/* ---- close ---- */
+
+/* Tells the controller that this worker is done. */
+WEFT_API int weft_leave(weft_worker *worker, weft_error *error);
+/* Leaves if needed, fences peers, frees weft's memory. NULL inside is fine; sets NULL. */
+WEFT_API void weft_close(weft_worker **worker);
+
+/* ---- checkpoints and contents, for programs that play trainer ---- */
+
+typedef struct weft_checkpoint weft_checkpoint;
+WEFT_API int weft_checkpoint_open(weft_checkpoint **checkpoint, const char *path,
+				  weft_error *error);
+WEFT_API void weft_checkpoint_close(weft_checkpoint **checkpoint);
+/* [any thread] NULL when there is no such tensor. Mapped, read-only, until close. */
+WEFT_API const void *weft_checkpoint_tensor(const weft_checkpoint *checkpoint, const char *name,
+					    uint64_t *bytes);
+/* [any thread] Bytes [offset, offset + bytes) of version `version` of a tensor: a function of
+ * its checkpoint bytes and the version (docs/contents.md), so anyone can recompute them. */
+WEFT_API void weft_content_version(const char *name, const void *tensor, uint64_t tensor_bytes,
+				   uint64_t version, uint64_t offset, uint64_t bytes, void *out);
+/* Inference: recomputes every byte of this rank's parameters for `version` from the checkpoint
+ * and compares with its memory. 0: equal; WEFT_E_CHECKSUM names parameter, offset, both bytes.
+ * *bytes_compared may be NULL. */
+WEFT_API int weft_verify(const weft_worker *worker, const weft_checkpoint *checkpoint,
+			 uint64_t version, uint64_t *bytes_compared, weft_error *error);
+/* [any thread] XXH3-128 of a parameter's bytes, as 32 hex digits. */
+WEFT_API int weft_param_digest(const weft_worker *worker, uint32_t id, uint64_t version,
+			       char digest[33]);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
