@@ -65,7 +65,7 @@ bool box_cut_rows(const struct box *box, uint64_t lo, uint64_t hi, struct box *o
 bool box_runs(const struct box *box, const uint64_t *shape, uint32_t element_bytes,
 	      struct runs *out)
 {
-	uint64_t inner[BOX_DIMS_MAX]; /* bytes of one step in each dimension */
+	uint64_t inner[BOX_DIMS_MAX] = {0}; /* bytes of one step in each dimension */
 	uint64_t step = element_bytes;
 	uint64_t offset = 0;
 	uint32_t cut = 0; /* innermost dimension that is not whole */

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/file.h"
+
+#include "common/memory.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int file_map_open(struct file_map *map, const char *path, struct error *error)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	struct stat status;
+	void *data = NULL;
+	int rc = 0;
+
+	*map = (struct file_map){0};
+	if (fd < 0)
+		return error_set_errno(error, ERROR_IO, errno, "cannot open %s", path);
+	if (fstat(fd, &status) != 0)
+		rc = error_set_errno(error, ERROR_IO, errno, "cannot read the size of %s", path);
+	else if (!S_ISREG(status.st_mode))
+		rc = error_set(error, ERROR_IO, "%s is not a regular file", path);
+	else if (status.st_size > 0)
+		data = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_SHARED, fd, 0);
+	if (data == MAP_FAILED) {
+		rc = error_set_errno(error, ERROR_IO, errno, "cannot map %s", path);
+		data = NULL;
+	}
+	close(fd);
+	if (data)
+		*map = (struct file_map){data, (size_t)status.st_size};
+	return rc;
+}
+
+void file_map_close(struct file_map *map)
+{
+	if (map->data)
+		munmap((void *)(uintptr_t)map->data, map->bytes);
+	*map = (struct file_map){0};
+}
+
+int file_writer_open(struct file_writer *writer, const char *path, struct error *error)
+{
+	int fd;
+
+	*writer = (struct file_writer){0};
+	writer->path = memory_string(path);
+	writer->temporary = memory_format("%s.XXXXXX", path);
+	if (!writer->path || !writer->temporary) {
+		file_writer_abort(writer);
+		return memory_error(error, "naming a file", strlen(path));
+	}
+	fd = mkostemp(writer->temporary, O_CLOEXEC);
+	if (fd >= 0) {
+		fchmod(fd, 0644);
+		writer->stream = fdopen(fd, "w");
+	}
+	if (!writer->stream) {
+		int rc = error_set_errno(error, ERROR_IO, errno, "cannot write beside %s", path);
+
+		if (fd >= 0) {
+			close(fd);
+			unlink(writer->temporary);
+		}
+		memory_free(writer->temporary);
+		writer->temporary = NULL;
+		file_writer_abort(writer);
+		return rc;
+	}
+	return 0;
+}
+
+int file_writer_commit(struct file_writer *writer, struct error *error)
+{
+	int failed = ferror(writer->stream) || fflush(writer->stream) != 0 ||
+		     fsync(fileno(writer->stream)) != 0;
+	int errnum = errno;
+
+	failed |= fclose(writer->stream) != 0;
+	writer->stream = NULL;
+	if (!failed && rename(writer->temporary, writer->path) != 0) {
+		failed = 1;
+		errnum = errno;
+	}
+	if (failed) {
+		int rc = error_set_errno(error, ERROR_IO, errnum, "cannot write %s", writer->path);
+
+		file_writer_abort(writer);
+		return rc;
+	}
+	memory_free(writer->temporary);
+	writer->temporary = NULL;
+	file_writer_abort(writer);
+	return 0;
+}
+
+void file_writer_abort(struct file_writer *writer)
+{
+	if (writer->stream)
+		fclose(writer->stream);
+	if (writer->temporary)
+		unlink(writer->temporary);
+	memory_free(writer->temporary);
+	memory_free(writer->path);
+	*writer = (struct file_writer){0};
+}
+
+int file_make_directory(const char *path, struct error *error)
+{
+	char *copy = memory_string(path);
+	int rc = 0;
+
+	if (!copy)
+		return memory_error(error, "naming a folder", strlen(path));
+	for (char *at = copy + 1; rc == 0; at++) {
+		char kept = *at;
+
+		if (kept != '/' && kept != '\0')
+			continue;
+		*at = '\0';
+		if (mkdir(copy, 0777) != 0 && errno != EEXIST)
+			rc = error_set_errno(error, ERROR_IO, errno, "cannot make the folder %s", copy);
+		*at = kept;
+		if (kept == '\0')
+			break;
+	}
+	memory_free(copy);
+	return rc;
+}
