@@ -7,9 +7,15 @@
  *      └── restarts left ── FAILED ◄── a worker lost, failed, or a deadline ──┘
  *
  * A worker is known by (role, rank, incarnation). A hello of a claimed rank: same incarnation,
- * a resend; other incarnation while the first is alive, a duplicate (refused); the first
- * silent for lost_ms, or already lost, a restart (the job fails, naming it, unless it is still
- * gathering, when the newcomer simply takes the place).
+ * a resend; another one is a claim, which waits until it is decided: the holder still beats a
+ * heartbeat later, a duplicate (refused); the holder silent for lost_ms, a restart (the job
+ * fails, naming it, unless it is still gathering, when the newcomer takes the place).
+ *
+ * Workers drive every resend; the controller only answers, and pushes what changes. So its
+ * answers are functions of its state: declare -> want, or the plan once there is one;
+ * endpoints -> peers when all of them are there; connected -> go when all are; leave -> a
+ * heartbeat of sequence 0 (workers count theirs from 1); a heartbeat -> the same sequence.
+ * After a failure every message of a member is answered with the failure, until it leaves.
  */
 #ifndef CONTROLLER_CORE_H
 #define CONTROLLER_CORE_H
@@ -34,18 +40,24 @@ struct controller_options {
 	uint64_t incarnation;          /* random, never 0 */
 };
 
-enum controller_event_type { CONTROLLER_RECEIVED, CONTROLLER_BROKEN, CONTROLLER_TICK };
+enum controller_event_type {
+	CONTROLLER_RECEIVED,
+	CONTROLLER_BROKEN,
+	CONTROLLER_TICK,      /* only when nothing received is waiting: silence is judged here */
+	CONTROLLER_INTERRUPT  /* the process is asked to stop: error says by whom */
+};
 struct controller_event {
 	enum controller_event_type type;
 	uint64_t now_ms;
 	const char *peer;              /* RECEIVED, BROKEN: whose routing id */
-	const struct message *message; /* RECEIVED; the core copies or steals what it keeps */
-	const struct error *error;     /* BROKEN: bytes that did not decode */
+	struct message *message;       /* RECEIVED; the core takes out what it keeps, the
+					  caller frees the rest with message_fini */
+	const struct error *error;     /* BROKEN: bytes that did not decode; INTERRUPT */
 };
 
 enum controller_action_type {
 	CONTROLLER_SEND,   /* message to peer */
-	CONTROLLER_LOG,    /* a line for people; also the transcript of simulations */
+	CONTROLLER_LOG,    /* a line for people (warn: worth a look); simulations show it too */
 	CONTROLLER_TABLE,  /* a table was planned and proved: dump it if asked */
 	CONTROLLER_EXIT    /* the job is over: error.code 0 when all was done */
 };
@@ -54,6 +66,7 @@ struct controller_action {
 	char peer[CONTROLLER_PEER_BYTES];
 	struct message message;        /* SEND: owned by the action */
 	char *line;                    /* LOG: owned */
+	bool warn;
 	const struct table *table;     /* TABLE: owned by the core, until the next step */
 	struct error error;            /* EXIT */
 };
@@ -73,5 +86,7 @@ int controller_step(struct controller *controller, const struct controller_event
 /* When the next TICK is due even if nothing arrives. */
 uint64_t controller_deadline_ms(const struct controller *controller);
 void controller_actions_clear(struct controller_actions *actions);
+/* The state in one line, for a person who asks; memory_free. NULL when out of memory. */
+char *controller_line(const struct controller *controller, uint64_t now_ms);
 
 #endif

@@ -6,7 +6,11 @@
  *   HELLO ─ welcome ► DECLARE ─ want/plan ► PLANNED ─ peers ► CONNECTING ─ go ► RUN ─► LEFT
  *      any state ── refuse, lost, silence, deadline ──► FAILED (the error stays)
  *
- * The latest unanswered message is sent again every resend_ms.
+ * The latest unanswered message is sent again every resend_ms. Another controller incarnation
+ * means a restart: before the plan the worker starts over with hello, after it it fails.
+ * A leave is answered by a heartbeat of sequence 0; unanswered, it counts as heard after
+ * lost_ms, for nobody waits for a worker that is done. A worker that was told of the job's end
+ * leaves once, so that the controller need not wait for it.
  */
 #ifndef WORKER_CORE_H
 #define WORKER_CORE_H
@@ -43,7 +47,8 @@ enum worker_event_type {
 struct worker_event {
 	enum worker_event_type type;
 	uint64_t now_ms;
-	const struct message *message;
+	struct message *message;           /* the core takes out what it keeps, the caller
+					      frees the rest with message_fini */
 	const struct error *error;
 	const struct message_endpoints *endpoints; /* copied */
 	uint64_t version;
@@ -61,8 +66,9 @@ struct worker_action {
 	enum worker_action_type type;
 	struct message message;                /* SEND: owned by the action */
 	char *line;
+	bool warn;                             /* LOG: worth a look */
 	const struct message_plan *plan;       /* OPEN: owned by the core, for its life */
-	const struct message_peers *peers;     /* CONNECT: owned by the core until next step */
+	const struct message_peers *peers;     /* CONNECT: owned by the core, for its life */
 	enum worker_state state;
 	struct error error;
 };
