@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of docs/architecture.md that a machine can check: who includes whom, where foreign
+headers live, headers that stand alone, the exported symbols, the size of files."""
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build" / "release"
+
+ALLOWED = {
+    "common": set(),
+    "wire": {"common"},
+    "model": {"common"},
+    "routing": {"common", "model"},
+    "transport": {"common"},
+    "controller": {"common", "wire", "routing"},
+    "worker": {"common", "wire", "model", "routing", "transport"},
+    "cli": {"common", "wire", "model", "routing", "transport", "worker"},
+}
+# the only headers of routing/ that worker/ may see: the table, not the planner
+WORKER_ROUTING = {"routing/table.h", "routing/how.h"}
+FOREIGN = {
+    r"zmq\.h": {"controller/shell.c", "worker/control.c"},
+    r"msgpack.*\.h": "wire/",
+    r"infiniband/.*": "transport/verbs/",
+    r"rdma/.*": "transport/verbs/",
+    r"cuda.*\.h": "transport/cuda/",
+    r"xxhash\.h": {"common/digest.c"},
+    r"jansson\.h": {"common/", "model/", "routing/", "cli/"},
+}
+
+
+def sources(suffixes=(".c", ".h")):
+    for folder in ALLOWED:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in suffixes:
+                yield path
+
+
+def includes(path):
+    for line in path.read_text().splitlines():
+        match = re.match(r'\s*#\s*include\s+([<"])([^>"]+)[>"]', line)
+        if match:
+            yield match.group(1), match.group(2)
+
+
+def test_arrows__lower_folders_never_name_higher_ones():
+    wrong = []
+    for path in sources():
+        folder = path.relative_to(ROOT).parts[0]
+        for quote, name in includes(path):
+            target = name.split("/")[0]
+            if quote == '"' and target in ALLOWED and target != folder and target not in ALLOWED[folder]:
+                wrong.append(f"{path.relative_to(ROOT)} includes {name}")
+    assert wrong == []
+
+
+def test_arrows__the_worker_sees_the_routing_table_only():
+    wrong = [f"{path.relative_to(ROOT)} includes {name}"
+             for path in sources() if path.relative_to(ROOT).parts[0] == "worker"
+             for _, name in includes(path)
+             if name.startswith("routing/") and name not in WORKER_ROUTING]
+    assert wrong == []
+
+
+def test_arrows__the_worker_program_sees_the_public_header_only():
+    mine = [name for quote, name in includes(ROOT / "worker/main.c") if quote == '"']
+    assert [name for name in mine if name not in ("weft.h", "worker/weft.h")] == []
+
+
+def test_arrows__every_quoted_include_is_written_from_the_root():
+    wrong = [f"{path.relative_to(ROOT)} includes {name}" for path in sources()
+             for quote, name in includes(path)
+             if quote == '"' and not (ROOT / name).exists() and name != "weft.h"]
+    assert wrong == []
+
+
+def test_foreign_headers__have_one_home():
+    wrong = []
+    for path in sources():
+        relative = str(path.relative_to(ROOT))
+        for quote, name in includes(path):
+            for pattern, homes in FOREIGN.items():
+                if quote == "<" and re.fullmatch(pattern, name):
+                    homes = {homes} if isinstance(homes, str) else homes
+                    if not any(relative == home or (home.endswith("/") and relative.startswith(home))
+                               for home in homes):
+                        wrong.append(f"{relative} includes <{name}>")
+    assert wrong == []
+
+
+def test_allocation__passes_through_common_memory():
+    pattern = re.compile(r"(?<![\w.>])(malloc|calloc|realloc|strdup|strndup|asprintf|free)\s*\(")
+    wrong = []
+    for path in sources():
+        relative = str(path.relative_to(ROOT))
+        # worker/main.c is a host program: it sees weft.h and libc only
+        if relative in ("common/memory.c", "worker/main.c"):
+            continue
+        code = re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.S)
+        code = re.sub(r'"(\\.|[^"\\])*"', '""', code)
+        wrong += [f"{relative}: {match.group(1)}" for match in pattern.finditer(code)]
+    assert wrong == []
+
+
+HEADERS = [path for path in sources((".h",))]
+
+
+@pytest.mark.parametrize("language", ["c", "c++"])
+def test_headers__stand_alone(language, tmp_path):
+    wrong = []
+    for header in HEADERS:
+        relative = header.relative_to(ROOT)
+        if language == "c++" and str(relative) != "worker/weft.h":
+            continue
+        source = tmp_path / ("x.c" if language == "c" else "x.cc")
+        source.write_text(f'#include "{relative}"\n')
+        flags = ["-std=gnu11"] if language == "c" else ["-std=c++17", "-x", "c++"]
+        done = subprocess.run(["gcc" if language == "c" else "g++", *flags, "-D_GNU_SOURCE", "-Wall",
+                               "-Wextra", "-Werror", "-fsyntax-only", f"-I{ROOT}", str(source)],
+                              capture_output=True, text=True)
+        if done.returncode:
+            wrong.append(f"{relative}: {done.stderr.splitlines()[:3]}")
+    assert wrong == []
+
+
+def exported():
+    out = subprocess.run(["nm", "-D", "--defined-only", str(BUILD / "libweft.so")],
+                         capture_output=True, text=True, check=True).stdout
+    return {line.split()[2].split("@")[0] for line in out.splitlines() if " T " in line}
+
+
+def declared():
+    text = (ROOT / "worker/weft.h").read_text()
+    return set(re.findall(r"WEFT_API[^;]*?\b(weft_\w+)\s*\(", text))
+
+
+def test_library__exports_what_the_header_declares_and_nothing_else():
+    assert exported() == declared()
+
+
+def test_codes__of_the_public_header_are_those_of_the_table():
+    public = dict(re.findall(r"WEFT_E_(\w+) = (\d+)", (ROOT / "worker/weft.h").read_text()))
+    table = dict(re.findall(r"X\((\w+), (\d+), \d+,", (ROOT / "common/error.h").read_text()))
+    assert public == table
+
+
+def test_files__stay_below_700_lines():
+    tracked = subprocess.run(["git", "ls-files", "*.c", "*.h", "*.py"], cwd=ROOT, capture_output=True,
+                             text=True, check=True).stdout.split()
+    assert [f for f in tracked if len((ROOT / f).read_text().splitlines()) > 700] == []
+
+
+def test_files__start_with_the_licence_line():
+    assert [str(path.relative_to(ROOT)) for path in sources()
+            if "SPDX-License-Identifier: Apache-2.0" not in path.read_text()[:80]] == []
