@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/bench.h"
+
+#include "cli/command.h"
+#include "cli/children.h"
+#include "common/clock.h"
+#include "common/json_write.h"
+#include "common/text.h"
+
+#include <argp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static void print_header(const struct bench_options *options)
+{
+	printf("# weft bench update: %s, train %s, infer %s, transport %s\n", options->model,
+	       options->train_text, options->infer_text, options->transport);
+	printf("# memcpy: the same bytes by the same number of processes, between the updates\n");
+	printf("#%7s %16s %10s %12s %12s %8s\n", "update", "bytes", "seconds", "GB/s", "memcpy GB/s",
+	       "ratio");
+}
+
+static void print_round(const struct bench_options *options, uint32_t update, uint64_t bytes,
+			double seconds, double memcpy_seconds)
+{
+	double rate = (double)bytes / seconds, memcpy_rate = (double)bytes / memcpy_seconds;
+	struct json json;
+
+	if (!options->json) {
+		printf("%8u %16llu %10.4f %12.2f %12.2f %8.3f\n", update, (unsigned long long)bytes,
+		       seconds, rate / 1e9, memcpy_rate / 1e9, rate / memcpy_rate);
+	} else {
+		json_to_file(&json, stdout);
+		json_object(&json);
+		json_key_u64(&json, "update", update);
+		json_key_u64(&json, "bytes", bytes);
+		json_key_double(&json, "seconds", seconds);
+		json_key_double(&json, "bytes_per_second", rate);
+		json_key_double(&json, "memcpy_bytes_per_second", memcpy_rate);
+		json_key_double(&json, "ratio", rate / memcpy_rate);
+		json_object_end(&json);
+		json_newline(&json);
+	}
+	fflush(stdout);
+}
+
+static bool gate(struct bench_shared *shared, struct children *children)
+{
+	return bench_gate(shared, children_watch, children);
+}
+
+static bool run_rounds(struct bench_shared *shared, const struct bench_options *options,
+		       struct children *children)
+{
+	for (uint32_t round = 0; round < options->warmup + options->updates; round++) {
+		double memcpy_seconds, seconds;
+		uint64_t begin;
+
+		if (!gate(shared, children))
+			return false;
+		begin = atomic_load(&shared->opened_ns);
+		if (!gate(shared, children))
+			return false;
+		memcpy_seconds = (double)(atomic_load(&shared->last_done_ns) - begin) / 1e9;
+		if (!gate(shared, children))
+			return false;
+		begin = atomic_load(&shared->opened_ns);
+		if (!gate(shared, children))
+			return false;
+		seconds = (double)(atomic_load(&shared->last_done_ns) - begin) / 1e9;
+		if (round >= options->warmup)
+			print_round(options, round - options->warmup + 1, atomic_load(&shared->bytes),
+				    seconds, memcpy_seconds);
+		if (!gate(shared, children))
+			return false;
+	}
+	return true;
+}
+
+int bench_update_run(const struct bench_options *options, struct error *error)
+{
+	uint32_t workers = options->train.world + infer_ranks(&options->infer);
+	struct children children;
+	struct bench_shared *shared;
+	bool done;
+	int rc;
+
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (shared == MAP_FAILED)
+		return error_set(error, ERROR_MEMORY, "no memory to share between the processes");
+	shared->parties = workers + 1;
+	rc = children_open(&children, workers + 1, &shared->aborted, error);
+	if (rc == 0)
+		rc = children_controller(&children, "bench", options->train_text, options->infer_text,
+					 shared->controller, sizeof(shared->controller), error);
+	for (uint32_t rank = 0; rc == 0 && rank < workers; rank++) {
+		pid_t pid = children_fork(&children, error);
+
+		if (pid == 0)
+			_exit(bench_worker(shared, options, rank));
+		if (pid < 0)
+			rc = -(int)error->code;
+	}
+	if (rc == 0) {
+		if (!options->json)
+			print_header(options);
+		done = run_rounds(shared, options, &children);
+		rc = children_wait(&children, error);
+		if (rc == 0 && !done)
+			rc = error_set(error, ERROR_TRANSPORT, "a process of the benchmark failed (above)");
+		if (rc == 0 && !options->json) {
+			char text[TEXT_SHORT_BYTES];
+
+			printf("# verified after the last update: %s bytes equal\n",
+			       grouped_text(atomic_load(&shared->compared), text));
+		}
+	}
+	children_close(&children);
+	munmap(shared, sizeof(*shared));
+	return rc;
+}
+
+enum { OPTION_WARMUP = 256, OPTION_CHECKSUMS, OPTION_OWN_MEMORY, OPTION_JSON };
+
+static const struct argp_option options_table[] = {
+	{"model", 'm', "NAME", 0, "built-in model or folder (default Qwen2.5-0.5B)", 0},
+	{"train", 't', "SPEC", 0, "trainers (default world=4,source=gathered)", 0},
+	{"infer", 'i', "SPEC", 0, "inference ranks (default engines=2,tp=2)", 0},
+	{"transport", 'T', "NAME", 0, "a requirement (default shm)", 0},
+	{"updates", 'n', "N", 0, "timed updates (default 5)", 0},
+	{"warmup", OPTION_WARMUP, "N", 0, "untimed updates first (default 2)", 0},
+	{"checksums", OPTION_CHECKSUMS, 0, 0, "sum every piece and verify at the target", 0},
+	{"own-memory", OPTION_OWN_MEMORY, 0, 0,
+	 "targets in ordinary process memory (process_vm_writev) instead of weft's allocator", 0},
+	{"json", OPTION_JSON, 0, 0, "one object a line", 0},
+	{0}};
+
+static error_t take_count(struct argp_state *state, const char *name, const char *arg, uint32_t min,
+			  uint32_t *out)
+{
+	uint64_t value;
+
+	if (!parse_u64(arg, &value) || value < min || value > 1000000)
+		argp_error(state, "--%s is '%s': give a number from %u to 1000000", name, arg, min);
+	else
+		*out = (uint32_t)value;
+	return 0;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct bench_options *options = state->input;
+
+	switch (key) {
+	case 'm':
+		options->model = arg;
+		return 0;
+	case 't':
+		options->train_text = arg;
+		return 0;
+	case 'i':
+		options->infer_text = arg;
+		return 0;
+	case 'T':
+		options->transport = arg;
+		return 0;
+	case 'n':
+		return take_count(state, "updates", arg, 1, &options->updates);
+	case OPTION_WARMUP:
+		return take_count(state, "warmup", arg, 0, &options->warmup);
+	case OPTION_CHECKSUMS:
+		options->checksums = true;
+		return 0;
+	case OPTION_OWN_MEMORY:
+		options->own_memory = true;
+		return 0;
+	case OPTION_JSON:
+		options->json = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		argp_error(state, "'%s' is not an option", arg);
+		return 0;
+	}
+	return ARGP_ERR_UNKNOWN;
+}
+
+static int bench_update(int argc, char **argv)
+{
+	static const struct argp argp = {
+		options_table, parse, NULL,
+		"Times whole updates between processes of this machine, steady state, beside a memcpy "
+		"of the same bytes by the same number of processes.", NULL, NULL, NULL};
+	struct bench_options options = {.model = "Qwen2.5-0.5B", .train_text = "world=4,source=gathered",
+					.infer_text = "engines=2,tp=2", .transport = "shm",
+					.updates = 5, .warmup = 2};
+	struct error error;
+	int rc;
+
+	argp_err_exit_status = 2;
+	argp_parse(&argp, argc, argv, 0, NULL, &options);
+	rc = train_spec_parse(&options.train, options.train_text, &error);
+	if (rc == 0)
+		rc = infer_spec_parse(&options.infer, options.infer_text, &error);
+	if (rc == 0)
+		rc = bench_update_run(&options, &error);
+	return rc ? command_fail(&error) : 0;
+}
+
+const struct command bench_commands[] = {
+	{"bench", "update", "time whole updates beside memcpy", bench_update},
+	{NULL, NULL, NULL, NULL}};

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * bench.h -- what the processes of one `weft bench update` share.
+ *
+ *   parent ── fork ──► trainers, inference ranks (each a host program over weft.h)
+ *          └─ exec ──► weft-controller
+ *
+ *   every round:  gate | memcpy of the same bytes by the trainers | gate | the update | gate
+ *
+ * The rounds interleave, so a machine whose speed drifts slows both alike; the ratio of a line
+ * is of that line's own memcpy.
+ */
+#ifndef CLI_BENCH_H
+#define CLI_BENCH_H
+
+#include "common/error.h"
+#include "common/parallel.h"
+#include <stdatomic.h>
+#include <stdint.h>
+
+struct bench_options {
+	const char *model, *train_text, *infer_text, *transport;
+	struct train_spec train;
+	struct infer_spec infer;
+	uint32_t updates, warmup;
+	bool json, checksums, own_memory;
+};
+
+/* Lives in memory that all processes map. A gate opens when `parties` have arrived. */
+struct bench_shared {
+	_Atomic uint32_t arrived, generation, aborted;
+	uint32_t parties;
+	_Atomic uint64_t bytes;         /* of the round, summed by the trainers */
+	_Atomic uint64_t opened_ns;     /* when the last gate opened */
+	_Atomic uint64_t last_done_ns;  /* latest end of a copy or of a publish, this phase */
+	char controller[64];
+	_Atomic uint64_t compared;      /* bytes verified after the last update */
+};
+
+/* Waits for everyone; false when a process has failed (the shared flag is set). `watch` is
+ * called while waiting; the parent watches its children in it. */
+bool bench_gate(struct bench_shared *shared, void (*watch)(void *context), void *context);
+
+/* The body of a trainer (rank < train.world) or an inference process; exit code. */
+int bench_worker(struct bench_shared *shared, const struct bench_options *options,
+		 uint32_t rank);
+
+/* Starts everything, prints a line an update; exit code. */
+int bench_update_run(const struct bench_options *options, struct error *error);
+
+#endif

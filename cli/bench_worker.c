@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One process of `weft bench update`: a host program over weft.h whose tensors are made in
+ * memory. The last round sends other bytes than all before, and the inference ranks compare
+ * what arrived with what that round must have sent.
+ */
+#include "cli/bench.h"
+
+#include "common/clock.h"
+#include "common/layout.h"
+#include "common/memory.h"
+#include "model/content.h"
+#include "model/model.h"
+#include "worker/weft.h"
+
+#include <linux/futex.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define GATE_SLICE_NS 50000000
+
+static long futex(_Atomic uint32_t *word, int operation, uint32_t value,
+		  const struct timespec *timeout)
+{
+	return syscall(SYS_futex, word, operation, value, timeout, NULL, 0);
+}
+
+bool bench_gate(struct bench_shared *shared, void (*watch)(void *context), void *context)
+{
+	const struct timespec slice = {0, GATE_SLICE_NS};
+	uint32_t generation = atomic_load(&shared->generation);
+
+	if (atomic_fetch_add(&shared->arrived, 1) + 1 == shared->parties) {
+		atomic_store(&shared->arrived, 0);
+		atomic_store(&shared->opened_ns, clock_ns());
+		atomic_fetch_add(&shared->generation, 1);
+		futex(&shared->generation, FUTEX_WAKE, INT32_MAX, NULL);
+		return !atomic_load(&shared->aborted);
+	}
+	while (atomic_load(&shared->generation) == generation) {
+		if (atomic_load(&shared->aborted))
+			return false;
+		futex(&shared->generation, FUTEX_WAIT, generation, &slice);
+		if (watch)
+			watch(context);
+	}
+	return !atomic_load(&shared->aborted);
+}
+
+/* The latest of all processes' ends. */
+static void done_now(struct bench_shared *shared)
+{
+	uint64_t now = clock_ns(), seen = atomic_load(&shared->last_done_ns);
+
+	while (seen < now && !atomic_compare_exchange_weak(&shared->last_done_ns, &seen, now))
+		;
+}
+
+static uint64_t seed_of(const struct bench_options *options, uint32_t round)
+{
+	return round + 1 == options->warmup + options->updates ? 2 : 1;
+}
+
+static int fail(struct bench_shared *shared, const weft_error *error, const char *who,
+		uint32_t rank)
+{
+	/* the first failure is the cause; the others only see it */
+	if (!atomic_exchange(&shared->aborted, 1))
+		fprintf(stderr, "weft bench: %s %u: WEFT-E%d %s: %s\n", who, rank, error->code,
+			weft_code_words(error->code), error->text);
+	return weft_exit_code(error->code);
+}
+
+struct trainer {
+	weft_worker *worker;
+	void **data;           /* by tensor id; NULL when not wanted */
+	uint32_t tensors;
+	unsigned char *target; /* of the memcpy: shared pages like the real one's */
+	uint64_t target_bytes;
+	uint64_t seed;
+};
+
+static int fill_tensors(struct trainer *trainer, uint64_t seed, weft_error *error)
+{
+	weft_tensor_view view;
+
+	for (uint32_t id = 0; weft_tensor_at(trainer->worker, id, &view) == 0; id++) {
+		uint64_t row_bytes = view.bytes / (view.row_hi - view.row_lo);
+
+		if (!view.wanted)
+			continue;
+		if (!trainer->data[id])
+			trainer->data[id] = memory_aligned(4096, view.bytes);
+		if (!trainer->data[id]) {
+			error->code = WEFT_E_MEMORY;
+			snprintf(error->text, sizeof(error->text), "no memory for tensor %s (%llu bytes)",
+				 view.name, (unsigned long long)view.bytes);
+			return -WEFT_E_MEMORY;
+		}
+		content_make(view.name, dtype_from_name(view.dtype), seed, view.row_lo * row_bytes,
+			     view.bytes, trainer->data[id]);
+	}
+	trainer->seed = seed;
+	return 0;
+}
+
+static int trainer_open(struct trainer *trainer, weft_error *error)
+{
+	weft_plan_view plan;
+	weft_tensor_view view;
+	int rc = weft_plan(trainer->worker, &plan, error);
+
+	if (rc)
+		return rc;
+	while (weft_tensor_at(trainer->worker, trainer->tensors, &view) == 0)
+		trainer->tensors++;
+	trainer->data = memory_zalloc(trainer->tensors, sizeof(*trainer->data));
+	trainer->target_bytes = plan.bytes;
+	trainer->target = mmap(NULL, plan.bytes + 1, PROT_READ | PROT_WRITE,
+			       MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	if (!trainer->data || trainer->target == MAP_FAILED) {
+		error->code = WEFT_E_MEMORY;
+		snprintf(error->text, sizeof(error->text),
+			 "no memory for a memcpy of this trainer's %llu bytes",
+			 (unsigned long long)plan.bytes);
+		return -WEFT_E_MEMORY;
+	}
+	return fill_tensors(trainer, 1, error);
+}
+
+/* The measure: as many bytes as this trainer sends, whole tensors at a time, libc's memcpy. */
+static void trainer_memcpy(const struct trainer *trainer)
+{
+	uint64_t at = 0;
+	weft_tensor_view view;
+
+	while (at < trainer->target_bytes) {
+		for (uint32_t id = 0; id < trainer->tensors && at < trainer->target_bytes; id++) {
+			uint64_t bytes;
+
+			if (!trainer->data[id] || weft_tensor_at(trainer->worker, id, &view) != 0)
+				continue;
+			bytes = view.bytes < trainer->target_bytes - at ? view.bytes
+									: trainer->target_bytes - at;
+			memcpy(trainer->target + at, trainer->data[id], bytes);
+			at += bytes;
+		}
+	}
+}
+
+static int trainer_update(const struct trainer *trainer, uint64_t version, weft_error *error)
+{
+	int rc = weft_update_begin(trainer->worker, version, error);
+
+	if (rc == 0)
+		rc = weft_update_write_all(trainer->worker, (const void *const *)trainer->data, error);
+	return rc ? rc : weft_update_end(trainer->worker, error);
+}
+
+/* Compares every piece of this rank with the bytes that were made for it. */
+static int inference_verify(weft_worker *worker, const struct bench_options *options,
+			    uint32_t rank, uint64_t version, uint64_t seed, uint64_t *compared,
+			    struct error *error)
+{
+	struct model *model = NULL;
+	struct layout layout;
+	unsigned char *expected = NULL;
+	int rc;
+
+	layout_init(&layout);
+	rc = model_open(&model, options->model, error);
+	if (rc == 0)
+		rc = model_layout(model, &options->infer, rank % options->infer.tp, &layout, error);
+	for (size_t i = 0; rc == 0 && i < layout.piece_count; i++) {
+		const struct piece *piece = &layout.pieces[i];
+		const struct tensor_info *tensor = &layout.tensors[piece->tensor];
+		const unsigned char *at = weft_param_memory(worker, piece->param, version);
+		struct runs runs;
+		void *grown = memory_resize(expected, 1, tensor->bytes);
+
+		if (!grown) {
+			rc = memory_error(error, "verifying", tensor->bytes);
+			break;
+		}
+		expected = grown;
+		content_make(tensor->name, tensor->dtype, seed, 0, tensor->bytes, expected);
+		box_runs(&piece->src, tensor->shape, dtype_bytes(tensor->dtype), &runs);
+		for (uint64_t r = 0; r < runs.rows && rc == 0; r++)
+			if (memcmp(at + piece->offset + r * runs.row_bytes,
+				   expected + runs.offset + r * runs.stride_bytes, runs.row_bytes) != 0)
+				rc = error_set(error, ERROR_CHECKSUM,
+					       "parameter %s differs from tensor %s in row %llu of the piece",
+					       layout.params[piece->param].name, tensor->name,
+					       (unsigned long long)r);
+		*compared += piece->bytes;
+	}
+	memory_free(expected);
+	layout_fini(&layout);
+	model_close(&model);
+	return rc;
+}
+
+static int open_worker(struct bench_shared *shared, const struct bench_options *options,
+		       enum weft_role role, uint32_t rank, weft_worker **worker, weft_error *error)
+{
+	weft_options open = {.size = sizeof(open), .controller = shared->controller, .job = "bench",
+			     .role = role, .rank = rank, .transport = options->transport,
+			     .checksums = options->checksums, .own_memory = options->own_memory};
+	int rc = weft_open(worker, &open, error);
+
+	if (rc == 0)
+		rc = weft_declare_model(*worker, options->model, options->train_text,
+					options->infer_text, error);
+	return rc ? rc : weft_join(*worker, 0, error);
+}
+
+static int run_trainer(struct bench_shared *shared, const struct bench_options *options,
+		       uint32_t rank, weft_error *error)
+{
+	struct trainer trainer = {0};
+	int rc = open_worker(shared, options, WEFT_TRAINER, rank, &trainer.worker, error);
+
+	if (rc == 0)
+		rc = trainer_open(&trainer, error);
+	if (rc == 0)
+		atomic_fetch_add(&shared->bytes, trainer.target_bytes);
+	for (uint32_t round = 0; rc == 0 && round < options->warmup + options->updates; round++) {
+		if (seed_of(options, round) != trainer.seed)
+			rc = fill_tensors(&trainer, seed_of(options, round), error);
+		if (rc || !bench_gate(shared, NULL, NULL))
+			break;
+		trainer_memcpy(&trainer);
+		done_now(shared);
+		if (!bench_gate(shared, NULL, NULL) || !bench_gate(shared, NULL, NULL))
+			break;
+		rc = trainer_update(&trainer, round + 1, error);
+		if (rc || !bench_gate(shared, NULL, NULL) || !bench_gate(shared, NULL, NULL))
+			break;
+	}
+	weft_close(&trainer.worker);
+	for (uint32_t id = 0; trainer.data && id < trainer.tensors; id++)
+		memory_free(trainer.data[id]);
+	memory_free(trainer.data);
+	return rc;
+}
+
+static int run_inference(struct bench_shared *shared, const struct bench_options *options,
+			 uint32_t rank, weft_error *error)
+{
+	uint32_t rounds = options->warmup + options->updates;
+	weft_worker *worker = NULL;
+	struct error inner;
+	uint64_t compared = 0;
+	int rc = open_worker(shared, options, WEFT_INFERENCE, rank, &worker, error);
+
+	for (uint32_t round = 0; rc == 0 && round < rounds; round++) {
+		for (int gate = 0; gate < 3; gate++)
+			if (!bench_gate(shared, NULL, NULL))
+				goto out;
+		rc = weft_update_wait(worker, round + 1, 0, NULL, error);
+		done_now(shared);
+		if (rc || !bench_gate(shared, NULL, NULL))
+			break;
+		if (round + 1 == rounds && inference_verify(worker, options, rank, rounds,
+							    seed_of(options, round), &compared, &inner)) {
+			error->code = (int)inner.code;
+			snprintf(error->text, sizeof(error->text), "%s", inner.text);
+			rc = -error->code;
+			break;
+		}
+		atomic_fetch_add(&shared->compared, compared);
+		if (!bench_gate(shared, NULL, NULL))
+			break;
+	}
+out:
+	weft_close(&worker);
+	return rc;
+}
+
+int bench_worker(struct bench_shared *shared, const struct bench_options *options, uint32_t rank)
+{
+	weft_error error = {0};
+	bool trains = rank < options->train.world;
+	int rc;
+
+	if (!trains)
+		rank -= options->train.world;
+	rc = trains ? run_trainer(shared, options, rank, &error)
+		    : run_inference(shared, options, rank, &error);
+	return rc ? fail(shared, &error, trains ? "trainer" : "inference", rank) : 0;
+}
