@@ -1,0 +1,266 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The demo: a controller, trainers and inference ranks as separate processes move a whole model
+several times. Afterwards every byte of every version on every inference rank is compared, by
+digest, with a recomputation that shares no code with Weft: this file reads the checkpoint with
+its own parser, makes each version's bytes with numpy and cuts the engine's parameters itself.
+
+    ./bootstrap demo [--updates N] [--model NAME] [--train SPEC] [--infer SPEC]
+"""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "e2e"))
+import engine_layout  # noqa: E402  the independent recomputation
+
+START_TIMEOUT_S = 30
+RUN_TIMEOUT_S = 600
+
+
+class DemoError(Exception):
+    """One sentence for the terminal."""
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description="move a whole model between processes and prove every byte")
+    parser.add_argument("--bin", default="build/release", help="folder of the built programs")
+    parser.add_argument("--out", default="build/demo", help="folder for the results")
+    parser.add_argument("--model", default="Qwen2.5-0.5B")
+    parser.add_argument("--train", default="world=4,source=gathered")
+    parser.add_argument("--infer", default="engines=2,tp=2")
+    parser.add_argument("--updates", type=int, default=5)
+    parser.add_argument("--checksums", action="store_true", help="sum every piece, verify at the target")
+    return parser.parse_args()
+
+
+def spec(text):
+    return dict(item.split("=", 1) for item in text.split(","))
+
+
+def tail(path, lines=15):
+    try:
+        return "".join(open(path, errors="replace").readlines()[-lines:])
+    except OSError:
+        return ""
+
+
+class Processes:
+    """Children with their output in files; none outlives the demo."""
+
+    def __init__(self, folder):
+        self.folder, self.running = folder, {}
+
+    def start(self, name, command):
+        log = self.folder / f"{name}.log"
+        with open(log, "w") as output:
+            self.running[name] = (subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT), log)
+
+    def wait(self, deadline, on_tick):
+        left = dict(self.running)
+        while left:
+            for name, (process, log) in list(left.items()):
+                code = process.poll()
+                if code is None:
+                    continue
+                if code != 0:
+                    raise DemoError(f"{name} ended with code {code}; the end of {log}:\n{tail(log)}")
+                del left[name]
+            if time.monotonic() > deadline:
+                raise DemoError(f"still running after {RUN_TIMEOUT_S} s: {', '.join(left)}")
+            on_tick()
+            time.sleep(0.1)
+
+    def close(self):
+        for process, _ in self.running.values():
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+
+class Progress:
+    """One line a published version, read from the workers' own output."""
+
+    def __init__(self, folder, inference, updates):
+        self.files = [folder / f"inference-{rank}.log" for rank in range(inference)]
+        self.updates, self.shown = updates, 0
+
+    def tick(self):
+        done = min(len(published(path)) for path in self.files)
+        while self.shown < done:
+            self.shown += 1
+            records = [published(path)[self.shown - 1] for path in self.files]
+            seconds = max(r["seconds"] for r in records)
+            total = sum(r["bytes"] for r in records)
+            print(f"  version {self.shown} of {self.updates}: {total / 1e6:,.0f} MB on {len(records)} inference ranks"
+                  f" in {seconds:.3f} s, {total / seconds / 1e9:.1f} GB/s", flush=True)
+
+
+def published(path):
+    """The update lines that an inference rank printed so far."""
+    try:
+        lines = open(path).read().splitlines()
+    except OSError:
+        return []
+    return [json.loads(line) for line in lines if line.startswith('{"event":"update"') and line.endswith("}")]
+
+
+def make_checkpoint(weft, model, folder):
+    config = folder / "config.json"
+    if config.exists() and subprocess.run([weft, "checkpoint", "verify", folder, "--model", model],
+                                          capture_output=True).returncode == 0:
+        print(f"checkpoint: {folder} is there")
+        return
+    print(f"checkpoint: making {model} in {folder}")
+    if subprocess.run([weft, "checkpoint", "make", model, folder, "--force"]).returncode != 0:
+        raise DemoError("weft checkpoint make failed (above)")
+
+
+def start_controller(processes, bin_folder, out, args):
+    port_file = out / "controller.port"
+    port_file.unlink(missing_ok=True)
+    processes.start("controller", [bin_folder / "weft-controller", "--job", "demo", "--bind", "tcp://127.0.0.1:0",
+                                   "--port-file", port_file, "--train", args.train, "--infer", args.infer,
+                                   "--dump", out / "routing.json"])
+    deadline = time.monotonic() + START_TIMEOUT_S
+    process, log = processes.running["controller"]
+    while not port_file.exists():
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise DemoError(f"the controller does not listen; the end of {log}:\n{tail(log)}")
+        time.sleep(0.02)
+    return f"tcp://127.0.0.1:{port_file.read_text().strip()}"
+
+
+def start_workers(processes, bin_folder, out, args, controller, trainers, inference):
+    common = [bin_folder / "weft-worker", "--controller", controller, "--job", "demo", "--model", args.model,
+              "--train", args.train, "--infer", args.infer, "--updates", str(args.updates), "--json"]
+    if args.checksums:
+        common.append("--checksums")
+    for rank in range(trainers):
+        processes.start(f"trainer-{rank}", [*common, "--role", "trainer", "--rank", str(rank),
+                                            "--checkpoint", out / "checkpoint"])
+    for rank in range(inference):
+        processes.start(f"inference-{rank}", [*common, "--role", "inference", "--rank", str(rank),
+                                              "--digests", out / f"digests-{rank}.jsonl"])
+
+
+def verify(args, out, inference):
+    """Every version, every rank, every parameter, against the independent recomputation."""
+    expected = engine_layout.Expected(out / "checkpoint", spec(args.infer))
+    engine_ranks = int(spec(args.infer).get("tp", 1))
+    got = {}
+    for rank in range(inference):
+        for line in open(out / f"digests-{rank}.jsonl"):
+            record = json.loads(line)
+            got[record["version"], rank, record["param"]] = (record["digest"], record["bytes"])
+    verified = mismatches = 0
+    for version in range(1, args.updates + 1):
+        want = expected.digests(version)
+        for rank in range(inference):
+            for name, (digest, size) in want[rank % engine_ranks].items():
+                found = got.pop((version, rank, name), None)
+                if found == (digest, size):
+                    verified += size
+                else:
+                    mismatches += 1
+                    print(f"  MISMATCH: version {version}, inference {rank}, {name}: expected {digest}"
+                          f" ({size} bytes), found {found}")
+        print(f"  version {version}: recomputed and compared on {inference} ranks", flush=True)
+    mismatches += len(got)
+    for key in list(got)[:5]:
+        print(f"  MISMATCH: nothing is expected for version, rank, parameter {key}")
+    return verified, mismatches
+
+
+def bandwidth(weft, args):
+    """The same job in steady state beside memcpy: `weft bench update`."""
+    done = subprocess.run([weft, "bench", "update", "--model", args.model, "--train", args.train, "--infer",
+                           args.infer, "--updates", "5", "--json"], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise DemoError(f"weft bench update failed: {done.stderr.strip()}")
+    rounds = sorted((json.loads(line) for line in done.stdout.splitlines()), key=lambda r: r["ratio"])
+    return rounds[len(rounds) // 2]
+
+
+def report(args, out, records, verified, mismatches, middle, inference):
+    dump = json.load(open(out / "routing.json"))
+    seconds = [max(rank[v]["seconds"] for rank in records) for v in range(args.updates)]
+    result = {
+        "model": args.model, "train": dump["train"], "infer": dump["infer"],
+        "trainers": len(dump["trainers"]), "inference": len(dump["inference"]), "updates": args.updates,
+        "bytes_per_update": dump["summary"]["bytes_total"], "bytes_verified": verified,
+        "mismatches": mismatches, "seconds": seconds, "ratio_to_memcpy": middle["ratio"],
+        "bytes_per_second": middle["bytes_per_second"],
+        "memcpy_bytes_per_second": middle["memcpy_bytes_per_second"], "digest": dump["digest"],
+    }
+    temporary = out / "report.json.new"
+    temporary.write_text(json.dumps(result, indent=2) + "\n")
+    os.replace(temporary, out / "report.json")
+    return result
+
+
+def run(args):
+    bin_folder, out = pathlib.Path(args.bin), pathlib.Path(args.out)
+    weft = bin_folder / "weft"
+    if not weft.exists():
+        raise DemoError(f"{weft} is not there: run ./bootstrap build")
+    if args.updates < 1:
+        raise DemoError(f"--updates is {args.updates}: give at least 1")
+    infer = spec(args.infer)
+    trainers, inference = int(spec(args.train).get("world", 1)), int(infer.get("engines", 1)) * int(infer.get("tp", 1))
+    checkpoint = out / "checkpoint"
+    out.mkdir(parents=True, exist_ok=True)
+    for old in [*out.glob("*.log"), *out.glob("digests-*.jsonl"), out / "report.json", out / "routing.json"]:
+        old.unlink(missing_ok=True)
+    make_checkpoint(weft, args.model, checkpoint)
+    processes = Processes(out)
+    try:
+        print(f"update: 1 controller, {trainers} trainers, {inference} inference ranks, {args.updates} updates of {args.model}")
+        controller = start_controller(processes, bin_folder, out, args)
+        start_workers(processes, bin_folder, out, args, controller, trainers, inference)
+        progress = Progress(out, inference, args.updates)
+        processes.wait(time.monotonic() + RUN_TIMEOUT_S, progress.tick)
+        progress.tick()
+    finally:
+        processes.close()
+    records = [published(out / f"inference-{rank}.log") for rank in range(inference)]
+    if any(len(rank) != args.updates for rank in records):
+        raise DemoError(f"published versions by rank: {[len(rank) for rank in records]}; expected {args.updates} each")
+    print("verify: every byte against an independent recomputation (numpy)")
+    verified, mismatches = verify(args, out, inference)
+    print("routing:")
+    subprocess.run([weft, "route", "show", out / "routing.json"], check=True)
+    print("bandwidth: the same job in steady state beside memcpy")
+    middle = bandwidth(weft, args)
+    result = report(args, out, records, verified, mismatches, middle, inference)
+    print(f"  weft {middle['bytes_per_second'] / 1e9:.1f} GB/s, memcpy {middle['memcpy_bytes_per_second'] / 1e9:.1f} GB/s,"
+          f" ratio {middle['ratio']:.2f} (median of 5 updates)")
+    expected = result["bytes_per_update"] * args.updates
+    print(f"result: {verified:,} of {expected:,} bytes verified, {mismatches} mismatches; {out}/report.json, {out}/routing.json")
+    if mismatches or verified != expected:
+        raise DemoError("the bytes on the inference ranks are not those of the trainers")
+
+
+def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    begin = time.monotonic()
+    try:
+        run(arguments())
+    except DemoError as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("demo: interrupted", file=sys.stderr)
+        return 130
+    print(f"demo: done in {time.monotonic() - begin:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
