@@ -25,5 +25,9 @@
 #define LIMIT_DIGESTS         LIMIT_RANKS
 #define LIMIT_RECORD_BYTES    4096    /* an endpoint record or a region export */
 #define LIMIT_REGIONS         4096
+#define LIMIT_COPIES          2       /* of a parameter: in place, and its shadow */
+#define LIMIT_CODE            999     /* error codes; a peer's may be unknown here */
+#define LIMIT_KEY_BYTES       64      /* a key of a map, no terminator */
+#define DTYPE_NAME_BYTES      7       /* the longest: F8_E4M3; no terminator */
 
 #endif

@@ -193,17 +193,26 @@ struct message {
 
 const char *message_type_name(enum message_type type);
 
-/* Frees everything a message owns and zeroes it. */
+/* Frees everything a message owns and zeroes it; a zeroed message is empty. */
 void message_fini(struct message *message);
 
-/* Encodes into *bytes (memory_free it). Asserts that counts are within limits.h. */
+/* Deep copy; *to is overwritten, not freed, and empty on failure. */
+int message_copy(struct message *to, const struct message *from, struct error *error);
+
+/* Encodes into *bytes (memory_free it); `wire` is WIRE_VERSION whatever the struct says. NULL
+ * strings go as "". What the other side would refuse is refused here: ERROR_LIMIT for counts,
+ * lengths and numbers past limits.h, ERROR_MESSAGE for text that is not UTF-8 or fields that
+ * contradict each other. Only sentences (`text`) are cut and cleaned instead, since a failure
+ * must be heard. Equal messages give equal bytes. */
 int message_encode(const struct message *message, unsigned char **bytes, size_t *length,
 		   struct error *error);
 
 /* Decodes; on failure *message is empty. A wire version other than ours gives
  * ERROR_WIRE_VERSION with both versions, anything malformed ERROR_MESSAGE with the key and the
- * byte offset. layout and holding bodies are checked and finished (layout_finish), and their
- * digest is recomputed and compared. Strings hold no NUL and are valid UTF-8. */
+ * byte offset (fields that contradict each other: their keys). layout and holding bodies pass
+ * through layout_add_* and layout_finish, whose errors keep their code behind key and offset,
+ * and their digest is recomputed and compared. Strings are never NULL, hold no NUL and are
+ * valid UTF-8; empty lists are NULL. */
 int message_decode(struct message *message, const unsigned char *bytes, size_t length,
 		   struct error *error);
 

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * message_parts.h -- inside wire/: the tables of each message type's own fields, and the
+ * checks of fields against each other. message.c ties them to the types.
+ *
+ * A check runs after decoding and before encoding, so that a message that the other side would
+ * refuse is refused at home.
+ */
+#ifndef WIRE_MESSAGE_PARTS_H
+#define WIRE_MESSAGE_PARTS_H
+
+#include "wire/codec.h"
+#include "wire/message.h"
+
+/* message_session.c */
+extern const struct codec_record message_hello_record;
+extern const struct codec_record message_declare_record;
+extern const struct codec_record message_connected_record;
+extern const struct codec_record message_failure_record;
+extern const struct codec_record message_leave_record;
+extern const struct codec_record message_heartbeat_record;
+extern const struct codec_record message_welcome_record;
+extern const struct codec_record message_refuse_record;
+extern const struct codec_record message_want_record;
+extern const struct codec_record message_go_record;
+extern const struct codec_record message_lost_record;
+extern const struct codec_record message_member_record; /* [role, rank] */
+int message_hello_check(const struct message *message, struct error *error);
+int message_welcome_check(const struct message *message, struct error *error);
+
+/* message_layout.c */
+extern const struct codec_record message_layout_record;
+extern const struct codec_record message_holding_record;
+int message_layout_check(const struct message *message, struct error *error);
+int message_holding_check(const struct message *message, struct error *error);
+
+/* message_plan.c */
+extern const struct codec_record message_plan_record;
+int message_plan_check(const struct message *message, struct error *error);
+
+/* message_endpoints.c */
+extern const struct codec_record message_endpoints_record;
+extern const struct codec_record message_peers_record;
+int message_endpoints_check(const struct message *message, struct error *error);
+int message_peers_check(const struct message *message, struct error *error);
+
+#endif

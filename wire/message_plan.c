@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * message_plan.c -- a worker's own part of the routing table.
+ *
+ *   {"attempt":1, "digest":bin16, "policy":"greedy", "checksums":false,
+ *    "update_timeout_ms":60000, "peers":[..], "rows":[..]}
+ *
+ *   peers  [[[role, rank], host, bytes, pieces], ..]
+ *   rows   [[peer, ordinal, tensor, param, how, [lo0, hi0, lo1, hi1, ..], offset, bytes], ..]
+ *             │      └─ below that peer's pieces
+ *             └──────── place in peers
+ */
+#include "wire/message_parts.h"
+
+_Static_assert(HOW_DIRECT == 0 && HOW_MAPPED == 1 && HOW_REPLICA == 2 && HOW_COUNT == 3,
+	       "how on the wire");
+
+static const struct codec_field peer_fields[] = {
+	FIELD_RECORD(struct plan_peer, member, struct member, message_member_record),
+	FIELD_TEXT(struct plan_peer, host, LIMIT_NAME_BYTES),
+	FIELD_U64(struct plan_peer, bytes),
+	FIELD_U32(struct plan_peer, pieces, LIMIT_PIECES),
+};
+static const struct codec_record peer_record = {CODEC_RECORD_OF(struct plan_peer, peer_fields)};
+
+static const struct codec_field row_fields[] = {
+	FIELD_U32(struct plan_row, peer, LIMIT_PEERS - 1),
+	FIELD_U32(struct plan_row, ordinal, LIMIT_PIECES - 1),
+	FIELD_U32(struct plan_row, tensor, LIMIT_TENSORS - 1),
+	FIELD_U32(struct plan_row, param, LIMIT_PARAMS - 1),
+	FIELD_U32(struct plan_row, how, HOW_COUNT - 1),
+	FIELD_BOX(struct plan_row, src),
+	FIELD_U64(struct plan_row, offset),
+	FIELD_U64(struct plan_row, bytes),
+};
+static const struct codec_record row_record = {CODEC_RECORD_OF(struct plan_row, row_fields)};
+
+static const struct codec_field plan_fields[] = {
+	FIELD_U32(struct message_plan, attempt, UINT32_MAX),
+	FIELD_DIGEST(struct message_plan, digest),
+	FIELD_TEXT(struct message_plan, policy, LIMIT_NAME_BYTES),
+	FIELD_BOOL(struct message_plan, checksums),
+	FIELD_U32(struct message_plan, update_timeout_ms, UINT32_MAX),
+	FIELD_LIST(struct message_plan, peers, peer_count, struct plan_peer, peer_record,
+		   LIMIT_PEERS),
+	FIELD_LIST(struct message_plan, rows, row_count, struct plan_row, row_record,
+		   LIMIT_ROUTES),
+};
+const struct codec_record message_plan_record = {
+	CODEC_RECORD_OF(struct message_plan, plan_fields)};
+
+int message_plan_check(const struct message *message, struct error *error)
+{
+	const struct message_plan *plan = &message->u.plan;
+
+	for (size_t i = 0; i < plan->row_count; i++) {
+		const struct plan_row *row = &plan->rows[i];
+
+		if (row->peer >= plan->peer_count)
+			return error_set(error, ERROR_MESSAGE, "rows[%zu].peer is %u, and there are"
+					 " %zu peers", i, row->peer, plan->peer_count);
+		if (row->ordinal >= plan->peers[row->peer].pieces)
+			return error_set(error, ERROR_MESSAGE, "rows[%zu].ordinal is %u, and"
+					 " peers[%u].pieces is %u", i, row->ordinal, row->peer,
+					 plan->peers[row->peer].pieces);
+		if (row->bytes == 0 || row->bytes > UINT64_MAX - row->offset)
+			return error_set(error, ERROR_MESSAGE, "rows[%zu] is %llu bytes from offset"
+					 " %llu, which is no range", i,
+					 (unsigned long long)row->bytes,
+					 (unsigned long long)row->offset);
+	}
+	return 0;
+}

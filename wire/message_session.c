@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * message_session.c -- the small messages: who is here, what goes on, how it ends. Shown
+ * without the head that every message has (message.c).
+ */
+#include "wire/message_parts.h"
+
+/* Enums travel as numbers: these are the wire's, so they stay what they are. */
+_Static_assert(ROLE_TRAINER == 0 && ROLE_INFERENCE == 1 && ROLE_COUNT == 2, "role on the wire");
+
+/* member   [role, rank] */
+static const struct codec_field member_fields[] = {
+	FIELD_U32(struct member, role, ROLE_COUNT - 1),
+	FIELD_U32(struct member, rank, LIMIT_RANKS - 1),
+};
+const struct codec_record message_member_record = {
+	CODEC_RECORD_OF(struct member, member_fields)};
+
+/* {"role":0, "rank":3, "incarnation":0x9f.., "host":"n1", "host_id":"5c4e..", "pid":4711} */
+static const struct codec_field hello_fields[] = {
+	FIELD_U32(struct message_hello, role, ROLE_COUNT - 1),
+	FIELD_U32(struct message_hello, rank, LIMIT_RANKS - 1),
+	FIELD_U64(struct message_hello, incarnation),
+	FIELD_TEXT(struct message_hello, host, LIMIT_NAME_BYTES),
+	FIELD_TEXT(struct message_hello, host_id, LIMIT_NAME_BYTES),
+	FIELD_U64(struct message_hello, pid),
+};
+const struct codec_record message_hello_record = {
+	CODEC_RECORD_OF(struct message_hello, hello_fields)};
+
+int message_hello_check(const struct message *message, struct error *error)
+{
+	if (message->u.hello.incarnation == 0)
+		return error_set(error, ERROR_MESSAGE, "incarnation is 0, which no process has");
+	return 0;
+}
+
+/* {"model":"Qwen3-4B", "train":"world=4,..", "infer":"engines=2,tp=2", "digest":bin16,
+ *  "mapped":true, "registered":false, "transport":"shm", "checksums":false} */
+static const struct codec_field declare_fields[] = {
+	FIELD_TEXT(struct message_declare, model, LIMIT_LABEL_BYTES),
+	FIELD_TEXT(struct message_declare, train, LIMIT_LABEL_BYTES),
+	FIELD_TEXT(struct message_declare, infer, LIMIT_LABEL_BYTES),
+	FIELD_DIGEST(struct message_declare, digest),
+	FIELD_BOOL(struct message_declare, mapped),
+	FIELD_BOOL(struct message_declare, registered),
+	FIELD_TEXT(struct message_declare, transport, LIMIT_NAME_BYTES),
+	FIELD_BOOL(struct message_declare, checksums),
+};
+const struct codec_record message_declare_record = {
+	CODEC_RECORD_OF(struct message_declare, declare_fields)};
+
+/* {"attempt":1} */
+static const struct codec_field connected_fields[] = {
+	FIELD_U32(struct message_connected, attempt, UINT32_MAX),
+};
+const struct codec_record message_connected_record = {
+	CODEC_RECORD_OF(struct message_connected, connected_fields)};
+
+/* {"code":140, "text":"update 12: write to inference 3 ..", "version":12} */
+static const struct codec_field failure_fields[] = {
+	FIELD_CODE(struct message_failure, code),
+	FIELD_SENTENCE(struct message_failure, text),
+	FIELD_U64(struct message_failure, version),
+};
+const struct codec_record message_failure_record = {
+	CODEC_RECORD_OF(struct message_failure, failure_fields)};
+
+/* {"done":true} */
+static const struct codec_field leave_fields[] = {
+	FIELD_BOOL(struct message_leave, done),
+};
+const struct codec_record message_leave_record = {
+	CODEC_RECORD_OF(struct message_leave, leave_fields)};
+
+/* {"sequence":812, "version":12} */
+static const struct codec_field heartbeat_fields[] = {
+	FIELD_U64(struct message_heartbeat, sequence),
+	FIELD_U64(struct message_heartbeat, version),
+};
+const struct codec_record message_heartbeat_record = {
+	CODEC_RECORD_OF(struct message_heartbeat, heartbeat_fields)};
+
+/* {"heartbeat_ms":1000, "lost_ms":5000, "controller":0x7a..} */
+static const struct codec_field welcome_fields[] = {
+	FIELD_U32(struct message_welcome, heartbeat_ms, UINT32_MAX),
+	FIELD_U32(struct message_welcome, lost_ms, UINT32_MAX),
+	FIELD_U64(struct message_welcome, controller),
+};
+const struct codec_record message_welcome_record = {
+	CODEC_RECORD_OF(struct message_welcome, welcome_fields)};
+
+int message_welcome_check(const struct message *message, struct error *error)
+{
+	if (message->u.welcome.controller == 0)
+		return error_set(error, ERROR_MESSAGE, "controller is 0, which no process has");
+	return 0;
+}
+
+/* {"code":123, "text":"trainer 3 is taken by pid 4711 on n1 .."} */
+static const struct codec_field refuse_fields[] = {
+	FIELD_CODE(struct message_refuse, code),
+	FIELD_SENTENCE(struct message_refuse, text),
+};
+const struct codec_record message_refuse_record = {
+	CODEC_RECORD_OF(struct message_refuse, refuse_fields)};
+
+/* {"digests":[bin16, ..]} */
+static const struct codec_field digest_fields[] = {
+	{.key = "digest", .kind = CODEC_DIGEST, .offset = 0, .required = true},
+};
+static const struct codec_record digest_record = {
+	CODEC_RECORD_OF(struct digest, digest_fields), .bare = true};
+static const struct codec_field want_fields[] = {
+	FIELD_LIST(struct message_want, digests, digest_count, struct digest, digest_record,
+		   LIMIT_DIGESTS),
+};
+const struct codec_record message_want_record = {
+	CODEC_RECORD_OF(struct message_want, want_fields)};
+
+/* {"attempt":1} */
+static const struct codec_field go_fields[] = {
+	FIELD_U32(struct message_go, attempt, UINT32_MAX),
+};
+const struct codec_record message_go_record = {CODEC_RECORD_OF(struct message_go, go_fields)};
+
+/* {"code":131, "text":"trainer 3 (pid 4711 on n1) was lost ..", "member":[0, 3],
+ *  "incarnation":0x9f..} */
+static const struct codec_field lost_fields[] = {
+	FIELD_CODE(struct message_lost, code),
+	FIELD_SENTENCE(struct message_lost, text),
+	FIELD_RECORD(struct message_lost, member, struct member, message_member_record),
+	FIELD_U64(struct message_lost, incarnation),
+};
+const struct codec_record message_lost_record = {
+	CODEC_RECORD_OF(struct message_lost, lost_fields)};
