@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import job as jobs  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory):
+    """One made checkpoint a family, shared by all tests."""
+    folder = tmp_path_factory.mktemp("models")
+    return {kind: jobs.make_model(folder, kind) for kind in jobs.CONFIGS}

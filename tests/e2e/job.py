@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole jobs of real processes for the tests: small models, a controller, workers, their output
+in files, and a deadline on everything."""
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+import engine_layout
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = pathlib.Path(os.environ.get("WEFT_BIN", ROOT / "build" / "release"))
+WEFT, CONTROLLER, WORKER = (BIN / name for name in ("weft", "weft-controller", "weft-worker"))
+
+# vocab 200 is padded to 256; kv heads 2 are replicated at tp=4; nothing is a round power of two
+CONFIGS = {
+    "qwen2": {"architectures": ["Qwen2ForCausalLM"], "hidden_size": 96, "intermediate_size": 160,
+              "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 200,
+              "tie_word_embeddings": True, "torch_dtype": "bfloat16"},
+    "qwen3": {"architectures": ["Qwen3ForCausalLM"], "hidden_size": 96, "intermediate_size": 160,
+              "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 40,
+              "vocab_size": 200, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+              "attention_bias": False},
+    "llama": {"architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 176,
+              "num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 256,
+              "tie_word_embeddings": False, "torch_dtype": "float32", "attention_bias": False,
+              "mlp_bias": False},
+    "glm4": {"architectures": ["Glm4ForCausalLM"], "hidden_size": 64, "intermediate_size": 144,
+             "num_hidden_layers": 5, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 16,
+             "vocab_size": 320, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+             "attention_bias": True},
+}
+
+
+def weft(*arguments, check=True, timeout=120):
+    done = subprocess.run([str(WEFT), *map(str, arguments)], capture_output=True, text=True, timeout=timeout)
+    if check:
+        assert done.returncode == 0, f"weft {' '.join(map(str, arguments))}: {done.stderr}"
+    return done
+
+
+def make_model(folder, kind, **changes):
+    """A checkpoint of a small model; returns its folder."""
+    source = folder / f"{kind}-config"
+    source.mkdir(parents=True)
+    (source / "config.json").write_text(json.dumps({**CONFIGS[kind], **changes}))
+    weft("checkpoint", "make", source / "config.json", folder / kind)
+    return folder / kind
+
+
+def spec(text):
+    return dict(item.split("=", 1) for item in text.split(","))
+
+
+def counts(train, infer):
+    train, infer = spec(train), spec(infer)
+    return int(train.get("world", 1)), int(infer.get("engines", 1)) * int(infer.get("tp", 1))
+
+
+class Process:
+    def __init__(self, name, command, folder, env=None):
+        self.name, self.log, self.errors = name, folder / f"{name}.out", folder / f"{name}.err"
+        with open(self.log, "w") as out, open(self.errors, "w") as err:
+            self.popen = subprocess.Popen([str(part) for part in command], stdout=out, stderr=err,
+                                          stdin=subprocess.DEVNULL, env={**os.environ, **(env or {})})
+
+    @property
+    def code(self):
+        return self.popen.poll()
+
+    @property
+    def stderr(self):
+        return self.errors.read_text(errors="replace")
+
+    @property
+    def stdout(self):
+        return self.log.read_text(errors="replace")
+
+    def updates(self):
+        return [json.loads(line) for line in self.stdout.splitlines()
+                if line.startswith('{"event":"update"') and line.endswith("}")]
+
+
+class Job:
+    """One controller and its workers. Use as a context manager: nothing survives it."""
+
+    def __init__(self, folder, model, train, infer, name="test"):
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.model, self.train, self.infer, self.name = folder, model, train, infer, name
+        self.trainers, self.inference = counts(train, infer)
+        self.processes, self.address = {}, None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in self.processes.values():
+            if process.code is None:
+                process.popen.kill()
+            process.popen.wait()
+
+    def start(self, name, command, env=None):
+        self.processes[name] = Process(name, command, self.folder, env)
+        return self.processes[name]
+
+    def controller(self, *flags, env=None, bind="tcp://127.0.0.1:0", name="controller"):
+        port = self.folder / f"{name}.port"
+        port.unlink(missing_ok=True)
+        process = self.start(name, [CONTROLLER, "--job", self.name, "--bind", bind, "--port-file", port,
+                                    "--train", self.train, "--infer", self.infer, *flags], env)
+        deadline = time.monotonic() + 20
+        while not port.exists():
+            assert process.code is None and time.monotonic() < deadline, process.stderr
+            time.sleep(0.01)
+        self.address = f"tcp://127.0.0.1:{port.read_text().strip()}"
+        return process
+
+    def worker(self, role, rank, *flags, updates=2, env=None, name=None):
+        command = [WORKER, "--controller", self.address, "--job", self.name, "--model", self.model, "--train",
+                   self.train, "--infer", self.infer, "--role", role, "--rank", rank, "--updates", updates,
+                   "--checkpoint", self.model, "--json", *flags]
+        name = name or f"{role}-{rank}"
+        if role == "inference" and "--digests" not in flags:
+            command += ["--digests", self.folder / f"{name}.digests"]
+        return self.start(name, command, env)
+
+    def workers(self, *flags, updates=2, trainer_flags=(), inference_flags=(), env=None):
+        for rank in range(self.trainers):
+            self.worker("trainer", rank, *flags, *trainer_flags, updates=updates, env=env)
+        for rank in range(self.inference):
+            self.worker("inference", rank, *flags, *inference_flags, updates=updates, env=env)
+
+    def wait(self, timeout=60, names=None):
+        """Exit codes by name; fails when a process is still there at the deadline."""
+        deadline = time.monotonic() + timeout
+        names = list(names or self.processes)
+        while any(self.processes[name].code is None for name in names):
+            if time.monotonic() > deadline:
+                hanging = [name for name in names if self.processes[name].code is None]
+                raise AssertionError(f"still running after {timeout} s: {hanging}\n" + self.said(hanging))
+            time.sleep(0.005)
+        return {name: self.processes[name].code for name in names}
+
+    def said(self, names=None):
+        return "".join(f"--- {name} ({self.processes[name].code}):\n{self.processes[name].stderr}"
+                       for name in names or self.processes)
+
+    def succeed(self, timeout=60):
+        codes = self.wait(timeout)
+        assert set(codes.values()) == {0}, f"{codes}\n{self.said()}"
+
+    def kill(self, name, number=signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            self.processes[name].popen.send_signal(number)
+
+    def digests(self, rank, name=None):
+        """version -> {parameter: (digest, bytes)} as the inference rank reported after publishing."""
+        versions = {}
+        path = self.folder / f"{name or f'inference-{rank}'}.digests"
+        for line in (path.read_text().splitlines() if path.exists() else []):
+            if not line.endswith("}"):
+                continue  # the process was killed inside the line
+            record = json.loads(line)
+            versions.setdefault(record["version"], {})[record["param"]] = (record["digest"], record["bytes"])
+        return versions
+
+    def verify(self, expected, versions):
+        """Every version on every rank equals the independent recomputation."""
+        for version in versions:
+            want = expected.digests(version)
+            for rank in range(self.inference):
+                got = self.digests(rank).get(version)
+                assert got == want[rank % expected.tp], f"version {version} on inference {rank} differs"
+
+
+def expected(model, infer):
+    return engine_layout.Expected(model, spec(infer))
+
+
+def leftovers():
+    """What a job could leave behind: shared memory files and sockets of ours."""
+    found = [str(path) for folder in ("/dev/shm", "/tmp") for path in pathlib.Path(folder).glob("weft*")]
+    return sorted(found)

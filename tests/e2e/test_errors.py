@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a user does wrong, and the sentence and exit code they get."""
+import json
+
+import job as jobs
+
+TRAIN, INFER = "world=2,source=gathered", "engines=1,tp=1"
+
+
+def one_error(process, *words, code):
+    """Exactly one error line, with its code and all the words."""
+    assert process.code == code, f"exit {process.code}: {process.stderr}"
+    lines = [line for line in process.stderr.splitlines() if "WEFT-E" in line]
+    assert lines, process.stderr
+    for word in words:
+        assert word in lines[-1], f"'{word}' is not in: {lines[-1]}"
+
+
+def test_missing_worker__is_named_at_the_join_deadline(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, "engines=1,tp=2") as job:
+        job.controller("--join-timeout", "2s")
+        job.worker("trainer", 0, "--join-timeout", "10s")
+        job.worker("inference", 1, "--join-timeout", "10s")
+        job.wait(20)
+        for name in ("controller", "trainer-0", "inference-1"):
+            one_error(job.processes[name], "trainer 1", "inference 0", code=75)
+
+
+def test_missing_controller__is_named_with_its_address(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.address = "tcp://127.0.0.1:9"
+        job.worker("trainer", 0, "--join-timeout", "1s")
+        job.wait(20)
+        one_error(job.processes["trainer-0"], "tcp://127.0.0.1:9", code=75)
+
+
+def test_duplicate_rank__is_refused_and_the_job_goes_on(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.controller()
+        job.worker("trainer", 0)
+        while "trainer-0" not in job.processes:
+            pass
+        import time
+        time.sleep(0.7)
+        job.worker("trainer", 0, name="second")
+        job.wait(20, ["second"])
+        one_error(job.processes["second"], "trainer 0", code=78)
+        job.worker("trainer", 1)
+        job.worker("inference", 0)
+        codes = job.wait(30)
+        assert {codes[n] for n in codes if n != "second"} == {0}, job.said()
+
+
+def test_other_job__is_refused_naming_both(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER, "blue") as job:
+        job.controller()
+        job.name = "green"
+        job.worker("trainer", 0)
+        job.wait(20, ["trainer-0"])
+        one_error(job.processes["trainer-0"], "blue", "green", code=78)
+
+
+def test_rank_outside_the_world__is_refused(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.controller()
+        job.worker("trainer", 7)
+        job.wait(20, ["trainer-7"])
+        one_error(job.processes["trainer-7"], "7", "world=2", code=78)
+
+
+def test_tensor_with_two_shapes__names_tensor_and_both_shapes(tmp_path, models):
+    other = jobs.make_model(tmp_path / "other", "qwen2", intermediate_size=192)
+    with jobs.Job(tmp_path / "job", models["qwen2"], TRAIN, INFER) as job:
+        job.controller()
+        job.worker("trainer", 0)
+        job.worker("inference", 0)
+        job.model = other
+        job.worker("trainer", 1)
+        job.wait(30)
+        for name in job.processes:
+            one_error(job.processes[name], "gate_proj.weight", "160", "192", code=78)
+
+
+def test_parameter_without_a_source__is_named(tmp_path, models):
+    deeper = jobs.make_model(tmp_path / "deeper" / "x", "qwen2", num_hidden_layers=4)
+    shallow = models["qwen2"]
+    with jobs.Job(tmp_path / "job", shallow, TRAIN, INFER) as job:
+        job.controller()
+        job.worker("trainer", 0)
+        job.worker("trainer", 1)
+        job.model = deeper
+        job.worker("inference", 0)
+        job.wait(30)
+        for name in job.processes:
+            one_error(job.processes[name], "model.layers.3.", code=78)
+
+
+def test_tensor_no_one_wants__is_listed_and_the_job_runs(tmp_path, models):
+    deeper = jobs.make_model(tmp_path / "deeper" / "x", "qwen2", num_hidden_layers=4)
+    with jobs.Job(tmp_path / "job", deeper, TRAIN, INFER) as job:
+        controller = job.controller(env={"WEFT_LOG": "info"})
+        job.worker("trainer", 0)
+        job.worker("trainer", 1)
+        job.model = models["qwen2"]
+        job.worker("inference", 0)
+        job.succeed()
+        assert "model.layers.3." in controller.stderr
+        job.verify(jobs.expected(models["qwen2"], INFER), [])
+
+
+def test_wrong_flags__say_what_and_exit_2(tmp_path):
+    cases = [
+        ([jobs.WORKER], "--controller"),
+        ([jobs.WORKER, "--nonsense"], "nonsense"),
+        ([jobs.WORKER, "--controller", "tcp://x:1", "--updates", "many"], "many"),
+        ([jobs.CONTROLLER, "--train", "world=2"], "--infer"),
+        ([jobs.CONTROLLER, "--join-timeout", "soon"], "soon"),
+        ([jobs.WEFT, "model", "tensors"], ""),
+        ([jobs.WEFT, "route", "plan"], "--model"),
+        ([jobs.WEFT, "nothing"], "nothing"),
+        ([jobs.WEFT, "bench", "update", "--updates", "0"], "0"),
+    ]
+    for number, (command, word) in enumerate(cases):
+        process = jobs.Process(f"case-{number}", command, tmp_path)
+        process.popen.wait(20)
+        assert process.code == 2, f"{command}: exit {process.code}: {process.stderr}"
+        assert word in process.stderr, f"{command}: {process.stderr}"
+
+
+def test_wrong_configuration__says_what_and_exits_78(tmp_path, models):
+    cases = [
+        ([jobs.WEFT, "model", "tensors", "Qwen9-9B"], "Qwen9-9B"),
+        ([jobs.WEFT, "route", "plan", "--model", "Qwen2.5-0.5B", "--train", "world=3,pp=2", "--infer", "tp=2"], "pp=2"),
+        ([jobs.WEFT, "route", "plan", "--model", "Qwen2.5-0.5B", "--train", "world=2", "--infer", "tp=3"], "14"),
+        ([jobs.CONTROLLER, "--train", "world=x", "--infer", "tp=2"], "world"),
+        ([jobs.CONTROLLER, "--train", "world=2", "--infer", "tp=2", "--policy", "best"], "best"),
+        ([jobs.CONTROLLER, "--train", "world=2", "--infer", "tp=2", "--bind", "tcp://203.0.113.1:1"], "203.0.113.1"),
+    ]
+    for number, (command, word) in enumerate(cases):
+        process = jobs.Process(f"case-{number}", command, tmp_path)
+        process.popen.wait(20)
+        assert process.code in (75, 78), f"{command}: exit {process.code}: {process.stderr}"
+        assert word in process.stderr, f"{command}: {process.stderr}"
+
+
+def test_missing_checkpoint__names_the_path(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], "world=1,source=gathered", INFER) as job:
+        job.controller("--join-timeout", "3s")
+        job.start("trainer-0", [jobs.WORKER, "--controller", job.address, "--job", "test", "--model", job.model,
+                                "--train", job.train, "--infer", job.infer, "--role", "trainer", "--rank", "0",
+                                "--checkpoint", tmp_path / "nowhere"])
+        job.wait(20)
+        one_error(job.processes["trainer-0"], "nowhere", code=1)
+
+
+def test_unwritable_dump__fails_before_anything_is_published(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.controller("--dump", tmp_path / "no" / "folder" / "x.json")
+        job.workers(updates=1)
+        job.wait(30)
+        one_error(job.processes["controller"], "x.json", code=1)
+        assert not job.digests(0)
+
+
+def test_sigterm__ends_everyone_with_a_sentence(tmp_path, models):
+    import signal
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.controller()
+        job.workers("--interval", "200ms", updates=1000)
+        import time
+        time.sleep(1.5)
+        job.kill("controller", signal.SIGTERM)
+        codes = job.wait(20)
+        assert all(code == 75 for code in codes.values()), f"{codes}\n{job.said()}"
+        assert "controller" in job.processes["trainer-0"].stderr
+
+
+def test_report__of_worker_is_json_lines(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.controller()
+        job.workers(updates=2)
+        job.succeed()
+        for line in job.processes["inference-0"].stdout.splitlines():
+            json.loads(line)

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kill -9 of a trainer, an inference rank or the controller at random points, many times.
+
+After every kill: each survivor ends with an error that names the missing party inside its
+deadline; no version was published that a full recomputation does not confirm; nothing is left."""
+import concurrent.futures
+import os
+import pathlib
+import random
+import time
+
+import job as jobs
+
+KILLS = int(os.environ.get("WEFT_SWEEP_KILLS", "200"))
+SEED = int(os.environ.get("WEFT_SWEEP_SEED", "1"))
+PARALLEL = 4
+TRAIN, INFER = "world=2,source=gathered", "engines=1,tp=2"
+VICTIMS = ["trainer-0", "trainer-1", "inference-0", "inference-1", "controller"]
+NAMES = {"trainer-0": "trainer 0", "trainer-1": "trainer 1", "inference-0": "inference 0",
+         "inference-1": "inference 1", "controller": "controller"}
+UPDATES = 100000  # more than any run reaches: the kill ends it
+
+
+def one_kill(number, folder, model):
+    """One job, one kill; returns (victim, delay, versions published, complaint or None)."""
+    chance = random.Random(SEED * 1000003 + number)
+    victim, delay = chance.choice(VICTIMS), chance.uniform(0.0, 1.2)
+    modes = chance.choice([[], ["--checksums"]])
+    inference = chance.choice([[], ["--own-memory"], ["--shadow"]])
+    what = f"kill {number} ({victim} after {delay:.3f} s, {modes + inference})"
+    with jobs.Job(folder, model, TRAIN, INFER) as job:
+        job.controller("--heartbeat", "100ms", "--lost-after", "1s", "--join-timeout", "8s")
+        job.workers(*modes, "--join-timeout", "8s", "--update-timeout", "8s", updates=UPDATES,
+                    inference_flags=inference)
+        time.sleep(delay)
+        job.kill(victim)
+        job.processes[victim].popen.wait()
+        begin = time.monotonic()
+        try:
+            job.wait(15)
+        except AssertionError as error:
+            return victim, delay, {}, f"{what}: {error}"
+        took = time.monotonic() - begin
+        for name, process in job.processes.items():
+            if name == victim:
+                continue
+            if process.code != 75:
+                return victim, delay, {}, f"{what}: {name} ended with {process.code}: {process.stderr}"
+            if NAMES[victim] not in process.stderr:
+                return victim, delay, {}, f"{what}: {name} does not name it: {process.stderr}"
+        if took > 10:
+            return victim, delay, {}, f"{what}: survivors took {took:.1f} s"
+        return victim, delay, {rank: job.digests(rank) for rank in range(job.inference)}, None
+
+
+def complete(versions, want):
+    """All but possibly the last version's record lists must be complete: a kill can cut it."""
+    return {version: params for version, params in versions.items() if len(params) == len(want)}
+
+
+def test_sweep__every_kill_is_named_and_nothing_false_is_published(tmp_path, models):
+    before = jobs.leftovers()
+    model, expected = models["qwen2"], jobs.expected(models["qwen2"], INFER)
+    known, complaints, published = {}, [], 0
+    with concurrent.futures.ThreadPoolExecutor(PARALLEL) as pool:
+        runs = [pool.submit(one_kill, number, tmp_path / str(number), model) for number in range(KILLS)]
+        for run in concurrent.futures.as_completed(runs):
+            victim, delay, ranks, complaint = run.result()
+            if complaint:
+                complaints.append(complaint)
+                continue
+            for rank, versions in ranks.items():
+                for version, params in versions.items():
+                    if version not in known:
+                        known[version] = expected.digests(version)
+                    want = known[version][rank]
+                    published += 1
+                    if any(want[name] != value for name, value in params.items()):
+                        complaints.append(f"{victim} after {delay:.3f} s: version {version} on inference"
+                                          f" {rank} was published with wrong bytes")
+    assert complaints == [], f"{len(complaints)} of {KILLS}; the first: {complaints[0]}"
+    assert published > KILLS, "the kills came before anything was published: the sweep proved little"
+    assert jobs.leftovers() == before
+    running = [path.name for path in pathlib.Path("/proc").glob("[0-9]*")
+               if str(tmp_path) in command_line(path)]
+    assert running == []
+
+
+def command_line(path):
+    try:
+        return (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
