@@ -16,6 +16,8 @@
 #include "common/error.h"
 #include "common/layout.h"
 #include "common/parallel.h"
+#include "common/strmap.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -46,6 +48,7 @@ struct model {
 	struct model_config config;
 	struct model_tensor *tensors; /* checkpoint order */
 	size_t tensor_count;
+	struct strmap names;          /* tensor name to index */
 	uint64_t bytes, parameters;
 };
 
@@ -53,15 +56,20 @@ struct model {
  * A folder or file wins only when the text contains '/' or starts with '.', so that a folder
  * never shadows a built-in name silently. Unknown names list the closest built-in ones. */
 int model_open(struct model **model, const char *name_or_path, struct error *error);
+/* The same from a config that is already read. */
+int model_from_config(struct model **model, const char *name, const struct model_config *config,
+		      struct error *error);
 void model_close(struct model **model);
 
 /* What engine rank `engine_rank` (0..tp-1) needs. Refuses what cannot be cut, naming tensor,
- * number and divisor. */
+ * number and divisor. Initialises *layout (whatever it held is not freed); after a failure it
+ * is empty. The same for model_holding's *holding. */
 int model_layout(const struct model *model, const struct infer_spec *infer,
 		 uint32_t engine_rank, struct layout *layout, struct error *error);
 
 /* What trainer `rank` holds: gathered, whole tensors of its stage; sharded, its dim-0 rows of
- * every tensor of its stage. `order` is the index in checkpoint order. A tied model's lm_head is not a tensor. */
+ * every tensor of its stage (a tensor of which it has no row is left out). `order` is the index
+ * in checkpoint order. A tied model's lm_head is not a tensor. */
 int model_holding(const struct model *model, const struct train_spec *train, uint32_t rank,
 		  struct holding *holding, struct error *error);
 

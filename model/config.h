@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * config.h -- a HuggingFace config.json as far as shapes go.
+ */
+#ifndef MODEL_CONFIG_H
+#define MODEL_CONFIG_H
+
+#include "common/dtype.h"
+#include "common/error.h"
+#include "common/text.h"
+#include "model/model.h"
+#include <stddef.h>
+
+/* So that no product of sizes comes near 2^62, and a hostile file cannot ask for much. */
+#define CONFIG_BYTES_MAX        (4u << 20)
+#define CONFIG_HIDDEN_MAX       (1u << 18)
+#define CONFIG_VOCAB_MAX        (1u << 24)
+#define CONFIG_INTERMEDIATE_MAX (1u << 22)
+#define CONFIG_LAYERS_MAX       1024u
+#define CONFIG_HEADS_MAX        (1u << 14)
+#define CONFIG_HEAD_DIM_MAX     (1u << 14)
+#define CONFIG_HEAD_ROWS_MAX    (1u << 20) /* heads times head_dim */
+
+/* Pure: `text` is the file's bytes, `where` its name for the sentences. ERROR_FILE when it is
+ * not JSON, ERROR_CONFIG naming the field that is missing, mistyped or out of range,
+ * ERROR_UNSUPPORTED for a quantised checkpoint. *config is only written on success. */
+int config_parse(const char *text, size_t bytes, const char *where,
+		 struct model_config *config, struct error *error);
+/* The config.json of these shapes, ending in a newline; config_parse() reads it back. */
+void config_write(const struct model_config *config, struct text *out);
+/* "bfloat16", "float16", "float32"; DTYPE_NONE for any other. */
+enum dtype config_dtype(const char *name);
+
+#endif

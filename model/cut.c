@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "model/cut.h"
+
+#include <string.h>
+
+/* Engines round the vocabulary up to this before they cut it, whatever the group's size. */
+#define VOCAB_UNIT 64
+
+static int indivisible(const struct model_tensor *tensor, const char *what, uint64_t number,
+		       uint32_t divisor, struct error *error)
+{
+	return error_set(error, ERROR_CONFIG,
+			 "%s: %s %llu cannot be cut for %u ranks, which does not divide it; choose "
+			 "another tp or dp", tensor->name, what, (unsigned long long)number, divisor);
+}
+
+/* Rows [lo, hi) of the tensor join the share. */
+static void take_rows(struct share *share, const struct model_tensor *tensor, uint64_t lo,
+		      uint64_t hi)
+{
+	struct box *box = &share->boxes[share->box_count++];
+
+	*box = box_whole(tensor->dims, tensor->shape);
+	box->lo[0] = lo;
+	box->hi[0] = hi;
+	share->shape[0] += hi - lo;
+}
+
+static int cut_rows(const struct rule *rule, const struct model_tensor *tensor,
+		    struct place place, struct share *share, struct error *error)
+{
+	uint32_t parts = rule->parts ? rule->parts : 1;
+	uint64_t rows = tensor->shape[0] / parts, each = rows / place.size;
+
+	if (parts > SHARE_BOXES_MAX || tensor->shape[0] % parts)
+		return error_set(error, ERROR_INTERNAL, "row %s: %llu rows in %u parts",
+				 rule->tensor, (unsigned long long)tensor->shape[0], parts);
+	if (rows % place.size)
+		return indivisible(tensor, parts > 1 ? "rows of one part" : "rows", rows, place.size,
+				   error);
+	for (uint32_t p = 0; p < parts; p++)
+		take_rows(share, tensor, p * rows + place.rank * each,
+			  p * rows + (place.rank + 1) * each);
+	return 0;
+}
+
+static int cut_columns(const struct model_tensor *tensor, struct place place,
+		       struct share *share, struct error *error)
+{
+	uint64_t each = tensor->shape[1] / place.size;
+
+	if (tensor->shape[1] % place.size)
+		return indivisible(tensor, "columns", tensor->shape[1], place.size, error);
+	take_rows(share, tensor, 0, tensor->shape[0]);
+	share->boxes[0].lo[1] = place.rank * each;
+	share->boxes[0].hi[1] = (place.rank + 1) * each;
+	share->shape[1] = each;
+	return 0;
+}
+
+static int cut_q_heads(const struct model_tensor *tensor, const struct model_config *config,
+		       struct place place, struct share *share, struct error *error)
+{
+	uint64_t rows = config->heads / place.size * config->head_dim;
+
+	if (config->heads % place.size)
+		return indivisible(tensor, "num_attention_heads", config->heads, place.size, error);
+	take_rows(share, tensor, place.rank * rows, (place.rank + 1) * rows);
+	return 0;
+}
+
+static int cut_kv_heads(const struct model_tensor *tensor, const struct model_config *config,
+			struct place place, struct share *share, struct error *error)
+{
+	uint64_t rows, first;
+
+	if (place.size >= config->kv_heads) {
+		if (place.size % config->kv_heads)
+			return error_set(error, ERROR_CONFIG,
+					 "%s: num_key_value_heads %llu cannot be repeated over %u ranks, "
+					 "which is no multiple of it; choose another tp or dp",
+					 tensor->name, (unsigned long long)config->kv_heads, place.size);
+		rows = config->head_dim;
+		first = place.rank / (place.size / config->kv_heads) * rows;
+	} else {
+		if (config->kv_heads % place.size)
+			return indivisible(tensor, "num_key_value_heads", config->kv_heads, place.size,
+					   error);
+		rows = config->kv_heads / place.size * config->head_dim;
+		first = place.rank * rows;
+	}
+	take_rows(share, tensor, first, first + rows);
+	return 0;
+}
+
+static int cut_vocab(const struct model_tensor *tensor, struct place place, struct share *share,
+		     struct error *error)
+{
+	uint64_t vocab = tensor->shape[0];
+	uint64_t padded = (vocab + VOCAB_UNIT - 1) / VOCAB_UNIT * VOCAB_UNIT;
+	uint64_t each = padded / place.size, lo = place.rank * each, hi = lo + each;
+
+	if (padded % place.size)
+		return indivisible(tensor, "vocabulary, rounded up to a multiple of 64,", padded,
+				   place.size, error);
+	lo = lo < vocab ? lo : vocab;
+	hi = hi < vocab ? hi : vocab;
+	if (lo < hi)
+		take_rows(share, tensor, lo, hi);
+	share->fill_rows = each - (hi - lo);
+	share->shape[0] = each;
+	return 0;
+}
+
+int cut_share(const struct rule *rule, const struct model_tensor *tensor,
+	      const struct model_config *config, struct place place, struct share *share,
+	      struct error *error)
+{
+	*share = (struct share){.dims = tensor->dims};
+	memcpy(share->shape, tensor->shape, sizeof(share->shape));
+	share->shape[0] = 0;
+	switch (rule->cut) {
+	case CUT_WHOLE:
+		take_rows(share, tensor, 0, tensor->shape[0]);
+		return 0;
+	case CUT_ROWS:
+		return cut_rows(rule, tensor, place, share, error);
+	case CUT_COLUMNS:
+		return cut_columns(tensor, place, share, error);
+	case CUT_Q_HEADS:
+		return cut_q_heads(tensor, config, place, share, error);
+	case CUT_KV_HEADS:
+		return cut_kv_heads(tensor, config, place, share, error);
+	case CUT_VOCAB:
+		return cut_vocab(tensor, place, share, error);
+	case CUT_COUNT:
+		break;
+	}
+	return error_set(error, ERROR_INTERNAL, "row %s has no cut", rule->tensor);
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cut.h -- one rank's share of one tensor: pure arithmetic over a row of a family.
+ *
+ *   CUT_ROWS, 2 parts, rank 1 of 2          share: 4 rows of the parameter
+ *     gate  0 . . . .
+ *           1 . . . .
+ *           2 # # # #  ──────────────────►  0 # # # #
+ *           3 # # # #                       1 # # # #
+ *     up    4 . . . .
+ *           5 . . . .
+ *           6 # # # #  ──────────────────►  2 # # # #
+ *           7 # # # #                       3 # # # #
+ */
+#ifndef MODEL_CUT_H
+#define MODEL_CUT_H
+
+#include "common/box.h"
+#include "common/error.h"
+#include "model/family.h"
+#include <stdint.h>
+
+#define SHARE_BOXES_MAX 4
+
+/* Rank `rank` of a group of `size`. */
+struct place {
+	uint32_t rank, size;
+};
+
+struct share {
+	uint32_t dims;
+	uint64_t shape[BOX_DIMS_MAX];  /* what it takes of the parameter, fill included */
+	uint32_t box_count;            /* 0 when the rank's rows are all fill */
+	struct box boxes[SHARE_BOXES_MAX]; /* of the tensor; they stack in this order */
+	uint64_t fill_rows;            /* after the boxes */
+};
+
+/* ERROR_CONFIG names the tensor, the number and the divisor when it cannot be cut. */
+int cut_share(const struct rule *rule, const struct model_tensor *tensor,
+	      const struct model_config *config, struct place place, struct share *share,
+	      struct error *error);
+
+#endif

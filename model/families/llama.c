@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * families/llama.c -- LlamaForCausalLM: the class the other dense ones vary. The bias of a
+ * linear that is cut by columns is whole on every rank: it is added once, after the sum. The
+ * embedding stays with all ranks even when attention is replicated.
+ */
+#include "model/family.h"
+
+#include "common/array.h"
+
+#define LAYER LAYER_PREFIX
+
+static const struct rule rules[] = {
+	{"model.embed_tokens.weight", {DIM_VOCAB, DIM_HIDDEN}, ALWAYS,
+	 NULL, CUT_VOCAB, GROUP_TP, 0},
+	{LAYER "self_attn.q_proj.weight", {DIM_Q_ROWS, DIM_HIDDEN}, ALWAYS,
+	 LAYER "self_attn.qkv_proj.weight", CUT_Q_HEADS, GROUP_ATTENTION, 0},
+	{LAYER "self_attn.q_proj.bias", {DIM_Q_ROWS}, IF_ATTENTION_BIAS,
+	 LAYER "self_attn.qkv_proj.bias", CUT_Q_HEADS, GROUP_ATTENTION, 0},
+	{LAYER "self_attn.k_proj.weight", {DIM_KV_ROWS, DIM_HIDDEN}, ALWAYS,
+	 LAYER "self_attn.qkv_proj.weight", CUT_KV_HEADS, GROUP_ATTENTION, 0},
+	{LAYER "self_attn.k_proj.bias", {DIM_KV_ROWS}, IF_ATTENTION_BIAS,
+	 LAYER "self_attn.qkv_proj.bias", CUT_KV_HEADS, GROUP_ATTENTION, 0},
+	{LAYER "self_attn.v_proj.weight", {DIM_KV_ROWS, DIM_HIDDEN}, ALWAYS,
+	 LAYER "self_attn.qkv_proj.weight", CUT_KV_HEADS, GROUP_ATTENTION, 0},
+	{LAYER "self_attn.v_proj.bias", {DIM_KV_ROWS}, IF_ATTENTION_BIAS,
+	 LAYER "self_attn.qkv_proj.bias", CUT_KV_HEADS, GROUP_ATTENTION, 0},
+	{LAYER "self_attn.o_proj.weight", {DIM_HIDDEN, DIM_Q_ROWS}, ALWAYS,
+	 NULL, CUT_COLUMNS, GROUP_ATTENTION, 0},
+	{LAYER "self_attn.o_proj.bias", {DIM_HIDDEN}, IF_ATTENTION_BIAS,
+	 NULL, CUT_WHOLE, GROUP_ATTENTION, 0},
+	{LAYER "mlp.gate_proj.weight", {DIM_INTERMEDIATE, DIM_HIDDEN}, ALWAYS,
+	 LAYER "mlp.gate_up_proj.weight", CUT_ROWS, GROUP_TP, 0},
+	{LAYER "mlp.gate_proj.bias", {DIM_INTERMEDIATE}, IF_MLP_BIAS,
+	 LAYER "mlp.gate_up_proj.bias", CUT_ROWS, GROUP_TP, 0},
+	{LAYER "mlp.up_proj.weight", {DIM_INTERMEDIATE, DIM_HIDDEN}, ALWAYS,
+	 LAYER "mlp.gate_up_proj.weight", CUT_ROWS, GROUP_TP, 0},
+	{LAYER "mlp.up_proj.bias", {DIM_INTERMEDIATE}, IF_MLP_BIAS,
+	 LAYER "mlp.gate_up_proj.bias", CUT_ROWS, GROUP_TP, 0},
+	{LAYER "mlp.down_proj.weight", {DIM_HIDDEN, DIM_INTERMEDIATE}, ALWAYS,
+	 NULL, CUT_COLUMNS, GROUP_TP, 0},
+	{LAYER "mlp.down_proj.bias", {DIM_HIDDEN}, IF_MLP_BIAS,
+	 NULL, CUT_WHOLE, GROUP_TP, 0},
+	{LAYER "input_layernorm.weight", {DIM_HIDDEN}, ALWAYS,
+	 NULL, CUT_WHOLE, GROUP_TP, 0},
+	{LAYER "post_attention_layernorm.weight", {DIM_HIDDEN}, ALWAYS,
+	 NULL, CUT_WHOLE, GROUP_TP, 0},
+	{"model.norm.weight", {DIM_HIDDEN}, ALWAYS,
+	 NULL, CUT_WHOLE, GROUP_TP, 0},
+	{"lm_head.weight", {DIM_VOCAB, DIM_HIDDEN}, IF_UNTIED,
+	 NULL, CUT_VOCAB, GROUP_LM_HEAD, 0},
+};
+
+const struct family family_llama = {
+	.architecture = "LlamaForCausalLM",
+	.model_type = "llama",
+	.rules = rules,
+	.rule_count = ARRAY_SIZE(rules),
+	.reads_attention_bias = true,
+	.reads_mlp_bias = true,
+	.kv_heads_optional = true,
+	.attention_dp = true,
+};

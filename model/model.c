@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "model/model.h"
+
+#include "common/array.h"
+#include "common/file.h"
+#include "common/memory.h"
+#include "common/text.h"
+#include "model/config.h"
+#include "model/family.h"
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#define CLOSE_NAMES_MAX 3
+#define EDIT_NAME_MAX   64
+
+static int add_tensor(struct model *model, size_t rule_index, int64_t layer,
+		      struct error *error)
+{
+	const struct rule *rule = &model->config.family->rules[rule_index];
+	struct model_tensor *tensor = &model->tensors[model->tensor_count];
+	uint32_t element = dtype_bytes(model->config.dtype);
+	char name[RULE_NAME_BYTES], *copy;
+
+	*tensor = (struct model_tensor){
+		.dtype = model->config.dtype,
+		.dims = rule_dims(rule),
+		.layer = layer,
+		.rule = (uint32_t)rule_index,
+	};
+	for (uint32_t d = 0; d < tensor->dims; d++)
+		tensor->shape[d] = dim_value(rule->dims[d], &model->config);
+	if (!rule_name(rule->tensor, (uint64_t)layer, name) ||
+	    !shape_bytes(tensor->dims, tensor->shape, element, &tensor->bytes))
+		return error_set(error, ERROR_INTERNAL, "row %s makes no tensor", rule->tensor);
+	copy = memory_string(name);
+	if (!copy || !strmap_put(&model->names, copy, (uint32_t)model->tensor_count)) {
+		memory_free(copy);
+		return memory_error(error, "naming a tensor", strlen(name));
+	}
+	tensor->name = copy;
+	model->bytes += tensor->bytes;
+	model->parameters += tensor->bytes / element;
+	model->tensor_count++;
+	return 0;
+}
+
+/* All rows of the layer block [first, last), layer by layer. */
+static int add_layers(struct model *model, size_t first, size_t last, struct error *error)
+{
+	const struct family *family = model->config.family;
+	int rc = 0;
+
+	for (uint64_t layer = 0; layer < model->config.layers; layer++)
+		for (size_t r = first; r < last && rc == 0; r++)
+			if (condition_holds(family->rules[r].when, &model->config))
+				rc = add_tensor(model, r, (int64_t)layer, error);
+	return rc;
+}
+
+static int add_tensors(struct model *model, struct error *error)
+{
+	const struct family *family = model->config.family;
+	int64_t outside = -1;
+	size_t r = 0;
+	int rc = 0;
+
+	while (r < family->rule_count && rc == 0) {
+		size_t first = r;
+
+		while (r < family->rule_count && rule_in_layer(&family->rules[r]))
+			r++;
+		if (r > first) {
+			rc = add_layers(model, first, r, error);
+			outside = (int64_t)model->config.layers;
+			continue;
+		}
+		if (condition_holds(family->rules[r].when, &model->config))
+			rc = add_tensor(model, r, outside, error);
+		r++;
+	}
+	return rc;
+}
+
+int model_from_config(struct model **model, const char *name, const struct model_config *config,
+		      struct error *error)
+{
+	size_t most = config->family->rule_count * (size_t)config->layers +
+		      config->family->rule_count;
+	struct model *made;
+	int rc;
+
+	*model = NULL;
+	made = memory_zalloc(1, sizeof(*made));
+	if (!made)
+		return memory_error(error, "opening a model", sizeof(*made));
+	made->config = *config;
+	made->name = memory_string(name);
+	made->tensors = memory_zalloc(most, sizeof(*made->tensors));
+	if (!made->name || !made->tensors)
+		rc = memory_error(error, "opening a model", most * sizeof(*made->tensors));
+	else
+		rc = add_tensors(made, error);
+	if (rc)
+		model_close(&made);
+	*model = made;
+	return rc;
+}
+
+void model_close(struct model **model)
+{
+	struct model *old = *model;
+
+	*model = NULL;
+	if (!old)
+		return;
+	strmap_fini(&old->names);
+	for (size_t i = 0; i < old->tensor_count; i++)
+		memory_free((char *)(uintptr_t)old->tensors[i].name);
+	memory_free(old->tensors);
+	memory_free(old->name);
+	memory_free(old);
+}
+
+int64_t model_find(const struct model *model, const char *name)
+{
+	uint32_t index;
+
+	return strmap_get(&model->names, name, &index) ? (int64_t)index : -1;
+}
+
+char *model_config_json(const struct model *model, struct error *error)
+{
+	struct text text = {0};
+	char *copy;
+
+	config_write(&model->config, &text);
+	copy = text_ok(&text) ? memory_string(text_string(&text)) : NULL;
+	if (!copy)
+		memory_error(error, "writing a config", text.bytes);
+	text_fini(&text);
+	return copy;
+}
+
+/* Levenshtein distance without regard to case, for "did you mean"; long names count as far. */
+static size_t edit_distance(const char *a, const char *b)
+{
+	size_t row[EDIT_NAME_MAX + 1], n = strlen(b);
+
+	if (strlen(a) > EDIT_NAME_MAX || n > EDIT_NAME_MAX)
+		return SIZE_MAX;
+	for (size_t j = 0; j <= n; j++)
+		row[j] = j;
+	for (size_t i = 1; a[i - 1]; i++) {
+		size_t diagonal = row[0];
+
+		row[0] = i;
+		for (size_t j = 1; j <= n; j++) {
+			bool differs = tolower((unsigned char)a[i - 1]) !=
+				       tolower((unsigned char)b[j - 1]);
+			size_t best = diagonal + differs;
+
+			if (row[j] + 1 < best)
+				best = row[j] + 1;
+			if (row[j - 1] + 1 < best)
+				best = row[j - 1] + 1;
+			diagonal = row[j];
+			row[j] = best;
+		}
+	}
+	return row[n];
+}
+
+/* "Qwen3-4B, Qwen2.5-7B, ..": the closest built-in names first. */
+static void close_names(const char *name, char *out, size_t out_bytes)
+{
+	size_t count, at = 0;
+	const struct model_builtin *builtins = model_builtins(&count);
+	bool told[64] = {false};
+
+	out[0] = '\0';
+	for (int k = 0; k < CLOSE_NAMES_MAX && (size_t)k < count; k++) {
+		size_t best = count, best_distance = SIZE_MAX;
+
+		for (size_t i = 0; i < count && i < ARRAY_SIZE(told); i++) {
+			size_t distance = edit_distance(name, builtins[i].name);
+
+			if (told[i] || (best < count && distance >= best_distance))
+				continue;
+			best = i;
+			best_distance = distance;
+		}
+		if (best == count)
+			return;
+		told[best] = true;
+		at += (size_t)snprintf(out + at, out_bytes - at, "%s%s", k ? ", " : "",
+				       builtins[best].name);
+		if (at >= out_bytes)
+			return;
+	}
+}
+
+static int open_builtin(struct model **model, const char *name, struct error *error)
+{
+	size_t count;
+	const struct model_builtin *builtins = model_builtins(&count);
+	struct model_config config;
+	char known[256];
+	int rc;
+
+	for (size_t i = 0; i < count; i++) {
+		if (strcasecmp(builtins[i].name, name) != 0)
+			continue;
+		rc = config_parse(builtins[i].config_json, strlen(builtins[i].config_json),
+				  builtins[i].name, &config, error);
+		return rc ? rc : model_from_config(model, builtins[i].name, &config, error);
+	}
+	close_names(name, known, sizeof(known));
+	return error_set(error, ERROR_CONFIG,
+			 "no built-in model is called '%.100s'; the closest are %s (`weft model list` "
+			 "shows all); a folder or config.json is written with a '/', as ./%.100s",
+			 name, known, name);
+}
+
+/* The label of a model on disk: its folder's name. `path` is the config's; changed in place. */
+static const char *folder_label(char *path)
+{
+	char *slash = strrchr(path, '/');
+
+	if (slash)
+		*slash = '\0';
+	slash = strrchr(path, '/');
+	if (slash && slash[1])
+		return slash + 1;
+	return *path ? path : "model";
+}
+
+static int open_file(struct model **model, const char *path, struct error *error)
+{
+	struct model_config config;
+	struct file_map map;
+	char whole[PATH_MAX];
+	int rc = file_map_open(&map, path, error);
+
+	if (rc)
+		return rc;
+	rc = config_parse(map.data ? (const char *)map.data : "", map.bytes, path, &config, error);
+	file_map_close(&map);
+	if (rc)
+		return rc;
+	if (!realpath(path, whole))
+		return error_set_errno(error, ERROR_IO, errno, "cannot resolve %s", path);
+	return model_from_config(model, folder_label(whole), &config, error);
+}
+
+int model_open(struct model **model, const char *name_or_path, struct error *error)
+{
+	struct stat status;
+	char *path;
+	int rc;
+
+	*model = NULL;
+	if (!strchr(name_or_path, '/') && name_or_path[0] != '.')
+		return open_builtin(model, name_or_path, error);
+	if (stat(name_or_path, &status) != 0)
+		return error_set_errno(error, ERROR_IO, errno, "cannot read the model at %s",
+				       name_or_path);
+	if (!S_ISDIR(status.st_mode))
+		return open_file(model, name_or_path, error);
+	path = memory_format("%s/config.json", name_or_path);
+	if (!path)
+		return memory_error(error, "naming a config", strlen(name_or_path));
+	rc = open_file(model, path, error);
+	memory_free(path);
+	return rc;
+}
