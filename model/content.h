@@ -2,8 +2,11 @@
  *
  * content.h -- deterministic contents: of a made checkpoint, and of every later version.
  *
- * A made tensor looks like weights (small, signed, no repeats): 64-bit word i of tensor `name`
- * is w_i = splitmix64(key0 + i) with each 2-byte (or 4-byte) float lane's exponent forced small.
+ * A made tensor looks like weights (small, signed, no repeats): with
+ *     key0 = splitmix64(xxh64(name, seed 0) + seed * 0x9E3779B97F4A7C15)
+ * 64-bit word i of tensor `name` is w_i = splitmix64(key0 + i), and in each float lane of it
+ * the exponent's upper bits are set so that the number is finite and small (content.c has the
+ * masks: BF16 lane = (bits & 0x81ff) | 0x3c00, so 2^-7 <= |x| < 2^-3).
  *
  * Version v >= 1 of any tensor is a function of its checkpoint bytes and v alone. The tensor's
  * bytes are taken as little-endian 64-bit words w_0, w_1, ... (the last one padded with zero
@@ -29,7 +32,8 @@ void content_make(const char *name, enum dtype dtype, uint64_t seed, uint64_t of
 		  uint64_t bytes, void *out);
 
 /* Bytes [offset, offset + bytes) of version `version` of a tensor whose checkpoint bytes are
- * tensor[0 .. tensor_bytes). Any offset; out may not overlap tensor. Memory speed when offset is a multiple of 8. */
+ * tensor[0 .. tensor_bytes). Any offset with offset + bytes <= tensor_bytes; out may not overlap
+ * tensor. Memory speed; the first and last partial words cost a little. */
 void content_version(const char *name, const void *tensor, uint64_t tensor_bytes,
 		     uint64_t version, uint64_t offset, uint64_t bytes, void *out);
 

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "model/folder.h"
+
+#include "common/file.h"
+#include "common/memory.h"
+#include "common/text.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+static bool our_file(const char *name)
+{
+	static const char ending[] = ".safetensors";
+	size_t length = strlen(name);
+
+	if (strcmp(name, "config.json") == 0 || strcmp(name, "model.safetensors.index.json") == 0)
+		return true;
+	return strncmp(name, "model", 5) == 0 && length > sizeof(ending) - 1 &&
+	       strcmp(name + length - (sizeof(ending) - 1), ending) == 0;
+}
+
+/* Walks a folder: finds a foreign file (refused), or with `remove` unlinks ours. */
+static int walk_folder(const char *path, bool remove, struct error *error)
+{
+	DIR *stream = opendir(path);
+	struct dirent *entry;
+	int rc = 0;
+
+	if (!stream)
+		return error_set_errno(error, ERROR_IO, errno, "cannot read %s", path);
+	while (rc == 0 && (entry = readdir(stream))) {
+		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+			continue;
+		if (!our_file(entry->d_name))
+			rc = error_set(error, ERROR_IO,
+				       "%s holds %.200s, which is no part of a made checkpoint; it "
+				       "is not replaced: move it away or choose another folder", path,
+				       entry->d_name);
+		else if (remove && unlinkat(dirfd(stream), entry->d_name, 0) != 0)
+			rc = error_set_errno(error, ERROR_IO, errno, "cannot remove %s/%.200s", path,
+					     entry->d_name);
+	}
+	closedir(stream);
+	return rc;
+}
+
+static int remove_folder(const char *path, struct error *error)
+{
+	int rc = walk_folder(path, true, error);
+
+	if (rc == 0 && rmdir(path) != 0)
+		rc = error_set_errno(error, ERROR_IO, errno, "cannot remove %s", path);
+	return rc;
+}
+
+static int check_target(const struct folder *folder, struct error *error)
+{
+	struct stat status;
+
+	if (lstat(folder->path, &status) != 0)
+		return errno == ENOENT ? 0 : error_set_errno(error, ERROR_IO, errno, "cannot read %s",
+							     folder->path);
+	if (!folder->replace)
+		return error_set(error, ERROR_IO,
+				 "%s exists already; remove it or ask to replace it (--force)",
+				 folder->path);
+	if (!S_ISDIR(status.st_mode))
+		return error_set(error, ERROR_IO, "%s is not a folder; it is not replaced",
+				 folder->path);
+	return walk_folder(folder->path, false, error);
+}
+
+static int check_space(const struct folder *folder, uint64_t bytes, struct error *error)
+{
+	char need[TEXT_SHORT_BYTES], have[TEXT_SHORT_BYTES];
+	struct statvfs status;
+	uint64_t available;
+
+	/* a file system that cannot say is asked by writing */
+	if (statvfs(folder->partial, &status) != 0)
+		return 0;
+	available = (uint64_t)status.f_bavail * status.f_frsize;
+	if (available >= bytes)
+		return 0;
+	return error_set(error, ERROR_IO, "%s needs %s, but its disk has %s left", folder->path,
+			 bytes_text(bytes, need), bytes_text(available, have));
+}
+
+/* Creates or takes over the partial folder. A folder that nobody has locked is what a killed
+ * run left: its files go. */
+static int take_partial(struct folder *folder, struct error *error)
+{
+	bool fresh = mkdir(folder->partial, 0777) == 0;
+	struct stat by_path, by_lock;
+
+	if (!fresh && errno != EEXIST)
+		return error_set_errno(error, ERROR_IO, errno, "cannot make %s", folder->partial);
+	folder->lock = open(folder->partial, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (folder->lock < 0)
+		return error_set_errno(error, ERROR_IO, errno, "cannot open %s", folder->partial);
+	if (flock(folder->lock, LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || !fresh)) {
+		close(folder->lock);
+		folder->lock = -1;
+		return error_set(error, ERROR_IO, "another process is writing %s (it holds %s)",
+				 folder->path, folder->partial);
+	}
+	/* the one before us may have finished and renamed the folder that we have just locked */
+	if (fstat(folder->lock, &by_lock) != 0 || stat(folder->partial, &by_path) != 0 ||
+	    by_lock.st_ino != by_path.st_ino || by_lock.st_dev != by_path.st_dev) {
+		close(folder->lock);
+		folder->lock = -1;
+		return error_set(error, ERROR_IO, "another process has just written %s",
+				 folder->path);
+	}
+	return fresh ? 0 : walk_folder(folder->partial, true, error);
+}
+
+/* path without trailing slashes, and the hidden name beside it. */
+static int name_folder(struct folder *folder, const char *path, struct error *error)
+{
+	size_t length = strlen(path);
+	const char *slash, *name;
+
+	while (length > 1 && path[length - 1] == '/')
+		length--;
+	folder->path = memory_format("%.*s", (int)length, path);
+	if (!folder->path)
+		return memory_error(error, "naming a folder", length);
+	slash = strrchr(folder->path, '/');
+	name = slash ? slash + 1 : folder->path;
+	if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+		return error_set(error, ERROR_USAGE,
+				 "'%s' is not the name of a folder that can be made", path);
+	folder->partial = memory_format("%.*s.%s.weft-partial", (int)(name - folder->path),
+					folder->path, name);
+	if (!folder->partial)
+		return memory_error(error, "naming a folder", length);
+	return 0;
+}
+
+static int make_parent(const struct folder *folder, struct error *error)
+{
+	const char *slash = strrchr(folder->path, '/');
+	char *parent;
+	int rc;
+
+	if (!slash || slash == folder->path)
+		return 0;
+	parent = memory_format("%.*s", (int)(slash - folder->path), folder->path);
+	if (!parent)
+		return memory_error(error, "naming a folder", strlen(folder->path));
+	rc = file_make_directory(parent, error);
+	memory_free(parent);
+	return rc;
+}
+
+int folder_begin(struct folder *folder, const char *path, bool replace, uint64_t bytes,
+		 struct error *error)
+{
+	int rc;
+
+	*folder = (struct folder){.lock = -1, .replace = replace};
+	rc = name_folder(folder, path, error);
+	if (rc == 0)
+		rc = check_target(folder, error);
+	if (rc == 0)
+		rc = make_parent(folder, error);
+	if (rc == 0)
+		rc = take_partial(folder, error);
+	if (rc == 0)
+		rc = check_space(folder, bytes, error);
+	if (rc)
+		folder_abort(folder);
+	return rc;
+}
+
+/* For file systems that cannot exchange two names: a moment without the folder, but never a
+ * moment with half of it. */
+static int replace_in_steps(const struct folder *folder, struct error *error)
+{
+	char *old = memory_format("%s.old", folder->partial);
+	int rc = 0;
+
+	if (!old)
+		return memory_error(error, "naming a folder", strlen(folder->partial));
+	if (rename(folder->path, old) != 0)
+		rc = error_set_errno(error, ERROR_IO, errno, "cannot move %s aside", folder->path);
+	else if (rename(folder->partial, folder->path) != 0) {
+		rc = error_set_errno(error, ERROR_IO, errno, "cannot rename %s to %s",
+				     folder->partial, folder->path);
+		rename(old, folder->path);
+	} else {
+		rc = remove_folder(old, error);
+	}
+	memory_free(old);
+	return rc;
+}
+
+int folder_commit(struct folder *folder, struct error *error)
+{
+	int rc = check_target(folder, error);
+
+	if (rc)
+		return rc;
+	if (renameat2(AT_FDCWD, folder->partial, AT_FDCWD, folder->path, RENAME_NOREPLACE) != 0) {
+		if (errno == EEXIST && renameat2(AT_FDCWD, folder->partial, AT_FDCWD, folder->path,
+						 RENAME_EXCHANGE) == 0)
+			rc = remove_folder(folder->partial, error);
+		else if (access(folder->path, F_OK) == 0)
+			rc = replace_in_steps(folder, error);
+		else if (rename(folder->partial, folder->path) != 0)
+			rc = error_set_errno(error, ERROR_IO, errno, "cannot rename %s to %s",
+					     folder->partial, folder->path);
+	}
+	if (rc == 0) {
+		close(folder->lock);
+		folder->lock = -1;
+	}
+	return rc;
+}
+
+void folder_abort(struct folder *folder)
+{
+	if (folder->lock >= 0) {
+		remove_folder(folder->partial, NULL);
+		close(folder->lock);
+	}
+	memory_free(folder->path);
+	memory_free(folder->partial);
+	*folder = (struct folder){.lock = -1};
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * folder.h -- a checkpoint folder that appears whole or not at all.
+ *
+ *   parent/.NAME.weft-partial   written here, under a lock that dies with the process
+ *   parent/NAME                 renamed to (or exchanged with) this by commit
+ *
+ * Only files that a checkpoint made here consists of are ever removed: config.json,
+ * model*.safetensors and the index.
+ */
+#ifndef MODEL_FOLDER_H
+#define MODEL_FOLDER_H
+
+#include "common/error.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct folder {
+	char *path, *partial;
+	int lock;      /* the open, locked partial folder; -1 when closed */
+	bool replace;
+};
+
+/* Refuses an existing `path` unless `replace`; refuses foreign files in it; refuses when
+ * `bytes` do not fit on the disk. */
+int folder_begin(struct folder *folder, const char *path, bool replace, uint64_t bytes,
+		 struct error *error);
+int folder_commit(struct folder *folder, struct error *error);
+/* Removes the partial folder. Fine after a failed begin or a commit. */
+void folder_abort(struct folder *folder);
+
+#endif

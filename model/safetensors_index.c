@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "model/safetensors.h"
+
+#include "common/memory.h"
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ENDING ".safetensors"
+
+/* An index comes from elsewhere: it may only lead to a file beside itself. */
+static bool plain_file_name(const char *name)
+{
+	size_t length = strlen(name), ending = strlen(ENDING);
+
+	if (length <= ending || length > 255 || name[0] == '.')
+		return false;
+	for (const char *at = name; *at; at++)
+		if (*at == '/' || *at == '\\' || (unsigned char)*at < 0x20 || *at == 0x7f)
+			return false;
+	return strcmp(name + length - ending, ENDING) == 0;
+}
+
+static int by_name(const void *left, const void *right)
+{
+	return strcmp(*(const char *const *)left, *(const char *const *)right);
+}
+
+/* One copy of every file name that occurs, ascending. */
+static int collect_files(const json_t *map, struct safetensors_index *out, struct error *error)
+{
+	size_t count = json_object_size(map), n = 0;
+	const char *key, **names;
+	json_t *value;
+
+	names = memory_zalloc(count, sizeof(*names));
+	out->files = memory_zalloc(count, sizeof(*out->files));
+	if (!names || !out->files) {
+		memory_free(names);
+		return memory_error(error, "reading a safetensors index", count * sizeof(*names));
+	}
+	json_object_foreach((json_t *)(uintptr_t)map, key, value)
+		names[n++] = json_string_value(value);
+	if (n)
+		qsort(names, n, sizeof(*names), by_name);
+	for (size_t i = 0; i < n; i++) {
+		if (i && strcmp(names[i], names[i - 1]) == 0)
+			continue;
+		out->files[out->file_count] = memory_string(names[i]);
+		if (!out->files[out->file_count]) {
+			memory_free(names);
+			return memory_error(error, "reading a safetensors index", strlen(names[i]));
+		}
+		out->file_count++;
+	}
+	memory_free(names);
+	return 0;
+}
+
+static uint32_t file_number(const struct safetensors_index *index, const char *name)
+{
+	char **found = bsearch(&name, index->files, index->file_count, sizeof(*index->files),
+			       by_name);
+
+	return (uint32_t)(found - index->files);
+}
+
+static int check_map(const json_t *map, const char *where, struct error *error)
+{
+	const char *key, *file;
+	json_t *value;
+
+	if (!json_is_object(map))
+		return error_set(error, ERROR_FILE, "%s: weight_map is missing or not an object",
+				 where);
+	json_object_foreach((json_t *)(uintptr_t)map, key, value) {
+		file = json_string_value(value);
+		if (!file)
+			return error_set(error, ERROR_FILE,
+					 "%s: weight_map: the file of tensor %.200s is not a string", where,
+					 key);
+		if (!plain_file_name(file))
+			return error_set(error, ERROR_FILE,
+					 "%s: weight_map: tensor %.200s is in file '%.200s', which is not "
+					 "the plain name of a " ENDING " file beside the index", where,
+					 key, file);
+	}
+	return 0;
+}
+
+static int read_index(const json_t *root, const char *where, struct safetensors_index *out,
+		      struct error *error)
+{
+	const json_t *map = json_object_get(root, "weight_map");
+	const char *key;
+	json_t *value;
+	int rc = check_map(map, where, error);
+
+	if (rc == 0)
+		rc = collect_files(map, out, error);
+	if (rc)
+		return rc;
+	out->entries = memory_zalloc(json_object_size(map), sizeof(*out->entries));
+	if (!out->entries)
+		return memory_error(error, "reading a safetensors index",
+				    json_object_size(map) * sizeof(*out->entries));
+	json_object_foreach((json_t *)(uintptr_t)map, key, value) {
+		struct safetensors_index_entry *entry = &out->entries[out->count];
+
+		entry->file = file_number(out, json_string_value(value));
+		entry->name = memory_string(key);
+		if (!entry->name)
+			return memory_error(error, "reading a safetensors index", strlen(key));
+		out->count++;
+	}
+	return 0;
+}
+
+int safetensors_index_decode(const char *text, size_t bytes, const char *where,
+			     struct safetensors_index *out, struct error *error)
+{
+	json_error_t json_error;
+	json_t *root;
+	int rc;
+
+	*out = (struct safetensors_index){0};
+	if (bytes > SAFETENSORS_HEADER_MAX)
+		return error_set(error, ERROR_FILE,
+				 "%s: %zu bytes are too many for an index; at most %u are possible",
+				 where, bytes, SAFETENSORS_HEADER_MAX);
+	root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &json_error);
+	if (!root)
+		return error_set(error, ERROR_FILE, "%s: not JSON at byte %d (line %d): %s", where,
+				 json_error.position, json_error.line, json_error.text);
+	rc = read_index(root, where, out, error);
+	json_decref(root);
+	if (rc)
+		safetensors_index_fini(out);
+	return rc;
+}
+
+void safetensors_index_fini(struct safetensors_index *index)
+{
+	for (size_t i = 0; i < index->file_count; i++)
+		memory_free(index->files[i]);
+	for (size_t i = 0; i < index->count; i++)
+		memory_free(index->entries[i].name);
+	memory_free(index->files);
+	memory_free(index->entries);
+	*index = (struct safetensors_index){0};
+}
