@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * checkpoint.c -- weft checkpoint make | show | verify: HuggingFace checkpoints on disk.
+ */
+#include "cli/command.h"
+
+#include "common/json_write.h"
+#include "common/memory.h"
+#include "common/text.h"
+#include "model/checkpoint.h"
+#include "model/model.h"
+#include <argp.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+	OPTION_JSON = 0x100,
+	OPTION_SEED,
+	OPTION_SHARD_BYTES,
+	OPTION_FORCE,
+	OPTION_MODEL,
+	OPTION_CONTENTS,
+	OPTION_QUIET,
+};
+
+struct options {
+	const char *arguments[2];
+	int argument_count, arguments_wanted;
+	const char *model;
+	uint64_t seed, shard_bytes;
+	bool json, force, contents, quiet;
+};
+
+/* Rows that several verbs share. */
+#define ROW_JSON(what) {"json", OPTION_JSON, NULL, 0, what, 0}
+#define ROW_QUIET      {"quiet", OPTION_QUIET, NULL, 0, "show no progress", 0}
+
+static error_t parse_option(int key, char *argument, struct argp_state *state)
+{
+	struct options *options = state->input;
+
+	switch (key) {
+	case OPTION_JSON:
+		options->json = true;
+		return 0;
+	case OPTION_QUIET:
+		options->quiet = true;
+		return 0;
+	case OPTION_FORCE:
+		options->force = true;
+		return 0;
+	case OPTION_CONTENTS:
+		options->contents = true;
+		return 0;
+	case OPTION_MODEL:
+		options->model = argument;
+		return 0;
+	case OPTION_SEED:
+		if (!parse_u64(argument, &options->seed))
+			argp_error(state, "--seed %s: a number from 0 to 2^64 - 1 is needed", argument);
+		return 0;
+	case OPTION_SHARD_BYTES:
+		if (!parse_bytes(argument, &options->shard_bytes))
+			argp_error(state, "--shard-bytes %s: bytes are needed, as 2G or 500M; 0 makes "
+					  "one file", argument);
+		return 0;
+	case ARGP_KEY_ARG:
+		if (options->argument_count == options->arguments_wanted)
+			argp_error(state, "'%s' is one argument too many", argument);
+		options->arguments[options->argument_count++] = argument;
+		return 0;
+	case ARGP_KEY_END:
+		if (options->argument_count < options->arguments_wanted)
+			argp_error(state, "an argument is missing");
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static volatile sig_atomic_t stop;
+
+static void on_signal(int number)
+{
+	(void)number;
+	stop = 1;
+}
+
+/* The first signal ends the work in an orderly way, a second one at once. */
+static void catch_signals(void)
+{
+	struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+}
+
+static int make(const struct options *options, struct error *error)
+{
+	char bytes[TEXT_SHORT_BYTES];
+	struct model *model;
+	struct json json;
+	int rc = model_open(&model, options->arguments[0], error);
+
+	if (rc)
+		return rc;
+	catch_signals();
+	rc = checkpoint_make_until(model, options->arguments[1], options->seed,
+				   options->shard_bytes, options->force, options->quiet, &stop,
+				   error);
+	if (rc == 0 && options->json) {
+		json_to_file(&json, stdout);
+		json_object(&json);
+		json_key_string(&json, "path", options->arguments[1]);
+		json_key_string(&json, "model", model->name);
+		json_key_u64(&json, "seed", options->seed);
+		json_key_u64(&json, "tensors", model->tensor_count);
+		json_key_u64(&json, "bytes", model->bytes);
+		json_object_end(&json);
+		json_newline(&json);
+	} else if (rc == 0) {
+		printf("%s: %s with seed %" PRIu64 ", %zu tensors, %s bytes\n",
+		       options->arguments[1], model->name, options->seed, model->tensor_count,
+		       grouped_text(model->bytes, bytes));
+	}
+	model_close(&model);
+	return rc;
+}
+
+static int run_make(int argc, char **argv)
+{
+	static const struct argp_option rows[] = {
+		{"seed", OPTION_SEED, "N", 0, "which contents (default 0)", 0},
+		{"shard-bytes", OPTION_SHARD_BYTES, "BYTES", 0,
+		 "start a new file before one would hold more (default 2G; 0: one file)", 0},
+		{"force", OPTION_FORCE, NULL, 0,
+		 "replace DIR if it is a checkpoint that was made here", 0},
+		ROW_JSON("print what was made as one JSON object"),
+		ROW_QUIET,
+		{0},
+	};
+	static const struct argp argp = {
+		rows, parse_option, "MODEL DIR",
+		"Write a HuggingFace checkpoint of a model's shapes at full size: config.json, "
+		"safetensors files and, when there are several, their index. The contents look like "
+		"weights and are a function of the seed and the tensor's name. DIR appears whole or "
+		"not at all.", NULL, NULL, NULL};
+	struct options options = {.arguments_wanted = 2, .shard_bytes = (uint64_t)2 << 30};
+	struct error error = {0};
+
+	argp_parse(&argp, argc, argv, 0, NULL, &options);
+	return make(&options, &error) ? command_fail(&error) : 0;
+}
+
+static void show_json(const struct checkpoint *checkpoint)
+{
+	struct json json;
+
+	for (size_t i = 0; i < checkpoint_count(checkpoint); i++) {
+		const struct checkpoint_tensor *tensor = checkpoint_at(checkpoint, i);
+
+		json_to_file(&json, stdout);
+		json_object(&json);
+		json_key_string(&json, "tensor", tensor->name);
+		json_key_string(&json, "dtype", dtype_name(tensor->dtype));
+		json_key(&json, "shape");
+		json_array(&json);
+		for (uint32_t d = 0; d < tensor->dims; d++)
+			json_u64(&json, tensor->shape[d]);
+		json_array_end(&json);
+		json_key_u64(&json, "bytes", tensor->bytes);
+		json_key_string(&json, "file", checkpoint_file(checkpoint, tensor->file));
+		json_object_end(&json);
+		json_newline(&json);
+	}
+}
+
+static void show_lines(const struct checkpoint *checkpoint)
+{
+	const char *seed = checkpoint_note(checkpoint, CHECKPOINT_SEED_NOTE);
+	char bytes[TEXT_SHORT_BYTES];
+	uint32_t file = UINT32_MAX;
+
+	for (size_t i = 0; i < checkpoint_count(checkpoint); i++) {
+		const struct checkpoint_tensor *tensor = checkpoint_at(checkpoint, i);
+		struct text shape = {0};
+
+		if (tensor->file != file)
+			printf("%s:\n", checkpoint_file(checkpoint, tensor->file));
+		file = tensor->file;
+		for (uint32_t d = 0; d < tensor->dims; d++)
+			text_format(&shape, "%s%" PRIu64, d ? ", " : "[", tensor->shape[d]);
+		text_add(&shape, "]");
+		printf("  %-56s %-5s %-18s %15s\n", tensor->name, dtype_name(tensor->dtype),
+		       text_string(&shape), grouped_text(tensor->bytes, bytes));
+		text_fini(&shape);
+	}
+	printf("%s: %zu tensors in %zu file%s, %s bytes", checkpoint_folder(checkpoint),
+	       checkpoint_count(checkpoint), checkpoint_file_count(checkpoint),
+	       checkpoint_file_count(checkpoint) == 1 ? "" : "s",
+	       grouped_text(checkpoint_bytes(checkpoint), bytes));
+	if (seed)
+		printf(", made with seed %s", seed);
+	printf("\n");
+}
+
+static int run_show(int argc, char **argv)
+{
+	static const struct argp_option rows[] = {
+		ROW_JSON("one JSON object a tensor"),
+		{0},
+	};
+	static const struct argp argp = {
+		rows, parse_option, "PATH",
+		"The tensors of a checkpoint on disk, file by file. PATH is a folder, a .safetensors "
+		"file or an index.", NULL, NULL, NULL};
+	struct options options = {.arguments_wanted = 1};
+	struct checkpoint *checkpoint;
+	struct error error = {0};
+
+	argp_parse(&argp, argc, argv, 0, NULL, &options);
+	if (checkpoint_open(&checkpoint, options.arguments[0], &error))
+		return command_fail(&error);
+	if (options.json)
+		show_json(checkpoint);
+	else
+		show_lines(checkpoint);
+	checkpoint_close(&checkpoint);
+	return 0;
+}
+
+/* The model to compare with: the one that was named, else the checkpoint's own config.json;
+ * *model stays NULL when there is neither. */
+static int model_of(const struct options *options, const struct checkpoint *checkpoint,
+		    struct model **model, struct error *error)
+{
+	const char *folder = checkpoint_folder(checkpoint);
+	char *path;
+	int rc = 0;
+
+	*model = NULL;
+	if (options->model)
+		return model_open(model, options->model, error);
+	path = memory_format("%s%s/config.json", strchr(folder, '/') ? "" : "./", folder);
+	if (!path)
+		return memory_error(error, "naming a config", strlen(folder));
+	if (access(path, F_OK) == 0)
+		rc = model_open(model, path, error);
+	memory_free(path);
+	return rc;
+}
+
+static int verify_contents(const struct options *options, const struct checkpoint *checkpoint,
+			   uint64_t *seed, struct error *error)
+{
+	const char *note = checkpoint_note(checkpoint, CHECKPOINT_SEED_NOTE);
+	const char *recipe = checkpoint_note(checkpoint, CHECKPOINT_CONTENTS_NOTE);
+
+	if (!note || !parse_u64(note, seed) || !recipe)
+		return error_set(error, ERROR_UNSUPPORTED,
+				 "%s: its files do not say with which seed `weft checkpoint make` wrote "
+				 "them, so their contents cannot be checked; leave --contents out",
+				 options->arguments[0]);
+	if (strcmp(recipe, "1") != 0)
+		return error_set(error, ERROR_UNSUPPORTED,
+				 "%s was made with recipe %.40s of the contents; this weft knows recipe 1",
+				 options->arguments[0], recipe);
+	catch_signals();
+	return checkpoint_verify_contents(checkpoint, *seed, options->quiet, &stop, error);
+}
+
+static void tell_verified(const struct options *options, const struct checkpoint *checkpoint,
+			  const struct model *model, uint64_t seed)
+{
+	char bytes[TEXT_SHORT_BYTES];
+	struct json json;
+
+	if (!options->json) {
+		printf("%s: good: %zu tensors, %s bytes", options->arguments[0],
+		       checkpoint_count(checkpoint),
+		       grouped_text(checkpoint_bytes(checkpoint), bytes));
+		if (model)
+			printf("; the tensors of %s", model->name);
+		if (options->contents)
+			printf("; the contents of seed %" PRIu64, seed);
+		printf("\n");
+		return;
+	}
+	json_to_file(&json, stdout);
+	json_object(&json);
+	json_key_string(&json, "path", options->arguments[0]);
+	json_key_u64(&json, "tensors", checkpoint_count(checkpoint));
+	json_key_u64(&json, "bytes", checkpoint_bytes(checkpoint));
+	if (model)
+		json_key_string(&json, "model", model->name);
+	json_key_bool(&json, "contents", options->contents);
+	if (options->contents)
+		json_key_u64(&json, "seed", seed);
+	json_object_end(&json);
+	json_newline(&json);
+}
+
+static int verify(const struct options *options, struct error *error)
+{
+	struct checkpoint *checkpoint;
+	struct model *model = NULL;
+	uint64_t seed = 0;
+	int rc = checkpoint_open(&checkpoint, options->arguments[0], error);
+
+	if (rc)
+		return rc;
+	rc = model_of(options, checkpoint, &model, error);
+	if (rc == 0 && model)
+		rc = checkpoint_matches(checkpoint, model, error);
+	if (rc == 0 && options->contents)
+		rc = verify_contents(options, checkpoint, &seed, error);
+	if (rc == 0)
+		tell_verified(options, checkpoint, model, seed);
+	model_close(&model);
+	checkpoint_close(&checkpoint);
+	return rc;
+}
+
+static int run_verify(int argc, char **argv)
+{
+	static const struct argp_option rows[] = {
+		{"model", OPTION_MODEL, "MODEL", 0,
+		 "compare with this model (default: the folder's config.json, if any)", 0},
+		{"contents", OPTION_CONTENTS, NULL, 0,
+		 "recompute every byte that `weft checkpoint make` wrote", 0},
+		ROW_JSON("print the result as one JSON object"),
+		ROW_QUIET,
+		{0},
+	};
+	static const struct argp argp = {
+		rows, parse_option, "PATH",
+		"Check a checkpoint on disk: the files' structure, that the index and the files agree, "
+		"and that the tensors are those of its model. PATH is a folder, a .safetensors file or "
+		"an index.", NULL, NULL, NULL};
+	struct options options = {.arguments_wanted = 1};
+	struct error error = {0};
+
+	argp_parse(&argp, argc, argv, 0, NULL, &options);
+	return verify(&options, &error) ? command_fail(&error) : 0;
+}
+
+const struct command checkpoint_commands[] = {
+	{"checkpoint", "make", "write a real-size checkpoint with deterministic contents", run_make},
+	{"checkpoint", "show", "the tensors of a checkpoint on disk", run_show},
+	{"checkpoint", "verify", "check a checkpoint's files, tensors and contents", run_verify},
+	{NULL, NULL, NULL, NULL},
+};
