@@ -94,7 +94,22 @@ struct digest digest_end(struct digest_stream *stream)
 	return (struct digest){hash.high64, hash.low64};
 }
 
+uint64_t hash64(const void *data, size_t bytes)
+{
+	return XXH64(data, bytes, 0);
+}
+
 uint64_t checksum64(const void *data, size_t bytes)
 {
 	return XXH3_64bits(data, bytes);
+}
+
+void checksum_begin(struct digest_stream *stream)
+{
+	XXH3_64bits_reset(state_of(stream));
+}
+
+uint64_t checksum_end(struct digest_stream *stream)
+{
+	return XXH3_64bits_digest(state_of(stream));
 }

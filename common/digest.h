@@ -31,6 +31,11 @@ void digest_add_u64(struct digest_stream *stream, uint64_t value);
 void digest_add_string(struct digest_stream *stream, const char *text); /* length, bytes */
 struct digest digest_end(struct digest_stream *stream);
 
+/* XXH64 with seed 0: the hash that model/content.h is defined with, for short names. */
+uint64_t hash64(const void *data, size_t bytes);
 uint64_t checksum64(const void *data, size_t bytes);
+/* checksum64 piecewise: begin, digest_add any number of times, end. */
+void checksum_begin(struct digest_stream *stream);
+uint64_t checksum_end(struct digest_stream *stream);
 
 #endif
