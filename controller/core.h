@@ -25,7 +25,9 @@
 #include "routing/table.h"
 #include "wire/message.h"
 
-#define CONTROLLER_PEER_BYTES 64 /* ZeroMQ routing id of a worker, terminator included */
+/* A return address as text, terminator included: the routing id of a worker's connection. A
+ * worker is known by its incarnation, not by this, so it may reconnect under another one. */
+#define CONTROLLER_PEER_BYTES 64
 
 struct controller_options {
 	const char *job;
@@ -49,7 +51,7 @@ enum controller_event_type {
 struct controller_event {
 	enum controller_event_type type;
 	uint64_t now_ms;
-	const char *peer;              /* RECEIVED, BROKEN: whose routing id */
+	const char *peer;              /* RECEIVED, BROKEN: from where */
 	struct message *message;       /* RECEIVED; the core takes out what it keeps, the
 					  caller frees the rest with message_fini */
 	const struct error *error;     /* BROKEN: bytes that did not decode; INTERRUPT */

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/memory.h"
+#include "common/text.h"
+#include "controller/shell.h"
+
+#include <argp.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+enum kind { KIND_TEXT, KIND_DURATION, KIND_COUNT, KIND_TRAIN, KIND_INFER, KIND_FLAG };
+
+struct arguments {
+	struct shell_options shell;
+	bool have_train, have_infer, die_with_parent;
+};
+
+/* One row an option: how it is spelled, which variable stands in for it, where it goes. */
+static const struct option_row {
+	const char *name, *variable, *argument;
+	enum kind kind;
+	size_t offset;
+	const char *doc;
+} rows[] = {
+#define AT(member) offsetof(struct arguments, member)
+	{"job", "WEFT_JOB", "ID", KIND_TEXT, AT(shell.controller.job),
+	 "job id, the same for all workers (default weft)"},
+	{"bind", "WEFT_BIND", "ADDRESS", KIND_TEXT, AT(shell.bind),
+	 "where to listen (default tcp://*:29600; port 0 lets the system choose)"},
+	{"train", "WEFT_TRAIN", "SPEC", KIND_TRAIN, AT(shell.controller.train),
+	 "the trainers, as world=4,pp=2,source=gathered (needed)"},
+	{"infer", "WEFT_INFER", "SPEC", KIND_INFER, AT(shell.controller.infer),
+	 "the inference ranks, as engines=2,tp=2 (needed)"},
+	{"policy", "WEFT_POLICY", "NAME", KIND_TEXT, AT(shell.controller.policy),
+	 "routing policy: greedy (default) or round-robin"},
+	{"dump", "WEFT_DUMP", "FILE", KIND_TEXT, AT(shell.dump),
+	 "write the routing table there once it is planned"},
+	{"join-timeout", "WEFT_JOIN_TIMEOUT", "TIME", KIND_DURATION,
+	 AT(shell.controller.join_timeout_ms),
+	 "from the first worker to the last declaration (default 120s)"},
+	{"exchange-timeout", "WEFT_EXCHANGE_TIMEOUT", "TIME", KIND_DURATION,
+	 AT(shell.controller.exchange_timeout_ms),
+	 "from the plan to the last connection (default 60s)"},
+	{"update-timeout", "WEFT_UPDATE_TIMEOUT", "TIME", KIND_DURATION,
+	 AT(shell.controller.update_timeout_ms),
+	 "any wait inside an update; passed to the workers (default 60s)"},
+	{"heartbeat", "WEFT_HEARTBEAT", "TIME", KIND_DURATION,
+	 AT(shell.controller.heartbeat_ms), "between two signs of life (default 500ms)"},
+	{"lost-after", "WEFT_LOST_AFTER", "TIME", KIND_DURATION, AT(shell.controller.lost_ms),
+	 "silence after which a worker is given up (default 5s)"},
+	{"restarts", "WEFT_RESTARTS", "N", KIND_COUNT, AT(shell.controller.restarts),
+	 "how often the job may gather again after a loss (default 0)"},
+	{"port-file", "WEFT_PORT_FILE", "FILE", KIND_TEXT, AT(shell.port_file),
+	 "write the bound port there"},
+	{"die-with-parent", NULL, NULL, KIND_FLAG, AT(die_with_parent),
+	 "stop when the process that started this one ends"},
+#undef AT
+};
+#define ROW_COUNT (sizeof(rows) / sizeof(rows[0]))
+#define KEY_FIRST 1000
+
+static int set_duration(uint32_t *ms, const char *value, struct error *error)
+{
+	uint64_t parsed;
+
+	if (!parse_duration_ms(value, &parsed) || parsed == 0 || parsed > UINT32_MAX)
+		return error_set(error, ERROR_CONFIG,
+				 "'%.60s' is no time: write 30s, 500ms or 2m, more than 0", value);
+	*ms = (uint32_t)parsed;
+	return 0;
+}
+
+static int set_count(uint32_t *count, const char *value, struct error *error)
+{
+	uint64_t parsed;
+
+	if (!parse_u64(value, &parsed) || parsed > UINT32_MAX)
+		return error_set(error, ERROR_CONFIG, "'%.60s' is no count", value);
+	*count = (uint32_t)parsed;
+	return 0;
+}
+
+static int set(struct arguments *arguments, const struct option_row *row, const char *value,
+	       struct error *error)
+{
+	void *place = (char *)arguments + row->offset;
+
+	switch (row->kind) {
+	case KIND_TEXT:
+		*(const char **)place = value;
+		return 0;
+	case KIND_DURATION:
+		return set_duration(place, value, error);
+	case KIND_COUNT:
+		return set_count(place, value, error);
+	case KIND_TRAIN:
+		arguments->have_train = true;
+		return train_spec_parse(place, value, error);
+	case KIND_INFER:
+		arguments->have_infer = true;
+		return infer_spec_parse(place, value, error);
+	case KIND_FLAG:
+		*(bool *)place = true;
+		return 0;
+	}
+	return 0;
+}
+
+static error_t parse(int key, char *value, struct argp_state *state)
+{
+	const struct option_row *row;
+	struct error error;
+
+	if (key == ARGP_KEY_ARG)
+		argp_error(state, "unexpected argument '%s'", value);
+	if (key < KEY_FIRST || key >= KEY_FIRST + (int)ROW_COUNT)
+		return ARGP_ERR_UNKNOWN;
+	row = &rows[key - KEY_FIRST];
+	if (set(state->input, row, value, &error))
+		argp_error(state, "--%s: %s", row->name, error.text);
+	return 0;
+}
+
+static int from_environment(struct arguments *arguments, struct error *error)
+{
+	for (size_t i = 0; i < ROW_COUNT; i++) {
+		const char *value = rows[i].variable ? getenv(rows[i].variable) : NULL;
+
+		if (value && *value && set(arguments, &rows[i], value, error))
+			return error_wrap(error, "%s", rows[i].variable);
+	}
+	return 0;
+}
+
+/* --join_timeout is --join-timeout: launchers and habits differ. */
+static void hyphens(int argc, char **argv)
+{
+	for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+		if (strncmp(argv[i], "--", 2) != 0)
+			continue;
+		for (char *at = argv[i]; *at && *at != '='; at++)
+			if (*at == '_')
+				*at = '-';
+	}
+}
+
+static uint64_t random_incarnation(void)
+{
+	uint64_t value = 0;
+
+	if (getrandom(&value, sizeof(value), 0) != (ssize_t)sizeof(value))
+		value = clock_ns() ^ ((uint64_t)getpid() << 40);
+	return value ? value : 1;
+}
+
+static int die_with_parent(pid_t parent, struct error *error)
+{
+	prctl(PR_SET_PDEATHSIG, SIGTERM);
+	if (getppid() == parent && parent != 1)
+		return 0;
+	return error_set(error, ERROR_INTERRUPTED, "the process that started this one is gone");
+}
+
+static int run(int argc, char **argv, pid_t parent, struct error *error)
+{
+	struct arguments arguments = {
+		.shell.bind = "tcp://*:29600",
+		.shell.controller = {.job = "weft", .policy = "greedy", .heartbeat_ms = 500,
+				     .lost_ms = 5000, .join_timeout_ms = 120000,
+				     .exchange_timeout_ms = 60000, .update_timeout_ms = 60000},
+	};
+	struct argp_option options[ROW_COUNT + 1] = {{0}};
+	const struct argp argp = {
+		.options = options, .parser = parse,
+		.doc = "Gathers the workers of one job, routes, connects them, and watches.\v"
+		       "Every option but --die-with-parent can also be given as a variable: "
+		       "WEFT_JOB, WEFT_TRAIN, WEFT_JOIN_TIMEOUT and so on. SIGUSR1 logs the state, "
+		       "SIGTERM ends the job. Exit codes: 0 all workers left with their work done, "
+		       "1 failed, 2 usage, 75 try again, 78 bad configuration.",
+	};
+	int rc = from_environment(&arguments, error);
+
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < ROW_COUNT; i++)
+		options[i] = (struct argp_option){.name = rows[i].name,
+						  .key = KEY_FIRST + (int)i,
+						  .arg = rows[i].argument, .doc = rows[i].doc};
+	hyphens(argc, argv);
+	argp_parse(&argp, argc, argv, 0, NULL, &arguments);
+	if (!arguments.have_train || !arguments.have_infer)
+		return error_set(error, ERROR_USAGE, "--%s is needed, for example --train world=4 "
+				 "--infer engines=2,tp=2",
+				 arguments.have_train ? "infer" : "train");
+	if (arguments.die_with_parent && (rc = die_with_parent(parent, error)))
+		return rc;
+	arguments.shell.controller.incarnation = random_incarnation();
+	return shell_run(&arguments.shell, error);
+}
+
+int main(int argc, char **argv)
+{
+	pid_t parent = getppid();
+	struct error error;
+	int rc;
+
+	argp_program_version = "weft-controller " WEFT_VERSION;
+	argp_err_exit_status = 2;
+	log_open("weft-controller", "");
+	shell_block_signals();
+	rc = run(argc, argv, parent, &error);
+	if (rc == 0)
+		return 0;
+	fprintf(stderr, "weft-controller: WEFT-E%d %s: %s\n", (int)error.code,
+		error_words(error.code), error.text);
+	return error_exit_code(error.code);
+}

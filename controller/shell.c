@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "controller/shell.h"
+
+#include "common/clock.h"
+#include "common/file.h"
+#include "common/log.h"
+#include "common/memory.h"
+#include "routing/dump.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#define LINGER_MS 2000   /* how long last messages may take to leave */
+#define BATCH     10000  /* messages between two looks at the clock */
+#define ID_BYTES  255    /* the longest routing id there is */
+
+struct shell {
+	const struct shell_options *options;
+	struct controller *core;
+	void *context, *socket;
+	int signals;
+	bool over;
+	struct error end;   /* why it is over */
+	bool trouble;       /* of our own: the job cannot go on */
+	struct error why;
+};
+
+void shell_block_signals(void)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGUSR1);
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
+}
+
+/* A routing id as text: itself when printable, else "#" and hex digits. */
+static bool peer_text(const unsigned char *id, size_t bytes, char out[CONTROLLER_PEER_BYTES])
+{
+	bool plain = bytes > 0 && id[0] != '#';
+
+	for (size_t i = 0; i < bytes; i++)
+		plain &= id[i] > 0x20 && id[i] < 0x7f;
+	if (plain ? bytes >= CONTROLLER_PEER_BYTES : 2 * bytes + 2 > CONTROLLER_PEER_BYTES)
+		return false;
+	if (plain) {
+		memcpy(out, id, bytes);
+		out[bytes] = '\0';
+		return true;
+	}
+	out[0] = '#';
+	out[1] = '\0';
+	for (size_t i = 0; i < bytes; i++)
+		snprintf(out + 1 + 2 * i, 3, "%02x", id[i]);
+	return true;
+}
+
+static size_t peer_id(const char *peer, unsigned char id[CONTROLLER_PEER_BYTES])
+{
+	size_t bytes = strlen(peer);
+
+	if (peer[0] != '#') {
+		memcpy(id, peer, bytes);
+		return bytes;
+	}
+	for (size_t i = 0; i < bytes / 2; i++) {
+		unsigned int byte = 0;
+
+		sscanf(peer + 1 + 2 * i, "%2x", &byte);
+		id[i] = (unsigned char)byte;
+	}
+	return bytes / 2;
+}
+
+static void in_trouble(struct shell *shell, const struct error *why)
+{
+	log_error("%s", why->text);
+	if (!shell->trouble)
+		shell->why = *why;
+	shell->trouble = true;
+}
+
+static void send_message(struct shell *shell, const char *peer, const struct message *message)
+{
+	unsigned char id[CONTROLLER_PEER_BYTES], *bytes = NULL;
+	size_t id_bytes = peer_id(peer, id), length = 0;
+	struct error error;
+
+	if (message_encode(message, &bytes, &length, &error)) {
+		in_trouble(shell, &error);
+		return;
+	}
+	if (length > LIMIT_MESSAGE_BYTES) {
+		error_set(&error, ERROR_LIMIT, "a %s for %s takes %zu bytes, the limit is %u",
+			  message_type_name(message->type), peer, length, LIMIT_MESSAGE_BYTES);
+		in_trouble(shell, &error);
+	} else if (zmq_send(shell->socket, id, id_bytes, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0 ||
+		   zmq_send(shell->socket, bytes, length, ZMQ_DONTWAIT) < 0) {
+		/* gone, or not reading: it asks again, or falls silent and is found missing */
+		log_debug("%s to %s not sent: %s", message_type_name(message->type), peer,
+			  zmq_strerror(errno));
+	} else {
+		log_debug("> %s %s (%zu bytes)", peer, message_type_name(message->type), length);
+	}
+	memory_free(bytes);
+}
+
+static void save_dump(struct shell *shell, const struct table *table)
+{
+	struct error error;
+
+	if (!shell->options->dump)
+		return;
+	if (dump_save(shell->options->dump, table, &error)) {
+		error_wrap(&error, "routing dump (--dump)");
+		in_trouble(shell, &error);
+		return;
+	}
+	log_info("routing table written to %s", shell->options->dump);
+}
+
+static void perform(struct shell *shell, const struct controller_action *action)
+{
+	switch (action->type) {
+	case CONTROLLER_SEND:
+		send_message(shell, action->peer, &action->message);
+		break;
+	case CONTROLLER_LOG:
+		if (action->warn)
+			log_warn("%s", action->line);
+		else
+			log_info("%s", action->line);
+		break;
+	case CONTROLLER_TABLE:
+		save_dump(shell, action->table);
+		break;
+	case CONTROLLER_EXIT:
+		shell->over = true;
+		shell->end = action->error;
+		break;
+	}
+}
+
+static int step(struct shell *shell, struct controller_event *event, struct error *error)
+{
+	struct controller_actions actions = {0};
+	int rc;
+
+	event->now_ms = clock_ms();
+	rc = controller_step(shell->core, event, &actions, error);
+	for (size_t i = 0; i < actions.count; i++)
+		if (!rc || actions.items[i].type == CONTROLLER_LOG)
+			perform(shell, &actions.items[i]);
+	controller_actions_clear(&actions);
+	return rc;
+}
+
+/* One message: routing id and one frame. `more` frames are read away, and make it malformed. */
+static int take(struct shell *shell, zmq_msg_t *id, zmq_msg_t *frame, bool more,
+		struct error *error)
+{
+	char peer[CONTROLLER_PEER_BYTES];
+	struct controller_event event = {.type = CONTROLLER_RECEIVED, .peer = peer};
+	struct message message = {0};
+	struct error why;
+	int rc;
+
+	if (!peer_text(zmq_msg_data(id), zmq_msg_size(id), peer)) {
+		log_warn("dropped: a message with a routing id of %zu bytes", zmq_msg_size(id));
+		return 0;
+	}
+	rc = more ? error_set(&why, ERROR_MESSAGE, "a message of several frames, one is expected")
+		  : message_decode(&message, zmq_msg_data(frame), zmq_msg_size(frame), &why);
+	if (rc) {
+		event.type = CONTROLLER_BROKEN;
+		event.error = &why;
+	} else {
+		event.message = &message;
+		log_debug("< %s %s", peer, message_type_name(message.type));
+	}
+	rc = step(shell, &event, error);
+	message_fini(&message);
+	return rc;
+}
+
+/* 1: nothing was waiting. */
+static int receive(struct shell *shell, struct error *error)
+{
+	zmq_msg_t id, frame, rest;
+	bool more = false;
+	int rc = 1;
+
+	zmq_msg_init(&id);
+	zmq_msg_init(&frame);
+	if (zmq_msg_recv(&id, shell->socket, ZMQ_DONTWAIT) >= 0 && zmq_msg_more(&id) &&
+	    zmq_msg_recv(&frame, shell->socket, ZMQ_DONTWAIT) >= 0) {
+		rc = zmq_msg_more(&frame);
+		while (rc) { /* the parts of a message arrive together */
+			more = true;
+			zmq_msg_init(&rest);
+			rc = zmq_msg_recv(&rest, shell->socket, ZMQ_DONTWAIT) >= 0 &&
+			     zmq_msg_more(&rest);
+			zmq_msg_close(&rest);
+		}
+		rc = take(shell, &id, &frame, more, error);
+	}
+	zmq_msg_close(&frame);
+	zmq_msg_close(&id);
+	return rc;
+}
+
+static int take_signals(struct shell *shell, struct error *error)
+{
+	struct controller_event event = {.type = CONTROLLER_INTERRUPT};
+	struct signalfd_siginfo info;
+	struct error why;
+	char *line;
+
+	while (read(shell->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+		if (info.ssi_signo == SIGUSR1) {
+			line = controller_line(shell->core, clock_ms());
+			log_info("%s", line ? line : "out of memory");
+			memory_free(line);
+			continue;
+		}
+		error_set(&why, ERROR_INTERRUPTED, "the controller was stopped by %s",
+			  info.ssi_signo == SIGTERM ? "SIGTERM" : "SIGINT");
+		event.error = &why;
+		return step(shell, &event, error);
+	}
+	return 0;
+}
+
+static int wait_ms(const struct shell *shell)
+{
+	uint64_t deadline = controller_deadline_ms(shell->core), now = clock_ms();
+
+	if (deadline <= now)
+		return 0;
+	return deadline - now < 60000 ? (int)(deadline - now) : 60000;
+}
+
+static int loop(struct shell *shell, struct error *error)
+{
+	int rc = 0;
+
+	while (!rc && !shell->over) {
+		zmq_pollitem_t items[2] = {
+			{.socket = shell->socket, .events = ZMQ_POLLIN},
+			{.fd = shell->signals, .events = ZMQ_POLLIN},
+		};
+		struct controller_event event = {.type = CONTROLLER_TICK};
+
+		zmq_poll(items, 2, wait_ms(shell));
+		for (int i = 0; !rc && !shell->over && i < BATCH; i++)
+			rc = receive(shell, error);
+		if (rc == 1)
+			rc = 0;
+		if (!rc && !shell->over)
+			rc = take_signals(shell, error);
+		if (!rc && !shell->over && controller_deadline_ms(shell->core) <= clock_ms())
+			rc = step(shell, &event, error);
+		if (!rc && !shell->over && shell->trouble) {
+			event.type = CONTROLLER_INTERRUPT;
+			event.error = &shell->why;
+			rc = step(shell, &event, error);
+			shell->trouble = false;
+		}
+	}
+	return rc;
+}
+
+static int set_options(struct shell *shell, struct error *error)
+{
+	const struct { int option, value; } rows[] = {
+		{ZMQ_LINGER, LINGER_MS}, {ZMQ_ROUTER_MANDATORY, 1}, {ZMQ_ROUTER_HANDOVER, 1},
+		{ZMQ_IPV6, 1},           {ZMQ_TCP_KEEPALIVE, 1},
+	};
+	int64_t largest = LIMIT_MESSAGE_BYTES;
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		if (zmq_setsockopt(shell->socket, rows[i].option, &rows[i].value, sizeof(int)))
+			return error_set(error, ERROR_IO, "control socket option %d: %s",
+					 rows[i].option, zmq_strerror(errno));
+	if (zmq_setsockopt(shell->socket, ZMQ_MAXMSGSIZE, &largest, sizeof(largest)))
+		return error_set(error, ERROR_IO, "control socket: %s", zmq_strerror(errno));
+	return 0;
+}
+
+static int write_port(const char *path, const char *endpoint, struct error *error)
+{
+	const char *colon = strrchr(endpoint, ':');
+	struct file_writer writer;
+	int rc = file_writer_open(&writer, path, error);
+
+	if (!rc) {
+		fprintf(writer.stream, "%s\n", colon ? colon + 1 : endpoint);
+		rc = file_writer_commit(&writer, error);
+	}
+	return rc ? error_wrap(error, "port file (--port-file)") : 0;
+}
+
+static int listen_on(struct shell *shell, struct error *error)
+{
+	const char *address = shell->options->bind;
+	char endpoint[512] = "";
+	size_t bytes = sizeof(endpoint);
+
+	if (zmq_bind(shell->socket, address)) {
+		int number = errno;
+
+		return error_set(error, number == EADDRINUSE ? ERROR_IO : ERROR_CONFIG,
+				 "cannot listen on %s: %s; %s", address, zmq_strerror(number),
+				 number == EADDRINUSE
+					 ? "another controller may be running: stop it, or choose "
+					   "another port with --bind"
+					 : "write --bind as tcp://*:29600 or tcp://ADDRESS:PORT, with an "
+					   "address of this host");
+	}
+	zmq_getsockopt(shell->socket, ZMQ_LAST_ENDPOINT, endpoint, &bytes);
+	log_info("listening on %s", endpoint);
+	if (shell->options->port_file)
+		return write_port(shell->options->port_file, endpoint, error);
+	return 0;
+}
+
+static int open_all(struct shell *shell, struct error *error)
+{
+	sigset_t set;
+	int rc;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGUSR1);
+	shell->signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+	if (shell->signals < 0)
+		return error_set_errno(error, ERROR_IO, errno, "no descriptor for signals");
+	shell->context = zmq_ctx_new();
+	shell->socket = shell->context ? zmq_socket(shell->context, ZMQ_ROUTER) : NULL;
+	if (!shell->socket)
+		return error_set(error, ERROR_IO, "no control socket: %s", zmq_strerror(errno));
+	rc = set_options(shell, error);
+	if (!rc)
+		rc = controller_new(&shell->core, &shell->options->controller, clock_ms(), error);
+	return rc ? rc : listen_on(shell, error);
+}
+
+static void close_all(struct shell *shell)
+{
+	controller_free(&shell->core);
+	if (shell->socket)
+		zmq_close(shell->socket);
+	if (shell->context)
+		zmq_ctx_term(shell->context);
+	if (shell->signals >= 0)
+		close(shell->signals);
+}
+
+int shell_run(const struct shell_options *options, struct error *error)
+{
+	struct shell shell = {.options = options, .signals = -1};
+	int rc = open_all(&shell, error);
+
+	if (!rc)
+		rc = loop(&shell, error);
+	close_all(&shell);
+	if (rc || shell.end.code == ERROR_NONE)
+		return rc;
+	if (error)
+		*error = shell.end;
+	return -(int)shell.end.code;
+}

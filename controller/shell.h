@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * shell.h -- the controller's outside: socket, clock, signals, files. Decides nothing.
+ */
+#ifndef CONTROLLER_SHELL_H
+#define CONTROLLER_SHELL_H
+
+#include "controller/core.h"
+
+#define CONTROLLER_PORT 29600
+
+struct shell_options {
+	struct controller_options controller;
+	const char *bind;      /* a ZeroMQ address; port 0 lets the system choose */
+	const char *dump;      /* file for the routing table of each plan; NULL: none */
+	const char *port_file; /* gets the bound port, whole or not at all; NULL: none */
+};
+
+/* Runs one job to its end. SIGTERM and SIGINT end it cleanly, SIGUSR1 logs one line of state;
+ * these three must be blocked in every thread of the process before the call
+ * (shell_block_signals). Returns 0 when all workers left with their work done. */
+int shell_run(const struct shell_options *options, struct error *error);
+void shell_block_signals(void);
+
+#endif
