@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/messages.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NEED(condition)                                                                     \
+	do {                                                                                \
+		if (!(condition)) {                                                         \
+			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);     \
+			abort();                                                            \
+		}                                                                           \
+	} while (0)
+
+uint64_t random_next(uint64_t *state)
+{
+	uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+
+	z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+	z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+	return z ^ z >> 31;
+}
+
+uint64_t random_below(uint64_t *state, uint64_t bound)
+{
+	return random_next(state) % bound;
+}
+
+/* Numbers of all sizes: each of msgpack's forms is as likely as the others. */
+static uint64_t number(uint64_t *state)
+{
+	uint64_t bits = random_below(state, 64);
+
+	return random_next(state) >> bits;
+}
+
+static uint32_t number32(uint64_t *state)
+{
+	uint64_t bits = random_below(state, 32);
+
+	return (uint32_t)(random_next(state) >> (32 + bits));
+}
+
+static bool coin(uint64_t *state)
+{
+	return random_next(state) & 1;
+}
+
+/* One draw a statement from here on: the order inside an initialiser is the compiler's, and the
+ * golden bytes must not depend on it. */
+static struct digest digest(uint64_t *state)
+{
+	struct digest out;
+
+	out.high = random_next(state);
+	out.low = random_next(state);
+	return out;
+}
+
+static void text_into(char *out, size_t characters, uint64_t *state)
+{
+	static const char *const alphabet[] = {"a", "Z", "7", ".", "-", "é", "→", "𝄞"};
+
+	out[0] = '\0';
+	for (size_t i = 0; i < characters; i++)
+		strcat(out, alphabet[random_below(state, 8)]);
+}
+
+static char *text(uint64_t *state)
+{
+	char out[4 * 40 + 1];
+	char *copy;
+
+	text_into(out, random_below(state, 40), state);
+	copy = memory_string(out);
+	NEED(copy);
+	return copy;
+}
+
+static unsigned char *bytes(size_t *length, uint64_t *state)
+{
+	unsigned char *out;
+
+	*length = random_below(state, 40);
+	if (*length == 0)
+		return NULL;
+	out = memory_alloc(*length);
+	NEED(out);
+	for (size_t i = 0; i < *length; i++)
+		out[i] = (unsigned char)random_next(state);
+	return out;
+}
+
+static void *list(size_t *count, size_t size, uint64_t *state)
+{
+	void *items;
+
+	*count = random_below(state, 4);
+	if (*count == 0)
+		return NULL;
+	items = memory_zalloc(*count, size);
+	NEED(items);
+	return items;
+}
+
+static struct member member(uint64_t *state)
+{
+	struct member out;
+
+	out.role = (enum role)random_below(state, ROLE_COUNT);
+	out.rank = (uint32_t)random_below(state, LIMIT_RANKS);
+	return out;
+}
+
+static struct box box(uint64_t *state)
+{
+	struct box out = {.dims = 1 + (uint32_t)random_below(state, BOX_DIMS_MAX)};
+
+	for (uint32_t d = 0; d < out.dims; d++) {
+		out.lo[d] = number(state) / 2;
+		out.hi[d] = out.lo[d] + 1 + number(state) / 4;
+	}
+	return out;
+}
+
+static void shape(uint32_t *dims, uint64_t *out, uint64_t *state)
+{
+	*dims = 1 + (uint32_t)random_below(state, BOX_DIMS_MAX);
+	for (uint32_t d = 0; d < *dims; d++)
+		out[d] = 1 + random_below(state, 300);
+}
+
+/* A tensor that becomes a parameter row by row, with padding rows after it. */
+static void add_tensor(struct layout *layout, uint64_t *state)
+{
+	static const enum dtype dtypes[] = {DTYPE_BF16, DTYPE_F32, DTYPE_F8_E4M3, DTYPE_BOOL};
+	enum dtype dtype = dtypes[random_below(state, 4)];
+	uint64_t sizes[BOX_DIMS_MAX], rows, row_bytes, padding = random_below(state, 3), lo = 0;
+	uint32_t dims;
+	char name[64], param[64];
+
+	shape(&dims, sizes, state);
+	snprintf(name, sizeof(name), "t%zu.é%llx", layout->tensor_count,
+		 (unsigned long long)random_below(state, 4096));
+	snprintf(param, sizeof(param), "p%zu", layout->param_count);
+
+	int64_t tensor = layout_add_tensor(layout, name, dtype, dims, sizes, NULL);
+
+	NEED(tensor >= 0);
+	rows = sizes[0];
+	row_bytes = layout->tensors[tensor].bytes / rows;
+	sizes[0] += padding;
+
+	int64_t index = layout_add_param(layout, param, dtype, dims, sizes, NULL);
+
+	NEED(index >= 0);
+	while (lo < rows) {
+		struct piece piece = {.tensor = (uint32_t)tensor, .param = (uint32_t)index,
+				      .offset = lo * row_bytes};
+		uint64_t hi = lo + 1 + random_below(state, rows - lo);
+
+		sizes[0] = rows;
+		piece.src = box_whole(dims, sizes);
+		piece.src.lo[0] = lo;
+		piece.src.hi[0] = hi;
+		piece.bytes = (hi - lo) * row_bytes;
+		NEED(layout_add_piece(layout, &piece, NULL) == 0);
+		lo = hi;
+	}
+	if (padding) {
+		struct fill fill = {.param = (uint32_t)index, .offset = rows * row_bytes,
+				    .bytes = padding * row_bytes};
+
+		NEED(layout_add_fill(layout, &fill, NULL) == 0);
+	}
+}
+
+void messages_layout(struct layout *layout, size_t params, uint64_t pieces)
+{
+	uint64_t sizes[2] = {pieces * 8, 1024};
+
+	layout_init(layout);
+	for (size_t i = 0; i < params; i++) {
+		char name[64];
+
+		snprintf(name, sizeof(name), "model.layers.%zu.mlp.experts.weight", i);
+
+		int64_t tensor = layout_add_tensor(layout, name, DTYPE_BF16, 2, sizes, NULL);
+		int64_t param = layout_add_param(layout, name, DTYPE_BF16, 2, sizes, NULL);
+
+		NEED(tensor >= 0 && param >= 0);
+		for (uint64_t k = 0; k < pieces; k++) {
+			struct piece piece = {.tensor = (uint32_t)tensor, .param = (uint32_t)param,
+					      .src = {2, {k * 8, 0}, {k * 8 + 8, 1024}},
+					      .offset = k * 8 * 2048, .bytes = 8 * 2048};
+
+			NEED(layout_add_piece(layout, &piece, NULL) == 0);
+		}
+	}
+	NEED(layout_finish(layout, NULL) == 0);
+}
+
+static void random_holding(struct holding *holding, uint64_t *state)
+{
+	size_t tensors = random_below(state, 4);
+
+	for (size_t i = 0; i < tensors; i++) {
+		uint64_t sizes[BOX_DIMS_MAX];
+		uint32_t dims;
+		char name[32];
+		struct box held;
+
+		shape(&dims, sizes, state);
+		snprintf(name, sizeof(name), "tensor.%zu", i);
+
+		int64_t index = holding_add_tensor(holding, name, DTYPE_BF16, dims, sizes,
+						   number32(state), NULL);
+
+		NEED(index >= 0);
+		held = box_whole(dims, sizes);
+		held.lo[0] = random_below(state, sizes[0]);
+		NEED(holding_add(holding, (uint32_t)index, &held, NULL) == 0);
+		if (held.lo[0] == 0)
+			continue;
+		held.hi[0] = held.lo[0];
+		held.lo[0] = 0;
+		NEED(holding_add(holding, (uint32_t)index, &held, NULL) == 0);
+	}
+	NEED(holding_finish(holding, NULL) == 0);
+}
+
+static struct region_record *regions(size_t *count, uint64_t *state)
+{
+	struct region_record *items = list(count, sizeof(*items), state);
+
+	for (size_t i = 0; i < *count; i++) {
+		items[i].region = number32(state);
+		items[i].bytes = bytes(&items[i].length, state);
+	}
+	return items;
+}
+
+static struct param_place *places(uint32_t *copies, size_t *count, uint64_t *state)
+{
+	struct param_place *items = list(count, sizeof(*items), state);
+
+	*copies = *count % 2 == 0 ? 2 : 1;
+	for (size_t i = 0; i < *count; i++) {
+		items[i].region = number32(state);
+		items[i].offset = number(state);
+	}
+	return items;
+}
+
+static void random_endpoints(struct message_endpoints *to, uint64_t *state)
+{
+	to->attempt = number32(state);
+	to->regions = regions(&to->region_count, state);
+	to->places = places(&to->copies, &to->place_count, state);
+	to->records = list(&to->record_count, sizeof(*to->records), state);
+	for (size_t i = 0; i < to->record_count; i++) {
+		to->records[i].peer = member(state);
+		to->records[i].bytes = bytes(&to->records[i].length, state);
+	}
+}
+
+static void random_peers(struct message_peers *to, uint64_t *state)
+{
+	to->attempt = number32(state);
+	to->peers = list(&to->peer_count, sizeof(*to->peers), state);
+	for (size_t i = 0; i < to->peer_count; i++) {
+		struct peer_endpoints *peer = &to->peers[i];
+
+		peer->member = member(state);
+		peer->incarnation = number(state);
+		peer->regions = regions(&peer->region_count, state);
+		peer->places = places(&peer->copies, &peer->place_count, state);
+		peer->record = bytes(&peer->record_length, state);
+	}
+}
+
+static void random_row(struct plan_row *row, const struct message_plan *plan, uint64_t *state)
+{
+	row->peer = (uint32_t)random_below(state, plan->peer_count);
+	row->ordinal = (uint32_t)random_below(state, plan->peers[row->peer].pieces);
+	row->tensor = (uint32_t)random_below(state, LIMIT_TENSORS);
+	row->param = (uint32_t)random_below(state, LIMIT_PARAMS);
+	row->how = (enum route_how)random_below(state, HOW_COUNT);
+	row->src = box(state);
+	row->offset = number(state) / 2;
+	row->bytes = 1 + number(state) / 4;
+}
+
+static void random_plan(struct message_plan *to, uint64_t *state)
+{
+	to->attempt = number32(state);
+	to->digest = digest(state);
+	to->policy = text(state);
+	to->checksums = coin(state);
+	to->update_timeout_ms = number32(state);
+	to->peers = list(&to->peer_count, sizeof(*to->peers), state);
+	for (size_t i = 0; i < to->peer_count; i++) {
+		to->peers[i].member = member(state);
+		to->peers[i].host = text(state);
+		to->peers[i].bytes = number(state);
+		to->peers[i].pieces = 1 + (uint32_t)random_below(state, 1000);
+	}
+	if (to->peer_count == 0)
+		return;
+	to->rows = list(&to->row_count, sizeof(*to->rows), state);
+	for (size_t i = 0; i < to->row_count; i++)
+		random_row(&to->rows[i], to, state);
+}
+
+static void random_hello(struct message_hello *to, uint64_t *state)
+{
+	struct member who = member(state);
+
+	to->role = who.role;
+	to->rank = who.rank;
+	to->incarnation = 1 + number(state) / 2;
+	to->host = text(state);
+	to->host_id = text(state);
+	to->pid = number(state);
+}
+
+static void random_declare(struct message_declare *to, uint64_t *state)
+{
+	to->model = text(state);
+	to->train = text(state);
+	to->infer = text(state);
+	to->digest = digest(state);
+	to->mapped = coin(state);
+	to->registered = coin(state);
+	to->transport = text(state);
+	to->checksums = coin(state);
+}
+
+static void random_want(struct message_want *to, uint64_t *state)
+{
+	to->digests = list(&to->digest_count, sizeof(*to->digests), state);
+	for (size_t i = 0; i < to->digest_count; i++)
+		to->digests[i] = digest(state);
+}
+
+static void random_lost(struct message_lost *to, uint64_t *state)
+{
+	to->code = (int)random_below(state, LIMIT_CODE + 1);
+	to->text = text(state);
+	to->member = member(state);
+	to->incarnation = number(state);
+}
+
+static void random_small(struct message *message, uint64_t *state)
+{
+	switch (message->type) {
+	case MESSAGE_CONNECTED:
+		message->u.connected.attempt = number32(state);
+		break;
+	case MESSAGE_FAILURE:
+		message->u.failure.code = (int)random_below(state, LIMIT_CODE + 1);
+		message->u.failure.text = text(state);
+		message->u.failure.version = number(state);
+		break;
+	case MESSAGE_LEAVE:
+		message->u.leave.done = coin(state);
+		break;
+	case MESSAGE_HEARTBEAT:
+		message->u.heartbeat.sequence = number(state);
+		message->u.heartbeat.version = number(state);
+		break;
+	case MESSAGE_WELCOME:
+		message->u.welcome.heartbeat_ms = number32(state);
+		message->u.welcome.lost_ms = number32(state);
+		message->u.welcome.controller = 1 + number(state) / 2;
+		break;
+	case MESSAGE_REFUSE:
+		message->u.refuse.code = (int)random_below(state, LIMIT_CODE + 1);
+		message->u.refuse.text = text(state);
+		break;
+	case MESSAGE_GO:
+		message->u.go.attempt = number32(state);
+		break;
+	default:
+		abort();
+	}
+}
+
+static void random_body(struct message *message, uint64_t *state)
+{
+	switch (message->type) {
+	case MESSAGE_HELLO:
+		random_hello(&message->u.hello, state);
+		break;
+	case MESSAGE_DECLARE:
+		random_declare(&message->u.declare, state);
+		break;
+	case MESSAGE_LAYOUT:
+		for (uint64_t i = random_below(state, 4); i > 0; i--)
+			add_tensor(&message->u.layout.layout, state);
+		NEED(layout_finish(&message->u.layout.layout, NULL) == 0);
+		message->u.layout.digest = layout_digest(&message->u.layout.layout);
+		break;
+	case MESSAGE_HOLDING:
+		random_holding(&message->u.holding.holding, state);
+		message->u.holding.digest = holding_digest(&message->u.holding.holding);
+		break;
+	case MESSAGE_ENDPOINTS:
+		random_endpoints(&message->u.endpoints, state);
+		break;
+	case MESSAGE_WANT:
+		random_want(&message->u.want, state);
+		break;
+	case MESSAGE_PLAN:
+		random_plan(&message->u.plan, state);
+		break;
+	case MESSAGE_PEERS:
+		random_peers(&message->u.peers, state);
+		break;
+	case MESSAGE_LOST:
+		random_lost(&message->u.lost, state);
+		break;
+	default:
+		random_small(message, state);
+	}
+}
+
+void messages_random(struct message *message, enum message_type type, uint64_t *state)
+{
+	memset(message, 0, sizeof(*message));
+	message->type = type;
+	message->wire = WIRE_VERSION;
+	text_into(message->job, random_below(state, 31), state);
+	message->epoch = number(state);
+	message->from = number(state);
+	random_body(message, state);
+}

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/messages.h"
+
+#include <string.h>
+
+/* SAME names the member that differs. */
+#define SAME(condition)                                                                     \
+	do {                                                                                \
+		if (!(condition))                                                           \
+			return #condition;                                                  \
+	} while (0)
+#define SAME_NUMBER(name) SAME(a->name == b->name)
+#define SAME_TEXT(name)   SAME(strcmp(a->name, b->name) == 0)
+#define SAME_DIGEST(name) SAME(digest_equal(a->name, b->name))
+#define SAME_MEMBER(name) SAME(a->name.role == b->name.role && a->name.rank == b->name.rank)
+#define SAME_BYTES(name, length)                                                            \
+	do {                                                                                \
+		SAME(a->length == b->length);                                               \
+		SAME(!a->length == !a->name && !b->length == !b->name);                     \
+		SAME(!a->length || memcmp(a->name, b->name, a->length) == 0);               \
+	} while (0)
+#define SAME_EACH(name, count, differ)                                                      \
+	do {                                                                                \
+		SAME(a->count == b->count);                                                 \
+		for (size_t i_ = 0; i_ < a->count; i_++) {                                  \
+			const char *what_ = differ(&a->name[i_], &b->name[i_]);             \
+			if (what_)                                                          \
+				return what_;                                               \
+		}                                                                           \
+	} while (0)
+
+static const char *tensor_differs(const struct tensor_info *a, const struct tensor_info *b)
+{
+	SAME_TEXT(name);
+	SAME_NUMBER(dtype);
+	SAME_NUMBER(dims);
+	SAME(memcmp(a->shape, b->shape, a->dims * sizeof(uint64_t)) == 0);
+	SAME_NUMBER(bytes);
+	SAME_NUMBER(order);
+	return NULL;
+}
+
+static const char *param_differs(const struct param_info *a, const struct param_info *b)
+{
+	SAME_TEXT(name);
+	SAME_NUMBER(dtype);
+	SAME_NUMBER(dims);
+	SAME(memcmp(a->shape, b->shape, a->dims * sizeof(uint64_t)) == 0);
+	SAME_NUMBER(bytes);
+	return NULL;
+}
+
+static const char *piece_differs(const struct piece *a, const struct piece *b)
+{
+	SAME_NUMBER(tensor);
+	SAME_NUMBER(param);
+	SAME(box_equal(&a->src, &b->src));
+	SAME_NUMBER(offset);
+	SAME_NUMBER(bytes);
+	return NULL;
+}
+
+static const char *fill_differs(const struct fill *a, const struct fill *b)
+{
+	SAME_NUMBER(param);
+	SAME_NUMBER(offset);
+	SAME_NUMBER(bytes);
+	return NULL;
+}
+
+static const char *layout_differs(const struct layout *a, const struct layout *b)
+{
+	SAME_EACH(tensors, tensor_count, tensor_differs);
+	SAME_EACH(params, param_count, param_differs);
+	SAME_EACH(pieces, piece_count, piece_differs);
+	SAME_EACH(fills, fill_count, fill_differs);
+	return NULL;
+}
+
+static const char *held_differs(const struct held *a, const struct held *b)
+{
+	SAME_NUMBER(tensor);
+	SAME(box_equal(&a->box, &b->box));
+	return NULL;
+}
+
+static const char *holding_differs(const struct holding *a, const struct holding *b)
+{
+	SAME_EACH(tensors, tensor_count, tensor_differs);
+	SAME_EACH(held, held_count, held_differs);
+	return NULL;
+}
+
+static const char *region_differs(const struct region_record *a, const struct region_record *b)
+{
+	SAME_NUMBER(region);
+	SAME_BYTES(bytes, length);
+	return NULL;
+}
+
+static const char *place_differs(const struct param_place *a, const struct param_place *b)
+{
+	SAME_NUMBER(region);
+	SAME_NUMBER(offset);
+	return NULL;
+}
+
+static const char *record_differs(const struct endpoint_record *a,
+				  const struct endpoint_record *b)
+{
+	SAME_MEMBER(peer);
+	SAME_BYTES(bytes, length);
+	return NULL;
+}
+
+static const char *endpoints_differ(const struct message_endpoints *a,
+				    const struct message_endpoints *b)
+{
+	SAME_NUMBER(attempt);
+	SAME_EACH(regions, region_count, region_differs);
+	SAME_NUMBER(copies);
+	SAME_EACH(places, place_count, place_differs);
+	SAME_EACH(records, record_count, record_differs);
+	return NULL;
+}
+
+static const char *peer_differs(const struct peer_endpoints *a, const struct peer_endpoints *b)
+{
+	SAME_MEMBER(member);
+	SAME_NUMBER(incarnation);
+	SAME_EACH(regions, region_count, region_differs);
+	SAME_NUMBER(copies);
+	SAME_EACH(places, place_count, place_differs);
+	SAME_BYTES(record, record_length);
+	return NULL;
+}
+
+static const char *plan_peer_differs(const struct plan_peer *a, const struct plan_peer *b)
+{
+	SAME_MEMBER(member);
+	SAME_TEXT(host);
+	SAME_NUMBER(bytes);
+	SAME_NUMBER(pieces);
+	return NULL;
+}
+
+static const char *row_differs(const struct plan_row *a, const struct plan_row *b)
+{
+	SAME_NUMBER(peer);
+	SAME_NUMBER(ordinal);
+	SAME_NUMBER(tensor);
+	SAME_NUMBER(param);
+	SAME_NUMBER(how);
+	SAME(box_equal(&a->src, &b->src));
+	SAME_NUMBER(offset);
+	SAME_NUMBER(bytes);
+	return NULL;
+}
+
+static const char *plan_differs(const struct message_plan *a, const struct message_plan *b)
+{
+	SAME_NUMBER(attempt);
+	SAME_DIGEST(digest);
+	SAME_TEXT(policy);
+	SAME_NUMBER(checksums);
+	SAME_NUMBER(update_timeout_ms);
+	SAME_EACH(peers, peer_count, plan_peer_differs);
+	SAME_EACH(rows, row_count, row_differs);
+	return NULL;
+}
+
+static const char *digests_differ(const struct digest *a, const struct digest *b)
+{
+	SAME(digest_equal(*a, *b));
+	return NULL;
+}
+
+static const char *hello_differs(const struct message *a, const struct message *b)
+{
+	SAME_NUMBER(u.hello.role);
+	SAME_NUMBER(u.hello.rank);
+	SAME_NUMBER(u.hello.incarnation);
+	SAME_TEXT(u.hello.host);
+	SAME_TEXT(u.hello.host_id);
+	SAME_NUMBER(u.hello.pid);
+	return NULL;
+}
+
+static const char *declare_differs(const struct message *a, const struct message *b)
+{
+	SAME_TEXT(u.declare.model);
+	SAME_TEXT(u.declare.train);
+	SAME_TEXT(u.declare.infer);
+	SAME_DIGEST(u.declare.digest);
+	SAME_NUMBER(u.declare.mapped);
+	SAME_NUMBER(u.declare.registered);
+	SAME_TEXT(u.declare.transport);
+	SAME_NUMBER(u.declare.checksums);
+	return NULL;
+}
+
+static const char *small_differs(const struct message *a, const struct message *b)
+{
+	switch (a->type) {
+	case MESSAGE_CONNECTED:
+		SAME_NUMBER(u.connected.attempt);
+		break;
+	case MESSAGE_FAILURE:
+		SAME_NUMBER(u.failure.code);
+		SAME_TEXT(u.failure.text);
+		SAME_NUMBER(u.failure.version);
+		break;
+	case MESSAGE_LEAVE:
+		SAME_NUMBER(u.leave.done);
+		break;
+	case MESSAGE_HEARTBEAT:
+		SAME_NUMBER(u.heartbeat.sequence);
+		SAME_NUMBER(u.heartbeat.version);
+		break;
+	case MESSAGE_WELCOME:
+		SAME_NUMBER(u.welcome.heartbeat_ms);
+		SAME_NUMBER(u.welcome.lost_ms);
+		SAME_NUMBER(u.welcome.controller);
+		break;
+	case MESSAGE_REFUSE:
+		SAME_NUMBER(u.refuse.code);
+		SAME_TEXT(u.refuse.text);
+		break;
+	case MESSAGE_WANT:
+		SAME_EACH(u.want.digests, u.want.digest_count, digests_differ);
+		break;
+	case MESSAGE_GO:
+		SAME_NUMBER(u.go.attempt);
+		break;
+	case MESSAGE_LOST:
+		SAME_NUMBER(u.lost.code);
+		SAME_TEXT(u.lost.text);
+		SAME_MEMBER(u.lost.member);
+		SAME_NUMBER(u.lost.incarnation);
+		break;
+	default:
+		return "a type that nobody compares";
+	}
+	return NULL;
+}
+
+const char *messages_differ(const struct message *a, const struct message *b)
+{
+	SAME_NUMBER(type);
+	SAME_NUMBER(wire);
+	SAME_TEXT(job);
+	SAME_NUMBER(epoch);
+	SAME_NUMBER(from);
+	switch (a->type) {
+	case MESSAGE_HELLO:
+		return hello_differs(a, b);
+	case MESSAGE_DECLARE:
+		return declare_differs(a, b);
+	case MESSAGE_LAYOUT:
+		SAME_DIGEST(u.layout.digest);
+		return layout_differs(&a->u.layout.layout, &b->u.layout.layout);
+	case MESSAGE_HOLDING:
+		SAME_DIGEST(u.holding.digest);
+		return holding_differs(&a->u.holding.holding, &b->u.holding.holding);
+	case MESSAGE_ENDPOINTS:
+		return endpoints_differ(&a->u.endpoints, &b->u.endpoints);
+	case MESSAGE_PLAN:
+		return plan_differs(&a->u.plan, &b->u.plan);
+	case MESSAGE_PEERS:
+		SAME_NUMBER(u.peers.attempt);
+		SAME_EACH(u.peers.peers, u.peers.peer_count, peer_differs);
+		return NULL;
+	default:
+		return small_differs(a, b);
+	}
+}
