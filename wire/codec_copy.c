@@ -47,7 +47,8 @@ static int copy_text(const struct codec_field *field, void *to, const void *from
 	if (!text)
 		return 0;
 	*pointer(field, to) = memory_string(text);
-	return *pointer(field, to) ? 0 : memory_error(error, field->key, strlen(text) + 1);
+	return *pointer(field, to) ? 0
+				   : memory_error(error, field->key, strlen(text) + 1);
 }
 
 static int copy_label(const struct codec_field *field, void *to, const void *from,
@@ -77,7 +78,8 @@ static int copy_shape(const struct codec_field *field, void *to, const void *fro
 		      struct error *error)
 {
 	(void)error;
-	memcpy(member(field, to), member_of(field, from), BOX_DIMS_MAX * sizeof(uint64_t));
+	memcpy(member(field, to), member_of(field, from),
+	       BOX_DIMS_MAX * sizeof(uint64_t));
 	memcpy((char *)to + field->count_offset, (const char *)from + field->count_offset,
 	       sizeof(uint32_t));
 	return 0;
@@ -86,7 +88,8 @@ static int copy_shape(const struct codec_field *field, void *to, const void *fro
 static int copy_record(const struct codec_field *field, void *to, const void *from,
 		       struct error *error)
 {
-	return codec_copy(field->record, member(field, to), member_of(field, from), error);
+	return codec_copy(field->record, member(field, to), member_of(field, from),
+			  error);
 }
 
 static int copy_list(const struct codec_field *field, void *to, const void *from,
@@ -108,8 +111,9 @@ static int copy_list(const struct codec_field *field, void *to, const void *from
 		*count(field, to) = items;
 	}
 	for (size_t i = 0; i < items && rc == 0; i++, source += record->size)
-		rc = field->add ? field->add(to, source, i, error) :
-				  codec_copy(record, target + i * record->size, source, error);
+		rc = field->add ? field->add(to, source, i, error)
+				: codec_copy(record, target + i * record->size, source,
+					     error);
 	return rc;
 }
 

@@ -5,32 +5,39 @@
 #include <string.h>
 
 #define MEMBER(type, field, item) ((const type *)((const char *)(item) + (field)->offset))
-#define COUNT(type, field, item)  (*(const type *)((const char *)(item) + (field)->count_offset))
+#define COUNT(type, field, item)                                                         \
+	(*(const type *)((const char *)(item) + (field)->count_offset))
 
-typedef void encoder(struct writer *writer, const struct codec_field *field, const void *item);
+typedef void encoder(struct writer *writer, const struct codec_field *field,
+		     const void *item);
 
-static void encode_bool(struct writer *writer, const struct codec_field *field, const void *item)
+static void encode_bool(struct writer *writer, const struct codec_field *field,
+			const void *item)
 {
 	writer_bool(writer, *MEMBER(bool, field, item));
 }
 
-static void encode_u32(struct writer *writer, const struct codec_field *field, const void *item)
+static void encode_u32(struct writer *writer, const struct codec_field *field,
+		       const void *item)
 {
 	writer_uint(writer, *MEMBER(uint32_t, field, item), field->limit);
 }
 
-static void encode_u64(struct writer *writer, const struct codec_field *field, const void *item)
+static void encode_u64(struct writer *writer, const struct codec_field *field,
+		       const void *item)
 {
 	writer_uint(writer, *MEMBER(uint64_t, field, item), field->limit);
 }
 
-static void encode_code(struct writer *writer, const struct codec_field *field, const void *item)
+static void encode_code(struct writer *writer, const struct codec_field *field,
+			const void *item)
 {
 	/* a negative code becomes huge and is refused */
 	writer_uint(writer, (uint64_t)(int64_t)*MEMBER(int, field, item), field->limit);
 }
 
-static void encode_text(struct writer *writer, const struct codec_field *field, const void *item)
+static void encode_text(struct writer *writer, const struct codec_field *field,
+			const void *item)
 {
 	writer_text(writer, *MEMBER(char *, field, item), (size_t)field->limit - 1);
 }
@@ -69,8 +76,8 @@ static void encode_digest(struct writer *writer, const struct codec_field *field
 static void encode_bytes(struct writer *writer, const struct codec_field *field,
 			 const void *item)
 {
-	writer_bytes(writer, *MEMBER(unsigned char *, field, item), COUNT(size_t, field, item),
-		     (size_t)field->limit);
+	writer_bytes(writer, *MEMBER(unsigned char *, field, item),
+		     COUNT(size_t, field, item), (size_t)field->limit);
 }
 
 static void encode_shape(struct writer *writer, const struct codec_field *field,
@@ -84,13 +91,15 @@ static void encode_shape(struct writer *writer, const struct codec_field *field,
 		writer_uint(writer, shape[d], UINT64_MAX);
 }
 
-static void encode_box(struct writer *writer, const struct codec_field *field, const void *item)
+static void encode_box(struct writer *writer, const struct codec_field *field,
+		       const void *item)
 {
 	const struct box *box = MEMBER(struct box, field, item);
 
 	if (box->dims == 0 || box->dims > BOX_DIMS_MAX)
-		writer_fail(writer, ERROR_MESSAGE, "a box of %u dimensions; 1 to %d are possible",
-			    box->dims, BOX_DIMS_MAX);
+		writer_fail(writer, ERROR_MESSAGE,
+			    "a box of %u dimensions; 1 to %d are possible", box->dims,
+			    BOX_DIMS_MAX);
 	writer_array(writer, 2 * (size_t)box->dims, field->limit);
 	for (uint32_t d = 0; d < box->dims && writer_ok(writer); d++) {
 		writer_uint(writer, box->lo[d], UINT64_MAX);
@@ -118,16 +127,17 @@ static void encode_list(struct writer *writer, const struct codec_field *field,
 }
 
 static encoder *const encoders[] = {
-	[CODEC_BOOL] = encode_bool,       [CODEC_U32] = encode_u32,
-	[CODEC_U64] = encode_u64,         [CODEC_CODE] = encode_code,
-	[CODEC_TEXT] = encode_text,       [CODEC_SENTENCE] = encode_sentence,
-	[CODEC_LABEL] = encode_label,     [CODEC_DTYPE] = encode_dtype,
-	[CODEC_DIGEST] = encode_digest,   [CODEC_BYTES] = encode_bytes,
-	[CODEC_SHAPE] = encode_shape,     [CODEC_BOX] = encode_box,
-	[CODEC_RECORD] = encode_record,   [CODEC_LIST] = encode_list,
+	[CODEC_BOOL] = encode_bool,	[CODEC_U32] = encode_u32,
+	[CODEC_U64] = encode_u64,	[CODEC_CODE] = encode_code,
+	[CODEC_TEXT] = encode_text,	[CODEC_SENTENCE] = encode_sentence,
+	[CODEC_LABEL] = encode_label,	[CODEC_DTYPE] = encode_dtype,
+	[CODEC_DIGEST] = encode_digest, [CODEC_BYTES] = encode_bytes,
+	[CODEC_SHAPE] = encode_shape,	[CODEC_BOX] = encode_box,
+	[CODEC_RECORD] = encode_record, [CODEC_LIST] = encode_list,
 };
 
-_Static_assert(sizeof(encoders) / sizeof(encoders[0]) == CODEC_KIND_COUNT, "an encoder a kind");
+_Static_assert(sizeof(encoders) / sizeof(encoders[0]) == CODEC_KIND_COUNT,
+	       "an encoder a kind");
 _Static_assert(sizeof(enum dtype) == sizeof(uint32_t), "CODEC_U32 serves enums too");
 
 static void encode_field(struct writer *writer, const struct codec_field *field,
@@ -138,7 +148,8 @@ static void encode_field(struct writer *writer, const struct codec_field *field,
 	path_pop(&writer->path);
 }
 
-void codec_encode(struct writer *writer, const struct codec_record *record, const void *item)
+void codec_encode(struct writer *writer, const struct codec_record *record,
+		  const void *item)
 {
 	if (!record->bare)
 		writer_array(writer, record->field_count, UINT32_MAX);
