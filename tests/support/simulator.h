@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * simulator.h -- a whole job in one process, on a fake clock and a fake network: the real
+ * controller and worker cores, every message through the real codec.
+ *
+ *   worker core ──encode──► queue (latency, drop, double, reorder, partition) ──decode──► core
+ *
+ * The data plane is a shadow of the real one: a trainer "writes" to its peers one after the
+ * other, each write ends in a signal, and an inference rank publishes a version when all its
+ * peers have signalled it. Everything that happens is a line of the transcript.
+ */
+#ifndef TESTS_SUPPORT_SIMULATOR_H
+#define TESTS_SUPPORT_SIMULATOR_H
+
+#include "common/text.h"
+#include "controller/core.h"
+#include "worker/core.h"
+
+struct simulation_options {
+	const char *train, *infer, *policy; /* default world=2, engines=1,tp=2, greedy */
+	uint64_t seed;
+	uint32_t latency_ms, jitter_ms;     /* default 1, 0 */
+	uint32_t drop_percent, double_percent;
+	bool reorder;                       /* else each direction of a pair is first in first out */
+	uint32_t open_ms, connect_ms, write_ms; /* default 2, 2, 10 */
+	uint32_t join_timeout_ms, restarts; /* default 20000, 0 */
+	uint32_t tensors;                   /* default 3 */
+};
+
+/* What makes one worker differ from the others. */
+struct simulation_worker {
+	enum role role;
+	uint32_t rank;
+	const char *job, *host, *boot, *transport, *model;
+	bool other_shape, needs_unsourced, holds_unwanted, other_wire;
+	uint64_t incarnation; /* 0: the next free one */
+};
+
+struct simulation;
+struct simulation *simulation_new(const struct simulation_options *options);
+void simulation_free(struct simulation **simulation);
+
+void simulation_controller_start(struct simulation *simulation);
+void simulation_controller_kill(struct simulation *simulation);
+bool simulation_controller_over(const struct simulation *simulation, struct error *error);
+struct controller *simulation_controller(struct simulation *simulation);
+/* Returns the worker's handle. */
+uint32_t simulation_start(struct simulation *simulation, const struct simulation_worker *worker);
+void simulation_start_all(struct simulation *simulation);
+void simulation_kill(struct simulation *simulation, uint32_t worker);
+void simulation_leave(struct simulation *simulation, uint32_t worker, bool done);
+void simulation_leave_all(struct simulation *simulation);
+void simulation_fail(struct simulation *simulation, uint32_t worker, const char *why);
+/* Until that time nothing passes between the worker and the controller. */
+void simulation_partition(struct simulation *simulation, uint32_t worker, uint64_t until_ms);
+/* Every running trainer starts that version. */
+void simulation_update(struct simulation *simulation, uint64_t version);
+
+void simulation_run(struct simulation *simulation, uint64_t until_ms);
+/* Until all live workers are in the state, at most until then; false if they are not. */
+bool simulation_run_to(struct simulation *simulation, enum worker_state state,
+		       uint64_t until_ms);
+uint64_t simulation_now(const struct simulation *simulation);
+
+uint32_t simulation_workers(const struct simulation *simulation);
+bool simulation_alive(const struct simulation *simulation, uint32_t worker);
+enum worker_state simulation_state(const struct simulation *simulation, uint32_t worker);
+const struct error *simulation_error(const struct simulation *simulation, uint32_t worker);
+uint64_t simulation_version(const struct simulation *simulation, uint32_t worker);
+const struct message_plan *simulation_plan(const struct simulation *simulation,
+					   uint32_t worker);
+
+/* The lines must stand in the transcript in this order, others may stand between. */
+void simulation_expect(const struct simulation *simulation, const char *lines);
+void simulation_expect_not(const struct simulation *simulation, const char *part);
+const char *simulation_transcript(const struct simulation *simulation);
+
+#endif
