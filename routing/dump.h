@@ -10,6 +10,8 @@
 
 enum dump_part { DUMP_WHOLE, DUMP_SUMMARY_ONLY };
 
+#define DUMP_SCHEMA "weft.routing/1"
+
 /* Writes the dump to a stream; the caller checks ferror. The summary includes the same figures
  * for round-robin under the key "round_robin". */
 int dump_write(FILE *stream, const struct table *table, enum dump_part part,

@@ -8,6 +8,7 @@
 #include "routing/table.h"
 
 struct summary {
+	uint64_t routes, pieces;
 	uint64_t bytes_total;
 	uint64_t *trainer_bytes;     /* by trainer rank */
 	uint64_t *inference_bytes;   /* by inference rank */
@@ -24,6 +25,6 @@ struct summary {
 };
 
 int summary_of(struct summary *summary, const struct table *table, struct error *error);
-void summary_fini(struct summary *summary, const struct problem *problem);
+void summary_fini(struct summary *summary);
 
 #endif

@@ -37,8 +37,8 @@ struct table {
 struct policy {
 	const char *name;
 	const char *rule;  /* one sentence, for --help and dumps */
-	/* Fills trainer[i] for every unit (see unit.h); pure. */
-	int (*assign)(const struct problem *problem, const struct unit *units, size_t count,
+	/* Fills trainer[i] for every item of units (see unit.h); pure. */
+	int (*assign)(const struct problem *problem, const struct units *units,
 		      uint32_t *trainer, struct error *error);
 };
 
@@ -57,8 +57,12 @@ void table_free(struct table **table);
  * trainer that holds it. ERROR_UNPROVED names the first violated byte. */
 int table_prove(const struct table *table, struct error *error);
 
-/* Send order: trainer's own routes, targets rotated by its rank. Returns indexes into
- * table.routes; memory_free. */
+/* Recomputes the digest over labels, policy and routes (docs/routing.md has the exact bytes). */
+struct digest table_digest(const struct table *table);
+
+/* Send order: trainer's own routes tensor by tensor (so that a box packed once is written to all
+ * its targets in a row), the targets of each tensor rotated by the trainer's rank (so that
+ * senders do not gang up on one receiver). Returns indexes into table.routes; memory_free. */
 int table_send_order(const struct table *table, uint32_t trainer, uint32_t **routes,
 		     size_t *count, struct error *error);
 

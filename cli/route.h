@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * route.h -- what the verbs of `weft route` share.
+ */
+#ifndef CLI_ROUTE_H
+#define CLI_ROUTE_H
+
+#include "routing/report.h"
+#include <stdio.h>
+
+int route_plan_run(int argc, char **argv);
+int route_show_run(int argc, char **argv);
+int route_verify_run(int argc, char **argv);
+
+/* A table's figures for people, from a fresh plan or from a dump: bytes by trainer as bars,
+ * balance against the bound and against round-robin, what is left out, the digest. */
+struct route_view {
+	const char *policy, *model, *train, *infer;
+	uint32_t trainer_count, inference_count;
+	const uint32_t *trainer_stage;
+	const struct report *report;
+	struct digest digest;
+};
+void route_print(FILE *stream, const struct route_view *view);
+
+/* Every model and spec becomes a problem the same way. */
+struct model;
+struct problem;
+struct problem_storage;
+struct route_job {
+	struct model *model;
+	struct problem *problem;
+	struct problem_storage *storage;
+};
+int route_job_open(struct route_job *job, const char *model, const char *train,
+		   const char *infer, bool mapped, struct error *error);
+void route_job_close(struct route_job *job);
+
+#endif

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * route_print.c -- a table's figures for people:
+ *
+ *   bytes by trainer (| is the lower bound)
+ *     trainer 0   ########################################|   247 MB   4 sessions
+ */
+#include "cli/route.h"
+
+#include "common/memory.h"
+#include "common/text.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BAR_WIDTH     44
+#define TRAINERS_MAX  32 /* bars; of more trainers the most loaded are shown */
+#define NAMES_MAX     8
+
+struct load {
+	uint64_t bytes;
+	uint32_t trainer;
+};
+
+static int by_load(const void *x, const void *y)
+{
+	const struct load *a = x, *b = y;
+
+	if (a->bytes != b->bytes)
+		return a->bytes > b->bytes ? -1 : 1;
+	return a->trainer < b->trainer ? -1 : a->trainer > b->trainer;
+}
+
+static uint32_t columns_of(uint64_t bytes, uint64_t largest)
+{
+	return largest ? (uint32_t)((double)bytes / (double)largest * (BAR_WIDTH - 1) + 0.5) : 0;
+}
+
+static void print_bar(FILE *stream, uint64_t bytes, uint64_t bound, uint64_t largest)
+{
+	uint32_t full = columns_of(bytes, largest), mark = columns_of(bound, largest);
+
+	for (uint32_t column = 0; column < BAR_WIDTH; column++)
+		fputc(column == mark ? '|' : column < full ? '#' : ' ', stream);
+}
+
+static void print_loads(FILE *stream, const struct route_view *view)
+{
+	const struct summary *own = &view->report->own;
+	struct load *loads = memory_zalloc(view->trainer_count, sizeof(*loads));
+	uint32_t shown = view->trainer_count;
+	bool stages = false;
+	char text[TEXT_SHORT_BYTES];
+
+	if (!loads)
+		return; /* the figures below do not need them */
+	for (uint32_t t = 0; t < view->trainer_count; t++) {
+		loads[t] = (struct load){own->trainer_bytes[t], t};
+		stages = stages || view->trainer_stage[t] != 0;
+	}
+	fprintf(stream, "bytes by trainer (| is the lower bound)\n");
+	if (shown > TRAINERS_MAX) {
+		qsort(loads, view->trainer_count, sizeof(*loads), by_load);
+		shown = TRAINERS_MAX / 2;
+	}
+	for (uint32_t i = 0; i < shown; i++) {
+		uint32_t t = loads[i].trainer;
+
+		fprintf(stream, "  trainer %-5" PRIu32 " ", t);
+		print_bar(stream, loads[i].bytes, own->lower_bound_bytes, own->makespan_bytes);
+		fprintf(stream, " %9s %4" PRIu32 " session%s",
+			bytes_text(loads[i].bytes, text), own->sessions[t],
+			own->sessions[t] == 1 ? "" : "s");
+		if (stages)
+			fprintf(stream, ", stage %" PRIu32, view->trainer_stage[t]);
+		fputc('\n', stream);
+	}
+	if (shown < view->trainer_count)
+		fprintf(stream, "  and %" PRIu32 " more, down to %s (`weft route show FILE --by "
+			"trainer --top 0` lists all)\n", view->trainer_count - shown,
+			bytes_text(loads[view->trainer_count - 1].bytes, text));
+	memory_free(loads);
+	fputc('\n', stream);
+}
+
+/* ---- the table beside round-robin ---- */
+
+static uint32_t most_sessions(const struct summary *summary, uint32_t trainers)
+{
+	uint32_t most = 0;
+
+	for (uint32_t t = 0; t < trainers; t++)
+		most = summary->sessions[t] > most ? summary->sessions[t] : most;
+	return most;
+}
+
+static void row_bytes(FILE *stream, const char *what, uint64_t own, uint64_t other)
+{
+	char a[TEXT_SHORT_BYTES], b[TEXT_SHORT_BYTES], exact[TEXT_SHORT_BYTES];
+
+	fprintf(stream, "  %-34s %12s %12s    %s\n", what, bytes_text(own, a),
+		bytes_text(other, b), grouped_text(own, exact));
+}
+
+static void row_percent(FILE *stream, const char *what, double own, double other)
+{
+	fprintf(stream, "  %-34s %11.2f%% %11.2f%%\n", what, own * 100, other * 100);
+}
+
+static void row_ratio(FILE *stream, const char *what, double own, double other)
+{
+	fprintf(stream, "  %-34s %12.3f %12.3f\n", what, own, other);
+}
+
+static void row_count(FILE *stream, const char *what, uint64_t own, uint64_t other)
+{
+	char a[TEXT_SHORT_BYTES], b[TEXT_SHORT_BYTES];
+
+	fprintf(stream, "  %-34s %12s %12s\n", what, grouped_text(own, a),
+		grouped_text(other, b));
+}
+
+static void print_figures(FILE *stream, const struct route_view *view)
+{
+	const struct summary *own = &view->report->own, *other = &view->report->round_robin;
+
+	fprintf(stream, "  %-34s %12s %12s    %s\n", "", view->policy, "round-robin",
+		"exact bytes");
+	row_bytes(stream, "bytes of one update", own->bytes_total, other->bytes_total);
+	row_bytes(stream, "largest trainer", own->makespan_bytes, other->makespan_bytes);
+	row_bytes(stream, "lower bound of that", own->lower_bound_bytes,
+		  other->lower_bound_bytes);
+	row_percent(stream, "gap to the bound", own->gap, other->gap);
+	row_ratio(stream, "imbalance (largest over mean)", own->imbalance, other->imbalance);
+	row_bytes(stream, "largest inference rank", own->receiver_bound_bytes,
+		  other->receiver_bound_bytes);
+	row_bytes(stream, "prepared by all trainers", own->prepared_bytes,
+		  other->prepared_bytes);
+	row_bytes(stream, "least that must be prepared", own->prepared_minimum_bytes,
+		  other->prepared_minimum_bytes);
+	row_count(stream, "sessions of the busiest trainer",
+		  most_sessions(own, view->trainer_count),
+		  most_sessions(other, view->trainer_count));
+	row_count(stream, "routes", own->routes, other->routes);
+	row_count(stream, "pieces", own->pieces, other->pieces);
+	for (int how = 0; how < HOW_COUNT; how++) {
+		static const char *const what[HOW_COUNT] = {
+			[HOW_DIRECT] = "direct (no copy)",
+			[HOW_MAPPED] = "mapped (one copy)",
+			[HOW_REPLICA] = "replica (pack, then write)",
+		};
+
+		if (own->how_bytes[how] || other->how_bytes[how])
+			row_bytes(stream, what[how], own->how_bytes[how], other->how_bytes[how]);
+	}
+	fputc('\n', stream);
+}
+
+static void print_names(FILE *stream, const char *what, const struct names *names)
+{
+	if (names->count == 0)
+		return;
+	fprintf(stream, "%s (%zu):", what, names->count);
+	for (size_t i = 0; i < names->count && i < NAMES_MAX; i++)
+		fprintf(stream, "%s %s", i ? "," : "", names->items[i]);
+	if (names->count > NAMES_MAX)
+		fprintf(stream, ", and %zu more (--json lists all)", names->count - NAMES_MAX);
+	fputc('\n', stream);
+}
+
+void route_print(FILE *stream, const struct route_view *view)
+{
+	const struct policy *policy = policy_find(view->policy);
+	char text[TEXT_SHORT_BYTES], digest[DIGEST_TEXT_BYTES];
+
+	fprintf(stream, "%s from %" PRIu32 " trainers (%s) to %" PRIu32
+		" inference ranks (%s)\n", view->model[0] ? view->model : "(no model name)",
+		view->trainer_count, view->train, view->inference_count, view->infer);
+	if (policy)
+		fprintf(stream, "%s: %s\n", policy->name, policy->rule);
+	fputc('\n', stream);
+	print_loads(stream, view);
+	print_figures(stream, view);
+	print_names(stream, "held, but wanted by no inference rank", &view->report->unwanted);
+	print_names(stream, "no source by design, zeroed by the inference rank",
+		    &view->report->filled);
+	if (view->report->filled_bytes)
+		fprintf(stream, "  %s of such bytes on all inference ranks\n",
+			bytes_text(view->report->filled_bytes, text));
+	fprintf(stream, "digest %s\n", digest_text(view->digest, digest));
+}

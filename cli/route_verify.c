@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * weft route verify: builds the job that the dump's labels name, and proves the dump's routes
+ * against it. Nothing of what made the dump is trusted.
+ */
+#include "cli/command.h"
+#include "cli/route.h"
+#include "common/json_write.h"
+#include "common/text.h"
+#include "routing/dump_read.h"
+
+#include <argp.h>
+
+enum { OPTION_MODEL = 0x100, OPTION_JSON };
+
+static const struct argp_option option_rows[] = {
+	{"model", OPTION_MODEL, "PATH", 0,
+	 "the model, where the dump's name for it is not a built-in one", 0},
+	{"json", OPTION_JSON, NULL, 0, "one JSON object", 0},
+	{0},
+};
+
+struct options {
+	const char *file, *model;
+	bool json;
+};
+
+static error_t parse_option(int key, char *argument, struct argp_state *state)
+{
+	struct options *options = state->input;
+
+	switch (key) {
+	case OPTION_MODEL:
+		options->model = argument;
+		return 0;
+	case OPTION_JSON:
+		options->json = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		if (options->file)
+			argp_error(state, "'%s' is one file too many", argument);
+		options->file = argument;
+		return 0;
+	case ARGP_KEY_END:
+		if (!options->file)
+			argp_error(state, "name the routing dump to verify");
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static void print_verdict(const struct dump *dump, const struct options *options)
+{
+	const struct summary *own = &dump->report.own;
+	char digest[DIGEST_TEXT_BYTES], bytes[TEXT_SHORT_BYTES], routes[TEXT_SHORT_BYTES];
+	char pieces[TEXT_SHORT_BYTES];
+	struct json json;
+
+	digest_text(dump->digest, digest);
+	if (!options->json) {
+		printf("%s: proved: %s routes in %s pieces write all %s of %u inference ranks "
+		       "exactly once\ndigest %s and the summary are right\n", options->file,
+		       grouped_text(own->routes, routes), grouped_text(own->pieces, pieces),
+		       bytes_text(own->bytes_total, bytes), dump->inference_count, digest);
+		return;
+	}
+	json_to_file(&json, stdout);
+	json_object(&json);
+	json_key_string(&json, "file", options->file);
+	json_key_bool(&json, "proved", true);
+	json_key_u64(&json, "routes", own->routes);
+	json_key_u64(&json, "pieces", own->pieces);
+	json_key_u64(&json, "bytes_total", own->bytes_total);
+	json_key_string(&json, "digest", digest);
+	json_object_end(&json);
+	json_newline(&json);
+}
+
+int route_verify_run(int argc, char **argv)
+{
+	static const struct argp argp = {
+		option_rows, parse_option, "FILE",
+		"Proves a routing dump: every byte of every engine parameter that has a source is "
+		"written exactly once, from the right place, by a trainer that holds it; then its "
+		"digest and its summary. The first thing that is wrong is named; the exit code is "
+		"1 then.", NULL, NULL, NULL};
+	struct options options = {0};
+	struct route_job job = {0};
+	struct error error = {0};
+	struct dump *dump = NULL;
+	int rc;
+
+	argp_err_exit_status = 2;
+	argp_parse(&argp, argc, argv, 0, NULL, &options);
+	rc = dump_open(&dump, options.file, &error);
+	if (!rc) {
+		rc = route_job_open(&job, options.model ? options.model : dump->model,
+				    dump->train, dump->infer, true, &error);
+		if (rc)
+			error_wrap(&error, options.model
+						   ? "%s: the job it is of"
+						   : "%s: the job it is of (--model names the "
+						     "model's config.json or folder)",
+				   options.file);
+		else
+			rc = dump_verify(dump, job.problem, &error);
+	}
+	if (!rc)
+		print_verdict(dump, &options);
+	route_job_close(&job);
+	dump_free(&dump);
+	return rc ? command_fail(&error) : 0;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * dump_read.h -- a routing dump as data again, and the verdict about it.
+ *
+ * Reading is strict: unknown, missing and repeated keys, numbers out of range, names that mean
+ * nothing, lists of the wrong length and text after the end are errors that say where. What a
+ * dump claims is only checked against a job by dump_verify.
+ */
+#ifndef ROUTING_DUMP_READ_H
+#define ROUTING_DUMP_READ_H
+
+#include "common/parallel.h"
+#include "routing/report.h"
+
+#define DUMP_BYTES_MAX (UINT64_C(1) << 30) /* of a dump file that is read */
+
+struct dump_rank {
+	uint32_t engine, engine_rank;
+};
+
+struct dump {
+	char *policy, *model, *train, *infer;
+	uint32_t trainer_count, inference_count;
+	uint32_t *trainer_stage;     /* by trainer */
+	struct dump_rank *inference; /* by inference rank */
+	bool has_routes;             /* false: a dump of the summary alone */
+	struct names names;          /* of tensors and parameters: each once */
+	/* as in a table, but `tensor` and `param` index names */
+	struct route *routes;
+	size_t route_count, route_capacity;
+	struct route_piece *pieces;
+	size_t piece_count, piece_capacity;
+	struct report report;
+	struct digest digest;
+};
+
+/* ERROR_FILE with the place in the text; `name` stands for the file in sentences. */
+int dump_parse(struct dump **dump, const char *text, size_t bytes, const char *name,
+	       struct error *error);
+int dump_open(struct dump **dump, const char *path, struct error *error);
+void dump_free(struct dump **dump);
+
+/* The dump's routes as a table of `problem`. The problem takes the dump's label for the model
+ * (the same model may lie in a folder of another name) and its facts for `how` (which ranks are
+ * mapped, which trainers registered: the labels do not say). Errors name what the problem does
+ * not have. The dump must outlive the table. */
+int dump_table(struct table **table, const struct dump *dump, struct problem *problem,
+	       struct error *error);
+
+/* Proof, digest, summary; the first thing that is wrong, by name (ERROR_UNPROVED). */
+int dump_verify(const struct dump *dump, struct problem *problem, struct error *error);
+
+#endif

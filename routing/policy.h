@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * policy.h -- the policies behind the rows of policy.c; each file words its own rule.
+ */
+#ifndef ROUTING_POLICY_H
+#define ROUTING_POLICY_H
+
+#include "routing/table.h"
+
+int greedy_assign(const struct problem *problem, const struct units *units, uint32_t *trainer,
+		  struct error *error);
+int round_robin_assign(const struct problem *problem, const struct units *units,
+		       uint32_t *trainer, struct error *error);
+
+/* The plan that round-robin is made of: sender[rank] in [0, senders) for every inference rank
+ * (engine-major, ranks_per_engine of them an engine; 0: one engine). */
+int round_robin_plan(uint32_t senders, uint32_t ranks, uint32_t ranks_per_engine,
+		     uint32_t *sender, struct error *error);
+
+#endif

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * problem_check.h -- is every row that an engine parameter needs held by some trainer?
+ */
+#ifndef ROUTING_PROBLEM_CHECK_H
+#define ROUTING_PROBLEM_CHECK_H
+
+#include "routing/problem.h"
+
+/* layout_first, holding_first: a rank that declared each, for the sentence. ERROR_UNSOURCED. */
+int problem_check(const struct problem *problem, const uint32_t *layout_first,
+		  const uint32_t *holding_first, struct error *error);
+
+#endif

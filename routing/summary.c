@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "routing/summary.h"
+
+#include "common/memory.h"
+#include "routing/bound.h"
+#include <string.h>
+
+/* A set of (trainer, box) of one tensor; a slot counts only when its stamp is the tensor's. */
+struct seen {
+	struct seen_slot {
+		uint32_t stamp, trainer;
+		const struct box *box;
+	} *slots;
+	size_t size;
+};
+
+/* True when it was not there yet. */
+static bool see(struct seen *seen, uint32_t stamp, uint32_t trainer, const struct box *box)
+{
+	uint64_t key[1 + 2 * BOX_DIMS_MAX] = {trainer};
+	size_t at;
+
+	memcpy(key + 1, box->lo, box->dims * sizeof(key[0]));
+	memcpy(key + 1 + box->dims, box->hi, box->dims * sizeof(key[0]));
+	at = checksum64(key, (1 + 2 * (size_t)box->dims) * sizeof(key[0])) & (seen->size - 1);
+	for (; seen->slots[at].stamp == stamp; at = (at + 1) & (seen->size - 1))
+		if (seen->slots[at].trainer == trainer && box_equal(seen->slots[at].box, box))
+			return false;
+	seen->slots[at] = (struct seen_slot){stamp, trainer, box};
+	return true;
+}
+
+static int count_prepared(struct summary *summary, const struct table *table,
+			  struct error *error)
+{
+	struct seen own = {.size = 16}, any;
+	size_t most = 0, end;
+
+	for (size_t r = 0; r < table->route_count; r = end) {
+		size_t pieces = 0;
+
+		for (end = r; end < table->route_count &&
+			      table->routes[end].tensor == table->routes[r].tensor; end++)
+			pieces += table->routes[end].piece_count;
+		most = pieces > most ? pieces : most;
+	}
+	while (own.size < 2 * most)
+		own.size *= 2;
+	any.size = own.size;
+	own.slots = memory_zalloc(own.size, sizeof(*own.slots));
+	any.slots = memory_zalloc(any.size, sizeof(*any.slots));
+	if (!own.slots || !any.slots) {
+		memory_free(own.slots);
+		memory_free(any.slots);
+		return memory_error(error, "summing up the table",
+				    own.size * sizeof(*own.slots));
+	}
+	for (size_t r = 0; r < table->route_count; r++) {
+		const struct route *route = &table->routes[r];
+
+		for (uint32_t p = 0; p < route->piece_count; p++) {
+			const struct route_piece *piece = &table->pieces[route->piece_first + p];
+
+			if (see(&own, route->tensor + 1, route->trainer, &piece->src))
+				summary->prepared_bytes += piece->bytes;
+			if (see(&any, route->tensor + 1, 0, &piece->src))
+				summary->prepared_minimum_bytes += piece->bytes;
+		}
+	}
+	memory_free(own.slots);
+	memory_free(any.slots);
+	return 0;
+}
+
+/* Inference ranks by trainer: routes grouped by trainer, then each rank counted once. */
+static int count_sessions(struct summary *summary, const struct table *table,
+			  struct error *error)
+{
+	const struct problem *problem = table->problem;
+	size_t *next = memory_zalloc((size_t)problem->trainer_count + 2, sizeof(*next));
+	uint32_t *targets = memory_alloc(table->route_count * sizeof(*targets));
+	uint32_t *last = memory_zalloc(problem->inference_count, sizeof(*last));
+	int rc = 0;
+
+	if (!next || !targets || !last) {
+		rc = memory_error(error, "counting sessions",
+				  table->route_count * sizeof(*targets));
+		goto free_all;
+	}
+	for (size_t r = 0; r < table->route_count; r++)
+		next[table->routes[r].trainer + 2]++;
+	for (uint32_t t = 0; t < problem->trainer_count; t++)
+		next[t + 2] += next[t + 1];
+	for (size_t r = 0; r < table->route_count; r++)
+		targets[next[table->routes[r].trainer + 1]++] = table->routes[r].inference;
+	for (uint32_t t = 0; t < problem->trainer_count; t++) {
+		for (size_t i = next[t]; i < next[t + 1]; i++) {
+			if (last[targets[i]] == t + 1)
+				continue;
+			last[targets[i]] = t + 1;
+			summary->sessions[t]++;
+		}
+	}
+free_all:
+	memory_free(next);
+	memory_free(targets);
+	memory_free(last);
+	return rc;
+}
+
+static int lower_bound(struct summary *summary, const struct problem *problem,
+		       struct error *error)
+{
+	struct units units;
+	uint64_t *bytes;
+	int rc = units_weigh(&units, &bytes, problem, error);
+
+	if (rc)
+		return rc;
+	rc = bound_of(&summary->lower_bound_bytes, units.sets, bytes, units.set_count,
+		      problem->trainer_count, error);
+	memory_free(bytes);
+	units_fini(&units);
+	return rc;
+}
+
+static void add_loads(struct summary *summary, const struct table *table)
+{
+	const struct problem *problem = table->problem;
+
+	for (size_t r = 0; r < table->route_count; r++) {
+		const struct route *route = &table->routes[r];
+
+		summary->trainer_bytes[route->trainer] += route->bytes;
+		summary->inference_bytes[route->inference] += route->bytes;
+		summary->bytes_total += route->bytes;
+	}
+	for (size_t p = 0; p < table->piece_count; p++)
+		summary->how_bytes[table->pieces[p].how] += table->pieces[p].bytes;
+	for (uint32_t t = 0; t < problem->trainer_count; t++)
+		if (summary->trainer_bytes[t] > summary->makespan_bytes)
+			summary->makespan_bytes = summary->trainer_bytes[t];
+	for (uint32_t i = 0; i < problem->inference_count; i++)
+		if (summary->inference_bytes[i] > summary->receiver_bound_bytes)
+			summary->receiver_bound_bytes = summary->inference_bytes[i];
+}
+
+/* Nothing to send is perfectly even. */
+static void add_ratios(struct summary *summary, const struct problem *problem)
+{
+	double makespan = (double)summary->makespan_bytes;
+
+	summary->gap = summary->lower_bound_bytes
+			       ? makespan / (double)summary->lower_bound_bytes - 1
+			       : 0;
+	summary->imbalance = summary->bytes_total ? makespan * problem->trainer_count /
+							    (double)summary->bytes_total
+						  : 1;
+}
+
+int summary_of(struct summary *summary, const struct table *table, struct error *error)
+{
+	const struct problem *problem = table->problem;
+	int rc;
+
+	*summary = (struct summary){.routes = table->route_count, .pieces = table->piece_count};
+	summary->trainer_bytes = memory_zalloc(problem->trainer_count, sizeof(uint64_t));
+	summary->sessions = memory_zalloc(problem->trainer_count, sizeof(uint32_t));
+	summary->inference_bytes = memory_zalloc(problem->inference_count, sizeof(uint64_t));
+	if (!summary->trainer_bytes || !summary->sessions || !summary->inference_bytes) {
+		rc = memory_error(error, "summing up the table",
+				  (size_t)problem->trainer_count * sizeof(uint64_t));
+		goto fini;
+	}
+	add_loads(summary, table);
+	rc = count_prepared(summary, table, error);
+	if (!rc)
+		rc = count_sessions(summary, table, error);
+	if (!rc)
+		rc = lower_bound(summary, problem, error);
+	if (rc)
+		goto fini;
+	add_ratios(summary, problem);
+	return 0;
+fini:
+	summary_fini(summary);
+	return rc;
+}
+
+void summary_fini(struct summary *summary)
+{
+	memory_free(summary->trainer_bytes);
+	memory_free(summary->inference_bytes);
+	memory_free(summary->sessions);
+	*summary = (struct summary){0};
+}
