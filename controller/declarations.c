@@ -144,11 +144,16 @@ static int turn_away(struct controller *controller, struct slot *slot, const str
 	return rc;
 }
 
-static int maybe_plan(struct controller *controller, struct error *error)
+int declarations_maybe_plan(struct controller *controller, struct error *error)
 {
 	if (controller->phases[PHASE_DECLARED] < controller->slot_count ||
 	    controller->bodies_missing)
 		return 0;
+	/* a rank that is claimed may belong to a dead process: its heartbeat, or its silence,
+	   comes here again */
+	for (uint32_t i = 0; i < controller->slot_count; i++)
+		if (members_claim_open(controller, &controller->slots[i]))
+			return 0;
 	return exchange_begin(controller, error);
 }
 
@@ -199,7 +204,7 @@ int declarations_take(struct controller *controller, struct slot *slot,
 		       : body->asked == slot ? ", asked for the contents" : "") ||
 	    want(controller, slot, error))
 		return no_memory(error);
-	return maybe_plan(controller, error);
+	return declarations_maybe_plan(controller, error);
 }
 
 int declarations_body(struct controller *controller, struct slot *slot,
@@ -237,7 +242,7 @@ int declarations_body(struct controller *controller, struct slot *slot,
 	}
 	if (want(controller, slot, error))
 		return no_memory(error);
-	return maybe_plan(controller, error);
+	return declarations_maybe_plan(controller, error);
 }
 
 int declarations_forget(struct controller *controller, struct slot *slot, struct error *error)

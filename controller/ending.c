@@ -140,7 +140,7 @@ int ending_answer_former(struct controller *controller, const char *peer,
 	return 0;
 }
 
-static void missing(const struct controller *controller, struct text *text)
+void ending_missing(const struct controller *controller, struct text *text)
 {
 	bool any = false;
 
@@ -172,7 +172,7 @@ static int late(struct controller *controller, uint64_t waited, struct error *er
 	struct text text = {0};
 	struct error why;
 
-	missing(controller, &text);
+	ending_missing(controller, &text);
 	error_set(&why, ERROR_TIMEOUT,
 		  "waiting for %.800s for %.1f s; raise --%s-timeout if this is expected",
 		  text_string(&text), (double)waited / 1000.0, gathering ? "join" : "exchange");
@@ -203,7 +203,7 @@ int ending_deadlines(struct controller *controller, struct error *error)
 	if (controller->warned || waited < limit / 4)
 		return 0;
 	controller->warned = true;
-	missing(controller, &text);
+	ending_missing(controller, &text);
 	rc = action_log(controller, true, "still waiting for %s, %.1f of %.1f s",
 			text_string(&text), (double)waited / 1000.0, (double)limit / 1000.0);
 	text_fini(&text);

@@ -148,6 +148,11 @@ static void restarted_text(struct error *why, const struct controller *controlle
 		  (double)(controller->now_ms - slot->heard_ms) / 1000.0);
 }
 
+bool members_claim_open(const struct controller *controller, const struct slot *slot)
+{
+	return slot->claim && slot->heard_ms < slot->claim_ms + controller->options.heartbeat_ms;
+}
+
 /* Another incarnation wants a rank that is held. Who is right shows within a heartbeat or
  * lost_ms; until then the claim is not answered, and the newcomer says hello again. */
 static int claim(struct controller *controller, struct slot *slot, const char *peer,
@@ -175,7 +180,7 @@ static int claim(struct controller *controller, struct slot *slot, const char *p
 			       (unsigned long long)hello->pid))
 			return no_memory(error);
 	}
-	if (slot->heard_ms >= slot->claim_ms + controller->options.heartbeat_ms) {
+	if (!members_claim_open(controller, slot)) {
 		error_set(&why, ERROR_DUPLICATE_RANK,
 			  "%s claimed twice: %s holds it and is alive, so the process on host %s, "
 			  "pid %llu is refused; start each rank once",
@@ -241,7 +246,10 @@ int members_heartbeat(struct controller *controller, struct slot *slot,
 {
 	if (message->u.heartbeat.version > slot->version)
 		slot->version = message->u.heartbeat.version;
-	return beat(controller, slot, message->u.heartbeat.sequence, error);
+	if (beat(controller, slot, message->u.heartbeat.sequence, error))
+		return -ERROR_MEMORY;
+	return controller->state == CONTROLLER_GATHER ? declarations_maybe_plan(controller, error)
+						      : 0;
 }
 
 int members_leave(struct controller *controller, struct slot *slot, struct message *message,
@@ -278,15 +286,24 @@ int members_failure(struct controller *controller, struct slot *slot, struct mes
 		    struct error *error)
 {
 	const struct message_failure *failure = &message->u.failure;
+	bool running = controller->state == CONTROLLER_RUN;
 	char who[SLOT_TEXT_BYTES];
+	struct text missing = {0};
 	struct error why;
 
 	if (failure->version > slot->version)
 		slot->version = failure->version;
-	error_set(&why, error_known(failure->code) ? (enum error_code)failure->code
-						   : ERROR_INTERNAL,
-		  "%s failed at version %llu: %.700s", slot_text(slot, who),
-		  (unsigned long long)slot->version, failure->text);
+	if (!running && failure->code == ERROR_TIMEOUT)
+		ending_missing(controller, &missing); /* which the worker could not know */
+	if (missing.bytes)
+		error_set(&why, ERROR_TIMEOUT, "waiting for %.300s; %s has given up: %.400s",
+			  text_string(&missing), slot_text(slot, who), failure->text);
+	else
+		error_set(&why, error_known(failure->code) ? (enum error_code)failure->code
+							   : ERROR_INTERNAL,
+			  "%s failed at version %llu: %.700s", slot_text(slot, who),
+			  (unsigned long long)slot->version, failure->text);
+	text_fini(&missing);
 	return ending_fail(controller, slot, &why, error);
 }
 

@@ -126,6 +126,8 @@ int members_leave(struct controller *controller, struct slot *slot, struct messa
 		  struct error *error);
 int members_failure(struct controller *controller, struct slot *slot, struct message *message,
 		    struct error *error);
+/* Another process claims the rank, and the holder has not shown since that it lives. */
+bool members_claim_open(const struct controller *controller, const struct slot *slot);
 int members_silence(struct controller *controller, struct error *error);
 /* Appends "trainer 2 of 4, inference 0..3 of 8" for the slots in one phase; false if none. */
 bool members_in_phase(const struct controller *controller, enum phase phase,
@@ -138,6 +140,8 @@ int declarations_take(struct controller *controller, struct slot *slot,
 		      struct message *message, struct error *error);
 int declarations_body(struct controller *controller, struct slot *slot,
 		      struct message *message, struct error *error);
+/* Plans when everything is here and nobody's place is in doubt. */
+int declarations_maybe_plan(struct controller *controller, struct error *error);
 /* The slot is going: its share of the asking passes to another. */
 int declarations_forget(struct controller *controller, struct slot *slot,
 			struct error *error);
@@ -174,6 +178,8 @@ int ending_answer(struct controller *controller, struct slot *slot, struct messa
 		  struct error *error);
 int ending_answer_former(struct controller *controller, const char *peer,
 			 const struct message *message, bool *was, struct error *error);
+/* "trainer 2 of 4 to join; inference 0..3 of 8 to declare" */
+void ending_missing(const struct controller *controller, struct text *text);
 int ending_deadlines(struct controller *controller, struct error *error);
 uint64_t ending_next_ms(const struct controller *controller);
 

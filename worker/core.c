@@ -8,6 +8,7 @@
 
 #define RESEND_MS     500
 #define FAILURE_SENDS 5   /* a worker that failed has no time to wait for an answer */
+#define EXPIRED_MS    1000 /* how long a joined worker waits to hear who is missing */
 #define FORMER_COUNT  8   /* controllers given up that are still recognised */
 #define SILENT_MS     5000 /* until a welcome says how long a controller may be silent */
 
@@ -20,6 +21,7 @@ struct worker_core {
 	uint64_t epoch, version, sequence;
 	uint32_t heartbeat_ms, lost_ms;
 	uint64_t started_ms, heard_ms, beat_ms, resend_ms, stepped_ms, leaving_ms;
+	uint64_t expired_ms;               /* when the join deadline passed; 0: it has not */
 	bool warned;
 	bool wanted;                       /* the controller asked for the body */
 	bool endpoints_ready, done;
@@ -485,14 +487,20 @@ static int check_join(struct worker_core *core, struct error *error)
 
 	if (core->state > WORKER_CONNECTED)
 		return 0;
-	if (waited >= limit) {
+	if (waited >= limit && core->now_ms >= core->expired_ms + EXPIRED_MS) {
 		error_set(&why, ERROR_TIMEOUT,
 			  "waiting for %s at %s for %.1f s (state %s); raise --join-timeout if this "
 			  "is expected", waits[core->state], core->options.controller,
 			  (double)waited / 1000.0, state_names[core->state]);
-		return fail(core, &why, FAILURE_SENDS, error);
+		if (core->expired_ms || core->state == WORKER_HELLO)
+			return fail(core, &why, FAILURE_SENDS, error);
+		/* the controller knows who is missing: its answer is the better sentence */
+		core->expired_ms = core->now_ms;
+		core->failure = why;
+		core->failure_sends = 1;
+		return send_failure(core, error);
 	}
-	if (core->warned || waited < limit / 4)
+	if (core->warned || waited < limit / 4 || waited >= limit)
 		return 0;
 	core->warned = true;
 	return say(core, true, "still waiting for %s at %s, %.1f of %.1f s", waits[core->state],
@@ -566,7 +574,8 @@ uint64_t worker_core_deadline_ms(const struct worker_core *core)
 	if (resends[core->state])
 		sooner(&deadline, core->resend_ms);
 	if (core->state <= WORKER_CONNECTED)
-		sooner(&deadline, core->started_ms + (core->warned ? limit : limit / 4));
+		sooner(&deadline, core->expired_ms ? core->expired_ms + EXPIRED_MS
+				  : core->started_ms + (core->warned ? limit : limit / 4));
 	if (core->state >= WORKER_DECLARE && core->state <= WORKER_RUN) {
 		sooner(&deadline, core->beat_ms);
 		sooner(&deadline, core->heard_ms + core->lost_ms);

@@ -846,12 +846,13 @@ void simulation_expect(const struct simulation *simulation, const char *lines)
 
 	while (*lines) {
 		size_t length = strcspn(lines, "\n");
-		bool found = false;
+		bool found = false, rest = length && lines[length - 1] == '*';
 
 		while (*at && !found) {
 			size_t here = strcspn(at, "\n");
 
-			found = here == length && memcmp(at, lines, length) == 0;
+			found = rest ? here >= length - 1 && memcmp(at, lines, length - 1) == 0
+				     : here == length && memcmp(at, lines, length) == 0;
 			at += here + (at[here] == '\n');
 		}
 		if (!found) {

@@ -70,7 +70,8 @@ uint64_t simulation_version(const struct simulation *simulation, uint32_t worker
 const struct message_plan *simulation_plan(const struct simulation *simulation,
 					   uint32_t worker);
 
-/* The lines must stand in the transcript in this order, others may stand between. */
+/* The lines must stand in the transcript in this order, others may stand between. A line that
+ * ends in '*' matches any ending there (digests). */
 void simulation_expect(const struct simulation *simulation, const char *lines);
 void simulation_expect_not(const struct simulation *simulation, const char *part);
 const char *simulation_transcript(const struct simulation *simulation);

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * conformance.h -- what every provider must do, written once against transport.h.
+ *
+ * A test file names a subject and runs the suite over it; capabilities decide which checks
+ * apply, never the provider's name.
+ */
+#ifndef TESTS_SUPPORT_CONFORMANCE_H
+#define TESTS_SUPPORT_CONFORMANCE_H
+
+#include "transport/transport.h"
+
+struct conformance_watch {
+	void (*look)(void *context);
+	void *context;
+};
+
+struct conformance {
+	const char *name, *provider;
+	const void *options;
+	bool registered;  /* targets register their own memory, instead of the allocator's */
+	bool processes;   /* peers may be other processes */
+	/* If the provider can say at what moment a signal became visible: it calls
+	 * watch->look(watch->context) then. */
+	struct conformance_watch *watch;
+};
+
+int conformance_run(const struct conformance *subject);
+
+/* Rounds of writes and a signal; counts the rounds in which a signal was seen before all of its
+ * data. Right providers give 0. */
+uint64_t conformance_violations(const struct conformance *subject, unsigned rounds);
+
+/* Open, connect, write, flush, signal, wait, read, fence, close. 0, or the first error. */
+int conformance_session(const struct conformance *subject, uint64_t budget_ns,
+			struct error *error);
+
+/* What must not grow: open files and mappings of this process. */
+struct conformance_footprint { unsigned files, mappings; };
+struct conformance_footprint conformance_footprint(void);
+
+/* For subjects whose watch is called by a mock network. */
+void conformance_watch_call(void *watch);
+
+/* Two connected domains of this process: a writes into b's region. */
+struct pair {
+	struct transport_domain *a, *b;
+	struct transport_region *source, *target;
+	struct transport_endpoint *ab, *ba;
+	struct transport_remote *remote;
+	unsigned char *from, *to, *owned;
+	uint64_t bytes;
+};
+int pair_open(struct pair *pair, const struct conformance *subject, uint64_t bytes,
+	      struct error *error);
+void pair_close(struct pair *pair);
+uint64_t soon(void); /* a deadline that a healthy machine never meets */
+
+#endif

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/conformance_process.h"
+
+#include "common/clock.h"
+#include "common/memory.h"
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define BYTES (UINT64_C(4) << 20)
+
+static const struct conformance *subject;
+
+/* One side in its process: trainer 0 writes, inference 0 is written. */
+struct side {
+	enum role role;
+	struct transport_domain *domain;
+	struct transport_region *region;
+	struct transport_endpoint *endpoint;
+	struct transport_remote *remote;
+	unsigned char *memory, *owned;
+};
+
+struct letter {
+	size_t length;
+	unsigned char bytes[TRANSPORT_RECORD_BYTES];
+};
+
+static int send_letter(int fd, const struct letter *letter)
+{
+	return send(fd, letter, sizeof(*letter), MSG_NOSIGNAL) == sizeof(*letter) ? 0 : -1;
+}
+
+static int take_letter(int fd, struct letter *letter)
+{
+	return recv(fd, letter, sizeof(*letter), MSG_WAITALL) == sizeof(*letter) ? 0 : -1;
+}
+
+static int open_region(struct side *side, struct error *error)
+{
+	int rc;
+
+	if (!subject->registered || side->role == ROLE_TRAINER) {
+		rc = transport_region_allocate(side->domain, BYTES, &side->region, error);
+	} else {
+		side->owned = memory_zalloc(1, BYTES);
+		rc = transport_region_register(side->domain, side->owned, BYTES, &side->region,
+					       error);
+	}
+	if (!rc)
+		side->memory = transport_region_memory(side->region);
+	return rc;
+}
+
+/* Exchanges records over `fd` and connects. */
+static int side_open(struct side *side, enum role role, int fd, struct error *error)
+{
+	struct transport_options options = {.self = {role, 0}, .secret = 1,
+					    .provider_options = subject->options};
+	struct member peer = {role == ROLE_TRAINER ? ROLE_INFERENCE : ROLE_TRAINER, 0};
+	struct letter region, endpoint, their_region, their_endpoint;
+	int rc;
+
+	*side = (struct side){.role = role};
+	rc = transport_domain_open(&side->domain, subject->provider, &options, error);
+	if (!rc)
+		rc = open_region(side, error);
+	if (!rc)
+		rc = transport_endpoint_open(side->domain, peer, NULL, &side->endpoint, error);
+	if (!rc)
+		rc = transport_region_export(side->region, region.bytes, &region.length, error);
+	if (!rc)
+		rc = transport_endpoint_record(side->endpoint, endpoint.bytes, &endpoint.length,
+					       error);
+	if (rc)
+		return rc;
+	if (send_letter(fd, &region) || send_letter(fd, &endpoint) ||
+	    take_letter(fd, &their_region) || take_letter(fd, &their_endpoint))
+		return error_set(error, ERROR_PEER_LOST, "the other process is gone");
+	rc = transport_endpoint_connect(side->endpoint, their_endpoint.bytes,
+					their_endpoint.length, soon(), error);
+	if (!rc && role == ROLE_TRAINER)
+		rc = transport_remote_import(side->endpoint, their_region.bytes,
+					     their_region.length, &side->remote, error);
+	return rc;
+}
+
+static void side_close(struct side *side)
+{
+	transport_remote_close(&side->remote);
+	transport_endpoint_close(&side->endpoint);
+	transport_region_close(&side->region);
+	transport_domain_close(&side->domain);
+	memory_free(side->owned);
+}
+
+static int write_once(struct side *side, uint64_t round, struct error *error)
+{
+	int rc;
+
+	memset(side->memory, (int)round, BYTES);
+	rc = transport_write(side->endpoint, side->memory, side->region, side->remote, 0, BYTES,
+			     soon(), error);
+	if (!rc)
+		rc = transport_flush(side->endpoint, soon(), error);
+	if (!rc)
+		rc = transport_signal(side->endpoint, (uint32_t)round, NULL, 0, soon(), error);
+	return rc;
+}
+
+/* Forks; the child plays `role` until `play` returns and never comes back. */
+static pid_t start(enum role role, int *fd, int (*play)(struct side *side, int fd))
+{
+	struct error error = {0};
+	struct side side;
+	int pair[2];
+	pid_t child;
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+	child = fork();
+	if (child == 0) {
+		close(pair[0]);
+		if (side_open(&side, role, pair[1], &error)) {
+			fprintf(stderr, "child: %s\n", error.text);
+			_exit(9);
+		}
+		_exit(play(&side, pair[1]));
+	}
+	close(pair[1]);
+	*fd = pair[0];
+	return child;
+}
+
+static int reap(pid_t child)
+{
+	int status = 0;
+
+	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+		;
+	return status;
+}
+
+static int idle(struct side *side, int fd)
+{
+	char byte;
+
+	(void)side;
+	return recv(fd, &byte, 1, 0) == 1 ? 0 : 8;
+}
+
+static int write_forever(struct side *side, int fd)
+{
+	struct error error = {0};
+
+	(void)fd;
+	for (uint64_t round = 1;; round++)
+		if (write_once(side, round, &error))
+			return 7;
+}
+
+static int write_one_round(struct side *side, int fd)
+{
+	struct error error = {0};
+
+	if (write_once(side, 6, &error))
+		return 7;
+	idle(side, fd);
+	side_close(side);
+	return 0;
+}
+
+#define ok(call)                                                                           \
+	do {                                                                               \
+		struct error error_ = {0};                                                 \
+                                                                                           \
+		if (call)                                                                  \
+			fail_msg("%s: %s: %s", subject->name, #call, error_.text);         \
+	} while (0)
+
+static void processes__one_writes_into_the_other(void **state)
+{
+	struct transport_signal signal;
+	struct error error = {0};
+	struct side side;
+	pid_t child;
+	int fd;
+
+	(void)state;
+	child = start(ROLE_TRAINER, &fd, write_one_round);
+	ok(side_open(&side, ROLE_INFERENCE, fd, &error_));
+	assert_int_equal(transport_signal_wait(side.domain, 0, soon()), 1);
+	assert_int_equal(transport_signal_read(side.endpoint, &signal), 0);
+	for (uint64_t i = 0; i < BYTES; i++)
+		assert_int_equal(side.memory[i], 6);
+	assert_false(transport_peer_dead(side.endpoint));
+	/* it has the memory mapped and lives: no fence yet */
+	assert_int_equal(transport_endpoint_fence(side.endpoint, clock_ns() + 5000000, &error),
+			 -ERROR_TIMEOUT);
+	assert_non_null(strstr(error.text, "trainer 0"));
+	assert_int_equal(send(fd, "x", 1, MSG_NOSIGNAL), 1);
+	ok(transport_endpoint_fence(side.endpoint, soon(), &error_));
+	assert_int_equal(reap(child), 0);
+	side_close(&side);
+	close(fd);
+}
+
+static void death__of_the_target_is_an_error_at_the_writer(void **state)
+{
+	struct error error = {0};
+	struct side side;
+	uint64_t end;
+	pid_t child;
+	int fd, rc = 0;
+
+	(void)state;
+	child = start(ROLE_INFERENCE, &fd, idle);
+	ok(side_open(&side, ROLE_TRAINER, fd, &error_));
+	ok(write_once(&side, 1, &error_));
+	kill(child, SIGKILL);
+	end = clock_ns() + UINT64_C(5000000000);
+	for (uint64_t round = 2; !rc && clock_ns() < end; round++)
+		rc = write_once(&side, round, &error);
+	assert_int_equal(rc, -ERROR_PEER_LOST);
+	assert_non_null(strstr(error.text, "inference 0"));
+	assert_true(transport_peer_dead(side.endpoint)); /* not reaped yet: a zombie is dead */
+	reap(child);
+	assert_true(transport_peer_dead(side.endpoint));
+	side_close(&side);
+	close(fd);
+}
+
+static void death__of_a_writer_in_the_middle_is_proved_and_fenced(void **state)
+{
+	(void)state;
+	for (int round = 0; round < 10; round++) {
+		struct side side;
+		uint64_t end;
+		pid_t child;
+		int fd;
+
+		child = start(ROLE_TRAINER, &fd, write_forever);
+		ok(side_open(&side, ROLE_INFERENCE, fd, &error_));
+		transport_signal_wait(side.domain, 0, soon());
+		clock_sleep_ms((uint64_t)round % 4);
+		kill(child, SIGKILL);
+		end = clock_ns() + UINT64_C(5000000000);
+		while (!transport_peer_dead(side.endpoint) && clock_ns() < end)
+			clock_sleep_ms(1);
+		assert_true(transport_peer_dead(side.endpoint));
+		ok(transport_endpoint_fence(side.endpoint, soon(), &error_));
+		reap(child);
+		assert_true(transport_peer_dead(side.endpoint));
+		side_close(&side);
+		close(fd);
+	}
+}
+
+static void fence__stops_a_writer_that_is_alive(void **state)
+{
+	struct side side;
+	pid_t child;
+	int fd;
+
+	(void)state;
+	child = start(ROLE_TRAINER, &fd, write_forever);
+	ok(side_open(&side, ROLE_INFERENCE, fd, &error_));
+	transport_signal_wait(side.domain, 0, soon());
+	/* the writer learns at its next post that it was given up, and ends */
+	ok(transport_endpoint_fence(side.endpoint, soon(), &error_));
+	assert_int_equal(WEXITSTATUS(reap(child)), 7);
+	side_close(&side);
+	close(fd);
+}
+
+static void records__of_a_dead_process_are_refused(void **state)
+{
+	struct letter region, endpoint;
+	struct transport_options options = {.self = {ROLE_TRAINER, 0}, .secret = 1,
+					    .provider_options = subject->options};
+	struct transport_endpoint *fresh = NULL;
+	struct transport_remote *remote = NULL;
+	struct transport_domain *domain = NULL;
+	struct error error = {0};
+	pid_t child;
+	int fd, rc;
+
+	(void)state;
+	child = start(ROLE_INFERENCE, &fd, idle);
+	assert_int_equal(take_letter(fd, &region), 0);
+	assert_int_equal(take_letter(fd, &endpoint), 0);
+	kill(child, SIGKILL);
+	reap(child);
+	ok(transport_domain_open(&domain, subject->provider, &options, &error_));
+	ok(transport_endpoint_open(domain, (struct member){ROLE_INFERENCE, 0}, NULL, &fresh,
+				   &error_));
+	rc = transport_remote_import(fresh, region.bytes, region.length, &remote, &error);
+	assert_int_equal(rc, -ERROR_PEER_LOST);
+	rc = transport_endpoint_connect(fresh, endpoint.bytes, endpoint.length, soon(), &error);
+	assert_int_equal(rc, -ERROR_PEER_LOST);
+	transport_endpoint_close(&fresh);
+	transport_domain_close(&domain);
+	close(fd);
+}
+
+static void fork__a_child_may_not_use_its_parents_domain(void **state)
+{
+	struct transport_region *region = NULL;
+	struct error error = {0};
+	struct pair pair;
+	pid_t child;
+
+	(void)state;
+	assert_int_equal(pair_open(&pair, subject, 4096, &error), 0);
+	child = fork();
+	if (child == 0) {
+		int rc = transport_region_allocate(pair.b, 4096, &region, &error);
+
+		pair_close(&pair); /* lets go of its copies; the parent's slots stay */
+		_exit(rc == -(int)ERROR_STATE ? 0 : 1);
+	}
+	assert_int_equal(reap(child), 0);
+	ok(transport_signal(pair.ab, 1, NULL, 0, soon(), &error_));
+	ok(transport_signal(pair.ba, 1, NULL, 0, soon(), &error_));
+	pair_close(&pair);
+}
+
+int conformance_process_run(const struct conformance *given)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(processes__one_writes_into_the_other),
+		cmocka_unit_test(death__of_the_target_is_an_error_at_the_writer),
+		cmocka_unit_test(death__of_a_writer_in_the_middle_is_proved_and_fenced),
+		cmocka_unit_test(fence__stops_a_writer_that_is_alive),
+		cmocka_unit_test(records__of_a_dead_process_are_refused),
+		cmocka_unit_test(fork__a_child_may_not_use_its_parents_domain),
+	};
+
+	subject = given;
+	return cmocka_run_group_tests_name(given->name, tests, NULL, NULL);
+}
