@@ -48,9 +48,11 @@ static bool cut_piece(const struct piece *piece, uint64_t lo, uint64_t hi,
 		      struct route_piece *out)
 {
 	uint64_t row_bytes = piece->bytes / (piece->src.hi[0] - piece->src.lo[0]);
+	struct box src;
 
-	if (!box_cut_rows(&piece->src, lo, hi, &out->src))
-		return false;
+	if (!box_cut_rows(&piece->src, lo, hi, &src))
+		return false; /* *out may not be there: pieces are counted exactly */
+	out->src = src;
 	out->param = piece->param;
 	out->offset = piece->offset + (out->src.lo[0] - piece->src.lo[0]) * row_bytes;
 	out->bytes = (out->src.hi[0] - out->src.lo[0]) * row_bytes;

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/unit/routing_job.h"
+
+/* The rule as DESIGN words it, read aloud: no heaps, no interning, names and boxes only. */
+struct naive {
+	const struct job *job;
+	uint64_t loads[JOB_RANKS_MAX];
+	const struct table *table;
+	size_t next; /* route of the table that must come now */
+};
+
+static const struct tensor_info *find_info(const struct tensor_info *tensors, size_t count,
+					   const char *name)
+{
+	for (size_t i = 0; i < count; i++)
+		if (strcmp(tensors[i].name, name) == 0)
+			return &tensors[i];
+	return NULL;
+}
+
+static bool naive_holds(const struct job *job, uint32_t trainer, const char *name, uint64_t lo,
+			uint64_t hi)
+{
+	const struct holding *holding = job->trainers[trainer];
+
+	for (size_t h = 0; h < holding->held_count; h++) {
+		const struct held *held = &holding->held[h];
+
+		if (strcmp(holding->tensors[held->tensor].name, name) == 0 &&
+		    held->box.lo[0] <= lo && held->box.hi[0] >= hi)
+			return true;
+	}
+	return false;
+}
+
+static bool is_border(const struct job *job, const char *name, uint64_t row)
+{
+	for (uint32_t t = 0; t < job->trainer_count; t++) {
+		const struct holding *holding = job->trainers[t];
+
+		for (size_t h = 0; h < holding->held_count; h++)
+			if (strcmp(holding->tensors[holding->held[h].tensor].name, name) == 0 &&
+			    (holding->held[h].box.lo[0] == row || holding->held[h].box.hi[0] == row))
+				return true;
+	}
+	return false;
+}
+
+static void naive_decide(struct naive *naive, const char *name, uint32_t rank,
+			 const bool *holds, uint64_t bytes)
+{
+	const struct table *table = naive->table;
+	uint32_t best = UINT32_MAX;
+
+	for (uint32_t t = 0; t < naive->job->trainer_count; t++)
+		if (holds[t] && (best == UINT32_MAX || naive->loads[t] < naive->loads[best]))
+			best = t;
+	assert_true(best != UINT32_MAX);
+	assert_true(naive->next < table->route_count);
+	const struct route *route = &table->routes[naive->next++];
+
+	assert_string_equal(naive->job->problem->tensors[route->tensor].name, name);
+	assert_int_equal(route->inference, rank);
+	assert_int_equal(route->trainer, best);
+	assert_int_equal(route->bytes, bytes);
+	naive->loads[best] += bytes;
+}
+
+static uint64_t bytes_between(const struct layout *layout, const char *name, uint64_t lo,
+			      uint64_t hi)
+{
+	uint64_t bytes = 0;
+
+	for (size_t p = 0; p < layout->piece_count; p++) {
+		const struct piece *piece = &layout->pieces[p];
+		struct box part;
+
+		if (strcmp(layout->tensors[piece->tensor].name, name) == 0 &&
+		    box_cut_rows(&piece->src, lo, hi, &part))
+			bytes += box_elements(&part) *
+				 dtype_bytes(layout->tensors[piece->tensor].dtype);
+	}
+	return bytes;
+}
+
+static void naive_pair(struct naive *naive, const char *name, uint32_t rank)
+{
+	const struct job *job = naive->job;
+	const struct layout *layout = job->inference[rank];
+	const struct tensor_info *info =
+		find_info(layout->tensors, layout->tensor_count, name);
+	bool holds[JOB_RANKS_MAX], any = false;
+
+	if (!info || bytes_between(layout, name, 0, info->shape[0]) == 0)
+		return;
+	for (uint32_t t = 0; t < job->trainer_count; t++) {
+		holds[t] = true;
+		for (size_t p = 0; p < layout->piece_count; p++)
+			if (strcmp(layout->tensors[layout->pieces[p].tensor].name, name) == 0)
+				holds[t] = holds[t] &&
+					   naive_holds(job, t, name, layout->pieces[p].src.lo[0],
+						       layout->pieces[p].src.hi[0]);
+		any = any || holds[t];
+	}
+	if (any) {
+		naive_decide(naive, name, rank, holds,
+			     bytes_between(layout, name, 0, info->shape[0]));
+		return;
+	}
+	for (uint64_t lo = 0, hi; lo < info->shape[0]; lo = hi) {
+		for (hi = lo + 1; hi < info->shape[0] && !is_border(job, name, hi); hi++)
+			;
+		uint64_t bytes = bytes_between(layout, name, lo, hi);
+
+		if (bytes == 0)
+			continue;
+		for (uint32_t t = 0; t < job->trainer_count; t++)
+			holds[t] = naive_holds(job, t, name, lo, hi);
+		naive_decide(naive, name, rank, holds, bytes);
+	}
+}
+
+static void test_greedy__equals_the_naive_rule_on_random_jobs(void **state)
+{
+	struct dice dice = dice_seeded("greedy");
+
+	(void)state;
+	for (int round = 0; round < 4000; round++) {
+		static struct job job;
+		struct naive naive = {.job = &job};
+		struct table *table;
+
+		job_random(&job, &dice);
+		naive.table = table = job_plan(&job, "greedy");
+		for (size_t t = 0; t < job.problem->tensor_count; t++)
+			for (uint32_t i = 0; i < job.inference_count; i++)
+				naive_pair(&naive, job.problem->tensors[t].name, i);
+		assert_int_equal(naive.next, table->route_count);
+		table_free(&table);
+		job_fini(&job);
+	}
+}
+
+static void assert_senders(const struct table *table, const uint32_t *trainers, size_t count)
+{
+	assert_int_equal(table->route_count, count);
+	for (size_t r = 0; r < count; r++)
+		assert_int_equal(table->routes[r].trainer, trainers[r]);
+}
+
+static void test_greedy__prefers_the_least_loaded_holder(void **state)
+{
+	static struct job job;
+	struct table *table;
+
+	(void)state;
+	job_init(&job, 2, 1);
+	for (uint32_t t = 0; t < 2; t++) {
+		job_hold(&job, t, "big", 0, 8, 2, 0, 8);
+		job_hold(&job, t, "small", 1, 1, 2, 0, 1);
+		job_hold(&job, t, "middle", 2, 2, 2, 0, 2);
+	}
+	job_want(&job, 0, "a", "big", 8, 2, 0, 8, 0, 2);
+	job_want(&job, 0, "b", "small", 1, 2, 0, 1, 0, 2);
+	job_want(&job, 0, "c", "middle", 2, 2, 0, 2, 0, 2);
+	job_build(&job);
+	table = job_plan(&job, "greedy");
+	assert_senders(table, (uint32_t[]){0, 1, 1}, 3);
+	table_free(&table);
+	job_fini(&job);
+}
+
+static void test_greedy__takes_the_lowest_rank_on_a_tie(void **state)
+{
+	static struct job job;
+	struct table *table;
+
+	(void)state;
+	job_init(&job, 3, 4);
+	for (uint32_t t = 0; t < 3; t++)
+		job_hold(&job, t, "w", 0, 4, 2, 0, 4);
+	for (uint32_t i = 0; i < 4; i++)
+		job_want(&job, i, "p", "w", 4, 2, 0, 4, 0, 2);
+	job_build(&job);
+	table = job_plan(&job, "greedy");
+	assert_senders(table, (uint32_t[]){0, 1, 2, 0}, 4);
+	table_free(&table);
+	job_fini(&job);
+}
+
+static void test_greedy__decides_shard_by_shard_where_nobody_has_all(void **state)
+{
+	static struct job job;
+	struct table *table;
+
+	(void)state;
+	/* two shard groups of two: trainers 0, 2 have rows 0..4, trainers 1, 3 rows 4..7 */
+	job_init(&job, 4, 2);
+	for (uint32_t t = 0; t < 4; t++)
+		job_hold(&job, t, "w", 0, 7, 2, t % 2 ? 4 : 0, t % 2 ? 7 : 4);
+	job_want(&job, 0, "p", "w", 7, 2, 1, 6, 0, 1); /* crosses the border */
+	job_want(&job, 1, "p", "w", 7, 2, 0, 4, 0, 2); /* inside shard 0 */
+	job_build(&job);
+	table = job_plan(&job, "greedy");
+	assert_senders(table, (uint32_t[]){0, 1, 2}, 3);
+	assert_int_equal(table->routes[0].bytes, 12);
+	assert_int_equal(table->routes[1].bytes, 8);
+	/* rows 1..4 come first in the target, rows 4..6 right after them */
+	assert_int_equal(table->pieces[0].offset, 0);
+	assert_int_equal(table->pieces[1].offset, 12);
+	assert_int_equal(table->pieces[1].src.lo[0], 4);
+	assert_int_equal(table->pieces[1].src.hi[0], 6);
+	assert_int_equal(table->pieces[0].how, HOW_MAPPED);
+	assert_int_equal(table->pieces[2].how, HOW_DIRECT);
+	table_free(&table);
+	job_fini(&job);
+}
+
+static void test_greedy__a_whole_holder_wins_over_cutting_into_shards(void **state)
+{
+	static struct job job;
+	struct table *table;
+
+	(void)state;
+	job_init(&job, 3, 1);
+	job_hold(&job, 0, "w", 0, 6, 1, 0, 3);
+	job_hold(&job, 1, "w", 0, 6, 1, 3, 6);
+	job_hold(&job, 2, "w", 0, 6, 1, 0, 6);
+	job_want(&job, 0, "p", "w", 6, 1, 0, 6, 0, 1);
+	job_build(&job);
+	table = job_plan(&job, "greedy");
+	assert_senders(table, (uint32_t[]){2}, 1);
+	table_free(&table);
+	job_fini(&job);
+}
+
+static void test_send_order__is_each_tensors_targets_rotated_by_the_trainer(void **state)
+{
+	static struct job job;
+	struct table *table;
+	uint32_t *order;
+	size_t count;
+
+	(void)state;
+	job_init(&job, 3, 4);
+	job_hold(&job, 0, "other", 0, 4, 2, 0, 4);
+	job_hold(&job, 1, "other", 0, 4, 2, 0, 0);
+	job_hold(&job, 2, "w", 1, 4, 2, 0, 4);
+	job_hold(&job, 2, "v", 2, 4, 2, 0, 4);
+	for (uint32_t i = 0; i < 4; i++) {
+		job_want(&job, i, "p", "w", 4, 2, 0, 4, 0, 2);
+		job_want(&job, i, "q", "v", 4, 2, 0, 4, 0, 2);
+		job_want(&job, i, "r", "other", 4, 2, 0, 4, 0, 2);
+	}
+	job_build(&job);
+	table = job_plan(&job, "greedy");
+	assert_int_equal(table_send_order(table, 2, &order, &count, NULL), 0);
+	assert_int_equal(count, 8);
+	for (size_t k = 0; k < count; k++) {
+		const struct route *route = &table->routes[order[k]];
+
+		assert_int_equal(route->trainer, 2);
+		assert_string_equal(job.problem->tensors[route->tensor].name, k < 4 ? "w" : "v");
+		assert_int_equal(route->inference, (2 + k) % 4);
+	}
+	memory_free(order);
+	assert_int_equal(table_send_order(table, 1, &order, &count, NULL), 0);
+	assert_int_equal(count, 0);
+	memory_free(order);
+	table_free(&table);
+	job_fini(&job);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_greedy__equals_the_naive_rule_on_random_jobs),
+		cmocka_unit_test(test_greedy__prefers_the_least_loaded_holder),
+		cmocka_unit_test(test_greedy__takes_the_lowest_rank_on_a_tie),
+		cmocka_unit_test(test_greedy__decides_shard_by_shard_where_nobody_has_all),
+		cmocka_unit_test(test_greedy__a_whole_holder_wins_over_cutting_into_shards),
+		cmocka_unit_test(test_send_order__is_each_tensors_targets_rotated_by_the_trainer),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
