@@ -63,7 +63,7 @@ enum weft_code {
 	WEFT_E_CHECKSUM = 150,        /* nothing was published; the rank is tainted */
 	WEFT_E_VERSION = 151,         /* version out of order; nothing changed */
 	WEFT_E_ABORTED = 152,         /* the trainer gave the update up; the rank is tainted */
-	WEFT_E_INTERRUPTED = 153,
+	WEFT_E_INTERRUPTED = 153,     /* weft_interrupt was called */
 	WEFT_E_INTERNAL = 199
 };
 
@@ -96,6 +96,17 @@ typedef struct weft_launch {
 	int start_controller;   /* out: 1 when controller was "auto" and this is rank 0 */
 } weft_launch;
 WEFT_API int weft_launch_find(weft_launch *launch, weft_error *error);
+/* Starts weft-controller when launch->start_controller says that this is the worker to do it:
+ * the program beside this one, or the one in PATH, with --bind at the port of
+ * launch->controller, --die-with-parent, and `arguments` (NULL-terminated: "--train", ...). *pid
+ * is 0 when none was started. Call it before other threads exist. */
+WEFT_API int weft_launch_controller(const weft_launch *launch, const char *const *arguments,
+				    int64_t *pid, weft_error *error);
+/* 0 when it has ended (*pid becomes 0), 1 when it still runs after timeout_ms. It ends by itself
+ * when all workers of the job have left: wait for it, or the others lose it with this process. */
+WEFT_API int weft_launch_wait(int64_t *pid, uint32_t timeout_ms);
+/* Waits timeout_ms, asks it to end, waits again, kills it. */
+WEFT_API void weft_launch_stop(int64_t *pid, uint32_t timeout_ms);
 /* Writes the sentence where the launcher shows it ($TORCHELASTIC_ERROR_FILE), if it wants one.
  * A victim's error (peer or controller lost) is written only when no other was. */
 WEFT_API void weft_launch_report(const weft_error *error);
@@ -120,8 +131,13 @@ typedef struct weft_options {
 				      weft_param.memory instead of weft's allocator */
 } weft_options;
 
-/* Opens the transport and starts the control thread; does not wait for anyone. */
+/* Opens the transport and the control socket; waits for nobody. The control thread starts with
+ * weft_join. */
 WEFT_API int weft_open(weft_worker **worker, const weft_options *options, weft_error *error);
+/* [any thread, signal handlers] Every wait of this worker ends within 0.1 s with
+ * WEFT_E_INTERRUPTED, and so does every later call that would wait; weft_close then tells the
+ * controller that the worker was interrupted. */
+WEFT_API void weft_interrupt(weft_worker *worker);
 
 /* ---- declare: before join ---- */
 
@@ -134,8 +150,7 @@ typedef struct weft_tensor {
 	uint64_t shape[WEFT_DIMS_MAX];
 } weft_tensor;
 
-/* Labels that the routing dump prints; all workers must pass the same. Default "custom" and
- * the world sizes. */
+/* Labels that the routing dump prints; all workers must pass the same. Default: "custom". */
 WEFT_API int weft_declare_labels(weft_worker *worker, const char *model, const char *train,
 				 const char *infer, weft_error *error);
 
@@ -156,6 +171,10 @@ typedef struct weft_param {
 } weft_param;
 WEFT_API int weft_declare_param(weft_worker *worker, const weft_param *param, uint32_t *id,
 				weft_error *error);
+/* Inference with own_memory: where that parameter lies, `bytes` of it at least, for parameters
+ * declared without memory (weft_declare_model). Before join; stays the host's. */
+WEFT_API int weft_param_bind(weft_worker *worker, uint32_t id, void *memory, uint64_t bytes,
+			     weft_error *error);
 /* Inference: the box src of `tensor` becomes bytes [offset, offset + its size) of param. */
 WEFT_API int weft_declare_piece(weft_worker *worker, const weft_tensor *tensor,
 				const uint64_t *src_lo, const uint64_t *src_hi, uint32_t param,
@@ -168,6 +187,11 @@ WEFT_API int weft_declare_fill(weft_worker *worker, uint32_t param, uint64_t off
  * parallel layouts ("world=4,source=gathered", "engines=2,tp=2"). */
 WEFT_API int weft_declare_model(weft_worker *worker, const char *model, const char *train,
 				const char *infer, weft_error *error);
+
+/* How many trainers and inference ranks two such layouts have. Either may be NULL with its
+ * count. */
+WEFT_API int weft_count_ranks(const char *train, const char *infer, uint32_t *trainers,
+			      uint32_t *inference, weft_error *error);
 
 /* What was declared, in declaration order; -WEFT_E_USAGE past the end. [any thread after join] */
 typedef struct weft_tensor_view {
@@ -243,7 +267,8 @@ WEFT_API int weft_tainted(const weft_worker *worker);        /* [any thread] */
 WEFT_API int weft_read_begin(const weft_worker *worker, uint64_t *version);
 WEFT_API int weft_read_end(const weft_worker *worker, uint64_t version);
 /* [any thread] Where the parameter's bytes of that version lie; NULL for a version that is not
- * here. Without shadow it never moves between join and close. */
+ * here. Without shadow it never moves between join and close, and version 0 gives it at any time
+ * after join, whatever lies there. */
 WEFT_API const void *weft_param_memory(const weft_worker *worker, uint32_t id,
 				       uint64_t version);
 
@@ -260,7 +285,8 @@ WEFT_API int weft_get_stats(const weft_worker *worker, weft_stats *stats);
 
 /* Tells the controller that this worker is done. */
 WEFT_API int weft_leave(weft_worker *worker, weft_error *error);
-/* Leaves if needed, fences peers, frees weft's memory. NULL inside is fine; sets NULL. */
+/* Leaves if needed (as interrupted after weft_interrupt or inside an update), fences peers out of
+ * host memory, frees weft's memory. NULL inside is fine; sets NULL. */
 WEFT_API void weft_close(weft_worker **worker);
 
 /* ---- checkpoints and contents, for programs that play trainer ---- */
@@ -281,7 +307,8 @@ WEFT_API void weft_content_version(const char *name, const void *tensor, uint64_
  * *bytes_compared may be NULL. */
 WEFT_API int weft_verify(const weft_worker *worker, const weft_checkpoint *checkpoint,
 			 uint64_t version, uint64_t *bytes_compared, weft_error *error);
-/* [any thread] XXH3-128 of a parameter's bytes, as 32 hex digits. */
+/* [any thread] XXH3-128 of a parameter's bytes, as 32 hex digits; WEFT_NONE when that version is
+ * not here, WEFT_TORN when an update came in between. */
 WEFT_API int weft_param_digest(const weft_worker *worker, uint32_t id, uint64_t version,
 			       char digest[33]);
 

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * worker.h -- what is inside a weft_worker, for the files that implement weft.h.
+ *
+ *   worker.c            open, leave, close, figures     control.c      control thread
+ *   declare.c           layout or holding              versions.c     readers' bracket
+ *   join.c, peers.c     plan, endpoints                 params.c, place.c  memory of parameters
+ *   send_plan.c, pairs.c  rows of the plan, resolved    replica/       ring, packing
+ *   update_trainer.c    begin, write, end, abort        verify.c, contents.c, launch.c
+ *   update_inference.c  open, count, verify, publish
+ */
+#ifndef WORKER_WORKER_H
+#define WORKER_WORKER_H
+
+#include "common/array.h"
+#include "common/layout.h"
+#include "worker/control.h"
+#include "worker/versions.h"
+#include "worker/replica/replica.h"
+#include "worker/update.h"
+#include "worker/weft.h"
+
+#define WAIT_SLICE_MS 50u /* how long any wait sleeps before it looks at the failure flags */
+#define PEER_NAME_BYTES 128
+
+enum worker_stage { STAGE_OPEN, STAGE_JOINING, STAGE_JOINED, STAGE_LEFT };
+
+/* The other end of one pair of this worker. */
+struct peer {
+	const struct plan_peer *plan;
+	char name[PEER_NAME_BYTES];       /* "trainer 3 (host b)" */
+	struct transport_endpoint *endpoint;
+	const struct peer_endpoints *theirs;
+	struct transport_remote **remotes; /* as theirs->regions; trainers only */
+	uint64_t writes;                   /* posted on the endpoint since it was opened */
+	uint64_t seen_sequence;            /* of the signal that was handled last */
+	/* trainer */
+	struct update_accept accept;       /* latest; opening 0: none */
+	uint64_t used_opening;             /* the opening of our last begin */
+	uint64_t sums_first;               /* index of the pair's checksums in trainer.sums */
+	/* inference rank */
+	bool ended;                        /* END of the current opening was counted */
+	bool has_end, has_abort;           /* the latest signal is a valid one of these */
+	struct update_end end;
+	struct update_abort abort;
+};
+
+/* One distinct source box: packed and summed once an update, for all targets that want it. */
+struct source {
+	uint32_t tensor;
+	struct runs runs;            /* in the held rows */
+	uint64_t bytes;
+	uint32_t first_block;        /* in the replica, blocks of trainer.block_bytes; 0: none */
+	uint64_t sum, sum_version;   /* checksum, and the version it was taken for */
+};
+
+struct target {
+	struct transport_remote *remote;
+	uint64_t offset;
+};
+
+struct send_row {
+	uint32_t peer, ordinal, source;
+	enum route_how how;
+	struct target target[VERSIONS_COPIES_MAX];
+};
+
+struct trainer {
+	struct send_row *rows;       /* send order */
+	size_t row_count;
+	struct source *sources;
+	size_t source_count;
+	uint32_t *tensor_first;      /* rows of tensor t: tensor_rows[tensor_first[t] .. [t + 1]) */
+	uint32_t *tensor_rows;       /* in send order within a tensor */
+	bool *written;               /* by tensor; true for tensors nobody wants */
+	size_t unwritten;
+	uint64_t block_bytes;
+	struct transport_region *ring_region;
+	struct replica replica;
+	struct transport_region *sums_region;
+	uint64_t *sums;
+	bool open;
+	uint64_t version, last_version;
+	uint64_t begin_ns;
+};
+
+struct inference {
+	uint32_t copies;
+	struct param_place *places;  /* copies * params, copy-major */
+	unsigned char **memory;      /* the same, as addresses */
+	struct transport_region **regions; /* parameters', then the checksums' */
+	size_t region_count;
+	struct transport_region *sums_region;
+	const uint64_t *sums;        /* of peer p from peers[p].sums_first */
+	uint32_t *pair_rows;         /* plan rows by (peer, ordinal): pair_first[p] + ordinal */
+	size_t *pair_first;
+	uint64_t opening;
+	bool opened;                 /* `opening` is out and neither published nor given up */
+	uint64_t min_version, max_version;
+	uint32_t copy;
+	uint64_t given_up;           /* highest version that a trainer aborted */
+	uint64_t signals_seen;
+};
+
+struct weft_worker {
+	struct member self;
+	char self_name[PEER_NAME_BYTES];
+	char *controller, *job, *transport;
+	uint32_t join_timeout_ms, update_timeout_ms; /* 0: not set by the host */
+	uint64_t ring_bytes;
+	bool checksums, shadow, own_memory;
+	enum worker_stage stage;
+
+	char *model, *train, *infer;      /* labels */
+	struct layout layout;             /* inference */
+	struct holding holding;           /* trainer */
+	struct held_rows { uint64_t lo, hi, bytes; } *held; /* by tensor of holding */
+	size_t held_capacity;
+	void **host_memory;               /* own_memory: by parameter */
+	size_t host_capacity;
+
+	struct transport_domain *domain;
+	struct control *control;
+	char host[64], host_id[64];
+	_Atomic bool interrupted;
+	bool failed;
+	struct error failure;             /* this worker's own, once failed */
+
+	const struct message_plan *plan;  /* the core's */
+	bool sums;                        /* the plan's: pieces are summed */
+	uint32_t wait_ms;                 /* default of waits inside updates */
+	struct peer *peers;               /* as plan->peers */
+	size_t peer_count;
+	struct trainer trainer;
+	struct inference inference;
+	struct versions versions;
+	weft_stats stats;
+};
+
+/* Copies an internal error out; returns rc. */
+int worker_result(int rc, const struct error *inner, weft_error *error);
+/* 0, or why nothing can go on: interrupted, job failed. */
+int worker_check(struct weft_worker *worker, struct error *error);
+/* Keeps the error for every later call and tells the controller. Returns its -code. */
+int worker_fail(struct weft_worker *worker, const struct error *failure, uint64_t version);
+/* ERROR_STATE unless the worker is in that stage; `call` is for the sentence. */
+int worker_stage(const struct weft_worker *worker, enum worker_stage stage, const char *call,
+		 struct error *error);
+int worker_role(const struct weft_worker *worker, enum role role, const char *call,
+		struct error *error);
+/* Bytes with commas are for people; seconds as "30.0 s". */
+uint64_t worker_deadline_ns(uint32_t timeout_ms);
+
+/* declare.c */
+int declare_finish(struct weft_worker *worker, struct message_declare *declare,
+		   struct error *error);
+void declare_fini(struct weft_worker *worker);
+
+/* params.c: the memory of an inference rank */
+int params_open(struct weft_worker *worker, struct error *error);
+int params_open_sums(struct weft_worker *worker, struct error *error);
+void params_close(struct weft_worker *worker);
+
+/* peers.c */
+int peers_open(struct weft_worker *worker, const struct message_plan *plan,
+	       struct message_endpoints *endpoints, struct error *error);
+int peers_connect(struct weft_worker *worker, const struct message_peers *peers,
+		  uint64_t deadline_ns, struct error *error);
+void peers_fence(struct weft_worker *worker, uint32_t timeout_ms);
+void peers_close(struct weft_worker *worker);
+/* PEER_LOST when the peer's process is provably gone. */
+int peer_check_alive(const struct peer *peer, struct error *error);
+
+/* send_plan.c */
+int send_plan_open(struct weft_worker *worker, struct error *error);
+void send_plan_close(struct weft_worker *worker);
+
+/* pairs.c */
+int pairs_open(struct weft_worker *worker, struct error *error);
+void pairs_close(struct weft_worker *worker);
+
+#endif
