@@ -314,7 +314,7 @@ static int add_share(struct builder *b, const struct piece *pieces, size_t count
 {
 	uint64_t bytes = 0;
 	struct share *share;
-	uint32_t set;
+	uint32_t set = 0;
 	int rc;
 
 	for (size_t i = 0; i < count; i++)
