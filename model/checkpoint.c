@@ -138,7 +138,7 @@ static int open_index(struct checkpoint *checkpoint, const char *name, struct er
 	for (size_t i = 0; i < index.file_count && rc == 0; i++) {
 		rc = add_file(checkpoint, index.files[i], error);
 		if (rc == -ERROR_IO)
-			rc = error_wrap(error, "%s names it", path);
+			error_wrap(error, "%s names it", path);
 	}
 	if (rc == 0)
 		rc = check_index(checkpoint, &index, path, error);
@@ -390,10 +390,9 @@ int checkpoint_verify_contents(const struct checkpoint *checkpoint, uint64_t see
 		const struct checkpoint_tensor *tensor = &checkpoint->tensors.items[i];
 
 		rc = verify_tensor(checkpoint, tensor, seed, buffer, &progress, done, stop, error);
-		done += tensor->bytes;
+		done += rc == 0 ? tensor->bytes : 0;
 	}
-	if (rc == 0)
-		progress_end(&progress, done);
+	progress_end(&progress, done);
 	memory_free(buffer);
 	return rc;
 }

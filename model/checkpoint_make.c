@@ -259,8 +259,7 @@ int checkpoint_make_until(const struct model *model, const char *folder, uint64_
 		rc = write_folder(&maker);
 		if (rc == 0)
 			rc = folder_commit(&maker.folder, error);
-		if (rc == 0)
-			progress_end(&maker.progress, maker.written);
+		progress_end(&maker.progress, maker.written);
 		folder_abort(&maker.folder);
 	}
 	array_free(&maker.shards);

@@ -220,5 +220,6 @@ int model_layout(const struct model *model, const struct infer_spec *infer,
 	if (rc == 0)
 		return 0;
 	layout_fini(layout);
-	return error_wrap(error, "%s, engine rank %u of %u", model->name, engine_rank, infer->tp);
+	error_wrap(error, "%s, engine rank %u of %u", model->name, engine_rank, infer->tp);
+	return rc;
 }

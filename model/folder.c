@@ -202,6 +202,25 @@ static int replace_in_steps(const struct folder *folder, struct error *error)
 	return rc;
 }
 
+/* Swaps the two names, then removes what was replaced. For that moment the old folder has the
+ * partial name: it is locked, so that nobody takes it for what a killed run left. Positive when
+ * the file system cannot swap. */
+static int exchange(const struct folder *folder, struct error *error)
+{
+	int old = open(folder->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	int rc = 1;
+
+	if (old < 0)
+		return error_set_errno(error, ERROR_IO, errno, "cannot open %s", folder->path);
+	/* waits only for the one that has just published it and is about to let go */
+	while (flock(old, LOCK_EX) != 0 && errno == EINTR)
+		;
+	if (renameat2(AT_FDCWD, folder->partial, AT_FDCWD, folder->path, RENAME_EXCHANGE) == 0)
+		rc = remove_folder(folder->partial, error);
+	close(old);
+	return rc;
+}
+
 int folder_commit(struct folder *folder, struct error *error)
 {
 	int rc = check_target(folder, error);
@@ -209,14 +228,18 @@ int folder_commit(struct folder *folder, struct error *error)
 	if (rc)
 		return rc;
 	if (renameat2(AT_FDCWD, folder->partial, AT_FDCWD, folder->path, RENAME_NOREPLACE) != 0) {
-		if (errno == EEXIST && renameat2(AT_FDCWD, folder->partial, AT_FDCWD, folder->path,
-						 RENAME_EXCHANGE) == 0)
-			rc = remove_folder(folder->partial, error);
-		else if (access(folder->path, F_OK) == 0)
-			rc = replace_in_steps(folder, error);
+		bool there = errno == EEXIST || access(folder->path, F_OK) == 0;
+
+		if (there && !folder->replace)
+			rc = error_set(error, ERROR_IO, "%s was made by someone else meanwhile",
+				       folder->path);
+		else if (there)
+			rc = exchange(folder, error);
 		else if (rename(folder->partial, folder->path) != 0)
 			rc = error_set_errno(error, ERROR_IO, errno, "cannot rename %s to %s",
 					     folder->partial, folder->path);
+		if (rc > 0)
+			rc = replace_in_steps(folder, error);
 	}
 	if (rc == 0) {
 		close(folder->lock);

@@ -69,5 +69,6 @@ int model_holding(const struct model *model, const struct train_spec *train, uin
 	if (rc == 0)
 		return 0;
 	holding_fini(holding);
-	return error_wrap(error, "%s, trainer %u of %u", model->name, rank, train->world);
+	error_wrap(error, "%s, trainer %u of %u", model->name, rank, train->world);
+	return rc;
 }

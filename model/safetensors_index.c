@@ -32,6 +32,7 @@ static int collect_files(const json_t *map, struct safetensors_index *out, struc
 	size_t count = json_object_size(map), n = 0;
 	const char *key, **names;
 	json_t *value;
+	int rc = 0;
 
 	names = memory_zalloc(count, sizeof(*names));
 	out->files = memory_zalloc(count, sizeof(*out->files));
@@ -48,13 +49,13 @@ static int collect_files(const json_t *map, struct safetensors_index *out, struc
 			continue;
 		out->files[out->file_count] = memory_string(names[i]);
 		if (!out->files[out->file_count]) {
-			memory_free(names);
-			return memory_error(error, "reading a safetensors index", strlen(names[i]));
+			rc = memory_error(error, "reading a safetensors index", strlen(names[i]));
+			break;
 		}
 		out->file_count++;
 	}
 	memory_free(names);
-	return 0;
+	return rc;
 }
 
 static uint32_t file_number(const struct safetensors_index *index, const char *name)
