@@ -163,7 +163,7 @@ static uint64_t random_incarnation(void)
 static int die_with_parent(pid_t parent, struct error *error)
 {
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
-	if (getppid() == parent && parent != 1)
+	if (getppid() == parent)
 		return 0;
 	return error_set(error, ERROR_INTERRUPTED, "the process that started this one is gone");
 }
@@ -214,6 +214,8 @@ int main(int argc, char **argv)
 	argp_program_version = "weft-controller " WEFT_VERSION;
 	argp_err_exit_status = 2;
 	log_open("weft-controller", "");
+	if (!getenv("WEFT_LOG"))
+		log_set_level(LOG_LEVEL_INFO); /* few lines, and the only trace of a job */
 	shell_block_signals();
 	rc = run(argc, argv, parent, &error);
 	if (rc == 0)
