@@ -198,7 +198,6 @@ static int bench_update(int argc, char **argv)
 	struct error error;
 	int rc;
 
-	argp_err_exit_status = 2;
 	argp_parse(&argp, argc, argv, 0, NULL, &options);
 	rc = train_spec_parse(&options.train, options.train_text, &error);
 	if (rc == 0)

@@ -6,6 +6,7 @@
 #include "common/error.h"
 #include "common/log.h"
 
+#include <argp.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -67,6 +68,7 @@ int main(int argc, char **argv)
 	int words;
 
 	log_open("weft", "");
+	argp_err_exit_status = 2; /* wrong usage, in all programs of the project */
 	if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0) {
 		print_usage(argc < 2 ? stderr : stdout);
 		return argc < 2 ? 2 : 0;

@@ -85,25 +85,31 @@ class Processes:
 
 
 class Progress:
-    """One line a published version, read from the workers' own output."""
+    """One line a version that every rank published, read from the workers' own output."""
 
-    def __init__(self, folder, inference, updates):
-        self.files = [folder / f"inference-{rank}.log" for rank in range(inference)]
-        self.updates, self.shown = updates, 0
+    def __init__(self, folder, trainers, inference, updates):
+        self.trainers = [folder / f"trainer-{rank}.log" for rank in range(trainers)]
+        self.inference = [folder / f"inference-{rank}.log" for rank in range(inference)]
+        self.updates, self.seconds = updates, []
 
     def tick(self):
-        done = min(len(published(path)) for path in self.files)
-        while self.shown < done:
-            self.shown += 1
-            records = [published(path)[self.shown - 1] for path in self.files]
-            seconds = max(r["seconds"] for r in records)
-            total = sum(r["bytes"] for r in records)
-            print(f"  version {self.shown} of {self.updates}: {total / 1e6:,.0f} MB on {len(records)} inference ranks"
-                  f" in {seconds:.3f} s, {total / seconds / 1e9:.1f} GB/s", flush=True)
+        sent, received = ([update_lines(path) for path in paths] for paths in (self.trainers, self.inference))
+        done = min(len(lines) for lines in sent + received)
+        for index in range(len(self.seconds), done):
+            seconds = max(transfer_seconds(lines[index]) for lines in sent)
+            total = sum(lines[index]["bytes"] for lines in received)
+            self.seconds.append(seconds)
+            print(f"  version {index + 1} of {self.updates}: {total / 1e6:,.0f} MB published on {len(received)} inference"
+                  f" ranks; the slowest trainer took {seconds:.3f} s", flush=True)
 
 
-def published(path):
-    """The update lines that an inference rank printed so far."""
+def transfer_seconds(record):
+    """A trainer's time from the moment its targets accepted the version to its last signal."""
+    return record["seconds"] - record["wait_seconds"]
+
+
+def update_lines(path):
+    """The update lines that a worker printed so far."""
     try:
         lines = open(path).read().splitlines()
     except OSError:
@@ -188,9 +194,8 @@ def bandwidth(weft, args):
     return rounds[len(rounds) // 2]
 
 
-def report(args, out, records, verified, mismatches, middle, inference):
+def report(args, out, seconds, verified, mismatches, middle):
     dump = json.load(open(out / "routing.json"))
-    seconds = [max(rank[v]["seconds"] for rank in records) for v in range(args.updates)]
     result = {
         "model": args.model, "train": dump["train"], "infer": dump["infer"],
         "trainers": len(dump["trainers"]), "inference": len(dump["inference"]), "updates": args.updates,
@@ -224,21 +229,20 @@ def run(args):
         print(f"update: 1 controller, {trainers} trainers, {inference} inference ranks, {args.updates} updates of {args.model}")
         controller = start_controller(processes, bin_folder, out, args)
         start_workers(processes, bin_folder, out, args, controller, trainers, inference)
-        progress = Progress(out, inference, args.updates)
+        progress = Progress(out, trainers, inference, args.updates)
         processes.wait(time.monotonic() + RUN_TIMEOUT_S, progress.tick)
         progress.tick()
     finally:
         processes.close()
-    records = [published(out / f"inference-{rank}.log") for rank in range(inference)]
-    if any(len(rank) != args.updates for rank in records):
-        raise DemoError(f"published versions by rank: {[len(rank) for rank in records]}; expected {args.updates} each")
+    if len(progress.seconds) != args.updates:
+        raise DemoError(f"{len(progress.seconds)} of {args.updates} versions were published everywhere; logs in {out}")
     print("verify: every byte against an independent recomputation (numpy)")
     verified, mismatches = verify(args, out, inference)
     print("routing:")
     subprocess.run([weft, "route", "show", out / "routing.json"], check=True)
     print("bandwidth: the same job in steady state beside memcpy")
     middle = bandwidth(weft, args)
-    result = report(args, out, records, verified, mismatches, middle, inference)
+    result = report(args, out, progress.seconds, verified, mismatches, middle)
     print(f"  weft {middle['bytes_per_second'] / 1e9:.1f} GB/s, memcpy {middle['memcpy_bytes_per_second'] / 1e9:.1f} GB/s,"
           f" ratio {middle['ratio']:.2f} (median of 5 updates)")
     expected = result["bytes_per_update"] * args.updates

@@ -131,7 +131,7 @@ def test_wrong_configuration__says_what_and_exits_78(tmp_path, models):
     cases = [
         ([jobs.WEFT, "model", "tensors", "Qwen9-9B"], "Qwen9-9B"),
         ([jobs.WEFT, "route", "plan", "--model", "Qwen2.5-0.5B", "--train", "world=3,pp=2", "--infer", "tp=2"], "pp=2"),
-        ([jobs.WEFT, "route", "plan", "--model", "Qwen2.5-0.5B", "--train", "world=2", "--infer", "tp=3"], "14"),
+        ([jobs.WEFT, "route", "plan", "--model", "Qwen2.5-0.5B", "--train", "world=2", "--infer", "tp=3"], "3 ranks"),
         ([jobs.CONTROLLER, "--train", "world=x", "--infer", "tp=2"], "world"),
         ([jobs.CONTROLLER, "--train", "world=2", "--infer", "tp=2", "--policy", "best"], "best"),
         ([jobs.CONTROLLER, "--train", "world=2", "--infer", "tp=2", "--bind", "tcp://203.0.113.1:1"], "203.0.113.1"),
