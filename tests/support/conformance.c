@@ -52,11 +52,13 @@ static void open_pair(struct pair *pair, uint64_t bytes)
 			fail_msg("%s: %s: %s", subject->name, #call, error_.text);         \
 	} while (0)
 
-static void write_and_flush(struct pair *pair, uint64_t offset, uint64_t bytes)
+/* The signal at the end: only who has seen one may look at the bytes. */
+static void write_and_signal(struct pair *pair, uint64_t offset, uint64_t bytes)
 {
 	ok(transport_write(pair->ab, pair->from, pair->source, pair->remote, offset, bytes,
 			   soon(), &error_));
 	ok(transport_flush(pair->ab, soon(), &error_));
+	ok(transport_signal(pair->ab, 1, NULL, 0, soon(), &error_));
 }
 
 static bool all_bytes(const unsigned char *at, uint64_t bytes, unsigned char value)
@@ -75,7 +77,7 @@ static void check_one_size(struct pair *pair, uint64_t bytes)
 	for (uint64_t i = 0; i < bytes; i++)
 		pair->from[i] = (unsigned char)(i * 131 + (i >> 8) * 7 + bytes);
 	memset(pair->to + offset - GUARD, 0xee, bytes + 2 * GUARD);
-	write_and_flush(pair, offset, bytes);
+	write_and_signal(pair, offset, bytes);
 	assert_memory_equal(pair->to + offset, pair->from, bytes);
 	assert_true(all_bytes(pair->to + offset - GUARD, GUARD, 0xee));
 	assert_true(all_bytes(pair->to + offset + bytes, GUARD, 0xee));
@@ -146,7 +148,7 @@ static void write__refuses_what_lies_outside_and_stays_usable(void **state)
 		assert_int_equal(transport_write(pair.ab, pair.from, NULL, pair.remote, 0, 1,
 						 soon(), &error), -ERROR_USAGE);
 	assert_true(all_bytes(pair.to, 8192, 0));
-	write_and_flush(&pair, 8191, 1);
+	write_and_signal(&pair, 8191, 1);
 	assert_int_equal(pair.to[8191], 1);
 	pair_close(&pair);
 }
@@ -632,6 +634,8 @@ static void endpoint__once_broken_keeps_its_first_error(void **state)
 			     &first);
 	if (!rc)
 		rc = transport_flush(pair.ab, soon(), &first);
+	if (!rc)
+		rc = transport_signal(pair.ab, 1, NULL, 0, soon(), &first);
 	assert_true(rc < 0);
 	assert_int_equal(rc, -(int)first.code);
 	assert_int_equal(transport_write(pair.ab, pair.from, pair.source, pair.remote, 0, 1,
@@ -654,7 +658,7 @@ static void fence__stops_a_peer_that_let_go(void **state)
 	(void)state;
 	open_pair(&pair, 4096);
 	memset(pair.from, 5, 4096);
-	write_and_flush(&pair, 0, 4096);
+	write_and_signal(&pair, 0, 4096);
 	transport_endpoint_close(&pair.ab);
 	ok(transport_endpoint_fence(pair.ba, soon(), &error_));
 	assert_int_equal(transport_signal(pair.ba, 1, NULL, 0, soon(), &error), -ERROR_STATE);

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/provider.h"
+
+#include "common/log.h"
+#include "common/memory.h"
+#include "transport/fault/fault.h"
+#include <assert.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What the shared layer relies on; a provider that breaks it is a bug of ours. */
+static int check_caps(const struct transport_domain *domain, struct error *error)
+{
+	const struct transport_caps *caps = &domain->caps;
+
+	if (!caps->write_bytes_max || !caps->inflight_max || !caps->rails ||
+	    caps->rails > PROVIDER_RAILS_MAX)
+		return error_set(error, ERROR_INTERNAL,
+				 "provider %s reports chunks of %llu bytes, %u in flight, %u rails",
+				 domain->ops.name, (unsigned long long)caps->write_bytes_max,
+				 caps->inflight_max, caps->rails);
+	return 0;
+}
+
+static int open_provider(struct transport_domain *domain, struct error *error)
+{
+	int rc = domain->ops.domain_open(domain, error);
+
+	if (rc)
+		return rc;
+	rc = check_caps(domain, error);
+	if (rc)
+		domain->ops.domain_close(domain);
+	return rc;
+}
+
+int transport_domain_open(struct transport_domain **out, const char *provider,
+			  const struct transport_options *options, struct error *error)
+{
+	struct transport_domain *domain = memory_zalloc(1, sizeof(*domain));
+	int rc;
+
+	*out = NULL;
+	if (!domain)
+		return memory_error(error, "opening a transport domain", sizeof(*domain));
+	domain->options = *options;
+	domain->options.name[sizeof(domain->options.name) - 1] = 0;
+	domain->pid = getpid();
+	rc = fault_wanted(provider, error);
+	domain->wrapped_by_environment = rc == 1;
+	if (rc >= 0)
+		rc = provider_find(rc ? "fault" : provider, &domain->ops, error);
+	if (!rc) {
+		domain->wire_name = domain->ops.name;
+		rc = open_provider(domain, error);
+	}
+	if (rc) {
+		memory_free(domain);
+		return rc;
+	}
+	domain->chunk_bytes = domain->caps.write_bytes_max;
+	if (options->chunk_bytes && options->chunk_bytes < domain->chunk_bytes)
+		domain->chunk_bytes = options->chunk_bytes;
+	*out = domain;
+	return 0;
+}
+
+void transport_domain_close(struct transport_domain **domain)
+{
+	struct transport_domain *old = *domain;
+
+	if (!old)
+		return;
+	/* freeing it under a live region would be found much later, as wild writes */
+	if (old->children) {
+		log_error("transport: domain %s closed with %u regions or endpoints open",
+			  old->options.name, old->children);
+		assert(!"transport domain closed before its regions and endpoints");
+		return;
+	}
+	*domain = NULL;
+	old->ops.domain_close(old);
+	memory_free(old);
+}
+
+const struct transport_caps *transport_domain_caps(const struct transport_domain *domain)
+{
+	return &domain->caps;
+}
+
+void transport_domain_interrupt(struct transport_domain *domain)
+{
+	atomic_fetch_add(&domain->interrupts, 1);
+	atomic_store(&domain->interrupt_pending, 1);
+	domain->ops.domain_wake(domain);
+}
+
+int domain_check_process(const struct transport_domain *domain, struct error *error)
+{
+	pid_t here = getpid();
+
+	if (here != domain->pid)
+		return error_set(error, ERROR_STATE,
+				 "transport domain of process %d used in its forked child %d: "
+				 "open one there",
+				 (int)domain->pid, (int)here);
+	return 0;
+}
+
+uint64_t transport_signal_wait(struct transport_domain *domain, uint64_t seen,
+			       uint64_t deadline_ns)
+{
+	return domain->ops.signal_wait(domain, seen, deadline_ns);
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * endpoint.c -- the life of an endpoint: open, connected, broken for good, closed.
+ */
+#include "transport/provider.h"
+
+#include "common/clock.h"
+#include "common/memory.h"
+#include "transport/import.h"
+#include <stdio.h>
+#include <string.h>
+
+#define ALIVE_EVERY_NS 10000000u
+
+int endpoint_usable(const struct transport_endpoint *endpoint, struct error *error)
+{
+	if (endpoint->stage == ENDPOINT_CONNECTED)
+		return 0;
+	if (endpoint->stage == ENDPOINT_OPEN)
+		return error_set(error, ERROR_STATE, "the endpoint to %s is not connected yet",
+				 endpoint->name);
+	if (error)
+		*error = endpoint->first;
+	return -(int)endpoint->first.code;
+}
+
+int endpoint_break(struct transport_endpoint *endpoint, const struct error *failure,
+		   struct error *error)
+{
+	if (endpoint->stage != ENDPOINT_BROKEN) {
+		endpoint->first = *failure;
+		endpoint->stage = ENDPOINT_BROKEN;
+		endpoint->domain->ops.endpoint_abort(endpoint);
+	}
+	if (error)
+		*error = endpoint->first;
+	return -(int)endpoint->first.code;
+}
+
+int endpoint_check_peer(struct transport_endpoint *endpoint, bool now, struct error *error)
+{
+	uint64_t at = clock_ns();
+
+	if (!now && at - endpoint->alive_at_ns < ALIVE_EVERY_NS)
+		return 0;
+	if (endpoint->domain->ops.peer_dead(endpoint))
+		return error_set(error, ERROR_PEER_LOST, "the process of %s has died",
+				 endpoint->name);
+	endpoint->alive_at_ns = at;
+	return 0;
+}
+
+static void set_name(struct transport_endpoint *endpoint, const char *name)
+{
+	char member[MEMBER_TEXT_BYTES];
+
+	snprintf(endpoint->name, sizeof(endpoint->name), "%s",
+		 name && *name ? name : member_text(endpoint->peer, member));
+}
+
+int transport_endpoint_open(struct transport_domain *domain, struct member peer,
+			    const char *peer_name, struct transport_endpoint **out,
+			    struct error *error)
+{
+	struct transport_endpoint *endpoint;
+	int rc = domain_check_process(domain, error);
+
+	*out = NULL;
+	if (rc)
+		return rc;
+	if ((unsigned)peer.role >= ROLE_COUNT)
+		return error_set(error, ERROR_USAGE, "an endpoint to role %d; known are 0..%d",
+				 (int)peer.role, ROLE_COUNT - 1);
+	endpoint = memory_zalloc(1, sizeof(*endpoint));
+	if (!endpoint)
+		return memory_error(error, "opening an endpoint", sizeof(*endpoint));
+	endpoint->domain = domain;
+	endpoint->peer = peer;
+	set_name(endpoint, peer_name);
+	rc = flow_init(&endpoint->flow, domain->caps.inflight_max, error);
+	if (!rc)
+		rc = domain->ops.endpoint_open(endpoint, error);
+	if (rc) {
+		flow_fini(&endpoint->flow);
+		memory_free(endpoint);
+		return rc;
+	}
+	domain->children++;
+	*out = endpoint;
+	return 0;
+}
+
+int transport_endpoint_record(const struct transport_endpoint *endpoint,
+			      unsigned char record[TRANSPORT_RECORD_BYTES], size_t *length,
+			      struct error *error)
+{
+	const struct transport_domain *domain = endpoint->domain;
+	struct record_head head = {.kind = RECORD_ENDPOINT,
+				   .tag = record_tag(domain->options.secret),
+				   .owner = domain->options.self,
+				   .peer = endpoint->peer};
+	struct record_writer writer;
+	int rc = domain_check_process(domain, error);
+
+	if (rc)
+		return rc;
+	snprintf(head.provider, sizeof(head.provider), "%s", domain->wire_name);
+	record_begin(&writer, record, TRANSPORT_RECORD_BYTES, &head);
+	rc = domain->ops.endpoint_record(endpoint, &writer, error);
+	return rc ? rc : record_finish(&writer, length, error);
+}
+
+/* A refused record has moved nothing, so another may be tried; a path that cannot be proved
+ * breaks the endpoint like any failure. */
+int transport_endpoint_connect(struct transport_endpoint *endpoint, const void *record,
+			       size_t length, uint64_t deadline_ns, struct error *error)
+{
+	struct record_reader reader;
+	struct record_head head;
+	struct error failure = {0};
+	int rc = domain_check_process(endpoint->domain, error);
+
+	if (rc)
+		return rc;
+	if (endpoint->stage == ENDPOINT_CONNECTED)
+		return error_set(error, ERROR_STATE, "the endpoint to %s is connected already",
+				 endpoint->name);
+	if (endpoint->stage == ENDPOINT_BROKEN)
+		return endpoint_usable(endpoint, error);
+	rc = import_open(endpoint, RECORD_ENDPOINT, record, length, &reader, &head, &failure);
+	if (!rc)
+		rc = endpoint->domain->ops.endpoint_connect(endpoint, &reader, deadline_ns,
+							    &failure);
+	if (rc) {
+		error_wrap(&failure, "connecting to %s", endpoint->name);
+		if (failure.code != ERROR_MESSAGE)
+			return endpoint_break(endpoint, &failure, error);
+		if (error)
+			*error = failure;
+		return rc;
+	}
+	endpoint->stage = ENDPOINT_CONNECTED;
+	endpoint->alive_at_ns = clock_ns();
+	return 0;
+}
+
+/* Works on a broken endpoint too: that is when it is needed. A deadline that passed leaves
+ * the endpoint as it was, so that the fence can be asked for again. */
+int transport_endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadline_ns,
+			     struct error *error)
+{
+	struct error fenced = {0};
+	int rc = endpoint->domain->ops.endpoint_fence(endpoint, deadline_ns, error);
+
+	if (rc) {
+		error_wrap(error, "fencing %s", endpoint->name);
+		return rc;
+	}
+	error_set(&fenced, ERROR_STATE, "the endpoint to %s was fenced: only close is left",
+		  endpoint->name);
+	endpoint_break(endpoint, &fenced, NULL);
+	return 0;
+}
+
+void transport_endpoint_close(struct transport_endpoint **endpoint)
+{
+	struct transport_endpoint *old = *endpoint;
+
+	if (!old)
+		return;
+	*endpoint = NULL;
+	while (old->remotes)
+		import_detach(old->remotes);
+	old->domain->ops.endpoint_close(old);
+	old->domain->children--;
+	flow_fini(&old->flow);
+	memory_free(old);
+}
+
+bool transport_peer_dead(const struct transport_endpoint *endpoint)
+{
+	return endpoint->domain->ops.peer_dead(endpoint);
+}
+
+const struct transport_stats *transport_endpoint_stats(const struct transport_endpoint *endpoint)
+{
+	return &endpoint->stats;
+}

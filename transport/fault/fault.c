@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * fault.c -- each op asks the policy, then calls the inner provider's on the same objects: the
+ * inner provider owns their `state`, this one only domain->wrapper.
+ */
+#include "transport/fault/fault.h"
+
+#include "common/array.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/memory.h"
+#include "transport/provider.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+#define OP_COMPLETION PROVIDER_OP_COUNT
+#define OP_ANY        (PROVIDER_OP_COUNT + 1)
+
+/* A completion to be reported later. */
+struct held {
+	const struct transport_endpoint *endpoint;
+	struct provider_completion completion;
+	uint64_t due_ns;
+};
+
+struct fault {
+	struct provider inner;
+	struct fault_options options;
+	int op;
+	_Atomic uint64_t calls;
+	_Atomic uint64_t random;
+	ARRAY(struct held) held;
+};
+
+static bool by_rate(struct fault *fault)
+{
+	uint64_t z = atomic_fetch_add(&fault->random, UINT64_C(0x9e3779b97f4a7c15));
+
+	z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+	z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+	z ^= z >> 31;
+	return (double)(z >> 11) * 0x1.0p-53 < fault->options.rate;
+}
+
+/* Counts a call; its number if the policy picks it, else 0. */
+static uint64_t picked(struct fault *fault, int op)
+{
+	uint64_t call;
+
+	if (fault->op != op && !(fault->op == OP_ANY && op != OP_COMPLETION))
+		return 0;
+	call = atomic_fetch_add(&fault->calls, 1) + 1;
+	if (fault->options.calls)
+		atomic_fetch_add(fault->options.calls, 1);
+	if (fault->options.kind == FAULT_NONE)
+		return 0;
+	return call == fault->options.at || by_rate(fault) ? call : 0;
+}
+
+static int enter(const struct transport_domain *domain, enum provider_op op,
+		 struct error *error)
+{
+	struct fault *fault = domain->wrapper;
+	uint64_t call = picked(fault, (int)op);
+
+	if (!call)
+		return 0;
+	if (fault->options.kind == FAULT_DELAY) {
+		clock_sleep_ms(fault->options.delay_ms);
+		return 0;
+	}
+	return error_set(error, ERROR_TRANSPORT, "injected fault: %s, call %llu",
+			 provider_op_name(op), (unsigned long long)call);
+}
+
+#define INNER(domain) (&((struct fault *)(domain)->wrapper)->inner)
+
+static int read_options(struct fault *fault, const struct transport_domain *domain,
+			struct error *error)
+{
+	const struct fault_options *given = domain->options.provider_options;
+	const char *text = getenv("WEFT_FAULT");
+	int rc = 0;
+
+	if (given && !domain->wrapped_by_environment)
+		fault->options = *given;
+	else
+		rc = fault_options_parse(&fault->options, text ? text : "kind=none", error);
+	if (domain->wrapped_by_environment)
+		fault->options.inner_options = given;
+	if (rc)
+		return rc;
+	if (!fault->options.inner[0])
+		snprintf(fault->options.inner, sizeof(fault->options.inner), "shm");
+	if (strcmp(fault->options.inner, "fault") == 0)
+		return error_set(error, ERROR_CONFIG, "provider fault cannot wrap itself");
+	fault->op = OP_ANY;
+	if (strcmp(fault->options.op, "completion") == 0)
+		fault->op = OP_COMPLETION;
+	for (int op = 0; op < PROVIDER_OP_COUNT; op++)
+		if (strcmp(fault->options.op, provider_op_name((enum provider_op)op)) == 0)
+			fault->op = op;
+	atomic_store(&fault->random, fault->options.seed);
+	return provider_find(fault->options.inner, &fault->inner, error);
+}
+
+static int open_inner(struct transport_domain *domain, struct fault *fault,
+		      struct error *error)
+{
+	int rc = enter(domain, PROVIDER_OP_domain_open, error);
+
+	return rc ? rc : fault->inner.domain_open(domain, error);
+}
+
+static int domain_open(struct transport_domain *domain, struct error *error)
+{
+	struct fault *fault = memory_zalloc(1, sizeof(*fault));
+	int rc;
+
+	if (!fault)
+		return memory_error(error, "opening a fault domain", sizeof(*fault));
+	rc = read_options(fault, domain, error);
+	if (!rc) {
+		domain->wrapper = fault;
+		domain->wire_name = fault->inner.name;
+		domain->options.provider_options = fault->options.inner_options;
+		rc = open_inner(domain, fault, error);
+	}
+	if (rc) {
+		memory_free(fault);
+		return rc;
+	}
+	if (fault->options.kind != FAULT_NONE)
+		log_warn("transport: faults are injected into provider %s: op %s, at %llu, "
+			 "rate %g",
+			 fault->inner.name, fault->options.op[0] ? fault->options.op : "any",
+			 (unsigned long long)fault->options.at, fault->options.rate);
+	return 0;
+}
+
+static void domain_close(struct transport_domain *domain)
+{
+	struct fault *fault = domain->wrapper;
+
+	fault->inner.domain_close(domain);
+	array_free(&fault->held);
+	memory_free(fault);
+}
+
+static void domain_wake(struct transport_domain *domain)
+{
+	INNER(domain)->domain_wake(domain);
+}
+
+static int region_allocate(struct transport_region *region, struct error *error)
+{
+	int rc = enter(region->domain, PROVIDER_OP_region_allocate, error);
+
+	return rc ? rc : INNER(region->domain)->region_allocate(region, error);
+}
+
+static int region_register(struct transport_region *region, struct error *error)
+{
+	int rc = enter(region->domain, PROVIDER_OP_region_register, error);
+
+	return rc ? rc : INNER(region->domain)->region_register(region, error);
+}
+
+static int region_export(const struct transport_region *region, struct record_writer *writer,
+			 struct error *error)
+{
+	int rc = enter(region->domain, PROVIDER_OP_region_export, error);
+
+	return rc ? rc : INNER(region->domain)->region_export(region, writer, error);
+}
+
+static void region_close(struct transport_region *region)
+{
+	INNER(region->domain)->region_close(region);
+}
+
+static int endpoint_open(struct transport_endpoint *endpoint, struct error *error)
+{
+	int rc = enter(endpoint->domain, PROVIDER_OP_endpoint_open, error);
+
+	return rc ? rc : INNER(endpoint->domain)->endpoint_open(endpoint, error);
+}
+
+static int endpoint_record(const struct transport_endpoint *endpoint,
+			   struct record_writer *writer, struct error *error)
+{
+	int rc = enter(endpoint->domain, PROVIDER_OP_endpoint_record, error);
+
+	return rc ? rc : INNER(endpoint->domain)->endpoint_record(endpoint, writer, error);
+}
+
+static int endpoint_connect(struct transport_endpoint *endpoint, struct record_reader *reader,
+			    uint64_t deadline_ns, struct error *error)
+{
+	int rc = enter(endpoint->domain, PROVIDER_OP_endpoint_connect, error);
+
+	if (rc)
+		return rc;
+	return INNER(endpoint->domain)->endpoint_connect(endpoint, reader, deadline_ns, error);
+}
+
+static void endpoint_abort(struct transport_endpoint *endpoint)
+{
+	INNER(endpoint->domain)->endpoint_abort(endpoint);
+}
+
+static int endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadline_ns,
+			  struct error *error)
+{
+	int rc = enter(endpoint->domain, PROVIDER_OP_endpoint_fence, error);
+
+	return rc ? rc : INNER(endpoint->domain)->endpoint_fence(endpoint, deadline_ns, error);
+}
+
+static void endpoint_close(struct transport_endpoint *endpoint)
+{
+	struct fault *fault = endpoint->domain->wrapper;
+
+	for (size_t i = fault->held.count; i-- > 0;)
+		if (fault->held.items[i].endpoint == endpoint)
+			fault->held.items[i] = fault->held.items[--fault->held.count];
+	fault->inner.endpoint_close(endpoint);
+}
+
+static int remote_import(struct transport_remote *remote, struct record_reader *reader,
+			 struct error *error)
+{
+	struct transport_domain *domain = remote->endpoint->domain;
+	int rc = enter(domain, PROVIDER_OP_remote_import, error);
+
+	return rc ? rc : INNER(domain)->remote_import(remote, reader, error);
+}
+
+static void remote_close(struct transport_remote *remote)
+{
+	INNER(remote->endpoint->domain)->remote_close(remote);
+}
+
+static uint32_t credit(const struct transport_endpoint *endpoint, uint32_t rail)
+{
+	return enter(endpoint->domain, PROVIDER_OP_credit, NULL)
+		       ? 0
+		       : INNER(endpoint->domain)->credit(endpoint, rail);
+}
+
+static int post_write(struct transport_endpoint *endpoint, uint32_t rail,
+		      const struct provider_write *writes, uint32_t count, uint32_t *posted,
+		      struct error *error)
+{
+	int rc = enter(endpoint->domain, PROVIDER_OP_post_write, error);
+
+	*posted = 0;
+	if (rc)
+		return rc;
+	return INNER(endpoint->domain)->post_write(endpoint, rail, writes, count, posted, error);
+}
+
+static int post_signal(struct transport_endpoint *endpoint, uint64_t id,
+		       const struct transport_signal *signal, struct error *error)
+{
+	int rc = enter(endpoint->domain, PROVIDER_OP_post_signal, error);
+
+	return rc ? rc : INNER(endpoint->domain)->post_signal(endpoint, id, signal, error);
+}
+
+/* False when there is no memory to hold it: then it is reported now, which is never wrong. */
+static bool hold(struct fault *fault, const struct transport_endpoint *endpoint,
+		 struct provider_completion completion, uint64_t delay_ms)
+{
+	struct held *held = array_push(&fault->held);
+
+	if (held)
+		*held = (struct held){endpoint, completion, clock_ns() + delay_ms * 1000000};
+	return held != NULL;
+}
+
+/* Applies the policy to one completion; false when it is not to be reported now. */
+static bool let_through(struct fault *fault, const struct transport_endpoint *endpoint,
+			struct provider_completion *completion)
+{
+	if (!picked(fault, OP_COMPLETION))
+		return true;
+	switch (fault->options.kind) {
+	case FAULT_DROP:
+		return false;
+	case FAULT_DELAY:
+		return !hold(fault, endpoint, *completion, fault->options.delay_ms);
+	case FAULT_REPEAT:
+		hold(fault, endpoint, *completion, 0);
+		return true;
+	case FAULT_FLIP:
+		completion->rc = -(int)ERROR_TRANSPORT;
+		completion->what = "injected fault: completion flipped to a failure";
+		return true;
+	default:
+		return true;
+	}
+}
+
+static int release(struct fault *fault, const struct transport_endpoint *endpoint,
+		   struct provider_completion *out, int max)
+{
+	uint64_t now = clock_ns();
+	int n = 0;
+
+	for (size_t i = fault->held.count; i-- > 0 && n < max;) {
+		if (fault->held.items[i].endpoint != endpoint ||
+		    fault->held.items[i].due_ns > now)
+			continue;
+		out[n++] = fault->held.items[i].completion;
+		fault->held.items[i] = fault->held.items[--fault->held.count];
+	}
+	return n;
+}
+
+static int poll(struct transport_endpoint *endpoint, struct provider_completion *out, int max,
+		struct error *error)
+{
+	struct fault *fault = endpoint->domain->wrapper;
+	int rc = enter(endpoint->domain, PROVIDER_OP_poll, error), n, kept;
+
+	if (rc)
+		return rc;
+	kept = fault->held.count ? release(fault, endpoint, out, max) : 0;
+	n = fault->inner.poll(endpoint, out + kept, max - kept, error);
+	if (n < 0)
+		return n;
+	n += kept;
+	for (int i = kept; i < n; i++)
+		if (let_through(fault, endpoint, &out[i]))
+			out[kept++] = out[i];
+	return kept;
+}
+
+static int settle(struct transport_endpoint *endpoint, struct error *error)
+{
+	int rc = enter(endpoint->domain, PROVIDER_OP_settle, error);
+
+	return rc ? rc : INNER(endpoint->domain)->settle(endpoint, error);
+}
+
+static int signal_read(const struct transport_endpoint *endpoint,
+		       struct transport_signal *signal)
+{
+	return enter(endpoint->domain, PROVIDER_OP_signal_read, NULL)
+		       ? 1
+		       : INNER(endpoint->domain)->signal_read(endpoint, signal);
+}
+
+static uint64_t signal_wait(struct transport_domain *domain, uint64_t seen,
+			    uint64_t deadline_ns)
+{
+	return enter(domain, PROVIDER_OP_signal_wait, NULL)
+		       ? seen
+		       : INNER(domain)->signal_wait(domain, seen, deadline_ns);
+}
+
+static bool peer_dead(const struct transport_endpoint *endpoint)
+{
+	return enter(endpoint->domain, PROVIDER_OP_peer_dead, NULL) ||
+	       INNER(endpoint->domain)->peer_dead(endpoint);
+}
+
+const struct provider provider_fault = {
+	.name = "fault",
+	.what = "another provider with failures put in (WEFT_FAULT): for tests",
+	.domain_open = domain_open,
+	.domain_close = domain_close,
+	.domain_wake = domain_wake,
+	.region_allocate = region_allocate,
+	.region_register = region_register,
+	.region_export = region_export,
+	.region_close = region_close,
+	.endpoint_open = endpoint_open,
+	.endpoint_record = endpoint_record,
+	.endpoint_connect = endpoint_connect,
+	.endpoint_abort = endpoint_abort,
+	.endpoint_fence = endpoint_fence,
+	.endpoint_close = endpoint_close,
+	.remote_import = remote_import,
+	.remote_close = remote_close,
+	.credit = credit,
+	.post_write = post_write,
+	.post_signal = post_signal,
+	.poll = poll,
+	.settle = settle,
+	.signal_read = signal_read,
+	.signal_wait = signal_wait,
+	.peer_dead = peer_dead,
+};

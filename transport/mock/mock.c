@@ -1,0 +1,526 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/mock/network.h"
+
+#include "common/clock.h"
+#include "common/memory.h"
+#include <inttypes.h>
+#include <unistd.h>
+
+#define PARCELS_MAX 3
+
+static void lock(struct mock_network *network)
+{
+	pthread_mutex_lock(&network->lock);
+}
+
+static void unlock(struct mock_network *network)
+{
+	pthread_mutex_unlock(&network->lock);
+}
+
+/* One of the pointer arrays of a network: add under the lock with a fresh id, remove. */
+#define network_add(network, list, item)                                                   \
+	({                                                                                 \
+		__typeof__((list)->items) place_;                                          \
+		lock(network);                                                             \
+		place_ = array_push(list);                                                 \
+		if (place_) {                                                              \
+			(item)->id = ++(network)->next_id;                                 \
+			*place_ = (item);                                                  \
+		}                                                                          \
+		unlock(network);                                                           \
+		place_ != NULL;                                                            \
+	})
+
+#define list_remove(list, item)                                                            \
+	do {                                                                               \
+		for (size_t i_ = 0; i_ < (list)->count; i_++)                              \
+			if ((list)->items[i_] == (item)) {                                 \
+				(list)->items[i_] = (list)->items[--(list)->count];        \
+				break;                                                     \
+			}                                                                  \
+		if (!(list)->count)                                                        \
+			array_free(list); /* the process's own network leaves nothing */   \
+	} while (0)
+
+static int domain_open(struct transport_domain *domain, struct error *error)
+{
+	const struct mock_options *options = domain->options.provider_options;
+	struct mock_domain *mock = memory_zalloc(1, sizeof(*mock));
+
+	if (!mock)
+		return memory_error(error, "opening a mock domain", sizeof(*mock));
+	if (options)
+		mock->options = *options;
+	mock->network = mock->options.network ? mock->options.network : network_default();
+	if (!mock->options.wrong_every)
+		mock->options.wrong_every = 3;
+	if (!network_add(mock->network, &mock->network->domains, mock)) {
+		memory_free(mock);
+		return memory_error(error, "opening a mock domain", sizeof(*mock));
+	}
+	options = &mock->options;
+	domain->state = mock;
+	domain->caps = (struct transport_caps){
+		.ordered = options->ordered,
+		.mapped_remote = options->mapped,
+		.passive_target = true,
+		.local_registration = options->local_registration,
+		.write_bytes_max = options->write_bytes_max ? options->write_bytes_max : 65536,
+		.inflight_max = options->inflight_max ? options->inflight_max : 16,
+		.rails = options->rails ? options->rails : 1,
+	};
+	return 0;
+}
+
+static void domain_close(struct transport_domain *domain)
+{
+	struct mock_domain *mock = domain->state;
+
+	lock(mock->network);
+	list_remove(&mock->network->domains, mock);
+	unlock(mock->network);
+	memory_free(mock);
+}
+
+static void domain_wake(struct transport_domain *domain)
+{
+	struct mock_domain *mock = domain->state;
+
+	doorbell_wake(&mock->doorbell);
+}
+
+static int add_region(struct transport_region *region, bool allocated, struct error *error)
+{
+	struct mock_domain *domain = region->domain->state;
+	struct mock_region *mock = memory_zalloc(1, sizeof(*mock));
+
+	if (!mock)
+		return memory_error(error, "opening a mock region", sizeof(*mock));
+	mock->memory = region->memory;
+	mock->bytes = region->bytes;
+	mock->allocated = allocated;
+	if (!network_add(domain->network, &domain->network->regions, mock)) {
+		memory_free(mock);
+		return memory_error(error, "opening a mock region", sizeof(*mock));
+	}
+	region->state = mock;
+	region->mapped = allocated && domain->options.mapped;
+	return 0;
+}
+
+static int region_register(struct transport_region *region, struct error *error)
+{
+	return add_region(region, false, error);
+}
+
+static int region_allocate(struct transport_region *region, struct error *error)
+{
+	int rc;
+
+	region->memory = memory_aligned((size_t)sysconf(_SC_PAGESIZE), region->bytes);
+	if (!region->memory)
+		return memory_error(error, "allocating a mock region", region->bytes);
+	memset(region->memory, 0, region->bytes);
+	rc = add_region(region, true, error);
+	if (rc)
+		memory_free(region->memory);
+	return rc;
+}
+
+static void region_close(struct transport_region *region)
+{
+	struct mock_domain *domain = region->domain->state;
+	struct mock_region *mock = region->state;
+
+	lock(domain->network);
+	list_remove(&domain->network->regions, mock);
+	unlock(domain->network);
+	if (mock->allocated)
+		memory_free(mock->memory);
+	memory_free(mock);
+}
+
+/* Both records: pid and network, which must be this process's, then the object's id. */
+static void put_place(struct record_writer *writer, const struct mock_domain *domain,
+		      uint64_t id)
+{
+	record_put_u64(writer, (uint64_t)getpid());
+	record_put_u64(writer, (uint64_t)(uintptr_t)domain->network);
+	record_put_u64(writer, domain->id);
+	record_put_u64(writer, id);
+}
+
+static int get_place(struct record_reader *reader, const struct mock_domain *domain,
+		     uint64_t *peer_domain, uint64_t *id, struct error *error)
+{
+	uint64_t pid = record_get_u64(reader), network = record_get_u64(reader);
+	int rc;
+
+	*peer_domain = record_get_u64(reader);
+	*id = record_get_u64(reader);
+	rc = record_done(reader, error);
+	if (rc)
+		return rc;
+	if (pid != (uint64_t)getpid() || network != (uint64_t)(uintptr_t)domain->network)
+		return error_set(error, ERROR_UNSUPPORTED,
+				 "provider mock joins domains of one process and network only");
+	return 0;
+}
+
+static int region_export(const struct transport_region *region, struct record_writer *writer,
+			 struct error *error)
+{
+	const struct mock_region *mock = region->state;
+
+	(void)error;
+	put_place(writer, region->domain->state, mock->id);
+	return 0;
+}
+
+static int endpoint_open(struct transport_endpoint *endpoint, struct error *error)
+{
+	struct mock_domain *domain = endpoint->domain->state;
+	struct mock_endpoint *mock = memory_zalloc(1, sizeof(*mock));
+
+	if (mock)
+		mock->posts = memory_zalloc(endpoint->domain->caps.inflight_max,
+					    sizeof(*mock->posts));
+	if (!mock || !mock->posts)
+		goto fail;
+	mock->domain = domain;
+	if (!network_add(domain->network, &domain->network->endpoints, mock))
+		goto fail;
+	endpoint->state = mock;
+	return 0;
+fail:
+	if (mock)
+		memory_free(mock->posts);
+	memory_free(mock);
+	return memory_error(error, "opening a mock endpoint", sizeof(*mock));
+}
+
+static int endpoint_record(const struct transport_endpoint *endpoint,
+			   struct record_writer *writer, struct error *error)
+{
+	const struct mock_endpoint *mock = endpoint->state;
+
+	(void)error;
+	put_place(writer, mock->domain, mock->id);
+	return 0;
+}
+
+static int endpoint_connect(struct transport_endpoint *endpoint, struct record_reader *reader,
+			    uint64_t deadline_ns, struct error *error)
+{
+	struct mock_endpoint *mock = endpoint->state;
+	struct mock_network *network = mock->domain->network;
+	struct transport_wait wait;
+	struct mock_endpoint *peer;
+	uint64_t id;
+	int rc = get_place(reader, mock->domain, &mock->peer_domain, &id, error);
+
+	wait_begin(&wait, endpoint->domain, deadline_ns);
+	while (!rc && mock->domain->options.connect_never)
+		rc = wait_turn(&wait, error);
+	if (rc)
+		return rc;
+	lock(network);
+	peer = network_endpoint(network, id);
+	if (peer)
+		mock->peer = id;
+	unlock(network);
+	if (!peer)
+		return error_set(error, ERROR_PEER_LOST,
+				 "the peer closed this endpoint since it made the record");
+	return 0;
+}
+
+static void endpoint_abort(struct transport_endpoint *endpoint)
+{
+	struct mock_endpoint *mock = endpoint->state;
+
+	lock(mock->domain->network);
+	network_drop(mock->domain->network, mock);
+	unlock(mock->domain->network);
+}
+
+/* Like a destroyed queue pair: what is under way from the peers is gone, later posts fail. */
+static int endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadline_ns,
+			  struct error *error)
+{
+	struct mock_endpoint *mock = endpoint->state;
+	struct mock_network *network = mock->domain->network;
+
+	(void)deadline_ns;
+	(void)error;
+	lock(network);
+	for (size_t i = 0; i < network->endpoints.count; i++) {
+		struct mock_endpoint *other = network->endpoints.items[i];
+
+		if (other->peer != mock->id)
+			continue;
+		other->fenced = true;
+		network_drop(network, other);
+		for (uint32_t p = 0; p < other->post_count; p++) {
+			other->posts[p].parcels = 0;
+			other->posts[p].failed = "the peer fenced this endpoint";
+		}
+	}
+	unlock(network);
+	return 0;
+}
+
+static void endpoint_close(struct transport_endpoint *endpoint)
+{
+	struct mock_endpoint *mock = endpoint->state;
+	struct mock_network *network = mock->domain->network;
+
+	lock(network);
+	network_drop(network, mock);
+	list_remove(&network->endpoints, mock);
+	if (!network->parcels.count)
+		array_free(&network->parcels);
+	unlock(network);
+	memory_free(mock->posts);
+	memory_free(mock);
+}
+
+static int remote_import(struct transport_remote *remote, struct record_reader *reader,
+			 struct error *error)
+{
+	struct mock_endpoint *endpoint = remote->endpoint->state;
+	struct mock_network *network = endpoint->domain->network;
+	struct mock_region *region;
+	uint64_t domain, id;
+	int rc = get_place(reader, endpoint->domain, &domain, &id, error);
+
+	if (rc)
+		return rc;
+	lock(network);
+	region = network_region(network, id);
+	remote->state = (void *)(uintptr_t)id;
+	if (region && region->allocated && endpoint->domain->options.mapped)
+		remote->pointer = region->memory;
+	unlock(network);
+	if (!region)
+		return error_set(error, ERROR_PEER_LOST, "the peer closed this region");
+	return 0;
+}
+
+static uint32_t rail_count(const struct mock_endpoint *mock, uint32_t rail)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < mock->post_count; i++)
+		n += mock->posts[i].rail == rail;
+	return n;
+}
+
+static uint32_t credit(const struct transport_endpoint *endpoint, uint32_t rail)
+{
+	const struct transport_caps *caps = &endpoint->domain->caps;
+	const struct mock_endpoint *mock = endpoint->state;
+	uint32_t limit = (caps->inflight_max + caps->rails - 1) / caps->rails, used;
+
+	lock(mock->domain->network);
+	used = rail_count(mock, rail);
+	if (mock->post_count >= caps->inflight_max)
+		used = limit;
+	unlock(mock->domain->network);
+	return used < limit ? limit - used : 0;
+}
+
+static bool wrong_now(struct mock_domain *domain, enum mock_wrong wrong, uint64_t *count)
+{
+	return domain->options.wrong == wrong && ++*count % domain->options.wrong_every == 0;
+}
+
+/* Cuts a chunk into parcels, so that even one chunk arrives in any order. */
+static bool send_parcels(struct mock_endpoint *mock, const struct provider_write *write,
+			 struct mock_post *post)
+{
+	struct mock_network *network = mock->domain->network;
+	uint64_t left = write->bytes, done = 0;
+	size_t before = network->parcels.count;
+
+	for (int i = 0; i < PARCELS_MAX && left; i++) {
+		uint64_t bytes = i == PARCELS_MAX - 1 ? left : 1 + network_random(network, left);
+		struct parcel *parcel = array_push(&network->parcels);
+
+		if (!parcel)
+			goto fail;
+		*parcel = (struct parcel){.from = mock, .post = write->id, .order = mock->order,
+					  .region = (uint64_t)(uintptr_t)write->remote->state,
+					  .offset = write->offset + done, .bytes = bytes,
+					  .source = write->source + done};
+		if (mock->domain->options.complete_early) {
+			parcel->copy = memory_alloc(bytes);
+			if (!parcel->copy)
+				goto fail;
+			memcpy(parcel->copy, parcel->source, bytes);
+		}
+		post->parcels++;
+		done += bytes;
+		left -= bytes;
+	}
+	return true;
+fail:
+	while (network->parcels.count > before)
+		memory_free(network->parcels.items[--network->parcels.count].copy);
+	return false;
+}
+
+static int post_one(struct mock_endpoint *mock, uint32_t rail,
+		    const struct provider_write *write, struct error *error)
+{
+	struct mock_network *network = mock->domain->network;
+	struct mock_post *post = &mock->posts[mock->post_count];
+
+	*post = (struct mock_post){.id = write->id, .rail = rail};
+	mock->order++;
+	if (!wrong_now(mock->domain, MOCK_CHUNK_DROPPED, &network->writes) &&
+	    !send_parcels(mock, write, post))
+		return memory_error(error, "posting to the mock network", write->bytes);
+	if (mock->domain->options.complete_early)
+		post->parcels = 0;
+	mock->post_count++;
+	return 0;
+}
+
+static int post_write(struct transport_endpoint *endpoint, uint32_t rail,
+		      const struct provider_write *writes, uint32_t count, uint32_t *posted,
+		      struct error *error)
+{
+	struct mock_endpoint *mock = endpoint->state;
+	struct mock_network *network = mock->domain->network;
+	int rc = 0;
+
+	*posted = 0;
+	lock(network);
+	while (*posted < count && mock->post_count < endpoint->domain->caps.inflight_max) {
+		rc = post_one(mock, rail, &writes[*posted], error);
+		if (rc)
+			break;
+		++*posted;
+	}
+	unlock(network);
+	return rc;
+}
+
+static int post_signal(struct transport_endpoint *endpoint, uint64_t id,
+		       const struct transport_signal *signal, struct error *error)
+{
+	struct mock_endpoint *mock = endpoint->state;
+	struct mock_network *network = mock->domain->network;
+	struct parcel *parcel;
+	int rc = 1;
+
+	lock(network);
+	if (mock->post_count < endpoint->domain->caps.inflight_max) {
+		parcel = array_push(&network->parcels);
+		if (parcel) {
+			*parcel = (struct parcel){.from = mock, .post = id, .signal = true,
+						  .order = ++mock->order, .letter = *signal};
+			mock->posts[mock->post_count++] =
+				(struct mock_post){.id = id, .parcels = 1};
+		}
+		rc = parcel ? 0 : memory_error(error, "signalling", sizeof(*parcel));
+	}
+	unlock(network);
+	return rc;
+}
+
+static int poll(struct transport_endpoint *endpoint, struct provider_completion *out, int max,
+		struct error *error)
+{
+	struct mock_endpoint *mock = endpoint->state;
+	struct mock_network *network = mock->domain->network;
+	uint32_t first;
+	int n = 0;
+
+	(void)error;
+	lock(network);
+	network_pump(network, (uint32_t)network_random(network, 4));
+	first = (uint32_t)network_random(network, mock->post_count);
+	for (uint32_t i = first; i < mock->post_count && n < max; i++) {
+		struct mock_post *post = &mock->posts[i];
+
+		if (post->parcels || post->due > network->pumps)
+			continue;
+		out[n++] = (struct provider_completion){
+			post->id, post->failed ? -(int)ERROR_TRANSPORT : 0, post->failed};
+		if (wrong_now(mock->domain, MOCK_COMPLETES_TWICE, &network->completions))
+			continue;
+		*post = mock->posts[--mock->post_count];
+		i--;
+	}
+	unlock(network);
+	return n;
+}
+
+static int signal_read(const struct transport_endpoint *endpoint,
+		       struct transport_signal *signal)
+{
+	struct mock_endpoint *mock = endpoint->state;
+
+	return mailbox_load(&mock->letter, signal);
+}
+
+/* Waiting moves the network too: nobody else may be doing it. */
+static uint64_t signal_wait(struct transport_domain *domain, uint64_t seen,
+			    uint64_t deadline_ns)
+{
+	struct mock_domain *mock = domain->state;
+	_Atomic uint32_t never = 0;
+	uint64_t count, now;
+
+	for (;;) {
+		mock_pump(mock->network, 2);
+		count = atomic_load(&mock->doorbell.count);
+		now = clock_ns();
+		if (count != seen || now >= deadline_ns ||
+		    atomic_exchange(&domain->interrupt_pending, 0))
+			return count;
+		now += 200000;
+		doorbell_wait(&mock->doorbell, seen, now < deadline_ns ? now : deadline_ns,
+			      &never);
+	}
+}
+
+static bool peer_dead(const struct transport_endpoint *endpoint)
+{
+	const struct mock_endpoint *mock = endpoint->state;
+	bool dead;
+
+	lock(mock->domain->network);
+	dead = mock->peer && !network_has_domain(mock->domain->network, mock->peer_domain);
+	unlock(mock->domain->network);
+	return dead;
+}
+
+const struct provider provider_mock = {
+	.name = "mock",
+	.what = "domains of one process, in random order: for tests",
+	.domain_open = domain_open,
+	.domain_close = domain_close,
+	.domain_wake = domain_wake,
+	.region_allocate = region_allocate,
+	.region_register = region_register,
+	.region_export = region_export,
+	.region_close = region_close,
+	.endpoint_open = endpoint_open,
+	.endpoint_record = endpoint_record,
+	.endpoint_connect = endpoint_connect,
+	.endpoint_abort = endpoint_abort,
+	.endpoint_fence = endpoint_fence,
+	.endpoint_close = endpoint_close,
+	.remote_import = remote_import,
+	.credit = credit,
+	.post_write = post_write,
+	.post_signal = post_signal,
+	.poll = poll,
+	.signal_read = signal_read,
+	.signal_wait = signal_wait,
+	.peer_dead = peer_dead,
+};

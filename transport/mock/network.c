@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/mock/network.h"
+
+#include "common/memory.h"
+
+static struct mock_network whole_process = {.lock = PTHREAD_MUTEX_INITIALIZER, .random = 1};
+
+struct mock_network *network_default(void)
+{
+	return &whole_process;
+}
+
+int mock_network_open(struct mock_network **out, uint64_t seed, struct error *error)
+{
+	struct mock_network *network = memory_zalloc(1, sizeof(*network));
+
+	*out = NULL;
+	if (!network)
+		return memory_error(error, "opening a mock network", sizeof(*network));
+	pthread_mutex_init(&network->lock, NULL);
+	network->random = seed;
+	*out = network;
+	return 0;
+}
+
+void mock_network_close(struct mock_network **network)
+{
+	struct mock_network *old = *network;
+
+	if (!old)
+		return;
+	*network = NULL;
+	for (size_t i = 0; i < old->parcels.count; i++)
+		memory_free(old->parcels.items[i].copy);
+	array_free(&old->parcels);
+	array_free(&old->endpoints);
+	array_free(&old->regions);
+	array_free(&old->domains);
+	pthread_mutex_destroy(&old->lock);
+	memory_free(old);
+}
+
+/* splitmix64: short, and good enough for schedules */
+uint64_t network_random(struct mock_network *network, uint64_t below)
+{
+	uint64_t z = network->random += UINT64_C(0x9e3779b97f4a7c15);
+
+	z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+	z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+	z ^= z >> 31;
+	return below ? z % below : 0;
+}
+
+struct mock_endpoint *network_endpoint(const struct mock_network *network, uint64_t id)
+{
+	for (size_t i = 0; i < network->endpoints.count; i++)
+		if (network->endpoints.items[i]->id == id)
+			return network->endpoints.items[i];
+	return NULL;
+}
+
+struct mock_region *network_region(const struct mock_network *network, uint64_t id)
+{
+	for (size_t i = 0; i < network->regions.count; i++)
+		if (network->regions.items[i]->id == id)
+			return network->regions.items[i];
+	return NULL;
+}
+
+bool network_has_domain(const struct mock_network *network, uint64_t id)
+{
+	for (size_t i = 0; i < network->domains.count; i++)
+		if (network->domains.items[i]->id == id)
+			return true;
+	return false;
+}
+
+static void remove_parcel(struct mock_network *network, size_t i)
+{
+	memory_free(network->parcels.items[i].copy);
+	network->parcels.items[i] = network->parcels.items[--network->parcels.count];
+}
+
+void network_drop(struct mock_network *network, const struct mock_endpoint *from)
+{
+	for (size_t i = network->parcels.count; i-- > 0;)
+		if (network->parcels.items[i].from == from)
+			remove_parcel(network, i);
+}
+
+static struct mock_post *find_post(struct mock_endpoint *endpoint, uint64_t id)
+{
+	for (uint32_t i = 0; i < endpoint->post_count; i++)
+		if (endpoint->posts[i].id == id)
+			return &endpoint->posts[i];
+	return NULL;
+}
+
+/* Reason why the target does not take it, or NULL when it was placed. */
+static const char *place(struct mock_network *network, const struct parcel *parcel)
+{
+	struct mock_endpoint *to = network_endpoint(network, parcel->from->peer);
+	struct mock_region *region;
+
+	if (parcel->from->fenced)
+		return "the peer fenced this endpoint";
+	if (!to)
+		return "the peer closed its endpoint";
+	if (parcel->signal) {
+		mailbox_store(&to->letter, &parcel->letter);
+		doorbell_ring(&to->domain->doorbell);
+		if (to->domain->options.signal_placed)
+			to->domain->options.signal_placed(to->domain->options.context);
+		return NULL;
+	}
+	region = network_region(network, parcel->region);
+	if (!region || parcel->offset + parcel->bytes > region->bytes)
+		return "the peer closed the region";
+	memcpy(region->memory + parcel->offset, parcel->copy ? parcel->copy : parcel->source,
+	       parcel->bytes);
+	return NULL;
+}
+
+static void deliver(struct mock_network *network, size_t i)
+{
+	struct parcel *parcel = &network->parcels.items[i];
+	struct mock_endpoint *from = parcel->from;
+	const char *failed = place(network, parcel);
+	struct mock_post *post = find_post(from, parcel->post);
+
+	if (post && post->parcels) { /* 0: it completed before it was placed */
+		post->parcels--;
+		post->due = network->pumps +
+			    network_random(network, (uint64_t)from->domain->options.delay_max + 1);
+		if (failed)
+			post->failed = failed;
+	}
+	remove_parcel(network, i);
+}
+
+/* A signal waits for every earlier post of its endpoint, whatever the rail. */
+static bool may_go(const struct mock_network *network, const struct parcel *parcel)
+{
+	if (!parcel->signal || parcel->from->domain->options.wrong == MOCK_SIGNAL_OVERTAKES)
+		return true;
+	for (size_t i = 0; i < network->parcels.count; i++) {
+		const struct parcel *other = &network->parcels.items[i];
+
+		if (other->from == parcel->from && other->order < parcel->order)
+			return false;
+	}
+	return true;
+}
+
+void network_pump(struct mock_network *network, uint32_t parcels)
+{
+	network->pumps++;
+	while (parcels-- && network->parcels.count) {
+		size_t count = network->parcels.count;
+		size_t first = network_random(network, count);
+
+		for (size_t i = 0; i < count; i++) {
+			size_t at = (first + i) % count;
+
+			if (may_go(network, &network->parcels.items[at])) {
+				deliver(network, at);
+				break;
+			}
+		}
+	}
+}
+
+uint64_t mock_pump(struct mock_network *network, uint32_t parcels)
+{
+	uint64_t left;
+
+	if (!network)
+		network = network_default();
+	pthread_mutex_lock(&network->lock);
+	network_pump(network, parcels);
+	left = network->parcels.count;
+	pthread_mutex_unlock(&network->lock);
+	return left;
+}

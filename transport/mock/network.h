@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * network.h -- what mock.c and network.c share. The lock covers every field of a network and
+ * of the endpoints and regions in it, but for letters and doorbells, which are atomics.
+ */
+#ifndef TRANSPORT_MOCK_NETWORK_H
+#define TRANSPORT_MOCK_NETWORK_H
+
+#include "common/array.h"
+#include "transport/mailbox.h"
+#include "transport/mock/mock.h"
+#include "transport/provider.h"
+#include <pthread.h>
+
+struct mock_domain {
+	struct mock_network *network;
+	struct mock_options options;
+	struct doorbell doorbell;
+	uint64_t id;
+};
+
+struct mock_region {
+	uint64_t id;
+	unsigned char *memory;
+	uint64_t bytes;
+	bool allocated;
+};
+
+struct mock_post {
+	uint64_t id;
+	uint32_t rail, parcels; /* parcels not placed */
+	uint64_t due;           /* pump count from which it is reported */
+	const char *failed;     /* why, or NULL */
+};
+
+struct mock_endpoint {
+	uint64_t id, peer;      /* peer 0: not connected */
+	struct mock_domain *domain;
+	uint64_t peer_domain;
+	struct mailbox_letter letter;
+	struct mock_post *posts;
+	uint32_t post_count;
+	uint64_t order;         /* posts so far */
+	bool fenced;            /* by the peer */
+};
+
+struct parcel {
+	struct mock_endpoint *from;
+	uint64_t post, order;
+	bool signal;
+	struct transport_signal letter;
+	uint64_t region, offset, bytes;
+	const unsigned char *source;
+	unsigned char *copy;    /* owned, when the completion does not wait */
+};
+
+struct mock_network {
+	pthread_mutex_t lock;
+	uint64_t random, next_id, pumps, writes, completions;
+	ARRAY(struct parcel) parcels;
+	ARRAY(struct mock_endpoint *) endpoints;
+	ARRAY(struct mock_region *) regions;
+	ARRAY(struct mock_domain *) domains;
+};
+
+struct mock_network *network_default(void);
+uint64_t network_random(struct mock_network *network, uint64_t below);
+struct mock_endpoint *network_endpoint(const struct mock_network *network, uint64_t id);
+struct mock_region *network_region(const struct mock_network *network, uint64_t id);
+bool network_has_domain(const struct mock_network *network, uint64_t id);
+/* Forgets parcels of this endpoint. */
+void network_drop(struct mock_network *network, const struct mock_endpoint *from);
+void network_pump(struct mock_network *network, uint32_t parcels);
+
+#endif

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * provider.h -- the private table between the shared layer and one way of moving bytes.
+ *
+ *   transport.h      domain.c region.c remote.c endpoint.c flow.c signal.c
+ *   ------------------------------ this table ------------------------------
+ *   shm/ mock/ fault/ (later verbs/, ofi/, cuda/)
+ *
+ * Above the table, once for all: argument and bounds checks, chunking, choice of rail, credit
+ * and the window of chunks in flight, deadlines, the sticky error, statistics, sequence
+ * numbers, the head and checksum of records. Below it: open things, post a batch on one rail,
+ * report what completed.
+ *
+ * Rules for a provider:
+ *  - It never blocks, but for endpoint_connect and endpoint_fence (until their deadline) and
+ *    signal_wait. Posting does not allocate, log or take a system-wide lock.
+ *  - A constructor that fails has undone itself; the matching close is not called then.
+ *  - Each posted id is reported exactly once by poll, in any order; after endpoint_abort no
+ *    more need be. A bad status breaks the endpoint: there is no repair in place.
+ *  - post_signal must keep behind every earlier write of the endpoint if caps.ordered; if not,
+ *    the shared layer has flushed before. Verbs: payload by WRITE, then WRITE_WITH_IMM last on
+ *    every rail that carried a write; its id is complete when all of those are.
+ *  - A NULL op is filled with one that answers ERROR_UNSUPPORTED (or does nothing, where there
+ *    is nothing to do), so that no caller tests for holes.
+ */
+#ifndef TRANSPORT_PROVIDER_H
+#define TRANSPORT_PROVIDER_H
+
+#include "transport/record.h"
+#include "transport/transport.h"
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#define PROVIDER_BATCH_MAX 16
+#define PROVIDER_RAILS_MAX 16
+#define TRANSPORT_NAME_BYTES 96
+
+/* One chunk of one write. */
+struct provider_write {
+	uint64_t id;
+	const unsigned char *source;
+	const struct transport_region *region; /* where source lies, or NULL */
+	struct transport_remote *remote;
+	uint64_t offset, bytes;                /* in the remote; checked */
+};
+
+struct provider_completion {
+	uint64_t id;
+	int rc;           /* 0, or -code */
+	const char *what; /* why, when rc is not 0; static */
+};
+
+/* Every op by name: to fill holes, and for WEFT_FAULT. */
+#define PROVIDER_OPS(X)                                                                    \
+	X(domain_open)                                                                     \
+	X(domain_close)                                                                    \
+	X(domain_wake)                                                                     \
+	X(region_allocate)                                                                 \
+	X(region_register)                                                                 \
+	X(region_export)                                                                   \
+	X(region_close)                                                                    \
+	X(endpoint_open)                                                                   \
+	X(endpoint_record)                                                                 \
+	X(endpoint_connect)                                                                \
+	X(endpoint_abort)                                                                  \
+	X(endpoint_fence)                                                                  \
+	X(endpoint_close)                                                                  \
+	X(remote_import)                                                                   \
+	X(remote_close)                                                                    \
+	X(credit)                                                                          \
+	X(post_write)                                                                      \
+	X(post_signal)                                                                     \
+	X(poll)                                                                            \
+	X(settle)                                                                          \
+	X(signal_read)                                                                     \
+	X(signal_wait)                                                                     \
+	X(peer_dead)
+
+enum provider_op {
+#define X(op) PROVIDER_OP_##op,
+	PROVIDER_OPS(X)
+#undef X
+		PROVIDER_OP_COUNT
+};
+
+struct provider {
+	const char *name; /* as in --transport and in records; shorter than 16 bytes */
+	const char *what; /* one line for people */
+
+	/* Sets domain->caps and domain->state. ERROR_UNSUPPORTED says what is missing here. */
+	int (*domain_open)(struct transport_domain *domain, struct error *error);
+	void (*domain_close)(struct transport_domain *domain);
+	void (*domain_wake)(struct transport_domain *domain); /* end signal_wait; any thread */
+
+	int (*region_allocate)(struct transport_region *region, struct error *error);
+	int (*region_register)(struct transport_region *region, struct error *error);
+	int (*region_export)(const struct transport_region *region,
+			     struct record_writer *writer, struct error *error);
+	void (*region_close)(struct transport_region *region);
+
+	int (*endpoint_open)(struct transport_endpoint *endpoint, struct error *error);
+	int (*endpoint_record)(const struct transport_endpoint *endpoint,
+			       struct record_writer *writer, struct error *error);
+	/* The head was checked (job, provider, who); the body is the provider's. */
+	int (*endpoint_connect)(struct transport_endpoint *endpoint,
+				struct record_reader *reader, uint64_t deadline_ns,
+				struct error *error);
+	/* The endpoint broke: stop what is in flight, as far as that is possible. */
+	void (*endpoint_abort)(struct transport_endpoint *endpoint);
+	int (*endpoint_fence)(struct transport_endpoint *endpoint, uint64_t deadline_ns,
+			      struct error *error);
+	void (*endpoint_close)(struct transport_endpoint *endpoint); /* no remotes are left */
+
+	/* Sets remote->state, and remote->pointer where the memory is mapped here. */
+	int (*remote_import)(struct transport_remote *remote, struct record_reader *reader,
+			     struct error *error);
+	void (*remote_close)(struct transport_remote *remote); /* its endpoint is open */
+
+	/* Chunks that this rail takes now. */
+	uint32_t (*credit)(const struct transport_endpoint *endpoint, uint32_t rail);
+	/* Posts a batch on one rail. *posted is how many were taken, also on error; fewer than
+	 * count and 0 means that the rail is full. */
+	int (*post_write)(struct transport_endpoint *endpoint, uint32_t rail,
+			  const struct provider_write *writes, uint32_t count,
+			  uint32_t *posted, struct error *error);
+	/* 1: no credit now. signal->sequence is set. */
+	int (*post_signal)(struct transport_endpoint *endpoint, uint64_t id,
+			   const struct transport_signal *signal, struct error *error);
+	/* Number of completions stored (at most max), or -code. */
+	int (*poll)(struct transport_endpoint *endpoint, struct provider_completion *out,
+		    int max, struct error *error);
+	/* Every post has completed: make it, and stores through remote->pointer, visible. */
+	int (*settle)(struct transport_endpoint *endpoint, struct error *error);
+
+	int (*signal_read)(const struct transport_endpoint *endpoint,
+			   struct transport_signal *signal); /* any thread */
+	uint64_t (*signal_wait)(struct transport_domain *domain, uint64_t seen,
+				uint64_t deadline_ns); /* any thread */
+	bool (*peer_dead)(const struct transport_endpoint *endpoint);
+};
+
+extern const struct provider provider_shm, provider_mock, provider_fault;
+
+/* By name: ERROR_UNSUPPORTED lists the names there are. *ops is a complete table. */
+int provider_find(const char *name, struct provider *ops, struct error *error);
+void provider_complete(struct provider *ops);
+const char *provider_op_name(enum provider_op op);
+
+/* ---- the objects of the shared layer; `state` belongs to the provider ---- */
+
+struct transport_domain {
+	struct provider ops;
+	const char *wire_name;   /* provider named in records; a wrapper puts the inner one's */
+	void *state, *wrapper;   /* wrapper: of a provider that wraps the one `state` is of */
+	bool wrapped_by_environment; /* provider_options are the inner provider's */
+	struct transport_caps caps;
+	struct transport_options options;
+	uint64_t chunk_bytes;
+	pid_t pid;               /* that opened it: a forked child must not use it */
+	uint32_t children;       /* regions and endpoints still open */
+	_Atomic uint64_t interrupts;      /* ends the blocking call in progress */
+	_Atomic uint32_t interrupt_pending; /* ends one signal_wait, this or the next */
+};
+
+struct transport_region {
+	struct transport_domain *domain;
+	void *state;
+	void *memory;
+	uint64_t bytes;
+	bool mapped; /* set by the provider */
+};
+
+struct transport_remote {
+	struct transport_endpoint *endpoint; /* NULL once the endpoint closed */
+	struct transport_remote *next, **link;
+	void *state;
+	void *pointer;
+	uint64_t bytes;
+};
+
+/* The window of posts that are not all complete, oldest first; ids count from 0.
+ *
+ *   ids      ... head ............ next
+ *            done [ c . c c . . . ]        c: complete, out of order
+ *
+ * A write is done when every id up to its last is complete, so writes are done in order
+ * whatever the order of completions. */
+struct flow_entry {
+	uint64_t bytes;
+	uint32_t writes_ended; /* writes that end with this post (also empty ones after it) */
+	bool complete;
+};
+
+struct flow {
+	struct flow_entry *ring;
+	uint32_t capacity, inflight, inflight_max;
+	uint64_t head, next;
+	uint64_t writes_done;
+	uint64_t bytes_posted, bytes_done;
+	uint32_t rail; /* next to try */
+};
+
+enum endpoint_stage { ENDPOINT_OPEN, ENDPOINT_CONNECTED, ENDPOINT_BROKEN };
+
+struct transport_endpoint {
+	struct transport_domain *domain;
+	void *state;
+	struct member peer;
+	char name[TRANSPORT_NAME_BYTES]; /* of the peer, in every sentence */
+	enum endpoint_stage stage;
+	struct error first;              /* when broken */
+	struct transport_remote *remotes;
+	struct flow flow;
+	struct transport_stats stats;
+	uint64_t sequence;               /* of the last signal sent */
+	uint64_t alive_at_ns;            /* when the peer was last seen alive */
+};
+
+/* 0, or the sentence why nothing can be posted now. */
+int endpoint_usable(const struct transport_endpoint *endpoint, struct error *error);
+/* Makes *failure the endpoint's sticky error (unless it has one), copies it out. */
+int endpoint_break(struct transport_endpoint *endpoint, const struct error *failure,
+		   struct error *error);
+/* The peer is gone: ERROR_PEER_LOST. Asks the provider at most every 10 ms unless `now`. */
+int endpoint_check_peer(struct transport_endpoint *endpoint, bool now, struct error *error);
+int domain_check_process(const struct transport_domain *domain, struct error *error);
+
+/* One blocking wait: spins, then sleeps in short steps; ends at the deadline, when the domain
+ * is interrupted or (with an endpoint whose peer matters) the peer is gone. */
+struct transport_wait {
+	struct transport_domain *domain;
+	uint64_t deadline_ns, started_ns, interrupts;
+	uint32_t turns;
+};
+void wait_begin(struct transport_wait *wait, struct transport_domain *domain,
+		uint64_t deadline_ns);
+/* 0: look again. ERROR_TIMEOUT or ERROR_INTERRUPTED: the caller adds what was missing. */
+int wait_turn(struct transport_wait *wait, struct error *error);
+
+int flow_init(struct flow *flow, uint32_t inflight_max, struct error *error);
+void flow_fini(struct flow *flow);
+bool flow_room(const struct flow *flow);
+void flow_add(struct flow *flow, uint64_t bytes, uint32_t writes_ended);
+void flow_end_write(struct flow *flow); /* a write without a chunk of its own */
+int flow_complete(struct flow *flow, uint64_t id, struct error *error);
+
+/* Reaps everything that is there. */
+int endpoint_poll(struct transport_endpoint *endpoint, struct error *failure);
+int endpoint_drain(struct transport_endpoint *endpoint, const char *doing,
+		   struct transport_wait *wait, struct error *failure);
+
+#endif

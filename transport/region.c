@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/provider.h"
+
+#include "common/memory.h"
+
+static int open_region(struct transport_domain *domain, void *memory, uint64_t bytes,
+		       struct transport_region **out, struct error *error)
+{
+	struct transport_region *region;
+	int rc = domain_check_process(domain, error);
+
+	*out = NULL;
+	if (rc)
+		return rc;
+	if (!bytes)
+		return error_set(error, ERROR_USAGE, "a region of 0 bytes is of no use");
+	region = memory_zalloc(1, sizeof(*region));
+	if (!region)
+		return memory_error(error, "opening a region", sizeof(*region));
+	region->domain = domain;
+	region->memory = memory;
+	region->bytes = bytes;
+	rc = memory ? domain->ops.region_register(region, error)
+		    : domain->ops.region_allocate(region, error);
+	if (rc) {
+		memory_free(region);
+		return rc;
+	}
+	domain->children++;
+	*out = region;
+	return 0;
+}
+
+int transport_region_allocate(struct transport_domain *domain, uint64_t bytes,
+			      struct transport_region **region, struct error *error)
+{
+	return open_region(domain, NULL, bytes, region, error);
+}
+
+int transport_region_register(struct transport_domain *domain, void *memory, uint64_t bytes,
+			      struct transport_region **region, struct error *error)
+{
+	uintptr_t end;
+
+	*region = NULL;
+	if (!memory || __builtin_add_overflow((uintptr_t)memory, bytes, &end))
+		return error_set(error, ERROR_USAGE, "no memory of %llu bytes at %p",
+				 (unsigned long long)bytes, memory);
+	return open_region(domain, memory, bytes, region, error);
+}
+
+void transport_region_close(struct transport_region **region)
+{
+	struct transport_region *old = *region;
+
+	if (!old)
+		return;
+	*region = NULL;
+	old->domain->ops.region_close(old);
+	old->domain->children--;
+	memory_free(old);
+}
+
+void *transport_region_memory(const struct transport_region *region)
+{
+	return region->memory;
+}
+
+uint64_t transport_region_bytes(const struct transport_region *region)
+{
+	return region->bytes;
+}
+
+bool transport_region_mapped(const struct transport_region *region)
+{
+	return region->mapped;
+}
+
+int transport_region_export(const struct transport_region *region,
+			    unsigned char record[TRANSPORT_RECORD_BYTES], size_t *length,
+			    struct error *error)
+{
+	const struct transport_domain *domain = region->domain;
+	struct record_head head = {.kind = RECORD_REGION,
+				   .tag = record_tag(domain->options.secret),
+				   .owner = domain->options.self,
+				   .bytes = region->bytes};
+	struct record_writer writer;
+	int rc = domain_check_process(domain, error);
+
+	if (rc)
+		return rc;
+	__builtin_strncpy(head.provider, domain->wire_name, sizeof(head.provider) - 1);
+	record_begin(&writer, record, TRANSPORT_RECORD_BYTES, &head);
+	rc = domain->ops.region_export(region, &writer, error);
+	return rc ? rc : record_finish(&writer, length, error);
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * identity.c -- processes by (pid, start time): a pid alone may be somebody else by now.
+ */
+#include "transport/shm/shm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+
+/* Small files of /proc; returns bytes read or -errno. */
+static ssize_t read_small(const char *path, char *out, size_t bytes)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n;
+
+	if (fd < 0)
+		return -errno;
+	do
+		n = read(fd, out, bytes - 1);
+	while (n < 0 && errno == EINTR);
+	if (n < 0)
+		n = -errno;
+	close(fd);
+	out[n < 0 ? 0 : n] = 0;
+	return n;
+}
+
+/* State letter and start time; the command before them may hold spaces and parentheses, so
+ * fields are counted from the last one. Returns 0 or -errno. */
+static int read_stat(uint64_t pid, char *state, uint64_t *start)
+{
+	char path[64], line[1024], *at;
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/%" PRIu64 "/stat", pid);
+	n = read_small(path, line, sizeof(line));
+	if (n < 0)
+		return (int)n;
+	at = strrchr(line, ')');
+	if (!at || at[1] != ' ')
+		return -EPROTO;
+	at += 2; /* field 3 */
+	*state = *at;
+	for (int field = 3; field < 22; field++) {
+		at = strchr(at, ' ');
+		if (!at)
+			return -EPROTO;
+		at++;
+	}
+	*start = strtoull(at, NULL, 10);
+	return 0;
+}
+
+static int read_boot(unsigned char boot[16], struct error *error)
+{
+	char text[64];
+	ssize_t n = read_small("/proc/sys/kernel/random/boot_id", text, sizeof(text));
+	int digits = 0;
+
+	memset(boot, 0, 16);
+	if (n < 0)
+		return error_set_errno(error, ERROR_UNSUPPORTED, (int)-n,
+				       "shm: /proc/sys/kernel/random/boot_id cannot be read, and "
+				       "it tells one host from another");
+	for (const char *at = text; *at && digits < 32; at++) {
+		int value = *at >= '0' && *at <= '9' ? *at - '0'
+			    : *at >= 'a' && *at <= 'f' ? *at - 'a' + 10 : -1;
+
+		if (value < 0)
+			continue;
+		boot[digits / 2] = (unsigned char)(boot[digits / 2] << 4 | value);
+		digits++;
+	}
+	return 0;
+}
+
+int shm_identity_read(struct shm_identity *identity, struct error *error)
+{
+	struct stat namespace;
+	char state;
+	int rc = read_boot(identity->boot, error);
+
+	if (rc)
+		return rc;
+	identity->pid = (uint64_t)getpid();
+	rc = read_stat(identity->pid, &state, &identity->start);
+	if (rc)
+		return error_set_errno(error, ERROR_UNSUPPORTED, -rc,
+				       "shm: /proc/%d/stat cannot be read: mount /proc here",
+				       (int)getpid());
+	if (stat("/proc/self/ns/pid", &namespace) != 0)
+		return error_set_errno(error, ERROR_UNSUPPORTED, errno,
+				       "shm: /proc/self/ns/pid cannot be read");
+	identity->pid_namespace = (uint64_t)namespace.st_ino;
+	return 0;
+}
+
+int shm_identity_check(const struct shm_identity *peer, const struct shm_identity *self,
+		       struct error *error)
+{
+	if (memcmp(peer->boot, self->boot, sizeof(peer->boot)) != 0)
+		return error_set(error, ERROR_UNSUPPORTED,
+				 "shm joins processes of one host; the peer runs on another");
+	if (peer->pid_namespace != self->pid_namespace)
+		return error_set(error, ERROR_UNSUPPORTED,
+				 "the peer is in another pid namespace: let the containers share "
+				 "one (--pid=host, shareProcessNamespace)");
+	if (shm_process_dead(peer->pid, peer->start))
+		return error_set(error, ERROR_PEER_LOST,
+				 "process %" PRIu64 " that made the record has ended", peer->pid);
+	return 0;
+}
+
+int shm_process_open(uint64_t pid, uint64_t start)
+{
+	int fd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
+	uint64_t now;
+	char state;
+
+	/* asked after the open: if the start time still matches, the pidfd is of that process */
+	if (fd >= 0 && (read_stat(pid, &state, &now) != 0 || now != start)) {
+		close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
+/* Readable once every thread has ended, reaped or not. */
+bool shm_pidfd_dead(int pidfd)
+{
+	struct pollfd one = {.fd = pidfd, .events = POLLIN};
+
+	return poll(&one, 1, 0) == 1 && (one.revents & POLLIN);
+}
+
+bool shm_pid_exists(uint64_t pid)
+{
+	return kill((pid_t)pid, 0) == 0 || errno != ESRCH;
+}
+
+bool shm_process_dead(uint64_t pid, uint64_t start)
+{
+	uint64_t now = start;
+	char state = 0;
+	int rc = read_stat(pid, &state, &now), fd;
+	bool dead = false;
+
+	if (rc == -ENOENT || rc == -ESRCH) /* or /proc hides it: then kill finds it */
+		return !shm_pid_exists(pid);
+	if (rc)
+		return false;
+	if (now != start)
+		return true;
+	if (state != 'Z' && state != 'X')
+		return false;
+	/* Z is also a living process whose first thread has ended: only a pidfd tells */
+	fd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
+	if (fd >= 0) {
+		dead = shm_pidfd_dead(fd);
+		close(fd);
+		return dead;
+	}
+	return errno == ESRCH || errno == ENOSYS || errno == EPERM || state == 'X';
+}

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * memfd.c -- shared memory without a name.
+ */
+#include "transport/shm/shm.h"
+
+#include "common/text.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+static uint64_t page_bytes(void)
+{
+	return (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+int shm_random(void *out, size_t bytes, struct error *error)
+{
+	size_t have = 0;
+
+	while (have < bytes) {
+		ssize_t n = getrandom((unsigned char *)out + have, bytes - have, 0);
+
+		if (n < 0 && errno != EINTR)
+			return error_set_errno(error, ERROR_UNSUPPORTED, errno,
+					       "shm: the kernel gives no random bytes");
+		if (n > 0)
+			have += (size_t)n;
+	}
+	return 0;
+}
+
+/* A number at the start of a small file, or UINT64_MAX ("max", or no such file). */
+static uint64_t file_number(const char *path, const char *key)
+{
+	char line[256];
+	uint64_t value = UINT64_MAX;
+	FILE *file = fopen(path, "re");
+	size_t n = strlen(key);
+
+	while (file && fgets(line, sizeof(line), file)) {
+		char *end;
+
+		if (strncmp(line, key, n) != 0)
+			continue;
+		value = strtoull(line + n, &end, 10);
+		if (end == line + n)
+			value = UINT64_MAX;
+		break;
+	}
+	if (file)
+		fclose(file);
+	return value;
+}
+
+/* Memory of a memfd is taken without asking for a promise, so too much of it does not fail:
+ * it wakes the OOM killer. Better a sentence beforehand. */
+static int check_available(uint64_t bytes, const char *what, struct error *error)
+{
+	uint64_t kib = file_number("/proc/meminfo", "MemAvailable:");
+	uint64_t swap = file_number("/proc/meminfo", "SwapFree:");
+	uint64_t limit = file_number("/sys/fs/cgroup/memory.max", "");
+	char wanted[TEXT_SHORT_BYTES], have[TEXT_SHORT_BYTES];
+	uint64_t room = UINT64_MAX;
+
+	if (kib != UINT64_MAX)
+		room = (kib + (swap == UINT64_MAX ? 0 : swap)) * 1024;
+	if (bytes > room)
+		return error_set(error, ERROR_MEMORY,
+				 "%s needs %s of shared memory; this host has %s left", what,
+				 bytes_text(bytes, wanted), bytes_text(room, have));
+	/* what is used counts page cache that would be given back: only the limit is certain */
+	if (limit != UINT64_MAX && bytes > limit)
+		return error_set(error, ERROR_MEMORY,
+				 "%s needs %s of shared memory; the container's limit is %s "
+				 "(memory.max)",
+				 what, bytes_text(bytes, wanted), bytes_text(limit, have));
+	return 0;
+}
+
+static int create_error(int errnum, struct error *error)
+{
+	if (errnum == ENOSYS)
+		return error_set(error, ERROR_UNSUPPORTED,
+				 "shm needs memfd_create (Linux 3.17), which this kernel or its "
+				 "seccomp filter does not have");
+	if (errnum == EMFILE || errnum == ENFILE)
+		return error_set_errno(error, ERROR_LIMIT, errnum,
+				       "shm: no file descriptor is left for a memfd: raise "
+				       "ulimit -n");
+	return error_set_errno(error, ERROR_UNSUPPORTED, errnum, "shm: memfd_create failed");
+}
+
+/* Takes all pages now: later, on a first touch, a lack of memory would be a signal and not an
+ * answer. Through a mapping where the kernel gives shared memory huge pages on advice. */
+static int reserve(struct shm_memfd *memfd, const char *what, struct error *error)
+{
+	char wanted[TEXT_SHORT_BYTES];
+	int rc;
+
+	if (memfd->bytes >= SHM_HUGE_BYTES &&
+	    madvise(memfd->memory, memfd->bytes, MADV_HUGEPAGE) == 0 &&
+	    madvise(memfd->memory, memfd->bytes, MADV_POPULATE_WRITE) == 0)
+		return 0;
+	do
+		rc = fallocate(memfd->fd, 0, 0, (off_t)memfd->bytes);
+	while (rc != 0 && errno == EINTR);
+	if (rc != 0)
+		return error_set_errno(error, ERROR_MEMORY, errno,
+				       "%s of %s cannot be reserved in shared memory", what,
+				       bytes_text(memfd->bytes, wanted));
+	return 0;
+}
+
+static int fill(struct shm_memfd *memfd, const char *what, struct error *error)
+{
+	int rc;
+
+	if (ftruncate(memfd->fd, (off_t)memfd->bytes) != 0)
+		return error_set_errno(error, ERROR_MEMORY, errno, "%s: ftruncate failed", what);
+	rc = shm_map(memfd->fd, 0, memfd->bytes, &memfd->memory, error);
+	if (!rc)
+		rc = reserve(memfd, what, error);
+	if (rc)
+		return rc;
+	if (fcntl(memfd->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+		return error_set_errno(error, ERROR_UNSUPPORTED, errno,
+				       "shm: a memfd cannot be sealed here");
+	return shm_random(memfd->cookie, sizeof(memfd->cookie), error);
+}
+
+int shm_memfd_create(struct shm_memfd *memfd, const char *what, uint64_t bytes,
+		     struct error *error)
+{
+	uint64_t page = page_bytes();
+	int rc = check_available(bytes, what, error);
+
+	*memfd = (struct shm_memfd){.fd = -1};
+	if (rc)
+		return rc;
+	memfd->bytes = (bytes + page - 1) / page * page;
+	memfd->fd = memfd_create("weft", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (memfd->fd < 0)
+		return create_error(errno, error);
+	rc = fill(memfd, what, error);
+	if (rc)
+		shm_memfd_close(memfd);
+	return rc;
+}
+
+void shm_memfd_close(struct shm_memfd *memfd)
+{
+	shm_unmap(&memfd->memory, memfd->bytes);
+	if (memfd->fd >= 0)
+		close(memfd->fd);
+	memfd->fd = -1;
+}
+
+static int open_error(int errnum, uint64_t pid, uint32_t number, struct error *error)
+{
+	if (errnum == EACCES || errnum == EPERM)
+		return error_set_errno(error, ERROR_UNSUPPORTED, errnum,
+				       "memory of process %" PRIu64 " (fd %u) may not be opened: "
+				       "run both as one user, or give CAP_SYS_PTRACE; a process "
+				       "that is not dumpable is closed to all",
+				       pid, number);
+	if (errnum == ENOENT || errnum == ESRCH)
+		return error_set(error, ERROR_PEER_LOST,
+				 "process %" PRIu64 " has no fd %u (any more), or /proc hides it "
+				 "(hidepid)",
+				 pid, number);
+	if (errnum == EMFILE || errnum == ENFILE)
+		return error_set_errno(error, ERROR_LIMIT, errnum,
+				       "no file descriptor is left to open a peer's memory: "
+				       "raise ulimit -n");
+	return error_set_errno(error, ERROR_UNSUPPORTED, errnum,
+			       "memory of process %" PRIu64 " (fd %u) cannot be opened", pid,
+			       number);
+}
+
+/* Looked at before it is opened: by now the number may be a device, where opening acts. */
+static int check_link(const char *path, uint64_t pid, uint32_t number, struct error *error)
+{
+	static const char wanted[] = "/memfd:weft";
+	char link[64];
+	ssize_t n = readlink(path, link, sizeof(link) - 1);
+
+	if (n < 0)
+		return open_error(errno, pid, number, error);
+	link[n] = 0;
+	if (strncmp(link, wanted, sizeof(wanted) - 1) != 0)
+		return error_set(error, ERROR_PEER_LOST,
+				 "fd %u of process %" PRIu64 " is '%.40s' now, not weft's memory",
+				 number, pid, link);
+	return 0;
+}
+
+static int check_sealed(int fd, uint64_t bytes, struct error *error)
+{
+	struct stat info;
+	int seals = fcntl(fd, F_GET_SEALS);
+
+	if (fstat(fd, &info) != 0 || seals < 0 || !(seals & F_SEAL_SHRINK))
+		return error_set(error, ERROR_UNSUPPORTED,
+				 "the peer's memory is not sealed against shrinking");
+	if ((uint64_t)info.st_size < bytes)
+		return error_set(error, ERROR_MESSAGE,
+				 "the peer's memory has %" PRIu64 " bytes; its record needs "
+				 "%" PRIu64,
+				 (uint64_t)info.st_size, bytes);
+	return 0;
+}
+
+int shm_memfd_open_peer(uint64_t pid, uint32_t number, uint64_t bytes, int *fd,
+			struct error *error)
+{
+	char path[64];
+	int rc;
+
+	*fd = -1;
+	snprintf(path, sizeof(path), "/proc/%" PRIu64 "/fd/%u", pid, number);
+	rc = check_link(path, pid, number, error);
+	if (rc)
+		return rc;
+	*fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+	if (*fd < 0)
+		return open_error(errno, pid, number, error);
+	rc = check_sealed(*fd, bytes, error);
+	if (rc) {
+		close(*fd);
+		*fd = -1;
+	}
+	return rc;
+}
+
+/* Where large pages may be used, the address must agree with the file offset modulo their
+ * size: an address range is reserved, and the file mapped at the aligned place inside it. */
+static void *map_aligned(int fd, uint64_t offset, uint64_t bytes)
+{
+	uint64_t room = bytes + SHM_HUGE_BYTES;
+	unsigned char *range = mmap(NULL, room, PROT_NONE,
+				    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	unsigned char *at, *end;
+	void *memory;
+
+	if (range == MAP_FAILED)
+		return MAP_FAILED;
+	at = range + (SHM_HUGE_BYTES - (uintptr_t)range % SHM_HUGE_BYTES) % SHM_HUGE_BYTES;
+	memory = mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
+		      (off_t)offset);
+	if (memory == MAP_FAILED) {
+		int errnum = errno;
+
+		munmap(range, room);
+		errno = errnum;
+		return MAP_FAILED;
+	}
+	end = at + (bytes + page_bytes() - 1) / page_bytes() * page_bytes();
+	if (at > range)
+		munmap(range, (size_t)(at - range));
+	if (end < range + room)
+		munmap(end, (size_t)(range + room - end));
+	return memory;
+}
+
+int shm_map(int fd, uint64_t offset, uint64_t bytes, unsigned char **memory,
+	    struct error *error)
+{
+	bool large = bytes >= SHM_HUGE_BYTES && offset % SHM_HUGE_BYTES == 0;
+	void *at = large ? map_aligned(fd, offset, bytes)
+			 : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+				(off_t)offset);
+	char size[TEXT_SHORT_BYTES];
+
+	*memory = NULL;
+	if (at == MAP_FAILED)
+		return error_set_errno(error, ERROR_MEMORY, errno,
+				       "%s of shared memory cannot be mapped (limits: ulimit -v, "
+				       "vm.max_map_count)",
+				       bytes_text(bytes, size));
+	if (large)
+		madvise(at, bytes, MADV_HUGEPAGE); /* advice: where it is refused, small pages do */
+	*memory = at;
+	return 0;
+}
+
+void shm_unmap(unsigned char **memory, uint64_t bytes)
+{
+	if (*memory)
+		munmap(*memory, bytes);
+	*memory = NULL;
+}

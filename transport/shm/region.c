@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/shm/shm.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <unistd.h>
+
+static uint64_t whole_pages(uint64_t bytes)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+
+	return (bytes + page - 1) / page * page;
+}
+
+static uint64_t file_bytes(uint64_t bytes)
+{
+	return whole_pages(bytes) + whole_pages(sizeof(struct shm_trailer));
+}
+
+int shm_region_allocate(struct transport_region *region, struct error *error)
+{
+	struct shm_region *shm;
+	struct shm_trailer *trailer;
+	int rc;
+
+	if (region->bytes > SHM_REGION_MAX)
+		return error_set(error, ERROR_LIMIT, "a region of %" PRIu64
+				 " bytes; at most %" PRIu64 " are possible", region->bytes,
+				 SHM_REGION_MAX);
+	shm = memory_zalloc(1, sizeof(*shm));
+	if (!shm)
+		return memory_error(error, "allocating a region", sizeof(*shm));
+	shm->kind = SHM_MAPPED;
+	rc = shm_memfd_create(&shm->memfd, "a region", file_bytes(region->bytes), error);
+	if (rc) {
+		memory_free(shm);
+		return rc;
+	}
+	trailer = (void *)(shm->memfd.memory + whole_pages(region->bytes));
+	trailer->magic = SHM_TRAILER_MAGIC;
+	trailer->bytes = region->bytes;
+	memcpy(trailer->cookie, shm->memfd.cookie, sizeof(trailer->cookie));
+	region->state = shm;
+	region->memory = shm->memfd.memory;
+	region->mapped = true;
+	return 0;
+}
+
+int shm_region_register(struct transport_region *region, struct error *error)
+{
+	struct shm_region *shm;
+
+	if (region->bytes > SHM_REGION_MAX)
+		return error_set(error, ERROR_LIMIT, "a region of %" PRIu64
+				 " bytes; at most %" PRIu64 " are possible", region->bytes,
+				 SHM_REGION_MAX);
+	shm = memory_zalloc(1, sizeof(*shm));
+	if (!shm)
+		return memory_error(error, "registering memory", sizeof(*shm));
+	shm->kind = SHM_PROCESS;
+	shm->memfd.fd = -1;
+	region->state = shm;
+	return 0;
+}
+
+void shm_region_close(struct transport_region *region)
+{
+	struct shm_region *shm = region->state;
+
+	shm_memfd_close(&shm->memfd);
+	memory_free(shm);
+}
+
+/* Only exported memory is written by others, so only then is leave given. */
+int shm_region_export(const struct transport_region *region, struct record_writer *writer,
+		      struct error *error)
+{
+	const struct shm_region *shm = region->state;
+	struct shm_domain *domain = region->domain->state;
+	struct shm_region_record record = {.identity = domain->self, .kind = shm->kind};
+
+	(void)error;
+	if (shm->kind == SHM_MAPPED) {
+		record.fd = (uint32_t)shm->memfd.fd;
+		memcpy(record.cookie, shm->memfd.cookie, sizeof(record.cookie));
+	} else {
+		record.address = (uint64_t)(uintptr_t)region->memory;
+		shm_process_allow(domain);
+	}
+	shm_region_record_put(writer, &record);
+	return 0;
+}
+
+static int check_trailer(int fd, uint64_t bytes, const struct shm_region_record *record,
+			 struct error *error)
+{
+	struct shm_trailer trailer;
+	ssize_t n = pread(fd, &trailer, sizeof(trailer), (off_t)whole_pages(bytes));
+
+	if (n != sizeof(trailer) || trailer.magic != SHM_TRAILER_MAGIC ||
+	    trailer.bytes != bytes ||
+	    memcmp(trailer.cookie, record->cookie, sizeof(trailer.cookie)) != 0)
+		return error_set(error, ERROR_PEER_LOST,
+				 "fd %u of process %" PRIu64 " is not the region of the record any "
+				 "more",
+				 record->fd, record->identity.pid);
+	return 0;
+}
+
+static int import_mapped(struct shm_remote *shm, uint64_t bytes,
+			 const struct shm_region_record *record, struct error *error)
+{
+	int fd, rc = shm_memfd_open_peer(record->identity.pid, record->fd, file_bytes(bytes), &fd,
+					 error);
+
+	if (rc)
+		return rc;
+	shm->map_bytes = whole_pages(bytes);
+	rc = check_trailer(fd, bytes, record, error);
+	if (!rc)
+		rc = shm_map(fd, 0, shm->map_bytes, &shm->memory, error);
+	close(fd); /* the mapping holds the memory */
+	return rc;
+}
+
+/* A region's owner must be the process that the endpoint is of: else its bytes would outlive
+ * the fence. Known once connected; connect asks again. */
+int shm_remote_check(const struct transport_remote *remote, struct error *error)
+{
+	const struct shm_endpoint *endpoint = remote->endpoint->state;
+	const struct shm_remote *shm = remote->state;
+
+	if (shm->pid != endpoint->peer.identity.pid ||
+	    shm->start != endpoint->peer.identity.start)
+		return error_set(error, ERROR_MESSAGE,
+				 "the region is of process %" PRIu64 ", the endpoint of process "
+				 "%" PRIu64,
+				 shm->pid, endpoint->peer.identity.pid);
+	return 0;
+}
+
+static int import_kind(struct transport_remote *remote, const struct shm_region_record *record,
+		       struct error *error)
+{
+	struct shm_remote *shm = remote->state;
+	struct shm_endpoint *endpoint = remote->endpoint->state;
+	int rc = 0;
+
+	if (endpoint->connected) {
+		rc = shm_remote_check(remote, error);
+		if (!rc && shm->kind == SHM_PROCESS)
+			rc = shm_process_prove(remote->endpoint, error);
+	}
+	if (rc || shm->kind == SHM_PROCESS)
+		return rc;
+	rc = import_mapped(shm, remote->bytes, record, error);
+	remote->pointer = shm->memory;
+	return rc;
+}
+
+int shm_remote_import(struct transport_remote *remote, struct record_reader *reader,
+		      struct error *error)
+{
+	const struct shm_domain *domain = remote->endpoint->domain->state;
+	struct shm_region_record record;
+	struct shm_remote *shm;
+	int rc = shm_region_record_get(reader, remote->bytes, &record, error);
+
+	if (!rc)
+		rc = shm_identity_check(&record.identity, &domain->self, error);
+	if (rc)
+		return rc;
+	shm = memory_zalloc(1, sizeof(*shm));
+	if (!shm)
+		return memory_error(error, "importing a region", sizeof(*shm));
+	shm->kind = record.kind;
+	shm->address = record.address;
+	shm->pid = record.identity.pid;
+	shm->start = record.identity.start;
+	remote->state = shm;
+	rc = import_kind(remote, &record, error);
+	if (rc) {
+		remote->state = NULL;
+		memory_free(shm);
+	}
+	return rc;
+}
+
+void shm_remote_close(struct transport_remote *remote)
+{
+	struct shm_remote *shm = remote->state;
+
+	shm_unmap(&shm->memory, shm->map_bytes);
+	memory_free(shm);
+}

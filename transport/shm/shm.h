@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * shm.h -- provider "shm": processes of one host. Private to this folder.
+ *
+ * Two kinds of region, chosen by how the target made it:
+ *
+ *   mapped    memory from weft's allocator: a sealed memfd that the peer opens through
+ *             /proc/<pid>/fd/<n> and maps. A write is a copy in this process.
+ *   process   the caller's own memory, registered: written by process_vm_writev.
+ *
+ * Nothing has a name in any file system, so nothing is left behind after kill -9.
+ *
+ *   data memfd      [ bytes, rounded up to pages ][ trailer page: magic, cookie, bytes ]
+ *   mailbox memfd   [ head page: magic, cookie, doorbell ][ slot ][ slot ] ...
+ *
+ * A pid and an fd number may both have been reused since a record was made; the start time of
+ * the process and the cookie inside the memfd prove that they were not. Sealed against
+ * shrinking, so a peer's mapping cannot turn into SIGBUS.
+ *
+ * A slot belongs to the target; its peer (the initiator) claims it at connect. The state word
+ * decides every race between connect, fence, close and reuse:
+ *
+ *   generation:24 | pid:32 | state:8
+ *
+ *   FREE ──open──► OPEN ──connect (peer, CAS)──► CONNECTED ──close (peer)──► CLOSED ─► FREE
+ *                   └───fence or close (CAS)───► FENCED ─────────────────────────────► FREE
+ *
+ * A slot whose peer is CONNECTED is not reused until the peer closed or is proved dead.
+ */
+#ifndef TRANSPORT_SHM_SHM_H
+#define TRANSPORT_SHM_SHM_H
+
+#include "common/array.h"
+#include "transport/mailbox.h"
+#include "transport/provider.h"
+#include <sys/types.h>
+
+#define SHM_COOKIE_BYTES  16
+#define SHM_BLOCK_BYTES   65536u
+#define SHM_HEAD_BYTES    4096u
+#define SHM_CHUNK_BYTES   (1u << 20)
+#define SHM_INFLIGHT_MAX  64
+#define SHM_HUGE_BYTES    (2u << 20)
+#define SHM_REGION_MAX    (UINT64_C(1) << 46)
+
+enum shm_kind { SHM_MAPPED = 1, SHM_PROCESS = 2 };
+
+/* ---- identity.c: who this process is, whether another one lives ---- */
+
+struct shm_identity {
+	unsigned char boot[16]; /* of the host */
+	uint64_t pid_namespace;
+	uint64_t pid, start;    /* start: field 22 of /proc/<pid>/stat */
+};
+
+int shm_identity_read(struct shm_identity *identity, struct error *error);
+/* Other host, other pid namespace, or not running any more: said so. */
+int shm_identity_check(const struct shm_identity *peer, const struct shm_identity *self,
+		       struct error *error);
+bool shm_process_dead(uint64_t pid, uint64_t start);
+bool shm_pid_exists(uint64_t pid);
+/* A pidfd of exactly that process, or -1 where the kernel does not give one. */
+int shm_process_open(uint64_t pid, uint64_t start);
+bool shm_pidfd_dead(int pidfd);
+
+/* ---- memfd.c ---- */
+
+struct shm_memfd {
+	int fd;
+	uint64_t bytes; /* of the file */
+	unsigned char *memory;
+	unsigned char cookie[SHM_COOKIE_BYTES];
+};
+
+int shm_memfd_create(struct shm_memfd *memfd, const char *what, uint64_t bytes,
+		     struct error *error);
+void shm_memfd_close(struct shm_memfd *memfd);
+/* Opens a peer's memfd: *fd is open and at least `bytes` long, sealed. */
+int shm_memfd_open_peer(uint64_t pid, uint32_t number, uint64_t bytes, int *fd,
+			struct error *error);
+int shm_map(int fd, uint64_t offset, uint64_t bytes, unsigned char **memory,
+	    struct error *error);
+void shm_unmap(unsigned char **memory, uint64_t bytes);
+int shm_random(void *out, size_t bytes, struct error *error);
+
+struct shm_trailer {
+	uint64_t magic, bytes;
+	unsigned char cookie[SHM_COOKIE_BYTES];
+};
+#define SHM_TRAILER_MAGIC UINT64_C(0x6e676f6972667477)
+
+/* ---- slots ---- */
+
+enum shm_state { SHM_FREE, SHM_OPEN, SHM_CONNECTED, SHM_CLOSED, SHM_FENCED };
+
+static inline uint64_t shm_word(uint64_t generation, uint64_t pid, enum shm_state state)
+{
+	return (generation & 0xffffff) << 40 | pid << 8 | (uint64_t)state;
+}
+static inline enum shm_state shm_word_state(uint64_t word)
+{
+	return (enum shm_state)(word & 0xff);
+}
+static inline uint64_t shm_word_pid(uint64_t word)
+{
+	return word >> 8 & 0xffffffff;
+}
+static inline uint64_t shm_word_generation(uint64_t word)
+{
+	return word >> 40;
+}
+
+struct shm_slot {
+	_Alignas(64) _Atomic uint64_t word;
+	_Atomic uint64_t start;         /* of the peer that is CONNECTED; 0 for a moment */
+	_Atomic uint64_t nonce;         /* of the target's endpoint */
+	_Atomic uint64_t stop;          /* the target asks the peer to write no more */
+	_Atomic uint64_t probe_mapped, probe_process;
+	_Alignas(64) struct mailbox_letter letter;
+};
+_Static_assert(sizeof(struct shm_slot) == 320, "both sides of a slot must agree");
+
+struct shm_block_head {
+	uint64_t magic;
+	unsigned char cookie[SHM_COOKIE_BYTES];
+	_Alignas(64) struct doorbell doorbell; /* only block 0's is used */
+};
+#define SHM_BLOCK_MAGIC UINT64_C(0x786f626c69616d77)
+#define SHM_BLOCK_SLOTS ((SHM_BLOCK_BYTES - SHM_HEAD_BYTES) / sizeof(struct shm_slot))
+
+struct shm_block {
+	struct shm_memfd memfd;
+	unsigned char used[SHM_BLOCK_SLOTS]; /* 0 free, 1 used, 2 waits for its peer */
+};
+
+struct shm_domain {
+	struct shm_identity self;
+	ARRAY(struct shm_block *) blocks;
+	bool ptracer_set;
+};
+
+struct shm_place {
+	uint32_t block, index;
+};
+
+/* mailbox.c */
+int shm_mailbox_open(struct shm_domain *domain, struct error *error);
+void shm_mailbox_close(struct shm_domain *domain);
+struct doorbell *shm_mailbox_doorbell(const struct shm_domain *domain);
+int shm_slot_take(struct shm_domain *domain, struct shm_place *place, struct error *error);
+void shm_slot_give(struct shm_domain *domain, struct shm_place place);
+struct shm_slot *shm_slot_at(const struct shm_domain *domain, struct shm_place place);
+/* The peer of this slot cannot write: it never connected, closed, or died. */
+bool shm_slot_quiet(struct shm_slot *slot);
+void shm_slot_refuse(struct shm_slot *slot); /* OPEN becomes FENCED, CONNECTED is told to stop */
+
+/* ---- records.c: bodies, pure ---- */
+
+struct shm_endpoint_record {
+	struct shm_identity identity;
+	uint32_t bell_fd, slot_fd;
+	unsigned char bell_cookie[SHM_COOKIE_BYTES], slot_cookie[SHM_COOKIE_BYTES];
+	uint64_t slot_offset;  /* in its block */
+	uint64_t slot_address; /* in the target's address space, for process_vm_writev */
+	uint64_t generation, nonce;
+};
+
+struct shm_region_record {
+	struct shm_identity identity;
+	enum shm_kind kind;
+	uint32_t fd;           /* mapped */
+	unsigned char cookie[SHM_COOKIE_BYTES];
+	uint64_t address;      /* process */
+};
+
+void shm_endpoint_record_put(struct record_writer *writer,
+			     const struct shm_endpoint_record *record);
+int shm_endpoint_record_get(struct record_reader *reader, struct shm_endpoint_record *record,
+			    struct error *error);
+void shm_region_record_put(struct record_writer *writer,
+			   const struct shm_region_record *record);
+int shm_region_record_get(struct record_reader *reader, uint64_t bytes,
+			  struct shm_region_record *record, struct error *error);
+
+/* ---- objects ---- */
+
+struct shm_region {
+	enum shm_kind kind;
+	struct shm_memfd memfd;
+};
+
+struct shm_remote {
+	enum shm_kind kind;
+	unsigned char *memory; /* mapped */
+	uint64_t map_bytes;
+	uint64_t address;      /* process */
+	uint64_t pid, start;   /* of its owner; must be the endpoint's peer */
+};
+
+struct shm_endpoint {
+	struct shm_place place;      /* own slot, that the peer signals into */
+	struct shm_slot *slot;
+	uint64_t nonce;
+	bool connected;
+	struct shm_endpoint_record peer;
+	int pidfd;                   /* of the peer, or -1 */
+	unsigned char *peer_bell_map, *peer_slot_map; /* equal when it is one block */
+	struct shm_slot *peer_slot;
+	struct doorbell *peer_bell;
+	bool process_proved;
+	uint64_t posted, reported;   /* posts complete at once; poll reports them */
+};
+
+/* process.c: process_vm_writev */
+int shm_process_write(uint64_t pid, uint64_t address, const void *source, uint64_t bytes,
+		      struct error *error);
+int shm_process_prove(struct transport_endpoint *endpoint, struct error *error);
+void shm_process_allow(struct shm_domain *domain);
+
+/* region.c, endpoint.c, post.c: rows of the table */
+int shm_region_allocate(struct transport_region *region, struct error *error);
+int shm_region_register(struct transport_region *region, struct error *error);
+int shm_region_export(const struct transport_region *region, struct record_writer *writer,
+		      struct error *error);
+void shm_region_close(struct transport_region *region);
+int shm_remote_import(struct transport_remote *remote, struct record_reader *reader,
+		      struct error *error);
+void shm_remote_close(struct transport_remote *remote);
+int shm_remote_check(const struct transport_remote *remote, struct error *error);
+
+int shm_endpoint_open(struct transport_endpoint *endpoint, struct error *error);
+int shm_endpoint_record(const struct transport_endpoint *endpoint,
+			struct record_writer *writer, struct error *error);
+int shm_endpoint_connect(struct transport_endpoint *endpoint, struct record_reader *reader,
+			 uint64_t deadline_ns, struct error *error);
+int shm_endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadline_ns,
+		       struct error *error);
+void shm_endpoint_close(struct transport_endpoint *endpoint);
+bool shm_peer_dead(const struct transport_endpoint *endpoint);
+
+int shm_post_write(struct transport_endpoint *endpoint, uint32_t rail,
+		   const struct provider_write *writes, uint32_t count, uint32_t *posted,
+		   struct error *error);
+int shm_post_signal(struct transport_endpoint *endpoint, uint64_t id,
+		    const struct transport_signal *signal, struct error *error);
+int shm_poll(struct transport_endpoint *endpoint, struct provider_completion *out, int max,
+	     struct error *error);
+int shm_settle(struct transport_endpoint *endpoint, struct error *error);
+
+#endif

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * wait.c -- one blocking wait of the shared layer.
+ *
+ * Completions come from memory that this thread must look at, so waiting is looking again:
+ * at first without a pause (a chunk takes microseconds), later in sleeps that grow to 1/4 ms.
+ */
+#include "transport/provider.h"
+
+#include "common/clock.h"
+#include "common/text.h"
+#include <sched.h>
+#include <time.h>
+
+#define SPIN_TURNS  256
+#define YIELD_TURNS 512
+#define SLOW_TURNS  1024
+#define SLEEP_NS    50000
+#define SLEEP_MAX_NS 250000
+
+void wait_begin(struct transport_wait *wait, struct transport_domain *domain,
+		uint64_t deadline_ns)
+{
+	*wait = (struct transport_wait){
+		.domain = domain,
+		.deadline_ns = deadline_ns,
+		.started_ns = clock_ns(),
+		.interrupts = atomic_load(&domain->interrupts),
+	};
+}
+
+static void pause_for(uint32_t turns)
+{
+	struct timespec step = {0, SLEEP_NS};
+
+	if (turns < SPIN_TURNS)
+		return;
+	if (turns < YIELD_TURNS) {
+		sched_yield();
+		return;
+	}
+	if (turns >= SLOW_TURNS)
+		step.tv_nsec = SLEEP_MAX_NS;
+	nanosleep(&step, NULL);
+}
+
+int wait_turn(struct transport_wait *wait, struct error *error)
+{
+	uint64_t now = clock_ns();
+	char took[TEXT_SHORT_BYTES];
+
+	if (atomic_load(&wait->domain->interrupts) != wait->interrupts)
+		return error_set(error, ERROR_INTERRUPTED, "interrupted after %s",
+				 seconds_text(now - wait->started_ns, took));
+	if (now >= wait->deadline_ns)
+		return error_set(error, ERROR_TIMEOUT, "deadline passed after %s",
+				 seconds_text(now - wait->started_ns, took));
+	pause_for(wait->turns);
+	if (wait->turns < UINT32_MAX / 2)
+		wait->turns++;
+	return 0;
+}

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * write.c -- writes: checked, cut into chunks, spread over rails, waited for.
+ */
+#include "transport/provider.h"
+
+#include "common/text.h"
+#include "transport/chunk.h"
+#include <string.h>
+
+#define COMPLETIONS_MAX 32
+
+int endpoint_poll(struct transport_endpoint *endpoint, struct error *failure)
+{
+	struct provider_completion done[COMPLETIONS_MAX];
+	int n, rc = 0;
+
+	do {
+		n = endpoint->domain->ops.poll(endpoint, done, COMPLETIONS_MAX, failure);
+		if (n < 0)
+			return n;
+		for (int i = 0; i < n && !rc; i++) {
+			if (done[i].rc)
+				rc = error_set(failure, (enum error_code)-done[i].rc,
+					       "post %llu to %s failed: %s",
+					       (unsigned long long)done[i].id,
+					       endpoint->name, done[i].what);
+			else
+				rc = flow_complete(&endpoint->flow, done[i].id, failure);
+		}
+	} while (!rc && n == COMPLETIONS_MAX);
+	return rc;
+}
+
+/* Adds to a deadline what was missing: counts first, they say whether anything moved. */
+static int wait_failed(const struct transport_endpoint *endpoint, const char *doing,
+		       struct error *failure)
+{
+	const struct flow *flow = &endpoint->flow;
+	char missing[TEXT_SHORT_BYTES], posted[TEXT_SHORT_BYTES];
+	struct error why = *failure;
+
+	return error_set(failure, why.code,
+			 "%s %s: %.80s; %u of %llu posts (%s of %s) are not complete", doing,
+			 endpoint->name, why.text, flow->inflight,
+			 (unsigned long long)flow->next,
+			 bytes_text(flow->bytes_posted - flow->bytes_done, missing),
+			 bytes_text(flow->bytes_posted, posted));
+}
+
+/* One look: completions, then whether to go on waiting. */
+static int wait_once(struct transport_endpoint *endpoint, const char *doing,
+		     struct transport_wait *wait, struct error *failure)
+{
+	int rc = endpoint_check_peer(endpoint, false, failure);
+
+	if (rc)
+		return error_wrap(failure, "%s %s", doing, endpoint->name), rc;
+	rc = wait_turn(wait, failure);
+	return rc ? wait_failed(endpoint, doing, failure) : 0;
+}
+
+int endpoint_drain(struct transport_endpoint *endpoint, const char *doing,
+		   struct transport_wait *wait, struct error *failure)
+{
+	for (;;) {
+		int rc = endpoint_poll(endpoint, failure);
+
+		if (rc || endpoint->flow.head == endpoint->flow.next)
+			return rc;
+		rc = wait_once(endpoint, doing, wait, failure);
+		if (rc)
+			return rc;
+	}
+}
+
+static int check_source(const struct transport_endpoint *endpoint, const void *source,
+			const struct transport_region *region, uint64_t bytes,
+			struct error *error)
+{
+	uint64_t at;
+
+	if (!source && bytes)
+		return error_set(error, ERROR_USAGE, "write of %llu bytes to %s from NULL",
+				 (unsigned long long)bytes, endpoint->name);
+	if (!region) {
+		if (!endpoint->domain->caps.local_registration || !bytes)
+			return 0;
+		return error_set(error, ERROR_USAGE,
+				 "write to %s: provider %s reads only from registered regions",
+				 endpoint->name, endpoint->domain->ops.name);
+	}
+	if (region->domain != endpoint->domain)
+		return error_set(error, ERROR_USAGE,
+				 "write to %s: the source region is of another domain",
+				 endpoint->name);
+	at = (uint64_t)((uintptr_t)source - (uintptr_t)region->memory);
+	if (bytes && (at > region->bytes || bytes > region->bytes - at))
+		return error_set(error, ERROR_BOUNDS,
+				 "write to %s: %llu source bytes at %llu do not lie in the "
+				 "region of %llu bytes",
+				 endpoint->name, (unsigned long long)bytes, (unsigned long long)at,
+				 (unsigned long long)region->bytes);
+	return 0;
+}
+
+static int check_target(const struct transport_endpoint *endpoint,
+			const struct transport_remote *remote, uint64_t offset,
+			uint64_t bytes, struct error *error)
+{
+	if (remote->endpoint != endpoint)
+		return error_set(error, ERROR_USAGE,
+				 "write to %s: the remote region is of another endpoint",
+				 endpoint->name);
+	if (offset > remote->bytes || bytes > remote->bytes - offset)
+		return error_set(error, ERROR_BOUNDS,
+				 "write to %s: bytes %llu..%llu+%llu lie outside the region of "
+				 "%llu bytes",
+				 endpoint->name, (unsigned long long)offset,
+				 (unsigned long long)offset, (unsigned long long)bytes,
+				 (unsigned long long)remote->bytes);
+	return 0;
+}
+
+/* The chunks of one write still to be posted. One is looked ahead, since a rail may take
+ * fewer than were offered. */
+struct plan {
+	struct transport_endpoint *endpoint;
+	const unsigned char *source;
+	const struct transport_region *region;
+	struct transport_remote *remote;
+	struct chunk_cursor cursor;
+	uint64_t left; /* chunks */
+};
+
+/* The rail that takes the next batch: the next one round that has credit. */
+static uint32_t pick_rail(struct transport_endpoint *endpoint, uint32_t *credit)
+{
+	const struct transport_domain *domain = endpoint->domain;
+	uint32_t rails = domain->caps.rails, first = endpoint->flow.rail;
+
+	for (uint32_t i = 0; i < rails; i++) {
+		uint32_t rail = (first + i) % rails;
+
+		*credit = domain->ops.credit(endpoint, rail);
+		if (*credit)
+			return rail;
+	}
+	*credit = 0;
+	return first;
+}
+
+/* Chunks to offer one rail at once: few enough that the others get their share. */
+static uint32_t batch_count(const struct plan *plan, uint32_t credit)
+{
+	const struct flow *flow = &plan->endpoint->flow;
+	uint32_t rails = plan->endpoint->domain->caps.rails;
+	uint64_t n = (plan->left + rails - 1) / rails;
+	uint64_t window = flow->capacity - (flow->next - flow->head);
+	uint32_t inflight = flow->inflight_max - flow->inflight;
+
+	n = n > PROVIDER_BATCH_MAX ? PROVIDER_BATCH_MAX : n;
+	n = n > credit ? credit : n;
+	n = n > inflight ? inflight : n;
+	return (uint32_t)(n > window ? window : n);
+}
+
+static uint32_t fill_batch(const struct plan *plan, struct chunk_cursor *cursor,
+			   struct provider_write *batch, uint32_t count)
+{
+	struct chunk chunk;
+	uint32_t n = 0;
+
+	while (n < count && chunk_next(cursor, &chunk)) {
+		batch[n] = (struct provider_write){
+			.id = plan->endpoint->flow.next + n,
+			.source = plan->source + chunk.source_offset,
+			.region = plan->region,
+			.remote = plan->remote,
+			.offset = chunk.remote_offset,
+			.bytes = chunk.bytes,
+		};
+		n++;
+	}
+	return n;
+}
+
+/* Posts what one rail takes now; *posted may be 0. */
+static int post_batch(struct plan *plan, uint32_t *posted, struct error *failure)
+{
+	struct transport_endpoint *endpoint = plan->endpoint;
+	struct provider_write batch[PROVIDER_BATCH_MAX];
+	struct chunk_cursor ahead = plan->cursor;
+	struct chunk skipped;
+	uint32_t credit, rail, count;
+	int rc;
+
+	*posted = 0;
+	if (!flow_room(&endpoint->flow))
+		return 0;
+	rail = pick_rail(endpoint, &credit);
+	count = fill_batch(plan, &ahead, batch, batch_count(plan, credit));
+	if (!count)
+		return 0;
+	rc = endpoint->domain->ops.post_write(endpoint, rail, batch, count, posted, failure);
+	for (uint32_t i = 0; i < *posted; i++) {
+		plan->left--;
+		flow_add(&endpoint->flow, batch[i].bytes, plan->left == 0);
+		endpoint->stats.chunks++;
+		endpoint->stats.bytes += batch[i].bytes;
+		chunk_next(&plan->cursor, &skipped);
+	}
+	endpoint->flow.rail = (rail + 1) % endpoint->domain->caps.rails;
+	return rc ? error_wrap(failure, "writing to %s", endpoint->name), rc : 0;
+}
+
+static int post_all(struct plan *plan, uint64_t deadline_ns, struct error *failure)
+{
+	struct transport_endpoint *endpoint = plan->endpoint;
+	struct transport_wait wait;
+	uint32_t posted;
+	int rc = 0;
+
+	wait_begin(&wait, endpoint->domain, deadline_ns);
+	while (plan->left && !rc) {
+		rc = post_batch(plan, &posted, failure);
+		if (!rc)
+			rc = endpoint_poll(endpoint, failure);
+		if (rc || !plan->left)
+			break;
+		if (posted) {
+			/* moving: only look at the clock, do not pause */
+			wait.turns = 0;
+		} else {
+			endpoint->stats.retries++;
+		}
+		rc = wait_once(endpoint, "writing to", &wait, failure);
+	}
+	return rc;
+}
+
+int transport_write(struct transport_endpoint *endpoint, const void *source,
+		    const struct transport_region *region, struct transport_remote *remote,
+		    uint64_t offset, uint64_t bytes, uint64_t deadline_ns, struct error *error)
+{
+	struct plan plan = {endpoint, source, region, remote, {0}, 0};
+	struct error failure = {0};
+	int rc = endpoint_usable(endpoint, error);
+
+	if (!rc)
+		rc = check_target(endpoint, remote, offset, bytes, error);
+	if (!rc)
+		rc = check_source(endpoint, source, region, bytes, error);
+	if (rc)
+		return rc;
+	chunk_begin(&plan.cursor, offset, bytes, endpoint->domain->chunk_bytes);
+	plan.left = chunk_count(offset, bytes, endpoint->domain->chunk_bytes);
+	if (!plan.left)
+		flow_end_write(&endpoint->flow);
+	rc = post_all(&plan, deadline_ns, &failure);
+	if (rc)
+		return endpoint_break(endpoint, &failure, error);
+	endpoint->stats.writes++;
+	return 0;
+}
+
+int transport_progress(struct transport_endpoint *endpoint, uint64_t *done,
+		       struct error *error)
+{
+	struct error failure = {0};
+	int rc = endpoint_usable(endpoint, error);
+
+	if (!rc) {
+		rc = endpoint_poll(endpoint, &failure);
+		if (!rc)
+			rc = endpoint_check_peer(endpoint, false, &failure);
+		if (rc)
+			rc = endpoint_break(endpoint, &failure, error);
+	}
+	if (done)
+		*done = endpoint->flow.writes_done;
+	return rc;
+}
+
+int transport_flush(struct transport_endpoint *endpoint, uint64_t deadline_ns,
+		    struct error *error)
+{
+	struct error failure = {0};
+	struct transport_wait wait;
+	int rc = endpoint_usable(endpoint, error);
+
+	if (rc)
+		return rc;
+	wait_begin(&wait, endpoint->domain, deadline_ns);
+	rc = endpoint_drain(endpoint, "flushing to", &wait, &failure);
+	if (!rc)
+		rc = endpoint->domain->ops.settle(endpoint, &failure);
+	if (!rc)
+		rc = endpoint_check_peer(endpoint, false, &failure);
+	if (rc)
+		return endpoint_break(endpoint, &failure, error);
+	endpoint->stats.flushes++;
+	return 0;
+}
