@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`weft route` from the outside: a plan is stable, verified, shown, and refused by name."""
+import json
+
+import job as jobs
+
+MODEL, TRAIN, INFER = "Qwen2.5-0.5B", "world=4,pp=2", "engines=2,tp=2"
+JOB = ("--model", MODEL, "--train", TRAIN, "--infer", INFER)
+
+
+def plan(*arguments):
+    return jobs.weft("route", "plan", *JOB, *arguments).stdout
+
+
+def refused(*arguments, code, words):
+    done = jobs.weft(*arguments, check=False)
+    assert done.returncode == code, done.stderr
+    for word in words:
+        assert word in done.stderr, done.stderr
+
+
+def test_plan__follows_the_rule_and_is_the_same_every_time(tmp_path):
+    text = plan("--json", "--output", tmp_path / "plan.json")
+    assert text == plan("--json") == (tmp_path / "plan.json").read_text()
+    dump = json.loads(text)
+    stages = [t["stage"] for t in dump["trainers"]]
+    assert stages == [0, 0, 1, 1]
+    # gathered, so each pair has the trainers of one stage: greedy, said again in Python
+    loads = [0] * 4
+    for route in dump["routes"]:
+        stage = stages[route["trainer"]]
+        best = min((t for t in range(4) if stages[t] == stage), key=lambda t: (loads[t], t))
+        assert route["trainer"] == best, route["tensor"]
+        assert route["bytes"] == sum(p["bytes"] for p in route["pieces"])
+        loads[best] += route["bytes"]
+    assert dump["summary"]["trainer_bytes"] == loads
+    assert dump["summary"]["makespan_bytes"] == max(loads)
+    assert dump["summary"]["lower_bound_bytes"] == max(-(-(loads[s] + loads[s + 1]) // 2) for s in (0, 2))
+    assert dump["summary"]["bytes_total"] == sum(loads) == sum(dump["summary"]["inference_bytes"])
+
+
+def test_summary__leaves_only_the_routes_out():
+    whole, short = json.loads(plan("--json")), json.loads(plan("--json", "--summary"))
+    assert whole.pop("routes")
+    assert whole == short
+
+
+def test_verify__proves_every_kind_of_job(tmp_path):
+    file = tmp_path / "plan.json"
+    for train in ("world=3", "world=6,pp=3", "world=8,pp=2,fsdp=2,source=sharded"):
+        for policy in ("greedy", "round-robin"):
+            for memory in ("mapped", "process"):
+                jobs.weft("route", "plan", "--model", MODEL, "--train", train, "--infer", INFER,
+                          "--policy", policy, "--memory", memory, "--output", file)
+                verdict = json.loads(jobs.weft("route", "verify", file, "--json").stdout)
+                assert verdict["proved"] and verdict["digest"] == json.loads(file.read_text())["digest"]
+
+
+def test_verify__names_what_was_changed(tmp_path):
+    file = tmp_path / "plan.json"
+    dump = json.loads(plan("--json"))
+    route = next(r for r in dump["routes"] if r["tensor"].startswith("model.layers.0.self_attn.q_proj.w"))
+
+    def spoilt(*words):
+        file.write_text(json.dumps(dump))
+        refused("route", "verify", file, code=1, words=["WEFT-E126", *words])
+
+    route["trainer"] = 3  # of the other stage
+    spoilt("q_proj.weight", "trainer 3", "does not hold")
+    route["trainer"] = 0
+    route["pieces"][0]["offset"] += 1
+    route["pieces"][0]["bytes"] -= 1
+    route["bytes"] -= 1
+    spoilt("byte 0 of parameter", "qkv_proj.weight", "written by no trainer")
+    dump["routes"].remove(route)
+    spoilt("byte 0 of parameter", "written by no trainer")
+    dump = json.loads(plan("--json"))
+    dump["summary"]["makespan_bytes"] += 1
+    spoilt("summary.makespan_bytes")
+
+
+def test_show__reads_what_plan_wrote(tmp_path):
+    file = tmp_path / "plan.json"
+    people = plan("--output", file)
+    assert people == jobs.weft("route", "show", file).stdout
+    assert "bytes by trainer" in people and "round-robin" in people
+    dump = json.loads(file.read_text())
+    for by, total in (("trainer", 4), ("inference", 4), ("tensor", 290)):
+        lines = jobs.weft("route", "show", file, "--by", by, "--top", "0", "--json").stdout.splitlines()
+        rows = [json.loads(line) for line in lines]
+        assert len(rows) == total
+        assert sum(row["bytes"] for row in rows) == dump["summary"]["bytes_total"]
+        assert [row["bytes"] for row in rows] == sorted((row["bytes"] for row in rows), reverse=True)
+    assert len(jobs.weft("route", "show", file, "--by", "tensor", "--top", "3", "--json").stdout.splitlines()) == 3
+
+
+def test_errors__have_their_exit_codes(tmp_path):
+    refused("route", "plan", "--model", MODEL, code=2, words=["--train"])
+    refused("route", "plan", *JOB, "--policy", "best", code=2, words=["best", "greedy, round-robin"])
+    refused("route", "plan", *JOB, "--memory", "magic", code=2, words=["mapped"])
+    refused("route", "plan", "--model", MODEL, "--train", "world=4,pp=3", "--infer", INFER, code=78,
+            words=["pp=3", "world=4"])
+    refused("route", "show", code=2, words=["name a routing dump"])
+    refused("route", "show", tmp_path / "none.json", code=1, words=["none.json"])
+    (tmp_path / "cut.json").write_text(plan("--json")[:5000])
+    refused("route", "show", tmp_path / "cut.json", code=1, words=["WEFT-E110", "cut.json", "line"])
+    (tmp_path / "short.json").write_text(plan("--json", "--summary"))
+    refused("route", "verify", tmp_path / "short.json", code=1, words=["--summary"])
+    (tmp_path / "named.json").write_text(plan("--json").replace('"model":"Qwen2.5-0.5B"', '"model":"mine"'))
+    refused("route", "verify", tmp_path / "named.json", code=78, words=["mine", "--model"])
