@@ -21,14 +21,14 @@
 
 #define STOP_CONTROLLER_MS 5000 /* how long our controller may take to end after a failure */
 
-enum kind { KIND_TEXT, KIND_NUMBER, KIND_MS, KIND_BYTES, KIND_FLAG, KIND_IGNORED };
+enum kind { KIND_TEXT, KIND_NUMBER, KIND_MS, KIND_BYTES, KIND_FLAG };
 
 struct arguments {
 	const char *controller, *role, *model, *checkpoint, *train, *infer, *job, *transport;
-	const char *digests, *ignored;
+	const char *digests;
 	uint64_t rank, world, updates, first_version, interval_ms, join_timeout_ms;
 	uint64_t update_timeout_ms, ring_bytes;
-	bool checksums, verify, own_memory, shadow, json, die_with_parent;
+	bool checksums, verify, own_memory, shadow, json, die_with_parent, ignored;
 };
 
 /* One row an option: its spelling, the variable that stands in for it, where it goes. */
@@ -40,14 +40,11 @@ static const struct option_row {
 } rows[] = {
 #define AT(member) offsetof(struct arguments, member)
 	{"controller", NULL, "ADDRESS", KIND_TEXT, AT(controller),
-	 "tcp://host:29600, or auto: rank 0 starts it at MASTER_ADDR:(MASTER_PORT+100) "
-	 "(or WEFT_CONTROLLER)"},
+	 "tcp://host:29600, or auto: rank 0 starts it (or WEFT_CONTROLLER)"},
 	{"role", "WEFT_ROLE", "ROLE", KIND_TEXT, AT(role),
-	 "trainer, inference, or auto (default): ranks below the train world are trainers, the "
-	 "others inference ranks"},
+	 "trainer, inference, or auto (default): the first ranks of the launch are trainers"},
 	{"rank", NULL, "N", KIND_NUMBER, AT(rank),
-	 "within the role when one is given, else among all workers (or WEFT_RANK, or what "
-	 "torchrun, MPI, Slurm, Kubernetes say)"},
+	 "within --role if given, else of the launch (or WEFT_RANK, torchrun's, MPI's, ...)"},
 	{"world", NULL, "N", KIND_NUMBER, AT(world), "all workers of the launch"},
 	{"job", "WEFT_JOB", "ID", KIND_TEXT, AT(job), "job id (default weft)"},
 	{"model", "WEFT_MODEL", "NAME", KIND_TEXT, AT(model),
@@ -82,7 +79,7 @@ static const struct option_row {
 	{"json", NULL, NULL, KIND_FLAG, AT(json), "print JSON lines"},
 	{"die-with-parent", NULL, NULL, KIND_FLAG, AT(die_with_parent),
 	 "stop when the process that started this one ends"},
-	{"local-rank", NULL, "N", KIND_IGNORED, AT(ignored), "accepted from old launchers"},
+	{"local-rank", NULL, "N", KIND_FLAG, AT(ignored), "accepted from old launchers"},
 #undef AT
 };
 #define ROW_COUNT (sizeof(rows) / sizeof(rows[0]))
@@ -109,8 +106,7 @@ struct player {
 static weft_worker *volatile signal_worker;
 static volatile sig_atomic_t signalled;
 
-static int fail(weft_error *error, int code, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
+__attribute__((format(printf, 3, 4)))
 static int fail(weft_error *error, int code, const char *format, ...)
 {
 	va_list args;
@@ -127,13 +123,6 @@ static void on_signal(int number)
 	signalled = number;
 	if (signal_worker)
 		weft_interrupt(signal_worker);
-}
-
-static void sleep_ms(uint64_t ms)
-{
-	struct timespec time = {(time_t)(ms / 1000), (long)(ms % 1000) * 1000000};
-
-	nanosleep(&time, NULL); /* a signal ends it */
 }
 
 /* ---- options ---- */
@@ -189,8 +178,6 @@ static int set(struct arguments *arguments, const struct option_row *row, const 
 			    ? "time; write 30s, 500ms or 2m" : "size; write 512M or 1G");
 	case KIND_FLAG:
 		*(bool *)place = true;
-		return 0;
-	case KIND_IGNORED:
 		return 0;
 	}
 	return 0;
@@ -254,12 +241,8 @@ static int check_arguments(const struct player *player, weft_error *error)
 	const struct arguments *a = &player->arguments;
 	bool trainer = player->role == WEFT_TRAINER;
 
-	if (!a->updates || !a->first_version)
-		return fail(error, WEFT_E_USAGE, "--%s is 0; at least 1 is needed",
-			    a->updates ? "first-version" : "updates");
-	if (a->first_version > UINT64_MAX - a->updates)
-		return fail(error, WEFT_E_USAGE, "--first-version leaves no room for %llu updates",
-			    (unsigned long long)a->updates);
+	if (!a->updates || !a->first_version || a->first_version > UINT64_MAX - a->updates)
+		return fail(error, WEFT_E_USAGE, "--updates and --first-version are at least 1");
 	if (!a->checkpoint && (trainer || a->verify))
 		return fail(error, WEFT_E_USAGE, "--checkpoint is needed: %s", trainer
 			    ? "a trainer makes its versions from one" : "--verify compares with one");
@@ -267,6 +250,11 @@ static int check_arguments(const struct player *player, weft_error *error)
 }
 
 /* ---- who am I ---- */
+
+static const char *role_text(const struct player *player)
+{
+	return player->role == WEFT_TRAINER ? "trainer" : "inference";
+}
 
 static int take_rank(struct player *player, uint32_t trainers, uint32_t inference,
 		     weft_error *error)
@@ -299,16 +287,10 @@ static int take_rank(struct player *player, uint32_t trainers, uint32_t inferenc
 		rank -= trainers;
 	player->rank = (uint32_t)rank;
 	if (player->rank >= player->count)
-		return fail(error, WEFT_E_CONFIG, "%s rank %u (from %s), but %s has %u",
-			    player->role == WEFT_TRAINER ? "trainer" : "inference", player->rank,
-			    player->source, player->role == WEFT_TRAINER ? "--train world=..."
-									: "--infer", player->count);
+		return fail(error, WEFT_E_CONFIG, "%s rank %u (from %s) is not below %s=%u",
+			    role_text(player), player->rank, player->source,
+			    player->role == WEFT_TRAINER ? "world" : "engines*tp", player->count);
 	return 0;
-}
-
-static const char *role_text(const struct player *player)
-{
-	return player->role == WEFT_TRAINER ? "trainer" : "inference";
 }
 
 static int find_self(struct player *player, weft_error *error)
@@ -350,14 +332,13 @@ static int find_self(struct player *player, weft_error *error)
 static void print_self(const struct player *player)
 {
 	const weft_launch *launch = &player->launch;
+	bool launched = player->source == launch->rank_source && launch->world >= 0;
 
-	if (player->source == launch->rank_source && launch->world >= 0)
-		fprintf(stderr, "weft-worker: rank %lld/%lld (from %s), ", (long long)launch->rank,
-			(long long)launch->world, player->source);
-	else
-		fprintf(stderr, "weft-worker: rank %u (from %s), ", player->rank, player->source);
-	fprintf(stderr, "%s %u/%u, controller %s (from %s)\n", role_text(player), player->rank,
-		player->count, launch->controller, launch->controller_source);
+	fprintf(stderr, "weft-worker: rank %lld/%lld (from %s), %s %u/%u, controller %s (from %s)\n",
+		launched ? (long long)launch->rank : player->rank,
+		launched ? (long long)launch->world : player->count, player->source,
+		role_text(player), player->rank, player->count, launch->controller,
+		launch->controller_source);
 }
 
 /* ---- a controller of our own ---- */
@@ -394,28 +375,27 @@ static void end_controller(struct player *player, bool failed)
 
 /* ---- figures ---- */
 
-static void print_update(const struct player *player, uint64_t version, uint64_t ns)
+/* A trainer's seconds begin when its targets have accepted, an inference rank's when it opens its
+ * memory. */
+static void print_update(const struct player *player, uint64_t version)
 {
-	double seconds = (double)ns / 1e9, rate;
+	double seconds, gbps;
 	weft_stats stats;
 
 	weft_get_stats(player->worker, &stats);
-	rate = seconds > 0 ? (double)player->plan.bytes / seconds : 0;
-	if (player->arguments.json)
-		printf("{\"event\":\"update\",\"version\":%llu,\"role\":\"%s\",\"rank\":%u,"
-		       "\"bytes\":%llu,\"seconds\":%.9f,\"bytes_per_second\":%.0f,"
-		       "\"wait_seconds\":%.9f,\"copy_seconds\":%.9f,\"verify_seconds\":%.9f}\n",
-		       (unsigned long long)version, role_text(player), player->rank,
-		       (unsigned long long)player->plan.bytes, seconds, rate,
-		       (double)stats.wait_ns / 1e9, (double)stats.copy_ns / 1e9,
-		       (double)stats.verify_ns / 1e9);
-	else
-		printf("update version=%llu role=%s rank=%u bytes=%llu seconds=%.6f gbps=%.3f "
-		       "begin_wait=%.6f copy=%.6f verify=%.6f\n", (unsigned long long)version,
-		       role_text(player), player->rank, (unsigned long long)player->plan.bytes,
-		       seconds, rate * 8 / 1e9, (double)stats.wait_ns / 1e9,
-		       (double)stats.copy_ns / 1e9, (double)stats.verify_ns / 1e9);
-	fflush(stdout);
+	if (player->role == WEFT_TRAINER)
+		stats.update_ns -= stats.wait_ns;
+	seconds = (double)stats.update_ns / 1e9;
+	gbps = stats.update_ns ? (double)player->plan.bytes * 8e-9 / seconds : 0;
+	printf(player->arguments.json
+	       ? "{\"event\":\"update\",\"version\":%llu,\"role\":\"%s\",\"rank\":%u,\"bytes\":%llu,"
+		 "\"seconds\":%.9f,\"gbps\":%.6f,\"wait_seconds\":%.9f,\"copy_seconds\":%.9f,"
+		 "\"verify_seconds\":%.9f}\n"
+	       : "update version=%llu role=%s rank=%u bytes=%llu seconds=%.6f gbps=%.3f "
+		 "begin_wait=%.6f copy=%.6f verify=%.6f\n",
+	       (unsigned long long)version, role_text(player), player->rank,
+	       (unsigned long long)player->plan.bytes, seconds, gbps, (double)stats.wait_ns / 1e9,
+	       (double)stats.copy_ns / 1e9, (double)stats.verify_ns / 1e9);
 }
 
 static void print_joined(const struct player *player)
@@ -428,7 +408,6 @@ static void print_joined(const struct player *player)
 	       : "joined role=%s rank=%u peers=%u pieces=%llu bytes=%llu policy=%s plan=%s\n",
 	       role_text(player), player->rank, plan->peers, (unsigned long long)plan->pieces,
 	       (unsigned long long)plan->bytes, plan->policy, plan->digest);
-	fflush(stdout);
 }
 
 static void print_done(const struct player *player)
@@ -442,7 +421,6 @@ static void print_done(const struct player *player)
 	       : "done role=%s rank=%u updates=%llu bytes=%llu bytes_verified=%llu\n",
 	       role_text(player), player->rank, (unsigned long long)stats.updates,
 	       (unsigned long long)stats.bytes, (unsigned long long)player->verified);
-	fflush(stdout);
 }
 
 /* ---- the trainer ---- */
@@ -458,10 +436,7 @@ static int map_memory(struct player *player, size_t bytes, weft_error *error)
 	return fail(error, WEFT_E_MEMORY, "no %zu bytes of memory: %s", bytes, strerror(errno));
 }
 
-static size_t padded(uint64_t bytes)
-{
-	return (size_t)((bytes + 4095) / 4096 * 4096);
-}
+#define padded(bytes) ((size_t)(((bytes) + 4095) / 4096 * 4096))
 
 /* One buffer for all wanted tensors; data[id] points into it. */
 static int map_tensors(struct player *player, weft_error *error)
@@ -503,10 +478,8 @@ static int make_version(struct player *player, uint64_t version, weft_error *err
 			continue;
 		tensor = weft_checkpoint_tensor(player->checkpoint, view.name, &bytes);
 		if (!tensor || bytes != row_bytes * view.shape[0])
-			return fail(error, WEFT_E_FILE, "%s: tensor %s has %llu bytes there, %llu in "
-				    "the model", player->arguments.checkpoint, view.name,
-				    (unsigned long long)bytes,
-				    (unsigned long long)(row_bytes * view.shape[0]));
+			return fail(error, WEFT_E_FILE, "%s: tensor %s has %llu bytes, not the model's",
+				    player->arguments.checkpoint, view.name, (unsigned long long)bytes);
 		weft_content_version(view.name, tensor, bytes, version, view.row_lo * row_bytes,
 				     view.bytes, (void *)(uintptr_t)player->data[id]);
 		if (signalled)
@@ -519,14 +492,15 @@ static int make_version(struct player *player, uint64_t version, weft_error *err
 static int run_trainer(struct player *player, weft_error *error)
 {
 	const struct arguments *a = &player->arguments;
-	weft_stats stats;
+	const struct timespec pause = {(time_t)(a->interval_ms / 1000),
+				       (long)(a->interval_ms % 1000) * 1000000};
 	int rc = map_tensors(player, error);
 
 	for (uint64_t i = 0; i < a->updates && !rc; i++) {
 		uint64_t version = a->first_version + i;
 
-		if (i && a->interval_ms)
-			sleep_ms(a->interval_ms);
+		if (i) /* a signal ends the pause */
+			nanosleep(&pause, NULL);
 		rc = make_version(player, version, error);
 		if (!rc)
 			rc = weft_update_begin(player->worker, version, error);
@@ -534,10 +508,8 @@ static int run_trainer(struct player *player, weft_error *error)
 			rc = weft_update_write_all(player->worker, player->data, error);
 		if (!rc)
 			rc = weft_update_end(player->worker, error);
-		if (rc)
-			break;
-		weft_get_stats(player->worker, &stats);
-		print_update(player, version, stats.update_ns - stats.wait_ns);
+		if (!rc)
+			print_update(player, version);
 	}
 	return rc;
 }
@@ -569,10 +541,7 @@ static void write_name(FILE *file, const char *name)
 	for (; *name; name++) {
 		if (*name == '"' || *name == '\\')
 			fputc('\\', file);
-		if ((unsigned char)*name < 0x20)
-			fprintf(file, "\\u%04x", *name);
-		else
-			fputc(*name, file);
+		fputc(*name, file);
 	}
 }
 
@@ -600,7 +569,6 @@ static int write_digests(struct player *player, uint64_t version, weft_error *er
 static int run_inference(struct player *player, weft_error *error)
 {
 	const struct arguments *a = &player->arguments;
-	weft_stats stats;
 	int rc = 0;
 
 	for (uint64_t i = 0; i < a->updates && !rc; i++) {
@@ -609,8 +577,7 @@ static int run_inference(struct player *player, weft_error *error)
 		rc = weft_update_wait(player->worker, version, 0, NULL, error);
 		if (rc)
 			break;
-		weft_get_stats(player->worker, &stats);
-		print_update(player, version, stats.update_ns);
+		print_update(player, version);
 		if (a->verify)
 			rc = weft_verify(player->worker, player->checkpoint, version, &compared, error);
 		player->verified += compared;
@@ -712,6 +679,7 @@ int main(int argc, char **argv)
 	snprintf(version, sizeof(version), "weft-worker %s", weft_version_text());
 	argp_program_version = version;
 	argp_err_exit_status = 2;
+	setlinebuf(stdout);
 	sigaction(SIGTERM, &action, NULL);
 	sigaction(SIGINT, &action, NULL);
 	rc = read_arguments(&player.arguments, argc, argv, &error);
