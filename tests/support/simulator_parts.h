@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * simulator_parts.h -- what the files of the simulator share: simulator.c (time, network,
+ * controller), simulator_worker.c (workers and their shadow of a data plane), simulator_view.c
+ * (looking at it).
+ */
+#ifndef TESTS_SUPPORT_SIMULATOR_PARTS_H
+#define TESTS_SUPPORT_SIMULATOR_PARTS_H
+
+#include "common/array.h"
+#include "tests/support/simulator.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define CONTROLLER UINT32_MAX
+
+enum event_type { EVENT_DELIVER, EVENT_OPENED, EVENT_CONNECTED, EVENT_WRITE, EVENT_SIGNAL };
+
+struct event {
+	uint64_t at, order;
+	enum event_type type;
+	uint32_t to, from;    /* workers, or CONTROLLER */
+	uint64_t life;        /* WRITE: incarnation that began it */
+	unsigned char *bytes; /* DELIVER */
+	size_t length;
+	uint64_t version;     /* WRITE, SIGNAL */
+	uint32_t peer;        /* WRITE: index into plan peers */
+	struct digest digest; /* SIGNAL */
+};
+
+struct worker {
+	struct simulation_worker what;
+	char name[MEMBER_TEXT_BYTES + 8], peer[CONTROLLER_PEER_BYTES];
+	bool alive;
+	struct worker_core *core;
+	struct layout layout;
+	struct holding holding;
+	struct error error;
+	const struct message_plan *plan;
+	uint64_t partition_until, version;
+	uint64_t arriving;    /* version whose signals are counted */
+	uint32_t arrived;
+	uint64_t last_at[2];  /* latest delivery to, from: keeps order */
+};
+
+struct simulation {
+	struct simulation_options options;
+	uint64_t now, order, random, incarnations;
+	struct controller *controller;
+	bool controller_alive, over;
+	struct error end;
+	ARRAY(struct worker *) workers;
+	ARRAY(struct event) events;
+	struct text transcript;
+};
+
+/* simulator.c */
+void simulation_line(struct simulation *simulation, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+struct event *simulation_later(struct simulation *simulation, uint64_t at,
+			       enum event_type type);
+void simulation_send(struct simulation *simulation, uint32_t worker, bool to_controller,
+		     const struct message *message);
+/* What must hold after every step. */
+void simulation_check(struct simulation *simulation);
+
+/* simulator_worker.c */
+void worker_does(struct simulation *simulation, uint32_t index, struct worker_event *event);
+void worker_tick(struct simulation *simulation, uint32_t index);
+void worker_opened(struct simulation *simulation, uint32_t index);
+void worker_writes(struct simulation *simulation, const struct event *event);
+void worker_signalled(struct simulation *simulation, const struct event *event);
+bool worker_runs(const struct worker *worker);
+
+#endif

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/simulator_parts.h"
+
+uint32_t simulation_workers(const struct simulation *simulation)
+{
+	return (uint32_t)simulation->workers.count;
+}
+
+bool simulation_alive(const struct simulation *simulation, uint32_t worker)
+{
+	return simulation->workers.items[worker]->alive;
+}
+
+enum worker_state simulation_state(const struct simulation *simulation, uint32_t worker)
+{
+	return worker_core_state(simulation->workers.items[worker]->core);
+}
+
+const struct error *simulation_error(const struct simulation *simulation, uint32_t worker)
+{
+	return &simulation->workers.items[worker]->error;
+}
+
+uint64_t simulation_version(const struct simulation *simulation, uint32_t worker)
+{
+	return simulation->workers.items[worker]->version;
+}
+
+const struct message_plan *simulation_plan(const struct simulation *simulation,
+					   uint32_t worker)
+{
+	return simulation->workers.items[worker]->plan;
+}
+
+const char *simulation_transcript(const struct simulation *simulation)
+{
+	return text_string(&simulation->transcript);
+}
+
+void simulation_expect(const struct simulation *simulation, const char *lines)
+{
+	const char *at = text_string(&simulation->transcript);
+
+	while (*lines) {
+		size_t length = strcspn(lines, "\n");
+		bool found = false, rest = length && lines[length - 1] == '*';
+
+		while (*at && !found) {
+			size_t here = strcspn(at, "\n");
+
+			found = rest ? here >= length - 1 &&
+						memcmp(at, lines, length - 1) == 0
+				     : here == length && memcmp(at, lines, length) == 0;
+			at += here + (at[here] == '\n');
+		}
+		if (!found) {
+			print_message("%s", text_string(&simulation->transcript));
+			fail_msg("not in the transcript, or out of order:\n%.*s",
+				 (int)length, lines);
+		}
+		lines += length + (lines[length] == '\n');
+	}
+}
+
+void simulation_expect_not(const struct simulation *simulation, const char *part)
+{
+	if (!strstr(text_string(&simulation->transcript), part))
+		return;
+	print_message("%s", text_string(&simulation->transcript));
+	fail_msg("in the transcript: %s", part);
+}

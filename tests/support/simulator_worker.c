@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/simulator_parts.h"
+
+static void connect_all(struct simulation *simulation, struct worker *worker,
+			const struct message_peers *peers)
+{
+	for (size_t i = 0; i < peers->peer_count; i++) {
+		const struct peer_endpoints *peer = &peers->peers[i];
+		char expected[96], name[MEMBER_TEXT_BYTES];
+
+		snprintf(expected, sizeof(expected), "%s %llx > %s",
+			 member_text(peer->member, name),
+			 (unsigned long long)peer->incarnation, worker->name);
+		assert_int_equal(peer->record_length, strlen(expected));
+		assert_memory_equal(peer->record, expected, strlen(expected));
+	}
+	(void)simulation;
+}
+
+void worker_does(struct simulation *simulation, uint32_t index,
+		 struct worker_event *event)
+{
+	struct worker *worker = simulation->workers.items[index];
+	struct worker_actions actions = {0};
+	struct error error;
+
+	event->now_ms = simulation->now;
+	if (worker_core_step(worker->core, event, &actions, &error))
+		fail_msg("%s: %s", worker->name, error.text);
+	for (size_t i = 0; i < actions.count; i++) {
+		struct worker_action *action = &actions.items[i];
+
+		switch (action->type) {
+		case WORKER_ACTION_SEND:
+			simulation_send(simulation, index, true, &action->message);
+			break;
+		case WORKER_ACTION_LOG:
+			simulation_line(simulation, "%s: %s", worker->name, action->line);
+			break;
+		case WORKER_ACTION_OPEN:
+			worker->plan = action->plan;
+			simulation_later(simulation,
+					 simulation->now + simulation->options.open_ms,
+					 EVENT_OPENED)
+				->to = index;
+			break;
+		case WORKER_ACTION_CONNECT:
+			connect_all(simulation, worker, action->peers);
+			simulation_later(simulation,
+					 simulation->now + simulation->options.connect_ms,
+					 EVENT_CONNECTED)
+				->to = index;
+			break;
+		case WORKER_ACTION_STATE:
+			if (action->state == WORKER_FAILED) {
+				worker->error = action->error;
+				simulation_line(simulation, "%s fails: %s", worker->name,
+						action->error.text);
+			} else {
+				simulation_line(simulation, "%s is %s", worker->name,
+						worker_state_name(action->state));
+			}
+			break;
+		}
+	}
+	worker_actions_clear(&actions);
+	simulation_check(simulation);
+}
+
+void worker_opened(struct simulation *simulation, uint32_t index)
+{
+	struct worker *worker = simulation->workers.items[index];
+	const struct message_plan *plan = worker->plan;
+	struct message message = {.type = MESSAGE_ENDPOINTS};
+	struct message_endpoints *endpoints = &message.u.endpoints;
+	struct worker_event event = {.type = WORKER_EVENT_ENDPOINTS,
+				     .endpoints = endpoints};
+	char name[MEMBER_TEXT_BYTES];
+
+	endpoints->attempt = plan->attempt;
+	endpoints->records = memory_zalloc(plan->peer_count, sizeof(*endpoints->records));
+	for (size_t i = 0; i < plan->peer_count; i++) {
+		struct endpoint_record *record = &endpoints->records[i];
+
+		record->peer = plan->peers[i].member;
+		record->bytes = (unsigned char *)memory_format(
+			"%s %llx > %s", worker->name,
+			(unsigned long long)worker->what.incarnation,
+			member_text(record->peer, name));
+		record->length = strlen((char *)record->bytes);
+		endpoints->record_count++;
+	}
+	if (worker->what.role == ROLE_INFERENCE) {
+		endpoints->regions = memory_zalloc(1, sizeof(*endpoints->regions));
+		endpoints->region_count = 1;
+		endpoints->regions[0].bytes = (unsigned char *)memory_string("region");
+		endpoints->regions[0].length = 6;
+		endpoints->copies = 1;
+		endpoints->place_count = worker->layout.param_count;
+		endpoints->places =
+			memory_zalloc(endpoints->place_count, sizeof(*endpoints->places));
+	}
+	worker_does(simulation, index, &event);
+	message_fini(&message);
+}
+
+static void build_holding(struct simulation *simulation, struct worker *worker)
+{
+	const struct simulation_options *options = &simulation->options;
+	struct train_spec train;
+	struct infer_spec infer;
+	uint32_t extra = worker->what.holds_unwanted ? 1 : 0;
+
+	assert_int_equal(train_spec_parse(&train, options->train, NULL), 0);
+	assert_int_equal(infer_spec_parse(&infer, options->infer, NULL), 0);
+	holding_init(&worker->holding);
+	for (uint32_t i = 0; i < options->tensors + extra; i++) {
+		uint64_t shape[2] = {infer.tp * 4,
+				     worker->what.other_shape && i == 0 ? 8 : 4};
+		bool wanted = i < options->tensors;
+		uint32_t stage = i * train.pp / (options->tensors + extra);
+		struct box box = box_whole(2, shape);
+		char name[32];
+		int64_t tensor;
+
+		if (stage != train_stage(&train, worker->what.rank % train.world))
+			continue;
+		snprintf(name, sizeof(name), wanted ? "layer.%u.weight" : "mtp.%u.weight",
+			 i);
+		tensor = holding_add_tensor(&worker->holding, name, DTYPE_F32, 2, shape,
+					    i, NULL);
+		assert_true(tensor >= 0);
+		assert_int_equal(
+			holding_add(&worker->holding, (uint32_t)tensor, &box, NULL), 0);
+	}
+	assert_int_equal(holding_finish(&worker->holding, NULL), 0);
+}
+
+static void build_layout(struct simulation *simulation, struct worker *worker)
+{
+	const struct simulation_options *options = &simulation->options;
+	uint32_t extra = worker->what.needs_unsourced ? 1 : 0;
+	struct infer_spec infer;
+
+	assert_int_equal(infer_spec_parse(&infer, options->infer, NULL), 0);
+	layout_init(&worker->layout);
+	for (uint32_t i = 0; i < options->tensors + extra; i++) {
+		uint64_t whole[2] = {infer.tp * 4, 4}, local[2] = {4, 4};
+		uint64_t row = (worker->what.rank % infer.tp) * 4u;
+		struct piece piece = {.offset = 0, .bytes = 64};
+		char name[32], param[32];
+
+		snprintf(name, sizeof(name),
+			 i < options->tensors ? "layer.%u.weight" : "lost.%u.weight", i);
+		snprintf(param, sizeof(param), "engine.%u", i);
+		piece.src = box_whole(2, whole);
+		piece.src.lo[0] = row;
+		piece.src.hi[0] = row + 4;
+		piece.tensor = (uint32_t)layout_add_tensor(&worker->layout, name,
+							   DTYPE_F32, 2, whole, NULL);
+		piece.param = (uint32_t)layout_add_param(&worker->layout, param,
+							 DTYPE_F32, 2, local, NULL);
+		assert_int_equal(layout_add_piece(&worker->layout, &piece, NULL), 0);
+	}
+	assert_int_equal(layout_finish(&worker->layout, NULL), 0);
+}
+
+void worker_tick(struct simulation *simulation, uint32_t index)
+{
+	struct worker_event event = {.type = WORKER_EVENT_TICK};
+
+	worker_does(simulation, index, &event);
+}
+
+uint32_t simulation_start(struct simulation *simulation,
+			  const struct simulation_worker *what)
+{
+	struct worker **place = array_push(&simulation->workers);
+	struct worker *worker = memory_zalloc(1, sizeof(*worker));
+	uint32_t index = (uint32_t)simulation->workers.count - 1;
+	bool trainer = what->role == ROLE_TRAINER;
+	struct worker_core_options options = {.controller = "tcp://head:29600"};
+	struct error error;
+
+	assert_non_null(place);
+	assert_non_null(worker);
+	*place = worker;
+	worker->what = *what;
+	if (!worker->what.incarnation)
+		worker->what.incarnation = 0x100 + index;
+	worker->alive = true;
+	member_text((struct member){what->role, what->rank}, worker->name);
+	snprintf(worker->peer, sizeof(worker->peer), "%c%u-%llx", trainer ? 't' : 'i',
+		 what->rank, (unsigned long long)worker->what.incarnation);
+	if (trainer)
+		build_holding(simulation, worker);
+	else
+		build_layout(simulation, worker);
+	options.job = what->job ? what->job : "demo";
+	options.hello = (struct message_hello){
+		.role = what->role,
+		.rank = what->rank,
+		.incarnation = worker->what.incarnation,
+		.host = (char *)(what->host ? what->host : "a"),
+		.host_id = (char *)(what->boot ? what->boot : "boot-a"),
+		.pid = 1000 + index};
+	options.declare = (struct message_declare){
+		.model = (char *)(what->model ? what->model : "tiny"),
+		.train = (char *)simulation->options.train,
+		.infer = (char *)simulation->options.infer,
+		.digest = trainer ? holding_digest(&worker->holding)
+				  : layout_digest(&worker->layout),
+		.mapped = true,
+		.registered = true,
+		.transport = (char *)(what->transport ? what->transport : "shm")};
+	options.layout = trainer ? NULL : &worker->layout;
+	options.holding = trainer ? &worker->holding : NULL;
+	options.join_timeout_ms = simulation->options.join_timeout_ms;
+	if (worker_core_new(&worker->core, &options, simulation->now, &error))
+		fail_msg("%s: %s", worker->name, error.text);
+	worker_tick(simulation, index);
+	return index;
+}
+
+void simulation_start_all(struct simulation *simulation)
+{
+	struct simulation_worker what = {0};
+	struct train_spec train;
+	struct infer_spec infer;
+
+	assert_int_equal(train_spec_parse(&train, simulation->options.train, NULL), 0);
+	assert_int_equal(infer_spec_parse(&infer, simulation->options.infer, NULL), 0);
+	for (what.rank = 0; what.rank < train.world; what.rank++)
+		simulation_start(simulation, &what);
+	what.role = ROLE_INFERENCE;
+	for (what.rank = 0; what.rank < infer_ranks(&infer); what.rank++)
+		simulation_start(simulation, &what);
+}
+
+void simulation_kill(struct simulation *simulation, uint32_t worker)
+{
+	struct worker *victim = simulation->workers.items[worker];
+
+	if (!victim->alive)
+		return;
+	victim->alive = false;
+	simulation_line(simulation, "%s is killed", victim->name);
+}
+
+void simulation_leave(struct simulation *simulation, uint32_t worker, bool done)
+{
+	struct worker_event event = {.type = WORKER_EVENT_LEAVE, .done = done};
+
+	if (simulation->workers.items[worker]->alive)
+		worker_does(simulation, worker, &event);
+}
+
+void simulation_leave_all(struct simulation *simulation)
+{
+	for (uint32_t i = 0; i < simulation->workers.count; i++)
+		simulation_leave(simulation, i, true);
+}
+
+void simulation_fail(struct simulation *simulation, uint32_t worker, const char *why)
+{
+	struct error error;
+	struct worker_event event = {.type = WORKER_EVENT_FAILURE, .error = &error};
+
+	error_set(&error, ERROR_TRANSPORT, "%s", why);
+	worker_does(simulation, worker, &event);
+}
+
+void simulation_partition(struct simulation *simulation, uint32_t worker,
+			  uint64_t until_ms)
+{
+	simulation->workers.items[worker]->partition_until = until_ms;
+	simulation_line(simulation, "%s is cut off",
+			simulation->workers.items[worker]->name);
+}
+
+/* ---- the shadow of the data plane ---- */
+
+static void ended(struct simulation *simulation, uint32_t index, uint64_t version)
+{
+	struct worker_event event = {.type = WORKER_EVENT_VERSION, .version = version};
+	struct worker *worker = simulation->workers.items[index];
+
+	worker->version = version;
+	simulation_line(simulation, "%s %s version %llu", worker->name,
+			worker->what.role == ROLE_TRAINER ? "ends" : "publishes",
+			(unsigned long long)version);
+	worker_does(simulation, index, &event);
+}
+
+bool worker_runs(const struct worker *worker)
+{
+	return worker->alive && worker_core_state(worker->core) == WORKER_RUN;
+}
+
+static void schedule_write(struct simulation *simulation, uint32_t index, uint32_t peer,
+			   uint64_t version)
+{
+	struct event *event = simulation_later(
+		simulation, simulation->now + simulation->options.write_ms, EVENT_WRITE);
+
+	event->to = index;
+	event->peer = peer;
+	event->version = version;
+}
+
+void simulation_update(struct simulation *simulation, uint64_t version)
+{
+	for (uint32_t i = 0; i < simulation->workers.count; i++) {
+		struct worker *worker = simulation->workers.items[i];
+
+		if (worker->what.role != ROLE_TRAINER || !worker_runs(worker))
+			continue;
+		simulation_line(simulation, "%s begins version %llu", worker->name,
+				(unsigned long long)version);
+		if (worker->plan->peer_count)
+			schedule_write(simulation, i, 0, version);
+		else
+			ended(simulation, i, version);
+	}
+}
+
+static uint32_t find_running(struct simulation *simulation, struct member who)
+{
+	for (uint32_t i = 0; i < simulation->workers.count; i++) {
+		struct worker *worker = simulation->workers.items[i];
+
+		if (worker->what.role == who.role && worker->what.rank == who.rank &&
+		    worker_runs(worker))
+			return i;
+	}
+	return CONTROLLER;
+}
+
+void worker_writes(struct simulation *simulation, const struct event *event)
+{
+	struct worker *worker = simulation->workers.items[event->to];
+	struct event *signal;
+	uint32_t target;
+
+	if (!worker_runs(worker))
+		return;
+	target = find_running(simulation, worker->plan->peers[event->peer].member);
+	if (target != CONTROLLER) {
+		signal = simulation_later(simulation, simulation->now + 1, EVENT_SIGNAL);
+		signal->to = target;
+		signal->from = event->to;
+		signal->version = event->version;
+		signal->digest = worker->plan->digest;
+	}
+	if (event->peer + 1 < worker->plan->peer_count)
+		schedule_write(simulation, event->to, event->peer + 1, event->version);
+	else
+		ended(simulation, event->to, event->version);
+}
+
+void worker_signalled(struct simulation *simulation, const struct event *event)
+{
+	struct worker *worker = simulation->workers.items[event->to];
+
+	if (!worker_runs(worker))
+		return;
+	assert_true(digest_equal(event->digest, worker->plan->digest));
+	if (worker->arriving != event->version) {
+		assert_int_equal(worker->arriving, worker->version);
+		worker->arriving = event->version;
+		worker->arrived = 0;
+	}
+	if (++worker->arrived == worker->plan->peer_count)
+		ended(simulation, event->to, event->version);
+}
