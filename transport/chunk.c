@@ -10,8 +10,8 @@ void chunk_begin(struct chunk_cursor *cursor, uint64_t remote_offset, uint64_t b
 	cursor->chunk_bytes = chunk_bytes ? chunk_bytes : 1;
 }
 
-/* Bytes of the chunk that starts at remote_offset, if the write were endless: up to the last
- * cut inside the limit, or the limit itself when no cut lies inside it. */
+/* Bytes of the chunk that starts at remote_offset, if the write were endless: up to the
+ * last cut inside the limit, or the limit itself when no cut lies inside it. */
 static uint64_t reach(uint64_t remote_offset, uint64_t chunk_bytes)
 {
 	uint64_t into = remote_offset % CHUNK_CUT_BYTES;
@@ -40,8 +40,8 @@ bool chunk_next(struct chunk_cursor *cursor, struct chunk *chunk)
 	return true;
 }
 
-/* In closed form, since a count of 2^62 / 1 is asked for as well: after the first chunk every
- * start is on a cut, so all later chunks reach equally far. */
+/* In closed form, since a count of 2^62 / 1 is asked for as well: after the first chunk
+ * every start is on a cut, so all later chunks reach equally far. */
 uint64_t chunk_count(uint64_t remote_offset, uint64_t bytes, uint64_t chunk_bytes)
 {
 	uint64_t first, each;
@@ -53,7 +53,8 @@ uint64_t chunk_count(uint64_t remote_offset, uint64_t bytes, uint64_t chunk_byte
 		return 0;
 	if (bytes <= first)
 		return 1;
-	each = chunk_bytes < CHUNK_CUT_BYTES ? chunk_bytes
-					     : chunk_bytes - chunk_bytes % CHUNK_CUT_BYTES;
+	each = chunk_bytes < CHUNK_CUT_BYTES
+		       ? chunk_bytes
+		       : chunk_bytes - chunk_bytes % CHUNK_CUT_BYTES;
 	return 1 + (bytes - first - 1) / each + 1;
 }

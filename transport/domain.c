@@ -16,8 +16,10 @@ static int check_caps(const struct transport_domain *domain, struct error *error
 	if (!caps->write_bytes_max || !caps->inflight_max || !caps->rails ||
 	    caps->rails > PROVIDER_RAILS_MAX)
 		return error_set(error, ERROR_INTERNAL,
-				 "provider %s reports chunks of %llu bytes, %u in flight, %u rails",
-				 domain->ops.name, (unsigned long long)caps->write_bytes_max,
+				 "provider %s reports chunks of %llu bytes, %u in "
+				 "flight, %u rails",
+				 domain->ops.name,
+				 (unsigned long long)caps->write_bytes_max,
 				 caps->inflight_max, caps->rails);
 	return 0;
 }
@@ -75,8 +77,8 @@ void transport_domain_close(struct transport_domain **domain)
 	if (old->children) {
 		log_error("transport: domain %s closed with %u regions or endpoints open",
 			  old->options.name, old->children);
-		assert(!"transport domain closed before its regions and endpoints");
-		return;
+		assert(old->children == 0);
+		return; /* with asserts off: a leak is better than wild writes */
 	}
 	*domain = NULL;
 	old->ops.domain_close(old);
@@ -100,10 +102,11 @@ int domain_check_process(const struct transport_domain *domain, struct error *er
 	pid_t here = getpid();
 
 	if (here != domain->pid)
-		return error_set(error, ERROR_STATE,
-				 "transport domain of process %d used in its forked child %d: "
-				 "open one there",
-				 (int)domain->pid, (int)here);
+		return error_set(
+			error, ERROR_STATE,
+			"transport domain of process %d used in its forked child %d: "
+			"open one there",
+			(int)domain->pid, (int)here);
 	return 0;
 }
 

@@ -18,8 +18,8 @@ void mailbox_clear(struct mailbox_letter *letter)
 	atomic_store(&letter->bank[1].sequence, 0);
 }
 
-/* The release on each word keeps it behind the bank's sequence 0, and the next sequence behind
- * each word: no fence is needed, which thread checkers could not follow. */
+/* The release on each word keeps it behind the bank's sequence 0, and the next sequence
+ * behind each word: no fence is needed, which thread checkers could not follow. */
 void mailbox_store(struct mailbox_letter *letter, const struct transport_signal *signal)
 {
 	struct mailbox_bank *bank = &letter->bank[signal->sequence & 1];
@@ -62,14 +62,15 @@ int mailbox_load(struct mailbox_letter *letter, struct transport_signal *signal)
 	uint64_t last = 0;
 
 	for (int same = 0; same < 1000;) {
-		uint64_t latest = atomic_load_explicit(&letter->latest, memory_order_acquire);
+		uint64_t latest =
+			atomic_load_explicit(&letter->latest, memory_order_acquire);
 
 		if (!latest)
 			return 1;
 		if (load_bank(&letter->bank[latest & 1], latest, signal))
 			return 0;
-		/* latest must move when its bank does; if not, the slot was overwritten with
-		 * garbage and no signal is the honest answer */
+		/* latest must move when its bank does; if not, the slot was overwritten
+		 * with garbage and no signal is the honest answer */
 		same = latest == last ? same + 1 : 0;
 		last = latest;
 	}

@@ -10,10 +10,11 @@
 static const struct provider *const providers[] = {&provider_shm, &provider_mock,
 						   &provider_fault};
 
-static int refuse(const struct transport_domain *domain, const char *what, struct error *error)
+static int refuse(const struct transport_domain *domain, const char *what,
+		  struct error *error)
 {
-	return error_set(error, ERROR_UNSUPPORTED, "provider %s cannot %s", domain->ops.name,
-			 what);
+	return error_set(error, ERROR_UNSUPPORTED, "provider %s cannot %s",
+			 domain->ops.name, what);
 }
 
 static int no_domain_open(struct transport_domain *domain, struct error *error)
@@ -152,7 +153,8 @@ static int no_signal_read(const struct transport_endpoint *endpoint,
 	return 1;
 }
 
-/* No doorbell: the count never changes, so only the deadline or an interrupt ends the wait. */
+/* No doorbell: the count never changes, so only the deadline or an interrupt ends the
+ * wait. */
 static uint64_t no_signal_wait(struct transport_domain *domain, uint64_t seen,
 			       uint64_t deadline_ns)
 {
@@ -172,8 +174,8 @@ static bool no_peer_dead(const struct transport_endpoint *endpoint)
 
 void provider_complete(struct provider *ops)
 {
-#define X(op)                                                                              \
-	if (!ops->op)                                                                      \
+#define X(op)                                                                            \
+	if (!ops->op)                                                                    \
 		ops->op = no_##op;
 	PROVIDER_OPS(X)
 #undef X
@@ -200,13 +202,14 @@ int provider_find(const char *name, struct provider *ops, struct error *error)
 		if (strcmp(providers[i]->name, name) == 0) {
 			*ops = *providers[i];
 			provider_complete(ops);
+			text_fini(&known);
 			return 0;
 		}
 		text_format(&known, "%s%s", i ? ", " : "", providers[i]->name);
 	}
 	rc = error_set(error, ERROR_UNSUPPORTED,
-		       "there is no transport provider '%s' in this build; there are: %s", name,
-		       text_string(&known));
+		       "there is no transport provider '%s' in this build; there are: %s",
+		       name, text_string(&known));
 	text_fini(&known);
 	return rc;
 }
@@ -215,7 +218,8 @@ const struct transport_provider_info *transport_providers(size_t *count)
 {
 	static struct transport_provider_info infos[ARRAY_SIZE(providers)];
 
-	/* the same values each time, so a second caller at the same moment does no harm */
+	/* the same values each time, so a second caller at the same moment does no harm
+	 */
 	for (size_t i = 0; i < ARRAY_SIZE(providers); i++) {
 		__atomic_store_n(&infos[i].name, providers[i]->name, __ATOMIC_RELAXED);
 		__atomic_store_n(&infos[i].what, providers[i]->what, __ATOMIC_RELAXED);

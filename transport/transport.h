@@ -21,14 +21,16 @@
  * checks, chunking, credit, deadlines, statistics, error text. Code asks capabilities, never
  * the provider's name.
  *
- * Threads: one thread at a time per domain, except transport_signal_read and
- * transport_domain_interrupt, which any thread may call at any time.
+ * Threads: one thread at a time per domain, except transport_signal_read, transport_signal_wait
+ * and transport_domain_interrupt, which any thread may call at any time.
  *
  * What a completion proves: when transport_flush returns 0, every byte of every earlier write
  * to that endpoint is visible in target memory to whoever observes a later signal from this
  * endpoint. A signal is observed only after all earlier writes of its endpoint are visible.
  * After any failure the endpoint is broken: its bytes in the target are undefined, every later
- * call returns the first error, only close is left.
+ * call returns the first error, only fence and close are left. A refusal is no failure: what
+ * was answered before anything moved (ERROR_BOUNDS, ERROR_USAGE, ERROR_STATE, and ERROR_MESSAGE
+ * for a record) leaves the endpoint as it was; so does a fence that ran out of time.
  */
 #ifndef TRANSPORT_TRANSPORT_H
 #define TRANSPORT_TRANSPORT_H
@@ -47,7 +49,7 @@ struct transport_endpoint;
 #define TRANSPORT_RECORD_BYTES 4096 /* an export or endpoint record is at most this long */
 
 struct transport_caps {
-	bool ordered;          /* writes are visible in the order posted; else signal flushes */
+	bool ordered;          /* signals keep behind earlier writes; else signal flushes first */
 	bool mapped_remote;    /* transport_remote_pointer can be non-NULL */
 	bool passive_target;   /* the target need not call anything for data to arrive */
 	bool gpu_memory;
@@ -79,7 +81,8 @@ struct transport_stats {
 	uint64_t writes, chunks, bytes, signals, flushes, retries;
 };
 
-/* Provider names this build has, with why one cannot be used here (NULL when it can). */
+/* Providers this build has, each with one line for people; transport_probe() says whether one
+ * can be used here. */
 struct transport_provider_info { const char *name; const char *what; };
 const struct transport_provider_info *transport_providers(size_t *count);
 /* Proves by doing it that the provider works here; ERROR_UNSUPPORTED says why not. */
@@ -90,7 +93,8 @@ int transport_domain_open(struct transport_domain **domain, const char *provider
 /* Endpoints, remotes and regions must be closed before. NULL inside is fine. */
 void transport_domain_close(struct transport_domain **domain);
 const struct transport_caps *transport_domain_caps(const struct transport_domain *domain);
-/* Ends a wait of another thread early: it returns as at its deadline. */
+/* Ends a wait early: the transport_signal_wait in progress (or the next one) returns as at its
+ * deadline; a blocking call on an endpoint in progress fails with ERROR_INTERRUPTED. */
 void transport_domain_interrupt(struct transport_domain *domain);
 
 /* From weft's own allocator: zeroed, page aligned, mappable by peers of the same host. */
@@ -120,7 +124,9 @@ int transport_endpoint_record(const struct transport_endpoint *endpoint,
 int transport_endpoint_connect(struct transport_endpoint *endpoint, const void *record,
 			       size_t length, uint64_t deadline_ns, struct error *error);
 /* After this no write of the peer can land any more (the fence of DESIGN section 9): mapped
- * memory is proved unmapped or its owner dead, else ERROR_TIMEOUT at the deadline. */
+ * memory is proved unmapped or its owner dead, else ERROR_TIMEOUT at the deadline. Works on a
+ * broken endpoint; a peer that is still writing learns of it and fails; one that has not
+ * connected yet never can. On success the endpoint takes no more posts. */
 int transport_endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadline_ns,
 			     struct error *error);
 void transport_endpoint_close(struct transport_endpoint **endpoint);
@@ -130,8 +136,10 @@ int transport_remote_import(struct transport_endpoint *endpoint, const void *rec
 			    struct error *error);
 void transport_remote_close(struct transport_remote **remote);
 uint64_t transport_remote_bytes(const struct transport_remote *remote);
-/* The peer's region mapped here, or NULL: bytes stored through it count as written when the
- * next transport_flush or transport_signal on the endpoint returns. */
+/* The peer's region mapped here, or NULL (also before connect and once broken): bytes stored
+ * through it count as written when the next transport_flush or transport_signal on the
+ * endpoint returns. Other threads that store through it call copy_fence() themselves before
+ * they hand back. */
 void *transport_remote_pointer(const struct transport_remote *remote);
 
 /* Copies `bytes` from source to remote + offset. `source` must stay unchanged until a later
@@ -149,6 +157,7 @@ int transport_progress(struct transport_endpoint *endpoint, uint64_t *done,
 /* Waits for all earlier writes of the endpoint. ERROR_TIMEOUT says how many are missing. */
 int transport_flush(struct transport_endpoint *endpoint, uint64_t deadline_ns,
 		    struct error *error);
+/* Returns 0 when the target holds the signal, so the caller may leave afterwards. */
 int transport_signal(struct transport_endpoint *endpoint, uint32_t word, const void *payload,
 		     size_t length, uint64_t deadline_ns, struct error *error);
 
@@ -160,7 +169,8 @@ int transport_signal_read(const struct transport_endpoint *endpoint,
  * at first), the deadline, or an interrupt; returns the count now. Never fails. */
 uint64_t transport_signal_wait(struct transport_domain *domain, uint64_t seen,
 			       uint64_t deadline_ns);
-/* Proof that the peer process is gone (its pid with its start time), if the provider can tell. */
+/* Proof that the peer process is gone (its pid with its start time), if the provider can tell.
+ * Writes and flushes ask every 10 ms, signals always: they end with ERROR_PEER_LOST. */
 bool transport_peer_dead(const struct transport_endpoint *endpoint);
 
 const struct transport_stats *transport_endpoint_stats(const struct transport_endpoint *endpoint);

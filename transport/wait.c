@@ -2,8 +2,9 @@
  *
  * wait.c -- one blocking wait of the shared layer.
  *
- * Completions come from memory that this thread must look at, so waiting is looking again:
- * at first without a pause (a chunk takes microseconds), later in sleeps that grow to 1/4 ms.
+ * Completions come from memory that this thread must look at, so waiting is looking
+ * again: at first without a pause (a chunk takes microseconds), later in sleeps that grow
+ * to 1/4 ms.
  */
 #include "transport/provider.h"
 
@@ -12,10 +13,10 @@
 #include <sched.h>
 #include <time.h>
 
-#define SPIN_TURNS  256
-#define YIELD_TURNS 512
-#define SLOW_TURNS  1024
-#define SLEEP_NS    50000
+#define SPIN_TURNS   256
+#define YIELD_TURNS  512
+#define SLOW_TURNS   1024
+#define SLEEP_NS     50000
 #define SLEEP_MAX_NS 250000
 
 void wait_begin(struct transport_wait *wait, struct transport_domain *domain,

@@ -33,7 +33,7 @@ static const struct mock_options mute = {.connect_never = true};
 static uint64_t violations(const struct mock_options *options, unsigned rounds)
 {
 	struct conformance subject = {.name = "mock, wrong", .provider = "mock",
-				      .options = options, .watch = &watch};
+				      .options = options, .watch = &watch, .wrong = true};
 
 	return conformance_violations(&subject, rounds);
 }

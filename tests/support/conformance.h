@@ -23,6 +23,9 @@ struct conformance {
 	/* If the provider can say at what moment a signal became visible: it calls
 	 * watch->look(watch->context) then. */
 	struct conformance_watch *watch;
+	/* It breaks the contract on purpose: only the watch looks at its memory, since a second
+	 * thread would race with it, which is the very thing that is wrong. */
+	bool wrong;
 };
 
 int conformance_run(const struct conformance *subject);

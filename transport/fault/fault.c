@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * fault.c -- each op asks the policy, then calls the inner provider's on the same objects: the
- * inner provider owns their `state`, this one only domain->wrapper.
+ * fault.c -- each op asks the policy, then calls the inner provider's on the same
+ * objects: the inner provider owns their `state`, this one only domain->wrapper.
  */
 #include "transport/fault/fault.h"
 
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 
 #define OP_COMPLETION PROVIDER_OP_COUNT
-#define OP_ANY        (PROVIDER_OP_COUNT + 1)
+#define OP_ANY	      (PROVIDER_OP_COUNT + 1)
 
 /* A completion to be reported later. */
 struct held {
@@ -85,7 +85,8 @@ static int read_options(struct fault *fault, const struct transport_domain *doma
 	if (given && !domain->wrapped_by_environment)
 		fault->options = *given;
 	else
-		rc = fault_options_parse(&fault->options, text ? text : "kind=none", error);
+		rc = fault_options_parse(&fault->options, text ? text : "kind=none",
+					 error);
 	if (domain->wrapped_by_environment)
 		fault->options.inner_options = given;
 	if (rc)
@@ -93,12 +94,14 @@ static int read_options(struct fault *fault, const struct transport_domain *doma
 	if (!fault->options.inner[0])
 		snprintf(fault->options.inner, sizeof(fault->options.inner), "shm");
 	if (strcmp(fault->options.inner, "fault") == 0)
-		return error_set(error, ERROR_CONFIG, "provider fault cannot wrap itself");
+		return error_set(error, ERROR_CONFIG,
+				 "provider fault cannot wrap itself");
 	fault->op = OP_ANY;
 	if (strcmp(fault->options.op, "completion") == 0)
 		fault->op = OP_COMPLETION;
 	for (int op = 0; op < PROVIDER_OP_COUNT; op++)
-		if (strcmp(fault->options.op, provider_op_name((enum provider_op)op)) == 0)
+		if (strcmp(fault->options.op, provider_op_name((enum provider_op)op)) ==
+		    0)
 			fault->op = op;
 	atomic_store(&fault->random, fault->options.seed);
 	return provider_find(fault->options.inner, &fault->inner, error);
@@ -131,9 +134,11 @@ static int domain_open(struct transport_domain *domain, struct error *error)
 		return rc;
 	}
 	if (fault->options.kind != FAULT_NONE)
-		log_warn("transport: faults are injected into provider %s: op %s, at %llu, "
+		log_warn("transport: faults are injected into provider %s: op %s, at "
+			 "%llu, "
 			 "rate %g",
-			 fault->inner.name, fault->options.op[0] ? fault->options.op : "any",
+			 fault->inner.name,
+			 fault->options.op[0] ? fault->options.op : "any",
 			 (unsigned long long)fault->options.at, fault->options.rate);
 	return 0;
 }
@@ -166,8 +171,8 @@ static int region_register(struct transport_region *region, struct error *error)
 	return rc ? rc : INNER(region->domain)->region_register(region, error);
 }
 
-static int region_export(const struct transport_region *region, struct record_writer *writer,
-			 struct error *error)
+static int region_export(const struct transport_region *region,
+			 struct record_writer *writer, struct error *error)
 {
 	int rc = enter(region->domain, PROVIDER_OP_region_export, error);
 
@@ -191,17 +196,20 @@ static int endpoint_record(const struct transport_endpoint *endpoint,
 {
 	int rc = enter(endpoint->domain, PROVIDER_OP_endpoint_record, error);
 
-	return rc ? rc : INNER(endpoint->domain)->endpoint_record(endpoint, writer, error);
+	return rc ? rc
+		  : INNER(endpoint->domain)->endpoint_record(endpoint, writer, error);
 }
 
-static int endpoint_connect(struct transport_endpoint *endpoint, struct record_reader *reader,
-			    uint64_t deadline_ns, struct error *error)
+static int endpoint_connect(struct transport_endpoint *endpoint,
+			    struct record_reader *reader, uint64_t deadline_ns,
+			    struct error *error)
 {
 	int rc = enter(endpoint->domain, PROVIDER_OP_endpoint_connect, error);
 
 	if (rc)
 		return rc;
-	return INNER(endpoint->domain)->endpoint_connect(endpoint, reader, deadline_ns, error);
+	return INNER(endpoint->domain)
+		->endpoint_connect(endpoint, reader, deadline_ns, error);
 }
 
 static void endpoint_abort(struct transport_endpoint *endpoint)
@@ -214,7 +222,8 @@ static int endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadline
 {
 	int rc = enter(endpoint->domain, PROVIDER_OP_endpoint_fence, error);
 
-	return rc ? rc : INNER(endpoint->domain)->endpoint_fence(endpoint, deadline_ns, error);
+	return rc ? rc
+		  : INNER(endpoint->domain)->endpoint_fence(endpoint, deadline_ns, error);
 }
 
 static void endpoint_close(struct transport_endpoint *endpoint)
@@ -249,15 +258,16 @@ static uint32_t credit(const struct transport_endpoint *endpoint, uint32_t rail)
 }
 
 static int post_write(struct transport_endpoint *endpoint, uint32_t rail,
-		      const struct provider_write *writes, uint32_t count, uint32_t *posted,
-		      struct error *error)
+		      const struct provider_write *writes, uint32_t count,
+		      uint32_t *posted, struct error *error)
 {
 	int rc = enter(endpoint->domain, PROVIDER_OP_post_write, error);
 
 	*posted = 0;
 	if (rc)
 		return rc;
-	return INNER(endpoint->domain)->post_write(endpoint, rail, writes, count, posted, error);
+	return INNER(endpoint->domain)
+		->post_write(endpoint, rail, writes, count, posted, error);
 }
 
 static int post_signal(struct transport_endpoint *endpoint, uint64_t id,
@@ -265,17 +275,20 @@ static int post_signal(struct transport_endpoint *endpoint, uint64_t id,
 {
 	int rc = enter(endpoint->domain, PROVIDER_OP_post_signal, error);
 
-	return rc ? rc : INNER(endpoint->domain)->post_signal(endpoint, id, signal, error);
+	return rc ? rc
+		  : INNER(endpoint->domain)->post_signal(endpoint, id, signal, error);
 }
 
-/* False when there is no memory to hold it: then it is reported now, which is never wrong. */
+/* False when there is no memory to hold it: then it is reported now, which is never
+ * wrong. */
 static bool hold(struct fault *fault, const struct transport_endpoint *endpoint,
 		 struct provider_completion completion, uint64_t delay_ms)
 {
 	struct held *held = array_push(&fault->held);
 
 	if (held)
-		*held = (struct held){endpoint, completion, clock_ns() + delay_ms * 1000000};
+		*held = (struct held){endpoint, completion,
+				      clock_ns() + delay_ms * 1000000};
 	return held != NULL;
 }
 
@@ -318,8 +331,8 @@ static int release(struct fault *fault, const struct transport_endpoint *endpoin
 	return n;
 }
 
-static int poll(struct transport_endpoint *endpoint, struct provider_completion *out, int max,
-		struct error *error)
+static int poll(struct transport_endpoint *endpoint, struct provider_completion *out,
+		int max, struct error *error)
 {
 	struct fault *fault = endpoint->domain->wrapper;
 	int rc = enter(endpoint->domain, PROVIDER_OP_poll, error), n, kept;

@@ -6,7 +6,8 @@
 #include <inttypes.h>
 #include <unistd.h>
 
-#define PARCELS_MAX 3
+#define PARCELS_MAX	3
+#define MOCK_REGION_MAX (UINT64_C(1) << 36)
 
 static void lock(struct mock_network *network)
 {
@@ -19,28 +20,28 @@ static void unlock(struct mock_network *network)
 }
 
 /* One of the pointer arrays of a network: add under the lock with a fresh id, remove. */
-#define network_add(network, list, item)                                                   \
-	({                                                                                 \
-		__typeof__((list)->items) place_;                                          \
-		lock(network);                                                             \
-		place_ = array_push(list);                                                 \
-		if (place_) {                                                              \
-			(item)->id = ++(network)->next_id;                                 \
-			*place_ = (item);                                                  \
-		}                                                                          \
-		unlock(network);                                                           \
-		place_ != NULL;                                                            \
+#define network_add(network, list, item)                                                 \
+	({                                                                               \
+		__typeof__((list)->items) place_;                                        \
+		lock(network);                                                           \
+		place_ = array_push(list);                                               \
+		if (place_) {                                                            \
+			(item)->id = ++(network)->next_id;                               \
+			*place_ = (item);                                                \
+		}                                                                        \
+		unlock(network);                                                         \
+		place_ != NULL;                                                          \
 	})
 
-#define list_remove(list, item)                                                            \
-	do {                                                                               \
-		for (size_t i_ = 0; i_ < (list)->count; i_++)                              \
-			if ((list)->items[i_] == (item)) {                                 \
-				(list)->items[i_] = (list)->items[--(list)->count];        \
-				break;                                                     \
-			}                                                                  \
-		if (!(list)->count)                                                        \
-			array_free(list); /* the process's own network leaves nothing */   \
+#define list_remove(list, item)                                                          \
+	do {                                                                             \
+		for (size_t i_ = 0; i_ < (list)->count; i_++)                            \
+			if ((list)->items[i_] == (item)) {                               \
+				(list)->items[i_] = (list)->items[--(list)->count];      \
+				break;                                                   \
+			}                                                                \
+		if (!(list)->count)                                                      \
+			array_free(list); /* the process's own network leaves nothing */ \
 	} while (0)
 
 static int domain_open(struct transport_domain *domain, struct error *error)
@@ -66,7 +67,8 @@ static int domain_open(struct transport_domain *domain, struct error *error)
 		.mapped_remote = options->mapped,
 		.passive_target = true,
 		.local_registration = options->local_registration,
-		.write_bytes_max = options->write_bytes_max ? options->write_bytes_max : 65536,
+		.write_bytes_max =
+			options->write_bytes_max ? options->write_bytes_max : 65536,
 		.inflight_max = options->inflight_max ? options->inflight_max : 16,
 		.rails = options->rails ? options->rails : 1,
 	};
@@ -90,7 +92,8 @@ static void domain_wake(struct transport_domain *domain)
 	doorbell_wake(&mock->doorbell);
 }
 
-static int add_region(struct transport_region *region, bool allocated, struct error *error)
+static int add_region(struct transport_region *region, bool allocated,
+		      struct error *error)
 {
 	struct mock_domain *domain = region->domain->state;
 	struct mock_region *mock = memory_zalloc(1, sizeof(*mock));
@@ -118,6 +121,11 @@ static int region_allocate(struct transport_region *region, struct error *error)
 {
 	int rc;
 
+	if (region->bytes > MOCK_REGION_MAX)
+		return error_set(error, ERROR_LIMIT,
+				 "a mock region of %" PRIu64 " bytes; at most %" PRIu64
+				 " are possible",
+				 region->bytes, MOCK_REGION_MAX);
 	region->memory = memory_aligned((size_t)sysconf(_SC_PAGESIZE), region->bytes);
 	if (!region->memory)
 		return memory_error(error, "allocating a mock region", region->bytes);
@@ -163,13 +171,14 @@ static int get_place(struct record_reader *reader, const struct mock_domain *dom
 	if (rc)
 		return rc;
 	if (pid != (uint64_t)getpid() || network != (uint64_t)(uintptr_t)domain->network)
-		return error_set(error, ERROR_UNSUPPORTED,
-				 "provider mock joins domains of one process and network only");
+		return error_set(
+			error, ERROR_UNSUPPORTED,
+			"provider mock joins domains of one process and network only");
 	return 0;
 }
 
-static int region_export(const struct transport_region *region, struct record_writer *writer,
-			 struct error *error)
+static int region_export(const struct transport_region *region,
+			 struct record_writer *writer, struct error *error)
 {
 	const struct mock_region *mock = region->state;
 
@@ -210,8 +219,9 @@ static int endpoint_record(const struct transport_endpoint *endpoint,
 	return 0;
 }
 
-static int endpoint_connect(struct transport_endpoint *endpoint, struct record_reader *reader,
-			    uint64_t deadline_ns, struct error *error)
+static int endpoint_connect(struct transport_endpoint *endpoint,
+			    struct record_reader *reader, uint64_t deadline_ns,
+			    struct error *error)
 {
 	struct mock_endpoint *mock = endpoint->state;
 	struct mock_network *network = mock->domain->network;
@@ -231,8 +241,9 @@ static int endpoint_connect(struct transport_endpoint *endpoint, struct record_r
 		mock->peer = id;
 	unlock(network);
 	if (!peer)
-		return error_set(error, ERROR_PEER_LOST,
-				 "the peer closed this endpoint since it made the record");
+		return error_set(
+			error, ERROR_PEER_LOST,
+			"the peer closed this endpoint since it made the record");
 	return 0;
 }
 
@@ -245,7 +256,8 @@ static void endpoint_abort(struct transport_endpoint *endpoint)
 	unlock(mock->domain->network);
 }
 
-/* Like a destroyed queue pair: what is under way from the peers is gone, later posts fail. */
+/* Like a destroyed queue pair: what is under way from the peers is gone, later posts
+ * fail. */
 static int endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadline_ns,
 			  struct error *error)
 {
@@ -333,7 +345,8 @@ static uint32_t credit(const struct transport_endpoint *endpoint, uint32_t rail)
 
 static bool wrong_now(struct mock_domain *domain, enum mock_wrong wrong, uint64_t *count)
 {
-	return domain->options.wrong == wrong && ++*count % domain->options.wrong_every == 0;
+	return domain->options.wrong == wrong &&
+	       ++*count % domain->options.wrong_every == 0;
 }
 
 /* Cuts a chunk into parcels, so that even one chunk arrives in any order. */
@@ -345,15 +358,20 @@ static bool send_parcels(struct mock_endpoint *mock, const struct provider_write
 	size_t before = network->parcels.count;
 
 	for (int i = 0; i < PARCELS_MAX && left; i++) {
-		uint64_t bytes = i == PARCELS_MAX - 1 ? left : 1 + network_random(network, left);
+		uint64_t bytes =
+			i == PARCELS_MAX - 1 ? left : 1 + network_random(network, left);
 		struct parcel *parcel = array_push(&network->parcels);
 
 		if (!parcel)
 			goto fail;
-		*parcel = (struct parcel){.from = mock, .post = write->id, .order = mock->order,
-					  .region = (uint64_t)(uintptr_t)write->remote->state,
-					  .offset = write->offset + done, .bytes = bytes,
-					  .source = write->source + done};
+		*parcel = (struct parcel){
+			.from = mock,
+			.post = write->id,
+			.order = mock->order,
+			.region = (uint64_t)(uintptr_t)write->remote->state,
+			.offset = write->offset + done,
+			.bytes = bytes,
+			.source = write->source + done};
 		if (mock->domain->options.complete_early) {
 			parcel->copy = memory_alloc(bytes);
 			if (!parcel->copy)
@@ -389,8 +407,8 @@ static int post_one(struct mock_endpoint *mock, uint32_t rail,
 }
 
 static int post_write(struct transport_endpoint *endpoint, uint32_t rail,
-		      const struct provider_write *writes, uint32_t count, uint32_t *posted,
-		      struct error *error)
+		      const struct provider_write *writes, uint32_t count,
+		      uint32_t *posted, struct error *error)
 {
 	struct mock_endpoint *mock = endpoint->state;
 	struct mock_network *network = mock->domain->network;
@@ -398,7 +416,8 @@ static int post_write(struct transport_endpoint *endpoint, uint32_t rail,
 
 	*posted = 0;
 	lock(network);
-	while (*posted < count && mock->post_count < endpoint->domain->caps.inflight_max) {
+	while (*posted < count &&
+	       mock->post_count < endpoint->domain->caps.inflight_max) {
 		rc = post_one(mock, rail, &writes[*posted], error);
 		if (rc)
 			break;
@@ -420,8 +439,11 @@ static int post_signal(struct transport_endpoint *endpoint, uint64_t id,
 	if (mock->post_count < endpoint->domain->caps.inflight_max) {
 		parcel = array_push(&network->parcels);
 		if (parcel) {
-			*parcel = (struct parcel){.from = mock, .post = id, .signal = true,
-						  .order = ++mock->order, .letter = *signal};
+			*parcel = (struct parcel){.from = mock,
+						  .post = id,
+						  .signal = true,
+						  .order = ++mock->order,
+						  .letter = *signal};
 			mock->posts[mock->post_count++] =
 				(struct mock_post){.id = id, .parcels = 1};
 		}
@@ -431,8 +453,8 @@ static int post_signal(struct transport_endpoint *endpoint, uint64_t id,
 	return rc;
 }
 
-static int poll(struct transport_endpoint *endpoint, struct provider_completion *out, int max,
-		struct error *error)
+static int poll(struct transport_endpoint *endpoint, struct provider_completion *out,
+		int max, struct error *error)
 {
 	struct mock_endpoint *mock = endpoint->state;
 	struct mock_network *network = mock->domain->network;
@@ -483,8 +505,8 @@ static uint64_t signal_wait(struct transport_domain *domain, uint64_t seen,
 		    atomic_exchange(&domain->interrupt_pending, 0))
 			return count;
 		now += 200000;
-		doorbell_wait(&mock->doorbell, seen, now < deadline_ns ? now : deadline_ns,
-			      &never);
+		doorbell_wait(&mock->doorbell, seen,
+			      now < deadline_ns ? now : deadline_ns, &never);
 	}
 }
 
@@ -494,7 +516,8 @@ static bool peer_dead(const struct transport_endpoint *endpoint)
 	bool dead;
 
 	lock(mock->domain->network);
-	dead = mock->peer && !network_has_domain(mock->domain->network, mock->peer_domain);
+	dead = mock->peer &&
+	       !network_has_domain(mock->domain->network, mock->peer_domain);
 	unlock(mock->domain->network);
 	return dead;
 }

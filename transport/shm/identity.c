@@ -37,8 +37,8 @@ static ssize_t read_small(const char *path, char *out, size_t bytes)
 	return n;
 }
 
-/* State letter and start time; the command before them may hold spaces and parentheses, so
- * fields are counted from the last one. Returns 0 or -errno. */
+/* State letter and start time; the command before them may hold spaces and parentheses,
+ * so fields are counted from the last one. Returns 0 or -errno. */
 static int read_stat(uint64_t pid, char *state, uint64_t *start)
 {
 	char path[64], line[1024], *at;
@@ -71,12 +71,14 @@ static int read_boot(unsigned char boot[16], struct error *error)
 
 	memset(boot, 0, 16);
 	if (n < 0)
-		return error_set_errno(error, ERROR_UNSUPPORTED, (int)-n,
-				       "shm: /proc/sys/kernel/random/boot_id cannot be read, and "
-				       "it tells one host from another");
+		return error_set_errno(
+			error, ERROR_UNSUPPORTED, (int)-n,
+			"shm: /proc/sys/kernel/random/boot_id cannot be read, and "
+			"it tells one host from another");
 	for (const char *at = text; *at && digits < 32; at++) {
-		int value = *at >= '0' && *at <= '9' ? *at - '0'
-			    : *at >= 'a' && *at <= 'f' ? *at - 'a' + 10 : -1;
+		int value = *at >= '0' && *at <= '9'   ? *at - '0'
+			    : *at >= 'a' && *at <= 'f' ? *at - 'a' + 10
+						       : -1;
 
 		if (value < 0)
 			continue;
@@ -97,13 +99,14 @@ int shm_identity_read(struct shm_identity *identity, struct error *error)
 	identity->pid = (uint64_t)getpid();
 	rc = read_stat(identity->pid, &state, &identity->start);
 	if (rc)
-		return error_set_errno(error, ERROR_UNSUPPORTED, -rc,
-				       "shm: /proc/%d/stat cannot be read: mount /proc here",
-				       (int)getpid());
+		return error_set_errno(
+			error, ERROR_UNSUPPORTED, -rc,
+			"shm: /proc/%d/stat cannot be read: mount /proc here",
+			(int)getpid());
 	if (stat("/proc/self/ns/pid", &namespace) != 0)
 		return error_set_errno(error, ERROR_UNSUPPORTED, errno,
 				       "shm: /proc/self/ns/pid cannot be read");
-	identity->pid_namespace = (uint64_t)namespace.st_ino;
+	identity->pid_namespace = (uint64_t) namespace.st_ino;
 	return 0;
 }
 
@@ -111,15 +114,18 @@ int shm_identity_check(const struct shm_identity *peer, const struct shm_identit
 		       struct error *error)
 {
 	if (memcmp(peer->boot, self->boot, sizeof(peer->boot)) != 0)
-		return error_set(error, ERROR_UNSUPPORTED,
-				 "shm joins processes of one host; the peer runs on another");
+		return error_set(
+			error, ERROR_UNSUPPORTED,
+			"shm joins processes of one host; the peer runs on another");
 	if (peer->pid_namespace != self->pid_namespace)
-		return error_set(error, ERROR_UNSUPPORTED,
-				 "the peer is in another pid namespace: let the containers share "
-				 "one (--pid=host, shareProcessNamespace)");
+		return error_set(
+			error, ERROR_UNSUPPORTED,
+			"the peer is in another pid namespace: let the containers share "
+			"one (--pid=host, shareProcessNamespace)");
 	if (shm_process_dead(peer->pid, peer->start))
 		return error_set(error, ERROR_PEER_LOST,
-				 "process %" PRIu64 " that made the record has ended", peer->pid);
+				 "process %" PRIu64 " that made the record has ended",
+				 peer->pid);
 	return 0;
 }
 
@@ -129,7 +135,8 @@ int shm_process_open(uint64_t pid, uint64_t start)
 	uint64_t now;
 	char state;
 
-	/* asked after the open: if the start time still matches, the pidfd is of that process */
+	/* asked after the open: if the start time still matches, the pidfd is of that
+	 * process */
 	if (fd >= 0 && (read_stat(pid, &state, &now) != 0 || now != start)) {
 		close(fd);
 		fd = -1;

@@ -70,7 +70,8 @@ bool shm_slot_quiet(struct shm_slot *slot)
 
 	if (shm_word_state(word) != SHM_CONNECTED)
 		return shm_word_state(word) != SHM_OPEN;
-	/* claimed, and its start time not written yet: dead only if no process has that pid */
+	/* claimed, and its start time not written yet: dead only if no process has that
+	 * pid */
 	if (!start)
 		return !shm_pid_exists(shm_word_pid(word));
 	return shm_process_dead(shm_word_pid(word), start);
@@ -105,8 +106,10 @@ static bool find_free(struct shm_domain *domain, struct shm_place *place)
 		struct shm_block *block = domain->blocks.items[b];
 
 		for (uint32_t i = 0; i < SHM_BLOCK_SLOTS; i++) {
-			/* closed here before its peer was: perhaps the peer is done by now */
-			if (block->used[i] == SLOT_WAITS && shm_slot_quiet(block_slot(block, i)))
+			/* closed here before its peer was: perhaps the peer is done by
+			 * now */
+			if (block->used[i] == SLOT_WAITS &&
+			    shm_slot_quiet(block_slot(block, i)))
 				block->used[i] = SLOT_FREE;
 			if (block->used[i] == SLOT_FREE) {
 				*place = (struct shm_place){b, i};

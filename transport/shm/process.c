@@ -12,10 +12,11 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define CALL_BYTES_MAX (UINT64_C(1) << 30) /* the kernel moves at most 2 GiB less a page */
+#define CALL_BYTES_MAX                                                                   \
+	(UINT64_C(1) << 30) /* the kernel moves at most 2 GiB less a page */
 
 #ifndef PR_SET_PTRACER
-#define PR_SET_PTRACER 0x59616d61
+#define PR_SET_PTRACER	   0x59616d61
 #define PR_SET_PTRACER_ANY ((unsigned long)-1)
 #endif
 
@@ -27,12 +28,14 @@ struct errno_row {
 
 static const struct errno_row rows[] = {
 	{EPERM, ERROR_UNSUPPORTED,
-	 "not allowed: Yama's ptrace_scope, another user, or a container without CAP_SYS_PTRACE; "
+	 "not allowed: Yama's ptrace_scope, another user, or a container without "
+	 "CAP_SYS_PTRACE; "
 	 "use memory from weft's allocator instead"},
 	{ESRCH, ERROR_PEER_LOST, "the process has died"},
 	{EFAULT, ERROR_TRANSPORT, "the peer's memory is not mapped there (any more)"},
 	{ENOSYS, ERROR_UNSUPPORTED,
-	 "this kernel or its seccomp filter has no process_vm_writev; use memory from weft's "
+	 "this kernel or its seccomp filter has no process_vm_writev; use memory from "
+	 "weft's "
 	 "allocator instead"},
 	{ENOMEM, ERROR_MEMORY, "the kernel is out of memory"},
 };
@@ -42,8 +45,8 @@ static int vm_error(int errnum, const char *what, uint64_t pid, struct error *er
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
 		if (rows[i].errnum == errnum)
 			return error_set(error, rows[i].code,
-					 "%s the memory of process %" PRIu64 ": %s", what, pid,
-					 rows[i].why);
+					 "%s the memory of process %" PRIu64 ": %s", what,
+					 pid, rows[i].why);
 	return error_set_errno(error, ERROR_TRANSPORT, errnum,
 			       "%s the memory of process %" PRIu64 " failed", what, pid);
 }
@@ -73,7 +76,8 @@ int shm_process_write(uint64_t pid, uint64_t address, const void *source, uint64
 	return 0;
 }
 
-/* Reading first: were the pid another process here, a write would hit a stranger's memory. */
+/* Reading first: were the pid another process here, a write would hit a stranger's
+ * memory. */
 static int check_nonce(const struct shm_endpoint_record *peer, struct error *error)
 {
 	uint64_t nonce = 0, pid = peer->identity.pid;
@@ -87,7 +91,8 @@ static int check_nonce(const struct shm_endpoint_record *peer, struct error *err
 		return vm_error(errno, "reading", pid, error);
 	if (n != sizeof(nonce) || nonce != peer->nonce)
 		return error_set(error, ERROR_UNSUPPORTED,
-				 "process %" PRIu64 " does not hold the mailbox its record names: "
+				 "process %" PRIu64
+				 " does not hold the mailbox its record names: "
 				 "it is not the process that made the record",
 				 pid);
 	return 0;
@@ -113,7 +118,8 @@ int shm_process_prove(struct transport_endpoint *endpoint, struct error *error)
 		return error_wrap(error, "probing process_vm_writev"), rc;
 	if (atomic_load(&shm->peer_slot->probe_process) != probe)
 		return error_set(error, ERROR_UNSUPPORTED,
-				 "a word written into process %" PRIu64 " did not arrive", pid);
+				 "a word written into process %" PRIu64 " did not arrive",
+				 pid);
 	shm->process_proved = true;
 	return 0;
 }
@@ -121,13 +127,16 @@ int shm_process_prove(struct transport_endpoint *endpoint, struct error *error)
 /* Under Yama only a parent may write a process's memory, unless it agrees. */
 void shm_process_allow(struct shm_domain *domain)
 {
-	if (domain->ptracer_set || access("/proc/sys/kernel/yama/ptrace_scope", F_OK) != 0)
+	if (domain->ptracer_set ||
+	    access("/proc/sys/kernel/yama/ptrace_scope", F_OK) != 0)
 		return;
 	domain->ptracer_set = true;
 	if (prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0) == 0)
-		log_info("shm: registered memory: any process of this user may now write this "
+		log_info("shm: registered memory: any process of this user may now write "
+			 "this "
 			 "process's memory (PR_SET_PTRACER_ANY), as Yama is on");
 	else
-		log_warn("shm: PR_SET_PTRACER failed; peers may not be able to write registered "
+		log_warn("shm: PR_SET_PTRACER failed; peers may not be able to write "
+			 "registered "
 			 "memory");
 }

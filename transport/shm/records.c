@@ -14,7 +14,8 @@
 #include <inttypes.h>
 #include <limits.h>
 
-static void put_identity(struct record_writer *writer, const struct shm_identity *identity)
+static void put_identity(struct record_writer *writer,
+			 const struct shm_identity *identity)
 {
 	record_put_bytes(writer, identity->boot, sizeof(identity->boot));
 	record_put_u64(writer, identity->pid_namespace);
@@ -32,8 +33,9 @@ static void get_identity(struct record_reader *reader, struct shm_identity *iden
 
 static int bad(struct error *error, const char *field, uint64_t value)
 {
-	return error_set(error, ERROR_MESSAGE, "the shm record's %s is %" PRIu64
-			 ", which cannot be", field, value);
+	return error_set(error, ERROR_MESSAGE,
+			 "the shm record's %s is %" PRIu64 ", which cannot be", field,
+			 value);
 }
 
 static int check_identity(const struct shm_identity *identity, struct error *error)
@@ -73,8 +75,8 @@ static int check_endpoint(const struct shm_endpoint_record *record, struct error
 	return check_identity(&record->identity, error);
 }
 
-int shm_endpoint_record_get(struct record_reader *reader, struct shm_endpoint_record *record,
-			    struct error *error)
+int shm_endpoint_record_get(struct record_reader *reader,
+			    struct shm_endpoint_record *record, struct error *error)
 {
 	int rc;
 

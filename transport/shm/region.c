@@ -24,9 +24,10 @@ int shm_region_allocate(struct transport_region *region, struct error *error)
 	int rc;
 
 	if (region->bytes > SHM_REGION_MAX)
-		return error_set(error, ERROR_LIMIT, "a region of %" PRIu64
-				 " bytes; at most %" PRIu64 " are possible", region->bytes,
-				 SHM_REGION_MAX);
+		return error_set(error, ERROR_LIMIT,
+				 "a region of %" PRIu64 " bytes; at most %" PRIu64
+				 " are possible",
+				 region->bytes, SHM_REGION_MAX);
 	shm = memory_zalloc(1, sizeof(*shm));
 	if (!shm)
 		return memory_error(error, "allocating a region", sizeof(*shm));
@@ -51,9 +52,10 @@ int shm_region_register(struct transport_region *region, struct error *error)
 	struct shm_region *shm;
 
 	if (region->bytes > SHM_REGION_MAX)
-		return error_set(error, ERROR_LIMIT, "a region of %" PRIu64
-				 " bytes; at most %" PRIu64 " are possible", region->bytes,
-				 SHM_REGION_MAX);
+		return error_set(error, ERROR_LIMIT,
+				 "a region of %" PRIu64 " bytes; at most %" PRIu64
+				 " are possible",
+				 region->bytes, SHM_REGION_MAX);
 	shm = memory_zalloc(1, sizeof(*shm));
 	if (!shm)
 		return memory_error(error, "registering memory", sizeof(*shm));
@@ -101,7 +103,8 @@ static int check_trailer(int fd, uint64_t bytes, const struct shm_region_record 
 	    trailer.bytes != bytes ||
 	    memcmp(trailer.cookie, record->cookie, sizeof(trailer.cookie)) != 0)
 		return error_set(error, ERROR_PEER_LOST,
-				 "fd %u of process %" PRIu64 " is not the region of the record any "
+				 "fd %u of process %" PRIu64
+				 " is not the region of the record any "
 				 "more",
 				 record->fd, record->identity.pid);
 	return 0;
@@ -110,8 +113,8 @@ static int check_trailer(int fd, uint64_t bytes, const struct shm_region_record 
 static int import_mapped(struct shm_remote *shm, uint64_t bytes,
 			 const struct shm_region_record *record, struct error *error)
 {
-	int fd, rc = shm_memfd_open_peer(record->identity.pid, record->fd, file_bytes(bytes), &fd,
-					 error);
+	int fd, rc = shm_memfd_open_peer(record->identity.pid, record->fd,
+					 file_bytes(bytes), &fd, error);
 
 	if (rc)
 		return rc;
@@ -123,8 +126,8 @@ static int import_mapped(struct shm_remote *shm, uint64_t bytes,
 	return rc;
 }
 
-/* A region's owner must be the process that the endpoint is of: else its bytes would outlive
- * the fence. Known once connected; connect asks again. */
+/* A region's owner must be the process that the endpoint is of: else its bytes would
+ * outlive the fence. Known once connected; connect asks again. */
 int shm_remote_check(const struct transport_remote *remote, struct error *error)
 {
 	const struct shm_endpoint *endpoint = remote->endpoint->state;
@@ -133,14 +136,15 @@ int shm_remote_check(const struct transport_remote *remote, struct error *error)
 	if (shm->pid != endpoint->peer.identity.pid ||
 	    shm->start != endpoint->peer.identity.start)
 		return error_set(error, ERROR_MESSAGE,
-				 "the region is of process %" PRIu64 ", the endpoint of process "
+				 "the region is of process %" PRIu64
+				 ", the endpoint of process "
 				 "%" PRIu64,
 				 shm->pid, endpoint->peer.identity.pid);
 	return 0;
 }
 
-static int import_kind(struct transport_remote *remote, const struct shm_region_record *record,
-		       struct error *error)
+static int import_kind(struct transport_remote *remote,
+		       const struct shm_region_record *record, struct error *error)
 {
 	struct shm_remote *shm = remote->state;
 	struct shm_endpoint *endpoint = remote->endpoint->state;
