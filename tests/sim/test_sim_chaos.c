@@ -52,9 +52,11 @@ static void check_ends(struct simulation *simulation, uint64_t seed)
 	}
 }
 
-static struct simulation *begin(uint64_t seed, bool bad, char train[64], char infer[64])
+static struct simulation *begin(uint64_t seed, bool bad, uint32_t restarts, char train[64],
+				char infer[64])
 {
-	struct simulation_options options = {.seed = seed, .train = train, .infer = infer};
+	struct simulation_options options = {.seed = seed, .train = train, .infer = infer,
+					     .restarts = restarts};
 	struct simulation *simulation;
 
 	state = seed * 0x9E3779B97F4A7C15u + 7;
@@ -82,7 +84,7 @@ static struct simulation *begin(uint64_t seed, bool bad, char train[64], char in
 static void run_to_the_end(uint64_t seed)
 {
 	char train[64], infer[64];
-	struct simulation *simulation = begin(seed, true, train, infer);
+	struct simulation *simulation = begin(seed, true, 0, train, infer);
 	struct error error = {0};
 
 	if (!simulation_run_to(simulation, WORKER_RUN, 20000)) {
@@ -147,7 +149,7 @@ static void strike(struct simulation *simulation, uint32_t before)
 static void survive(uint64_t seed)
 {
 	char train[64], infer[64];
-	struct simulation *simulation = begin(seed, seed % 2, train, infer);
+	struct simulation *simulation = begin(seed, seed % 2, seed % 3, train, infer);
 	uint32_t workers = simulation_workers(simulation);
 	uint64_t strike_ms = dice(2) ? dice(3000) : dice(100);
 
@@ -181,7 +183,7 @@ static void test_chaos__survivors_of_a_running_job_end_in_time(void **unused)
 	(void)unused;
 	for (uint64_t seed = 1; seed <= 150; seed++) {
 		char train[64], infer[64];
-		struct simulation *simulation = begin(seed, true, train, infer);
+		struct simulation *simulation = begin(seed, true, 0, train, infer);
 		uint32_t victim;
 
 		assert_true(simulation_run_to(simulation, WORKER_RUN, 20000));
