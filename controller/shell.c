@@ -226,7 +226,7 @@ static int take_signals(struct shell *shell, struct error *error)
 	while (read(shell->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
 		if (info.ssi_signo == SIGUSR1) {
 			line = controller_line(shell->core, clock_ms());
-			log_info("%s", line ? line : "out of memory");
+			log_warn("%s", line ? line : "out of memory"); /* asked for */
 			memory_free(line);
 			continue;
 		}
