@@ -244,9 +244,9 @@ static int stranger(struct controller *controller, const char *peer,
 	if (rc || was)
 		return rc;
 	error_set(&why, ERROR_CONTROLLER_LOST,
-		  "this controller (started %.1f s ago) does not know %s: the one it joined is "
-		  "gone, or gave it up",
-		  (double)(controller->now_ms - controller->started_ms) / 1000.0, peer);
+		  "this controller (started %.1f s ago) does not know this worker: the one it "
+		  "joined is gone, or gave it up",
+		  (double)(controller->now_ms - controller->started_ms) / 1000.0);
 	if (action_log(controller, true, "%s from %s, which never joined: told so",
 		       message_type_name(message->type), peer))
 		return no_memory(error);

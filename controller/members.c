@@ -159,7 +159,7 @@ static int claim(struct controller *controller, struct slot *slot, const char *p
 		 struct message *message, struct error *error)
 {
 	const struct message_hello *hello = &message->u.hello;
-	char who[SLOT_TEXT_BYTES], name[MEMBER_TEXT_BYTES];
+	char who[SLOT_TEXT_BYTES];
 	struct error why;
 
 	if (controller->state == CONTROLLER_FAILED)
@@ -182,9 +182,8 @@ static int claim(struct controller *controller, struct slot *slot, const char *p
 	}
 	if (!members_claim_open(controller, slot)) {
 		error_set(&why, ERROR_DUPLICATE_RANK,
-			  "%s claimed twice: %s holds it and is alive, so the process on host %s, "
-			  "pid %llu is refused; start each rank once",
-			  member_text(slot->who, name), slot_text(slot, who), hello->host,
+			  "%s holds its rank and is alive, so the process on host %s, pid %llu is "
+			  "refused; start each rank once", slot_text(slot, who), hello->host,
 			  (unsigned long long)hello->pid);
 		slot->claim = 0;
 		return refuse(controller, peer, message, &why, error);

@@ -163,7 +163,7 @@ static void test_join__a_rank_claimed_twice_stays_with_the_first(void **unused)
 	simulation_expect(s,
 		"[   101] controller: trainer 0 (host a, pid 1000) is claimed by another process (host b, "
 		"pid 1001): waiting for a heartbeat of the first\n"
-		"[  1102] trainer 0 fails: trainer 0 claimed twice: trainer 0 (host a, pid 1000) holds it "
+		"[  1102] trainer 0 fails: trainer 0 (host a, pid 1000) holds its rank "
 		"and is alive, so the process on host b, pid 1001 is refused; start each rank once\n");
 	assert_int_equal(simulation_state(s, 0), WORKER_DECLARE);
 	assert_int_equal(simulation_error(s, 1)->code, ERROR_DUPLICATE_RANK);

@@ -40,7 +40,7 @@ static void test_restart__a_controller_before_the_plan_is_joined_again(void **un
 		"[   100] controller is killed\n"
 		"[   200] controller starts\n"
 		"[   503] controller > trainer 0: refuse E132: this controller (started 0.3 s ago) does "
-		"not know t0-100: the one it joined is gone, or gave it up\n"
+		"not know this worker: the one it joined is gone, or gave it up\n"
 		"[   504] trainer 0: the controller at tcp://head:29600 was restarted: joining again\n"
 		"[   504] trainer 0 is hello\n"
 		"[   505] controller: trainer 0 (host a, pid 1000) joins, 3 of 4 here\n"
