@@ -46,17 +46,17 @@ void weft_launch_report(const weft_error *error)
 	text_format(&message, "WEFT-E%d %s: %s", error->code, weft_code_words(error->code),
 		    error->text);
 	json_to_text(&json, &text);
-	json_object(&json);
-	json_key(&json, "message");
-	json_object(&json);
-	json_key_string(&json, "message", text_string(&message));
-	json_key(&json, "extraInfo");
-	json_object(&json);
-	json_key_string(&json, "py_callstack", text_string(&message));
-	json_key_string(&json, "timestamp", stamp);
-	json_object_end(&json);
-	json_object_end(&json);
-	json_object_end(&json);
+	json_put_object(&json);
+	json_put_key(&json, "message");
+	json_put_object(&json);
+	json_put_key_string(&json, "message", text_string(&message));
+	json_put_key(&json, "extraInfo");
+	json_put_object(&json);
+	json_put_key_string(&json, "py_callstack", text_string(&message));
+	json_put_key_string(&json, "timestamp", stamp);
+	json_put_object_end(&json);
+	json_put_object_end(&json);
+	json_put_object_end(&json);
 	/* O_EXCL: whatever failed first in this process keeps its report */
 	file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
 	if (file >= 0 && text_ok(&text))

@@ -9,12 +9,12 @@
  *                                                   writes ...
  *       counts, verifies, publishes ◄───────────── END opening 4, version v, digest, bytes
  *
- * An opening is one permission to write: it is used by each trainer once, and an END counts
- * only for the opening that it names. So a trainer that was given up under opening 3 and ends
- * late changes nothing about what opening 4 publishes: it must end again, under 4, after which
- * its own bytes (no other trainer's rows overlap them) are of the version it says.
- * A wait that timed out keeps its opening for the next wait of the same version; every other
- * failure closes it.
+ * An opening is one permission of one trainer to write one version. The trainer uses it up with
+ * its END or ABORT, and no new one is given before that was seen; until it is used, its range of
+ * versions may be changed by another ACCEPT with the same number. So when every trainer's END
+ * for version v was counted, no trainer holds a permission and nobody can write: that is what
+ * makes publishing v safe, whatever was given up before. A trainer that ends an older version
+ * late has only used up its permission, gets the next one, and must end the version waited for.
  *
  * Payloads are the structs themselves: both ends run on little-endian machines.
  */
@@ -32,7 +32,7 @@ enum update_word {
 };
 
 struct update_accept {
-	uint64_t opening;          /* from 1, per inference rank */
+	uint64_t opening;          /* from 1, per pair */
 	uint64_t min_version, max_version;
 	struct digest plan;
 	uint64_t sums_offset;      /* where this trainer's checksums go, and in which region */

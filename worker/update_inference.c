@@ -2,9 +2,10 @@
  *
  * update_inference.c -- the inference rank's side of an update: open, count, verify, publish.
  *
- *   CLOSED ── wait(v) ──► OPEN ── END of every trainer, checksums ok ──► published, CLOSED
- *                          │ deadline: stays OPEN for the next wait of v, tainted
- *                          └ abort, mismatch, checksum: CLOSED, tainted
+ *   wait(v): a permission to every trainer that holds none, the new range to those that do
+ *       END of every trainer, checksums right ──► published
+ *       deadline ──► tainted; what was counted still counts for the next wait of v
+ *       abort, two versions, checksum ──► tainted; v is past, a later version recovers
  */
 #include "worker/worker.h"
 
@@ -24,18 +25,29 @@ static int send_accept(struct weft_worker *worker, struct peer *peer, uint64_t d
 {
 	const struct inference *inference = &worker->inference;
 	struct update_accept accept = {
-		.opening = inference->opening, .min_version = inference->min_version,
-		.max_version = inference->max_version, .plan = worker->plan->digest,
+		.min_version = inference->min_version, .max_version = inference->max_version,
+		.plan = worker->plan->digest,
 		.sums_offset = peer->sums_first * sizeof(uint64_t), .sums_region = UINT32_MAX,
 		.copy = inference->copy,
 	};
 
+	if (!peer->outstanding)
+		peer->opening++;
+	peer->outstanding = true;
+	peer->ended = false;
+	accept.opening = peer->opening;
 	if (inference->sums_region)
 		accept.sums_region = (uint32_t)inference->region_count - 1;
 	return transport_signal(peer->endpoint, UPDATE_ACCEPT, &accept, sizeof(accept),
 				deadline_ns, error);
 }
 
+static bool in_range(const struct inference *inference, uint64_t version)
+{
+	return version >= inference->min_version && version <= inference->max_version;
+}
+
+/* Trainers whose END for this very update came during a wait that timed out stay counted. */
 static int open_memory(struct weft_worker *worker, uint64_t version, uint64_t deadline_ns,
 		       struct error *error)
 {
@@ -43,28 +55,19 @@ static int open_memory(struct weft_worker *worker, uint64_t version, uint64_t de
 	uint64_t last = weft_published(worker);
 	int rc = 0;
 
-	if (inference->given_up > last)
-		last = inference->given_up;
+	if (inference->past > last)
+		last = inference->past;
 	inference->min_version = version ? version : last + 1;
 	inference->max_version = version ? version : UINT64_MAX;
 	inference->copy = versions_spare(&worker->versions);
-	inference->opening++;
-	inference->opened = true;
-	for (size_t i = 0; i < worker->peer_count; i++)
-		worker->peers[i].ended = false;
 	versions_open(&worker->versions, inference->copy);
-	for (size_t i = 0; i < worker->peer_count && !rc; i++)
-		rc = send_accept(worker, &worker->peers[i], deadline_ns, error);
-	return rc ? worker_fail(worker, error, version) : 0;
-}
+	for (size_t i = 0; i < worker->peer_count && !rc; i++) {
+		struct peer *peer = &worker->peers[i];
 
-/* May this wait go on with the opening of one that timed out? */
-static bool same_opening(const struct inference *inference, uint64_t version)
-{
-	if (!inference->opened)
-		return false;
-	return version ? inference->min_version == version && inference->max_version == version
-		       : inference->max_version == UINT64_MAX;
+		if (!peer->ended || !in_range(inference, peer->end.version))
+			rc = send_accept(worker, peer, deadline_ns, error);
+	}
+	return rc ? worker_fail(worker, error, version) : 0;
 }
 
 /* ---- counting ---- */
@@ -74,36 +77,38 @@ static int bad_signal(const struct peer *peer, const char *what, struct error *e
 	return error_set(error, ERROR_MESSAGE, "%s: %s", peer->name, what);
 }
 
-/* Latest signal of the peer into has_end or has_abort. */
-static int read_signal(struct peer *peer, struct error *error)
+/* The signal that uses up the peer's permission, if it came: 1 and one of the two. */
+static int read_signal(struct peer *peer, struct update_end *end, struct update_abort *gone,
+		       enum update_word *word, struct error *error)
 {
 	struct transport_signal signal;
+	uint64_t opening;
 
 	if (transport_signal_read(peer->endpoint, &signal) != 0 ||
 	    signal.sequence == peer->seen_sequence)
 		return 0;
 	peer->seen_sequence = signal.sequence;
-	peer->has_end = peer->has_abort = false;
-	if (signal.word == UPDATE_END && signal.length == sizeof(peer->end)) {
-		memcpy(&peer->end, signal.payload, sizeof(peer->end));
-		peer->has_end = true;
-	} else if (signal.word == UPDATE_ABORT && signal.length == sizeof(peer->abort)) {
-		memcpy(&peer->abort, signal.payload, sizeof(peer->abort));
-		peer->abort.why[sizeof(peer->abort.why) - 1] = 0;
-		peer->has_abort = true;
+	*word = (enum update_word)signal.word;
+	if (signal.word == UPDATE_END && signal.length == sizeof(*end)) {
+		memcpy(end, signal.payload, sizeof(*end));
+		opening = end->opening;
+	} else if (signal.word == UPDATE_ABORT && signal.length == sizeof(*gone)) {
+		memcpy(gone, signal.payload, sizeof(*gone));
+		gone->why[sizeof(gone->why) - 1] = 0;
+		opening = gone->opening;
 	} else {
 		return bad_signal(peer, "its signal is neither the end nor the abort of an update",
 				  error);
 	}
-	return 0;
+	if (!peer->outstanding || opening != peer->opening)
+		return bad_signal(peer, "it ended an update that it had no permission for", error);
+	peer->outstanding = false;
+	return 1;
 }
 
 static int check_end(const struct weft_worker *worker, const struct peer *peer,
-		     struct error *error)
+		     const struct update_end *end, struct error *error)
 {
-	const struct update_end *end = &peer->end;
-	const struct inference *inference = &worker->inference;
-
 	if (!digest_equal(end->plan, worker->plan->digest))
 		return bad_signal(peer, "it ended an update of another plan", error);
 	if (end->bytes != peer->plan->bytes || end->pieces != peer->plan->pieces)
@@ -115,9 +120,10 @@ static int check_end(const struct weft_worker *worker, const struct peer *peer,
 	if (end->sums != (worker->sums ? peer->plan->pieces : 0))
 		return error_set(error, ERROR_MESSAGE, "%s sent %u checksums for %u pieces",
 				 peer->name, end->sums, worker->sums ? peer->plan->pieces : 0);
-	if (end->version < inference->min_version || end->version > inference->max_version)
-		return error_set(error, ERROR_VERSION, "%s ended update %llu, which was not accepted",
-				 peer->name, (unsigned long long)end->version);
+	if (end->version > worker->inference.max_version)
+		return error_set(error, ERROR_VERSION, "%s ended update %llu, but update %llu is waited "
+				 "for", peer->name, (unsigned long long)end->version,
+				 (unsigned long long)worker->inference.max_version);
 	for (size_t i = 0; i < worker->peer_count; i++) {
 		const struct peer *other = &worker->peers[i];
 
@@ -130,33 +136,47 @@ static int check_end(const struct weft_worker *worker, const struct peer *peer,
 	return 0;
 }
 
-static int count_peer(struct weft_worker *worker, struct peer *peer, struct error *error)
+static void note_past(struct inference *inference, uint64_t version)
+{
+	if (version > inference->past)
+		inference->past = version;
+}
+
+static int count_peer(struct weft_worker *worker, struct peer *peer, uint64_t deadline_ns,
+		      struct error *error)
 {
 	struct inference *inference = &worker->inference;
-	int rc = read_signal(peer, error);
+	struct update_abort gone = {0};
+	struct update_end end = {0};
+	enum update_word word;
+	uint64_t version;
+	int rc = read_signal(peer, &end, &gone, &word, error);
 
-	if (rc || peer->ended)
+	if (rc <= 0)
 		return rc;
-	if (peer->has_abort && peer->abort.opening == inference->opening) {
-		if (peer->abort.version > inference->given_up)
-			inference->given_up = peer->abort.version;
-		return error_set(error, ERROR_ABORTED, "update %llu was given up by %s: %s",
-				 (unsigned long long)peer->abort.version, peer->name,
-				 peer->abort.why);
+	version = word == UPDATE_END ? end.version : gone.version;
+	if (version < inference->min_version) {
+		/* late, of an update that was given up here */
+		rc = send_accept(worker, peer, deadline_ns, error);
+		return rc ? worker_fail(worker, error, version) : 0;
 	}
-	if (!peer->has_end || peer->end.opening != inference->opening)
-		return 0;
-	rc = check_end(worker, peer, error);
-	if (!rc)
-		peer->ended = true;
+	if (word == UPDATE_ABORT) {
+		note_past(inference, version);
+		return error_set(error, ERROR_ABORTED, "update %llu was given up by %s: %s",
+				 (unsigned long long)version, peer->name, gone.why);
+	}
+	rc = check_end(worker, peer, &end, error);
+	peer->end = end;
+	peer->ended = true; /* also when wrong: then its version is past */
 	return rc;
 }
 
-static int count_all(struct weft_worker *worker, bool *all, struct error *error)
+static int count_all(struct weft_worker *worker, bool *all, uint64_t deadline_ns,
+		     struct error *error)
 {
 	*all = true;
 	for (size_t i = 0; i < worker->peer_count; i++) {
-		int rc = count_peer(worker, &worker->peers[i], error);
+		int rc = count_peer(worker, &worker->peers[i], deadline_ns, error);
 
 		if (rc)
 			return rc;
@@ -166,7 +186,8 @@ static int count_all(struct weft_worker *worker, bool *all, struct error *error)
 }
 
 /* A trainer that has ended its update may be gone: its bytes are here. */
-static int check_missing(struct weft_worker *worker, uint64_t version, struct error *error)
+static int check_missing(struct weft_worker *worker, uint64_t version, uint64_t deadline_ns,
+			 struct error *error)
 {
 	for (size_t i = 0; i < worker->peer_count; i++) {
 		struct peer *peer = &worker->peers[i];
@@ -175,7 +196,7 @@ static int check_missing(struct weft_worker *worker, uint64_t version, struct er
 		if (peer->ended || !peer_check_alive(peer, error))
 			continue;
 		/* its last signal may have come after we looked */
-		rc = count_peer(worker, peer, error);
+		rc = count_peer(worker, peer, deadline_ns, error);
 		if (rc)
 			return rc;
 		if (!peer->ended) {
@@ -226,13 +247,13 @@ static int wait_signals(struct weft_worker *worker, uint64_t version, uint32_t t
 		uint64_t slice = worker_deadline_ns(WAIT_SLICE_MS);
 		bool all;
 		/* signals first: what is complete is published even when the job ends now */
-		int rc = count_all(worker, &all, error);
+		int rc = count_all(worker, &all, deadline, error);
 
 		if (rc || all)
 			return rc;
 		rc = worker_check(worker, error);
 		if (!rc)
-			rc = check_missing(worker, version, error);
+			rc = check_missing(worker, version, deadline, error);
 		if (!rc && late)
 			rc = wait_timeout(worker, version, timeout_ms, error);
 		if (rc)
@@ -297,10 +318,10 @@ static int check_version(const struct weft_worker *worker, uint64_t version, boo
 		return error_set(error, ERROR_VERSION, "update %llu is older than %llu, which is "
 				 "published", (unsigned long long)version,
 				 (unsigned long long)published);
-	if (version <= worker->inference.given_up)
-		return error_set(error, ERROR_VERSION, "update %llu cannot come: a trainer gave up "
-				 "update %llu; wait for a later one", (unsigned long long)version,
-				 (unsigned long long)worker->inference.given_up);
+	if (version != published && version <= worker->inference.past)
+		return error_set(error, ERROR_VERSION, "update %llu cannot come any more: update %llu "
+				 "failed here; wait for a later one", (unsigned long long)version,
+				 (unsigned long long)worker->inference.past);
 	if (version != published)
 		return 0;
 	if (weft_tainted(worker))
@@ -317,15 +338,23 @@ static uint64_t ended_version(const struct weft_worker *worker)
 	return worker->peer_count ? worker->peers[0].end.version : worker->inference.min_version;
 }
 
+/* After a deadline the update can still come; after anything else what was ended is past. */
+static void close_update(struct weft_worker *worker, int rc)
+{
+	for (size_t i = 0; i < worker->peer_count && rc != -(int)ERROR_TIMEOUT; i++) {
+		if (worker->peers[i].ended)
+			note_past(&worker->inference, worker->peers[i].end.version);
+		worker->peers[i].ended = false;
+	}
+}
+
 static int update_wait(struct weft_worker *worker, uint64_t version, uint32_t timeout_ms,
 		       struct error *error)
 {
 	struct inference *inference = &worker->inference;
 	uint64_t begin = clock_ns(), deadline = worker_deadline_ns(timeout_ms), verify;
-	int rc = 0;
+	int rc = open_memory(worker, version, deadline, error);
 
-	if (!same_opening(inference, version))
-		rc = open_memory(worker, version, deadline, error);
 	if (!rc)
 		rc = wait_signals(worker, version, timeout_ms, deadline, error);
 	worker->stats.wait_ns = clock_ns() - begin;
@@ -334,13 +363,13 @@ static int update_wait(struct weft_worker *worker, uint64_t version, uint32_t ti
 		rc = verify_sums(worker, ended_version(worker), error);
 	worker->stats.verify_ns = clock_ns() - verify;
 	if (rc) {
-		/* only a deadline leaves the door open for what is still on its way */
-		inference->opened = rc == -(int)ERROR_TIMEOUT;
+		close_update(worker, rc);
 		versions_fail(&worker->versions, inference->copy);
 		return rc;
 	}
-	inference->opened = false;
 	versions_publish(&worker->versions, inference->copy, ended_version(worker));
+	for (size_t i = 0; i < worker->peer_count; i++)
+		worker->peers[i].ended = false;
 	worker->stats.updates++;
 	for (size_t i = 0; i < worker->peer_count; i++)
 		worker->stats.bytes += worker->peers[i].plan->bytes;

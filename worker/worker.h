@@ -39,10 +39,10 @@ struct peer {
 	uint64_t used_opening;             /* the opening of our last begin */
 	uint64_t sums_first;               /* index of the pair's checksums in trainer.sums */
 	/* inference rank */
-	bool ended;                        /* END of the current opening was counted */
-	bool has_end, has_abort;           /* the latest signal is a valid one of these */
+	uint64_t opening;                  /* number of the last permission given */
+	bool outstanding;                  /* it is not used up yet */
+	bool ended;                        /* end is counted for the update waited for */
 	struct update_end end;
-	struct update_abort abort;
 };
 
 /* One distinct source box: packed and summed once an update, for all targets that want it. */
@@ -94,11 +94,9 @@ struct inference {
 	const uint64_t *sums;        /* of peer p from peers[p].sums_first */
 	uint32_t *pair_rows;         /* plan rows by (peer, ordinal): pair_first[p] + ordinal */
 	size_t *pair_first;
-	uint64_t opening;
-	bool opened;                 /* `opening` is out and neither published nor given up */
-	uint64_t min_version, max_version;
-	uint32_t copy;
-	uint64_t given_up;           /* highest version that a trainer aborted */
+	uint64_t min_version, max_version; /* waited for */
+	uint32_t copy;               /* that is open; the same while any permission is out */
+	uint64_t past;               /* no version up to this one can be complete any more */
 	uint64_t signals_seen;
 };
 
