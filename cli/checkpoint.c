@@ -113,14 +113,14 @@ static int make(const struct options *options, struct error *error)
 				   error);
 	if (rc == 0 && options->json) {
 		json_to_file(&json, stdout);
-		json_object(&json);
-		json_key_string(&json, "path", options->arguments[1]);
-		json_key_string(&json, "model", model->name);
-		json_key_u64(&json, "seed", options->seed);
-		json_key_u64(&json, "tensors", model->tensor_count);
-		json_key_u64(&json, "bytes", model->bytes);
-		json_object_end(&json);
-		json_newline(&json);
+		json_put_object(&json);
+		json_put_key_string(&json, "path", options->arguments[1]);
+		json_put_key_string(&json, "model", model->name);
+		json_put_key_u64(&json, "seed", options->seed);
+		json_put_key_u64(&json, "tensors", model->tensor_count);
+		json_put_key_u64(&json, "bytes", model->bytes);
+		json_put_object_end(&json);
+		json_put_newline(&json);
 	} else if (rc == 0) {
 		printf("%s: %s with seed %" PRIu64 ", %zu tensors, %s bytes\n",
 		       options->arguments[1], model->name, options->seed, model->tensor_count,
@@ -163,18 +163,18 @@ static void show_json(const struct checkpoint *checkpoint)
 		const struct checkpoint_tensor *tensor = checkpoint_at(checkpoint, i);
 
 		json_to_file(&json, stdout);
-		json_object(&json);
-		json_key_string(&json, "tensor", tensor->name);
-		json_key_string(&json, "dtype", dtype_name(tensor->dtype));
-		json_key(&json, "shape");
-		json_array(&json);
+		json_put_object(&json);
+		json_put_key_string(&json, "tensor", tensor->name);
+		json_put_key_string(&json, "dtype", dtype_name(tensor->dtype));
+		json_put_key(&json, "shape");
+		json_put_array(&json);
 		for (uint32_t d = 0; d < tensor->dims; d++)
-			json_u64(&json, tensor->shape[d]);
-		json_array_end(&json);
-		json_key_u64(&json, "bytes", tensor->bytes);
-		json_key_string(&json, "file", checkpoint_file(checkpoint, tensor->file));
-		json_object_end(&json);
-		json_newline(&json);
+			json_put_u64(&json, tensor->shape[d]);
+		json_put_array_end(&json);
+		json_put_key_u64(&json, "bytes", tensor->bytes);
+		json_put_key_string(&json, "file", checkpoint_file(checkpoint, tensor->file));
+		json_put_object_end(&json);
+		json_put_newline(&json);
 	}
 }
 
@@ -290,17 +290,17 @@ static void tell_verified(const struct options *options, const struct checkpoint
 		return;
 	}
 	json_to_file(&json, stdout);
-	json_object(&json);
-	json_key_string(&json, "path", options->arguments[0]);
-	json_key_u64(&json, "tensors", checkpoint_count(checkpoint));
-	json_key_u64(&json, "bytes", checkpoint_bytes(checkpoint));
+	json_put_object(&json);
+	json_put_key_string(&json, "path", options->arguments[0]);
+	json_put_key_u64(&json, "tensors", checkpoint_count(checkpoint));
+	json_put_key_u64(&json, "bytes", checkpoint_bytes(checkpoint));
 	if (model)
-		json_key_string(&json, "model", model->name);
-	json_key_bool(&json, "contents", options->contents);
+		json_put_key_string(&json, "model", model->name);
+	json_put_key_bool(&json, "contents", options->contents);
 	if (options->contents)
-		json_key_u64(&json, "seed", seed);
-	json_object_end(&json);
-	json_newline(&json);
+		json_put_key_u64(&json, "seed", seed);
+	json_put_object_end(&json);
+	json_put_newline(&json);
 }
 
 static int verify(const struct options *options, struct error *error)

@@ -64,11 +64,11 @@ static void print_shape(uint32_t dims, const uint64_t *shape, char out[96])
 
 static void json_shape(struct json *json, uint32_t dims, const uint64_t *shape)
 {
-	json_key(json, "shape");
-	json_array(json);
+	json_put_key(json, "shape");
+	json_put_array(json);
 	for (uint32_t d = 0; d < dims; d++)
-		json_u64(json, shape[d]);
-	json_array_end(json);
+		json_put_u64(json, shape[d]);
+	json_put_array_end(json);
 }
 
 static void list_json(const struct model *model)
@@ -77,23 +77,23 @@ static void list_json(const struct model *model)
 	struct json line, *json = &line;
 
 	json_to_file(json, stdout);
-	json_object(json);
-	json_key_string(json, "name", model->name);
-	json_key_string(json, "architecture", config->family->architecture);
-	json_key_u64(json, "tensors", model->tensor_count);
-	json_key_u64(json, "parameters", model->parameters);
-	json_key_u64(json, "bytes", model->bytes);
-	json_key_string(json, "dtype", dtype_name(config->dtype));
-	json_key_u64(json, "layers", config->layers);
-	json_key_u64(json, "hidden_size", config->hidden_size);
-	json_key_u64(json, "heads", config->heads);
-	json_key_u64(json, "kv_heads", config->kv_heads);
-	json_key_u64(json, "head_dim", config->head_dim);
-	json_key_u64(json, "intermediate_size", config->intermediate_size);
-	json_key_u64(json, "vocab_size", config->vocab_size);
-	json_key_bool(json, "tied", config->tied);
-	json_object_end(json);
-	json_newline(json);
+	json_put_object(json);
+	json_put_key_string(json, "name", model->name);
+	json_put_key_string(json, "architecture", config->family->architecture);
+	json_put_key_u64(json, "tensors", model->tensor_count);
+	json_put_key_u64(json, "parameters", model->parameters);
+	json_put_key_u64(json, "bytes", model->bytes);
+	json_put_key_string(json, "dtype", dtype_name(config->dtype));
+	json_put_key_u64(json, "layers", config->layers);
+	json_put_key_u64(json, "hidden_size", config->hidden_size);
+	json_put_key_u64(json, "heads", config->heads);
+	json_put_key_u64(json, "kv_heads", config->kv_heads);
+	json_put_key_u64(json, "head_dim", config->head_dim);
+	json_put_key_u64(json, "intermediate_size", config->intermediate_size);
+	json_put_key_u64(json, "vocab_size", config->vocab_size);
+	json_put_key_bool(json, "tied", config->tied);
+	json_put_object_end(json);
+	json_put_newline(json);
 }
 
 static void list_line(const struct model *model)
@@ -144,15 +144,15 @@ static void tensors_json(const struct model *model)
 		const struct model_tensor *tensor = &model->tensors[i];
 
 		json_to_file(&json, stdout);
-		json_object(&json);
-		json_key_string(&json, "tensor", tensor->name);
-		json_key_string(&json, "dtype", dtype_name(tensor->dtype));
+		json_put_object(&json);
+		json_put_key_string(&json, "tensor", tensor->name);
+		json_put_key_string(&json, "dtype", dtype_name(tensor->dtype));
 		json_shape(&json, tensor->dims, tensor->shape);
-		json_key_u64(&json, "bytes", tensor->bytes);
-		json_key(&json, "layer");
-		json_i64(&json, tensor->layer);
-		json_object_end(&json);
-		json_newline(&json);
+		json_put_key_u64(&json, "bytes", tensor->bytes);
+		json_put_key(&json, "layer");
+		json_put_i64(&json, tensor->layer);
+		json_put_object_end(&json);
+		json_put_newline(&json);
 	}
 }
 
@@ -206,22 +206,22 @@ static void layout_json(const struct layout *layout)
 		const struct piece *piece = &layout->pieces[i];
 
 		json_to_file(&json, stdout);
-		json_object(&json);
-		json_key_string(&json, "tensor", layout->tensors[piece->tensor].name);
-		json_key(&json, "src");
-		json_array(&json);
+		json_put_object(&json);
+		json_put_key_string(&json, "tensor", layout->tensors[piece->tensor].name);
+		json_put_key(&json, "src");
+		json_put_array(&json);
 		for (uint32_t d = 0; d < piece->src.dims; d++) {
-			json_array(&json);
-			json_u64(&json, piece->src.lo[d]);
-			json_u64(&json, piece->src.hi[d]);
-			json_array_end(&json);
+			json_put_array(&json);
+			json_put_u64(&json, piece->src.lo[d]);
+			json_put_u64(&json, piece->src.hi[d]);
+			json_put_array_end(&json);
 		}
-		json_array_end(&json);
-		json_key_string(&json, "param", layout->params[piece->param].name);
-		json_key_u64(&json, "offset", piece->offset);
-		json_key_u64(&json, "bytes", piece->bytes);
-		json_object_end(&json);
-		json_newline(&json);
+		json_put_array_end(&json);
+		json_put_key_string(&json, "param", layout->params[piece->param].name);
+		json_put_key_u64(&json, "offset", piece->offset);
+		json_put_key_u64(&json, "bytes", piece->bytes);
+		json_put_object_end(&json);
+		json_put_newline(&json);
 	}
 }
 

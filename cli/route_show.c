@@ -144,22 +144,22 @@ static void print_json(const struct dump *dump, enum view_by view, const struct 
 	struct json json;
 
 	json_to_file(&json, stdout);
-	json_object(&json);
+	json_put_object(&json);
 	if (view == BY_TENSOR) {
-		json_key_string(&json, "tensor", dump->names.items[line->key]);
+		json_put_key_string(&json, "tensor", dump->names.items[line->key]);
 	} else if (view == BY_TRAINER) {
-		json_key_u64(&json, "trainer", line->key);
-		json_key_u64(&json, "stage", dump->trainer_stage[line->key]);
+		json_put_key_u64(&json, "trainer", line->key);
+		json_put_key_u64(&json, "stage", dump->trainer_stage[line->key]);
 	} else {
-		json_key_u64(&json, "inference", line->key);
-		json_key_u64(&json, "engine", dump->inference[line->key].engine);
-		json_key_u64(&json, "engine_rank", dump->inference[line->key].engine_rank);
+		json_put_key_u64(&json, "inference", line->key);
+		json_put_key_u64(&json, "engine", dump->inference[line->key].engine);
+		json_put_key_u64(&json, "engine_rank", dump->inference[line->key].engine_rank);
 	}
-	json_key_u64(&json, "bytes", line->bytes);
-	json_key_u64(&json, "routes", line->routes);
-	json_key_u64(&json, view == BY_TRAINER ? "sessions" : "trainers", line->peers);
-	json_object_end(&json);
-	json_newline(&json);
+	json_put_key_u64(&json, "bytes", line->bytes);
+	json_put_key_u64(&json, "routes", line->routes);
+	json_put_key_u64(&json, view == BY_TRAINER ? "sessions" : "trainers", line->peers);
+	json_put_object_end(&json);
+	json_put_newline(&json);
 }
 
 static void print_line(const struct dump *dump, enum view_by view, const struct line *line)

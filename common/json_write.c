@@ -52,22 +52,22 @@ static void leave(struct json *json, const char *bracket)
 	raw(json, bracket, 1);
 }
 
-void json_object(struct json *json)
+void json_put_object(struct json *json)
 {
 	enter(json, "{");
 }
 
-void json_object_end(struct json *json)
+void json_put_object_end(struct json *json)
 {
 	leave(json, "}");
 }
 
-void json_array(struct json *json)
+void json_put_array(struct json *json)
 {
 	enter(json, "[");
 }
 
-void json_array_end(struct json *json)
+void json_put_array_end(struct json *json)
 {
 	leave(json, "]");
 }
@@ -100,7 +100,7 @@ static void quoted(struct json *json, const char *value)
 	raw(json, "\"", 1);
 }
 
-void json_key(struct json *json, const char *key)
+void json_put_key(struct json *json, const char *key)
 {
 	assert(!json->after_key && json->depth > 0);
 	separate(json);
@@ -109,7 +109,7 @@ void json_key(struct json *json, const char *key)
 	json->after_key = true;
 }
 
-void json_string(struct json *json, const char *value)
+void json_put_string(struct json *json, const char *value)
 {
 	separate(json);
 	quoted(json, value);
@@ -121,7 +121,7 @@ static void number(struct json *json, const char *text)
 	raw(json, text, strlen(text));
 }
 
-void json_u64(struct json *json, uint64_t value)
+void json_put_u64(struct json *json, uint64_t value)
 {
 	char out[24];
 
@@ -129,7 +129,7 @@ void json_u64(struct json *json, uint64_t value)
 	number(json, out);
 }
 
-void json_i64(struct json *json, int64_t value)
+void json_put_i64(struct json *json, int64_t value)
 {
 	char out[24];
 
@@ -137,7 +137,7 @@ void json_i64(struct json *json, int64_t value)
 	number(json, out);
 }
 
-void json_double(struct json *json, double value)
+void json_put_double(struct json *json, double value)
 {
 	char out[40];
 
@@ -149,39 +149,41 @@ void json_double(struct json *json, double value)
 	number(json, out);
 }
 
-void json_bool(struct json *json, bool value)
+void json_put_bool(struct json *json, bool value)
 {
 	number(json, value ? "true" : "false");
 }
 
-void json_newline(struct json *json)
+void json_put_newline(struct json *json)
 {
+	if (json->depth == 0)
+		json->comma[0] = false;
 	if (json->file)
 		fputc('\n', json->file);
 	else
 		text_add(json->text, "\n");
 }
 
-void json_key_string(struct json *json, const char *key, const char *value)
+void json_put_key_string(struct json *json, const char *key, const char *value)
 {
-	json_key(json, key);
-	json_string(json, value);
+	json_put_key(json, key);
+	json_put_string(json, value);
 }
 
-void json_key_u64(struct json *json, const char *key, uint64_t value)
+void json_put_key_u64(struct json *json, const char *key, uint64_t value)
 {
-	json_key(json, key);
-	json_u64(json, value);
+	json_put_key(json, key);
+	json_put_u64(json, value);
 }
 
-void json_key_double(struct json *json, const char *key, double value)
+void json_put_key_double(struct json *json, const char *key, double value)
 {
-	json_key(json, key);
-	json_double(json, value);
+	json_put_key(json, key);
+	json_put_double(json, value);
 }
 
-void json_key_bool(struct json *json, const char *key, bool value)
+void json_put_key_bool(struct json *json, const char *key, bool value)
 {
-	json_key(json, key);
-	json_bool(json, value);
+	json_put_key(json, key);
+	json_put_bool(json, value);
 }

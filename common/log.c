@@ -129,15 +129,15 @@ static void format_line(enum log_level level, const char *message, char *out, si
 		return;
 	}
 	json_to_text(&json, &text);
-	json_object(&json);
-	json_key_string(&json, "time", when);
-	json_key_string(&json, "level", level_names[level]);
-	json_key_string(&json, "program", state.program);
-	json_key_string(&json, "host", state.host);
-	json_key_u64(&json, "pid", (uint64_t)getpid());
-	json_key_string(&json, "who", state.who);
-	json_key_string(&json, "message", message);
-	json_object_end(&json);
+	json_put_object(&json);
+	json_put_key_string(&json, "time", when);
+	json_put_key_string(&json, "level", level_names[level]);
+	json_put_key_string(&json, "program", state.program);
+	json_put_key_string(&json, "host", state.host);
+	json_put_key_u64(&json, "pid", (uint64_t)getpid());
+	json_put_key_string(&json, "who", state.who);
+	json_put_key_string(&json, "message", message);
+	json_put_object_end(&json);
 	snprintf(out, out_bytes, "%s", text_string(&text));
 	text_fini(&text);
 }

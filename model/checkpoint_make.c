@@ -199,20 +199,20 @@ static int write_index(const struct maker *maker)
 	int rc;
 
 	json_to_text(&json, &text);
-	json_object(&json);
-	json_key(&json, "metadata");
-	json_object(&json);
-	json_key_u64(&json, "total_size", maker->model->bytes);
-	json_object_end(&json);
-	json_key(&json, "weight_map");
-	json_object(&json);
+	json_put_object(&json);
+	json_put_key(&json, "metadata");
+	json_put_object(&json);
+	json_put_key_u64(&json, "total_size", maker->model->bytes);
+	json_put_object_end(&json);
+	json_put_key(&json, "weight_map");
+	json_put_object(&json);
 	for (size_t i = 0; i < maker->shards.count; i++) {
 		shard_name(maker, i, name);
 		for (size_t t = maker->shards.items[i].first; t < maker->shards.items[i].last; t++)
-			json_key_string(&json, maker->model->tensors[t].name, name);
+			json_put_key_string(&json, maker->model->tensors[t].name, name);
 	}
-	json_object_end(&json);
-	json_object_end(&json);
+	json_put_object_end(&json);
+	json_put_object_end(&json);
 	text_add(&text, "\n");
 	if (text_ok(&text))
 		rc = write_text(maker, "model.safetensors.index.json", text_string(&text));

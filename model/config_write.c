@@ -40,25 +40,25 @@ void config_write(const struct model_config *config, struct text *out)
 	struct json json;
 
 	json_to_text(&json, out);
-	json_object(&json);
-	json_key(&json, "architectures");
-	json_array(&json);
-	json_string(&json, config->family->architecture);
-	json_array_end(&json);
-	json_key_string(&json, "model_type", config->family->model_type);
-	json_key_u64(&json, "hidden_size", config->hidden_size);
-	json_key_u64(&json, "intermediate_size", config->intermediate_size);
-	json_key_u64(&json, "num_hidden_layers", config->layers);
-	json_key_u64(&json, "num_attention_heads", config->heads);
-	json_key_u64(&json, "num_key_value_heads", config->kv_heads);
-	json_key_u64(&json, "head_dim", config->head_dim);
-	json_key_u64(&json, "vocab_size", config->vocab_size);
-	json_key_bool(&json, "tie_word_embeddings", config->tied);
+	json_put_object(&json);
+	json_put_key(&json, "architectures");
+	json_put_array(&json);
+	json_put_string(&json, config->family->architecture);
+	json_put_array_end(&json);
+	json_put_key_string(&json, "model_type", config->family->model_type);
+	json_put_key_u64(&json, "hidden_size", config->hidden_size);
+	json_put_key_u64(&json, "intermediate_size", config->intermediate_size);
+	json_put_key_u64(&json, "num_hidden_layers", config->layers);
+	json_put_key_u64(&json, "num_attention_heads", config->heads);
+	json_put_key_u64(&json, "num_key_value_heads", config->kv_heads);
+	json_put_key_u64(&json, "head_dim", config->head_dim);
+	json_put_key_u64(&json, "vocab_size", config->vocab_size);
+	json_put_key_bool(&json, "tie_word_embeddings", config->tied);
 	if (config->family->reads_attention_bias)
-		json_key_bool(&json, "attention_bias", config->attention_bias);
+		json_put_key_bool(&json, "attention_bias", config->attention_bias);
 	if (config->family->reads_mlp_bias)
-		json_key_bool(&json, "mlp_bias", config->mlp_bias);
-	json_key_string(&json, "torch_dtype", weight_dtype_name(config->dtype));
-	json_object_end(&json);
+		json_put_key_bool(&json, "mlp_bias", config->mlp_bias);
+	json_put_key_string(&json, "torch_dtype", weight_dtype_name(config->dtype));
+	json_put_object_end(&json);
 	text_add(out, "\n");
 }

@@ -7,20 +7,20 @@
 
 static void write_entry(struct json *json, const struct safetensors_entry *entry)
 {
-	json_key(json, entry->name);
-	json_object(json);
-	json_key_string(json, "dtype", dtype_name(entry->dtype));
-	json_key(json, "shape");
-	json_array(json);
+	json_put_key(json, entry->name);
+	json_put_object(json);
+	json_put_key_string(json, "dtype", dtype_name(entry->dtype));
+	json_put_key(json, "shape");
+	json_put_array(json);
 	for (uint32_t d = 0; d < entry->dims; d++)
-		json_u64(json, entry->shape[d]);
-	json_array_end(json);
-	json_key(json, "data_offsets");
-	json_array(json);
-	json_u64(json, entry->begin);
-	json_u64(json, entry->end);
-	json_array_end(json);
-	json_object_end(json);
+		json_put_u64(json, entry->shape[d]);
+	json_put_array_end(json);
+	json_put_key(json, "data_offsets");
+	json_put_array(json);
+	json_put_u64(json, entry->begin);
+	json_put_u64(json, entry->end);
+	json_put_array_end(json);
+	json_put_object_end(json);
 }
 
 int safetensors_encode(const struct safetensors_entry *entries, size_t count,
@@ -33,17 +33,17 @@ int safetensors_encode(const struct safetensors_entry *entries, size_t count,
 
 	text_add_bytes(out, &length, sizeof(length));
 	json_to_text(&json, out);
-	json_object(&json);
+	json_put_object(&json);
 	if (note_count) {
-		json_key(&json, "__metadata__");
-		json_object(&json);
+		json_put_key(&json, "__metadata__");
+		json_put_object(&json);
 		for (size_t i = 0; i < note_count; i++)
-			json_key_string(&json, notes[i].key, notes[i].value);
-		json_object_end(&json);
+			json_put_key_string(&json, notes[i].key, notes[i].value);
+		json_put_object_end(&json);
 	}
 	for (size_t i = 0; i < count; i++)
 		write_entry(&json, &entries[i]);
-	json_object_end(&json);
+	json_put_object_end(&json);
 	while (text_ok(out) && (out->bytes - start) % SAFETENSORS_ALIGN)
 		text_add_bytes(out, " ", 1);
 	if (!text_ok(out))

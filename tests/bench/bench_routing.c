@@ -146,22 +146,22 @@ static int measure(const char *source, uint64_t pairs, const char *policy, struc
 	done = clock_ns();
 	getrusage(RUSAGE_SELF, &usage);
 	json_to_file(&json, stdout);
-	json_object(&json);
-	json_key_string(&json, "source", source);
-	json_key_string(&json, "policy", policy);
-	json_key_u64(&json, "pairs", pairs);
-	json_key_u64(&json, "routes", summary.routes);
-	json_key_double(&json, "problem_seconds", (double)(built - begin) / 1e9);
-	json_key_double(&json, "plan_and_proof_seconds", (double)(planned - built) / 1e9);
-	json_key_double(&json, "plan_and_proof_cpu_seconds", (double)cpu / 1e9);
-	json_key_double(&json, "proof_seconds", (double)(proved - planned) / 1e9);
-	json_key_double(&json, "summary_seconds", (double)(done - proved) / 1e9);
-	json_key_double(&json, "plan_proof_summary_seconds",
+	json_put_object(&json);
+	json_put_key_string(&json, "source", source);
+	json_put_key_string(&json, "policy", policy);
+	json_put_key_u64(&json, "pairs", pairs);
+	json_put_key_u64(&json, "routes", summary.routes);
+	json_put_key_double(&json, "problem_seconds", (double)(built - begin) / 1e9);
+	json_put_key_double(&json, "plan_and_proof_seconds", (double)(planned - built) / 1e9);
+	json_put_key_double(&json, "plan_and_proof_cpu_seconds", (double)cpu / 1e9);
+	json_put_key_double(&json, "proof_seconds", (double)(proved - planned) / 1e9);
+	json_put_key_double(&json, "summary_seconds", (double)(done - proved) / 1e9);
+	json_put_key_double(&json, "plan_proof_summary_seconds",
 			(double)(planned - built + done - proved) / 1e9);
-	json_key_double(&json, "gap", summary.gap);
-	json_key_u64(&json, "largest_resident_bytes", (uint64_t)usage.ru_maxrss * 1024);
-	json_object_end(&json);
-	json_newline(&json);
+	json_put_key_double(&json, "gap", summary.gap);
+	json_put_key_u64(&json, "largest_resident_bytes", (uint64_t)usage.ru_maxrss * 1024);
+	json_put_object_end(&json);
+	json_put_newline(&json);
 	fflush(stdout);
 	summary_fini(&summary);
 	table_free(&table);

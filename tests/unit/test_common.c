@@ -39,20 +39,20 @@ static void test_json__is_canonical_and_escapes(void **unused)
 
 	(void)unused;
 	json_to_text(&json, &text);
-	json_object(&json);
-	json_key_string(&json, "a", "q\"\\\n\x01z");
-	json_key(&json, "list");
-	json_array(&json);
-	json_u64(&json, 1);
-	json_i64(&json, -2);
-	json_double(&json, 0.5);
-	json_double(&json, 1.0 / 0.0);
-	json_bool(&json, true);
-	json_array_end(&json);
-	json_key(&json, "empty");
-	json_object(&json);
-	json_object_end(&json);
-	json_object_end(&json);
+	json_put_object(&json);
+	json_put_key_string(&json, "a", "q\"\\\n\x01z");
+	json_put_key(&json, "list");
+	json_put_array(&json);
+	json_put_u64(&json, 1);
+	json_put_i64(&json, -2);
+	json_put_double(&json, 0.5);
+	json_put_double(&json, 1.0 / 0.0);
+	json_put_bool(&json, true);
+	json_put_array_end(&json);
+	json_put_key(&json, "empty");
+	json_put_object(&json);
+	json_put_object_end(&json);
+	json_put_object_end(&json);
 	assert_string_equal(text_string(&text),
 			    "{\"a\":\"q\\\"\\\\\\n\\u0001z\",\"list\":[1,-2,0.5,null,true],\"empty\":{}}");
 	text_fini(&text);
