@@ -21,6 +21,8 @@
 #define RECONNECT_MS  100
 #define RECONNECT_MAX_MS 2000
 #define POLL_MAX_MS   1000
+#define GRACE_MS      300
+#define GRACE_BEAT_MAX_MS 5000
 
 /* From the host thread to the core. */
 struct post {
@@ -40,6 +42,7 @@ struct control {
 	pthread_t thread;
 	bool running;
 	_Atomic bool failed;
+	_Atomic uint32_t heartbeat_ms;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	/* under lock */
@@ -175,6 +178,8 @@ static void receive(struct control *control)
 			continue;
 		}
 		log_debug("< %s", message_type_name(message.type));
+		if (message.type == MESSAGE_WELCOME)
+			atomic_store(&control->heartbeat_ms, message.u.welcome.heartbeat_ms);
 		step(control, &event);
 		message_fini(&message);
 	}
@@ -444,6 +449,13 @@ void control_error(struct control *control, struct error *error)
 	pthread_mutex_lock(&control->lock);
 	*error = control->failure;
 	pthread_mutex_unlock(&control->lock);
+}
+
+uint32_t control_grace_ms(const struct control *control)
+{
+	uint32_t heartbeat = atomic_load(&control->heartbeat_ms);
+
+	return GRACE_MS + 2 * (heartbeat < GRACE_BEAT_MAX_MS ? heartbeat : GRACE_BEAT_MAX_MS);
 }
 
 static void stop_thread(struct control *control)

@@ -48,6 +48,9 @@ int control_leave(struct control *control, bool done, uint32_t wait_ms, struct e
 /* [any thread] */
 bool control_failed(const struct control *control);
 void control_error(struct control *control, struct error *error); /* after control_failed */
+/* How long after a first symptom the controller's word on its cause can be expected: two of its
+ * heartbeats and a little. */
+uint32_t control_grace_ms(const struct control *control);
 /* Ends the thread; NULL inside is fine. */
 void control_close(struct control **control);
 

@@ -68,14 +68,36 @@ int worker_check(struct weft_worker *worker, struct error *error)
 	return 0;
 }
 
-int worker_fail(struct weft_worker *worker, const struct error *failure, uint64_t version)
+/* True when the control channel named the cause of what was seen at a peer. */
+static bool hear_cause(struct weft_worker *worker, struct error *failure)
 {
-	if (!worker->failed) {
-		worker->failed = true;
-		worker->failure = *failure;
-		if (worker->control)
-			control_failure(worker->control, failure, version);
+	uint64_t deadline = worker_deadline_ns(control_grace_ms(worker->control));
+
+	while (!control_failed(worker->control)) {
+		if (clock_ns() >= deadline || atomic_load(&worker->interrupted))
+			return false;
+		clock_sleep_ms(5);
 	}
+	control_error(worker->control, failure);
+	return true;
+}
+
+int worker_fail(struct weft_worker *worker, struct error *failure, uint64_t version)
+{
+	bool heard = false;
+
+	if (worker->failed)
+		return -(int)failure->code;
+	/* a peer that closed its side has left the job, for this worker */
+	if (failure->code == ERROR_ABORTED)
+		failure->code = ERROR_PEER_LOST;
+	if (failure->code == ERROR_PEER_LOST || failure->code == ERROR_TRANSPORT ||
+	    failure->code == ERROR_TIMEOUT)
+		heard = hear_cause(worker, failure);
+	worker->failed = true;
+	worker->failure = *failure;
+	if (!heard)
+		control_failure(worker->control, failure, version);
 	return -(int)failure->code;
 }
 

@@ -139,8 +139,10 @@ struct weft_worker {
 int worker_result(int rc, const struct error *inner, weft_error *error);
 /* 0, or why nothing can go on: interrupted, job failed. */
 int worker_check(struct weft_worker *worker, struct error *error);
-/* Keeps the error for every later call and tells the controller. Returns its -code. */
-int worker_fail(struct weft_worker *worker, const struct error *failure, uint64_t version);
+/* Keeps the error for every later call and tells the controller. What was only seen at a peer can
+ * be the echo of another loss, so the controller gets a moment to name the cause, which then
+ * replaces *failure. Returns its -code. */
+int worker_fail(struct weft_worker *worker, struct error *failure, uint64_t version);
 /* ERROR_STATE unless the worker is in that stage; `call` is for the sentence. */
 int worker_stage(const struct weft_worker *worker, enum worker_stage stage, const char *call,
 		 struct error *error);
