@@ -18,8 +18,8 @@ static void print_header(const struct bench_options *options)
 	printf("# weft bench update: %s, train %s, infer %s, transport %s\n", options->model,
 	       options->train_text, options->infer_text, options->transport);
 	printf("# memcpy: the same bytes by the same number of processes, between the updates\n");
-	printf("#%7s %16s %10s %12s %12s %8s\n", "update", "bytes", "seconds", "GB/s", "memcpy GB/s",
-	       "ratio");
+	printf("#%7s %16s %10s %12s %12s %8s\n", "update", "bytes", "seconds", "GB/s",
+	       "memcpy GB/s", "ratio");
 }
 
 static void print_round(const struct bench_options *options, uint32_t update, uint64_t bytes,
@@ -71,8 +71,8 @@ static bool run_rounds(struct bench_shared *shared, const struct bench_options *
 			return false;
 		seconds = (double)(atomic_load(&shared->last_done_ns) - begin) / 1e9;
 		if (round >= options->warmup)
-			print_round(options, round - options->warmup + 1, atomic_load(&shared->bytes),
-				    seconds, memcpy_seconds);
+			print_round(options, round - options->warmup + 1,
+				    atomic_load(&shared->bytes), seconds, memcpy_seconds);
 		if (!gate(shared, children))
 			return false;
 	}
@@ -87,14 +87,16 @@ int bench_update_run(const struct bench_options *options, struct error *error)
 	bool done;
 	int rc;
 
-	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		      0);
 	if (shared == MAP_FAILED)
 		return error_set(error, ERROR_MEMORY, "no memory to share between the processes");
 	shared->parties = workers + 1;
 	rc = children_open(&children, workers + 1, &shared->aborted, error);
 	if (rc == 0)
-		rc = children_controller(&children, "bench", options->train_text, options->infer_text,
-					 shared->controller, sizeof(shared->controller), error);
+		rc = children_controller(&children, "bench", options->train_text,
+					 options->infer_text, shared->controller,
+					 sizeof(shared->controller), error);
 	for (uint32_t rank = 0; rc == 0 && rank < workers; rank++) {
 		pid_t pid = children_fork(&children, error);
 
@@ -109,7 +111,8 @@ int bench_update_run(const struct bench_options *options, struct error *error)
 		done = run_rounds(shared, options, &children);
 		rc = children_wait(&children, error);
 		if (rc == 0 && !done)
-			rc = error_set(error, ERROR_TRANSPORT, "a process of the benchmark failed (above)");
+			rc = error_set(error, ERROR_TRANSPORT,
+				       "a process of the benchmark failed (above)");
 		if (rc == 0 && !options->json) {
 			char text[TEXT_SHORT_BYTES];
 
@@ -189,12 +192,20 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static int bench_update(int argc, char **argv)
 {
 	static const struct argp argp = {
-		options_table, parse, NULL,
+		options_table,
+		parse,
+		NULL,
 		"Times whole updates between processes of this machine, steady state, beside a memcpy "
-		"of the same bytes by the same number of processes.", NULL, NULL, NULL};
-	struct bench_options options = {.model = "Qwen2.5-0.5B", .train_text = "world=4,source=gathered",
-					.infer_text = "engines=2,tp=2", .transport = "shm",
-					.updates = 5, .warmup = 2};
+		"of the same bytes by the same number of processes.",
+		NULL,
+		NULL,
+		NULL};
+	struct bench_options options = {.model = "Qwen2.5-0.5B",
+					.train_text = "world=4,source=gathered",
+					.infer_text = "engines=2,tp=2",
+					.transport = "shm",
+					.updates = 5,
+					.warmup = 2};
 	struct error error;
 	int rc;
 

@@ -77,7 +77,7 @@ static int fail(struct bench_shared *shared, const weft_error *error, const char
 
 struct trainer {
 	weft_worker *worker;
-	void **data;           /* by tensor id; NULL when not wanted */
+	void **data; /* by tensor id; NULL when not wanted */
 	uint32_t tensors;
 	unsigned char *target; /* of the memcpy: shared pages like the real one's */
 	uint64_t target_bytes;
@@ -97,8 +97,9 @@ static int fill_tensors(struct trainer *trainer, uint64_t seed, weft_error *erro
 			trainer->data[id] = memory_aligned(4096, view.bytes);
 		if (!trainer->data[id]) {
 			error->code = WEFT_E_MEMORY;
-			snprintf(error->text, sizeof(error->text), "no memory for tensor %s (%llu bytes)",
-				 view.name, (unsigned long long)view.bytes);
+			snprintf(error->text, sizeof(error->text),
+				 "no memory for tensor %s (%llu bytes)", view.name,
+				 (unsigned long long)view.bytes);
 			return -WEFT_E_MEMORY;
 		}
 		content_make(view.name, dtype_from_name(view.dtype), seed, view.row_lo * row_bytes,
@@ -144,8 +145,9 @@ static void trainer_memcpy(const struct trainer *trainer)
 
 			if (!trainer->data[id] || weft_tensor_at(trainer->worker, id, &view) != 0)
 				continue;
-			bytes = view.bytes < trainer->target_bytes - at ? view.bytes
-									: trainer->target_bytes - at;
+			bytes = view.bytes < trainer->target_bytes - at
+					? view.bytes
+					: trainer->target_bytes - at;
 			memcpy(trainer->target + at, trainer->data[id], bytes);
 			at += bytes;
 		}
@@ -157,13 +159,14 @@ static int trainer_update(const struct trainer *trainer, uint64_t version, weft_
 	int rc = weft_update_begin(trainer->worker, version, error);
 
 	if (rc == 0)
-		rc = weft_update_write_all(trainer->worker, (const void *const *)trainer->data, error);
+		rc = weft_update_write_all(trainer->worker, (const void *const *)trainer->data,
+					   error);
 	return rc ? rc : weft_update_end(trainer->worker, error);
 }
 
 /* Compares every piece of this rank with the bytes that were made for it. */
-static int inference_verify(weft_worker *worker, const struct bench_options *options,
-			    uint32_t rank, uint64_t version, uint64_t seed, uint64_t *compared,
+static int inference_verify(weft_worker *worker, const struct bench_options *options, uint32_t rank,
+			    uint64_t version, uint64_t seed, uint64_t *compared,
 			    struct error *error)
 {
 	struct model *model = NULL;
@@ -191,11 +194,13 @@ static int inference_verify(weft_worker *worker, const struct bench_options *opt
 		box_runs(&piece->src, tensor->shape, dtype_bytes(tensor->dtype), &runs);
 		for (uint64_t r = 0; r < runs.rows && rc == 0; r++)
 			if (memcmp(at + piece->offset + r * runs.row_bytes,
-				   expected + runs.offset + r * runs.stride_bytes, runs.row_bytes) != 0)
-				rc = error_set(error, ERROR_CHECKSUM,
-					       "parameter %s differs from tensor %s in row %llu of the piece",
-					       layout.params[piece->param].name, tensor->name,
-					       (unsigned long long)r);
+				   expected + runs.offset + r * runs.stride_bytes,
+				   runs.row_bytes) != 0)
+				rc = error_set(
+					error, ERROR_CHECKSUM,
+					"parameter %s differs from tensor %s in row %llu of the piece",
+					layout.params[piece->param].name, tensor->name,
+					(unsigned long long)r);
 		*compared += piece->bytes;
 	}
 	memory_free(expected);
@@ -207,9 +212,14 @@ static int inference_verify(weft_worker *worker, const struct bench_options *opt
 static int open_worker(struct bench_shared *shared, const struct bench_options *options,
 		       enum weft_role role, uint32_t rank, weft_worker **worker, weft_error *error)
 {
-	weft_options open = {.size = sizeof(open), .controller = shared->controller, .job = "bench",
-			     .role = role, .rank = rank, .transport = options->transport,
-			     .checksums = options->checksums, .own_memory = options->own_memory};
+	weft_options open = {.size = sizeof(open),
+			     .controller = shared->controller,
+			     .job = "bench",
+			     .role = role,
+			     .rank = rank,
+			     .transport = options->transport,
+			     .checksums = options->checksums,
+			     .own_memory = options->own_memory};
 	int rc = weft_open(worker, &open, error);
 
 	if (rc == 0)
@@ -265,8 +275,9 @@ static int run_inference(struct bench_shared *shared, const struct bench_options
 		done_now(shared);
 		if (rc || !bench_gate(shared, NULL, NULL))
 			break;
-		if (round + 1 == rounds && inference_verify(worker, options, rank, rounds,
-							    seed_of(options, round), &compared, &inner)) {
+		if (round + 1 == rounds &&
+		    inference_verify(worker, options, rank, rounds, seed_of(options, round),
+				     &compared, &inner)) {
 			error->code = (int)inner.code;
 			snprintf(error->text, sizeof(error->text), "%s", inner.text);
 			rc = -error->code;

@@ -35,8 +35,14 @@ struct options {
 };
 
 /* Rows that several verbs share. */
-#define ROW_JSON(what) {"json", OPTION_JSON, NULL, 0, what, 0}
-#define ROW_QUIET      {"quiet", OPTION_QUIET, NULL, 0, "show no progress", 0}
+#define ROW_JSON(what)                                \
+	{                                             \
+		"json", OPTION_JSON, NULL, 0, what, 0 \
+	}
+#define ROW_QUIET                                                     \
+	{                                                             \
+		"quiet", OPTION_QUIET, NULL, 0, "show no progress", 0 \
+	}
 
 static error_t parse_option(int key, char *argument, struct argp_state *state)
 {
@@ -60,12 +66,15 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 		return 0;
 	case OPTION_SEED:
 		if (!parse_u64(argument, &options->seed))
-			argp_error(state, "--seed %s: a number from 0 to 2^64 - 1 is needed", argument);
+			argp_error(state, "--seed %s: a number from 0 to 2^64 - 1 is needed",
+				   argument);
 		return 0;
 	case OPTION_SHARD_BYTES:
 		if (!parse_bytes(argument, &options->shard_bytes))
-			argp_error(state, "--shard-bytes %s: bytes are needed, as 2G or 500M; 0 makes "
-					  "one file", argument);
+			argp_error(state,
+				   "--shard-bytes %s: bytes are needed, as 2G or 500M; 0 makes "
+				   "one file",
+				   argument);
 		return 0;
 	case ARGP_KEY_ARG:
 		if (options->argument_count == options->arguments_wanted)
@@ -143,11 +152,16 @@ static int run_make(int argc, char **argv)
 		{0},
 	};
 	static const struct argp argp = {
-		rows, parse_option, "MODEL DIR",
+		rows,
+		parse_option,
+		"MODEL DIR",
 		"Write a HuggingFace checkpoint of a model's shapes at full size: config.json, "
 		"safetensors files and, when there are several, their index. The contents look like "
 		"weights and are a function of the seed and the tensor's name. DIR appears whole or "
-		"not at all.", NULL, NULL, NULL};
+		"not at all.",
+		NULL,
+		NULL,
+		NULL};
 	struct options options = {.arguments_wanted = 2, .shard_bytes = (uint64_t)2 << 30};
 	struct error error = {0};
 
@@ -214,9 +228,14 @@ static int run_show(int argc, char **argv)
 		{0},
 	};
 	static const struct argp argp = {
-		rows, parse_option, "PATH",
+		rows,
+		parse_option,
+		"PATH",
 		"The tensors of a checkpoint on disk, file by file. PATH is a folder, a .safetensors "
-		"file or an index.", NULL, NULL, NULL};
+		"file or an index.",
+		NULL,
+		NULL,
+		NULL};
 	struct options options = {.arguments_wanted = 1};
 	struct checkpoint *checkpoint;
 	struct error error = {0};
@@ -260,14 +279,16 @@ static int verify_contents(const struct options *options, const struct checkpoin
 	const char *recipe = checkpoint_note(checkpoint, CHECKPOINT_CONTENTS_NOTE);
 
 	if (!note || !parse_u64(note, seed) || !recipe)
-		return error_set(error, ERROR_UNSUPPORTED,
-				 "%s: its files do not say with which seed `weft checkpoint make` wrote "
-				 "them, so their contents cannot be checked; leave --contents out",
-				 options->arguments[0]);
+		return error_set(
+			error, ERROR_UNSUPPORTED,
+			"%s: its files do not say with which seed `weft checkpoint make` wrote "
+			"them, so their contents cannot be checked; leave --contents out",
+			options->arguments[0]);
 	if (strcmp(recipe, "1") != 0)
-		return error_set(error, ERROR_UNSUPPORTED,
-				 "%s was made with recipe %.40s of the contents; this weft knows recipe 1",
-				 options->arguments[0], recipe);
+		return error_set(
+			error, ERROR_UNSUPPORTED,
+			"%s was made with recipe %.40s of the contents; this weft knows recipe 1",
+			options->arguments[0], recipe);
 	catch_signals();
 	return checkpoint_verify_contents(checkpoint, *seed, options->quiet, &stop, error);
 }
@@ -336,10 +357,15 @@ static int run_verify(int argc, char **argv)
 		{0},
 	};
 	static const struct argp argp = {
-		rows, parse_option, "PATH",
+		rows,
+		parse_option,
+		"PATH",
 		"Check a checkpoint on disk: the files' structure, that the index and the files agree, "
 		"and that the tensors are those of its model. PATH is a folder, a .safetensors file or "
-		"an index.", NULL, NULL, NULL};
+		"an index.",
+		NULL,
+		NULL,
+		NULL};
 	struct options options = {.arguments_wanted = 1};
 	struct error error = {0};
 
@@ -348,7 +374,8 @@ static int run_verify(int argc, char **argv)
 }
 
 const struct command checkpoint_commands[] = {
-	{"checkpoint", "make", "write a real-size checkpoint with deterministic contents", run_make},
+	{"checkpoint", "make", "write a real-size checkpoint with deterministic contents",
+	 run_make},
 	{"checkpoint", "show", "the tensors of a checkpoint on disk", run_show},
 	{"checkpoint", "verify", "check a checkpoint's files, tensors and contents", run_verify},
 	{NULL, NULL, NULL, NULL},

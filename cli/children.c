@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define LISTEN_TIMEOUT_MS 20000
-#define WAIT_TIMEOUT_MS   60000
+#define WAIT_TIMEOUT_MS	  60000
 
 int children_open(struct children *children, size_t most, _Atomic uint32_t *failed,
 		  struct error *error)
@@ -58,7 +58,8 @@ void children_watch(void *context)
 		if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
 			continue;
 		if (!children->worst)
-			children->worst = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+			children->worst =
+				WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 		atomic_store(children->failed, 1);
 	}
 }
@@ -82,8 +83,7 @@ static void exec_controller(const char *job, const char *train, const char *infe
 }
 
 int children_controller(struct children *children, const char *job, const char *train,
-			const char *infer, char *address, size_t address_bytes,
-			struct error *error)
+			const char *infer, char *address, size_t address_bytes, struct error *error)
 {
 	uint64_t deadline_ms = clock_ms() + LISTEN_TIMEOUT_MS;
 	char port_file[96], port[16] = "";
@@ -108,7 +108,8 @@ int children_controller(struct children *children, const char *job, const char *
 					 "weft-controller ended with code %d before it listened",
 					 children->worst);
 		if (clock_ms() > deadline_ms)
-			return error_set(error, ERROR_TIMEOUT, "weft-controller does not listen after %d s",
+			return error_set(error, ERROR_TIMEOUT,
+					 "weft-controller does not listen after %d s",
 					 LISTEN_TIMEOUT_MS / 1000);
 		clock_sleep_ms(5);
 	}
@@ -132,8 +133,8 @@ int children_wait(struct children *children, struct error *error)
 		for (size_t i = 0; i < children->count; i++)
 			left += children->pids[i] != 0;
 		if (left && clock_ms() > deadline_ms)
-			return error_set(error, ERROR_TIMEOUT, "%zu of %zu processes do not end", left,
-					 children->count);
+			return error_set(error, ERROR_TIMEOUT, "%zu of %zu processes do not end",
+					 left, children->count);
 		if (left)
 			clock_sleep_ms(5);
 	}

@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct command *const tables[] = {
-	model_commands, checkpoint_commands, route_commands, bench_commands, NULL};
+static const struct command *const tables[] = {model_commands, checkpoint_commands, route_commands,
+					       bench_commands, NULL};
 
 int command_fail(const struct error *error)
 {
@@ -27,7 +27,8 @@ static void print_usage(FILE *stream)
 		for (const struct command *row = tables[t]; row->noun; row++)
 			fprintf(stream, "  %-10s %-8s  %s\n", row->noun, row->verb ? row->verb : "",
 				row->what);
-	fprintf(stream, "\n`weft NOUN VERB --help` tells more. Programs: weft-controller, weft-worker.\n");
+	fprintf(stream,
+		"\n`weft NOUN VERB --help` tells more. Programs: weft-controller, weft-worker.\n");
 }
 
 /* The table's row; *words is how many arguments named it. */
@@ -50,11 +51,13 @@ static void print_unknown(int argc, char **argv)
 	const char *separator = "";
 
 	fprintf(stderr, "weft: there is no command '%s%s%s'", argv[1],
-		argc > 2 && argv[2][0] != '-' ? " " : "", argc > 2 && argv[2][0] != '-' ? argv[2] : "");
+		argc > 2 && argv[2][0] != '-' ? " " : "",
+		argc > 2 && argv[2][0] != '-' ? argv[2] : "");
 	for (size_t t = 0; tables[t]; t++)
 		for (const struct command *row = tables[t]; row->noun; row++)
 			if (strcmp(row->noun, argv[1]) == 0 && row->verb) {
-				fprintf(stderr, "%s%s", *separator ? separator : "; verbs of this noun: ",
+				fprintf(stderr, "%s%s",
+					*separator ? separator : "; verbs of this noun: ",
 					row->verb);
 				separator = ", ";
 			}

@@ -45,8 +45,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 		return 0;
 	case ARGP_KEY_END:
 		if (options->wants_name && !options->name)
-			argp_error(state, "name a model: a built-in one (see `weft model list`), or a "
-					  "folder or config.json written with a '/'");
+			argp_error(state,
+				   "name a model: a built-in one (see `weft model list`), or a "
+				   "folder or config.json written with a '/'");
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -111,8 +112,8 @@ static int run_list(int argc, char **argv)
 		{"json", OPTION_JSON, NULL, 0, "one JSON object a model", 0},
 		{0},
 	};
-	static const struct argp argp = {rows, parse_option, "",
-					 "The models that are known by name.", NULL, NULL, NULL};
+	static const struct argp argp = {
+		rows, parse_option, "", "The models that are known by name.", NULL, NULL, NULL};
 	struct options options = {0};
 	const struct model_builtin *builtins;
 	struct error error = {0};
@@ -178,11 +179,16 @@ static int run_tensors(int argc, char **argv)
 		{0},
 	};
 	static const struct argp argp = {
-		rows, parse_option, "MODEL",
+		rows,
+		parse_option,
+		"MODEL",
 		"The tensors of a model's checkpoint, in checkpoint order. MODEL is a built-in name, "
 		"or a folder or config.json written with a '/'.\v"
 		"In JSON, \"layer\" is -1 for tensors before the layers and the number of layers for "
-		"those after them.", NULL, NULL, NULL};
+		"those after them.",
+		NULL,
+		NULL,
+		NULL};
 	struct options options = {.wants_name = true};
 	struct error error = {0};
 	struct model *model;
@@ -317,8 +323,9 @@ static int show_layout(const struct options *options, struct error *error)
 		layout_json(&layout);
 	} else if (rc == 0) {
 		title = memory_format("%s, inference rank %" PRIu64 " (engine %" PRIu64
-				      ", engine rank %" PRIu64 " of %u)", model->name, rank,
-				      rank / infer.tp, rank % infer.tp, infer.tp);
+				      ", engine rank %" PRIu64 " of %u)",
+				      model->name, rank, rank / infer.tp, rank % infer.tp,
+				      infer.tp);
 		rc = title ? layout_lines(&layout, title, error)
 			   : memory_error(error, "printing a layout", 0);
 		memory_free(title);
@@ -339,17 +346,23 @@ static int run_layout(int argc, char **argv)
 		{0},
 	};
 	static const struct argp argp = {
-		rows, parse_option, "MODEL",
+		rows,
+		parse_option,
+		"MODEL",
 		"The parameters of one inference rank, and which part of which tensor becomes which "
 		"byte range of them. MODEL is a built-in name, or a folder or config.json written "
-		"with a '/'.", NULL, NULL, NULL};
+		"with a '/'.",
+		NULL,
+		NULL,
+		NULL};
 	struct options options = {.wants_name = true, .rank = "0"};
 	struct error error = {0};
 
 	argp_parse(&argp, argc, argv, 0, NULL, &options);
 	if (!options.infer) {
-		error_set(&error, ERROR_USAGE, "--infer is missing: say for example --infer "
-					       "engines=1,tp=2");
+		error_set(&error, ERROR_USAGE,
+			  "--infer is missing: say for example --infer "
+			  "engines=1,tp=2");
 		return command_fail(&error);
 	}
 	return show_layout(&options, &error) ? command_fail(&error) : 0;

@@ -15,8 +15,8 @@ const struct command route_commands[] = {
 	{NULL, NULL, NULL, NULL},
 };
 
-int route_job_open(struct route_job *job, const char *model, const char *train,
-		   const char *infer, bool mapped, struct error *error)
+int route_job_open(struct route_job *job, const char *model, const char *train, const char *infer,
+		   bool mapped, struct error *error)
 {
 	struct train_spec train_spec;
 	struct infer_spec infer_spec;

@@ -14,20 +14,27 @@
 #include <string.h>
 
 enum {
-	OPTION_MODEL = 0x100, OPTION_TRAIN, OPTION_INFER, OPTION_POLICY, OPTION_JSON,
-	OPTION_SUMMARY, OPTION_OUTPUT, OPTION_MEMORY
+	OPTION_MODEL = 0x100,
+	OPTION_TRAIN,
+	OPTION_INFER,
+	OPTION_POLICY,
+	OPTION_JSON,
+	OPTION_SUMMARY,
+	OPTION_OUTPUT,
+	OPTION_MEMORY
 };
 
 static const struct argp_option option_rows[] = {
 	{"model", OPTION_MODEL, "NAME", 0,
 	 "a built-in model, or a folder or config.json written with a '/'", 0},
-	{"train", OPTION_TRAIN, "SPEC", 0, "trainers: world=16,pp=2 or world=16,fsdp=8,source=sharded",
-	 0},
+	{"train", OPTION_TRAIN, "SPEC", 0,
+	 "trainers: world=16,pp=2 or world=16,fsdp=8,source=sharded", 0},
 	{"infer", OPTION_INFER, "SPEC", 0, "inference: engines=2,tp=4", 0},
 	{"policy", OPTION_POLICY, "NAME", 0, "greedy (default) or round-robin", 0},
 	{"memory", OPTION_MEMORY, "KIND", 0,
 	 "engine memory: mapped (default; trainers on the host map it) or process (they do not, so "
-	 "cut columns are packed first)", 0},
+	 "cut columns are packed first)",
+	 0},
 	{"json", OPTION_JSON, NULL, 0, "the routing dump (weft.routing/1) on standard output", 0},
 	{"summary", OPTION_SUMMARY, NULL, 0, "leave the routes out", 0},
 	{"output", OPTION_OUTPUT, "FILE", 0, "also write the dump to FILE", 0},
@@ -107,8 +114,10 @@ static int check_options(const struct options *options, const struct policy **po
 	if (missing)
 		return error_set(error, ERROR_USAGE, "%s is missing", missing);
 	if (strcmp(options->memory, "mapped") && strcmp(options->memory, "process"))
-		return error_set(error, ERROR_USAGE, "--memory %s is not known; it is mapped or "
-				 "process", options->memory);
+		return error_set(error, ERROR_USAGE,
+				 "--memory %s is not known; it is mapped or "
+				 "process",
+				 options->memory);
 	return find_policy(policy, options->policy, error);
 }
 
@@ -144,12 +153,15 @@ static int print(const struct table *table, const struct options *options, struc
 		if (rc)
 			return rc;
 		struct route_view view = {
-			.policy = table->policy, .model = problem->model,
-			.train = problem->train, .infer = problem->infer,
+			.policy = table->policy,
+			.model = problem->model,
+			.train = problem->train,
+			.infer = problem->infer,
 			.trainer_count = problem->trainer_count,
 			.inference_count = problem->inference_count,
 			.trainer_stage = problem->trainer_stage,
-			.report = &report, .digest = table->digest,
+			.report = &report,
+			.digest = table->digest,
 		};
 
 		route_print(stdout, &view);
@@ -163,11 +175,16 @@ static int print(const struct table *table, const struct options *options, struc
 int route_plan_run(int argc, char **argv)
 {
 	static const struct argp argp = {
-		option_rows, parse_option, NULL,
+		option_rows,
+		parse_option,
+		NULL,
 		"Plans who sends which bytes of a model to whom, proves the plan and says how far "
 		"it is from the best possible.\v"
 		"Example: weft route plan --model Qwen2.5-0.5B --train world=4 --infer "
-		"engines=2,tp=2", NULL, NULL, NULL};
+		"engines=2,tp=2",
+		NULL,
+		NULL,
+		NULL};
 	struct options options = {.policy = "greedy", .memory = "mapped"};
 	const struct policy *policy;
 	struct error error = {0};

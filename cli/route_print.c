@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BAR_WIDTH     44
-#define TRAINERS_MAX  32 /* bars; of more trainers the most loaded are shown */
-#define NAMES_MAX     8
+#define BAR_WIDTH    44
+#define TRAINERS_MAX 32 /* bars; of more trainers the most loaded are shown */
+#define NAMES_MAX    8
 
 struct load {
 	uint64_t bytes;
@@ -68,16 +68,17 @@ static void print_loads(FILE *stream, const struct route_view *view)
 
 		fprintf(stream, "  trainer %-5" PRIu32 " ", t);
 		print_bar(stream, loads[i].bytes, own->lower_bound_bytes, own->makespan_bytes);
-		fprintf(stream, " %9s %4" PRIu32 " session%s",
-			bytes_text(loads[i].bytes, text), own->sessions[t],
-			own->sessions[t] == 1 ? "" : "s");
+		fprintf(stream, " %9s %4" PRIu32 " session%s", bytes_text(loads[i].bytes, text),
+			own->sessions[t], own->sessions[t] == 1 ? "" : "s");
 		if (stages)
 			fprintf(stream, ", stage %" PRIu32, view->trainer_stage[t]);
 		fputc('\n', stream);
 	}
 	if (shown < view->trainer_count)
-		fprintf(stream, "  and %" PRIu32 " more, down to %s (`weft route show FILE --by "
-			"trainer --top 0` lists all)\n", view->trainer_count - shown,
+		fprintf(stream,
+			"  and %" PRIu32 " more, down to %s (`weft route show FILE --by "
+			"trainer --top 0` lists all)\n",
+			view->trainer_count - shown,
 			bytes_text(loads[view->trainer_count - 1].bytes, text));
 	memory_free(loads);
 	fputc('\n', stream);
@@ -98,8 +99,8 @@ static void row_bytes(FILE *stream, const char *what, uint64_t own, uint64_t oth
 {
 	char a[TEXT_SHORT_BYTES], b[TEXT_SHORT_BYTES], exact[TEXT_SHORT_BYTES];
 
-	fprintf(stream, "  %-34s %12s %12s    %s\n", what, bytes_text(own, a),
-		bytes_text(other, b), grouped_text(own, exact));
+	fprintf(stream, "  %-34s %12s %12s    %s\n", what, bytes_text(own, a), bytes_text(other, b),
+		grouped_text(own, exact));
 }
 
 static void row_percent(FILE *stream, const char *what, double own, double other)
@@ -116,8 +117,7 @@ static void row_count(FILE *stream, const char *what, uint64_t own, uint64_t oth
 {
 	char a[TEXT_SHORT_BYTES], b[TEXT_SHORT_BYTES];
 
-	fprintf(stream, "  %-34s %12s %12s\n", what, grouped_text(own, a),
-		grouped_text(other, b));
+	fprintf(stream, "  %-34s %12s %12s\n", what, grouped_text(own, a), grouped_text(other, b));
 }
 
 static void print_figures(FILE *stream, const struct route_view *view)
@@ -128,14 +128,12 @@ static void print_figures(FILE *stream, const struct route_view *view)
 		"exact bytes");
 	row_bytes(stream, "bytes of one update", own->bytes_total, other->bytes_total);
 	row_bytes(stream, "largest trainer", own->makespan_bytes, other->makespan_bytes);
-	row_bytes(stream, "lower bound of that", own->lower_bound_bytes,
-		  other->lower_bound_bytes);
+	row_bytes(stream, "lower bound of that", own->lower_bound_bytes, other->lower_bound_bytes);
 	row_percent(stream, "gap to the bound", own->gap, other->gap);
 	row_ratio(stream, "imbalance (largest over mean)", own->imbalance, other->imbalance);
 	row_bytes(stream, "largest inference rank", own->receiver_bound_bytes,
 		  other->receiver_bound_bytes);
-	row_bytes(stream, "prepared by all trainers", own->prepared_bytes,
-		  other->prepared_bytes);
+	row_bytes(stream, "prepared by all trainers", own->prepared_bytes, other->prepared_bytes);
 	row_bytes(stream, "least that must be prepared", own->prepared_minimum_bytes,
 		  other->prepared_minimum_bytes);
 	row_count(stream, "sessions of the busiest trainer",
@@ -173,9 +171,9 @@ void route_print(FILE *stream, const struct route_view *view)
 	const struct policy *policy = policy_find(view->policy);
 	char text[TEXT_SHORT_BYTES], digest[DIGEST_TEXT_BYTES];
 
-	fprintf(stream, "%s from %" PRIu32 " trainers (%s) to %" PRIu32
-		" inference ranks (%s)\n", view->model[0] ? view->model : "(no model name)",
-		view->trainer_count, view->train, view->inference_count, view->infer);
+	fprintf(stream, "%s from %" PRIu32 " trainers (%s) to %" PRIu32 " inference ranks (%s)\n",
+		view->model[0] ? view->model : "(no model name)", view->trainer_count, view->train,
+		view->inference_count, view->infer);
 	if (policy)
 		fprintf(stream, "%s: %s\n", policy->name, policy->rule);
 	fputc('\n', stream);

@@ -35,9 +35,8 @@ struct options {
 
 static error_t parse_option(int key, char *argument, struct argp_state *state)
 {
-	static const char *const names[] = {[BY_TRAINER] = "trainer",
-					    [BY_INFERENCE] = "inference",
-					    [BY_TENSOR] = "tensor"};
+	static const char *const names[] = {
+		[BY_TRAINER] = "trainer", [BY_INFERENCE] = "inference", [BY_TENSOR] = "tensor"};
 	struct options *options = state->input;
 
 	switch (key) {
@@ -46,8 +45,10 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 			if (strcmp(argument, names[by]) == 0)
 				options->view = by;
 		if (options->view == BY_NOTHING)
-			argp_error(state, "--by %s is not known; it is trainer, inference or "
-				   "tensor", argument);
+			argp_error(state,
+				   "--by %s is not known; it is trainer, inference or "
+				   "tensor",
+				   argument);
 		return 0;
 	case OPTION_TOP:
 		if (!parse_u64(argument, &options->top))
@@ -64,7 +65,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 	case ARGP_KEY_END:
 		if (!options->file)
 			argp_error(state, "name a routing dump: a file of `weft route plan "
-				   "--output FILE` or `weft-controller --dump FILE`");
+					  "--output FILE` or `weft-controller --dump FILE`");
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -74,7 +75,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 /* ---- routes gathered by one of their three ends ---- */
 
 struct line {
-	uint32_t key;   /* rank, or index of a name */
+	uint32_t key;	/* rank, or index of a name */
 	uint32_t peers; /* distinct ranks on the other side: trainers for a tensor */
 	uint64_t routes, bytes;
 };
@@ -170,16 +171,14 @@ static void print_line(const struct dump *dump, enum view_by view, const struct 
 		snprintf(name, sizeof(name), "trainer %" PRIu32 " (stage %" PRIu32 ")", line->key,
 			 dump->trainer_stage[line->key]);
 	else if (view == BY_INFERENCE)
-		snprintf(name, sizeof(name), "inference %" PRIu32 " (engine %" PRIu32
-			 ", rank %" PRIu32 ")", line->key, dump->inference[line->key].engine,
-			 dump->inference[line->key].engine_rank);
-	printf("%10s %9" PRIu64 " %9" PRIu32 "  %s\n", bytes_text(line->bytes, bytes),
-	       line->routes, line->peers,
-	       view == BY_TENSOR ? dump->names.items[line->key] : name);
+		snprintf(name, sizeof(name),
+			 "inference %" PRIu32 " (engine %" PRIu32 ", rank %" PRIu32 ")", line->key,
+			 dump->inference[line->key].engine, dump->inference[line->key].engine_rank);
+	printf("%10s %9" PRIu64 " %9" PRIu32 "  %s\n", bytes_text(line->bytes, bytes), line->routes,
+	       line->peers, view == BY_TENSOR ? dump->names.items[line->key] : name);
 }
 
-static int show_lines(const struct dump *dump, const struct options *options,
-		      struct error *error)
+static int show_lines(const struct dump *dump, const struct options *options, struct error *error)
 {
 	enum view_by view = options->view ? options->view : BY_TRAINER;
 	struct lines lines = {0};
@@ -187,8 +186,10 @@ static int show_lines(const struct dump *dump, const struct options *options,
 	int rc;
 
 	if (!dump->has_routes)
-		return error_set(error, ERROR_FILE, "%s has no routes to list: it was written "
-				 "with --summary", options->file);
+		return error_set(error, ERROR_FILE,
+				 "%s has no routes to list: it was written "
+				 "with --summary",
+				 options->file);
 	rc = gather(&lines, dump, view, error);
 	if (rc) {
 		memory_free(lines.items);
@@ -213,10 +214,15 @@ static int show_lines(const struct dump *dump, const struct options *options,
 static void show_summary(const struct dump *dump)
 {
 	struct route_view view = {
-		.policy = dump->policy, .model = dump->model, .train = dump->train,
-		.infer = dump->infer, .trainer_count = dump->trainer_count,
-		.inference_count = dump->inference_count, .trainer_stage = dump->trainer_stage,
-		.report = &dump->report, .digest = dump->digest,
+		.policy = dump->policy,
+		.model = dump->model,
+		.train = dump->train,
+		.infer = dump->infer,
+		.trainer_count = dump->trainer_count,
+		.inference_count = dump->inference_count,
+		.trainer_stage = dump->trainer_stage,
+		.report = &dump->report,
+		.digest = dump->digest,
 	};
 
 	route_print(stdout, &view);
@@ -225,10 +231,14 @@ static void show_summary(const struct dump *dump)
 int route_show_run(int argc, char **argv)
 {
 	static const struct argp argp = {
-		option_rows, parse_option, "FILE",
+		option_rows,
+		parse_option,
+		"FILE",
 		"Shows a routing dump: its figures, or its routes by one of their ends, the largest "
 		"first. What the file says is shown as it is; `weft route verify` checks it.",
-		NULL, NULL, NULL};
+		NULL,
+		NULL,
+		NULL};
 	struct options options = {.top = 20};
 	struct error error = {0};
 	struct dump *dump;

@@ -60,9 +60,10 @@ static void print_verdict(const struct dump *dump, const struct options *options
 	digest_text(dump->digest, digest);
 	if (!options->json) {
 		printf("%s: proved: %s routes in %s pieces write all %s of %u inference ranks "
-		       "exactly once\ndigest %s and the summary are right\n", options->file,
-		       grouped_text(own->routes, routes), grouped_text(own->pieces, pieces),
-		       bytes_text(own->bytes_total, bytes), dump->inference_count, digest);
+		       "exactly once\ndigest %s and the summary are right\n",
+		       options->file, grouped_text(own->routes, routes),
+		       grouped_text(own->pieces, pieces), bytes_text(own->bytes_total, bytes),
+		       dump->inference_count, digest);
 		return;
 	}
 	json_to_file(&json, stdout);
@@ -80,11 +81,16 @@ static void print_verdict(const struct dump *dump, const struct options *options
 int route_verify_run(int argc, char **argv)
 {
 	static const struct argp argp = {
-		option_rows, parse_option, "FILE",
+		option_rows,
+		parse_option,
+		"FILE",
 		"Proves a routing dump: every byte of every engine parameter that has a source is "
 		"written exactly once, from the right place, by a trainer that holds it; then its "
 		"digest and its summary. The first thing that is wrong is named; the exit code is "
-		"1 then.", NULL, NULL, NULL};
+		"1 then.",
+		NULL,
+		NULL,
+		NULL};
 	struct options options = {0};
 	struct route_job job = {0};
 	struct error error = {0};
@@ -95,13 +101,13 @@ int route_verify_run(int argc, char **argv)
 	argp_parse(&argp, argc, argv, 0, NULL, &options);
 	rc = dump_open(&dump, options.file, &error);
 	if (!rc) {
-		rc = route_job_open(&job, options.model ? options.model : dump->model,
-				    dump->train, dump->infer, true, &error);
+		rc = route_job_open(&job, options.model ? options.model : dump->model, dump->train,
+				    dump->infer, true, &error);
 		if (rc)
-			error_wrap(&error, options.model
-						   ? "%s: the job it is of"
-						   : "%s: the job it is of (--model names the "
-						     "model's config.json or folder)",
+			error_wrap(&error,
+				   options.model ? "%s: the job it is of"
+						 : "%s: the job it is of (--model names the "
+						   "model's config.json or folder)",
 				   options.file);
 		else
 			rc = dump_verify(dump, job.problem, &error);

@@ -15,9 +15,9 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#define LINE_BYTES     64u
-#define STREAM_MIN     4096u /* below this the head and the tail outweigh the rest */
-#define BLOCK_BYTES    16384u
+#define LINE_BYTES  64u
+#define STREAM_MIN  4096u /* below this the head and the tail outweigh the rest */
+#define BLOCK_BYTES 16384u
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -25,9 +25,8 @@
 /* `lines` whole lines to a 64-byte aligned target. */
 typedef void (*lines_kernel)(unsigned char *target, const unsigned char *source, size_t lines);
 
-__attribute__((target("avx512f"))) static void lines_avx512(unsigned char *target,
-							    const unsigned char *source,
-							    size_t lines)
+__attribute__((target("avx512f"))) static void
+lines_avx512(unsigned char *target, const unsigned char *source, size_t lines)
 {
 	for (; lines >= 4; lines -= 4, target += 256, source += 256) {
 		__m512i a = _mm512_loadu_si512(source), b = _mm512_loadu_si512(source + 64);

@@ -6,10 +6,9 @@
 static const struct {
 	const char *name;
 	uint32_t bytes;
-} rows[DTYPE_COUNT] = {
-	[DTYPE_NONE] = {"none", 0},
+} rows[DTYPE_COUNT] = {[DTYPE_NONE] = {"none", 0},
 #define X(name, bytes) [DTYPE_##name] = {#name, bytes},
-	DTYPES(X)
+		       DTYPES(X)
 #undef X
 };
 

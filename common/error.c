@@ -29,8 +29,7 @@ int error_set(struct error *error, enum error_code code, const char *format, ...
 	return -(int)code;
 }
 
-int error_set_errno(struct error *error, enum error_code code, int errnum,
-		    const char *format, ...)
+int error_set_errno(struct error *error, enum error_code code, int errnum, const char *format, ...)
 {
 	va_list args;
 
@@ -43,8 +42,8 @@ int error_set_errno(struct error *error, enum error_code code, int errnum,
 		/* GNU strerror_r may return a static string; both forms are thread safe */
 		const char *text = strerror_r(errnum, words, sizeof(words));
 
-		mark_cut(error->text, (int)n + snprintf(error->text + n, sizeof(error->text) - n,
-							": %s", text));
+		mark_cut(error->text,
+			 (int)n + snprintf(error->text + n, sizeof(error->text) - n, ": %s", text));
 	}
 	return -(int)code;
 }

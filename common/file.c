@@ -123,7 +123,8 @@ int file_make_directory(const char *path, struct error *error)
 			continue;
 		*at = '\0';
 		if (mkdir(copy, 0777) != 0 && errno != EEXIST)
-			rc = error_set_errno(error, ERROR_IO, errno, "cannot make the folder %s", copy);
+			rc = error_set_errno(error, ERROR_IO, errno, "cannot make the folder %s",
+					     copy);
 		*at = kept;
 		if (kept == '\0')
 			break;

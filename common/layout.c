@@ -70,8 +70,9 @@ static int check_shape(const char *what, const char *name, enum dtype dtype, uin
 	if (!name[0])
 		return error_set(error, ERROR_CONFIG, "a %s without a name", what);
 	if (dims == 0 || dims > BOX_DIMS_MAX)
-		return error_set(error, ERROR_CONFIG, "%s %s has %u dimensions; 1 to %d are possible",
-				 what, name, dims, BOX_DIMS_MAX);
+		return error_set(error, ERROR_CONFIG,
+				 "%s %s has %u dimensions; 1 to %d are possible", what, name, dims,
+				 BOX_DIMS_MAX);
 	if (dtype_bytes(dtype) == 0)
 		return error_set(error, ERROR_CONFIG, "%s %s has no known dtype (%d)", what, name,
 				 (int)dtype);
@@ -120,8 +121,8 @@ static int64_t add_tensor(struct tensor_info **tensors, size_t *count, size_t *c
 	uint64_t bytes;
 	int rc;
 
-	rc = check_shape("tensor", wanted->name, wanted->dtype, wanted->dims, wanted->shape,
-			 &bytes, error);
+	rc = check_shape("tensor", wanted->name, wanted->dtype, wanted->dims, wanted->shape, &bytes,
+			 error);
 	if (rc)
 		return rc;
 	if (strmap_get(names, wanted->name, &index)) {
@@ -130,8 +131,8 @@ static int64_t add_tensor(struct tensor_info **tensors, size_t *count, size_t *c
 		if (rc == 0 && (*tensors)[index].order != wanted->order)
 			rc = error_set(error, ERROR_CONFLICT,
 				       "tensor %s is declared at place %u and at place %u of the "
-				       "checkpoint", wanted->name, (*tensors)[index].order,
-				       wanted->order);
+				       "checkpoint",
+				       wanted->name, (*tensors)[index].order, wanted->order);
 		return rc ? rc : (int64_t)index;
 	}
 	rc = room((void **)tensors, *count, capacity, sizeof(**tensors), "adding a tensor", error);
@@ -152,16 +153,16 @@ static int64_t add_tensor(struct tensor_info **tensors, size_t *count, size_t *c
 static struct tensor_info tensor_wanted(const char *name, enum dtype dtype, uint32_t dims,
 					const uint64_t *shape, uint32_t order)
 {
-	struct tensor_info info = {.name = (char *)(uintptr_t)name, .dtype = dtype, .dims = dims,
-				   .order = order};
+	struct tensor_info info = {
+		.name = (char *)(uintptr_t)name, .dtype = dtype, .dims = dims, .order = order};
 
 	if (dims <= BOX_DIMS_MAX)
 		memcpy(info.shape, shape, dims * sizeof(*shape));
 	return info;
 }
 
-int64_t layout_add_tensor(struct layout *layout, const char *name, enum dtype dtype,
-			  uint32_t dims, const uint64_t *shape, struct error *error)
+int64_t layout_add_tensor(struct layout *layout, const char *name, enum dtype dtype, uint32_t dims,
+			  const uint64_t *shape, struct error *error)
 {
 	struct tensor_info wanted = tensor_wanted(name, dtype, dims, shape, 0);
 
@@ -179,8 +180,8 @@ int64_t holding_add_tensor(struct holding *holding, const char *name, enum dtype
 			  &holding->tensor_names, &wanted, error);
 }
 
-int64_t layout_add_param(struct layout *layout, const char *name, enum dtype dtype,
-			 uint32_t dims, const uint64_t *shape, struct error *error)
+int64_t layout_add_param(struct layout *layout, const char *name, enum dtype dtype, uint32_t dims,
+			 const uint64_t *shape, struct error *error)
 {
 	struct param_info info = {.dtype = dtype, .dims = dims};
 	uint32_t index;
@@ -197,7 +198,8 @@ int64_t layout_add_param(struct layout *layout, const char *name, enum dtype dty
 		return rc;
 	memcpy(info.shape, shape, dims * sizeof(*shape));
 	info.name = memory_string(name);
-	if (!info.name || !strmap_put(&layout->param_names, info.name, (uint32_t)layout->param_count)) {
+	if (!info.name ||
+	    !strmap_put(&layout->param_names, info.name, (uint32_t)layout->param_count)) {
 		memory_free(info.name);
 		return memory_error(error, "naming a parameter", strlen(name));
 	}
@@ -205,8 +207,8 @@ int64_t layout_add_param(struct layout *layout, const char *name, enum dtype dty
 	return (int64_t)layout->param_count++;
 }
 
-static int check_range(const struct layout *layout, uint32_t param, uint64_t offset,
-		       uint64_t bytes, const char *what, struct error *error)
+static int check_range(const struct layout *layout, uint32_t param, uint64_t offset, uint64_t bytes,
+		       const char *what, struct error *error)
 {
 	const struct param_info *info;
 
@@ -216,9 +218,9 @@ static int check_range(const struct layout *layout, uint32_t param, uint64_t off
 	info = &layout->params[param];
 	if (bytes == 0 || offset > info->bytes || bytes > info->bytes - offset)
 		return error_set(error, ERROR_BOUNDS,
-				 "%s covers bytes %llu + %llu of parameter %s, which has %llu", what,
-				 (unsigned long long)offset, (unsigned long long)bytes, info->name,
-				 (unsigned long long)info->bytes);
+				 "%s covers bytes %llu + %llu of parameter %s, which has %llu",
+				 what, (unsigned long long)offset, (unsigned long long)bytes,
+				 info->name, (unsigned long long)info->bytes);
 	return 0;
 }
 
@@ -234,7 +236,8 @@ int layout_add_piece(struct layout *layout, const struct piece *piece, struct er
 		return error_set(error, ERROR_CONFIG, "a piece names tensor %u of %zu",
 				 piece->tensor, layout->tensor_count);
 	tensor = &layout->tensors[piece->tensor];
-	if (piece->src.dims > BOX_DIMS_MAX || !box_in_shape(&piece->src, tensor->dims, tensor->shape)) {
+	if (piece->src.dims > BOX_DIMS_MAX ||
+	    !box_in_shape(&piece->src, tensor->dims, tensor->shape)) {
 		struct box cut = piece->src;
 
 		if (cut.dims > BOX_DIMS_MAX)
@@ -252,16 +255,18 @@ int layout_add_piece(struct layout *layout, const struct piece *piece, struct er
 		return rc;
 	bytes = runs.rows * runs.row_bytes;
 	if (bytes != piece->bytes)
-		return error_set(error, ERROR_CONFIG,
-				 "a piece of tensor %s takes %llu bytes but fills %llu of parameter %s",
-				 tensor->name, (unsigned long long)bytes,
-				 (unsigned long long)piece->bytes, layout->params[piece->param].name);
+		return error_set(
+			error, ERROR_CONFIG,
+			"a piece of tensor %s takes %llu bytes but fills %llu of parameter %s",
+			tensor->name, (unsigned long long)bytes, (unsigned long long)piece->bytes,
+			layout->params[piece->param].name);
 	if (layout->params[piece->param].dtype != tensor->dtype)
-		return error_set(error, ERROR_UNSUPPORTED,
-				 "tensor %s is %s but parameter %s is %s: weft moves bytes and does "
-				 "not convert dtypes; declare both alike", tensor->name,
-				 dtype_name(tensor->dtype), layout->params[piece->param].name,
-				 dtype_name(layout->params[piece->param].dtype));
+		return error_set(
+			error, ERROR_UNSUPPORTED,
+			"tensor %s is %s but parameter %s is %s: weft moves bytes and does "
+			"not convert dtypes; declare both alike",
+			tensor->name, dtype_name(tensor->dtype), layout->params[piece->param].name,
+			dtype_name(layout->params[piece->param].dtype));
 	rc = room((void **)&layout->pieces, layout->piece_count, &layout->piece_capacity,
 		  sizeof(*layout->pieces), "adding a piece", error);
 	if (rc == 0)
@@ -358,10 +363,12 @@ static int check_coverage(const struct layout *layout, const struct range *range
 			at += ranges[i].bytes;
 		}
 		if (at != param->bytes)
-			return error_set(error, ERROR_UNSOURCED,
-					 "byte %llu of parameter %s (%llu bytes) has no source: declare "
-					 "a piece or a fill for it", (unsigned long long)at,
-					 param->name, (unsigned long long)param->bytes);
+			return error_set(
+				error, ERROR_UNSOURCED,
+				"byte %llu of parameter %s (%llu bytes) has no source: declare "
+				"a piece or a fill for it",
+				(unsigned long long)at, param->name,
+				(unsigned long long)param->bytes);
 	}
 	return 0;
 }
@@ -404,12 +411,14 @@ int holding_add(struct holding *holding, uint32_t tensor, const struct box *box,
 				 holding->tensor_count);
 	info = &holding->tensors[tensor];
 	if (box->dims > BOX_DIMS_MAX || !box_in_shape(box, info->dims, info->shape))
-		return error_set(error, ERROR_BOUNDS, "a holding is outside of tensor %s", info->name);
+		return error_set(error, ERROR_BOUNDS, "a holding is outside of tensor %s",
+				 info->name);
 	for (uint32_t d = 1; d < box->dims; d++)
 		if (box->lo[d] != 0 || box->hi[d] != info->shape[d])
 			return error_set(error, ERROR_UNSUPPORTED,
 					 "%s of tensor %s is held: trainers hold whole rows of "
-					 "dimension 0", box_text(box, text, sizeof(text)), info->name);
+					 "dimension 0",
+					 box_text(box, text, sizeof(text)), info->name);
 	rc = room((void **)&holding->held, holding->held_count, &holding->held_capacity,
 		  sizeof(*holding->held), "adding a holding", error);
 	if (rc == 0)
@@ -425,9 +434,9 @@ int holding_finish(struct holding *holding, struct error *error)
 		const struct held *a = &holding->held[i - 1], *b = &holding->held[i];
 
 		if (a->tensor == b->tensor && b->box.lo[0] < a->box.hi[0])
-			return error_set(error, ERROR_CONFLICT, "row %llu of tensor %s is held twice",
-					 (unsigned long long)b->box.lo[0],
-					 holding->tensors[a->tensor].name);
+			return error_set(
+				error, ERROR_CONFLICT, "row %llu of tensor %s is held twice",
+				(unsigned long long)b->box.lo[0], holding->tensors[a->tensor].name);
 	}
 	return 0;
 }

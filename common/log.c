@@ -32,8 +32,9 @@ static void expand(const char *pattern, char *out, size_t out_bytes)
 
 	for (; *pattern && n + 1 < out_bytes; pattern++) {
 		if (pattern[0] == '%' && (pattern[1] == 'h' || pattern[1] == 'p')) {
-			int more = pattern[1] == 'h' ? snprintf(out + n, out_bytes - n, "%s", state.host)
-						     : snprintf(out + n, out_bytes - n, "%d", (int)getpid());
+			int more = pattern[1] == 'h'
+					   ? snprintf(out + n, out_bytes - n, "%s", state.host)
+					   : snprintf(out + n, out_bytes - n, "%d", (int)getpid());
 			n += (size_t)more < out_bytes - n ? (size_t)more : out_bytes - n - 1;
 			pattern++;
 		} else {
@@ -54,7 +55,8 @@ static void open_file(void)
 	expand(pattern, path, sizeof(path));
 	stream = fopen(path, "ae");
 	if (!stream)
-		fprintf(stderr, "weft: WEFT_LOG_FILE: cannot open %s for writing; logging to stderr\n",
+		fprintf(stderr,
+			"weft: WEFT_LOG_FILE: cannot open %s for writing; logging to stderr\n",
 			path);
 	state.stream = stream;
 }
@@ -79,7 +81,8 @@ void log_open(const char *program, const char *who)
 		if (i < 4)
 			atomic_store(&state.level, (int)i);
 		else
-			fprintf(stderr, "weft: WEFT_LOG is '%s': use error, warn, info or debug\n", level);
+			fprintf(stderr, "weft: WEFT_LOG is '%s': use error, warn, info or debug\n",
+				level);
 	}
 	pthread_mutex_unlock(&state.lock);
 }

@@ -34,7 +34,7 @@ static const struct key_row infer_keys[] = {
 
 /* A spec being taken apart: each key at most once. */
 struct parse {
-	const char *flag, *spec;  /* "--train" and the whole string, for sentences */
+	const char *flag, *spec; /* "--train" and the whole string, for sentences */
 	const struct key_row *rows;
 	size_t row_count;
 	void *target;
@@ -92,8 +92,8 @@ static int parse_spec(struct parse *parse, struct error *error)
 	char *rest = copy, *item;
 
 	if (strlen(parse->spec) >= sizeof(copy))
-		return error_set(error, ERROR_CONFIG, "%s is longer than %d characters", parse->flag,
-				 PARALLEL_TEXT_BYTES - 1);
+		return error_set(error, ERROR_CONFIG, "%s is longer than %d characters",
+				 parse->flag, PARALLEL_TEXT_BYTES - 1);
 	if (!*parse->spec)
 		return error_set(error, ERROR_CONFIG, "%s is empty; give it like %s", parse->flag,
 				 parse->other ? "world=4,source=gathered" : "engines=2,tp=2");
@@ -125,22 +125,23 @@ static int take_layers(struct parse *parse, const char *value, struct error *err
 		return error_set(error, ERROR_CONFIG, "--train %s: key 'layers' is given twice",
 				 parse->spec);
 	if (snprintf(copy, sizeof(copy), "%s", value) >= (int)sizeof(copy))
-		return error_set(error, ERROR_CONFIG, "--train %s: layers is too long", parse->spec);
+		return error_set(error, ERROR_CONFIG, "--train %s: layers is too long",
+				 parse->spec);
 	while ((item = strsep(&rest, "/")) != NULL) {
 		uint64_t layers;
 
 		if (!parse_u64(item, &layers) || layers > 100000 ||
 		    spec->stage_layers_count == PARALLEL_STAGES_MAX)
-			return error_set(error, ERROR_CONFIG,
-					 "--train %s: layers is '%s'; give layers a stage like 8/8/5",
-					 parse->spec, value);
+			return error_set(
+				error, ERROR_CONFIG,
+				"--train %s: layers is '%s'; give layers a stage like 8/8/5",
+				parse->spec, value);
 		spec->stage_layers[spec->stage_layers_count++] = (uint32_t)layers;
 	}
 	return 1;
 }
 
-static int take_train(struct parse *parse, const char *key, const char *value,
-		      struct error *error)
+static int take_train(struct parse *parse, const char *key, const char *value, struct error *error)
 {
 	struct train_spec *spec = parse->target;
 
@@ -175,7 +176,8 @@ static int divides(const char *flag, const char *spec, const char *small_name, u
 int train_spec_parse(struct train_spec *spec, const char *string, struct error *error)
 {
 	struct train_spec made = {.source = TRAIN_GATHERED};
-	struct parse parse = {"--train", string, train_keys, ROWS(train_keys), &made, 0, take_train};
+	struct parse parse = {"--train", string, train_keys, ROWS(train_keys),
+			      &made,	 0,	 take_train};
 	int rc = parse_spec(&parse, error);
 
 	if (rc == 0)
@@ -183,7 +185,8 @@ int train_spec_parse(struct train_spec *spec, const char *string, struct error *
 	if (rc == 0 && made.fsdp > 1 && made.source != TRAIN_SHARDED)
 		rc = error_set(error, ERROR_CONFIG,
 			       "--train %s: fsdp=%u needs source=sharded (gathered trainers read "
-			       "whole tensors)", string, made.fsdp);
+			       "whole tensors)",
+			       string, made.fsdp);
 	if (rc == 0)
 		rc = divides("--train", string, "fsdp", made.fsdp, "the trainers of a stage",
 			     made.world / made.pp, error);
@@ -206,9 +209,9 @@ int infer_spec_parse(struct infer_spec *spec, const char *string, struct error *
 	if (rc == 0)
 		rc = divides("--infer", string, "dp", made.dp, "tp", made.tp, error);
 	if (rc == 0 && (uint64_t)made.engines * made.tp > PARALLEL_RANKS_MAX)
-		rc = error_set(error, ERROR_CONFIG, "--infer %s: %llu ranks; at most %d are possible",
-			       string, (unsigned long long)made.engines * made.tp,
-			       PARALLEL_RANKS_MAX);
+		rc = error_set(error, ERROR_CONFIG,
+			       "--infer %s: %llu ranks; at most %d are possible", string,
+			       (unsigned long long)made.engines * made.tp, PARALLEL_RANKS_MAX);
 	if (rc == 0)
 		*spec = made;
 	return rc;
@@ -221,11 +224,12 @@ static size_t keys_text(const struct key_row *rows, size_t count, const void *sp
 
 	out[0] = '\0';
 	for (size_t i = 0; i < count; i++) {
-		uint32_t value = *(const uint32_t *)(const void *)((const char *)spec + rows[i].offset);
+		uint32_t value =
+			*(const uint32_t *)(const void *)((const char *)spec + rows[i].offset);
 
 		if (i == 0 || value != rows[i].absent)
-			n += (size_t)snprintf(out + n, PARALLEL_TEXT_BYTES - n, "%s%s=%u", n ? "," : "",
-					      rows[i].name, value);
+			n += (size_t)snprintf(out + n, PARALLEL_TEXT_BYTES - n, "%s%s=%u",
+					      n ? "," : "", rows[i].name, value);
 	}
 	return n;
 }
@@ -237,8 +241,8 @@ char *train_spec_text(const struct train_spec *spec, char out[PARALLEL_TEXT_BYTE
 	n += (size_t)snprintf(out + n, PARALLEL_TEXT_BYTES - n, ",source=%s",
 			      spec->source == TRAIN_GATHERED ? "gathered" : "sharded");
 	for (uint32_t i = 0; i < spec->stage_layers_count && n < PARALLEL_TEXT_BYTES; i++)
-		n += (size_t)snprintf(out + n, PARALLEL_TEXT_BYTES - n, "%s%u", i ? "/" : ",layers=",
-				      spec->stage_layers[i]);
+		n += (size_t)snprintf(out + n, PARALLEL_TEXT_BYTES - n, "%s%u",
+				      i ? "/" : ",layers=", spec->stage_layers[i]);
 	return out;
 }
 
@@ -278,7 +282,8 @@ int train_layer_stage(const struct train_spec *spec, uint32_t layers, uint32_t l
 			return 0;
 		}
 	}
-	return error_set(error, ERROR_CONFIG, "layer %u is past the model's %u layers", layer, layers);
+	return error_set(error, ERROR_CONFIG, "layer %u is past the model's %u layers", layer,
+			 layers);
 }
 
 void train_shard_rows(uint64_t rows, uint32_t fsdp, uint32_t shard, uint64_t *lo, uint64_t *hi)

@@ -13,7 +13,8 @@ void progress_begin(struct progress *progress, const char *what, uint64_t total_
 {
 	uint64_t now = clock_ns();
 
-	*progress = (struct progress){what, total_bytes, now, now, isatty(STDERR_FILENO) == 1, quiet};
+	*progress =
+		(struct progress){what, total_bytes, now, now, isatty(STDERR_FILENO) == 1, quiet};
 }
 
 static void show(struct progress *progress, uint64_t bytes, uint64_t now, bool end)
@@ -24,7 +25,8 @@ static void show(struct progress *progress, uint64_t bytes, uint64_t now, bool e
 
 	fprintf(stderr, "%s%s: %s of %s (%.0f %%), %s/s", progress->terminal ? "\r" : "",
 		progress->what, bytes_text(bytes, done), bytes_text(progress->total_bytes, total),
-		progress->total_bytes ? 100.0 * (double)bytes / (double)progress->total_bytes : 100.0,
+		progress->total_bytes ? 100.0 * (double)bytes / (double)progress->total_bytes
+				      : 100.0,
 		bytes_text((uint64_t)rate, speed));
 	if (end)
 		fprintf(stderr, ", %.1f s", seconds);
@@ -43,7 +45,8 @@ void progress_at(struct progress *progress, uint64_t bytes)
 	if (progress->quiet)
 		return;
 	now = clock_ns();
-	if (now - progress->shown_ns < (progress->terminal ? TERMINAL_INTERVAL_NS : PLAIN_INTERVAL_NS))
+	if (now - progress->shown_ns <
+	    (progress->terminal ? TERMINAL_INTERVAL_NS : PLAIN_INTERVAL_NS))
 		return;
 	progress->shown_ns = now;
 	show(progress, bytes, now, false);

@@ -133,7 +133,8 @@ bool parse_duration_ms(const char *string, uint64_t *ms)
 	static const struct {
 		const char *unit;
 		double ms;
-	} units[] = {{"", 1000}, {"ms", 1}, {"s", 1000}, {"m", 60000}, {"min", 60000}, {"h", 3600000}};
+	} units[] = {{"", 1000},   {"ms", 1},	   {"s", 1000},
+		     {"m", 60000}, {"min", 60000}, {"h", 3600000}};
 	const char *unit;
 	double value;
 
@@ -159,7 +160,10 @@ char *bytes_text(uint64_t bytes, char out[TEXT_SHORT_BYTES])
 		unit++;
 	}
 	snprintf(out, TEXT_SHORT_BYTES, "%.*f %s",
-		 unit == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2, value, units[unit]);
+		 unit == 0 || value >= 99.95 ? 0
+		 : value >= 9.995	     ? 1
+					     : 2,
+		 value, units[unit]);
 	return out;
 }
 

@@ -16,9 +16,9 @@
 struct book {
 	struct problem *problem;
 	struct table *table;
-	uint32_t *ordinals;        /* by piece of the table */
-	uint32_t *routes[ROLE_COUNT];  /* route indexes bucketed by rank, canonical inside */
-	uint64_t *first[ROLE_COUNT];   /* rank -> first of its routes; one more at the end */
+	uint32_t *ordinals;	      /* by piece of the table */
+	uint32_t *routes[ROLE_COUNT]; /* route indexes bucketed by rank, canonical inside */
+	uint64_t *first[ROLE_COUNT];  /* rank -> first of its routes; one more at the end */
 };
 
 struct input {
@@ -137,8 +137,7 @@ static int bucket(struct book *book, enum role role, uint32_t world, struct erro
 	return 0;
 }
 
-static int number_pieces(struct book *book, uint32_t trainers, uint32_t ranks,
-			 struct error *error)
+static int number_pieces(struct book *book, uint32_t trainers, uint32_t ranks, struct error *error)
 {
 	const struct table *table = book->table;
 	uint32_t *next = memory_zalloc(ranks, sizeof(*next));
@@ -153,8 +152,7 @@ static int number_pieces(struct book *book, uint32_t trainers, uint32_t ranks,
 		uint64_t end = book->first[ROLE_TRAINER][t + 1];
 
 		for (uint64_t k = begin; k < end; k++) {
-			const struct route *route =
-				&table->routes[book->routes[ROLE_TRAINER][k]];
+			const struct route *route = &table->routes[book->routes[ROLE_TRAINER][k]];
 
 			for (uint32_t p = 0; p < route->piece_count; p++)
 				book->ordinals[route->piece_first + p] = next[route->inference]++;
@@ -244,8 +242,7 @@ const struct table *book_table(const struct book *book)
 	return book->table;
 }
 
-int book_unwanted(const struct book *book, struct text *names, size_t *count,
-		  struct error *error)
+int book_unwanted(const struct book *book, struct text *names, size_t *count, struct error *error)
 {
 	enum { SHOWN = 5 };
 	uint32_t *tensors = NULL;
@@ -302,7 +299,7 @@ struct filling {
 	const struct book *book;
 	const struct slot *slot;
 	const struct strmap *tensors; /* names of the receiver's own declaration */
-	uint32_t *peer_of;            /* other side's rank -> index into plan peers */
+	uint32_t *peer_of;	      /* other side's rank -> index into plan peers */
 	struct message_plan *plan;
 };
 
@@ -317,8 +314,8 @@ static int fill_route(struct filling *filling, uint32_t index, struct error *err
 
 	if (!strmap_get(filling->tensors, name, &tensor))
 		return error_set(error, ERROR_INTERNAL,
-				 "the table routes tensor '%.200s', which %s %u never declared", name,
-				 role_name(filling->slot->who.role), filling->slot->who.rank);
+				 "the table routes tensor '%.200s', which %s %u never declared",
+				 name, role_name(filling->slot->who.role), filling->slot->who.rank);
 	for (uint32_t p = 0; p < route->piece_count; p++) {
 		const struct route_piece *piece = &table->pieces[route->piece_first + p];
 
@@ -397,8 +394,8 @@ static int fill_rows(struct filling *filling, struct error *error)
 	return rc;
 }
 
-int book_plan(const struct book *book, const struct controller *controller,
-	      const struct slot *slot, struct message_plan *plan, struct error *error)
+int book_plan(const struct book *book, const struct controller *controller, const struct slot *slot,
+	      struct message_plan *plan, struct error *error)
 {
 	bool trainer = slot->who.role == ROLE_TRAINER;
 	struct filling filling = {

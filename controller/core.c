@@ -6,7 +6,7 @@
 
 static const char *const state_names[] = {
 	[CONTROLLER_GATHER] = "gathering", [CONTROLLER_EXCHANGE] = "exchanging endpoints",
-	[CONTROLLER_RUN] = "running",      [CONTROLLER_FAILED] = "failed",
+	[CONTROLLER_RUN] = "running",	   [CONTROLLER_FAILED] = "failed",
 	[CONTROLLER_DONE] = "done",
 };
 _Static_assert(ARRAY_SIZE(state_names) == CONTROLLER_STATE_COUNT, "a name for every state");
@@ -42,8 +42,7 @@ int action_log(struct controller *controller, bool warn, const char *format, ...
 	return action->line ? 0 : -ERROR_MEMORY;
 }
 
-struct message *action_send(struct controller *controller, const char *peer,
-			    enum message_type type)
+struct message *action_send(struct controller *controller, const char *peer, enum message_type type)
 {
 	struct controller_action *action = action_push(controller, CONTROLLER_SEND);
 
@@ -199,18 +198,14 @@ void controller_free(struct controller **out)
 
 typedef int (*handler)(struct controller *, struct slot *, struct message *, struct error *);
 static const handler handlers[MESSAGE_TYPE_COUNT] = {
-	[MESSAGE_DECLARE] = declarations_take,
-	[MESSAGE_LAYOUT] = declarations_body,
-	[MESSAGE_HOLDING] = declarations_body,
-	[MESSAGE_ENDPOINTS] = exchange_endpoints,
-	[MESSAGE_CONNECTED] = exchange_connected,
-	[MESSAGE_FAILURE] = members_failure,
-	[MESSAGE_LEAVE] = members_leave,
-	[MESSAGE_HEARTBEAT] = members_heartbeat,
+	[MESSAGE_DECLARE] = declarations_take,	  [MESSAGE_LAYOUT] = declarations_body,
+	[MESSAGE_HOLDING] = declarations_body,	  [MESSAGE_ENDPOINTS] = exchange_endpoints,
+	[MESSAGE_CONNECTED] = exchange_connected, [MESSAGE_FAILURE] = members_failure,
+	[MESSAGE_LEAVE] = members_leave,	  [MESSAGE_HEARTBEAT] = members_heartbeat,
 };
 
-static int other_job(struct controller *controller, const char *peer,
-		     const struct message *message, struct error *error)
+static int other_job(struct controller *controller, const char *peer, const struct message *message,
+		     struct error *error)
 {
 	char name[MEMBER_TEXT_BYTES];
 	struct member member;
@@ -231,8 +226,8 @@ static int other_job(struct controller *controller, const char *peer,
 
 /* A stranger who is past hello: of an epoch that failed, or of another controller. Its last
  * words need no answer. */
-static int stranger(struct controller *controller, const char *peer,
-		    const struct message *message, struct error *error)
+static int stranger(struct controller *controller, const char *peer, const struct message *message,
+		    struct error *error)
 {
 	struct error why;
 	bool was = false;
@@ -265,9 +260,12 @@ static int received(struct controller *controller, const char *peer, struct mess
 	if (message->type == MESSAGE_HELLO)
 		return members_hello(controller, peer, message, error);
 	if ((unsigned)message->type >= MESSAGE_TYPE_COUNT || !handlers[message->type])
-		return action_log(controller, true, "dropped: a %s from %s, which only "
-				  "controllers send", message_type_name(message->type), peer)
-			       ? no_memory(error) : 0;
+		return action_log(controller, true,
+				  "dropped: a %s from %s, which only "
+				  "controllers send",
+				  message_type_name(message->type), peer)
+			       ? no_memory(error)
+			       : 0;
 	slot = members_find(controller, message->from);
 	if (!slot)
 		return stranger(controller, peer, message, error);
@@ -326,7 +324,8 @@ static int forgive_own_sleep(struct controller *controller, struct error *error)
 	return action_log(controller, true,
 			  "the controller itself stood still for %.1f s; nobody is blamed for it",
 			  (double)gap / 1000.0)
-		       ? no_memory(error) : 0;
+		       ? no_memory(error)
+		       : 0;
 }
 
 static int tick(struct controller *controller, struct error *error)
@@ -377,11 +376,14 @@ uint64_t controller_deadline_ms(const struct controller *controller)
 
 char *controller_line(const struct controller *controller, uint64_t now_ms)
 {
-	static const struct { enum phase phase; const char *words; } rows[] = {
-		{PHASE_ABSENT, "absent"},       {PHASE_JOINED, "joined"},
-		{PHASE_DECLARED, "declared"},   {PHASE_PLANNED, "planned"},
-		{PHASE_OPENED, "opened"},       {PHASE_CONNECTED, "connected"},
-		{PHASE_LEFT, "left"},           {PHASE_LOST, "lost"},
+	static const struct {
+		enum phase phase;
+		const char *words;
+	} rows[] = {
+		{PHASE_ABSENT, "absent"},     {PHASE_JOINED, "joined"},
+		{PHASE_DECLARED, "declared"}, {PHASE_PLANNED, "planned"},
+		{PHASE_OPENED, "opened"},     {PHASE_CONNECTED, "connected"},
+		{PHASE_LEFT, "left"},	      {PHASE_LOST, "lost"},
 	};
 	struct text text = {0};
 

@@ -58,10 +58,12 @@ static int want(struct controller *controller, const struct slot *slot, struct e
 }
 
 /* Label by label: what two workers of one job must say alike. */
-static const char *contradiction(const struct message_declare *a,
-				 const struct message_declare *b, const char **x, const char **y)
+static const char *contradiction(const struct message_declare *a, const struct message_declare *b,
+				 const char **x, const char **y)
 {
-	const struct { const char *what, *x, *y; } rows[] = {
+	const struct {
+		const char *what, *x, *y;
+	} rows[] = {
 		{"model", a->model, b->model},
 		{"train", a->train, b->train},
 		{"infer", a->infer, b->infer},
@@ -91,16 +93,17 @@ static bool agrees_with_specs(const struct controller *controller, const struct 
 	    train.world != controller->options.train.world) {
 		error_set(why, ERROR_CONFLICT,
 			  "%s was started with --train %.200s (%u trainers), the controller with "
-			  "%u trainers: give both the same spec", slot_text(slot, who),
-			  declare->train, train.world, controller->options.train.world);
+			  "%u trainers: give both the same spec",
+			  slot_text(slot, who), declare->train, train.world,
+			  controller->options.train.world);
 		return false;
 	}
 	if (declare->infer && infer_spec_parse(&infer, declare->infer, NULL) == 0 &&
 	    infer_ranks(&infer) != infer_ranks(&controller->options.infer)) {
 		error_set(why, ERROR_CONFLICT,
 			  "%s was started with --infer %.200s (%u ranks), the controller with %u "
-			  "inference ranks: give both the same spec", slot_text(slot, who),
-			  declare->infer, infer_ranks(&infer),
+			  "inference ranks: give both the same spec",
+			  slot_text(slot, who), declare->infer, infer_ranks(&infer),
 			  infer_ranks(&controller->options.infer));
 		return false;
 	}
@@ -174,8 +177,8 @@ static int again(struct controller *controller, struct slot *slot,
 	return turn_away(controller, slot, &why, error);
 }
 
-int declarations_take(struct controller *controller, struct slot *slot,
-		      struct message *message, struct error *error)
+int declarations_take(struct controller *controller, struct slot *slot, struct message *message,
+		      struct error *error)
 {
 	struct message_declare *declare = &message->u.declare;
 	char who[SLOT_TEXT_BYTES];
@@ -200,15 +203,16 @@ int declarations_take(struct controller *controller, struct slot *slot,
 	slot->body = body;
 	slot_phase(controller, slot, PHASE_DECLARED);
 	if (action_log(controller, false, "%s declares%s", slot_text(slot, who),
-		       body->known ? ", known already"
-		       : body->asked == slot ? ", asked for the contents" : "") ||
+		       body->known	     ? ", known already"
+		       : body->asked == slot ? ", asked for the contents"
+					     : "") ||
 	    want(controller, slot, error))
 		return no_memory(error);
 	return declarations_maybe_plan(controller, error);
 }
 
-int declarations_body(struct controller *controller, struct slot *slot,
-		      struct message *message, struct error *error)
+int declarations_body(struct controller *controller, struct slot *slot, struct message *message,
+		      struct error *error)
 {
 	bool layout = message->type == MESSAGE_LAYOUT;
 	struct body *body = slot->body;
@@ -220,11 +224,10 @@ int declarations_body(struct controller *controller, struct slot *slot,
 	if (slot->phase != PHASE_DECLARED)
 		return 0;
 	if (layout != (slot->who.role == ROLE_INFERENCE) ||
-	    !digest_equal(body->digest, layout ? message->u.layout.digest
-					       : message->u.holding.digest)) {
-		error_set(&why, ERROR_CONFLICT,
-			  "%s sent a %s that is not the one it declared", slot_text(slot, who),
-			  layout ? "layout" : "holding");
+	    !digest_equal(body->digest,
+			  layout ? message->u.layout.digest : message->u.holding.digest)) {
+		error_set(&why, ERROR_CONFLICT, "%s sent a %s that is not the one it declared",
+			  slot_text(slot, who), layout ? "layout" : "holding");
 		return turn_away(controller, slot, &why, error);
 	}
 	if (!body->known) {

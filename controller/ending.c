@@ -92,8 +92,8 @@ static int maybe_exit(struct controller *controller, struct error *error)
 	return action_exit(controller, &controller->failure, error);
 }
 
-int ending_fail(struct controller *controller, const struct slot *blamed,
-		const struct error *why, struct error *error)
+int ending_fail(struct controller *controller, const struct slot *blamed, const struct error *why,
+		struct error *error)
 {
 	int rc = 0;
 

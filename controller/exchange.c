@@ -39,10 +39,12 @@ static int announce(struct controller *controller, struct error *error)
 	if (!rc)
 		rc = book_unwanted(controller->book, &names, &unwanted, error);
 	if (!rc && unwanted)
-		rc = action_log(controller, true,
-				"%zu tensor%s held by trainers and wanted by no inference rank, and "
-				"stay%s at home: %s", unwanted, unwanted == 1 ? " is" : "s are",
-				unwanted == 1 ? "s" : "", text_string(&names));
+		rc = action_log(
+			controller, true,
+			"%zu tensor%s held by trainers and wanted by no inference rank, and "
+			"stay%s at home: %s",
+			unwanted, unwanted == 1 ? " is" : "s are", unwanted == 1 ? "s" : "",
+			text_string(&names));
 	text_fini(&names);
 	if (rc)
 		return no_memory(error);
@@ -72,8 +74,8 @@ int exchange_begin(struct controller *controller, struct error *error)
 	for (uint32_t i = 0; !rc && i < controller->slot_count; i++) {
 		struct slot *slot = &controller->slots[i];
 
-		rc = book_peers(controller->book, controller, slot, &slot->peers,
-				&slot->peer_count, error);
+		rc = book_peers(controller->book, controller, slot, &slot->peers, &slot->peer_count,
+				error);
 		slot_phase(controller, slot, PHASE_PLANNED);
 	}
 	for (uint32_t i = 0; !rc && i < controller->slot_count; i++)
@@ -108,8 +110,7 @@ static int check_endpoints(const struct controller *controller, const struct slo
 	for (size_t i = 0; i < slot->peer_count; i++) {
 		struct member peer = controller->slots[slot->peers[i]].who;
 
-		if (i < endpoints->record_count &&
-		    endpoints->records[i].peer.role == peer.role &&
+		if (i < endpoints->record_count && endpoints->records[i].peer.role == peer.role &&
 		    endpoints->records[i].peer.rank == peer.rank)
 			continue;
 		return error_set(why, ERROR_MESSAGE, "%s sent endpoints without a record for %s",
@@ -125,7 +126,8 @@ static int check_endpoints(const struct controller *controller, const struct slo
 	if (endpoints->place_count != endpoints->copies * params)
 		return error_set(why, ERROR_MESSAGE,
 				 "%s placed %zu parameters: its layout has %zu, its memory %u "
-				 "copies", slot_text(slot, who), endpoints->place_count, params,
+				 "copies",
+				 slot_text(slot, who), endpoints->place_count, params,
 				 endpoints->copies);
 	return 0;
 }
@@ -207,8 +209,8 @@ static int send_peers(struct controller *controller, struct slot *slot, struct e
 	return 0;
 }
 
-int exchange_endpoints(struct controller *controller, struct slot *slot,
-		       struct message *message, struct error *error)
+int exchange_endpoints(struct controller *controller, struct slot *slot, struct message *message,
+		       struct error *error)
 {
 	struct message_endpoints *endpoints = &message->u.endpoints;
 	struct error why;
@@ -244,8 +246,8 @@ static int go(struct controller *controller, struct slot *slot, struct error *er
 	return 0;
 }
 
-int exchange_connected(struct controller *controller, struct slot *slot,
-		       struct message *message, struct error *error)
+int exchange_connected(struct controller *controller, struct slot *slot, struct message *message,
+		       struct error *error)
 {
 	int rc = 0;
 

@@ -51,8 +51,8 @@ static const struct option_row {
 	{"update-timeout", "WEFT_UPDATE_TIMEOUT", "TIME", KIND_DURATION,
 	 AT(shell.controller.update_timeout_ms),
 	 "any wait inside an update; passed to the workers (default 60s)"},
-	{"heartbeat", "WEFT_HEARTBEAT", "TIME", KIND_DURATION,
-	 AT(shell.controller.heartbeat_ms), "between two signs of life (default 500ms)"},
+	{"heartbeat", "WEFT_HEARTBEAT", "TIME", KIND_DURATION, AT(shell.controller.heartbeat_ms),
+	 "between two signs of life (default 500ms)"},
 	{"lost-after", "WEFT_LOST_AFTER", "TIME", KIND_DURATION, AT(shell.controller.lost_ms),
 	 "silence after which a worker is given up (default 5s)"},
 	{"restarts", "WEFT_RESTARTS", "N", KIND_COUNT, AT(shell.controller.restarts),
@@ -172,13 +172,18 @@ static int run(int argc, char **argv, pid_t parent, struct error *error)
 {
 	struct arguments arguments = {
 		.shell.bind = "tcp://*:29600",
-		.shell.controller = {.job = "weft", .policy = "greedy", .heartbeat_ms = 500,
-				     .lost_ms = 5000, .join_timeout_ms = 120000,
-				     .exchange_timeout_ms = 60000, .update_timeout_ms = 60000},
+		.shell.controller = {.job = "weft",
+				     .policy = "greedy",
+				     .heartbeat_ms = 500,
+				     .lost_ms = 5000,
+				     .join_timeout_ms = 120000,
+				     .exchange_timeout_ms = 60000,
+				     .update_timeout_ms = 60000},
 	};
 	struct argp_option options[ROW_COUNT + 1] = {{0}};
 	const struct argp argp = {
-		.options = options, .parser = parse,
+		.options = options,
+		.parser = parse,
 		.doc = "Gathers the workers of one job, routes, connects them, and watches.\v"
 		       "Every option but --die-with-parent can also be given as a variable: "
 		       "WEFT_JOB, WEFT_TRAIN, WEFT_JOIN_TIMEOUT and so on. SIGUSR1 logs the state, "
@@ -192,11 +197,13 @@ static int run(int argc, char **argv, pid_t parent, struct error *error)
 	for (size_t i = 0; i < ROW_COUNT; i++)
 		options[i] = (struct argp_option){.name = rows[i].name,
 						  .key = KEY_FIRST + (int)i,
-						  .arg = rows[i].argument, .doc = rows[i].doc};
+						  .arg = rows[i].argument,
+						  .doc = rows[i].doc};
 	hyphens(argc, argv);
 	argp_parse(&argp, argc, argv, 0, NULL, &arguments);
 	if (!arguments.have_train || !arguments.have_infer)
-		return error_set(error, ERROR_USAGE, "--%s is needed, for example --train world=4 "
+		return error_set(error, ERROR_USAGE,
+				 "--%s is needed, for example --train world=4 "
 				 "--infer engines=2,tp=2",
 				 arguments.have_train ? "infer" : "train");
 	if (arguments.die_with_parent && (rc = die_with_parent(parent, error)))

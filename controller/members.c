@@ -11,8 +11,7 @@ char *slot_text(const struct slot *slot, char out[SLOT_TEXT_BYTES])
 	char name[MEMBER_TEXT_BYTES];
 
 	snprintf(out, SLOT_TEXT_BYTES, "%s (host %s, pid %llu)", member_text(slot->who, name),
-		 slot->hello.host ? slot->hello.host : "?",
-		 (unsigned long long)slot->hello.pid);
+		 slot->hello.host ? slot->hello.host : "?", (unsigned long long)slot->hello.pid);
 	return out;
 }
 
@@ -67,12 +66,10 @@ static int remember(struct controller *controller, uint64_t incarnation, uint32_
 	if (!name)
 		return -ERROR_MEMORY;
 	*name = memory_format("%016llx", (unsigned long long)incarnation);
-	return *name && strmap_put(&controller->by_incarnation, *name, index) ? 0
-									      : -ERROR_MEMORY;
+	return *name && strmap_put(&controller->by_incarnation, *name, index) ? 0 : -ERROR_MEMORY;
 }
 
-static int welcome(struct controller *controller, const struct slot *slot,
-		   struct error *error)
+static int welcome(struct controller *controller, const struct slot *slot, struct error *error)
 {
 	struct message *message = action_send(controller, slot->peer, MESSAGE_WELCOME);
 
@@ -108,8 +105,8 @@ static int join(struct controller *controller, struct slot *slot, const char *pe
 	return welcome(controller, slot, error);
 }
 
-static int refuse(struct controller *controller, const char *peer,
-		  const struct message *message, const struct error *why, struct error *error)
+static int refuse(struct controller *controller, const char *peer, const struct message *message,
+		  const struct error *why, struct error *error)
 {
 	if (action_log(controller, true, "refused: %s", why->text))
 		return no_memory(error);
@@ -144,8 +141,7 @@ static void restarted_text(struct error *why, const struct controller *controlle
 	error_set(why, ERROR_PEER_LOST,
 		  "%s was restarted: silent for %.1f s, and a new process claims its rank; "
 		  "restart the whole job",
-		  slot_text(slot, who),
-		  (double)(controller->now_ms - slot->heard_ms) / 1000.0);
+		  slot_text(slot, who), (double)(controller->now_ms - slot->heard_ms) / 1000.0);
 }
 
 bool members_claim_open(const struct controller *controller, const struct slot *slot)
@@ -167,8 +163,8 @@ static int claim(struct controller *controller, struct slot *slot, const char *p
 	if (slot->phase == PHASE_LEFT) {
 		error_set(&why, ERROR_DUPLICATE_RANK,
 			  "%s has done its work and left this job; the process on host %s, pid "
-			  "%llu comes too late", slot_text(slot, who), hello->host,
-			  (unsigned long long)hello->pid);
+			  "%llu comes too late",
+			  slot_text(slot, who), hello->host, (unsigned long long)hello->pid);
 		return refuse(controller, peer, message, &why, error);
 	}
 	if (slot->claim != hello->incarnation) {
@@ -176,15 +172,15 @@ static int claim(struct controller *controller, struct slot *slot, const char *p
 		slot->claim_ms = controller->now_ms;
 		if (action_log(controller, true,
 			       "%s is claimed by another process (host %s, pid %llu): waiting for "
-			       "a heartbeat of the first", slot_text(slot, who), hello->host,
-			       (unsigned long long)hello->pid))
+			       "a heartbeat of the first",
+			       slot_text(slot, who), hello->host, (unsigned long long)hello->pid))
 			return no_memory(error);
 	}
 	if (!members_claim_open(controller, slot)) {
 		error_set(&why, ERROR_DUPLICATE_RANK,
 			  "%s holds its rank and is alive, so the process on host %s, pid %llu is "
-			  "refused; start each rank once", slot_text(slot, who), hello->host,
-			  (unsigned long long)hello->pid);
+			  "refused; start each rank once",
+			  slot_text(slot, who), hello->host, (unsigned long long)hello->pid);
 		slot->claim = 0;
 		return refuse(controller, peer, message, &why, error);
 	}
@@ -207,14 +203,13 @@ int members_hello(struct controller *controller, const char *peer, struct messag
 {
 	const struct message_hello *hello = &message->u.hello;
 	uint32_t trainers = controller->options.train.world;
-	uint32_t world = hello->role == ROLE_TRAINER ? trainers
-						     : controller->slot_count - trainers;
+	uint32_t world = hello->role == ROLE_TRAINER ? trainers : controller->slot_count - trainers;
 	struct slot *slot;
 
 	if (hello->rank >= world)
 		return out_of_range(controller, peer, message, world, error);
-	slot = &controller->slots[hello->role == ROLE_TRAINER ? hello->rank
-							      : trainers + hello->rank];
+	slot = &controller
+			->slots[hello->role == ROLE_TRAINER ? hello->rank : trainers + hello->rank];
 	if (slot->phase == PHASE_ABSENT) {
 		if (controller->state == CONTROLLER_FAILED)
 			return refuse(controller, peer, message, &controller->failure, error);
@@ -240,8 +235,8 @@ static int beat(struct controller *controller, const struct slot *slot, uint64_t
 	return 0;
 }
 
-int members_heartbeat(struct controller *controller, struct slot *slot,
-		      struct message *message, struct error *error)
+int members_heartbeat(struct controller *controller, struct slot *slot, struct message *message,
+		      struct error *error)
 {
 	if (message->u.heartbeat.version > slot->version)
 		slot->version = message->u.heartbeat.version;
@@ -298,8 +293,9 @@ int members_failure(struct controller *controller, struct slot *slot, struct mes
 		error_set(&why, ERROR_TIMEOUT, "waiting for %.300s; %s has given up: %.400s",
 			  text_string(&missing), slot_text(slot, who), failure->text);
 	else
-		error_set(&why, error_known(failure->code) ? (enum error_code)failure->code
-							   : ERROR_INTERNAL,
+		error_set(&why,
+			  error_known(failure->code) ? (enum error_code)failure->code
+						     : ERROR_INTERNAL,
 			  "%s failed at version %llu: %.700s", slot_text(slot, who),
 			  (unsigned long long)slot->version, failure->text);
 	text_fini(&missing);
@@ -314,7 +310,8 @@ static int lost(struct controller *controller, struct slot *slot, struct error *
 	int rc;
 
 	if (controller->state == CONTROLLER_GATHER) {
-		rc = action_log(controller, true, "%s is silent for %.1f s: its place is free again",
+		rc = action_log(controller, true,
+				"%s is silent for %.1f s: its place is free again",
 				slot_text(slot, who),
 				(double)(controller->now_ms - slot->heard_ms) / 1000.0);
 		if (!rc)

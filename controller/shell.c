@@ -15,9 +15,9 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#define LINGER_MS 2000   /* how long last messages may take to leave */
-#define BATCH     10000  /* messages between two looks at the clock */
-#define ID_BYTES  255    /* the longest routing id there is */
+#define LINGER_MS 2000	/* how long last messages may take to leave */
+#define BATCH	  10000 /* messages between two looks at the clock */
+#define ID_BYTES  255	/* the longest routing id there is */
 
 struct shell {
 	const struct shell_options *options;
@@ -25,8 +25,8 @@ struct shell {
 	void *context, *socket;
 	int signals;
 	bool over;
-	struct error end;   /* why it is over */
-	bool trouble;       /* of our own: the job cannot go on */
+	struct error end; /* why it is over */
+	bool trouble;	  /* of our own: the job cannot go on */
 	struct error why;
 };
 
@@ -279,9 +279,11 @@ static int loop(struct shell *shell, struct error *error)
 
 static int set_options(struct shell *shell, struct error *error)
 {
-	const struct { int option, value; } rows[] = {
+	const struct {
+		int option, value;
+	} rows[] = {
 		{ZMQ_LINGER, LINGER_MS}, {ZMQ_ROUTER_MANDATORY, 1}, {ZMQ_ROUTER_HANDOVER, 1},
-		{ZMQ_IPV6, 1},           {ZMQ_TCP_KEEPALIVE, 1},
+		{ZMQ_IPV6, 1},		 {ZMQ_TCP_KEEPALIVE, 1},
 	};
 	int64_t largest = LIMIT_MESSAGE_BYTES;
 
@@ -316,13 +318,14 @@ static int listen_on(struct shell *shell, struct error *error)
 	if (zmq_bind(shell->socket, address)) {
 		int number = errno;
 
-		return error_set(error, number == EADDRINUSE ? ERROR_IO : ERROR_CONFIG,
-				 "cannot listen on %s: %s; %s", address, zmq_strerror(number),
-				 number == EADDRINUSE
-					 ? "another controller may be running: stop it, or choose "
-					   "another port with --bind"
-					 : "write --bind as tcp://*:29600 or tcp://ADDRESS:PORT, with an "
-					   "address of this host");
+		return error_set(
+			error, number == EADDRINUSE ? ERROR_IO : ERROR_CONFIG,
+			"cannot listen on %s: %s; %s", address, zmq_strerror(number),
+			number == EADDRINUSE
+				? "another controller may be running: stop it, or choose "
+				  "another port with --bind"
+				: "write --bind as tcp://*:29600 or tcp://ADDRESS:PORT, with an "
+				  "address of this host");
 	}
 	zmq_getsockopt(shell->socket, ZMQ_LAST_ENDPOINT, endpoint, &bytes);
 	log_info("listening on %s", endpoint);

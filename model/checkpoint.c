@@ -14,8 +14,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define SINGLE_FILE "model.safetensors"
-#define INDEX_FILE  "model.safetensors.index.json"
+#define SINGLE_FILE  "model.safetensors"
+#define INDEX_FILE   "model.safetensors.index.json"
 #define VERIFY_BYTES (1u << 20)
 
 struct file {
@@ -40,12 +40,13 @@ static int add_tensor(struct checkpoint *checkpoint, uint32_t file_index,
 	uint32_t other;
 
 	if (strmap_get(&checkpoint->names, entry->name, &other))
-		return error_set(error, ERROR_FILE, "%s: tensor %.200s is also in %s", file->path,
-				 entry->name,
-				 checkpoint->files.items[checkpoint->tensors.items[other].file].path);
+		return error_set(
+			error, ERROR_FILE, "%s: tensor %.200s is also in %s", file->path,
+			entry->name,
+			checkpoint->files.items[checkpoint->tensors.items[other].file].path);
 	tensor = array_push(&checkpoint->tensors);
-	if (!tensor || !strmap_put(&checkpoint->names, entry->name,
-				   (uint32_t)checkpoint->tensors.count - 1))
+	if (!tensor ||
+	    !strmap_put(&checkpoint->names, entry->name, (uint32_t)checkpoint->tensors.count - 1))
 		return memory_error(error, "listing a checkpoint", sizeof(*tensor));
 	*tensor = (struct checkpoint_tensor){
 		.name = entry->name,
@@ -92,13 +93,15 @@ static int check_index(const struct checkpoint *checkpoint, const struct safeten
 		const struct checkpoint_tensor *tensor = checkpoint_find(checkpoint, name);
 
 		if (!tensor)
-			return error_set(error, ERROR_FILE,
-					 "%s: weight_map: tensor %.200s should be in %s, but no file has it",
-					 where, name, file);
+			return error_set(
+				error, ERROR_FILE,
+				"%s: weight_map: tensor %.200s should be in %s, but no file has it",
+				where, name, file);
 		if (tensor->file != index->entries[i].file)
-			return error_set(error, ERROR_FILE,
-					 "%s: weight_map: tensor %.200s should be in %s, but is in %s",
-					 where, name, file, checkpoint_file(checkpoint, tensor->file));
+			return error_set(
+				error, ERROR_FILE,
+				"%s: weight_map: tensor %.200s should be in %s, but is in %s",
+				where, name, file, checkpoint_file(checkpoint, tensor->file));
 	}
 	if (index->count == checkpoint->tensors.count)
 		return 0;
@@ -132,8 +135,8 @@ static int open_index(struct checkpoint *checkpoint, const char *name, struct er
 		return memory_error(error, "opening a checkpoint", strlen(name));
 	rc = file_map_open(&map, path, error);
 	if (rc == 0)
-		rc = safetensors_index_decode(map.data ? (const char *)map.data : "", map.bytes, path,
-					      &index, error);
+		rc = safetensors_index_decode(map.data ? (const char *)map.data : "", map.bytes,
+					      path, &index, error);
 	file_map_close(&map);
 	for (size_t i = 0; i < index.file_count && rc == 0; i++) {
 		rc = add_file(checkpoint, index.files[i], error);
@@ -173,7 +176,8 @@ static int open_folder(struct checkpoint *checkpoint, struct error *error)
 	if (single && index)
 		return error_set(error, ERROR_FILE,
 				 "%s holds both " SINGLE_FILE " and " INDEX_FILE
-				 ": name the one that is meant", checkpoint->folder);
+				 ": name the one that is meant",
+				 checkpoint->folder);
 	if (index)
 		return open_index(checkpoint, INDEX_FILE, error);
 	if (single)
@@ -194,8 +198,9 @@ static int open_path(struct checkpoint *checkpoint, const char *path, struct err
 	if (S_ISDIR(status.st_mode))
 		checkpoint->folder = memory_string(path);
 	else if (slash)
-		checkpoint->folder = slash == path ? memory_string("/")
-						   : memory_format("%.*s", (int)(slash - path), path);
+		checkpoint->folder = slash == path
+					     ? memory_string("/")
+					     : memory_format("%.*s", (int)(slash - path), path);
 	else
 		checkpoint->folder = memory_string(".");
 	if (!checkpoint->folder)
@@ -367,8 +372,9 @@ static int verify_tensor(const struct checkpoint *checkpoint,
 				i++;
 			return error_set(error, ERROR_CHECKSUM,
 					 "%s: tensor %s: byte %" PRIu64 " is 0x%02x; seed %" PRIu64
-					 " makes 0x%02x", checkpoint->files.items[tensor->file].path,
-					 tensor->name, at + i, data[i], seed, made[i]);
+					 " makes 0x%02x",
+					 checkpoint->files.items[tensor->file].path, tensor->name,
+					 at + i, data[i], seed, made[i]);
 		}
 		progress_at(progress, done + at + n);
 	}

@@ -16,8 +16,8 @@
 #include <unistd.h>
 
 /* Large enough for few calls, small enough to be still in the cache when the kernel copies it. */
-#define WRITE_BYTES (256u << 10)
-#define FILE_NAME_BYTES 64
+#define WRITE_BYTES	 (256u << 10)
+#define FILE_NAME_BYTES	 64
 #define HEADER_ALLOWANCE (16u << 20) /* headers, config and index, for the check of the disk */
 
 /* One file: the tensors [first, last) of the model. */

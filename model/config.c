@@ -48,8 +48,7 @@ static int missing(const struct reader *reader, const char *name)
 }
 
 /* 1..max into *value. A missing field keeps what *value holds, unless that is 0. */
-static int read_size(const struct reader *reader, const char *name, uint64_t max,
-		     uint64_t *value)
+static int read_size(const struct reader *reader, const char *name, uint64_t max, uint64_t *value)
 {
 	const json_t *found = field(reader, name);
 	json_int_t number;
@@ -57,13 +56,13 @@ static int read_size(const struct reader *reader, const char *name, uint64_t max
 	if (!found)
 		return *value ? 0 : missing(reader, name);
 	if (!json_is_integer(found))
-		return error_set(reader->error, ERROR_CONFIG,
-				 "%s: %s is %s; an integer is needed", reader->where, name,
-				 type_text(found));
+		return error_set(reader->error, ERROR_CONFIG, "%s: %s is %s; an integer is needed",
+				 reader->where, name, type_text(found));
 	number = json_integer_value(found);
 	if (number < 1 || (uint64_t)number > max)
-		return error_set(reader->error, ERROR_CONFIG, "%s: %s is %lld; 1 to %llu is possible",
-				 reader->where, name, (long long)number, (unsigned long long)max);
+		return error_set(reader->error, ERROR_CONFIG,
+				 "%s: %s is %lld; 1 to %llu is possible", reader->where, name,
+				 (long long)number, (unsigned long long)max);
 	*value = (uint64_t)number;
 	return 0;
 }
@@ -96,10 +95,10 @@ static int read_family(const struct reader *reader, struct model_config *config)
 				 "%s: architectures is not a list of names", reader->where);
 	config->family = family_find(json_string_value(first));
 	if (!config->family)
-		return error_set(reader->error, ERROR_CONFIG,
-				 "%s: architectures names %.100s, which is not known here; known are %s",
-				 reader->where, json_string_value(first),
-				 family_list(known, sizeof(known)));
+		return error_set(
+			reader->error, ERROR_CONFIG,
+			"%s: architectures names %.100s, which is not known here; known are %s",
+			reader->where, json_string_value(first), family_list(known, sizeof(known)));
 	return 0;
 }
 
@@ -121,8 +120,8 @@ static int read_dtype_field(const struct reader *reader, const char *name, enum 
 	if (*dtype)
 		return 0;
 	return error_set(reader->error, ERROR_CONFIG,
-			 "%s: %s is %.100s; bfloat16, float16 or float32 is possible", reader->where,
-			 name, text);
+			 "%s: %s is %.100s; bfloat16, float16 or float32 is possible",
+			 reader->where, name, text);
 }
 
 static int read_dtype(const struct reader *reader, struct model_config *config)
@@ -157,17 +156,19 @@ static int read_heads(const struct reader *reader, struct model_config *config)
 	if (rc)
 		return rc;
 	if (config->heads % config->kv_heads)
-		return error_set(reader->error, ERROR_CONFIG,
-				 "%s: num_key_value_heads %llu does not divide num_attention_heads %llu",
-				 reader->where, (unsigned long long)config->kv_heads,
-				 (unsigned long long)config->heads);
+		return error_set(
+			reader->error, ERROR_CONFIG,
+			"%s: num_key_value_heads %llu does not divide num_attention_heads %llu",
+			reader->where, (unsigned long long)config->kv_heads,
+			(unsigned long long)config->heads);
 	if (!field(reader, "head_dim")) {
 		if (config->hidden_size % config->heads)
-			return error_set(reader->error, ERROR_CONFIG,
-					 "%s: head_dim is missing and num_attention_heads %llu does not "
-					 "divide hidden_size %llu", reader->where,
-					 (unsigned long long)config->heads,
-					 (unsigned long long)config->hidden_size);
+			return error_set(
+				reader->error, ERROR_CONFIG,
+				"%s: head_dim is missing and num_attention_heads %llu does not "
+				"divide hidden_size %llu",
+				reader->where, (unsigned long long)config->heads,
+				(unsigned long long)config->hidden_size);
 		config->head_dim = config->hidden_size / config->heads;
 	}
 	rc = read_size(reader, "head_dim", CONFIG_HEAD_DIM_MAX, &config->head_dim);
@@ -175,9 +176,10 @@ static int read_heads(const struct reader *reader, struct model_config *config)
 		return rc;
 	product = config->heads * config->head_dim;
 	if (product > CONFIG_HEAD_ROWS_MAX)
-		return error_set(reader->error, ERROR_CONFIG,
-				 "%s: num_attention_heads times head_dim is %llu; at most %u is possible",
-				 reader->where, (unsigned long long)product, CONFIG_HEAD_ROWS_MAX);
+		return error_set(
+			reader->error, ERROR_CONFIG,
+			"%s: num_attention_heads times head_dim is %llu; at most %u is possible",
+			reader->where, (unsigned long long)product, CONFIG_HEAD_ROWS_MAX);
 	return 0;
 }
 
@@ -200,9 +202,11 @@ static int read_config(const struct reader *reader, struct model_config *config)
 	int rc = read_family(reader, config);
 
 	if (rc == 0 && field(reader, "quantization_config"))
-		rc = error_set(reader->error, ERROR_UNSUPPORTED,
-			       "%s: quantization_config says that the checkpoint is quantised; only "
-			       "unquantised ones are possible", reader->where);
+		rc = error_set(
+			reader->error, ERROR_UNSUPPORTED,
+			"%s: quantization_config says that the checkpoint is quantised; only "
+			"unquantised ones are possible",
+			reader->where);
 	if (rc == 0)
 		rc = read_size(reader, "hidden_size", CONFIG_HIDDEN_MAX, &config->hidden_size);
 	if (rc == 0)
@@ -219,8 +223,8 @@ static int read_config(const struct reader *reader, struct model_config *config)
 	return rc ? rc : read_dtype(reader, config);
 }
 
-int config_parse(const char *text, size_t bytes, const char *where,
-		 struct model_config *config, struct error *error)
+int config_parse(const char *text, size_t bytes, const char *where, struct model_config *config,
+		 struct error *error)
 {
 	struct model_config made = {0};
 	json_error_t json_error;
@@ -228,8 +232,10 @@ int config_parse(const char *text, size_t bytes, const char *where,
 	int rc;
 
 	if (bytes > CONFIG_BYTES_MAX)
-		return error_set(error, ERROR_FILE, "%s: %zu bytes are too many for a config; at most "
-				 "%u are possible", where, bytes, CONFIG_BYTES_MAX);
+		return error_set(error, ERROR_FILE,
+				 "%s: %zu bytes are too many for a config; at most "
+				 "%u are possible",
+				 where, bytes, CONFIG_BYTES_MAX);
 	root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &json_error);
 	if (!root)
 		return error_set(error, ERROR_FILE, "%s: not JSON at byte %d (line %d): %s", where,

@@ -46,8 +46,8 @@ uint64_t splitmix64(uint64_t x)
 /* What makes word i, for the two kinds of contents. */
 struct source {
 	uint64_t key;
-	uint64_t keep, set;           /* made */
-	const unsigned char *tensor;  /* versions; NULL for made */
+	uint64_t keep, set;	     /* made */
+	const unsigned char *tensor; /* versions; NULL for made */
 	uint64_t tensor_bytes;
 };
 
@@ -109,8 +109,7 @@ static void version_words(const struct source *source, uint64_t first, uint64_t 
 }
 
 /* Bytes [offset, offset + bytes): a partial word, whole words, a partial word. */
-static void fill(const struct source *source, uint64_t offset, uint64_t bytes,
-		 unsigned char *out)
+static void fill(const struct source *source, uint64_t offset, uint64_t bytes, unsigned char *out)
 {
 	uint64_t whole;
 
@@ -147,8 +146,8 @@ void content_make(const char *name, enum dtype dtype, uint64_t seed, uint64_t of
 	fill(&source, offset, bytes, out);
 }
 
-void content_version(const char *name, const void *tensor, uint64_t tensor_bytes,
-		     uint64_t version, uint64_t offset, uint64_t bytes, void *out)
+void content_version(const char *name, const void *tensor, uint64_t tensor_bytes, uint64_t version,
+		     uint64_t offset, uint64_t bytes, void *out)
 {
 	struct source source = {
 		.key = splitmix64(hash64(name, strlen(name)) + version * GOLDEN),

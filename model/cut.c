@@ -11,7 +11,8 @@ static int indivisible(const struct model_tensor *tensor, const char *what, uint
 {
 	return error_set(error, ERROR_CONFIG,
 			 "%s: %s %llu cannot be cut for %u ranks, which does not divide it; choose "
-			 "another tp or dp", tensor->name, what, (unsigned long long)number, divisor);
+			 "another tp or dp",
+			 tensor->name, what, (unsigned long long)number, divisor);
 }
 
 /* Rows [lo, hi) of the tensor join the share. */
@@ -26,8 +27,8 @@ static void take_rows(struct share *share, const struct model_tensor *tensor, ui
 	share->shape[0] += hi - lo;
 }
 
-static int cut_rows(const struct rule *rule, const struct model_tensor *tensor,
-		    struct place place, struct share *share, struct error *error)
+static int cut_rows(const struct rule *rule, const struct model_tensor *tensor, struct place place,
+		    struct share *share, struct error *error)
 {
 	uint32_t parts = rule->parts ? rule->parts : 1;
 	uint64_t rows = tensor->shape[0] / parts, each = rows / place.size;
@@ -36,16 +37,16 @@ static int cut_rows(const struct rule *rule, const struct model_tensor *tensor,
 		return error_set(error, ERROR_INTERNAL, "row %s: %llu rows in %u parts",
 				 rule->tensor, (unsigned long long)tensor->shape[0], parts);
 	if (rows % place.size)
-		return indivisible(tensor, parts > 1 ? "rows of one part" : "rows", rows, place.size,
-				   error);
+		return indivisible(tensor, parts > 1 ? "rows of one part" : "rows", rows,
+				   place.size, error);
 	for (uint32_t p = 0; p < parts; p++)
 		take_rows(share, tensor, p * rows + place.rank * each,
 			  p * rows + (place.rank + 1) * each);
 	return 0;
 }
 
-static int cut_columns(const struct model_tensor *tensor, struct place place,
-		       struct share *share, struct error *error)
+static int cut_columns(const struct model_tensor *tensor, struct place place, struct share *share,
+		       struct error *error)
 {
 	uint64_t each = tensor->shape[1] / place.size;
 
@@ -76,16 +77,17 @@ static int cut_kv_heads(const struct model_tensor *tensor, const struct model_co
 
 	if (place.size >= config->kv_heads) {
 		if (place.size % config->kv_heads)
-			return error_set(error, ERROR_CONFIG,
-					 "%s: num_key_value_heads %llu cannot be repeated over %u ranks, "
-					 "which is no multiple of it; choose another tp or dp",
-					 tensor->name, (unsigned long long)config->kv_heads, place.size);
+			return error_set(
+				error, ERROR_CONFIG,
+				"%s: num_key_value_heads %llu cannot be repeated over %u ranks, "
+				"which is no multiple of it; choose another tp or dp",
+				tensor->name, (unsigned long long)config->kv_heads, place.size);
 		rows = config->head_dim;
 		first = place.rank / (place.size / config->kv_heads) * rows;
 	} else {
 		if (config->kv_heads % place.size)
-			return indivisible(tensor, "num_key_value_heads", config->kv_heads, place.size,
-					   error);
+			return indivisible(tensor, "num_key_value_heads", config->kv_heads,
+					   place.size, error);
 		rows = config->kv_heads / place.size * config->head_dim;
 		first = place.rank * rows;
 	}

@@ -78,8 +78,8 @@ static int64_t add_param(const struct walk *walk, size_t i)
 		    memcmp(part->share.shape + 1, first->share.shape + 1,
 			   (first->share.dims - 1) * sizeof(shape[0])) != 0)
 			return error_set(walk->error, ERROR_INTERNAL,
-					 "%s and %s cannot stack: their rows differ", first->tensor->name,
-					 part->tensor->name);
+					 "%s and %s cannot stack: their rows differ",
+					 first->tensor->name, part->tensor->name);
 		rows += part->share.shape[0];
 	}
 	memcpy(shape, first->share.shape, sizeof(shape));
@@ -117,9 +117,10 @@ static int add_pieces(const struct walk *walk, const struct part *part, uint32_t
 	for (uint32_t d = 1; d < part->share.dims; d++)
 		row_bytes *= part->share.shape[d];
 	if (rc == 0 && part->share.fill_rows)
-		rc = layout_add_fill(walk->layout,
-				     &(struct fill){param, offset, part->share.fill_rows * row_bytes},
-				     walk->error);
+		rc = layout_add_fill(
+			walk->layout,
+			&(struct fill){param, offset, part->share.fill_rows * row_bytes},
+			walk->error);
 	return rc;
 }
 
@@ -187,28 +188,37 @@ static int check_infer(const struct model *model, const struct infer_spec *infer
 				 engine_rank, infer->tp);
 	if (infer->ep > 1)
 		return error_set(error, ERROR_CONFIG,
-				 "--infer: ep=%u, but %s (%s) has no experts; leave ep out", infer->ep,
-				 model->name, class);
+				 "--infer: ep=%u, but %s (%s) has no experts; leave ep out",
+				 infer->ep, model->name, class);
 	if (infer->moe_dense_tp)
-		return error_set(error, ERROR_CONFIG,
-				 "--infer: moe_dense_tp=1 is about the dense layers of a model with "
-				 "experts; %s (%s) has none; leave it out", model->name, class);
+		return error_set(
+			error, ERROR_CONFIG,
+			"--infer: moe_dense_tp=1 is about the dense layers of a model with "
+			"experts; %s (%s) has none; leave it out",
+			model->name, class);
 	if (infer->dp > 1 && !model->config.family->attention_dp)
-		return error_set(error, ERROR_CONFIG,
-				 "--infer: dp=%u, but the engine's %s cannot replicate attention (%s); "
-				 "leave dp out and use more engines", infer->dp, class, model->name);
+		return error_set(
+			error, ERROR_CONFIG,
+			"--infer: dp=%u, but the engine's %s cannot replicate attention (%s); "
+			"leave dp out and use more engines",
+			infer->dp, class, model->name);
 	if (infer->dp_lm_head && !model->config.family->attention_dp)
-		return error_set(error, ERROR_CONFIG,
-				 "--infer: dp_lm_head=1 needs replicated attention, which the engine's "
-				 "%s (%s) has not; leave it out", class, model->name);
+		return error_set(
+			error, ERROR_CONFIG,
+			"--infer: dp_lm_head=1 needs replicated attention, which the engine's "
+			"%s (%s) has not; leave it out",
+			class, model->name);
 	return 0;
 }
 
-int model_layout(const struct model *model, const struct infer_spec *infer,
-		 uint32_t engine_rank, struct layout *layout, struct error *error)
+int model_layout(const struct model *model, const struct infer_spec *infer, uint32_t engine_rank,
+		 struct layout *layout, struct error *error)
 {
-	struct walk walk = {.model = model, .infer = infer, .engine_rank = engine_rank,
-			    .layout = layout, .error = error};
+	struct walk walk = {.model = model,
+			    .infer = infer,
+			    .engine_rank = engine_rank,
+			    .layout = layout,
+			    .error = error};
 	int rc = check_infer(model, infer, engine_rank, error);
 
 	layout_init(layout);

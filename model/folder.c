@@ -40,11 +40,11 @@ static int walk_folder(const char *path, bool remove, struct error *error)
 		if (!our_file(entry->d_name))
 			rc = error_set(error, ERROR_IO,
 				       "%s holds %.200s, which is no part of a made checkpoint; it "
-				       "is not replaced: move it away or choose another folder", path,
-				       entry->d_name);
+				       "is not replaced: move it away or choose another folder",
+				       path, entry->d_name);
 		else if (remove && unlinkat(dirfd(stream), entry->d_name, 0) != 0)
-			rc = error_set_errno(error, ERROR_IO, errno, "cannot remove %s/%.200s", path,
-					     entry->d_name);
+			rc = error_set_errno(error, ERROR_IO, errno, "cannot remove %s/%.200s",
+					     path, entry->d_name);
 	}
 	closedir(stream);
 	return rc;
@@ -64,8 +64,9 @@ static int check_target(const struct folder *folder, struct error *error)
 	struct stat status;
 
 	if (lstat(folder->path, &status) != 0)
-		return errno == ENOENT ? 0 : error_set_errno(error, ERROR_IO, errno, "cannot read %s",
-							     folder->path);
+		return errno == ENOENT ? 0
+				       : error_set_errno(error, ERROR_IO, errno, "cannot read %s",
+							 folder->path);
 	if (!folder->replace)
 		return error_set(error, ERROR_IO,
 				 "%s exists already; remove it or ask to replace it (--force)",

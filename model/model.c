@@ -16,10 +16,9 @@
 #include <sys/stat.h>
 
 #define CLOSE_NAMES_MAX 3
-#define EDIT_NAME_MAX   64
+#define EDIT_NAME_MAX	64
 
-static int add_tensor(struct model *model, size_t rule_index, int64_t layer,
-		      struct error *error)
+static int add_tensor(struct model *model, size_t rule_index, int64_t layer, struct error *error)
 {
 	const struct rule *rule = &model->config.family->rules[rule_index];
 	struct model_tensor *tensor = &model->tensors[model->tensor_count];
@@ -89,8 +88,8 @@ static int add_tensors(struct model *model, struct error *error)
 int model_from_config(struct model **model, const char *name, const struct model_config *config,
 		      struct error *error)
 {
-	size_t most = config->family->rule_count * (size_t)config->layers +
-		      config->family->rule_count;
+	size_t most =
+		config->family->rule_count * (size_t)config->layers + config->family->rule_count;
 	struct model *made;
 	int rc;
 
@@ -220,10 +219,11 @@ static int open_builtin(struct model **model, const char *name, struct error *er
 		return rc ? rc : model_from_config(model, builtins[i].name, &config, error);
 	}
 	close_names(name, known, sizeof(known));
-	return error_set(error, ERROR_CONFIG,
-			 "no built-in model is called '%.100s'; the closest are %s (`weft model list` "
-			 "shows all); a folder or config.json is written with a '/', as ./%.100s",
-			 name, known, name);
+	return error_set(
+		error, ERROR_CONFIG,
+		"no built-in model is called '%.100s'; the closest are %s (`weft model list` "
+		"shows all); a folder or config.json is written with a '/', as ./%.100s",
+		name, known, name);
 }
 
 /* The label of a model on disk: its folder's name. `path` is the config's; changed in place. */

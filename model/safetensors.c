@@ -12,7 +12,7 @@
 /* What a sentence needs to say where it is. */
 struct reader {
 	const char *where;
-	uint64_t data_bytes;   /* of the file, after its header */
+	uint64_t data_bytes; /* of the file, after its header */
 	struct error *error;
 };
 
@@ -31,14 +31,17 @@ static int check_name(const struct reader *reader, const char *name)
 		return error_set(reader->error, ERROR_FILE, "%s: a tensor has an empty name",
 				 reader->where);
 	if (length > SAFETENSORS_NAME_MAX)
-		return error_set(reader->error, ERROR_FILE,
-				 "%s: a tensor's name (%.60s...) has %zu bytes; at most %u are possible",
-				 reader->where, name, length, SAFETENSORS_NAME_MAX);
+		return error_set(
+			reader->error, ERROR_FILE,
+			"%s: a tensor's name (%.60s...) has %zu bytes; at most %u are possible",
+			reader->where, name, length, SAFETENSORS_NAME_MAX);
 	for (const char *at = name; *at; at++)
 		if ((unsigned char)*at < 0x20 || *at == 0x7f)
-			return error_set(reader->error, ERROR_FILE,
-					 "%s: a tensor's name has the control character 0x%02x at byte "
-					 "%td", reader->where, (unsigned char)*at, at - name);
+			return error_set(
+				reader->error, ERROR_FILE,
+				"%s: a tensor's name has the control character 0x%02x at byte "
+				"%td",
+				reader->where, (unsigned char)*at, at - name);
 	return 0;
 }
 
@@ -52,8 +55,8 @@ static int read_dtype(const struct reader *reader, const char *name, const json_
 	entry->dtype = dtype_from_name(text);
 	if (entry->dtype == DTYPE_NONE)
 		return error_set(reader->error, ERROR_FILE,
-				 "%s: tensor %.200s: dtype %.40s is not known here", reader->where, name,
-				 text);
+				 "%s: tensor %.200s: dtype %.40s is not known here", reader->where,
+				 name, text);
 	return 0;
 }
 
@@ -66,9 +69,10 @@ static int read_shape(const struct reader *reader, const char *name, const json_
 	if (!json_is_array(value))
 		return bad_tensor(reader, name, "shape is missing or not a list");
 	if (dims > BOX_DIMS_MAX)
-		return error_set(reader->error, ERROR_FILE,
-				 "%s: tensor %.200s: shape has %zu dimensions; at most %d are possible",
-				 reader->where, name, dims, BOX_DIMS_MAX);
+		return error_set(
+			reader->error, ERROR_FILE,
+			"%s: tensor %.200s: shape has %zu dimensions; at most %d are possible",
+			reader->where, name, dims, BOX_DIMS_MAX);
 	*bytes = dtype_bytes(entry->dtype);
 	for (size_t d = 0; d < dims; d++) {
 		const json_t *size = json_array_get(value, d);
@@ -100,17 +104,19 @@ static int read_offsets(const struct reader *reader, const char *name, const jso
 	if (entry->begin > entry->end)
 		return error_set(reader->error, ERROR_FILE,
 				 "%s: tensor %.200s: data_offsets run backwards, from %" PRIu64
-				 " to %" PRIu64, reader->where, name, entry->begin, entry->end);
+				 " to %" PRIu64,
+				 reader->where, name, entry->begin, entry->end);
 	if (entry->end > reader->data_bytes)
 		return error_set(reader->error, ERROR_FILE,
 				 "%s: tensor %.200s ends at data byte %" PRIu64
-				 ", but the file holds %" PRIu64 ": it was cut short or its header is wrong",
+				 ", but the file holds %" PRIu64
+				 ": it was cut short or its header is wrong",
 				 reader->where, name, entry->end, reader->data_bytes);
 	if (entry->end - entry->begin != bytes)
 		return error_set(reader->error, ERROR_FILE,
 				 "%s: tensor %.200s: data_offsets span %" PRIu64
-				 " bytes, but its shape and dtype need %" PRIu64, reader->where, name,
-				 entry->end - entry->begin, bytes);
+				 " bytes, but its shape and dtype need %" PRIu64,
+				 reader->where, name, entry->end - entry->begin, bytes);
 	return 0;
 }
 
@@ -128,12 +134,12 @@ static int read_entry(const struct reader *reader, const char *name, json_t *val
 		rc = bad_tensor(reader, name, "its description is not an object");
 	if (rc)
 		return rc;
-	json_object_foreach(value, key, unused)
-		if (strcmp(key, "dtype") != 0 && strcmp(key, "shape") != 0 &&
-		    strcmp(key, "data_offsets") != 0)
-			return error_set(reader->error, ERROR_FILE,
-					 "%s: tensor %.200s has an unknown field %.60s", reader->where,
-					 name, key);
+	json_object_foreach(value, key, unused) if (
+		strcmp(key, "dtype") != 0 && strcmp(key, "shape") != 0 &&
+		strcmp(key, "data_offsets") !=
+			0) return error_set(reader->error, ERROR_FILE,
+					    "%s: tensor %.200s has an unknown field %.60s",
+					    reader->where, name, key);
 	rc = read_dtype(reader, name, json_object_get(value, "dtype"), entry);
 	if (rc == 0)
 		rc = read_shape(reader, name, json_object_get(value, "shape"), entry, &bytes);
@@ -161,12 +167,14 @@ static int read_notes(const struct reader *reader, json_t *value, struct safeten
 	if (!out->notes)
 		return memory_error(reader->error, "reading safetensors metadata",
 				    json_object_size(value) * sizeof(*out->notes));
-	json_object_foreach(value, key, text) {
+	json_object_foreach(value, key, text)
+	{
 		struct safetensors_note *note = &out->notes[out->note_count];
 
 		if (!json_is_string(text))
 			return error_set(reader->error, ERROR_FILE,
-					 "%s: " METADATA_KEY ": %.100s is not a string", reader->where, key);
+					 "%s: " METADATA_KEY ": %.100s is not a string",
+					 reader->where, key);
 		note->key = memory_string(key);
 		note->value = memory_string(json_string_value(text));
 		out->note_count++;
@@ -199,22 +207,23 @@ static int check_tiling(const struct reader *reader, const struct safetensors *f
 		const struct safetensors_entry *entry = &file->entries[i];
 
 		if (entry->begin < at)
-			return error_set(reader->error, ERROR_FILE,
-					 "%s: tensors %.200s and %.200s overlap at data byte %" PRIu64,
-					 reader->where, file->entries[i - 1].name, entry->name,
-					 entry->begin);
+			return error_set(
+				reader->error, ERROR_FILE,
+				"%s: tensors %.200s and %.200s overlap at data byte %" PRIu64,
+				reader->where, file->entries[i - 1].name, entry->name,
+				entry->begin);
 		if (entry->begin > at)
 			return error_set(reader->error, ERROR_FILE,
 					 "%s: data bytes %" PRIu64 " to %" PRIu64
-					 " before tensor %.200s belong to no tensor", reader->where, at,
-					 entry->begin, entry->name);
+					 " before tensor %.200s belong to no tensor",
+					 reader->where, at, entry->begin, entry->name);
 		at = entry->end;
 	}
 	if (at < reader->data_bytes)
 		return error_set(reader->error, ERROR_FILE,
 				 "%s: data bytes %" PRIu64 " to %" PRIu64
-				 " at the file's end belong to no tensor", reader->where, at,
-				 reader->data_bytes);
+				 " at the file's end belong to no tensor",
+				 reader->where, at, reader->data_bytes);
 	return 0;
 }
 
@@ -228,7 +237,8 @@ static int read_header(const struct reader *reader, json_t *root, struct safeten
 	if (!out->entries)
 		return memory_error(reader->error, "reading a safetensors header",
 				    json_object_size(root) * sizeof(*out->entries));
-	json_object_foreach(root, key, value) {
+	json_object_foreach(root, key, value)
+	{
 		if (strcmp(key, METADATA_KEY) == 0)
 			rc = read_notes(reader, value, out);
 		else
@@ -252,24 +262,28 @@ int safetensors_decode(const unsigned char *data, uint64_t bytes, const char *wh
 
 	*out = (struct safetensors){0};
 	if (bytes < 8)
-		return error_set(error, ERROR_FILE, "%s: %" PRIu64 " bytes are too few for a "
-				 "safetensors file", where, bytes);
+		return error_set(error, ERROR_FILE,
+				 "%s: %" PRIu64 " bytes are too few for a "
+				 "safetensors file",
+				 where, bytes);
 	memcpy(&length, data, 8);
 	if (length > SAFETENSORS_HEADER_MAX)
 		return error_set(error, ERROR_FILE,
-				 "%s: the header length at byte 0 is %" PRIu64 "; at most %u is possible",
+				 "%s: the header length at byte 0 is %" PRIu64
+				 "; at most %u is possible",
 				 where, length, SAFETENSORS_HEADER_MAX);
 	if (length > bytes - 8)
 		return error_set(error, ERROR_FILE,
-				 "%s: the header should end at byte %" PRIu64 ", but the file ends at %"
-				 PRIu64, where, length + 8, bytes);
+				 "%s: the header should end at byte %" PRIu64
+				 ", but the file ends at %" PRIu64,
+				 where, length + 8, bytes);
 	if (length == 0 || data[8] != '{')
-		return error_set(error, ERROR_FILE, "%s: the header at byte 8 does not start with {",
-				 where);
+		return error_set(error, ERROR_FILE,
+				 "%s: the header at byte 8 does not start with {", where);
 	root = json_loadb((const char *)data + 8, length, JSON_REJECT_DUPLICATES, &json_error);
 	if (!root)
-		return error_set(error, ERROR_FILE, "%s: the header is not JSON at byte %d: %s", where,
-				 json_error.position + 8, json_error.text);
+		return error_set(error, ERROR_FILE, "%s: the header is not JSON at byte %d: %s",
+				 where, json_error.position + 8, json_error.text);
 	out->data_offset = 8 + length;
 	reader.data_bytes = bytes - out->data_offset;
 	rc = read_header(&reader, root, out);

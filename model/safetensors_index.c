@@ -40,8 +40,8 @@ static int collect_files(const json_t *map, struct safetensors_index *out, struc
 		memory_free(names);
 		return memory_error(error, "reading a safetensors index", count * sizeof(*names));
 	}
-	json_object_foreach((json_t *)(uintptr_t)map, key, value)
-		names[n++] = json_string_value(value);
+	json_object_foreach((json_t *)(uintptr_t)map, key, value) names[n++] =
+		json_string_value(value);
 	if (n)
 		qsort(names, n, sizeof(*names), by_name);
 	for (size_t i = 0; i < n; i++) {
@@ -60,8 +60,8 @@ static int collect_files(const json_t *map, struct safetensors_index *out, struc
 
 static uint32_t file_number(const struct safetensors_index *index, const char *name)
 {
-	char **found = bsearch(&name, index->files, index->file_count, sizeof(*index->files),
-			       by_name);
+	char **found =
+		bsearch(&name, index->files, index->file_count, sizeof(*index->files), by_name);
 
 	return (uint32_t)(found - index->files);
 }
@@ -74,17 +74,20 @@ static int check_map(const json_t *map, const char *where, struct error *error)
 	if (!json_is_object(map))
 		return error_set(error, ERROR_FILE, "%s: weight_map is missing or not an object",
 				 where);
-	json_object_foreach((json_t *)(uintptr_t)map, key, value) {
+	json_object_foreach((json_t *)(uintptr_t)map, key, value)
+	{
 		file = json_string_value(value);
 		if (!file)
-			return error_set(error, ERROR_FILE,
-					 "%s: weight_map: the file of tensor %.200s is not a string", where,
-					 key);
+			return error_set(
+				error, ERROR_FILE,
+				"%s: weight_map: the file of tensor %.200s is not a string", where,
+				key);
 		if (!plain_file_name(file))
-			return error_set(error, ERROR_FILE,
-					 "%s: weight_map: tensor %.200s is in file '%.200s', which is not "
-					 "the plain name of a " ENDING " file beside the index", where,
-					 key, file);
+			return error_set(
+				error, ERROR_FILE,
+				"%s: weight_map: tensor %.200s is in file '%.200s', which is not "
+				"the plain name of a " ENDING " file beside the index",
+				where, key, file);
 	}
 	return 0;
 }
@@ -105,7 +108,8 @@ static int read_index(const json_t *root, const char *where, struct safetensors_
 	if (!out->entries)
 		return memory_error(error, "reading a safetensors index",
 				    json_object_size(map) * sizeof(*out->entries));
-	json_object_foreach((json_t *)(uintptr_t)map, key, value) {
+	json_object_foreach((json_t *)(uintptr_t)map, key, value)
+	{
 		struct safetensors_index_entry *entry = &out->entries[out->count];
 
 		entry->file = file_number(out, json_string_value(value));

@@ -24,8 +24,8 @@ static void write_entry(struct json *json, const struct safetensors_entry *entry
 }
 
 int safetensors_encode(const struct safetensors_entry *entries, size_t count,
-		       const struct safetensors_note *notes, size_t note_count,
-		       struct text *out, struct error *error)
+		       const struct safetensors_note *notes, size_t note_count, struct text *out,
+		       struct error *error)
 {
 	size_t start = out->bytes;
 	uint64_t length = 0;
@@ -50,9 +50,11 @@ int safetensors_encode(const struct safetensors_entry *entries, size_t count,
 		return memory_error(error, "writing a safetensors header", out->bytes);
 	length = out->bytes - start - sizeof(length);
 	if (length > SAFETENSORS_HEADER_MAX)
-		return error_set(error, ERROR_LIMIT,
-				 "a safetensors header of %llu bytes is larger than %u: use smaller "
-				 "files", (unsigned long long)length, SAFETENSORS_HEADER_MAX);
+		return error_set(
+			error, ERROR_LIMIT,
+			"a safetensors header of %llu bytes is larger than %u: use smaller "
+			"files",
+			(unsigned long long)length, SAFETENSORS_HEADER_MAX);
 	memcpy(out->data + start, &length, sizeof(length));
 	return 0;
 }

@@ -37,7 +37,7 @@ struct network {
 	const uint64_t *bytes;
 	size_t set_count;
 	uint32_t trainer_count;
-	uint32_t *type;       /* trainer -> type: trainers that are in the same sets */
+	uint32_t *type; /* trainer -> type: trainers that are in the same sets */
 	uint32_t *type_size;
 	uint32_t type_count;
 	struct flow flow;
@@ -141,8 +141,8 @@ static wide push_path(struct flow *flow)
 	while (node != 1) {
 		uint32_t e = flow->cursor[node];
 
-		while (e != NONE && (edges[e].room == 0 ||
-				     flow->level[edges[e].to] != flow->level[node] + 1))
+		while (e != NONE &&
+		       (edges[e].room == 0 || flow->level[edges[e].to] != flow->level[node] + 1))
 			e = edges[e].next;
 		flow->cursor[node] = e;
 		if (e != NONE) {
@@ -257,8 +257,7 @@ static bool fits(struct network *n, uint64_t *p, uint64_t *q)
 		bool within = n->sets[s].count > 0;
 
 		for (uint32_t k = 0; k < n->sets[s].count && within; k++)
-			within = flow->level[type_node(n, n->type[n->sets[s].trainers[k]])] !=
-				 NONE;
+			within = flow->level[type_node(n, n->type[n->sets[s].trainers[k]])] != NONE;
 		bytes += within ? n->bytes[s] : 0;
 	}
 	*p = bytes;
@@ -290,8 +289,8 @@ static void network_fini(struct network *n)
 int bound_of(uint64_t *bound, const struct holder_set *sets, const uint64_t *bytes, size_t count,
 	     uint32_t trainer_count, struct error *error)
 {
-	struct network n = {.sets = sets, .bytes = bytes, .set_count = count,
-			    .trainer_count = trainer_count};
+	struct network n = {
+		.sets = sets, .bytes = bytes, .set_count = count, .trainer_count = trainer_count};
 	uint32_t *used = memory_zalloc(trainer_count, sizeof(*used));
 	uint64_t p = 0, q = 1;
 	int rc = 0;

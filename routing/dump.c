@@ -89,8 +89,7 @@ static void write_routes(struct json *json, const struct table *table)
 	json_put_array_end(json);
 }
 
-static void write_counts(struct json *json, const char *key, const uint64_t *values,
-			 uint32_t count)
+static void write_counts(struct json *json, const char *key, const uint64_t *values, uint32_t count)
 {
 	json_put_key(json, key);
 	json_put_array(json);
@@ -99,8 +98,8 @@ static void write_counts(struct json *json, const char *key, const uint64_t *val
 	json_put_array_end(json);
 }
 
-static void write_figures(struct json *json, const struct summary *summary,
-			  uint32_t trainers, uint32_t ranks)
+static void write_figures(struct json *json, const struct summary *summary, uint32_t trainers,
+			  uint32_t ranks)
 {
 	json_put_key_u64(json, "routes", summary->routes);
 	json_put_key_u64(json, "pieces", summary->pieces);
@@ -122,7 +121,8 @@ static void write_figures(struct json *json, const struct summary *summary,
 	json_put_key(json, "how_bytes");
 	json_put_object(json);
 	for (int how = 0; how < HOW_COUNT; how++)
-		json_put_key_u64(json, route_how_name((enum route_how)how), summary->how_bytes[how]);
+		json_put_key_u64(json, route_how_name((enum route_how)how),
+				 summary->how_bytes[how]);
 	json_put_object_end(json);
 }
 
@@ -153,8 +153,7 @@ static void write_report(struct json *json, const struct report *report, uint32_
 	json_put_object_end(json);
 }
 
-int dump_write(FILE *stream, const struct table *table, enum dump_part part,
-	       struct error *error)
+int dump_write(FILE *stream, const struct table *table, enum dump_part part, struct error *error)
 {
 	const struct problem *problem = table->problem;
 	char digest[DIGEST_TEXT_BYTES];

@@ -29,8 +29,7 @@ struct reader {
 };
 
 /* "FILE: routes[12].pieces[0]: <sentence>" */
-static int refuse(struct reader *r, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
+static int refuse(struct reader *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static int refuse(struct reader *r, const char *format, ...)
 {
 	va_list args;
@@ -39,8 +38,8 @@ static int refuse(struct reader *r, const char *format, ...)
 	error_vset(r->error, ERROR_FILE, format, args);
 	va_end(args);
 	if (r->at.inner)
-		return error_wrap(r->error, "%s: %s[%zu].%s[%zu]", r->name, r->at.list,
-				  r->at.index, r->at.inner, r->at.inner_index);
+		return error_wrap(r->error, "%s: %s[%zu].%s[%zu]", r->name, r->at.list, r->at.index,
+				  r->at.inner, r->at.inner_index);
 	if (r->at.list && r->at.index != SIZE_MAX)
 		return error_wrap(r->error, "%s: %s[%zu]", r->name, r->at.list, r->at.index);
 	return r->at.list ? error_wrap(r->error, "%s: %s", r->name, r->at.list)
@@ -73,7 +72,8 @@ static int check_keys(struct reader *r, json_t *object, const char *const *neede
 		count++;
 	if (json_object_size(object) == count)
 		return 0;
-	json_object_foreach(object, key, value) {
+	json_object_foreach(object, key, value)
+	{
 		bool known = optional && strcmp(key, optional) == 0;
 
 		for (found = 0; needed[found] && !known; found++)
@@ -84,8 +84,7 @@ static int check_keys(struct reader *r, json_t *object, const char *const *neede
 	return 0;
 }
 
-static int number(struct reader *r, json_t *object, const char *key, uint64_t max,
-		  uint64_t *out)
+static int number(struct reader *r, json_t *object, const char *key, uint64_t max, uint64_t *out)
 {
 	json_t *value = json_object_get(object, key);
 
@@ -98,8 +97,7 @@ static int number(struct reader *r, json_t *object, const char *key, uint64_t ma
 	return 0;
 }
 
-static int number32(struct reader *r, json_t *object, const char *key, uint32_t max,
-		    uint32_t *out)
+static int number32(struct reader *r, json_t *object, const char *key, uint32_t max, uint32_t *out)
 {
 	uint64_t value = 0;
 	int rc = number(r, object, key, max, &value);
@@ -241,8 +239,7 @@ static int read_inference(struct reader *r, json_t *root)
 		if (!rc)
 			rc = number32(r, item, "engine", PARALLEL_RANKS_MAX, &to->engine);
 		if (!rc)
-			rc = number32(r, item, "engine_rank", PARALLEL_RANKS_MAX,
-				      &to->engine_rank);
+			rc = number32(r, item, "engine_rank", PARALLEL_RANKS_MAX, &to->engine_rank);
 		if (rc)
 			return rc;
 	}
@@ -268,10 +265,11 @@ static int read_box(struct reader *r, json_t *object, struct box *box)
 		json_t *lo = json_array_get(range, 0), *hi = json_array_get(range, 1);
 
 		if (json_array_size(range) != 2 || !json_is_integer(lo) || !json_is_integer(hi) ||
-		    json_integer_value(lo) < 0 ||
-		    json_integer_value(hi) <= json_integer_value(lo))
-			return refuse(r, "\"src\"[%" PRIu32 "] is not [low, high] with 0 <= low "
-				      "< high", d);
+		    json_integer_value(lo) < 0 || json_integer_value(hi) <= json_integer_value(lo))
+			return refuse(r,
+				      "\"src\"[%" PRIu32 "] is not [low, high] with 0 <= low "
+				      "< high",
+				      d);
 		box->lo[d] = (uint64_t)json_integer_value(lo);
 		box->hi[d] = (uint64_t)json_integer_value(hi);
 	}
@@ -306,8 +304,8 @@ static int read_piece(struct reader *r, json_t *object, enum route_how how)
 
 static int read_route(struct reader *r, json_t *object)
 {
-	static const char *const keys[] = {"tensor", "trainer", "inference", "bytes", "how",
-					   "pieces", NULL};
+	static const char *const keys[] = {"tensor", "trainer", "inference", "bytes",
+					   "how",    "pieces",	NULL};
 	struct dump *dump = r->dump;
 	struct route route = {.piece_first = dump->piece_count}, *slot;
 	enum route_how how = HOW_DIRECT;
@@ -319,8 +317,7 @@ static int read_route(struct reader *r, json_t *object)
 	if (!rc)
 		rc = number32(r, object, "trainer", dump->trainer_count - 1, &route.trainer);
 	if (!rc)
-		rc = number32(r, object, "inference", dump->inference_count - 1,
-			      &route.inference);
+		rc = number32(r, object, "inference", dump->inference_count - 1, &route.inference);
 	if (!rc)
 		rc = number(r, object, "bytes", BYTES_MAX, &route.bytes);
 	if (!rc)
@@ -402,11 +399,10 @@ static int read_list(struct reader *r, json_t *object, const char *key, uint32_t
 static int read_sessions(struct reader *r, json_t *object, struct summary *summary)
 {
 	uint64_t *wide = NULL;
-	int rc = read_list(r, object, "sessions", r->dump->trainer_count,
-			   r->dump->inference_count, &wide);
+	int rc = read_list(r, object, "sessions", r->dump->trainer_count, r->dump->inference_count,
+			   &wide);
 
-	summary->sessions = rc ? NULL
-			       : memory_zalloc(r->dump->trainer_count, sizeof(uint32_t));
+	summary->sessions = rc ? NULL : memory_zalloc(r->dump->trainer_count, sizeof(uint32_t));
 	if (!rc && !summary->sessions)
 		rc = no_memory(r, r->dump->trainer_count * sizeof(uint32_t));
 	for (uint32_t t = 0; !rc && t < r->dump->trainer_count; t++)
@@ -431,11 +427,10 @@ static int read_how_bytes(struct reader *r, json_t *object, struct summary *summ
 	return rc;
 }
 
-#define FIGURES                                                                            \
-	"routes", "pieces", "bytes_total", "trainer_bytes", "inference_bytes",             \
-		"makespan_bytes", "lower_bound_bytes", "receiver_bound_bytes", "gap",      \
-		"imbalance", "prepared_bytes", "prepared_minimum_bytes", "sessions",       \
-		"how_bytes"
+#define FIGURES                                                                                    \
+	"routes", "pieces", "bytes_total", "trainer_bytes", "inference_bytes", "makespan_bytes",   \
+		"lower_bound_bytes", "receiver_bound_bytes", "gap", "imbalance", "prepared_bytes", \
+		"prepared_minimum_bytes", "sessions", "how_bytes"
 
 static int read_figures(struct reader *r, json_t *object, struct summary *summary)
 {
@@ -487,8 +482,8 @@ static int read_names(struct reader *r, json_t *object, const char *key, struct 
 
 static int read_report(struct reader *r, json_t *root)
 {
-	static const char *const keys[] = {FIGURES, "unwanted", "filled", "filled_bytes",
-					   "round_robin", NULL};
+	static const char *const keys[] = {FIGURES,	   "unwanted",	  "filled",
+					   "filled_bytes", "round_robin", NULL};
 	static const char *const baseline_keys[] = {FIGURES, NULL};
 	json_t *summary = json_object_get(root, "summary"), *baseline;
 	struct report *report = &r->dump->report;
@@ -529,14 +524,13 @@ static int check_schema(struct reader *r, json_t *root)
 		return refuse(r, "not a routing dump: key \"schema\" is missing");
 	rc = string(r, root, "schema", &schema);
 	if (!rc && strcmp(schema, DUMP_SCHEMA) != 0)
-		rc = refuse(r, "\"schema\" is \"%.64s\"; this weft reads %s", schema,
-			    DUMP_SCHEMA);
+		rc = refuse(r, "\"schema\" is \"%.64s\"; this weft reads %s", schema, DUMP_SCHEMA);
 	return rc;
 }
 
 static int read_dump(struct reader *r, json_t *root)
 {
-	static const char *const keys[] = {"schema", "policy", "model", "train", "infer",
+	static const char *const keys[] = {"schema",   "policy",    "model",   "train",	 "infer",
 					   "trainers", "inference", "summary", "digest", NULL};
 	struct dump *dump = r->dump;
 	const char *digest;
@@ -575,8 +569,9 @@ int dump_parse(struct dump **out, const char *text, size_t bytes, const char *na
 
 	*out = NULL;
 	if (bytes > DUMP_BYTES_MAX)
-		return error_set(error, ERROR_LIMIT, "%s has %zu bytes; dumps of up to %" PRIu64
-				 " are read", name, bytes, DUMP_BYTES_MAX);
+		return error_set(error, ERROR_LIMIT,
+				 "%s has %zu bytes; dumps of up to %" PRIu64 " are read", name,
+				 bytes, DUMP_BYTES_MAX);
 	root = json_loadb(text ? text : "", bytes, JSON_REJECT_DUPLICATES, &where);
 	if (!root)
 		return error_set(error, ERROR_FILE, "%s: line %d, column %d: %s", name, where.line,

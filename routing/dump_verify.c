@@ -13,8 +13,7 @@
 
 #define REFUSE(...) error_set(error, ERROR_UNPROVED, __VA_ARGS__)
 
-static int check_ranks(const struct dump *dump, const struct problem *problem,
-		       struct error *error)
+static int check_ranks(const struct dump *dump, const struct problem *problem, struct error *error)
 {
 	uint32_t width = problem->ranks_per_engine;
 
@@ -30,8 +29,8 @@ static int check_ranks(const struct dump *dump, const struct problem *problem,
 	for (uint32_t t = 0; t < dump->trainer_count; t++)
 		if (dump->trainer_stage[t] != problem->trainer_stage[t])
 			return REFUSE("the dump has trainer %" PRIu32 " in stage %" PRIu32
-				      "; it is in stage %" PRIu32, t, dump->trainer_stage[t],
-				      problem->trainer_stage[t]);
+				      "; it is in stage %" PRIu32,
+				      t, dump->trainer_stage[t], problem->trainer_stage[t]);
 	for (uint32_t i = 0; i < dump->inference_count; i++) {
 		uint32_t engine = width ? i / width : 0, engine_rank = width ? i % width : i;
 
@@ -39,8 +38,9 @@ static int check_ranks(const struct dump *dump, const struct problem *problem,
 		    dump->inference[i].engine_rank != engine_rank)
 			return REFUSE("the dump has inference %" PRIu32 " as rank %" PRIu32
 				      " of engine %" PRIu32 "; it is rank %" PRIu32
-				      " of engine %" PRIu32, i, dump->inference[i].engine_rank,
-				      dump->inference[i].engine, engine_rank, engine);
+				      " of engine %" PRIu32,
+				      i, dump->inference[i].engine_rank, dump->inference[i].engine,
+				      engine_rank, engine);
 	}
 	return 0;
 }
@@ -86,8 +86,7 @@ static int translate(struct table *table, const struct dump *dump, const struct 
 		*route = dump->routes[r];
 		if (!strmap_get(tensors, dump->names.items[route->tensor], &route->tensor))
 			return REFUSE("routes[%zu]: model '%s' has no tensor '%s'", r,
-				      problem->model,
-				      dump->names.items[dump->routes[r].tensor]);
+				      problem->model, dump->names.items[dump->routes[r].tensor]);
 		for (uint32_t p = 0; p < route->piece_count; p++) {
 			struct route_piece *piece = &table->pieces[route->piece_first + p];
 			const char *param;
@@ -96,8 +95,8 @@ static int translate(struct table *table, const struct dump *dump, const struct 
 			param = dump->names.items[piece->param];
 			if (!strmap_get(&layout->param_names, param, &piece->param))
 				return REFUSE("routes[%zu].pieces[%" PRIu32 "]: inference %" PRIu32
-					      " has no parameter '%s'", r, p, route->inference,
-					      param);
+					      " has no parameter '%s'",
+					      r, p, route->inference, param);
 		}
 	}
 	return 0;
@@ -112,7 +111,8 @@ int dump_table(struct table **out, const struct dump *dump, struct problem *prob
 
 	*out = NULL;
 	if (!dump->has_routes)
-		return error_set(error, ERROR_FILE, "the dump has no routes: it was written with "
+		return error_set(error, ERROR_FILE,
+				 "the dump has no routes: it was written with "
 				 "--summary, write it without");
 	rc = check_ranks(dump, problem, error);
 	if (!rc)
@@ -152,7 +152,10 @@ static const struct figure {
 	const char *name;
 	size_t at;
 } figures[] = {
-#define FIGURE(name) {#name, offsetof(struct summary, name)}
+#define FIGURE(name)                                  \
+	{                                             \
+#name, offsetof(struct summary, name) \
+	}
 	FIGURE(routes),
 	FIGURE(pieces),
 	FIGURE(bytes_total),
@@ -166,8 +169,8 @@ static const struct figure {
 	{"how_bytes.replica", offsetof(struct summary, how_bytes[HOW_REPLICA])},
 };
 
-static int check_number(const char *where, const char *name, long index, uint64_t said,
-			uint64_t is, struct error *error)
+static int check_number(const char *where, const char *name, long index, uint64_t said, uint64_t is,
+			struct error *error)
 {
 	char at[32] = "";
 
@@ -199,8 +202,7 @@ static int check_summary(const char *where, const struct summary *said, const st
 		rc = check_number(
 			where, figures[i].name, -1,
 			*(const uint64_t *)(const void *)((const char *)said + figures[i].at),
-			*(const uint64_t *)(const void *)((const char *)is + figures[i].at),
-			error);
+			*(const uint64_t *)(const void *)((const char *)is + figures[i].at), error);
 	for (uint32_t t = 0; !rc && t < problem->trainer_count; t++)
 		rc = check_number(where, "trainer_bytes", (long)t, said->trainer_bytes[t],
 				  is->trainer_bytes[t], error);

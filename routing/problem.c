@@ -34,8 +34,8 @@ struct builder {
 	uint32_t *holding_first; /* distinct holding -> first trainer that declares it */
 	uint32_t *layout_first;
 	ARRAY(struct declared) declared;
-	struct strmap names;     /* name -> index into declared */
-	uint32_t *place;         /* index into declared -> problem tensor */
+	struct strmap names; /* name -> index into declared */
+	uint32_t *place;     /* index into declared -> problem tensor */
 };
 
 static char *info_text(const struct tensor_info *info, char *out, size_t bytes)
@@ -56,8 +56,8 @@ static bool info_equal(const struct tensor_info *a, const struct tensor_info *b)
 	       memcmp(a->shape, b->shape, a->dims * sizeof(a->shape[0])) == 0;
 }
 
-static int conflict(const struct declared *first, const struct tensor_info *info,
-		    struct member by, struct error *error)
+static int conflict(const struct declared *first, const struct tensor_info *info, struct member by,
+		    struct error *error)
 {
 	char one[MEMBER_TEXT_BYTES], two[MEMBER_TEXT_BYTES], a[128], b[128];
 
@@ -85,8 +85,7 @@ static int distinct(const struct digest *digests, uint32_t count, uint32_t *clas
 	for (uint32_t i = 0; i < count; i++) {
 		size_t at = digests[i].low & (capacity - 1);
 
-		while (slots[at] != NOWHERE &&
-		       !digest_equal(digests[first[slots[at]]], digests[i]))
+		while (slots[at] != NOWHERE && !digest_equal(digests[first[slots[at]]], digests[i]))
 			at = (at + 1) & (capacity - 1);
 		if (slots[at] == NOWHERE) {
 			slots[at] = (uint32_t)found;
@@ -226,8 +225,7 @@ static uint32_t *translate(struct builder *b, const struct tensor_info *tensors,
 		return NULL;
 	}
 	for (size_t t = 0; t < count; t++)
-		map[t] = strmap_get(&b->names, tensors[t].name, &index) ? b->place[index]
-									: NOWHERE;
+		map[t] = strmap_get(&b->names, tensors[t].name, &index) ? b->place[index] : NOWHERE;
 	return map;
 }
 
@@ -381,9 +379,8 @@ static int copy_ranks(struct builder *b, struct error *error)
 	b->holding_first = memory_zalloc(trainers, sizeof(uint32_t));
 	b->layout_first = memory_zalloc(ranks, sizeof(uint32_t));
 	if (!problem->model || !problem->train || !problem->infer || !problem->trainer_holding ||
-	    !problem->trainer_stage || !problem->trainer_registered ||
-	    !problem->inference_layout || !problem->inference_mapped || !b->holding_first ||
-	    !b->layout_first)
+	    !problem->trainer_stage || !problem->trainer_registered || !problem->inference_layout ||
+	    !problem->inference_mapped || !b->holding_first || !b->layout_first)
 		return memory_error(error, "listing ranks", (size_t)trainers + ranks);
 	problem->ranks_per_engine = input->ranks_per_engine;
 	problem->trainer_count = trainers;
@@ -413,8 +410,8 @@ static int build(struct builder *b, struct error *error)
 		      b->holding_first, &holdings, error);
 	if (rc)
 		return rc;
-	rc = distinct(input->inference_digests, input->inference_count,
-		      problem->inference_layout, b->layout_first, &layouts, error);
+	rc = distinct(input->inference_digests, input->inference_count, problem->inference_layout,
+		      b->layout_first, &layouts, error);
 	if (rc)
 		return rc;
 	problem->holdings = memory_zalloc(holdings, sizeof(*problem->holdings));
@@ -434,8 +431,7 @@ static int build(struct builder *b, struct error *error)
 	return rc ? rc : problem_check(problem, b->layout_first, b->holding_first, error);
 }
 
-int problem_build(struct problem **problem, const struct problem_input *input,
-		  struct error *error)
+int problem_build(struct problem **problem, const struct problem_input *input, struct error *error)
 {
 	struct builder b = {.input = input};
 	int rc;

@@ -101,9 +101,8 @@ static uint64_t distance(const struct problem_held *a, const struct problem_held
 }
 
 static int unsourced(const struct problem *problem, const struct problem_layout *layout,
-		     const struct piece *piece, uint32_t inference,
-		     const struct problem_held *gap, const uint32_t *holding_first,
-		     struct error *error)
+		     const struct piece *piece, uint32_t inference, const struct problem_held *gap,
+		     const uint32_t *holding_first, struct error *error)
 {
 	const char *param = layout->layout->params[piece->param].name;
 	const struct problem_tensor *tensor = &problem->tensors[piece->tensor];
@@ -132,8 +131,8 @@ static int unsourced(const struct problem *problem, const struct problem_layout 
 				 "it",
 				 param, inference, gap->lo, gap->hi, tensor->name);
 	return error_set(error, ERROR_UNSOURCED,
-			 "parameter '%s' of inference %" PRIu32 " needs rows %" PRIu64
-			 "..%" PRIu64 " of tensor '%s' (%" PRIu64
+			 "parameter '%s' of inference %" PRIu32 " needs rows %" PRIu64 "..%" PRIu64
+			 " of tensor '%s' (%" PRIu64
 			 " rows), and no trainer holds them; the closest is trainer %" PRIu32
 			 " with rows %" PRIu64 "..%" PRIu64,
 			 param, inference, gap->lo, gap->hi, tensor->name, tensor->shape[0], who,
@@ -152,8 +151,7 @@ int problem_check(const struct problem *problem, const uint32_t *layout_first,
 		for (size_t l = 0; !rc && l < problem->layout_count; l++) {
 			const struct problem_layout *layout = &problem->layouts[l];
 
-			for (uint32_t i = layout->pieces_of[t]; i < layout->pieces_of[t + 1];
-			     i++) {
+			for (uint32_t i = layout->pieces_of[t]; i < layout->pieces_of[t + 1]; i++) {
 				const struct piece *piece = &layout->pieces[i];
 
 				if (!find_gap(&ranges, piece->src.lo[0], piece->src.hi[0], &gap))

@@ -10,9 +10,9 @@
 #include <inttypes.h>
 
 struct problem_storage {
-	struct layout *layouts;    /* by engine rank */
+	struct layout *layouts; /* by engine rank */
 	uint32_t layout_count;
-	struct holding *holdings;  /* by stage, and by shard where sharded */
+	struct holding *holdings; /* by stage, and by shard where sharded */
 	uint32_t holding_count;
 	/* what problem_input points at */
 	const struct layout **inference;
@@ -56,8 +56,7 @@ static int allocate(struct problem_storage *storage, const struct train_spec *tr
 	storage->layouts = memory_zalloc(infer->tp, sizeof(*storage->layouts));
 	storage->layout_digests = memory_zalloc(infer->tp, sizeof(struct digest));
 	storage->holdings = memory_zalloc((size_t)train->pp * shards, sizeof(struct holding));
-	storage->holding_digests = memory_zalloc((size_t)train->pp * shards,
-						 sizeof(struct digest));
+	storage->holding_digests = memory_zalloc((size_t)train->pp * shards, sizeof(struct digest));
 	storage->inference = memory_zalloc(ranks, sizeof(*storage->inference));
 	storage->inference_digests = memory_zalloc(ranks, sizeof(struct digest));
 	storage->inference_mapped = memory_zalloc(ranks, sizeof(bool));
@@ -98,8 +97,7 @@ static int make_holdings(struct problem_storage *storage, const struct model *mo
 				rc = error_wrap(error, "what trainer %" PRIu32 " holds", rank);
 				break;
 			}
-			storage->holding_digests[index] =
-				holding_digest(&storage->holdings[index]);
+			storage->holding_digests[index] = holding_digest(&storage->holdings[index]);
 			made[index] = true;
 		}
 		storage->trainers[rank] = &storage->holdings[index];

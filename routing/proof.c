@@ -30,9 +30,9 @@ struct written {
 struct proof {
 	const struct table *table;
 	const struct problem *problem;
-	struct written *written;    /* grouped by inference rank */
-	size_t *written_of;         /* rank -> first; one more */
-	uint32_t **wanted;          /* distinct layout -> its pieces by (param, offset), lazily */
+	struct written *written; /* grouped by inference rank */
+	size_t *written_of;	 /* rank -> first; one more */
+	uint32_t **wanted;	 /* distinct layout -> its pieces by (param, offset), lazily */
 };
 
 #define REFUSE(...) error_set(error, ERROR_UNPROVED, __VA_ARGS__)
@@ -45,14 +45,13 @@ static int check_piece(const struct proof *proof, size_t r, uint64_t p, struct e
 	const struct route_piece *piece = &proof->table->pieces[p];
 	const struct problem_tensor *tensor = &proof->problem->tensors[route->tensor];
 	const struct layout *layout =
-		proof->problem->layouts[proof->problem->inference_layout[route->inference]]
-			.layout;
+		proof->problem->layouts[proof->problem->inference_layout[route->inference]].layout;
 	char text[160];
 
 	if (piece->param >= layout->param_count)
 		return REFUSE("route %zu (tensor '%s', trainer %" PRIu32 " to inference %" PRIu32
-			      ") writes parameter %" PRIu32 " of %zu", r, tensor->name,
-			      route->trainer, route->inference, piece->param,
+			      ") writes parameter %" PRIu32 " of %zu",
+			      r, tensor->name, route->trainer, route->inference, piece->param,
 			      layout->param_count);
 	const struct param_info *param = &layout->params[piece->param];
 
@@ -60,8 +59,9 @@ static int check_piece(const struct proof *proof, size_t r, uint64_t p, struct e
 	    piece->bytes > param->bytes - piece->offset)
 		return REFUSE("route %zu (tensor '%s', trainer %" PRIu32 " to inference %" PRIu32
 			      ") writes bytes %" PRIu64 " + %" PRIu64 " of parameter '%s', which "
-			      "has %" PRIu64, r, tensor->name, route->trainer, route->inference,
-			      piece->offset, piece->bytes, param->name, param->bytes);
+			      "has %" PRIu64,
+			      r, tensor->name, route->trainer, route->inference, piece->offset,
+			      piece->bytes, param->name, param->bytes);
 	if (!box_in_shape(&piece->src, tensor->dims, tensor->shape)) {
 		struct box shown = piece->src;
 
@@ -69,8 +69,8 @@ static int check_piece(const struct proof *proof, size_t r, uint64_t p, struct e
 			shown.dims = 0;
 		return REFUSE("route %zu reads %s of tensor '%s' from trainer %" PRIu32
 			      " for byte %" PRIu64 " of parameter '%s': not a box of that tensor",
-			      r, box_text(&shown, text, sizeof(text)), tensor->name,
-			      route->trainer, piece->offset, param->name);
+			      r, box_text(&shown, text, sizeof(text)), tensor->name, route->trainer,
+			      piece->offset, param->name);
 	}
 	return 0;
 }
@@ -104,17 +104,17 @@ static int check_routes(const struct proof *proof, struct error *error)
 		    route->trainer >= problem->trainer_count ||
 		    route->inference >= problem->inference_count)
 			return REFUSE("route %zu names tensor %" PRIu32 " of %zu, trainer %" PRIu32
-				      " of %" PRIu32 ", inference %" PRIu32 " of %" PRIu32, r,
-				      route->tensor, problem->tensor_count, route->trainer,
+				      " of %" PRIu32 ", inference %" PRIu32 " of %" PRIu32,
+				      r, route->tensor, problem->tensor_count, route->trainer,
 				      problem->trainer_count, route->inference,
 				      problem->inference_count);
 		if (route->piece_count == 0 || route->piece_first != next ||
 		    route->piece_count > table->piece_count - next)
 			return REFUSE("route %zu (tensor '%s') has pieces %" PRIu64 " + %" PRIu32
 				      "; its pieces must follow those of the route before, at "
-				      "%" PRIu64 " of %zu", r, problem->tensors[route->tensor].name,
-				      route->piece_first, route->piece_count, next,
-				      table->piece_count);
+				      "%" PRIu64 " of %zu",
+				      r, problem->tensors[route->tensor].name, route->piece_first,
+				      route->piece_count, next, table->piece_count);
 		next += route->piece_count;
 		for (uint64_t p = route->piece_first; p < next; p++) {
 			int rc = check_piece(proof, r, p, error);
@@ -124,19 +124,20 @@ static int check_routes(const struct proof *proof, struct error *error)
 			bytes += table->pieces[p].bytes;
 		}
 		if (bytes != route->bytes)
-			return REFUSE("route %zu (tensor '%s', trainer %" PRIu32 " to inference %"
-				      PRIu32 ") says %" PRIu64 " bytes; its pieces have %" PRIu64,
+			return REFUSE("route %zu (tensor '%s', trainer %" PRIu32
+				      " to inference %" PRIu32 ") says %" PRIu64
+				      " bytes; its pieces have %" PRIu64,
 				      r, problem->tensors[route->tensor].name, route->trainer,
 				      route->inference, route->bytes, bytes);
 		if (r == 0)
 			continue;
 		int order = compare_routes(route - 1, route);
 
-		if (order > 0 || (order == 0 && first_row(table, route - 1) >
-							first_row(table, route)))
+		if (order > 0 ||
+		    (order == 0 && first_row(table, route - 1) > first_row(table, route)))
 			return REFUSE("route %zu (tensor '%s', inference %" PRIu32 ") is out of "
-				      "order: routes go by tensor, inference rank, first row", r,
-				      problem->tensors[route->tensor].name, route->inference);
+				      "order: routes go by tensor, inference rank, first row",
+				      r, problem->tensors[route->tensor].name, route->inference);
 	}
 	if (next != table->piece_count)
 		return REFUSE("%zu pieces belong to no route", table->piece_count - (size_t)next);
@@ -182,9 +183,8 @@ static void group(struct proof *proof)
 
 		for (uint64_t p = route->piece_first; p < route->piece_first + route->piece_count;
 		     p++)
-			proof->written[next[route->inference]++] =
-				(struct written){table->pieces[p].param, (uint32_t)r,
-						 table->pieces[p].offset, p};
+			proof->written[next[route->inference]++] = (struct written){
+				table->pieces[p].param, (uint32_t)r, table->pieces[p].offset, p};
 	}
 	/* each `next` has moved to the end of its group: move the array on by one */
 	memmove(next + 1, next, ranks * sizeof(*next));
@@ -214,15 +214,13 @@ static const uint32_t *wanted_of(struct proof *proof, uint32_t l, struct error *
 	}
 	for (size_t p = 0; p < layout->piece_count; p++)
 		proof->wanted[l][p] = (uint32_t)p;
-	qsort_r(proof->wanted[l], layout->piece_count, sizeof(uint32_t), by_wanted,
-		layout->pieces);
+	qsort_r(proof->wanted[l], layout->piece_count, sizeof(uint32_t), by_wanted, layout->pieces);
 	return proof->wanted[l];
 }
 
 /* ---- the walk ---- */
 
-static bool holds(const struct problem_holding *holding, uint32_t tensor, uint64_t lo,
-		  uint64_t hi)
+static bool holds(const struct problem_holding *holding, uint32_t tensor, uint64_t lo, uint64_t hi)
 {
 	uint32_t from = holding->held_of[tensor], end = holding->held_of[tensor + 1], to = end;
 
@@ -238,24 +236,23 @@ static bool holds(const struct problem_holding *holding, uint32_t tensor, uint64
 }
 
 /* Byte `offset` of a parameter is wrong: the sentence's beginning. */
-static int wrong_byte(const struct proof *proof, const struct written *written,
-		      uint64_t offset, const char *why, struct error *error)
+static int wrong_byte(const struct proof *proof, const struct written *written, uint64_t offset,
+		      const char *why, struct error *error)
 {
 	const struct route *route = &proof->table->routes[written->route];
 	const struct layout *layout =
-		proof->problem->layouts[proof->problem->inference_layout[route->inference]]
-			.layout;
+		proof->problem->layouts[proof->problem->inference_layout[route->inference]].layout;
 
 	return REFUSE("byte %" PRIu64 " of parameter '%s' on inference %" PRIu32 ", written from "
-		      "tensor '%s' by trainer %" PRIu32 " (route %" PRIu32 "): %s", offset,
-		      layout->params[written->param].name, route->inference,
+		      "tensor '%s' by trainer %" PRIu32 " (route %" PRIu32 "): %s",
+		      offset, layout->params[written->param].name, route->inference,
 		      proof->problem->tensors[route->tensor].name, route->trainer, written->route,
 		      why);
 }
 
 /* The piece starts at byte `at` of what `want` describes: is it what belongs there? */
-static int match(const struct proof *proof, const struct written *written,
-		 const struct piece *want, uint64_t at, struct error *error)
+static int match(const struct proof *proof, const struct written *written, const struct piece *want,
+		 uint64_t at, struct error *error)
 {
 	const struct problem *problem = proof->problem;
 	const struct route *route = &proof->table->routes[written->route];
@@ -276,10 +273,11 @@ static int match(const struct proof *proof, const struct written *written,
 	if ((at - want->offset) % row_bytes || expected.hi[0] > want->src.hi[0] ||
 	    !box_equal(&piece->src, &expected) || piece->bytes != rows * row_bytes) {
 		expected.hi[0] = want->src.hi[0];
-		snprintf(why, sizeof(why), "it is sent as %" PRIu64 " bytes of box %s, where up "
-			 "to %" PRIu64 " bytes of box %s belong", piece->bytes,
-			 box_text(&piece->src, got, sizeof(got)), want->offset + want->bytes - at,
-			 box_text(&expected, need, sizeof(need)));
+		snprintf(why, sizeof(why),
+			 "it is sent as %" PRIu64 " bytes of box %s, where up "
+			 "to %" PRIu64 " bytes of box %s belong",
+			 piece->bytes, box_text(&piece->src, got, sizeof(got)),
+			 want->offset + want->bytes - at, box_text(&expected, need, sizeof(need)));
 		return wrong_byte(proof, written, at, why, error);
 	}
 	if (!holds(&problem->holdings[problem->trainer_holding[route->trainer]], route->tensor,
@@ -302,8 +300,8 @@ static int match(const struct proof *proof, const struct written *written,
 }
 
 /* A piece that no wanted range has room for. */
-static int left_over(const struct proof *proof, const struct written *written,
-		     uint32_t done_param, uint64_t done, struct error *error)
+static int left_over(const struct proof *proof, const struct written *written, uint32_t done_param,
+		     uint64_t done, struct error *error)
 {
 	bool twice = written->param == done_param && written->offset < done;
 
@@ -333,10 +331,11 @@ static int prove_rank(struct proof *proof, uint32_t rank, struct error *error)
 					(written->param == want->param && written->offset < at)))
 				return left_over(proof, written, done_param, done, error);
 			if (!written || written->param > want->param || written->offset > at)
-				return REFUSE("byte %" PRIu64 " of parameter '%s' on inference %"
-					      PRIu32 " is written by no trainer: it belongs to "
-					      "tensor '%s'", at,
-					      layout->layout->params[want->param].name, rank,
+				return REFUSE("byte %" PRIu64
+					      " of parameter '%s' on inference %" PRIu32
+					      " is written by no trainer: it belongs to "
+					      "tensor '%s'",
+					      at, layout->layout->params[want->param].name, rank,
 					      proof->problem->tensors[want->tensor].name);
 			int rc = match(proof, written, want, at, error);
 
@@ -362,8 +361,8 @@ int table_prove(const struct table *table, struct error *error)
 	if (rc)
 		return rc;
 	proof.written = memory_alloc(table->piece_count * sizeof(*proof.written));
-	proof.written_of = memory_zalloc((size_t)problem->inference_count + 1,
-					 sizeof(*proof.written_of));
+	proof.written_of =
+		memory_zalloc((size_t)problem->inference_count + 1, sizeof(*proof.written_of));
 	proof.wanted = memory_zalloc(problem->layout_count, sizeof(*proof.wanted));
 	if (!proof.written || !proof.written_of || !proof.wanted)
 		rc = memory_error(error, "proving the table",

@@ -39,8 +39,7 @@ static int by_name(const void *x, const void *y)
 	return strcmp(*(const char *const *)x, *(const char *const *)y);
 }
 
-static int add_filled(struct report *report, const struct problem *problem,
-		      struct error *error)
+static int add_filled(struct report *report, const struct problem *problem, struct error *error)
 {
 	ARRAY(const char *) found = {0};
 	int rc = 0;
@@ -59,8 +58,7 @@ static int add_filled(struct report *report, const struct problem *problem,
 		}
 	}
 	for (uint32_t i = 0; i < problem->inference_count; i++) {
-		const struct layout *layout =
-			problem->layouts[problem->inference_layout[i]].layout;
+		const struct layout *layout = problem->layouts[problem->inference_layout[i]].layout;
 
 		for (size_t f = 0; f < layout->fill_count; f++)
 			report->filled_bytes += layout->fills[f].bytes;
@@ -74,8 +72,7 @@ static int add_filled(struct report *report, const struct problem *problem,
 	return rc;
 }
 
-static int add_unwanted(struct report *report, const struct problem *problem,
-			struct error *error)
+static int add_unwanted(struct report *report, const struct problem *problem, struct error *error)
 {
 	uint32_t *tensors;
 	size_t count;
@@ -87,8 +84,7 @@ static int add_unwanted(struct report *report, const struct problem *problem,
 	return rc;
 }
 
-static int add_round_robin(struct report *report, const struct table *table,
-			   struct error *error)
+static int add_round_robin(struct report *report, const struct table *table, struct error *error)
 {
 	const struct policy *policy = policy_find("round-robin");
 	struct table *baseline;

@@ -25,8 +25,8 @@ struct ring {
 	uint32_t first, count, next;
 };
 
-int round_robin_plan(uint32_t senders, uint32_t ranks, uint32_t ranks_per_engine,
-		     uint32_t *sender, struct error *error)
+int round_robin_plan(uint32_t senders, uint32_t ranks, uint32_t ranks_per_engine, uint32_t *sender,
+		     struct error *error)
 {
 	uint32_t width = ranks_per_engine ? ranks_per_engine : ranks;
 	uint32_t given = senders < ranks ? senders : ranks, turn = 0;
@@ -62,8 +62,8 @@ int round_robin_plan(uint32_t senders, uint32_t ranks, uint32_t ranks_per_engine
 }
 
 /* Sets of one size share one plan: it depends on the number of senders alone. */
-int round_robin_assign(const struct problem *problem, const struct units *units,
-		       uint32_t *trainer, struct error *error)
+int round_robin_assign(const struct problem *problem, const struct units *units, uint32_t *trainer,
+		       struct error *error)
 {
 	uint32_t **plans = memory_zalloc((size_t)problem->trainer_count + 1, sizeof(*plans));
 	int rc = 0;

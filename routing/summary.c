@@ -10,7 +10,7 @@ struct seen {
 	struct seen_slot {
 		uint32_t stamp, trainer;
 		const struct box *box;
-	} *slots;
+	} * slots;
 	size_t size;
 };
 
@@ -30,8 +30,7 @@ static bool see(struct seen *seen, uint32_t stamp, uint32_t trainer, const struc
 	return true;
 }
 
-static int count_prepared(struct summary *summary, const struct table *table,
-			  struct error *error)
+static int count_prepared(struct summary *summary, const struct table *table, struct error *error)
 {
 	struct seen own = {.size = 16}, any;
 	size_t most = 0, end;
@@ -40,7 +39,8 @@ static int count_prepared(struct summary *summary, const struct table *table,
 		size_t pieces = 0;
 
 		for (end = r; end < table->route_count &&
-			      table->routes[end].tensor == table->routes[r].tensor; end++)
+			      table->routes[end].tensor == table->routes[r].tensor;
+		     end++)
 			pieces += table->routes[end].piece_count;
 		most = pieces > most ? pieces : most;
 	}
@@ -52,8 +52,7 @@ static int count_prepared(struct summary *summary, const struct table *table,
 	if (!own.slots || !any.slots) {
 		memory_free(own.slots);
 		memory_free(any.slots);
-		return memory_error(error, "summing up the table",
-				    own.size * sizeof(*own.slots));
+		return memory_error(error, "summing up the table", own.size * sizeof(*own.slots));
 	}
 	for (size_t r = 0; r < table->route_count; r++) {
 		const struct route *route = &table->routes[r];
@@ -73,8 +72,7 @@ static int count_prepared(struct summary *summary, const struct table *table,
 }
 
 /* Inference ranks by trainer: routes grouped by trainer, then each rank counted once. */
-static int count_sessions(struct summary *summary, const struct table *table,
-			  struct error *error)
+static int count_sessions(struct summary *summary, const struct table *table, struct error *error)
 {
 	const struct problem *problem = table->problem;
 	size_t *next = memory_zalloc((size_t)problem->trainer_count + 2, sizeof(*next));
@@ -108,8 +106,7 @@ free_all:
 	return rc;
 }
 
-static int lower_bound(struct summary *summary, const struct problem *problem,
-		       struct error *error)
+static int lower_bound(struct summary *summary, const struct problem *problem, struct error *error)
 {
 	struct units units;
 	uint64_t *bytes;
@@ -150,9 +147,8 @@ static void add_ratios(struct summary *summary, const struct problem *problem)
 {
 	double makespan = (double)summary->makespan_bytes;
 
-	summary->gap = summary->lower_bound_bytes
-			       ? makespan / (double)summary->lower_bound_bytes - 1
-			       : 0;
+	summary->gap =
+		summary->lower_bound_bytes ? makespan / (double)summary->lower_bound_bytes - 1 : 0;
 	summary->imbalance = summary->bytes_total ? makespan * problem->trainer_count /
 							    (double)summary->bytes_total
 						  : 1;

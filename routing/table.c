@@ -44,8 +44,7 @@ static size_t count_pieces(const struct problem *problem, const struct units *un
 
 /* The part of a piece in rows [lo, hi). A piece is one run of bytes in the target with its rows
  * one after the other, so a cut of rows is a cut of that run. */
-static bool cut_piece(const struct piece *piece, uint64_t lo, uint64_t hi,
-		      struct route_piece *out)
+static bool cut_piece(const struct piece *piece, uint64_t lo, uint64_t hi, struct route_piece *out)
 {
 	uint64_t row_bytes = piece->bytes / (piece->src.hi[0] - piece->src.lo[0]);
 	struct box src;
@@ -66,11 +65,12 @@ static void add_route(struct table *table, const struct unit *unit, uint32_t tra
 		&problem->layouts[problem->inference_layout[unit->inference]];
 	struct route *route = &table->routes[table->route_count++];
 
-	*route = (struct route){.tensor = unit->tensor, .trainer = trainer,
+	*route = (struct route){.tensor = unit->tensor,
+				.trainer = trainer,
 				.inference = unit->inference,
 				.piece_first = table->piece_count};
-	for (uint32_t p = layout->pieces_of[unit->tensor];
-	     p < layout->pieces_of[unit->tensor + 1]; p++) {
+	for (uint32_t p = layout->pieces_of[unit->tensor]; p < layout->pieces_of[unit->tensor + 1];
+	     p++) {
 		struct route_piece *piece = &table->pieces[table->piece_count];
 
 		if (!cut_piece(&layout->pieces[p], unit->lo, unit->hi, piece))
@@ -215,8 +215,8 @@ static int by_turn(const void *x, const void *y)
 	return a->route < b->route ? -1 : a->route > b->route; /* rows ascending */
 }
 
-int table_send_order(const struct table *table, uint32_t trainer, uint32_t **routes,
-		     size_t *count, struct error *error)
+int table_send_order(const struct table *table, uint32_t trainer, uint32_t **routes, size_t *count,
+		     struct error *error)
 {
 	uint32_t ranks = table->problem->inference_count;
 	ARRAY(struct send) sends = {0};

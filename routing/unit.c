@@ -10,13 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NONE UINT32_MAX
+#define NONE	  UINT32_MAX
 #define BYTES_MAX (UINT64_C(1) << 62)
 
 /* Rows of the tensor between two borders, and the distinct holdings that have them. */
 struct segment {
 	uint64_t lo, hi;
-	size_t first;         /* into builder.members */
+	size_t first; /* into builder.members */
 	uint32_t count;
 };
 
@@ -35,13 +35,13 @@ struct share {
 /* An interned set: distinct holdings, ascending. Equal holdings have equal trainers, so sets of
  * holdings are as good as sets of trainers, and much shorter. */
 struct key {
-	size_t first;         /* into builder.key_members */
+	size_t first; /* into builder.key_members */
 	uint32_t count;
 };
 
 struct builder {
 	const struct problem *problem;
-	bool cut;             /* units_weigh: always at every border */
+	bool cut; /* units_weigh: always at every border */
 	ARRAY(struct source) sources;
 	ARRAY(struct segment) segments;
 	ARRAY(uint32_t) members;
@@ -52,10 +52,10 @@ struct builder {
 	ARRAY(uint32_t) scratch;
 	ARRAY(struct unit) items;
 	ARRAY(uint64_t) weights;
-	uint32_t *slots;      /* hash of keys */
+	uint32_t *slots; /* hash of keys */
 	size_t slot_count;
-	size_t *share_first;  /* by layout, and one more */
-	uint64_t *ranks_of;   /* how many inference ranks have the layout */
+	size_t *share_first; /* by layout, and one more */
+	uint64_t *ranks_of;  /* how many inference ranks have the layout */
 	uint64_t total;
 };
 
@@ -77,7 +77,8 @@ static int grow_slots(struct builder *b, struct error *error)
 	for (size_t k = 0; k < b->keys.count; k++) {
 		const struct key *key = &b->keys.items[k];
 		size_t at = checksum64(b->key_members.items + key->first,
-				       key->count * sizeof(uint32_t)) & (wanted - 1);
+				       key->count * sizeof(uint32_t)) &
+			    (wanted - 1);
 
 		while (slots[at] != NONE)
 			at = (at + 1) & (wanted - 1);
@@ -228,15 +229,14 @@ static int sweep(struct builder *b, struct error *error)
 		}
 		if (b->scratch.count == 0)
 			continue; /* held by nobody, and wanted by nobody (problem_check) */
-		int rc = add_segment(b, lo, hi, b->scratch.items, (uint32_t)b->scratch.count,
-				     error);
+		int rc =
+			add_segment(b, lo, hi, b->scratch.items, (uint32_t)b->scratch.count, error);
 
 		if (rc)
 			return rc;
 		for (size_t k = first; k < b->members.count; k++)
 			b->members.items[k] = b->sources.items[b->members.items[k]].holding;
-		qsort(b->members.items + first, b->members.count - first, sizeof(uint32_t),
-		      by_u32);
+		qsort(b->members.items + first, b->members.count - first, sizeof(uint32_t), by_u32);
 	}
 	return 0;
 }
@@ -282,8 +282,7 @@ static size_t segment_at(const struct builder *b, uint64_t row)
 
 /* ---- shares of one (tensor, layout) ---- */
 
-static bool held_in_one(const struct problem_holding *holding, uint32_t t, uint64_t lo,
-			uint64_t hi)
+static bool held_in_one(const struct problem_holding *holding, uint32_t t, uint64_t lo, uint64_t hi)
 {
 	uint32_t from = holding->held_of[t], to = holding->held_of[t + 1];
 
@@ -320,7 +319,8 @@ static int add_share(struct builder *b, const struct piece *pieces, size_t count
 	for (size_t i = 0; i < count; i++)
 		if (__builtin_add_overflow(bytes, cut_bytes(&pieces[i], lo, hi), &bytes) ||
 		    bytes > BYTES_MAX)
-			return error_set(error, ERROR_LIMIT, "one inference rank needs more than "
+			return error_set(error, ERROR_LIMIT,
+					 "one inference rank needs more than "
 					 "2^62 bytes of one tensor");
 	if (bytes == 0)
 		return 0;
@@ -335,8 +335,8 @@ static int add_share(struct builder *b, const struct piece *pieces, size_t count
 }
 
 /* Holdings that have every piece in one run of their memory; into scratch. */
-static int common_holders(struct builder *b, uint32_t t, const struct piece *pieces,
-			  size_t count, struct error *error)
+static int common_holders(struct builder *b, uint32_t t, const struct piece *pieces, size_t count,
+			  struct error *error)
 {
 	const struct segment *segment = &b->segments.items[segment_at(b, pieces[0].src.lo[0])];
 
@@ -403,7 +403,8 @@ static int weigh(struct builder *b, struct error *error)
 			if (__builtin_mul_overflow(share->bytes, b->ranks_of[l], &bytes) ||
 			    __builtin_add_overflow(b->total, bytes, &b->total) ||
 			    b->total > BYTES_MAX)
-				return error_set(error, ERROR_LIMIT, "one update of this job is "
+				return error_set(error, ERROR_LIMIT,
+						 "one update of this job is "
 						 "more than 2^62 bytes");
 			b->weights.items[share->set] += bytes;
 		}
@@ -422,8 +423,7 @@ static int emit(struct builder *b, uint32_t t, struct error *error)
 
 			if (!unit)
 				return out_of_memory(error);
-			*unit = (struct unit){t, i, share->set, share->lo, share->hi,
-					      share->bytes};
+			*unit = (struct unit){t, i, share->set, share->lo, share->hi, share->bytes};
 		}
 	}
 	return 0;

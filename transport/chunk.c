@@ -53,8 +53,7 @@ uint64_t chunk_count(uint64_t remote_offset, uint64_t bytes, uint64_t chunk_byte
 		return 0;
 	if (bytes <= first)
 		return 1;
-	each = chunk_bytes < CHUNK_CUT_BYTES
-		       ? chunk_bytes
-		       : chunk_bytes - chunk_bytes % CHUNK_CUT_BYTES;
+	each = chunk_bytes < CHUNK_CUT_BYTES ? chunk_bytes
+					     : chunk_bytes - chunk_bytes % CHUNK_CUT_BYTES;
 	return 1 + (bytes - first - 1) / each + 1;
 }

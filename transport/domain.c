@@ -18,8 +18,7 @@ static int check_caps(const struct transport_domain *domain, struct error *error
 		return error_set(error, ERROR_INTERNAL,
 				 "provider %s reports chunks of %llu bytes, %u in "
 				 "flight, %u rails",
-				 domain->ops.name,
-				 (unsigned long long)caps->write_bytes_max,
+				 domain->ops.name, (unsigned long long)caps->write_bytes_max,
 				 caps->inflight_max, caps->rails);
 	return 0;
 }
@@ -102,16 +101,14 @@ int domain_check_process(const struct transport_domain *domain, struct error *er
 	pid_t here = getpid();
 
 	if (here != domain->pid)
-		return error_set(
-			error, ERROR_STATE,
-			"transport domain of process %d used in its forked child %d: "
-			"open one there",
-			(int)domain->pid, (int)here);
+		return error_set(error, ERROR_STATE,
+				 "transport domain of process %d used in its forked child %d: "
+				 "open one there",
+				 (int)domain->pid, (int)here);
 	return 0;
 }
 
-uint64_t transport_signal_wait(struct transport_domain *domain, uint64_t seen,
-			       uint64_t deadline_ns)
+uint64_t transport_signal_wait(struct transport_domain *domain, uint64_t seen, uint64_t deadline_ns)
 {
 	return domain->ops.signal_wait(domain, seen, deadline_ns);
 }

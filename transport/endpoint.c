@@ -17,8 +17,7 @@ int endpoint_usable(const struct transport_endpoint *endpoint, struct error *err
 	if (endpoint->stage == ENDPOINT_CONNECTED)
 		return 0;
 	if (endpoint->stage == ENDPOINT_OPEN)
-		return error_set(error, ERROR_STATE,
-				 "the endpoint to %s is not connected yet",
+		return error_set(error, ERROR_STATE, "the endpoint to %s is not connected yet",
 				 endpoint->name);
 	if (error)
 		*error = endpoint->first;
@@ -38,8 +37,7 @@ int endpoint_break(struct transport_endpoint *endpoint, const struct error *fail
 	return -(int)endpoint->first.code;
 }
 
-int endpoint_check_peer(struct transport_endpoint *endpoint, bool now,
-			struct error *error)
+int endpoint_check_peer(struct transport_endpoint *endpoint, bool now, struct error *error)
 {
 	uint64_t at = clock_ns();
 
@@ -71,8 +69,7 @@ int transport_endpoint_open(struct transport_domain *domain, struct member peer,
 	if (rc)
 		return rc;
 	if ((unsigned)peer.role >= ROLE_COUNT)
-		return error_set(error, ERROR_USAGE,
-				 "an endpoint to role %d; known are 0..%d",
+		return error_set(error, ERROR_USAGE, "an endpoint to role %d; known are 0..%d",
 				 (int)peer.role, ROLE_COUNT - 1);
 	endpoint = memory_zalloc(1, sizeof(*endpoint));
 	if (!endpoint)
@@ -94,8 +91,8 @@ int transport_endpoint_open(struct transport_domain *domain, struct member peer,
 }
 
 int transport_endpoint_record(const struct transport_endpoint *endpoint,
-			      unsigned char record[TRANSPORT_RECORD_BYTES],
-			      size_t *length, struct error *error)
+			      unsigned char record[TRANSPORT_RECORD_BYTES], size_t *length,
+			      struct error *error)
 {
 	const struct transport_domain *domain = endpoint->domain;
 	struct record_head head = {.kind = RECORD_ENDPOINT,
@@ -126,16 +123,14 @@ int transport_endpoint_connect(struct transport_endpoint *endpoint, const void *
 	if (rc)
 		return rc;
 	if (endpoint->stage == ENDPOINT_CONNECTED)
-		return error_set(error, ERROR_STATE,
-				 "the endpoint to %s is connected already",
+		return error_set(error, ERROR_STATE, "the endpoint to %s is connected already",
 				 endpoint->name);
 	if (endpoint->stage == ENDPOINT_BROKEN)
 		return endpoint_usable(endpoint, error);
-	rc = import_open(endpoint, RECORD_ENDPOINT, record, length, &reader, &head,
-			 &failure);
+	rc = import_open(endpoint, RECORD_ENDPOINT, record, length, &reader, &head, &failure);
 	if (!rc)
-		rc = endpoint->domain->ops.endpoint_connect(endpoint, &reader,
-							    deadline_ns, &failure);
+		rc = endpoint->domain->ops.endpoint_connect(endpoint, &reader, deadline_ns,
+							    &failure);
 	if (rc) {
 		error_wrap(&failure, "connecting to %s", endpoint->name);
 		if (failure.code != ERROR_MESSAGE)
@@ -161,8 +156,8 @@ int transport_endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadl
 		error_wrap(error, "fencing %s", endpoint->name);
 		return rc;
 	}
-	error_set(&fenced, ERROR_STATE,
-		  "the endpoint to %s was fenced: only close is left", endpoint->name);
+	error_set(&fenced, ERROR_STATE, "the endpoint to %s was fenced: only close is left",
+		  endpoint->name);
 	endpoint_break(endpoint, &fenced, NULL);
 	return 0;
 }
@@ -187,8 +182,7 @@ bool transport_peer_dead(const struct transport_endpoint *endpoint)
 	return endpoint->domain->ops.peer_dead(endpoint);
 }
 
-const struct transport_stats *
-transport_endpoint_stats(const struct transport_endpoint *endpoint)
+const struct transport_stats *transport_endpoint_stats(const struct transport_endpoint *endpoint)
 {
 	return &endpoint->stats;
 }

@@ -6,8 +6,7 @@
 
 #include "common/memory.h"
 
-#define WINDOW_FACTOR                                                                    \
-	4 /* posts may pass this many times the slowest one before waiting */
+#define WINDOW_FACTOR 4 /* posts may pass this many times the slowest one before waiting */
 
 int flow_init(struct flow *flow, uint32_t inflight_max, struct error *error)
 {
@@ -32,8 +31,7 @@ void flow_fini(struct flow *flow)
 
 bool flow_room(const struct flow *flow)
 {
-	return flow->inflight < flow->inflight_max &&
-	       flow->next - flow->head < flow->capacity;
+	return flow->inflight < flow->inflight_max && flow->next - flow->head < flow->capacity;
 }
 
 static struct flow_entry *entry_of(const struct flow *flow, uint64_t id)
@@ -63,12 +61,11 @@ int flow_complete(struct flow *flow, uint64_t id, struct error *error)
 	struct flow_entry *entry = entry_of(flow, id);
 
 	if (id < flow->head || id >= flow->next || entry->complete)
-		return error_set(
-			error, ERROR_TRANSPORT,
-			"a completion came for post %llu, which is not in flight "
-			"(%llu to %llu are)",
-			(unsigned long long)id, (unsigned long long)flow->head,
-			(unsigned long long)flow->next);
+		return error_set(error, ERROR_TRANSPORT,
+				 "a completion came for post %llu, which is not in flight "
+				 "(%llu to %llu are)",
+				 (unsigned long long)id, (unsigned long long)flow->head,
+				 (unsigned long long)flow->next);
 	entry->complete = true;
 	flow->inflight--;
 	flow->bytes_done += entry->bytes;

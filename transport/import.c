@@ -9,21 +9,19 @@ static bool same_member(struct member a, struct member b)
 	return a.role == b.role && a.rank == b.rank;
 }
 
-static int check_who(const struct transport_endpoint *endpoint,
-		     const struct record_head *head, struct error *error)
+static int check_who(const struct transport_endpoint *endpoint, const struct record_head *head,
+		     struct error *error)
 {
 	struct member self = endpoint->domain->options.self;
 	char seen[MEMBER_TEXT_BYTES], wanted[MEMBER_TEXT_BYTES];
 
 	if (!same_member(head->owner, endpoint->peer))
-		return error_set(error, ERROR_MESSAGE,
-				 "the record was made by %s, not by %s",
+		return error_set(error, ERROR_MESSAGE, "the record was made by %s, not by %s",
 				 member_text(head->owner, seen),
 				 member_text(endpoint->peer, wanted));
 	if (head->kind == RECORD_ENDPOINT && !same_member(head->peer, self))
-		return error_set(
-			error, ERROR_MESSAGE, "the record was made for %s; this is %s",
-			member_text(head->peer, seen), member_text(self, wanted));
+		return error_set(error, ERROR_MESSAGE, "the record was made for %s; this is %s",
+				 member_text(head->peer, seen), member_text(self, wanted));
 	return 0;
 }
 
@@ -41,8 +39,7 @@ int import_open(const struct transport_endpoint *endpoint, enum record_kind kind
 				 head->kind == RECORD_REGION ? "a region" : "an endpoint",
 				 kind == RECORD_REGION ? "a region" : "an endpoint");
 	if (head->tag != record_tag(domain->options.secret))
-		return error_set(error, ERROR_MESSAGE,
-				 "the record was made for another job");
+		return error_set(error, ERROR_MESSAGE, "the record was made for another job");
 	if (strcmp(head->provider, domain->wire_name) != 0)
 		return error_set(error, ERROR_MESSAGE,
 				 "the record is of provider %s; this side uses %s: "
@@ -71,9 +68,8 @@ void import_detach(struct transport_remote *remote)
 	remote->pointer = NULL;
 }
 
-int transport_remote_import(struct transport_endpoint *endpoint, const void *record,
-			    size_t length, struct transport_remote **out,
-			    struct error *error)
+int transport_remote_import(struct transport_endpoint *endpoint, const void *record, size_t length,
+			    struct transport_remote **out, struct error *error)
 {
 	struct transport_remote *remote;
 	struct record_reader reader;

@@ -35,8 +35,7 @@ void mailbox_store(struct mailbox_letter *letter, const struct transport_signal 
 	atomic_store_explicit(&letter->latest, signal->sequence, memory_order_release);
 }
 
-static bool load_bank(struct mailbox_bank *bank, uint64_t sequence,
-		      struct transport_signal *signal)
+static bool load_bank(struct mailbox_bank *bank, uint64_t sequence, struct transport_signal *signal)
 {
 	uint64_t words[PAYLOAD_WORDS], head;
 
@@ -62,8 +61,7 @@ int mailbox_load(struct mailbox_letter *letter, struct transport_signal *signal)
 	uint64_t last = 0;
 
 	for (int same = 0; same < 1000;) {
-		uint64_t latest =
-			atomic_load_explicit(&letter->latest, memory_order_acquire);
+		uint64_t latest = atomic_load_explicit(&letter->latest, memory_order_acquire);
 
 		if (!latest)
 			return 1;
@@ -88,8 +86,8 @@ static void futex_wait(_Atomic uint32_t *word, uint32_t value, uint64_t deadline
 	struct timespec at = {(time_t)(deadline_ns / 1000000000u),
 			      (long)(deadline_ns % 1000000000u)};
 
-	syscall(SYS_futex, word, FUTEX_WAIT_BITSET, value,
-		deadline_ns > INT64_MAX ? NULL : &at, NULL, FUTEX_BITSET_MATCH_ANY);
+	syscall(SYS_futex, word, FUTEX_WAIT_BITSET, value, deadline_ns > INT64_MAX ? NULL : &at,
+		NULL, FUTEX_BITSET_MATCH_ANY);
 }
 
 void doorbell_wake(struct doorbell *doorbell)

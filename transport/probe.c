@@ -26,17 +26,14 @@ struct side {
 
 static int open_side(struct side *side, const char *provider, struct error *error)
 {
-	struct transport_options options = {
-		.self = side->self, .name = "probe", .secret = 1};
+	struct transport_options options = {.self = side->self, .name = "probe", .secret = 1};
 	int rc = transport_domain_open(&side->domain, provider, &options, error);
 
 	if (!rc)
-		rc = transport_region_allocate(side->domain, PROBE_BYTES, &side->region,
-					       error);
+		rc = transport_region_allocate(side->domain, PROBE_BYTES, &side->region, error);
 	if (!rc)
-		rc = transport_endpoint_open(side->domain, side->peer,
-					     "the probe's other side", &side->endpoint,
-					     error);
+		rc = transport_endpoint_open(side->domain, side->peer, "the probe's other side",
+					     &side->endpoint, error);
 	return rc;
 }
 
@@ -49,8 +46,7 @@ static void close_side(struct side *side)
 	transport_domain_close(&side->domain);
 }
 
-static int connect_sides(struct side *from, struct side *to, uint64_t deadline,
-			 struct error *error)
+static int connect_sides(struct side *from, struct side *to, uint64_t deadline, struct error *error)
 {
 	unsigned char *record = memory_alloc(TRANSPORT_RECORD_BYTES);
 	size_t length;
@@ -60,14 +56,12 @@ static int connect_sides(struct side *from, struct side *to, uint64_t deadline,
 		return memory_error(error, "probing a provider", TRANSPORT_RECORD_BYTES);
 	rc = transport_endpoint_record(to->endpoint, record, &length, error);
 	if (!rc)
-		rc = transport_endpoint_connect(from->endpoint, record, length, deadline,
-						error);
+		rc = transport_endpoint_connect(from->endpoint, record, length, deadline, error);
 	memory_free(record);
 	return rc;
 }
 
-static int import(struct side *from, const struct transport_region *region,
-		  struct error *error)
+static int import(struct side *from, const struct transport_region *region, struct error *error)
 {
 	unsigned char *record = memory_alloc(TRANSPORT_RECORD_BYTES);
 	size_t length;
@@ -78,16 +72,14 @@ static int import(struct side *from, const struct transport_region *region,
 	transport_remote_close(&from->remote);
 	rc = transport_region_export(region, record, &length, error);
 	if (!rc)
-		rc = transport_remote_import(from->endpoint, record, length,
-					     &from->remote, error);
+		rc = transport_remote_import(from->endpoint, record, length, &from->remote, error);
 	memory_free(record);
 	return rc;
 }
 
 /* Writes from one side's region into `target` of the other, signals, and compares. */
-static int transfer(struct side *from, struct side *to,
-		    const struct transport_region *target, unsigned char seed,
-		    uint64_t deadline, struct error *error)
+static int transfer(struct side *from, struct side *to, const struct transport_region *target,
+		    unsigned char seed, uint64_t deadline, struct error *error)
 {
 	unsigned char *source = transport_region_memory(from->region);
 	struct transport_signal signal;
@@ -96,22 +88,19 @@ static int transfer(struct side *from, struct side *to,
 	for (int i = 0; i < PROBE_BYTES; i++)
 		source[i] = (unsigned char)(i * 7 + i / 256 + seed);
 	if (!rc)
-		rc = transport_write(from->endpoint, source, from->region, from->remote,
-				     0, PROBE_BYTES, deadline, error);
+		rc = transport_write(from->endpoint, source, from->region, from->remote, 0,
+				     PROBE_BYTES, deadline, error);
 	if (!rc)
 		rc = transport_flush(from->endpoint, deadline, error);
 	if (!rc)
-		rc = transport_signal(from->endpoint, PROBE_WORD + seed, &seed, 1,
-				      deadline, error);
+		rc = transport_signal(from->endpoint, PROBE_WORD + seed, &seed, 1, deadline, error);
 	if (rc)
 		return rc;
-	if (transport_signal_read(to->endpoint, &signal) != 0 ||
-	    signal.word != PROBE_WORD + seed || signal.length != 1)
-		return error_set(error, ERROR_UNSUPPORTED,
-				 "the probe's signal did not arrive");
+	if (transport_signal_read(to->endpoint, &signal) != 0 || signal.word != PROBE_WORD + seed ||
+	    signal.length != 1)
+		return error_set(error, ERROR_UNSUPPORTED, "the probe's signal did not arrive");
 	if (memcmp(source, transport_region_memory(target), PROBE_BYTES) != 0)
-		return error_set(error, ERROR_UNSUPPORTED,
-				 "the probe's bytes did not arrive");
+		return error_set(error, ERROR_UNSUPPORTED, "the probe's bytes did not arrive");
 	return 0;
 }
 
@@ -125,13 +114,13 @@ static void probe_registered(struct side *from, struct side *to, const char *pro
 	int rc = -1;
 
 	if (memory)
-		rc = transport_region_register(to->domain, memory, PROBE_BYTES,
-					       &to->registered, &error);
+		rc = transport_region_register(to->domain, memory, PROBE_BYTES, &to->registered,
+					       &error);
 	if (!rc)
 		rc = transfer(from, to, to->registered, 2, deadline, &error);
 	if (rc)
-		log_info("transport: %s cannot write registered memory here: %s",
-			 provider, memory ? error.text : "out of memory");
+		log_info("transport: %s cannot write registered memory here: %s", provider,
+			 memory ? error.text : "out of memory");
 	transport_remote_close(&from->remote);
 	transport_region_close(&to->registered);
 	memory_free(memory);
@@ -159,6 +148,6 @@ int transport_probe(const char *provider, struct error *error)
 	close_side(&b);
 	if (!rc)
 		return 0;
-	return error_set(error, ERROR_UNSUPPORTED,
-			 "provider %s does not work here: %.900s", provider, why.text);
+	return error_set(error, ERROR_UNSUPPORTED, "provider %s does not work here: %.900s",
+			 provider, why.text);
 }

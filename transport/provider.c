@@ -7,14 +7,11 @@
 #include "common/array.h"
 #include "common/text.h"
 
-static const struct provider *const providers[] = {&provider_shm, &provider_mock,
-						   &provider_fault};
+static const struct provider *const providers[] = {&provider_shm, &provider_mock, &provider_fault};
 
-static int refuse(const struct transport_domain *domain, const char *what,
-		  struct error *error)
+static int refuse(const struct transport_domain *domain, const char *what, struct error *error)
 {
-	return error_set(error, ERROR_UNSUPPORTED, "provider %s cannot %s",
-			 domain->ops.name, what);
+	return error_set(error, ERROR_UNSUPPORTED, "provider %s cannot %s", domain->ops.name, what);
 }
 
 static int no_domain_open(struct transport_domain *domain, struct error *error)
@@ -39,12 +36,12 @@ static int no_region_allocate(struct transport_region *region, struct error *err
 
 static int no_region_register(struct transport_region *region, struct error *error)
 {
-	return refuse(region->domain,
-		      "register memory: use regions from weft's own allocator", error);
+	return refuse(region->domain, "register memory: use regions from weft's own allocator",
+		      error);
 }
 
-static int no_region_export(const struct transport_region *region,
-			    struct record_writer *writer, struct error *error)
+static int no_region_export(const struct transport_region *region, struct record_writer *writer,
+			    struct error *error)
 {
 	(void)writer;
 	return refuse(region->domain, "export regions", error);
@@ -67,9 +64,8 @@ static int no_endpoint_record(const struct transport_endpoint *endpoint,
 	return refuse(endpoint->domain, "describe endpoints", error);
 }
 
-static int no_endpoint_connect(struct transport_endpoint *endpoint,
-			       struct record_reader *reader, uint64_t deadline_ns,
-			       struct error *error)
+static int no_endpoint_connect(struct transport_endpoint *endpoint, struct record_reader *reader,
+			       uint64_t deadline_ns, struct error *error)
 {
 	(void)reader;
 	(void)deadline_ns;
@@ -112,8 +108,8 @@ static uint32_t no_credit(const struct transport_endpoint *endpoint, uint32_t ra
 }
 
 static int no_post_write(struct transport_endpoint *endpoint, uint32_t rail,
-			 const struct provider_write *writes, uint32_t count,
-			 uint32_t *posted, struct error *error)
+			 const struct provider_write *writes, uint32_t count, uint32_t *posted,
+			 struct error *error)
 {
 	(void)rail;
 	(void)writes;
@@ -130,8 +126,8 @@ static int no_post_signal(struct transport_endpoint *endpoint, uint64_t id,
 	return refuse(endpoint->domain, "signal", error);
 }
 
-static int no_poll(struct transport_endpoint *endpoint, struct provider_completion *out,
-		   int max, struct error *error)
+static int no_poll(struct transport_endpoint *endpoint, struct provider_completion *out, int max,
+		   struct error *error)
 {
 	(void)out;
 	(void)max;
@@ -155,8 +151,7 @@ static int no_signal_read(const struct transport_endpoint *endpoint,
 
 /* No doorbell: the count never changes, so only the deadline or an interrupt ends the
  * wait. */
-static uint64_t no_signal_wait(struct transport_domain *domain, uint64_t seen,
-			       uint64_t deadline_ns)
+static uint64_t no_signal_wait(struct transport_domain *domain, uint64_t seen, uint64_t deadline_ns)
 {
 	struct transport_wait wait;
 
@@ -174,8 +169,8 @@ static bool no_peer_dead(const struct transport_endpoint *endpoint)
 
 void provider_complete(struct provider *ops)
 {
-#define X(op)                                                                            \
-	if (!ops->op)                                                                    \
+#define X(op)         \
+	if (!ops->op) \
 		ops->op = no_##op;
 	PROVIDER_OPS(X)
 #undef X
@@ -208,8 +203,8 @@ int provider_find(const char *name, struct provider *ops, struct error *error)
 		text_format(&known, "%s%s", i ? ", " : "", providers[i]->name);
 	}
 	rc = error_set(error, ERROR_UNSUPPORTED,
-		       "there is no transport provider '%s' in this build; there are: %s",
-		       name, text_string(&known));
+		       "there is no transport provider '%s' in this build; there are: %s", name,
+		       text_string(&known));
 	text_fini(&known);
 	return rc;
 }

@@ -26,8 +26,7 @@ static unsigned char *take(struct record_writer *writer, size_t bytes)
 {
 	unsigned char *at;
 
-	if (writer->failed ||
-	    writer->used + bytes + RECORD_TAIL_BYTES > writer->capacity) {
+	if (writer->failed || writer->used + bytes + RECORD_TAIL_BYTES > writer->capacity) {
 		writer->failed = true;
 		return NULL;
 	}
@@ -141,16 +140,16 @@ void record_get_bytes(struct record_reader *reader, void *out, size_t bytes)
 		memset(out, 0, bytes);
 }
 
-static int get_member(struct record_reader *reader, const char *who,
-		      struct member *member, struct error *error)
+static int get_member(struct record_reader *reader, const char *who, struct member *member,
+		      struct error *error)
 {
 	uint32_t role = record_get_u32(reader);
 
 	member->rank = record_get_u32(reader);
 	if (role >= ROLE_COUNT)
 		return error_set(error, ERROR_MESSAGE,
-				 "the record's %s has role %u; known are 0..%d", who,
-				 role, ROLE_COUNT - 1);
+				 "the record's %s has role %u; known are 0..%d", who, role,
+				 ROLE_COUNT - 1);
 	member->role = (enum role)role;
 	return 0;
 }
@@ -160,27 +159,24 @@ static int check_frame(const unsigned char *data, size_t length, struct error *e
 {
 	if (length < RECORD_HEAD_BYTES + RECORD_TAIL_BYTES)
 		return error_set(error, ERROR_MESSAGE,
-				 "the record has %zu bytes; at least %d are needed",
-				 length, RECORD_HEAD_BYTES + RECORD_TAIL_BYTES);
+				 "the record has %zu bytes; at least %d are needed", length,
+				 RECORD_HEAD_BYTES + RECORD_TAIL_BYTES);
 	if (load(data, 4) != MAGIC)
 		return error_set(error, ERROR_MESSAGE,
 				 "the record starts with 0x%08x, not with weft's magic",
 				 (unsigned)load(data, 4));
 	if (load(data + 4, 2) != RECORD_VERSION)
-		return error_set(
-			error, ERROR_MESSAGE,
-			"the record has version %u; this build reads %d: use one weft "
-			"everywhere",
-			(unsigned)load(data + 4, 2), RECORD_VERSION);
-	if (load(data + 8, 4) != length)
 		return error_set(error, ERROR_MESSAGE,
-				 "the record says %u bytes but %zu came",
+				 "the record has version %u; this build reads %d: use one weft "
+				 "everywhere",
+				 (unsigned)load(data + 4, 2), RECORD_VERSION);
+	if (load(data + 8, 4) != length)
+		return error_set(error, ERROR_MESSAGE, "the record says %u bytes but %zu came",
 				 (unsigned)load(data + 8, 4), length);
 	if (load(data + length - RECORD_TAIL_BYTES, 8) !=
 	    checksum64(data, length - RECORD_TAIL_BYTES))
 		return error_set(error, ERROR_MESSAGE,
-				 "the record's checksum does not match its %zu bytes",
-				 length);
+				 "the record's checksum does not match its %zu bytes", length);
 	return 0;
 }
 
@@ -194,30 +190,25 @@ static int check_provider(const char provider[RECORD_PROVIDER_BYTES], struct err
 	for (size_t i = 0; i < RECORD_PROVIDER_BYTES; i++) {
 		char c = provider[i];
 
-		if (i < n ? !((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
-			      c == '_')
+		if (i < n ? !((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_')
 			  : c != 0)
-			return error_set(
-				error, ERROR_MESSAGE,
-				"the record's provider name has byte 0x%02x at %zu",
-				(unsigned char)c, i);
+			return error_set(error, ERROR_MESSAGE,
+					 "the record's provider name has byte 0x%02x at %zu",
+					 (unsigned char)c, i);
 	}
 	return 0;
 }
 
-static int read_head(struct record_reader *reader, struct record_head *head,
-		     struct error *error)
+static int read_head(struct record_reader *reader, struct record_head *head, struct error *error)
 {
 	uint64_t kind = load(reader->data + 6, 2);
 	int rc;
 
 	if (kind != RECORD_REGION && kind != RECORD_ENDPOINT)
-		return error_set(error, ERROR_MESSAGE,
-				 "the record has kind %u; 1 and 2 are known",
+		return error_set(error, ERROR_MESSAGE, "the record has kind %u; 1 and 2 are known",
 				 (unsigned)kind);
 	if (load(reader->data + 12, 4) != 0)
-		return error_set(error, ERROR_MESSAGE,
-				 "the record's reserved word is 0x%x, not 0",
+		return error_set(error, ERROR_MESSAGE, "the record's reserved word is 0x%x, not 0",
 				 (unsigned)load(reader->data + 12, 4));
 	head->kind = (enum record_kind)kind;
 	reader->used = 16;
@@ -235,8 +226,7 @@ static int read_head(struct record_reader *reader, struct record_head *head,
 		return error_set(error, ERROR_MESSAGE,
 				 "the region record names a peer or has no bytes");
 	if (kind == RECORD_ENDPOINT && head->bytes)
-		return error_set(error, ERROR_MESSAGE,
-				 "the endpoint record has region bytes");
+		return error_set(error, ERROR_MESSAGE, "the endpoint record has region bytes");
 	return 0;
 }
 
@@ -256,12 +246,10 @@ int record_open(struct record_reader *reader, const void *data, size_t length,
 int record_done(const struct record_reader *reader, struct error *error)
 {
 	if (reader->failed)
-		return error_set(error, ERROR_MESSAGE,
-				 "the record's body ends early, at byte %zu",
+		return error_set(error, ERROR_MESSAGE, "the record's body ends early, at byte %zu",
 				 reader->length);
 	if (reader->used != reader->length)
-		return error_set(error, ERROR_MESSAGE,
-				 "the record's body has %zu bytes too many",
+		return error_set(error, ERROR_MESSAGE, "the record's body has %zu bytes too many",
 				 reader->length - reader->used);
 	return 0;
 }

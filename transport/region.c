@@ -37,9 +37,8 @@ int transport_region_allocate(struct transport_domain *domain, uint64_t bytes,
 	return open_region(domain, NULL, bytes, region, error);
 }
 
-int transport_region_register(struct transport_domain *domain, void *memory,
-			      uint64_t bytes, struct transport_region **region,
-			      struct error *error)
+int transport_region_register(struct transport_domain *domain, void *memory, uint64_t bytes,
+			      struct transport_region **region, struct error *error)
 {
 	uintptr_t end;
 

@@ -9,9 +9,8 @@
 
 #include <string.h>
 
-static int post(struct transport_endpoint *endpoint,
-		const struct transport_signal *signal, struct transport_wait *wait,
-		struct error *failure)
+static int post(struct transport_endpoint *endpoint, const struct transport_signal *signal,
+		struct transport_wait *wait, struct error *failure)
 {
 	struct flow *flow = &endpoint->flow;
 
@@ -19,8 +18,8 @@ static int post(struct transport_endpoint *endpoint,
 		int rc = endpoint_poll(endpoint, failure);
 
 		if (!rc && flow_room(flow)) {
-			rc = endpoint->domain->ops.post_signal(endpoint, flow->next,
-							       signal, failure);
+			rc = endpoint->domain->ops.post_signal(endpoint, flow->next, signal,
+							       failure);
 			if (rc == 0) {
 				flow_add(flow, 0, 0);
 				return 0;
@@ -58,9 +57,8 @@ static int send(struct transport_endpoint *endpoint, struct transport_signal *si
 	return rc ? rc : endpoint_drain(endpoint, "signalling", &wait, failure);
 }
 
-int transport_signal(struct transport_endpoint *endpoint, uint32_t word,
-		     const void *payload, size_t length, uint64_t deadline_ns,
-		     struct error *error)
+int transport_signal(struct transport_endpoint *endpoint, uint32_t word, const void *payload,
+		     size_t length, uint64_t deadline_ns, struct error *error)
 {
 	struct transport_signal signal = {.word = word, .length = (uint32_t)length};
 	struct error failure = {0};
@@ -69,10 +67,9 @@ int transport_signal(struct transport_endpoint *endpoint, uint32_t word,
 	if (rc)
 		return rc;
 	if (length > TRANSPORT_PAYLOAD_BYTES || (length && !payload))
-		return error_set(
-			error, ERROR_USAGE,
-			"signal to %s with a payload of %zu bytes at %p; at most %d fit",
-			endpoint->name, length, payload, TRANSPORT_PAYLOAD_BYTES);
+		return error_set(error, ERROR_USAGE,
+				 "signal to %s with a payload of %zu bytes at %p; at most %d fit",
+				 endpoint->name, length, payload, TRANSPORT_PAYLOAD_BYTES);
 	if (length)
 		memcpy(signal.payload, payload, length);
 	rc = send(endpoint, &signal, deadline_ns, &failure);

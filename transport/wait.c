@@ -19,8 +19,7 @@
 #define SLEEP_NS     50000
 #define SLEEP_MAX_NS 250000
 
-void wait_begin(struct transport_wait *wait, struct transport_domain *domain,
-		uint64_t deadline_ns)
+void wait_begin(struct transport_wait *wait, struct transport_domain *domain, uint64_t deadline_ns)
 {
 	*wait = (struct transport_wait){
 		.domain = domain,

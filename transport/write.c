@@ -23,8 +23,8 @@ int endpoint_poll(struct transport_endpoint *endpoint, struct error *failure)
 			if (done[i].rc)
 				rc = error_set(failure, (enum error_code) - done[i].rc,
 					       "post %llu to %s failed: %s",
-					       (unsigned long long)done[i].id,
-					       endpoint->name, done[i].what);
+					       (unsigned long long)done[i].id, endpoint->name,
+					       done[i].what);
 			else
 				rc = flow_complete(&endpoint->flow, done[i].id, failure);
 		}
@@ -41,9 +41,8 @@ static int wait_failed(const struct transport_endpoint *endpoint, const char *do
 	struct error why = *failure;
 
 	return error_set(failure, why.code,
-			 "%s %s: %.80s; %u of %llu posts (%s of %s) are not complete",
-			 doing, endpoint->name, why.text, flow->inflight,
-			 (unsigned long long)flow->next,
+			 "%s %s: %.80s; %u of %llu posts (%s of %s) are not complete", doing,
+			 endpoint->name, why.text, flow->inflight, (unsigned long long)flow->next,
 			 bytes_text(flow->bytes_posted - flow->bytes_done, missing),
 			 bytes_text(flow->bytes_posted, posted));
 }
@@ -75,22 +74,19 @@ int endpoint_drain(struct transport_endpoint *endpoint, const char *doing,
 }
 
 static int check_source(const struct transport_endpoint *endpoint, const void *source,
-			const struct transport_region *region, uint64_t bytes,
-			struct error *error)
+			const struct transport_region *region, uint64_t bytes, struct error *error)
 {
 	uint64_t at;
 
 	if (!source && bytes)
-		return error_set(error, ERROR_USAGE,
-				 "write of %llu bytes to %s from NULL",
+		return error_set(error, ERROR_USAGE, "write of %llu bytes to %s from NULL",
 				 (unsigned long long)bytes, endpoint->name);
 	if (!region) {
 		if (!endpoint->domain->caps.local_registration || !bytes)
 			return 0;
-		return error_set(
-			error, ERROR_USAGE,
-			"write to %s: provider %s reads only from registered regions",
-			endpoint->name, endpoint->domain->ops.name);
+		return error_set(error, ERROR_USAGE,
+				 "write to %s: provider %s reads only from registered regions",
+				 endpoint->name, endpoint->domain->ops.name);
 	}
 	if (region->domain != endpoint->domain)
 		return error_set(error, ERROR_USAGE,
@@ -98,31 +94,29 @@ static int check_source(const struct transport_endpoint *endpoint, const void *s
 				 endpoint->name);
 	at = (uint64_t)((uintptr_t)source - (uintptr_t)region->memory);
 	if (bytes && (at > region->bytes || bytes > region->bytes - at))
-		return error_set(
-			error, ERROR_BOUNDS,
-			"write to %s: %llu source bytes at %llu do not lie in the "
-			"region of %llu bytes",
-			endpoint->name, (unsigned long long)bytes, (unsigned long long)at,
-			(unsigned long long)region->bytes);
+		return error_set(error, ERROR_BOUNDS,
+				 "write to %s: %llu source bytes at %llu do not lie in the "
+				 "region of %llu bytes",
+				 endpoint->name, (unsigned long long)bytes, (unsigned long long)at,
+				 (unsigned long long)region->bytes);
 	return 0;
 }
 
 static int check_target(const struct transport_endpoint *endpoint,
-			const struct transport_remote *remote, uint64_t offset,
-			uint64_t bytes, struct error *error)
+			const struct transport_remote *remote, uint64_t offset, uint64_t bytes,
+			struct error *error)
 {
 	if (remote->endpoint != endpoint)
 		return error_set(error, ERROR_USAGE,
 				 "write to %s: the remote region is of another endpoint",
 				 endpoint->name);
 	if (offset > remote->bytes || bytes > remote->bytes - offset)
-		return error_set(
-			error, ERROR_BOUNDS,
-			"write to %s: bytes %llu..%llu+%llu lie outside the region of "
-			"%llu bytes",
-			endpoint->name, (unsigned long long)offset,
-			(unsigned long long)offset, (unsigned long long)bytes,
-			(unsigned long long)remote->bytes);
+		return error_set(error, ERROR_BOUNDS,
+				 "write to %s: bytes %llu..%llu+%llu lie outside the region of "
+				 "%llu bytes",
+				 endpoint->name, (unsigned long long)offset,
+				 (unsigned long long)offset, (unsigned long long)bytes,
+				 (unsigned long long)remote->bytes);
 	return 0;
 }
 
@@ -206,8 +200,7 @@ static int post_batch(struct plan *plan, uint32_t *posted, struct error *failure
 	count = fill_batch(plan, &ahead, batch, batch_count(plan, credit));
 	if (!count)
 		return 0;
-	rc = endpoint->domain->ops.post_write(endpoint, rail, batch, count, posted,
-					      failure);
+	rc = endpoint->domain->ops.post_write(endpoint, rail, batch, count, posted, failure);
 	for (uint32_t i = 0; i < *posted; i++) {
 		plan->left--;
 		flow_add(&endpoint->flow, batch[i].bytes, plan->left == 0);
@@ -245,9 +238,8 @@ static int post_all(struct plan *plan, uint64_t deadline_ns, struct error *failu
 }
 
 int transport_write(struct transport_endpoint *endpoint, const void *source,
-		    const struct transport_region *region,
-		    struct transport_remote *remote, uint64_t offset, uint64_t bytes,
-		    uint64_t deadline_ns, struct error *error)
+		    const struct transport_region *region, struct transport_remote *remote,
+		    uint64_t offset, uint64_t bytes, uint64_t deadline_ns, struct error *error)
 {
 	struct plan plan = {endpoint, source, region, remote, {0}, 0};
 	struct error failure = {0};
@@ -270,8 +262,7 @@ int transport_write(struct transport_endpoint *endpoint, const void *source,
 	return 0;
 }
 
-int transport_progress(struct transport_endpoint *endpoint, uint64_t *done,
-		       struct error *error)
+int transport_progress(struct transport_endpoint *endpoint, uint64_t *done, struct error *error)
 {
 	struct error failure = {0};
 	int rc = endpoint_usable(endpoint, error);
@@ -288,8 +279,7 @@ int transport_progress(struct transport_endpoint *endpoint, uint64_t *done,
 	return rc;
 }
 
-int transport_flush(struct transport_endpoint *endpoint, uint64_t deadline_ns,
-		    struct error *error)
+int transport_flush(struct transport_endpoint *endpoint, uint64_t deadline_ns, struct error *error)
 {
 	struct error failure = {0};
 	struct transport_wait wait;

@@ -47,8 +47,7 @@ static int copy_text(const struct codec_field *field, void *to, const void *from
 	if (!text)
 		return 0;
 	*pointer(field, to) = memory_string(text);
-	return *pointer(field, to) ? 0
-				   : memory_error(error, field->key, strlen(text) + 1);
+	return *pointer(field, to) ? 0 : memory_error(error, field->key, strlen(text) + 1);
 }
 
 static int copy_label(const struct codec_field *field, void *to, const void *from,
@@ -78,8 +77,7 @@ static int copy_shape(const struct codec_field *field, void *to, const void *fro
 		      struct error *error)
 {
 	(void)error;
-	memcpy(member(field, to), member_of(field, from),
-	       BOX_DIMS_MAX * sizeof(uint64_t));
+	memcpy(member(field, to), member_of(field, from), BOX_DIMS_MAX * sizeof(uint64_t));
 	memcpy((char *)to + field->count_offset, (const char *)from + field->count_offset,
 	       sizeof(uint32_t));
 	return 0;
@@ -88,8 +86,7 @@ static int copy_shape(const struct codec_field *field, void *to, const void *fro
 static int copy_record(const struct codec_field *field, void *to, const void *from,
 		       struct error *error)
 {
-	return codec_copy(field->record, member(field, to), member_of(field, from),
-			  error);
+	return codec_copy(field->record, member(field, to), member_of(field, from), error);
 }
 
 static int copy_list(const struct codec_field *field, void *to, const void *from,
@@ -112,8 +109,7 @@ static int copy_list(const struct codec_field *field, void *to, const void *from
 	}
 	for (size_t i = 0; i < items && rc == 0; i++, source += record->size)
 		rc = field->add ? field->add(to, source, i, error)
-				: codec_copy(record, target + i * record->size, source,
-					     error);
+				: codec_copy(record, target + i * record->size, source, error);
 	return rc;
 }
 
@@ -161,8 +157,7 @@ static const struct {
 
 _Static_assert(sizeof(kinds) / sizeof(kinds[0]) == CODEC_KIND_COUNT, "a copier a kind");
 
-int codec_copy(const struct codec_record *record, void *to, const void *from,
-	       struct error *error)
+int codec_copy(const struct codec_record *record, void *to, const void *from, struct error *error)
 {
 	int rc = 0;
 
@@ -172,8 +167,7 @@ int codec_copy(const struct codec_record *record, void *to, const void *from,
 		if (kinds[field->kind].copy)
 			rc = kinds[field->kind].copy(field, to, from, error);
 		else
-			memcpy(member(field, to), member_of(field, from),
-			       kinds[field->kind].plain);
+			memcpy(member(field, to), member_of(field, from), kinds[field->kind].plain);
 	}
 	return rc;
 }

@@ -15,8 +15,7 @@
 
 typedef void decoder(struct reader *reader, const struct codec_field *field, void *item);
 
-static void decode_bool(struct reader *reader, const struct codec_field *field,
-			void *item)
+static void decode_bool(struct reader *reader, const struct codec_field *field, void *item)
 {
 	*MEMBER(bool, field, item) = reader_bool(reader);
 }
@@ -31,14 +30,12 @@ static void decode_u64(struct reader *reader, const struct codec_field *field, v
 	*MEMBER(uint64_t, field, item) = reader_uint(reader, field->limit);
 }
 
-static void decode_code(struct reader *reader, const struct codec_field *field,
-			void *item)
+static void decode_code(struct reader *reader, const struct codec_field *field, void *item)
 {
 	*MEMBER(int, field, item) = (int)reader_uint(reader, field->limit);
 }
 
-static void decode_text(struct reader *reader, const struct codec_field *field,
-			void *item)
+static void decode_text(struct reader *reader, const struct codec_field *field, void *item)
 {
 	const char *view;
 	size_t length = reader_text(reader, &view, (size_t)field->limit - 1);
@@ -56,8 +53,7 @@ static void decode_text(struct reader *reader, const struct codec_field *field,
 	*MEMBER(char *, field, item) = text;
 }
 
-static void decode_label(struct reader *reader, const struct codec_field *field,
-			 void *item)
+static void decode_label(struct reader *reader, const struct codec_field *field, void *item)
 {
 	const char *view;
 	size_t length = reader_text(reader, &view, (size_t)field->limit - 1);
@@ -65,8 +61,7 @@ static void decode_label(struct reader *reader, const struct codec_field *field,
 	memcpy(MEMBER(char, field, item), view, length); /* the rest is zero already */
 }
 
-static void decode_dtype(struct reader *reader, const struct codec_field *field,
-			 void *item)
+static void decode_dtype(struct reader *reader, const struct codec_field *field, void *item)
 {
 	char name[DTYPE_NAME_BYTES + 1] = "";
 	size_t at = reader->at, length;
@@ -77,13 +72,11 @@ static void decode_dtype(struct reader *reader, const struct codec_field *field,
 	memcpy(name, view, length);
 	dtype = dtype_from_name(name);
 	if (dtype == DTYPE_NONE)
-		reader_fail(reader, at,
-			    "this is no dtype; safetensors' names are needed, as BF16");
+		reader_fail(reader, at, "this is no dtype; safetensors' names are needed, as BF16");
 	*MEMBER(enum dtype, field, item) = dtype;
 }
 
-static void decode_digest(struct reader *reader, const struct codec_field *field,
-			  void *item)
+static void decode_digest(struct reader *reader, const struct codec_field *field, void *item)
 {
 	uint64_t halves[2];
 	size_t at = reader->at, length;
@@ -91,8 +84,7 @@ static void decode_digest(struct reader *reader, const struct codec_field *field
 
 	length = reader_bytes(reader, &view, sizeof(halves));
 	if (reader_ok(reader) && length != sizeof(halves))
-		reader_fail(reader, at, "%zu bytes, and a digest has %zu", length,
-			    sizeof(halves));
+		reader_fail(reader, at, "%zu bytes, and a digest has %zu", length, sizeof(halves));
 	if (!reader_ok(reader))
 		return;
 	memcpy(halves, view, sizeof(halves));
@@ -100,8 +92,7 @@ static void decode_digest(struct reader *reader, const struct codec_field *field
 		(struct digest){.high = be64toh(halves[0]), .low = be64toh(halves[1])};
 }
 
-static void decode_bytes(struct reader *reader, const struct codec_field *field,
-			 void *item)
+static void decode_bytes(struct reader *reader, const struct codec_field *field, void *item)
 {
 	const unsigned char *view;
 	size_t length = reader_bytes(reader, &view, (size_t)field->limit);
@@ -119,8 +110,7 @@ static void decode_bytes(struct reader *reader, const struct codec_field *field,
 	*COUNT(size_t, field, item) = length;
 }
 
-static void decode_shape(struct reader *reader, const struct codec_field *field,
-			 void *item)
+static void decode_shape(struct reader *reader, const struct codec_field *field, void *item)
 {
 	size_t dims = reader_array(reader, field->limit, 1);
 
@@ -136,30 +126,27 @@ static void decode_box(struct reader *reader, const struct codec_field *field, v
 
 	if (numbers == 0 || numbers % 2)
 		reader_fail(reader, at,
-			    "%zu numbers, and a box has 2 for each of 1 to %d dimensions",
-			    numbers, BOX_DIMS_MAX);
+			    "%zu numbers, and a box has 2 for each of 1 to %d dimensions", numbers,
+			    BOX_DIMS_MAX);
 	for (uint32_t d = 0; reader_ok(reader) && d < numbers / 2; d++) {
 		box->lo[d] = reader_uint(reader, UINT64_MAX);
 		box->hi[d] = reader_uint(reader, UINT64_MAX);
 		if (box->lo[d] >= box->hi[d])
-			reader_fail(
-				reader, at,
-				"dimension %u of the box is %llu..%llu, which is empty",
-				d, (unsigned long long)box->lo[d],
-				(unsigned long long)box->hi[d]);
+			reader_fail(reader, at,
+				    "dimension %u of the box is %llu..%llu, which is empty", d,
+				    (unsigned long long)box->lo[d], (unsigned long long)box->hi[d]);
 	}
 	box->dims = (uint32_t)(numbers / 2);
 }
 
-static void decode_record(struct reader *reader, const struct codec_field *field,
-			  void *item)
+static void decode_record(struct reader *reader, const struct codec_field *field, void *item)
 {
 	codec_decode(reader, field->record, MEMBER(char, field, item));
 }
 
 /* Items that their owner takes one by one: each is decoded into the same scratch. */
-static void decode_added(struct reader *reader, const struct codec_field *field,
-			 void *item, size_t count)
+static void decode_added(struct reader *reader, const struct codec_field *field, void *item,
+			 size_t count)
 {
 	const struct codec_record *record = field->record;
 	void *scratch = memory_zalloc(1, record->size);
@@ -183,8 +170,7 @@ static void decode_added(struct reader *reader, const struct codec_field *field,
 	memory_free(scratch);
 }
 
-static void decode_list(struct reader *reader, const struct codec_field *field,
-			void *item)
+static void decode_list(struct reader *reader, const struct codec_field *field, void *item)
 {
 	const struct codec_record *record = field->record;
 	size_t count = reader_array(reader, field->limit, codec_least_bytes(record));
@@ -216,7 +202,7 @@ static const struct {
 	size_t least;
 } kinds[] = {
 	[CODEC_BOOL] = {decode_bool, 1},      [CODEC_U32] = {decode_u32, 1},
-	[CODEC_U64] = {decode_u64, 1},       [CODEC_CODE] = {decode_code, 1},
+	[CODEC_U64] = {decode_u64, 1},	      [CODEC_CODE] = {decode_code, 1},
 	[CODEC_TEXT] = {decode_text, 1},      [CODEC_SENTENCE] = {decode_text, 1},
 	[CODEC_LABEL] = {decode_label, 1},    [CODEC_DTYPE] = {decode_dtype, 3},
 	[CODEC_DIGEST] = {decode_digest, 18}, [CODEC_BYTES] = {decode_bytes, 2},
@@ -239,8 +225,7 @@ size_t codec_least_bytes(const struct codec_record *record)
 	return least;
 }
 
-static void decode_field(struct reader *reader, const struct codec_field *field,
-			 void *item)
+static void decode_field(struct reader *reader, const struct codec_field *field, void *item)
 {
 	path_push(&reader->path, field->key);
 	kinds[field->kind].decode(reader, field, item);
@@ -279,8 +264,7 @@ static void show_key(const char *key, size_t length, char out[KEY_BYTES])
 
 /* Field with that key and its number among all parts' fields. */
 static const struct codec_field *find(const struct codec_part *parts, size_t part_count,
-				      const char *key, size_t length, void **item,
-				      size_t *number)
+				      const char *key, size_t length, void **item, size_t *number)
 {
 	*number = 0;
 	for (size_t p = 0; p < part_count; p++) {
@@ -289,8 +273,7 @@ static const struct codec_field *find(const struct codec_part *parts, size_t par
 		for (size_t i = 0; i < record->field_count; i++, (*number)++) {
 			const struct codec_field *field = &record->fields[i];
 
-			if (strlen(field->key) != length ||
-			    memcmp(field->key, key, length) != 0)
+			if (strlen(field->key) != length || memcmp(field->key, key, length) != 0)
 				continue;
 			*item = parts[p].item;
 			return field;
@@ -299,8 +282,8 @@ static const struct codec_field *find(const struct codec_part *parts, size_t par
 	return NULL;
 }
 
-static void decode_pair(struct reader *reader, const struct codec_part *parts,
-			size_t part_count, uint64_t *seen)
+static void decode_pair(struct reader *reader, const struct codec_part *parts, size_t part_count,
+			uint64_t *seen)
 {
 	size_t at = reader->at, length, number;
 	const struct codec_field *field;
@@ -325,8 +308,8 @@ static void decode_pair(struct reader *reader, const struct codec_part *parts,
 	decode_field(reader, field, item);
 }
 
-void codec_decode_pairs(struct reader *reader, size_t pairs,
-			const struct codec_part *parts, size_t part_count)
+void codec_decode_pairs(struct reader *reader, size_t pairs, const struct codec_part *parts,
+			size_t part_count)
 {
 	uint64_t seen = 0;
 	size_t number = 0;

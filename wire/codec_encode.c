@@ -5,39 +5,32 @@
 #include <string.h>
 
 #define MEMBER(type, field, item) ((const type *)((const char *)(item) + (field)->offset))
-#define COUNT(type, field, item)                                                         \
-	(*(const type *)((const char *)(item) + (field)->count_offset))
+#define COUNT(type, field, item)  (*(const type *)((const char *)(item) + (field)->count_offset))
 
-typedef void encoder(struct writer *writer, const struct codec_field *field,
-		     const void *item);
+typedef void encoder(struct writer *writer, const struct codec_field *field, const void *item);
 
-static void encode_bool(struct writer *writer, const struct codec_field *field,
-			const void *item)
+static void encode_bool(struct writer *writer, const struct codec_field *field, const void *item)
 {
 	writer_bool(writer, *MEMBER(bool, field, item));
 }
 
-static void encode_u32(struct writer *writer, const struct codec_field *field,
-		       const void *item)
+static void encode_u32(struct writer *writer, const struct codec_field *field, const void *item)
 {
 	writer_uint(writer, *MEMBER(uint32_t, field, item), field->limit);
 }
 
-static void encode_u64(struct writer *writer, const struct codec_field *field,
-		       const void *item)
+static void encode_u64(struct writer *writer, const struct codec_field *field, const void *item)
 {
 	writer_uint(writer, *MEMBER(uint64_t, field, item), field->limit);
 }
 
-static void encode_code(struct writer *writer, const struct codec_field *field,
-			const void *item)
+static void encode_code(struct writer *writer, const struct codec_field *field, const void *item)
 {
 	/* a negative code becomes huge and is refused */
 	writer_uint(writer, (uint64_t)(int64_t)*MEMBER(int, field, item), field->limit);
 }
 
-static void encode_text(struct writer *writer, const struct codec_field *field,
-			const void *item)
+static void encode_text(struct writer *writer, const struct codec_field *field, const void *item)
 {
 	writer_text(writer, *MEMBER(char *, field, item), (size_t)field->limit - 1);
 }
@@ -48,14 +41,12 @@ static void encode_sentence(struct writer *writer, const struct codec_field *fie
 	writer_sentence(writer, *MEMBER(char *, field, item), (size_t)field->limit - 1);
 }
 
-static void encode_label(struct writer *writer, const struct codec_field *field,
-			 const void *item)
+static void encode_label(struct writer *writer, const struct codec_field *field, const void *item)
 {
 	writer_text(writer, MEMBER(char, field, item), (size_t)field->limit - 1);
 }
 
-static void encode_dtype(struct writer *writer, const struct codec_field *field,
-			 const void *item)
+static void encode_dtype(struct writer *writer, const struct codec_field *field, const void *item)
 {
 	enum dtype dtype = *MEMBER(enum dtype, field, item);
 
@@ -64,8 +55,7 @@ static void encode_dtype(struct writer *writer, const struct codec_field *field,
 	writer_text(writer, dtype_name(dtype), DTYPE_NAME_BYTES);
 }
 
-static void encode_digest(struct writer *writer, const struct codec_field *field,
-			  const void *item)
+static void encode_digest(struct writer *writer, const struct codec_field *field, const void *item)
 {
 	const struct digest *digest = MEMBER(struct digest, field, item);
 	uint64_t halves[2] = {htobe64(digest->high), htobe64(digest->low)};
@@ -73,15 +63,13 @@ static void encode_digest(struct writer *writer, const struct codec_field *field
 	writer_bytes(writer, halves, sizeof(halves), sizeof(halves));
 }
 
-static void encode_bytes(struct writer *writer, const struct codec_field *field,
-			 const void *item)
+static void encode_bytes(struct writer *writer, const struct codec_field *field, const void *item)
 {
-	writer_bytes(writer, *MEMBER(unsigned char *, field, item),
-		     COUNT(size_t, field, item), (size_t)field->limit);
+	writer_bytes(writer, *MEMBER(unsigned char *, field, item), COUNT(size_t, field, item),
+		     (size_t)field->limit);
 }
 
-static void encode_shape(struct writer *writer, const struct codec_field *field,
-			 const void *item)
+static void encode_shape(struct writer *writer, const struct codec_field *field, const void *item)
 {
 	const uint64_t *shape = MEMBER(uint64_t, field, item);
 	uint32_t dims = COUNT(uint32_t, field, item);
@@ -91,15 +79,13 @@ static void encode_shape(struct writer *writer, const struct codec_field *field,
 		writer_uint(writer, shape[d], UINT64_MAX);
 }
 
-static void encode_box(struct writer *writer, const struct codec_field *field,
-		       const void *item)
+static void encode_box(struct writer *writer, const struct codec_field *field, const void *item)
 {
 	const struct box *box = MEMBER(struct box, field, item);
 
 	if (box->dims == 0 || box->dims > BOX_DIMS_MAX)
-		writer_fail(writer, ERROR_MESSAGE,
-			    "a box of %u dimensions; 1 to %d are possible", box->dims,
-			    BOX_DIMS_MAX);
+		writer_fail(writer, ERROR_MESSAGE, "a box of %u dimensions; 1 to %d are possible",
+			    box->dims, BOX_DIMS_MAX);
 	writer_array(writer, 2 * (size_t)box->dims, field->limit);
 	for (uint32_t d = 0; d < box->dims && writer_ok(writer); d++) {
 		writer_uint(writer, box->lo[d], UINT64_MAX);
@@ -107,14 +93,12 @@ static void encode_box(struct writer *writer, const struct codec_field *field,
 	}
 }
 
-static void encode_record(struct writer *writer, const struct codec_field *field,
-			  const void *item)
+static void encode_record(struct writer *writer, const struct codec_field *field, const void *item)
 {
 	codec_encode(writer, field->record, MEMBER(char, field, item));
 }
 
-static void encode_list(struct writer *writer, const struct codec_field *field,
-			const void *item)
+static void encode_list(struct writer *writer, const struct codec_field *field, const void *item)
 {
 	const char *items = *MEMBER(char *, field, item);
 	size_t count = COUNT(size_t, field, item);
@@ -136,20 +120,17 @@ static encoder *const encoders[] = {
 	[CODEC_RECORD] = encode_record, [CODEC_LIST] = encode_list,
 };
 
-_Static_assert(sizeof(encoders) / sizeof(encoders[0]) == CODEC_KIND_COUNT,
-	       "an encoder a kind");
+_Static_assert(sizeof(encoders) / sizeof(encoders[0]) == CODEC_KIND_COUNT, "an encoder a kind");
 _Static_assert(sizeof(enum dtype) == sizeof(uint32_t), "CODEC_U32 serves enums too");
 
-static void encode_field(struct writer *writer, const struct codec_field *field,
-			 const void *item)
+static void encode_field(struct writer *writer, const struct codec_field *field, const void *item)
 {
 	path_push(&writer->path, field->key);
 	encoders[field->kind](writer, field, item);
 	path_pop(&writer->path);
 }
 
-void codec_encode(struct writer *writer, const struct codec_record *record,
-		  const void *item)
+void codec_encode(struct writer *writer, const struct codec_record *record, const void *item)
 {
 	if (!record->bare)
 		writer_array(writer, record->field_count, UINT32_MAX);
@@ -176,8 +157,7 @@ size_t codec_pairs(const struct codec_record *record, const void *item)
 	return pairs;
 }
 
-void codec_encode_pairs(struct writer *writer, const struct codec_record *record,
-			const void *item)
+void codec_encode_pairs(struct writer *writer, const struct codec_record *record, const void *item)
 {
 	for (size_t i = 0; i < record->field_count && writer_ok(writer); i++) {
 		const struct codec_field *field = &record->fields[i];

@@ -80,8 +80,7 @@ static void encode(struct writer *writer, const struct message *message)
 	const struct codec_record *body = types[message->type].record;
 
 	writer->path.message = types[message->type].name;
-	writer_map(writer, 2 + codec_pairs(&head_record, message) +
-				   codec_pairs(body, &message->u));
+	writer_map(writer, 2 + codec_pairs(&head_record, message) + codec_pairs(body, &message->u));
 	writer_text(writer, "type", LIMIT_KEY_BYTES);
 	writer_text(writer, types[message->type].name, LIMIT_KEY_BYTES);
 	writer_text(writer, "wire", LIMIT_KEY_BYTES);
@@ -140,10 +139,11 @@ static void decode_opening(struct reader *reader, enum message_type *type)
 	if (!reader_ok(reader))
 		return;
 	if (wire != WIRE_VERSION) {
-		reader->failed = error_set(reader->error, ERROR_WIRE_VERSION,
-					   "the other side speaks wire version %llu and this program "
-					   "version %u: run the same release of weft everywhere in a job",
-					   (unsigned long long)wire, WIRE_VERSION);
+		reader->failed =
+			error_set(reader->error, ERROR_WIRE_VERSION,
+				  "the other side speaks wire version %llu and this program "
+				  "version %u: run the same release of weft everywhere in a job",
+				  (unsigned long long)wire, WIRE_VERSION);
 		return;
 	}
 	for (int i = 0; i < MESSAGE_TYPE_COUNT; i++) {
@@ -184,8 +184,10 @@ int message_decode(struct message *message, const unsigned char *bytes, size_t l
 
 	memset(message, 0, sizeof(*message));
 	if (length > LIMIT_MESSAGE_BYTES)
-		return error_set(error, ERROR_MESSAGE, "a message of %zu bytes, and at most %u are "
-				 "allowed", length, LIMIT_MESSAGE_BYTES);
+		return error_set(error, ERROR_MESSAGE,
+				 "a message of %zu bytes, and at most %u are "
+				 "allowed",
+				 length, LIMIT_MESSAGE_BYTES);
 	reader_open(&reader, bytes, length, error);
 	decode(&reader, message);
 	if (!reader_ok(&reader)) {

@@ -28,8 +28,7 @@ static const struct codec_field place_fields[] = {
 	FIELD_U32(struct param_place, region, UINT32_MAX),
 	FIELD_U64(struct param_place, offset),
 };
-static const struct codec_record place_record = {
-	CODEC_RECORD_OF(struct param_place, place_fields)};
+static const struct codec_record place_record = {CODEC_RECORD_OF(struct param_place, place_fields)};
 
 static const struct codec_field endpoint_fields[] = {
 	FIELD_RECORD(struct endpoint_record, peer, struct member, message_member_record),
@@ -40,11 +39,11 @@ static const struct codec_record endpoint_record = {
 
 static const struct codec_field endpoints_fields[] = {
 	FIELD_U32(struct message_endpoints, attempt, UINT32_MAX),
-	FIELD_OPTIONAL_LIST(struct message_endpoints, regions, region_count,
-			    struct region_record, region_record, LIMIT_REGIONS),
+	FIELD_OPTIONAL_LIST(struct message_endpoints, regions, region_count, struct region_record,
+			    region_record, LIMIT_REGIONS),
 	FIELD_OPTIONAL_U32(struct message_endpoints, copies, LIMIT_COPIES),
 	FIELD_OPTIONAL_LIST(struct message_endpoints, places, place_count, struct param_place,
-			    place_record, LIMIT_COPIES * LIMIT_PARAMS),
+			    place_record, LIMIT_COPIES *LIMIT_PARAMS),
 	FIELD_LIST(struct message_endpoints, records, record_count, struct endpoint_record,
 		   endpoint_record, LIMIT_PEERS),
 };
@@ -58,7 +57,7 @@ static const struct codec_field peer_fields[] = {
 		   region_record, LIMIT_REGIONS),
 	FIELD_U32(struct peer_endpoints, copies, LIMIT_COPIES),
 	FIELD_LIST(struct peer_endpoints, places, place_count, struct param_place, place_record,
-		   LIMIT_COPIES * LIMIT_PARAMS),
+		   LIMIT_COPIES *LIMIT_PARAMS),
 	FIELD_BYTES(struct peer_endpoints, record, record_length, LIMIT_RECORD_BYTES),
 };
 static const struct codec_record peer_record = {
@@ -77,7 +76,8 @@ static int check_places(uint32_t copies, size_t places, struct error *error)
 {
 	if (copies ? places % copies == 0 : places == 0)
 		return 0;
-	return error_set(error, ERROR_MESSAGE, "places has %zu items for copies %u", places, copies);
+	return error_set(error, ERROR_MESSAGE, "places has %zu items for copies %u", places,
+			 copies);
 }
 
 int message_endpoints_check(const struct message *message, struct error *error)

@@ -97,8 +97,7 @@ static void free_holding(void *item)
 
 static const struct codec_field tensor_fields[] = {
 	FIELD_TEXT(struct tensor_info, name, LIMIT_NAME_BYTES),
-	FIELD_DTYPE(struct tensor_info, dtype),
-	FIELD_SHAPE(struct tensor_info, shape, dims),
+	FIELD_DTYPE(struct tensor_info, dtype), FIELD_SHAPE(struct tensor_info, shape, dims),
 	FIELD_U32(struct tensor_info, order, UINT32_MAX), /* holdings only */
 };
 static const struct codec_record layout_tensor_record = {
@@ -111,8 +110,7 @@ static const struct codec_field param_fields[] = {
 	FIELD_DTYPE(struct param_info, dtype),
 	FIELD_SHAPE(struct param_info, shape, dims),
 };
-static const struct codec_record param_record = {
-	CODEC_RECORD_OF(struct param_info, param_fields)};
+static const struct codec_record param_record = {CODEC_RECORD_OF(struct param_info, param_fields)};
 
 static const struct codec_field piece_fields[] = {
 	FIELD_U32(struct piece, tensor, LIMIT_TENSORS - 1),
@@ -143,22 +141,20 @@ static const struct codec_field layout_fields[] = {
 			 LIMIT_PARAMS, add_param),
 	FIELD_ADDED_LIST(struct layout, pieces, piece_count, struct piece, piece_record,
 			 LIMIT_PIECES, add_piece),
-	FIELD_ADDED_LIST(struct layout, fills, fill_count, struct fill, fill_record,
-			 LIMIT_PIECES, add_fill),
+	FIELD_ADDED_LIST(struct layout, fills, fill_count, struct fill, fill_record, LIMIT_PIECES,
+			 add_fill),
 };
-static const struct codec_record layout_record = {
-	CODEC_RECORD_OF(struct layout, layout_fields),
-	.finish = finish_layout, .fini = free_layout};
+static const struct codec_record layout_record = {CODEC_RECORD_OF(struct layout, layout_fields),
+						  .finish = finish_layout, .fini = free_layout};
 
 static const struct codec_field holding_fields[] = {
 	FIELD_ADDED_LIST(struct holding, tensors, tensor_count, struct tensor_info,
 			 holding_tensor_record, LIMIT_TENSORS, add_holding_tensor),
-	FIELD_ADDED_LIST(struct holding, held, held_count, struct held, held_record,
-			 LIMIT_PIECES, add_held),
+	FIELD_ADDED_LIST(struct holding, held, held_count, struct held, held_record, LIMIT_PIECES,
+			 add_held),
 };
-static const struct codec_record holding_record = {
-	CODEC_RECORD_OF(struct holding, holding_fields),
-	.finish = finish_holding, .fini = free_holding};
+static const struct codec_record holding_record = {CODEC_RECORD_OF(struct holding, holding_fields),
+						   .finish = finish_holding, .fini = free_holding};
 
 static const struct codec_field layout_message_fields[] = {
 	FIELD_DIGEST(struct message_layout, digest),
@@ -174,8 +170,7 @@ static const struct codec_field holding_message_fields[] = {
 const struct codec_record message_holding_record = {
 	CODEC_RECORD_OF(struct message_holding, holding_message_fields)};
 
-static int same_digest(struct digest said, struct digest is, const char *what,
-		       struct error *error)
+static int same_digest(struct digest said, struct digest is, const char *what, struct error *error)
 {
 	char a[DIGEST_TEXT_BYTES], b[DIGEST_TEXT_BYTES];
 
@@ -193,6 +188,6 @@ int message_layout_check(const struct message *message, struct error *error)
 
 int message_holding_check(const struct message *message, struct error *error)
 {
-	return same_digest(message->u.holding.digest,
-			   holding_digest(&message->u.holding.holding), "holding", error);
+	return same_digest(message->u.holding.digest, holding_digest(&message->u.holding.holding),
+			   "holding", error);
 }

@@ -43,11 +43,9 @@ static const struct codec_field plan_fields[] = {
 	FIELD_U32(struct message_plan, update_timeout_ms, UINT32_MAX),
 	FIELD_LIST(struct message_plan, peers, peer_count, struct plan_peer, peer_record,
 		   LIMIT_PEERS),
-	FIELD_LIST(struct message_plan, rows, row_count, struct plan_row, row_record,
-		   LIMIT_ROUTES),
+	FIELD_LIST(struct message_plan, rows, row_count, struct plan_row, row_record, LIMIT_ROUTES),
 };
-const struct codec_record message_plan_record = {
-	CODEC_RECORD_OF(struct message_plan, plan_fields)};
+const struct codec_record message_plan_record = {CODEC_RECORD_OF(struct message_plan, plan_fields)};
 
 int message_plan_check(const struct message *message, struct error *error)
 {
@@ -57,16 +55,20 @@ int message_plan_check(const struct message *message, struct error *error)
 		const struct plan_row *row = &plan->rows[i];
 
 		if (row->peer >= plan->peer_count)
-			return error_set(error, ERROR_MESSAGE, "rows[%zu].peer is %u, and there are"
-					 " %zu peers", i, row->peer, plan->peer_count);
+			return error_set(error, ERROR_MESSAGE,
+					 "rows[%zu].peer is %u, and there are"
+					 " %zu peers",
+					 i, row->peer, plan->peer_count);
 		if (row->ordinal >= plan->peers[row->peer].pieces)
-			return error_set(error, ERROR_MESSAGE, "rows[%zu].ordinal is %u, and"
-					 " peers[%u].pieces is %u", i, row->ordinal, row->peer,
-					 plan->peers[row->peer].pieces);
+			return error_set(error, ERROR_MESSAGE,
+					 "rows[%zu].ordinal is %u, and"
+					 " peers[%u].pieces is %u",
+					 i, row->ordinal, row->peer, plan->peers[row->peer].pieces);
 		if (row->bytes == 0 || row->bytes > UINT64_MAX - row->offset)
-			return error_set(error, ERROR_MESSAGE, "rows[%zu] is %llu bytes from offset"
-					 " %llu, which is no range", i,
-					 (unsigned long long)row->bytes,
+			return error_set(error, ERROR_MESSAGE,
+					 "rows[%zu] is %llu bytes from offset"
+					 " %llu, which is no range",
+					 i, (unsigned long long)row->bytes,
 					 (unsigned long long)row->offset);
 	}
 	return 0;

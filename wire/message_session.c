@@ -13,8 +13,7 @@ static const struct codec_field member_fields[] = {
 	FIELD_U32(struct member, role, ROLE_COUNT - 1),
 	FIELD_U32(struct member, rank, LIMIT_RANKS - 1),
 };
-const struct codec_record message_member_record = {
-	CODEC_RECORD_OF(struct member, member_fields)};
+const struct codec_record message_member_record = {CODEC_RECORD_OF(struct member, member_fields)};
 
 /* {"role":0, "rank":3, "incarnation":0x9f.., "host":"n1", "host_id":"5c4e..", "pid":4711} */
 static const struct codec_field hello_fields[] = {
@@ -109,14 +108,13 @@ const struct codec_record message_refuse_record = {
 static const struct codec_field digest_fields[] = {
 	{.key = "digest", .kind = CODEC_DIGEST, .offset = 0, .required = true},
 };
-static const struct codec_record digest_record = {
-	CODEC_RECORD_OF(struct digest, digest_fields), .bare = true};
+static const struct codec_record digest_record = {CODEC_RECORD_OF(struct digest, digest_fields),
+						  .bare = true};
 static const struct codec_field want_fields[] = {
 	FIELD_LIST(struct message_want, digests, digest_count, struct digest, digest_record,
 		   LIMIT_DIGESTS),
 };
-const struct codec_record message_want_record = {
-	CODEC_RECORD_OF(struct message_want, want_fields)};
+const struct codec_record message_want_record = {CODEC_RECORD_OF(struct message_want, want_fields)};
 
 /* {"attempt":1} */
 static const struct codec_field go_fields[] = {
@@ -132,5 +130,4 @@ static const struct codec_field lost_fields[] = {
 	FIELD_RECORD(struct message_lost, member, struct member, message_member_record),
 	FIELD_U64(struct message_lost, incarnation),
 };
-const struct codec_record message_lost_record = {
-	CODEC_RECORD_OF(struct message_lost, lost_fields)};
+const struct codec_record message_lost_record = {CODEC_RECORD_OF(struct message_lost, lost_fields)};

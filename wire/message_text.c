@@ -39,7 +39,8 @@ static int layout(const struct message *message, char *out, size_t bytes)
 {
 	const struct layout *layout = &message->u.layout.layout;
 
-	return snprintf(out, bytes, " %08" PRIx32 ": %zu tensors, %zu params, %zu pieces, %zu fills",
+	return snprintf(out, bytes,
+			" %08" PRIx32 ": %zu tensors, %zu params, %zu pieces, %zu fills",
 			DIGEST_SHORT(message->u.layout.digest), layout->tensor_count,
 			layout->param_count, layout->piece_count, layout->fill_count);
 }
@@ -57,7 +58,8 @@ static int endpoints(const struct message *message, char *out, size_t bytes)
 {
 	const struct message_endpoints *endpoints = &message->u.endpoints;
 
-	return snprintf(out, bytes, " attempt %u: %zu records, %zu regions, %zu places in %u copies",
+	return snprintf(out, bytes,
+			" attempt %u: %zu records, %zu regions, %zu places in %u copies",
 			endpoints->attempt, endpoints->record_count, endpoints->region_count,
 			endpoints->place_count, endpoints->copies);
 }
@@ -140,14 +142,22 @@ static int lost(const struct message *message, char *out, size_t bytes)
 }
 
 static writer *const writers[] = {
-	[MESSAGE_HELLO] = hello,         [MESSAGE_DECLARE] = declare,
-	[MESSAGE_LAYOUT] = layout,       [MESSAGE_HOLDING] = holding,
-	[MESSAGE_ENDPOINTS] = endpoints, [MESSAGE_CONNECTED] = connected,
-	[MESSAGE_FAILURE] = failure,     [MESSAGE_LEAVE] = leave,
-	[MESSAGE_HEARTBEAT] = heartbeat, [MESSAGE_WELCOME] = welcome,
-	[MESSAGE_REFUSE] = refuse,       [MESSAGE_WANT] = want,
-	[MESSAGE_PLAN] = plan,           [MESSAGE_PEERS] = peers,
-	[MESSAGE_GO] = go,               [MESSAGE_LOST] = lost,
+	[MESSAGE_HELLO] = hello,
+	[MESSAGE_DECLARE] = declare,
+	[MESSAGE_LAYOUT] = layout,
+	[MESSAGE_HOLDING] = holding,
+	[MESSAGE_ENDPOINTS] = endpoints,
+	[MESSAGE_CONNECTED] = connected,
+	[MESSAGE_FAILURE] = failure,
+	[MESSAGE_LEAVE] = leave,
+	[MESSAGE_HEARTBEAT] = heartbeat,
+	[MESSAGE_WELCOME] = welcome,
+	[MESSAGE_REFUSE] = refuse,
+	[MESSAGE_WANT] = want,
+	[MESSAGE_PLAN] = plan,
+	[MESSAGE_PEERS] = peers,
+	[MESSAGE_GO] = go,
+	[MESSAGE_LOST] = lost,
 };
 
 _Static_assert(sizeof(writers) / sizeof(writers[0]) == MESSAGE_TYPE_COUNT, "a line a type");

@@ -36,8 +36,7 @@ char *path_text(const struct path *path, char out[PATH_TEXT_BYTES])
 			n = snprintf(at, left, "%s%smessage", path->message ? path->message : "",
 				     path->message ? " " : "");
 		else if (path->steps[i - 1].index == PATH_NO_INDEX)
-			n = snprintf(at, left, "%s%s", i == 1 ? ", " : ".",
-				     path->steps[i - 1].key);
+			n = snprintf(at, left, "%s%s", i == 1 ? ", " : ".", path->steps[i - 1].key);
 		else
 			n = snprintf(at, left, "%s%s[%zu]", i == 1 ? ", " : ".",
 				     path->steps[i - 1].key, path->steps[i - 1].index);

@@ -8,15 +8,32 @@
 #include <stdio.h>
 
 enum kind {
-	KIND_NIL, KIND_BOOL, KIND_UINT, KIND_INT, KIND_FLOAT, KIND_TEXT, KIND_BYTES, KIND_ARRAY,
-	KIND_MAP, KIND_EXT, KIND_NEVER, KIND_COUNT
+	KIND_NIL,
+	KIND_BOOL,
+	KIND_UINT,
+	KIND_INT,
+	KIND_FLOAT,
+	KIND_TEXT,
+	KIND_BYTES,
+	KIND_ARRAY,
+	KIND_MAP,
+	KIND_EXT,
+	KIND_NEVER,
+	KIND_COUNT
 };
 
 static const char *const kind_words[KIND_COUNT] = {
-	[KIND_NIL] = "nil",       [KIND_BOOL] = "a boolean", [KIND_UINT] = "an integer",
-	[KIND_INT] = "an integer below 0", [KIND_FLOAT] = "a float", [KIND_TEXT] = "a string",
-	[KIND_BYTES] = "bytes",   [KIND_ARRAY] = "an array", [KIND_MAP] = "a map",
-	[KIND_EXT] = "an extension", [KIND_NEVER] = "the never-used byte 0xc1",
+	[KIND_NIL] = "nil",
+	[KIND_BOOL] = "a boolean",
+	[KIND_UINT] = "an integer",
+	[KIND_INT] = "an integer below 0",
+	[KIND_FLOAT] = "a float",
+	[KIND_TEXT] = "a string",
+	[KIND_BYTES] = "bytes",
+	[KIND_ARRAY] = "an array",
+	[KIND_MAP] = "a map",
+	[KIND_EXT] = "an extension",
+	[KIND_NEVER] = "the never-used byte 0xc1",
 };
 
 /* Lead bytes c0..df: what follows, and in how many bytes its number (value, length or count)
@@ -24,13 +41,13 @@ static const char *const kind_words[KIND_COUNT] = {
 static const struct {
 	unsigned char kind, width;
 } leads[32] = {
-	{KIND_NIL, 0},   {KIND_NEVER, 0}, {KIND_BOOL, 0},  {KIND_BOOL, 0},  /* c0 */
+	{KIND_NIL, 0},	 {KIND_NEVER, 0}, {KIND_BOOL, 0},  {KIND_BOOL, 0},  /* c0 */
 	{KIND_BYTES, 1}, {KIND_BYTES, 2}, {KIND_BYTES, 4}, {KIND_EXT, 1},   /* c4 */
-	{KIND_EXT, 2},   {KIND_EXT, 4},   {KIND_FLOAT, 4}, {KIND_FLOAT, 8}, /* c8 */
-	{KIND_UINT, 1},  {KIND_UINT, 2},  {KIND_UINT, 4},  {KIND_UINT, 8},  /* cc */
-	{KIND_INT, 1},   {KIND_INT, 2},   {KIND_INT, 4},   {KIND_INT, 8},   /* d0 */
-	{KIND_EXT, 0},   {KIND_EXT, 0},   {KIND_EXT, 0},   {KIND_EXT, 0},   /* d4 */
-	{KIND_EXT, 0},   {KIND_TEXT, 1},  {KIND_TEXT, 2},  {KIND_TEXT, 4},  /* d8 */
+	{KIND_EXT, 2},	 {KIND_EXT, 4},	  {KIND_FLOAT, 4}, {KIND_FLOAT, 8}, /* c8 */
+	{KIND_UINT, 1},	 {KIND_UINT, 2},  {KIND_UINT, 4},  {KIND_UINT, 8},  /* cc */
+	{KIND_INT, 1},	 {KIND_INT, 2},	  {KIND_INT, 4},   {KIND_INT, 8},   /* d0 */
+	{KIND_EXT, 0},	 {KIND_EXT, 0},	  {KIND_EXT, 0},   {KIND_EXT, 0},   /* d4 */
+	{KIND_EXT, 0},	 {KIND_TEXT, 1},  {KIND_TEXT, 2},  {KIND_TEXT, 4},  /* d8 */
 	{KIND_ARRAY, 2}, {KIND_ARRAY, 4}, {KIND_MAP, 2},   {KIND_MAP, 4},   /* dc */
 };
 
@@ -80,7 +97,8 @@ void reader_no_memory(struct reader *reader, size_t bytes)
 	char where[PATH_TEXT_BYTES];
 
 	if (!reader->failed)
-		reader->failed = memory_error(reader->error, path_text(&reader->path, where), bytes);
+		reader->failed =
+			memory_error(reader->error, path_text(&reader->path, where), bytes);
 }
 
 static const unsigned char *take(struct reader *reader, uint64_t bytes, size_t at)
@@ -90,8 +108,9 @@ static const unsigned char *take(struct reader *reader, uint64_t bytes, size_t a
 	if (reader->failed)
 		return NULL;
 	if (bytes > reader->length - reader->at) {
-		reader_fail(reader, at, "cut off: %" PRIu64 " more bytes are needed and %zu are left",
-			    bytes, reader->length - reader->at);
+		reader_fail(reader, at,
+			    "cut off: %" PRIu64 " more bytes are needed and %zu are left", bytes,
+			    reader->length - reader->at);
 		return NULL;
 	}
 	reader->at += (size_t)bytes;
@@ -155,8 +174,8 @@ static struct lead expect(struct reader *reader, enum kind kind)
 				    (int64_t)lead.number,
 				    kind == KIND_UINT ? "a number of 0 or more" : kind_words[kind]);
 		else
-			reader_fail(reader, lead.at, "%s where %s is needed",
-				    kind_words[lead.kind], kind_words[kind]);
+			reader_fail(reader, lead.at, "%s where %s is needed", kind_words[lead.kind],
+				    kind_words[kind]);
 	}
 	if (reader->failed)
 		lead.number = 0;
@@ -178,8 +197,8 @@ bool reader_bool(struct reader *reader)
 	return expect(reader, KIND_BOOL).number != 0;
 }
 
-static const unsigned char *view(struct reader *reader, enum kind kind, size_t max,
-				 size_t *length, size_t *at)
+static const unsigned char *view(struct reader *reader, enum kind kind, size_t max, size_t *length,
+				 size_t *at)
 {
 	struct lead lead = expect(reader, kind);
 
@@ -219,17 +238,19 @@ size_t reader_bytes(struct reader *reader, const unsigned char **bytes, size_t m
 	return length;
 }
 
-static size_t count(struct reader *reader, const struct lead *lead, uint64_t max,
-		    size_t item_bytes)
+static size_t count(struct reader *reader, const struct lead *lead, uint64_t max, size_t item_bytes)
 {
 	size_t left = reader->length - reader->at;
 
 	if (lead->number > max)
-		reader_fail(reader, lead->at, "%" PRIu64 " items, and at most %" PRIu64
-			    " are allowed", lead->number, max);
+		reader_fail(reader, lead->at,
+			    "%" PRIu64 " items, and at most %" PRIu64 " are allowed", lead->number,
+			    max);
 	if (lead->number > left / item_bytes)
-		reader_fail(reader, lead->at, "%" PRIu64 " items of at least %zu bytes are claimed"
-			    " with %zu bytes left", lead->number, item_bytes, left);
+		reader_fail(reader, lead->at,
+			    "%" PRIu64 " items of at least %zu bytes are claimed"
+			    " with %zu bytes left",
+			    lead->number, item_bytes, left);
 	return reader->failed ? 0 : (size_t)lead->number;
 }
 

@@ -41,16 +41,18 @@ static bool grow(struct writer *writer, size_t wanted)
 	void *grown;
 
 	if (wanted > LIMIT_MESSAGE_BYTES) {
-		writer_fail(writer, ERROR_LIMIT, "%zu bytes are needed so far, and a message holds"
-			    " at most %u", wanted, LIMIT_MESSAGE_BYTES);
+		writer_fail(writer, ERROR_LIMIT,
+			    "%zu bytes are needed so far, and a message holds"
+			    " at most %u",
+			    wanted, LIMIT_MESSAGE_BYTES);
 		return false;
 	}
 	while (capacity < wanted)
 		capacity *= 2;
 	grown = memory_resize(writer->bytes, capacity, 1);
 	if (!grown) {
-		writer->failed = memory_error(writer->error, path_text(&writer->path, where),
-					      capacity);
+		writer->failed =
+			memory_error(writer->error, path_text(&writer->path, where), capacity);
 		return false;
 	}
 	writer->bytes = grown;

@@ -16,12 +16,14 @@ int weft_checkpoint_open(weft_checkpoint **out, const char *path, weft_error *er
 
 	*out = NULL;
 	if (!path)
-		return worker_result(error_set(&inner, ERROR_USAGE,
-					       "weft_checkpoint_open: path is NULL"), &inner, error);
+		return worker_result(
+			error_set(&inner, ERROR_USAGE, "weft_checkpoint_open: path is NULL"),
+			&inner, error);
 	checkpoint = memory_zalloc(1, sizeof(*checkpoint));
 	if (!checkpoint)
-		return worker_result(memory_error(&inner, "opening a checkpoint",
-						  sizeof(*checkpoint)), &inner, error);
+		return worker_result(
+			memory_error(&inner, "opening a checkpoint", sizeof(*checkpoint)), &inner,
+			error);
 	rc = checkpoint_open(&checkpoint->inner, path, &inner);
 	if (rc) {
 		memory_free(checkpoint);

@@ -17,11 +17,11 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#define LINGER_MS     1000  /* how long a last message may take to leave */
-#define RECONNECT_MS  100
-#define RECONNECT_MAX_MS 2000
-#define POLL_MAX_MS   1000
-#define GRACE_MS      300
+#define LINGER_MS	  1000 /* how long a last message may take to leave */
+#define RECONNECT_MS	  100
+#define RECONNECT_MAX_MS  2000
+#define POLL_MAX_MS	  1000
+#define GRACE_MS	  300
 #define GRACE_BEAT_MAX_MS 5000
 
 /* From the host thread to the core. */
@@ -38,7 +38,7 @@ struct control {
 	void *context, *socket;
 	int wake;
 	struct transport_domain *domain;
-	struct worker_core *core;       /* the control thread's once it runs */
+	struct worker_core *core; /* the control thread's once it runs */
 	pthread_t thread;
 	bool running;
 	_Atomic bool failed;
@@ -172,8 +172,7 @@ static void receive(struct control *control)
 		/* a stray frame part is a message of its own and fails to decode */
 		rc = message_decode(&message, zmq_msg_data(&frame), zmq_msg_size(&frame), &error);
 		if (rc) {
-			event = (struct worker_event){.type = WORKER_EVENT_BROKEN,
-						      .error = &error};
+			event = (struct worker_event){.type = WORKER_EVENT_BROKEN, .error = &error};
 			step(control, &event);
 			continue;
 		}
@@ -209,9 +208,11 @@ static bool take_posts(struct control *control)
 		memmove(control->posts.items, control->posts.items + 1,
 			control->posts.count * sizeof(post));
 		pthread_mutex_unlock(&control->lock);
-		event = (struct worker_event){.type = post.type, .error = &post.error,
+		event = (struct worker_event){.type = post.type,
+					      .error = &post.error,
 					      .endpoints = &post.endpoints,
-					      .version = post.version, .done = post.done};
+					      .version = post.version,
+					      .done = post.done};
 		step(control, &event);
 		endpoints_fini(&post.endpoints);
 	}
@@ -264,7 +265,8 @@ static int make_socket(struct control *control, struct error *error)
 	if (zmq_connect(control->socket, control->address))
 		return error_set(error, ERROR_CONFIG,
 				 "controller address '%s' is not usable: %s; write it as "
-				 "tcp://host:29600", control->address, zmq_strerror(errno));
+				 "tcp://host:29600",
+				 control->address, zmq_strerror(errno));
 	return 0;
 }
 

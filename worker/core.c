@@ -7,25 +7,25 @@
 #include <string.h>
 
 #define RESEND_MS     500
-#define FAILURE_SENDS 5   /* a worker that failed has no time to wait for an answer */
+#define FAILURE_SENDS 5	   /* a worker that failed has no time to wait for an answer */
 #define EXPIRED_MS    1000 /* how long a joined worker waits to hear who is missing */
-#define FORMER_COUNT  8   /* controllers given up that are still recognised */
+#define FORMER_COUNT  8	   /* controllers given up that are still recognised */
 #define SILENT_MS     5000 /* until a welcome says how long a controller may be silent */
 
 struct worker_core {
 	struct worker_core_options options;
 	enum worker_state state;
-	uint64_t controller;               /* incarnation; 0 before the welcome */
+	uint64_t controller; /* incarnation; 0 before the welcome */
 	uint64_t former[FORMER_COUNT];
 	uint32_t former_count;
 	uint64_t epoch, version, sequence;
 	uint32_t heartbeat_ms, lost_ms;
 	uint64_t started_ms, heard_ms, beat_ms, resend_ms, stepped_ms, leaving_ms;
-	uint64_t expired_ms;               /* when the join deadline passed; 0: it has not */
+	uint64_t expired_ms; /* when the join deadline passed; 0: it has not */
 	bool warned;
-	bool wanted;                       /* the controller asked for the body */
+	bool wanted; /* the controller asked for the body */
 	bool endpoints_ready, done;
-	uint32_t failure_sends;            /* still to go */
+	uint32_t failure_sends; /* still to go */
 	struct error failure;
 	struct message plan, peers, endpoints; /* kept for life; type and head only when set */
 	bool have_plan, have_peers;
@@ -35,10 +35,10 @@ struct worker_core {
 };
 
 static const char *const state_names[] = {
-	[WORKER_HELLO] = "hello",           [WORKER_DECLARE] = "declare",
-	[WORKER_PLANNED] = "planned",       [WORKER_CONNECTING] = "connecting",
-	[WORKER_CONNECTED] = "connected",   [WORKER_RUN] = "run",
-	[WORKER_LEAVING] = "leaving",       [WORKER_LEFT] = "left",
+	[WORKER_HELLO] = "hello",	  [WORKER_DECLARE] = "declare",
+	[WORKER_PLANNED] = "planned",	  [WORKER_CONNECTING] = "connecting",
+	[WORKER_CONNECTED] = "connected", [WORKER_RUN] = "run",
+	[WORKER_LEAVING] = "leaving",	  [WORKER_LEFT] = "left",
 	[WORKER_FAILED] = "failed",
 };
 _Static_assert(ARRAY_SIZE(state_names) == WORKER_STATE_COUNT, "a name for every state");
@@ -170,9 +170,9 @@ static int send_failure(struct worker_core *core, struct error *error)
 
 /* The latest unanswered message of each state. */
 static int (*const resends[WORKER_STATE_COUNT])(struct worker_core *, struct error *) = {
-	[WORKER_HELLO] = send_hello,         [WORKER_DECLARE] = send_declare,
-	[WORKER_PLANNED] = send_endpoints,   [WORKER_CONNECTED] = send_connected,
-	[WORKER_LEAVING] = send_leave,       [WORKER_FAILED] = send_failure,
+	[WORKER_HELLO] = send_hello,	   [WORKER_DECLARE] = send_declare,
+	[WORKER_PLANNED] = send_endpoints, [WORKER_CONNECTED] = send_connected,
+	[WORKER_LEAVING] = send_leave,	   [WORKER_FAILED] = send_failure,
 };
 
 static int send_latest(struct worker_core *core, struct error *error)
@@ -206,8 +206,7 @@ static int fail(struct worker_core *core, const struct error *why, uint32_t told
 }
 
 /* The controller told the job's end. One leave lets it go without waiting for us. */
-static int told_the_end(struct worker_core *core, int code, const char *text,
-			struct error *error)
+static int told_the_end(struct worker_core *core, int code, const char *text, struct error *error)
 {
 	struct error why;
 	int rc;
@@ -254,11 +253,12 @@ static int start_over(struct worker_core *core, uint64_t other, struct error *er
 	if (core->state == WORKER_LEAVING)
 		return enter(core, WORKER_LEFT, error);
 	if (planned(core)) {
-		error_set(&why, ERROR_CONTROLLER_LOST,
-			  "the controller at %s was restarted (incarnation %016llx, was %016llx), so "
-			  "the plan of epoch %llu is gone; restart the whole job",
-			  core->options.controller, (unsigned long long)other,
-			  (unsigned long long)core->controller, (unsigned long long)core->epoch);
+		error_set(
+			&why, ERROR_CONTROLLER_LOST,
+			"the controller at %s was restarted (incarnation %016llx, was %016llx), so "
+			"the plan of epoch %llu is gone; restart the whole job",
+			core->options.controller, (unsigned long long)other,
+			(unsigned long long)core->controller, (unsigned long long)core->epoch);
 		return fail(core, &why, 0, error);
 	}
 	if (say(core, true, "the controller at %s %s: joining again", core->options.controller,
@@ -350,8 +350,10 @@ static int on_peers(struct worker_core *core, struct message *message, struct er
 	    message->u.peers.attempt != core->plan.u.plan.attempt)
 		return 0;
 	if (!peers_match(&core->plan.u.plan, &message->u.peers)) {
-		error_set(&why, ERROR_MESSAGE, "the controller at %s sent endpoints of other peers "
-			  "than its plan names", core->options.controller);
+		error_set(&why, ERROR_MESSAGE,
+			  "the controller at %s sent endpoints of other peers "
+			  "than its plan names",
+			  core->options.controller);
 		return fail(core, &why, FAILURE_SENDS, error);
 	}
 	core->peers = *message;
@@ -368,14 +370,12 @@ static int on_peers(struct worker_core *core, struct message *message, struct er
 
 static int on_go(struct worker_core *core, struct message *message, struct error *error)
 {
-	if (core->state != WORKER_CONNECTED ||
-	    message->u.go.attempt != core->plan.u.plan.attempt)
+	if (core->state != WORKER_CONNECTED || message->u.go.attempt != core->plan.u.plan.attempt)
 		return 0;
 	return enter(core, WORKER_RUN, error);
 }
 
-static int on_heartbeat(struct worker_core *core, struct message *message,
-			struct error *error)
+static int on_heartbeat(struct worker_core *core, struct message *message, struct error *error)
 {
 	if (core->state == WORKER_LEAVING && message->u.heartbeat.sequence == 0)
 		return enter(core, WORKER_LEFT, error);
@@ -390,9 +390,9 @@ static int on_lost(struct worker_core *core, struct message *message, struct err
 typedef int (*handler)(struct worker_core *, struct message *, struct error *);
 static const handler handlers[MESSAGE_TYPE_COUNT] = {
 	[MESSAGE_WELCOME] = on_welcome, [MESSAGE_REFUSE] = on_refuse,
-	[MESSAGE_WANT] = on_want,       [MESSAGE_PLAN] = on_plan,
-	[MESSAGE_PEERS] = on_peers,     [MESSAGE_GO] = on_go,
-	[MESSAGE_LOST] = on_lost,       [MESSAGE_HEARTBEAT] = on_heartbeat,
+	[MESSAGE_WANT] = on_want,	[MESSAGE_PLAN] = on_plan,
+	[MESSAGE_PEERS] = on_peers,	[MESSAGE_GO] = on_go,
+	[MESSAGE_LOST] = on_lost,	[MESSAGE_HEARTBEAT] = on_heartbeat,
 };
 
 static int received(struct worker_core *core, struct message *message, struct error *error)
@@ -421,8 +421,7 @@ static int broken(struct worker_core *core, const struct error *what, struct err
 {
 	struct error why = *what;
 
-	error_wrap(&why, "the controller at %s sent what cannot be read",
-		   core->options.controller);
+	error_wrap(&why, "the controller at %s sent what cannot be read", core->options.controller);
 	return fail(core, &why, FAILURE_SENDS, error);
 }
 
@@ -473,9 +472,9 @@ static int check_silence(struct worker_core *core, struct error *error)
 		return 0;
 	error_set(&why, ERROR_CONTROLLER_LOST,
 		  "the controller at %s is silent for %.1f s (state %s, version %llu); restart the "
-		  "whole job", core->options.controller,
-		  (double)(core->now_ms - core->heard_ms) / 1000.0, state_names[core->state],
-		  (unsigned long long)core->version);
+		  "whole job",
+		  core->options.controller, (double)(core->now_ms - core->heard_ms) / 1000.0,
+		  state_names[core->state], (unsigned long long)core->version);
 	return fail(core, &why, 0, error);
 }
 
@@ -488,10 +487,12 @@ static int check_join(struct worker_core *core, struct error *error)
 	if (core->state > WORKER_CONNECTED)
 		return 0;
 	if (waited >= limit && core->now_ms >= core->expired_ms + EXPIRED_MS) {
-		error_set(&why, ERROR_TIMEOUT,
-			  "waiting for %s at %s for %.1f s (state %s); raise --join-timeout if this "
-			  "is expected", waits[core->state], core->options.controller,
-			  (double)waited / 1000.0, state_names[core->state]);
+		error_set(
+			&why, ERROR_TIMEOUT,
+			"waiting for %s at %s for %.1f s (state %s); raise --join-timeout if this "
+			"is expected",
+			waits[core->state], core->options.controller, (double)waited / 1000.0,
+			state_names[core->state]);
 		if (core->expired_ms || core->state == WORKER_HELLO)
 			return fail(core, &why, FAILURE_SENDS, error);
 		/* the controller knows who is missing: its answer is the better sentence */
@@ -505,7 +506,8 @@ static int check_join(struct worker_core *core, struct error *error)
 	core->warned = true;
 	return say(core, true, "still waiting for %s at %s, %.1f of %.1f s", waits[core->state],
 		   core->options.controller, (double)waited / 1000.0, (double)limit / 1000.0)
-		       ? no_memory(error) : 0;
+		       ? no_memory(error)
+		       : 0;
 }
 
 /* A process that stood still itself has not listened: the controller is not to blame. */
@@ -574,8 +576,9 @@ uint64_t worker_core_deadline_ms(const struct worker_core *core)
 	if (resends[core->state])
 		sooner(&deadline, core->resend_ms);
 	if (core->state <= WORKER_CONNECTED)
-		sooner(&deadline, core->expired_ms ? core->expired_ms + EXPIRED_MS
-				  : core->started_ms + (core->warned ? limit : limit / 4));
+		sooner(&deadline, core->expired_ms
+					  ? core->expired_ms + EXPIRED_MS
+					  : core->started_ms + (core->warned ? limit : limit / 4));
 	if (core->state >= WORKER_DECLARE && core->state <= WORKER_RUN) {
 		sooner(&deadline, core->beat_ms);
 		sooner(&deadline, core->heard_ms + core->lost_ms);

@@ -55,22 +55,25 @@ int weft_declare_labels(weft_worker *worker, const char *model, const char *trai
 }
 
 /* Name, dtype and shape as a host gives them. */
-static int check_shape(const char *what, const char *name, const char *dtype_text,
-		       uint32_t dims, enum dtype *dtype, struct error *error)
+static int check_shape(const char *what, const char *name, const char *dtype_text, uint32_t dims,
+		       enum dtype *dtype, struct error *error)
 {
 	if (!name || !*name)
 		return error_set(error, ERROR_USAGE, "a %s without a name", what);
 	if (strlen(name) >= LIMIT_NAME_BYTES)
-		return error_set(error, ERROR_LIMIT, "%s name of %zu bytes ('%.40s...'); at most %d",
-				 what, strlen(name), name, LIMIT_NAME_BYTES - 1);
+		return error_set(error, ERROR_LIMIT,
+				 "%s name of %zu bytes ('%.40s...'); at most %d", what,
+				 strlen(name), name, LIMIT_NAME_BYTES - 1);
 	*dtype = dtype_text ? dtype_from_name(dtype_text) : DTYPE_NONE;
 	if (*dtype == DTYPE_NONE)
-		return error_set(error, ERROR_USAGE, "%s %s: dtype '%s' is unknown; use the names "
-				 "of safetensors: BF16, F16, F32, F8_E4M3, ...", what, name,
-				 dtype_text ? dtype_text : "(null)");
+		return error_set(error, ERROR_USAGE,
+				 "%s %s: dtype '%s' is unknown; use the names "
+				 "of safetensors: BF16, F16, F32, F8_E4M3, ...",
+				 what, name, dtype_text ? dtype_text : "(null)");
 	if (dims < 1 || dims > WEFT_DIMS_MAX)
-		return error_set(error, ERROR_USAGE, "%s %s has %u dimensions; 1 to %d are possible",
-				 what, name, dims, WEFT_DIMS_MAX);
+		return error_set(error, ERROR_USAGE,
+				 "%s %s has %u dimensions; 1 to %d are possible", what, name, dims,
+				 WEFT_DIMS_MAX);
 	return 0;
 }
 
@@ -112,13 +115,16 @@ static int declare_tensor(struct weft_worker *worker, const weft_tensor *tensor,
 	if (rc)
 		return rc;
 	if (row_lo >= row_hi || row_hi > tensor->shape[0])
-		return error_set(error, ERROR_USAGE, "tensor %s: rows %llu..%llu of %llu; hold at "
-				 "least one row, or do not declare the tensor", tensor->name,
-				 (unsigned long long)row_lo, (unsigned long long)row_hi,
-				 (unsigned long long)tensor->shape[0]);
+		return error_set(error, ERROR_USAGE,
+				 "tensor %s: rows %llu..%llu of %llu; hold at "
+				 "least one row, or do not declare the tensor",
+				 tensor->name, (unsigned long long)row_lo,
+				 (unsigned long long)row_hi, (unsigned long long)tensor->shape[0]);
 	if (strmap_get(&worker->holding.tensor_names, tensor->name, &there))
-		return error_set(error, ERROR_USAGE, "tensor %s is declared twice; one trainer "
-				 "holds one range of its rows", tensor->name);
+		return error_set(error, ERROR_USAGE,
+				 "tensor %s is declared twice; one trainer "
+				 "holds one range of its rows",
+				 tensor->name);
 	index = holding_add_tensor(&worker->holding, tensor->name, dtype, tensor->dims,
 				   tensor->shape, order, error);
 	if (index < 0)
@@ -151,7 +157,7 @@ static int set_memory(struct weft_worker *worker, uint32_t id, void *memory, str
 {
 	if (worker->host_capacity <= id) {
 		size_t wanted = worker->layout.param_capacity > id ? worker->layout.param_capacity
-								  : id + 1u;
+								   : id + 1u;
 		void **grown = memory_resize(worker->host_memory, wanted, sizeof(*grown));
 
 		if (!grown)
@@ -178,8 +184,10 @@ static int declare_param(struct weft_worker *worker, const weft_param *param, ui
 	if (rc)
 		return rc;
 	if (param->memory && !worker->own_memory)
-		return error_set(error, ERROR_USAGE, "parameter %s has memory, but the worker was "
-				 "opened without own_memory", param->name);
+		return error_set(error, ERROR_USAGE,
+				 "parameter %s has memory, but the worker was "
+				 "opened without own_memory",
+				 param->name);
 	index = layout_add_param(&worker->layout, param->name, dtype, param->dims, param->shape,
 				 error);
 	if (index < 0)
@@ -216,8 +224,9 @@ int weft_param_bind(weft_worker *worker, uint32_t id, void *memory, uint64_t byt
 		rc = error_set(&inner, ERROR_STATE,
 			       "weft_param_bind: the worker was opened without own_memory");
 	if (!rc && id >= worker->layout.param_count)
-		rc = error_set(&inner, ERROR_USAGE, "weft_param_bind: parameter %u; %zu are declared",
-			       id, worker->layout.param_count);
+		rc = error_set(&inner, ERROR_USAGE,
+			       "weft_param_bind: parameter %u; %zu are declared", id,
+			       worker->layout.param_count);
 	if (!rc && (!memory || bytes < worker->layout.params[id].bytes))
 		rc = error_set(&inner, ERROR_USAGE,
 			       "weft_param_bind: parameter %s needs %llu bytes, given %llu%s",
@@ -254,9 +263,10 @@ static int declare_piece(struct weft_worker *worker, const weft_tensor *tensor,
 	if (!box_in_shape(&piece.src, tensor->dims, tensor->shape)) {
 		char text[128];
 
-		return error_set(error, ERROR_USAGE, "tensor %s: the box %s is empty or not inside "
-				 "the tensor", tensor->name,
-				 box_text(&piece.src, text, sizeof(text)));
+		return error_set(error, ERROR_USAGE,
+				 "tensor %s: the box %s is empty or not inside "
+				 "the tensor",
+				 tensor->name, box_text(&piece.src, text, sizeof(text)));
 	}
 	index = layout_add_tensor(&worker->layout, tensor->name, dtype, tensor->dims, tensor->shape,
 				  error);
@@ -268,8 +278,7 @@ static int declare_piece(struct weft_worker *worker, const weft_tensor *tensor,
 }
 
 int weft_declare_piece(weft_worker *worker, const weft_tensor *tensor, const uint64_t *src_lo,
-		       const uint64_t *src_hi, uint32_t param, uint64_t offset,
-		       weft_error *error)
+		       const uint64_t *src_hi, uint32_t param, uint64_t offset, weft_error *error)
 {
 	struct error inner;
 	int rc = may_declare(worker, "weft_declare_piece", &inner);
@@ -306,8 +315,10 @@ static int declare_trainer(struct weft_worker *worker, const struct model *model
 	int rc;
 
 	if (worker->self.rank >= train->world)
-		return error_set(error, ERROR_CONFIG, "trainer rank %u is not below world=%u of the "
-				 "train spec", worker->self.rank, train->world);
+		return error_set(error, ERROR_CONFIG,
+				 "trainer rank %u is not below world=%u of the "
+				 "train spec",
+				 worker->self.rank, train->world);
 	rc = model_holding(model, train, worker->self.rank, holding, error);
 	for (size_t i = 0; i < holding->held_count && !rc; i++)
 		rc = note_rows(worker, holding->held[i].tensor, holding->held[i].box.lo[0],
@@ -321,9 +332,10 @@ static int declare_inference(struct weft_worker *worker, const struct model *mod
 	int rc;
 
 	if (worker->self.rank >= infer_ranks(infer))
-		return error_set(error, ERROR_CONFIG, "inference rank %u is not below engines=%u * "
-				 "tp=%u of the infer spec", worker->self.rank, infer->engines,
-				 infer->tp);
+		return error_set(error, ERROR_CONFIG,
+				 "inference rank %u is not below engines=%u * "
+				 "tp=%u of the infer spec",
+				 worker->self.rank, infer->engines, infer->tp);
 	rc = model_layout(model, infer, worker->self.rank % infer->tp, &worker->layout, error);
 	for (uint32_t i = 0; i < worker->layout.param_count && !rc && worker->own_memory; i++)
 		rc = set_memory(worker, i, NULL, error);
@@ -368,8 +380,8 @@ static int declare_model(struct weft_worker *worker, const char *name, const cha
 	return rc;
 }
 
-int weft_declare_model(weft_worker *worker, const char *model, const char *train,
-		       const char *infer, weft_error *error)
+int weft_declare_model(weft_worker *worker, const char *model, const char *train, const char *infer,
+		       weft_error *error)
 {
 	struct error inner;
 	int rc = may_declare(worker, "weft_declare_model", &inner);
@@ -379,8 +391,8 @@ int weft_declare_model(weft_worker *worker, const char *model, const char *train
 	return worker_result(rc, &inner, error);
 }
 
-int weft_count_ranks(const char *train, const char *infer, uint32_t *trainers,
-		     uint32_t *inference, weft_error *error)
+int weft_count_ranks(const char *train, const char *infer, uint32_t *trainers, uint32_t *inference,
+		     weft_error *error)
 {
 	struct train_spec train_spec;
 	struct infer_spec infer_spec;
@@ -399,7 +411,11 @@ int weft_count_ranks(const char *train, const char *infer, uint32_t *trainers,
 /* Every message must fit the wire, so limits are checked here, where names are known. */
 static int check_limits(const struct weft_worker *worker, struct error *error)
 {
-	const struct { size_t count; uint32_t limit; const char *what; } rows[] = {
+	const struct {
+		size_t count;
+		uint32_t limit;
+		const char *what;
+	} rows[] = {
 		{worker->holding.tensor_count, LIMIT_TENSORS, "tensors"},
 		{worker->layout.tensor_count, LIMIT_TENSORS, "tensors"},
 		{worker->layout.param_count, LIMIT_PARAMS, "parameters"},
@@ -414,8 +430,7 @@ static int check_limits(const struct weft_worker *worker, struct error *error)
 	return 0;
 }
 
-int declare_finish(struct weft_worker *worker, struct message_declare *declare,
-		   struct error *error)
+int declare_finish(struct weft_worker *worker, struct message_declare *declare, struct error *error)
 {
 	const struct transport_caps *caps = transport_domain_caps(worker->domain);
 	int rc = check_limits(worker, error);
@@ -432,10 +447,13 @@ int declare_finish(struct weft_worker *worker, struct message_declare *declare,
 	if (rc)
 		return rc;
 	*declare = (struct message_declare){
-		.model = worker->model, .train = worker->train, .infer = worker->infer,
+		.model = worker->model,
+		.train = worker->train,
+		.infer = worker->infer,
 		.mapped = caps->mapped_remote && !worker->own_memory,
 		.registered = worker->self.role == ROLE_TRAINER && !caps->local_registration,
-		.transport = worker->transport, .checksums = worker->checksums,
+		.transport = worker->transport,
+		.checksums = worker->checksums,
 	};
 	declare->digest = worker->self.role == ROLE_TRAINER ? holding_digest(&worker->holding)
 							    : layout_digest(&worker->layout);

@@ -23,7 +23,8 @@ static uint64_t new_incarnation(void)
 static int start(struct weft_worker *worker, uint32_t timeout_ms, struct error *error)
 {
 	struct worker_core_options options = {
-		.job = worker->job, .controller = worker->controller,
+		.job = worker->job,
+		.controller = worker->controller,
 		.join_timeout_ms = timeout_ms,
 	};
 	int rc = declare_finish(worker, &options.declare, error);
@@ -41,9 +42,12 @@ static int start(struct weft_worker *worker, uint32_t timeout_ms, struct error *
 		options.holding = &worker->holding;
 	}
 	options.hello = (struct message_hello){
-		.role = worker->self.role, .rank = worker->self.rank,
-		.incarnation = new_incarnation(), .host = worker->host,
-		.host_id = worker->host_id, .pid = (uint64_t)getpid(),
+		.role = worker->self.role,
+		.rank = worker->self.rank,
+		.incarnation = new_incarnation(),
+		.host = worker->host,
+		.host_id = worker->host_id,
+		.pid = (uint64_t)getpid(),
 	};
 	rc = control_start(worker->control, &options, error);
 	if (rc)
@@ -112,9 +116,9 @@ static void log_plan(const struct weft_worker *worker)
 	for (size_t i = 0; i < worker->plan->row_count; i++)
 		ways[worker->plan->rows[i].how]++;
 	log_info("%s: plan %s by %s: %zu pieces, %zu peers; direct %zu, mapped %zu, replica %zu",
-		 worker->self_name, digest_text(worker->plan->digest, digest),
-		 worker->plan->policy, worker->plan->row_count, worker->peer_count,
-		 ways[HOW_DIRECT], ways[HOW_MAPPED], ways[HOW_REPLICA]);
+		 worker->self_name, digest_text(worker->plan->digest, digest), worker->plan->policy,
+		 worker->plan->row_count, worker->peer_count, ways[HOW_DIRECT], ways[HOW_MAPPED],
+		 ways[HOW_REPLICA]);
 }
 
 int weft_join(weft_worker *worker, uint32_t timeout_ms, weft_error *error)
@@ -135,7 +139,7 @@ int weft_join(weft_worker *worker, uint32_t timeout_ms, weft_error *error)
 	rc = follow(worker, worker_deadline_ns(timeout_ms), &inner);
 	if (rc)
 		return worker_result(rc, &inner, error);
-	worker->wait_ms = worker->update_timeout_ms ? worker->update_timeout_ms
+	worker->wait_ms = worker->update_timeout_ms	    ? worker->update_timeout_ms
 			  : worker->plan->update_timeout_ms ? worker->plan->update_timeout_ms
 							    : DEFAULT_UPDATE_MS;
 	worker->stage = STAGE_JOINED;

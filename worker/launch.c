@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CONTROL_PORT 29600
+#define CONTROL_PORT   29600
 #define AUTO_PORT_STEP 100 /* torchrun's store listens on MASTER_PORT itself */
 
 enum launcher { LAUNCHER_HAND, LAUNCHER_TORCH, LAUNCHER_MPI, LAUNCHER_SLURM, LAUNCHER_POD };
@@ -64,9 +64,12 @@ static int read_number(const char *name, int64_t *value, struct error *error)
 	if (!text)
 		return 0;
 	if (!strncmp(text, "tcp://", 6) || !strncmp(text, "udp://", 6))
-		return error_set(error, ERROR_CONFIG, "%s is '%s': Kubernetes makes such variables for "
-				 "a Service of that name; set enableServiceLinks: false in the pod, "
-				 "or rename the Service", name, text);
+		return error_set(
+			error, ERROR_CONFIG,
+			"%s is '%s': Kubernetes makes such variables for "
+			"a Service of that name; set enableServiceLinks: false in the pod, "
+			"or rename the Service",
+			name, text);
 	if (!parse_u64(text, &number) || number > INT32_MAX)
 		return error_set(error, ERROR_CONFIG, "%s is '%s'; a number from 0 to %d is needed",
 				 name, text, INT32_MAX);
@@ -164,9 +167,11 @@ static int find_rank(weft_launch *launch, struct error *error)
 	if (!rank.source)
 		read_hostname(&rank);
 	if (rank.source && world.source && rank.value >= world.value)
-		return error_set(error, ERROR_CONFIG, "rank %lld (from %s) is not below world size "
-				 "%lld (from %s)", (long long)rank.value, rank.source,
-				 (long long)world.value, world.source);
+		return error_set(error, ERROR_CONFIG,
+				 "rank %lld (from %s) is not below world size "
+				 "%lld (from %s)",
+				 (long long)rank.value, rank.source, (long long)world.value,
+				 world.source);
 	launch->rank = rank.value;
 	launch->world = world.value;
 	launch->local_rank = local;
@@ -186,20 +191,26 @@ static int spell_address(weft_launch *launch, const char *text, const char *sour
 	int n;
 
 	if (strstr(host, "://"))
-		return error_set(error, ERROR_CONFIG, "controller address '%s' (from %s): only tcp:// "
-				 "is possible", text, source);
+		return error_set(error, ERROR_CONFIG,
+				 "controller address '%s' (from %s): only tcp:// "
+				 "is possible",
+				 text, source);
 	if (colon && (!bracket || colon > bracket)) {
 		if (!parse_u64(colon + 1, &port) || !port || port > 65535)
-			return error_set(error, ERROR_CONFIG, "controller address '%s' (from %s): the "
-					 "port is no number from 1 to 65535", text, source);
+			return error_set(error, ERROR_CONFIG,
+					 "controller address '%s' (from %s): the "
+					 "port is no number from 1 to 65535",
+					 text, source);
 		n = snprintf(out, sizeof(out), "tcp://%.*s:%llu", (int)(colon - host), host,
 			     (unsigned long long)port);
 	} else {
 		n = snprintf(out, sizeof(out), "tcp://%s:%llu", host, (unsigned long long)port);
 	}
 	if (host == colon || !*host || (size_t)n >= sizeof(out))
-		return error_set(error, ERROR_CONFIG, "controller address '%s' (from %s) has no usable "
-				 "host; write it as tcp://host:%d", text, source, CONTROL_PORT);
+		return error_set(error, ERROR_CONFIG,
+				 "controller address '%s' (from %s) has no usable "
+				 "host; write it as tcp://host:%d",
+				 text, source, CONTROL_PORT);
 	memcpy(launch->controller, out, sizeof(out));
 	snprintf(launch->controller_source, sizeof(launch->controller_source), "%s", source);
 	return 0;
@@ -216,13 +227,16 @@ static int auto_address(weft_launch *launch, const char *source, struct error *e
 	if (rc)
 		return rc;
 	if (!host || port < 1 || port > 65535)
-		return error_set(error, ERROR_CONFIG, "controller 'auto' (from %s) needs MASTER_ADDR "
-				 "and MASTER_PORT, which torchrun sets; %s is '%s'", source,
-				 host ? "MASTER_PORT" : "MASTER_ADDR",
+		return error_set(error, ERROR_CONFIG,
+				 "controller 'auto' (from %s) needs MASTER_ADDR "
+				 "and MASTER_PORT, which torchrun sets; %s is '%s'",
+				 source, host ? "MASTER_PORT" : "MASTER_ADDR",
 				 host && variable("MASTER_PORT") ? variable("MASTER_PORT") : "");
 	if (launch->rank < 0)
-		return error_set(error, ERROR_CONFIG, "controller 'auto' (from %s) needs a rank: rank 0 "
-				 "starts the controller", source);
+		return error_set(error, ERROR_CONFIG,
+				 "controller 'auto' (from %s) needs a rank: rank 0 "
+				 "starts the controller",
+				 source);
 	port += port + AUTO_PORT_STEP <= 65535 ? AUTO_PORT_STEP : -AUTO_PORT_STEP;
 	if (strchr(host, ':') && host[0] != '[')
 		snprintf(text, sizeof(text), "[%.200s]:%lld", host, (long long)port);
@@ -258,9 +272,10 @@ static int find_controller(weft_launch *launch, struct error *error)
 	if (rc || !*flag)
 		return rc;
 	if (strcmp(from_flag, launch->controller))
-		return error_set(error, ERROR_CONFIG, "the controller is %s by --controller, but %s by "
-				 "WEFT_CONTROLLER; unset one of them", from_flag,
-				 launch->controller);
+		return error_set(error, ERROR_CONFIG,
+				 "the controller is %s by --controller, but %s by "
+				 "WEFT_CONTROLLER; unset one of them",
+				 from_flag, launch->controller);
 	snprintf(launch->controller_source, sizeof(launch->controller_source), "--controller");
 	return 0;
 }
@@ -271,9 +286,11 @@ int weft_launch_find(weft_launch *launch, weft_error *error)
 	int rc = 0;
 
 	if (!launch || launch->size != sizeof(*launch))
-		return worker_result(error_set(&inner, ERROR_USAGE, "weft_launch_find: set launch.size "
+		return worker_result(error_set(&inner, ERROR_USAGE,
+					       "weft_launch_find: set launch.size "
 					       "to sizeof(weft_launch), %zu here",
-					       sizeof(*launch)), &inner, error);
+					       sizeof(*launch)),
+				     &inner, error);
 	launch->local_rank = -1;
 	launch->restart_count = 0;
 	launch->start_controller = 0;

@@ -25,7 +25,8 @@ static void exec_controller(const char *const *arguments, const char *path)
 	if (*path)
 		execv(path, (char *const *)(uintptr_t)arguments);
 	execvp("weft-controller", (char *const *)(uintptr_t)arguments);
-	dprintf(STDERR_FILENO, "weft: weft-controller is neither beside this program nor in PATH\n");
+	dprintf(STDERR_FILENO,
+		"weft: weft-controller is neither beside this program nor in PATH\n");
 	_exit(127);
 }
 
@@ -66,8 +67,9 @@ static int start(const weft_launch *launch, const char *const *more, int64_t *pi
 			array_free(&arguments);
 			return memory_error(error, "starting the controller", sizeof(*slot));
 		}
-		*slot = i < ARRAY_SIZE(first) ? first[i]
-			: i < ARRAY_SIZE(first) + count ? more[i - ARRAY_SIZE(first)] : NULL;
+		*slot = i < ARRAY_SIZE(first)		? first[i]
+			: i < ARRAY_SIZE(first) + count ? more[i - ARRAY_SIZE(first)]
+							: NULL;
 	}
 	child = fork();
 	if (!child)

@@ -90,24 +90,24 @@ struct player {
 	struct arguments arguments;
 	weft_launch launch;
 	enum weft_role role;
-	uint32_t rank, count;        /* of the role */
-	const char *source;          /* of the rank */
+	uint32_t rank, count; /* of the role */
+	const char *source;   /* of the rank */
 	weft_worker *worker;
 	weft_checkpoint *checkpoint;
 	weft_plan_view plan;
-	int64_t controller;          /* its process, when started here */
+	int64_t controller; /* its process, when started here */
 	FILE *digests;
-	void *memory;                /* trainer: contents; own_memory: parameters */
+	void *memory; /* trainer: contents; own_memory: parameters */
 	size_t memory_bytes;
-	const void **data;           /* trainer: by tensor id; NULL when not wanted */
+	const void **data; /* trainer: by tensor id; NULL when not wanted */
 	uint64_t verified;
 };
 
 static weft_worker *volatile signal_worker;
 static volatile sig_atomic_t signalled;
 
-__attribute__((format(printf, 3, 4)))
-static int fail(weft_error *error, int code, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static int fail(weft_error *error, int code,
+						      const char *format, ...)
 {
 	va_list args;
 
@@ -139,10 +139,14 @@ static bool parse_number(const char *text, uint64_t *value)
 /* A number and a unit, in base units: milliseconds or bytes. */
 static bool parse_unit(const char *text, enum kind kind, uint64_t *value)
 {
-	static const struct { enum kind kind; const char *name; double factor; } units[] = {
-		{KIND_MS, "ms", 1}, {KIND_MS, "s", 1e3}, {KIND_MS, "", 1e3}, {KIND_MS, "m", 6e4},
-		{KIND_MS, "h", 3.6e6}, {KIND_BYTES, "", 1}, {KIND_BYTES, "K", 1 << 10},
-		{KIND_BYTES, "M", 1 << 20}, {KIND_BYTES, "G", 1 << 30},
+	static const struct {
+		enum kind kind;
+		const char *name;
+		double factor;
+	} units[] = {
+		{KIND_MS, "ms", 1},	    {KIND_MS, "s", 1e3},	{KIND_MS, "", 1e3},
+		{KIND_MS, "m", 6e4},	    {KIND_MS, "h", 3.6e6},	{KIND_BYTES, "", 1},
+		{KIND_BYTES, "K", 1 << 10}, {KIND_BYTES, "M", 1 << 20}, {KIND_BYTES, "G", 1 << 30},
 	};
 	char *end;
 	double number = strtod(text, &end);
@@ -174,8 +178,9 @@ static int set(struct arguments *arguments, const struct option_row *row, const 
 	case KIND_BYTES:
 		if (parse_unit(value, row->kind, place))
 			return 0;
-		return fail(error, WEFT_E_CONFIG, "'%.60s' is no %s", value, row->kind == KIND_MS
-			    ? "time; write 30s, 500ms or 2m" : "size; write 512M or 1G");
+		return fail(error, WEFT_E_CONFIG, "'%.60s' is no %s", value,
+			    row->kind == KIND_MS ? "time; write 30s, 500ms or 2m"
+						 : "size; write 512M or 1G");
 	case KIND_FLAG:
 		*(bool *)place = true;
 		return 0;
@@ -211,14 +216,18 @@ static int read_arguments(struct arguments *arguments, int argc, char **argv, we
 {
 	static struct argp_option options[ROW_COUNT + 1];
 	static const struct argp argp = {
-		.options = options, .parser = parse,
+		.options = options,
+		.parser = parse,
 		.doc = "Plays one trainer or one inference rank of a weft job.\v"
 		       "Exit codes: 0 done, 1 failed, 2 usage, 75 try again (network, deadline, lost "
 		       "worker, signal), 78 bad configuration.",
 	};
 
-	*arguments = (struct arguments){.role = "auto", .rank = UINT64_MAX, .world = UINT64_MAX,
-					.updates = 1, .first_version = 1};
+	*arguments = (struct arguments){.role = "auto",
+					.rank = UINT64_MAX,
+					.world = UINT64_MAX,
+					.updates = 1,
+					.first_version = 1};
 	for (size_t i = 0; i < ROW_COUNT; i++) {
 		const char *value = rows[i].variable ? getenv(rows[i].variable) : NULL;
 
@@ -228,8 +237,10 @@ static int read_arguments(struct arguments *arguments, int argc, char **argv, we
 			memcpy(text, error->text, sizeof(text));
 			return fail(error, error->code, "%s: %.900s", rows[i].variable, text);
 		}
-		options[i] = (struct argp_option){.name = rows[i].name, .key = KEY_FIRST + (int)i,
-						  .arg = rows[i].argument, .doc = rows[i].doc};
+		options[i] = (struct argp_option){.name = rows[i].name,
+						  .key = KEY_FIRST + (int)i,
+						  .arg = rows[i].argument,
+						  .doc = rows[i].doc};
 	}
 	hyphens(argc, argv);
 	argp_parse(&argp, argc, argv, 0, NULL, arguments);
@@ -244,8 +255,9 @@ static int check_arguments(const struct player *player, weft_error *error)
 	if (!a->updates || !a->first_version || a->first_version > UINT64_MAX - a->updates)
 		return fail(error, WEFT_E_USAGE, "--updates and --first-version are at least 1");
 	if (!a->checkpoint && (trainer || a->verify))
-		return fail(error, WEFT_E_USAGE, "--checkpoint is needed: %s", trainer
-			    ? "a trainer makes its versions from one" : "--verify compares with one");
+		return fail(error, WEFT_E_USAGE, "--checkpoint is needed: %s",
+			    trainer ? "a trainer makes its versions from one"
+				    : "--verify compares with one");
 	return 0;
 }
 
@@ -266,22 +278,25 @@ static int take_rank(struct player *player, uint32_t trainers, uint32_t inferenc
 
 	player->source = launch->rank_source;
 	if (!automatic && strcmp(a->role, "trainer") && strcmp(a->role, "inference"))
-		return fail(error, WEFT_E_USAGE, "--role is '%.40s'; it is trainer, inference or auto",
-			    a->role);
+		return fail(error, WEFT_E_USAGE,
+			    "--role is '%.40s'; it is trainer, inference or auto", a->role);
 	if (!automatic && a->rank != UINT64_MAX) {
 		rank = a->rank <= INT32_MAX ? (int64_t)a->rank : INT32_MAX;
 		player->source = "--rank";
 	}
 	if (rank < 0)
-		return fail(error, WEFT_E_USAGE, "no rank: give --rank or WEFT_RANK, or launch with "
+		return fail(error, WEFT_E_USAGE,
+			    "no rank: give --rank or WEFT_RANK, or launch with "
 			    "torchrun, MPI, Slurm or Kubernetes");
 	if (automatic && launch->world >= 0 && launch->world != (int64_t)trainers + inference)
-		return fail(error, WEFT_E_CONFIG, "%lld workers were launched, but --train and --infer "
+		return fail(error, WEFT_E_CONFIG,
+			    "%lld workers were launched, but --train and --infer "
 			    "have %u trainers and %u inference ranks, %llu in all",
 			    (long long)launch->world, trainers, inference,
 			    (unsigned long long)trainers + inference);
-	player->role = !strcmp(a->role, "inference") ||
-		       (automatic && rank >= (int64_t)trainers) ? WEFT_INFERENCE : WEFT_TRAINER;
+	player->role = !strcmp(a->role, "inference") || (automatic && rank >= (int64_t)trainers)
+			       ? WEFT_INFERENCE
+			       : WEFT_TRAINER;
 	player->count = player->role == WEFT_TRAINER ? trainers : inference;
 	if (automatic && player->role == WEFT_INFERENCE)
 		rank -= trainers;
@@ -302,9 +317,12 @@ static int find_self(struct player *player, weft_error *error)
 	int rc;
 
 	if (!a->train || !a->infer || !a->model)
-		return fail(error, WEFT_E_USAGE, "--controller ADDRESS, --model NAME, --train SPEC and "
+		return fail(error, WEFT_E_USAGE,
+			    "--controller ADDRESS, --model NAME, --train SPEC and "
 			    "--infer SPEC are needed; --%s is missing",
-			    !a->model ? "model" : !a->train ? "train" : "infer");
+			    !a->model	? "model"
+			    : !a->train ? "train"
+					: "infer");
 	rc = weft_count_ranks(a->train, a->infer, &trainers, &inference, error);
 	if (rc)
 		return rc;
@@ -322,7 +340,8 @@ static int find_self(struct player *player, weft_error *error)
 	if (rc)
 		return rc;
 	if (!launch->controller[0])
-		return fail(error, WEFT_E_USAGE, "no controller: give --controller tcp://host:29600 or "
+		return fail(error, WEFT_E_USAGE,
+			    "no controller: give --controller tcp://host:29600 or "
 			    "WEFT_CONTROLLER, or --controller auto under torchrun");
 	return check_arguments(player, error);
 }
@@ -334,7 +353,8 @@ static void print_self(const struct player *player)
 	const weft_launch *launch = &player->launch;
 	bool launched = player->source == launch->rank_source && launch->world >= 0;
 
-	fprintf(stderr, "weft-worker: rank %lld/%lld (from %s), %s %u/%u, controller %s (from %s)\n",
+	fprintf(stderr,
+		"weft-worker: rank %lld/%lld (from %s), %s %u/%u, controller %s (from %s)\n",
 		launched ? (long long)launch->rank : player->rank,
 		launched ? (long long)launch->world : player->count, player->source,
 		role_text(player), player->rank, player->count, launch->controller,
@@ -348,7 +368,9 @@ static int start_controller(struct player *player, weft_error *error)
 	const struct arguments *a = &player->arguments;
 	char join[32], update[32];
 	const char *more[16] = {"--train", a->train, "--infer", a->infer};
-	const struct { const char *flag, *value; } rest[] = {
+	const struct {
+		const char *flag, *value;
+	} rest[] = {
 		{"--job", a->job},
 		{"--join-timeout", a->join_timeout_ms ? join : NULL},
 		{"--update-timeout", a->update_timeout_ms ? update : NULL},
@@ -388,11 +410,11 @@ static void print_update(const struct player *player, uint64_t version)
 	seconds = (double)stats.update_ns / 1e9;
 	gbps = stats.update_ns ? (double)player->plan.bytes * 8e-9 / seconds : 0;
 	printf(player->arguments.json
-	       ? "{\"event\":\"update\",\"version\":%llu,\"role\":\"%s\",\"rank\":%u,\"bytes\":%llu,"
-		 "\"seconds\":%.9f,\"gbps\":%.6f,\"wait_seconds\":%.9f,\"copy_seconds\":%.9f,"
-		 "\"verify_seconds\":%.9f}\n"
-	       : "update version=%llu role=%s rank=%u bytes=%llu seconds=%.6f gbps=%.3f "
-		 "begin_wait=%.6f copy=%.6f verify=%.6f\n",
+		       ? "{\"event\":\"update\",\"version\":%llu,\"role\":\"%s\",\"rank\":%u,\"bytes\":%llu,"
+			 "\"seconds\":%.9f,\"gbps\":%.6f,\"wait_seconds\":%.9f,\"copy_seconds\":%.9f,"
+			 "\"verify_seconds\":%.9f}\n"
+		       : "update version=%llu role=%s rank=%u bytes=%llu seconds=%.6f gbps=%.3f "
+			 "begin_wait=%.6f copy=%.6f verify=%.6f\n",
 	       (unsigned long long)version, role_text(player), player->rank,
 	       (unsigned long long)player->plan.bytes, seconds, gbps, (double)stats.wait_ns / 1e9,
 	       (double)stats.copy_ns / 1e9, (double)stats.verify_ns / 1e9);
@@ -403,9 +425,9 @@ static void print_joined(const struct player *player)
 	const weft_plan_view *plan = &player->plan;
 
 	printf(player->arguments.json
-	       ? "{\"event\":\"joined\",\"role\":\"%s\",\"rank\":%u,\"peers\":%u,\"pieces\":%llu,"
-		 "\"bytes\":%llu,\"policy\":\"%s\",\"plan\":\"%s\"}\n"
-	       : "joined role=%s rank=%u peers=%u pieces=%llu bytes=%llu policy=%s plan=%s\n",
+		       ? "{\"event\":\"joined\",\"role\":\"%s\",\"rank\":%u,\"peers\":%u,\"pieces\":%llu,"
+			 "\"bytes\":%llu,\"policy\":\"%s\",\"plan\":\"%s\"}\n"
+		       : "joined role=%s rank=%u peers=%u pieces=%llu bytes=%llu policy=%s plan=%s\n",
 	       role_text(player), player->rank, plan->peers, (unsigned long long)plan->pieces,
 	       (unsigned long long)plan->bytes, plan->policy, plan->digest);
 }
@@ -416,9 +438,9 @@ static void print_done(const struct player *player)
 
 	weft_get_stats(player->worker, &stats);
 	printf(player->arguments.json
-	       ? "{\"event\":\"done\",\"role\":\"%s\",\"rank\":%u,\"updates\":%llu,"
-		 "\"bytes\":%llu,\"bytes_verified\":%llu}\n"
-	       : "done role=%s rank=%u updates=%llu bytes=%llu bytes_verified=%llu\n",
+		       ? "{\"event\":\"done\",\"role\":\"%s\",\"rank\":%u,\"updates\":%llu,"
+			 "\"bytes\":%llu,\"bytes_verified\":%llu}\n"
+		       : "done role=%s rank=%u updates=%llu bytes=%llu bytes_verified=%llu\n",
 	       role_text(player), player->rank, (unsigned long long)stats.updates,
 	       (unsigned long long)stats.bytes, (unsigned long long)player->verified);
 }
@@ -478,8 +500,9 @@ static int make_version(struct player *player, uint64_t version, weft_error *err
 			continue;
 		tensor = weft_checkpoint_tensor(player->checkpoint, view.name, &bytes);
 		if (!tensor || bytes != row_bytes * view.shape[0])
-			return fail(error, WEFT_E_FILE, "%s: tensor %s has %llu bytes, not the model's",
-				    player->arguments.checkpoint, view.name, (unsigned long long)bytes);
+			return fail(
+				error, WEFT_E_FILE, "%s: tensor %s has %llu bytes, not the model's",
+				player->arguments.checkpoint, view.name, (unsigned long long)bytes);
 		weft_content_version(view.name, tensor, bytes, version, view.row_lo * row_bytes,
 				     view.bytes, (void *)(uintptr_t)player->data[id]);
 		if (signalled)
@@ -579,7 +602,8 @@ static int run_inference(struct player *player, weft_error *error)
 			break;
 		print_update(player, version);
 		if (a->verify)
-			rc = weft_verify(player->worker, player->checkpoint, version, &compared, error);
+			rc = weft_verify(player->worker, player->checkpoint, version, &compared,
+					 error);
 		player->verified += compared;
 		if (!rc && player->digests)
 			rc = write_digests(player, version, error);
@@ -593,11 +617,16 @@ static int open_worker(struct player *player, weft_error *error)
 {
 	const struct arguments *a = &player->arguments;
 	const weft_options options = {
-		.size = sizeof(options), .controller = player->launch.controller, .job = a->job,
-		.role = player->role, .rank = player->rank, .transport = a->transport,
+		.size = sizeof(options),
+		.controller = player->launch.controller,
+		.job = a->job,
+		.role = player->role,
+		.rank = player->rank,
+		.transport = a->transport,
 		.join_timeout_ms = (uint32_t)a->join_timeout_ms,
 		.update_timeout_ms = (uint32_t)a->update_timeout_ms,
-		.ring_bytes = a->ring_bytes, .checksums = a->checksums,
+		.ring_bytes = a->ring_bytes,
+		.checksums = a->checksums,
 		.shadow = player->role == WEFT_INFERENCE && a->shadow,
 		.own_memory = player->role == WEFT_INFERENCE && a->own_memory,
 	};

@@ -21,13 +21,16 @@ static int note_row(struct weft_worker *worker, size_t index, struct error *erro
 	    row->param >= worker->layout.param_count ||
 	    row->offset > worker->layout.params[row->param].bytes ||
 	    row->bytes > worker->layout.params[row->param].bytes - row->offset)
-		return error_set(error, ERROR_MESSAGE, "%s: row %zu of the plan: peer, piece, tensor, "
-				 "parameter or bytes are out of range", worker->self_name, index);
+		return error_set(error, ERROR_MESSAGE,
+				 "%s: row %zu of the plan: peer, piece, tensor, "
+				 "parameter or bytes are out of range",
+				 worker->self_name, index);
 	slot = &inference->pair_rows[inference->pair_first[row->peer] + row->ordinal];
 	if (*slot != NO_ROW)
-		return error_set(error, ERROR_MESSAGE, "%s: rows %u and %zu of the plan are the same "
-				 "piece of %s", worker->self_name, *slot, index,
-				 worker->peers[row->peer].name);
+		return error_set(error, ERROR_MESSAGE,
+				 "%s: rows %u and %zu of the plan are the same "
+				 "piece of %s",
+				 worker->self_name, *slot, index, worker->peers[row->peer].name);
 	*slot = (uint32_t)index;
 	return 0;
 }
@@ -38,8 +41,8 @@ int pairs_open(struct weft_worker *worker, struct error *error)
 	size_t slots = 0;
 	int rc = 0;
 
-	inference->pair_first = memory_zalloc(worker->peer_count + 1,
-					      sizeof(*inference->pair_first));
+	inference->pair_first =
+		memory_zalloc(worker->peer_count + 1, sizeof(*inference->pair_first));
 	if (!inference->pair_first)
 		return memory_error(error, "preparing updates", worker->peer_count * 8);
 	for (size_t p = 0; p < worker->peer_count; p++) {

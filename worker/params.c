@@ -52,11 +52,13 @@ static int register_params(struct weft_worker *worker, struct error *error)
 		int rc;
 
 		if (!worker->host_memory[i])
-			return error_set(error, ERROR_USAGE, "parameter %s has no memory; with "
+			return error_set(error, ERROR_USAGE,
+					 "parameter %s has no memory; with "
 					 "own_memory every parameter needs weft_param.memory or "
-					 "weft_param_bind", param->name);
-		rc = transport_region_register(worker->domain, worker->host_memory[i],
-					       param->bytes, next_region(inference), error);
+					 "weft_param_bind",
+					 param->name);
+		rc = transport_region_register(worker->domain, worker->host_memory[i], param->bytes,
+					       next_region(inference), error);
 		if (rc)
 			return error_wrap(error, "parameter %s", param->name);
 		inference->places[i] =
@@ -87,8 +89,10 @@ int params_open(struct weft_worker *worker, struct error *error)
 	places = inference->copies * params;
 	/* one region a parameter at most, and one for checksums */
 	if (worker->own_memory && params + 1 > LIMIT_REGIONS)
-		return error_set(error, ERROR_LIMIT, "%zu parameters in host memory; at most %d: "
-				 "let weft allocate them", params, LIMIT_REGIONS - 1);
+		return error_set(error, ERROR_LIMIT,
+				 "%zu parameters in host memory; at most %d: "
+				 "let weft allocate them",
+				 params, LIMIT_REGIONS - 1);
 	inference->places = memory_zalloc(places, sizeof(*inference->places));
 	inference->memory = memory_zalloc(places, sizeof(*inference->memory));
 	inference->regions = memory_zalloc(places + 1, sizeof(*inference->regions));
@@ -169,5 +173,6 @@ int weft_read_begin(const weft_worker *worker, uint64_t *version)
 int weft_read_end(const weft_worker *worker, uint64_t version)
 {
 	/* no worker is ever in read-only memory; see versions_end for the write that is none */
-	return versions_end((struct versions *)(uintptr_t)&worker->versions, version) ? 0 : WEFT_TORN;
+	return versions_end((struct versions *)(uintptr_t)&worker->versions, version) ? 0
+										      : WEFT_TORN;
 }

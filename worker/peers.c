@@ -175,8 +175,7 @@ void peers_fence(struct weft_worker *worker, uint32_t timeout_ms)
 		if (!peer->endpoint || !peer->theirs)
 			continue;
 		if (transport_endpoint_fence(peer->endpoint, deadline, &error))
-			log_warn("%s may still write into host memory: %s", peer->name,
-				 error.text);
+			log_warn("%s may still write into host memory: %s", peer->name, error.text);
 	}
 }
 

@@ -6,8 +6,7 @@
 #define LARGE_BYTES 16384 /* from here on a parameter starts on its own page */
 
 int place_params(const struct layout *layout, uint64_t region_bytes, uint32_t first_region,
-		 struct param_place *places, uint64_t **bytes, uint32_t *count,
-		 struct error *error)
+		 struct param_place *places, uint64_t **bytes, uint32_t *count, struct error *error)
 {
 	ARRAY(uint64_t) regions = {0};
 

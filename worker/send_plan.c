@@ -43,14 +43,17 @@ static int resolve_target(const struct weft_worker *worker, size_t index, uint32
 	size = transport_remote_bytes(target->remote);
 	if (__builtin_add_overflow(place->offset, row->offset, &target->offset) ||
 	    target->offset > size || row->bytes > size - target->offset)
-		return error_set(error, ERROR_BOUNDS, "row %zu of the plan: bytes %llu..+%llu of a "
-				 "region of %llu of %s", index,
-				 (unsigned long long)target->offset,
+		return error_set(error, ERROR_BOUNDS,
+				 "row %zu of the plan: bytes %llu..+%llu of a "
+				 "region of %llu of %s",
+				 index, (unsigned long long)target->offset,
 				 (unsigned long long)row->bytes, (unsigned long long)size,
 				 peer->name);
 	if (row->how == HOW_MAPPED && !transport_remote_pointer(target->remote))
-		return error_set(error, ERROR_UNSUPPORTED, "the plan says mapped for %s, but its "
-				 "memory is not mapped here", peer->name);
+		return error_set(error, ERROR_UNSUPPORTED,
+				 "the plan says mapped for %s, but its "
+				 "memory is not mapped here",
+				 peer->name);
 	return 0;
 }
 
@@ -68,7 +71,8 @@ static int resolve_row(struct weft_worker *worker, size_t index, struct error *e
 	held = box_whole(tensor->dims, tensor->shape);
 	held.lo[0] = worker->held[row->tensor].lo;
 	held.hi[0] = worker->held[row->tensor].hi;
-	if (!box_in_shape(&row->src, tensor->dims, tensor->shape) || !box_inside(&row->src, &held) ||
+	if (!box_in_shape(&row->src, tensor->dims, tensor->shape) ||
+	    !box_inside(&row->src, &held) ||
 	    row->bytes != box_elements(&row->src) * dtype_bytes(tensor->dtype))
 		return bad_row(worker, index, "its box is not held here", error);
 	*out = (struct send_row){.peer = row->peer, .ordinal = row->ordinal, .how = row->how};
@@ -99,8 +103,7 @@ static int compare_sources(const void *a, const void *b, void *context)
 	return 0;
 }
 
-static int add_source(struct weft_worker *worker, const struct plan_row *row,
-		      struct error *error)
+static int add_source(struct weft_worker *worker, const struct plan_row *row, struct error *error)
 {
 	struct source *source = &worker->trainer.sources[worker->trainer.source_count];
 	const struct tensor_info *tensor = &worker->holding.tensors[row->tensor];
@@ -115,9 +118,10 @@ static int add_source(struct weft_worker *worker, const struct plan_row *row,
 	local.hi[0] -= held->lo;
 	*source = (struct source){.tensor = row->tensor, .bytes = row->bytes};
 	if (!box_runs(&local, shape, dtype_bytes(tensor->dtype), &source->runs))
-		return error_set(error, ERROR_UNSUPPORTED, "tensor %s: the box %s is cut in more than "
-				 "one inner dimension", tensor->name,
-				 box_text(&row->src, text, sizeof(text)));
+		return error_set(error, ERROR_UNSUPPORTED,
+				 "tensor %s: the box %s is cut in more than "
+				 "one inner dimension",
+				 tensor->name, box_text(&row->src, text, sizeof(text)));
 	worker->trainer.source_count++;
 	return 0;
 }
@@ -186,7 +190,8 @@ static int open_replica(struct weft_worker *worker, struct error *error)
 		blocks += (source->bytes + trainer->block_bytes - 1) / trainer->block_bytes;
 		bytes += source->bytes + RING_ALIGN;
 		if (blocks >= UINT32_MAX)
-			return error_set(error, ERROR_LIMIT, "a ring of %llu bytes cuts this update "
+			return error_set(error, ERROR_LIMIT,
+					 "a ring of %llu bytes cuts this update "
 					 "into too many blocks; raise ring_bytes",
 					 (unsigned long long)limit);
 	}

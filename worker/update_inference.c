@@ -25,9 +25,11 @@ static int send_accept(struct weft_worker *worker, struct peer *peer, uint64_t d
 {
 	const struct inference *inference = &worker->inference;
 	struct update_accept accept = {
-		.min_version = inference->min_version, .max_version = inference->max_version,
+		.min_version = inference->min_version,
+		.max_version = inference->max_version,
 		.plan = worker->plan->digest,
-		.sums_offset = peer->sums_first * sizeof(uint64_t), .sums_region = UINT32_MAX,
+		.sums_offset = peer->sums_first * sizeof(uint64_t),
+		.sums_region = UINT32_MAX,
 		.copy = inference->copy,
 	};
 
@@ -38,8 +40,8 @@ static int send_accept(struct weft_worker *worker, struct peer *peer, uint64_t d
 	accept.opening = peer->opening;
 	if (inference->sums_region)
 		accept.sums_region = (uint32_t)inference->region_count - 1;
-	return transport_signal(peer->endpoint, UPDATE_ACCEPT, &accept, sizeof(accept),
-				deadline_ns, error);
+	return transport_signal(peer->endpoint, UPDATE_ACCEPT, &accept, sizeof(accept), deadline_ns,
+				error);
 }
 
 static bool in_range(const struct inference *inference, uint64_t version)
@@ -112,23 +114,27 @@ static int check_end(const struct weft_worker *worker, const struct peer *peer,
 	if (!digest_equal(end->plan, worker->plan->digest))
 		return bad_signal(peer, "it ended an update of another plan", error);
 	if (end->bytes != peer->plan->bytes || end->pieces != peer->plan->pieces)
-		return error_set(error, ERROR_MESSAGE, "%s ended update %llu with %llu bytes in %u "
-				 "pieces; the plan has %llu in %u", peer->name,
-				 (unsigned long long)end->version, (unsigned long long)end->bytes,
-				 end->pieces, (unsigned long long)peer->plan->bytes,
-				 peer->plan->pieces);
+		return error_set(error, ERROR_MESSAGE,
+				 "%s ended update %llu with %llu bytes in %u "
+				 "pieces; the plan has %llu in %u",
+				 peer->name, (unsigned long long)end->version,
+				 (unsigned long long)end->bytes, end->pieces,
+				 (unsigned long long)peer->plan->bytes, peer->plan->pieces);
 	if (end->sums != (worker->sums ? peer->plan->pieces : 0))
 		return error_set(error, ERROR_MESSAGE, "%s sent %u checksums for %u pieces",
 				 peer->name, end->sums, worker->sums ? peer->plan->pieces : 0);
 	if (end->version > worker->inference.max_version)
-		return error_set(error, ERROR_VERSION, "%s ended update %llu, but update %llu is waited "
-				 "for", peer->name, (unsigned long long)end->version,
+		return error_set(error, ERROR_VERSION,
+				 "%s ended update %llu, but update %llu is waited "
+				 "for",
+				 peer->name, (unsigned long long)end->version,
 				 (unsigned long long)worker->inference.max_version);
 	for (size_t i = 0; i < worker->peer_count; i++) {
 		const struct peer *other = &worker->peers[i];
 
 		if (other->ended && other->end.version != end->version)
-			return error_set(error, ERROR_VERSION, "%s ended update %llu, but %s ended "
+			return error_set(error, ERROR_VERSION,
+					 "%s ended update %llu, but %s ended "
 					 "update %llu; all trainers begin the same version",
 					 peer->name, (unsigned long long)end->version, other->name,
 					 (unsigned long long)other->end.version);
@@ -220,8 +226,7 @@ static int wait_timeout(const struct weft_worker *worker, uint64_t version, uint
 			continue;
 		}
 		if (++count <= NAMED_MAX)
-			text_format(&missing, "%s%s", count > 1 ? ", " : "",
-				    worker->peers[i].name);
+			text_format(&missing, "%s%s", count > 1 ? ", " : "", worker->peers[i].name);
 	}
 	if (count > NAMED_MAX)
 		text_format(&missing, " and %zu more", count - NAMED_MAX);
@@ -229,10 +234,12 @@ static int wait_timeout(const struct weft_worker *worker, uint64_t version, uint
 		text_format(&update, "update %llu", (unsigned long long)version);
 	else
 		text_add(&update, "the next update");
-	rc = error_set(error, ERROR_TIMEOUT, "%s: no signal from %s for %.1f s; %zu of %zu "
+	rc = error_set(error, ERROR_TIMEOUT,
+		       "%s: no signal from %s for %.1f s; %zu of %zu "
 		       "trainers done; raise the update timeout (--update-timeout) if this is "
-		       "expected", text_string(&update), text_string(&missing),
-		       timeout_ms / 1000.0, worker->peer_count - count, worker->peer_count);
+		       "expected",
+		       text_string(&update), text_string(&missing), timeout_ms / 1000.0,
+		       worker->peer_count - count, worker->peer_count);
 	text_fini(&missing);
 	text_fini(&update);
 	return rc;
@@ -275,8 +282,9 @@ static int verify_sums(struct weft_worker *worker, uint64_t version, struct erro
 		const struct peer *peer = &worker->peers[p];
 
 		for (uint32_t k = 0; k < peer->plan->pieces; k++) {
-			const struct plan_row *row = &worker->plan->rows[
-				inference->pair_rows[inference->pair_first[p] + k]];
+			const struct plan_row *row =
+				&worker->plan
+					 ->rows[inference->pair_rows[inference->pair_first[p] + k]];
 			const unsigned char *here =
 				inference->memory[inference->copy * params + row->param] +
 				row->offset;
@@ -284,9 +292,11 @@ static int verify_sums(struct weft_worker *worker, uint64_t version, struct erro
 
 			if (sum == inference->sums[peer->sums_first + k] || wrong++)
 				continue;
-			error_set(error, ERROR_CHECKSUM, "update %llu: tensor %s from %s differs in "
+			error_set(error, ERROR_CHECKSUM,
+				  "update %llu: tensor %s from %s differs in "
 				  "parameter %s, bytes %llu..%llu: checksum %016llx here, %016llx "
-				  "sent", (unsigned long long)version,
+				  "sent",
+				  (unsigned long long)version,
 				  worker->layout.tensors[row->tensor].name, peer->name,
 				  worker->layout.params[row->param].name,
 				  (unsigned long long)row->offset,
@@ -315,17 +325,21 @@ static int check_version(const struct weft_worker *worker, uint64_t version, boo
 	if (version == WEFT_VERSION_NEXT)
 		return 0;
 	if (version < published)
-		return error_set(error, ERROR_VERSION, "update %llu is older than %llu, which is "
-				 "published", (unsigned long long)version,
-				 (unsigned long long)published);
+		return error_set(error, ERROR_VERSION,
+				 "update %llu is older than %llu, which is "
+				 "published",
+				 (unsigned long long)version, (unsigned long long)published);
 	if (version != published && version <= worker->inference.past)
-		return error_set(error, ERROR_VERSION, "update %llu cannot come any more: update %llu "
-				 "failed here; wait for a later one", (unsigned long long)version,
+		return error_set(error, ERROR_VERSION,
+				 "update %llu cannot come any more: update %llu "
+				 "failed here; wait for a later one",
+				 (unsigned long long)version,
 				 (unsigned long long)worker->inference.past);
 	if (version != published)
 		return 0;
 	if (weft_tainted(worker))
-		return error_set(error, ERROR_VERSION, "update %llu was published, but a later update "
+		return error_set(error, ERROR_VERSION,
+				 "update %llu was published, but a later update "
 				 "that failed has overwritten it; wait for a later one",
 				 (unsigned long long)version);
 	*done = true;
@@ -386,8 +400,9 @@ int weft_update_wait(weft_worker *worker, uint64_t version, uint32_t timeout_ms,
 	int rc;
 
 	if (!worker)
-		return worker_result(error_set(&inner, ERROR_USAGE,
-					       "weft_update_wait: worker is NULL"), &inner, error);
+		return worker_result(
+			error_set(&inner, ERROR_USAGE, "weft_update_wait: worker is NULL"), &inner,
+			error);
 	rc = worker_check(worker, &inner);
 	if (!rc)
 		rc = worker_role(worker, ROLE_INFERENCE, "weft_update_wait", &inner);

@@ -28,9 +28,11 @@ static int read_accept(struct weft_worker *worker, struct peer *peer, struct err
 	    signal.sequence == peer->seen_sequence)
 		return 0;
 	if (signal.word != UPDATE_ACCEPT || signal.length != sizeof(accept))
-		return error_set(error, ERROR_MESSAGE, "%s sent signal %u with %u bytes; a trainer "
-				 "expects %u with %zu", peer->name, signal.word, signal.length,
-				 UPDATE_ACCEPT, sizeof(accept));
+		return error_set(error, ERROR_MESSAGE,
+				 "%s sent signal %u with %u bytes; a trainer "
+				 "expects %u with %zu",
+				 peer->name, signal.word, signal.length, UPDATE_ACCEPT,
+				 sizeof(accept));
 	memcpy(&accept, signal.payload, sizeof(accept));
 	if (!digest_equal(accept.plan, worker->plan->digest))
 		return error_set(error, ERROR_MESSAGE, "%s accepts updates of another plan",
@@ -45,13 +47,12 @@ static int read_accept(struct weft_worker *worker, struct peer *peer, struct err
 
 static bool accepts(const struct peer *peer, uint64_t version)
 {
-	return peer->accept.opening > peer->used_opening &&
-	       version >= peer->accept.min_version && version <= peer->accept.max_version;
+	return peer->accept.opening > peer->used_opening && version >= peer->accept.min_version &&
+	       version <= peer->accept.max_version;
 }
 
 /* True when every target accepts; an error when one never will. */
-static int all_accept(struct weft_worker *worker, uint64_t version, bool *all,
-		      struct error *error)
+static int all_accept(struct weft_worker *worker, uint64_t version, bool *all, struct error *error)
 {
 	*all = true;
 	for (size_t i = 0; i < worker->peer_count; i++) {
@@ -63,10 +64,11 @@ static int all_accept(struct weft_worker *worker, uint64_t version, bool *all,
 		if (accepts(peer, version))
 			continue;
 		*all = false;
-		if (peer->accept.opening > peer->used_opening &&
-		    peer->accept.min_version > version)
-			return error_set(error, ERROR_VERSION, "update %llu: %s accepts version %llu "
-					 "and later only", (unsigned long long)version, peer->name,
+		if (peer->accept.opening > peer->used_opening && peer->accept.min_version > version)
+			return error_set(error, ERROR_VERSION,
+					 "update %llu: %s accepts version %llu "
+					 "and later only",
+					 (unsigned long long)version, peer->name,
 					 (unsigned long long)peer->accept.min_version);
 		rc = peer_check_alive(peer, error);
 		if (rc)
@@ -75,8 +77,7 @@ static int all_accept(struct weft_worker *worker, uint64_t version, bool *all,
 	return 0;
 }
 
-static int begin_timeout(const struct weft_worker *worker, uint64_t version,
-			 struct error *error)
+static int begin_timeout(const struct weft_worker *worker, uint64_t version, struct error *error)
 {
 	struct text missing = {0};
 	size_t count = 0;
@@ -94,10 +95,12 @@ static int begin_timeout(const struct weft_worker *worker, uint64_t version,
 	}
 	if (count > 4)
 		text_format(&missing, " and %zu more", count - 4);
-	rc = error_set(error, ERROR_TIMEOUT, "update %llu: not accepted for %.1f s by %s; %zu of "
+	rc = error_set(error, ERROR_TIMEOUT,
+		       "update %llu: not accepted for %.1f s by %s; %zu of "
 		       "%zu targets accept; raise the update timeout (--update-timeout) if this is "
-		       "expected", (unsigned long long)version, worker->wait_ms / 1000.0,
-		       text_string(&missing), worker->peer_count - count, worker->peer_count);
+		       "expected",
+		       (unsigned long long)version, worker->wait_ms / 1000.0, text_string(&missing),
+		       worker->peer_count - count, worker->peer_count);
 	text_fini(&missing);
 	return rc;
 }
@@ -132,12 +135,15 @@ static int begin(struct weft_worker *worker, uint64_t version, struct error *err
 	int rc;
 
 	if (trainer->open)
-		return error_set(error, ERROR_STATE, "update %llu is still open; end or abort it "
-				 "before update %llu", (unsigned long long)trainer->version,
-				 (unsigned long long)version);
+		return error_set(error, ERROR_STATE,
+				 "update %llu is still open; end or abort it "
+				 "before update %llu",
+				 (unsigned long long)trainer->version, (unsigned long long)version);
 	if (version <= trainer->last_version)
-		return error_set(error, ERROR_VERSION, "update %llu: versions grow, and the last one "
-				 "begun here was %llu", (unsigned long long)version,
+		return error_set(error, ERROR_VERSION,
+				 "update %llu: versions grow, and the last one "
+				 "begun here was %llu",
+				 (unsigned long long)version,
 				 (unsigned long long)trainer->last_version);
 	rc = wait_accepted(worker, version, error);
 	if (rc)
@@ -191,8 +197,8 @@ static int post_write(struct weft_worker *worker, uint32_t p, const void *source
 {
 	struct peer *peer = &worker->peers[p];
 	int rc = transport_write(peer->endpoint, source, region, target->remote,
-				 target->offset + from, bytes,
-				 worker_deadline_ns(worker->wait_ms), error);
+				 target->offset + from, bytes, worker_deadline_ns(worker->wait_ms),
+				 error);
 
 	if (!rc)
 		peer->writes++;
@@ -219,7 +225,8 @@ static int retire_oldest(struct weft_worker *worker, struct error *error)
 			if (done >= write)
 				break;
 			if (clock_ns() >= deadline)
-				return error_set(error, ERROR_TIMEOUT, "write %llu to %s is not "
+				return error_set(error, ERROR_TIMEOUT,
+						 "write %llu to %s is not "
 						 "complete after %.1f s; %llu are",
 						 (unsigned long long)write, peer->name,
 						 worker->wait_ms / 1000.0,
@@ -294,7 +301,8 @@ static int write_row(struct weft_worker *worker, const struct send_row *row, con
 		break;
 	case HOW_MAPPED:
 		pack_range((unsigned char *)transport_remote_pointer(target->remote) +
-			   target->offset, data, &source->runs, 0, source->bytes);
+				   target->offset,
+			   data, &source->runs, 0, source->bytes);
 		worker->stats.pieces_mapped++;
 		break;
 	case HOW_REPLICA:
@@ -317,8 +325,10 @@ static int check_open(struct weft_worker *worker, const char *call, struct error
 	int rc = check_call(worker, call, error);
 
 	if (!rc && !worker->trainer.open)
-		rc = error_set(error, ERROR_STATE, "%s: no update is open; call weft_update_begin "
-			       "first", call);
+		rc = error_set(error, ERROR_STATE,
+			       "%s: no update is open; call weft_update_begin "
+			       "first",
+			       call);
 	return rc;
 }
 
@@ -330,8 +340,8 @@ static int write_failed(struct weft_worker *worker, struct error *error)
 	return worker_fail(worker, error, worker->trainer.version);
 }
 
-static int write_tensor(struct weft_worker *worker, uint32_t id, const void *data,
-			uint64_t bytes, struct error *error)
+static int write_tensor(struct weft_worker *worker, uint32_t id, const void *data, uint64_t bytes,
+			struct error *error)
 {
 	struct trainer *trainer = &worker->trainer;
 	uint64_t now = clock_ns();
@@ -342,8 +352,10 @@ static int write_tensor(struct weft_worker *worker, uint32_t id, const void *dat
 				 worker->holding.tensor_count);
 	name = worker->holding.tensors[id].name;
 	if (!data || bytes != worker->held[id].bytes)
-		return error_set(error, ERROR_USAGE, "update %llu: tensor %s has %llu bytes here, "
-				 "given %llu%s", (unsigned long long)trainer->version, name,
+		return error_set(error, ERROR_USAGE,
+				 "update %llu: tensor %s has %llu bytes here, "
+				 "given %llu%s",
+				 (unsigned long long)trainer->version, name,
 				 (unsigned long long)worker->held[id].bytes,
 				 (unsigned long long)bytes, data ? "" : " at NULL");
 	if (trainer->tensor_first[id] == trainer->tensor_first[id + 1])
@@ -355,7 +367,8 @@ static int write_tensor(struct weft_worker *worker, uint32_t id, const void *dat
 		int rc = worker_check(worker, error);
 
 		if (!rc)
-			rc = write_row(worker, &trainer->rows[trainer->tensor_rows[i]], data, error);
+			rc = write_row(worker, &trainer->rows[trainer->tensor_rows[i]], data,
+				       error);
 		if (rc)
 			return write_failed(worker, error);
 	}
@@ -387,11 +400,13 @@ static int write_all(struct weft_worker *worker, const void *const *data, struct
 		bool wanted = trainer->tensor_first[t] != trainer->tensor_first[t + 1];
 
 		if (wanted && data[t] && trainer->written[t])
-			return error_set(error, ERROR_USAGE, "update %llu: tensor %s is written twice",
+			return error_set(error, ERROR_USAGE,
+					 "update %llu: tensor %s is written twice",
 					 (unsigned long long)trainer->version,
 					 worker->holding.tensors[t].name);
 		if (wanted && !data[t] && !trainer->written[t])
-			return error_set(error, ERROR_USAGE, "update %llu: tensor %s is wanted by an "
+			return error_set(error, ERROR_USAGE,
+					 "update %llu: tensor %s is wanted by an "
 					 "inference rank, but its data is NULL",
 					 (unsigned long long)trainer->version,
 					 worker->holding.tensors[t].name);
@@ -462,8 +477,10 @@ static int send_sums(struct weft_worker *worker, struct peer *peer, struct error
 		if (peer->theirs->regions[r].region == accept->sums_region)
 			target.remote = peer->remotes[r];
 	if (!target.remote)
-		return error_set(error, ERROR_MESSAGE, "%s wants checksums in region %u, which it "
-				 "did not send", peer->name, accept->sums_region);
+		return error_set(error, ERROR_MESSAGE,
+				 "%s wants checksums in region %u, which it "
+				 "did not send",
+				 peer->name, accept->sums_region);
 	return post_write(worker, (uint32_t)(peer - worker->peers),
 			  worker->trainer.sums + peer->sums_first, worker->trainer.sums_region,
 			  &target, 0, peer->plan->pieces * sizeof(uint64_t), error);
@@ -473,9 +490,12 @@ static int signal_end(struct weft_worker *worker, struct peer *peer, uint64_t de
 		      struct error *error)
 {
 	struct update_end end = {
-		.opening = peer->used_opening, .version = worker->trainer.version,
-		.plan = worker->plan->digest, .bytes = peer->plan->bytes,
-		.pieces = peer->plan->pieces, .sums = worker->sums ? peer->plan->pieces : 0,
+		.opening = peer->used_opening,
+		.version = worker->trainer.version,
+		.plan = worker->plan->digest,
+		.bytes = peer->plan->bytes,
+		.pieces = peer->plan->pieces,
+		.sums = worker->sums ? peer->plan->pieces : 0,
 	};
 
 	return transport_signal(peer->endpoint, UPDATE_END, &end, sizeof(end), deadline_ns, error);
@@ -505,7 +525,8 @@ static int end(struct weft_worker *worker, struct error *error)
 
 	for (size_t t = 0; t < worker->holding.tensor_count && trainer->unwritten; t++)
 		if (!trainer->written[t])
-			return error_set(error, ERROR_STATE, "update %llu cannot end: tensor %s was "
+			return error_set(error, ERROR_STATE,
+					 "update %llu cannot end: tensor %s was "
 					 "not written (%zu missing)",
 					 (unsigned long long)trainer->version,
 					 worker->holding.tensors[t].name, trainer->unwritten);

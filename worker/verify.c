@@ -27,8 +27,10 @@ static int differ(const struct referee *referee, uint32_t param, uint64_t offset
 
 	while (here[at] == expected[at])
 		at++;
-	return error_set(error, ERROR_CHECKSUM, "version %llu: parameter %s, byte %llu is 0x%02x; "
-			 "%s says 0x%02x", (unsigned long long)referee->version,
+	return error_set(error, ERROR_CHECKSUM,
+			 "version %llu: parameter %s, byte %llu is 0x%02x; "
+			 "%s says 0x%02x",
+			 (unsigned long long)referee->version,
 			 referee->worker->layout.params[param].name,
 			 (unsigned long long)(offset + at), here[at], source, expected[at]);
 }
@@ -71,10 +73,12 @@ static int compare_piece(struct referee *referee, const struct checkpoint *check
 	if (!tensor)
 		return error_set(error, ERROR_FILE, "the checkpoint has no tensor %s", info->name);
 	if (tensor->bytes != info->bytes || tensor->dtype != info->dtype)
-		return error_set(error, ERROR_FILE, "tensor %s has %llu bytes of %s in the "
-				 "checkpoint, %llu of %s in the layout", info->name,
-				 (unsigned long long)tensor->bytes, dtype_name(tensor->dtype),
-				 (unsigned long long)info->bytes, dtype_name(info->dtype));
+		return error_set(error, ERROR_FILE,
+				 "tensor %s has %llu bytes of %s in the "
+				 "checkpoint, %llu of %s in the layout",
+				 info->name, (unsigned long long)tensor->bytes,
+				 dtype_name(tensor->dtype), (unsigned long long)info->bytes,
+				 dtype_name(info->dtype));
 	if (!box_runs(&piece->src, info->shape, dtype_bytes(info->dtype), &runs))
 		return error_set(error, ERROR_UNSUPPORTED, "tensor %s: a box with two strides",
 				 info->name);
@@ -102,8 +106,7 @@ static int compare_fill(struct referee *referee, const struct fill *fill, struct
 
 		if (memcmp(here + fill->offset + done, referee->block, n))
 			return differ(referee, fill->param, fill->offset + done,
-				      here + fill->offset + done, referee->block, "padding",
-				      error);
+				      here + fill->offset + done, referee->block, "padding", error);
 		done += n;
 	}
 	referee->compared += fill->bytes;
@@ -121,8 +124,10 @@ static int compare_all(struct referee *referee, const struct checkpoint *checkpo
 	for (size_t i = 0; i < layout->fill_count && !rc; i++)
 		rc = compare_fill(referee, &layout->fills[i], error);
 	if (rc >= 0 && (rc || weft_read_end(referee->worker, referee->version)))
-		rc = error_set(error, ERROR_STATE, "version %llu was overwritten while it was "
-			       "verified", (unsigned long long)referee->version);
+		rc = error_set(error, ERROR_STATE,
+			       "version %llu was overwritten while it was "
+			       "verified",
+			       (unsigned long long)referee->version);
 	return rc;
 }
 
@@ -134,9 +139,9 @@ int weft_verify(const weft_worker *worker, const weft_checkpoint *checkpoint, ui
 	int rc;
 
 	if (!worker || !checkpoint)
-		return worker_result(error_set(&inner, ERROR_USAGE,
-					       "weft_verify: worker or checkpoint is NULL"),
-				     &inner, error);
+		return worker_result(
+			error_set(&inner, ERROR_USAGE, "weft_verify: worker or checkpoint is NULL"),
+			&inner, error);
 	rc = worker_role(worker, ROLE_INFERENCE, "weft_verify", &inner);
 	if (!rc && versions_copy(&worker->versions, version) < 0)
 		rc = error_set(&inner, ERROR_STATE, "version %llu is not here; %llu is published%s",

@@ -10,19 +10,19 @@
 #include <string.h>
 #include <unistd.h>
 
-#define DEFAULT_JOIN_MS 60000u
+#define DEFAULT_JOIN_MS	   60000u
 #define DEFAULT_RING_BYTES (1ull << 30)
-#define LEAVE_MS 3000u
-#define FENCE_MS 5000u
+#define LEAVE_MS	   3000u
+#define FENCE_MS	   5000u
 
 /* weft.h repeats the project's codes as numbers, for programs that see nothing else */
-#define X(name, number, exit_code, words)                                                  \
+#define X(name, number, exit_code, words) \
 	_Static_assert((int)WEFT_E_##name == (int)ERROR_##name, "weft.h and error.h differ");
 ERROR_CODES(X)
 #undef X
 _Static_assert(sizeof(((weft_error *)0)->text) == ERROR_TEXT_BYTES, "sentences are cut");
-_Static_assert((int)WEFT_TRAINER == (int)ROLE_TRAINER &&
-	       (int)WEFT_INFERENCE == (int)ROLE_INFERENCE, "roles differ");
+_Static_assert((int)WEFT_TRAINER == (int)ROLE_TRAINER && (int)WEFT_INFERENCE == (int)ROLE_INFERENCE,
+	       "roles differ");
 
 int worker_result(int rc, const struct error *inner, weft_error *error)
 {
@@ -122,8 +122,7 @@ int worker_role(const struct weft_worker *worker, enum role role, const char *ca
 	if (worker->self.role == role)
 		return 0;
 	return error_set(error, ERROR_STATE, "%s is for %s; this worker is %s", call,
-			 role == ROLE_TRAINER ? "trainers" : "inference ranks",
-			 worker->self_name);
+			 role == ROLE_TRAINER ? "trainers" : "inference ranks", worker->self_name);
 }
 
 static int check_options(const weft_options *options, struct error *error)
@@ -132,16 +131,19 @@ static int check_options(const weft_options *options, struct error *error)
 		return error_set(error, ERROR_USAGE, "weft_open: options is NULL");
 	if (options->size < offsetof(weft_options, own_memory) + sizeof(int) ||
 	    options->size > 4096)
-		return error_set(error, ERROR_USAGE, "weft_open: options.size is %zu; set it to "
-				 "sizeof(weft_options), %zu here", options->size,
-				 sizeof(weft_options));
+		return error_set(error, ERROR_USAGE,
+				 "weft_open: options.size is %zu; set it to "
+				 "sizeof(weft_options), %zu here",
+				 options->size, sizeof(weft_options));
 	if (!options->controller || !*options->controller)
 		return error_set(error, ERROR_CONFIG,
 				 "no controller address; give one as tcp://host:29600 "
 				 "(--controller or WEFT_CONTROLLER)");
 	if (options->role != WEFT_TRAINER && options->role != WEFT_INFERENCE)
-		return error_set(error, ERROR_USAGE, "weft_open: role is %d; it is WEFT_TRAINER (0) "
-				 "or WEFT_INFERENCE (1)", (int)options->role);
+		return error_set(error, ERROR_USAGE,
+				 "weft_open: role is %d; it is WEFT_TRAINER (0) "
+				 "or WEFT_INFERENCE (1)",
+				 (int)options->role);
 	if (options->rank >= LIMIT_RANKS)
 		return error_set(error, ERROR_LIMIT, "rank %u; ranks of a role are below %u",
 				 options->rank, LIMIT_RANKS);
@@ -149,7 +151,8 @@ static int check_options(const weft_options *options, struct error *error)
 		return error_set(error, ERROR_LIMIT, "the job's name has %zu bytes; at most %d",
 				 strlen(options->job), LIMIT_JOB_BYTES - 1);
 	if (options->shadow && options->own_memory)
-		return error_set(error, ERROR_USAGE, "shadow keeps two copies of the parameters, "
+		return error_set(error, ERROR_USAGE,
+				 "shadow keeps two copies of the parameters, "
 				 "own_memory gives one: choose one of them");
 	if (options->role == WEFT_TRAINER && (options->shadow || options->own_memory))
 		return error_set(error, ERROR_USAGE,
@@ -214,8 +217,8 @@ static int fill(struct weft_worker *worker, const weft_options *options, struct 
 	versions_init(&worker->versions, worker->shadow ? 2 : 1);
 	worker->controller = memory_string(options->controller);
 	worker->job = memory_string(options->job && *options->job ? options->job : "weft");
-	worker->transport = memory_string(options->transport && *options->transport
-					  ? options->transport : "shm");
+	worker->transport = memory_string(
+		options->transport && *options->transport ? options->transport : "shm");
 	if (!worker->controller || !worker->job || !worker->transport)
 		return memory_error(error, "opening a worker", 0);
 	return 0;
@@ -262,13 +265,14 @@ int weft_leave(weft_worker *worker, weft_error *error)
 	int rc = worker_stage(worker, STAGE_JOINED, "weft_leave", &inner);
 
 	if (!rc && worker->trainer.open)
-		rc = error_set(&inner, ERROR_STATE, "weft_leave: update %llu is open; end or abort "
-			       "it first", (unsigned long long)worker->trainer.version);
+		rc = error_set(&inner, ERROR_STATE,
+			       "weft_leave: update %llu is open; end or abort "
+			       "it first",
+			       (unsigned long long)worker->trainer.version);
 	if (rc)
 		return worker_result(rc, &inner, error);
 	worker->stage = STAGE_LEFT;
-	return worker_result(control_leave(worker->control, true, LEAVE_MS, &inner), &inner,
-			     error);
+	return worker_result(control_leave(worker->control, true, LEAVE_MS, &inner), &inner, error);
 }
 
 static void leave_at_close(struct weft_worker *worker)
@@ -280,8 +284,9 @@ static void leave_at_close(struct weft_worker *worker)
 		return;
 	if (worker->failed || control_failed(worker->control))
 		return;
-	if (control_leave(worker->control, worker->stage == STAGE_JOINED && !interrupted &&
-			  !worker->trainer.open, LEAVE_MS, &error))
+	if (control_leave(worker->control,
+			  worker->stage == STAGE_JOINED && !interrupted && !worker->trainer.open,
+			  LEAVE_MS, &error))
 		log_debug("%s: %s", worker->self_name, error.text);
 }
 

@@ -39,8 +39,8 @@ static int make_holdings(uint32_t tensors, uint32_t shards, struct error *error)
 		snprintf(name, sizeof(name), "model.layers.%u.part.%u.weight", t / 12, t % 12);
 		for (uint32_t s = first; s <= last; s++) {
 			struct box box = box_whole(2, shape);
-			int64_t index = holding_add_tensor(&holdings[s], name, DTYPE_BF16, 2,
-							   shape, t, error);
+			int64_t index = holding_add_tensor(&holdings[s], name, DTYPE_BF16, 2, shape,
+							   t, error);
 
 			if (shards) {
 				box.lo[0] = shape[0] / STAGES * s;
@@ -56,9 +56,8 @@ static int make_holdings(uint32_t tensors, uint32_t shards, struct error *error)
 	for (uint32_t t = 0; t < TRAINERS; t++) {
 		stages[t] = t / (TRAINERS / STAGES);
 		trainers[t] = &holdings[stages[t]];
-		trainer_digests[t] = t % (TRAINERS / STAGES)
-					     ? trainer_digests[t - 1]
-					     : holding_digest(&holdings[stages[t]]);
+		trainer_digests[t] = t % (TRAINERS / STAGES) ? trainer_digests[t - 1]
+							     : holding_digest(&holdings[stages[t]]);
 	}
 	return 0;
 }
@@ -82,10 +81,10 @@ static int make_layouts(uint32_t tensors, struct error *error)
 			for (int k = 0; k < 2; k++)
 				own[k] = piece.src.hi[k] - piece.src.lo[k];
 			piece.bytes = own[0] * own[1] * 2;
-			int64_t tensor = layout_add_tensor(&layouts[r], name, DTYPE_BF16, 2, shape,
-							   error);
-			int64_t param = layout_add_param(&layouts[r], name, DTYPE_BF16, 2, own,
-							 error);
+			int64_t tensor =
+				layout_add_tensor(&layouts[r], name, DTYPE_BF16, 2, shape, error);
+			int64_t param =
+				layout_add_param(&layouts[r], name, DTYPE_BF16, 2, own, error);
 
 			if (tensor < 0 || param < 0)
 				return -1;
@@ -99,8 +98,8 @@ static int make_layouts(uint32_t tensors, struct error *error)
 	}
 	for (uint32_t i = 0; i < RANKS; i++) {
 		inference[i] = &layouts[i % WIDTH];
-		inference_digests[i] = i < WIDTH ? layout_digest(&layouts[i])
-						 : inference_digests[i - WIDTH];
+		inference_digests[i] =
+			i < WIDTH ? layout_digest(&layouts[i]) : inference_digests[i - WIDTH];
 	}
 	return 0;
 }
@@ -117,11 +116,17 @@ static uint64_t cpu_ns(void)
 static int measure(const char *source, uint64_t pairs, const char *policy, struct error *error)
 {
 	struct problem_input input = {
-		.model = "bench", .train = source, .infer = "engines=8,tp=32",
-		.ranks_per_engine = WIDTH, .trainers = trainers,
-		.trainer_digests = trainer_digests, .trainer_stages = stages,
-		.trainer_count = TRAINERS, .inference = inference,
-		.inference_digests = inference_digests, .inference_count = RANKS,
+		.model = "bench",
+		.train = source,
+		.infer = "engines=8,tp=32",
+		.ranks_per_engine = WIDTH,
+		.trainers = trainers,
+		.trainer_digests = trainer_digests,
+		.trainer_stages = stages,
+		.trainer_count = TRAINERS,
+		.inference = inference,
+		.inference_digests = inference_digests,
+		.inference_count = RANKS,
 	};
 	struct problem *problem;
 	struct table *table;
@@ -157,7 +162,7 @@ static int measure(const char *source, uint64_t pairs, const char *policy, struc
 	json_put_key_double(&json, "proof_seconds", (double)(proved - planned) / 1e9);
 	json_put_key_double(&json, "summary_seconds", (double)(done - proved) / 1e9);
 	json_put_key_double(&json, "plan_proof_summary_seconds",
-			(double)(planned - built + done - proved) / 1e9);
+			    (double)(planned - built + done - proved) / 1e9);
 	json_put_key_double(&json, "gap", summary.gap);
 	json_put_key_u64(&json, "largest_resident_bytes", (uint64_t)usage.ru_maxrss * 1024);
 	json_put_object_end(&json);

@@ -20,8 +20,8 @@
 
 #include <cmocka.h>
 
-static const struct mock_options small = {.write_bytes_max = 4096, .inflight_max = 4,
-					  .rails = 2, .delay_max = 2};
+static const struct mock_options small = {
+	.write_bytes_max = 4096, .inflight_max = 4, .rails = 2, .delay_max = 2};
 
 static struct fault_options policy(const char *inner, const char *op, enum fault_kind kind)
 {
@@ -34,8 +34,7 @@ static struct fault_options policy(const char *inner, const char *op, enum fault
 	return options;
 }
 
-static int session(const struct fault_options *options, uint64_t budget_ms,
-		   struct error *error)
+static int session(const struct fault_options *options, uint64_t budget_ms, struct error *error)
 {
 	struct conformance subject = {.name = "fault", .provider = "fault", .options = options};
 
@@ -89,10 +88,10 @@ static void test_fault__every_call_of_a_session_fails_once(void **state)
 /* Ops that must make the session fail when their first call does. */
 static void test_fault__each_op_can_be_named(void **state)
 {
-	static const char *const ops[] = {"domain_open", "region_allocate", "region_export",
-					  "endpoint_open", "endpoint_record",
-					  "endpoint_connect", "remote_import", "post_write",
-					  "post_signal", "poll", "settle", "endpoint_fence",
+	static const char *const ops[] = {"domain_open",   "region_allocate", "region_export",
+					  "endpoint_open", "endpoint_record", "endpoint_connect",
+					  "remote_import", "post_write",      "post_signal",
+					  "poll",	   "settle",	      "endpoint_fence",
 					  "signal_read"};
 	struct error error;
 
@@ -190,11 +189,16 @@ static void test_fault__the_environment_wraps_a_provider_by_name(void **state)
 static void test_fault__a_wrong_policy_is_named(void **state)
 {
 	static const char *const wrong[][2] = {
-		{"op", "not key=value"},       {"op=nonsense", "nonsense"},
-		{"kind=maybe", "maybe"},       {"at=-1", "-1"},
-		{"rate=2", "2"},               {"rate=", "rate"},
-		{"color=red", "color"},        {"kind=drop", "completion"},
-		{"delay=soon", "soon"},        {"op=completion,kind=fail", "flip"},
+		{"op", "not key=value"},
+		{"op=nonsense", "nonsense"},
+		{"kind=maybe", "maybe"},
+		{"at=-1", "-1"},
+		{"rate=2", "2"},
+		{"rate=", "rate"},
+		{"color=red", "color"},
+		{"kind=drop", "completion"},
+		{"delay=soon", "soon"},
+		{"op=completion,kind=fail", "flip"},
 		{"inner=averyveryverylongname", "averyveryverylongname"},
 	};
 	struct fault_options options;
@@ -202,13 +206,14 @@ static void test_fault__a_wrong_policy_is_named(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-		assert_int_equal(fault_options_parse(&options, wrong[i][0], &error),
-				 -ERROR_CONFIG);
+		assert_int_equal(fault_options_parse(&options, wrong[i][0], &error), -ERROR_CONFIG);
 		assert_non_null(strstr(error.text, wrong[i][1]));
 	}
 	assert_int_equal(fault_options_parse(&options,
 					     "inner=mock,op=poll,kind=delay,delay=50ms,"
-					     "rate=0.25,seed=5", &error), 0);
+					     "rate=0.25,seed=5",
+					     &error),
+			 0);
 	assert_int_equal(options.delay_ms, 50);
 	assert_true(options.rate > 0.24 && options.rate < 0.26);
 }
@@ -218,8 +223,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_fault__every_call_of_a_session_fails_once),
 		cmocka_unit_test(test_fault__each_op_can_be_named),
-		cmocka_unit_test(
-			test_fault__a_dropped_completion_ends_at_the_deadline_with_counts),
+		cmocka_unit_test(test_fault__a_dropped_completion_ends_at_the_deadline_with_counts),
 		cmocka_unit_test(test_fault__flipped_and_repeated_completions_are_errors),
 		cmocka_unit_test(test_fault__delayed_completions_only_take_longer),
 		cmocka_unit_test(test_fault__a_rate_hits_some_and_one_seed_the_same),
@@ -229,8 +233,7 @@ int main(void)
 	const struct fault_options shm = policy("shm", "any", FAULT_NONE);
 	const struct fault_options mock = policy("mock", "any", FAULT_NONE);
 	const struct conformance subjects[] = {
-		{.name = "fault over shm", .provider = "fault", .options = &shm,
-		 .processes = true},
+		{.name = "fault over shm", .provider = "fault", .options = &shm, .processes = true},
 		{.name = "fault over mock", .provider = "fault", .options = &mock},
 	};
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,21 +19,32 @@ static struct conformance_watch watch;
 #define WATCHED .signal_placed = conformance_watch_call, .context = &watch
 
 static const struct mock_options plain = {WATCHED};
-static const struct mock_options tiny = {.write_bytes_max = 1000, .inflight_max = 3, .rails = 2,
-					 .delay_max = 5, .local_registration = true, WATCHED};
-static const struct mock_options early = {.write_bytes_max = 4096, .complete_early = true,
-					  .ordered = true, .mapped = true, .rails = 4, WATCHED};
-static const struct mock_options overtakes = {.write_bytes_max = 4096, .ordered = true,
-					      .wrong = MOCK_SIGNAL_OVERTAKES, WATCHED};
-static const struct mock_options drops = {.write_bytes_max = 4096,
-					  .wrong = MOCK_CHUNK_DROPPED, WATCHED};
+static const struct mock_options tiny = {.write_bytes_max = 1000,
+					 .inflight_max = 3,
+					 .rails = 2,
+					 .delay_max = 5,
+					 .local_registration = true,
+					 WATCHED};
+static const struct mock_options early = {.write_bytes_max = 4096,
+					  .complete_early = true,
+					  .ordered = true,
+					  .mapped = true,
+					  .rails = 4,
+					  WATCHED};
+static const struct mock_options overtakes = {
+	.write_bytes_max = 4096, .ordered = true, .wrong = MOCK_SIGNAL_OVERTAKES, WATCHED};
+static const struct mock_options drops = {
+	.write_bytes_max = 4096, .wrong = MOCK_CHUNK_DROPPED, WATCHED};
 static const struct mock_options twice = {.wrong = MOCK_COMPLETES_TWICE, .wrong_every = 1};
 static const struct mock_options mute = {.connect_never = true};
 
 static uint64_t violations(const struct mock_options *options, unsigned rounds)
 {
-	struct conformance subject = {.name = "mock, wrong", .provider = "mock",
-				      .options = options, .watch = &watch, .wrong = true};
+	struct conformance subject = {.name = "mock, wrong",
+				      .provider = "mock",
+				      .options = options,
+				      .watch = &watch,
+				      .wrong = true};
 
 	return conformance_violations(&subject, rounds);
 }
@@ -74,10 +85,12 @@ static void test_mock__a_connect_without_an_answer_ends_at_its_deadline(void **s
 	(void)state;
 	assert_int_equal(transport_domain_open(&domain, "mock", &options, &error), 0);
 	assert_int_equal(transport_endpoint_open(domain, (struct member){ROLE_TRAINER, 0},
-						 "trainer 0 (host b)", &endpoint, &error), 0);
+						 "trainer 0 (host b)", &endpoint, &error),
+			 0);
 	assert_int_equal(transport_endpoint_record(endpoint, record, &length, &error), 0);
-	assert_int_equal(transport_endpoint_connect(endpoint, record, length,
-						    began + 20000000, &error), -ERROR_TIMEOUT);
+	assert_int_equal(
+		transport_endpoint_connect(endpoint, record, length, began + 20000000, &error),
+		-ERROR_TIMEOUT);
 	assert_true(clock_ns() - began >= 19000000);
 	assert_non_null(strstr(error.text, "trainer 0 (host b)"));
 	assert_int_equal(transport_flush(endpoint, soon(), &later), -ERROR_TIMEOUT);
@@ -102,7 +115,8 @@ static void test_mock__one_seed_gives_one_schedule(void **state)
 		options.network = network;
 		assert_int_equal(pair_open(&pair, &subject, 4096, &error), 0);
 		assert_int_equal(transport_write(pair.ab, pair.from, pair.source, pair.remote, 0,
-						 4096, soon(), &error), 0);
+						 4096, soon(), &error),
+				 0);
 		for (int i = 0; i < 20; i++)
 			left[run][i] = mock_pump(network, 1);
 		pair_close(&pair);
@@ -122,9 +136,14 @@ int main(void)
 	};
 	const struct conformance subjects[] = {
 		{.name = "mock", .provider = "mock", .options = &plain, .watch = &watch},
-		{.name = "mock, tiny limits", .provider = "mock", .options = &tiny,
-		 .registered = true, .watch = &watch},
-		{.name = "mock, early completions", .provider = "mock", .options = &early,
+		{.name = "mock, tiny limits",
+		 .provider = "mock",
+		 .options = &tiny,
+		 .registered = true,
+		 .watch = &watch},
+		{.name = "mock, early completions",
+		 .provider = "mock",
+		 .options = &early,
 		 .watch = &watch},
 	};
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,8 +5,10 @@
 
 int main(void)
 {
-	const struct conformance subject = {.name = "shm, process memory", .provider = "shm",
-					    .registered = true, .processes = true};
+	const struct conformance subject = {.name = "shm, process memory",
+					    .provider = "shm",
+					    .registered = true,
+					    .processes = true};
 	struct error error = {0};
 
 	/* a container may forbid process_vm_writev; the refusal itself must be a sentence */

@@ -18,7 +18,8 @@ static void check(bool holds)
 
 static void cut(const struct model *model, const uint8_t *data, size_t bytes)
 {
-	struct infer_spec infer = {.engines = 1, .tp = 1u << (data[bytes / 2] % 4), .ep = 1, .dp = 1};
+	struct infer_spec infer = {
+		.engines = 1, .tp = 1u << (data[bytes / 2] % 4), .ep = 1, .dp = 1};
 	struct layout layout;
 	struct error error = {0};
 

@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NEED(condition)                                                                     \
-	do {                                                                                \
-		if (!(condition)) {                                                         \
-			fprintf(stderr, "%s (%s)\n", #condition, error.text);               \
-			abort();                                                            \
-		}                                                                           \
+#define NEED(condition)                                                       \
+	do {                                                                  \
+		if (!(condition)) {                                           \
+			fprintf(stderr, "%s (%s)\n", #condition, error.text); \
+			abort();                                              \
+		}                                                             \
 	} while (0)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -55,8 +55,8 @@ static void check_ends(struct simulation *simulation, uint64_t seed)
 static struct simulation *begin(uint64_t seed, bool bad, uint32_t restarts, char train[64],
 				char infer[64])
 {
-	struct simulation_options options = {.seed = seed, .train = train, .infer = infer,
-					     .restarts = restarts};
+	struct simulation_options options = {
+		.seed = seed, .train = train, .infer = infer, .restarts = restarts};
 	struct simulation *simulation;
 
 	state = seed * 0x9E3779B97F4A7C15u + 7;
@@ -140,8 +140,7 @@ static void strike(struct simulation *simulation, uint32_t before)
 		simulation_controller_start(simulation);
 		break;
 	case 5:
-		simulation_partition(simulation, victim,
-				     simulation_now(simulation) + dice(12000));
+		simulation_partition(simulation, victim, simulation_now(simulation) + dice(12000));
 		break;
 	}
 }

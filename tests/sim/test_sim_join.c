@@ -10,9 +10,9 @@
 
 #include <cmocka.h>
 
-#define START(a_role, a_rank, ...)                                                         \
-	simulation_start(s, &(struct simulation_worker){.role = (a_role), .rank = (a_rank),   \
-							 ##__VA_ARGS__})
+#define START(a_role, a_rank, ...) \
+	simulation_start(          \
+		s, &(struct simulation_worker){.role = (a_role), .rank = (a_rank), ##__VA_ARGS__})
 
 static struct simulation *fresh(void)
 {
@@ -30,7 +30,8 @@ static void test_join__a_job_joins_plans_and_connects(void **unused)
 	(void)unused;
 	simulation_start_all(s);
 	assert_true(simulation_run_to(s, WORKER_RUN, 1000));
-	simulation_expect(s,
+	simulation_expect(
+		s,
 		"[     0] trainer 0 > hello trainer 0 pid 1000 on a, incarnation 100\n"
 		"[     1] controller: trainer 0 (host a, pid 1000) joins, 1 of 4 here\n"
 		"[     1] controller > trainer 0: welcome by c000: beat every 500 ms, lost after 5000 ms\n"
@@ -62,15 +63,16 @@ static void test_join__a_job_joins_plans_and_connects(void **unused)
 
 static void test_join__a_trainer_with_nothing_to_send_goes_through(void **unused)
 {
-	struct simulation_options options = {.train = "world=3,source=gathered",
-					     .infer = "engines=1,tp=1", .tensors = 1};
+	struct simulation_options options = {
+		.train = "world=3,source=gathered", .infer = "engines=1,tp=1", .tensors = 1};
 	struct simulation *s = simulation_new(&options);
 
 	(void)unused;
 	simulation_controller_start(s);
 	simulation_start_all(s);
 	assert_true(simulation_run_to(s, WORKER_RUN, 1000));
-	simulation_expect(s,
+	simulation_expect(
+		s,
 		"[     5] controller > trainer 1: plan attempt 1: 0 rows, 0 peers, greedy *\n"
 		"[     8] trainer 1 > endpoints attempt 1: 0 records, 0 regions, 0 places in 0 copies\n"
 		"[     9] controller > trainer 1: peers attempt 1: 0 peers\n"
@@ -89,7 +91,8 @@ static void test_join__a_late_worker_is_waited_for_and_named(void **unused)
 	simulation_run(s, 8000);
 	START(ROLE_INFERENCE, 1);
 	assert_true(simulation_run_to(s, WORKER_RUN, 9000));
-	simulation_expect(s,
+	simulation_expect(
+		s,
 		"[  5001] controller: still waiting for inference 1 of 2 to join, 5.0 of 20.0 s\n"
 		"[  8001] controller: inference 1 (host a, pid 1003) joins, 4 of 4 here\n"
 		"[  8013] controller: all 4 workers are connected after 0.0 s: go\n");
@@ -105,7 +108,8 @@ static void test_join__a_worker_that_never_comes_is_named_to_all(void **unused)
 	START(ROLE_TRAINER, 0);
 	START(ROLE_INFERENCE, 0);
 	simulation_run(s, 30000);
-	simulation_expect(s,
+	simulation_expect(
+		s,
 		"[ 20001] controller: the job fails: waiting for trainer 1 of 2, inference 1 of 2 to "
 		"join; trainer 0 (host a, pid 1000) has given up: waiting for the plan (the controller "
 		"plans when all workers have declared) at tcp://head:29600 for 20.0 s (state declare); "
@@ -126,7 +130,8 @@ static void test_join__a_controller_that_nobody_finds_ends_by_its_deadline(void 
 
 	(void)unused;
 	simulation_run(s, 30000);
-	simulation_expect(s,
+	simulation_expect(
+		s,
 		"[  5000] controller: still waiting for trainer 0..1 of 2, inference 0..1 of 2 to join, "
 		"5.0 of 20.0 s\n"
 		"[ 20000] controller: the job fails: waiting for trainer 0..1 of 2, inference 0..1 of 2 "
@@ -143,7 +148,8 @@ static void test_join__a_worker_without_a_controller_names_the_address(void **un
 	(void)unused;
 	START(ROLE_TRAINER, 0);
 	simulation_run(s, 30000);
-	simulation_expect(s,
+	simulation_expect(
+		s,
 		"[  5000] trainer 0: still waiting for an answer of the controller at "
 		"tcp://head:29600, 5.0 of 20.0 s\n"
 		"[ 20000] trainer 0 fails: waiting for an answer of the controller at "
@@ -160,7 +166,8 @@ static void test_join__a_rank_claimed_twice_stays_with_the_first(void **unused)
 	simulation_run(s, 100);
 	START(ROLE_TRAINER, 0, .host = "b");
 	simulation_run(s, 3000);
-	simulation_expect(s,
+	simulation_expect(
+		s,
 		"[   101] controller: trainer 0 (host a, pid 1000) is claimed by another process (host b, "
 		"pid 1001): waiting for a heartbeat of the first\n"
 		"[  1102] trainer 0 fails: trainer 0 (host a, pid 1000) holds its rank "
@@ -184,7 +191,8 @@ static void test_join__a_restarted_worker_takes_its_place_again(void **unused)
 	START(ROLE_INFERENCE, 0);
 	START(ROLE_INFERENCE, 1);
 	assert_true(simulation_run_to(s, WORKER_RUN, 8000));
-	simulation_expect(s,
+	simulation_expect(
+		s,
 		"[   100] trainer 0 is killed\n"
 		"[   201] controller: trainer 0 (host a, pid 1000) is claimed by another process (host a, "
 		"pid 1001): waiting for a heartbeat of the first\n"
@@ -203,7 +211,8 @@ static void test_join__strangers_are_told_why(void **unused)
 	START(ROLE_TRAINER, 1, .other_wire = true);
 	START(ROLE_TRAINER, 2);
 	simulation_run(s, 1500);
-	simulation_expect(s,
+	simulation_expect(
+		s,
 		"[     2] trainer 0 fails: trainer 0 (host a, pid 1000) belongs to job 'other', and this "
 		"is the controller of job 'demo': check --job and the controller's address\n"
 		"[     2] trainer 1 fails: message of t1-101 refused: the other side speaks wire version "
@@ -226,7 +235,8 @@ static void test_join__a_contradiction_names_both_parties(void **unused)
 	START(ROLE_TRAINER, 1, .model = "big");
 	START(ROLE_INFERENCE, 0, .transport = "tcp");
 	simulation_run(s, 1000);
-	simulation_expect(s,
+	simulation_expect(
+		s,
 		"[     4] trainer 1 fails: trainer 1 (host a, pid 1001) declares model 'big', and trainer "
 		"0 (host a, pid 1000) declares 'tiny': all workers of a job must say the same\n"
 		"[     4] inference 0 fails: inference 0 (host a, pid 1002) declares transport 'tcp', and "
@@ -303,7 +313,8 @@ static void test_join__shm_between_two_hosts_is_refused(void **unused)
 	START(ROLE_INFERENCE, 0);
 	START(ROLE_INFERENCE, 1, .host = "b", .boot = "boot-b");
 	ends_with_78(s, ERROR_UNSUPPORTED);
-	simulation_expect(s,
+	simulation_expect(
+		s,
 		"[     5] controller: the job fails: transport shm needs one host: trainer 1 is on a "
 		"(boot id boot-a), inference 1 is on b (boot id boot-b)\n"
 		"[     7] controller exits 78\n");

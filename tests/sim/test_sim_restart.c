@@ -9,9 +9,9 @@
 
 #include <cmocka.h>
 
-#define START(a_role, a_rank, ...)                                                         \
-	simulation_start(s, &(struct simulation_worker){.role = (a_role), .rank = (a_rank),   \
-							 ##__VA_ARGS__})
+#define START(a_role, a_rank, ...) \
+	simulation_start(          \
+		s, &(struct simulation_worker){.role = (a_role), .rank = (a_rank), ##__VA_ARGS__})
 
 static struct simulation *fresh(uint32_t restarts)
 {
@@ -36,7 +36,8 @@ static void test_restart__a_controller_before_the_plan_is_joined_again(void **un
 	START(ROLE_TRAINER, 1);
 	START(ROLE_INFERENCE, 1);
 	assert_true(simulation_run_to(s, WORKER_RUN, 3000));
-	simulation_expect(s,
+	simulation_expect(
+		s,
 		"[   100] controller is killed\n"
 		"[   200] controller starts\n"
 		"[   503] controller > trainer 0: refuse E132: this controller (started 0.3 s ago) does "
@@ -59,7 +60,8 @@ static void test_restart__a_controller_after_the_plan_ends_the_workers(void **un
 	simulation_run(s, 200);
 	simulation_controller_start(s);
 	simulation_run(s, 3000);
-	simulation_expect(s,
+	simulation_expect(
+		s,
 		"[    14] controller is killed\n"
 		"[   200] controller starts\n"
 		"[   504] trainer 0 fails: the controller at tcp://head:29600 was restarted (incarnation "
@@ -81,8 +83,9 @@ static void test_restart__a_controller_that_dies_is_missed(void **unused)
 	assert_true(simulation_run_to(s, WORKER_RUN, 1000));
 	simulation_controller_kill(s);
 	simulation_run(s, 10000);
-	simulation_expect(s, "[  5014] inference 0 fails: the controller at tcp://head:29600 is silent "
-			     "for 5.0 s (state run, version 0); restart the whole job\n");
+	simulation_expect(
+		s, "[  5014] inference 0 fails: the controller at tcp://head:29600 is silent "
+		   "for 5.0 s (state run, version 0); restart the whole job\n");
 	simulation_free(&s);
 }
 
@@ -97,7 +100,8 @@ static void test_restart__a_worker_of_a_running_job_fails_it_by_name(void **unus
 	simulation_run(s, 1000);
 	START(ROLE_TRAINER, 1);
 	simulation_run(s, 12000);
-	simulation_expect(s,
+	simulation_expect(
+		s,
 		"[    14] trainer 1 is killed\n"
 		"[  1001] controller: trainer 1 (host a, pid 1001) is claimed by another process (host a, "
 		"pid 1004): waiting for a heartbeat of the first\n"
@@ -126,7 +130,8 @@ static void test_restart__a_lost_job_gathers_again_as_a_new_epoch(void **unused)
 	START(ROLE_INFERENCE, 0);
 	START(ROLE_INFERENCE, 1);
 	assert_true(simulation_run_to(s, WORKER_RUN, 7000));
-	simulation_expect(s,
+	simulation_expect(
+		s,
 		"[  5500] controller: gathering again as epoch 2, 0 restarts left\n"
 		"[  5501] trainer 0 > leave interrupted\n"
 		"[  5501] controller: trainer 1 (host a, pid 1004) joins, 1 of 4 here\n"
@@ -153,7 +158,8 @@ static void test_restart__a_worker_of_the_failed_epoch_is_told_when_it_returns(v
 	simulation_fail(s, 0, "update 1: bad");
 	simulation_partition(s, 1, 3000);
 	simulation_run(s, 6000);
-	simulation_expect(s,
+	simulation_expect(
+		s,
 		"[    15] controller: gathering again as epoch 2, 0 restarts left\n"
 		"[  3004] trainer 1 fails: trainer 0 (host a, pid 1000) failed at version 0: update 1: "
 		"bad\n");
@@ -168,7 +174,8 @@ int main(void)
 		cmocka_unit_test(test_restart__a_controller_that_dies_is_missed),
 		cmocka_unit_test(test_restart__a_worker_of_a_running_job_fails_it_by_name),
 		cmocka_unit_test(test_restart__a_lost_job_gathers_again_as_a_new_epoch),
-		cmocka_unit_test(test_restart__a_worker_of_the_failed_epoch_is_told_when_it_returns),
+		cmocka_unit_test(
+			test_restart__a_worker_of_the_failed_epoch_is_told_when_it_returns),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#define TRAINER_1 1
+#define TRAINER_1   1
 #define INFERENCE_0 2
 
 static struct simulation *running(const struct simulation_options *options)
@@ -36,12 +36,11 @@ static void test_update__one_update_reaches_every_rank(void **unused)
 	(void)unused;
 	simulation_update(s, 1);
 	simulation_run(s, 100);
-	simulation_expect(s,
-		"[    14] trainer 0 begins version 1\n"
-		"[    24] trainer 0 ends version 1\n"
-		"[    24] trainer 1 ends version 1\n"
-		"[    25] inference 0 publishes version 1\n"
-		"[    25] inference 1 publishes version 1\n");
+	simulation_expect(s, "[    14] trainer 0 begins version 1\n"
+			     "[    24] trainer 0 ends version 1\n"
+			     "[    24] trainer 1 ends version 1\n"
+			     "[    25] inference 0 publishes version 1\n"
+			     "[    25] inference 1 publishes version 1\n");
 	simulation_free(&s);
 }
 
@@ -54,7 +53,8 @@ static void test_update__a_death_before_an_update_is_told_to_all(void **unused)
 	simulation_run(s, 700);
 	simulation_kill(s, TRAINER_1);
 	simulation_run(s, 20000);
-	simulation_expect(s,
+	simulation_expect(
+		s,
 		"[    24] trainer 1 ends version 1\n"
 		"[   700] trainer 1 is killed\n"
 		"[  6000] controller: the job fails: trainer 1 (host a, pid 1001) was lost: silent for "
@@ -78,7 +78,8 @@ static void test_update__a_death_during_an_update_publishes_nothing_torn(void **
 	simulation_run(s, 150);
 	simulation_kill(s, TRAINER_1);
 	simulation_run(s, 20000);
-	simulation_expect(s,
+	simulation_expect(
+		s,
 		"[    14] trainer 1 begins version 1\n"
 		"[   115] inference 1 publishes version 1\n"
 		"[   150] trainer 1 is killed\n"
@@ -101,7 +102,8 @@ static void test_update__a_failed_worker_is_quoted_to_all(void **unused)
 	(void)unused;
 	simulation_fail(s, TRAINER_1, "update 3: write to inference 0 was refused");
 	simulation_run(s, 1000);
-	simulation_expect(s,
+	simulation_expect(
+		s,
 		"[    14] trainer 1 > failure E140 at version 0: update 3: write to inference 0 was "
 		"refused\n"
 		"[    16] inference 0 fails: trainer 1 (host a, pid 1001) failed at version 0: update 3: "
@@ -117,7 +119,8 @@ static void test_update__an_interrupted_worker_ends_the_job(void **unused)
 	(void)unused;
 	simulation_leave(s, INFERENCE_0, false);
 	simulation_run(s, 1000);
-	simulation_expect(s,
+	simulation_expect(
+		s,
 		"[    15] controller: the job fails: inference 0 (host a, pid 1002) left before its work "
 		"was done (interrupted)\n"
 		"[    16] inference 0 is left\n"
@@ -163,7 +166,8 @@ static void test_update__a_long_partition_is_noticed_on_both_sides(void **unused
 	(void)unused;
 	simulation_partition(s, TRAINER_1, 30000);
 	simulation_run(s, 20000);
-	simulation_expect(s,
+	simulation_expect(
+		s,
 		"[    14] trainer 1 is cut off\n"
 		"[  5014] trainer 1 fails: the controller at tcp://head:29600 is silent for 5.0 s (state "
 		"run, version 0); restart the whole job\n"

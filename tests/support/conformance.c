@@ -43,20 +43,20 @@ static void open_pair(struct pair *pair, uint64_t bytes)
 		fail_msg("%s: %s", subject->name, error.text);
 }
 
-#define ok(call)                                                                         \
-	do {                                                                             \
-		struct error error_ = {0};                                               \
-		int rc_ = (call);                                                        \
-                                                                                         \
-		if (rc_)                                                                 \
-			fail_msg("%s: %s: %s", subject->name, #call, error_.text);       \
+#define ok(call)                                                                   \
+	do {                                                                       \
+		struct error error_ = {0};                                         \
+		int rc_ = (call);                                                  \
+                                                                                   \
+		if (rc_)                                                           \
+			fail_msg("%s: %s: %s", subject->name, #call, error_.text); \
 	} while (0)
 
 /* The signal at the end: only who has seen one may look at the bytes. */
 static void write_and_signal(struct pair *pair, uint64_t offset, uint64_t bytes)
 {
-	ok(transport_write(pair->ab, pair->from, pair->source, pair->remote, offset,
-			   bytes, soon(), &error_));
+	ok(transport_write(pair->ab, pair->from, pair->source, pair->remote, offset, bytes, soon(),
+			   &error_));
 	ok(transport_flush(pair->ab, soon(), &error_));
 	ok(transport_signal(pair->ab, 1, NULL, 0, soon(), &error_));
 }
@@ -107,9 +107,8 @@ static void write__counts_what_is_done_in_order(void **state)
 	(void)state;
 	open_pair(&pair, 64 * KIB);
 	for (int i = 0; i < 20; i++)
-		ok(transport_write(pair.ab, pair.from, pair.source, pair.remote,
-				   (uint64_t)i * 1000, i % 5 == 4 ? 0 : 1000, soon(),
-				   &error_));
+		ok(transport_write(pair.ab, pair.from, pair.source, pair.remote, (uint64_t)i * 1000,
+				   i % 5 == 4 ? 0 : 1000, soon(), &error_));
 	for (uint64_t end = soon(); done < 20 && clock_ns() < end; last = done) {
 		ok(transport_progress(pair.ab, &done, &error_));
 		assert_true(done >= last);
@@ -142,22 +141,21 @@ static void write__refuses_what_lies_outside_and_stays_usable(void **state)
 	memset(pair.to, 0, 8192);
 	memset(pair.from, 1, 8192);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		assert_int_equal(transport_write(pair.ab, pair.from, pair.source,
-						 pair.remote, bad[i].offset, bad[i].bytes,
-						 soon(), &error),
+		assert_int_equal(transport_write(pair.ab, pair.from, pair.source, pair.remote,
+						 bad[i].offset, bad[i].bytes, soon(), &error),
 				 -ERROR_BOUNDS);
 		assert_non_null(strstr(error.text, "inference 5 (here)"));
 		assert_non_null(strstr(error.text, "8192"));
 	}
-	assert_int_equal(transport_write(pair.ab, pair.from + 1, pair.source, pair.remote,
-					 0, 8192, soon(), &error),
+	assert_int_equal(transport_write(pair.ab, pair.from + 1, pair.source, pair.remote, 0, 8192,
+					 soon(), &error),
 			 -ERROR_BOUNDS);
-	assert_int_equal(transport_write(pair.ab, pair.from, pair.target, pair.remote, 0,
-					 1, soon(), &error),
-			 -ERROR_USAGE);
+	assert_int_equal(
+		transport_write(pair.ab, pair.from, pair.target, pair.remote, 0, 1, soon(), &error),
+		-ERROR_USAGE);
 	if (transport_domain_caps(pair.a)->local_registration)
-		assert_int_equal(transport_write(pair.ab, pair.from, NULL, pair.remote, 0,
-						 1, soon(), &error),
+		assert_int_equal(transport_write(pair.ab, pair.from, NULL, pair.remote, 0, 1,
+						 soon(), &error),
 				 -ERROR_USAGE);
 	assert_true(all_bytes(pair.to, 8192, 0));
 	write_and_signal(&pair, 8191, 1);
@@ -188,15 +186,13 @@ static void signal__carries_word_payload_and_sequence(void **state)
 	assert_int_equal(signal.sequence, 1);
 	assert_int_equal(signal.length, sizeof(payload));
 	assert_memory_equal(signal.payload, payload, sizeof(payload));
-	assert_int_equal(transport_signal(pair.ab, 1, payload, sizeof(payload) + 1,
-					  soon(), &error),
+	assert_int_equal(transport_signal(pair.ab, 1, payload, sizeof(payload) + 1, soon(), &error),
 			 -ERROR_USAGE);
 	for (uint32_t i = 0; i < 5; i++)
 		ok(transport_signal(pair.ab, i, NULL, 0, soon(), &error_));
 	assert_int_equal(transport_signal_wait(pair.b, 1, soon()), 6);
 	assert_int_equal(transport_signal_read(pair.ba, &signal), 0);
-	assert_int_equal(signal.sequence,
-			 6); /* 2..5 were overwritten, and that is seen */
+	assert_int_equal(signal.sequence, 6); /* 2..5 were overwritten, and that is seen */
 	assert_int_equal(signal.word, 4);
 	pair_close(&pair);
 }
@@ -258,8 +254,8 @@ static int hammer_round(struct hammer *hammer, uint64_t round, struct error *err
 	while (at < pair->bytes && !rc) {
 		uint64_t bytes = 1 + random_below(pair->bytes - at);
 
-		rc = transport_write(pair->ab, pair->from + at, pair->source,
-				     pair->remote, at, bytes, soon(), error);
+		rc = transport_write(pair->ab, pair->from + at, pair->source, pair->remote, at,
+				     bytes, soon(), error);
 		at += bytes;
 	}
 	if (!rc)
@@ -336,8 +332,7 @@ static void signal__payload_is_never_torn(void **state)
 	pthread_create(&thread, NULL, torn_reader, hammer);
 	for (uint32_t i = 1; i <= 1000; i++) {
 		memset(payload, (int)i, sizeof(payload));
-		ok(transport_signal(hammer->pair.ab, i, payload, sizeof(payload), soon(),
-				    &error_));
+		ok(transport_signal(hammer->pair.ab, i, payload, sizeof(payload), soon(), &error_));
 	}
 	atomic_store(&hammer->stop, 1);
 	pthread_join(thread, NULL);
@@ -428,8 +423,7 @@ static void mesh_join(struct mesh *mesh, uint32_t i, uint32_t j)
 				   &mesh->ba[i][j], &error_));
 	/* import first, connect after: both orders are right */
 	ok(transport_region_export(mesh->target[j], record, &length, &error_));
-	ok(transport_remote_import(mesh->ab[i][j], record, length, &mesh->remote[i][j],
-				   &error_));
+	ok(transport_remote_import(mesh->ab[i][j], record, length, &mesh->remote[i][j], &error_));
 	assert_null(transport_remote_pointer(mesh->remote[i][j]));
 	ok(transport_endpoint_record(mesh->ba[i][j], record, &length, &error_));
 	ok(transport_endpoint_connect(mesh->ab[i][j], record, length, soon(), &error_));
@@ -460,32 +454,27 @@ static void endpoints__many_writers_and_targets_do_not_mix(void **state)
 	for (uint32_t i = 0; i < SIDES; i++) {
 		mesh_side(ROLE_TRAINER, i, &mesh.a[i], &mesh.source[i]);
 		mesh_side(ROLE_INFERENCE, i, &mesh.b[i], &mesh.target[i]);
-		memset(transport_region_memory(mesh.source[i]), (int)i + 1,
-		       SIDES * SLICE);
+		memset(transport_region_memory(mesh.source[i]), (int)i + 1, SIDES * SLICE);
 	}
 	for (uint32_t i = 0; i < SIDES; i++)
 		for (uint32_t j = 0; j < SIDES; j++)
 			mesh_join(&mesh, i, j);
 	for (uint32_t i = 0; i < SIDES; i++)
 		for (uint32_t j = 0; j < SIDES; j++)
-			ok(transport_write(mesh.ab[i][j],
-					   transport_region_memory(mesh.source[i]),
-					   mesh.source[i], mesh.remote[i][j], i * SLICE,
-					   SLICE, soon(), &error_));
+			ok(transport_write(mesh.ab[i][j], transport_region_memory(mesh.source[i]),
+					   mesh.source[i], mesh.remote[i][j], i * SLICE, SLICE,
+					   soon(), &error_));
 	for (uint32_t i = 0; i < SIDES; i++)
 		for (uint32_t j = 0; j < SIDES; j++)
-			ok(transport_signal(mesh.ab[i][j], 10 * i + j, NULL, 0, soon(),
-					    &error_));
+			ok(transport_signal(mesh.ab[i][j], 10 * i + j, NULL, 0, soon(), &error_));
 	for (uint32_t j = 0; j < SIDES; j++) {
 		const unsigned char *got = transport_region_memory(mesh.target[j]);
 
 		assert_int_equal(transport_signal_wait(mesh.b[j], 0, soon()), SIDES);
 		for (uint32_t i = 0; i < SIDES; i++) {
-			assert_int_equal(transport_signal_read(mesh.ba[i][j], &signal),
-					 0);
+			assert_int_equal(transport_signal_read(mesh.ba[i][j], &signal), 0);
 			assert_int_equal(signal.word, 10 * i + j);
-			assert_true(all_bytes(got + i * SLICE, SLICE,
-					      (unsigned char)(i + 1)));
+			assert_true(all_bytes(got + i * SLICE, SLICE, (unsigned char)(i + 1)));
 		}
 	}
 	mesh_close(&mesh);
@@ -503,10 +492,10 @@ static void endpoints__hundreds_fit_in_one_domain(void **state)
 	(void)state;
 	open_pair(&pair, 4096);
 	for (uint32_t i = 0; i < MANY; i++) {
-		ok(transport_endpoint_open(pair.b, (struct member){ROLE_TRAINER, 3}, NULL,
-					   &back[i], &error_));
-		ok(transport_endpoint_open(pair.a, (struct member){ROLE_INFERENCE, 5},
-					   NULL, &many[i], &error_));
+		ok(transport_endpoint_open(pair.b, (struct member){ROLE_TRAINER, 3}, NULL, &back[i],
+					   &error_));
+		ok(transport_endpoint_open(pair.a, (struct member){ROLE_INFERENCE, 5}, NULL,
+					   &many[i], &error_));
 		ok(transport_endpoint_record(back[i], record, &length, &error_));
 		ok(transport_endpoint_connect(many[i], record, length, soon(), &error_));
 	}
@@ -532,8 +521,8 @@ static void expect_refused(struct pair *pair, const unsigned char *record, size_
 	int rc;
 
 	if (endpoint) {
-		ok(transport_endpoint_open(pair->a, (struct member){ROLE_INFERENCE, 5},
-					   NULL, &fresh, &error_));
+		ok(transport_endpoint_open(pair->a, (struct member){ROLE_INFERENCE, 5}, NULL,
+					   &fresh, &error_));
 		rc = transport_endpoint_connect(fresh, record, length, soon(), &error);
 		transport_endpoint_close(&fresh);
 	} else {
@@ -562,17 +551,15 @@ static void records__garbled_or_cut_are_refused(void **state)
 			expect_refused(&pair, bad, length[kind], kind == 1);
 		}
 		expect_refused(&pair, record[kind], length[kind] + 1, kind == 1);
-		expect_refused(&pair, record[kind], length[kind],
-			       kind == 0); /* other kind */
+		expect_refused(&pair, record[kind], length[kind], kind == 0); /* other kind */
 	}
 	pair_close(&pair);
 }
 
 static void records__of_another_job_or_peer_are_refused(void **state)
 {
-	struct transport_options other = {.self = {ROLE_INFERENCE, 5},
-					  .secret = 43,
-					  .provider_options = subject->options};
+	struct transport_options other = {
+		.self = {ROLE_INFERENCE, 5}, .secret = 43, .provider_options = subject->options};
 	unsigned char record[TRANSPORT_RECORD_BYTES];
 	struct transport_endpoint *endpoint = NULL;
 	struct transport_region *region = NULL;
@@ -598,8 +585,8 @@ static void records__of_another_job_or_peer_are_refused(void **state)
 		transport_domain_close(&domain);
 	}
 	/* made for another peer */
-	ok(transport_endpoint_open(pair.b, (struct member){ROLE_TRAINER, 4}, NULL,
-				   &endpoint, &error_));
+	ok(transport_endpoint_open(pair.b, (struct member){ROLE_TRAINER, 4}, NULL, &endpoint,
+				   &error_));
 	ok(transport_endpoint_record(endpoint, record, &length, &error_));
 	expect_refused(&pair, record, length, true);
 	transport_endpoint_close(&endpoint);
@@ -618,27 +605,23 @@ static void endpoint__refuses_before_connect_and_twice(void **state)
 
 	(void)state;
 	open_pair(&pair, 4096);
-	ok(transport_endpoint_open(pair.a, (struct member){ROLE_INFERENCE, 5}, NULL,
-				   &fresh, &error_));
-	assert_int_equal(transport_signal(fresh, 1, NULL, 0, soon(), &error),
-			 -ERROR_STATE);
+	ok(transport_endpoint_open(pair.a, (struct member){ROLE_INFERENCE, 5}, NULL, &fresh,
+				   &error_));
+	assert_int_equal(transport_signal(fresh, 1, NULL, 0, soon(), &error), -ERROR_STATE);
 	assert_int_equal(transport_flush(fresh, soon(), &error), -ERROR_STATE);
 	assert_non_null(strstr(error.text, "inference 5"));
-	ok(transport_endpoint_open(pair.b, (struct member){ROLE_TRAINER, 3}, NULL, &back,
-				   &error_));
+	ok(transport_endpoint_open(pair.b, (struct member){ROLE_TRAINER, 3}, NULL, &back, &error_));
 	ok(transport_endpoint_record(back, record, &length, &error_));
 	ok(transport_endpoint_connect(fresh, record, length, soon(), &error_));
-	assert_int_equal(
-		transport_endpoint_connect(fresh, record, length, soon(), &error),
-		-ERROR_STATE);
+	assert_int_equal(transport_endpoint_connect(fresh, record, length, soon(), &error),
+			 -ERROR_STATE);
 	transport_endpoint_close(&fresh);
 	/* a record of an endpoint that is gone */
 	transport_endpoint_close(&back);
-	ok(transport_endpoint_open(pair.a, (struct member){ROLE_INFERENCE, 5}, NULL,
-				   &fresh, &error_));
-	assert_int_equal(
-		transport_endpoint_connect(fresh, record, length, soon(), &error),
-		-ERROR_PEER_LOST);
+	ok(transport_endpoint_open(pair.a, (struct member){ROLE_INFERENCE, 5}, NULL, &fresh,
+				   &error_));
+	assert_int_equal(transport_endpoint_connect(fresh, record, length, soon(), &error),
+			 -ERROR_PEER_LOST);
 	transport_endpoint_close(&fresh);
 	pair_close(&pair);
 }
@@ -653,17 +636,16 @@ static void endpoint__once_broken_keeps_its_first_error(void **state)
 	(void)state;
 	open_pair(&pair, 4096);
 	(void)transport_endpoint_fence(pair.ba, clock_ns() + 1000000, &first);
-	rc = transport_write(pair.ab, pair.from, pair.source, pair.remote, 0, 4096,
-			     soon(), &first);
+	rc = transport_write(pair.ab, pair.from, pair.source, pair.remote, 0, 4096, soon(), &first);
 	if (!rc)
 		rc = transport_flush(pair.ab, soon(), &first);
 	if (!rc)
 		rc = transport_signal(pair.ab, 1, NULL, 0, soon(), &first);
 	assert_true(rc < 0);
 	assert_int_equal(rc, -(int)first.code);
-	assert_int_equal(transport_write(pair.ab, pair.from, pair.source, pair.remote, 0,
-					 1, soon(), &later),
-			 rc);
+	assert_int_equal(
+		transport_write(pair.ab, pair.from, pair.source, pair.remote, 0, 1, soon(), &later),
+		rc);
 	assert_string_equal(first.text, later.text);
 	assert_int_equal(transport_flush(pair.ab, soon(), &later), rc);
 	assert_int_equal(transport_progress(pair.ab, &done, &later), rc);
@@ -685,8 +667,7 @@ static void fence__stops_a_peer_that_let_go(void **state)
 	write_and_signal(&pair, 0, 4096);
 	transport_endpoint_close(&pair.ab);
 	ok(transport_endpoint_fence(pair.ba, soon(), &error_));
-	assert_int_equal(transport_signal(pair.ba, 1, NULL, 0, soon(), &error),
-			 -ERROR_STATE);
+	assert_int_equal(transport_signal(pair.ba, 1, NULL, 0, soon(), &error), -ERROR_STATE);
 	ok(transport_endpoint_fence(pair.ba, soon(), &error_)); /* again is fine */
 	pair_close(&pair);
 }
@@ -702,13 +683,12 @@ static void fence__refuses_a_peer_that_comes_later(void **state)
 
 	(void)state;
 	open_pair(&pair, 4096);
-	ok(transport_endpoint_open(pair.b, (struct member){ROLE_TRAINER, 3}, NULL, &back,
-				   &error_));
+	ok(transport_endpoint_open(pair.b, (struct member){ROLE_TRAINER, 3}, NULL, &back, &error_));
 	ok(transport_endpoint_record(back, record, &length, &error_));
 	ok(transport_endpoint_fence(back, soon(), &error_));
 	transport_endpoint_close(&back);
-	ok(transport_endpoint_open(pair.a, (struct member){ROLE_INFERENCE, 5}, NULL,
-				   &late, &error_));
+	ok(transport_endpoint_open(pair.a, (struct member){ROLE_INFERENCE, 5}, NULL, &late,
+				   &error_));
 	rc = transport_endpoint_connect(late, record, length, soon(), &error);
 	assert_int_equal(rc, -ERROR_PEER_LOST);
 	transport_endpoint_close(&late);
@@ -812,19 +792,15 @@ static void misuse__is_answered(void **state)
 	struct error error;
 
 	(void)state;
-	assert_int_equal(
-		transport_domain_open(&domain, "carrier_pigeon", &options, &error),
-		-ERROR_UNSUPPORTED);
+	assert_int_equal(transport_domain_open(&domain, "carrier_pigeon", &options, &error),
+			 -ERROR_UNSUPPORTED);
 	assert_non_null(strstr(error.text, "shm"));
 	assert_null(domain);
 	ok(transport_domain_open(&domain, subject->provider, &options, &error_));
-	assert_int_equal(transport_region_allocate(domain, 0, &region, &error),
-			 -ERROR_USAGE);
-	assert_int_equal(transport_region_register(domain, NULL, 5, &region, &error),
-			 -ERROR_USAGE);
-	assert_int_equal(
-		transport_region_allocate(domain, UINT64_C(1) << 60, &region, &error) < 0,
-		1);
+	assert_int_equal(transport_region_allocate(domain, 0, &region, &error), -ERROR_USAGE);
+	assert_int_equal(transport_region_register(domain, NULL, 5, &region, &error), -ERROR_USAGE);
+	assert_int_equal(transport_region_allocate(domain, UINT64_C(1) << 60, &region, &error) < 0,
+			 1);
 	transport_remote_close(&remote);
 	transport_endpoint_close(&endpoint);
 	transport_region_close(&region);

@@ -37,8 +37,7 @@ struct letter {
 
 static int send_letter(int fd, const struct letter *letter)
 {
-	return send(fd, letter, sizeof(*letter), MSG_NOSIGNAL) == sizeof(*letter) ? 0
-										  : -1;
+	return send(fd, letter, sizeof(*letter), MSG_NOSIGNAL) == sizeof(*letter) ? 0 : -1;
 }
 
 static int take_letter(int fd, struct letter *letter)
@@ -54,8 +53,8 @@ static int open_region(struct side *side, struct error *error)
 		rc = transport_region_allocate(side->domain, BYTES, &side->region, error);
 	} else {
 		side->owned = memory_zalloc(1, BYTES);
-		rc = transport_region_register(side->domain, side->owned, BYTES,
-					       &side->region, error);
+		rc = transport_region_register(side->domain, side->owned, BYTES, &side->region,
+					       error);
 	}
 	if (!rc)
 		side->memory = transport_region_memory(side->region);
@@ -76,21 +75,19 @@ static int side_open(struct side *side, enum role role, int fd, struct error *er
 	if (!rc)
 		rc = open_region(side, error);
 	if (!rc)
-		rc = transport_endpoint_open(side->domain, peer, NULL, &side->endpoint,
-					     error);
+		rc = transport_endpoint_open(side->domain, peer, NULL, &side->endpoint, error);
 	if (!rc)
-		rc = transport_region_export(side->region, region.bytes, &region.length,
-					     error);
+		rc = transport_region_export(side->region, region.bytes, &region.length, error);
 	if (!rc)
-		rc = transport_endpoint_record(side->endpoint, endpoint.bytes,
-					       &endpoint.length, error);
+		rc = transport_endpoint_record(side->endpoint, endpoint.bytes, &endpoint.length,
+					       error);
 	if (rc)
 		return rc;
 	if (send_letter(fd, &region) || send_letter(fd, &endpoint) ||
 	    take_letter(fd, &their_region) || take_letter(fd, &their_endpoint))
 		return error_set(error, ERROR_PEER_LOST, "the other process is gone");
-	rc = transport_endpoint_connect(side->endpoint, their_endpoint.bytes,
-					their_endpoint.length, soon(), error);
+	rc = transport_endpoint_connect(side->endpoint, their_endpoint.bytes, their_endpoint.length,
+					soon(), error);
 	if (!rc && role == ROLE_TRAINER)
 		rc = transport_remote_import(side->endpoint, their_region.bytes,
 					     their_region.length, &side->remote, error);
@@ -111,13 +108,12 @@ static int write_once(struct side *side, uint64_t round, struct error *error)
 	int rc;
 
 	memset(side->memory, (int)round, BYTES);
-	rc = transport_write(side->endpoint, side->memory, side->region, side->remote, 0,
-			     BYTES, soon(), error);
+	rc = transport_write(side->endpoint, side->memory, side->region, side->remote, 0, BYTES,
+			     soon(), error);
 	if (!rc)
 		rc = transport_flush(side->endpoint, soon(), error);
 	if (!rc)
-		rc = transport_signal(side->endpoint, (uint32_t)round, NULL, 0, soon(),
-				      error);
+		rc = transport_signal(side->endpoint, (uint32_t)round, NULL, 0, soon(), error);
 	return rc;
 }
 
@@ -182,12 +178,12 @@ static int write_one_round(struct side *side, int fd)
 	return 0;
 }
 
-#define ok(call)                                                                         \
-	do {                                                                             \
-		struct error error_ = {0};                                               \
-                                                                                         \
-		if (call)                                                                \
-			fail_msg("%s: %s: %s", subject->name, #call, error_.text);       \
+#define ok(call)                                                                   \
+	do {                                                                       \
+		struct error error_ = {0};                                         \
+                                                                                   \
+		if (call)                                                          \
+			fail_msg("%s: %s: %s", subject->name, #call, error_.text); \
 	} while (0)
 
 static void processes__one_writes_into_the_other(void **state)
@@ -207,9 +203,8 @@ static void processes__one_writes_into_the_other(void **state)
 		assert_int_equal(side.memory[i], 6);
 	assert_false(transport_peer_dead(side.endpoint));
 	/* it has the memory mapped and lives: no fence yet */
-	assert_int_equal(
-		transport_endpoint_fence(side.endpoint, clock_ns() + 5000000, &error),
-		-ERROR_TIMEOUT);
+	assert_int_equal(transport_endpoint_fence(side.endpoint, clock_ns() + 5000000, &error),
+			 -ERROR_TIMEOUT);
 	assert_non_null(strstr(error.text, "trainer 0"));
 	assert_int_equal(send(fd, "x", 1, MSG_NOSIGNAL), 1);
 	ok(transport_endpoint_fence(side.endpoint, soon(), &error_));
@@ -295,9 +290,8 @@ static void fence__stops_a_writer_that_is_alive(void **state)
 static void records__of_a_dead_process_are_refused(void **state)
 {
 	struct letter region, endpoint;
-	struct transport_options options = {.self = {ROLE_TRAINER, 0},
-					    .secret = 1,
-					    .provider_options = subject->options};
+	struct transport_options options = {
+		.self = {ROLE_TRAINER, 0}, .secret = 1, .provider_options = subject->options};
 	struct transport_endpoint *fresh = NULL;
 	struct transport_remote *remote = NULL;
 	struct transport_domain *domain = NULL;
@@ -312,12 +306,11 @@ static void records__of_a_dead_process_are_refused(void **state)
 	kill(child, SIGKILL);
 	reap(child);
 	ok(transport_domain_open(&domain, subject->provider, &options, &error_));
-	ok(transport_endpoint_open(domain, (struct member){ROLE_INFERENCE, 0}, NULL,
-				   &fresh, &error_));
+	ok(transport_endpoint_open(domain, (struct member){ROLE_INFERENCE, 0}, NULL, &fresh,
+				   &error_));
 	rc = transport_remote_import(fresh, region.bytes, region.length, &remote, &error);
 	assert_int_equal(rc, -ERROR_PEER_LOST);
-	rc = transport_endpoint_connect(fresh, endpoint.bytes, endpoint.length, soon(),
-					&error);
+	rc = transport_endpoint_connect(fresh, endpoint.bytes, endpoint.length, soon(), &error);
 	assert_int_equal(rc, -ERROR_PEER_LOST);
 	transport_endpoint_close(&fresh);
 	transport_domain_close(&domain);

@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NEED(condition)                                                                     \
-	do {                                                                                \
-		if (!(condition)) {                                                         \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);     \
-			abort();                                                            \
-		}                                                                           \
+#define NEED(condition)                                                                 \
+	do {                                                                            \
+		if (!(condition)) {                                                     \
+			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+			abort();                                                        \
+		}                                                                       \
 	} while (0)
 
 uint64_t random_next(uint64_t *state)
@@ -156,7 +156,8 @@ static void add_tensor(struct layout *layout, uint64_t *state)
 
 	NEED(index >= 0);
 	while (lo < rows) {
-		struct piece piece = {.tensor = (uint32_t)tensor, .param = (uint32_t)index,
+		struct piece piece = {.tensor = (uint32_t)tensor,
+				      .param = (uint32_t)index,
 				      .offset = lo * row_bytes};
 		uint64_t hi = lo + 1 + random_below(state, rows - lo);
 
@@ -169,7 +170,8 @@ static void add_tensor(struct layout *layout, uint64_t *state)
 		lo = hi;
 	}
 	if (padding) {
-		struct fill fill = {.param = (uint32_t)index, .offset = rows * row_bytes,
+		struct fill fill = {.param = (uint32_t)index,
+				    .offset = rows * row_bytes,
 				    .bytes = padding * row_bytes};
 
 		NEED(layout_add_fill(layout, &fill, NULL) == 0);
@@ -191,9 +193,11 @@ void messages_layout(struct layout *layout, size_t params, uint64_t pieces)
 
 		NEED(tensor >= 0 && param >= 0);
 		for (uint64_t k = 0; k < pieces; k++) {
-			struct piece piece = {.tensor = (uint32_t)tensor, .param = (uint32_t)param,
+			struct piece piece = {.tensor = (uint32_t)tensor,
+					      .param = (uint32_t)param,
 					      .src = {2, {k * 8, 0}, {k * 8 + 8, 1024}},
-					      .offset = k * 8 * 2048, .bytes = 8 * 2048};
+					      .offset = k * 8 * 2048,
+					      .bytes = 8 * 2048};
 
 			NEED(layout_add_piece(layout, &piece, NULL) == 0);
 		}

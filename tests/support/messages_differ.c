@@ -4,29 +4,29 @@
 #include <string.h>
 
 /* SAME names the member that differs. */
-#define SAME(condition)                                                                     \
-	do {                                                                                \
-		if (!(condition))                                                           \
-			return #condition;                                                  \
+#define SAME(condition)                    \
+	do {                               \
+		if (!(condition))          \
+			return #condition; \
 	} while (0)
 #define SAME_NUMBER(name) SAME(a->name == b->name)
-#define SAME_TEXT(name)   SAME(strcmp(a->name, b->name) == 0)
+#define SAME_TEXT(name)	  SAME(strcmp(a->name, b->name) == 0)
 #define SAME_DIGEST(name) SAME(digest_equal(a->name, b->name))
 #define SAME_MEMBER(name) SAME(a->name.role == b->name.role && a->name.rank == b->name.rank)
-#define SAME_BYTES(name, length)                                                            \
-	do {                                                                                \
-		SAME(a->length == b->length);                                               \
-		SAME(!a->length == !a->name && !b->length == !b->name);                     \
-		SAME(!a->length || memcmp(a->name, b->name, a->length) == 0);               \
+#define SAME_BYTES(name, length)                                              \
+	do {                                                                  \
+		SAME(a->length == b->length);                                 \
+		SAME(!a->length == !a->name && !b->length == !b->name);       \
+		SAME(!a->length || memcmp(a->name, b->name, a->length) == 0); \
 	} while (0)
-#define SAME_EACH(name, count, differ)                                                      \
-	do {                                                                                \
-		SAME(a->count == b->count);                                                 \
-		for (size_t i_ = 0; i_ < a->count; i_++) {                                  \
-			const char *what_ = differ(&a->name[i_], &b->name[i_]);             \
-			if (what_)                                                          \
-				return what_;                                               \
-		}                                                                           \
+#define SAME_EACH(name, count, differ)                                          \
+	do {                                                                    \
+		SAME(a->count == b->count);                                     \
+		for (size_t i_ = 0; i_ < a->count; i_++) {                      \
+			const char *what_ = differ(&a->name[i_], &b->name[i_]); \
+			if (what_)                                              \
+				return what_;                                   \
+		}                                                               \
 	} while (0)
 
 static const char *tensor_differs(const struct tensor_info *a, const struct tensor_info *b)
@@ -105,8 +105,7 @@ static const char *place_differs(const struct param_place *a, const struct param
 	return NULL;
 }
 
-static const char *record_differs(const struct endpoint_record *a,
-				  const struct endpoint_record *b)
+static const char *record_differs(const struct endpoint_record *a, const struct endpoint_record *b)
 {
 	SAME_MEMBER(peer);
 	SAME_BYTES(bytes, length);

@@ -38,8 +38,7 @@ struct conformance_footprint conformance_footprint(void)
 	return now;
 }
 
-static int open_domains(struct pair *pair, const struct conformance *subject,
-			struct error *error)
+static int open_domains(struct pair *pair, const struct conformance *subject, struct error *error)
 {
 	struct transport_options a = {.self = {ROLE_TRAINER, 3},
 				      .name = "trainer 3",
@@ -54,8 +53,7 @@ static int open_domains(struct pair *pair, const struct conformance *subject,
 	return rc ? rc : transport_domain_open(&pair->b, subject->provider, &b, error);
 }
 
-static int open_regions(struct pair *pair, const struct conformance *subject,
-			struct error *error)
+static int open_regions(struct pair *pair, const struct conformance *subject, struct error *error)
 {
 	int rc = transport_region_allocate(pair->a, pair->bytes, &pair->source, error);
 
@@ -66,11 +64,10 @@ static int open_regions(struct pair *pair, const struct conformance *subject,
 		pair->owned = memory_zalloc(1, pair->bytes);
 		if (!pair->owned)
 			return memory_error(error, "registering a target", pair->bytes);
-		rc = transport_region_register(pair->b, pair->owned, pair->bytes,
-					       &pair->target, error);
-	} else {
-		rc = transport_region_allocate(pair->b, pair->bytes, &pair->target,
+		rc = transport_region_register(pair->b, pair->owned, pair->bytes, &pair->target,
 					       error);
+	} else {
+		rc = transport_region_allocate(pair->b, pair->bytes, &pair->target, error);
 	}
 	if (!rc)
 		pair->to = transport_region_memory(pair->target);
@@ -92,8 +89,7 @@ static int open_endpoints(struct pair *pair, struct error *error)
 	unsigned char record[TRANSPORT_RECORD_BYTES];
 	struct member a = {ROLE_TRAINER, 3}, b = {ROLE_INFERENCE, 5};
 	size_t length;
-	int rc = transport_endpoint_open(pair->a, b, "inference 5 (here)", &pair->ab,
-					 error);
+	int rc = transport_endpoint_open(pair->a, b, "inference 5 (here)", &pair->ab, error);
 
 	if (!rc)
 		rc = transport_endpoint_open(pair->b, a, NULL, &pair->ba, error);
@@ -104,8 +100,7 @@ static int open_endpoints(struct pair *pair, struct error *error)
 	if (!rc)
 		rc = join(pair->ba, pair->ab, error);
 	if (!rc)
-		rc = transport_remote_import(pair->ab, record, length, &pair->remote,
-					     error);
+		rc = transport_remote_import(pair->ab, record, length, &pair->remote, error);
 	return rc;
 }
 
@@ -146,8 +141,8 @@ static int session_transfer(struct pair *pair, uint64_t deadline, struct error *
 
 	for (uint64_t i = 0; i < pair->bytes; i++)
 		pair->from[i] = (unsigned char)(i * 31 + 7);
-	rc = transport_write(pair->ab, pair->from, pair->source, pair->remote, 0,
-			     pair->bytes, deadline, error);
+	rc = transport_write(pair->ab, pair->from, pair->source, pair->remote, 0, pair->bytes,
+			     deadline, error);
 	if (!rc)
 		rc = transport_progress(pair->ab, &done, error);
 	if (!rc)
@@ -159,15 +154,13 @@ static int session_transfer(struct pair *pair, uint64_t deadline, struct error *
 	while (!seen && clock_ns() < deadline)
 		seen = transport_signal_wait(pair->b, 0, deadline);
 	if (transport_signal_read(pair->ba, &signal) != 0 || signal.word != 9)
-		return error_set(error, ERROR_TRANSPORT,
-				 "the session's signal cannot be read");
+		return error_set(error, ERROR_TRANSPORT, "the session's signal cannot be read");
 	if (memcmp(pair->from, pair->to, pair->bytes) != 0)
 		return error_set(error, ERROR_CHECKSUM, "the session's bytes differ");
 	return 0;
 }
 
-int conformance_session(const struct conformance *subject, uint64_t budget_ns,
-			struct error *error)
+int conformance_session(const struct conformance *subject, uint64_t budget_ns, struct error *error)
 {
 	uint64_t deadline = clock_ns() + budget_ns;
 	struct pair pair;

@@ -11,8 +11,8 @@ void simulation_line(struct simulation *simulation, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	text_format(&simulation->transcript, "[%6llu] %s\n",
-		    (unsigned long long)simulation->now, text);
+	text_format(&simulation->transcript, "[%6llu] %s\n", (unsigned long long)simulation->now,
+		    text);
 }
 
 static uint32_t dice(struct simulation *simulation, uint32_t sides)
@@ -21,15 +21,12 @@ static uint32_t dice(struct simulation *simulation, uint32_t sides)
 	simulation->random ^= simulation->random >> 12;
 	simulation->random ^= simulation->random << 25;
 	simulation->random ^= simulation->random >> 27;
-	return sides ? (uint32_t)((simulation->random * 0x2545F4914F6CDD1Du) >> 33) %
-			       sides
-		     : 0;
+	return sides ? (uint32_t)((simulation->random * 0x2545F4914F6CDD1Du) >> 33) % sides : 0;
 }
 
 /* ---- the network ---- */
 
-struct event *simulation_later(struct simulation *simulation, uint64_t at,
-			       enum event_type type)
+struct event *simulation_later(struct simulation *simulation, uint64_t at, enum event_type type)
 {
 	struct event *event = array_push(&simulation->events);
 
@@ -82,8 +79,7 @@ void simulation_send(struct simulation *simulation, uint32_t worker, bool to_con
 	size_t length;
 
 	if (message_encode(message, &bytes, &length, &error))
-		fail_msg("%s does not encode: %s", message_type_name(message->type),
-			 error.text);
+		fail_msg("%s does not encode: %s", message_type_name(message->type), error.text);
 	message_text(message, text, sizeof(text));
 	if (message->type != MESSAGE_HEARTBEAT && to_controller)
 		simulation_line(simulation, "%s > %s", end->name, text);
@@ -121,16 +117,15 @@ static void controller_does(struct simulation *simulation, struct controller_eve
 
 		switch (action->type) {
 		case CONTROLLER_SEND:
-			simulation_send(simulation, worker_of(simulation, action->peer),
-					false, &action->message);
+			simulation_send(simulation, worker_of(simulation, action->peer), false,
+					&action->message);
 			break;
 		case CONTROLLER_LOG:
 			simulation_line(simulation, "controller: %s", action->line);
 			break;
 		case CONTROLLER_TABLE:
 			if (table_prove(action->table, &error))
-				fail_msg("an unproved table left the core: %s",
-					 error.text);
+				fail_msg("an unproved table left the core: %s", error.text);
 			break;
 		case CONTROLLER_EXIT:
 			assert_false(simulation->over);
@@ -214,8 +209,7 @@ void simulation_check(struct simulation *simulation)
 			continue;
 		assert_non_null(worker->plan);
 		if (first) {
-			assert_true(
-				digest_equal(first->plan->digest, worker->plan->digest));
+			assert_true(digest_equal(first->plan->digest, worker->plan->digest));
 		}
 		first = worker;
 		for (size_t k = 0; k < i; k++) {
@@ -242,16 +236,14 @@ static void deliver(struct simulation *simulation, struct event *event)
 		return;
 	rc = message_decode(&message, event->bytes, event->length, &error);
 	if (event->to == CONTROLLER) {
-		struct controller_event in = {
-			.type = rc ? CONTROLLER_BROKEN : CONTROLLER_RECEIVED,
-			.peer = simulation->workers.items[event->from]->peer,
-			.message = &message,
-			.error = &error};
+		struct controller_event in = {.type = rc ? CONTROLLER_BROKEN : CONTROLLER_RECEIVED,
+					      .peer = simulation->workers.items[event->from]->peer,
+					      .message = &message,
+					      .error = &error};
 
 		controller_does(simulation, &in);
 	} else {
-		struct worker_event in = {.type = rc ? WORKER_EVENT_BROKEN
-						     : WORKER_EVENT_RECEIVED,
+		struct worker_event in = {.type = rc ? WORKER_EVENT_BROKEN : WORKER_EVENT_RECEIVED,
 					  .message = &message,
 					  .error = &error};
 
@@ -264,8 +256,7 @@ static void deliver(struct simulation *simulation, struct event *event)
 static void happen(struct simulation *simulation, struct event *event)
 {
 	struct worker_event connected = {.type = WORKER_EVENT_CONNECTED};
-	bool alive =
-		event->to == CONTROLLER || simulation->workers.items[event->to]->alive;
+	bool alive = event->to == CONTROLLER || simulation->workers.items[event->to]->alive;
 
 	switch (event->type) {
 	case EVENT_DELIVER:
@@ -296,8 +287,7 @@ static uint64_t next_time(const struct simulation *simulation)
 	for (size_t i = 0; i < simulation->events.count; i++)
 		if (simulation->events.items[i].at < next)
 			next = simulation->events.items[i].at;
-	if (simulation->controller_alive &&
-	    controller_deadline_ms(simulation->controller) < next)
+	if (simulation->controller_alive && controller_deadline_ms(simulation->controller) < next)
 		next = controller_deadline_ms(simulation->controller);
 	for (size_t i = 0; i < simulation->workers.count; i++) {
 		const struct worker *worker = simulation->workers.items[i];
@@ -325,8 +315,7 @@ static bool take_due(struct simulation *simulation, struct event *out)
 	if (best == SIZE_MAX)
 		return false;
 	*out = simulation->events.items[best];
-	simulation->events.items[best] =
-		simulation->events.items[--simulation->events.count];
+	simulation->events.items[best] = simulation->events.items[--simulation->events.count];
 	return true;
 }
 
@@ -339,14 +328,12 @@ static void tick_due(struct simulation *simulation)
 		controller_does(simulation, &tick);
 		/* a deadline that stays in the past would make the shell spin */
 		assert_true(!simulation->controller_alive ||
-			    controller_deadline_ms(simulation->controller) >
-				    simulation->now);
+			    controller_deadline_ms(simulation->controller) > simulation->now);
 	}
 	for (uint32_t i = 0; i < simulation->workers.count; i++) {
 		struct worker *worker = simulation->workers.items[i];
 
-		if (!worker->alive ||
-		    worker_core_deadline_ms(worker->core) > simulation->now)
+		if (!worker->alive || worker_core_deadline_ms(worker->core) > simulation->now)
 			continue;
 		worker_tick(simulation, i);
 		assert_true(worker_core_deadline_ms(worker->core) > simulation->now);
@@ -388,8 +375,7 @@ static bool all_in(const struct simulation *simulation, enum worker_state state)
 	return all;
 }
 
-bool simulation_run_to(struct simulation *simulation, enum worker_state state,
-		       uint64_t until_ms)
+bool simulation_run_to(struct simulation *simulation, enum worker_state state, uint64_t until_ms)
 {
 	while (!all_in(simulation, state))
 		if (!advance(simulation, until_ms))
@@ -411,8 +397,8 @@ struct simulation *simulation_new(const struct simulation_options *options)
 	assert_non_null(simulation);
 	simulation->options = *options;
 	simulation->random = options->seed * 0x9E3779B97F4A7C15u + 1;
-#define DEFAULT(member, value)                                                           \
-	if (!simulation->options.member)                                                 \
+#define DEFAULT(member, value)           \
+	if (!simulation->options.member) \
 	simulation->options.member = (value)
 	DEFAULT(train, "world=2,source=gathered");
 	DEFAULT(infer, "engines=1,tp=2");

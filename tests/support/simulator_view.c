@@ -26,8 +26,7 @@ uint64_t simulation_version(const struct simulation *simulation, uint32_t worker
 	return simulation->workers.items[worker]->version;
 }
 
-const struct message_plan *simulation_plan(const struct simulation *simulation,
-					   uint32_t worker)
+const struct message_plan *simulation_plan(const struct simulation *simulation, uint32_t worker)
 {
 	return simulation->workers.items[worker]->plan;
 }
@@ -48,15 +47,14 @@ void simulation_expect(const struct simulation *simulation, const char *lines)
 		while (*at && !found) {
 			size_t here = strcspn(at, "\n");
 
-			found = rest ? here >= length - 1 &&
-						memcmp(at, lines, length - 1) == 0
+			found = rest ? here >= length - 1 && memcmp(at, lines, length - 1) == 0
 				     : here == length && memcmp(at, lines, length) == 0;
 			at += here + (at[here] == '\n');
 		}
 		if (!found) {
 			print_message("%s", text_string(&simulation->transcript));
-			fail_msg("not in the transcript, or out of order:\n%.*s",
-				 (int)length, lines);
+			fail_msg("not in the transcript, or out of order:\n%.*s", (int)length,
+				 lines);
 		}
 		lines += length + (lines[length] == '\n');
 	}

@@ -9,16 +9,15 @@ static void connect_all(struct simulation *simulation, struct worker *worker,
 		char expected[96], name[MEMBER_TEXT_BYTES];
 
 		snprintf(expected, sizeof(expected), "%s %llx > %s",
-			 member_text(peer->member, name),
-			 (unsigned long long)peer->incarnation, worker->name);
+			 member_text(peer->member, name), (unsigned long long)peer->incarnation,
+			 worker->name);
 		assert_int_equal(peer->record_length, strlen(expected));
 		assert_memory_equal(peer->record, expected, strlen(expected));
 	}
 	(void)simulation;
 }
 
-void worker_does(struct simulation *simulation, uint32_t index,
-		 struct worker_event *event)
+void worker_does(struct simulation *simulation, uint32_t index, struct worker_event *event)
 {
 	struct worker *worker = simulation->workers.items[index];
 	struct worker_actions actions = {0};
@@ -39,8 +38,7 @@ void worker_does(struct simulation *simulation, uint32_t index,
 			break;
 		case WORKER_ACTION_OPEN:
 			worker->plan = action->plan;
-			simulation_later(simulation,
-					 simulation->now + simulation->options.open_ms,
+			simulation_later(simulation, simulation->now + simulation->options.open_ms,
 					 EVENT_OPENED)
 				->to = index;
 			break;
@@ -73,8 +71,7 @@ void worker_opened(struct simulation *simulation, uint32_t index)
 	const struct message_plan *plan = worker->plan;
 	struct message message = {.type = MESSAGE_ENDPOINTS};
 	struct message_endpoints *endpoints = &message.u.endpoints;
-	struct worker_event event = {.type = WORKER_EVENT_ENDPOINTS,
-				     .endpoints = endpoints};
+	struct worker_event event = {.type = WORKER_EVENT_ENDPOINTS, .endpoints = endpoints};
 	char name[MEMBER_TEXT_BYTES];
 
 	endpoints->attempt = plan->attempt;
@@ -84,8 +81,7 @@ void worker_opened(struct simulation *simulation, uint32_t index)
 
 		record->peer = plan->peers[i].member;
 		record->bytes = (unsigned char *)memory_format(
-			"%s %llx > %s", worker->name,
-			(unsigned long long)worker->what.incarnation,
+			"%s %llx > %s", worker->name, (unsigned long long)worker->what.incarnation,
 			member_text(record->peer, name));
 		record->length = strlen((char *)record->bytes);
 		endpoints->record_count++;
@@ -115,8 +111,7 @@ static void build_holding(struct simulation *simulation, struct worker *worker)
 	assert_int_equal(infer_spec_parse(&infer, options->infer, NULL), 0);
 	holding_init(&worker->holding);
 	for (uint32_t i = 0; i < options->tensors + extra; i++) {
-		uint64_t shape[2] = {infer.tp * 4,
-				     worker->what.other_shape && i == 0 ? 8 : 4};
+		uint64_t shape[2] = {infer.tp * 4, worker->what.other_shape && i == 0 ? 8 : 4};
 		bool wanted = i < options->tensors;
 		uint32_t stage = i * train.pp / (options->tensors + extra);
 		struct box box = box_whole(2, shape);
@@ -125,13 +120,10 @@ static void build_holding(struct simulation *simulation, struct worker *worker)
 
 		if (stage != train_stage(&train, worker->what.rank % train.world))
 			continue;
-		snprintf(name, sizeof(name), wanted ? "layer.%u.weight" : "mtp.%u.weight",
-			 i);
-		tensor = holding_add_tensor(&worker->holding, name, DTYPE_F32, 2, shape,
-					    i, NULL);
+		snprintf(name, sizeof(name), wanted ? "layer.%u.weight" : "mtp.%u.weight", i);
+		tensor = holding_add_tensor(&worker->holding, name, DTYPE_F32, 2, shape, i, NULL);
 		assert_true(tensor >= 0);
-		assert_int_equal(
-			holding_add(&worker->holding, (uint32_t)tensor, &box, NULL), 0);
+		assert_int_equal(holding_add(&worker->holding, (uint32_t)tensor, &box, NULL), 0);
 	}
 	assert_int_equal(holding_finish(&worker->holding, NULL), 0);
 }
@@ -156,10 +148,10 @@ static void build_layout(struct simulation *simulation, struct worker *worker)
 		piece.src = box_whole(2, whole);
 		piece.src.lo[0] = row;
 		piece.src.hi[0] = row + 4;
-		piece.tensor = (uint32_t)layout_add_tensor(&worker->layout, name,
-							   DTYPE_F32, 2, whole, NULL);
-		piece.param = (uint32_t)layout_add_param(&worker->layout, param,
-							 DTYPE_F32, 2, local, NULL);
+		piece.tensor = (uint32_t)layout_add_tensor(&worker->layout, name, DTYPE_F32, 2,
+							   whole, NULL);
+		piece.param = (uint32_t)layout_add_param(&worker->layout, param, DTYPE_F32, 2,
+							 local, NULL);
 		assert_int_equal(layout_add_piece(&worker->layout, &piece, NULL), 0);
 	}
 	assert_int_equal(layout_finish(&worker->layout, NULL), 0);
@@ -172,8 +164,7 @@ void worker_tick(struct simulation *simulation, uint32_t index)
 	worker_does(simulation, index, &event);
 }
 
-uint32_t simulation_start(struct simulation *simulation,
-			  const struct simulation_worker *what)
+uint32_t simulation_start(struct simulation *simulation, const struct simulation_worker *what)
 {
 	struct worker **place = array_push(&simulation->workers);
 	struct worker *worker = memory_zalloc(1, sizeof(*worker));
@@ -190,26 +181,26 @@ uint32_t simulation_start(struct simulation *simulation,
 		worker->what.incarnation = 0x100 + index;
 	worker->alive = true;
 	member_text((struct member){what->role, what->rank}, worker->name);
-	snprintf(worker->peer, sizeof(worker->peer), "%c%u-%llx", trainer ? 't' : 'i',
-		 what->rank, (unsigned long long)worker->what.incarnation);
+	snprintf(worker->peer, sizeof(worker->peer), "%c%u-%llx", trainer ? 't' : 'i', what->rank,
+		 (unsigned long long)worker->what.incarnation);
 	if (trainer)
 		build_holding(simulation, worker);
 	else
 		build_layout(simulation, worker);
 	options.job = what->job ? what->job : "demo";
-	options.hello = (struct message_hello){
-		.role = what->role,
-		.rank = what->rank,
-		.incarnation = worker->what.incarnation,
-		.host = (char *)(what->host ? what->host : "a"),
-		.host_id = (char *)(what->boot ? what->boot : "boot-a"),
-		.pid = 1000 + index};
+	options.hello =
+		(struct message_hello){.role = what->role,
+				       .rank = what->rank,
+				       .incarnation = worker->what.incarnation,
+				       .host = (char *)(what->host ? what->host : "a"),
+				       .host_id = (char *)(what->boot ? what->boot : "boot-a"),
+				       .pid = 1000 + index};
 	options.declare = (struct message_declare){
 		.model = (char *)(what->model ? what->model : "tiny"),
 		.train = (char *)simulation->options.train,
 		.infer = (char *)simulation->options.infer,
-		.digest = trainer ? holding_digest(&worker->holding)
-				  : layout_digest(&worker->layout),
+		.digest =
+			trainer ? holding_digest(&worker->holding) : layout_digest(&worker->layout),
 		.mapped = true,
 		.registered = true,
 		.transport = (char *)(what->transport ? what->transport : "shm")};
@@ -270,12 +261,10 @@ void simulation_fail(struct simulation *simulation, uint32_t worker, const char 
 	worker_does(simulation, worker, &event);
 }
 
-void simulation_partition(struct simulation *simulation, uint32_t worker,
-			  uint64_t until_ms)
+void simulation_partition(struct simulation *simulation, uint32_t worker, uint64_t until_ms)
 {
 	simulation->workers.items[worker]->partition_until = until_ms;
-	simulation_line(simulation, "%s is cut off",
-			simulation->workers.items[worker]->name);
+	simulation_line(simulation, "%s is cut off", simulation->workers.items[worker]->name);
 }
 
 /* ---- the shadow of the data plane ---- */

@@ -117,8 +117,8 @@ static void check_summary(const struct job *job, const struct table *table)
 		trainer[route->trainer] += route->bytes;
 		rank[route->inference] += route->bytes;
 		total += route->bytes;
-		for (uint64_t p = route->piece_first;
-		     p < route->piece_first + route->piece_count; p++) {
+		for (uint64_t p = route->piece_first; p < route->piece_first + route->piece_count;
+		     p++) {
 			bool own = true, any = true;
 
 			for (size_t q = 0; q <= r; q++) {
@@ -158,8 +158,7 @@ static void check_summary(const struct job *job, const struct table *table)
 	assert_int_equal(summary.makespan_bytes, most);
 	assert_int_equal(summary.prepared_bytes, prepared);
 	assert_int_equal(summary.prepared_minimum_bytes, minimum);
-	assert_int_equal(summary.how_bytes[0] + summary.how_bytes[1] + summary.how_bytes[2],
-			 total);
+	assert_int_equal(summary.how_bytes[0] + summary.how_bytes[1] + summary.how_bytes[2], total);
 	assert_true(summary.lower_bound_bytes <= summary.makespan_bytes);
 	assert_true(summary.lower_bound_bytes * job->trainer_count >= total);
 	summary_fini(&summary);

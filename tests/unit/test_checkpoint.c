@@ -252,8 +252,9 @@ static void test_make__interrupted_leaves_nothing(void **state)
 	struct error error = {0};
 	char path[PATH_BYTES];
 
-	assert_int_equal(checkpoint_make_until(scene->model, in_scene(scene, "m", path), 0, 0, false,
-					       true, &stop, &error), -ERROR_INTERRUPTED);
+	assert_int_equal(checkpoint_make_until(scene->model, in_scene(scene, "m", path), 0, 0,
+					       false, true, &stop, &error),
+			 -ERROR_INTERRUPTED);
 	assert_int_equal(entries_in(scene->folder), 0);
 }
 
@@ -290,8 +291,9 @@ static void test_make__two_at_once_give_one_whole_folder(void **state)
 		for (int c = 0; c < 4; c++) {
 			children[c] = fork();
 			if (children[c] == 0)
-				_exit(checkpoint_make(scene->model, path, 5, 900, true, true, NULL) ? 1
-												    : 0);
+				_exit(checkpoint_make(scene->model, path, 5, 900, true, true, NULL)
+					      ? 1
+					      : 0);
 		}
 		for (int c = 0; c < 4; c++) {
 			assert_int_equal(waitpid(children[c], &status, 0), children[c]);
@@ -314,8 +316,9 @@ static void test_make__a_disk_without_room_is_told_before_writing(void **state)
 	char path[PATH_BYTES];
 
 	huge.bytes = (uint64_t)1 << 60;
-	assert_int_equal(checkpoint_make(&huge, in_scene(scene, "m", path), 0, 0, false, true, &error),
-			 -ERROR_IO);
+	assert_int_equal(
+		checkpoint_make(&huge, in_scene(scene, "m", path), 0, 0, false, true, &error),
+		-ERROR_IO);
 	assert_non_null(strstr(error.text, "left"));
 	assert_int_equal(entries_in(scene->folder), 0);
 }
@@ -358,8 +361,10 @@ static void write_pair(const struct scene *scene, const char *first, const char 
 
 	for (int i = 0; i < 2; i++) {
 		char header[200], image[300], path[PATH_BYTES];
-		uint64_t length = (uint64_t)snprintf(header, sizeof(header),
-			"{\"%s\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", names[i]);
+		uint64_t length = (uint64_t)snprintf(
+			header, sizeof(header),
+			"{\"%s\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}",
+			names[i]);
 
 		memcpy(image, &length, 8);
 		memcpy(image + 8, header, length);
@@ -389,7 +394,8 @@ static void test_open__index_and_files_must_agree_both_ways(void **state)
 
 		write_pair(scene, "a", rows[i].second);
 		snprintf(text, sizeof(text), "{\"weight_map\":{%s}}", rows[i].map);
-		write_file(in_scene(scene, "model.safetensors.index.json", path), text, strlen(text));
+		write_file(in_scene(scene, "model.safetensors.index.json", path), text,
+			   strlen(text));
 		rc = open_error(scene->folder, &error);
 		assert_int_equal(rc != 0, rows[i].sentence != NULL);
 		if (rows[i].sentence && !strstr(error.text, rows[i].sentence))
@@ -413,7 +419,8 @@ static void test_open__a_tensor_the_index_leaves_out_is_named(void **state)
 	write_file(in_scene(scene, "f.safetensors", path), image, length + 12);
 	write_file(in_scene(scene, "x.json", path), index, strlen(index));
 	assert_int_equal(open_error(path, &error), -ERROR_FILE);
-	assert_non_null(strstr(error.text, "weight_map does not name tensor b, which is in f.safe"));
+	assert_non_null(
+		strstr(error.text, "weight_map does not name tensor b, which is in f.safe"));
 }
 
 static void test_matches__names_the_first_difference(void **state)
@@ -436,13 +443,15 @@ static void test_matches__names_the_first_difference(void **state)
 	config.layers = 1;
 	assert_int_equal(model_from_config(&other, "o", &config, NULL), 0);
 	assert_int_equal(checkpoint_matches(checkpoint, other, &error), -ERROR_FILE);
-	assert_non_null(strstr(error.text, "model.layers.1.self_attn.q_proj.weight is not one of o"));
+	assert_non_null(
+		strstr(error.text, "model.layers.1.self_attn.q_proj.weight is not one of o"));
 	model_close(&other);
 	config = scene->model->config;
 	config.intermediate_size = 32;
 	assert_int_equal(model_from_config(&other, "o", &config, NULL), 0);
 	assert_int_equal(checkpoint_matches(checkpoint, other, &error), -ERROR_FILE);
-	assert_non_null(strstr(error.text, "gate_proj.weight is BF16 [24, 16], but o needs BF16 [32, 16]"));
+	assert_non_null(
+		strstr(error.text, "gate_proj.weight is BF16 [24, 16], but o needs BF16 [32, 16]"));
 	model_close(&other);
 	config = scene->model->config;
 	config.dtype = DTYPE_F16;
@@ -462,7 +471,8 @@ static void test_matches__a_tied_model_may_carry_its_lm_head(void **state)
 
 	config.tied = false;
 	assert_int_equal(model_from_config(&untied, "u", &config, NULL), 0);
-	assert_int_equal(checkpoint_make(untied, in_scene(scene, "m", path), 0, 0, false, true, NULL), 0);
+	assert_int_equal(
+		checkpoint_make(untied, in_scene(scene, "m", path), 0, 0, false, true, NULL), 0);
 	assert_int_equal(checkpoint_open(&checkpoint, path, NULL), 0);
 	assert_int_equal(checkpoint_matches(checkpoint, scene->model, NULL), 0);
 	checkpoint_close(&checkpoint);

@@ -23,15 +23,14 @@ static uint64_t random_size(void)
 }
 
 /* Cheap enough for a million cuts: cmocka's asserts would be most of the time. */
-static bool chunk_right(const struct chunk *chunk, uint64_t offset, uint64_t done,
-			uint64_t bytes, uint64_t chunk_bytes)
+static bool chunk_right(const struct chunk *chunk, uint64_t offset, uint64_t done, uint64_t bytes,
+			uint64_t chunk_bytes)
 {
 	bool last = done + chunk->bytes == bytes;
 	bool cut = (chunk->remote_offset + chunk->bytes) % CHUNK_CUT_BYTES == 0;
 
-	return chunk->bytes > 0 && chunk->bytes <= chunk_bytes &&
-	       chunk->source_offset == done && chunk->remote_offset == offset + done &&
-	       done + chunk->bytes <= bytes &&
+	return chunk->bytes > 0 && chunk->bytes <= chunk_bytes && chunk->source_offset == done &&
+	       chunk->remote_offset == offset + done && done + chunk->bytes <= bytes &&
 	       (last || chunk_bytes < CHUNK_CUT_BYTES || cut) &&
 	       /* no chunk is cut shorter than it had to be */
 	       (last || chunk->bytes + CHUNK_CUT_BYTES > chunk_bytes ||
@@ -72,8 +71,8 @@ static void test_chunk__covers_in_order_for_all_small_sizes(void **state)
 
 static void test_chunk__covers_in_order_around_every_cut(void **state)
 {
-	const uint64_t near[] = {0, 1, 2, 4094, 4095, 4096, 4097, 4098, 8191, 8192, 8193,
-				 12287, 12288, 12289, 20000};
+	const uint64_t near[] = {0,    1,    2,	   4094,  4095,	 4096,	4097, 4098,
+				 8191, 8192, 8193, 12287, 12288, 12289, 20000};
 	const size_t n = sizeof(near) / sizeof(near[0]);
 
 	(void)state;

@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define OPEN(reader, error, bytes)                                                          \
+#define OPEN(reader, error, bytes) \
 	reader_open(&(reader), (const unsigned char *)(bytes), sizeof(bytes) - 1, &(error))
 
 static void test_reader__takes_every_form_of_an_integer(void **state)
@@ -124,8 +124,9 @@ static void test_reader__hands_out_views_of_strings_and_bytes(void **state)
 	const char *text;
 
 	(void)state;
-	OPEN(reader, error, "\xa2hi\xd9\x02ho\xda\x00\x01x\xdb\x00\x00\x00\x01y\xc4\x02\x00\x01"
-			    "\xc5\x00\x01Z\xc6\x00\x00\x00\x00\xc3\xc2");
+	OPEN(reader, error,
+	     "\xa2hi\xd9\x02ho\xda\x00\x01x\xdb\x00\x00\x00\x01y\xc4\x02\x00\x01"
+	     "\xc5\x00\x01Z\xc6\x00\x00\x00\x00\xc3\xc2");
 	assert_int_equal(reader_text(&reader, &text, 2), 2);
 	assert_memory_equal(text, "hi", 2);
 	assert_int_equal(reader_text(&reader, &text, 2), 2);
@@ -153,7 +154,9 @@ static void test_reader__checks_a_length_before_it_believes_it(void **state)
 	OPEN(reader, error, "\xdb\xff\xff\xff\xff");
 	assert_int_equal(reader_text(&reader, &text, SIZE_MAX), 0);
 	assert_non_null(strstr(error.text, "cut off: 4294967295 more bytes are needed and 0"));
-	OPEN(reader, error, "\xa4" "abcd");
+	OPEN(reader, error,
+	     "\xa4"
+	     "abcd");
 	assert_int_equal(reader_text(&reader, &text, 3), 0);
 	assert_non_null(strstr(error.text, "4 bytes long, and at most 3 are allowed"));
 	OPEN(reader, error, "\xdd\xff\xff\xff\xff\x01\x02\x03");
@@ -176,18 +179,18 @@ static void test_utf8__stops_at_the_first_byte_that_is_not_well_formed(void **st
 		{"", 0, 0},
 		{"plain", 5, 5},
 		{"\xc3\xa9\xe2\x86\x92\xf0\x9d\x84\x9e", 9, 9},
-		{"\xf4\x8f\xbf\xbf", 4, 4},     /* U+10FFFF */
-		{"\xf4\x90\x80\x80", 4, 0},     /* past it */
+		{"\xf4\x8f\xbf\xbf", 4, 4}, /* U+10FFFF */
+		{"\xf4\x90\x80\x80", 4, 0}, /* past it */
 		{"a\0b", 3, 1},
 		{"\x80", 1, 0},
-		{"\xc0\xaf", 2, 0},             /* overlong */
+		{"\xc0\xaf", 2, 0}, /* overlong */
 		{"\xc1\xbf", 2, 0},
 		{"\xe0\x9f\xbf", 3, 0},
 		{"\xf0\x8f\xbf\xbf", 4, 0},
 		{"\xed\x9f\xbf", 3, 3},
-		{"\xed\xa0\x80", 3, 0},         /* a surrogate */
+		{"\xed\xa0\x80", 3, 0}, /* a surrogate */
 		{"\xee\x80\x80", 3, 3},
-		{"x\xe2\x86", 3, 1},            /* cut off */
+		{"x\xe2\x86", 3, 1}, /* cut off */
 		{"x\xe2\x86z", 4, 1},
 		{"\xff", 1, 0},
 	};
@@ -265,7 +268,11 @@ static void test_writer__refuses_a_message_past_the_limit(void **state)
 }
 
 /* A record with one member of every kind that nothing else here covers twice. */
-struct leaf { char *name; unsigned char *bytes; size_t length; };
+struct leaf {
+	char *name;
+	unsigned char *bytes;
+	size_t length;
+};
 struct tree {
 	bool flag;
 	uint32_t small, absent;
@@ -308,9 +315,16 @@ static struct leaf leaf(void)
 
 static struct tree tree(void)
 {
-	struct tree out = {.flag = true, .small = 10, .large = UINT64_MAX, .label = "7 bytes",
-			   .dtype = DTYPE_F8_E4M3, .dims = 2, .shape = {3, 300}, .leaf = leaf(),
-			   .leaves = memory_zalloc(3, sizeof(struct leaf)), .leaf_count = 3};
+	struct tree out = {.flag = true,
+			   .small = 10,
+			   .large = UINT64_MAX,
+			   .label = "7 bytes",
+			   .dtype = DTYPE_F8_E4M3,
+			   .dims = 2,
+			   .shape = {3, 300},
+			   .leaf = leaf(),
+			   .leaves = memory_zalloc(3, sizeof(struct leaf)),
+			   .leaf_count = 3};
 
 	assert_non_null(out.leaves);
 	for (size_t i = 0; i < out.leaf_count; i++)
@@ -514,8 +528,7 @@ int main(void)
 		cmocka_unit_test(test_writer__takes_the_shortest_form),
 		cmocka_unit_test(test_writer__refuses_a_message_past_the_limit),
 		cmocka_unit_test(test_codec__records_come_back_as_array_and_as_map),
-		cmocka_unit_test(
-			test_codec__least_bytes_are_what_the_emptiest_record_takes),
+		cmocka_unit_test(test_codec__least_bytes_are_what_the_emptiest_record_takes),
 		cmocka_unit_test(test_codec__encoder_names_field_value_and_limit),
 		cmocka_unit_test(test_codec__decoder_names_field_value_limit_and_byte),
 		cmocka_unit_test(test_codec__every_allocation_can_fail_without_leak),

@@ -53,8 +53,9 @@ static void test_json__is_canonical_and_escapes(void **unused)
 	json_put_object(&json);
 	json_put_object_end(&json);
 	json_put_object_end(&json);
-	assert_string_equal(text_string(&text),
-			    "{\"a\":\"q\\\"\\\\\\n\\u0001z\",\"list\":[1,-2,0.5,null,true],\"empty\":{}}");
+	assert_string_equal(
+		text_string(&text),
+		"{\"a\":\"q\\\"\\\\\\n\\u0001z\",\"list\":[1,-2,0.5,null,true],\"empty\":{}}");
 	text_fini(&text);
 }
 
@@ -160,7 +161,8 @@ static void test_copy_rows__equals_a_loop_of_memcpy(void **unused)
 	for (int n = 0; n < 3000; n++) {
 		size_t width = 1 + (size_t)rand() % (n % 3 > 0 ? 700 : 20000);
 		size_t stride = width + (size_t)rand() % 900, from = (size_t)rand() % 64;
-		size_t rows = (size_t)rand() % ((BYTES - 64) / stride), to = n % 2 ? 0 : (size_t)rand() % 64;
+		size_t rows = (size_t)rand() % ((BYTES - 64) / stride),
+		       to = n % 2 ? 0 : (size_t)rand() % 64;
 
 		if (n % 4 == 0 && width >= 64)
 			width = width / 64 * 64;

@@ -97,9 +97,9 @@ static void test_config__a_good_one_is_read(void **state)
 
 static void test_config__a_missing_field_is_named(void **state)
 {
-	static const char *const needed[] = {"architectures", "hidden_size", "intermediate_size",
-					     "num_hidden_layers", "num_attention_heads",
-					     "vocab_size", "torch_dtype"};
+	static const char *const needed[] = {
+		"architectures",       "hidden_size", "intermediate_size", "num_hidden_layers",
+		"num_attention_heads", "vocab_size",  "torch_dtype"};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(needed); i++) {
@@ -114,8 +114,12 @@ static void test_config__a_missing_field_is_named(void **state)
 
 static void test_config__a_mistyped_field_is_named(void **state)
 {
-	static const char *const sizes[] = {"hidden_size", "intermediate_size", "num_hidden_layers",
-					    "num_attention_heads", "num_key_value_heads", "vocab_size",
+	static const char *const sizes[] = {"hidden_size",
+					    "intermediate_size",
+					    "num_hidden_layers",
+					    "num_attention_heads",
+					    "num_key_value_heads",
+					    "vocab_size",
 					    "head_dim"};
 	static const char *const flags[] = {"tie_word_embeddings", "attention_bias", "mlp_bias"};
 	char sentence[100];
@@ -145,10 +149,13 @@ static void test_config__a_size_out_of_range_is_named_with_its_range(void **stat
 		const char *name;
 		unsigned long long max;
 	} sizes[] = {
-		{"hidden_size", CONFIG_HIDDEN_MAX}, {"vocab_size", CONFIG_VOCAB_MAX},
+		{"hidden_size", CONFIG_HIDDEN_MAX},
+		{"vocab_size", CONFIG_VOCAB_MAX},
 		{"intermediate_size", CONFIG_INTERMEDIATE_MAX},
-		{"num_hidden_layers", CONFIG_LAYERS_MAX}, {"num_attention_heads", CONFIG_HEADS_MAX},
-		{"num_key_value_heads", 8}, {"head_dim", CONFIG_HEAD_DIM_MAX},
+		{"num_hidden_layers", CONFIG_LAYERS_MAX},
+		{"num_attention_heads", CONFIG_HEADS_MAX},
+		{"num_key_value_heads", 8},
+		{"head_dim", CONFIG_HEAD_DIM_MAX},
 	};
 	char value[32], sentence[120];
 
@@ -173,10 +180,11 @@ static void test_config__products_of_heads_are_bounded(void **state)
 {
 	struct error error = {0};
 	struct model_config config;
-	const char *text = "{\"architectures\": [\"Qwen3ForCausalLM\"], \"hidden_size\": 64,"
-			   "\"intermediate_size\": 64, \"num_hidden_layers\": 1, \"vocab_size\": 64,"
-			   "\"num_attention_heads\": 16384, \"num_key_value_heads\": 1,"
-			   "\"head_dim\": 128, \"torch_dtype\": \"bfloat16\"}";
+	const char *text =
+		"{\"architectures\": [\"Qwen3ForCausalLM\"], \"hidden_size\": 64,"
+		"\"intermediate_size\": 64, \"num_hidden_layers\": 1, \"vocab_size\": 64,"
+		"\"num_attention_heads\": 16384, \"num_key_value_heads\": 1,"
+		"\"head_dim\": 128, \"torch_dtype\": \"bfloat16\"}";
 
 	(void)state;
 	assert_int_equal(config_parse(text, strlen(text), "c", &config, &error), -ERROR_CONFIG);
@@ -201,7 +209,8 @@ static void test_config__dtype_has_two_spellings_that_must_agree(void **state)
 	assert_int_equal(parse_with("torch_dtype", "\"torch.float32\"", &config, NULL), 0);
 	assert_int_equal(config.dtype, DTYPE_F32);
 	assert_int_equal(parse_with("dtype", "\"bfloat16\"", &config, NULL), 0);
-	expect_refusal("dtype", "\"float16\"", ERROR_CONFIG, "torch_dtype says BF16 and dtype says");
+	expect_refusal("dtype", "\"float16\"", ERROR_CONFIG,
+		       "torch_dtype says BF16 and dtype says");
 	expect_refusal("torch_dtype", "\"int4\"", ERROR_CONFIG,
 		       "torch_dtype is int4; bfloat16, float16 or float32");
 }
@@ -218,8 +227,15 @@ static void test_config__quantised_checkpoints_are_refused(void **state)
 
 static void test_config__what_is_not_json_is_refused_by_byte(void **state)
 {
-	static const char *const bad[] = {"", "[]", "7", "null", "{", "{\"a\": 1, \"a\": 2}",
-					  "{\"a\": 1} x", "\xff\xfe", "{\"a\": \"\\u0000\"}"};
+	static const char *const bad[] = {"",
+					  "[]",
+					  "7",
+					  "null",
+					  "{",
+					  "{\"a\": 1, \"a\": 2}",
+					  "{\"a\": 1} x",
+					  "\xff\xfe",
+					  "{\"a\": \"\\u0000\"}"};
 	struct model_config config;
 
 	(void)state;
@@ -249,11 +265,13 @@ static void test_config__families_read_the_biases_they_know(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 		char text[400];
 
-		snprintf(text, sizeof(text),
-			 "{\"architectures\": %s, \"hidden_size\": 64, \"intermediate_size\": 64,"
-			 "\"num_hidden_layers\": 1, \"num_attention_heads\": 4, \"vocab_size\": 64,"
-			 "\"num_key_value_heads\": 2, \"dtype\": \"bfloat16\", \"attention_bias\": true,"
-			 "\"mlp_bias\": true}", rows[i].architecture);
+		snprintf(
+			text, sizeof(text),
+			"{\"architectures\": %s, \"hidden_size\": 64, \"intermediate_size\": 64,"
+			"\"num_hidden_layers\": 1, \"num_attention_heads\": 4, \"vocab_size\": 64,"
+			"\"num_key_value_heads\": 2, \"dtype\": \"bfloat16\", \"attention_bias\": true,"
+			"\"mlp_bias\": true}",
+			rows[i].architecture);
 		assert_int_equal(config_parse(text, strlen(text), "c", &config, NULL), 0);
 		assert_int_equal(config.attention_bias, rows[i].attention);
 		assert_int_equal(config.mlp_bias, rows[i].mlp);
@@ -267,9 +285,10 @@ static void test_config__missing_kv_heads_mean_all_heads_for_llama_only(void **s
 {
 	struct model_config config;
 	struct error error = {0};
-	const char *text = "{\"architectures\": [\"Qwen3ForCausalLM\"], \"hidden_size\": 64,"
-			   "\"intermediate_size\": 64, \"num_hidden_layers\": 1, \"vocab_size\": 64,"
-			   "\"num_attention_heads\": 4, \"dtype\": \"bfloat16\"}";
+	const char *text =
+		"{\"architectures\": [\"Qwen3ForCausalLM\"], \"hidden_size\": 64,"
+		"\"intermediate_size\": 64, \"num_hidden_layers\": 1, \"vocab_size\": 64,"
+		"\"num_attention_heads\": 4, \"dtype\": \"bfloat16\"}";
 
 	(void)state;
 	assert_int_equal(parse_with("num_key_value_heads", NULL, &config, NULL), 0);
@@ -306,7 +325,7 @@ static void test_config__damaged_files_end_in_a_named_error_or_a_config(void **s
 			text[n] = (char)(text[n] ^ (1 << bit));
 			refused += rc != 0;
 			if (rc)
-				assert_true(error.code == (enum error_code)-rc && error.text[0]);
+				assert_true(error.code == (enum error_code) - rc && error.text[0]);
 		}
 	}
 	assert_true(refused > tried / 2);
@@ -451,8 +470,10 @@ int main(void)
 		cmocka_unit_test(test_config__damaged_files_end_in_a_named_error_or_a_config),
 		cmocka_unit_test(test_config__oversized_files_are_refused_unread),
 		cmocka_unit_test(test_model__config_json_reads_back_the_same),
-		cmocka_unit_test(test_model__names_do_not_care_about_case_and_unknown_ones_list_close_ones),
-		cmocka_unit_test(test_model__a_path_is_a_folder_or_a_config_and_never_shadows_a_name),
+		cmocka_unit_test(
+			test_model__names_do_not_care_about_case_and_unknown_ones_list_close_ones),
+		cmocka_unit_test(
+			test_model__a_path_is_a_folder_or_a_config_and_never_shadows_a_name),
 		cmocka_unit_test(test_model__every_failed_allocation_is_an_error_without_leak),
 	};
 

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define GOLDEN 0x9E3779B97F4A7C15u
-#define BYTES 4099 /* several vectors, several words and 3 bytes */
+#define BYTES  4099 /* several vectors, several words and 3 bytes */
 
 /* The formula of content.h, one byte at a time. */
 static unsigned char reference_version(const char *name, const unsigned char *tensor,
@@ -69,8 +69,9 @@ static void test_version__equals_the_formula_at_any_offset_and_length(void **sta
 				memset(out, 0xee, sizeof(out));
 				content_version(name, data, BYTES, 7, offset, n, out);
 				for (uint64_t i = 0; i < n; i += (i < 64 || i + 80 > n) ? 1 : 37)
-					assert_int_equal(out[i], reference_version(name, data, BYTES, 7,
-										   offset + i));
+					assert_int_equal(out[i],
+							 reference_version(name, data, BYTES, 7,
+									   offset + i));
 				assert_int_equal(out[n], 0xee);
 			}
 		}
@@ -88,8 +89,9 @@ static void test_version__short_pieces_inside_one_word(void **state)
 			memset(out, 0xee, sizeof(out));
 			content_version("x", tensor, sizeof(tensor), 1, offset, n, out);
 			for (uint64_t i = 0; i < n; i++)
-				assert_int_equal(out[i], reference_version("x", tensor, sizeof(tensor), 1,
-									   offset + i));
+				assert_int_equal(out[i],
+						 reference_version("x", tensor, sizeof(tensor), 1,
+								   offset + i));
 			assert_int_equal(out[n], 0xee);
 		}
 	}
@@ -142,8 +144,9 @@ static void test_make__equals_the_formula_at_any_offset_and_length(void **state)
 			memset(out, 0xee, sizeof(out));
 			content_make("a.weight", DTYPE_BF16, 5, offset, n, out);
 			for (uint64_t i = 0; i < n; i++)
-				assert_int_equal(out[i], reference_made("a.weight", 5, 0x81ff81ff81ff81ffu,
-									0x3c003c003c003c00u, offset + i));
+				assert_int_equal(out[i],
+						 reference_made("a.weight", 5, 0x81ff81ff81ff81ffu,
+								0x3c003c003c003c00u, offset + i));
 			assert_int_equal(out[n], 0xee);
 		}
 	}
@@ -186,8 +189,8 @@ static double float_of(enum dtype dtype, const unsigned char *bytes)
 
 static void test_make__every_float_lane_is_small_and_finite_and_both_signs_occur(void **state)
 {
-	static const enum dtype floats[] = {DTYPE_BF16, DTYPE_F16, DTYPE_F32,
-					    DTYPE_F64, DTYPE_F8_E4M3, DTYPE_F8_E5M2};
+	static const enum dtype floats[] = {DTYPE_BF16, DTYPE_F16,     DTYPE_F32,
+					    DTYPE_F64,	DTYPE_F8_E4M3, DTYPE_F8_E5M2};
 	static unsigned char out[8192];
 
 	(void)state;
@@ -223,12 +226,12 @@ static void test_make__words_do_not_repeat_and_tensors_differ(void **state)
 /* Computed by tests/e2e/contents.py. */
 static void test_contents__equal_the_vectors_of_the_python_statement(void **state)
 {
-	static const unsigned char made[] = {0x70, 0xbd, 0xce, 0xbd, 0x9f, 0xbd, 0x50, 0x3d,
-		0x1f, 0xbd, 0xe4, 0xbd, 0x36, 0xbd, 0x2b, 0xbd,
-		0xf3, 0xbd, 0x5b};
-	static const unsigned char third[] = {0x3c, 0xb1, 0x5a, 0x5a, 0x60, 0x16, 0xd2, 0x43,
-		0x83, 0x98, 0x88, 0x93, 0x78, 0xc7, 0xaf, 0xd0,
-		0xef, 0x80, 0x17};
+	static const unsigned char made[] = {0x70, 0xbd, 0xce, 0xbd, 0x9f, 0xbd, 0x50,
+					     0x3d, 0x1f, 0xbd, 0xe4, 0xbd, 0x36, 0xbd,
+					     0x2b, 0xbd, 0xf3, 0xbd, 0x5b};
+	static const unsigned char third[] = {0x3c, 0xb1, 0x5a, 0x5a, 0x60, 0x16, 0xd2,
+					      0x43, 0x83, 0x98, 0x88, 0x93, 0x78, 0xc7,
+					      0xaf, 0xd0, 0xef, 0x80, 0x17};
 	unsigned char out[sizeof(made)], next[sizeof(made)];
 
 	(void)state;
@@ -249,7 +252,8 @@ int main(void)
 		cmocka_unit_test(test_version__changes_every_word_and_depends_on_its_place),
 		cmocka_unit_test(test_version__large_version_numbers_wrap_around),
 		cmocka_unit_test(test_make__equals_the_formula_at_any_offset_and_length),
-		cmocka_unit_test(test_make__every_float_lane_is_small_and_finite_and_both_signs_occur),
+		cmocka_unit_test(
+			test_make__every_float_lane_is_small_and_finite_and_both_signs_occur),
 		cmocka_unit_test(test_make__words_do_not_repeat_and_tensors_differ),
 		cmocka_unit_test(test_contents__equal_the_vectors_of_the_python_statement),
 	};

@@ -14,8 +14,8 @@
 #include <cmocka.h>
 
 #define JOB "demo"
-#define T0 0
-#define I0 1
+#define T0  0
+#define I0  1
 
 struct bench {
 	struct holding holding;
@@ -48,11 +48,17 @@ static void build(struct bench *bench)
 
 static struct controller_options options_of(uint32_t restarts)
 {
-	return (struct controller_options){
-		.job = JOB, .policy = "greedy", .train = {.world = 1, .pp = 1, .fsdp = 1},
-		.infer = {.engines = 1, .tp = 1, .ep = 1, .dp = 1}, .heartbeat_ms = 500,
-		.lost_ms = 5000, .join_timeout_ms = 20000, .exchange_timeout_ms = 10000,
-		.update_timeout_ms = 30000, .restarts = restarts, .incarnation = 0xc0de};
+	return (struct controller_options){.job = JOB,
+					   .policy = "greedy",
+					   .train = {.world = 1, .pp = 1, .fsdp = 1},
+					   .infer = {.engines = 1, .tp = 1, .ep = 1, .dp = 1},
+					   .heartbeat_ms = 500,
+					   .lost_ms = 5000,
+					   .join_timeout_ms = 20000,
+					   .exchange_timeout_ms = 10000,
+					   .update_timeout_ms = 30000,
+					   .restarts = restarts,
+					   .incarnation = 0xc0de};
 }
 
 static int set_up(void **state)
@@ -95,7 +101,9 @@ static void tick(struct bench *bench, uint64_t now)
 
 static struct message from_worker(const struct bench *bench, int who, enum message_type type)
 {
-	struct message message = {.type = type, .job = JOB, .epoch = type != MESSAGE_HELLO,
+	struct message message = {.type = type,
+				  .job = JOB,
+				  .epoch = type != MESSAGE_HELLO,
 				  .from = bench->incarnation[who]};
 
 	return message;
@@ -105,7 +113,8 @@ static struct message from_worker(const struct bench *bench, int who, enum messa
 static int receive(struct bench *bench, int who, struct message *message)
 {
 	int rc = step(bench, (struct controller_event){.type = CONTROLLER_RECEIVED,
-						       .peer = peers[who], .message = message});
+						       .peer = peers[who],
+						       .message = message});
 
 	message_fini(message);
 	return rc;
@@ -116,10 +125,11 @@ static int hello(struct bench *bench, int who)
 	struct message message = from_worker(bench, who, MESSAGE_HELLO);
 	struct message copy;
 
-	message.u.hello = (struct message_hello){
-		.role = who == T0 ? ROLE_TRAINER : ROLE_INFERENCE,
-		.incarnation = bench->incarnation[who], .host = (char *)"a",
-		.host_id = (char *)"boot", .pid = 1};
+	message.u.hello = (struct message_hello){.role = who == T0 ? ROLE_TRAINER : ROLE_INFERENCE,
+						 .incarnation = bench->incarnation[who],
+						 .host = (char *)"a",
+						 .host_id = (char *)"boot",
+						 .pid = 1};
 	return message_copy(&copy, &message, NULL) ? -ERROR_MEMORY : receive(bench, who, &copy);
 }
 
@@ -128,18 +138,22 @@ static int declare(struct bench *bench, int who)
 	struct message message = from_worker(bench, who, MESSAGE_DECLARE);
 	struct message copy;
 
-	message.u.declare = (struct message_declare){
-		.model = (char *)"m", .train = (char *)"t", .infer = (char *)"i",
-		.transport = (char *)"shm", .mapped = true, .registered = true,
-		.digest = who == T0 ? holding_digest(&bench->holding)
-				    : layout_digest(&bench->layout)};
+	message.u.declare =
+		(struct message_declare){.model = (char *)"m",
+					 .train = (char *)"t",
+					 .infer = (char *)"i",
+					 .transport = (char *)"shm",
+					 .mapped = true,
+					 .registered = true,
+					 .digest = who == T0 ? holding_digest(&bench->holding)
+							     : layout_digest(&bench->layout)};
 	return message_copy(&copy, &message, NULL) ? -ERROR_MEMORY : receive(bench, who, &copy);
 }
 
 static int body(struct bench *bench, int who)
 {
-	struct message message = from_worker(bench, who,
-					     who == T0 ? MESSAGE_HOLDING : MESSAGE_LAYOUT);
+	struct message message =
+		from_worker(bench, who, who == T0 ? MESSAGE_HOLDING : MESSAGE_LAYOUT);
 	struct message copy;
 
 	if (who == T0) {
@@ -158,9 +172,9 @@ static struct message endpoints_of(const struct bench *bench, int who)
 	static struct param_place place;
 	struct message message = from_worker(bench, who, MESSAGE_ENDPOINTS);
 
-	record = (struct endpoint_record){
-		.peer = {who == T0 ? ROLE_INFERENCE : ROLE_TRAINER, 0},
-		.bytes = (unsigned char *)"record", .length = 6};
+	record = (struct endpoint_record){.peer = {who == T0 ? ROLE_INFERENCE : ROLE_TRAINER, 0},
+					  .bytes = (unsigned char *)"record",
+					  .length = 6};
 	message.u.endpoints.attempt = 1;
 	message.u.endpoints.records = &record;
 	message.u.endpoints.record_count = 1;
@@ -209,7 +223,7 @@ static int reach(struct bench *bench, size_t steps)
 }
 
 #define TO_PLAN 3
-#define TO_RUN  5
+#define TO_RUN	5
 
 static const struct message *sent(const struct bench *bench, int who, enum message_type type)
 {
@@ -334,15 +348,17 @@ static void test_body__asked_of_a_worker_that_goes_is_asked_of_the_next(void **s
 	for (uint64_t now = 500; now <= 4000; now += 500)
 		tick(bench, now);
 	message.from = 0x11;
-	message.u.hello = (struct message_hello){.rank = 1, .incarnation = 0x11,
-						 .host = (char *)"a", .host_id = (char *)"boot"};
+	message.u.hello = (struct message_hello){
+		.rank = 1, .incarnation = 0x11, .host = (char *)"a", .host_id = (char *)"boot"};
 	assert_int_equal(message_copy(&copy, &message, NULL), 0);
 	receive(bench, I0, &copy);
 	bench->incarnation[I0] = 0x11; /* the second peer speaks for trainer 1 */
 	message = from_worker(bench, I0, MESSAGE_DECLARE);
-	message.u.declare = (struct message_declare){
-		.model = (char *)"m", .train = (char *)"t", .infer = (char *)"i",
-		.transport = (char *)"shm", .digest = holding_digest(&bench->holding)};
+	message.u.declare = (struct message_declare){.model = (char *)"m",
+						     .train = (char *)"t",
+						     .infer = (char *)"i",
+						     .transport = (char *)"shm",
+						     .digest = holding_digest(&bench->holding)};
 	assert_int_equal(message_copy(&copy, &message, NULL), 0);
 	receive(bench, I0, &copy);
 	assert_int_equal(sent(bench, I0, MESSAGE_WANT)->u.want.digest_count, 0);
@@ -425,11 +441,11 @@ static void test_broken__bytes_of_a_member_of_a_running_job_end_it(void **state)
 
 	reach(bench, TO_RUN);
 	error_set(&error, ERROR_MESSAGE, "unknown key");
-	step(bench, (struct controller_event){.type = CONTROLLER_BROKEN, .peer = "t0",
-					      .error = &error});
+	step(bench,
+	     (struct controller_event){.type = CONTROLLER_BROKEN, .peer = "t0", .error = &error});
 	assert_non_null(strstr(sent(bench, I0, MESSAGE_LOST)->u.lost.text, "trainer 0"));
-	step(bench, (struct controller_event){.type = CONTROLLER_BROKEN, .peer = "nobody",
-					      .error = &error});
+	step(bench, (struct controller_event){
+			    .type = CONTROLLER_BROKEN, .peer = "nobody", .error = &error});
 	assert_null(exited(bench));
 }
 
@@ -441,8 +457,8 @@ static void test_reconnected__member_is_answered_where_it_is_now(void **state)
 	reach(bench, TO_RUN);
 	message = from_worker(bench, T0, MESSAGE_HEARTBEAT);
 	message.u.heartbeat.sequence = 4;
-	step(bench, (struct controller_event){.type = CONTROLLER_RECEIVED, .peer = "#0012",
-					      .message = &message});
+	step(bench, (struct controller_event){
+			    .type = CONTROLLER_RECEIVED, .peer = "#0012", .message = &message});
 	assert_int_equal(bench->actions.count, 1);
 	assert_string_equal(bench->actions.items[0].peer, "#0012");
 	assert_int_equal(bench->actions.items[0].message.u.heartbeat.sequence, 4);
@@ -455,9 +471,10 @@ static void test_line__tells_the_state(void **state)
 
 	hello(bench, T0);
 	line = controller_line(bench->controller, 1500);
-	assert_string_equal(line, "job 'demo', epoch 1, gathering, up 1.5 s; absent: inference 0 of "
-				  "1; joined: trainer 0 of 1; trainers at version 0, inference ranks "
-				  "at version 0");
+	assert_string_equal(line,
+			    "job 'demo', epoch 1, gathering, up 1.5 s; absent: inference 0 of "
+			    "1; joined: trainer 0 of 1; trainers at version 0, inference ranks "
+			    "at version 0");
 	memory_free(line);
 }
 

@@ -63,12 +63,17 @@ static int set_up(void **state)
 	assert_non_null(mkdtemp(bench->folder));
 	snprintf(bench->port_file, sizeof(bench->port_file), "%s/port", bench->folder);
 	bench->options = (struct shell_options){
-		.bind = "tcp://127.0.0.1:0", .port_file = bench->port_file,
-		.controller = {.job = "demo", .policy = "greedy",
+		.bind = "tcp://127.0.0.1:0",
+		.port_file = bench->port_file,
+		.controller = {.job = "demo",
+			       .policy = "greedy",
 			       .train = {.world = 1, .pp = 1, .fsdp = 1},
 			       .infer = {.engines = 1, .tp = 1, .ep = 1, .dp = 1},
-			       .heartbeat_ms = 50, .lost_ms = 500, .join_timeout_ms = 20000,
-			       .exchange_timeout_ms = 5000, .update_timeout_ms = 5000,
+			       .heartbeat_ms = 50,
+			       .lost_ms = 500,
+			       .join_timeout_ms = 20000,
+			       .exchange_timeout_ms = 5000,
+			       .update_timeout_ms = 5000,
 			       .incarnation = 0xc0de}};
 	assert_int_equal(pthread_create(&bench->thread, NULL, serve, bench), 0);
 	read_port(bench);
@@ -134,9 +139,13 @@ static void test_shell__answers_garbage_and_goes_on(void **state)
 static void test_shell__tells_a_worker_that_it_is_stopped(void **state)
 {
 	struct bench *bench = *state;
-	struct message hello = {.type = MESSAGE_HELLO, .job = "demo", .from = 7,
-				.u.hello = {.incarnation = 7, .host = (char *)"a",
-					    .host_id = (char *)"boot", .pid = 1}};
+	struct message hello = {.type = MESSAGE_HELLO,
+				.job = "demo",
+				.from = 7,
+				.u.hello = {.incarnation = 7,
+					    .host = (char *)"a",
+					    .host_id = (char *)"boot",
+					    .pid = 1}};
 	unsigned char *bytes;
 	zmq_msg_t frame;
 	size_t length;

@@ -46,10 +46,16 @@ static void tiny_job(struct job *job)
 		uint64_t r = i % 2, shape[2] = {6, 2}, q[2] = {4, 2};
 		int64_t tensor = layout_add_tensor(layout, "q \"quoted\"", DTYPE_F32, 2, q, NULL);
 		int64_t param = layout_add_param(layout, "fused", DTYPE_F32, 2, shape, NULL);
-		struct piece piece = {(uint32_t)tensor, (uint32_t)param,
-				      {.dims = 2, .lo = {2 * r, 0}, .hi = {2 * r + 2, 2}}, 0, 16};
-		struct piece half = {(uint32_t)tensor, (uint32_t)param,
-				     {.dims = 2, .lo = {0, r}, .hi = {4, r + 1}}, 16, 16};
+		struct piece piece = {(uint32_t)tensor,
+				      (uint32_t)param,
+				      {.dims = 2, .lo = {2 * r, 0}, .hi = {2 * r + 2, 2}},
+				      0,
+				      16};
+		struct piece half = {(uint32_t)tensor,
+				     (uint32_t)param,
+				     {.dims = 2, .lo = {0, r}, .hi = {4, r + 1}},
+				     16,
+				     16};
 		struct fill fill = {(uint32_t)param, 32, 16};
 
 		assert_int_equal(layout_add_piece(layout, &piece, NULL), 0);
@@ -165,7 +171,8 @@ static void test_dump__every_malformed_dump_is_refused_by_name(void **state)
 		{"\"inference\":0", "\"inference\":4", "routes[0]: \"inference\" is 4; 0 to 3"},
 		{"\"how\":\"mapped\"", "\"how\":\"magic\"", "\"how\" is \"magic\""},
 		{"\"bytes\":32", "\"bytes\":-1", "routes[0]: \"bytes\" is -1"},
-		{"\"bytes\":32", "\"bytes\":4611686018427387905", "\"bytes\" is 4611686018427387905"},
+		{"\"bytes\":32", "\"bytes\":4611686018427387905",
+		 "\"bytes\" is 4611686018427387905"},
 		{"\"bytes\":32", "\"bytes\":99999999999999999999", "too big"},
 		{"\"bytes\":32", "\"bytes\":32.5", "\"bytes\" is not a whole number"},
 		{"[[0,4],[0,1]]", "[[4,4],[0,1]]", "routes[0].pieces[1]: \"src\"[0] is not [low"},
@@ -173,12 +180,14 @@ static void test_dump__every_malformed_dump_is_refused_by_name(void **state)
 		{"[[0,4],[0,1]]", "[]", "\"src\" has 0 dimensions"},
 		{"[[0,4],[0,1]]", "[[0,1],[0,1],[0,1],[0,1],[0,1]]", "\"src\" has 5 dimensions"},
 		{"\"param\":\"fused\"", "\"param\":null", "\"param\" is not a string"},
-		{"\"trainer_bytes\":[", "\"trainer_bytes\":[1,", "\"trainer_bytes\" has 4 items for 3"},
+		{"\"trainer_bytes\":[", "\"trainer_bytes\":[1,",
+		 "\"trainer_bytes\" has 4 items for 3"},
 		{"\"sessions\":[", "\"sessions\":[9,", "\"sessions\" has 4 items"},
 		{"\"gap\":", "\"gap\":null,\"pag\":", "summary: key \"pag\" is unknown"},
 		{"\"direct\":", "\"tcerid\":", "summary: key \"direct\" is missing"},
 		{"\"unwanted\":[", "\"unwanted\":[4,", "\"unwanted\"[0] is not a string"},
-		{"\"round_robin\":{", "\"round_robin\":{\"x\":1,", "summary.round_robin: key \"x\""},
+		{"\"round_robin\":{", "\"round_robin\":{\"x\":1,",
+		 "summary.round_robin: key \"x\""},
 		{"\"digest\":\"", "\"digest\":\"0", "\"digest\" is not 32"},
 	};
 	static struct job job;
@@ -226,7 +235,8 @@ static void test_dump__verify_names_what_does_not_fit(void **state)
 		{"\"trainer_bytes\":[", "\"trainer_bytes\":[1", "summary.trainer_bytes[0] says 1"},
 		{"\"gap\":", "\"gap\":1", "summary.gap says 1"},
 		{"\"unwanted\":[\"unwanted\"]", "\"unwanted\":[]", "summary.unwanted has 0 names"},
-		{"\"filled\":[\"fused\"]", "\"filled\":[\"used\"]", "summary.filled[0] says 'used'"},
+		{"\"filled\":[\"fused\"]", "\"filled\":[\"used\"]",
+		 "summary.filled[0] says 'used'"},
 		{"\"round_robin\":{\"routes\":", "\"round_robin\":{\"routes\":1",
 		 "summary.round_robin.routes says 1"},
 	};

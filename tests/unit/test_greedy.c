@@ -40,14 +40,15 @@ static bool is_border(const struct job *job, const char *name, uint64_t row)
 
 		for (size_t h = 0; h < holding->held_count; h++)
 			if (strcmp(holding->tensors[holding->held[h].tensor].name, name) == 0 &&
-			    (holding->held[h].box.lo[0] == row || holding->held[h].box.hi[0] == row))
+			    (holding->held[h].box.lo[0] == row ||
+			     holding->held[h].box.hi[0] == row))
 				return true;
 	}
 	return false;
 }
 
-static void naive_decide(struct naive *naive, const char *name, uint32_t rank,
-			 const bool *holds, uint64_t bytes)
+static void naive_decide(struct naive *naive, const char *name, uint32_t rank, const bool *holds,
+			 uint64_t bytes)
 {
 	const struct table *table = naive->table;
 	uint32_t best = UINT32_MAX;
@@ -87,8 +88,7 @@ static void naive_pair(struct naive *naive, const char *name, uint32_t rank)
 {
 	const struct job *job = naive->job;
 	const struct layout *layout = job->inference[rank];
-	const struct tensor_info *info =
-		find_info(layout->tensors, layout->tensor_count, name);
+	const struct tensor_info *info = find_info(layout->tensors, layout->tensor_count, name);
 	bool holds[JOB_RANKS_MAX], any = false;
 
 	if (!info || bytes_between(layout, name, 0, info->shape[0]) == 0)

@@ -46,8 +46,9 @@ static void test_holding__stages_share_the_model_out_and_stage_mates_hold_the_sa
 		hold_model(model, "world=6,pp=3,source=gathered", rank, &holding);
 		digests[rank] = holding_digest(&holding);
 		tensors += rank % 2 ? 0 : holding.held_count;
-		assert_int_equal(strmap_get(&holding.tensor_names, "model.embed_tokens.weight", &index),
-				 rank < 2);
+		assert_int_equal(
+			strmap_get(&holding.tensor_names, "model.embed_tokens.weight", &index),
+			rank < 2);
 		assert_int_equal(strmap_get(&holding.tensor_names, "model.norm.weight", &index),
 				 rank >= 4);
 		assert_int_equal(strmap_get(&holding.tensor_names,
@@ -96,9 +97,15 @@ static void test_holding__shards_tile_every_tensor_and_groups_hold_the_same(void
 
 static void test_holding__short_tensors_leave_the_last_shards_empty(void **state)
 {
-	struct model_config config = {.family = family_find("LlamaForCausalLM"), .hidden_size = 3,
-				      .vocab_size = 5, .layers = 1, .heads = 1, .kv_heads = 1,
-				      .head_dim = 2, .intermediate_size = 8, .dtype = DTYPE_F32};
+	struct model_config config = {.family = family_find("LlamaForCausalLM"),
+				      .hidden_size = 3,
+				      .vocab_size = 5,
+				      .layers = 1,
+				      .heads = 1,
+				      .kv_heads = 1,
+				      .head_dim = 2,
+				      .intermediate_size = 8,
+				      .dtype = DTYPE_F32};
 	struct model *model;
 	struct holding holding;
 	uint32_t index;
@@ -107,7 +114,8 @@ static void test_holding__short_tensors_leave_the_last_shards_empty(void **state
 	assert_int_equal(model_from_config(&model, "small", &config, NULL), 0);
 	hold_model(model, "world=4,fsdp=4,source=sharded", 3, &holding);
 	/* rows 2 of 4 shards: only the first two have one; 5 rows: chunks of 2, 2, 1, 0 */
-	assert_false(strmap_get(&holding.tensor_names, "model.layers.0.self_attn.q_proj.weight", &index));
+	assert_false(strmap_get(&holding.tensor_names, "model.layers.0.self_attn.q_proj.weight",
+				&index));
 	assert_false(strmap_get(&holding.tensor_names, "model.embed_tokens.weight", &index));
 	assert_true(strmap_get(&holding.tensor_names, "model.layers.0.mlp.up_proj.weight", &index));
 	holding_fini(&holding);
@@ -124,7 +132,8 @@ static void test_holding__what_does_not_add_up_is_refused(void **state)
 	(void)state;
 	assert_int_equal(train_spec_parse(&train, "world=4,source=gathered", NULL), 0);
 	assert_int_equal(model_holding(model, &train, 4, &holding, &error), -ERROR_CONFIG);
-	assert_int_equal(train_spec_parse(&train, "world=2,pp=2,source=gathered,layers=30/7", NULL), 0);
+	assert_int_equal(train_spec_parse(&train, "world=2,pp=2,source=gathered,layers=30/7", NULL),
+			 0);
 	assert_int_equal(model_holding(model, &train, 0, &holding, &error), -ERROR_CONFIG);
 	assert_non_null(strstr(error.text, "37"));
 	assert_int_equal(holding.tensor_count, 0);

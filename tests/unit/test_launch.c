@@ -14,13 +14,35 @@
 #include <unistd.h>
 
 static const char *const variables[] = {
-	"WEFT_RANK", "WEFT_WORLD_SIZE", "WEFT_LOCAL_RANK", "WEFT_CONTROLLER", "RANK", "WORLD_SIZE",
-	"LOCAL_RANK", "PET_NODE_RANK", "PET_NNODES", "PET_NPROC_PER_NODE", "OMPI_COMM_WORLD_RANK",
-	"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "PMI_RANK", "PMI_SIZE", "PMIX_RANK",
-	"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "JOB_COMPLETION_INDEX",
-	"LWS_WORKER_INDEX", "LWS_GROUP_SIZE", "LWS_LEADER_ADDRESS", "KUBERNETES_SERVICE_HOST",
-	"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_ERROR_FILE",
-	"MASTER_ADDR", "MASTER_PORT",
+	"WEFT_RANK",
+	"WEFT_WORLD_SIZE",
+	"WEFT_LOCAL_RANK",
+	"WEFT_CONTROLLER",
+	"RANK",
+	"WORLD_SIZE",
+	"LOCAL_RANK",
+	"PET_NODE_RANK",
+	"PET_NNODES",
+	"PET_NPROC_PER_NODE",
+	"OMPI_COMM_WORLD_RANK",
+	"OMPI_COMM_WORLD_SIZE",
+	"OMPI_COMM_WORLD_LOCAL_RANK",
+	"PMI_RANK",
+	"PMI_SIZE",
+	"PMIX_RANK",
+	"SLURM_PROCID",
+	"SLURM_NTASKS",
+	"SLURM_LOCALID",
+	"JOB_COMPLETION_INDEX",
+	"LWS_WORKER_INDEX",
+	"LWS_GROUP_SIZE",
+	"LWS_LEADER_ADDRESS",
+	"KUBERNETES_SERVICE_HOST",
+	"TORCHELASTIC_RUN_ID",
+	"TORCHELASTIC_RESTART_COUNT",
+	"TORCHELASTIC_ERROR_FILE",
+	"MASTER_ADDR",
+	"MASTER_PORT",
 };
 
 static void clean_environment(void)
@@ -44,8 +66,8 @@ static void set_environment(const char *text)
 	}
 }
 
-static int find(const char *environment, int64_t rank, const char *controller,
-		weft_launch *launch, weft_error *error)
+static int find(const char *environment, int64_t rank, const char *controller, weft_launch *launch,
+		weft_error *error)
 {
 	*launch = (weft_launch){.size = sizeof(*launch), .rank = rank, .world = -1};
 	snprintf(launch->controller, sizeof(launch->controller), "%s", controller);
@@ -55,16 +77,19 @@ static int find(const char *environment, int64_t rank, const char *controller,
 
 static void test_launch__finds_the_rank_by_every_launcher(void **state)
 {
-	static const struct { const char *environment; int64_t rank, world, local; const char *source; }
-	rows[] = {
+	static const struct {
+		const char *environment;
+		int64_t rank, world, local;
+		const char *source;
+	} rows[] = {
 		{"", -1, -1, -1, ""},
 		{"WEFT_RANK=3 WEFT_WORLD_SIZE=8 WEFT_LOCAL_RANK=1", 3, 8, 1, "WEFT_RANK"},
 		{"RANK=5 WORLD_SIZE=16 LOCAL_RANK=5", 5, 16, 5, "RANK"},
 		{"PET_NODE_RANK=1 PET_NNODES=2", 1, 2, -1, "PET_NODE_RANK"},
 		{"PET_NODE_RANK=1 PET_NNODES=2 PET_NPROC_PER_NODE=8", -1, -1, -1, ""},
 		{"PET_NODE_RANK=1 PET_NNODES=1:4", 1, -1, -1, "PET_NODE_RANK"},
-		{"OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=0", 2, 4, 0,
-		 "OMPI_COMM_WORLD_RANK"},
+		{"OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=0", 2, 4,
+		 0, "OMPI_COMM_WORLD_RANK"},
 		{"PMI_RANK=2 PMI_SIZE=4", 2, 4, -1, "PMI_RANK"},
 		{"PMIX_RANK=7", 7, -1, -1, "PMIX_RANK"},
 		{"SLURM_PROCID=9 SLURM_NTASKS=10 SLURM_LOCALID=3", 9, 10, 3, "SLURM_PROCID"},
@@ -74,9 +99,10 @@ static void test_launch__finds_the_rank_by_every_launcher(void **state)
 		{"WEFT_RANK=1 RANK=1 WORLD_SIZE=2", 1, 2, -1, "WEFT_RANK"},
 		/* a launcher inside another numbers the workers */
 		{"TORCHELASTIC_RUN_ID=x RANK=5 WORLD_SIZE=8 SLURM_PROCID=1 SLURM_NTASKS=2 "
-		 "PET_NODE_RANK=1 JOB_COMPLETION_INDEX=1", 5, 8, -1, "RANK"},
-		{"OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 SLURM_PROCID=0 SLURM_NTASKS=4", 3, 4,
-		 -1, "OMPI_COMM_WORLD_RANK"},
+		 "PET_NODE_RANK=1 JOB_COMPLETION_INDEX=1",
+		 5, 8, -1, "RANK"},
+		{"OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 SLURM_PROCID=0 SLURM_NTASKS=4", 3,
+		 4, -1, "OMPI_COMM_WORLD_RANK"},
 	};
 
 	(void)state;
@@ -94,13 +120,18 @@ static void test_launch__finds_the_rank_by_every_launcher(void **state)
 
 static void test_launch__refuses_what_contradicts_naming_both(void **state)
 {
-	static const struct { const char *environment; int64_t rank; const char *one, *other; } rows[] = {
+	static const struct {
+		const char *environment;
+		int64_t rank;
+		const char *one, *other;
+	} rows[] = {
 		{"WEFT_RANK=1 RANK=2", -1, "1 by WEFT_RANK", "2 by RANK"},
 		{"RANK=2", 1, "1 by --rank", "2 by RANK"},
 		{"RANK=1 SLURM_PROCID=2", -1, "RANK", "SLURM_PROCID"},
 		{"RANK=1 OMPI_COMM_WORLD_RANK=2", -1, "RANK", "OMPI_COMM_WORLD_RANK"},
 		{"OMPI_COMM_WORLD_RANK=1 PMI_RANK=2", -1, "OMPI_COMM_WORLD_RANK", "PMI_RANK"},
-		{"SLURM_PROCID=1 JOB_COMPLETION_INDEX=0", -1, "SLURM_PROCID", "JOB_COMPLETION_INDEX"},
+		{"SLURM_PROCID=1 JOB_COMPLETION_INDEX=0", -1, "SLURM_PROCID",
+		 "JOB_COMPLETION_INDEX"},
 		{"RANK=1 WORLD_SIZE=4 SLURM_PROCID=1 SLURM_NTASKS=8", -1, "4 by WORLD_SIZE",
 		 "8 by SLURM_NTASKS"},
 		{"WEFT_WORLD_SIZE=3 RANK=1 WORLD_SIZE=4", -1, "WEFT_WORLD_SIZE", "WORLD_SIZE"},
@@ -125,7 +156,10 @@ static void test_launch__refuses_what_contradicts_naming_both(void **state)
 
 static void test_launch__finds_the_controller(void **state)
 {
-	static const struct { const char *environment, *flag, *address, *source; int start; } rows[] = {
+	static const struct {
+		const char *environment, *flag, *address, *source;
+		int start;
+	} rows[] = {
 		{"", "", "", "", 0},
 		{"", "tcp://head:1234", "tcp://head:1234", "--controller", 0},
 		{"", "head", "tcp://head:29600", "--controller", 0},
@@ -133,7 +167,8 @@ static void test_launch__finds_the_controller(void **state)
 		{"", "tcp://[fe80::1]:7", "tcp://[fe80::1]:7", "--controller", 0},
 		{"WEFT_CONTROLLER=head", "", "tcp://head:29600", "WEFT_CONTROLLER", 0},
 		{"WEFT_CONTROLLER=tcp://head:29600", "head", "tcp://head:29600", "--controller", 0},
-		{"LWS_LEADER_ADDRESS=leader.ns", "", "tcp://leader.ns:29600", "LWS_LEADER_ADDRESS", 0},
+		{"LWS_LEADER_ADDRESS=leader.ns", "", "tcp://leader.ns:29600", "LWS_LEADER_ADDRESS",
+		 0},
 		{"RANK=0 MASTER_ADDR=node0 MASTER_PORT=29500", "auto", "tcp://node0:29600",
 		 "--controller", 1},
 		{"RANK=2 MASTER_ADDR=node0 MASTER_PORT=29500", "auto", "tcp://node0:29600",
@@ -156,7 +191,9 @@ static void test_launch__finds_the_controller(void **state)
 
 static void test_launch__refuses_bad_controllers(void **state)
 {
-	static const struct { const char *environment, *flag, *word; } rows[] = {
+	static const struct {
+		const char *environment, *flag, *word;
+	} rows[] = {
 		{"", "ipc:///x", "only tcp"},
 		{"", "tcp://head:0", "port"},
 		{"", "head:many", "port"},
@@ -213,8 +250,9 @@ static void test_report__is_what_torchrun_reads_and_victims_come_second(void **s
 	close(file);
 	report(path, WEFT_E_TRANSPORT, cause, sizeof(cause));
 	report(path, WEFT_E_PEER_LOST, victim, sizeof(victim));
-	assert_non_null(strstr(cause, "{\"message\":{\"message\":\"WEFT-E140 transfer failed: it said "
-				      "\\\"no\\\"\""));
+	assert_non_null(strstr(cause,
+			       "{\"message\":{\"message\":\"WEFT-E140 transfer failed: it said "
+			       "\\\"no\\\"\""));
 	assert_non_null(strstr(cause, "\"extraInfo\":{"));
 	assert_true(stamp_of(victim) >= stamp_of(cause) + 5);
 	clean_environment();

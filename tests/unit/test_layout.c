@@ -19,7 +19,8 @@ static struct box rows(uint64_t lo, uint64_t hi)
 static int build(struct layout *layout, struct error *error)
 {
 	int64_t tensor = layout_add_tensor(layout, "w", DTYPE_BF16, 2, shape_8x6, error);
-	int64_t param = tensor < 0 ? -1 : layout_add_param(layout, "p", DTYPE_BF16, 2, shape_4x6, error);
+	int64_t param =
+		tensor < 0 ? -1 : layout_add_param(layout, "p", DTYPE_BF16, 2, shape_4x6, error);
 	struct piece low = {.src = rows(4, 6), .offset = 0, .bytes = 24};
 	struct piece high = {.src = rows(6, 8), .offset = 24, .bytes = 24};
 	int rc;
@@ -97,9 +98,11 @@ static void test_layout__refuses_what_cannot_be_a_piece(void **unused)
 	assert_int_equal(layout_add_piece(&layout, &piece, &error), -ERROR_UNSUPPORTED);
 	piece = (struct piece){.tensor = 7, .src = rows(4, 8), .bytes = 48};
 	assert_int_equal(layout_add_piece(&layout, &piece, &error), -ERROR_CONFIG);
-	assert_true(layout_add_tensor(&layout, "w", DTYPE_BF16, 2, shape_4x6, &error) == -ERROR_CONFLICT);
+	assert_true(layout_add_tensor(&layout, "w", DTYPE_BF16, 2, shape_4x6, &error) ==
+		    -ERROR_CONFLICT);
 	assert_non_null(strstr(error.text, "[8, 6]"));
-	assert_true(layout_add_param(&layout, "p", DTYPE_BF16, 2, shape_4x6, &error) == -ERROR_CONFLICT);
+	assert_true(layout_add_param(&layout, "p", DTYPE_BF16, 2, shape_4x6, &error) ==
+		    -ERROR_CONFLICT);
 	layout_fini(&layout);
 }
 
@@ -172,8 +175,10 @@ static void test_box_runs__agree_with_a_walk_over_elements(void **unused)
 				for (uint64_t k = box.lo[2]; k < box.hi[2]; k++, at++) {
 					uint64_t where = ((i * shape[1] + j) * shape[2] + k) * 2;
 					uint64_t byte = at * 2;
-					uint64_t predicted = runs.offset + byte / runs.row_bytes * runs.stride_bytes +
-							     byte % runs.row_bytes;
+					uint64_t predicted =
+						runs.offset +
+						byte / runs.row_bytes * runs.stride_bytes +
+						byte % runs.row_bytes;
 
 					if (first == UINT64_MAX)
 						first = where;

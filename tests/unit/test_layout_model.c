@@ -111,15 +111,21 @@ static void test_layout__rank_sizes_equal_the_published_ones(void **state)
 static void test_model__tensors_stand_in_checkpoint_order(void **state)
 {
 	static const char *const expected[] = {
-		"model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight",
-		"model.layers.0.self_attn.q_proj.bias", "model.layers.0.self_attn.k_proj.weight",
-		"model.layers.0.self_attn.k_proj.bias", "model.layers.0.self_attn.v_proj.weight",
-		"model.layers.0.self_attn.v_proj.bias", "model.layers.0.self_attn.o_proj.weight",
-		"model.layers.0.mlp.gate_up_proj.weight", "model.layers.0.mlp.down_proj.weight",
+		"model.embed_tokens.weight",
+		"model.layers.0.self_attn.q_proj.weight",
+		"model.layers.0.self_attn.q_proj.bias",
+		"model.layers.0.self_attn.k_proj.weight",
+		"model.layers.0.self_attn.k_proj.bias",
+		"model.layers.0.self_attn.v_proj.weight",
+		"model.layers.0.self_attn.v_proj.bias",
+		"model.layers.0.self_attn.o_proj.weight",
+		"model.layers.0.mlp.gate_up_proj.weight",
+		"model.layers.0.mlp.down_proj.weight",
 		"model.layers.0.input_layernorm.weight",
 		"model.layers.0.post_attention_layernorm.weight",
 		"model.layers.0.post_self_attn_layernorm.weight",
-		"model.layers.0.post_mlp_layernorm.weight", "model.layers.1.self_attn.q_proj.weight",
+		"model.layers.0.post_mlp_layernorm.weight",
+		"model.layers.1.self_attn.q_proj.weight",
 	};
 	struct model *model = open_model("GLM-Z1-9B-0414");
 
@@ -161,7 +167,8 @@ static void pieces_text(const struct layout *layout, const char *tensor, char *o
 		for (uint32_t d = 1; d < param->dims; d++)
 			row *= param->shape[d];
 		at += (size_t)snprintf(out + at, bytes - at, "%s%s -> %" PRIu64, at ? "; " : "",
-				       box_text(&piece->src, box, sizeof(box)), piece->offset / row);
+				       box_text(&piece->src, box, sizeof(box)),
+				       piece->offset / row);
 	}
 }
 
@@ -185,10 +192,12 @@ static void test_layout__worked_copies_of_glm_z1_at_tp_4(void **state)
 	assert_string_equal(text, "[128..256, 0..4096] -> 1024");
 	pieces_text(&layout, "model.layers.0.self_attn.v_proj.bias", text, sizeof(text));
 	assert_string_equal(text, "[128..256] -> 1152");
-	assert_true(strmap_get(&layout.param_names, "model.layers.0.mlp.gate_up_proj.weight", &param));
+	assert_true(
+		strmap_get(&layout.param_names, "model.layers.0.mlp.gate_up_proj.weight", &param));
 	assert_int_equal(layout.params[param].shape[0], 6848);
 	assert_int_equal(layout.params[param].shape[1], 4096);
-	assert_true(strmap_get(&layout.param_names, "model.layers.0.self_attn.qkv_proj.weight", &param));
+	assert_true(strmap_get(&layout.param_names, "model.layers.0.self_attn.qkv_proj.weight",
+			       &param));
 	assert_int_equal(layout.params[param].shape[0], 1280);
 	layout_fini(&layout);
 	model_close(&model);
@@ -232,18 +241,25 @@ static void expect_refusal(const char *name, const char *spec, const char *sente
 static void test_layout__what_cannot_be_cut_names_tensor_number_and_divisor(void **state)
 {
 	(void)state;
-	expect_refusal("Qwen2.5-0.5B", "tp=4",
-		       "model.layers.0.self_attn.q_proj.weight: num_attention_heads 14 cannot be cut "
-		       "for 4 ranks");
+	expect_refusal(
+		"Qwen2.5-0.5B", "tp=4",
+		"model.layers.0.self_attn.q_proj.weight: num_attention_heads 14 cannot be cut "
+		"for 4 ranks");
 	expect_refusal("Qwen3-4B", "tp=3", "vocabulary, rounded up to a multiple of 64, 151936");
 	expect_refusal("GLM-Z1-9B-0414", "tp=64", "num_attention_heads 32 cannot be cut for 64");
 }
 
 static void test_layout__kv_heads_that_do_not_repeat_evenly_are_refused(void **state)
 {
-	struct model_config config = {.family = family_find("Qwen3ForCausalLM"), .hidden_size = 4,
-				      .vocab_size = 192, .layers = 1, .heads = 12, .kv_heads = 4,
-				      .head_dim = 1, .intermediate_size = 12, .dtype = DTYPE_BF16};
+	struct model_config config = {.family = family_find("Qwen3ForCausalLM"),
+				      .hidden_size = 4,
+				      .vocab_size = 192,
+				      .layers = 1,
+				      .heads = 12,
+				      .kv_heads = 4,
+				      .head_dim = 1,
+				      .intermediate_size = 12,
+				      .dtype = DTYPE_BF16};
 	struct infer_spec infer;
 	struct model *model;
 	struct layout layout;
@@ -253,8 +269,9 @@ static void test_layout__kv_heads_that_do_not_repeat_evenly_are_refused(void **s
 	assert_int_equal(model_from_config(&model, "small", &config, NULL), 0);
 	assert_int_equal(infer_spec_parse(&infer, "tp=6", NULL), 0);
 	assert_int_equal(model_layout(model, &infer, 0, &layout, &error), -ERROR_CONFIG);
-	assert_non_null(strstr(error.text, "k_proj.weight: num_key_value_heads 4 cannot be repeated "
-					   "over 6 ranks"));
+	assert_non_null(strstr(error.text,
+			       "k_proj.weight: num_key_value_heads 4 cannot be repeated "
+			       "over 6 ranks"));
 	assert_int_equal(infer_spec_parse(&infer, "tp=3", NULL), 0);
 	assert_int_equal(model_layout(model, &infer, 0, &layout, &error), -ERROR_CONFIG);
 	assert_non_null(strstr(error.text, "num_key_value_heads 4 cannot be cut for 3 ranks"));
@@ -264,7 +281,8 @@ static void test_layout__kv_heads_that_do_not_repeat_evenly_are_refused(void **s
 static void test_layout__settings_without_sense_are_refused(void **state)
 {
 	(void)state;
-	expect_refusal("Qwen3-4B", "tp=4,ep=2", "ep=2, but Qwen3-4B (Qwen3ForCausalLM) has no experts");
+	expect_refusal("Qwen3-4B", "tp=4,ep=2",
+		       "ep=2, but Qwen3-4B (Qwen3ForCausalLM) has no experts");
 	expect_refusal("Qwen3-4B", "tp=4,moe_dense_tp=1", "moe_dense_tp=1 is about");
 	expect_refusal("Qwen2.5-7B", "tp=4,dp=2", "Qwen2ForCausalLM cannot replicate attention");
 	expect_refusal("Qwen2.5-7B", "tp=4,dp_lm_head=1", "dp_lm_head=1 needs");
@@ -283,11 +301,18 @@ static void test_layout__an_engine_rank_past_the_engine_is_refused(void **state)
 	model_close(&model);
 }
 
-static void test_layout__padding_rows_are_filled_and_an_all_padding_rank_needs_no_tensor(void **state)
+static void
+test_layout__padding_rows_are_filled_and_an_all_padding_rank_needs_no_tensor(void **state)
 {
-	struct model_config config = {.family = family_find("LlamaForCausalLM"), .hidden_size = 4,
-				      .vocab_size = 65, .layers = 1, .heads = 8, .kv_heads = 8,
-				      .head_dim = 1, .intermediate_size = 8, .dtype = DTYPE_BF16};
+	struct model_config config = {.family = family_find("LlamaForCausalLM"),
+				      .hidden_size = 4,
+				      .vocab_size = 65,
+				      .layers = 1,
+				      .heads = 8,
+				      .kv_heads = 8,
+				      .head_dim = 1,
+				      .intermediate_size = 8,
+				      .dtype = DTYPE_BF16};
 	struct model *model;
 	struct layout layout;
 	uint32_t index;

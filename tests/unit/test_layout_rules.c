@@ -70,8 +70,10 @@ static void compare(const struct layout *layout, const struct expected *expected
 		bool found = false;
 
 		for (size_t f = 0; f < layout->fill_count && !origin->tensor[0]; f++)
-			found |= layout->fills[f].param == param && layout->fills[f].offset <= offset &&
-				 offset + row_bytes <= layout->fills[f].offset + layout->fills[f].bytes;
+			found |= layout->fills[f].param == param &&
+				 layout->fills[f].offset <= offset &&
+				 offset + row_bytes <=
+					 layout->fills[f].offset + layout->fills[f].bytes;
 		for (size_t p = 0; p < layout->piece_count && !found; p++) {
 			const struct piece *piece = &layout->pieces[p];
 			uint64_t in;
@@ -84,7 +86,8 @@ static void compare(const struct layout *layout, const struct expected *expected
 			assert_int_equal(piece->src.lo[0] + in, origin->row);
 			if (origin->columns) {
 				assert_int_equal(piece->src.lo[1], origin->column);
-				assert_int_equal(piece->src.hi[1], origin->column + origin->columns);
+				assert_int_equal(piece->src.hi[1],
+						 origin->column + origin->columns);
 				assert_int_equal(row_bytes, origin->columns * element);
 			} else {
 				assert_int_equal(piece->src.dims, 1);
@@ -117,8 +120,8 @@ static void expect_vocab(const struct layout *layout, const struct case_ *k, con
 	compare(layout, param);
 }
 
-static void expect_attention(const struct layout *layout, const struct case_ *k,
-			     const char *prefix, uint32_t t, struct expected *param)
+static void expect_attention(const struct layout *layout, const struct case_ *k, const char *prefix,
+			     uint32_t t, struct expected *param)
 {
 	const struct model_config *c = &k->c;
 	uint64_t A = k->tp / k->dp, a = t % A, d = c->head_dim, nh = c->heads / A;
@@ -208,8 +211,10 @@ static void expect_layout(const struct layout *layout, const struct case_ *k, ui
 				     &param);
 			params += 2;
 		} else if (!k->llama && !k->qwen2) {
-			expect_whole(layout, prefix, "self_attn.q_norm.weight", k->c.head_dim, &param);
-			expect_whole(layout, prefix, "self_attn.k_norm.weight", k->c.head_dim, &param);
+			expect_whole(layout, prefix, "self_attn.q_norm.weight", k->c.head_dim,
+				     &param);
+			expect_whole(layout, prefix, "self_attn.k_norm.weight", k->c.head_dim,
+				     &param);
 			params += 2;
 		}
 	}
@@ -269,8 +274,8 @@ static void mark_used(const struct model *model, const struct layout *layout, bo
 
 static void check_case(const struct case_ *k, int *cut, int *refused)
 {
-	struct infer_spec infer = {.engines = 1, .tp = k->tp, .ep = 1, .dp = k->dp,
-				   .dp_lm_head = k->dp_lm_head};
+	struct infer_spec infer = {
+		.engines = 1, .tp = k->tp, .ep = 1, .dp = k->dp, .dp_lm_head = k->dp_lm_head};
 	struct model *model;
 	bool **used;
 
@@ -284,8 +289,9 @@ static void check_case(const struct case_ *k, int *cut, int *refused)
 		int rc = model_layout(model, &infer, t, &layout, &error);
 
 		if ((rc == 0) != can_be_cut(k))
-			fail_msg("tp %u dp %u heads %" PRIu64 "/%" PRIu64 " V %" PRIu64 " I %" PRIu64
-				 ": %s", k->tp, k->dp, k->c.heads, k->c.kv_heads, k->c.vocab_size,
+			fail_msg("tp %u dp %u heads %" PRIu64 "/%" PRIu64 " V %" PRIu64
+				 " I %" PRIu64 ": %s",
+				 k->tp, k->dp, k->c.heads, k->c.kv_heads, k->c.vocab_size,
 				 k->c.intermediate_size, rc ? error.text : "was cut");
 		if (rc) {
 			assert_int_equal(rc, -ERROR_CONFIG);
@@ -331,8 +337,8 @@ static void test_layout__random_small_models_at_every_tp_equal_the_restatement(v
 			.layers = 1 + next_random(&seed) % 2,
 			.kv_heads = groups[next_random(&seed) % 4],
 			.head_dim = 1 + next_random(&seed) % 3,
-			.intermediate_size = (1 + next_random(&seed) % 4) *
-					     (next_random(&seed) % 3 ? 8 : 1),
+			.intermediate_size =
+				(1 + next_random(&seed) % 4) * (next_random(&seed) % 3 ? 8 : 1),
 			.tied = next_random(&seed) % 2,
 			.attention_bias = k.qwen2 || next_random(&seed) % 2,
 			.mlp_bias = k.llama && next_random(&seed) % 2,

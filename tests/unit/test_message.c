@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROUNDS      100
+#define ROUNDS	    100
 #define GOLDEN_SEED 2029
 
 struct frame {
@@ -45,9 +45,9 @@ static void full_random(struct message *message, enum message_type type, uint64_
 		messages_random(message, type, &seed);
 		frame = encoded(message);
 		memory_free(frame.bytes);
-		if (frame.length >= 300 || (type != MESSAGE_LAYOUT && type != MESSAGE_HOLDING &&
-					    type != MESSAGE_PLAN && type != MESSAGE_PEERS &&
-					    type != MESSAGE_ENDPOINTS))
+		if (frame.length >= 300 ||
+		    (type != MESSAGE_LAYOUT && type != MESSAGE_HOLDING && type != MESSAGE_PLAN &&
+		     type != MESSAGE_PEERS && type != MESSAGE_ENDPOINTS))
 			return;
 	}
 }
@@ -69,7 +69,8 @@ static void test_every_type__comes_back_equal_and_encodes_to_the_same_bytes(void
 		if (message_decode(&got, first.bytes, first.length, &error))
 			fail_msg("%s", error.text);
 		if (messages_differ(&sent, &got))
-			fail_msg("%s: %s", message_type_name(sent.type), messages_differ(&sent, &got));
+			fail_msg("%s: %s", message_type_name(sent.type),
+				 messages_differ(&sent, &got));
 		second = encoded(&got);
 		assert_int_equal(first.length, second.length);
 		assert_memory_equal(first.bytes, second.bytes, first.length);
@@ -271,7 +272,9 @@ static void test_text__is_one_line_with_the_facts(void **state)
 	unsigned char secret[] = "SECRET";
 	struct endpoint_record record = {{ROLE_TRAINER, 1}, secret, 6};
 	struct message message = {.type = MESSAGE_PLAN,
-				  .u.plan = {.attempt = 1, .policy = greedy, .row_count = 290,
+				  .u.plan = {.attempt = 1,
+					     .policy = greedy,
+					     .row_count = 290,
 					     .peer_count = 4,
 					     .digest = {UINT64_C(0x3f2a01bc00000000), 0}}};
 
@@ -279,8 +282,8 @@ static void test_text__is_one_line_with_the_facts(void **state)
 	assert_string_equal(message_text(&message, line, sizeof(line)),
 			    "plan attempt 1: 290 rows, 4 peers, greedy 3f2a01bc");
 	assert_string_equal(message_text(&message, line, 9), "plan att");
-	message = (struct message){.type = MESSAGE_LOST, .u.lost = {131, words, {ROLE_TRAINER, 3},
-								    0x9f}};
+	message = (struct message){.type = MESSAGE_LOST,
+				   .u.lost = {131, words, {ROLE_TRAINER, 3}, 0x9f}};
 	assert_string_equal(message_text(&message, line, sizeof(line)),
 			    "lost trainer 3 (9f) E131: line?break");
 	message = (struct message){.type = MESSAGE_ENDPOINTS,
@@ -364,18 +367,14 @@ static void test_golden__bytes_of_every_type_are_what_they_were(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(
-			test_every_type__comes_back_equal_and_encodes_to_the_same_bytes),
+		cmocka_unit_test(test_every_type__comes_back_equal_and_encodes_to_the_same_bytes),
 		cmocka_unit_test(test_copy__is_equal_and_owns_its_own_memory),
 		cmocka_unit_test(test_every_allocation__can_fail_without_leak),
 		cmocka_unit_test(test_truncation__at_every_length_is_a_named_error),
-		cmocka_unit_test(
-			test_bit_flip__anywhere_is_a_named_error_or_another_valid_message),
+		cmocka_unit_test(test_bit_flip__anywhere_is_a_named_error_or_another_valid_message),
 		cmocka_unit_test(test_layout_body__does_not_survive_any_bit_flip),
-		cmocka_unit_test(
-			test_zeroed_message__is_empty_and_null_strings_go_as_empty),
-		cmocka_unit_test(
-			test_big_layout__goes_there_and_back_in_well_under_a_second),
+		cmocka_unit_test(test_zeroed_message__is_empty_and_null_strings_go_as_empty),
+		cmocka_unit_test(test_big_layout__goes_there_and_back_in_well_under_a_second),
 		cmocka_unit_test(test_text__is_one_line_with_the_facts),
 		cmocka_unit_test(test_golden__bytes_of_every_type_are_what_they_were),
 	};

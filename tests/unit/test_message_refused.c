@@ -210,7 +210,8 @@ static void test_values__of_another_kind_or_range_are_named(void **state)
 	refuse(&writer, ERROR_MESSAGE, "4294967296, and at most 4294967295 is allowed");
 	open_message(&writer, "leave", 1);
 	key_uint(&writer, "done", 1);
-	refuse(&writer, ERROR_MESSAGE, "leave message, done at byte 45: an integer where a boolean");
+	refuse(&writer, ERROR_MESSAGE,
+	       "leave message, done at byte 45: an integer where a boolean");
 	open_message(&writer, "leave", 1);
 	writer_text(&writer, "done", 4);
 	for (int i = 0; i < 100; i++) /* a deep nest costs nothing: nobody walks into it */
@@ -277,7 +278,10 @@ static void test_strings__with_nul_or_broken_utf8_or_too_long_are_refused(void *
 	key_text(&writer, "type", "go");
 	key_uint(&writer, "wire", WIRE_VERSION);
 	writer_text(&writer, "job", 3);
-	raw(&writer, "\xa3" "a\0b", 4);
+	raw(&writer,
+	    "\xa3"
+	    "a\0b",
+	    4);
 	refuse(&writer, ERROR_MESSAGE, "job at byte 19: byte 0x00 at 1 of the string is a NUL");
 	open_message(&writer, "refuse", 1);
 	writer_text(&writer, "text", 4);
@@ -322,8 +326,9 @@ static void test_frames__too_long_or_with_bytes_behind_are_refused(void **state)
 	struct writer writer;
 
 	(void)state;
-	assert_int_equal(message_decode(&out, (const unsigned char *)"", LIMIT_MESSAGE_BYTES + 1u,
-					&error), -ERROR_MESSAGE);
+	assert_int_equal(
+		message_decode(&out, (const unsigned char *)"", LIMIT_MESSAGE_BYTES + 1u, &error),
+		-ERROR_MESSAGE);
 	assert_non_null(strstr(error.text, "268435457 bytes, and at most 268435456"));
 	open_message(&writer, "go", 1);
 	key_uint(&writer, "attempt", 1);
@@ -391,7 +396,8 @@ static void test_layouts__pass_every_check_of_a_declared_layout(void **state)
 	named(&writer, "p", "BF16", 4);
 	writer_array(&writer, 1, 1);
 	piece(&writer, 3, 3);
-	refuse(&writer, ERROR_MESSAGE, "layout.pieces[0].src at byte 100: dimension 0 of the box"
+	refuse(&writer, ERROR_MESSAGE,
+	       "layout.pieces[0].src at byte 100: dimension 0 of the box"
 	       " is 3..3, which is empty");
 	open_layout(&writer, 1);
 	named(&writer, "w", "BF16", 4);
@@ -408,16 +414,17 @@ static void test_layouts__pass_every_check_of_a_declared_layout(void **state)
 	writer_array(&writer, 1, 1);
 	piece(&writer, 0, 4);
 	writer_array(&writer, 0, 0);
-	refuse(&writer, ERROR_MESSAGE, "layout message: digest is 30313233343536373839616263646566");
+	refuse(&writer, ERROR_MESSAGE,
+	       "layout message: digest is 30313233343536373839616263646566");
 }
 
 static void test_plan__rows_must_fit_the_peers_beside_them(void **state)
 {
 	struct plan_peer peer = {.pieces = 2};
 	struct plan_row row = {.ordinal = 1, .src = {1, {0}, {1}}, .bytes = 1};
-	struct message message = {.type = MESSAGE_PLAN,
-				  .u.plan = {.peers = &peer, .peer_count = 1, .rows = &row,
-					     .row_count = 1}};
+	struct message message = {
+		.type = MESSAGE_PLAN,
+		.u.plan = {.peers = &peer, .peer_count = 1, .rows = &row, .row_count = 1}};
 	struct frame frame = encoded(&message);
 	struct error error;
 
@@ -491,8 +498,8 @@ static void test_encoder__refuses_what_the_other_side_would(void **state)
 static void test_sentences__are_cut_and_cleaned_so_that_a_failure_is_heard(void **state)
 {
 	char words[3000];
-	struct message out, message = {.type = MESSAGE_FAILURE,
-				       .u.failure = {.code = 111, .text = words}};
+	struct message out,
+		message = {.type = MESSAGE_FAILURE, .u.failure = {.code = 111, .text = words}};
 	struct frame frame;
 
 	(void)state;
@@ -517,26 +524,22 @@ static void test_sentences__are_cut_and_cleaned_so_that_a_failure_is_heard(void 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(
-			test_other_wire_version__is_named_whatever_else_the_message_holds),
+		cmocka_unit_test(test_other_wire_version__is_named_whatever_else_the_message_holds),
 		cmocka_unit_test(test_opening__must_be_type_then_wire),
 		cmocka_unit_test(test_keys__unknown_duplicate_and_missing_are_named),
 		cmocka_unit_test(test_keys__may_come_in_any_order),
-		cmocka_unit_test(
-			test_trainer_endpoints__leave_out_what_only_inference_ranks_have),
+		cmocka_unit_test(test_trainer_endpoints__leave_out_what_only_inference_ranks_have),
 		cmocka_unit_test(test_values__of_another_kind_or_range_are_named),
 		cmocka_unit_test(test_hello__needs_a_rank_and_an_incarnation),
 		cmocka_unit_test(test_welcome__needs_a_controller),
-		cmocka_unit_test(
-			test_strings__with_nul_or_broken_utf8_or_too_long_are_refused),
+		cmocka_unit_test(test_strings__with_nul_or_broken_utf8_or_too_long_are_refused),
 		cmocka_unit_test(test_counts__are_checked_against_limit_and_bytes_left),
 		cmocka_unit_test(test_frames__too_long_or_with_bytes_behind_are_refused),
 		cmocka_unit_test(test_layouts__pass_every_check_of_a_declared_layout),
 		cmocka_unit_test(test_plan__rows_must_fit_the_peers_beside_them),
 		cmocka_unit_test(test_places__are_whole_copies),
 		cmocka_unit_test(test_encoder__refuses_what_the_other_side_would),
-		cmocka_unit_test(
-			test_sentences__are_cut_and_cleaned_so_that_a_failure_is_heard),
+		cmocka_unit_test(test_sentences__are_cut_and_cleaned_so_that_a_failure_is_heard),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -34,18 +34,27 @@ static void test_train__canonical_text_parses_to_the_same_spec(void **unused)
 static void test_specs__refuse_with_key_value_and_what_is_allowed(void **unused)
 {
 	static const char *const train[][2] = {
-		{"", "empty"}, {"world", "not key=value"}, {"world=0", "world is '0'"},
-		{"world=4,world=4", "twice"}, {"worlds=4", "unknown key 'worlds'"},
-		{"world=5,pp=2", "pp=2 does not divide world=5"}, {"world=4,fsdp=2", "source=sharded"},
+		{"", "empty"},
+		{"world", "not key=value"},
+		{"world=0", "world is '0'"},
+		{"world=4,world=4", "twice"},
+		{"worlds=4", "unknown key 'worlds'"},
+		{"world=5,pp=2", "pp=2 does not divide world=5"},
+		{"world=4,fsdp=2", "source=sharded"},
 		{"world=4,fsdp=3,source=sharded", "fsdp=3 does not divide"},
-		{"world=4,source=mapped", "use gathered or sharded"}, {"world=99999999999", "number from 1"},
-		{"world=4,pp=2,layers=3/4/5", "3 stages but pp=2"}, {"world=4,layers=a", "layers is 'a'"},
-		{"world=4,source=gathered,source=gathered", "twice"}, {"world=-1", "'-1'"},
+		{"world=4,source=mapped", "use gathered or sharded"},
+		{"world=99999999999", "number from 1"},
+		{"world=4,pp=2,layers=3/4/5", "3 stages but pp=2"},
+		{"world=4,layers=a", "layers is 'a'"},
+		{"world=4,source=gathered,source=gathered", "twice"},
+		{"world=-1", "'-1'"},
 	};
-	static const char *const infer[][2] = {
-		{"engines=2,tp=4,ep=3", "ep=3 does not divide tp=4"}, {"tp=4,dp=8", "dp=8 does not divide"},
-		{"tp=4,dp_lm_head=2", "from 0 to 1"}, {"engines=65536,tp=2", "131072 ranks"},
-		{"tp=", "tp is ''"}, {",", "not key=value"}};
+	static const char *const infer[][2] = {{"engines=2,tp=4,ep=3", "ep=3 does not divide tp=4"},
+					       {"tp=4,dp=8", "dp=8 does not divide"},
+					       {"tp=4,dp_lm_head=2", "from 0 to 1"},
+					       {"engines=65536,tp=2", "131072 ranks"},
+					       {"tp=", "tp is ''"},
+					       {",", "not key=value"}};
 	struct train_spec train_spec;
 	struct infer_spec infer_spec;
 	struct error error;

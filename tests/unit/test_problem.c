@@ -88,8 +88,8 @@ static void test_problem__refuses_two_dtypes_with_both_declarers(void **state)
 	job_hold(&job, 1, "w", 0, 4, 2, 0, 4);
 	assert_true(holding_add_tensor(&job.holdings[2], "w", DTYPE_BF16, 2, shape, 0, NULL) >= 0);
 	assert_refused(&job, ERROR_CONFLICT,
-		       (const char *[]){"'w'", "F32 [4, 2] by trainer 1", "BF16 [4, 2] by trainer 2",
-					NULL});
+		       (const char *[]){"'w'", "F32 [4, 2] by trainer 1",
+					"BF16 [4, 2] by trainer 2", NULL});
 }
 
 static void test_problem__refuses_two_orders_with_both_declarers(void **state)
@@ -100,8 +100,9 @@ static void test_problem__refuses_two_orders_with_both_declarers(void **state)
 	job_init(&job, 2, 0);
 	job_hold(&job, 0, "w", 5, 4, 2, 0, 4);
 	job_hold(&job, 1, "w", 6, 4, 2, 0, 4);
-	assert_refused(&job, ERROR_CONFLICT,
-		       (const char *[]){"'w'", "place 5", "trainer 0", "place 6", "trainer 1", NULL});
+	assert_refused(
+		&job, ERROR_CONFLICT,
+		(const char *[]){"'w'", "place 5", "trainer 0", "place 6", "trainer 1", NULL});
 }
 
 static void test_problem__refuses_a_tensor_that_nobody_declares(void **state)
@@ -132,8 +133,9 @@ static void test_problem__refuses_a_gap_with_rows_and_the_closest_holder(void **
 	job_init(&job, 1, 1);
 	job_hold(&job, 0, "w", 0, 10, 2, 0, 0); /* an empty shard */
 	job_want(&job, 0, "p", "w", 10, 2, 2, 9, 0, 2);
-	assert_refused(&job, ERROR_UNSOURCED,
-		       (const char *[]){"rows 2..9 of tensor 'w'", "no trainer holds any row", NULL});
+	assert_refused(
+		&job, ERROR_UNSOURCED,
+		(const char *[]){"rows 2..9 of tensor 'w'", "no trainer holds any row", NULL});
 }
 
 static void test_problem__lists_unwanted_tensors(void **state)

@@ -11,10 +11,10 @@
 
 #include <cmocka.h>
 
-static const struct record_head region_head = {
-	RECORD_REGION, 0x1122334455667788, "shm", {ROLE_INFERENCE, 7}, {ROLE_TRAINER, 0}, 8192};
-static const struct record_head endpoint_head = {
-	RECORD_ENDPOINT, 0x1122334455667788, "shm", {ROLE_INFERENCE, 7}, {ROLE_TRAINER, 3}, 0};
+static const struct record_head region_head = {RECORD_REGION,	    0x1122334455667788, "shm",
+					       {ROLE_INFERENCE, 7}, {ROLE_TRAINER, 0},	8192};
+static const struct record_head endpoint_head = {RECORD_ENDPOINT,     0x1122334455667788, "shm",
+						 {ROLE_INFERENCE, 7}, {ROLE_TRAINER, 3},  0};
 
 static size_t make_region(unsigned char *out, const struct shm_region_record *body)
 {
@@ -29,7 +29,9 @@ static size_t make_region(unsigned char *out, const struct shm_region_record *bo
 
 static const struct shm_region_record good_region = {
 	.identity = {.pid_namespace = 4026531836, .pid = 100, .start = 5},
-	.kind = SHM_MAPPED, .fd = 7, .cookie = "0123456789abcde"};
+	.kind = SHM_MAPPED,
+	.fd = 7,
+	.cookie = "0123456789abcde"};
 
 static int read_region(const unsigned char *data, size_t length, struct shm_region_record *body,
 		       struct error *error)
@@ -96,11 +98,11 @@ struct edit {
 static void test_record__each_wrong_field_is_named(void **state)
 {
 	static const struct edit edits[] = {
-		{0, 'X', "magic"},      {4, 9, "version 9"},     {6, 3, "kind 3"},
-		{8, 1, "says"},         {12, 1, "reserved"},     {24, 'S', "provider name"},
-		{24, 0, "empty"},       {30, 'x', "provider name"}, {40, 5, "role 5"},
-		{48, 1, "names a peer"}, {64 + 31, 0xff, "pid"},
-		{64 + 40, 3, "kind"},   {64 + 47, 0xff, "fd"},   {64 + 64, 1, "address"},
+		{0, 'X', "magic"},	 {4, 9, "version 9"},	     {6, 3, "kind 3"},
+		{8, 1, "says"},		 {12, 1, "reserved"},	     {24, 'S', "provider name"},
+		{24, 0, "empty"},	 {30, 'x', "provider name"}, {40, 5, "role 5"},
+		{48, 1, "names a peer"}, {64 + 31, 0xff, "pid"},     {64 + 40, 3, "kind"},
+		{64 + 47, 0xff, "fd"},	 {64 + 64, 1, "address"},
 	};
 	unsigned char data[TRANSPORT_RECORD_BYTES];
 	struct shm_region_record body;
@@ -114,8 +116,7 @@ static void test_record__each_wrong_field_is_named(void **state)
 		sign(data, length);
 		assert_int_equal(read_region(data, length, &body, &error), -ERROR_MESSAGE);
 		if (!strstr(error.text, edits[i].named))
-			fail_msg("edit %zu: '%s' does not name %s", i, error.text,
-				 edits[i].named);
+			fail_msg("edit %zu: '%s' does not name %s", i, error.text, edits[i].named);
 	}
 }
 
@@ -189,8 +190,7 @@ static void test_process__refusals_are_sentences(void **state)
 	int rc;
 
 	(void)state;
-	assert_int_equal(shm_process_write(0x7ffffff0, 4096, "x", 1, &error),
-			 -ERROR_PEER_LOST);
+	assert_int_equal(shm_process_write(0x7ffffff0, 4096, "x", 1, &error), -ERROR_PEER_LOST);
 	assert_non_null(strstr(error.text, "died"));
 	rc = shm_process_write((uint64_t)getpid(), 1, "x", 1, &error);
 	assert_true(rc == -ERROR_TRANSPORT || rc == -ERROR_UNSUPPORTED);

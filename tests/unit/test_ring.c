@@ -13,7 +13,9 @@
 
 #define SLOTS 64
 
-struct live { uint64_t id, offset, bytes; };
+struct live {
+	uint64_t id, offset, bytes;
+};
 
 static void assert_apart(const struct live *live, size_t count, uint64_t ring_bytes)
 {

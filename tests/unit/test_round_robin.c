@@ -20,7 +20,8 @@ static void published(uint32_t senders, uint32_t engines, uint32_t width, uint32
 			best = i;
 		} else {
 			for (uint32_t s = 0; s < senders; s++)
-				if (owns[s][r] && (best == UINT32_MAX || owns[s][r] < owns[best][r]))
+				if (owns[s][r] &&
+				    (best == UINT32_MAX || owns[s][r] < owns[best][r]))
 					best = s;
 			if (best == UINT32_MAX)
 				best = cur++ % senders;
@@ -71,7 +72,7 @@ static void test_round_robin__has_the_published_sessions_of_real_runs(void **sta
 {
 	static const struct {
 		uint32_t senders, engines, width, sessions;
-	} runs[] = {{8, 2, 4, 1}, {8, 1, 8, 1}, {16, 2, 8, 1}, {8, 4, 8, 4},
+	} runs[] = {{8, 2, 4, 1},   {8, 1, 8, 1},   {16, 2, 8, 1}, {8, 4, 8, 4},
 		    {16, 2, 32, 4}, {16, 2, 64, 8}, {32, 8, 32, 8}};
 
 	(void)state;
@@ -79,8 +80,8 @@ static void test_round_robin__has_the_published_sessions_of_real_runs(void **sta
 		uint32_t sender[256], most = 0;
 		uint32_t targets = runs[i].engines * runs[i].width;
 
-		assert_int_equal(round_robin_plan(runs[i].senders, targets, runs[i].width, sender,
-						  NULL), 0);
+		assert_int_equal(
+			round_robin_plan(runs[i].senders, targets, runs[i].width, sender, NULL), 0);
 		for (uint32_t s = 0; s < runs[i].senders; s++) {
 			uint32_t sessions = 0;
 

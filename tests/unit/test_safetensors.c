@@ -36,8 +36,9 @@ static void expect_refusal(const char *header, uint64_t data_bytes, const char *
 	struct safetensors file;
 	struct error error = {0};
 
-	assert_int_equal(safetensors_decode(image.data, image.bytes, "m.safetensors", &file, &error),
-			 -ERROR_FILE);
+	assert_int_equal(
+		safetensors_decode(image.data, image.bytes, "m.safetensors", &file, &error),
+		-ERROR_FILE);
 	if (strncmp(error.text, "m.safetensors: ", 15) != 0 || !strstr(error.text, sentence))
 		fail_msg("'%s' does not say '%s'", error.text, sentence);
 	assert_int_equal(file.count, 0);
@@ -45,8 +46,8 @@ static void expect_refusal(const char *header, uint64_t data_bytes, const char *
 	memory_free(image.data);
 }
 
-#define A "\"a\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[0,12]}"
-#define B "\"b\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[12,16]}"
+#define A    "\"a\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[0,12]}"
+#define B    "\"b\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[12,16]}"
 #define GOOD "{\"__metadata__\":{\"format\":\"pt\",\"k\":\"v\"}," B "," A "}  "
 
 static void test_decode__reads_entries_by_place_scalars_and_metadata(void **state)
@@ -74,8 +75,8 @@ static void test_decode__reads_entries_by_place_scalars_and_metadata(void **stat
 
 static void test_decode__empty_tensors_and_empty_files_are_fine(void **state)
 {
-	struct image image = image_of("{\"e\":{\"dtype\":\"F32\",\"shape\":[0,7],\"data_offsets\":[12,12]},"
-				      A "}", 12);
+	struct image image = image_of(
+		"{\"e\":{\"dtype\":\"F32\",\"shape\":[0,7],\"data_offsets\":[12,12]}," A "}", 12);
 	struct safetensors file;
 
 	(void)state;
@@ -134,20 +135,26 @@ static void test_decode__refuses_what_is_wrong_by_name_and_place(void **state)
 		{ONE("\"dtype\":\"BF17\",\"shape\":[1],\"data_offsets\":[0,2]"), 2,
 		 "tensor x: dtype BF17 is not known"},
 		{ONE("\"dtype\":\"BF16\",\"data_offsets\":[0,2]"), 2, "tensor x: shape is missing"},
-		{ONE("\"dtype\":\"BF16\",\"shape\":1,\"data_offsets\":[0,2]"), 2, "tensor x: shape"},
+		{ONE("\"dtype\":\"BF16\",\"shape\":1,\"data_offsets\":[0,2]"), 2,
+		 "tensor x: shape"},
 		{ONE("\"dtype\":\"BF16\",\"shape\":[-1],\"data_offsets\":[0,2]"), 2,
 		 "tensor x: shape has something else than sizes"},
 		{ONE("\"dtype\":\"BF16\",\"shape\":[1.0],\"data_offsets\":[0,2]"), 2,
 		 "tensor x: shape has something else than sizes"},
 		{ONE("\"dtype\":\"BF16\",\"shape\":[1,1,1,1,1],\"data_offsets\":[0,2]"), 2,
 		 "tensor x: shape has 5 dimensions"},
-		{ONE("\"dtype\":\"BF16\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,2]"), 2,
-		 "tensor x: shape is larger than 2^64"},
-		{ONE("\"dtype\":\"BF16\",\"shape\":[1]"), 2, "tensor x: data_offsets is not a pair"},
-		{ONE("\"dtype\":\"BF16\",\"shape\":[1],\"data_offsets\":[0]"), 2, "tensor x: data_offs"},
-		{ONE("\"dtype\":\"BF16\",\"shape\":[1],\"data_offsets\":[0,2,4]"), 2, "data_offsets"},
-		{ONE("\"dtype\":\"BF16\",\"shape\":[1],\"data_offsets\":[0,\"2\"]"), 2, "data_offsets"},
-		{ONE("\"dtype\":\"BF16\",\"shape\":[1],\"data_offsets\":[-2,0]"), 2, "data_offsets"},
+		{ONE("\"dtype\":\"BF16\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,2]"),
+		 2, "tensor x: shape is larger than 2^64"},
+		{ONE("\"dtype\":\"BF16\",\"shape\":[1]"), 2,
+		 "tensor x: data_offsets is not a pair"},
+		{ONE("\"dtype\":\"BF16\",\"shape\":[1],\"data_offsets\":[0]"), 2,
+		 "tensor x: data_offs"},
+		{ONE("\"dtype\":\"BF16\",\"shape\":[1],\"data_offsets\":[0,2,4]"), 2,
+		 "data_offsets"},
+		{ONE("\"dtype\":\"BF16\",\"shape\":[1],\"data_offsets\":[0,\"2\"]"), 2,
+		 "data_offsets"},
+		{ONE("\"dtype\":\"BF16\",\"shape\":[1],\"data_offsets\":[-2,0]"), 2,
+		 "data_offsets"},
 		{ONE("\"dtype\":\"BF16\",\"shape\":[1],\"data_offsets\":[2,0]"), 2,
 		 "tensor x: data_offsets run backwards, from 2 to 0"},
 		{ONE("\"dtype\":\"BF16\",\"shape\":[1],\"data_offsets\":[0,2]"), 1,
@@ -174,8 +181,9 @@ static void test_decode__refuses_what_is_wrong_by_name_and_place(void **state)
 
 static void test_decode__refuses_header_lengths_that_cannot_be(void **state)
 {
-	static const uint64_t lengths[] = {0, SAFETENSORS_HEADER_MAX, SAFETENSORS_HEADER_MAX + 1,
-					   UINT64_MAX, UINT64_MAX - 7, (uint64_t)1 << 63};
+	static const uint64_t lengths[] = {
+		0,	    SAFETENSORS_HEADER_MAX, SAFETENSORS_HEADER_MAX + 1,
+		UINT64_MAX, UINT64_MAX - 7,	    (uint64_t)1 << 63};
 	struct image image = image_of(GOOD, 16);
 	struct safetensors file;
 
@@ -230,7 +238,8 @@ static void test_decode__damaged_files_end_in_a_named_error_or_a_file(void **sta
 			image.data[n] = (unsigned char)(image.data[n] ^ 1 << bit);
 			refused += rc != 0;
 			if (rc)
-				assert_true(rc == -ERROR_FILE && strncmp(error.text, "m: ", 3) == 0);
+				assert_true(rc == -ERROR_FILE &&
+					    strncmp(error.text, "m: ", 3) == 0);
 			safetensors_fini(&file);
 		}
 	}
@@ -241,9 +250,17 @@ static void test_decode__damaged_files_end_in_a_named_error_or_a_file(void **sta
 static void test_encode__is_read_back_the_same_and_starts_data_on_a_cache_line(void **state)
 {
 	struct safetensors_entry entries[] = {
-		{.name = (char[]){"m.\"q\""}, .dtype = DTYPE_BF16, .dims = 2, .shape = {2, 3},
-		 .begin = 0, .end = 12},
-		{.name = (char[]){"b"}, .dtype = DTYPE_F8_E4M3, .dims = 1, .shape = {4}, .begin = 12,
+		{.name = (char[]){"m.\"q\""},
+		 .dtype = DTYPE_BF16,
+		 .dims = 2,
+		 .shape = {2, 3},
+		 .begin = 0,
+		 .end = 12},
+		{.name = (char[]){"b"},
+		 .dtype = DTYPE_F8_E4M3,
+		 .dims = 1,
+		 .shape = {4},
+		 .begin = 12,
 		 .end = 16},
 	};
 	struct safetensors_note note = {(char[]){"weft.seed"}, (char[]){"7"}};
@@ -254,14 +271,16 @@ static void test_encode__is_read_back_the_same_and_starts_data_on_a_cache_line(v
 	assert_int_equal(safetensors_encode(entries, 2, &note, 1, &text, NULL), 0);
 	assert_int_equal(text.bytes % SAFETENSORS_ALIGN, 0);
 	text_add_bytes(&text, "0123456789abcdef", 16);
-	assert_int_equal(safetensors_decode((unsigned char *)text.data, text.bytes, "m", &file, NULL), 0);
+	assert_int_equal(
+		safetensors_decode((unsigned char *)text.data, text.bytes, "m", &file, NULL), 0);
 	assert_int_equal(file.data_offset, text.bytes - 16);
 	assert_int_equal(file.count, 2);
 	for (size_t i = 0; i < 2; i++) {
 		assert_string_equal(file.entries[i].name, entries[i].name);
 		assert_int_equal(file.entries[i].dtype, entries[i].dtype);
 		assert_int_equal(file.entries[i].dims, entries[i].dims);
-		assert_memory_equal(file.entries[i].shape, entries[i].shape, sizeof(entries[i].shape));
+		assert_memory_equal(file.entries[i].shape, entries[i].shape,
+				    sizeof(entries[i].shape));
 		assert_int_equal(file.entries[i].begin, entries[i].begin);
 		assert_int_equal(file.entries[i].end, entries[i].end);
 	}
@@ -289,7 +308,9 @@ static void test_index__names_files_in_order(void **state)
 	(void)state;
 	assert_int_equal(decode_index("{\"metadata\":{\"total_size\":1},\"weight_map\":{"
 				      "\"x\":\"b.safetensors\",\"y\":\"a.safetensors\","
-				      "\"z\":\"b.safetensors\"}}", &index, NULL), 0);
+				      "\"z\":\"b.safetensors\"}}",
+				      &index, NULL),
+			 0);
 	assert_int_equal(index.file_count, 2);
 	assert_string_equal(index.files[0], "a.safetensors");
 	assert_string_equal(index.files[1], "b.safetensors");
@@ -302,8 +323,17 @@ static void test_index__names_files_in_order(void **state)
 static void test_index__refuses_files_that_are_not_its_neighbours(void **state)
 {
 	static const char *const names[] = {
-		"../a.safetensors", "x/a.safetensors", "/a.safetensors", "..", ".", "",
-		".safetensors", ".a.safetensors", "a.bin", "a.safetensors/", "a\\\\b.safetensors",
+		"../a.safetensors",
+		"x/a.safetensors",
+		"/a.safetensors",
+		"..",
+		".",
+		"",
+		".safetensors",
+		".a.safetensors",
+		"a.bin",
+		"a.safetensors/",
+		"a\\\\b.safetensors",
 		"a\\nb.safetensors",
 	};
 
@@ -322,7 +352,12 @@ static void test_index__refuses_files_that_are_not_its_neighbours(void **state)
 static void test_index__refuses_what_is_no_map(void **state)
 {
 	static const char *const texts[] = {
-		"", "[]", "{}", "{\"weight_map\":[]}", "{\"weight_map\":{\"t\":1}}", "7",
+		"",
+		"[]",
+		"{}",
+		"{\"weight_map\":[]}",
+		"{\"weight_map\":{\"t\":1}}",
+		"7",
 		"{\"weight_map\":{\"t\":\"a.safetensors\",\"t\":\"b.safetensors\"}}",
 	};
 
@@ -347,7 +382,8 @@ static void test_index__damaged_ones_end_in_a_named_error_or_an_index(void **sta
 		struct error error = {0};
 
 		memcpy(cut, text, n);
-		assert_int_equal(safetensors_index_decode(cut, n, "i", &index, &error), -ERROR_FILE);
+		assert_int_equal(safetensors_index_decode(cut, n, "i", &index, &error),
+				 -ERROR_FILE);
 		memory_free(cut);
 		for (int bit = 0; bit < 8; bit++) {
 			int rc;
@@ -398,7 +434,8 @@ int main(void)
 		cmocka_unit_test(test_decode__refuses_header_lengths_that_cannot_be),
 		cmocka_unit_test(test_decode__long_names_are_refused_not_printed_whole),
 		cmocka_unit_test(test_decode__damaged_files_end_in_a_named_error_or_a_file),
-		cmocka_unit_test(test_encode__is_read_back_the_same_and_starts_data_on_a_cache_line),
+		cmocka_unit_test(
+			test_encode__is_read_back_the_same_and_starts_data_on_a_cache_line),
 		cmocka_unit_test(test_index__names_files_in_order),
 		cmocka_unit_test(test_index__refuses_files_that_are_not_its_neighbours),
 		cmocka_unit_test(test_index__refuses_what_is_no_map),

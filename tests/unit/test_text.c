@@ -12,9 +12,12 @@ static void test_parse_bytes__takes_what_people_write(void **unused)
 	static const struct {
 		const char *text;
 		uint64_t bytes;
-	} good[] = {{"0", 0}, {"1024", 1024}, {"8M", 8u << 20}, {"4KiB", 4096}, {"1G", 1u << 30},
-		    {"512 MB", 512u << 20}, {"1.5k", 1536}, {"18446744073709551615", UINT64_MAX}};
-	static const char *const bad[] = {"", "M", "-1", "8X", "8MM", "0x10", "99999999999P", "1 2"};
+	} good[] = {{"0", 0},	      {"1024", 1024},
+		    {"8M", 8u << 20}, {"4KiB", 4096},
+		    {"1G", 1u << 30}, {"512 MB", 512u << 20},
+		    {"1.5k", 1536},   {"18446744073709551615", UINT64_MAX}};
+	static const char *const bad[] = {"",	 "M",	 "-1",		 "8X",
+					  "8MM", "0x10", "99999999999P", "1 2"};
 	uint64_t bytes;
 
 	(void)unused;
@@ -31,8 +34,8 @@ static void test_parse_duration__takes_units_and_bare_seconds(void **unused)
 	static const struct {
 		const char *text;
 		uint64_t ms;
-	} good[] = {{"30", 30000}, {"30s", 30000}, {"500ms", 500}, {"2m", 120000}, {"1.5s", 1500},
-		    {"1h", 3600000}, {"0", 0}};
+	} good[] = {{"30", 30000},  {"30s", 30000},  {"500ms", 500}, {"2m", 120000},
+		    {"1.5s", 1500}, {"1h", 3600000}, {"0", 0}};
 	static const char *const bad[] = {"", "s", "-1s", "1d", "10 s x", "1e400"};
 	uint64_t ms;
 

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#define JOB "demo"
+#define JOB	   "demo"
 #define CONTROLLER 0xc0deu
 
 struct bench {
@@ -36,14 +36,20 @@ static void build_holding(struct holding *holding)
 
 static struct worker_core_options options_of(const struct bench *bench)
 {
-	return (struct worker_core_options){
-		.job = JOB, .controller = "tcp://head:29600",
-		.hello = {.role = ROLE_TRAINER, .incarnation = 7, .host = (char *)"a",
-			  .host_id = (char *)"boot", .pid = 11},
-		.declare = {.model = (char *)"m", .train = (char *)"t", .infer = (char *)"i",
-			    .transport = (char *)"shm",
-			    .digest = holding_digest(&bench->holding)},
-		.holding = &bench->holding, .join_timeout_ms = 20000};
+	return (struct worker_core_options){.job = JOB,
+					    .controller = "tcp://head:29600",
+					    .hello = {.role = ROLE_TRAINER,
+						      .incarnation = 7,
+						      .host = (char *)"a",
+						      .host_id = (char *)"boot",
+						      .pid = 11},
+					    .declare = {.model = (char *)"m",
+							.train = (char *)"t",
+							.infer = (char *)"i",
+							.transport = (char *)"shm",
+							.digest = holding_digest(&bench->holding)},
+					    .holding = &bench->holding,
+					    .join_timeout_ms = 20000};
 }
 
 static int set_up(void **state)
@@ -95,7 +101,8 @@ static struct message from_controller(enum message_type type)
 static void receive(struct bench *bench, struct message message)
 {
 	assert_int_equal(step(bench, (struct worker_event){.type = WORKER_EVENT_RECEIVED,
-							   .message = &message}), 0);
+							   .message = &message}),
+			 0);
 	message_fini(&message);
 }
 
@@ -168,8 +175,7 @@ static void reach_run(struct bench *bench)
 	tick(bench, 0);
 	receive_welcome(bench);
 	receive_plan(bench);
-	step(bench, (struct worker_event){.type = WORKER_EVENT_ENDPOINTS,
-					  .endpoints = &endpoints});
+	step(bench, (struct worker_event){.type = WORKER_EVENT_ENDPOINTS, .endpoints = &endpoints});
 	message = from_controller(MESSAGE_PEERS);
 	message.u.peers.attempt = 1;
 	receive(bench, message);
@@ -224,8 +230,7 @@ static void test_stale__messages_of_another_epoch_or_attempt_change_nothing(void
 	receive(bench, message);
 	assert_int_equal(state_of(bench), WORKER_DECLARE);
 	receive_plan(bench);
-	step(bench, (struct worker_event){.type = WORKER_EVENT_ENDPOINTS,
-					  .endpoints = &endpoints});
+	step(bench, (struct worker_event){.type = WORKER_EVENT_ENDPOINTS, .endpoints = &endpoints});
 	message = from_controller(MESSAGE_PEERS);
 	message.u.peers.attempt = 9;
 	receive(bench, message);
@@ -243,8 +248,7 @@ static void test_peers__that_the_plan_does_not_name_fail_the_worker(void **state
 	tick(bench, 0);
 	receive_welcome(bench);
 	receive_plan(bench);
-	step(bench, (struct worker_event){.type = WORKER_EVENT_ENDPOINTS,
-					  .endpoints = &endpoints});
+	step(bench, (struct worker_event){.type = WORKER_EVENT_ENDPOINTS, .endpoints = &endpoints});
 	message.u.peers.attempt = 1;
 	message.u.peers.peers = memory_zalloc(1, sizeof(struct peer_endpoints));
 	message.u.peers.peer_count = 1;
@@ -421,9 +425,8 @@ static bool live(uint64_t k)
 					      .message = &messages[i]};
 		rc = step(&bench, event);
 		if (!rc && messages[i].type != MESSAGE_LOST && i == 2)
-			rc = step(&bench,
-				  (struct worker_event){.type = WORKER_EVENT_ENDPOINTS,
-							.endpoints = &endpoints});
+			rc = step(&bench, (struct worker_event){.type = WORKER_EVENT_ENDPOINTS,
+								.endpoints = &endpoints});
 	}
 	memory_fail_at(0);
 	assert_true(rc == 0 || rc == -ERROR_MEMORY);

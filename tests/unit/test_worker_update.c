@@ -57,7 +57,8 @@ static void test_update__delivers_every_byte_in_every_way(void **state)
 			all.pieces_replica += stats.pieces_replica;
 		}
 		/* one column piece a rank is strided, when the columns are cut at all */
-		assert_int_equal(all.pieces_mapped, mapped && rows[i].ranks > 1 ? 4 * rows[i].ranks : 0);
+		assert_int_equal(all.pieces_mapped,
+				 mapped && rows[i].ranks > 1 ? 4 * rows[i].ranks : 0);
 		assert_int_equal(all.pieces_replica,
 				 !mapped && rows[i].ranks > 1 ? 4 * rows[i].ranks : 0);
 		assert_int_equal(all.pieces_direct + all.pieces_mapped + all.pieces_replica,
@@ -74,7 +75,8 @@ static void test_update__writes_tensor_by_tensor_and_refuses_what_is_wrong(void 
 
 	(void)state;
 	rig_fill(rig, 1);
-	assert_int_equal(weft_update_write(trainer, 0, rig->tensors[0], 480, &error), -WEFT_E_STATE);
+	assert_int_equal(weft_update_write(trainer, 0, rig->tensors[0], 480, &error),
+			 -WEFT_E_STATE);
 	assert_int_equal(weft_update_end(trainer, &error), -WEFT_E_STATE);
 	assert_int_equal(weft_update_wait(trainer, 1, 10, NULL, &error), -WEFT_E_STATE);
 	assert_int_equal(weft_update_begin(rig->ranks[0], 1, &error), -WEFT_E_STATE);
@@ -82,11 +84,14 @@ static void test_update__writes_tensor_by_tensor_and_refuses_what_is_wrong(void 
 	rig_ok(weft_update_begin(trainer, 1, &error), &error);
 	assert_int_equal(weft_update_begin(trainer, 2, &error), -WEFT_E_STATE);
 	assert_int_equal(weft_leave(trainer, &error), -WEFT_E_STATE);
-	assert_int_equal(weft_update_write(trainer, 9, rig->tensors[0], 480, &error), -WEFT_E_USAGE);
-	assert_int_equal(weft_update_write(trainer, 0, rig->tensors[0], 479, &error), -WEFT_E_USAGE);
+	assert_int_equal(weft_update_write(trainer, 9, rig->tensors[0], 480, &error),
+			 -WEFT_E_USAGE);
+	assert_int_equal(weft_update_write(trainer, 0, rig->tensors[0], 479, &error),
+			 -WEFT_E_USAGE);
 	assert_int_equal(weft_update_write(trainer, 0, NULL, 480, &error), -WEFT_E_USAGE);
 	rig_ok(weft_update_write(trainer, 0, rig->tensors[0], 480, &error), &error);
-	assert_int_equal(weft_update_write(trainer, 0, rig->tensors[0], 480, &error), -WEFT_E_USAGE);
+	assert_int_equal(weft_update_write(trainer, 0, rig->tensors[0], 480, &error),
+			 -WEFT_E_USAGE);
 	assert_non_null(strstr(error.text, "tensor q"));
 	rig_ok(weft_update_write(trainer, 2, rig->tensors[2], 28, &error), &error);
 	assert_int_equal(weft_update_end(trainer, &error), -WEFT_E_STATE);
@@ -216,7 +221,8 @@ static void test_deadline__of_begin_names_targets_and_what_they_accept(void **st
 	options.update_timeout_ms = 300;
 	rig = open_rig(&options);
 	assert_int_equal(weft_update_begin(rig->trainers[0], 1, &error), -WEFT_E_TIMEOUT);
-	assert_non_null(strstr(error.text, "update 1: not accepted for 0.3 s by inference 0 (host "));
+	assert_non_null(
+		strstr(error.text, "update 1: not accepted for 0.3 s by inference 0 (host "));
 	assert_non_null(strstr(error.text, "0 of 2 targets accept"));
 	rig_wait_begin(rig, 4, 2000);
 	assert_int_equal(weft_update_begin(rig->trainers[0], 5, &error), -WEFT_E_TIMEOUT);
@@ -292,8 +298,10 @@ static void test_checksum__finds_a_flipped_byte_and_names_the_tensor(void **stat
 		assert_int_equal(rig->waits[1].rc, 0);
 		assert_int_equal(rig->waits[0].rc, shadow ? 0 : -WEFT_E_CHECKSUM);
 		if (!shadow) {
-			assert_non_null(strstr(rig->waits[0].error.text, "update 3: tensor o from trainer"));
-			assert_non_null(strstr(rig->waits[0].error.text, "parameter p.o, bytes 0..240"));
+			assert_non_null(strstr(rig->waits[0].error.text,
+					       "update 3: tensor o from trainer"));
+			assert_non_null(
+				strstr(rig->waits[0].error.text, "parameter p.o, bytes 0..240"));
 			assert_int_equal(weft_published(rig->ranks[0]), 2);
 			assert_int_equal(weft_tainted(rig->ranks[0]), 1);
 			assert_int_equal(weft_read_begin(rig->ranks[0], &version), WEFT_NONE);
@@ -337,8 +345,8 @@ struct reading {
 
 /* The peers' stores into these bytes are no data race that a thread sanitizer should see: the
  * bracket says afterwards whether what was read is of one version. */
-__attribute__((no_sanitize("thread")))
-static bool of_version(const volatile unsigned char *bytes, uint64_t version)
+__attribute__((no_sanitize("thread"))) static bool of_version(const volatile unsigned char *bytes,
+							      uint64_t version)
 {
 	for (uint64_t i = 0; i < 28; i++)
 		if (bytes[i] != rig_byte(version, 2, i))
@@ -464,8 +472,10 @@ static void test_worker__opens_and_closes_without_leaving_anything(void **state)
 
 static int open_and_declare(weft_error *error)
 {
-	const weft_options options = {.size = sizeof(options), .controller = "tcp://127.0.0.1:9",
-				      .role = WEFT_INFERENCE, .own_memory = 1};
+	const weft_options options = {.size = sizeof(options),
+				      .controller = "tcp://127.0.0.1:9",
+				      .role = WEFT_INFERENCE,
+				      .own_memory = 1};
 	const weft_tensor tensor = {"t", "F32", 2, {4, 4}};
 	const uint64_t lo[2] = {0, 0}, hi[2] = {4, 4};
 	float memory[16];
@@ -526,10 +536,13 @@ static void test_declare__refuses_what_makes_no_sense(void **state)
 	rig_ok(weft_open(&worker, &trainer, &error), &error);
 	assert_int_equal(weft_declare_param(worker, &param, NULL, &error), -WEFT_E_STATE);
 	assert_int_equal(weft_declare_tensor(worker, &odd, 0, 0, 4, NULL, &error), -WEFT_E_USAGE);
-	assert_int_equal(weft_declare_tensor(worker, &tensor, 0, 2, 2, NULL, &error), -WEFT_E_USAGE);
-	assert_int_equal(weft_declare_tensor(worker, &tensor, 0, 0, 5, NULL, &error), -WEFT_E_USAGE);
+	assert_int_equal(weft_declare_tensor(worker, &tensor, 0, 2, 2, NULL, &error),
+			 -WEFT_E_USAGE);
+	assert_int_equal(weft_declare_tensor(worker, &tensor, 0, 0, 5, NULL, &error),
+			 -WEFT_E_USAGE);
 	assert_int_equal(weft_declare_tensor(worker, &tensor, 0, 0, 2, NULL, &error), 0);
-	assert_int_equal(weft_declare_tensor(worker, &tensor, 0, 2, 4, NULL, &error), -WEFT_E_USAGE);
+	assert_int_equal(weft_declare_tensor(worker, &tensor, 0, 2, 4, NULL, &error),
+			 -WEFT_E_USAGE);
 	assert_int_equal(weft_declare_model(worker, "Qwen2.5-0.5B", "world=1", "tp=1", &error),
 			 -WEFT_E_STATE);
 	assert_int_equal(weft_update_begin(worker, 1, &error), -WEFT_E_STATE);

@@ -57,8 +57,7 @@ static uint64_t picked(struct fault *fault, int op)
 	return call == fault->options.at || by_rate(fault) ? call : 0;
 }
 
-static int enter(const struct transport_domain *domain, enum provider_op op,
-		 struct error *error)
+static int enter(const struct transport_domain *domain, enum provider_op op, struct error *error)
 {
 	struct fault *fault = domain->wrapper;
 	uint64_t call = picked(fault, (int)op);
@@ -85,8 +84,7 @@ static int read_options(struct fault *fault, const struct transport_domain *doma
 	if (given && !domain->wrapped_by_environment)
 		fault->options = *given;
 	else
-		rc = fault_options_parse(&fault->options, text ? text : "kind=none",
-					 error);
+		rc = fault_options_parse(&fault->options, text ? text : "kind=none", error);
 	if (domain->wrapped_by_environment)
 		fault->options.inner_options = given;
 	if (rc)
@@ -94,21 +92,18 @@ static int read_options(struct fault *fault, const struct transport_domain *doma
 	if (!fault->options.inner[0])
 		snprintf(fault->options.inner, sizeof(fault->options.inner), "shm");
 	if (strcmp(fault->options.inner, "fault") == 0)
-		return error_set(error, ERROR_CONFIG,
-				 "provider fault cannot wrap itself");
+		return error_set(error, ERROR_CONFIG, "provider fault cannot wrap itself");
 	fault->op = OP_ANY;
 	if (strcmp(fault->options.op, "completion") == 0)
 		fault->op = OP_COMPLETION;
 	for (int op = 0; op < PROVIDER_OP_COUNT; op++)
-		if (strcmp(fault->options.op, provider_op_name((enum provider_op)op)) ==
-		    0)
+		if (strcmp(fault->options.op, provider_op_name((enum provider_op)op)) == 0)
 			fault->op = op;
 	atomic_store(&fault->random, fault->options.seed);
 	return provider_find(fault->options.inner, &fault->inner, error);
 }
 
-static int open_inner(struct transport_domain *domain, struct fault *fault,
-		      struct error *error)
+static int open_inner(struct transport_domain *domain, struct fault *fault, struct error *error)
 {
 	int rc = enter(domain, PROVIDER_OP_domain_open, error);
 
@@ -137,8 +132,7 @@ static int domain_open(struct transport_domain *domain, struct error *error)
 		log_warn("transport: faults are injected into provider %s: op %s, at "
 			 "%llu, "
 			 "rate %g",
-			 fault->inner.name,
-			 fault->options.op[0] ? fault->options.op : "any",
+			 fault->inner.name, fault->options.op[0] ? fault->options.op : "any",
 			 (unsigned long long)fault->options.at, fault->options.rate);
 	return 0;
 }
@@ -171,8 +165,8 @@ static int region_register(struct transport_region *region, struct error *error)
 	return rc ? rc : INNER(region->domain)->region_register(region, error);
 }
 
-static int region_export(const struct transport_region *region,
-			 struct record_writer *writer, struct error *error)
+static int region_export(const struct transport_region *region, struct record_writer *writer,
+			 struct error *error)
 {
 	int rc = enter(region->domain, PROVIDER_OP_region_export, error);
 
@@ -191,25 +185,22 @@ static int endpoint_open(struct transport_endpoint *endpoint, struct error *erro
 	return rc ? rc : INNER(endpoint->domain)->endpoint_open(endpoint, error);
 }
 
-static int endpoint_record(const struct transport_endpoint *endpoint,
-			   struct record_writer *writer, struct error *error)
+static int endpoint_record(const struct transport_endpoint *endpoint, struct record_writer *writer,
+			   struct error *error)
 {
 	int rc = enter(endpoint->domain, PROVIDER_OP_endpoint_record, error);
 
-	return rc ? rc
-		  : INNER(endpoint->domain)->endpoint_record(endpoint, writer, error);
+	return rc ? rc : INNER(endpoint->domain)->endpoint_record(endpoint, writer, error);
 }
 
-static int endpoint_connect(struct transport_endpoint *endpoint,
-			    struct record_reader *reader, uint64_t deadline_ns,
-			    struct error *error)
+static int endpoint_connect(struct transport_endpoint *endpoint, struct record_reader *reader,
+			    uint64_t deadline_ns, struct error *error)
 {
 	int rc = enter(endpoint->domain, PROVIDER_OP_endpoint_connect, error);
 
 	if (rc)
 		return rc;
-	return INNER(endpoint->domain)
-		->endpoint_connect(endpoint, reader, deadline_ns, error);
+	return INNER(endpoint->domain)->endpoint_connect(endpoint, reader, deadline_ns, error);
 }
 
 static void endpoint_abort(struct transport_endpoint *endpoint)
@@ -222,8 +213,7 @@ static int endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadline
 {
 	int rc = enter(endpoint->domain, PROVIDER_OP_endpoint_fence, error);
 
-	return rc ? rc
-		  : INNER(endpoint->domain)->endpoint_fence(endpoint, deadline_ns, error);
+	return rc ? rc : INNER(endpoint->domain)->endpoint_fence(endpoint, deadline_ns, error);
 }
 
 static void endpoint_close(struct transport_endpoint *endpoint)
@@ -258,16 +248,15 @@ static uint32_t credit(const struct transport_endpoint *endpoint, uint32_t rail)
 }
 
 static int post_write(struct transport_endpoint *endpoint, uint32_t rail,
-		      const struct provider_write *writes, uint32_t count,
-		      uint32_t *posted, struct error *error)
+		      const struct provider_write *writes, uint32_t count, uint32_t *posted,
+		      struct error *error)
 {
 	int rc = enter(endpoint->domain, PROVIDER_OP_post_write, error);
 
 	*posted = 0;
 	if (rc)
 		return rc;
-	return INNER(endpoint->domain)
-		->post_write(endpoint, rail, writes, count, posted, error);
+	return INNER(endpoint->domain)->post_write(endpoint, rail, writes, count, posted, error);
 }
 
 static int post_signal(struct transport_endpoint *endpoint, uint64_t id,
@@ -275,8 +264,7 @@ static int post_signal(struct transport_endpoint *endpoint, uint64_t id,
 {
 	int rc = enter(endpoint->domain, PROVIDER_OP_post_signal, error);
 
-	return rc ? rc
-		  : INNER(endpoint->domain)->post_signal(endpoint, id, signal, error);
+	return rc ? rc : INNER(endpoint->domain)->post_signal(endpoint, id, signal, error);
 }
 
 /* False when there is no memory to hold it: then it is reported now, which is never
@@ -287,8 +275,7 @@ static bool hold(struct fault *fault, const struct transport_endpoint *endpoint,
 	struct held *held = array_push(&fault->held);
 
 	if (held)
-		*held = (struct held){endpoint, completion,
-				      clock_ns() + delay_ms * 1000000};
+		*held = (struct held){endpoint, completion, clock_ns() + delay_ms * 1000000};
 	return held != NULL;
 }
 
@@ -322,8 +309,7 @@ static int release(struct fault *fault, const struct transport_endpoint *endpoin
 	int n = 0;
 
 	for (size_t i = fault->held.count; i-- > 0 && n < max;) {
-		if (fault->held.items[i].endpoint != endpoint ||
-		    fault->held.items[i].due_ns > now)
+		if (fault->held.items[i].endpoint != endpoint || fault->held.items[i].due_ns > now)
 			continue;
 		out[n++] = fault->held.items[i].completion;
 		fault->held.items[i] = fault->held.items[--fault->held.count];
@@ -331,8 +317,8 @@ static int release(struct fault *fault, const struct transport_endpoint *endpoin
 	return n;
 }
 
-static int poll(struct transport_endpoint *endpoint, struct provider_completion *out,
-		int max, struct error *error)
+static int poll(struct transport_endpoint *endpoint, struct provider_completion *out, int max,
+		struct error *error)
 {
 	struct fault *fault = endpoint->domain->wrapper;
 	int rc = enter(endpoint->domain, PROVIDER_OP_poll, error), n, kept;
@@ -357,16 +343,14 @@ static int settle(struct transport_endpoint *endpoint, struct error *error)
 	return rc ? rc : INNER(endpoint->domain)->settle(endpoint, error);
 }
 
-static int signal_read(const struct transport_endpoint *endpoint,
-		       struct transport_signal *signal)
+static int signal_read(const struct transport_endpoint *endpoint, struct transport_signal *signal)
 {
 	return enter(endpoint->domain, PROVIDER_OP_signal_read, NULL)
 		       ? 1
 		       : INNER(endpoint->domain)->signal_read(endpoint, signal);
 }
 
-static uint64_t signal_wait(struct transport_domain *domain, uint64_t seen,
-			    uint64_t deadline_ns)
+static uint64_t signal_wait(struct transport_domain *domain, uint64_t seen, uint64_t deadline_ns)
 {
 	return enter(domain, PROVIDER_OP_signal_wait, NULL)
 		       ? seen

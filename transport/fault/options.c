@@ -82,22 +82,20 @@ static int set_pair(struct fault_options *options, char *pair, struct error *err
 	char *value = strchr(pair, '=');
 
 	if (!value)
-		return error_set(error, ERROR_CONFIG, "WEFT_FAULT: '%s' is not key=value",
-				 pair);
+		return error_set(error, ERROR_CONFIG, "WEFT_FAULT: '%s' is not key=value", pair);
 	*value++ = 0;
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 		if (strcmp(rows[i].key, pair) != 0)
 			continue;
 		if (rows[i].set(options, value))
 			return 0;
-		return error_set(error, ERROR_CONFIG, "WEFT_FAULT: %s is '%s', not %s",
-				 pair, value, rows[i].allowed);
+		return error_set(error, ERROR_CONFIG, "WEFT_FAULT: %s is '%s', not %s", pair, value,
+				 rows[i].allowed);
 	}
-	return error_set(
-		error, ERROR_CONFIG,
-		"WEFT_FAULT: there is no key '%s'; there are inner, op, kind, at, rate, "
-		"seed, delay",
-		pair);
+	return error_set(error, ERROR_CONFIG,
+			 "WEFT_FAULT: there is no key '%s'; there are inner, op, kind, at, rate, "
+			 "seed, delay",
+			 pair);
 }
 
 static int check_kind(const struct fault_options *options, struct error *error)
@@ -105,27 +103,22 @@ static int check_kind(const struct fault_options *options, struct error *error)
 	bool completion = strcmp(options->op, "completion") == 0;
 
 	if (options->kind >= FAULT_DROP && !completion)
-		return error_set(error, ERROR_CONFIG,
-				 "WEFT_FAULT: kind %s needs op=completion",
+		return error_set(error, ERROR_CONFIG, "WEFT_FAULT: kind %s needs op=completion",
 				 kinds[options->kind]);
 	if (options->kind == FAULT_FAIL && completion)
-		return error_set(
-			error, ERROR_CONFIG,
-			"WEFT_FAULT: a completion cannot fail by itself: use kind=flip");
+		return error_set(error, ERROR_CONFIG,
+				 "WEFT_FAULT: a completion cannot fail by itself: use kind=flip");
 	return 0;
 }
 
-int fault_options_parse(struct fault_options *options, const char *text,
-			struct error *error)
+int fault_options_parse(struct fault_options *options, const char *text, struct error *error)
 {
 	char copy[512], *save = NULL;
 	int rc = 0;
 
-	*options =
-		(struct fault_options){.inner = "shm", .op = "any", .kind = FAULT_FAIL};
+	*options = (struct fault_options){.inner = "shm", .op = "any", .kind = FAULT_FAIL};
 	if (strlen(text) >= sizeof(copy))
-		return error_set(error, ERROR_CONFIG,
-				 "WEFT_FAULT has %zu characters; at most %zu",
+		return error_set(error, ERROR_CONFIG, "WEFT_FAULT has %zu characters; at most %zu",
 				 strlen(text), sizeof(copy) - 1);
 	strcpy(copy, text);
 	for (char *pair = strtok_r(copy, ",", &save); pair && !rc;

@@ -20,17 +20,17 @@ static void unlock(struct mock_network *network)
 }
 
 /* One of the pointer arrays of a network: add under the lock with a fresh id, remove. */
-#define network_add(network, list, item)                                                 \
-	({                                                                               \
-		__typeof__((list)->items) place_;                                        \
-		lock(network);                                                           \
-		place_ = array_push(list);                                               \
-		if (place_) {                                                            \
-			(item)->id = ++(network)->next_id;                               \
-			*place_ = (item);                                                \
-		}                                                                        \
-		unlock(network);                                                         \
-		place_ != NULL;                                                          \
+#define network_add(network, list, item)                   \
+	({                                                 \
+		__typeof__((list)->items) place_;          \
+		lock(network);                             \
+		place_ = array_push(list);                 \
+		if (place_) {                              \
+			(item)->id = ++(network)->next_id; \
+			*place_ = (item);                  \
+		}                                          \
+		unlock(network);                           \
+		place_ != NULL;                            \
 	})
 
 #define list_remove(list, item)                                                          \
@@ -67,8 +67,7 @@ static int domain_open(struct transport_domain *domain, struct error *error)
 		.mapped_remote = options->mapped,
 		.passive_target = true,
 		.local_registration = options->local_registration,
-		.write_bytes_max =
-			options->write_bytes_max ? options->write_bytes_max : 65536,
+		.write_bytes_max = options->write_bytes_max ? options->write_bytes_max : 65536,
 		.inflight_max = options->inflight_max ? options->inflight_max : 16,
 		.rails = options->rails ? options->rails : 1,
 	};
@@ -92,8 +91,7 @@ static void domain_wake(struct transport_domain *domain)
 	doorbell_wake(&mock->doorbell);
 }
 
-static int add_region(struct transport_region *region, bool allocated,
-		      struct error *error)
+static int add_region(struct transport_region *region, bool allocated, struct error *error)
 {
 	struct mock_domain *domain = region->domain->state;
 	struct mock_region *mock = memory_zalloc(1, sizeof(*mock));
@@ -150,8 +148,7 @@ static void region_close(struct transport_region *region)
 }
 
 /* Both records: pid and network, which must be this process's, then the object's id. */
-static void put_place(struct record_writer *writer, const struct mock_domain *domain,
-		      uint64_t id)
+static void put_place(struct record_writer *writer, const struct mock_domain *domain, uint64_t id)
 {
 	record_put_u64(writer, (uint64_t)getpid());
 	record_put_u64(writer, (uint64_t)(uintptr_t)domain->network);
@@ -171,14 +168,13 @@ static int get_place(struct record_reader *reader, const struct mock_domain *dom
 	if (rc)
 		return rc;
 	if (pid != (uint64_t)getpid() || network != (uint64_t)(uintptr_t)domain->network)
-		return error_set(
-			error, ERROR_UNSUPPORTED,
-			"provider mock joins domains of one process and network only");
+		return error_set(error, ERROR_UNSUPPORTED,
+				 "provider mock joins domains of one process and network only");
 	return 0;
 }
 
-static int region_export(const struct transport_region *region,
-			 struct record_writer *writer, struct error *error)
+static int region_export(const struct transport_region *region, struct record_writer *writer,
+			 struct error *error)
 {
 	const struct mock_region *mock = region->state;
 
@@ -193,8 +189,8 @@ static int endpoint_open(struct transport_endpoint *endpoint, struct error *erro
 	struct mock_endpoint *mock = memory_zalloc(1, sizeof(*mock));
 
 	if (mock)
-		mock->posts = memory_zalloc(endpoint->domain->caps.inflight_max,
-					    sizeof(*mock->posts));
+		mock->posts =
+			memory_zalloc(endpoint->domain->caps.inflight_max, sizeof(*mock->posts));
 	if (!mock || !mock->posts)
 		goto fail;
 	mock->domain = domain;
@@ -209,8 +205,8 @@ fail:
 	return memory_error(error, "opening a mock endpoint", sizeof(*mock));
 }
 
-static int endpoint_record(const struct transport_endpoint *endpoint,
-			   struct record_writer *writer, struct error *error)
+static int endpoint_record(const struct transport_endpoint *endpoint, struct record_writer *writer,
+			   struct error *error)
 {
 	const struct mock_endpoint *mock = endpoint->state;
 
@@ -219,9 +215,8 @@ static int endpoint_record(const struct transport_endpoint *endpoint,
 	return 0;
 }
 
-static int endpoint_connect(struct transport_endpoint *endpoint,
-			    struct record_reader *reader, uint64_t deadline_ns,
-			    struct error *error)
+static int endpoint_connect(struct transport_endpoint *endpoint, struct record_reader *reader,
+			    uint64_t deadline_ns, struct error *error)
 {
 	struct mock_endpoint *mock = endpoint->state;
 	struct mock_network *network = mock->domain->network;
@@ -241,9 +236,8 @@ static int endpoint_connect(struct transport_endpoint *endpoint,
 		mock->peer = id;
 	unlock(network);
 	if (!peer)
-		return error_set(
-			error, ERROR_PEER_LOST,
-			"the peer closed this endpoint since it made the record");
+		return error_set(error, ERROR_PEER_LOST,
+				 "the peer closed this endpoint since it made the record");
 	return 0;
 }
 
@@ -345,8 +339,7 @@ static uint32_t credit(const struct transport_endpoint *endpoint, uint32_t rail)
 
 static bool wrong_now(struct mock_domain *domain, enum mock_wrong wrong, uint64_t *count)
 {
-	return domain->options.wrong == wrong &&
-	       ++*count % domain->options.wrong_every == 0;
+	return domain->options.wrong == wrong && ++*count % domain->options.wrong_every == 0;
 }
 
 /* Cuts a chunk into parcels, so that even one chunk arrives in any order. */
@@ -358,20 +351,18 @@ static bool send_parcels(struct mock_endpoint *mock, const struct provider_write
 	size_t before = network->parcels.count;
 
 	for (int i = 0; i < PARCELS_MAX && left; i++) {
-		uint64_t bytes =
-			i == PARCELS_MAX - 1 ? left : 1 + network_random(network, left);
+		uint64_t bytes = i == PARCELS_MAX - 1 ? left : 1 + network_random(network, left);
 		struct parcel *parcel = array_push(&network->parcels);
 
 		if (!parcel)
 			goto fail;
-		*parcel = (struct parcel){
-			.from = mock,
-			.post = write->id,
-			.order = mock->order,
-			.region = (uint64_t)(uintptr_t)write->remote->state,
-			.offset = write->offset + done,
-			.bytes = bytes,
-			.source = write->source + done};
+		*parcel = (struct parcel){.from = mock,
+					  .post = write->id,
+					  .order = mock->order,
+					  .region = (uint64_t)(uintptr_t)write->remote->state,
+					  .offset = write->offset + done,
+					  .bytes = bytes,
+					  .source = write->source + done};
 		if (mock->domain->options.complete_early) {
 			parcel->copy = memory_alloc(bytes);
 			if (!parcel->copy)
@@ -389,8 +380,8 @@ fail:
 	return false;
 }
 
-static int post_one(struct mock_endpoint *mock, uint32_t rail,
-		    const struct provider_write *write, struct error *error)
+static int post_one(struct mock_endpoint *mock, uint32_t rail, const struct provider_write *write,
+		    struct error *error)
 {
 	struct mock_network *network = mock->domain->network;
 	struct mock_post *post = &mock->posts[mock->post_count];
@@ -407,8 +398,8 @@ static int post_one(struct mock_endpoint *mock, uint32_t rail,
 }
 
 static int post_write(struct transport_endpoint *endpoint, uint32_t rail,
-		      const struct provider_write *writes, uint32_t count,
-		      uint32_t *posted, struct error *error)
+		      const struct provider_write *writes, uint32_t count, uint32_t *posted,
+		      struct error *error)
 {
 	struct mock_endpoint *mock = endpoint->state;
 	struct mock_network *network = mock->domain->network;
@@ -416,8 +407,7 @@ static int post_write(struct transport_endpoint *endpoint, uint32_t rail,
 
 	*posted = 0;
 	lock(network);
-	while (*posted < count &&
-	       mock->post_count < endpoint->domain->caps.inflight_max) {
+	while (*posted < count && mock->post_count < endpoint->domain->caps.inflight_max) {
 		rc = post_one(mock, rail, &writes[*posted], error);
 		if (rc)
 			break;
@@ -453,8 +443,8 @@ static int post_signal(struct transport_endpoint *endpoint, uint64_t id,
 	return rc;
 }
 
-static int poll(struct transport_endpoint *endpoint, struct provider_completion *out,
-		int max, struct error *error)
+static int poll(struct transport_endpoint *endpoint, struct provider_completion *out, int max,
+		struct error *error)
 {
 	struct mock_endpoint *mock = endpoint->state;
 	struct mock_network *network = mock->domain->network;
@@ -481,8 +471,7 @@ static int poll(struct transport_endpoint *endpoint, struct provider_completion 
 	return n;
 }
 
-static int signal_read(const struct transport_endpoint *endpoint,
-		       struct transport_signal *signal)
+static int signal_read(const struct transport_endpoint *endpoint, struct transport_signal *signal)
 {
 	struct mock_endpoint *mock = endpoint->state;
 
@@ -490,8 +479,7 @@ static int signal_read(const struct transport_endpoint *endpoint,
 }
 
 /* Waiting moves the network too: nobody else may be doing it. */
-static uint64_t signal_wait(struct transport_domain *domain, uint64_t seen,
-			    uint64_t deadline_ns)
+static uint64_t signal_wait(struct transport_domain *domain, uint64_t seen, uint64_t deadline_ns)
 {
 	struct mock_domain *mock = domain->state;
 	_Atomic uint32_t never = 0;
@@ -505,8 +493,7 @@ static uint64_t signal_wait(struct transport_domain *domain, uint64_t seen,
 		    atomic_exchange(&domain->interrupt_pending, 0))
 			return count;
 		now += 200000;
-		doorbell_wait(&mock->doorbell, seen,
-			      now < deadline_ns ? now : deadline_ns, &never);
+		doorbell_wait(&mock->doorbell, seen, now < deadline_ns ? now : deadline_ns, &never);
 	}
 }
 
@@ -516,8 +503,7 @@ static bool peer_dead(const struct transport_endpoint *endpoint)
 	bool dead;
 
 	lock(mock->domain->network);
-	dead = mock->peer &&
-	       !network_has_domain(mock->domain->network, mock->peer_domain);
+	dead = mock->peer && !network_has_domain(mock->domain->network, mock->peer_domain);
 	unlock(mock->domain->network);
 	return dead;
 }

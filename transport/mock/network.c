@@ -3,8 +3,7 @@
 
 #include "common/memory.h"
 
-static struct mock_network whole_process = {.lock = PTHREAD_MUTEX_INITIALIZER,
-					    .random = 1};
+static struct mock_network whole_process = {.lock = PTHREAD_MUTEX_INITIALIZER, .random = 1};
 
 struct mock_network *network_default(void)
 {
@@ -117,8 +116,8 @@ static const char *place(struct mock_network *network, const struct parcel *parc
 	region = network_region(network, parcel->region);
 	if (!region || parcel->offset + parcel->bytes > region->bytes)
 		return "the peer closed the region";
-	memcpy(region->memory + parcel->offset,
-	       parcel->copy ? parcel->copy : parcel->source, parcel->bytes);
+	memcpy(region->memory + parcel->offset, parcel->copy ? parcel->copy : parcel->source,
+	       parcel->bytes);
 	return NULL;
 }
 
@@ -132,8 +131,7 @@ static void deliver(struct mock_network *network, size_t i)
 	if (post && post->parcels) { /* 0: it completed before it was placed */
 		post->parcels--;
 		post->due = network->pumps +
-			    network_random(network,
-					   (uint64_t)from->domain->options.delay_max + 1);
+			    network_random(network, (uint64_t)from->domain->options.delay_max + 1);
 		if (failed)
 			post->failed = failed;
 	}
@@ -143,8 +141,7 @@ static void deliver(struct mock_network *network, size_t i)
 /* A signal waits for every earlier post of its endpoint, whatever the rail. */
 static bool may_go(const struct mock_network *network, const struct parcel *parcel)
 {
-	if (!parcel->signal ||
-	    parcel->from->domain->options.wrong == MOCK_SIGNAL_OVERTAKES)
+	if (!parcel->signal || parcel->from->domain->options.wrong == MOCK_SIGNAL_OVERTAKES)
 		return true;
 	for (size_t i = 0; i < network->parcels.count; i++) {
 		const struct parcel *other = &network->parcels.items[i];

@@ -27,8 +27,8 @@ int shm_endpoint_open(struct transport_endpoint *endpoint, struct error *error)
 	return 0;
 }
 
-int shm_endpoint_record(const struct transport_endpoint *endpoint,
-			struct record_writer *writer, struct error *error)
+int shm_endpoint_record(const struct transport_endpoint *endpoint, struct record_writer *writer,
+			struct error *error)
 {
 	const struct shm_domain *domain = endpoint->domain->state;
 	const struct shm_endpoint *shm = endpoint->state;
@@ -38,8 +38,7 @@ int shm_endpoint_record(const struct transport_endpoint *endpoint,
 		.identity = domain->self,
 		.bell_fd = (uint32_t)bell->fd,
 		.slot_fd = (uint32_t)slot->fd,
-		.slot_offset =
-			SHM_HEAD_BYTES + shm->place.index * sizeof(struct shm_slot),
+		.slot_offset = SHM_HEAD_BYTES + shm->place.index * sizeof(struct shm_slot),
 		.slot_address = (uint64_t)(uintptr_t)shm->slot,
 		.generation = shm_word_generation(atomic_load(&shm->slot->word)),
 		.nonce = shm->nonce,
@@ -66,8 +65,7 @@ static int map_block(uint64_t pid, uint32_t number, const unsigned char *cookie,
 		    memcmp(head->cookie, cookie, SHM_COOKIE_BYTES) != 0)) {
 		shm_unmap(map, SHM_BLOCK_BYTES);
 		rc = error_set(error, ERROR_PEER_LOST,
-			       "fd %u of process %" PRIu64
-			       " is not the mailbox of the record any "
+			       "fd %u of process %" PRIu64 " is not the mailbox of the record any "
 			       "more",
 			       number, pid);
 	}
@@ -92,18 +90,16 @@ static void unmap_peer(struct shm_endpoint *shm)
 }
 
 /* Takes the slot for this process, unless the target closed or fenced it meanwhile. */
-static int claim(struct shm_endpoint *shm, const struct shm_identity *self,
-		 struct error *error)
+static int claim(struct shm_endpoint *shm, const struct shm_identity *self, struct error *error)
 {
 	uint64_t word = shm_word(shm->peer.generation, 0, SHM_OPEN);
 	uint64_t mine = shm_word(shm->peer.generation, self->pid, SHM_CONNECTED);
 
 	if (atomic_load(&shm->peer_slot->nonce) != shm->peer.nonce ||
 	    !atomic_compare_exchange_strong(&shm->peer_slot->word, &word, mine))
-		return error_set(
-			error, ERROR_PEER_LOST,
-			"the peer closed or fenced this endpoint, or another process "
-			"connected to it, since it made the record");
+		return error_set(error, ERROR_PEER_LOST,
+				 "the peer closed or fenced this endpoint, or another process "
+				 "connected to it, since it made the record");
 	atomic_store(&shm->peer_slot->start, self->start);
 	return 0;
 }
@@ -113,14 +109,12 @@ static int claim(struct shm_endpoint *shm, const struct shm_identity *self,
 static int prove_mapped(struct shm_endpoint *shm, int fd, struct error *error)
 {
 	uint64_t probe = shm->nonce ^ shm->peer.nonce, seen = 0;
-	off_t at =
-		(off_t)(shm->peer.slot_offset + offsetof(struct shm_slot, probe_mapped));
+	off_t at = (off_t)(shm->peer.slot_offset + offsetof(struct shm_slot, probe_mapped));
 
 	atomic_store(&shm->peer_slot->probe_mapped, probe);
 	if (pread(fd, &seen, sizeof(seen), at) != sizeof(seen) || seen != probe)
-		return error_set(
-			error, ERROR_UNSUPPORTED,
-			"a word stored in the peer's mailbox did not arrive there");
+		return error_set(error, ERROR_UNSUPPORTED,
+				 "a word stored in the peer's mailbox did not arrive there");
 	return 0;
 }
 
@@ -130,8 +124,8 @@ static int map_peer(struct shm_endpoint *shm, int *slot_fd, struct error *error)
 	struct shm_block_head *head;
 	int bell_fd, rc;
 
-	rc = map_block(peer->identity.pid, peer->slot_fd, peer->slot_cookie,
-		       &shm->peer_slot_map, slot_fd, error);
+	rc = map_block(peer->identity.pid, peer->slot_fd, peer->slot_cookie, &shm->peer_slot_map,
+		       slot_fd, error);
 	if (rc)
 		return rc;
 	if (peer->bell_fd == peer->slot_fd) {
@@ -166,13 +160,11 @@ static int prove_remotes(struct transport_endpoint *endpoint, struct error *erro
 /* The slot is given back when a later step fails: the target must not wait for us. */
 static void unclaim(struct shm_endpoint *shm, const struct shm_identity *self)
 {
-	atomic_store(&shm->peer_slot->word,
-		     shm_word(shm->peer.generation, self->pid, SHM_CLOSED));
+	atomic_store(&shm->peer_slot->word, shm_word(shm->peer.generation, self->pid, SHM_CLOSED));
 }
 
-int shm_endpoint_connect(struct transport_endpoint *endpoint,
-			 struct record_reader *reader, uint64_t deadline_ns,
-			 struct error *error)
+int shm_endpoint_connect(struct transport_endpoint *endpoint, struct record_reader *reader,
+			 uint64_t deadline_ns, struct error *error)
 {
 	const struct shm_domain *domain = endpoint->domain->state;
 	struct shm_endpoint *shm = endpoint->state;
@@ -222,8 +214,7 @@ int shm_endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadline_ns
 		rc = wait_turn(&wait, error);
 		if (rc)
 			return error_wrap(error,
-					  "process %" PRIu64
-					  " is alive and still has this "
+					  "process %" PRIu64 " is alive and still has this "
 					  "process's memory mapped",
 					  shm_word_pid(atomic_load(&shm->slot->word))),
 			       rc;

@@ -71,10 +71,9 @@ static int read_boot(unsigned char boot[16], struct error *error)
 
 	memset(boot, 0, 16);
 	if (n < 0)
-		return error_set_errno(
-			error, ERROR_UNSUPPORTED, (int)-n,
-			"shm: /proc/sys/kernel/random/boot_id cannot be read, and "
-			"it tells one host from another");
+		return error_set_errno(error, ERROR_UNSUPPORTED, (int)-n,
+				       "shm: /proc/sys/kernel/random/boot_id cannot be read, and "
+				       "it tells one host from another");
 	for (const char *at = text; *at && digits < 32; at++) {
 		int value = *at >= '0' && *at <= '9'   ? *at - '0'
 			    : *at >= 'a' && *at <= 'f' ? *at - 'a' + 10
@@ -99,10 +98,9 @@ int shm_identity_read(struct shm_identity *identity, struct error *error)
 	identity->pid = (uint64_t)getpid();
 	rc = read_stat(identity->pid, &state, &identity->start);
 	if (rc)
-		return error_set_errno(
-			error, ERROR_UNSUPPORTED, -rc,
-			"shm: /proc/%d/stat cannot be read: mount /proc here",
-			(int)getpid());
+		return error_set_errno(error, ERROR_UNSUPPORTED, -rc,
+				       "shm: /proc/%d/stat cannot be read: mount /proc here",
+				       (int)getpid());
 	if (stat("/proc/self/ns/pid", &namespace) != 0)
 		return error_set_errno(error, ERROR_UNSUPPORTED, errno,
 				       "shm: /proc/self/ns/pid cannot be read");
@@ -114,18 +112,15 @@ int shm_identity_check(const struct shm_identity *peer, const struct shm_identit
 		       struct error *error)
 {
 	if (memcmp(peer->boot, self->boot, sizeof(peer->boot)) != 0)
-		return error_set(
-			error, ERROR_UNSUPPORTED,
-			"shm joins processes of one host; the peer runs on another");
+		return error_set(error, ERROR_UNSUPPORTED,
+				 "shm joins processes of one host; the peer runs on another");
 	if (peer->pid_namespace != self->pid_namespace)
-		return error_set(
-			error, ERROR_UNSUPPORTED,
-			"the peer is in another pid namespace: let the containers share "
-			"one (--pid=host, shareProcessNamespace)");
+		return error_set(error, ERROR_UNSUPPORTED,
+				 "the peer is in another pid namespace: let the containers share "
+				 "one (--pid=host, shareProcessNamespace)");
 	if (shm_process_dead(peer->pid, peer->start))
 		return error_set(error, ERROR_PEER_LOST,
-				 "process %" PRIu64 " that made the record has ended",
-				 peer->pid);
+				 "process %" PRIu64 " that made the record has ended", peer->pid);
 	return 0;
 }
 

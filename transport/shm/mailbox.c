@@ -83,9 +83,8 @@ void shm_slot_refuse(struct shm_slot *slot)
 
 	atomic_store(&slot->stop, 1);
 	if (shm_word_state(word) == SHM_OPEN)
-		atomic_compare_exchange_strong(
-			&slot->word, &word,
-			shm_word(shm_word_generation(word), 0, SHM_FENCED));
+		atomic_compare_exchange_strong(&slot->word, &word,
+					       shm_word(shm_word_generation(word), 0, SHM_FENCED));
 }
 
 static void open_slot(struct shm_slot *slot)
@@ -108,8 +107,7 @@ static bool find_free(struct shm_domain *domain, struct shm_place *place)
 		for (uint32_t i = 0; i < SHM_BLOCK_SLOTS; i++) {
 			/* closed here before its peer was: perhaps the peer is done by
 			 * now */
-			if (block->used[i] == SLOT_WAITS &&
-			    shm_slot_quiet(block_slot(block, i)))
+			if (block->used[i] == SLOT_WAITS && shm_slot_quiet(block_slot(block, i)))
 				block->used[i] = SLOT_FREE;
 			if (block->used[i] == SLOT_FREE) {
 				*place = (struct shm_place){b, i};

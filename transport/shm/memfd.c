@@ -77,33 +77,29 @@ static int check_available(uint64_t bytes, const char *what, struct error *error
 		room = (kib + (swap == UINT64_MAX ? 0 : swap)) * 1024;
 	if (bytes > room)
 		return error_set(error, ERROR_MEMORY,
-				 "%s needs %s of shared memory; this host has %s left",
-				 what, bytes_text(bytes, wanted), bytes_text(room, have));
+				 "%s needs %s of shared memory; this host has %s left", what,
+				 bytes_text(bytes, wanted), bytes_text(room, have));
 	/* what is used counts page cache that would be given back: only the limit is
 	 * certain */
 	if (limit != UINT64_MAX && bytes > limit)
-		return error_set(
-			error, ERROR_MEMORY,
-			"%s needs %s of shared memory; the container's limit is %s "
-			"(memory.max)",
-			what, bytes_text(bytes, wanted), bytes_text(limit, have));
+		return error_set(error, ERROR_MEMORY,
+				 "%s needs %s of shared memory; the container's limit is %s "
+				 "(memory.max)",
+				 what, bytes_text(bytes, wanted), bytes_text(limit, have));
 	return 0;
 }
 
 static int create_error(int errnum, struct error *error)
 {
 	if (errnum == ENOSYS)
-		return error_set(
-			error, ERROR_UNSUPPORTED,
-			"shm needs memfd_create (Linux 3.17), which this kernel or its "
-			"seccomp filter does not have");
+		return error_set(error, ERROR_UNSUPPORTED,
+				 "shm needs memfd_create (Linux 3.17), which this kernel or its "
+				 "seccomp filter does not have");
 	if (errnum == EMFILE || errnum == ENFILE)
-		return error_set_errno(
-			error, ERROR_LIMIT, errnum,
-			"shm: no file descriptor is left for a memfd: raise "
-			"ulimit -n");
-	return error_set_errno(error, ERROR_UNSUPPORTED, errnum,
-			       "shm: memfd_create failed");
+		return error_set_errno(error, ERROR_LIMIT, errnum,
+				       "shm: no file descriptor is left for a memfd: raise "
+				       "ulimit -n");
+	return error_set_errno(error, ERROR_UNSUPPORTED, errnum, "shm: memfd_create failed");
 }
 
 /* Takes all pages now: later, on a first touch, a lack of memory would be a signal and
@@ -123,8 +119,8 @@ static int reserve(struct shm_memfd *memfd, const char *what, struct error *erro
 	while (rc != 0 && errno == EINTR);
 	if (rc != 0)
 		return error_set_errno(error, ERROR_MEMORY, errno,
-				       "%s of %s cannot be reserved in shared memory",
-				       what, bytes_text(memfd->bytes, wanted));
+				       "%s of %s cannot be reserved in shared memory", what,
+				       bytes_text(memfd->bytes, wanted));
 	return 0;
 }
 
@@ -133,8 +129,7 @@ static int fill(struct shm_memfd *memfd, const char *what, struct error *error)
 	int rc;
 
 	if (ftruncate(memfd->fd, (off_t)memfd->bytes) != 0)
-		return error_set_errno(error, ERROR_MEMORY, errno, "%s: ftruncate failed",
-				       what);
+		return error_set_errno(error, ERROR_MEMORY, errno, "%s: ftruncate failed", what);
 	rc = shm_map(memfd->fd, 0, memfd->bytes, &memfd->memory, error);
 	if (!rc)
 		rc = reserve(memfd, what, error);
@@ -146,8 +141,7 @@ static int fill(struct shm_memfd *memfd, const char *what, struct error *error)
 	return shm_random(memfd->cookie, sizeof(memfd->cookie), error);
 }
 
-int shm_memfd_create(struct shm_memfd *memfd, const char *what, uint64_t bytes,
-		     struct error *error)
+int shm_memfd_create(struct shm_memfd *memfd, const char *what, uint64_t bytes, struct error *error)
 {
 	uint64_t page = page_bytes();
 	int rc = check_available(bytes, what, error);
@@ -176,32 +170,28 @@ void shm_memfd_close(struct shm_memfd *memfd)
 static int open_error(int errnum, uint64_t pid, uint32_t number, struct error *error)
 {
 	if (errnum == EACCES || errnum == EPERM)
-		return error_set_errno(
-			error, ERROR_UNSUPPORTED, errnum,
-			"memory of process %" PRIu64 " (fd %u) may not be opened: "
-			"run both as one user, or give CAP_SYS_PTRACE; a process "
-			"that is not dumpable is closed to all",
-			pid, number);
+		return error_set_errno(error, ERROR_UNSUPPORTED, errnum,
+				       "memory of process %" PRIu64 " (fd %u) may not be opened: "
+				       "run both as one user, or give CAP_SYS_PTRACE; a process "
+				       "that is not dumpable is closed to all",
+				       pid, number);
 	if (errnum == ENOENT || errnum == ESRCH)
 		return error_set(error, ERROR_PEER_LOST,
-				 "process %" PRIu64
-				 " has no fd %u (any more), or /proc hides it "
+				 "process %" PRIu64 " has no fd %u (any more), or /proc hides it "
 				 "(hidepid)",
 				 pid, number);
 	if (errnum == EMFILE || errnum == ENFILE)
-		return error_set_errno(
-			error, ERROR_LIMIT, errnum,
-			"no file descriptor is left to open a peer's memory: "
-			"raise ulimit -n");
+		return error_set_errno(error, ERROR_LIMIT, errnum,
+				       "no file descriptor is left to open a peer's memory: "
+				       "raise ulimit -n");
 	return error_set_errno(error, ERROR_UNSUPPORTED, errnum,
-			       "memory of process %" PRIu64 " (fd %u) cannot be opened",
-			       pid, number);
+			       "memory of process %" PRIu64 " (fd %u) cannot be opened", pid,
+			       number);
 }
 
 /* Looked at before it is opened: by now the number may be a device, where opening acts.
  */
-static int check_link(const char *path, uint64_t pid, uint32_t number,
-		      struct error *error)
+static int check_link(const char *path, uint64_t pid, uint32_t number, struct error *error)
 {
 	static const char wanted[] = "/memfd:weft";
 	char link[64];
@@ -212,8 +202,7 @@ static int check_link(const char *path, uint64_t pid, uint32_t number,
 	link[n] = 0;
 	if (strncmp(link, wanted, sizeof(wanted) - 1) != 0)
 		return error_set(error, ERROR_PEER_LOST,
-				 "fd %u of process %" PRIu64
-				 " is '%.40s' now, not weft's memory",
+				 "fd %u of process %" PRIu64 " is '%.40s' now, not weft's memory",
 				 number, pid, link);
 	return 0;
 }
@@ -228,15 +217,13 @@ static int check_sealed(int fd, uint64_t bytes, struct error *error)
 				 "the peer's memory is not sealed against shrinking");
 	if ((uint64_t)info.st_size < bytes)
 		return error_set(error, ERROR_MESSAGE,
-				 "the peer's memory has %" PRIu64
-				 " bytes; its record needs "
+				 "the peer's memory has %" PRIu64 " bytes; its record needs "
 				 "%" PRIu64,
 				 (uint64_t)info.st_size, bytes);
 	return 0;
 }
 
-int shm_memfd_open_peer(uint64_t pid, uint32_t number, uint64_t bytes, int *fd,
-			struct error *error)
+int shm_memfd_open_peer(uint64_t pid, uint32_t number, uint64_t bytes, int *fd, struct error *error)
 {
 	char path[64];
 	int rc;
@@ -263,17 +250,15 @@ int shm_memfd_open_peer(uint64_t pid, uint32_t number, uint64_t bytes, int *fd,
 static void *map_aligned(int fd, uint64_t offset, uint64_t bytes)
 {
 	uint64_t room = bytes + SHM_HUGE_BYTES;
-	unsigned char *range = mmap(NULL, room, PROT_NONE,
-				    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	unsigned char *range =
+		mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	unsigned char *at, *end;
 	void *memory;
 
 	if (range == MAP_FAILED)
 		return MAP_FAILED;
-	at = range +
-	     (SHM_HUGE_BYTES - (uintptr_t)range % SHM_HUGE_BYTES) % SHM_HUGE_BYTES;
-	memory = mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
-		      (off_t)offset);
+	at = range + (SHM_HUGE_BYTES - (uintptr_t)range % SHM_HUGE_BYTES) % SHM_HUGE_BYTES;
+	memory = mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, (off_t)offset);
 	if (memory == MAP_FAILED) {
 		int errnum = errno;
 
@@ -289,25 +274,21 @@ static void *map_aligned(int fd, uint64_t offset, uint64_t bytes)
 	return memory;
 }
 
-int shm_map(int fd, uint64_t offset, uint64_t bytes, unsigned char **memory,
-	    struct error *error)
+int shm_map(int fd, uint64_t offset, uint64_t bytes, unsigned char **memory, struct error *error)
 {
 	bool large = bytes >= SHM_HUGE_BYTES && offset % SHM_HUGE_BYTES == 0;
 	void *at = large ? map_aligned(fd, offset, bytes)
-			 : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
-				(off_t)offset);
+			 : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)offset);
 	char size[TEXT_SHORT_BYTES];
 
 	*memory = NULL;
 	if (at == MAP_FAILED)
-		return error_set_errno(
-			error, ERROR_MEMORY, errno,
-			"%s of shared memory cannot be mapped (limits: ulimit -v, "
-			"vm.max_map_count)",
-			bytes_text(bytes, size));
+		return error_set_errno(error, ERROR_MEMORY, errno,
+				       "%s of shared memory cannot be mapped (limits: ulimit -v, "
+				       "vm.max_map_count)",
+				       bytes_text(bytes, size));
 	if (large)
-		madvise(at, bytes,
-			MADV_HUGEPAGE); /* advice: where it is refused, small pages do */
+		madvise(at, bytes, MADV_HUGEPAGE); /* advice: where it is refused, small pages do */
 	*memory = at;
 	return 0;
 }

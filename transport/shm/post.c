@@ -18,8 +18,8 @@ static int check_allowed(const struct transport_endpoint *endpoint, struct error
 	return 0;
 }
 
-static int write_one(struct transport_endpoint *endpoint,
-		     const struct provider_write *write, struct error *error)
+static int write_one(struct transport_endpoint *endpoint, const struct provider_write *write,
+		     struct error *error)
 {
 	const struct shm_remote *remote = write->remote->state;
 
@@ -31,8 +31,8 @@ static int write_one(struct transport_endpoint *endpoint,
 	if (shm_peer_dead(endpoint))
 		return error_set(error, ERROR_PEER_LOST, "the process of %s has died",
 				 endpoint->name);
-	return shm_process_write(remote->pid, remote->address + write->offset,
-				 write->source, write->bytes, error);
+	return shm_process_write(remote->pid, remote->address + write->offset, write->source,
+				 write->bytes, error);
 }
 
 int shm_post_write(struct transport_endpoint *endpoint, uint32_t rail,
@@ -73,8 +73,8 @@ int shm_post_signal(struct transport_endpoint *endpoint, uint64_t id,
 }
 
 /* The shared layer counts ids from 0 as it posts, and so does this side. */
-int shm_poll(struct transport_endpoint *endpoint, struct provider_completion *out,
-	     int max, struct error *error)
+int shm_poll(struct transport_endpoint *endpoint, struct provider_completion *out, int max,
+	     struct error *error)
 {
 	struct shm_endpoint *shm = endpoint->state;
 	int n = 0;

@@ -12,8 +12,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define CALL_BYTES_MAX                                                                   \
-	(UINT64_C(1) << 30) /* the kernel moves at most 2 GiB less a page */
+#define CALL_BYTES_MAX (UINT64_C(1) << 30) /* the kernel moves at most 2 GiB less a page */
 
 #ifndef PR_SET_PTRACER
 #define PR_SET_PTRACER	   0x59616d61
@@ -45,8 +44,8 @@ static int vm_error(int errnum, const char *what, uint64_t pid, struct error *er
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
 		if (rows[i].errnum == errnum)
 			return error_set(error, rows[i].code,
-					 "%s the memory of process %" PRIu64 ": %s", what,
-					 pid, rows[i].why);
+					 "%s the memory of process %" PRIu64 ": %s", what, pid,
+					 rows[i].why);
 	return error_set_errno(error, ERROR_TRANSPORT, errnum,
 			       "%s the memory of process %" PRIu64 " failed", what, pid);
 }
@@ -82,17 +81,16 @@ static int check_nonce(const struct shm_endpoint_record *peer, struct error *err
 {
 	uint64_t nonce = 0, pid = peer->identity.pid;
 	struct iovec local = {&nonce, sizeof(nonce)};
-	struct iovec remote = {(void *)(uintptr_t)(peer->slot_address +
-						   offsetof(struct shm_slot, nonce)),
-			       sizeof(nonce)};
+	struct iovec remote = {
+		(void *)(uintptr_t)(peer->slot_address + offsetof(struct shm_slot, nonce)),
+		sizeof(nonce)};
 	ssize_t n = process_vm_readv((pid_t)pid, &local, 1, &remote, 1, 0);
 
 	if (n < 0)
 		return vm_error(errno, "reading", pid, error);
 	if (n != sizeof(nonce) || nonce != peer->nonce)
 		return error_set(error, ERROR_UNSUPPORTED,
-				 "process %" PRIu64
-				 " does not hold the mailbox its record names: "
+				 "process %" PRIu64 " does not hold the mailbox its record names: "
 				 "it is not the process that made the record",
 				 pid);
 	return 0;
@@ -110,16 +108,14 @@ int shm_process_prove(struct transport_endpoint *endpoint, struct error *error)
 		return 0;
 	rc = check_nonce(&shm->peer, error);
 	if (!rc)
-		rc = shm_process_write(pid,
-				       shm->peer.slot_address +
-					       offsetof(struct shm_slot, probe_process),
-				       &probe, sizeof(probe), error);
+		rc = shm_process_write(
+			pid, shm->peer.slot_address + offsetof(struct shm_slot, probe_process),
+			&probe, sizeof(probe), error);
 	if (rc)
 		return error_wrap(error, "probing process_vm_writev"), rc;
 	if (atomic_load(&shm->peer_slot->probe_process) != probe)
 		return error_set(error, ERROR_UNSUPPORTED,
-				 "a word written into process %" PRIu64 " did not arrive",
-				 pid);
+				 "a word written into process %" PRIu64 " did not arrive", pid);
 	shm->process_proved = true;
 	return 0;
 }
@@ -127,8 +123,7 @@ int shm_process_prove(struct transport_endpoint *endpoint, struct error *error)
 /* Under Yama only a parent may write a process's memory, unless it agrees. */
 void shm_process_allow(struct shm_domain *domain)
 {
-	if (domain->ptracer_set ||
-	    access("/proc/sys/kernel/yama/ptrace_scope", F_OK) != 0)
+	if (domain->ptracer_set || access("/proc/sys/kernel/yama/ptrace_scope", F_OK) != 0)
 		return;
 	domain->ptracer_set = true;
 	if (prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0) == 0)

@@ -14,8 +14,7 @@
 #include <inttypes.h>
 #include <limits.h>
 
-static void put_identity(struct record_writer *writer,
-			 const struct shm_identity *identity)
+static void put_identity(struct record_writer *writer, const struct shm_identity *identity)
 {
 	record_put_bytes(writer, identity->boot, sizeof(identity->boot));
 	record_put_u64(writer, identity->pid_namespace);
@@ -34,8 +33,7 @@ static void get_identity(struct record_reader *reader, struct shm_identity *iden
 static int bad(struct error *error, const char *field, uint64_t value)
 {
 	return error_set(error, ERROR_MESSAGE,
-			 "the shm record's %s is %" PRIu64 ", which cannot be", field,
-			 value);
+			 "the shm record's %s is %" PRIu64 ", which cannot be", field, value);
 }
 
 static int check_identity(const struct shm_identity *identity, struct error *error)
@@ -45,8 +43,7 @@ static int check_identity(const struct shm_identity *identity, struct error *err
 	return 0;
 }
 
-void shm_endpoint_record_put(struct record_writer *writer,
-			     const struct shm_endpoint_record *record)
+void shm_endpoint_record_put(struct record_writer *writer, const struct shm_endpoint_record *record)
 {
 	put_identity(writer, &record->identity);
 	record_put_u32(writer, record->bell_fd);
@@ -75,8 +72,8 @@ static int check_endpoint(const struct shm_endpoint_record *record, struct error
 	return check_identity(&record->identity, error);
 }
 
-int shm_endpoint_record_get(struct record_reader *reader,
-			    struct shm_endpoint_record *record, struct error *error)
+int shm_endpoint_record_get(struct record_reader *reader, struct shm_endpoint_record *record,
+			    struct error *error)
 {
 	int rc;
 
@@ -93,8 +90,7 @@ int shm_endpoint_record_get(struct record_reader *reader,
 	return rc ? rc : check_endpoint(record, error);
 }
 
-void shm_region_record_put(struct record_writer *writer,
-			   const struct shm_region_record *record)
+void shm_region_record_put(struct record_writer *writer, const struct shm_region_record *record)
 {
 	put_identity(writer, &record->identity);
 	record_put_u32(writer, (uint32_t)record->kind);
@@ -103,8 +99,7 @@ void shm_region_record_put(struct record_writer *writer,
 	record_put_u64(writer, record->address);
 }
 
-static int check_region(const struct shm_region_record *record, uint64_t bytes,
-			struct error *error)
+static int check_region(const struct shm_region_record *record, uint64_t bytes, struct error *error)
 {
 	static const unsigned char none[SHM_COOKIE_BYTES];
 

@@ -25,8 +25,7 @@ int shm_region_allocate(struct transport_region *region, struct error *error)
 
 	if (region->bytes > SHM_REGION_MAX)
 		return error_set(error, ERROR_LIMIT,
-				 "a region of %" PRIu64 " bytes; at most %" PRIu64
-				 " are possible",
+				 "a region of %" PRIu64 " bytes; at most %" PRIu64 " are possible",
 				 region->bytes, SHM_REGION_MAX);
 	shm = memory_zalloc(1, sizeof(*shm));
 	if (!shm)
@@ -53,8 +52,7 @@ int shm_region_register(struct transport_region *region, struct error *error)
 
 	if (region->bytes > SHM_REGION_MAX)
 		return error_set(error, ERROR_LIMIT,
-				 "a region of %" PRIu64 " bytes; at most %" PRIu64
-				 " are possible",
+				 "a region of %" PRIu64 " bytes; at most %" PRIu64 " are possible",
 				 region->bytes, SHM_REGION_MAX);
 	shm = memory_zalloc(1, sizeof(*shm));
 	if (!shm)
@@ -99,12 +97,10 @@ static int check_trailer(int fd, uint64_t bytes, const struct shm_region_record 
 	struct shm_trailer trailer;
 	ssize_t n = pread(fd, &trailer, sizeof(trailer), (off_t)whole_pages(bytes));
 
-	if (n != sizeof(trailer) || trailer.magic != SHM_TRAILER_MAGIC ||
-	    trailer.bytes != bytes ||
+	if (n != sizeof(trailer) || trailer.magic != SHM_TRAILER_MAGIC || trailer.bytes != bytes ||
 	    memcmp(trailer.cookie, record->cookie, sizeof(trailer.cookie)) != 0)
 		return error_set(error, ERROR_PEER_LOST,
-				 "fd %u of process %" PRIu64
-				 " is not the region of the record any "
+				 "fd %u of process %" PRIu64 " is not the region of the record any "
 				 "more",
 				 record->fd, record->identity.pid);
 	return 0;
@@ -113,8 +109,8 @@ static int check_trailer(int fd, uint64_t bytes, const struct shm_region_record 
 static int import_mapped(struct shm_remote *shm, uint64_t bytes,
 			 const struct shm_region_record *record, struct error *error)
 {
-	int fd, rc = shm_memfd_open_peer(record->identity.pid, record->fd,
-					 file_bytes(bytes), &fd, error);
+	int fd, rc = shm_memfd_open_peer(record->identity.pid, record->fd, file_bytes(bytes), &fd,
+					 error);
 
 	if (rc)
 		return rc;
@@ -133,18 +129,16 @@ int shm_remote_check(const struct transport_remote *remote, struct error *error)
 	const struct shm_endpoint *endpoint = remote->endpoint->state;
 	const struct shm_remote *shm = remote->state;
 
-	if (shm->pid != endpoint->peer.identity.pid ||
-	    shm->start != endpoint->peer.identity.start)
+	if (shm->pid != endpoint->peer.identity.pid || shm->start != endpoint->peer.identity.start)
 		return error_set(error, ERROR_MESSAGE,
-				 "the region is of process %" PRIu64
-				 ", the endpoint of process "
+				 "the region is of process %" PRIu64 ", the endpoint of process "
 				 "%" PRIu64,
 				 shm->pid, endpoint->peer.identity.pid);
 	return 0;
 }
 
-static int import_kind(struct transport_remote *remote,
-		       const struct shm_region_record *record, struct error *error)
+static int import_kind(struct transport_remote *remote, const struct shm_region_record *record,
+		       struct error *error)
 {
 	struct shm_remote *shm = remote->state;
 	struct shm_endpoint *endpoint = remote->endpoint->state;

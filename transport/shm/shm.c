@@ -41,15 +41,13 @@ static void domain_wake(struct transport_domain *domain)
 	doorbell_wake(shm_mailbox_doorbell(domain->state));
 }
 
-static uint64_t signal_wait(struct transport_domain *domain, uint64_t seen,
-			    uint64_t deadline_ns)
+static uint64_t signal_wait(struct transport_domain *domain, uint64_t seen, uint64_t deadline_ns)
 {
 	return doorbell_wait(shm_mailbox_doorbell(domain->state), seen, deadline_ns,
 			     &domain->interrupt_pending);
 }
 
-static int signal_read(const struct transport_endpoint *endpoint,
-		       struct transport_signal *signal)
+static int signal_read(const struct transport_endpoint *endpoint, struct transport_signal *signal)
 {
 	const struct shm_endpoint *shm = endpoint->state;
 
