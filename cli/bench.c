@@ -70,6 +70,8 @@ static bool run_rounds(struct bench_shared *shared, const struct bench_options *
 		if (!gate(shared, children))
 			return false;
 		seconds = (double)(atomic_load(&shared->last_done_ns) - begin) / 1e9;
+		if (round == options->warmup && !options->json)
+			print_header(options);
 		if (round >= options->warmup)
 			print_round(options, round - options->warmup + 1,
 				    atomic_load(&shared->bytes), seconds, memcpy_seconds);
@@ -79,12 +81,20 @@ static bool run_rounds(struct bench_shared *shared, const struct bench_options *
 	return true;
 }
 
+static int first_failure(const struct bench_shared *shared, const struct children *children,
+			 struct error *error)
+{
+	if (atomic_load(&shared->failing))
+		return error_set(error, shared->failure.code, "%s", shared->failure.text);
+	return error_set(error, ERROR_PEER_LOST, "a process of the benchmark ended with code %d",
+			 children->worst);
+}
+
 int bench_update_run(const struct bench_options *options, struct error *error)
 {
 	uint32_t workers = options->train.world + infer_ranks(&options->infer);
 	struct children children;
 	struct bench_shared *shared;
-	bool done;
 	int rc;
 
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
@@ -106,13 +116,11 @@ int bench_update_run(const struct bench_options *options, struct error *error)
 			rc = -(int)error->code;
 	}
 	if (rc == 0) {
-		if (!options->json)
-			print_header(options);
-		done = run_rounds(shared, options, &children);
-		rc = children_wait(&children, error);
-		if (rc == 0 && !done)
-			rc = error_set(error, ERROR_TRANSPORT,
-				       "a process of the benchmark failed (above)");
+		/* a failed process has said why; the others are ended by children_close */
+		if (run_rounds(shared, options, &children))
+			rc = children_wait(&children, error);
+		else
+			rc = first_failure(shared, &children, error);
 		if (rc == 0 && !options->json) {
 			char text[TEXT_SHORT_BYTES];
 

@@ -35,6 +35,8 @@ struct bench_shared {
 	_Atomic uint64_t last_done_ns;  /* latest end of a copy or of a publish, this phase */
 	char controller[64];
 	_Atomic uint64_t compared;      /* bytes verified after the last update */
+	_Atomic uint32_t failing;       /* taken by the first process that fails */
+	struct error failure;           /* its sentence, complete once aborted is set */
 };
 
 /* Waits for everyone; false when a process has failed (the shared flag is set). `watch` is

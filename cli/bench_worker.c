@@ -65,13 +65,15 @@ static uint64_t seed_of(const struct bench_options *options, uint32_t round)
 	return round + 1 == options->warmup + options->updates ? 2 : 1;
 }
 
+/* The first failure is the cause, which the parent prints; the others only see it. */
 static int fail(struct bench_shared *shared, const weft_error *error, const char *who,
 		uint32_t rank)
 {
-	/* the first failure is the cause; the others only see it */
-	if (!atomic_exchange(&shared->aborted, 1))
-		fprintf(stderr, "weft bench: %s %u: WEFT-E%d %s: %s\n", who, rank, error->code,
-			weft_code_words(error->code), error->text);
+	if (!atomic_exchange(&shared->failing, 1)) {
+		error_set(&shared->failure, (enum error_code)error->code, "%s %u: %s", who, rank,
+			  error->text);
+		atomic_store(&shared->aborted, 1);
+	}
 	return weft_exit_code(error->code);
 }
 
@@ -209,8 +211,35 @@ static int inference_verify(weft_worker *worker, const struct bench_options *opt
 	return rc;
 }
 
+/* With --own-memory: one ordinary allocation for all parameters of the rank. */
+static int bind_memory(weft_worker *worker, void **memory, weft_error *error)
+{
+	weft_param_view view;
+	uint64_t bytes = 0;
+	int rc = 0;
+
+	for (uint32_t id = 0; weft_param_at(worker, id, &view) == 0; id++)
+		bytes += (view.bytes + 63) / 64 * 64;
+	*memory = memory_aligned(4096, bytes);
+	if (!*memory) {
+		error->code = WEFT_E_MEMORY;
+		snprintf(error->text, sizeof(error->text), "no memory for %llu bytes of parameters",
+			 (unsigned long long)bytes);
+		return -WEFT_E_MEMORY;
+	}
+	bytes = 0;
+	for (uint32_t id = 0; rc == 0 && weft_param_at(worker, id, &view) == 0; id++) {
+		rc = weft_param_bind(worker, id, (unsigned char *)*memory + bytes, view.bytes,
+				     error);
+		bytes += (view.bytes + 63) / 64 * 64;
+	}
+	return rc;
+}
+
+/* `memory` gets what must be freed after the worker is closed; NULL for trainers. */
 static int open_worker(struct bench_shared *shared, const struct bench_options *options,
-		       enum weft_role role, uint32_t rank, weft_worker **worker, weft_error *error)
+		       enum weft_role role, uint32_t rank, weft_worker **worker, void **memory,
+		       weft_error *error)
 {
 	weft_options open = {.size = sizeof(open),
 			     .controller = shared->controller,
@@ -219,12 +248,14 @@ static int open_worker(struct bench_shared *shared, const struct bench_options *
 			     .rank = rank,
 			     .transport = options->transport,
 			     .checksums = options->checksums,
-			     .own_memory = options->own_memory};
+			     .own_memory = options->own_memory && role == WEFT_INFERENCE};
 	int rc = weft_open(worker, &open, error);
 
 	if (rc == 0)
 		rc = weft_declare_model(*worker, options->model, options->train_text,
 					options->infer_text, error);
+	if (rc == 0 && open.own_memory)
+		rc = bind_memory(*worker, memory, error);
 	return rc ? rc : weft_join(*worker, 0, error);
 }
 
@@ -232,7 +263,7 @@ static int run_trainer(struct bench_shared *shared, const struct bench_options *
 		       uint32_t rank, weft_error *error)
 {
 	struct trainer trainer = {0};
-	int rc = open_worker(shared, options, WEFT_TRAINER, rank, &trainer.worker, error);
+	int rc = open_worker(shared, options, WEFT_TRAINER, rank, &trainer.worker, NULL, error);
 
 	if (rc == 0)
 		rc = trainer_open(&trainer, error);
@@ -263,9 +294,10 @@ static int run_inference(struct bench_shared *shared, const struct bench_options
 {
 	uint32_t rounds = options->warmup + options->updates;
 	weft_worker *worker = NULL;
+	void *memory = NULL;
 	struct error inner;
 	uint64_t compared = 0;
-	int rc = open_worker(shared, options, WEFT_INFERENCE, rank, &worker, error);
+	int rc = open_worker(shared, options, WEFT_INFERENCE, rank, &worker, &memory, error);
 
 	for (uint32_t round = 0; rc == 0 && round < rounds; round++) {
 		for (int gate = 0; gate < 3; gate++)
@@ -289,6 +321,7 @@ static int run_inference(struct bench_shared *shared, const struct bench_options
 	}
 out:
 	weft_close(&worker);
+	memory_free(memory);
 	return rc;
 }
 

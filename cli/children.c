@@ -76,6 +76,7 @@ static void exec_controller(const char *job, const char *train, const char *infe
 	self[n] = '\0';
 	slash = strrchr(self, '/');
 	strcpy(slash ? slash + 1 : self, "weft-controller");
+	setenv("WEFT_LOG", "warn", 0); /* its joins and leaves would drown the figures */
 	execl(self, self, "--bind", "tcp://127.0.0.1:0", "--port-file", port_file, "--job", job,
 	      "--train", train, "--infer", infer, (char *)NULL);
 	fprintf(stderr, "weft: cannot run %s: %s\n", self, strerror(errno));
