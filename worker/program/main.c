@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "player.h"
+
+#include <argp.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+static int die_with_parent(pid_t parent, weft_error *error)
+{
+	prctl(PR_SET_PDEATHSIG, SIGTERM);
+	return getppid() == parent ? 0
+				   : fail(error, WEFT_E_INTERRUPTED, "the parent process is gone");
+}
+
+int main(int argc, char **argv)
+{
+	struct sigaction action = {.sa_handler = player_interrupt};
+	struct player player = {0};
+	pid_t parent = getppid();
+	weft_error error;
+	static char version[64];
+	int rc;
+
+	snprintf(version, sizeof(version), "weft-worker %s", weft_version_text());
+	argp_program_version = version;
+	argp_err_exit_status = 2;
+	setlinebuf(stdout);
+	sigaction(SIGTERM, &action, NULL);
+	sigaction(SIGINT, &action, NULL);
+	rc = options_read(&player.arguments, argc, argv, &error);
+	if (!rc && player.arguments.die_with_parent)
+		rc = die_with_parent(parent, &error);
+	if (!rc)
+		rc = player_play(&player, &error);
+	player_close(&player, rc != 0);
+	if (!rc)
+		return 0;
+	fprintf(stderr, "weft-worker: WEFT-E%d %s: %s\n", error.code, weft_code_words(error.code),
+		error.text);
+	weft_launch_report(&error);
+	return weft_exit_code(error.code);
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "options.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "player.h"
+
+enum kind { KIND_TEXT, KIND_NUMBER, KIND_MS, KIND_BYTES, KIND_FLAG };
+
+/* One row an option: its spelling, the variable that stands in for it, where it goes. */
+static const struct option_row {
+	const char *name, *variable, *argument;
+	enum kind kind;
+	size_t offset;
+	const char *doc;
+} rows[] = {
+#define AT(member) offsetof(struct arguments, member)
+	{"controller", NULL, "ADDRESS", KIND_TEXT, AT(controller),
+	 "tcp://host:29600, or auto: rank 0 starts it (or WEFT_CONTROLLER)"},
+	{"role", "WEFT_ROLE", "ROLE", KIND_TEXT, AT(role),
+	 "trainer, inference, or auto (default): the first ranks of the launch are trainers"},
+	{"rank", NULL, "N", KIND_NUMBER, AT(rank),
+	 "within --role if given, else of the launch (or WEFT_RANK, torchrun's, MPI's, ...)"},
+	{"world", NULL, "N", KIND_NUMBER, AT(world), "all workers of the launch"},
+	{"job", "WEFT_JOB", "ID", KIND_TEXT, AT(job), "job id (default weft)"},
+	{"model", "WEFT_MODEL", "NAME", KIND_TEXT, AT(model),
+	 "built-in name, config.json or checkpoint folder (needed)"},
+	{"checkpoint", "WEFT_CHECKPOINT", "DIR", KIND_TEXT, AT(checkpoint),
+	 "weights that versions are made from (trainers, --verify)"},
+	{"train", "WEFT_TRAIN", "SPEC", KIND_TEXT, AT(train),
+	 "as world=4,pp=2,source=gathered (needed)"},
+	{"infer", "WEFT_INFER", "SPEC", KIND_TEXT, AT(infer), "as engines=2,tp=2 (needed)"},
+	{"updates", "WEFT_UPDATES", "N", KIND_NUMBER, AT(updates), "updates to run (default 1)"},
+	{"first-version", NULL, "V", KIND_NUMBER, AT(first_version),
+	 "version of the first update, at least 1 (default 1)"},
+	{"interval", NULL, "TIME", KIND_MS, AT(interval_ms),
+	 "a trainer's pause between updates (default 0)"},
+	{"transport", "WEFT_TRANSPORT", "NAME", KIND_TEXT, AT(transport),
+	 "a requirement, never changed silently (default shm)"},
+	{"checksums", NULL, NULL, KIND_FLAG, AT(checksums), "sum and verify every piece"},
+	{"verify", NULL, NULL, KIND_FLAG, AT(verify),
+	 "inference: recompute every byte of every version and compare"},
+	{"digests", NULL, "FILE", KIND_TEXT, AT(digests),
+	 "inference: write a digest of every parameter of every version, JSON lines"},
+	{"own-memory", NULL, NULL, KIND_FLAG, AT(own_memory),
+	 "inference: parameters lie in this program's memory, not weft's"},
+	{"shadow", NULL, NULL, KIND_FLAG, AT(shadow),
+	 "inference: two copies, readers keep the last version during an update"},
+	{"ring-bytes", "WEFT_RING_BYTES", "SIZE", KIND_BYTES, AT(ring_bytes),
+	 "trainer: CPU replica (default 1G)"},
+	{"join-timeout", "WEFT_JOIN_TIMEOUT", "TIME", KIND_MS, AT(join_timeout_ms),
+	 "until all workers are connected (default 60s)"},
+	{"update-timeout", "WEFT_UPDATE_TIMEOUT", "TIME", KIND_MS, AT(update_timeout_ms),
+	 "any wait inside an update (default: the controller's, 60s)"},
+	{"json", NULL, NULL, KIND_FLAG, AT(json), "print JSON lines"},
+	{"die-with-parent", NULL, NULL, KIND_FLAG, AT(die_with_parent),
+	 "stop when the process that started this one ends"},
+	{"local-rank", NULL, "N", KIND_FLAG, AT(ignored), "accepted from old launchers"},
+#undef AT
+};
+#define ROW_COUNT (sizeof(rows) / sizeof(rows[0]))
+#define KEY_FIRST 1000
+
+static bool parse_number(const char *text, uint64_t *value)
+{
+	char *end;
+
+	errno = 0;
+	*value = strtoull(text, &end, 10);
+	return *text >= '0' && *text <= '9' && !*end && !errno;
+}
+
+/* A number and a unit, in base units: milliseconds or bytes. */
+static bool parse_unit(const char *text, enum kind kind, uint64_t *value)
+{
+	static const struct {
+		enum kind kind;
+		const char *name;
+		double factor;
+	} units[] = {
+		{KIND_MS, "ms", 1},	    {KIND_MS, "s", 1e3},	{KIND_MS, "", 1e3},
+		{KIND_MS, "m", 6e4},	    {KIND_MS, "h", 3.6e6},	{KIND_BYTES, "", 1},
+		{KIND_BYTES, "K", 1 << 10}, {KIND_BYTES, "M", 1 << 20}, {KIND_BYTES, "G", 1 << 30},
+	};
+	char *end;
+	double number = strtod(text, &end);
+
+	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
+		if (units[i].kind == kind && !strcmp(end, units[i].name)) {
+			number *= units[i].factor;
+			*value = (uint64_t)(number < 1e18 ? number : 0);
+			return *text >= '0' && *text <= '9' && number < 1e18 &&
+			       (kind != KIND_MS || number <= (double)UINT32_MAX);
+		}
+	return false;
+}
+
+static int set(struct arguments *arguments, const struct option_row *row, const char *value,
+	       weft_error *error)
+{
+	void *place = (char *)arguments + row->offset;
+
+	switch (row->kind) {
+	case KIND_TEXT:
+		*(const char **)place = value;
+		return 0;
+	case KIND_NUMBER:
+		if (parse_number(value, place))
+			return 0;
+		return fail(error, WEFT_E_CONFIG, "'%.60s' is no number", value);
+	case KIND_MS:
+	case KIND_BYTES:
+		if (parse_unit(value, row->kind, place))
+			return 0;
+		return fail(error, WEFT_E_CONFIG, "'%.60s' is no %s", value,
+			    row->kind == KIND_MS ? "time; write 30s, 500ms or 2m"
+						 : "size; write 512M or 1G");
+	case KIND_FLAG:
+		*(bool *)place = true;
+		return 0;
+	}
+	return 0;
+}
+
+static error_t parse(int key, char *value, struct argp_state *state)
+{
+	const struct option_row *row;
+	weft_error error;
+
+	if (key == ARGP_KEY_ARG)
+		argp_error(state, "unexpected argument '%s'", value);
+	if (key < KEY_FIRST || key >= KEY_FIRST + (int)ROW_COUNT)
+		return ARGP_ERR_UNKNOWN;
+	row = &rows[key - KEY_FIRST];
+	if (set(state->input, row, value, &error))
+		argp_error(state, "--%s: %s", row->name, error.text);
+	return 0;
+}
+
+/* --local_rank is --local-rank: launchers and habits differ. */
+static void hyphens(int argc, char **argv)
+{
+	for (int i = 1; i < argc && strcmp(argv[i], "--"); i++)
+		for (char *at = argv[i]; !strncmp(argv[i], "--", 2) && *at && *at != '='; at++)
+			if (*at == '_')
+				*at = '-';
+}
+
+int options_read(struct arguments *arguments, int argc, char **argv, weft_error *error)
+{
+	static struct argp_option options[ROW_COUNT + 1];
+	static const struct argp argp = {
+		.options = options,
+		.parser = parse,
+		.doc = "Plays one trainer or one inference rank of a weft job.\v"
+		       "Exit codes: 0 done, 1 failed, 2 usage, 75 try again (network, deadline, lost "
+		       "worker, signal), 78 bad configuration.",
+	};
+
+	*arguments = (struct arguments){.role = "auto",
+					.rank = NOT_GIVEN,
+					.world = NOT_GIVEN,
+					.updates = 1,
+					.first_version = 1};
+	for (size_t i = 0; i < ROW_COUNT; i++) {
+		const char *value = rows[i].variable ? getenv(rows[i].variable) : NULL;
+
+		if (value && *value && set(arguments, &rows[i], value, error)) {
+			char text[sizeof(error->text)];
+
+			memcpy(text, error->text, sizeof(text));
+			return fail(error, error->code, "%s: %.900s", rows[i].variable, text);
+		}
+		options[i] = (struct argp_option){.name = rows[i].name,
+						  .key = KEY_FIRST + (int)i,
+						  .arg = rows[i].argument,
+						  .doc = rows[i].doc};
+	}
+	hyphens(argc, argv);
+	argp_parse(&argp, argc, argv, 0, NULL, arguments);
+	return 0;
+}

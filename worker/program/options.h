@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * options.h -- what the user asked for: flags, and the variables that stand in for them.
+ */
+#ifndef WEFT_WORKER_PROGRAM_OPTIONS_H
+#define WEFT_WORKER_PROGRAM_OPTIONS_H
+
+#include "weft.h"
+
+#include <stdbool.h>
+
+#define NOT_GIVEN UINT64_MAX /* rank, world */
+
+struct arguments {
+	const char *controller, *role, *model, *checkpoint, *train, *infer, *job, *transport;
+	const char *digests;
+	uint64_t rank, world, updates, first_version, interval_ms, join_timeout_ms;
+	uint64_t update_timeout_ms, ring_bytes;
+	bool checksums, verify, own_memory, shadow, json, die_with_parent, ignored;
+};
+
+/* A wrong flag ends the program (argp, status 2); a wrong variable is returned. */
+int options_read(struct arguments *arguments, int argc, char **argv, weft_error *error);
+
+#endif

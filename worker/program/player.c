@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "player.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define STOP_CONTROLLER_MS 5000 /* how long our controller may take to end after a failure */
+
+static weft_worker *volatile signal_worker;
+static volatile sig_atomic_t signalled;
+
+int fail(weft_error *error, int code, const char *format, ...)
+{
+	va_list args;
+
+	error->code = code;
+	va_start(args, format);
+	vsnprintf(error->text, sizeof(error->text), format, args);
+	va_end(args);
+	return -code;
+}
+
+void player_interrupt(int number)
+{
+	signalled = number;
+	if (signal_worker)
+		weft_interrupt(signal_worker);
+}
+
+int player_signal(void)
+{
+	return signalled;
+}
+
+size_t player_padded(uint64_t bytes)
+{
+	return (size_t)((bytes + 4095) / 4096 * 4096);
+}
+
+int player_map(struct player *player, size_t bytes, weft_error *error)
+{
+	player->memory_bytes = bytes ? bytes : 1;
+	player->memory = mmap(NULL, player->memory_bytes, PROT_READ | PROT_WRITE,
+			      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (player->memory != MAP_FAILED)
+		return 0;
+	player->memory = NULL;
+	return fail(error, WEFT_E_MEMORY, "no %zu bytes of memory: %s", bytes, strerror(errno));
+}
+
+static int start_controller(struct player *player, weft_error *error)
+{
+	const struct arguments *a = &player->arguments;
+	char join[32], update[32];
+	const char *more[16] = {"--train", a->train, "--infer", a->infer};
+	const struct {
+		const char *flag, *value;
+	} rest[] = {
+		{"--job", a->job},
+		{"--join-timeout", a->join_timeout_ms ? join : NULL},
+		{"--update-timeout", a->update_timeout_ms ? update : NULL},
+	};
+	size_t n = 4;
+
+	snprintf(join, sizeof(join), "%llums", (unsigned long long)a->join_timeout_ms);
+	snprintf(update, sizeof(update), "%llums", (unsigned long long)a->update_timeout_ms);
+	for (size_t i = 0; i < sizeof(rest) / sizeof(rest[0]); i++)
+		if (rest[i].value) {
+			more[n++] = rest[i].flag;
+			more[n++] = rest[i].value;
+		}
+	return weft_launch_controller(&player->launch, more, &player->controller, error);
+}
+
+/* Our controller serves the others until they have left too. */
+static void end_controller(struct player *player, bool failed)
+{
+	while (player->controller && !failed && !signalled)
+		weft_launch_wait(&player->controller, 100);
+	weft_launch_stop(&player->controller, STOP_CONTROLLER_MS);
+}
+
+static int open_worker(struct player *player, weft_error *error)
+{
+	const struct arguments *a = &player->arguments;
+	const weft_options options = {
+		.size = sizeof(options),
+		.controller = player->launch.controller,
+		.job = a->job,
+		.role = player->role,
+		.rank = player->rank,
+		.transport = a->transport,
+		.join_timeout_ms = (uint32_t)a->join_timeout_ms,
+		.update_timeout_ms = (uint32_t)a->update_timeout_ms,
+		.ring_bytes = a->ring_bytes,
+		.checksums = a->checksums,
+		.shadow = player->role == WEFT_INFERENCE && a->shadow,
+		.own_memory = player->role == WEFT_INFERENCE && a->own_memory,
+	};
+	int rc = weft_open(&player->worker, &options, error);
+
+	if (rc)
+		return rc;
+	signal_worker = player->worker;
+	if (signalled)
+		weft_interrupt(player->worker);
+	rc = weft_declare_model(player->worker, a->model, a->train, a->infer, error);
+	return rc ? rc : inference_bind(player, error);
+}
+
+static int open_files(struct player *player, weft_error *error)
+{
+	const struct arguments *a = &player->arguments;
+
+	if (a->digests && player->role == WEFT_INFERENCE) {
+		player->digests = fopen(a->digests, "we");
+		if (!player->digests)
+			return fail(error, WEFT_E_IO, "%s: %s", a->digests, strerror(errno));
+	}
+	if (!a->checkpoint || (player->role == WEFT_INFERENCE && !a->verify))
+		return 0;
+	return weft_checkpoint_open(&player->checkpoint, a->checkpoint, error);
+}
+
+int player_play(struct player *player, weft_error *error)
+{
+	int rc = self_find(player, error);
+
+	if (rc)
+		return rc;
+	self_print(player);
+	rc = open_files(player, error);
+	if (!rc)
+		rc = start_controller(player, error);
+	if (!rc)
+		rc = open_worker(player, error);
+	if (!rc)
+		rc = weft_join(player->worker, 0, error);
+	if (!rc)
+		rc = weft_plan(player->worker, &player->plan, error);
+	if (rc)
+		return rc;
+	figures_joined(player);
+	rc = player->role == WEFT_TRAINER ? trainer_run(player, error)
+					  : inference_run(player, error);
+	if (!rc)
+		rc = weft_leave(player->worker, error);
+	if (!rc)
+		figures_done(player);
+	return rc;
+}
+
+void player_close(struct player *player, bool failed)
+{
+	signal_worker = NULL;
+	weft_close(&player->worker);
+	end_controller(player, failed);
+	weft_checkpoint_close(&player->checkpoint);
+	if (player->digests)
+		fclose(player->digests);
+	if (player->memory)
+		munmap(player->memory, player->memory_bytes);
+	free(player->data);
+}

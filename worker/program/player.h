@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * player.h -- one process that plays one trainer or one inference rank of a job.
+ *
+ *   main.c       signals, exit codes
+ *   options.c    what the user asked for
+ *   self.c       which rank of which role that makes this process
+ *   player.c     the life: controller, worker, join, updates, leave
+ *   trainer.c    makes versions and writes them
+ *   inference.c  waits for versions, compares them, writes digests
+ *   figures.c    the lines for standard output
+ *
+ * This program is a plain user of weft.h, as any host program: it includes nothing else of this
+ * project, and may allocate as it likes.
+ */
+#ifndef WEFT_WORKER_PROGRAM_PLAYER_H
+#define WEFT_WORKER_PROGRAM_PLAYER_H
+
+#include "options.h"
+
+#include <stdio.h>
+
+struct player {
+	struct arguments arguments;
+	weft_launch launch;
+	enum weft_role role;
+	uint32_t rank, count; /* of the role */
+	const char *source;   /* of the rank */
+	weft_worker *worker;
+	weft_checkpoint *checkpoint;
+	weft_plan_view plan;
+	int64_t controller; /* its process, when started here */
+	FILE *digests;
+	void *memory; /* trainer: contents; own_memory: parameters */
+	size_t memory_bytes;
+	const void **data; /* trainer: by tensor id; NULL when not wanted */
+	uint64_t verified;
+};
+
+/* ---- player.c ---- */
+int player_play(struct player *player, weft_error *error);
+void player_close(struct player *player, bool failed);
+void player_interrupt(int number); /* from a signal handler */
+int player_signal(void);           /* the number of the signal that came, or 0 */
+
+/* Zeroed, or a sentence; player_close unmaps it. */
+int player_map(struct player *player, size_t bytes, weft_error *error);
+size_t player_padded(uint64_t bytes); /* to whole pages */
+
+/* Fills the error; -code. */
+__attribute__((format(printf, 3, 4))) int fail(weft_error *error, int code, const char *format,
+					       ...);
+
+/* ---- self.c ---- */
+int self_find(struct player *player, weft_error *error);
+void self_print(const struct player *player);
+const char *self_role(const struct player *player);
+
+/* ---- trainer.c, inference.c ---- */
+int trainer_run(struct player *player, weft_error *error);
+int inference_bind(struct player *player, weft_error *error);
+int inference_run(struct player *player, weft_error *error);
+
+/* ---- figures.c ---- */
+void figures_joined(const struct player *player);
+void figures_update(const struct player *player, uint64_t version);
+void figures_done(const struct player *player);
+
+#endif

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "player.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char *self_role(const struct player *player)
+{
+	return player->role == WEFT_TRAINER ? "trainer" : "inference";
+}
+
+static int check_arguments(const struct player *player, weft_error *error)
+{
+	const struct arguments *a = &player->arguments;
+	bool trainer = player->role == WEFT_TRAINER;
+
+	if (!a->updates || !a->first_version || a->first_version > UINT64_MAX - a->updates)
+		return fail(error, WEFT_E_USAGE, "--updates and --first-version are at least 1");
+	if (!a->checkpoint && (trainer || a->verify))
+		return fail(error, WEFT_E_USAGE, "--checkpoint is needed: %s",
+			    trainer ? "a trainer makes its versions from one"
+				    : "--verify compares with one");
+	return 0;
+}
+
+static int take_rank(struct player *player, uint32_t trainers, uint32_t inference,
+		     weft_error *error)
+{
+	const struct arguments *a = &player->arguments;
+	const weft_launch *launch = &player->launch;
+	bool automatic = !strcmp(a->role, "auto");
+	int64_t rank = launch->rank;
+
+	player->source = launch->rank_source;
+	if (!automatic && strcmp(a->role, "trainer") && strcmp(a->role, "inference"))
+		return fail(error, WEFT_E_USAGE,
+			    "--role is '%.40s'; it is trainer, inference or auto", a->role);
+	if (!automatic && a->rank != NOT_GIVEN) {
+		rank = a->rank <= INT32_MAX ? (int64_t)a->rank : INT32_MAX;
+		player->source = "--rank";
+	}
+	if (rank < 0)
+		return fail(error, WEFT_E_USAGE,
+			    "no rank: give --rank or WEFT_RANK, or launch with "
+			    "torchrun, MPI, Slurm or Kubernetes");
+	if (automatic && launch->world >= 0 && launch->world != (int64_t)trainers + inference)
+		return fail(error, WEFT_E_CONFIG,
+			    "%lld workers were launched, but --train and --infer "
+			    "have %u trainers and %u inference ranks, %llu in all",
+			    (long long)launch->world, trainers, inference,
+			    (unsigned long long)trainers + inference);
+	player->role = !strcmp(a->role, "inference") || (automatic && rank >= (int64_t)trainers)
+			       ? WEFT_INFERENCE
+			       : WEFT_TRAINER;
+	player->count = player->role == WEFT_TRAINER ? trainers : inference;
+	if (automatic && player->role == WEFT_INFERENCE)
+		rank -= trainers;
+	player->rank = (uint32_t)rank;
+	if (player->rank >= player->count)
+		return fail(error, WEFT_E_CONFIG, "%s rank %u (from %s), but %s %s has %s 0..%u",
+			    self_role(player), player->rank, player->source,
+			    player->role == WEFT_TRAINER ? "--train" : "--infer",
+			    player->role == WEFT_TRAINER ? a->train : a->infer,
+			    player->role == WEFT_TRAINER ? "trainers" : "inference ranks",
+			    player->count - 1);
+	return 0;
+}
+
+int self_find(struct player *player, weft_error *error)
+{
+	const struct arguments *a = &player->arguments;
+	weft_launch *launch = &player->launch;
+	bool automatic = !strcmp(a->role, "auto");
+	uint32_t trainers = 0, inference = 0;
+	int rc;
+
+	if (!a->train || !a->infer || !a->model)
+		return fail(error, WEFT_E_USAGE,
+			    "--controller ADDRESS, --model NAME, --train SPEC and "
+			    "--infer SPEC are needed; --%s is missing",
+			    !a->model	? "model"
+			    : !a->train ? "train"
+					: "infer");
+	rc = weft_count_ranks(a->train, a->infer, &trainers, &inference, error);
+	if (rc)
+		return rc;
+	*launch = (weft_launch){.size = sizeof(*launch), .rank = -1, .world = -1};
+	/* with a role, --rank counts within it; the launcher counts all workers */
+	if (automatic && a->rank != NOT_GIVEN)
+		launch->rank = a->rank <= INT32_MAX ? (int64_t)a->rank : INT32_MAX;
+	if (a->world != NOT_GIVEN)
+		launch->world = a->world <= INT32_MAX ? (int64_t)a->world : INT32_MAX;
+	snprintf(launch->controller, sizeof(launch->controller), "%s",
+		 a->controller ? a->controller : "");
+	rc = weft_launch_find(launch, error);
+	if (!rc)
+		rc = take_rank(player, trainers, inference, error);
+	if (rc)
+		return rc;
+	if (!launch->controller[0])
+		return fail(error, WEFT_E_USAGE,
+			    "no controller: give --controller tcp://host:29600 or "
+			    "WEFT_CONTROLLER, or --controller auto under torchrun");
+	return check_arguments(player, error);
+}
+
+/* The line that tells a user which of many sources was believed. Standard error: standard output
+ * is for figures. */
+void self_print(const struct player *player)
+{
+	const weft_launch *launch = &player->launch;
+	bool launched = player->source == launch->rank_source && launch->world >= 0;
+
+	fprintf(stderr,
+		"weft-worker: rank %lld/%lld (from %s), %s %u/%u, controller %s (from %s)\n",
+		launched ? (long long)launch->rank : player->rank,
+		launched ? (long long)launch->world : player->count, player->source,
+		self_role(player), player->rank, player->count, launch->controller,
+		launch->controller_source);
+}

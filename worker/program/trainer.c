@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "player.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+/* One buffer for all wanted tensors; data[id] points into it. */
+static int map_tensors(struct player *player, weft_error *error)
+{
+	weft_tensor_view view;
+	size_t bytes = 0;
+	uint32_t count = 0;
+	char *next;
+	int rc;
+
+	for (; !weft_tensor_at(player->worker, count, &view); count++)
+		bytes += view.wanted ? player_padded(view.bytes) : 0;
+	rc = player_map(player, bytes, error);
+	if (rc)
+		return rc;
+	player->data = calloc(count + 1u, sizeof(*player->data));
+	if (!player->data)
+		return fail(error, WEFT_E_MEMORY, "no memory for %u tensors", count);
+	next = player->memory;
+	for (uint32_t id = 0; !weft_tensor_at(player->worker, id, &view); id++) {
+		if (!view.wanted)
+			continue;
+		player->data[id] = next;
+		next += player_padded(view.bytes);
+	}
+	return 0;
+}
+
+/* The held rows of every wanted tensor, as version `version` has them. */
+static int make_version(struct player *player, uint64_t version, weft_error *error)
+{
+	weft_tensor_view view;
+
+	for (uint32_t id = 0; !weft_tensor_at(player->worker, id, &view); id++) {
+		uint64_t bytes = 0, row_bytes = view.bytes / (view.row_hi - view.row_lo);
+		const void *tensor;
+
+		if (!view.wanted)
+			continue;
+		tensor = weft_checkpoint_tensor(player->checkpoint, view.name, &bytes);
+		if (!tensor || bytes != row_bytes * view.shape[0])
+			return fail(
+				error, WEFT_E_FILE, "%s: tensor %s has %llu bytes, not the model's",
+				player->arguments.checkpoint, view.name, (unsigned long long)bytes);
+		weft_content_version(view.name, tensor, bytes, version, view.row_lo * row_bytes,
+				     view.bytes, (void *)(uintptr_t)player->data[id]);
+		if (player_signal())
+			return fail(error, WEFT_E_INTERRUPTED, "interrupted by signal %d",
+				    player_signal());
+	}
+	return 0;
+}
+
+int trainer_run(struct player *player, weft_error *error)
+{
+	const struct arguments *a = &player->arguments;
+	const struct timespec pause = {(time_t)(a->interval_ms / 1000),
+				       (long)(a->interval_ms % 1000) * 1000000};
+	int rc = map_tensors(player, error);
+
+	for (uint64_t i = 0; i < a->updates && !rc; i++) {
+		uint64_t version = a->first_version + i;
+
+		if (i) /* a signal ends the pause */
+			nanosleep(&pause, NULL);
+		rc = make_version(player, version, error);
+		if (!rc)
+			rc = weft_update_begin(player->worker, version, error);
+		if (!rc)
+			rc = weft_update_write_all(player->worker, player->data, error);
+		if (!rc)
+			rc = weft_update_end(player->worker, error);
+		if (!rc)
+			figures_update(player, version);
+	}
+	return rc;
+}
