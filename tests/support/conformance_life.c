@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/conformance_parts.h"
+
+#include "common/clock.h"
+#include "common/memory.h"
+#include <string.h>
+
+void endpoint__refuses_before_connect_and_twice(void **state)
+{
+	unsigned char record[TRANSPORT_RECORD_BYTES];
+	struct transport_endpoint *fresh = NULL, *back = NULL;
+	struct error error;
+	struct pair pair;
+	size_t length;
+
+	(void)state;
+	open_pair(&pair, 4096);
+	ok(transport_endpoint_open(pair.a, (struct member){ROLE_INFERENCE, 5}, NULL, &fresh,
+				   &error_));
+	assert_int_equal(transport_signal(fresh, 1, NULL, 0, soon(), &error), -ERROR_STATE);
+	assert_int_equal(transport_flush(fresh, soon(), &error), -ERROR_STATE);
+	assert_non_null(strstr(error.text, "inference 5"));
+	ok(transport_endpoint_open(pair.b, (struct member){ROLE_TRAINER, 3}, NULL, &back, &error_));
+	ok(transport_endpoint_record(back, record, &length, &error_));
+	ok(transport_endpoint_connect(fresh, record, length, soon(), &error_));
+	assert_int_equal(transport_endpoint_connect(fresh, record, length, soon(), &error),
+			 -ERROR_STATE);
+	transport_endpoint_close(&fresh);
+	/* a record of an endpoint that is gone */
+	transport_endpoint_close(&back);
+	ok(transport_endpoint_open(pair.a, (struct member){ROLE_INFERENCE, 5}, NULL, &fresh,
+				   &error_));
+	assert_int_equal(transport_endpoint_connect(fresh, record, length, soon(), &error),
+			 -ERROR_PEER_LOST);
+	transport_endpoint_close(&fresh);
+	pair_close(&pair);
+}
+
+void endpoint__once_broken_keeps_its_first_error(void **state)
+{
+	struct error first = {0}, later = {0};
+	struct pair pair;
+	uint64_t done;
+	int rc = 0;
+
+	(void)state;
+	open_pair(&pair, 4096);
+	(void)transport_endpoint_fence(pair.ba, clock_ns() + 1000000, &first);
+	rc = transport_write(pair.ab, pair.from, pair.source, pair.remote, 0, 4096, soon(), &first);
+	if (!rc)
+		rc = transport_flush(pair.ab, soon(), &first);
+	if (!rc)
+		rc = transport_signal(pair.ab, 1, NULL, 0, soon(), &first);
+	assert_true(rc < 0);
+	assert_int_equal(rc, -(int)first.code);
+	assert_int_equal(
+		transport_write(pair.ab, pair.from, pair.source, pair.remote, 0, 1, soon(), &later),
+		rc);
+	assert_string_equal(first.text, later.text);
+	assert_int_equal(transport_flush(pair.ab, soon(), &later), rc);
+	assert_int_equal(transport_progress(pair.ab, &done, &later), rc);
+	assert_int_equal(transport_signal(pair.ab, 1, NULL, 0, soon(), &later), rc);
+	assert_string_equal(first.text, later.text);
+	assert_null(transport_remote_pointer(pair.remote));
+	pair_close(&pair);
+}
+
+/* After the fence returned 0, the peer's stores cannot land, whatever it tries. */
+void fence__stops_a_peer_that_let_go(void **state)
+{
+	struct error error;
+	struct pair pair;
+
+	(void)state;
+	open_pair(&pair, 4096);
+	memset(pair.from, 5, 4096);
+	write_and_signal(&pair, 0, 4096);
+	transport_endpoint_close(&pair.ab);
+	ok(transport_endpoint_fence(pair.ba, soon(), &error_));
+	assert_int_equal(transport_signal(pair.ba, 1, NULL, 0, soon(), &error), -ERROR_STATE);
+	ok(transport_endpoint_fence(pair.ba, soon(), &error_)); /* again is fine */
+	pair_close(&pair);
+}
+
+void fence__refuses_a_peer_that_comes_later(void **state)
+{
+	unsigned char record[TRANSPORT_RECORD_BYTES];
+	struct transport_endpoint *back = NULL, *late = NULL;
+	struct error error;
+	struct pair pair;
+	size_t length;
+	int rc;
+
+	(void)state;
+	open_pair(&pair, 4096);
+	ok(transport_endpoint_open(pair.b, (struct member){ROLE_TRAINER, 3}, NULL, &back, &error_));
+	ok(transport_endpoint_record(back, record, &length, &error_));
+	ok(transport_endpoint_fence(back, soon(), &error_));
+	transport_endpoint_close(&back);
+	ok(transport_endpoint_open(pair.a, (struct member){ROLE_INFERENCE, 5}, NULL, &late,
+				   &error_));
+	rc = transport_endpoint_connect(late, record, length, soon(), &error);
+	assert_int_equal(rc, -ERROR_PEER_LOST);
+	transport_endpoint_close(&late);
+	pair_close(&pair);
+}
+
+void close__any_order_is_right(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	for (unsigned order = 0; order < 120; order++) {
+		unsigned left[5] = {0, 1, 2, 3, 4}, n = 5, code = order;
+
+		open_pair(&pair, 4096);
+		while (n) {
+			unsigned at = code % n, which = left[at];
+
+			code /= n;
+			left[at] = left[--n];
+			if (which == 0)
+				transport_remote_close(&pair.remote);
+			else if (which == 1)
+				transport_endpoint_close(&pair.ab);
+			else if (which == 2)
+				transport_endpoint_close(&pair.ba);
+			else if (which == 3)
+				transport_region_close(&pair.target);
+			else
+				transport_region_close(&pair.source);
+		}
+		pair_close(&pair); /* tolerates what is gone */
+	}
+}
+
+void sessions__a_thousand_leave_nothing_behind(void **state)
+{
+	struct conformance_footprint before = {0, 0}, after;
+
+	(void)state;
+	for (int i = 0; i < 1000; i++) {
+		if (i == 20)
+			before = conformance_footprint();
+		ok(conformance_session(conformance_subject, UINT64_C(60000000000), &error_));
+	}
+	after = conformance_footprint();
+	assert_int_equal(after.files, before.files);
+	/* an allocator may map a little more; a leak would be a thousand */
+	assert_true(after.mappings < before.mappings + 40);
+}
+
+void session__survives_every_failed_allocation(void **state)
+{
+	struct conformance_footprint before = conformance_footprint();
+	struct error error = {0};
+	int rc = -1;
+
+	(void)state;
+	for (uint64_t k = 1; rc && k < 500; k++) {
+		error.code = ERROR_NONE;
+		memory_fail_at(k);
+		rc = conformance_session(conformance_subject, UINT64_C(60000000000), &error);
+		memory_fail_at(0);
+		if (rc)
+			assert_int_equal(rc, -ERROR_MEMORY);
+	}
+	assert_int_equal(rc, 0);
+	assert_int_equal(conformance_footprint().files, before.files);
+}
+
+void misuse__is_answered(void **state)
+{
+	struct transport_options options = {.provider_options = conformance_subject->options};
+	struct transport_domain *domain = NULL;
+	struct transport_region *region = NULL;
+	struct transport_endpoint *endpoint = NULL;
+	struct transport_remote *remote = NULL;
+	struct error error;
+
+	(void)state;
+	assert_int_equal(transport_domain_open(&domain, "carrier_pigeon", &options, &error),
+			 -ERROR_UNSUPPORTED);
+	assert_non_null(strstr(error.text, "shm"));
+	assert_null(domain);
+	ok(transport_domain_open(&domain, conformance_subject->provider, &options, &error_));
+	assert_int_equal(transport_region_allocate(domain, 0, &region, &error), -ERROR_USAGE);
+	assert_int_equal(transport_region_register(domain, NULL, 5, &region, &error), -ERROR_USAGE);
+	assert_int_equal(transport_region_allocate(domain, UINT64_C(1) << 60, &region, &error) < 0,
+			 1);
+	transport_remote_close(&remote);
+	transport_endpoint_close(&endpoint);
+	transport_region_close(&region);
+	transport_domain_close(&domain);
+	transport_domain_close(&domain);
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/conformance_parts.h"
+
+#include "common/clock.h"
+#include <string.h>
+
+#define GUARD 64
+#define KIB   UINT64_C(1024)
+#define MIB   (KIB * 1024)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define BIG_BYTES (4 * MIB)
+#else
+#define BIG_BYTES (64 * MIB)
+#endif
+
+static void check_one_size(struct pair *pair, uint64_t bytes)
+{
+	uint64_t room = pair->bytes - bytes - 2 * GUARD;
+	uint64_t offset = GUARD + random_below(room < 9000 ? room + 1 : 9000);
+
+	for (uint64_t i = 0; i < bytes; i++)
+		pair->from[i] = (unsigned char)(i * 131 + (i >> 8) * 7 + bytes);
+	memset(pair->to + offset - GUARD, 0xee, bytes + 2 * GUARD);
+	write_and_signal(pair, offset, bytes);
+	assert_memory_equal(pair->to + offset, pair->from, bytes);
+	assert_true(all_bytes(pair->to + offset - GUARD, GUARD, 0xee));
+	assert_true(all_bytes(pair->to + offset + bytes, GUARD, 0xee));
+}
+
+void write__moves_exactly_its_bytes_at_any_size(void **state)
+{
+	const uint64_t sizes[] = {0,	1,     2,	63,  4095,    4096,
+				  4097, 65535, MIB - 1, MIB, MIB + 1, BIG_BYTES};
+	struct pair pair;
+
+	(void)state;
+	open_pair(&pair, BIG_BYTES + 16 * KIB);
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+		check_one_size(&pair, sizes[i]);
+	for (int i = 0; i < 50; i++)
+		check_one_size(&pair, random_below(20000));
+	pair_close(&pair);
+}
+
+void write__counts_what_is_done_in_order(void **state)
+{
+	const struct transport_stats *stats;
+	struct pair pair;
+	uint64_t done = 0, last = 0;
+
+	(void)state;
+	open_pair(&pair, 64 * KIB);
+	for (int i = 0; i < 20; i++)
+		ok(transport_write(pair.ab, pair.from, pair.source, pair.remote, (uint64_t)i * 1000,
+				   i % 5 == 4 ? 0 : 1000, soon(), &error_));
+	for (uint64_t end = soon(); done < 20 && clock_ns() < end; last = done) {
+		ok(transport_progress(pair.ab, &done, &error_));
+		assert_true(done >= last);
+	}
+	assert_int_equal(done, 20);
+	stats = transport_endpoint_stats(pair.ab);
+	assert_int_equal(stats->writes, 20);
+	assert_int_equal(stats->bytes, 16000);
+	assert_true(stats->chunks >= 16);
+	pair_close(&pair);
+}
+
+void write__refuses_what_lies_outside_and_stays_usable(void **state)
+{
+	const struct {
+		uint64_t offset, bytes;
+	} bad[] = {{0, 8193},
+		   {8192, 1},
+		   {8193, 0},
+		   {1, 8192},
+		   {UINT64_MAX, 1},
+		   {1, UINT64_MAX},
+		   {UINT64_MAX, UINT64_MAX},
+		   {8000, UINT64_MAX - 7000}};
+	struct error error;
+	struct pair pair;
+
+	(void)state;
+	open_pair(&pair, 8192);
+	memset(pair.to, 0, 8192);
+	memset(pair.from, 1, 8192);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		assert_int_equal(transport_write(pair.ab, pair.from, pair.source, pair.remote,
+						 bad[i].offset, bad[i].bytes, soon(), &error),
+				 -ERROR_BOUNDS);
+		assert_non_null(strstr(error.text, "inference 5 (here)"));
+		assert_non_null(strstr(error.text, "8192"));
+	}
+	assert_int_equal(transport_write(pair.ab, pair.from + 1, pair.source, pair.remote, 0, 8192,
+					 soon(), &error),
+			 -ERROR_BOUNDS);
+	assert_int_equal(
+		transport_write(pair.ab, pair.from, pair.target, pair.remote, 0, 1, soon(), &error),
+		-ERROR_USAGE);
+	if (transport_domain_caps(pair.a)->local_registration)
+		assert_int_equal(transport_write(pair.ab, pair.from, NULL, pair.remote, 0, 1,
+						 soon(), &error),
+				 -ERROR_USAGE);
+	assert_true(all_bytes(pair.to, 8192, 0));
+	write_and_signal(&pair, 8191, 1);
+	assert_int_equal(pair.to[8191], 1);
+	pair_close(&pair);
+}
+
+void pointer__stores_count_as_written(void **state)
+{
+	struct transport_signal signal;
+	struct pair pair;
+	unsigned char *there;
+
+	(void)state;
+	open_pair(&pair, 8192);
+	there = transport_remote_pointer(pair.remote);
+	if (!transport_domain_caps(pair.a)->mapped_remote ||
+	    !transport_region_mapped(pair.target)) {
+		assert_null(there);
+	} else {
+		assert_non_null(there);
+		memset(there, 9, 8192);
+		ok(transport_flush(pair.ab, soon(), &error_));
+		ok(transport_signal(pair.ab, 1, NULL, 0, soon(), &error_));
+		assert_int_equal(transport_signal_read(pair.ba, &signal), 0);
+		assert_true(all_bytes(pair.to, 8192, 9));
+	}
+	pair_close(&pair);
+}
