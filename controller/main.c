@@ -6,6 +6,7 @@
 #include "controller/shell.h"
 
 #include <argp.h>
+#include <errno.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -20,6 +21,7 @@ enum kind { KIND_TEXT, KIND_DURATION, KIND_COUNT, KIND_TRAIN, KIND_INFER, KIND_F
 struct arguments {
 	struct shell_options shell;
 	bool have_train, have_infer, die_with_parent;
+	struct error *error;
 };
 
 /* One row an option: how it is spelled, which variable stands in for it, where it goes. */
@@ -113,8 +115,11 @@ static int set(struct arguments *arguments, const struct option_row *row, const 
 	return 0;
 }
 
+/* A flag that cannot be read is wrong usage; a spec that can be, but not be meant, is a wrong
+ * configuration, whose sentence already names the flag. */
 static error_t parse(int key, char *value, struct argp_state *state)
 {
+	struct arguments *arguments = state->input;
 	const struct option_row *row;
 	struct error error;
 
@@ -123,7 +128,9 @@ static error_t parse(int key, char *value, struct argp_state *state)
 	if (key < KEY_FIRST || key >= KEY_FIRST + (int)ROW_COUNT)
 		return ARGP_ERR_UNKNOWN;
 	row = &rows[key - KEY_FIRST];
-	if (set(state->input, row, value, &error))
+	if (row->kind == KIND_TRAIN || row->kind == KIND_INFER)
+		return set(arguments, row, value, arguments->error) ? EINVAL : 0;
+	if (set(arguments, row, value, &error))
 		argp_error(state, "--%s: %s", row->name, error.text);
 	return 0;
 }
@@ -171,6 +178,7 @@ static int die_with_parent(pid_t parent, struct error *error)
 static int run(int argc, char **argv, pid_t parent, struct error *error)
 {
 	struct arguments arguments = {
+		.error = error,
 		.shell.bind = "tcp://*:29600",
 		.shell.controller = {.job = "weft",
 				     .policy = "greedy",
@@ -200,7 +208,10 @@ static int run(int argc, char **argv, pid_t parent, struct error *error)
 						  .arg = rows[i].argument,
 						  .doc = rows[i].doc};
 	hyphens(argc, argv);
-	argp_parse(&argp, argc, argv, 0, NULL, &arguments);
+	rc = argp_parse(&argp, argc, argv, 0, NULL, &arguments);
+	if (rc)
+		return rc == EINVAL ? -(int)error->code
+				    : error_set(error, ERROR_MEMORY, "no memory for the options");
 	if (!arguments.have_train || !arguments.have_infer)
 		return error_set(error, ERROR_USAGE,
 				 "--%s is needed, for example --train world=4 "

@@ -309,6 +309,21 @@ static int write_port(const char *path, const char *endpoint, struct error *erro
 	return rc ? error_wrap(error, "port file (--port-file)") : 0;
 }
 
+/* The socket takes both kinds of addresses and names the old ones [::ffff:1.2.3.4]: as users
+ * write them, they can be pasted into --controller. */
+static void print_listening(const char *endpoint)
+{
+	static const char mapped[] = "tcp://[::ffff:";
+	const char *host = endpoint + sizeof(mapped) - 1;
+	const char *bracket = strchr(endpoint, ']');
+
+	if (bracket && !strncmp(endpoint, mapped, sizeof(mapped) - 1) &&
+	    memchr(host, '.', (size_t)(bracket - host)))
+		log_info("listening on tcp://%.*s%s", (int)(bracket - host), host, bracket + 1);
+	else
+		log_info("listening on %s", endpoint);
+}
+
 static int listen_on(struct shell *shell, struct error *error)
 {
 	const char *address = shell->options->bind;
@@ -328,7 +343,7 @@ static int listen_on(struct shell *shell, struct error *error)
 				  "address of this host");
 	}
 	zmq_getsockopt(shell->socket, ZMQ_LAST_ENDPOINT, endpoint, &bytes);
-	log_info("listening on %s", endpoint);
+	print_listening(endpoint);
 	if (shell->options->port_file)
 		return write_port(shell->options->port_file, endpoint, error);
 	return 0;
