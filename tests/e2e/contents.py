@@ -61,6 +61,9 @@ def version_bytes(name, data, version):
     padded = numpy.zeros((len(data) + 7) // 8 * 8, dtype=numpy.uint8)
     padded[:len(data)] = data
     words = padded.view("<u8")
-    odd = numpy.arange(len(words), dtype=numpy.uint64) * numpy.uint64(2) + numpy.uint64(1)
-    words += odd * numpy.uint64(key_of(name, version))
+    steps = numpy.arange(len(words), dtype=numpy.uint64)  # in place: tensors may be large
+    steps *= numpy.uint64(2)
+    steps += numpy.uint64(1)
+    steps *= numpy.uint64(key_of(name, version))
+    words += steps
     return padded[:len(data)]

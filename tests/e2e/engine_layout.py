@@ -10,47 +10,7 @@ import pathlib
 import numpy
 import xxhash
 
-MASK = (1 << 64) - 1
-GOLDEN = 0x9E3779B97F4A7C15
-
-
-def checkpoint_tensors(folder):
-    """name -> (bytes as a numpy uint8 view of the file, dtype, shape)."""
-    tensors = {}
-    for path in sorted(pathlib.Path(folder).glob("*.safetensors")):
-        data = numpy.memmap(path, dtype=numpy.uint8, mode="r")
-        size = int.from_bytes(data[:8].tobytes(), "little")
-        header = json.loads(data[8:8 + size].tobytes())
-        for name, entry in header.items():
-            if name != "__metadata__":
-                low, high = entry["data_offsets"]
-                tensors[name] = (data[8 + size + low:8 + size + high], entry["dtype"], entry["shape"])
-    return tensors
-
-
-def splitmix64(x):
-    x = (x + GOLDEN) & MASK
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
-    return x ^ (x >> 31)
-
-
-def version_bytes(name, data, version):
-    """The tensor's bytes in that version (docs/contents.md)."""
-    if version == 0:
-        return numpy.array(data)
-    key = splitmix64((xxhash.xxh64_intdigest(name.encode(), seed=0) + version * GOLDEN) & MASK)
-    words = (len(data) + 7) // 8
-    padded = numpy.zeros(words * 8, dtype=numpy.uint8)
-    padded[:len(data)] = data
-    out = padded.view("<u8")
-    steps = numpy.arange(words, dtype=numpy.uint64)
-    steps *= numpy.uint64(2)
-    steps += numpy.uint64(1)
-    steps *= numpy.uint64(key)
-    out += steps
-    return padded[:len(data)]
-
+from contents import checkpoint_tensors, version_bytes
 
 ELEMENT_BYTES = {"BF16": 2, "F16": 2, "F32": 4}
 
@@ -64,7 +24,7 @@ class Expected:
         self.tp = int(infer.get("tp", 1))
 
     def full(self, name, version):
-        data, dtype, shape = self.tensors[name]
+        dtype, shape, data = self.tensors[name]
         element = numpy.dtype(f"V{ELEMENT_BYTES[dtype]}")
         return version_bytes(name, data, version).view(element).reshape(shape)
 
