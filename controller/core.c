@@ -42,6 +42,38 @@ int action_log(struct controller *controller, bool warn, const char *format, ...
 	return action->line ? 0 : -ERROR_MEMORY;
 }
 
+#define NOISE_LINES 100
+#define NOISE_MS    10000
+
+int action_noise_summary(struct controller *controller)
+{
+	uint64_t more = controller->noise;
+
+	if (controller->now_ms < controller->noise_ms + NOISE_MS)
+		return 0;
+	controller->noise_ms = controller->now_ms;
+	controller->noise = 0;
+	if (more <= NOISE_LINES)
+		return 0;
+	return action_log(controller, true, "%llu more like it in %.1f s were not logged",
+			  (unsigned long long)(more - NOISE_LINES), NOISE_MS / 1000.0);
+}
+
+int action_noise(struct controller *controller, const char *format, ...)
+{
+	char line[ERROR_TEXT_BYTES + 256];
+	va_list args;
+
+	if (action_noise_summary(controller))
+		return -ERROR_MEMORY;
+	if (++controller->noise > NOISE_LINES)
+		return 0;
+	va_start(args, format);
+	vsnprintf(line, sizeof(line), format, args);
+	va_end(args);
+	return action_log(controller, true, "%s", line);
+}
+
 struct message *action_send(struct controller *controller, const char *peer, enum message_type type)
 {
 	struct controller_action *action = action_push(controller, CONTROLLER_SEND);
@@ -219,7 +251,7 @@ static int other_job(struct controller *controller, const char *peer, const stru
 		  "job '%s': check --job and the controller's address",
 		  member_text(member, name), message->u.hello.host,
 		  (unsigned long long)message->u.hello.pid, message->job, controller->job);
-	if (action_log(controller, true, "refused: %s", why.text))
+	if (action_noise(controller, "refused: %s", why.text))
 		return no_memory(error);
 	return action_refuse(controller, peer, message->epoch, &why, error);
 }
@@ -242,8 +274,8 @@ static int stranger(struct controller *controller, const char *peer, const struc
 		  "this controller (started %.1f s ago) does not know this worker: the one it "
 		  "joined is gone, or gave it up",
 		  (double)(controller->now_ms - controller->started_ms) / 1000.0);
-	if (action_log(controller, true, "%s from %s, which never joined: told so",
-		       message_type_name(message->type), peer))
+	if (action_noise(controller, "%s from %s, which never joined: told so",
+			 message_type_name(message->type), peer))
 		return no_memory(error);
 	return action_refuse(controller, peer, message->epoch, &why, error);
 }
@@ -260,10 +292,10 @@ static int received(struct controller *controller, const char *peer, struct mess
 	if (message->type == MESSAGE_HELLO)
 		return members_hello(controller, peer, message, error);
 	if ((unsigned)message->type >= MESSAGE_TYPE_COUNT || !handlers[message->type])
-		return action_log(controller, true,
-				  "dropped: a %s from %s, which only "
-				  "controllers send",
-				  message_type_name(message->type), peer)
+		return action_noise(controller,
+				    "dropped: a %s from %s, which only "
+				    "controllers send",
+				    message_type_name(message->type), peer)
 			       ? no_memory(error)
 			       : 0;
 	slot = members_find(controller, message->from);
@@ -290,11 +322,12 @@ static int broken(struct controller *controller, const char *peer, const struct 
 
 	for (uint32_t i = 0; !slot && i < controller->slot_count; i++)
 		if (controller->slots[i].phase != PHASE_ABSENT &&
+		    controller->slots[i].phase != PHASE_LEFT &&
 		    strcmp(controller->slots[i].peer, peer) == 0)
 			slot = &controller->slots[i];
 	if (!slot || controller->state == CONTROLLER_GATHER) {
 		error_wrap(&why, "message of %s refused", slot ? slot_text(slot, who) : peer);
-		if (action_log(controller, true, "%s", why.text))
+		if (action_noise(controller, "%s", why.text))
 			return no_memory(error);
 		rc = action_refuse(controller, peer, slot ? controller->epoch : 0, &why, error);
 		if (slot) {
@@ -333,6 +366,8 @@ static int tick(struct controller *controller, struct error *error)
 	int rc;
 
 	controller->ticked_ms = controller->now_ms;
+	if (action_noise_summary(controller))
+		return no_memory(error);
 	rc = members_silence(controller, error);
 	return rc ? rc : ending_deadlines(controller, error);
 }

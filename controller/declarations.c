@@ -80,34 +80,36 @@ static const char *contradiction(const struct message_declare *a, const struct m
 	return NULL;
 }
 
-/* A label that is a parallel spec must count as many ranks as the controller waits for; any
- * other label is the host program's own affair. */
+static bool same_spec(const struct slot *slot, const char *flag, const char *theirs,
+		      const char *ours, struct error *why)
+{
+	char who[SLOT_TEXT_BYTES];
+
+	if (strcmp(theirs, ours) == 0)
+		return true;
+	error_set(why, ERROR_CONFLICT,
+		  "%s was started with --%s %.200s, the controller with --%s %.200s: give both the "
+		  "same spec",
+		  slot_text(slot, who), flag, theirs, flag, ours);
+	return false;
+}
+
+/* A label that is a parallel spec must be the controller's, which waits for so many ranks and
+ * numbers their stages and engines; any other label is the host program's own affair. */
 static bool agrees_with_specs(const struct controller *controller, const struct slot *slot,
 			      const struct message_declare *declare, struct error *why)
 {
-	char who[SLOT_TEXT_BYTES];
+	char theirs[PARALLEL_TEXT_BYTES], ours[PARALLEL_TEXT_BYTES];
 	struct train_spec train;
 	struct infer_spec infer;
 
 	if (declare->train && train_spec_parse(&train, declare->train, NULL) == 0 &&
-	    train.world != controller->options.train.world) {
-		error_set(why, ERROR_CONFLICT,
-			  "%s was started with --train %.200s (%u trainers), the controller with "
-			  "%u trainers: give both the same spec",
-			  slot_text(slot, who), declare->train, train.world,
-			  controller->options.train.world);
+	    !same_spec(slot, "train", train_spec_text(&train, theirs),
+		       train_spec_text(&controller->options.train, ours), why))
 		return false;
-	}
-	if (declare->infer && infer_spec_parse(&infer, declare->infer, NULL) == 0 &&
-	    infer_ranks(&infer) != infer_ranks(&controller->options.infer)) {
-		error_set(why, ERROR_CONFLICT,
-			  "%s was started with --infer %.200s (%u ranks), the controller with %u "
-			  "inference ranks: give both the same spec",
-			  slot_text(slot, who), declare->infer, infer_ranks(&infer),
-			  infer_ranks(&controller->options.infer));
-		return false;
-	}
-	return true;
+	return !declare->infer || infer_spec_parse(&infer, declare->infer, NULL) != 0 ||
+	       same_spec(slot, "infer", infer_spec_text(&infer, theirs),
+			 infer_spec_text(&controller->options.infer, ours), why);
 }
 
 static bool agrees(const struct controller *controller, const struct slot *slot,
@@ -138,7 +140,7 @@ static int turn_away(struct controller *controller, struct slot *slot, const str
 {
 	int rc;
 
-	if (action_log(controller, true, "refused: %s", why->text))
+	if (action_noise(controller, "refused: %s", why->text))
 		return no_memory(error);
 	rc = action_refuse(controller, slot->peer, controller->epoch, why, error);
 	if (!rc)
@@ -248,21 +250,49 @@ int declarations_body(struct controller *controller, struct slot *slot, struct m
 	return declarations_maybe_plan(controller, error);
 }
 
+static void remove_body(struct controller *controller, struct body *body)
+{
+	for (size_t k = 0; k < controller->bodies.count; k++) {
+		if (controller->bodies.items[k] != body)
+			continue;
+		controller->bodies.items[k] = controller->bodies.items[--controller->bodies.count];
+		break;
+	}
+	body_free(body);
+}
+
 int declarations_forget(struct controller *controller, struct slot *slot, struct error *error)
 {
 	struct body *body = slot->body;
 
-	if (!body || body->known || body->asked != slot)
-		return 0;
-	body->asked = NULL;
-	for (uint32_t i = 0; i < controller->slot_count; i++) {
-		struct slot *other = &controller->slots[i];
+	struct slot *other = NULL;
 
-		if (other == slot || other->body != body)
-			continue;
+	if (!body)
+		return 0;
+	slot->body = NULL;
+	for (uint32_t i = 0; !other && i < controller->slot_count; i++)
+		if (controller->slots[i].body == body)
+			other = &controller->slots[i];
+	if (!body->known && body->asked == slot) {
 		body->asked = other;
-		return want(controller, other, error);
+		if (other)
+			return want(controller, other, error);
+		controller->bodies_missing--;
 	}
-	controller->bodies_missing--;
+	if (!other)
+		remove_body(controller, body);
 	return 0;
+}
+
+void declarations_forget_unused(struct controller *controller)
+{
+	for (size_t k = controller->bodies.count; k-- > 0;) {
+		struct body *body = controller->bodies.items[k];
+		bool used = false;
+
+		for (uint32_t i = 0; !used && i < controller->slot_count; i++)
+			used = controller->slots[i].body == body;
+		if (!used)
+			remove_body(controller, body);
+	}
 }

@@ -58,8 +58,10 @@ static int announce(struct controller *controller, struct error *error)
 int exchange_begin(struct controller *controller, struct error *error)
 {
 	struct error why = {0};
-	int rc = book_make(&controller->book, controller, &why);
+	int rc;
 
+	declarations_forget_unused(controller);
+	rc = book_make(&controller->book, controller, &why);
 	if (rc == -ERROR_MEMORY)
 		return no_memory(error);
 	if (rc) {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define RANGES_SHOWN 8
+#define NAMES_KEPT   64
 
 char *slot_text(const struct slot *slot, char out[SLOT_TEXT_BYTES])
 {
@@ -69,6 +70,24 @@ static int remember(struct controller *controller, uint64_t incarnation, uint32_
 	return *name && strmap_put(&controller->by_incarnation, *name, index) ? 0 : -ERROR_MEMORY;
 }
 
+/* Whoever joins again and again leaves a name each time: those who are gone are forgotten
+ * before they outnumber those who are here. */
+static int forget_former_names(struct controller *controller)
+{
+	int rc = 0;
+
+	if (controller->names.count < NAMES_KEPT + 2 * (size_t)controller->slot_count)
+		return 0;
+	strmap_fini(&controller->by_incarnation);
+	for (size_t i = 0; i < controller->names.count; i++)
+		memory_free(controller->names.items[i]);
+	array_free(&controller->names);
+	for (uint32_t i = 0; !rc && i < controller->slot_count; i++)
+		if (controller->slots[i].phase != PHASE_ABSENT)
+			rc = remember(controller, controller->slots[i].hello.incarnation, i);
+	return rc;
+}
+
 static int welcome(struct controller *controller, const struct slot *slot, struct error *error)
 {
 	struct message *message = action_send(controller, slot->peer, MESSAGE_WELCOME);
@@ -86,8 +105,8 @@ static int join(struct controller *controller, struct slot *slot, const char *pe
 {
 	char who[SLOT_TEXT_BYTES];
 
-	if (remember(controller, message->u.hello.incarnation,
-		     (uint32_t)(slot - controller->slots)))
+	if (forget_former_names(controller) || remember(controller, message->u.hello.incarnation,
+							(uint32_t)(slot - controller->slots)))
 		return no_memory(error);
 	snprintf(slot->peer, sizeof(slot->peer), "%s", peer);
 	if (controller->phases[PHASE_ABSENT] == controller->slot_count) {
@@ -108,7 +127,7 @@ static int join(struct controller *controller, struct slot *slot, const char *pe
 static int refuse(struct controller *controller, const char *peer, const struct message *message,
 		  const struct error *why, struct error *error)
 {
-	if (action_log(controller, true, "refused: %s", why->text))
+	if (action_noise(controller, "refused: %s", why->text))
 		return no_memory(error);
 	return action_refuse(controller, peer, message->epoch, why, error);
 }
@@ -149,6 +168,18 @@ bool members_claim_open(const struct controller *controller, const struct slot *
 	return slot->claim && slot->heard_ms < slot->claim_ms + controller->options.heartbeat_ms;
 }
 
+/* Several processes may claim one rank in turn: the holder has to show itself once for all of
+ * them, and not once more after each. A claim that it outlived long ago is over. */
+static bool claim_begins(const struct controller *controller, const struct slot *slot)
+{
+	uint64_t fresh = 2 * (uint64_t)controller->options.heartbeat_ms;
+
+	if (!slot->claim)
+		return true;
+	return !members_claim_open(controller, slot) &&
+	       controller->now_ms >= slot->heard_ms + fresh;
+}
+
 /* Another incarnation wants a rank that is held. Who is right shows within a heartbeat or
  * lost_ms; until then the claim is not answered, and the newcomer says hello again. */
 static int claim(struct controller *controller, struct slot *slot, const char *peer,
@@ -168,12 +199,16 @@ static int claim(struct controller *controller, struct slot *slot, const char *p
 		return refuse(controller, peer, message, &why, error);
 	}
 	if (slot->claim != hello->incarnation) {
+		bool anew = claim_begins(controller, slot);
+
 		slot->claim = hello->incarnation;
-		slot->claim_ms = controller->now_ms;
-		if (action_log(controller, true,
-			       "%s is claimed by another process (host %s, pid %llu): waiting for "
-			       "a heartbeat of the first",
-			       slot_text(slot, who), hello->host, (unsigned long long)hello->pid))
+		if (anew)
+			slot->claim_ms = controller->now_ms;
+		if (anew &&
+		    action_noise(controller,
+				 "%s is claimed by another process (host %s, pid %llu): waiting "
+				 "for a heartbeat of the first",
+				 slot_text(slot, who), hello->host, (unsigned long long)hello->pid))
 			return no_memory(error);
 	}
 	if (!members_claim_open(controller, slot)) {
@@ -276,6 +311,47 @@ int members_leave(struct controller *controller, struct slot *slot, struct messa
 	return action_exit(controller, NULL, error);
 }
 
+/* What a worker only saw at a peer or a clock: the cause may be elsewhere. */
+static bool is_symptom(int code)
+{
+	return code == ERROR_PEER_LOST || code == ERROR_TRANSPORT || code == ERROR_TIMEOUT;
+}
+
+/* The worker that has been silent longest, for longer than any that lives; NULL when all of
+ * them beat. Workers report a symptom only after two heartbeats, so a dead peer shows here
+ * long before its silence alone would end the job. */
+static struct slot *most_silent(const struct controller *controller, const struct slot *reporter)
+{
+	uint64_t least = 2 * (uint64_t)controller->options.heartbeat_ms;
+	struct slot *found = NULL;
+
+	for (uint32_t i = 0; i < controller->slot_count; i++) {
+		struct slot *slot = &controller->slots[i];
+
+		if (slot == reporter || slot->phase == PHASE_ABSENT || slot->phase == PHASE_LEFT ||
+		    controller->now_ms < slot->heard_ms + least ||
+		    (found && found->heard_ms <= slot->heard_ms))
+			continue;
+		found = slot;
+	}
+	return found;
+}
+
+/* The job fails because of the silent one, and not of the worker that ran into it. */
+static int blame_silent(struct controller *controller, struct slot *silent,
+			const struct slot *reporter, const char *text, struct error *error)
+{
+	char who[SLOT_TEXT_BYTES], whom[SLOT_TEXT_BYTES];
+	struct error why;
+
+	error_set(&why, ERROR_PEER_LOST,
+		  "%s was lost: silent for %.1f s, last heard of at version %llu; %s says: %.500s",
+		  slot_text(silent, who), (double)(controller->now_ms - silent->heard_ms) / 1000.0,
+		  (unsigned long long)silent->version, slot_text(reporter, whom), text);
+	slot_phase(controller, silent, PHASE_LOST);
+	return ending_fail(controller, silent, &why, error);
+}
+
 int members_failure(struct controller *controller, struct slot *slot, struct message *message,
 		    struct error *error)
 {
@@ -283,10 +359,15 @@ int members_failure(struct controller *controller, struct slot *slot, struct mes
 	bool running = controller->state == CONTROLLER_RUN;
 	char who[SLOT_TEXT_BYTES];
 	struct text missing = {0};
+	struct slot *silent = NULL;
 	struct error why;
 
 	if (failure->version > slot->version)
 		slot->version = failure->version;
+	if (controller->state != CONTROLLER_GATHER && is_symptom(failure->code))
+		silent = most_silent(controller, slot);
+	if (silent)
+		return blame_silent(controller, silent, slot, failure->text, error);
 	if (!running && failure->code == ERROR_TIMEOUT)
 		ending_missing(controller, &missing); /* which the worker could not know */
 	if (missing.bytes)
@@ -320,7 +401,7 @@ static int lost(struct controller *controller, struct slot *slot, struct error *
 		return rc ? no_memory(error) : 0;
 	}
 	members_versions(controller, &versions);
-	if (slot->claim)
+	if (members_claim_open(controller, slot))
 		restarted_text(&why, controller, slot);
 	else
 		error_set(&why, ERROR_PEER_LOST,

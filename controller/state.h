@@ -95,6 +95,8 @@ struct controller {
 	uint64_t blamed_incarnation;
 	uint64_t grace_ms;                 /* FAILED: when the controller exits at the latest */
 	ARRAY(struct former) formers;
+	uint64_t noise_ms;                 /* start of the time in which warnings are counted */
+	uint64_t noise;                    /* warnings since then */
 	struct controller_actions *actions; /* of the step that runs */
 	uint64_t now_ms;
 };
@@ -104,6 +106,11 @@ struct controller_action *action_push(struct controller *controller,
 				      enum controller_action_type type);
 int action_log(struct controller *controller, bool warn, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
+/* A warning that anyone on the network can cause, again and again: past a number of them in a
+ * time they are only counted, and the log survives a flood. */
+int action_noise(struct controller *controller, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+int action_noise_summary(struct controller *controller);
 /* A message to fill in place; NULL when out of memory. Strings in it must be owned. */
 struct message *action_send(struct controller *controller, const char *peer,
 			    enum message_type type);
@@ -142,9 +149,12 @@ int declarations_body(struct controller *controller, struct slot *slot,
 		      struct message *message, struct error *error);
 /* Plans when everything is here and nobody's place is in doubt. */
 int declarations_maybe_plan(struct controller *controller, struct error *error);
-/* The slot is going: its share of the asking passes to another. */
+/* The slot is going: its share of the asking passes to another, and what only it declared
+ * goes with it. */
 int declarations_forget(struct controller *controller, struct slot *slot,
 			struct error *error);
+/* Bodies that no slot declares: of workers of an earlier epoch that came back different. */
+void declarations_forget_unused(struct controller *controller);
 void body_free(struct body *body);
 
 /* book.c: the plan of one epoch */
