@@ -261,7 +261,7 @@ static void test_writer__refuses_a_message_past_the_limit(void **state)
 	for (int i = 0; i < 256; i++)
 		writer_bytes(&writer, megabyte, 1 << 20, 1 << 20);
 	assert_int_equal(writer.failed, -ERROR_LIMIT);
-	assert_non_null(strstr(error.text, "a message holds at most 268435456"));
+	assert_non_null(strstr(error.text, "a message holds at most 67108864"));
 	assert_true(writer.length <= LIMIT_MESSAGE_BYTES);
 	memory_free(writer.bytes);
 	memory_free(megabyte);

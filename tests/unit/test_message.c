@@ -266,6 +266,44 @@ static void test_big_layout__goes_there_and_back_in_well_under_a_second(void **s
 	memory_free(frame.bytes);
 }
 
+/* The largest job that is planned for: one worker with 10^6 rows, each as long as rows get. */
+static void test_plan__of_a_million_long_rows_passes(void **state)
+{
+	enum { ROWS = 1000000 };
+	struct message message = {.type = MESSAGE_PLAN, .job = "demo", .epoch = 1, .from = 1}, got;
+	struct message_plan *plan = &message.u.plan;
+	struct frame frame;
+	struct error error;
+
+	(void)state;
+	plan->policy = memory_string("greedy");
+	plan->peers = memory_zalloc(1, sizeof(*plan->peers));
+	plan->rows = memory_zalloc(ROWS, sizeof(*plan->rows));
+	assert_true(plan->policy && plan->peers && plan->rows);
+	plan->peer_count = 1;
+	plan->peers[0].host = memory_string("a");
+	plan->peers[0].pieces = ROWS;
+	plan->row_count = ROWS;
+	for (uint32_t i = 0; i < ROWS; i++)
+		plan->rows[i] = (struct plan_row){
+			.ordinal = i,
+			.tensor = LIMIT_TENSORS - 1,
+			.param = LIMIT_PARAMS - 1,
+			.how = HOW_REPLICA,
+			.src = {.dims = 2, .lo = {70000, 70000}, .hi = {1 << 20, 1 << 20}},
+			.offset = UINT64_C(1) << 40,
+			.bytes = UINT64_C(1) << 32};
+	frame = encoded(&message);
+	assert_true(frame.length > 45u << 20);
+	if (message_decode(&got, frame.bytes, frame.length, &error))
+		fail_msg("%s", error.text);
+	assert_int_equal(got.u.plan.row_count, ROWS);
+	assert_int_equal(got.u.plan.rows[ROWS - 1].ordinal, ROWS - 1);
+	memory_free(frame.bytes);
+	message_fini(&got);
+	message_fini(&message);
+}
+
 static void test_text__is_one_line_with_the_facts(void **state)
 {
 	char line[MESSAGE_TEXT_BYTES], words[] = "line\nbreak", greedy[] = "greedy";
@@ -375,6 +413,7 @@ int main(void)
 		cmocka_unit_test(test_layout_body__does_not_survive_any_bit_flip),
 		cmocka_unit_test(test_zeroed_message__is_empty_and_null_strings_go_as_empty),
 		cmocka_unit_test(test_big_layout__goes_there_and_back_in_well_under_a_second),
+		cmocka_unit_test(test_plan__of_a_million_long_rows_passes),
 		cmocka_unit_test(test_text__is_one_line_with_the_facts),
 		cmocka_unit_test(test_golden__bytes_of_every_type_are_what_they_were),
 	};

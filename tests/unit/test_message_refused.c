@@ -313,7 +313,7 @@ static void test_counts__are_checked_against_limit_and_bytes_left(void **state)
 	open_message(&writer, "plan", 1);
 	writer_text(&writer, "rows", 4);
 	writer_array(&writer, UINT32_MAX, UINT64_MAX);
-	refuse(&writer, ERROR_MESSAGE, "4294967295 items, and at most 10000000 are allowed");
+	refuse(&writer, ERROR_MESSAGE, "4294967295 items, and at most 2000000 are allowed");
 	writer_open(&writer, NULL);
 	writer_map(&writer, UINT32_MAX);
 	refuse(&writer, ERROR_MESSAGE, "4294967295 items of at least 2 bytes are claimed");
@@ -329,7 +329,7 @@ static void test_frames__too_long_or_with_bytes_behind_are_refused(void **state)
 	assert_int_equal(
 		message_decode(&out, (const unsigned char *)"", LIMIT_MESSAGE_BYTES + 1u, &error),
 		-ERROR_MESSAGE);
-	assert_non_null(strstr(error.text, "268435457 bytes, and at most 268435456"));
+	assert_non_null(strstr(error.text, "67108865 bytes, and at most 67108864"));
 	open_message(&writer, "go", 1);
 	key_uint(&writer, "attempt", 1);
 	writer_uint(&writer, 0, 0);
