@@ -73,7 +73,8 @@ void record_begin(struct record_writer *writer, unsigned char *data, size_t capa
 	char provider[RECORD_PROVIDER_BYTES] = {0};
 
 	*writer = (struct record_writer){.data = data, .capacity = capacity};
-	strncpy(provider, head->provider, sizeof(provider) - 1);
+	/* a name and its padding: the last byte stays zero */
+	memcpy(provider, head->provider, strnlen(head->provider, sizeof(provider) - 1));
 	put(writer, MAGIC, 4);
 	put(writer, RECORD_VERSION, 2);
 	put(writer, (uint64_t)head->kind, 2);

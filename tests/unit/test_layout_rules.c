@@ -41,7 +41,9 @@ static void row(struct expected *param, const char *tensor, uint64_t at, uint64_
 {
 	struct origin *origin = array_push(&param->rows);
 
-	snprintf(origin->tensor, sizeof(origin->tensor), "%s", tensor);
+	assert_non_null(origin);
+	assert_true(strlen(tensor) < sizeof(origin->tensor));
+	strcpy(origin->tensor, tensor);
 	origin->row = at;
 	origin->column = column;
 	origin->columns = columns;
@@ -49,8 +51,10 @@ static void row(struct expected *param, const char *tensor, uint64_t at, uint64_
 
 static void start(struct expected *param, const char *prefix, const char *name)
 {
+	int length = snprintf(param->name, sizeof(param->name), "%s%s", prefix, name);
+
+	assert_true(length > 0 && (size_t)length < sizeof(param->name));
 	param->rows.count = 0;
-	snprintf(param->name, sizeof(param->name), "%s%s", prefix, name);
 }
 
 /* True when the layout gives exactly these rows to the parameter. */
