@@ -17,19 +17,26 @@ static uint64_t file_bytes(uint64_t bytes)
 	return whole_pages(bytes) + whole_pages(sizeof(struct shm_trailer));
 }
 
+static int new_region(const struct transport_region *region, const char *what,
+		      struct shm_region **out, struct error *error)
+{
+	if (region->bytes > SHM_REGION_MAX)
+		return error_set(error, ERROR_LIMIT,
+				 "a region of %" PRIu64 " bytes; at most %" PRIu64 " are possible",
+				 region->bytes, SHM_REGION_MAX);
+	*out = memory_zalloc(1, sizeof(**out));
+	return *out ? 0 : memory_error(error, what, sizeof(**out));
+}
+
 int shm_region_allocate(struct transport_region *region, struct error *error)
 {
 	struct shm_region *shm;
 	struct shm_trailer *trailer;
 	int rc;
 
-	if (region->bytes > SHM_REGION_MAX)
-		return error_set(error, ERROR_LIMIT,
-				 "a region of %" PRIu64 " bytes; at most %" PRIu64 " are possible",
-				 region->bytes, SHM_REGION_MAX);
-	shm = memory_zalloc(1, sizeof(*shm));
-	if (!shm)
-		return memory_error(error, "allocating a region", sizeof(*shm));
+	rc = new_region(region, "allocating a region", &shm, error);
+	if (rc)
+		return rc;
 	shm->kind = SHM_MAPPED;
 	rc = shm_memfd_create(&shm->memfd, "a region", file_bytes(region->bytes), error);
 	if (rc) {
@@ -49,14 +56,11 @@ int shm_region_allocate(struct transport_region *region, struct error *error)
 int shm_region_register(struct transport_region *region, struct error *error)
 {
 	struct shm_region *shm;
+	int rc;
 
-	if (region->bytes > SHM_REGION_MAX)
-		return error_set(error, ERROR_LIMIT,
-				 "a region of %" PRIu64 " bytes; at most %" PRIu64 " are possible",
-				 region->bytes, SHM_REGION_MAX);
-	shm = memory_zalloc(1, sizeof(*shm));
-	if (!shm)
-		return memory_error(error, "registering memory", sizeof(*shm));
+	rc = new_region(region, "registering memory", &shm, error);
+	if (rc)
+		return rc;
 	shm->kind = SHM_PROCESS;
 	shm->memfd.fd = -1;
 	region->state = shm;
