@@ -23,6 +23,7 @@
 #define POLL_MAX_MS	  1000
 #define GRACE_MS	  300
 #define GRACE_BEAT_MAX_MS 5000
+#define ZMQ_DESCRIPTORS	  16 /* a context with one socket takes 8, and 3 a connection */
 
 /* From the host thread to the core. */
 struct post {
@@ -247,11 +248,37 @@ static void *run(void *context)
 	}
 }
 
+/* zmq ends the whole process when it runs out of descriptors in the middle of making its threads
+ * and sockets, so they are asked for here first, where that can be said. */
+static int check_descriptors(struct error *error)
+{
+	int taken[ZMQ_DESCRIPTORS], count = 0, errnum = 0;
+
+	while (count < ZMQ_DESCRIPTORS && !errnum) {
+		taken[count] = eventfd(0, EFD_CLOEXEC);
+		if (taken[count] < 0)
+			errnum = errno;
+		else
+			count++;
+	}
+	for (int i = 0; i < count; i++)
+		close(taken[i]);
+	if (errnum)
+		return error_set_errno(error, ERROR_LIMIT, errnum,
+				       "the control channel needs %d file descriptors, %d are "
+				       "left: raise ulimit -n",
+				       ZMQ_DESCRIPTORS, count);
+	return 0;
+}
+
 static int make_socket(struct control *control, struct error *error)
 {
 	int linger = LINGER_MS, interval = RECONNECT_MS, longest = RECONNECT_MAX_MS, keep = 1;
 	int64_t largest = LIMIT_MESSAGE_BYTES;
+	int rc = check_descriptors(error);
 
+	if (rc)
+		return rc;
 	control->context = zmq_ctx_new();
 	if (control->context)
 		control->socket = zmq_socket(control->context, ZMQ_DEALER);
@@ -320,8 +347,10 @@ int control_start(struct control *control, const struct worker_core_options *opt
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	rc = pthread_create(&control->thread, NULL, run, control);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (rc)
+	if (rc) {
+		worker_core_free(&control->core); /* a later start makes its own */
 		return error_set_errno(error, ERROR_IO, rc, "no control thread");
+	}
 	control->running = true;
 	return 0;
 }
