@@ -14,11 +14,12 @@ int weft_checkpoint_open(weft_checkpoint **out, const char *path, weft_error *er
 	struct error inner;
 	int rc;
 
-	*out = NULL;
-	if (!path)
-		return worker_result(
-			error_set(&inner, ERROR_USAGE, "weft_checkpoint_open: path is NULL"),
-			&inner, error);
+	if (out)
+		*out = NULL;
+	if (!out || !path)
+		return worker_result(error_set(&inner, ERROR_USAGE,
+					       "weft_checkpoint_open: checkpoint or path is NULL"),
+				     &inner, error);
 	checkpoint = memory_zalloc(1, sizeof(*checkpoint));
 	if (!checkpoint)
 		return worker_result(
@@ -45,7 +46,8 @@ void weft_checkpoint_close(weft_checkpoint **where)
 const void *weft_checkpoint_tensor(const weft_checkpoint *checkpoint, const char *name,
 				   uint64_t *bytes)
 {
-	const struct checkpoint_tensor *tensor = checkpoint_find(checkpoint->inner, name);
+	const struct checkpoint_tensor *tensor =
+		checkpoint && name ? checkpoint_find(checkpoint->inner, name) : NULL;
 
 	if (!tensor)
 		return NULL;

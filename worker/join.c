@@ -124,10 +124,10 @@ static void log_plan(const struct weft_worker *worker)
 int weft_join(weft_worker *worker, uint32_t timeout_ms, weft_error *error)
 {
 	struct error inner;
-	int rc = worker_check(worker, &inner);
+	int rc = worker_stage(worker, STAGE_OPEN, "weft_join", &inner);
 
 	if (!rc)
-		rc = worker_stage(worker, STAGE_OPEN, "weft_join", &inner);
+		rc = worker_check(worker, &inner);
 	if (rc)
 		return worker_result(rc, &inner, error);
 	if (!timeout_ms)

@@ -51,7 +51,8 @@ static int register_params(struct weft_worker *worker, struct error *error)
 		const struct param_info *param = &worker->layout.params[i];
 		int rc;
 
-		if (!worker->host_memory[i])
+		/* shorter than the parameters when the host went on after an allocation failed */
+		if (i >= worker->host_capacity || !worker->host_memory[i])
 			return error_set(error, ERROR_USAGE,
 					 "parameter %s has no memory; with "
 					 "own_memory every parameter needs weft_param.memory or "
@@ -155,9 +156,13 @@ void params_close(struct weft_worker *worker)
 
 const void *weft_param_memory(const weft_worker *worker, uint32_t id, uint64_t version)
 {
-	const struct inference *inference = &worker->inference;
-	int copy = versions_copy(&worker->versions, version);
+	const struct inference *inference;
+	int copy;
 
+	if (!worker)
+		return NULL;
+	inference = &worker->inference;
+	copy = versions_copy(&worker->versions, version);
 	if (!inference->memory || id >= worker->layout.param_count)
 		return NULL;
 	if (!version && inference->copies == 1)
@@ -167,11 +172,15 @@ const void *weft_param_memory(const weft_worker *worker, uint32_t id, uint64_t v
 
 int weft_read_begin(const weft_worker *worker, uint64_t *version)
 {
+	if (!worker || !version)
+		return -WEFT_E_USAGE;
 	return versions_begin(&worker->versions, version) ? 0 : WEFT_NONE;
 }
 
 int weft_read_end(const weft_worker *worker, uint64_t version)
 {
+	if (!worker)
+		return -WEFT_E_USAGE;
 	/* no worker is ever in read-only memory; see versions_end for the write that is none */
 	return versions_end((struct versions *)(uintptr_t)&worker->versions, version) ? 0
 										      : WEFT_TORN;

@@ -90,9 +90,11 @@ int peers_open(struct weft_worker *worker, const struct message_plan *plan,
 	worker->sums = plan->checksums;
 	worker->peers = memory_zalloc(plan->peer_count, sizeof(*worker->peers));
 	endpoints->records = memory_zalloc(plan->peer_count, sizeof(*endpoints->records));
-	if (!worker->peers || !endpoints->records)
+	if (!worker->peers || !endpoints->records) {
+		endpoints_fini(endpoints);
 		return memory_error(error, "opening endpoints",
 				    plan->peer_count * sizeof(*worker->peers));
+	}
 	worker->peer_count = plan->peer_count;
 	for (size_t i = 0; i < worker->peer_count; i++)
 		worker->peers[i].plan = &plan->peers[i];

@@ -84,7 +84,7 @@ static bool hear_cause(struct weft_worker *worker, struct error *failure)
 
 int worker_fail(struct weft_worker *worker, struct error *failure, uint64_t version)
 {
-	bool heard = false;
+	bool heard = false, host_did = atomic_load(&worker->interrupted);
 
 	if (worker->failed)
 		return -(int)failure->code;
@@ -92,7 +92,9 @@ int worker_fail(struct weft_worker *worker, struct error *failure, uint64_t vers
 	if (failure->code == ERROR_ABORTED)
 		failure->code = ERROR_PEER_LOST;
 	if (failure->code == ERROR_PEER_LOST || failure->code == ERROR_TRANSPORT ||
-	    failure->code == ERROR_TIMEOUT)
+	    failure->code == ERROR_TIMEOUT ||
+	    /* the control thread wakes a blocked transport call when the job fails */
+	    (failure->code == ERROR_INTERRUPTED && !host_did))
 		heard = hear_cause(worker, failure);
 	worker->failed = true;
 	worker->failure = *failure;
@@ -111,6 +113,13 @@ int worker_stage(const struct weft_worker *worker, enum worker_stage stage, cons
 		[STAGE_LEFT] = "after weft_leave",
 	};
 
+	if (!worker)
+		return error_set(error, ERROR_USAGE, "%s: worker is NULL", call);
+	if (getpid() != worker->pid)
+		return error_set(error, ERROR_STATE,
+				 "%s: the worker was opened by process %d; this is its forked "
+				 "child %d, which can only close it",
+				 call, (int)worker->pid, (int)getpid());
 	if (worker->stage == stage)
 		return 0;
 	return error_set(error, ERROR_STATE, "%s is possible only %s", call, needed[stage]);
@@ -199,6 +208,7 @@ static int fill(struct weft_worker *worker, const weft_options *options, struct 
 {
 	char name[MEMBER_TEXT_BYTES];
 
+	worker->pid = getpid();
 	worker->self.role = (enum role)options->role;
 	worker->self.rank = options->rank;
 	worker->join_timeout_ms =
@@ -256,7 +266,8 @@ int weft_open(weft_worker **out, const weft_options *options, weft_error *error)
 
 void weft_interrupt(weft_worker *worker)
 {
-	atomic_store(&worker->interrupted, true);
+	if (worker)
+		atomic_store(&worker->interrupted, true);
 }
 
 int weft_leave(weft_worker *worker, weft_error *error)
@@ -298,6 +309,10 @@ void weft_close(weft_worker **where)
 		return;
 	worker = *where;
 	*where = NULL;
+	/* A forked child has neither the control thread nor a part in the job: what it inherited
+	 * goes when it ends, and whatever it did here would be done to its parent. */
+	if (worker->pid && worker->pid != getpid())
+		return;
 	if (worker->control)
 		leave_at_close(worker);
 	if (worker->own_memory)
@@ -319,12 +334,12 @@ void weft_close(weft_worker **where)
 
 uint64_t weft_published(const weft_worker *worker)
 {
-	return atomic_load(&worker->versions.published);
+	return worker ? atomic_load(&worker->versions.published) : 0;
 }
 
 int weft_tainted(const weft_worker *worker)
 {
-	return atomic_load(&worker->versions.tainted);
+	return worker ? atomic_load(&worker->versions.tainted) : 0;
 }
 
 int weft_get_stats(const weft_worker *worker, weft_stats *stats)

@@ -19,6 +19,7 @@
 #include "worker/replica/replica.h"
 #include "worker/update.h"
 #include "worker/weft.h"
+#include <sys/types.h>
 
 #define WAIT_SLICE_MS 50u /* how long any wait sleeps before it looks at the failure flags */
 #define PEER_NAME_BYTES 128
@@ -108,6 +109,7 @@ struct weft_worker {
 	uint64_t ring_bytes;
 	bool checksums, shadow, own_memory;
 	enum worker_stage stage;
+	pid_t pid;                        /* that opened it; a forked child must leave it alone */
 
 	char *model, *train, *infer;      /* labels */
 	struct layout layout;             /* inference */
