@@ -197,9 +197,8 @@ static int open_replica(struct weft_worker *worker, struct error *error)
 	}
 	if (!blocks)
 		return 0;
-	/* no larger than what one update puts in, and at least two blocks in flight */
-	if (bytes < 2 * trainer->block_bytes)
-		bytes = 2 * trainer->block_bytes;
+	/* no larger than what one update puts in, for all of it is taken from the host now; a
+	 * ring cut short by the limit has room for four blocks */
 	if (bytes > limit)
 		bytes = limit;
 	rc = transport_region_allocate(worker->domain, bytes, &trainer->ring_region, error);

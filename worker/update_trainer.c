@@ -372,6 +372,8 @@ static int write_tensor(struct weft_worker *worker, uint32_t id, const void *dat
 		if (rc)
 			return write_failed(worker, error);
 	}
+	/* the host may end the update on another thread, whose fence would not order our stores */
+	copy_fence();
 	trainer->written[id] = true;
 	trainer->unwritten--;
 	worker->stats.copy_ns += clock_ns() - now;
@@ -420,6 +422,7 @@ static int write_all(struct weft_worker *worker, const void *const *data, struct
 		if (rc)
 			return write_failed(worker, error);
 	}
+	copy_fence(); /* as in write_tensor */
 	for (size_t t = 0; t < worker->holding.tensor_count; t++)
 		trainer->written[t] = true;
 	trainer->unwritten = 0;
