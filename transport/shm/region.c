@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 static uint64_t whole_pages(uint64_t bytes)
@@ -123,6 +124,15 @@ static int import_mapped(struct shm_remote *shm, uint64_t bytes,
 	if (!rc)
 		rc = shm_map(fd, 0, shm->map_bytes, &shm->memory, error);
 	close(fd); /* the mapping holds the memory */
+	if (rc)
+		return rc;
+	/* A forked child would keep the peer's memory mapped after this process has died, and
+	 * the peer takes that death for proof that nobody can write it any more. */
+	if (madvise(shm->memory, shm->map_bytes, MADV_DONTFORK) == 0)
+		return 0;
+	rc = error_set_errno(error, ERROR_UNSUPPORTED, errno,
+			     "shm: a mapping cannot be kept from forked children");
+	shm_unmap(&shm->memory, shm->map_bytes);
 	return rc;
 }
 
@@ -192,6 +202,8 @@ void shm_remote_close(struct transport_remote *remote)
 {
 	struct shm_remote *shm = remote->state;
 
-	shm_unmap(&shm->memory, shm->map_bytes);
+	/* not in a forked child: it never had the mapping, and may have another one there */
+	if (getpid() == remote->endpoint->domain->pid)
+		shm_unmap(&shm->memory, shm->map_bytes);
 	memory_free(shm);
 }
