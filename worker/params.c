@@ -117,7 +117,6 @@ int params_open(struct weft_worker *worker, struct error *error)
 int params_open_sums(struct weft_worker *worker, struct error *error)
 {
 	struct inference *inference = &worker->inference;
-	uint64_t slots = 0;
 	int rc;
 
 	if (inference->sums_region) {
@@ -126,16 +125,9 @@ int params_open_sums(struct weft_worker *worker, struct error *error)
 		inference->regions[--inference->region_count] = NULL;
 		inference->sums = NULL;
 	}
-	for (size_t p = 0; p < worker->peer_count; p++) {
-		worker->peers[p].sums_first = slots;
-		slots += worker->peers[p].plan->pieces;
-	}
-	if (!worker->sums || !slots)
-		return 0;
-	rc = transport_region_allocate(worker->domain, slots * sizeof(uint64_t),
-				       &inference->sums_region, error);
-	if (rc)
-		return error_wrap(error, "memory for %llu checksums", (unsigned long long)slots);
+	rc = peers_open_sums(worker, &inference->sums_region, error);
+	if (rc || !inference->sums_region)
+		return rc;
 	*next_region(inference) = inference->sums_region;
 	inference->region_count++;
 	inference->sums = transport_region_memory(inference->sums_region);

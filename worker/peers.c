@@ -110,6 +110,21 @@ int peers_open(struct weft_worker *worker, const struct message_plan *plan,
 	return rc;
 }
 
+int peers_open_sums(struct weft_worker *worker, struct transport_region **sums, struct error *error)
+{
+	uint64_t slots = 0;
+	int rc;
+
+	for (size_t p = 0; p < worker->peer_count; p++) {
+		worker->peers[p].sums_first = slots;
+		slots += worker->peers[p].plan->pieces;
+	}
+	if (!worker->sums || !slots)
+		return 0;
+	rc = transport_region_allocate(worker->domain, slots * sizeof(uint64_t), sums, error);
+	return rc ? error_wrap(error, "memory for %llu checksums", (unsigned long long)slots) : 0;
+}
+
 static const struct peer_endpoints *find_theirs(const struct message_peers *peers,
 						struct member member)
 {

@@ -211,19 +211,11 @@ static int open_replica(struct weft_worker *worker, struct error *error)
 static int open_sums(struct weft_worker *worker, struct error *error)
 {
 	struct trainer *trainer = &worker->trainer;
-	uint64_t slots = 0;
 	int rc;
 
-	for (size_t p = 0; p < worker->peer_count; p++) {
-		worker->peers[p].sums_first = slots;
-		slots += worker->peers[p].plan->pieces;
-	}
-	if (!worker->sums || !slots)
-		return 0;
-	rc = transport_region_allocate(worker->domain, slots * sizeof(uint64_t),
-				       &trainer->sums_region, error);
-	if (rc)
-		return error_wrap(error, "memory for %llu checksums", (unsigned long long)slots);
+	rc = peers_open_sums(worker, &trainer->sums_region, error);
+	if (rc || !trainer->sums_region)
+		return rc;
 	trainer->sums = transport_region_memory(trainer->sums_region);
 	return 0;
 }

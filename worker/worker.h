@@ -166,6 +166,10 @@ void params_close(struct weft_worker *worker);
 /* peers.c */
 int peers_open(struct weft_worker *worker, const struct message_plan *plan,
 	       struct message_endpoints *endpoints, struct error *error);
+/* Numbers the pieces of all peers, one checksum each, and allocates them where they are wanted:
+ * without checksums, or without pieces, *sums stays NULL. */
+int peers_open_sums(struct weft_worker *worker, struct transport_region **sums,
+		    struct error *error);
 int peers_connect(struct weft_worker *worker, const struct message_peers *peers,
 		  uint64_t deadline_ns, struct error *error);
 void peers_fence(struct weft_worker *worker, uint32_t timeout_ms);
