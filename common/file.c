@@ -12,7 +12,8 @@
 
 int file_map_open(struct file_map *map, const char *path, struct error *error)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	/* a FIFO without a writer must not hold the open */
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	struct stat status;
 	void *data = NULL;
 	int rc = 0;
@@ -43,12 +44,30 @@ void file_map_close(struct file_map *map)
 	*map = (struct file_map){0};
 }
 
+/* Renaming over /dev/stdout, a pipe or a terminal would take it away from the whole machine.
+ * What is no regular file has no old contents to keep: it is written as it is. */
+static int open_special(struct file_writer *writer, struct error *error)
+{
+	writer->stream = fopen(writer->path, "we");
+	if (!writer->stream) {
+		error_set_errno(error, ERROR_IO, errno, "cannot write %s", writer->path);
+		file_writer_abort(writer);
+		return -ERROR_IO;
+	}
+	return 0;
+}
+
 int file_writer_open(struct file_writer *writer, const char *path, struct error *error)
 {
+	struct stat status;
 	int fd;
 
 	*writer = (struct file_writer){0};
+	if (!*path)
+		return error_set(error, ERROR_IO, "cannot write a file: its name is empty");
 	writer->path = memory_string(path);
+	if (writer->path && stat(path, &status) == 0 && !S_ISREG(status.st_mode))
+		return open_special(writer, error);
 	writer->temporary = memory_format("%s.XXXXXX", path);
 	if (!writer->path || !writer->temporary) {
 		file_writer_abort(writer);
@@ -77,12 +96,12 @@ int file_writer_open(struct file_writer *writer, const char *path, struct error 
 int file_writer_commit(struct file_writer *writer, struct error *error)
 {
 	int failed = ferror(writer->stream) || fflush(writer->stream) != 0 ||
-		     fsync(fileno(writer->stream)) != 0;
+		     (writer->temporary && fsync(fileno(writer->stream)) != 0);
 	int errnum = errno;
 
 	failed |= fclose(writer->stream) != 0;
 	writer->stream = NULL;
-	if (!failed && rename(writer->temporary, writer->path) != 0) {
+	if (!failed && writer->temporary && rename(writer->temporary, writer->path) != 0) {
 		failed = 1;
 		errnum = errno;
 	}

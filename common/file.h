@@ -20,10 +20,11 @@ int file_map_open(struct file_map *map, const char *path, struct error *error);
 void file_map_close(struct file_map *map);
 
 /* Writes to a temporary name beside `path`; commit flushes, syncs and renames over `path`;
- * abort removes it. Until commit returns 0 the old file is untouched. */
+ * abort removes it. Until commit returns 0 the old file is untouched. What is there and is no
+ * regular file (a device, a pipe, /dev/stdout) is written in place, never replaced. */
 struct file_writer {
-	FILE *stream; /* NULL when closed */
-	char *path, *temporary;
+	FILE *stream;		/* NULL when closed */
+	char *path, *temporary; /* temporary: NULL when written in place */
 };
 int file_writer_open(struct file_writer *writer, const char *path, struct error *error);
 int file_writer_commit(struct file_writer *writer, struct error *error);

@@ -6,10 +6,13 @@
 #include "common/json_write.h"
 #include "common/strmap.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -126,6 +129,40 @@ static void test_file_writer__leaves_the_old_file_until_commit(void **unused)
 	assert_int_equal(file_writer_open(&writer, "/nowhere/x", &error), -ERROR_IO);
 }
 
+static void test_file_writer__writes_what_is_no_regular_file_in_place(void **unused)
+{
+	char folder[] = "weft-test-XXXXXX", path[64], link[64], text[8] = "";
+	struct file_writer writer;
+	struct error error;
+	struct stat status;
+	int fd;
+
+	(void)unused;
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/pipe", folder);
+	snprintf(link, sizeof(link), "%s/link", folder);
+	assert_int_equal(mkfifo(path, 0600), 0);
+	assert_int_equal(symlink("pipe", link), 0);
+	fd = open(path, O_RDWR | O_NONBLOCK);
+	assert_true(fd >= 0);
+	assert_int_equal(file_writer_open(&writer, link, &error), 0);
+	fputs("whole", writer.stream);
+	assert_int_equal(file_writer_commit(&writer, &error), 0);
+	assert_int_equal(read(fd, text, sizeof(text)), 5);
+	assert_string_equal(text, "whole");
+	assert_int_equal(lstat(path, &status), 0);
+	assert_true(S_ISFIFO(status.st_mode));
+	assert_int_equal(lstat(link, &status), 0);
+	assert_true(S_ISLNK(status.st_mode));
+	close(fd);
+	unlink(link);
+	unlink(path);
+	assert_int_equal(file_writer_open(&writer, folder, &error), -ERROR_IO);
+	assert_non_null(strstr(error.text, folder));
+	rmdir(folder);
+	assert_int_equal(file_writer_open(&writer, "", &error), -ERROR_IO);
+}
+
 static void test_copy__equals_memcpy_at_every_offset_and_length(void **unused)
 {
 	enum { BYTES = 40000 };
@@ -187,6 +224,7 @@ int main(void)
 		cmocka_unit_test(test_strmap__finds_what_was_put_among_thousands),
 		cmocka_unit_test(test_digest__text_round_trips_and_rejects_others),
 		cmocka_unit_test(test_file_writer__leaves_the_old_file_until_commit),
+		cmocka_unit_test(test_file_writer__writes_what_is_no_regular_file_in_place),
 		cmocka_unit_test(test_copy__equals_memcpy_at_every_offset_and_length),
 		cmocka_unit_test(test_copy_rows__equals_a_loop_of_memcpy),
 	};
