@@ -471,10 +471,10 @@ static int check_silence(struct worker_core *core, struct error *error)
 	    core->now_ms < core->heard_ms + core->lost_ms)
 		return 0;
 	error_set(&why, ERROR_CONTROLLER_LOST,
-		  "the controller at %s is silent for %.1f s (state %s, version %llu); restart the "
-		  "whole job",
+		  "the controller at %s is silent for %.1f s (this worker at version %llu); "
+		  "restart the whole job",
 		  core->options.controller, (double)(core->now_ms - core->heard_ms) / 1000.0,
-		  state_names[core->state], (unsigned long long)core->version);
+		  (unsigned long long)core->version);
 	return fail(core, &why, 0, error);
 }
 
@@ -487,12 +487,13 @@ static int check_join(struct worker_core *core, struct error *error)
 	if (core->state > WORKER_CONNECTED)
 		return 0;
 	if (waited >= limit && core->now_ms >= core->expired_ms + EXPIRED_MS) {
-		error_set(
-			&why, ERROR_TIMEOUT,
-			"waiting for %s at %s for %.1f s (state %s); raise --join-timeout if this "
-			"is expected",
-			waits[core->state], core->options.controller, (double)waited / 1000.0,
-			state_names[core->state]);
+		error_set(&why, ERROR_TIMEOUT,
+			  "waiting for %s at %s for %.1f s%s; raise --join-timeout if this "
+			  "is expected",
+			  waits[core->state], core->options.controller, (double)waited / 1000.0,
+			  core->state == WORKER_HELLO
+				  ? ": is it running, is its address right, can this host reach it"
+				  : "");
 		if (core->expired_ms || core->state == WORKER_HELLO)
 			return fail(core, &why, FAILURE_SENDS, error);
 		/* the controller knows who is missing: its answer is the better sentence */

@@ -112,11 +112,11 @@ static void test_join__a_worker_that_never_comes_is_named_to_all(void **unused)
 		s,
 		"[ 20001] controller: the job fails: waiting for trainer 1 of 2, inference 1 of 2 to "
 		"join; trainer 0 (host a, pid 1000) has given up: waiting for the plan (the controller "
-		"plans when all workers have declared) at tcp://head:29600 for 20.0 s (state declare); "
+		"plans when all workers have declared) at tcp://head:29600 for 20.0 s; "
 		"raise --join-timeout if this is expected\n"
 		"[ 20002] inference 0 fails: waiting for trainer 1 of 2, inference 1 of 2 to "
 		"join; trainer 0 (host a, pid 1000) has given up: waiting for the plan (the controller "
-		"plans when all workers have declared) at tcp://head:29600 for 20.0 s (state declare); "
+		"plans when all workers have declared) at tcp://head:29600 for 20.0 s; "
 		"raise --join-timeout if this is expected\n"
 		"[ 20003] controller exits 75\n");
 	assert_true(simulation_controller_over(s, &error));
@@ -149,11 +149,11 @@ static void test_join__a_worker_without_a_controller_names_the_address(void **un
 	START(ROLE_TRAINER, 0);
 	simulation_run(s, 30000);
 	simulation_expect(
-		s,
-		"[  5000] trainer 0: still waiting for an answer of the controller at "
-		"tcp://head:29600, 5.0 of 20.0 s\n"
-		"[ 20000] trainer 0 fails: waiting for an answer of the controller at "
-		"tcp://head:29600 for 20.0 s (state hello); raise --join-timeout if this is expected\n");
+		s, "[  5000] trainer 0: still waiting for an answer of the controller at "
+		   "tcp://head:29600, 5.0 of 20.0 s\n"
+		   "[ 20000] trainer 0 fails: waiting for an answer of the controller at "
+		   "tcp://head:29600 for 20.0 s: is it running, is its address right, can this "
+		   "host reach it; raise --join-timeout if this is expected\n");
 	simulation_free(&s);
 }
 

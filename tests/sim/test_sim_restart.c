@@ -85,7 +85,7 @@ static void test_restart__a_controller_that_dies_is_missed(void **unused)
 	simulation_run(s, 10000);
 	simulation_expect(
 		s, "[  5014] inference 0 fails: the controller at tcp://head:29600 is silent "
-		   "for 5.0 s (state run, version 0); restart the whole job\n");
+		   "for 5.0 s (this worker at version 0); restart the whole job\n");
 	simulation_free(&s);
 }
 

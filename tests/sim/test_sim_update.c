@@ -169,8 +169,8 @@ static void test_update__a_long_partition_is_noticed_on_both_sides(void **unused
 	simulation_expect(
 		s,
 		"[    14] trainer 1 is cut off\n"
-		"[  5014] trainer 1 fails: the controller at tcp://head:29600 is silent for 5.0 s (state "
-		"run, version 0); restart the whole job\n"
+		"[  5014] trainer 1 fails: the controller at tcp://head:29600 is silent for 5.0 s (this "
+		"worker at version 0); restart the whole job\n"
 		"[  5501] trainer 0 fails: trainer 1 (host a, pid 1001) was lost: silent for 5.5 s, last "
 		"heard of at version 0 (trainers at version 0, inference ranks at version 0)\n");
 	simulation_free(&s);
