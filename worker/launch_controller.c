@@ -6,6 +6,7 @@
 #include "worker/worker.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,18 +17,41 @@
 #define WAIT_STEP_MS 10
 
 /* In the child: nothing but exec is safe here. */
-static void exec_controller(const char *const *arguments, const char *path)
+static void exec_controller(const char *const *arguments, const char *path, int report)
 {
 	sigset_t none;
+	int number;
 
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	if (*path)
 		execv(path, (char *const *)(uintptr_t)arguments);
 	execvp("weft-controller", (char *const *)(uintptr_t)arguments);
-	dprintf(STDERR_FILENO,
-		"weft: weft-controller is neither beside this program nor in PATH\n");
+	number = errno;
+	while (write(report, &number, sizeof(number)) < 0 && errno == EINTR)
+		;
 	_exit(127);
+}
+
+/* The pipe's end closes when the program has started; what comes through it is why it has not. */
+static int await_start(pid_t child, int report, struct error *error)
+{
+	ssize_t got;
+	int number;
+
+	do
+		got = read(report, &number, sizeof(number));
+	while (got < 0 && errno == EINTR);
+	if (got != (ssize_t)sizeof(number))
+		return 0;
+	while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
+		;
+	return error_set(
+		error, ERROR_CONFIG,
+		"weft-controller, which rank 0 starts for --controller auto, is neither "
+		"beside this program nor in PATH (%s); extend PATH, or start it yourself and "
+		"give --controller tcp://host:port",
+		strerror(number));
 }
 
 /* weft-controller in this program's folder; "" when that has no name. */
@@ -52,6 +76,7 @@ static int start(const weft_launch *launch, const char *const *more, int64_t *pi
 	const char *port = strrchr(launch->controller, ':');
 	size_t count = 0;
 	const char **slot;
+	int report[2], number, rc;
 	pid_t child;
 
 	if (!port)
@@ -71,14 +96,22 @@ static int start(const weft_launch *launch, const char *const *more, int64_t *pi
 			: i < ARRAY_SIZE(first) + count ? more[i - ARRAY_SIZE(first)]
 							: NULL;
 	}
+	if (pipe2(report, O_CLOEXEC)) {
+		array_free(&arguments);
+		return error_set_errno(error, ERROR_IO, errno, "starting the controller");
+	}
 	child = fork();
 	if (!child)
-		exec_controller(arguments.items, path);
+		exec_controller(arguments.items, path, report[1]);
+	number = errno;
 	array_free(&arguments);
-	if (child < 0)
-		return error_set_errno(error, ERROR_IO, errno, "starting the controller");
-	*pid = child;
-	return 0;
+	close(report[1]);
+	rc = child < 0 ? error_set_errno(error, ERROR_IO, number, "starting the controller")
+		       : await_start(child, report[0], error);
+	close(report[0]);
+	if (!rc)
+		*pid = child;
+	return rc;
 }
 
 int weft_launch_controller(const weft_launch *launch, const char *const *arguments, int64_t *pid,
