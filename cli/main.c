@@ -7,6 +7,8 @@
 #include "common/log.h"
 
 #include <argp.h>
+#include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -20,15 +22,44 @@ int command_fail(const struct error *error)
 	return error_exit_code(error->code);
 }
 
-static void print_usage(FILE *stream)
+/* All commands, or those of one noun. */
+static void print_usage(FILE *stream, const char *noun)
 {
-	fprintf(stream, "usage: weft NOUN VERB [OPTION...]\n\n");
+	fprintf(stream, "usage: weft %s VERB [OPTION...]\n\n", noun ? noun : "NOUN");
 	for (size_t t = 0; tables[t]; t++)
 		for (const struct command *row = tables[t]; row->noun; row++)
-			fprintf(stream, "  %-10s %-8s  %s\n", row->noun, row->verb ? row->verb : "",
-				row->what);
+			if (!noun || strcmp(row->noun, noun) == 0)
+				fprintf(stream, "  %-10s %-8s  %s\n", row->noun,
+					row->verb ? row->verb : "", row->what);
 	fprintf(stream,
 		"\n`weft NOUN VERB --help` tells more. Programs: weft-controller, weft-worker.\n");
+}
+
+static bool is_noun(const char *word)
+{
+	for (size_t t = 0; tables[t]; t++)
+		for (const struct command *row = tables[t]; row->noun; row++)
+			if (strcmp(row->noun, word) == 0)
+				return true;
+	return false;
+}
+
+static bool is_help(const char *word)
+{
+	return strcmp(word, "--help") == 0 || strcmp(word, "-?") == 0 || strcmp(word, "help") == 0;
+}
+
+/* Output that did not arrive is a failure, whatever the command thinks of its work. */
+static int flush_output(int rc)
+{
+	struct error error;
+
+	if (!ferror(stdout) && fflush(stdout) == 0)
+		return rc;
+	if (rc)
+		return rc;
+	error_set_errno(&error, ERROR_IO, errno, "cannot write to standard output");
+	return command_fail(&error);
 }
 
 /* The table's row; *words is how many arguments named it. */
@@ -72,13 +103,17 @@ int main(int argc, char **argv)
 
 	log_open("weft", "");
 	argp_err_exit_status = 2; /* wrong usage, in all programs of the project */
-	if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0) {
-		print_usage(argc < 2 ? stderr : stdout);
-		return argc < 2 ? 2 : 0;
+	if (argc < 2 || is_help(argv[1])) {
+		print_usage(argc < 2 ? stderr : stdout, NULL);
+		return argc < 2 ? 2 : flush_output(0);
 	}
 	if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0) {
 		printf("weft %s\n", WEFT_VERSION);
-		return 0;
+		return flush_output(0);
+	}
+	if (is_noun(argv[1]) && (argc == 2 || is_help(argv[2]))) {
+		print_usage(argc == 2 ? stderr : stdout, argv[1]);
+		return argc == 2 ? 2 : flush_output(0);
 	}
 	row = find(argc, argv, &words);
 	if (!row) {
@@ -88,5 +123,5 @@ int main(int argc, char **argv)
 	snprintf(name, sizeof(name), "weft %s%s%s", row->noun, row->verb ? " " : "",
 		 row->verb ? row->verb : "");
 	argv[words] = name; /* argp prints it in usage and errors */
-	return row->run(argc - words, argv + words);
+	return flush_output(row->run(argc - words, argv + words));
 }

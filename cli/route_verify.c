@@ -10,6 +10,7 @@
 #include "routing/dump_read.h"
 
 #include <argp.h>
+#include <string.h>
 
 enum { OPTION_MODEL = 0x100, OPTION_JSON };
 
@@ -100,6 +101,13 @@ int route_verify_run(int argc, char **argv)
 	argp_err_exit_status = 2;
 	argp_parse(&argp, argc, argv, 0, NULL, &options);
 	rc = dump_open(&dump, options.file, &error);
+	if (!rc && !strchr(dump->train, '=') && !strchr(dump->infer, '='))
+		rc = error_set(
+			&error, ERROR_CONFIG,
+			"%s: its job was declared tensor by tensor (train '%s', infer '%s'), "
+			"so there is no layout to prove it against; the controller proved it "
+			"before it wrote it",
+			options.file, dump->train, dump->infer);
 	if (!rc) {
 		rc = route_job_open(&job, options.model ? options.model : dump->model, dump->train,
 				    dump->infer, true, &error);
