@@ -5,6 +5,7 @@
 #include "common/file.h"
 #include "common/log.h"
 #include "common/memory.h"
+#include "common/text.h"
 #include "routing/dump.h"
 
 #include <errno.h>
@@ -324,12 +325,30 @@ static void print_listening(const char *endpoint)
 		log_info("listening on %s", endpoint);
 }
 
+/* The library takes 99999 and listens on what is left of it in 16 bits. */
+static int check_port(const char *address, struct error *error)
+{
+	const char *colon = strrchr(address, ':');
+	uint64_t port;
+
+	if (strncmp(address, "tcp://", 6) != 0 || !colon || strcmp(colon, ":*") == 0)
+		return 0; /* the library's to judge */
+	if (parse_u64(colon + 1, &port) && port <= 65535)
+		return 0;
+	return error_set(
+		error, ERROR_CONFIG,
+		"--bind %s: the port must be a number from 0 to 65535, as in tcp://*:29600",
+		address);
+}
+
 static int listen_on(struct shell *shell, struct error *error)
 {
 	const char *address = shell->options->bind;
 	char endpoint[512] = "";
 	size_t bytes = sizeof(endpoint);
 
+	if (check_port(address, error))
+		return -ERROR_CONFIG;
 	if (zmq_bind(shell->socket, address)) {
 		int number = errno;
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a user does wrong, and the sentence and exit code they get."""
 import json
+import shutil
+import subprocess
 
 import job as jobs
 
@@ -182,3 +184,46 @@ def test_report__of_worker_is_json_lines(tmp_path, models):
         job.succeed()
         for line in job.processes["inference-0"].stdout.splitlines():
             json.loads(line)
+
+
+def test_help_of_a_noun__lists_its_verbs():
+    for noun, verb in (("model", "layout"), ("checkpoint", "verify"), ("route", "plan"), ("bench", "update")):
+        done = jobs.weft(noun, "--help")
+        assert verb in done.stdout and done.stderr == ""
+        assert jobs.weft(noun, check=False).returncode == 2
+
+
+def test_full_standard_output__is_a_failure():
+    for command in (["model", "list"], ["model", "tensors", "Qwen2.5-0.5B"], ["--help"],
+                    ["route", "plan", "--model", "Qwen2.5-0.5B", "--train", "world=2", "--infer", "tp=2"]):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([jobs.WEFT, *command], stdout=full, stderr=subprocess.PIPE, text=True, timeout=30)
+        assert done.returncode == 1 and done.stderr.count("WEFT-E111") == 1, f"{command}: {done.stderr}"
+
+
+def test_output_to_a_pipe__is_written_and_the_pipe_stays(tmp_path):
+    (tmp_path / "out").symlink_to("/proc/self/fd/1")
+    done = jobs.weft("route", "plan", "--model", "Qwen2.5-0.5B", "--train", "world=2", "--infer", "tp=2",
+                     "--output", tmp_path / "out")
+    assert '"schema":"weft.routing/1"' in done.stdout
+    assert (tmp_path / "out").is_symlink()
+
+
+def test_port_out_of_range__is_refused(tmp_path):
+    for port in ("99999", "-1", "x"):
+        bind = f"tcp://127.0.0.1:{port}"
+        process = jobs.Process(f"port-{port}", [jobs.CONTROLLER, "--train", "world=1", "--infer", "tp=1", "--bind", bind],
+                               tmp_path)
+        process.popen.wait(20)
+        one_error(process, bind, code=78)
+
+
+def test_controller_that_cannot_be_started__is_said_at_once(tmp_path, models):
+    lonely = tmp_path / "weft-worker"
+    shutil.copy(jobs.WORKER, lonely)
+    process = jobs.Process("lonely", [lonely, "--controller", "auto", "--model", models["qwen2"], "--checkpoint",
+                                      models["qwen2"], "--train", "world=1", "--infer", "tp=1"], tmp_path,
+                           {"PATH": "/nowhere", "RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+                            "MASTER_PORT": "29500", "LD_LIBRARY_PATH": str(jobs.BIN)})
+    process.popen.wait(10)
+    one_error(process, "weft-controller", "PATH", code=78)
