@@ -230,6 +230,19 @@ static int check_names(const char *name, const struct names *said, const struct 
 	return 0;
 }
 
+/* How each policy's pieces travel follows from facts of ranks, which a dump only shows for the
+ * pieces it has: of round-robin's split only the sum can be checked. */
+static int check_split(const struct summary *said, struct summary *is, struct error *error)
+{
+	uint64_t sum = 0;
+
+	for (int how = 0; how < HOW_COUNT; how++)
+		sum += said->how_bytes[how]; /* each below 2^62 + 1, so the sum stays whole */
+	memcpy(is->how_bytes, said->how_bytes, sizeof(is->how_bytes));
+	return check_number("summary.round_robin", "how_bytes (added up)", -1, sum, is->bytes_total,
+			    error);
+}
+
 static int check_report(const struct dump *dump, const struct table *table, struct error *error)
 {
 	struct report is;
@@ -245,10 +258,8 @@ static int check_report(const struct dump *dump, const struct table *table, stru
 	if (!rc)
 		rc = check_number("summary", "filled_bytes", -1, dump->report.filled_bytes,
 				  is.filled_bytes, error);
-	/* how each policy's pieces travel follows from facts of ranks, which a dump only shows
-	 * for the pieces it has: for round-robin the split is not checked */
-	memcpy(is.round_robin.how_bytes, dump->report.round_robin.how_bytes,
-	       sizeof(is.round_robin.how_bytes));
+	if (!rc)
+		rc = check_split(&dump->report.round_robin, &is.round_robin, error);
 	if (!rc)
 		rc = check_summary("summary.round_robin", &dump->report.round_robin,
 				   &is.round_robin, table->problem, error);

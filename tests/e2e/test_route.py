@@ -79,6 +79,41 @@ def test_verify__names_what_was_changed(tmp_path):
     spoilt("summary.makespan_bytes")
 
 
+def changed_leaves(value, path=()):
+    """(path, other value) for every number and name of a dump; of long lists the first and one more."""
+    if isinstance(value, dict):
+        for key in value:
+            yield from changed_leaves(value[key], path + (key,))
+    elif isinstance(value, list):
+        if not value:
+            yield path, ["x"]
+        for index in sorted({0, len(value) // 2} & set(range(len(value)))):
+            yield from changed_leaves(value[index], path + (index,))
+    elif isinstance(value, str):
+        yield path, {"direct": "mapped", "mapped": "replica", "greedy": "round-robin"}.get(value, value + "x")
+    else:
+        yield path, value + (1 if isinstance(value, int) else 0.001)
+
+
+def test_verify__refuses_a_change_of_any_field(tmp_path):
+    file = tmp_path / "plan.json"
+    text = plan("--json")
+    for path, other in changed_leaves(json.loads(text)):
+        dump = json.loads(text)
+        inner = dump
+        for key in path[:-1]:
+            inner = inner[key]
+        inner[path[-1]] = other
+        file.write_text(json.dumps(dump))
+        done = jobs.weft("route", "verify", file, check=False)
+        assert done.returncode in (1, 78), f"{path} = {other} was accepted"
+        if path[0] in ("summary", "trainers", "inference"):
+            name = [key for key in path if isinstance(key, str)][-1]
+            words = [name, {"engine": "of engine", "engine_rank": "as rank"}.get(name, name)]
+            words.append({"direct": "how_bytes", "mapped": "how_bytes", "replica": "how_bytes"}.get(name, name))
+            assert any(word in done.stderr for word in words), f"{path}: {done.stderr}"
+
+
 def test_show__reads_what_plan_wrote(tmp_path):
     file = tmp_path / "plan.json"
     people = plan("--output", file)
