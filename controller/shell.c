@@ -17,7 +17,9 @@
 #include <zmq.h>
 
 #define LINGER_MS 2000	/* how long last messages may take to leave */
-#define BATCH	  10000 /* messages between two looks at the clock */
+#define BATCH	  10000 /* messages between two looks at the clock, so that who is silent is */
+#define BATCH_MS  60000 /* judged with an empty queue; under a flood, after so long anyway */
+#define QUEUED	  16	/* messages of one connection in memory: each may have its full size */
 #define ID_BYTES  255	/* the longest routing id there is */
 
 struct shell {
@@ -248,6 +250,20 @@ static int wait_ms(const struct shell *shell)
 	return deadline - now < 60000 ? (int)(deadline - now) : 60000;
 }
 
+/* Signals are heard between two messages: a flood must not keep the controller from ending. */
+static int receive_all(struct shell *shell, struct error *error)
+{
+	uint64_t end = clock_ms() + BATCH_MS;
+	int rc = 0;
+
+	for (int i = 0; !rc && !shell->over && i < BATCH && clock_ms() < end; i++) {
+		rc = receive(shell, error);
+		if (!rc && !shell->over)
+			rc = take_signals(shell, error);
+	}
+	return rc == 1 ? 0 : rc;
+}
+
 static int loop(struct shell *shell, struct error *error)
 {
 	int rc = 0;
@@ -260,10 +276,7 @@ static int loop(struct shell *shell, struct error *error)
 		struct controller_event event = {.type = CONTROLLER_TICK};
 
 		zmq_poll(items, 2, wait_ms(shell));
-		for (int i = 0; !rc && !shell->over && i < BATCH; i++)
-			rc = receive(shell, error);
-		if (rc == 1)
-			rc = 0;
+		rc = receive_all(shell, error);
 		if (!rc && !shell->over)
 			rc = take_signals(shell, error);
 		if (!rc && !shell->over && controller_deadline_ms(shell->core) <= clock_ms())
@@ -284,7 +297,7 @@ static int set_options(struct shell *shell, struct error *error)
 		int option, value;
 	} rows[] = {
 		{ZMQ_LINGER, LINGER_MS}, {ZMQ_ROUTER_MANDATORY, 1}, {ZMQ_ROUTER_HANDOVER, 1},
-		{ZMQ_IPV6, 1},		 {ZMQ_TCP_KEEPALIVE, 1},
+		{ZMQ_IPV6, 1},		 {ZMQ_TCP_KEEPALIVE, 1},    {ZMQ_RCVHWM, QUEUED},
 	};
 	int64_t largest = LIMIT_MESSAGE_BYTES;
 

@@ -13,6 +13,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -162,6 +163,48 @@ static void test_shell__tells_a_worker_that_it_is_stopped(void **state)
 	assert_non_null(strstr(bench->error.text, "SIGTERM"));
 }
 
+struct flood {
+	const char *address;
+	atomic_bool over;
+};
+
+static void *send_garbage(void *argument)
+{
+	struct flood *flood = argument;
+	void *context = zmq_ctx_new(), *socket = zmq_socket(context, ZMQ_DEALER);
+	int linger = 0;
+
+	zmq_setsockopt(socket, ZMQ_LINGER, &linger, sizeof(linger));
+	zmq_connect(socket, flood->address);
+	while (!atomic_load(&flood->over))
+		zmq_send(socket, "\xc1garbage", 8, ZMQ_DONTWAIT);
+	zmq_close(socket);
+	zmq_ctx_term(context);
+	return NULL;
+}
+
+/* One connection that never stops and never reads: others are served, and a signal is heard. */
+static void test_shell__serves_and_stops_under_a_flood(void **state)
+{
+	struct bench *bench = *state;
+	struct flood flood = {.address = bench->address};
+	uint64_t began;
+	pthread_t thread;
+
+	assert_int_equal(pthread_create(&thread, NULL, send_garbage, &flood), 0);
+	clock_sleep_ms(200);
+	for (int i = 0; i < 10; i++) {
+		zmq_send(bench->socket, "", 0, 0);
+		expect_refusal(bench, ERROR_MESSAGE);
+	}
+	began = clock_ms();
+	stop(bench);
+	assert_true(clock_ms() - began < 5000);
+	assert_int_equal(bench->rc, -ERROR_INTERRUPTED);
+	atomic_store(&flood.over, true);
+	pthread_join(thread, NULL);
+}
+
 static void test_shell__says_what_to_do_about_its_address(void **state)
 {
 	struct bench *bench = *state;
@@ -189,6 +232,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_shell__answers_garbage_and_goes_on),
 		TEST(test_shell__tells_a_worker_that_it_is_stopped),
+		TEST(test_shell__serves_and_stops_under_a_flood),
 		TEST(test_shell__says_what_to_do_about_its_address),
 	};
 
