@@ -33,15 +33,33 @@ struct shell {
 	struct error why;
 };
 
-void shell_block_signals(void)
+/* SIGHUP, a closed terminal, ends the job in order too, unless nohup had it ignored. */
+static sigset_t signal_set(void)
 {
+	struct sigaction hangup = {.sa_handler = SIG_DFL};
 	sigset_t set;
 
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGUSR1);
+	if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
+		sigaddset(&set, SIGHUP);
+	return set;
+}
+
+/* A job must not end because the one who read the log has. */
+void shell_block_signals(void)
+{
+	sigset_t set = signal_set();
+
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
+	signal(SIGPIPE, SIG_IGN);
+}
+
+static const char *signal_text(uint32_t number)
+{
+	return number == SIGTERM ? "SIGTERM" : number == SIGHUP ? "SIGHUP" : "SIGINT";
 }
 
 /* A routing id as text: itself when printable, else "#" and hex digits. */
@@ -234,7 +252,7 @@ static int take_signals(struct shell *shell, struct error *error)
 			continue;
 		}
 		error_set(&why, ERROR_INTERRUPTED, "the controller was stopped by %s",
-			  info.ssi_signo == SIGTERM ? "SIGTERM" : "SIGINT");
+			  signal_text(info.ssi_signo));
 		event.error = &why;
 		return step(shell, &event, error);
 	}
@@ -383,13 +401,9 @@ static int listen_on(struct shell *shell, struct error *error)
 
 static int open_all(struct shell *shell, struct error *error)
 {
-	sigset_t set;
+	sigset_t set = signal_set();
 	int rc;
 
-	sigemptyset(&set);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGUSR1);
 	shell->signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 	if (shell->signals < 0)
 		return error_set_errno(error, ERROR_IO, errno, "no descriptor for signals");

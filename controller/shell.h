@@ -16,8 +16,8 @@ struct shell_options {
 	const char *port_file; /* gets the bound port, whole or not at all; NULL: none */
 };
 
-/* Runs one job to its end. SIGTERM and SIGINT end it cleanly, SIGUSR1 logs one line of state;
- * these three must be blocked in every thread of the process before the call
+/* Runs one job to its end. SIGTERM, SIGINT and SIGHUP end it cleanly, SIGUSR1 logs one line of
+ * state; these must be blocked in every thread of the process before the call
  * (shell_block_signals). Returns 0 when all workers left with their work done. */
 int shell_run(const struct shell_options *options, struct error *error);
 void shell_block_signals(void);

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a user does wrong, and the sentence and exit code they get."""
 import json
+import os
 import shutil
+import signal
 import subprocess
+import time
 
 import job as jobs
 
@@ -42,7 +45,6 @@ def test_duplicate_rank__is_refused_and_the_job_goes_on(tmp_path, models):
         job.worker("trainer", 0)
         while "trainer-0" not in job.processes:
             pass
-        import time
         time.sleep(0.7)
         job.worker("trainer", 0, name="second")
         job.wait(20, ["second"])
@@ -165,11 +167,9 @@ def test_unwritable_dump__fails_before_anything_is_published(tmp_path, models):
 
 
 def test_sigterm__ends_everyone_with_a_sentence(tmp_path, models):
-    import signal
     with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
         job.controller()
         job.workers("--interval", "200ms", updates=1000)
-        import time
         time.sleep(1.5)
         job.kill("controller", signal.SIGTERM)
         codes = job.wait(20)
@@ -227,3 +227,38 @@ def test_controller_that_cannot_be_started__is_said_at_once(tmp_path, models):
                             "MASTER_PORT": "29500", "LD_LIBRARY_PATH": str(jobs.BIN)})
     process.popen.wait(10)
     one_error(process, "weft-controller", "PATH", code=78)
+
+
+def test_readers_of_the_output_that_go_away__do_not_end_the_job(tmp_path, models):
+    reader, writer = os.pipe()
+    os.close(reader)
+    port = tmp_path / "port"
+    specs = ["--train", "world=1", "--infer", "tp=1"]
+    common = ["--model", models["qwen2"], "--checkpoint", models["qwen2"], "--rank", "0", *specs]
+    quiet = {"stdin": subprocess.DEVNULL, "stdout": writer, "stderr": writer}
+    processes = [subprocess.Popen([jobs.CONTROLLER, "--bind", "tcp://127.0.0.1:0", "--port-file", port, *specs], **quiet)]
+    try:
+        deadline = time.monotonic() + 20
+        while not port.exists():
+            assert processes[0].poll() is None and time.monotonic() < deadline
+            time.sleep(0.01)
+        address = f"tcp://127.0.0.1:{port.read_text().strip()}"
+        for role in ("trainer", "inference"):
+            processes.append(subprocess.Popen([jobs.WORKER, "--controller", address, "--role", role, *common], **quiet))
+        assert [process.wait(20) for process in processes] == [0, 0, 0]
+    finally:
+        os.close(writer)
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def test_sighup__ends_everyone_with_a_sentence(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.controller()
+        job.workers("--interval", "50ms", updates=1000)
+        time.sleep(1)
+        job.kill("trainer-0", signal.SIGHUP)
+        codes = job.wait(20)
+        assert all(code == 75 for code in codes.values()), f"{codes}\n{job.said()}"
+        assert "trainer 0" in job.processes["controller"].stderr.splitlines()[-1]

@@ -15,7 +15,8 @@ static int die_with_parent(pid_t parent, weft_error *error)
 
 int main(int argc, char **argv)
 {
-	struct sigaction action = {.sa_handler = player_interrupt};
+	struct sigaction action = {.sa_handler = player_interrupt},
+			 hangup = {.sa_handler = SIG_DFL};
 	struct player player = {0};
 	pid_t parent = getppid();
 	weft_error error;
@@ -28,6 +29,10 @@ int main(int argc, char **argv)
 	setlinebuf(stdout);
 	sigaction(SIGTERM, &action, NULL);
 	sigaction(SIGINT, &action, NULL);
+	/* a closed terminal ends the work in order too, unless nohup had it ignored */
+	if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
+		sigaction(SIGHUP, &action, NULL);
+	signal(SIGPIPE, SIG_IGN); /* a job does not end because the one who read its lines has */
 	rc = options_read(&player.arguments, argc, argv, &error);
 	if (!rc && player.arguments.die_with_parent)
 		rc = die_with_parent(parent, &error);
