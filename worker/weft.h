@@ -287,7 +287,7 @@ WEFT_API int weft_get_stats(const weft_worker *worker, weft_stats *stats);
 WEFT_API int weft_leave(weft_worker *worker, weft_error *error);
 /* Leaves if needed (as interrupted after weft_interrupt or inside an update), fences peers out of
  * host memory, frees weft's memory. NULL inside is fine; sets NULL. In a forked child, where
- * every other call is WEFT_E_STATE, it only lets go: the job stays the parent's. */
+ * what declares, joins, updates or leaves is WEFT_E_STATE, it only lets go. */
 WEFT_API void weft_close(weft_worker **worker);
 
 /* ---- checkpoints and contents, for programs that play trainer ---- */
