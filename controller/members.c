@@ -338,6 +338,33 @@ static struct slot *most_silent(const struct controller *controller, const struc
 }
 
 /* The job fails because of the silent one, and not of the worker that ran into it. */
+/* A worker that did all its updates and left is no loss; one that still needs it is told so. */
+static const struct slot *left_early(const struct controller *controller)
+{
+	const struct slot *early = NULL;
+
+	for (uint32_t i = 0; i < controller->slot_count; i++) {
+		const struct slot *slot = &controller->slots[i];
+
+		if (slot->phase == PHASE_LEFT && (!early || slot->version < early->version))
+			early = slot;
+	}
+	return early;
+}
+
+static void left_early_text(struct error *why, const struct slot *early,
+			    const struct slot *reporter, const char *text)
+{
+	char who[SLOT_TEXT_BYTES], whom[SLOT_TEXT_BYTES];
+
+	error_set(
+		why, ERROR_PEER_LOST,
+		"%s did its work and left (last heard of at version %llu), but %s is at version "
+		"%llu and goes on: give all workers the same number of updates (--updates); it says: %.400s",
+		slot_text(early, who), (unsigned long long)early->version,
+		slot_text(reporter, whom), (unsigned long long)reporter->version, text);
+}
+
 static int blame_silent(struct controller *controller, struct slot *silent,
 			const struct slot *reporter, const char *text, struct error *error)
 {
@@ -359,6 +386,7 @@ int members_failure(struct controller *controller, struct slot *slot, struct mes
 	bool running = controller->state == CONTROLLER_RUN;
 	char who[SLOT_TEXT_BYTES];
 	struct text missing = {0};
+	const struct slot *early = NULL;
 	struct slot *silent = NULL;
 	struct error why;
 
@@ -368,9 +396,13 @@ int members_failure(struct controller *controller, struct slot *slot, struct mes
 		silent = most_silent(controller, slot);
 	if (silent)
 		return blame_silent(controller, silent, slot, failure->text, error);
+	if (running && is_symptom(failure->code))
+		early = left_early(controller);
 	if (!running && failure->code == ERROR_TIMEOUT)
 		ending_missing(controller, &missing); /* which the worker could not know */
-	if (missing.bytes)
+	if (early)
+		left_early_text(&why, early, slot, failure->text);
+	else if (missing.bytes)
 		error_set(&why, ERROR_TIMEOUT, "waiting for %.300s; %s has given up: %.400s",
 			  text_string(&missing), slot_text(slot, who), failure->text);
 	else
@@ -380,7 +412,7 @@ int members_failure(struct controller *controller, struct slot *slot, struct mes
 			  "%s failed at version %llu: %.700s", slot_text(slot, who),
 			  (unsigned long long)slot->version, failure->text);
 	text_fini(&missing);
-	return ending_fail(controller, slot, &why, error);
+	return ending_fail(controller, early ? early : slot, &why, error);
 }
 
 static int lost(struct controller *controller, struct slot *slot, struct error *error)

@@ -441,6 +441,11 @@ static int take_endpoints(struct worker_core *core, const struct message_endpoin
 
 static int leave(struct worker_core *core, bool done, struct error *error)
 {
+	/* it failed, said so, and ends before the answer: the controller need not wait for it */
+	if (core->state == WORKER_FAILED && core->failure_sends) {
+		core->failure_sends = 0;
+		return send_leave(core, error);
+	}
 	if (core->state >= WORKER_LEAVING)
 		return 0;
 	core->done = done;

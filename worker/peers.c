@@ -178,7 +178,10 @@ int peer_check_alive(const struct peer *peer, struct error *error)
 {
 	if (!transport_peer_dead(peer->endpoint))
 		return 0;
-	return error_set(error, ERROR_PEER_LOST, "%s is gone: its process has ended", peer->name);
+	return error_set(
+		error, ERROR_PEER_LOST,
+		"%s is gone: its process has ended (killed, failed, or done with fewer updates)",
+		peer->name);
 }
 
 void peers_fence(struct weft_worker *worker, uint32_t timeout_ms)

@@ -410,9 +410,11 @@ int weft_update_wait(weft_worker *worker, uint64_t version, uint32_t timeout_ms,
 		rc = worker_stage(worker, STAGE_JOINED, "weft_update_wait", &inner);
 	if (!rc)
 		rc = check_version(worker, version, &done, &inner);
-	if (!rc && !done)
+	if (!rc && !done) {
 		rc = update_wait(worker, version, timeout_ms ? timeout_ms : worker->wait_ms,
 				 &inner);
+		worker->unfinished = rc != 0;
+	}
 	if (!rc && published)
 		*published = weft_published(worker);
 	return worker_result(rc, &inner, error);

@@ -184,8 +184,10 @@ int weft_update_begin(weft_worker *worker, uint64_t version, weft_error *error)
 	struct error inner;
 	int rc = check_call(worker, "weft_update_begin", &inner);
 
-	if (!rc)
+	if (!rc) {
 		rc = begin(worker, version, &inner);
+		worker->unfinished = rc != 0;
+	}
 	return worker_result(rc, &inner, error);
 }
 
@@ -563,6 +565,7 @@ static int abort_update(struct weft_worker *worker, const char *why, struct erro
 
 	snprintf(gone.why, sizeof(gone.why), "%s", why && *why ? why : "no reason given");
 	worker->trainer.open = false;
+	worker->unfinished = true;
 	copy_fence();
 	/* what was posted must have landed before a target opens its memory again */
 	for (size_t i = 0; i < worker->peer_count && !rc; i++)

@@ -285,8 +285,8 @@ WEFT_API int weft_get_stats(const weft_worker *worker, weft_stats *stats);
 
 /* Tells the controller that this worker is done. */
 WEFT_API int weft_leave(weft_worker *worker, weft_error *error);
-/* Leaves if needed (as interrupted after weft_interrupt or inside an update), fences peers out of
- * host memory, frees weft's memory. NULL inside is fine; sets NULL. In a forked child, where
+/* Leaves if needed (as one that did not do its work after weft_interrupt, inside an update, or
+ * when the last update failed here; the controller then fails the job), fences peers out of host memory, frees weft's memory. NULL inside is fine; sets NULL. In a forked child, where
  * what declares, joins, updates or leaves is WEFT_E_STATE, it only lets go. */
 WEFT_API void weft_close(weft_worker **worker);
 

@@ -293,10 +293,9 @@ static void leave_at_close(struct weft_worker *worker)
 
 	if (worker->stage != STAGE_JOINED && worker->stage != STAGE_JOINING)
 		return;
-	if (worker->failed || control_failed(worker->control))
-		return;
 	if (control_leave(worker->control,
-			  worker->stage == STAGE_JOINED && !interrupted && !worker->trainer.open,
+			  !worker->failed && worker->stage == STAGE_JOINED && !interrupted &&
+				  !worker->trainer.open && !worker->unfinished,
 			  LEAVE_MS, &error))
 		log_debug("%s: %s", worker->self_name, error.text);
 }

@@ -124,6 +124,7 @@ struct weft_worker {
 	char host[64], host_id[64];
 	_Atomic bool interrupted;
 	bool failed;
+	bool unfinished;                  /* the last update call failed: closing is not "done" */
 	struct error failure;             /* this worker's own, once failed */
 
 	const struct message_plan *plan;  /* the core's */

@@ -262,3 +262,38 @@ def test_sighup__ends_everyone_with_a_sentence(tmp_path, models):
         codes = job.wait(20)
         assert all(code == 75 for code in codes.values()), f"{codes}\n{job.said()}"
         assert "trainer 0" in job.processes["controller"].stderr.splitlines()[-1]
+
+
+def test_worker_with_fewer_updates__is_named_as_having_left(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.controller()
+        for rank in range(2):
+            job.worker("trainer", rank, updates=5)
+        job.worker("inference", 0, updates=2)
+        codes = job.wait(20)
+        assert codes["inference-0"] == 0 and codes["controller"] == 75, job.said()
+        one_error(job.processes["controller"], "inference 0", "did its work and left", "--updates", code=75)
+
+
+def test_workers_that_fail_an_update__are_not_taken_for_done(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.controller("--update-timeout", "2s")
+        job.worker("trainer", 0, "--first-version", "5")
+        job.worker("trainer", 1)
+        job.worker("inference", 0)
+        codes = job.wait(30)
+        assert set(codes.values()) == {75}, f"{codes}\n{job.said()}"
+
+
+def test_killed_trainer__ends_everyone_soon_with_its_name(tmp_path, models):
+    import time
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.controller()
+        job.workers("--interval", "20ms", updates=100000)
+        time.sleep(1.5)
+        job.kill("trainer-1")
+        begin = time.monotonic()
+        job.wait(20)
+        assert time.monotonic() - begin < 4, "longer than the silence that proves a loss"
+        for name in ("controller", "trainer-0", "inference-0"):
+            one_error(job.processes[name], "trainer 1", code=75)
