@@ -38,7 +38,7 @@
 	X(TRANSPORT, 140, 75, "transfer failed")                                           \
 	X(UNSUPPORTED, 141, 78, "not possible here")                                       \
 	X(BOUNDS, 142, 1, "write outside a region")                                        \
-	X(CHECKSUM, 150, 1, "bytes differ from what was sent")                             \
+	X(CHECKSUM, 150, 1, "bytes differ from what they must be")                         \
 	X(VERSION, 151, 1, "version out of order")                                         \
 	X(ABORTED, 152, 1, "update aborted")                                               \
 	X(INTERRUPTED, 153, 75, "interrupted")                                             \

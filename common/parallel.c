@@ -187,9 +187,10 @@ int train_spec_parse(struct train_spec *spec, const char *string, struct error *
 			       "--train %s: fsdp=%u needs source=sharded (gathered trainers read "
 			       "whole tensors)",
 			       string, made.fsdp);
-	if (rc == 0)
-		rc = divides("--train", string, "fsdp", made.fsdp, "the trainers of a stage",
-			     made.world / made.pp, error);
+	if (rc == 0 && made.world / made.pp % made.fsdp != 0)
+		rc = error_set(error, ERROR_CONFIG,
+			       "--train %s: fsdp=%u does not divide the %u trainers of a stage",
+			       string, made.fsdp, made.world / made.pp);
 	if (rc == 0 && made.stage_layers_count && made.stage_layers_count != made.pp)
 		rc = error_set(error, ERROR_CONFIG, "--train %s: layers has %u stages but pp=%u",
 			       string, made.stage_layers_count, made.pp);

@@ -9,10 +9,10 @@
 static int indivisible(const struct model_tensor *tensor, const char *what, uint64_t number,
 		       uint32_t divisor, struct error *error)
 {
-	return error_set(error, ERROR_CONFIG,
-			 "%s: %s %llu cannot be cut for %u ranks, which does not divide it; choose "
-			 "another tp or dp",
-			 tensor->name, what, (unsigned long long)number, divisor);
+	return error_set(
+		error, ERROR_CONFIG,
+		"%s: %s %llu cannot be cut for %u ranks in equal parts; choose another tp or dp",
+		tensor->name, what, (unsigned long long)number, divisor);
 }
 
 /* Rows [lo, hi) of the tensor join the share. */

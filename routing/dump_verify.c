@@ -85,8 +85,9 @@ static int translate(struct table *table, const struct dump *dump, const struct 
 
 		*route = dump->routes[r];
 		if (!strmap_get(tensors, dump->names.items[route->tensor], &route->tensor))
-			return REFUSE("routes[%zu]: model '%s' has no tensor '%s'", r,
-				      problem->model, dump->names.items[dump->routes[r].tensor]);
+			return REFUSE(
+				"routes[%zu]: the model it is checked against has no tensor '%s'",
+				r, dump->names.items[dump->routes[r].tensor]);
 		for (uint32_t p = 0; p < route->piece_count; p++) {
 			struct route_piece *piece = &table->pieces[route->piece_first + p];
 			const char *param;

@@ -115,7 +115,7 @@ static int make_layouts(struct problem_storage *storage, const struct model *mod
 		int rc = model_layout(model, infer, r, &storage->layouts[r], error);
 
 		if (rc)
-			return error_wrap(error, "layout of engine rank %" PRIu32, r);
+			return rc;
 		storage->layout_digests[r] = layout_digest(&storage->layouts[r]);
 	}
 	for (uint32_t i = 0; i < infer_ranks(infer); i++) {
