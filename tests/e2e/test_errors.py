@@ -117,6 +117,13 @@ def test_wrong_flags__say_what_and_exit_2(tmp_path):
         ([jobs.WORKER], "--controller"),
         ([jobs.WORKER, "--nonsense"], "nonsense"),
         ([jobs.WORKER, "--controller", "tcp://x:1", "--updates", "many"], "many"),
+        ([jobs.WORKER, "--join-timeout", "0"], "'0' is no time"),
+        ([jobs.WORKER, "--update-timeout", "0s"], "'0s' is no time"),
+        ([jobs.WORKER, "--ring-bytes", "0"], "'0' is no size"),
+        ([jobs.WORKER, "--job", ""], "'' is empty"),
+        ([jobs.WORKER, "--transport", ""], "'' is empty"),
+        ([jobs.WORKER, "--rank", ""], "'' is not a number"),
+        ([jobs.WORKER, "--rank", "99999999999999999999"], "from 0 to 2147483647"),
         ([jobs.CONTROLLER, "--train", "world=2"], "--infer"),
         ([jobs.CONTROLLER, "--join-timeout", "soon"], "soon"),
         ([jobs.WEFT, "model", "tensors"], ""),
@@ -297,3 +304,53 @@ def test_killed_trainer__ends_everyone_soon_with_its_name(tmp_path, models):
         assert time.monotonic() - begin < 4, "longer than the silence that proves a loss"
         for name in ("controller", "trainer-0", "inference-0"):
             one_error(job.processes[name], "trainer 1", code=75)
+
+
+def test_full_or_closed_output_of_a_worker__is_a_failure(tmp_path, models):
+    for number, closed in enumerate((False, True)):
+        with jobs.Job(tmp_path / str(number), models["qwen2"], "world=1", INFER) as job:
+            job.controller()
+            job.worker("trainer", 0)
+            command = [jobs.WORKER, "--controller", job.address, "--job", "test", "--model", job.model, "--train",
+                       job.train, "--infer", job.infer, "--role", "inference", "--rank", "0", "--updates", "2"]
+            target = ">&-" if closed else ">/dev/full"
+            done = subprocess.run(["sh", "-c", f'exec "$@" {target}', "sh", *map(str, command)], timeout=30,
+                                  stderr=subprocess.PIPE, text=True)
+            assert done.returncode == 1 and done.stderr.count("WEFT-E111") == 1, done.stderr
+            assert "cannot write to standard output" in done.stderr
+            job.succeed()  # the others' work is done
+
+
+def test_world_that_contradicts_the_specs__is_refused_with_a_role_too(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.address = "tcp://127.0.0.1:9"
+        job.worker("trainer", 0, "--world", "7")
+        job.worker("trainer", 1, env={"WEFT_WORLD_SIZE": "7"})
+        job.wait(10)
+        for name in job.processes:
+            one_error(job.processes[name], "7 workers", "2 trainers", code=78)
+
+
+def test_flags_without_meaning_for_the_role__are_said_in_one_line(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], "world=1", INFER) as job:
+        job.controller()
+        job.worker("trainer", 0, "--verify", "--shadow", env={"WEFT_RING_BYTES": "64M"})
+        job.worker("inference", 0, "--ring-bytes", "64M", "--verify")
+        job.succeed()
+        for name, words in (("trainer-0", "--verify, --shadow have no meaning for a trainer"),
+                            ("inference-0", "--ring-bytes has no meaning for an inference rank")):
+            lines = [line for line in job.processes[name].stderr.splitlines() if "no meaning" in line]
+            assert len(lines) == 1 and words in lines[0], lines
+
+
+def test_signal__is_named_by_both_roles(tmp_path, models):
+    for number, (victim, sent) in enumerate((("trainer-0", signal.SIGTERM), ("inference-0", signal.SIGTERM),
+                                             ("inference-0", signal.SIGINT))):
+        with jobs.Job(tmp_path / str(number), models["qwen2"], "world=1", INFER) as job:
+            job.controller()
+            job.workers("--interval", "50ms", updates=1000)
+            while not job.processes["inference-0"].updates():
+                time.sleep(0.02)
+            job.kill(victim, sent)
+            job.wait(20)
+            one_error(job.processes[victim], f"interrupted by {sent.name}", code=75)

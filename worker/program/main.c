@@ -2,6 +2,7 @@
 #include "player.h"
 
 #include <argp.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -11,6 +12,19 @@ static int die_with_parent(pid_t parent, weft_error *error)
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	return getppid() == parent ? 0
 				   : fail(error, WEFT_E_INTERRUPTED, "the parent process is gone");
+}
+
+/* The number of a closed standard stream would go to the next file or socket that is opened, and
+ * our lines into it. A write to what stands in for it fails, as it did. */
+static void keep_standard_streams(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDONLY);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd >= 0)
+		close(fd);
 }
 
 int main(int argc, char **argv)
@@ -23,6 +37,7 @@ int main(int argc, char **argv)
 	static char version[64];
 	int rc;
 
+	keep_standard_streams();
 	snprintf(version, sizeof(version), "weft-worker %s", weft_version_text());
 	argp_program_version = version;
 	argp_err_exit_status = 2;

@@ -9,7 +9,15 @@
 
 #include "player.h"
 
-enum kind { KIND_TEXT, KIND_NUMBER, KIND_MS, KIND_BYTES, KIND_FLAG };
+enum kind {
+	KIND_TEXT,
+	KIND_NUMBER,
+	KIND_RANK,  /* no larger than a launcher can count */
+	KIND_PAUSE, /* a time that may be 0 */
+	KIND_MS,
+	KIND_BYTES,
+	KIND_FLAG
+};
 
 /* One row an option: its spelling, the variable that stands in for it, where it goes. */
 static const struct option_row {
@@ -23,9 +31,9 @@ static const struct option_row {
 	 "tcp://host:29600, or auto: rank 0 starts it (or WEFT_CONTROLLER)"},
 	{"role", "WEFT_ROLE", "ROLE", KIND_TEXT, AT(role),
 	 "trainer, inference, or auto (default): the first ranks of the launch are trainers"},
-	{"rank", NULL, "N", KIND_NUMBER, AT(rank),
+	{"rank", NULL, "N", KIND_RANK, AT(rank),
 	 "within --role if given, else of the launch (or WEFT_RANK, torchrun's, MPI's, ...)"},
-	{"world", NULL, "N", KIND_NUMBER, AT(world), "all workers of the launch"},
+	{"world", NULL, "N", KIND_RANK, AT(world), "all workers of the launch"},
 	{"job", "WEFT_JOB", "ID", KIND_TEXT, AT(job), "job id (default weft)"},
 	{"model", "WEFT_MODEL", "NAME", KIND_TEXT, AT(model),
 	 "built-in name, config.json or checkpoint folder (needed)"},
@@ -37,7 +45,7 @@ static const struct option_row {
 	{"updates", "WEFT_UPDATES", "N", KIND_NUMBER, AT(updates), "updates to run (default 1)"},
 	{"first-version", NULL, "V", KIND_NUMBER, AT(first_version),
 	 "version of the first update, at least 1 (default 1)"},
-	{"interval", NULL, "TIME", KIND_MS, AT(interval_ms),
+	{"interval", NULL, "TIME", KIND_PAUSE, AT(interval_ms),
 	 "a trainer's pause between updates (default 0)"},
 	{"transport", "WEFT_TRANSPORT", "NAME", KIND_TEXT, AT(transport),
 	 "a requirement, never changed silently (default shm)"},
@@ -64,6 +72,7 @@ static const struct option_row {
 };
 #define ROW_COUNT (sizeof(rows) / sizeof(rows[0]))
 #define KEY_FIRST 1000
+_Static_assert(ROW_COUNT <= 32, "arguments.given has a bit for every row");
 
 static bool parse_number(const char *text, uint64_t *value)
 {
@@ -86,15 +95,18 @@ static bool parse_unit(const char *text, enum kind kind, uint64_t *value)
 		{KIND_MS, "m", 6e4},	    {KIND_MS, "h", 3.6e6},	{KIND_BYTES, "", 1},
 		{KIND_BYTES, "K", 1 << 10}, {KIND_BYTES, "M", 1 << 20}, {KIND_BYTES, "G", 1 << 30},
 	};
+	enum kind unit = kind == KIND_PAUSE ? KIND_MS : kind;
 	char *end;
 	double number = strtod(text, &end);
 
 	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
-		if (units[i].kind == kind && !strcmp(end, units[i].name)) {
+		if (units[i].kind == unit && !strcmp(end, units[i].name)) {
 			number *= units[i].factor;
 			*value = (uint64_t)(number < 1e18 ? number : 0);
+			/* 0 would be taken for the default: only a pause can be that short */
 			return *text >= '0' && *text <= '9' && number < 1e18 &&
-			       (kind != KIND_MS || number <= (double)UINT32_MAX);
+			       (*value || kind == KIND_PAUSE) &&
+			       (unit != KIND_MS || number <= (double)UINT32_MAX);
 		}
 	return false;
 }
@@ -102,23 +114,33 @@ static bool parse_unit(const char *text, enum kind kind, uint64_t *value)
 static int set(struct arguments *arguments, const struct option_row *row, const char *value,
 	       weft_error *error)
 {
+	static const char *const needed[] = {
+		[KIND_PAUSE] = "time; write 30s, 500ms or 2m",
+		[KIND_MS] = "time; write 30s, 500ms or 2m, more than 0",
+		[KIND_BYTES] = "size; write 512M or 1G, more than 0",
+	};
 	void *place = (char *)arguments + row->offset;
+	uint64_t most = row->kind == KIND_RANK ? INT32_MAX : UINT64_MAX - 1;
 
 	switch (row->kind) {
 	case KIND_TEXT:
+		if (!*value)
+			return fail(error, WEFT_E_CONFIG,
+				    "'' is empty; give a value or leave the flag out");
 		*(const char **)place = value;
 		return 0;
 	case KIND_NUMBER:
-		if (parse_number(value, place))
+	case KIND_RANK:
+		if (parse_number(value, place) && *(uint64_t *)place <= most)
 			return 0;
-		return fail(error, WEFT_E_CONFIG, "'%.60s' is no number", value);
+		return fail(error, WEFT_E_CONFIG, "'%.60s' is not a number from 0 to %llu", value,
+			    (unsigned long long)most);
+	case KIND_PAUSE:
 	case KIND_MS:
 	case KIND_BYTES:
 		if (parse_unit(value, row->kind, place))
 			return 0;
-		return fail(error, WEFT_E_CONFIG, "'%.60s' is no %s", value,
-			    row->kind == KIND_MS ? "time; write 30s, 500ms or 2m"
-						 : "size; write 512M or 1G");
+		return fail(error, WEFT_E_CONFIG, "'%.60s' is no %s", value, needed[row->kind]);
 	case KIND_FLAG:
 		*(bool *)place = true;
 		return 0;
@@ -138,7 +160,38 @@ static error_t parse(int key, char *value, struct argp_state *state)
 	row = &rows[key - KEY_FIRST];
 	if (set(state->input, row, value, &error))
 		argp_error(state, "--%s: %s", row->name, error.text);
+	((struct arguments *)state->input)->given |= 1u << (row - rows);
 	return 0;
+}
+
+/* Launchers pass the same flags to all, so this is no error. Variables are not looked at: they
+ * are set for whole pods. */
+void options_warn(const struct arguments *arguments, bool trainer)
+{
+	static const struct {
+		size_t offset;
+		bool trainer;
+	} owners[] = {
+		{offsetof(struct arguments, verify), false},
+		{offsetof(struct arguments, digests), false},
+		{offsetof(struct arguments, own_memory), false},
+		{offsetof(struct arguments, shadow), false},
+		{offsetof(struct arguments, ring_bytes), true},
+	};
+	char names[256] = "";
+	size_t used = 0, count = 0;
+
+	for (size_t i = 0; i < ROW_COUNT; i++)
+		for (size_t k = 0; k < sizeof(owners) / sizeof(owners[0]); k++) {
+			if (rows[i].offset != owners[k].offset || owners[k].trainer == trainer ||
+			    !(arguments->given & 1u << i))
+				continue;
+			used += (size_t)snprintf(names + used, sizeof(names) - used, "%s--%s",
+						 count++ ? ", " : "", rows[i].name);
+		}
+	if (count)
+		fprintf(stderr, "weft-worker: warning: %s %s no meaning for %s\n", names,
+			count > 1 ? "have" : "has", trainer ? "a trainer" : "an inference rank");
 }
 
 /* --local_rank is --local-rank: launchers and habits differ. */

@@ -16,10 +16,14 @@ struct arguments {
 	const char *digests;
 	uint64_t rank, world, updates, first_version, interval_ms, join_timeout_ms;
 	uint64_t update_timeout_ms, ring_bytes;
+	uint32_t given; /* a bit for every option of the command line */
 	bool checksums, verify, own_memory, shadow, json, die_with_parent, ignored;
 };
 
 /* A wrong flag ends the program (argp, status 2); a wrong variable is returned. */
 int options_read(struct arguments *arguments, int argc, char **argv, weft_error *error);
+
+/* One line when flags were given that say nothing to this role. */
+void options_warn(const struct arguments *arguments, bool trainer);
 
 #endif

@@ -126,13 +126,14 @@ static int open_files(struct player *player, weft_error *error)
 	return weft_checkpoint_open(&player->checkpoint, a->checkpoint, error);
 }
 
-int player_play(struct player *player, weft_error *error)
+static int play(struct player *player, weft_error *error)
 {
 	int rc = self_find(player, error);
 
 	if (rc)
 		return rc;
 	self_print(player);
+	options_warn(&player->arguments, player->role == WEFT_TRAINER);
 	rc = open_files(player, error);
 	if (!rc)
 		rc = start_controller(player, error);
@@ -152,6 +153,29 @@ int player_play(struct player *player, weft_error *error)
 	if (!rc)
 		figures_done(player);
 	return rc;
+}
+
+/* Whoever reads the sentence wants the signal, wherever in its work it found this process. */
+static void say_signal(const struct player *player, weft_error *error)
+{
+	static const struct {
+		int number;
+		const char *name;
+	} rows[] = {{SIGTERM, "SIGTERM"}, {SIGINT, "SIGINT"}, {SIGHUP, "SIGHUP"}};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		if (rows[i].number == player_signal())
+			fail(error, WEFT_E_INTERRUPTED, "%s %u was interrupted by %s",
+			     self_role(player), player->rank, rows[i].name);
+}
+
+int player_play(struct player *player, weft_error *error)
+{
+	int rc = play(player, error);
+
+	if (rc && error->code == WEFT_E_INTERRUPTED)
+		say_signal(player, error);
+	return rc ? rc : figures_written(player, error);
 }
 
 void player_close(struct player *player, bool failed)

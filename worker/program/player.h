@@ -35,6 +35,7 @@ struct player {
 	size_t memory_bytes;
 	const void **data; /* trainer: by tensor id; NULL when not wanted */
 	uint64_t verified;
+	int output_errno; /* of the first line that standard output did not take */
 };
 
 /* ---- player.c ---- */
@@ -62,8 +63,10 @@ int inference_bind(struct player *player, weft_error *error);
 int inference_run(struct player *player, weft_error *error);
 
 /* ---- figures.c ---- */
-void figures_joined(const struct player *player);
-void figures_update(const struct player *player, uint64_t version);
-void figures_done(const struct player *player);
+void figures_joined(struct player *player);
+void figures_update(struct player *player, uint64_t version);
+void figures_done(struct player *player);
+/* Lines that did not arrive are a failure, unless their reader went away. */
+int figures_written(const struct player *player, weft_error *error);
 
 #endif

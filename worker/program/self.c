@@ -2,6 +2,7 @@
 #include "player.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 const char *self_role(const struct player *player)
@@ -21,6 +22,28 @@ static int check_arguments(const struct player *player, weft_error *error)
 			    trainer ? "a trainer makes its versions from one"
 				    : "--verify compares with one");
 	return 0;
+}
+
+static int check_world(const struct player *player, uint32_t trainers, uint32_t inference,
+		       bool automatic, weft_error *error)
+{
+	const char *variable = getenv("WEFT_WORLD_SIZE");
+	const struct arguments *a = &player->arguments;
+	int64_t world = player->launch.world, own = trainers;
+
+	if (!strcmp(a->role, "inference"))
+		own = inference;
+	if (world < 0 || world == (int64_t)trainers + inference)
+		return 0;
+	/* with a role, each role may have a launch of its own, and what launchers say of the size
+	 * is their affair; what the user says must be one or the other */
+	if (!automatic && (world == own || (a->world == NOT_GIVEN && !(variable && *variable))))
+		return 0;
+	return fail(error, WEFT_E_CONFIG,
+		    "%lld workers were launched, but --train and --infer "
+		    "have %u trainers and %u inference ranks, %llu in all",
+		    (long long)world, trainers, inference,
+		    (unsigned long long)trainers + inference);
 }
 
 static int take_rank(struct player *player, uint32_t trainers, uint32_t inference,
@@ -43,12 +66,8 @@ static int take_rank(struct player *player, uint32_t trainers, uint32_t inferenc
 		return fail(error, WEFT_E_USAGE,
 			    "no rank: give --rank or WEFT_RANK, or launch with "
 			    "torchrun, MPI, Slurm or Kubernetes");
-	if (automatic && launch->world >= 0 && launch->world != (int64_t)trainers + inference)
-		return fail(error, WEFT_E_CONFIG,
-			    "%lld workers were launched, but --train and --infer "
-			    "have %u trainers and %u inference ranks, %llu in all",
-			    (long long)launch->world, trainers, inference,
-			    (unsigned long long)trainers + inference);
+	if (check_world(player, trainers, inference, automatic, error))
+		return -error->code;
 	player->role = !strcmp(a->role, "inference") || (automatic && rank >= (int64_t)trainers)
 			       ? WEFT_INFERENCE
 			       : WEFT_TRAINER;

@@ -50,8 +50,8 @@ static int make_version(struct player *player, uint64_t version, weft_error *err
 		weft_content_version(view.name, tensor, bytes, version, view.row_lo * row_bytes,
 				     view.bytes, (void *)(uintptr_t)player->data[id]);
 		if (player_signal())
-			return fail(error, WEFT_E_INTERRUPTED, "interrupted by signal %d",
-				    player_signal());
+			return fail(error, WEFT_E_INTERRUPTED, "version %llu is not made",
+				    (unsigned long long)version);
 	}
 	return 0;
 }
