@@ -5,6 +5,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "wire/limits.h"
+#include "worker/lookup.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -42,6 +43,8 @@ struct control {
 	struct worker_core *core; /* the control thread's once it runs */
 	pthread_t thread;
 	bool running;
+	bool heard;	      /* the control thread's while it runs: anything came */
+	struct lookup lookup; /* likewise */
 	_Atomic bool failed;
 	_Atomic uint32_t heartbeat_ms;
 	pthread_mutex_t lock;
@@ -170,6 +173,8 @@ static void receive(struct control *control)
 		struct worker_event event = {.type = WORKER_EVENT_RECEIVED, .message = &message};
 		int rc;
 
+		control->heard = true;
+		lookup_stop(&control->lookup);
 		/* a stray frame part is a message of its own and fails to decode */
 		rc = message_decode(&message, zmq_msg_data(&frame), zmq_msg_size(&frame), &error);
 		if (rc) {
@@ -228,6 +233,19 @@ static long poll_ms(const struct control *control)
 	return deadline - now < POLL_MAX_MS ? (long)(deadline - now) : POLL_MAX_MS;
 }
 
+/* Nothing was heard yet: that may be because the address means nothing. */
+static void look_up(struct control *control)
+{
+	struct worker_event event = {.type = WORKER_EVENT_NAME};
+	struct error error;
+
+	if (!lookup_step(&control->lookup, clock_ms(), &error))
+		return;
+	if (error.code)
+		event.error = &error;
+	step(control, &event);
+}
+
 static void *run(void *context)
 {
 	struct control *control = context;
@@ -239,6 +257,7 @@ static void *run(void *context)
 			{.fd = control->wake, .events = ZMQ_POLLIN},
 		};
 
+		look_up(control);
 		zmq_poll(items, 2, poll_ms(control));
 		receive(control);
 		if (take_posts(control))
@@ -327,6 +346,7 @@ int control_open(struct control **out, const char *address, struct transport_dom
 	rc = make_socket(control, error);
 	if (rc)
 		goto fail;
+	lookup_init(&control->lookup, control->address, control->wake);
 	*out = control;
 	return 0;
 fail:
@@ -505,11 +525,16 @@ static void stop_thread(struct control *control)
 void control_close(struct control **where)
 {
 	struct control *control = *where;
+	int linger = 0;
 
 	if (!control)
 		return;
 	if (control->running)
 		stop_thread(control);
+	lookup_fini(&control->lookup);
+	/* what nobody answered would only make the end wait for nobody */
+	if (control->socket && !control->heard)
+		zmq_setsockopt(control->socket, ZMQ_LINGER, &linger, sizeof(linger));
 	if (control->socket)
 		zmq_close(control->socket);
 	if (control->context)

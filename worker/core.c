@@ -23,7 +23,9 @@ struct worker_core {
 	uint64_t started_ms, heard_ms, beat_ms, resend_ms, stepped_ms, leaving_ms;
 	uint64_t expired_ms; /* when the join deadline passed; 0: it has not */
 	bool warned;
-	bool wanted; /* the controller asked for the body */
+	bool unresolved, said_unresolved; /* the controller's name means nothing yet */
+	struct error name;		  /* why */
+	bool wanted;			  /* the controller asked for the body */
 	bool endpoints_ready, done;
 	uint32_t failure_sends; /* still to go */
 	struct error failure;
@@ -483,6 +485,37 @@ static int check_silence(struct worker_core *core, struct error *error)
 	return fail(core, &why, 0, error);
 }
 
+/* A name may come to mean something later: DNS of a pod that is being started. */
+static int take_name(struct worker_core *core, const struct error *name, struct error *error)
+{
+	core->unresolved = name && core->state == WORKER_HELLO;
+	if (!core->unresolved)
+		return 0;
+	core->name = *name;
+	if (core->said_unresolved)
+		return 0;
+	core->said_unresolved = true;
+	return say(core, true, "controller %s: %.600s; trying on until the join deadline",
+		   core->options.controller, name->text)
+		       ? no_memory(error)
+		       : 0;
+}
+
+static void late_text(const struct worker_core *core, uint64_t waited, struct error *why)
+{
+	const char *hint = "";
+
+	if (core->state == WORKER_HELLO)
+		hint = core->unresolved
+			       ? core->name.text
+			       : "is it running, is its address right, can this host reach it";
+	error_set(why, ERROR_TIMEOUT,
+		  "waiting for %s at %s for %.1f s%s%.600s; raise --join-timeout if this is "
+		  "expected",
+		  waits[core->state], core->options.controller, (double)waited / 1000.0,
+		  *hint ? ": " : "", hint);
+}
+
 static int check_join(struct worker_core *core, struct error *error)
 {
 	uint64_t waited = core->now_ms - core->started_ms;
@@ -492,13 +525,7 @@ static int check_join(struct worker_core *core, struct error *error)
 	if (core->state > WORKER_CONNECTED)
 		return 0;
 	if (waited >= limit && core->now_ms >= core->expired_ms + EXPIRED_MS) {
-		error_set(&why, ERROR_TIMEOUT,
-			  "waiting for %s at %s for %.1f s%s; raise --join-timeout if this "
-			  "is expected",
-			  waits[core->state], core->options.controller, (double)waited / 1000.0,
-			  core->state == WORKER_HELLO
-				  ? ": is it running, is its address right, can this host reach it"
-				  : "");
+		late_text(core, waited, &why);
 		if (core->expired_ms || core->state == WORKER_HELLO)
 			return fail(core, &why, FAILURE_SENDS, error);
 		/* the controller knows who is missing: its answer is the better sentence */
@@ -563,6 +590,8 @@ int worker_core_step(struct worker_core *core, const struct worker_event *event,
 	case WORKER_EVENT_VERSION:
 		core->version = event->version > core->version ? event->version : core->version;
 		return 0;
+	case WORKER_EVENT_NAME:
+		return take_name(core, event->error, error);
 	}
 	return 0;
 }

@@ -42,7 +42,9 @@ enum worker_event_type {
 	WORKER_EVENT_CONNECTED,   /* the shell connected all after CONNECT (leg 3) */
 	WORKER_EVENT_FAILURE,     /* the worker itself failed: error, version */
 	WORKER_EVENT_LEAVE,       /* the host is done (done) or interrupted */
-	WORKER_EVENT_VERSION      /* version ended or published, for heartbeats */
+	WORKER_EVENT_VERSION,     /* version ended or published, for heartbeats */
+	WORKER_EVENT_NAME         /* the controller's name: error says why it does not resolve,
+				     NULL: it does */
 };
 struct worker_event {
 	enum worker_event_type type;

@@ -180,6 +180,22 @@ static int find_rank(weft_launch *launch, struct error *error)
 	return 0;
 }
 
+/* Letters, digits, - _ . of a name; in brackets an IPv6 number. */
+static bool is_host(const char *host, size_t length)
+{
+	static const char name[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+	static const char number[] = "abcdefABCDEF0123456789:.";
+
+	if (*host == '[') {
+		size_t inside = strcspn(host + 1, "]%");
+		const char *end = memchr(host, ']', length);
+
+		return end == host + length - 1 && inside && strspn(host + 1, number) >= inside;
+	}
+	return length && strspn(host, name) >= length;
+}
+
 /* "host", "host:port" and "tcp://host:port" become the last form. */
 static int spell_address(weft_launch *launch, const char *text, const char *source,
 			 struct error *error)
@@ -188,6 +204,7 @@ static int spell_address(weft_launch *launch, const char *text, const char *sour
 	const char *bracket = strrchr(host, ']'), *colon = strrchr(host, ':');
 	char out[sizeof(launch->controller)];
 	uint64_t port = CONTROL_PORT;
+	size_t length = strlen(host);
 	int n;
 
 	if (strstr(host, "://"))
@@ -201,16 +218,17 @@ static int spell_address(weft_launch *launch, const char *text, const char *sour
 					 "controller address '%s' (from %s): the "
 					 "port is no number from 1 to 65535",
 					 text, source);
-		n = snprintf(out, sizeof(out), "tcp://%.*s:%llu", (int)(colon - host), host,
+		length = (size_t)(colon - host);
+		n = snprintf(out, sizeof(out), "tcp://%.*s:%llu", (int)length, host,
 			     (unsigned long long)port);
 	} else {
 		n = snprintf(out, sizeof(out), "tcp://%s:%llu", host, (unsigned long long)port);
 	}
-	if (host == colon || !*host || (size_t)n >= sizeof(out))
+	if (!is_host(host, length) || (size_t)n >= sizeof(out))
 		return error_set(error, ERROR_CONFIG,
 				 "controller address '%s' (from %s) has no usable "
-				 "host; write it as tcp://host:%d",
-				 text, source, CONTROL_PORT);
+				 "host; write it as tcp://host:%d, or tcp://[number]:%d for IPv6",
+				 text, source, CONTROL_PORT, CONTROL_PORT);
 	memcpy(launch->controller, out, sizeof(out));
 	snprintf(launch->controller_source, sizeof(launch->controller_source), "%s", source);
 	return 0;
