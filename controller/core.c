@@ -211,8 +211,10 @@ void controller_free(struct controller **out)
 	if (!controller)
 		return;
 	book_free(&controller->book);
-	for (uint32_t i = 0; controller->slots && i < controller->slot_count; i++)
+	for (uint32_t i = 0; controller->slots && i < controller->slot_count; i++) {
 		slot_clear(controller, &controller->slots[i]);
+		memory_free(controller->slots[i].refused);
+	}
 	memory_free(controller->slots);
 	for (size_t i = 0; i < controller->bodies.count; i++)
 		body_free(controller->bodies.items[i]);

@@ -140,7 +140,9 @@ static int turn_away(struct controller *controller, struct slot *slot, const str
 {
 	int rc;
 
-	if (action_noise(controller, "refused: %s", why->text))
+	memory_free(slot->refused);
+	slot->refused = memory_string(why->text);
+	if (!slot->refused || action_noise(controller, "refused: %s", why->text))
 		return no_memory(error);
 	rc = action_refuse(controller, slot->peer, controller->epoch, why, error);
 	if (!rc)
@@ -202,6 +204,8 @@ int declarations_take(struct controller *controller, struct slot *slot, struct m
 	}
 	slot->declare = *declare;
 	*declare = (struct message_declare){0};
+	memory_free(slot->refused);
+	slot->refused = NULL;
 	slot->body = body;
 	slot_phase(controller, slot, PHASE_DECLARED);
 	if (action_log(controller, false, "%s declares%s", slot_text(slot, who),

@@ -8,6 +8,7 @@
  */
 #include "controller/state.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const struct {
@@ -159,6 +160,20 @@ void ending_missing(const struct controller *controller, struct text *text)
 	}
 }
 
+void ending_refused(const struct controller *controller, char *out, size_t bytes)
+{
+	char name[MEMBER_TEXT_BYTES];
+
+	*out = 0;
+	for (uint32_t i = 0; !*out && i < controller->slot_count; i++) {
+		const struct slot *slot = &controller->slots[i];
+
+		if (slot->phase == PHASE_ABSENT && slot->refused)
+			snprintf(out, bytes, "; %s was refused: %s", member_text(slot->who, name),
+				 slot->refused);
+	}
+}
+
 static uint64_t limit_ms(const struct controller *controller)
 {
 	return controller->state == CONTROLLER_GATHER ? controller->options.join_timeout_ms
@@ -169,13 +184,21 @@ static int late(struct controller *controller, uint64_t waited, struct error *er
 {
 	bool gathering = controller->state == CONTROLLER_GATHER;
 	const struct slot *first = NULL;
+	char refused[ERROR_TEXT_BYTES];
 	struct text text = {0};
 	struct error why;
 
+	ending_refused(controller, refused, sizeof(refused));
 	ending_missing(controller, &text);
-	error_set(&why, ERROR_TIMEOUT,
-		  "waiting for %.800s for %.1f s; raise --%s-timeout if this is expected",
-		  text_string(&text), (double)waited / 1000.0, gathering ? "join" : "exchange");
+	if (*refused)
+		error_set(&why, ERROR_TIMEOUT,
+			  "waiting for %.200s for %.1f s%.700s; start it like the others",
+			  text_string(&text), (double)waited / 1000.0, refused);
+	else
+		error_set(&why, ERROR_TIMEOUT,
+			  "waiting for %.800s for %.1f s; raise --%s-timeout if this is expected",
+			  text_string(&text), (double)waited / 1000.0,
+			  gathering ? "join" : "exchange");
 	text_fini(&text);
 	if (gathering) {
 		controller->restarts_left = 0; /* nothing was lost that could come back */

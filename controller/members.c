@@ -36,13 +36,14 @@ void slot_clear(struct controller *controller, struct slot *slot)
 	struct message hello = {.type = MESSAGE_HELLO, .u.hello = slot->hello};
 	struct message declare = {.type = MESSAGE_DECLARE, .u.declare = slot->declare};
 	struct member who = slot->who;
+	char *refused = slot->refused;
 
 	message_fini(&hello);
 	message_fini(&declare);
 	free_endpoints(&slot->endpoints);
 	memory_free(slot->peers);
 	slot_phase(controller, slot, PHASE_ABSENT);
-	*slot = (struct slot){.who = who};
+	*slot = (struct slot){.who = who, .refused = refused};
 }
 
 /* By incarnation and not by connection: a connection may be made anew, with another id. */
@@ -385,6 +386,7 @@ int members_failure(struct controller *controller, struct slot *slot, struct mes
 	const struct message_failure *failure = &message->u.failure;
 	bool running = controller->state == CONTROLLER_RUN;
 	char who[SLOT_TEXT_BYTES];
+	char refused[ERROR_TEXT_BYTES] = "";
 	struct text missing = {0};
 	const struct slot *early = NULL;
 	struct slot *silent = NULL;
@@ -400,11 +402,13 @@ int members_failure(struct controller *controller, struct slot *slot, struct mes
 		early = left_early(controller);
 	if (!running && failure->code == ERROR_TIMEOUT)
 		ending_missing(controller, &missing); /* which the worker could not know */
+	if (missing.bytes)
+		ending_refused(controller, refused, sizeof(refused));
 	if (early)
 		left_early_text(&why, early, slot, failure->text);
 	else if (missing.bytes)
-		error_set(&why, ERROR_TIMEOUT, "waiting for %.300s; %s has given up: %.400s",
-			  text_string(&missing), slot_text(slot, who), failure->text);
+		error_set(&why, ERROR_TIMEOUT, "waiting for %.300s%.400s; %s has given up: %.400s",
+			  text_string(&missing), refused, slot_text(slot, who), failure->text);
 	else
 		error_set(&why,
 			  error_known(failure->code) ? (enum error_code)failure->code

@@ -57,6 +57,7 @@ struct slot {
 	struct message_declare declare;
 	struct body *body;
 	uint64_t heard_ms, version;
+	char *refused;                /* why the last one to claim this rank was; until one declares */
 	uint64_t claim, claim_ms;     /* another incarnation that wants this rank; 0 none */
 	uint32_t *peers;              /* slot indexes, in plan order */
 	size_t peer_count, peers_ready;
@@ -190,6 +191,8 @@ int ending_answer_former(struct controller *controller, const char *peer,
 			 const struct message *message, bool *was, struct error *error);
 /* "trainer 2 of 4 to join; inference 0..3 of 8 to declare" */
 void ending_missing(const struct controller *controller, struct text *text);
+/* "; inference 1 was refused: ..." of the first rank that is missing for that, or "". */
+void ending_refused(const struct controller *controller, char *out, size_t bytes);
 int ending_deadlines(struct controller *controller, struct error *error);
 uint64_t ending_next_ms(const struct controller *controller);
 

@@ -354,3 +354,60 @@ def test_signal__is_named_by_both_roles(tmp_path, models):
             job.kill(victim, sent)
             job.wait(20)
             one_error(job.processes[victim], f"interrupted by {sent.name}", code=75)
+
+
+def test_name_that_does_not_resolve__is_said_soon_and_at_the_deadline(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.address = "tcp://no.such.host.invalid:29600"
+        job.worker("trainer", 0, "--join-timeout", "6s")
+        begin = time.monotonic()
+        job.wait(20)
+        assert 5.5 < time.monotonic() - begin < 8
+        process = job.processes["trainer-0"]
+        one_error(process, "6.0 s", "the name no.such.host.invalid does not resolve: ", code=75)
+        assert sum("trying on" in line for line in process.stderr.splitlines()) == 1, process.stderr
+
+
+def test_malformed_controller__is_refused_at_once(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        for number, job.address in enumerate(("tcp:/head:29600", "tcp://he ad:29600", "ipc://x", "tcp://head:0", "::1:5")):
+            job.worker("trainer", 0, name=f"case-{number}")
+        job.wait(5)
+        for process in job.processes.values():
+            one_error(process, "controller address", code=78)
+
+
+def test_absent_controller__costs_the_join_timeout_and_no_more(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.address = "tcp://127.0.0.1:9"
+        begin = time.monotonic()
+        job.worker("trainer", 0, "--join-timeout", "1s")
+        job.wait(20)
+        assert time.monotonic() - begin < 1.7
+
+
+def test_refused_worker__is_the_reason_at_the_deadline(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.controller("--join-timeout", "3s")
+        job.worker("trainer", 0)
+        job.worker("trainer", 1)
+        time.sleep(0.7)
+        job.worker("inference", 0, "--checksums")
+        job.wait(20)
+        one_error(job.processes["inference-0"], "checksums 'on'", "declares 'off'", code=78)
+        for name in ("controller", "trainer-0", "trainer-1"):
+            one_error(job.processes[name], "inference 0 of 1 to join", "inference 0 was refused", "checksums 'on'", code=75)
+        warned = [line for line in job.processes["controller"].stderr.splitlines() if " refused: " in line and "WEFT-E" not in line and "fails" not in line]
+        assert len(warned) == 1 and "inference 0" in warned[0], warned
+
+
+def test_refused_worker__may_be_started_again_as_the_others(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], "world=1", INFER) as job:
+        job.controller()
+        job.worker("trainer", 0)
+        time.sleep(0.5)
+        job.worker("inference", 0, "--checksums", name="wrong")
+        job.wait(20, ["wrong"])
+        job.worker("inference", 0)
+        job.wait(30)
+        assert [job.processes[n].code for n in ("controller", "trainer-0", "inference-0")] == [0, 0, 0], job.said()
