@@ -2,12 +2,15 @@
 """What a user does wrong, and the sentence and exit code they get."""
 import json
 import os
+import pathlib
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 
 import job as jobs
+import pytest
 
 TRAIN, INFER = "world=2,source=gathered", "engines=1,tp=1"
 
@@ -411,3 +414,25 @@ def test_refused_worker__may_be_started_again_as_the_others(tmp_path, models):
         job.worker("inference", 0)
         job.wait(30)
         assert [job.processes[n].code for n in ("controller", "trainer-0", "inference-0")] == [0, 0, 0], job.said()
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="only root can be two users")
+def test_workers_of_two_users__are_told_which_at_once():
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        model = jobs.make_model(pathlib.Path(folder) / "models", "qwen2")
+        if subprocess.run(["setpriv", "--reuid", "1001", "--clear-groups", jobs.WORKER, "--version"],
+                          capture_output=True).returncode:
+            pytest.skip("other users may not run the programs of this build")
+        with jobs.Job(pathlib.Path(folder) / "job", model, "world=1", INFER) as job:
+            job.controller()
+            begin = time.monotonic()
+            for role, user in (("trainer", "1001"), ("inference", "1002")):
+                job.start(role, ["setpriv", "--reuid", user, "--clear-groups", jobs.WORKER, "--controller", job.address,
+                                 "--job", "test", "--model", model, "--train", job.train, "--infer", job.infer,
+                                 "--role", role, "--rank", "0", "--checkpoint", model])
+            job.wait(20)
+            assert time.monotonic() - begin < 3
+            for process in job.processes.values():
+                one_error(process, "user 1001", "user 1002", code=78)
+                assert "fd " not in process.stderr

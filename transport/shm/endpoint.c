@@ -65,9 +65,10 @@ static int map_block(uint64_t pid, uint32_t number, const unsigned char *cookie,
 		    memcmp(head->cookie, cookie, SHM_COOKIE_BYTES) != 0)) {
 		shm_unmap(map, SHM_BLOCK_BYTES);
 		rc = error_set(error, ERROR_PEER_LOST,
-			       "fd %u of process %" PRIu64 " is not the mailbox of the record any "
-			       "more",
-			       number, pid);
+			       "what process %" PRIu64
+			       " has there is not the mailbox of the record "
+			       "any more",
+			       pid);
 	}
 	if (rc) {
 		close(*fd);

@@ -167,43 +167,60 @@ void shm_memfd_close(struct shm_memfd *memfd)
 	memfd->fd = -1;
 }
 
-static int open_error(int errnum, uint64_t pid, uint32_t number, struct error *error)
+/* The owner of a process that may be looked at, or not dumpable: then it is root. */
+static int forbidden(int errnum, uint64_t pid, struct error *error)
+{
+	char path[64];
+	struct stat info;
+
+	snprintf(path, sizeof(path), "/proc/%" PRIu64, pid);
+	if (stat(path, &info) == 0 && info.st_uid != geteuid())
+		return error_set_errno(error, ERROR_UNSUPPORTED, errnum,
+				       "memory of process %" PRIu64 " may not be opened: it is of "
+				       "user %u%s, this process of user %u; run all workers of a "
+				       "host as one user, or give CAP_SYS_PTRACE",
+				       pid, (unsigned)info.st_uid,
+				       info.st_uid ? "" : " (or not dumpable)",
+				       (unsigned)geteuid());
+	return error_set_errno(error, ERROR_UNSUPPORTED, errnum,
+			       "memory of process %" PRIu64 " may not be opened: run both as one "
+			       "user, or give CAP_SYS_PTRACE; a process that is not dumpable is "
+			       "closed to all",
+			       pid);
+}
+
+static int open_error(int errnum, uint64_t pid, struct error *error)
 {
 	if (errnum == EACCES || errnum == EPERM)
-		return error_set_errno(error, ERROR_UNSUPPORTED, errnum,
-				       "memory of process %" PRIu64 " (fd %u) may not be opened: "
-				       "run both as one user, or give CAP_SYS_PTRACE; a process "
-				       "that is not dumpable is closed to all",
-				       pid, number);
+		return forbidden(errnum, pid, error);
 	if (errnum == ENOENT || errnum == ESRCH)
 		return error_set(error, ERROR_PEER_LOST,
-				 "process %" PRIu64 " has no fd %u (any more), or /proc hides it "
+				 "memory of process %" PRIu64 " is gone, or /proc hides it "
 				 "(hidepid)",
-				 pid, number);
+				 pid);
 	if (errnum == EMFILE || errnum == ENFILE)
 		return error_set_errno(error, ERROR_LIMIT, errnum,
 				       "no file descriptor is left to open a peer's memory: "
 				       "raise ulimit -n");
 	return error_set_errno(error, ERROR_UNSUPPORTED, errnum,
-			       "memory of process %" PRIu64 " (fd %u) cannot be opened", pid,
-			       number);
+			       "memory of process %" PRIu64 " cannot be opened", pid);
 }
 
 /* Looked at before it is opened: by now the number may be a device, where opening acts.
  */
-static int check_link(const char *path, uint64_t pid, uint32_t number, struct error *error)
+static int check_link(const char *path, uint64_t pid, struct error *error)
 {
 	static const char wanted[] = "/memfd:weft";
 	char link[64];
 	ssize_t n = readlink(path, link, sizeof(link) - 1);
 
 	if (n < 0)
-		return open_error(errno, pid, number, error);
+		return open_error(errno, pid, error);
 	link[n] = 0;
 	if (strncmp(link, wanted, sizeof(wanted) - 1) != 0)
 		return error_set(error, ERROR_PEER_LOST,
-				 "fd %u of process %" PRIu64 " is '%.40s' now, not weft's memory",
-				 number, pid, link);
+				 "memory of process %" PRIu64 " is gone: in its place is '%.40s'",
+				 pid, link);
 	return 0;
 }
 
@@ -230,12 +247,12 @@ int shm_memfd_open_peer(uint64_t pid, uint32_t number, uint64_t bytes, int *fd, 
 
 	*fd = -1;
 	snprintf(path, sizeof(path), "/proc/%" PRIu64 "/fd/%u", pid, number);
-	rc = check_link(path, pid, number, error);
+	rc = check_link(path, pid, error);
 	if (rc)
 		return rc;
 	*fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
 	if (*fd < 0)
-		return open_error(errno, pid, number, error);
+		return open_error(errno, pid, error);
 	rc = check_sealed(*fd, bytes, error);
 	if (rc) {
 		close(*fd);

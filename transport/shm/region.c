@@ -105,9 +105,10 @@ static int check_trailer(int fd, uint64_t bytes, const struct shm_region_record 
 	if (n != sizeof(trailer) || trailer.magic != SHM_TRAILER_MAGIC || trailer.bytes != bytes ||
 	    memcmp(trailer.cookie, record->cookie, sizeof(trailer.cookie)) != 0)
 		return error_set(error, ERROR_PEER_LOST,
-				 "fd %u of process %" PRIu64 " is not the region of the record any "
+				 "what process %" PRIu64
+				 " has there is not the region of the record any "
 				 "more",
-				 record->fd, record->identity.pid);
+				 record->identity.pid);
 	return 0;
 }
 
