@@ -200,6 +200,62 @@ static void test_hello__goes_out_at_once_and_again_until_answered(void **state)
 	assert_non_null(sent(bench, MESSAGE_HELLO));
 }
 
+/* How many lines or sentences of the last step have the words. */
+static int said(const struct bench *bench, const char *words)
+{
+	int count = 0;
+
+	for (size_t i = 0; i < bench->actions.count; i++) {
+		const struct worker_action *action = &bench->actions.items[i];
+
+		count += (action->line && strstr(action->line, words)) ||
+			 strstr(action->error.text, words);
+	}
+	return count;
+}
+
+static void name_event(struct bench *bench, const struct error *why)
+{
+	assert_int_equal(
+		step(bench, (struct worker_event){.type = WORKER_EVENT_NAME, .error = why}), 0);
+}
+
+static void test_name__that_does_not_resolve_is_warned_of_once_and_is_the_reason(void **state)
+{
+	static const char words[] = "the name head does not resolve";
+	struct bench *bench = *state;
+	struct error why;
+
+	error_set(&why, ERROR_CONFIG, "%s: not known", words);
+	tick(bench, 0);
+	name_event(bench, &why);
+	assert_int_equal(said(bench, words), 1);
+	bench->now = 1000;
+	name_event(bench, &why);
+	assert_int_equal(said(bench, words), 0);
+	tick(bench, 5000);
+	tick(bench, 20000);
+	assert_int_equal(worker_core_state(bench->core), WORKER_FAILED);
+	assert_int_equal(said(bench, words), 1);
+}
+
+static void test_name__that_resolves_later_is_not_the_reason(void **state)
+{
+	static const char words[] = "does not resolve";
+	struct bench *bench = *state;
+	struct error why;
+
+	error_set(&why, ERROR_CONFIG, "the name head %s: not known", words);
+	tick(bench, 0);
+	name_event(bench, &why);
+	name_event(bench, NULL);
+	tick(bench, 5000);
+	tick(bench, 20000);
+	assert_int_equal(worker_core_state(bench->core), WORKER_FAILED);
+	assert_int_equal(said(bench, words), 0);
+	assert_int_equal(said(bench, "is it running"), 1);
+}
+
 static void test_body__is_sent_while_it_is_wanted(void **state)
 {
 	struct bench *bench = *state;
@@ -468,6 +524,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(test_hello__goes_out_at_once_and_again_until_answered),
+		TEST(test_name__that_does_not_resolve_is_warned_of_once_and_is_the_reason),
+		TEST(test_name__that_resolves_later_is_not_the_reason),
 		TEST(test_body__is_sent_while_it_is_wanted),
 		TEST(test_stale__messages_of_another_epoch_or_attempt_change_nothing),
 		TEST(test_peers__that_the_plan_does_not_name_fail_the_worker),
