@@ -216,7 +216,7 @@ static void test_memfd__a_reused_fd_number_is_refused(void **state)
 			 -ERROR_PEER_LOST);
 	assert_int_equal(shm_memfd_open_peer((uint64_t)getpid(), 0, 1, &fd, &error),
 			 -ERROR_PEER_LOST);
-	assert_non_null(strstr(error.text, "not weft's memory"));
+	assert_non_null(strstr(error.text, "is gone: in its place"));
 }
 
 int main(void)
