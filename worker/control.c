@@ -292,7 +292,8 @@ static int check_descriptors(struct error *error)
 
 static int make_socket(struct control *control, struct error *error)
 {
-	int linger = LINGER_MS, interval = RECONNECT_MS, longest = RECONNECT_MAX_MS, keep = 1;
+	int linger = LINGER_MS, interval = RECONNECT_MS, longest = RECONNECT_MAX_MS, keep = 1,
+	    either = 1;
 	int64_t largest = LIMIT_MESSAGE_BYTES;
 	int rc = check_descriptors(error);
 
@@ -307,6 +308,7 @@ static int make_socket(struct control *control, struct error *error)
 	zmq_setsockopt(control->socket, ZMQ_RECONNECT_IVL, &interval, sizeof(interval));
 	zmq_setsockopt(control->socket, ZMQ_RECONNECT_IVL_MAX, &longest, sizeof(longest));
 	zmq_setsockopt(control->socket, ZMQ_TCP_KEEPALIVE, &keep, sizeof(keep));
+	zmq_setsockopt(control->socket, ZMQ_IPV6, &either, sizeof(either)); /* names may be both */
 	zmq_setsockopt(control->socket, ZMQ_MAXMSGSIZE, &largest, sizeof(largest));
 	if (zmq_connect(control->socket, control->address))
 		return error_set(error, ERROR_CONFIG,

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole jobs: every version on every inference rank equals the independent recomputation."""
 import json
+import pathlib
 
 import pytest
 
@@ -51,6 +52,17 @@ def test_job__versions_may_start_anywhere(tmp_path, models):
         job.workers("--first-version", "4000000000", updates=2)
         job.succeed()
         job.verify(jobs.expected(models["qwen2"], job.infer), [4000000000, 4000000001])
+
+
+@pytest.mark.parametrize("bind,host", [("tcp://[::1]:0", "[::1]"), ("tcp://*:0", "localhost")])
+def test_job__reaches_its_controller_by_ipv6_and_by_name(tmp_path, models, bind, host):
+    if "::1" in host and not pathlib.Path("/proc/net/if_inet6").read_text().strip():
+        pytest.skip("this machine has no IPv6")
+    with jobs.Job(tmp_path, models["qwen2"], "world=1,source=gathered", "engines=1,tp=1") as job:
+        job.controller(bind=bind)
+        job.address = job.address.replace("127.0.0.1", host)
+        job.workers(updates=1)
+        job.succeed()
 
 
 def test_job__two_jobs_share_a_machine(tmp_path, models):
