@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The machine itself: what a test inside relies on. One boot a test, about 10 s each.
+
+Not part of the default run: python3 -m pytest tests/vm
+"""
+import hashlib
+import importlib.machinery
+import importlib.util
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+RUN = HERE / "run"
+sys.path.insert(0, str(HERE))
+import image  # noqa: E402
+
+
+def vm(*words, check=True, **how):
+    done = subprocess.run([RUN, *words], stdin=subprocess.DEVNULL, capture_output=True, timeout=500, **how)
+    if check and done.returncode == 77:
+        pytest.skip(done.stderr.decode())
+    return done
+
+
+def shell(script, *options):
+    return vm(*options, "--", "sh", "-c", script)
+
+
+def load_run():
+    loader = importlib.machinery.SourceFileLoader("vm_run", str(RUN))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("vm_run", loader))
+    loader.exec_module(module)
+    return module
+
+
+def test_relay__finds_the_marks_however_the_bytes_are_cut():
+    run = load_run()
+    mark = "0123456789abcdef" * 2
+    output = b"\0\xff" + mark[:31].encode() + b"\n" + mark[:5].encode() * 3 + b" no newline at the end"
+    stream = f"{mark} begin\n".encode() + output + f"{mark} 42\n".encode()
+    for size in range(1, len(stream) + 1):
+        written = []
+        relay = run.Relay(mark, written.append)
+        for at in range(0, len(stream), size):
+            relay.feed(stream[at:at + size])
+        assert (b"".join(written), relay.code) == (output, 42), f"pieces of {size} bytes"
+
+
+def test_missing__a_needed_program_is_a_skip_that_names_its_package(tmp_path):
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    program = ("import sys; sys.path.insert(0, sys.argv[1]); import image; image.LOOK_IN = sys.argv[2]\n"
+               "try: image.require()\nexcept image.Missing as reason: print(reason)\n")
+    said = []
+    for name, _package in (("", ""), *image.NEEDED):
+        if name:
+            (tools / name).touch(mode=0o755)
+        said.append(subprocess.run([sys.executable, "-c", program, HERE, tools],
+                                   capture_output=True, text=True, check=True).stdout.strip())
+    for (name, package), sentence in zip(image.NEEDED, said):
+        assert sentence == f"{name} is missing: install the package {package}"
+
+
+def test_missing__the_command_ends_with_77_and_one_sentence():
+    """No apt and nothing cached: the copy of the folder looks like a fresh checkout on another system."""
+    program = ("import sys, pathlib; sys.argv = ['run', 'true']; path = pathlib.Path(%r)\n"
+               "import importlib.machinery, importlib.util\n"
+               "loader = importlib.machinery.SourceFileLoader('vm_run', str(path))\n"
+               "run = importlib.util.module_from_spec(importlib.util.spec_from_loader('vm_run', loader))\n"
+               "loader.exec_module(run)\n"
+               "run.image.NEEDED = (('no-such-program', 'its-package'),)\n"
+               "sys.exit(run.main())\n" % str(RUN))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 77
+    assert done.stdout == ""
+    assert done.stderr == "vm: no-such-program is missing: install the package its-package\n"
+
+
+def test_run__the_exit_code_passes_through_and_the_output_is_exact():
+    script = (r"printf 'a\000b\377'; echo to stderr >&2; echo again >/dev/stdout; "
+              "head -c 30000000 /dev/zero | tr '\\0' x; printf end; exit 42")
+    done = shell(script)
+    assert done.returncode == 42, done.stderr
+    want = b"a\0b\xff" + b"to stderr\n" + b"again\n" + b"x" * 30000000 + b"end"
+    assert hashlib.sha256(done.stdout).digest() == hashlib.sha256(want).digest()
+    assert done.stderr == b""
+
+
+def test_run__a_process_left_behind_does_not_hold_the_result_up():
+    begin = time.monotonic()
+    done = shell("sleep 1000 & echo said", "--timeout", "100")
+    assert (done.returncode, done.stdout) == (0, b"said\n"), done.stderr
+    assert time.monotonic() - begin < 100
+
+
+def test_run__a_signal_and_a_missing_command_are_told_as_a_shell_tells_them():
+    done = shell("{ sh -c 'kill -9 $$'; echo $?; /no/such/command; echo $?; } 2>/dev/null; kill -15 $$")
+    assert done.returncode == 128 + signal.SIGTERM, done.stderr
+    assert done.stdout == b"137\n127\n"
+
+
+def test_run__works_in_the_repository_with_only_the_variables_passed_by_name():
+    os.environ["WEFT_VM_GIVEN"], os.environ["WEFT_VM_KEPT_OUT"] = "two  words\nand $HOME's", "no"
+    done = vm("--env", "WEFT_VM_GIVEN", "--env", "SET=here", "--env", "WEFT_VM_NOT_SET", "--", "sh", "-c",
+              'pwd; test -f tests/vm/run && id -u && echo "$SET,$WEFT_VM_GIVEN,$WEFT_VM_KEPT_OUT."')
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.decode() == f"{image.REPOSITORY}\n0\nhere,two  words\nand $HOME's,.\n"
+
+
+def test_run__files_are_read_only_but_below_tmp_run_and_dev_shm():
+    done = shell("for f in /tmp/x /run/x /dev/shm/x /x /etc/x /var/x ./x build/x; do"
+                 " touch $f 2>/dev/null && echo $f; done; ls /tmp")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == b"/tmp/x\n/run/x\n/dev/shm/x\nx\n"
+
+
+def test_run__a_timeout_is_124_with_the_output_so_far():
+    done = shell("echo before; sleep 1000", "--timeout", "3")
+    assert done.returncode == 124
+    assert done.stdout == b"before\n"
+    assert b"vm: the command ran longer than 3 s" in done.stderr
+
+
+def test_run__a_crash_of_the_guest_is_125_with_the_kernels_last_words():
+    done = shell("echo before; sleep 1; echo c >/proc/sysrq-trigger; sleep 100")
+    assert done.returncode == 125
+    assert done.stdout == b"before\n"
+    assert b"vm: the guest died under the command" in done.stderr
+    assert b"Kernel panic" in done.stderr
+
+
+def test_run__ended_by_a_signal_leaves_no_machine_and_no_folder_behind(tmp_path):
+    child = subprocess.Popen([RUN, "sh", "-c", "echo up; sleep 1000"], stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, env={**os.environ, "TMPDIR": str(tmp_path)})
+    if child.stdout.readline() != b"up\n":
+        if child.wait() == 77:
+            pytest.skip(child.stderr.read().decode())
+        pytest.fail(child.stderr.read().decode())
+    child.send_signal(signal.SIGTERM)
+    assert child.wait(20) == 128 + signal.SIGTERM
+    assert list(tmp_path.iterdir()) == []
+    machines = [path for path in pathlib.Path("/proc").glob("[0-9]*/cmdline")
+                if str(tmp_path).encode() in read_or_nothing(path)]
+    assert machines == []
+
+
+def read_or_nothing(path):
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def test_devices__two_are_active_each_on_its_end_of_the_cable():
+    done = shell("rdma link show; for n in 0 1; do"
+                 " cat /sys/class/infiniband/rxe$n/ports/1/state /sys/class/infiniband/rxe$n/ports/1/gids/1;"
+                 " done; ls /dev/infiniband")
+    assert done.returncode == 0, done.stderr
+    lines = [line.strip() for line in done.stdout.decode().splitlines()]
+    assert lines == [
+        "link rxe0/1 state ACTIVE physical_state LINK_UP netdev veth0",
+        "link rxe1/1 state ACTIVE physical_state LINK_UP netdev veth1",
+        "4: ACTIVE", "0000:0000:0000:0000:0000:ffff:0a4d:0001",
+        "4: ACTIVE", "0000:0000:0000:0000:0000:ffff:0a4d:0002",
+        "rdma_cm", "uverbs0", "uverbs1"]
+
+
+def test_devices__a_ping_pong_between_them_passes_over_the_cable():
+    script = ("command -v ibv_rc_pingpong >/dev/null || exit 9\n"
+              "sent() { cat /sys/class/net/veth$1/statistics/tx_packets; }\n"
+              "before=$(sent 0); before1=$(sent 1)\n"
+              "ibv_rc_pingpong -d rxe0 -g 1 -s 65536 -n 20 & server=$!\n"
+              "for try in 1 2 3 4 5 6 7 8 9 10; do ss -tln | grep -q :18515 && break; sleep 0.5; done\n"
+              "ibv_rc_pingpong -d rxe1 -g 1 -s 65536 -n 20 127.0.0.1 || exit 1\n"
+              "wait $server || exit 2\n"
+              # 20 messages of 65,536 bytes in packets of 1,024 each way: at least 1,280 of them
+              "test $(($(sent 0) - before)) -ge 1280 && test $(($(sent 1) - before1)) -ge 1280 || exit 3\n")
+    done = shell(script, "--timeout", "60")
+    if done.returncode == 9:
+        pytest.skip("ibv_rc_pingpong is missing: install the package ibverbs-utils")
+    assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
+    assert done.stdout.count(b"2621440 bytes in") == 2
