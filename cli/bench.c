@@ -3,7 +3,7 @@
 
 #include "cli/command.h"
 #include "cli/children.h"
-#include "common/clock.h"
+#include "common/copy.h"
 #include "common/json_write.h"
 #include "common/text.h"
 
@@ -17,7 +17,8 @@ static void print_header(const struct bench_options *options)
 {
 	printf("# weft bench update: %s, train %s, infer %s, transport %s\n", options->model,
 	       options->train_text, options->infer_text, options->transport);
-	printf("# memcpy: the same bytes by the same number of processes, between the updates\n");
+	printf("# weft copies with %s; memcpy: the same bytes by as many processes, between updates\n",
+	       copy_kernel_name());
 	printf("#%7s %16s %10s %12s %12s %8s\n", "update", "bytes", "seconds", "GB/s",
 	       "memcpy GB/s", "ratio");
 }

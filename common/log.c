@@ -21,8 +21,6 @@ static struct {
 	char program[64], host[64], who[32];
 	bool json;
 	FILE *stream; /* NULL: stderr */
-	void (*sink)(enum log_level level, const char *line, void *context);
-	void *sink_context;
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER, .level = LOG_LEVEL_WARN};
 
 /* "weft.%h.%p.log" -> "weft.node7.4711.log" */
@@ -97,15 +95,6 @@ bool log_on(enum log_level level)
 	return (int)level <= atomic_load_explicit(&state.level, memory_order_relaxed);
 }
 
-void log_set_sink(void (*sink)(enum log_level level, const char *line, void *context),
-		  void *context)
-{
-	pthread_mutex_lock(&state.lock);
-	state.sink = sink;
-	state.sink_context = context;
-	pthread_mutex_unlock(&state.lock);
-}
-
 static void stamp(char out[32])
 {
 	uint64_t ms = clock_wall_ms();
@@ -148,6 +137,7 @@ static void format_line(enum log_level level, const char *message, char *out, si
 void log_line(enum log_level level, const char *format, ...)
 {
 	char message[2048], line[3072];
+	FILE *stream;
 	va_list args;
 
 	if (!log_on(level))
@@ -156,14 +146,9 @@ void log_line(enum log_level level, const char *format, ...)
 	vsnprintf(message, sizeof(message), format, args);
 	va_end(args);
 	pthread_mutex_lock(&state.lock);
-	if (state.sink) {
-		state.sink(level, message, state.sink_context);
-	} else {
-		FILE *stream = state.stream ? state.stream : stderr;
-
-		format_line(level, message, line, sizeof(line));
-		fprintf(stream, "%s\n", line);
-		fflush(stream);
-	}
+	stream = state.stream ? state.stream : stderr;
+	format_line(level, message, line, sizeof(line));
+	fprintf(stream, "%s\n", line);
+	fflush(stream);
 	pthread_mutex_unlock(&state.lock);
 }

@@ -16,9 +16,6 @@ enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBU
 void log_open(const char *program, const char *who);
 void log_set_level(enum log_level level);
 bool log_on(enum log_level level);
-/* Instead of stderr: the host's sink; line has no newline. NULL restores stderr. */
-void log_set_sink(void (*sink)(enum log_level level, const char *line, void *context),
-		  void *context);
 void log_line(enum log_level level, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 

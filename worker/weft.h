@@ -123,12 +123,13 @@ typedef struct weft_options {
 	uint32_t rank;             /* within the role, from 0 */
 	const char *transport;     /* a requirement; default "shm" */
 	uint32_t join_timeout_ms;    /* default 60000 */
-	uint32_t update_timeout_ms;  /* default 60000: any wait inside an update */
-	uint64_t ring_bytes;       /* trainer: CPU replica ring; default 1 GiB, used lazily */
+	uint32_t update_timeout_ms;  /* any wait inside an update; default: the controller's */
+	uint64_t ring_bytes;       /* trainer: CPU replica ring, at most; default 1 GiB. It takes
+				      what one update needs: nothing when no piece is packed */
 	int checksums;             /* 1: every piece is summed and verified; all must agree */
 	int shadow;                /* inference: 1 keeps two copies, readers keep v-1 meanwhile */
 	int own_memory;            /* inference: 1: parameters lie in host memory given with
-				      weft_param.memory instead of weft's allocator */
+				      weft_param.memory or weft_param_bind, not weft's */
 } weft_options;
 
 /* Opens the transport and the control socket; waits for nobody. The control thread starts with
