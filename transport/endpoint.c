@@ -144,6 +144,22 @@ int transport_endpoint_connect(struct transport_endpoint *endpoint, const void *
 	return 0;
 }
 
+int transport_endpoint_prove(struct transport_endpoint *endpoint, uint64_t deadline_ns,
+			     struct error *error)
+{
+	struct error failure = {0};
+	int rc = endpoint_usable(endpoint, error);
+
+	if (rc)
+		return rc;
+	rc = endpoint->domain->ops.endpoint_prove(endpoint, deadline_ns, &failure);
+	if (rc) {
+		error_wrap(&failure, "proving the path to %s", endpoint->name);
+		return endpoint_break(endpoint, &failure, error);
+	}
+	return 0;
+}
+
 /* Works on a broken endpoint too: that is when it is needed. A deadline that passed
  * leaves the endpoint as it was, so that the fence can be asked for again. */
 int transport_endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadline_ns,

@@ -40,6 +40,14 @@ static int no_region_register(struct transport_region *region, struct error *err
 		      error);
 }
 
+static int no_region_register_dmabuf(struct transport_region *region, int fd, uint64_t offset,
+				     struct error *error)
+{
+	(void)fd;
+	(void)offset;
+	return refuse(region->domain, "register device memory", error);
+}
+
 static int no_region_export(const struct transport_region *region, struct record_writer *writer,
 			    struct error *error)
 {
@@ -70,6 +78,15 @@ static int no_endpoint_connect(struct transport_endpoint *endpoint, struct recor
 	(void)reader;
 	(void)deadline_ns;
 	return refuse(endpoint->domain, "connect", error);
+}
+
+static int no_endpoint_prove(struct transport_endpoint *endpoint, uint64_t deadline_ns,
+			     struct error *error)
+{
+	(void)endpoint;
+	(void)deadline_ns;
+	(void)error;
+	return 0;
 }
 
 static void no_endpoint_abort(struct transport_endpoint *endpoint)

@@ -4,7 +4,7 @@
  *
  *   transport.h      domain.c region.c remote.c endpoint.c flow.c signal.c
  *   ------------------------------ this table ------------------------------
- *   shm/ mock/ fault/ (later verbs/, ofi/, cuda/)
+ *   shm/ verbs/ mock/ fault/ (later ofi/, cuda/)
  *
  * Above the table, once for all: argument and bounds checks, chunking, choice of rail, credit
  * and the window of chunks in flight, deadlines, the sticky error, statistics, sequence
@@ -12,8 +12,8 @@
  * report what completed.
  *
  * Rules for a provider:
- *  - It never blocks, but for endpoint_connect and endpoint_fence (until their deadline) and
- *    signal_wait. Posting does not allocate, log or take a system-wide lock.
+ *  - It never blocks, but for endpoint_connect, endpoint_prove and endpoint_fence (until their
+ *    deadline) and signal_wait. Posting does not allocate, log or take a system-wide lock.
  *  - A constructor that fails has undone itself; the matching close is not called then.
  *  - Each posted id is reported exactly once by poll, in any order; after endpoint_abort no
  *    more need be. A bad status breaks the endpoint: there is no repair in place.
@@ -57,11 +57,13 @@ struct provider_completion {
 	X(domain_wake)                                                                     \
 	X(region_allocate)                                                                 \
 	X(region_register)                                                                 \
+	X(region_register_dmabuf)                                                          \
 	X(region_export)                                                                   \
 	X(region_close)                                                                    \
 	X(endpoint_open)                                                                   \
 	X(endpoint_record)                                                                 \
 	X(endpoint_connect)                                                                \
+	X(endpoint_prove)                                                                  \
 	X(endpoint_abort)                                                                  \
 	X(endpoint_fence)                                                                  \
 	X(endpoint_close)                                                                  \
@@ -94,6 +96,8 @@ struct provider {
 
 	int (*region_allocate)(struct transport_region *region, struct error *error);
 	int (*region_register)(struct transport_region *region, struct error *error);
+	int (*region_register_dmabuf)(struct transport_region *region, int fd, uint64_t offset,
+				      struct error *error);
 	int (*region_export)(const struct transport_region *region,
 			     struct record_writer *writer, struct error *error);
 	void (*region_close)(struct transport_region *region);
@@ -105,6 +109,9 @@ struct provider {
 	int (*endpoint_connect)(struct transport_endpoint *endpoint,
 				struct record_reader *reader, uint64_t deadline_ns,
 				struct error *error);
+	/* Both sides are connected. NULL: connect has proved the path. */
+	int (*endpoint_prove)(struct transport_endpoint *endpoint, uint64_t deadline_ns,
+			      struct error *error);
 	/* The endpoint broke: stop what is in flight, as far as that is possible. */
 	void (*endpoint_abort)(struct transport_endpoint *endpoint);
 	int (*endpoint_fence)(struct transport_endpoint *endpoint, uint64_t deadline_ns,

@@ -3,8 +3,14 @@
 
 #include "common/memory.h"
 
+struct dmabuf {
+	int fd;
+	uint64_t offset;
+};
+
 static int open_region(struct transport_domain *domain, void *memory, uint64_t bytes,
-		       struct transport_region **out, struct error *error)
+		       const struct dmabuf *dmabuf, struct transport_region **out,
+		       struct error *error)
 {
 	struct transport_region *region;
 	int rc = domain_check_process(domain, error);
@@ -20,8 +26,12 @@ static int open_region(struct transport_domain *domain, void *memory, uint64_t b
 	region->domain = domain;
 	region->memory = memory;
 	region->bytes = bytes;
-	rc = memory ? domain->ops.region_register(region, error)
-		    : domain->ops.region_allocate(region, error);
+	if (dmabuf)
+		rc = domain->ops.region_register_dmabuf(region, dmabuf->fd, dmabuf->offset, error);
+	else if (memory)
+		rc = domain->ops.region_register(region, error);
+	else
+		rc = domain->ops.region_allocate(region, error);
 	if (rc) {
 		memory_free(region);
 		return rc;
@@ -34,19 +44,39 @@ static int open_region(struct transport_domain *domain, void *memory, uint64_t b
 int transport_region_allocate(struct transport_domain *domain, uint64_t bytes,
 			      struct transport_region **region, struct error *error)
 {
-	return open_region(domain, NULL, bytes, region, error);
+	return open_region(domain, NULL, bytes, NULL, region, error);
+}
+
+static int check_memory(const void *memory, uint64_t bytes, struct error *error)
+{
+	uintptr_t end;
+
+	if (!memory || __builtin_add_overflow((uintptr_t)memory, bytes, &end))
+		return error_set(error, ERROR_USAGE, "no memory of %llu bytes at %p",
+				 (unsigned long long)bytes, memory);
+	return 0;
 }
 
 int transport_region_register(struct transport_domain *domain, void *memory, uint64_t bytes,
 			      struct transport_region **region, struct error *error)
 {
-	uintptr_t end;
+	int rc = check_memory(memory, bytes, error);
 
 	*region = NULL;
-	if (!memory || __builtin_add_overflow((uintptr_t)memory, bytes, &end))
-		return error_set(error, ERROR_USAGE, "no memory of %llu bytes at %p",
-				 (unsigned long long)bytes, memory);
-	return open_region(domain, memory, bytes, region, error);
+	return rc ? rc : open_region(domain, memory, bytes, NULL, region, error);
+}
+
+int transport_region_register_dmabuf(struct transport_domain *domain, int fd, uint64_t offset,
+				     void *memory, uint64_t bytes, struct transport_region **region,
+				     struct error *error)
+{
+	const struct dmabuf dmabuf = {fd, offset};
+	int rc = check_memory(memory, bytes, error);
+
+	*region = NULL;
+	if (!rc && fd < 0)
+		rc = error_set(error, ERROR_USAGE, "%d is not a file descriptor", fd);
+	return rc ? rc : open_region(domain, memory, bytes, &dmabuf, region, error);
 }
 
 void transport_region_close(struct transport_region **region)

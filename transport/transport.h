@@ -14,6 +14,8 @@
  *   transport_endpoint_open                   transport_endpoint_open
  *   transport_endpoint_record ◄── both ways ─► transport_endpoint_record
  *   transport_endpoint_connect                transport_endpoint_connect
+ *                    both have connected: the controller says go
+ *   transport_endpoint_prove                  transport_endpoint_prove
  *                                             transport_write ... transport_flush
  *   transport_signal_read/wait ◄───────────── transport_signal
  *
@@ -52,6 +54,7 @@ struct transport_caps {
 	bool ordered;          /* signals keep behind earlier writes; else signal flushes first */
 	bool mapped_remote;    /* transport_remote_pointer can be non-NULL */
 	bool passive_target;   /* the target need not call anything for data to arrive */
+	bool fence_waits;      /* a fence waits until the peer lets go; else it needs nobody */
 	bool gpu_memory;
 	bool local_registration; /* source memory must lie in a registered region */
 	uint64_t write_bytes_max;  /* of one chunk */
@@ -63,6 +66,7 @@ struct transport_options {
 	struct member self;
 	char name[64];          /* for error text: "trainer 3 (host b)" */
 	uint64_t secret;        /* of the job: a record made for another job is refused */
+	char nics[256];         /* which NICs, as --nic says it (docs/verbs.md); "": choose */
 	uint64_t chunk_bytes;   /* 0: the provider's default */
 	const void *provider_options; /* mock and fault take theirs here; NULL is fine */
 };
@@ -111,6 +115,12 @@ int transport_region_export(const struct transport_region *region,
 			    unsigned char record[TRANSPORT_RECORD_BYTES], size_t *length,
 			    struct error *error);
 
+/* Device memory by its dma-buf: `memory` is its device address, `fd` the dma-buf (stays the
+ * caller's; may be closed afterwards), `offset` where the memory starts in it. */
+int transport_region_register_dmabuf(struct transport_domain *domain, int fd, uint64_t offset,
+				     void *memory, uint64_t bytes,
+				     struct transport_region **region, struct error *error);
+
 /* An endpoint for one peer. The mailbox slot that this peer signals into lives in this domain
  * and is part of the record. */
 int transport_endpoint_open(struct transport_domain *domain, struct member peer,
@@ -119,10 +129,16 @@ int transport_endpoint_open(struct transport_domain *domain, struct member peer,
 int transport_endpoint_record(const struct transport_endpoint *endpoint,
 			      unsigned char record[TRANSPORT_RECORD_BYTES], size_t *length,
 			      struct error *error);
-/* Proves the path by doing it (a probe write to the peer's mailbox page). May block up to
- * deadline_ns. Malformed records and records of another job or peer are ERROR_MESSAGE. */
+/* Makes this side ready; waits for nobody. Both sides connect before either posts: who carries
+ * the records sees to that. Malformed records and records of another job or peer are
+ * ERROR_MESSAGE. */
 int transport_endpoint_connect(struct transport_endpoint *endpoint, const void *record,
 			       size_t length, uint64_t deadline_ns, struct error *error);
+/* Both sides have connected: proves every path to the peer by using it (a probe write as long as
+ * the largest packet). May block up to deadline_ns; the peer need not call anything. Where
+ * connect has proved it already, this is nothing. A path that fails breaks the endpoint. */
+int transport_endpoint_prove(struct transport_endpoint *endpoint, uint64_t deadline_ns,
+			     struct error *error);
 /* After this no write of the peer can land any more (the fence of DESIGN section 9): mapped
  * memory is proved unmapped or its owner dead, else ERROR_TIMEOUT at the deadline. Works on a
  * broken endpoint; a peer that is still writing learns of it and fails; one that has not

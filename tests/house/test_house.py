@@ -29,6 +29,7 @@ FOREIGN = {
     r"msgpack.*\.h": "wire/",
     r"infiniband/.*": "transport/verbs/",
     r"rdma/.*": "transport/verbs/",
+    r"hwloc.*": "transport/verbs/",
     r"cuda.*\.h": "transport/cuda/",
     r"xxhash\.h": {"common/digest.c"},
     r"jansson\.h": {"common/", "model/", "routing/", "cli/"},

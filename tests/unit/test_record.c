@@ -154,7 +154,7 @@ static void test_record__a_record_that_does_not_fit_is_an_error(void **state)
 	assert_int_equal(record_finish(&writer, &length, &error), -ERROR_LIMIT);
 }
 
-static void expect_identity(struct shm_identity peer, const struct shm_identity *self, int rc,
+static void expect_identity(struct identity peer, const struct identity *self, int rc,
 			    const char *named)
 {
 	struct error error = {0};
@@ -165,11 +165,11 @@ static void expect_identity(struct shm_identity peer, const struct shm_identity 
 
 static void test_identity__other_host_namespace_or_process_is_told(void **state)
 {
-	struct shm_identity self, peer;
+	struct identity self, peer;
 	struct error error;
 
 	(void)state;
-	assert_int_equal(shm_identity_read(&self, &error), 0);
+	assert_int_equal(identity_read(&self, &error), 0);
 	assert_int_equal(self.pid, getpid());
 	assert_int_equal(shm_identity_check(&self, &self, &error), 0);
 	peer = self;

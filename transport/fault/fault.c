@@ -357,6 +357,23 @@ static uint64_t signal_wait(struct transport_domain *domain, uint64_t seen, uint
 		       : INNER(domain)->signal_wait(domain, seen, deadline_ns);
 }
 
+static int endpoint_prove(struct transport_endpoint *endpoint, uint64_t deadline_ns,
+			  struct error *error)
+{
+	int rc = enter(endpoint->domain, PROVIDER_OP_endpoint_prove, error);
+
+	return rc ? rc : INNER(endpoint->domain)->endpoint_prove(endpoint, deadline_ns, error);
+}
+
+static int region_register_dmabuf(struct transport_region *region, int fd, uint64_t offset,
+				  struct error *error)
+{
+	int rc = enter(region->domain, PROVIDER_OP_region_register_dmabuf, error);
+
+	return rc ? rc
+		  : INNER(region->domain)->region_register_dmabuf(region, fd, offset, error);
+}
+
 static bool peer_dead(const struct transport_endpoint *endpoint)
 {
 	return enter(endpoint->domain, PROVIDER_OP_peer_dead, NULL) ||
@@ -371,11 +388,13 @@ const struct provider provider_fault = {
 	.domain_wake = domain_wake,
 	.region_allocate = region_allocate,
 	.region_register = region_register,
+	.region_register_dmabuf = region_register_dmabuf,
 	.region_export = region_export,
 	.region_close = region_close,
 	.endpoint_open = endpoint_open,
 	.endpoint_record = endpoint_record,
 	.endpoint_connect = endpoint_connect,
+	.endpoint_prove = endpoint_prove,
 	.endpoint_abort = endpoint_abort,
 	.endpoint_fence = endpoint_fence,
 	.endpoint_close = endpoint_close,

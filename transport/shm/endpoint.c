@@ -91,7 +91,7 @@ static void unmap_peer(struct shm_endpoint *shm)
 }
 
 /* Takes the slot for this process, unless the target closed or fenced it meanwhile. */
-static int claim(struct shm_endpoint *shm, const struct shm_identity *self, struct error *error)
+static int claim(struct shm_endpoint *shm, const struct identity *self, struct error *error)
 {
 	uint64_t word = shm_word(shm->peer.generation, 0, SHM_OPEN);
 	uint64_t mine = shm_word(shm->peer.generation, self->pid, SHM_CONNECTED);
@@ -159,7 +159,7 @@ static int prove_remotes(struct transport_endpoint *endpoint, struct error *erro
 }
 
 /* The slot is given back when a later step fails: the target must not wait for us. */
-static void unclaim(struct shm_endpoint *shm, const struct shm_identity *self)
+static void unclaim(struct shm_endpoint *shm, const struct identity *self)
 {
 	atomic_store(&shm->peer_slot->word, shm_word(shm->peer.generation, self->pid, SHM_CLOSED));
 }
@@ -178,7 +178,7 @@ int shm_endpoint_connect(struct transport_endpoint *endpoint, struct record_read
 		rc = shm_identity_check(&shm->peer.identity, &domain->self, error);
 	if (rc)
 		return rc;
-	shm->pidfd = shm_process_open(shm->peer.identity.pid, shm->peer.identity.start);
+	shm->pidfd = process_open(shm->peer.identity.pid, shm->peer.identity.start);
 	rc = map_peer(shm, &fd, error);
 	if (!rc) {
 		rc = claim(shm, &domain->self, error);
@@ -247,9 +247,9 @@ bool shm_peer_dead(const struct transport_endpoint *endpoint)
 	const struct shm_endpoint *shm = endpoint->state;
 
 	if (shm->pidfd >= 0)
-		return shm_pidfd_dead(shm->pidfd);
+		return process_fd_dead(shm->pidfd);
 	if (shm->connected)
-		return shm_process_dead(shm->peer.identity.pid, shm->peer.identity.start);
+		return process_dead(shm->peer.identity.pid, shm->peer.identity.start);
 	/* not connected here, but perhaps from there */
 	return shm_word_state(atomic_load(&shm->slot->word)) == SHM_CONNECTED &&
 	       shm_slot_quiet(shm->slot);

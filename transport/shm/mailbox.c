@@ -73,8 +73,8 @@ bool shm_slot_quiet(struct shm_slot *slot)
 	/* claimed, and its start time not written yet: dead only if no process has that
 	 * pid */
 	if (!start)
-		return !shm_pid_exists(shm_word_pid(word));
-	return shm_process_dead(shm_word_pid(word), start);
+		return !process_exists(shm_word_pid(word));
+	return process_dead(shm_word_pid(word), start);
 }
 
 void shm_slot_refuse(struct shm_slot *slot)

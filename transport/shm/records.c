@@ -14,7 +14,7 @@
 #include <inttypes.h>
 #include <limits.h>
 
-static void put_identity(struct record_writer *writer, const struct shm_identity *identity)
+static void put_identity(struct record_writer *writer, const struct identity *identity)
 {
 	record_put_bytes(writer, identity->boot, sizeof(identity->boot));
 	record_put_u64(writer, identity->pid_namespace);
@@ -22,7 +22,7 @@ static void put_identity(struct record_writer *writer, const struct shm_identity
 	record_put_u64(writer, identity->start);
 }
 
-static void get_identity(struct record_reader *reader, struct shm_identity *identity)
+static void get_identity(struct record_reader *reader, struct identity *identity)
 {
 	record_get_bytes(reader, identity->boot, sizeof(identity->boot));
 	identity->pid_namespace = record_get_u64(reader);
@@ -36,7 +36,7 @@ static int bad(struct error *error, const char *field, uint64_t value)
 			 "the shm record's %s is %" PRIu64 ", which cannot be", field, value);
 }
 
-static int check_identity(const struct shm_identity *identity, struct error *error)
+static int check_identity(const struct identity *identity, struct error *error)
 {
 	if (identity->pid < 1 || identity->pid > INT_MAX)
 		return bad(error, "pid", identity->pid);
@@ -137,4 +137,20 @@ int shm_region_record_get(struct record_reader *reader, uint64_t bytes,
 		return bad(error, "kind", kind);
 	record->kind = (enum shm_kind)kind;
 	return check_region(record, bytes, error);
+}
+
+int shm_identity_check(const struct identity *peer, const struct identity *self,
+		       struct error *error)
+{
+	if (memcmp(peer->boot, self->boot, sizeof(peer->boot)) != 0)
+		return error_set(error, ERROR_UNSUPPORTED,
+				 "shm joins processes of one host; the peer runs on another");
+	if (peer->pid_namespace != self->pid_namespace)
+		return error_set(error, ERROR_UNSUPPORTED,
+				 "the peer is in another pid namespace: let the containers share "
+				 "one (--pid=host, shareProcessNamespace)");
+	if (process_dead(peer->pid, peer->start))
+		return error_set(error, ERROR_PEER_LOST,
+				 "process %" PRIu64 " that made the record has ended", peer->pid);
+	return 0;
 }

@@ -8,7 +8,7 @@ static int domain_open(struct transport_domain *domain, struct error *error)
 
 	if (!shm)
 		return memory_error(error, "opening a shm domain", sizeof(*shm));
-	rc = shm_identity_read(&shm->self, error);
+	rc = identity_read(&shm->self, error);
 	if (!rc)
 		rc = shm_mailbox_open(shm, error);
 	if (rc) {
@@ -21,6 +21,7 @@ static int domain_open(struct transport_domain *domain, struct error *error)
 		.ordered = true, /* one thread stores, and the signal releases */
 		.mapped_remote = true,
 		.passive_target = true,
+		.fence_waits = true,
 		.write_bytes_max = SHM_CHUNK_BYTES,
 		.inflight_max = SHM_INFLIGHT_MAX,
 		.rails = 1,

@@ -31,6 +31,7 @@
 #define TRANSPORT_SHM_SHM_H
 
 #include "common/array.h"
+#include "transport/identity.h"
 #include "transport/mailbox.h"
 #include "transport/provider.h"
 #include <sys/types.h>
@@ -44,24 +45,6 @@
 #define SHM_REGION_MAX    (UINT64_C(1) << 46)
 
 enum shm_kind { SHM_MAPPED = 1, SHM_PROCESS = 2 };
-
-/* ---- identity.c: who this process is, whether another one lives ---- */
-
-struct shm_identity {
-	unsigned char boot[16]; /* of the host */
-	uint64_t pid_namespace;
-	uint64_t pid, start;    /* start: field 22 of /proc/<pid>/stat */
-};
-
-int shm_identity_read(struct shm_identity *identity, struct error *error);
-/* Other host, other pid namespace, or not running any more: said so. */
-int shm_identity_check(const struct shm_identity *peer, const struct shm_identity *self,
-		       struct error *error);
-bool shm_process_dead(uint64_t pid, uint64_t start);
-bool shm_pid_exists(uint64_t pid);
-/* A pidfd of exactly that process, or -1 where the kernel does not give one. */
-int shm_process_open(uint64_t pid, uint64_t start);
-bool shm_pidfd_dead(int pidfd);
 
 /* ---- memfd.c ---- */
 
@@ -134,7 +117,7 @@ struct shm_block {
 };
 
 struct shm_domain {
-	struct shm_identity self;
+	struct identity self;
 	ARRAY(struct shm_block *) blocks;
 	bool ptracer_set;
 };
@@ -154,10 +137,10 @@ struct shm_slot *shm_slot_at(const struct shm_domain *domain, struct shm_place p
 bool shm_slot_quiet(struct shm_slot *slot);
 void shm_slot_refuse(struct shm_slot *slot); /* OPEN becomes FENCED, CONNECTED is told to stop */
 
-/* ---- records.c: bodies, pure ---- */
+/* ---- records.c: bodies ---- */
 
 struct shm_endpoint_record {
-	struct shm_identity identity;
+	struct identity identity;
 	uint32_t bell_fd, slot_fd;
 	unsigned char bell_cookie[SHM_COOKIE_BYTES], slot_cookie[SHM_COOKIE_BYTES];
 	uint64_t slot_offset;  /* in its block */
@@ -166,7 +149,7 @@ struct shm_endpoint_record {
 };
 
 struct shm_region_record {
-	struct shm_identity identity;
+	struct identity identity;
 	enum shm_kind kind;
 	uint32_t fd;           /* mapped */
 	unsigned char cookie[SHM_COOKIE_BYTES];
@@ -181,6 +164,10 @@ void shm_region_record_put(struct record_writer *writer,
 			   const struct shm_region_record *record);
 int shm_region_record_get(struct record_reader *reader, uint64_t bytes,
 			  struct shm_region_record *record, struct error *error);
+
+/* Other host, other pid namespace, or not running any more: said so. */
+int shm_identity_check(const struct identity *peer, const struct identity *self,
+		       struct error *error);
 
 /* ---- objects ---- */
 

@@ -2,7 +2,7 @@
  *
  * identity.c -- processes by (pid, start time): a pid alone may be somebody else by now.
  */
-#include "transport/shm/shm.h"
+#include "transport/identity.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -72,7 +73,7 @@ static int read_boot(unsigned char boot[16], struct error *error)
 	memset(boot, 0, 16);
 	if (n < 0)
 		return error_set_errno(error, ERROR_UNSUPPORTED, (int)-n,
-				       "shm: /proc/sys/kernel/random/boot_id cannot be read, and "
+				       "/proc/sys/kernel/random/boot_id cannot be read, and "
 				       "it tells one host from another");
 	for (const char *at = text; *at && digits < 32; at++) {
 		int value = *at >= '0' && *at <= '9'   ? *at - '0'
@@ -87,7 +88,7 @@ static int read_boot(unsigned char boot[16], struct error *error)
 	return 0;
 }
 
-int shm_identity_read(struct shm_identity *identity, struct error *error)
+int identity_read(struct identity *identity, struct error *error)
 {
 	struct stat namespace;
 	char state;
@@ -99,32 +100,22 @@ int shm_identity_read(struct shm_identity *identity, struct error *error)
 	rc = read_stat(identity->pid, &state, &identity->start);
 	if (rc)
 		return error_set_errno(error, ERROR_UNSUPPORTED, -rc,
-				       "shm: /proc/%d/stat cannot be read: mount /proc here",
+				       "/proc/%d/stat cannot be read: mount /proc here",
 				       (int)getpid());
 	if (stat("/proc/self/ns/pid", &namespace) != 0)
 		return error_set_errno(error, ERROR_UNSUPPORTED, errno,
-				       "shm: /proc/self/ns/pid cannot be read");
+				       "/proc/self/ns/pid cannot be read");
 	identity->pid_namespace = (uint64_t) namespace.st_ino;
 	return 0;
 }
 
-int shm_identity_check(const struct shm_identity *peer, const struct shm_identity *self,
-		       struct error *error)
+bool identity_comparable(const struct identity *a, const struct identity *b)
 {
-	if (memcmp(peer->boot, self->boot, sizeof(peer->boot)) != 0)
-		return error_set(error, ERROR_UNSUPPORTED,
-				 "shm joins processes of one host; the peer runs on another");
-	if (peer->pid_namespace != self->pid_namespace)
-		return error_set(error, ERROR_UNSUPPORTED,
-				 "the peer is in another pid namespace: let the containers share "
-				 "one (--pid=host, shareProcessNamespace)");
-	if (shm_process_dead(peer->pid, peer->start))
-		return error_set(error, ERROR_PEER_LOST,
-				 "process %" PRIu64 " that made the record has ended", peer->pid);
-	return 0;
+	return memcmp(a->boot, b->boot, sizeof(a->boot)) == 0 &&
+	       a->pid_namespace == b->pid_namespace;
 }
 
-int shm_process_open(uint64_t pid, uint64_t start)
+int process_open(uint64_t pid, uint64_t start)
 {
 	int fd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
 	uint64_t now;
@@ -140,19 +131,19 @@ int shm_process_open(uint64_t pid, uint64_t start)
 }
 
 /* Readable once every thread has ended, reaped or not. */
-bool shm_pidfd_dead(int pidfd)
+bool process_fd_dead(int pidfd)
 {
 	struct pollfd one = {.fd = pidfd, .events = POLLIN};
 
 	return poll(&one, 1, 0) == 1 && (one.revents & POLLIN);
 }
 
-bool shm_pid_exists(uint64_t pid)
+bool process_exists(uint64_t pid)
 {
 	return kill((pid_t)pid, 0) == 0 || errno != ESRCH;
 }
 
-bool shm_process_dead(uint64_t pid, uint64_t start)
+bool process_dead(uint64_t pid, uint64_t start)
 {
 	uint64_t now = start;
 	char state = 0;
@@ -160,7 +151,7 @@ bool shm_process_dead(uint64_t pid, uint64_t start)
 	bool dead = false;
 
 	if (rc == -ENOENT || rc == -ESRCH) /* or /proc hides it: then kill finds it */
-		return !shm_pid_exists(pid);
+		return !process_exists(pid);
 	if (rc)
 		return false;
 	if (now != start)
@@ -170,7 +161,7 @@ bool shm_process_dead(uint64_t pid, uint64_t start)
 	/* Z is also a living process whose first thread has ended: only a pidfd tells */
 	fd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
 	if (fd >= 0) {
-		dead = shm_pidfd_dead(fd);
+		dead = process_fd_dead(fd);
 		close(fd);
 		return dead;
 	}

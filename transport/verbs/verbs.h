@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * verbs.h -- provider "verbs": RDMA writes over RC queue pairs. Private to this folder.
+ *
+ *   domain ─┬─ nic 0 (device:port) ── pd, receive cq + srq + channel, memory keys
+ *           └─ nic 1 ...
+ *   endpoint ─┬─ lane 0 = queue pair 0 on nic 0 ◄══ RC ══► queue pair of the peer
+ *             ├─ lane 1 = queue pair 1 on nic 0
+ *             └─ lane 2 = queue pair 0 on nic 1 ...       "rail" of the shared layer = lane
+ *
+ * Data: a chunk becomes one signalled WRITE on the lane with credit (more where it crosses a
+ * border of a registration). The ring of a lane holds one entry per request in flight, oldest
+ * first; RC completes in order, so wr_id is checked against the ring, not trusted.
+ *
+ * Signal: the letter (mailbox.h) is written by WRITE_WITH_IMM on the first live lane, an empty
+ * WRITE_WITH_IMM goes on every other live one; each stays behind the data of its lane. The
+ * immediate says which signal and which lanes carry it. The target counts: when all lanes named
+ * have delivered, every earlier byte is visible, whatever the order between lanes (rdma.md 1.8,
+ * method A), and it moves `latest` on itself.
+ *
+ *   lane 0  W W W . . . I(7,{0,1})        target: 7 has {0}; waits
+ *   lane 1  W . . W W I(7,{0,1})                  7 has {0,1}: letter 7 is here
+ *
+ * A lane that dies (retries exhausted, port or device gone): its unfinished requests are posted
+ * again on the lanes that live, and the next signal, or the same one again, names only those. A
+ * target that sees a signal without a lane closes its end of it (QP to ERR) before it shows the
+ * signal to anybody: so no late write of a dead lane can land in a later version. The last lane's
+ * death, and any failure that is not of a path, breaks the endpoint.
+ *
+ * Threads: the owner (one thread at a time per domain) posts, polls send queues, opens and
+ * closes. Any thread may receive: signal_read and signal_wait count immediates under
+ * receive_lock. What both touch is atomic or under that lock.
+ */
+#ifndef TRANSPORT_VERBS_VERBS_H
+#define TRANSPORT_VERBS_VERBS_H
+
+#include "common/array.h"
+#include "transport/identity.h"
+#include "transport/mailbox.h"
+#include "transport/provider.h"
+#include "transport/verbs/calls.h"
+#include "transport/verbs/errors.h"
+#include "transport/verbs/facts.h"
+#include "transport/verbs/records.h"
+#include "transport/verbs/settings.h"
+#include <pthread.h>
+
+#define VERBS_BLOCK_BYTES  65536u
+#define VERBS_PROBE_BYTES  4096u
+#define VERBS_HUGE_BYTES   (2u << 20)
+#define VERBS_DRAIN_NS     UINT64_C(30000000000)
+
+/* transport_options.provider_options, for tests; NULL: the system's libibverbs and environment. */
+struct verbs_options {
+	const struct verbs_calls *calls;
+	const struct verbs_settings *settings;
+	bool no_identity; /* behave as if every peer were on another host */
+};
+
+/* ---- memory that peers signal into: blocks of slots, registered on every NIC ---- */
+
+/* One per endpoint. `letter.bank` is written by the peer, `letter.latest` by us. */
+struct verbs_slot {
+	_Alignas(64) struct mailbox_letter letter;
+	_Alignas(64) struct mailbox_bank out; /* what we send; the source of our signals */
+};
+
+struct verbs_block {
+	unsigned char *memory;       /* VERBS_BLOCK_BYTES; starts with VERBS_PROBE_BYTES of probe area */
+	struct ibv_mr *mrs[VERBS_NICS_MAX];
+	uint32_t used;               /* slots taken */
+	unsigned char taken[(VERBS_BLOCK_BYTES - VERBS_PROBE_BYTES) / sizeof(struct verbs_slot)];
+};
+#define VERBS_BLOCK_SLOTS ((VERBS_BLOCK_BYTES - VERBS_PROBE_BYTES) / sizeof(struct verbs_slot))
+
+struct verbs_place {
+	uint32_t block, index;
+};
+
+/* ---- one port of one device ---- */
+
+struct verbs_nic {
+	struct verbs_domain *domain;
+	uint32_t index;
+	struct ibv_context *context;
+	struct ibv_pd *pd;
+	struct ibv_comp_channel *channel;  /* of receive_cq */
+	struct ibv_cq *receive_cq;
+	struct ibv_srq *srq;
+	uint32_t receive_depth, receives_posted, events_unacked;
+	struct verbs_device limits;        /* facts; its ports are not owned here */
+	uint8_t port;
+	enum verbs_link link;
+	struct verbs_gid gid;
+	uint32_t lid, mtu, netdev_mtu, traffic_class, pkey_index, pkey;
+	bool new_post;                     /* ibv_wr_* works here */
+	_Atomic bool down;                 /* PORT_ERR came, PORT_ACTIVE not yet */
+	_Atomic bool lost;                 /* DEVICE_FATAL */
+};
+
+struct verbs_domain {
+	const struct verbs_calls *calls;
+	struct verbs_settings settings;
+	struct identity self;
+	bool no_identity;
+	uint64_t nonce;
+	uint32_t attempts;
+	uint32_t nic_count, lane_count;    /* lane_count = nic_count * settings.qps */
+	struct verbs_nic nics[VERBS_NICS_MAX];
+	ARRAY(struct verbs_block *) blocks;
+	struct doorbell doorbell;
+	int wake_fd;                       /* eventfd: ends a signal_wait */
+	pthread_mutex_t receive_lock;      /* lanes, receive side of endpoints */
+	pthread_mutex_t wait_lock;         /* one thread sleeps on the descriptors */
+	ARRAY(struct verbs_lane *) lanes;  /* of all endpoints, sorted by (nic, qpn) */
+	struct error broken;               /* CQ or SRQ error: nothing can be trusted any more */
+	_Atomic bool is_broken;
+	_Atomic uint64_t stray_receives;   /* immediates of unknown queue pairs or sequences */
+	uint64_t events_at_ns;
+};
+
+/* ---- memory of the caller ---- */
+
+struct verbs_region {
+	uint64_t piece_bytes;
+	uint32_t piece_count;
+	bool allocated, huge, dmabuf;
+	uint64_t mapped_bytes;
+	struct ibv_mr **mrs;               /* [piece * nic_count + nic] */
+};
+
+struct verbs_remote {
+	struct verbs_region_record record;
+};
+
+/* ---- an endpoint and its lanes ---- */
+
+struct verbs_entry {
+	uint64_t id;                       /* of the shared layer's post */
+	const unsigned char *source;       /* what to post again on another lane */
+	const struct transport_region *region;
+	struct transport_remote *remote;
+	uint64_t offset;
+	uint32_t bytes;
+	uint8_t kind;                      /* enum verbs_kind */
+	bool last;                         /* of its post: completing it completes id */
+	uint64_t posted_ns;                /* of its batch */
+};
+
+enum verbs_lane_state {
+	VERBS_LANE_UNUSED,                 /* its NIC has no partner at this peer */
+	VERBS_LANE_READY,
+	VERBS_LANE_DYING,                  /* QP in ERR, flushed completions still to come */
+	VERBS_LANE_DEAD
+};
+
+struct verbs_lane {
+	struct verbs_endpoint *endpoint;
+	struct verbs_nic *nic;
+	uint32_t index;                    /* in the endpoint: the shared layer's rail */
+	uint32_t wire_index;               /* bit in an immediate: the trainer's index, on both sides */
+	_Atomic int state;                 /* enum verbs_lane_state */
+	_Atomic bool closed_by_signal;     /* a receiver moved it to ERR: the peer gave it up */
+	struct ibv_qp *qp;
+	struct ibv_qp_ex *qp_ex;           /* NULL: ibv_post_send */
+	uint32_t psn;
+	uint32_t peer_nic;                 /* in the peer's record */
+	struct verbs_side local, remote;   /* for sentences */
+	uint32_t path_mtu;                 /* bytes */
+	struct verbs_entry *ring;          /* settings.depth entries, a power of two */
+	uint32_t depth;
+	uint64_t head, tail;               /* oldest in flight, next to post */
+};
+
+struct verbs_endpoint {
+	struct transport_endpoint *shared;
+	struct verbs_domain *domain;
+	struct verbs_place place;
+	struct verbs_slot *slot;
+	uint32_t attempt;
+	struct ibv_cq *send_cqs[VERBS_NICS_MAX]; /* never overflows: sum of its lanes' depths */
+	struct verbs_lane lanes[VERBS_LANES_MAX];  /* lane = nic * qps + q, as rails above */
+	uint32_t lane_count;
+	bool connected;
+	struct verbs_endpoint_record peer;
+	int pidfd;                         /* of the peer where comparable, or -1 */
+	/* posts that go to another lane: lane death put them here, poll posts them */
+	struct verbs_entry *again;
+	uint32_t again_head, again_count, again_capacity;
+	/* the signal in flight */
+	uint64_t signal_id, signal_sequence;
+	uint32_t signal_lanes;             /* bits still to complete */
+	bool signal_active;
+	/* receive side, under receive_lock: two signals can be under way */
+	uint64_t received;                 /* sequence of the newest complete signal */
+	struct { uint32_t sequence16, arrived, lanes; bool used; } arriving[2];
+};
+
+/* ---- domain.c ---- */
+int verbs_domain_open(struct transport_domain *domain, struct error *error);
+void verbs_domain_close(struct transport_domain *domain);
+void verbs_domain_wake(struct transport_domain *domain);
+/* Everything that one NIC needs, and undone. */
+int verbs_nic_open(struct verbs_nic *nic, const struct verbs_facts *facts,
+		   const struct verbs_nic_choice *choice, struct error *error);
+void verbs_nic_close(struct verbs_nic *nic);
+/* CQ_ERR and the like: every endpoint breaks with this. First one wins. */
+void verbs_domain_break(struct verbs_domain *domain, const struct error *why);
+
+/* ---- slots.c ---- */
+int verbs_slot_take(struct verbs_domain *domain, struct verbs_place *place,
+		    struct error *error);
+void verbs_slot_give(struct verbs_domain *domain, struct verbs_place place);
+struct verbs_slot *verbs_slot_at(const struct verbs_domain *domain, struct verbs_place place);
+const struct verbs_block *verbs_block_at(const struct verbs_domain *domain,
+					 struct verbs_place place);
+void verbs_slots_close(struct verbs_domain *domain);
+
+/* ---- region.c ---- */
+int verbs_region_allocate(struct transport_region *region, struct error *error);
+int verbs_region_register(struct transport_region *region, struct error *error);
+int verbs_region_register_dmabuf(struct transport_region *region, int fd, uint64_t offset,
+				 struct error *error);
+int verbs_region_export(const struct transport_region *region, struct record_writer *writer,
+			struct error *error);
+void verbs_region_close(struct transport_region *region);
+int verbs_remote_import(struct transport_remote *remote, struct record_reader *reader,
+			struct error *error);
+void verbs_remote_close(struct transport_remote *remote);
+/* The remote was made by the process that the endpoint is connected to. */
+int verbs_remote_check(const struct transport_remote *remote, struct error *error);
+
+/* ---- endpoint.c: open, record, connect, prove, fence, close ---- */
+int verbs_endpoint_open(struct transport_endpoint *endpoint, struct error *error);
+int verbs_endpoint_record(const struct transport_endpoint *endpoint,
+			  struct record_writer *writer, struct error *error);
+int verbs_endpoint_connect(struct transport_endpoint *endpoint, struct record_reader *reader,
+			   uint64_t deadline_ns, struct error *error);
+int verbs_endpoint_prove(struct transport_endpoint *endpoint, uint64_t deadline_ns,
+			 struct error *error);
+void verbs_endpoint_abort(struct transport_endpoint *endpoint);
+int verbs_endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadline_ns,
+			 struct error *error);
+void verbs_endpoint_close(struct transport_endpoint *endpoint);
+bool verbs_peer_dead(const struct transport_endpoint *endpoint);
+
+/* ---- lane.c: one queue pair's life ---- */
+int verbs_lane_create(struct verbs_lane *lane, struct error *error);       /* to INIT */
+int verbs_lane_connect(struct verbs_lane *lane, const struct verbs_endpoint_record *peer,
+		       uint32_t peer_nic, uint32_t peer_lane, struct error *error); /* to RTS */
+/* To ERR. Safe from any thread while the QP exists; later posts flush. */
+void verbs_lane_stop(struct verbs_lane *lane);
+void verbs_lane_destroy(struct verbs_lane *lane);
+
+/* ---- post.c: the hot path ---- */
+uint32_t verbs_credit(const struct transport_endpoint *endpoint, uint32_t rail);
+int verbs_post_write(struct transport_endpoint *endpoint, uint32_t rail,
+		     const struct provider_write *writes, uint32_t count, uint32_t *posted,
+		     struct error *error);
+int verbs_post_signal(struct transport_endpoint *endpoint, uint64_t id,
+		      const struct transport_signal *signal, struct error *error);
+/* One request on one lane: the single place that knows ibv_wr_* and ibv_post_send. Requests of a
+ * batch ring one doorbell. *posted: how many the device took, also on error. */
+struct verbs_request {
+	struct verbs_entry entry;
+	uint64_t local_address, remote_address;
+	uint32_t lkey, rkey;
+	bool immediate;
+	uint32_t immediate_value;
+};
+int verbs_lane_post(struct verbs_lane *lane, const struct verbs_request *requests,
+		    uint32_t count, uint32_t *posted, struct error *error);
+
+/* ---- poll.c: completions, lanes that die, posting again ---- */
+int verbs_poll(struct transport_endpoint *endpoint, struct provider_completion *out, int max,
+	       struct error *error);
+
+/* ---- receive.c: counting immediates ---- */
+int verbs_signal_read(const struct transport_endpoint *endpoint,
+		      struct transport_signal *signal);
+uint64_t verbs_signal_wait(struct transport_domain *domain, uint64_t seen,
+			   uint64_t deadline_ns);
+/* Posts receives until the SRQ is full again. */
+int verbs_receive_refill(struct verbs_nic *nic, struct error *error);
+/* Counts what has arrived, on all NICs; any thread. */
+void verbs_receive(struct verbs_domain *domain);
+/* The table of lanes by (NIC, queue pair number); under receive_lock inside. */
+int verbs_receive_add(struct verbs_domain *domain, struct verbs_lane *lane,
+		      struct error *error);
+void verbs_receive_remove(struct verbs_domain *domain, const struct verbs_endpoint *endpoint);
+
+/* ---- events.c ---- */
+/* Drains the async events of every NIC and acts on them by port. Any thread; cheap when there
+ * are none. */
+void verbs_events(struct verbs_domain *domain);
+
+#endif
