@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machine itself: what a test inside relies on. One boot a test, about 10 s each.
-
-Not part of the default run: python3 -m pytest tests/vm
-"""
+"""The machine itself: what a test inside relies on. One boot a test, about 10 s each."""
 import hashlib
 import importlib.machinery
 import importlib.util
@@ -16,20 +13,9 @@ import time
 import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
-RUN = HERE / "run"
 sys.path.insert(0, str(HERE))
 import image  # noqa: E402
-
-
-def vm(*words, check=True, **how):
-    done = subprocess.run([RUN, *words], stdin=subprocess.DEVNULL, capture_output=True, timeout=500, **how)
-    if check and done.returncode == 77:
-        pytest.skip(done.stderr.decode())
-    return done
-
-
-def shell(script, *options):
-    return vm(*options, "--", "sh", "-c", script)
+from machine import RUN, shell, vm  # noqa: E402
 
 
 def load_run():
