@@ -5,7 +5,7 @@
  *   endpoint   who (process, domain nonce, attempt) | slot and probe addresses | limits
  *              NIC 0: name, port, link, lid, gid, mtu, rkeys | lane: qpn, psn | lane ...
  *              NIC 1: ...
- *   region     domain nonce | base | piece bytes | rkey[piece][NIC]
+ *   region     who (process, domain nonce) | base | piece bytes | rkey[piece][NIC]
  *
  * A GID travels as its 16 bytes, never as an index (the index is for sentences only). The domain
  * nonce ties a region to the process that made the endpoint: a record of an earlier process of
@@ -52,6 +52,7 @@ struct verbs_endpoint_record {
 };
 
 struct verbs_region_record {
+	struct identity identity;
 	uint64_t nonce, base;        /* base: address of byte 0 in the target */
 	uint64_t piece_bytes;        /* every piece but the last; a multiple of 4 KiB */
 	uint32_t piece_count, nic_count;
@@ -68,10 +69,11 @@ void verbs_region_record_put(struct record_writer *writer,
 int verbs_region_record_get(struct record_reader *reader, uint64_t bytes,
 			    struct verbs_region_record *record, struct error *error);
 
-/* Which NIC of the trainer talks to which of the inference rank: same subnet first, else by
- * index, each used at most once; both sides compute it from the two records and must agree. The
- * trainer's record comes first. `turn` spreads peers that have fewer NICs over ours (both sides
- * pass the same: trainer rank + inference rank). */
+/* Which NIC of the trainer talks to which of the inference rank: those of one subnet where there
+ * are any (the others may not be routed), else by index; each used at most once. Both sides
+ * compute it from the two records and must agree. The trainer's record comes first. `turn`
+ * spreads peers that have fewer NICs over ours (both sides pass the same: trainer rank +
+ * inference rank). */
 struct verbs_rail {
 	uint32_t trainer_nic, inference_nic;
 };
