@@ -116,7 +116,7 @@ struct verbs_domain {
 	struct error broken;               /* CQ or SRQ error: nothing can be trusted any more */
 	_Atomic bool is_broken;
 	_Atomic uint64_t stray_receives;   /* immediates of unknown queue pairs or sequences */
-	uint64_t events_at_ns;
+	_Atomic uint64_t events_at_ns;     /* when async events were last looked at */
 };
 
 /* ---- memory of the caller ---- */
@@ -144,6 +144,7 @@ struct verbs_entry {
 	uint32_t bytes;
 	uint8_t kind;                      /* enum verbs_kind */
 	bool last;                         /* of its post: completing it completes id */
+	bool signalled;                    /* a completion comes for it; set when it is posted */
 	uint64_t posted_ns;                /* of its batch */
 };
 
@@ -161,6 +162,7 @@ struct verbs_lane {
 	uint32_t wire_index;               /* bit in an immediate: the trainer's index, on both sides */
 	_Atomic int state;                 /* enum verbs_lane_state */
 	_Atomic bool closed_by_signal;     /* a receiver moved it to ERR: the peer gave it up */
+	_Atomic bool closed_by_event;      /* an async event of its queue pair did */
 	struct ibv_qp *qp;
 	struct ibv_qp_ex *qp_ex;           /* NULL: ibv_post_send */
 	uint32_t psn;
@@ -169,7 +171,14 @@ struct verbs_lane {
 	uint32_t path_mtu;                 /* bytes */
 	struct verbs_entry *ring;          /* settings.depth entries, a power of two */
 	uint32_t depth;
-	uint64_t head, tail;               /* oldest in flight, next to post */
+	uint64_t head, tail;               /* oldest not reported, next to post */
+	uint64_t done;                     /* head <= done <= tail: complete below this */
+	uint64_t flushed;                  /* dying: error completions came below this */
+	uint32_t unsignalled;              /* posted since the last signalled one */
+	uint64_t dying_ns;
+	/* receive side, under receive_lock: the newest signal that this lane delivered */
+	uint64_t seen;
+	uint32_t seen_lanes;
 };
 
 struct verbs_endpoint {
@@ -190,10 +199,19 @@ struct verbs_endpoint {
 	/* the signal in flight */
 	uint64_t signal_id, signal_sequence;
 	uint32_t signal_lanes;             /* bits still to complete */
-	bool signal_active;
-	/* receive side, under receive_lock: two signals can be under way */
+	uint32_t signal_round;             /* counts: a lost lane makes the signal go out again */
+	bool signal_active, signal_again;
+	uint32_t dying;                    /* lanes in DYING */
+	uint32_t idle_polls;
+	_Atomic bool attention;            /* a lane was closed by another thread */
+	/* receive side, under receive_lock. Every live lane carries every signal, in order, so
+	 * the newest signal of each lane says all: a signal is complete when every lane named
+	 * has delivered it. A mask only shrinks; one that does starts its signal anew. */
 	uint64_t received;                 /* sequence of the newest complete signal */
-	struct { uint32_t sequence16, arrived, lanes; bool used; } arriving[2];
+	uint32_t lanes_named;              /* smallest mask seen; 0: no signal came yet */
+	uint64_t lanes_named_at;           /* first sequence with that mask */
+	struct error receive_error;        /* what the peer sent made no sense: for the owner */
+	_Atomic bool receive_broken;
 };
 
 /* ---- domain.c ---- */
