@@ -135,15 +135,21 @@ int main(void)
 		cmocka_unit_test(test_mock__one_seed_gives_one_schedule),
 	};
 	const struct conformance subjects[] = {
-		{.name = "mock", .provider = "mock", .options = &plain, .watch = &watch},
+		{.name = "mock",
+		 .provider = "mock",
+		 .options = &plain,
+		 .proves = true,
+		 .watch = &watch},
 		{.name = "mock, tiny limits",
 		 .provider = "mock",
 		 .options = &tiny,
 		 .registered = true,
+		 .proves = true,
 		 .watch = &watch},
 		{.name = "mock, early completions",
 		 .provider = "mock",
 		 .options = &early,
+		 .proves = true,
 		 .watch = &watch},
 	};
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/conformance_parts.h"
 
+#include "common/clock.h"
 #include "tests/support/conformance_process.h"
 
 const struct conformance *conformance_subject;
@@ -24,12 +25,47 @@ void open_pair(struct pair *pair, uint64_t bytes)
 		fail_msg("%s: %s", conformance_subject->name, error.text);
 }
 
+int reach(struct pair *pair, const unsigned char *record, size_t length, struct error *error)
+{
+	struct transport_endpoint *fresh = NULL;
+	int rc;
+
+	ok(transport_endpoint_open(pair->a, (struct member){ROLE_INFERENCE, 5}, NULL, &fresh,
+				   &error_));
+	rc = transport_endpoint_connect(fresh, record, length, soon(), error);
+	if (!rc)
+		rc = transport_endpoint_prove(fresh, soon(), error);
+	transport_endpoint_close(&fresh);
+	return rc;
+}
+
+static uint64_t newest(const struct pair *pair)
+{
+	struct transport_signal signal;
+
+	return transport_signal_read(pair->ba, &signal) == 0 ? signal.sequence : 0;
+}
+
 void write_and_signal(struct pair *pair, uint64_t offset, uint64_t bytes)
 {
+	uint64_t before = newest(pair), end = soon();
+
 	ok(transport_write(pair->ab, pair->from, pair->source, pair->remote, offset, bytes, soon(),
 			   &error_));
 	ok(transport_flush(pair->ab, soon(), &error_));
 	ok(transport_signal(pair->ab, 1, NULL, 0, soon(), &error_));
+	while (newest(pair) == before && clock_ns() < end)
+		transport_signal_wait(pair->b, UINT64_MAX, clock_ns() + 1000000);
+	assert_int_equal(newest(pair), before + 1);
+}
+
+void wait_signals(struct transport_domain *domain, uint64_t count)
+{
+	uint64_t seen = 0, end = soon();
+
+	while (seen < count && clock_ns() < end)
+		seen = transport_signal_wait(domain, seen, end);
+	assert_int_equal(seen, count);
 }
 
 bool all_bytes(const unsigned char *at, uint64_t bytes, unsigned char value)

@@ -20,6 +20,9 @@ struct conformance {
 	const void *options;
 	bool registered;  /* targets register their own memory, instead of the allocator's */
 	bool processes;   /* peers may be other processes */
+	bool proves;      /* transport_endpoint_prove uses the path, so it needs the peer connected */
+	bool blind;       /* transport_peer_dead cannot know: the peer is as on another host */
+	uint32_t lost_ms; /* a writer knows that its target died within this; 0: 5000 */
 	/* If the provider can say at what moment a signal became visible: it calls
 	 * watch->look(watch->context) then. */
 	struct conformance_watch *watch;
@@ -58,5 +61,8 @@ int pair_open(struct pair *pair, const struct conformance *subject, uint64_t byt
 	      struct error *error);
 void pair_close(struct pair *pair);
 uint64_t soon(void); /* a deadline that a healthy machine never meets */
+/* WEFT_TEST_SLOW, for emulated machines: how many times slower this one may be; 1 by default. */
+uint64_t test_slow(void);
+uint64_t within_ms(uint64_t ms); /* a deadline that many of them from now, times test_slow() */
 
 #endif

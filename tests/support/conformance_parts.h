@@ -23,6 +23,7 @@ extern const struct conformance *conformance_subject;
 	X(write__refuses_what_lies_outside_and_stays_usable) \
 	X(signal__carries_word_payload_and_sequence) \
 	X(signal__is_never_seen_before_its_data) \
+	X(signal__goes_both_ways_at_once) \
 	X(signal__payload_is_never_torn) \
 	X(signal__wakes_a_waiting_thread) \
 	X(interrupt__ends_a_wait_now_or_the_next) \
@@ -32,12 +33,16 @@ extern const struct conformance *conformance_subject;
 	X(records__of_another_job_or_peer_are_refused) \
 	X(endpoint__refuses_before_connect_and_twice) \
 	X(endpoint__once_broken_keeps_its_first_error) \
+	X(prove__again_is_fine_and_before_connect_is_refused) \
+	X(prove__of_a_peer_that_has_not_connected_is_an_error) \
 	X(fence__stops_a_peer_that_let_go) \
+	X(fence__waits_for_a_peer_or_needs_nobody) \
 	X(fence__refuses_a_peer_that_comes_later) \
 	X(pointer__stores_count_as_written) \
 	X(close__any_order_is_right) \
 	X(session__survives_every_failed_allocation) \
-	X(sessions__a_thousand_leave_nothing_behind) \
+	X(sessions__many_leave_nothing_behind) \
+	X(device_memory__is_registered_only_where_it_can_be) \
 	X(misuse__is_answered)
 
 #define X(check) void check(void **state);
@@ -54,8 +59,14 @@ CONFORMANCE_CHECKS(X)
 	} while (0)
 
 void open_pair(struct pair *pair, uint64_t bytes);
+/* A fresh endpoint of a to a record: connected and proved, or the first error. */
+int reach(struct pair *pair, const unsigned char *record, size_t length, struct error *error);
 
-/* The signal at the end: only who has seen one may look at the bytes. */
+/* Waits until exactly that many signals have come to the domain. The sender's call may return a
+ * moment before the target's processor can see the signal. */
+void wait_signals(struct transport_domain *domain, uint64_t count);
+
+/* Until the target has seen the signal: only who has may look at the bytes. */
 void write_and_signal(struct pair *pair, uint64_t offset, uint64_t bytes);
 bool all_bytes(const unsigned char *at, uint64_t bytes, unsigned char value);
 uint64_t random_below(uint64_t below);

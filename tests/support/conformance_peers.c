@@ -13,6 +13,20 @@ struct mesh {
 	struct transport_remote *remote[SIDES][SIDES];
 };
 
+/* Both sides connect, then both prove, before anybody posts. */
+static void connect_both(struct transport_endpoint *a, struct transport_endpoint *b)
+{
+	unsigned char record[TRANSPORT_RECORD_BYTES];
+	size_t length;
+
+	ok(transport_endpoint_record(b, record, &length, &error_));
+	ok(transport_endpoint_connect(a, record, length, soon(), &error_));
+	ok(transport_endpoint_record(a, record, &length, &error_));
+	ok(transport_endpoint_connect(b, record, length, soon(), &error_));
+	ok(transport_endpoint_prove(a, soon(), &error_));
+	ok(transport_endpoint_prove(b, soon(), &error_));
+}
+
 static void mesh_side(enum role role, uint32_t rank, struct transport_domain **domain,
 		      struct transport_region **region)
 {
@@ -37,8 +51,7 @@ static void mesh_join(struct mesh *mesh, uint32_t i, uint32_t j)
 	ok(transport_region_export(mesh->target[j], record, &length, &error_));
 	ok(transport_remote_import(mesh->ab[i][j], record, length, &mesh->remote[i][j], &error_));
 	assert_null(transport_remote_pointer(mesh->remote[i][j]));
-	ok(transport_endpoint_record(mesh->ba[i][j], record, &length, &error_));
-	ok(transport_endpoint_connect(mesh->ab[i][j], record, length, soon(), &error_));
+	connect_both(mesh->ab[i][j], mesh->ba[i][j]);
 }
 
 static void mesh_close(struct mesh *mesh)
@@ -82,7 +95,7 @@ void endpoints__many_writers_and_targets_do_not_mix(void **state)
 	for (uint32_t j = 0; j < SIDES; j++) {
 		const unsigned char *got = transport_region_memory(mesh.target[j]);
 
-		assert_int_equal(transport_signal_wait(mesh.b[j], 0, soon()), SIDES);
+		wait_signals(mesh.b[j], SIDES);
 		for (uint32_t i = 0; i < SIDES; i++) {
 			assert_int_equal(transport_signal_read(mesh.ba[i][j], &signal), 0);
 			assert_int_equal(signal.word, 10 * i + j);
@@ -96,10 +109,8 @@ void endpoints__hundreds_fit_in_one_domain(void **state)
 {
 	enum { MANY = 450 };
 	static struct transport_endpoint *many[MANY], *back[MANY];
-	unsigned char record[TRANSPORT_RECORD_BYTES];
 	struct transport_signal signal;
 	struct pair pair;
-	size_t length;
 
 	(void)state;
 	open_pair(&pair, 4096);
@@ -108,11 +119,11 @@ void endpoints__hundreds_fit_in_one_domain(void **state)
 					   &error_));
 		ok(transport_endpoint_open(pair.a, (struct member){ROLE_INFERENCE, 5}, NULL,
 					   &many[i], &error_));
-		ok(transport_endpoint_record(back[i], record, &length, &error_));
-		ok(transport_endpoint_connect(many[i], record, length, soon(), &error_));
+		connect_both(many[i], back[i]);
 	}
 	for (uint32_t i = 0; i < MANY; i++)
 		ok(transport_signal(many[i], i + 1, NULL, 0, soon(), &error_));
+	wait_signals(pair.b, MANY);
 	for (uint32_t i = 0; i < MANY; i++) {
 		assert_int_equal(transport_signal_read(back[i], &signal), 0);
 		assert_int_equal(signal.word, i + 1);

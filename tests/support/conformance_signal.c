@@ -13,7 +13,6 @@ void signal__carries_word_payload_and_sequence(void **state)
 	unsigned char payload[TRANSPORT_PAYLOAD_BYTES];
 	struct error error;
 	struct pair pair;
-	uint64_t count;
 
 	(void)state;
 	open_pair(&pair, 4096);
@@ -21,8 +20,7 @@ void signal__carries_word_payload_and_sequence(void **state)
 	for (size_t i = 0; i < sizeof(payload); i++)
 		payload[i] = (unsigned char)(i + 1);
 	ok(transport_signal(pair.ab, 77, payload, sizeof(payload), soon(), &error_));
-	count = transport_signal_wait(pair.b, 0, soon());
-	assert_int_equal(count, 1);
+	wait_signals(pair.b, 1);
 	assert_int_equal(transport_signal_read(pair.ba, &signal), 0);
 	assert_int_equal(signal.word, 77);
 	assert_int_equal(signal.sequence, 1);
@@ -32,10 +30,41 @@ void signal__carries_word_payload_and_sequence(void **state)
 			 -ERROR_USAGE);
 	for (uint32_t i = 0; i < 5; i++)
 		ok(transport_signal(pair.ab, i, NULL, 0, soon(), &error_));
-	assert_int_equal(transport_signal_wait(pair.b, 1, soon()), 6);
+	wait_signals(pair.b, 6);
 	assert_int_equal(transport_signal_read(pair.ba, &signal), 0);
 	assert_int_equal(signal.sequence, 6); /* 2..5 were overwritten, and that is seen */
 	assert_int_equal(signal.word, 4);
+	pair_close(&pair);
+}
+
+static void expect_word(struct transport_domain *domain, struct transport_endpoint *endpoint,
+			uint64_t count, uint32_t word)
+{
+	struct transport_signal signal;
+
+	wait_signals(domain, count);
+	assert_int_equal(transport_signal_read(endpoint, &signal), 0);
+	assert_int_equal(signal.word, word);
+	assert_int_equal(signal.sequence, count);
+}
+
+/* Each side counts its own; neither waits for the other to be read. */
+void signal__goes_both_ways_at_once(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	open_pair(&pair, 4096);
+	for (uint32_t i = 1; i <= 100; i++) {
+		memset(pair.from, (int)i, 4096);
+		ok(transport_write(pair.ab, pair.from, pair.source, pair.remote, 0, 4096, soon(),
+				   &error_));
+		ok(transport_signal(pair.ab, i, NULL, 0, soon(), &error_));
+		ok(transport_signal(pair.ba, 1000 + i, NULL, 0, soon(), &error_));
+		expect_word(pair.a, pair.ab, i, 1000 + i);
+		expect_word(pair.b, pair.ba, i, i);
+		assert_true(all_bytes(pair.to, 4096, (unsigned char)i));
+	}
 	pair_close(&pair);
 }
 

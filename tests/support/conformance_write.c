@@ -124,6 +124,7 @@ void pointer__stores_count_as_written(void **state)
 		memset(there, 9, 8192);
 		ok(transport_flush(pair.ab, soon(), &error_));
 		ok(transport_signal(pair.ab, 1, NULL, 0, soon(), &error_));
+		wait_signals(pair.b, 1);
 		assert_int_equal(transport_signal_read(pair.ba, &signal), 0);
 		assert_true(all_bytes(pair.to, 8192, 9));
 	}

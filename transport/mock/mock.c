@@ -66,6 +66,7 @@ static int domain_open(struct transport_domain *domain, struct error *error)
 		.ordered = options->ordered,
 		.mapped_remote = options->mapped,
 		.passive_target = true,
+		.fence_waits = false,
 		.local_registration = options->local_registration,
 		.write_bytes_max = options->write_bytes_max ? options->write_bytes_max : 65536,
 		.inflight_max = options->inflight_max ? options->inflight_max : 16,
@@ -239,6 +240,34 @@ static int endpoint_connect(struct transport_endpoint *endpoint, struct record_r
 		return error_set(error, ERROR_PEER_LOST,
 				 "the peer closed this endpoint since it made the record");
 	return 0;
+}
+
+/* What a probe write would find out: the path is there once the peer has connected back. */
+static int endpoint_prove(struct transport_endpoint *endpoint, uint64_t deadline_ns,
+			  struct error *error)
+{
+	struct mock_endpoint *mock = endpoint->state;
+	struct mock_network *network = mock->domain->network;
+	struct transport_wait wait;
+
+	wait_begin(&wait, endpoint->domain, deadline_ns);
+	for (;;) {
+		struct mock_endpoint *peer;
+		bool back;
+		int rc;
+
+		lock(network);
+		peer = network_endpoint(network, mock->peer);
+		back = peer && peer->peer == mock->id;
+		unlock(network);
+		if (!peer)
+			return error_set(error, ERROR_PEER_LOST, "the peer closed its endpoint");
+		if (back)
+			return 0;
+		rc = wait_turn(&wait, error);
+		if (rc)
+			return error_wrap(error, "the peer has not connected"), rc;
+	}
 }
 
 static void endpoint_abort(struct transport_endpoint *endpoint)
@@ -521,6 +550,7 @@ const struct provider provider_mock = {
 	.endpoint_open = endpoint_open,
 	.endpoint_record = endpoint_record,
 	.endpoint_connect = endpoint_connect,
+	.endpoint_prove = endpoint_prove,
 	.endpoint_abort = endpoint_abort,
 	.endpoint_fence = endpoint_fence,
 	.endpoint_close = endpoint_close,
