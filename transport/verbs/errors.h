@@ -43,7 +43,12 @@ const char *verbs_status_name(int status); /* "RETRY_EXC_ERR"; "status 77" never
 /* What a foreign call left: NULL or -1 with errno, -errno, or a positive errno. 0 when it set
  * none: then sentences say "not supported by <device>" and never "Success". */
 int verbs_errno(long result);
-/* "creating a completion queue of 4096 on rxe0: ...", with the cause by errno and what. */
+#define VERBS_ERRNO_BYTES 160
+/* "ENOMEM (Cannot allocate memory)"; for 0 "not supported by rxe0, ...". */
+const char *verbs_errno_text(int errnum, const char *device, char text[VERBS_ERRNO_BYTES]);
+/* The format says what was being done, without the device: "creating a completion queue of %u
+ * entries" becomes "creating a completion queue of 4096 entries on rxe0 failed: ...", with the
+ * cause by step and errno. NULL or "": the step's own words. */
 enum verbs_step {
 	VERBS_STEP_OPEN, VERBS_STEP_QUERY, VERBS_STEP_PD, VERBS_STEP_CHANNEL, VERBS_STEP_CQ,
 	VERBS_STEP_SRQ, VERBS_STEP_RECEIVE, VERBS_STEP_QP, VERBS_STEP_INIT, VERBS_STEP_RTR,
@@ -52,7 +57,7 @@ enum verbs_step {
 };
 int verbs_step_error(struct error *error, enum verbs_step step, const char *device, int errnum,
 		     const char *format, ...) __attribute__((format(printf, 5, 6)));
-/* The move to RTR failed: ARP, GID and MTU causes, told with both sides. */
+/* The move to INIT, RTR or RTS failed: ARP, GID and MTU causes, told with both sides. */
 int verbs_connect_error(struct error *error, enum verbs_step step, int errnum,
 			const struct verbs_side *local, const struct verbs_side *remote,
 			uint32_t path_mtu, uint64_t waited_ns);
@@ -65,7 +70,10 @@ struct verbs_memlock {
 	bool ipc_lock;               /* CAP_IPC_LOCK is effective */
 };
 int verbs_memlock_read(struct verbs_memlock *memlock, struct error *error);
-/* Registration of `bytes` on one of `nics` NICs failed. gpu: it was device memory. */
+/* The part of it that is the text of /proc/self/status: all but the limits. */
+int verbs_memlock_parse(const char *status, struct verbs_memlock *memlock, struct error *error);
+/* Registration of `bytes` on one of `nics` NICs failed. memlock and limits may be NULL when
+ * they are not known. */
 int verbs_register_error(struct error *error, int errnum, const char *device, uint64_t bytes,
 			 uint32_t nics, const struct verbs_memlock *memlock,
 			 const struct verbs_device *limits);

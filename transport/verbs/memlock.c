@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * memlock.c -- why memory could not be registered. Mostly it is the limit on locked memory,
+ * which counts every registration: the same bytes on two NICs count twice.
+ */
+#include "transport/verbs/errors.h"
+
+#include "common/array.h"
+#include "common/text.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#define CAP_IPC_LOCK_BIT 14
+#define STATUS_BYTES	 8192
+
+/* What follows "\nKey:" in /proc/self/status, or NULL. */
+static const char *status_line(const char *status, const char *key)
+{
+	size_t length = strlen(key);
+
+	for (const char *line = status; line; line = strchr(line, '\n')) {
+		line += *line == '\n';
+		if (strncmp(line, key, length) == 0 && line[length] == ':')
+			return line + length + 1;
+	}
+	return NULL;
+}
+
+int verbs_memlock_parse(const char *status, struct verbs_memlock *memlock, struct error *error)
+{
+	const char *pinned = status_line(status, "VmPin");
+	const char *uids = status_line(status, "Uid");
+	const char *capabilities = status_line(status, "CapEff");
+	uint64_t effective, pinned_kib;
+
+	if (!pinned || sscanf(pinned, "%" SCNu64 " kB", &pinned_kib) != 1)
+		return error_set(error, ERROR_IO, "/proc/self/status: no line 'VmPin: <n> kB'");
+	if (!uids || sscanf(uids, "%*u %" SCNu32, &memlock->uid) != 1)
+		return error_set(error, ERROR_IO, "/proc/self/status: no line 'Uid: <n> <n>'");
+	if (!capabilities || sscanf(capabilities, "%" SCNx64, &effective) != 1)
+		return error_set(error, ERROR_IO, "/proc/self/status: no line 'CapEff: <hex>'");
+	memlock->pinned_bytes = pinned_kib * 1024;
+	memlock->ipc_lock = effective >> CAP_IPC_LOCK_BIT & 1;
+	return 0;
+}
+
+static uint64_t limit_bytes(rlim_t limit)
+{
+	return limit == RLIM_INFINITY ? UINT64_MAX : (uint64_t)limit;
+}
+
+int verbs_memlock_read(struct verbs_memlock *memlock, struct error *error)
+{
+	char status[STATUS_BYTES];
+	struct rlimit limit;
+	FILE *file;
+	size_t n;
+
+	*memlock = (struct verbs_memlock){0};
+	if (getrlimit(RLIMIT_MEMLOCK, &limit))
+		return error_set_errno(error, ERROR_IO, errno,
+				       "reading the limit on locked memory");
+	memlock->soft = limit_bytes(limit.rlim_cur);
+	memlock->hard = limit_bytes(limit.rlim_max);
+	file = fopen("/proc/self/status", "re");
+	if (!file)
+		return error_set_errno(error, ERROR_IO, errno, "/proc/self/status");
+	n = fread(status, 1, sizeof(status) - 1, file);
+	status[n] = '\0';
+	fclose(file);
+	return verbs_memlock_parse(status, memlock, error);
+}
+
+/* "8 MiB" where it is a whole number of them, as limits are; "17.2 GB" otherwise. */
+static const char *limit_text(uint64_t bytes, char text[TEXT_SHORT_BYTES])
+{
+	static const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
+
+	if (bytes == UINT64_MAX)
+		return strcpy(text, "unlimited");
+	for (int i = ARRAY_SIZE(units) - 1; i >= 0; i--) {
+		uint64_t unit = UINT64_C(1) << (10 * (i + 1));
+
+		if (bytes && bytes % unit == 0) {
+			snprintf(text, TEXT_SHORT_BYTES, "%" PRIu64 " %s", bytes / unit, units[i]);
+			return text;
+		}
+	}
+	return bytes_text(bytes, text);
+}
+
+static uint64_t bytes_add(uint64_t a, uint64_t b)
+{
+	uint64_t sum;
+
+	return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
+}
+
+static uint64_t bytes_times(uint64_t bytes, uint32_t count)
+{
+	uint64_t all;
+
+	return __builtin_mul_overflow(bytes, (uint64_t)count, &all) ? UINT64_MAX : all;
+}
+
+struct registration {
+	uint64_t bytes;
+	uint32_t nics;
+	const struct verbs_memlock *memlock;
+	const struct verbs_device *limits;
+};
+
+static bool memlock_unknown(const struct registration *registration)
+{
+	return !registration->memlock;
+}
+
+/* The kernel's own rule: what is pinned already and the new bytes, unless CAP_IPC_LOCK. */
+static bool memlock_small(const struct registration *registration)
+{
+	const struct verbs_memlock *memlock = registration->memlock;
+
+	return memlock && !memlock->ipc_lock &&
+	       bytes_add(memlock->pinned_bytes, registration->bytes) > memlock->soft;
+}
+
+static bool memlock_soft_small(const struct registration *registration)
+{
+	return memlock_small(registration) && registration->memlock->hard == UINT64_MAX;
+}
+
+static bool memlock_none(const struct registration *registration)
+{
+	return memlock_small(registration) && registration->memlock->soft == 0;
+}
+
+static bool region_too_large(const struct registration *registration)
+{
+	return registration->limits && registration->limits->max_mr_bytes &&
+	       registration->bytes > registration->limits->max_mr_bytes;
+}
+
+static bool always(const struct registration *registration)
+{
+	(void)registration;
+	return true;
+}
+
+#define DETAIL_BYTES 320
+
+static void memlock_tell(const struct registration *registration, char text[DETAIL_BYTES])
+{
+	const struct verbs_memlock *memlock = registration->memlock;
+	char soft[TEXT_SHORT_BYTES], hard[TEXT_SHORT_BYTES], pinned[TEXT_SHORT_BYTES];
+	char each[TEXT_SHORT_BYTES], all[TEXT_SHORT_BYTES];
+
+	snprintf(text, DETAIL_BYTES,
+		 " (soft limit %s, hard limit %s, already pinned %s, CAP_IPC_LOCK %s for uid %u, "
+		 "needed %s per NIC, %s for %u NIC%s)",
+		 limit_text(memlock->soft, soft), limit_text(memlock->hard, hard),
+		 limit_text(memlock->pinned_bytes, pinned), memlock->ipc_lock ? "yes" : "no",
+		 memlock->uid, bytes_text(registration->bytes, each),
+		 bytes_text(bytes_times(registration->bytes, registration->nics), all),
+		 registration->nics, registration->nics == 1 ? "" : "s");
+}
+
+static void device_tell(const struct registration *registration, char text[DETAIL_BYTES])
+{
+	const struct verbs_device *limits = registration->limits;
+	char largest[TEXT_SHORT_BYTES];
+
+	if (limits)
+		snprintf(text, DETAIL_BYTES, " (max_mr %u regions, max_mr_size %s)", limits->max_mr,
+			 limit_text(limits->max_mr_bytes, largest));
+}
+
+static void nothing_tell(const struct registration *registration, char text[DETAIL_BYTES])
+{
+	(void)registration;
+	text[0] = '\0';
+}
+
+struct register_cause {
+	int errnum; /* -1: any */
+	bool (*fits)(const struct registration *registration);
+	enum error_code code;
+	const char *cause;
+	void (*tell)(const struct registration *registration, char text[DETAIL_BYTES]);
+	const char *fix;
+};
+
+#define RAISE_MEMLOCK                                                                       \
+	"start with 'ulimit -l unlimited' (docker: --ulimit memlock=-1; Kubernetes: "       \
+	"LimitMEMLOCK=infinity in containerd's unit; systemd: the same in yours; IPC_LOCK " \
+	"helps root only)"
+#define TOO_LARGE                                                  \
+	"one region is larger than the device takes", device_tell, \
+		"cut the region into smaller ones, or choose another NIC with --nic"
+#define NO_DMABUF                                                                             \
+	"the kernel driver of this device does not take dma-buf memory", nothing_tell,        \
+		"choose a NIC that does with --nic (weft doctor shows dma-buf), or keep the " \
+		"weights in host memory"
+#define NOT_WRITABLE                                                     \
+	"the memory is mapped without the right to write", nothing_tell, \
+		"map it readable and writable before it is registered"
+
+static const struct register_cause register_causes[] = {
+	{ENOMEM, memlock_unknown, ERROR_LIMIT,
+	 "mostly the limit on locked memory is too small for it", nothing_tell, RAISE_MEMLOCK},
+	{ENOMEM, memlock_soft_small, ERROR_LIMIT, "the soft limit on locked memory is too small",
+	 memlock_tell, "start with 'ulimit -l unlimited', which the hard limit allows"},
+	{ENOMEM, memlock_small, ERROR_LIMIT, "the limit on locked memory is too small",
+	 memlock_tell, RAISE_MEMLOCK},
+	{ENOMEM, region_too_large, ERROR_LIMIT, TOO_LARGE},
+	{ENOMEM, always, ERROR_MEMORY,
+	 "it is not the limit on locked memory, so the device's translation tables or the "
+	 "container's memory are used up",
+	 device_tell,
+	 "raise memory.max of the control group, and use huge pages if dmesg names the device"},
+	{EPERM, memlock_none, ERROR_LIMIT, "no memory may be locked at all", memlock_tell,
+	 RAISE_MEMLOCK},
+	{EPERM, always, ERROR_UNSUPPORTED, NOT_WRITABLE},
+	{EACCES, always, ERROR_UNSUPPORTED, NOT_WRITABLE},
+	{EFAULT, always, ERROR_UNSUPPORTED,
+	 "a part of the range is not mapped as plain memory of this process: it was freed, or "
+	 "it is GPU memory",
+	 nothing_tell,
+	 "check address and length, and register GPU memory by its dma-buf, without "
+	 "expandable_segments"},
+	{EINVAL, region_too_large, ERROR_LIMIT, TOO_LARGE},
+	{EINVAL, always, ERROR_UNSUPPORTED, "the driver does not take these access rights",
+	 nothing_tell, "set WEFT_RELAXED_ORDERING=off"},
+	{EOPNOTSUPP, always, ERROR_UNSUPPORTED, NO_DMABUF},
+	{EPROTONOSUPPORT, always, ERROR_UNSUPPORTED, NO_DMABUF},
+	{EBADF, always, ERROR_UNSUPPORTED, "the descriptor is no dma-buf", nothing_tell,
+	 "export the allocation as a dma-buf and keep it open until it is registered"},
+	{EAGAIN, always, ERROR_LIMIT, "the RDMA control group of this process is used up",
+	 nothing_tell, "raise rdma.max of its control group on the host"},
+	{ENOSPC, always, ERROR_LIMIT, "the device has no memory key left", device_tell,
+	 "end other processes that use it ('rdma resource' counts what each holds)"},
+	{ENODEV, always, ERROR_TRANSPORT, "the device was removed or is being reset", nothing_tell,
+	 "wait until 'rdma link' shows it again, then restart this process"},
+	{0, always, ERROR_UNSUPPORTED, "the driver lacks this kind of registration", nothing_tell,
+	 "choose another NIC with --nic (weft doctor shows what each can do)"},
+	{-1, always, ERROR_TRANSPORT, "the driver says no more", device_tell,
+	 "read dmesg for that device"},
+};
+
+int verbs_register_error(struct error *error, int errnum, const char *device, uint64_t bytes,
+			 uint32_t nics, const struct verbs_memlock *memlock,
+			 const struct verbs_device *limits)
+{
+	const struct registration registration = {bytes, nics, memlock, limits};
+	const struct register_cause *row = register_causes;
+	char detail[DETAIL_BYTES] = "", size[TEXT_SHORT_BYTES], name[VERBS_ERRNO_BYTES];
+
+	while ((row->errnum != -1 && row->errnum != errnum) || !row->fits(&registration))
+		row++; /* the last row fits everything */
+	row->tell(&registration, detail);
+	return error_set(error, row->code,
+			 "registering %" PRIu64 " bytes (%s) on %.63s failed: %s: %s%s; %s", bytes,
+			 bytes_text(bytes, size), device, verbs_errno_text(errnum, device, name),
+			 row->cause, detail, row->fix);
+}
