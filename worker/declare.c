@@ -451,7 +451,8 @@ int declare_finish(struct weft_worker *worker, struct message_declare *declare, 
 		.train = worker->train,
 		.infer = worker->infer,
 		.mapped = caps->mapped_remote && !worker->own_memory,
-		.registered = worker->self.role == ROLE_TRAINER && !caps->local_registration,
+		.registered = worker->self.role == ROLE_TRAINER &&
+			      (!caps->local_registration || worker->ranges.count),
 		.transport = worker->transport,
 		.checksums = worker->checksums,
 	};

@@ -79,7 +79,8 @@ static int connect_endpoints(struct weft_worker *worker, const struct message_pe
 	return rc;
 }
 
-/* Does what the control core asks for until the job runs or cannot. The core keeps the deadline
+/* Does what the control core asks for until the job runs or cannot. That it runs means that every
+ * worker has connected: only now can a path be proved, and nobody posts before its own are. The core keeps the deadline
  * and knows who is missing. */
 static int follow(struct weft_worker *worker, uint64_t deadline_ns, struct error *error)
 {
@@ -98,7 +99,8 @@ static int follow(struct weft_worker *worker, uint64_t deadline_ns, struct error
 			rc = connect_endpoints(worker, peers, deadline_ns, error);
 			break;
 		case CONTROL_RUN:
-			return 0;
+			rc = peers_prove(worker, deadline_ns, error);
+			return rc ? worker_fail(worker, error, 0) : 0;
 		case CONTROL_FAILED: /* worker_check says why */
 		case CONTROL_NOTHING:
 			break;

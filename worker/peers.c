@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * peers.c -- endpoints to the workers of the plan: opened after OPEN (leg 1), connected after
- * CONNECT (leg 3), fenced and closed at the end. Runs on the host thread, in weft_join.
+ * CONNECT (leg 3), proved after GO, fenced and closed at the end. Runs on the host thread, in
+ * weft_join.
  */
 #include "worker/worker.h"
 
@@ -168,6 +169,20 @@ int peers_connect(struct weft_worker *worker, const struct message_peers *peers,
 						peer->theirs->record_length, deadline_ns, error);
 		if (!rc && worker->self.role == ROLE_TRAINER)
 			rc = import_regions(peer, error);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+int peers_prove(struct weft_worker *worker, uint64_t deadline_ns, struct error *error)
+{
+	for (size_t i = 0; i < worker->peer_count; i++) {
+		int rc = worker_check(worker, error);
+
+		if (!rc)
+			rc = transport_endpoint_prove(worker->peers[i].endpoint, deadline_ns,
+						      error);
 		if (rc)
 			return rc;
 	}

@@ -157,16 +157,19 @@ static int group_by_tensor(struct weft_worker *worker, struct error *error)
 
 	trainer->tensor_rows = memory_zalloc(trainer->row_count, sizeof(*trainer->tensor_rows));
 	trainer->written = memory_zalloc(tensors, sizeof(*trainer->written));
+	trainer->direct = memory_zalloc(tensors, sizeof(*trainer->direct));
 	trainer->tensor_first = first;
-	if (!first || !trainer->tensor_rows || !trainer->written)
+	if (!first || !trainer->tensor_rows || !trainer->written || !trainer->direct)
 		return memory_error(error, "preparing updates", tensors * sizeof(*first));
 	/* counting sort; first[t + 1] walks from the start to the end of tensor t's rows */
 	for (size_t i = 0; i < trainer->row_count; i++)
 		first[worker->plan->rows[i].tensor + 2]++;
 	for (size_t t = 1; t < tensors + 2; t++)
 		first[t] += first[t - 1];
-	for (size_t i = 0; i < trainer->row_count; i++)
+	for (size_t i = 0; i < trainer->row_count; i++) {
 		trainer->tensor_rows[first[worker->plan->rows[i].tensor + 1]++] = (uint32_t)i;
+		trainer->direct[worker->plan->rows[i].tensor] |= trainer->rows[i].how == HOW_DIRECT;
+	}
 	return 0;
 }
 
@@ -253,6 +256,7 @@ void send_plan_close(struct weft_worker *worker)
 	memory_free(trainer->tensor_first);
 	memory_free(trainer->tensor_rows);
 	memory_free(trainer->written);
+	memory_free(trainer->direct);
 	replica_close(&trainer->replica);
 	transport_region_close(&trainer->ring_region);
 	transport_region_close(&trainer->sums_region);

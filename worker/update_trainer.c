@@ -292,12 +292,13 @@ static int write_row(struct weft_worker *worker, const struct send_row *row, con
 {
 	const struct source *source = &worker->trainer.sources[row->source];
 	const struct target *target = &row->target[worker->peers[row->peer].accept.copy];
+	const unsigned char *first = (const unsigned char *)data + source->runs.offset;
 	int rc = 0;
 
 	switch (row->how) {
 	case HOW_DIRECT:
-		rc = post_write(worker, row->peer,
-				(const unsigned char *)data + source->runs.offset, NULL, target, 0,
+		rc = post_write(worker, row->peer, first,
+				sources_find(worker, first, source->bytes), target, 0,
 				source->bytes, error);
 		worker->stats.pieces_direct++;
 		break;
@@ -342,12 +343,28 @@ static int write_failed(struct weft_worker *worker, struct error *error)
 	return worker_fail(worker, error, worker->trainer.version);
 }
 
+/* The plan counts on what was registered before join, and nothing is copied behind its back. */
+static int check_registered(const struct weft_worker *worker, uint32_t id, const void *data,
+			    struct error *error)
+{
+	if (!worker->ranges.count || !worker->trainer.direct[id] ||
+	    sources_find(worker, data, worker->held[id].bytes))
+		return 0;
+	return error_set(
+		error, ERROR_USAGE,
+		"update %llu: tensor %s (%llu bytes at %p) does not lie whole in one range "
+		"of weft_source_register; register its memory before weft_join, or none",
+		(unsigned long long)worker->trainer.version, worker->holding.tensors[id].name,
+		(unsigned long long)worker->held[id].bytes, data);
+}
+
 static int write_tensor(struct weft_worker *worker, uint32_t id, const void *data, uint64_t bytes,
 			struct error *error)
 {
 	struct trainer *trainer = &worker->trainer;
 	uint64_t now = clock_ns();
 	const char *name;
+	int rc;
 
 	if (id >= worker->holding.tensor_count)
 		return error_set(error, ERROR_USAGE, "tensor %u; %zu are declared", id,
@@ -365,9 +382,11 @@ static int write_tensor(struct weft_worker *worker, uint32_t id, const void *dat
 	if (trainer->written[id])
 		return error_set(error, ERROR_USAGE, "update %llu: tensor %s is written twice",
 				 (unsigned long long)trainer->version, name);
+	rc = check_registered(worker, id, data, error);
+	if (rc)
+		return rc;
 	for (uint32_t i = trainer->tensor_first[id]; i < trainer->tensor_first[id + 1]; i++) {
-		int rc = worker_check(worker, error);
-
+		rc = worker_check(worker, error);
 		if (!rc)
 			rc = write_row(worker, &trainer->rows[trainer->tensor_rows[i]], data,
 				       error);
@@ -397,6 +416,7 @@ static int write_all(struct weft_worker *worker, const void *const *data, struct
 {
 	struct trainer *trainer = &worker->trainer;
 	uint64_t now = clock_ns();
+	int rc;
 
 	if (!data)
 		return error_set(error, ERROR_USAGE, "weft_update_write_all: data is NULL");
@@ -414,11 +434,14 @@ static int write_all(struct weft_worker *worker, const void *const *data, struct
 					 "inference rank, but its data is NULL",
 					 (unsigned long long)trainer->version,
 					 worker->holding.tensors[t].name);
+		rc = wanted && data[t] ? check_registered(worker, (uint32_t)t, data[t], error) : 0;
+		if (rc)
+			return rc;
 	}
 	for (size_t i = 0; i < trainer->row_count; i++) {
 		uint32_t tensor = trainer->sources[trainer->rows[i].source].tensor;
-		int rc = worker_check(worker, error);
 
+		rc = worker_check(worker, error);
 		if (!rc && data[tensor])
 			rc = write_row(worker, &trainer->rows[i], data[tensor], error);
 		if (rc)

@@ -130,6 +130,8 @@ typedef struct weft_options {
 	int shadow;                /* inference: 1 keeps two copies, readers keep v-1 meanwhile */
 	int own_memory;            /* inference: 1: parameters lie in host memory given with
 				      weft_param.memory or weft_param_bind, not weft's */
+	const char *nic;           /* which NICs the transport uses, as weft-worker --nic says it
+				      (docs/verbs.md); NULL or "": it chooses */
 } weft_options;
 
 /* Opens the transport and the control socket; waits for nobody. The control thread starts with
@@ -160,6 +162,15 @@ WEFT_API int weft_declare_labels(weft_worker *worker, const char *model, const c
 WEFT_API int weft_declare_tensor(weft_worker *worker, const weft_tensor *tensor, uint32_t order,
 				 uint64_t row_lo, uint64_t row_hi, uint32_t *id,
 				 weft_error *error);
+
+/* Trainer: memory that tensors will lie in when they are written. A transport that reads only from
+ * registered memory (verbs) then sends a piece that is contiguous in the source straight from
+ * there; without any registered memory every piece is packed into the ring first. Once some is
+ * registered, a tensor with such a piece must lie whole in one range, or weft_update_write refuses
+ * it. Ranges do not overlap. The memory stays the host's, and until weft_close. Other transports
+ * read any memory: the call changes nothing there. */
+WEFT_API int weft_source_register(weft_worker *worker, void *memory, uint64_t bytes,
+				  weft_error *error);
 
 /* Inference: an engine parameter. memory: NULL, and weft allocates it at join; with
  * own_memory, the host's (one copy; with shadow two are not possible). */

@@ -197,6 +197,11 @@ static void open_log(const struct weft_worker *worker)
 static int open_domain(struct weft_worker *worker, struct error *error)
 {
 	struct transport_options options = {.self = worker->self};
+	int length = snprintf(options.nics, sizeof(options.nics), "%s", worker->nic);
+
+	if ((size_t)length >= sizeof(options.nics))
+		return error_set(error, ERROR_LIMIT, "nic has %d characters; at most %zu", length,
+				 sizeof(options.nics) - 1);
 
 	/* not a password: it keeps records of another job on the same host apart */
 	options.secret = digest_bytes(worker->job, strlen(worker->job)).low;
@@ -229,13 +234,15 @@ static int fill(struct weft_worker *worker, const weft_options *options, struct 
 	worker->job = memory_string(options->job && *options->job ? options->job : "weft");
 	worker->transport = memory_string(
 		options->transport && *options->transport ? options->transport : "shm");
-	if (!worker->controller || !worker->job || !worker->transport)
+	worker->nic = memory_string(options->nic ? options->nic : "");
+	if (!worker->controller || !worker->job || !worker->transport || !worker->nic)
 		return memory_error(error, "opening a worker", 0);
 	return 0;
 }
 
 int weft_open(weft_worker **out, const weft_options *options, weft_error *error)
 {
+	weft_options given = {0};
 	struct weft_worker *worker;
 	struct error inner;
 	int rc;
@@ -251,7 +258,9 @@ int weft_open(weft_worker **out, const weft_options *options, weft_error *error)
 	if (!worker)
 		return worker_result(memory_error(&inner, "opening a worker", sizeof(*worker)),
 				     &inner, error);
-	rc = fill(worker, options, &inner);
+	/* a host built against an older header has fewer fields */
+	memcpy(&given, options, options->size < sizeof(given) ? options->size : sizeof(given));
+	rc = fill(worker, &given, &inner);
 	if (!rc)
 		rc = open_domain(worker, &inner);
 	if (!rc)
@@ -264,10 +273,18 @@ int weft_open(weft_worker **out, const weft_options *options, weft_error *error)
 	return 0;
 }
 
+/* The flag first: whoever is woken looks at it. Waking the transport ends a transfer that waits for
+ * its peer; it is a store and a system call, so a signal handler may. */
 void weft_interrupt(weft_worker *worker)
 {
-	if (worker)
-		atomic_store(&worker->interrupted, true);
+	int before = errno;
+
+	if (!worker)
+		return;
+	atomic_store(&worker->interrupted, true);
+	if (worker->pid == getpid())
+		transport_domain_interrupt(worker->domain);
+	errno = before;
 }
 
 int weft_leave(weft_worker *worker, weft_error *error)
@@ -320,6 +337,7 @@ void weft_close(weft_worker **where)
 	pairs_close(worker);
 	peers_close(worker);
 	params_close(worker);
+	sources_close(worker);
 	/* the control thread may interrupt the domain until it has ended; and the core owns the
 	 * plan that everything above points into */
 	control_close(&worker->control);
@@ -328,6 +346,7 @@ void weft_close(weft_worker **where)
 	memory_free(worker->controller);
 	memory_free(worker->job);
 	memory_free(worker->transport);
+	memory_free(worker->nic);
 	memory_free(worker);
 }
 

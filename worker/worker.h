@@ -4,6 +4,7 @@
  *
  *   worker.c            open, leave, close, figures     control.c      control thread
  *   declare.c           layout or holding              versions.c     readers' bracket
+ *   sources.c           registered tensors of a trainer
  *   join.c, peers.c     plan, endpoints                 params.c, place.c  memory of parameters
  *   send_plan.c, pairs.c  rows of the plan, resolved    replica/       ring, packing
  *   update_trainer.c    begin, write, end, abort        verify.c, contents.c, launch.c
@@ -74,6 +75,7 @@ struct trainer {
 	uint32_t *tensor_first;      /* rows of tensor t: tensor_rows[tensor_first[t] .. [t + 1]) */
 	uint32_t *tensor_rows;       /* in send order within a tensor */
 	bool *written;               /* by tensor; true for tensors nobody wants */
+	bool *direct;                /* by tensor: some piece goes out as it lies */
 	size_t unwritten;
 	uint64_t block_bytes;
 	struct transport_region *ring_region;
@@ -104,7 +106,7 @@ struct inference {
 struct weft_worker {
 	struct member self;
 	char self_name[PEER_NAME_BYTES];
-	char *controller, *job, *transport;
+	char *controller, *job, *transport, *nic;
 	uint32_t join_timeout_ms, update_timeout_ms; /* 0: not set by the host */
 	uint64_t ring_bytes;
 	bool checksums, shadow, own_memory;
@@ -116,6 +118,7 @@ struct weft_worker {
 	struct holding holding;           /* trainer */
 	struct held_rows { uint64_t lo, hi, bytes; } *held; /* by tensor of holding */
 	size_t held_capacity;
+	ARRAY(struct transport_region *) ranges; /* trainer: registered, by address */
 	void **host_memory;               /* own_memory: by parameter */
 	size_t host_capacity;
 
@@ -159,6 +162,11 @@ int declare_finish(struct weft_worker *worker, struct message_declare *declare,
 		   struct error *error);
 void declare_fini(struct weft_worker *worker);
 
+/* sources.c: the range that holds these bytes whole, or NULL */
+const struct transport_region *sources_find(const struct weft_worker *worker, const void *memory,
+					    uint64_t bytes);
+void sources_close(struct weft_worker *worker);
+
 /* params.c: the memory of an inference rank */
 int params_open(struct weft_worker *worker, struct error *error);
 int params_open_sums(struct weft_worker *worker, struct error *error);
@@ -173,6 +181,8 @@ int peers_open_sums(struct weft_worker *worker, struct transport_region **sums,
 		    struct error *error);
 int peers_connect(struct weft_worker *worker, const struct message_peers *peers,
 		  uint64_t deadline_ns, struct error *error);
+/* After all workers have connected: every path of this worker is used once. */
+int peers_prove(struct weft_worker *worker, uint64_t deadline_ns, struct error *error);
 void peers_fence(struct weft_worker *worker, uint32_t timeout_ms);
 void peers_close(struct weft_worker *worker);
 /* PEER_LOST when the peer's process is provably gone. */

@@ -317,6 +317,7 @@ static void test_null__arguments_have_answers(void **state)
 	assert_int_equal(weft_param_digest(NULL, 0, 1, NULL), -WEFT_E_USAGE);
 	assert_int_equal(weft_get_stats(NULL, NULL), -WEFT_E_USAGE);
 	assert_int_equal(weft_declare_param(NULL, NULL, NULL, NULL), -WEFT_E_USAGE);
+	assert_int_equal(weft_source_register(NULL, NULL, 0, NULL), -WEFT_E_USAGE);
 	assert_int_equal(weft_verify(NULL, NULL, 1, NULL, NULL), -WEFT_E_USAGE);
 	assert_int_equal(weft_checkpoint_open(NULL, "x", NULL), -WEFT_E_USAGE);
 	assert_int_equal(weft_checkpoint_open(&checkpoint, NULL, NULL), -WEFT_E_USAGE);

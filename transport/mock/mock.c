@@ -44,6 +44,13 @@ static void unlock(struct mock_network *network)
 			array_free(list); /* the process's own network leaves nothing */ \
 	} while (0)
 
+static const struct mock_options *default_options;
+
+void mock_options_default(const struct mock_options *options)
+{
+	default_options = options;
+}
+
 static int domain_open(struct transport_domain *domain, struct error *error)
 {
 	const struct mock_options *options = domain->options.provider_options;
@@ -51,6 +58,8 @@ static int domain_open(struct transport_domain *domain, struct error *error)
 
 	if (!mock)
 		return memory_error(error, "opening a mock domain", sizeof(*mock));
+	if (!options)
+		options = default_options;
 	if (options)
 		mock->options = *options;
 	mock->network = mock->options.network ? mock->options.network : network_default();

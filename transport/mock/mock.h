@@ -48,6 +48,9 @@ struct mock_options {
 	void *context;
 };
 
+/* What domains that are opened without options get; NULL: nothing special. Borrowed. For tests of
+ * what is above the transport. */
+void mock_options_default(const struct mock_options *options);
 int mock_network_open(struct mock_network **network, uint64_t seed, struct error *error);
 void mock_network_close(struct mock_network **network); /* its domains are closed */
 /* Places up to `parcels` parcels; returns how many are still under way. */

@@ -3,9 +3,15 @@
 
 static int domain_open(struct transport_domain *domain, struct error *error)
 {
-	struct shm_domain *shm = memory_zalloc(1, sizeof(*shm));
+	struct shm_domain *shm;
 	int rc;
 
+	if (domain->options.nics[0])
+		return error_set(error, ERROR_CONFIG,
+				 "transport shm uses no NIC, but '%s' is asked for: leave --nic "
+				 "out, or choose --transport verbs",
+				 domain->options.nics);
+	shm = memory_zalloc(1, sizeof(*shm));
 	if (!shm)
 		return memory_error(error, "opening a shm domain", sizeof(*shm));
 	rc = identity_read(&shm->self, error);
