@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/bench.h"
 
+#include "cli/bench_write.h"
 #include "cli/command.h"
 #include "cli/children.h"
 #include "common/copy.h"
@@ -229,4 +230,5 @@ static int bench_update(int argc, char **argv)
 
 const struct command bench_commands[] = {
 	{"bench", "update", "time whole updates beside memcpy", bench_update},
+	{"bench", "write", "one-sided writes into another process or host", bench_write},
 	{NULL, NULL, NULL, NULL}};

@@ -207,12 +207,15 @@ static void name_both(struct exchange *exchange)
 	char unused[EXCHANGE_TEXT_BYTES];
 	struct sockaddr_storage address;
 	socklen_t bytes = sizeof(address);
-	int one = 1;
+	int one = 1, idle_s = 10, again_s = 5, tries = 4; /* a host that died is noticed in 30 s */
 
 	if (getsockname(exchange->fd, (struct sockaddr *)&address, &bytes) == 0)
 		name_socket((struct sockaddr *)&address, bytes, exchange->local, unused);
 	setsockopt(exchange->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	setsockopt(exchange->fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+	setsockopt(exchange->fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
+	setsockopt(exchange->fd, IPPROTO_TCP, TCP_KEEPINTVL, &again_s, sizeof(again_s));
+	setsockopt(exchange->fd, IPPROTO_TCP, TCP_KEEPCNT, &tries, sizeof(tries));
 }
 
 static int parse_address(const char *address, uint16_t default_port, char *host, size_t host_bytes,
@@ -458,21 +461,6 @@ int exchange_connect(struct exchange *exchange, const char *address, uint16_t de
 
 /* ---- messages ---- */
 
-int exchange_send(struct exchange *exchange, uint32_t kind, const void *bytes, size_t length,
-		  uint64_t deadline_ns, struct error *error)
-{
-	unsigned char head[HEAD_BYTES];
-	int rc;
-
-	if (length > EXCHANGE_BYTES_MAX)
-		return error_set(error, ERROR_LIMIT, "a message of %zu bytes to %s; at most %d",
-				 length, exchange->peer, EXCHANGE_BYTES_MAX);
-	put_u32(head, kind);
-	put_u32(head + 4, (uint32_t)length);
-	rc = write_all(exchange, head, sizeof(head), deadline_ns, error);
-	return rc ? rc : write_all(exchange, bytes, length, deadline_ns, error);
-}
-
 static int take_failure(struct exchange *exchange, uint32_t length, uint64_t deadline_ns,
 			struct error *error)
 {
@@ -489,6 +477,39 @@ static int take_failure(struct exchange *exchange, uint32_t length, uint64_t dea
 	code = (int)get_u32(bytes);
 	return error_set(error, error_known(code) ? (enum error_code)code : ERROR_PEER_LOST,
 			 "the other side (%s) says: %s", exchange->peer, (char *)bytes + 4);
+}
+
+/* A send that failed may have crossed the peer's own failure, which is the cause. */
+static int hear_failure(struct exchange *exchange, int rc, struct error *error)
+{
+	unsigned char head[HEAD_BYTES];
+	struct error heard;
+	uint32_t length;
+
+	if (recv(exchange->fd, head, sizeof(head), MSG_PEEK) != sizeof(head) ||
+	    get_u32(head) != KIND_FAILURE)
+		return rc;
+	length = get_u32(head + 4);
+	recv(exchange->fd, head, sizeof(head), 0);
+	take_failure(exchange, length, clock_ns() + FAILURE_NS, &heard);
+	return error_set(error, heard.code, "%s", heard.text);
+}
+
+int exchange_send(struct exchange *exchange, uint32_t kind, const void *bytes, size_t length,
+		  uint64_t deadline_ns, struct error *error)
+{
+	unsigned char head[HEAD_BYTES];
+	int rc;
+
+	if (length > EXCHANGE_BYTES_MAX)
+		return error_set(error, ERROR_LIMIT, "a message of %zu bytes to %s; at most %d",
+				 length, exchange->peer, EXCHANGE_BYTES_MAX);
+	put_u32(head, kind);
+	put_u32(head + 4, (uint32_t)length);
+	rc = write_all(exchange, head, sizeof(head), deadline_ns, error);
+	if (rc == 0)
+		rc = write_all(exchange, bytes, length, deadline_ns, error);
+	return rc ? hear_failure(exchange, rc, error) : 0;
 }
 
 int exchange_receive_any(struct exchange *exchange, uint32_t *kind, const char *waiting_for,

@@ -63,4 +63,19 @@ int exchange_receive_any(struct exchange *exchange, uint32_t *kind, const char *
 void exchange_send_failure(struct exchange *exchange, const struct error *failure);
 void exchange_close(struct exchange *exchange);
 
+/* Integers of a message's bytes. */
+static inline void exchange_put_u64(unsigned char *at, uint64_t value)
+{
+	for (int i = 0; i < 8; i++)
+		at[i] = (unsigned char)(value >> 8 * i);
+}
+static inline uint64_t exchange_get_u64(const unsigned char *at)
+{
+	uint64_t value = 0;
+
+	for (int i = 0; i < 8; i++)
+		value |= (uint64_t)at[i] << 8 * i;
+	return value;
+}
+
 #endif

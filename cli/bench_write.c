@@ -1,0 +1,484 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `weft bench write`: its flags, its lines, and who plays which side (bench_write.h).
+ */
+#include "cli/bench_write.h"
+
+#include "cli/children.h"
+#include "cli/command.h"
+#include "common/json_write.h"
+#include "common/text.h"
+#include "transport/transport.h"
+#include "transport/verbs/settings.h"
+
+#include <argp.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#define SIZES_DEFAULT "4K..64M"
+#define DURATION_MS   1000
+#define TIMEOUT_MS    30000
+#define BYTES_MAX     (1ull << 46)
+
+/* ---- lines ---- */
+
+static uint64_t writes_in_flight(const struct write_link *link)
+{
+	uint64_t depth = link->settings.depth ? link->settings.depth : BENCH_WRITE_DEPTH;
+
+	return depth * transport_domain_caps(link->domain)->rails;
+}
+
+static void print_linked(const struct write_options *options, const struct write_link *link)
+{
+	char opened[TEXT_SHORT_BYTES], connected[TEXT_SHORT_BYTES];
+
+	if (options->json)
+		return;
+	printf("# weft bench write: to %s over %s, %u rail(s), %" PRIu64 " writes in flight\n",
+	       link->exchange.peer, link->settings.transport,
+	       transport_domain_caps(link->domain)->rails, writes_in_flight(link));
+	printf("# opened in %s, connected and proved in %s; first: one write and its flush\n",
+	       seconds_text(link->open_ns, opened), seconds_text(link->connect_ns, connected));
+	printf("#%11s %11s %10s %11s %11s %9s %12s  %s\n", "bytes", "iterations", "first ms",
+	       "p50 us", "p99 us", "GB/s", "requests/s", "target");
+	fflush(stdout);
+}
+
+/* Where it was measured. */
+static void put_environment(struct json *json, const struct write_options *options,
+			    const struct write_link *link)
+{
+	const struct transport_caps *caps = transport_domain_caps(link->domain);
+	struct verbs_settings verbs;
+	struct utsname system;
+
+	json_put_key_string(json, "peer", link->exchange.peer);
+	json_put_key_string(json, "transport", link->settings.transport);
+	json_put_key_string(json, "nic", options->nics);
+	json_put_key_u64(json, "rails", caps->rails);
+	json_put_key_u64(json, "depth", writes_in_flight(link) / caps->rails);
+	if (strcmp(link->settings.transport, "verbs") == 0 &&
+	    verbs_settings_read(&verbs, options->nics, getenv, NULL) == 0) {
+		json_put_key_u64(json, "qps", verbs.qps);
+		json_put_key_u64(json, "queue_depth", verbs.depth);
+		json_put_key_u64(json, "chunk_bytes", verbs.chunk_bytes);
+		json_put_key_u64(json, "mtu", verbs.mtu); /* 0: the smaller of both ports */
+	}
+	if (uname(&system) == 0) {
+		json_put_key_string(json, "kernel", system.release);
+		json_put_key_string(json, "machine", system.machine);
+	}
+	json_put_key_string(json, "weft", WEFT_VERSION);
+}
+
+static void print_json(const struct write_options *options, const struct write_link *link,
+		       const struct write_result *result, double rate, double requests)
+{
+	struct json json;
+
+	json_to_file(&json, stdout);
+	json_put_object(&json);
+	json_put_key_u64(&json, "bytes", result->bytes);
+	json_put_key_u64(&json, "iterations", result->iterations);
+	json_put_key_u64(&json, "footprint", result->footprint);
+	json_put_key_double(&json, "open_ms", (double)link->open_ns / 1e6);
+	json_put_key_double(&json, "connect_ms", (double)link->connect_ns / 1e6);
+	json_put_key_double(&json, "first_ms", (double)result->first_ns / 1e6);
+	json_put_key_double(&json, "seconds", (double)result->elapsed_ns / 1e9);
+	json_put_key_double(&json, "p50_us", (double)result->p50_ns / 1e3);
+	json_put_key_double(&json, "p99_us", (double)result->p99_ns / 1e3);
+	json_put_key_double(&json, "max_us", (double)result->max_ns / 1e3);
+	json_put_key_double(&json, "signal_us", (double)result->signal_ns / 1e3);
+	json_put_key_double(&json, "bytes_per_second", rate);
+	json_put_key_double(&json, "requests_per_second", requests);
+	json_put_key_bool(&json, "checked", result->checked);
+	put_environment(&json, options, link);
+	json_put_object_end(&json);
+	json_put_newline(&json);
+}
+
+static void print_passed(const struct write_options *options, const struct write_link *link,
+			 const struct write_result *result)
+{
+	double requests = (double)result->iterations / ((double)result->elapsed_ns / 1e9);
+	double rate = requests * (double)result->bytes;
+
+	if (options->json)
+		print_json(options, link, result, rate, requests);
+	else
+		printf("%12" PRIu64 " %11" PRIu64 " %10.3f %11.2f %11.2f %9.3f %12.0f  %s\n",
+		       result->bytes, result->iterations, (double)result->first_ns / 1e6,
+		       (double)result->p50_ns / 1e3, (double)result->p99_ns / 1e3, rate / 1e9,
+		       requests, result->checked ? "verified" : "not verified");
+	fflush(stdout);
+}
+
+static const struct write_view view = {print_linked, print_passed};
+
+/* ---- flags ---- */
+
+enum {
+	OPTION_MTU = 256,
+	OPTION_CHUNK,
+	OPTION_SECONDS,
+	OPTION_FOOTPRINT,
+	OPTION_JSON,
+	OPTION_TIMEOUT,
+	OPTION_NO_CHECK,
+	OPTION_LOCAL,
+	OPTION_PEER_NIC,
+	OPTION_PERSIST
+};
+
+static const struct argp_option options_table[] = {
+	{0, 0, 0, 0, "Both sides (what only one is told holds for both):", 1},
+	{"transport", 'T', "NAME", 0, "a requirement (default verbs)", 1},
+	{"nic", 'd', "NICS", 0, "of this side: rxe0, mlx5_0:1, mlx5_0,mlx5_3", 1},
+	{"qps", 'q', "N", 0, "queue pairs per NIC (verbs)", 1},
+	{"depth", 't', "N", 0, "writes in flight per rail (default 128)", 1},
+	{"mtu", OPTION_MTU, "BYTES", 0, "path MTU at most (verbs)", 1},
+	{"chunk", OPTION_CHUNK, "BYTES", 0, "cut writes at this many bytes", 1},
+	{"port", 'p', "N", 0, "TCP port (default 18516)", 1},
+	{"timeout", OPTION_TIMEOUT, "TIME", 0, "of every wait (default 30s)", 1},
+	{0, 0, 0, 0, "The client:", 2},
+	{"sizes", 's', "SIZES", 0,
+	 "4K..64M (x4, the default), 4K..64M:2 (x2), or a list: 64K,1M,16M", 2},
+	{"iterations", 'n', "N", 0, "writes a size", 2},
+	{"seconds", OPTION_SECONDS, "TIME", 0, "or how long a size is written (default 1s)", 2},
+	{"footprint", OPTION_FOOTPRINT, "BYTES", 0,
+	 "go round this much memory (default: the same bytes every time, as ib_write_bw)", 2},
+	{"no-check", OPTION_NO_CHECK, 0, 0, "do not sum the target's memory after each size", 2},
+	{"check", 'c', 0, 0, "sum it (the default)", 2},
+	{"json", OPTION_JSON, 0, 0, "one object a line", 2},
+	{"local", OPTION_LOCAL, 0, 0, "start the server here too", 2},
+	{"peer-nic", OPTION_PEER_NIC, "NICS", 0, "--nic of the server that --local starts", 2},
+	{0, 0, 0, 0, "The server:", 3},
+	{"persist", OPTION_PERSIST, 0, 0, "serve one client after another", 3},
+	{0}};
+
+struct parsing {
+	struct write_options options;
+	const char *client_only; /* a flag that means nothing to a server */
+};
+
+static void take_number(struct argp_state *state, const char *flag, const char *arg, uint64_t min,
+			uint64_t max, uint64_t *out)
+{
+	if (!parse_u64(arg, out) || *out < min || *out > max)
+		argp_error(state, "%s is '%s': give a number from %" PRIu64 " to %" PRIu64, flag,
+			   arg, min, max);
+}
+
+static void take_bytes(struct argp_state *state, const char *flag, const char *arg, uint64_t *out)
+{
+	if (!parse_bytes(arg, out) || *out < 1 || *out > BYTES_MAX)
+		argp_error(state, "%s is '%s': give bytes, like 4096, 64K or 1M", flag, arg);
+}
+
+static void take_time(struct argp_state *state, const char *flag, const char *arg, uint64_t *out)
+{
+	if (!parse_duration_ms(arg, out) || *out < 1 || *out > 86400000)
+		argp_error(state, "%s is '%s': give a time up to a day, like 10s or 500ms", flag,
+			   arg);
+}
+
+static void take_text(struct argp_state *state, const char *flag, const char *arg, char *out,
+		      size_t bytes)
+{
+	if (strlen(arg) >= bytes || !*arg)
+		argp_error(state, "%s is '%s': give 1 to %zu characters", flag, arg, bytes - 1);
+	else
+		strcpy(out, arg);
+}
+
+static void take_mtu(struct argp_state *state, const char *arg, uint64_t *out)
+{
+	if (!parse_u64(arg, out) || *out < 256 || *out > 4096 || (*out & (*out - 1)))
+		argp_error(state, "--mtu is '%s': give 256, 512, 1024, 2048 or 4096", arg);
+}
+
+static bool add_size(struct write_options *options, uint64_t bytes)
+{
+	if (bytes < 1 || bytes > BYTES_MAX || options->size_count == BENCH_WRITE_SIZES_MAX)
+		return false;
+	options->sizes[options->size_count++] = bytes;
+	return true;
+}
+
+/* "A..B", "A..B:FACTOR" or "A,B,C". */
+static bool parse_sizes(struct write_options *options, const char *text)
+{
+	char copy[512], *dots, *colon, *save = NULL;
+	uint64_t first, last, factor = 4;
+	bool good = true;
+
+	options->size_count = 0;
+	if (snprintf(copy, sizeof(copy), "%s", text) >= (int)sizeof(copy))
+		return false;
+	dots = strstr(copy, "..");
+	if (!dots) {
+		for (char *word = strtok_r(copy, ",", &save); good && word;
+		     word = strtok_r(NULL, ",", &save))
+			good = parse_bytes(word, &first) && add_size(options, first);
+		return good && options->size_count;
+	}
+	*dots = '\0';
+	colon = strchr(dots + 2, ':');
+	if (colon) {
+		*colon = '\0';
+		if (!parse_u64(colon + 1, &factor) || factor < 2 || factor > 1024)
+			return false;
+	}
+	if (!parse_bytes(copy, &first) || !parse_bytes(dots + 2, &last) || first < 1 ||
+	    first > last || last > BYTES_MAX)
+		return false;
+	for (uint64_t bytes = first; good && bytes <= last; bytes *= factor)
+		good = add_size(options, bytes);
+	return good;
+}
+
+static void check_options(struct argp_state *state, struct parsing *parsing)
+{
+	struct write_options *options = &parsing->options;
+	const struct write_settings *settings = &options->settings;
+	const char *flag = settings->qps ? "--qps" : settings->mtu ? "--mtu" : NULL;
+
+	if (options->local && options->host)
+		argp_error(state, "--local starts its own server: leave out '%s'", options->host);
+	if (!options->local && !options->host && parsing->client_only)
+		argp_error(state,
+			   "%s is the client's; without HOST this is the server: name the host "
+			   "that the server runs on, or give --local",
+			   parsing->client_only);
+	if (options->persist && (options->local || options->host))
+		argp_error(state, "--persist is the server's: leave it out here");
+	if (options->peer_nics[0] && !options->local)
+		argp_error(state, "--peer-nic is for --local: give --nic to the server instead");
+	if (options->iterations && options->duration_ms)
+		argp_error(state, "give --iterations or --seconds, not both");
+	if (!options->iterations && !options->duration_ms)
+		options->duration_ms = DURATION_MS;
+	if (flag && settings->transport[0] && strcmp(settings->transport, "verbs") != 0)
+		argp_error(state, "%s is a setting of verbs; --transport %s has none", flag,
+			   settings->transport);
+}
+
+static error_t parse_client(int key, char *arg, struct argp_state *state, struct parsing *parsing)
+{
+	struct write_options *options = &parsing->options;
+
+	switch (key) {
+	case 's':
+		parsing->client_only = "--sizes";
+		if (!parse_sizes(options, arg))
+			argp_error(state,
+				   "--sizes is '%s': give 4K..64M, 4K..64M:2 or a list like "
+				   "64K,1M of at most %d sizes",
+				   arg, BENCH_WRITE_SIZES_MAX);
+		return 0;
+	case 'n':
+		parsing->client_only = "--iterations";
+		take_number(state, "--iterations", arg, 1, 1000000000000, &options->iterations);
+		return 0;
+	case OPTION_SECONDS:
+		parsing->client_only = "--seconds";
+		take_time(state, "--seconds", arg, &options->duration_ms);
+		return 0;
+	case OPTION_FOOTPRINT:
+		parsing->client_only = "--footprint";
+		take_bytes(state, "--footprint", arg, &options->footprint);
+		return 0;
+	case OPTION_NO_CHECK:
+		parsing->client_only = "--no-check";
+		options->check = false;
+		return 0;
+	case 'c':
+		parsing->client_only = "--check";
+		options->check = true;
+		return 0;
+	case OPTION_LOCAL:
+		options->local = true;
+		return 0;
+	case OPTION_PEER_NIC:
+		take_text(state, "--peer-nic", arg, options->peer_nics, sizeof(options->peer_nics));
+		return 0;
+	}
+	return ARGP_ERR_UNKNOWN;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct parsing *parsing = state->input;
+	struct write_options *options = &parsing->options;
+	struct write_settings *settings = &options->settings;
+
+	switch (key) {
+	case 'T':
+		take_text(state, "--transport", arg, settings->transport,
+			  sizeof(settings->transport));
+		return 0;
+	case 'd':
+		take_text(state, "--nic", arg, options->nics, sizeof(options->nics));
+		return 0;
+	case 'q':
+		take_number(state, "--qps", arg, 1, 8, &settings->qps);
+		return 0;
+	case 't':
+		take_number(state, "--depth", arg, 1, 4096, &settings->depth);
+		return 0;
+	case OPTION_MTU:
+		take_mtu(state, arg, &settings->mtu);
+		return 0;
+	case OPTION_CHUNK:
+		take_bytes(state, "--chunk", arg, &settings->chunk_bytes);
+		return 0;
+	case 'p':
+		take_number(state, "--port", arg, 1, 65535, &options->port);
+		return 0;
+	case OPTION_TIMEOUT:
+		take_time(state, "--timeout", arg, &options->timeout_ms);
+		return 0;
+	case OPTION_JSON:
+		options->json = true;
+		return 0;
+	case OPTION_PERSIST:
+		options->persist = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		if (options->host)
+			argp_error(state, "'%s' is one HOST too many", arg);
+		options->host = arg;
+		return 0;
+	case ARGP_KEY_END:
+		check_options(state, parsing);
+		return 0;
+	}
+	return parse_client(key, arg, state, parsing);
+}
+
+/* ---- sides ---- */
+
+/* What to type on the other host. */
+static void print_listening(const struct write_options *options)
+{
+	const struct write_settings *settings = &options->settings;
+	char host[HOST_NAME_MAX + 1] = "HOST";
+	struct text command = {0};
+	struct json json;
+
+	gethostname(host, sizeof(host) - 1);
+	text_format(&command, "weft bench write %s --transport %s", host,
+		    settings->transport[0] ? settings->transport : "verbs");
+	if (options->port != BENCH_WRITE_PORT)
+		text_format(&command, " --port %" PRIu64, options->port);
+	if (settings->qps)
+		text_format(&command, " --qps %" PRIu64, settings->qps);
+	if (settings->depth)
+		text_format(&command, " --depth %" PRIu64, settings->depth);
+	if (settings->mtu)
+		text_format(&command, " --mtu %" PRIu64, settings->mtu);
+	if (settings->chunk_bytes)
+		text_format(&command, " --chunk %" PRIu64, settings->chunk_bytes);
+	if (options->json) {
+		json_to_file(&json, stdout);
+		json_put_object(&json);
+		json_put_key_u64(&json, "port", options->port);
+		json_put_key_string(&json, "client", text_string(&command));
+		json_put_object_end(&json);
+		json_put_newline(&json);
+	} else {
+		printf("# weft bench write: waiting on port %" PRIu64
+		       "; on the other host run:\n%s\n",
+		       options->port, text_string(&command));
+	}
+	fflush(stdout);
+	text_fini(&command);
+}
+
+static int run_server(const struct write_options *options, struct error *error)
+{
+	struct exchange_listener listener;
+	int rc = exchange_listen(&listener, (uint16_t)options->port, error);
+
+	if (rc)
+		return rc;
+	print_listening(options);
+	do {
+		rc = write_server(options, &listener, error);
+		if (rc && options->persist)
+			command_fail(error);
+	} while (options->persist);
+	exchange_listener_close(&listener);
+	return rc;
+}
+
+/* The server as a child: what it fails of it tells the client, who prints it. */
+static int run_local(struct write_options *options, struct error *error)
+{
+	_Atomic uint32_t failed = 0;
+	struct exchange_listener listener;
+	struct children children;
+	char address[32];
+	pid_t pid;
+	int rc = children_open(&children, 1, &failed, error);
+
+	if (rc == 0)
+		rc = exchange_listen(&listener, 0, error);
+	if (rc)
+		goto out;
+	pid = children_fork(&children, error);
+	if (pid == 0) {
+		if (options->peer_nics[0])
+			strcpy(options->nics, options->peer_nics);
+		rc = write_server(options, &listener, error);
+		_exit(rc ? error_exit_code(error->code) : 0);
+	}
+	rc = pid < 0 ? -(int)error->code : 0;
+	snprintf(address, sizeof(address), "127.0.0.1:%u", listener.port);
+	exchange_listener_close(&listener);
+	options->host = address;
+	if (rc == 0)
+		rc = write_client(options, &view, error);
+	if (rc == 0)
+		rc = children_wait(&children, error);
+out:
+	children_close(&children);
+	return rc;
+}
+
+int bench_write(int argc, char **argv)
+{
+	static const struct argp argp = {
+		options_table,
+		parse,
+		"[HOST]",
+		"Writes into another process's memory and says how fast, size by size. Without HOST "
+		"it is the target; with HOST (name, name:port, address) it writes into the target "
+		"that runs there.\vThe rate is of all bytes from the first post to the flush after "
+		"the last; p50 and p99 are of single writes, which queue behind those in flight "
+		"(--depth 1: alone).",
+		NULL,
+		NULL,
+		NULL};
+	struct parsing parsing = {
+		.options = {.port = BENCH_WRITE_PORT, .timeout_ms = TIMEOUT_MS, .check = true}};
+	struct write_options *options = &parsing.options;
+	struct error error;
+	int rc;
+
+	parse_sizes(options, SIZES_DEFAULT);
+	argp_parse(&argp, argc, argv, 0, NULL, &parsing);
+	if (options->local)
+		rc = run_local(options, &error);
+	else if (options->host)
+		rc = write_client(options, &view, &error);
+	else
+		rc = run_server(options, &error);
+	return rc ? command_fail(&error) : 0;
+}
