@@ -9,6 +9,7 @@
 #include "common/clock.h"
 #include "common/digest.h"
 #include "common/memory.h"
+#include "common/text.h"
 #include "transport/transport.h"
 
 #include <sched.h>
@@ -121,18 +122,18 @@ static int64_t reap(struct pass *pass, struct error *error)
  * short while the thread steps aside. */
 static int stand_by(struct pass *pass, uint32_t *turns, struct error *error)
 {
+	char waited[TEXT_SHORT_BYTES];
+
 	if (++*turns < SPIN_TURNS)
 		return 0;
 	sched_yield();
 	if (*turns % SPIN_TURNS || clock_ns() - pass->moved_ns < pass->link->timeout_ns)
 		return 0;
 	return error_set(error, ERROR_TIMEOUT,
-			 "no write to %s was completed for %llu s; %llu of %llu bytes each are in "
-			 "flight",
-			 pass->link->exchange.peer,
-			 (unsigned long long)(pass->link->timeout_ns / 1000000000),
+			 "no write to %s was completed for %s; %llu of %llu are missing",
+			 pass->link->exchange.peer, seconds_text(pass->link->timeout_ns, waited),
 			 (unsigned long long)(pass->posted - pass->done),
-			 (unsigned long long)pass->bytes);
+			 (unsigned long long)pass->posted);
 }
 
 static int run_writes(struct pass *pass, struct error *error)
