@@ -5,6 +5,7 @@
 #include "transport/shm/shm.h"
 
 #include "common/text.h"
+#include "transport/available.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -37,55 +38,6 @@ int shm_random(void *out, size_t bytes, struct error *error)
 		if (n > 0)
 			have += (size_t)n;
 	}
-	return 0;
-}
-
-/* A number at the start of a small file, or UINT64_MAX ("max", or no such file). */
-static uint64_t file_number(const char *path, const char *key)
-{
-	char line[256];
-	uint64_t value = UINT64_MAX;
-	FILE *file = fopen(path, "re");
-	size_t n = strlen(key);
-
-	while (file && fgets(line, sizeof(line), file)) {
-		char *end;
-
-		if (strncmp(line, key, n) != 0)
-			continue;
-		value = strtoull(line + n, &end, 10);
-		if (end == line + n)
-			value = UINT64_MAX;
-		break;
-	}
-	if (file)
-		fclose(file);
-	return value;
-}
-
-/* Memory of a memfd is taken without asking for a promise, so too much of it does not
- * fail: it wakes the OOM killer. Better a sentence beforehand. */
-static int check_available(uint64_t bytes, const char *what, struct error *error)
-{
-	uint64_t kib = file_number("/proc/meminfo", "MemAvailable:");
-	uint64_t swap = file_number("/proc/meminfo", "SwapFree:");
-	uint64_t limit = file_number("/sys/fs/cgroup/memory.max", "");
-	char wanted[TEXT_SHORT_BYTES], have[TEXT_SHORT_BYTES];
-	uint64_t room = UINT64_MAX;
-
-	if (kib != UINT64_MAX)
-		room = (kib + (swap == UINT64_MAX ? 0 : swap)) * 1024;
-	if (bytes > room)
-		return error_set(error, ERROR_MEMORY,
-				 "%s needs %s of shared memory; this host has %s left", what,
-				 bytes_text(bytes, wanted), bytes_text(room, have));
-	/* what is used counts page cache that would be given back: only the limit is
-	 * certain */
-	if (limit != UINT64_MAX && bytes > limit)
-		return error_set(error, ERROR_MEMORY,
-				 "%s needs %s of shared memory; the container's limit is %s "
-				 "(memory.max)",
-				 what, bytes_text(bytes, wanted), bytes_text(limit, have));
 	return 0;
 }
 
@@ -144,7 +96,7 @@ static int fill(struct shm_memfd *memfd, const char *what, struct error *error)
 int shm_memfd_create(struct shm_memfd *memfd, const char *what, uint64_t bytes, struct error *error)
 {
 	uint64_t page = page_bytes();
-	int rc = check_available(bytes, what, error);
+	int rc = available_check(bytes, what, "shared memory", error);
 
 	*memfd = (struct shm_memfd){.fd = -1};
 	if (rc)
