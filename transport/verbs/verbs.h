@@ -93,9 +93,12 @@ struct verbs_nic {
 	enum verbs_link link;
 	struct verbs_gid gid;
 	uint32_t lid, mtu, netdev_mtu, traffic_class, pkey_index, pkey;
+	uint32_t max_message_bytes;
 	bool new_post;                     /* ibv_wr_* works here */
 	_Atomic bool down;                 /* PORT_ERR came, PORT_ACTIVE not yet */
 	_Atomic bool lost;                 /* DEVICE_FATAL */
+	_Atomic uint64_t events_window_ns; /* lines about events: so many a window, no more */
+	_Atomic uint32_t events_told, events_untold;
 };
 
 struct verbs_domain {
@@ -105,6 +108,7 @@ struct verbs_domain {
 	bool no_identity;
 	uint64_t nonce;
 	uint32_t attempts;
+	bool warned_peers;                 /* that a peer is set differently: said once */
 	uint32_t nic_count, lane_count;    /* lane_count = nic_count * settings.qps */
 	struct verbs_nic nics[VERBS_NICS_MAX];
 	ARRAY(struct verbs_block *) blocks;
@@ -113,6 +117,7 @@ struct verbs_domain {
 	pthread_mutex_t receive_lock;      /* lanes, receive side of endpoints */
 	pthread_mutex_t wait_lock;         /* one thread sleeps on the descriptors */
 	ARRAY(struct verbs_lane *) lanes;  /* of all endpoints, sorted by (nic, qpn) */
+	_Atomic bool breaking;             /* who writes `broken` */
 	struct error broken;               /* CQ or SRQ error: nothing can be trusted any more */
 	_Atomic bool is_broken;
 	_Atomic uint64_t stray_receives;   /* immediates of unknown queue pairs or sequences */
@@ -222,6 +227,13 @@ void verbs_domain_wake(struct transport_domain *domain);
 int verbs_nic_open(struct verbs_nic *nic, const struct verbs_facts *facts,
 		   const struct verbs_nic_choice *choice, struct error *error);
 void verbs_nic_close(struct verbs_nic *nic);
+int verbs_random(void *out, size_t bytes, struct error *error);
+/* ERROR_PEER_LOST when a record was made by a process of this host that has ended. */
+int verbs_identity_check(const struct verbs_domain *domain, const struct identity *peer,
+			 struct error *error);
+/* Whether relaxed ordering does good on this processor, by the text of /proc/cpuinfo: all but
+ * Intel's Haswell and Broadwell, where it makes writes slow. Pure. */
+bool verbs_relaxed_fits(const char *cpuinfo);
 /* CQ_ERR and the like: every endpoint breaks with this. First one wins. */
 void verbs_domain_break(struct verbs_domain *domain, const struct error *why);
 
@@ -248,14 +260,20 @@ void verbs_remote_close(struct transport_remote *remote);
 /* The remote was made by the process that the endpoint is connected to. */
 int verbs_remote_check(const struct transport_remote *remote, struct error *error);
 
-/* ---- endpoint.c: open, record, connect, prove, fence, close ---- */
+/* ---- endpoint.c: open, record, fence, close ---- */
 int verbs_endpoint_open(struct transport_endpoint *endpoint, struct error *error);
 int verbs_endpoint_record(const struct transport_endpoint *endpoint,
 			  struct record_writer *writer, struct error *error);
+/* What the record says. */
+void verbs_endpoint_describe(const struct verbs_endpoint *endpoint,
+			     struct verbs_endpoint_record *record);
+/* ---- connect.c ---- */
 int verbs_endpoint_connect(struct transport_endpoint *endpoint, struct record_reader *reader,
 			   uint64_t deadline_ns, struct error *error);
+/* ---- prove.c ---- */
 int verbs_endpoint_prove(struct transport_endpoint *endpoint, uint64_t deadline_ns,
 			 struct error *error);
+/* ---- endpoint.c ---- */
 void verbs_endpoint_abort(struct transport_endpoint *endpoint);
 int verbs_endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadline_ns,
 			 struct error *error);
@@ -269,6 +287,19 @@ int verbs_lane_connect(struct verbs_lane *lane, const struct verbs_endpoint_reco
 /* To ERR. Safe from any thread while the QP exists; later posts flush. */
 void verbs_lane_stop(struct verbs_lane *lane);
 void verbs_lane_destroy(struct verbs_lane *lane);
+/* Where our GID stands in the device's table now, by value: 0, or 1 when it is gone. */
+int verbs_gid_find(const struct verbs_nic *nic, uint32_t *index, struct error *error);
+/* "mlx5_0:1 gid[3] ... -> mlx5_1:1 ...": both ends, for sentences. */
+#define VERBS_LANE_TEXT_BYTES (2 * VERBS_SIDE_TEXT_BYTES + 8)
+const char *verbs_lane_text(const struct verbs_lane *lane, char text[VERBS_LANE_TEXT_BYTES]);
+/* Ready, and nobody has closed it or lost its device since. */
+static inline bool verbs_lane_lives(const struct verbs_lane *lane)
+{
+	return atomic_load_explicit(&lane->state, memory_order_relaxed) == VERBS_LANE_READY &&
+	       !atomic_load_explicit(&lane->closed_by_signal, memory_order_relaxed) &&
+	       !atomic_load_explicit(&lane->closed_by_event, memory_order_relaxed) &&
+	       !atomic_load_explicit(&lane->nic->lost, memory_order_relaxed);
+}
 
 /* ---- post.c: the hot path ---- */
 uint32_t verbs_credit(const struct transport_endpoint *endpoint, uint32_t rail);
@@ -288,10 +319,38 @@ struct verbs_request {
 };
 int verbs_lane_post(struct verbs_lane *lane, const struct verbs_request *requests,
 		    uint32_t count, uint32_t *posted, struct error *error);
+/* Slots of a lane that only signals may take: one for the signal, one for the same again. */
+#define VERBS_SIGNAL_SLOTS 2
+static inline uint32_t verbs_lane_free(const struct verbs_lane *lane)
+{
+	return lane->depth - (uint32_t)(lane->tail - lane->head);
+}
+static inline uint32_t verbs_lane_room(const struct verbs_lane *lane)
+{
+	uint32_t free = verbs_lane_free(lane);
+
+	return free > VERBS_SIGNAL_SLOTS ? free - VERBS_SIGNAL_SLOTS : 0;
+}
+/* Addresses and keys of request->entry on this lane's NIC. */
+void verbs_request_fill(const struct verbs_lane *lane, struct verbs_request *request);
+/* The letter in slot->out on every live lane. 1: a lane has no slot. */
+int verbs_signal_send(struct verbs_endpoint *endpoint, struct error *error);
+
+/* ---- again.c: a lane dies, others take over ---- */
+/* Room for everything unfinished that lanes of this endpoint can leave. */
+int verbs_again_reserve(struct verbs_endpoint *endpoint, struct error *error);
+/* Another lane than this one lives. */
+bool verbs_lane_has_other(const struct verbs_lane *lane);
+void verbs_lane_die(struct verbs_lane *lane, const char *why);
+/* Lanes whose flushed completions are in (or do not come) hand over what they had; then that
+ * and the signal are posted on the lanes that live. */
+int verbs_again(struct verbs_endpoint *endpoint, struct error *error);
 
 /* ---- poll.c: completions, lanes that die, posting again ---- */
 int verbs_poll(struct transport_endpoint *endpoint, struct provider_completion *out, int max,
 	       struct error *error);
+/* Takes completions of this lane's NIC until nothing of the lane is in flight: it is in ERR. */
+void verbs_lane_drain(struct verbs_lane *lane, uint64_t deadline_ns);
 
 /* ---- receive.c: counting immediates ---- */
 int verbs_signal_read(const struct transport_endpoint *endpoint,

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * prove.c -- every lane is used once before anybody relies on it: a write of one byte, then one
+ * of a whole packet, to memory of the peer that anybody may overwrite.
+ *
+ *   byte   packet
+ *   ok     ok       the path works
+ *   fails  -        no answer: told as any failure of a write would be
+ *   ok     fails    something between the two sides carries smaller packets than both ends do,
+ *                   which without this would be a first update that never ends
+ */
+#include "transport/verbs/verbs.h"
+
+#include "common/clock.h"
+#include "common/text.h"
+#include <inttypes.h>
+
+#define PROBES_PER_LANE 2
+#define HEADER_BYTES	104 /* what an Ethernet MTU must hold beside the packet's payload */
+
+/* What became of one lane's probes. */
+struct probe {
+	uint32_t left;
+	bool byte_passed;
+	struct verbs_failure failure; /* of the first that failed; status 0: none */
+};
+
+struct proof {
+	struct transport_endpoint *endpoint;
+	struct verbs_endpoint *verbs;
+	struct probe probes[VERBS_LANES_MAX];
+	uint32_t left;
+	uint64_t begin_ns;
+};
+
+static int post_probe(struct verbs_lane *lane, enum verbs_kind kind, uint32_t bytes,
+		      struct error *error)
+{
+	const struct verbs_endpoint *verbs = lane->endpoint;
+	const struct verbs_block *block = verbs_block_at(verbs->domain, verbs->place);
+	struct verbs_request request = {
+		.entry = {.kind = (uint8_t)kind, .bytes = bytes, .posted_ns = clock_ns()},
+		.local_address = (uintptr_t)block->memory,
+		.lkey = block->mrs[lane->nic->index]->lkey,
+		.remote_address = verbs->peer.probe_address,
+		.rkey = verbs->peer.nics[lane->peer_nic].slot_rkey,
+	};
+	uint32_t posted;
+
+	return verbs_lane_post(lane, &request, 1, &posted, error);
+}
+
+static int post_probes(struct proof *proof, struct error *error)
+{
+	for (uint32_t i = 0; i < proof->verbs->lane_count; i++) {
+		struct verbs_lane *lane = &proof->verbs->lanes[i];
+		int rc;
+
+		if (!verbs_lane_lives(lane))
+			continue;
+		rc = post_probe(lane, VERBS_PROBE_BYTE, 1, error);
+		if (!rc)
+			rc = post_probe(lane, VERBS_PROBE_PACKET, lane->path_mtu, error);
+		if (rc)
+			return rc;
+		proof->probes[i].left = PROBES_PER_LANE;
+		proof->left += PROBES_PER_LANE;
+	}
+	return 0;
+}
+
+static void describe_failure(const struct proof *proof, const struct verbs_lane *lane,
+			     const struct verbs_entry *entry, struct verbs_failure *failure)
+{
+	const struct verbs_settings *settings = &proof->verbs->domain->settings;
+
+	failure->kind = (enum verbs_kind)entry->kind;
+	failure->bytes = entry->bytes;
+	failure->local = lane->local;
+	failure->remote = lane->remote;
+	failure->waited_ns = clock_ns() - entry->posted_ns;
+	failure->timeout = settings->timeout;
+	failure->retry = settings->retry;
+	failure->rnr_retry = settings->rnr_retry;
+	failure->path_mtu = lane->path_mtu;
+	failure->peer_known_dead = verbs_peer_dead(proof->endpoint);
+}
+
+/* Probes are all signalled and complete in order. */
+static int take(struct proof *proof, const struct ibv_wc *wc, struct error *error)
+{
+	uint64_t at = wc->wr_id >> 56;
+	struct verbs_lane *lane = &proof->verbs->lanes[at];
+	struct probe *probe = &proof->probes[at];
+	const struct verbs_entry *entry;
+
+	if (at >= proof->verbs->lane_count || !probe->left || lane->head == lane->tail)
+		return error_set(error, ERROR_TRANSPORT,
+				 "a completion came for request 0x%" PRIx64
+				 ", which is not in flight",
+				 wc->wr_id);
+	entry = &lane->ring[lane->head & (lane->depth - 1)];
+	lane->head++;
+	lane->done = lane->head;
+	probe->left--;
+	proof->left--;
+	if (wc->status == IBV_WC_SUCCESS) {
+		probe->byte_passed = true;
+	} else if (!probe->failure.status) {
+		probe->failure.status = wc->status;
+		probe->failure.vendor_error = wc->vendor_err;
+		describe_failure(proof, lane, entry, &probe->failure);
+	}
+	return 0;
+}
+
+static int poll_once(struct proof *proof, struct error *error)
+{
+	const struct verbs_domain *domain = proof->verbs->domain;
+	struct ibv_wc done[8];
+
+	for (uint32_t i = 0; i < domain->nic_count; i++) {
+		int n = domain->calls->poll_cq(proof->verbs->send_cqs[i], ARRAY_SIZE(done), done);
+
+		if (n < 0)
+			return verbs_step_error(error, VERBS_STEP_POLL, domain->nics[i].limits.name,
+						verbs_errno(n), NULL);
+		for (int k = 0; k < n; k++) {
+			int rc = take(proof, &done[k], error);
+
+			if (rc)
+				return rc;
+		}
+	}
+	return 0;
+}
+
+static int packet_lost(const struct verbs_lane *lane, const char *why, uint64_t waited_ns,
+		       struct error *error)
+{
+	char path[VERBS_LANE_TEXT_BYTES], took[TEXT_SHORT_BYTES];
+
+	return error_set(error, ERROR_TRANSPORT,
+			 "%s: a write of 1 byte passes and one of %u bytes does not (%s after %s): "
+			 "something between carries smaller packets than both ends. Give every "
+			 "switch port on the way an MTU of at least %u, or set WEFT_MTU to less "
+			 "than %u on both sides",
+			 verbs_lane_text(lane, path), lane->path_mtu, why,
+			 seconds_text(waited_ns, took), lane->path_mtu + HEADER_BYTES,
+			 lane->path_mtu);
+}
+
+/* Of several lanes the one whose small write passed tells most. */
+static int judge(const struct proof *proof, struct error *error)
+{
+	const struct verbs_failure *failed = NULL;
+
+	for (uint32_t i = 0; i < proof->verbs->lane_count; i++) {
+		const struct probe *probe = &proof->probes[i];
+		const struct verbs_failure *failure = &probe->failure;
+
+		if (!failure->status)
+			continue;
+		if (probe->byte_passed && failure->status == IBV_WC_RETRY_EXC_ERR &&
+		    !failure->peer_known_dead)
+			return packet_lost(&proof->verbs->lanes[i],
+					   verbs_status_name(failure->status), failure->waited_ns,
+					   error);
+		if (!failed || failed->status == IBV_WC_WR_FLUSH_ERR)
+			failed = failure;
+	}
+	return failed ? verbs_failure_error(failed, error) : 0;
+}
+
+/* The wait ended first. *error says by what; the lanes that are missing are added. */
+static int judge_missing(const struct proof *proof, struct error *error)
+{
+	char path[VERBS_LANE_TEXT_BYTES];
+	int rc = judge(proof, NULL);
+
+	if (rc)
+		return judge(proof, error);
+	for (uint32_t i = 0; i < proof->verbs->lane_count; i++) {
+		const struct verbs_lane *lane = &proof->verbs->lanes[i];
+		const struct probe *probe = &proof->probes[i];
+
+		if (!probe->left)
+			continue;
+		if (probe->byte_passed)
+			return packet_lost(lane, "no answer", clock_ns() - proof->begin_ns, error);
+		return error_wrap(error, "%s: no answer to a write of 1 byte",
+				  verbs_lane_text(lane, path));
+	}
+	return -ERROR_TIMEOUT;
+}
+
+/* All tries, twice over since devices may wait longer than they are told, and a little. */
+static uint64_t own_bound(const struct verbs_settings *settings)
+{
+	return 2 * verbs_retry_ns(settings->timeout, settings->retry) + UINT64_C(2000000000);
+}
+
+static int wait_all(struct proof *proof, uint64_t deadline_ns, struct error *error)
+{
+	uint64_t bound = proof->begin_ns + own_bound(&proof->verbs->domain->settings);
+	struct transport_wait wait;
+	struct error why = {0};
+	int rc;
+
+	wait_begin(&wait, proof->endpoint->domain, deadline_ns < bound ? deadline_ns : bound);
+	for (;;) {
+		rc = poll_once(proof, error);
+		if (rc)
+			return rc;
+		if (!proof->left)
+			return judge(proof, error);
+		rc = endpoint_check_peer(proof->endpoint, false, error);
+		if (rc)
+			return rc;
+		rc = wait_turn(&wait, &why);
+		if (!rc)
+			continue;
+		if (error)
+			*error = why;
+		return rc == -ERROR_INTERRUPTED ? rc : judge_missing(proof, error);
+	}
+}
+
+int verbs_endpoint_prove(struct transport_endpoint *endpoint, uint64_t deadline_ns,
+			 struct error *error)
+{
+	struct proof proof = {.endpoint = endpoint, .verbs = endpoint->state};
+	struct transport_wait wait;
+	int rc;
+
+	/* probes are told apart from other requests by being alone */
+	wait_begin(&wait, endpoint->domain, deadline_ns);
+	rc = endpoint_drain(endpoint, "waiting for writes before proving the path to", &wait,
+			    error);
+	if (rc)
+		return rc;
+	proof.begin_ns = clock_ns();
+	rc = post_probes(&proof, error);
+	return rc ? rc : wait_all(&proof, deadline_ns, error);
+}

@@ -1,0 +1,507 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * region.c -- memory registered once on every NIC, in pieces where a device cannot take it whole:
+ *
+ *   region   [ piece 0 ......... ][ piece 1 ......... ][ rest ]     piece: multiple of 4 KiB
+ *   mrs        nic 0  nic 1 ...     nic 0  nic 1 ...     nic 0 ...
+ *
+ * The device writes where the process may not know, so only an inference rank's memory can be
+ * written from outside: a trainer's weights have no key that a peer could use by mistake.
+ */
+#include "transport/verbs/verbs.h"
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/text.h"
+#include "transport/available.h"
+#include "transport/chunk.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+#define REGION_BYTES_MAX  (UINT64_C(1) << 46)
+#define REGION_PIECES_MAX 65536u
+#define PARALLEL_BYTES	  (UINT64_C(256) << 20)
+#define ANNOUNCE_BYTES	  (UINT64_C(16) << 30) /* of registration work: said before it starts */
+#define SLOW_NS		  UINT64_C(2000000000)
+
+static uint64_t page_bytes(void)
+{
+	return (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static uint64_t round_up(uint64_t bytes, uint64_t unit)
+{
+	return (bytes + unit - 1) / unit * unit;
+}
+
+/* ---- registration ---- */
+
+/* One NIC's share: pieces in ascending order, which some devices need to be fast. */
+struct job {
+	const struct transport_region *region;
+	const struct verbs_domain *domain;
+	struct verbs_region *verbs;
+	uint32_t nic;
+	int fd;		 /* dma-buf, or -1 */
+	uint64_t offset; /* in it */
+	unsigned access;
+	bool failed;
+	int errnum;
+};
+
+static uint64_t piece_length(const struct transport_region *region,
+			     const struct verbs_region *verbs, uint32_t piece)
+{
+	uint64_t at = piece * verbs->piece_bytes;
+
+	return region->bytes - at < verbs->piece_bytes ? region->bytes - at : verbs->piece_bytes;
+}
+
+static struct ibv_mr **mr_at(const struct verbs_region *verbs, const struct verbs_domain *domain,
+			     uint32_t piece, uint32_t nic)
+{
+	return &verbs->mrs[(size_t)piece * domain->nic_count + nic];
+}
+
+static void *register_nic(void *context)
+{
+	struct job *job = context;
+	const struct verbs_calls *calls = job->domain->calls;
+	struct ibv_pd *pd = job->domain->nics[job->nic].pd;
+
+	for (uint32_t p = 0; p < job->verbs->piece_count; p++) {
+		uint64_t at = p * job->verbs->piece_bytes;
+		uint64_t bytes = piece_length(job->region, job->verbs, p);
+		unsigned char *memory = (unsigned char *)job->region->memory + at;
+		struct ibv_mr *mr;
+
+		mr = job->fd < 0
+			     ? calls->reg_mr(pd, memory, bytes, job->access)
+			     : calls->reg_dmabuf_mr(pd, job->offset + at, bytes, (uintptr_t)memory,
+						    job->fd, (int)job->access);
+		if (!mr) {
+			job->errnum = verbs_errno(-1);
+			job->failed = true;
+			return NULL;
+		}
+		*mr_at(job->verbs, job->domain, p, job->nic) = mr;
+	}
+	return NULL;
+}
+
+static void run_jobs(struct job *jobs, uint32_t count, bool parallel)
+{
+	pthread_t threads[VERBS_NICS_MAX];
+	bool started[VERBS_NICS_MAX] = {false};
+
+	for (uint32_t i = 0; parallel && i + 1 < count; i++)
+		started[i] = pthread_create(&threads[i], NULL, register_nic, &jobs[i]) == 0;
+	for (uint32_t i = 0; i < count; i++)
+		if (!started[i])
+			register_nic(&jobs[i]);
+	for (uint32_t i = 0; i < count; i++)
+		if (started[i])
+			pthread_join(threads[i], NULL);
+}
+
+static void unregister(const struct verbs_domain *domain, struct verbs_region *verbs)
+{
+	for (uint32_t i = 0; i < verbs->piece_count * domain->nic_count; i++) {
+		struct ibv_mr *mr = verbs->mrs[i];
+
+		if (mr && domain->calls->dereg_mr(mr))
+			log_warn("verbs: %s does not let go of a region",
+				 domain->nics[i % domain->nic_count].limits.name);
+		verbs->mrs[i] = NULL;
+	}
+}
+
+static void tell_time(const struct transport_region *region, const struct verbs_domain *domain,
+		      const struct verbs_region *verbs, uint64_t begin_ns)
+{
+	uint64_t took = clock_ns() - begin_ns;
+	char bytes[TEXT_SHORT_BYTES], time[TEXT_SHORT_BYTES], rate[TEXT_SHORT_BYTES];
+
+	if (took < SLOW_NS && !log_on(LOG_LEVEL_DEBUG))
+		return;
+	log_line(took < SLOW_NS ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO,
+		 "verbs: registered %s on %u NICs in %s (%s/s each), %u pieces",
+		 bytes_text(region->bytes, bytes), domain->nic_count, seconds_text(took, time),
+		 bytes_text((uint64_t)((double)region->bytes * 1e9 / (double)(took ? took : 1)),
+			    rate),
+		 verbs->piece_count);
+}
+
+static int failed_job(const struct job *job, struct error *error)
+{
+	const struct verbs_device *limits = &job->domain->nics[job->nic].limits;
+	struct verbs_memlock memlock;
+	bool known = verbs_memlock_read(&memlock, NULL) == 0;
+
+	return verbs_register_error(error, job->errnum, limits->name, job->region->bytes,
+				    job->domain->nic_count, known ? &memlock : NULL, limits);
+}
+
+/* On every NIC or on none. */
+static int register_all(const struct transport_region *region, struct verbs_region *verbs, int fd,
+			uint64_t offset, struct error *error)
+{
+	const struct verbs_domain *domain = region->domain->state;
+	struct job jobs[VERBS_NICS_MAX];
+	uint64_t begin = clock_ns();
+	unsigned access = IBV_ACCESS_LOCAL_WRITE;
+	char bytes[TEXT_SHORT_BYTES];
+
+	if (region->domain->options.self.role == ROLE_INFERENCE)
+		access |= IBV_ACCESS_REMOTE_WRITE;
+	if (domain->settings.relaxed == VERBS_ON)
+		access |= IBV_ACCESS_RELAXED_ORDERING;
+	for (uint32_t i = 0; i < domain->nic_count; i++)
+		jobs[i] = (struct job){.region = region,
+				       .domain = domain,
+				       .verbs = verbs,
+				       .nic = i,
+				       .fd = fd,
+				       .offset = offset,
+				       .access = access};
+	if (region->bytes * domain->nic_count >= ANNOUNCE_BYTES)
+		log_info("verbs: registering %s on %u NICs", bytes_text(region->bytes, bytes),
+			 domain->nic_count);
+	run_jobs(jobs, domain->nic_count, region->bytes >= PARALLEL_BYTES);
+	for (uint32_t i = 0; i < domain->nic_count; i++) {
+		if (!jobs[i].failed)
+			continue;
+		unregister(domain, verbs);
+		return failed_job(&jobs[i], error);
+	}
+	tell_time(region, domain, verbs, begin);
+	return 0;
+}
+
+/* Pieces that the least of the NICs can take, and room for their handles. */
+static int plan_pieces(const struct transport_region *region, struct verbs_region *verbs,
+		       struct error *error)
+{
+	const struct verbs_domain *domain = region->domain->state;
+	uint64_t piece = round_up(region->bytes, CHUNK_CUT_BYTES), count;
+
+	for (uint32_t i = 0; i < domain->nic_count; i++)
+		if (domain->nics[i].limits.max_mr_bytes < piece)
+			piece = domain->nics[i].limits.max_mr_bytes;
+	/* few chunks cross a border that lies where chunks end */
+	piece -= piece % (piece >= domain->settings.chunk_bytes && piece < region->bytes
+				  ? domain->settings.chunk_bytes
+				  : CHUNK_CUT_BYTES);
+	count = (region->bytes + piece - 1) / piece;
+	if (count > REGION_PIECES_MAX)
+		return error_set(error, ERROR_LIMIT,
+				 "a region of %" PRIu64 " bytes makes %" PRIu64
+				 " registrations of %" PRIu64 " bytes, the most that these NICs "
+				 "take at once; at most %u are possible",
+				 region->bytes, count, piece, REGION_PIECES_MAX);
+	verbs->piece_bytes = piece;
+	verbs->piece_count = (uint32_t)count;
+	verbs->mrs = memory_zalloc(count * domain->nic_count, sizeof(struct ibv_mr *));
+	return verbs->mrs ? 0
+			  : memory_error(error, "registering a region",
+					 count * domain->nic_count * sizeof(struct ibv_mr *));
+}
+
+static int new_region(const struct transport_region *region, struct verbs_region **out,
+		      struct error *error)
+{
+	struct verbs_region *verbs;
+	int rc;
+
+	if (region->bytes > REGION_BYTES_MAX)
+		return error_set(error, ERROR_LIMIT,
+				 "a region of %" PRIu64 " bytes; at most %" PRIu64 " are possible",
+				 region->bytes, REGION_BYTES_MAX);
+	verbs = memory_zalloc(1, sizeof(*verbs));
+	if (!verbs)
+		return memory_error(error, "opening a region", sizeof(*verbs));
+	rc = plan_pieces(region, verbs, error);
+	if (rc) {
+		memory_free(verbs);
+		return rc;
+	}
+	*out = verbs;
+	return 0;
+}
+
+static void free_region(struct verbs_region *verbs)
+{
+	memory_free(verbs->mrs);
+	memory_free(verbs);
+}
+
+int verbs_region_register(struct transport_region *region, struct error *error)
+{
+	struct verbs_region *verbs;
+	int rc = new_region(region, &verbs, error);
+
+	if (rc)
+		return rc;
+	rc = register_all(region, verbs, -1, 0, error);
+	if (rc)
+		free_region(verbs);
+	else
+		region->state = verbs;
+	return rc;
+}
+
+static int check_dmabuf(const struct transport_region *region, uint64_t offset, struct error *error)
+{
+	const struct verbs_domain *domain = region->domain->state;
+	uint64_t page = page_bytes(), at = (uintptr_t)region->memory;
+
+	for (uint32_t i = 0; i < domain->nic_count; i++) {
+		const struct verbs_device *limits = &domain->nics[i].limits;
+
+		if (!limits->dmabuf)
+			return error_set(error, ERROR_UNSUPPORTED,
+					 "%s (driver %s) cannot register device memory by dma-buf: "
+					 "name other NICs with --nic, or give host memory",
+					 limits->name, limits->driver[0] ? limits->driver : "?");
+	}
+	if (offset % page != at % page)
+		return error_set(error, ERROR_USAGE,
+				 "device memory at 0x%" PRIx64 " is said to be at offset %" PRIu64
+				 " of its dma-buf; both must have the same place in a page of "
+				 "%" PRIu64 " bytes",
+				 at, offset, page);
+	return 0;
+}
+
+int verbs_region_register_dmabuf(struct transport_region *region, int fd, uint64_t offset,
+				 struct error *error)
+{
+	struct verbs_region *verbs;
+	int rc = check_dmabuf(region, offset, error);
+
+	if (!rc)
+		rc = new_region(region, &verbs, error);
+	if (rc)
+		return rc;
+	verbs->dmabuf = true;
+	rc = register_all(region, verbs, fd, offset, error);
+	if (rc)
+		free_region(verbs);
+	else
+		region->state = verbs;
+	return rc;
+}
+
+/* ---- memory of our own ---- */
+
+static void *map(uint64_t bytes, int flags)
+{
+	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+
+	return memory == MAP_FAILED ? NULL : memory;
+}
+
+/* From a multiple of a huge page on, which is where the kernel puts one. */
+static unsigned char *map_aligned(uint64_t bytes)
+{
+	uint64_t more = bytes + VERBS_HUGE_BYTES, skip;
+	unsigned char *memory = map(more, 0);
+
+	if (!memory)
+		return NULL;
+	skip = round_up((uintptr_t)memory, VERBS_HUGE_BYTES) - (uintptr_t)memory;
+	if (skip)
+		munmap(memory, skip);
+	munmap(memory + skip + bytes, more - skip - bytes);
+	return memory + skip;
+}
+
+/* Takes all pages now: later, on a first touch, a lack of memory is a signal and no answer. */
+static int reserve(void *memory, uint64_t bytes)
+{
+	volatile unsigned char *at = memory;
+	int rc;
+
+	do
+		rc = madvise(memory, bytes, MADV_POPULATE_WRITE);
+	while (rc != 0 && (errno == EINTR || errno == EAGAIN));
+	if (rc == 0 || errno != EINVAL)
+		return rc ? errno : 0;
+	for (uint64_t i = 0; i < bytes; i += page_bytes()) /* Linux before 5.14 */
+		at[i] = 0;
+	return 0;
+}
+
+static void *map_memory(struct verbs_region *verbs, uint64_t bytes)
+{
+	void *memory;
+
+	verbs->mapped_bytes = round_up(bytes, VERBS_HUGE_BYTES);
+	if (bytes >= VERBS_HUGE_BYTES) {
+		memory = map(verbs->mapped_bytes, MAP_HUGETLB);
+		verbs->huge = memory != NULL;
+		if (memory)
+			return memory;
+		memory = map_aligned(verbs->mapped_bytes);
+		if (memory && madvise(memory, verbs->mapped_bytes, MADV_HUGEPAGE) != 0)
+			log_debug("verbs: this kernel gives no huge pages on advice (errno %d)",
+				  errno);
+		return memory;
+	}
+	verbs->mapped_bytes = round_up(bytes, page_bytes());
+	return map(verbs->mapped_bytes, 0);
+}
+
+static int make_memory(struct transport_region *region, struct verbs_region *verbs,
+		       struct error *error)
+{
+	char wanted[TEXT_SHORT_BYTES];
+	int rc = available_check(region->bytes, "a region", "memory", error);
+
+	if (rc)
+		return rc;
+	region->memory = map_memory(verbs, region->bytes);
+	if (!region->memory)
+		return error_set_errno(error, ERROR_MEMORY, errno,
+				       "a region of %s cannot be mapped",
+				       bytes_text(verbs->mapped_bytes, wanted));
+	log_debug("verbs: a region of %s in %s pages", bytes_text(verbs->mapped_bytes, wanted),
+		  verbs->huge				   ? "reserved huge"
+		  : verbs->mapped_bytes < VERBS_HUGE_BYTES ? "small"
+							   : "transparent huge");
+	rc = reserve(region->memory, verbs->mapped_bytes);
+	if (rc) {
+		munmap(region->memory, verbs->mapped_bytes);
+		return error_set_errno(error, ERROR_MEMORY, rc, "a region of %s cannot be reserved",
+				       bytes_text(verbs->mapped_bytes, wanted));
+	}
+	return 0;
+}
+
+int verbs_region_allocate(struct transport_region *region, struct error *error)
+{
+	struct verbs_region *verbs;
+	int rc = new_region(region, &verbs, error);
+
+	if (rc)
+		return rc;
+	verbs->allocated = true;
+	rc = make_memory(region, verbs, error);
+	if (!rc) {
+		rc = register_all(region, verbs, -1, 0, error);
+		if (rc)
+			munmap(region->memory, verbs->mapped_bytes);
+	}
+	if (rc) {
+		region->memory = NULL;
+		free_region(verbs);
+		return rc;
+	}
+	region->state = verbs;
+	return 0;
+}
+
+void verbs_region_close(struct transport_region *region)
+{
+	struct verbs_region *verbs = region->state;
+
+	/* not in a forked child: registrations are its parent's, and what is mapped at that address
+	 * there may be something else */
+	if (getpid() == region->domain->pid) {
+		unregister(region->domain->state, verbs);
+		if (verbs->allocated)
+			munmap(region->memory, verbs->mapped_bytes);
+	}
+	free_region(verbs);
+}
+
+/* ---- what a peer is told ---- */
+
+int verbs_region_export(const struct transport_region *region, struct record_writer *writer,
+			struct error *error)
+{
+	const struct verbs_domain *domain = region->domain->state;
+	const struct verbs_region *verbs = region->state;
+	uint32_t keys = verbs->piece_count * domain->nic_count;
+	struct verbs_region_record record = {
+		.identity = domain->self,
+		.nonce = domain->nonce,
+		.base = (uintptr_t)region->memory,
+		.piece_bytes = verbs->piece_bytes,
+		.piece_count = verbs->piece_count,
+		.nic_count = domain->nic_count,
+	};
+
+	if (region->domain->options.self.role != ROLE_INFERENCE)
+		return error_set(error, ERROR_USAGE,
+				 "a %s's region cannot be exported: only inference ranks are "
+				 "written to, and other memory is registered without that right",
+				 role_name(region->domain->options.self.role));
+	if (keys > VERBS_PIECES_MAX)
+		return error_set(error, ERROR_LIMIT,
+				 "a region of %" PRIu64 " bytes has %u keys (%u pieces of %" PRIu64
+				 " bytes, %u NICs) and a record holds %d: name fewer NICs with "
+				 "--nic, or register the memory as several regions",
+				 region->bytes, keys, verbs->piece_count, verbs->piece_bytes,
+				 domain->nic_count, VERBS_PIECES_MAX);
+	for (uint32_t i = 0; i < keys; i++)
+		record.rkeys[i] = verbs->mrs[i]->rkey;
+	verbs_region_record_put(writer, &record);
+	return 0;
+}
+
+int verbs_remote_check(const struct transport_remote *remote, struct error *error)
+{
+	const struct verbs_endpoint *endpoint = remote->endpoint->state;
+	const struct verbs_remote *verbs = remote->state;
+
+	if (verbs->record.nonce != endpoint->peer.nonce)
+		return error_set(error, ERROR_MESSAGE,
+				 "the region's record was made by process %" PRIu64
+				 " and the endpoint's by process %" PRIu64
+				 ": one of them is of an earlier life of %s",
+				 verbs->record.identity.pid, endpoint->peer.identity.pid,
+				 remote->endpoint->name);
+	if (verbs->record.nic_count != endpoint->peer.nic_count)
+		return error_set(
+			error, ERROR_MESSAGE,
+			"the region's record has keys for %u NICs and the endpoint's names "
+			"%u",
+			verbs->record.nic_count, endpoint->peer.nic_count);
+	return 0;
+}
+
+int verbs_remote_import(struct transport_remote *remote, struct record_reader *reader,
+			struct error *error)
+{
+	const struct verbs_domain *domain = remote->endpoint->domain->state;
+	const struct verbs_endpoint *endpoint = remote->endpoint->state;
+	struct verbs_remote *verbs = memory_zalloc(1, sizeof(*verbs));
+	int rc;
+
+	if (!verbs)
+		return memory_error(error, "importing a region", sizeof(*verbs));
+	remote->state = verbs;
+	rc = verbs_region_record_get(reader, remote->bytes, &verbs->record, error);
+	if (!rc)
+		rc = verbs_identity_check(domain, &verbs->record.identity, error);
+	if (!rc && endpoint->connected)
+		rc = verbs_remote_check(remote, error);
+	if (rc) {
+		remote->state = NULL;
+		memory_free(verbs);
+	}
+	return rc;
+}
+
+void verbs_remote_close(struct transport_remote *remote)
+{
+	memory_free(remote->state);
+}

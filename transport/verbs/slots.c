@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * slots.c -- memory that peers signal into, in blocks that are registered once on every NIC:
+ *
+ *   block    [ probe area, anybody may overwrite it ][ slot ][ slot ] ...
+ *
+ * Never with relaxed ordering: a letter must not overtake itself.
+ */
+#include "transport/verbs/verbs.h"
+
+#include "common/log.h"
+
+_Static_assert(sizeof(struct verbs_slot) % 64 == 0, "slots begin on cache lines");
+
+static void unregister(struct verbs_domain *domain, struct verbs_block *block)
+{
+	for (uint32_t i = 0; i < VERBS_NICS_MAX; i++) {
+		if (block->mrs[i] && domain->calls->dereg_mr(block->mrs[i]))
+			log_warn("verbs: %s does not let go of a mailbox",
+				 domain->nics[i].limits.name);
+		block->mrs[i] = NULL;
+	}
+}
+
+static int register_everywhere(struct verbs_domain *domain, struct verbs_block *block,
+			       struct error *error)
+{
+	for (uint32_t i = 0; i < domain->nic_count; i++) {
+		const struct verbs_nic *nic = &domain->nics[i];
+		struct verbs_memlock memlock;
+		int errnum;
+
+		block->mrs[i] =
+			domain->calls->reg_mr(nic->pd, block->memory, VERBS_BLOCK_BYTES,
+					      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+		if (block->mrs[i])
+			continue;
+		errnum = verbs_errno(-1);
+		unregister(domain, block);
+		verbs_memlock_read(&memlock, NULL);
+		return verbs_register_error(error, errnum, nic->limits.name, VERBS_BLOCK_BYTES,
+					    domain->nic_count, &memlock, &nic->limits);
+	}
+	return 0;
+}
+
+static int make_block(struct verbs_domain *domain, struct verbs_block **out, struct error *error)
+{
+	struct verbs_block *block = memory_zalloc(1, sizeof(*block));
+	int rc;
+
+	if (!block)
+		return memory_error(error, "opening a mailbox", sizeof(*block));
+	block->memory = memory_aligned(4096, VERBS_BLOCK_BYTES);
+	if (!block->memory) {
+		memory_free(block);
+		return memory_error(error, "opening a mailbox", VERBS_BLOCK_BYTES);
+	}
+	memset(block->memory, 0, VERBS_BLOCK_BYTES);
+	rc = register_everywhere(domain, block, error);
+	if (rc) {
+		memory_free(block->memory);
+		memory_free(block);
+		return rc;
+	}
+	*out = block;
+	return 0;
+}
+
+static int add_block(struct verbs_domain *domain, struct error *error)
+{
+	struct verbs_block **at = array_push(&domain->blocks);
+	int rc;
+
+	if (!at)
+		return memory_error(error, "opening a mailbox", sizeof(*at));
+	rc = make_block(domain, at, error);
+	if (rc)
+		domain->blocks.count--;
+	return rc;
+}
+
+int verbs_slot_take(struct verbs_domain *domain, struct verbs_place *place, struct error *error)
+{
+	struct verbs_block *block = NULL;
+	uint32_t b = 0, i = 0;
+	int rc;
+
+	while (b < domain->blocks.count && domain->blocks.items[b]->used == VERBS_BLOCK_SLOTS)
+		b++;
+	if (b == domain->blocks.count) {
+		rc = add_block(domain, error);
+		if (rc)
+			return rc;
+	}
+	block = domain->blocks.items[b];
+	while (block->taken[i])
+		i++;
+	block->taken[i] = 1;
+	block->used++;
+	*place = (struct verbs_place){b, i};
+	mailbox_clear(&verbs_slot_at(domain, *place)->letter);
+	return 0;
+}
+
+/* The queue pairs that could write into it are destroyed, so the next one may have it. */
+void verbs_slot_give(struct verbs_domain *domain, struct verbs_place place)
+{
+	struct verbs_block *block = domain->blocks.items[place.block];
+
+	block->taken[place.index] = 0;
+	block->used--;
+}
+
+struct verbs_slot *verbs_slot_at(const struct verbs_domain *domain, struct verbs_place place)
+{
+	unsigned char *slots = domain->blocks.items[place.block]->memory + VERBS_PROBE_BYTES;
+
+	return (struct verbs_slot *)(void *)(slots + place.index * sizeof(struct verbs_slot));
+}
+
+const struct verbs_block *verbs_block_at(const struct verbs_domain *domain,
+					 struct verbs_place place)
+{
+	return domain->blocks.items[place.block];
+}
+
+void verbs_slots_close(struct verbs_domain *domain)
+{
+	for (size_t i = 0; i < domain->blocks.count; i++) {
+		struct verbs_block *block = domain->blocks.items[i];
+
+		unregister(domain, block);
+		memory_free(block->memory);
+		memory_free(block);
+	}
+	array_free(&domain->blocks);
+}
