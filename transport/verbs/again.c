@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * again.c -- a lane dies, the others take over what it had not finished.
+ *
+ *   lane 1  [ done | W3 W4 W5 I ]   READY ─► DYING (QP in ERR, flushed completions come) ─► DEAD
+ *                    └──┬───┘
+ *   again   ◄─── W3 W4 W5, in front ─── posted on lanes that live, before anything newer
+ *   signal  goes out once more after them, naming only the lanes that live
+ *
+ * Posting a write twice is harmless: it carries the same bytes to the same place, and a target
+ * closes its end of the dead lane before it shows the signal. The parts of one post stay next
+ * to each other and go to one lane, so the last of them still completes last.
+ */
+#include "transport/verbs/verbs.h"
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/text.h"
+
+#define FLUSH_NS UINT64_C(2000000000) /* a lost device may never report what it flushed */
+#define BATCH	 32u
+
+int verbs_again_reserve(struct verbs_endpoint *endpoint, struct error *error)
+{
+	const struct verbs_domain *domain = endpoint->domain;
+	uint32_t capacity = domain->lane_count * domain->settings.depth;
+
+	if (endpoint->again)
+		return 0;
+	endpoint->again = memory_zalloc(capacity, sizeof(*endpoint->again));
+	if (!endpoint->again)
+		return memory_error(error, "opening an endpoint's lanes",
+				    capacity * sizeof(*endpoint->again));
+	endpoint->again_capacity = capacity;
+	endpoint->again_head = endpoint->again_count = 0;
+	return 0;
+}
+
+bool verbs_lane_has_other(const struct verbs_lane *lane)
+{
+	const struct verbs_endpoint *endpoint = lane->endpoint;
+
+	for (uint32_t i = 0; i < endpoint->lane_count; i++)
+		if (&endpoint->lanes[i] != lane && verbs_lane_lives(&endpoint->lanes[i]))
+			return true;
+	return false;
+}
+
+void verbs_lane_die(struct verbs_lane *lane, const char *why)
+{
+	char text[VERBS_LANE_TEXT_BYTES], moved[TEXT_SHORT_BYTES];
+	uint64_t bytes = 0;
+
+	for (uint64_t at = lane->done; at < lane->tail; at++)
+		bytes += lane->ring[at & (lane->depth - 1)].bytes;
+	atomic_store(&lane->state, VERBS_LANE_DYING);
+	lane->flushed = lane->done;
+	lane->dying_ns = clock_ns();
+	lane->endpoint->dying++;
+	verbs_lane_stop(lane);
+	log_warn("lane %u to %s is lost (%s): %s; %llu requests with %s move to other lanes",
+		 lane->index, lane->endpoint->shared->name, why, verbs_lane_text(lane, text),
+		 (unsigned long long)(lane->tail - lane->done), bytes_text(bytes, moved));
+}
+
+static void push_front(struct verbs_endpoint *endpoint, const struct verbs_entry *entry)
+{
+	endpoint->again_head =
+		(endpoint->again_head ? endpoint->again_head : endpoint->again_capacity) - 1;
+	endpoint->again[endpoint->again_head] = *entry;
+	endpoint->again_count++;
+}
+
+static const struct verbs_entry *again_at(const struct verbs_endpoint *endpoint, uint32_t i)
+{
+	return &endpoint->again[(endpoint->again_head + i) % endpoint->again_capacity];
+}
+
+/* In front, since what it had is older than what waits; backwards, to keep its order. */
+static void hand_over(struct verbs_lane *lane)
+{
+	struct verbs_endpoint *endpoint = lane->endpoint;
+
+	while (lane->tail > lane->done) {
+		const struct verbs_entry *entry = &lane->ring[--lane->tail & (lane->depth - 1)];
+
+		if (entry->kind == VERBS_WRITE)
+			push_front(endpoint, entry);
+		else if (entry->kind == VERBS_SIGNAL && endpoint->signal_active &&
+			 entry->offset == endpoint->signal_round)
+			endpoint->signal_again = true;
+	}
+	atomic_store(&lane->state, VERBS_LANE_DEAD);
+	endpoint->dying--;
+}
+
+static void finish_dying(struct verbs_endpoint *endpoint)
+{
+	for (uint32_t i = 0; i < endpoint->lane_count; i++) {
+		struct verbs_lane *lane = &endpoint->lanes[i];
+		uint64_t seen = lane->flushed > lane->done ? lane->flushed : lane->done;
+
+		if (lane->state != VERBS_LANE_DYING)
+			continue;
+		if (seen == lane->tail || clock_ns() - lane->dying_ns >= FLUSH_NS)
+			hand_over(lane);
+	}
+}
+
+/* Where the next group goes: the emptiest lane, on a port that is up if there is one. */
+static struct verbs_lane *pick(struct verbs_endpoint *endpoint)
+{
+	struct verbs_lane *best = NULL;
+	bool best_down = true;
+
+	for (uint32_t i = 0; i < endpoint->lane_count; i++) {
+		struct verbs_lane *lane = &endpoint->lanes[i];
+		bool down = atomic_load(&lane->nic->down);
+
+		if (!verbs_lane_lives(lane) || (best && down && !best_down))
+			continue;
+		if (!best || (best_down && !down) ||
+		    verbs_lane_room(lane) > verbs_lane_room(best)) {
+			best = lane;
+			best_down = down;
+		}
+	}
+	return best;
+}
+
+/* The parts of one post that stand in front. */
+static uint32_t group_count(const struct verbs_endpoint *endpoint)
+{
+	uint32_t count = 1;
+
+	while (count < endpoint->again_count && !again_at(endpoint, count - 1)->last &&
+	       again_at(endpoint, count)->id == again_at(endpoint, 0)->id)
+		count++;
+	return count;
+}
+
+static int post_group(struct verbs_lane *lane, uint32_t count, struct error *error)
+{
+	struct verbs_endpoint *endpoint = lane->endpoint;
+	struct verbs_request requests[BATCH];
+	uint64_t now = clock_ns();
+
+	while (count) {
+		uint32_t n = count < BATCH ? count : BATCH, posted;
+		int rc;
+
+		for (uint32_t i = 0; i < n; i++) {
+			requests[i].entry = *again_at(endpoint, i);
+			requests[i].entry.posted_ns = now;
+			verbs_request_fill(lane, &requests[i]);
+		}
+		rc = verbs_lane_post(lane, requests, n, &posted, error);
+		endpoint->again_head = (endpoint->again_head + posted) % endpoint->again_capacity;
+		endpoint->again_count -= posted;
+		count -= posted;
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+static int post_again(struct verbs_endpoint *endpoint, struct error *error)
+{
+	while (endpoint->again_count) {
+		uint32_t count = group_count(endpoint);
+		struct verbs_lane *lane = pick(endpoint);
+		int rc;
+
+		if (!lane || verbs_lane_room(lane) < count)
+			return 0;
+		rc = post_group(lane, count, error);
+		if (!rc)
+			continue;
+		if (verbs_lane_lives(lane) || !verbs_lane_has_other(lane))
+			return rc;
+		atomic_store(&endpoint->attention, true);
+		return 0;
+	}
+	return 0;
+}
+
+/* The rest of a group whose lane was lost while it was posted must not overtake its front, so
+ * nothing is posted while a lane is dying. */
+int verbs_again(struct verbs_endpoint *endpoint, struct error *error)
+{
+	int rc;
+
+	if (endpoint->dying)
+		finish_dying(endpoint);
+	if (endpoint->dying || atomic_load(&endpoint->attention))
+		return 0;
+	rc = post_again(endpoint, error);
+	if (rc || endpoint->again_count || !endpoint->signal_again ||
+	    atomic_load(&endpoint->attention))
+		return rc;
+	endpoint->signal_again = false;
+	rc = verbs_signal_send(endpoint, error);
+	if (rc > 0)
+		endpoint->signal_again = true;
+	return rc < 0 ? rc : 0;
+}

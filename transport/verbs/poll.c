@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * poll.c -- completions of send queues, judged against the rings.
+ *
+ *   wr_id = lane << 56 | position        ring  head ....... done ....... tail
+ *                                              to report    in flight
+ *
+ * A completion is believed only if it names a request of ours that is in flight, was signalled
+ * and is the oldest such one of its lane. Of one that failed nothing is read but wr_id, status,
+ * queue pair and vendor code: devices leave the rest as it was.
+ */
+#include "transport/verbs/verbs.h"
+
+#include "common/clock.h"
+#include "common/log.h"
+#include <sched.h>
+
+#define POLL_BATCH   32
+#define POSITION     ((UINT64_C(1) << 56) - 1)
+#define EVENTS_EVERY 64u /* polls that found nothing, to one look at async events */
+
+static int strange(const struct verbs_nic *nic, const struct ibv_wc *wc, const char *what,
+		   struct error *error)
+{
+	return error_set(error, ERROR_TRANSPORT,
+			 "device %s reported %s (request %#llx of queue pair %#x, status %s): its "
+			 "completions cannot be relied on",
+			 nic->limits.name, what, (unsigned long long)wc->wr_id, wc->qp_num,
+			 verbs_status_name((int)wc->status));
+}
+
+static struct verbs_entry *entry_at(const struct verbs_lane *lane, uint64_t position)
+{
+	return &lane->ring[position & (lane->depth - 1)];
+}
+
+/* ---- failures ---- */
+
+static int lane_failure(struct verbs_lane *lane, const struct ibv_wc *wc,
+			const struct verbs_entry *entry, struct error *error)
+{
+	const struct verbs_settings *settings = &lane->endpoint->domain->settings;
+	struct verbs_failure failure = {
+		.status = (int)wc->status,
+		.vendor_error = wc->vendor_err,
+		.kind = (enum verbs_kind)entry->kind,
+		.bytes = entry->bytes,
+		.local = lane->local,
+		.remote = lane->remote,
+		.waited_ns = clock_ns() - entry->posted_ns,
+		.timeout = settings->timeout,
+		.retry = settings->retry,
+		.rnr_retry = settings->rnr_retry,
+		.path_mtu = lane->path_mtu,
+		.peer_known_dead = verbs_peer_dead(lane->endpoint->shared),
+	};
+
+	return verbs_failure_error(&failure, error);
+}
+
+static const char *closed_why(const struct verbs_lane *lane)
+{
+	if (atomic_load(&lane->nic->lost))
+		return "its device failed";
+	if (atomic_load(&lane->closed_by_signal))
+		return "the peer gave it up";
+	if (atomic_load(&lane->closed_by_event))
+		return "the device reported an error of its queue pair";
+	return NULL;
+}
+
+/* The path failed, not the request: another lane can do what this one could not. */
+static const char *path_why(struct verbs_lane *lane, const struct ibv_wc *wc)
+{
+	if (wc->status == IBV_WC_RETRY_EXC_ERR)
+		return "no answer from the peer's side";
+	if (wc->status == IBV_WC_WR_FLUSH_ERR && !closed_why(lane))
+		verbs_events(lane->endpoint->domain); /* what moved the queue pair to ERR? */
+	return closed_why(lane);
+}
+
+static int on_failure(struct verbs_lane *lane, const struct ibv_wc *wc, uint64_t position,
+		      struct error *error)
+{
+	const struct verbs_entry *entry = entry_at(lane, position);
+	const char *why;
+
+	if (lane->state == VERBS_LANE_READY) {
+		why = path_why(lane, wc);
+		if (!why || !verbs_lane_has_other(lane) || entry->kind == VERBS_PROBE_BYTE ||
+		    entry->kind == VERBS_PROBE_PACKET)
+			return lane_failure(lane, wc, entry, error);
+		verbs_lane_die(lane, why);
+	}
+	lane->flushed = position + 1;
+	return 0;
+}
+
+/* ---- successes ---- */
+
+static int on_success(struct verbs_lane *lane, const struct ibv_wc *wc, uint64_t position,
+		      struct error *error)
+{
+	if (!entry_at(lane, position)->signalled)
+		return strange(lane->nic, wc, "a completion that was not asked for", error);
+	for (uint64_t at = lane->done; at < position; at++)
+		if (entry_at(lane, at)->signalled)
+			return strange(lane->nic, wc, "completions out of order", error);
+	lane->done = position + 1;
+	return 0;
+}
+
+static int take(struct verbs_endpoint *endpoint, const struct verbs_nic *nic,
+		const struct ibv_wc *wc, struct error *error)
+{
+	uint64_t index = wc->wr_id >> 56, position = wc->wr_id & POSITION;
+	struct verbs_lane *lane = &endpoint->lanes[index % VERBS_LANES_MAX];
+
+	if (index >= endpoint->lane_count || !lane->qp || lane->nic != nic ||
+	    lane->local.qpn != wc->qp_num)
+		return strange(nic, wc, "a completion of a lane that is not there", error);
+	if (lane->state == VERBS_LANE_DEAD)
+		return 0; /* flushed after all; others have the work */
+	if (position >= lane->tail)
+		return strange(nic, wc, "a completion of a request that was never posted", error);
+	if (position < lane->done || position < lane->flushed)
+		return strange(nic, wc, "the same request complete twice", error);
+	if (wc->status != IBV_WC_SUCCESS)
+		return on_failure(lane, wc, position, error);
+	if (lane->state == VERBS_LANE_DYING && lane->flushed > lane->done)
+		return strange(nic, wc, "a success after a failure", error);
+	return on_success(lane, wc, position, error);
+}
+
+static int poll_nic(struct verbs_endpoint *endpoint, uint32_t index, int *found,
+		    struct error *error)
+{
+	struct verbs_nic *nic = &endpoint->domain->nics[index];
+	struct ibv_wc wcs[POLL_BATCH];
+	int n = endpoint->domain->calls->poll_cq(endpoint->send_cqs[index], POLL_BATCH, wcs);
+
+	*found = n;
+	if (n < 0)
+		return verbs_step_error(error, VERBS_STEP_POLL, nic->limits.name, verbs_errno(n),
+					"polling completions of writes to %s",
+					endpoint->shared->name);
+	if (n > POLL_BATCH)
+		return error_set(error, ERROR_TRANSPORT,
+				 "device %s reported %d completions where %d fit", nic->limits.name,
+				 n, POLL_BATCH);
+	for (int i = 0; i < n; i++) {
+		int rc = take(endpoint, nic, &wcs[i], error);
+
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+/* ---- reporting ---- */
+
+/* The signal is complete when it is on every lane it named; an older round counts for nothing. */
+static bool signal_done(struct verbs_endpoint *endpoint, const struct verbs_lane *lane,
+			const struct verbs_entry *entry)
+{
+	if (!endpoint->signal_active || entry->offset != endpoint->signal_round)
+		return false;
+	endpoint->signal_lanes &= ~(1u << lane->wire_index);
+	if (endpoint->signal_lanes || endpoint->signal_again)
+		return false;
+	endpoint->signal_active = false;
+	return true;
+}
+
+static int report_lane(struct verbs_endpoint *endpoint, struct verbs_lane *lane,
+		       struct provider_completion *out, int room)
+{
+	int n = 0;
+
+	while (lane->head < lane->done && n < room) {
+		const struct verbs_entry *entry = entry_at(lane, lane->head++);
+
+		if (entry->kind == VERBS_SIGNAL ? signal_done(endpoint, lane, entry)
+						: entry->kind == VERBS_WRITE && entry->last)
+			out[n++] = (struct provider_completion){.id = entry->id};
+	}
+	return n;
+}
+
+static int report(struct verbs_endpoint *endpoint, struct provider_completion *out, int max)
+{
+	int n = 0;
+
+	for (uint32_t i = 0; i < endpoint->lane_count; i++) {
+		struct verbs_lane *lane = &endpoint->lanes[i];
+
+		if (lane->head < lane->done)
+			n += report_lane(endpoint, lane, out + n, max - n);
+	}
+	return n;
+}
+
+/* ---- what other threads have found ---- */
+
+static int check_broken(const struct verbs_endpoint *endpoint, struct error *error)
+{
+	const struct error *why = NULL;
+
+	if (atomic_load_explicit(&endpoint->domain->is_broken, memory_order_acquire))
+		why = &endpoint->domain->broken;
+	else if (atomic_load_explicit(&endpoint->receive_broken, memory_order_acquire))
+		why = &endpoint->receive_error;
+	if (!why)
+		return 0;
+	return error_set(error, why->code, "%s", why->text);
+}
+
+static int close_lanes(struct verbs_endpoint *endpoint, struct error *error)
+{
+	for (uint32_t i = 0; i < endpoint->lane_count; i++) {
+		struct verbs_lane *lane = &endpoint->lanes[i];
+		char text[VERBS_LANE_TEXT_BYTES];
+
+		if (lane->state != VERBS_LANE_READY || verbs_lane_lives(lane))
+			continue;
+		if (!verbs_lane_has_other(lane))
+			return error_set(error, ERROR_TRANSPORT,
+					 "the last path to %s is lost, %s: %s",
+					 endpoint->shared->name, verbs_lane_text(lane, text),
+					 closed_why(lane));
+		verbs_lane_die(lane, closed_why(lane));
+	}
+	return 0;
+}
+
+static int look_around(struct verbs_endpoint *endpoint, int found, struct error *error)
+{
+	int rc = 0;
+
+	if (!found && ++endpoint->idle_polls % EVENTS_EVERY == 0)
+		verbs_events(endpoint->domain);
+	if (atomic_load_explicit(&endpoint->attention, memory_order_relaxed)) {
+		atomic_store(&endpoint->attention, false);
+		rc = close_lanes(endpoint, error);
+	}
+	if (!rc && (endpoint->dying || endpoint->again_count || endpoint->signal_again))
+		rc = verbs_again(endpoint, error);
+	return rc;
+}
+
+int verbs_poll(struct transport_endpoint *shared, struct provider_completion *out, int max,
+	       struct error *error)
+{
+	struct verbs_endpoint *endpoint = shared->state;
+	int found = 0, rc = check_broken(endpoint, error);
+
+	for (uint32_t i = 0; i < endpoint->domain->nic_count && !rc; i++) {
+		int n = 0;
+
+		if (endpoint->send_cqs[i])
+			rc = poll_nic(endpoint, i, &n, error);
+		found += n;
+	}
+	if (!rc)
+		rc = look_around(endpoint, found, error);
+	return rc ? rc : report(endpoint, out, max);
+}
+
+/* ---- the end of a lane ---- */
+
+static void drain_once(struct verbs_lane *lane, bool *failed)
+{
+	struct verbs_endpoint *endpoint = lane->endpoint;
+	struct ibv_wc wcs[POLL_BATCH];
+	int n = endpoint->domain->calls->poll_cq(endpoint->send_cqs[lane->nic->index], POLL_BATCH,
+						 wcs);
+
+	*failed = n < 0 || n > POLL_BATCH;
+	for (int i = 0; i < n && !*failed; i++) {
+		uint64_t index = wcs[i].wr_id >> 56, position = wcs[i].wr_id & POSITION;
+		struct verbs_lane *other = &endpoint->lanes[index % VERBS_LANES_MAX];
+
+		/* whatever the status: nobody asks for it any more */
+		if (index < endpoint->lane_count && position >= other->done &&
+		    position < other->tail)
+			other->done = position + 1;
+	}
+}
+
+void verbs_lane_drain(struct verbs_lane *lane, uint64_t deadline_ns)
+{
+	bool failed = false;
+
+	while (lane->done < lane->tail && !failed && lane->state != VERBS_LANE_DEAD) {
+		drain_once(lane, &failed);
+		if (lane->done == lane->tail || failed)
+			break;
+		if (clock_ns() >= deadline_ns) {
+			log_warn("%s: %llu requests to %s were not flushed in time",
+				 lane->nic->limits.name,
+				 (unsigned long long)(lane->tail - lane->done),
+				 lane->endpoint->shared->name);
+			break;
+		}
+		sched_yield();
+	}
+}
