@@ -128,6 +128,11 @@ int bench_update_run(const struct bench_options *options, struct error *error)
 
 			printf("# verified after the last update: %s bytes equal\n",
 			       grouped_text(atomic_load(&shared->compared), text));
+			printf("# pieces of all updates: %llu straight from the tensors, %llu packed "
+			       "into mapped targets, %llu packed into the ring\n",
+			       (unsigned long long)atomic_load(&shared->direct),
+			       (unsigned long long)atomic_load(&shared->mapped),
+			       (unsigned long long)atomic_load(&shared->packed));
 		}
 	}
 	children_close(&children);
@@ -135,7 +140,14 @@ int bench_update_run(const struct bench_options *options, struct error *error)
 	return rc;
 }
 
-enum { OPTION_WARMUP = 256, OPTION_CHECKSUMS, OPTION_OWN_MEMORY, OPTION_JSON };
+enum {
+	OPTION_WARMUP = 256,
+	OPTION_CHECKSUMS,
+	OPTION_OWN_MEMORY,
+	OPTION_JSON,
+	OPTION_INFER_NIC,
+	OPTION_REGISTER_SOURCES
+};
 
 static const struct argp_option options_table[] = {
 	{"model", 'm', "NAME", 0, "built-in model or folder (default Qwen2.5-0.5B)", 0},
@@ -145,8 +157,14 @@ static const struct argp_option options_table[] = {
 	{"updates", 'n', "N", 0, "timed updates (default 5)", 0},
 	{"warmup", OPTION_WARMUP, "N", 0, "untimed updates first (default 2)", 0},
 	{"checksums", OPTION_CHECKSUMS, 0, 0, "sum every piece and verify at the target", 0},
+	{"register-sources", OPTION_REGISTER_SOURCES, 0, 0,
+	 "register the trainers' tensors, so that verbs sends from there instead of from its ring",
+	 0},
 	{"own-memory", OPTION_OWN_MEMORY, 0, 0,
-	 "targets in ordinary process memory (process_vm_writev) instead of weft's allocator", 0},
+	 "targets in ordinary process memory (shm: process_vm_writev) instead of weft's allocator",
+	 0},
+	{"nic", 'd', "NICS", 0, "of the trainers (verbs): rxe0, or per rank 0=mlx5_0,1=mlx5_1", 0},
+	{"infer-nic", OPTION_INFER_NIC, "NICS", 0, "of the inference ranks (default: as --nic)", 0},
 	{"json", OPTION_JSON, 0, 0, "one object a line", 0},
 	{0}};
 
@@ -188,6 +206,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case OPTION_OWN_MEMORY:
 		options->own_memory = true;
+		return 0;
+	case OPTION_REGISTER_SOURCES:
+		options->register_sources = true;
+		return 0;
+	case 'd':
+		options->nic = arg;
+		return 0;
+	case OPTION_INFER_NIC:
+		options->infer_nic = arg;
 		return 0;
 	case OPTION_JSON:
 		options->json = true;

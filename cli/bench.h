@@ -20,10 +20,11 @@
 
 struct bench_options {
 	const char *model, *train_text, *infer_text, *transport;
+	const char *nic, *infer_nic; /* of the trainers; of the inference ranks, NULL: the same */
 	struct train_spec train;
 	struct infer_spec infer;
 	uint32_t updates, warmup;
-	bool json, checksums, own_memory;
+	bool json, checksums, own_memory, register_sources;
 };
 
 /* Lives in memory that all processes map. A gate opens when `parties` have arrived. */
@@ -35,6 +36,7 @@ struct bench_shared {
 	_Atomic uint64_t last_done_ns;  /* latest end of a copy or of a publish, this phase */
 	char controller[64];
 	_Atomic uint64_t compared;      /* bytes verified after the last update */
+	_Atomic uint64_t direct, mapped, packed; /* pieces of all updates, by the way they went */
 	_Atomic uint32_t failing;       /* taken by the first process that fails */
 	struct error failure;           /* its sentence, complete once aborted is set */
 };

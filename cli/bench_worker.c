@@ -84,26 +84,52 @@ struct trainer {
 	unsigned char *target; /* of the memcpy: shared pages like the real one's */
 	uint64_t target_bytes;
 	uint64_t seed;
+	unsigned char *arena; /* registered before join, with room for every tensor; or NULL */
 };
+
+static uint64_t padded(uint64_t bytes)
+{
+	return (bytes + 63) / 64 * 64;
+}
+
+static int no_memory(weft_error *error, uint64_t bytes, const char *what)
+{
+	error->code = WEFT_E_MEMORY;
+	snprintf(error->text, sizeof(error->text), "no memory for %s (%llu bytes)", what,
+		 (unsigned long long)bytes);
+	return -WEFT_E_MEMORY;
+}
+
+/* Before join nobody knows which tensors are wanted, so all get a place. */
+static int register_sources(struct trainer *trainer, weft_error *error)
+{
+	weft_tensor_view view;
+	uint64_t bytes = 0;
+
+	for (uint32_t id = 0; weft_tensor_at(trainer->worker, id, &view) == 0; id++)
+		bytes += padded(view.bytes);
+	trainer->arena = memory_aligned(4096, bytes);
+	if (!trainer->arena)
+		return no_memory(error, bytes, "all tensors of this trainer");
+	return weft_source_register(trainer->worker, trainer->arena, bytes, error);
+}
 
 static int fill_tensors(struct trainer *trainer, uint64_t seed, weft_error *error)
 {
 	weft_tensor_view view;
+	uint64_t at = 0;
 
 	for (uint32_t id = 0; weft_tensor_at(trainer->worker, id, &view) == 0; id++) {
-		uint64_t row_bytes = view.bytes / (view.row_hi - view.row_lo);
+		uint64_t row_bytes = view.bytes / (view.row_hi - view.row_lo), place = at;
 
+		at += padded(view.bytes);
 		if (!view.wanted)
 			continue;
 		if (!trainer->data[id])
-			trainer->data[id] = memory_aligned(4096, view.bytes);
-		if (!trainer->data[id]) {
-			error->code = WEFT_E_MEMORY;
-			snprintf(error->text, sizeof(error->text),
-				 "no memory for tensor %s (%llu bytes)", view.name,
-				 (unsigned long long)view.bytes);
-			return -WEFT_E_MEMORY;
-		}
+			trainer->data[id] = trainer->arena ? trainer->arena + place
+							   : memory_aligned(4096, view.bytes);
+		if (!trainer->data[id])
+			return no_memory(error, view.bytes, view.name);
 		content_make(view.name, dtype_from_name(view.dtype), seed, view.row_lo * row_bytes,
 			     view.bytes, trainer->data[id]);
 	}
@@ -125,13 +151,8 @@ static int trainer_open(struct trainer *trainer, weft_error *error)
 	trainer->target_bytes = plan.bytes;
 	trainer->target = mmap(NULL, plan.bytes + 1, PROT_READ | PROT_WRITE,
 			       MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-	if (!trainer->data || trainer->target == MAP_FAILED) {
-		error->code = WEFT_E_MEMORY;
-		snprintf(error->text, sizeof(error->text),
-			 "no memory for a memcpy of this trainer's %llu bytes",
-			 (unsigned long long)plan.bytes);
-		return -WEFT_E_MEMORY;
-	}
+	if (!trainer->data || trainer->target == MAP_FAILED)
+		return no_memory(error, plan.bytes, "a memcpy of what this trainer sends");
 	return fill_tensors(trainer, 1, error);
 }
 
@@ -219,27 +240,22 @@ static int bind_memory(weft_worker *worker, void **memory, weft_error *error)
 	int rc = 0;
 
 	for (uint32_t id = 0; weft_param_at(worker, id, &view) == 0; id++)
-		bytes += (view.bytes + 63) / 64 * 64;
+		bytes += padded(view.bytes);
 	*memory = memory_aligned(4096, bytes);
-	if (!*memory) {
-		error->code = WEFT_E_MEMORY;
-		snprintf(error->text, sizeof(error->text), "no memory for %llu bytes of parameters",
-			 (unsigned long long)bytes);
-		return -WEFT_E_MEMORY;
-	}
+	if (!*memory)
+		return no_memory(error, bytes, "parameters");
 	bytes = 0;
 	for (uint32_t id = 0; rc == 0 && weft_param_at(worker, id, &view) == 0; id++) {
 		rc = weft_param_bind(worker, id, (unsigned char *)*memory + bytes, view.bytes,
 				     error);
-		bytes += (view.bytes + 63) / 64 * 64;
+		bytes += padded(view.bytes);
 	}
 	return rc;
 }
 
-/* `memory` gets what must be freed after the worker is closed; NULL for trainers. */
+/* Opened and declared. */
 static int open_worker(struct bench_shared *shared, const struct bench_options *options,
-		       enum weft_role role, uint32_t rank, weft_worker **worker, void **memory,
-		       weft_error *error)
+		       enum weft_role role, uint32_t rank, weft_worker **worker, weft_error *error)
 {
 	weft_options open = {.size = sizeof(open),
 			     .controller = shared->controller,
@@ -247,24 +263,39 @@ static int open_worker(struct bench_shared *shared, const struct bench_options *
 			     .role = role,
 			     .rank = rank,
 			     .transport = options->transport,
+			     .nic = role == WEFT_INFERENCE && options->infer_nic
+					    ? options->infer_nic
+					    : options->nic,
 			     .checksums = options->checksums,
 			     .own_memory = options->own_memory && role == WEFT_INFERENCE};
 	int rc = weft_open(worker, &open, error);
 
-	if (rc == 0)
-		rc = weft_declare_model(*worker, options->model, options->train_text,
-					options->infer_text, error);
-	if (rc == 0 && open.own_memory)
-		rc = bind_memory(*worker, memory, error);
-	return rc ? rc : weft_join(*worker, 0, error);
+	return rc ? rc
+		  : weft_declare_model(*worker, options->model, options->train_text,
+				       options->infer_text, error);
+}
+
+static void count_pieces(struct bench_shared *shared, const weft_worker *worker)
+{
+	weft_stats stats;
+
+	if (weft_get_stats(worker, &stats))
+		return;
+	atomic_fetch_add(&shared->direct, stats.pieces_direct);
+	atomic_fetch_add(&shared->mapped, stats.pieces_mapped);
+	atomic_fetch_add(&shared->packed, stats.pieces_replica);
 }
 
 static int run_trainer(struct bench_shared *shared, const struct bench_options *options,
 		       uint32_t rank, weft_error *error)
 {
 	struct trainer trainer = {0};
-	int rc = open_worker(shared, options, WEFT_TRAINER, rank, &trainer.worker, NULL, error);
+	int rc = open_worker(shared, options, WEFT_TRAINER, rank, &trainer.worker, error);
 
+	if (rc == 0 && options->register_sources)
+		rc = register_sources(&trainer, error);
+	if (rc == 0)
+		rc = weft_join(trainer.worker, 0, error);
 	if (rc == 0)
 		rc = trainer_open(&trainer, error);
 	if (rc == 0)
@@ -279,12 +310,15 @@ static int run_trainer(struct bench_shared *shared, const struct bench_options *
 		if (!bench_gate(shared, NULL, NULL) || !bench_gate(shared, NULL, NULL))
 			break;
 		rc = trainer_update(&trainer, round + 1, error);
+		if (round + 1 == options->warmup + options->updates)
+			count_pieces(shared, trainer.worker);
 		if (rc || !bench_gate(shared, NULL, NULL) || !bench_gate(shared, NULL, NULL))
 			break;
 	}
 	weft_close(&trainer.worker);
-	for (uint32_t id = 0; trainer.data && id < trainer.tensors; id++)
+	for (uint32_t id = 0; trainer.data && !trainer.arena && id < trainer.tensors; id++)
 		memory_free(trainer.data[id]);
+	memory_free(trainer.arena);
 	memory_free(trainer.data);
 	return rc;
 }
@@ -297,8 +331,12 @@ static int run_inference(struct bench_shared *shared, const struct bench_options
 	void *memory = NULL;
 	struct error inner;
 	uint64_t compared = 0;
-	int rc = open_worker(shared, options, WEFT_INFERENCE, rank, &worker, &memory, error);
+	int rc = open_worker(shared, options, WEFT_INFERENCE, rank, &worker, error);
 
+	if (rc == 0 && options->own_memory)
+		rc = bind_memory(worker, &memory, error);
+	if (rc == 0)
+		rc = weft_join(worker, 0, error);
 	for (uint32_t round = 0; rc == 0 && round < rounds; round++) {
 		for (int gate = 0; gate < 3; gate++)
 			if (!bench_gate(shared, NULL, NULL))

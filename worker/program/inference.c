@@ -5,22 +5,69 @@
 #include <stdio.h>
 #include <string.h>
 
+#define GUARD	    4096u
+#define GUARD_VALUE 0xa5
+
+/* With own_memory every parameter lies between guards that nobody may write:
+ *
+ *   | guard | parameter 0 . | guard | parameter 1 ... | guard |     .: to the end of its page
+ */
 int inference_bind(struct player *player, weft_error *error)
 {
 	weft_param_view view;
-	size_t bytes = 0;
+	size_t bytes = GUARD;
 	char *next;
 	int rc;
 
-	if (player->role != WEFT_INFERENCE || !player->arguments.own_memory)
+	if (!player->arguments.own_memory)
 		return 0;
 	for (uint32_t id = 0; !weft_param_at(player->worker, id, &view); id++)
-		bytes += player_padded(view.bytes);
+		bytes += player_padded(view.bytes) + GUARD;
 	rc = player_map(player, bytes, error);
-	next = player->memory;
+	if (rc)
+		return rc;
+	if (player->arguments.verify)
+		memset(player->memory, GUARD_VALUE, bytes);
+	next = (char *)player->memory + GUARD;
 	for (uint32_t id = 0; !rc && !weft_param_at(player->worker, id, &view); id++) {
 		rc = weft_param_bind(player->worker, id, next, view.bytes, error);
-		next += player_padded(view.bytes);
+		next += player_padded(view.bytes) + GUARD;
+	}
+	return rc;
+}
+
+/* Distances count from the parameter: 1 is the first byte that is not its own. */
+static int check_guard(const unsigned char *from, size_t bytes, bool before, const char *param,
+		       weft_error *error)
+{
+	for (size_t i = 0; i < bytes; i++)
+		if (from[i] != GUARD_VALUE)
+			return fail(
+				error, WEFT_E_BOUNDS,
+				"%zu bytes %s parameter %s there is 0x%02x instead of 0x%02x: a "
+				"transfer went outside of its target",
+				before ? bytes - i : i + 1, before ? "before" : "behind", param,
+				from[i], GUARD_VALUE);
+	return 0;
+}
+
+static int check_guards(const struct player *player, weft_error *error)
+{
+	const unsigned char *param = (const unsigned char *)player->memory + GUARD;
+	weft_param_view view;
+	int rc = 0;
+
+	if (!player->arguments.own_memory)
+		return 0;
+	for (uint32_t id = 0; !rc && !weft_param_at(player->worker, id, &view); id++) {
+		size_t room = player_padded(view.bytes) + GUARD;
+
+		if (!id)
+			rc = check_guard(param - GUARD, GUARD, true, view.name, error);
+		if (!rc)
+			rc = check_guard(param + view.bytes, room - view.bytes, false, view.name,
+					 error);
+		param += room;
 	}
 	return rc;
 }
@@ -70,6 +117,8 @@ int inference_run(struct player *player, weft_error *error)
 		if (a->verify)
 			rc = weft_verify(player->worker, player->checkpoint, version, &compared,
 					 error);
+		if (!rc && a->verify)
+			rc = check_guards(player, error);
 		player->verified += compared;
 		if (!rc && player->digests)
 			rc = write_digests(player, version, error);

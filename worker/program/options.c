@@ -49,9 +49,15 @@ static const struct option_row {
 	 "a trainer's pause between updates (default 0)"},
 	{"transport", "WEFT_TRANSPORT", "NAME", KIND_TEXT, AT(transport),
 	 "a requirement, never changed silently (default shm)"},
+	/* no variable: WEFT_NIC is the provider's own, and says there where it was read */
+	{"nic", NULL, "LIST", KIND_TEXT, AT(nic),
+	 "which NICs, as mlx5_0,mlx5_1:2 (docs/verbs.md; default: chosen)"},
+	{"register-sources", NULL, NULL, KIND_FLAG, AT(register_sources),
+	 "trainer: register the tensors' memory, so that verbs sends from there without a copy"},
 	{"checksums", NULL, NULL, KIND_FLAG, AT(checksums), "sum and verify every piece"},
 	{"verify", NULL, NULL, KIND_FLAG, AT(verify),
-	 "inference: recompute every byte of every version and compare"},
+	 "inference: recompute every byte of every version and compare; with --own-memory also that "
+	 "no byte around a parameter was written"},
 	{"digests", NULL, "FILE", KIND_TEXT, AT(digests),
 	 "inference: write a digest of every parameter of every version, JSON lines"},
 	{"own-memory", NULL, NULL, KIND_FLAG, AT(own_memory),
@@ -177,6 +183,7 @@ void options_warn(const struct arguments *arguments, bool trainer)
 		{offsetof(struct arguments, own_memory), false},
 		{offsetof(struct arguments, shadow), false},
 		{offsetof(struct arguments, ring_bytes), true},
+		{offsetof(struct arguments, register_sources), true},
 	};
 	char names[256] = "";
 	size_t used = 0, count = 0;

@@ -13,11 +13,12 @@
 
 struct arguments {
 	const char *controller, *role, *model, *checkpoint, *train, *infer, *job, *transport;
-	const char *digests;
+	const char *digests, *nic;
 	uint64_t rank, world, updates, first_version, interval_ms, join_timeout_ms;
 	uint64_t update_timeout_ms, ring_bytes;
 	uint32_t given; /* a bit for every option of the command line */
 	bool checksums, verify, own_memory, shadow, json, die_with_parent, ignored;
+	bool register_sources;
 };
 
 /* A wrong flag ends the program (argp, status 2); a wrong variable is returned. */

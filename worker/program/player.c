@@ -94,6 +94,7 @@ static int open_worker(struct player *player, weft_error *error)
 		.role = player->role,
 		.rank = player->rank,
 		.transport = a->transport,
+		.nic = a->nic,
 		.join_timeout_ms = (uint32_t)a->join_timeout_ms,
 		.update_timeout_ms = (uint32_t)a->update_timeout_ms,
 		.ring_bytes = a->ring_bytes,
@@ -109,7 +110,10 @@ static int open_worker(struct player *player, weft_error *error)
 	if (signalled)
 		weft_interrupt(player->worker);
 	rc = weft_declare_model(player->worker, a->model, a->train, a->infer, error);
-	return rc ? rc : inference_bind(player, error);
+	if (rc)
+		return rc;
+	return player->role == WEFT_TRAINER ? trainer_register(player, error)
+					    : inference_bind(player, error);
 }
 
 static int open_files(struct player *player, weft_error *error)

@@ -31,7 +31,7 @@ struct player {
 	weft_plan_view plan;
 	int64_t controller; /* its process, when started here */
 	FILE *digests;
-	void *memory; /* trainer: contents; own_memory: parameters */
+	void *memory; /* trainer: contents; own_memory: parameters and guards */
 	size_t memory_bytes;
 	const void **data; /* trainer: by tensor id; NULL when not wanted */
 	uint64_t verified;
@@ -58,6 +58,7 @@ void self_print(const struct player *player);
 const char *self_role(const struct player *player);
 
 /* ---- trainer.c, inference.c ---- */
+int trainer_register(struct player *player, weft_error *error);
 int trainer_run(struct player *player, weft_error *error);
 int inference_bind(struct player *player, weft_error *error);
 int inference_run(struct player *player, weft_error *error);

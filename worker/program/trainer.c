@@ -4,8 +4,9 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* One buffer for all wanted tensors; data[id] points into it. */
-static int map_tensors(struct player *player, weft_error *error)
+/* One buffer for all wanted tensors; data[id] points into it. Before join nobody knows yet which
+ * are wanted, so it has room for all. */
+static int map_tensors(struct player *player, bool joined, weft_error *error)
 {
 	weft_tensor_view view;
 	size_t bytes = 0;
@@ -14,7 +15,7 @@ static int map_tensors(struct player *player, weft_error *error)
 	int rc;
 
 	for (; !weft_tensor_at(player->worker, count, &view); count++)
-		bytes += view.wanted ? player_padded(view.bytes) : 0;
+		bytes += view.wanted || !joined ? player_padded(view.bytes) : 0;
 	rc = player_map(player, bytes, error);
 	if (rc)
 		return rc;
@@ -23,7 +24,7 @@ static int map_tensors(struct player *player, weft_error *error)
 		return fail(error, WEFT_E_MEMORY, "no memory for %u tensors", count);
 	next = player->memory;
 	for (uint32_t id = 0; !weft_tensor_at(player->worker, id, &view); id++) {
-		if (!view.wanted)
+		if (!view.wanted && joined)
 			continue;
 		player->data[id] = next;
 		next += player_padded(view.bytes);
@@ -56,12 +57,24 @@ static int make_version(struct player *player, uint64_t version, weft_error *err
 	return 0;
 }
 
+int trainer_register(struct player *player, weft_error *error)
+{
+	int rc;
+
+	if (!player->arguments.register_sources)
+		return 0;
+	rc = map_tensors(player, false, error);
+	return rc ? rc
+		  : weft_source_register(player->worker, player->memory, player->memory_bytes,
+					 error);
+}
+
 int trainer_run(struct player *player, weft_error *error)
 {
 	const struct arguments *a = &player->arguments;
 	const struct timespec pause = {(time_t)(a->interval_ms / 1000),
 				       (long)(a->interval_ms % 1000) * 1000000};
-	int rc = map_tensors(player, error);
+	int rc = player->data ? 0 : map_tensors(player, true, error);
 
 	for (uint64_t i = 0; i < a->updates && !rc; i++) {
 		uint64_t version = a->first_version + i;
