@@ -5,7 +5,7 @@ several times. Afterwards every byte of every version on every inference rank is
 digest, with a recomputation that shares no code with Weft: this file reads the checkpoint with
 its own parser, makes each version's bytes with numpy and cuts the engine's parameters itself.
 
-    ./bootstrap demo [--updates N] [--model NAME] [--train SPEC] [--infer SPEC]
+    ./bootstrap demo [--updates N] [--model NAME] [--train SPEC] [--infer SPEC] [--transport NAME]
 """
 import argparse
 import json
@@ -36,8 +36,13 @@ def arguments():
     parser.add_argument("--train", default="world=4,source=gathered")
     parser.add_argument("--infer", default="engines=2,tp=2")
     parser.add_argument("--updates", type=int, default=5)
+    parser.add_argument("--transport", default="shm", help="shm, or verbs (`weft doctor` says whether it works here)")
+    parser.add_argument("--nic", help="which NICs, as weft-worker --nic")
+    parser.add_argument("--infer-nic", help="which NICs the inference ranks use (default: as --nic)")
     parser.add_argument("--checksums", action="store_true", help="sum every piece, verify at the target")
-    return parser.parse_args()
+    args = parser.parse_args()
+    args.infer_nic = args.infer_nic or args.nic
+    return args
 
 
 def spec(text):
@@ -145,14 +150,16 @@ def start_controller(processes, bin_folder, out, args):
 
 def start_workers(processes, bin_folder, out, args, controller, trainers, inference):
     common = [bin_folder / "weft-worker", "--controller", controller, "--job", "demo", "--model", args.model,
-              "--train", args.train, "--infer", args.infer, "--updates", str(args.updates), "--json"]
+              "--train", args.train, "--infer", args.infer, "--updates", str(args.updates), "--json",
+              "--transport", args.transport]
     if args.checksums:
         common.append("--checksums")
+    trainer_nic, inference_nic = (["--nic", nic] if nic else [] for nic in (args.nic, args.infer_nic))
     for rank in range(trainers):
-        processes.start(f"trainer-{rank}", [*common, "--role", "trainer", "--rank", str(rank),
+        processes.start(f"trainer-{rank}", [*common, *trainer_nic, "--role", "trainer", "--rank", str(rank),
                                             "--checkpoint", out / "checkpoint"])
     for rank in range(inference):
-        processes.start(f"inference-{rank}", [*common, "--role", "inference", "--rank", str(rank),
+        processes.start(f"inference-{rank}", [*common, *inference_nic, "--role", "inference", "--rank", str(rank),
                                               "--digests", out / f"digests-{rank}.jsonl"])
 
 
@@ -186,8 +193,10 @@ def verify(args, out, inference):
 
 def bandwidth(weft, args):
     """The same job in steady state beside memcpy: `weft bench update`."""
+    nics = [word for flag, nic in (("--nic", args.nic), ("--infer-nic", args.infer_nic)) if nic for word in (flag, nic)]
     done = subprocess.run([weft, "bench", "update", "--model", args.model, "--train", args.train, "--infer",
-                           args.infer, "--updates", "5", "--json"], capture_output=True, text=True)
+                           args.infer, "--transport", args.transport, *nics, "--updates", "5", "--json"],
+                          capture_output=True, text=True)
     if done.returncode != 0:
         raise DemoError(f"weft bench update failed: {done.stderr.strip()}")
     rounds = sorted((json.loads(line) for line in done.stdout.splitlines()), key=lambda r: r["ratio"])
@@ -197,7 +206,7 @@ def bandwidth(weft, args):
 def report(args, out, seconds, verified, mismatches, middle):
     dump = json.load(open(out / "routing.json"))
     result = {
-        "model": args.model, "train": dump["train"], "infer": dump["infer"],
+        "model": args.model, "transport": args.transport, "train": dump["train"], "infer": dump["infer"],
         "trainers": len(dump["trainers"]), "inference": len(dump["inference"]), "updates": args.updates,
         "bytes_per_update": dump["summary"]["bytes_total"], "bytes_verified": verified,
         "mismatches": mismatches, "seconds": seconds, "ratio_to_memcpy": middle["ratio"],
@@ -226,7 +235,8 @@ def run(args):
     make_checkpoint(weft, args.model, checkpoint)
     processes = Processes(out)
     try:
-        print(f"update: 1 controller, {trainers} trainers, {inference} inference ranks, {args.updates} updates of {args.model}")
+        print(f"update: 1 controller, {trainers} trainers, {inference} inference ranks, {args.updates} updates of"
+              f" {args.model} over {args.transport}")
         controller = start_controller(processes, bin_folder, out, args)
         start_workers(processes, bin_folder, out, args, controller, trainers, inference)
         progress = Progress(out, trainers, inference, args.updates)
