@@ -15,7 +15,7 @@ struct command {
 
 /* One per file of cli/; ends with a row of NULLs. */
 extern const struct command model_commands[], checkpoint_commands[], route_commands[],
-	bench_commands[];
+	bench_commands[], doctor_commands[];
 
 /* Shared by all: prints "weft: WEFT-Ennn <words>: <sentence>" to stderr, returns exit code. */
 struct error;

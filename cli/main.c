@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The `weft` tool: finds the row of `weft NOUN VERB` and runs it.
+ * The `weft` tool: finds the row of `weft NOUN VERB`, or of a noun that has no verbs, and runs it.
  */
 #include "cli/command.h"
 #include "common/error.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 
 static const struct command *const tables[] = {model_commands, checkpoint_commands, route_commands,
-					       bench_commands, NULL};
+					       bench_commands, doctor_commands, NULL};
 
 int command_fail(const struct error *error)
 {
@@ -111,11 +111,11 @@ int main(int argc, char **argv)
 		printf("weft %s\n", WEFT_VERSION);
 		return flush_output(0);
 	}
-	if (is_noun(argv[1]) && (argc == 2 || is_help(argv[2]))) {
+	row = find(argc, argv, &words);
+	if (!row && is_noun(argv[1]) && (argc == 2 || is_help(argv[2]))) {
 		print_usage(argc == 2 ? stderr : stdout, argv[1]);
 		return argc == 2 ? 2 : flush_output(0);
 	}
-	row = find(argc, argv, &words);
 	if (!row) {
 		print_unknown(argc, argv);
 		return 2;

@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * doctor.c -- weft doctor: what of this machine weft can use, and what to fix first.
+ */
+#include "cli/doctor.h"
+
+#include "cli/command.h"
+#include "common/json_write.h"
+#include "transport/transport.h"
+#include "transport/verbs/calls.h"
+#include <argp.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* ---- findings ---- */
+
+static const char *const state_words[CHECK_STATES] = {"PASS", "SKIP", "WARN", "FAIL"};
+static const char *const state_colours[CHECK_STATES] = {"\033[32m", "\033[2m", "\033[33m",
+							"\033[31m"};
+
+/* One line stays one line: what a file or a library says may have breaks. */
+static void add_line(struct text *text, const char *format, va_list arguments)
+{
+	char line[ERROR_TEXT_BYTES + 256];
+
+	vsnprintf(line, sizeof(line), format, arguments);
+	for (char *at = line; *at; at++)
+		if (*at == '\n' || *at == '\t' || *at == '\r')
+			*at = ' ';
+	text_add(text, line);
+}
+
+void finding_say(struct finding *finding, enum check_state state, const char *format, ...)
+{
+	va_list arguments;
+
+	text_fini(&finding->evidence);
+	finding->evidence = (struct text){0};
+	finding->state = state;
+	va_start(arguments, format);
+	add_line(&finding->evidence, format, arguments);
+	va_end(arguments);
+}
+
+void finding_worsen(struct finding *finding, enum check_state state)
+{
+	if (state > finding->state)
+		finding->state = state;
+}
+
+void finding_detail(struct finding *finding, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	add_line(&finding->details, format, arguments);
+	va_end(arguments);
+	text_add(&finding->details, "\n");
+}
+
+void finding_fix(struct finding *finding, const char *format, ...)
+{
+	va_list arguments;
+
+	if (finding->fix.bytes)
+		return;
+	va_start(arguments, format);
+	add_line(&finding->fix, format, arguments);
+	va_end(arguments);
+}
+
+static void finding_free(struct finding *finding)
+{
+	text_fini(&finding->evidence);
+	text_fini(&finding->details);
+	text_fini(&finding->fix);
+}
+
+static void print_json(const struct finding *finding)
+{
+	const char *line = text_string(&finding->details);
+	struct json json;
+
+	json_to_file(&json, stdout);
+	json_put_object(&json);
+	json_put_key_string(&json, "check", finding->name);
+	json_put_key_string(&json, "state", state_words[finding->state]);
+	json_put_key_string(&json, "evidence", text_string(&finding->evidence));
+	json_put_key(&json, "details");
+	json_put_array(&json);
+	while (*line) {
+		size_t length = strcspn(line, "\n");
+		struct text one = {0};
+
+		text_add_bytes(&one, line, length);
+		json_put_string(&json, text_string(&one));
+		text_fini(&one);
+		line += length + (line[length] == '\n');
+	}
+	json_put_array_end(&json);
+	json_put_key_string(&json, "fix", text_string(&finding->fix));
+	json_put_object_end(&json);
+	json_put_newline(&json);
+}
+
+static void print_plain(const struct doctor *doctor, const struct finding *finding)
+{
+	const char *line = text_string(&finding->details);
+
+	printf("%s%s%s  %-18s %s\n", doctor->colour ? state_colours[finding->state] : "",
+	       state_words[finding->state], doctor->colour ? "\033[0m" : "", finding->name,
+	       text_string(&finding->evidence));
+	while (*line) {
+		int length = (int)strcspn(line, "\n");
+
+		printf("        %.*s\n", length, line);
+		line += length + (line[length] == '\n');
+	}
+	if (finding->fix.bytes)
+		printf("        fix: %s\n", text_string(&finding->fix));
+}
+
+void doctor_print(struct doctor *doctor, struct finding *finding)
+{
+	if (finding->evidence.failed || finding->details.failed || finding->fix.failed)
+		finding_say(finding, CHECK_FAIL, "out of memory while telling what was found");
+	doctor->counts[finding->state]++;
+	if (finding->state > CHECK_SKIP && finding->state > doctor->worst) {
+		doctor->worst = finding->state;
+		snprintf(doctor->first_name, sizeof(doctor->first_name), "%s", finding->name);
+		snprintf(doctor->first_fix, sizeof(doctor->first_fix), "%s",
+			 text_string(finding->fix.bytes ? &finding->fix : &finding->evidence));
+	}
+	if (doctor->options.json)
+		print_json(finding);
+	else
+		print_plain(doctor, finding);
+	fflush(stdout); /* the next check may take seconds */
+	finding_free(finding);
+}
+
+void doctor_run(struct doctor *doctor, const struct check *table)
+{
+	for (const struct check *check = table; check->name; check++) {
+		struct finding finding = {.name = check->name};
+
+		check->run(doctor, &finding);
+		doctor_print(doctor, &finding);
+	}
+}
+
+/* ---- what applies ---- */
+
+bool doctor_has_rdma(const struct doctor *doctor)
+{
+	return doctor->devices.count > 0;
+}
+
+bool doctor_has_card(const struct doctor *doctor)
+{
+	for (size_t i = 0; i < doctor->facts.devices.count; i++)
+		if (!doctor->facts.devices.items[i].soft)
+			return true;
+	return false;
+}
+
+bool doctor_wants_verbs(const struct doctor *doctor)
+{
+	return doctor->options.transport && strcmp(doctor->options.transport, "verbs") == 0;
+}
+
+bool doctor_wants_shm(const struct doctor *doctor)
+{
+	return doctor->options.transport && strcmp(doctor->options.transport, "shm") == 0;
+}
+
+bool doctor_without_rdma(const struct doctor *doctor, struct finding *finding)
+{
+	if (doctor_wants_shm(doctor))
+		finding_say(finding, CHECK_SKIP, "not needed with --transport shm");
+	else if (!doctor_has_rdma(doctor))
+		finding_say(finding, CHECK_SKIP, "no RDMA device in this kernel");
+	else
+		return false;
+	return true;
+}
+
+bool doctor_not_live(const struct doctor *doctor, struct finding *finding)
+{
+	if (doctor->live)
+		return false;
+	finding_say(finding, CHECK_SKIP, "cannot be told from files: %s is a copied tree",
+		    doctor->options.root);
+	return true;
+}
+
+/* ---- facts ---- */
+
+struct from {
+	const struct topology *topology;
+};
+
+static uint32_t distance(void *context, const struct verbs_device *device)
+{
+	const struct from *from = context;
+
+	if (!from->topology || !device->pci[0])
+		return TOPOLOGY_UNKNOWN;
+	return topology_distance(from->topology, NULL, device->pci);
+}
+
+static void choose_nics(struct doctor *doctor)
+{
+	struct from from = {doctor->topology};
+
+	for (size_t d = 0; d < doctor->facts.devices.count; d++) {
+		struct verbs_device *device = &doctor->facts.devices.items[d];
+
+		for (size_t p = 0; p < device->ports.count; p++)
+			if (verbs_gids_judge(device, &device->ports.items[p],
+					     doctor->settings.gid_index, doctor->settings.gid_from,
+					     &doctor->nics_error))
+				return;
+	}
+	if (verbs_nics_choose(&doctor->facts, &doctor->settings, 0, distance, &from, doctor->nics,
+			      VERBS_NICS_MAX, &doctor->nic_count, &doctor->nics_error) == 0)
+		doctor->nics_chosen = true;
+}
+
+static void doctor_open(struct doctor *doctor)
+{
+	doctor->system.root = doctor->live ? "" : doctor->options.root;
+	doctor->devices_errno =
+		system_list(&doctor->system, &doctor->devices, "/sys/class/infiniband");
+	if (verbs_settings_read(&doctor->settings, doctor->options.nics ? doctor->options.nics : "",
+				getenv, &doctor->settings_error) != 0)
+		verbs_settings_default(&doctor->settings);
+	/* transport_probe takes no map of its own */
+	if (doctor->options.nics)
+		setenv("WEFT_NIC", doctor->options.nics, 1);
+	if (!doctor->live)
+		return;
+	if (topology_open(&doctor->topology, NULL) != 0)
+		doctor->topology = NULL;
+	if (verbs_facts_read(&verbs_calls_system, &doctor->facts, &doctor->facts_error) == 0)
+		choose_nics(doctor);
+}
+
+static void doctor_close(struct doctor *doctor)
+{
+	topology_close(&doctor->topology);
+	verbs_facts_free(&doctor->facts);
+	array_free(&doctor->devices);
+}
+
+/* ---- verdict ---- */
+
+static void say_uses(const struct doctor *doctor, struct text *text)
+{
+	if (!doctor->live) {
+		text_format(text, "%s was looked at, nothing was tried", doctor->options.root);
+		return;
+	}
+	if (strcmp(doctor->uses, "verbs") == 0) {
+		text_add(text, "verbs will be used, over");
+		for (uint32_t i = 0; i < doctor->nic_count; i++) {
+			const struct verbs_device *device =
+				&doctor->facts.devices.items[doctor->nics[i].device];
+
+			text_format(text, "%s %s:%u", i ? "," : "", device->name,
+				    device->ports.items[doctor->nics[i].port].number);
+		}
+	} else if (doctor->uses[0]) {
+		text_format(text, "%s will be used%s", doctor->uses,
+			    strcmp(doctor->uses, "shm") == 0 ? ", within this host only" : "");
+	} else {
+		text_add(text, "no transport works here");
+	}
+}
+
+static void print_verdict(const struct doctor *doctor)
+{
+	struct text text = {0};
+	struct json json;
+
+	say_uses(doctor, &text);
+	if (!doctor->first_name[0])
+		text_add(&text, "; nothing to fix");
+	else
+		text_format(&text, "; fix first: %s: %s", doctor->first_name, doctor->first_fix);
+	if (!doctor->options.json) {
+		printf("verdict: %s\n", text_string(&text));
+		text_fini(&text);
+		return;
+	}
+	json_to_file(&json, stdout);
+	json_put_object(&json);
+	json_put_key_string(&json, "verdict", text_string(&text));
+	json_put_key_string(&json, "transport", doctor->uses);
+	json_put_key_string(&json, "fix_first", doctor->first_fix);
+	json_put_key_u64(&json, "pass", doctor->counts[CHECK_PASS]);
+	json_put_key_u64(&json, "warn", doctor->counts[CHECK_WARN]);
+	json_put_key_u64(&json, "fail", doctor->counts[CHECK_FAIL]);
+	json_put_key_u64(&json, "skip", doctor->counts[CHECK_SKIP]);
+	json_put_object_end(&json);
+	json_put_newline(&json);
+	text_fini(&text);
+}
+
+static int exit_code(const struct doctor *doctor)
+{
+	/* what was asked for by name is not to be had: as a job that asks for it would end */
+	if (doctor->live && doctor->options.transport &&
+	    strcmp(doctor->uses, doctor->options.transport) != 0)
+		return error_exit_code(ERROR_UNSUPPORTED);
+	return doctor->counts[CHECK_FAIL] ? 1 : 0;
+}
+
+static int diagnose(struct doctor *doctor)
+{
+	const char *no_colour = getenv("NO_COLOR");
+
+	doctor->colour = isatty(STDOUT_FILENO) && !(no_colour && *no_colour);
+	doctor_run(doctor, doctor_rdma_checks);
+	doctor_run(doctor, doctor_link_checks);
+	doctor_run(doctor, doctor_host_checks);
+	doctor_run(doctor, doctor_last_checks);
+	if (doctor->options.peer)
+		doctor_peer_run(doctor);
+	print_verdict(doctor);
+	return exit_code(doctor);
+}
+
+/* ---- options ---- */
+
+enum { OPTION_PEER = 0x100, OPTION_SERVE, OPTION_PORT, OPTION_NIC, OPTION_JSON, OPTION_ROOT };
+
+static const struct argp_option rows[] = {
+	{"peer", OPTION_PEER, "HOST[:PORT]", 0,
+	 "test the way to this host too; `weft doctor --serve` runs there", 0},
+	{"serve", OPTION_SERVE, NULL, 0, "be that other host, for one --peer after the other", 0},
+	{"port", OPTION_PORT, "N", 0, "TCP port of --serve (default 29610; 0: a free one)", 0},
+	{"transport", 'T', "NAME", 0, "verbs or shm: fail when it cannot be used", 0},
+	{"nic", OPTION_NIC, "MAP", 0, "which NICs, as weft-worker's --nic", 0},
+	{"json", OPTION_JSON, NULL, 0, "one object a line: the checks, then a summary", 0},
+	{"root", OPTION_ROOT, "DIR", 0,
+	 "read the files of a copied tree with proc, sys and dev instead of this machine's", 0},
+	{0}};
+
+static void parse_port(struct argp_state *state, struct doctor_options *options,
+		       const char *argument)
+{
+	uint64_t value;
+
+	if (!parse_u64(argument, &value) || value > 65535)
+		argp_error(state, "--port %s: a number from 0 to 65535 is needed", argument);
+	else
+		options->port = (uint16_t)value;
+}
+
+static void check_together(struct argp_state *state, const struct doctor_options *options)
+{
+	if (options->serve && options->peer)
+		argp_error(state, "--serve and --peer exclude each other: one host serves, the "
+				  "other one asks");
+	if (options->root && (options->serve || options->peer))
+		argp_error(state, "--root looks at files; --%s needs a machine that lives",
+			   options->serve ? "serve" : "peer");
+	if (options->serve && options->json)
+		argp_error(state, "--serve prints no checks: --json is for the side with --peer");
+	if (options->root && system_exists(&(struct system){""}, "%s", options->root) != 0)
+		argp_error(state, "--root %s: there is no such folder", options->root);
+}
+
+static error_t parse(int key, char *argument, struct argp_state *state)
+{
+	struct doctor_options *options = state->input;
+
+	switch (key) {
+	case OPTION_PEER:
+		options->peer = argument;
+		return 0;
+	case OPTION_SERVE:
+		options->serve = true;
+		return 0;
+	case OPTION_PORT:
+		parse_port(state, options, argument);
+		return 0;
+	case 'T':
+		if (strcmp(argument, "verbs") != 0 && strcmp(argument, "shm") != 0)
+			argp_error(state, "--transport %s: verbs or shm is needed", argument);
+		options->transport = argument;
+		return 0;
+	case OPTION_NIC:
+		options->nics = argument;
+		return 0;
+	case OPTION_JSON:
+		options->json = true;
+		return 0;
+	case OPTION_ROOT:
+		options->root = argument;
+		return 0;
+	case ARGP_KEY_ARG:
+		argp_error(state, "'%s' is not an option", argument);
+		return 0;
+	case ARGP_KEY_END:
+		check_together(state, options);
+		return 0;
+	}
+	return ARGP_ERR_UNKNOWN;
+}
+
+static int run(int argc, char **argv)
+{
+	static const struct argp argp = {
+		rows,
+		parse,
+		NULL,
+		"Checks what of this machine weft can use: PASS, WARN, FAIL or SKIP, with what was "
+		"found and how to fix it. It ends with a write through the real transport and one "
+		"line of verdict. Exit code: 0 without a FAIL, 1 with one, 78 when the transport "
+		"asked for cannot be used.",
+		NULL,
+		NULL,
+		NULL};
+	struct doctor doctor = {.options = {.port = DOCTOR_PORT}};
+	struct error error;
+	int rc;
+
+	argp_parse(&argp, argc, argv, 0, NULL, &doctor.options);
+	doctor.live = !doctor.options.root;
+	doctor_open(&doctor);
+	if (doctor.options.serve) {
+		rc = doctor_serve(&doctor, &error);
+		rc = rc ? command_fail(&error) : 0;
+	} else {
+		rc = diagnose(&doctor);
+	}
+	doctor_close(&doctor);
+	return rc;
+}
+
+const struct command doctor_commands[] = {
+	{"doctor", NULL, "what of this machine weft can use, and what to fix first", run},
+	{NULL, NULL, NULL, NULL}};

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * doctor.h -- `weft doctor`: private to cli/doctor*.c.
+ *
+ *   doctor_open: reads every fact once      RDMA devices, settings, topology, choice of NICs
+ *        │
+ *   tables of checks ── run ─► finding ─► printed, as a line or an object
+ *        │                      state, evidence, details, fix
+ *   verdict: what will be used, what to fix first
+ *
+ * A check looks at facts and says; it changes nothing on the machine.
+ */
+#ifndef CLI_DOCTOR_H
+#define CLI_DOCTOR_H
+
+#include "cli/doctor_system.h"
+#include "common/error.h"
+#include "common/text.h"
+#include "transport/verbs/errors.h"
+#include "transport/verbs/facts.h"
+#include "transport/verbs/records.h"
+#include "transport/verbs/settings.h"
+#include "transport/verbs/topology.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#define DOCTOR_PORT 29610
+
+enum check_state { CHECK_PASS, CHECK_SKIP, CHECK_WARN, CHECK_FAIL, CHECK_STATES };
+
+struct finding {
+	const char *name;
+	enum check_state state;
+	struct text evidence; /* one line */
+	struct text details;  /* any number of lines, each with its line break */
+	struct text fix;      /* one line, or empty */
+};
+
+struct doctor_options {
+	const char *transport; /* NULL: whatever works */
+	const char *nics, *peer, *root;
+	uint16_t port;
+	bool serve, json;
+};
+
+struct doctor {
+	struct doctor_options options;
+	struct system system;
+	bool live;                   /* this machine, not a copied tree */
+	bool colour;
+
+	int devices_errno;           /* why /sys/class/infiniband cannot be listed, or 0 */
+	system_names devices;        /* the kernel's RDMA devices */
+	struct verbs_facts facts;    /* what libibverbs sees; empty when not live */
+	struct error facts_error;    /* code ERROR_NONE: read */
+	struct verbs_settings settings;
+	struct error settings_error;
+	struct topology *topology;   /* NULL: hwloc sees nothing */
+	struct verbs_nic_choice nics[VERBS_NICS_MAX];
+	uint32_t nic_count;
+	struct error nics_error;
+	bool nics_chosen;            /* else nobody could choose: no device is open */
+
+	char uses[16];               /* the transport that the loopback write proved, or "" */
+	uint32_t counts[CHECK_STATES];
+	char first_fix[512];         /* of the worst finding, the earliest of these */
+	char first_name[64];
+	enum check_state worst;
+};
+
+struct check {
+	const char *name;
+	void (*run)(struct doctor *doctor, struct finding *finding);
+};
+
+/* Tables; each ends with a row of NULLs. */
+extern const struct check doctor_rdma_checks[], doctor_link_checks[], doctor_host_checks[],
+	doctor_last_checks[];
+
+/* State and the one line. Called again, it replaces both. */
+void finding_say(struct finding *finding, enum check_state state, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+/* The state becomes at least this bad; the line stays. */
+void finding_worsen(struct finding *finding, enum check_state state);
+void finding_detail(struct finding *finding, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+/* The first one stays: it is the first thing to do. */
+void finding_fix(struct finding *finding, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* Runs, prints and counts the checks of a table. */
+void doctor_run(struct doctor *doctor, const struct check *table);
+/* Prints and counts a finding that was made elsewhere, and frees it. */
+void doctor_print(struct doctor *doctor, struct finding *finding);
+
+/* This machine has RDMA devices, as the kernel says. */
+bool doctor_has_rdma(const struct doctor *doctor);
+/* At least one is a card, not software. */
+bool doctor_has_card(const struct doctor *doctor);
+bool doctor_wants_verbs(const struct doctor *doctor);
+bool doctor_wants_shm(const struct doctor *doctor);
+/* The finding for a check that does not apply: a reason, or nothing done and false. Where RDMA
+ * was asked for by name, its absence is a failure. */
+bool doctor_without_rdma(const struct doctor *doctor, struct finding *finding);
+bool doctor_not_live(const struct doctor *doctor, struct finding *finding);
+
+/* doctor_peer.c. Each step is a finding of its own. */
+void doctor_peer_run(struct doctor *doctor);
+int doctor_serve(struct doctor *doctor, struct error *error);
+
+#endif

@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * doctor_checks_host.c -- GPUs and the way from them to the NICs, IOMMU, memory of this host, and
+ * the writes that prove a transport by using it.
+ */
+#include "cli/doctor.h"
+
+#include "common/clock.h"
+#include "transport/transport.h"
+#include "transport/verbs/calls.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/statvfs.h>
+#include <sys/uio.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- GPUs ---- */
+
+static void check_gpus(struct doctor *doctor, struct finding *finding)
+{
+	system_gpus gpus = {0};
+	uint32_t small = 0;
+
+	system_gpus_read(&doctor->system, &gpus);
+	for (size_t i = 0; i < gpus.count; i++) {
+		const struct system_gpu *gpu = &gpus.items[i];
+		bool narrow = gpu->bar_bytes <= UINT64_C(256) << 20;
+		char bar[TEXT_SHORT_BYTES];
+
+		finding_detail(finding, "GPU %zu at %s: %s, %s %s, NUMA node %d", i, gpu->pci,
+			       gpu->name, gpu->nvidia ? "BAR1" : "largest BAR",
+			       gpu->bar_bytes ? bytes_text(gpu->bar_bytes, bar) : "not readable",
+			       gpu->numa);
+		small += gpu->bar_bytes && narrow;
+	}
+	if (!gpus.count)
+		finding_say(finding, CHECK_SKIP, "no NVIDIA or AMD GPU on PCI");
+	else
+		finding_say(finding, small ? CHECK_WARN : CHECK_PASS, "%zu GPU%s on PCI%s",
+			    gpus.count, gpus.count == 1 ? "" : "s",
+			    small ? "; NICs reach at most 256 MiB of some" : "");
+	if (small)
+		finding_fix(finding, "turn on 'Above 4G decoding' and 'Resizable BAR' in the BIOS; "
+				     "consumer cards may stay at 256 MiB");
+	array_free(&gpus);
+}
+
+static bool nvidia_peermem(const struct doctor *doctor, struct finding *finding)
+{
+	static const char *const files[] = {"/sys/module/nvidia_peermem/version",
+					    "/sys/kernel/mm/memory_peers/nv_mem/version",
+					    "/sys/kernel/mm/memory_peers/nv_mem_nc/version"};
+	bool found = false;
+
+	for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+		char text[64];
+
+		if (system_exists(&doctor->system, "%s", files[i]) != 0)
+			continue;
+		if (system_read(&doctor->system, text, sizeof(text), "%s", files[i]))
+			snprintf(text, sizeof(text), "not readable");
+		finding_detail(finding, "peermem: %s is there (version %s)", files[i], text);
+		found = true;
+	}
+	if (!found)
+		finding_detail(finding, "peermem: not loaded");
+	return found;
+}
+
+/* dma-buf needs three: NVIDIA's open kernel modules, Linux 5.12, and the NIC's driver. */
+static void check_gpu_memory(struct doctor *doctor, struct finding *finding)
+{
+	bool open_modules, peermem, nic = false;
+	system_gpus gpus = {0};
+	char text[1024];
+	size_t count;
+
+	system_gpus_read(&doctor->system, &gpus);
+	count = gpus.count;
+	array_free(&gpus);
+	if (!count) {
+		finding_say(finding, CHECK_SKIP, "no GPU");
+		return;
+	}
+	if (doctor_without_rdma(doctor, finding))
+		return;
+	if (system_read(&doctor->system, text, sizeof(text), "/proc/driver/nvidia/version"))
+		snprintf(text, sizeof(text), "no NVIDIA kernel driver is loaded");
+	open_modules = strstr(text, "Open Kernel Module") != NULL;
+	finding_detail(finding, "%.*s", (int)strcspn(text, "\n"), text);
+	finding_detail(finding,
+		       "dma-buf by the GPU's driver: %s; the attribute itself and GPUDirect "
+		       "ordering are known to CUDA only",
+		       open_modules ? "yes, open kernel modules"
+				    : "no: that needs NVIDIA's open kernel modules");
+	for (size_t i = 0; i < doctor->facts.devices.count; i++) {
+		const struct verbs_device *device = &doctor->facts.devices.items[i];
+
+		nic |= device->dmabuf;
+		finding_detail(finding, "dma-buf by %s: %s", device->name,
+			       device->dmabuf ? "yes" : "no");
+	}
+	peermem = nvidia_peermem(doctor, finding);
+	if (nic && open_modules)
+		finding_say(finding, CHECK_PASS, "NICs reach GPU memory by dma-buf");
+	else if (peermem)
+		finding_say(finding, CHECK_PASS, "NICs reach GPU memory by nvidia-peermem");
+	else
+		finding_say(finding, doctor->live ? CHECK_WARN : CHECK_SKIP,
+			    "NICs cannot reach GPU memory%s",
+			    doctor->live ? "" : ", as far as files tell");
+	if (!peermem && !(nic && open_modules))
+		finding_fix(finding, "install NVIDIA's open kernel modules, or modprobe "
+				     "nvidia-peermem");
+}
+
+static void check_distances(struct doctor *doctor, struct finding *finding)
+{
+	system_gpus gpus = {0};
+
+	if (doctor_not_live(doctor, finding))
+		return;
+	system_gpus_read(&doctor->system, &gpus);
+	if (!gpus.count || !doctor_has_card(doctor))
+		finding_say(finding, CHECK_SKIP, "%s", !gpus.count ? "no GPU" : "no RDMA card");
+	else if (!doctor->topology)
+		finding_say(finding, CHECK_WARN,
+			    "hwloc cannot read this machine's topology: name "
+			    "NICs with --nic");
+	else
+		finding_say(finding, CHECK_PASS, "%zu GPUs to %zu devices", gpus.count,
+			    doctor->facts.devices.count);
+	for (size_t i = 0; finding->state == CHECK_PASS && i < gpus.count; i++) {
+		struct text text = {0};
+
+		for (size_t d = 0; d < doctor->facts.devices.count; d++) {
+			const struct verbs_device *device = &doctor->facts.devices.items[d];
+
+			if (device->pci[0])
+				text_format(
+					&text, "  %s: %s", device->name,
+					topology_distance_name(topology_distance(
+						doctor->topology, gpus.items[i].pci, device->pci)));
+		}
+		finding_detail(finding, "GPU %zu%s", i, text_string(&text));
+		text_fini(&text);
+	}
+	array_free(&gpus);
+}
+
+/* ---- what stands between two devices ---- */
+
+static bool has_pci_traffic(const struct doctor *doctor)
+{
+	char name[SYSTEM_TEXT_BYTES];
+
+	for (size_t i = 0; i < doctor->devices.count; i++)
+		if (system_link(&doctor->system, name, sizeof(name),
+				"/sys/class/infiniband/%s/device",
+				doctor->devices.items[i].text) == 0)
+			return true;
+	return false;
+}
+
+static void check_acs(struct doctor *doctor, struct finding *finding)
+{
+	struct system_acs acs;
+
+	if (!has_pci_traffic(doctor)) {
+		finding_say(finding, CHECK_SKIP, "no RDMA device on PCI");
+		return;
+	}
+	system_acs_read(&doctor->system, &acs);
+	if (!acs.bridges) {
+		finding_say(finding, CHECK_PASS, "no PCI bridge between devices");
+	} else if (acs.redirecting) {
+		finding_say(
+			finding, CHECK_WARN,
+			"PCI access control on %u of %u bridges (%s first) sends device-to-device "
+			"traffic up to the root: GPU transfers get slow or fail",
+			acs.redirecting, acs.bridges, acs.first);
+		finding_fix(finding,
+			    "turn ACS off in the BIOS, or as root for each: setpci -s %s "
+			    "ECAP_ACS+6.w=0000",
+			    acs.first);
+	} else if (acs.readable < acs.bridges) {
+		finding_say(finding, CHECK_SKIP,
+			    "access control of %u of %u PCI bridges can be read by root only",
+			    acs.bridges - acs.readable, acs.bridges);
+		finding_fix(finding, "run `weft doctor` once as root on the host");
+	} else {
+		finding_say(finding, CHECK_PASS, "no redirection on %u PCI bridges", acs.bridges);
+	}
+}
+
+static void check_iommu(struct doctor *doctor, struct finding *finding)
+{
+	struct system_iommu iommu;
+
+	if (!has_pci_traffic(doctor)) {
+		finding_say(finding, CHECK_SKIP, "no RDMA device on PCI");
+		return;
+	}
+	system_iommu_read(&doctor->system, &iommu);
+	if (!iommu.groups) {
+		finding_say(finding, CHECK_PASS, "no IOMMU is on");
+	} else if (iommu.translating) {
+		finding_say(finding, CHECK_WARN,
+			    "the IOMMU translates for %" PRIu64 " of %" PRIu64 " groups (type %s)",
+			    iommu.translating, iommu.groups, iommu.type);
+		finding_fix(finding, "boot the host with iommu=pt, unless a VM needs it");
+	} else {
+		finding_say(finding, CHECK_PASS, "IOMMU on, in pass-through, %" PRIu64 " groups",
+			    iommu.groups);
+	}
+}
+
+/* ---- kernel and memory ---- */
+
+static void check_fork(struct doctor *doctor, struct finding *finding)
+{
+	static const struct {
+		int value;
+		enum check_state state;
+		const char *words;
+	} rows[] = {
+		{IBV_FORK_UNNEEDED, CHECK_PASS, "safe: this kernel copies pinned pages at fork"},
+		{IBV_FORK_ENABLED, CHECK_PASS, "safe: libibverbs marks registered memory"},
+		{IBV_FORK_DISABLED, CHECK_WARN,
+		 "a fork would take registered pages away, until the verbs transport turns "
+		 "protection on at its start"}};
+	int value;
+
+	if (doctor_without_rdma(doctor, finding) || doctor_not_live(doctor, finding))
+		return;
+	value = verbs_calls_system.is_fork_initialized();
+	finding_say(finding, CHECK_WARN, "libibverbs answers %d, which is unknown", value);
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+		if (rows[i].value == value)
+			finding_say(finding, rows[i].state, "%s", rows[i].words);
+	if (finding->state == CHECK_WARN)
+		finding_fix(finding, "use Linux 5.12 or newer; do not fork while weights move");
+}
+
+static void check_hugepages(struct doctor *doctor, struct finding *finding)
+{
+	char transparent[128];
+	uint64_t total = 0, unused = 0;
+	bool known, always;
+
+	known = system_read_u64(&doctor->system, &total,
+				"/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages") &&
+		system_read_u64(&doctor->system, &unused,
+				"/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
+	if (system_read(&doctor->system, transparent, sizeof(transparent),
+			"/sys/kernel/mm/transparent_hugepage/enabled"))
+		snprintf(transparent, sizeof(transparent), "not there");
+	always = strstr(transparent, "[always]") || strstr(transparent, "[madvise]");
+	finding_say(finding, unused || always ? CHECK_PASS : CHECK_WARN,
+		    "2 MiB pages: %" PRIu64 " of %" PRIu64 " free%s; transparent: %s", unused,
+		    total, known ? "" : " (not told)", transparent);
+	if (!unused && !always)
+		finding_fix(finding,
+			    "as root: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled "
+			    "(registration is faster, NICs keep fewer entries)");
+}
+
+#define SHM_LOW (UINT64_C(1) << 30)
+
+static void check_shm_size(struct doctor *doctor, struct finding *finding)
+{
+	char text[TEXT_SHORT_BYTES];
+	struct statvfs status;
+	uint64_t bytes;
+
+	if (doctor_not_live(doctor, finding))
+		return;
+	if (statvfs("/dev/shm", &status) != 0) {
+		finding_say(finding, CHECK_WARN, "/dev/shm: %s; weft does not use it, NCCL does",
+			    strerror(errno));
+		return;
+	}
+	bytes = (uint64_t)status.f_blocks * status.f_frsize;
+	finding_say(finding, bytes < SHM_LOW ? CHECK_WARN : CHECK_PASS,
+		    "/dev/shm holds %s; weft does not use it, NCCL and PyTorch do",
+		    bytes_text(bytes, text));
+	if (bytes < SHM_LOW)
+		finding_fix(finding,
+			    "docker: --shm-size=8g or --ipc=host; Kubernetes: an emptyDir of "
+			    "medium Memory on /dev/shm");
+}
+
+/* A child writes into us, as a trainer writes into an inference rank: 0, or its errno. */
+static int try_cma(void)
+{
+	volatile uint32_t word = 0;
+	pid_t child = fork();
+	int status;
+
+	if (child < 0)
+		return errno;
+	if (child == 0) {
+		uint32_t value = 0x77656674;
+		struct iovec from = {&value, sizeof(value)}, to = {(void *)&word, sizeof(word)};
+
+		_exit(process_vm_writev(getppid(), &from, 1, &to, 1, 0) == sizeof(value)
+			      ? 0
+			      : errno & 0xff);
+	}
+	if (waitpid(child, &status, 0) != child)
+		return errno;
+	if (!WIFEXITED(status))
+		return EINTR;
+	if (WEXITSTATUS(status) == 0 && word != 0x77656674)
+		return EFAULT;
+	return WEXITSTATUS(status);
+}
+
+static void check_ptrace(struct doctor *doctor, struct finding *finding)
+{
+	char scope[16];
+	int errnum;
+
+	if (system_read(&doctor->system, scope, sizeof(scope),
+			"/proc/sys/kernel/yama/ptrace_scope"))
+		snprintf(scope, sizeof(scope), "no Yama");
+	if (!doctor->live) {
+		finding_say(finding, CHECK_SKIP, "ptrace scope: %s; nothing was tried", scope);
+		return;
+	}
+	/* as transport/shm does when it registers memory */
+	prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
+	errnum = try_cma();
+	prctl(PR_SET_PTRACER, 0);
+	if (!errnum) {
+		finding_say(finding, CHECK_PASS,
+			    "one process writes another's memory (ptrace scope: %s)", scope);
+		return;
+	}
+	finding_say(finding, CHECK_WARN,
+		    "one process cannot write another's memory: %s (ptrace scope: %s); memory of "
+		    "weft's own allocator still works",
+		    strerror(errnum), scope);
+	if (atoi(scope) >= 2)
+		finding_fix(finding, "as root: sysctl kernel.yama.ptrace_scope=1");
+	else
+		finding_fix(finding,
+			    "allow process_vm_writev: docker --cap-add=SYS_PTRACE or a seccomp "
+			    "profile with it");
+}
+
+static void check_release(struct doctor *doctor, struct finding *finding)
+{
+	unsigned major = 0, minor = 0;
+	struct utsname name;
+	bool mlx5 = false;
+
+	if (doctor_not_live(doctor, finding))
+		return;
+	uname(&name);
+	sscanf(name.release, "%u.%u", &major, &minor);
+	for (size_t i = 0; i < doctor->devices.count; i++)
+		mlx5 |= strncmp(doctor->devices.items[i].text, "mlx5", 4) == 0;
+	if (major > 5 || (major == 5 && minor >= 12))
+		finding_say(finding, CHECK_PASS, "Linux %s: new enough for dma-buf and fork",
+			    name.release);
+	else
+		finding_say(finding, CHECK_WARN,
+			    "Linux %s: before 5.12 there is no dma-buf for NICs "
+			    "and fork is not safe",
+			    name.release);
+	if (mlx5)
+		finding_detail(finding,
+			       "mlx5 drivers without the dma-buf page-size series (Linux 6.1 is "
+			       "one) map GPU memory in entries of 4 KiB: slower than peermem, "
+			       "not weft's doing");
+}
+
+const struct check doctor_host_checks[] = {{"gpus", check_gpus},
+					   {"gpu-memory", check_gpu_memory},
+					   {"gpu-nic-distance", check_distances},
+					   {"acs", check_acs},
+					   {"iommu", check_iommu},
+					   {"fork", check_fork},
+					   {"hugepages", check_hugepages},
+					   {"dev-shm", check_shm_size},
+					   {"ptrace", check_ptrace},
+					   {"kernel", check_release},
+					   {NULL, NULL}};
+
+/* ---- the writes ---- */
+
+static void probe(struct doctor *doctor, struct finding *finding, const char *provider)
+{
+	uint64_t begin = clock_ns();
+	char took[TEXT_SHORT_BYTES];
+	struct error error;
+
+	if (transport_probe(provider, &error) != 0) {
+		finding_say(finding, CHECK_FAIL, "%s", error.text);
+		return;
+	}
+	finding_say(finding, CHECK_PASS, "8 KiB written, signalled and compared, in %s",
+		    seconds_text(clock_ns() - begin, took));
+	if (!doctor->uses[0])
+		snprintf(doctor->uses, sizeof(doctor->uses), "%s", provider);
+}
+
+static void check_write_verbs(struct doctor *doctor, struct finding *finding)
+{
+	if (doctor_not_live(doctor, finding))
+		return;
+	if (doctor_without_rdma(doctor, finding)) {
+		if (doctor_wants_verbs(doctor))
+			finding_worsen(finding, CHECK_FAIL);
+		return;
+	}
+	probe(doctor, finding, "verbs");
+	if (finding->state == CHECK_FAIL)
+		finding_fix(finding, "what failed above comes first");
+}
+
+static void check_write_shm(struct doctor *doctor, struct finding *finding)
+{
+	if (doctor_not_live(doctor, finding))
+		return;
+	if (doctor_wants_verbs(doctor)) {
+		finding_say(finding, CHECK_SKIP, "not asked for: --transport verbs");
+		return;
+	}
+	probe(doctor, finding, "shm");
+}
+
+const struct check doctor_last_checks[] = {
+	{"write-verbs", check_write_verbs}, {"write-shm", check_write_shm}, {NULL, NULL}};

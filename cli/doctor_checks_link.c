@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * doctor_checks_link.c -- ports, GIDs, quality of service, PCIe links, and which NICs come out.
+ */
+#include "cli/doctor.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#define MTU_ROCE_WANTED 4200 /* of the Ethernet interface, for packets of 4096 */
+
+static const char *link_name(enum verbs_link link)
+{
+	static const char *const names[] = {"link layer unknown", "InfiniBand", "Ethernet"};
+
+	return names[link];
+}
+
+/* Ports and GIDs are known from an opened device only. */
+static bool no_device(const struct doctor *doctor, struct finding *finding)
+{
+	if (doctor_without_rdma(doctor, finding) || doctor_not_live(doctor, finding))
+		return true;
+	for (size_t i = 0; i < doctor->facts.devices.count; i++)
+		if (doctor->facts.devices.items[i].open_errno == 0)
+			return false;
+	finding_say(finding, CHECK_SKIP, "no device could be opened");
+	return true;
+}
+
+/* Walks all ports of all devices. */
+struct walk {
+	size_t next_device, next_port;
+	const struct verbs_device *device;
+	const struct verbs_port *port;
+};
+
+static bool next_port(const struct doctor *doctor, struct walk *at)
+{
+	for (; at->next_device < doctor->facts.devices.count;
+	     at->next_device++, at->next_port = 0) {
+		at->device = &doctor->facts.devices.items[at->next_device];
+		if (at->next_port < at->device->ports.count) {
+			at->port = &at->device->ports.items[at->next_port++];
+			return true;
+		}
+	}
+	return false;
+}
+
+/* ---- ports ---- */
+
+static void say_port(struct finding *finding, const struct verbs_device *device,
+		     const struct verbs_port *port)
+{
+	char speed[64] = "speed not told by software devices", netdev[96] = "", lid[32] = "";
+
+	if (!device->soft)
+		snprintf(speed, sizeof(speed), "%.1f Gb/s", (double)port->speed_mbps / 1e3);
+	if (port->netdev[0])
+		snprintf(netdev, sizeof(netdev), ", netdev %s MTU %u", port->netdev,
+			 port->netdev_mtu);
+	if (port->link == VERBS_LINK_INFINIBAND)
+		snprintf(lid, sizeof(lid), ", LID %u", port->lid);
+	finding_detail(finding, "%s:%u %s, %s, %s, active MTU %u%s%s%s%s", device->name,
+		       port->number, port->state, link_name(port->link), speed, port->mtu, netdev,
+		       lid, port->rejected[0] ? "; not usable: " : "", port->rejected);
+}
+
+static void check_ports(struct doctor *doctor, struct finding *finding)
+{
+	struct walk at = {0};
+	uint32_t active = 0, count = 0;
+
+	if (no_device(doctor, finding))
+		return;
+	while (next_port(doctor, &at)) {
+		const struct verbs_device *device = at.device;
+		const struct verbs_port *port = at.port;
+
+		count++;
+		active += port->active;
+		say_port(finding, device, port);
+		if (!port->active)
+			finding_fix(finding,
+				    "%s:%u is %s: look at the cable, the switch port and "
+				    "`ip link set %s up`",
+				    device->name, port->number, port->state,
+				    port->netdev[0] ? port->netdev : "INTERFACE");
+	}
+	finding_say(finding,
+		    !active	     ? CHECK_FAIL
+		    : active < count ? CHECK_WARN
+				     : CHECK_PASS,
+		    "%u of %u ports are active", active, count);
+}
+
+static void check_mtu(struct doctor *doctor, struct finding *finding)
+{
+	struct walk at = {0};
+	uint32_t small = 0, count = 0;
+
+	if (no_device(doctor, finding))
+		return;
+	while (next_port(doctor, &at)) {
+		const struct verbs_device *device = at.device;
+		const struct verbs_port *port = at.port;
+
+		if (!port->active)
+			continue;
+		count++;
+		if (port->mtu >= 4096 || (port->link == VERBS_LINK_INFINIBAND && port->mtu >= 2048))
+			continue;
+		small++;
+		finding_detail(finding, "%s:%u active MTU %u%s%s%s", device->name, port->number,
+			       port->mtu, port->netdev[0] ? " (netdev " : "", port->netdev,
+			       port->netdev[0] ? ")" : "");
+		if (port->netdev[0] && !device->soft)
+			finding_fix(finding,
+				    "ip link set %s mtu %d, and as much on the switch and "
+				    "the peers",
+				    port->netdev, MTU_ROCE_WANTED);
+	}
+	/* soft devices sit on whatever interface there is: theirs is no fault */
+	if (small)
+		finding_say(finding, doctor_has_card(doctor) ? CHECK_WARN : CHECK_PASS,
+			    "packets of %u of %u active ports are shorter than they could be",
+			    small, count);
+	else
+		finding_say(finding, CHECK_PASS,
+			    "packets are as long as they can be on all %u active ports", count);
+}
+
+/* ---- GIDs ---- */
+
+static const char *gid_type(enum verbs_gid_type type)
+{
+	static const char *const names[] = {"IB", "RoCEv1", "RoCEv2"};
+
+	return names[type];
+}
+
+static void say_gids(struct finding *finding, const struct verbs_device *device,
+		     const struct verbs_port *port)
+{
+	char text[VERBS_GID_TEXT_BYTES];
+
+	for (size_t g = 0; g < port->gids.count; g++) {
+		const struct verbs_gid *gid = &port->gids.items[g];
+		bool chosen = port->gid >= 0 && (size_t)port->gid == g;
+
+		finding_detail(finding, "%s:%u gid[%u] %-6s %-28s %-10s %s%s", device->name,
+			       port->number, gid->index, gid_type(gid->type),
+			       verbs_gid_text(gid->raw, text), gid->netdev[0] ? gid->netdev : "-",
+			       chosen		  ? "chosen"
+			       : gid->rejected[0] ? "rejected: "
+						  : "usable, another is better",
+			       chosen ? "" : gid->rejected);
+	}
+}
+
+static void check_gids(struct doctor *doctor, struct finding *finding)
+{
+	struct walk at = {0};
+	uint32_t ports = 0, chosen = 0;
+
+	if (no_device(doctor, finding))
+		return;
+	while (next_port(doctor, &at)) {
+		const struct verbs_device *device = at.device;
+		const struct verbs_port *port = at.port;
+
+		say_gids(finding, device, port);
+		if (!port->active || port->link == VERBS_LINK_INFINIBAND)
+			continue;
+		ports++;
+		chosen += port->gid >= 0;
+		if (port->gid < 0)
+			finding_fix(finding,
+				    "give %s an IPv4 address (ip addr add A.B.C.D/NN dev %s); "
+				    "in a container its network namespace must have the "
+				    "interface (host network, or SR-IOV)",
+				    port->netdev[0] ? port->netdev : "the interface",
+				    port->netdev[0] ? port->netdev : "INTERFACE");
+	}
+	finding_say(finding,
+		    ports == chosen ? CHECK_PASS
+		    : chosen	    ? CHECK_WARN
+				    : CHECK_FAIL,
+		    "%u of %u active Ethernet ports have a GID to use%s", chosen, ports,
+		    ports ? "" : " (InfiniBand needs none)");
+}
+
+/* ---- quality of service ---- */
+
+/* "0 0 0 1 0 0 0 0" of OFED's sysfs, or eight files of 0 and 1: which are on; -1: not told. */
+static int enabled_bits(const struct doctor *doctor, const char *netdev, const char *folder)
+{
+	int bits = 0;
+
+	for (int priority = 0; priority < 8; priority++) {
+		uint64_t on;
+
+		if (!system_read_u64(&doctor->system, &on, "/sys/class/net/%s/ecn/%s/enable/%d",
+				     netdev, folder, priority))
+			return -1;
+		bits |= on ? 1 << priority : 0;
+	}
+	return bits;
+}
+
+static int pfc_bits(const struct doctor *doctor, const char *netdev)
+{
+	char text[128];
+	int bits = 0, priority = 0;
+
+	if (system_read(&doctor->system, text, sizeof(text), "/sys/class/net/%s/qos/pfc", netdev))
+		return -1;
+	for (const char *at = text; *at && priority < 8; at++)
+		if (*at == '0' || *at == '1')
+			bits |= (*at == '1') << priority++;
+	return priority == 8 ? bits : -1;
+}
+
+static const char *bits_text(int bits, char text[64])
+{
+	size_t length = 0;
+
+	text[0] = '\0';
+	for (int i = 0; i < 8; i++)
+		if (bits >= 0 && bits & 1 << i)
+			length += (size_t)snprintf(text + length, 64 - length, "%s%d",
+						   length ? "," : "", i);
+	return bits < 0 ? "not told by sysfs" : bits == 0 ? "off" : text;
+}
+
+/* Counters that say the fabric drops, reorders or is congested. */
+static void say_counters(const struct doctor *doctor, struct finding *finding,
+			 const struct verbs_device *device, const struct verbs_port *port)
+{
+	static const char *const names[] = {"local_ack_timeout_err", "packet_seq_err",
+					    "out_of_sequence",	     "rnr_nak_retry_err",
+					    "rp_cnp_handled",	     "np_ecn_marked_roce_packets",
+					    "retry_exceeded_err"};
+	struct text text = {0};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		uint64_t value;
+
+		if (system_read_u64(&doctor->system, &value,
+				    "/sys/class/infiniband/%s/ports/%u/hw_counters/%s",
+				    device->name, port->number, names[i]) &&
+		    value)
+			text_format(&text, " %s=%" PRIu64, names[i], value);
+	}
+	if (text.bytes)
+		finding_detail(finding, "%s:%u since it came up:%s", device->name, port->number,
+			       text_string(&text));
+	text_fini(&text);
+}
+
+static void check_quality(struct doctor *doctor, struct finding *finding)
+{
+	struct walk at = {0};
+	uint32_t told = 0, off = 0;
+
+	if (no_device(doctor, finding))
+		return;
+	while (next_port(doctor, &at)) {
+		const struct verbs_device *device = at.device;
+		const struct verbs_port *port = at.port;
+
+		char texts[3][64], class[32] = "not told by sysfs";
+		int pfc, sender, receiver;
+
+		if (!port->active || port->link != VERBS_LINK_ETHERNET)
+			continue;
+		pfc = pfc_bits(doctor, port->netdev);
+		sender = enabled_bits(doctor, port->netdev, "roce_rp");
+		receiver = enabled_bits(doctor, port->netdev, "roce_np");
+		told += pfc >= 0 || sender >= 0;
+		off += (pfc >= 0 || sender >= 0) && pfc <= 0 && (sender <= 0 || receiver <= 0);
+		if (port->traffic_class >= 0)
+			snprintf(class, sizeof(class), "%d", port->traffic_class);
+		finding_detail(
+			finding,
+			"%s:%u traffic class %s; PFC priorities %s; ECN sender %s, receiver %s",
+			device->name, port->number, class, bits_text(pfc, texts[0]),
+			bits_text(sender, texts[1]), bits_text(receiver, texts[2]));
+		say_counters(doctor, finding, device, port);
+	}
+	if (doctor->settings.traffic_class >= 0)
+		finding_detail(finding, "WEFT_TRAFFIC_CLASS=%d goes on every packet",
+			       doctor->settings.traffic_class);
+	if (off) {
+		finding_say(finding, CHECK_WARN,
+			    "%u Ethernet port%s with neither PFC nor ECN: loss under load ends "
+			    "queue pairs",
+			    off, off == 1 ? "" : "s");
+		finding_fix(finding, "set PFC or ECN for RoCE's priority on NIC and switch, and "
+				     "WEFT_TRAFFIC_CLASS to that class");
+	} else {
+		finding_say(finding, CHECK_PASS, "%s",
+			    told ? "PFC or ECN is on"
+				 : "PFC and ECN are not in sysfs here; ask the "
+				   "switch, or `dcb pfc show dev IF`");
+	}
+}
+
+/* ---- PCIe ---- */
+
+static void check_pcie(struct doctor *doctor, struct finding *finding)
+{
+	uint32_t count = 0, below = 0;
+
+	for (size_t i = 0; i < doctor->devices.count; i++) {
+		const char *name = doctor->devices.items[i].text;
+		struct system_pcie_link link;
+		char pci[SYSTEM_TEXT_BYTES];
+
+		if (system_link(&doctor->system, pci, sizeof(pci),
+				"/sys/class/infiniband/%s/device", name) ||
+		    !system_pcie_link(&doctor->system, pci, &link))
+			continue;
+		count++;
+		finding_detail(finding, "%s (%s): %s x%" PRIu64 " of %s x%" PRIu64, name, pci,
+			       link.speed, link.width, link.speed_max, link.width_max);
+		if (strcmp(link.speed, link.speed_max) == 0 && link.width >= link.width_max)
+			continue;
+		below++;
+		finding_fix(finding,
+			    "seat %s again, or move it to a slot of %s x%" PRIu64
+			    "; a BIOS setting may hold the slot down",
+			    name, link.speed_max, link.width_max);
+	}
+	if (!count)
+		finding_say(finding, CHECK_SKIP, "no RDMA device on PCI");
+	else if (below)
+		finding_say(finding, CHECK_WARN, "%u of %u NICs run below what they can", below,
+			    count);
+	else
+		finding_say(finding, CHECK_PASS, "all %u NICs run at their full speed and width",
+			    count);
+}
+
+/* ---- which NICs come out ---- */
+
+static void check_rails(struct doctor *doctor, struct finding *finding)
+{
+	if (no_device(doctor, finding))
+		return;
+	if (!doctor->nics_chosen) {
+		finding_say(finding, CHECK_FAIL, "%s",
+			    doctor->nics_error.code ? doctor->nics_error.text
+						    : "no NIC could be chosen");
+		finding_fix(finding, "see ports and gids above, or name them with --nic");
+		return;
+	}
+	for (uint32_t i = 0; i < doctor->nic_count; i++) {
+		const struct verbs_device *device =
+			&doctor->facts.devices.items[doctor->nics[i].device];
+		const struct verbs_port *port = &device->ports.items[doctor->nics[i].port];
+		char text[VERBS_GID_TEXT_BYTES] = "no GID";
+
+		if (port->gid >= 0)
+			verbs_gid_text(port->gids.items[port->gid].raw, text);
+		finding_detail(
+			finding, "rail %u: %s:%u %s, distance: %s", i, device->name, port->number,
+			text,
+			topology_distance_name((enum topology_distance)doctor->nics[i].distance));
+	}
+	finding_say(finding, CHECK_PASS, "%u rail%s%s%s", doctor->nic_count,
+		    doctor->nic_count == 1 ? "" : "s",
+		    doctor->settings.nics[0] ? ", as named by "
+					     : ", chosen by state, speed and distance",
+		    doctor->settings.nics_from);
+}
+
+const struct check doctor_link_checks[] = {{"ports", check_ports},
+					   {"mtu", check_mtu},
+					   {"gids", check_gids},
+					   {"traffic-class", check_quality},
+					   {"pcie-link", check_pcie},
+					   {"rails", check_rails},
+					   {NULL, NULL}};

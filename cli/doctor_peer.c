@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * doctor_peer.c -- `weft doctor --peer`: route, connection, writes of growing size, latency,
+ * bandwidth. Each is a finding; after the first that fails the others are skipped.
+ */
+#include "cli/doctor_peer.h"
+
+#include "common/clock.h"
+#include "common/digest.h"
+#include "transport/transport.h"
+#include "transport/verbs/resolver.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define KNOCK_NS     UINT64_C(2000000000) /* somebody listens, or nobody does */
+#define RESOLVE_MS   3000
+#define PINGS	     200
+#define BANDWIDTH_NS UINT64_C(2000000000)
+
+struct session {
+	struct doctor *doctor;
+	struct write_link link;
+	struct doctor_hello theirs; /* rail_count 0: not heard */
+	struct error error;	    /* of the connection's first part */
+	uint64_t signals;	    /* sent so far */
+	uint64_t answers;	    /* expected so far */
+	bool nobody, failed;
+};
+
+/* ---- route ---- */
+
+/* The peer's address for a rail of ours: of the same subnet if there is one, else the same number,
+ * else what the user gave. */
+static const char *rail_address(const struct session *session, uint32_t index,
+				const struct verbs_gid *gid, char text[VERBS_GID_TEXT_BYTES])
+{
+	static const unsigned char none[16];
+	const struct doctor_hello *theirs = &session->theirs;
+	const struct doctor_rail *rail;
+
+	if (!theirs->rail_count)
+		return session->link.exchange.host;
+	rail = &theirs->rails[index % theirs->rail_count];
+	for (uint32_t i = 0; i < theirs->rail_count; i++)
+		if (verbs_gid_same_subnet(gid->raw, gid->prefix_bits, theirs->rails[i].gid,
+					  theirs->rails[i].prefix_bits)) {
+			rail = &theirs->rails[(i + index) % theirs->rail_count];
+			if (!verbs_gid_same_subnet(gid->raw, gid->prefix_bits, rail->gid,
+						   rail->prefix_bits))
+				rail = &theirs->rails[i];
+			break;
+		}
+	if (memcmp(rail->gid, none, sizeof(none)) == 0)
+		return session->link.exchange.host;
+	verbs_gid_text(rail->gid, text);
+	return verbs_gid_is_ipv4(rail->gid) ? strrchr(text, ':') + 1 : text;
+}
+
+static void resolve_rail(const struct session *session, struct finding *finding, uint32_t index)
+{
+	const struct doctor *doctor = session->doctor;
+	const struct verbs_device *device =
+		&doctor->facts.devices.items[doctor->nics[index].device];
+	const struct verbs_port *port = &device->ports.items[doctor->nics[index].port];
+	char from[VERBS_GID_TEXT_BYTES], to[VERBS_GID_TEXT_BYTES], remote[VERBS_GID_TEXT_BYTES];
+	const char *source = from, *target;
+	struct resolver_path path;
+	struct error error;
+
+	if (port->gid < 0) {
+		finding_detail(finding, "rail %u %s:%u: no address (InfiniBand without IPoIB)",
+			       index, device->name, port->number);
+		return;
+	}
+	verbs_gid_text(port->gids.items[port->gid].raw, from);
+	if (verbs_gid_is_ipv4(port->gids.items[port->gid].raw))
+		source = strrchr(from, ':') + 1;
+	target = rail_address(session, index, &port->gids.items[port->gid], to);
+	if (resolver_resolve(target, source, RESOLVE_MS, &path, &error) != 0) {
+		finding_worsen(finding, CHECK_FAIL);
+		finding_detail(finding, "rail %u %s:%u %s -> %s: %s", index, device->name,
+			       port->number, source, target, error.text);
+		finding_fix(finding,
+			    "look at `ip route get %s from %s` and the subnets of both sides",
+			    target, source);
+		return;
+	}
+	finding_detail(finding, "rail %u %s:%u %s -> %s: leaves by %s:%u, GID %s, path MTU %u",
+		       index, device->name, port->number, path.source, path.destination,
+		       path.device, path.port, verbs_gid_text(path.remote_gid, remote), path.mtu);
+	if (strcmp(path.device, device->name) != 0) {
+		finding_worsen(finding, CHECK_WARN);
+		finding_fix(finding,
+			    "packets of %s leave by %s: give each NIC its own subnet, or a "
+			    "routing rule per source address",
+			    device->name, path.device);
+	}
+}
+
+static void say_route(struct session *session)
+{
+	struct finding finding = {.name = "peer-route"};
+	const struct doctor *doctor = session->doctor;
+
+	if (!doctor->nic_count) {
+		finding_say(&finding, CHECK_SKIP, "no RDMA device is chosen here");
+	} else {
+		for (uint32_t i = 0; i < doctor->nic_count; i++)
+			resolve_rail(session, &finding, i);
+		finding_say(&finding, finding.state, "%u rail%s to %s", doctor->nic_count,
+			    doctor->nic_count == 1 ? "" : "s", session->link.exchange.host);
+	}
+	doctor_print(session->doctor, &finding);
+}
+
+/* ---- connection ---- */
+
+static void knock(struct session *session)
+{
+	const struct doctor_options *options = &session->doctor->options;
+	int rc = exchange_connect(&session->link.exchange, options->peer, DOCTOR_PORT, DOCTOR_TOOL,
+				  clock_ns() + KNOCK_NS, &session->error);
+
+	/* no fault: the user may want the route only */
+	session->nobody = rc == -ERROR_PEER_LOST || rc == -ERROR_TIMEOUT;
+	if (rc == 0)
+		rc = doctor_hello_swap(session->doctor, &session->link.exchange, &session->theirs,
+				       &session->error);
+	session->failed = rc != 0;
+}
+
+static void say_tools(struct session *session)
+{
+	struct finding finding = {.name = "peer-serve"};
+
+	if (!session->failed)
+		finding_say(&finding, CHECK_PASS, "%s answers: %s, weft %s, %u rails",
+			    session->link.exchange.peer, session->theirs.host,
+			    session->theirs.version, session->theirs.rail_count);
+	else
+		finding_say(&finding, session->nobody ? CHECK_SKIP : CHECK_FAIL, "%s",
+			    session->error.text);
+	if (session->nobody) {
+		const char *colon = strrchr(session->link.exchange.peer, ':');
+
+		finding_fix(&finding, "run there: weft doctor --serve --port %s%s%s",
+			    colon ? colon + 1 : "29610",
+			    session->doctor->options.transport ? " --transport " : "",
+			    session->doctor->options.transport ? session->doctor->options.transport
+							       : "");
+	}
+	doctor_print(session->doctor, &finding);
+}
+
+static int open_link(struct session *session, struct finding *finding, struct error *error)
+{
+	const struct doctor_options *options = &session->doctor->options;
+	struct write_options open = {.timeout_ms = DOCTOR_STEP_NS / 1000000};
+	char took[TEXT_SHORT_BYTES], opening[TEXT_SHORT_BYTES];
+	int rc;
+
+	snprintf(open.settings.transport, sizeof(open.settings.transport), "%s",
+		 options->transport ? options->transport : session->doctor->uses);
+	snprintf(open.nics, sizeof(open.nics), "%s", options->nics ? options->nics : "");
+	open.settings.region_bytes = DOCTOR_REGION_BYTES;
+	if (!open.settings.transport[0])
+		return error_set(error, ERROR_UNSUPPORTED, "no transport works on this side");
+	rc = write_link_open(&session->link, &open, false, error);
+	if (rc)
+		return rc;
+	finding_say(finding, CHECK_PASS, "%s connected and proved in %s, opened in %s",
+		    session->link.settings.transport, seconds_text(session->link.connect_ns, took),
+		    seconds_text(session->link.open_ns, opening));
+	return 0;
+}
+
+/* ---- writes ---- */
+
+static int signal_peer(struct session *session, struct error *error)
+{
+	int rc = transport_signal(session->link.endpoint, DOCTOR_WORD, NULL, 0,
+				  write_deadline(&session->link), error);
+
+	session->signals += rc == 0;
+	return rc;
+}
+
+/* The other side sums its own memory; both sums must be one. */
+static int compare(struct session *session, uint64_t bytes, struct error *error)
+{
+	unsigned char check[DOCTOR_CHECK_BYTES], sum[8];
+	uint64_t here, there;
+	size_t length = 0;
+	int rc;
+
+	exchange_put_u64(check, bytes);
+	exchange_put_u64(check + 8, session->signals);
+	rc = exchange_send(&session->link.exchange, DOCTOR_CHECK, check, sizeof(check),
+			   write_deadline(&session->link), error);
+	if (rc == 0)
+		rc = exchange_receive(&session->link.exchange, DOCTOR_CHECKED, "its checksum", sum,
+				      sizeof(sum), &length,
+				      write_deadline(&session->link) + DOCTOR_STEP_NS, error);
+	if (rc)
+		return rc;
+	here = checksum64(transport_region_memory(session->link.region), bytes);
+	there = exchange_get_u64(sum);
+	if (length != sizeof(sum) || here != there)
+		return error_set(error, ERROR_CHECKSUM,
+				 "%" PRIu64 " bytes arrived at %s with checksum %016" PRIx64
+				 ", they were sent with %016" PRIx64,
+				 bytes, session->link.exchange.peer, there, here);
+	return 0;
+}
+
+static int write_and_compare(struct session *session, struct finding *finding, uint64_t bytes,
+			     unsigned char seed, struct error *error)
+{
+	struct write_link *link = &session->link;
+	unsigned char *source = transport_region_memory(link->region);
+	char took[TEXT_SHORT_BYTES];
+	uint64_t begin, end;
+	int rc;
+
+	for (uint64_t i = 0; i < bytes; i++)
+		source[i] = (unsigned char)(i * 31 + i / 256 + seed);
+	begin = clock_ns();
+	rc = transport_write(link->endpoint, source, link->region, link->remote, 0, bytes,
+			     write_deadline(link), error);
+	if (rc == 0)
+		rc = transport_flush(link->endpoint, write_deadline(link), error);
+	end = clock_ns();
+	if (rc == 0)
+		rc = signal_peer(session, error);
+	if (rc == 0)
+		rc = compare(session, bytes, error);
+	if (rc == 0)
+		finding_say(finding, CHECK_PASS, "%" PRIu64 " byte%s in %s, checksum equal", bytes,
+			    bytes == 1 ? "" : "s", seconds_text(end - begin, took));
+	return rc;
+}
+
+static int write_byte(struct session *session, struct finding *finding, struct error *error)
+{
+	return write_and_compare(session, finding, 1, 1, error);
+}
+
+static uint64_t packet_bytes(const struct doctor *doctor)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < doctor->nic_count; i++) {
+		const struct verbs_device *device =
+			&doctor->facts.devices.items[doctor->nics[i].device];
+		uint32_t mtu = device->ports.items[doctor->nics[i].port].mtu;
+
+		bytes = mtu > bytes ? mtu : bytes;
+	}
+	return bytes ? bytes : 4096;
+}
+
+static int write_packet(struct session *session, struct finding *finding, struct error *error)
+{
+	int rc = write_and_compare(session, finding, packet_bytes(session->doctor), 2, error);
+
+	if (rc)
+		finding_fix(finding,
+			    "one byte passes and a full packet does not: a switch or an "
+			    "interface between has a smaller MTU; set WEFT_MTU=1024 to see");
+	return rc;
+}
+
+static int write_all(struct session *session, struct finding *finding, struct error *error)
+{
+	return write_and_compare(session, finding, DOCTOR_REGION_BYTES, 3, error);
+}
+
+/* ---- numbers ---- */
+
+static int ascending(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static int latency(struct session *session, struct finding *finding, struct error *error)
+{
+	char least[TEXT_SHORT_BYTES], median[TEXT_SHORT_BYTES], most[TEXT_SHORT_BYTES];
+	unsigned char ping[DOCTOR_CHECK_BYTES];
+	uint64_t times[PINGS];
+	int rc;
+
+	exchange_put_u64(ping, PINGS);
+	exchange_put_u64(ping + 8, session->signals + 1);
+	rc = exchange_send(&session->link.exchange, DOCTOR_PING, ping, sizeof(ping),
+			   write_deadline(&session->link), error);
+	for (int i = 0; rc == 0 && i < PINGS; i++) {
+		uint64_t begin = clock_ns();
+
+		rc = signal_peer(session, error);
+		if (rc == 0)
+			rc = doctor_signal_wait(&session->link, ++session->answers, error);
+		times[i] = clock_ns() - begin;
+	}
+	if (rc == 0)
+		rc = exchange_receive(&session->link.exchange, DOCTOR_PONG, "its count of signals",
+				      NULL, 0, NULL, write_deadline(&session->link), error);
+	if (rc)
+		return rc;
+	qsort(times, PINGS, sizeof(times[0]), ascending);
+	finding_say(finding, CHECK_PASS,
+		    "round trip of a signal: median %s, least %s, most %s, of %d",
+		    seconds_text(times[PINGS / 2], median), seconds_text(times[0], least),
+		    seconds_text(times[PINGS - 1], most), PINGS);
+	return 0;
+}
+
+/* Bits a second of the chosen rails together; 0 where a device does not tell. */
+static double line_rate(const struct doctor *doctor)
+{
+	double rate = 0;
+
+	for (uint32_t i = 0; i < doctor->nic_count; i++) {
+		const struct verbs_device *device =
+			&doctor->facts.devices.items[doctor->nics[i].device];
+
+		if (device->soft)
+			return 0;
+		rate += (double)device->ports.items[doctor->nics[i].port].speed_mbps * 1e6;
+	}
+	return rate;
+}
+
+static void say_rate(const struct session *session, struct finding *finding, uint64_t bytes,
+		     uint64_t took_ns)
+{
+	double rate = (double)bytes * 8e9 / (double)took_ns;
+	bool verbs = strcmp(session->link.settings.transport, "verbs") == 0;
+	double line = verbs ? line_rate(session->doctor) : 0;
+	char amount[TEXT_SHORT_BYTES];
+
+	bytes_text(bytes, amount);
+	if (line == 0) {
+		finding_say(finding, CHECK_PASS,
+			    "%.3f Gb/s (%.2f GB/s), %s in %.1f s, last 1 MiB equal", rate / 1e9,
+			    rate / 8e9, amount, (double)took_ns / 1e9);
+		return;
+	}
+	finding_say(finding, rate < line / 2 ? CHECK_WARN : CHECK_PASS,
+		    "%.1f Gb/s of %.1f Gb/s line rate (%.0f %%), %s in %.1f s, last 1 MiB equal",
+		    rate / 1e9, line / 1e9, 100 * rate / line, amount, (double)took_ns / 1e9);
+	if (rate < line / 2)
+		finding_fix(finding,
+			    "look at mtu, pcie-link, traffic-class and peer-route above; compare "
+			    "with ib_write_bw");
+}
+
+static int bandwidth(struct session *session, struct finding *finding, struct error *error)
+{
+	struct write_link *link = &session->link;
+	uint64_t begin = clock_ns(), bytes = 0, took;
+	int rc = 0;
+
+	while (rc == 0 && clock_ns() - begin < BANDWIDTH_NS) {
+		rc = transport_write(link->endpoint, transport_region_memory(link->region),
+				     link->region, link->remote, 0, DOCTOR_REGION_BYTES,
+				     write_deadline(link), error);
+		bytes += DOCTOR_REGION_BYTES;
+	}
+	if (rc == 0)
+		rc = transport_flush(link->endpoint, write_deadline(link), error);
+	took = clock_ns() - begin;
+	if (rc == 0)
+		rc = signal_peer(session, error);
+	if (rc == 0)
+		rc = compare(session, DOCTOR_REGION_BYTES, error);
+	if (rc == 0)
+		say_rate(session, finding, bytes, took);
+	return rc;
+}
+
+/* ---- the steps ---- */
+
+static const struct step {
+	const char *name;
+	int (*run)(struct session *session, struct finding *finding, struct error *error);
+} steps[] = {{"peer-connect", open_link},      {"peer-write-byte", write_byte},
+	     {"peer-write-mtu", write_packet}, {"peer-write-1mib", write_all},
+	     {"peer-latency", latency},	       {"peer-bandwidth", bandwidth}};
+
+static void run_step(struct session *session, const struct step *step)
+{
+	struct finding finding = {.name = step->name};
+	struct error error;
+
+	if (session->failed) {
+		finding_say(&finding, CHECK_SKIP, "%s",
+			    session->nobody ? "nobody serves there" : "after what failed above");
+	} else if (step->run(session, &finding, &error) != 0) {
+		finding_say(&finding, CHECK_FAIL, "%s", error.text);
+		exchange_send_failure(&session->link.exchange, &error);
+		session->failed = true;
+	}
+	doctor_print(session->doctor, &finding);
+}
+
+void doctor_peer_run(struct doctor *doctor)
+{
+	struct session session = {.doctor = doctor, .link = {.exchange = {.fd = -1}}};
+
+	knock(&session);
+	say_route(&session);
+	say_tools(&session);
+	for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
+		run_step(&session, &steps[i]);
+	if (!session.failed)
+		exchange_send(&session.link.exchange, DOCTOR_BYE, NULL, 0,
+			      write_deadline(&session.link), NULL);
+	write_link_close(&session.link);
+}
