@@ -191,11 +191,15 @@ static bool is_ipv4(const unsigned char gid[16])
 	return memcmp(gid, mapped, sizeof(mapped)) == 0;
 }
 
+static bool by_address(const struct connection *connection)
+{
+	return connection->local->gid_index >= 0 && connection->remote->gid_index >= 0;
+}
+
 static bool addresses_differ_in_kind(const struct connection *connection)
 {
-	const struct verbs_side *a = connection->local, *b = connection->remote;
-
-	return a->gid_index >= 0 && b->gid_index >= 0 && is_ipv4(a->gid) != is_ipv4(b->gid);
+	return by_address(connection) &&
+	       is_ipv4(connection->local->gid) != is_ipv4(connection->remote->gid);
 }
 
 static bool links_differ_in_kind(const struct connection *connection)
@@ -209,19 +213,13 @@ static bool subnets_differ(const struct connection *connection)
 	const struct verbs_side *a = connection->local, *b = connection->remote;
 	size_t bytes = is_ipv4(a->gid) ? 15 : 8;
 
-	return a->gid_index >= 0 && b->gid_index >= 0 && memcmp(a->gid, b->gid, bytes) != 0;
+	return by_address(connection) && memcmp(a->gid, b->gid, bytes) != 0;
 }
 
 static bool path_mtu_too_large(const struct connection *connection)
 {
 	return connection->path_mtu > connection->local->mtu ||
 	       connection->path_mtu > connection->remote->mtu;
-}
-
-static bool always(const struct connection *connection)
-{
-	(void)connection;
-	return true;
 }
 
 struct connect_cause {
@@ -231,7 +229,7 @@ struct connect_cause {
 };
 
 #define NO_NEIGHBOUR                                                            \
-	"no MAC address was found for the peer's (ARP or neighbour discovery)", \
+	"nothing answered for the peer's address (ARP or neighbour discovery)", \
 		"ping the peer's address from this NIC's interface"
 #define OTHER_SUBNET                                                                     \
 	"the two addresses seem to lie in different subnets with no route between them", \
@@ -242,13 +240,13 @@ static const struct connect_cause connect_causes[] = {
 	{ETIMEDOUT, addresses_differ_in_kind, "one address is IPv4 and the other IPv6",
 	 "choose rows of one kind with WEFT_GID_INDEX on both sides"},
 	{ETIMEDOUT, subnets_differ, OTHER_SUBNET},
-	{ETIMEDOUT, always, NO_NEIGHBOUR},
+	{ETIMEDOUT, by_address, NO_NEIGHBOUR},
 	{EHOSTUNREACH, subnets_differ, OTHER_SUBNET},
-	{EHOSTUNREACH, always, NO_NEIGHBOUR},
-	{ENETUNREACH, always, OTHER_SUBNET},
-	{ENODEV, always, "no interface of this NIC leads to the peer's address",
+	{EHOSTUNREACH, by_address, NO_NEIGHBOUR},
+	{ENETUNREACH, by_address, OTHER_SUBNET},
+	{ENODEV, by_address, "no interface of this NIC leads to the peer's address",
 	 "check 'ip route get' with that address on this host"},
-	{ENODATA, always, "the local row of the GID table is empty",
+	{ENODATA, by_address, "the local row of the GID table is empty",
 	 "choose another with WEFT_GID_INDEX (weft doctor lists them)"},
 	{EINVAL, links_differ_in_kind, "one port is InfiniBand and the other is RoCE",
 	 "name NICs of one kind with --nic on both sides"},

@@ -210,7 +210,7 @@ struct register_cause {
 
 static const struct register_cause register_causes[] = {
 	{ENOMEM, memlock_unknown, ERROR_LIMIT,
-	 "mostly the limit on locked memory is too small for it", nothing_tell, RAISE_MEMLOCK},
+	 "usually the limit on locked memory is too small for it", nothing_tell, RAISE_MEMLOCK},
 	{ENOMEM, memlock_soft_small, ERROR_LIMIT, "the soft limit on locked memory is too small",
 	 memlock_tell, "start with 'ulimit -l unlimited', which the hard limit allows"},
 	{ENOMEM, memlock_small, ERROR_LIMIT, "the limit on locked memory is too small",

@@ -84,9 +84,13 @@ static const struct status_cause causes[] = {
 	{IBV_WC_SUCCESS, ON_ANY, ANY_VENDOR, TELL_NOTHING,
 	 "a request that was carried out was taken for a failed one, which is a bug in weft",
 	 "report it with the log of this process"},
-	{IBV_WC_LOC_LEN_ERR, ON_ANY, ANY_VENDOR, TELL_MTU,
-	 "the request is larger than one message of the local port may be",
+	{IBV_WC_LOC_LEN_ERR, ON_WRITE, ANY_VENDOR, TELL_NOTHING,
+	 "the write is larger than one message of the local port may be",
 	 "set WEFT_CHUNK_BYTES=1M (ibv_devinfo -v shows max_msg_sz)"},
+	{IBV_WC_LOC_LEN_ERR, ON_ANY, ANY_VENDOR, TELL_NOTHING,
+	 "the local device found a length wrong that every port takes, so driver and firmware "
+	 "disagree",
+	 "update rdma-core, kernel driver and firmware of the local device"},
 	{IBV_WC_LOC_QP_OP_ERR, ON_ANY, ANY_VENDOR, TELL_NOTHING,
 	 "the local device refused the request itself; soft RoCE says so when the source memory "
 	 "is not registered any more",
@@ -99,22 +103,22 @@ static const struct status_cause causes[] = {
 	 "the source memory was freed, unmapped or closed as a region while it was being sent",
 	 "keep the source registered and mapped until the flush has returned"},
 	{IBV_WC_WR_FLUSH_ERR, ON_ANY, 249, TELL_NOTHING,
-	 "the queue pair was already in error; with this vendor error the peer's process was "
-	 "mostly killed",
+	 "the queue pair was already in error, and this vendor error usually means that the "
+	 "peer's process was killed",
 	 "look for the OOM killer in dmesg of the peer's host"},
 	{IBV_WC_WR_FLUSH_ERR, ON_ANY, ANY_VENDOR, TELL_NOTHING,
 	 "the queue pair was already in error, so this request is a consequence",
 	 "look for the first failure of this endpoint in the logs of both sides"},
 	{IBV_WC_MW_BIND_ERR, ON_ANY, ANY_VENDOR, TELL_NOTHING, FOREIGN("memory windows")},
 	{IBV_WC_BAD_RESP_ERR, ON_ANY, ANY_VENDOR, TELL_NOTHING,
-	 "the peer's device answered with a packet that makes no sense, mostly different firmware",
+	 "the peer's device answered with a packet that makes no sense, usually different firmware",
 	 "bring the firmware of both devices to one version (ibv_devinfo shows fw_ver)"},
 	{IBV_WC_LOC_ACCESS_ERR, ON_ANY, ANY_VENDOR, TELL_NOTHING,
-	 "the local device may not touch the memory in the way it was asked to, mostly because "
+	 "the local device may not touch the memory in the way it was asked to, usually because "
 	 "its registration was replaced",
 	 "register the source again and open a new endpoint"},
 	{IBV_WC_REM_INV_REQ_ERR, ON_ANY, ANY_VENDOR, TELL_MTU,
-	 "the peer's queue pair takes no packet like this, mostly because its port runs with a "
+	 "the peer's queue pair takes no packet like this, usually because its port runs with a "
 	 "smaller MTU than the path MTU agreed on",
 	 "set WEFT_MTU=1024 on both sides"},
 	{IBV_WC_REM_ACCESS_ERR, ON_WRITE, 136, TELL_NOTHING,
@@ -130,11 +134,11 @@ static const struct status_cause causes[] = {
 	 "the endpoint record is of an endpoint that the peer has closed since",
 	 "exchange endpoint records again"},
 	{IBV_WC_REM_OP_ERR, ON_ANY, ANY_VENDOR, TELL_NOTHING,
-	 "the peer's device could not carry the request out, mostly a fault between it and its "
+	 "the peer's device could not carry the request out, usually a fault between it and its "
 	 "memory",
 	 "read dmesg on the peer's host for PCIe and IOMMU faults of that device"},
 	{IBV_WC_RETRY_EXC_ERR, ON_BYTE, ANY_VENDOR, TELL_RETRY,
-	 "no packet came back on a path that was never used before, mostly a wrong pair of NICs "
+	 "no packet came back on a path that was never used before, usually a wrong pair of NICs "
 	 "or a firewall",
 	 "ping the peer's address from this NIC's, and let UDP port 4791 (RoCE) pass"},
 	{IBV_WC_RETRY_EXC_ERR, ON_PACKET, ANY_VENDOR, TELL_RETRY_MTU,
@@ -151,7 +155,7 @@ static const struct status_cause causes[] = {
 	 "check that the peer's host is up and 'rdma link' says ACTIVE for both ports"},
 	{IBV_WC_RNR_RETRY_EXC_ERR, ON_ANY, ANY_VENDOR, TELL_RNR,
 	 "the peer's device is there, but its process has left no receive for signals",
-	 "see what the peer's process is stuck in, and set WEFT_IB_RNR_RETRY=7"},
+	 "see what the peer's process is stuck in (gdb -p, or its log)"},
 	{IBV_WC_LOC_RDD_VIOL_ERR, ON_ANY, ANY_VENDOR, TELL_NOTHING, FOREIGN("reliable datagrams")},
 	{IBV_WC_REM_INV_RD_REQ_ERR, ON_ANY, ANY_VENDOR, TELL_NOTHING,
 	 FOREIGN("reliable datagrams")},
@@ -167,7 +171,7 @@ static const struct status_cause causes[] = {
 	 "the peer's device acknowledged nothing in time",
 	 "check that the peer's host is up and 'rdma link' says ACTIVE for both ports"},
 	{IBV_WC_GENERAL_ERR, ON_ANY, ANY_VENDOR, TELL_NOTHING,
-	 "the local device gives no reason, mostly a fault of its own",
+	 "the local device gives no reason, usually a fault of its own",
 	 "read dmesg here for that device"},
 	{IBV_WC_TM_ERR, ON_ANY, ANY_VENDOR, TELL_NOTHING, FOREIGN("tag matching")},
 	{IBV_WC_TM_RNDV_INCOMPLETE, ON_ANY, ANY_VENDOR, TELL_NOTHING, FOREIGN("tag matching")},
@@ -251,7 +255,7 @@ static const char *request_text(const struct verbs_failure *failure, char text[R
 	return text;
 }
 
-#define FACTS_BYTES 160
+#define FACTS_BYTES 192
 
 /* "3.8 s": what the tries take at the very least; a device may wait up to four times as long. */
 static const char *retries_text(const struct verbs_failure *failure, char text[FACTS_BYTES])
@@ -268,18 +272,25 @@ static const char *retries_text(const struct verbs_failure *failure, char text[F
 	return text;
 }
 
+static const char *interface_text(uint32_t mtu, char text[TEXT_SHORT_BYTES])
+{
+	if (mtu)
+		snprintf(text, TEXT_SHORT_BYTES, "%u bytes", mtu);
+	else
+		snprintf(text, TEXT_SHORT_BYTES, "unknown");
+	return text;
+}
+
 static const char *mtu_text(const struct verbs_failure *failure, char text[FACTS_BYTES])
 {
-	int n = snprintf(text, FACTS_BYTES,
-			 "; path MTU %u bytes, port MTU %u bytes here and %u bytes there",
-			 failure->path_mtu, failure->local.mtu, failure->remote.mtu);
+	char here[TEXT_SHORT_BYTES], there[TEXT_SHORT_BYTES];
 
-	if (failure->local.netdev_mtu)
-		n += snprintf(text + n, FACTS_BYTES - (size_t)n, ", interface MTU %u bytes here",
-			      failure->local.netdev_mtu);
-	if (failure->remote.netdev_mtu)
-		snprintf(text + n, FACTS_BYTES - (size_t)n, ", interface MTU %u bytes there",
-			 failure->remote.netdev_mtu);
+	snprintf(text, FACTS_BYTES,
+		 "; path MTU %u bytes, port MTU %u bytes here and %u bytes there, interface MTU %s "
+		 "here and %s there",
+		 failure->path_mtu, failure->local.mtu, failure->remote.mtu,
+		 interface_text(failure->local.netdev_mtu, here),
+		 interface_text(failure->remote.netdev_mtu, there));
 	return text;
 }
 
