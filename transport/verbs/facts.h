@@ -33,7 +33,7 @@ struct verbs_gid {
 	enum verbs_gid_type type;
 	uint32_t ifindex;            /* 0: none */
 	char netdev[16];             /* "" when not in this network namespace */
-	uint32_t prefix_bits;        /* of that address on the netdev; 0: not found */
+	uint32_t prefix_bits;        /* 24 for 10.0.0.1/24 on the netdev; 0: not found */
 	int rank;                    /* larger is better; below 0: rejected */
 	char rejected[VERBS_WHY_BYTES]; /* why, or "" */
 };
@@ -79,6 +79,9 @@ struct verbs_facts {
  * which. facts is valid (perhaps empty) after any return. */
 int verbs_facts_read(const struct verbs_calls *calls, struct verbs_facts *facts,
 		     struct error *error);
+/* The same below another root folder than "": tests bring their own sys/ and dev/. */
+int verbs_facts_read_at(const struct verbs_calls *calls, const char *root,
+			struct verbs_facts *facts, struct error *error);
 void verbs_facts_free(struct verbs_facts *facts);
 
 /* ---- pure ---- */
