@@ -15,6 +15,9 @@ struct topology;
 
 /* NUMA nodes and PCI tree of this host. ERROR_UNSUPPORTED where hwloc cannot see them. */
 int topology_open(struct topology **topology, struct error *error);
+/* Another host's, from a file that lstopo wrote, seen by a process on `cores` ("0-7,16"): tests. */
+int topology_open_xml(struct topology **topology, const char *path, const char *cores,
+		      struct error *error);
 void topology_close(struct topology **topology);
 
 enum topology_distance {

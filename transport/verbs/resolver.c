@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * resolver.c -- asks the kernel which way a peer is reached:
+ *
+ *   rdma_resolve_addr ──► ADDR_RESOLVED: device, port, GIDs ──► rdma_resolve_route
+ *                    └──► ADDR_ERROR                       ──► ROUTE_RESOLVED: MTU, hops, class
+ *
+ * Events come through the descriptor of the event channel, so both steps end at one deadline.
+ */
+#include "transport/verbs/resolver.h"
+
+#include "common/clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <rdma/rdma_cma.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define CM_NODE "/dev/infiniband/rdma_cm"
+
+struct asking {
+	char whom[384];	  /* "gpu7 (10.1.2.3)", or the address alone */
+	char address[64]; /* of the host, as text */
+	uint64_t deadline_ns;
+	uint32_t timeout_ms;
+	struct rdma_event_channel *channel;
+	struct rdma_cm_id *id;
+};
+
+static void address_text(const struct sockaddr *address, char text[64])
+{
+	socklen_t bytes = address->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
+							 : sizeof(struct sockaddr_in);
+
+	if (getnameinfo(address, bytes, text, 64, NULL, 0, NI_NUMERICHOST) != 0)
+		snprintf(text, 64, "?");
+}
+
+/* librdmacm opens its node first, then every RDMA device of the kernel. */
+static int no_librdmacm(struct error *error, int errnum)
+{
+	if (access(CM_NODE, F_OK) != 0)
+		return error_set(error, ERROR_UNSUPPORTED,
+				 "librdmacm cannot be used: there is no " CM_NODE
+				 "; modprobe rdma_ucm, and in a container add --device " CM_NODE);
+	if (access(CM_NODE, R_OK | W_OK) != 0)
+		return error_set_errno(error, ERROR_UNSUPPORTED, errno,
+				       "librdmacm cannot be used: uid %u may not open " CM_NODE,
+				       geteuid());
+	if (errnum == ENODEV || errnum == ENOENT || errnum == 0)
+		return error_set(error, ERROR_UNSUPPORTED,
+				 "librdmacm cannot be used: it found no RDMA device that it can "
+				 "open; every device of /sys/class/infiniband needs its "
+				 "/dev/infiniband/uverbs* here");
+	return error_set_errno(error, ERROR_UNSUPPORTED, errnum, "librdmacm cannot be used");
+}
+
+static int refused(const struct asking *asking, struct error *error, int errnum, const char *step)
+{
+	switch (errnum) {
+	case ENETUNREACH:
+	case EHOSTUNREACH:
+		return error_set(error, ERROR_TRANSPORT,
+				 "no route from here to %s: check its address and this "
+				 "host's routes (ip route get %s)",
+				 asking->whom, asking->address);
+	case ETIMEDOUT:
+		return error_set(error, ERROR_TRANSPORT,
+				 "nobody answers for %s on the network that it is routed to: "
+				 "the host is down, or the address belongs to another subnet",
+				 asking->whom);
+	case ENODEV:
+		return error_set(error, ERROR_UNSUPPORTED,
+				 "no RDMA device on the route to %s: it leaves through an "
+				 "interface without one (ip route get %s, rdma link)",
+				 asking->whom, asking->address);
+	case EADDRNOTAVAIL:
+		return error_set(error, ERROR_CONFIG,
+				 "the source address for %s is not one of this host", asking->whom);
+	case 0:
+		return error_set(error, ERROR_TRANSPORT,
+				 "%s to %s failed, and librdmacm "
+				 "does not say why",
+				 step, asking->whom);
+	default:
+		return error_set_errno(error, ERROR_TRANSPORT, errnum, "%s to %s failed", step,
+				       asking->whom);
+	}
+}
+
+static int remaining_ms(const struct asking *asking)
+{
+	uint64_t now = clock_ns();
+	uint64_t left = now < asking->deadline_ns ? asking->deadline_ns - now : 0;
+
+	left = (left + 999999) / 1000000;
+	return left > INT32_MAX ? INT32_MAX : (int)left;
+}
+
+/* The kernel's own limit ends a little before ours: its answer says more than our silence. */
+static int kernel_ms(const struct asking *asking)
+{
+	int left = remaining_ms(asking);
+
+	return left - left / 8;
+}
+
+/* Waits for the answer to one step; anything but `wanted` is its failure. */
+static int await(const struct asking *asking, enum rdma_cm_event_type wanted, const char *step,
+		 struct error *error)
+{
+	struct pollfd ready = {.fd = asking->channel->fd, .events = POLLIN};
+	struct rdma_cm_event *event;
+
+	for (;;) {
+		int polled = poll(&ready, 1, remaining_ms(asking));
+
+		if (polled < 0 && errno != EINTR)
+			return error_set_errno(error, ERROR_IO, errno, "waiting for librdmacm");
+		if (polled == 0)
+			return error_set(error, ERROR_TIMEOUT,
+					 "%s to %s was not answered within %u ms", step,
+					 asking->whom, asking->timeout_ms);
+		if (polled < 0)
+			continue;
+		if (rdma_get_cm_event(asking->channel, &event) == 0)
+			break;
+		if (errno != EAGAIN && errno != EINTR)
+			return error_set_errno(error, ERROR_IO, errno, "reading from librdmacm");
+	}
+	enum rdma_cm_event_type type = event->event;
+	int status = event->status < 0 ? -event->status : event->status;
+
+	rdma_ack_cm_event(event);
+	if (type == wanted)
+		return 0;
+	if (type == RDMA_CM_EVENT_DEVICE_REMOVAL)
+		status = ENODEV;
+	return refused(asking, error, status, step);
+}
+
+static void take_address(const struct asking *asking, struct resolver_path *path)
+{
+	const struct rdma_addr *address = &asking->id->route.addr;
+
+	snprintf(path->device, sizeof(path->device), "%s", asking->id->verbs->device->name);
+	path->port = asking->id->port_num;
+	memcpy(path->local_gid, address->addr.ibaddr.sgid.raw, sizeof(path->local_gid));
+	memcpy(path->remote_gid, address->addr.ibaddr.dgid.raw, sizeof(path->remote_gid));
+	address_text(&address->src_addr, path->source);
+	address_text(&address->dst_addr, path->destination);
+}
+
+static void take_route(const struct asking *asking, struct resolver_path *path)
+{
+	const struct rdma_route *route = &asking->id->route;
+
+	if (route->num_paths < 1 || !route->path_rec)
+		return;
+	path->mtu = route->path_rec->mtu >= IBV_MTU_256 && route->path_rec->mtu <= IBV_MTU_4096
+			    ? 128u << route->path_rec->mtu
+			    : 0;
+	path->hop_limit = route->path_rec->hop_limit;
+	path->traffic_class = route->path_rec->traffic_class;
+	path->service_level = route->path_rec->sl;
+	path->flow_label = be32toh(route->path_rec->flow_label);
+}
+
+static int ask(struct asking *asking, struct sockaddr *from, struct sockaddr *to,
+	       struct resolver_path *path, struct error *error)
+{
+	if (rdma_resolve_addr(asking->id, from, to, kernel_ms(asking)) != 0)
+		return refused(asking, error, errno, "resolving the address");
+	int rc = await(asking, RDMA_CM_EVENT_ADDR_RESOLVED, "resolving the address", error);
+
+	if (rc)
+		return rc;
+	if (!asking->id->verbs)
+		return refused(asking, error, ENODEV, "resolving the address");
+	take_address(asking, path);
+	if (rdma_resolve_route(asking->id, kernel_ms(asking)) != 0)
+		return refused(asking, error, errno, "resolving the route");
+	rc = await(asking, RDMA_CM_EVENT_ROUTE_RESOLVED, "resolving the route", error);
+	if (rc == 0)
+		take_route(asking, path);
+	return rc;
+}
+
+static int look_up(const char *name, const char *what, int flags, int family,
+		   struct addrinfo **found, struct error *error)
+{
+	struct addrinfo hints = {
+		.ai_flags = flags, .ai_family = family, .ai_socktype = SOCK_STREAM};
+	int rc = getaddrinfo(name, NULL, &hints, found);
+
+	if (rc == 0)
+		return 0;
+	*found = NULL;
+	if (rc == EAI_SYSTEM)
+		return error_set_errno(error, ERROR_IO, errno, "looking up %s '%s'", what, name);
+	return error_set(error, ERROR_CONFIG, "%s '%s' is not known here: %s", what, name,
+			 gai_strerror(rc));
+}
+
+static int ask_librdmacm(struct asking *asking, struct sockaddr *from, struct sockaddr *to,
+			 struct resolver_path *path, struct error *error)
+{
+	int rc;
+
+	errno = 0;
+	asking->channel = rdma_create_event_channel();
+	if (!asking->channel)
+		return no_librdmacm(error, errno);
+	int flags = fcntl(asking->channel->fd, F_GETFL);
+
+	if (flags < 0 || fcntl(asking->channel->fd, F_SETFL, flags | O_NONBLOCK) != 0)
+		rc = error_set_errno(error, ERROR_IO, errno, "preparing librdmacm's channel");
+	else if (rdma_create_id(asking->channel, &asking->id, NULL, RDMA_PS_TCP) != 0)
+		rc = no_librdmacm(error, errno);
+	else
+		rc = ask(asking, from, to, path, error);
+	if (asking->id)
+		rdma_destroy_id(asking->id);
+	rdma_destroy_event_channel(asking->channel);
+	return rc;
+}
+
+/* A name may have several addresses: the first that is reached is the answer, else the first
+ * address' error is. */
+static int ask_each(struct asking *asking, const char *host, struct sockaddr *from,
+		    const struct addrinfo *to, struct resolver_path *path, struct error *error)
+{
+	struct error later = {0};
+	int first = 0;
+
+	for (const struct addrinfo *at = to; at; at = at->ai_next) {
+		address_text(at->ai_addr, asking->address);
+		if (strcmp(host, asking->address) == 0)
+			snprintf(asking->whom, sizeof(asking->whom), "%s", host);
+		else
+			snprintf(asking->whom, sizeof(asking->whom), "%.255s (%s)", host,
+				 asking->address);
+		asking->channel = NULL;
+		asking->id = NULL;
+		memset(path, 0, sizeof(*path));
+		int rc = ask_librdmacm(asking, from, at->ai_addr, path, first ? &later : error);
+
+		if (rc == 0)
+			return 0;
+		first = first ? first : rc;
+	}
+	return first;
+}
+
+int resolver_resolve(const char *host, const char *source, uint32_t timeout_ms,
+		     struct resolver_path *path, struct error *error)
+{
+	struct asking asking = {.timeout_ms = timeout_ms};
+	struct addrinfo *to = NULL, *from = NULL;
+	int rc = 0;
+
+	memset(path, 0, sizeof(*path));
+	asking.deadline_ns = clock_ns() + (uint64_t)timeout_ms * 1000000;
+	if (source)
+		rc = look_up(source, "source address", AI_NUMERICHOST, AF_UNSPEC, &from, error);
+	if (!rc)
+		rc = look_up(host, "host", 0, from ? from->ai_family : AF_UNSPEC, &to, error);
+	if (!rc)
+		rc = ask_each(&asking, host, from ? from->ai_addr : NULL, to, path, error);
+	if (from)
+		freeaddrinfo(from);
+	if (to)
+		freeaddrinfo(to);
+	return rc;
+}
