@@ -75,7 +75,7 @@ static int side_open(struct side *side, enum role role, int fd, struct error *er
 	struct transport_options options = {
 		.self = {role, 0}, .secret = 1, .provider_options = subject->options};
 	struct member peer = {role == ROLE_TRAINER ? ROLE_INFERENCE : ROLE_TRAINER, 0};
-	struct letter region, endpoint, their_region, their_endpoint;
+	struct letter region = {0}, endpoint, their_region, their_endpoint;
 	int rc;
 
 	*side = (struct side){.role = role};
@@ -84,7 +84,8 @@ static int side_open(struct side *side, enum role role, int fd, struct error *er
 		rc = open_region(side, error);
 	if (!rc)
 		rc = transport_endpoint_open(side->domain, peer, NULL, &side->endpoint, error);
-	if (!rc)
+	/* nobody writes to a trainer, and some providers refuse to say how one could */
+	if (!rc && role == ROLE_INFERENCE)
 		rc = transport_region_export(side->region, region.bytes, &region.length, error);
 	if (!rc)
 		rc = transport_endpoint_record(side->endpoint, endpoint.bytes, &endpoint.length,
