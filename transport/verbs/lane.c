@@ -12,7 +12,6 @@
 #include "common/log.h"
 #include <errno.h>
 #include <stdio.h>
-#include <sys/random.h>
 
 #define HOP_LIMIT 64
 #define READS_MAX 4 /* nobody reads here; some devices refuse a limit of none */
@@ -147,21 +146,11 @@ static void fill_local(struct verbs_lane *lane)
 	snprintf(lane->local.device, sizeof(lane->local.device), "%s", nic->limits.name);
 }
 
-static int random_psn(uint32_t *psn, struct error *error)
-{
-	if (getrandom(psn, sizeof(*psn), 0) != sizeof(*psn))
-		return error_set_errno(error, ERROR_IO, errno, "drawing a packet sequence number");
-	*psn &= 0xffffff;
-	return 0;
-}
-
 int verbs_lane_create(struct verbs_lane *lane, struct error *error)
 {
 	int rc = verbs_again_reserve(lane->endpoint, error);
 
 	lane->depth = lane->nic->domain->settings.depth;
-	if (!rc)
-		rc = random_psn(&lane->psn, error);
 	if (rc)
 		return rc;
 	lane->ring = memory_zalloc(lane->depth, sizeof(*lane->ring));
@@ -348,26 +337,26 @@ void verbs_lane_stop(struct verbs_lane *lane)
 }
 
 /* After this no write of the peer lands through this lane, and the device reads nothing of
- * ours for it. */
+ * ours for it. The queue pair stays where it was if the device does not destroy it. */
 void verbs_lane_destroy(struct verbs_lane *lane)
 {
-	const struct verbs_calls *calls = lane->nic->domain->calls;
-	int rc;
+	int rc = 0;
 
-	if (lane->qp) {
-		if (lane->done < lane->tail) {
-			verbs_lane_stop(lane);
-			verbs_lane_drain(lane, clock_ns() + VERBS_DRAIN_NS);
-		}
-		rc = calls->destroy_qp(lane->qp);
-		if (rc)
-			log_warn("%s: queue pair %#x to %s could not be destroyed: errno %d",
-				 lane->nic->limits.name, lane->local.qpn,
-				 lane->endpoint->shared->name, verbs_errno(rc));
+	if (lane->qp && lane->done < lane->tail) {
+		verbs_lane_stop(lane);
+		verbs_lane_drain(lane, clock_ns() + VERBS_DRAIN_NS);
 	}
-	lane->qp = NULL;
+	if (lane->qp)
+		rc = lane->nic->domain->calls->destroy_qp(lane->qp);
+	if (rc)
+		log_warn("%s: queue pair %#x to %s could not be destroyed (errno %d)",
+			 lane->nic->limits.name, lane->local.qpn, lane->endpoint->shared->name,
+			 verbs_errno(rc));
+	else
+		lane->qp = NULL;
 	lane->qp_ex = NULL;
 	memory_free(lane->ring);
 	lane->ring = NULL;
+	lane->head = lane->done = lane->tail = 0;
 	atomic_store(&lane->state, VERBS_LANE_DEAD);
 }
