@@ -43,7 +43,6 @@ const char *verbs_errno_text(int errnum, const char *device, char text[VERBS_ERR
 #define QUEUES	  (BIT(CQ) | BIT(SRQ) | BIT(QP))
 #define CREATES	  (BIT(PD) | BIT(CHANNEL) | QUEUES)
 #define POSTS	  (BIT(RECEIVE) | BIT(POST))
-#define MOVES	  (BIT(INIT) | BIT(RTR) | BIT(RTS) | BIT(ERR))
 #define ANY_ERRNO (-1)
 #define NO_ERRNO  0
 
@@ -65,8 +64,8 @@ struct step_cause {
 		"device plugin)"
 #define NO_KERNEL \
 	"this kernel has no RDMA support", "boot one with it (/sys/class/infiniband must exist)"
-#define CGROUP                                               \
-	"the RDMA control group of this process is used up", \
+#define CGROUP                                                       \
+	"the limit of this process's RDMA control group is reached", \
 		"raise rdma.max of its control group on the host"
 
 static const struct step_cause step_causes[] = {
@@ -99,8 +98,7 @@ static const struct step_cause step_causes[] = {
 	 "look for the first failure of this endpoint in the logs of both sides"},
 	{ANY_STEP, EINVAL, ERROR_TRANSPORT, "the driver refused one of the values",
 	 "update rdma-core and the kernel's driver to versions that belong together"},
-	{QUEUES, ENOMEM, ERROR_LIMIT,
-	 "queues are locked memory, and the limit or the device has no more",
+	{QUEUES, ENOMEM, ERROR_LIMIT, "queues are locked memory, and the limit on it is reached",
 	 "start with 'ulimit -l unlimited' (docs/verbs.md, locked memory)"},
 	{POSTS, ENOMEM, ERROR_TRANSPORT,
 	 "the queue was full although weft counts what is in it, which is a bug in weft or the "
@@ -115,8 +113,7 @@ static const struct step_cause step_causes[] = {
 	{BIT(OPEN) | CREATES, EAGAIN, ERROR_LIMIT, CGROUP},
 	{BIT(OPEN) | CREATES, ENOSPC, ERROR_LIMIT, "the device has no object of this kind left",
 	 "end other processes that use it ('rdma resource' counts what each holds)"},
-	{MOVES, ETIMEDOUT, ERROR_TIMEOUT,
-	 "the peer's address could not be resolved, or the firmware did not answer",
+	{BIT(RTR), ETIMEDOUT, ERROR_TIMEOUT, "the peer's address was not resolved",
 	 "ping the peer's address from this NIC's interface"},
 	{ANY_STEP, ETIMEDOUT, ERROR_TIMEOUT, "the device's firmware did not answer", READ_DMESG},
 	{ANY_STEP, ENODEV, ERROR_TRANSPORT, "the device was removed or is being reset",
@@ -130,12 +127,12 @@ static const struct step_cause step_causes[] = {
 	{ANY_STEP, EOPNOTSUPP, ERROR_UNSUPPORTED, "the driver lacks this call", OTHER_NIC},
 	{ANY_STEP, ENOSYS, ERROR_UNSUPPORTED, "the driver lacks this call", OTHER_NIC},
 	{ANY_STEP, NO_ERRNO, ERROR_UNSUPPORTED, "the driver lacks this call", OTHER_NIC},
-	{ANY_STEP, ANY_ERRNO, ERROR_TRANSPORT, "the driver says no more", READ_DMESG},
+	{ANY_STEP, ANY_ERRNO, ERROR_TRANSPORT, "the driver gives no further reason", READ_DMESG},
 };
 
 static const char *const step_words[VERBS_STEP_COUNT] = {
-	[VERBS_STEP_OPEN] = "opening the device",
-	[VERBS_STEP_QUERY] = "reading the attributes of the device",
+	[VERBS_STEP_OPEN] = "opening a context",
+	[VERBS_STEP_QUERY] = "reading attributes",
 	[VERBS_STEP_PD] = "making a protection domain",
 	[VERBS_STEP_CHANNEL] = "making a completion channel",
 	[VERBS_STEP_CQ] = "making a completion queue",

@@ -73,7 +73,8 @@ int verbs_memlock_read(struct verbs_memlock *memlock, struct error *error);
 /* The part of it that is the text of /proc/self/status: all but the limits. */
 int verbs_memlock_parse(const char *status, struct verbs_memlock *memlock, struct error *error);
 /* Registration of `bytes` on one of `nics` NICs failed. memlock and limits may be NULL when
- * they are not known. */
+ * they are not known. Device memory is not charged to the limit: for it, a memlock with soft and
+ * hard UINT64_MAX. */
 int verbs_register_error(struct error *error, int errnum, const char *device, uint64_t bytes,
 			 uint32_t nics, const struct verbs_memlock *memlock,
 			 const struct verbs_device *limits);

@@ -217,8 +217,8 @@ static const struct register_cause register_causes[] = {
 	 memlock_tell, RAISE_MEMLOCK},
 	{ENOMEM, region_too_large, ERROR_LIMIT, TOO_LARGE},
 	{ENOMEM, always, ERROR_MEMORY,
-	 "it is not the limit on locked memory, so the device's translation tables or the "
-	 "container's memory are used up",
+	 "the limit on locked memory allows it, so the container's memory or the device's "
+	 "translation tables are used up",
 	 device_tell,
 	 "raise memory.max of the control group, and use huge pages if dmesg names the device"},
 	{EPERM, memlock_none, ERROR_LIMIT, "no memory may be locked at all", memlock_tell,
@@ -238,7 +238,7 @@ static const struct register_cause register_causes[] = {
 	{EPROTONOSUPPORT, always, ERROR_UNSUPPORTED, NO_DMABUF},
 	{EBADF, always, ERROR_UNSUPPORTED, "the descriptor is no dma-buf", nothing_tell,
 	 "export the allocation as a dma-buf and keep it open until it is registered"},
-	{EAGAIN, always, ERROR_LIMIT, "the RDMA control group of this process is used up",
+	{EAGAIN, always, ERROR_LIMIT, "the limit of this process's RDMA control group is reached",
 	 nothing_tell, "raise rdma.max of its control group on the host"},
 	{ENOSPC, always, ERROR_LIMIT, "the device has no memory key left", device_tell,
 	 "end other processes that use it ('rdma resource' counts what each holds)"},
@@ -246,7 +246,7 @@ static const struct register_cause register_causes[] = {
 	 "wait until 'rdma link' shows it again, then restart this process"},
 	{0, always, ERROR_UNSUPPORTED, "the driver lacks this kind of registration", nothing_tell,
 	 "choose another NIC with --nic (weft doctor shows what each can do)"},
-	{-1, always, ERROR_TRANSPORT, "the driver says no more", device_tell,
+	{-1, always, ERROR_TRANSPORT, "the driver gives no further reason", device_tell,
 	 "read dmesg for that device"},
 };
 

@@ -146,13 +146,12 @@ static const struct status_cause causes[] = {
 	 "ports has a smaller MTU",
 	 "raise the MTU of interfaces and switches to 4200 bytes or more, or set WEFT_MTU=1024"},
 	{IBV_WC_RETRY_EXC_ERR, ON_ANY, 129, TELL_RETRY,
-	 "not one acknowledgement came, so the peer's host or a link is down or the fabric drops "
-	 "packets",
-	 "check that the peer's host is up, then read out_of_sequence in hw_counters of both "
-	 "ports"},
+	 "no try was acknowledged, as when the peer's host or a link on the way is down",
+	 "check that the peer's host is up and 'rdma link' says ACTIVE for both ports, then that "
+	 "PFC is on along the way"},
 	{IBV_WC_RETRY_EXC_ERR, ON_ANY, ANY_VENDOR, TELL_RETRY,
-	 "the peer's host, its link or a switch between the two went away",
-	 "check that the peer's host is up and 'rdma link' says ACTIVE for both ports"},
+	 "the peer's process has ended or the link to it is down",
+	 "check that the process runs and that 'rdma link' says ACTIVE for both ports"},
 	{IBV_WC_RNR_RETRY_EXC_ERR, ON_ANY, ANY_VENDOR, TELL_RNR,
 	 "the peer's device is there, but its process has left no receive for signals",
 	 "see what the peer's process is stuck in (gdb -p, or its log)"},
