@@ -208,7 +208,8 @@ def report(args, out, seconds, verified, mismatches, middle):
     result = {
         "model": args.model, "transport": args.transport, "train": dump["train"], "infer": dump["infer"],
         "trainers": len(dump["trainers"]), "inference": len(dump["inference"]), "updates": args.updates,
-        "bytes_per_update": dump["summary"]["bytes_total"], "bytes_verified": verified,
+        "bytes_per_update": dump["summary"]["bytes_total"], "zeroed_bytes": dump["summary"]["filled_bytes"],
+        "bytes_verified": verified,
         "mismatches": mismatches, "seconds": seconds, "ratio_to_memcpy": middle["ratio"],
         "bytes_per_second": middle["bytes_per_second"],
         "memcpy_bytes_per_second": middle["memcpy_bytes_per_second"], "digest": dump["digest"],
@@ -255,7 +256,8 @@ def run(args):
     result = report(args, out, progress.seconds, verified, mismatches, middle)
     print(f"  weft {middle['bytes_per_second'] / 1e9:.1f} GB/s, memcpy {middle['memcpy_bytes_per_second'] / 1e9:.1f} GB/s,"
           f" ratio {middle['ratio']:.2f} (median of 5 updates)")
-    expected = result["bytes_per_update"] * args.updates
+    # padding without a source is compared too: the rank has zeroed it
+    expected = (result["bytes_per_update"] + result["zeroed_bytes"]) * args.updates
     print(f"result: {verified:,} of {expected:,} bytes verified, {mismatches} mismatches; {out}/report.json, {out}/routing.json")
     if mismatches or verified != expected:
         raise DemoError("the bytes on the inference ranks are not those of the trainers")
