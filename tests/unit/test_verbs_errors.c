@@ -516,6 +516,7 @@ static void test_registration__that_fails_says_which_limit_it_was(void **state)
 		{ENOMEM, 16 * MIB, 1, NULL, NULL},
 		{ENOMEM, UINT64_MAX, 8, &small, NULL},
 		{EPERM, 16 * MIB, 2, &none, &large},
+		{EPERM, 16 * MIB, 1, NULL, NULL},
 		{EPERM, 16 * MIB, 1, &endless, &large},
 		{EACCES, 16 * MIB, 1, &endless, &large},
 		{EFAULT, 16 * MIB, 1, &endless, &large},

@@ -204,9 +204,9 @@ struct register_cause {
 	"the kernel driver of this device does not take dma-buf memory", nothing_tell,        \
 		"choose a NIC that does with --nic (weft doctor shows dma-buf), or keep the " \
 		"weights in host memory"
-#define NOT_WRITABLE                                                     \
-	"the memory is mapped without the right to write", nothing_tell, \
-		"map it readable and writable before it is registered"
+#define FORBIDDEN                                                \
+	"a security rule of this host forbids it", nothing_tell, \
+		"look for a denial of this process in dmesg and in the audit log"
 
 static const struct register_cause register_causes[] = {
 	{ENOMEM, memlock_unknown, ERROR_LIMIT,
@@ -221,13 +221,15 @@ static const struct register_cause register_causes[] = {
 	 "translation tables are used up",
 	 device_tell,
 	 "raise memory.max of the control group, and use huge pages if dmesg names the device"},
+	{EPERM, memlock_unknown, ERROR_LIMIT, "usually no memory may be locked at all",
+	 nothing_tell, RAISE_MEMLOCK},
 	{EPERM, memlock_none, ERROR_LIMIT, "no memory may be locked at all", memlock_tell,
 	 RAISE_MEMLOCK},
-	{EPERM, always, ERROR_UNSUPPORTED, NOT_WRITABLE},
-	{EACCES, always, ERROR_UNSUPPORTED, NOT_WRITABLE},
+	{EPERM, always, ERROR_UNSUPPORTED, FORBIDDEN},
+	{EACCES, always, ERROR_UNSUPPORTED, FORBIDDEN},
 	{EFAULT, always, ERROR_UNSUPPORTED,
-	 "a part of the range is not mapped as plain memory of this process: it was freed, or "
-	 "it is GPU memory",
+	 "a part of the range is not writable memory of this process: it was freed, is mapped "
+	 "read-only, or lies on a GPU",
 	 nothing_tell,
 	 "check address and length, and register GPU memory by its dma-buf, without "
 	 "expandable_segments"},
