@@ -5,9 +5,10 @@
  *   row ──► empty? v1? interface elsewhere? ──► rejected "because ..."
  *       └─► kind of address ──► rank: IPv4, then IPv6, then the last resorts
  *
- * A last resort (link-local, loopback) is taken only when a port has nothing better. On an
- * InfiniBand port every address is fine and the lowest index is the one everybody uses. An
- * index is never sent to a peer: it moves when an address or a port comes and goes.
+ * A last resort (link-local, loopback) is taken only when a port has nothing better; soft-RoCE on
+ * lo routes by the loopback address alone. On an InfiniBand port every address is fine and the
+ * lowest index is the one everybody uses. An index is never sent to a peer: it moves when an
+ * address or a port comes and goes.
  */
 #include "transport/verbs/facts.h"
 
@@ -32,8 +33,8 @@ static const struct kind {
 	int rank;
 	const char *last_resort; /* what it is, when it is one */
 } kinds[] = {
-	{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127}, 104, 2, "loopback"},
-	{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, 128, 2, "loopback"},
+	{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127}, 104, 12, "loopback"},
+	{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, 128, 12, "loopback"},
 	{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 169, 254}, 112, 10, "link-local"},
 	{{0xfe, 0x80}, 10, 10, "link-local"},
 	{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}, 96, 40, NULL},
