@@ -12,6 +12,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -314,6 +315,16 @@ static int open_all(struct verbs_domain *verbs, const struct transport_options *
 	return 0;
 }
 
+/* Where nothing can be opened, the next question is what there is. */
+static void point_to_doctor(struct error *error)
+{
+	struct error why = *error;
+
+	if (why.code == ERROR_UNSUPPORTED && !strstr(why.text, "weft doctor"))
+		error_set(error, why.code, "%.900s; weft doctor checks this machine step by step",
+			  why.text);
+}
+
 int verbs_domain_open(struct transport_domain *domain, struct error *error)
 {
 	struct verbs_domain *verbs = memory_zalloc(1, sizeof(*verbs));
@@ -327,6 +338,8 @@ int verbs_domain_open(struct transport_domain *domain, struct error *error)
 	rc = open_all(verbs, &domain->options, error);
 	if (rc) {
 		destroy(verbs, true);
+		if (error)
+			point_to_doctor(error);
 		return rc;
 	}
 	domain->state = verbs;
