@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -551,6 +552,9 @@ static void test_registration__exactly_at_the_limit_is_not_blamed_on_it(void **s
 			 -ERROR_MEMORY);
 	assert_int_equal(verbs_register_error(&over, ENOMEM, "rxe0", 8 * MIB + 1, 1, &small, NULL),
 			 -ERROR_LIMIT);
+	/* on the second NIC, after the first was rolled back */
+	assert_int_equal(verbs_register_error(&over, ENOMEM, "rxe0", 5 * MIB, 2, &small, NULL),
+			 -ERROR_LIMIT);
 }
 
 static void test_memlock__is_read_from_the_status_text(void **state)
@@ -595,6 +599,23 @@ static void test_memlock__of_this_process_is_known(void **state)
 	assert_true(memlock.soft <= memlock.hard);
 }
 
+static void test_memlock__without_a_descriptor_left_is_an_error(void **state)
+{
+	struct verbs_memlock memlock;
+	struct rlimit limit, no_more;
+	struct error error = {0};
+	int rc;
+
+	(void)state;
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	no_more = (struct rlimit){0, limit.rlim_max};
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &no_more), 0);
+	rc = verbs_memlock_read(&memlock, &error);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	assert_int_equal(rc, -ERROR_IO);
+	assert_string_equal(error.text, "/proc/self/status: Too many open files");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -618,6 +639,7 @@ int main(void)
 		cmocka_unit_test(test_registration__exactly_at_the_limit_is_not_blamed_on_it),
 		cmocka_unit_test(test_memlock__is_read_from_the_status_text),
 		cmocka_unit_test(test_memlock__of_this_process_is_known),
+		cmocka_unit_test(test_memlock__without_a_descriptor_left_is_an_error),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -119,13 +119,15 @@ static bool memlock_unknown(const struct registration *registration)
 	return !registration->memlock;
 }
 
-/* The kernel's own rule: what is pinned already and the new bytes, unless CAP_IPC_LOCK. */
+/* The kernel's own rule: what is pinned already and the new bytes, unless CAP_IPC_LOCK. All NICs
+ * together, because those that had succeeded may be rolled back already. */
 static bool memlock_small(const struct registration *registration)
 {
 	const struct verbs_memlock *memlock = registration->memlock;
 
 	return memlock && !memlock->ipc_lock &&
-	       bytes_add(memlock->pinned_bytes, registration->bytes) > memlock->soft;
+	       bytes_add(memlock->pinned_bytes,
+			 bytes_times(registration->bytes, registration->nics)) > memlock->soft;
 }
 
 static bool memlock_soft_small(const struct registration *registration)
