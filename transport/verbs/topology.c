@@ -147,22 +147,34 @@ static enum topology_distance by_node(const struct topology *topology, hwloc_obj
 							    : TOPOLOGY_OTHER_NUMA;
 }
 
+/* hwloc's own function compares depths, which PCI objects do not have. */
+static hwloc_obj_t common_ancestor(hwloc_obj_t a, hwloc_obj_t b)
+{
+	for (; a; a = a->parent)
+		for (hwloc_obj_t other = b; other; other = other->parent)
+			if (other == a)
+				return a;
+	return NULL;
+}
+
 static enum topology_distance between(const struct topology *topology, hwloc_obj_t a, hwloc_obj_t b)
 {
-	hwloc_obj_t common = hwloc_get_common_ancestor_obj(topology->tree, a, b);
+	hwloc_obj_t common = common_ancestor(a, b);
 
 	if (a == b || same_function_group(a, b))
 		return TOPOLOGY_SAME_SWITCH;
 	if (is_flat(topology, a) || is_flat(topology, b))
 		return TOPOLOGY_UNKNOWN;
 	/* host bridge ── root port ── switch: a switch has a bridge above its own bridge */
-	if (common->type == HWLOC_OBJ_BRIDGE)
+	if (common && common->type == HWLOC_OBJ_BRIDGE)
 		return !is_host_bridge(common) && !is_host_bridge(common->parent)
 			       ? TOPOLOGY_SAME_SWITCH
 			       : TOPOLOGY_SAME_ROOT;
 	hwloc_obj_t home = hwloc_get_non_io_ancestor_obj(topology->tree, a);
 
-	return home && home->cpuset ? by_node(topology, b, home->cpuset) : TOPOLOGY_UNKNOWN;
+	if (!home || by_node(topology, a, home->cpuset) == TOPOLOGY_UNKNOWN)
+		return TOPOLOGY_UNKNOWN;
+	return by_node(topology, b, home->cpuset);
 }
 
 enum topology_distance topology_distance(const struct topology *topology, const char *near_pci,
