@@ -81,7 +81,7 @@ static const struct step_cause step_causes[] = {
 	 "the provider library is older than the kernel's driver",
 	 "install the ibverbs-providers package that belongs to this kernel"},
 	{BIT(CQ), EINVAL, ERROR_UNSUPPORTED, "the queue is longer than the device's max_cqe",
-	 "lower WEFT_QUEUE_DEPTH or WEFT_QPS"},
+	 "lower WEFT_QUEUE_DEPTH (of signals: WEFT_RECEIVE_DEPTH)"},
 	{BIT(SRQ), EINVAL, ERROR_UNSUPPORTED, "the queue is longer than the device's max_srq_wr",
 	 "lower WEFT_RECEIVE_DEPTH"},
 	{BIT(QP), EINVAL, ERROR_UNSUPPORTED, "the queue is longer than the device's max_qp_wr",
