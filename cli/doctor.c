@@ -156,7 +156,7 @@ void doctor_run(struct doctor *doctor, const struct check *table)
 
 bool doctor_has_rdma(const struct doctor *doctor)
 {
-	return doctor->devices.count > 0;
+	return doctor->devices.count > 0 || doctor->facts.devices.count > 0;
 }
 
 bool doctor_has_card(const struct doctor *doctor)
@@ -369,6 +369,8 @@ static void check_together(struct argp_state *state, const struct doctor_options
 	if (options->root && (options->serve || options->peer))
 		argp_error(state, "--root looks at files; --%s needs a machine that lives",
 			   options->serve ? "serve" : "peer");
+	if (options->nics && options->transport && strcmp(options->transport, "shm") == 0)
+		argp_error(state, "--nic with --transport shm: shm uses no NIC");
 	if (options->serve && options->json)
 		argp_error(state, "--serve prints no checks: --json is for the side with --peer");
 	if (options->root && system_exists(&(struct system){""}, "%s", options->root) != 0)

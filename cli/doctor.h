@@ -93,7 +93,7 @@ void doctor_run(struct doctor *doctor, const struct check *table);
 /* Prints and counts a finding that was made elsewhere, and frees it. */
 void doctor_print(struct doctor *doctor, struct finding *finding);
 
-/* This machine has RDMA devices, as the kernel says. */
+/* This machine has RDMA devices: sysfs says so, or (where a container hides that) libibverbs. */
 bool doctor_has_rdma(const struct doctor *doctor);
 /* At least one is a card, not software. */
 bool doctor_has_card(const struct doctor *doctor);

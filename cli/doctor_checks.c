@@ -32,43 +32,54 @@ static void list_modules(const struct doctor *doctor, struct finding *finding)
 	text_fini(&text);
 }
 
-static void check_kernel(struct doctor *doctor, struct finding *finding)
+static void say_kernel(const struct doctor *doctor, struct finding *finding)
 {
 	enum check_state missing = doctor_wants_verbs(doctor) ? CHECK_FAIL : CHECK_SKIP;
 	struct text names = {0};
 
+	for (size_t i = 0; i < doctor->devices.count; i++)
+		text_format(&names, " %s", doctor->devices.items[i].text);
+	if (doctor->devices.count)
+		finding_say(finding, CHECK_PASS, "%zu RDMA device%s:%s", doctor->devices.count,
+			    doctor->devices.count == 1 ? "" : "s", text_string(&names));
+	else if (doctor->facts.devices.count)
+		finding_say(
+			finding, CHECK_WARN,
+			"%zu RDMA devices, which libibverbs sees and /sys/class/infiniband hides",
+			doctor->facts.devices.count);
+	else if (doctor->devices_errno == ENOENT)
+		finding_say(finding, missing,
+			    "this kernel has no RDMA support loaded: there is no "
+			    "/sys/class/infiniband");
+	else if (doctor->devices_errno)
+		finding_say(finding, CHECK_FAIL, "/sys/class/infiniband cannot be read: %s",
+			    strerror(doctor->devices_errno));
+	else
+		finding_say(finding, missing,
+			    "the kernel has RDMA but no device: /sys/class/infiniband is empty");
+	text_fini(&names);
+}
+
+static void check_kernel(struct doctor *doctor, struct finding *finding)
+{
 	if (doctor_wants_shm(doctor)) {
 		finding_say(finding, CHECK_SKIP, "not needed with --transport shm");
 		return;
 	}
-	for (size_t i = 0; i < doctor->devices.count; i++)
-		text_format(&names, " %s", doctor->devices.items[i].text);
-	if (doctor->devices_errno == ENOENT)
-		finding_say(
-			finding, missing,
-			"this kernel has no RDMA support loaded: there is no /sys/class/infiniband");
-	else if (doctor->devices_errno)
-		finding_say(finding, CHECK_FAIL, "/sys/class/infiniband cannot be read: %s",
-			    strerror(doctor->devices_errno));
-	else if (!doctor->devices.count)
-		finding_say(finding, missing,
-			    "the kernel has RDMA but no device: "
-			    "/sys/class/infiniband is empty");
-	else
-		finding_say(finding, CHECK_PASS, "%zu RDMA device%s:%s", doctor->devices.count,
-			    doctor->devices.count == 1 ? "" : "s", text_string(&names));
-	text_fini(&names);
+	say_kernel(doctor, finding);
 	list_modules(doctor, finding);
-	if (doctor->devices_errno && doctor->devices_errno != ENOENT)
+	if (!doctor->devices.count &&
+	    (doctor->facts.devices.count ||
+	     (doctor->devices_errno && doctor->devices_errno != ENOENT))) {
 		finding_fix(finding, "mount sysfs on /sys in this container");
-	else if (!doctor->devices.count)
+	} else if (!doctor->devices.count) {
 		finding_fix(finding, "load the NIC's driver on the host (modprobe mlx5_ib, irdma, "
 				     "bnxt_re, efa; for tests rdma_rxe); in a VM the NIC must be "
 				     "passed through");
-	else if (system_exists(&doctor->system, "/sys/class/infiniband_verbs") != 0) {
+	} else if (system_exists(&doctor->system, "/sys/class/infiniband_verbs") != 0) {
 		finding_say(finding, CHECK_FAIL,
-			    "there are RDMA devices but no way to them from "
-			    "programs: ib_uverbs is not loaded");
+			    "there are RDMA devices but no way to them from programs: ib_uverbs is "
+			    "not loaded");
 		finding_fix(finding, "on the host: modprobe ib_uverbs rdma_ucm");
 	}
 }
@@ -104,10 +115,8 @@ static void refused(struct finding *finding, const char *path, const struct stat
 	} else if (errnum == EACCES) {
 		finding_detail(finding, "%s: %s; uid %u gid %u may not open it", path, owner,
 			       geteuid(), getegid());
-		finding_fix(finding,
-			    "as root: chmod 0666 %s, or a udev rule KERNEL==\"uverbs*\", "
-			    "MODE=\"0666\"",
-			    path);
+		finding_fix(finding, "as root: chmod 0666 /dev/infiniband/*, or a udev rule "
+				     "KERNEL==\"uverbs*\", MODE=\"0666\"");
 	} else if (errnum == ENODEV || errnum == ENXIO) {
 		finding_detail(finding,
 			       "%s: %s, but no device is behind it: it is of an earlier "
@@ -147,41 +156,48 @@ static bool try_file(const struct doctor *doctor, struct finding *finding, const
 	return true;
 }
 
+/* uverbs0, uverbs1, ...: as sysfs says, or where a container hides that, as /dev says. */
+static void list_files(const struct doctor *doctor, system_names *files)
+{
+	static const char *const folders[] = {"/sys/class/infiniband_verbs", "/dev/infiniband"};
+	size_t kept = 0;
+
+	for (size_t f = 0; f < ARRAY_SIZE(folders) && !kept; f++) {
+		files->count = 0;
+		if (system_list(&doctor->system, files, "%s", folders[f]))
+			files->count = 0;
+		for (size_t i = 0; i < files->count; i++)
+			if (strncmp(files->items[i].text, "uverbs", 6) == 0)
+				files->items[kept++] = files->items[i];
+		files->count = kept;
+	}
+}
+
 static void check_files(struct doctor *doctor, struct finding *finding)
 {
 	system_names files = {0};
 	size_t opened = 0;
-	int errnum;
 
 	if (doctor_without_rdma(doctor, finding))
 		return;
-	errnum = system_list(&doctor->system, &files, "/sys/class/infiniband_verbs");
+	list_files(doctor, &files);
 	for (size_t i = 0; i < files.count; i++) {
-		const char *file = files.items[i].text;
 		char device[64];
 
-		if (strncmp(file, "uverbs", 6) != 0) {
-			memmove(&files.items[i], &files.items[i + 1],
-				(files.count - i - 1) * sizeof(files.items[0]));
-			files.count--;
-			i--;
-			continue;
-		}
 		if (system_read(&doctor->system, device, sizeof(device),
-				"/sys/class/infiniband_verbs/%s/ibdev", file))
-			snprintf(device, sizeof(device), "?");
-		opened += try_file(doctor, finding, file, device);
+				"/sys/class/infiniband_verbs/%s/ibdev", files.items[i].text))
+			snprintf(device, sizeof(device), "of which device sysfs does not say");
+		opened += try_file(doctor, finding, files.items[i].text, device);
 	}
-	if (errnum)
-		finding_say(finding, CHECK_FAIL, "/sys/class/infiniband_verbs cannot be read: %s",
-			    strerror(errnum));
-	else
-		finding_say(finding,
-			    opened == files.count && opened ? CHECK_PASS
-			    : opened			    ? CHECK_WARN
-							    : CHECK_FAIL,
-			    "%zu of %zu device files can be opened by uid %u", opened, files.count,
-			    geteuid());
+	if (!files.count)
+		finding_fix(finding, "on the host: modprobe ib_uverbs rdma_ucm; docker: "
+				     "--device=/dev/infiniband");
+	finding_say(finding,
+		    opened == files.count && opened ? CHECK_PASS
+		    : opened			    ? CHECK_WARN
+						    : CHECK_FAIL,
+		    "%zu of %zu device files can be opened by uid %u", opened, files.count,
+		    geteuid());
 	if (!try_file(doctor, finding, "rdma_cm", "route lookup"))
 		finding_worsen(finding, CHECK_WARN);
 	array_free(&files);

@@ -261,9 +261,13 @@ static void check_hugepages(struct doctor *doctor, struct finding *finding)
 			"/sys/kernel/mm/transparent_hugepage/enabled"))
 		snprintf(transparent, sizeof(transparent), "not there");
 	always = strstr(transparent, "[always]") || strstr(transparent, "[madvise]");
+	if (!known && strcmp(transparent, "not there") == 0) {
+		finding_say(finding, CHECK_SKIP, "this kernel or container does not tell");
+		return;
+	}
 	finding_say(finding, unused || always ? CHECK_PASS : CHECK_WARN,
-		    "2 MiB pages: %" PRIu64 " of %" PRIu64 " free%s; transparent: %s", unused,
-		    total, known ? "" : " (not told)", transparent);
+		    "2 MiB pages: %" PRIu64 " of %" PRIu64 " free; transparent: %s", unused, total,
+		    transparent);
 	if (!unused && !always)
 		finding_fix(finding,
 			    "as root: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled "
@@ -421,8 +425,8 @@ static void check_write_verbs(struct doctor *doctor, struct finding *finding)
 		return;
 	}
 	probe(doctor, finding, "verbs");
-	if (finding->state == CHECK_FAIL)
-		finding_fix(finding, "what failed above comes first");
+	if (finding->state == CHECK_FAIL && doctor->counts[CHECK_FAIL])
+		finding_fix(finding, "%s, which failed above, comes first", doctor->first_name);
 }
 
 static void check_write_shm(struct doctor *doctor, struct finding *finding)

@@ -122,9 +122,14 @@ static void check_mtu(struct doctor *doctor, struct finding *finding)
 				    port->netdev, MTU_ROCE_WANTED);
 	}
 	/* soft devices sit on whatever interface there is: theirs is no fault */
-	if (small)
-		finding_say(finding, doctor_has_card(doctor) ? CHECK_WARN : CHECK_PASS,
+	if (small && doctor_has_card(doctor))
+		finding_say(finding, CHECK_WARN,
 			    "packets of %u of %u active ports are shorter than they could be",
+			    small, count);
+	else if (small)
+		finding_say(finding, CHECK_PASS,
+			    "short packets on %u of %u active ports: software devices take what "
+			    "their interface has",
 			    small, count);
 	else
 		finding_say(finding, CHECK_PASS,

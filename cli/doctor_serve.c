@@ -157,8 +157,10 @@ static int answer(struct write_link *link, struct error *error)
 		unsigned char bytes[DOCTOR_CHECK_BYTES] = {0};
 		uint32_t kind;
 		size_t length;
+		/* the other side measures in between; its end would be told by TCP */
 		int rc = exchange_receive_any(&link->exchange, &kind, "what to do next", bytes,
-					      sizeof(bytes), &length, write_deadline(link), error);
+					      sizeof(bytes), &length,
+					      write_deadline(link) + 3 * DOCTOR_STEP_NS, error);
 
 		if (rc)
 			return rc;
