@@ -163,7 +163,7 @@ static int open_domain(struct write_link *link, const struct write_options *opti
 	char name[64 + EXCHANGE_TEXT_BYTES];
 	int rc;
 
-	snprintf(open.name, sizeof(open.name), "bench write's %s", server ? "server" : "client");
+	snprintf(open.name, sizeof(open.name), "%s", server ? "the server" : "the client");
 	snprintf(open.nics, sizeof(open.nics), "%s", options->nics);
 	snprintf(name, sizeof(name), "the %s on %s", server ? "client" : "server",
 		 link->exchange.host);
