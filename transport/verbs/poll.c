@@ -55,7 +55,8 @@ static int lane_failure(struct verbs_lane *lane, const struct ibv_wc *wc,
 		.peer_known_dead = verbs_peer_dead(lane->endpoint->shared),
 	};
 
-	return verbs_failure_error(&failure, error);
+	verbs_failure_error(&failure, error);
+	return error_wrap(error, "%s", lane->endpoint->shared->name);
 }
 
 static const char *closed_why(const struct verbs_lane *lane)
@@ -84,16 +85,18 @@ static int on_failure(struct verbs_lane *lane, const struct ibv_wc *wc, uint64_t
 {
 	const struct verbs_entry *entry = entry_at(lane, position);
 	const char *why;
+	int rc = 0;
 
 	if (lane->state == VERBS_LANE_READY) {
 		why = path_why(lane, wc);
 		if (!why || !verbs_lane_has_other(lane) || entry->kind == VERBS_PROBE_BYTE ||
 		    entry->kind == VERBS_PROBE_PACKET)
-			return lane_failure(lane, wc, entry, error);
-		verbs_lane_die(lane, why);
+			rc = lane_failure(lane, wc, entry, error);
+		else
+			verbs_lane_die(lane, why);
 	}
 	lane->flushed = position + 1;
-	return 0;
+	return rc;
 }
 
 /* ---- successes ---- */
@@ -132,6 +135,17 @@ static int take(struct verbs_endpoint *endpoint, const struct verbs_nic *nic,
 	return on_success(lane, wc, position, error);
 }
 
+/* Complete, whatever its status: nobody asks for it any more. */
+static void account(struct verbs_endpoint *endpoint, const struct ibv_wc *wc)
+{
+	uint64_t index = wc->wr_id >> 56, position = wc->wr_id & POSITION;
+	struct verbs_lane *lane = &endpoint->lanes[index % VERBS_LANES_MAX];
+
+	if (index < endpoint->lane_count && position >= lane->done && position < lane->tail &&
+	    position >= lane->flushed)
+		lane->flushed = position + 1;
+}
+
 static int poll_nic(struct verbs_endpoint *endpoint, uint32_t index, int *found,
 		    struct error *error)
 {
@@ -151,8 +165,12 @@ static int poll_nic(struct verbs_endpoint *endpoint, uint32_t index, int *found,
 	for (int i = 0; i < n; i++) {
 		int rc = take(endpoint, nic, &wcs[i], error);
 
-		if (rc)
-			return rc;
+		if (!rc)
+			continue;
+		/* the endpoint breaks; that these are complete must be known when it is drained */
+		while (++i < n)
+			account(endpoint, &wcs[i]);
+		return rc;
 	}
 	return 0;
 }
@@ -276,29 +294,26 @@ static void drain_once(struct verbs_lane *lane, bool *failed)
 						 wcs);
 
 	*failed = n < 0 || n > POLL_BATCH;
-	for (int i = 0; i < n && !*failed; i++) {
-		uint64_t index = wcs[i].wr_id >> 56, position = wcs[i].wr_id & POSITION;
-		struct verbs_lane *other = &endpoint->lanes[index % VERBS_LANES_MAX];
+	for (int i = 0; i < n && !*failed; i++)
+		account(endpoint, &wcs[i]);
+}
 
-		/* whatever the status: nobody asks for it any more */
-		if (index < endpoint->lane_count && position >= other->done &&
-		    position < other->tail)
-			other->done = position + 1;
-	}
+static uint64_t unflushed(const struct verbs_lane *lane)
+{
+	return lane->tail - (lane->flushed > lane->done ? lane->flushed : lane->done);
 }
 
 void verbs_lane_drain(struct verbs_lane *lane, uint64_t deadline_ns)
 {
 	bool failed = false;
 
-	while (lane->done < lane->tail && !failed && lane->state != VERBS_LANE_DEAD) {
+	while (unflushed(lane) && !failed && lane->state != VERBS_LANE_DEAD) {
 		drain_once(lane, &failed);
-		if (lane->done == lane->tail || failed)
+		if (!unflushed(lane) || failed)
 			break;
 		if (clock_ns() >= deadline_ns) {
 			log_warn("%s: %llu requests to %s were not flushed in time",
-				 lane->nic->limits.name,
-				 (unsigned long long)(lane->tail - lane->done),
+				 lane->nic->limits.name, (unsigned long long)unflushed(lane),
 				 lane->endpoint->shared->name);
 			break;
 		}
