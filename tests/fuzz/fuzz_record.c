@@ -6,35 +6,78 @@
  */
 #include "common/digest.h"
 #include "transport/shm/shm.h"
+#include "transport/verbs/records.h"
 #include <stdlib.h>
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+union body {
+	struct shm_endpoint_record shm_endpoint;
+	struct shm_region_record shm_region;
+	struct verbs_endpoint_record verbs_endpoint;
+	struct verbs_region_record verbs_region;
+};
+
+static int get(struct record_reader *reader, const struct record_head *head, union body *body,
+	       struct error *error)
+{
+	bool verbs = strcmp(head->provider, "verbs") == 0;
+
+	if (head->kind == RECORD_REGION)
+		return verbs ? verbs_region_record_get(reader, head->bytes, &body->verbs_region,
+						       error)
+			     : shm_region_record_get(reader, head->bytes, &body->shm_region, error);
+	return verbs ? verbs_endpoint_record_get(reader, &body->verbs_endpoint, error)
+		     : shm_endpoint_record_get(reader, &body->shm_endpoint, error);
+}
+
+static void put(struct record_writer *writer, const struct record_head *head,
+		const union body *body)
+{
+	bool verbs = strcmp(head->provider, "verbs") == 0;
+
+	if (head->kind == RECORD_REGION && verbs)
+		verbs_region_record_put(writer, &body->verbs_region);
+	else if (head->kind == RECORD_REGION)
+		shm_region_record_put(writer, &body->shm_region);
+	else if (verbs)
+		verbs_endpoint_record_put(writer, &body->verbs_endpoint);
+	else
+		shm_endpoint_record_put(writer, &body->shm_endpoint);
+}
+
+/* Two sides that a peer made up must not lead the choice of rails astray. */
+static void match(const struct record_head *head, const union body *body)
+{
+	const struct verbs_endpoint_record *record = &body->verbs_endpoint;
+	struct verbs_rail rails[VERBS_NICS_MAX];
+	uint32_t count;
+
+	if (head->kind != RECORD_ENDPOINT || strcmp(head->provider, "verbs") != 0)
+		return;
+	count = verbs_rails_match(record, record, record->attempt, rails);
+	for (uint32_t i = 0; i < count; i++)
+		if (rails[i].trainer_nic >= record->nic_count ||
+		    rails[i].inference_nic >= record->nic_count)
+			abort();
+}
+
 static void decode(const unsigned char *data, size_t size)
 {
 	unsigned char again[TRANSPORT_RECORD_BYTES];
-	struct shm_endpoint_record endpoint;
-	struct shm_region_record region;
 	struct record_reader reader;
 	struct record_writer writer;
 	struct record_head head;
 	struct error error;
+	union body body;
 	size_t length;
-	int rc;
 
-	if (record_open(&reader, data, size, &head, &error))
+	if (record_open(&reader, data, size, &head, &error) || get(&reader, &head, &body, &error))
 		return;
-	rc = head.kind == RECORD_REGION
-		     ? shm_region_record_get(&reader, head.bytes, &region, &error)
-		     : shm_endpoint_record_get(&reader, &endpoint, &error);
-	if (rc)
-		return;
+	match(&head, &body);
 	record_begin(&writer, again, sizeof(again), &head);
-	if (head.kind == RECORD_REGION)
-		shm_region_record_put(&writer, &region);
-	else
-		shm_endpoint_record_put(&writer, &endpoint);
+	put(&writer, &head, &body);
 	if (record_finish(&writer, &length, &error) || length != size ||
 	    memcmp(again, data, size) != 0)
 		abort();
