@@ -8,8 +8,12 @@
 #include "common/digest.h"
 #include "common/log.h"
 #include "transport/transport.h"
+#include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <unistd.h>
+
+#define LISTEN_NS UINT64_C(100000000) /* how often a wait for a signal looks at the connection */
 
 /* ---- hello ---- */
 
@@ -94,22 +98,54 @@ int doctor_hello_swap(const struct doctor *doctor, struct exchange *exchange,
 	return 0;
 }
 
-int doctor_signal_wait(struct write_link *link, uint64_t sequence, struct error *error)
+static bool signal_came(const struct write_link *link, uint64_t sequence)
 {
-	uint64_t deadline = clock_ns() + link->timeout_ns, seen = 0;
 	struct transport_signal signal;
 
-	for (;;) {
-		if (transport_signal_read(link->endpoint, &signal) == 0 &&
-		    signal.sequence >= sequence)
-			return 0;
-		if (clock_ns() >= deadline)
+	return transport_signal_read(link->endpoint, &signal) == 0 && signal.sequence >= sequence;
+}
+
+/* Nobody sends a message while a signal is due: what comes is a failure, or the end. A signal that
+ * came before it counts first. */
+static int heard(struct write_link *link, uint64_t sequence, struct error *error)
+{
+	struct pollfd socket = {.fd = link->exchange.fd, .events = POLLIN};
+	uint32_t kind;
+	int rc;
+
+	if (poll(&socket, 1, 0) <= 0)
+		return 1;
+	if (signal_came(link, sequence))
+		return 0;
+	rc = exchange_receive_any(&link->exchange, &kind, "a signal", NULL, 0, NULL,
+				  write_deadline(link), error);
+	return rc ? rc
+		  : error_set(error, ERROR_MESSAGE,
+			      "%s sent a message of kind %u instead of signal %" PRIu64,
+			      link->exchange.peer, kind, sequence);
+}
+
+int doctor_signal_wait(struct write_link *link, uint64_t sequence, struct error *error)
+{
+	uint64_t deadline = write_deadline(link), seen = 0;
+
+	while (!signal_came(link, sequence)) {
+		uint64_t now = clock_ns(), slice = now + LISTEN_NS;
+		int rc;
+
+		if (now >= deadline)
 			return error_set(error, ERROR_TIMEOUT,
-					 "signal %llu of %s did not arrive within %llu s",
-					 (unsigned long long)sequence, link->exchange.peer,
-					 (unsigned long long)(link->timeout_ns / 1000000000));
-		seen = transport_signal_wait(link->domain, seen, deadline);
+					 "signal %" PRIu64 " of %s did not arrive within %" PRIu64
+					 " s",
+					 sequence, link->exchange.peer,
+					 link->timeout_ns / UINT64_C(1000000000));
+		seen = transport_signal_wait(link->domain, seen,
+					     slice < deadline ? slice : deadline);
+		rc = clock_ns() < slice ? 1 : heard(link, sequence, error);
+		if (rc <= 0)
+			return rc;
 	}
+	return 0;
 }
 
 /* ---- one client ---- */
