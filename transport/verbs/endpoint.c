@@ -81,8 +81,7 @@ static void destroy_lanes(struct verbs_endpoint *verbs, uint64_t deadline_ns)
 
 		if (!lane->qp)
 			continue;
-		if (!atomic_load(&lane->nic->lost))
-			verbs_lane_drain(lane, deadline_ns < bound ? deadline_ns : bound);
+		verbs_lane_drain(lane, deadline_ns < bound ? deadline_ns : bound);
 		verbs_lane_destroy(lane);
 	}
 }
@@ -151,6 +150,7 @@ static void record_nic(const struct verbs_endpoint *verbs, uint32_t index,
 	const struct verbs_domain *domain = verbs->domain;
 	const struct verbs_nic *nic = &domain->nics[index];
 	const struct verbs_block *block = verbs_block_at(domain, verbs->place);
+	uint32_t most = domain->settings.mtu; /* both sides must come to the same path MTU */
 
 	*out = (struct verbs_nic_record){
 		.port = nic->port,
@@ -159,7 +159,7 @@ static void record_nic(const struct verbs_endpoint *verbs, uint32_t index,
 		.gid_index = (int32_t)nic->gid.index,
 		.gid_type = nic->gid.type,
 		.gid_prefix_bits = nic->gid.prefix_bits,
-		.mtu = nic->mtu,
+		.mtu = most && most < nic->mtu ? most : nic->mtu,
 		.netdev_mtu = nic->netdev_mtu,
 		.slot_rkey = block->mrs[index]->rkey,
 		.max_read = nic->limits.max_read > 0xffff ? 0xffff : nic->limits.max_read,

@@ -307,7 +307,9 @@ void verbs_lane_drain(struct verbs_lane *lane, uint64_t deadline_ns)
 {
 	bool failed = false;
 
-	while (unflushed(lane) && !failed && lane->state != VERBS_LANE_DEAD) {
+	/* a lost device flushes nothing */
+	while (unflushed(lane) && !failed && lane->state != VERBS_LANE_DEAD &&
+	       !atomic_load(&lane->nic->lost)) {
 		drain_once(lane, &failed);
 		if (!unflushed(lane) || failed)
 			break;

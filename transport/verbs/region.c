@@ -13,16 +13,9 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "transport/available.h"
 #include "transport/chunk.h"
-#include <errno.h>
 #include <inttypes.h>
-#include <sys/mman.h>
 #include <unistd.h>
-
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
 
 #define REGION_BYTES_MAX  (UINT64_C(1) << 46)
 #define REGION_PIECES_MAX 65536u
@@ -300,91 +293,6 @@ int verbs_region_register_dmabuf(struct transport_region *region, int fd, uint64
 
 /* ---- memory of our own ---- */
 
-static void *map(uint64_t bytes, int flags)
-{
-	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-			    MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
-
-	return memory == MAP_FAILED ? NULL : memory;
-}
-
-/* From a multiple of a huge page on, which is where the kernel puts one. */
-static unsigned char *map_aligned(uint64_t bytes)
-{
-	uint64_t more = bytes + VERBS_HUGE_BYTES, skip;
-	unsigned char *memory = map(more, 0);
-
-	if (!memory)
-		return NULL;
-	skip = round_up((uintptr_t)memory, VERBS_HUGE_BYTES) - (uintptr_t)memory;
-	if (skip)
-		munmap(memory, skip);
-	munmap(memory + skip + bytes, more - skip - bytes);
-	return memory + skip;
-}
-
-/* Takes all pages now: later, on a first touch, a lack of memory is a signal and no answer. */
-static int reserve(void *memory, uint64_t bytes)
-{
-	volatile unsigned char *at = memory;
-	int rc;
-
-	do
-		rc = madvise(memory, bytes, MADV_POPULATE_WRITE);
-	while (rc != 0 && (errno == EINTR || errno == EAGAIN));
-	if (rc == 0 || errno != EINVAL)
-		return rc ? errno : 0;
-	for (uint64_t i = 0; i < bytes; i += page_bytes()) /* Linux before 5.14 */
-		at[i] = 0;
-	return 0;
-}
-
-static void *map_memory(struct verbs_region *verbs, uint64_t bytes)
-{
-	void *memory;
-
-	verbs->mapped_bytes = round_up(bytes, VERBS_HUGE_BYTES);
-	if (bytes >= VERBS_HUGE_BYTES) {
-		memory = map(verbs->mapped_bytes, MAP_HUGETLB);
-		verbs->huge = memory != NULL;
-		if (memory)
-			return memory;
-		memory = map_aligned(verbs->mapped_bytes);
-		if (memory && madvise(memory, verbs->mapped_bytes, MADV_HUGEPAGE) != 0)
-			log_debug("verbs: this kernel gives no huge pages on advice (errno %d)",
-				  errno);
-		return memory;
-	}
-	verbs->mapped_bytes = round_up(bytes, page_bytes());
-	return map(verbs->mapped_bytes, 0);
-}
-
-static int make_memory(struct transport_region *region, struct verbs_region *verbs,
-		       struct error *error)
-{
-	char wanted[TEXT_SHORT_BYTES];
-	int rc = available_check(region->bytes, "a region", "memory", error);
-
-	if (rc)
-		return rc;
-	region->memory = map_memory(verbs, region->bytes);
-	if (!region->memory)
-		return error_set_errno(error, ERROR_MEMORY, errno,
-				       "a region of %s cannot be mapped",
-				       bytes_text(verbs->mapped_bytes, wanted));
-	log_debug("verbs: a region of %s in %s pages", bytes_text(verbs->mapped_bytes, wanted),
-		  verbs->huge				   ? "reserved huge"
-		  : verbs->mapped_bytes < VERBS_HUGE_BYTES ? "small"
-							   : "transparent huge");
-	rc = reserve(region->memory, verbs->mapped_bytes);
-	if (rc) {
-		munmap(region->memory, verbs->mapped_bytes);
-		return error_set_errno(error, ERROR_MEMORY, rc, "a region of %s cannot be reserved",
-				       bytes_text(verbs->mapped_bytes, wanted));
-	}
-	return 0;
-}
-
 int verbs_region_allocate(struct transport_region *region, struct error *error)
 {
 	struct verbs_region *verbs;
@@ -393,11 +301,11 @@ int verbs_region_allocate(struct transport_region *region, struct error *error)
 	if (rc)
 		return rc;
 	verbs->allocated = true;
-	rc = make_memory(region, verbs, error);
+	rc = verbs_memory_map(verbs, region->bytes, &region->memory, error);
 	if (!rc) {
 		rc = register_all(region, verbs, -1, 0, error);
 		if (rc)
-			munmap(region->memory, verbs->mapped_bytes);
+			verbs_memory_unmap(verbs, region->memory);
 	}
 	if (rc) {
 		region->memory = NULL;
@@ -417,7 +325,7 @@ void verbs_region_close(struct transport_region *region)
 	if (getpid() == region->domain->pid) {
 		unregister(region->domain->state, verbs);
 		if (verbs->allocated)
-			munmap(region->memory, verbs->mapped_bytes);
+			verbs_memory_unmap(verbs, region->memory);
 	}
 	free_region(verbs);
 }
@@ -455,53 +363,4 @@ int verbs_region_export(const struct transport_region *region, struct record_wri
 		record.rkeys[i] = verbs->mrs[i]->rkey;
 	verbs_region_record_put(writer, &record);
 	return 0;
-}
-
-int verbs_remote_check(const struct transport_remote *remote, struct error *error)
-{
-	const struct verbs_endpoint *endpoint = remote->endpoint->state;
-	const struct verbs_remote *verbs = remote->state;
-
-	if (verbs->record.nonce != endpoint->peer.nonce)
-		return error_set(error, ERROR_MESSAGE,
-				 "the region's record was made by process %" PRIu64
-				 " and the endpoint's by process %" PRIu64
-				 ": one of them is of an earlier life of %s",
-				 verbs->record.identity.pid, endpoint->peer.identity.pid,
-				 remote->endpoint->name);
-	if (verbs->record.nic_count != endpoint->peer.nic_count)
-		return error_set(
-			error, ERROR_MESSAGE,
-			"the region's record has keys for %u NICs and the endpoint's names "
-			"%u",
-			verbs->record.nic_count, endpoint->peer.nic_count);
-	return 0;
-}
-
-int verbs_remote_import(struct transport_remote *remote, struct record_reader *reader,
-			struct error *error)
-{
-	const struct verbs_domain *domain = remote->endpoint->domain->state;
-	const struct verbs_endpoint *endpoint = remote->endpoint->state;
-	struct verbs_remote *verbs = memory_zalloc(1, sizeof(*verbs));
-	int rc;
-
-	if (!verbs)
-		return memory_error(error, "importing a region", sizeof(*verbs));
-	remote->state = verbs;
-	rc = verbs_region_record_get(reader, remote->bytes, &verbs->record, error);
-	if (!rc)
-		rc = verbs_identity_check(domain, &verbs->record.identity, error);
-	if (!rc && endpoint->connected)
-		rc = verbs_remote_check(remote, error);
-	if (rc) {
-		remote->state = NULL;
-		memory_free(verbs);
-	}
-	return rc;
-}
-
-void verbs_remote_close(struct transport_remote *remote)
-{
-	memory_free(remote->state);
 }

@@ -254,6 +254,11 @@ int verbs_region_register_dmabuf(struct transport_region *region, int fd, uint64
 int verbs_region_export(const struct transport_region *region, struct record_writer *writer,
 			struct error *error);
 void verbs_region_close(struct transport_region *region);
+/* ---- memory.c: sets huge and mapped_bytes ---- */
+int verbs_memory_map(struct verbs_region *region, uint64_t bytes, void **memory,
+		     struct error *error);
+void verbs_memory_unmap(const struct verbs_region *region, void *memory);
+/* ---- remote.c ---- */
 int verbs_remote_import(struct transport_remote *remote, struct record_reader *reader,
 			struct error *error);
 void verbs_remote_close(struct transport_remote *remote);
