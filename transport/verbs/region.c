@@ -258,10 +258,12 @@ static int check_dmabuf(const struct transport_region *region, uint64_t offset, 
 		const struct verbs_device *limits = &domain->nics[i].limits;
 
 		if (!limits->dmabuf)
-			return error_set(error, ERROR_UNSUPPORTED,
-					 "%s (driver %s) cannot register device memory by dma-buf: "
-					 "name other NICs with --nic, or give host memory",
-					 limits->name, limits->driver[0] ? limits->driver : "?");
+			return error_set(
+				error, ERROR_UNSUPPORTED,
+				"provider verbs cannot register device memory here: %s "
+				"(driver %s) knows no dma-buf; name other NICs with --nic, "
+				"or give host memory",
+				limits->name, limits->driver[0] ? limits->driver : "?");
 	}
 	if (offset % page != at % page)
 		return error_set(error, ERROR_USAGE,
