@@ -21,8 +21,8 @@ static int map_ranks(struct verbs_settings *settings, struct error *error)
 	if (!rc && facts.devices.count >= 2) {
 		const char *a = facts.devices.items[0].name, *b = facts.devices.items[1].name;
 
-		snprintf(settings->nics, sizeof(settings->nics), "0=%s,1=%s,2=%s,3=%s,5=%s,6=%s", a,
-			 b, a, a, b, b);
+		snprintf(settings->nics, sizeof(settings->nics),
+			 "0=%.32s,1=%.32s,2=%.32s,3=%.32s,5=%.32s,6=%.32s", a, b, a, a, b, b);
 		settings->nics_from = "the test";
 	}
 	verbs_facts_free(&facts);
