@@ -8,6 +8,7 @@
 #include "transport/mock/mock.h"
 
 static const struct mock_options strict = {.local_registration = true, .write_bytes_max = 256};
+static const struct mock_options *trainer_options = &strict;
 static const struct rig_options jobs = {.trainers = 1, .ranks = 2, .transport = "mock"};
 
 /* rig_open in two halves, for what must happen before join. */
@@ -18,7 +19,9 @@ static struct rig *open_rig(void (*before)(struct rig *rig))
 	assert_non_null(rig);
 	rig->options = jobs;
 	rig_start_controller(rig);
+	mock_options_default(trainer_options);
 	rig->trainers[0] = rig_open_worker(rig, WEFT_TRAINER, 0);
+	mock_options_default(&strict);
 	rig_declare_trainer(rig->trainers[0]);
 	if (before)
 		before(rig);
@@ -178,6 +181,45 @@ static void test_sources__that_overlap_or_come_late_are_refused(void **state)
 	close_rig(rig);
 }
 
+static void *interrupt_soon(void *context)
+{
+	clock_sleep_ms(100);
+	weft_interrupt(context);
+	return NULL;
+}
+
+/* Nothing that the trainer posts ever completes, so its second chunk waits for credit. */
+static void test_interrupt__ends_a_write_that_waits_for_credit(void **state)
+{
+	static const struct mock_options stuck = {
+		.local_registration = true, .inflight_max = 1, .delay_max = UINT32_MAX};
+	const void *data[RIG_TENSORS];
+	uint64_t began;
+	pthread_t thread;
+	weft_error error;
+	struct rig *rig;
+
+	(void)state;
+	trainer_options = &stuck;
+	rig = open_rig(NULL);
+	trainer_options = &strict;
+	for (uint32_t t = 0; t < RIG_TENSORS; t++)
+		data[t] = rig->tensors[t];
+	rig_wait_begin(rig, 1, 0);
+	rig_ok(weft_update_begin(rig->trainers[0], 1, &error), &error);
+	began = clock_ms();
+	pthread_create(&thread, NULL, interrupt_soon, rig->trainers[0]);
+	assert_int_equal(weft_update_write_all(rig->trainers[0], data, &error),
+			 -WEFT_E_INTERRUPTED);
+	assert_true(clock_ms() - began < 2000); /* and not the 5 s of an update's wait */
+	pthread_join(thread, NULL);
+	for (uint32_t i = 0; i < jobs.ranks; i++) {
+		pthread_join(rig->waits[i].thread, NULL);
+		assert_true(rig->waits[i].rc < 0);
+	}
+	close_rig(rig);
+}
+
 /* A host that was built against an older header passes a shorter struct: what lies behind it is not
  * looked at. */
 static void test_open__reads_no_more_of_the_options_than_there_are(void **state)
@@ -212,9 +254,9 @@ int main(void)
 		cmocka_unit_test(
 			test_sources__outside_of_what_was_registered_are_refused_and_nothing_sent),
 		cmocka_unit_test(test_sources__that_overlap_or_come_late_are_refused),
+		cmocka_unit_test(test_interrupt__ends_a_write_that_waits_for_credit),
 		cmocka_unit_test(test_open__reads_no_more_of_the_options_than_there_are),
 	};
 
-	mock_options_default(&strict);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

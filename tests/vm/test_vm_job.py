@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole jobs over real queue pairs: vm_job.py, inside the machine."""
+import pytest
+
+from machine import BIN, HERE, vm
+
+PYTHON = "/usr/bin/python3"  # with numpy and xxhash from Debian's packages
+
+
+def inside(*words, seconds):
+    done = vm("--timeout", seconds, "--env", f"WEFT_BIN={BIN.resolve()}", "--", PYTHON, HERE / "vm_job.py", *words,
+              timeout=seconds + 200)
+    said = done.stdout.decode(errors="replace") + done.stderr.decode(errors="replace")
+    assert done.returncode == 0, said
+    return said
+
+
+@pytest.mark.parametrize("modes", [("weft-memory", "own-memory"), ("registered", "shadow")],
+                         ids=lambda modes: "-".join(modes))
+def test_job__over_verbs_delivers_every_byte_in_every_mode(modes):
+    said = inside("deliver", *modes, seconds=600)
+    lines = {line.split(":")[0]: line for line in said.splitlines() if "delivered and compared" in line}
+    assert set(lines) == set(modes), said
+    for mode, line in lines.items():
+        # contiguous pieces go straight from registered memory, and nothing does without any
+        assert ("direct 0," in line) == (mode != "registered"), line
