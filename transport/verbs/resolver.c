@@ -72,9 +72,10 @@ static int refused(const struct asking *asking, struct error *error, int errnum,
 				 asking->whom, asking->address);
 	case ETIMEDOUT:
 		return error_set(error, ERROR_TRANSPORT,
-				 "nobody answers for %s on the network that it is routed to: "
-				 "the host is down, or the address belongs to another subnet",
-				 asking->whom);
+				 "nobody answers for %s within %u ms on the network that it is "
+				 "routed to: the host is down, or the address belongs to another "
+				 "subnet",
+				 asking->whom, asking->timeout_ms);
 	case ENODEV:
 		return error_set(error, ERROR_UNSUPPORTED,
 				 "no RDMA device on the route to %s: it leaves through an "
@@ -103,15 +104,8 @@ static int remaining_ms(const struct asking *asking)
 	return left > INT32_MAX ? INT32_MAX : (int)left;
 }
 
-/* The kernel's own limit ends a little before ours: its answer says more than our silence. */
-static int kernel_ms(const struct asking *asking)
-{
-	int left = remaining_ms(asking);
-
-	return left - left / 8;
-}
-
-/* Waits for the answer to one step; anything but `wanted` is its failure. */
+/* Waits for the answer to one step; anything but `wanted` is its failure. The kernel's limit and
+ * ours are the same, so its "timed out" and our waiting in vain are one answer. */
 static int await(const struct asking *asking, enum rdma_cm_event_type wanted, const char *step,
 		 struct error *error)
 {
@@ -124,9 +118,7 @@ static int await(const struct asking *asking, enum rdma_cm_event_type wanted, co
 		if (polled < 0 && errno != EINTR)
 			return error_set_errno(error, ERROR_IO, errno, "waiting for librdmacm");
 		if (polled == 0)
-			return error_set(error, ERROR_TIMEOUT,
-					 "%s to %s was not answered within %u ms", step,
-					 asking->whom, asking->timeout_ms);
+			return refused(asking, error, ETIMEDOUT, step);
 		if (polled < 0)
 			continue;
 		if (rdma_get_cm_event(asking->channel, &event) == 0)
@@ -175,7 +167,7 @@ static void take_route(const struct asking *asking, struct resolver_path *path)
 static int ask(struct asking *asking, struct sockaddr *from, struct sockaddr *to,
 	       struct resolver_path *path, struct error *error)
 {
-	if (rdma_resolve_addr(asking->id, from, to, kernel_ms(asking)) != 0)
+	if (rdma_resolve_addr(asking->id, from, to, remaining_ms(asking)) != 0)
 		return refused(asking, error, errno, "resolving the address");
 	int rc = await(asking, RDMA_CM_EVENT_ADDR_RESOLVED, "resolving the address", error);
 
@@ -184,7 +176,7 @@ static int ask(struct asking *asking, struct sockaddr *from, struct sockaddr *to
 	if (!asking->id->verbs)
 		return refused(asking, error, ENODEV, "resolving the address");
 	take_address(asking, path);
-	if (rdma_resolve_route(asking->id, kernel_ms(asking)) != 0)
+	if (rdma_resolve_route(asking->id, remaining_ms(asking)) != 0)
 		return refused(asking, error, errno, "resolving the route");
 	rc = await(asking, RDMA_CM_EVENT_ROUTE_RESOLVED, "resolving the route", error);
 	if (rc == 0)
