@@ -43,10 +43,10 @@ static void say_kernel(const struct doctor *doctor, struct finding *finding)
 		finding_say(finding, CHECK_PASS, "%zu RDMA device%s:%s", doctor->devices.count,
 			    doctor->devices.count == 1 ? "" : "s", text_string(&names));
 	else if (doctor->facts.devices.count)
-		finding_say(
-			finding, CHECK_WARN,
-			"%zu RDMA devices, which libibverbs sees and /sys/class/infiniband hides",
-			doctor->facts.devices.count);
+		/* libibverbs finds them by netlink too, but reads partition keys from sysfs */
+		finding_say(finding, CHECK_FAIL,
+			    "libibverbs sees %zu RDMA devices, /sys/class/infiniband is hidden",
+			    doctor->facts.devices.count);
 	else if (doctor->devices_errno == ENOENT)
 		finding_say(finding, missing,
 			    "this kernel has no RDMA support loaded: there is no "

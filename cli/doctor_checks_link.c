@@ -57,9 +57,11 @@ static void say_port(struct finding *finding, const struct verbs_device *device,
 
 	if (!device->soft)
 		snprintf(speed, sizeof(speed), "%.1f Gb/s", (double)port->speed_mbps / 1e3);
-	if (port->netdev[0])
+	if (port->netdev[0] && port->netdev_mtu)
 		snprintf(netdev, sizeof(netdev), ", netdev %s MTU %u", port->netdev,
 			 port->netdev_mtu);
+	else if (port->netdev[0])
+		snprintf(netdev, sizeof(netdev), ", netdev %s", port->netdev);
 	if (port->link == VERBS_LINK_INFINIBAND)
 		snprintf(lid, sizeof(lid), ", LID %u", port->lid);
 	finding_detail(finding, "%s:%u %s, %s, %s, active MTU %u%s%s%s%s", device->name,
@@ -98,7 +100,7 @@ static void check_ports(struct doctor *doctor, struct finding *finding)
 static void check_mtu(struct doctor *doctor, struct finding *finding)
 {
 	struct walk at = {0};
-	uint32_t small = 0, count = 0;
+	uint32_t small = 0, soft = 0, count = 0;
 
 	if (no_device(doctor, finding))
 		return;
@@ -111,7 +113,9 @@ static void check_mtu(struct doctor *doctor, struct finding *finding)
 		count++;
 		if (port->mtu >= 4096 || (port->link == VERBS_LINK_INFINIBAND && port->mtu >= 2048))
 			continue;
-		small++;
+		/* soft devices sit on whatever interface there is: theirs is no fault */
+		small += !device->soft;
+		soft += device->soft;
 		finding_detail(finding, "%s:%u active MTU %u%s%s%s", device->name, port->number,
 			       port->mtu, port->netdev[0] ? " (netdev " : "", port->netdev,
 			       port->netdev[0] ? ")" : "");
@@ -121,16 +125,17 @@ static void check_mtu(struct doctor *doctor, struct finding *finding)
 				    "the peers",
 				    port->netdev, MTU_ROCE_WANTED);
 	}
-	/* soft devices sit on whatever interface there is: theirs is no fault */
-	if (small && doctor_has_card(doctor))
+	if (!count)
+		finding_say(finding, CHECK_SKIP, "no port is active");
+	else if (small)
 		finding_say(finding, CHECK_WARN,
 			    "packets of %u of %u active ports are shorter than they could be",
 			    small, count);
-	else if (small)
+	else if (soft)
 		finding_say(finding, CHECK_PASS,
 			    "short packets on %u of %u active ports: software devices take what "
 			    "their interface has",
-			    small, count);
+			    soft, count);
 	else
 		finding_say(finding, CHECK_PASS,
 			    "packets are as long as they can be on all %u active ports", count);
@@ -167,7 +172,7 @@ static void say_gids(struct finding *finding, const struct verbs_device *device,
 static void check_gids(struct doctor *doctor, struct finding *finding)
 {
 	struct walk at = {0};
-	uint32_t ports = 0, chosen = 0;
+	uint32_t ports = 0, chosen = 0, active = 0;
 
 	if (no_device(doctor, finding))
 		return;
@@ -176,6 +181,7 @@ static void check_gids(struct doctor *doctor, struct finding *finding)
 		const struct verbs_port *port = at.port;
 
 		say_gids(finding, device, port);
+		active += port->active;
 		if (!port->active || port->link == VERBS_LINK_INFINIBAND)
 			continue;
 		ports++;
@@ -188,12 +194,16 @@ static void check_gids(struct doctor *doctor, struct finding *finding)
 				    port->netdev[0] ? port->netdev : "the interface",
 				    port->netdev[0] ? port->netdev : "INTERFACE");
 	}
-	finding_say(finding,
-		    ports == chosen ? CHECK_PASS
-		    : chosen	    ? CHECK_WARN
-				    : CHECK_FAIL,
-		    "%u of %u active Ethernet ports have a GID to use%s", chosen, ports,
-		    ports ? "" : " (InfiniBand needs none)");
+	if (!active)
+		finding_say(finding, CHECK_SKIP, "no port is active");
+	else if (!ports)
+		finding_say(finding, CHECK_PASS, "InfiniBand ports need none");
+	else
+		finding_say(finding,
+			    ports == chosen ? CHECK_PASS
+			    : chosen	    ? CHECK_WARN
+					    : CHECK_FAIL,
+			    "%u of %u active Ethernet ports have a GID to use", chosen, ports);
 }
 
 /* ---- quality of service ---- */
