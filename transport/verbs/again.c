@@ -176,10 +176,7 @@ static int post_again(struct verbs_endpoint *endpoint, struct error *error)
 		rc = post_group(lane, count, error);
 		if (!rc)
 			continue;
-		if (verbs_lane_lives(lane) || !verbs_lane_has_other(lane))
-			return rc;
-		atomic_store(&endpoint->attention, true);
-		return 0;
+		return verbs_lane_refused(lane) ? 0 : rc;
 	}
 	return 0;
 }

@@ -269,10 +269,11 @@ static int post_writes(struct batch *batch, const struct provider_write *writes,
 	return batch->count ? batch_flush(batch, error) : 0;
 }
 
-/* A post that fails because its lane was closed or its device is lost is a full rail to the
- * caller: the next poll sees to the lane. */
-static bool refusal_is_lane(struct verbs_lane *lane)
+/* The device may have failed a moment ago, and its event not be read yet. */
+bool verbs_lane_refused(struct verbs_lane *lane)
 {
+	if (verbs_lane_lives(lane))
+		verbs_events(lane->endpoint->domain);
 	if (verbs_lane_lives(lane) || !verbs_lane_has_other(lane))
 		return false;
 	atomic_store(&lane->endpoint->attention, true);
@@ -295,7 +296,7 @@ int verbs_post_write(struct transport_endpoint *shared, uint32_t rail,
 		return 0;
 	batch.now_ns = clock_ns();
 	rc = post_writes(&batch, writes, count, error);
-	return rc && refusal_is_lane(batch.lane) ? 0 : rc;
+	return rc && verbs_lane_refused(batch.lane) ? 0 : rc;
 }
 
 /* A lane whose port is down may come back: it is left alone while another can work. */
@@ -382,7 +383,7 @@ int verbs_signal_send(struct verbs_endpoint *endpoint, struct error *error)
 		rc = verbs_lane_post(lane, &request, 1, &posted, error);
 		if (!rc)
 			continue;
-		if (!refusal_is_lane(lane))
+		if (!verbs_lane_refused(lane))
 			return rc;
 		/* the target must not wait for this lane: all of it once more, without */
 		endpoint->signal_again = true;

@@ -48,7 +48,9 @@
 #define VERBS_BLOCK_BYTES  65536u
 #define VERBS_PROBE_BYTES  4096u
 #define VERBS_HUGE_BYTES   (2u << 20)
-#define VERBS_DRAIN_NS     UINT64_C(30000000000)
+/* To see every request flushed before the queue pairs go. It is for the record only: destroying
+ * them is what stops the device, and some lose a flushed completion. */
+#define VERBS_DRAIN_NS     UINT64_C(2000000000)
 
 /* transport_options.provider_options, for tests; NULL: the system's libibverbs and environment. */
 struct verbs_options {
@@ -324,6 +326,9 @@ struct verbs_request {
 };
 int verbs_lane_post(struct verbs_lane *lane, const struct verbs_request *requests,
 		    uint32_t count, uint32_t *posted, struct error *error);
+/* A post failed because its lane was closed or its device is lost, and another lane lives: to
+ * the caller that is a full lane, and the next poll sees to it. False: a failure. */
+bool verbs_lane_refused(struct verbs_lane *lane);
 /* Slots of a lane that only signals may take: one for the signal, one for the same again. */
 #define VERBS_SIGNAL_SLOTS 2
 static inline uint32_t verbs_lane_free(const struct verbs_lane *lane)
