@@ -56,6 +56,9 @@ static void test_distances__are_what_the_tree_says(void **unused)
 		{"two_nodes", "3", NULL, "0000:41:00.0", TOPOLOGY_OTHER_NUMA},
 		{"two_nodes", "0-3", NULL, "0000:04:00.0", TOPOLOGY_SAME_NUMA},
 		{"two_nodes", "0-3", NULL, "0000:84:00.0", TOPOLOGY_SAME_NUMA},
+		/* on the host bridge itself: of two nodes that still tells which */
+		{"two_nodes", "1", NULL, "0000:40:02.0", TOPOLOGY_SAME_NUMA},
+		{"two_nodes", "2", NULL, "0000:40:02.0", TOPOLOGY_OTHER_NUMA},
 		/* what is not there */
 		{"two_nodes", "0-3", NULL, "0000:77:00.0", TOPOLOGY_UNKNOWN},
 		{"two_nodes", "0-3", NULL, "", TOPOLOGY_UNKNOWN},

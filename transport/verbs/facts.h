@@ -105,10 +105,18 @@ struct verbs_nic_choice {
 /* How far a device is from where this process computes (topology.h); tests pass their own. */
 typedef uint32_t verbs_distance(void *context, const struct verbs_device *device);
 
-/* The NICs of this process, best first, at most `max`. With settings->nics the ones named there,
- * in that order: "mlx5_0", "mlx5_0:1", "mlx5_0,mlx5_3"; per rank "0=mlx5_0,1=mlx5_1+mlx5_2"; for
- * NCCL_IB_HCA its own grammar ("=" exact, "^" all but, prefixes). Otherwise all usable ports of
- * the nearest and fastest kind. ERROR_UNSUPPORTED lists every port with its reason. */
+/* The NICs of this process, best first, at most `max`; judges the GIDs of every port itself, and
+ * leaves on every port not taken the reason why.
+ *
+ * Named (--nic, WEFT_NIC): those, in that order, each must work. "mlx5_0" is every usable port of
+ * it, "mlx5_0:1" one port, "mlx5_0,mlx5_3" several; per rank "0=mlx5_0,1=mlx5_1+mlx5_2".
+ * NCCL_IB_HCA: a filter in its own grammar ("=" exact, "^" all but, prefixes), then the nearest.
+ * Nothing said: hardware before soft devices, one function of a port, the link and speed that
+ * carry most of the host (slower ones are management), of these all that are nearest, beginning
+ * at another one for each rank.
+ *
+ * ERROR_CONFIG for names and grammar, ERROR_UNSUPPORTED lists every port with its reason. NULL
+ * `distance`: all are equally far. */
 int verbs_nics_choose(struct verbs_facts *facts, const struct verbs_settings *settings,
 		      uint32_t rank, verbs_distance *distance, void *context,
 		      struct verbs_nic_choice *out, uint32_t max, uint32_t *count,
