@@ -216,7 +216,7 @@ static int try_rtr(struct verbs_lane *lane, const struct verbs_nic_record *peer,
 		.ah_attr = path_to(lane, peer),
 	};
 
-	return verbs_errno(nic->domain->calls->modify_qp(lane->qp, &attr, RTR_MASK));
+	return nic->domain->calls->modify_qp(lane->qp, &attr, RTR_MASK);
 }
 
 static int try_rts(struct verbs_lane *lane, const struct verbs_nic_record *peer)
@@ -231,7 +231,7 @@ static int try_rts(struct verbs_lane *lane, const struct verbs_nic_record *peer)
 		.max_rd_atomic = (uint8_t)smaller(READS_MAX, peer->max_read),
 	};
 
-	return verbs_errno(lane->nic->domain->calls->modify_qp(lane->qp, &attr, RTS_MASK));
+	return lane->nic->domain->calls->modify_qp(lane->qp, &attr, RTS_MASK);
 }
 
 int verbs_gid_find(const struct verbs_nic *nic, uint32_t *index, struct error *error)
@@ -297,22 +297,22 @@ int verbs_lane_connect(struct verbs_lane *lane, const struct verbs_endpoint_reco
 	const struct verbs_nic_record *record = &peer->nics[peer_nic];
 	uint32_t most = lane->nic->domain->settings.mtu;
 	uint64_t started = clock_ns();
-	int errnum;
+	int rc; /* a failure may come without an errno */
 
 	lane->peer_nic = peer_nic;
 	lane->path_mtu = smaller(lane->nic->mtu, record->mtu);
 	if (most)
 		lane->path_mtu = smaller(lane->path_mtu, most);
 	fill_remote(lane, record, peer_lane);
-	errnum = try_rtr(lane, record, peer_lane);
-	if (errnum && gid_moved(lane, errnum))
-		errnum = try_rtr(lane, record, peer_lane);
-	if (errnum)
-		return verbs_connect_error(error, VERBS_STEP_RTR, errnum, &lane->local,
+	rc = try_rtr(lane, record, peer_lane);
+	if (rc && gid_moved(lane, verbs_errno(rc)))
+		rc = try_rtr(lane, record, peer_lane);
+	if (rc)
+		return verbs_connect_error(error, VERBS_STEP_RTR, verbs_errno(rc), &lane->local,
 					   &lane->remote, lane->path_mtu, clock_ns() - started);
-	errnum = try_rts(lane, record);
-	if (errnum)
-		return verbs_connect_error(error, VERBS_STEP_RTS, errnum, &lane->local,
+	rc = try_rts(lane, record);
+	if (rc)
+		return verbs_connect_error(error, VERBS_STEP_RTS, verbs_errno(rc), &lane->local,
 					   &lane->remote, lane->path_mtu, clock_ns() - started);
 	atomic_store(&lane->state, VERBS_LANE_READY);
 	return 0;
