@@ -360,6 +360,11 @@ int verbs_signal_send(struct verbs_endpoint *endpoint, struct error *error)
 	for (uint32_t i = 0; i < endpoint->lane_count; i++) {
 		const struct verbs_lane *lane = &endpoint->lanes[i];
 
+		/* closed by another thread just now: what it had comes first */
+		if (lane->state == VERBS_LANE_READY && !verbs_lane_lives(lane)) {
+			atomic_store(&endpoint->attention, true);
+			return 1;
+		}
 		if (!verbs_lane_lives(lane))
 			continue;
 		if (!verbs_lane_free(lane))
