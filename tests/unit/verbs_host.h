@@ -101,7 +101,7 @@ static inline int query_port(struct ibv_context *context, uint8_t port, struct i
 }
 
 static inline ssize_t query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries,
-			       size_t max)
+				      size_t max)
 {
 	(void)context;
 	if (fake.gid_table_error)
@@ -132,8 +132,8 @@ static inline int dealloc_pd(struct ibv_pd *pd)
 	return 0;
 }
 
-static inline struct ibv_mr *reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t bytes, uint64_t iova,
-				    int fd, int access)
+static inline struct ibv_mr *reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t bytes,
+					   uint64_t iova, int fd, int access)
 {
 	static struct ibv_mr mr;
 
