@@ -238,9 +238,6 @@ static void doctor_open(struct doctor *doctor)
 	if (verbs_settings_read(&doctor->settings, doctor->options.nics ? doctor->options.nics : "",
 				getenv, &doctor->settings_error) != 0)
 		verbs_settings_default(&doctor->settings);
-	/* transport_probe takes no map of its own */
-	if (doctor->options.nics)
-		setenv("WEFT_NIC", doctor->options.nics, 1);
 	if (!doctor->live)
 		return;
 	if (topology_open(&doctor->topology, NULL) != 0)

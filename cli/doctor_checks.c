@@ -362,6 +362,10 @@ static void check_settings(struct doctor *doctor, struct finding *finding)
 	extern char **environ;
 	uint32_t weft = 0, honoured = 0;
 
+	if (doctor_wants_shm(doctor)) {
+		finding_say(finding, CHECK_SKIP, "not needed with --transport shm");
+		return;
+	}
 	for (char **entry = environ; *entry; entry++) {
 		bool ours = strncmp(*entry, "WEFT_", 5) == 0;
 		bool known = strncmp(*entry, "NCCL_IB_HCA=", 12) == 0 ||

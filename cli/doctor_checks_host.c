@@ -424,6 +424,9 @@ static void check_write_verbs(struct doctor *doctor, struct finding *finding)
 			finding_worsen(finding, CHECK_FAIL);
 		return;
 	}
+	/* the probe takes no map of its own; no check after this one looks at the environment */
+	if (doctor->options.nics)
+		setenv("WEFT_NIC", doctor->options.nics, 1);
 	probe(doctor, finding, "verbs");
 	if (finding->state == CHECK_FAIL && doctor->counts[CHECK_FAIL])
 		finding_fix(finding, "%s, which failed above, comes first", doctor->first_name);

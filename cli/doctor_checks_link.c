@@ -324,37 +324,57 @@ static void check_quality(struct doctor *doctor, struct finding *finding)
 
 /* ---- PCIe ---- */
 
-static void check_pcie(struct doctor *doctor, struct finding *finding)
+/* False: sysfs does not tell. A GPU without work lowers its speed, so only its width counts. */
+static bool say_link(const struct doctor *doctor, struct finding *finding, const char *name,
+		     const char *pci, bool gpu, bool *below)
 {
-	uint32_t count = 0, below = 0;
+	struct system_pcie_link link;
 
-	for (size_t i = 0; i < doctor->devices.count; i++) {
-		const char *name = doctor->devices.items[i].text;
-		struct system_pcie_link link;
-		char pci[SYSTEM_TEXT_BYTES];
-
-		if (system_link(&doctor->system, pci, sizeof(pci),
-				"/sys/class/infiniband/%s/device", name) ||
-		    !system_pcie_link(&doctor->system, pci, &link))
-			continue;
-		count++;
-		finding_detail(finding, "%s (%s): %s x%" PRIu64 " of %s x%" PRIu64, name, pci,
-			       link.speed, link.width, link.speed_max, link.width_max);
-		if (strcmp(link.speed, link.speed_max) == 0 && link.width >= link.width_max)
-			continue;
-		below++;
+	if (!system_pcie_link(&doctor->system, pci, &link))
+		return false;
+	finding_detail(finding, "%s (%s): %s x%" PRIu64 " of %s x%" PRIu64, name, pci, link.speed,
+		       link.width, link.speed_max, link.width_max);
+	*below = link.width < link.width_max || (!gpu && strcmp(link.speed, link.speed_max) != 0);
+	if (*below)
 		finding_fix(finding,
 			    "seat %s again, or move it to a slot of %s x%" PRIu64
 			    "; a BIOS setting may hold the slot down",
 			    name, link.speed_max, link.width_max);
+	return true;
+}
+
+static void check_pcie(struct doctor *doctor, struct finding *finding)
+{
+	uint32_t count = 0, slow = 0;
+	system_gpus gpus = {0};
+	bool below = false;
+
+	for (size_t i = 0; i < doctor->devices.count; i++, below = false) {
+		const char *name = doctor->devices.items[i].text;
+		char pci[SYSTEM_TEXT_BYTES];
+
+		if (system_link(&doctor->system, pci, sizeof(pci),
+				"/sys/class/infiniband/%s/device", name) == 0)
+			count += say_link(doctor, finding, name, pci, false, &below);
+		slow += below;
 	}
+	system_gpus_read(&doctor->system, &gpus);
+	for (size_t i = 0; i < gpus.count; i++, below = false) {
+		char name[32];
+
+		snprintf(name, sizeof(name), "GPU %zu", i);
+		count += say_link(doctor, finding, name, gpus.items[i].pci, true, &below);
+		slow += below;
+	}
+	array_free(&gpus);
 	if (!count)
-		finding_say(finding, CHECK_SKIP, "no RDMA device on PCI");
-	else if (below)
-		finding_say(finding, CHECK_WARN, "%u of %u NICs run below what they can", below,
+		finding_say(finding, CHECK_SKIP,
+			    "no RDMA device or GPU on PCI whose link sysfs tells");
+	else if (slow)
+		finding_say(finding, CHECK_WARN, "%u of %u devices run below what they can", slow,
 			    count);
 	else
-		finding_say(finding, CHECK_PASS, "all %u NICs run at their full speed and width",
+		finding_say(finding, CHECK_PASS, "all %u devices run at their full speed and width",
 			    count);
 }
 

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 
 #define KNOCK_NS     UINT64_C(2000000000) /* somebody listens, or nobody does */
-#define RESOLVE_MS   3000
+#define RESOLVE_MS   10000		  /* ARP asks three times, a second apart */
 #define PINGS	     200
 #define BANDWIDTH_NS UINT64_C(2000000000)
 #define IN_FLIGHT    32 /* of 1 MiB: keeps any link busy, and a slow one has few to finish */
@@ -31,8 +31,8 @@ struct session {
 
 /* ---- route ---- */
 
-/* The peer's address for a rail of ours: of the same subnet if there is one, else the same number,
- * else what the user gave. */
+/* The peer's address for a rail of ours: its rail of the same number, unless another one is in our
+ * subnet; or what the user gave. */
 static const char *rail_address(const struct session *session, uint32_t index,
 				const struct verbs_gid *gid, char text[VERBS_GID_TEXT_BYTES])
 {
@@ -43,15 +43,11 @@ static const char *rail_address(const struct session *session, uint32_t index,
 	if (!theirs->rail_count)
 		return session->link.exchange.host;
 	rail = &theirs->rails[index % theirs->rail_count];
-	for (uint32_t i = 0; i < theirs->rail_count; i++)
-		if (verbs_gid_same_subnet(gid->raw, gid->prefix_bits, theirs->rails[i].gid,
-					  theirs->rails[i].prefix_bits)) {
-			rail = &theirs->rails[(i + index) % theirs->rail_count];
-			if (!verbs_gid_same_subnet(gid->raw, gid->prefix_bits, rail->gid,
-						   rail->prefix_bits))
-				rail = &theirs->rails[i];
+	for (uint32_t i = 0; i < theirs->rail_count; i++) {
+		if (verbs_gid_same_subnet(gid->raw, gid->prefix_bits, rail->gid, rail->prefix_bits))
 			break;
-		}
+		rail = &theirs->rails[(index + i) % theirs->rail_count];
+	}
 	if (memcmp(rail->gid, none, sizeof(none)) == 0)
 		return session->link.exchange.host;
 	verbs_gid_text(rail->gid, text);

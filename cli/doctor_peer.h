@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * doctor_peer.h -- what the two hosts of `weft doctor --peer` say to each other, over cli/exchange.h.
+ * doctor_peer.h -- what the two hosts of `weft doctor --peer` say to each other.
  *
  *   --peer (trainer 0)                           --serve (inference rank 0)
  *   hello: version, host name, rails ◄─────────► hello
@@ -23,7 +23,9 @@
 #define DOCTOR_PINGS_MAX    10000
 
 /* After those of the link. */
-enum doctor_kind { DOCTOR_HELLO = 32, DOCTOR_CHECK, DOCTOR_CHECKED, DOCTOR_PING, DOCTOR_PONG, DOCTOR_BYE };
+enum doctor_kind {
+	DOCTOR_HELLO = 32, DOCTOR_CHECK, DOCTOR_CHECKED, DOCTOR_PING, DOCTOR_PONG, DOCTOR_BYE
+};
 
 struct doctor_rail {
 	unsigned char gid[16];

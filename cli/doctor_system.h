@@ -62,7 +62,7 @@ struct system_gpu {
 	char pci[16];
 	char name[SYSTEM_TEXT_BYTES];
 	bool nvidia;
-	uint64_t bar_bytes; /* its largest window that peers can reach; NVIDIA: BAR1 */
+	uint64_t bar_bytes; /* its largest window: what peers can reach; NVIDIA's BAR1 */
 	int numa;
 };
 typedef ARRAY(struct system_gpu) system_gpus;

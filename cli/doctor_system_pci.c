@@ -23,9 +23,9 @@ static uint64_t read_hex(const struct system *system, const char *pci, const cha
 	return strtoull(text, NULL, 16);
 }
 
-/* One line a BAR: first address, last address, flags. A 64-bit BAR takes two lines, the second
- * of zeros, yet NVIDIA's BAR1 is line 1: its BAR0 has 32 bits. */
-static uint64_t bar_bytes(const struct system *system, const char *pci, bool nvidia)
+/* One line a BAR: first address, last address, flags. The largest is the memory that peers reach,
+ * NVIDIA's BAR1; which line it is depends on the width of the BAR before it. */
+static uint64_t bar_bytes(const struct system *system, const char *pci)
 {
 	char text[2048];
 	uint64_t largest = 0;
@@ -38,8 +38,7 @@ static uint64_t bar_bytes(const struct system *system, const char *pci, bool nvi
 		uint64_t first = strtoull(line, &end, 16), last = strtoull(end, NULL, 16);
 		uint64_t bytes = last > first ? last - first + 1 : 0;
 
-		if (nvidia ? bar == 1 : bytes > largest)
-			largest = bytes;
+		largest = bytes > largest ? bytes : largest;
 		line = strchr(line, '\n');
 		line += line != NULL;
 	}
@@ -85,7 +84,7 @@ void system_gpus_read(const struct system *system, system_gpus *gpus)
 			break;
 		snprintf(gpu->pci, sizeof(gpu->pci), "%.15s", pci);
 		gpu->nvidia = vendor == 0x10de;
-		gpu->bar_bytes = bar_bytes(system, pci, gpu->nvidia);
+		gpu->bar_bytes = bar_bytes(system, pci);
 		gpu->numa = -1;
 		if (system_read(system, numa, sizeof(numa), DEVICES "/%s/numa_node", pci) == 0)
 			gpu->numa = (int)strtol(numa, NULL, 10);

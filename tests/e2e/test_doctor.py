@@ -60,7 +60,7 @@ def test_verbs_asked_for__their_absence_fails_with_78_and_the_fix():
 
 
 def test_shm_asked_for__nothing_about_rdma_is_said():
-    checks, summary = findings("--transport", "shm")
+    checks, summary = findings("--transport", "shm", env={"WEFT_QPS": "99"})
     assert checks["kernel-rdma"]["evidence"] == "not needed with --transport shm"
     assert checks["gids"]["state"] == checks["write-verbs"]["state"] == "SKIP"
     assert summary["transport"] == "shm"
@@ -179,6 +179,8 @@ def tree(tmp_path):
         nic + "current_link_width": "16\n", nic + "max_link_width": "16\n",
         gpu + "vendor": "0x10de\n", gpu + "class": "0x030200\n", gpu + "device": "0x2330\n",
         gpu + "numa_node": "1\n",
+        gpu + "current_link_speed": "2.5 GT/s PCIe\n", gpu + "max_link_speed": "32.0 GT/s PCIe\n",
+        gpu + "current_link_width": "16\n", gpu + "max_link_width": "16\n",
         gpu + "resource": ("0x00000000c8000000 0x00000000c8ffffff 0x0000000000040200\n"
                            "0x0000212000000000 0x0000213fffffffff 0x000000000014220c\n"
                            "0x0000000000000000 0x0000000000000000 0x0000000000000000\n"),
@@ -209,21 +211,23 @@ def test_tree__what_files_tell_passes_and_the_rest_is_skipped_with_the_reason(tr
     assert checks["gpu-memory"]["evidence"] == "NICs reach GPU memory by nvidia-peermem"
     assert "yes, open kernel modules" in "\n".join(checks["gpu-memory"]["details"])
     assert checks["pcie-link"]["details"] == [
-        "mlx5_0 (0000:3b:00.0): 32.0 GT/s PCIe x16 of 32.0 GT/s PCIe x16"]
+        "mlx5_0 (0000:3b:00.0): 32.0 GT/s PCIe x16 of 32.0 GT/s PCIe x16",
+        "GPU 0 (0000:1b:00.0): 2.5 GT/s PCIe x16 of 32.0 GT/s PCIe x16"]  # no work: no fault
     assert "500 of 512 free" in checks["hugepages"]["evidence"]
     assert "ptrace scope: 1" in checks["ptrace"]["evidence"]
     assert summary["transport"] == "" and "nothing was tried" in summary["verdict"]
 
 
 @pytest.mark.parametrize("files, check, state, said, fix", [
-    ({PCI + "0000:3b:00.0/current_link_width": "8\n"}, "pcie-link", "WARN", "1 of 1 NICs", "x16"),
-    ({PCI + "0000:3b:00.0/current_link_speed": "8.0 GT/s PCIe\n"}, "pcie-link", "WARN", "1 of 1 NICs", "32.0 GT/s"),
+    ({PCI + "0000:3b:00.0/current_link_width": "8\n"}, "pcie-link", "WARN", "1 of 2 devices", "seat mlx5_0"),
+    ({PCI + "0000:1b:00.0/current_link_width": "4\n"}, "pcie-link", "WARN", "1 of 2 devices", "seat GPU 0"),
+    ({PCI + "0000:3b:00.0/current_link_speed": "8.0 GT/s PCIe\n"}, "pcie-link", "WARN", "1 of 2 devices", "32.0 GT/s"),
     ({PCI + "0000:1a:00.0/config": pcie_config(0x001d)}, "acs", "WARN", "0000:1a:00.0", "setpci -s 0000:1a:00.0"),
     ({PCI + "0000:1a:00.0/config": bytes(64)}, "acs", "SKIP", "by root only", "as root"),
     ({PCI + "0000:1a:00.0/config": bytes(256)}, "acs", "PASS", "no redirection on 1", ""),
     ({"sys/kernel/iommu_groups/8/type": "DMA-FQ\n"}, "iommu", "WARN", "1 of 2 groups (type DMA-FQ)", "iommu=pt"),
-    ({PCI + "0000:1b:00.0/resource": "0x0 0xffffff 0\n0x10000000 0x1fffffff 0\n"}, "gpus", "WARN", "256 MiB",
-     "Resizable BAR"),
+    ({PCI + "0000:1b:00.0/resource": "0x0 0xffffff 0\n0x0 0x0 0\n0x10000000 0x1fffffff 0\n"}, "gpus", "WARN",
+     "256 MiB", "Resizable BAR"),
     ({"sys/fs/cgroup/pods/rdma.max": "mlx5_0 hca_handle=0 hca_object=0\n"}, "cgroup-rdma", "FAIL",
      "forbids everything", "> /sys/fs/cgroup/pods/rdma.max"),
     ({"sys/fs/cgroup/pods/one/rdma.max": "mlx5_0 hca_handle=4 hca_object=100\n"}, "cgroup-rdma", "WARN",
@@ -250,7 +254,7 @@ def test_tree__one_thing_wrong_is_found_and_its_fix_is_said(tree, files, check, 
     ("dev/infiniband/uverbs0", "char-devices", "FAIL", "0 of 1 device files"),
     ("dev/infiniband/rdma_cm", "char-devices", "WARN", "1 of 1 device files"),
     ("sys/module/nvidia_peermem/version", "gpu-memory", "SKIP", "as far as files tell"),
-    (PCI + "0000:3b:00.0/max_link_width", "pcie-link", "SKIP", "no RDMA device on PCI"),
+    (PCI + "0000:3b:00.0/max_link_width", "pcie-link", "PASS", "all 1 devices"),
     ("sys/fs/cgroup/pods/one/rdma.max", "cgroup-rdma", "PASS", "no limit"),
     (PCI + "0000:1b:00.0/class", "gpus", "SKIP", "no NVIDIA or AMD GPU"),
     ("proc/sys/kernel/yama/ptrace_scope", "ptrace", "SKIP", "no Yama"),
