@@ -32,7 +32,7 @@ struct verbs_mock_options {
 	uint32_t ports;              /* per NIC: 1 or 2; 0: 1 */
 	bool infiniband;             /* LIDs and one GID, instead of RoCE v2 */
 	bool strict_placement;       /* without relaxed ordering, writes of one QP land in order */
-	bool imm_overtakes;          /* breaks the rules: a receive completion waits for nothing */
+	bool imm_overtakes;          /* breaks the rules: a receive completion waits for its own bytes only */
 	bool no_send_ops;            /* create_qp_ex is refused: EOPNOTSUPP */
 	bool dmabuf;                 /* reg_dmabuf_mr works (iova is an address of this process) */
 	bool post_enomem;            /* a full send queue answers ENOMEM, instead of taking it */

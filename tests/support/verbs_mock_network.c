@@ -485,9 +485,11 @@ static bool receive(struct mock_qp *qp)
 		qp->received++;
 	if (qp->received == qp->delivered)
 		return false;
-	if (qp->placed_low <= qp->received && !mock_fabric.options.imm_overtakes)
+	request = mock_request_at(qp, qp->received);
+	if (qp->placed_low <= qp->received &&
+	    !(mock_fabric.options.imm_overtakes && request->placed))
 		return false;
-	request = mock_request_at(qp, qp->received++);
+	qp->received++;
 	request->took_receive = false;
 	entry.qp = request->target;
 	entry.wc.wr_id = request->receive_wr_id;
