@@ -131,13 +131,22 @@ static uint32_t distance_of(void *context, const struct verbs_device *device)
 	return context ? topology_distance(context, NULL, device->pci) : TOPOLOGY_UNKNOWN;
 }
 
+/* Soft devices have no place on the bus: then reading all of it, tens of ms, tells nothing. */
+static bool any_on_bus(const struct verbs_facts *facts)
+{
+	for (size_t i = 0; i < facts->devices.count; i++)
+		if (facts->devices.items[i].pci[0])
+			return true;
+	return false;
+}
+
 /* Where the topology cannot be seen, all NICs are equally far; that is said by each one's line. */
 static int choose(struct verbs_domain *verbs, uint32_t rank, struct verbs_facts *facts,
 		  struct verbs_nic_choice *choices, uint32_t *count, struct error *error)
 {
 	struct topology *topology = NULL;
 	struct error why = {0};
-	int rc = topology_open(&topology, &why);
+	int rc = any_on_bus(facts) ? topology_open(&topology, &why) : 0;
 
 	if (rc == -ERROR_MEMORY) {
 		if (error)
