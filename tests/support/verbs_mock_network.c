@@ -161,7 +161,7 @@ void mock_qp_break(struct mock_qp *qp, int status)
 	mock_active_add(qp);
 }
 
-static void pieces_settle(struct mock_qp *from, struct mock_request *request);
+static void pieces_settle(struct mock_qp *from, struct mock_request *request, bool keep);
 
 static void receive_back(struct mock_qp *target, struct mock_request *request, bool gone)
 {
@@ -198,7 +198,8 @@ void mock_qp_deafen(struct mock_qp *qp, bool gone)
 
 			if (request->target != qp || !request->accepted)
 				continue;
-			pieces_settle(from, request);
+			pieces_settle(from, request,
+				      i < (from->broken ? from->good_until : from->acked));
 			if (i >= from->received)
 				receive_back(qp, request, gone);
 		}
@@ -414,10 +415,10 @@ static bool piece_is_done(const struct mock_request *request, uint32_t piece)
 	return request->piece_done[piece / 64] >> piece % 64 & 1;
 }
 
-/* Place or drop the rest, at random, now. */
-static void pieces_settle(struct mock_qp *from, struct mock_request *request)
+/* Place or drop the rest, at random, now. What the sender was told is done is never dropped. */
+static void pieces_settle(struct mock_qp *from, struct mock_request *request, bool keep)
 {
-	uint64_t chance = mock_random(3);
+	uint64_t chance = keep ? 2 : mock_random(3);
 
 	for (uint32_t piece = 0; piece < request->pieces; piece++)
 		if (!piece_is_done(request, piece))
@@ -434,7 +435,7 @@ void mock_mr_settle(const struct mock_mr *mr)
 			struct mock_request *request = mock_request_at(from, i);
 
 			if (request->accepted && !request->placed && request->rkey == mr->ibv.rkey)
-				pieces_settle(from, request);
+				pieces_settle(from, request, false);
 		}
 	}
 }
