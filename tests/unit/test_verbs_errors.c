@@ -232,6 +232,26 @@ static void test_vendor_error__narrows_the_cause(void **state)
 	golden_check("vendor", &text);
 }
 
+static void test_port_trouble__explains_more_than_the_status(void **state)
+{
+	struct verbs_failure failure = failure_of(IBV_WC_LOC_QP_OP_ERR, VERBS_WRITE);
+	struct error error = {0};
+
+	(void)state;
+	failure.port_trouble = VERBS_PORT_DOWN;
+	verbs_failure_error(&failure, &error);
+	assert_non_null(strstr(error.text, "LOC_QP_OP_ERR"));
+	assert_non_null(strstr(error.text, "no link"));
+	assert_null(strstr(error.text, "registered"));
+	failure.port_trouble = VERBS_PORT_NO_ADDRESS;
+	verbs_failure_error(&failure, &error);
+	assert_non_null(strstr(error.text, "lost that address"));
+	failure.peer_known_dead = true;
+	failure.status = IBV_WC_RETRY_EXC_ERR;
+	verbs_failure_error(&failure, &error);
+	assert_non_null(strstr(error.text, "has died"));
+}
+
 static void test_peer_known_dead__explains_what_comes_from_the_peer(void **state)
 {
 	struct text text = {0};
@@ -625,6 +645,7 @@ int main(void)
 		cmocka_unit_test(test_failed_packet_probe__of_every_status_has_its_sentence),
 		cmocka_unit_test(test_vendor_error__narrows_the_cause),
 		cmocka_unit_test(test_peer_known_dead__explains_what_comes_from_the_peer),
+		cmocka_unit_test(test_port_trouble__explains_more_than_the_status),
 		cmocka_unit_test(test_unknown_status__is_told_by_number),
 		cmocka_unit_test(test_retries__are_told_in_seconds),
 		cmocka_unit_test(test_codes__tell_callers_whom_to_give_up),

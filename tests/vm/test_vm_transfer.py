@@ -97,12 +97,13 @@ def test_disturbed_cable__is_right_or_a_clean_error():
 
 def test_link__a_short_flap_is_survived_and_a_long_one_is_told():
     result = cases(
-        "case_ flap disturbed 'ip link set veth0 down; sleep 1; ip link set veth0 up' 'true' loop --seconds 8\n"
+        "case_ flap disturbed 'ip link set veth1 down; sleep 1; ip link set veth1 up' 'true' loop --seconds 8\n"
         "case_ gone disturbed 'ip link set veth0 down' 'ip link set veth0 up' loop --seconds 30\n"
         "sleep 1\n"
         "case_ after transfer loop --rounds 3\n", seconds=300)
     assert_ok(result, "flap")
-    assert_clean_error(result, "gone", "RETRY_EXC_ERR", "rxe1")
+    # this device refuses requests at once when its own link is down; others retry for a while
+    assert_clean_error(result, "gone", "the local port has no link", "rxe1")
     assert_ok(result, "after")
 
 
@@ -111,7 +112,7 @@ def test_address__one_that_moved_is_right_or_told_and_the_next_job_finds_it():
         "case_ moved disturbed 'ip address del 10.77.0.1/24 dev veth0; ip address add 10.77.0.9/24 dev veth0' 'true' "
         "loop --seconds 8\n"
         "case_ after transfer loop --rounds 3\n", *QUICK)
-    assert_right_or_clean(result, "moved")
+    assert_clean_error(result, "moved", "lost that address")
     assert_ok(result, "after")
 
 
@@ -167,10 +168,13 @@ def test_rails__two_are_used_and_one_lost_in_the_middle_changes_no_byte():
         f"case_ both transfer loop --rounds 4 --bytes 8388608 {nics}\n"
         "case_ used test $(($(cat /sys/class/infiniband/rxe2/ports/1/hw_counters/sent_pkts) - before)) -gt 5000\n"
         f"case_ lost disturbed 'sleep 1; ip link set veth2 down' 'ip link set veth2 up; sleep 1' loop --seconds 15 --bytes 8388608 {nics}\n"
+        f"case_ lost_far disturbed 'sleep 1; ip link set veth3 down' 'ip link set veth3 up; sleep 1' loop --seconds 15 "
+        f"--bytes 8388608 {nics}\n"
         f"case_ both_lost disturbed 'sleep 1; ip link set veth0 down; ip link set veth2 down' 'true' loop --seconds 30 "
         f"--bytes 8388608 {nics}\n",
         *PATIENT, seconds=400)
     assert_ok(result, "both")
     assert result["used"][0] == 0, "the second rail carried almost nothing"
     assert_ok(result, "lost")
-    assert_clean_error(result, "both_lost", "RETRY_EXC_ERR")
+    assert_ok(result, "lost_far")
+    assert_clean_error(result, "both_lost", "the local port has no link")

@@ -25,6 +25,9 @@ struct verbs_side {
 /* "mlx5_0:1 gid[3] ::ffff:10.1.2.5 qpn 0x1a2" */
 const char *verbs_side_text(const struct verbs_side *side, char text[VERBS_SIDE_TEXT_BYTES]);
 
+/* Of our own port, when a request failed: it explains more than the status does. */
+enum verbs_port_trouble { VERBS_PORT_FINE, VERBS_PORT_DOWN, VERBS_PORT_NO_ADDRESS };
+
 struct verbs_failure {
 	int status;                  /* enum ibv_wc_status */
 	uint32_t vendor_error;
@@ -34,6 +37,7 @@ struct verbs_failure {
 	uint64_t waited_ns;          /* since it was posted */
 	uint32_t timeout, retry, rnr_retry, path_mtu;
 	bool peer_known_dead;
+	enum verbs_port_trouble port_trouble;
 };
 /* Sets *error and returns -code: PEER_LOST, TRANSPORT, ... by status. Unknown statuses are told by
  * number. */

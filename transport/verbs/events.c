@@ -89,6 +89,7 @@ static void gid_change(struct verbs_nic *nic, const struct ibv_async_event *even
 
 	(void)event, (void)broken;
 	verbs_gid_text(nic->gid.raw, text);
+	atomic_store(&nic->gid_gone, rc > 0);
 	if (rc < 0)
 		tell(nic, LOG_LEVEL_WARN, "the GID table changed and cannot be read: %s",
 		     error.text);

@@ -342,10 +342,6 @@ void verbs_lane_destroy(struct verbs_lane *lane)
 {
 	int rc = 0;
 
-	if (lane->qp && lane->done < lane->tail) {
-		verbs_lane_stop(lane);
-		verbs_lane_drain(lane, clock_ns() + VERBS_DRAIN_NS);
-	}
 	if (lane->qp)
 		rc = lane->nic->domain->calls->destroy_qp(lane->qp);
 	if (rc)

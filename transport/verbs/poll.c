@@ -36,6 +36,21 @@ static struct verbs_entry *entry_at(const struct verbs_lane *lane, uint64_t posi
 
 /* ---- failures ---- */
 
+/* A port without a link or an address: some devices retry for a while, some refuse requests at
+ * once, as a local error. */
+static enum verbs_port_trouble port_trouble(struct verbs_lane *lane, const struct ibv_wc *wc)
+{
+	const struct verbs_nic *nic = lane->nic;
+
+	if (wc->status != IBV_WC_LOC_QP_OP_ERR && wc->status != IBV_WC_LOC_PROT_ERR &&
+	    wc->status != IBV_WC_RETRY_EXC_ERR && wc->status != IBV_WC_RESP_TIMEOUT_ERR)
+		return VERBS_PORT_FINE;
+	verbs_events(lane->endpoint->domain);
+	if (atomic_load(&nic->down))
+		return VERBS_PORT_DOWN;
+	return atomic_load(&nic->gid_gone) ? VERBS_PORT_NO_ADDRESS : VERBS_PORT_FINE;
+}
+
 static int lane_failure(struct verbs_lane *lane, const struct ibv_wc *wc,
 			const struct verbs_entry *entry, struct error *error)
 {
@@ -53,6 +68,7 @@ static int lane_failure(struct verbs_lane *lane, const struct ibv_wc *wc,
 		.rnr_retry = settings->rnr_retry,
 		.path_mtu = lane->path_mtu,
 		.peer_known_dead = verbs_peer_dead(lane->endpoint->shared),
+		.port_trouble = port_trouble(lane, wc),
 	};
 
 	verbs_failure_error(&failure, error);
@@ -75,6 +91,9 @@ static const char *path_why(struct verbs_lane *lane, const struct ibv_wc *wc)
 {
 	if (wc->status == IBV_WC_RETRY_EXC_ERR)
 		return "no answer from the peer's side";
+	if (port_trouble(lane, wc))
+		return atomic_load(&lane->nic->down) ? "its port has no link"
+						     : "its port has lost its address";
 	if (wc->status == IBV_WC_WR_FLUSH_ERR && !closed_why(lane))
 		verbs_events(lane->endpoint->domain); /* what moved the queue pair to ERR? */
 	return closed_why(lane);
@@ -153,7 +172,9 @@ static int poll_nic(struct verbs_endpoint *endpoint, uint32_t index, int *found,
 	struct ibv_wc wcs[POLL_BATCH];
 	int n = endpoint->domain->calls->poll_cq(endpoint->send_cqs[index], POLL_BATCH, wcs);
 
-	*found = n;
+	*found = n > 0 ? n : 0;
+	if (n < 0 && atomic_load(&nic->lost))
+		return 0; /* its lanes are closed; what they had goes to others */
 	if (n < 0)
 		return verbs_step_error(error, VERBS_STEP_POLL, nic->limits.name, verbs_errno(n),
 					"polling completions of writes to %s",

@@ -193,6 +193,16 @@ static const struct status_cause dead_cause = {
 	"the peer's process has died",
 	"find out why in its log and in dmesg of its host, then start it again"};
 
+static const struct status_cause port_causes[] = {
+	[VERBS_PORT_DOWN] = {-1, ON_ANY, ANY_VENDOR, TELL_NOTHING,
+			     "the local port has no link",
+			     "look at its cable, its switch port and 'ip link'"},
+	[VERBS_PORT_NO_ADDRESS] = {-1, ON_ANY, ANY_VENDOR, TELL_NOTHING,
+				   "the local port has lost that address",
+				   "give it back to the network interface, or start the job again "
+				   "and it finds the new one"},
+};
+
 static const struct status_row *status_find(int status)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(statuses); i++)
@@ -331,6 +341,8 @@ int verbs_failure_error(const struct verbs_failure *failure, struct error *error
 
 	if (dead)
 		cause = &dead_cause;
+	else if (failure->port_trouble)
+		cause = &port_causes[failure->port_trouble];
 	return error_set(error, dead ? ERROR_PEER_LOST : row->code,
 			 "%s from %s to %s failed after %s: %s (status %d, vendor error %u%s%s%s): "
 			 "%s; %s",
