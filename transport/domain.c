@@ -5,8 +5,27 @@
 #include "common/memory.h"
 #include "transport/fault/fault.h"
 #include <assert.h>
+#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
+
+/* Counts forks on the child's side, so that the write path can see one without a system call. */
+static _Atomic uint32_t forks;
+
+static void count_fork(void)
+{
+	atomic_fetch_add_explicit(&forks, 1, memory_order_relaxed);
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, count_fork);
+}
+
+bool domain_forked(const struct transport_domain *domain)
+{
+	return atomic_load_explicit(&forks, memory_order_relaxed) != domain->forks;
+}
 
 /* What the shared layer relies on; a provider that breaks it is a bug of ours. */
 static int check_caps(const struct transport_domain *domain, struct error *error)
@@ -38,6 +57,7 @@ static int open_provider(struct transport_domain *domain, struct error *error)
 int transport_domain_open(struct transport_domain **out, const char *provider,
 			  const struct transport_options *options, struct error *error)
 {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct transport_domain *domain = memory_zalloc(1, sizeof(*domain));
 	int rc;
 
@@ -46,6 +66,8 @@ int transport_domain_open(struct transport_domain **out, const char *provider,
 		return memory_error(error, "opening a transport domain", sizeof(*domain));
 	domain->options = *options;
 	domain->options.name[sizeof(domain->options.name) - 1] = 0;
+	pthread_once(&once, watch_forks);
+	domain->forks = atomic_load(&forks);
 	domain->pid = getpid();
 	rc = fault_wanted(provider, error);
 	domain->wrapped_by_environment = rc == 1;
@@ -110,5 +132,6 @@ int domain_check_process(const struct transport_domain *domain, struct error *er
 
 uint64_t transport_signal_wait(struct transport_domain *domain, uint64_t seen, uint64_t deadline_ns)
 {
-	return domain->ops.signal_wait(domain, seen, deadline_ns);
+	/* queues of a device are shared with a forked child: looking takes from the parent */
+	return domain_forked(domain) ? seen : domain->ops.signal_wait(domain, seen, deadline_ns);
 }

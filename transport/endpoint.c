@@ -14,6 +14,8 @@
 
 int endpoint_usable(const struct transport_endpoint *endpoint, struct error *error)
 {
+	if (domain_forked(endpoint->domain))
+		return domain_check_process(endpoint->domain, error);
 	if (endpoint->stage == ENDPOINT_CONNECTED)
 		return 0;
 	if (endpoint->stage == ENDPOINT_OPEN)

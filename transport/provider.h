@@ -164,6 +164,7 @@ struct transport_domain {
 	struct transport_options options;
 	uint64_t chunk_bytes;
 	pid_t pid;               /* that opened it: a forked child must not use it */
+	uint32_t forks;          /* seen when it was opened */
 	uint32_t children;       /* regions and endpoints still open */
 	_Atomic uint64_t interrupts;      /* ends the blocking call in progress */
 	_Atomic uint32_t interrupt_pending; /* ends one signal_wait, this or the next */
@@ -231,6 +232,8 @@ int endpoint_break(struct transport_endpoint *endpoint, const struct error *fail
 /* The peer is gone: ERROR_PEER_LOST. Asks the provider at most every 10 ms unless `now`. */
 int endpoint_check_peer(struct transport_endpoint *endpoint, bool now, struct error *error);
 int domain_check_process(const struct transport_domain *domain, struct error *error);
+/* The same question without a sentence and without a system call: for the write path. */
+bool domain_forked(const struct transport_domain *domain);
 
 /* One blocking wait: spins, then sleeps in short steps; ends at the deadline, when the domain
  * is interrupted or (with an endpoint whose peer matters) the peer is gone. */

@@ -83,5 +83,7 @@ int transport_signal(struct transport_endpoint *endpoint, uint32_t word, const v
 int transport_signal_read(const struct transport_endpoint *endpoint,
 			  struct transport_signal *signal)
 {
-	return endpoint->domain->ops.signal_read(endpoint, signal);
+	return domain_forked(endpoint->domain)
+		       ? 1
+		       : endpoint->domain->ops.signal_read(endpoint, signal);
 }

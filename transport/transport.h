@@ -26,6 +26,9 @@
  * Threads: one thread at a time per domain, except transport_signal_read, transport_signal_wait
  * and transport_domain_interrupt, which any thread may call at any time.
  *
+ * A forked child must not use what its parent opened: calls that can fail answer ERROR_STATE there,
+ * signals are not seen, and closing lets go of nothing but memory.
+ *
  * What a completion proves: when transport_flush returns 0, every byte of every earlier write
  * to that endpoint is visible in target memory to whoever observes a later signal from this
  * endpoint. A signal is observed only after all earlier writes of its endpoint are visible.
