@@ -71,7 +71,7 @@ def one_kill(folder, model, chance):
     inference = chance.choice([[], ["--own-memory"], ["--shadow"]])
     what = f"{victim} after {delay:.2f} s, {flags + inference}"
     with jobs.Job(folder, model, TRAIN, INFER) as job:
-        job.controller("--heartbeat", "500ms", "--lost-after", "5s", "--join-timeout", "60s")
+        job.controller("--heartbeat", "500ms", "--lost-after", "5s", "--join-timeout", "30s")
         start(job, flags, inference_flags=inference, updates=100000)
         time.sleep(delay)
         job.kill(victim)
@@ -108,9 +108,9 @@ def kills(folder, count, seed):
     for number in range(count):
         complaint, took, versions = one_kill(folder / f"kill-{number}", model, chance)
         longest, published = max(longest, took), published + (versions > 0)
+        print(f"kill {number}: {complaint or f'{took:.1f} s, {versions} published before'}", flush=True)
         if complaint:
-            complaints.append(f"kill {number}: {complaint}")
-            print(complaints[-1], flush=True)
+            complaints.append(complaint)
         if number % 10 == 9 or number == count - 1:
             a_new_job_works(folder / f"after-{number}", model, referee)
     print(f"{count} kills, {published} after something was published; survivors took at most {longest:.1f} s;"
