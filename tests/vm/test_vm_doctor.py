@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""weft doctor in the machine with rxe0 and rxe1: as root, as somebody else, with parts of it hidden."""
+import json
+import re
+
+import pytest
+from machine import BIN, passes
+
+WEFT = BIN / "weft"
+NOBODY = "setpriv --reuid=65534 --regid=65534 --clear-groups"
+MARK = "=====> "
+
+
+def parts(script, **how):
+    """What was said below each `mark NAME`, and the exit code of what ran there."""
+    said = passes('mark() { echo "%s$1"; }\nweft() { %s doctor "$@"; }\ncode() { echo "code $?"; }\n%s\ntrue'
+                  % (MARK, WEFT, script), "--memory", 768, **how)
+    found = {}
+    for part in said.split(MARK)[1:]:
+        name, text = part.split("\n", 1)
+        found[name] = text
+    return found
+
+
+def rows(text):
+    """Findings of the plain form: name to (state, evidence, lines below)."""
+    found, name = {}, None
+    for line in text.splitlines():
+        match = re.fullmatch(r"(PASS|WARN|FAIL|SKIP)  (\S+) +(.*)", line)
+        if match:
+            name = match.group(2)
+            found[name] = (match.group(1), match.group(3), [])
+        elif line.startswith("        "):
+            found[name][2].append(line.strip())
+    return found
+
+
+def code(text):
+    return int(re.search(r"^code (\d+)$", text, re.M).group(1))
+
+
+def verdict(text):
+    return re.search(r"^verdict: (.*)$", text, re.M).group(1)
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return parts(f"""
+        mark plain; weft; code
+        mark json; weft --json
+        mark one; weft --transport verbs --nic rxe1; code
+        mark wrong; weft --nic mlx5_7; code
+        mark gid; WEFT_GID_INDEX=9 weft; code
+        mark nobody; {NOBODY} {WEFT} doctor; code
+        mark memlock
+        setpriv --bounding-set -ipc_lock --inh-caps -ipc_lock prlimit --memlock=8388608 {WEFT} doctor; code
+        mark down; ip link set veth1 down; weft; code; ip link set veth1 up
+    """)
+
+
+@pytest.fixture(scope="module")
+def hidden():
+    """The last ones take the device files away for good."""
+    return parts(f"""
+        hide() {{ unshare -m sh -c "mount -t tmpfs none $1 && {WEFT} doctor $2; echo code \\$?"; }}
+        mark net; hide /sys/class/net
+        mark class; hide /sys/class/infiniband_verbs
+        mark devices; hide /sys/class/infiniband
+        mark sys; hide /sys
+        mark readonly; unshare -m sh -c "mount -o remount,ro,bind /sys; {WEFT} doctor; echo code \\$?"
+        mark refused; chmod 600 /dev/infiniband/*; {NOBODY} {WEFT} doctor; code
+        mark refused-verbs; {NOBODY} {WEFT} doctor --transport verbs; code
+        mark gone; mount -t tmpfs none /dev/infiniband; weft; code
+    """)
+
+
+def test_plain__both_devices_their_gids_and_a_write_over_them(alone):
+    found = rows(alone["plain"])
+    assert code(alone["plain"]) == 0
+    assert found["kernel-rdma"][:2] == ("PASS", "2 RDMA devices: rxe0 rxe1")
+    assert found["char-devices"][:2] == ("PASS", "2 of 2 device files can be opened by uid 0")
+    assert found["providers"][0] == "PASS" and " rxe" in found["providers"][1]
+    assert found["devices"][:2] == ("PASS", "libibverbs opens 2 of 2 devices")
+    assert found["ports"][:2] == ("PASS", "2 of 2 ports are active")
+    assert "active MTU 1024, netdev veth0 MTU 1500" in found["ports"][2][0]
+    gids = found["gids"][2]
+    assert len(gids) == 4
+    assert "rejected: link-local" in gids[0] and gids[0].startswith("rxe0:1 gid[0] RoCEv2 fe80::")
+    assert re.fullmatch(r"rxe1:1 gid\[1\] RoCEv2 ::ffff:10\.77\.0\.2 +veth1 +chosen", gids[3])
+    assert found["rails"][1].startswith("2 rails")
+    assert found["fork"][0] == found["ptrace"][0] == "PASS"
+    assert found["write-verbs"][0] == found["write-shm"][0] == "PASS"
+    assert verdict(alone["plain"]).startswith("verbs will be used, over rxe0:1, rxe1:1")
+
+
+def test_json__every_line_is_an_object_and_says_the_same(alone):
+    lines = [json.loads(line) for line in alone["json"].splitlines()]
+    assert [(line["check"], line["state"]) for line in lines[:-1]] == [
+        (name, row[0]) for name, row in rows(alone["plain"]).items()]
+    assert lines[-1]["transport"] == "verbs" and lines[-1]["fail"] == 0
+
+
+def test_nic__the_named_one_is_the_only_rail(alone):
+    found = rows(alone["one"])
+    assert code(alone["one"]) == 0
+    assert found["rails"][1] == "1 rail, as named by --nic"
+    assert found["settings"][1].endswith("NICs from --nic, GID index from choice")
+    assert found["write-verbs"][0] == "PASS"
+    assert verdict(alone["one"]).startswith("verbs will be used, over rxe1:1")
+
+
+def test_nic__one_that_is_not_there_fails_and_names_those_that_are(alone):
+    found = rows(alone["wrong"])
+    assert code(alone["wrong"]) == 1
+    assert found["rails"][0] == "FAIL" and "mlx5_7" in found["rails"][1] and "rxe0" in found["rails"][1]
+    assert verdict(alone["wrong"]).startswith("shm will be used, within this host only; fix first: rails: ")
+
+
+def test_gid__a_forced_index_that_is_not_there_fails_by_name(alone):
+    found = rows(alone["gid"])
+    assert code(alone["gid"]) == 1
+    assert found["rails"][0] == "FAIL" and "WEFT_GID_INDEX" in found["rails"][1]
+
+
+@pytest.mark.parametrize("who, uid", [("nobody", 65534), ("memlock", 0)])
+def test_memlock__eight_mebibytes_fail_with_both_limits_and_the_way_out(alone, who, uid):
+    state, said, below = rows(alone[who])["locked-memory"]
+    assert (state, code(alone[who])) == ("FAIL", 1)
+    assert "soft 8 MiB, hard 8 MiB" in said and f"CAP_IPC_LOCK: no (uid {uid})" in said
+    assert "ulimit -l unlimited" in below[-1]
+    assert "fix first: locked-memory: " in verdict(alone[who])
+
+
+def test_port__a_cut_cable_fails_with_the_command_and_is_the_first_to_fix(alone):
+    """Both ends of the cable lose their carrier."""
+    found = rows(alone["down"])
+    state, said, below = found["ports"]
+    assert (state, said, code(alone["down"])) == ("FAIL", "0 of 2 ports are active", 1)
+    assert "not usable: the port is DOWN" in below[0] and "`ip link set veth0 up`" in below[-1]
+    assert found["gids"][0] == found["mtu"][0] == "SKIP"
+    assert found["rails"][0] == found["write-verbs"][0] == "FAIL"
+    assert "fix first: ports: " in verdict(alone["down"])
+
+
+@pytest.mark.parametrize("what", ["net", "class", "readonly"])
+def test_hidden__parts_of_sysfs_that_are_not_needed_change_no_verdict(hidden, what):
+    assert code(hidden[what]) == 0
+    assert rows(hidden[what])["write-verbs"][0] == "PASS"
+    assert rows(hidden[what])["char-devices"][1] == "2 of 2 device files can be opened by uid 0"
+
+
+@pytest.mark.parametrize("what", ["devices", "sys"])
+def test_hidden__devices_that_sysfs_does_not_show_fail_with_the_mount_that_helps(hidden, what):
+    found = rows(hidden[what])
+    assert code(hidden[what]) == 1
+    assert found["kernel-rdma"][:2] == (
+        "FAIL", "libibverbs sees 2 RDMA devices, /sys/class/infiniband is hidden")
+    assert found["devices"][1] == "libibverbs opens 2 of 2 devices"
+    assert verdict(hidden[what]) == ("shm will be used, within this host only; "
+                                     "fix first: kernel-rdma: mount sysfs on /sys in this container")
+
+
+def test_refused__owner_mode_and_uid_are_told(hidden):
+    state, said, below = rows(hidden["refused"])["char-devices"]
+    assert (state, said) == ("FAIL", "0 of 2 device files can be opened by uid 65534")
+    assert below[0] == ("/dev/infiniband/uverbs0: root(0):root(0) 0600; uid 65534 gid 65534 may not open it")
+    assert "chmod 0666" in below[-1]
+    assert code(hidden["refused"]) == 1
+    assert verdict(hidden["refused"]).startswith("shm will be used, within this host only; fix first: char-devices")
+
+
+def test_refused__verbs_by_name_end_with_78(hidden):
+    assert code(hidden["refused-verbs"]) == 78
+    assert verdict(hidden["refused-verbs"]).startswith("no transport works here")
+
+
+def test_gone__no_device_files_is_a_failure_with_the_containers_flag(hidden):
+    state, said, below = rows(hidden["gone"])["char-devices"]
+    assert (state, said) == ("FAIL", "0 of 2 device files can be opened by uid 0")
+    assert "--device=/dev/infiniband" in below[-1]
+    assert code(hidden["gone"]) == 1
+
+
+def test_peer__a_pair_over_the_cable_passes_every_step():
+    """TCP goes over lo, the writes over the cable: its counters say so."""
+    found = parts("""
+        sent() { cat /sys/class/net/veth0/statistics/tx_packets; }
+        weft --serve --nic rxe1 >/tmp/serve 2>&1 & server=$!
+        for try in $(seq 100); do grep -q serving /tmp/serve && break; sleep 0.1; done
+        before=$(sent)
+        mark pair; weft --peer 10.77.0.2 --nic rxe0; code
+        mark packets; echo $(($(sent) - before))
+        mark away; weft --peer 10.77.0.9 --nic rxe0; code
+        mark served; kill $server; cat /tmp/serve
+    """)
+    rows_of = rows(found["pair"])
+    assert code(found["pair"]) == 0, found["pair"]
+    assert rows_of["peer-route"][2] == [
+        "rail 0 rxe0:1 10.77.0.1 -> 10.77.0.2: leaves by rxe0:1, GID ::ffff:10.77.0.2, path MTU 1024"]
+    assert {rows_of[name][0] for name in rows_of if name.startswith("peer-")} == {"PASS"}
+    assert rows_of["peer-connect"][1].startswith("verbs connected and proved in ")
+    assert rows_of["peer-write-mtu"][1].startswith("1024 bytes in ")
+    assert int(found["packets"]) > 1024  # of 1 MiB alone
+    assert ": done\n" in found["served"]
+    away = rows(found["away"])
+    assert code(found["away"]) == 1
+    assert away["peer-route"][0] == "FAIL" and "nobody answers for 10.77.0.9" in away["peer-route"][2][0]
+    assert away["peer-serve"][0] == "SKIP"
+    assert "run there: weft doctor --serve --port 29610" in away["peer-serve"][2][0]
