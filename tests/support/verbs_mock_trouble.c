@@ -151,6 +151,16 @@ static struct mock_cq *queue_of(const struct mock_device *device, bool receive)
 	return NULL;
 }
 
+/* A completion takes a receive, wherever it came from. */
+static uint64_t receive_take(const struct mock_device *device)
+{
+	struct mock_head *head = youngest(device, MOCK_SRQ);
+	struct mock_srq *srq =
+		head ? (void *)((char *)head - offsetof(struct mock_srq, head)) : NULL;
+
+	return srq && srq->first < srq->wr_ids.count ? srq->wr_ids.items[srq->first++] : 0;
+}
+
 bool verbs_mock_inject(uint32_t host, uint32_t nic, bool receive, const struct ibv_wc *wc)
 {
 	struct mock_wc entry = {.wc = *wc};
@@ -158,6 +168,8 @@ bool verbs_mock_inject(uint32_t host, uint32_t nic, bool receive, const struct i
 
 	mock_lock();
 	cq = queue_of(device_at(host, nic), receive);
+	if (receive)
+		entry.wc.wr_id = receive_take(device_at(host, nic));
 	if (cq)
 		mock_cq_push(cq, &entry);
 	mock_unlock();
