@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which transport, which NIC, is the path there, and was a byte written beside its target."""
+import pathlib
 import re
 import time
+
+import pytest
 
 import job as jobs
 
@@ -82,3 +85,16 @@ def test_guard__around_a_parameter_finds_one_stray_byte(tmp_path, models):
         job.wait(20)
         assert rank.code == 1
         assert "0x17 instead of 0xa5" in last_error(rank), last_error(rank)
+
+
+@pytest.mark.skipif(any(pathlib.Path("/sys/class/infiniband").glob("*")), reason="this machine has an RDMA device")
+def test_verbs_without_a_device__says_so_and_points_to_doctor(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.address = "tcp://127.0.0.1:9"
+        process = job.worker("trainer", 0, "--transport", "verbs")
+        job.wait(20)
+        assert process.code == 78
+        assert "RDMA" in last_error(process) and "weft doctor" in last_error(process), last_error(process)
+    bench = jobs.weft("bench", "update", "--transport", "verbs", "--model", models["qwen2"], "--train", TRAIN, "--infer", INFER,
+                      check=False)
+    assert bench.returncode != 0 and "weft doctor" in bench.stderr, bench.stderr
