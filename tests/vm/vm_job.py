@@ -66,13 +66,17 @@ def deliver(folder, modes):
 
 def one_kill(folder, model, chance):
     """A complaint, or None; and whether anything was published before."""
-    victim, delay = chance.choice(list(VICTIMS)), chance.uniform(0.0, 6.0)
+    running = chance.random() < 0.7  # else: somewhere on the way there
+    victim, delay = chance.choice(list(VICTIMS)), chance.uniform(0.0, 2.0 if running else 6.0)
     flags = chance.choice([[], ["--checksums"]])
     inference = chance.choice([[], ["--own-memory"], ["--shadow"]])
-    what = f"{victim} after {delay:.2f} s, {flags + inference}"
+    what = f"{victim} {delay:.2f} s after {'an update' if running else 'the start'}, {flags + inference}"
     with jobs.Job(folder, model, TRAIN, INFER) as job:
         job.controller("--heartbeat", "500ms", "--lost-after", "5s", "--join-timeout", "30s")
         start(job, flags, inference_flags=inference, updates=100000)
+        deadline = time.monotonic() + 60
+        while running and not job.processes["inference-0"].updates() and time.monotonic() < deadline:
+            time.sleep(0.1)
         time.sleep(delay)
         job.kill(victim)
         job.processes[victim].popen.wait()
