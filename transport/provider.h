@@ -244,6 +244,8 @@ struct transport_wait {
 };
 void wait_begin(struct transport_wait *wait, struct transport_domain *domain,
 		uint64_t deadline_ns);
+/* Whether this turn looks at anything but completions: the clock, interrupts, the peer. */
+bool wait_looks(const struct transport_wait *wait);
 /* 0: look again. ERROR_TIMEOUT or ERROR_INTERRUPTED: the caller adds what was missing. */
 int wait_turn(struct transport_wait *wait, struct error *error);
 
