@@ -5,7 +5,7 @@ import os
 
 from test_vm_job import inside
 
-KILLS = int(os.environ.get("WEFT_VM_KILLS", "10"))
+KILLS = int(os.environ.get("WEFT_VM_KILLS", "4"))
 SEED = int(os.environ.get("WEFT_VM_SEED", "1"))
 
 
