@@ -243,7 +243,9 @@ static bool transmit(struct mock_qp *qp)
 		request->copy = request->bytes <= sizeof(request->small)
 					? request->small
 					: mock_memory(request->bytes);
-		memcpy(request->copy, (const void *)(uintptr_t)request->local, request->bytes);
+		if (request->bytes)
+			memcpy(request->copy, (const void *)(uintptr_t)request->local,
+			       request->bytes);
 	} else {
 		request->copy = request->small;
 	}
@@ -435,6 +437,22 @@ void mock_mr_settle(const struct mock_mr *mr)
 			struct mock_request *request = mock_request_at(from, i);
 
 			if (request->accepted && !request->placed && request->rkey == mr->ibv.rkey)
+				pieces_settle(from, request, false);
+		}
+	}
+}
+
+/* What it has acknowledged and not placed yet may be gone, whatever the sender was told. */
+void mock_device_dies(const struct mock_device *device)
+{
+	for (size_t at = 0; at < mock_fabric.active.count; at++) {
+		struct mock_qp *from = mock_fabric.active.items[at];
+
+		for (uint64_t i = from->base; i < from->delivered; i++) {
+			struct mock_request *request = mock_request_at(from, i);
+
+			if (request->accepted && !request->placed &&
+			    request->target->head.device == device)
 				pieces_settle(from, request, false);
 		}
 	}

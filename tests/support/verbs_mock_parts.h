@@ -218,6 +218,7 @@ void mock_qp_break(struct mock_qp *qp, int status);
 void mock_qp_deafen(struct mock_qp *qp, bool gone);
 /* The memory is going: what was accepted for it is placed or dropped now. */
 void mock_mr_settle(const struct mock_mr *mr);
+void mock_device_dies(const struct mock_device *device);
 bool mock_step(void);
 
 struct mock_qp *mock_qp_of(const struct ibv_qp *qp);

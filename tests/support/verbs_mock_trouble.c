@@ -67,6 +67,7 @@ void verbs_mock_kill(uint32_t host, uint32_t nic)
 	mock_lock();
 	port_event(device_at(host, nic), IBV_EVENT_DEVICE_FATAL, 0);
 	device_at(host, nic)->dead = true;
+	mock_device_dies(device_at(host, nic));
 	mock_unlock();
 }
 

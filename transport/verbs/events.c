@@ -55,16 +55,6 @@ static void tell(struct verbs_nic *nic, enum log_level level, const char *format
 	log_line(level, "%s:%u: %s", nic->limits.name, nic->port, text);
 }
 
-/* Every endpoint with a lane here has to look. */
-static void call_attention(struct verbs_nic *nic)
-{
-	struct verbs_domain *domain = nic->domain;
-
-	for (size_t i = 0; i < domain->lanes.count; i++)
-		if (domain->lanes.items[i]->nic == nic)
-			atomic_store(&domain->lanes.items[i]->endpoint->attention, true);
-}
-
 static void port_down(struct verbs_nic *nic, const struct ibv_async_event *event,
 		      struct error *broken)
 {
@@ -108,7 +98,7 @@ static void device_lost(struct verbs_nic *nic, const struct ibv_async_event *eve
 {
 	(void)event, (void)broken;
 	atomic_store(&nic->lost, true);
-	call_attention(nic);
+	verbs_receive_lost(nic);
 }
 
 static void lane_failed(struct verbs_nic *nic, const struct ibv_async_event *event,
@@ -216,7 +206,7 @@ static void unreadable(struct verbs_nic *nic, int errnum)
 	tell(nic, LOG_LEVEL_ERROR, "its events cannot be read (%s): the device counts as failed",
 	     strerror(errnum));
 	pthread_mutex_lock(&nic->domain->receive_lock);
-	call_attention(nic);
+	verbs_receive_lost(nic);
 	pthread_mutex_unlock(&nic->domain->receive_lock);
 }
 

@@ -320,20 +320,23 @@ int verbs_lane_connect(struct verbs_lane *lane, const struct verbs_endpoint_reco
 
 /* ---- the end ---- */
 
-void verbs_lane_stop(struct verbs_lane *lane)
+bool verbs_lane_stop(struct verbs_lane *lane)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 	struct error error;
 	int rc;
 
 	if (!lane->qp)
-		return;
+		return true;
 	rc = lane->nic->domain->calls->modify_qp(lane->qp, &attr, IBV_QP_STATE);
-	if (!rc || atomic_load(&lane->nic->lost))
-		return; /* a lost device has stopped by itself */
+	if (!rc)
+		return true;
+	if (atomic_load(&lane->nic->lost))
+		return false; /* it was told already */
 	verbs_step_error(&error, VERBS_STEP_ERR, lane->nic->limits.name, verbs_errno(rc),
 			 "stopping queue pair %#x", lane->local.qpn);
 	log_warn("%s", error.text);
+	return false;
 }
 
 /* After this no write of the peer lands through this lane, and the device reads nothing of

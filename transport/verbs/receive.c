@@ -147,6 +147,38 @@ static uint32_t lanes_in_use(const struct verbs_endpoint *endpoint)
 	return lanes;
 }
 
+/* A lane could not be closed, or its device has failed: it may place a write of it later, or lose
+ * what it acknowledged, and the sender knows neither. Letters are safe, since each names its
+ * signal, so only where weights can be written is this the end. */
+static void unreliable(struct verbs_lane *lane)
+{
+	struct verbs_endpoint *endpoint = lane->endpoint;
+	char what[256];
+
+	if (endpoint->shared->domain->options.self.role != ROLE_INFERENCE)
+		return;
+	snprintf(what, sizeof(what),
+		 "%s has failed or does not close a lane, so it is not known whether all it "
+		 "acknowledged is in memory",
+		 lane->nic->limits.name);
+	receive_break(endpoint, what);
+}
+
+void verbs_receive_lost(struct verbs_nic *nic)
+{
+	struct verbs_domain *domain = nic->domain;
+
+	for (size_t i = 0; i < domain->lanes.count; i++) {
+		struct verbs_lane *lane = domain->lanes.items[i];
+
+		if (lane->nic != nic)
+			continue;
+		atomic_store(&lane->endpoint->attention, true);
+		if (!atomic_load(&lane->closed_by_signal))
+			unreliable(lane);
+	}
+}
+
 /* The sender has given these lanes up. What it wrote there may still be under way, and must not
  * land in what comes after: they are closed before anybody is told. */
 static void close_unnamed(struct verbs_endpoint *endpoint, uint32_t named)
@@ -157,7 +189,8 @@ static void close_unnamed(struct verbs_endpoint *endpoint, uint32_t named)
 		if (lane->state == VERBS_LANE_UNUSED || named & 1u << lane->wire_index ||
 		    atomic_exchange(&lane->closed_by_signal, true))
 			continue;
-		verbs_lane_stop(lane);
+		if (!verbs_lane_stop(lane) || atomic_load(&lane->nic->lost))
+			unreliable(lane);
 		atomic_store(&endpoint->attention, true);
 	}
 }
@@ -240,6 +273,8 @@ static void count(struct verbs_lane *lane, uint32_t immediate)
 		endpoint->lanes_named = lanes;
 		endpoint->lanes_named_at = lane->seen;
 		close_unnamed(endpoint, lanes);
+		if (atomic_load(&endpoint->receive_broken))
+			return;
 	}
 	complete = complete_now(endpoint);
 	if (complete > endpoint->received)

@@ -292,8 +292,9 @@ bool verbs_peer_dead(const struct transport_endpoint *endpoint);
 int verbs_lane_create(struct verbs_lane *lane, struct error *error);       /* to INIT */
 int verbs_lane_connect(struct verbs_lane *lane, const struct verbs_endpoint_record *peer,
 		       uint32_t peer_nic, uint32_t peer_lane, struct error *error); /* to RTS */
-/* To ERR. Safe from any thread while the QP exists; later posts flush. */
-void verbs_lane_stop(struct verbs_lane *lane);
+/* To ERR. Safe from any thread while the QP exists; later posts flush. True: the device has done
+ * it, so what it had acknowledged is in memory and nothing more comes this way. */
+bool verbs_lane_stop(struct verbs_lane *lane);
 void verbs_lane_destroy(struct verbs_lane *lane);
 /* Where our GID stands in the device's table now, by value: 0, or 1 when it is gone. */
 int verbs_gid_find(const struct verbs_nic *nic, uint32_t *index, struct error *error);
@@ -376,6 +377,9 @@ void verbs_receive(struct verbs_domain *domain);
 int verbs_receive_add(struct verbs_domain *domain, struct verbs_lane *lane,
 		      struct error *error);
 void verbs_receive_remove(struct verbs_domain *domain, const struct verbs_endpoint *endpoint);
+/* The NIC's device has failed; under receive_lock. Its lanes' owners have to look, and an endpoint
+ * that weights came to through it breaks: what a device acknowledged and had not placed is lost. */
+void verbs_receive_lost(struct verbs_nic *nic);
 
 /* ---- events.c ---- */
 /* Drains the async events of every NIC and acts on them by port. Any thread; cheap when there

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where weights could be wrong without a word: devices that lose what they have acknowledged, lanes
+ * that cannot be closed, sequence numbers that wrap, readers that do not read, children of a fork.
+ */
+#include "tests/support/verbs_mock_pair.h"
+
+#include "common/clock.h"
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SEEDS 100
+#else
+#define SEEDS 400
+#endif
+#define BYTES	40000
+#define SIGNALS (65536 + 300) /* 16 bits of the sequence are on the wire */
+
+static struct verbs_settings settings;
+static struct pair pair;
+
+static void begin(const struct verbs_mock_options *options)
+{
+	struct error error = {0};
+
+	verbs_mock_open(options);
+	if (verbs_pair_open(&pair, &settings, BYTES, &error))
+		fail_msg("seed %llu: %s", (unsigned long long)options->seed, error.text);
+}
+
+static void end(uint64_t seed)
+{
+	pair_close(&pair);
+	if (verbs_mock_alive() || verbs_mock_violations())
+		fail_msg("seed %llu: %d left, %s", (unsigned long long)seed, verbs_mock_alive(),
+			 verbs_mock_violation());
+	verbs_mock_close();
+}
+
+static int send_and_check(uint64_t version, struct error *error)
+{
+	int rc = verbs_pair_send(&pair, version, verbs_pair_soon(), error);
+
+	return rc ? rc : verbs_pair_check(&pair, version, verbs_pair_soon(), error);
+}
+
+static void kill_target_at_zero(void *context)
+{
+	uint64_t *steps = context;
+
+	if (*steps && --*steps == 0)
+		verbs_mock_kill(1, 1);
+}
+
+/* The sender has its completions and names the other NIC's lanes only. What the failed device had
+ * acknowledged is nowhere, so the version must not be shown. */
+static void test_device__that_fails_with_what_it_acknowledged_shows_no_version(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+		struct verbs_mock_options options = {.seed = seed, .nics = 2};
+		uint64_t steps = 1 + seed * 7 % 300;
+		struct error error = {0};
+		int rc;
+
+		verbs_pair_settings(&settings);
+		begin(&options);
+		assert_int_equal(send_and_check(1, &error), 0);
+		verbs_mock_watch(kill_target_at_zero, &steps);
+		rc = send_and_check(2, &error);
+		verbs_mock_watch(NULL, NULL);
+		if (rc == -ERROR_CHECKSUM || rc == -ERROR_TIMEOUT || (rc && !error.text[0]))
+			fail_msg("seed %llu: %s", (unsigned long long)seed, error.text);
+		end(seed);
+	}
+}
+
+static void lose_link_at_zero(void *context)
+{
+	uint64_t *steps = context;
+
+	if (*steps && --*steps == 0)
+		verbs_mock_link(0, 1, false);
+}
+
+/* The target's device refuses to close the lane that the sender gave up: late packets could land
+ * there at any time, so nothing may be shown. */
+static void test_lane__that_the_target_cannot_close_shows_no_version(void **state)
+{
+	uint32_t refused = 0;
+
+	(void)state;
+	for (uint64_t seed = 1; seed <= SEEDS / 4; seed++) {
+		struct verbs_mock_options options = {.seed = seed, .nics = 2};
+		uint64_t steps = 1 + seed * 11 % 100;
+		struct error error = {0};
+		int rc;
+
+		verbs_pair_settings(&settings);
+		settings.qps = 1;
+		begin(&options);
+		assert_int_equal(send_and_check(1, &error), 0);
+		/* the first is the sender's own end */
+		verbs_mock_fail(VERBS_MOCK_modify_qp, 2, EIO, VERBS_MOCK_ERRNO, 0);
+		verbs_mock_watch(lose_link_at_zero, &steps);
+		rc = send_and_check(2, &error);
+		verbs_mock_watch(NULL, NULL);
+		if (verbs_mock_failed()) {
+			refused++;
+			assert_int_equal(rc, -ERROR_TRANSPORT);
+			if (!strstr(error.text, "m1n0"))
+				fail_msg("seed %llu: %s", (unsigned long long)seed, error.text);
+		} else {
+			assert_int_equal(rc, 0);
+		}
+		verbs_mock_fail(VERBS_MOCK_modify_qp, 0, 0, VERBS_MOCK_ERRNO, 0);
+		end(seed);
+	}
+	assert_true(refused > 0);
+}
+
+static void signal_one(uint32_t word)
+{
+	struct transport_signal signal = {0};
+	struct error error = {0};
+	uint64_t deadline = verbs_pair_soon();
+
+	if (transport_signal(pair.ab, word, &word, sizeof(word), deadline, &error))
+		fail_msg("signal %u: %s", word, error.text);
+	while (transport_signal_read(pair.ba, &signal) != 0 || signal.word != word)
+		if (clock_ns() > deadline)
+			fail_msg("signal %u was not seen", word);
+	assert_int_equal(signal.sequence, word);
+	assert_memory_equal(signal.payload, &word, sizeof(word));
+}
+
+/* Once with all lanes, once with one that dies at the wrap. */
+static void test_signals__go_on_when_the_number_on_the_wire_wraps(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 1; seed <= 2; seed++) {
+		struct verbs_mock_options options = {.seed = seed, .nics = 2};
+
+		verbs_pair_settings(&settings);
+		settings.qps = 1;
+		begin(&options);
+		for (uint32_t word = 1; word <= SIGNALS; word++) {
+			if (seed == 2 && word == 65535)
+				verbs_mock_link(0, 1, false);
+			signal_one(word);
+		}
+		end(seed);
+	}
+}
+
+static void test_signals__that_nobody_reads_end_at_the_senders_deadline(void **state)
+{
+	struct verbs_mock_options options = {.seed = 3, .nics = 2};
+	struct transport_signal signal = {0};
+	struct error error = {0};
+	uint64_t begin_ns, sent = 0;
+	int rc = 0;
+
+	(void)state;
+	verbs_pair_settings(&settings);
+	begin(&options);
+	do {
+		begin_ns = clock_ns();
+		rc = transport_signal(pair.ab, (uint32_t)sent + 1, NULL, 0, begin_ns + 100000000,
+				      &error);
+		sent += !rc;
+	} while (!rc && sent < 1000);
+	assert_int_equal(rc, -ERROR_TIMEOUT);
+	assert_true(clock_ns() - begin_ns < UINT64_C(2000000000));
+	assert_non_null(strstr(error.text, "inference 1"));
+	assert_in_range(sent, settings.receive_depth / settings.qps - 1, 1000);
+	/* what was sent is read, and nothing that was not */
+	for (uint64_t deadline = verbs_pair_soon(); signal.sequence < sent;) {
+		transport_signal_read(pair.ba, &signal);
+		if (clock_ns() > deadline)
+			fail_msg("signal %llu of %llu", (unsigned long long)signal.sequence,
+				 (unsigned long long)sent);
+	}
+	end(3);
+}
+
+static uint64_t destroying_calls(void)
+{
+	return verbs_mock_called(VERBS_MOCK_destroy_qp) + verbs_mock_called(VERBS_MOCK_destroy_cq) +
+	       verbs_mock_called(VERBS_MOCK_destroy_srq) + verbs_mock_called(VERBS_MOCK_dereg_mr) +
+	       verbs_mock_called(VERBS_MOCK_dealloc_pd) + verbs_mock_called(VERBS_MOCK_modify_qp) +
+	       verbs_mock_called(VERBS_MOCK_close_device) + verbs_mock_called(VERBS_MOCK_poll_cq) +
+	       verbs_mock_called(VERBS_MOCK_destroy_comp_channel) +
+	       verbs_mock_called(VERBS_MOCK_get_async_event);
+}
+
+static void test_fork__a_child_that_closes_everything_calls_no_device(void **state)
+{
+	struct verbs_mock_options options = {.seed = 4, .nics = 2};
+	struct error error = {0};
+	int status = 0;
+	pid_t child;
+
+	(void)state;
+	verbs_pair_settings(&settings);
+	begin(&options);
+	assert_int_equal(send_and_check(1, &error), 0);
+	child = fork();
+	if (child == 0) {
+		uint64_t before = destroying_calls();
+		struct transport_signal signal;
+		int rc = transport_signal_read(pair.ba, &signal) == 1 ? 0 : 1;
+
+		rc |= transport_flush(pair.ab, verbs_pair_soon(), &error) == -ERROR_STATE ? 0 : 2;
+		rc |= transport_endpoint_fence(pair.ba, verbs_pair_soon(), &error) == -ERROR_STATE
+			      ? 0
+			      : 4;
+		pair_close(&pair);
+		_exit(destroying_calls() == before ? rc : 8);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	assert_int_equal(send_and_check(2, &error), 0);
+	end(4);
+}
+
+static void *interrupt_soon(void *context)
+{
+	clock_sleep_ms(30);
+	transport_domain_interrupt(context);
+	return NULL;
+}
+
+/* The links are down and nobody gives up: only the interrupt ends the wait. */
+static void test_interrupt__ends_a_write_a_flush_a_signal_and_a_proof(void **state)
+{
+	(void)state;
+	for (int call = 0; call < 4; call++) {
+		struct verbs_mock_options options = {.seed = 5, .patience = 2000000000};
+		struct error error = {0};
+		uint64_t begin_ns;
+		pthread_t thread;
+		int rc = 0;
+
+		verbs_pair_settings(&settings);
+		settings.timeout = 20;
+		begin(&options);
+		assert_int_equal(send_and_check(1, &error), 0);
+		verbs_mock_link(0, 0, false);
+		if (call == 1)
+			rc = transport_write(pair.ab, pair.from, pair.source, pair.remote, 0, 4096,
+					     verbs_pair_soon(), &error);
+		assert_int_equal(rc, 0);
+		pthread_create(&thread, NULL, interrupt_soon, pair.a);
+		begin_ns = clock_ns();
+		if (call == 0)
+			rc = verbs_pair_send(&pair, 2, verbs_pair_soon(), &error);
+		if (call == 1)
+			rc = transport_flush(pair.ab, verbs_pair_soon(), &error);
+		if (call == 2)
+			rc = transport_signal(pair.ab, 2, NULL, 0, verbs_pair_soon(), &error);
+		if (call == 3)
+			rc = transport_endpoint_prove(pair.ab, verbs_pair_soon(), &error);
+		assert_int_equal(rc, -ERROR_INTERRUPTED);
+		assert_true(clock_ns() - begin_ns < UINT64_C(2000000000));
+		pthread_join(thread, NULL);
+		end(5);
+	}
+}
+
+static void test_queues__too_short_to_work_with_are_refused(void **state)
+{
+	(void)state;
+	for (uint32_t depth = 1; depth <= 8; depth *= 2) {
+		struct verbs_mock_options options = {.seed = 6, .max_qp_wr = depth};
+		struct error error = {0};
+		int rc;
+
+		verbs_pair_settings(&settings);
+		verbs_mock_open(&options);
+		rc = verbs_pair_session(&settings, BYTES, 2, &error);
+		if (rc != (depth < 4 ? -ERROR_UNSUPPORTED : 0))
+			fail_msg("%u: %s", depth, error.text);
+		assert_int_equal(verbs_mock_alive(), 0);
+		verbs_mock_close();
+	}
+}
+
+#define TEST(name) cmocka_unit_test(test_##name)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(device__that_fails_with_what_it_acknowledged_shows_no_version),
+		TEST(lane__that_the_target_cannot_close_shows_no_version),
+		TEST(signals__go_on_when_the_number_on_the_wire_wraps),
+		TEST(signals__that_nobody_reads_end_at_the_senders_deadline),
+		TEST(fork__a_child_that_closes_everything_calls_no_device),
+		TEST(interrupt__ends_a_write_a_flush_a_signal_and_a_proof),
+		TEST(queues__too_short_to_work_with_are_refused),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
