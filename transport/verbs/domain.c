@@ -17,6 +17,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#define DEPTH_LEAST (2 * VERBS_SIGNAL_SLOTS) /* as many for data as for signals */
+
 int verbs_random(void *out, size_t bytes, struct error *error)
 {
 	size_t have = 0;
@@ -225,7 +227,7 @@ static uint32_t power_below(uint32_t value)
 }
 
 /* A send queue no deeper than every device can, with room for all completions of its lanes. */
-static void fit_depth(struct verbs_domain *verbs)
+static int fit_depth(struct verbs_domain *verbs, struct error *error)
 {
 	uint32_t wanted = verbs->settings.depth, depth = power_below(wanted);
 
@@ -237,12 +239,21 @@ static void fit_depth(struct verbs_domain *verbs)
 
 		while (depth > 1 && (depth > limits->max_qp_wr || depth > room))
 			depth /= 2;
+		if (depth < DEPTH_LEAST)
+			return error_set(error, ERROR_UNSUPPORTED,
+					 "%s takes send queues of %u requests and completion "
+					 "queues of %u entries: too short for %u queue pairs of at "
+					 "least %d requests; lower WEFT_QPS, or name other NICs "
+					 "with --nic",
+					 limits->name, limits->max_qp_wr, limits->max_cqe,
+					 verbs->settings.qps, DEPTH_LEAST);
 	}
 	if (depth != wanted)
 		log_warn("verbs: send queues hold %u requests, not %u: that is what these NICs "
 			 "allow",
 			 depth, wanted);
 	verbs->settings.depth = depth;
+	return 0;
 }
 
 /* Chunks that every NIC can carry as one message, from one registration. */
@@ -317,9 +328,10 @@ static int open_all(struct verbs_domain *verbs, const struct transport_options *
 	}
 	if (!rc)
 		rc = fit_chunk(verbs, error);
+	if (!rc)
+		rc = fit_depth(verbs, error);
 	if (rc)
 		return rc;
-	fit_depth(verbs);
 	verbs->lane_count = verbs->nic_count * verbs->settings.qps;
 	return 0;
 }
