@@ -4,6 +4,7 @@
  */
 #include "tests/support/verbs_mock_parts.h"
 
+#include "common/clock.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -168,8 +169,14 @@ bool mock_object_ok(const struct mock_head *head, enum mock_type type, const cha
 	return head->alive;
 }
 
+/* As a device does, it waits for a thread that has taken an event and not acknowledged it yet. */
 void mock_object_end(struct mock_head *head, const char *what)
 {
+	for (int ms = 0; ms < 200 && head->events_taken != head->events_acked; ms++) {
+		mock_unlock();
+		clock_sleep_ms(1);
+		mock_lock();
+	}
 	if (head->events_taken != head->events_acked)
 		mock_violation("%s: %u async events were not acknowledged: this blocks for ever",
 			       what, head->events_taken - head->events_acked);
