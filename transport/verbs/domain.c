@@ -310,6 +310,7 @@ static void destroy(struct verbs_domain *verbs, bool own)
 	array_free(&verbs->blocks);
 	array_free(&verbs->lanes);
 	pthread_mutex_destroy(&verbs->receive_lock);
+	pthread_mutex_destroy(&verbs->shown_lock);
 	pthread_mutex_destroy(&verbs->wait_lock);
 	memory_free(verbs);
 }
@@ -355,6 +356,7 @@ int verbs_domain_open(struct transport_domain *domain, struct error *error)
 		return memory_error(error, "opening a verbs domain", sizeof(*verbs));
 	verbs->wake_fd = -1;
 	pthread_mutex_init(&verbs->receive_lock, NULL);
+	pthread_mutex_init(&verbs->shown_lock, NULL);
 	pthread_mutex_init(&verbs->wait_lock, NULL);
 	rc = open_all(verbs, &domain->options, error);
 	if (rc) {

@@ -270,7 +270,9 @@ static bool gid_moved(struct verbs_lane *lane, int errnum)
 	log_warn("%s:%u: GID %s has moved from index %u to %u", nic->limits.name, nic->port,
 		 verbs_gid_text(nic->gid.raw, text), nic->gid.index, index);
 	nic->gid.index = index;
+	pthread_mutex_lock(&nic->domain->receive_lock);
 	lane->local.gid_index = (int32_t)index;
+	pthread_mutex_unlock(&nic->domain->receive_lock);
 	return true;
 }
 
@@ -303,7 +305,10 @@ int verbs_lane_connect(struct verbs_lane *lane, const struct verbs_endpoint_reco
 	lane->path_mtu = smaller(lane->nic->mtu, record->mtu);
 	if (most)
 		lane->path_mtu = smaller(lane->path_mtu, most);
+	/* it is in the table of lanes: an event may have its sides told by another thread */
+	pthread_mutex_lock(&lane->nic->domain->receive_lock);
 	fill_remote(lane, record, peer_lane);
+	pthread_mutex_unlock(&lane->nic->domain->receive_lock);
 	rc = try_rtr(lane, record, peer_lane);
 	if (rc && gid_moved(lane, verbs_errno(rc)))
 		rc = try_rtr(lane, record, peer_lane);

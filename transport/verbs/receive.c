@@ -14,11 +14,9 @@
 
 #include "common/log.h"
 #include <endian.h>
-#include <sched.h>
 #include <stdio.h>
 
 #define RECEIVE_BATCH 32
-#define READ_TRIES    64
 
 /* ---- the table of lanes ---- */
 
@@ -216,13 +214,15 @@ static uint64_t complete_now(const struct verbs_endpoint *endpoint)
 	return complete == UINT64_MAX ? endpoint->received : complete;
 }
 
-/* Shows signal `sequence` to readers. When its bank holds a later letter already, that one's
- * words are on the way too, and it will be shown instead. */
+/* Shows signal `sequence` to readers: a copy, which no peer overwrites while they look. When its
+ * bank holds a later letter already, that one's words are on the way too, and it will be shown
+ * instead. */
 static void publish(struct verbs_endpoint *endpoint, uint64_t sequence)
 {
 	struct mailbox_letter *letter = &endpoint->slot->letter;
 	uint64_t written =
 		atomic_load_explicit(&letter->bank[sequence & 1].sequence, memory_order_acquire);
+	struct transport_signal signal;
 	char what[128];
 
 	endpoint->received = sequence;
@@ -232,8 +232,12 @@ static void publish(struct verbs_endpoint *endpoint, uint64_t sequence)
 		receive_break(endpoint, what);
 		return;
 	}
-	if (written == sequence)
-		atomic_store_explicit(&letter->latest, sequence, memory_order_release);
+	atomic_store_explicit(&letter->latest, sequence, memory_order_relaxed);
+	if (written == sequence && mailbox_load(letter, &signal) == 0) {
+		pthread_mutex_lock(&endpoint->domain->shown_lock);
+		endpoint->shown = signal;
+		pthread_mutex_unlock(&endpoint->domain->shown_lock);
+	}
 	doorbell_ring(&endpoint->domain->doorbell);
 }
 
@@ -352,23 +356,20 @@ void verbs_receive(struct verbs_domain *domain)
 	receive_all(domain);
 }
 
-/* A letter that is being overwritten has a newer complete one beside it, whose words are here
- * already: so looking again ends. */
+/* While another thread counts, what it has shown so far is the answer. */
 int verbs_signal_read(const struct transport_endpoint *shared, struct transport_signal *signal)
 {
 	const struct verbs_endpoint *endpoint = shared->state;
 	struct verbs_domain *domain = endpoint->domain;
-	struct mailbox_letter *letter = &endpoint->slot->letter;
+	bool none;
 
-	for (int tries = 0; tries < READ_TRIES; tries++) {
-		if (!atomic_load_explicit(&domain->is_broken, memory_order_acquire) &&
-		    pthread_mutex_trylock(&domain->receive_lock) == 0)
-			receive_all(domain);
-		if (mailbox_load(letter, signal) == 0)
-			return 0;
-		if (!atomic_load(&letter->latest))
-			return 1;
-		sched_yield(); /* another thread is counting */
-	}
-	return 1;
+	if (!atomic_load_explicit(&domain->is_broken, memory_order_acquire) &&
+	    pthread_mutex_trylock(&domain->receive_lock) == 0)
+		receive_all(domain);
+	pthread_mutex_lock(&domain->shown_lock);
+	if (endpoint->shown.sequence)
+		*signal = endpoint->shown;
+	none = !endpoint->shown.sequence;
+	pthread_mutex_unlock(&domain->shown_lock);
+	return none;
 }

@@ -61,7 +61,7 @@ struct verbs_options {
 
 /* ---- memory that peers signal into: blocks of slots, registered on every NIC ---- */
 
-/* One per endpoint. `letter.bank` is written by the peer, `letter.latest` by us. */
+/* One per endpoint. `letter.bank` is written by the peer; letter.latest by us, to read a bank. */
 struct verbs_slot {
 	_Alignas(64) struct mailbox_letter letter;
 	_Alignas(64) struct mailbox_bank out; /* what we send; the source of our signals */
@@ -118,6 +118,7 @@ struct verbs_domain {
 	struct doorbell doorbell;
 	int wake_fd;                       /* eventfd: ends a signal_wait */
 	pthread_mutex_t receive_lock;      /* lanes, receive side of endpoints */
+	pthread_mutex_t shown_lock;        /* what readers are told; held for a copy, innermost */
 	pthread_mutex_t wait_lock;         /* one thread sleeps on the descriptors */
 	ARRAY(struct verbs_lane *) lanes;  /* of all endpoints, sorted by (nic, qpn) */
 	_Atomic bool breaking;             /* who writes `broken` */
@@ -216,6 +217,7 @@ struct verbs_endpoint {
 	 * the newest signal of each lane says all: a signal is complete when every lane named
 	 * has delivered it. A mask only shrinks; one that does starts its signal anew. */
 	uint64_t received;                 /* sequence of the newest complete signal */
+	struct transport_signal shown;     /* its letter, under shown_lock; sequence 0: none yet */
 	uint32_t lanes_named;              /* smallest mask seen; 0: no signal came yet */
 	uint64_t lanes_named_at;           /* first sequence with that mask */
 	struct error receive_error;        /* what the peer sent made no sense: for the owner */
