@@ -14,8 +14,7 @@
 #include <stdlib.h>
 
 #define KNOCK_NS     UINT64_C(2000000000) /* somebody listens, or nobody does */
-#define RESOLVE_MS   2000
-#define RESOLVES     3
+#define RESOLVE_MS   3000
 #define PINGS	     200
 #define BANDWIDTH_NS UINT64_C(2000000000)
 #define IN_FLIGHT    32 /* of 1 MiB: keeps any link busy, and a slow one has few to finish */
@@ -55,21 +54,6 @@ static const char *rail_address(const struct session *session, uint32_t index,
 	return verbs_gid_is_ipv4(rail->gid) ? strrchr(text, ':') + 1 : text;
 }
 
-/* A question whose neighbour was not known yet may end with its time, though the neighbour has
- * answered by then: the next one finds it. */
-static int resolve(const char *target, const char *source, struct resolver_path *path,
-		   struct error *error)
-{
-	int rc = -1;
-
-	for (int i = 0; rc && i < RESOLVES; i++) {
-		rc = resolver_resolve(target, source, RESOLVE_MS, path, error);
-		if (rc != -ERROR_TRANSPORT && rc != -ERROR_TIMEOUT)
-			break;
-	}
-	return rc;
-}
-
 static void resolve_rail(const struct session *session, struct finding *finding, uint32_t index)
 {
 	const struct doctor *doctor = session->doctor;
@@ -90,7 +74,7 @@ static void resolve_rail(const struct session *session, struct finding *finding,
 	if (verbs_gid_is_ipv4(port->gids.items[port->gid].raw))
 		source = strrchr(from, ':') + 1;
 	target = rail_address(session, index, &port->gids.items[port->gid], to);
-	if (resolve(target, source, &path, &error) != 0) {
+	if (resolver_resolve(target, source, RESOLVE_MS, &path, &error) != 0) {
 		finding_worsen(finding, CHECK_FAIL);
 		finding_detail(finding, "rail %u %s:%u %s -> %s: %s", index, device->name,
 			       port->number, source, target, error.text);

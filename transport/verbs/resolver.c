@@ -6,6 +6,13 @@
  *                    └──► ADDR_ERROR                       ──► ROUTE_RESOLVED: MTU, hops, class
  *
  * Events come through the descriptor of the event channel, so both steps end at one deadline.
+ *
+ * A neighbour whose address is not known yet is asked for it by ARP, and the kernel looks at the
+ * answer only when its own limit has passed. So that limit is a fraction of ours, and whoever
+ * stayed silent is asked anew until our deadline:
+ *
+ *   try 1 ── ARP ?  (answered a moment later, nobody looks)  limit ──► "timed out"
+ *   try 2 ── the neighbour is known: answered at once
  */
 #include "transport/verbs/resolver.h"
 
@@ -22,13 +29,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define CM_NODE "/dev/infiniband/rdma_cm"
+#define CM_NODE	   "/dev/infiniband/rdma_cm"
+#define TRIES	   4   /* at least, in the time that the caller gives */
+#define TRY_MS_MAX 500 /* of one, in the kernel */
 
 struct asking {
 	char whom[384];	  /* "gpu7 (10.1.2.3)", or the address alone */
 	char address[64]; /* of the host, as text */
 	uint64_t deadline_ns;
 	uint32_t timeout_ms;
+	uint32_t try_ms; /* the kernel's limit for an address */
+	bool silent;	 /* this try ended with its time, not with an answer */
 	struct rdma_event_channel *channel;
 	struct rdma_cm_id *id;
 };
@@ -104,9 +115,9 @@ static int remaining_ms(const struct asking *asking)
 	return left > INT32_MAX ? INT32_MAX : (int)left;
 }
 
-/* Waits for the answer to one step; anything but `wanted` is its failure. The kernel's limit and
- * ours are the same, so its "timed out" and our waiting in vain are one answer. */
-static int await(const struct asking *asking, enum rdma_cm_event_type wanted, const char *step,
+/* Waits for the answer to one step; anything but `wanted` is its failure. The kernel's "timed out"
+ * and our waiting in vain are one answer. */
+static int await(struct asking *asking, enum rdma_cm_event_type wanted, const char *step,
 		 struct error *error)
 {
 	struct pollfd ready = {.fd = asking->channel->fd, .events = POLLIN};
@@ -117,8 +128,10 @@ static int await(const struct asking *asking, enum rdma_cm_event_type wanted, co
 
 		if (polled < 0 && errno != EINTR)
 			return error_set_errno(error, ERROR_IO, errno, "waiting for librdmacm");
-		if (polled == 0)
+		if (polled == 0) {
+			asking->silent = true;
 			return refused(asking, error, ETIMEDOUT, step);
+		}
 		if (polled < 0)
 			continue;
 		if (rdma_get_cm_event(asking->channel, &event) == 0)
@@ -134,6 +147,7 @@ static int await(const struct asking *asking, enum rdma_cm_event_type wanted, co
 		return 0;
 	if (type == RDMA_CM_EVENT_DEVICE_REMOVAL)
 		status = ENODEV;
+	asking->silent = status == ETIMEDOUT;
 	return refused(asking, error, status, step);
 }
 
@@ -167,7 +181,7 @@ static void take_route(const struct asking *asking, struct resolver_path *path)
 static int ask(struct asking *asking, struct sockaddr *from, struct sockaddr *to,
 	       struct resolver_path *path, struct error *error)
 {
-	if (rdma_resolve_addr(asking->id, from, to, remaining_ms(asking)) != 0)
+	if (rdma_resolve_addr(asking->id, from, to, (int)asking->try_ms) != 0)
 		return refused(asking, error, errno, "resolving the address");
 	int rc = await(asking, RDMA_CM_EVENT_ADDR_RESOLVED, "resolving the address", error);
 
@@ -223,30 +237,41 @@ static int ask_librdmacm(struct asking *asking, struct sockaddr *from, struct so
 	return rc;
 }
 
+static void name_whom(struct asking *asking, const char *host, const struct addrinfo *to)
+{
+	address_text(to->ai_addr, asking->address);
+	if (strcmp(host, asking->address) == 0)
+		snprintf(asking->whom, sizeof(asking->whom), "%s", host);
+	else
+		snprintf(asking->whom, sizeof(asking->whom), "%.255s (%s)", host, asking->address);
+}
+
 /* A name may have several addresses: the first that is reached is the answer, else the first
- * address' error is. */
+ * address' error is. Those that stayed silent are asked in turn, so one takes no other's time. */
 static int ask_each(struct asking *asking, const char *host, struct sockaddr *from,
 		    const struct addrinfo *to, struct resolver_path *path, struct error *error)
 {
 	struct error later = {0};
+	bool again;
 	int first = 0;
 
-	for (const struct addrinfo *at = to; at; at = at->ai_next) {
-		address_text(at->ai_addr, asking->address);
-		if (strcmp(host, asking->address) == 0)
-			snprintf(asking->whom, sizeof(asking->whom), "%s", host);
-		else
-			snprintf(asking->whom, sizeof(asking->whom), "%.255s (%s)", host,
-				 asking->address);
-		asking->channel = NULL;
-		asking->id = NULL;
-		memset(path, 0, sizeof(*path));
-		int rc = ask_librdmacm(asking, from, at->ai_addr, path, first ? &later : error);
+	do {
+		again = false;
+		for (const struct addrinfo *at = to; at; at = at->ai_next) {
+			name_whom(asking, host, at);
+			asking->channel = NULL;
+			asking->id = NULL;
+			asking->silent = false;
+			memset(path, 0, sizeof(*path));
+			int rc = ask_librdmacm(asking, from, at->ai_addr, path,
+					       first ? &later : error);
 
-		if (rc == 0)
-			return 0;
-		first = first ? first : rc;
-	}
+			if (rc == 0)
+				return 0;
+			first = first ? first : rc;
+			again |= asking->silent;
+		}
+	} while (again && remaining_ms(asking) > 0);
 	return first;
 }
 
@@ -259,6 +284,7 @@ int resolver_resolve(const char *host, const char *source, uint32_t timeout_ms,
 
 	memset(path, 0, sizeof(*path));
 	asking.deadline_ns = clock_ns() + (uint64_t)timeout_ms * 1000000;
+	asking.try_ms = timeout_ms / TRIES < TRY_MS_MAX ? timeout_ms / TRIES : TRY_MS_MAX;
 	if (source)
 		rc = look_up(source, "source address", AI_NUMERICHOST, AF_UNSPEC, &from, error);
 	if (!rc)
