@@ -216,15 +216,6 @@ static void choose_nics(struct doctor *doctor)
 {
 	struct from from = {doctor->topology};
 
-	for (size_t d = 0; d < doctor->facts.devices.count; d++) {
-		struct verbs_device *device = &doctor->facts.devices.items[d];
-
-		for (size_t p = 0; p < device->ports.count; p++)
-			if (verbs_gids_judge(device, &device->ports.items[p],
-					     doctor->settings.gid_index, doctor->settings.gid_from,
-					     &doctor->nics_error))
-				return;
-	}
 	if (verbs_nics_choose(&doctor->facts, &doctor->settings, 0, distance, &from, doctor->nics,
 			      VERBS_NICS_MAX, &doctor->nic_count, &doctor->nics_error) == 0)
 		doctor->nics_chosen = true;
