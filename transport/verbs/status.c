@@ -118,9 +118,10 @@ static const struct status_cause causes[] = {
 	 "its registration was replaced",
 	 "register the source again and open a new endpoint"},
 	{IBV_WC_REM_INV_REQ_ERR, ON_ANY, ANY_VENDOR, TELL_MTU,
-	 "the peer's queue pair takes no packet like this, usually because its port runs with a "
-	 "smaller MTU than the path MTU agreed on",
-	 "set WEFT_MTU=1024 on both sides"},
+	 "the peer's device refused the packet although both ends agreed on MTU and operations, "
+	 "usually a packet sent again that it mishandled after losses on the way",
+	 "look for losses (out_of_sequence, packet_seq_err in hw_counters of both ports) and "
+	 "whether PFC is on along the way"},
 	{IBV_WC_REM_ACCESS_ERR, ON_WRITE, 136, TELL_NOTHING,
 	 "the peer's memory moved or is registered only in part, as with expandable_segments or "
 	 "after a sleep and wake",
