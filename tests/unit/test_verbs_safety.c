@@ -23,17 +23,19 @@
 #define SEEDS 400
 #endif
 #define BYTES	40000
+#define BORDER	65536
 #define SIGNALS (65536 + 300) /* 16 bits of the sequence are on the wire */
 
 static struct verbs_settings settings;
 static struct pair pair;
+static uint64_t pair_bytes = BYTES;
 
 static void begin(const struct verbs_mock_options *options)
 {
 	struct error error = {0};
 
 	verbs_mock_open(options);
-	if (verbs_pair_open(&pair, &settings, BYTES, &error))
+	if (verbs_pair_open(&pair, &settings, pair_bytes, &error))
 		fail_msg("seed %llu: %s", (unsigned long long)options->seed, error.text);
 }
 
@@ -295,6 +297,56 @@ static void test_queues__too_short_to_work_with_are_refused(void **state)
 	}
 }
 
+/* A device takes the first part of a chunk that crosses a border of registrations, and fails before
+ * the second: the whole chunk goes out again by another lane. When flush returns, nothing reads the
+ * source any more. */
+static void test_flush__leaves_no_part_of_a_chunk_that_was_refused_half_way(void **state)
+{
+	uint32_t struck = 0;
+
+	(void)state;
+	pair_bytes = 2 * BORDER;
+	for (uint64_t seed = 1; seed <= SEEDS * 4; seed++) {
+		struct verbs_mock_options options = {
+			.seed = seed, .nics = 3, .max_mr_size = BORDER, .steps_per_poll = 2};
+		struct error error = {0};
+		unsigned char sent[4096];
+
+		verbs_pair_settings(&settings);
+		settings.qps = 1;
+		settings.new_post = VERBS_OFF;
+		begin(&options);
+		for (uint32_t i = 0; i < sizeof(sent); i++)
+			sent[i] = (unsigned char)(seed + i * 3);
+		/* so that the lane which is next is not the one that takes over */
+		assert_int_equal(transport_write(pair.ab, pair.from, pair.source, pair.remote,
+						 BORDER, 4096, verbs_pair_soon(), &error),
+				 0);
+		assert_int_equal(transport_flush(pair.ab, verbs_pair_soon(), &error), 0);
+		memcpy(pair.from + BORDER - 2048, sent, sizeof(sent));
+		verbs_mock_event(0, (uint32_t)(seed % 3), IBV_EVENT_QP_ACCESS_ERR, 0);
+		verbs_mock_fail(VERBS_MOCK_post_send, 1, EIO, VERBS_MOCK_ERRNO, 1);
+		/* parts in the source, none in the target */
+		if (transport_write(pair.ab, pair.from + BORDER - 2048, pair.source, pair.remote, 0,
+				    sizeof(sent), verbs_pair_soon(), &error) ||
+		    transport_flush(pair.ab, verbs_pair_soon(), &error)) {
+			assert_true(error.code == ERROR_TRANSPORT && error.text[0]);
+		} else {
+			struck += verbs_mock_failed();
+			verbs_mock_fail(VERBS_MOCK_post_send, 0, 0, VERBS_MOCK_ERRNO, 0);
+			memset(pair.from, 0xee, pair.bytes);
+			signal_one(1);
+			if (memcmp(pair.to, sent, sizeof(sent)) != 0)
+				fail_msg("seed %llu: bytes of after the flush were sent",
+					 (unsigned long long)seed);
+		}
+		verbs_mock_fail(VERBS_MOCK_post_send, 0, 0, VERBS_MOCK_ERRNO, 0);
+		end(seed);
+	}
+	pair_bytes = BYTES;
+	assert_true(struck > 0);
+}
+
 #define TEST(name) cmocka_unit_test(test_##name)
 
 int main(void)
@@ -304,6 +356,7 @@ int main(void)
 		TEST(lane__that_the_target_cannot_close_shows_no_version),
 		TEST(signals__go_on_when_the_number_on_the_wire_wraps),
 		TEST(signals__that_nobody_reads_end_at_the_senders_deadline),
+		TEST(flush__leaves_no_part_of_a_chunk_that_was_refused_half_way),
 		TEST(fork__a_child_that_closes_everything_calls_no_device),
 		TEST(interrupt__ends_a_write_a_flush_a_signal_and_a_proof),
 		TEST(queues__too_short_to_work_with_are_refused),

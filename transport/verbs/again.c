@@ -84,7 +84,7 @@ static void hand_over(struct verbs_lane *lane)
 	while (lane->tail > lane->done) {
 		const struct verbs_entry *entry = &lane->ring[--lane->tail & (lane->depth - 1)];
 
-		if (entry->kind == VERBS_WRITE)
+		if (entry->kind == VERBS_WRITE && !entry->withdrawn)
 			push_front(endpoint, entry);
 		else if (entry->kind == VERBS_SIGNAL && endpoint->signal_active &&
 			 entry->offset == endpoint->signal_round)

@@ -280,6 +280,20 @@ bool verbs_lane_refused(struct verbs_lane *lane)
 	return true;
 }
 
+/* The first parts of a write whose last ones were refused. All of it will be offered anew, under
+ * the same id, so these must not go out by yet another lane: nobody would wait for them there, and
+ * the source may change. */
+static void withdraw(struct verbs_lane *lane)
+{
+	for (uint64_t at = lane->tail; at > lane->done; at--) {
+		struct verbs_entry *entry = &lane->ring[(at - 1) & (lane->depth - 1)];
+
+		if (entry->last || entry->kind != VERBS_WRITE)
+			break;
+		entry->withdrawn = true;
+	}
+}
+
 int verbs_post_write(struct transport_endpoint *shared, uint32_t rail,
 		     const struct provider_write *writes, uint32_t count, uint32_t *posted,
 		     struct error *error)
@@ -296,7 +310,10 @@ int verbs_post_write(struct transport_endpoint *shared, uint32_t rail,
 		return 0;
 	batch.now_ns = clock_ns();
 	rc = post_writes(&batch, writes, count, error);
-	return rc && verbs_lane_refused(batch.lane) ? 0 : rc;
+	if (!rc || !verbs_lane_refused(batch.lane))
+		return rc;
+	withdraw(batch.lane);
+	return 0;
 }
 
 /* A lane whose port is down may come back: it is left alone while another can work. */

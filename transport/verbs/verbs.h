@@ -154,6 +154,7 @@ struct verbs_entry {
 	uint8_t kind;                      /* enum verbs_kind */
 	bool last;                         /* of its post: completing it completes id */
 	bool signalled;                    /* a completion comes for it; set when it is posted */
+	bool withdrawn;                    /* its whole post goes out anew: not from here again */
 	uint64_t posted_ns;                /* of its batch */
 };
 
