@@ -18,9 +18,13 @@
 #include <cmocka.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SEEDS 100
+#define SEEDS	    100
+#define FLUSH_SEEDS 100
+#define WRAPS_FROM  2 /* each takes 20 s */
 #else
-#define SEEDS 400
+#define SEEDS	    400
+#define FLUSH_SEEDS 1600
+#define WRAPS_FROM  1
 #endif
 #define BYTES	40000
 #define BORDER	65536
@@ -149,7 +153,7 @@ static void signal_one(uint32_t word)
 static void test_signals__go_on_when_the_number_on_the_wire_wraps(void **state)
 {
 	(void)state;
-	for (uint64_t seed = 1; seed <= 2; seed++) {
+	for (uint64_t seed = WRAPS_FROM; seed <= 2; seed++) {
 		struct verbs_mock_options options = {.seed = seed, .nics = 2};
 
 		verbs_pair_settings(&settings);
@@ -306,7 +310,7 @@ static void test_flush__leaves_no_part_of_a_chunk_that_was_refused_half_way(void
 
 	(void)state;
 	pair_bytes = 2 * BORDER;
-	for (uint64_t seed = 1; seed <= SEEDS * 4; seed++) {
+	for (uint64_t seed = 1; seed <= FLUSH_SEEDS; seed++) {
 		struct verbs_mock_options options = {
 			.seed = seed, .nics = 3, .max_mr_size = BORDER, .steps_per_poll = 2};
 		struct error error = {0};
