@@ -351,6 +351,33 @@ static void test_flush__leaves_no_part_of_a_chunk_that_was_refused_half_way(void
 	assert_true(struck > 0);
 }
 
+static void inject_once(void *context)
+{
+	const struct ibv_wc wc = {.wr_id = UINT64_MAX, .status = IBV_WC_SUCCESS};
+	uint32_t *looks = context;
+
+	if (++*looks == 4)
+		verbs_mock_inject(0, 0, false, &wc);
+}
+
+static void test_proof__refuses_a_completion_of_a_lane_that_is_not_there(void **state)
+{
+	struct verbs_mock_options options = {.seed = 7};
+	struct error error = {0};
+	uint32_t looks = 0;
+
+	(void)state;
+	verbs_pair_settings(&settings);
+	begin(&options);
+	verbs_mock_watch(inject_once, &looks);
+	assert_int_equal(transport_endpoint_prove(pair.ab, verbs_pair_soon(), &error),
+			 -ERROR_TRANSPORT);
+	verbs_mock_watch(NULL, NULL);
+	assert_non_null(strstr(error.text, "not in flight"));
+	assert_non_null(strstr(error.text, "m0n0"));
+	end(7);
+}
+
 #define TEST(name) cmocka_unit_test(test_##name)
 
 int main(void)
@@ -361,6 +388,7 @@ int main(void)
 		TEST(signals__go_on_when_the_number_on_the_wire_wraps),
 		TEST(signals__that_nobody_reads_end_at_the_senders_deadline),
 		TEST(flush__leaves_no_part_of_a_chunk_that_was_refused_half_way),
+		TEST(proof__refuses_a_completion_of_a_lane_that_is_not_there),
 		TEST(fork__a_child_that_closes_everything_calls_no_device),
 		TEST(interrupt__ends_a_write_a_flush_a_signal_and_a_proof),
 		TEST(queues__too_short_to_work_with_are_refused),

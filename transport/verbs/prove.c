@@ -16,6 +16,7 @@
 #include <inttypes.h>
 
 #define PROBES_PER_LANE 2
+#define POLL_BATCH	8
 #define HEADER_BYTES	104 /* what an Ethernet MTU must hold beside the packet's payload */
 
 /* What became of one lane's probes. */
@@ -87,18 +88,20 @@ static void describe_failure(const struct proof *proof, const struct verbs_lane 
 }
 
 /* Probes are all signalled and complete in order. */
-static int take(struct proof *proof, const struct ibv_wc *wc, struct error *error)
+static int take(struct proof *proof, const struct verbs_nic *nic, const struct ibv_wc *wc,
+		struct error *error)
 {
 	uint64_t at = wc->wr_id >> 56;
-	struct verbs_lane *lane = &proof->verbs->lanes[at];
-	struct probe *probe = &proof->probes[at];
+	struct verbs_lane *lane = &proof->verbs->lanes[at % VERBS_LANES_MAX];
+	struct probe *probe = &proof->probes[at % VERBS_LANES_MAX];
 	const struct verbs_entry *entry;
 
-	if (at >= proof->verbs->lane_count || !probe->left || lane->head == lane->tail)
+	if (at >= proof->verbs->lane_count || lane->nic != nic || !probe->left ||
+	    lane->head == lane->tail)
 		return error_set(error, ERROR_TRANSPORT,
-				 "a completion came for request 0x%" PRIx64
+				 "device %s reported a completion of request 0x%" PRIx64
 				 ", which is not in flight",
-				 wc->wr_id);
+				 nic->limits.name, wc->wr_id);
 	entry = &lane->ring[lane->head & (lane->depth - 1)];
 	lane->head++;
 	lane->done = lane->head;
@@ -117,16 +120,18 @@ static int take(struct proof *proof, const struct ibv_wc *wc, struct error *erro
 static int poll_once(struct proof *proof, struct error *error)
 {
 	const struct verbs_domain *domain = proof->verbs->domain;
-	struct ibv_wc done[8];
+	struct ibv_wc done[POLL_BATCH];
 
 	for (uint32_t i = 0; i < domain->nic_count; i++) {
-		int n = domain->calls->poll_cq(proof->verbs->send_cqs[i], ARRAY_SIZE(done), done);
+		const struct verbs_nic *nic = &domain->nics[i];
+		int n = domain->calls->poll_cq(proof->verbs->send_cqs[i], POLL_BATCH, done);
 
-		if (n < 0)
-			return verbs_step_error(error, VERBS_STEP_POLL, domain->nics[i].limits.name,
-						verbs_errno(n), NULL);
+		if (n < 0 || n > POLL_BATCH)
+			return verbs_step_error(error, VERBS_STEP_POLL, nic->limits.name,
+						verbs_errno(n < 0 ? n : 0),
+						"polling completions of probes");
 		for (int k = 0; k < n; k++) {
-			int rc = take(proof, &done[k], error);
+			int rc = take(proof, nic, &done[k], error);
 
 			if (rc)
 				return rc;
@@ -140,14 +145,14 @@ static int packet_lost(const struct verbs_lane *lane, const char *why, uint64_t 
 {
 	char path[VERBS_LANE_TEXT_BYTES], took[TEXT_SHORT_BYTES];
 
-	return error_set(error, ERROR_TRANSPORT,
-			 "%s: a write of 1 byte passes and one of %u bytes does not (%s after %s): "
-			 "something between carries smaller packets than both ends. Give every "
-			 "switch port on the way an MTU of at least %u, or set WEFT_MTU to less "
-			 "than %u on both sides",
-			 verbs_lane_text(lane, path), lane->path_mtu, why,
-			 seconds_text(waited_ns, took), lane->path_mtu + HEADER_BYTES,
-			 lane->path_mtu);
+	return error_set(
+		error, ERROR_TRANSPORT,
+		"%s: a write of 1 byte passes and one of %u bytes does not (%s after %s): "
+		"something between carries smaller packets than both ends, unless the peer "
+		"has just ended. Give every switch port on the way an MTU of at least %u, "
+		"or set WEFT_MTU to less than %u on both sides",
+		verbs_lane_text(lane, path), lane->path_mtu, why, seconds_text(waited_ns, took),
+		lane->path_mtu + HEADER_BYTES, lane->path_mtu);
 }
 
 /* Of several lanes the one whose small write passed tells most. */
