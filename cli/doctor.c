@@ -330,7 +330,8 @@ static const struct argp_option rows[] = {
 	{"peer", OPTION_PEER, "HOST[:PORT]", 0,
 	 "test the way to this host too; `weft doctor --serve` runs there", 0},
 	{"serve", OPTION_SERVE, NULL, 0, "be that other host, for one --peer after the other", 0},
-	{"port", OPTION_PORT, "N", 0, "TCP port of --serve (default 29610; 0: a free one)", 0},
+	{"port", OPTION_PORT, "N", 0,
+	 "TCP port of --serve and --peer (default 29610; --serve 0: a free one)", 0},
 	{"transport", 'T', "NAME", 0, "verbs or shm: fail when it cannot be used", 0},
 	{"nic", OPTION_NIC, "MAP", 0, "which NICs, as weft-worker's --nic", 0},
 	{"json", OPTION_JSON, NULL, 0, "one object a line: the checks, then a summary", 0},
@@ -347,6 +348,7 @@ static void parse_port(struct argp_state *state, struct doctor_options *options,
 		argp_error(state, "--port %s: a number from 0 to 65535 is needed", argument);
 	else
 		options->port = (uint16_t)value;
+	options->port_given = true;
 }
 
 static void check_together(struct argp_state *state, const struct doctor_options *options)
@@ -357,6 +359,12 @@ static void check_together(struct argp_state *state, const struct doctor_options
 	if (options->root && (options->serve || options->peer))
 		argp_error(state, "--root looks at files; --%s needs a machine that lives",
 			   options->serve ? "serve" : "peer");
+	if (options->port_given && !options->serve && !options->peer)
+		argp_error(state,
+			   "--port is where --serve listens or --peer asks: give one of them");
+	if (options->port_given && options->peer && options->port == 0)
+		argp_error(state,
+			   "--port 0 with --peer: give the port that the other side serves on");
 	if (options->nics && options->transport && strcmp(options->transport, "shm") == 0)
 		argp_error(state, "--nic with --transport shm: shm uses no NIC");
 	if (options->serve && options->json)

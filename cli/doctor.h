@@ -39,6 +39,7 @@ struct finding {
 struct doctor_options {
 	const char *transport; /* NULL: whatever works */
 	const char *nics, *peer, *root;
+	bool port_given;
 	uint16_t port;
 	bool serve, json;
 };

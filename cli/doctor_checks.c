@@ -383,7 +383,9 @@ static void check_settings(struct doctor *doctor, struct finding *finding)
 	}
 	if (doctor->settings_error.code) {
 		finding_say(finding, CHECK_FAIL, "%s", doctor->settings_error.text);
-		finding_fix(finding, "correct or unset it; docs/verbs.md lists the settings");
+		finding_fix(finding, "correct or unset %.*s; docs/verbs.md lists the settings",
+			    (int)strcspn(doctor->settings_error.text, "= "),
+			    doctor->settings_error.text);
 		return;
 	}
 	finding_say(finding, CHECK_PASS,

@@ -285,18 +285,18 @@ static void check_shm_size(struct doctor *doctor, struct finding *finding)
 	if (doctor_not_live(doctor, finding))
 		return;
 	if (statvfs("/dev/shm", &status) != 0) {
-		finding_say(finding, CHECK_WARN, "/dev/shm: %s; weft does not use it, NCCL does",
+		finding_say(finding, CHECK_SKIP, "/dev/shm: %s; weft does not use it, NCCL does",
 			    strerror(errno));
 		return;
 	}
 	bytes = (uint64_t)status.f_blocks * status.f_frsize;
-	finding_say(finding, bytes < SHM_LOW ? CHECK_WARN : CHECK_PASS,
+	finding_say(finding, CHECK_PASS,
 		    "/dev/shm holds %s; weft does not use it, NCCL and PyTorch do",
 		    bytes_text(bytes, text));
+	/* nothing of weft's: it must not be what to fix first */
 	if (bytes < SHM_LOW)
-		finding_fix(finding,
-			    "docker: --shm-size=8g or --ipc=host; Kubernetes: an emptyDir of "
-			    "medium Memory on /dev/shm");
+		finding_detail(finding, "little for those two: docker --shm-size=8g or --ipc=host; "
+					"Kubernetes: an emptyDir of medium Memory on /dev/shm");
 }
 
 /* A child writes into us, as a trainer writes into an inference rank: 0, or its errno. */
@@ -399,6 +399,14 @@ const struct check doctor_host_checks[] = {{"gpus", check_gpus},
 
 /* ---- the writes ---- */
 
+/* What is said to others, that the doctor would tell more, is no news here. */
+static int said_here(const struct error *error)
+{
+	const char *tail = strstr(error->text, VERBS_SEE_DOCTOR);
+
+	return (int)(tail ? (size_t)(tail - error->text) : strlen(error->text));
+}
+
 static void probe(struct doctor *doctor, struct finding *finding, const char *provider)
 {
 	uint64_t begin = clock_ns();
@@ -406,7 +414,7 @@ static void probe(struct doctor *doctor, struct finding *finding, const char *pr
 	struct error error;
 
 	if (transport_probe(provider, &error) != 0) {
-		finding_say(finding, CHECK_FAIL, "%s", error.text);
+		finding_say(finding, CHECK_FAIL, "%.*s", said_here(&error), error.text);
 		return;
 	}
 	finding_say(finding, CHECK_PASS, "8 KiB written, signalled and compared, in %s",

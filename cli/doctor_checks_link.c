@@ -150,10 +150,22 @@ static const char *gid_type(enum verbs_gid_type type)
 	return names[type];
 }
 
-static void say_gids(struct finding *finding, const struct verbs_device *device,
-		     const struct verbs_port *port)
+#define PASSED_OVER_BYTES 48
+
+/* Why a row that could be used is not the chosen one. */
+static const char *passed_over(const struct doctor *doctor, char text[PASSED_OVER_BYTES])
 {
-	char text[VERBS_GID_TEXT_BYTES];
+	if (doctor->settings.gid_index < 0)
+		return "usable, another is better";
+	snprintf(text, PASSED_OVER_BYTES, "usable, row %d is asked for",
+		 doctor->settings.gid_index);
+	return text;
+}
+
+static void say_gids(const struct doctor *doctor, struct finding *finding,
+		     const struct verbs_device *device, const struct verbs_port *port)
+{
+	char text[VERBS_GID_TEXT_BYTES], other[PASSED_OVER_BYTES];
 
 	for (size_t g = 0; g < port->gids.count; g++) {
 		const struct verbs_gid *gid = &port->gids.items[g];
@@ -164,9 +176,24 @@ static void say_gids(struct finding *finding, const struct verbs_device *device,
 			       verbs_gid_text(gid->raw, text), gid->netdev[0] ? gid->netdev : "-",
 			       chosen		  ? "chosen"
 			       : gid->rejected[0] ? "rejected: "
-						  : "usable, another is better",
+						  : passed_over(doctor, other),
 			       chosen ? "" : gid->rejected);
 	}
+}
+
+static void fix_gids(const struct doctor *doctor, struct finding *finding,
+		     const struct verbs_port *port)
+{
+	if (doctor->settings.gid_index >= 0)
+		finding_fix(finding, "unset %s, or set it to a row that every port used has",
+			    doctor->settings.gid_from);
+	else
+		finding_fix(finding,
+			    "give %s an IPv4 address (ip addr add A.B.C.D/NN dev %s); in a "
+			    "container its network namespace must have the interface (host "
+			    "network, or SR-IOV)",
+			    port->netdev[0] ? port->netdev : "the interface",
+			    port->netdev[0] ? port->netdev : "INTERFACE");
 }
 
 static void check_gids(struct doctor *doctor, struct finding *finding)
@@ -180,19 +207,14 @@ static void check_gids(struct doctor *doctor, struct finding *finding)
 		const struct verbs_device *device = at.device;
 		const struct verbs_port *port = at.port;
 
-		say_gids(finding, device, port);
+		say_gids(doctor, finding, device, port);
 		active += port->active;
 		if (!port->active || port->link == VERBS_LINK_INFINIBAND)
 			continue;
 		ports++;
 		chosen += port->gid >= 0;
 		if (port->gid < 0)
-			finding_fix(finding,
-				    "give %s an IPv4 address (ip addr add A.B.C.D/NN dev %s); "
-				    "in a container its network namespace must have the "
-				    "interface (host network, or SR-IOV)",
-				    port->netdev[0] ? port->netdev : "the interface",
-				    port->netdev[0] ? port->netdev : "INTERFACE");
+			fix_gids(doctor, finding, port);
 	}
 	if (!active)
 		finding_say(finding, CHECK_SKIP, "no port is active");
@@ -388,7 +410,14 @@ static void check_rails(struct doctor *doctor, struct finding *finding)
 		finding_say(finding, CHECK_FAIL, "%s",
 			    doctor->nics_error.code ? doctor->nics_error.text
 						    : "no NIC could be chosen");
-		finding_fix(finding, "see ports and gids above, or name them with --nic");
+		if (doctor->nics_error.code == ERROR_CONFIG && doctor->settings.nics[0])
+			finding_fix(finding, "correct or unset %s; docs/verbs.md has its grammar",
+				    doctor->settings.nics_from);
+		else
+			finding_fix(finding, "see ports and gids above%s%s",
+				    doctor->settings.nics[0] ? ", or correct "
+							     : ", or name them with --nic",
+				    doctor->settings.nics[0] ? doctor->settings.nics_from : "");
 		return;
 	}
 	for (uint32_t i = 0; i < doctor->nic_count; i++) {

@@ -118,10 +118,10 @@ static void say_route(struct session *session)
 static void knock(struct session *session)
 {
 	const struct doctor_options *options = &session->doctor->options;
-	int rc = exchange_connect(&session->link.exchange, options->peer, DOCTOR_PORT, DOCTOR_TOOL,
+	int rc = exchange_connect(&session->link.exchange, options->peer,
+				  options->port ? options->port : DOCTOR_PORT, DOCTOR_TOOL,
 				  clock_ns() + KNOCK_NS, &session->error);
 
-	/* no fault: the user may want the route only */
 	session->nobody = rc == -ERROR_PEER_LOST || rc == -ERROR_TIMEOUT;
 	if (rc == 0)
 		rc = doctor_hello_swap(session->doctor, &session->link.exchange, &session->theirs,
@@ -138,8 +138,8 @@ static void say_tools(struct session *session)
 			    session->link.exchange.peer, session->theirs.host,
 			    session->theirs.version, session->theirs.rail_count);
 	else
-		finding_say(&finding, session->nobody ? CHECK_SKIP : CHECK_FAIL, "%s",
-			    session->error.text);
+		/* what was asked for was not tried: that must not look like "all is well" */
+		finding_say(&finding, CHECK_FAIL, "%s", session->error.text);
 	if (session->nobody) {
 		const char *colon = strrchr(session->link.exchange.peer, ':');
 

@@ -110,7 +110,7 @@ def test_settings__a_wrong_one_fails_by_name_and_nccls_are_told_apart():
     checks, summary = findings(env={"WEFT_QPS": "99"}, code=1)
     assert checks["settings"]["state"] == "FAIL"
     assert "WEFT_QPS=99" in checks["settings"]["evidence"]
-    assert "settings: " in summary["verdict"]
+    assert "fix first: settings: correct or unset WEFT_QPS; " in summary["verdict"]
     checks, _ = findings(env={"NCCL_IB_HCA": "mlx5_0", "NCCL_IB_TC": "106"})
     assert "NICs from NCCL_IB_HCA" in checks["settings"]["evidence"]
     details = "\n".join(checks["settings"]["details"])
@@ -124,6 +124,8 @@ def test_settings__a_wrong_one_fails_by_name_and_nccls_are_told_apart():
     (("--port", "70000"), "0 to 65535"),
     (("--port", "x"), "0 to 65535"),
     (("--serve", "--peer", "a"), "exclude each other"),
+    (("--port", "7000"), "--port is where --serve listens or --peer asks"),
+    (("--peer", "a", "--port", "0"), "--port 0 with --peer"),
     (("--serve", "--json"), "--json is for the side with --peer"),
     (("--root", "/no/such/folder"), "no such folder"),
     (("--root", "/", "--peer", "a"), "--peer needs a machine that lives"),
@@ -319,14 +321,17 @@ def free_port():
         return taken.getsockname()[1]
 
 
-def test_peer__nobody_there_is_a_skip_with_the_command_to_run():
+@pytest.mark.parametrize("by_option", [False, True])
+def test_peer__nobody_there_fails_with_the_command_to_run_as_nothing_was_tried(by_option):
     port = free_port()
-    checks, summary = findings("--peer", f"127.0.0.1:{port}")
-    assert checks["peer-serve"]["state"] == "SKIP"
+    where = ("127.0.0.1", "--port", port) if by_option else (f"127.0.0.1:{port}",)
+    checks, summary = findings("--peer", *where, code=1)
+    assert checks["peer-serve"]["state"] == "FAIL"
     assert f"127.0.0.1:{port}" in checks["peer-serve"]["evidence"]
     assert checks["peer-serve"]["fix"] == f"run there: weft doctor --serve --port {port}"
     assert {checks[name]["evidence"] for name in STEPS} == {"nobody serves there"}
-    assert summary["fail"] == 0
+    assert summary["fail"] == 1
+    assert summary["verdict"].endswith(f"; fix first: peer-serve: run there: weft doctor --serve --port {port}")
 
 
 def test_peer__a_name_without_an_address_fails():
@@ -340,7 +345,7 @@ def test_peer__somebody_else_on_that_port_is_told_within_the_deadline():
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        checks, _ = findings("--peer", f"127.0.0.1:{port}")
+        checks, _ = findings("--peer", f"127.0.0.1:{port}", code=1)
     assert f"127.0.0.1:{port}" in checks["peer-serve"]["evidence"]
     assert checks["peer-connect"]["state"] == "SKIP"
 

@@ -51,6 +51,9 @@ def alone():
         mark one; weft --transport verbs --nic rxe1; code
         mark wrong; weft --nic mlx5_7; code
         mark gid; WEFT_GID_INDEX=9 weft; code
+        ip address add 10.78.0.1/24 dev veth0; sleep 2
+        mark row; WEFT_GID_INDEX=2 weft; code
+        ip address del 10.78.0.1/24 dev veth0; sleep 2
         mark nobody; {NOBODY} {WEFT} doctor; code
         mark memlock
         setpriv --bounding-set -ipc_lock --inh-caps -ipc_lock prlimit --memlock=8388608 {WEFT} doctor; code
@@ -113,13 +116,23 @@ def test_nic__one_that_is_not_there_fails_and_names_those_that_are(alone):
     found = rows(alone["wrong"])
     assert code(alone["wrong"]) == 1
     assert found["rails"][0] == "FAIL" and "mlx5_7" in found["rails"][1] and "rxe0" in found["rails"][1]
-    assert verdict(alone["wrong"]).startswith("shm will be used, within this host only; fix first: rails: ")
+    assert verdict(alone["wrong"]).startswith("shm will be used, within this host only; fix first: rails: "
+                                                "correct or unset --nic; ")
 
 
 def test_gid__a_forced_index_that_is_not_there_fails_by_name(alone):
     found = rows(alone["gid"])
     assert code(alone["gid"]) == 1
     assert found["rails"][0] == "FAIL" and "WEFT_GID_INDEX" in found["rails"][1]
+    assert "usable, row 9 is asked for" in found["gids"][2][1]
+    assert "fix first: gids: unset WEFT_GID_INDEX, or " in verdict(alone["gid"])
+
+
+def test_gid__a_row_that_one_device_lacks_leaves_the_others(alone):
+    found = rows(alone["row"])
+    assert code(alone["row"]) == 0
+    assert found["rails"][:2] == ("PASS", "1 rail, chosen by state, speed and distance")
+    assert found["write-verbs"][0] == "PASS"
 
 
 @pytest.mark.parametrize("who, uid", [("nobody", 65534), ("memlock", 0)])
@@ -139,6 +152,7 @@ def test_port__a_cut_cable_fails_with_the_command_and_is_the_first_to_fix(alone)
     assert "not usable: the port is DOWN" in below[0] and "`ip link set veth0 up`" in below[-1]
     assert found["gids"][0] == found["mtu"][0] == "SKIP"
     assert found["rails"][0] == found["write-verbs"][0] == "FAIL"
+    assert "weft doctor" not in found["write-verbs"][1]
     assert "fix first: ports: " in verdict(alone["down"])
 
 
@@ -205,5 +219,5 @@ def test_peer__a_pair_over_the_cable_passes_every_step():
     away = rows(found["away"])
     assert code(found["away"]) == 1
     assert away["peer-route"][0] == "FAIL" and "nobody answers for 10.77.0.9" in away["peer-route"][2][0]
-    assert away["peer-serve"][0] == "SKIP"
+    assert away["peer-serve"][0] == "FAIL"
     assert "run there: weft doctor --serve --port 29610" in away["peer-serve"][2][0]

@@ -343,8 +343,7 @@ static void point_to_doctor(struct error *error)
 	struct error why = *error;
 
 	if (why.code == ERROR_UNSUPPORTED && !strstr(why.text, "weft doctor"))
-		error_set(error, why.code, "%.900s; weft doctor checks this machine step by step",
-			  why.text);
+		error_set(error, why.code, "%.900s" VERBS_SEE_DOCTOR, why.text);
 }
 
 int verbs_domain_open(struct transport_domain *domain, struct error *error)
