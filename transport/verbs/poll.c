@@ -18,6 +18,7 @@
 #define POLL_BATCH   32
 #define POSITION     ((UINT64_C(1) << 56) - 1)
 #define EVENTS_EVERY 64u /* polls that found nothing, to one look at async events */
+#define EVENT_LAG_NS UINT64_C(200000000)
 
 static int strange(const struct verbs_nic *nic, const struct ibv_wc *wc, const char *what,
 		   struct error *error)
@@ -36,19 +37,30 @@ static struct verbs_entry *entry_at(const struct verbs_lane *lane, uint64_t posi
 
 /* ---- failures ---- */
 
+static enum verbs_port_trouble trouble_told(const struct verbs_nic *nic)
+{
+	verbs_events(nic->domain);
+	if (atomic_load(&nic->down))
+		return VERBS_PORT_DOWN;
+	return atomic_load(&nic->gid_gone) ? VERBS_PORT_NO_ADDRESS : VERBS_PORT_FINE;
+}
+
 /* A port without a link or an address: some devices retry for a while, some refuse requests at
- * once, as a local error. */
+ * once, as a local error. Those say what is wrong with the port a moment after the completion,
+ * and whether the lane or the endpoint is lost hangs on it. */
 static enum verbs_port_trouble port_trouble(struct verbs_lane *lane, const struct ibv_wc *wc)
 {
-	const struct verbs_nic *nic = lane->nic;
+	enum verbs_port_trouble trouble;
+	uint64_t end;
 
 	if (wc->status != IBV_WC_LOC_QP_OP_ERR && wc->status != IBV_WC_LOC_PROT_ERR &&
 	    wc->status != IBV_WC_RETRY_EXC_ERR && wc->status != IBV_WC_RESP_TIMEOUT_ERR)
 		return VERBS_PORT_FINE;
-	verbs_events(lane->endpoint->domain);
-	if (atomic_load(&nic->down))
-		return VERBS_PORT_DOWN;
-	return atomic_load(&nic->gid_gone) ? VERBS_PORT_NO_ADDRESS : VERBS_PORT_FINE;
+	end = clock_ns() + (wc->status == IBV_WC_LOC_QP_OP_ERR ? EVENT_LAG_NS : 0);
+	while (!(trouble = trouble_told(lane->nic)) && !atomic_load(&lane->nic->lost) &&
+	       clock_ns() < end)
+		clock_sleep_ms(1);
+	return trouble;
 }
 
 static int lane_failure(struct verbs_lane *lane, const struct ibv_wc *wc,
