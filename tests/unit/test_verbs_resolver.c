@@ -11,6 +11,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -88,6 +89,23 @@ static void test_a_peer__is_reached_by_one_device_with_its_addresses(void **unus
 	}
 }
 
+/* The entry is taken away before each question, so that ARP has to ask. */
+static void test_a_neighbour__not_known_yet_is_reached_by_the_first_question(void **unused)
+{
+	struct resolver_path path;
+	struct error error = {0};
+
+	(void)unused;
+	if (!here() || geteuid() != 0)
+		skip();
+	for (int round = 0; round < 3; round++) {
+		assert_int_equal(system("ip neigh flush dev veth0"), 0);
+		if (resolver_resolve("10.77.0.2", "10.77.0.1", 3000, &path, &error))
+			fail_msg("round %d: %s", round, error.text);
+		assert_string_equal(path.device, "rxe0");
+	}
+}
+
 static void test_trouble__has_its_own_sentence_each(void **unused)
 {
 	(void)unused;
@@ -155,6 +173,7 @@ int main(void)
 		cmocka_unit_test(test_names__that_nobody_knows_are_told),
 		cmocka_unit_test(test_without_the_node__librdmacm_is_named_with_it),
 		cmocka_unit_test(test_a_peer__is_reached_by_one_device_with_its_addresses),
+		cmocka_unit_test(test_a_neighbour__not_known_yet_is_reached_by_the_first_question),
 		cmocka_unit_test(test_trouble__has_its_own_sentence_each),
 		cmocka_unit_test(test_deadline__is_kept),
 		cmocka_unit_test(test_descriptors__are_all_given_back),
