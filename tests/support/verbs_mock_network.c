@@ -150,7 +150,9 @@ void mock_qp_break(struct mock_qp *qp, int status)
 		return;
 	qp->broken = true;
 	qp->first_status = status;
-	qp->good_until = status == IBV_WC_RNR_RETRY_EXC_ERR ? qp->delivered : qp->acked;
+	qp->good_until = status == IBV_WC_RNR_RETRY_EXC_ERR && qp->good_until > qp->delivered
+				 ? qp->delivered
+				 : qp->acked;
 	/* what is in the network stays there, or is lost from some packet on */
 	if (qp->sent > qp->delivered && !mock_fabric.late && mock_random(2))
 		keep = qp->delivered + mock_random(qp->sent - qp->delivered + 1);
@@ -185,6 +187,8 @@ static void receive_back(struct mock_qp *target, struct mock_request *request, b
 	mock_cq_push(MOCK_OF(cq, target->ibv.qp_base.recv_cq), &entry);
 }
 
+/* Answers may be under way: what is below good_until was acknowledged and is placed, whether its
+ * sender knows yet or not; what is not never will be. */
 void mock_qp_deafen(struct mock_qp *qp, bool gone)
 {
 	bool heard = hears(qp);
@@ -193,14 +197,18 @@ void mock_qp_deafen(struct mock_qp *qp, bool gone)
 	for (size_t at = 0; at < mock_fabric.active.count; at++) {
 		struct mock_qp *from = mock_fabric.active.items[at];
 
+		if (peer_of(from) == qp && !from->broken)
+			from->good_until = from->acked +
+					   mock_random(from->delivered > from->acked
+							       ? from->delivered - from->acked + 1
+							       : 1);
 		for (uint64_t i = from->base; i < from->tail; i++) {
 			struct mock_request *request = mock_request_at(from, i);
 
 			if (request->target != qp || !request->accepted)
 				continue;
-			pieces_settle(from, request,
-				      i < (from->broken ? from->good_until : from->acked));
-			if (i >= from->received)
+			pieces_settle(from, request, i < from->good_until);
+			if (i >= from->received && (gone || i >= from->good_until))
 				receive_back(qp, request, gone);
 		}
 	}
@@ -534,8 +542,9 @@ static bool answer(struct mock_qp *qp)
 		entry.wc.status = (enum ibv_wc_status)qp->first_status;
 		entry.wc.vendor_err = 0x81;
 		qp->first_status = IBV_WC_WR_FLUSH_ERR;
-	} else if (!qp->broken && (qp->acked == qp->delivered || !request->accepted ||
-				   !link_up(qp) || !link_up(request->target))) {
+	} else if (!qp->broken &&
+		   (qp->acked == qp->delivered || !request->accepted ||
+		    qp->acked >= qp->good_until || !link_up(qp) || !link_up(request->target))) {
 		return false;
 	}
 	qp->acked++;

@@ -126,7 +126,7 @@ struct mock_qp {
 	uint64_t ring_size, base, received, placed_low, acked, delivered, sent, tail;
 	uint64_t polled;             /* retired by completions that were polled */
 	uint64_t stalled_since;
-	uint64_t good_until;         /* when broken: requests below were answered */
+	uint64_t good_until;         /* requests below were answered, or can be */
 	uint64_t stray_below;        /* of an earlier life: whatever happens, nobody waits */
 	uint32_t rnr_tries, mood;
 	bool broken;                 /* flushing */

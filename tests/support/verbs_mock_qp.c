@@ -61,6 +61,7 @@ static struct mock_qp *qp_new(struct ibv_pd *pd, const struct ibv_qp_init_attr_e
 	base->state = IBV_QPS_RESET;
 	base->qp_num = mock_fabric.qpn_base + (uint32_t)mock_fabric.qps.count - 1;
 	qp->cap = attr->cap;
+	qp->good_until = UINT64_MAX;
 	qp->ring_size = 16;
 	qp->ring = mock_memory(qp->ring_size * sizeof(qp->ring[0]));
 	mock_object_new(&qp->head, MOCK_QP, mock_device_of(pd->context));

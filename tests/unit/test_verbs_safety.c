@@ -351,6 +351,70 @@ static void test_flush__leaves_no_part_of_a_chunk_that_was_refused_half_way(void
 	assert_true(struck > 0);
 }
 
+/* Links at both sides and queue pairs go, one after the other, at moments drawn from a seed. */
+struct chaos {
+	uint64_t state;
+	uint32_t blows;
+};
+
+static uint32_t draw(struct chaos *chaos, uint32_t below)
+{
+	chaos->state = chaos->state * UINT64_C(6364136223846793005) + 1442695040888963407u;
+	return (uint32_t)(chaos->state >> 33) % below;
+}
+
+static void blow(void *context)
+{
+	struct chaos *chaos = context;
+
+	if (!chaos->blows || draw(chaos, 60))
+		return;
+	chaos->blows--;
+	switch (draw(chaos, 4)) {
+	case 0:
+		verbs_mock_link(0, draw(chaos, 3), false);
+		break;
+	case 1:
+		verbs_mock_link(1, draw(chaos, 3), false);
+		break;
+	case 2:
+		verbs_mock_event(0, draw(chaos, 3), IBV_EVENT_QP_FATAL, 0);
+		break;
+	default:
+		verbs_mock_event(1, draw(chaos, 3), IBV_EVENT_QP_ACCESS_ERR, 0);
+		break;
+	}
+	verbs_mock_deliver_late(draw(chaos, 2));
+}
+
+static void test_lanes__lost_at_both_sides_at_once_show_no_wrong_version(void **state)
+{
+	uint64_t whole = 0;
+
+	(void)state;
+	for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+		struct verbs_mock_options options = {.seed = seed, .nics = 3};
+		struct chaos chaos = {seed * 77, 1 + seed % 5};
+		struct error error = {0};
+		int rc = 0;
+
+		verbs_pair_settings(&settings);
+		settings.qps = 1 + seed % 3;
+		begin(&options);
+		verbs_mock_watch(blow, &chaos);
+		for (uint64_t version = 1; version <= 6 && !rc; version++) {
+			rc = send_and_check(version, &error);
+			whole += !rc;
+		}
+		verbs_mock_watch(NULL, NULL);
+		if (rc == -ERROR_CHECKSUM || rc == -ERROR_TIMEOUT || (rc && !error.text[0]))
+			fail_msg("seed %llu: %s", (unsigned long long)seed, error.text);
+		verbs_mock_deliver_late(false);
+		end(seed);
+	}
+	assert_true(whole > SEEDS);
+}
+
 static void inject_once(void *context)
 {
 	const struct ibv_wc wc = {.wr_id = UINT64_MAX, .status = IBV_WC_SUCCESS};
@@ -388,6 +452,7 @@ int main(void)
 		TEST(signals__go_on_when_the_number_on_the_wire_wraps),
 		TEST(signals__that_nobody_reads_end_at_the_senders_deadline),
 		TEST(flush__leaves_no_part_of_a_chunk_that_was_refused_half_way),
+		TEST(lanes__lost_at_both_sides_at_once_show_no_wrong_version),
 		TEST(proof__refuses_a_completion_of_a_lane_that_is_not_there),
 		TEST(fork__a_child_that_closes_everything_calls_no_device),
 		TEST(interrupt__ends_a_write_a_flush_a_signal_and_a_proof),

@@ -283,7 +283,9 @@ static int fit_chunk(struct verbs_domain *verbs, struct error *error)
 static void set_caps(const struct verbs_domain *verbs, struct transport_caps *caps)
 {
 	*caps = (struct transport_caps){
-		.ordered = true, /* each lane's immediate is behind its data */
+		/* With more lanes, one that dies behind a signal would have its data go out again
+		 * behind that signal, and land in the version after it: so data comes first. */
+		.ordered = verbs->lane_count == 1,
 		.passive_target = true,
 		.local_registration = true,
 		.gpu_memory = true,

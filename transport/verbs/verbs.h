@@ -21,6 +21,10 @@
  *   lane 0  W W W . . . I(7,{0,1})        target: 7 has {0}; waits
  *   lane 1  W . . W W I(7,{0,1})                  7 has {0,1}: letter 7 is here
  *
+ * With more lanes than one a signal is posted only when all data is acknowledged (caps.ordered is
+ * false): else a lane that dies would have its data go out again behind the signal, while the
+ * target, having all of it from the dead lane after all, shows the version and is written anew.
+ *
  * A lane that dies (retries exhausted, port or device gone): its unfinished requests are posted
  * again on the lanes that live, and the next signal, or the same one again, names only those. A
  * target that sees a signal without a lane closes its end of it (QP to ERR) before it shows the
