@@ -34,7 +34,9 @@ static void list_modules(const struct doctor *doctor, struct finding *finding)
 
 static void say_kernel(const struct doctor *doctor, struct finding *finding)
 {
-	enum check_state missing = doctor_wants_verbs(doctor) ? CHECK_FAIL : CHECK_SKIP;
+	/* who names NICs means to use them */
+	enum check_state missing =
+		doctor_wants_verbs(doctor) || doctor->options.nics ? CHECK_FAIL : CHECK_SKIP;
 	struct text names = {0};
 
 	for (size_t i = 0; i < doctor->devices.count; i++)

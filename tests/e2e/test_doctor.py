@@ -59,6 +59,13 @@ def test_verbs_asked_for__their_absence_fails_with_78_and_the_fix():
     assert "no transport works here; fix first: kernel-rdma: " in summary["verdict"]
 
 
+def test_nic_asked_for__the_absence_of_all_of_them_fails_though_shm_works():
+    checks, summary = findings("--nic", "mlx5_0", code=1)
+    assert checks["kernel-rdma"]["state"] == "FAIL"
+    assert summary["transport"] == "shm"
+    assert "; fix first: kernel-rdma: load the NIC's driver" in summary["verdict"]
+
+
 def test_shm_asked_for__nothing_about_rdma_is_said():
     checks, summary = findings("--transport", "shm", env={"WEFT_QPS": "99"})
     assert checks["kernel-rdma"]["evidence"] == "not needed with --transport shm"

@@ -103,7 +103,7 @@ def test_link__a_short_flap_is_survived_and_a_long_one_is_told():
         "case_ after transfer loop --rounds 3\n", seconds=300)
     assert_ok(result, "flap")
     # this device refuses requests at once when its own link is down; others retry for a while
-    assert_clean_error(result, "gone", "the local port has no link", "rxe1")
+    assert_clean_error(result, "gone", "the sending port has no link", "rxe1")
     assert_ok(result, "after")
 
 
@@ -177,4 +177,4 @@ def test_rails__two_are_used_and_one_lost_in_the_middle_changes_no_byte():
     assert result["used"][0] == 0, "the second rail carried almost nothing"
     assert_ok(result, "lost")
     assert_ok(result, "lost_far")
-    assert_clean_error(result, "both_lost", "the local port has no link")
+    assert_clean_error(result, "both_lost", "the sending port has no link")

@@ -196,10 +196,10 @@ static const struct status_cause dead_cause = {
 
 static const struct status_cause port_causes[] = {
 	[VERBS_PORT_DOWN] = {-1, ON_ANY, ANY_VENDOR, TELL_NOTHING,
-			     "the local port has no link",
+			     "the sending port has no link",
 			     "look at its cable, its switch port and 'ip link'"},
 	[VERBS_PORT_NO_ADDRESS] = {-1, ON_ANY, ANY_VENDOR, TELL_NOTHING,
-				   "the local port has lost that address",
+				   "the sending port has lost that address",
 				   "give it back to the network interface, or start the job again "
 				   "and it finds the new one"},
 };
