@@ -37,6 +37,16 @@ static int bad_grammar(const struct nics_chooser *chooser, const char *part, siz
 			 chooser->from, chooser->settings->nics, (int)bytes, part);
 }
 
+/* In a map by rank: a plain name among the others, usually meant for the rank before it. */
+static int no_rank(const struct nics_chooser *chooser, const char *part, size_t bytes,
+		   struct error *error)
+{
+	return error_set(error, ERROR_CONFIG,
+			 "%s=%s: '%.*s' says no rank; in a list by rank every entry is RANK=NAME, "
+			 "and several NICs of one rank are joined by +: 0=mlx5_0,1=mlx5_1+mlx5_2",
+			 chooser->from, chooser->settings->nics, (int)bytes, part);
+}
+
 /* ---- names ---- */
 
 /* "mlx5_0" or "mlx5_0:1". */
@@ -95,10 +105,10 @@ static int parse_ranks(const struct nics_chooser *chooser, names *out, struct er
 		uint64_t rank;
 
 		if (!equals || (size_t)(equals - part) >= sizeof(number))
-			return bad_grammar(chooser, part, bytes, error);
+			return no_rank(chooser, part, bytes, error);
 		memcpy(number, part, (size_t)(equals - part));
 		if (!parse_u64(number, &rank))
-			return bad_grammar(chooser, part, bytes, error);
+			return no_rank(chooser, part, bytes, error);
 		names scratch = {0};
 		bool mine = rank == chooser->rank;
 		int rc = parse_names(chooser, equals + 1, bytes - (size_t)(equals + 1 - part), '+',
