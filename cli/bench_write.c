@@ -184,8 +184,8 @@ static void take_bytes(struct argp_state *state, const char *flag, const char *a
 static void take_time(struct argp_state *state, const char *flag, const char *arg, uint64_t *out)
 {
 	if (!parse_duration_ms(arg, out) || *out < 1 || *out > 86400000)
-		argp_error(state, "%s is '%s': give a time from 1ms to a day, like 10s or 500ms", flag,
-			   arg);
+		argp_error(state, "%s is '%s': give a time from 1ms to a day, like 10s or 500ms",
+			   flag, arg);
 }
 
 static void take_text(struct argp_state *state, const char *flag, const char *arg, char *out,
