@@ -195,8 +195,7 @@ static const struct status_cause dead_cause = {
 	"find out why in its log and in dmesg of its host, then start it again"};
 
 static const struct status_cause port_causes[] = {
-	[VERBS_PORT_DOWN] = {-1, ON_ANY, ANY_VENDOR, TELL_NOTHING,
-			     "the sending port has no link",
+	[VERBS_PORT_DOWN] = {-1, ON_ANY, ANY_VENDOR, TELL_NOTHING, "the sending port has no link",
 			     "look at its cable, its switch port and 'ip link'"},
 	[VERBS_PORT_NO_ADDRESS] = {-1, ON_ANY, ANY_VENDOR, TELL_NOTHING,
 				   "the sending port has lost that address",
