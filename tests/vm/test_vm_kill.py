@@ -5,7 +5,7 @@ import os
 
 from test_vm_job import inside
 
-KILLS = int(os.environ.get("WEFT_VM_KILLS", "4"))
+KILLS = int(os.environ.get("WEFT_VM_KILLS", "3"))
 SEED = int(os.environ.get("WEFT_VM_SEED", "1"))
 
 

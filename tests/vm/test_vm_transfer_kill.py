@@ -12,7 +12,7 @@ from test_vm_transfer import QUICK, SECOND_CABLE, assert_ok, cases
 
 KILLS = int(os.environ.get("WEFT_VM_TRANSFER_KILLS", "50"))
 SEED = int(os.environ.get("WEFT_VM_SEED", "1"))
-SOAK = int(os.environ.get("WEFT_VM_SOAK", "60"))
+SOAK = int(os.environ.get("WEFT_VM_SOAK", "20"))
 KILL = BIN / "tests" / "vm_kill"
 ENDURE = BIN / "tests" / "vm_endure"
 NICS = "--from rxe0,rxe2 --to rxe1,rxe3"

@@ -208,6 +208,8 @@ static int mode_sizes(const struct options *options, struct error *error)
 	for (size_t i = 0; !rc && i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		uint64_t offset = (i * 2711 + 1) % 8192;
 
+		if (sizes[i] > options->bytes)
+			continue;
 		fill(link.from, sizes[i], i);
 		memset(link.to, 0x11, 64);
 		rc = send_all(&link, offset, sizes[i], i + 1, deadline(options), error);
@@ -464,7 +466,7 @@ static const struct {
 static const struct argp_option table[] = {
 	{"from", 'f', "NICS", 0, "of the trainer (rxe0)", 0},
 	{"to", 't', "NICS", 0, "of the inference rank (rxe1)", 0},
-	{"bytes", 'b', "N", 0, "of a write (1 MiB)", 0},
+	{"bytes", 'b', "N", 0, "of a write (1 MiB); of the largest in mode sizes (64 MiB)", 0},
 	{"rounds", 'r', "N", 0, "at most; endpoints of mode many", 0},
 	{"seconds", 's', "S", 0, "at most (10)", 0},
 	{"hook", 'k', "COMMAND", 0, "run between connecting and proving", 0},
@@ -511,12 +513,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 int main(int argc, char **argv)
 {
 	static const struct argp argp = {.options = table, .parser = parse, .args_doc = "MODE"};
-	struct options options = {
-		.from = "rxe0", .to = "rxe1", .bytes = 1u << 20, .seconds = 10, .timeout = 60};
+	struct options options = {.from = "rxe0", .to = "rxe1", .seconds = 10, .timeout = 60};
 	uint64_t begin = clock_ns();
 	struct error error = {0};
 
 	argp_parse(&argp, argc, argv, 0, NULL, &options);
+	if (!options.bytes)
+		options.bytes = strcmp(options.mode, "sizes") == 0 ? 64u << 20 : 1u << 20;
 	for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
 		if (strcmp(modes[i].name, options.mode) != 0)
 			continue;
