@@ -61,6 +61,14 @@ void record_put_bytes(struct record_writer *writer, const void *data, size_t byt
 		memcpy(at, data, bytes);
 }
 
+void record_put_identity(struct record_writer *writer, const struct identity *identity)
+{
+	record_put_bytes(writer, identity->boot, sizeof(identity->boot));
+	record_put_u64(writer, identity->pid_namespace);
+	record_put_u64(writer, identity->pid);
+	record_put_u64(writer, identity->start);
+}
+
 static void put_member(struct record_writer *writer, struct member member)
 {
 	record_put_u32(writer, (uint32_t)member.role);
@@ -139,6 +147,14 @@ void record_get_bytes(struct record_reader *reader, void *out, size_t bytes)
 		memcpy(out, at, bytes);
 	else
 		memset(out, 0, bytes);
+}
+
+void record_get_identity(struct record_reader *reader, struct identity *identity)
+{
+	record_get_bytes(reader, identity->boot, sizeof(identity->boot));
+	identity->pid_namespace = record_get_u64(reader);
+	identity->pid = record_get_u64(reader);
+	identity->start = record_get_u64(reader);
 }
 
 static int get_member(struct record_reader *reader, const char *who, struct member *member,

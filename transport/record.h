@@ -19,6 +19,7 @@
 
 #include "common/error.h"
 #include "common/member.h"
+#include "transport/identity.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -50,6 +51,7 @@ void record_begin(struct record_writer *writer, unsigned char *data, size_t capa
 void record_put_u32(struct record_writer *writer, uint32_t value);
 void record_put_u64(struct record_writer *writer, uint64_t value);
 void record_put_bytes(struct record_writer *writer, const void *data, size_t bytes);
+void record_put_identity(struct record_writer *writer, const struct identity *identity);
 int record_finish(struct record_writer *writer, size_t *length, struct error *error);
 
 /* Sticky likewise: gets past the end give zeros, and record_done says so. */
@@ -65,6 +67,7 @@ int record_open(struct record_reader *reader, const void *data, size_t length,
 uint32_t record_get_u32(struct record_reader *reader);
 uint64_t record_get_u64(struct record_reader *reader);
 void record_get_bytes(struct record_reader *reader, void *out, size_t bytes);
+void record_get_identity(struct record_reader *reader, struct identity *identity);
 int record_done(const struct record_reader *reader, struct error *error);
 
 uint64_t record_tag(uint64_t secret);

@@ -14,22 +14,6 @@
 #include <inttypes.h>
 #include <limits.h>
 
-static void put_identity(struct record_writer *writer, const struct identity *identity)
-{
-	record_put_bytes(writer, identity->boot, sizeof(identity->boot));
-	record_put_u64(writer, identity->pid_namespace);
-	record_put_u64(writer, identity->pid);
-	record_put_u64(writer, identity->start);
-}
-
-static void get_identity(struct record_reader *reader, struct identity *identity)
-{
-	record_get_bytes(reader, identity->boot, sizeof(identity->boot));
-	identity->pid_namespace = record_get_u64(reader);
-	identity->pid = record_get_u64(reader);
-	identity->start = record_get_u64(reader);
-}
-
 static int bad(struct error *error, const char *field, uint64_t value)
 {
 	return error_set(error, ERROR_MESSAGE,
@@ -45,7 +29,7 @@ static int check_identity(const struct identity *identity, struct error *error)
 
 void shm_endpoint_record_put(struct record_writer *writer, const struct shm_endpoint_record *record)
 {
-	put_identity(writer, &record->identity);
+	record_put_identity(writer, &record->identity);
 	record_put_u32(writer, record->bell_fd);
 	record_put_u32(writer, record->slot_fd);
 	record_put_bytes(writer, record->bell_cookie, SHM_COOKIE_BYTES);
@@ -77,7 +61,7 @@ int shm_endpoint_record_get(struct record_reader *reader, struct shm_endpoint_re
 {
 	int rc;
 
-	get_identity(reader, &record->identity);
+	record_get_identity(reader, &record->identity);
 	record->bell_fd = record_get_u32(reader);
 	record->slot_fd = record_get_u32(reader);
 	record_get_bytes(reader, record->bell_cookie, SHM_COOKIE_BYTES);
@@ -92,7 +76,7 @@ int shm_endpoint_record_get(struct record_reader *reader, struct shm_endpoint_re
 
 void shm_region_record_put(struct record_writer *writer, const struct shm_region_record *record)
 {
-	put_identity(writer, &record->identity);
+	record_put_identity(writer, &record->identity);
 	record_put_u32(writer, (uint32_t)record->kind);
 	record_put_u32(writer, record->fd);
 	record_put_bytes(writer, record->cookie, SHM_COOKIE_BYTES);
@@ -125,7 +109,7 @@ int shm_region_record_get(struct record_reader *reader, uint64_t bytes,
 	uint32_t kind;
 	int rc;
 
-	get_identity(reader, &record->identity);
+	record_get_identity(reader, &record->identity);
 	kind = record_get_u32(reader);
 	record->fd = record_get_u32(reader);
 	record_get_bytes(reader, record->cookie, SHM_COOKIE_BYTES);

@@ -32,22 +32,6 @@ static int bad(struct error *error, const char *field, uint64_t value, uint64_t 
 			 field, value, least, most);
 }
 
-static void put_identity(struct record_writer *writer, const struct identity *identity)
-{
-	record_put_bytes(writer, identity->boot, sizeof(identity->boot));
-	record_put_u64(writer, identity->pid_namespace);
-	record_put_u64(writer, identity->pid);
-	record_put_u64(writer, identity->start);
-}
-
-static void get_identity(struct record_reader *reader, struct identity *identity)
-{
-	record_get_bytes(reader, identity->boot, sizeof(identity->boot));
-	identity->pid_namespace = record_get_u64(reader);
-	identity->pid = record_get_u64(reader);
-	identity->start = record_get_u64(reader);
-}
-
 static void put_nic(struct record_writer *writer, const struct verbs_nic_record *nic, uint32_t qps)
 {
 	record_put_bytes(writer, nic->device, sizeof(nic->device));
@@ -92,7 +76,7 @@ void verbs_endpoint_record_put(struct record_writer *writer,
 			       const struct verbs_endpoint_record *record)
 {
 	record_put_u32(writer, BODY_VERSION);
-	put_identity(writer, &record->identity);
+	record_put_identity(writer, &record->identity);
 	record_put_u64(writer, record->nonce);
 	record_put_u32(writer, record->attempt);
 	record_put_u64(writer, record->slot_address);
@@ -260,7 +244,7 @@ int verbs_endpoint_record_get(struct record_reader *reader, struct verbs_endpoin
 	if (rc)
 		return rc;
 	memset(record, 0, sizeof(*record));
-	get_identity(reader, &record->identity);
+	record_get_identity(reader, &record->identity);
 	record->nonce = record_get_u64(reader);
 	record->attempt = record_get_u32(reader);
 	record->slot_address = record_get_u64(reader);
@@ -286,7 +270,7 @@ int verbs_endpoint_record_get(struct record_reader *reader, struct verbs_endpoin
 void verbs_region_record_put(struct record_writer *writer, const struct verbs_region_record *record)
 {
 	record_put_u32(writer, BODY_VERSION);
-	put_identity(writer, &record->identity);
+	record_put_identity(writer, &record->identity);
 	record_put_u64(writer, record->nonce);
 	record_put_u64(writer, record->base);
 	record_put_u64(writer, record->piece_bytes);
@@ -334,7 +318,7 @@ int verbs_region_record_get(struct record_reader *reader, uint64_t bytes,
 	if (rc)
 		return rc;
 	memset(record, 0, sizeof(*record));
-	get_identity(reader, &record->identity);
+	record_get_identity(reader, &record->identity);
 	record->nonce = record_get_u64(reader);
 	record->base = record_get_u64(reader);
 	record->piece_bytes = record_get_u64(reader);
