@@ -13,7 +13,7 @@
  *
  * Rules for a provider:
  *  - It never blocks, but for endpoint_connect, endpoint_prove and endpoint_fence (until their
- *    deadline) and signal_wait. Posting does not allocate, log or take a system-wide lock.
+ *    deadline), signal_wait, and poll for a moment once something has failed. Posting does not allocate, log or take a system-wide lock.
  *  - A constructor that fails has undone itself; the matching close is not called then.
  *  - Each posted id is reported exactly once by poll, in any order; after endpoint_abort no
  *    more need be. A bad status breaks the endpoint: there is no repair in place.

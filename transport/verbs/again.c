@@ -58,9 +58,10 @@ void verbs_lane_die(struct verbs_lane *lane, const char *why)
 	lane->dying_ns = clock_ns();
 	lane->endpoint->dying++;
 	verbs_lane_stop(lane);
-	log_warn("lane %u to %s is lost (%s): %s; %llu requests with %s move to other lanes",
+	log_warn("lane %u to %s is lost (%s): %s; %llu request%s with %s move to other lanes",
 		 lane->index, lane->endpoint->shared->name, why, verbs_lane_text(lane, text),
-		 (unsigned long long)(lane->tail - lane->done), bytes_text(bytes, moved));
+		 (unsigned long long)(lane->tail - lane->done),
+		 lane->tail - lane->done == 1 ? "" : "s", bytes_text(bytes, moved));
 }
 
 static void push_front(struct verbs_endpoint *endpoint, const struct verbs_entry *entry)

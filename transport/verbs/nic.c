@@ -178,9 +178,6 @@ void verbs_nic_close(struct verbs_nic *nic)
 
 	if (nic->srq)
 		check_gone(nic, calls->destroy_srq(nic->srq), "shared receive queue");
-	/* destroying a queue waits until its events are acknowledged */
-	if (nic->events_unacked)
-		calls->ack_cq_events(nic->receive_cq, nic->events_unacked);
 	if (nic->receive_cq)
 		check_gone(nic, calls->destroy_cq(nic->receive_cq), "completion queue");
 	if (nic->channel)
@@ -189,7 +186,6 @@ void verbs_nic_close(struct verbs_nic *nic)
 		check_gone(nic, calls->dealloc_pd(nic->pd), "protection domain");
 	if (nic->context)
 		check_gone(nic, calls->close_device(nic->context), "context");
-	nic->events_unacked = 0;
 	nic->srq = NULL;
 	nic->receive_cq = NULL;
 	nic->channel = NULL;

@@ -64,7 +64,8 @@ static enum verbs_port_trouble port_trouble(struct verbs_lane *lane, const struc
 }
 
 static int lane_failure(struct verbs_lane *lane, const struct ibv_wc *wc,
-			const struct verbs_entry *entry, struct error *error)
+			const struct verbs_entry *entry, enum verbs_port_trouble trouble,
+			struct error *error)
 {
 	const struct verbs_settings *settings = &lane->endpoint->domain->settings;
 	struct verbs_failure failure = {
@@ -80,7 +81,7 @@ static int lane_failure(struct verbs_lane *lane, const struct ibv_wc *wc,
 		.rnr_retry = settings->rnr_retry,
 		.path_mtu = lane->path_mtu,
 		.peer_known_dead = verbs_peer_dead(lane->endpoint->shared),
-		.port_trouble = port_trouble(lane, wc),
+		.port_trouble = trouble,
 	};
 
 	verbs_failure_error(&failure, error);
@@ -99,13 +100,14 @@ static const char *closed_why(const struct verbs_lane *lane)
 }
 
 /* The path failed, not the request: another lane can do what this one could not. */
-static const char *path_why(struct verbs_lane *lane, const struct ibv_wc *wc)
+static const char *path_why(struct verbs_lane *lane, const struct ibv_wc *wc,
+			    enum verbs_port_trouble trouble)
 {
 	if (wc->status == IBV_WC_RETRY_EXC_ERR)
 		return "no answer from the peer's side";
-	if (port_trouble(lane, wc))
-		return atomic_load(&lane->nic->down) ? "its port has no link"
-						     : "its port has lost its address";
+	if (trouble)
+		return trouble == VERBS_PORT_DOWN ? "its port has no link"
+						  : "its port has lost its address";
 	if (wc->status == IBV_WC_WR_FLUSH_ERR && !closed_why(lane))
 		verbs_events(lane->endpoint->domain); /* what moved the queue pair to ERR? */
 	return closed_why(lane);
@@ -115,14 +117,15 @@ static int on_failure(struct verbs_lane *lane, const struct ibv_wc *wc, uint64_t
 		      struct error *error)
 {
 	const struct verbs_entry *entry = entry_at(lane, position);
-	const char *why;
 	int rc = 0;
 
 	if (lane->state == VERBS_LANE_READY) {
-		why = path_why(lane, wc);
+		enum verbs_port_trouble trouble = port_trouble(lane, wc);
+		const char *why = path_why(lane, wc, trouble);
+
 		if (!why || !verbs_lane_has_other(lane) || entry->kind == VERBS_PROBE_BYTE ||
 		    entry->kind == VERBS_PROBE_PACKET)
-			rc = lane_failure(lane, wc, entry, error);
+			rc = lane_failure(lane, wc, entry, trouble, error);
 		else
 			verbs_lane_die(lane, why);
 	}

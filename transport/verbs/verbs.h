@@ -93,7 +93,7 @@ struct verbs_nic {
 	struct ibv_comp_channel *channel;  /* of receive_cq */
 	struct ibv_cq *receive_cq;
 	struct ibv_srq *srq;
-	uint32_t receive_depth, receives_posted, events_unacked;
+	uint32_t receive_depth, receives_posted;
 	struct verbs_device limits;        /* facts; its ports are not owned here */
 	uint8_t port;
 	enum verbs_link link;
@@ -129,7 +129,6 @@ struct verbs_domain {
 	struct error broken;               /* CQ or SRQ error: nothing can be trusted any more */
 	_Atomic bool is_broken;
 	_Atomic uint64_t stray_receives;   /* immediates of unknown queue pairs or sequences */
-	_Atomic uint64_t events_at_ns;     /* when async events were last looked at */
 };
 
 /* ---- memory of the caller ---- */
