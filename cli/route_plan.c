@@ -84,25 +84,6 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 	}
 }
 
-static int find_policy(const struct policy **policy, const char *name, struct error *error)
-{
-	const struct policy *all;
-	struct text known = {0};
-	size_t count;
-	int rc = 0;
-
-	*policy = policy_find(name);
-	if (*policy)
-		return 0;
-	all = policy_list(&count);
-	for (size_t i = 0; i < count; i++)
-		text_format(&known, "%s%s", i ? ", " : "", all[i].name);
-	rc = error_set(error, ERROR_USAGE, "--policy %s is not known; these are: %s", name,
-		       text_string(&known));
-	text_fini(&known);
-	return rc;
-}
-
 static int check_options(const struct options *options, const struct policy **policy,
 			 struct error *error)
 {
@@ -118,7 +99,7 @@ static int check_options(const struct options *options, const struct policy **po
 				 "--memory %s is not known; it is mapped or "
 				 "process",
 				 options->memory);
-	return find_policy(policy, options->policy, error);
+	return policy_named(policy, "--policy", options->policy, error);
 }
 
 static int write_file(const char *path, const struct table *table, enum dump_part part,
@@ -199,7 +180,7 @@ int route_plan_run(int argc, char **argv)
 		rc = route_job_open(&job, options.model, options.train, options.infer,
 				    strcmp(options.memory, "mapped") == 0, &error);
 	if (!rc)
-		rc = table_plan(&table, job.problem, policy, &error);
+		rc = table_plan(&table, job.problem, policy, NULL, &error);
 	if (!rc && options.output)
 		rc = write_file(options.output, table, options.part, &error);
 	if (!rc)

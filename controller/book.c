@@ -11,6 +11,7 @@
  */
 #include "controller/state.h"
 
+#include "routing/order.h"
 #include <string.h>
 
 struct book {
@@ -19,6 +20,7 @@ struct book {
 	uint32_t *ordinals;	      /* by piece of the table */
 	uint32_t *routes[ROLE_COUNT]; /* route indexes bucketed by rank, canonical inside */
 	uint64_t *first[ROLE_COUNT];  /* rank -> first of its routes; one more at the end */
+	struct send_order sends;
 };
 
 struct input {
@@ -204,9 +206,11 @@ int book_make(struct book **out, struct controller *controller, struct error *er
 	rc = problem_build(&book->problem, &input.problem, error);
 	input_fini(&input);
 	if (!rc)
-		rc = table_plan(&book->table, book->problem, controller->policy, error);
+		rc = table_plan(&book->table, book->problem, controller->policy, NULL, error);
 	if (!rc)
 		rc = check_hosts(book, controller, error);
+	if (!rc)
+		rc = order_sends(book->table, &book->sends, error);
 	if (!rc)
 		rc = bucket(book, ROLE_TRAINER, trainers, error);
 	if (!rc)
@@ -227,6 +231,7 @@ void book_free(struct book **out)
 	if (!book)
 		return;
 	memory_free(book->ordinals);
+	send_order_fini(&book->sends);
 	for (int role = 0; role < ROLE_COUNT; role++) {
 		memory_free(book->routes[role]);
 		memory_free(book->first[role]);
@@ -363,8 +368,7 @@ static int fill_rows(struct filling *filling, struct error *error)
 	uint32_t rank = filling->slot->who.rank;
 	const uint64_t *first = &book->first[role][rank];
 	struct message_plan *plan = filling->plan;
-	uint32_t *order = NULL;
-	size_t count = 0, pieces = 0;
+	size_t pieces = 0;
 	int rc = 0;
 
 	for (uint64_t k = first[0]; k < first[1]; k++)
@@ -377,10 +381,10 @@ static int fill_rows(struct filling *filling, struct error *error)
 	if (!plan->rows)
 		return no_memory(error);
 	if (role == ROLE_TRAINER) {
-		rc = table_send_order(book->table, rank, &order, &count, error);
-		for (size_t k = 0; !rc && k < count; k++)
-			rc = fill_route(filling, order[k], error);
-		memory_free(order);
+		const struct send_order *sends = &book->sends;
+
+		for (size_t k = sends->first[rank]; !rc && k < sends->first[rank + 1]; k++)
+			rc = fill_route(filling, sends->routes[k], error);
 	} else {
 		for (uint64_t k = first[0]; !rc && k < first[1]; k++)
 			rc = fill_route(filling, book->routes[role][k], error);

@@ -143,24 +143,6 @@ static int check_options(const struct controller_options *options, struct error 
 	return 0;
 }
 
-static int find_policy(struct controller *controller, struct error *error)
-{
-	struct text names = {0};
-	const struct policy *rows;
-	size_t count;
-
-	controller->policy = policy_find(controller->policy_name);
-	if (controller->policy)
-		return 0;
-	rows = policy_list(&count);
-	for (size_t i = 0; i < count; i++)
-		text_format(&names, "%s%s", i ? ", " : "", rows[i].name);
-	error_set(error, ERROR_CONFIG, "no policy is called '%.60s': there are %s",
-		  controller->policy_name, text_string(&names));
-	text_fini(&names);
-	return -ERROR_CONFIG;
-}
-
 int controller_new(struct controller **out, const struct controller_options *options,
 		   uint64_t now_ms, struct error *error)
 {
@@ -183,7 +165,7 @@ int controller_new(struct controller **out, const struct controller_options *opt
 	}
 	controller->options.job = controller->job;
 	controller->options.policy = controller->policy_name;
-	rc = find_policy(controller, error);
+	rc = policy_named(&controller->policy, "--policy", controller->policy_name, error);
 	if (rc) {
 		controller_free(&controller);
 		return rc;

@@ -44,9 +44,10 @@ static void sink(struct entry *heap, uint32_t count)
 	heap[at] = moving;
 }
 
-int greedy_assign(const struct problem *problem, const struct units *units, uint32_t *trainer,
-		  struct error *error)
+int greedy_assign(const struct problem *problem, const struct plan_options *options,
+		  struct units *units, uint32_t **trainer, struct error *error)
 {
+	(void)options;
 	size_t entries = 0;
 	struct entry **heaps = memory_zalloc(units->set_count, sizeof(*heaps));
 	uint64_t *loads = memory_zalloc(problem->trainer_count, sizeof(*loads));
@@ -76,7 +77,7 @@ int greedy_assign(const struct problem *problem, const struct units *units, uint
 			heap->load = loads[heap->trainer];
 			sink(heap, count);
 		}
-		trainer[i] = heap->trainer;
+		(*trainer)[i] = heap->trainer;
 		loads[heap->trainer] += unit->bytes;
 		heap->load = loads[heap->trainer];
 		sink(heap, count);

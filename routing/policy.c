@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "routing/policy.h"
 
+#include "common/text.h"
 #include <string.h>
 
 static const struct policy policies[] = {
 	{"greedy",
 	 "each pair goes to the holder with the fewest bytes so far, the lowest rank on a tie",
-	 greedy_assign},
+	 greedy_assign, false},
 	{"round-robin",
 	 "each inference rank goes to one holder in turn, keeping equal engine ranks together",
-	 round_robin_assign},
+	 round_robin_assign, false},
 };
 
 const struct policy *policy_find(const char *name)
@@ -24,4 +25,21 @@ const struct policy *policy_list(size_t *count)
 {
 	*count = sizeof(policies) / sizeof(policies[0]);
 	return policies;
+}
+
+int policy_named(const struct policy **policy, const char *flag, const char *name,
+		 struct error *error)
+{
+	struct text known = {0};
+	int rc;
+
+	*policy = policy_find(name);
+	if (*policy)
+		return 0;
+	for (size_t i = 0; i < sizeof(policies) / sizeof(policies[0]); i++)
+		text_format(&known, "%s%s", i ? ", " : "", policies[i].name);
+	rc = error_set(error, ERROR_USAGE, "%s %s is not known; these are: %s", flag, name,
+		       text_string(&known));
+	text_fini(&known);
+	return rc;
 }

@@ -7,10 +7,10 @@
 
 #include "routing/table.h"
 
-int greedy_assign(const struct problem *problem, const struct units *units, uint32_t *trainer,
-		  struct error *error);
-int round_robin_assign(const struct problem *problem, const struct units *units,
-		       uint32_t *trainer, struct error *error);
+int greedy_assign(const struct problem *problem, const struct plan_options *options,
+		  struct units *units, uint32_t **trainer, struct error *error);
+int round_robin_assign(const struct problem *problem, const struct plan_options *options,
+		       struct units *units, uint32_t **trainer, struct error *error);
 
 /* The plan that round-robin is made of: sender[rank] in [0, senders) for every inference rank
  * (engine-major, ranks_per_engine of them an engine; 0: one engine). */

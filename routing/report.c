@@ -92,7 +92,7 @@ static int add_round_robin(struct report *report, const struct table *table, str
 
 	if (strcmp(table->policy, policy->name) == 0)
 		return summary_of(&report->round_robin, table, error);
-	rc = table_plan(&baseline, table->problem, policy, error);
+	rc = table_plan(&baseline, table->problem, policy, NULL, error);
 	if (!rc)
 		rc = summary_of(&report->round_robin, baseline, error);
 	table_free(&baseline);

@@ -62,9 +62,10 @@ int round_robin_plan(uint32_t senders, uint32_t ranks, uint32_t ranks_per_engine
 }
 
 /* Sets of one size share one plan: it depends on the number of senders alone. */
-int round_robin_assign(const struct problem *problem, const struct units *units, uint32_t *trainer,
-		       struct error *error)
+int round_robin_assign(const struct problem *problem, const struct plan_options *options,
+		       struct units *units, uint32_t **trainer, struct error *error)
 {
+	(void)options;
 	uint32_t **plans = memory_zalloc((size_t)problem->trainer_count + 1, sizeof(*plans));
 	int rc = 0;
 
@@ -85,7 +86,7 @@ int round_robin_assign(const struct problem *problem, const struct units *units,
 			if (rc)
 				break;
 		}
-		trainer[i] = set->trainers[plans[set->count][unit->inference]];
+		(*trainer)[i] = set->trainers[plans[set->count][unit->inference]];
 	}
 	for (uint32_t n = 0; n <= problem->trainer_count; n++)
 		memory_free(plans[n]);

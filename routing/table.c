@@ -3,8 +3,8 @@
 
 #include "common/array.h"
 #include "routing/how.h"
+#include "routing/order.h"
 #include <endian.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define DIGEST_SCHEMA "weft.routing/1"
@@ -84,44 +84,59 @@ static void add_route(struct table *table, const struct unit *unit, uint32_t tra
 	}
 }
 
-static int fill(struct table *table, const struct units *units, struct error *error)
+static int decide(struct units *units, uint32_t **trainer, const struct problem *problem,
+		  const struct policy *policy, const struct plan_options *options,
+		  struct error *error)
 {
-	const struct policy *policy = policy_find(table->policy);
+	if (options->sessions_max && !policy->limits_sessions)
+		return error_set(error, ERROR_USAGE,
+				 "--sessions-max %u: policy %s cannot limit sessions; use --policy "
+				 "balanced or leave it out",
+				 options->sessions_max, policy->name);
+	*trainer = memory_alloc(units->count * sizeof(**trainer));
+	if (!*trainer)
+		return memory_error(error, "planning routes", units->count * sizeof(**trainer));
+	return policy->assign(problem, options, units, trainer, error);
+}
+
+static int fill(struct table *table, const struct units *units, const uint32_t *trainer,
+		struct error *error)
+{
 	size_t pieces = count_pieces(table->problem, units);
-	uint32_t *trainer = memory_alloc(units->count * sizeof(*trainer));
-	int rc;
 
 	table->routes = memory_alloc(units->count * sizeof(*table->routes));
 	table->pieces = memory_alloc(pieces * sizeof(*table->pieces));
-	if (!trainer || !table->routes || !table->pieces) {
-		rc = memory_error(error, "planning routes", pieces * sizeof(*table->pieces));
-		goto free_trainer;
-	}
-	rc = policy->assign(table->problem, units, trainer, error);
-	if (rc)
-		goto free_trainer;
+	if (!table->routes || !table->pieces)
+		return memory_error(error, "planning routes", pieces * sizeof(*table->pieces));
 	for (size_t i = 0; i < units->count; i++)
 		add_route(table, &units->items[i], trainer[i]);
-free_trainer:
-	memory_free(trainer);
-	return rc;
+	return 0;
 }
 
 int table_plan(struct table **out, const struct problem *problem, const struct policy *policy,
-	       struct error *error)
+	       const struct plan_options *options, struct error *error)
 {
+	static const struct plan_options defaults;
 	struct table *table = memory_zalloc(1, sizeof(*table));
+	uint32_t *trainer = NULL;
 	struct units units;
 	int rc;
 
 	*out = NULL;
 	if (!table)
 		return memory_error(error, "planning routes", sizeof(*table));
+	if (!options)
+		options = &defaults;
 	table->problem = problem;
 	table->policy = policy->name;
+	table->order = options->order ? options->order->name : ORDER_DEFAULT;
+	table->topology = options->topology;
 	rc = units_build(&units, problem, error);
 	if (!rc)
-		rc = fill(table, &units, error);
+		rc = decide(&units, &trainer, problem, policy, options, error);
+	if (!rc)
+		rc = fill(table, &units, trainer, error);
+	memory_free(trainer);
 	units_fini(&units);
 	if (!rc)
 		rc = table_prove(table, error);
@@ -196,59 +211,4 @@ struct digest table_digest(const struct table *table)
 		}
 	}
 	return digest_end(&stream);
-}
-
-/* ---- send order ---- */
-
-struct send {
-	uint32_t route, tensor, turn;
-};
-
-static int by_turn(const void *x, const void *y)
-{
-	const struct send *a = x, *b = y;
-
-	if (a->tensor != b->tensor)
-		return a->tensor < b->tensor ? -1 : 1;
-	if (a->turn != b->turn)
-		return a->turn < b->turn ? -1 : 1;
-	return a->route < b->route ? -1 : a->route > b->route; /* rows ascending */
-}
-
-int table_send_order(const struct table *table, uint32_t trainer, uint32_t **routes, size_t *count,
-		     struct error *error)
-{
-	uint32_t ranks = table->problem->inference_count;
-	ARRAY(struct send) sends = {0};
-
-	*routes = NULL;
-	*count = 0;
-	for (size_t r = 0; r < table->route_count; r++) {
-		const struct route *route = &table->routes[r];
-		struct send *send;
-
-		if (route->trainer != trainer)
-			continue;
-		send = array_push(&sends);
-		if (!send) {
-			array_free(&sends);
-			return memory_error(error, "ordering sends", sizeof(*send));
-		}
-		*send = (struct send){(uint32_t)r, route->tensor,
-				      (route->inference + ranks - trainer % ranks) % ranks};
-	}
-	uint32_t *order = memory_alloc(sends.count * sizeof(*order));
-
-	if (!order) {
-		array_free(&sends);
-		return memory_error(error, "ordering sends", sends.count * sizeof(*order));
-	}
-	if (sends.count)
-		qsort(sends.items, sends.count, sizeof(*sends.items), by_turn);
-	for (size_t i = 0; i < sends.count; i++)
-		order[i] = sends.items[i].route;
-	*routes = order;
-	*count = sends.count;
-	array_free(&sends);
-	return 0;
 }

@@ -7,7 +7,11 @@
 #define ROUTING_TABLE_H
 
 #include "routing/problem.h"
+#include "routing/topology.h"
 #include "routing/unit.h"
+
+struct explain;
+struct order;
 
 /* A piece of a route: as the layout's, or the part of it that lies in one shard. */
 struct route_piece {
@@ -26,7 +30,8 @@ struct route {
 
 struct table {
 	const struct problem *problem; /* borrowed */
-	const char *policy;            /* static name */
+	const char *policy, *order;    /* static names */
+	const struct topology *topology; /* borrowed; NULL: flat */
 	struct route *routes;
 	size_t route_count;
 	struct route_piece *pieces;
@@ -34,22 +39,38 @@ struct table {
 	struct digest digest;          /* of labels, policy and routes; set by table_plan */
 };
 
+/* All that a plan depends on beside the problem. A zeroed struct is the default. */
+struct plan_options {
+	const struct topology *topology; /* borrowed by the table; NULL: flat */
+	const struct order *order;       /* NULL: ORDER_DEFAULT */
+	uint32_t sessions_max;           /* inference ranks one trainer may write to; 0: any */
+	struct explain *explain;         /* NULL: not asked (explain.h) */
+};
+
 struct policy {
 	const char *name;
 	const char *rule;  /* one sentence, for --help and dumps */
-	/* Fills trainer[i] for every item of units (see unit.h); pure. */
-	int (*assign)(const struct problem *problem, const struct units *units,
-		      uint32_t *trainer, struct error *error);
+	/* Decides every unit; pure and deterministic: ties by rule, never by address or hash order.
+	 * On entry *trainer has units->count entries; trainer[i] gets the sender of units->items[i].
+	 * A policy that cuts units replaces units->items and *trainer (memory_free the old): the new
+	 * items tile the old ones exactly, in the same canonical order (tensor, inference rank, lo),
+	 * with holder sets of `units`. options is never NULL. */
+	int (*assign)(const struct problem *problem, const struct plan_options *options,
+		      struct units *units, uint32_t **trainer, struct error *error);
+	bool limits_sessions; /* obeys sessions_max; others refuse it (ERROR_USAGE) */
 };
 
 /* Rows in one table; NULL when unknown. */
 const struct policy *policy_find(const char *name);
 const struct policy *policy_list(size_t *count);
+/* ERROR_USAGE lists the known ones; `flag` is how the user said it ("--policy"). */
+int policy_named(const struct policy **policy, const char *flag, const char *name,
+		 struct error *error);
 
 /* Units -> policy -> routes -> proof -> digest. A table that the proof refuses is never
- * returned. */
+ * returned. options NULL: the defaults. */
 int table_plan(struct table **table, const struct problem *problem, const struct policy *policy,
-	       struct error *error);
+	       const struct plan_options *options, struct error *error);
 void table_free(struct table **table);
 
 /* The proof (DESIGN section 7), independent of how the table was made: every byte of every
@@ -59,11 +80,5 @@ int table_prove(const struct table *table, struct error *error);
 
 /* Recomputes the digest over labels, policy and routes (docs/routing.md has the exact bytes). */
 struct digest table_digest(const struct table *table);
-
-/* Send order: trainer's own routes tensor by tensor (so that a box packed once is written to all
- * its targets in a row), the targets of each tensor rotated by the trainer's rank (so that
- * senders do not gang up on one receiver). Returns indexes into table.routes; memory_free. */
-int table_send_order(const struct table *table, uint32_t trainer, uint32_t **routes,
-		     size_t *count, struct error *error);
 
 #endif

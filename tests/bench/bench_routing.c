@@ -139,7 +139,7 @@ static int measure(const char *source, uint64_t pairs, const char *policy, struc
 		return -1;
 	built = clock_ns();
 	cpu = cpu_ns();
-	if (table_plan(&table, problem, policy_find(policy), error))
+	if (table_plan(&table, problem, policy_find(policy), NULL, error))
 		return -1;
 	planned = clock_ns();
 	cpu = cpu_ns() - cpu;

@@ -94,7 +94,7 @@ static inline struct table *job_plan(struct job *job, const char *policy)
 	struct error error = {0};
 	struct table *table;
 
-	if (table_plan(&table, job->problem, policy_find(policy), &error))
+	if (table_plan(&table, job->problem, policy_find(policy), NULL, &error))
 		fail_msg("plan: %s", error.text);
 	return table;
 }

@@ -245,7 +245,7 @@ static void test_new__refuses_what_cannot_work(void **state)
 
 	(void)state;
 	options.policy = "best";
-	assert_int_equal(controller_new(&controller, &options, 0, &error), -ERROR_CONFIG);
+	assert_int_equal(controller_new(&controller, &options, 0, &error), -ERROR_USAGE);
 	assert_non_null(strstr(error.text, "greedy"));
 	options = options_of(0);
 	options.lost_ms = 900;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "routing/order.h"
 #include "tests/unit/routing_job.h"
 
 /* The rule as DESIGN words it, read aloud: no heaps, no interning, names and boxes only. */
@@ -238,8 +239,7 @@ static void test_send_order__is_each_tensors_targets_rotated_by_the_trainer(void
 {
 	static struct job job;
 	struct table *table;
-	uint32_t *order;
-	size_t count;
+	struct send_order sends;
 
 	(void)state;
 	job_init(&job, 3, 4);
@@ -254,19 +254,18 @@ static void test_send_order__is_each_tensors_targets_rotated_by_the_trainer(void
 	}
 	job_build(&job);
 	table = job_plan(&job, "greedy");
-	assert_int_equal(table_send_order(table, 2, &order, &count, NULL), 0);
-	assert_int_equal(count, 8);
-	for (size_t k = 0; k < count; k++) {
-		const struct route *route = &table->routes[order[k]];
+	assert_string_equal(table->order, "rotated");
+	assert_int_equal(order_sends(table, &sends, NULL), 0);
+	assert_int_equal(sends.first[3] - sends.first[2], 8);
+	for (size_t k = 0; k < 8; k++) {
+		const struct route *route = &table->routes[sends.routes[sends.first[2] + k]];
 
 		assert_int_equal(route->trainer, 2);
 		assert_string_equal(job.problem->tensors[route->tensor].name, k < 4 ? "w" : "v");
 		assert_int_equal(route->inference, (2 + k) % 4);
 	}
-	memory_free(order);
-	assert_int_equal(table_send_order(table, 1, &order, &count, NULL), 0);
-	assert_int_equal(count, 0);
-	memory_free(order);
+	assert_int_equal(sends.first[2], sends.first[1]);
+	send_order_fini(&sends);
 	table_free(&table);
 	job_fini(&job);
 }

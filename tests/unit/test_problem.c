@@ -226,7 +226,7 @@ static void test_problem__of_a_model_equals_that_of_its_declarations(void **stat
 		assert_int_equal(infer_spec_parse(&infer, specs[i].infer, NULL), 0);
 		if (problem_from_model(&problem, &storage, model, &train, &infer, true, &error))
 			fail_msg("%s", error.text);
-		assert_int_equal(table_plan(&offline, problem, policy_find("greedy"), NULL), 0);
+		assert_int_equal(table_plan(&offline, problem, policy_find("greedy"), NULL, NULL), 0);
 		declare_each_rank(&job, model, &train, &infer);
 		live = job_plan(&job, "greedy");
 		assert_true(digest_equal(live->digest, offline->digest));
@@ -250,14 +250,14 @@ static int build_and_plan(struct job *job, struct error *error)
 	int rc = problem_build(&job->problem, &job->input, error);
 
 	if (!rc)
-		rc = table_plan(&table, job->problem, policy_find("greedy"), error);
+		rc = table_plan(&table, job->problem, policy_find("greedy"), NULL, error);
 	if (!rc)
 		rc = summary_of(&summary, table, error);
 	if (!rc)
 		summary_fini(&summary);
 	table_free(&table);
 	if (!rc)
-		rc = table_plan(&table, job->problem, policy_find("round-robin"), error);
+		rc = table_plan(&table, job->problem, policy_find("round-robin"), NULL, error);
 	table_free(&table);
 	problem_free(&job->problem);
 	return rc;
