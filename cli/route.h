@@ -31,6 +31,8 @@ struct route_job {
 	struct model *model;
 	struct problem *problem;
 	struct problem_storage *storage;
+	const struct policy *policy;  /* with `plan`: what route_options_open was asked for */
+	struct plan_options plan;
 };
 int route_job_open(struct route_job *job, const char *model, const char *train,
 		   const char *infer, bool mapped, struct error *error);

@@ -4,37 +4,16 @@
  * and memory gives the same table, byte for byte.
  */
 #include "cli/command.h"
-#include "cli/route.h"
+#include "cli/route_options.h"
 #include "common/file.h"
-#include "common/text.h"
 #include "routing/dump.h"
 
 #include <argp.h>
 #include <errno.h>
-#include <string.h>
 
-enum {
-	OPTION_MODEL = 0x100,
-	OPTION_TRAIN,
-	OPTION_INFER,
-	OPTION_POLICY,
-	OPTION_JSON,
-	OPTION_SUMMARY,
-	OPTION_OUTPUT,
-	OPTION_MEMORY
-};
+enum { OPTION_JSON = 0x100, OPTION_SUMMARY, OPTION_OUTPUT };
 
 static const struct argp_option option_rows[] = {
-	{"model", OPTION_MODEL, "NAME", 0,
-	 "a built-in model, or a folder or config.json written with a '/'", 0},
-	{"train", OPTION_TRAIN, "SPEC", 0,
-	 "trainers: world=16,pp=2 or world=16,fsdp=8,source=sharded", 0},
-	{"infer", OPTION_INFER, "SPEC", 0, "inference: engines=2,tp=4", 0},
-	{"policy", OPTION_POLICY, "NAME", 0, "greedy (default) or round-robin", 0},
-	{"memory", OPTION_MEMORY, "KIND", 0,
-	 "engine memory: mapped (default; trainers on the host map it) or process (they do not, so "
-	 "cut columns are packed first)",
-	 0},
 	{"json", OPTION_JSON, NULL, 0, "the routing dump (weft.routing/1) on standard output", 0},
 	{"summary", OPTION_SUMMARY, NULL, 0, "leave the routes out", 0},
 	{"output", OPTION_OUTPUT, "FILE", 0, "also write the dump to FILE", 0},
@@ -42,7 +21,8 @@ static const struct argp_option option_rows[] = {
 };
 
 struct options {
-	const char *model, *train, *infer, *policy, *memory, *output;
+	struct route_options route;
+	const char *output;
 	bool json;
 	enum dump_part part;
 };
@@ -52,20 +32,8 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 	struct options *options = state->input;
 
 	switch (key) {
-	case OPTION_MODEL:
-		options->model = argument;
-		return 0;
-	case OPTION_TRAIN:
-		options->train = argument;
-		return 0;
-	case OPTION_INFER:
-		options->infer = argument;
-		return 0;
-	case OPTION_POLICY:
-		options->policy = argument;
-		return 0;
-	case OPTION_MEMORY:
-		options->memory = argument;
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = &options->route;
 		return 0;
 	case OPTION_JSON:
 		options->json = true;
@@ -82,24 +50,6 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
-}
-
-static int check_options(const struct options *options, const struct policy **policy,
-			 struct error *error)
-{
-	const char *missing = !options->model	? "--model NAME (see `weft model list`)"
-			      : !options->train ? "--train SPEC (such as world=4)"
-			      : !options->infer ? "--infer SPEC (such as engines=2,tp=2)"
-						: NULL;
-
-	if (missing)
-		return error_set(error, ERROR_USAGE, "%s is missing", missing);
-	if (strcmp(options->memory, "mapped") && strcmp(options->memory, "process"))
-		return error_set(error, ERROR_USAGE,
-				 "--memory %s is not known; it is mapped or "
-				 "process",
-				 options->memory);
-	return policy_named(policy, "--policy", options->policy, error);
 }
 
 static int write_file(const char *path, const struct table *table, enum dump_part part,
@@ -155,6 +105,7 @@ static int print(const struct table *table, const struct options *options, struc
 
 int route_plan_run(int argc, char **argv)
 {
+	static const struct argp_child children[] = {{&route_argp, 0, NULL, 0}, {0}};
 	static const struct argp argp = {
 		option_rows,
 		parse_option,
@@ -163,11 +114,10 @@ int route_plan_run(int argc, char **argv)
 		"it is from the best possible.\v"
 		"Example: weft route plan --model Qwen2.5-0.5B --train world=4 --infer "
 		"engines=2,tp=2",
-		NULL,
+		children,
 		NULL,
 		NULL};
-	struct options options = {.policy = "greedy", .memory = "mapped"};
-	const struct policy *policy;
+	struct options options = {0};
 	struct error error = {0};
 	struct route_job job = {0};
 	struct table *table = NULL;
@@ -175,12 +125,9 @@ int route_plan_run(int argc, char **argv)
 
 	argp_err_exit_status = 2;
 	argp_parse(&argp, argc, argv, 0, NULL, &options);
-	rc = check_options(&options, &policy, &error);
+	rc = route_options_open(&job, &options.route, &error);
 	if (!rc)
-		rc = route_job_open(&job, options.model, options.train, options.infer,
-				    strcmp(options.memory, "mapped") == 0, &error);
-	if (!rc)
-		rc = table_plan(&table, job.problem, policy, NULL, &error);
+		rc = table_plan(&table, job.problem, job.policy, &job.plan, &error);
 	if (!rc && options.output)
 		rc = write_file(options.output, table, options.part, &error);
 	if (!rc)

@@ -60,6 +60,8 @@ struct policy {
 	bool limits_sessions; /* obeys sessions_max; others refuse it (ERROR_USAGE) */
 };
 
+#define POLICY_DEFAULT "greedy"
+
 /* Rows in one table; NULL when unknown. */
 const struct policy *policy_find(const char *name);
 const struct policy *policy_list(size_t *count);
