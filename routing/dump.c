@@ -167,6 +167,7 @@ int dump_write(FILE *stream, const struct table *table, enum dump_part part, str
 	json_put_object(&json);
 	json_put_key_string(&json, "schema", DUMP_SCHEMA);
 	json_put_key_string(&json, "policy", table->policy);
+	json_put_key_string(&json, "order", table->order);
 	json_put_key_string(&json, "model", problem->model);
 	json_put_key_string(&json, "train", problem->train);
 	json_put_key_string(&json, "infer", problem->infer);

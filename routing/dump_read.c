@@ -5,6 +5,7 @@
 #include "common/file.h"
 #include "common/strmap.h"
 #include "routing/dump.h"
+#include "routing/order.h"
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
@@ -53,32 +54,29 @@ static int no_memory(struct reader *r, size_t bytes)
 
 /* ---- values ---- */
 
+static bool is_one_of(const char *key, const char *const *keys)
+{
+	for (size_t i = 0; keys && keys[i]; i++)
+		if (strcmp(key, keys[i]) == 0)
+			return true;
+	return false;
+}
+
 /* The object has all of `needed` and nothing else than these and `optional` (may be NULL). */
 static int check_keys(struct reader *r, json_t *object, const char *const *needed,
-		      const char *optional)
+		      const char *const *optional)
 {
-	size_t found = 0, count = 0;
 	const char *key;
 	json_t *value;
 
 	if (!json_is_object(object))
 		return refuse(r, "not an object");
-	while (needed[count]) {
-		if (!json_object_get(object, needed[count]))
-			return refuse(r, "key \"%s\" is missing", needed[count]);
-		count++;
-	}
-	if (optional && json_object_get(object, optional))
-		count++;
-	if (json_object_size(object) == count)
-		return 0;
+	for (size_t i = 0; needed[i]; i++)
+		if (!json_object_get(object, needed[i]))
+			return refuse(r, "key \"%s\" is missing", needed[i]);
 	json_object_foreach(object, key, value)
 	{
-		bool known = optional && strcmp(key, optional) == 0;
-
-		for (found = 0; needed[found] && !known; found++)
-			known = strcmp(key, needed[found]) == 0;
-		if (!known)
+		if (!is_one_of(key, needed) && !is_one_of(key, optional))
 			return refuse(r, "key \"%.64s\" is unknown", key);
 	}
 	return 0;
@@ -279,8 +277,9 @@ static int read_box(struct reader *r, json_t *object, struct box *box)
 static int read_piece(struct reader *r, json_t *object, enum route_how how)
 {
 	static const char *const keys[] = {"src", "param", "offset", "bytes", NULL};
+	static const char *const optional[] = {"how", NULL};
 	struct route_piece piece = {.how = how}, *slot;
-	int rc = check_keys(r, object, keys, "how");
+	int rc = check_keys(r, object, keys, optional);
 
 	if (!rc)
 		rc = read_box(r, object, &piece.src);
@@ -528,18 +527,30 @@ static int check_schema(struct reader *r, json_t *root)
 	return rc;
 }
 
+/* Dumps from before there was a choice have none. */
+static int read_order(struct reader *r, json_t *root)
+{
+	if (json_object_get(root, "order"))
+		return copy_string(r, root, "order", &r->dump->order);
+	r->dump->order = memory_string(ORDER_DEFAULT);
+	return r->dump->order ? 0 : no_memory(r, sizeof(ORDER_DEFAULT));
+}
+
 static int read_dump(struct reader *r, json_t *root)
 {
 	static const char *const keys[] = {"schema",   "policy",    "model",   "train",	 "infer",
 					   "trainers", "inference", "summary", "digest", NULL};
+	static const char *const optional[] = {"order", "routes", NULL};
 	struct dump *dump = r->dump;
 	const char *digest;
 	int rc = check_schema(r, root);
 
 	if (!rc)
-		rc = check_keys(r, root, keys, "routes");
+		rc = check_keys(r, root, keys, optional);
 	if (!rc)
 		rc = copy_string(r, root, "policy", &dump->policy);
+	if (!rc)
+		rc = read_order(r, root);
 	if (!rc)
 		rc = copy_string(r, root, "model", &dump->model);
 	if (!rc)
@@ -607,6 +618,7 @@ void dump_free(struct dump **pointer)
 		return;
 	*pointer = NULL;
 	memory_free(dump->policy);
+	memory_free(dump->order);
 	memory_free(dump->model);
 	memory_free(dump->train);
 	memory_free(dump->infer);

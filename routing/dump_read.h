@@ -19,7 +19,7 @@ struct dump_rank {
 };
 
 struct dump {
-	char *policy, *model, *train, *infer;
+	char *policy, *order, *model, *train, *infer;
 	uint32_t trainer_count, inference_count;
 	uint32_t *trainer_stage;     /* by trainer */
 	struct dump_rank *inference; /* by inference rank */

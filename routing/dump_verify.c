@@ -6,6 +6,7 @@
 
 #include "common/memory.h"
 #include "common/strmap.h"
+#include "routing/order.h"
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -125,6 +126,7 @@ int dump_table(struct table **out, const struct dump *dump, struct problem *prob
 		return memory_error(error, "reading the table", sizeof(*table));
 	table->problem = problem;
 	table->policy = dump->policy;
+	table->order = dump->order;
 	table->routes = memory_zalloc(dump->route_count, sizeof(*table->routes));
 	table->pieces = memory_zalloc(dump->piece_count, sizeof(*table->pieces));
 	if (!table->routes || !table->pieces)
@@ -268,6 +270,18 @@ static int check_report(const struct dump *dump, const struct table *table, stru
 	return rc;
 }
 
+/* Of policies a dump may know more than this weft: its routes are proved either way. An order is
+ * only a name here, so it has to be one that means something. */
+static int check_order(const struct dump *dump, struct error *error)
+{
+	const struct order *order;
+	int rc = order_named(&order, "\"order\":", dump->order, error);
+
+	if (rc && error)
+		error->code = ERROR_UNPROVED;
+	return rc ? -ERROR_UNPROVED : 0;
+}
+
 int dump_verify(const struct dump *dump, struct problem *problem, struct error *error)
 {
 	char said[DIGEST_TEXT_BYTES], is[DIGEST_TEXT_BYTES];
@@ -277,6 +291,8 @@ int dump_verify(const struct dump *dump, struct problem *problem, struct error *
 	if (rc)
 		return rc;
 	rc = table_prove(table, error);
+	if (!rc)
+		rc = check_order(dump, error);
 	if (!rc && !digest_equal(table->digest, dump->digest))
 		rc = REFUSE("the dump says digest %s; its labels and routes give %s",
 			    digest_text(dump->digest, said), digest_text(table->digest, is));

@@ -161,6 +161,7 @@ static void test_dump__every_malformed_dump_is_refused_by_name(void **state)
 		{"weft.routing/1", "weft.routing/2", "this weft reads weft.routing/1"},
 		{"\"schema\"", "\"skema\"", "key \"schema\" is missing"},
 		{"\"policy\":\"greedy\"", "\"policy\":7", "\"policy\" is not a string"},
+		{"\"order\":\"rotated\"", "\"order\":[]", "\"order\" is not a string"},
 		{",\"train\"", ",\"extra\":1,\"train\"", "key \"extra\" is unknown"},
 		{",\"train\":\"world=3\"", "", "key \"train\" is missing"},
 		{",\"train\"", ",\"model\":\"x\",\"train\"", "duplicate"},
@@ -231,6 +232,7 @@ static void test_dump__verify_names_what_does_not_fit(void **state)
 		 "inference 2 as rank 1"},
 		{"\"model\":\"tiny\"", "\"model\":\"tinier\"", "the dump says digest"},
 		{"\"policy\":\"greedy\"", "\"policy\":\"greedier\"", "the dump says digest"},
+		{"\"order\":\"rotated\"", "\"order\":\"rotten\"", "rotten is not known; these are"},
 		{"\"makespan_bytes\":", "\"makespan_bytes\":1", "summary.makespan_bytes says 1"},
 		{"\"trainer_bytes\":[", "\"trainer_bytes\":[1", "summary.trainer_bytes[0] says 1"},
 		{"\"gap\":", "\"gap\":1", "summary.gap says 1"},
@@ -351,6 +353,30 @@ static int write_read_verify(struct job *job, const struct table *table, FILE *s
 	return rc;
 }
 
+static void test_dump__without_an_order_is_rotated(void **state)
+{
+	static struct job job;
+	struct error error = {0};
+	struct text_file text;
+	struct table *table;
+	struct dump *dump;
+	char *older;
+
+	(void)state;
+	tiny_job(&job);
+	table = job_plan(&job, "greedy");
+	text = dump_text(table, DUMP_WHOLE);
+	older = replaced(text.data, ",\"order\":\"rotated\"", "");
+	assert_int_equal(dump_parse(&dump, older, strlen(older), "job.json", &error), 0);
+	assert_string_equal(dump->order, "rotated");
+	assert_int_equal(dump_verify(dump, job.problem, &error), 0);
+	dump_free(&dump);
+	memory_free(older);
+	free(text.data);
+	table_free(&table);
+	job_fini(&job);
+}
+
 static void test_dump__survives_every_failed_allocation(void **state)
 {
 	static struct job job;
@@ -388,6 +414,7 @@ int main(void)
 		cmocka_unit_test(test_dump__verify_names_what_does_not_fit),
 		cmocka_unit_test(test_dump__truncated_flipped_and_oversized_texts_end_in_errors),
 		cmocka_unit_test(test_dump__is_written_whole_or_not_at_all),
+		cmocka_unit_test(test_dump__without_an_order_is_rotated),
 		cmocka_unit_test(test_dump__survives_every_failed_allocation),
 	};
 
