@@ -200,7 +200,7 @@ bool doctor_not_live(const struct doctor *doctor, struct finding *finding)
 /* ---- facts ---- */
 
 struct from {
-	const struct topology *topology;
+	const struct verbs_topology *topology;
 };
 
 static uint32_t distance(void *context, const struct verbs_device *device)
@@ -209,7 +209,7 @@ static uint32_t distance(void *context, const struct verbs_device *device)
 
 	if (!from->topology || !device->pci[0])
 		return TOPOLOGY_UNKNOWN;
-	return topology_distance(from->topology, NULL, device->pci);
+	return verbs_topology_distance(from->topology, NULL, device->pci);
 }
 
 static void choose_nics(struct doctor *doctor)
@@ -231,7 +231,7 @@ static void doctor_open(struct doctor *doctor)
 		verbs_settings_default(&doctor->settings);
 	if (!doctor->live)
 		return;
-	if (topology_open(&doctor->topology, NULL) != 0)
+	if (verbs_topology_open(&doctor->topology, NULL) != 0)
 		doctor->topology = NULL;
 	if (verbs_facts_read(&verbs_calls_system, &doctor->facts, &doctor->facts_error) == 0)
 		choose_nics(doctor);
@@ -239,7 +239,7 @@ static void doctor_open(struct doctor *doctor)
 
 static void doctor_close(struct doctor *doctor)
 {
-	topology_close(&doctor->topology);
+	verbs_topology_close(&doctor->topology);
 	verbs_facts_free(&doctor->facts);
 	array_free(&doctor->devices);
 }

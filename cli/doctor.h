@@ -56,7 +56,7 @@ struct doctor {
 	struct error facts_error;    /* code ERROR_NONE: read */
 	struct verbs_settings settings;
 	struct error settings_error;
-	struct topology *topology;   /* NULL: hwloc sees nothing */
+	struct verbs_topology *topology;   /* NULL: hwloc sees nothing */
 	struct verbs_nic_choice nics[VERBS_NICS_MAX];
 	uint32_t nic_count;
 	struct error nics_error;

@@ -144,7 +144,7 @@ static void check_distances(struct doctor *doctor, struct finding *finding)
 			if (device->pci[0])
 				text_format(
 					&text, "  %s: %s", device->name,
-					topology_distance_name(topology_distance(
+					verbs_topology_distance_name(verbs_topology_distance(
 						doctor->topology, gpus.items[i].pci, device->pci)));
 		}
 		finding_detail(finding, "GPU %zu%s", i, text_string(&text));

@@ -431,7 +431,8 @@ static void check_rails(struct doctor *doctor, struct finding *finding)
 		finding_detail(
 			finding, "rail %u: %s:%u %s, distance: %s", i, device->name, port->number,
 			text,
-			topology_distance_name((enum topology_distance)doctor->nics[i].distance));
+			verbs_topology_distance_name(
+				(enum verbs_topology_distance)doctor->nics[i].distance));
 	}
 	finding_say(finding, CHECK_PASS, "%u rail%s%s%s", doctor->nic_count,
 		    doctor->nic_count == 1 ? "" : "s",

@@ -20,21 +20,21 @@
 
 #include <cmocka.h>
 
-static int open_host(struct topology **topology, const char *name, const char *cores,
+static int open_host(struct verbs_topology **topology, const char *name, const char *cores,
 		     struct error *error)
 {
 	char path[1024];
 
 	snprintf(path, sizeof(path), "%s/tests/unit/golden/topology/%s.xml",
 		 getenv("WEFT_SOURCE_DIR"), name);
-	return topology_open_xml(topology, path, cores, error);
+	return verbs_topology_open_xml(topology, path, cores, error);
 }
 
 static void test_distances__are_what_the_tree_says(void **unused)
 {
 	static const struct {
 		const char *host, *cores, *from, *to;
-		enum topology_distance distance;
+		enum verbs_topology_distance distance;
 	} rows[] = {
 		/* from a GPU */
 		{"two_nodes", "0-3", "0000:03:00.0", "0000:04:00.0", TOPOLOGY_SAME_SWITCH},
@@ -80,33 +80,35 @@ static void test_distances__are_what_the_tree_says(void **unused)
 
 	(void)unused;
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-		struct topology *topology;
+		struct verbs_topology *topology;
 		struct error error = {0};
 
 		if (open_host(&topology, rows[i].host, rows[i].cores, &error))
 			fail_msg("%s", error.text);
-		enum topology_distance got = topology_distance(topology, rows[i].from, rows[i].to);
+		enum verbs_topology_distance got =
+			verbs_topology_distance(topology, rows[i].from, rows[i].to);
 
-		topology_close(&topology);
+		verbs_topology_close(&topology);
 		if (got != rows[i].distance)
 			fail_msg("row %zu, %s from %s to %s: %s, not %s", i, rows[i].host,
 				 rows[i].from ? rows[i].from : "the cores",
-				 rows[i].to ? rows[i].to : "nothing", topology_distance_name(got),
-				 topology_distance_name(rows[i].distance));
+				 rows[i].to ? rows[i].to : "nothing",
+				 verbs_topology_distance_name(got),
+				 verbs_topology_distance_name(rows[i].distance));
 	}
 }
 
 static void test_this_host__opens_and_knows_nothing_of_soft_devices(void **unused)
 {
-	struct topology *topology;
+	struct verbs_topology *topology;
 	struct error error = {0};
 
 	(void)unused;
-	assert_int_equal(topology_open(&topology, &error), 0);
-	assert_int_equal(topology_distance(topology, NULL, ""), TOPOLOGY_UNKNOWN);
-	topology_close(&topology);
+	assert_int_equal(verbs_topology_open(&topology, &error), 0);
+	assert_int_equal(verbs_topology_distance(topology, NULL, ""), TOPOLOGY_UNKNOWN);
+	verbs_topology_close(&topology);
 	assert_null(topology);
-	topology_close(&topology);
+	verbs_topology_close(&topology);
 }
 
 static void test_open__refuses_what_is_no_topology(void **unused)
@@ -120,7 +122,7 @@ static void test_open__refuses_what_is_no_topology(void **unused)
 
 	(void)unused;
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-		struct topology *topology;
+		struct verbs_topology *topology;
 		struct error error = {0};
 
 		assert_int_equal(open_host(&topology, rows[i].host, rows[i].cores, &error),
@@ -133,12 +135,12 @@ static void test_open__refuses_what_is_no_topology(void **unused)
 
 static void test_open__says_when_memory_ends(void **unused)
 {
-	struct topology *topology;
+	struct verbs_topology *topology;
 	struct error error = {0};
 
 	(void)unused;
 	memory_fail_at(1);
-	assert_int_equal(topology_open(&topology, &error), -ERROR_MEMORY);
+	assert_int_equal(verbs_topology_open(&topology, &error), -ERROR_MEMORY);
 	memory_fail_at(0);
 	assert_null(topology);
 }
@@ -146,9 +148,10 @@ static void test_open__says_when_memory_ends(void **unused)
 static void test_names__are_there_for_every_distance(void **unused)
 {
 	(void)unused;
-	assert_string_equal(topology_distance_name(TOPOLOGY_SAME_SWITCH), "same PCI switch");
-	assert_string_equal(topology_distance_name(TOPOLOGY_UNKNOWN), "unknown");
-	assert_string_equal(topology_distance_name((enum topology_distance)17), "unknown");
+	assert_string_equal(verbs_topology_distance_name(TOPOLOGY_SAME_SWITCH), "same PCI switch");
+	assert_string_equal(verbs_topology_distance_name(TOPOLOGY_UNKNOWN), "unknown");
+	assert_string_equal(verbs_topology_distance_name((enum verbs_topology_distance)17),
+			    "unknown");
 }
 
 int main(void)

@@ -130,7 +130,7 @@ static int begin(struct verbs_domain *verbs, const struct transport_options *opt
 
 static uint32_t distance_of(void *context, const struct verbs_device *device)
 {
-	return context ? topology_distance(context, NULL, device->pci) : TOPOLOGY_UNKNOWN;
+	return context ? verbs_topology_distance(context, NULL, device->pci) : TOPOLOGY_UNKNOWN;
 }
 
 /* Soft devices have no place on the bus: then reading all of it, tens of ms, tells nothing. */
@@ -146,9 +146,9 @@ static bool any_on_bus(const struct verbs_facts *facts)
 static int choose(struct verbs_domain *verbs, uint32_t rank, struct verbs_facts *facts,
 		  struct verbs_nic_choice *choices, uint32_t *count, struct error *error)
 {
-	struct topology *topology = NULL;
+	struct verbs_topology *topology = NULL;
 	struct error why = {0};
-	int rc = any_on_bus(facts) ? topology_open(&topology, &why) : 0;
+	int rc = any_on_bus(facts) ? verbs_topology_open(&topology, &why) : 0;
 
 	if (rc == -ERROR_MEMORY) {
 		if (error)
@@ -159,7 +159,7 @@ static int choose(struct verbs_domain *verbs, uint32_t rank, struct verbs_facts 
 		log_debug("verbs: %s", why.text);
 	rc = verbs_nics_choose(facts, &verbs->settings, rank, distance_of, rc ? NULL : topology,
 			       choices, VERBS_NICS_MAX, count, error);
-	topology_close(&topology);
+	verbs_topology_close(&topology);
 	if (rc)
 		return rc;
 	if (*count * verbs->settings.qps > VERBS_LANES_MAX)
@@ -189,7 +189,7 @@ static void tell_nic(const struct verbs_nic *nic, const struct verbs_facts *fact
 		 "traffic class %u%s%s%s%s",
 		 nic->limits.name, nic->port, nic->gid.index, verbs_gid_text(nic->gid.raw, gid),
 		 nic->link == VERBS_LINK_INFINIBAND ? "InfiniBand" : "Ethernet", nic->mtu, speed,
-		 topology_distance_name((enum topology_distance)choice->distance),
+		 verbs_topology_distance_name((enum verbs_topology_distance)choice->distance),
 		 settings->relaxed == VERBS_ON ? "on" : "off", nic->traffic_class,
 		 settings->nics[0] ? "; NIC by " : "", settings->nics[0] ? settings->nics_from : "",
 		 settings->gid_index >= 0 ? "; GID by " : "",

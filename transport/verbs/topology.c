@@ -18,13 +18,13 @@
 #include <hwloc.h>
 #include <stdio.h>
 
-struct topology {
+struct verbs_topology {
 	hwloc_topology_t tree;
 	hwloc_bitmap_t cores; /* of this process */
 	int nodes;	      /* NUMA nodes of the machine */
 };
 
-const char *topology_distance_name(enum topology_distance distance)
+const char *verbs_topology_distance_name(enum verbs_topology_distance distance)
 {
 	static const char *const names[] = {"same PCI switch", "same PCI root", "same NUMA node",
 					    "other NUMA node", "unknown"};
@@ -32,9 +32,10 @@ const char *topology_distance_name(enum topology_distance distance)
 	return (unsigned)distance <= TOPOLOGY_UNKNOWN ? names[distance] : "unknown";
 }
 
-static int refuse(struct topology **topology, struct error *error, int errnum, const char *what)
+static int refuse(struct verbs_topology **topology, struct error *error, int errnum,
+		  const char *what)
 {
-	topology_close(topology);
+	verbs_topology_close(topology);
 	return errnum ? error_set_errno(error, ERROR_UNSUPPORTED, errnum,
 					"the topology of this host cannot be read: %s", what)
 		      : error_set(error, ERROR_UNSUPPORTED,
@@ -42,9 +43,9 @@ static int refuse(struct topology **topology, struct error *error, int errnum, c
 }
 
 /* The tree with all PCI devices and bridges in it; from a file when `xml` is not NULL. */
-static int load(struct topology **topology, const char *xml, struct error *error)
+static int load(struct verbs_topology **topology, const char *xml, struct error *error)
 {
-	struct topology *made = memory_zalloc(1, sizeof(*made));
+	struct verbs_topology *made = memory_zalloc(1, sizeof(*made));
 
 	*topology = made;
 	if (!made)
@@ -67,13 +68,13 @@ static int load(struct topology **topology, const char *xml, struct error *error
 	return 0;
 }
 
-int topology_open(struct topology **topology, struct error *error)
+int verbs_topology_open(struct verbs_topology **topology, struct error *error)
 {
 	int rc = load(topology, NULL, error);
 
 	if (rc)
 		return rc;
-	struct topology *made = *topology;
+	struct verbs_topology *made = *topology;
 
 	/* where binding cannot be asked, all cores may be used */
 	if (hwloc_get_cpubind(made->tree, made->cores, HWLOC_CPUBIND_PROCESS) != 0)
@@ -81,8 +82,8 @@ int topology_open(struct topology **topology, struct error *error)
 	return 0;
 }
 
-int topology_open_xml(struct topology **topology, const char *path, const char *cores,
-		      struct error *error)
+int verbs_topology_open_xml(struct verbs_topology **topology, const char *path, const char *cores,
+			    struct error *error)
 {
 	int rc = load(topology, path, error);
 
@@ -93,7 +94,7 @@ int topology_open_xml(struct topology **topology, const char *path, const char *
 	return 0;
 }
 
-void topology_close(struct topology **topology)
+void verbs_topology_close(struct verbs_topology **topology)
 {
 	if (!*topology)
 		return;
@@ -105,7 +106,7 @@ void topology_close(struct topology **topology)
 	*topology = NULL;
 }
 
-static hwloc_obj_t find(const struct topology *topology, const char *pci)
+static hwloc_obj_t find(const struct verbs_topology *topology, const char *pci)
 {
 	return pci && *pci ? hwloc_get_pcidev_by_busidstring(topology->tree, pci) : NULL;
 }
@@ -118,7 +119,7 @@ static bool is_host_bridge(const struct hwloc_obj *object)
 
 /* Directly below the host's bridge on a machine of one node: the flat tree of a virtual
  * machine, which says nothing of the hardware under it. */
-static bool is_flat(const struct topology *topology, hwloc_obj_t device)
+static bool is_flat(const struct verbs_topology *topology, hwloc_obj_t device)
 {
 	return topology->nodes <= 1 && is_host_bridge(device->parent);
 }
@@ -131,8 +132,8 @@ static bool same_function_group(const struct hwloc_obj *a, const struct hwloc_ob
 }
 
 /* By the node that the device's bridge is attached to. */
-static enum topology_distance by_node(const struct topology *topology, hwloc_obj_t device,
-				      hwloc_const_bitmap_t cores)
+static enum verbs_topology_distance by_node(const struct verbs_topology *topology,
+					    hwloc_obj_t device, hwloc_const_bitmap_t cores)
 {
 	hwloc_obj_t home = hwloc_get_non_io_ancestor_obj(topology->tree, device);
 
@@ -157,7 +158,8 @@ static hwloc_obj_t common_ancestor(hwloc_obj_t a, hwloc_obj_t b)
 	return NULL;
 }
 
-static enum topology_distance between(const struct topology *topology, hwloc_obj_t a, hwloc_obj_t b)
+static enum verbs_topology_distance between(const struct verbs_topology *topology, hwloc_obj_t a,
+					    hwloc_obj_t b)
 {
 	hwloc_obj_t common = common_ancestor(a, b);
 
@@ -177,8 +179,8 @@ static enum topology_distance between(const struct topology *topology, hwloc_obj
 	return by_node(topology, b, home->cpuset);
 }
 
-enum topology_distance topology_distance(const struct topology *topology, const char *near_pci,
-					 const char *pci)
+enum verbs_topology_distance verbs_topology_distance(const struct verbs_topology *topology,
+						     const char *near_pci, const char *pci)
 {
 	hwloc_obj_t device = find(topology, pci);
 
