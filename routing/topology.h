@@ -10,6 +10,8 @@
  * A rank uses its nearest NICs (the least distance of its links), all of them, its bytes spread
  * in proportion to their speed. Without a topology a cluster is flat: one host and one NIC of
  * TOPOLOGY_FLAT_BYTES_PER_SECOND a rank, and no other limit.
+ *
+ * topology_file.h has the file, the one-line spec and the JSON.
  */
 #ifndef ROUTING_TOPOLOGY_H
 #define ROUTING_TOPOLOGY_H
@@ -23,16 +25,22 @@
 #define TOPOLOGY_SCHEMA "weft.topology/1"
 #define TOPOLOGY_FLAT_BYTES_PER_SECOND UINT64_C(50000000000) /* 400 Gb/s */
 
+#define TOPOLOGY_HOSTS_MAX     131072u /* every rank of both roles may have its own */
+#define TOPOLOGY_HOST_NICS_MAX 64u     /* of one host */
+#define TOPOLOGY_NAME_BYTES    512u    /* of a host or NIC, terminator included */
+#define TOPOLOGY_RATE_MAX      UINT64_C(1000000000000000) /* bytes per second */
+
 /* As `nvidia-smi topo -m` has them, nearest first. */
 enum nic_distance { DISTANCE_PIX, DISTANCE_PXB, DISTANCE_PHB, DISTANCE_NODE, DISTANCE_SYS,
 		    DISTANCE_COUNT };
 
 struct topology_host {
-	char *name;
+	char *name;                       /* unique */
 	uint64_t uplink_bytes_per_second; /* each direction, to other hosts; 0: no limit */
+	uint32_t nic_first, nic_count;    /* into nics */
 };
 struct topology_nic {
-	char *name;
+	char *name;                       /* unique on its host */
 	uint32_t host, rail;
 	uint64_t bytes_per_second;        /* each direction; never 0 */
 };
@@ -47,7 +55,7 @@ struct topology {
 	bool flat;
 	struct topology_host *hosts;
 	uint32_t host_count;
-	struct topology_nic *nics;        /* by (host, name as given) */
+	struct topology_nic *nics;        /* by (host, as given) */
 	uint32_t nic_count;
 	struct topology_link *links;
 	uint32_t link_count;
@@ -61,5 +69,24 @@ void topology_free(struct topology **topology);
 
 /* Bytes a second that a rank can send, and receive: of its used NICs together. */
 uint64_t topology_rank_rate(const struct topology *topology, enum role role, uint32_t rank);
+
+const char *nic_distance_name(enum nic_distance distance); /* "pix" .. "sys" */
+bool nic_distance_parse(const char *name, enum nic_distance *distance);
+
+/* Building one: all hosts, each followed by its NICs; then every rank, followed by its links;
+ * then finish. Names are copied. The caller has checked what it adds; what is checked here is
+ * the order of calls, by assert. A failure leaves the topology to topology_free. */
+int topology_new(struct topology **topology, uint32_t trainers, uint32_t inference,
+		 struct error *error);
+int topology_add_host(struct topology *topology, const char *name,
+		      uint64_t uplink_bytes_per_second, struct error *error);
+int topology_add_nic(struct topology *topology, const char *name, uint32_t rail,
+		     uint64_t bytes_per_second, struct error *error); /* of the last host */
+void topology_place(struct topology *topology, enum role role, uint32_t rank, uint32_t host);
+/* Of the rank placed last; `nic` indexes the topology's. */
+int topology_add_link(struct topology *topology, enum role role, uint32_t rank, uint32_t nic,
+		      enum nic_distance distance, struct error *error);
+/* Every rank is placed and has a link: sorts the links, counts the used ones. */
+void topology_finish(struct topology *topology);
 
 #endif
