@@ -12,6 +12,8 @@ const struct command route_commands[] = {
 	{"route", "show", "a routing dump by trainer, inference rank or tensor", route_show_run},
 	{"route", "verify", "prove a routing dump against the model, byte by byte",
 	 route_verify_run},
+	{"route", "topology", "where the ranks of a job sit: hosts, NICs, distances",
+	 route_topology_run},
 	{NULL, NULL, NULL, NULL},
 };
 
@@ -41,4 +43,5 @@ void route_job_close(struct route_job *job)
 	problem_free(&job->problem);
 	problem_storage_free(&job->storage);
 	model_close(&job->model);
+	topology_free(&job->topology);
 }

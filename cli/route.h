@@ -11,6 +11,7 @@
 int route_plan_run(int argc, char **argv);
 int route_show_run(int argc, char **argv);
 int route_verify_run(int argc, char **argv);
+int route_topology_run(int argc, char **argv);
 
 /* A table's figures for people, from a fresh plan or from a dump: bytes by trainer as bars,
  * balance against the bound and against round-robin, what is left out, the digest. */
@@ -33,6 +34,7 @@ struct route_job {
 	struct problem_storage *storage;
 	const struct policy *policy;  /* with `plan`: what route_options_open was asked for */
 	struct plan_options plan;
+	struct topology *topology;    /* behind plan.topology; NULL: flat */
 };
 int route_job_open(struct route_job *job, const char *model, const char *train,
 		   const char *infer, bool mapped, struct error *error);

@@ -3,6 +3,7 @@
 
 #include "common/text.h"
 #include "routing/order.h"
+#include "routing/topology_file.h"
 #include <stddef.h>
 #include <string.h>
 
@@ -25,6 +26,11 @@ static const struct argp_option option_rows[] = {
 	 0},
 	{"sessions-max", OPTION_FIRST + 6, "N", 0,
 	 "at most N inference ranks for any trainer (only for policies that can)", 0},
+	{"topology", OPTION_FIRST + 7, "FILE|SPEC", 0,
+	 "hosts and NICs: flat (default: a host and a 400 Gb/s NIC for every rank), a spec like "
+	 "per_host=8,nics=8,gbps=400[,uplink_gbps=N][,rails=N], or a file of schema "
+	 "weft.topology/1",
+	 0},
 	{0},
 };
 
@@ -32,7 +38,7 @@ static const size_t fields[] = {
 	offsetof(struct route_options, model),	      offsetof(struct route_options, train),
 	offsetof(struct route_options, infer),	      offsetof(struct route_options, policy),
 	offsetof(struct route_options, order),	      offsetof(struct route_options, memory),
-	offsetof(struct route_options, sessions_max),
+	offsetof(struct route_options, sessions_max), offsetof(struct route_options, topology),
 };
 
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
@@ -155,5 +161,12 @@ int route_options_open(struct route_job *job, const struct route_options *option
 		return rc;
 	job->policy = checked.policy;
 	job->plan = checked.plan;
-	return 0;
+	if (!options->topology)
+		return 0;
+	rc = topology_open(&job->topology, options->topology, job->problem->trainer_count,
+			   job->problem->inference_count, error);
+	if (rc)
+		route_job_close(job);
+	job->plan.topology = job->topology;
+	return rc;
 }

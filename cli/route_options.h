@@ -20,9 +20,10 @@ struct route_options {
 	const char *policy, *order;
 	const char *memory;                /* mapped */
 	const char *sessions_max;
+	const char *topology;              /* flat */
 };
 
-/* --model --train --infer --policy --order --memory --sessions-max; its input is a struct
+/* --model --train --infer --policy --order --memory --sessions-max --topology; its input is a struct
  * route_options. --help lists every policy and order with its rule. */
 extern const struct argp route_argp;
 
