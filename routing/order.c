@@ -3,6 +3,7 @@
 
 #include "common/memory.h"
 #include "common/text.h"
+#include "routing/order_rounds.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -98,6 +99,10 @@ static const struct order orders[] = {
 	 arrange_table},
 	{"rotated", "tensor by tensor, the inference ranks of each rotated by the trainer's rank",
 	 arrange_rotated},
+	{"rounds",
+	 "all trainers together, each next to the receiver with the fewest senders and the most to "
+	 "come",
+	 order_rounds},
 };
 
 const struct order *order_list(size_t *count)
