@@ -11,7 +11,6 @@
  */
 #include "controller/state.h"
 
-#include "routing/order.h"
 #include <string.h>
 
 struct book {
@@ -194,6 +193,8 @@ int book_make(struct book **out, struct controller *controller, struct error *er
 	uint32_t trainers = controller->options.train.world;
 	uint32_t ranks = controller->slot_count - trainers;
 	struct book *book = memory_zalloc(1, sizeof(*book));
+	struct plan_options options = {.order = controller->order,
+				       .sessions_max = controller->options.sessions_max};
 	struct input input = {0};
 	int rc;
 
@@ -206,7 +207,7 @@ int book_make(struct book **out, struct controller *controller, struct error *er
 	rc = problem_build(&book->problem, &input.problem, error);
 	input_fini(&input);
 	if (!rc)
-		rc = table_plan(&book->table, book->problem, controller->policy, NULL, error);
+		rc = table_plan(&book->table, book->problem, controller->policy, &options, error);
 	if (!rc)
 		rc = check_hosts(book, controller, error);
 	if (!rc)
@@ -414,9 +415,10 @@ int book_plan(const struct book *book, const struct controller *controller, cons
 	plan->digest = book->table->digest;
 	plan->checksums = slot->declare.checksums;
 	plan->policy = memory_string(book->table->policy);
+	plan->order = memory_string(book->table->order);
 	plan->peers = memory_zalloc(slot->peer_count, sizeof(*plan->peers));
 	filling.peer_of = memory_zalloc(controller->slot_count, sizeof(uint32_t));
-	if (!plan->policy || !plan->peers || !filling.peer_of) {
+	if (!plan->policy || !plan->order || !plan->peers || !filling.peer_of) {
 		memory_free(filling.peer_of);
 		return no_memory(error);
 	}

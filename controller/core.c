@@ -143,6 +143,27 @@ static int check_options(const struct controller_options *options, struct error 
 	return 0;
 }
 
+/* Wrong names are refused now, not when all workers are here. */
+static int choose_routing(struct controller *controller, struct error *error)
+{
+	struct controller_options *options = &controller->options;
+	struct plan_options plan = {.sessions_max = options->sessions_max};
+	int rc = policy_named(&controller->policy, "--policy",
+			      options->policy ? options->policy : "greedy", error);
+
+	if (!rc)
+		rc = order_named(&controller->order, "--order",
+				 options->order ? options->order : ORDER_DEFAULT, error);
+	if (!rc)
+		rc = plan_options_check(controller->policy, &plan, error);
+	/* the rows' own names outlive the caller's strings */
+	if (!rc) {
+		options->policy = controller->policy->name;
+		options->order = controller->order->name;
+	}
+	return rc;
+}
+
 int controller_new(struct controller **out, const struct controller_options *options,
 		   uint64_t now_ms, struct error *error)
 {
@@ -158,14 +179,12 @@ int controller_new(struct controller **out, const struct controller_options *opt
 	controller->slot_count = options->train.world + infer_ranks(&options->infer);
 	controller->slots = memory_zalloc(controller->slot_count, sizeof(struct slot));
 	controller->job = memory_string(options->job);
-	controller->policy_name = memory_string(options->policy ? options->policy : "greedy");
-	if (!controller->slots || !controller->job || !controller->policy_name) {
+	if (!controller->slots || !controller->job) {
 		controller_free(&controller);
 		return no_memory(error);
 	}
 	controller->options.job = controller->job;
-	controller->options.policy = controller->policy_name;
-	rc = policy_named(&controller->policy, "--policy", controller->policy_name, error);
+	rc = choose_routing(controller, error);
 	if (rc) {
 		controller_free(&controller);
 		return rc;
@@ -207,7 +226,6 @@ void controller_free(struct controller **out)
 	array_free(&controller->names);
 	array_free(&controller->formers);
 	memory_free(controller->job);
-	memory_free(controller->policy_name);
 	memory_free(controller);
 	*out = NULL;
 }

@@ -22,6 +22,7 @@
 
 #include "common/error.h"
 #include "common/parallel.h"
+#include "routing/order.h"
 #include "routing/table.h"
 #include "wire/message.h"
 
@@ -33,7 +34,8 @@ struct controller_options {
 	const char *job;
 	struct train_spec train;
 	struct infer_spec infer;
-	const char *policy;
+	const char *policy, *order;    /* rows of routing; NULL: the defaults */
+	uint32_t sessions_max;         /* inference ranks one trainer may write to; 0: any */
 	uint32_t heartbeat_ms, lost_ms;
 	uint32_t join_timeout_ms;      /* first hello (or start) to all declared */
 	uint32_t exchange_timeout_ms;  /* plan sent to all connected */

@@ -32,9 +32,9 @@ static int announce(struct controller *controller, struct error *error)
 	for (size_t r = 0; r < table->route_count; r++)
 		total += table->routes[r].bytes;
 	rc = action_log(controller, false,
-			"plan of epoch %llu by %s: %zu routes, %zu pieces, %s, digest %s",
-			(unsigned long long)controller->epoch, table->policy, table->route_count,
-			table->piece_count, bytes_text(total, bytes),
+			"plan of epoch %llu by %s, order %s: %zu routes, %zu pieces, %s, digest %s",
+			(unsigned long long)controller->epoch, table->policy, table->order,
+			table->route_count, table->piece_count, bytes_text(total, bytes),
 			digest_text(table->digest, digest));
 	if (!rc)
 		rc = book_unwanted(controller->book, &names, &unwanted, error);

@@ -70,9 +70,10 @@ struct former {
 };
 
 struct controller {
-	struct controller_options options; /* job and policy point to copies */
-	char *job, *policy_name;
+	struct controller_options options; /* job points to a copy */
+	char *job;
 	const struct policy *policy;
+	const struct order *order;
 	enum controller_state state;
 	uint64_t epoch;
 	uint32_t attempt, restarts_left;

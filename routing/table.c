@@ -84,15 +84,25 @@ static void add_route(struct table *table, const struct unit *unit, uint32_t tra
 	}
 }
 
+int plan_options_check(const struct policy *policy, const struct plan_options *options,
+		       struct error *error)
+{
+	if (!options->sessions_max || policy->limits_sessions)
+		return 0;
+	return error_set(error, ERROR_USAGE,
+			 "--sessions-max %u: policy %s cannot limit sessions; use --policy balanced "
+			 "or leave it out",
+			 options->sessions_max, policy->name);
+}
+
 static int decide(struct units *units, uint32_t **trainer, const struct problem *problem,
 		  const struct policy *policy, const struct plan_options *options,
 		  struct error *error)
 {
-	if (options->sessions_max && !policy->limits_sessions)
-		return error_set(error, ERROR_USAGE,
-				 "--sessions-max %u: policy %s cannot limit sessions; use --policy "
-				 "balanced or leave it out",
-				 options->sessions_max, policy->name);
+	int rc = plan_options_check(policy, options, error);
+
+	if (rc)
+		return rc;
 	*trainer = memory_alloc(units->count * sizeof(**trainer));
 	if (!*trainer)
 		return memory_error(error, "planning routes", units->count * sizeof(**trainer));

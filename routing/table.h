@@ -69,6 +69,10 @@ const struct policy *policy_list(size_t *count);
 int policy_named(const struct policy **policy, const char *flag, const char *name,
 		 struct error *error);
 
+/* Can this policy plan with these options? ERROR_USAGE says which flag to change. */
+int plan_options_check(const struct policy *policy, const struct plan_options *options,
+		       struct error *error);
+
 /* Units -> policy -> routes -> proof -> digest. A table that the proof refuses is never
  * returned. options NULL: the defaults. */
 int table_plan(struct table **table, const struct problem *problem, const struct policy *policy,

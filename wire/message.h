@@ -149,7 +149,7 @@ struct plan_row {
 struct message_plan {
 	uint32_t attempt;
 	struct digest digest;      /* of the whole routing table */
-	char *policy;
+	char *policy, *order;      /* names of rows: who sends what, and when */
 	bool checksums;
 	uint32_t update_timeout_ms;
 	struct plan_peer *peers;

@@ -117,9 +117,9 @@ static void log_plan(const struct weft_worker *worker)
 
 	for (size_t i = 0; i < worker->plan->row_count; i++)
 		ways[worker->plan->rows[i].how]++;
-	log_info("%s: plan %s by %s: %zu pieces, %zu peers; direct %zu, mapped %zu, replica %zu",
+	log_info("%s: plan %s by %s, order %s: %zu pieces, %zu peers; direct %zu, mapped %zu, replica %zu",
 		 worker->self_name, digest_text(worker->plan->digest, digest), worker->plan->policy,
-		 worker->plan->row_count, worker->peer_count, ways[HOW_DIRECT], ways[HOW_MAPPED],
+		 worker->plan->order, worker->plan->row_count, worker->peer_count, ways[HOW_DIRECT], ways[HOW_MAPPED],
 		 ways[HOW_REPLICA]);
 }
 
@@ -163,6 +163,7 @@ int weft_plan(const weft_worker *worker, weft_plan_view *view, weft_error *error
 	memset(view, 0, sizeof(*view));
 	digest_text(worker->plan->digest, view->digest);
 	snprintf(view->policy, sizeof(view->policy), "%s", worker->plan->policy);
+	snprintf(view->order, sizeof(view->order), "%s", worker->plan->order);
 	for (size_t i = 0; i < worker->peer_count; i++)
 		view->bytes += worker->peers[i].plan->bytes;
 	view->pieces = worker->plan->row_count;

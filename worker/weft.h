@@ -234,6 +234,7 @@ typedef struct weft_plan_view {
 	uint64_t bytes;            /* this worker sends or receives per update */
 	uint64_t pieces;
 	uint32_t peers;
+	char order[32];            /* in which a trainer sends: "rotated", "rounds", ... */
 } weft_plan_view;
 WEFT_API int weft_plan(const weft_worker *worker, weft_plan_view *view, weft_error *error);
 
@@ -249,7 +250,7 @@ WEFT_API int weft_update_begin(weft_worker *worker, uint64_t version, weft_error
 WEFT_API int weft_update_write(weft_worker *worker, uint32_t id, const void *data,
 			       uint64_t bytes, weft_error *error);
 /* Every tensor at once, data[id] each (NULL for tensors that are not wanted), in the plan's
- * send order: rotated over the receivers. */
+ * send order (weft_plan_view.order). */
 WEFT_API int weft_update_write_all(weft_worker *worker, const void *const *data,
 				   weft_error *error);
 /* Waits for all writes, then signals. Refuses (WEFT_E_STATE, the update stays open) while a

@@ -42,8 +42,8 @@ static void test_join__a_job_joins_plans_and_connects(void **unused)
 		"[     3] controller > trainer 1: want nothing\n"
 		"[     4] trainer 0 > holding 65ccf3fd: 3 tensors, 3 boxes\n"
 		"[     4] inference 0 > layout cf7a40b6: 3 tensors, 3 params, 3 pieces, 0 fills\n"
-		"[     5] controller > trainer 0: plan attempt 1: 3 rows, 1 peers, greedy *\n"
-		"[     5] controller > inference 1: plan attempt 1: 3 rows, 1 peers, greedy *\n"
+		"[     5] controller > trainer 0: plan attempt 1: 3 rows, 1 peers, greedy, rotated *\n"
+		"[     5] controller > inference 1: plan attempt 1: 3 rows, 1 peers, greedy, rotated *\n"
 		"[     8] trainer 0 > endpoints attempt 1: 1 records, 0 regions, 0 places in 0 copies\n"
 		"[     8] inference 0 > endpoints attempt 1: 1 records, 1 regions, 3 places in 1 copies\n"
 		"[     9] controller > trainer 0: peers attempt 1: 1 peers\n"
@@ -73,7 +73,7 @@ static void test_join__a_trainer_with_nothing_to_send_goes_through(void **unused
 	assert_true(simulation_run_to(s, WORKER_RUN, 1000));
 	simulation_expect(
 		s,
-		"[     5] controller > trainer 1: plan attempt 1: 0 rows, 0 peers, greedy *\n"
+		"[     5] controller > trainer 1: plan attempt 1: 0 rows, 0 peers, greedy, rotated *\n"
 		"[     8] trainer 1 > endpoints attempt 1: 0 records, 0 regions, 0 places in 0 copies\n"
 		"[     9] controller > trainer 1: peers attempt 1: 0 peers\n"
 		"[    14] trainer 1 is run\n");

@@ -136,7 +136,7 @@ static void test_restart__a_lost_job_gathers_again_as_a_new_epoch(void **unused)
 		"[  5501] trainer 0 > leave interrupted\n"
 		"[  5501] controller: trainer 1 (host a, pid 1004) joins, 1 of 4 here\n"
 		"[  5503] controller: trainer 1 (host a, pid 1004) declares, known already\n"
-		"[  5603] controller: plan of epoch 2 by greedy: 6 routes, 6 pieces, 384 B, digest "
+		"[  5603] controller: plan of epoch 2 by greedy, order rotated: 6 routes, 6 pieces, 384 B, digest "
 		"*\n"
 		"[  5611] controller: all 4 workers are connected after 0.0 s: go\n");
 	simulation_update(s, 1);

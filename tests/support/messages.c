@@ -301,6 +301,7 @@ static void random_plan(struct message_plan *to, uint64_t *state)
 	to->attempt = number32(state);
 	to->digest = digest(state);
 	to->policy = text(state);
+	to->order = text(state);
 	to->checksums = coin(state);
 	to->update_timeout_ms = number32(state);
 	to->peers = list(&to->peer_count, sizeof(*to->peers), state);

@@ -161,6 +161,7 @@ static const char *plan_differs(const struct message_plan *a, const struct messa
 	SAME_NUMBER(attempt);
 	SAME_DIGEST(digest);
 	SAME_TEXT(policy);
+	SAME_TEXT(order);
 	SAME_NUMBER(checksums);
 	SAME_NUMBER(update_timeout_ms);
 	SAME_EACH(peers, peer_count, plan_peer_differs);

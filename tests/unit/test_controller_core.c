@@ -248,6 +248,15 @@ static void test_new__refuses_what_cannot_work(void **state)
 	assert_int_equal(controller_new(&controller, &options, 0, &error), -ERROR_USAGE);
 	assert_non_null(strstr(error.text, "greedy"));
 	options = options_of(0);
+	options.order = "sorted";
+	assert_int_equal(controller_new(&controller, &options, 0, &error), -ERROR_USAGE);
+	assert_non_null(strstr(error.text, "--order sorted"));
+	assert_non_null(strstr(error.text, "table, rotated, rounds"));
+	options = options_of(0);
+	options.sessions_max = 3;
+	assert_int_equal(controller_new(&controller, &options, 0, &error), -ERROR_USAGE);
+	assert_non_null(strstr(error.text, "--sessions-max 3: policy greedy"));
+	options = options_of(0);
 	options.lost_ms = 900;
 	assert_int_equal(controller_new(&controller, &options, 0, &error), -ERROR_CONFIG);
 	options = options_of(0);

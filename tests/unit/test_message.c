@@ -277,6 +277,7 @@ static void test_plan__of_a_million_long_rows_passes(void **state)
 
 	(void)state;
 	plan->policy = memory_string("greedy");
+	plan->order = memory_string("rotated");
 	plan->peers = memory_zalloc(1, sizeof(*plan->peers));
 	plan->rows = memory_zalloc(ROWS, sizeof(*plan->rows));
 	assert_true(plan->policy && plan->peers && plan->rows);
@@ -306,19 +307,20 @@ static void test_plan__of_a_million_long_rows_passes(void **state)
 
 static void test_text__is_one_line_with_the_facts(void **state)
 {
-	char line[MESSAGE_TEXT_BYTES], words[] = "line\nbreak", greedy[] = "greedy";
+	char line[MESSAGE_TEXT_BYTES], words[] = "line\nbreak", greedy[] = "greedy", rounds[] = "rounds";
 	unsigned char secret[] = "SECRET";
 	struct endpoint_record record = {{ROLE_TRAINER, 1}, secret, 6};
 	struct message message = {.type = MESSAGE_PLAN,
 				  .u.plan = {.attempt = 1,
 					     .policy = greedy,
+					     .order = rounds,
 					     .row_count = 290,
 					     .peer_count = 4,
 					     .digest = {UINT64_C(0x3f2a01bc00000000), 0}}};
 
 	(void)state;
 	assert_string_equal(message_text(&message, line, sizeof(line)),
-			    "plan attempt 1: 290 rows, 4 peers, greedy 3f2a01bc");
+			    "plan attempt 1: 290 rows, 4 peers, greedy, rounds 3f2a01bc");
 	assert_string_equal(message_text(&message, line, 9), "plan att");
 	message = (struct message){.type = MESSAGE_LOST,
 				   .u.lost = {131, words, {ROLE_TRAINER, 3}, 0x9f}};

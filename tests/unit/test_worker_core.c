@@ -132,6 +132,7 @@ static void receive_plan(struct bench *bench)
 
 	message.u.plan.attempt = 1;
 	message.u.plan.policy = memory_string("greedy");
+	message.u.plan.order = memory_string("rotated");
 	receive(bench, message);
 }
 
@@ -469,6 +470,7 @@ static bool live(uint64_t k)
 	messages[1].u.want.digest_count = 1;
 	messages[2] = from_controller(MESSAGE_PLAN);
 	messages[2].u.plan.policy = memory_string("greedy");
+	messages[2].u.plan.order = memory_string("rotated");
 	messages[3] = from_controller(MESSAGE_LOST);
 	messages[3].u.lost.code = ERROR_PEER_LOST;
 	messages[3].u.lost.text = memory_string("trainer 3 was lost");

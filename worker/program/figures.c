@@ -60,10 +60,10 @@ void figures_joined(struct player *player)
 	put(player,
 	    player->arguments.json
 		    ? "{\"event\":\"joined\",\"role\":\"%s\",\"rank\":%u,\"peers\":%u,\"pieces\":%llu,"
-		      "\"bytes\":%llu,\"policy\":\"%s\",\"plan\":\"%s\"}\n"
-		    : "joined role=%s rank=%u peers=%u pieces=%llu bytes=%llu policy=%s plan=%s\n",
+		      "\"bytes\":%llu,\"policy\":\"%s\",\"order\":\"%s\",\"plan\":\"%s\"}\n"
+		    : "joined role=%s rank=%u peers=%u pieces=%llu bytes=%llu policy=%s order=%s plan=%s\n",
 	    self_role(player), player->rank, plan->peers, (unsigned long long)plan->pieces,
-	    (unsigned long long)plan->bytes, plan->policy, plan->digest);
+	    (unsigned long long)plan->bytes, plan->policy, plan->order, plan->digest);
 }
 
 void figures_done(struct player *player)
