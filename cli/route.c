@@ -14,6 +14,7 @@ const struct command route_commands[] = {
 	 route_verify_run},
 	{"route", "topology", "where the ranks of a job sit: hosts, NICs, distances",
 	 route_topology_run},
+	{"route", "export", "a routing dump as JSON, CSV, JSON lines or a graph", route_export_run},
 	{NULL, NULL, NULL, NULL},
 };
 

@@ -7,38 +7,56 @@
 
 #include "common/file.h"
 #include "common/json_write.h"
-#include "routing/report.h"
+#include "routing/dump_read.h"
 #include <errno.h>
 
-static void write_ranks(struct json *json, const struct problem *problem)
-{
-	uint32_t width = problem->ranks_per_engine;
+/* What is written, whether it comes from a table or from a dump: names are asked for. */
+struct source {
+	const char *policy, *order, *model, *train, *infer;
+	uint32_t trainer_count, inference_count;
+	const uint32_t *trainer_stage;
+	struct dump_rank (*rank)(const struct source *source, uint32_t inference);
+	const struct route *routes;
+	size_t route_count;
+	const struct route_piece *pieces;
+	const char *(*tensor)(const struct source *source, const struct route *route);
+	const char *(*param)(const struct source *source, const struct route *route,
+			     const struct route_piece *piece);
+	const struct report *report;
+	struct digest digest;
+	const struct problem *problem; /* of a table */
+	const struct dump *dump;
+};
 
+static void write_ranks(struct json *json, const struct source *source)
+{
 	json_put_newline(json);
 	json_put_key(json, "trainers");
 	json_put_array(json);
-	for (uint32_t t = 0; t < problem->trainer_count; t++) {
+	for (uint32_t t = 0; t < source->trainer_count; t++) {
 		json_put_object(json);
 		json_put_key_u64(json, "rank", t);
-		json_put_key_u64(json, "stage", problem->trainer_stage[t]);
+		json_put_key_u64(json, "stage", source->trainer_stage[t]);
 		json_put_object_end(json);
 	}
 	json_put_array_end(json);
 	json_put_newline(json);
 	json_put_key(json, "inference");
 	json_put_array(json);
-	for (uint32_t i = 0; i < problem->inference_count; i++) {
+	for (uint32_t i = 0; i < source->inference_count; i++) {
+		struct dump_rank rank = source->rank(source, i);
+
 		json_put_object(json);
 		json_put_key_u64(json, "rank", i);
-		json_put_key_u64(json, "engine", width ? i / width : 0);
-		json_put_key_u64(json, "engine_rank", width ? i % width : i);
+		json_put_key_u64(json, "engine", rank.engine);
+		json_put_key_u64(json, "engine_rank", rank.engine_rank);
 		json_put_object_end(json);
 	}
 	json_put_array_end(json);
 }
 
-static void write_piece(struct json *json, const struct layout *layout,
-			const struct route_piece *piece, enum route_how how)
+static void write_piece(struct json *json, const char *param, const struct route_piece *piece,
+			enum route_how how)
 {
 	json_put_object(json);
 	json_put_key(json, "src");
@@ -50,7 +68,7 @@ static void write_piece(struct json *json, const struct layout *layout,
 		json_put_array_end(json);
 	}
 	json_put_array_end(json);
-	json_put_key_string(json, "param", layout->params[piece->param].name);
+	json_put_key_string(json, "param", param);
 	json_put_key_u64(json, "offset", piece->offset);
 	json_put_key_u64(json, "bytes", piece->bytes);
 	if (piece->how != how)
@@ -58,22 +76,18 @@ static void write_piece(struct json *json, const struct layout *layout,
 	json_put_object_end(json);
 }
 
-static void write_routes(struct json *json, const struct table *table)
+static void write_routes(struct json *json, const struct source *source)
 {
-	const struct problem *problem = table->problem;
-
 	json_put_newline(json);
 	json_put_key(json, "routes");
 	json_put_array(json);
-	for (size_t r = 0; r < table->route_count; r++) {
-		const struct route *route = &table->routes[r];
-		const struct route_piece *pieces = table->pieces + route->piece_first;
-		const struct layout *layout =
-			problem->layouts[problem->inference_layout[route->inference]].layout;
+	for (size_t r = 0; r < source->route_count; r++) {
+		const struct route *route = &source->routes[r];
+		const struct route_piece *pieces = source->pieces + route->piece_first;
 
 		json_put_newline(json);
 		json_put_object(json);
-		json_put_key_string(json, "tensor", problem->tensors[route->tensor].name);
+		json_put_key_string(json, "tensor", source->tensor(source, route));
 		json_put_key_u64(json, "trainer", route->trainer);
 		json_put_key_u64(json, "inference", route->inference);
 		json_put_key_u64(json, "bytes", route->bytes);
@@ -81,7 +95,8 @@ static void write_routes(struct json *json, const struct table *table)
 		json_put_key(json, "pieces");
 		json_put_array(json);
 		for (uint32_t p = 0; p < route->piece_count; p++)
-			write_piece(json, layout, &pieces[p], pieces[0].how);
+			write_piece(json, source->param(source, route, &pieces[p]), &pieces[p],
+				    pieces[0].how);
 		json_put_array_end(json);
 		json_put_object_end(json);
 	}
@@ -153,34 +168,128 @@ static void write_report(struct json *json, const struct report *report, uint32_
 	json_put_object_end(json);
 }
 
+static void write_source(FILE *stream, const struct source *source, bool routes)
+{
+	char digest[DIGEST_TEXT_BYTES];
+	struct json json;
+
+	json_to_file(&json, stream);
+	json_put_object(&json);
+	json_put_key_string(&json, "schema", DUMP_SCHEMA);
+	json_put_key_string(&json, "policy", source->policy);
+	json_put_key_string(&json, "order", source->order);
+	json_put_key_string(&json, "model", source->model);
+	json_put_key_string(&json, "train", source->train);
+	json_put_key_string(&json, "infer", source->infer);
+	write_ranks(&json, source);
+	if (routes)
+		write_routes(&json, source);
+	write_report(&json, source->report, source->trainer_count, source->inference_count);
+	json_put_newline(&json);
+	json_put_key_string(&json, "digest", digest_text(source->digest, digest));
+	json_put_object_end(&json);
+	json_put_newline(&json);
+}
+
+/* ---- from a table ---- */
+
+static struct dump_rank table_rank(const struct source *source, uint32_t inference)
+{
+	uint32_t width = source->problem->ranks_per_engine;
+
+	return width ? (struct dump_rank){inference / width, inference % width}
+		     : (struct dump_rank){0, inference};
+}
+
+static const char *table_tensor(const struct source *source, const struct route *route)
+{
+	return source->problem->tensors[route->tensor].name;
+}
+
+static const char *table_param(const struct source *source, const struct route *route,
+			       const struct route_piece *piece)
+{
+	const struct problem *problem = source->problem;
+
+	return problem->layouts[problem->inference_layout[route->inference]]
+		.layout->params[piece->param]
+		.name;
+}
+
 int dump_write(FILE *stream, const struct table *table, enum dump_part part, struct error *error)
 {
 	const struct problem *problem = table->problem;
-	char digest[DIGEST_TEXT_BYTES];
 	struct report report;
-	struct json json;
+	struct source source = {
+		.policy = table->policy,
+		.order = table->order,
+		.model = problem->model,
+		.train = problem->train,
+		.infer = problem->infer,
+		.trainer_count = problem->trainer_count,
+		.inference_count = problem->inference_count,
+		.trainer_stage = problem->trainer_stage,
+		.rank = table_rank,
+		.routes = table->routes,
+		.route_count = table->route_count,
+		.pieces = table->pieces,
+		.tensor = table_tensor,
+		.param = table_param,
+		.report = &report,
+		.digest = table->digest,
+		.problem = problem,
+	};
 	int rc = report_of(&report, table, error);
 
 	if (rc)
 		return rc;
-	json_to_file(&json, stream);
-	json_put_object(&json);
-	json_put_key_string(&json, "schema", DUMP_SCHEMA);
-	json_put_key_string(&json, "policy", table->policy);
-	json_put_key_string(&json, "order", table->order);
-	json_put_key_string(&json, "model", problem->model);
-	json_put_key_string(&json, "train", problem->train);
-	json_put_key_string(&json, "infer", problem->infer);
-	write_ranks(&json, problem);
-	if (part == DUMP_WHOLE)
-		write_routes(&json, table);
-	write_report(&json, &report, problem->trainer_count, problem->inference_count);
-	json_put_newline(&json);
-	json_put_key_string(&json, "digest", digest_text(table->digest, digest));
-	json_put_object_end(&json);
-	json_put_newline(&json);
+	write_source(stream, &source, part == DUMP_WHOLE);
 	report_fini(&report);
 	return 0;
+}
+
+/* ---- from a dump ---- */
+
+static struct dump_rank dump_rank(const struct source *source, uint32_t inference)
+{
+	return source->dump->inference[inference];
+}
+
+static const char *dump_tensor(const struct source *source, const struct route *route)
+{
+	return source->dump->names.items[route->tensor];
+}
+
+static const char *dump_param(const struct source *source, const struct route *route,
+			      const struct route_piece *piece)
+{
+	(void)route;
+	return source->dump->names.items[piece->param];
+}
+
+void dump_put(FILE *stream, const struct dump *dump, enum dump_part part)
+{
+	struct source source = {
+		.policy = dump->policy,
+		.order = dump->order,
+		.model = dump->model,
+		.train = dump->train,
+		.infer = dump->infer,
+		.trainer_count = dump->trainer_count,
+		.inference_count = dump->inference_count,
+		.trainer_stage = dump->trainer_stage,
+		.rank = dump_rank,
+		.routes = dump->routes,
+		.route_count = dump->route_count,
+		.pieces = dump->pieces,
+		.tensor = dump_tensor,
+		.param = dump_param,
+		.report = &dump->report,
+		.digest = dump->digest,
+		.dump = dump,
+	};
+
+	write_source(stream, &source, part == DUMP_WHOLE && dump->has_routes);
 }
 
 int dump_save(const char *path, const struct table *table, struct error *error)

@@ -16,6 +16,10 @@ enum dump_part { DUMP_WHOLE, DUMP_SUMMARY_ONLY };
  * for round-robin under the key "round_robin". */
 int dump_write(FILE *stream, const struct table *table, enum dump_part part,
 	       struct error *error);
+/* The same from a dump, byte for byte, whatever layout it was read from; the caller checks
+ * ferror. */
+struct dump;
+void dump_put(FILE *stream, const struct dump *dump, enum dump_part part);
 /* To a file, whole or not at all. */
 int dump_save(const char *path, const struct table *table, struct error *error);
 

@@ -38,6 +38,8 @@ struct dump {
 int dump_parse(struct dump **dump, const char *text, size_t bytes, const char *name,
 	       struct error *error);
 int dump_open(struct dump **dump, const char *path, struct error *error);
+/* The same data from a table, as if it had been written and read. */
+int dump_of(struct dump **dump, const struct table *table, struct error *error);
 void dump_free(struct dump **dump);
 
 /* The dump's routes as a table of `problem`. The problem takes the dump's label for the model

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * weft route export: a routing dump, or the plan of a job, in another form.
+ */
+#include "cli/command.h"
+#include "cli/route_options.h"
+#include "common/file.h"
+#include "common/text.h"
+#include "routing/export.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OPTION_FORMAT = 0x100, OPTION_OUTPUT };
+
+static const struct argp_option option_rows[] = {
+	{"format", OPTION_FORMAT, "NAME", 0, "one of: ", 0},
+	{"output", OPTION_OUTPUT, "FILE", 0,
+	 "write to FILE, whole or not at all (default: standard output)", 0},
+	{0},
+};
+
+struct options {
+	struct route_options route;
+	const char *file, *format, *output;
+};
+
+static error_t parse_option(int key, char *argument, struct argp_state *state)
+{
+	struct options *options = state->input;
+
+	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = &options->route;
+		return 0;
+	case OPTION_FORMAT:
+		options->format = argument;
+		return 0;
+	case OPTION_OUTPUT:
+		options->output = argument;
+		return 0;
+	case ARGP_KEY_ARG:
+		if (options->file)
+			argp_error(state, "'%s' is one file too many", argument);
+		options->file = argument;
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+/* --help: the rows as they are now; argp frees what differs from `doc`. */
+static char *filter_help(int key, const char *doc, void *input)
+{
+	struct text text = {0};
+	size_t count;
+	const struct export_format *formats = export_list(&count);
+
+	(void)input;
+	if (key != OPTION_FORMAT && key != ARGP_KEY_HELP_POST_DOC)
+		return (char *)doc;
+	text_add(&text, key == OPTION_FORMAT ? doc : "Formats:\n");
+	for (size_t i = 0; i < count; i++) {
+		if (key == OPTION_FORMAT)
+			text_format(&text, "%s%s", i ? ", " : "", formats[i].name);
+		else
+			text_format(&text, "  %s: %s\n", formats[i].name, formats[i].what);
+	}
+	if (!text_ok(&text)) {
+		text_fini(&text);
+		return (char *)doc;
+	}
+	return text.data;
+}
+
+/* The dump of a file, or of the job that the flags name. */
+static int open_dump(struct dump **dump, const struct options *options, struct error *error)
+{
+	struct route_job job = {0};
+	struct table *table = NULL;
+	int rc;
+
+	if (options->file)
+		return dump_open(dump, options->file, error);
+	rc = route_options_open(&job, &options->route, error);
+	if (!rc)
+		rc = table_plan(&table, job.problem, job.policy, &job.plan, error);
+	if (!rc)
+		rc = dump_of(dump, table, error);
+	table_free(&table);
+	route_job_close(&job);
+	return rc;
+}
+
+static int export_whole(FILE *stream, const struct export_format *format,
+			const struct options *options, struct error *error)
+{
+	struct dump *dump = NULL;
+	int rc = open_dump(&dump, options, error);
+
+	if (!rc && !dump->has_routes)
+		rc = error_set(error, ERROR_FILE,
+			       "%s has no routes to export: it was written with --summary, write "
+			       "it without",
+			       options->file);
+	if (!rc)
+		rc = format->write(stream, dump, error);
+	dump_free(&dump);
+	return rc;
+}
+
+static int export_to(FILE *stream, const char *name, const struct export_format *format,
+		     const struct options *options, struct error *error)
+{
+	int rc = export_whole(stream, format, options, error);
+
+	if (!rc && (fflush(stream) || ferror(stream)))
+		rc = error_set_errno(error, ERROR_IO, errno ? errno : EIO, "cannot write %s", name);
+	return rc;
+}
+
+static int export_file(const struct export_format *format, const struct options *options,
+		       struct error *error)
+{
+	struct file_writer writer;
+	int rc = file_writer_open(&writer, options->output, error);
+
+	if (rc)
+		return rc;
+	rc = export_to(writer.stream, options->output, format, options, error);
+	if (rc) {
+		file_writer_abort(&writer);
+		return rc;
+	}
+	return file_writer_commit(&writer, error);
+}
+
+static int check(const struct options *options, const struct export_format **format,
+		 struct error *error)
+{
+	if (options->file && route_options_any(&options->route))
+		return error_set(error, ERROR_USAGE,
+				 "%s says itself what job it is of: name the file or the job's "
+				 "--model, --train and --infer, not both",
+				 options->file);
+	if (!options->file && !route_options_any(&options->route))
+		return error_set(error, ERROR_USAGE,
+				 "name a routing dump, or a job by --model, --train and --infer");
+	return export_named(format, "--format", options->format, error);
+}
+
+int route_export_run(int argc, char **argv)
+{
+	static const struct argp_child children[] = {
+		{&route_argp, 0, "Instead of FILE, the plan of a job:", 1}, {0}};
+	static const struct argp argp = {
+		option_rows, parse_option,
+		"[FILE]",    "Writes a routing dump in another form.\v(formats)",
+		children,    filter_help,
+		NULL};
+	struct options options = {.format = "json"};
+	const struct export_format *format;
+	struct error error = {0};
+	int rc;
+
+	argp_err_exit_status = 2;
+	argp_parse(&argp, argc, argv, 0, NULL, &options);
+	rc = check(&options, &format, &error);
+	if (!rc)
+		rc = options.output
+			     ? export_file(format, &options, &error)
+			     : export_to(stdout, "to standard output", format, &options, &error);
+	return rc ? command_fail(&error) : 0;
+}

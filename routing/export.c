@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "routing/export.h"
+
+#include "common/array.h"
+#include "common/text.h"
+#include "routing/dump.h"
+#include <string.h>
+
+static const struct export_format formats[] = {
+	{"json", "the routing dump itself, in its canonical form", export_json, NULL, NULL},
+	{"csv", "one route a line, under a row of column names", export_csv, export_csv_begin,
+	 export_csv_route},
+	{"jsonl", "one route a line, each a JSON object", export_jsonl, export_jsonl_begin,
+	 export_jsonl_route},
+	{"dot", "a Graphviz graph: who sends to whom, wider for more bytes", export_dot, NULL,
+	 NULL},
+};
+
+const struct export_format *export_find(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(formats); i++)
+		if (strcmp(formats[i].name, name) == 0)
+			return &formats[i];
+	return NULL;
+}
+
+const struct export_format *export_list(size_t *count)
+{
+	*count = ARRAY_SIZE(formats);
+	return formats;
+}
+
+int export_named(const struct export_format **format, const char *flag, const char *name,
+		 struct error *error)
+{
+	struct text known = {0};
+	int rc;
+
+	*format = export_find(name);
+	if (*format)
+		return 0;
+	for (size_t i = 0; i < ARRAY_SIZE(formats); i++)
+		text_format(&known, "%s%s", i ? ", " : "", formats[i].name);
+	rc = error_set(error, ERROR_USAGE, "%s %s is not known; these are: %s", flag, name,
+		       text_string(&known));
+	text_fini(&known);
+	return rc;
+}
+
+int export_json(FILE *stream, const struct dump *dump, struct error *error)
+{
+	(void)error;
+	dump_put(stream, dump, DUMP_WHOLE);
+	return 0;
+}
