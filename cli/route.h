@@ -5,6 +5,7 @@
 #ifndef CLI_ROUTE_H
 #define CLI_ROUTE_H
 
+#include "routing/certificate.h"
 #include "routing/report.h"
 #include <stdio.h>
 
@@ -21,6 +22,7 @@ struct route_view {
 	uint32_t trainer_count, inference_count;
 	const uint32_t *trainer_stage;
 	const struct report *report;
+	const struct certificate *certificate; /* NULL: not printed (its topology is not known) */
 	struct digest digest;
 };
 void route_print(FILE *stream, const struct route_view *view);

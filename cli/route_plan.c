@@ -74,13 +74,16 @@ static int write_file(const char *path, const struct table *table, enum dump_par
 static int print(const struct table *table, const struct options *options, struct error *error)
 {
 	const struct problem *problem = table->problem;
+	struct certificate certificate;
 	struct report report;
 	int rc;
 
 	if (options->json) {
 		rc = dump_write(stdout, table, options->part, error);
 	} else {
-		rc = report_of(&report, table, error);
+		rc = certificate_of(&certificate, table, error);
+		if (!rc)
+			rc = report_of(&report, table, error);
 		if (rc)
 			return rc;
 		struct route_view view = {
@@ -92,6 +95,7 @@ static int print(const struct table *table, const struct options *options, struc
 			.inference_count = problem->inference_count,
 			.trainer_stage = problem->trainer_stage,
 			.report = &report,
+			.certificate = &certificate,
 			.digest = table->digest,
 		};
 

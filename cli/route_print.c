@@ -154,6 +154,30 @@ static void print_figures(FILE *stream, const struct route_view *view)
 	fputc('\n', stream);
 }
 
+static void print_seconds(FILE *stream, const char *what, double seconds, const char *limit)
+{
+	double shown = seconds < 1e-3 ? seconds * 1e6 : seconds < 1 ? seconds * 1e3 : seconds;
+
+	fprintf(stream, "  %-34s %9.3f %-2s    %s\n", what, shown,
+		seconds < 1e-3 ? "us"
+		: seconds < 1  ? "ms"
+			       : "s",
+		limit);
+}
+
+static void print_certificate(FILE *stream, const struct certificate *certificate)
+{
+	if (certificate->bound_seconds <= 0)
+		return;
+	fprintf(stream, "  %-34s %12s    %s\n", "on the wire alone", "", "limited by");
+	print_seconds(stream,
+		      certificate->exact ? "least possible" : "least possible (not less than)",
+		      certificate->bound_seconds, certificate->bound_limit);
+	print_seconds(stream, "this table", certificate->makespan_seconds,
+		      certificate->makespan_limit);
+	fprintf(stream, "  %-34s %11.2f%%\n\n", "gap", certificate->gap * 100);
+}
+
 static void print_names(FILE *stream, const char *what, const struct names *names)
 {
 	if (names->count == 0)
@@ -179,6 +203,8 @@ void route_print(FILE *stream, const struct route_view *view)
 	fputc('\n', stream);
 	print_loads(stream, view);
 	print_figures(stream, view);
+	if (view->certificate)
+		print_certificate(stream, view->certificate);
 	print_names(stream, "held, but wanted by no inference rank", &view->report->unwanted);
 	print_names(stream, "no source by design, zeroed by the inference rank",
 		    &view->report->filled);

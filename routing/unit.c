@@ -41,7 +41,8 @@ struct key {
 
 struct builder {
 	const struct problem *problem;
-	bool cut; /* units_weigh: always at every border */
+	bool cut;  /* always at every border */
+	bool list; /* make items */
 	ARRAY(struct source) sources;
 	ARRAY(struct segment) segments;
 	ARRAY(uint32_t) members;
@@ -459,7 +460,7 @@ static int walk(struct builder *b, struct error *error)
 		}
 		b->share_first[layouts] = b->shares.count;
 		rc = weigh(b, error);
-		if (!rc && !b->cut)
+		if (!rc && b->list)
 			rc = emit(b, t, error);
 		if (rc)
 			return rc;
@@ -534,24 +535,38 @@ static void builder_fini(struct builder *b)
 	memory_free(b->ranks_of);
 }
 
-int units_build(struct units *units, const struct problem *problem, struct error *error)
+static int build(struct units *units, struct builder *b, struct error *error)
 {
-	struct builder b = {.problem = problem};
 	int rc;
 
 	*units = (struct units){0};
-	rc = walk(&b, error);
+	b->list = true;
+	rc = walk(b, error);
 	if (!rc)
-		rc = publish_sets(&b, units, error);
+		rc = publish_sets(b, units, error);
 	if (!rc) {
-		units->items = b.items.items;
-		units->count = b.items.count;
-		b.items.items = NULL;
+		units->items = b->items.items;
+		units->count = b->items.count;
+		b->items.items = NULL;
 	} else {
 		units_fini(units);
 	}
-	builder_fini(&b);
+	builder_fini(b);
 	return rc;
+}
+
+int units_build(struct units *units, const struct problem *problem, struct error *error)
+{
+	struct builder b = {.problem = problem};
+
+	return build(units, &b, error);
+}
+
+int units_build_cut(struct units *units, const struct problem *problem, struct error *error)
+{
+	struct builder b = {.problem = problem, .cut = true};
+
+	return build(units, &b, error);
 }
 
 int units_weigh(struct units *units, uint64_t **set_bytes, const struct problem *problem,

@@ -39,6 +39,9 @@ struct units {
 };
 
 int units_build(struct units *units, const struct problem *problem, struct error *error);
+/* The same, and every pair is cut at every border of a shard, even where one trainer holds all
+ * of it: what routing could do if it liked. */
+int units_build_cut(struct units *units, const struct problem *problem, struct error *error);
 /* For the bound, where pairs may be cut at will: only the holder sets (no items), and for each
  * the bytes that exactly these trainers can send (memory_free). */
 int units_weigh(struct units *units, uint64_t **set_bytes, const struct problem *problem,
