@@ -17,11 +17,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPTION_JSON = 0x100, OPTION_INFER, OPTION_RANK };
+enum { OPTION_JSON = 0x100, OPTION_INFER, OPTION_RANK, OPTION_ALL };
 
 struct options {
 	const char *name, *infer, *rank;
-	bool json, wants_name;
+	bool json, all, wants_name;
 };
 
 static error_t parse_option(int key, char *argument, struct argp_state *state)
@@ -37,6 +37,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 		return 0;
 	case OPTION_RANK:
 		options->rank = argument;
+		return 0;
+	case OPTION_ALL:
+		options->all = true;
 		return 0;
 	case ARGP_KEY_ARG:
 		if (!options->wants_name || options->name)
@@ -84,6 +87,9 @@ static void list_json(const struct model *model)
 	json_put_key_u64(json, "tensors", model->tensor_count);
 	json_put_key_u64(json, "parameters", model->parameters);
 	json_put_key_u64(json, "bytes", model->bytes);
+	json_put_key_u64(json, "all_tensors", model->all_count);
+	json_put_key_u64(json, "all_parameters", model->all_parameters);
+	json_put_key_u64(json, "all_bytes", model->all_bytes);
 	json_put_key_string(json, "dtype", dtype_name(config->dtype));
 	json_put_key_u64(json, "layers", config->layers);
 	json_put_key_u64(json, "hidden_size", config->hidden_size);
@@ -93,6 +99,10 @@ static void list_json(const struct model *model)
 	json_put_key_u64(json, "intermediate_size", config->intermediate_size);
 	json_put_key_u64(json, "vocab_size", config->vocab_size);
 	json_put_key_bool(json, "tied", config->tied);
+	json_put_key_u64(json, "experts", config->experts);
+	json_put_key_u64(json, "mtp_layers", config->mtp_layers);
+	json_put_key_u64(json, "block_rows", config->block_rows);
+	json_put_key_u64(json, "block_columns", config->block_columns);
 	json_put_object_end(json);
 	json_put_newline(json);
 }
@@ -101,9 +111,13 @@ static void list_line(const struct model *model)
 {
 	char parameters[TEXT_SHORT_BYTES], bytes[TEXT_SHORT_BYTES], size[TEXT_SHORT_BYTES];
 
-	printf("%-16s %-18s %7zu %15s %15s  %s\n", model->name, model->config.family->architecture,
+	printf("%-19s %-22s %7zu %17s %17s  %s\n", model->name, model->config.family->architecture,
 	       model->tensor_count, grouped_text(model->parameters, parameters),
 	       grouped_text(model->bytes, bytes), bytes_text(model->bytes, size));
+	if (model->all_count > model->tensor_count)
+		printf("%-19s %-22s %7zu %17s %17s  %s\n", "", "  with MTP layers",
+		       model->all_count, grouped_text(model->all_parameters, parameters),
+		       grouped_text(model->all_bytes, bytes), bytes_text(model->all_bytes, size));
 }
 
 static int run_list(int argc, char **argv)
@@ -113,7 +127,15 @@ static int run_list(int argc, char **argv)
 		{0},
 	};
 	static const struct argp argp = {
-		rows, parse_option, "", "The models that are known by name.", NULL, NULL, NULL};
+		rows,
+		parse_option,
+		"",
+		"The models that are known by name.\v"
+		"Parameters are elements without those of fp8 scales; bytes are all. MTP layers are "
+		"left to the engines' draft model: they are not sent.",
+		NULL,
+		NULL,
+		NULL};
 	struct options options = {0};
 	const struct model_builtin *builtins;
 	struct error error = {0};
@@ -123,7 +145,7 @@ static int run_list(int argc, char **argv)
 	argp_parse(&argp, argc, argv, 0, NULL, &options);
 	builtins = model_builtins(&count);
 	if (!options.json)
-		printf("%-16s %-18s %7s %15s %15s\n", "name", "class", "tensors", "parameters",
+		printf("%-19s %-22s %7s %17s %17s\n", "name", "class", "tensors", "parameters",
 		       "bytes");
 	for (size_t i = 0; i < count; i++) {
 		if (model_open(&model, builtins[i].name, &error))
@@ -137,11 +159,11 @@ static int run_list(int argc, char **argv)
 	return 0;
 }
 
-static void tensors_json(const struct model *model)
+static void tensors_json(const struct model *model, size_t count)
 {
 	struct json json;
 
-	for (size_t i = 0; i < model->tensor_count; i++) {
+	for (size_t i = 0; i < count; i++) {
 		const struct model_tensor *tensor = &model->tensors[i];
 
 		json_to_file(&json, stdout);
@@ -157,11 +179,11 @@ static void tensors_json(const struct model *model)
 	}
 }
 
-static void tensors_lines(const struct model *model)
+static void tensors_lines(const struct model *model, size_t count)
 {
 	char shape[96], bytes[TEXT_SHORT_BYTES], parameters[TEXT_SHORT_BYTES];
 
-	for (size_t i = 0; i < model->tensor_count; i++) {
+	for (size_t i = 0; i < count; i++) {
 		const struct model_tensor *tensor = &model->tensors[i];
 
 		print_shape(tensor->dims, tensor->shape, shape);
@@ -170,12 +192,18 @@ static void tensors_lines(const struct model *model)
 	}
 	printf("%s: %zu tensors, %s parameters, %s bytes\n", model->name, model->tensor_count,
 	       grouped_text(model->parameters, parameters), grouped_text(model->bytes, bytes));
+	if (model->all_count > model->tensor_count)
+		printf("with MTP layers: %zu tensors, %s parameters, %s bytes\n", model->all_count,
+		       grouped_text(model->all_parameters, parameters),
+		       grouped_text(model->all_bytes, bytes));
 }
 
 static int run_tensors(int argc, char **argv)
 {
 	static const struct argp_option rows[] = {
 		{"json", OPTION_JSON, NULL, 0, "one JSON object a tensor", 0},
+		{"all", OPTION_ALL, NULL, 0, "with the tensors of MTP layers, which are not sent",
+		 0},
 		{0},
 	};
 	static const struct argp argp = {
@@ -185,21 +213,24 @@ static int run_tensors(int argc, char **argv)
 		"The tensors of a model's checkpoint, in checkpoint order. MODEL is a built-in name, "
 		"or a folder or config.json written with a '/'.\v"
 		"In JSON, \"layer\" is -1 for tensors before the layers and the number of layers for "
-		"those after them.",
+		"those after them (with --all also for those of the first MTP layer, which stand at "
+		"the end).",
 		NULL,
 		NULL,
 		NULL};
 	struct options options = {.wants_name = true};
 	struct error error = {0};
 	struct model *model;
+	size_t count;
 
 	argp_parse(&argp, argc, argv, 0, NULL, &options);
 	if (model_open(&model, options.name, &error))
 		return command_fail(&error);
+	count = options.all ? model->all_count : model->tensor_count;
 	if (options.json)
-		tensors_json(model);
+		tensors_json(model, count);
 	else
-		tensors_lines(model);
+		tensors_lines(model, count);
 	model_close(&model);
 	return 0;
 }

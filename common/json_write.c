@@ -154,6 +154,11 @@ void json_put_bool(struct json *json, bool value)
 	number(json, value ? "true" : "false");
 }
 
+void json_put_null(struct json *json)
+{
+	number(json, "null");
+}
+
 void json_put_newline(struct json *json)
 {
 	if (json->depth == 0)

@@ -35,6 +35,7 @@ void json_put_u64(struct json *json, uint64_t value);
 void json_put_i64(struct json *json, int64_t value);
 void json_put_double(struct json *json, double value); /* %.9g; not finite becomes null */
 void json_put_bool(struct json *json, bool value);
+void json_put_null(struct json *json);
 /* A line break; not part of a digest. At the top level what follows is a value of its own, so
  * JSON lines are values with line breaks between them. */
 void json_put_newline(struct json *json);

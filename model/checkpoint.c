@@ -331,20 +331,36 @@ static int check_tensor(const struct checkpoint *checkpoint, const struct model 
 			 dtype_name(found->dtype), a, model->name, dtype_name(wanted->dtype), b);
 }
 
+/* What the model leaves out of a checkpoint that may carry it all the same: a tied model's
+ * lm_head, and rotary frequencies, of which config.json says nothing. */
+static bool may_be_extra(const struct model *model, const char *name)
+{
+	static const char rotary[] = ".rotary_emb.inv_freq";
+	size_t length = strlen(name);
+
+	if (model->config.tied && strcmp(name, "lm_head.weight") == 0)
+		return true;
+	return length >= sizeof(rotary) &&
+	       strcmp(name + length - (sizeof(rotary) - 1), rotary) == 0;
+}
+
 int checkpoint_matches(const struct checkpoint *checkpoint, const struct model *model,
 		       struct error *error)
 {
-	for (size_t i = 0; i < model->tensor_count; i++) {
-		int rc = check_tensor(checkpoint, model, &model->tensors[i], error);
+	for (size_t i = 0; i < model->all_count; i++) {
+		const struct model_tensor *tensor = &model->tensors[i];
+		int rc = 0;
 
+		/* a checkpoint may come without MTP layers: nothing here is made of them */
+		if (i < model->tensor_count || checkpoint_find(checkpoint, tensor->name))
+			rc = check_tensor(checkpoint, model, tensor, error);
 		if (rc)
 			return rc;
 	}
 	for (size_t i = 0; i < checkpoint->tensors.count; i++) {
 		const struct checkpoint_tensor *tensor = &checkpoint->tensors.items[i];
 
-		if (model_find(model, tensor->name) >= 0 ||
-		    (model->config.tied && strcmp(tensor->name, "lm_head.weight") == 0))
+		if (model_find(model, tensor->name) >= 0 || may_be_extra(model, tensor->name))
 			continue;
 		return error_set(error, ERROR_FILE, "%s: tensor %.200s is not one of %s",
 				 checkpoint->files.items[tensor->file].path, tensor->name,

@@ -44,7 +44,7 @@ static int plan_shards(struct maker *maker, uint64_t shard_bytes)
 	const struct model *model = maker->model;
 	struct shard *shard = NULL;
 
-	for (size_t t = 0; t < model->tensor_count; t++) {
+	for (size_t t = 0; t < model->all_count; t++) {
 		uint64_t bytes = model->tensors[t].bytes;
 
 		if (!shard || (shard_bytes && shard->bytes + bytes > shard_bytes)) {
@@ -202,7 +202,7 @@ static int write_index(const struct maker *maker)
 	json_put_object(&json);
 	json_put_key(&json, "metadata");
 	json_put_object(&json);
-	json_put_key_u64(&json, "total_size", maker->model->bytes);
+	json_put_key_u64(&json, "total_size", maker->model->all_bytes);
 	json_put_object_end(&json);
 	json_put_key(&json, "weight_map");
 	json_put_object(&json);
@@ -252,10 +252,10 @@ int checkpoint_make_until(const struct model *model, const char *folder, uint64_
 	else
 		rc = plan_shards(&maker, shard_bytes);
 	if (rc == 0)
-		rc = folder_begin(&maker.folder, folder, replace, model->bytes + HEADER_ALLOWANCE,
-				  error);
+		rc = folder_begin(&maker.folder, folder, replace,
+				  model->all_bytes + HEADER_ALLOWANCE, error);
 	if (rc == 0) {
-		progress_begin(&maker.progress, what, model->bytes, quiet);
+		progress_begin(&maker.progress, what, model->all_bytes, quiet);
 		rc = write_folder(&maker);
 		if (rc == 0)
 			rc = folder_commit(&maker.folder, error);

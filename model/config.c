@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/config.h"
 
+#include "model/config_fields.h"
+#include "model/config_quant.h"
 #include "model/family.h"
 #include <jansson.h>
 #include <string.h>
@@ -47,23 +49,44 @@ static int missing(const struct reader *reader, const char *name)
 	return error_set(reader->error, ERROR_CONFIG, "%s: %s is missing", reader->where, name);
 }
 
-/* 1..max into *value. A missing field keeps what *value holds, unless that is 0. */
-static int read_size(const struct reader *reader, const char *name, uint64_t max, uint64_t *value)
+/* min..max into *value. A missing field keeps what *value holds. */
+static int read_size(const struct reader *reader, const char *name, uint64_t min, uint64_t max,
+		     uint64_t *value)
 {
 	const json_t *found = field(reader, name);
 	json_int_t number;
 
 	if (!found)
-		return *value ? 0 : missing(reader, name);
+		return 0;
 	if (!json_is_integer(found))
 		return error_set(reader->error, ERROR_CONFIG, "%s: %s is %s; an integer is needed",
 				 reader->where, name, type_text(found));
 	number = json_integer_value(found);
-	if (number < 1 || (uint64_t)number > max)
+	if (number < (json_int_t)min || (uint64_t)number > max)
 		return error_set(reader->error, ERROR_CONFIG,
-				 "%s: %s is %lld; 1 to %llu is possible", reader->where, name,
-				 (long long)number, (unsigned long long)max);
+				 "%s: %s is %lld; %llu to %llu is possible", reader->where, name,
+				 (long long)number, (unsigned long long)min,
+				 (unsigned long long)max);
 	*value = (uint64_t)number;
+	return 0;
+}
+
+static int read_sizes(const struct reader *reader, struct model_config *config)
+{
+	for (const struct size_field *row = config_sizes; row->name; row++) {
+		bool there = field(reader, row->name);
+		int rc;
+
+		if (!config_has(config, row))
+			continue;
+		if (row->presence == FIELD_NULLABLE)
+			there = json_object_get(reader->root, row->name);
+		if (!there && row->presence != FIELD_OPTIONAL)
+			return missing(reader, row->name);
+		rc = read_size(reader, row->name, row->min, row->max, config_size(config, row));
+		if (rc)
+			return rc;
+	}
 	return 0;
 }
 
@@ -78,6 +101,46 @@ static int read_flag(const struct reader *reader, const char *name, bool *value)
 				 "%s: %s is %s; true or false is needed", reader->where, name,
 				 type_text(found));
 	*value = json_is_true(found);
+	return 0;
+}
+
+/* Fields that would change the tensors in a way that no row says. */
+static int check_fixed(const struct reader *reader, const struct model_config *config)
+{
+	for (const struct fixed_field *row = config_fixed; row->name; row++) {
+		const json_t *found = field(reader, row->name);
+		bool same;
+
+		if (!found || !family_has(config->family, row->features))
+			continue;
+		same = row->flag
+			       ? json_is_boolean(found) && json_is_true(found) == row->value
+			       : json_is_integer(found) && json_integer_value(found) == row->value;
+		if (!same)
+			return error_set(reader->error, ERROR_UNSUPPORTED,
+					 "%s: %s is not %s%lld%s; only that is possible: %s",
+					 reader->where, row->name, row->flag ? "false (" : "",
+					 (long long)row->value, row->flag ? ")" : "", row->why);
+	}
+	return 0;
+}
+
+/* Lists that would do so. */
+static int check_lists(const struct reader *reader, const struct model_config *config)
+{
+	const json_t *dense = field(reader, "mlp_only_layers");
+
+	if (dense && family_has(config->family, FEATURE_EXPERTS) &&
+	    (!json_is_array(dense) || json_array_size(dense)))
+		return error_set(reader->error, ERROR_UNSUPPORTED,
+				 "%s: mlp_only_layers is not an empty list; only that is possible: "
+				 "every layer has experts",
+				 reader->where);
+	if (field(reader, "index_topk_pattern") && family_has(config->family, FEATURE_INDEXER))
+		return error_set(reader->error, ERROR_UNSUPPORTED,
+				 "%s: index_topk_pattern is not possible; index_topk_freq and "
+				 "index_skip_topk_offset are",
+				 reader->where);
 	return 0;
 }
 
@@ -143,18 +206,26 @@ static int read_dtype(const struct reader *reader, struct model_config *config)
 	return 0;
 }
 
+static int check_product(const struct reader *reader, const char *what, uint64_t product,
+			 uint64_t max)
+{
+	if (product <= max)
+		return 0;
+	return error_set(reader->error, ERROR_CONFIG, "%s: %s is %llu; at most %llu is possible",
+			 reader->where, what, (unsigned long long)product, (unsigned long long)max);
+}
+
 /* Heads: num_key_value_heads and head_dim may follow from the others. */
 static int read_heads(const struct reader *reader, struct model_config *config)
 {
-	uint64_t product;
-	int rc = read_size(reader, "num_attention_heads", CONFIG_HEADS_MAX, &config->heads);
+	int rc;
 
-	if (rc)
-		return rc;
 	config->kv_heads = config->family->kv_heads_optional ? config->heads : 0;
-	rc = read_size(reader, "num_key_value_heads", config->heads, &config->kv_heads);
+	rc = read_size(reader, "num_key_value_heads", 1, config->heads, &config->kv_heads);
 	if (rc)
 		return rc;
+	if (!config->kv_heads)
+		return missing(reader, "num_key_value_heads");
 	if (config->heads % config->kv_heads)
 		return error_set(
 			reader->error, ERROR_CONFIG,
@@ -171,55 +242,105 @@ static int read_heads(const struct reader *reader, struct model_config *config)
 				(unsigned long long)config->hidden_size);
 		config->head_dim = config->hidden_size / config->heads;
 	}
-	rc = read_size(reader, "head_dim", CONFIG_HEAD_DIM_MAX, &config->head_dim);
-	if (rc)
-		return rc;
-	product = config->heads * config->head_dim;
-	if (product > CONFIG_HEAD_ROWS_MAX)
-		return error_set(
-			reader->error, ERROR_CONFIG,
-			"%s: num_attention_heads times head_dim is %llu; at most %u is possible",
-			reader->where, (unsigned long long)product, CONFIG_HEAD_ROWS_MAX);
-	return 0;
+	rc = read_size(reader, "head_dim", 1, CONFIG_HEAD_DIM_MAX, &config->head_dim);
+	return rc ? rc
+		  : check_product(reader, "num_attention_heads times head_dim",
+				  config->heads * config->head_dim, CONFIG_HEAD_ROWS_MAX);
+}
+
+/* What the sizes must be to each other. */
+static int check_sizes(const struct reader *reader, const struct model_config *config)
+{
+	uint64_t wider = config->qk_rope_head_dim > config->v_head_dim ? config->qk_rope_head_dim
+								       : config->v_head_dim;
+	int rc = check_product(reader, "first_k_dense_replace", config->dense_layers,
+			       config->layers);
+
+	if (rc == 0)
+		rc = check_product(reader, "num_attention_heads times head sizes",
+				   config->heads * (config->qk_nope_head_dim + wider),
+				   CONFIG_HEAD_ROWS_MAX);
+	if (rc == 0)
+		rc = check_product(reader, "index_n_heads times index_head_dim",
+				   config->index_heads * config->index_head_dim,
+				   CONFIG_HEAD_ROWS_MAX);
+	if (rc == 0)
+		rc = check_product(reader, "moe_intermediate_size times n_shared_experts",
+				   config->moe_intermediate_size * config->shared_experts,
+				   CONFIG_INTERMEDIATE_MAX);
+	if (rc == 0 && config->index_every > 1 && !field(reader, "index_skip_topk_offset"))
+		rc = error_set(reader->error, ERROR_CONFIG,
+			       "%s: index_topk_freq is %llu, but index_skip_topk_offset is missing",
+			       reader->where, (unsigned long long)config->index_every);
+	if (rc == 0 && config->rotary_tensors && config->hidden_size / config->heads < 2)
+		rc = error_set(reader->error, ERROR_CONFIG,
+			       "%s: " CONFIG_ROTARY_FIELD " needs two elements of hidden_size a "
+			       "head; there are %llu for %llu heads",
+			       reader->where, (unsigned long long)config->hidden_size,
+			       (unsigned long long)config->heads);
+	return rc;
 }
 
 static int read_flags(const struct reader *reader, struct model_config *config)
 {
-	const struct family *family = config->family;
-	int rc = read_flag(reader, "tie_word_embeddings", &config->tied);
+	for (const struct flag_field *row = config_flags; row->name; row++) {
+		int rc = 0;
 
-	if (rc == 0 && family->reads_attention_bias)
-		rc = read_flag(reader, "attention_bias", &config->attention_bias);
-	if (rc == 0 && family->reads_mlp_bias)
-		rc = read_flag(reader, "mlp_bias", &config->mlp_bias);
-	if (family->attention_bias_always)
+		if (family_has(config->family, row->features))
+			rc = read_flag(reader, row->name, config_flag(config, row));
+		if (rc)
+			return rc;
+	}
+	if (config->family->attention_bias_always)
 		config->attention_bias = true;
-	return rc;
+	return 0;
+}
+
+static int read_router(const struct reader *reader, struct model_config *config)
+{
+	const json_t *found = field(reader, "topk_method");
+	const char *text;
+
+	config->router_bias = config->family->router_bias;
+	if (!found || !family_has(config->family, FEATURE_TOPK_METHOD))
+		return 0;
+	text = json_string_value(found);
+	if (!text)
+		return error_set(reader->error, ERROR_CONFIG,
+				 "%s: topk_method is %s; a name is needed", reader->where,
+				 type_text(found));
+	config->router_bias = strcmp(text, "noaux_tc") == 0;
+	if (config->router_bias || strcmp(text, "greedy") == 0 ||
+	    strcmp(text, "group_limited_greedy") == 0)
+		return 0;
+	return error_set(reader->error, ERROR_UNSUPPORTED,
+			 "%s: topk_method is %.60s; noaux_tc, greedy or group_limited_greedy is "
+			 "possible",
+			 reader->where, text);
 }
 
 static int read_config(const struct reader *reader, struct model_config *config)
 {
+	const json_t *quantization;
 	int rc = read_family(reader, config);
 
-	if (rc == 0 && field(reader, "quantization_config"))
-		rc = error_set(
-			reader->error, ERROR_UNSUPPORTED,
-			"%s: quantization_config says that the checkpoint is quantised; only "
-			"unquantised ones are possible",
-			reader->where);
 	if (rc == 0)
-		rc = read_size(reader, "hidden_size", CONFIG_HIDDEN_MAX, &config->hidden_size);
-	if (rc == 0)
-		rc = read_size(reader, "vocab_size", CONFIG_VOCAB_MAX, &config->vocab_size);
-	if (rc == 0)
-		rc = read_size(reader, "num_hidden_layers", CONFIG_LAYERS_MAX, &config->layers);
-	if (rc == 0)
-		rc = read_size(reader, "intermediate_size", CONFIG_INTERMEDIATE_MAX,
-			       &config->intermediate_size);
-	if (rc == 0)
+		rc = read_sizes(reader, config);
+	if (rc == 0 && family_has(config->family, FEATURE_GQA))
 		rc = read_heads(reader, config);
 	if (rc == 0)
 		rc = read_flags(reader, config);
+	if (rc == 0)
+		rc = read_router(reader, config);
+	if (rc == 0)
+		rc = check_sizes(reader, config);
+	if (rc == 0)
+		rc = check_fixed(reader, config);
+	if (rc == 0)
+		rc = check_lists(reader, config);
+	quantization = field(reader, "quantization_config");
+	if (rc == 0 && quantization)
+		rc = config_quantization(quantization, reader->where, config, reader->error);
 	return rc ? rc : read_dtype(reader, config);
 }
 

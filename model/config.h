@@ -20,10 +20,19 @@
 #define CONFIG_HEADS_MAX        (1u << 14)
 #define CONFIG_HEAD_DIM_MAX     (1u << 14)
 #define CONFIG_HEAD_ROWS_MAX    (1u << 20) /* heads times head_dim */
+#define CONFIG_EXPERTS_MAX      4096u
+#define CONFIG_SHARED_MAX       64u
+#define CONFIG_MTP_MAX          64u
+#define CONFIG_BLOCK_MAX        (1u << 16)
+/* and, of all tensors together, MODEL_TENSORS_MAX of model/tensors.h */
+
+/* A field of Weft's own: the checkpoint has rotary_emb.inv_freq tensors. */
+#define CONFIG_ROTARY_FIELD "weft_rotary_inv_freq"
 
 /* Pure: `text` is the file's bytes, `where` its name for the sentences. ERROR_FILE when it is
  * not JSON, ERROR_CONFIG naming the field that is missing, mistyped or out of range,
- * ERROR_UNSUPPORTED for a quantised checkpoint. *config is only written on success. */
+ * ERROR_UNSUPPORTED for a checkpoint quantised in another way than
+ * fp8 blocks. *config is only written on success. */
 int config_parse(const char *text, size_t bytes, const char *where,
 		 struct model_config *config, struct error *error);
 /* The config.json of these shapes, ending in a newline; config_parse() reads it back. */

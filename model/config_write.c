@@ -7,6 +7,7 @@
 
 #include "common/array.h"
 #include "common/json_write.h"
+#include "model/config_fields.h"
 #include "model/family.h"
 #include <string.h>
 
@@ -35,6 +36,57 @@ static const char *weight_dtype_name(enum dtype dtype)
 	return dtype_name(dtype);
 }
 
+static void write_sizes(const struct model_config *config, struct json *json)
+{
+	struct model_config copy = *config; /* the table's accessors are for writing too */
+
+	for (const struct size_field *row = config_sizes; row->name; row++) {
+		uint64_t value = *config_size(&copy, row);
+
+		if (!config_has(config, row))
+			continue;
+		if (value >= row->min) {
+			json_put_key_u64(json, row->name, value);
+		} else if (row->presence == FIELD_NULLABLE) {
+			json_put_key(json, row->name);
+			json_put_null(json);
+		}
+	}
+	if (!family_has(config->family, FEATURE_GQA))
+		return;
+	json_put_key_u64(json, "num_key_value_heads", config->kv_heads);
+	json_put_key_u64(json, "head_dim", config->head_dim);
+}
+
+static void write_flags(const struct model_config *config, struct json *json)
+{
+	struct model_config copy = *config;
+
+	for (const struct flag_field *row = config_flags; row->name; row++)
+		if (family_has(config->family, row->features))
+			json_put_key_bool(json, row->name, *config_flag(&copy, row));
+	if (family_has(config->family, FEATURE_TOPK_METHOD))
+		json_put_key_string(json, "topk_method",
+				    config->router_bias ? "noaux_tc" : "greedy");
+}
+
+static void write_quantization(const struct model_config *config, struct json *json)
+{
+	if (!config->block_rows)
+		return;
+	json_put_key(json, "quantization_config");
+	json_put_object(json);
+	json_put_key_string(json, "quant_method", "fp8");
+	json_put_key_string(json, "fmt", "e4m3");
+	json_put_key_string(json, "activation_scheme", "dynamic");
+	json_put_key(json, "weight_block_size");
+	json_put_array(json);
+	json_put_u64(json, config->block_rows);
+	json_put_u64(json, config->block_columns);
+	json_put_array_end(json);
+	json_put_object_end(json);
+}
+
 void config_write(const struct model_config *config, struct text *out)
 {
 	struct json json;
@@ -46,19 +98,10 @@ void config_write(const struct model_config *config, struct text *out)
 	json_put_string(&json, config->family->architecture);
 	json_put_array_end(&json);
 	json_put_key_string(&json, "model_type", config->family->model_type);
-	json_put_key_u64(&json, "hidden_size", config->hidden_size);
-	json_put_key_u64(&json, "intermediate_size", config->intermediate_size);
-	json_put_key_u64(&json, "num_hidden_layers", config->layers);
-	json_put_key_u64(&json, "num_attention_heads", config->heads);
-	json_put_key_u64(&json, "num_key_value_heads", config->kv_heads);
-	json_put_key_u64(&json, "head_dim", config->head_dim);
-	json_put_key_u64(&json, "vocab_size", config->vocab_size);
-	json_put_key_bool(&json, "tie_word_embeddings", config->tied);
-	if (config->family->reads_attention_bias)
-		json_put_key_bool(&json, "attention_bias", config->attention_bias);
-	if (config->family->reads_mlp_bias)
-		json_put_key_bool(&json, "mlp_bias", config->mlp_bias);
+	write_sizes(config, &json);
+	write_flags(config, &json);
 	json_put_key_string(&json, "torch_dtype", weight_dtype_name(config->dtype));
+	write_quantization(config, &json);
 	json_put_object_end(&json);
 	text_add(out, "\n");
 }

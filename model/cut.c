@@ -62,7 +62,7 @@ static int cut_columns(const struct model_tensor *tensor, struct place place, st
 static int cut_q_heads(const struct model_tensor *tensor, const struct model_config *config,
 		       struct place place, struct share *share, struct error *error)
 {
-	uint64_t rows = config->heads / place.size * config->head_dim;
+	uint64_t rows = tensor->shape[0] / place.size;
 
 	if (config->heads % place.size)
 		return indivisible(tensor, "num_attention_heads", config->heads, place.size, error);
@@ -114,9 +114,9 @@ static int cut_vocab(const struct model_tensor *tensor, struct place place, stru
 	return 0;
 }
 
-int cut_share(const struct rule *rule, const struct model_tensor *tensor,
-	      const struct model_config *config, struct place place, struct share *share,
-	      struct error *error)
+static int cut_weight(const struct rule *rule, const struct model_tensor *tensor,
+		      const struct model_config *config, struct place place, struct share *share,
+		      struct error *error)
 {
 	*share = (struct share){.dims = tensor->dims};
 	memcpy(share->shape, tensor->shape, sizeof(share->shape));
@@ -135,8 +135,77 @@ int cut_share(const struct rule *rule, const struct model_tensor *tensor,
 		return cut_kv_heads(tensor, config, place, share, error);
 	case CUT_VOCAB:
 		return cut_vocab(tensor, place, share, error);
+	case CUT_NONE:
 	case CUT_COUNT:
 		break;
 	}
 	return error_set(error, ERROR_INTERNAL, "row %s has no cut", rule->tensor);
+}
+
+static int inside_a_block(const struct model_tensor *tensor, const char *what, uint64_t number,
+			  uint64_t block, struct error *error)
+{
+	return error_set(error, ERROR_CONFIG,
+			 "%s: %llu %s a rank are no multiple of the fp8 block, which is %llu: a "
+			 "cut inside of a block has no scale; choose another tp, dp or ep, or a "
+			 "checkpoint with smaller blocks",
+			 tensor->name, (unsigned long long)number, what, (unsigned long long)block);
+}
+
+/* One dimension of a weight's box becomes the same dimension of its scales' box. Only the last
+ * block of the whole tensor may be short. */
+static int to_blocks(const struct model_tensor *tensor, struct box *box, uint32_t d, uint64_t size,
+		     uint64_t block, bool whole_blocks, struct error *error)
+{
+	uint64_t *lo = &box->lo[d], *hi = &box->hi[d];
+
+	if (*lo % block || (*hi % block && (*hi != size || whole_blocks)))
+		return inside_a_block(tensor, d ? "columns" : "rows", *hi - *lo, block, error);
+	*lo /= block;
+	*hi = (*hi + block - 1) / block;
+	return 0;
+}
+
+static int cut_scale(const struct rule *rule, const struct model_tensor *tensor,
+		     const struct model_config *config, struct place place, struct share *share,
+		     struct error *error)
+{
+	const uint64_t block[2] = {config->block_rows, config->block_columns};
+	struct model_tensor weight = *tensor;
+	uint64_t rows = 0;
+	int rc;
+
+	rule_shape(rule, config, weight.shape);
+	rc = cut_weight(rule, &weight, config, place, share, error);
+	if (rc)
+		return rc;
+	share->ragged_rows = share->shape[0] % block[0] ? share->shape[0] : 0;
+	for (uint32_t b = 0; b < share->box_count; b++) {
+		/* which dimension an engine checks beyond its own cut: columns of experts */
+		for (uint32_t d = 0; d < 2 && rc == 0; d++)
+			rc = to_blocks(tensor, &share->boxes[b], d, weight.shape[d], block[d],
+				       d == 1 && rule->cut == CUT_COLUMNS && place.whole_blocks,
+				       error);
+		if (rc)
+			return rc;
+		rows += share->boxes[b].hi[0] - share->boxes[b].lo[0];
+	}
+	share->shape[0] = rows;
+	share->shape[1] = (share->shape[1] + block[1] - 1) / block[1];
+	return 0;
+}
+
+int cut_share(const struct rule *rule, const struct model_tensor *tensor,
+	      const struct model_config *config, struct place place, struct share *share,
+	      struct error *error)
+{
+	return (tensor->scale ? cut_scale : cut_weight)(rule, tensor, config, place, share, error);
+}
+
+int cut_stack(const struct model_tensor *below, const struct share *share,
+	      const struct model_config *config, struct error *error)
+{
+	if (!share->ragged_rows)
+		return 0;
+	return inside_a_block(below, "rows", share->ragged_rows, config->block_rows, error);
 }

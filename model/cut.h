@@ -18,6 +18,7 @@
 #include "common/box.h"
 #include "common/error.h"
 #include "model/family.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 #define SHARE_BOXES_MAX 4
@@ -25,6 +26,7 @@
 /* Rank `rank` of a group of `size`. */
 struct place {
 	uint32_t rank, size;
+	bool whole_blocks; /* the last fp8 block must be full even where nothing is cut */
 };
 
 struct share {
@@ -33,11 +35,17 @@ struct share {
 	uint32_t box_count;            /* 0 when the rank's rows are all fill */
 	struct box boxes[SHARE_BOXES_MAX]; /* of the tensor; they stack in this order */
 	uint64_t fill_rows;            /* after the boxes */
+	uint64_t ragged_rows;          /* of scales: rows of the weight, when its last block is not
+					  full; nothing may stack on top of them then. Else 0 */
 };
 
-/* ERROR_CONFIG names the tensor, the number and the divisor when it cannot be cut. */
+/* Scales are cut where their weight is, in blocks. ERROR_CONFIG names the tensor, the number
+ * and the divisor when it cannot be cut. */
 int cut_share(const struct rule *rule, const struct model_tensor *tensor,
 	      const struct model_config *config, struct place place, struct share *share,
 	      struct error *error);
+/* Refuses to stack scales on those of `below` when its rows end inside of a block. */
+int cut_stack(const struct model_tensor *below, const struct share *share,
+	      const struct model_config *config, struct error *error);
 
 #endif

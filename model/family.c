@@ -6,7 +6,9 @@
 #include <string.h>
 
 const struct family *const families[] = {
-	&family_llama, &family_qwen2, &family_qwen3, &family_glm4, NULL,
+	&family_llama,	     &family_qwen2,	   &family_qwen3,	  &family_qwen3_moe,
+	&family_glm4,	     &family_glm4_moe,	   &family_glm4_moe_lite, &family_deepseek_v2,
+	&family_deepseek_v3, &family_deepseek_v32, &family_glm_moe_dsa,	  NULL,
 };
 
 const struct family *family_find(const char *architecture)
@@ -33,8 +35,20 @@ char *family_list(char *out, size_t out_bytes)
 	return out;
 }
 
-bool condition_holds(enum condition when, const struct model_config *config)
+/* The first layers have one, then every index_every-th: the others use their top k again. */
+static bool has_indexer(const struct model_config *config, int64_t layer)
 {
+	uint64_t at = (uint64_t)layer + 1;
+
+	if (layer >= (int64_t)config->layers || config->index_every <= 1)
+		return true;
+	return at <= config->index_offset || (at - config->index_offset) % config->index_every == 0;
+}
+
+bool condition_holds(enum condition when, const struct model_config *config, int64_t layer)
+{
+	bool sparse = layer >= (int64_t)config->dense_layers;
+
 	switch (when) {
 	case IF_UNTIED:
 		return !config->tied;
@@ -42,6 +56,26 @@ bool condition_holds(enum condition when, const struct model_config *config)
 		return config->attention_bias;
 	case IF_MLP_BIAS:
 		return config->mlp_bias;
+	case IF_QK_NORM:
+		return config->qk_norm;
+	case IF_DENSE:
+		return !sparse;
+	case IF_SPARSE:
+		return sparse;
+	case IF_SHARED:
+		return sparse && config->shared_experts;
+	case IF_ROUTER_BIAS:
+		return sparse && config->router_bias;
+	case IF_Q_LORA:
+		return config->q_lora_rank != 0;
+	case IF_NO_Q_LORA:
+		return config->q_lora_rank == 0;
+	case IF_INDEXER:
+		return has_indexer(config, layer);
+	case IF_ROTARY:
+		return config->rotary_tensors;
+	case IF_MTP:
+		return layer >= (int64_t)config->layers;
 	case ALWAYS:
 	case CONDITION_COUNT:
 		break;
@@ -51,21 +85,51 @@ bool condition_holds(enum condition when, const struct model_config *config)
 
 uint64_t dim_value(enum dim dim, const struct model_config *config)
 {
+	const struct model_config *c = config;
+
 	switch (dim) {
 	case DIM_HIDDEN:
-		return config->hidden_size;
+		return c->hidden_size;
 	case DIM_VOCAB:
-		return config->vocab_size;
+		return c->vocab_size;
 	case DIM_Q_ROWS:
-		return config->heads * config->head_dim;
+		return c->heads * c->head_dim;
 	case DIM_KV_ROWS:
-		return config->kv_heads * config->head_dim;
+		return c->kv_heads * c->head_dim;
 	case DIM_HEAD:
-		return config->head_dim;
+		return c->head_dim;
 	case DIM_INTERMEDIATE:
-		return config->intermediate_size;
+		return c->intermediate_size;
 	case DIM_INTERMEDIATE_2:
-		return 2 * config->intermediate_size;
+		return 2 * c->intermediate_size;
+	case DIM_EXPERTS:
+		return c->experts;
+	case DIM_MOE:
+		return c->moe_intermediate_size;
+	case DIM_SHARED:
+		return c->moe_intermediate_size * c->shared_experts;
+	case DIM_Q_LORA:
+		return c->q_lora_rank;
+	case DIM_KV_LORA:
+		return c->kv_lora_rank;
+	case DIM_KV_A:
+		return c->kv_lora_rank + c->qk_rope_head_dim;
+	case DIM_LATENT_Q:
+		return c->heads * (c->qk_nope_head_dim + c->qk_rope_head_dim);
+	case DIM_LATENT_KV:
+		return c->heads * (c->qk_nope_head_dim + c->v_head_dim);
+	case DIM_LATENT_OUT:
+		return c->heads * c->v_head_dim;
+	case DIM_INDEX_Q:
+		return c->index_heads * c->index_head_dim;
+	case DIM_INDEX_HEADS:
+		return c->index_heads;
+	case DIM_INDEX_HEAD:
+		return c->index_head_dim;
+	case DIM_HIDDEN_2:
+		return 2 * c->hidden_size;
+	case DIM_ROTARY:
+		return c->hidden_size / c->heads / 2;
 	case DIM_END:
 	case DIM_COUNT:
 		break;
@@ -83,20 +147,41 @@ uint32_t rule_dims(const struct rule *rule)
 	return n;
 }
 
+void rule_shape(const struct rule *rule, const struct model_config *config,
+		uint64_t shape[RULE_DIMS_MAX])
+{
+	for (uint32_t d = 0; d < rule_dims(rule); d++)
+		shape[d] = dim_value(rule->dims[d], config);
+}
+
 bool rule_in_layer(const struct rule *rule)
 {
 	return strstr(rule->tensor, "{i}") != NULL;
 }
 
-bool rule_name(const char *pattern, uint64_t layer, char out[RULE_NAME_BYTES])
+bool rule_in_expert(const struct rule *rule)
 {
-	const char *at = strstr(pattern, "{i}");
+	return strstr(rule->tensor, "{e}") != NULL;
+}
+
+bool rule_name(const char *pattern, uint64_t layer, uint64_t expert, bool scale,
+	       char out[RULE_NAME_BYTES])
+{
+	size_t at = 0;
 	int n;
 
-	if (!at)
-		n = snprintf(out, RULE_NAME_BYTES, "%s", pattern);
-	else
-		n = snprintf(out, RULE_NAME_BYTES, "%.*s%llu%s", (int)(at - pattern), pattern,
-			     (unsigned long long)layer, at + 3);
-	return n > 0 && n < RULE_NAME_BYTES;
+	while (*pattern && at < RULE_NAME_BYTES) {
+		if (pattern[0] != '{') {
+			out[at++] = *pattern++;
+			continue;
+		}
+		n = snprintf(out + at, RULE_NAME_BYTES - at, "%llu",
+			     (unsigned long long)(pattern[1] == 'i' ? layer : expert));
+		at += (size_t)n;
+		pattern += 3;
+	}
+	if (at + sizeof(SCALE_SUFFIX) > RULE_NAME_BYTES)
+		return false;
+	strcpy(out + at, scale ? SCALE_SUFFIX : "");
+	return true;
 }

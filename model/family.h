@@ -12,17 +12,15 @@
  * block; rows before that block belong to the first stage, rows after it to the last. Rows
  * that name the same parameter stack along dimension 0 in row order.
  *
- * What a row cannot say yet, and where it will be said:
- *   experts    A row with "{e}" repeats inside its layer for every expert. Its parameter has
- *              one more leading dimension, the local slots E/P, and the row's share lands in
- *              slot e - p*E/P at that slot's first byte plus its place in the stack, so only
- *              stack_offset() of engine.c learns about slots; group_of() gives the moe_tp
- *              group (t mod Q of Q), condition_holds() says which layers are sparse.
- *   MLA        q_a and kv_a are two CUT_WHOLE rows of one parameter; q_b and kv_b are
- *              CUT_ROWS of the attention group. Only dimension symbols are new.
- *   fp8 scales A row beside each weight, with dimensions "blocks of" a symbol and its own
- *              dtype (an enum in the row; DTYPE_NONE means the model's). The cuts are the
- *              same functions over block rows, after the divisibility check of the weight.
+ *   experts    Neighbouring rows with "{e}" repeat inside their layer expert by expert, and so
+ *              do their shares in the parameter: gate 0, up 0, gate 1, up 1, .. is what
+ *              w13_weight [slots, 2 M/Q, H] is in memory. A rank takes the block of experts of
+ *              its place among ep, and of each the rows or columns of its place in GROUP_EXPERT.
+ *   layers     A condition may ask about the layer: the first ones are dense, the others sparse;
+ *              those past num_hidden_layers are MTP layers, which are listed and not routed.
+ *   fp8        A STORE_LINEAR row of a checkpoint quantised in blocks makes two tensors: the
+ *              weight in fp8 and, beside it, "<name>_scale_inv" with one float per block. The
+ *              scale is cut where its weight is; a cut inside of a block is refused.
  * Sources: the HuggingFace transformers and SGLang model classes of each architecture.
  */
 #ifndef MODEL_FAMILY_H
@@ -47,19 +45,50 @@ enum dim {
 	DIM_HEAD,            /* d */
 	DIM_INTERMEDIATE,    /* I */
 	DIM_INTERMEDIATE_2,  /* 2 I: gate and up in one tensor */
+	DIM_EXPERTS,         /* E */
+	DIM_MOE,             /* M: an expert's intermediate size */
+	DIM_SHARED,          /* M S: of the shared experts, which are one MLP */
+	DIM_Q_LORA,          /* ql */
+	DIM_KV_LORA,         /* kl */
+	DIM_KV_A,            /* kl + dr: the latent and the one rotary key */
+	DIM_LATENT_Q,        /* h (dn + dr) */
+	DIM_LATENT_KV,       /* h (dn + dv) */
+	DIM_LATENT_OUT,      /* h dv */
+	DIM_INDEX_Q,         /* index heads times their size */
+	DIM_INDEX_HEADS,
+	DIM_INDEX_HEAD,
+	DIM_HIDDEN_2,        /* 2 H */
+	DIM_ROTARY,          /* H/h/2: the frequencies that some checkpoints carry along */
 	DIM_COUNT
 };
 
-enum condition { ALWAYS, IF_UNTIED, IF_ATTENTION_BIAS, IF_MLP_BIAS, CONDITION_COUNT };
+enum condition {
+	ALWAYS,
+	IF_UNTIED,
+	IF_ATTENTION_BIAS,
+	IF_MLP_BIAS,
+	IF_QK_NORM,
+	IF_DENSE,        /* layers below first_k_dense_replace */
+	IF_SPARSE,       /* the others */
+	IF_SHARED,       /* sparse, and there are shared experts */
+	IF_ROUTER_BIAS,  /* sparse, and the router has a bias */
+	IF_Q_LORA,
+	IF_NO_Q_LORA,
+	IF_INDEXER,      /* layers with an indexer of their own */
+	IF_ROTARY,
+	IF_MTP,          /* layers from num_hidden_layers on */
+	CONDITION_COUNT
+};
 
 /* How one rank of a group of n takes its part. */
 enum cut {
 	CUT_WHOLE,     /* all of it on every rank */
 	CUT_ROWS,      /* 1/n of dimension 0, of each of `parts` equal parts */
 	CUT_COLUMNS,   /* 1/n of dimension 1: the row-parallel linear, strided in the source */
-	CUT_Q_HEADS,   /* whole query heads */
+	CUT_Q_HEADS,   /* rows of 1/n of the query heads */
 	CUT_KV_HEADS,  /* whole KV heads; with n > g, n/g neighbours hold the same head */
 	CUT_VOCAB,     /* 1/n of the vocabulary rounded up to 64; the rounding is filled */
+	CUT_NONE,      /* no engine has a parameter for it */
 	CUT_COUNT
 };
 
@@ -67,17 +96,46 @@ enum group {
 	GROUP_TP,         /* all tp ranks of the engine */
 	GROUP_ATTENTION,  /* the tp/dp ranks of one attention replica */
 	GROUP_LM_HEAD,    /* attention's with dp_lm_head, else all */
+	GROUP_DENSE,      /* each rank alone with moe_dense_tp, else all */
+	GROUP_EXPERT,     /* the tp/ep ranks that share one block of experts */
 	GROUP_COUNT
 };
 
+/* What its elements are in the checkpoint. */
+enum store {
+	STORE_MODEL,      /* the model's dtype */
+	STORE_LINEAR,     /* the same, or fp8 in blocks */
+	STORE_F32,
+	STORE_F32_WITH_FP8, /* 32 bits where the linears are fp8, else the model's dtype */
+	STORE_COUNT
+};
+
+/* What a class has, and so which fields of its config count. */
+enum feature {
+	FEATURE_GQA = 1 << 0,          /* num_key_value_heads, head_dim */
+	FEATURE_MLP = 1 << 1,          /* intermediate_size */
+	FEATURE_EXPERTS = 1 << 2,
+	FEATURE_NUM_EXPERTS = 1 << 3,  /* called num_experts, else n_routed_experts */
+	FEATURE_SHARED = 1 << 4,       /* shared experts and first dense layers */
+	FEATURE_LATENT = 1 << 5,       /* multi-head latent attention */
+	FEATURE_INDEXER = 1 << 6,      /* of sparse attention */
+	FEATURE_MTP = 1 << 7,          /* may have layers that predict further tokens */
+	FEATURE_TOPK_METHOD = 1 << 8,  /* says whether the router has a bias */
+	FEATURE_ATTENTION_BIAS = 1 << 9,
+	FEATURE_MLP_BIAS = 1 << 10,
+	FEATURE_QK_NORM = 1 << 11,     /* use_qk_norm says whether q and k have norms */
+	FEATURE_FP8 = 1 << 12,         /* its checkpoints may be quantised in blocks */
+};
+
 struct rule {
-	const char *tensor;            /* HuggingFace name; "{i}" is the layer */
+	const char *tensor;            /* HuggingFace name; "{i}" is the layer, "{e}" the expert */
 	enum dim dims[RULE_DIMS_MAX];
 	enum condition when;
 	const char *param;             /* engine name; NULL: the tensor's own */
 	enum cut cut;
 	enum group group;
 	uint32_t parts;                /* CUT_ROWS of a tensor fused on disk; 0 means 1 */
+	enum store store;
 };
 
 struct family {
@@ -85,14 +143,17 @@ struct family {
 	const char *model_type;        /* "qwen2" */
 	const struct rule *rules;
 	size_t rule_count;
+	uint32_t features;             /* enum feature */
 	bool attention_bias_always;    /* the class has q, k, v biases whatever the config says */
-	bool reads_attention_bias;     /* the config field means something to the class */
-	bool reads_mlp_bias;
+	bool router_bias;              /* unless topk_method says otherwise */
 	bool kv_heads_optional;        /* a missing num_key_value_heads means all heads */
 	bool attention_dp;             /* the engine's class can replicate attention (dp > 1) */
 };
 
-extern const struct family family_llama, family_qwen2, family_qwen3, family_glm4;
+extern const struct family family_llama, family_qwen2, family_qwen3, family_qwen3_moe;
+extern const struct family family_glm4, family_glm4_moe, family_glm4_moe_lite;
+extern const struct family family_deepseek_v2, family_deepseek_v3, family_deepseek_v32;
+extern const struct family family_glm_moe_dsa;
 
 /* Every family, ending with NULL. */
 extern const struct family *const families[];
@@ -100,12 +161,26 @@ const struct family *family_find(const char *architecture); /* NULL when unknown
 /* "A, B, C" of all architectures into out; returns out. */
 char *family_list(char *out, size_t out_bytes);
 
-bool condition_holds(enum condition when, const struct model_config *config);
+static inline bool family_has(const struct family *family, uint32_t features)
+{
+	return (family->features & features) == features;
+}
+
+/* `layer` is -1 for rows outside of the layers. */
+bool condition_holds(enum condition when, const struct model_config *config, int64_t layer);
 uint64_t dim_value(enum dim dim, const struct model_config *config);
 uint32_t rule_dims(const struct rule *rule);
 bool rule_in_layer(const struct rule *rule);
-/* The name with "{i}" replaced; false when it does not fit RULE_NAME_BYTES. */
-bool rule_name(const char *pattern, uint64_t layer, char out[RULE_NAME_BYTES]);
+bool rule_in_expert(const struct rule *rule);
+/* What the row says of its tensor's shape: dims entries. */
+void rule_shape(const struct rule *rule, const struct model_config *config,
+		uint64_t shape[RULE_DIMS_MAX]);
+
+#define SCALE_SUFFIX "_scale_inv"
+/* The name with "{i}" and "{e}" replaced, and the suffix of a scale; false when it does not fit
+ * RULE_NAME_BYTES. */
+bool rule_name(const char *pattern, uint64_t layer, uint64_t expert, bool scale,
+	       char out[RULE_NAME_BYTES]);
 static inline const char *rule_param(const struct rule *rule)
 {
 	return rule->param ? rule->param : rule->tensor;

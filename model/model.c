@@ -7,6 +7,7 @@
 #include "common/text.h"
 #include "model/config.h"
 #include "model/family.h"
+#include "model/tensors.h"
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
@@ -18,78 +19,55 @@
 #define CLOSE_NAMES_MAX 3
 #define EDIT_NAME_MAX	64
 
-static int add_tensor(struct model *model, size_t rule_index, int64_t layer, struct error *error)
+struct filling {
+	struct model *model;
+	struct error *error;
+};
+
+static int add_tensor(void *context, const struct model_tensor *tensor, bool mtp)
 {
-	const struct rule *rule = &model->config.family->rules[rule_index];
-	struct model_tensor *tensor = &model->tensors[model->tensor_count];
-	uint32_t element = dtype_bytes(model->config.dtype);
+	const struct filling *fill = context;
+	struct model *model = fill->model;
+	const struct rule *rule = &model->config.family->rules[tensor->rule];
+	struct model_tensor *added = &model->tensors[model->all_count];
 	char name[RULE_NAME_BYTES], *copy;
 
-	*tensor = (struct model_tensor){
-		.dtype = model->config.dtype,
-		.dims = rule_dims(rule),
-		.layer = layer,
-		.rule = (uint32_t)rule_index,
-	};
-	for (uint32_t d = 0; d < tensor->dims; d++)
-		tensor->shape[d] = dim_value(rule->dims[d], &model->config);
-	if (!rule_name(rule->tensor, (uint64_t)layer, name) ||
-	    !shape_bytes(tensor->dims, tensor->shape, element, &tensor->bytes))
-		return error_set(error, ERROR_INTERNAL, "row %s makes no tensor", rule->tensor);
+	if (!rule_name(rule->tensor, (uint64_t)tensor->layer, tensor->expert, tensor->scale, name))
+		return error_set(fill->error, ERROR_INTERNAL, "row %s makes no name", rule->tensor);
 	copy = memory_string(name);
-	if (!copy || !strmap_put(&model->names, copy, (uint32_t)model->tensor_count)) {
+	if (!copy || !strmap_put(&model->names, copy, (uint32_t)model->all_count)) {
 		memory_free(copy);
-		return memory_error(error, "naming a tensor", strlen(name));
+		return memory_error(fill->error, "naming a tensor", strlen(name));
 	}
-	tensor->name = copy;
-	model->bytes += tensor->bytes;
-	model->parameters += tensor->bytes / element;
-	model->tensor_count++;
+	*added = *tensor;
+	added->name = copy;
+	model->all_count++;
+	model->tensor_count += !mtp;
 	return 0;
-}
-
-/* All rows of the layer block [first, last), layer by layer. */
-static int add_layers(struct model *model, size_t first, size_t last, struct error *error)
-{
-	const struct family *family = model->config.family;
-	int rc = 0;
-
-	for (uint64_t layer = 0; layer < model->config.layers; layer++)
-		for (size_t r = first; r < last && rc == 0; r++)
-			if (condition_holds(family->rules[r].when, &model->config))
-				rc = add_tensor(model, r, (int64_t)layer, error);
-	return rc;
 }
 
 static int add_tensors(struct model *model, struct error *error)
 {
-	const struct family *family = model->config.family;
-	int64_t outside = -1;
-	size_t r = 0;
-	int rc = 0;
+	struct filling fill = {model, error};
+	struct model_total totals[2];
+	int rc = model_totals(&model->config, totals, error);
 
-	while (r < family->rule_count && rc == 0) {
-		size_t first = r;
-
-		while (r < family->rule_count && rule_in_layer(&family->rules[r]))
-			r++;
-		if (r > first) {
-			rc = add_layers(model, first, r, error);
-			outside = (int64_t)model->config.layers;
-			continue;
-		}
-		if (condition_holds(family->rules[r].when, &model->config))
-			rc = add_tensor(model, r, outside, error);
-		r++;
-	}
-	return rc;
+	if (rc)
+		return rc;
+	model->tensors = memory_zalloc(totals[1].tensors, sizeof(*model->tensors));
+	if (!model->tensors)
+		return memory_error(error, "opening a model",
+				    totals[1].tensors * sizeof(*model->tensors));
+	model->parameters = totals[0].parameters;
+	model->bytes = totals[0].bytes;
+	model->all_parameters = totals[1].parameters;
+	model->all_bytes = totals[1].bytes;
+	return tensors_each(&model->config, add_tensor, &fill, error);
 }
 
 int model_from_config(struct model **model, const char *name, const struct model_config *config,
 		      struct error *error)
 {
-	size_t most =
-		config->family->rule_count * (size_t)config->layers + config->family->rule_count;
 	struct model *made;
 	int rc;
 
@@ -99,9 +77,8 @@ int model_from_config(struct model **model, const char *name, const struct model
 		return memory_error(error, "opening a model", sizeof(*made));
 	made->config = *config;
 	made->name = memory_string(name);
-	made->tensors = memory_zalloc(most, sizeof(*made->tensors));
-	if (!made->name || !made->tensors)
-		rc = memory_error(error, "opening a model", most * sizeof(*made->tensors));
+	if (!made->name)
+		rc = memory_error(error, "opening a model", strlen(name));
 	else
 		rc = add_tensors(made, error);
 	if (rc)
@@ -118,7 +95,7 @@ void model_close(struct model **model)
 	if (!old)
 		return;
 	strmap_fini(&old->names);
-	for (size_t i = 0; i < old->tensor_count; i++)
+	for (size_t i = 0; i < old->all_count; i++)
 		memory_free((char *)(uintptr_t)old->tensors[i].name);
 	memory_free(old->tensors);
 	memory_free(old->name);

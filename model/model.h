@@ -23,14 +23,29 @@
 
 struct family; /* model/family.h */
 
+/* Sizes that a family does not have are 0. */
 struct model_config {
 	const struct family *family;
 	uint64_t hidden_size, vocab_size, layers, heads, kv_heads, head_dim, intermediate_size;
+	uint64_t experts;             /* routed ones */
+	uint64_t shared_experts, moe_intermediate_size;
+	uint64_t dense_layers;        /* first_k_dense_replace: layers without experts */
+	uint64_t q_lora_rank;         /* 0: queries have no latent */
+	uint64_t kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim;
+	uint64_t index_heads, index_head_dim;
+	uint64_t index_every, index_offset; /* which layers have an indexer; every 0 or 1: all */
+	uint64_t mtp_layers;          /* num_nextn_predict_layers */
+	uint64_t block_rows, block_columns; /* of one fp8 scale; 0: not quantised */
 	bool tied;             /* tie_word_embeddings */
 	bool attention_bias;   /* q, k, v biases */
 	bool mlp_bias;
-	enum dtype dtype;      /* torch_dtype */
+	bool qk_norm;          /* where it is a choice */
+	bool router_bias;
+	bool rotary_tensors;   /* the checkpoint carries rotary frequencies along */
+	enum dtype dtype;      /* torch_dtype: of what is not quantised */
 };
+
+#define EXPERT_NONE UINT32_MAX
 
 struct model_tensor {
 	const char *name;      /* HuggingFace name; owned by the model */
@@ -39,18 +54,35 @@ struct model_tensor {
 	uint64_t shape[BOX_DIMS_MAX];
 	uint64_t bytes;
 	int64_t layer;         /* -1: before the layers (first stage); layers count from 0;
-				  == config.layers: after them (last stage) */
+				  == config.layers: after them (last stage), or the first MTP
+				  layer when the index is not below tensor_count */
 	uint32_t rule;         /* row of the family it came from */
+	uint32_t expert;       /* EXPERT_NONE outside of routed experts */
+	bool scale;            /* the scales of the tensor before it */
+};
+
+/* Elements, without those of scales and rotary tensors, and bytes with them. */
+struct model_total {
+	size_t tensors;
+	uint64_t parameters, bytes;
 };
 
 struct model {
 	char *name;            /* "Qwen2.5-0.5B", or the folder's name: the label of dumps */
 	struct model_config config;
-	struct model_tensor *tensors; /* checkpoint order */
-	size_t tensor_count;
-	struct strmap names;          /* tensor name to index */
-	uint64_t bytes, parameters;
+	/* Checkpoint order, tensor_count of them; then up to all_count those of MTP layers, which
+	 * engines leave to their draft model: they are not held, needed or routed. */
+	struct model_tensor *tensors;
+	size_t tensor_count, all_count;
+	struct strmap names;          /* tensor name to index, of all */
+	uint64_t bytes, parameters;   /* of tensor_count */
+	uint64_t all_bytes, all_parameters;
 };
+
+/* The same sums without a model: [0] without MTP layers, [1] of all. ERROR_LIMIT when there are
+ * more tensors than one job can have. */
+int model_totals(const struct model_config *config, struct model_total totals[2],
+		 struct error *error);
 
 /* `name_or_path`: a built-in name (case does not matter), a config.json, or a folder with one.
  * A folder or file wins only when the text contains '/' or starts with '.', so that a folder
@@ -73,7 +105,7 @@ int model_layout(const struct model *model, const struct infer_spec *infer,
 int model_holding(const struct model *model, const struct train_spec *train, uint32_t rank,
 		  struct holding *holding, struct error *error);
 
-/* Index into tensors, or -1. */
+/* Index into tensors, or -1; not below tensor_count for a tensor of an MTP layer. */
 int64_t model_find(const struct model *model, const char *name);
 
 /* Built-in configs, for `weft model list`. */

@@ -15,14 +15,15 @@ static const struct rule rules[] = {
 	 NULL,
 	 CUT_ROWS,
 	 GROUP_TP,
-	 2},
+	 2,
+	 STORE_MODEL},
 	DOWN,
 	NORM("input_layernorm", DIM_HIDDEN),
 	NORM("post_attention_layernorm", DIM_HIDDEN),
 	NORM("post_self_attn_layernorm", DIM_HIDDEN),
 	NORM("post_mlp_layernorm", DIM_HIDDEN),
 	LAST_NORM,
-	LM_HEAD(GROUP_TP),
+	LM_HEAD(IF_UNTIED, GROUP_TP),
 };
 
 const struct family family_glm4 = {
@@ -30,6 +31,6 @@ const struct family family_glm4 = {
 	.model_type = "glm4",
 	.rules = rules,
 	.rule_count = ARRAY_SIZE(rules),
-	.reads_attention_bias = true,
+	.features = FEATURE_GQA | FEATURE_MLP | FEATURE_ATTENTION_BIAS,
 	.attention_dp = true,
 };

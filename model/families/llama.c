@@ -10,7 +10,7 @@ static const struct rule rules[] = {
 	EMBEDDING(GROUP_TP),
 	QKV(GROUP_ATTENTION),
 	ATTENTION_OUT(GROUP_ATTENTION),
-	ATTENTION_OUT_BIAS(GROUP_ATTENTION),
+	ATTENTION_OUT_BIAS,
 	GATE_UP("gate"),
 	GATE_UP_BIAS("gate"),
 	GATE_UP("up"),
@@ -20,7 +20,7 @@ static const struct rule rules[] = {
 	NORM("input_layernorm", DIM_HIDDEN),
 	NORM("post_attention_layernorm", DIM_HIDDEN),
 	LAST_NORM,
-	LM_HEAD(GROUP_LM_HEAD),
+	LM_HEAD(IF_UNTIED, GROUP_LM_HEAD),
 };
 
 const struct family family_llama = {
@@ -28,8 +28,7 @@ const struct family family_llama = {
 	.model_type = "llama",
 	.rules = rules,
 	.rule_count = ARRAY_SIZE(rules),
-	.reads_attention_bias = true,
-	.reads_mlp_bias = true,
+	.features = FEATURE_GQA | FEATURE_MLP | FEATURE_ATTENTION_BIAS | FEATURE_MLP_BIAS,
 	.kv_heads_optional = true,
 	.attention_dp = true,
 };

@@ -15,7 +15,7 @@ static const struct rule rules[] = {
 	NORM("input_layernorm", DIM_HIDDEN),
 	NORM("post_attention_layernorm", DIM_HIDDEN),
 	LAST_NORM,
-	LM_HEAD(GROUP_TP),
+	LM_HEAD(IF_UNTIED, GROUP_TP),
 };
 
 const struct family family_qwen2 = {
@@ -23,5 +23,6 @@ const struct family family_qwen2 = {
 	.model_type = "qwen2",
 	.rules = rules,
 	.rule_count = ARRAY_SIZE(rules),
+	.features = FEATURE_GQA | FEATURE_MLP,
 	.attention_bias_always = true,
 };

@@ -9,7 +9,7 @@ static const struct rule rules[] = {
 	EMBEDDING(GROUP_ATTENTION),
 	QKV(GROUP_ATTENTION),
 	ATTENTION_OUT(GROUP_ATTENTION),
-	ATTENTION_OUT_BIAS(GROUP_ATTENTION),
+	ATTENTION_OUT_BIAS,
 	NORM("self_attn.q_norm", DIM_HEAD),
 	NORM("self_attn.k_norm", DIM_HEAD),
 	GATE_UP("gate"),
@@ -18,7 +18,7 @@ static const struct rule rules[] = {
 	NORM("input_layernorm", DIM_HIDDEN),
 	NORM("post_attention_layernorm", DIM_HIDDEN),
 	LAST_NORM,
-	LM_HEAD(GROUP_LM_HEAD),
+	LM_HEAD(IF_UNTIED, GROUP_LM_HEAD),
 };
 
 const struct family family_qwen3 = {
@@ -26,6 +26,6 @@ const struct family family_qwen3 = {
 	.model_type = "qwen3",
 	.rules = rules,
 	.rule_count = ARRAY_SIZE(rules),
-	.reads_attention_bias = true,
+	.features = FEATURE_GQA | FEATURE_MLP | FEATURE_ATTENTION_BIAS | FEATURE_FP8,
 	.attention_dp = true,
 };

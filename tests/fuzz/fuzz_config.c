@@ -43,7 +43,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	check(config_parse(text_string(&text), text.bytes, "again", &again, &error) == 0);
 	check(memcmp(&config, &again, sizeof(config)) == 0);
 	text_fini(&text);
-	if (config.layers > 8) /* the same rows again; the fuzzer wants many small models */
+	/* the same rows again; the fuzzer wants many small models */
+	if (config.layers + config.mtp_layers > 8 || config.experts > 16)
 		return 0;
 	check(model_from_config(&model, "input", &config, &error) == 0);
 	cut(model, data, bytes);

@@ -315,7 +315,7 @@ static void test_make__a_disk_without_room_is_told_before_writing(void **state)
 	struct error error = {0};
 	char path[PATH_BYTES];
 
-	huge.bytes = (uint64_t)1 << 60;
+	huge.all_bytes = (uint64_t)1 << 60;
 	assert_int_equal(
 		checkpoint_make(&huge, in_scene(scene, "m", path), 0, 0, false, true, &error),
 		-ERROR_IO);

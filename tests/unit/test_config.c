@@ -196,7 +196,9 @@ static void test_config__an_unknown_architecture_lists_the_known_ones(void **sta
 	(void)state;
 	expect_refusal("architectures", "[\"GPT2LMHeadModel\"]", ERROR_CONFIG,
 		       "GPT2LMHeadModel, which is not known here; known are LlamaForCausalLM, "
-		       "Qwen2ForCausalLM, Qwen3ForCausalLM, Glm4ForCausalLM");
+		       "Qwen2ForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM, Glm4ForCausalLM, "
+		       "Glm4MoeForCausalLM, Glm4MoeLiteForCausalLM, DeepseekV2ForCausalLM, "
+		       "DeepseekV3ForCausalLM, DeepseekV32ForCausalLM, GlmMoeDsaForCausalLM");
 }
 
 static void test_config__dtype_has_two_spellings_that_must_agree(void **state)

@@ -53,14 +53,44 @@ static void test_models__totals_equal_the_published_ones(void **state)
 {
 	static const struct {
 		const char *name;
-		size_t tensors;
-		uint64_t parameters, bytes;
+		struct model_total totals[2]; /* without MTP layers, with them */
 	} rows[] = {
-		{"Llama-3.1-8B", 291, 8030261248, 16060522496},
-		{"Qwen2.5-0.5B", 290, 494032768, 988065536},
-		{"Qwen2.5-7B", 339, 7615616512, 15231233024},
-		{"Qwen3-4B", 398, 4022468096, 8044936192},
-		{"GLM-Z1-9B-0414", 523, 9400279040, 18800558080},
+		{"Llama-3.1-8B", {{291, 8030261248, 16060522496}, {291, 8030261248, 16060522496}}},
+		{"Qwen2.5-0.5B", {{290, 494032768, 988065536}, {290, 494032768, 988065536}}},
+		{"Qwen2.5-7B", {{339, 7615616512, 15231233024}, {339, 7615616512, 15231233024}}},
+		{"Qwen3-4B", {{398, 4022468096, 8044936192}, {398, 4022468096, 8044936192}}},
+		{"Qwen3-30B-A3B",
+		 {{18867, 30532122624, 61064245248}, {18867, 30532122624, 61064245248}}},
+		{"Qwen3-235B-A22B",
+		 {{36945, 235093634560, 470187269120}, {36945, 235093634560, 470187269120}}},
+		{"Qwen3-30B-A3B-FP8",
+		 {{37491, 30532122624, 31174545408}, {37491, 30532122624, 31174545408}}},
+		{"Qwen3-235B-A22B-FP8",
+		 {{73417, 235093634560, 236445455360}, {73417, 235093634560, 236445455360}}},
+		{"GLM-Z1-9B-0414",
+		 {{523, 9400279040, 18800558080}, {523, 9400279040, 18800558080}}},
+		{"GLM-4.5-Air",
+		 {{17925, 106852251264, 213704514048}, {18329, 110468824832, 220937661440}}},
+		{"GLM-4.7-Flash",
+		 {{9491, 29943393920, 59886793728}, {9703, 31221488576, 62442983168}}},
+		{"Moonlight-16B-A3B",
+		 {{5344, 15960110208, 31920227200}, {5344, 15960110208, 31920227200}}},
+		{"DeepSeek-V3",
+		 {{90427, 671026419200, 673150611808}, {91991, 684489845504, 688574839360}}},
+		{"DeepSeek-V3-BF16",
+		 {{45395, 671026419200, 1342052868096}, {46183, 684489845504, 1368979721216}}},
+		{"DeepSeek-V3.2",
+		 {{90854, 671877944064, 674030368448}, {92425, 685355329792, 689469018240}}},
+		{"Kimi-K2",
+		 {{139644, 1026408232448, 1029173256720}, {139644, 1026408232448, 1029173256720}}},
+		{"Kimi-K2-block64",
+		 {{139644, 1026408232448, 1029923171696}, {139644, 1026408232448, 1029923171696}}},
+		{"GLM-5",
+		 {{59079, 743911218432, 1487822475264}, {59870, 753864139008, 1507728316928}}},
+		{"GLM-5.2",
+		 {{58794, 743377019904, 1486754078208}, {59585, 753329940480, 1506659919872}}},
+		{"GLM-5-FP8",
+		 {{117459, 743911218432, 746130094848}, {119028, 753864139008, 756162728320}}},
 	};
 	size_t count;
 
@@ -68,11 +98,18 @@ static void test_models__totals_equal_the_published_ones(void **state)
 	model_builtins(&count);
 	assert_int_equal(count, ARRAY_SIZE(rows));
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		const struct model_total *total = rows[i].totals;
 		struct model *model = open_model(rows[i].name);
+		struct model_total sums[2];
 
-		assert_int_equal(model->tensor_count, rows[i].tensors);
-		assert_int_equal(model->parameters, rows[i].parameters);
-		assert_int_equal(model->bytes, rows[i].bytes);
+		assert_int_equal(model->tensor_count, total[0].tensors);
+		assert_int_equal(model->parameters, total[0].parameters);
+		assert_int_equal(model->bytes, total[0].bytes);
+		assert_int_equal(model->all_count, total[1].tensors);
+		assert_int_equal(model->all_parameters, total[1].parameters);
+		assert_int_equal(model->all_bytes, total[1].bytes);
+		assert_int_equal(model_totals(&model->config, sums, NULL), 0);
+		assert_memory_equal(sums, total, sizeof(sums));
 		model_close(&model);
 	}
 }
@@ -85,6 +122,16 @@ static void test_layout__rank_sizes_equal_the_published_ones(void **state)
 		int centi_gib, permille; /* of rank 0; of all ranks against the checkpoint */
 	} rows[] = {
 		{"GLM-Z1-9B-0414", "tp=4", 363, 442, 1009},
+		{"Moonlight-16B-A3B", "tp=8,ep=8", 350, 377, 1016},
+		{"GLM-4.7-Flash", "tp=4,ep=4", 657, 1413, 1014},
+		{"Qwen3-30B-A3B", "tp=8,ep=8", 435, 715, 1006},
+		{"GLM-4.5-Air", "tp=8,ep=8", 505, 2492, 1002},
+		{"Qwen3-235B-A22B", "tp=32,ep=32", 849, 1394, 1018},
+		{"GLM-5", "tp=64,ep=64,dp=64,dp_lm_head=1,moe_dense_tp=1", 1473, 5155, 2381},
+		{"Kimi-K2-block64", "tp=32,ep=32,dp=8,dp_lm_head=1,moe_dense_tp=1", 1339, 3349,
+		 1117},
+		{"DeepSeek-V3", "tp=16,ep=16", 1327, 4018, 1025},
+		{"DeepSeek-V3", "tp=8", 1327, 7929, 1012},
 		{"Qwen3-4B", "tp=2", 290, 375, 1000},
 		{"Qwen2.5-0.5B", "tp=2", 170, 46, 1000},
 		{"Qwen2.5-0.5B", "tp=1", 170, 92, 1000},
@@ -100,9 +147,11 @@ static void test_layout__rank_sizes_equal_the_published_ones(void **state)
 		cut_model(model, rows[i].spec, 0, &layout);
 		bytes = params_bytes(&layout);
 		all = (double)bytes * atoi(rows[i].spec + 3) / (double)model->bytes;
-		assert_int_equal(layout.param_count, rows[i].params);
-		assert_int_equal((int)((double)bytes * 100 / (1 << 30) + 0.5), rows[i].centi_gib);
-		assert_int_equal((int)(all * 1000 + 0.5), rows[i].permille);
+		if (layout.param_count != rows[i].params ||
+		    (int)((double)bytes * 100 / (1 << 30) + 0.5) != rows[i].centi_gib ||
+		    (int)(all * 1000 + 0.5) != rows[i].permille)
+			fail_msg("%s %s: %zu parameters, %" PRIu64 " bytes, %f of the checkpoint",
+				 rows[i].name, rows[i].spec, layout.param_count, bytes, all);
 		layout_fini(&layout);
 		model_close(&model);
 	}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "model/config_fields.h"
+
+#include "model/config.h"
+#include "model/family.h"
+
+#define AT(member) offsetof(struct model_config, member)
+#define LATENT	   FEATURE_LATENT
+#define EXPERTS	   FEATURE_EXPERTS
+#define INDEXER	   FEATURE_INDEXER
+
+const struct size_field config_sizes[] = {
+	{"hidden_size", AT(hidden_size), 1, CONFIG_HIDDEN_MAX, FIELD_NEEDED, 0, 0},
+	{"vocab_size", AT(vocab_size), 1, CONFIG_VOCAB_MAX, FIELD_NEEDED, 0, 0},
+	{"num_hidden_layers", AT(layers), 1, CONFIG_LAYERS_MAX, FIELD_NEEDED, 0, 0},
+	{"intermediate_size", AT(intermediate_size), 1, CONFIG_INTERMEDIATE_MAX, FIELD_NEEDED,
+	 FEATURE_MLP, 0},
+	{"num_attention_heads", AT(heads), 1, CONFIG_HEADS_MAX, FIELD_NEEDED, 0, 0},
+	{"num_experts", AT(experts), 1, CONFIG_EXPERTS_MAX, FIELD_NEEDED, FEATURE_NUM_EXPERTS, 0},
+	{"n_routed_experts", AT(experts), 1, CONFIG_EXPERTS_MAX, FIELD_NEEDED, EXPERTS,
+	 FEATURE_NUM_EXPERTS},
+	{"moe_intermediate_size", AT(moe_intermediate_size), 1, CONFIG_INTERMEDIATE_MAX,
+	 FIELD_NEEDED, EXPERTS, 0},
+	{"n_shared_experts", AT(shared_experts), 0, CONFIG_SHARED_MAX, FIELD_OPTIONAL,
+	 FEATURE_SHARED, 0},
+	{"first_k_dense_replace", AT(dense_layers), 0, CONFIG_LAYERS_MAX, FIELD_NEEDED,
+	 FEATURE_SHARED, 0},
+	{"q_lora_rank", AT(q_lora_rank), 1, CONFIG_HIDDEN_MAX, FIELD_NULLABLE, LATENT, INDEXER},
+	{"q_lora_rank", AT(q_lora_rank), 1, CONFIG_HIDDEN_MAX, FIELD_NEEDED, LATENT | INDEXER, 0},
+	{"kv_lora_rank", AT(kv_lora_rank), 1, CONFIG_HIDDEN_MAX, FIELD_NEEDED, LATENT, 0},
+	{"qk_nope_head_dim", AT(qk_nope_head_dim), 1, CONFIG_HEAD_DIM_MAX, FIELD_NEEDED, LATENT, 0},
+	{"qk_rope_head_dim", AT(qk_rope_head_dim), 1, CONFIG_HEAD_DIM_MAX, FIELD_NEEDED, LATENT, 0},
+	{"v_head_dim", AT(v_head_dim), 1, CONFIG_HEAD_DIM_MAX, FIELD_NEEDED, LATENT, 0},
+	{"index_n_heads", AT(index_heads), 1, CONFIG_HEADS_MAX, FIELD_NEEDED, INDEXER, 0},
+	{"index_head_dim", AT(index_head_dim), 1, CONFIG_HEAD_DIM_MAX, FIELD_NEEDED, INDEXER, 0},
+	{"index_topk_freq", AT(index_every), 1, CONFIG_LAYERS_MAX, FIELD_OPTIONAL, INDEXER, 0},
+	{"index_skip_topk_offset", AT(index_offset), 0, CONFIG_LAYERS_MAX, FIELD_OPTIONAL, INDEXER,
+	 0},
+	{"num_nextn_predict_layers", AT(mtp_layers), 0, CONFIG_MTP_MAX, FIELD_OPTIONAL, FEATURE_MTP,
+	 0},
+	{0},
+};
+
+const struct flag_field config_flags[] = {
+	{"tie_word_embeddings", AT(tied), 0},
+	{"attention_bias", AT(attention_bias), FEATURE_ATTENTION_BIAS},
+	{"mlp_bias", AT(mlp_bias), FEATURE_MLP_BIAS},
+	{"use_qk_norm", AT(qk_norm), FEATURE_QK_NORM},
+	/* not HuggingFace's: files of some checkpoints carry rotary_emb.inv_freq, config.json does
+	 * not say which */
+	{CONFIG_ROTARY_FIELD, AT(rotary_tensors), LATENT},
+	{0},
+};
+
+const struct fixed_field config_fixed[] = {
+	{"moe_layer_freq", 1, false, EXPERTS, "every layer past the dense ones has experts"},
+	{"decoder_sparse_step", 1, false, EXPERTS, "every layer has experts"},
+	{"ep_num_redundant_experts", 0, false, EXPERTS, "each expert exists once"},
+	{"attention_bias", 0, true, LATENT, "latent attention has no biases"},
+	{0},
+};
+
+bool config_has(const struct model_config *config, const struct size_field *field)
+{
+	return family_has(config->family, field->features) &&
+	       !(config->family->features & field->without);
+}
