@@ -11,6 +11,16 @@ static const struct policy policies[] = {
 	{"round-robin",
 	 "each inference rank goes to one holder in turn, keeping equal engine ranks together",
 	 round_robin_assign, false},
+	{"round-robin-affinity",
+	 "as round-robin, but inference ranks with equal layouts are kept together, not engine ranks",
+	 round_robin_affinity_assign, false},
+	{"prefix",
+	 "the tensor list is cut in order into at most 8 equal pieces, one holder each; others idle",
+	 prefix_assign, false},
+	{"first-holder", "each pair goes to its lowest holder", first_holder_assign, false},
+	{"modulo", "inference rank r goes to holder number r % holders", modulo_assign, false},
+	{"hash", "each tensor goes to holder number crc32(name) % holders", hash_assign, false},
+	{"lpt", "as greedy, but the largest pairs are decided first", lpt_assign, false},
 };
 
 const struct policy *policy_find(const char *name)

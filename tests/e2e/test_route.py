@@ -5,6 +5,7 @@ import json
 import job as jobs
 
 MODEL, TRAIN, INFER = "Qwen2.5-0.5B", "world=4,pp=2", "engines=2,tp=2"
+POLICIES = ("greedy", "round-robin", "round-robin-affinity", "prefix", "first-holder", "modulo", "hash", "lpt")
 JOB = ("--model", MODEL, "--train", TRAIN, "--infer", INFER)
 
 
@@ -45,10 +46,16 @@ def test_summary__leaves_only_the_routes_out():
     assert whole == short
 
 
+def test_help__lists_every_policy_with_its_rule():
+    text = jobs.weft("route", "plan", "--help").stdout
+    for policy in POLICIES:
+        assert f"\n  {policy}: " in text
+
+
 def test_verify__proves_every_kind_of_job(tmp_path):
     file = tmp_path / "plan.json"
     for train in ("world=3", "world=6,pp=3", "world=8,pp=2,fsdp=2,source=sharded"):
-        for policy in ("greedy", "round-robin"):
+        for policy in POLICIES:
             for memory in ("mapped", "process"):
                 jobs.weft("route", "plan", "--model", MODEL, "--train", train, "--infer", INFER,
                           "--policy", policy, "--memory", memory, "--output", file)
@@ -131,7 +138,7 @@ def test_show__reads_what_plan_wrote(tmp_path):
 
 def test_errors__have_their_exit_codes(tmp_path):
     refused("route", "plan", "--model", MODEL, code=2, words=["--train"])
-    refused("route", "plan", *JOB, "--policy", "best", code=2, words=["best", "greedy, round-robin"])
+    refused("route", "plan", *JOB, "--policy", "best", code=2, words=["best", *POLICIES])
     refused("route", "plan", *JOB, "--memory", "magic", code=2, words=["mapped"])
     refused("route", "plan", "--model", MODEL, "--train", "world=4,pp=3", "--infer", INFER, code=78,
             words=["pp=3", "world=4"])

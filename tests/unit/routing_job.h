@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define JOB_RANKS_MAX 16
+#define JOB_RANKS_MAX 32
 
 struct job {
 	struct holding holdings[JOB_RANKS_MAX];
