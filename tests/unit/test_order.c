@@ -354,9 +354,11 @@ static void test_rounds__does_not_gang_up_where_other_orders_do(void **state)
 
 		for (int o = 0; o < 3; o++)
 			share[o] = worth(made, names[o]);
-		assert_true(share[2] > share[0] - 1e-9);
+		assert_true(share[2] > 0.6 && share[2] > 0.99 * share[1]);
+		if (c < 3)
+			assert_true(share[2] > 0.95);
 		if (c < 2)
-			assert_true(share[0] < 0.2 && share[2] > 0.95);
+			assert_true(share[0] < 0.2); /* what ganging up costs: eight to one */
 		print_message(
 			"%-28s table %3.0f %%  rotated %3.0f %%  rounds %3.0f %% of the bound\n",
 			made->name, 100 * share[0], 100 * share[1], 100 * share[2]);
@@ -364,10 +366,108 @@ static void test_rounds__does_not_gang_up_where_other_orders_do(void **state)
 	}
 }
 
+/* More targets than a choice looks at; and the same order again. */
+static void test_rounds__is_complete_and_the_same_twice_for_many_ranks(void **state)
+{
+	struct made *made = made_new(7, 700);
+	struct send_order sends, again;
+	struct error error = {0};
+
+	(void)state;
+	for (uint32_t tensor = 0; tensor < 10; tensor++)
+		for (uint32_t i = 0; i < 700; i++)
+			made_route(made, tensor, (i * 3 + tensor) % 7, i, i % 3, 1000 + i % 11,
+				   i % 2 ? HOW_REPLICA : HOW_DIRECT);
+	assert_int_equal(order_sends(&made->table, &sends, &error), 0);
+	assert_int_equal(order_sends(&made->table, &again, &error), 0);
+	check_complete(&made->table, &sends);
+	assert_memory_equal(sends.routes, again.routes, 7000 * sizeof(*sends.routes));
+	send_order_fini(&sends);
+	send_order_fini(&again);
+	made_free(made);
+}
+
+static void test_order__survives_every_failing_allocation(void **state)
+{
+	struct dice dice = {5};
+	struct made *made = made_random(&dice);
+	size_t count;
+	const struct order *order = order_list(&count);
+
+	(void)state;
+	for (size_t o = 0; o < count; o++) {
+		made->table.order = order[o].name;
+		for (uint64_t k = 1;; k++) {
+			struct error error = {0};
+			struct send_order sends;
+			int rc;
+
+			memory_fail_at(k);
+			rc = order_sends(&made->table, &sends, &error);
+			memory_fail_at(0);
+			if (rc) {
+				assert_int_equal(rc, -ERROR_MEMORY);
+				assert_null(sends.routes);
+				continue;
+			}
+			send_order_fini(&sends);
+			assert_true(k > 2);
+			break;
+		}
+	}
+	made_free(made);
+}
+
+static void test_rounds__keeps_a_slow_receiver_busy(void **state)
+{
+	struct made *made = made_new(4, 4);
+
+	(void)state;
+	for (uint32_t tensor = 0; tensor < 12; tensor++)
+		for (uint32_t i = 0; i < 4; i++)
+			made_route(made, tensor, tensor % 4, i, i, 1 << 20, HOW_DIRECT);
+	*made_nic(made, ROLE_INFERENCE, 3) /= 4;
+	assert_true(worth(made, "rounds") > 0.95);
+	made_free(made);
+}
+
+static void test_rounds__gives_ranks_that_share_a_nic_a_part_of_it_each(void **state)
+{
+	struct send_order sends[3];
+	struct error error = {0};
+
+	(void)state;
+	for (int c = 0; c < 3; c++) {
+		struct dice dice = {11};
+		struct made *made = made_new(5, 4);
+		struct topology_link *links = made->topology->links + 5;
+
+		for (uint32_t tensor = 0; tensor < 20; tensor++)
+			for (uint32_t i = 0; i < 4; i++)
+				made_route(made, tensor, tensor % 5, i, i,
+					   1000 + dice_below(&dice, 100000), HOW_DIRECT);
+		if (c == 1)
+			links[3].nic = links[2].nic;
+		if (c == 2)
+			*made_nic(made, ROLE_INFERENCE, 2) = *made_nic(made, ROLE_INFERENCE, 3) /=
+				2;
+		assert_int_equal(order_sends(&made->table, &sends[c], &error), 0);
+		made_free(made);
+	}
+	assert_memory_equal(sends[1].routes, sends[2].routes, 80 * sizeof(uint32_t));
+	assert_memory_not_equal(sends[0].routes, sends[1].routes, 80 * sizeof(uint32_t));
+	for (int c = 0; c < 3; c++)
+		send_order_fini(&sends[c]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_order__has_every_route_once_with_its_trainer),
+		cmocka_unit_test(test_order__survives_every_failing_allocation),
+		cmocka_unit_test(test_rounds__is_complete_and_the_same_twice_for_many_ranks),
+		cmocka_unit_test(test_rounds__keeps_a_slow_receiver_busy),
+		cmocka_unit_test(test_rounds__gives_ranks_that_share_a_nic_a_part_of_it_each),
 		cmocka_unit_test(test_rounds__follows_its_rule_on_random_tables),
 		cmocka_unit_test(test_rounds__does_not_gang_up_where_other_orders_do),
 	};
