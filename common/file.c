@@ -4,6 +4,7 @@
 #include "common/memory.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -42,6 +43,64 @@ void file_map_close(struct file_map *map)
 	if (map->data)
 		munmap((void *)(uintptr_t)map->data, map->bytes);
 	*map = (struct file_map){0};
+}
+
+int file_stream_open(struct file_stream *stream, const char *path, struct error *error)
+{
+	/* a FIFO without a writer must not hold the open: it is an empty file */
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	struct stat status;
+	int rc = 0;
+
+	*stream = (struct file_stream){.fd = fd, .path = path, .bytes = UINT64_MAX};
+	if (fd < 0)
+		return error_set_errno(error, ERROR_IO, errno, "cannot open %s", path);
+	if (fstat(fd, &status) != 0)
+		rc = error_set_errno(error, ERROR_IO, errno, "cannot read the size of %s", path);
+	else if (S_ISREG(status.st_mode))
+		stream->bytes = (uint64_t)status.st_size;
+	else if (!S_ISFIFO(status.st_mode))
+		rc = error_set(error, ERROR_IO, "%s is not a regular file", path);
+	if (!rc && fcntl(fd, F_SETFL, 0) != 0)
+		rc = error_set_errno(error, ERROR_IO, errno, "cannot read %s", path);
+	if (rc)
+		file_stream_close(stream);
+	return rc;
+}
+
+int file_stream_read(struct file_stream *stream, void *data, size_t most, size_t *got,
+		     struct error *error)
+{
+	*got = 0;
+	while (*got < most) {
+		ssize_t n = read(stream->fd, (char *)data + *got, most - *got);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return error_set_errno(error, ERROR_IO, errno, "cannot read %s",
+					       stream->path);
+		if (n == 0)
+			break;
+		*got += (size_t)n;
+	}
+	return 0;
+}
+
+int file_stream_seek(struct file_stream *stream, uint64_t offset, struct error *error)
+{
+	return lseek(stream->fd, (off_t)offset, SEEK_SET) < 0
+		       ? error_set_errno(error, ERROR_IO, errno,
+					 "cannot go back to byte %" PRIu64 " of %s", offset,
+					 stream->path)
+		       : 0;
+}
+
+void file_stream_close(struct file_stream *stream)
+{
+	if (stream->fd >= 0)
+		close(stream->fd);
+	stream->fd = -1;
 }
 
 /* Renaming over /dev/stdout, a pipe or a terminal would take it away from the whole machine.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * file.h -- files read by mapping, files written whole or not at all.
+ * file.h -- files read by mapping or piece by piece, files written whole or not at all.
  */
 #ifndef COMMON_FILE_H
 #define COMMON_FILE_H
@@ -18,6 +18,20 @@ struct file_map {
 /* Maps a regular file read-only. ERROR_IO with path and reason. */
 int file_map_open(struct file_map *map, const char *path, struct error *error);
 void file_map_close(struct file_map *map);
+
+/* A file that is read piece by piece: a regular file, or a pipe (`<(command)`, /dev/stdin). */
+struct file_stream {
+	int fd;           /* -1: closed */
+	const char *path; /* borrowed */
+	uint64_t bytes;   /* of a regular file; UINT64_MAX: not known */
+};
+int file_stream_open(struct file_stream *stream, const char *path, struct error *error);
+/* Fills `data` as far as the file goes: *got is less than `most` only at its end. */
+int file_stream_read(struct file_stream *stream, void *data, size_t most, size_t *got,
+		     struct error *error);
+/* From the file's first byte; ERROR_IO when it is a pipe. */
+int file_stream_seek(struct file_stream *stream, uint64_t offset, struct error *error);
+void file_stream_close(struct file_stream *stream);
 
 /* Writes to a temporary name beside `path`; commit flushes, syncs and renames over `path`;
  * abort removes it. Until commit returns 0 the old file is untouched. What is there and is no

@@ -3,8 +3,10 @@
  * dump_read.h -- a routing dump as data again, and the verdict about it.
  *
  * Reading is strict: unknown, missing and repeated keys, numbers out of range, names that mean
- * nothing, lists of the wrong length and text after the end are errors that say where. What a
- * dump claims is only checked against a job by dump_verify.
+ * nothing, lists of the wrong length and text after the end are errors that say where. Any legal
+ * JSON layout of the same content is read: pretty printed, keys in any order (a pipe wants the
+ * routes after labels and ranks). What a dump claims is only checked against a job by
+ * dump_verify.
  */
 #ifndef ROUTING_DUMP_READ_H
 #define ROUTING_DUMP_READ_H
@@ -12,7 +14,7 @@
 #include "common/parallel.h"
 #include "routing/report.h"
 
-#define DUMP_BYTES_MAX (UINT64_C(1) << 30) /* of a dump file that is read */
+#define DUMP_BYTES_MAX (UINT64_C(1) << 36) /* of a dump file that is read */
 
 struct dump_rank {
 	uint32_t engine, engine_rank;
@@ -37,7 +39,23 @@ struct dump {
 /* ERROR_FILE with the place in the text; `name` stands for the file in sentences. */
 int dump_parse(struct dump **dump, const char *text, size_t bytes, const char *name,
 	       struct error *error);
+/* Holds the compact arrays and a chunk of the file: some 140 bytes a route of one piece. */
 int dump_open(struct dump **dump, const char *path, struct error *error);
+
+/* Route by route, in the order of the file, holding one route and the names. `head` has the
+ * labels and ranks (not yet order, topology, summary and digest); a route's tensor and its
+ * pieces' params index head->names; all of it is borrowed for the call. The route's piece_first
+ * is 0: `pieces` are its own. An error ends the reading and is returned as it is. */
+struct dump_visitor {
+	int (*head)(void *context, const struct dump *head, struct error *error); /* may be NULL */
+	int (*route)(void *context, const struct dump *head, const struct route *route,
+		     const struct route_piece *pieces, struct error *error);
+	void *context;
+};
+/* Afterwards *dump has all but the routes (route_count is 0; has_routes as in the file). What
+ * follows the routes is checked after they were visited. */
+int dump_visit(struct dump **dump, const char *path, const struct dump_visitor *visitor,
+	       struct error *error);
 /* The same data from a table, as if it had been written and read. */
 int dump_of(struct dump **dump, const struct table *table, struct error *error);
 void dump_free(struct dump **dump);

@@ -145,7 +145,7 @@ def test_errors__have_their_exit_codes(tmp_path):
     refused("route", "show", code=2, words=["name a routing dump"])
     refused("route", "show", tmp_path / "none.json", code=1, words=["none.json"])
     (tmp_path / "cut.json").write_text(plan("--json")[:5000])
-    refused("route", "show", tmp_path / "cut.json", code=1, words=["WEFT-E110", "cut.json", "line"])
+    refused("route", "show", tmp_path / "cut.json", code=1, words=["WEFT-E110", "cut.json", "byte 5000"])
     (tmp_path / "short.json").write_text(plan("--json", "--summary"))
     refused("route", "verify", tmp_path / "short.json", code=1, words=["--summary"])
     (tmp_path / "named.json").write_text(plan("--json").replace('"model":"Qwen2.5-0.5B"', '"model":"mine"'))
