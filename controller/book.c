@@ -14,6 +14,7 @@
 #include <string.h>
 
 struct book {
+	struct topology *reported; /* by the workers, where the plan uses that */
 	struct problem *problem;
 	struct table *table;
 	uint32_t *ordinals;	      /* by piece of the table */
@@ -193,7 +194,8 @@ int book_make(struct book **out, struct controller *controller, struct error *er
 	uint32_t trainers = controller->options.train.world;
 	uint32_t ranks = controller->slot_count - trainers;
 	struct book *book = memory_zalloc(1, sizeof(*book));
-	struct plan_options options = {.order = controller->order,
+	struct plan_options options = {.topology = controller->options.topology,
+				       .order = controller->order,
 				       .sessions_max = controller->options.sessions_max};
 	struct input input = {0};
 	int rc;
@@ -206,6 +208,10 @@ int book_make(struct book **out, struct controller *controller, struct error *er
 	input_fill(&input, controller);
 	rc = problem_build(&book->problem, &input.problem, error);
 	input_fini(&input);
+	if (!rc && controller->options.topology_from_workers) {
+		rc = cluster_reported(&book->reported, controller, error);
+		options.topology = book->reported;
+	}
 	if (!rc)
 		rc = table_plan(&book->table, book->problem, controller->policy, &options, error);
 	if (!rc)
@@ -238,6 +244,7 @@ void book_free(struct book **out)
 		memory_free(book->first[role]);
 	}
 	table_free(&book->table);
+	topology_free(&book->reported);
 	problem_free(&book->problem);
 	memory_free(book);
 	*out = NULL;

@@ -36,6 +36,8 @@ struct controller_options {
 	struct infer_spec infer;
 	const char *policy, *order;    /* rows of routing; NULL: the defaults */
 	uint32_t sessions_max;         /* inference ranks one trainer may write to; 0: any */
+	const struct topology *topology; /* borrowed; NULL: flat */
+	bool topology_from_workers;      /* instead: as they report */
 	uint32_t heartbeat_ms, lost_ms;
 	uint32_t join_timeout_ms;      /* first hello (or start) to all declared */
 	uint32_t exchange_timeout_ms;  /* plan sent to all connected */

@@ -4,6 +4,7 @@
 #include "common/memory.h"
 #include "common/text.h"
 #include "controller/shell.h"
+#include "routing/topology_file.h"
 
 #include <argp.h>
 #include <errno.h>
@@ -20,6 +21,7 @@ enum kind { KIND_TEXT, KIND_DURATION, KIND_COUNT, KIND_TRAIN, KIND_INFER, KIND_F
 
 struct arguments {
 	struct shell_options shell;
+	const char *topology;
 	bool have_train, have_infer, die_with_parent;
 	struct error *error;
 };
@@ -46,6 +48,9 @@ static const struct option_row {
 	 "order in which each trainer sends: rotated (default), rounds or table"},
 	{"sessions-max", "WEFT_SESSIONS_MAX", "N", KIND_COUNT, AT(shell.controller.sessions_max),
 	 "inference ranks one trainer may write to, for policies that can limit it (default: any)"},
+	{"topology", "WEFT_TOPOLOGY", "WHAT", KIND_TEXT, AT(topology),
+	 "where the ranks sit: flat (default), workers (as they report), a spec such as "
+	 "per_host=8,nics=8,gbps=400, or a file (docs/topology.md)"},
 	{"dump", "WEFT_DUMP", "FILE", KIND_TEXT, AT(shell.dump),
 	 "write the routing table there once it is planned"},
 	{"join-timeout", "WEFT_JOIN_TIMEOUT", "TIME", KIND_DURATION,
@@ -179,6 +184,23 @@ static int die_with_parent(pid_t parent, struct error *error)
 	return error_set(error, ERROR_INTERRUPTED, "the process that started this one is gone");
 }
 
+static int open_topology(struct topology **topology, struct arguments *arguments,
+			 struct error *error)
+{
+	struct controller_options *controller = &arguments->shell.controller;
+	int rc;
+
+	if (!arguments->topology || strcmp(arguments->topology, "flat") == 0)
+		return 0;
+	controller->topology_from_workers = strcmp(arguments->topology, "workers") == 0;
+	if (controller->topology_from_workers)
+		return 0;
+	rc = topology_open(topology, arguments->topology, controller->train.world,
+			   infer_ranks(&controller->infer), error);
+	controller->topology = *topology;
+	return rc;
+}
+
 static int run(int argc, char **argv, pid_t parent, struct error *error)
 {
 	struct arguments arguments = {
@@ -193,6 +215,7 @@ static int run(int argc, char **argv, pid_t parent, struct error *error)
 				     .update_timeout_ms = 60000},
 	};
 	struct argp_option options[ROW_COUNT + 1] = {{0}};
+	struct topology *topology = NULL;
 	const struct argp argp = {
 		.options = options,
 		.parser = parse,
@@ -224,7 +247,11 @@ static int run(int argc, char **argv, pid_t parent, struct error *error)
 	if (arguments.die_with_parent && (rc = die_with_parent(parent, error)))
 		return rc;
 	arguments.shell.controller.incarnation = random_incarnation();
-	return shell_run(&arguments.shell, error);
+	rc = open_topology(&topology, &arguments, error);
+	if (!rc)
+		rc = shell_run(&arguments.shell, error);
+	topology_free(&topology);
+	return rc;
 }
 
 int main(int argc, char **argv)

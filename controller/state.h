@@ -5,6 +5,7 @@
  *   core.c          events in, actions out, the big states
  *   members.c       who is here: hello, claims, heartbeat, leave, silence
  *   declarations.c  what they hold and need: bodies once per digest, contradictions
+ *   cluster.c       the topology that workers report
  *   book.c          problem -> table -> each worker's rows
  *   exchange.c      plan, endpoints, peers, connected, go
  *   ending.c        failure, gathering again, deadlines, exit
@@ -158,6 +159,10 @@ int declarations_forget(struct controller *controller, struct slot *slot,
 /* Bodies that no slot declares: of workers of an earlier epoch that came back different. */
 void declarations_forget_unused(struct controller *controller);
 void body_free(struct body *body);
+
+/* cluster.c: of all declared workers; says in the log how many report no NIC. */
+int cluster_reported(struct topology **topology, struct controller *controller,
+		     struct error *error);
 
 /* book.c: the plan of one epoch */
 struct book;

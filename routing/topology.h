@@ -18,6 +18,7 @@
 
 #include "common/error.h"
 #include "common/member.h"
+#include "common/nic.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -26,13 +27,9 @@
 #define TOPOLOGY_FLAT_BYTES_PER_SECOND UINT64_C(50000000000) /* 400 Gb/s */
 
 #define TOPOLOGY_HOSTS_MAX     131072u /* every rank of both roles may have its own */
-#define TOPOLOGY_HOST_NICS_MAX 64u     /* of one host */
+#define TOPOLOGY_HOST_NICS_MAX 1024u   /* of one host; so many workers without a NIC, too */
 #define TOPOLOGY_NAME_BYTES    512u    /* of a host or NIC, terminator included */
-#define TOPOLOGY_RATE_MAX      UINT64_C(1000000000000000) /* bytes per second */
-
-/* As `nvidia-smi topo -m` has them, nearest first. */
-enum nic_distance { DISTANCE_PIX, DISTANCE_PXB, DISTANCE_PHB, DISTANCE_NODE, DISTANCE_SYS,
-		    DISTANCE_COUNT };
+#define TOPOLOGY_RATE_MAX      NIC_RATE_MAX
 
 struct topology_host {
 	char *name;                       /* unique */
@@ -69,9 +66,6 @@ void topology_free(struct topology **topology);
 
 /* Bytes a second that a rank can send, and receive: of its used NICs together. */
 uint64_t topology_rank_rate(const struct topology *topology, enum role role, uint32_t rank);
-
-const char *nic_distance_name(enum nic_distance distance); /* "pix" .. "sys" */
-bool nic_distance_parse(const char *name, enum nic_distance *distance);
 
 /* Building one: all hosts, each followed by its NICs; then every rank, followed by its links;
  * then finish. Names are copied. The caller has checked what it adds; what is checked here is

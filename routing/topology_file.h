@@ -17,7 +17,7 @@
 #include "common/json_write.h"
 #include "routing/topology.h"
 
-#define TOPOLOGY_FILE_BYTES_MAX (UINT64_C(1) << 27)
+#define TOPOLOGY_FILE_BYTES_MAX (UINT64_C(1) << 26)
 
 struct json_t; /* jansson's */
 

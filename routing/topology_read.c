@@ -187,7 +187,7 @@ static int read_nic(struct reader *r, json_t *object)
 	if (!rc && find_nic(topology, host, name) != UINT32_MAX)
 		rc = refuse(r, "the host has a NIC \"%.64s\" already", name);
 	if (!rc)
-		rc = number_of(r, object, "rail", 0, UINT16_MAX, &rail);
+		rc = number_of(r, object, "rail", 0, NIC_RAIL_MAX, &rail);
 	if (!rc)
 		rc = rate_of(r, object, "bytes_per_second", "gbps", &rate);
 	return rc ? rc : topology_add_nic(topology, name, (uint32_t)rail, rate, r->error);

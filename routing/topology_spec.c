@@ -19,6 +19,7 @@
 #include <string.h>
 
 #define BYTES_PER_GIGABIT 125000000u
+#define SPEC_NICS_MAX	  64u
 #define GBPS_MAX	  8000000u /* TOPOLOGY_RATE_MAX */
 
 enum key { KEY_PER_HOST, KEY_NICS, KEY_GBPS, KEY_UPLINK, KEY_RAILS, KEY_COUNT };
@@ -28,10 +29,10 @@ static const struct {
 	uint32_t max;
 } keys[KEY_COUNT] = {
 	[KEY_PER_HOST] = {"per_host", PARALLEL_RANKS_MAX},
-	[KEY_NICS] = {"nics", TOPOLOGY_HOST_NICS_MAX},
+	[KEY_NICS] = {"nics", SPEC_NICS_MAX},
 	[KEY_GBPS] = {"gbps", GBPS_MAX},
 	[KEY_UPLINK] = {"uplink_gbps", GBPS_MAX},
-	[KEY_RAILS] = {"rails", TOPOLOGY_HOST_NICS_MAX},
+	[KEY_RAILS] = {"rails", SPEC_NICS_MAX},
 };
 
 /* All values are from 1; 0 is "not given". */
@@ -79,10 +80,10 @@ static int parse(uint32_t values[KEY_COUNT], const char *spec, struct error *err
 		return rc;
 	if (!values[KEY_PER_HOST])
 		values[KEY_PER_HOST] = 1;
-	if (!values[KEY_NICS] && values[KEY_PER_HOST] > TOPOLOGY_HOST_NICS_MAX)
+	if (!values[KEY_NICS] && values[KEY_PER_HOST] > SPEC_NICS_MAX)
 		return error_set(error, ERROR_CONFIG,
 				 "per_host is %u; a host has at most %u NICs: give nics",
-				 values[KEY_PER_HOST], TOPOLOGY_HOST_NICS_MAX);
+				 values[KEY_PER_HOST], SPEC_NICS_MAX);
 	if (!values[KEY_NICS])
 		values[KEY_NICS] = values[KEY_PER_HOST];
 	if (!values[KEY_GBPS])

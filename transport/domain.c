@@ -111,6 +111,13 @@ const struct transport_caps *transport_domain_caps(const struct transport_domain
 	return &domain->caps;
 }
 
+const struct transport_nic *transport_domain_nics(const struct transport_domain *domain,
+						  uint32_t *count)
+{
+	*count = domain->nic_count;
+	return domain->nics;
+}
+
 void transport_domain_interrupt(struct transport_domain *domain)
 {
 	atomic_fetch_add(&domain->interrupts, 1);

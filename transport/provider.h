@@ -33,6 +33,7 @@
 
 #define PROVIDER_BATCH_MAX 16
 #define PROVIDER_RAILS_MAX 16
+#define PROVIDER_NICS_MAX  16
 #define TRANSPORT_NAME_BYTES 96
 
 /* One chunk of one write. */
@@ -89,7 +90,8 @@ struct provider {
 	const char *name; /* as in --transport and in records; shorter than 16 bytes */
 	const char *what; /* one line for people */
 
-	/* Sets domain->caps and domain->state. ERROR_UNSUPPORTED says what is missing here. */
+	/* Sets domain->caps, domain->state and, if it has any, domain->nics. ERROR_UNSUPPORTED
+	 * says what is missing here. */
 	int (*domain_open)(struct transport_domain *domain, struct error *error);
 	void (*domain_close)(struct transport_domain *domain);
 	void (*domain_wake)(struct transport_domain *domain); /* end signal_wait; any thread */
@@ -161,6 +163,8 @@ struct transport_domain {
 	void *state, *wrapper;   /* wrapper: of a provider that wraps the one `state` is of */
 	bool wrapped_by_environment; /* provider_options are the inner provider's */
 	struct transport_caps caps;
+	struct transport_nic nics[PROVIDER_NICS_MAX];
+	uint32_t nic_count;
 	struct transport_options options;
 	uint64_t chunk_bytes;
 	pid_t pid;               /* that opened it: a forked child must not use it */

@@ -42,6 +42,7 @@
 
 #include "common/error.h"
 #include "common/member.h"
+#include "common/nic.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -100,6 +101,18 @@ int transport_domain_open(struct transport_domain **domain, const char *provider
 /* Endpoints, remotes and regions must be closed before. NULL inside is fine. */
 void transport_domain_close(struct transport_domain **domain);
 const struct transport_caps *transport_domain_caps(const struct transport_domain *domain);
+/* The NICs that the domain sends and receives through, all of them, for people and for routing;
+ * count 0 where there is none (memory of one host). The rate is 0 where a device does not know
+ * it; a distance that cannot be known is sys; the rail is the place among the host's NICs of one
+ * link and speed. Borrowed; they stay as they were when the domain was opened. */
+struct transport_nic {
+	char name[80];          /* "mlx5_0:1" */
+	uint32_t rail;
+	uint64_t bytes_per_second;
+	enum nic_distance distance;
+};
+const struct transport_nic *transport_domain_nics(const struct transport_domain *domain,
+						  uint32_t *count);
 /* Ends a wait early: the transport_signal_wait in progress (or the next one) returns as at its
  * deadline; a blocking call on an endpoint in progress fails with ERROR_INTERRUPTED. */
 void transport_domain_interrupt(struct transport_domain *domain);

@@ -9,7 +9,7 @@
 #include "common/box.h"
 #include "common/parallel.h"
 
-#define WIRE_VERSION 1
+#define WIRE_VERSION 2
 
 /* A plan or layout of 10^6 rows takes up to 57 MB. Decoded, a row of 11 bytes takes 120, so
  * the counts, and not the bytes, bound what a hostile message costs: a quarter of a GiB. */
@@ -27,6 +27,7 @@
 #define LIMIT_DIGESTS         LIMIT_RANKS
 #define LIMIT_RECORD_BYTES    4096    /* an endpoint record or a region export */
 #define LIMIT_REGIONS         4096
+#define LIMIT_NICS            64      /* that one worker uses */
 #define LIMIT_COPIES          2       /* of a parameter: in place, and its shadow */
 #define LIMIT_CODE            999     /* error codes; a peer's may be unknown here */
 #define LIMIT_KEY_BYTES       64      /* a key of a map, no terminator */

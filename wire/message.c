@@ -2,7 +2,7 @@
  *
  * message.c -- the frame around every message, and the table of types.
  *
- *   {"type":"hello", "wire":1, "job":"demo", "epoch":0, "from":0x9f.., ...fields of the type}
+ *   {"type":"hello", "wire":2, "job":"demo", "epoch":0, "from":0x9f.., ...fields of the type}
  *     └── these two stand first, in every version for ever: so that a program of another
  *         version is told so, whatever else has changed. The other keys come in any order.
  */
@@ -26,7 +26,7 @@ static const struct {
 	int (*check)(const struct message *message, struct error *error); /* optional */
 } types[] = {
 	[MESSAGE_HELLO] = {"hello", &message_hello_record, message_hello_check},
-	[MESSAGE_DECLARE] = {"declare", &message_declare_record, NULL},
+	[MESSAGE_DECLARE] = {"declare", &message_declare_record, message_declare_check},
 	[MESSAGE_LAYOUT] = {"layout", &message_layout_record, message_layout_check},
 	[MESSAGE_HOLDING] = {"holding", &message_holding_record, message_holding_check},
 	[MESSAGE_ENDPOINTS] = {"endpoints", &message_endpoints_record, message_endpoints_check},

@@ -6,7 +6,7 @@
  * same head, then the fields of its type, which one table (message.c) decodes: unknown, missing
  * and duplicate keys, wrong types and counts past a limit are named in the error.
  *
- *   {"type":"hello", "wire":1, "job":"demo", "epoch":0, "from":0x9f.. , ...fields }
+ *   {"type":"hello", "wire":2, "job":"demo", "epoch":0, "from":0x9f.. , ...fields }
  *
  *   worker                         controller                         worker
  *     hello ───────────────────────────►
@@ -35,6 +35,7 @@
 #include "common/error.h"
 #include "common/layout.h"
 #include "common/member.h"
+#include "common/nic.h"
 #include "wire/limits.h"
 #include <stddef.h>
 
@@ -76,6 +77,8 @@ struct message_declare {
 	bool registered;           /* trainer: tensors stay in registered memory (see how.h) */
 	char *transport;           /* "shm": required by this worker; all must agree */
 	bool checksums;            /* asks for piece checksums; all must agree */
+	struct nic_report *nics;   /* all that it sends or receives through; none for shm */
+	size_t nic_count;
 };
 
 struct message_layout { struct digest digest; struct layout layout; };

@@ -26,6 +26,7 @@ extern const struct codec_record message_go_record;
 extern const struct codec_record message_lost_record;
 extern const struct codec_record message_member_record; /* [role, rank] */
 int message_hello_check(const struct message *message, struct error *error);
+int message_declare_check(const struct message *message, struct error *error);
 int message_welcome_check(const struct message *message, struct error *error);
 
 /* message_layout.c */

@@ -5,6 +5,8 @@
  */
 #include "wire/message_parts.h"
 
+#include <string.h>
+
 /* Enums travel as numbers: these are the wire's, so they stay what they are. */
 _Static_assert(ROLE_TRAINER == 0 && ROLE_INFERENCE == 1 && ROLE_COUNT == 2, "role on the wire");
 
@@ -34,8 +36,25 @@ int message_hello_check(const struct message *message, struct error *error)
 	return 0;
 }
 
+_Static_assert(DISTANCE_PIX == 0 && DISTANCE_SYS == 4 && DISTANCE_COUNT == 5,
+	       "distance on the wire");
+
+/* nic   [name, rail, bytes_per_second, distance] */
+static const struct codec_field nic_fields[] = {
+	FIELD_TEXT(struct nic_report, name, LIMIT_NAME_BYTES),
+	FIELD_U32(struct nic_report, rail, NIC_RAIL_MAX),
+	{.key = "bytes_per_second",
+	 .kind = CODEC_U64,
+	 .offset = CODEC_AT(struct nic_report, bytes_per_second, uint64_t),
+	 .limit = NIC_RATE_MAX,
+	 .required = true},
+	FIELD_U32(struct nic_report, distance, DISTANCE_COUNT - 1),
+};
+static const struct codec_record nic_record = {CODEC_RECORD_OF(struct nic_report, nic_fields)};
+
 /* {"model":"Qwen3-4B", "train":"world=4,..", "infer":"engines=2,tp=2", "digest":bin16,
- *  "mapped":true, "registered":false, "transport":"shm", "checksums":false} */
+ *  "mapped":true, "registered":false, "transport":"verbs", "checksums":false,
+ *  "nics":[["mlx5_0:1", 0, 50000000000, 0], ..]} */
 static const struct codec_field declare_fields[] = {
 	FIELD_TEXT(struct message_declare, model, LIMIT_LABEL_BYTES),
 	FIELD_TEXT(struct message_declare, train, LIMIT_LABEL_BYTES),
@@ -45,9 +64,29 @@ static const struct codec_field declare_fields[] = {
 	FIELD_BOOL(struct message_declare, registered),
 	FIELD_TEXT(struct message_declare, transport, LIMIT_NAME_BYTES),
 	FIELD_BOOL(struct message_declare, checksums),
+	FIELD_LIST(struct message_declare, nics, nic_count, struct nic_report, nic_record,
+		   LIMIT_NICS),
 };
 const struct codec_record message_declare_record = {
 	CODEC_RECORD_OF(struct message_declare, declare_fields)};
+
+int message_declare_check(const struct message *message, struct error *error)
+{
+	const struct message_declare *declare = &message->u.declare;
+
+	for (size_t i = 0; i < declare->nic_count; i++) {
+		const char *name = declare->nics[i].name;
+
+		if (!name || !name[0])
+			return error_set(error, ERROR_MESSAGE, "nics[%zu] has no name", i);
+		for (size_t k = 0; k < i; k++)
+			if (strcmp(declare->nics[k].name, name) == 0)
+				return error_set(error, ERROR_MESSAGE,
+						 "nics[%zu] and nics[%zu] are both '%.64s'", k, i,
+						 name);
+	}
+	return 0;
+}
 
 /* {"attempt":1} */
 static const struct codec_field connected_fields[] = {

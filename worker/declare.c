@@ -430,11 +430,29 @@ static int check_limits(const struct weft_worker *worker, struct error *error)
 	return 0;
 }
 
+/* What the domain uses, for the declaration; names stay the domain's. */
+static int report_nics(struct weft_worker *worker, uint32_t *count, struct error *error)
+{
+	const struct transport_nic *nics = transport_domain_nics(worker->domain, count);
+
+	memory_free(worker->nics); /* of a join that failed */
+	worker->nics = memory_zalloc(*count, sizeof(*worker->nics));
+	if (!worker->nics)
+		return memory_error(error, "declaring NICs", *count * sizeof(*worker->nics));
+	for (uint32_t i = 0; i < *count; i++)
+		worker->nics[i] = (struct nic_report){(char *)(uintptr_t)nics[i].name, nics[i].rail,
+						      nics[i].bytes_per_second, nics[i].distance};
+	return 0;
+}
+
 int declare_finish(struct weft_worker *worker, struct message_declare *declare, struct error *error)
 {
 	const struct transport_caps *caps = transport_domain_caps(worker->domain);
+	uint32_t nic_count = 0;
 	int rc = check_limits(worker, error);
 
+	if (!rc)
+		rc = report_nics(worker, &nic_count, error);
 	if (!rc)
 		rc = worker->self.role == ROLE_TRAINER ? holding_finish(&worker->holding, error)
 						       : layout_finish(&worker->layout, error);
@@ -455,6 +473,8 @@ int declare_finish(struct weft_worker *worker, struct message_declare *declare, 
 			      (!caps->local_registration || worker->ranges.count),
 		.transport = worker->transport,
 		.checksums = worker->checksums,
+		.nics = worker->nics,
+		.nic_count = nic_count,
 	};
 	declare->digest = worker->self.role == ROLE_TRAINER ? holding_digest(&worker->holding)
 							    : layout_digest(&worker->layout);
@@ -467,6 +487,7 @@ void declare_fini(struct weft_worker *worker)
 	holding_fini(&worker->holding);
 	memory_free(worker->held);
 	memory_free(worker->host_memory);
+	memory_free(worker->nics);
 	memory_free(worker->model);
 	memory_free(worker->train);
 	memory_free(worker->infer);

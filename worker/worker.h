@@ -125,6 +125,7 @@ struct weft_worker {
 	struct transport_domain *domain;
 	struct control *control;
 	char host[64], host_id[64];
+	struct nic_report *nics;          /* as declared; names are the domain's */
 	_Atomic bool interrupted;
 	bool failed;
 	bool unfinished;                  /* the last update call failed: closing is not "done" */

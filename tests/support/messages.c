@@ -340,6 +340,14 @@ static void random_declare(struct message_declare *to, uint64_t *state)
 	to->registered = coin(state);
 	to->transport = text(state);
 	to->checksums = coin(state);
+	to->nics = list(&to->nic_count, sizeof(*to->nics), state);
+	for (size_t i = 0; i < to->nic_count; i++) {
+		to->nics[i].name = memory_format("mlx5_%zu", i);
+		NEED(to->nics[i].name);
+		to->nics[i].rail = (uint32_t)random_below(state, NIC_RAIL_MAX + 1);
+		to->nics[i].bytes_per_second = random_below(state, NIC_RATE_MAX + 1);
+		to->nics[i].distance = (enum nic_distance)random_below(state, DISTANCE_COUNT);
+	}
 }
 
 static void random_want(struct message_want *to, uint64_t *state)

@@ -186,6 +186,15 @@ static const char *hello_differs(const struct message *a, const struct message *
 	return NULL;
 }
 
+static const char *nic_differs(const struct nic_report *a, const struct nic_report *b)
+{
+	SAME_TEXT(name);
+	SAME_NUMBER(rail);
+	SAME_NUMBER(bytes_per_second);
+	SAME_NUMBER(distance);
+	return NULL;
+}
+
 static const char *declare_differs(const struct message *a, const struct message *b)
 {
 	SAME_TEXT(u.declare.model);
@@ -196,6 +205,7 @@ static const char *declare_differs(const struct message *a, const struct message
 	SAME_NUMBER(u.declare.registered);
 	SAME_TEXT(u.declare.transport);
 	SAME_NUMBER(u.declare.checksums);
+	SAME_EACH(u.declare.nics, u.declare.nic_count, nic_differs);
 	return NULL;
 }
 

@@ -81,6 +81,8 @@ static int domain_open(struct transport_domain *domain, struct error *error)
 		.inflight_max = options->inflight_max ? options->inflight_max : 16,
 		.rails = options->rails ? options->rails : 1,
 	};
+	for (uint32_t i = 0; i < options->nic_count && i < PROVIDER_NICS_MAX; i++)
+		domain->nics[domain->nic_count++] = options->nics[i];
 	return 0;
 }
 

@@ -15,6 +15,7 @@
 #define TRANSPORT_MOCK_MOCK_H
 
 #include "common/error.h"
+#include "transport/transport.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -33,6 +34,8 @@ struct mock_options {
 	uint64_t write_bytes_max;     /* 0: 64 KiB */
 	uint32_t inflight_max;        /* 0: 16 */
 	uint32_t rails;               /* 0: 1 */
+	const struct transport_nic *nics; /* that the domain says it uses; nic_count of them */
+	uint32_t nic_count;
 	uint32_t delay_max;           /* completions wait up to this many pumps */
 	bool ordered;                 /* say so: the shared layer then does not flush */
 	bool mapped;                  /* offer pointers to remote memory */

@@ -212,6 +212,7 @@ static int open_nics(struct verbs_domain *verbs, uint32_t rank, struct verbs_fac
 		if (rc)
 			break;
 		verbs->nic_count++;
+		verbs_nic_describe(facts, &choices[i], &nic->report);
 		tell_nic(nic, facts, &choices[i]);
 	}
 	return rc;
@@ -368,6 +369,8 @@ int verbs_domain_open(struct transport_domain *domain, struct error *error)
 	}
 	domain->state = verbs;
 	set_caps(verbs, &domain->caps);
+	for (uint32_t i = 0; i < verbs->nic_count; i++)
+		domain->nics[domain->nic_count++] = verbs->nics[i].report;
 	return 0;
 }
 

@@ -122,4 +122,11 @@ int verbs_nics_choose(struct verbs_facts *facts, const struct verbs_settings *se
 		      struct verbs_nic_choice *out, uint32_t max, uint32_t *count,
 		      struct error *error);
 
+/* What transport_domain_nics() says of a chosen port. Its rail is its place among the active
+ * ports of the host that have its link and speed, in the order of the facts: NIC k of every host
+ * on rail k is how clusters with rails are cabled. */
+struct transport_nic;
+void verbs_nic_describe(const struct verbs_facts *facts, const struct verbs_nic_choice *choice,
+			struct transport_nic *out);
+
 #endif

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cluster.c -- the topology that the workers report, for --topology workers:
+ *
+ *   workers of one host_id        ── a host, in the order of its first rank; trainers first
+ *   NICs they name                ── the host's, each once, by (rail, name)
+ *   a worker without a NIC (shm)  ── gets one of its own, of the flat rate
+ *
+ * A worker sends through every NIC it reports (--nic may name far ones), and in a topology a
+ * rank uses the nearest: so where its distances differ, all of them count as the farthest.
+ */
+#include "controller/state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NONE UINT32_MAX
+
+struct found {
+	const char *name; /* borrowed from a declaration, or from `own` */
+	uint32_t rail;
+	uint64_t rate;
+};
+
+struct host {
+	uint32_t first, last; /* slots, chained by next */
+};
+
+struct gathering {
+	const struct controller *controller;
+	struct topology *topology;
+	uint32_t *host_of, *next; /* by slot: its host, the next slot there */
+	ARRAY(struct host) hosts;
+	ARRAY(struct found) nics;	/* of the host at hand */
+	char (*own)[MEMBER_TEXT_BYTES]; /* by slot: the NIC of a worker without one */
+	uint32_t without;		/* such workers */
+	struct strmap names;		/* of hosts, owned by the topology */
+};
+
+/* A worker that does not say where it runs is on a host of its own. */
+static int find_hosts(struct gathering *gathering, struct error *error)
+{
+	const struct controller *controller = gathering->controller;
+	struct strmap known = {0};
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && i < controller->slot_count; i++) {
+		const char *id = controller->slots[i].hello.host_id;
+		bool named = id && id[0];
+		uint32_t host;
+
+		gathering->next[i] = NONE;
+		if (named && strmap_get(&known, id, &host)) {
+			gathering->next[gathering->hosts.items[host].last] = i;
+			gathering->hosts.items[host].last = i;
+		} else {
+			host = (uint32_t)gathering->hosts.count;
+			if (!array_push(&gathering->hosts) ||
+			    (named && !strmap_put(&known, id, host)))
+				rc = no_memory(error);
+			else
+				gathering->hosts.items[host].first =
+					gathering->hosts.items[host].last = i;
+		}
+		gathering->host_of[i] = host;
+	}
+	strmap_fini(&known);
+	return rc;
+}
+
+/* Two workers may see one NIC at two speeds while it renegotiates: the lower is safe. */
+static int add_found(struct gathering *gathering, const char *name, uint32_t rail, uint64_t rate,
+		     struct error *error)
+{
+	struct found *nic;
+
+	for (size_t n = 0; n < gathering->nics.count; n++) {
+		nic = &gathering->nics.items[n];
+		if (strcmp(nic->name, name) != 0)
+			continue;
+		nic->rate = rate < nic->rate ? rate : nic->rate;
+		return 0;
+	}
+	nic = array_push(&gathering->nics);
+	if (!nic)
+		return no_memory(error);
+	*nic = (struct found){name, rail, rate};
+	return 0;
+}
+
+static int find_nics(struct gathering *gathering, uint32_t slot, struct error *error)
+{
+	const struct slot *from = &gathering->controller->slots[slot];
+	int rc = 0;
+
+	for (size_t n = 0; !rc && n < from->declare.nic_count; n++) {
+		const struct nic_report *nic = &from->declare.nics[n];
+
+		rc = add_found(gathering, nic->name, nic->rail,
+			       nic->bytes_per_second ? nic->bytes_per_second
+						     : TOPOLOGY_FLAT_BYTES_PER_SECOND,
+			       error);
+	}
+	if (from->declare.nic_count)
+		return rc;
+	gathering->without++;
+	return add_found(gathering, member_text(from->who, gathering->own[slot]), 0,
+			 TOPOLOGY_FLAT_BYTES_PER_SECOND, error);
+}
+
+static int by_rail(const void *x, const void *y)
+{
+	const struct found *a = x, *b = y;
+
+	if (a->rail != b->rail)
+		return a->rail < b->rail ? -1 : 1;
+	return strcmp(a->name, b->name);
+}
+
+/* The name that its workers give the host; two hosts of one name are told apart by a rank. */
+static int add_host(struct gathering *gathering, uint32_t slot, struct error *error)
+{
+	const struct slot *first = &gathering->controller->slots[slot];
+	struct topology *topology = gathering->topology;
+	uint32_t host = topology->host_count, other;
+	char name[LIMIT_NAME_BYTES], who[MEMBER_TEXT_BYTES];
+	int rc;
+
+	member_text(first->who, who);
+	snprintf(name, sizeof(name), "%s",
+		 first->hello.host && first->hello.host[0] ? first->hello.host : who);
+	for (uint32_t turn = 2; strmap_get(&gathering->names, name, &other); turn++)
+		snprintf(name, sizeof(name), "%.400s (%s, %u)",
+			 first->hello.host ? first->hello.host : "", who, turn);
+	rc = topology_add_host(topology, name, 0, error);
+	if (!rc && !strmap_put(&gathering->names, topology->hosts[host].name, host))
+		rc = no_memory(error);
+	return rc;
+}
+
+static int fill_host(struct gathering *gathering, uint32_t host, struct error *error)
+{
+	int rc = 0;
+
+	gathering->nics.count = 0;
+	for (uint32_t i = gathering->hosts.items[host].first; !rc && i != NONE;
+	     i = gathering->next[i])
+		rc = find_nics(gathering, i, error);
+	if (!rc)
+		rc = add_host(gathering, gathering->hosts.items[host].first, error);
+	if (!rc && gathering->nics.count > TOPOLOGY_HOST_NICS_MAX)
+		rc = error_set(error, ERROR_LIMIT,
+			       "the workers of host %.200s report %zu NICs, the limit is %u: run "
+			       "with --topology flat",
+			       gathering->topology->hosts[host].name, gathering->nics.count,
+			       TOPOLOGY_HOST_NICS_MAX);
+	if (!rc)
+		qsort(gathering->nics.items, gathering->nics.count, sizeof(struct found), by_rail);
+	for (size_t n = 0; !rc && n < gathering->nics.count; n++) {
+		const struct found *nic = &gathering->nics.items[n];
+
+		rc = topology_add_nic(gathering->topology, nic->name, nic->rail, nic->rate, error);
+	}
+	return rc;
+}
+
+static uint32_t find_nic(const struct topology *topology, const struct topology_host *host,
+			 const char *name)
+{
+	uint32_t nic = host->nic_first;
+
+	while (strcmp(topology->nics[nic].name, name) != 0)
+		nic++; /* it was added with this host */
+	return nic;
+}
+
+static int place(struct gathering *gathering, uint32_t slot, struct error *error)
+{
+	const struct slot *from = &gathering->controller->slots[slot];
+	const struct message_declare *declare = &from->declare;
+	struct topology *topology = gathering->topology;
+	const struct topology_host *host = &topology->hosts[gathering->host_of[slot]];
+	enum nic_distance farthest = DISTANCE_PIX;
+	int rc = 0;
+
+	topology_place(topology, from->who.role, from->who.rank, gathering->host_of[slot]);
+	if (declare->nic_count == 0)
+		return topology_add_link(topology, from->who.role, from->who.rank,
+					 find_nic(topology, host, gathering->own[slot]),
+					 DISTANCE_PIX, error);
+	for (size_t n = 0; n < declare->nic_count; n++)
+		if (declare->nics[n].distance > farthest)
+			farthest = declare->nics[n].distance;
+	for (size_t n = 0; !rc && n < declare->nic_count; n++)
+		rc = topology_add_link(topology, from->who.role, from->who.rank,
+				       find_nic(topology, host, declare->nics[n].name), farthest,
+				       error);
+	return rc;
+}
+
+static int gather(struct gathering *gathering, struct error *error)
+{
+	const struct controller *controller = gathering->controller;
+	uint32_t trainers = controller->options.train.world;
+	int rc = topology_new(&gathering->topology, trainers, controller->slot_count - trainers,
+			      error);
+
+	gathering->host_of = memory_zalloc(controller->slot_count, sizeof(uint32_t));
+	gathering->next = memory_zalloc(controller->slot_count, sizeof(uint32_t));
+	gathering->own = memory_zalloc(controller->slot_count, sizeof(*gathering->own));
+	if (!rc && (!gathering->host_of || !gathering->next || !gathering->own))
+		rc = no_memory(error);
+	if (!rc)
+		rc = find_hosts(gathering, error);
+	for (uint32_t h = 0; !rc && h < gathering->hosts.count; h++)
+		rc = fill_host(gathering, h, error);
+	for (uint32_t i = 0; !rc && i < controller->slot_count; i++)
+		rc = place(gathering, i, error);
+	if (!rc)
+		topology_finish(gathering->topology);
+	return rc;
+}
+
+int cluster_reported(struct topology **topology, struct controller *controller, struct error *error)
+{
+	struct gathering gathering = {.controller = controller};
+	int rc = gather(&gathering, error);
+
+	if (!rc && gathering.without)
+		rc = action_log(controller, false,
+				"%u of %u workers report no NIC: each counts as having one of %.4g "
+				"Gb/s",
+				gathering.without, controller->slot_count,
+				(double)TOPOLOGY_FLAT_BYTES_PER_SECOND * 8 / 1e9);
+	memory_free(gathering.host_of);
+	memory_free(gathering.next);
+	memory_free(gathering.own);
+	array_free(&gathering.hosts);
+	array_free(&gathering.nics);
+	strmap_fini(&gathering.names);
+	if (rc)
+		topology_free(&gathering.topology);
+	*topology = gathering.topology;
+	return rc;
+}
