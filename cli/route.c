@@ -6,12 +6,15 @@
 #include "model/model.h"
 #include "routing/dump_read.h"
 #include <stddef.h>
+#include <string.h>
 
 const struct command route_commands[] = {
 	{"route", "plan", "plan who sends what to whom, and how good that is", route_plan_run},
 	{"route", "show", "a routing dump by trainer, inference rank or tensor", route_show_run},
 	{"route", "verify", "prove a routing dump against the model, byte by byte",
 	 route_verify_run},
+	{"route", "explain", "why one tensor comes to one inference rank from where it does",
+	 route_explain_run},
 	{"route", "topology", "where the ranks of a job sit: hosts, NICs, distances",
 	 route_topology_run},
 	{"route", "export", "a routing dump as JSON, CSV, JSON lines or a graph", route_export_run},
@@ -45,4 +48,24 @@ void route_job_close(struct route_job *job)
 	problem_storage_free(&job->storage);
 	model_close(&job->model);
 	topology_free(&job->topology);
+}
+
+int route_dump_has_specs(const struct dump *dump, const char *file, struct error *error)
+{
+	if (strchr(dump->train, '=') || strchr(dump->infer, '='))
+		return 0;
+	return error_set(error, ERROR_CONFIG,
+			 "%s: its job was declared tensor by tensor (train '%s', infer '%s'), so "
+			 "there is no layout to prove it against; the controller proved it before "
+			 "it wrote it",
+			 file, dump->train, dump->infer);
+}
+
+int route_dump_wrap(struct error *error, const char *file, const char *model)
+{
+	return error_wrap(error,
+			  model ? "%s: the job it is of"
+				: "%s: the job it is of (--model names the model's config.json or "
+				  "folder)",
+			  file);
 }

@@ -14,6 +14,8 @@ int route_show_run(int argc, char **argv);
 int route_verify_run(int argc, char **argv);
 int route_topology_run(int argc, char **argv);
 int route_export_run(int argc, char **argv);
+int route_explain_run(int argc, char **argv);
+int route_compare_run(int argc, char **argv);
 
 /* A table's figures for people, from a fresh plan or from a dump: bytes by trainer as bars,
  * balance against the bound and against round-robin, what is left out, the digest. */
@@ -42,5 +44,12 @@ struct route_job {
 int route_job_open(struct route_job *job, const char *model, const char *train,
 		   const char *infer, bool mapped, struct error *error);
 void route_job_close(struct route_job *job);
+
+/* The labels of a dump name a model and two specs; a job that was declared tensor by tensor has
+ * none (ERROR_CONFIG). `file` stands for the dump in the sentence. */
+struct dump;
+int route_dump_has_specs(const struct dump *dump, const char *file, struct error *error);
+/* Puts the file before the sentence, and what --model is for unless it was given. */
+int route_dump_wrap(struct error *error, const char *file, const char *model);
 
 #endif

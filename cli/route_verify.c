@@ -101,22 +101,13 @@ int route_verify_run(int argc, char **argv)
 	argp_err_exit_status = 2;
 	argp_parse(&argp, argc, argv, 0, NULL, &options);
 	rc = dump_open(&dump, options.file, &error);
-	if (!rc && !strchr(dump->train, '=') && !strchr(dump->infer, '='))
-		rc = error_set(
-			&error, ERROR_CONFIG,
-			"%s: its job was declared tensor by tensor (train '%s', infer '%s'), "
-			"so there is no layout to prove it against; the controller proved it "
-			"before it wrote it",
-			options.file, dump->train, dump->infer);
+	if (!rc)
+		rc = route_dump_has_specs(dump, options.file, &error);
 	if (!rc) {
 		rc = route_job_open(&job, options.model ? options.model : dump->model, dump->train,
 				    dump->infer, true, &error);
 		if (rc)
-			error_wrap(&error,
-				   options.model ? "%s: the job it is of"
-						 : "%s: the job it is of (--model names the "
-						   "model's config.json or folder)",
-				   options.file);
+			route_dump_wrap(&error, options.file, options.model);
 		else
 			rc = dump_verify(dump, job.problem, &error);
 	}

@@ -2,22 +2,19 @@
 #include "model/model.h"
 
 #include "common/array.h"
+#include "common/closest.h"
 #include "common/file.h"
 #include "common/memory.h"
 #include "common/text.h"
 #include "model/config.h"
 #include "model/family.h"
 #include "model/tensors.h"
-#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
-
-#define CLOSE_NAMES_MAX 3
-#define EDIT_NAME_MAX	64
 
 struct filling {
 	struct model *model;
@@ -122,85 +119,28 @@ char *model_config_json(const struct model *model, struct error *error)
 	return copy;
 }
 
-/* Levenshtein distance without regard to case, for "did you mean"; long names count as far. */
-static size_t edit_distance(const char *a, const char *b)
-{
-	size_t row[EDIT_NAME_MAX + 1], n = strlen(b);
-
-	if (strlen(a) > EDIT_NAME_MAX || n > EDIT_NAME_MAX)
-		return SIZE_MAX;
-	for (size_t j = 0; j <= n; j++)
-		row[j] = j;
-	for (size_t i = 1; a[i - 1]; i++) {
-		size_t diagonal = row[0];
-
-		row[0] = i;
-		for (size_t j = 1; j <= n; j++) {
-			bool differs = tolower((unsigned char)a[i - 1]) !=
-				       tolower((unsigned char)b[j - 1]);
-			size_t best = diagonal + differs;
-
-			if (row[j] + 1 < best)
-				best = row[j] + 1;
-			if (row[j - 1] + 1 < best)
-				best = row[j - 1] + 1;
-			diagonal = row[j];
-			row[j] = best;
-		}
-	}
-	return row[n];
-}
-
-/* "Qwen3-4B, Qwen2.5-7B, ..": the closest built-in names first. */
-static void close_names(const char *name, char *out, size_t out_bytes)
-{
-	size_t count, at = 0;
-	const struct model_builtin *builtins = model_builtins(&count);
-	bool told[64] = {false};
-
-	out[0] = '\0';
-	for (int k = 0; k < CLOSE_NAMES_MAX && (size_t)k < count; k++) {
-		size_t best = count, best_distance = SIZE_MAX;
-
-		for (size_t i = 0; i < count && i < ARRAY_SIZE(told); i++) {
-			size_t distance = edit_distance(name, builtins[i].name);
-
-			if (told[i] || (best < count && distance >= best_distance))
-				continue;
-			best = i;
-			best_distance = distance;
-		}
-		if (best == count)
-			return;
-		told[best] = true;
-		at += (size_t)snprintf(out + at, out_bytes - at, "%s%s", k ? ", " : "",
-				       builtins[best].name);
-		if (at >= out_bytes)
-			return;
-	}
-}
-
 static int open_builtin(struct model **model, const char *name, struct error *error)
 {
 	size_t count;
 	const struct model_builtin *builtins = model_builtins(&count);
 	struct model_config config;
+	struct closest closest = {.wanted = name};
 	char known[256];
 	int rc;
 
 	for (size_t i = 0; i < count; i++) {
+		closest_offer(&closest, builtins[i].name);
 		if (strcasecmp(builtins[i].name, name) != 0)
 			continue;
 		rc = config_parse(builtins[i].config_json, strlen(builtins[i].config_json),
 				  builtins[i].name, &config, error);
 		return rc ? rc : model_from_config(model, builtins[i].name, &config, error);
 	}
-	close_names(name, known, sizeof(known));
 	return error_set(
 		error, ERROR_CONFIG,
 		"no built-in model is called '%.100s'; the closest are %s (`weft model list` "
 		"shows all); a folder or config.json is written with a '/', as ./%.100s",
-		name, known, name);
+		name, closest_text(&closest, known, sizeof(known)), name);
 }
 
 /* The label of a model on disk: its folder's name. `path` is the config's; changed in place. */

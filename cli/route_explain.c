@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * weft route explain: why one tensor comes to one inference rank from the trainer it comes from.
+ * The plan is made again, with a listener; so what is told is what was decided. With a dump the
+ * job is the one its labels name, and the dump's own route is held against the plan.
+ */
+#include "cli/command.h"
+#include "cli/route_options.h"
+#include "common/closest.h"
+#include "common/json_write.h"
+#include "common/text.h"
+#include "routing/dump_read.h"
+#include "routing/explain.h"
+
+#include <argp.h>
+#include <inttypes.h>
+#include <string.h>
+
+enum { OPTION_TENSOR = 0x100, OPTION_INFERENCE, OPTION_JSON };
+
+static const struct argp_option option_rows[] = {
+	{"tensor", OPTION_TENSOR, "NAME", 0, "the tensor, as the checkpoint names it", 0},
+	{"inference", OPTION_INFERENCE, "RANK", 0, "the inference rank, from 0", 0},
+	{"json", OPTION_JSON, NULL, 0, "one JSON object", 0},
+	{0},
+};
+
+struct options {
+	struct route_options route;
+	const char *file, *tensor, *inference;
+	bool json;
+};
+
+/* The question and all that answers it. */
+struct answer {
+	const struct options *options;
+	struct dump *dump;
+	struct route_job job;
+	struct explain explain;
+	struct table *table, *dumped; /* planned now; as the file has it, or NULL */
+};
+
+static error_t parse_option(int key, char *argument, struct argp_state *state)
+{
+	struct options *options = state->input;
+
+	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = &options->route;
+		return 0;
+	case OPTION_TENSOR:
+		options->tensor = argument;
+		return 0;
+	case OPTION_INFERENCE:
+		options->inference = argument;
+		return 0;
+	case OPTION_JSON:
+		options->json = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		if (options->file)
+			argp_error(state, "'%s' is one file too many", argument);
+		options->file = argument;
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+/* ---- the job and the pair ---- */
+
+static int open_dump(struct answer *answer, struct error *error)
+{
+	const struct options *options = answer->options;
+	struct route_options route = options->route;
+	const char *extra = route.train	   ? "--train"
+			    : route.infer  ? "--infer"
+			    : route.policy ? "--policy"
+			    : route.order  ? "--order"
+			    : route.memory ? "--memory"
+					   : NULL;
+	int rc;
+
+	if (extra)
+		return error_set(error, ERROR_USAGE,
+				 "%s says its own job and policy; leave %s out, or leave the file "
+				 "out",
+				 options->file, extra);
+	rc = dump_open(&answer->dump, options->file, error);
+	if (!rc)
+		rc = route_dump_has_specs(answer->dump, options->file, error);
+	if (rc)
+		return rc;
+	route.model = route.model ? route.model : answer->dump->model;
+	route.train = answer->dump->train;
+	route.infer = answer->dump->infer;
+	route.policy = answer->dump->policy;
+	route.order = answer->dump->order;
+	rc = route_options_open(&answer->job, &route, error);
+	if (rc)
+		return route_dump_wrap(error, options->file, options->route.model);
+	return dump_table(&answer->dumped, answer->dump, answer->job.problem, error);
+}
+
+static int find_tensor(const struct problem *problem, const char *name, uint32_t *tensor,
+		       struct error *error)
+{
+	struct closest closest = {.wanted = name};
+	char known[512];
+
+	for (size_t t = 0; t < problem->tensor_count; t++) {
+		if (strcmp(problem->tensors[t].name, name) == 0) {
+			*tensor = (uint32_t)t;
+			return 0;
+		}
+		closest_offer(&closest, problem->tensors[t].name);
+	}
+	return error_set(error, ERROR_USAGE,
+			 "--tensor %.200s is not a tensor of this job; the closest are %s", name,
+			 closest_text(&closest, known, sizeof(known)));
+}
+
+static int find_pair(struct answer *answer, struct error *error)
+{
+	const struct options *options = answer->options;
+	const struct problem *problem = answer->job.problem;
+	uint64_t rank;
+
+	if (!parse_u64(options->inference, &rank) || rank >= problem->inference_count)
+		return error_set(error, ERROR_USAGE,
+				 "--inference %s is not an inference rank of this job, which has "
+				 "%" PRIu32 ", 0 to %" PRIu32,
+				 options->inference, problem->inference_count,
+				 problem->inference_count - 1);
+	answer->explain.inference = (uint32_t)rank;
+	return find_tensor(problem, options->tensor, &answer->explain.tensor, error);
+}
+
+static int open_answer(struct answer *answer, struct error *error)
+{
+	const struct options *options = answer->options;
+	int rc;
+
+	if (!options->tensor || !options->inference)
+		return error_set(error, ERROR_USAGE, "%s is missing",
+				 options->tensor ? "--inference RANK" : "--tensor NAME");
+	rc = options->file ? open_dump(answer, error)
+			   : route_options_open(&answer->job, &options->route, error);
+	if (!rc)
+		rc = find_pair(answer, error);
+	if (rc)
+		return rc;
+	answer->job.plan.explain = &answer->explain;
+	return table_plan(&answer->table, answer->job.problem, answer->job.policy,
+			  &answer->job.plan, error);
+}
+
+static void close_answer(struct answer *answer)
+{
+	explain_fini(&answer->explain);
+	table_free(&answer->table);
+	table_free(&answer->dumped);
+	route_job_close(&answer->job);
+	dump_free(&answer->dump);
+}
+
+/* ---- what the file says ---- */
+
+/* The routes of the pair: *count of them from the one that is returned; routes are sorted. */
+static const struct route *pair_routes(const struct table *table, const struct explain *pair,
+				       size_t *count)
+{
+	size_t from = 0, to = table->route_count;
+
+	while (from < to) {
+		size_t middle = from + (to - from) / 2;
+		const struct route *route = &table->routes[middle];
+
+		if (route->tensor < pair->tensor ||
+		    (route->tensor == pair->tensor && route->inference < pair->inference))
+			from = middle + 1;
+		else
+			to = middle;
+	}
+	for (*count = 0; from + *count < table->route_count; ++*count)
+		if (table->routes[from + *count].tensor != pair->tensor ||
+		    table->routes[from + *count].inference != pair->inference)
+			break;
+	return table->routes + from;
+}
+
+static bool same_routes(const struct answer *answer)
+{
+	size_t count, other_count;
+	const struct route *routes = pair_routes(answer->table, &answer->explain, &count);
+	const struct route *others = pair_routes(answer->dumped, &answer->explain, &other_count);
+
+	if (count != other_count)
+		return false;
+	for (size_t r = 0; r < count; r++)
+		if (routes[r].trainer != others[r].trainer || routes[r].bytes != others[r].bytes)
+			return false;
+	return true;
+}
+
+/* ---- for people ---- */
+
+static bool needs(const struct problem *problem, uint32_t tensor, uint32_t rank)
+{
+	const uint32_t *of = problem->layouts[problem->inference_layout[rank]].pieces_of;
+
+	return of[tensor + 1] > of[tensor];
+}
+
+/* "these do: 0, 4..7, 12" */
+static void print_needers(const struct problem *problem, uint32_t tensor)
+{
+	const char *separator = "these do:";
+
+	for (uint32_t i = 0, last; i < problem->inference_count; i = last + 1) {
+		last = i;
+		if (!needs(problem, tensor, i))
+			continue;
+		while (last + 1 < problem->inference_count && needs(problem, tensor, last + 1))
+			last++;
+		printf(i == last ? "%s %" PRIu32 : "%s %" PRIu32 "..%" PRIu32, separator, i, last);
+		separator = ",";
+	}
+	fputs(separator[0] == ',' ? "" : "no inference rank does", stdout);
+}
+
+static void print_decision(const struct explain_decision *decision)
+{
+	char bytes[TEXT_SHORT_BYTES];
+
+	printf("\nrows %" PRIu64 "..%" PRIu64 ", %s bytes: trainer %" PRIu32 ", because %s\n",
+	       decision->lo, decision->hi, grouped_text(decision->bytes, bytes), decision->chosen,
+	       decision->reason);
+	for (uint32_t c = 0; c < decision->candidate_count; c++) {
+		const struct explain_candidate *candidate = &decision->candidates[c];
+
+		printf(decision->has_loads ? "  %c trainer %-5" PRIu32 : "  %c trainer %" PRIu32,
+		       candidate->trainer == decision->chosen ? '>' : ' ', candidate->trainer);
+		if (decision->has_loads)
+			printf(" %20s bytes before", grouped_text(candidate->load_bytes, bytes));
+		putchar('\n');
+	}
+}
+
+static void print_difference(const struct answer *answer)
+{
+	const char *file = answer->options->file;
+	size_t count;
+	const struct route *routes = pair_routes(answer->dumped, &answer->explain, &count);
+	char bytes[TEXT_SHORT_BYTES];
+
+	if (same_routes(answer)) {
+		printf("\n%s has the same route.\n", file);
+		return;
+	}
+	printf("\n%s has another route: ", file);
+	for (size_t r = 0; r < count; r++)
+		printf("%strainer %" PRIu32 " (%s bytes)", r ? ", " : "", routes[r].trainer,
+		       grouped_text(routes[r].bytes, bytes));
+	printf("%s.\nIt was made with other limits, a topology, another version of weft, or by "
+	       "hand.\n",
+	       count ? "" : "none");
+}
+
+static void print_people(const struct answer *answer)
+{
+	const struct problem *problem = answer->job.problem;
+	const struct explain *explain = &answer->explain;
+	const struct problem_tensor *tensor = &problem->tensors[explain->tensor];
+	char bytes[TEXT_SHORT_BYTES];
+
+	printf("%s, %s, %s, to inference rank %" PRIu32 "\n%s: %s\n", tensor->name,
+	       dtype_name(tensor->dtype), bytes_text(tensor->bytes, bytes), explain->inference,
+	       answer->job.policy->name, answer->job.policy->rule);
+	if (!needs(problem, explain->tensor, explain->inference)) {
+		printf("\ninference rank %" PRIu32 " needs nothing of it; ", explain->inference);
+		print_needers(problem, explain->tensor);
+		puts("");
+		return;
+	}
+	for (size_t d = 0; d < explain->decisions.count; d++)
+		print_decision(&explain->decisions.items[d]);
+	if (answer->dumped)
+		print_difference(answer);
+}
+
+/* ---- for programs ---- */
+
+static void put_decision(struct json *json, const struct explain_decision *decision)
+{
+	json_put_object(json);
+	json_put_key_u64(json, "lo", decision->lo);
+	json_put_key_u64(json, "hi", decision->hi);
+	json_put_key_u64(json, "bytes", decision->bytes);
+	json_put_key_u64(json, "trainer", decision->chosen);
+	json_put_key_string(json, "reason", decision->reason);
+	json_put_key(json, "candidates");
+	json_put_array(json);
+	for (uint32_t c = 0; c < decision->candidate_count; c++) {
+		json_put_object(json);
+		json_put_key_u64(json, "trainer", decision->candidates[c].trainer);
+		if (decision->has_loads)
+			json_put_key_u64(json, "load_bytes", decision->candidates[c].load_bytes);
+		json_put_object_end(json);
+	}
+	json_put_array_end(json);
+	json_put_object_end(json);
+}
+
+static void print_json(const struct answer *answer)
+{
+	const struct problem *problem = answer->job.problem;
+	const struct explain *explain = &answer->explain;
+	struct json json;
+
+	json_to_file(&json, stdout);
+	json_put_object(&json);
+	json_put_key_string(&json, "tensor", problem->tensors[explain->tensor].name);
+	json_put_key_u64(&json, "inference", explain->inference);
+	json_put_key_string(&json, "policy", answer->job.policy->name);
+	json_put_key(&json, "needed_by");
+	json_put_array(&json);
+	for (uint32_t i = 0; i < problem->inference_count; i++)
+		if (needs(problem, explain->tensor, i))
+			json_put_u64(&json, i);
+	json_put_array_end(&json);
+	json_put_key(&json, "decisions");
+	json_put_array(&json);
+	for (size_t d = 0; d < explain->decisions.count; d++)
+		put_decision(&json, &explain->decisions.items[d]);
+	json_put_array_end(&json);
+	if (answer->dumped)
+		json_put_key_bool(&json, "same_in_file", same_routes(answer));
+	json_put_object_end(&json);
+	json_put_newline(&json);
+}
+
+int route_explain_run(int argc, char **argv)
+{
+	static const struct argp_child children[] = {{&route_argp, 0, NULL, 0}, {0}};
+	static const struct argp argp = {
+		option_rows,
+		parse_option,
+		"[FILE]",
+		"Says why one tensor comes to one inference rank from the trainer it comes from: "
+		"every trainer that holds it, what each had to send already, and the rule that "
+		"decided. With FILE, a routing dump, the job and the policy are the file's.\v"
+		"Example: weft route explain --model Qwen2.5-0.5B --train world=4 --infer tp=2 "
+		"--tensor model.norm.weight --inference 1",
+		children,
+		NULL,
+		NULL};
+	struct options options = {0};
+	struct answer answer = {.options = &options};
+	struct error error = {0};
+	int rc;
+
+	argp_err_exit_status = 2;
+	argp_parse(&argp, argc, argv, 0, NULL, &options);
+	rc = open_answer(&answer, &error);
+	if (!rc) {
+		if (options.json)
+			print_json(&answer);
+		else
+			print_people(&answer);
+	}
+	close_answer(&answer);
+	return rc ? command_fail(&error) : 0;
+}
