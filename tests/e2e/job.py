@@ -32,6 +32,37 @@ CONFIGS = {
              "num_hidden_layers": 5, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 16,
              "vocab_size": 320, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
              "attention_bias": True},
+    "qwen3-moe": {"architectures": ["Qwen3MoeForCausalLM"], "hidden_size": 64, "num_hidden_layers": 3,
+                  "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 16, "num_experts": 8,
+                  "moe_intermediate_size": 48, "vocab_size": 200, "tie_word_embeddings": False,
+                  "torch_dtype": "bfloat16"},
+    "glm4-moe": {"architectures": ["Glm4MoeForCausalLM"], "hidden_size": 64, "intermediate_size": 96,
+                 "num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 16,
+                 "n_routed_experts": 4, "n_shared_experts": 1, "moe_intermediate_size": 48,
+                 "first_k_dense_replace": 1, "num_nextn_predict_layers": 1, "use_qk_norm": True,
+                 "attention_bias": True, "vocab_size": 256, "torch_dtype": "bfloat16"},
+    # latent attention without a query latent, two shared experts, rotary tensors
+    "moonlight": {"architectures": ["DeepseekV3ForCausalLM"], "hidden_size": 64, "intermediate_size": 96,
+                  "num_hidden_layers": 3, "num_attention_heads": 4, "n_routed_experts": 8,
+                  "n_shared_experts": 2, "moe_intermediate_size": 24, "first_k_dense_replace": 1,
+                  "q_lora_rank": None, "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
+                  "v_head_dim": 16, "vocab_size": 256, "weft_rotary_inv_freq": True, "torch_dtype": "bfloat16"},
+    # fp8 in blocks that are no squares; the last block of the fused projection is short
+    "deepseek-fp8": {"architectures": ["DeepseekV3ForCausalLM"], "hidden_size": 64, "intermediate_size": 64,
+                     "num_hidden_layers": 3, "num_attention_heads": 4, "n_routed_experts": 8,
+                     "n_shared_experts": 1, "moe_intermediate_size": 64, "first_k_dense_replace": 1,
+                     "q_lora_rank": 48, "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
+                     "v_head_dim": 16, "vocab_size": 256, "num_nextn_predict_layers": 1,
+                     "torch_dtype": "bfloat16",
+                     "quantization_config": {"quant_method": "fp8", "weight_block_size": [8, 16]}},
+    # an indexer in layers 0, 1 and 3
+    "glm-dsa": {"architectures": ["GlmMoeDsaForCausalLM"], "hidden_size": 64, "intermediate_size": 64,
+                "num_hidden_layers": 4, "num_attention_heads": 4, "n_routed_experts": 4,
+                "n_shared_experts": 1, "moe_intermediate_size": 32, "first_k_dense_replace": 1,
+                "q_lora_rank": 48, "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
+                "v_head_dim": 16, "index_n_heads": 4, "index_head_dim": 16, "index_topk_freq": 2,
+                "index_skip_topk_offset": 2, "num_nextn_predict_layers": 1, "vocab_size": 256,
+                "torch_dtype": "bfloat16"},
 }
 
 

@@ -20,6 +20,13 @@ SHAPES = [
     ("llama", "world=3,fsdp=3,source=sharded", "engines=1,tp=2"),
     ("glm4", "world=6,pp=2,fsdp=3,source=sharded", "engines=1,tp=2"),
     ("glm4", "world=3,pp=3,layers=1/1/3,source=gathered", "engines=1,tp=4"),
+    ("qwen3-moe", "world=4,pp=2,source=gathered", "engines=1,tp=4,ep=4"),
+    ("qwen3-moe", "world=4,fsdp=4,source=sharded", "engines=1,tp=4,ep=2,dp=2,dp_lm_head=1"),
+    ("glm4-moe", "world=3,fsdp=3,source=sharded", "engines=2,tp=2,ep=2"),
+    ("moonlight", "world=2,source=gathered", "engines=1,tp=4,ep=2"),
+    ("deepseek-fp8", "world=4,pp=2,source=gathered", "engines=1,tp=4,ep=4,dp=2,dp_lm_head=1,moe_dense_tp=1"),
+    ("deepseek-fp8", "world=3,fsdp=3,source=sharded", "engines=1,tp=2"),
+    ("glm-dsa", "world=4,pp=2,fsdp=2,source=sharded", "engines=1,tp=4,ep=4,dp=4,dp_lm_head=1,moe_dense_tp=1"),
 ]
 
 
