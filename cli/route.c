@@ -15,6 +15,7 @@ const struct command route_commands[] = {
 	 route_verify_run},
 	{"route", "explain", "why one tensor comes to one inference rank from where it does",
 	 route_explain_run},
+	{"route", "compare", "all policies on one input, a line each", route_compare_run},
 	{"route", "topology", "where the ranks of a job sit: hosts, NICs, distances",
 	 route_topology_run},
 	{"route", "export", "a routing dump as JSON, CSV, JSON lines or a graph", route_export_run},
