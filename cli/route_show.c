@@ -215,6 +215,7 @@ static void show_summary(const struct dump *dump)
 {
 	struct route_view view = {
 		.policy = dump->policy,
+		.order = dump->order,
 		.model = dump->model,
 		.train = dump->train,
 		.infer = dump->infer,
