@@ -10,7 +10,8 @@
 
 const struct command route_commands[] = {
 	{"route", "plan", "plan who sends what to whom, and how good that is", route_plan_run},
-	{"route", "show", "a routing dump by trainer, inference rank or tensor", route_show_run},
+	{"route", "show", "a routing dump by trainer, inference, tensor, host or nic",
+	 route_show_run},
 	{"route", "verify", "prove a routing dump against the model, byte by byte",
 	 route_verify_run},
 	{"route", "explain", "why one tensor comes to one inference rank from where it does",
