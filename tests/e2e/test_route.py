@@ -5,7 +5,7 @@ import json
 import job as jobs
 
 MODEL, TRAIN, INFER = "Qwen2.5-0.5B", "world=4,pp=2", "engines=2,tp=2"
-POLICIES = ("greedy", "round-robin", "round-robin-affinity", "prefix", "first-holder", "modulo", "hash", "lpt")
+POLICIES = ("greedy", "round-robin", "round-robin-affinity", "prefix", "first-holder", "modulo", "hash", "lpt", "balanced")
 JOB = ("--model", MODEL, "--train", TRAIN, "--infer", INFER)
 
 
