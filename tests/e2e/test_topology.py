@@ -2,6 +2,7 @@
 """Topologies from the outside: spec and file mean the same, offline and live plans agree, workers report."""
 import json
 import pathlib
+import socket
 
 import job as jobs
 import jsonschema
@@ -113,13 +114,20 @@ def test_controller__plans_over_a_spec_as_route_plan_does(tmp_path):
     offline = jobs.weft("route", "plan", "--model", model, "--train", "world=2", "--infer", "tp=2", "--topology",
                         "per_host=2,nics=1,gbps=100", "--json").stdout
     assert live == offline
+    assert json.loads(live)["topology"] == json.loads(jobs.weft(
+        "route", "topology", "--train", "world=2", "--infer", "tp=2", "--topology", "per_host=2,nics=1,gbps=100",
+        "--json").stdout)
 
 
 def test_controller__takes_the_topology_that_workers_report(tmp_path):
     model = jobs.make_model(tmp_path, "qwen2")
     live, log = run(tmp_path / "job", model, "--topology", "workers")
     assert "4 of 4 workers report no NIC: each counts as having one of 400 Gb/s" in log
-    assert json.loads(live)["summary"]["bytes_total"] > 0
+    reported = json.loads(live)["topology"]
+    valid(reported)
+    assert [host["name"] for host in reported["hosts"]] == [socket.gethostname()]
+    assert [nic["name"] for nic in reported["hosts"][0]["nics"]] == ["inference 0", "inference 1", "trainer 0",
+                                                                     "trainer 1"]
 
 
 def test_controller__refuses_a_topology_of_another_job(tmp_path):
