@@ -14,6 +14,7 @@ int route_show_run(int argc, char **argv);
 int route_verify_run(int argc, char **argv);
 int route_order_run(int argc, char **argv);
 int route_topology_run(int argc, char **argv);
+int route_simulate_run(int argc, char **argv);
 int route_export_run(int argc, char **argv);
 int route_explain_run(int argc, char **argv);
 int route_compare_run(int argc, char **argv);
