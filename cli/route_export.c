@@ -13,18 +13,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPTION_FORMAT = 0x100, OPTION_OUTPUT };
+enum { OPTION_FORMAT = 0x100, OPTION_OUTPUT, OPTION_BESIDE };
 
 static const struct argp_option option_rows[] = {
 	{"format", OPTION_FORMAT, "NAME", 0, "one of: ", 0},
 	{"output", OPTION_OUTPUT, "FILE", 0,
 	 "write to FILE, whole or not at all (default: standard output)", 0},
+	{"beside", OPTION_BESIDE, "FILE", 0,
+	 "html: the dump of another plan of the same job, to stand beside it (default: round-robin's "
+	 "figures)",
+	 0},
 	{0},
 };
 
 struct options {
 	struct route_options route;
-	const char *file, *format, *output;
+	const char *file, *format, *output, *beside;
 };
 
 static error_t parse_option(int key, char *argument, struct argp_state *state)
@@ -40,6 +44,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 		return 0;
 	case OPTION_OUTPUT:
 		options->output = argument;
+		return 0;
+	case OPTION_BESIDE:
+		options->beside = argument;
 		return 0;
 	case ARGP_KEY_ARG:
 		if (options->file)
@@ -94,59 +101,23 @@ static int open_dump(struct dump **dump, const struct options *options, struct e
 	return rc;
 }
 
-static int no_routes(const char *file, struct error *error)
-{
-	return error_set(error, ERROR_FILE,
-			 "%s has no routes to export: it was written with --summary, write it "
-			 "without",
-			 file);
-}
-
 static int export_whole(FILE *stream, const struct export_format *format,
 			const struct options *options, struct error *error)
 {
-	struct dump *dump = NULL;
+	struct dump *dump = NULL, *beside = NULL;
 	int rc = open_dump(&dump, options, error);
 
+	if (!rc && options->beside)
+		rc = dump_open(&beside, options->beside, error);
 	if (!rc && !dump->has_routes)
-		rc = no_routes(options->file, error);
+		rc = error_set(error, ERROR_FILE,
+			       "%s has no routes to export: it was written with --summary, write "
+			       "it without",
+			       options->file);
 	if (!rc)
-		rc = format->write(stream, dump, error);
-	dump_free(&dump);
-	return rc;
-}
-
-struct sink {
-	FILE *stream;
-	const struct export_format *format;
-};
-
-static int begin(void *context, const struct dump *head, struct error *error)
-{
-	struct sink *sink = context;
-
-	return sink->format->begin(sink->stream, head, error);
-}
-
-static int add_route(void *context, const struct dump *head, const struct route *route,
-		     const struct route_piece *pieces, struct error *error)
-{
-	struct sink *sink = context;
-
-	return sink->format->route(sink->stream, head, route, pieces, error);
-}
-
-/* A file, route by route, where the format needs no more. */
-static int export_stream(FILE *stream, const struct export_format *format,
-			 const struct options *options, struct error *error)
-{
-	struct sink sink = {stream, format};
-	struct dump_visitor visitor = {begin, add_route, &sink};
-	struct dump *dump = NULL;
-	int rc = dump_visit(&dump, options->file, &visitor, error);
-
-	if (!rc && !dump->has_routes)
-		rc = no_routes(options->file, error);
+		rc = beside ? format->beside(stream, dump, beside, error)
+			    : format->write(stream, dump, error);
+	dump_free(&beside);
 	dump_free(&dump);
 	return rc;
 }
@@ -154,8 +125,7 @@ static int export_stream(FILE *stream, const struct export_format *format,
 static int export_to(FILE *stream, const char *name, const struct export_format *format,
 		     const struct options *options, struct error *error)
 {
-	int rc = options->file && format->route ? export_stream(stream, format, options, error)
-						: export_whole(stream, format, options, error);
+	int rc = export_whole(stream, format, options, error);
 
 	if (!rc && (fflush(stream) || ferror(stream)))
 		rc = error_set_errno(error, ERROR_IO, errno ? errno : EIO, "cannot write %s", name);
@@ -181,6 +151,8 @@ static int export_file(const struct export_format *format, const struct options 
 static int check(const struct options *options, const struct export_format **format,
 		 struct error *error)
 {
+	int rc;
+
 	if (options->file && route_options_any(&options->route))
 		return error_set(error, ERROR_USAGE,
 				 "%s says itself what job it is of: name the file or the job's "
@@ -189,7 +161,12 @@ static int check(const struct options *options, const struct export_format **for
 	if (!options->file && !route_options_any(&options->route))
 		return error_set(error, ERROR_USAGE,
 				 "name a routing dump, or a job by --model, --train and --infer");
-	return export_named(format, "--format", options->format, error);
+	rc = export_named(format, "--format", options->format, error);
+	if (!rc && options->beside && !(*format)->beside)
+		rc = error_set(error, ERROR_USAGE,
+			       "--beside: %s is a format of one plan; --format html shows two",
+			       options->format);
+	return rc;
 }
 
 int route_export_run(int argc, char **argv)

@@ -88,7 +88,6 @@ static int print(const struct table *table, const struct options *options, struc
 			return rc;
 		struct route_view view = {
 			.policy = table->policy,
-			.order = table->order,
 			.model = problem->model,
 			.train = problem->train,
 			.infer = problem->infer,

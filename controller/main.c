@@ -43,7 +43,7 @@ static const struct option_row {
 	{"infer", "WEFT_INFER", "SPEC", KIND_INFER, AT(shell.controller.infer),
 	 "the inference ranks, as engines=2,tp=2 (needed)"},
 	{"policy", "WEFT_POLICY", "NAME", KIND_TEXT, AT(shell.controller.policy),
-	 "routing policy: greedy (default), or another that `weft route plan --help` lists"},
+	 "routing policy: greedy (default) or round-robin"},
 	{"order", "WEFT_ORDER", "NAME", KIND_TEXT, AT(shell.controller.order),
 	 "order in which each trainer sends: rotated (default), rounds or table"},
 	{"sessions-max", "WEFT_SESSIONS_MAX", "N", KIND_COUNT, AT(shell.controller.sessions_max),

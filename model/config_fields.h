@@ -38,7 +38,6 @@ struct fixed_field {
 	const char *name;
 	int64_t value;
 	bool flag;
-	const char *text;       /* the value for sentences */
 	uint32_t features;
 	const char *why;
 };

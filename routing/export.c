@@ -4,16 +4,24 @@
 #include "common/array.h"
 #include "common/text.h"
 #include "routing/dump.h"
+#include "routing/export_html.h"
 #include <string.h>
 
+static int write_html(FILE *stream, const struct dump *dump, struct error *error)
+{
+	return export_html(stream, dump, NULL, error);
+}
+
 static const struct export_format formats[] = {
-	{"json", "the routing dump itself, in its canonical form", export_json, NULL, NULL},
+	{"json", "the routing dump itself, in its canonical form", export_json, NULL, NULL, NULL},
 	{"csv", "one route a line, under a row of column names", export_csv, export_csv_begin,
-	 export_csv_route},
+	 export_csv_route, NULL},
 	{"jsonl", "one route a line, each a JSON object", export_jsonl, export_jsonl_begin,
-	 export_jsonl_route},
-	{"dot", "a Graphviz graph: who sends to whom, wider for more bytes", export_dot, NULL,
+	 export_jsonl_route, NULL},
+	{"dot", "a Graphviz graph: who sends to whom, wider for more bytes", export_dot, NULL, NULL,
 	 NULL},
+	{"html", "one self-contained page: figures, heat map, loads, a searchable table",
+	 write_html, NULL, NULL, export_html},
 };
 
 const struct export_format *export_find(const char *name)

@@ -19,6 +19,9 @@ struct export_format {
 	int (*begin)(FILE *stream, const struct dump *head, struct error *error);
 	int (*route)(FILE *stream, const struct dump *head, const struct route *route,
 		     const struct route_piece *pieces, struct error *error);
+	/* With a second plan of the same job beside the first. NULL: a format of one plan. */
+	int (*beside)(FILE *stream, const struct dump *dump, const struct dump *beside,
+		      struct error *error);
 };
 
 /* Rows in one table; NULL when unknown. */
