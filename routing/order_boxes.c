@@ -5,8 +5,6 @@
 #include "routing/order.h"
 #include <stdlib.h>
 
-#define NO_LANE UINT32_MAX
-
 /* ---- boxes ---- */
 
 static int compare_box(const struct box *a, const struct box *b)
@@ -132,47 +130,40 @@ static void find_boxes(struct order_boxes *boxes, const struct table *table,
 
 /* ---- lanes ---- */
 
-static uint32_t inference_of(const struct order_boxes *boxes, const struct table *table,
-			     size_t item)
-{
-	return table->routes[boxes->items[item].route].inference;
-}
-
-/* One trainer's items [first, end); lane_of is NO_LANE for every rank before and after. */
+/* One trainer's items [first, end), last first, so that each lane's list begins with its first;
+ * lane_of is ORDER_NONE for every rank before and after. */
 static void find_lanes(struct order_boxes *boxes, const struct table *table, uint32_t *lane_of,
 		       size_t first, size_t end)
 {
 	uint32_t lanes = boxes->lane_count;
-	uint32_t at = (uint32_t)first;
 
-	for (size_t i = first; i < end; i++) {
-		uint32_t *lane = &lane_of[inference_of(boxes, table, i)];
+	for (size_t i = end; i-- > first;) {
+		struct order_item *item = &boxes->items[i];
+		const struct route *route = &table->routes[item->route];
+		struct order_lane *lane;
 
-		if (*lane == NO_LANE) {
-			*lane = boxes->lane_count++;
-			boxes->lanes[*lane] =
-				(struct order_lane){.inference = inference_of(boxes, table, i)};
+		item->lane = lane_of[route->inference];
+		if (item->lane == ORDER_NONE) {
+			item->lane = lane_of[route->inference] = boxes->lane_count++;
+			boxes->lanes[item->lane] = (struct order_lane){
+				.inference = route->inference, .next = ORDER_NONE};
 		}
-		boxes->items[i].lane = *lane;
-		boxes->lanes[*lane].end++; /* a count until all are counted */
+		lane = &boxes->lanes[item->lane];
+		item->bytes = route->bytes;
+		item->next = lane->next;
+		item->next_box =
+			lane->next == ORDER_NONE ? ORDER_NONE : boxes->items[lane->next].box;
+		lane->next = (uint32_t)i;
 	}
-	for (uint32_t l = lanes; l < boxes->lane_count; l++) {
-		struct order_lane *lane = &boxes->lanes[l];
-		uint32_t count = lane->end;
-
-		lane->next = lane->end = at;
-		at += count;
-		lane_of[lane->inference] = NO_LANE;
-	}
-	for (size_t i = first; i < end; i++)
-		boxes->lane_items[boxes->lanes[boxes->items[i].lane].end++] = (uint32_t)i;
+	for (uint32_t l = lanes; l < boxes->lane_count; l++)
+		lane_of[boxes->lanes[l].inference] = ORDER_NONE;
 }
 
 static void find_all_lanes(struct order_boxes *boxes, const struct table *table, uint32_t *lane_of,
 			   const struct send_order *sends)
 {
 	for (uint32_t i = 0; i < table->problem->inference_count; i++)
-		lane_of[i] = NO_LANE;
+		lane_of[i] = ORDER_NONE;
 	for (uint32_t t = 0; t < table->problem->trainer_count; t++) {
 		boxes->lane_first[t] = boxes->lane_count;
 		find_lanes(boxes, table, lane_of, sends->first[t], sends->first[t + 1]);
@@ -191,12 +182,11 @@ int order_boxes_make(struct order_boxes *boxes, const struct table *table, struc
 		.items = memory_alloc(routes * sizeof(*boxes->items)),
 		.boxes = memory_zalloc(routes + 1, sizeof(*boxes->boxes)),
 		.lanes = memory_alloc(routes * sizeof(*boxes->lanes)),
-		.lane_items = memory_alloc(routes * sizeof(*boxes->lane_items)),
 		.box_first = memory_alloc((trainers + 1) * sizeof(*boxes->box_first)),
 		.lane_first = memory_alloc((trainers + 1) * sizeof(*boxes->lane_first)),
 	};
 	if (!rc && (!lane_of || !boxes->items || !boxes->boxes || !boxes->lanes ||
-		    !boxes->lane_items || !boxes->box_first || !boxes->lane_first))
+		    !boxes->box_first || !boxes->lane_first))
 		rc = memory_error(error, "ordering sends", routes * sizeof(*boxes->boxes));
 	if (!rc) {
 		find_boxes(boxes, table, &sends);
@@ -214,7 +204,6 @@ void order_boxes_fini(struct order_boxes *boxes)
 	memory_free(boxes->items);
 	memory_free(boxes->boxes);
 	memory_free(boxes->lanes);
-	memory_free(boxes->lane_items);
 	memory_free(boxes->box_first);
 	memory_free(boxes->lane_first);
 	*boxes = (struct order_boxes){0};

@@ -13,10 +13,14 @@
 
 #include "routing/table.h"
 
-/* A route where it stands: by trainer, box, inference rank. */
+/* A route where it stands: by trainer, box, inference rank. All that a schedule asks about it is
+ * here, for items are visited in no order that a cache could foresee. */
 struct order_item {
+	uint64_t bytes;
 	uint32_t route, box, lane;
+	uint32_t next, next_box; /* of the lane: item and its box; ORDER_NONE, ORDER_NONE */
 };
+#define ORDER_NONE UINT32_MAX
 
 /* Boxes stand in the order in which the table first names them. */
 struct order_box {
@@ -27,9 +31,10 @@ struct order_box {
 	uint64_t bytes_before;
 };
 
-/* What one trainer has for one inference rank: order_boxes.lane_items[next .. end). */
+/* What one trainer has for one inference rank, oldest box first. */
 struct order_lane {
-	uint32_t inference, next, end;
+	uint32_t inference;
+	uint32_t next;         /* item, or ORDER_NONE */
 	bool active;           /* the schedule's */
 };
 
@@ -37,7 +42,6 @@ struct order_boxes {
 	struct order_item *items;
 	struct order_box *boxes;   /* box_count, and one that only ends the last */
 	struct order_lane *lanes;
-	uint32_t *lane_items;      /* indexes into items */
 	uint32_t *box_first;       /* by trainer; one more at the end */
 	uint32_t *lane_first;      /* the same */
 	uint32_t box_count, lane_count;

@@ -254,30 +254,31 @@ static uint32_t choose(struct schedule *schedule, struct sender *sender)
 }
 
 /* Takes the next route of an active lane. */
-static const struct route *take(struct schedule *schedule, struct sender *sender, uint32_t place,
-				struct send_order *sends)
+static const struct order_item *take(struct schedule *schedule, struct sender *sender,
+				     uint32_t place, struct send_order *sends)
 {
 	struct order_boxes *boxes = &schedule->boxes;
 	struct order_lane *lane = &boxes->lanes[sender->active[place]];
-	const struct order_item *item = &boxes->items[boxes->lane_items[lane->next++]];
+	const struct order_item *item = &boxes->items[lane->next];
 
 	boxes->boxes[item->box].left--;
-	if (lane->next == lane->end ||
-	    boxes->items[boxes->lane_items[lane->next]].box >= sender->box) {
+	lane->next = item->next;
+	if (item->next_box >= sender->box) { /* not open, or none */
 		lane->active = false;
 		sender->active[place] = sender->active[--sender->active_count];
 	}
 	sends->routes[sender->sent++] = item->route;
-	return &schedule->table->routes[item->route];
+	return item;
 }
 
 static void start(struct schedule *schedule, uint32_t trainer, struct send_order *sends)
 {
 	struct sender *sender = &schedule->senders[trainer];
-	const struct route *route = take(schedule, sender, choose(schedule, sender), sends);
-	struct receiver *receiver = &schedule->receivers[route->inference];
-	uint64_t sending = order_ticks(route->bytes, sender->rate, schedule->ticks_most);
-	uint64_t draining = order_ticks(route->bytes, receiver->rate, schedule->ticks_most);
+	const struct order_item *item = take(schedule, sender, choose(schedule, sender), sends);
+	uint32_t inference = schedule->boxes.lanes[item->lane].inference;
+	struct receiver *receiver = &schedule->receivers[inference];
+	uint64_t sending = order_ticks(item->bytes, sender->rate, schedule->ticks_most);
+	uint64_t draining = order_ticks(item->bytes, receiver->rate, schedule->ticks_most);
 
 	if (receiver->drained_at < schedule->now)
 		receiver->drained_at = schedule->now;
@@ -285,8 +286,8 @@ static void start(struct schedule *schedule, uint32_t trainer, struct send_order
 	receiver->left -= draining;
 	receiver->senders++;
 	sender->left -= sending;
-	sender->inference = route->inference;
-	sender->turn = (route->inference + 1) % schedule->table->problem->inference_count;
+	sender->inference = inference;
+	sender->turn = (inference + 1) % schedule->table->problem->inference_count;
 	sender->free_at = schedule->now + sending;
 	if (sender->free_at < receiver->drained_at)
 		sender->free_at = receiver->drained_at;
