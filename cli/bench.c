@@ -7,6 +7,7 @@
 #include "common/copy.h"
 #include "common/json_write.h"
 #include "common/text.h"
+#include "routing/order.h"
 
 #include <argp.h>
 #include <stdio.h>
@@ -16,8 +17,9 @@
 
 static void print_header(const struct bench_options *options)
 {
-	printf("# weft bench update: %s, train %s, infer %s, transport %s\n", options->model,
-	       options->train_text, options->infer_text, options->transport);
+	printf("# weft bench update: %s, train %s, infer %s, transport %s, policy %s, order %s\n",
+	       options->model, options->train_text, options->infer_text, options->transport,
+	       options->policy, options->order);
 	printf("# weft copies with %s; memcpy: the same bytes by as many processes, between updates\n",
 	       copy_kernel_name());
 	printf("#%7s %16s %10s %12s %12s %8s\n", "update", "bytes", "seconds", "GB/s",
@@ -94,6 +96,12 @@ static int first_failure(const struct bench_shared *shared, const struct childre
 
 int bench_update_run(const struct bench_options *options, struct error *error)
 {
+	const char *controller[] = {"--job",	"bench",
+				    "--train",	options->train_text,
+				    "--infer",	options->infer_text,
+				    "--policy", options->policy,
+				    "--order",	options->order,
+				    NULL};
 	uint32_t workers = options->train.world + infer_ranks(&options->infer);
 	struct children children;
 	struct bench_shared *shared;
@@ -106,8 +114,7 @@ int bench_update_run(const struct bench_options *options, struct error *error)
 	shared->parties = workers + 1;
 	rc = children_open(&children, workers + 1, &shared->aborted, error);
 	if (rc == 0)
-		rc = children_controller(&children, "bench", options->train_text,
-					 options->infer_text, shared->controller,
+		rc = children_controller(&children, controller, shared->controller,
 					 sizeof(shared->controller), error);
 	for (uint32_t rank = 0; rc == 0 && rank < workers; rank++) {
 		pid_t pid = children_fork(&children, error);
@@ -146,6 +153,8 @@ enum {
 	OPTION_OWN_MEMORY,
 	OPTION_JSON,
 	OPTION_INFER_NIC,
+	OPTION_POLICY,
+	OPTION_ORDER,
 	OPTION_REGISTER_SOURCES
 };
 
@@ -154,6 +163,10 @@ static const struct argp_option options_table[] = {
 	{"train", 't', "SPEC", 0, "trainers (default world=4,source=gathered)", 0},
 	{"infer", 'i', "SPEC", 0, "inference ranks (default engines=2,tp=2)", 0},
 	{"transport", 'T', "NAME", 0, "a requirement (default shm)", 0},
+	{"policy", OPTION_POLICY, "NAME", 0,
+	 "who sends what (default " POLICY_DEFAULT "; `weft route plan --help` lists all)", 0},
+	{"order", OPTION_ORDER, "NAME", 0,
+	 "in which order each trainer sends (default " ORDER_DEFAULT "; the same)", 0},
 	{"updates", 'n', "N", 0, "timed updates (default 5)", 0},
 	{"warmup", OPTION_WARMUP, "N", 0, "untimed updates first (default 2)", 0},
 	{"checksums", OPTION_CHECKSUMS, 0, 0, "sum every piece and verify at the target", 0},
@@ -196,6 +209,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case 'T':
 		options->transport = arg;
+		return 0;
+	case OPTION_POLICY:
+		options->policy = arg;
+		return 0;
+	case OPTION_ORDER:
+		options->order = arg;
 		return 0;
 	case 'n':
 		return take_count(state, "updates", arg, 1, &options->updates);
@@ -241,8 +260,12 @@ static int bench_update(int argc, char **argv)
 					.train_text = "world=4,source=gathered",
 					.infer_text = "engines=2,tp=2",
 					.transport = "shm",
+					.policy = POLICY_DEFAULT,
+					.order = ORDER_DEFAULT,
 					.updates = 5,
 					.warmup = 2};
+	const struct policy *policy;
+	const struct order *order;
 	struct error error;
 	int rc;
 
@@ -250,6 +273,10 @@ static int bench_update(int argc, char **argv)
 	rc = train_spec_parse(&options.train, options.train_text, &error);
 	if (rc == 0)
 		rc = infer_spec_parse(&options.infer, options.infer_text, &error);
+	if (rc == 0)
+		rc = policy_named(&policy, "--policy", options.policy, &error);
+	if (rc == 0)
+		rc = order_named(&order, "--order", options.order, &error);
 	if (rc == 0)
 		rc = bench_update_run(&options, &error);
 	return rc ? command_fail(&error) : 0;

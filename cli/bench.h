@@ -20,6 +20,7 @@
 
 struct bench_options {
 	const char *model, *train_text, *infer_text, *transport;
+	const char *policy, *order;  /* rows of routing */
 	const char *nic, *infer_nic; /* of the trainers; of the inference ranks, NULL: the same */
 	struct train_spec train;
 	struct infer_spec infer;

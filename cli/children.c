@@ -64,9 +64,9 @@ void children_watch(void *context)
 	}
 }
 
-static void exec_controller(const char *job, const char *train, const char *infer,
-			    const char *port_file)
+static void exec_controller(const char *const *arguments, const char *port_file)
 {
+	const char *argv[6 + 32] = {NULL, "--bind", "tcp://127.0.0.1:0", "--port-file", port_file};
 	char self[4096];
 	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 32);
 	char *slash;
@@ -77,14 +77,16 @@ static void exec_controller(const char *job, const char *train, const char *infe
 	slash = strrchr(self, '/');
 	strcpy(slash ? slash + 1 : self, "weft-controller");
 	setenv("WEFT_LOG", "warn", 0); /* its joins and leaves would drown the figures */
-	execl(self, self, "--bind", "tcp://127.0.0.1:0", "--port-file", port_file, "--job", job,
-	      "--train", train, "--infer", infer, (char *)NULL);
+	argv[0] = self;
+	for (size_t i = 0; i < 32 && arguments[i]; i++)
+		argv[5 + i] = arguments[i];
+	execv(self, (char *const *)argv);
 	fprintf(stderr, "weft: cannot run %s: %s\n", self, strerror(errno));
 	_exit(127);
 }
 
-int children_controller(struct children *children, const char *job, const char *train,
-			const char *infer, char *address, size_t address_bytes, struct error *error)
+int children_controller(struct children *children, const char *const *arguments, char *address,
+			size_t address_bytes, struct error *error)
 {
 	uint64_t deadline_ms = clock_ms() + LISTEN_TIMEOUT_MS;
 	char port_file[96], port[16] = "";
@@ -101,7 +103,7 @@ int children_controller(struct children *children, const char *job, const char *
 	if (pid < 0)
 		return -(int)error->code;
 	if (pid == 0)
-		exec_controller(job, train, infer, port_file);
+		exec_controller(arguments, port_file);
 	while (access(port_file, R_OK) != 0) {
 		children_watch(children);
 		if (atomic_load(children->failed))

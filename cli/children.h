@@ -22,11 +22,10 @@ struct children {
 
 int children_open(struct children *children, size_t most, _Atomic uint32_t *failed,
 		  struct error *error);
-/* Starts weft-controller (beside this program) on a free port of 127.0.0.1, waits until it
- * listens, and gives its address. */
-int children_controller(struct children *children, const char *job, const char *train,
-			const char *infer, char *address, size_t address_bytes,
-			struct error *error);
+/* Starts weft-controller (beside this program) on a free port of 127.0.0.1 with further arguments
+ * (NULL-terminated, at most 32), waits until it listens, and gives its address. */
+int children_controller(struct children *children, const char *const *arguments, char *address,
+			size_t address_bytes, struct error *error);
 /* As fork(): 0 in the child, which must end with _exit. */
 pid_t children_fork(struct children *children, struct error *error);
 /* Reaps what has ended, without blocking. */

@@ -43,9 +43,9 @@ static const struct option_row {
 	{"infer", "WEFT_INFER", "SPEC", KIND_INFER, AT(shell.controller.infer),
 	 "the inference ranks, as engines=2,tp=2 (needed)"},
 	{"policy", "WEFT_POLICY", "NAME", KIND_TEXT, AT(shell.controller.policy),
-	 "routing policy: greedy (default) or round-robin"},
+	 "who sends what (default " POLICY_DEFAULT "): "},
 	{"order", "WEFT_ORDER", "NAME", KIND_TEXT, AT(shell.controller.order),
-	 "order in which each trainer sends: rotated (default), rounds or table"},
+	 "in which order each trainer sends (default " ORDER_DEFAULT "): "},
 	{"sessions-max", "WEFT_SESSIONS_MAX", "N", KIND_COUNT, AT(shell.controller.sessions_max),
 	 "inference ranks one trainer may write to, for policies that can limit it (default: any)"},
 	{"topology", "WEFT_TOPOLOGY", "WHAT", KIND_TEXT, AT(topology),
@@ -201,6 +201,36 @@ static int open_topology(struct topology **topology, struct arguments *arguments
 	return rc;
 }
 
+/* --help lists the rows of routing as they are now; argp frees what differs from `doc`. */
+static char *filter_help(int key, const char *doc, void *input)
+{
+	const struct option_row *row;
+	struct text text = {0};
+	size_t count;
+
+	(void)input;
+	if (key < KEY_FIRST || key >= KEY_FIRST + (int)ROW_COUNT)
+		return (char *)doc;
+	row = &rows[key - KEY_FIRST];
+	if (row->offset == offsetof(struct arguments, shell.controller.policy)) {
+		const struct policy *policies = policy_list(&count);
+
+		text_add(&text, doc);
+		for (size_t i = 0; i < count; i++)
+			text_format(&text, "%s%s", i ? ", " : "", policies[i].name);
+	} else if (row->offset == offsetof(struct arguments, shell.controller.order)) {
+		const struct order *orders = order_list(&count);
+
+		text_add(&text, doc);
+		for (size_t i = 0; i < count; i++)
+			text_format(&text, "%s%s", i ? ", " : "", orders[i].name);
+	}
+	if (text.data && text_ok(&text))
+		return text.data;
+	text_fini(&text);
+	return (char *)doc;
+}
+
 static int run(int argc, char **argv, pid_t parent, struct error *error)
 {
 	struct arguments arguments = {
@@ -219,6 +249,7 @@ static int run(int argc, char **argv, pid_t parent, struct error *error)
 	const struct argp argp = {
 		.options = options,
 		.parser = parse,
+		.help_filter = filter_help,
 		.doc = "Gathers the workers of one job, routes, connects them, and watches.\v"
 		       "Every option but --die-with-parent can also be given as a variable: "
 		       "WEFT_JOB, WEFT_TRAIN, WEFT_JOIN_TIMEOUT and so on. SIGUSR1 logs the state, "

@@ -35,6 +35,8 @@ def arguments():
     parser.add_argument("--model", default="Qwen2.5-0.5B")
     parser.add_argument("--train", default="world=4,source=gathered")
     parser.add_argument("--infer", default="engines=2,tp=2")
+    parser.add_argument("--policy", help="who sends what, as weft-controller --policy")
+    parser.add_argument("--order", help="in which order, as weft-controller --order")
     parser.add_argument("--updates", type=int, default=5)
     parser.add_argument("--transport", default="shm", help="shm, or verbs (`weft doctor` says whether it works here)")
     parser.add_argument("--nic", help="which NICs, as weft-worker --nic")
@@ -138,7 +140,9 @@ def start_controller(processes, bin_folder, out, args):
     port_file.unlink(missing_ok=True)
     processes.start("controller", [bin_folder / "weft-controller", "--job", "demo", "--bind", "tcp://127.0.0.1:0",
                                    "--port-file", port_file, "--train", args.train, "--infer", args.infer,
-                                   "--dump", out / "routing.json"])
+                                   "--dump", out / "routing.json",
+                                   *(["--policy", args.policy] if args.policy else []),
+                                   *(["--order", args.order] if args.order else [])])
     deadline = time.monotonic() + START_TIMEOUT_S
     process, log = processes.running["controller"]
     while not port_file.exists():
