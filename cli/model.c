@@ -370,7 +370,8 @@ static int run_layout(int argc, char **argv)
 {
 	static const struct argp_option rows[] = {
 		{"infer", OPTION_INFER, "SPEC", 0,
-		 "the inference side, as engines=2,tp=4 (also dp, dp_lm_head)", 0},
+		 "the inference side, as engines=2,tp=8,ep=8 (also dp, dp_lm_head, moe_dense_tp)",
+		 0},
 		{"rank", OPTION_RANK, "R", 0,
 		 "the inference rank, counted over all engines (default 0)", 0},
 		{"json", OPTION_JSON, NULL, 0, "one JSON object a piece", 0},

@@ -10,14 +10,18 @@
 
 const struct command route_commands[] = {
 	{"route", "plan", "plan who sends what to whom, and how good that is", route_plan_run},
-	{"route", "show", "a routing dump by trainer, inference rank or tensor", route_show_run},
+	{"route", "show", "a routing dump by trainer, inference, tensor, host or nic",
+	 route_show_run},
 	{"route", "verify", "prove a routing dump against the model, byte by byte",
 	 route_verify_run},
 	{"route", "explain", "why one tensor comes to one inference rank from where it does",
 	 route_explain_run},
+	{"route", "compare", "all policies on one input, a line each", route_compare_run},
 	{"route", "topology", "where the ranks of a job sit: hosts, NICs, distances",
 	 route_topology_run},
+	{"route", "simulate", "how long an update of a plan or dump would take", route_simulate_run},
 	{"route", "export", "a routing dump as JSON, CSV, JSON lines or a graph", route_export_run},
+	{"route", "order", "what one trainer sends, in its order", route_order_run},
 	{NULL, NULL, NULL, NULL},
 };
 

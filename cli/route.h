@@ -12,7 +12,9 @@
 int route_plan_run(int argc, char **argv);
 int route_show_run(int argc, char **argv);
 int route_verify_run(int argc, char **argv);
+int route_order_run(int argc, char **argv);
 int route_topology_run(int argc, char **argv);
+int route_simulate_run(int argc, char **argv);
 int route_export_run(int argc, char **argv);
 int route_explain_run(int argc, char **argv);
 int route_compare_run(int argc, char **argv);
@@ -20,7 +22,7 @@ int route_compare_run(int argc, char **argv);
 /* A table's figures for people, from a fresh plan or from a dump: bytes by trainer as bars,
  * balance against the bound and against round-robin, what is left out, the digest. */
 struct route_view {
-	const char *policy, *model, *train, *infer;
+	const char *policy, *order, *model, *train, *infer;
 	uint32_t trainer_count, inference_count;
 	const uint32_t *trainer_stage;
 	const struct report *report;

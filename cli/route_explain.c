@@ -73,18 +73,19 @@ static int open_dump(struct answer *answer, struct error *error)
 {
 	const struct options *options = answer->options;
 	struct route_options route = options->route;
-	const char *extra = route.train	   ? "--train"
-			    : route.infer  ? "--infer"
-			    : route.policy ? "--policy"
-			    : route.order  ? "--order"
-			    : route.memory ? "--memory"
-					   : NULL;
+	const char *extra = route.train	     ? "--train"
+			    : route.infer    ? "--infer"
+			    : route.policy   ? "--policy"
+			    : route.order    ? "--order"
+			    : route.memory   ? "--memory"
+			    : route.topology ? "--topology"
+					     : NULL;
 	int rc;
 
 	if (extra)
 		return error_set(error, ERROR_USAGE,
-				 "%s says its own job and policy; leave %s out, or leave the file "
-				 "out",
+				 "%s says its own job, policy and topology; leave %s out, or leave "
+				 "the file out",
 				 options->file, extra);
 	rc = dump_open(&answer->dump, options->file, error);
 	if (!rc)
@@ -99,6 +100,7 @@ static int open_dump(struct answer *answer, struct error *error)
 	rc = route_options_open(&answer->job, &route, error);
 	if (rc)
 		return route_dump_wrap(error, options->file, options->route.model);
+	answer->job.plan.topology = answer->dump->topology;
 	return dump_table(&answer->dumped, answer->dump, answer->job.problem, error);
 }
 
@@ -262,7 +264,7 @@ static void print_difference(const struct answer *answer)
 	for (size_t r = 0; r < count; r++)
 		printf("%strainer %" PRIu32 " (%s bytes)", r ? ", " : "", routes[r].trainer,
 		       grouped_text(routes[r].bytes, bytes));
-	printf("%s.\nIt was made with other limits, a topology, another version of weft, or by "
+	printf("%s.\nIt was made with another --sessions-max, by another version of weft, or by "
 	       "hand.\n",
 	       count ? "" : "none");
 }

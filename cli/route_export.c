@@ -101,6 +101,14 @@ static int open_dump(struct dump **dump, const struct options *options, struct e
 	return rc;
 }
 
+static int no_routes(const char *file, struct error *error)
+{
+	return error_set(error, ERROR_FILE,
+			 "%s has no routes to export: it was written with --summary, write it "
+			 "without",
+			 file);
+}
+
 static int export_whole(FILE *stream, const struct export_format *format,
 			const struct options *options, struct error *error)
 {
@@ -110,10 +118,7 @@ static int export_whole(FILE *stream, const struct export_format *format,
 	if (!rc && options->beside)
 		rc = dump_open(&beside, options->beside, error);
 	if (!rc && !dump->has_routes)
-		rc = error_set(error, ERROR_FILE,
-			       "%s has no routes to export: it was written with --summary, write "
-			       "it without",
-			       options->file);
+		rc = no_routes(options->file, error);
 	if (!rc)
 		rc = beside ? format->beside(stream, dump, beside, error)
 			    : format->write(stream, dump, error);
@@ -122,10 +127,46 @@ static int export_whole(FILE *stream, const struct export_format *format,
 	return rc;
 }
 
+struct sink {
+	FILE *stream;
+	const struct export_format *format;
+};
+
+static int begin(void *context, const struct dump *head, struct error *error)
+{
+	struct sink *sink = context;
+
+	return sink->format->begin(sink->stream, head, error);
+}
+
+static int add_route(void *context, const struct dump *head, const struct route *route,
+		     const struct route_piece *pieces, struct error *error)
+{
+	struct sink *sink = context;
+
+	return sink->format->route(sink->stream, head, route, pieces, error);
+}
+
+/* A file, route by route, where the format needs no more. */
+static int export_stream(FILE *stream, const struct export_format *format,
+			 const struct options *options, struct error *error)
+{
+	struct sink sink = {stream, format};
+	struct dump_visitor visitor = {begin, add_route, &sink};
+	struct dump *dump = NULL;
+	int rc = dump_visit(&dump, options->file, &visitor, error);
+
+	if (!rc && !dump->has_routes)
+		rc = no_routes(options->file, error);
+	dump_free(&dump);
+	return rc;
+}
+
 static int export_to(FILE *stream, const char *name, const struct export_format *format,
 		     const struct options *options, struct error *error)
 {
-	int rc = export_whole(stream, format, options, error);
+	int rc = options->file && format->route ? export_stream(stream, format, options, error)
+						: export_whole(stream, format, options, error);
 
 	if (!rc && (fflush(stream) || ferror(stream)))
 		rc = error_set_errno(error, ERROR_IO, errno ? errno : EIO, "cannot write %s", name);

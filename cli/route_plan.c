@@ -88,6 +88,7 @@ static int print(const struct table *table, const struct options *options, struc
 			return rc;
 		struct route_view view = {
 			.policy = table->policy,
+			.order = table->order,
 			.model = problem->model,
 			.train = problem->train,
 			.infer = problem->infer,

@@ -9,6 +9,7 @@
 
 #include "common/memory.h"
 #include "common/text.h"
+#include "routing/order.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -193,6 +194,7 @@ static void print_names(FILE *stream, const char *what, const struct names *name
 void route_print(FILE *stream, const struct route_view *view)
 {
 	const struct policy *policy = policy_find(view->policy);
+	const struct order *order = order_find(view->order);
 	char text[TEXT_SHORT_BYTES], digest[DIGEST_TEXT_BYTES];
 
 	fprintf(stream, "%s from %" PRIu32 " trainers (%s) to %" PRIu32 " inference ranks (%s)\n",
@@ -200,6 +202,8 @@ void route_print(FILE *stream, const struct route_view *view)
 		view->inference_count, view->infer);
 	if (policy)
 		fprintf(stream, "%s: %s\n", policy->name, policy->rule);
+	if (order)
+		fprintf(stream, "%s: %s\n", order->name, order->rule);
 	fputc('\n', stream);
 	print_loads(stream, view);
 	print_figures(stream, view);

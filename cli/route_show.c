@@ -4,10 +4,9 @@
  */
 #include "cli/command.h"
 #include "cli/route.h"
-#include "common/array.h"
+#include "cli/route_lines.h"
 #include "common/json_write.h"
 #include "common/text.h"
-#include "routing/dump_read.h"
 
 #include <argp.h>
 #include <errno.h>
@@ -17,10 +16,11 @@
 
 enum { OPTION_BY = 0x100, OPTION_TOP, OPTION_JSON };
 
-enum view_by { BY_NOTHING, BY_TRAINER, BY_INFERENCE, BY_TENSOR };
-
 static const struct argp_option option_rows[] = {
-	{"by", OPTION_BY, "WHAT", 0, "one line for each trainer, inference or tensor", 0},
+	{"by", OPTION_BY, "WHAT", 0,
+	 "one line for each trainer, inference, tensor, host or nic (the last two of plans with "
+	 "--topology)",
+	 0},
 	{"top", OPTION_TOP, "N", 0, "only the N largest (default 20; 0: all)", 0},
 	{"json", OPTION_JSON, NULL, 0, "one JSON object a line (by trainer, unless --by)", 0},
 	{0},
@@ -35,20 +35,19 @@ struct options {
 
 static error_t parse_option(int key, char *argument, struct argp_state *state)
 {
-	static const char *const names[] = {
-		[BY_TRAINER] = "trainer", [BY_INFERENCE] = "inference", [BY_TENSOR] = "tensor"};
 	struct options *options = state->input;
 
 	switch (key) {
 	case OPTION_BY:
-		for (enum view_by by = BY_TRAINER; by <= BY_TENSOR; by++)
-			if (strcmp(argument, names[by]) == 0)
+		for (enum view_by by = BY_TRAINER; by < BY_COUNT; by++)
+			if (strcmp(argument, view_by_names[by]) == 0)
 				options->view = by;
 		if (options->view == BY_NOTHING)
-			argp_error(state,
-				   "--by %s is not known; it is trainer, inference or "
-				   "tensor",
-				   argument);
+			argp_error(
+				state,
+				"--by %s is not known; it is trainer, inference, tensor, host or "
+				"nic",
+				argument);
 		return 0;
 	case OPTION_TOP:
 		if (!parse_u64(argument, &options->top))
@@ -72,72 +71,23 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 	}
 }
 
-/* ---- routes gathered by one of their three ends ---- */
+/* ---- one line each ---- */
 
-struct line {
-	uint32_t key;	/* rank, or index of a name */
-	uint32_t peers; /* distinct ranks on the other side: trainers for a tensor */
-	uint64_t routes, bytes;
-};
+#define BAR_WIDTH 24
 
-struct lines {
-	struct line *items;
-	uint32_t count;
-};
-
-static int by_u64(const void *x, const void *y)
+static void put_nic(struct json *json, const struct topology *topology, uint32_t index)
 {
-	const uint64_t *a = x, *b = y;
+	const struct topology_nic *nic = &topology->nics[index];
 
-	return *a < *b ? -1 : *a > *b;
+	json_put_key_string(json, "host", topology->hosts[nic->host].name);
+	json_put_key_string(json, "nic", nic->name);
+	json_put_key_u64(json, "rail", nic->rail);
+	json_put_key_u64(json, "bytes_per_second", nic->bytes_per_second);
 }
 
-static int by_bytes(const void *x, const void *y)
+static double nic_seconds(const struct dump *dump, const struct line *line)
 {
-	const struct line *a = x, *b = y;
-
-	if (a->bytes != b->bytes)
-		return a->bytes > b->bytes ? -1 : 1;
-	return a->key < b->key ? -1 : a->key > b->key;
-}
-
-static int gather(struct lines *lines, const struct dump *dump, enum view_by view,
-		  struct error *error)
-{
-	uint32_t keys = view == BY_TRAINER     ? dump->trainer_count
-			: view == BY_INFERENCE ? dump->inference_count
-					       : (uint32_t)dump->names.count;
-	uint64_t *ends = memory_alloc(dump->route_count * sizeof(*ends)); /* key, peer */
-
-	lines->count = 0;
-	lines->items = memory_zalloc(keys, sizeof(*lines->items));
-	if (!ends || !lines->items) {
-		memory_free(ends);
-		return memory_error(error, "sorting routes", dump->route_count * sizeof(*ends));
-	}
-	for (uint32_t k = 0; k < keys; k++)
-		lines->items[k].key = k;
-	for (size_t r = 0; r < dump->route_count; r++) {
-		const struct route *route = &dump->routes[r];
-		uint32_t key = view == BY_TRAINER     ? route->trainer
-			       : view == BY_INFERENCE ? route->inference
-						      : route->tensor;
-		uint32_t peer = view == BY_TRAINER ? route->inference : route->trainer;
-
-		lines->items[key].routes++;
-		lines->items[key].bytes += route->bytes;
-		ends[r] = (uint64_t)key << 32 | peer;
-	}
-	qsort(ends, dump->route_count, sizeof(*ends), by_u64);
-	for (size_t r = 0; r < dump->route_count; r++)
-		if (r == 0 || ends[r] != ends[r - 1])
-			lines->items[ends[r] >> 32].peers++;
-	memory_free(ends);
-	for (uint32_t k = 0; k < keys; k++) /* names are of parameters too */
-		if (view != BY_TENSOR || lines->items[k].routes)
-			lines->items[lines->count++] = lines->items[k];
-	qsort(lines->items, lines->count, sizeof(*lines->items), by_bytes);
-	return 0;
+	return (double)line->bytes / (double)dump->topology->nics[line->key].bytes_per_second;
 }
 
 static void print_json(const struct dump *dump, enum view_by view, const struct line *line)
@@ -151,70 +101,108 @@ static void print_json(const struct dump *dump, enum view_by view, const struct 
 	} else if (view == BY_TRAINER) {
 		json_put_key_u64(&json, "trainer", line->key);
 		json_put_key_u64(&json, "stage", dump->trainer_stage[line->key]);
-	} else {
+	} else if (view == BY_INFERENCE) {
 		json_put_key_u64(&json, "inference", line->key);
 		json_put_key_u64(&json, "engine", dump->inference[line->key].engine);
 		json_put_key_u64(&json, "engine_rank", dump->inference[line->key].engine_rank);
+	} else if (view == BY_HOST) {
+		json_put_key_string(&json, "host", dump->topology->hosts[line->key].name);
+	} else {
+		put_nic(&json, dump->topology, line->key);
 	}
 	json_put_key_u64(&json, "bytes", line->bytes);
-	json_put_key_u64(&json, "routes", line->routes);
-	json_put_key_u64(&json, view == BY_TRAINER ? "sessions" : "trainers", line->peers);
+	if (view == BY_HOST || view == BY_NIC) {
+		json_put_key_u64(&json, "sent_bytes", line->sent);
+		json_put_key_u64(&json, "received_bytes", line->received);
+		if (view == BY_NIC)
+			json_put_key_double(&json, "seconds", nic_seconds(dump, line));
+		json_put_key_u64(&json, "ranks", line->peers);
+	} else {
+		json_put_key_u64(&json, "routes", line->routes);
+		json_put_key_u64(&json, view == BY_TRAINER ? "sessions" : "trainers", line->peers);
+	}
 	json_put_object_end(&json);
 	json_put_newline(&json);
 }
 
-static void print_line(const struct dump *dump, enum view_by view, const struct line *line)
+static void print_name(const struct dump *dump, enum view_by view, uint32_t key)
 {
-	char bytes[TEXT_SHORT_BYTES], name[64];
+	const struct topology *topology = dump->topology;
 
 	if (view == BY_TRAINER)
-		snprintf(name, sizeof(name), "trainer %" PRIu32 " (stage %" PRIu32 ")", line->key,
-			 dump->trainer_stage[line->key]);
+		printf("trainer %" PRIu32 " (stage %" PRIu32 ")\n", key, dump->trainer_stage[key]);
 	else if (view == BY_INFERENCE)
-		snprintf(name, sizeof(name),
-			 "inference %" PRIu32 " (engine %" PRIu32 ", rank %" PRIu32 ")", line->key,
-			 dump->inference[line->key].engine, dump->inference[line->key].engine_rank);
-	printf("%10s %9" PRIu64 " %9" PRIu32 "  %s\n", bytes_text(line->bytes, bytes), line->routes,
-	       line->peers, view == BY_TENSOR ? dump->names.items[line->key] : name);
+		printf("inference %" PRIu32 " (engine %" PRIu32 ", rank %" PRIu32 ")\n", key,
+		       dump->inference[key].engine, dump->inference[key].engine_rank);
+	else if (view == BY_TENSOR)
+		printf("%s\n", dump->names.items[key]);
+	else if (view == BY_HOST)
+		printf("%s\n", topology->hosts[key].name);
+	else
+		printf("%s of %s\n", topology->nics[key].name,
+		       topology->hosts[topology->nics[key].host].name);
 }
 
-static int show_lines(const struct dump *dump, const struct options *options, struct error *error)
+static void print_bar(uint64_t bytes, uint64_t largest)
 {
-	enum view_by view = options->view ? options->view : BY_TRAINER;
-	struct lines lines = {0};
-	uint64_t shown;
-	int rc;
+	uint64_t full = (uint64_t)((__uint128_t)bytes * BAR_WIDTH / (largest ? largest : 1));
 
-	if (!dump->has_routes)
-		return error_set(error, ERROR_FILE,
-				 "%s has no routes to list: it was written "
-				 "with --summary",
-				 options->file);
-	rc = gather(&lines, dump, view, error);
-	if (rc) {
-		memory_free(lines.items);
-		return rc;
-	}
-	shown = options->top && options->top < lines.count ? options->top : lines.count;
-	if (!options->json)
+	for (uint64_t column = 0; column < BAR_WIDTH; column++)
+		putchar(column < full ? '#' : ' ');
+}
+
+static void print_line(const struct dump *dump, enum view_by view, const struct line *line,
+		       uint64_t largest)
+{
+	char bytes[TEXT_SHORT_BYTES], sent[TEXT_SHORT_BYTES], received[TEXT_SHORT_BYTES];
+
+	if (view == BY_HOST)
+		printf("%10s %10s %9" PRIu32 "  ", bytes_text(line->sent, sent),
+		       bytes_text(line->received, received), line->peers);
+	else if (view == BY_NIC)
+		printf("%10s %10s %9.3f  ", bytes_text(line->sent, sent),
+		       bytes_text(line->received, received), nic_seconds(dump, line) * 1e3);
+	else
+		printf("%10s %9" PRIu64 " %9" PRIu32 "  ", bytes_text(line->bytes, bytes),
+		       line->routes, line->peers);
+	print_bar(line->bytes, largest);
+	printf("  ");
+	print_name(dump, view, line->key);
+}
+
+static void print_header(enum view_by view)
+{
+	if (view == BY_HOST || view == BY_NIC)
+		printf("%10s %10s %9s\n", "sent", "received", view == BY_HOST ? "ranks" : "ms");
+	else
 		printf("%10s %9s %9s\n", "bytes", "routes",
 		       view == BY_TRAINER ? "sessions" : "trainers");
-	for (uint64_t i = 0; i < shown; i++) {
+}
+
+static void show_lines(const struct dump *dump, const struct lines *lines,
+		       const struct options *options)
+{
+	size_t count = lines->items.count;
+	size_t shown = options->top && options->top < count ? options->top : count;
+
+	if (!options->json)
+		print_header(lines->view);
+	for (size_t i = 0; i < shown; i++) {
 		if (options->json)
-			print_json(dump, view, &lines.items[i]);
+			print_json(dump, lines->view, &lines->items.items[i]);
 		else
-			print_line(dump, view, &lines.items[i]);
+			print_line(dump, lines->view, &lines->items.items[i],
+				   lines->items.items[0].bytes);
 	}
-	if (!options->json && shown < lines.count)
-		printf("and %" PRIu64 " more (--top 0 shows all)\n", lines.count - shown);
-	memory_free(lines.items);
-	return 0;
+	if (!options->json && shown < count)
+		printf("and %zu more (--top 0 shows all)\n", count - shown);
 }
 
 static void show_summary(const struct dump *dump)
 {
 	struct route_view view = {
 		.policy = dump->policy,
+		.order = dump->order,
 		.model = dump->model,
 		.train = dump->train,
 		.infer = dump->infer,
@@ -222,6 +210,7 @@ static void show_summary(const struct dump *dump)
 		.inference_count = dump->inference_count,
 		.trainer_stage = dump->trainer_stage,
 		.report = &dump->report,
+		.certificate = dump->report.has_certificate ? &dump->report.certificate : NULL,
 		.digest = dump->digest,
 	};
 
@@ -241,16 +230,20 @@ int route_show_run(int argc, char **argv)
 		NULL};
 	struct options options = {.top = 20};
 	struct error error = {0};
-	struct dump *dump;
+	struct dump *dump = NULL;
+	struct lines lines;
 	int rc;
 
 	argp_err_exit_status = 2;
 	argp_parse(&argp, argc, argv, 0, NULL, &options);
-	rc = dump_open(&dump, options.file, &error);
-	if (!rc && (options.view || options.json))
-		rc = show_lines(dump, &options, &error);
+	if (options.json && options.view == BY_NOTHING)
+		options.view = BY_TRAINER;
+	rc = lines_open(&lines, &dump, options.file, options.view, &error);
+	if (!rc && options.view)
+		show_lines(dump, &lines, &options);
 	else if (!rc)
 		show_summary(dump);
+	lines_fini(&lines);
 	dump_free(&dump);
 	if (!rc && (fflush(stdout) || ferror(stdout)))
 		rc = error_set_errno(&error, ERROR_IO, errno, "cannot write to standard output");

@@ -7,6 +7,8 @@ set_target_properties(weft-controller weft-worker weft-cli PROPERTIES
 install(TARGETS weft EXPORT weftTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES worker/weft.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT weftTargets NAMESPACE weft:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/weft)
+install(DIRECTORY routing/schema DESTINATION ${CMAKE_INSTALL_DATADIR}/weft
+  FILES_MATCHING PATTERN "*.schema.json")
 install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 configure_file(cmake/weft.pc.in weft.pc @ONLY)

@@ -118,9 +118,33 @@ static int check_fixed(const struct reader *reader, const struct model_config *c
 			       : json_is_integer(found) && json_integer_value(found) == row->value;
 		if (!same)
 			return error_set(reader->error, ERROR_UNSUPPORTED,
-					 "%s: %s is not %s%lld%s; only that is possible: %s",
-					 reader->where, row->name, row->flag ? "false (" : "",
-					 (long long)row->value, row->flag ? ")" : "", row->why);
+					 "%s: %s is not %s; only that is possible: %s",
+					 reader->where, row->name, row->text, row->why);
+	}
+	return 0;
+}
+
+/* Newer configs list the layers too: "full" has an indexer, "shared" uses another's choice. */
+static int check_indexer_types(const struct reader *reader, const struct model_config *config)
+{
+	const json_t *types = field(reader, "indexer_types");
+
+	if (!types || !family_has(config->family, FEATURE_INDEXER))
+		return 0;
+	if (!json_is_array(types) || json_array_size(types) < config->layers)
+		return error_set(reader->error, ERROR_CONFIG,
+				 "%s: indexer_types is not a list of %llu names", reader->where,
+				 (unsigned long long)config->layers);
+	for (uint64_t layer = 0; layer < config->layers; layer++) {
+		const char *type = json_string_value(json_array_get(types, layer));
+		bool full = condition_holds(IF_INDEXER, config, (int64_t)layer);
+
+		if (!type || strcmp(type, full ? "full" : "shared") != 0)
+			return error_set(reader->error, ERROR_UNSUPPORTED,
+					 "%s: indexer_types says %.20s of layer %llu, but "
+					 "index_topk_freq and index_skip_topk_offset make it %s",
+					 reader->where, type ? type : "nothing",
+					 (unsigned long long)layer, full ? "full" : "shared");
 	}
 	return 0;
 }
@@ -141,7 +165,7 @@ static int check_lists(const struct reader *reader, const struct model_config *c
 				 "%s: index_topk_pattern is not possible; index_topk_freq and "
 				 "index_skip_topk_offset are",
 				 reader->where);
-	return 0;
+	return check_indexer_types(reader, config);
 }
 
 static int read_family(const struct reader *reader, struct model_config *config)

@@ -53,10 +53,10 @@ const struct flag_field config_flags[] = {
 };
 
 const struct fixed_field config_fixed[] = {
-	{"moe_layer_freq", 1, false, EXPERTS, "every layer past the dense ones has experts"},
-	{"decoder_sparse_step", 1, false, EXPERTS, "every layer has experts"},
-	{"ep_num_redundant_experts", 0, false, EXPERTS, "each expert exists once"},
-	{"attention_bias", 0, true, LATENT, "latent attention has no biases"},
+	{"moe_layer_freq", 1, false, "1", EXPERTS, "every layer past the dense ones has experts"},
+	{"decoder_sparse_step", 1, false, "1", EXPERTS, "every layer has experts"},
+	{"ep_num_redundant_experts", 0, false, "0", EXPERTS, "each expert exists once"},
+	{"attention_bias", 0, true, "false", LATENT, "latent attention has no biases"},
 	{0},
 };
 

@@ -38,6 +38,7 @@ struct fixed_field {
 	const char *name;
 	int64_t value;
 	bool flag;
+	const char *text;       /* the value for sentences */
 	uint32_t features;
 	const char *why;
 };

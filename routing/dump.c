@@ -8,6 +8,7 @@
 #include "common/file.h"
 #include "common/json_write.h"
 #include "routing/dump_read.h"
+#include "routing/topology_file.h"
 #include <errno.h>
 
 /* What is written, whether it comes from a table or from a dump: names are asked for. */
@@ -15,6 +16,7 @@ struct source {
 	const char *policy, *order, *model, *train, *infer;
 	uint32_t trainer_count, inference_count;
 	const uint32_t *trainer_stage;
+	const struct topology *topology; /* NULL: not written */
 	struct dump_rank (*rank)(const struct source *source, uint32_t inference);
 	const struct route *routes;
 	size_t route_count;
@@ -150,6 +152,24 @@ static void write_names(struct json *json, const char *key, const struct names *
 	json_put_array_end(json);
 }
 
+static void write_certificate(struct json *json, const struct certificate *certificate)
+{
+	json_put_newline(json);
+	json_put_key(json, "certificate");
+	json_put_object(json);
+	json_put_key_double(json, "bound_seconds", certificate->bound_seconds);
+	json_put_key_double(json, "sender_bound_seconds", certificate->sender_bound_seconds);
+	json_put_key_double(json, "receiver_bound_seconds", certificate->receiver_bound_seconds);
+	json_put_key_u64(json, "sender_bound_bytes", certificate->sender_bound_bytes);
+	json_put_key_u64(json, "sender_bound_rate", certificate->sender_bound_rate);
+	json_put_key_double(json, "makespan_seconds", certificate->makespan_seconds);
+	json_put_key_double(json, "gap", certificate->gap);
+	json_put_key_bool(json, "exact", certificate->exact);
+	json_put_key_string(json, "bound_limit", certificate->bound_limit);
+	json_put_key_string(json, "makespan_limit", certificate->makespan_limit);
+	json_put_object_end(json);
+}
+
 static void write_report(struct json *json, const struct report *report, uint32_t trainers,
 			 uint32_t ranks)
 {
@@ -160,6 +180,8 @@ static void write_report(struct json *json, const struct report *report, uint32_
 	write_names(json, "unwanted", &report->unwanted);
 	write_names(json, "filled", &report->filled);
 	json_put_key_u64(json, "filled_bytes", report->filled_bytes);
+	if (report->has_certificate)
+		write_certificate(json, &report->certificate);
 	json_put_newline(json);
 	json_put_key(json, "round_robin");
 	json_put_object(json);
@@ -181,6 +203,11 @@ static void write_source(FILE *stream, const struct source *source, bool routes)
 	json_put_key_string(&json, "model", source->model);
 	json_put_key_string(&json, "train", source->train);
 	json_put_key_string(&json, "infer", source->infer);
+	if (source->topology) {
+		json_put_newline(&json);
+		json_put_key(&json, "topology");
+		topology_put(&json, source->topology);
+	}
 	write_ranks(&json, source);
 	if (routes)
 		write_routes(&json, source);
@@ -229,6 +256,7 @@ int dump_write(FILE *stream, const struct table *table, enum dump_part part, str
 		.trainer_count = problem->trainer_count,
 		.inference_count = problem->inference_count,
 		.trainer_stage = problem->trainer_stage,
+		.topology = table->topology && !table->topology->flat ? table->topology : NULL,
 		.rank = table_rank,
 		.routes = table->routes,
 		.route_count = table->route_count,
@@ -278,6 +306,7 @@ void dump_put(FILE *stream, const struct dump *dump, enum dump_part part)
 		.trainer_count = dump->trainer_count,
 		.inference_count = dump->inference_count,
 		.trainer_stage = dump->trainer_stage,
+		.topology = dump->topology,
 		.rank = dump_rank,
 		.routes = dump->routes,
 		.route_count = dump->route_count,

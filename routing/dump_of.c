@@ -6,6 +6,7 @@
 
 #include "common/memory.h"
 #include "common/strmap.h"
+#include "routing/topology_file.h"
 #include <string.h>
 
 static int copy_labels(struct dump *dump, const struct table *table, struct error *error)
@@ -98,6 +99,24 @@ static int copy_routes(struct dump *dump, const struct table *table, struct erro
 	return rc;
 }
 
+/* By way of its text, which is all of it. */
+static int copy_topology(struct dump *dump, const struct topology *topology, struct error *error)
+{
+	struct text text = {0};
+	struct json json;
+	int rc;
+
+	if (!topology || topology->flat)
+		return 0;
+	json_to_text(&json, &text);
+	topology_put(&json, topology);
+	rc = text_ok(&text)
+		     ? topology_parse(&dump->topology, text.data, text.bytes, "topology", error)
+		     : memory_error(error, "copying a topology", text.bytes);
+	text_fini(&text);
+	return rc;
+}
+
 int dump_of(struct dump **out, const struct table *table, struct error *error)
 {
 	struct dump *dump = memory_zalloc(1, sizeof(*dump));
@@ -111,6 +130,8 @@ int dump_of(struct dump **out, const struct table *table, struct error *error)
 		rc = copy_ranks(dump, table->problem, error);
 	if (!rc)
 		rc = copy_routes(dump, table, error);
+	if (!rc)
+		rc = copy_topology(dump, table->topology, error);
 	if (!rc)
 		rc = report_of(&dump->report, table, error);
 	dump->digest = table->digest;

@@ -18,6 +18,7 @@
 #include "routing/dump_split.h"
 #include "routing/dump_value.h"
 #include "routing/order.h"
+#include "routing/topology_file.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -28,7 +29,7 @@ static const char *const head_keys[] = {"schema", "policy",   "model",	   "train
 					"infer",  "trainers", "inference", NULL};
 static const char *const needed_keys[] = {"schema",   "policy",	   "model",   "train",	"infer",
 					  "trainers", "inference", "summary", "digest", NULL};
-static const char *const optional_keys[] = {"order", NULL};
+static const char *const optional_keys[] = {"order", "topology", NULL};
 
 struct parse {
 	struct dump_reader reader;
@@ -307,6 +308,25 @@ static int read_order(struct dump_reader *r, json_t *root)
 	return r->dump->order ? 0 : dump_no_memory(r, sizeof(ORDER_DEFAULT));
 }
 
+static int read_topology(struct dump_reader *r, json_t *root)
+{
+	const json_t *value = json_object_get(root, "topology");
+	int rc;
+
+	if (!value)
+		return 0;
+	rc = topology_take(&r->dump->topology, value, r->error);
+	if (!rc)
+		rc = topology_fits(r->dump->topology, r->dump->trainer_count,
+				   r->dump->inference_count, r->error);
+	if (rc == -ERROR_CONFIG) { /* of a flag; here it is the file that is wrong */
+		rc = -ERROR_FILE;
+		if (r->error)
+			r->error->code = ERROR_FILE;
+	}
+	return rc == -ERROR_FILE ? error_wrap(r->error, "%s: topology", r->name) : rc;
+}
+
 static int read_head(struct parse *p)
 {
 	struct dump_reader *r = &p->reader;
@@ -415,6 +435,8 @@ static int read_dump(struct parse *p)
 	if (!rc && !p->has_head)
 		rc = read_head(p);
 	if (!rc)
+		rc = read_topology(r, p->root);
+	if (!rc)
 		rc = dump_string(r, p->root, "digest", &digest);
 	if (!rc && !digest_parse(digest, &r->dump->digest))
 		rc = dump_refuse(r, "\"digest\" is not 32 lower-case hex digits");
@@ -500,6 +522,7 @@ void dump_free(struct dump **pointer)
 	memory_free(dump->model);
 	memory_free(dump->train);
 	memory_free(dump->infer);
+	topology_free(&dump->topology);
 	memory_free(dump->trainer_stage);
 	memory_free(dump->inference);
 	names_fini(&dump->names);

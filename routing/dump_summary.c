@@ -6,6 +6,7 @@
 
 #include "common/array.h"
 #include <inttypes.h>
+#include <string.h>
 
 static int read_list(struct dump_reader *r, json_t *object, const char *key, uint32_t count,
 		     uint64_t max, uint64_t **out)
@@ -118,17 +119,74 @@ static int read_names(struct dump_reader *r, json_t *object, const char *key, st
 	return rc;
 }
 
+static int read_limit(struct dump_reader *r, json_t *object, const char *key,
+		      char out[LIMIT_TEXT_BYTES])
+{
+	const char *text;
+	int rc = dump_string(r, object, key, &text);
+
+	if (rc)
+		return rc;
+	if (strlen(text) >= LIMIT_TEXT_BYTES)
+		return dump_refuse(r, "\"%s\" has more than %d bytes", key, LIMIT_TEXT_BYTES - 1);
+	strcpy(out, text);
+	return 0;
+}
+
+static int read_certificate(struct dump_reader *r, json_t *object, struct certificate *out)
+{
+	static const char *const keys[] = {"bound_seconds",
+					   "sender_bound_seconds",
+					   "receiver_bound_seconds",
+					   "sender_bound_bytes",
+					   "sender_bound_rate",
+					   "makespan_seconds",
+					   "gap",
+					   "exact",
+					   "bound_limit",
+					   "makespan_limit",
+					   NULL};
+	const struct {
+		const char *key;
+		double *to;
+	} ratios[] = {
+		{"bound_seconds", &out->bound_seconds},
+		{"sender_bound_seconds", &out->sender_bound_seconds},
+		{"receiver_bound_seconds", &out->receiver_bound_seconds},
+		{"makespan_seconds", &out->makespan_seconds},
+		{"gap", &out->gap},
+	};
+	int rc;
+
+	r->at = (struct dump_place){.list = "summary.certificate", .index = SIZE_MAX};
+	rc = dump_keys(r, object, keys, NULL);
+	for (size_t i = 0; !rc && i < ARRAY_SIZE(ratios); i++)
+		rc = dump_ratio(r, object, ratios[i].key, ratios[i].to);
+	if (!rc)
+		rc = dump_number(r, object, "sender_bound_bytes", UINT64_MAX,
+				 &out->sender_bound_bytes);
+	if (!rc)
+		rc = dump_number(r, object, "sender_bound_rate", UINT64_MAX,
+				 &out->sender_bound_rate);
+	if (!rc)
+		rc = dump_bool(r, object, "exact", &out->exact);
+	if (!rc)
+		rc = read_limit(r, object, "bound_limit", out->bound_limit);
+	return rc ? rc : read_limit(r, object, "makespan_limit", out->makespan_limit);
+}
+
 int dump_take_summary(struct dump_reader *r, json_t *summary)
 {
 	static const char *const keys[] = {FIGURES,	   "unwanted",	  "filled",
 					   "filled_bytes", "round_robin", NULL};
+	static const char *const optional[] = {"certificate", NULL};
 	static const char *const baseline_keys[] = {FIGURES, NULL};
 	json_t *baseline;
 	struct report *report = &r->dump->report;
 	int rc;
 
 	r->at = (struct dump_place){.list = "summary", .index = SIZE_MAX};
-	rc = dump_keys(r, summary, keys, NULL);
+	rc = dump_keys(r, summary, keys, optional);
 	if (!rc)
 		rc = read_figures(r, summary, &report->own);
 	if (!rc)
@@ -137,6 +195,14 @@ int dump_take_summary(struct dump_reader *r, json_t *summary)
 		rc = read_names(r, summary, "filled", &report->filled);
 	if (!rc)
 		rc = dump_number(r, summary, "filled_bytes", DUMP_VALUE_MAX, &report->filled_bytes);
+	report->has_certificate = !rc && json_object_get(summary, "certificate");
+	if (!rc && report->has_certificate != (r->dump->topology != NULL))
+		rc = dump_refuse(r, report->has_certificate
+					    ? "a \"certificate\" without a \"topology\""
+					    : "a \"topology\" without a \"certificate\"");
+	if (!rc && report->has_certificate)
+		rc = read_certificate(r, json_object_get(summary, "certificate"),
+				      &report->certificate);
 	if (rc)
 		return rc;
 	baseline = json_object_get(summary, "round_robin");

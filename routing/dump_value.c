@@ -78,6 +78,14 @@ int dump_number32(struct dump_reader *r, json_t *object, const char *key, uint32
 	return rc;
 }
 
+int dump_bool(struct dump_reader *r, json_t *object, const char *key, bool *out)
+{
+	json_t *value = json_object_get(object, key);
+
+	*out = json_is_true(value);
+	return json_is_boolean(value) ? 0 : dump_refuse(r, "\"%s\" is not true or false", key);
+}
+
 int dump_ratio(struct dump_reader *r, json_t *object, const char *key, double *out)
 {
 	json_t *value = json_object_get(object, key);

@@ -40,6 +40,7 @@ int dump_number(struct dump_reader *r, json_t *object, const char *key, uint64_t
 		uint64_t *out);
 int dump_number32(struct dump_reader *r, json_t *object, const char *key, uint32_t max,
 		  uint32_t *out);
+int dump_bool(struct dump_reader *r, json_t *object, const char *key, bool *out);
 int dump_ratio(struct dump_reader *r, json_t *object, const char *key, double *out);
 int dump_string(struct dump_reader *r, json_t *object, const char *key, const char **out);
 int dump_copy(struct dump_reader *r, json_t *object, const char *key, char **out);

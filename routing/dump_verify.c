@@ -127,6 +127,7 @@ int dump_table(struct table **out, const struct dump *dump, struct problem *prob
 	table->problem = problem;
 	table->policy = dump->policy;
 	table->order = dump->order;
+	table->topology = dump->topology;
 	table->routes = memory_zalloc(dump->route_count, sizeof(*table->routes));
 	table->pieces = memory_zalloc(dump->piece_count, sizeof(*table->pieces));
 	if (!table->routes || !table->pieces)
@@ -246,6 +247,42 @@ static int check_split(const struct summary *said, struct summary *is, struct er
 			    error);
 }
 
+static int check_certificate(const struct certificate *said, const struct certificate *is,
+			     struct error *error)
+{
+	const struct {
+		const char *name;
+		double said, is;
+	} ratios[] = {
+		{"bound_seconds", said->bound_seconds, is->bound_seconds},
+		{"sender_bound_seconds", said->sender_bound_seconds, is->sender_bound_seconds},
+		{"receiver_bound_seconds", said->receiver_bound_seconds,
+		 is->receiver_bound_seconds},
+		{"makespan_seconds", said->makespan_seconds, is->makespan_seconds},
+		{"gap", said->gap, is->gap},
+	};
+	static const char where[] = "summary.certificate";
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < sizeof(ratios) / sizeof(ratios[0]); i++)
+		rc = check_ratio(where, ratios[i].name, ratios[i].said, ratios[i].is, error);
+	if (!rc)
+		rc = check_number(where, "sender_bound_bytes", -1, said->sender_bound_bytes,
+				  is->sender_bound_bytes, error);
+	if (!rc)
+		rc = check_number(where, "sender_bound_rate", -1, said->sender_bound_rate,
+				  is->sender_bound_rate, error);
+	if (!rc)
+		rc = check_number(where, "exact", -1, said->exact, is->exact, error);
+	if (!rc && strcmp(said->bound_limit, is->bound_limit) != 0)
+		rc = REFUSE("%s.bound_limit says '%s'; it is '%s'", where, said->bound_limit,
+			    is->bound_limit);
+	if (!rc && strcmp(said->makespan_limit, is->makespan_limit) != 0)
+		rc = REFUSE("%s.makespan_limit says '%s'; it is '%s'", where, said->makespan_limit,
+			    is->makespan_limit);
+	return rc;
+}
+
 static int check_report(const struct dump *dump, const struct table *table, struct error *error)
 {
 	struct report is;
@@ -261,6 +298,8 @@ static int check_report(const struct dump *dump, const struct table *table, stru
 	if (!rc)
 		rc = check_number("summary", "filled_bytes", -1, dump->report.filled_bytes,
 				  is.filled_bytes, error);
+	if (!rc && is.has_certificate)
+		rc = check_certificate(&dump->report.certificate, &is.certificate, error);
 	if (!rc)
 		rc = check_split(&dump->report.round_robin, &is.round_robin, error);
 	if (!rc)

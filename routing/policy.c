@@ -21,6 +21,10 @@ static const struct policy policies[] = {
 	{"modulo", "inference rank r goes to holder number r % holders", modulo_assign, false},
 	{"hash", "each tensor goes to holder number crc32(name) % holders", hash_assign, false},
 	{"lpt", "as greedy, but the largest pairs are decided first", lpt_assign, false},
+	{"balanced",
+	 "what ranks want alike is one share, sent by one trainer; shares are laid side by side and cut "
+	 "at rows where each trainer's part of the best possible plan ends",
+	 balanced_assign, true},
 };
 
 const struct policy *policy_find(const char *name)

@@ -23,6 +23,8 @@ int hash_assign(const struct problem *problem, const struct plan_options *option
 		struct units *units, uint32_t **trainer, struct error *error);
 int lpt_assign(const struct problem *problem, const struct plan_options *options,
 	       struct units *units, uint32_t **trainer, struct error *error);
+int balanced_assign(const struct problem *problem, const struct plan_options *options,
+		    struct units *units, uint32_t **trainer, struct error *error);
 
 /* The plan that round-robin is made of: sender[rank] in [0, senders) for every inference rank
  * (engine-major, ranks_per_engine of them an engine; 0: one engine). */

@@ -111,6 +111,9 @@ int report_of(struct report *report, const struct table *table, struct error *er
 		rc = add_unwanted(report, table->problem, error);
 	if (!rc)
 		rc = add_filled(report, table->problem, error);
+	report->has_certificate = table->topology && !table->topology->flat;
+	if (!rc && report->has_certificate)
+		rc = certificate_of(&report->certificate, table, error);
 	if (rc)
 		report_fini(report);
 	return rc;

@@ -6,6 +6,7 @@
 #ifndef ROUTING_REPORT_H
 #define ROUTING_REPORT_H
 
+#include "routing/certificate.h"
 #include "routing/summary.h"
 
 struct names {
@@ -18,6 +19,8 @@ struct report {
 	struct names unwanted; /* tensors, in checkpoint order */
 	struct names filled;   /* engine parameters with fills, by name */
 	uint64_t filled_bytes; /* on all inference ranks */
+	bool has_certificate;  /* the table has a topology that is not flat */
+	struct certificate certificate;
 };
 
 int report_of(struct report *report, const struct table *table, struct error *error);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "routing/summary.h"
 
-#include "common/memory.h"
+#include "common/array.h"
 #include "routing/bound.h"
+#include <stdlib.h>
 #include <string.h>
 
 /* A set of (trainer, box) of one tensor; a slot counts only when its stamp is the tensor's. */
@@ -32,7 +33,7 @@ static bool see(struct seen *seen, uint32_t stamp, uint32_t trainer, const struc
 
 static int count_prepared(struct summary *summary, const struct table *table, struct error *error)
 {
-	struct seen own = {.size = 16}, any;
+	struct seen own = {.size = 16};
 	size_t most = 0, end;
 
 	for (size_t r = 0; r < table->route_count; r = end) {
@@ -46,14 +47,9 @@ static int count_prepared(struct summary *summary, const struct table *table, st
 	}
 	while (own.size < 2 * most)
 		own.size *= 2;
-	any.size = own.size;
 	own.slots = memory_zalloc(own.size, sizeof(*own.slots));
-	any.slots = memory_zalloc(any.size, sizeof(*any.slots));
-	if (!own.slots || !any.slots) {
-		memory_free(own.slots);
-		memory_free(any.slots);
+	if (!own.slots)
 		return memory_error(error, "summing up the table", own.size * sizeof(*own.slots));
-	}
 	for (size_t r = 0; r < table->route_count; r++) {
 		const struct route *route = &table->routes[r];
 
@@ -62,13 +58,88 @@ static int count_prepared(struct summary *summary, const struct table *table, st
 
 			if (see(&own, route->tensor + 1, route->trainer, &piece->src))
 				summary->prepared_bytes += piece->bytes;
-			if (see(&any, route->tensor + 1, 0, &piece->src))
-				summary->prepared_minimum_bytes += piece->bytes;
 		}
 	}
 	memory_free(own.slots);
-	memory_free(any.slots);
 	return 0;
+}
+
+/* By columns, then by rows. */
+static int by_columns(const void *x, const void *y)
+{
+	const struct piece *a = *(const struct piece *const *)x;
+	const struct piece *b = *(const struct piece *const *)y;
+
+	for (uint32_t d = a->src.dims - 1; d < a->src.dims; d--) {
+		if (a->src.lo[d] != b->src.lo[d])
+			return a->src.lo[d] < b->src.lo[d] ? -1 : 1;
+		if (d && a->src.hi[d] != b->src.hi[d])
+			return a->src.hi[d] < b->src.hi[d] ? -1 : 1;
+	}
+	return 0;
+}
+
+static bool same_columns(const struct box *a, const struct box *b)
+{
+	for (uint32_t d = 1; d < a->dims; d++)
+		if (a->lo[d] != b->lo[d] || a->hi[d] != b->hi[d])
+			return false;
+	return true;
+}
+
+/* Each row of each range of columns that any rank wants, once. */
+static uint64_t union_bytes(const struct piece **pieces, size_t count)
+{
+	uint64_t bytes = 0, done = 0;
+
+	if (count > 1)
+		qsort(pieces, count, sizeof(pieces[0]), by_columns);
+	for (size_t i = 0; i < count; i++) {
+		const struct box *box = &pieces[i]->src;
+
+		if (i == 0 || !same_columns(box, &pieces[i - 1]->src))
+			done = 0;
+		uint64_t lo = box->lo[0] > done ? box->lo[0] : done;
+
+		if (lo >= box->hi[0])
+			continue;
+		bytes += pieces[i]->bytes / (box->hi[0] - box->lo[0]) * (box->hi[0] - lo);
+		done = box->hi[0];
+	}
+	return bytes;
+}
+
+static int count_minimum(struct summary *summary, const struct problem *problem,
+			 struct error *error)
+{
+	bool *wanted = memory_zalloc(problem->layout_count, sizeof(*wanted));
+	ARRAY(const struct piece *) pieces = {0};
+	int rc = wanted ? 0 : -1;
+
+	for (uint32_t i = 0; !rc && i < problem->inference_count; i++)
+		wanted[problem->inference_layout[i]] = true;
+	for (size_t t = 0; !rc && t < problem->tensor_count; t++) {
+		pieces.count = 0;
+		for (size_t l = 0; !rc && l < problem->layout_count; l++) {
+			const struct problem_layout *layout = &problem->layouts[l];
+
+			for (uint32_t p = layout->pieces_of[t];
+			     wanted[l] && p < layout->pieces_of[t + 1]; p++) {
+				const struct piece **slot = array_push(&pieces);
+
+				if (!slot) {
+					rc = -1;
+					break;
+				}
+				*slot = &layout->pieces[p];
+			}
+		}
+		if (!rc)
+			summary->prepared_minimum_bytes += union_bytes(pieces.items, pieces.count);
+	}
+	array_free(&pieces);
+	memory_free(wanted);
+	return rc ? memory_error(error, "summing up the table", sizeof(struct piece *)) : 0;
 }
 
 /* Inference ranks by trainer: routes grouped by trainer, then each rank counted once. */
@@ -170,6 +241,8 @@ int summary_of(struct summary *summary, const struct table *table, struct error 
 	}
 	add_loads(summary, table);
 	rc = count_prepared(summary, table, error);
+	if (!rc)
+		rc = count_minimum(summary, problem, error);
 	if (!rc)
 		rc = count_sessions(summary, table, error);
 	if (!rc)

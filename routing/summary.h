@@ -19,7 +19,8 @@ struct summary {
 	double gap;                  /* makespan / lower bound - 1 */
 	double imbalance;            /* max / mean of trainer_bytes */
 	uint64_t prepared_bytes;     /* distinct (trainer, tensor, box) bytes: what is packed */
-	uint64_t prepared_minimum_bytes; /* distinct (tensor, box) bytes */
+	uint64_t prepared_minimum_bytes; /* rows of each (tensor, range of columns) that any
+					    rank wants, once: no table of any cuts prepares less */
 	uint32_t *sessions;          /* by trainer: inference ranks it writes to */
 	uint64_t how_bytes[HOW_COUNT];
 };

@@ -263,6 +263,7 @@ static int write_replica(struct weft_worker *worker, const struct send_row *row,
 				return rc;
 			pack_range(packed, data, &source->runs, from, bytes);
 			copy_fence();
+			worker->stats.packed_bytes += bytes;
 		}
 		rc = post_write(worker, row->peer, packed, trainer->ring_region, target, from,
 				bytes, error);

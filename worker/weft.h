@@ -291,6 +291,7 @@ typedef struct weft_stats {
 	uint64_t updates, bytes, writes, chunks, pieces_direct, pieces_mapped, pieces_replica;
 	uint64_t update_ns;       /* of the last update, begin to end / wait to publish */
 	uint64_t wait_ns, copy_ns, verify_ns; /* parts of it */
+	uint64_t packed_bytes;    /* into the ring; a block that lost its place there counts again */
 } weft_stats;
 WEFT_API int weft_get_stats(const weft_worker *worker, weft_stats *stats);
 

@@ -129,6 +129,7 @@ def test_wrong_flags__say_what_and_exit_2(tmp_path):
         ([jobs.WORKER, "--rank", "99999999999999999999"], "from 0 to 2147483647"),
         ([jobs.CONTROLLER, "--train", "world=2"], "--infer"),
         ([jobs.CONTROLLER, "--join-timeout", "soon"], "soon"),
+        ([jobs.CONTROLLER, "--train", "world=2", "--infer", "tp=2", "--policy", "best"], "these are: greedy, "),
         ([jobs.WEFT, "model", "tensors"], ""),
         ([jobs.WEFT, "route", "plan"], "--model"),
         ([jobs.WEFT, "nothing"], "nothing"),
@@ -147,7 +148,6 @@ def test_wrong_configuration__says_what_and_exits_78(tmp_path, models):
         ([jobs.WEFT, "route", "plan", "--model", "Qwen2.5-0.5B", "--train", "world=3,pp=2", "--infer", "tp=2"], "pp=2"),
         ([jobs.WEFT, "route", "plan", "--model", "Qwen2.5-0.5B", "--train", "world=2", "--infer", "tp=3"], "3 ranks"),
         ([jobs.CONTROLLER, "--train", "world=x", "--infer", "tp=2"], "world"),
-        ([jobs.CONTROLLER, "--train", "world=2", "--infer", "tp=2", "--policy", "best"], "best"),
         ([jobs.CONTROLLER, "--train", "world=2", "--infer", "tp=2", "--bind", "tcp://203.0.113.1:1"], "203.0.113.1"),
     ]
     for number, (command, word) in enumerate(cases):

@@ -97,3 +97,27 @@ def test_errors__say_what_to_name(dump, tmp_path):
     short.write_text(jobs.weft("route", "plan", *JOB, "--json", "--summary").stdout)
     done = jobs.weft("route", "export", short, check=False)
     assert done.returncode == 1 and "--summary" in done.stderr
+
+
+def test_topology__is_in_the_dump_of_a_plan_with_one(tmp_path):
+    file, sorted_file = tmp_path / "plan.json", tmp_path / "sorted.json"
+    job = (*JOB, "--topology", "per_host=2,nics=2,gbps=400")
+    jobs.weft("route", "plan", *job, "--output", file)
+    dump = json.loads(file.read_text())
+    assert dump["topology"]["schema"] == "weft.topology/1" and len(dump["topology"]["hosts"]) == 4
+    certificate = dump["summary"]["certificate"]
+    slowest = dump["summary"]["makespan_bytes"] / 50e9
+    assert certificate["makespan_seconds"] == pytest.approx(slowest)
+    assert list(dump).index("topology") == list(dump).index("infer") + 1
+    jobs.weft("route", "verify", file)
+    sorted_file.write_text(json.dumps(dump, sort_keys=True, indent=1))
+    assert export(*job) == export(file) == export(sorted_file) == file.read_text()
+    del dump["topology"]
+    sorted_file.write_text(json.dumps(dump))
+    done = jobs.weft("route", "verify", sorted_file, check=False)
+    assert done.returncode == 1 and 'a "certificate" without a "topology"' in done.stderr
+    dump = json.loads(file.read_text())
+    dump["topology"]["hosts"][0]["nics"][0]["bytes_per_second"] //= 2
+    sorted_file.write_text(json.dumps(dump))
+    done = jobs.weft("route", "verify", sorted_file, check=False)
+    assert done.returncode == 1 and "summary.certificate.bound_seconds" in done.stderr

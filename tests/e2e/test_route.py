@@ -5,7 +5,7 @@ import json
 import job as jobs
 
 MODEL, TRAIN, INFER = "Qwen2.5-0.5B", "world=4,pp=2", "engines=2,tp=2"
-POLICIES = ("greedy", "round-robin", "round-robin-affinity", "prefix", "first-holder", "modulo", "hash", "lpt")
+POLICIES = ("greedy", "round-robin", "round-robin-affinity", "prefix", "first-holder", "modulo", "hash", "lpt", "balanced")
 JOB = ("--model", MODEL, "--train", TRAIN, "--infer", INFER)
 
 
@@ -122,8 +122,10 @@ def test_verify__refuses_a_change_of_any_field(tmp_path):
 
 
 def test_show__reads_what_plan_wrote(tmp_path):
-    file = tmp_path / "plan.json"
-    people = plan("--output", file)
+    file, flat = tmp_path / "plan.json", tmp_path / "flat.json"
+    plan("--output", flat)
+    assert "bytes by trainer" in jobs.weft("route", "show", flat).stdout
+    people = plan("--topology", "per_host=2,nics=2,gbps=400", "--output", file)
     assert people == jobs.weft("route", "show", file).stdout
     assert "bytes by trainer" in people and "round-robin" in people
     dump = json.loads(file.read_text())
@@ -133,6 +135,18 @@ def test_show__reads_what_plan_wrote(tmp_path):
         assert len(rows) == total
         assert sum(row["bytes"] for row in rows) == dump["summary"]["bytes_total"]
         assert [row["bytes"] for row in rows] == sorted((row["bytes"] for row in rows), reverse=True)
+    for by, total in (("host", 4), ("nic", 8)):
+        lines = jobs.weft("route", "show", file, "--by", by, "--top", "0", "--json").stdout.splitlines()
+        rows = [json.loads(line) for line in lines]
+        assert len(rows) == total
+        for key in ("sent_bytes", "received_bytes"):
+            assert sum(row[key] for row in rows) == dump["summary"]["bytes_total"]
+        assert all(row["bytes"] == max(row["sent_bytes"], row["received_bytes"]) for row in rows)
+        assert [row["bytes"] for row in rows] == sorted((row["bytes"] for row in rows), reverse=True)
+    assert abs(rows[0]["seconds"] / (max(dump["summary"]["trainer_bytes"]) / 50e9) - 1) < 1e-8
+    people = jobs.weft("route", "show", file, "--by", "nic", "--top", "1").stdout.splitlines()
+    assert "########" in people[1] and people[2] == "and 7 more (--top 0 shows all)"
+    refused("route", "show", flat, "--by", "host", code=2, words=["--by host", "--topology"])
     assert len(jobs.weft("route", "show", file, "--by", "tensor", "--top", "3", "--json").stdout.splitlines()) == 3
 
 

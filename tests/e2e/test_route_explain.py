@@ -14,6 +14,11 @@ def explain(*arguments):
     return json.loads(jobs.weft("route", "explain", *arguments, "--json").stdout)
 
 
+def known_policies():
+    section = jobs.weft("route", "plan", "--help").stdout.split("Policies:\n")[1].split("\n\n")[0]
+    return [line.strip().split(":")[0] for line in section.splitlines() if line.startswith("  ")]
+
+
 def refused(*arguments, code, words):
     done = jobs.weft("route", "explain", *arguments, check=False)
     assert done.returncode == code, done.stderr
@@ -51,6 +56,14 @@ def test_explain__says_when_the_file_has_another_route(tmp_path):
     assert f"has another route: trainer {route['trainer']}" in text
 
 
+def test_explain__plans_a_file_with_its_topology(tmp_path):
+    file = tmp_path / "plan.json"
+    for policy in known_policies():
+        jobs.weft("route", "plan", *JOB, "--policy", policy, "--output", file, "--topology",
+                  "per_host=2,nics=1,gbps=100,uplink_gbps=50")
+        assert explain(file, "--tensor", TENSOR, "--inference", 2)["same_in_file"], policy
+
+
 def test_explain__says_who_needs_a_tensor_that_the_rank_does_not():
     arguments = ("--model", "Qwen3-30B-A3B", "--train", "world=4", "--infer", "engines=2,tp=4,ep=4",
                  "--tensor", "model.layers.0.mlp.experts.0.up_proj.weight", "--inference", 1)
@@ -82,6 +95,7 @@ def test_errors__name_what_is_wrong(tmp_path):
     refused(*JOB, "--tensor", "layers.3.mlp.down.weight", "--inference", 0, code=2, words=["the closest are " + TENSOR])
     refused("--tensor", TENSOR, "--inference", 0, code=2, words=["--model NAME"])
     refused(file, "--policy", "lpt", "--tensor", TENSOR, "--inference", 0, code=2, words=["leave --policy out"])
+    refused(file, "--topology", "flat", "--tensor", TENSOR, "--inference", 0, code=2, words=["leave --topology out"])
     refused(file, file, code=2, words=["one file too many"])
     file.write_text(file.read_text().replace('"policy":"greedy"', '"policy":"best"'))
     refused(file, "--tensor", TENSOR, "--inference", 0, code=2, words=["plan.json", "best", "greedy"])

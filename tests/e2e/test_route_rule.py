@@ -26,6 +26,9 @@ JOBS = [
     ("GLM-Z1-9B-0414", "world=8,pp=4", "engines=2,tp=4"),
     ("GLM-Z1-9B-0414", "world=7,fsdp=7,source=sharded", "engines=1,tp=4"),
     ("GLM-Z1-9B-0414", "world=12,pp=2,fsdp=3,source=sharded", "engines=2,tp=2"),
+    # configs of job.py, by their path in place of a name
+    ("qwen3-moe", "world=4,pp=2", "engines=2,tp=4,ep=2"),
+    ("deepseek-fp8", "world=3,fsdp=3,source=sharded", "engines=1,tp=4,ep=4,dp=2,dp_lm_head=1,moe_dense_tp=1"),
 ]
 
 
@@ -211,7 +214,10 @@ def compare_figures(got, want):
 
 
 @pytest.mark.parametrize("model,train,infer", JOBS, ids=["-".join(row) for row in JOBS])
-def test_plan__is_what_the_rule_says(model, train, infer):
+def test_plan__is_what_the_rule_says(tmp_path, model, train, infer):
+    if model in jobs.CONFIGS:
+        (tmp_path / "config.json").write_text(json.dumps(jobs.CONFIGS[model]))
+        model = tmp_path
     problem = Problem(model, train, infer)
     rules = {"greedy": list(greedy(problem)), "round-robin": list(round_robin(problem))}
     for policy, memory in (("greedy", "mapped"), ("round-robin", "process")):

@@ -18,11 +18,15 @@ static void check(bool holds)
 
 static void cut(const struct model *model, const uint8_t *data, size_t bytes)
 {
-	struct infer_spec infer = {
-		.engines = 1, .tp = 1u << (data[bytes / 2] % 4), .ep = 1, .dp = 1};
+	unsigned char choice = data[bytes / 2];
+	struct infer_spec infer = {.engines = 1, .tp = 1u << (choice % 4), .ep = 1, .dp = 1};
 	struct layout layout;
 	struct error error = {0};
 
+	if (choice & 16)
+		infer.ep = infer.tp;
+	if (choice & 32)
+		infer.dp = infer.tp;
 	if (model_layout(model, &infer, infer.tp - 1, &layout, &error))
 		check(error.code == ERROR_CONFIG && error.text[0]);
 	layout_fini(&layout);

@@ -292,9 +292,9 @@ static void test_hostile__texts_are_refused_with_their_byte(void **state)
 		{"{\"a\":[1}", "a: ']' expected near '}', at byte 8"},
 		{"{\"a\":\"\xff\"}", "a: unable to decode byte 0xff"},
 		{"{\"\\u0000\":1}", "NUL"},
-		{"{\"a\":1,\"\\u0061\":2}", "duplicate key \"a\" before byte 15"},
+		{"{\"a\":1,\"\\u0061\":2}", "duplicate key \"a\" before byte 16"},
 		{"{\"a\":{\"b\":1,\"b\":2}}", "a: duplicate object key"},
-		{"{\"routes\":[],\"routes\":[]}", "duplicate key \"routes\" before byte 21"},
+		{"{\"routes\":[],\"routes\":[]}", "duplicate key \"routes\" before byte 22"},
 		{"{\"schema\":\"weft.routing/2\",\"new\":[]}",
 		 "\"schema\" is \"weft.routing/2\"; this weft reads weft.routing/1: use the weft "
 		 "that wrote it, or plan again with this one"},

@@ -244,6 +244,34 @@ static void test_hello__needs_a_rank_and_an_incarnation(void **state)
 	refuse(&writer, ERROR_MESSAGE, "role at byte 45: 2, and at most 1 is allowed");
 }
 
+static void test_declare__names_its_nics_once_each(void **state)
+{
+	struct nic_report nics[LIMIT_NICS + 1] = {{(char *)"a", 1, 2, DISTANCE_SYS},
+						  {(char *)"a", 2, 3, DISTANCE_PIX}};
+	struct message message = {.type = MESSAGE_DECLARE,
+				  .u.declare = {.nics = nics, .nic_count = 2}};
+	struct frame frame;
+	struct error error;
+
+	(void)state;
+	assert_int_equal(message_encode(&message, &frame.bytes, &frame.length, &error),
+			 -ERROR_MESSAGE);
+	assert_non_null(strstr(error.text, "nics[0] and nics[1] are both 'a'"));
+	nics[1].name = NULL;
+	assert_int_equal(message_encode(&message, &frame.bytes, &frame.length, &error),
+			 -ERROR_MESSAGE);
+	assert_non_null(strstr(error.text, "nics[1] has no name"));
+	nics[1].name = (char *)"b";
+	nics[1].bytes_per_second = NIC_RATE_MAX + 1;
+	assert_int_equal(message_encode(&message, &frame.bytes, &frame.length, &error),
+			 -ERROR_LIMIT);
+	assert_non_null(strstr(error.text, "nics[1].bytes_per_second"));
+	message.u.declare.nic_count = LIMIT_NICS + 1;
+	assert_int_equal(message_encode(&message, &frame.bytes, &frame.length, &error),
+			 -ERROR_LIMIT);
+	assert_non_null(strstr(error.text, "nics"));
+}
+
 static void test_welcome__needs_a_controller(void **state)
 {
 	struct writer writer;
@@ -531,6 +559,7 @@ int main(void)
 		cmocka_unit_test(test_trainer_endpoints__leave_out_what_only_inference_ranks_have),
 		cmocka_unit_test(test_values__of_another_kind_or_range_are_named),
 		cmocka_unit_test(test_hello__needs_a_rank_and_an_incarnation),
+		cmocka_unit_test(test_declare__names_its_nics_once_each),
 		cmocka_unit_test(test_welcome__needs_a_controller),
 		cmocka_unit_test(test_strings__with_nul_or_broken_utf8_or_too_long_are_refused),
 		cmocka_unit_test(test_counts__are_checked_against_limit_and_bytes_left),

@@ -460,10 +460,47 @@ static void test_rounds__gives_ranks_that_share_a_nic_a_part_of_it_each(void **s
 		send_order_fini(&sends[c]);
 }
 
+/* docs/routing.md, "Send order" */
+static void test_order__gives_the_worked_example_of_the_page(void **state)
+{
+	static const uint64_t units[3][3] = {{2, 1, 1}, {2, 1, 1}, {2, 1, 3}};
+	static const struct {
+		const char *order;
+		uint32_t ranks[3][3];
+		double done;
+	} rows[] = {
+		{"table", {{0, 1, 2}, {0, 1, 2}, {0, 1, 2}}, 14},
+		{"rotated", {{0, 1, 2}, {1, 2, 0}, {2, 0, 1}}, 8},
+		{"rounds", {{1, 2, 0}, {2, 1, 0}, {0, 1, 2}}, 6},
+	};
+	struct made *made = made_new(3, 3);
+
+	(void)state;
+	for (uint32_t t = 0; t < 3; t++)
+		for (uint32_t i = 0; i < 3; i++)
+			made_route(made, t, t, i, i, units[t][i] * TOPOLOGY_FLAT_BYTES_PER_SECOND,
+				   HOW_DIRECT);
+	assert_float_equal(made_bound(made), 6, 1e-6);
+	for (size_t o = 0; o < 3; o++) {
+		struct error error = {0};
+		struct send_order sends;
+
+		made->table.order = rows[o].order;
+		assert_int_equal(order_sends(&made->table, &sends, &error), 0);
+		for (uint32_t k = 0; k < 9; k++)
+			assert_int_equal(made->routes[sends.routes[k]].inference,
+					 rows[o].ranks[k / 3][k % 3]);
+		assert_float_equal(made_fluid(made, &sends), rows[o].done, 1e-6);
+		send_order_fini(&sends);
+	}
+	made_free(made);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_order__has_every_route_once_with_its_trainer),
+		cmocka_unit_test(test_order__gives_the_worked_example_of_the_page),
 		cmocka_unit_test(test_order__survives_every_failing_allocation),
 		cmocka_unit_test(test_rounds__is_complete_and_the_same_twice_for_many_ranks),
 		cmocka_unit_test(test_rounds__keeps_a_slow_receiver_busy),

@@ -39,6 +39,13 @@ static void test_update__delivers_every_byte_in_every_way(void **state)
 		{.trainers = 2, .ranks = 2, .transport = "mock", .checksums = 1},
 		{.trainers = 2, .ranks = 3, .transport = "mock", .ring_bytes = 256},
 		{.trainers = 2, .ranks = 2, .transport = "mock", .shadow = 1},
+		{.trainers = 3, .ranks = 3, .transport = "mock", .order = "rounds"},
+		{.trainers = 2,
+		 .ranks = 4,
+		 .transport = "mock",
+		 .order = "rounds",
+		 .ring_bytes = 1},
+		{.trainers = 2, .ranks = 3, .own_memory = 1, .order = "table", .ring_bytes = 1},
 	};
 
 	(void)state;
@@ -50,6 +57,11 @@ static void test_update__delivers_every_byte_in_every_way(void **state)
 		for (uint64_t version = 1; version <= 4; version++)
 			rig_update(rig, version * version);
 		for (uint32_t t = 0; t < rows[i].trainers; t++) {
+			weft_plan_view view;
+
+			assert_int_equal(weft_plan(rig->trainers[t], &view, NULL), 0);
+			assert_string_equal(view.policy, "greedy");
+			assert_string_equal(view.order, rows[i].order ? rows[i].order : "rotated");
 			assert_int_equal(weft_get_stats(rig->trainers[t], &stats), 0);
 			assert_int_equal(stats.updates, 4);
 			all.pieces_direct += stats.pieces_direct;

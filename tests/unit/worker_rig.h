@@ -33,7 +33,7 @@
 
 struct rig_options {
 	uint32_t trainers, ranks;
-	const char *transport;
+	const char *transport, *order;
 	int checksums, shadow, own_memory;
 	uint64_t ring_bytes;
 	uint32_t update_timeout_ms;
@@ -94,7 +94,8 @@ static inline void rig_start_controller(struct rig *rig)
 
 	snprintf(rig->port_file, sizeof(rig->port_file), "rig-%d-%d.port", (int)getpid(), number++);
 	rig->shell = (struct shell_options){
-		.controller = {.job = "rig", .policy = "greedy", .heartbeat_ms = 100, .lost_ms = 2000,
+		.controller = {.job = "rig", .policy = "greedy", .order = rig->options.order,
+			       .heartbeat_ms = 100, .lost_ms = 2000,
 			       .join_timeout_ms = 10000, .exchange_timeout_ms = 10000,
 			       .update_timeout_ms = 5000, .incarnation = 77,
 			       .train = {.world = rig->options.trainers, .pp = 1, .fsdp = 1},

@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "common/memory.h"
 #include "transport/provider.h"
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -30,6 +31,7 @@ struct fault {
 	_Atomic uint64_t calls;
 	_Atomic uint64_t random;
 	ARRAY(struct held) held;
+	FILE *trace;
 };
 
 static bool by_rate(struct fault *fault)
@@ -103,6 +105,23 @@ static int read_options(struct fault *fault, const struct transport_domain *doma
 	return provider_find(fault->options.inner, &fault->inner, error);
 }
 
+static int open_trace(struct fault *fault, struct error *error)
+{
+	if (!fault->options.trace[0])
+		return 0;
+	fault->trace = fopen(fault->options.trace, "ae");
+	return fault->trace
+		       ? 0
+		       : error_set_errno(error, ERROR_IO, errno, "WEFT_FAULT: cannot open trace %s",
+					 fault->options.trace);
+}
+
+static void close_trace(struct fault *fault)
+{
+	if (fault->trace)
+		fclose(fault->trace);
+}
+
 static int open_inner(struct transport_domain *domain, struct fault *fault, struct error *error)
 {
 	int rc = enter(domain, PROVIDER_OP_domain_open, error);
@@ -118,6 +137,8 @@ static int domain_open(struct transport_domain *domain, struct error *error)
 	if (!fault)
 		return memory_error(error, "opening a fault domain", sizeof(*fault));
 	rc = read_options(fault, domain, error);
+	if (!rc)
+		rc = open_trace(fault, error);
 	if (!rc) {
 		domain->wrapper = fault;
 		domain->wire_name = fault->inner.name;
@@ -125,6 +146,7 @@ static int domain_open(struct transport_domain *domain, struct error *error)
 		rc = open_inner(domain, fault, error);
 	}
 	if (rc) {
+		close_trace(fault);
 		memory_free(fault);
 		return rc;
 	}
@@ -143,6 +165,7 @@ static void domain_close(struct transport_domain *domain)
 
 	fault->inner.domain_close(domain);
 	array_free(&fault->held);
+	close_trace(fault);
 	memory_free(fault);
 }
 
@@ -247,6 +270,18 @@ static uint32_t credit(const struct transport_endpoint *endpoint, uint32_t rail)
 		       : INNER(endpoint->domain)->credit(endpoint, rail);
 }
 
+static void trace(const struct transport_endpoint *endpoint, const struct provider_write *writes,
+		  uint32_t count)
+{
+	const struct fault *fault = endpoint->domain->wrapper;
+	char peer[MEMBER_TEXT_BYTES];
+
+	for (uint32_t i = 0; fault->trace && i < count; i++)
+		fprintf(fault->trace, "%s offset %llu bytes %llu\n",
+			member_text(endpoint->peer, peer), (unsigned long long)writes[i].offset,
+			(unsigned long long)writes[i].bytes);
+}
+
 static int post_write(struct transport_endpoint *endpoint, uint32_t rail,
 		      const struct provider_write *writes, uint32_t count, uint32_t *posted,
 		      struct error *error)
@@ -256,7 +291,9 @@ static int post_write(struct transport_endpoint *endpoint, uint32_t rail,
 	*posted = 0;
 	if (rc)
 		return rc;
-	return INNER(endpoint->domain)->post_write(endpoint, rail, writes, count, posted, error);
+	rc = INNER(endpoint->domain)->post_write(endpoint, rail, writes, count, posted, error);
+	trace(endpoint, writes, *posted);
+	return rc;
 }
 
 static int post_signal(struct transport_endpoint *endpoint, uint64_t id,
@@ -370,8 +407,7 @@ static int region_register_dmabuf(struct transport_region *region, int fd, uint6
 {
 	int rc = enter(region->domain, PROVIDER_OP_region_register_dmabuf, error);
 
-	return rc ? rc
-		  : INNER(region->domain)->region_register_dmabuf(region, fd, offset, error);
+	return rc ? rc : INNER(region->domain)->region_register_dmabuf(region, fd, offset, error);
 }
 
 static bool peer_dead(const struct transport_endpoint *endpoint)

@@ -12,7 +12,8 @@
  *   op      an op of provider.h, "completion" (what poll reports), or "any" (the default)
  *   at      the k-th call of that op fails, counted per domain from 1; 0: only rate
  *   rate    share of calls that fail, by seed
- *   kind    fail; delay; for completions also drop, flip (to a failure) and repeat
+ *   kind    fail; delay; for completions also drop, flip (to a failure) and repeat; or none
+ *   trace   a file that gets a line a posted chunk: "inference 1 offset 4096 bytes 512"
  *
  * Records name the inner provider: a faulty process talks to sound ones.
  */
@@ -35,6 +36,7 @@ struct fault_options {
 	double rate;
 	uint64_t seed;
 	uint64_t delay_ms;
+	char trace[256];            /* "": none */
 	_Atomic uint64_t *calls;    /* NULL, or counts the calls the policy looked at */
 };
 

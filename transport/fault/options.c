@@ -63,6 +63,12 @@ static bool set_delay(struct fault_options *options, const char *value)
 	return parse_duration_ms(value, &options->delay_ms);
 }
 
+static bool set_trace(struct fault_options *options, const char *value)
+{
+	snprintf(options->trace, sizeof(options->trace), "%s", value);
+	return *value && strlen(value) < sizeof(options->trace);
+}
+
 static const struct {
 	const char *key;
 	bool (*set)(struct fault_options *options, const char *value);
@@ -75,6 +81,7 @@ static const struct {
 	{"rate", set_rate, "a number from 0 to 1"},
 	{"seed", set_seed, "a whole number"},
 	{"delay", set_delay, "a duration such as 50ms"},
+	{"trace", set_trace, "a file's name of at most 255 bytes"},
 };
 
 static int set_pair(struct fault_options *options, char *pair, struct error *error)
@@ -94,7 +101,7 @@ static int set_pair(struct fault_options *options, char *pair, struct error *err
 	}
 	return error_set(error, ERROR_CONFIG,
 			 "WEFT_FAULT: there is no key '%s'; there are inner, op, kind, at, rate, "
-			 "seed, delay",
+			 "seed, delay, trace",
 			 pair);
 }
 

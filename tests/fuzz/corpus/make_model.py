@@ -19,6 +19,16 @@ def tensor(dtype, shape, low, high):
 PLAIN = {"architectures": ["LlamaForCausalLM"], "hidden_size": 8, "intermediate_size": 16,
          "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2,
          "vocab_size": 100, "torch_dtype": "bfloat16"}
+EXPERTS = {"architectures": ["Qwen3MoeForCausalLM"], "hidden_size": 8, "num_hidden_layers": 1,
+           "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4, "num_experts": 4,
+           "moe_intermediate_size": 8, "vocab_size": 64, "torch_dtype": "bfloat16"}
+LATENT = {"architectures": ["DeepseekV3ForCausalLM"], "hidden_size": 8, "intermediate_size": 16,
+          "num_hidden_layers": 2, "num_attention_heads": 4, "n_routed_experts": 4, "n_shared_experts": 1,
+          "moe_intermediate_size": 8, "first_k_dense_replace": 1, "q_lora_rank": 8, "kv_lora_rank": 4,
+          "qk_nope_head_dim": 4, "qk_rope_head_dim": 2, "v_head_dim": 4, "vocab_size": 64,
+          "num_nextn_predict_layers": 1, "torch_dtype": "bfloat16"}
+BLOCKS = {"quantization_config": {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
+                                  "weight_block_size": [4, 4], "modules_to_not_convert": ["lm_head"]}}
 SEEDS = {
     "safetensors": {
         "empty": safetensors({}, 0),
@@ -40,6 +50,16 @@ SEEDS = {
         "glm4": json.dumps(PLAIN | {"architectures": ["Glm4ForCausalLM"], "attention_bias": True,
                                     "torch_dtype": "float32"}),
         "fp8": json.dumps(PLAIN | {"quantization_config": {"quant_method": "fp8"}}),
+        "experts": json.dumps(EXPERTS),
+        "experts-fp8": json.dumps(EXPERTS | BLOCKS),
+        "latent": json.dumps(LATENT | {"weft_rotary_inv_freq": True}),
+        "latent-fp8": json.dumps(LATENT | BLOCKS),
+        "no-q-latent": json.dumps(LATENT | {"q_lora_rank": None, "topk_method": "greedy"}),
+        "indexer": json.dumps(LATENT | {"architectures": ["GlmMoeDsaForCausalLM"], "index_n_heads": 2,
+                                        "index_head_dim": 4, "index_topk_freq": 2,
+                                        "index_skip_topk_offset": 1}),
+        "heads-and-experts": json.dumps(LATENT | {"architectures": ["Glm4MoeForCausalLM"], "use_qk_norm": True,
+                                                  "num_key_value_heads": 2, "attention_bias": True}),
     },
     "index": {
         "empty": json.dumps({"weight_map": {}}),

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * published.c -- each published run: planned, simulated and bounded twice, by our best and by
+ * the defaults, beside what its authors measured.
+ */
+#include "cli/published.h"
+
+#include "cli/simulate_view.h"
+#include "common/json_write.h"
+#include "routing/order.h"
+#include "routing/scenario.h"
+#include "routing/topology_file.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const struct way {
+	const char *policy, *order;
+} ways[] = {{"balanced", "rounds"}, {"greedy", "rotated"}};
+
+#define WAYS (sizeof(ways) / sizeof(ways[0]))
+
+struct outcome {
+	double makespan, wire, bound, rank_gigabytes;
+	const char *limit; /* the stage whose bound is the largest */
+	char slowest[BOTTLENECK_TEXT_BYTES];
+};
+
+static void show_progress(const struct scenario *scenario, const struct way *way)
+{
+	if (isatty(STDERR_FILENO))
+		fprintf(stderr, "\r\033[K%s: %s, %s ..", scenario->name, way->policy, way->order);
+}
+
+static void end_progress(void)
+{
+	if (isatty(STDERR_FILENO))
+		fprintf(stderr, "\r\033[K");
+}
+
+static void note(struct outcome *outcome, const struct simulation *simulation,
+		 const struct simulated_bound *bound, const struct topology *topology)
+{
+	struct bottleneck most = simulation_bottleneck(simulation);
+	double bytes = 0;
+
+	for (uint32_t r = 0; r < simulation->rank_count[ROLE_INFERENCE]; r++)
+		if (simulation->ranks[ROLE_INFERENCE][r].bytes > bytes)
+			bytes = simulation->ranks[ROLE_INFERENCE][r].bytes;
+	*outcome = (struct outcome){
+		.makespan = simulation->makespan_seconds,
+		.wire = bound->wire_seconds,
+		.bound = bound->seconds,
+		.rank_gigabytes = bytes / 1e9,
+		.limit = "wire",
+	};
+	for (int s = 0; s < STAGE_COUNT; s++)
+		if (bound->stage_seconds[s] == bound->seconds &&
+		    bound->wire_seconds < bound->seconds)
+			outcome->limit = stage_name((enum stage)s);
+	bottleneck_text(simulation, &most, topology, outcome->slowest);
+}
+
+static int simulate_way(struct outcome *outcome, struct route_job *job, const struct way *way,
+			const struct simulate_flags *flags, struct error *error)
+{
+	struct plan_options plan = {.topology = job->topology};
+	const struct policy *policy = NULL;
+	struct simulation simulation;
+	struct simulated_bound bound;
+	struct table *table;
+	int rc = policy_named(&policy, "policy", way->policy, error);
+
+	if (!rc)
+		rc = order_named(&plan.order, "order", way->order, error);
+	if (!rc)
+		rc = table_plan(&table, job->problem, policy, &plan, error);
+	if (rc)
+		return rc;
+	rc = simulate(&simulation, table, &flags->simulate, error);
+	if (!rc) {
+		rc = simulate_bound(&bound, table, flags->simulate.stage_bytes_per_second, error);
+		if (!rc)
+			note(outcome, &simulation, &bound, job->topology);
+		simulation_fini(&simulation);
+	}
+	table_free(&table);
+	return rc;
+}
+
+static int simulate_row(struct outcome *outcomes, const struct scenario *scenario,
+			const struct simulate_flags *flags, struct error *error)
+{
+	struct route_job job;
+	int rc = route_job_open(&job, scenario->model, scenario->train, scenario->infer, false,
+				error);
+
+	if (rc)
+		return rc;
+	rc = topology_open(&job.topology, scenario->topology, job.problem->trainer_count,
+			   job.problem->inference_count, error);
+	for (size_t w = 0; !rc && w < WAYS; w++) {
+		show_progress(scenario, &ways[w]);
+		rc = simulate_way(&outcomes[w], &job, &ways[w], flags, error);
+	}
+	end_progress();
+	route_job_close(&job);
+	return rc;
+}
+
+/* ---- output ---- */
+
+static void print_head(const struct simulate_flags *flags)
+{
+	printf("assumed of each worker, GB/s:");
+	for (int s = 0; s < STAGE_COUNT; s++)
+		printf("%s %s=%.4g", s ? "," : "", stage_name((enum stage)s),
+		       flags->simulate.stage_bytes_per_second[s] / 1e9);
+	printf(" (0: no stage); 400 Gb/s NICs\nmeasured by others: NCCL broadcast, RDMA point to "
+	       "point, whole update; ours: simulated transfer, no pause and no engine\n\n");
+	printf("%-14s %8s %8s %8s  %-6s %18s %18s %8s %8s\n", "", "GB/rank", "wire", "bound", "of",
+	       "balanced + rounds", "greedy + rotated", "NCCL", "RDMA");
+}
+
+static void print_row(const struct scenario *scenario, const struct outcome *outcomes)
+{
+	printf("%-14s %8.2f %6.3f s %6.3f s  %-6.6s", scenario->name, outcomes->rank_gigabytes,
+	       outcomes->wire, outcomes->bound, outcomes->limit);
+	for (size_t w = 0; w < WAYS; w++)
+		printf(" %8.3f s %5.1f %%", outcomes[w].makespan,
+		       100 * outcomes[w].bound / outcomes[w].makespan);
+	printf(" %6.3f s %6.3f s\n", scenario->nccl_seconds, scenario->rdma_seconds);
+	fflush(stdout);
+}
+
+static void put_row(const struct scenario *scenario, const struct outcome *outcomes,
+		    const struct simulate_flags *flags)
+{
+	struct json json;
+
+	json_to_file(&json, stdout);
+	json_put_object(&json);
+	json_put_key_string(&json, "name", scenario->name);
+	json_put_key_string(&json, "model", scenario->model);
+	json_put_key_string(&json, "train", scenario->train);
+	json_put_key_string(&json, "infer", scenario->infer);
+	json_put_key_string(&json, "topology", scenario->topology);
+	json_put_key_double(&json, "published_nccl_seconds", scenario->nccl_seconds);
+	json_put_key_double(&json, "published_rdma_seconds", scenario->rdma_seconds);
+	json_put_key(&json, "rates_bytes_per_second");
+	json_put_object(&json);
+	for (int s = 0; s < STAGE_COUNT; s++)
+		json_put_key_double(&json, stage_name((enum stage)s),
+				    flags->simulate.stage_bytes_per_second[s]);
+	json_put_object_end(&json);
+	json_put_key_double(&json, "rank_bytes", outcomes->rank_gigabytes * 1e9);
+	json_put_key_double(&json, "wire_bound_seconds", outcomes->wire);
+	json_put_key_double(&json, "bound_seconds", outcomes->bound);
+	json_put_key_string(&json, "bound_by", outcomes->limit);
+	json_put_key(&json, "simulated");
+	json_put_array(&json);
+	for (size_t w = 0; w < WAYS; w++) {
+		json_put_object(&json);
+		json_put_key_string(&json, "policy", ways[w].policy);
+		json_put_key_string(&json, "order", ways[w].order);
+		json_put_key_double(&json, "makespan_seconds", outcomes[w].makespan);
+		json_put_key_double(&json, "of_bound", outcomes[w].bound / outcomes[w].makespan);
+		json_put_key_string(&json, "bottleneck", outcomes[w].slowest);
+		json_put_object_end(&json);
+	}
+	json_put_array_end(&json);
+	json_put_object_end(&json);
+	json_put_newline(&json);
+	fflush(stdout);
+}
+
+static int find_row(const struct scenarios *scenarios, const char *name, struct error *error)
+{
+	struct text known = {0};
+	int rc;
+
+	for (size_t i = 0; i < scenarios->count; i++)
+		if (strcmp(scenarios->items[i].name, name) == 0)
+			return 0;
+	for (size_t i = 0; i < scenarios->count; i++)
+		text_format(&known, "%s%s", i ? ", " : "", scenarios->items[i].name);
+	rc = error_set(error, ERROR_USAGE, "--row %s is not known; these are: %s", name,
+		       text_string(&known));
+	text_fini(&known);
+	return rc;
+}
+
+int published_run(const struct simulate_flags *flags, struct error *error)
+{
+	struct scenarios scenarios;
+	int rc = scenarios_published(&scenarios, error);
+
+	if (rc)
+		return rc;
+	if (flags->row)
+		rc = find_row(&scenarios, flags->row, error);
+	if (!rc && !flags->json)
+		print_head(flags);
+	for (size_t i = 0; !rc && i < scenarios.count; i++) {
+		struct outcome outcomes[WAYS];
+
+		if (flags->row && strcmp(scenarios.items[i].name, flags->row))
+			continue;
+		rc = simulate_row(outcomes, &scenarios.items[i], flags, error);
+		if (rc)
+			error_wrap(error, "%s", scenarios.items[i].name);
+		else if (flags->json)
+			put_row(&scenarios.items[i], outcomes, flags);
+		else
+			print_row(&scenarios.items[i], outcomes);
+	}
+	scenarios_fini(&scenarios);
+	return rc;
+}

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * weft route compare: every policy on one input, one line each.
+ *
+ *   policy        largest trainer     gap  imbalance   prepared  x least  sessions  ..
+ *   greedy                 247 MB   0.01%      1.000     988 MB     1.00         8
+ */
+#include "cli/command.h"
+#include "cli/route_options.h"
+#include "common/json_write.h"
+#include "common/text.h"
+#include "routing/certificate.h"
+#include "routing/summary.h"
+
+#include <argp.h>
+#include <inttypes.h>
+#include <time.h>
+
+enum { OPTION_TIMES = 0x100, OPTION_JSON };
+
+static const struct argp_option option_rows[] = {
+	{"times", OPTION_TIMES, NULL, 0, "also the seconds each plan took, its proof included", 0},
+	{"json", OPTION_JSON, NULL, 0, "one JSON object a line", 0},
+	{0},
+};
+
+struct options {
+	struct route_options route;
+	bool times, json;
+};
+
+/* One policy's line. */
+struct row {
+	const struct policy *policy;
+	struct table *table;
+	struct summary summary;
+	struct certificate certificate;
+	uint32_t sessions; /* of the busiest trainer */
+	bool too_many;	   /* more than --sessions-max: this policy cannot limit them */
+	double plan_seconds;
+};
+
+static error_t parse_option(int key, char *argument, struct argp_state *state)
+{
+	struct options *options = state->input;
+
+	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = &options->route;
+		return 0;
+	case OPTION_TIMES:
+		options->times = true;
+		return 0;
+	case OPTION_JSON:
+		options->json = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		argp_error(state, "'%s' is not an option; say --model %s?", argument, argument);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+/* ---- one row ---- */
+
+static double now_seconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static void row_fini(struct row *row)
+{
+	summary_fini(&row->summary);
+	table_free(&row->table);
+}
+
+static int row_of(struct row *row, const struct route_job *job, const struct policy *policy,
+		  struct error *error)
+{
+	struct plan_options plan = job->plan;
+	double start = now_seconds();
+	int rc;
+
+	*row = (struct row){.policy = policy};
+	if (!policy->limits_sessions)
+		plan.sessions_max = 0; /* shown as it is, and marked where it is more */
+	rc = table_plan(&row->table, job->problem, policy, &plan, error);
+	row->plan_seconds = now_seconds() - start;
+	if (!rc)
+		rc = summary_of(&row->summary, row->table, error);
+	if (!rc)
+		rc = certificate_of(&row->certificate, row->table, error);
+	if (rc) {
+		row_fini(row);
+		return error_wrap(error, "policy %s", policy->name);
+	}
+	for (uint32_t t = 0; t < job->problem->trainer_count; t++)
+		if (row->summary.sessions[t] > row->sessions)
+			row->sessions = row->summary.sessions[t];
+	row->too_many = job->plan.sessions_max && row->sessions > job->plan.sessions_max;
+	return 0;
+}
+
+/* ---- for people ---- */
+
+static void print_head(const struct options *options, const struct route_job *job,
+		       const struct row *row)
+{
+	const struct summary *summary = &row->summary;
+	char total[TEXT_SHORT_BYTES], bound[TEXT_SHORT_BYTES], least[TEXT_SHORT_BYTES];
+	char wire[TEXT_SHORT_BYTES];
+
+	printf("%s from %" PRIu32 " trainers (%s) to %" PRIu32 " inference ranks (%s)\n",
+	       job->problem->model, job->problem->trainer_count, job->problem->train,
+	       job->problem->inference_count, job->problem->infer);
+	printf("%s in all; no plan has a largest trainer below %s, prepares less than %s or takes "
+	       "less than %s on the wire\n\n",
+	       bytes_text(summary->bytes_total, total),
+	       bytes_text(summary->lower_bound_bytes, bound),
+	       bytes_text(summary->prepared_minimum_bytes, least),
+	       seconds_text((uint64_t)(row->certificate.bound_seconds * 1e9 + 0.5), wire));
+	printf("%-21s %10s %10s %9s %10s %8s %9s %8s %9s %8s", "policy", "largest", "gap",
+	       "imbalance", "prepared", "x least", "routes", "sessions", "wire", "of bound");
+	printf("%s\n", options->times ? "  plan" : "");
+}
+
+static void print_row(const struct options *options, const struct row *row)
+{
+	const struct summary *summary = &row->summary;
+	const struct certificate *certificate = &row->certificate;
+	double least = (double)summary->prepared_minimum_bytes;
+	char largest[TEXT_SHORT_BYTES], prepared[TEXT_SHORT_BYTES], wire[TEXT_SHORT_BYTES];
+	char plan[TEXT_SHORT_BYTES];
+
+	printf("%-21s %10s %9.2f%% %9.3f %10s %8.3f %9" PRIu64 " %7" PRIu32 "%c %9s %7.1f%%",
+	       row->policy->name, bytes_text(summary->makespan_bytes, largest), summary->gap * 100,
+	       summary->imbalance, bytes_text(summary->prepared_bytes, prepared),
+	       least > 0 ? (double)summary->prepared_bytes / least : 1, summary->routes,
+	       row->sessions, row->too_many ? '!' : ' ',
+	       seconds_text((uint64_t)(certificate->makespan_seconds * 1e9 + 0.5), wire),
+	       100 / (1 + certificate->gap));
+	if (options->times)
+		printf("  %s", seconds_text((uint64_t)(row->plan_seconds * 1e9), plan));
+	puts("");
+}
+
+/* ---- for programs ---- */
+
+static void put_row(const struct options *options, const struct row *row)
+{
+	const struct summary *summary = &row->summary;
+	const struct certificate *certificate = &row->certificate;
+	char digest[DIGEST_TEXT_BYTES];
+	struct json json;
+
+	json_to_file(&json, stdout);
+	json_put_object(&json);
+	json_put_key_string(&json, "policy", row->policy->name);
+	json_put_key_u64(&json, "makespan_bytes", summary->makespan_bytes);
+	json_put_key_u64(&json, "lower_bound_bytes", summary->lower_bound_bytes);
+	json_put_key_double(&json, "gap", summary->gap);
+	json_put_key_double(&json, "imbalance", summary->imbalance);
+	json_put_key_u64(&json, "prepared_bytes", summary->prepared_bytes);
+	json_put_key_u64(&json, "prepared_minimum_bytes", summary->prepared_minimum_bytes);
+	json_put_key_u64(&json, "routes", summary->routes);
+	json_put_key_u64(&json, "pieces", summary->pieces);
+	json_put_key_u64(&json, "sessions", row->sessions);
+	json_put_key_double(&json, "wire_seconds", certificate->makespan_seconds);
+	json_put_key_double(&json, "wire_bound_seconds", certificate->bound_seconds);
+	json_put_key_double(&json, "wire_gap", certificate->gap);
+	if (options->times)
+		json_put_key_double(&json, "plan_seconds", row->plan_seconds);
+	json_put_key_string(&json, "digest", digest_text(row->table->digest, digest));
+	json_put_object_end(&json);
+	json_put_newline(&json);
+}
+
+static int compare(const struct options *options, const struct route_job *job, struct error *error)
+{
+	bool one = options->route.policy != NULL, head = !options->json, too_many = false;
+	size_t count;
+	const struct policy *policies = policy_list(&count);
+	int rc = 0;
+
+	for (size_t p = 0; p < count && !rc; p++) {
+		struct row row;
+
+		if (one && &policies[p] != job->policy)
+			continue;
+		rc = row_of(&row, job, &policies[p], error);
+		if (rc)
+			break;
+		if (head)
+			print_head(options, job, &row);
+		head = false;
+		if (options->json)
+			put_row(options, &row);
+		else
+			print_row(options, &row);
+		fflush(stdout); /* large jobs take seconds a row */
+		too_many = too_many || row.too_many;
+		row_fini(&row);
+	}
+	if (!rc && too_many && !options->json)
+		printf("\n! more than --sessions-max %" PRIu32 ": this policy cannot limit them\n",
+		       job->plan.sessions_max);
+	return rc;
+}
+
+int route_compare_run(int argc, char **argv)
+{
+	static const struct argp_child children[] = {{&route_argp, 0, NULL, 0}, {0}};
+	static const struct argp argp = {
+		option_rows,
+		parse_option,
+		NULL,
+		"All policies on one input, a line each: bytes of the largest trainer and how far "
+		"that is from the least possible (gap), largest over mean (imbalance), what all "
+		"trainers prepare together and how many times the least, routes, inference ranks "
+		"of the busiest trainer (sessions), and the seconds that the busiest wire needs, "
+		"as part of the bound. --policy shows one.\v"
+		"Example: weft route compare --model Qwen2.5-0.5B --train world=16 --infer "
+		"engines=8",
+		children,
+		NULL,
+		NULL};
+	struct options options = {0};
+	struct route_job job = {0};
+	struct error error = {0};
+	int rc;
+
+	argp_err_exit_status = 2;
+	argp_parse(&argp, argc, argv, 0, NULL, &options);
+	rc = route_options_open(&job, &options.route, &error);
+	if (!rc)
+		rc = compare(&options, &job, &error);
+	route_job_close(&job);
+	return rc ? command_fail(&error) : 0;
+}

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * weft route order: what one trainer sends, in its order. A worker of such a job posts its rows
+ * like this.
+ */
+#include "cli/command.h"
+#include "cli/route_options.h"
+#include "common/json_write.h"
+#include "common/text.h"
+#include "routing/order.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <inttypes.h>
+
+enum { OPTION_TRAINER = 0x100, OPTION_TOP, OPTION_JSON };
+
+static const struct argp_option option_rows[] = {
+	{"trainer", OPTION_TRAINER, "N", 0, "whose sends (default 0)", 0},
+	{"top", OPTION_TOP, "N", 0, "only the first N (default all)", 0},
+	{"json", OPTION_JSON, NULL, 0, "one object a line", 0},
+	{0},
+};
+
+struct options {
+	struct route_options route;
+	uint64_t trainer, top;
+	bool json;
+};
+
+static void parse_count(const char *flag, const char *argument, uint64_t *out,
+			struct argp_state *state)
+{
+	if (!parse_u64(argument, out))
+		argp_error(state, "--%s %s is not a number", flag, argument);
+}
+
+static error_t parse_option(int key, char *argument, struct argp_state *state)
+{
+	struct options *options = state->input;
+
+	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = &options->route;
+		return 0;
+	case OPTION_TRAINER:
+		parse_count("trainer", argument, &options->trainer, state);
+		return 0;
+	case OPTION_TOP:
+		parse_count("top", argument, &options->top, state);
+		return 0;
+	case OPTION_JSON:
+		options->json = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		argp_error(state, "'%s' is not an option; say --model %s?", argument, argument);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+/* The rows of its tensor that a route takes, first to last. */
+static void rows_of(const struct table *table, const struct route *route, uint64_t *lo,
+		    uint64_t *hi)
+{
+	*lo = UINT64_MAX;
+	*hi = 0;
+	for (uint32_t p = 0; p < route->piece_count; p++) {
+		const struct box *src = &table->pieces[route->piece_first + p].src;
+
+		*lo = src->lo[0] < *lo ? src->lo[0] : *lo;
+		*hi = src->hi[0] > *hi ? src->hi[0] : *hi;
+	}
+}
+
+static void print_json(const struct table *table, const struct route *route, size_t position)
+{
+	struct json json;
+	uint64_t lo, hi;
+
+	rows_of(table, route, &lo, &hi);
+	json_to_file(&json, stdout);
+	json_put_object(&json);
+	json_put_key_u64(&json, "position", position);
+	json_put_key_u64(&json, "trainer", route->trainer);
+	json_put_key_u64(&json, "inference", route->inference);
+	json_put_key_string(&json, "tensor", table->problem->tensors[route->tensor].name);
+	json_put_key(&json, "rows");
+	json_put_array(&json);
+	json_put_u64(&json, lo);
+	json_put_u64(&json, hi);
+	json_put_array_end(&json);
+	json_put_key_u64(&json, "bytes", route->bytes);
+	json_put_key_u64(&json, "pieces", route->piece_count);
+	json_put_key_string(&json, "how", route_how_name(table->pieces[route->piece_first].how));
+	json_put_object_end(&json);
+	json_put_newline(&json);
+}
+
+static void print_line(const struct table *table, const struct route *route, size_t position)
+{
+	const struct route_piece *first = &table->pieces[route->piece_first];
+	char bytes[TEXT_SHORT_BYTES], box[128];
+
+	printf("  %8zu  %9" PRIu32 "  %10s  %-8s %s%s", position, route->inference,
+	       bytes_text(route->bytes, bytes), route_how_name(first->how),
+	       table->problem->tensors[route->tensor].name,
+	       box_text(&first->src, box, sizeof(box)));
+	if (route->piece_count > 1)
+		printf(" and %" PRIu32 " more", route->piece_count - 1);
+	putchar('\n');
+}
+
+static void print_head(const struct table *table, const struct send_order *sends, uint32_t trainer)
+{
+	char bytes[TEXT_SHORT_BYTES], routes[TEXT_SHORT_BYTES];
+	uint64_t total = 0;
+
+	for (size_t i = sends->first[trainer]; i < sends->first[trainer + 1]; i++)
+		total += table->routes[sends->routes[i]].bytes;
+	printf("trainer %" PRIu32 " sends %s routes, %s: policy %s, order %s\n", trainer,
+	       grouped_text(sends->first[trainer + 1] - sends->first[trainer], routes),
+	       bytes_text(total, bytes), table->policy, table->order);
+	printf("  %8s  %9s  %10s  %-8s %s\n", "position", "inference", "bytes", "how",
+	       "source box");
+}
+
+static int print(const struct table *table, const struct options *options, struct error *error)
+{
+	uint32_t trainer = (uint32_t)options->trainer;
+	struct send_order sends;
+	size_t count, shown;
+	int rc;
+
+	if (options->trainer >= table->problem->trainer_count)
+		return error_set(error, ERROR_USAGE,
+				 "--trainer %" PRIu64 ": the job has %u, from 0", options->trainer,
+				 table->problem->trainer_count);
+	rc = order_sends(table, &sends, error);
+	if (rc)
+		return rc;
+	count = sends.first[trainer + 1] - sends.first[trainer];
+	shown = options->top && options->top < count ? (size_t)options->top : count;
+	if (!options->json)
+		print_head(table, &sends, trainer);
+	for (size_t i = 0; i < shown; i++) {
+		const struct route *route = &table->routes[sends.routes[sends.first[trainer] + i]];
+
+		(options->json ? print_json : print_line)(table, route, i);
+	}
+	if (!options->json && shown < count)
+		printf("  and %zu more (leave --top out)\n", count - shown);
+	send_order_fini(&sends);
+	if (fflush(stdout) || ferror(stdout))
+		rc = error_set_errno(error, ERROR_IO, errno, "cannot write to standard output");
+	return rc;
+}
+
+int route_order_run(int argc, char **argv)
+{
+	static const struct argp_child children[] = {{&route_argp, 0, NULL, 0}, {0}};
+	static const struct argp argp = {
+		option_rows,
+		parse_option,
+		NULL,
+		"What one trainer sends, in the order in which it sends.\v"
+		"Example: weft route order --model Qwen2.5-0.5B --train world=4 --infer "
+		"engines=2,tp=2 --order rounds --trainer 1 --top 20",
+		children,
+		NULL,
+		NULL};
+	struct options options = {0};
+	struct error error = {0};
+	struct route_job job = {0};
+	struct table *table = NULL;
+	int rc;
+
+	argp_err_exit_status = 2;
+	argp_parse(&argp, argc, argv, 0, NULL, &options);
+	rc = route_options_open(&job, &options.route, &error);
+	if (!rc)
+		rc = table_plan(&table, job.problem, job.policy, &job.plan, &error);
+	if (!rc)
+		rc = print(table, &options, &error);
+	table_free(&table);
+	route_job_close(&job);
+	return rc ? command_fail(&error) : 0;
+}

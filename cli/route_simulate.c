@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * weft route simulate: a table, from a plan or a dump, through the simulator.
+ */
+#include "cli/command.h"
+#include "cli/published.h"
+#include "cli/simulate_view.h"
+#include "common/file.h"
+#include "common/memory.h"
+#include "routing/dump_read.h"
+#include "routing/order.h"
+#include "routing/simulate_without.h"
+#include "routing/topology_file.h"
+#include "routing/trace.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+/* What is open while a command runs. */
+struct session {
+	struct simulate_flags flags;
+	struct route_job job;
+	struct dump *dump;
+	struct table *table;
+	struct topology *flat;
+	struct simulation simulation, again;
+	struct simulated_bound bound;
+	struct baseline baseline;
+	bool repeated;
+};
+
+/* ---- the table ---- */
+
+static int open_dump(struct session *session, struct error *error)
+{
+	const struct simulate_flags *flags = &session->flags;
+	const struct order *order = NULL;
+	int rc = dump_open(&session->dump, flags->file, error);
+
+	if (!rc && !session->dump->has_routes)
+		rc = error_set(error, ERROR_FILE,
+			       "%s has no routes to simulate: it was written with --summary",
+			       flags->file);
+	if (!rc)
+		rc = route_job_open(&session->job, session->dump->model, session->dump->train,
+				    session->dump->infer, true, error);
+	if (!rc)
+		rc = dump_table(&session->table, session->dump, session->job.problem, error);
+	if (rc)
+		return rc;
+	session->job.policy = policy_find(session->dump->policy);
+	rc = order_named(&order, flags->route.order ? "--order" : "the dump's order",
+			 flags->route.order ? flags->route.order : session->table->order, error);
+	if (!rc && flags->route.topology)
+		rc = topology_open(&session->job.topology, flags->route.topology,
+				   session->job.problem->trainer_count,
+				   session->job.problem->inference_count, error);
+	if (rc)
+		return rc;
+	session->table->order = order->name;
+	if (session->job.topology)
+		session->table->topology = session->job.topology;
+	session->job.plan =
+		(struct plan_options){.topology = session->table->topology, .order = order};
+	return 0;
+}
+
+/* Memory of another host cannot be mapped, so `process` unless something else is asked for. */
+static int open_plan(struct session *session, struct error *error)
+{
+	struct route_options *route = &session->flags.route;
+	int rc;
+
+	if (!route->memory)
+		route->memory = "process";
+	rc = route_options_open(&session->job, route, error);
+	if (!rc)
+		rc = table_plan(&session->table, session->job.problem, session->job.policy,
+				&session->job.plan, error);
+	return rc;
+}
+
+/* ---- after a failure ---- */
+
+/* An engine with a lost rank serves nobody: all its ranks are left out of the repeated update. */
+static void lose_engines(const struct problem *problem, bool *lost)
+{
+	uint32_t width = problem->ranks_per_engine;
+
+	for (uint32_t r = 0; width && r < problem->inference_count; r += width) {
+		bool any = false;
+
+		for (uint32_t k = r; k < r + width && k < problem->inference_count; k++)
+			any = any || lost[k];
+		for (uint32_t k = r; k < r + width && k < problem->inference_count; k++)
+			lost[k] = any;
+	}
+}
+
+/* Did anyone whom the update still needed drop out? */
+static bool is_needed(const struct simulation *simulation)
+{
+	for (uint32_t r = 0; r < simulation->rank_count[ROLE_INFERENCE]; r++)
+		if (!isfinite(simulation->ranks[ROLE_INFERENCE][r].finish_seconds))
+			return true;
+	return false;
+}
+
+static int plan_again(struct session *session, const struct problem *problem, struct error *error)
+{
+	struct simulate_options options = session->flags.simulate;
+	struct failure at_once = session->flags.failure;
+	struct table *table = NULL;
+	int rc;
+
+	at_once.seconds = 0; /* a NIC that failed stays away */
+	options.failure = at_once.what == SLOW_NIC ? &at_once : NULL;
+	options.record = false;
+	rc = table_plan(&table, problem, session->job.policy, &session->job.plan, error);
+	if (!rc)
+		rc = simulate(&session->again, table, &options, error);
+	session->repeated = !rc;
+	table_free(&table);
+	return rc;
+}
+
+static int repeat(struct session *session, struct error *error)
+{
+	const struct simulation *simulation = &session->simulation;
+	const struct problem *problem = session->table->problem;
+	struct problem_without without;
+	bool *lost[ROLE_COUNT] = {NULL};
+	int rc = 0;
+
+	if (!is_needed(simulation))
+		return 0;
+	if (!session->job.policy)
+		return error_set(error, ERROR_USAGE,
+				 "%s was planned by policy %s, which is not known here, so the "
+				 "update cannot be planned again",
+				 session->flags.file, session->dump->policy);
+	for (int role = 0; !rc && role < ROLE_COUNT; role++) {
+		lost[role] = memory_zalloc(simulation->rank_count[role], sizeof(bool));
+		if (!lost[role])
+			rc = memory_error(error, "planning again", simulation->rank_count[role]);
+		for (uint32_t r = 0; !rc && r < simulation->rank_count[role]; r++)
+			lost[role][r] = simulation->ranks[role][r].lost;
+	}
+	if (!rc)
+		lose_engines(problem, lost[ROLE_INFERENCE]);
+	if (!rc)
+		rc = problem_without(&without, problem, lost, error);
+	if (!rc) {
+		rc = plan_again(session, &without.problem, error);
+		problem_without_fini(&without);
+	}
+	for (int role = 0; role < ROLE_COUNT; role++)
+		memory_free(lost[role]);
+	if (rc)
+		/* what is missing decides, not whose job it was: a failed update */
+		error->code = error->code == ERROR_UNSOURCED ? ERROR_ABORTED : error->code;
+	return rc;
+}
+
+/* ---- run ---- */
+
+static int write_trace(struct session *session, struct error *error)
+{
+	const char *path = session->flags.trace;
+	struct file_writer writer;
+	double merged;
+	int rc = file_writer_open(&writer, path, error);
+
+	if (rc)
+		return rc;
+	trace_write(writer.stream, &session->simulation, session->table,
+		    session->flags.simulate.window, &merged);
+	rc = file_writer_commit(&writer, error);
+	if (!rc && merged > 0 && !session->flags.json)
+		fprintf(stderr, "weft: %s: slices shorter than %.3g us are joined\n", path,
+			merged * 1e6);
+	return rc;
+}
+
+static int run(struct session *session, struct error *error)
+{
+	struct simulate_flags *flags = &session->flags;
+	int rc = flags->file ? open_dump(session, error) : open_plan(session, error);
+
+	if (!rc)
+		rc = simulate(&session->simulation, session->table, &flags->simulate, error);
+	if (!rc)
+		rc = simulate_bound(&session->bound, session->table,
+				    flags->simulate.stage_bytes_per_second, error);
+	if (!rc && flags->broadcast)
+		rc = baseline_broadcast(&session->baseline, session->table, &flags->simulate,
+					error);
+	if (!rc && !session->table->topology)
+		rc = topology_flat(&session->flat, session->table->problem->trainer_count,
+				   session->table->problem->inference_count, error);
+	if (!rc && flags->trace)
+		rc = write_trace(session, error);
+	if (!rc && flags->simulate.failure)
+		rc = repeat(session, error);
+	return rc;
+}
+
+static void close_session(struct session *session)
+{
+	simulation_fini(&session->simulation);
+	simulation_fini(&session->again);
+	topology_free(&session->flat);
+	table_free(&session->table);
+	route_job_close(&session->job);
+	dump_free(&session->dump);
+}
+
+static void show(const struct session *session)
+{
+	struct simulate_view view = {
+		.flags = &session->flags,
+		.table = session->table,
+		.topology = session->flat ? session->flat : session->table->topology,
+		.simulation = &session->simulation,
+		.bound = &session->bound,
+		.again = session->repeated ? &session->again : NULL,
+		.baseline = session->flags.broadcast ? &session->baseline : NULL,
+	};
+
+	if (session->flags.json)
+		simulate_put(&view);
+	else
+		simulate_print(&view);
+}
+
+int route_simulate_run(int argc, char **argv)
+{
+	struct session session = {0};
+	struct error error = {0};
+	int rc;
+
+	simulate_flags_parse(&session.flags, argc, argv);
+	if (session.flags.published) {
+		rc = published_run(&session.flags, &error);
+	} else {
+		rc = run(&session, &error);
+		if (!rc)
+			show(&session);
+		close_session(&session);
+	}
+	if (!rc && (fflush(stdout) || ferror(stdout)))
+		rc = error_set_errno(&error, ERROR_IO, errno, "cannot write to standard output");
+	return rc ? command_fail(&error) : 0;
+}
