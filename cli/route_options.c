@@ -71,6 +71,27 @@ static void add_names(struct text *text, const char *doc, bool orders)
 	}
 }
 
+#define HELP_COLUMNS 78
+
+/* "  name: rule", with lines of a width that argp leaves alone, and the rest set in. */
+static void add_rule(struct text *text, const char *name, const char *rule)
+{
+	size_t column = strlen(name) + 3;
+
+	text_format(text, "  %s:", name);
+	for (size_t length; *rule; rule += length + strspn(rule + length, " ")) {
+		length = strcspn(rule, " ");
+		if (column + 1 + length > HELP_COLUMNS) {
+			text_add(text, "\n     ");
+			column = 5;
+		}
+		text_add(text, " ");
+		text_add_bytes(text, rule, length);
+		column += 1 + length;
+	}
+	text_add(text, "\n");
+}
+
 static void add_rules(struct text *text)
 {
 	size_t policy_count, order_count;
@@ -79,10 +100,10 @@ static void add_rules(struct text *text)
 
 	text_add(text, "Policies:\n");
 	for (size_t i = 0; i < policy_count; i++)
-		text_format(text, "  %s: %s\n", policies[i].name, policies[i].rule);
+		add_rule(text, policies[i].name, policies[i].rule);
 	text_add(text, "\nOrders:\n");
 	for (size_t i = 0; i < order_count; i++)
-		text_format(text, "  %s: %s\n", orders[i].name, orders[i].rule);
+		add_rule(text, orders[i].name, orders[i].rule);
 }
 
 /* argp frees what differs from `doc`. */

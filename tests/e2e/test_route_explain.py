@@ -16,7 +16,7 @@ def explain(*arguments):
 
 def known_policies():
     section = jobs.weft("route", "plan", "--help").stdout.split("Policies:\n")[1].split("\n\n")[0]
-    return [line.strip().split(":")[0] for line in section.splitlines() if line.startswith("  ")]
+    return [line.strip().split(":")[0] for line in section.splitlines() if line[:2] == "  " != line[2:4]]
 
 
 def refused(*arguments, code, words):
