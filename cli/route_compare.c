@@ -10,15 +10,21 @@
 #include "common/json_write.h"
 #include "common/text.h"
 #include "routing/certificate.h"
+#include "routing/order.h"
+#include "routing/simulate.h"
 #include "routing/summary.h"
 
 #include <argp.h>
 #include <inttypes.h>
 #include <time.h>
 
-enum { OPTION_TIMES = 0x100, OPTION_JSON };
+enum { OPTION_TIMES = 0x100, OPTION_SIMULATE, OPTION_JSON };
 
 static const struct argp_option option_rows[] = {
+	{"simulate", OPTION_SIMULATE, NULL, 0,
+	 "also simulate every order (or --order): seconds of an update, and the least possible as "
+	 "part of them; `weft route simulate` tells more",
+	 0},
 	{"times", OPTION_TIMES, NULL, 0, "also the seconds each plan took, its proof included", 0},
 	{"json", OPTION_JSON, NULL, 0, "one JSON object a line", 0},
 	{0},
@@ -26,8 +32,10 @@ static const struct argp_option option_rows[] = {
 
 struct options {
 	struct route_options route;
-	bool times, json;
+	bool times, simulate, json;
 };
+
+#define ORDERS_MAX 8
 
 /* One policy's line. */
 struct row {
@@ -38,6 +46,11 @@ struct row {
 	uint32_t sessions; /* of the busiest trainer */
 	bool too_many;	   /* more than --sessions-max: this policy cannot limit them */
 	double plan_seconds;
+	struct simulated {
+		const struct order *order;
+		double seconds, bound_seconds;
+	} simulated[ORDERS_MAX];
+	size_t simulated_count;
 };
 
 static error_t parse_option(int key, char *argument, struct argp_state *state)
@@ -47,6 +60,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 	switch (key) {
 	case ARGP_KEY_INIT:
 		state->child_inputs[0] = &options->route;
+		return 0;
+	case OPTION_SIMULATE:
+		options->simulate = true;
 		return 0;
 	case OPTION_TIMES:
 		options->times = true;
@@ -78,8 +94,37 @@ static void row_fini(struct row *row)
 	table_free(&row->table);
 }
 
-static int row_of(struct row *row, const struct route_job *job, const struct policy *policy,
-		  struct error *error)
+/* An order moves no route to another trainer, so one plan serves all orders. */
+static int simulate_orders(struct row *row, const struct route_job *job, bool one,
+			   struct error *error)
+{
+	struct simulate_options how = {0};
+	struct simulated_bound bound;
+	size_t count;
+	const struct order *orders = order_list(&count);
+	int rc;
+
+	simulate_rates_default(how.stage_bytes_per_second);
+	rc = simulate_bound(&bound, row->table, how.stage_bytes_per_second, error);
+	for (size_t o = 0; !rc && o < count && row->simulated_count < ORDERS_MAX; o++) {
+		struct simulation simulation;
+
+		if (one && &orders[o] != job->plan.order)
+			continue;
+		row->table->order = orders[o].name;
+		rc = simulate(&simulation, row->table, &how, error);
+		if (rc)
+			break;
+		row->simulated[row->simulated_count++] =
+			(struct simulated){&orders[o], simulation.makespan_seconds, bound.seconds};
+		simulation_fini(&simulation);
+	}
+	row->table->order = job->plan.order->name;
+	return rc;
+}
+
+static int row_of(struct row *row, const struct options *options, const struct route_job *job,
+		  const struct policy *policy, struct error *error)
 {
 	struct plan_options plan = job->plan;
 	double start = now_seconds();
@@ -94,6 +139,8 @@ static int row_of(struct row *row, const struct route_job *job, const struct pol
 		rc = summary_of(&row->summary, row->table, error);
 	if (!rc)
 		rc = certificate_of(&row->certificate, row->table, error);
+	if (!rc && options->simulate)
+		rc = simulate_orders(row, job, options->route.order != NULL, error);
 	if (rc) {
 		row_fini(row);
 		return error_wrap(error, "policy %s", policy->name);
@@ -125,7 +172,14 @@ static void print_head(const struct options *options, const struct route_job *jo
 	       seconds_text((uint64_t)(row->certificate.bound_seconds * 1e9 + 0.5), wire));
 	printf("%-21s %10s %10s %9s %10s %8s %9s %8s %9s %8s", "policy", "largest", "gap",
 	       "imbalance", "prepared", "x least", "routes", "sessions", "wire", "of bound");
+	for (size_t o = 0; o < row->simulated_count; o++)
+		printf("   %7s %7s", row->simulated[o].order->name, "of bound");
 	printf("%s\n", options->times ? "  plan" : "");
+}
+
+static double bound_percent(const struct simulated *simulated)
+{
+	return simulated->seconds > 0 ? 100 * simulated->bound_seconds / simulated->seconds : 100;
 }
 
 static void print_row(const struct options *options, const struct row *row)
@@ -143,6 +197,10 @@ static void print_row(const struct options *options, const struct row *row)
 	       row->sessions, row->too_many ? '!' : ' ',
 	       seconds_text((uint64_t)(certificate->makespan_seconds * 1e9 + 0.5), wire),
 	       100 / (1 + certificate->gap));
+	for (size_t o = 0; o < row->simulated_count; o++)
+		printf("  %9s %6.1f%%",
+		       seconds_text((uint64_t)(row->simulated[o].seconds * 1e9 + 0.5), wire),
+		       bound_percent(&row->simulated[o]));
 	if (options->times)
 		printf("  %s", seconds_text((uint64_t)(row->plan_seconds * 1e9), plan));
 	puts("");
@@ -172,6 +230,19 @@ static void put_row(const struct options *options, const struct row *row)
 	json_put_key_double(&json, "wire_seconds", certificate->makespan_seconds);
 	json_put_key_double(&json, "wire_bound_seconds", certificate->bound_seconds);
 	json_put_key_double(&json, "wire_gap", certificate->gap);
+	if (options->simulate) {
+		json_put_key(&json, "simulated");
+		json_put_array(&json);
+		for (size_t o = 0; o < row->simulated_count; o++) {
+			json_put_object(&json);
+			json_put_key_string(&json, "order", row->simulated[o].order->name);
+			json_put_key_double(&json, "seconds", row->simulated[o].seconds);
+			json_put_key_double(&json, "bound_seconds",
+					    row->simulated[o].bound_seconds);
+			json_put_object_end(&json);
+		}
+		json_put_array_end(&json);
+	}
 	if (options->times)
 		json_put_key_double(&json, "plan_seconds", row->plan_seconds);
 	json_put_key_string(&json, "digest", digest_text(row->table->digest, digest));
@@ -191,7 +262,7 @@ static int compare(const struct options *options, const struct route_job *job, s
 
 		if (one && &policies[p] != job->policy)
 			continue;
-		rc = row_of(&row, job, &policies[p], error);
+		rc = row_of(&row, options, job, &policies[p], error);
 		if (rc)
 			break;
 		if (head)
@@ -222,7 +293,8 @@ int route_compare_run(int argc, char **argv)
 		"that is from the least possible (gap), largest over mean (imbalance), what all "
 		"trainers prepare together and how many times the least, routes, inference ranks "
 		"of the busiest trainer (sessions), and the seconds that the busiest wire needs, "
-		"as part of the bound. --policy shows one.\v"
+		"as part of the bound. --policy shows one. An order changes none of these figures; "
+		"--simulate shows what it changes.\v"
 		"Example: weft route compare --model Qwen2.5-0.5B --train world=16 --infer "
 		"engines=8",
 		children,

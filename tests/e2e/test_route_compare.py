@@ -63,6 +63,24 @@ def test_compare__shows_one_policy_and_times_when_asked():
     assert " plan" in jobs.weft("route", "compare", *arguments(*JOBS[0]), "--times").stdout
 
 
+def test_compare__simulates_every_order_as_simulate_does():
+    job = arguments(*JOBS[0])
+    rows = {row["policy"]: row for row in compare(*job, "--simulate")}
+    orders = [simulated["order"] for simulated in rows["greedy"]["simulated"]]
+    assert {"table", "rotated", "rounds"} <= set(orders)
+    for row in rows.values():
+        assert [simulated["order"] for simulated in row["simulated"]] == orders
+        assert all(s["seconds"] >= s["bound_seconds"] * (1 - 1e-8) for s in row["simulated"])
+    for order in orders:
+        alone = json.loads(jobs.weft("route", "simulate", *job, "--policy", "prefix", "--order", order, "--json").stdout)
+        (row,) = [s for s in rows["prefix"]["simulated"] if s["order"] == order]
+        assert row["seconds"] == pytest.approx(alone["makespan_seconds"], rel=1e-8)
+        assert row["bound_seconds"] == pytest.approx(alone["bound_seconds"], rel=1e-8)
+    (one,) = compare(*job, "--simulate", "--policy", "prefix", "--order", "rounds")
+    assert [s["order"] for s in one["simulated"]] == ["rounds"]
+    assert " rounds" in jobs.weft("route", "compare", *job, "--simulate").stdout
+
+
 def test_compare__marks_what_cannot_limit_sessions():
     text = jobs.weft("route", "compare", *arguments(*JOBS[0]), "--sessions-max", 3).stdout
     marked = {line.split()[0] for line in text.splitlines() if "! " in line and not line.startswith("!")}
