@@ -480,11 +480,15 @@ static int make_units(struct work *w, uint32_t **trainer)
 		items[next] = *whole;
 		senders[next] = w->trainer[u];
 		for (; cut < w->cuts.count && w->cuts.items[cut].unit == u; cut++) {
-			struct unit *before = &items[next++];
+			struct unit *before = &items[next];
+			uint64_t lo = w->cuts.items[cut].lo;
 
-			items[next] = *whole;
-			items[next].lo = before->hi = w->cuts.items[cut].lo;
-			before->bytes = rows_bytes(w, before, before->lo, before->hi);
+			before->bytes = rows_bytes(w, before, before->lo, lo);
+			if (before->bytes) { /* else a hole: it belongs to what follows */
+				before->hi = lo;
+				items[++next] = *whole;
+				items[next].lo = lo;
+			}
 			senders[next] = w->cuts.items[cut].trainer;
 		}
 		items[next].bytes = rows_bytes(w, &items[next], items[next].lo, items[next].hi);
