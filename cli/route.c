@@ -19,9 +19,11 @@ const struct command route_commands[] = {
 	{"route", "compare", "all policies on one input, a line each", route_compare_run},
 	{"route", "topology", "where the ranks of a job sit: hosts, NICs, distances",
 	 route_topology_run},
-	{"route", "simulate", "how long an update of a plan or dump would take", route_simulate_run},
+	{"route", "simulate", "how long an update of a plan or dump would take",
+	 route_simulate_run},
 	{"route", "export", "a routing dump as JSON, CSV, JSON lines or a graph", route_export_run},
 	{"route", "order", "what one trainer sends, in its order", route_order_run},
+	{"route", "diff", "what another plan of the same job changes", route_diff_run},
 	{NULL, NULL, NULL, NULL},
 };
 

@@ -16,6 +16,7 @@ int route_order_run(int argc, char **argv);
 int route_topology_run(int argc, char **argv);
 int route_simulate_run(int argc, char **argv);
 int route_export_run(int argc, char **argv);
+int route_diff_run(int argc, char **argv);
 int route_explain_run(int argc, char **argv);
 int route_compare_run(int argc, char **argv);
 

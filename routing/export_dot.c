@@ -4,8 +4,9 @@
  *
  *   ( trainer 0 ) ═══ 247 MB ═══► ( inference 0 )      wider for more bytes
  *
- * A picture of more than DOT_NODES_MAX ranks tells nothing: the ranks of a stage, and those of
- * an engine, are one node each then.
+ * A picture of more than DOT_NODES_MAX ranks tells nothing: the ranks of a host are one node
+ * then (its senders left, its receivers right), or without a topology those of a stage and of an
+ * engine.
  */
 #include "routing/export.h"
 
@@ -22,6 +23,7 @@ struct side {
 	uint32_t *node_of, *sorted; /* by rank; the same, ascending */
 	uint32_t ranks;
 	const char *id, *label; /* "t", "trainer" */
+	const struct topology *hosts; /* nodes are hosts of it; NULL: they are numbers */
 };
 
 struct edge {
@@ -77,19 +79,27 @@ static int init_side(struct side *side, uint32_t ranks, const uint32_t *groups, 
 static int init(struct graph *graph, const struct dump *dump, struct error *error)
 {
 	bool grouped = dump->trainer_count + dump->inference_count > DOT_NODES_MAX;
+	const struct topology *topology = grouped ? dump->topology : NULL;
+	const uint32_t *from = NULL, *to = NULL;
+	size_t from_stride = 1, to_stride = 1;
 	int rc;
 
-	graph->from.id = grouped ? "s" : "t";
+	graph->from.id = topology ? "sender" : grouped ? "s" : "t";
 	graph->from.label = grouped ? "stage" : "trainer";
-	graph->to.id = grouped ? "e" : "i";
+	graph->to.id = topology ? "receiver" : grouped ? "e" : "i";
 	graph->to.label = grouped ? "engine" : "inference";
-	rc = init_side(&graph->from, dump->trainer_count, grouped ? dump->trainer_stage : NULL, 1,
-		       error);
-	if (!rc)
-		rc = init_side(&graph->to, dump->inference_count,
-			       grouped ? &dump->inference->engine : NULL,
-			       sizeof(*dump->inference) / sizeof(uint32_t), error);
-	return rc;
+	graph->from.hosts = graph->to.hosts = topology;
+	if (topology) {
+		from = &topology->ranks[ROLE_TRAINER]->host;
+		to = &topology->ranks[ROLE_INFERENCE]->host;
+		from_stride = to_stride = sizeof(struct topology_rank) / sizeof(uint32_t);
+	} else if (grouped) {
+		from = dump->trainer_stage;
+		to = &dump->inference->engine;
+		to_stride = sizeof(*dump->inference) / sizeof(uint32_t);
+	}
+	rc = init_side(&graph->from, dump->trainer_count, from, from_stride, error);
+	return rc ? rc : init_side(&graph->to, dump->inference_count, to, to_stride, error);
 }
 
 static int add_edges(struct graph *graph, const struct dump *dump, struct error *error)
@@ -140,8 +150,11 @@ static void write_nodes(FILE *stream, const struct side *side, const char *rank)
 		for (members = 1; r + members < side->ranks; members++)
 			if (side->sorted[r + members] != node)
 				break;
-		fprintf(stream, "\n\t\t%s%" PRIu32 " [label=\"%s %" PRIu32, side->id, node,
-			side->label, node);
+		fprintf(stream, "\n\t\t%s%" PRIu32 " [label=\"", side->id, node);
+		if (side->hosts)
+			write_text(stream, side->hosts->hosts[node].name);
+		else
+			fprintf(stream, "%s %" PRIu32, side->label, node);
 		if (members > 1)
 			fprintf(stream, "\\n%" PRIu32 " ranks", members);
 		fputs("\"];", stream);

@@ -68,9 +68,11 @@ def test_csv_and_jsonl__have_one_line_a_route(dump):
 @pytest.mark.parametrize("train,infer,ends", [
     ("world=4,pp=2", "engines=2,tp=2", ("trainer 3", "inference 3")),
     ("world=64,pp=4", "engines=16,tp=2", ("stage 3", "engine 15")),
+    ("world=64,pp=4", "engines=16,tp=2", ("host 7", "host 8", "host 11")),
 ])
 def test_dot__is_drawn_by_graphviz_and_grouped_when_large(tmp_path, train, infer, ends):
-    job = ("--model", "Qwen2.5-0.5B", "--train", train, "--infer", infer)
+    job = ("--model", "Qwen2.5-0.5B", "--train", train, "--infer", infer,
+           *(["--topology", "per_host=8,nics=8,gbps=400"] if ends[0] == "host 7" else []))
     text = export(*job, "--format", "dot")
     done = subprocess.run(["dot", "-Tsvg"], input=text, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and done.stderr == "", done.stderr

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * weft route diff: two plans of one job, beside each other.
+ */
+#include "cli/command.h"
+#include "cli/route.h"
+#include "common/json_write.h"
+#include "common/text.h"
+#include "routing/diff.h"
+
+#include <argp.h>
+#include <inttypes.h>
+#include <string.h>
+
+enum { OPTION_TOP = 0x100, OPTION_JSON };
+
+static const struct argp_option option_rows[] = {
+	{"top", OPTION_TOP, "N", 0, "the N most moved trainers and tensors (default 10; 0: all)",
+	 0},
+	{"json", OPTION_JSON, NULL, 0, "one JSON object", 0},
+	{0},
+};
+
+struct options {
+	const char *files[2];
+	uint64_t top;
+	bool json;
+};
+
+static error_t parse_option(int key, char *argument, struct argp_state *state)
+{
+	struct options *options = state->input;
+
+	switch (key) {
+	case OPTION_TOP:
+		if (!parse_u64(argument, &options->top))
+			argp_error(state, "--top %s is not a number", argument);
+		return 0;
+	case OPTION_JSON:
+		options->json = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		if (state->arg_num >= 2)
+			argp_error(state, "'%s' is one file too many", argument);
+		options->files[state->arg_num] = argument;
+		return 0;
+	case ARGP_KEY_END:
+		if (!options->files[1])
+			argp_error(state, "name two routing dumps of one job");
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static size_t shown_of(const struct options *options, size_t count)
+{
+	return options->top && options->top < count ? options->top : count;
+}
+
+static uint32_t most_sessions(const struct dump *dump)
+{
+	uint32_t most = 0;
+
+	for (uint32_t t = 0; t < dump->trainer_count; t++)
+		if (dump->report.own.sessions[t] > most)
+			most = dump->report.own.sessions[t];
+	return most;
+}
+
+/* ---- for programs ---- */
+
+static void put_side(struct json *json, const char *key, const struct dump *dump, const char *file)
+{
+	const struct summary *own = &dump->report.own;
+
+	json_put_key(json, key);
+	json_put_object(json);
+	json_put_key_string(json, "file", file);
+	json_put_key_string(json, "policy", dump->policy);
+	json_put_key_string(json, "order", dump->order);
+	json_put_key_u64(json, "routes", own->routes);
+	json_put_key_u64(json, "pieces", own->pieces);
+	json_put_key_u64(json, "makespan_bytes", own->makespan_bytes);
+	json_put_key_double(json, "gap", own->gap);
+	json_put_key_double(json, "imbalance", own->imbalance);
+	json_put_key_u64(json, "prepared_bytes", own->prepared_bytes);
+	json_put_key_u64(json, "sessions_max", most_sessions(dump));
+	if (dump->report.has_certificate)
+		json_put_key_double(json, "makespan_seconds",
+				    dump->report.certificate.makespan_seconds);
+	json_put_object_end(json);
+}
+
+static void print_json(const struct diff *diff, const struct dump *a, const struct dump *b,
+		       const struct options *options)
+{
+	struct json json;
+
+	json_to_file(&json, stdout);
+	json_put_object(&json);
+	json_put_key_bool(&json, "same", diff->same);
+	json_put_key_u64(&json, "bytes", diff->bytes);
+	json_put_key_u64(&json, "moved_bytes", diff->moved_bytes);
+	json_put_key_u64(&json, "pairs", diff->pairs);
+	json_put_key_u64(&json, "moved_pairs", diff->moved_pairs);
+	json_put_key_u64(&json, "only_a_bytes", diff->only_a);
+	json_put_key_u64(&json, "only_b_bytes", diff->only_b);
+	json_put_key_bool(&json, "order_differs", diff->order_differs);
+	json_put_key_bool(&json, "topology_differs", diff->topology_differs);
+	put_side(&json, "a", a, options->files[0]);
+	put_side(&json, "b", b, options->files[1]);
+	json_put_key(&json, "trainers");
+	json_put_array(&json);
+	for (size_t i = 0; i < shown_of(options, diff->trainer_count); i++) {
+		const struct diff_trainer *trainer = &diff->trainers[i];
+
+		json_put_object(&json);
+		json_put_key_u64(&json, "trainer", trainer->rank);
+		json_put_key_u64(&json, "a_bytes", a->report.own.trainer_bytes[trainer->rank]);
+		json_put_key_u64(&json, "b_bytes", b->report.own.trainer_bytes[trainer->rank]);
+		json_put_key_u64(&json, "lost_bytes", trainer->lost);
+		json_put_key_u64(&json, "gained_bytes", trainer->gained);
+		json_put_object_end(&json);
+	}
+	json_put_array_end(&json);
+	json_put_key(&json, "tensors");
+	json_put_array(&json);
+	for (size_t i = 0; i < shown_of(options, diff->tensor_count); i++) {
+		json_put_object(&json);
+		json_put_key_string(&json, "tensor", diff->tensors[i].name);
+		json_put_key_u64(&json, "moved_bytes", diff->tensors[i].moved_bytes);
+		json_put_object_end(&json);
+	}
+	json_put_array_end(&json);
+	json_put_object_end(&json);
+	json_put_newline(&json);
+}
+
+/* ---- for people ---- */
+
+static void row_bytes(const char *what, uint64_t a, uint64_t b)
+{
+	char x[TEXT_SHORT_BYTES], y[TEXT_SHORT_BYTES], z[TEXT_SHORT_BYTES];
+
+	printf("  %-34s %12s %12s   %s%s\n", what, bytes_text(a, x), bytes_text(b, y),
+	       a == b  ? ""
+	       : a < b ? "+"
+		       : "-",
+	       a == b ? "same" : bytes_text(a < b ? b - a : a - b, z));
+}
+
+static void row_ratio(const char *what, double a, double b, const char *unit)
+{
+	printf("  %-34s %12.3f %12.3f   %+.3f%s\n", what, a, b, b - a, unit);
+}
+
+static void row_count(const char *what, uint64_t a, uint64_t b)
+{
+	printf("  %-34s %12" PRIu64 " %12" PRIu64 "   %+" PRId64 "\n", what, a, b,
+	       (int64_t)(b - a));
+}
+
+static void print_figures(const struct dump *a, const struct dump *b)
+{
+	const struct summary *x = &a->report.own, *y = &b->report.own;
+
+	printf("\n  %-34s %12s %12s   change\n", "", "A", "B");
+	printf("  %-34s %12s %12s\n", "policy", a->policy, b->policy);
+	printf("  %-34s %12s %12s\n", "order", a->order, b->order);
+	row_bytes("largest trainer", x->makespan_bytes, y->makespan_bytes);
+	row_ratio("gap to the bound (%)", x->gap * 100, y->gap * 100, "");
+	row_ratio("imbalance (largest over mean)", x->imbalance, y->imbalance, "");
+	row_bytes("prepared by all trainers", x->prepared_bytes, y->prepared_bytes);
+	row_count("sessions of the busiest trainer", most_sessions(a), most_sessions(b));
+	row_count("routes", x->routes, y->routes);
+	row_count("pieces", x->pieces, y->pieces);
+	if (a->report.has_certificate && b->report.has_certificate)
+		row_ratio("on the wire alone (ms)", a->report.certificate.makespan_seconds * 1e3,
+			  b->report.certificate.makespan_seconds * 1e3, "");
+}
+
+static void print_people(const struct diff *diff, const struct dump *a, const struct dump *b,
+			 const struct options *options)
+{
+	char x[TEXT_SHORT_BYTES], y[TEXT_SHORT_BYTES];
+
+	if (diff->same) {
+		printf("the same plan: %s in %" PRIu64 " pairs\n", bytes_text(diff->bytes, x),
+		       diff->pairs);
+		return;
+	}
+	printf("%s of %s come from another trainer (%.2f%%), in %" PRIu64 " of %" PRIu64 " pairs\n",
+	       bytes_text(diff->moved_bytes, x), bytes_text(diff->bytes, y),
+	       diff->bytes ? (double)diff->moved_bytes / (double)diff->bytes * 100 : 0,
+	       diff->moved_pairs, diff->pairs);
+	if (diff->only_a || diff->only_b)
+		printf("%" PRIu64 " bytes are written by A alone and %" PRIu64
+		       " by B alone: one is no proved table (weft route verify)\n",
+		       diff->only_a, diff->only_b);
+	if (diff->topology_differs)
+		printf("they were planned for different topologies\n");
+	print_figures(a, b);
+	if (diff->moved_bytes == 0)
+		return;
+	printf("\n  %-14s %12s %12s %12s %12s\n", "trainer", "A", "B", "loses", "gains");
+	for (size_t i = 0; i < shown_of(options, diff->trainer_count); i++) {
+		const struct diff_trainer *trainer = &diff->trainers[i];
+		char lost[TEXT_SHORT_BYTES], gained[TEXT_SHORT_BYTES];
+
+		if (trainer->lost || trainer->gained)
+			printf("  %-14" PRIu32 " %12s %12s %12s %12s\n", trainer->rank,
+			       bytes_text(a->report.own.trainer_bytes[trainer->rank], x),
+			       bytes_text(b->report.own.trainer_bytes[trainer->rank], y),
+			       bytes_text(trainer->lost, lost),
+			       bytes_text(trainer->gained, gained));
+	}
+	printf("\n  %12s  tensor\n", "moved");
+	for (size_t i = 0; i < shown_of(options, diff->tensor_count); i++)
+		printf("  %12s  %s\n", bytes_text(diff->tensors[i].moved_bytes, x),
+		       diff->tensors[i].name);
+	if (shown_of(options, diff->tensor_count) < diff->tensor_count)
+		printf("  and %zu more tensors (--top 0 shows all)\n",
+		       diff->tensor_count - shown_of(options, diff->tensor_count));
+}
+
+int route_diff_run(int argc, char **argv)
+{
+	static const struct argp argp = {
+		option_rows,
+		parse_option,
+		"A B",
+		"Compares two plans of one job: which bytes come from another trainer, counted byte "
+		"by byte, and what that does to the figures.\v"
+		"Exit codes as diff's: 0 the same plan, 1 another one, more than 1 trouble (2 for "
+		"what elsewhere is 1). Figures are those the files claim; `weft route verify` "
+		"checks them.",
+		NULL,
+		NULL,
+		NULL};
+	struct options options = {.top = 10};
+	struct dump *a = NULL, *b = NULL;
+	struct error error = {0};
+	struct diff diff = {0};
+	bool same;
+	int rc;
+
+	argp_err_exit_status = 2;
+	argp_parse(&argp, argc, argv, 0, NULL, &options);
+	rc = dump_open(&a, options.files[0], &error);
+	if (!rc)
+		rc = dump_open(&b, options.files[1], &error);
+	if (!rc)
+		rc = diff_of(&diff, a, b, &error);
+	if (!rc && options.json)
+		print_json(&diff, a, b, &options);
+	else if (!rc)
+		print_people(&diff, a, b, &options);
+	same = diff.same;
+	diff_fini(&diff);
+	dump_free(&a);
+	dump_free(&b);
+	if (!rc && (fflush(stdout) || ferror(stdout)))
+		rc = error_set(&error, ERROR_IO, "cannot write to standard output");
+	if (rc) {
+		rc = command_fail(&error);
+		return rc == 1 ? 2 : rc;
+	}
+	return same ? 0 : 1;
+}

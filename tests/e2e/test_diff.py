@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`weft route diff`: bytes that come from another trainer, counted again in Python."""
+import json
+
+import job as jobs
+import pytest
+
+JOB = ("--model", "Qwen2.5-0.5B", "--train", "world=4,pp=2", "--infer", "engines=2,tp=2")
+
+
+@pytest.fixture(scope="module")
+def plans(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("diff")
+
+    def plan(name, *flags, job=JOB):
+        jobs.weft("route", "plan", *job, *flags, "--output", folder / name)
+        return folder / name
+
+    return {"greedy": plan("a.json"), "round-robin": plan("b.json", "--policy", "round-robin"),
+            "balanced": plan("e.json", "--policy", "balanced"), "hash": plan("f.json", "--policy", "hash"),
+            "table": plan("c.json", "--order", "table"),
+            "hosts": plan("d.json", "--topology", "per_host=2,nics=2,gbps=100"),
+            "other": plan("o.json", job=(*JOB[:3], "world=8,pp=2", *JOB[4:]))}
+
+
+def diff(a, b, *flags, code=1):
+    done = jobs.weft("route", "diff", a, b, *flags, check=False)
+    assert done.returncode == code, done.stderr
+    return done.stdout
+
+
+def borders(path):
+    """(inference, param) -> [(offset, end, trainer, tensor)]"""
+    found = {}
+    for route in json.loads(path.read_text())["routes"]:
+        for piece in route["pieces"]:
+            found.setdefault((route["inference"], piece["param"]), []).append(
+                (piece["offset"], piece["offset"] + piece["bytes"], route["trainer"], route["tensor"]))
+    return found
+
+
+@pytest.mark.parametrize("one,two", [("greedy", "round-robin"), ("greedy", "balanced"), ("hash", "balanced"),
+                                     ("round-robin", "hash")])
+def test_diff__counts_the_bytes_that_move(plans, one, two):
+    a, b = borders(plans[one]), borders(plans[two])
+    moved, pairs, tensors, lost, gained = 0, set(), {}, [0] * 4, [0] * 4
+    for target, spans in a.items():
+        for low, high, trainer, tensor in spans:
+            for low2, high2, trainer2, _ in b[target]:
+                size = min(high, high2) - max(low, low2)
+                if size > 0 and trainer != trainer2:
+                    moved += size
+                    pairs.add((tensor, target[0]))
+                    tensors[tensor] = tensors.get(tensor, 0) + size
+                    lost[trainer] += size
+                    gained[trainer2] += size
+    said = json.loads(diff(plans[one], plans[two], "--json", "--top", "0", code=1))
+    assert (said["moved_bytes"], said["moved_pairs"]) == (moved, len(pairs))
+    assert {t["tensor"]: t["moved_bytes"] for t in said["tensors"]} == tensors
+    for trainer in said["trainers"]:
+        rank = trainer["trainer"]
+        assert (trainer["lost_bytes"], trainer["gained_bytes"]) == (lost[rank], gained[rank])
+        assert trainer["b_bytes"] - trainer["a_bytes"] == gained[rank] - lost[rank]
+    assert not said["same"] and said["only_a_bytes"] == said["only_b_bytes"] == 0
+    assert said["a"]["policy"] == one and said["b"]["policy"] == two
+    people = diff(plans[one], plans[two], "--top", "3")
+    assert "come from another trainer" in people and all(
+        tensor["tensor"] in people for tensor in said["tensors"][:3])
+
+
+def test_same__plan_is_0_in_any_layout(plans, tmp_path):
+    pretty = tmp_path / "pretty.json"
+    pretty.write_text(json.dumps(json.loads(plans["greedy"].read_text()), indent=3, sort_keys=True))
+    assert "the same plan" in diff(plans["greedy"], pretty, code=0)
+    assert json.loads(diff(plans["greedy"], pretty, "--json", code=0))["same"]
+
+
+def test_order_and_topology__are_differences_that_move_nothing(plans):
+    for name, key in (("table", "order_differs"), ("hosts", "topology_differs")):
+        said = json.loads(diff(plans["greedy"], plans[name], "--json"))
+        assert said[key] and not said["same"] and said["moved_bytes"] == 0
+    assert "different topologies" in diff(plans["greedy"], plans["hosts"])
+
+
+def test_trouble__is_more_than_1(plans, tmp_path):
+    def trouble(*arguments, code, word):
+        done = jobs.weft("route", "diff", *arguments, check=False)
+        assert (done.returncode, word in done.stderr) == (code, True), done.stderr
+
+    trouble(plans["greedy"], code=2, word="name two routing dumps")
+    trouble(plans["greedy"], plans["other"], code=78, word='two jobs: "train" is')
+    trouble(plans["greedy"], tmp_path / "none", code=2, word="none")
+    short = tmp_path / "short.json"
+    short.write_text(jobs.weft("route", "plan", *JOB, "--json", "--summary").stdout)
+    trouble(plans["greedy"], short, code=2, word="the second dump has no routes")
