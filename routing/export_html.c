@@ -267,6 +267,47 @@ static void put_value(const struct page *page, const struct figure *figure,
 	fputs("</td>", page->file);
 }
 
+static void put_seconds(const struct page *page, const struct dump *dump, bool bound)
+{
+	const struct certificate *certificate = &dump->report.certificate;
+	double seconds = bound ? certificate->bound_seconds : certificate->makespan_seconds;
+	char text[TEXT_SHORT_BYTES];
+
+	fprintf(page->file, "<td>%s<small>", seconds_text((uint64_t)(seconds * 1e9), text));
+	put_text(page->file, bound ? certificate->bound_limit : certificate->makespan_limit);
+	fputs("</small></td>", page->file);
+}
+
+/* The same three in seconds, where a topology says how fast the wires are. */
+static void put_certificates(const struct page *page)
+{
+	static const struct figure rows[] = {
+		{"makespan_seconds", "makespan on the topology", FIGURE_COUNT, NULL, NULL,
+		 "The limit that is busy longest, at full speed: no update takes less. Wires only: no "
+		 "packing, no latency."},
+		{"bound_seconds", "least possible on the topology", FIGURE_COUNT, NULL, NULL,
+		 "No plan of any cuts is faster under these NICs and uplinks; the limit that says so."},
+		{"gap_seconds", "above it", FIGURE_PERCENT, NULL, NULL,
+		 "Makespan on the topology over the least possible, less one."},
+	};
+	const struct dump *dumps[2] = {page->dump, page->beside};
+
+	for (int row = 0; row < 3; row++) {
+		fprintf(page->file, "<tr id=\"figure-%s\"><th scope=\"row\">%s</th>", rows[row].key,
+			rows[row].name);
+		for (int d = 0; d < (page->other ? 2 : 1); d++) {
+			if (!dumps[d] || !dumps[d]->report.has_certificate)
+				fputs("<td>not known</td>", page->file);
+			else if (row < 2)
+				put_seconds(page, dumps[d], row == 1);
+			else
+				fprintf(page->file, "<td>%.4g&nbsp;%%</td>",
+					dumps[d]->report.certificate.gap * 100);
+		}
+		fprintf(page->file, "<td class=\"meaning\">%s</td></tr>\n", rows[row].meaning);
+	}
+}
+
 static int put_figures(const struct page *page, struct error *error)
 {
 	FILE *file = page->file;
@@ -290,6 +331,8 @@ static int put_figures(const struct page *page, struct error *error)
 			put_value(page, &figures[i], page->other);
 		fprintf(file, "<td class=\"meaning\">%s</td></tr>\n", figures[i].meaning);
 	}
+	if (page->dump->report.has_certificate)
+		put_certificates(page);
 	fputs("</tbody>\n", file);
 	return 0;
 }

@@ -14,6 +14,7 @@
 
 #include "common/json_write.h"
 #include "common/memory.h"
+#include "routing/topology.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -315,6 +316,68 @@ static void put_ranks(struct head *head, const struct dump *dump)
 	json_put_array_end(json);
 }
 
+static void put_places(struct head *head, const struct topology *topology, enum role role)
+{
+	struct json *json = &head->json;
+
+	json_put_newline(json);
+	json_put_key(json, role_name(role));
+	json_put_object(json);
+	json_put_key(json, "host");
+	json_put_array(json);
+	for (uint32_t r = 0; r < topology->rank_count[role]; r++)
+		json_put_u64(json, topology->ranks[role][r].host);
+	json_put_array_end(json);
+	json_put_key(json, "nics");
+	json_put_array(json);
+	for (uint32_t r = 0; r < topology->rank_count[role]; r++) {
+		const struct topology_rank *rank = &topology->ranks[role][r];
+
+		json_put_array(json);
+		for (uint32_t l = 0; l < rank->used_count; l++)
+			json_put_u64(json, topology->links[rank->link_first + l].nic);
+		json_put_array_end(json);
+	}
+	json_put_array_end(json);
+	json_put_object_end(json);
+	head_flush(head);
+}
+
+static void put_topology(struct head *head, const struct dump *dump)
+{
+	const struct topology *topology = dump->topology;
+	struct json *json = &head->json;
+
+	json_put_newline(json);
+	json_put_key(json, "topology");
+	json_put_object(json);
+	json_put_key_double(json, "bound_seconds",
+			    dump->report.has_certificate ? dump->report.certificate.bound_seconds
+							 : 0);
+	json_put_key(json, "hosts");
+	json_put_array(json);
+	for (uint32_t h = 0; h < topology->host_count; h++)
+		json_put_string(json, topology->hosts[h].name);
+	json_put_array_end(json);
+	json_put_key(json, "nics");
+	json_put_array(json);
+	for (uint32_t n = 0; n < topology->nic_count; n++) {
+		const struct topology_nic *nic = &topology->nics[n];
+
+		json_put_newline(json);
+		json_put_object(json);
+		json_put_key_string(json, "name", nic->name);
+		json_put_key_u64(json, "host", nic->host);
+		json_put_key_u64(json, "rail", nic->rail);
+		json_put_key_u64(json, "rate", nic->bytes_per_second);
+		json_put_object_end(json);
+	}
+	json_put_array_end(json);
+	put_places(head, topology, ROLE_TRAINER);
+	put_places(head, topology, ROLE_INFERENCE);
+	json_put_object_end(json);
+}
+
 /* Tensors get numbers in the order in which routes name them: checkpoint order. */
 static int put_tensors(struct head *head, const struct dump *dump, uint32_t *tensor_of_name)
 {
@@ -359,6 +422,8 @@ int page_put_data(const struct page *page, struct error *error)
 	put_plan(&head, "own", dump->policy, page->own, dump);
 	if (page->other)
 		put_plan(&head, "other", page->other_name, page->other, dump);
+	if (dump->topology)
+		put_topology(&head, dump);
 	if (put_tensors(&head, dump, tensor_of_name))
 		rc = memory_error(error, "writing the report", head.text.capacity);
 	json_put_object_end(&head.json);

@@ -146,7 +146,7 @@ function loadCharts(plan) {
 	const view = {order: 'rank', scale: 'zero'}, other = plan.other;
 	const plans = (key) => !other ? [{name: plan.own.name, values: plan.own[key], style: 'own'}]
 		: [{name: plan.own.name, values: plan.own[key], style: 'own'}, {name: other.name, values: other[key], style: 'other'}];
-	const host = (role, r) => plan.topology ? ', host ' + plan.topology.hosts[plan.topology.host_of[role][r]] : '';
+	const host = (role, r) => plan.topology ? ', host ' + plan.topology.hosts[plan.topology[role].host[r]] : '';
 	const trainer = (r) => 'trainer ' + r + ' (stage ' + plan.stage[r] + host('trainer', r) + ')';
 	const rank = (r) => 'inference rank ' + r + ' (engine ' + plan.engineOf[r] + ', rank ' + plan.engineRank[r] + host('inference', r) + ')';
 	const bound = {value: plan.own.bound, text: 'least possible largest load'};
@@ -171,7 +171,7 @@ function loadCharts(plan) {
 	if (!plan.topology)
 		area.append(make('p', {class: 'caption'}, 'No topology was given: each rank has a host and a NIC of its own, so bars by NIC and by host would be those above.'));
 	render();
-	return {redraw: render, view};
+	return {redraw: render, view, specs};
 }
 
 /* One bar a plan, cut by how the bytes travel. */

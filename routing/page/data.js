@@ -47,6 +47,7 @@ function bytesText(bytes) { /* as weft itself spells them: powers of 1000, three
 	while (value >= 999.5 && unit + 1 < units.length) { value /= 1000; unit++; }
 	return (bytes < 0 ? '\u2212' : '') + value.toFixed(unit === 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2) + ' ' + units[unit];
 }
+const secondsText = (s) => s === 0 ? '0' : s < 1e-3 ? +(s * 1e6).toPrecision(3) + ' \u00b5s' : s < 1 ? +(s * 1e3).toPrecision(3) + ' ms' : +s.toPrecision(3) + ' s';
 const grouped = (value) => String(Math.round(value)).replace(/\B(?=(\d{3})+$)/g, ',');
 const plural = (n, word) => grouped(n) + ' ' + word + (n === 1 ? '' : 's');
 
@@ -143,7 +144,7 @@ function groupings(plan, role) {
 	const all = Array.from({length: n}, (_, r) => r), list = [];
 	const distinct = (of) => new Set(of).size;
 	list.push(grouping(one + 's', all, (r) => one + ' ' + r));
-	const hosts = plan.topology && plan.topology.host_of[role];
+	const hosts = plan.topology && plan.topology[role].host;
 	if (hosts && distinct(hosts) < n)
 		list.push(grouping('hosts', hosts, (h) => 'host ' + plan.topology.hosts[h]));
 	const of = role === 'trainer' ? plan.stage : plan.engineOf;

@@ -220,7 +220,7 @@ function heatMap(plan, pick) {
 			said = (role === 'trainer' ? 'trainer ' : 'inference rank ') + ranks[0];
 			if (role === 'trainer') said += ' (stage ' + of[ranks[0]];
 			else said += ' (engine ' + of[ranks[0]] + ', rank ' + plan.engineRank[ranks[0]];
-			if (plan.topology) said += ', host ' + plan.topology.hosts[plan.topology.host_of[role][ranks[0]]];
+			if (plan.topology) said += ', host ' + plan.topology.hosts[plan.topology[role].host[ranks[0]]];
 			return said + ')';
 		};
 		let said = place('trainer', rows, r) + '\nto ' + place('inference', cols, c) + ':\n';

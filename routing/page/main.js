@@ -1,46 +1,41 @@
 /* main.js -- reads the data, draws every part, redraws when the window, the theme or the paper
  * changes. `weft` is what a reader may use in the browser's console. */
 
-/* Loads of NICs and hosts: a rank's bytes lie on its nearest NICs in proportion to their speed. */
+/* Loads of NICs and hosts, in seconds at full speed: a rank's bytes lie on its nearest NICs in
+ * proportion to their speed; a host is all of its NICs. */
 function topologyCharts(plan, common) {
 	const top = plan.topology, charts = [];
-	const spread = (role, values, nic) => {
-		const out = new Array(nic ? top.nics.length : top.hosts.length).fill(0);
-		values.forEach((bytes, r) => {
-			if (!nic) { out[top.host_of[role][r]] += bytes; return; }
-			const used = top.nics_of[role][r], speed = used.reduce((s, n) => s + top.nics[n].rate, 0);
+	const hostRate = top.hosts.map(() => 0);
+	for (const nic of top.nics) hostRate[nic.host] += nic.rate;
+	const rate = {NIC: (n) => top.nics[n].rate, host: (h) => hostRate[h]};
+	const label = {NIC: (n) => 'NIC ' + top.nics[n].name + ' of host ' + top.hosts[top.nics[n].host] + ', rail ' + top.nics[n].rail,
+		host: (h) => 'host ' + top.hosts[h]};
+	const spread = (role, loads, word) => {
+		const out = new Array(word === 'NIC' ? top.nics.length : top.hosts.length).fill(0);
+		loads.forEach((bytes, r) => {
+			if (word === 'host') { out[top[role].host[r]] += bytes; return; }
+			const used = top[role].nics[r], speed = used.reduce((s, n) => s + top.nics[n].rate, 0);
 			for (const n of used) out[n] += bytes * top.nics[n].rate / speed;
 		});
 		return out;
 	};
-	const plans = (role, nic) => {
-		const key = role === 'trainer' ? 'trainer' : 'inference';
-		const list = [{name: plan.own.name, values: spread(role, plan.own[key], nic), style: 'own'}];
-		if (plan.other && !same(plan.own[key], plan.other[key]))
-			list.push({name: plan.other.name, values: spread(role, plan.other[key], nic), style: 'other'});
-		else if (plan.other) list[0].name = 'every policy';
-		return list;
-	};
-	const hostOf = top.nics.map((nic) => nic.host);
-	const nicName = (n) => top.hosts[top.nics[n].host] + ' ' + top.nics[n].name;
-	for (const [nic, word, text] of [[true, 'NIC', (n) => 'NIC ' + nicName(n) + ', rail ' + top.nics[n].rail], [false, 'host', (h) => 'host ' + top.hosts[h]]])
+	for (const word of ['NIC', 'host'])
 		for (const [role, verb] of [['trainer', 'sends'], ['inference', 'receives']]) {
-			const busy = plans(role, nic), use = busy[0].values.map((v, i) => i).filter((i) => busy.some((p) => p.values[i] > 0));
-			const seconds = (i) => nic ? top.nics[i].rate : 0;
-			busy.forEach((p) => { p.values = use.map((i) => p.values[i]); });
-			charts.push({...common, title: 'Bytes that each ' + word + ' ' + verb, ranks: word + 's', names: (i) => text(use[i]) + (seconds(use[i]) ?
-				', ' + bytesText(seconds(use[i])) + '/s, ' + (busy[0].values[i] / seconds(use[i]) * 1000).toFixed(2) + ' ms at full speed' : ''),
-			plans: busy, bounds: boundOf(plan, role, nic, use, spread), text: bytesText, tick: (i) => nic ? top.nics[use[i]].name : top.hosts[use[i]], tickRoom: 78,
-			edges: nic ? edgesOf(use.map((n) => top.hosts[hostOf[n]]), '') : [],
-			caption: word + 's that no ' + (role === 'trainer' ? 'trainer' : 'inference rank') + ' uses are left out.' });
+			const other = plan.other && !same(plan.own[role], plan.other[role]) ? plan.other : null;
+			const loads = (other ? [plan.own, other] : [plan.own]).map((one) => spread(role, one[role], word));
+			const use = loads[0].map((_, i) => i).filter((i) => loads.some((load) => load[i] > 0));
+			if (!use.length) continue;
+			const plans = loads.map((load, p) => ({name: p ? other.name : !plan.other || other ? plan.own.name : role === 'inference' ? 'every policy' : plan.own.name + ' and ' + plan.other.name,
+				style: p ? 'other' : 'own', values: use.map((i) => rate[word](i) ? load[i] / rate[word](i) : 0)}));
+			charts.push({...common, title: 'What each ' + word + ' ' + verb, ranks: word + 's', plans, text: secondsText, tickRoom: 90,
+				names: (i) => label[word](use[i]) + '\n' + loads.map((load, p) => plans[p].name + ': ' + bytesText(load[use[i]])).join('\n'),
+				bounds: top.bound_seconds ? [{value: top.bound_seconds, text: 'least possible makespan'}] : [],
+				tick: (i) => { const name = word === 'NIC' ? top.nics[use[i]].name : top.hosts[use[i]]; return name.length > 13 ? name.slice(0, 12) + '\u2026' : name; },
+				edges: word === 'NIC' ? edgesOf(use.map((n) => top.hosts[top.nics[n].host]), '') : [],
+				caption: 'Seconds at the full speed of the ' + (word === 'NIC' ? 'NIC' : 'host\u2019s NICs together') + '. No update on this topology takes less than the line. Those that no ' +
+					(role === 'trainer' ? 'trainer' : 'inference rank') + ' uses are left out.'});
 		}
 	return charts;
-}
-/* The mean over all that send: no plan over these ranks has a lower largest bar than their mean. */
-function boundOf(plan, role, nic, use, spread) {
-	const values = spread(role, plan.own[role === 'trainer' ? 'trainer' : 'inference'], nic);
-	const total = values.reduce((a, b) => a + b, 0);
-	return use.length ? [{value: total / use.length, text: 'mean, which the largest cannot be below,'}] : [];
 }
 
 function start() {

@@ -256,6 +256,24 @@ def test_heat_map__is_grouped_above_256(browser, reports):
     assert "engines" in names and "blocks of 4" in names
 
 
+def test_topology__gives_bars_by_nic_and_host_under_the_bound(browser, tmp_path, shots):
+    job = ("--model", "Qwen3-4B", "--train", "world=16,pp=2", "--infer", "engines=4,tp=4",
+           "--topology", "per_host=8,nics=4,gbps=400")
+    jobs.weft("route", "plan", *job, "--output", tmp_path / "plan.json")
+    report = Report(export(tmp_path, tmp_path / "plan.json"), None)
+    opened(browser, report)
+    titles = browser.evaluate("[...document.querySelectorAll('.chart h3')].map(h => h.textContent)")
+    assert titles[3:] == ["What each NIC sends", "What each NIC receives", "What each host sends", "What each host receives"]
+    certificate = json.loads((tmp_path / "plan.json").read_text())["summary"]["certificate"]
+    assert browser.evaluate("weft.plan.topology.bound_seconds") == pytest.approx(certificate["bound_seconds"])
+    tall = browser.evaluate("weft.loads.specs.map(s => s.plans[0].values.reduce((a, b) => Math.max(a, b), 0))")
+    assert max(tall[3:]) == pytest.approx(certificate["makespan_seconds"])
+    rows = Figures(report.path.read_text()).rows
+    assert rows["bound_seconds"][0][1] == certificate["bound_limit"]
+    browser.screenshot(shots / "topology.png")
+    assert browser.trouble() == []
+
+
 def test_keys__reach_every_control(browser, reports):
     opened(browser, reports("8x8"))
     browser.evaluate("document.body.focus()")
