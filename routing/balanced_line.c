@@ -62,6 +62,42 @@ static int make_line(struct balanced *b, struct error *error)
 	return 0;
 }
 
+/* Uplinks may leave NICs idle, and then any division among NICs reaches the bound. The even one:
+ * what uplinks pass by the bound is given, and the bound of the NICs is asked. */
+static int solve_below_uplinks(struct balanced *b, struct bound_input *input, struct error *error)
+{
+	size_t bytes = b->limits.count * sizeof(*b->limits.items);
+	struct bound_limit *limits = memory_alloc(bytes);
+	struct bound below;
+	bool any = false;
+	int rc = 0;
+
+	if (!limits)
+		return memory_error(error, "balancing trainers", bytes);
+	for (uint32_t l = 0; l < b->limits.count; l++) {
+		limits[l] = b->limits.items[l];
+		if (b->limits.what[l].kind != LIMIT_UPLINK)
+			continue;
+		limits[l].free_bytes += (uint64_t)((unsigned __int128)b->bound.bytes *
+						   limits[l].rate / b->bound.rate);
+		limits[l].rate = 1; /* what rounding lost */
+		any = true;
+	}
+	input->limits = limits;
+	rc = any ? bound_solve(&below, input, error) : 0;
+	memory_free(limits);
+	if (rc || !any)
+		return rc;
+	memory_free(b->bound.shares);
+	memory_free(b->bound.share_first);
+	b->bound.shares = below.shares;
+	b->bound.share_first = below.share_first;
+	below.shares = NULL;
+	below.share_first = NULL;
+	bound_fini(&below);
+	return 0;
+}
+
 static int solve(struct balanced *b, struct error *error)
 {
 	const struct topology *topology = b->options->topology;
@@ -85,7 +121,8 @@ static int solve(struct balanced *b, struct error *error)
 		.limit_of = b->limits.of,
 		.limit_count = b->limits.count,
 	};
-	return bound_solve(&b->bound, &input, error);
+	rc = bound_solve(&b->bound, &input, error);
+	return rc ? rc : solve_below_uplinks(b, &input, error);
 }
 
 /* ---- cutting ---- */

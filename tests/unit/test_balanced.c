@@ -227,6 +227,53 @@ static void test_balanced__gives_each_trainer_what_its_nic_can_send(void **state
 	topology_free(&topology);
 }
 
+/* Two hosts of two trainers, whose uplinks are so slow that NICs have time. */
+static void test_balanced__divides_evenly_what_a_slow_uplink_passes(void **state)
+{
+	static struct job job;
+	struct plan_options options = {0};
+	struct topology *topology;
+
+	(void)state;
+	job_init(&job, 4, 1);
+	for (uint32_t r = 0; r < 4; r++)
+		job_hold(&job, r, "w", 0, 6000, 1, 0, 6000);
+	job_want(&job, 0, "p", "w", 6000, 1, 0, 6000, 0, 1);
+	job_build(&job);
+	assert_int_equal(topology_new(&topology, 4, 1, NULL), 0);
+	for (uint32_t h = 0; h < 3; h++) {
+		assert_int_equal(topology_add_host(topology,
+						   h == 0   ? "a"
+						   : h == 1 ? "b"
+							    : "c",
+						   h < 2    ? 100
+						   : h == 1 ? 100
+							    : 0,
+						   NULL),
+				 0);
+		assert_int_equal(topology_add_nic(topology, "x", 0, 100, NULL), 0);
+		assert_int_equal(topology_add_nic(topology, "y", 0, 100, NULL), 0);
+	}
+	for (uint32_t r = 0; r < 4; r++) {
+		topology_place(topology, ROLE_TRAINER, r, r / 2);
+		assert_int_equal(
+			topology_add_link(topology, ROLE_TRAINER, r, r, DISTANCE_PIX, NULL), 0);
+	}
+	topology_place(topology, ROLE_INFERENCE, 0, 2);
+	assert_int_equal(topology_add_link(topology, ROLE_INFERENCE, 0, 4, DISTANCE_PIX, NULL), 0);
+	topology_finish(topology);
+	options.topology = topology;
+	struct table *table = plan(&job, &options);
+	struct summary own = summed(table);
+
+	for (uint32_t t = 0; t < 4; t++)
+		assert_in_range(own.trainer_bytes[t], 5970, 6030);
+	summary_fini(&own);
+	table_free(&table);
+	job_fini(&job);
+	topology_free(&topology);
+}
+
 /* A refusal names the least limit; with that it works, and no trainer writes to more. */
 static void test_balanced__writes_to_no_more_ranks_than_sessions_max(void **state)
 {
@@ -408,6 +455,7 @@ int main(void)
 		cmocka_unit_test(test_balanced__is_within_a_row_of_the_bound_on_random_jobs),
 		cmocka_unit_test(test_balanced__is_within_one_percent_where_rows_are_many),
 		cmocka_unit_test(test_balanced__gives_each_trainer_what_its_nic_can_send),
+		cmocka_unit_test(test_balanced__divides_evenly_what_a_slow_uplink_passes),
 		cmocka_unit_test(test_balanced__writes_to_no_more_ranks_than_sessions_max),
 		cmocka_unit_test(test_balanced__with_sessions_max_keeps_equal_layouts_together),
 		cmocka_unit_test(test_balanced__explains_every_part_of_a_pair),
