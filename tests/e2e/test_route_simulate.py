@@ -155,3 +155,14 @@ def test_flags__a_wrong_one_gets_one_sentence(flags, words):
 
 def test_published__an_unknown_row_lists_the_known():
     refused("--published", "--row", "GPT-2", words=["GPT-2", "GLM-Z1-9B", "Kimi-K2"])
+
+
+def test_published__a_row_stands_beside_what_was_measured():
+    row = simulate("--published", "--row", "Moonlight")
+    assert row["published_nccl_seconds"] == 1.482 and row["published_rdma_seconds"] == 1.073
+    assert row["rank_bytes"] == pytest.approx(3.77 * 2**30, rel=0.01)  # the published engine rank
+    best, plain = row["simulated"]
+    assert (best["policy"], best["order"], plain["policy"]) == ("balanced", "rounds", "greedy")
+    assert best["of_bound"] >= 0.9 and row["bound_seconds"] >= row["wire_bound_seconds"]
+    text = jobs.weft("route", "simulate", "--published", "--row", "Moonlight").stdout
+    assert "1.482 s" in text and "gather=400" in text
