@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A dump of 10^6 routes is written, shown and verified in bounded memory (docs/routing.md)."""
+"""A dump of 10^6 routes is written and read back in bounded memory (docs/routing.md)."""
 import os
 import subprocess
 
@@ -25,22 +25,25 @@ def peak_bytes(*arguments):
 
 
 @pytest.mark.skipif(jobs.BIN.name != "release", reason="sanitizers keep memory that was freed")
-def test_million__routes_are_written_shown_and_verified_in_bounded_memory(tmp_path):
+def test_million__routes_are_written_and_read_in_bounded_memory(tmp_path):
     dump, base = tmp_path / "plan.json", peak_bytes("--version")
     assert peak_bytes(*plan_of(1725), "--output", dump) - base < 512 * MIB
     assert dump.stat().st_size > 200 * MIB
     # route by route: a chunk, the names, and what is added up
     assert peak_bytes("route", "show", dump, "--by", "trainer") - base < 64 * MIB
-    # the dump, the table that is proved, and round-robin's beside it
-    assert peak_bytes("route", "verify", dump) - base < 1_000_500 * 600
 
 
 @pytest.mark.skipif(jobs.BIN.name != "release", reason="sanitizers keep memory that was freed")
 def test_whole__dump_costs_its_compact_arrays(tmp_path):
-    small, large = tmp_path / "small.json", tmp_path / "large.json"
+    """What must have all routes at once costs so much a route; shown on fewer, to be quick."""
+    routes, small, large = 299 * 580, tmp_path / "small.json", tmp_path / "large.json"
     jobs.weft(*plan_of(1), "--output", small)
     jobs.weft(*plan_of(300), "--output", large)
-    read = [peak_bytes("route", "export", path, "--format", "json") for path in (small, large)]
-    assert (read[1] - read[0]) / (299 * 580) < 250
-    lines = [peak_bytes("route", "export", path, "--format", "csv") for path in (small, large)]
-    assert lines[1] - lines[0] < 8 * MIB
+
+    def growth(verb, *flags):
+        return peak_bytes("route", verb, large, *flags) - peak_bytes("route", verb, small, *flags)
+
+    assert growth("export", "--format", "json") / routes < 250
+    # the dump, the table that is proved, and round-robin's beside it
+    assert growth("verify") / routes < 600
+    assert growth("export", "--format", "csv") < 8 * MIB
