@@ -145,9 +145,7 @@ static int row_of(struct row *row, const struct options *options, const struct r
 		row_fini(row);
 		return error_wrap(error, "policy %s", policy->name);
 	}
-	for (uint32_t t = 0; t < job->problem->trainer_count; t++)
-		if (row->summary.sessions[t] > row->sessions)
-			row->sessions = row->summary.sessions[t];
+	row->sessions = summary_sessions_max(&row->summary, job->problem->trainer_count);
 	row->too_many = job->plan.sessions_max && row->sessions > job->plan.sessions_max;
 	return 0;
 }

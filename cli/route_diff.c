@@ -60,12 +60,7 @@ static size_t shown_of(const struct options *options, size_t count)
 
 static uint32_t most_sessions(const struct dump *dump)
 {
-	uint32_t most = 0;
-
-	for (uint32_t t = 0; t < dump->trainer_count; t++)
-		if (dump->report.own.sessions[t] > most)
-			most = dump->report.own.sessions[t];
-	return most;
+	return summary_sessions_max(&dump->report.own, dump->trainer_count);
 }
 
 /* ---- for programs ---- */

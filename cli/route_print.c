@@ -87,15 +87,6 @@ static void print_loads(FILE *stream, const struct route_view *view)
 
 /* ---- the table beside round-robin ---- */
 
-static uint32_t most_sessions(const struct summary *summary, uint32_t trainers)
-{
-	uint32_t most = 0;
-
-	for (uint32_t t = 0; t < trainers; t++)
-		most = summary->sessions[t] > most ? summary->sessions[t] : most;
-	return most;
-}
-
 static void row_bytes(FILE *stream, const char *what, uint64_t own, uint64_t other)
 {
 	char a[TEXT_SHORT_BYTES], b[TEXT_SHORT_BYTES], exact[TEXT_SHORT_BYTES];
@@ -138,8 +129,8 @@ static void print_figures(FILE *stream, const struct route_view *view)
 	row_bytes(stream, "least that must be prepared", own->prepared_minimum_bytes,
 		  other->prepared_minimum_bytes);
 	row_count(stream, "sessions of the busiest trainer",
-		  most_sessions(own, view->trainer_count),
-		  most_sessions(other, view->trainer_count));
+		  summary_sessions_max(own, view->trainer_count),
+		  summary_sessions_max(other, view->trainer_count));
 	row_count(stream, "routes", own->routes, other->routes);
 	row_count(stream, "pieces", own->pieces, other->pieces);
 	for (int how = 0; how < HOW_COUNT; how++) {

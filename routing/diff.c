@@ -36,7 +36,7 @@ static int no_memory(struct error *error, size_t bytes)
 
 /* ---- the same job? ---- */
 
-static int check_job(const struct dump *a, const struct dump *b, struct error *error)
+int diff_same_job(const struct dump *a, const struct dump *b, struct error *error)
 {
 	const struct {
 		const char *name, *a, *b;
@@ -57,6 +57,15 @@ static int check_job(const struct dump *a, const struct dump *b, struct error *e
 				 " in the second",
 				 a->trainer_count, a->inference_count, b->trainer_count,
 				 b->inference_count);
+	return 0;
+}
+
+static int check_dumps(const struct dump *a, const struct dump *b, struct error *error)
+{
+	int rc = diff_same_job(a, b, error);
+
+	if (rc)
+		return rc;
 	if (!a->has_routes || !b->has_routes)
 		return error_set(error, ERROR_FILE,
 				 "the %s dump has no routes to compare: it was written with "
@@ -313,7 +322,7 @@ int diff_of(struct diff *diff, const struct dump *a, const struct dump *b, struc
 	int rc;
 
 	*diff = (struct diff){0};
-	rc = check_job(a, b, error);
+	rc = check_dumps(a, b, error);
 	if (!rc)
 		rc = compare_topologies(diff, a, b, error);
 	if (!rc)

@@ -35,7 +35,10 @@ struct diff {
 };
 
 /* ERROR_CONFLICT when model, train, infer or ranks differ (each said by name): the bytes of two
- * jobs cannot be compared. Both dumps need routes and must outlive the diff. */
+ * jobs cannot be compared. */
+int diff_same_job(const struct dump *a, const struct dump *b, struct error *error);
+
+/* Both dumps must be of one job, need routes, and must outlive the diff. */
 int diff_of(struct diff *diff, const struct dump *a, const struct dump *b, struct error *error);
 void diff_fini(struct diff *diff);
 

@@ -11,6 +11,7 @@
 
 #include "common/memory.h"
 #include "common/text.h"
+#include "routing/diff.h"
 #include "routing/export_html_parts.h"
 #include "routing/export_page.h"
 #include "routing/order.h"
@@ -189,11 +190,7 @@ static uint64_t sessions_of(const struct summary *summary, const struct dump *du
 
 static uint64_t sessions_most_of(const struct summary *summary, const struct dump *dump)
 {
-	uint64_t most = 0;
-
-	for (uint32_t t = 0; t < dump->trainer_count; t++)
-		most = summary->sessions[t] > most ? summary->sessions[t] : most;
-	return most;
+	return summary_sessions_max(summary, dump->trainer_count);
 }
 
 #define HOW(how, name)                                                                    \
@@ -418,39 +415,12 @@ static int put_page(const struct page *page, struct error *error)
 	return rc;
 }
 
-/* Two plans can be compared when they are of one job. */
-static int same_job(const struct dump *a, const struct dump *b, struct error *error)
-{
-	const struct {
-		const char *what, *first, *second;
-	} rows[] = {
-		{"model", a->model, b->model},
-		{"train", a->train, b->train},
-		{"infer", a->infer, b->infer},
-	};
-
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-		if (strcmp(rows[i].first, rows[i].second) != 0)
-			return error_set(error, ERROR_USAGE,
-					 "the plan to stand beside is of another job: its %s is "
-					 "'%s', the first one's is '%s'; plan both for one job",
-					 rows[i].what, rows[i].second, rows[i].first);
-	if (a->trainer_count != b->trainer_count || a->inference_count != b->inference_count)
-		return error_set(error, ERROR_USAGE,
-				 "the plan to stand beside has %" PRIu32 " trainers and %" PRIu32
-				 " inference ranks, the first one %" PRIu32 " and %" PRIu32
-				 "; plan both for one job",
-				 b->trainer_count, b->inference_count, a->trainer_count,
-				 a->inference_count);
-	return 0;
-}
-
 int export_html(FILE *file, const struct dump *dump, const struct dump *beside, struct error *error)
 {
 	struct page page = {file, dump, beside, &dump->report.own, NULL, NULL};
 	const char *policy = beside ? beside->policy : "round-robin";
 	const char *also = strcmp(policy, dump->policy) == 0 ? " (beside)" : "";
-	int rc = beside ? same_job(dump, beside, error) : 0;
+	int rc = beside ? diff_same_job(dump, beside, error) : 0;
 
 	if (rc)
 		return rc;

@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 /* `beside` is a plan of the same job by another policy, to stand beside the dump's; NULL: the
- * round-robin figures of the dump's own summary do. ERROR_USAGE when the two are not of one job.
+ * round-robin figures of the dump's own summary do. ERROR_CONFLICT when the two are not of one job.
  * The bytes written depend on the dumps and on weft's version only. Memory beside the dumps:
  * 4 bytes a name, 24 bytes a route of `beside`. The caller checks ferror. */
 int export_html(FILE *file, const struct dump *dump, const struct dump *beside,

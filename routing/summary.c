@@ -263,3 +263,12 @@ void summary_fini(struct summary *summary)
 	memory_free(summary->sessions);
 	*summary = (struct summary){0};
 }
+
+uint32_t summary_sessions_max(const struct summary *summary, uint32_t trainers)
+{
+	uint32_t most = 0;
+
+	for (uint32_t t = 0; t < trainers; t++)
+		most = summary->sessions[t] > most ? summary->sessions[t] : most;
+	return most;
+}

@@ -28,4 +28,7 @@ struct summary {
 int summary_of(struct summary *summary, const struct table *table, struct error *error);
 void summary_fini(struct summary *summary);
 
+/* The inference ranks that the busiest of `trainers` trainers writes to. */
+uint32_t summary_sessions_max(const struct summary *summary, uint32_t trainers);
+
 #endif

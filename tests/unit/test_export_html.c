@@ -136,7 +136,7 @@ static void test_html__two_plans_stand_beside_each_other_when_they_are_of_one_jo
 
 	train = other->train;
 	other->train = "world=3";
-	assert_int_equal(html_text(&text, dump, other, &error), -ERROR_USAGE);
+	assert_int_equal(html_text(&text, dump, other, &error), -ERROR_CONFLICT);
 	assert_non_null(strstr(error.text, "its train is 'world=3', the first one's is 'by hand'"));
 	free(text.data);
 	other->train = train;
