@@ -10,7 +10,6 @@
 #include "routing/order.h"
 
 #include <argp.h>
-#include <errno.h>
 #include <inttypes.h>
 
 enum { OPTION_TRAINER = 0x100, OPTION_TOP, OPTION_JSON };
@@ -152,8 +151,6 @@ static int print(const struct table *table, const struct options *options, struc
 	if (!options->json && shown < count)
 		printf("  and %zu more (leave --top out)\n", count - shown);
 	send_order_fini(&sends);
-	if (fflush(stdout) || ferror(stdout))
-		rc = error_set_errno(error, ERROR_IO, errno, "cannot write to standard output");
 	return rc;
 }
 

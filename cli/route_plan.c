@@ -9,7 +9,6 @@
 #include "routing/dump.h"
 
 #include <argp.h>
-#include <errno.h>
 
 enum { OPTION_JSON = 0x100, OPTION_SUMMARY, OPTION_OUTPUT };
 
@@ -103,8 +102,6 @@ static int print(const struct table *table, const struct options *options, struc
 		route_print(stdout, &view);
 		report_fini(&report);
 	}
-	if (!rc && (fflush(stdout) || ferror(stdout)))
-		rc = error_set_errno(error, ERROR_IO, errno, "cannot write to standard output");
 	return rc;
 }
 

@@ -9,7 +9,6 @@
 #include "common/text.h"
 
 #include <argp.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -245,7 +244,5 @@ int route_show_run(int argc, char **argv)
 		show_summary(dump);
 	lines_fini(&lines);
 	dump_free(&dump);
-	if (!rc && (fflush(stdout) || ferror(stdout)))
-		rc = error_set_errno(&error, ERROR_IO, errno, "cannot write to standard output");
 	return rc ? command_fail(&error) : 0;
 }

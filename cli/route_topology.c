@@ -19,7 +19,6 @@
 
 #include <argp.h>
 #include <ctype.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -338,8 +337,6 @@ static int print(const struct topology *topology, const struct options *options,
 		print_people(topology, &residents);
 	}
 	residents_fini(&residents);
-	if (!rc && (fflush(stdout) || ferror(stdout)))
-		rc = error_set_errno(error, ERROR_IO, errno, "cannot write to standard output");
 	return rc;
 }
 
