@@ -428,11 +428,10 @@ static void check_rails(struct doctor *doctor, struct finding *finding)
 
 		if (port->gid >= 0)
 			verbs_gid_text(port->gids.items[port->gid].raw, text);
-		finding_detail(
-			finding, "rail %u: %s:%u %s, distance: %s", i, device->name, port->number,
-			text,
-			verbs_topology_distance_name(
-				(enum verbs_topology_distance)doctor->nics[i].distance));
+		finding_detail(finding, "rail %u: %s:%u %s, distance: %s", i, device->name,
+			       port->number, text,
+			       verbs_topology_distance_name(
+				       (enum verbs_topology_distance)doctor->nics[i].distance));
 	}
 	finding_say(finding, CHECK_PASS, "%u rail%s%s%s", doctor->nic_count,
 		    doctor->nic_count == 1 ? "" : "s",

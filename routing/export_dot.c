@@ -22,7 +22,7 @@
 struct side {
 	uint32_t *node_of, *sorted; /* by rank; the same, ascending */
 	uint32_t ranks;
-	const char *id, *label; /* "t", "trainer" */
+	const char *id, *label;	      /* "t", "trainer" */
 	const struct topology *hosts; /* nodes are hosts of it; NULL: they are numbers */
 };
 

@@ -89,10 +89,11 @@ int plan_options_check(const struct policy *policy, const struct plan_options *o
 {
 	if (!options->sessions_max || policy->limits_sessions)
 		return 0;
-	return error_set(error, ERROR_USAGE,
-			 "--sessions-max %u: policy %s cannot limit sessions; use --policy balanced "
-			 "or leave it out",
-			 options->sessions_max, policy->name);
+	return error_set(
+		error, ERROR_USAGE,
+		"--sessions-max %u: policy %s cannot limit sessions; use --policy balanced "
+		"or leave it out",
+		options->sessions_max, policy->name);
 }
 
 static int decide(struct units *units, uint32_t **trainer, const struct problem *problem,

@@ -117,10 +117,11 @@ static void log_plan(const struct weft_worker *worker)
 
 	for (size_t i = 0; i < worker->plan->row_count; i++)
 		ways[worker->plan->rows[i].how]++;
-	log_info("%s: plan %s by %s, order %s: %zu pieces, %zu peers; direct %zu, mapped %zu, replica %zu",
-		 worker->self_name, digest_text(worker->plan->digest, digest), worker->plan->policy,
-		 worker->plan->order, worker->plan->row_count, worker->peer_count, ways[HOW_DIRECT], ways[HOW_MAPPED],
-		 ways[HOW_REPLICA]);
+	log_info(
+		"%s: plan %s by %s, order %s: %zu pieces, %zu peers; direct %zu, mapped %zu, replica %zu",
+		worker->self_name, digest_text(worker->plan->digest, digest), worker->plan->policy,
+		worker->plan->order, worker->plan->row_count, worker->peer_count, ways[HOW_DIRECT],
+		ways[HOW_MAPPED], ways[HOW_REPLICA]);
 }
 
 int weft_join(weft_worker *worker, uint32_t timeout_ms, weft_error *error)

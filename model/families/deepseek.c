@@ -41,7 +41,7 @@ static const struct rule glm_rules[] = {
 	LM_HEAD(IF_UNTIED, GROUP_LM_HEAD),
 };
 
-#define FEATURES                                                                          \
+#define FEATURES                                                                         \
 	(FEATURE_MLP | FEATURE_EXPERTS | FEATURE_SHARED | FEATURE_LATENT | FEATURE_MTP | \
 	 FEATURE_FP8)
 

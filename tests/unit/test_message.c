@@ -307,7 +307,8 @@ static void test_plan__of_a_million_long_rows_passes(void **state)
 
 static void test_text__is_one_line_with_the_facts(void **state)
 {
-	char line[MESSAGE_TEXT_BYTES], words[] = "line\nbreak", greedy[] = "greedy", rounds[] = "rounds";
+	char line[MESSAGE_TEXT_BYTES], words[] = "line\nbreak", greedy[] = "greedy",
+				       rounds[] = "rounds";
 	unsigned char secret[] = "SECRET";
 	struct endpoint_record record = {{ROLE_TRAINER, 1}, secret, 6};
 	struct message message = {.type = MESSAGE_PLAN,

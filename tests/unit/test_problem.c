@@ -226,7 +226,8 @@ static void test_problem__of_a_model_equals_that_of_its_declarations(void **stat
 		assert_int_equal(infer_spec_parse(&infer, specs[i].infer, NULL), 0);
 		if (problem_from_model(&problem, &storage, model, &train, &infer, true, &error))
 			fail_msg("%s", error.text);
-		assert_int_equal(table_plan(&offline, problem, policy_find("greedy"), NULL, NULL), 0);
+		assert_int_equal(table_plan(&offline, problem, policy_find("greedy"), NULL, NULL),
+				 0);
 		declare_each_rank(&job, model, &train, &infer);
 		live = job_plan(&job, "greedy");
 		assert_true(digest_equal(live->digest, offline->digest));
