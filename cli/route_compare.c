@@ -293,8 +293,7 @@ int route_compare_run(int argc, char **argv)
 		"of the busiest trainer (sessions), and the seconds that the busiest wire needs, "
 		"as part of the bound. --policy shows one. An order changes none of these figures; "
 		"--simulate shows what it changes.\v"
-		"Example: weft route compare --model Qwen2.5-0.5B --train world=16 --infer "
-		"engines=8",
+		"Example:\n  weft route compare --model Qwen2.5-0.5B --train world=16 --infer engines=8",
 		children,
 		NULL,
 		NULL};

@@ -229,7 +229,8 @@ int route_diff_run(int argc, char **argv)
 		"by byte, and what that does to the figures.\v"
 		"Exit codes as diff's: 0 the same plan, 1 another one, more than 1 trouble (2 for "
 		"what elsewhere is 1). Figures are those the files claim; `weft route verify` "
-		"checks them.",
+		"checks them.\n\n"
+		"Example:\n  weft route diff plan.json other.json",
 		NULL,
 		NULL,
 		NULL};

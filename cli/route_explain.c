@@ -352,8 +352,8 @@ int route_explain_run(int argc, char **argv)
 		"Says why one tensor comes to one inference rank from the trainer it comes from: "
 		"every trainer that holds it, what each had to send already, and the rule that "
 		"decided. With FILE, a routing dump, the job and the policy are the file's.\v"
-		"Example: weft route explain --model Qwen2.5-0.5B --train world=4 --infer tp=2 "
-		"--tensor model.norm.weight --inference 1",
+		"Example:\n  weft route explain --model Qwen2.5-0.5B --train world=4 --infer tp=2 \\\n"
+		"      --tensor model.norm.weight --inference 1",
 		children,
 		NULL,
 		NULL};

@@ -68,7 +68,10 @@ static char *filter_help(int key, const char *doc, void *input)
 	(void)input;
 	if (key != OPTION_FORMAT && key != ARGP_KEY_HELP_POST_DOC)
 		return (char *)doc;
-	text_add(&text, key == OPTION_FORMAT ? doc : "Formats:\n");
+	text_add(&text, key == OPTION_FORMAT
+				? doc
+				: "Example:\n  weft route export plan.json --format html --output "
+				  "plan.html\n\nFormats:\n");
 	for (size_t i = 0; i < count; i++) {
 		if (key == OPTION_FORMAT)
 			text_format(&text, "%s%s", i ? ", " : "", formats[i].name);

@@ -28,8 +28,8 @@ static const struct argp_option option_rows[] = {
 	 "at most N inference ranks for any trainer (only for policies that can)", 0},
 	{"topology", OPTION_FIRST + 7, "FILE|SPEC", 0,
 	 "hosts and NICs: flat (default: a host and a 400 Gb/s NIC for every rank), a spec like "
-	 "per_host=8,nics=8,gbps=400[,uplink_gbps=N][,rails=N], or a file of schema "
-	 "weft.topology/1",
+	 "per_host=8,nics=8,gbps=400 (also uplink_gbps, rails), or a file of schema "
+	 "weft.topology/1 (docs/topology.md)",
 	 0},
 	{0},
 };

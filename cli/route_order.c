@@ -162,8 +162,8 @@ int route_order_run(int argc, char **argv)
 		parse_option,
 		NULL,
 		"What one trainer sends, in the order in which it sends.\v"
-		"Example: weft route order --model Qwen2.5-0.5B --train world=4 --infer "
-		"engines=2,tp=2 --order rounds --trainer 1 --top 20",
+		"Example:\n  weft route order --model Qwen2.5-0.5B --train world=4 \\\n"
+		"      --infer engines=2,tp=2 --order rounds --trainer 1 --top 20",
 		children,
 		NULL,
 		NULL};

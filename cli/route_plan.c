@@ -114,8 +114,8 @@ int route_plan_run(int argc, char **argv)
 		NULL,
 		"Plans who sends which bytes of a model to whom, proves the plan and says how far "
 		"it is from the best possible.\v"
-		"Example: weft route plan --model Qwen2.5-0.5B --train world=4 --infer "
-		"engines=2,tp=2",
+		"Example:\n  weft route plan --model Qwen2.5-0.5B --train world=4 \\\n"
+		"      --infer engines=2,tp=2 --output plan.json",
 		children,
 		NULL,
 		NULL};

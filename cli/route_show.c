@@ -223,7 +223,8 @@ int route_show_run(int argc, char **argv)
 		parse_option,
 		"FILE",
 		"Shows a routing dump: its figures, or its routes by one of their ends, the largest "
-		"first. What the file says is shown as it is; `weft route verify` checks it.",
+		"first. What the file says is shown as it is; `weft route verify` checks it.\v"
+		"Example:\n  weft route show plan.json --by tensor --top 10",
 		NULL,
 		NULL,
 		NULL};

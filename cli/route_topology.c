@@ -33,8 +33,8 @@ static const struct argp_option option_rows[] = {
 	{"train", OPTION_TRAIN, "SPEC", 0, "trainers: world=16,pp=2", 0},
 	{"infer", OPTION_INFER, "SPEC", 0, "inference: engines=2,tp=4", 0},
 	{"topology", OPTION_TOPOLOGY, "FILE|SPEC", 0,
-	 "flat (default), per_host=8,nics=8,gbps=400[,uplink_gbps=N][,rails=N], or a file of "
-	 "schema weft.topology/1",
+	 "flat (default), a spec like per_host=8,nics=8,gbps=400 (also uplink_gbps, rails), or a "
+	 "file of schema weft.topology/1 (docs/topology.md)",
 	 0},
 	{"json", OPTION_JSON, NULL, 0, "the same as a file, to be edited", 0},
 	{"dot", OPTION_DOT, NULL, 0, "the same for Graphviz", 0},
@@ -363,8 +363,8 @@ int route_topology_run(int argc, char **argv)
 		NULL,
 		"Shows where the ranks of a job sit: hosts, NICs with rail and speed, and how far "
 		"each rank's device is from each NIC.\v"
-		"Example: weft route topology --train world=16 --infer engines=2,tp=8 --topology "
-		"per_host=8,nics=8,gbps=400",
+		"Example:\n  weft route topology --train world=16 --infer engines=2,tp=8 \\\n"
+		"      --topology per_host=8,nics=8,gbps=400",
 		NULL,
 		NULL,
 		NULL};

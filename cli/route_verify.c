@@ -88,7 +88,8 @@ int route_verify_run(int argc, char **argv)
 		"Proves a routing dump: every byte of every engine parameter that has a source is "
 		"written exactly once, from the right place, by a trainer that holds it; then its "
 		"digest and its summary. The first thing that is wrong is named; the exit code is "
-		"1 then.",
+		"1 then.\v"
+		"Example:\n  weft route verify plan.json",
 		NULL,
 		NULL,
 		NULL};
