@@ -1,4 +1,5 @@
-/* bars.js -- bars by rank, NIC or host, one or two plans on one scale, with bounds as lines; and
+/* SPDX-License-Identifier: Apache-2.0
+ * bars.js -- bars by rank, NIC or host, one or two plans on one scale, with bounds as lines; and
  * the split of bytes by how they travel. SVG, so that print and papers get lines, not pixels. */
 
 /* spec: {title, caption, unit, names: label of bar i, ranks: plural noun, plans: [{name, values, style}],

@@ -1,4 +1,5 @@
-/* heat.js -- the heat map: rows are trainers, columns inference ranks, or groups of them. One pixel
+/* SPDX-License-Identifier: Apache-2.0
+ * heat.js -- the heat map: rows are trainers, columns inference ranks, or groups of them. One pixel
  * a cell is painted off screen and enlarged without smoothing, so its cost does not depend on
  * the window; hover and keys are arithmetic on the grid, no element stands for a cell. */
 

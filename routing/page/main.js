@@ -1,4 +1,5 @@
-/* main.js -- reads the data, draws every part, redraws when the window, the theme or the paper
+/* SPDX-License-Identifier: Apache-2.0
+ * main.js -- reads the data, draws every part, redraws when the window, the theme or the paper
  * changes. `weft` is what a reader may use in the browser's console. */
 
 /* Loads of NICs and hosts, in seconds at full speed: a rank's bytes lie on its nearest NICs in

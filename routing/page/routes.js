@@ -1,4 +1,5 @@
-/* routes.js -- the table of all routes. Only the rows in sight are elements; what is shown is a
+/* SPDX-License-Identifier: Apache-2.0
+ * routes.js -- the table of all routes. Only the rows in sight are elements; what is shown is a
  * list of route numbers, filtered by one pass over the columns and sorted by counting, so 10^6
  * routes take tens of milliseconds. */
 

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An installed Weft serves a stranger's build: pkg-config, find_package, C and C++."""
+"""An installed Weft serves a stranger's build: pkg-config, find_package, C and C++; and its tool has
+all it needs in itself."""
+import json
 import os
+import pathlib
 import subprocess
 
 import job as jobs
+import pytest
 
 PROGRAM = """
 #include <stdio.h>
@@ -39,9 +43,15 @@ def run(*command, cwd=None, env=None):
     return done.stdout
 
 
-def test_install__serves_cmake_and_pkg_config(tmp_path):
-    prefix, source = tmp_path / "prefix", tmp_path / "source"
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory):
+    prefix = tmp_path_factory.mktemp("installed")
     run("cmake", "--install", jobs.BIN, "--prefix", prefix)
+    return prefix
+
+
+def test_install__serves_cmake_and_pkg_config(prefix, tmp_path):
+    source = tmp_path / "source"
     source.mkdir()
     for name in ("c.c", "cxx.cc"):
         (source / name).write_text(PROGRAM)
@@ -59,3 +69,31 @@ def test_install__serves_cmake_and_pkg_config(tmp_path):
     assert "WEFT-E" in run(tmp_path / "plain")
     assert "0.1.0" in run(prefix / "bin" / "weft", "--version")
     run(prefix / "bin" / "weft-worker", "--version")
+
+
+def test_install__has_the_schemas_and_the_scenarios_of_the_source(prefix):
+    routing = pathlib.Path(__file__).resolve().parents[2] / "routing"
+    for folder in ("schema", "scenarios"):
+        installed = prefix / "share" / "weft" / folder
+        assert [path.name for path in sorted(installed.iterdir())] == \
+            [path.name for path in sorted((routing / folder).iterdir())]
+        for path in installed.iterdir():
+            assert path.read_bytes() == (routing / folder / path.name).read_bytes()
+
+
+def test_install__the_tool_needs_no_file_beside_it(prefix, tmp_path):
+    """Page and scenarios are in the tool: in a folder of its own it still has them."""
+    weft = tmp_path / "bin" / "weft"
+    weft.parent.mkdir()
+    weft.write_bytes((prefix / "bin" / "weft").read_bytes())
+    weft.chmod(0o755)
+    report = tmp_path / "report.html"
+    run(weft, "route", "export", "--model", "Qwen2.5-0.5B", "--train", "world=2", "--infer", "tp=2",
+        "--format", "html", "--output", report, cwd=tmp_path)
+    text = report.read_text()
+    assert text.startswith("<!doctype html>") and "{{" not in text and "Content-Security-Policy" in text
+    with subprocess.Popen([weft, "route", "simulate", "--published", "--json"], cwd=tmp_path, text=True,
+                          stdout=subprocess.PIPE) as process:
+        row = json.loads(process.stdout.readline())
+        process.kill()  # seven more follow, the largest for seconds
+    assert row["simulated"][0]["makespan_seconds"] >= row["bound_seconds"] > 0

@@ -384,8 +384,3 @@ def test_a_dump_without_routes_or_of_another_job_is_refused(tmp_path):
     assert done.returncode == 78 and "world=3" in done.stderr and "two jobs" in done.stderr
     done = jobs.weft("route", "export", tmp_path / "a.json", "--format", "csv", "--beside", tmp_path / "a.json", check=False)
     assert done.returncode == 2 and "--format html" in done.stderr
-
-
-def test_report__is_installed_with_the_library():
-    """One binary: no template is looked up when a report is written."""
-    assert b"Content-Security-Policy" in jobs.WEFT.read_bytes()
