@@ -16,6 +16,7 @@
 
 #include "common/memory.h"
 #include "routing/explain.h"
+#include "routing/maxflow.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -151,18 +152,24 @@ static void advance(const struct work *w, size_t end, uint64_t room, struct spot
 	}
 }
 
-static uint64_t room_of(const struct work *w, uint32_t trainer, uint64_t seconds)
+/* How long an arc may be: `span` bytes for the fastest trainer, less for others by their rates.
+ * Where a slow one must serve a rank alone, span is that many times what the rank needs, and
+ * NICs of 1 and of 10^15 bytes a second are both allowed: hence 128 bits. */
+static uint64_t room_of(const struct work *w, uint32_t trainer, wide span)
 {
-	return (uint64_t)((unsigned __int128)seconds * w->rate[trainer] / w->rate_most);
+	wide room = span / w->rate_most * w->rate[trainer] +
+		    span % w->rate_most * w->rate[trainer] / w->rate_most;
+
+	return room < UINT64_MAX ? (uint64_t)room : UINT64_MAX;
 }
 
 static bool reaches(const struct work *w, const struct holder_set *set, size_t first, size_t end,
-		    uint64_t seconds)
+		    wide span)
 {
 	struct spot spot = {first, 0};
 
 	for (uint32_t k = 0; k < set->count; k++)
-		advance(w, end, room_of(w, set->trainers[k], seconds), &spot);
+		advance(w, end, room_of(w, set->trainers[k], span), &spot);
 	return spot.group == end;
 }
 
@@ -248,15 +255,14 @@ static int give(struct work *w, const struct mark *from, const struct mark *to, 
 }
 
 /* The least longest arc, as bytes of the fastest trainer. */
-static uint64_t shortest(const struct work *w, const struct holder_set *set, size_t first,
-			 size_t end)
+static wide shortest(const struct work *w, const struct holder_set *set, size_t first, size_t end)
 {
-	uint64_t low = 0, high = 1;
+	wide low = 0, high = 1;
 
 	while (!reaches(w, set, first, end, high))
 		high *= 2;
 	while (low < high) {
-		uint64_t middle = low + (high - low) / 2;
+		wide middle = low + (high - low) / 2;
 
 		if (reaches(w, set, first, end, middle))
 			high = middle;
@@ -269,7 +275,7 @@ static uint64_t shortest(const struct work *w, const struct holder_set *set, siz
 static int give_arcs(struct work *w, size_t first, size_t end)
 {
 	const struct holder_set *set = &w->units->sets[w->groups.items[first].holders];
-	uint64_t longest = shortest(w, set, first, end);
+	wide longest = shortest(w, set, first, end);
 	struct spot spot = {first, 0};
 	struct mark from = mark_of(w, &spot, end);
 	int rc = 0;
@@ -291,12 +297,12 @@ static int refuse(struct work *w, size_t first, size_t ranks, uint64_t needed)
 
 	return error_set(
 		w->error, ERROR_CONFIG,
-		"--sessions-max %" PRIu32 ": only %" PRIu32 " trainers (the first is %" PRIu32
-		") hold tensor '%s' and what is like it, and %zu inference ranks need it, so "
-		"one of them must write to %" PRIu64 " of those; use --sessions-max %" PRIu64
-		" or more",
-		w->options->sessions_max, set->count, set->trainers[0],
-		w->problem->tensors[unit->tensor].name, ranks, needed, needed);
+		"--sessions-max %" PRIu32 ": only %" PRIu32 " trainer%s (the first is %" PRIu32
+		") hold%s tensor '%s' and what is like it, and %zu inference ranks need it, so "
+		"one must write to %" PRIu64 " of those; use --sessions-max %" PRIu64 " or more",
+		w->options->sessions_max, set->count, set->count == 1 ? "" : "s", set->trainers[0],
+		set->count == 1 ? "s" : "", w->problem->tensors[unit->tensor].name, ranks, needed,
+		needed);
 }
 
 static size_t set_end(const struct work *w, size_t first)
@@ -354,8 +360,7 @@ static bool better(const struct work *w, const struct sharing *s, uint32_t rank,
 		return a_writes;
 	if (!a_writes && s->sessions[a] != s->sessions[b])
 		return s->sessions[a] < s->sessions[b];
-	return (unsigned __int128)s->load[a] * w->rate[b] <
-	       (unsigned __int128)s->load[b] * w->rate[a];
+	return (wide)s->load[a] * w->rate[b] < (wide)s->load[b] * w->rate[a];
 }
 
 static int by_choice(const void *x, const void *y, void *context)

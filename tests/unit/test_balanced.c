@@ -342,6 +342,44 @@ static void test_balanced__with_sessions_max_keeps_equal_layouts_together(void *
 	job_fini(&job);
 }
 
+/* One session a trainer, and one trainer's NIC is 10^15 times slower: it serves a rank all the
+ * same, and the plan ends. */
+static void test_balanced__with_sessions_max_uses_a_trainer_however_slow(void **state)
+{
+	static struct job job;
+	struct plan_options options = {.sessions_max = 1};
+	struct topology *topology;
+	struct table *table;
+
+	(void)state;
+	job_init(&job, 2, 2);
+	for (uint32_t r = 0; r < 2; r++)
+		job_hold(&job, r, "w", 0, UINT64_C(1) << 40, 1, 0, UINT64_C(1) << 40);
+	for (uint32_t i = 0; i < 2; i++)
+		job_want(&job, i, "p", "w", UINT64_C(1) << 40, 1, 0, UINT64_C(1) << 40, 0, 1);
+	job_build(&job);
+	assert_int_equal(topology_new(&topology, 2, 2, NULL), 0);
+	assert_int_equal(topology_add_host(topology, "a", 0, NULL), 0);
+	assert_int_equal(topology_add_nic(topology, "slow", 0, 1, NULL), 0);
+	assert_int_equal(topology_add_nic(topology, "fast", 0, TOPOLOGY_RATE_MAX, NULL), 0);
+	for (int role = 0; role < ROLE_COUNT; role++)
+		for (uint32_t r = 0; r < 2; r++) {
+			topology_place(topology, (enum role)role, r, 0);
+			assert_int_equal(topology_add_link(topology, (enum role)role, r, r,
+							   DISTANCE_PIX, NULL),
+					 0);
+		}
+	topology_finish(topology);
+	options.topology = topology;
+	table = plan(&job, &options);
+	assert_int_equal(table->route_count, 2);
+	assert_int_equal(table->routes[0].trainer, 0);
+	assert_int_equal(table->routes[1].trainer, 1);
+	table_free(&table);
+	job_fini(&job);
+	topology_free(&topology);
+}
+
 static void test_balanced__explains_every_part_of_a_pair(void **state)
 {
 	struct dice dice = dice_seeded("balanced, explained");
@@ -458,6 +496,7 @@ int main(void)
 		cmocka_unit_test(test_balanced__divides_evenly_what_a_slow_uplink_passes),
 		cmocka_unit_test(test_balanced__writes_to_no_more_ranks_than_sessions_max),
 		cmocka_unit_test(test_balanced__with_sessions_max_keeps_equal_layouts_together),
+		cmocka_unit_test(test_balanced__with_sessions_max_uses_a_trainer_however_slow),
 		cmocka_unit_test(test_balanced__explains_every_part_of_a_pair),
 		cmocka_unit_test(test_balanced__survives_every_failed_allocation),
 		cmocka_unit_test(test_balanced__reaches_the_bound_on_published_jobs),
