@@ -73,20 +73,22 @@ static int open_dump(struct answer *answer, struct error *error)
 {
 	const struct options *options = answer->options;
 	struct route_options route = options->route;
-	const char *extra = route.train	     ? "--train"
-			    : route.infer    ? "--infer"
-			    : route.policy   ? "--policy"
-			    : route.order    ? "--order"
-			    : route.memory   ? "--memory"
-			    : route.topology ? "--topology"
-					     : NULL;
+	const char *extra = route.train		 ? "--train"
+			    : route.infer	 ? "--infer"
+			    : route.policy	 ? "--policy"
+			    : route.order	 ? "--order"
+			    : route.memory	 ? "--memory"
+			    : route.topology	 ? "--topology"
+			    : route.sessions_max ? "--sessions-max"
+						 : NULL;
 	int rc;
 
 	if (extra)
-		return error_set(error, ERROR_USAGE,
-				 "%s says its own job, policy and topology; leave %s out, or leave "
-				 "the file out",
-				 options->file, extra);
+		return error_set(
+			error, ERROR_USAGE,
+			"%s says its own job, policy, topology and sessions; leave %s out, "
+			"or leave the file out",
+			options->file, extra);
 	rc = dump_open(&answer->dump, options->file, error);
 	if (!rc)
 		rc = route_dump_has_specs(answer->dump, options->file, error);
@@ -101,6 +103,7 @@ static int open_dump(struct answer *answer, struct error *error)
 	if (rc)
 		return route_dump_wrap(error, options->file, options->route.model);
 	answer->job.plan.topology = answer->dump->topology;
+	answer->job.plan.sessions_max = answer->dump->sessions_max;
 	return dump_table(&answer->dumped, answer->dump, answer->job.problem, error);
 }
 
@@ -264,9 +267,7 @@ static void print_difference(const struct answer *answer)
 	for (size_t r = 0; r < count; r++)
 		printf("%strainer %" PRIu32 " (%s bytes)", r ? ", " : "", routes[r].trainer,
 		       grouped_text(routes[r].bytes, bytes));
-	printf("%s.\nIt was made with another --sessions-max, by another version of weft, or by "
-	       "hand.\n",
-	       count ? "" : "none");
+	printf("%s.\nIt was made by another version of weft, or by hand.\n", count ? "" : "none");
 }
 
 static void print_people(const struct answer *answer)

@@ -14,6 +14,7 @@
 /* What is written, whether it comes from a table or from a dump: names are asked for. */
 struct source {
 	const char *policy, *order, *model, *train, *infer;
+	uint32_t sessions_max;
 	uint32_t trainer_count, inference_count;
 	const uint32_t *trainer_stage;
 	const struct topology *topology; /* NULL: not written */
@@ -200,6 +201,8 @@ static void write_source(FILE *stream, const struct source *source, bool routes)
 	json_put_key_string(&json, "schema", DUMP_SCHEMA);
 	json_put_key_string(&json, "policy", source->policy);
 	json_put_key_string(&json, "order", source->order);
+	if (source->sessions_max)
+		json_put_key_u64(&json, "sessions_max", source->sessions_max);
 	json_put_key_string(&json, "model", source->model);
 	json_put_key_string(&json, "train", source->train);
 	json_put_key_string(&json, "infer", source->infer);
@@ -250,6 +253,7 @@ int dump_write(FILE *stream, const struct table *table, enum dump_part part, str
 	struct source source = {
 		.policy = table->policy,
 		.order = table->order,
+		.sessions_max = table->sessions_max,
 		.model = problem->model,
 		.train = problem->train,
 		.infer = problem->infer,
@@ -300,6 +304,7 @@ void dump_put(FILE *stream, const struct dump *dump, enum dump_part part)
 	struct source source = {
 		.policy = dump->policy,
 		.order = dump->order,
+		.sessions_max = dump->sessions_max,
 		.model = dump->model,
 		.train = dump->train,
 		.infer = dump->infer,

@@ -135,6 +135,7 @@ int dump_of(struct dump **out, const struct table *table, struct error *error)
 	if (!rc)
 		rc = report_of(&dump->report, table, error);
 	dump->digest = table->digest;
+	dump->sessions_max = table->sessions_max;
 	if (rc)
 		dump_free(&dump);
 	*out = dump;

@@ -29,7 +29,7 @@ static const char *const head_keys[] = {"schema", "policy",   "model",	   "train
 					"infer",  "trainers", "inference", NULL};
 static const char *const needed_keys[] = {"schema",   "policy",	   "model",   "train",	"infer",
 					  "trainers", "inference", "summary", "digest", NULL};
-static const char *const optional_keys[] = {"order", "topology", NULL};
+static const char *const optional_keys[] = {"order", "sessions_max", "topology", NULL};
 
 struct parse {
 	struct dump_reader reader;
@@ -308,6 +308,19 @@ static int read_order(struct dump_reader *r, json_t *root)
 	return r->dump->order ? 0 : dump_no_memory(r, sizeof(ORDER_DEFAULT));
 }
 
+/* Where it is missing, there was no limit. */
+static int read_sessions_max(struct dump_reader *r, json_t *root)
+{
+	int rc;
+
+	if (!json_object_get(root, "sessions_max"))
+		return 0;
+	rc = dump_number32(r, root, "sessions_max", UINT32_MAX, &r->dump->sessions_max);
+	if (!rc && r->dump->sessions_max == 0)
+		rc = dump_refuse(r, "\"sessions_max\" is 0; a plan without a limit leaves it out");
+	return rc;
+}
+
 static int read_topology(struct dump_reader *r, json_t *root)
 {
 	const json_t *value = json_object_get(root, "topology");
@@ -432,6 +445,8 @@ static int read_dump(struct parse *p)
 		rc = dump_keys(r, p->root, needed_keys, optional_keys);
 	if (!rc)
 		rc = read_order(r, p->root);
+	if (!rc)
+		rc = read_sessions_max(r, p->root);
 	if (!rc && !p->has_head)
 		rc = read_head(p);
 	if (!rc)

@@ -23,6 +23,7 @@ struct dump_rank {
 struct dump {
 	char *policy, *order, *model, *train, *infer;
 	struct topology *topology; /* NULL: flat */
+	uint32_t sessions_max;     /* that it was planned under; 0: any */
 	uint32_t trainer_count, inference_count;
 	uint32_t *trainer_stage;     /* by trainer */
 	struct dump_rank *inference; /* by inference rank */

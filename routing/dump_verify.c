@@ -128,6 +128,7 @@ int dump_table(struct table **out, const struct dump *dump, struct problem *prob
 	table->policy = dump->policy;
 	table->order = dump->order;
 	table->topology = dump->topology;
+	table->sessions_max = dump->sessions_max;
 	table->routes = memory_zalloc(dump->route_count, sizeof(*table->routes));
 	table->pieces = memory_zalloc(dump->piece_count, sizeof(*table->pieces));
 	if (!table->routes || !table->pieces)
@@ -283,6 +284,17 @@ static int check_certificate(const struct certificate *said, const struct certif
 	return rc;
 }
 
+/* A plan under a limit keeps it. */
+static int check_sessions(const struct table *table, const struct summary *own, struct error *error)
+{
+	for (uint32_t t = 0; table->sessions_max && t < table->problem->trainer_count; t++)
+		if (own->sessions[t] > table->sessions_max)
+			return REFUSE("\"sessions_max\" is %" PRIu32 "; trainer %" PRIu32
+				      " writes to %" PRIu32 " inference ranks",
+				      table->sessions_max, t, own->sessions[t]);
+	return 0;
+}
+
 static int check_report(const struct dump *dump, const struct table *table, struct error *error)
 {
 	struct report is;
@@ -298,6 +310,8 @@ static int check_report(const struct dump *dump, const struct table *table, stru
 	if (!rc)
 		rc = check_number("summary", "filled_bytes", -1, dump->report.filled_bytes,
 				  is.filled_bytes, error);
+	if (!rc)
+		rc = check_sessions(table, &is.own, error);
 	if (!rc && is.has_certificate)
 		rc = check_certificate(&dump->report.certificate, &is.certificate, error);
 	if (!rc)

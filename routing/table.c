@@ -142,6 +142,7 @@ int table_plan(struct table **out, const struct problem *problem, const struct p
 	table->policy = policy->name;
 	table->order = options->order ? options->order->name : ORDER_DEFAULT;
 	table->topology = options->topology;
+	table->sessions_max = options->sessions_max;
 	rc = units_build(&units, problem, error);
 	if (!rc)
 		rc = decide(&units, &trainer, problem, policy, options, error);

@@ -32,6 +32,7 @@ struct table {
 	const struct problem *problem; /* borrowed */
 	const char *policy, *order;    /* static names */
 	const struct topology *topology; /* borrowed; NULL: flat */
+	uint32_t sessions_max;         /* that it was planned under; 0: any */
 	struct route *routes;
 	size_t route_count;
 	struct route_piece *pieces;

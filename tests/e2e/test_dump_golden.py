@@ -76,8 +76,9 @@ def validator():
 def dumps(configs):
     yield from (json.loads((GOLDEN / f"{name}.json").read_text()) for name in SMALL)
     yield json.loads((jobs.ROOT / "tests/unit/golden/routing_tiny.json").read_text())
-    for policy in ("greedy", "round-robin"):
-        for more in ((), ("--summary",), ("--topology", "per_host=4,nics=2,gbps=200")):
+    for policy in ("greedy", "round-robin", "balanced"):
+        limit = [("--sessions-max", 2)] if policy == "balanced" else []
+        for more in ((), ("--summary",), ("--topology", "per_host=4,nics=2,gbps=200"), *limit):
             done = jobs.weft("route", "plan", "--model", configs / "small-qwen3", "--train", "world=4,pp=2",
                              "--infer", "engines=2,tp=2", "--policy", policy, "--json", *more)
             yield json.loads(done.stdout)
@@ -89,7 +90,7 @@ def test_schema__every_dump_obeys_it(configs):
         check.validate(dump)
 
 
-OPTIONAL = {("order",), ("routes",), ("topology", "hosts", 0, "uplink_bytes_per_second")}
+OPTIONAL = {("order",), ("routes",), ("sessions_max",), ("topology", "hosts", 0, "uplink_bytes_per_second")}
 NUMBERS = (("gap",), ("imbalance",))
 
 

@@ -64,6 +64,19 @@ def test_explain__plans_a_file_with_its_topology(tmp_path):
         assert explain(file, "--tensor", TENSOR, "--inference", 2)["same_in_file"], policy
 
 
+def test_explain__plans_a_file_with_its_limit_of_sessions(tmp_path):
+    file = tmp_path / "plan.json"
+    limited = (*JOB, "--policy", "balanced", "--sessions-max", 1)
+    jobs.weft("route", "plan", *limited, "--output", file)
+    assert json.loads(file.read_text())["sessions_max"] == 1
+    answer = explain(file, "--tensor", TENSOR, "--inference", 2)
+    assert answer.pop("same_in_file")
+    assert answer == explain(*limited, "--tensor", TENSOR, "--inference", 2)
+    assert jobs.weft("route", "verify", file).returncode == 0
+    assert jobs.weft("route", "export", file, "--format", "json").stdout == file.read_text()
+    refused(file, "--sessions-max", 1, "--tensor", TENSOR, "--inference", 2, code=2, words=["leave --sessions-max out"])
+
+
 def test_explain__says_who_needs_a_tensor_that_the_rank_does_not():
     arguments = ("--model", "Qwen3-30B-A3B", "--train", "world=4", "--infer", "engines=2,tp=4,ep=4",
                  "--tensor", "model.layers.0.mlp.experts.0.up_proj.weight", "--inference", 1)
