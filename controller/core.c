@@ -350,17 +350,33 @@ static int broken(struct controller *controller, const char *peer, const struct 
 static int forgive_own_sleep(struct controller *controller, struct error *error)
 {
 	uint64_t gap = controller->now_ms - controller->stepped_ms;
+	bool planned = controller->planning;
 	uint64_t usual = controller->options.heartbeat_ms + controller->options.lost_ms / 2;
 
-	if (gap <= usual)
+	controller->planning = false;
+	if (gap <= usual && !planned)
 		return 0;
-	for (uint32_t i = 0; i < controller->slot_count; i++)
+	for (uint32_t i = 0; i < controller->slot_count; i++) {
 		controller->slots[i].heard_ms += gap;
+		controller->slots[i].plan_ms += planned ? gap : 0;
+	}
+	if (planned) {
+		controller->since_ms += gap; /* the exchange begins when the plans are out */
+		return 0;
+	}
 	return action_log(controller, true,
 			  "the controller itself stood still for %.1f s; nobody is blamed for it",
 			  (double)gap / 1000.0)
 		       ? no_memory(error)
 		       : 0;
+}
+
+static int plan(struct controller *controller, struct error *error)
+{
+	if (!declarations_complete(controller))
+		return 0; /* it was when the step was asked for, and will be again */
+	controller->planning = true;
+	return exchange_begin(controller, error);
 }
 
 static int tick(struct controller *controller, struct error *error)
@@ -392,6 +408,8 @@ int controller_step(struct controller *controller, const struct controller_event
 		return received(controller, event->peer, event->message, error);
 	case CONTROLLER_BROKEN:
 		return broken(controller, event->peer, event->error, error);
+	case CONTROLLER_PLAN:
+		return plan(controller, error);
 	case CONTROLLER_TICK:
 		return tick(controller, error);
 	case CONTROLLER_INTERRUPT:

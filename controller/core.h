@@ -16,6 +16,9 @@
  * endpoints -> peers when all of them are there; connected -> go when all are; leave -> a
  * heartbeat of sequence 0 (workers count theirs from 1); a heartbeat -> the same sequence.
  * After a failure every message of a member is answered with the failure, until it leaves.
+ *
+ * Planning is a step of its own, that the shell may run beside its socket: heartbeats must be
+ * answered meanwhile, all else may be dropped. No time passes for the core while it plans.
  */
 #ifndef CONTROLLER_CORE_H
 #define CONTROLLER_CORE_H
@@ -49,6 +52,7 @@ struct controller_options {
 enum controller_event_type {
 	CONTROLLER_RECEIVED,
 	CONTROLLER_BROKEN,
+	CONTROLLER_PLAN,      /* after CONTROLLER_PLAN_DUE; takes seconds for a large job */
 	CONTROLLER_TICK,      /* only when nothing received is waiting: silence is judged here */
 	CONTROLLER_INTERRUPT  /* the process is asked to stop: error says by whom */
 };
@@ -63,6 +67,7 @@ struct controller_event {
 
 enum controller_action_type {
 	CONTROLLER_SEND,   /* message to peer */
+	CONTROLLER_PLAN_DUE, /* all is here: step CONTROLLER_PLAN next */
 	CONTROLLER_LOG,    /* a line for people (warn: worth a look); simulations show it too */
 	CONTROLLER_TABLE,  /* a table was planned and proved: dump it if asked */
 	CONTROLLER_EXIT    /* the job is over: error.code 0 when all was done */

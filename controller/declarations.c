@@ -151,17 +151,25 @@ static int turn_away(struct controller *controller, struct slot *slot, const str
 	return rc;
 }
 
-int declarations_maybe_plan(struct controller *controller, struct error *error)
+bool declarations_complete(const struct controller *controller)
 {
-	if (controller->phases[PHASE_DECLARED] < controller->slot_count ||
+	if (controller->state != CONTROLLER_GATHER ||
+	    controller->phases[PHASE_DECLARED] < controller->slot_count ||
 	    controller->bodies_missing)
-		return 0;
+		return false;
 	/* a rank that is claimed may belong to a dead process: its heartbeat, or its silence,
 	   comes here again */
 	for (uint32_t i = 0; i < controller->slot_count; i++)
 		if (members_claim_open(controller, &controller->slots[i]))
-			return 0;
-	return exchange_begin(controller, error);
+			return false;
+	return true;
+}
+
+int declarations_maybe_plan(struct controller *controller, struct error *error)
+{
+	if (!declarations_complete(controller) || action_push(controller, CONTROLLER_PLAN_DUE))
+		return 0;
+	return no_memory(error);
 }
 
 static int again(struct controller *controller, struct slot *slot,
@@ -171,7 +179,7 @@ static int again(struct controller *controller, struct slot *slot,
 	struct error why;
 
 	if (slot->phase == PHASE_PLANNED)
-		return exchange_send_plan(controller, slot, error);
+		return exchange_plan_again(controller, slot, error);
 	if (slot->phase > PHASE_PLANNED)
 		return 0;
 	if (digest_equal(declare->digest, slot->declare.digest))
@@ -226,7 +234,7 @@ int declarations_body(struct controller *controller, struct slot *slot, struct m
 	struct error why;
 
 	if (slot->phase == PHASE_PLANNED)
-		return exchange_send_plan(controller, slot, error);
+		return exchange_plan_again(controller, slot, error);
 	if (slot->phase != PHASE_DECLARED)
 		return 0;
 	if (layout != (slot->who.role == ROLE_INFERENCE) ||

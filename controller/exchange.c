@@ -14,9 +14,21 @@ int exchange_send_plan(struct controller *controller, struct slot *slot, struct 
 
 	if (!message)
 		return no_memory(error);
+	slot->plan_ms = controller->now_ms;
 	message->u.plan.attempt = controller->attempt;
 	message->u.plan.update_timeout_ms = controller->options.update_timeout_ms;
 	return book_plan(controller->book, controller, slot, &message->u.plan, error);
+}
+
+/* Plans are large. While one is made and sent, its worker goes on asking twice a second; all
+ * that waits here by then is answered by the plan that has just gone out. */
+#define PLAN_AGAIN_MS 250
+
+int exchange_plan_again(struct controller *controller, struct slot *slot, struct error *error)
+{
+	if (controller->now_ms < slot->plan_ms + PLAN_AGAIN_MS)
+		return 0;
+	return exchange_send_plan(controller, slot, error);
 }
 
 static int announce(struct controller *controller, struct error *error)

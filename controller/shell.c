@@ -9,9 +9,11 @@
 #include "routing/dump.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -27,6 +29,7 @@ struct shell {
 	struct controller *core;
 	void *context, *socket;
 	int signals;
+	bool plan_due, planning; /* asked for; the core is busy with it */
 	bool over;
 	struct error end; /* why it is over */
 	bool trouble;	  /* of our own: the job cannot go on */
@@ -133,20 +136,6 @@ static void send_message(struct shell *shell, const char *peer, const struct mes
 	memory_free(bytes);
 }
 
-static void save_dump(struct shell *shell, const struct table *table)
-{
-	struct error error;
-
-	if (!shell->options->dump)
-		return;
-	if (dump_save(shell->options->dump, table, &error)) {
-		error_wrap(&error, "routing dump (--dump)");
-		in_trouble(shell, &error);
-		return;
-	}
-	log_info("routing table written to %s", shell->options->dump);
-}
-
 static void perform(struct shell *shell, const struct controller_action *action)
 {
 	switch (action->type) {
@@ -159,14 +148,24 @@ static void perform(struct shell *shell, const struct controller_action *action)
 		else
 			log_info("%s", action->line);
 		break;
-	case CONTROLLER_TABLE:
-		save_dump(shell, action->table);
+	case CONTROLLER_PLAN_DUE:
+		shell->plan_due = true;
+		break;
+	case CONTROLLER_TABLE: /* written where it was planned */
 		break;
 	case CONTROLLER_EXIT:
 		shell->over = true;
 		shell->end = action->error;
 		break;
 	}
+}
+
+static void perform_all(struct shell *shell, struct controller_actions *actions, int rc)
+{
+	for (size_t i = 0; i < actions->count; i++)
+		if (!rc || actions->items[i].type == CONTROLLER_LOG)
+			perform(shell, &actions->items[i]);
+	controller_actions_clear(actions);
 }
 
 static int step(struct shell *shell, struct controller_event *event, struct error *error)
@@ -176,11 +175,23 @@ static int step(struct shell *shell, struct controller_event *event, struct erro
 
 	event->now_ms = clock_ms();
 	rc = controller_step(shell->core, event, &actions, error);
-	for (size_t i = 0; i < actions.count; i++)
-		if (!rc || actions.items[i].type == CONTROLLER_LOG)
-			perform(shell, &actions.items[i]);
-	controller_actions_clear(&actions);
+	perform_all(shell, &actions, rc);
 	return rc;
+}
+
+/* The worker counts a controller that does not answer as lost, and the core is busy. */
+static void answer_beat(struct shell *shell, const char *peer, const struct message *message)
+{
+	struct message answer = {.type = MESSAGE_HEARTBEAT,
+				 .epoch = message->epoch,
+				 .from = shell->options->controller.incarnation};
+
+	if (message->type != MESSAGE_HEARTBEAT ||
+	    strcmp(message->job, shell->options->controller.job) != 0)
+		return;
+	snprintf(answer.job, sizeof(answer.job), "%s", message->job);
+	answer.u.heartbeat.sequence = message->u.heartbeat.sequence;
+	send_message(shell, peer, &answer);
 }
 
 /* One message: routing id and one frame. `more` frames are read away, and make it malformed. */
@@ -199,6 +210,12 @@ static int take(struct shell *shell, zmq_msg_t *id, zmq_msg_t *frame, bool more,
 	}
 	rc = more ? error_set(&why, ERROR_MESSAGE, "a message of several frames, one is expected")
 		  : message_decode(&message, zmq_msg_data(frame), zmq_msg_size(frame), &why);
+	if (shell->planning) {
+		if (!rc)
+			answer_beat(shell, peer, &message);
+		message_fini(&message);
+		return 0;
+	}
 	if (rc) {
 		event.type = CONTROLLER_BROKEN;
 		event.error = &why;
@@ -268,6 +285,85 @@ static int wait_ms(const struct shell *shell)
 	return deadline - now < 60000 ? (int)(deadline - now) : 60000;
 }
 
+/* A planning step, on a thread of its own:
+ *
+ *   core     ──── routes, proves, dump ────┐ done
+ *   socket   heartbeats, all else dropped  └► plans go out
+ */
+struct planning {
+	struct shell *shell;
+	struct controller_event event;
+	struct controller_actions actions;
+	struct error error, dump_error;
+	int rc, dump_rc, done;
+	bool dumped;
+};
+
+static void *plan_and_dump(void *argument)
+{
+	struct planning *planning = argument;
+	const char *dump = planning->shell->options->dump;
+
+	planning->rc = controller_step(planning->shell->core, &planning->event, &planning->actions,
+				       &planning->error);
+	for (size_t i = 0; dump && !planning->rc && i < planning->actions.count; i++) {
+		if (planning->actions.items[i].type != CONTROLLER_TABLE)
+			continue;
+		planning->dumped = true;
+		planning->dump_rc =
+			dump_save(dump, planning->actions.items[i].table, &planning->dump_error);
+	}
+	if (planning->done >= 0)
+		eventfd_write(planning->done, 1);
+	return NULL;
+}
+
+static void answer_beats_until(struct shell *shell, int done)
+{
+	zmq_pollitem_t items[2] = {
+		{.socket = shell->socket, .events = ZMQ_POLLIN},
+		{.fd = done, .events = ZMQ_POLLIN},
+	};
+
+	shell->planning = true;
+	do {
+		zmq_poll(items, 2, -1);
+		if (items[0].revents)
+			receive(shell, NULL);
+	} while (!items[1].revents);
+	shell->planning = false;
+}
+
+static int plan(struct shell *shell, struct error *error)
+{
+	struct planning planning = {
+		.shell = shell,
+		.event = {.type = CONTROLLER_PLAN, .now_ms = clock_ms()},
+		.done = eventfd(0, EFD_CLOEXEC),
+	};
+	pthread_t thread;
+
+	shell->plan_due = false;
+	if (planning.done >= 0 && pthread_create(&thread, NULL, plan_and_dump, &planning) == 0) {
+		answer_beats_until(shell, planning.done);
+		pthread_join(thread, NULL);
+	} else {
+		plan_and_dump(&planning); /* slower to answer, and no worse */
+	}
+	if (planning.done >= 0)
+		close(planning.done);
+	perform_all(shell, &planning.actions, planning.rc);
+	if (planning.dump_rc) {
+		error_wrap(&planning.dump_error, "routing dump (--dump)");
+		in_trouble(shell, &planning.dump_error);
+	} else if (planning.dumped) {
+		log_info("routing table written to %s", shell->options->dump);
+	}
+	if (planning.rc && error)
+		*error = planning.error;
+	return planning.rc;
+}
+
 /* Signals are heard between two messages: a flood must not keep the controller from ending. */
 static int receive_all(struct shell *shell, struct error *error)
 {
@@ -276,6 +372,8 @@ static int receive_all(struct shell *shell, struct error *error)
 
 	for (int i = 0; !rc && !shell->over && i < BATCH && clock_ms() < end; i++) {
 		rc = receive(shell, error);
+		if (!rc && shell->plan_due)
+			rc = plan(shell, error);
 		if (!rc && !shell->over)
 			rc = take_signals(shell, error);
 	}

@@ -62,6 +62,7 @@ struct slot {
 	uint64_t claim, claim_ms;     /* another incarnation that wants this rank; 0 none */
 	uint32_t *peers;              /* slot indexes, in plan order */
 	size_t peer_count, peers_ready;
+	uint64_t plan_ms;             /* PLANNED: when the plan was sent last */
 	struct message_endpoints endpoints; /* records in plan order */
 };
 
@@ -90,6 +91,7 @@ struct controller {
 
 	uint64_t since_ms;                 /* start of the wait that the deadline is about */
 	bool warned;
+	bool planning;                     /* the last step planned */
 	struct book *book;
 
 	struct error failure;
@@ -150,7 +152,9 @@ int declarations_take(struct controller *controller, struct slot *slot,
 		      struct message *message, struct error *error);
 int declarations_body(struct controller *controller, struct slot *slot,
 		      struct message *message, struct error *error);
-/* Plans when everything is here and nobody's place is in doubt. */
+/* Everything is here and nobody's place is in doubt. */
+bool declarations_complete(const struct controller *controller);
+/* Asks for planning when that is so. */
 int declarations_maybe_plan(struct controller *controller, struct error *error);
 /* The slot is going: its share of the asking passes to another, and what only it declared
  * goes with it. */
@@ -182,6 +186,8 @@ int book_plan(const struct book *book, const struct controller *controller,
 /* exchange.c */
 int exchange_begin(struct controller *controller, struct error *error);
 int exchange_send_plan(struct controller *controller, struct slot *slot, struct error *error);
+/* The worker asks again: not for a plan that is on its way. */
+int exchange_plan_again(struct controller *controller, struct slot *slot, struct error *error);
 int exchange_endpoints(struct controller *controller, struct slot *slot,
 		       struct message *message, struct error *error);
 int exchange_connected(struct controller *controller, struct slot *slot,

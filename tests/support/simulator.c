@@ -106,8 +106,10 @@ static uint32_t worker_of(struct simulation *simulation, const char *peer)
 
 static void controller_does(struct simulation *simulation, struct controller_event *event)
 {
+	struct controller_event plan = {.type = CONTROLLER_PLAN};
 	struct controller_actions actions = {0};
 	struct error error;
+	bool due = false;
 
 	event->now_ms = simulation->now;
 	if (controller_step(simulation->controller, event, &actions, &error))
@@ -119,6 +121,9 @@ static void controller_does(struct simulation *simulation, struct controller_eve
 		case CONTROLLER_SEND:
 			simulation_send(simulation, worker_of(simulation, action->peer), false,
 					&action->message);
+			break;
+		case CONTROLLER_PLAN_DUE:
+			due = true;
 			break;
 		case CONTROLLER_LOG:
 			simulation_line(simulation, "controller: %s", action->line);
@@ -142,6 +147,8 @@ static void controller_does(struct simulation *simulation, struct controller_eve
 		controller_free(&simulation->controller);
 	}
 	simulation_check(simulation);
+	if (due)
+		controller_does(simulation, &plan);
 }
 
 void simulation_controller_start(struct simulation *simulation)

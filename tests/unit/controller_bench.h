@@ -90,9 +90,17 @@ static inline int tear_down(void **state)
 static inline int step(struct bench *bench, struct controller_event event)
 {
 	struct error error;
+	bool due = false;
+	int rc;
 
 	controller_actions_clear(&bench->actions);
 	event.now_ms = bench->now;
+	rc = controller_step(bench->controller, &event, &bench->actions, &error);
+	for (size_t i = 0; i < bench->actions.count; i++)
+		due |= bench->actions.items[i].type == CONTROLLER_PLAN_DUE;
+	if (rc || !due)
+		return rc;
+	event = (struct controller_event){.type = CONTROLLER_PLAN, .now_ms = bench->now};
 	return controller_step(bench->controller, &event, &bench->actions, &error);
 }
 

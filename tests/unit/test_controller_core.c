@@ -30,6 +30,8 @@ static void test_answers__are_the_same_for_the_same_question(void **state)
 	struct bench *bench = *state;
 
 	reach(bench, TO_PLAN);
+	tick(bench, 1);
+	bench->now = 300;
 	declare(bench, T0); /* its plan was lost on the way */
 	assert_non_null(sent(bench, T0, MESSAGE_PLAN));
 	assert_null(sent(bench, I0, MESSAGE_PLAN));
@@ -49,6 +51,67 @@ static void test_answers__are_the_same_for_the_same_question(void **state)
 	assert_null(sent(bench, I0, MESSAGE_GO));
 	declare(bench, T0); /* of long ago */
 	assert_int_equal(bench->actions.count, 0);
+}
+
+/* Each of its questions of a minute ago would cost a whole plan. */
+static void test_plan__that_took_long_is_not_sent_again_to_who_asked_meanwhile(void **state)
+{
+	struct bench *bench = *state;
+
+	reach(bench, TO_PLAN);
+	bench->now = 60000; /* making and sending took that long */
+	for (int i = 0; i < 120; i++) {
+		declare(bench, T0);
+		assert_null(sent(bench, T0, MESSAGE_PLAN));
+		body(bench, I0);
+		assert_null(sent(bench, I0, MESSAGE_PLAN));
+	}
+	bench->now += 249;
+	declare(bench, T0);
+	assert_null(sent(bench, T0, MESSAGE_PLAN));
+	bench->now++;
+	declare(bench, T0);
+	assert_non_null(sent(bench, T0, MESSAGE_PLAN));
+	declare(bench, T0);
+	assert_null(sent(bench, T0, MESSAGE_PLAN));
+}
+
+static void test_plan__that_took_long_blames_nobody_and_leaves_the_exchange_its_time(void **state)
+{
+	struct bench *bench = *state;
+
+	reach(bench, TO_PLAN);
+	tick(bench, 60000);
+	assert_int_equal(bench->actions.count, 0); /* no word of standing still either */
+	tick(bench, 62000);
+	assert_int_equal(bench->actions.count, 0);
+	for (int who = T0; who <= I0; who++) {
+		struct message beat = from_worker(bench, who, MESSAGE_HEARTBEAT);
+
+		beat.u.heartbeat.sequence = 1;
+		receive(bench, who, &beat);
+	}
+	tick(bench, 62500); /* a quarter of the exchange's time */
+	assert_int_equal(bench->actions.count, 1);
+	assert_true(bench->actions.items[0].warn);
+	endpoints(bench, T0);
+	endpoints(bench, I0);
+	assert_non_null(sent(bench, T0, MESSAGE_PEERS));
+}
+
+static void test_plan__due_waits_for_its_step_and_is_made_once(void **state)
+{
+	struct bench *bench = *state;
+	struct controller_actions actions = {0};
+	struct controller_event event = {.type = CONTROLLER_PLAN};
+	struct error error;
+
+	assert_int_equal(controller_step(bench->controller, &event, &actions, &error), 0);
+	assert_int_equal(actions.count, 0); /* nobody is here */
+	reach(bench, TO_PLAN);
+	assert_non_null(sent(bench, T0, MESSAGE_PLAN));
+	assert_int_equal(controller_step(bench->controller, &event, &actions, &error), 0);
+	assert_int_equal(actions.count, 0);
 }
 
 static void test_endpoints__that_the_peers_could_not_use_fail_the_job(void **state)
@@ -314,6 +377,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_plan__rows_name_the_same_piece_on_both_sides),
 		TEST(test_answers__are_the_same_for_the_same_question),
+		TEST(test_plan__that_took_long_is_not_sent_again_to_who_asked_meanwhile),
+		TEST(test_plan__that_took_long_blames_nobody_and_leaves_the_exchange_its_time),
+		TEST(test_plan__due_waits_for_its_step_and_is_made_once),
 		TEST(test_endpoints__that_the_peers_could_not_use_fail_the_job),
 		TEST(test_endpoints__without_a_record_for_a_peer_name_it),
 		TEST(test_endpoints__of_another_attempt_are_stale),
