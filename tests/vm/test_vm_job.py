@@ -24,3 +24,8 @@ def test_job__over_verbs_delivers_every_byte_in_every_mode(modes):
     for mode, line in lines.items():
         # contiguous pieces go straight from registered memory, and nothing does without any
         assert ("direct 0," in line) == (mode != "registered"), line
+
+
+def test_job__over_verbs_is_planned_over_the_nics_that_its_workers_report():
+    said = inside("deliver", "routed", seconds=400)
+    assert "routed: over " in said and "delivered and compared" in said, said

@@ -6,6 +6,7 @@
 
 Exits 0 when all was well; else the reasons are on stdout.
 """
+import json
 import os
 import pathlib
 import random
@@ -22,11 +23,13 @@ TRAIN, INFER = "world=2,source=gathered", "engines=1,tp=2"
 MODEL = {"hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 8,
          "vocab_size": 2000}
 VERBS = ["--transport", "verbs", "--join-timeout", "120s", "--update-timeout", "120s"]
-MODES = {  # flags of all, of trainers, of inference ranks
-    "weft-memory": ([], [], []),
-    "own-memory": (["--checksums"], [], ["--own-memory"]),
-    "registered": ([], ["--register-sources"], ["--own-memory"]),
-    "shadow": ([], [], ["--shadow"]),
+MODES = {  # flags of all, of trainers, of inference ranks, of the controller
+    "weft-memory": ([], [], [], []),
+    "own-memory": (["--checksums"], [], ["--own-memory"], []),
+    "registered": ([], ["--register-sources"], ["--own-memory"], []),
+    "shadow": ([], [], ["--shadow"], []),
+    "routed": (["--checksums"], ["--register-sources"], ["--own-memory"],
+               ["--topology", "workers", "--policy", "balanced", "--order", "rounds"]),
 }
 VICTIMS = {"trainer-0": "trainer 0", "trainer-1": "trainer 1", "inference-0": "inference 0",
            "inference-1": "inference 1"}
@@ -43,14 +46,29 @@ def port_bytes(device):
     return int((counters / "sent_pkts").read_text())
 
 
+def check_routed(folder, model):
+    """The plan was made over the NICs that the workers reported, and is the one made from them offline."""
+    live = (folder / "live.json").read_text()
+    topology = json.loads(live)["topology"]
+    assert [nic["name"] for host in topology["hosts"] for nic in host["nics"]] == ["rxe0:1", "rxe1:1"], topology
+    assert all(nic["bytes_per_second"] > 0 for host in topology["hosts"] for nic in host["nics"]), topology
+    for role, nic in (("trainers", "rxe0:1"), ("inference", "rxe1:1")):
+        assert [list(rank["links"]) for rank in topology[role]] == [[nic], [nic]], topology
+    (folder / "topology.json").write_text(json.dumps(topology))
+    offline = jobs.weft("route", "plan", "--model", model, "--train", TRAIN, "--infer", INFER, "--memory", "process",
+                        "--topology", folder / "topology.json", "--policy", "balanced", "--order", "rounds", "--json")
+    assert live == offline.stdout
+    print(f"routed: over {json.dumps(topology['hosts'])}", flush=True)
+
+
 def deliver(folder, modes):
     model = jobs.make_model(folder, "qwen2", **MODEL)
     referee = jobs.expected(model, INFER)
     for mode in modes:
-        flags, trainer_flags, inference_flags = MODES[mode]
+        flags, trainer_flags, inference_flags, controller_flags = MODES[mode]
         before, began = port_bytes("rxe0"), time.monotonic()
         with jobs.Job(folder / mode, model, TRAIN, INFER) as job:
-            job.controller("--lost-after", "30s")
+            job.controller("--lost-after", "30s", "--dump", folder / mode / "live.json", *controller_flags)
             start(job, ["--verify", *flags], trainer_flags, inference_flags)
             job.succeed(240)
             took = time.monotonic() - began
@@ -58,6 +76,8 @@ def deliver(folder, modes):
             total = sum(update["bytes"] for rank in range(2)
                         for update in job.processes[f"inference-{rank}"].updates())
             way = [line for line in job.processes["trainer-0"].stderr.splitlines() if "direct" in line]
+        if mode == "routed":
+            check_routed(folder / mode, model)
         packets = port_bytes("rxe0") - before
         assert packets * 1024 >= total, f"{mode}: {packets} packets cannot carry {total} bytes"
         print(f"{mode}: {total} bytes delivered and compared, {packets} packets, {took:.0f} s; {way[-1].split(': ')[-1]}",
