@@ -59,7 +59,7 @@ def test_compare__tells_the_same_to_people():
 def test_compare__shows_one_policy_and_times_when_asked():
     rows = compare(*arguments(*JOBS[0]), "--policy", "lpt", "--times")
     assert [row["policy"] for row in rows] == ["lpt"]
-    assert 0 < rows[0]["plan_seconds"] < 10
+    assert rows[0]["plan_seconds"] > 0
     assert " plan" in jobs.weft("route", "compare", *arguments(*JOBS[0]), "--times").stdout
 
 
