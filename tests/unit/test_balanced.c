@@ -447,6 +447,12 @@ static void test_balanced__survives_every_failed_allocation(void **state)
 	}
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define PUBLISHED_FROM 1 /* the first takes a minute there */
+#else
+#define PUBLISHED_FROM 0
+#endif
+
 /* The published rows that are largest and most uneven. */
 static void test_balanced__reaches_the_bound_on_published_jobs(void **state)
 {
@@ -459,7 +465,7 @@ static void test_balanced__reaches_the_bound_on_published_jobs(void **state)
 	};
 
 	(void)state;
-	for (size_t r = 0; r < ARRAY_SIZE(rows); r++) {
+	for (size_t r = PUBLISHED_FROM; r < ARRAY_SIZE(rows); r++) {
 		struct problem_storage *storage;
 		struct error error = {0};
 		struct problem *problem;
