@@ -26,9 +26,15 @@ int lpt_assign(const struct problem *problem, const struct plan_options *options
 int balanced_assign(const struct problem *problem, const struct plan_options *options,
 		    struct units *units, uint32_t **trainer, struct error *error);
 
-/* The plan that round-robin is made of: sender[rank] in [0, senders) for every inference rank
- * (engine-major, ranks_per_engine of them an engine; 0: one engine). */
-int round_robin_plan(uint32_t senders, uint32_t ranks, uint32_t ranks_per_engine,
+/* Inference ranks of one kind can use one replica: engine ranks, or layouts. */
+struct round_robin_targets {
+	uint32_t count;
+	uint32_t *kind; /* by inference rank, below kinds */
+	uint32_t kinds;
+};
+/* The plan that both round-robins are made of: sender[rank] in [0, senders) for every inference
+ * rank. */
+int round_robin_deal(const struct round_robin_targets *targets, uint32_t senders,
 		     uint32_t *sender, struct error *error);
 
 /* CRC-32 as zlib has it, of the name without its end: "123456789" is 0xcbf43926. */

@@ -29,14 +29,8 @@ struct ring {
 	uint32_t first, count, next;
 };
 
-struct targets {
-	uint32_t count;
-	uint32_t *kind; /* by inference rank */
-	uint32_t kinds;
-};
-
-static void deal_out(const struct targets *targets, uint32_t senders, struct ring *rings,
-		     uint32_t *members, uint32_t *sender)
+static void deal_out(const struct round_robin_targets *targets, uint32_t senders,
+		     struct ring *rings, uint32_t *members, uint32_t *sender)
 {
 	uint32_t given = senders < targets->count ? senders : targets->count, turn = 0;
 	uint32_t used = 0;
@@ -68,8 +62,8 @@ static void deal_out(const struct targets *targets, uint32_t senders, struct rin
 	}
 }
 
-static int deal(const struct targets *targets, uint32_t senders, uint32_t *sender,
-		struct error *error)
+int round_robin_deal(const struct round_robin_targets *targets, uint32_t senders, uint32_t *sender,
+		     struct error *error)
 {
 	struct ring *rings = memory_zalloc(targets->kinds, sizeof(*rings));
 	/* step 1 makes one member a target; the turn at most one a kind */
@@ -86,12 +80,12 @@ static int deal(const struct targets *targets, uint32_t senders, uint32_t *sende
 	return rc;
 }
 
-static int kinds_by_engine_rank(struct targets *targets, uint32_t ranks, uint32_t ranks_per_engine,
-				struct error *error)
+static int kinds_by_engine_rank(struct round_robin_targets *targets, uint32_t ranks,
+				uint32_t ranks_per_engine, struct error *error)
 {
 	uint32_t width = ranks_per_engine && ranks_per_engine < ranks ? ranks_per_engine : ranks;
 
-	*targets = (struct targets){.count = ranks, .kinds = width};
+	*targets = (struct round_robin_targets){.count = ranks, .kinds = width};
 	targets->kind = memory_alloc(ranks * sizeof(*targets->kind));
 	if (!targets->kind)
 		return memory_error(error, "dealing ranks out", ranks * sizeof(*targets->kind));
@@ -100,25 +94,10 @@ static int kinds_by_engine_rank(struct targets *targets, uint32_t ranks, uint32_
 	return 0;
 }
 
-int round_robin_plan(uint32_t senders, uint32_t ranks, uint32_t ranks_per_engine, uint32_t *sender,
-		     struct error *error)
-{
-	struct targets targets;
-	int rc;
-
-	if (ranks == 0)
-		return 0;
-	rc = kinds_by_engine_rank(&targets, ranks, ranks_per_engine, error);
-	if (!rc)
-		rc = deal(&targets, senders, sender, error);
-	memory_free(targets.kind);
-	return rc;
-}
-
 /* What the plan says about this rank, counted from the plan itself. */
-static int tell(struct explain *explain, const struct targets *targets, const uint32_t *plan,
-		const struct unit *unit, const struct holder_set *set, const char *kind,
-		struct error *error)
+static int tell(struct explain *explain, const struct round_robin_targets *targets,
+		const uint32_t *plan, const struct unit *unit, const struct holder_set *set,
+		const char *kind, struct error *error)
 {
 	uint32_t rank = unit->inference, number = plan[rank], chosen = set->trainers[number];
 	uint32_t have = 0;
@@ -144,7 +123,7 @@ static int tell(struct explain *explain, const struct targets *targets, const ui
 
 /* Sets of one size share one plan: it depends on the number of senders alone. */
 static int assign(const struct problem *problem, const struct plan_options *options,
-		  const struct targets *targets, const char *kind, struct units *units,
+		  const struct round_robin_targets *targets, const char *kind, struct units *units,
 		  uint32_t *trainer, struct error *error)
 {
 	uint32_t **plans = memory_zalloc((size_t)problem->trainer_count + 1, sizeof(*plans));
@@ -160,7 +139,7 @@ static int assign(const struct problem *problem, const struct plan_options *opti
 			uint32_t *plan = memory_zalloc(targets->count, sizeof(*plan));
 
 			plans[set->count] = plan;
-			rc = plan ? deal(targets, set->count, plan, error)
+			rc = plan ? round_robin_deal(targets, set->count, plan, error)
 				  : memory_error(error, "dealing ranks out",
 						 targets->count * sizeof(*plan));
 			if (rc)
@@ -180,7 +159,7 @@ static int assign(const struct problem *problem, const struct plan_options *opti
 int round_robin_assign(const struct problem *problem, const struct plan_options *options,
 		       struct units *units, uint32_t **trainer, struct error *error)
 {
-	struct targets targets;
+	struct round_robin_targets targets;
 	int rc = kinds_by_engine_rank(&targets, problem->inference_count, problem->ranks_per_engine,
 				      error);
 
@@ -193,9 +172,9 @@ int round_robin_assign(const struct problem *problem, const struct plan_options 
 int round_robin_affinity_assign(const struct problem *problem, const struct plan_options *options,
 				struct units *units, uint32_t **trainer, struct error *error)
 {
-	const struct targets targets = {.count = problem->inference_count,
-					.kind = problem->inference_layout,
-					.kinds = (uint32_t)problem->layout_count};
+	const struct round_robin_targets targets = {.count = problem->inference_count,
+						    .kind = problem->inference_layout,
+						    .kinds = (uint32_t)problem->layout_count};
 
 	return assign(problem, options, &targets, "layout", units, *trainer, error);
 }

@@ -12,7 +12,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "common/array.h"
 #include "common/memory.h"
+#include "routing/policy.h"
 #include "routing/table.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -355,6 +357,19 @@ static inline void job_random(struct job *job, struct dice *dice)
 			layout_add_fill(&job->layouts[i], &model->fills[f], NULL);
 	}
 	job_build(job);
+}
+
+/* The round-robin of `senders` that hold everything: rank r of every engine is one kind. */
+static inline void round_robin_of(uint32_t senders, uint32_t engines, uint32_t width,
+				  uint32_t *sender)
+{
+	uint32_t kind[512];
+	const struct round_robin_targets targets = {engines * width, kind, width};
+
+	assert_true(targets.count <= ARRAY_SIZE(kind));
+	for (uint32_t i = 0; i < targets.count; i++)
+		kind[i] = i % width;
+	assert_int_equal(round_robin_deal(&targets, senders, sender, NULL), 0);
 }
 
 #endif

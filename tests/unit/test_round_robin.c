@@ -36,7 +36,7 @@ static void assert_plan(uint32_t senders, uint32_t engines, uint32_t width,
 {
 	uint32_t sender[TARGETS_MAX];
 
-	assert_int_equal(round_robin_plan(senders, engines * width, width, sender, NULL), 0);
+	round_robin_of(senders, engines, width, sender);
 	for (uint32_t i = 0; i < engines * width; i++)
 		assert_int_equal(sender[i], expected[i]);
 }
@@ -80,8 +80,7 @@ static void test_round_robin__has_the_published_sessions_of_real_runs(void **sta
 		uint32_t sender[256], most = 0;
 		uint32_t targets = runs[i].engines * runs[i].width;
 
-		assert_int_equal(
-			round_robin_plan(runs[i].senders, targets, runs[i].width, sender, NULL), 0);
+		round_robin_of(runs[i].senders, runs[i].engines, runs[i].width, sender);
 		for (uint32_t s = 0; s < runs[i].senders; s++) {
 			uint32_t sessions = 0;
 
