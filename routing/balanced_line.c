@@ -15,6 +15,7 @@
 #include "routing/balanced.h"
 
 #include "common/memory.h"
+#include "routing/maxflow.h"
 #include <stdlib.h>
 
 /* A border moves to the next share's if that changes no load by more than 1/400; by more than
@@ -68,18 +69,22 @@ static int solve_below_uplinks(struct balanced *b, struct bound_input *input, st
 {
 	size_t bytes = b->limits.count * sizeof(*b->limits.items);
 	struct bound_limit *limits = memory_alloc(bytes);
+	uint64_t all = 0; /* more than that passes nowhere */
 	struct bound below;
 	bool any = false;
 	int rc = 0;
 
 	if (!limits)
 		return memory_error(error, "balancing trainers", bytes);
+	for (size_t s = 0; s < b->units->set_count; s++)
+		all += b->set_bytes[s];
 	for (uint32_t l = 0; l < b->limits.count; l++) {
 		limits[l] = b->limits.items[l];
 		if (b->limits.what[l].kind != LIMIT_UPLINK)
 			continue;
-		limits[l].free_bytes += (uint64_t)((unsigned __int128)b->bound.bytes *
-						   limits[l].rate / b->bound.rate);
+		wide passes = (wide)b->bound.bytes * limits[l].rate / b->bound.rate;
+
+		limits[l].free_bytes = passes < all ? (uint64_t)passes : all;
 		limits[l].rate = 1; /* what rounding lost */
 		any = true;
 	}

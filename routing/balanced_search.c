@@ -8,22 +8,33 @@
 #include "routing/balanced.h"
 
 #include "common/memory.h"
+#include "routing/maxflow.h"
 
 #define STEPS_MAX 500
 #define SWAPS_MAX 4000000 /* pairs of parts that all swaps together may look at */
 #define NONE	  BOUND_NO_LIMIT
 
+/* bytes / rate seconds: compared exactly, so that ties are the same on every machine. */
+struct seconds {
+	uint64_t bytes, rate; /* both below 2^63 */
+};
+
 struct search {
 	struct balanced *b;
-	long double enough; /* seconds */
-	uint64_t looked;    /* at pairs of parts */
+	struct seconds enough;
+	uint64_t looked; /* at pairs of parts */
 };
 
 struct move {
 	size_t part, other; /* other: SIZE_MAX, or the part that comes back */
 	uint32_t to;
-	long double seconds; /* of the limits that it changes */
+	struct seconds seconds; /* of the limits that it changes */
 };
+
+static bool less(struct seconds a, struct seconds b)
+{
+	return (wide)a.bytes * b.rate < (wide)b.bytes * a.rate;
+}
 
 static uint64_t part_bytes(const struct balanced *b, const struct part *part)
 {
@@ -32,13 +43,12 @@ static uint64_t part_bytes(const struct balanced *b, const struct part *part)
 	return share->row_bytes * share->targets * (part->hi - part->lo);
 }
 
-static long double limit_seconds(const struct balanced *b, uint32_t limit)
+static struct seconds limit_seconds(const struct balanced *b, uint32_t limit)
 {
 	const struct bound_limit *l = &b->limits.items[limit];
 	uint64_t bytes = b->limit_bytes[limit];
 
-	return bytes > l->free_bytes ? (long double)(bytes - l->free_bytes) / (long double)l->rate
-				     : 0;
+	return (struct seconds){bytes > l->free_bytes ? bytes - l->free_bytes : 0, l->rate};
 }
 
 static void pass(struct balanced *b, uint32_t trainer, uint64_t bytes, bool out)
@@ -55,12 +65,12 @@ static bool passes(const struct balanced *b, uint32_t trainer, uint32_t limit)
 	return false;
 }
 
-static long double trainer_seconds(const struct balanced *b, uint32_t trainer)
+static struct seconds trainer_seconds(const struct balanced *b, uint32_t trainer)
 {
-	long double most = 0;
+	struct seconds most = {0, 1};
 
 	for (uint32_t l = b->limits.of[trainer]; l != NONE; l = b->limits.items[l].parent)
-		if (limit_seconds(b, l) > most)
+		if (less(most, limit_seconds(b, l)))
 			most = limit_seconds(b, l);
 	return most;
 }
@@ -82,10 +92,10 @@ static bool holds(const struct balanced *b, uint32_t trainer, const struct part 
 }
 
 /* The slowest limit of both trainers if `there` bytes went to `to` and `back` came. */
-static long double try_move(struct balanced *b, uint32_t from, uint32_t to, uint64_t there,
-			    uint64_t back)
+static struct seconds try_move(struct balanced *b, uint32_t from, uint32_t to, uint64_t there,
+			       uint64_t back)
 {
-	long double one, two;
+	struct seconds one, two;
 
 	pass(b, from, there - back, true);
 	pass(b, to, there - back, false);
@@ -93,7 +103,7 @@ static long double try_move(struct balanced *b, uint32_t from, uint32_t to, uint
 	two = trainer_seconds(b, to);
 	pass(b, to, there - back, true);
 	pass(b, from, there - back, false);
-	return one > two ? one : two;
+	return less(two, one) ? one : two;
 }
 
 static uint32_t slowest(const struct balanced *b)
@@ -101,7 +111,7 @@ static uint32_t slowest(const struct balanced *b)
 	uint32_t worst = 0;
 
 	for (uint32_t l = 1; l < b->limits.count; l++)
-		if (limit_seconds(b, l) > limit_seconds(b, worst))
+		if (less(limit_seconds(b, worst), limit_seconds(b, l)))
 			worst = l;
 	return worst;
 }
@@ -122,10 +132,10 @@ static void best_move(struct search *s, uint32_t limit, struct move *best)
 		for (uint32_t k = 0; k < set->count; k++) {
 			if (passes(b, set->trainers[k], limit))
 				continue;
-			long double seconds =
+			struct seconds seconds =
 				try_move(b, part->trainer, set->trainers[k], bytes, 0);
 
-			if (seconds < best->seconds)
+			if (less(seconds, best->seconds))
 				*best = (struct move){p, SIZE_MAX, set->trainers[k], seconds};
 		}
 	}
@@ -150,10 +160,10 @@ static void best_swap(struct search *s, uint32_t limit, struct move *best)
 			if (back >= bytes || passes(b, other->trainer, limit) ||
 			    !holds(b, other->trainer, part) || !holds(b, part->trainer, other))
 				continue;
-			long double seconds =
+			struct seconds seconds =
 				try_move(b, part->trainer, other->trainer, bytes, back);
 
-			if (seconds < best->seconds)
+			if (less(seconds, best->seconds))
 				*best = (struct move){p, q, other->trainer, seconds};
 		}
 	}
@@ -165,7 +175,7 @@ static bool step(struct search *s)
 	uint32_t limit = slowest(b);
 	struct move best = {.seconds = limit_seconds(b, limit)};
 
-	if (best.seconds <= s->enough)
+	if (!less(s->enough, best.seconds))
 		return false;
 	best.part = SIZE_MAX;
 	best_move(s, limit, &best);
@@ -191,9 +201,8 @@ static bool step(struct search *s)
 
 int balanced_search(struct balanced *b, struct error *error)
 {
-	struct search s = {.b = b,
-			   .enough = (long double)b->bound.bytes / (long double)b->bound.rate *
-				     1.005L};
+	uint64_t bytes = b->bound.bytes;
+	struct search s = {.b = b, .enough = {bytes + bytes / 200, b->bound.rate}};
 
 	b->limit_bytes = memory_zalloc(b->limits.count, sizeof(*b->limit_bytes));
 	if (!b->limit_bytes)

@@ -274,6 +274,46 @@ static void test_balanced__divides_evenly_what_a_slow_uplink_passes(void **state
 	topology_free(&topology);
 }
 
+/* Uplinks that pass more in the time of the bound than any number says: as if there were none. */
+static void test_balanced__uplinks_much_faster_than_nics_change_nothing(void **state)
+{
+	static const uint64_t uplinks[2] = {UINT64_C(1) << 20, UINT64_C(1) << 24};
+	static struct job job;
+	struct plan_options options = {0};
+	struct topology *topology;
+	struct table *table;
+
+	(void)state;
+	job_init(&job, 2, 1);
+	for (uint32_t r = 0; r < 2; r++)
+		job_hold(&job, r, "w", 0, UINT64_C(1) << 40, 1, 0, UINT64_C(1) << 40);
+	job_want(&job, 0, "p", "w", UINT64_C(1) << 40, 1, 0, UINT64_C(1) << 40, 0, 1);
+	job_build(&job);
+	assert_int_equal(topology_new(&topology, 2, 1, NULL), 0);
+	for (uint32_t h = 0; h < 2; h++) {
+		assert_int_equal(topology_add_host(topology, h ? "b" : "a", uplinks[h], NULL), 0);
+		assert_int_equal(topology_add_nic(topology, "n", 0, 2, NULL), 0);
+		topology_place(topology, ROLE_TRAINER, h, h);
+		assert_int_equal(
+			topology_add_link(topology, ROLE_TRAINER, h, h, DISTANCE_PIX, NULL), 0);
+	}
+	assert_int_equal(topology_add_host(topology, "c", 0, NULL), 0);
+	assert_int_equal(topology_add_nic(topology, "n", 0, 100, NULL), 0);
+	topology_place(topology, ROLE_INFERENCE, 0, 2);
+	assert_int_equal(topology_add_link(topology, ROLE_INFERENCE, 0, 2, DISTANCE_PIX, NULL), 0);
+	topology_finish(topology);
+	options.topology = topology;
+	table = plan(&job, &options);
+	struct summary own = summed(table);
+
+	assert_int_equal(own.trainer_bytes[0], UINT64_C(1) << 41);
+	assert_int_equal(own.trainer_bytes[1], UINT64_C(1) << 41);
+	summary_fini(&own);
+	table_free(&table);
+	job_fini(&job);
+	topology_free(&topology);
+}
+
 /* A refusal names the least limit; with that it works, and no trainer writes to more. */
 static void test_balanced__writes_to_no_more_ranks_than_sessions_max(void **state)
 {
@@ -500,6 +540,7 @@ int main(void)
 		cmocka_unit_test(test_balanced__is_within_one_percent_where_rows_are_many),
 		cmocka_unit_test(test_balanced__gives_each_trainer_what_its_nic_can_send),
 		cmocka_unit_test(test_balanced__divides_evenly_what_a_slow_uplink_passes),
+		cmocka_unit_test(test_balanced__uplinks_much_faster_than_nics_change_nothing),
 		cmocka_unit_test(test_balanced__writes_to_no_more_ranks_than_sessions_max),
 		cmocka_unit_test(test_balanced__with_sessions_max_keeps_equal_layouts_together),
 		cmocka_unit_test(test_balanced__with_sessions_max_uses_a_trainer_however_slow),
