@@ -4,10 +4,23 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A sentence may quote a file or a peer, and ends on a terminal or as a line of a log: it has no
+ * control characters (C0, DEL, and C1, which UTF-8 writes as c2 80 to c2 9f). */
+static void make_plain(char *text)
+{
+	for (unsigned char *at = (unsigned char *)text; *at; at++) {
+		if (*at < 0x20 || *at == 0x7f)
+			*at = '?';
+		else if (at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0)
+			at[0] = at[1] = '?';
+	}
+}
+
 static void mark_cut(char *text, int n)
 {
 	if (n >= ERROR_TEXT_BYTES)
 		memcpy(text + ERROR_TEXT_BYTES - 4, "...", 4);
+	make_plain(text);
 }
 
 int error_vset(struct error *error, enum error_code code, const char *format, va_list args)

@@ -116,6 +116,39 @@ static int open_special(struct file_writer *writer, struct error *error)
 	return 0;
 }
 
+/* A file without a name where `path` will be; -1 with errno where that cannot be, or could not be
+ * named later (through /proc). */
+static int open_nameless(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	char *folder = slash ? memory_string(path) : NULL;
+	int fd = -1;
+
+	if (folder)
+		folder[slash == path ? 1 : slash - path] = '\0';
+	if ((folder || !slash) && access("/proc/self/fd", X_OK) == 0)
+		fd = open(folder ? folder : ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+	memory_free(folder);
+	return fd;
+}
+
+/* Replaces the last six letters of the temporary name until it is a new one. */
+static int give_name(struct file_writer *writer)
+{
+	char *tail = writer->temporary + strlen(writer->temporary) - 6;
+	char open_file[64];
+	int rc = -1;
+
+	snprintf(open_file, sizeof(open_file), "/proc/self/fd/%d", fileno(writer->stream));
+	errno = EEXIST;
+	for (unsigned attempt = 0; rc != 0 && errno == EEXIST && attempt < 1000; attempt++) {
+		snprintf(tail, 7, "%06x", ((unsigned)getpid() + attempt * 7919) & 0xffffff);
+		rc = linkat(AT_FDCWD, open_file, AT_FDCWD, writer->temporary, AT_SYMLINK_FOLLOW);
+	}
+	writer->named = rc == 0;
+	return rc;
+}
+
 int file_writer_open(struct file_writer *writer, const char *path, struct error *error)
 {
 	struct stat status;
@@ -132,20 +165,21 @@ int file_writer_open(struct file_writer *writer, const char *path, struct error 
 		file_writer_abort(writer);
 		return memory_error(error, "naming a file", strlen(path));
 	}
-	fd = mkostemp(writer->temporary, O_CLOEXEC);
+	fd = open_nameless(path);
+	if (fd < 0) {
+		fd = mkostemp(writer->temporary, O_CLOEXEC);
+		writer->named = fd >= 0;
+	}
 	if (fd >= 0) {
 		fchmod(fd, 0644);
 		writer->stream = fdopen(fd, "w");
 	}
 	if (!writer->stream) {
-		int rc = error_set_errno(error, ERROR_IO, errno, "cannot write beside %s", path);
+		int rc = error_set_errno(error, ERROR_IO, errno,
+					 "cannot make a file in the folder of %s", path);
 
-		if (fd >= 0) {
+		if (fd >= 0)
 			close(fd);
-			unlink(writer->temporary);
-		}
-		memory_free(writer->temporary);
-		writer->temporary = NULL;
 		file_writer_abort(writer);
 		return rc;
 	}
@@ -155,7 +189,8 @@ int file_writer_open(struct file_writer *writer, const char *path, struct error 
 int file_writer_commit(struct file_writer *writer, struct error *error)
 {
 	int failed = ferror(writer->stream) || fflush(writer->stream) != 0 ||
-		     (writer->temporary && fsync(fileno(writer->stream)) != 0);
+		     (writer->temporary && fsync(fileno(writer->stream)) != 0) ||
+		     (writer->temporary && !writer->named && give_name(writer) != 0);
 	int errnum = errno;
 
 	failed |= fclose(writer->stream) != 0;
@@ -170,8 +205,7 @@ int file_writer_commit(struct file_writer *writer, struct error *error)
 		file_writer_abort(writer);
 		return rc;
 	}
-	memory_free(writer->temporary);
-	writer->temporary = NULL;
+	writer->named = false;
 	file_writer_abort(writer);
 	return 0;
 }
@@ -180,7 +214,7 @@ void file_writer_abort(struct file_writer *writer)
 {
 	if (writer->stream)
 		fclose(writer->stream);
-	if (writer->temporary)
+	if (writer->named)
 		unlink(writer->temporary);
 	memory_free(writer->temporary);
 	memory_free(writer->path);

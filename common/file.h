@@ -33,12 +33,14 @@ int file_stream_read(struct file_stream *stream, void *data, size_t most, size_t
 int file_stream_seek(struct file_stream *stream, uint64_t offset, struct error *error);
 void file_stream_close(struct file_stream *stream);
 
-/* Writes to a temporary name beside `path`; commit flushes, syncs and renames over `path`;
- * abort removes it. Until commit returns 0 the old file is untouched. What is there and is no
+/* Writes to a file without a name in the folder of `path` (where the file system has none, to a
+ * temporary name), so that nothing is left of a process that is killed; commit flushes, syncs,
+ * names it and renames it over `path`; abort drops it. Until commit returns 0 the old file is untouched. What is there and is no
  * regular file (a device, a pipe, /dev/stdout) is written in place, never replaced. */
 struct file_writer {
 	FILE *stream;		/* NULL when closed */
 	char *path, *temporary; /* temporary: NULL when written in place */
+	bool named;		/* the temporary name is on disk */
 };
 int file_writer_open(struct file_writer *writer, const char *path, struct error *error);
 int file_writer_commit(struct file_writer *writer, struct error *error);

@@ -6,13 +6,16 @@
 #include "common/json_write.h"
 #include "common/strmap.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -129,6 +132,48 @@ static void test_file_writer__leaves_the_old_file_until_commit(void **unused)
 	assert_int_equal(file_writer_open(&writer, "/nowhere/x", &error), -ERROR_IO);
 }
 
+static void test_file_writer__leaves_nothing_when_the_process_is_killed(void **unused)
+{
+	char folder[] = "weft-test-XXXXXX", path[64];
+	struct file_writer writer;
+	struct error error;
+	int status, fd;
+	pid_t child;
+
+	(void)unused;
+	fd = open(".", O_TMPFILE | O_WRONLY, 0600);
+	if (fd < 0)
+		skip(); /* this file system has no files without a name */
+	close(fd);
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/file", folder);
+	child = fork();
+	assert_true(child >= 0);
+	if (child == 0) {
+		if (file_writer_open(&writer, path, &error) == 0) {
+			fputs("half", writer.stream);
+			fflush(writer.stream);
+		}
+		raise(SIGKILL);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFSIGNALED(status));
+	assert_int_equal(rmdir(folder), 0); /* it is empty */
+}
+
+static void test_error__quotes_no_control_characters(void **unused)
+{
+	struct error error;
+
+	(void)unused;
+	error_set(&error, ERROR_CONFIG, "model '%s'", "a\033[31m\n\177\302\233b\303\251");
+	assert_string_equal(error.text, "model 'a?[31m????b\303\251'");
+	error_set_errno(&error, ERROR_IO, ENOENT, "a\tb");
+	assert_string_equal(error.text, "a?b: No such file or directory");
+	error_wrap(&error, "in\r%s", "file");
+	assert_string_equal(error.text, "in?file: a?b: No such file or directory");
+}
+
 static void test_file_writer__writes_what_is_no_regular_file_in_place(void **unused)
 {
 	char folder[] = "weft-test-XXXXXX", path[64], link[64], text[8] = "";
@@ -225,6 +270,8 @@ int main(void)
 		cmocka_unit_test(test_digest__text_round_trips_and_rejects_others),
 		cmocka_unit_test(test_file_writer__leaves_the_old_file_until_commit),
 		cmocka_unit_test(test_file_writer__writes_what_is_no_regular_file_in_place),
+		cmocka_unit_test(test_file_writer__leaves_nothing_when_the_process_is_killed),
+		cmocka_unit_test(test_error__quotes_no_control_characters),
 		cmocka_unit_test(test_copy__equals_memcpy_at_every_offset_and_length),
 		cmocka_unit_test(test_copy_rows__equals_a_loop_of_memcpy),
 	};
