@@ -224,7 +224,7 @@ static void put_row(const struct options *options, const struct row *row)
 	json_put_key_u64(&json, "prepared_minimum_bytes", summary->prepared_minimum_bytes);
 	json_put_key_u64(&json, "routes", summary->routes);
 	json_put_key_u64(&json, "pieces", summary->pieces);
-	json_put_key_u64(&json, "sessions", row->sessions);
+	json_put_key_u64(&json, "sessions_max", row->sessions);
 	json_put_key_double(&json, "wire_seconds", certificate->makespan_seconds);
 	json_put_key_double(&json, "wire_bound_seconds", certificate->bound_seconds);
 	json_put_key_double(&json, "wire_gap", certificate->gap);

@@ -9,6 +9,7 @@
 #include "routing/diff.h"
 
 #include <argp.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -257,7 +258,7 @@ int route_diff_run(int argc, char **argv)
 	dump_free(&a);
 	dump_free(&b);
 	if (!rc && (fflush(stdout) || ferror(stdout)))
-		rc = error_set(&error, ERROR_IO, "cannot write to standard output");
+		rc = error_set_errno(&error, ERROR_IO, errno, "cannot write to standard output");
 	if (rc) {
 		rc = command_fail(&error);
 		return rc == 1 ? 2 : rc;

@@ -11,6 +11,7 @@
 #include "common/text.h"
 #include "routing/dump_read.h"
 #include "routing/explain.h"
+#include "routing/order.h"
 
 #include <argp.h>
 #include <inttypes.h>
@@ -81,6 +82,8 @@ static int open_dump(struct answer *answer, struct error *error)
 			    : route.topology	 ? "--topology"
 			    : route.sessions_max ? "--sessions-max"
 						 : NULL;
+	const struct policy *policy;
+	const struct order *order;
 	int rc;
 
 	if (extra)
@@ -94,6 +97,13 @@ static int open_dump(struct answer *answer, struct error *error)
 		rc = route_dump_has_specs(answer->dump, options->file, error);
 	if (rc)
 		return rc;
+	rc = policy_named(&policy, "\"policy\":", answer->dump->policy, error);
+	if (!rc)
+		rc = order_named(&order, "\"order\":", answer->dump->order, error);
+	if (rc) {
+		error->code = ERROR_FILE; /* it is the file that says so */
+		return error_wrap(error, "%s", options->file);
+	}
 	route.model = route.model ? route.model : answer->dump->model;
 	route.train = answer->dump->train;
 	route.infer = answer->dump->infer;
@@ -297,8 +307,11 @@ static void print_people(const struct answer *answer)
 static void put_decision(struct json *json, const struct explain_decision *decision)
 {
 	json_put_object(json);
-	json_put_key_u64(json, "lo", decision->lo);
-	json_put_key_u64(json, "hi", decision->hi);
+	json_put_key(json, "rows");
+	json_put_array(json);
+	json_put_u64(json, decision->lo);
+	json_put_u64(json, decision->hi);
+	json_put_array_end(json);
 	json_put_key_u64(json, "bytes", decision->bytes);
 	json_put_key_u64(json, "trainer", decision->chosen);
 	json_put_key_string(json, "reason", decision->reason);

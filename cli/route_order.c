@@ -134,8 +134,10 @@ static int print(const struct table *table, const struct options *options, struc
 
 	if (options->trainer >= table->problem->trainer_count)
 		return error_set(error, ERROR_USAGE,
-				 "--trainer %" PRIu64 ": the job has %u, from 0", options->trainer,
-				 table->problem->trainer_count);
+				 "--trainer %" PRIu64 " is not a trainer of this job, which has "
+				 "%" PRIu32 ", 0 to %" PRIu32,
+				 options->trainer, table->problem->trainer_count,
+				 table->problem->trainer_count - 1);
 	rc = order_sends(table, &sends, error);
 	if (rc)
 		return rc;

@@ -111,6 +111,8 @@ int route_verify_run(int argc, char **argv)
 			route_dump_wrap(&error, options.file, options.model);
 		else
 			rc = dump_verify(dump, job.problem, &error);
+		if (rc && job.problem)
+			error_wrap(&error, "%s", options.file);
 	}
 	if (!rc)
 		print_verdict(dump, &options);

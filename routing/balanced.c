@@ -6,6 +6,7 @@
 #include "routing/balanced.h"
 
 #include "common/memory.h"
+#include "common/text.h"
 #include "routing/explain.h"
 #include "routing/policy.h"
 #include <inttypes.h>
@@ -57,6 +58,7 @@ static int tell(const struct maker *m, const struct unit *unit, uint32_t trainer
 	const struct holder_set *set = &b->units->sets[unit->holders];
 	uint32_t count = b->problem->trainer_count;
 	uint64_t *loads = memory_zalloc(count, sizeof(*loads));
+	char bytes[TEXT_SHORT_BYTES];
 	uint64_t figure = 0;
 	int rc;
 
@@ -74,12 +76,12 @@ static int tell(const struct maker *m, const struct unit *unit, uint32_t trainer
 		if (b->bound.shares[s].trainer == trainer)
 			figure += b->bound.shares[s].bytes;
 	rc = explain_add(b->options->explain, unit, set, loads, trainer, m->error,
-			 "%s; a plan at the bound gives trainer %" PRIu32 " %" PRIu64
+			 "%s; a plan at the bound gives trainer %" PRIu32 " in all %s"
 			 " bytes of what these %" PRIu32 " hold, and loads are those of the "
 			 "finished plan without this",
 			 cut ? "the pair is cut where one trainer's part ends"
 			     : "all ranks that want these bytes get them from one trainer",
-			 trainer, figure, set->count);
+			 trainer, grouped_text(figure, bytes), set->count);
 	memory_free(loads);
 	return rc;
 }

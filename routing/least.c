@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "routing/least.h"
 
+#include "common/text.h"
 #include <inttypes.h>
 
 struct least_entry {
@@ -70,21 +71,22 @@ static int tell(struct least *least, const struct unit *unit, struct explain *ex
 		uint32_t chosen, struct error *error)
 {
 	const struct holder_set *set = &least->units->sets[unit->holders];
+	char load[TEXT_SHORT_BYTES];
 	uint32_t equal = 0;
 
+	grouped_text(least->loads[chosen], load);
 	for (uint32_t k = 0; k < set->count; k++)
 		equal += least->loads[set->trainers[k]] == least->loads[chosen];
 	if (equal == 1)
 		return explain_add(explain, unit, set, least->loads, chosen, error,
 				   "of its %" PRIu32 " holder%s trainer %" PRIu32
-				   " has the fewest bytes so far, %" PRIu64,
-				   set->count, set->count == 1 ? "" : "s", chosen,
-				   least->loads[chosen]);
+				   " has the fewest bytes so far, %s",
+				   set->count, set->count == 1 ? "" : "s", chosen, load);
 	return explain_add(explain, unit, set, least->loads, chosen, error,
 			   "%" PRIu32 " of its %" PRIu32
-			   " holders have the fewest bytes so far, %" PRIu64
-			   "; of these trainer %" PRIu32 " is the lowest rank",
-			   equal, set->count, least->loads[chosen], chosen);
+			   " holders have the fewest bytes so far, %s; of these trainer %" PRIu32
+			   " is the lowest rank",
+			   equal, set->count, load, chosen);
 }
 
 int least_decide(struct least *least, const struct unit *unit, struct explain *explain,

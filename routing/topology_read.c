@@ -395,8 +395,15 @@ int topology_open(struct topology **topology, const char *text, uint32_t trainer
 		return topology_flat(topology, trainers, inference, error);
 	if (spec)
 		rc = topology_expand(topology, text, trainers, inference, error);
+	else if (!*text)
+		rc = error_set(error, ERROR_CONFIG,
+			       "it is empty; say flat, a spec or the name of a file");
 	else
 		rc = open_file(topology, text, error);
+	if (rc == -ERROR_IO && strcmp(text, "workers") == 0)
+		rc = error_set(error, ERROR_CONFIG,
+			       "no worker reports here ('workers' is for weft-controller), and "
+			       "there is no file of that name");
 	if (!rc)
 		rc = topology_fits(*topology, trainers, inference, error);
 	if (!rc)

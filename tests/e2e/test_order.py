@@ -85,7 +85,7 @@ def test_order__of_an_unknown_name_lists_the_known(tmp_path):
         assert process.code == 2 and "table, rotated, rounds" in process.stderr, process.stderr
     refused = jobs.weft("route", "order", "--model", "Qwen2.5-0.5B", "--train", "world=2", "--infer", "tp=2",
                         "--trainer", "2", check=False)
-    assert refused.returncode == 2 and "--trainer 2: the job has 2, from 0" in refused.stderr
+    assert refused.returncode == 2 and "--trainer 2 is not a trainer of this job, which has 2, 0 to 1" in refused.stderr
 
 
 def test_sessions_max__of_a_policy_that_cannot_is_refused_at_start(tmp_path):

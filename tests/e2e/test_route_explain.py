@@ -94,7 +94,7 @@ def test_explain__is_for_people_too():
 def test_explain__shard_by_shard():
     answer = explain("--model", "Qwen2.5-0.5B", "--train", "world=4,fsdp=2,source=sharded", "--infer", "tp=2",
                      "--tensor", "model.norm.weight", "--inference", 1)
-    assert [(d["lo"], d["hi"]) for d in answer["decisions"]] == [(0, 448), (448, 896)]
+    assert [d["rows"] for d in answer["decisions"]] == [[0, 448], [448, 896]]
     assert [[c["trainer"] for c in d["candidates"]] for d in answer["decisions"]] == [[0, 2], [1, 3]]
 
 
@@ -111,4 +111,4 @@ def test_errors__name_what_is_wrong(tmp_path):
     refused(file, "--topology", "flat", "--tensor", TENSOR, "--inference", 0, code=2, words=["leave --topology out"])
     refused(file, file, code=2, words=["one file too many"])
     file.write_text(file.read_text().replace('"policy":"greedy"', '"policy":"best"'))
-    refused(file, "--tensor", TENSOR, "--inference", 0, code=2, words=["plan.json", "best", "greedy"])
+    refused(file, "--tensor", TENSOR, "--inference", 0, code=1, words=["plan.json", "best", "greedy"])
