@@ -357,8 +357,11 @@ static int forgive_own_sleep(struct controller *controller, struct error *error)
 	if (gap <= usual && !planned)
 		return 0;
 	for (uint32_t i = 0; i < controller->slot_count; i++) {
-		controller->slots[i].heard_ms += gap;
-		controller->slots[i].plan_ms += planned ? gap : 0;
+		struct slot *slot = &controller->slots[i];
+
+		/* beats that came while it planned did not get here */
+		slot->heard_ms = planned ? controller->now_ms : slot->heard_ms + gap;
+		slot->plan_ms += planned ? gap : 0;
 	}
 	if (planned) {
 		controller->since_ms += gap; /* the exchange begins when the plans are out */

@@ -117,7 +117,7 @@ def test_job__whose_planning_takes_longer_than_lost_after_loses_nobody(tmp_path)
     flags = ("--policy", "balanced", "--order", "rounds")
     began = time.monotonic()
     offline = jobs.weft("route", "plan", "--model", model, "--train", train, "--infer", infer, *flags, "--json").stdout
-    lost_after = max(0.5, (time.monotonic() - began) / 3)
+    lost_after = max(1, (time.monotonic() - began) / 2)
     with jobs.Job(tmp_path, model, train, infer) as job:
         controller = job.controller("--dump", tmp_path / "live.json", "--heartbeat", f"{lost_after * 200:.0f}ms",
                                     "--lost-after", f"{lost_after * 1000:.0f}ms", *flags, env={"WEFT_LOG": "debug"})

@@ -99,6 +99,22 @@ static void test_plan__that_took_long_blames_nobody_and_leaves_the_exchange_its_
 	assert_non_null(sent(bench, T0, MESSAGE_PEERS));
 }
 
+/* Its beats of that time were answered beside the core. */
+static void test_silence__before_a_plan_does_not_count_after_it(void **state)
+{
+	struct bench *bench = *state;
+
+	reach(bench, TO_PLAN - 1);
+	body(bench, T0);
+	tick(bench, 2900);
+	bench->now = 4900;
+	body(bench, I0);
+	assert_non_null(sent(bench, T0, MESSAGE_PLAN));
+	tick(bench, 60000);
+	tick(bench, 62000);
+	assert_int_equal(bench->actions.count, 0);
+}
+
 static void test_plan__due_waits_for_its_step_and_is_made_once(void **state)
 {
 	struct bench *bench = *state;
@@ -379,6 +395,7 @@ int main(void)
 		TEST(test_answers__are_the_same_for_the_same_question),
 		TEST(test_plan__that_took_long_is_not_sent_again_to_who_asked_meanwhile),
 		TEST(test_plan__that_took_long_blames_nobody_and_leaves_the_exchange_its_time),
+		TEST(test_silence__before_a_plan_does_not_count_after_it),
 		TEST(test_plan__due_waits_for_its_step_and_is_made_once),
 		TEST(test_endpoints__that_the_peers_could_not_use_fail_the_job),
 		TEST(test_endpoints__without_a_record_for_a_peer_name_it),
