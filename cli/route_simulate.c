@@ -40,18 +40,23 @@ static int open_dump(struct session *session, struct error *error)
 
 	if (!rc && !session->dump->has_routes)
 		rc = error_set(error, ERROR_FILE,
-			       "%s has no routes to simulate: it was written with --summary",
-			       flags->file);
+			       "there are no routes to simulate: it was written with --summary, "
+			       "write it without");
 	if (!rc)
 		rc = route_job_open(&session->job, session->dump->model, session->dump->train,
 				    session->dump->infer, true, error);
 	if (!rc)
 		rc = dump_table(&session->table, session->dump, session->job.problem, error);
+	if (!rc) /* times of a table that delivers something else would be worth nothing */
+		rc = table_prove(session->table, error);
 	if (rc)
-		return rc;
+		return error_wrap(error, "%s", flags->file);
 	session->job.policy = policy_find(session->dump->policy);
-	rc = order_named(&order, flags->route.order ? "--order" : "the dump's order",
+	rc = order_named(&order, flags->route.order ? "--order" : "its order",
 			 flags->route.order ? flags->route.order : session->table->order, error);
+	if (rc && !flags->route.order) /* the file's fault, not the command's */
+		return error_set(error, ERROR_FILE, "%s: order '%s' is not known to this version",
+				 flags->file, session->table->order);
 	if (!rc && flags->route.topology)
 		rc = topology_open(&session->job.topology, flags->route.topology,
 				   session->job.problem->trainer_count,
@@ -174,8 +179,7 @@ static int write_trace(struct session *session, struct error *error)
 
 	if (rc)
 		return rc;
-	trace_write(writer.stream, &session->simulation, session->table,
-		    session->flags.simulate.window, &merged);
+	trace_write(writer.stream, &session->simulation, session->table, &merged);
 	rc = file_writer_commit(&writer, error);
 	if (!rc && merged > 0 && !session->flags.json)
 		fprintf(stderr, "weft: %s: slices shorter than %.3g us are joined\n", path,

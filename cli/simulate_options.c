@@ -8,7 +8,7 @@
 
 enum {
 	OPTION_RATE = 0x100,
-	OPTION_WINDOW,
+	OPTION_DEPTH,
 	OPTION_RING,
 	OPTION_SLOW,
 	OPTION_FAIL,
@@ -25,7 +25,8 @@ static const struct argp_option option_rows[] = {
 	 "speed of a worker's stages in GB/s (10^9 bytes): gather=400, device_to_host=50, pack=11, "
 	 "verify=0; 0: not a stage",
 	 1},
-	{"window", OPTION_WINDOW, "N", 0, "flows in flight of each trainer (default 4)", 1},
+	{"depth", OPTION_DEPTH, "SIZE", 0,
+	 "posted ahead by a trainer to one inference rank (default 128M)", 1},
 	{"ring", OPTION_RING, "SIZE", 0, "of the CPU replica (default 1G, at least 1M)", 1},
 	{"slow", OPTION_SLOW, "WHAT=I:FACTOR", 0,
 	 "nic=3:0.5, trainer=, inference= or host=: at that part of its speed; may be repeated", 1},
@@ -176,7 +177,7 @@ static void check(const struct simulate_flags *flags, struct argp_state *state)
 	    (flags->file || route_options_any(&flags->route) || flags->simulate.failure ||
 	     flags->simulate.slow_count || flags->trace || flags->broadcast))
 		argp_error(state, "--published has its own jobs; beside it only --row, --rate, "
-				  "--window, --ring and --json mean something");
+				  "--depth, --ring and --json mean something");
 	if (flags->file &&
 	    (flags->route.model || flags->route.train || flags->route.infer ||
 	     flags->route.policy || flags->route.memory || flags->route.sessions_max))
@@ -200,11 +201,10 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 	case OPTION_RATE:
 		parse_rates(flags, argument, state);
 		return 0;
-	case OPTION_WINDOW:
-		if (!parse_u64(argument, &number) || number < 1 || number > 256)
-			argp_error(state, "--window %s is not a number of flows (1 to 256)",
-				   argument);
-		flags->simulate.window = (uint32_t)number;
+	case OPTION_DEPTH:
+		if (!parse_bytes(argument, &number) || number < SIMULATE_DEPTH_MIN)
+			argp_error(state, "--depth %s is not a size of at least 4K", argument);
+		flags->simulate.depth_bytes = number;
 		return 0;
 	case OPTION_RING:
 		if (!parse_bytes(argument, &number) || number < SIMULATE_RING_MIN)
@@ -264,15 +264,15 @@ void simulate_flags_parse(struct simulate_flags *flags, int argc, char **argv)
 		"How long an update would take: the sends of a plan (or of the routing dump FILE) in "
 		"their order, as fluid flows with max-min fair shares, and the stages of each worker "
 		"around them. docs/simulator.md says what is modelled.\v"
-		"Example: weft route simulate --model Qwen3-30B-A3B --train world=16 --infer "
-		"engines=2,tp=8,ep=8\n",
+		"Example:\n  weft route simulate --model Qwen3-30B-A3B --train world=16 \\\n"
+		"      --infer engines=2,tp=8,ep=8 --policy balanced --order rounds",
 		children,
 		NULL,
 		NULL};
 
 	*flags = (struct simulate_flags){.lost_after_seconds = LOST_AFTER_DEFAULT_SECONDS};
 	simulate_rates_default(flags->simulate.stage_bytes_per_second);
-	flags->simulate.window = SIMULATE_WINDOW_DEFAULT;
+	flags->simulate.depth_bytes = SIMULATE_DEPTH_DEFAULT;
 	flags->simulate.ring_bytes = SIMULATE_RING_DEFAULT;
 	argp_err_exit_status = 2;
 	argp_parse(&argp, argc, argv, 0, NULL, flags);

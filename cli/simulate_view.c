@@ -38,13 +38,13 @@ static void print_head(const struct simulate_view *view)
 {
 	const struct problem *problem = view->table->problem;
 	const struct simulate_options *options = &view->flags->simulate;
-	char ring[TEXT_SHORT_BYTES], least[TEXT_SHORT_BYTES];
+	char depth[TEXT_SHORT_BYTES], ring[TEXT_SHORT_BYTES], least[TEXT_SHORT_BYTES];
 
 	printf("%s from %" PRIu32 " trainers (%s) to %" PRIu32 " inference ranks (%s)\n",
 	       problem->model[0] ? problem->model : "(no model name)", problem->trainer_count,
 	       problem->train, problem->inference_count, problem->infer);
-	printf("policy %s, order %s; %" PRIu32 " flows of each trainer in flight, ring of %s\n",
-	       view->table->policy, view->table->order, options->window,
+	printf("policy %s, order %s; up to %s posted ahead to a rank, ring of %s\n",
+	       view->table->policy, view->table->order, bytes_text(options->depth_bytes, depth),
 	       bytes_text(options->ring_bytes, ring));
 	printf("assumed of each worker:");
 	for (int s = 0; s < STAGE_COUNT; s++) {

@@ -49,6 +49,15 @@ static void put_bottleneck(struct json *json, const struct simulate_view *view)
 }
 
 /* null where it never ends */
+static void put_stage_seconds(struct json *json, enum stage stage,
+			      const struct simulated_rank *rank)
+{
+	char key[48];
+
+	snprintf(key, sizeof(key), "%s_seconds", stage_name(stage));
+	json_put_key_double(json, key, rank->stage_seconds[stage]);
+}
+
 static void put_ranks(struct json *json, const struct simulation *simulation, enum role role)
 {
 	json_put_key(json, role == ROLE_TRAINER ? "trainers" : "inference");
@@ -65,11 +74,9 @@ static void put_ranks(struct json *json, const struct simulation *simulation, en
 				    fmax(0, simulation->makespan_seconds - rank->busy_seconds));
 		if (role == ROLE_TRAINER)
 			for (int s = 0; s < STAGE_VERIFY; s++)
-				json_put_key_double(json, stage_name((enum stage)s),
-						    rank->stage_seconds[s]);
+				put_stage_seconds(json, (enum stage)s, rank);
 		else
-			json_put_key_double(json, stage_name(STAGE_VERIFY),
-					    rank->stage_seconds[STAGE_VERIFY]);
+			put_stage_seconds(json, STAGE_VERIFY, rank);
 		if (rank->missing_bytes > 0)
 			json_put_key_double(json, "missing_bytes", rank->missing_bytes);
 		json_put_object_end(json);
@@ -154,7 +161,7 @@ void simulate_put(const struct simulate_view *view)
 	json_put_key_string(&json, "infer", problem->infer);
 	json_put_key_string(&json, "policy", view->table->policy);
 	json_put_key_string(&json, "order", view->table->order);
-	json_put_key_u64(&json, "window", view->flags->simulate.window);
+	json_put_key_u64(&json, "depth_bytes", view->flags->simulate.depth_bytes);
 	json_put_key_u64(&json, "ring_bytes", view->flags->simulate.ring_bytes);
 	put_rates(&json, &view->flags->simulate);
 	put_bound(&json, view);
@@ -162,7 +169,7 @@ void simulate_put(const struct simulate_view *view)
 	json_put_key_u64(&json, "bytes", simulation->bytes);
 	json_put_key_u64(&json, "routes", simulation->routes);
 	json_put_key_u64(&json, "flows", simulation->flows);
-	json_put_key_u64(&json, "flow_bytes_min", simulation->flow_bytes_min);
+	json_put_key_u64(&json, "flow_min_bytes", simulation->flow_bytes_min);
 	json_put_key_u64(&json, "events", simulation->events);
 	json_put_key_u64(&json, "levels", simulation->levels);
 	put_ranks(&json, simulation, ROLE_TRAINER);

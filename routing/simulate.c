@@ -3,9 +3,11 @@
  * simulate.c -- events in the order of their times: a flow ends, the next box of a trainer is
  * prepared, something fails. Between two events all rates stand still.
  *
- *   trainer's flows   0 ... through ... started ... prepared ... count
- *                     all through  │ window of   │ ready at a  │ waits for room
- *                     before here  │ these flies │ known time  │ in the ring
+ *   trainer's flows   0 ... through ... posted ... prepared ... count
+ *                     all through  │ in queues, │ ready at a  │ waits for room
+ *                     before here  │ one a peer │ known time  │ in the ring
+ *
+ * A slot is the queue from one trainer to one inference rank: its oldest flow flies.
  */
 #include "routing/simulate.h"
 
@@ -24,7 +26,7 @@ struct bins {
 };
 
 struct sender {
-	size_t through, started, prepared; /* indexes into flows */
+	size_t through, posted, prepared; /* indexes into flows */
 	uint32_t flying;
 	bool lost;
 	double stage_free[STAGE_COUNT];
@@ -47,14 +49,21 @@ struct run {
 	struct event_queue queue;
 	struct sender *senders;
 	struct receiver *receivers;
-	double *ready;	   /* by flow */
-	bool *done;	   /* by flow */
-	size_t *slot_flow; /* by slot: flow + 1 */
-	double *slot_since;
+	double *ready; /* by flow */
+	bool *done;    /* by flow */
+	struct slot {
+		size_t first, last; /* flow + 1, oldest and newest in the queue; 0: empty */
+		double bytes;	    /* in the queue */
+		double since;	    /* the oldest flies */
+		uint32_t trainer;
+	} * slots;
+	size_t *behind; /* by flow: the next in its queue + 1 */
+	uint32_t slot_count;
 	struct fluid_load *path;
 	struct bins wire_bins, stage_bins[STAGE_COUNT];
 	double bin_seconds;
-	uint32_t trainers, window;
+	double depth_bytes;
+	uint32_t trainers;
 	bool out_of_memory;
 };
 
@@ -174,9 +183,7 @@ static double work(struct run *run, enum role role, uint32_t rank, enum stage st
 	*stage_free = to;
 	run->out->ranks[role][rank].stage_seconds[stage] += to - from;
 	sample(run, &run->stage_bins[stage], from, to, bytes);
-	keep_slice(run, (struct simulated_slice){role, rank,
-						 role == ROLE_TRAINER ? run->window + stage : stage,
-						 peer, from, to, bytes});
+	keep_slice(run, (struct simulated_slice){role, rank, true, stage, peer, from, to, bytes});
 	return to;
 }
 
@@ -208,7 +215,7 @@ static void prepare(struct run *run, uint32_t t, double now)
 
 static uint32_t wake_id(const struct run *run, uint32_t t)
 {
-	return run->trainers * run->window + t;
+	return run->slot_count + t;
 }
 
 static void flow_through(struct run *run, uint32_t t, size_t flow)
@@ -216,65 +223,86 @@ static void flow_through(struct run *run, uint32_t t, size_t flow)
 	struct sender *sender = &run->senders[t];
 
 	run->done[flow] = true;
-	while (sender->through < sender->started && run->done[sender->through])
+	while (sender->through < sender->posted && run->done[sender->through])
 		sender->through++;
 }
 
-static void start(struct run *run, uint32_t t, uint32_t slot, double now)
+/* The oldest flow of a queue takes off. */
+static void fly(struct run *run, uint32_t slot, double now)
 {
+	const struct sim_flow *flow = &run->flows.items[run->slots[slot].first - 1];
+	uint32_t t = run->slots[slot].trainer;
 	struct sender *sender = &run->senders[t];
-	size_t index = sender->started++;
-	const struct sim_flow *flow = &run->flows.items[index];
 	struct receiver *receiver = &run->receivers[flow->inference];
-	uint32_t length;
+	uint32_t length = wire_path(&run->map, t, flow->inference, run->path);
 
-	if (receiver->lost) {
-		flow_through(run, t, index);
-		return;
-	}
 	if (!sender->flying++)
 		sender->busy_since = now;
 	if (!receiver->flying++)
 		receiver->busy_since = now;
-	run->slot_flow[slot] = index + 1;
-	run->slot_since[slot] = now;
-	length = wire_path(&run->map, t, flow->inference, run->path);
+	run->slots[slot].since = now;
 	fluid_start(&run->fluid, slot, run->path, length, flow->bytes, now);
 }
 
-/* Starts what is ready, in order, while the window has room. */
+/* Into the queue of its peer; false when that is full. */
+static bool post(struct run *run, uint32_t t, double now)
+{
+	struct sender *sender = &run->senders[t];
+	size_t index = sender->posted;
+	const struct sim_flow *flow = &run->flows.items[index];
+	uint32_t at = (uint32_t)run->flows.lane_first[t] + flow->lane;
+	struct slot *slot = &run->slots[at];
+
+	if (run->receivers[flow->inference].lost) {
+		sender->posted++;
+		flow_through(run, t, index);
+		return true;
+	}
+	if (slot->first && slot->bytes + flow->bytes > run->depth_bytes)
+		return false;
+	sender->posted++;
+	slot->bytes += flow->bytes;
+	if (slot->first) {
+		run->behind[slot->last - 1] = index + 1;
+		slot->last = index + 1;
+	} else {
+		slot->first = slot->last = index + 1;
+		fly(run, at, now);
+	}
+	return true;
+}
+
+/* Posts what is ready, in order, until a queue is full. */
 static void advance(struct run *run, uint32_t t, double now)
 {
 	struct sender *sender = &run->senders[t];
 
-	prepare(run, t, now);
-	for (uint32_t k = 0; k < run->window && !sender->lost;) {
-		uint32_t slot = t * run->window + k;
-
-		if (run->slot_flow[slot]) {
-			k++;
-			continue;
+	for (;;) {
+		prepare(run, t, now);
+		if (sender->lost || sender->posted == sender->prepared)
+			return;
+		if (run->ready[sender->posted] > now) {
+			event_queue_put(&run->queue, wake_id(run, t), run->ready[sender->posted]);
+			return;
 		}
-		if (sender->started == sender->prepared)
-			break;
-		if (run->ready[sender->started] > now) {
-			event_queue_put(&run->queue, wake_id(run, t), run->ready[sender->started]);
-			break;
-		}
-		start(run, t, slot, now);
-		prepare(run, t, now); /* a flow to a lost rank is through at once */
+		if (!post(run, t, now))
+			return;
 	}
 }
 
-/* Takes a flow out of its slot; returns it, and the bytes that were left. */
-static size_t leave(struct run *run, uint32_t slot, double now, double *left)
+/* Takes the flow that flies out of its queue; returns it. The next one is not started. */
+static size_t leave(struct run *run, uint32_t at, double now)
 {
-	uint32_t t = slot / run->window;
-	size_t index = run->slot_flow[slot] - 1;
-	uint32_t r = run->flows.items[index].inference;
+	struct slot *slot = &run->slots[at];
+	size_t index = slot->first - 1;
+	const struct sim_flow *flow = &run->flows.items[index];
+	uint32_t t = slot->trainer, r = flow->inference;
 
-	*left = fluid_stop(&run->fluid, slot, now);
-	run->slot_flow[slot] = 0;
+	fluid_stop(&run->fluid, at, now);
+	slot->bytes -= flow->bytes;
+	slot->first = run->behind[index];
+	if (!slot->first)
+		slot->last = 0, slot->bytes = 0; /* and no dust of rounding */
 	if (!--run->senders[t].flying)
 		run->out->ranks[ROLE_TRAINER][t].busy_seconds += now - run->senders[t].busy_since;
 	if (!--run->receivers[r].flying)
@@ -285,17 +313,18 @@ static size_t leave(struct run *run, uint32_t slot, double now, double *left)
 
 static void finish(struct run *run, uint32_t slot, double now)
 {
-	uint32_t t = slot / run->window;
-	double left;
-	size_t index = leave(run, slot, now, &left);
+	uint32_t t = run->slots[slot].trainer;
+	double since = run->slots[slot].since;
+	size_t index = leave(run, slot, now);
 	const struct sim_flow *flow = &run->flows.items[index];
 	struct receiver *receiver = &run->receivers[flow->inference];
 	struct simulated_rank *to = &run->out->ranks[ROLE_INFERENCE][flow->inference];
 	struct simulated_rank *from = &run->out->ranks[ROLE_TRAINER][t];
 
-	keep_slice(run,
-		   (struct simulated_slice){ROLE_TRAINER, t, slot % run->window, flow->inference,
-					    run->slot_since[slot], now, flow->bytes});
+	if (run->slots[slot].first)
+		fly(run, slot, now);
+	keep_slice(run, (struct simulated_slice){ROLE_TRAINER, t, false, STAGE_COUNT,
+						 flow->inference, since, now, flow->bytes});
 	from->bytes += flow->bytes;
 	from->finish_seconds = now;
 	to->bytes += flow->bytes;
@@ -309,25 +338,28 @@ static void finish(struct run *run, uint32_t slot, double now)
 
 static void lose_trainer(struct run *run, uint32_t t, double now)
 {
-	double left;
-
 	run->senders[t].lost = true;
 	event_queue_drop(&run->queue, wake_id(run, t));
-	for (uint32_t slot = t * run->window; slot < (t + 1) * run->window; slot++)
-		if (run->slot_flow[slot])
-			leave(run, slot, now, &left);
-	run->senders[t].prepared = run->senders[t].started; /* and no more */
+	for (size_t slot = run->flows.lane_first[t]; slot < run->flows.lane_first[t + 1]; slot++) {
+		if (run->slots[slot].first)
+			leave(run, (uint32_t)slot, now);
+		run->slots[slot].first = 0;
+	}
+	run->senders[t].prepared = run->senders[t].posted; /* and no more */
 }
 
 static void lose_inference(struct run *run, uint32_t r, double now)
 {
-	double left;
-
 	run->receivers[r].lost = true;
-	for (uint32_t slot = 0; slot < run->trainers * run->window; slot++)
-		if (run->slot_flow[slot] &&
-		    run->flows.items[run->slot_flow[slot] - 1].inference == r)
-			flow_through(run, slot / run->window, leave(run, slot, now, &left));
+	for (uint32_t at = 0; at < run->slot_count; at++) {
+		struct slot *slot = &run->slots[at];
+
+		if (!slot->first || run->flows.items[slot->first - 1].inference != r)
+			continue;
+		flow_through(run, slot->trainer, leave(run, at, now));
+		for (; slot->first; slot->first = run->behind[slot->first - 1])
+			flow_through(run, slot->trainer, slot->first - 1);
+	}
 }
 
 /* What flies goes on over the NICs that are left; a rank without any is lost. */
@@ -340,15 +372,16 @@ static void lose_nic(struct run *run, uint32_t nic, double now)
 	for (uint32_t r = 0; r < run->table->problem->inference_count; r++)
 		if (wire_rank_lost(&run->map, ROLE_INFERENCE, r))
 			lose_inference(run, r, now);
-	for (uint32_t slot = 0; slot < run->trainers * run->window; slot++) {
-		if (!run->slot_flow[slot])
-			continue;
-		double left = fluid_stop(&run->fluid, slot, now);
-		uint32_t length =
-			wire_path(&run->map, slot / run->window,
-				  run->flows.items[run->slot_flow[slot] - 1].inference, run->path);
+	for (uint32_t at = 0; at < run->slot_count; at++) {
+		const struct slot *slot = &run->slots[at];
 
-		fluid_start(&run->fluid, slot, run->path, length, left, now);
+		if (!slot->first)
+			continue;
+		double left = fluid_stop(&run->fluid, at, now);
+		uint32_t length = wire_path(&run->map, slot->trainer,
+					    run->flows.items[slot->first - 1].inference, run->path);
+
+		fluid_start(&run->fluid, at, run->path, length, left, now);
 	}
 }
 
@@ -372,7 +405,7 @@ static void fail(struct run *run, double now)
 /* Everything of one moment, then new rates once. */
 static void play(struct run *run)
 {
-	uint32_t slots = run->trainers * run->window, id;
+	uint32_t slots = run->slot_count, id;
 	double now = 0, seconds;
 
 	for (uint32_t t = 0; t < run->trainers; t++)
@@ -388,7 +421,7 @@ static void play(struct run *run)
 			} else {
 				if (id < slots)
 					finish(run, id, now);
-				advance(run, id < slots ? id / run->window : id - slots, now);
+				advance(run, id < slots ? run->slots[id].trainer : id - slots, now);
 			}
 		} while (event_queue_first(&run->queue, &id, &seconds) && seconds <= now);
 		fluid_solve(&run->fluid, now);
@@ -399,14 +432,22 @@ static void play(struct run *run)
 
 static int open_run(struct run *run, const struct topology *topology, struct error *error)
 {
-	uint32_t slots = run->trainers * run->window;
-	int rc = wire_map_init(&run->map, topology, run->options, error);
+	size_t slots = run->flows.lane_first[run->trainers];
+	int rc = 0;
+
+	if (slots > UINT32_MAX - run->trainers - 1)
+		return error_set(error, ERROR_LIMIT,
+				 "%zu pairs of a trainer and an inference rank are too many to "
+				 "simulate (2^32)",
+				 slots);
+	run->slot_count = (uint32_t)slots;
+	rc = wire_map_init(&run->map, topology, run->options, error);
 
 	if (!rc)
-		rc = event_queue_init(&run->queue, slots + run->trainers + 1, error);
+		rc = event_queue_init(&run->queue, run->slot_count + run->trainers + 1, error);
 	if (!rc)
-		rc = fluid_init(&run->fluid, run->map.count, slots, run->map.path_max, &run->queue,
-				error);
+		rc = fluid_init(&run->fluid, run->map.count, run->slot_count, run->map.path_max,
+				&run->queue, error);
 	if (rc)
 		return rc;
 	run->fluid.moved = moved;
@@ -421,19 +462,23 @@ static int open_run(struct run *run, const struct topology *topology, struct err
 		memory_zalloc(run->table->problem->inference_count, sizeof(*run->receivers));
 	run->ready = memory_zalloc(run->flows.count, sizeof(*run->ready));
 	run->done = memory_zalloc(run->flows.count, sizeof(*run->done));
-	run->slot_flow = memory_zalloc(slots, sizeof(*run->slot_flow));
-	run->slot_since = memory_zalloc(slots, sizeof(*run->slot_since));
+	run->behind = memory_zalloc(run->flows.count, sizeof(*run->behind));
+	run->slots = memory_zalloc(slots, sizeof(*run->slots));
 	run->path = memory_zalloc(run->map.path_max, sizeof(*run->path));
-	if (!run->senders || !run->receivers || !run->ready || !run->done || !run->slot_flow ||
-	    !run->slot_since || !run->path)
+	if (!run->senders || !run->receivers || !run->ready || !run->done || !run->behind ||
+	    !run->slots || !run->path)
 		return memory_error(error, "simulating", run->flows.count * sizeof(*run->ready));
 	for (uint32_t t = 0; t < run->trainers; t++)
-		run->senders[t].through = run->senders[t].started = run->senders[t].prepared =
+		run->senders[t].through = run->senders[t].posted = run->senders[t].prepared =
 			run->flows.first[t];
+	for (uint32_t t = 0; t < run->trainers; t++)
+		for (size_t at = run->flows.lane_first[t]; at < run->flows.lane_first[t + 1]; at++)
+			run->slots[at].trainer = t;
 	for (size_t f = 0; f < run->flows.count; f++)
 		run->receivers[run->flows.items[f].inference].expected += run->flows.items[f].bytes;
 	if (run->options->failure)
-		event_queue_put(&run->queue, slots + run->trainers, run->options->failure->seconds);
+		event_queue_put(&run->queue, run->slot_count + run->trainers,
+				run->options->failure->seconds);
 	return 0;
 }
 
@@ -447,8 +492,8 @@ static void close_run(struct run *run)
 	memory_free(run->receivers);
 	memory_free(run->ready);
 	memory_free(run->done);
-	memory_free(run->slot_flow);
-	memory_free(run->slot_since);
+	memory_free(run->behind);
+	memory_free(run->slots);
 	memory_free(run->path);
 	memory_free(run);
 }
@@ -513,7 +558,8 @@ static int simulate_on(struct simulation *out, const struct table *table,
 	run->out = out;
 	run->bin_seconds = FINE_SECONDS;
 	run->trainers = table->problem->trainer_count;
-	run->window = options->window ? options->window : SIMULATE_WINDOW_DEFAULT;
+	run->depth_bytes =
+		(double)(options->depth_bytes ? options->depth_bytes : SIMULATE_DEPTH_DEFAULT);
 	rc = sim_flows_build(&run->flows, table, ring, error);
 	if (!rc)
 		rc = open_run(run, topology, error);

@@ -3,11 +3,13 @@
  * simulate.h -- how long an update of a table takes: its sends in their order, over a topology,
  * as fluid flows; with the stages of each worker before and behind the wire.
  *
- *   trainer   gather ► device_to_host ► pack ► (ring) ══╗ window of flows
+ *   trainer   gather ► device_to_host ► pack ► (ring) ══╗ a queue a peer
  *                                                       ╠═ sender NICs ═ uplinks ═ receiver NICs
  *   inference                                  verify ◄═╝
  *
- * A box is prepared once and sent to all who need it, as the worker does it; `direct` pieces
+ * A trainer posts its sends in order, each to the queue of its inference rank; queues move side by
+ * side and share the wire; posting waits when the next one's queue holds depth_bytes, as a worker
+ * waits for the credit of an endpoint. A box is prepared once and sent to all who need it, as the worker does it; `direct` pieces
  * skip device_to_host, pack and the ring. Each stage of a worker works on one box at a time, in
  * the order of sending, while the other stages work on others. docs/simulator.md has the model.
  * Pure and deterministic: times are computed, no clock is read.
@@ -34,14 +36,17 @@ struct failure {
 	double seconds;  /* after the beginning of the update */
 };
 
-#define SIMULATE_WINDOW_DEFAULT 4
+/* WEFT_QUEUE_DEPTH requests of WEFT_CHUNK_BYTES, as verbs has them by default */
+#define SIMULATE_DEPTH_DEFAULT  (UINT64_C(128) << 20)
+#define SIMULATE_DEPTH_MIN      (UINT64_C(4) << 10)
 #define SIMULATE_RING_DEFAULT   (UINT64_C(1) << 30)
 #define SIMULATE_RING_MIN       (UINT64_C(1) << 20)
 #define SIMULATE_BINS           60
 
 struct simulate_options {
 	double stage_bytes_per_second[STAGE_COUNT]; /* by worker; 0: not a stage */
-	uint32_t window;         /* flows in flight of each trainer; 0: the default */
+	uint64_t depth_bytes;    /* posted ahead to one inference rank; a single flow may be
+				    larger; 0: the default */
 	uint64_t ring_bytes;     /* 0: the default */
 	const struct slow *slow;
 	size_t slow_count;
@@ -76,8 +81,9 @@ struct simulated_rank {
 /* One box of work: a lane of one worker was busy from..to. */
 struct simulated_slice {
 	enum role role;
-	uint32_t rank, lane;     /* trainer: 0 .. window-1 flows, then window + enum stage;
-				    inference: STAGE_VERIFY */
+	uint32_t rank;
+	bool is_stage;
+	enum stage stage;        /* of is_stage */
 	uint32_t peer;           /* flows: inference rank; verify: trainer */
 	double from, to, bytes;
 };

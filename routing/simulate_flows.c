@@ -43,12 +43,14 @@ struct builder {
 	uint64_t used_bytes;
 	uint32_t *last_flow; /* by inference rank: flow of this trainer + 1 */
 	uint32_t *last_stamp;
+	uint32_t *lane, lanes; /* by inference rank: this trainer's lane */
 };
 
 void sim_flows_fini(struct sim_flows *flows)
 {
 	memory_free(flows->items);
 	memory_free(flows->first);
+	memory_free(flows->lane_first);
 	*flows = (struct sim_flows){0};
 }
 
@@ -140,13 +142,20 @@ static int prepare(struct builder *builder, uint32_t index, struct sim_flow *flo
 
 /* ---- routes ---- */
 
-static struct sim_flow *add_flow(struct sim_flows *flows, uint32_t inference)
+static struct sim_flow *add_flow(struct builder *builder, uint32_t trainer, uint32_t inference)
 {
+	struct sim_flows *flows = builder->flows;
 	struct sim_flow *flow = array_push_raw((void **)&flows->items, &flows->count,
 					       &flows->capacity, sizeof(*flow));
 
-	if (flow)
-		flow->inference = inference;
+	if (!flow)
+		return NULL;
+	if (builder->last_stamp[inference] != trainer + 1) {
+		builder->last_stamp[inference] = trainer + 1;
+		builder->lane[inference] = builder->lanes++;
+	}
+	flow->inference = inference;
+	flow->lane = builder->lane[inference];
 	return flow;
 }
 
@@ -195,7 +204,7 @@ static int add_route(struct builder *builder, uint32_t trainer, size_t first, ui
 	if (ride_along(builder, route, trainer, first, fresh))
 		return 0;
 	for (uint64_t k = 0; k < parts; k++) {
-		struct sim_flow *flow = add_flow(builder->flows, route->inference);
+		struct sim_flow *flow = add_flow(builder, trainer, route->inference);
 		uint64_t bytes = route->bytes * (k + 1) / parts - route->bytes * k / parts;
 
 		if (!flow)
@@ -209,7 +218,6 @@ static int add_route(struct builder *builder, uint32_t trainer, size_t first, ui
 			(uint32_t)(builder->flows->count - first);
 	}
 	builder->last_flow[route->inference] = (uint32_t)(builder->flows->count - first);
-	builder->last_stamp[route->inference] = trainer + 1;
 	return 0;
 }
 
@@ -232,11 +240,13 @@ static int add_trainer(struct builder *builder, const struct send_order *sends, 
 
 	builder->parts.count = builder->ring.count = builder->oldest = 0;
 	builder->used_bytes = 0;
+	builder->lanes = 0;
 	flows->first[trainer] = first;
 	for (size_t i = sends->first[trainer]; i < sends->first[trainer + 1]; i++)
 		if (add_route(builder, trainer, first, sends->routes[i]))
 			return -ERROR_MEMORY;
 	spread_gather(flows->items + first, flows->count - first, gather_bytes);
+	flows->lane_first[trainer + 1] = flows->lane_first[trainer] + builder->lanes;
 	return 0;
 }
 
@@ -266,8 +276,12 @@ static int open_builder(struct builder *builder, const struct table *table,
 	builder->slots = memory_zalloc(builder->slot_count, sizeof(*builder->slots));
 	builder->last_flow = memory_zalloc(problem->inference_count, sizeof(uint32_t));
 	builder->last_stamp = memory_zalloc(problem->inference_count, sizeof(uint32_t));
+	builder->lane = memory_zalloc(problem->inference_count, sizeof(uint32_t));
 	flows->first = memory_zalloc((size_t)problem->trainer_count + 1, sizeof(*flows->first));
-	return builder->slots && builder->last_flow && builder->last_stamp && flows->first
+	flows->lane_first =
+		memory_zalloc((size_t)problem->trainer_count + 1, sizeof(*flows->lane_first));
+	return builder->slots && builder->last_flow && builder->last_stamp && builder->lane &&
+			       flows->first && flows->lane_first
 		       ? 0
 		       : -ERROR_MEMORY;
 }
@@ -299,6 +313,7 @@ int sim_flows_build(struct sim_flows *flows, const struct table *table, uint64_t
 	memory_free(builder.slots);
 	memory_free(builder.last_flow);
 	memory_free(builder.last_stamp);
+	memory_free(builder.lane);
 	array_free(&builder.parts);
 	array_free(&builder.ring);
 	memory_free(gathers);

@@ -13,6 +13,12 @@ static long long whole_ns(double seconds)
 	return llround(seconds * 1e9);
 }
 
+/* A lane a stage, and behind them one for each peer. */
+static uint32_t tid_of(const struct simulated_slice *slice)
+{
+	return slice->is_stage ? (uint32_t)slice->stage : STAGE_COUNT + slice->peer;
+}
+
 static int by_lane(const void *x, const void *y)
 {
 	const struct simulated_slice *a = x, *b = y;
@@ -21,20 +27,19 @@ static int by_lane(const void *x, const void *y)
 		return a->role < b->role ? -1 : 1;
 	if (a->rank != b->rank)
 		return a->rank < b->rank ? -1 : 1;
-	if (a->lane != b->lane)
-		return a->lane < b->lane ? -1 : 1;
+	if (tid_of(a) != tid_of(b))
+		return tid_of(a) < tid_of(b) ? -1 : 1;
 	return a->from < b->from ? -1 : a->from > b->from;
 }
 
 static bool same_lane(const struct simulated_slice *a, const struct simulated_slice *b)
 {
-	return a->role == b->role && a->rank == b->rank && a->lane == b->lane;
+	return a->role == b->role && a->rank == b->rank && tid_of(a) == tid_of(b);
 }
 
 struct writer {
 	FILE *stream;
 	const struct simulation *simulation;
-	uint32_t window;
 	bool begun;
 };
 
@@ -106,14 +111,11 @@ static void put_lane(struct writer *writer, const struct simulated_slice *slice)
 {
 	char name[32];
 
-	if (slice->role == ROLE_INFERENCE)
-		snprintf(name, sizeof(name), "%s", stage_name(STAGE_VERIFY));
-	else if (slice->lane < writer->window)
-		snprintf(name, sizeof(name), "flow %" PRIu32, slice->lane);
+	if (slice->is_stage)
+		snprintf(name, sizeof(name), "%s", stage_name(slice->stage));
 	else
-		snprintf(name, sizeof(name), "%s",
-			 stage_name((enum stage)(slice->lane - writer->window)));
-	put_name(writer, "thread_name", pid_of(writer, slice->role, slice->rank), slice->lane,
+		snprintf(name, sizeof(name), "to inference %" PRIu32, slice->peer);
+	put_name(writer, "thread_name", pid_of(writer, slice->role, slice->rank), tid_of(slice),
 		 name);
 }
 
@@ -122,20 +124,19 @@ static void put_lane(struct writer *writer, const struct simulated_slice *slice)
 static void put_slice(struct writer *writer, const struct simulated_slice *slice, uint64_t flows)
 {
 	long long from = whole_ns(slice->from), dur = whole_ns(slice->to) - from;
-	bool is_flow = slice->role == ROLE_TRAINER && slice->lane < writer->window;
 
 	next_line(writer);
 	fprintf(writer->stream,
 		"{\"ph\":\"X\",\"pid\":%" PRIu32 ",\"tid\":%" PRIu32
 		",\"ts\":%lld.%03lld,\"dur\":%lld.%03lld,\"name\":\"",
-		pid_of(writer, slice->role, slice->rank), slice->lane, from / 1000, from % 1000,
+		pid_of(writer, slice->role, slice->rank), tid_of(slice), from / 1000, from % 1000,
 		dur / 1000, dur % 1000);
 	if (flows > 1)
 		fprintf(writer->stream, "%" PRIu64 " flows", flows);
 	else if (slice->role == ROLE_INFERENCE)
 		fprintf(writer->stream, "from trainer %" PRIu32, slice->peer);
 	else
-		fprintf(writer->stream, "%s inference %" PRIu32, is_flow ? "to" : "for",
+		fprintf(writer->stream, "%s inference %" PRIu32, slice->is_stage ? "for" : "to",
 			slice->peer);
 	fprintf(writer->stream, "\",\"args\":{\"bytes\":%.0f,\"flows\":%" PRIu64 "}}", slice->bytes,
 		flows);
@@ -202,9 +203,9 @@ static void put_counters(struct writer *writer, const char *name, const double b
 }
 
 void trace_write(FILE *stream, struct simulation *simulation, const struct table *table,
-		 uint32_t window, double *merged_seconds)
+		 double *merged_seconds)
 {
-	struct writer writer = {.stream = stream, .simulation = simulation, .window = window};
+	struct writer writer = {.stream = stream, .simulation = simulation};
 
 	if (simulation->slice_count > 1)
 		qsort(simulation->slices, simulation->slice_count, sizeof(*simulation->slices),

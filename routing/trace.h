@@ -16,6 +16,6 @@
 /* The simulation must have recorded its slices, and gets them sorted; the caller checks ferror.
  * *merged_seconds: shorter slices were joined; 0: every one is there. */
 void trace_write(FILE *stream, struct simulation *simulation, const struct table *table,
-		 uint32_t window, double *merged_seconds);
+		 double *merged_seconds);
 
 #endif

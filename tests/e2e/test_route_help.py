@@ -24,7 +24,7 @@ def test_help__fits_80_columns(words):
         assert len(line) <= 80, line
 
 
-@pytest.mark.parametrize("verb", [v for v in VERBS if v != "simulate"])
+@pytest.mark.parametrize("verb", VERBS)
 def test_example__can_be_pasted(tmp_path, verb):
     for name in ("plan", "other"):
         jobs.weft("route", "plan", *JOB, "--output", tmp_path / f"{name}.json")

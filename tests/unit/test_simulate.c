@@ -9,7 +9,7 @@
 
 #define NAIVE_FLOWS 64
 
-static const struct simulate_options wire_only = {.window = 4};
+static const struct simulate_options wire_only = {.depth_bytes = 0};
 
 static void run(struct simulation *out, const struct table *table,
 		const struct simulate_options *options)
@@ -51,11 +51,37 @@ static void test_simulate__one_sender_to_two_takes_both_times_its_bytes(void **s
 	assert_near(simulation.ranks[ROLE_INFERENCE][0].finish_seconds,
 		    2 * 512 * 4096 / 50e9); /* half the rate each, at once */
 	simulation_fini(&simulation);
-	struct simulate_options one = {.window = 1};
+	table_free(&table);
+	job_fini(&job);
+}
 
-	run(&simulation, table, &one); /* one after the other */
-	assert_near(simulation.ranks[ROLE_INFERENCE][0].finish_seconds, 512 * 4096 / 50e9);
-	assert_near(simulation.makespan_seconds, 2 * 512 * 4096 / 50e9);
+/* Two tensors to rank 0, then one to rank 1: the second waits for room in the first's queue, and
+ * what comes behind it waits too. */
+static void test_simulate__a_full_queue_holds_up_what_is_posted_behind_it(void **state)
+{
+	struct simulate_options options = {.depth_bytes = 4096};
+	const double part = 512 * 4096;
+	struct job job;
+	struct table *table;
+	struct simulation simulation;
+
+	(void)state;
+	job_init(&job, 1, 2);
+	for (uint32_t k = 0; k < 3; k++) {
+		const char *const names[] = {"a", "b", "c"};
+
+		job_hold(&job, 0, names[k], k, 512, 1024, 0, 512);
+		job_want(&job, k / 2, names[k], names[k], 512, 1024, 0, 512, 0, 1024);
+	}
+	job_build(&job);
+	table = job_plan(&job, "greedy");
+	run(&simulation, table, &options); /* a alone; then b and c share */
+	assert_near(simulation.ranks[ROLE_INFERENCE][0].finish_seconds, 3 * part / 50e9);
+	assert_near(simulation.makespan_seconds, 3 * part / 50e9);
+	simulation_fini(&simulation);
+	options.depth_bytes = 0; /* the default: all posted at once, c is through after 2 */
+	run(&simulation, table, &options);
+	assert_near(simulation.ranks[ROLE_INFERENCE][1].finish_seconds, 2 * part / 50e9);
 	simulation_fini(&simulation);
 	table_free(&table);
 	job_fini(&job);
@@ -64,8 +90,7 @@ static void test_simulate__one_sender_to_two_takes_both_times_its_bytes(void **s
 static void test_simulate__stages_follow_each_other_and_a_box_is_prepared_once(void **state)
 {
 	const double bytes = 2 * 1024 * 4.0;
-	struct simulate_options options = {.window = 4,
-					   .stage_bytes_per_second = {0, 4e9, 2e9, 8e9}};
+	struct simulate_options options = {.stage_bytes_per_second = {0, 4e9, 2e9, 8e9}};
 	struct simulation simulation;
 	struct table *table;
 	struct job job;
@@ -90,7 +115,7 @@ static void test_simulate__stages_follow_each_other_and_a_box_is_prepared_once(v
 static void test_simulate__a_slow_nic_takes_its_time(void **state)
 {
 	const struct slow slow = {SLOW_NIC, 1, 0.25}; /* flat: NIC 1 is inference 0's */
-	struct simulate_options options = {.window = 4, .slow = &slow, .slow_count = 1};
+	struct simulate_options options = {.slow = &slow, .slow_count = 1};
 	struct job job;
 	struct table *table = broadcast_job(&job, 1, 1, 64);
 	struct simulation simulation;
@@ -113,8 +138,8 @@ static void test_simulate__a_slow_nic_takes_its_time(void **state)
 
 struct naive_flow {
 	uint32_t trainer, inference;
-	double left;
-	bool flying, done;
+	double bytes, left;
+	bool posted, flying, done;
 };
 
 static void naive_rates(const struct naive_flow *flows, size_t count, double *rate)
@@ -156,7 +181,31 @@ static void naive_rates(const struct naive_flow *flows, size_t count, double *ra
 	}
 }
 
-static double naive(const struct table *table, uint32_t window)
+/* A trainer posts in order until the queue of the next one's rank is full; the oldest flies. */
+static void naive_post(struct naive_flow *flows, size_t count, double depth)
+{
+	bool held[JOB_RANKS_MAX] = {false};
+
+	for (size_t f = 0; f < count; f++) {
+		double queued = 0;
+		bool first = true;
+
+		for (size_t g = 0; g < f; g++)
+			if (flows[g].posted && !flows[g].done &&
+			    flows[g].trainer == flows[f].trainer &&
+			    flows[g].inference == flows[f].inference) {
+				queued += flows[g].bytes;
+				first = false;
+			}
+		if (!flows[f].posted && !held[flows[f].trainer])
+			flows[f].posted = first || queued + flows[f].bytes <= depth;
+		if (!flows[f].posted)
+			held[flows[f].trainer] = true;
+		flows[f].flying = flows[f].posted && !flows[f].done && first;
+	}
+}
+
+static double naive(const struct table *table, double depth)
 {
 	struct naive_flow flows[NAIVE_FLOWS];
 	double now = 0, rate[NAIVE_FLOWS];
@@ -167,22 +216,19 @@ static double naive(const struct table *table, uint32_t window)
 	for (size_t i = 0; i < count; i++) {
 		const struct route *route = &table->routes[sends.routes[i]];
 
-		flows[i] = (struct naive_flow){route->trainer, route->inference,
-					       (double)route->bytes, false, false};
+		flows[i] = (struct naive_flow){route->trainer,
+					       route->inference,
+					       (double)route->bytes,
+					       (double)route->bytes,
+					       false,
+					       false,
+					       false};
 	}
 	send_order_fini(&sends);
 	for (;;) {
 		double step = INFINITY;
-		uint32_t flying[JOB_RANKS_MAX] = {0};
 
-		for (size_t f = 0; f < count; f++)
-			flying[flows[f].trainer] += flows[f].flying;
-		for (size_t f = 0; f < count; f++)
-			if (!flows[f].done && !flows[f].flying &&
-			    flying[flows[f].trainer] < window) {
-				flows[f].flying = true;
-				flying[flows[f].trainer]++;
-			}
+		naive_post(flows, count, depth);
 		naive_rates(flows, count, rate);
 		for (size_t f = 0; f < count; f++)
 			if (flows[f].flying)
@@ -226,7 +272,7 @@ static void test_simulate__agrees_with_a_naive_one_and_never_beats_the_bound(voi
 	(void)state;
 	for (int i = 0; i < 300; i++) {
 		struct plan_options plan = {.order = order_find(orders[dice_below(&dice, 3)])};
-		struct simulate_options options = {.window = 1 + (uint32_t)dice_below(&dice, 5)};
+		struct simulate_options options = {.depth_bytes = 1 + dice_below(&dice, 2000)};
 		struct simulated_bound bound;
 		struct simulation simulation;
 		struct table *table;
@@ -240,7 +286,7 @@ static void test_simulate__agrees_with_a_naive_one_and_never_beats_the_bound(voi
 		if (table->route_count && table->route_count <= NAIVE_FLOWS) {
 			run(&simulation, table, &options);
 			assert_conserved(&simulation, table);
-			double expected = naive(table, options.window);
+			double expected = naive(table, (double)options.depth_bytes);
 
 			if (fabs(simulation.makespan_seconds - expected) > 1e-6 * expected)
 				fail_msg("run %d: %.12g, naive %.12g", i,
@@ -265,8 +311,7 @@ static void test_simulate__agrees_with_a_naive_one_and_never_beats_the_bound(voi
 
 static void test_simulate__a_small_ring_prepares_a_box_again(void **state)
 {
-	struct simulate_options options = {.window = 1,
-					   .ring_bytes = SIMULATE_RING_MIN,
+	struct simulate_options options = {.ring_bytes = SIMULATE_RING_MIN,
 					   .stage_bytes_per_second = {0, 0, 1e9, 0}};
 	struct simulation simulation;
 	struct table *table;
@@ -295,7 +340,7 @@ static void test_simulate__a_small_ring_prepares_a_box_again(void **state)
 static void test_fail__a_lost_trainer_leaves_its_bytes_missing(void **state)
 {
 	const struct failure failure = {SLOW_TRAINER, 0, 1e-6};
-	struct simulate_options options = {.window = 1, .failure = &failure};
+	struct simulate_options options = {.failure = &failure};
 	struct job job;
 	struct table *table = broadcast_job(&job, 2, 2, 512);
 	struct simulation simulation;
@@ -363,8 +408,7 @@ static void test_scenarios__eight_rows_are_built_in_and_bad_ones_are_told(void *
 static void test_simulate__every_allocation_may_fail_once(void **state)
 {
 	const struct slow slow = {SLOW_INFERENCE, 1, 0.5};
-	struct simulate_options options = {
-		.window = 2, .slow = &slow, .slow_count = 1, .record = true};
+	struct simulate_options options = {.slow = &slow, .slow_count = 1, .record = true};
 	struct job job;
 	struct table *table = broadcast_job(&job, 2, 3, 64);
 	struct simulated_bound bound;
@@ -396,6 +440,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_simulate__one_sender_to_two_takes_both_times_its_bytes),
+		cmocka_unit_test(test_simulate__a_full_queue_holds_up_what_is_posted_behind_it),
 		cmocka_unit_test(
 			test_simulate__stages_follow_each_other_and_a_box_is_prepared_once),
 		cmocka_unit_test(test_simulate__a_slow_nic_takes_its_time),
