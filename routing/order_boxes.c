@@ -55,28 +55,14 @@ static int by_box(const void *x, const void *y)
 static void add_box(struct order_boxes *boxes, const struct table *table, uint32_t first,
 		    uint32_t count)
 {
-	struct order_box *box = &boxes->boxes[boxes->box_count], *next = box + 1;
-	uint64_t bytes = 0;
+	struct order_box *box = &boxes->boxes[boxes->box_count];
 
 	for (uint32_t i = first; i < first + count; i++) {
-		const struct route *route = &table->routes[boxes->items[i].route];
-		uint64_t packed = 0;
-
 		boxes->items[i].box = boxes->box_count;
-		for (uint32_t p = 0; p < route->piece_count; p++) {
-			const struct route_piece *piece = &table->pieces[route->piece_first + p];
-
-			packed += piece->how == HOW_DIRECT ? 0 : piece->bytes;
-		}
-		if (packed > bytes)
-			bytes = packed;
+		box->bytes += table->routes[boxes->items[i].route].bytes;
 	}
 	box->first = first;
-	box->left = count;
-	box->packed = bytes > 0;
-	next->first = first + count;
-	next->bytes_before = box->bytes_before + bytes;
-	next->boxes_before = box->boxes_before + box->packed;
+	box[1].first = first + count;
 	boxes->box_count++;
 }
 
@@ -128,73 +114,83 @@ static void find_boxes(struct order_boxes *boxes, const struct table *table,
 	boxes->box_first[table->problem->trainer_count] = boxes->box_count;
 }
 
-/* ---- lanes ---- */
+/* ---- target sets ---- */
 
-/* One trainer's items [first, end), last first, so that each lane's list begins with its first;
- * lane_of is ORDER_NONE for every rank before and after. */
-static void find_lanes(struct order_boxes *boxes, const struct table *table, uint32_t *lane_of,
-		       size_t first, size_t end)
+static uint32_t target(const struct order_boxes *boxes, const struct table *table, uint32_t item)
 {
-	uint32_t lanes = boxes->lane_count;
-
-	for (size_t i = end; i-- > first;) {
-		struct order_item *item = &boxes->items[i];
-		const struct route *route = &table->routes[item->route];
-		struct order_lane *lane;
-
-		item->lane = lane_of[route->inference];
-		if (item->lane == ORDER_NONE) {
-			item->lane = lane_of[route->inference] = boxes->lane_count++;
-			boxes->lanes[item->lane] = (struct order_lane){
-				.inference = route->inference, .next = ORDER_NONE};
-		}
-		lane = &boxes->lanes[item->lane];
-		item->bytes = route->bytes;
-		item->next = lane->next;
-		item->next_box =
-			lane->next == ORDER_NONE ? ORDER_NONE : boxes->items[lane->next].box;
-		lane->next = (uint32_t)i;
-	}
-	for (uint32_t l = lanes; l < boxes->lane_count; l++)
-		lane_of[boxes->lanes[l].inference] = ORDER_NONE;
+	return table->routes[boxes->items[item].route].inference;
 }
 
-static void find_all_lanes(struct order_boxes *boxes, const struct table *table, uint32_t *lane_of,
-			   const struct send_order *sends)
+static bool same_targets(const struct order_boxes *boxes, const struct table *table, uint32_t a,
+			 uint32_t b)
 {
-	for (uint32_t i = 0; i < table->problem->inference_count; i++)
-		lane_of[i] = ORDER_NONE;
-	for (uint32_t t = 0; t < table->problem->trainer_count; t++) {
-		boxes->lane_first[t] = boxes->lane_count;
-		find_lanes(boxes, table, lane_of, sends->first[t], sends->first[t + 1]);
+	const struct order_box *x = &boxes->boxes[a], *y = &boxes->boxes[b];
+
+	if (x[1].first - x->first != y[1].first - y->first)
+		return false;
+	for (uint32_t i = 0; x->first + i < x[1].first; i++)
+		if (target(boxes, table, x->first + i) != target(boxes, table, y->first + i))
+			return false;
+	return true;
+}
+
+static size_t targets_hash(const struct order_boxes *boxes, const struct table *table, uint32_t b)
+{
+	uint64_t hash = 0;
+
+	for (uint32_t i = boxes->boxes[b].first; i < boxes->boxes[b + 1].first; i++) {
+		hash = (hash ^ target(boxes, table, i)) * UINT64_C(0x9e3779b97f4a7c15);
+		hash ^= hash >> 32;
 	}
-	boxes->lane_first[table->problem->trainer_count] = boxes->lane_count;
+	return (size_t)hash;
+}
+
+/* slots: box + 1 that first had the set there; slot_count is a power of two, half of it free */
+static void find_sets(struct order_boxes *boxes, const struct table *table, uint32_t *slots,
+		      size_t slot_count)
+{
+	for (uint32_t b = 0; b < boxes->box_count; b++) {
+		size_t at = targets_hash(boxes, table, b) & (slot_count - 1);
+
+		while (slots[at] && !same_targets(boxes, table, slots[at] - 1, b))
+			at = (at + 1) & (slot_count - 1);
+		if (slots[at]) {
+			boxes->boxes[b].set = boxes->boxes[slots[at] - 1].set;
+			continue;
+		}
+		slots[at] = b + 1;
+		boxes->boxes[b].set = boxes->set_count++;
+	}
 }
 
 int order_boxes_make(struct order_boxes *boxes, const struct table *table, struct error *error)
 {
 	size_t routes = table->route_count, trainers = table->problem->trainer_count;
-	uint32_t *lane_of = memory_alloc(table->problem->inference_count * sizeof(*lane_of));
+	size_t slot_count = 16;
 	struct send_order sends = {0};
+	uint32_t *slots = NULL;
 	int rc = order_group(table, &sends, error);
 
 	*boxes = (struct order_boxes){
 		.items = memory_alloc(routes * sizeof(*boxes->items)),
 		.boxes = memory_zalloc(routes + 1, sizeof(*boxes->boxes)),
-		.lanes = memory_alloc(routes * sizeof(*boxes->lanes)),
 		.box_first = memory_alloc((trainers + 1) * sizeof(*boxes->box_first)),
-		.lane_first = memory_alloc((trainers + 1) * sizeof(*boxes->lane_first)),
 	};
-	if (!rc && (!lane_of || !boxes->items || !boxes->boxes || !boxes->lanes ||
-		    !boxes->box_first || !boxes->lane_first))
+	if (!rc && (!boxes->items || !boxes->boxes || !boxes->box_first))
 		rc = memory_error(error, "ordering sends", routes * sizeof(*boxes->boxes));
 	if (!rc) {
 		find_boxes(boxes, table, &sends);
-		find_all_lanes(boxes, table, lane_of, &sends);
-	} else {
-		order_boxes_fini(boxes);
+		while (slot_count < 2 * (size_t)boxes->box_count)
+			slot_count *= 2;
+		slots = memory_zalloc(slot_count, sizeof(*slots));
+		if (slots)
+			find_sets(boxes, table, slots, slot_count);
+		else
+			rc = memory_error(error, "ordering sends", slot_count * sizeof(*slots));
 	}
-	memory_free(lane_of);
+	if (rc)
+		order_boxes_fini(boxes);
+	memory_free(slots);
 	send_order_fini(&sends);
 	return rc;
 }
@@ -203,8 +199,6 @@ void order_boxes_fini(struct order_boxes *boxes)
 {
 	memory_free(boxes->items);
 	memory_free(boxes->boxes);
-	memory_free(boxes->lanes);
 	memory_free(boxes->box_first);
-	memory_free(boxes->lane_first);
 	*boxes = (struct order_boxes){0};
 }
