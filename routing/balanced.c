@@ -116,6 +116,19 @@ static bool cuts_piece(const struct problem *problem, const struct unit *unit, u
 	return false;
 }
 
+/* Rows of a part that one route takes: all, or an equal share of what is too much for one, at the
+ * grain of the tensor. All targets of the part are cut alike, so it is still prepared once. */
+static uint64_t rows_of_route(const struct balanced *b, const struct share *share,
+			      const struct part *part)
+{
+	uint64_t grain = row_grain(b->problem->tensors[share->tensor].dtype);
+	uint64_t rows = part->hi - part->lo, most = BALANCED_ROUTE_BYTES / share->row_bytes, count;
+
+	most = most > grain ? most / grain * grain : grain;
+	count = (rows + most - 1) / most;
+	return count < 2 ? rows : ((rows + count - 1) / count + grain - 1) / grain * grain;
+}
+
 /* A unit's shares, and their parts, ascending: neighbours of one trainer stay together if no
  * piece crosses the border between them. Rows that no piece has belong to what comes before. */
 static int put_unit(struct maker *m, size_t u)
@@ -133,15 +146,20 @@ static int put_unit(struct maker *m, size_t u)
 		const struct part *parts = &m->b->parts.items[share->part_first];
 
 		for (uint32_t p = 0; !rc && p < share->part_count; p++) {
-			if (unit.bytes && (parts[p].trainer != trainer ||
-					   cuts_piece(m->b->problem, whole, parts[p].lo))) {
-				unit.hi = parts[p].lo;
-				rc = put(m, &unit, trainer, true);
-				unit.lo = parts[p].lo;
-				unit.bytes = 0;
+			uint64_t step = rows_of_route(m->b, share, &parts[p]), hi;
+
+			for (uint64_t lo = parts[p].lo; !rc && lo < parts[p].hi; lo = hi) {
+				hi = lo + step < parts[p].hi ? lo + step : parts[p].hi;
+				if (unit.bytes && (parts[p].trainer != trainer ||
+						   cuts_piece(m->b->problem, whole, lo))) {
+					unit.hi = lo;
+					rc = put(m, &unit, trainer, true);
+					unit.lo = lo;
+					unit.bytes = 0;
+				}
+				trainer = parts[p].trainer;
+				unit.bytes += share->row_bytes * (hi - lo);
 			}
-			trainer = parts[p].trainer;
-			unit.bytes += share->row_bytes * (parts[p].hi - parts[p].lo);
 		}
 	}
 	unit.hi = whole->hi;

@@ -16,12 +16,17 @@
 #include "routing/limits.h"
 #include "routing/table.h"
 
+/* To one target: larger parts become several routes of one trainer, so that no send order has to
+ * fill one inference rank's queue while the others' run dry. */
+#define BALANCED_ROUTE_BYTES (UINT64_C(32) << 20)
+
 struct share {
 	uint32_t tensor, holders;
 	uint32_t targets;         /* inference ranks */
 	uint32_t first_target;    /* the lowest */
 	uint64_t lo, hi;          /* rows of the tensor */
 	uint64_t row_bytes;       /* of one row, to one target */
+	uint32_t stripe;          /* of the line */
 	size_t columns_first;     /* into shares.columns: what the rows are cut to */
 	uint32_t column_count;
 	uint32_t part_count;

@@ -9,6 +9,11 @@
  *   parts     [ a -> 0       )[ b -> 1)[c -> 1 )[c -> 2)[ d -> 2 )..
  *                             ^ nearly: no cut    ^ a cut, at a row
  *
+ * The line has two stripes where that leaves trainers a good deal in each: the first half of a
+ * set's shares by tensor, then the second. So a trainer's part is of twice as many ranks, each
+ * half as much. One large flow to a receiver loses to many small ones when it is full; and what
+ * more than an eighth of all ranks want (SPREAD) is spread as it is.
+ *
  * Borders are measured from the line's beginning, so what one trainer has too much or too little
  * by the size of a row is not handed on.
  */
@@ -23,6 +28,9 @@
 #define SNAP(bytes)	  ((bytes) / 400)
 #define SNAP_SMALL(bytes) ((bytes) / 250)
 #define PART_BYTES_MIN	  (UINT64_C(1) << 20)
+#define STRIPES		  2u
+#define STRIPE_BYTES_MIN  (UINT64_C(256) << 20) /* of one trainer */
+#define SPREAD		  8u
 
 static int no_memory(struct error *error)
 {
@@ -38,6 +46,8 @@ static int by_place(const void *x, const void *y, void *context)
 
 	if (a->holders != b->holders)
 		return a->holders < b->holders ? -1 : 1;
+	if (a->stripe != b->stripe)
+		return a->stripe < b->stripe ? -1 : 1;
 	if (a->first_target != b->first_target)
 		return a->first_target < b->first_target ? -1 : 1;
 	if (a->targets != b->targets)
@@ -45,9 +55,38 @@ static int by_place(const void *x, const void *y, void *context)
 	return i < k ? -1 : i > k;
 }
 
+/* `before`: bytes of the same holder set in earlier tensors. */
+static uint32_t stripe_of(const struct balanced *b, const struct share *share, uint64_t before)
+{
+	uint64_t whole = b->set_bytes[share->holders];
+	uint32_t trainers = b->units->sets[share->holders].count;
+
+	if (whole / STRIPES / trainers < STRIPE_BYTES_MIN ||
+	    (uint64_t)share->targets * SPREAD > b->problem->inference_count)
+		return 0;
+	return (uint32_t)((unsigned __int128)before * STRIPES / whole);
+}
+
+static int make_stripes(struct balanced *b, struct error *error)
+{
+	uint64_t *before = memory_zalloc(b->units->set_count, sizeof(*before));
+
+	if (!before)
+		return no_memory(error);
+	for (size_t i = 0; i < b->shares.items.count; i++) {
+		struct share *share = &b->shares.items.items[i];
+
+		share->stripe = stripe_of(b, share, before[share->holders]);
+		before[share->holders] += share_bytes(share);
+	}
+	memory_free(before);
+	return 0;
+}
+
 static int make_line(struct balanced *b, struct error *error)
 {
 	size_t count = b->shares.items.count;
+	int rc;
 
 	b->line = memory_alloc(count * sizeof(*b->line));
 	b->set_bytes = memory_zalloc(b->units->set_count, sizeof(*b->set_bytes));
@@ -59,6 +98,9 @@ static int make_line(struct balanced *b, struct error *error)
 		b->line[i] = (uint32_t)i;
 		b->set_bytes[share->holders] += share_bytes(share);
 	}
+	rc = make_stripes(b, error);
+	if (rc)
+		return rc;
 	qsort_r(b->line, count, sizeof(*b->line), by_place, b->shares.items.items);
 	return 0;
 }
