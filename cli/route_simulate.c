@@ -38,7 +38,9 @@ static int open_dump(struct session *session, struct error *error)
 	const struct order *order = NULL;
 	int rc = dump_open(&session->dump, flags->file, error);
 
-	if (!rc && !session->dump->has_routes)
+	if (rc)
+		return rc;
+	if (!session->dump->has_routes)
 		rc = error_set(error, ERROR_FILE,
 			       "there are no routes to simulate: it was written with --summary, "
 			       "write it without");
