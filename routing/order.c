@@ -100,8 +100,8 @@ static const struct order orders[] = {
 	{"rotated", "tensor by tensor, the inference ranks of each rotated by the trainer's rank",
 	 arrange_rotated},
 	{"rounds",
-	 "all trainers together, each next to the receiver with the fewest senders and the most to "
-	 "come",
+	 "box by box, those of all target sets advancing together; trainers of one set start each "
+	 "box on different ranks",
 	 order_rounds},
 };
 
