@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 import pathlib
+import signal
 import sys
 
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import job as jobs  # noqa: E402
+
+
+# under nohup SIGHUP is ignored, and so it would be in every program that the tests start
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")
