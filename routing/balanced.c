@@ -79,7 +79,7 @@ static int tell(const struct maker *m, const struct unit *unit, uint32_t trainer
 			 "%s; a plan at the bound gives trainer %" PRIu32 " in all %s"
 			 " bytes of what these %" PRIu32 " hold, and loads are those of the "
 			 "finished plan without this",
-			 cut ? "the pair is cut where one trainer's part ends"
+			 cut ? "the pair is cut where one trainer's part ends, and at 32 MiB"
 			     : "all ranks that want these bytes get them from one trainer",
 			 trainer, grouped_text(figure, bytes), set->count);
 	memory_free(loads);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * trace.h -- a simulated schedule in the Chrome trace format, for ui.perfetto.dev: a process a
- * rank, a lane for each flow slot of a trainer and for each stage of a worker, counters of GB/s.
+ * rank, a lane for each peer of a trainer and for each stage of a worker, counters of GB/s.
  * Slices of a lane never overlap. Of a large schedule short neighbours become one slice, which
  * says of how many ("flows").
  */

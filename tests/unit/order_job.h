@@ -92,7 +92,7 @@ static inline uint64_t made_rate(const struct made *made, enum role role, uint32
 	return *made_nic(made, role, rank);
 }
 
-/* Few sizes, so that things end at the same moment; some as large as the window, some larger. */
+/* Few sizes, so that boxes of several sets stand at equal fractions. */
 static inline struct made *made_random(struct dice *dice)
 {
 	static const uint64_t sizes[] = {1, 1000, 1000, 1 << 20, 1 << 20, 48u << 20, 100u << 20,
