@@ -19,6 +19,7 @@
 #include "common/digest.h"
 #include "common/dtype.h"
 #include "common/error.h"
+#include "common/make.h"
 #include "common/strmap.h"
 #include <stddef.h>
 
@@ -44,7 +45,9 @@ struct piece {
 	uint32_t param;    /* index into params of the same layout */
 	struct box src;
 	uint64_t offset;   /* bytes from the parameter's first byte */
-	uint64_t bytes;
+	uint64_t bytes;    /* of the parameter: what `make` makes of the box */
+	struct make make;  /* how; zero: copied, or converted to the parameter's dtype */
+	uint32_t scales;   /* with make.from_rows: index of the tensor of its scales; else 0 */
 };
 
 struct fill {

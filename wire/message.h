@@ -147,7 +147,10 @@ struct plan_row {
 	uint32_t tensor, param;
 	enum route_how how;
 	struct box src;
-	uint64_t offset, bytes;
+	uint64_t offset, bytes;    /* of the parameter */
+	struct make make;          /* see layout.h; with make.from_rows, `scales` is the tensor */
+	uint32_t scales;           /* of the scales, an index as `tensor` is */
+	enum dtype to;             /* of the parameter */
 };
 struct message_plan {
 	uint32_t attempt;
