@@ -53,12 +53,22 @@ __attribute__((target("avx2"))) static void lines_avx2(unsigned char *target,
 	}
 }
 
-static lines_kernel choose_kernel(void)
+/* Best first. */
+static const struct kernel {
+	const char *name;
+	lines_kernel lines;
+} kernels[] = {
+	{"avx512", lines_avx512},
+	{"avx2", lines_avx2},
+	{"portable", NULL},
+};
+
+static bool usable(const char *name)
 {
 	__builtin_cpu_init();
-	if (__builtin_cpu_supports("avx512f"))
-		return lines_avx512;
-	return __builtin_cpu_supports("avx2") ? lines_avx2 : NULL;
+	if (strcmp(name, "avx512") == 0)
+		return __builtin_cpu_supports("avx512f");
+	return strcmp(name, "avx2") != 0 || __builtin_cpu_supports("avx2");
 }
 
 static void store_fence(void)
@@ -68,9 +78,15 @@ static void store_fence(void)
 #else
 typedef void (*lines_kernel)(unsigned char *target, const unsigned char *source, size_t lines);
 
-static lines_kernel choose_kernel(void)
+static const struct kernel {
+	const char *name;
+	lines_kernel lines;
+} kernels[] = {{"portable", NULL}};
+
+static bool usable(const char *name)
 {
-	return NULL;
+	(void)name;
+	return true;
 }
 
 static void store_fence(void)
@@ -79,24 +95,36 @@ static void store_fence(void)
 }
 #endif
 
-/* Chosen once; a race only chooses the same kernel twice. */
-static lines_kernel kernel(void)
-{
-	static _Atomic(lines_kernel) chosen;
-	static _Atomic int known;
+static _Atomic(const struct kernel *) chosen;
 
-	if (!atomic_load_explicit(&known, memory_order_acquire)) {
-		atomic_store(&chosen, choose_kernel());
-		atomic_store_explicit(&known, 1, memory_order_release);
-	}
-	return atomic_load_explicit(&chosen, memory_order_relaxed);
+/* Chosen once; a race only chooses the same kernel twice. */
+static const struct kernel *kernel(void)
+{
+	const struct kernel *use = atomic_load_explicit(&chosen, memory_order_relaxed);
+
+	if (use)
+		return use;
+	for (use = kernels; !usable(use->name);)
+		use++;
+	atomic_store_explicit(&chosen, use, memory_order_relaxed);
+	return use;
+}
+
+bool copy_kernel_use(const char *name)
+{
+	for (size_t i = 0; i < sizeof(kernels) / sizeof(kernels[0]); i++)
+		if (strcmp(kernels[i].name, name) == 0 && usable(name)) {
+			atomic_store(&chosen, &kernels[i]);
+			return true;
+		}
+	return false;
 }
 
 void copy_bytes(void *target, const void *source, size_t bytes)
 {
 	unsigned char *to = target;
 	const unsigned char *from = source;
-	lines_kernel lines = bytes >= STREAM_MIN ? kernel() : NULL;
+	lines_kernel lines = bytes >= STREAM_MIN ? kernel()->lines : NULL;
 	size_t head, body;
 
 	if (!lines) {
@@ -118,7 +146,7 @@ void copy_rows(void *target, const void *source, uint64_t rows, uint64_t row_byt
 	_Alignas(64) unsigned char block[BLOCK_BYTES];
 	unsigned char *to = target;
 	const unsigned char *from = source;
-	lines_kernel lines = rows * row_bytes >= STREAM_MIN ? kernel() : NULL;
+	lines_kernel lines = rows * row_bytes >= STREAM_MIN ? kernel()->lines : NULL;
 	size_t filled = 0;
 
 	if (rows == 1 || stride_bytes == row_bytes) {
@@ -154,13 +182,5 @@ void copy_fence(void)
 
 const char *copy_kernel_name(void)
 {
-	lines_kernel chosen = kernel();
-
-#if defined(__x86_64__)
-	if (chosen == lines_avx512)
-		return "avx512";
-	if (chosen == lines_avx2)
-		return "avx2";
-#endif
-	return chosen ? "unknown" : "portable";
+	return kernel()->name;
 }

@@ -8,6 +8,7 @@
 #ifndef COMMON_COPY_H
 #define COMMON_COPY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,5 +20,8 @@ void copy_rows(void *target, const void *source, uint64_t rows, uint64_t row_byt
 /* Orders all earlier non-temporal stores of this thread before its later stores. */
 void copy_fence(void);
 const char *copy_kernel_name(void); /* "avx512", "avx2", "portable" */
+/* For tests and benchmarks: the kernels of that name from now on; false when this processor has
+ * them not. Call it while nothing is copied. */
+bool copy_kernel_use(const char *name);
 
 #endif

@@ -36,7 +36,8 @@ struct pack {
 	uint64_t row_skip, column_skip; /* of the box's first value inside of its block of `from` */
 	uint64_t bytes;              /* of the piece */
 	uint64_t grain_bytes;        /* a part starts at a multiple, and ends at one or at the end:
-					1 for copies, a row, or the rows of one block of `to` */
+					1 for copies, one element, or, where the parameter is in
+					blocks, the rows (of scales: the row) of one block */
 	uint64_t block_bytes;        /* of one sum: a multiple of grain_bytes */
 };
 
@@ -53,7 +54,8 @@ struct pack_source {
 	struct make make;
 };
 int pack_init(struct pack *pack, const struct pack_source *source, struct error *error);
-/* block_bytes of such a piece, for the end that has only the piece. */
+/* block_bytes of such a piece, for the end that has only the piece: PACK_BLOCK_BYTES as far as the
+ * grain allows, one grain at least; no more than the piece, rounded up to its grain. */
 uint64_t pack_block_bytes(const struct make *make, enum dtype from, enum dtype to,
 			  const struct box *src, uint64_t bytes);
 
