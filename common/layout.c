@@ -224,12 +224,83 @@ static int check_range(const struct layout *layout, uint32_t param, uint64_t off
 	return 0;
 }
 
+/* One F32 number for each block of the tensor. */
+static int check_scales(const struct layout *layout, const struct piece *piece, struct error *error)
+{
+	const struct tensor_info *tensor = &layout->tensors[piece->tensor], *scales;
+	const struct make *make = &piece->make;
+	char a[BOX_TEXT_BYTES], b[BOX_TEXT_BYTES];
+	uint64_t need[2];
+
+	if (!make->from_rows)
+		return piece->scales == 0
+			       ? 0
+			       : error_set(error, ERROR_CONFIG,
+					   "a piece of tensor %s is not in blocks but names tensor "
+					   "%u as its scales",
+					   tensor->name, piece->scales);
+	if (piece->scales >= layout->tensor_count)
+		return error_set(error, ERROR_CONFIG,
+				 "a piece of tensor %s names tensor %u of %zu as its scales",
+				 tensor->name, piece->scales, layout->tensor_count);
+	scales = &layout->tensors[piece->scales];
+	need[0] = (tensor->shape[0] + make->from_rows - 1) / make->from_rows;
+	need[1] = (tensor->shape[1] + make->from_columns - 1) / make->from_columns;
+	if (scales->dtype == DTYPE_F32 && scales->dims == 2 && scales->shape[0] == need[0] &&
+	    scales->shape[1] == need[1])
+		return 0;
+	shape_text(scales->dims, scales->shape, a);
+	shape_text(2, need, b);
+	return error_set(error, ERROR_CONFIG,
+			 "tensor %s is %s %s, but as the scales of tensor %s in blocks of %ux%u it "
+			 "must be F32 %s",
+			 scales->name, dtype_name(scales->dtype), a, tensor->name, make->from_rows,
+			 make->from_columns, b);
+}
+
+/* Can the box become these bytes of the parameter? */
+static int check_make(const struct layout *layout, const struct piece *piece, struct error *error)
+{
+	const struct tensor_info *tensor = &layout->tensors[piece->tensor];
+	const struct param_info *param = &layout->params[piece->param];
+	const struct make *make = &piece->make;
+	char text[BOX_TEXT_BYTES], shape[BOX_TEXT_BYTES], made[MAKE_TEXT_BYTES];
+	uint64_t bytes;
+
+	if (!make_bytes(make, &piece->src, tensor->dims, tensor->shape, param->dtype, &bytes)) {
+		shape_text(tensor->dims, tensor->shape, shape);
+		return error_set(
+			error, ERROR_UNSUPPORTED,
+			"a piece takes %s of tensor %s %s for parameter %s (%s, blocks of %ux%u "
+			"to %ux%u): blocks need a matrix, and the box must begin at a block's "
+			"border and end at one or at the tensor's end",
+			box_text(&piece->src, text, sizeof(text)), tensor->name, shape, param->name,
+			make_text(make, tensor->dtype != param->dtype, made), make->from_rows,
+			make->from_columns, make->to_rows, make->to_columns);
+	}
+	if (!make_possible(make, tensor->dtype, param->dtype))
+		return error_set(
+			error, ERROR_UNSUPPORTED,
+			"tensor %s is %s but parameter %s is %s, and weft cannot %s the one for "
+			"the other: declare both alike; F32, BF16 and F16 are converted, "
+			"F8_E4M3 needs the blocks of its scales",
+			tensor->name, dtype_name(tensor->dtype), param->name,
+			dtype_name(param->dtype),
+			make_text(make, tensor->dtype != param->dtype, made));
+	if (bytes != piece->bytes)
+		return error_set(
+			error, ERROR_CONFIG,
+			"a piece of tensor %s takes %llu bytes but fills %llu of parameter %s",
+			tensor->name, (unsigned long long)bytes, (unsigned long long)piece->bytes,
+			param->name);
+	return check_scales(layout, piece, error);
+}
+
 int layout_add_piece(struct layout *layout, const struct piece *piece, struct error *error)
 {
 	const struct tensor_info *tensor;
 	char text[BOX_TEXT_BYTES], shape[BOX_TEXT_BYTES];
 	struct runs runs;
-	uint64_t bytes;
 	int rc;
 
 	if (piece->tensor >= layout->tensor_count)
@@ -253,20 +324,9 @@ int layout_add_piece(struct layout *layout, const struct piece *piece, struct er
 	rc = check_range(layout, piece->param, piece->offset, piece->bytes, "a piece", error);
 	if (rc)
 		return rc;
-	bytes = runs.rows * runs.row_bytes;
-	if (bytes != piece->bytes)
-		return error_set(
-			error, ERROR_CONFIG,
-			"a piece of tensor %s takes %llu bytes but fills %llu of parameter %s",
-			tensor->name, (unsigned long long)bytes, (unsigned long long)piece->bytes,
-			layout->params[piece->param].name);
-	if (layout->params[piece->param].dtype != tensor->dtype)
-		return error_set(
-			error, ERROR_UNSUPPORTED,
-			"tensor %s is %s but parameter %s is %s: weft moves bytes and does "
-			"not convert dtypes; declare both alike",
-			tensor->name, dtype_name(tensor->dtype), layout->params[piece->param].name,
-			dtype_name(layout->params[piece->param].dtype));
+	rc = check_make(layout, piece, error);
+	if (rc)
+		return rc;
 	rc = room((void **)&layout->pieces, layout->piece_count, &layout->piece_capacity,
 		  sizeof(*layout->pieces), "adding a piece", error);
 	if (rc == 0)
@@ -312,7 +372,9 @@ static int compare_pieces(const void *left, const void *right)
 		order = compare_box(&a->src, &b->src);
 	if (order == 0)
 		order = compare_u64(a->param, b->param);
-	return order ? order : compare_u64(a->offset, b->offset);
+	if (order == 0)
+		order = compare_u64(a->offset, b->offset);
+	return order ? order : piece_compare_make(a, b);
 }
 
 static int compare_fills(const void *left, const void *right)
@@ -459,6 +521,20 @@ static void digest_box(struct digest_stream *stream, const struct box *box)
 	}
 }
 
+/* Nothing for a copy, or a conversion: that the dtypes say. The mark is no index and no count. */
+static void digest_make(struct digest_stream *stream, const struct piece *piece)
+{
+	if (make_plain(&piece->make))
+		return;
+	digest_add_u64(stream, UINT64_MAX);
+	digest_add_u64(stream, (uint64_t)piece->make.part);
+	digest_add_u64(stream, piece->make.from_rows);
+	digest_add_u64(stream, piece->make.from_columns);
+	digest_add_u64(stream, piece->make.to_rows);
+	digest_add_u64(stream, piece->make.to_columns);
+	digest_add_u64(stream, piece->scales);
+}
+
 struct digest layout_digest(const struct layout *layout)
 {
 	struct digest_stream stream;
@@ -480,6 +556,7 @@ struct digest layout_digest(const struct layout *layout)
 		digest_box(&stream, &layout->pieces[i].src);
 		digest_add_u64(&stream, layout->pieces[i].offset);
 		digest_add_u64(&stream, layout->pieces[i].bytes);
+		digest_make(&stream, &layout->pieces[i]);
 	}
 	digest_add_u64(&stream, layout->fill_count);
 	for (size_t i = 0; i < layout->fill_count; i++) {

@@ -50,6 +50,12 @@ struct piece {
 	uint32_t scales;   /* with make.from_rows: index of the tensor of its scales; else 0 */
 };
 
+/* The part of *piece from rows [lo, hi) of its tensor: another piece; false when empty. Where the
+ * parameter is in blocks, lo and hi are multiples of make_grain_rows or beyond the piece's ends. */
+bool piece_cut_rows(const struct piece *piece, uint64_t lo, uint64_t hi, struct piece *out);
+/* Negative, 0 or positive: by what is made, then by whose scales. */
+int piece_compare_make(const struct piece *a, const struct piece *b);
+
 struct fill {
 	uint32_t param;
 	uint64_t offset, bytes;
@@ -94,13 +100,14 @@ int64_t layout_add_tensor(struct layout *layout, const char *name, enum dtype dt
 			  uint32_t dims, const uint64_t *shape, struct error *error);
 int64_t layout_add_param(struct layout *layout, const char *name, enum dtype dtype,
 			 uint32_t dims, const uint64_t *shape, struct error *error);
-/* Checks: box inside the tensor, range inside the parameter, bytes equal to the box's
- * elements times the tensor's element size, dtypes equal (no conversion here yet). */
+/* Checks: box inside the tensor, range inside the parameter, that make.h can make the one of
+ * the other, and that this is as many bytes. With make.from_rows, `scales` is the F32 tensor of
+ * one number a block; a tensor may be there only as scales. */
 int layout_add_piece(struct layout *layout, const struct piece *piece, struct error *error);
 int layout_add_fill(struct layout *layout, const struct fill *fill, struct error *error);
 /* Every byte of every parameter in exactly one piece or fill, else ERROR_UNSOURCED or
  * ERROR_CONFLICT naming parameter and first byte. Sorts pieces by (tensor, src, param,
- * offset) and fills by (param, offset): the canonical order that the digest uses. */
+ * offset, make, scales) and fills by (param, offset): the canonical order that the digest uses. */
 int layout_finish(struct layout *layout, struct error *error);
 
 int64_t holding_add_tensor(struct holding *holding, const char *name, enum dtype dtype,

@@ -113,8 +113,11 @@ static int add_pieces(const struct walk *walk, const struct part *part, uint32_t
 		return (int)index;
 	for (uint32_t b = 0; b < part->share.box_count && rc == 0; b++) {
 		const struct box *box = &part->share.boxes[b];
-		struct piece piece = {(uint32_t)index, param, *box, offset,
-				      box_elements(box) * element};
+		struct piece piece = {.tensor = (uint32_t)index,
+				      .param = param,
+				      .src = *box,
+				      .offset = offset,
+				      .bytes = box_elements(box) * element};
 
 		rc = layout_add_piece(walk->layout, &piece, walk->error);
 		offset += piece.bytes;

@@ -281,8 +281,11 @@ static inline void want_random(struct job *job, struct dice *dice, uint32_t rank
 			break;
 		int64_t tensor = layout_add_tensor(layout, from[i]->name, from[i]->dtype,
 						   from[i]->dims, from[i]->shape, NULL);
-		struct piece piece = {(uint32_t)tensor, (uint32_t)param, boxes[i], at,
-				      box_elements(&boxes[i]) * size};
+		struct piece piece = {.tensor = (uint32_t)tensor,
+				      .param = (uint32_t)param,
+				      .src = boxes[i],
+				      .offset = at,
+				      .bytes = box_elements(&boxes[i]) * size};
 
 		assert_true(tensor >= 0);
 		assert_int_equal(layout_add_piece(layout, &piece, NULL), 0);

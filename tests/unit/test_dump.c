@@ -46,16 +46,15 @@ static void tiny_job(struct job *job)
 		uint64_t r = i % 2, shape[2] = {6, 2}, q[2] = {4, 2};
 		int64_t tensor = layout_add_tensor(layout, "q \"quoted\"", DTYPE_F32, 2, q, NULL);
 		int64_t param = layout_add_param(layout, "fused", DTYPE_F32, 2, shape, NULL);
-		struct piece piece = {(uint32_t)tensor,
-				      (uint32_t)param,
-				      {.dims = 2, .lo = {2 * r, 0}, .hi = {2 * r + 2, 2}},
-				      0,
-				      16};
-		struct piece half = {(uint32_t)tensor,
-				     (uint32_t)param,
-				     {.dims = 2, .lo = {0, r}, .hi = {4, r + 1}},
-				     16,
-				     16};
+		struct piece piece = {.tensor = (uint32_t)tensor,
+				      .param = (uint32_t)param,
+				      .src = {.dims = 2, .lo = {2 * r, 0}, .hi = {2 * r + 2, 2}},
+				      .bytes = 16};
+		struct piece half = {.tensor = (uint32_t)tensor,
+				     .param = (uint32_t)param,
+				     .src = {.dims = 2, .lo = {0, r}, .hi = {4, r + 1}},
+				     .offset = 16,
+				     .bytes = 16};
 		struct fill fill = {(uint32_t)param, 32, 16};
 
 		assert_int_equal(layout_add_piece(layout, &piece, NULL), 0);

@@ -87,7 +87,7 @@ static void test_layout__refuses_what_cannot_be_a_piece(void **unused)
 	layout_init(&layout);
 	layout_add_tensor(&layout, "w", DTYPE_BF16, 2, shape_8x6, &error);
 	layout_add_param(&layout, "p", DTYPE_BF16, 2, shape_4x6, &error);
-	layout_add_param(&layout, "q", DTYPE_F32, 2, shape_4x6, &error);
+	layout_add_param(&layout, "q", DTYPE_I16, 2, shape_4x6, &error);
 	assert_int_equal(layout_add_piece(&layout, &piece, &error), -ERROR_BOUNDS);
 	assert_non_null(strstr(error.text, "[4..9, 0..6]"));
 	piece = (struct piece){.src = rows(4, 8), .offset = 8, .bytes = 48};
@@ -104,6 +104,165 @@ static void test_layout__refuses_what_cannot_be_a_piece(void **unused)
 	assert_true(layout_add_param(&layout, "p", DTYPE_BF16, 2, shape_4x6, &error) ==
 		    -ERROR_CONFLICT);
 	layout_fini(&layout);
+}
+
+/* "w" [8,6] in F8_E4M3 blocks of 4x4 with its scales, "b" [8,6] BF16; parameters in blocks. */
+static void declare_made(struct layout *layout)
+{
+	static const uint64_t blocks[] = {2, 2}, wrong[] = {2, 3}, scales[] = {4, 2};
+
+	layout_init(layout);
+	layout_add_tensor(layout, "w", DTYPE_F8_E4M3, 2, shape_8x6, NULL);
+	layout_add_tensor(layout, "w_scale", DTYPE_F32, 2, blocks, NULL);
+	layout_add_tensor(layout, "b", DTYPE_BF16, 2, shape_8x6, NULL);
+	layout_add_tensor(layout, "wrong", DTYPE_F32, 2, wrong, NULL);
+	layout_add_param(layout, "p", DTYPE_F8_E4M3, 2, shape_8x6, NULL);
+	layout_add_param(layout, "p_scale", DTYPE_F32, 2, scales, NULL);
+	layout_add_param(layout, "half", DTYPE_F16, 2, shape_8x6, NULL);
+}
+
+static const struct make quantise = {.to_rows = 2, .to_columns = 3},
+			 requantise = {.from_rows = 4,
+				       .from_columns = 4,
+				       .to_rows = 2,
+				       .to_columns = 3},
+			 scales = {.part = MAKE_SCALES, .to_rows = 2, .to_columns = 3},
+			 dequantise = {.from_rows = 4, .from_columns = 4};
+
+static void test_layout__takes_pieces_whose_bytes_are_made(void **unused)
+{
+	static const struct piece made[] = {
+		{.tensor = 2, .src = {2, {0}, {4, 6}}, .bytes = 24, .make = quantise},
+		{.tensor = 0,
+		 .src = {2, {4}, {8, 6}},
+		 .offset = 24,
+		 .bytes = 24,
+		 .make = requantise,
+		 .scales = 1},
+		{.tensor = 2, .param = 1, .src = {2, {0}, {8, 6}}, .bytes = 32, .make = scales},
+		{.tensor = 2, .param = 2, .src = {2, {0}, {4, 6}}, .bytes = 48},
+		{.tensor = 0,
+		 .param = 2,
+		 .src = {2, {4}, {8, 6}},
+		 .offset = 48,
+		 .bytes = 48,
+		 .make = dequantise,
+		 .scales = 1},
+	};
+	struct digest known[2];
+	struct layout layout;
+	struct error error;
+
+	(void)unused;
+	for (int turn = 0; turn < 2; turn++) {
+		declare_made(&layout);
+		for (size_t i = 0; i < 5; i++)
+			assert_int_equal(layout_add_piece(&layout, &made[turn ? 4 - i : i], &error),
+					 0);
+		assert_int_equal(layout_finish(&layout, &error), 0);
+		known[turn] = layout_digest(&layout);
+		for (size_t i = 0; i < layout.piece_count; i++) {
+			struct piece *piece = &layout.pieces[i];
+			struct piece kept = *piece;
+
+			if (!piece->make.to_rows)
+				continue;
+			piece->make.to_rows++;
+			assert_false(digest_equal(layout_digest(&layout), known[turn]));
+			*piece = kept;
+			piece->make.part ^= 1;
+			assert_false(digest_equal(layout_digest(&layout), known[turn]));
+			*piece = kept;
+			piece->scales ^= 1;
+			assert_false(digest_equal(layout_digest(&layout), known[turn]));
+			*piece = kept;
+		}
+		layout_fini(&layout);
+	}
+	assert_true(digest_equal(known[0], known[1]));
+}
+
+static void test_layout__refuses_what_cannot_be_made(void **unused)
+{
+	static const struct {
+		struct piece piece;
+		int code;
+		const char *text;
+	} rows[] = {
+		{{.tensor = 2, .src = {2, {1}, {4, 6}}, .bytes = 18, .make = quantise},
+		 ERROR_UNSUPPORTED,
+		 "a piece takes [1..4, 0..6] of tensor b [8, 6] for parameter p (quantise 2x3,"},
+		{{.tensor = 2, .src = {2, {0}, {4, 4}}, .bytes = 16, .make = quantise},
+		 ERROR_UNSUPPORTED,
+		 "begin at a block's border"},
+		{{.tensor = 2, .src = {2, {0}, {4, 6}}, .bytes = 25, .make = quantise},
+		 ERROR_CONFIG,
+		 "a piece of tensor b takes 24 bytes but fills 25 of parameter p"},
+		{{.tensor = 2, .src = {2, {0}, {4, 6}}, .bytes = 24},
+		 ERROR_UNSUPPORTED,
+		 "tensor b is BF16 but parameter p is F8_E4M3, and weft cannot convert"},
+		{{.src = {2, {0}, {4, 6}}, .bytes = 24, .make = quantise},
+		 ERROR_UNSUPPORTED,
+		 "tensor w is F8_E4M3 but parameter p is F8_E4M3, and weft cannot quantise 2x3"},
+		{{.src = {2, {0}, {4, 6}}, .bytes = 24, .make = requantise, .scales = 9},
+		 ERROR_CONFIG,
+		 "tensor w names tensor 9 of 4 as its scales"},
+		{{.src = {2, {0}, {4, 6}}, .bytes = 24, .make = requantise, .scales = 3},
+		 ERROR_CONFIG,
+		 "tensor wrong is F32 [2, 3], but as the scales of tensor w in blocks of 4x4 it "
+		 "must be F32 [2, 2]"},
+		{{.src = {2, {0}, {4, 6}}, .bytes = 24, .make = requantise, .scales = 2},
+		 ERROR_CONFIG,
+		 "tensor b is BF16 [8, 6], but as the scales"},
+		{{.tensor = 2, .src = {2, {0}, {4, 6}}, .bytes = 24, .make = quantise, .scales = 1},
+		 ERROR_CONFIG,
+		 "tensor b is not in blocks but names tensor 1"},
+	};
+	struct layout layout;
+	struct error error;
+
+	(void)unused;
+	declare_made(&layout);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		error.text[0] = 0;
+		assert_int_equal(layout_add_piece(&layout, &rows[i].piece, &error), -rows[i].code);
+		if (!strstr(error.text, rows[i].text))
+			fail_msg("row %zu: %s", i, error.text);
+	}
+	assert_int_equal(layout.piece_count, 0);
+	layout_fini(&layout);
+}
+
+static void test_layout__cuts_a_piece_at_rows(void **unused)
+{
+	const struct piece plain = {.src = rows(2, 8), .offset = 100, .bytes = 72};
+	/* blocks of 4 rows of a tensor of 11: rows 4..11 are scales of 2 block rows, 8 bytes each */
+	const struct piece short_end = {.param = 3,
+					.src = {2, {4}, {11, 6}},
+					.offset = 40,
+					.bytes = 16,
+					.make = {MAKE_SCALES, 0, 0, 4, 3}};
+	struct piece out;
+
+	(void)unused;
+	assert_true(piece_cut_rows(&plain, 0, 5, &out));
+	assert_int_equal(out.src.lo[0], 2);
+	assert_int_equal(out.src.hi[0], 5);
+	assert_int_equal(out.offset, 100);
+	assert_int_equal(out.bytes, 36);
+	assert_true(piece_cut_rows(&plain, 5, 20, &out));
+	assert_int_equal(out.offset, 136);
+	assert_int_equal(out.bytes, 36);
+	assert_false(piece_cut_rows(&plain, 8, 20, &out));
+	assert_true(piece_cut_rows(&short_end, 8, 11, &out));
+	assert_int_equal(out.src.lo[0], 8);
+	assert_int_equal(out.offset, 48);
+	assert_int_equal(out.bytes, 8);
+	assert_int_equal(out.param, 3);
+	assert_true(make_equal(&out.make, &short_end.make));
+	assert_true(piece_cut_rows(&short_end, 0, 8, &out));
+	assert_int_equal(out.offset, 40);
+	assert_int_equal(out.bytes, 8);
 }
 
 static void test_layout__survives_every_failed_allocation(void **unused)
@@ -197,6 +356,9 @@ int main(void)
 		cmocka_unit_test(test_layout__digest_does_not_depend_on_the_order_of_pieces),
 		cmocka_unit_test(test_layout__names_the_first_byte_without_a_source),
 		cmocka_unit_test(test_layout__refuses_what_cannot_be_a_piece),
+		cmocka_unit_test(test_layout__takes_pieces_whose_bytes_are_made),
+		cmocka_unit_test(test_layout__refuses_what_cannot_be_made),
+		cmocka_unit_test(test_layout__cuts_a_piece_at_rows),
 		cmocka_unit_test(test_layout__survives_every_failed_allocation),
 		cmocka_unit_test(test_holding__refuses_rows_held_twice),
 		cmocka_unit_test(test_box_runs__agree_with_a_walk_over_elements),
