@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * convert.h -- a row of elements in another dtype. What one number becomes is in element.h; the
+ * kernels (AVX-512, AVX2, portable) give the same bits for every input, under any rounding mode,
+ * flush-to-zero or trap that the calling thread has set.
+ */
+#ifndef WORKER_REPLICA_CONVERT_H
+#define WORKER_REPLICA_CONVERT_H
+
+#include "common/dtype.h"
+#include <stdint.h>
+
+/* `count` elements; any alignment, no overlap. `scale` is used from F8_E4M3 only: F32(element) *
+ * scale, rounded once to F32, and once more to a smaller target. [any thread] */
+typedef void (*convert_row)(void *target, const void *source, uint64_t count, float scale);
+
+/* NULL when there is no such conversion, or this processor has not the kernel. `kernel` is
+ * "avx512", "avx2", "portable" or NULL, the best one. Equal dtypes of any kind are copied: their
+ * NaN keep every bit. */
+convert_row convert_find(enum dtype from, enum dtype to, const char *kernel);
+
+#endif
