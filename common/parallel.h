@@ -44,7 +44,7 @@ struct infer_spec {
 	uint32_t names;            /* enum engine_names */
 	uint32_t experts;          /* enum expert_map */
 	uint32_t gate;             /* enum dtype of router gates; DTYPE_NONE: the model's */
-	uint32_t indexer_fused;    /* flag: wk and weights_proj are one bf16 parameter */
+	uint32_t indexer_fused;    /* flag: wk and weights_proj are one unquantised parameter */
 	uint32_t dtype;            /* enum dtype of what is not quantised; DTYPE_NONE: as stored */
 	uint32_t fp8;              /* enum infer_fp8 */
 	uint32_t fp8_rows, fp8_columns; /* of a block, with FP8_BLOCKS */
@@ -55,6 +55,9 @@ enum infer_fp8 { FP8_AS_STORED, FP8_BLOCKS, FP8_NONE };
 /* ERROR_CONFIG names the key, the value and what is allowed. */
 int train_spec_parse(struct train_spec *spec, const char *string, struct error *error);
 int infer_spec_parse(struct infer_spec *spec, const char *string, struct error *error);
+/* What no model could have: ERROR_CONFIG for keys that exclude each other. Parsing has done it;
+ * for specs that were made otherwise. */
+int infer_spec_check(const struct infer_spec *spec, struct error *error);
 
 /* Canonical spelling: the keys of DESIGN order, defaults left out ("world=4,source=gathered",
  * "engines=2,tp=2"). out holds PARALLEL_TEXT_BYTES. Returns out. */

@@ -31,6 +31,34 @@ static void test_train__canonical_text_parses_to_the_same_spec(void **unused)
 	}
 }
 
+static void test_infer__canonical_text_leaves_defaults_out(void **unused)
+{
+	static const char *const specs[][2] = {
+		{"tp=8", "engines=1,tp=8"},
+		{"a2a=1,tp=8,engines=2", "engines=2,tp=8,a2a=1"},
+		{"names=sglang,experts=linear,indexer=split,a2a=0", "engines=1"},
+		{"fp8=128", "engines=1,fp8=128x128"},
+		{"fp8=64x32,dtype=F16", "engines=1,dtype=F16,fp8=64x32"},
+		{"fp8=none,gate=F32", "engines=1,gate=F32,fp8=none"},
+		{"tp=4,fuse_shared=1,embed_replicated=1,indexer=fused,dtype=BF16",
+		 "engines=1,tp=4,fuse_shared=1,embed_replicated=1,indexer=fused,dtype=BF16"},
+		{"tp=8,ep=8,dp=2,experts=round_robin,names=vllm,gate=BF16",
+		 "engines=1,tp=8,ep=8,dp=2,names=vllm,experts=round_robin,gate=BF16"},
+	};
+
+	(void)unused;
+	for (size_t i = 0; i < ARRAY_SIZE(specs); i++) {
+		struct infer_spec spec, again;
+		char text[PARALLEL_TEXT_BYTES];
+		struct error error;
+
+		assert_int_equal(infer_spec_parse(&spec, specs[i][0], &error), 0);
+		assert_string_equal(infer_spec_text(&spec, text), specs[i][1]);
+		assert_int_equal(infer_spec_parse(&again, text, &error), 0);
+		assert_memory_equal(&spec, &again, sizeof(spec));
+	}
+}
+
 static void test_specs__refuse_with_key_value_and_what_is_allowed(void **unused)
 {
 	static const char *const train[][2] = {
@@ -49,12 +77,35 @@ static void test_specs__refuse_with_key_value_and_what_is_allowed(void **unused)
 		{"world=4,source=gathered,source=gathered", "twice"},
 		{"world=-1", "'-1'"},
 	};
-	static const char *const infer[][2] = {{"engines=2,tp=4,ep=3", "ep=3 does not divide tp=4"},
-					       {"tp=4,dp=8", "dp=8 does not divide"},
-					       {"tp=4,dp_lm_head=2", "from 0 to 1"},
-					       {"engines=65536,tp=2", "131072 ranks"},
-					       {"tp=", "tp is ''"},
-					       {",", "not key=value"}};
+	static const char *const infer[][2] = {
+		{"engines=2,tp=4,ep=3", "ep=3 does not divide tp=4"},
+		{"tp=4,dp=8", "dp=8 does not divide"},
+		{"tp=4,dp_lm_head=2", "from 0 to 1"},
+		{"engines=65536,tp=2", "131072 ranks"},
+		{"tp=", "tp is ''"},
+		{",", "not key=value"},
+		{"tp=4,pp=2", "unknown key 'pp'; keys are engines, tp"},
+		{"tp=4,pp=2", "indexer, dtype, fp8"},
+		{"tp=4,tp=4", "twice"},
+		{"fp8=none,fp8=none", "key 'fp8' is given twice"},
+		{"fp8=64x", "fp8 is '64x'; use none, or the rows"},
+		{"fp8=0x128", "as 128x128 (1 to 65536 each)"},
+		{"fp8=", "fp8 is ''"},
+		{"fp8=1x65537", "fp8 is '1x65537'"},
+		{"names=trt", "names is 'trt'; use sglang or vllm"},
+		{"experts=random", "use linear or round_robin"},
+		{"gate=f32", "gate is 'f32'; use F32, BF16 or F16"},
+		{"dtype=F64", "dtype is 'F64'; use F32, BF16 or F16"},
+		{"indexer=1", "indexer is '1'; use split or fused"},
+		{"a2a=2", "a2a is '2'; it must be a number from 0 to 1"},
+		{"tp=4,ep=4,fuse_shared=1", "fuse_shared=1 with ep=4"},
+		{"tp=4,a2a=1,fuse_shared=1", "fuse_shared=1 with a2a=1"},
+		{"experts=round_robin", "experts=round_robin needs names=vllm"},
+		{"names=vllm,dp_lm_head=1", "dp_lm_head=1 is not for names=vllm"},
+		{"names=vllm,moe_dense_tp=1", "moe_dense_tp=1 is not for"},
+		{"names=vllm,fuse_shared=1", "fuse_shared=1 is not for"},
+		{"names=vllm,embed_replicated=1", "embed_replicated=1 is not"},
+		{"tp=8,ep=4,names=vllm", "use ep=1 or ep=8"}};
 	struct train_spec train_spec;
 	struct infer_spec infer_spec;
 	struct error error;
@@ -118,6 +169,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_train__canonical_text_parses_to_the_same_spec),
+		cmocka_unit_test(test_infer__canonical_text_leaves_defaults_out),
 		cmocka_unit_test(test_specs__refuse_with_key_value_and_what_is_allowed),
 		cmocka_unit_test(test_stages__earlier_ones_take_the_odd_layers),
 		cmocka_unit_test(test_shards__cover_every_row_once_and_the_last_may_be_empty),
