@@ -4,6 +4,7 @@
  * inference rank needs of it.
  */
 #include "cli/command.h"
+#include "cli/model_verbs.h"
 
 #include "common/array.h"
 #include "common/json_write.h"
@@ -404,5 +405,6 @@ const struct command model_commands[] = {
 	{"model", "list", "the models that are known by name", run_list},
 	{"model", "tensors", "the tensors of a model's checkpoint", run_tensors},
 	{"model", "layout", "one inference rank's parameters and where they come from", run_layout},
+	{"model", "check", "a running engine's own parameters beside a layout", model_check},
 	{NULL, NULL, NULL, NULL},
 };
