@@ -107,21 +107,19 @@ static int add_source(struct weft_worker *worker, const struct plan_row *row, st
 {
 	struct source *source = &worker->trainer.sources[worker->trainer.source_count];
 	const struct tensor_info *tensor = &worker->holding.tensors[row->tensor];
-	const struct held_rows *held = &worker->held[row->tensor];
-	uint64_t shape[BOX_DIMS_MAX];
-	struct box local = row->src;
-	char text[128];
+	struct pack_source from = {
+		.from = tensor->dtype,
+		.to = tensor->dtype,
+		.dims = tensor->dims,
+		.src = row->src,
+		.held_lo = worker->held[row->tensor].lo,
+		.held_hi = worker->held[row->tensor].hi,
+	};
 
-	memcpy(shape, tensor->shape, sizeof(shape));
-	shape[0] = held->hi - held->lo;
-	local.lo[0] -= held->lo;
-	local.hi[0] -= held->lo;
+	memcpy(from.shape, tensor->shape, sizeof(from.shape));
 	*source = (struct source){.tensor = row->tensor, .bytes = row->bytes};
-	if (!box_runs(&local, shape, dtype_bytes(tensor->dtype), &source->runs))
-		return error_set(error, ERROR_UNSUPPORTED,
-				 "tensor %s: the box %s is cut in more than "
-				 "one inner dimension",
-				 tensor->name, box_text(&row->src, text, sizeof(text)));
+	if (pack_init(&source->pack, &from, error))
+		return error_wrap(error, "tensor %s", tensor->name);
 	worker->trainer.source_count++;
 	return 0;
 }

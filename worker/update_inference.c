@@ -288,7 +288,10 @@ static int verify_sums(struct weft_worker *worker, uint64_t version, struct erro
 			const unsigned char *here =
 				inference->memory[inference->copy * params + row->param] +
 				row->offset;
-			uint64_t sum = checksum64(here, row->bytes);
+			uint64_t block = pack_block_bytes(
+				&row->make, worker->layout.tensors[row->tensor].dtype,
+				worker->layout.params[row->param].dtype, &row->src, row->bytes);
+			uint64_t sum = pack_piece_sum(here, row->bytes, block);
 
 			if (sum == inference->sums[peer->sums_first + k] || wrong++)
 				continue;

@@ -261,7 +261,7 @@ static int write_replica(struct weft_worker *worker, const struct send_row *row,
 				rc = retire_oldest(worker, error);
 			if (rc)
 				return rc;
-			pack_range(packed, data, &source->runs, from, bytes);
+			pack_range(packed, data, &source->pack.runs, from, bytes);
 			copy_fence();
 			worker->stats.packed_bytes += bytes;
 		}
@@ -276,13 +276,38 @@ static int write_replica(struct weft_worker *worker, const struct send_row *row,
 	return 0;
 }
 
+/* Taken from the source, not from a packed copy: what goes wrong in between is then found at the
+ * target. */
+static uint64_t source_sum(const struct pack *pack, const void *data)
+{
+	struct digest_stream block, all;
+	uint64_t sum = 0;
+
+	checksum_begin(&all);
+	for (uint64_t from = 0; from < pack->bytes; from += pack->block_bytes) {
+		uint64_t left = pack->bytes - from;
+		struct pack_part part = {
+			.data = data,
+			.from = from,
+			.bytes = left < pack->block_bytes ? left : pack->block_bytes,
+			.sum = &block,
+		};
+
+		checksum_begin(&block);
+		pack_run(pack, &part);
+		sum = checksum_end(&block);
+		digest_add_u64(&all, sum);
+	}
+	return pack->bytes <= pack->block_bytes ? sum : checksum_end(&all);
+}
+
 static void take_sum(struct weft_worker *worker, const struct send_row *row, const void *data)
 {
 	struct trainer *trainer = &worker->trainer;
 	struct source *source = &trainer->sources[row->source];
 
 	if (source->sum_version != trainer->version) {
-		source->sum = pack_checksum(data, &source->runs);
+		source->sum = source_sum(&source->pack, data);
 		source->sum_version = trainer->version;
 	}
 	trainer->sums[worker->peers[row->peer].sums_first + row->ordinal] = source->sum;
@@ -293,7 +318,7 @@ static int write_row(struct weft_worker *worker, const struct send_row *row, con
 {
 	const struct source *source = &worker->trainer.sources[row->source];
 	const struct target *target = &row->target[worker->peers[row->peer].accept.copy];
-	const unsigned char *first = (const unsigned char *)data + source->runs.offset;
+	const unsigned char *first = (const unsigned char *)data + source->pack.runs.offset;
 	int rc = 0;
 
 	switch (row->how) {
@@ -306,7 +331,7 @@ static int write_row(struct weft_worker *worker, const struct send_row *row, con
 	case HOW_MAPPED:
 		pack_range((unsigned char *)transport_remote_pointer(target->remote) +
 				   target->offset,
-			   data, &source->runs, 0, source->bytes);
+			   data, &source->pack.runs, 0, source->bytes);
 		worker->stats.pieces_mapped++;
 		break;
 	case HOW_REPLICA:

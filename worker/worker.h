@@ -17,6 +17,7 @@
 #include "common/layout.h"
 #include "worker/control.h"
 #include "worker/versions.h"
+#include "worker/replica/pack.h"
 #include "worker/replica/replica.h"
 #include "worker/update.h"
 #include "worker/weft.h"
@@ -50,7 +51,7 @@ struct peer {
 /* One distinct source box: packed and summed once an update, for all targets that want it. */
 struct source {
 	uint32_t tensor;
-	struct runs runs;            /* in the held rows */
+	struct pack pack;            /* from the held rows */
 	uint64_t bytes;
 	uint32_t first_block;        /* in the replica, blocks of trainer.block_bytes; 0: none */
 	uint64_t sum, sum_version;   /* checksum, and the version it was taken for */

@@ -74,6 +74,8 @@ struct pack_part {
 void pack_run(const struct pack *pack, const struct pack_part *part);
 /* The piece's sum from those of its blocks, checksum_end() each. */
 uint64_t pack_sum(const uint64_t *block_sums, uint64_t blocks);
+/* The same of a piece that lies made in memory, by pack_block_bytes(). */
+uint64_t pack_piece_sum(const void *memory, uint64_t bytes, uint64_t block_bytes);
 
 /* "avx512", "avx2", "portable". */
 const char *pack_kernel_name(void);
