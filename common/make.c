@@ -26,6 +26,14 @@ static bool block_ok(uint32_t rows, uint32_t columns)
 	return (rows == 0) == (columns == 0) && rows <= MAKE_BLOCK_MAX && columns <= MAKE_BLOCK_MAX;
 }
 
+bool make_valid(const struct make *make)
+{
+	return block_ok(make->from_rows, make->from_columns) &&
+	       block_ok(make->to_rows, make->to_columns) &&
+	       (unsigned)make->part < MAKE_PART_COUNT &&
+	       (make->part != MAKE_SCALES || make->to_rows);
+}
+
 /* Whole blocks, but for the tensor's own end. */
 static bool on_blocks(const struct make *make, const struct box *src, const uint64_t *shape)
 {
@@ -42,9 +50,7 @@ bool make_bytes(const struct make *make, const struct box *src, uint32_t dims,
 {
 	uint64_t sizes[BOX_DIMS_MAX];
 
-	if (!box_in_shape(src, dims, shape) || !block_ok(make->from_rows, make->from_columns) ||
-	    !block_ok(make->to_rows, make->to_columns) || (unsigned)make->part >= MAKE_PART_COUNT ||
-	    (make->part == MAKE_SCALES && !make->to_rows))
+	if (!box_in_shape(src, dims, shape) || !make_valid(make))
 		return false;
 	if (!make_plain(make) && dims != 2)
 		return false;

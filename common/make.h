@@ -41,6 +41,8 @@ struct make {
 	uint32_t to_rows, to_columns;     /* 0, 0: the parameter is not */
 };
 
+/* The numbers fit each other: no block of 0 rows and some columns, scales only of blocks. */
+bool make_valid(const struct make *make);
 /* Nothing but the elements, perhaps in another dtype. */
 bool make_plain(const struct make *make);
 bool make_equal(const struct make *a, const struct make *b);

@@ -12,6 +12,8 @@
  *   map     {"attempt": 1, "rows": [..]}   the message itself: keys checked one by one
  *   array   [3, 0, 17, ..]                 every item of a list: fields in the table's order,
  *                                          the keys only name them in errors
+ *                                          the keys only name them in errors. The last `tail`
+ *                                          of them may be left out together: all zero
  *   bare    bin                            a record of one field, in lists of scalars
  *
  * The tables fix the depth: nothing in the input can make the decoder recurse further than
@@ -67,6 +69,8 @@ struct codec_record {
 	const struct codec_field *fields;
 	size_t field_count;
 	bool bare;
+	size_t tail; /* of the fields: as an array, not sent where has_tail says no */
+	bool (*has_tail)(const void *item);
 	int (*finish)(void *item, struct error *error); /* optional: after the last field */
 	void (*fini)(void *item); /* optional: instead of freeing field by field */
 };

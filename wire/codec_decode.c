@@ -216,7 +216,7 @@ size_t codec_least_bytes(const struct codec_record *record)
 {
 	size_t least = record->bare ? 0 : 1;
 
-	for (size_t i = 0; i < record->field_count; i++) {
+	for (size_t i = 0; i < record->field_count - record->tail; i++) {
 		const struct codec_field *field = &record->fields[i];
 
 		least += field->kind == CODEC_RECORD ? codec_least_bytes(field->record)
@@ -238,9 +238,10 @@ void codec_decode(struct reader *reader, const struct codec_record *record, void
 
 	if (!record->bare) {
 		fields = reader_array(reader, UINT32_MAX, 1);
-		if (reader_ok(reader) && fields != record->field_count)
+		if (reader_ok(reader) && fields != record->field_count &&
+		    fields != record->field_count - record->tail)
 			reader_fail(reader, at, "%zu fields where %zu are needed", fields,
-				    record->field_count);
+				    record->field_count - record->tail);
 	}
 	for (size_t i = 0; reader_ok(reader) && i < fields; i++)
 		decode_field(reader, &record->fields[i], item);

@@ -132,9 +132,13 @@ static void encode_field(struct writer *writer, const struct codec_field *field,
 
 void codec_encode(struct writer *writer, const struct codec_record *record, const void *item)
 {
+	size_t fields = record->field_count;
+
+	if (record->tail && !record->has_tail(item))
+		fields -= record->tail;
 	if (!record->bare)
-		writer_array(writer, record->field_count, UINT32_MAX);
-	for (size_t i = 0; i < record->field_count && writer_ok(writer); i++)
+		writer_array(writer, fields, UINT32_MAX);
+	for (size_t i = 0; i < fields && writer_ok(writer); i++)
 		encode_field(writer, &record->fields[i], item);
 }
 

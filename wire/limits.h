@@ -9,9 +9,9 @@
 #include "common/box.h"
 #include "common/parallel.h"
 
-#define WIRE_VERSION 2
+#define WIRE_VERSION 3
 
-/* A plan or layout of 10^6 rows takes up to 57 MB. Decoded, a row of 11 bytes takes 120, so
+/* A plan or layout of 10^6 rows takes up to 57 MB. Decoded, a row of 11 bytes takes 136, so
  * the counts, and not the bytes, bound what a hostile message costs: a quarter of a GiB. */
 #define LIMIT_MESSAGE_BYTES   (64u << 20)
 #define LIMIT_JOB_BYTES       128     /* a job id, terminator included */

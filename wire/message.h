@@ -6,7 +6,7 @@
  * same head, then the fields of its type, which one table (message.c) decodes: unknown, missing
  * and duplicate keys, wrong types and counts past a limit are named in the error.
  *
- *   {"type":"hello", "wire":2, "job":"demo", "epoch":0, "from":0x9f.. , ...fields }
+ *   {"type":"hello", "wire":3, "job":"demo", "epoch":0, "from":0x9f.. , ...fields }
  *
  *   worker                         controller                         worker
  *     hello ───────────────────────────►
@@ -146,11 +146,12 @@ struct plan_row {
 	uint32_t ordinal;          /* of the piece within the pair (trainer, inference rank) */
 	uint32_t tensor, param;
 	enum route_how how;
+	uint32_t scales;           /* with make.from_rows: the tensor of the scales, an index as
+				      `tensor` is; else 0 */
 	struct box src;
 	uint64_t offset, bytes;    /* of the parameter */
-	struct make make;          /* see layout.h; with make.from_rows, `scales` is the tensor */
-	uint32_t scales;           /* of the scales, an index as `tensor` is */
-	enum dtype to;             /* of the parameter */
+	struct make make;          /* of its bytes: see layout.h */
+	enum dtype to;             /* what is made; DTYPE_NONE for a copy, of the tensor's dtype */
 };
 struct message_plan {
 	uint32_t attempt;

@@ -30,6 +30,7 @@ int message_declare_check(const struct message *message, struct error *error);
 int message_welcome_check(const struct message *message, struct error *error);
 
 /* message_layout.c */
+extern const struct codec_record message_make_record; /* of struct make: [part, from, to] */
 extern const struct codec_record message_layout_record;
 extern const struct codec_record message_holding_record;
 int message_layout_check(const struct message *message, struct error *error);

@@ -9,6 +9,7 @@
  *   rows   [[peer, ordinal, tensor, param, how, [lo0, hi0, lo1, hi1, ..], offset, bytes], ..]
  *             │      └─ below that peer's pieces
  *             └──────── place in peers
+ *          and where the bytes are no copy: [.., bytes, make, scales, to]
  */
 #include "wire/message_parts.h"
 
@@ -32,8 +33,21 @@ static const struct codec_field row_fields[] = {
 	FIELD_BOX(struct plan_row, src),
 	FIELD_U64(struct plan_row, offset),
 	FIELD_U64(struct plan_row, bytes),
+	FIELD_RECORD(struct plan_row, make, struct make, message_make_record),
+	FIELD_U32(struct plan_row, scales, LIMIT_TENSORS - 1),
+	FIELD_DTYPE(struct plan_row, to),
 };
-static const struct codec_record row_record = {CODEC_RECORD_OF(struct plan_row, row_fields)};
+
+static bool row_is_made(const void *item)
+{
+	static const struct make copy;
+	const struct plan_row *row = item;
+
+	return !make_equal(&row->make, &copy) || row->scales || row->to != DTYPE_NONE;
+}
+
+static const struct codec_record row_record = {CODEC_RECORD_OF(struct plan_row, row_fields),
+					       .tail = 3, .has_tail = row_is_made};
 
 static const struct codec_field plan_fields[] = {
 	FIELD_U32(struct message_plan, attempt, UINT32_MAX),
@@ -47,6 +61,24 @@ static const struct codec_field plan_fields[] = {
 	FIELD_LIST(struct message_plan, rows, row_count, struct plan_row, row_record, LIMIT_ROUTES),
 };
 const struct codec_record message_plan_record = {CODEC_RECORD_OF(struct message_plan, plan_fields)};
+
+static int check_make(const struct plan_row *row, size_t index, struct error *error)
+{
+	const struct make *make = &row->make;
+
+	if (!make_valid(make))
+		return error_set(
+			error, ERROR_MESSAGE,
+			"rows[%zu].make has part %d and blocks of %ux%u to %ux%u, which is "
+			"nothing that can be made",
+			index, (int)make->part, make->from_rows, make->from_columns, make->to_rows,
+			make->to_columns);
+	if (row->scales && !make->from_rows)
+		return error_set(error, ERROR_MESSAGE,
+				 "rows[%zu].scales is %u, and make.from_rows is 0", index,
+				 row->scales);
+	return 0;
+}
 
 int message_plan_check(const struct message *message, struct error *error)
 {
@@ -71,6 +103,10 @@ int message_plan_check(const struct message *message, struct error *error)
 					 " %llu, which is no range",
 					 i, (unsigned long long)row->bytes,
 					 (unsigned long long)row->offset);
+		int rc = check_make(row, i, error);
+
+		if (rc)
+			return rc;
 	}
 	return 0;
 }

@@ -68,6 +68,11 @@ static int resolve_row(struct weft_worker *worker, size_t index, struct error *e
 	    row->ordinal >= worker->peers[row->peer].plan->pieces || row->how >= HOW_COUNT)
 		return bad_row(worker, index, "peer, tensor, piece or way is out of range", error);
 	tensor = &worker->holding.tensors[row->tensor];
+	if (!make_plain(&row->make) || row->to != DTYPE_NONE)
+		return error_set(error, ERROR_UNSUPPORTED,
+				 "tensor %s: this trainer copies, and the plan asks for another "
+				 "dtype or for blocks; declare tensor and parameter alike",
+				 tensor->name);
 	held = box_whole(tensor->dims, tensor->shape);
 	held.lo[0] = worker->held[row->tensor].lo;
 	held.hi[0] = worker->held[row->tensor].hi;

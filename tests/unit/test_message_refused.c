@@ -110,7 +110,7 @@ static void test_other_wire_version__is_named_whatever_else_the_message_holds(vo
 	assert_int_equal(decode_exact(&out, writer.bytes, writer.length, &error),
 			 -ERROR_WIRE_VERSION);
 	assert_non_null(strstr(error.text, "version 7"));
-	assert_non_null(strstr(error.text, "version 2"));
+	assert_non_null(strstr(error.text, "version 3"));
 	assert_non_null(strstr(error.text, "same release"));
 	memory_free(writer.bytes);
 }
@@ -446,6 +446,50 @@ static void test_layouts__pass_every_check_of_a_declared_layout(void **state)
 	       "layout message: digest is 30313233343536373839616263646566");
 }
 
+/* The made half of a piece, in the fields where a copy ends. */
+static void made_piece(struct writer *writer, size_t fields, uint32_t part, uint32_t to_rows)
+{
+	const uint32_t make[] = {part, 0, 0, to_rows, 1};
+
+	open_layout(writer, 1);
+	named(writer, "w", "BF16", 4);
+	writer_array(writer, 1, 1);
+	named(writer, "p", "F8_E4M3", 4);
+	writer_array(writer, 1, 1);
+	writer_array(writer, fields, 9);
+	writer_uint(writer, 0, 0);
+	writer_uint(writer, 0, 0);
+	writer_array(writer, 2, 2);
+	writer_uint(writer, 0, 0);
+	writer_uint(writer, 4, 4);
+	writer_uint(writer, 0, 0);
+	writer_uint(writer, 4, 4);
+	if (fields == 5)
+		return;
+	writer_array(writer, 5, 5);
+	for (size_t i = 0; i < 5; i++)
+		writer_uint(writer, make[i], UINT64_MAX);
+	if (fields > 6)
+		writer_uint(writer, 0, 0);
+}
+
+static void test_layouts__pass_every_check_of_what_is_made(void **state)
+{
+	struct writer writer;
+
+	(void)state;
+	made_piece(&writer, 5, 0, 0);
+	refuse(&writer, ERROR_UNSUPPORTED, "layout.pieces[0] at byte");
+	made_piece(&writer, 6, 0, 1);
+	refuse(&writer, ERROR_MESSAGE, "6 fields where 5 are needed");
+	made_piece(&writer, 7, 2, 1);
+	refuse(&writer, ERROR_MESSAGE, "layout.pieces[0].make.part at byte");
+	made_piece(&writer, 7, 0, MAKE_BLOCK_MAX + 1);
+	refuse(&writer, ERROR_MESSAGE, "layout.pieces[0].make.to_rows at byte");
+	made_piece(&writer, 7, 0, 1); /* no matrix */
+	refuse(&writer, ERROR_UNSUPPORTED, "blocks need a matrix");
+}
+
 static void test_plan__rows_must_fit_the_peers_beside_them(void **state)
 {
 	struct plan_peer peer = {.pieces = 2};
@@ -473,6 +517,26 @@ static void test_plan__rows_must_fit_the_peers_beside_them(void **state)
 			 -ERROR_MESSAGE);
 	assert_non_null(strstr(error.text, "which is no range"));
 	row.offset = 0;
+	row.to = DTYPE_F8_E4M3;
+	row.make = (struct make){.to_rows = 128};
+	assert_int_equal(message_encode(&message, &frame.bytes, &frame.length, &error),
+			 -ERROR_MESSAGE);
+	assert_non_null(strstr(error.text, "rows[0].make has part 0 and blocks of 0x0 to 128x0"));
+	row.make = (struct make){.part = MAKE_SCALES};
+	assert_int_equal(message_encode(&message, &frame.bytes, &frame.length, &error),
+			 -ERROR_MESSAGE);
+	assert_non_null(strstr(error.text, "rows[0].make has part 1"));
+	row.make = (struct make){.to_rows = MAKE_BLOCK_MAX + 1, .to_columns = 1};
+	assert_int_equal(message_encode(&message, &frame.bytes, &frame.length, &error),
+			 -ERROR_LIMIT);
+	row.make = (struct make){.to_rows = 1, .to_columns = 1};
+	row.scales = 1;
+	assert_int_equal(message_encode(&message, &frame.bytes, &frame.length, &error),
+			 -ERROR_MESSAGE);
+	assert_non_null(strstr(error.text, "rows[0].scales is 1, and make.from_rows is 0"));
+	row.make = (struct make){0};
+	row.to = DTYPE_NONE;
+	row.scales = 0;
 	row.how = HOW_COUNT;
 	assert_int_equal(message_encode(&message, &frame.bytes, &frame.length, &error),
 			 -ERROR_LIMIT);
@@ -565,6 +629,7 @@ int main(void)
 		cmocka_unit_test(test_counts__are_checked_against_limit_and_bytes_left),
 		cmocka_unit_test(test_frames__too_long_or_with_bytes_behind_are_refused),
 		cmocka_unit_test(test_layouts__pass_every_check_of_a_declared_layout),
+		cmocka_unit_test(test_layouts__pass_every_check_of_what_is_made),
 		cmocka_unit_test(test_plan__rows_must_fit_the_peers_beside_them),
 		cmocka_unit_test(test_places__are_whole_copies),
 		cmocka_unit_test(test_encoder__refuses_what_the_other_side_would),
