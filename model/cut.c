@@ -114,9 +114,9 @@ static int cut_vocab(const struct model_tensor *tensor, struct place place, stru
 	return 0;
 }
 
-static int cut_weight(const struct rule *rule, const struct model_tensor *tensor,
-		      const struct model_config *config, struct place place, struct share *share,
-		      struct error *error)
+int cut_share(const struct rule *rule, const struct model_tensor *tensor,
+	      const struct model_config *config, struct place place, struct share *share,
+	      struct error *error)
 {
 	*share = (struct share){.dims = tensor->dims};
 	memcpy(share->shape, tensor->shape, sizeof(share->shape));
@@ -147,13 +147,13 @@ static int inside_a_block(const struct model_tensor *tensor, const char *what, u
 {
 	return error_set(error, ERROR_CONFIG,
 			 "%s: %llu %s a rank are no multiple of the fp8 block, which is %llu: a "
-			 "cut inside of a block has no scale; choose another tp, dp or ep, or a "
-			 "checkpoint with smaller blocks",
+			 "cut inside of a block has no scale; choose another tp, dp or ep, or "
+			 "smaller blocks (fp8=)",
 			 tensor->name, (unsigned long long)number, what, (unsigned long long)block);
 }
 
-/* One dimension of a weight's box becomes the same dimension of its scales' box. Only the last
- * block of the whole tensor may be short. */
+/* One dimension of a weight's box, in blocks. Only the last block of the whole tensor may be
+ * short. */
 static int to_blocks(const struct model_tensor *tensor, struct box *box, uint32_t d, uint64_t size,
 		     uint64_t block, bool whole_blocks, struct error *error)
 {
@@ -166,46 +166,37 @@ static int to_blocks(const struct model_tensor *tensor, struct box *box, uint32_
 	return 0;
 }
 
-static int cut_scale(const struct rule *rule, const struct model_tensor *tensor,
-		     const struct model_config *config, struct place place, struct share *share,
-		     struct error *error)
+int cut_scales(const struct rule *rule, const struct model_tensor *tensor, const uint64_t *shape,
+	       const uint32_t block[2], struct place place, struct share *share,
+	       struct error *error)
 {
-	const uint64_t block[2] = {config->block_rows, config->block_columns};
-	struct model_tensor weight = *tensor;
 	uint64_t rows = 0;
-	int rc;
 
-	rule_shape(rule, config, weight.shape);
-	rc = cut_weight(rule, &weight, config, place, share, error);
-	if (rc)
-		return rc;
 	share->ragged_rows = share->shape[0] % block[0] ? share->shape[0] : 0;
 	for (uint32_t b = 0; b < share->box_count; b++) {
+		struct box in_blocks = share->boxes[b];
+		int rc = 0;
+
 		/* which dimension an engine checks beyond its own cut: columns of experts */
 		for (uint32_t d = 0; d < 2 && rc == 0; d++)
-			rc = to_blocks(tensor, &share->boxes[b], d, weight.shape[d], block[d],
+			rc = to_blocks(tensor, &in_blocks, d, shape[d], block[d],
 				       d == 1 && rule->cut == CUT_COLUMNS && place.whole_blocks,
 				       error);
 		if (rc)
 			return rc;
-		rows += share->boxes[b].hi[0] - share->boxes[b].lo[0];
+		rows += in_blocks.hi[0] - in_blocks.lo[0];
+		if (tensor->scale)
+			share->boxes[b] = in_blocks;
 	}
 	share->shape[0] = rows;
 	share->shape[1] = (share->shape[1] + block[1] - 1) / block[1];
 	return 0;
 }
 
-int cut_share(const struct rule *rule, const struct model_tensor *tensor,
-	      const struct model_config *config, struct place place, struct share *share,
+int cut_stack(const struct model_tensor *below, const struct share *share, uint32_t block_rows,
 	      struct error *error)
-{
-	return (tensor->scale ? cut_scale : cut_weight)(rule, tensor, config, place, share, error);
-}
-
-int cut_stack(const struct model_tensor *below, const struct share *share,
-	      const struct model_config *config, struct error *error)
 {
 	if (!share->ragged_rows)
 		return 0;
-	return inside_a_block(below, "rows", share->ragged_rows, config->block_rows, error);
+	return inside_a_block(below, "rows", share->ragged_rows, block_rows, error);
 }

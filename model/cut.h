@@ -39,13 +39,18 @@ struct share {
 					  full; nothing may stack on top of them then. Else 0 */
 };
 
-/* Scales are cut where their weight is, in blocks. ERROR_CONFIG names the tensor, the number
- * and the divisor when it cannot be cut. */
+/* ERROR_CONFIG names the tensor, the number and the divisor when it cannot be cut. */
 int cut_share(const struct rule *rule, const struct model_tensor *tensor,
 	      const struct model_config *config, struct place place, struct share *share,
 	      struct error *error);
+/* From a weight's share (of the shape) to that of its scales, cut where it is. The boxes become
+ * blocks of `tensor` where that is the checkpoint's tensor of scales; they stay where it is the
+ * weight, of which the scales are made. Refused as above when a cut is inside of a block. */
+int cut_scales(const struct rule *rule, const struct model_tensor *tensor, const uint64_t *shape,
+	       const uint32_t block[2], struct place place, struct share *share,
+	       struct error *error);
 /* Refuses to stack scales on those of `below` when its rows end inside of a block. */
-int cut_stack(const struct model_tensor *below, const struct share *share,
-	      const struct model_config *config, struct error *error);
+int cut_stack(const struct model_tensor *below, const struct share *share, uint32_t block_rows,
+	      struct error *error);
 
 #endif

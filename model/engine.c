@@ -11,8 +11,9 @@
  *                                        │ v          │
  *                                        └────────────┘
  * Experts stack the same way, expert by expert: the parameter only shows one dimension more,
- * its slots. The tensors of one parameter always stand in one layer (or outside all layers), so
- * the walk keeps one layer's shares at a time.
+ * its slots. A linear in fp8 blocks has a second stack beside it, of scales: the checkpoint's own
+ * or made from the weight (model/form.h). The tensors of one parameter always stand in one layer
+ * (or outside all layers), so the walk keeps one layer's shares at a time.
  */
 #include "model/model.h"
 
@@ -20,14 +21,25 @@
 #include "common/memory.h"
 #include "model/cut.h"
 #include "model/family.h"
+#include "model/form.h"
+#include "model/ranks.h"
 #include <string.h>
 
 #define PARAM_NONE UINT32_MAX
 
-/* A tensor of the current layer and this rank's share of it. */
+/* What the rows of the family are in this engine, once, so that no tensor needs to ask again. */
+struct row {
+	uint32_t head; /* the first row of the same parameter */
+	struct form form;
+};
+
+/* This rank's share of a tensor of the current layer. */
 struct part {
-	const struct model_tensor *tensor;
 	const struct rule *rule;
+	const struct model_tensor *tensor, *scales; /* of the checkpoint; NULL: it has none */
+	bool scale;				    /* a part of the parameter of scales */
+	enum dtype dtype;			    /* of the parameter */
+	struct make make;
 	struct share share;
 };
 
@@ -42,31 +54,32 @@ struct walk {
 	const struct model *model;
 	const struct infer_spec *infer;
 	uint32_t engine_rank;
-	uint32_t first_expert, experts; /* the slots of this rank */
+	struct owned owned; /* experts of this rank */
+	uint32_t slots;	    /* of them and of fused shared experts */
 	struct layout *layout;
 	ARRAY(struct part) parts;
-	uint32_t *heads;      /* of each row, the first one of the same parameter */
+	struct row *rows;     /* by row of the family */
 	struct stack *stacks; /* by head; two each, weights and scales */
 	struct error *error;
 };
 
-static struct place group_of(const struct walk *walk, enum group group)
+static const struct row *row_of(const struct walk *walk, const struct part *part)
 {
-	const struct infer_spec *infer = walk->infer;
-	uint32_t attention = infer->tp / infer->dp, expert = infer->tp / infer->ep;
-
-	if (group == GROUP_ATTENTION || (group == GROUP_LM_HEAD && infer->dp_lm_head))
-		return (struct place){walk->engine_rank % attention, attention, false};
-	if (group == GROUP_EXPERT)
-		return (struct place){walk->engine_rank % expert, expert, infer->tp > 1};
-	if (group == GROUP_DENSE && infer->moe_dense_tp)
-		return (struct place){0, 1, false};
-	return (struct place){walk->engine_rank, infer->tp, false};
+	return &walk->rows[part->tensor->rule];
 }
 
 static struct stack *stack_of(const struct walk *walk, const struct part *part)
 {
-	return &walk->stacks[2 * walk->heads[part->tensor->rule] + part->tensor->scale];
+	return &walk->stacks[2 * row_of(walk, part)->head + part->scale];
+}
+
+static uint64_t row_bytes(const struct part *part)
+{
+	uint64_t bytes = dtype_bytes(part->dtype);
+
+	for (uint32_t d = 1; d < part->share.dims; d++)
+		bytes *= part->share.shape[d];
+	return bytes;
 }
 
 /* The parameter that this part opens: the rows of all parts of its stack. */
@@ -82,54 +95,69 @@ static int add_param(const struct walk *walk, const struct part *first, struct s
 	shape[0] = stack->rows;
 	if (tensor->expert != EXPERT_NONE) {
 		memmove(shape + 1, shape, dims * sizeof(*shape));
-		shape[0] = walk->experts;
-		shape[1] /= walk->experts;
+		shape[0] = walk->slots;
+		shape[1] /= walk->slots;
 		dims++;
 	}
-	if (!rule_name(rule_param(first->rule), (uint64_t)tensor->layer, 0, tensor->scale, name))
+	if (!rule_name(form_param(first->rule, walk->infer), (uint64_t)tensor->layer, 0,
+		       first->scale, name))
 		return error_set(walk->error, ERROR_INTERNAL, "parameter name of %s is too long",
 				 tensor->name);
-	added = layout_add_param(walk->layout, name, tensor->dtype, dims, shape, walk->error);
+	added = layout_add_param(walk->layout, name, first->dtype, dims, shape, walk->error);
 	if (added < 0)
 		return (int)added;
 	stack->param = (uint32_t)added;
 	return 0;
 }
 
+static int64_t add_tensor(const struct walk *walk, const struct model_tensor *tensor)
+{
+	return layout_add_tensor(walk->layout, tensor->name, tensor->dtype, tensor->dims,
+				 tensor->shape, walk->error);
+}
+
+/* The boxes of a part, one after the other. */
+static int add_boxes(const struct walk *walk, const struct part *part, struct piece piece)
+{
+	const struct model_tensor *tensor = part->tensor;
+	int rc = 0;
+
+	for (uint32_t b = 0; b < part->share.box_count && rc == 0; b++) {
+		piece.src = part->share.boxes[b];
+		if (!make_bytes(&piece.make, &piece.src, tensor->dims, tensor->shape, part->dtype,
+				&piece.bytes))
+			return error_set(walk->error, ERROR_INTERNAL,
+					 "a part of %s has no size as a parameter", tensor->name);
+		rc = layout_add_piece(walk->layout, &piece, walk->error);
+		piece.offset += piece.bytes;
+	}
+	return rc;
+}
+
 static int add_pieces(const struct walk *walk, const struct part *part, uint32_t param,
 		      uint64_t offset)
 {
-	const struct model_tensor *tensor = part->tensor;
-	uint32_t element = dtype_bytes(tensor->dtype);
-	uint64_t row_bytes = element;
-	int64_t index = 0;
-	int rc = 0;
+	int64_t tensor = 0, scales = 0;
+	uint64_t fill = part->share.fill_rows * row_bytes(part);
+	int rc;
 
 	/* a rank whose vocabulary rows are all fill does not need the tensor at all */
 	if (part->share.box_count)
-		index = layout_add_tensor(walk->layout, tensor->name, tensor->dtype, tensor->dims,
-					  tensor->shape, walk->error);
-	if (index < 0)
-		return (int)index;
-	for (uint32_t b = 0; b < part->share.box_count && rc == 0; b++) {
-		const struct box *box = &part->share.boxes[b];
-		struct piece piece = {.tensor = (uint32_t)index,
+		tensor = add_tensor(walk, part->tensor);
+	if (tensor >= 0 && part->make.from_rows)
+		scales = add_tensor(walk, part->scales);
+	if (tensor < 0 || scales < 0)
+		return (int)(tensor < 0 ? tensor : scales);
+	rc = add_boxes(walk, part,
+		       (struct piece){.tensor = (uint32_t)tensor,
 				      .param = param,
-				      .src = *box,
 				      .offset = offset,
-				      .bytes = box_elements(box) * element};
-
-		rc = layout_add_piece(walk->layout, &piece, walk->error);
-		offset += piece.bytes;
-	}
-	for (uint32_t d = 1; d < part->share.dims; d++)
-		row_bytes *= part->share.shape[d];
-	if (rc == 0 && part->share.fill_rows)
-		rc = layout_add_fill(
-			walk->layout,
-			&(struct fill){param, offset, part->share.fill_rows * row_bytes},
-			walk->error);
-	return rc;
+				      .make = part->make,
+				      .scales = (uint32_t)scales});
+	if (rc || !fill)
+		return rc;
+	offset += part->share.shape[0] * row_bytes(part) - fill;
+	return layout_add_fill(walk->layout, &(struct fill){param, offset, fill}, walk->error);
 }
 
 /* The next part on top of its stack. */
@@ -137,24 +165,22 @@ static int place_part(const struct walk *walk, const struct part *part)
 {
 	struct stack *stack = stack_of(walk, part);
 	const struct part *below = stack->below;
-	uint64_t row_bytes = dtype_bytes(part->tensor->dtype);
 	int rc = 0;
 
 	if (stack->param == PARAM_NONE)
 		rc = add_param(walk, part, stack);
-	else if (below->share.dims != part->share.dims ||
+	else if (below->dtype != part->dtype || below->share.dims != part->share.dims ||
 		 memcmp(below->share.shape + 1, part->share.shape + 1,
 			(part->share.dims - 1) * sizeof(part->share.shape[0])) != 0)
 		rc = error_set(walk->error, ERROR_INTERNAL,
 			       "%s and %s cannot stack: their rows differ", below->tensor->name,
 			       part->tensor->name);
 	else if (below->tensor->expert == part->tensor->expert)
-		rc = cut_stack(below->tensor, &below->share, &walk->model->config, walk->error);
+		rc = cut_stack(below->tensor, &below->share, row_of(walk, below)->form.block[0],
+			       walk->error);
 	if (rc)
 		return rc;
-	for (uint32_t d = 1; d < part->share.dims; d++)
-		row_bytes *= part->share.shape[d];
-	rc = add_pieces(walk, part, stack->param, stack->at * row_bytes);
+	rc = add_pieces(walk, part, stack->param, stack->at * row_bytes(part));
 	stack->at += part->share.shape[0];
 	stack->below = part;
 	return rc;
@@ -178,110 +204,87 @@ static int flush_parts(struct walk *walk)
 static bool wants(const struct walk *walk, const struct model_tensor *tensor,
 		  const struct rule *rule)
 {
-	return rule->cut != CUT_NONE && (tensor->expert == EXPERT_NONE ||
-					 tensor->expert - walk->first_expert < walk->experts);
+	return rule->cut != CUT_NONE &&
+	       (tensor->expert == EXPERT_NONE || owns_expert(&walk->owned, tensor->expert));
+}
+
+static int keep_part(struct walk *walk, const struct part *part)
+{
+	struct part *kept = array_push(&walk->parts);
+
+	if (!kept)
+		return memory_error(walk->error, "cutting a layer", sizeof(*kept));
+	*kept = *part;
+	return 0;
+}
+
+/* This rank's share of a weight and, in fp8 blocks, of its scales. */
+static int take_weight(struct walk *walk, const struct model_tensor *weight,
+		       const struct model_tensor *scales)
+{
+	const struct model_config *config = &walk->model->config;
+	const struct rule *rule = &config->family->rules[weight->rule];
+	const struct form *form = &walk->rows[weight->rule].form;
+	struct place place = rank_place(walk->infer, walk->engine_rank, rule->group);
+	struct part part = {.rule = rule,
+			    .tensor = weight,
+			    .scales = scales,
+			    .dtype = form->dtype,
+			    .make = form->make};
+	int rc = cut_share(rule, weight, config, place, &part.share, walk->error);
+
+	if (rc == 0)
+		rc = keep_part(walk, &part);
+	if (rc || !form->block[0])
+		return rc;
+	part.scale = true;
+	part.dtype = DTYPE_F32;
+	part.make.part = form->copy_scales ? MAKE_VALUES : MAKE_SCALES;
+	part.tensor = form->copy_scales ? scales : weight;
+	rc = cut_scales(rule, part.tensor, weight->shape, form->block, place, &part.share,
+			walk->error);
+	return rc ? rc : keep_part(walk, &part);
 }
 
 static int walk_tensors(struct walk *walk)
 {
 	const struct model *model = walk->model;
+	const struct model_tensor *end = model->tensors + model->tensor_count;
 	int rc = 0;
 
-	for (size_t t = 0; t < model->tensor_count && rc == 0; t++) {
-		const struct model_tensor *tensor = &model->tensors[t];
-		const struct rule *rule = &model->config.family->rules[tensor->rule];
-		struct part *part;
+	for (const struct model_tensor *tensor = model->tensors; tensor < end && rc == 0;
+	     tensor++) {
+		bool quantised = tensor + 1 < end && tensor[1].scale;
 
-		if (t && tensor->layer != model->tensors[t - 1].layer) {
+		if (tensor > model->tensors && tensor->layer != tensor[-1].layer)
 			rc = flush_parts(walk);
-			if (rc)
-				return rc;
-		}
-		if (!wants(walk, tensor, rule))
+		if (rc || tensor->scale ||
+		    !wants(walk, tensor, &model->config.family->rules[tensor->rule]))
 			continue;
-		part = array_push(&walk->parts);
-		if (!part)
-			return memory_error(walk->error, "cutting a layer", sizeof(*part));
-		part->tensor = tensor;
-		part->rule = rule;
-		rc = cut_share(rule, tensor, &model->config, group_of(walk, rule->group),
-			       &part->share, walk->error);
+		rc = take_weight(walk, tensor, quantised ? tensor + 1 : NULL);
 	}
 	return rc ? rc : flush_parts(walk);
 }
 
-/* Which rows share a parameter: by name, once, so that no tensor needs to ask again. */
-static int find_heads(struct walk *walk)
+static int find_rows(struct walk *walk)
 {
-	const struct family *family = walk->model->config.family;
-	size_t count = family->rule_count;
+	const struct model_config *config = &walk->model->config;
+	const struct rule *rules = config->family->rules;
+	size_t count = config->family->rule_count;
 
-	walk->heads = memory_zalloc(count, sizeof(*walk->heads));
+	walk->rows = memory_zalloc(count, sizeof(*walk->rows));
 	walk->stacks = memory_zalloc(2 * count, sizeof(*walk->stacks));
-	if (!walk->heads || !walk->stacks)
+	if (!walk->rows || !walk->stacks)
 		return memory_error(walk->error, "cutting a model", count * sizeof(*walk->stacks));
-	for (uint32_t r = 0; r < count; r++)
-		while (strcmp(rule_param(&family->rules[walk->heads[r]]),
-			      rule_param(&family->rules[r])) != 0)
-			walk->heads[r]++;
-	return 0;
-}
+	for (uint32_t r = 0; r < count; r++) {
+		struct row *row = &walk->rows[r];
 
-static int check_experts(const struct model *model, const struct infer_spec *infer,
-			 struct error *error)
-{
-	const struct model_config *config = &model->config;
-	const char *class = config->family->architecture;
-
-	if (!family_has(config->family, FEATURE_EXPERTS)) {
-		if (infer->ep > 1)
-			return error_set(error, ERROR_CONFIG,
-					 "--infer: ep=%u, but %s (%s) has no experts; leave ep out",
-					 infer->ep, model->name, class);
-		if (infer->moe_dense_tp)
-			return error_set(
-				error, ERROR_CONFIG,
-				"--infer: moe_dense_tp=1 is about the dense layers of a model with "
-				"experts; %s (%s) has none; leave it out",
-				model->name, class);
-		return 0;
+		row->form = form_of(&rules[r], config, walk->infer);
+		while (strcmp(form_param(&rules[row->head], walk->infer),
+			      form_param(&rules[r], walk->infer)) != 0)
+			row->head++;
 	}
-	if (infer->ep == 0 || infer->tp % infer->ep)
-		return error_set(error, ERROR_CONFIG, "--infer: ep=%u does not divide tp=%u",
-				 infer->ep, infer->tp);
-	if (config->experts % infer->ep)
-		return error_set(error, ERROR_CONFIG,
-				 "mlp.experts of %s: %llu experts cannot be shared out to ep=%u "
-				 "in equal parts; choose another ep",
-				 model->name, (unsigned long long)config->experts, infer->ep);
 	return 0;
-}
-
-/* What the engine's class cannot do, whatever the sizes. */
-static int check_infer(const struct model *model, const struct infer_spec *infer,
-		       uint32_t engine_rank, struct error *error)
-{
-	const char *class = model->config.family->architecture;
-
-	if (infer->tp == 0 || infer->dp == 0 || infer->tp % infer->dp)
-		return error_set(error, ERROR_CONFIG, "--infer: dp=%u does not divide tp=%u",
-				 infer->dp, infer->tp);
-	if (engine_rank >= infer->tp)
-		return error_set(error, ERROR_CONFIG, "engine rank %u is not below tp=%u",
-				 engine_rank, infer->tp);
-	if (infer->dp > 1 && !model->config.family->attention_dp)
-		return error_set(
-			error, ERROR_CONFIG,
-			"--infer: dp=%u, but the engine's %s cannot replicate attention (%s); "
-			"leave dp out and use more engines",
-			infer->dp, class, model->name);
-	if (infer->dp_lm_head && !model->config.family->attention_dp)
-		return error_set(
-			error, ERROR_CONFIG,
-			"--infer: dp_lm_head=1 needs replicated attention, which the engine's "
-			"%s (%s) has not; leave it out",
-			class, model->name);
-	return check_experts(model, infer, error);
 }
 
 int model_layout(const struct model *model, const struct infer_spec *infer, uint32_t engine_rank,
@@ -292,18 +295,22 @@ int model_layout(const struct model *model, const struct infer_spec *infer, uint
 			    .engine_rank = engine_rank,
 			    .layout = layout,
 			    .error = error};
-	int rc = check_infer(model, infer, engine_rank, error);
+	int rc = form_check(model, infer, error);
 
 	layout_init(layout);
+	if (rc == 0 && engine_rank >= infer->tp)
+		rc = error_set(error, ERROR_CONFIG, "engine rank %u is not below tp=%u",
+			       engine_rank, infer->tp);
 	if (rc == 0)
-		rc = find_heads(&walk);
+		rc = find_rows(&walk);
 	if (rc == 0) {
-		walk.experts = (uint32_t)(model->config.experts / infer->ep);
-		walk.first_expert = engine_rank / (infer->tp / infer->ep) * walk.experts;
+		walk.owned = rank_experts(infer, engine_rank, model->config.experts);
+		walk.slots = walk.owned.count +
+			     (infer->fuse_shared ? (uint32_t)model->config.shared_experts : 0);
 		rc = walk_tensors(&walk);
 	}
 	array_free(&walk.parts);
-	memory_free(walk.heads);
+	memory_free(walk.rows);
 	memory_free(walk.stacks);
 	if (rc == 0)
 		rc = layout_finish(layout, error);

@@ -95,8 +95,10 @@ enum cut {
 enum group {
 	GROUP_TP,         /* all tp ranks of the engine */
 	GROUP_ATTENTION,  /* the tp/dp ranks of one attention replica */
+	GROUP_EMBEDDING,  /* each rank alone with embed_replicated, else attention's */
 	GROUP_LM_HEAD,    /* attention's with dp_lm_head, else all */
 	GROUP_DENSE,      /* each rank alone with moe_dense_tp, else all */
+	GROUP_SHARED,     /* each rank alone with a2a, as experts with fuse_shared, else all */
 	GROUP_EXPERT,     /* the tp/ep ranks that share one block of experts */
 	GROUP_COUNT
 };
@@ -105,8 +107,9 @@ enum group {
 enum store {
 	STORE_MODEL,      /* the model's dtype */
 	STORE_LINEAR,     /* the same, or fp8 in blocks */
-	STORE_F32,
-	STORE_F32_WITH_FP8, /* 32 bits where the linears are fp8, else the model's dtype */
+	STORE_ROUTER,     /* the same; engines may keep it in another */
+	STORE_F32,        /* 32 bits, in engines too */
+	STORE_F32_WITH_FP8, /* where the linears are fp8, else the model's dtype; in engines always */
 	STORE_COUNT
 };
 

@@ -7,7 +7,7 @@
 #include "model/families/rows.h"
 
 static const struct rule rules[] = {
-	EMBEDDING(GROUP_ATTENTION),
+	EMBEDDING(GROUP_EMBEDDING),
 	LATENT_ATTENTION,
 	DENSE_OR_EXPERTS,
 	LAYER_NORMS,
@@ -18,7 +18,7 @@ static const struct rule rules[] = {
 };
 
 static const struct rule indexer_rules[] = {
-	EMBEDDING(GROUP_ATTENTION),
+	EMBEDDING(GROUP_EMBEDDING),
 	LATENT_ATTENTION,
 	INDEXER,
 	DENSE_OR_EXPERTS,
@@ -31,7 +31,7 @@ static const struct rule indexer_rules[] = {
 
 /* An MTP layer without an embedding and a head of its own. */
 static const struct rule glm_rules[] = {
-	EMBEDDING(GROUP_ATTENTION),
+	EMBEDDING(GROUP_EMBEDDING),
 	LATENT_ATTENTION,
 	INDEXER,
 	DENSE_OR_EXPERTS,

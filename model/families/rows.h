@@ -69,7 +69,7 @@
 /* Which expert gets a token: never quantised, whole on every rank. */
 #define ROUTER \
 	{LAYER "mlp.gate.weight", {DIM_EXPERTS, DIM_HIDDEN}, IF_SPARSE, NULL, CUT_WHOLE, GROUP_TP, \
-	 0, STORE_MODEL}
+	 0, STORE_ROUTER}
 #define ROUTER_BIAS \
 	WHOLE("mlp.gate.e_score_correction_bias", DIM_EXPERTS, IF_ROUTER_BIAS, STORE_F32)
 
@@ -79,9 +79,9 @@
 	GATE_UP_OF("mlp.", "up", DIM_INTERMEDIATE, IF_DENSE, GROUP_DENSE), \
 	DOWN_OF("mlp.", DIM_INTERMEDIATE, IF_DENSE, GROUP_DENSE), \
 	EXPERTS, ROUTER, ROUTER_BIAS, \
-	GATE_UP_OF("mlp.shared_experts.", "gate", DIM_SHARED, IF_SHARED, GROUP_TP), \
-	GATE_UP_OF("mlp.shared_experts.", "up", DIM_SHARED, IF_SHARED, GROUP_TP), \
-	DOWN_OF("mlp.shared_experts.", DIM_SHARED, IF_SHARED, GROUP_TP)
+	GATE_UP_OF("mlp.shared_experts.", "gate", DIM_SHARED, IF_SHARED, GROUP_SHARED), \
+	GATE_UP_OF("mlp.shared_experts.", "up", DIM_SHARED, IF_SHARED, GROUP_SHARED), \
+	DOWN_OF("mlp.shared_experts.", DIM_SHARED, IF_SHARED, GROUP_SHARED)
 
 /* Multi-head latent attention: the projections into the latent are one parameter, whole on
  * every rank; those out of it are cut by heads. Without a query latent, q_proj is as q_b_proj. */
@@ -106,9 +106,8 @@
 	{LAYER "self_attn.rotary_emb.inv_freq", {DIM_ROTARY}, IF_ROTARY, NULL, CUT_NONE, GROUP_TP, \
 	 0, STORE_MODEL}
 
-/* Which past tokens attention looks at; whole on every rank. The form before the engines fused
- * wk with weights_proj. They keep k_norm in 32 bits always, a checkpoint that is all bf16 does
- * not; nothing here converts, so such a parameter is bf16 as its tensor. */
+/* Which past tokens attention looks at; whole on every rank. Engines keep k_norm in 32 bits
+ * always, a checkpoint that is all bf16 does not. */
 #define INDEXER \
 	LINEAR("self_attn.indexer.wq_b", DIM_INDEX_Q, DIM_Q_LORA, IF_INDEXER, NULL, CUT_WHOLE, \
 	       GROUP_TP), \

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "model/form.h"
+
+#include "common/array.h"
+#include <stddef.h>
+#include <string.h>
+
+#define INFER(field) offsetof(struct infer_spec, field)
+
+static uint32_t option(const struct infer_spec *infer, size_t offset)
+{
+	return *(const uint32_t *)(const void *)((const char *)infer + offset);
+}
+
+/* Parameters that are called otherwise, or join others, where an option has a value. */
+static const struct rename {
+	size_t option;
+	uint32_t value;
+	const char *from, *to;
+	bool plain; /* and are not in fp8 blocks there, whatever the checkpoint has */
+} renames[] = {
+	{INFER(names), NAMES_VLLM, LAYER_PREFIX "self_attn.fused_qkv_a_proj_with_mqa.weight",
+	 LAYER_PREFIX "self_attn.fused_qkv_a_proj.weight", false},
+	{INFER(fuse_shared), 1, LAYER_PREFIX "mlp.shared_experts.gate_up_proj.weight",
+	 LAYER_PREFIX "mlp.experts.w13_weight", false},
+	{INFER(fuse_shared), 1, LAYER_PREFIX "mlp.shared_experts.down_proj.weight",
+	 LAYER_PREFIX "mlp.experts.w2_weight", false},
+	{INFER(indexer_fused), 1, LAYER_PREFIX "self_attn.indexer.wk.weight",
+	 LAYER_PREFIX "self_attn.indexer.wk_weights_proj.weight", true},
+	{INFER(indexer_fused), 1, LAYER_PREFIX "self_attn.indexer.weights_proj.weight",
+	 LAYER_PREFIX "self_attn.indexer.wk_weights_proj.weight", true},
+};
+
+static const struct rename *rename_of(const struct rule *rule, const struct infer_spec *infer)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(renames); i++)
+		if (option(infer, renames[i].option) == renames[i].value &&
+		    strcmp(renames[i].from, rule_param(rule)) == 0)
+			return &renames[i];
+	return NULL;
+}
+
+const char *form_param(const struct rule *rule, const struct infer_spec *infer)
+{
+	const struct rename *rename = rename_of(rule, infer);
+
+	return rename ? rename->to : rule_param(rule);
+}
+
+static enum dtype plain_dtype(enum store store, const struct model_config *config,
+			      const struct infer_spec *infer)
+{
+	if (store == STORE_F32 || (store == STORE_F32_WITH_FP8 && config->block_rows))
+		return DTYPE_F32;
+	if (store == STORE_ROUTER && infer->gate)
+		return (enum dtype)infer->gate;
+	return infer->dtype ? (enum dtype)infer->dtype : config->dtype;
+}
+
+struct form form_of(const struct rule *rule, const struct model_config *config,
+		    const struct infer_spec *infer)
+{
+	struct form form = {.dtype = plain_dtype(rule->store, config, infer)};
+	const struct rename *rename = rename_of(rule, infer);
+	uint32_t from[2] = {(uint32_t)config->block_rows, (uint32_t)config->block_columns};
+
+	if (rule->store != STORE_LINEAR)
+		return form;
+	if (infer->fp8 == FP8_AS_STORED)
+		memcpy(form.block, from, sizeof(from));
+	else if (infer->fp8 == FP8_BLOCKS)
+		memcpy(form.block, (uint32_t[2]){infer->fp8_rows, infer->fp8_columns},
+		       sizeof(form.block));
+	if (rename && rename->plain)
+		memset(form.block, 0, sizeof(form.block));
+	if (form.block[0])
+		form.dtype = DTYPE_F8_E4M3;
+	form.copy_scales = form.block[0] && memcmp(form.block, from, sizeof(from)) == 0;
+	if (!form.copy_scales)
+		form.make =
+			(struct make){MAKE_VALUES, from[0], from[1], form.block[0], form.block[1]};
+	return form;
+}
+
+/* Options that are about a part that not every class has. */
+static const struct {
+	const char *text; /* as it stands in --infer, with a value where it has more than one */
+	size_t option;
+	uint32_t value;	   /* the one that is refused; 0: any but 0 */
+	uint32_t features; /* that the class needs */
+	const char *about;
+} needs[] = {
+	{"moe_dense_tp=1", INFER(moe_dense_tp), 1, FEATURE_EXPERTS,
+	 "the dense layers of a model with experts"},
+	{"a2a=1", INFER(a2a), 1, FEATURE_EXPERTS, "experts"},
+	{"gate", INFER(gate), 0, FEATURE_EXPERTS, "the router of experts"},
+	{"fuse_shared=1", INFER(fuse_shared), 1, FEATURE_SHARED, "shared experts"},
+	{"indexer=fused", INFER(indexer_fused), 1, FEATURE_INDEXER, "sparse attention's indexer"},
+	{"fp8=RxC", INFER(fp8), FP8_BLOCKS, FEATURE_FP8, "linears in fp8 blocks"},
+};
+
+static int check_needs(const struct model *model, const struct infer_spec *infer,
+		       struct error *error)
+{
+	const struct family *family = model->config.family;
+
+	for (size_t i = 0; i < ARRAY_SIZE(needs); i++) {
+		uint32_t value = option(infer, needs[i].option);
+
+		if (value == 0 || (needs[i].value && value != needs[i].value) ||
+		    family_has(family, needs[i].features))
+			continue;
+		return error_set(error, ERROR_CONFIG,
+				 "--infer: %s is about %s; %s (%s) has none; leave it out",
+				 needs[i].text, needs[i].about, model->name, family->architecture);
+	}
+	return 0;
+}
+
+static int check_shared(const struct model *model, const struct infer_spec *infer,
+			struct error *error)
+{
+	if (!infer->fuse_shared || model->config.shared_experts == 1)
+		return 0;
+	return error_set(error, ERROR_CONFIG,
+			 "--infer: fuse_shared=1, but %s has %llu shared experts as one MLP and "
+			 "engines make a slot of exactly 1; leave it out",
+			 model->name, (unsigned long long)model->config.shared_experts);
+}
+
+static int check_experts(const struct model *model, const struct infer_spec *infer,
+			 struct error *error)
+{
+	unsigned long long experts = model->config.experts;
+
+	if (!family_has(model->config.family, FEATURE_EXPERTS)) {
+		if (infer->ep == 1)
+			return 0;
+		return error_set(error, ERROR_CONFIG,
+				 "--infer: ep=%u, but %s (%s) has no experts; leave ep out",
+				 infer->ep, model->name, model->config.family->architecture);
+	}
+	if (infer->names == NAMES_VLLM ? experts >= infer->ep : experts % infer->ep == 0)
+		return 0;
+	return error_set(error, ERROR_CONFIG,
+			 "mlp.experts of %s: %llu experts cannot be shared out to ep=%u %s; "
+			 "choose another ep",
+			 model->name, experts, infer->ep,
+			 infer->names == NAMES_VLLM ? "with one each" : "in equal parts");
+}
+
+/* SGLang replicates attention inside of one engine, where the class can. */
+static int check_attention(const struct model *model, const struct infer_spec *infer,
+			   struct error *error)
+{
+	const struct family *family = model->config.family;
+
+	if (infer->names == NAMES_VLLM || family->attention_dp)
+		return 0;
+	if (infer->dp > 1)
+		return error_set(
+			error, ERROR_CONFIG,
+			"--infer: dp=%u, but the engine's %s cannot replicate attention (%s); "
+			"leave dp out and use more engines",
+			infer->dp, family->architecture, model->name);
+	if (infer->dp_lm_head)
+		return error_set(
+			error, ERROR_CONFIG,
+			"--infer: dp_lm_head=1 needs replicated attention, which the engine's "
+			"%s (%s) has not; leave it out",
+			family->architecture, model->name);
+	return 0;
+}
+
+static int check_embedding(const struct model *model, const struct infer_spec *infer,
+			   struct error *error)
+{
+	const struct family *family = model->config.family;
+
+	if (!infer->embed_replicated)
+		return 0;
+	for (size_t r = 0; r < family->rule_count; r++)
+		if (family->rules[r].group == GROUP_EMBEDDING)
+			return 0;
+	return error_set(error, ERROR_CONFIG,
+			 "--infer: embed_replicated=1, but the engine's %s (%s) always cuts its "
+			 "embedding; leave it out",
+			 family->architecture, model->name);
+}
+
+int form_check(const struct model *model, const struct infer_spec *infer, struct error *error)
+{
+	int rc = infer_spec_check(infer, error);
+
+	if (rc) {
+		error_wrap(error, "--infer");
+		return rc;
+	}
+	rc = check_attention(model, infer, error);
+	if (rc == 0)
+		rc = check_embedding(model, infer, error);
+	if (rc == 0)
+		rc = check_needs(model, infer, error);
+	if (rc == 0)
+		rc = check_shared(model, infer, error);
+	return rc ? rc : check_experts(model, infer, error);
+}
