@@ -42,6 +42,7 @@
 	X(VERSION, 151, 1, "version out of order")                                         \
 	X(ABORTED, 152, 1, "update aborted")                                               \
 	X(INTERRUPTED, 153, 75, "interrupted")                                             \
+	X(POST_LOAD, 154, 1, "the host's post-load hook failed")                           \
 	X(INTERNAL, 199, 1, "a bug in weft")
 
 enum error_code {

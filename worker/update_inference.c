@@ -3,9 +3,9 @@
  * update_inference.c -- the inference rank's side of an update: open, count, verify, publish.
  *
  *   wait(v): a permission to every trainer that holds none, the new range to those that do
- *       END of every trainer, checksums right ──► published
+ *       END of every trainer, checksums right, post-load hook 0 ──► published
  *       deadline ──► tainted; what was counted still counts for the next wait of v
- *       abort, two versions, checksum ──► tainted; v is past, a later version recovers
+ *       abort, two versions, checksum, hook ──► tainted; v is past, a later version recovers
  */
 #include "worker/worker.h"
 
@@ -379,6 +379,9 @@ static int update_wait(struct weft_worker *worker, uint64_t version, uint32_t ti
 	if (!rc && worker->sums)
 		rc = verify_sums(worker, ended_version(worker), error);
 	worker->stats.verify_ns = clock_ns() - verify;
+	worker->stats.post_load_ns = 0;
+	if (!rc)
+		rc = post_load_run(worker, ended_version(worker), error);
 	if (rc) {
 		close_update(worker, rc);
 		versions_fail(&worker->versions, inference->copy);
@@ -411,6 +414,8 @@ int weft_update_wait(weft_worker *worker, uint64_t version, uint32_t timeout_ms,
 		rc = worker_role(worker, ROLE_INFERENCE, "weft_update_wait", &inner);
 	if (!rc)
 		rc = worker_stage(worker, STAGE_JOINED, "weft_update_wait", &inner);
+	if (!rc)
+		rc = post_load_outside(worker, "weft_update_wait", &inner);
 	if (!rc)
 		rc = check_version(worker, version, &done, &inner);
 	if (!rc && !done) {

@@ -64,6 +64,7 @@ enum weft_code {
 	WEFT_E_VERSION = 151,         /* version out of order; nothing changed */
 	WEFT_E_ABORTED = 152,         /* the trainer gave the update up; the rank is tainted */
 	WEFT_E_INTERRUPTED = 153,     /* weft_interrupt was called */
+	WEFT_E_POST_LOAD = 154,       /* the host's own hook failed; nothing was published */
 	WEFT_E_INTERNAL = 199
 };
 
@@ -265,7 +266,8 @@ WEFT_API int weft_update_abort(weft_worker *worker, const char *why, weft_error 
 #define WEFT_TORN 1         /* weft_read_end: an update came in between; read again */
 #define WEFT_NONE 2         /* weft_read_begin: nothing published, or being updated in place */
 
-/* Opens this rank's memory for `version`, waits for all its signals, verifies, publishes. From
+/* Opens this rank's memory for `version`, waits for all its signals, verifies, calls the hook of
+ * weft_set_post_load, publishes. From
  * here until it returns 0 the memory may change (without shadow). version == published: returns
  * at once; older: WEFT_E_VERSION. A failed update leaves the rank tainted (without shadow):
  * readers get WEFT_NONE until a later update succeeds. *published may be NULL. */
@@ -273,6 +275,22 @@ WEFT_API int weft_update_wait(weft_worker *worker, uint64_t version, uint32_t ti
 			      uint64_t *published, weft_error *error);
 WEFT_API uint64_t weft_published(const weft_worker *worker); /* [any thread] 0: none */
 WEFT_API int weft_tainted(const weft_worker *worker);        /* [any thread] */
+
+/* A hook inside weft_update_wait, on its thread: called when every byte of the version is here and
+ * verified, before it is published. There an engine rebuilds what it derives from parameters and
+ * nobody sends (w_kc and w_vc, requantised scales, shuffled copies: `weft model layout --derived`).
+ * Answer other than 0: nothing is published, the rank is tainted (with shadow: stays on its last
+ * version), weft_update_wait is WEFT_E_POST_LOAD with the number, and a later version recovers.
+ * The hook has no deadline here: trainers have ended this update, but their next weft_update_begin
+ * waits for this rank. Inside, weft_update_*, weft_leave and weft_set_post_load are WEFT_E_STATE;
+ * weft_close must not be called. */
+typedef int weft_post_load(void *context, uint64_t version);
+/* Inference, any time outside weft_update_wait, whose next calls use it. hook NULL: none. */
+WEFT_API int weft_set_post_load(weft_worker *worker, weft_post_load *hook, void *context,
+				weft_error *error);
+/* [any thread, while the hook runs] Where the parameter's bytes of the version being loaded lie;
+ * NULL outside of the hook. */
+WEFT_API const void *weft_loaded_memory(const weft_worker *worker, uint32_t id);
 
 /* [any thread] A reader's bracket. begin: 0 and the version, or WEFT_NONE. Then read through
  * weft_param_memory(worker, id, version). end: 0 when all that was read is of that version,
@@ -291,6 +309,7 @@ typedef struct weft_stats {
 	uint64_t updates, bytes, writes, chunks, pieces_direct, pieces_mapped, pieces_replica;
 	uint64_t update_ns;       /* of the last update, begin to end / wait to publish */
 	uint64_t wait_ns, copy_ns, verify_ns; /* parts of it */
+	uint64_t post_load_ns;    /* inference: in the hook; a part of update_ns too */
 	uint64_t packed_bytes;    /* into the ring; a block that lost its place there counts again */
 } weft_stats;
 WEFT_API int weft_get_stats(const weft_worker *worker, weft_stats *stats);

@@ -292,6 +292,8 @@ int weft_leave(weft_worker *worker, weft_error *error)
 	struct error inner;
 	int rc = worker_stage(worker, STAGE_JOINED, "weft_leave", &inner);
 
+	if (!rc)
+		rc = post_load_outside(worker, "weft_leave", &inner);
 	if (!rc && worker->trainer.open)
 		rc = error_set(&inner, ERROR_STATE,
 			       "weft_leave: update %llu is open; end or abort "

@@ -8,7 +8,7 @@
  *   join.c, peers.c     plan, endpoints                 params.c, place.c  memory of parameters
  *   send_plan.c, pairs.c  rows of the plan, resolved    replica/       ring, packing
  *   update_trainer.c    begin, write, end, abort        verify.c, contents.c, launch.c
- *   update_inference.c  open, count, verify, publish
+ *   update_inference.c  open, count, verify, publish  post_load.c  the host's hook in between
  */
 #ifndef WORKER_WORKER_H
 #define WORKER_WORKER_H
@@ -104,6 +104,13 @@ struct inference {
 	uint64_t signals_seen;
 };
 
+/* The host's, called before a version is published. */
+struct post_load {
+	weft_post_load *hook;        /* NULL: none */
+	void *context;
+	bool running;
+};
+
 struct weft_worker {
 	struct member self;
 	char self_name[PEER_NAME_BYTES];
@@ -140,6 +147,7 @@ struct weft_worker {
 	struct trainer trainer;
 	struct inference inference;
 	struct versions versions;
+	struct post_load post_load;
 	weft_stats stats;
 };
 
@@ -189,6 +197,11 @@ void peers_fence(struct weft_worker *worker, uint32_t timeout_ms);
 void peers_close(struct weft_worker *worker);
 /* PEER_LOST when the peer's process is provably gone. */
 int peer_check_alive(const struct peer *peer, struct error *error);
+
+/* post_load.c: the hook with the version that lies in inference.copy; 0 without one */
+int post_load_run(struct weft_worker *worker, uint64_t version, struct error *error);
+/* ERROR_STATE inside the hook; `call` is for the sentence. */
+int post_load_outside(const struct weft_worker *worker, const char *call, struct error *error);
 
 /* send_plan.c */
 int send_plan_open(struct weft_worker *worker, struct error *error);
