@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * model_layout.c -- weft model layout: what one inference rank needs of a model, piece by piece;
+ * and, with --derived, what its engine makes of that.
+ */
+#include "cli/model_verbs.h"
+
+#include "cli/command.h"
+#include "common/array.h"
+#include "common/parallel.h"
+#include "common/text.h"
+#include "model/derived.h"
+#include "model/model.h"
+#include <argp.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { OPTION_JSON = 0x100, OPTION_INFER, OPTION_RANK, OPTION_DERIVED };
+
+struct options {
+	const char *name, *infer, *rank;
+	bool json, derived;
+};
+
+static error_t parse_option(int key, char *argument, struct argp_state *state)
+{
+	struct options *options = state->input;
+
+	switch (key) {
+	case OPTION_JSON:
+		options->json = true;
+		return 0;
+	case OPTION_INFER:
+		options->infer = argument;
+		return 0;
+	case OPTION_RANK:
+		options->rank = argument;
+		return 0;
+	case OPTION_DERIVED:
+		options->derived = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		if (options->name)
+			argp_error(state, "'%s' is one argument too many", argument);
+		options->name = argument;
+		return 0;
+	case ARGP_KEY_END:
+		if (!options->name)
+			argp_error(state,
+				   "name a model: a built-in one (see `weft model list`), or a "
+				   "folder or config.json written with a '/'");
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+/* ---- pieces ---- */
+
+/* How the piece's bytes are made; false when they are the tensor's own. */
+static bool how_text(const struct layout *layout, const struct piece *piece,
+		     char out[MAKE_TEXT_BYTES])
+{
+	bool convert = layout->tensors[piece->tensor].dtype != layout->params[piece->param].dtype;
+
+	make_text(&piece->make, convert, out);
+	return convert || !make_plain(&piece->make);
+}
+
+static void piece_json(const struct layout *layout, const struct piece *piece)
+{
+	const struct tensor_info *tensor = &layout->tensors[piece->tensor];
+	const struct param_info *param = &layout->params[piece->param];
+	char how[MAKE_TEXT_BYTES];
+	struct json json;
+
+	json_to_file(&json, stdout);
+	json_put_object(&json);
+	json_put_key_string(&json, "tensor", tensor->name);
+	json_put_key(&json, "src");
+	json_put_array(&json);
+	for (uint32_t d = 0; d < piece->src.dims; d++) {
+		json_put_array(&json);
+		json_put_u64(&json, piece->src.lo[d]);
+		json_put_u64(&json, piece->src.hi[d]);
+		json_put_array_end(&json);
+	}
+	json_put_array_end(&json);
+	json_put_key_string(&json, "param", param->name);
+	json_put_key_u64(&json, "offset", piece->offset);
+	json_put_key_u64(&json, "bytes", piece->bytes);
+	if (how_text(layout, piece, how)) {
+		json_put_key_string(&json, "make", how);
+		json_put_key_string(&json, "from", dtype_name(tensor->dtype));
+		json_put_key_string(&json, "to", dtype_name(param->dtype));
+		if (piece->make.from_rows)
+			json_put_key_string(&json, "scales", layout->tensors[piece->scales].name);
+	}
+	json_put_object_end(&json);
+	json_put_newline(&json);
+}
+
+static const struct layout *sort_layout; /* qsort has no context argument */
+
+static int by_param(const void *left, const void *right)
+{
+	const struct piece *a = &sort_layout->pieces[*(const size_t *)left];
+	const struct piece *b = &sort_layout->pieces[*(const size_t *)right];
+
+	if (a->param != b->param)
+		return a->param < b->param ? -1 : 1;
+	return a->offset < b->offset ? -1 : a->offset > b->offset;
+}
+
+static void print_piece(const struct layout *layout, const struct piece *piece)
+{
+	const struct tensor_info *tensor = &layout->tensors[piece->tensor];
+	char box[160], how[MAKE_TEXT_BYTES];
+
+	printf("  %12" PRIu64 " +%12" PRIu64 "  %s %s", piece->offset, piece->bytes, tensor->name,
+	       box_text(&piece->src, box, sizeof(box)));
+	if (how_text(layout, piece, how)) {
+		printf(", %s, %s to %s", how, dtype_name(tensor->dtype),
+		       dtype_name(layout->params[piece->param].dtype));
+		if (piece->make.from_rows)
+			printf(", scales %s", layout->tensors[piece->scales].name);
+	}
+	putchar('\n');
+}
+
+static void print_param(const struct layout *layout, uint32_t param, const size_t *order,
+			size_t *next, size_t *next_fill)
+{
+	const struct param_info *info = &layout->params[param];
+	char shape[MODEL_SHAPE_BYTES], bytes[TEXT_SHORT_BYTES];
+
+	printf("%s %s %s, %s bytes\n", info->name, dtype_name(info->dtype),
+	       model_shape_text(info->dims, info->shape, shape), grouped_text(info->bytes, bytes));
+	for (; *next < layout->piece_count; (*next)++) {
+		const struct piece *piece = &layout->pieces[order[*next]];
+
+		if (piece->param != param)
+			break;
+		print_piece(layout, piece);
+	}
+	for (; *next_fill < layout->fill_count; (*next_fill)++) {
+		const struct fill *fill = &layout->fills[*next_fill];
+
+		if (fill->param != param)
+			break;
+		printf("  %12" PRIu64 " +%12" PRIu64 "  filled with zeroes\n", fill->offset,
+		       fill->bytes);
+	}
+}
+
+static int print_layout(const struct layout *layout, const char *title, struct error *error)
+{
+	size_t *order = memory_zalloc(layout->piece_count, sizeof(*order));
+	size_t next = 0, next_fill = 0;
+	uint64_t params = 0, pieces = 0, fills = 0;
+	char a[TEXT_SHORT_BYTES], b[TEXT_SHORT_BYTES], c[TEXT_SHORT_BYTES];
+
+	if (!order)
+		return memory_error(error, "sorting pieces", layout->piece_count * sizeof(*order));
+	for (size_t i = 0; i < layout->piece_count; i++)
+		order[i] = i;
+	sort_layout = layout;
+	if (layout->piece_count)
+		qsort(order, layout->piece_count, sizeof(*order), by_param);
+	for (uint32_t p = 0; p < layout->param_count; p++)
+		print_param(layout, p, order, &next, &next_fill);
+	memory_free(order);
+	for (size_t i = 0; i < layout->param_count; i++)
+		params += layout->params[i].bytes;
+	for (size_t i = 0; i < layout->piece_count; i++)
+		pieces += layout->pieces[i].bytes;
+	for (size_t i = 0; i < layout->fill_count; i++)
+		fills += layout->fills[i].bytes;
+	printf("%s: %zu parameters, %s bytes; %zu pieces, %s bytes; %zu fills, %s bytes\n", title,
+	       layout->param_count, grouped_text(params, a), layout->piece_count,
+	       grouped_text(pieces, b), layout->fill_count, grouped_text(fills, c));
+	return 0;
+}
+
+/* ---- --derived ---- */
+
+static void derived_json(const struct layout *layout, const struct derived *derived)
+{
+	const uint32_t sources[] = {derived->param, derived->scales};
+	struct json json;
+
+	json_to_file(&json, stdout);
+	json_put_object(&json);
+	json_put_key_string(&json, "derived", derived->name);
+	json_put_key_string(&json, "state", derived_state_name(derived->kind->state));
+	json_put_key_string(&json, "dtype", dtype_name(derived->dtype));
+	model_json_shape(&json, "shape", derived->dims, derived->shape);
+	model_json_shape(&json, "strides", derived->dims, derived->strides);
+	json_put_key_u64(&json, "bytes", derived->bytes);
+	json_put_key(&json, "from");
+	json_put_array(&json);
+	for (size_t i = 0; i < ARRAY_SIZE(sources); i++)
+		if (sources[i] != DERIVED_NO_PARAM && derived->kind->state != DERIVED_CONSTANT)
+			json_put_string(&json, layout->params[sources[i]].name);
+	json_put_array_end(&json);
+	json_put_key_string(&json, "how", derived->kind->how);
+	json_put_key(&json, "by");
+	if (derived->kind->by)
+		json_put_string(&json, derived->kind->by);
+	else
+		json_put_null(&json);
+	json_put_key(&json, "only");
+	if (derived->kind->only)
+		json_put_string(&json, derived->kind->only);
+	else
+		json_put_null(&json);
+	json_put_object_end(&json);
+	json_put_newline(&json);
+}
+
+static void print_derived(const struct layout *layout, const struct derived *derived)
+{
+	char shape[MODEL_SHAPE_BYTES], strides[MODEL_SHAPE_BYTES], bytes[TEXT_SHORT_BYTES];
+
+	printf("%s %s %s, %s bytes, %s\n", derived->name, dtype_name(derived->dtype),
+	       model_shape_text(derived->dims, derived->shape, shape),
+	       grouped_text(derived->bytes, bytes), derived_state_name(derived->kind->state));
+	if (derived->kind->state == DERIVED_CONSTANT)
+		return;
+	printf("  of %s", layout->params[derived->param].name);
+	if (derived->scales != DERIVED_NO_PARAM)
+		printf(" and %s", layout->params[derived->scales].name);
+	printf(", strides %s\n", model_shape_text(derived->dims, derived->strides, strides));
+}
+
+/* Each kind once, in the order in which it came. */
+static void print_kinds(const struct derived_list *list)
+{
+	for (size_t i = 0; i < list->count; i++) {
+		const struct derived_kind *kind = list->items[i].kind;
+		size_t first = 0;
+
+		while (list->items[first].kind != kind)
+			first++;
+		if (first != i)
+			continue;
+		printf("%s%s: %s", kind->state == DERIVED_STALE ? "WARNING: " : "", kind->name,
+		       kind->how);
+		if (kind->by)
+			printf("; by %s", kind->by);
+		if (kind->only)
+			printf("; only in %s", kind->only);
+		if (kind->state == DERIVED_STALE)
+			printf(". Nobody makes it again: after an update the engine still routes "
+			       "by the old gate");
+		puts(".");
+	}
+}
+
+static void print_derived_list(const struct derived_list *list, const struct layout *layout,
+			       const char *title)
+{
+	uint64_t bytes[DERIVED_STATE_COUNT] = {0};
+	size_t counts[DERIVED_STATE_COUNT] = {0};
+	char text[TEXT_SHORT_BYTES];
+
+	for (size_t i = 0; i < list->count; i++) {
+		print_derived(layout, &list->items[i]);
+		bytes[list->items[i].kind->state] += list->items[i].bytes;
+		counts[list->items[i].kind->state]++;
+	}
+	if (list->count)
+		putchar('\n');
+	print_kinds(list);
+	if (list->count)
+		putchar('\n');
+	printf("%s:", title);
+	for (int s = 0; s < DERIVED_STATE_COUNT; s++)
+		if (counts[s])
+			printf(" %zu %s, %s bytes;", counts[s],
+			       derived_state_name((enum derived_state)s),
+			       grouped_text(bytes[s], text));
+	if (!list->count) {
+		puts(" no derived tensors");
+		return;
+	}
+	printf(" %zu derived tensors. Weft writes none of them: after its parameters were written "
+	       "and before the version is published the engine makes them again, in the hook of "
+	       "weft_set_post_load (weft.h).\n",
+	       list->count);
+}
+
+static int show_derived(const struct options *options, const struct model *model,
+			const struct infer_spec *infer, const struct layout *layout,
+			const char *title, struct error *error)
+{
+	struct derived_list list;
+	int rc = derived_list(&list, model, infer, layout, error);
+
+	if (rc)
+		return rc;
+	if (!options->json)
+		print_derived_list(&list, layout, title);
+	for (size_t i = 0; options->json && i < list.count; i++)
+		derived_json(layout, &list.items[i]);
+	derived_list_fini(&list);
+	return 0;
+}
+
+/* ---- the verb ---- */
+
+static int show_rank(const struct options *options, const struct model *model,
+		     const struct infer_spec *infer, uint32_t rank, struct error *error)
+{
+	struct layout layout;
+	char *title;
+	int rc = model_layout(model, infer, rank % infer->tp, &layout, error);
+
+	if (rc)
+		return rc;
+	title = memory_format("%s, inference rank %u (engine %u, engine rank %u of %u)",
+			      model->name, rank, rank / infer->tp, rank % infer->tp, infer->tp);
+	if (!title)
+		rc = memory_error(error, "printing a layout", 0);
+	else if (options->derived)
+		rc = show_derived(options, model, infer, &layout, title, error);
+	else if (!options->json)
+		rc = print_layout(&layout, title, error);
+	else
+		for (size_t i = 0; i < layout.piece_count; i++)
+			piece_json(&layout, &layout.pieces[i]);
+	memory_free(title);
+	layout_fini(&layout);
+	return rc;
+}
+
+static int show_layout(const struct options *options, struct error *error)
+{
+	struct infer_spec infer;
+	struct model *model;
+	uint64_t rank;
+	int rc;
+
+	if (!options->infer)
+		return error_set(error, ERROR_USAGE,
+				 "--infer is missing: say for example --infer engines=1,tp=2");
+	rc = infer_spec_parse(&infer, options->infer, error);
+	if (rc)
+		return rc;
+	if (!parse_u64(options->rank, &rank) || rank >= infer_ranks(&infer))
+		return error_set(error, ERROR_USAGE,
+				 "--rank %s is not an inference rank; %s has ranks 0 to %u",
+				 options->rank, options->infer, infer_ranks(&infer) - 1);
+	rc = model_open(&model, options->name, error);
+	if (rc)
+		return rc;
+	rc = show_rank(options, model, &infer, (uint32_t)rank, error);
+	model_close(&model);
+	return rc;
+}
+
+int model_layout_print(int argc, char **argv)
+{
+	static const struct argp_option rows[] = {
+		{"infer", OPTION_INFER, "SPEC", 0,
+		 "the inference side, as engines=2,tp=8,ep=8 (also dp, dp_lm_head, moe_dense_tp)",
+		 0},
+		{"rank", OPTION_RANK, "R", 0,
+		 "the inference rank, counted over all engines (default 0)", 0},
+		{"derived", OPTION_DERIVED, NULL, 0,
+		 "not the parameters, but what the engine makes of them after a load", 0},
+		{"json", OPTION_JSON, NULL, 0, "one JSON object a piece, or a derived tensor", 0},
+		{0},
+	};
+	static const struct argp argp = {
+		rows,
+		parse_option,
+		"MODEL",
+		"The parameters of one inference rank, and which part of which tensor becomes which "
+		"byte range of them. MODEL is a built-in name, or a folder or config.json written "
+		"with a '/'.\v"
+		"A piece whose bytes are not the tensor's own also says how they are made (in JSON "
+		"\"make\", \"from\", \"to\", and \"scales\" with an fp8 source): convert, quantise, "
+		"scales, dequantise, requantise, rescale, with the rows and columns of a block.\n\n"
+		"Derived tensors are never written. Their states: rebuilt (the engine makes them "
+		"after every load), optional (the same, in some builds), view (a parameter's own "
+		"bytes), constant (made of no tensor), stale (nobody makes them again). Strides "
+		"count elements. Not listed, because they are parameters in another order: experts "
+		"that a flashinfer TRT-LLM runner has shuffled; the engine must undo that before a "
+		"write, and do it again after.",
+		NULL,
+		NULL,
+		NULL};
+	struct options options = {.rank = "0"};
+	struct error error = {0};
+
+	argp_parse(&argp, argc, argv, 0, NULL, &options);
+	return show_layout(&options, &error) ? command_fail(&error) : 0;
+}
