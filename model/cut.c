@@ -152,15 +152,15 @@ static int inside_a_block(const struct model_tensor *tensor, const char *what, u
 			 tensor->name, (unsigned long long)number, what, (unsigned long long)block);
 }
 
-/* One dimension of a weight's box, in blocks. Only the last block of the whole tensor may be
- * short. */
+/* One dimension of a weight's box, in blocks. Only a box of the whole dimension may end in a short
+ * block: the last of several would fit, and then some ranks refused what others took. */
 static int to_blocks(const struct model_tensor *tensor, struct box *box, uint32_t d, uint64_t size,
 		     uint64_t block, bool whole_blocks, struct error *error)
 {
-	uint64_t *lo = &box->lo[d], *hi = &box->hi[d];
+	uint64_t *lo = &box->lo[d], *hi = &box->hi[d], taken = *hi - *lo;
 
-	if (*lo % block || (*hi % block && (*hi != size || whole_blocks)))
-		return inside_a_block(tensor, d ? "columns" : "rows", *hi - *lo, block, error);
+	if (*lo % block || (taken % block && (taken != size || whole_blocks)))
+		return inside_a_block(tensor, d ? "columns" : "rows", taken, block, error);
 	*lo /= block;
 	*hi = (*hi + block - 1) / block;
 	return 0;
