@@ -66,7 +66,7 @@ CONFIGS = {
 }
 
 
-def weft(*arguments, check=True, timeout=120):
+def weft(*arguments, check=True, timeout=300):
     done = subprocess.run([str(WEFT), *map(str, arguments)], capture_output=True, text=True, timeout=timeout)
     if check:
         assert done.returncode == 0, f"weft {' '.join(map(str, arguments))}: {done.stderr}"
