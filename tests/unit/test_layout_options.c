@@ -473,7 +473,7 @@ static void test_options__without_sense_are_refused_with_the_reason(void **state
 		{"Kimi-K2-block64", KIMI ",fp8=128",
 		 "model.layers.1.mlp.shared_experts.gate_proj.weight: 64 rows a rank are no multiple "
 		 "of the fp8 block, which is 128"},
-		{"DeepSeek-V3", "tp=8,fp8=1024x128",
+		{"DeepSeek-V3", "tp=8,moe_dense_tp=1,fp8=1024x128",
 		 "self_attn.q_a_proj.weight: 1536 rows a rank are no multiple of the fp8 block, which "
 		 "is 1024"},
 	};
