@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/replica/processor.h"
+
+bool processor_has_any(void)
+{
+	return true;
+}
+
+#if PROCESSOR_X86
+#include <cpuid.h>
+#include <immintrin.h>
+
+#define MXCSR_DEFAULT 0x1f80u /* nearest even, nothing flushed, nothing traps */
+#define MXCSR_FLAGS   0x003fu
+
+bool processor_has_avx512(void)
+{
+	__builtin_cpu_init();
+	return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+	       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+bool processor_has_avx2(void)
+{
+	unsigned int a, b, c, d;
+
+	__builtin_cpu_init();
+	return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
+struct float_mode float_mode_enter(void)
+{
+	struct float_mode mode = {_mm_getcsr()};
+
+	if ((mode.control & ~MXCSR_FLAGS) != MXCSR_DEFAULT)
+		_mm_setcsr(MXCSR_DEFAULT);
+	return mode;
+}
+
+void float_mode_leave(struct float_mode mode)
+{
+	if ((mode.control & ~MXCSR_FLAGS) != MXCSR_DEFAULT)
+		_mm_setcsr(mode.control);
+}
+#else
+bool processor_has_avx512(void)
+{
+	return false;
+}
+
+bool processor_has_avx2(void)
+{
+	return false;
+}
+
+struct float_mode float_mode_enter(void)
+{
+	struct float_mode mode;
+
+	fegetenv(&mode.environment);
+	fesetenv(FE_DFL_ENV);
+	return mode;
+}
+
+void float_mode_leave(struct float_mode mode)
+{
+	fesetenv(&mode.environment);
+}
+#endif
