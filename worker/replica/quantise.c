@@ -1,62 +1,300 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * quantise.c -- a band is made in strips that stay in the cache between the two passes, of rows
+ * long enough that the processor's prefetchers see them coming:
+ *
+ *   strip 0           strip 1
+ *   |b0|b1| .. |b15|  |b16|b17| ..      pass 1, row by row: the largest magnitude of each block
+ *   |  |  |    |   |  |   |   |         scale and 1 / scale of each
+ *                                       pass 2, row by row: the values
+ *
+ * The passes do not look for infinities and NaN: a block whose largest magnitude is one is made
+ * again, here, number by number.
+ */
 #include "worker/replica/quantise.h"
 
 #include "common/make.h"
 #include "worker/replica/element.h"
+#include "worker/replica/processor.h"
+#include "worker/replica/quantise_kernel.h"
 
+#include <stdatomic.h>
 #include <stddef.h>
 
-static uint32_t f32_at(const unsigned char *bytes, enum dtype from)
-{
-	uint32_t wide;
-	uint16_t narrow;
+#define STRIP_BYTES (512u << 10) /* of a second-level cache of 1 MiB or more */
 
-	if (from == DTYPE_F32) {
-		memcpy(&wide, bytes, sizeof(wide));
-		return wide;
+typedef uint32_t (*load_f32)(const unsigned char *bytes);
+
+static uint32_t load_of_f32(const unsigned char *bytes)
+{
+	uint32_t bits;
+
+	memcpy(&bits, bytes, sizeof(bits));
+	return bits;
+}
+
+static uint32_t load_of_bf16(const unsigned char *bytes)
+{
+	uint16_t bits;
+
+	memcpy(&bits, bytes, sizeof(bits));
+	return element_f32_from_bf16(bits);
+}
+
+static uint32_t load_of_f16(const unsigned char *bytes)
+{
+	uint16_t bits;
+
+	memcpy(&bits, bytes, sizeof(bits));
+	return element_f32_from_f16(bits);
+}
+
+/* ---- the portable passes; those of 16 bits differ only in what a load is ---- */
+
+static void peaks_f32(uint32_t *peaks, const struct quantise_strip *strip)
+{
+	for (uint64_t at = 0; at < strip->columns; at += strip->block_columns) {
+		uint64_t left = strip->columns - at;
+		uint64_t n = left < strip->block_columns ? left : strip->block_columns;
+		uint32_t peak = 0;
+
+		for (uint64_t row = 0; row < strip->rows; row++) {
+			const unsigned char *from =
+				strip->source + row * strip->stride_bytes + at * 4;
+
+			for (uint64_t i = 0; i < n; i++) {
+				uint32_t x = load_of_f32(from + i * 4) & 0x7fffffff;
+
+				peak = x > peak ? x : peak;
+			}
+		}
+		*peaks++ = peak;
 	}
-	memcpy(&narrow, bytes, sizeof(narrow));
-	return from == DTYPE_BF16 ? element_f32_from_bf16(narrow) : element_f32_from_f16(narrow);
+}
+
+static void peaks_16(uint32_t *peaks, const struct quantise_strip *strip)
+{
+	for (uint64_t at = 0; at < strip->columns; at += strip->block_columns) {
+		uint64_t left = strip->columns - at;
+		uint64_t n = left < strip->block_columns ? left : strip->block_columns;
+		uint16_t peak = 0;
+
+		for (uint64_t row = 0; row < strip->rows; row++) {
+			const unsigned char *from =
+				strip->source + row * strip->stride_bytes + at * 2;
+
+			for (uint64_t i = 0; i < n; i++) {
+				uint16_t x;
+
+				memcpy(&x, from + i * 2, sizeof(x));
+				x &= 0x7fff;
+				peak = x > peak ? x : peak;
+			}
+		}
+		*peaks++ = peak;
+	}
+}
+
+#define VALUES(name, load, bytes)                                                                \
+	static void name(const struct quantise_strip *strip)                                     \
+	{                                                                                        \
+		for (uint64_t row = 0; row < strip->rows; row++) {                               \
+			const unsigned char *from = strip->source + row * strip->stride_bytes;   \
+			unsigned char *to = strip->values + row * strip->values_stride;          \
+			const float *inverse = strip->inverse;                                   \
+                                                                                                 \
+			for (uint64_t i = 0, end = 0; i < strip->columns; inverse++) {           \
+				end += strip->block_columns;                                     \
+				for (; i < end && i < strip->columns; i++) {                     \
+					float x = element_float(load(from + i * (bytes)));       \
+                                                                                                 \
+					to[i] = element_f8_from_f32(element_bits(x * *inverse)); \
+				}                                                                \
+			}                                                                        \
+		}                                                                                \
+	}
+
+VALUES(values_f32, load_of_f32, 4)
+VALUES(values_bf16, load_of_bf16, 2)
+VALUES(values_f16, load_of_f16, 2)
+
+static const struct quantise_kernel portable = {
+	.name = "portable",
+	.here = processor_has_any,
+	.f32 = {peaks_f32, values_f32},
+	.bf16 = {peaks_16, values_bf16},
+	.f16 = {peaks_16, values_f16},
+};
+
+static const struct quantise_kernel *const kernels[] = {
+#if PROCESSOR_X86
+	&quantise_avx512,
+	&quantise_avx2,
+#endif
+	&portable,
+};
+
+static _Atomic(const struct quantise_kernel *) chosen;
+
+static const struct quantise_kernel *find_kernel(const char *name)
+{
+	for (size_t i = 0; i < sizeof(kernels) / sizeof(kernels[0]); i++)
+		if ((!name || strcmp(kernels[i]->name, name) == 0) && kernels[i]->here())
+			return kernels[i];
+	return NULL;
+}
+
+bool quantise_use(const char *kernel)
+{
+	const struct quantise_kernel *found = find_kernel(kernel);
+
+	if (found)
+		atomic_store(&chosen, found);
+	return found;
+}
+
+/* ---- a band ---- */
+
+struct source_kind {
+	load_f32 load;
+	quantise_peaks peaks;
+	quantise_values values, values_exact;
+};
+
+static struct source_kind source_kind(enum dtype from)
+{
+	const struct quantise_kernel *kernel = atomic_load_explicit(&chosen, memory_order_acquire);
+
+	if (!kernel) { /* a race only chooses the same one twice */
+		kernel = find_kernel(NULL);
+		atomic_store_explicit(&chosen, kernel, memory_order_release);
+	}
+	if (from == DTYPE_F32)
+		return (struct source_kind){load_of_f32, kernel->f32.peaks, kernel->f32.values,
+					    values_f32};
+	if (from == DTYPE_BF16)
+		return (struct source_kind){load_of_bf16, kernel->bf16.peaks, kernel->bf16.values,
+					    values_bf16};
+	return (struct source_kind){load_of_f16, kernel->f16.peaks, kernel->f16.values, values_f16};
+}
+
+static float scale_of(uint32_t peak)
+{
+	uint32_t least = element_bits(MAKE_AMAX_MIN); /* of numbers that are not negative, the
+							 order of the bits is theirs */
+
+	return element_float(peak > least ? peak : least) / MAKE_FP8_MAX;
+}
+
+static uint32_t finite_peak(const struct quantise_strip *block, load_f32 load, uint64_t element)
+{
+	uint32_t peak = 0;
+
+	for (uint64_t row = 0; row < block->rows; row++) {
+		const unsigned char *from = block->source + row * block->stride_bytes;
+
+		for (uint64_t i = 0; i < block->columns; i++) {
+			uint32_t x = load(from + i * element) & 0x7fffffff;
+
+			peak = x < ELEMENT_F32_INFINITY && x > peak ? x : peak;
+		}
+	}
+	return peak;
+}
+
+static struct quantise_strip block_of(const struct quantise_strip *strip, uint64_t at,
+				      uint64_t element)
+{
+	struct quantise_strip block = *strip;
+	uint64_t left = strip->columns - at;
+
+	block.source += at * element;
+	block.columns = left < strip->block_columns ? left : strip->block_columns;
+	if (block.values)
+		block.values += at;
+	block.inverse[0] = strip->inverse[at / strip->block_columns];
+	return block;
+}
+
+static void run_strip(struct quantise_strip *strip, float *scales, const struct source_kind *kind,
+		      uint64_t element)
+{
+	uint32_t peaks[QUANTISE_STRIP_BLOCKS];
+	uint32_t special = 0; /* bit b: block b has an infinity or NaN */
+	uint64_t blocks = (strip->columns - 1) / strip->block_columns + 1;
+
+	kind->peaks(peaks, strip);
+	for (uint64_t b = 0; b < blocks; b++) {
+		unsigned char bits[sizeof(uint32_t)];
+		uint16_t narrow = (uint16_t)peaks[b];
+		uint32_t peak;
+
+		memcpy(bits, &peaks[b], sizeof(bits));
+		if (element == sizeof(narrow))
+			memcpy(bits, &narrow, sizeof(narrow));
+		peak = kind->load(bits);
+		if (peak >= ELEMENT_F32_INFINITY) {
+			struct quantise_strip block =
+				block_of(strip, b * strip->block_columns, element);
+
+			special |= 1u << b;
+			peak = finite_peak(&block, kind->load, element);
+		}
+		scales[b] = scale_of(peak);
+		strip->inverse[b] = 1.0f / scales[b];
+	}
+	if (!strip->values)
+		return;
+	kind->values(strip);
+	for (uint64_t b = 0; special >> b; b++) {
+		struct quantise_strip block;
+
+		if (!(special >> b & 1))
+			continue;
+		block = block_of(strip, b * strip->block_columns, element);
+		kind->values_exact(&block);
+	}
+}
+
+__attribute__((noinline)) static void run_band(const struct quantise_strip *band, float *scales,
+					       enum dtype from)
+{
+	struct source_kind kind = source_kind(from);
+	uint64_t element = dtype_bytes(from);
+	uint64_t block_bytes = band->rows * band->block_columns * element;
+	uint64_t blocks = STRIP_BYTES / block_bytes;
+	struct quantise_strip strip = *band;
+
+	blocks = blocks < 1 ? 1 : blocks > QUANTISE_STRIP_BLOCKS ? QUANTISE_STRIP_BLOCKS : blocks;
+	for (uint64_t left = band->columns; left; left -= strip.columns) {
+		strip.columns =
+			blocks * band->block_columns < left ? blocks * band->block_columns : left;
+		run_strip(&strip, scales, &kind, element);
+		strip.source += strip.columns * element;
+		if (strip.values)
+			strip.values += strip.columns;
+		scales += blocks;
+	}
 }
 
 void quantise_band(unsigned char *values, float *scales, const void *source, enum dtype from,
 		   uint64_t rows, uint64_t columns, uint64_t stride_bytes, uint64_t block_columns)
 {
-	uint32_t element = dtype_bytes(from);
+	struct quantise_strip band = {
+		.source = source,
+		.rows = rows,
+		.columns = columns,
+		.stride_bytes = stride_bytes,
+		/* a longer block is one block too, and its products do not overflow */
+		.block_columns = block_columns < columns ? block_columns : columns,
+		.values = values,
+		.values_stride = columns,
+	};
+	struct float_mode mode;
 
-	for (uint64_t at = 0; at < columns; at += block_columns, scales++) {
-		uint64_t end = columns - at < block_columns ? columns : at + block_columns;
-		uint32_t peak = element_bits(MAKE_AMAX_MIN);
-		float inverse;
-
-		for (uint64_t row = 0; row < rows; row++) {
-			const unsigned char *line =
-				(const unsigned char *)source + row * stride_bytes;
-
-			for (uint64_t column = at; column < end; column++) {
-				uint32_t x = f32_at(line + column * element, from) & 0x7fffffff;
-
-				if (x > peak && x < ELEMENT_F32_INFINITY)
-					peak = x;
-			}
-		}
-		*scales = element_float(peak) / MAKE_FP8_MAX;
-		inverse = 1.0f / *scales;
-		for (uint64_t row = 0; values && row < rows; row++) {
-			const unsigned char *line =
-				(const unsigned char *)source + row * stride_bytes;
-
-			for (uint64_t column = at; column < end; column++) {
-				float x = element_float(f32_at(line + column * element, from));
-
-				values[row * columns + column] =
-					element_f8_from_f32(element_bits(x * inverse));
-			}
-		}
-	}
-}
-
-bool quantise_use(const char *kernel)
-{
-	return !kernel || strcmp(kernel, "portable") == 0;
+	if (!rows || !columns)
+		return;
+	mode = float_mode_enter();
+	run_band(&band, scales, from);
+	float_mode_leave(mode);
 }
