@@ -11,6 +11,7 @@
 #include "common/memory.h"
 #include "model/content.h"
 #include "model/model.h"
+#include "worker/remake.h"
 #include "worker/weft.h"
 
 #include <linux/futex.h>
@@ -187,6 +188,40 @@ static int trainer_update(const struct trainer *trainer, uint64_t version, weft_
 	return rc ? rc : weft_update_end(trainer->worker, error);
 }
 
+/* What the comparison of one rank knows. */
+struct expected {
+	weft_worker *worker;
+	const struct layout *layout;
+	uint64_t version, seed, compared;
+};
+
+static int read_made(void *context, const struct tensor_info *tensor, uint64_t offset,
+		     uint64_t bytes, void *out, struct error *error)
+{
+	const struct expected *expected = context;
+
+	(void)error;
+	content_make(tensor->name, tensor->dtype, expected->seed, offset, bytes, out);
+	return 0;
+}
+
+static int compare_made(void *context, const struct piece *piece, uint64_t offset,
+			const unsigned char *bytes, uint64_t count, struct error *error)
+{
+	struct expected *expected = context;
+	const unsigned char *here =
+		weft_param_memory(expected->worker, piece->param, expected->version);
+
+	expected->compared += count;
+	if (memcmp(here + offset, bytes, count) == 0)
+		return 0;
+	return error_set(error, ERROR_CHECKSUM,
+			 "parameter %s differs from tensor %s in bytes %llu..%llu",
+			 expected->layout->params[piece->param].name,
+			 expected->layout->tensors[piece->tensor].name, (unsigned long long)offset,
+			 (unsigned long long)(offset + count));
+}
+
 /* Compares every piece of this rank with the bytes that were made for it. */
 static int inference_verify(weft_worker *worker, const struct bench_options *options, uint32_t rank,
 			    uint64_t version, uint64_t seed, uint64_t *compared,
@@ -194,39 +229,21 @@ static int inference_verify(weft_worker *worker, const struct bench_options *opt
 {
 	struct model *model = NULL;
 	struct layout layout;
-	unsigned char *expected = NULL;
+	struct expected expected = {
+		.worker = worker, .layout = &layout, .version = version, .seed = seed};
+	struct remake remake = {.context = &expected, .read = read_made, .take = compare_made};
 	int rc;
 
 	layout_init(&layout);
 	rc = model_open(&model, options->model, error);
 	if (rc == 0)
 		rc = model_layout(model, &options->infer, rank % options->infer.tp, &layout, error);
-	for (size_t i = 0; rc == 0 && i < layout.piece_count; i++) {
-		const struct piece *piece = &layout.pieces[i];
-		const struct tensor_info *tensor = &layout.tensors[piece->tensor];
-		const unsigned char *at = weft_param_memory(worker, piece->param, version);
-		struct runs runs;
-		void *grown = memory_resize(expected, 1, tensor->bytes);
-
-		if (!grown) {
-			rc = memory_error(error, "verifying", tensor->bytes);
-			break;
-		}
-		expected = grown;
-		content_make(tensor->name, tensor->dtype, seed, 0, tensor->bytes, expected);
-		box_runs(&piece->src, tensor->shape, dtype_bytes(tensor->dtype), &runs);
-		for (uint64_t r = 0; r < runs.rows && rc == 0; r++)
-			if (memcmp(at + piece->offset + r * runs.row_bytes,
-				   expected + runs.offset + r * runs.stride_bytes,
-				   runs.row_bytes) != 0)
-				rc = error_set(
-					error, ERROR_CHECKSUM,
-					"parameter %s differs from tensor %s in row %llu of the piece",
-					layout.params[piece->param].name, tensor->name,
-					(unsigned long long)r);
-		*compared += piece->bytes;
-	}
-	memory_free(expected);
+	if (rc == 0)
+		rc = remake_open(&remake, error);
+	for (size_t i = 0; rc == 0 && i < layout.piece_count; i++)
+		rc = remake_piece(&remake, &layout, &layout.pieces[i], error);
+	*compared += expected.compared;
+	remake_close(&remake);
 	layout_fini(&layout);
 	model_close(&model);
 	return rc;

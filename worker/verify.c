@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * verify.c -- the referee: every byte of an inference rank's parameters against a recomputation
- * from the checkpoint, by the layout alone; neither the plan nor the transport is trusted.
+ * from the checkpoint, by the layout alone; neither the plan nor the transport nor what
+ * packs is trusted.
  */
 #include "worker/worker.h"
 
 #include "model/checkpoint.h"
 #include "model/content.h"
 #include "worker/contents.h"
+#include "worker/remake.h"
 
 #include <string.h>
 
@@ -15,8 +17,9 @@
 
 struct referee {
 	const struct weft_worker *worker;
+	const struct checkpoint *checkpoint;
 	uint64_t version, compared;
-	unsigned char *block; /* BLOCK_BYTES of expected bytes */
+	unsigned char *block; /* BLOCK_BYTES of zeroes */
 };
 
 static int differ(const struct referee *referee, uint32_t param, uint64_t offset,
@@ -40,35 +43,12 @@ static const unsigned char *memory_of(const struct referee *referee, uint32_t pa
 	return weft_param_memory(referee->worker, param, referee->version);
 }
 
-/* One run of source bytes against the parameter's bytes from `offset` on. */
-static int compare_run(struct referee *referee, const struct checkpoint_tensor *tensor,
-		       uint64_t from, uint64_t bytes, uint32_t param, uint64_t offset,
-		       struct error *error)
+/* The checkpoint's tensor of the piece or of its scales. */
+static int read_version(void *context, const struct tensor_info *info, uint64_t offset,
+			uint64_t bytes, void *out, struct error *error)
 {
-	const unsigned char *here = memory_of(referee, param);
-
-	if (!here)
-		return 1;
-	for (uint64_t done = 0; done < bytes;) {
-		uint64_t n = bytes - done < BLOCK_BYTES ? bytes - done : BLOCK_BYTES;
-
-		content_version(tensor->name, tensor->data, tensor->bytes, referee->version,
-				from + done, n, referee->block);
-		if (memcmp(here + offset + done, referee->block, n))
-			return differ(referee, param, offset + done, here + offset + done,
-				      referee->block, tensor->name, error);
-		done += n;
-	}
-	referee->compared += bytes;
-	return 0;
-}
-
-static int compare_piece(struct referee *referee, const struct checkpoint *checkpoint,
-			 const struct piece *piece, struct error *error)
-{
-	const struct tensor_info *info = &referee->worker->layout.tensors[piece->tensor];
-	const struct checkpoint_tensor *tensor = checkpoint_find(checkpoint, info->name);
-	struct runs runs;
+	const struct referee *referee = context;
+	const struct checkpoint_tensor *tensor = checkpoint_find(referee->checkpoint, info->name);
 
 	if (!tensor)
 		return error_set(error, ERROR_FILE, "the checkpoint has no tensor %s", info->name);
@@ -79,17 +59,24 @@ static int compare_piece(struct referee *referee, const struct checkpoint *check
 				 info->name, (unsigned long long)tensor->bytes,
 				 dtype_name(tensor->dtype), (unsigned long long)info->bytes,
 				 dtype_name(info->dtype));
-	if (!box_runs(&piece->src, info->shape, dtype_bytes(info->dtype), &runs))
-		return error_set(error, ERROR_UNSUPPORTED, "tensor %s: a box with two strides",
-				 info->name);
-	for (uint64_t row = 0; row < runs.rows; row++) {
-		int rc = compare_run(referee, tensor, runs.offset + row * runs.stride_bytes,
-				     runs.row_bytes, piece->param,
-				     piece->offset + row * runs.row_bytes, error);
+	content_version(tensor->name, tensor->data, tensor->bytes, referee->version, offset, bytes,
+			out);
+	return 0;
+}
 
-		if (rc)
-			return rc;
-	}
+static int compare_bytes(void *context, const struct piece *piece, uint64_t offset,
+			 const unsigned char *expected, uint64_t bytes, struct error *error)
+{
+	struct referee *referee = context;
+	const struct layout *layout = &referee->worker->layout;
+	const unsigned char *here = memory_of(referee, piece->param);
+
+	if (!here)
+		return 1;
+	if (memcmp(here + offset, expected, bytes))
+		return differ(referee, piece->param, offset, here + offset, expected,
+			      layout->tensors[piece->tensor].name, error);
+	referee->compared += bytes;
 	return 0;
 }
 
@@ -99,7 +86,6 @@ static int compare_fill(struct referee *referee, const struct fill *fill, struct
 
 	if (!here)
 		return 1;
-	memset(referee->block, 0, BLOCK_BYTES);
 	for (uint64_t done = 0; done < fill->bytes;) {
 		uint64_t left = fill->bytes - done;
 		uint64_t n = left < BLOCK_BYTES ? left : BLOCK_BYTES;
@@ -113,14 +99,15 @@ static int compare_fill(struct referee *referee, const struct fill *fill, struct
 	return 0;
 }
 
-static int compare_all(struct referee *referee, const struct checkpoint *checkpoint,
-		       struct error *error)
+static int compare_all(struct referee *referee, struct error *error)
 {
 	const struct layout *layout = &referee->worker->layout;
-	int rc = 0;
+	struct remake remake = {.context = referee, .read = read_version, .take = compare_bytes};
+	int rc = remake_open(&remake, error);
 
 	for (size_t i = 0; i < layout->piece_count && !rc; i++)
-		rc = compare_piece(referee, checkpoint, &layout->pieces[i], error);
+		rc = remake_piece(&remake, layout, &layout->pieces[i], error);
+	remake_close(&remake);
 	for (size_t i = 0; i < layout->fill_count && !rc; i++)
 		rc = compare_fill(referee, &layout->fills[i], error);
 	if (rc >= 0 && (rc || weft_read_end(referee->worker, referee->version)))
@@ -150,10 +137,11 @@ int weft_verify(const weft_worker *worker, const weft_checkpoint *checkpoint, ui
 			       weft_tainted(worker) ? ", and a later update failed" : "");
 	if (rc)
 		return worker_result(rc, &inner, error);
-	referee.block = memory_alloc(BLOCK_BYTES);
+	referee.checkpoint = checkpoint->inner;
+	referee.block = memory_zalloc(1, BLOCK_BYTES);
 	if (!referee.block)
 		return worker_result(memory_error(&inner, "verifying", BLOCK_BYTES), &inner, error);
-	rc = compare_all(&referee, checkpoint->inner, &inner);
+	rc = compare_all(&referee, &inner);
 	memory_free(referee.block);
 	if (bytes_compared)
 		*bytes_compared = referee.compared;

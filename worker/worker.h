@@ -7,7 +7,7 @@
  *   sources.c           registered tensors of a trainer
  *   join.c, peers.c     plan, endpoints                 params.c, place.c  memory of parameters
  *   send_plan.c, pairs.c  rows of the plan, resolved    replica/       ring, packing
- *   update_trainer.c    begin, write, end, abort        verify.c, contents.c, launch.c
+ *   update_trainer.c    begin, write, end, abort        verify.c, remake.c, contents.c, launch.c
  *   update_inference.c  open, count, verify, publish  post_load.c  the host's hook in between
  */
 #ifndef WORKER_WORKER_H
