@@ -316,22 +316,32 @@ struct filling {
 	struct message_plan *plan;
 };
 
+static int undeclared(const struct filling *filling, const char *name, struct error *error)
+{
+	return error_set(error, ERROR_INTERNAL,
+			 "the table routes tensor '%.200s', which %s %u never declared", name,
+			 role_name(filling->slot->who.role), filling->slot->who.rank);
+}
+
 static int fill_route(struct filling *filling, uint32_t index, struct error *error)
 {
 	const struct table *table = filling->book->table;
 	const struct route *route = &table->routes[index];
-	const char *name = filling->book->problem->tensors[route->tensor].name;
+	const struct problem *problem = filling->book->problem;
+	const char *name = problem->tensors[route->tensor].name;
 	uint32_t peer = filling->peer_of[rank_of(route, other_role(filling->slot->who.role))];
 	struct message_plan *plan = filling->plan;
-	uint32_t tensor;
+	uint32_t tensor, scales = 0;
 
 	if (!strmap_get(filling->tensors, name, &tensor))
-		return error_set(error, ERROR_INTERNAL,
-				 "the table routes tensor '%.200s', which %s %u never declared",
-				 name, role_name(filling->slot->who.role), filling->slot->who.rank);
+		return undeclared(filling, name, error);
 	for (uint32_t p = 0; p < route->piece_count; p++) {
 		const struct route_piece *piece = &table->pieces[route->piece_first + p];
+		const struct problem_made *made = &problem->made[piece->made];
 
+		if (made->make.from_rows &&
+		    !strmap_get(filling->tensors, problem->tensors[made->scales].name, &scales))
+			return undeclared(filling, problem->tensors[made->scales].name, error);
 		plan->rows[plan->row_count++] = (struct plan_row){
 			.peer = peer,
 			.ordinal = filling->book->ordinals[route->piece_first + p],
@@ -341,6 +351,9 @@ static int fill_route(struct filling *filling, uint32_t index, struct error *err
 			.src = piece->src,
 			.offset = piece->offset,
 			.bytes = piece->bytes,
+			.make = made->make,
+			.scales = made->make.from_rows ? scales : 0,
+			.to = made->to,
 		};
 	}
 	return 0;

@@ -118,10 +118,9 @@ static bool cuts_piece(const struct problem *problem, const struct unit *unit, u
 
 /* Rows of a part that one route takes: all, or an equal share of what is too much for one, at the
  * grain of the tensor. All targets of the part are cut alike, so it is still prepared once. */
-static uint64_t rows_of_route(const struct balanced *b, const struct share *share,
-			      const struct part *part)
+static uint64_t rows_of_route(const struct share *share, const struct part *part)
 {
-	uint64_t grain = row_grain(b->problem->tensors[share->tensor].dtype);
+	uint64_t grain = share->grain;
 	uint64_t rows = part->hi - part->lo, most = BALANCED_ROUTE_BYTES / share->row_bytes, count;
 
 	most = most > grain ? most / grain * grain : grain;
@@ -146,7 +145,7 @@ static int put_unit(struct maker *m, size_t u)
 		const struct part *parts = &m->b->parts.items[share->part_first];
 
 		for (uint32_t p = 0; !rc && p < share->part_count; p++) {
-			uint64_t step = rows_of_route(m->b, share, &parts[p]), hi;
+			uint64_t step = rows_of_route(share, &parts[p]), hi;
 
 			for (uint64_t lo = parts[p].lo; !rc && lo < parts[p].hi; lo = hi) {
 				hi = lo + step < parts[p].hi ? lo + step : parts[p].hi;

@@ -25,7 +25,8 @@ struct share {
 	uint32_t targets;         /* inference ranks */
 	uint32_t first_target;    /* the lowest */
 	uint64_t lo, hi;          /* rows of the tensor */
-	uint64_t row_bytes;       /* of one row, to one target */
+	uint64_t row_bytes;       /* of one row, to one target; rounded up where rows share scales */
+	uint64_t grain;           /* rows between two places where it may be cut */
 	uint32_t stripe;          /* of the line */
 	size_t columns_first;     /* into shares.columns: what the rows are cut to */
 	uint32_t column_count;
@@ -75,6 +76,37 @@ static inline uint64_t share_bytes(const struct share *share)
 static inline uint64_t row_grain(enum dtype dtype)
 {
 	return dtype == DTYPE_F8_E4M3 || dtype == DTYPE_F8_E5M2 ? 128 : 1;
+}
+
+/* More rows than any tensor has: not to be cut. */
+#define BALANCED_WHOLE (UINT64_C(1) << 62)
+
+/* Rows between two places where a piece that makes blocks of b rows may be cut too: the least
+ * common multiple. */
+static inline uint64_t common_grain(uint64_t a, uint64_t b)
+{
+	uint64_t x = a, y = b, all;
+
+	while (y) {
+		uint64_t rest = x % y;
+
+		x = y;
+		y = rest;
+	}
+	return __builtin_mul_overflow(a / x, b, &all) || all > BALANCED_WHOLE ? BALANCED_WHOLE
+									      : all;
+}
+
+/* Where pieces of this tensor and layout may be cut. What is made in blocks is cut between them,
+ * and a copy of fp8 between those of 128 rows that most checkpoints have. */
+static inline uint64_t pieces_grain(const struct problem *problem,
+				    const struct problem_layout *layout, uint32_t tensor)
+{
+	uint64_t grain = row_grain(problem->tensors[tensor].dtype);
+
+	for (uint32_t p = layout->pieces_of[tensor]; p < layout->pieces_of[tensor + 1]; p++)
+		grain = common_grain(grain, make_grain_rows(&layout->pieces[p].make));
+	return grain;
 }
 
 int balanced_shares(struct shares *shares, const struct problem *problem,

@@ -219,7 +219,7 @@ static void next_trainer(struct cutter *c)
 /* The row to cut at, nearest to the border; lo or hi for none. */
 static uint64_t cut_row(const struct cutter *c, const struct share *share, uint64_t lo)
 {
-	uint64_t grain = row_grain(c->b->problem->tensors[share->tensor].dtype);
+	uint64_t grain = share->grain;
 	uint64_t each = share->row_bytes * share->targets;
 	uint64_t room = c->border > c->position ? c->border - c->position : 0;
 	uint64_t rest = (share->hi - lo) * each;
@@ -229,6 +229,10 @@ static uint64_t cut_row(const struct cutter *c, const struct share *share, uint6
 	uint64_t row = lo + (room + each / 2) / each;
 	uint64_t below = row / grain * grain, above = below + grain;
 
+	if (grain == BALANCED_WHOLE) {
+		below = lo;
+		above = share->hi;
+	}
 	row = row - below < above - row || row == below ? below : above;
 	row = row < lo ? lo : row > share->hi ? share->hi : row;
 	bool begins = row - lo < share->hi - row;

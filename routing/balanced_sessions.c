@@ -181,12 +181,10 @@ static uint64_t rows_bytes(const struct work *w, const struct unit *unit, uint64
 
 	for (uint32_t p = layout->pieces_of[unit->tensor]; p < layout->pieces_of[unit->tensor + 1];
 	     p++) {
-		const struct piece *piece = &layout->pieces[p];
-		struct box part;
+		struct piece part;
 
-		if (box_cut_rows(&piece->src, lo, hi, &part))
-			bytes += piece->bytes / (piece->src.hi[0] - piece->src.lo[0]) *
-				 (part.hi[0] - part.lo[0]);
+		if (piece_cut_rows(&layout->pieces[p], lo, hi, &part))
+			bytes += part.bytes;
 	}
 	return bytes;
 }
@@ -194,7 +192,9 @@ static uint64_t rows_bytes(const struct work *w, const struct unit *unit, uint64
 /* The highest row where this unit may be cut with at most `room` bytes before it. */
 static uint64_t row_within(const struct work *w, const struct unit *unit, uint64_t room)
 {
-	uint64_t grain = row_grain(w->problem->tensors[unit->tensor].dtype);
+	const struct problem_layout *layout =
+		&w->problem->layouts[w->problem->inference_layout[unit->inference]];
+	uint64_t grain = pieces_grain(w->problem, layout, unit->tensor);
 	uint64_t from = unit->lo / grain, to = unit->hi / grain; /* in grains */
 
 	while (from < to) {

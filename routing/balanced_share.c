@@ -16,6 +16,12 @@
 
 #define NONE UINT32_MAX
 
+/* What pieces have in common that are the same bytes of some rows. */
+struct columns {
+	const struct box *box;
+	uint32_t made;
+};
+
 struct border {
 	uint32_t columns;
 	uint64_t row;
@@ -30,13 +36,14 @@ struct maker {
 	const struct units *units;
 	struct shares *shares;
 	uint32_t tensor;
-	uint32_t *ranks_of, *first_rank;   /* by layout */
-	uint32_t *recipe_first, *stamp;	   /* by layout: of this tensor */
-	ARRAY(const struct box *) columns; /* of this tensor: a box of each distinct range */
-	ARRAY(struct border) borders;	   /* of this tensor, ascending, each once */
-	ARRAY(uint64_t) cuts;		   /* of one unit */
-	ARRAY(uint32_t) here;		   /* columns of one segment */
-	struct slot *slots;		   /* this tensor's shares; size a power of two */
+	uint32_t *ranks_of, *first_rank; /* by layout */
+	uint32_t *recipe_first, *stamp;	 /* by layout: of this tensor */
+	ARRAY(struct columns) columns;	 /* of this tensor: each distinct range */
+	ARRAY(struct border) borders;	 /* of this tensor, ascending, each once */
+	ARRAY(uint64_t) cuts;		 /* of one unit */
+	uint64_t grain;			 /* of its pieces; BALANCED_WHOLE when it has no cuts */
+	ARRAY(uint32_t) here;		 /* columns of one segment */
+	struct slot *slots;		 /* this tensor's shares; size a power of two */
 	size_t slot_count, first_share;
 };
 
@@ -54,10 +61,13 @@ static bool same_columns(const struct box *a, const struct box *b)
 }
 
 /* Found: boxes of this tensor were all interned by find_borders. */
-static uint32_t columns_of(const struct maker *m, const struct box *box)
+static uint32_t columns_of(const struct maker *m, const struct problem_layout *layout, uint32_t p)
 {
+	const struct box *box = &layout->pieces[p].src;
+
 	for (size_t c = 0; c < m->columns.count; c++)
-		if (same_columns(m->columns.items[c], box))
+		if (m->columns.items[c].made == layout->made[p] &&
+		    same_columns(m->columns.items[c].box, box))
 			return (uint32_t)c;
 	return NONE;
 }
@@ -93,14 +103,14 @@ static int find_borders(struct maker *m, struct error *error)
 		for (uint32_t p = layout->pieces_of[m->tensor];
 		     p < layout->pieces_of[m->tensor + 1]; p++) {
 			const struct box *box = &layout->pieces[p].src;
-			uint32_t columns = columns_of(m, box);
+			uint32_t columns = columns_of(m, layout, p);
 
 			if (columns == NONE) {
-				const struct box **slot = array_push(&m->columns);
+				struct columns *slot = array_push(&m->columns);
 
 				if (!slot)
 					return no_memory(error);
-				*slot = box;
+				*slot = (struct columns){box, layout->made[p]};
 				columns = (uint32_t)m->columns.count - 1;
 			}
 			rc = add_border(m, columns, box->lo[0], error);
@@ -150,7 +160,7 @@ static int find_cuts(struct maker *m, const struct problem_layout *layout, const
 		const struct box *box = &layout->pieces[p].src;
 		uint64_t lo = box->lo[0] > unit->lo ? box->lo[0] : unit->lo;
 		uint64_t hi = box->hi[0] < unit->hi ? box->hi[0] : unit->hi;
-		struct border key = {columns_of(m, box), lo};
+		struct border key = {columns_of(m, layout, p), lo};
 		size_t from = 0, to = m->borders.count;
 
 		if (lo >= hi)
@@ -264,6 +274,26 @@ static int by_u32(const void *x, const void *y)
 	return *a < *b ? -1 : *a > *b;
 }
 
+/* Where blocks of one piece lie across the border of another, the unit is one share, and whole. */
+static void keep_blocks(struct maker *m, const struct problem_layout *layout)
+{
+	for (uint32_t p = layout->pieces_of[m->tensor]; p < layout->pieces_of[m->tensor + 1]; p++) {
+		const struct piece *piece = &layout->pieces[p];
+
+		for (size_t c = 1; piece->make.to_rows && c + 1 < m->cuts.count; c++) {
+			uint64_t row = m->cuts.items[c];
+
+			if (row % piece->make.to_rows == 0 || row <= piece->src.lo[0] ||
+			    row >= piece->src.hi[0])
+				continue;
+			m->cuts.items[1] = m->cuts.items[m->cuts.count - 1];
+			m->cuts.count = 2;
+			m->grain = BALANCED_WHOLE;
+			return;
+		}
+	}
+}
+
 /* Rows lo..hi of a unit, between two cuts: a share, unless they are a hole between pieces. */
 static int add_step(struct maker *m, size_t l, const struct unit *unit, uint64_t lo, uint64_t hi,
 		    struct error *error)
@@ -274,16 +304,16 @@ static int add_step(struct maker *m, size_t l, const struct unit *unit, uint64_t
 
 	m->here.count = 0;
 	for (uint32_t p = layout->pieces_of[m->tensor]; p < layout->pieces_of[m->tensor + 1]; p++) {
-		const struct piece *piece = &layout->pieces[p];
+		struct piece part;
 
-		if (piece->src.lo[0] > lo || piece->src.hi[0] < hi)
+		if (!piece_cut_rows(&layout->pieces[p], lo, hi, &part))
 			continue;
 		uint32_t *columns = array_push(&m->here);
 
 		if (!columns)
 			return no_memory(error);
-		*columns = columns_of(m, &piece->src);
-		row_bytes += piece->bytes / (piece->src.hi[0] - piece->src.lo[0]);
+		*columns = columns_of(m, layout, p);
+		row_bytes += (part.bytes + hi - lo - 1) / (hi - lo);
 	}
 	if (m->here.count == 0)
 		return 0;
@@ -299,7 +329,8 @@ static int add_step(struct maker *m, size_t l, const struct unit *unit, uint64_t
 	if (!step)
 		return no_memory(error);
 	*step = found;
-	share->row_bytes = row_bytes;
+	share->row_bytes = row_bytes > share->row_bytes ? row_bytes : share->row_bytes;
+	share->grain = m->grain;
 	share->targets += m->ranks_of[l];
 	if (m->first_rank[l] < share->first_target)
 		share->first_target = m->first_rank[l];
@@ -315,7 +346,10 @@ static int add_recipe(struct maker *m, size_t l, const struct unit *unit, struct
 	if (!recipe)
 		return no_memory(error);
 	recipe->first = m->shares->steps.count;
+	m->grain = pieces_grain(m->problem, &m->problem->layouts[l], m->tensor);
 	rc = find_cuts(m, &m->problem->layouts[l], unit, error);
+	if (!rc && m->problem->made_count > 1)
+		keep_blocks(m, &m->problem->layouts[l]);
 	for (size_t c = 0; !rc && c + 1 < m->cuts.count; c++)
 		rc = add_step(m, l, unit, m->cuts.items[c], m->cuts.items[c + 1], error);
 	return rc;

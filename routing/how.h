@@ -2,7 +2,7 @@
  *
  * how.h -- the way a piece's bytes reach the wire, from facts alone:
  *
- *   source box contiguous, no conversion, trainer's tensors registered   -> direct (no copy)
+ *   source box contiguous, a copy, trainer's tensors registered   -> direct (no copy)
  *   else target memory mapped in the trainer                              -> mapped (one copy)
  *   else                                                                  -> replica (pack, write)
  */
@@ -12,7 +12,8 @@
 #include "common/box.h"
 #include "common/member.h"
 
-enum route_how how_piece(const struct box *src, const uint64_t *shape, bool registered,
+/* copy: the target gets the tensor's bytes as they are (problem.h, `made` 0). */
+enum route_how how_piece(bool copy, const struct box *src, const uint64_t *shape, bool registered,
 			 bool mapped);
 
 #endif

@@ -25,11 +25,14 @@ static int compare_sources(const struct table *table, const struct route *a, con
 	if (a->piece_count != b->piece_count)
 		return a->piece_count < b->piece_count ? -1 : 1;
 	for (uint32_t p = 0; p < a->piece_count; p++) {
-		int order = compare_box(&table->pieces[a->piece_first + p].src,
-					&table->pieces[b->piece_first + p].src);
+		const struct route_piece *x = &table->pieces[a->piece_first + p];
+		const struct route_piece *y = &table->pieces[b->piece_first + p];
+		int order = compare_box(&x->src, &y->src);
 
 		if (order)
 			return order;
+		if (x->made != y->made)
+			return x->made < y->made ? -1 : 1;
 	}
 	return 0;
 }

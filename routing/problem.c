@@ -245,7 +245,25 @@ static int by_source(const void *x, const void *y)
 	}
 	if (a->param != b->param)
 		return a->param < b->param ? -1 : 1;
-	return a->offset < b->offset ? -1 : a->offset > b->offset;
+	if (a->offset != b->offset)
+		return a->offset < b->offset ? -1 : 1;
+	return piece_compare_make(a, b);
+}
+
+/* No trainer declares a tensor that the piece needs, its own or that of its scales. */
+static int undeclared(const struct problem *problem, const struct layout *layout, uint32_t rank,
+		      const struct piece *piece, uint32_t tensor, struct error *error)
+{
+	const bool scales = tensor != piece->tensor;
+	struct box box = scales ? make_scales_box(&piece->make, &piece->src) : piece->src;
+	char rows[128];
+
+	return error_set(error, ERROR_UNSOURCED,
+			 "parameter '%s' of inference %" PRIu32 " needs tensor '%s' %s%s, and none "
+			 "of the %" PRIu32 " trainers declares that tensor",
+			 layout->params[piece->param].name, rank, layout->tensors[tensor].name,
+			 box_text(&box, rows, sizeof(rows)),
+			 scales ? " (the scales of its blocks)" : "", problem->trainer_count);
 }
 
 static int add_layout(struct builder *b, size_t index, struct error *error)
@@ -270,20 +288,17 @@ static int add_layout(struct builder *b, size_t index, struct error *error)
 	for (size_t i = 0; i < layout->piece_count; i++) {
 		struct piece piece = layout->pieces[i];
 
-		if (map[piece.tensor] == NOWHERE) {
-			const char *name = layout->tensors[piece.tensor].name;
-			char rows[128];
+		if (map[piece.tensor] == NOWHERE ||
+		    (piece.make.from_rows && map[piece.scales] == NOWHERE)) {
+			uint32_t missing =
+				map[piece.tensor] == NOWHERE ? piece.tensor : piece.scales;
 
 			memory_free(map);
-			return error_set(error, ERROR_UNSOURCED,
-					 "parameter '%s' of inference %" PRIu32
-					 " needs tensor '%s' %s, and none of the %" PRIu32
-					 " trainers declares that tensor",
-					 layout->params[piece.param].name, rank, name,
-					 box_text(&piece.src, rows, sizeof(rows)),
-					 problem->trainer_count);
+			return undeclared(problem, layout, rank, &piece, missing, error);
 		}
 		piece.tensor = map[piece.tensor];
+		if (piece.make.from_rows)
+			piece.scales = map[piece.scales];
 		out->pieces[i] = piece;
 		out->pieces_of[piece.tensor + 1]++;
 	}
@@ -428,6 +443,8 @@ static int build(struct builder *b, struct error *error)
 		rc = add_holding(b, h, error);
 	for (size_t l = 0; !rc && l < layouts; l++)
 		rc = add_layout(b, l, error);
+	if (!rc)
+		rc = problem_find_made(problem, error);
 	return rc ? rc : problem_check(problem, b->layout_first, b->holding_first, error);
 }
 
@@ -466,6 +483,7 @@ void problem_free(struct problem **pointer)
 	for (size_t l = 0; l < problem->layout_count; l++) {
 		memory_free(problem->layouts[l].pieces);
 		memory_free(problem->layouts[l].pieces_of);
+		memory_free(problem->layouts[l].made);
 	}
 	for (size_t h = 0; h < problem->holding_count; h++) {
 		memory_free(problem->holdings[h].held);
@@ -475,6 +493,7 @@ void problem_free(struct problem **pointer)
 	memory_free(problem->train);
 	memory_free(problem->infer);
 	memory_free(problem->tensors);
+	memory_free(problem->made);
 	memory_free(problem->layouts);
 	memory_free(problem->holdings);
 	memory_free(problem->trainer_holding);
@@ -489,24 +508,30 @@ int problem_unwanted(const struct problem *problem, uint32_t **tensors, size_t *
 		     struct error *error)
 {
 	uint32_t *list = memory_alloc(problem->tensor_count * sizeof(*list));
+	bool *wanted = memory_zalloc(problem->tensor_count, sizeof(*wanted));
 	size_t n = 0;
 
 	*tensors = NULL;
 	*count = 0;
-	if (!list)
+	if (!list || !wanted) {
+		memory_free(list);
+		memory_free(wanted);
 		return memory_error(error, "listing unwanted tensors",
 				    problem->tensor_count * sizeof(*list));
+	}
+	for (size_t m = 0; m < problem->made_count; m++)
+		if (problem->made[m].make.from_rows)
+			wanted[problem->made[m].scales] = true;
 	for (size_t t = 0; t < problem->tensor_count; t++) {
-		bool wanted = false;
-
-		for (size_t l = 0; l < problem->layout_count && !wanted; l++) {
+		for (size_t l = 0; l < problem->layout_count && !wanted[t]; l++) {
 			const uint32_t *of = problem->layouts[l].pieces_of;
 
-			wanted = of[t + 1] > of[t];
+			wanted[t] = of[t + 1] > of[t];
 		}
-		if (!wanted)
+		if (!wanted[t])
 			list[n++] = (uint32_t)t;
 	}
+	memory_free(wanted);
 	*tensors = list;
 	*count = n;
 	return 0;

@@ -26,6 +26,14 @@ struct problem_tensor {
 	uint32_t order;     /* as declared; tensors are sorted by (order, name) */
 };
 
+/* What a piece's bytes are, beside its box: two pieces of one tensor with equal boxes and equal
+ * `made` are the same bytes. The first is a copy: the tensor's bytes as they are. */
+struct problem_made {
+	struct make make;
+	uint32_t scales;    /* with make.from_rows: the problem's tensor; else 0 */
+	enum dtype to;      /* DTYPE_NONE for a copy */
+};
+
 /* A distinct layout with its tensor indexes translated to the problem's. Pieces are sorted by
  * (problem tensor, src, param, offset); pieces_of[t] .. pieces_of[t+1] are tensor t's. */
 struct problem_layout {
@@ -33,6 +41,7 @@ struct problem_layout {
 	const struct layout *layout;  /* borrowed: names of params */
 	struct piece *pieces;
 	size_t piece_count;
+	uint32_t *made;               /* by piece: index into problem.made */
 	uint32_t *pieces_of;          /* tensor_count + 1 entries */
 };
 
@@ -51,6 +60,8 @@ struct problem {
 	uint32_t ranks_per_engine;    /* 0 when unknown: then every rank is its own engine rank */
 	struct problem_tensor *tensors;
 	size_t tensor_count;
+	struct problem_made *made;
+	size_t made_count;            /* 1 when all is copied */
 	struct problem_layout *layouts;
 	size_t layout_count;
 	struct problem_holding *holdings;
@@ -89,7 +100,7 @@ int problem_build(struct problem **problem, const struct problem_input *input,
 		  struct error *error);
 void problem_free(struct problem **problem);
 
-/* Tensors that are held but wanted by no inference rank: indexes, ascending; memory_free. */
+/* Tensors that are held but wanted by no inference rank, not even as scales: indexes, ascending; memory_free. */
 int problem_unwanted(const struct problem *problem, uint32_t **tensors, size_t *count,
 		     struct error *error);
 

@@ -11,4 +11,7 @@
 int problem_check(const struct problem *problem, const uint32_t *layout_first,
 		  const uint32_t *holding_first, struct error *error);
 
+/* Fills problem.made and made of each layout, whose pieces are there. */
+int problem_find_made(struct problem *problem, struct error *error);
+
 #endif

@@ -62,6 +62,11 @@ static int check_piece(const struct proof *proof, size_t r, uint64_t p, struct e
 			      "has %" PRIu64,
 			      r, tensor->name, route->trainer, route->inference, piece->offset,
 			      piece->bytes, param->name, param->bytes);
+	if (piece->made >= proof->problem->made_count)
+		return REFUSE("route %zu (tensor '%s', trainer %" PRIu32 " to inference %" PRIu32
+			      ") makes %" PRIu32 " of %zu things for parameter '%s'",
+			      r, tensor->name, route->trainer, route->inference, piece->made,
+			      proof->problem->made_count, param->name);
 	if (!box_in_shape(&piece->src, tensor->dims, tensor->shape)) {
 		struct box shown = piece->src;
 
@@ -250,6 +255,49 @@ static int wrong_byte(const struct proof *proof, const struct written *written, 
 		      why);
 }
 
+/* How the bytes of `want` follow from rows of its tensor. In a parameter of scales one row is
+ * of `step` rows of the tensor, in any other of one; rows are not cut inside of a block. */
+struct grid {
+	uint64_t step, step_bytes; /* rows of the tensor, and the bytes that they become */
+	uint64_t block;		   /* rows that are made together */
+};
+
+static struct grid grid_of(const struct piece *want)
+{
+	uint64_t rows = want->src.hi[0] - want->src.lo[0];
+	uint64_t block = want->make.to_rows ? want->make.to_rows : 1;
+	uint64_t step = want->make.part == MAKE_SCALES ? block : 1;
+
+	return (struct grid){step, want->bytes / (rows / step + (rows % step != 0)), block};
+}
+
+/* Are the bytes made as the layout asks? */
+static bool made_alike(const struct proof *proof, const struct route_piece *piece,
+		       const struct piece *want, enum dtype to)
+{
+	const struct problem_made *made = &proof->problem->made[piece->made];
+	const struct make *a = &made->make, *b = &want->make;
+
+	if (made->to == DTYPE_NONE) /* a copy of the tensor's dtype */
+		return !b->part && !b->from_rows && !b->to_rows &&
+		       to == proof->problem->tensors[want->tensor].dtype;
+	return a->part == b->part && a->from_rows == b->from_rows &&
+	       a->from_columns == b->from_columns && a->to_rows == b->to_rows &&
+	       a->to_columns == b->to_columns && made->scales == want->scales && made->to == to &&
+	       (a->part || a->from_rows || a->to_rows ||
+		to != proof->problem->tensors[want->tensor].dtype);
+}
+
+/* Scales' rows lie beside the values'. */
+static bool holds_scales(const struct problem_holding *holding, const struct piece *want,
+			 const struct box *src)
+{
+	uint32_t rows = want->make.from_rows;
+
+	return !rows ||
+	       holds(holding, want->scales, src->lo[0] / rows, (src->hi[0] + rows - 1) / rows);
+}
+
 /* The piece starts at byte `at` of what `want` describes: is it what belongs there? */
 static int match(const struct proof *proof, const struct written *written, const struct piece *want,
 		 uint64_t at, struct error *error)
@@ -257,8 +305,14 @@ static int match(const struct proof *proof, const struct written *written, const
 	const struct problem *problem = proof->problem;
 	const struct route *route = &proof->table->routes[written->route];
 	const struct route_piece *piece = &proof->table->pieces[written->piece];
-	uint64_t row_bytes = want->bytes / (want->src.hi[0] - want->src.lo[0]);
-	uint64_t rows = piece->src.hi[0] - piece->src.lo[0];
+	const struct problem_holding *holding =
+		&problem->holdings[problem->trainer_holding[route->trainer]];
+	const struct param_info *param =
+		&problem->layouts[problem->inference_layout[route->inference]]
+			 .layout->params[want->param];
+	struct grid grid = grid_of(want);
+	uint64_t rows = piece->src.hi[0] - piece->src.lo[0], before = at - want->offset;
+	uint64_t steps = rows / grid.step + (rows % grid.step != 0);
 	char why[400], got[160], need[160];
 	struct box expected = want->src;
 
@@ -268,10 +322,10 @@ static int match(const struct proof *proof, const struct written *written, const
 		return wrong_byte(proof, written, at, why, error);
 	}
 	/* at may be inside a row only when a shorter, wrong piece came before */
-	expected.lo[0] = want->src.lo[0] + (at - want->offset) / row_bytes;
+	expected.lo[0] = want->src.lo[0] + before / grid.step_bytes * grid.step;
 	expected.hi[0] = expected.lo[0] + rows;
-	if ((at - want->offset) % row_bytes || expected.hi[0] > want->src.hi[0] ||
-	    !box_equal(&piece->src, &expected) || piece->bytes != rows * row_bytes) {
+	if (before % grid.step_bytes || expected.hi[0] > want->src.hi[0] ||
+	    !box_equal(&piece->src, &expected) || piece->bytes != steps * grid.step_bytes) {
 		expected.hi[0] = want->src.hi[0];
 		snprintf(why, sizeof(why),
 			 "it is sent as %" PRIu64 " bytes of box %s, where up "
@@ -280,15 +334,26 @@ static int match(const struct proof *proof, const struct written *written, const
 			 want->offset + want->bytes - at, box_text(&expected, need, sizeof(need)));
 		return wrong_byte(proof, written, at, why, error);
 	}
-	if (!holds(&problem->holdings[problem->trainer_holding[route->trainer]], route->tensor,
-		   piece->src.lo[0], piece->src.hi[0])) {
-		snprintf(why, sizeof(why), "the trainer does not hold %s of it",
-			 box_text(&piece->src, got, sizeof(got)));
+	if ((piece->src.lo[0] - want->src.lo[0]) % grid.block ||
+	    (rows % grid.block && piece->src.hi[0] != want->src.hi[0])) {
+		snprintf(why, sizeof(why), "box %s is cut inside of a block of %" PRIu64 " rows",
+			 box_text(&piece->src, got, sizeof(got)), grid.block);
 		return wrong_byte(proof, written, at, why, error);
 	}
-	enum route_how how = how_piece(&piece->src, problem->tensors[route->tensor].shape,
-				       problem->trainer_registered[route->trainer],
-				       problem->inference_mapped[route->inference]);
+	if (!made_alike(proof, piece, want, param->dtype))
+		return wrong_byte(proof, written, at,
+				  "its bytes are not made as the parameter asks", error);
+	if (!holds(holding, route->tensor, piece->src.lo[0], piece->src.hi[0]) ||
+	    !holds_scales(holding, want, &piece->src)) {
+		snprintf(why, sizeof(why), "the trainer does not hold %s of it%s",
+			 box_text(&piece->src, got, sizeof(got)),
+			 want->make.from_rows ? " and the scales of its blocks" : "");
+		return wrong_byte(proof, written, at, why, error);
+	}
+	enum route_how how =
+		how_piece(piece->made == 0, &piece->src, problem->tensors[route->tensor].shape,
+			  problem->trainer_registered[route->trainer],
+			  problem->inference_mapped[route->inference]);
 
 	if (piece->how != how) {
 		snprintf(why, sizeof(why), "it is to go '%s', and its memory asks for '%s'",

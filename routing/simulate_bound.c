@@ -15,13 +15,14 @@
 /* Boxes of one tensor that were counted; a slot counts when its stamp is the tensor's. */
 struct counted {
 	struct counted_slot {
-		uint32_t stamp;
+		uint32_t stamp, made;
 		struct box box;
 	} * slots;
 	size_t size;
 };
 
-static bool count_once(struct counted *counted, uint32_t stamp, const struct box *box)
+static bool count_once(struct counted *counted, uint32_t stamp, uint32_t made,
+		       const struct box *box)
 {
 	uint64_t key[2 * BOX_DIMS_MAX];
 	size_t at;
@@ -30,9 +31,9 @@ static bool count_once(struct counted *counted, uint32_t stamp, const struct box
 	memcpy(key + box->dims, box->hi, box->dims * sizeof(key[0]));
 	at = checksum64(key, 2 * (size_t)box->dims * sizeof(key[0])) & (counted->size - 1);
 	for (; counted->slots[at].stamp == stamp; at = (at + 1) & (counted->size - 1))
-		if (box_equal(&counted->slots[at].box, box))
+		if (counted->slots[at].made == made && box_equal(&counted->slots[at].box, box))
 			return false;
-	counted->slots[at] = (struct counted_slot){stamp, *box};
+	counted->slots[at] = (struct counted_slot){stamp, made, *box};
 	return true;
 }
 
@@ -48,16 +49,15 @@ static uint64_t copies_of(struct counted *counted, const struct problem *problem
 
 	for (uint32_t p = layout->pieces_of[unit->tensor]; p < layout->pieces_of[unit->tensor + 1];
 	     p++) {
-		const struct piece *piece = &layout->pieces[p];
-		struct box box;
+		uint32_t made = layout->made[p];
+		struct piece part;
 
-		if (!box_cut_rows(&piece->src, unit->lo, unit->hi, &box) ||
-		    how_piece(&box, shape, problem->trainer_registered[holder],
+		if (!piece_cut_rows(&layout->pieces[p], unit->lo, unit->hi, &part) ||
+		    how_piece(!made, &part.src, shape, problem->trainer_registered[holder],
 			      problem->inference_mapped[unit->inference]) == HOW_DIRECT ||
-		    !count_once(counted, unit->tensor + 1, &box))
+		    !count_once(counted, unit->tensor + 1, made, &part.src))
 			continue;
-		bytes += piece->bytes / (piece->src.hi[0] - piece->src.lo[0]) *
-			 (box.hi[0] - box.lo[0]);
+		bytes += part.bytes;
 	}
 	return bytes;
 }

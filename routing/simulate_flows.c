@@ -60,10 +60,13 @@ static bool same_boxes(const struct table *table, const struct route *a, const s
 {
 	if (a->tensor != b->tensor || a->piece_count != b->piece_count)
 		return false;
-	for (uint32_t p = 0; p < a->piece_count; p++)
-		if (!box_equal(&table->pieces[a->piece_first + p].src,
-			       &table->pieces[b->piece_first + p].src))
+	for (uint32_t p = 0; p < a->piece_count; p++) {
+		const struct route_piece *x = &table->pieces[a->piece_first + p];
+		const struct route_piece *y = &table->pieces[b->piece_first + p];
+
+		if (x->made != y->made || !box_equal(&x->src, &y->src))
 			return false;
+	}
 	return true;
 }
 

@@ -6,18 +6,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A set of (trainer, box) of one tensor; a slot counts only when its stamp is the tensor's. */
+/* A set of (trainer, box, what is made of it) of one tensor; a slot counts only when its stamp is the tensor's. */
 struct seen {
 	struct seen_slot {
 		uint32_t stamp, trainer;
-		const struct box *box;
+		const struct route_piece *piece;
 	} * slots;
 	size_t size;
 };
 
 /* True when it was not there yet. */
-static bool see(struct seen *seen, uint32_t stamp, uint32_t trainer, const struct box *box)
+static bool see(struct seen *seen, uint32_t stamp, uint32_t trainer,
+		const struct route_piece *piece)
 {
+	const struct box *box = &piece->src;
 	uint64_t key[1 + 2 * BOX_DIMS_MAX] = {trainer};
 	size_t at;
 
@@ -25,9 +27,11 @@ static bool see(struct seen *seen, uint32_t stamp, uint32_t trainer, const struc
 	memcpy(key + 1 + box->dims, box->hi, box->dims * sizeof(key[0]));
 	at = checksum64(key, (1 + 2 * (size_t)box->dims) * sizeof(key[0])) & (seen->size - 1);
 	for (; seen->slots[at].stamp == stamp; at = (at + 1) & (seen->size - 1))
-		if (seen->slots[at].trainer == trainer && box_equal(seen->slots[at].box, box))
+		if (seen->slots[at].trainer == trainer &&
+		    seen->slots[at].piece->made == piece->made &&
+		    box_equal(&seen->slots[at].piece->src, box))
 			return false;
-	seen->slots[at] = (struct seen_slot){stamp, trainer, box};
+	seen->slots[at] = (struct seen_slot){stamp, trainer, piece};
 	return true;
 }
 
@@ -56,7 +60,7 @@ static int count_prepared(struct summary *summary, const struct table *table, st
 		for (uint32_t p = 0; p < route->piece_count; p++) {
 			const struct route_piece *piece = &table->pieces[route->piece_first + p];
 
-			if (see(&own, route->tensor + 1, route->trainer, &piece->src))
+			if (see(&own, route->tensor + 1, route->trainer, piece))
 				summary->prepared_bytes += piece->bytes;
 		}
 	}
@@ -64,11 +68,19 @@ static int count_prepared(struct summary *summary, const struct table *table, st
 	return 0;
 }
 
-/* By columns, then by rows. */
+struct wanted_piece {
+	const struct piece *piece;
+	uint32_t made;
+};
+
+/* By what is made, by columns, then by rows. */
 static int by_columns(const void *x, const void *y)
 {
-	const struct piece *a = *(const struct piece *const *)x;
-	const struct piece *b = *(const struct piece *const *)y;
+	const struct wanted_piece *one = x, *two = y;
+	const struct piece *a = one->piece, *b = two->piece;
+
+	if (one->made != two->made)
+		return one->made < two->made ? -1 : 1;
 
 	for (uint32_t d = a->src.dims - 1; d < a->src.dims; d--) {
 		if (a->src.lo[d] != b->src.lo[d])
@@ -87,23 +99,23 @@ static bool same_columns(const struct box *a, const struct box *b)
 	return true;
 }
 
-/* Each row of each range of columns that any rank wants, once. */
-static uint64_t union_bytes(const struct piece **pieces, size_t count)
+/* Each row of each range of columns that any rank wants, once for each thing made of it. */
+static uint64_t union_bytes(struct wanted_piece *pieces, size_t count)
 {
 	uint64_t bytes = 0, done = 0;
 
 	if (count > 1)
 		qsort(pieces, count, sizeof(pieces[0]), by_columns);
 	for (size_t i = 0; i < count; i++) {
-		const struct box *box = &pieces[i]->src;
+		const struct box *box = &pieces[i].piece->src;
+		struct piece part;
 
-		if (i == 0 || !same_columns(box, &pieces[i - 1]->src))
+		if (i == 0 || pieces[i].made != pieces[i - 1].made ||
+		    !same_columns(box, &pieces[i - 1].piece->src))
 			done = 0;
-		uint64_t lo = box->lo[0] > done ? box->lo[0] : done;
-
-		if (lo >= box->hi[0])
+		if (!piece_cut_rows(pieces[i].piece, done, box->hi[0], &part))
 			continue;
-		bytes += pieces[i]->bytes / (box->hi[0] - box->lo[0]) * (box->hi[0] - lo);
+		bytes += part.bytes;
 		done = box->hi[0];
 	}
 	return bytes;
@@ -113,7 +125,7 @@ static int count_minimum(struct summary *summary, const struct problem *problem,
 			 struct error *error)
 {
 	bool *wanted = memory_zalloc(problem->layout_count, sizeof(*wanted));
-	ARRAY(const struct piece *) pieces = {0};
+	ARRAY(struct wanted_piece) pieces = {0};
 	int rc = wanted ? 0 : -1;
 
 	for (uint32_t i = 0; !rc && i < problem->inference_count; i++)
@@ -125,13 +137,13 @@ static int count_minimum(struct summary *summary, const struct problem *problem,
 
 			for (uint32_t p = layout->pieces_of[t];
 			     wanted[l] && p < layout->pieces_of[t + 1]; p++) {
-				const struct piece **slot = array_push(&pieces);
+				struct wanted_piece *slot = array_push(&pieces);
 
 				if (!slot) {
 					rc = -1;
 					break;
 				}
-				*slot = &layout->pieces[p];
+				*slot = (struct wanted_piece){&layout->pieces[p], layout->made[p]};
 			}
 		}
 		if (!rc)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define DIGEST_SCHEMA "weft.routing/1"
+#define MADE	      (UINT64_C(1) << 32) /* beside how: what is made follows */
 
 void table_free(struct table **pointer)
 {
@@ -42,19 +43,17 @@ static size_t count_pieces(const struct problem *problem, const struct units *un
 	return count;
 }
 
-/* The part of a piece in rows [lo, hi). A piece is one run of bytes in the target with its rows
- * one after the other, so a cut of rows is a cut of that run. */
+/* The part of a piece in rows [lo, hi). */
 static bool cut_piece(const struct piece *piece, uint64_t lo, uint64_t hi, struct route_piece *out)
 {
-	uint64_t row_bytes = piece->bytes / (piece->src.hi[0] - piece->src.lo[0]);
-	struct box src;
+	struct piece cut;
 
-	if (!box_cut_rows(&piece->src, lo, hi, &src))
+	if (!piece_cut_rows(piece, lo, hi, &cut))
 		return false; /* *out may not be there: pieces are counted exactly */
-	out->src = src;
-	out->param = piece->param;
-	out->offset = piece->offset + (out->src.lo[0] - piece->src.lo[0]) * row_bytes;
-	out->bytes = (out->src.hi[0] - out->src.lo[0]) * row_bytes;
+	out->param = cut.param;
+	out->src = cut.src;
+	out->offset = cut.offset;
+	out->bytes = cut.bytes;
 	return true;
 }
 
@@ -75,9 +74,11 @@ static void add_route(struct table *table, const struct unit *unit, uint32_t tra
 
 		if (!cut_piece(&layout->pieces[p], unit->lo, unit->hi, piece))
 			continue;
-		piece->how = how_piece(&piece->src, problem->tensors[unit->tensor].shape,
-				       problem->trainer_registered[trainer],
-				       problem->inference_mapped[unit->inference]);
+		piece->made = layout->made[p];
+		piece->how =
+			how_piece(!piece->made, &piece->src, problem->tensors[unit->tensor].shape,
+				  problem->trainer_registered[trainer],
+				  problem->inference_mapped[unit->inference]);
 		route->bytes += piece->bytes;
 		route->piece_count++;
 		table->piece_count++;
@@ -165,7 +166,7 @@ int table_plan(struct table **out, const struct problem *problem, const struct p
 
 /* Numbers are gathered and added in one go: a call a number costs more than its hashing. */
 struct words {
-	uint64_t le[4 * BOX_DIMS_MAX];
+	uint64_t le[5 * BOX_DIMS_MAX];
 	size_t count;
 };
 
@@ -178,6 +179,24 @@ static void flush(struct digest_stream *stream, struct words *words)
 {
 	digest_add(stream, words->le, words->count * sizeof(words->le[0]));
 	words->count = 0;
+}
+
+/* Nothing for a copy: the tables of copies keep their digests. */
+static void add_made(struct digest_stream *stream, struct words *words,
+		     const struct problem *problem, uint32_t index)
+{
+	const struct problem_made *made = &problem->made[index];
+
+	if (!index)
+		return;
+	word(words, (uint64_t)made->make.part);
+	word(words, made->make.from_rows);
+	word(words, made->make.from_columns);
+	word(words, made->make.to_rows);
+	word(words, made->make.to_columns);
+	flush(stream, words);
+	digest_add_string(stream, dtype_name(made->to));
+	digest_add_string(stream, made->make.from_rows ? problem->tensors[made->scales].name : "");
 }
 
 struct digest table_digest(const struct table *table)
@@ -218,7 +237,8 @@ struct digest table_digest(const struct table *table)
 			}
 			word(&words, piece->offset);
 			word(&words, piece->bytes);
-			word(&words, piece->how);
+			word(&words, piece->how | (piece->made ? MADE : 0));
+			add_made(&stream, &words, problem, piece->made);
 			flush(&stream, &words);
 		}
 	}

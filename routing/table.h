@@ -19,6 +19,7 @@ struct route_piece {
 	struct box src;
 	uint64_t offset, bytes;
 	enum route_how how;
+	uint32_t made;      /* index into the problem's `made` */
 };
 
 struct route {

@@ -166,12 +166,14 @@ static void test_how__needs_no_copy_only_for_one_run_of_registered_memory(void *
 	struct box columns = {.dims = 2, .lo = {0, 2}, .hi = {4, 4}};
 
 	(void)state;
-	assert_int_equal(how_piece(&rows, shape, true, false), HOW_DIRECT);
-	assert_int_equal(how_piece(&rows, shape, true, true), HOW_DIRECT);
-	assert_int_equal(how_piece(&rows, shape, false, true), HOW_MAPPED);
-	assert_int_equal(how_piece(&rows, shape, false, false), HOW_REPLICA);
-	assert_int_equal(how_piece(&columns, shape, true, true), HOW_MAPPED);
-	assert_int_equal(how_piece(&columns, shape, true, false), HOW_REPLICA);
+	assert_int_equal(how_piece(true, &rows, shape, true, false), HOW_DIRECT);
+	assert_int_equal(how_piece(true, &rows, shape, true, true), HOW_DIRECT);
+	assert_int_equal(how_piece(true, &rows, shape, false, true), HOW_MAPPED);
+	assert_int_equal(how_piece(true, &rows, shape, false, false), HOW_REPLICA);
+	assert_int_equal(how_piece(true, &columns, shape, true, true), HOW_MAPPED);
+	assert_int_equal(how_piece(true, &columns, shape, true, false), HOW_REPLICA);
+	assert_int_equal(how_piece(false, &rows, shape, true, true), HOW_MAPPED);
+	assert_int_equal(how_piece(false, &rows, shape, true, false), HOW_REPLICA);
 }
 
 /* ---- from a model ---- */
