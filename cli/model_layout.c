@@ -364,7 +364,9 @@ int model_layout_print(int argc, char **argv)
 {
 	static const struct argp_option rows[] = {
 		{"infer", OPTION_INFER, "SPEC", 0,
-		 "the inference side, as engines=2,tp=8,ep=8 (also dp, dp_lm_head, moe_dense_tp, a2a, fuse_shared, embed_replicated, names, experts, gate, indexer, dtype, fp8: docs/models.md)",
+		 "the inference side, as engines=2,tp=8,ep=8 (also dp, dp_lm_head, moe_dense_tp, "
+		 "a2a, fuse_shared, embed_replicated, names, experts, gate, indexer, dtype, fp8: "
+		 "docs/models.md)",
 		 0},
 		{"rank", OPTION_RANK, "R", 0,
 		 "the inference rank, counted over all engines (default 0)", 0},
