@@ -238,55 +238,104 @@ int weft_param_bind(weft_worker *worker, uint32_t id, void *memory, uint64_t byt
 	return worker_result(rc, &inner, error);
 }
 
-static int declare_piece(struct weft_worker *worker, const weft_tensor *tensor,
-			 const uint64_t *src_lo, const uint64_t *src_hi, uint32_t param,
-			 uint64_t offset, struct error *error)
+/* A tensor that the layout needs, as a host gives it. Its index, or a negative error. */
+static int64_t need_tensor(struct weft_worker *worker, const weft_tensor *tensor,
+			   struct error *error)
 {
-	struct piece piece = {.param = param, .offset = offset};
-	enum dtype dtype;
-	int64_t index;
-	int rc;
+	enum dtype dtype = DTYPE_NONE;
+	int rc = check_shape("tensor", tensor->name, tensor->dtype, tensor->dims, &dtype, error);
 
-	if (!tensor || !src_lo || !src_hi)
+	return rc ? rc
+		  : layout_add_tensor(&worker->layout, tensor->name, dtype, tensor->dims,
+				      tensor->shape, error);
+}
+
+static int declare_made(struct weft_worker *worker, struct piece *piece, const weft_tensor *tensor,
+			const weft_tensor *scales, struct error *error)
+{
+	int64_t index;
+
+	if (!piece->make.from_rows != !scales)
 		return error_set(error, ERROR_USAGE,
-				 "weft_declare_piece: tensor, src_lo or src_hi is NULL");
+				 "weft_declare_made_piece: tensor %s has blocks of %ux%u and %s "
+				 "tensor of scales; the one needs the other",
+				 tensor->name, piece->make.from_rows, piece->make.from_columns,
+				 scales ? "a" : "no");
+	index = need_tensor(worker, tensor, error);
+	if (index < 0)
+		return (int)index;
+	piece->tensor = (uint32_t)index;
+	if (scales) {
+		index = need_tensor(worker, scales, error);
+		if (index < 0)
+			return (int)index;
+		piece->scales = (uint32_t)index;
+	}
+	if (!make_bytes(&piece->make, &piece->src, tensor->dims, tensor->shape,
+			worker->layout.params[piece->param].dtype, &piece->bytes))
+		piece->bytes = 1; /* layout_add_piece says why it has none */
+	return layout_add_piece(&worker->layout, piece, error);
+}
+
+static int declare_piece(struct weft_worker *worker, const char *call, const weft_tensor *tensor,
+			 const uint64_t *src_lo, const uint64_t *src_hi, struct piece *piece,
+			 const weft_tensor *scales, struct error *error)
+{
+	enum dtype dtype;
+	int rc = may_declare(worker, call, error);
+
+	if (!rc)
+		rc = worker_role(worker, ROLE_INFERENCE, call, error);
+	if (rc)
+		return rc;
+	if (!tensor || !src_lo || !src_hi)
+		return error_set(error, ERROR_USAGE, "%s: tensor, src_lo or src_hi is NULL", call);
 	rc = check_shape("tensor", tensor->name, tensor->dtype, tensor->dims, &dtype, error);
 	if (rc)
 		return rc;
-	if (param >= worker->layout.param_count)
+	if (piece->param >= worker->layout.param_count)
 		return error_set(error, ERROR_USAGE,
-				 "weft_declare_piece: parameter %u for tensor %s; %zu are declared",
-				 param, tensor->name, worker->layout.param_count);
-	piece.src.dims = tensor->dims;
-	memcpy(piece.src.lo, src_lo, tensor->dims * sizeof(*src_lo));
-	memcpy(piece.src.hi, src_hi, tensor->dims * sizeof(*src_hi));
-	if (!box_in_shape(&piece.src, tensor->dims, tensor->shape)) {
+				 "%s: parameter %u for tensor %s; %zu are declared", call,
+				 piece->param, tensor->name, worker->layout.param_count);
+	piece->src.dims = tensor->dims;
+	memcpy(piece->src.lo, src_lo, tensor->dims * sizeof(*src_lo));
+	memcpy(piece->src.hi, src_hi, tensor->dims * sizeof(*src_hi));
+	if (!box_in_shape(&piece->src, tensor->dims, tensor->shape)) {
 		char text[128];
 
 		return error_set(error, ERROR_USAGE,
 				 "tensor %s: the box %s is empty or not inside "
 				 "the tensor",
-				 tensor->name, box_text(&piece.src, text, sizeof(text)));
+				 tensor->name, box_text(&piece->src, text, sizeof(text)));
 	}
-	index = layout_add_tensor(&worker->layout, tensor->name, dtype, tensor->dims, tensor->shape,
-				  error);
-	if (index < 0)
-		return (int)index;
-	piece.tensor = (uint32_t)index;
-	piece.bytes = box_elements(&piece.src) * dtype_bytes(dtype);
-	return layout_add_piece(&worker->layout, &piece, error);
+	return declare_made(worker, piece, tensor, scales, error);
 }
 
 int weft_declare_piece(weft_worker *worker, const weft_tensor *tensor, const uint64_t *src_lo,
 		       const uint64_t *src_hi, uint32_t param, uint64_t offset, weft_error *error)
 {
+	struct piece piece = {.param = param, .offset = offset};
 	struct error inner;
-	int rc = may_declare(worker, "weft_declare_piece", &inner);
+	int rc = declare_piece(worker, "weft_declare_piece", tensor, src_lo, src_hi, &piece, NULL,
+			       &inner);
 
-	if (!rc)
-		rc = worker_role(worker, ROLE_INFERENCE, "weft_declare_piece", &inner);
-	if (!rc)
-		rc = declare_piece(worker, tensor, src_lo, src_hi, param, offset, &inner);
+	return worker_result(rc, &inner, error);
+}
+
+int weft_declare_made_piece(weft_worker *worker, const weft_tensor *tensor, const uint64_t *src_lo,
+			    const uint64_t *src_hi, uint32_t param, uint64_t offset,
+			    const weft_make *make, const weft_tensor *scales, weft_error *error)
+{
+	struct piece piece = {.param = param, .offset = offset};
+	struct error inner;
+	int rc;
+
+	if (make)
+		piece.make = (struct make){make->scales_part ? MAKE_SCALES : MAKE_VALUES,
+					   make->from_rows, make->from_columns, make->to_rows,
+					   make->to_columns};
+	rc = declare_piece(worker, "weft_declare_made_piece", tensor, src_lo, src_hi, &piece,
+			   scales, &inner);
 	return worker_result(rc, &inner, error);
 }
 

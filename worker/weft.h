@@ -188,10 +188,28 @@ WEFT_API int weft_declare_param(weft_worker *worker, const weft_param *param, ui
  * declared without memory (weft_declare_model). Before join; stays the host's. */
 WEFT_API int weft_param_bind(weft_worker *worker, uint32_t id, void *memory, uint64_t bytes,
 			     weft_error *error);
-/* Inference: the box src of `tensor` becomes bytes [offset, offset + its size) of param. */
+/* Inference: the box src of `tensor` becomes bytes [offset, offset + its size) of param. Where
+ * the dtypes differ, each element is converted to param's (F32, BF16 and F16 into each other,
+ * rounded to nearest even). */
 WEFT_API int weft_declare_piece(weft_worker *worker, const weft_tensor *tensor,
 				const uint64_t *src_lo, const uint64_t *src_hi, uint32_t param,
 				uint64_t offset, weft_error *error);
+
+/* fp8 in blocks, as checkpoints like DeepSeek-V3's keep it: F8_E4M3 elements, and a matrix of one
+ * F32 a block of rows x columns, which the block's elements are multiplied with. `from` is the
+ * tensor's block, `to` param's; 0 and 0: not in blocks. */
+typedef struct weft_make {
+	uint32_t from_rows, from_columns;
+	uint32_t to_rows, to_columns;
+	int scales_part;           /* 1: the piece is param's F32 scales; 0: its elements */
+} weft_make;
+/* Inference: the same, and the bytes are made so. src starts at a border of param's blocks and
+ * ends at one or at the tensor's end. `scales`: with a `from` block, the tensor of its scales;
+ * else NULL. The arithmetic is in common/make.h, to the bit. */
+WEFT_API int weft_declare_made_piece(weft_worker *worker, const weft_tensor *tensor,
+				     const uint64_t *src_lo, const uint64_t *src_hi,
+				     uint32_t param, uint64_t offset, const weft_make *make,
+				     const weft_tensor *scales, weft_error *error);
 /* Inference: bytes without a source (vocabulary padding); weft zeroes them at join. */
 WEFT_API int weft_declare_fill(weft_worker *worker, uint32_t param, uint64_t offset,
 			       uint64_t bytes, weft_error *error);

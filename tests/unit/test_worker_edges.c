@@ -122,6 +122,59 @@ static void test_job__of_a_trainer_without_targets_and_a_rank_without_sources(vo
 	job_close(job);
 }
 
+static void test_made_piece__is_declared_or_refused_by_name(void **state)
+{
+	static const weft_tensor bf16 = {"w", "BF16", 2, {8, 6}}, fp8 = {"q", "F8_E4M3", 2, {8, 6}};
+	static const weft_tensor scales = {"q_scale", "F32", 2, {2, 2}};
+	static const weft_tensor short_scales = {"q_short", "F32", 2, {1, 2}};
+	static const weft_param params[3] = {{"p", "F8_E4M3", 2, {8, 6}, NULL},
+					     {"p_scale", "F32", 2, {4, 2}, NULL},
+					     {"half", "F16", 2, {8, 6}, NULL}};
+	static const weft_make quantise = {.to_rows = 2, .to_columns = 3},
+			       parts = {.to_rows = 2, .to_columns = 3, .scales_part = 1},
+			       both = {4, 4, 2, 3, 0};
+	static const uint64_t lo[2] = {0, 0}, inside[2] = {1, 0}, hi[2] = {8, 6};
+	static const weft_options options = {
+		.size = sizeof(options), .controller = "tcp://127.0.0.1:9", .role = WEFT_INFERENCE};
+	weft_worker *rank;
+	weft_error error;
+
+	(void)state;
+	rig_ok(weft_open(&rank, &options, &error), &error);
+	for (uint32_t p = 0; p < 3; p++)
+		rig_ok(weft_declare_param(rank, &params[p], NULL, &error), &error);
+#define REFUSED(code_, words, ...)                                                            \
+	do {                                                                                  \
+		assert_int_equal(weft_declare_made_piece(rank, __VA_ARGS__, &error), -code_); \
+		if (!strstr(error.text, words))                                               \
+			fail_msg("%s", error.text);                                           \
+	} while (0)
+	REFUSED(ERROR_USAGE, "weft_declare_made_piece: tensor, src_lo", NULL, lo, hi, 0, 0,
+		&quantise, NULL);
+	REFUSED(ERROR_USAGE, "parameter 9 for tensor w; 3 are declared", &bf16, lo, hi, 9, 0,
+		&quantise, NULL);
+	REFUSED(ERROR_UNSUPPORTED, "a piece takes [1..8, 0..6] of tensor w", &bf16, inside, hi, 0,
+		0, &quantise, NULL);
+	REFUSED(ERROR_UNSUPPORTED, "weft cannot convert", &bf16, lo, hi, 0, 0, NULL, NULL);
+	REFUSED(ERROR_USAGE, "blocks of 4x4 and no tensor of scales", &fp8, lo, hi, 0, 0, &both,
+		NULL);
+	REFUSED(ERROR_USAGE, "blocks of 0x0 and a tensor of scales", &bf16, lo, hi, 0, 0, &quantise,
+		&scales);
+	REFUSED(ERROR_CONFIG, "tensor q_short is F32 [1, 2], but as the scales of tensor q", &fp8,
+		lo, hi, 0, 0, &both, &short_scales);
+#undef REFUSED
+	rig_ok(weft_declare_made_piece(rank, &fp8, lo, hi, 0, 0, &both, &scales, &error), &error);
+	rig_ok(weft_declare_made_piece(rank, &bf16, lo, hi, 1, 0, &parts, NULL, &error), &error);
+	rig_ok(weft_declare_piece(rank, &bf16, lo, hi, 2, 0, &error), &error);
+	assert_int_equal(rank->layout.piece_count, 3);
+	assert_int_equal(rank->layout.pieces[0].bytes, 48);
+	assert_string_equal(rank->layout.tensors[rank->layout.pieces[0].scales].name, "q_scale");
+	assert_int_equal(rank->layout.pieces[1].bytes, 32);
+	assert_int_equal(rank->layout.pieces[2].bytes, 96);
+	assert_int_equal(layout_finish(&rank->layout, NULL), 0);
+	weft_close(&rank);
+}
+
 static void test_job__of_sixty_four_ranks_on_one_host(void **state)
 {
 	struct rig_options options = {.trainers = 2, .ranks = 64, .checksums = 1};
@@ -545,6 +598,7 @@ int main(void)
 		cmocka_unit_test(test_shm__of_another_user_is_refused_with_what_to_do),
 		cmocka_unit_test(test_fork__leaves_the_job_to_the_parent),
 		cmocka_unit_test(test_job__of_a_trainer_without_targets_and_a_rank_without_sources),
+		cmocka_unit_test(test_made_piece__is_declared_or_refused_by_name),
 		cmocka_unit_test(test_job__of_sixty_four_ranks_on_one_host),
 		cmocka_unit_test(test_job__of_one_tensor_beyond_four_gib),
 		cmocka_unit_test(test_ring__takes_no_more_memory_than_one_update_needs),
