@@ -63,6 +63,26 @@ CONFIGS = {
                 "v_head_dim": 16, "index_n_heads": 4, "index_head_dim": 16, "index_topk_freq": 2,
                 "index_skip_topk_offset": 2, "num_nextn_predict_layers": 1, "vocab_size": 256,
                 "torch_dtype": "bfloat16"},
+    "glm4-moe-lite": {"architectures": ["Glm4MoeLiteForCausalLM"], "hidden_size": 64, "intermediate_size": 96,
+                      "num_hidden_layers": 3, "num_attention_heads": 4, "n_routed_experts": 6,
+                      "n_shared_experts": 1, "moe_intermediate_size": 32, "first_k_dense_replace": 1,
+                      "q_lora_rank": 32, "kv_lora_rank": 16, "qk_nope_head_dim": 24, "qk_rope_head_dim": 8,
+                      "v_head_dim": 32, "num_nextn_predict_layers": 1, "vocab_size": 256,
+                      "torch_dtype": "bfloat16"},
+    # stored in 16 bits of the other kind, no query latent, no router bias
+    "deepseek-v2": {"architectures": ["DeepseekV2ForCausalLM"], "hidden_size": 64, "intermediate_size": 96,
+                    "num_hidden_layers": 2, "num_attention_heads": 4, "n_routed_experts": 4,
+                    "n_shared_experts": 2, "moe_intermediate_size": 32, "first_k_dense_replace": 1,
+                    "q_lora_rank": None, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
+                    "v_head_dim": 16, "topk_method": "greedy", "vocab_size": 200, "torch_dtype": "float16"},
+    # an indexer in every layer, in blocks
+    "deepseek-v32": {"architectures": ["DeepseekV32ForCausalLM"], "hidden_size": 64, "intermediate_size": 64,
+                     "num_hidden_layers": 3, "num_attention_heads": 4, "n_routed_experts": 4,
+                     "n_shared_experts": 1, "moe_intermediate_size": 32, "first_k_dense_replace": 1,
+                     "q_lora_rank": 32, "kv_lora_rank": 24, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
+                     "v_head_dim": 16, "index_n_heads": 4, "index_head_dim": 16, "vocab_size": 256,
+                     "num_nextn_predict_layers": 1, "torch_dtype": "bfloat16",
+                     "quantization_config": {"quant_method": "fp8", "weight_block_size": [16, 8]}},
 }
 
 
