@@ -233,5 +233,7 @@ const struct command model_commands[] = {
 	{"model", "layout", "one inference rank's parameters and where they come from",
 	 model_layout_print},
 	{"model", "check", "a running engine's own parameters beside a layout", model_check},
+	{"model", "plan-memory", "what each worker of a job keeps beside the model",
+	 model_plan_memory},
 	{NULL, NULL, NULL, NULL},
 };

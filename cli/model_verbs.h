@@ -10,6 +10,7 @@
 
 int model_check(int argc, char **argv);        /* model_check.c */
 int model_layout_print(int argc, char **argv); /* model_layout.c */
+int model_plan_memory(int argc, char **argv);  /* model_memory.c */
 
 #define MODEL_SHAPE_BYTES 96
 /* "[4096, 512]" into out; returns out. */

@@ -2,6 +2,8 @@
 """The verbs of `weft model`: what they print, in words and as JSON, and what they refuse."""
 import json
 import math
+import pathlib
+import re
 
 import pytest
 
@@ -83,3 +85,57 @@ def test_derived__of_a_dense_model_is_nothing():
     assert lines("layout", "Qwen3-4B", "--infer", "tp=2", "--derived") == []
     text = jobs.weft("model", "layout", "Qwen3-4B", "--infer", "tp=2", "--derived").stdout
     assert text == "Qwen3-4B, inference rank 0 (engine 0, engine rank 0 of 2): no derived tensors\n"
+
+
+# ---- plan-memory ----
+
+def test_plan_memory__table_is_that_of_the_page():
+    table = jobs.weft("model", "plan-memory", "--all", timeout=400).stdout
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "memory.md").read_text()
+    blocks = re.findall(r"```\n(.*?)```", page, re.S)
+    assert "$ weft model plan-memory --all\n" + table in blocks
+
+
+@pytest.mark.parametrize("name", ["GLM-Z1-9B", "Moonlight", "GLM-4.5-Air"])
+def test_plan_memory__of_a_published_run_adds_up(name):
+    for row in lines("plan-memory", "--row", name):
+        assert row["name"] == name
+        trainers, inference = row["trainers"], row["inference"]
+        assert len(trainers) == int(jobs.spec(row["train"])["world"])
+        # what trainers send is what inference ranks register: these models have no filled rows
+        assert sum(t["sent_bytes"] for t in trainers) == sum(i["registered_bytes"] for i in inference)
+        assert sum(t["pieces"] for t in trainers) == sum(i["pieces"] for i in inference)
+        for trainer in trainers:
+            assert trainer["ring_bytes"] <= 1 << 30
+            assert trainer["registered_ring_bytes"] <= trainer["ring_bytes"]
+            assert trainer["full_bytes"] <= min(trainer["sent_bytes"], row["published"]["replica_bytes"])
+            assert trainer["sums_bytes"] == 8 * trainer["pieces"]
+        assert row["published"]["replica_bytes"] == max(i["registered_bytes"] for i in inference)
+
+
+def test_plan_memory__of_one_job_is_words():
+    text = jobs.weft("model", "plan-memory", "--model", "Qwen2.5-0.5B", "--train", "world=4,fsdp=2,source=sharded",
+                     "--infer", "engines=2,tp=2", "--ring-bytes", "64M").stdout
+    assert text.startswith("Qwen2.5-0.5B: Qwen2.5-0.5B, --train world=4,fsdp=2,source=sharded --infer engines=2,tp=2\n")
+    ring = next(line for line in text.splitlines() if "pinned and registered" in line)
+    assert "494 MB" in ring and "67.1 MB" in ring
+    bucket = next(line for line in text.splitlines() if "bucket" in line)
+    assert bucket.split()[4:8] == ["537", "MB", "-", "-"] and "shards are packed as they lie" in bucket
+    row = jobs.weft("model", "plan-memory", "--row", "Moonlight", "--bucket-bytes", "1G").stdout
+    assert "738 MB" in row and "1.07 GB" in row and "model.layers.1.mlp.experts.w13_weight" in row
+
+
+@pytest.mark.parametrize("arguments, code, words", [
+    ((), 2, "say which job: --model, --train and --infer; or --row NAME of the published runs; or --all of them"),
+    (("--all", "--row", "GLM-5"), 2, "say which job"),
+    (("--all", "--model", "GLM-5"), 2, "say which job"),
+    (("--model", "GLM-5"), 2, "--train is missing; a job has --model, --train and --infer"),
+    (("--row", "GLM-6"), 2, "--row GLM-6 is not known; these are: GLM-Z1-9B, Moonlight"),
+    (("--row", "GLM-5", "--ring-bytes", "much"), 2, "--ring-bytes is 'much'; give a size like 512M or 1G"),
+    (("--row", "GLM-5", "--bucket-bytes", "0"), 2, "--bucket-bytes is '0'"),
+    (("--model", "Qwen2.5", "--train", "world=2", "--infer", "tp=2"), 78, "Qwen2.5-0.5B"),
+    (("--model", "Qwen2.5-0.5B", "--train", "world=2", "--infer", "tp=3"), 78, "cannot be cut"),
+    (("Qwen2.5-0.5B",), 2, "'Qwen2.5-0.5B' is one argument too many"),
+])
+def test_plan_memory__refuses_by_name(arguments, code, words):
+    assert words in refused(code, "plan-memory", *arguments)

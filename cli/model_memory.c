@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * model_memory.c -- weft model plan-memory: what each worker of a job keeps beside the model, in
+ * the published design and here, from the job's real plan.
+ */
+#include "cli/model_verbs.h"
+
+#include "cli/command.h"
+#include "cli/route.h"
+#include "common/text.h"
+#include "routing/baseline.h"
+#include "routing/memory_plan.h"
+#include "routing/scenario.h"
+#include "wire/message.h"
+#include <argp.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+	OPTION_JSON = 0x100,
+	OPTION_MODEL,
+	OPTION_TRAIN,
+	OPTION_INFER,
+	OPTION_ROW,
+	OPTION_ALL,
+	OPTION_RING,
+	OPTION_BUCKET
+};
+
+struct options {
+	const char *model, *train, *infer, *row, *ring, *bucket;
+	bool json, all;
+	uint64_t ring_bytes, bucket_bytes;
+};
+
+static error_t parse_option(int key, char *argument, struct argp_state *state)
+{
+	struct options *options = state->input;
+
+	switch (key) {
+	case OPTION_JSON:
+		options->json = true;
+		return 0;
+	case OPTION_MODEL:
+		options->model = argument;
+		return 0;
+	case OPTION_TRAIN:
+		options->train = argument;
+		return 0;
+	case OPTION_INFER:
+		options->infer = argument;
+		return 0;
+	case OPTION_ROW:
+		options->row = argument;
+		return 0;
+	case OPTION_ALL:
+		options->all = true;
+		return 0;
+	case OPTION_RING:
+		options->ring = argument;
+		return 0;
+	case OPTION_BUCKET:
+		options->bucket = argument;
+		return 0;
+	case ARGP_KEY_ARG:
+		argp_error(state, "'%s' is one argument too many", argument);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+/* ---- the figures of one job ---- */
+
+struct figures {
+	const char *name, *model, *train, *infer;
+	const struct memory_plan *plan;
+	struct memory_trainer most; /* of each figure, the largest of all trainers */
+	struct memory_inference rank;
+	bool sharded;
+	uint64_t bucket_bytes;
+};
+
+static uint64_t rows_bytes(uint32_t pieces)
+{
+	return pieces * (uint64_t)sizeof(struct plan_row);
+}
+
+static void raise_to(uint64_t *most, uint64_t value)
+{
+	*most = *most > value ? *most : value;
+}
+
+static void find_most(struct figures *figures)
+{
+	const struct memory_plan *plan = figures->plan;
+
+	for (uint32_t t = 0; t < plan->trainer_count; t++) {
+		const struct memory_trainer *trainer = &plan->trainers[t];
+		struct memory_trainer *most = &figures->most;
+
+		raise_to(&most->sent_bytes, trainer->sent_bytes);
+		raise_to(&most->ring_bytes, trainer->ring_bytes);
+		raise_to(&most->packed_bytes, trainer->packed_bytes);
+		raise_to(&most->full_bytes, trainer->full_bytes);
+		raise_to(&most->source_bytes, trainer->source_bytes);
+		if (trainer->pieces > most->pieces)
+			most->pieces = trainer->pieces;
+	}
+	for (uint32_t i = 0; i < plan->inference_count; i++) {
+		raise_to(&figures->rank.param_bytes, plan->inference[i].param_bytes);
+		if (plan->inference[i].pieces > figures->rank.pieces)
+			figures->rank.pieces = plan->inference[i].pieces;
+	}
+}
+
+/* ---- words ---- */
+
+static const char *size(uint64_t bytes)
+{
+	static char texts[8][TEXT_SHORT_BYTES]; /* as many as one line prints */
+	static unsigned next;
+
+	return bytes ? bytes_text(bytes, texts[next++ % 8]) : "-";
+}
+
+static void print_line(const char *what, uint64_t published, uint64_t ring, uint64_t full,
+		       const char *note)
+{
+	printf("  %-38s %10s %10s %10s%s%s\n", what, size(published), size(ring), size(full),
+	       *note ? "  " : "", note);
+}
+
+static void print_job(const struct figures *f)
+{
+	const struct memory_published *published = &f->plan->published;
+	const struct memory_trainer *most = &f->most;
+	uint64_t bucket = f->sharded ? 0 : f->bucket_bytes;
+	uint64_t trainer_sums = most->pieces * (uint64_t)MEMORY_SUM_BYTES;
+	uint64_t rank_sums = f->rank.pieces * (uint64_t)MEMORY_SUM_BYTES;
+	char note[64];
+
+	printf("%s: %s, --train %s --infer %s\n\n", f->name, f->model, f->train, f->infer);
+	printf("%-40s %10s %10s %10s\n", "", "published", "ring", "full");
+	printf("each of %u trainers, at most\n", f->plan->trainer_count);
+	snprintf(note, sizeof(note), "published: %u engine rank%s, %u session%s", published->groups,
+		 published->groups == 1 ? "" : "s", published->sessions,
+		 published->sessions == 1 ? "" : "s");
+	print_line("CPU replica, pinned and registered", published->replica_bytes, most->ring_bytes,
+		   most->full_bytes, note);
+	print_line("staged until a parameter is complete", published->staged_bytes, 0, 0,
+		   published->staged);
+	print_line("bucket of gathered tensors", f->bucket_bytes, bucket, bucket,
+		   f->sharded ? "shards are packed as they lie" : "the framework's");
+	print_line("rows of the plan", 0, rows_bytes(most->pieces), rows_bytes(most->pieces), "");
+	print_line("checksums, if asked", 0, trainer_sums, trainer_sums, "");
+	print_line("replica, if tensors stay registered", 0, most->packed_bytes, most->full_bytes,
+		   "only what is no run of source bytes");
+	print_line("  and the tensors, registered", 0, most->source_bytes, most->source_bytes, "");
+	printf("each of %u inference ranks, at most\n", f->plan->inference_count);
+	print_line("parameters, registered", f->rank.param_bytes, f->rank.param_bytes,
+		   f->rank.param_bytes, "twice with --shadow");
+	print_line("rows of the plan", 0, rows_bytes(f->rank.pieces), rows_bytes(f->rank.pieces),
+		   "");
+	print_line("checksums, if asked", 0, rank_sums, rank_sums, "");
+}
+
+static void print_head(const struct options *options)
+{
+	char ring[TEXT_SHORT_BYTES], bucket[TEXT_SHORT_BYTES];
+
+	printf("at most, of all ranks; ring limit %s, bucket %s\n\n",
+	       bytes_text(options->ring_bytes, ring), bytes_text(options->bucket_bytes, bucket));
+	printf("%-14s | %29s | %29s | %10s\n", "", "a trainer, published ", "a trainer, Weft ",
+	       "a rank");
+	printf("%-14s | %9s %9s %9s | %9s %9s %9s | %10s\n", "", "replica", "staged", "bucket",
+	       "ring", "full", "in place", "registered");
+}
+
+static void print_row(const struct figures *f)
+{
+	const struct memory_published *published = &f->plan->published;
+
+	printf("%-14s | %9s %9s %9s | %9s %9s %9s | %10s\n", f->name,
+	       size(published->replica_bytes), size(published->staged_bytes), size(f->bucket_bytes),
+	       size(f->most.ring_bytes), size(f->most.full_bytes), size(f->most.packed_bytes),
+	       size(f->rank.param_bytes));
+	fflush(stdout);
+}
+
+/* ---- JSON ---- */
+
+static void put_trainer(struct json *json, const struct memory_trainer *trainer)
+{
+	json_put_object(json);
+	json_put_key_u64(json, "sent_bytes", trainer->sent_bytes);
+	json_put_key_u64(json, "ring_bytes", trainer->ring_bytes);
+	json_put_key_u64(json, "full_bytes", trainer->full_bytes);
+	json_put_key_u64(json, "registered_ring_bytes", trainer->packed_bytes);
+	json_put_key_u64(json, "source_bytes", trainer->source_bytes);
+	json_put_key_u64(json, "pieces", trainer->pieces);
+	json_put_key_u64(json, "rows_bytes", rows_bytes(trainer->pieces));
+	json_put_key_u64(json, "sums_bytes", trainer->pieces * (uint64_t)MEMORY_SUM_BYTES);
+	json_put_object_end(json);
+}
+
+static void put_job(const struct figures *f)
+{
+	const struct memory_published *published = &f->plan->published;
+	struct json line, *json = &line;
+
+	json_to_file(json, stdout);
+	json_put_object(json);
+	json_put_key_string(json, "name", f->name);
+	json_put_key_string(json, "model", f->model);
+	json_put_key_string(json, "train", f->train);
+	json_put_key_string(json, "infer", f->infer);
+	json_put_key(json, "published");
+	json_put_object(json);
+	json_put_key_u64(json, "replica_bytes", published->replica_bytes);
+	json_put_key_u64(json, "staged_bytes", published->staged_bytes);
+	json_put_key_string(json, "staged", published->staged);
+	json_put_key_u64(json, "bucket_bytes", f->bucket_bytes);
+	json_put_key_u64(json, "groups", published->groups);
+	json_put_key_u64(json, "sessions", published->sessions);
+	json_put_object_end(json);
+	json_put_key(json, "trainers");
+	json_put_array(json);
+	for (uint32_t t = 0; t < f->plan->trainer_count; t++)
+		put_trainer(json, &f->plan->trainers[t]);
+	json_put_array_end(json);
+	json_put_key(json, "inference");
+	json_put_array(json);
+	for (uint32_t i = 0; i < f->plan->inference_count; i++) {
+		const struct memory_inference *rank = &f->plan->inference[i];
+
+		json_put_object(json);
+		json_put_key_u64(json, "registered_bytes", rank->param_bytes);
+		json_put_key_u64(json, "pieces", rank->pieces);
+		json_put_key_u64(json, "rows_bytes", rows_bytes(rank->pieces));
+		json_put_key_u64(json, "sums_bytes", rank->pieces * (uint64_t)MEMORY_SUM_BYTES);
+		json_put_object_end(json);
+	}
+	json_put_array_end(json);
+	json_put_object_end(json);
+	json_put_newline(json);
+}
+
+/* ---- jobs ---- */
+
+static int plan_job(const struct options *options, const struct scenario *row, struct error *error)
+{
+	struct figures figures = {.name = row->name,
+				  .model = row->model,
+				  .train = row->train,
+				  .infer = row->infer,
+				  .bucket_bytes = options->bucket_bytes};
+	struct table *table = NULL;
+	struct memory_plan plan;
+	struct train_spec train;
+	struct infer_spec infer;
+	struct route_job job;
+	int rc = route_job_open(&job, row->model, row->train, row->infer, false, error);
+
+	if (rc)
+		return rc;
+	rc = train_spec_parse(&train, row->train, error);
+	if (!rc)
+		rc = infer_spec_parse(&infer, row->infer, error);
+	if (!rc)
+		rc = table_plan(&table, job.problem, policy_find(POLICY_DEFAULT), NULL, error);
+	if (!rc)
+		rc = memory_plan(&plan, job.model, &train, &infer, table, options->ring_bytes,
+				 error);
+	if (!rc) {
+		figures.plan = &plan;
+		figures.sharded = train.source == TRAIN_SHARDED;
+		find_most(&figures);
+		(options->json ? put_job : options->all ? print_row : print_job)(&figures);
+		memory_plan_fini(&plan);
+	}
+	table_free(&table);
+	route_job_close(&job);
+	return rc;
+}
+
+static int unknown_row(const struct scenarios *scenarios, const char *name, struct error *error)
+{
+	struct text known = {0};
+	int rc;
+
+	for (size_t i = 0; i < scenarios->count; i++)
+		text_format(&known, "%s%s", i ? ", " : "", scenarios->items[i].name);
+	rc = error_set(error, ERROR_USAGE, "--row %s is not known; these are: %s", name,
+		       text_string(&known));
+	text_fini(&known);
+	return rc;
+}
+
+static int plan_published(const struct options *options, struct error *error)
+{
+	struct scenarios scenarios;
+	bool found = false;
+	int rc = scenarios_published(&scenarios, error);
+
+	if (rc)
+		return rc;
+	if (options->all && !options->json)
+		print_head(options);
+	for (size_t i = 0; !rc && i < scenarios.count; i++) {
+		if (options->row && strcmp(scenarios.items[i].name, options->row) != 0)
+			continue;
+		found = true;
+		rc = plan_job(options, &scenarios.items[i], error);
+		if (rc)
+			error_wrap(error, "%s", scenarios.items[i].name);
+	}
+	if (!rc && !found)
+		rc = unknown_row(&scenarios, options->row, error);
+	scenarios_fini(&scenarios);
+	return rc;
+}
+
+static int parse_size(const char *flag, const char *text, uint64_t absent, uint64_t *bytes,
+		      struct error *error)
+{
+	*bytes = absent;
+	if (!text || (parse_bytes(text, bytes) && *bytes))
+		return 0;
+	return error_set(error, ERROR_USAGE, "%s is '%s'; give a size like 512M or 1G", flag, text);
+}
+
+static int check_options(struct options *options, struct error *error)
+{
+	bool own = options->model || options->train || options->infer;
+	int rc = parse_size("--ring-bytes", options->ring, MEMORY_RING_DEFAULT,
+			    &options->ring_bytes, error);
+
+	if (!rc)
+		rc = parse_size("--bucket-bytes", options->bucket, BASELINE_BUCKET_BYTES,
+				&options->bucket_bytes, error);
+	if (rc)
+		return rc;
+	if (own + (options->row != NULL) + options->all != 1)
+		return error_set(
+			error, ERROR_USAGE,
+			"say which job: --model, --train and --infer; or --row NAME of the "
+			"published runs; or --all of them");
+	if (own && !(options->model && options->train && options->infer))
+		return error_set(error, ERROR_USAGE,
+				 "%s is missing; a job has --model, --train and --infer",
+				 !options->model   ? "--model"
+				 : !options->train ? "--train"
+						   : "--infer");
+	return 0;
+}
+
+static int run(struct options *options, struct error *error)
+{
+	int rc = check_options(options, error);
+
+	if (rc)
+		return rc;
+	if (options->row || options->all)
+		return plan_published(options, error);
+	/* a row as the published ones; its strings are argv's */
+	return plan_job(options,
+			&(struct scenario){.name = (char *)options->model,
+					   .model = (char *)options->model,
+					   .train = (char *)options->train,
+					   .infer = (char *)options->infer},
+			error);
+}
+
+int model_plan_memory(int argc, char **argv)
+{
+	static const struct argp_option rows[] = {
+		{"model", OPTION_MODEL, "NAME", 0,
+		 "a built-in model, or a folder or config.json written with a '/'", 0},
+		{"train", OPTION_TRAIN, "SPEC", 0,
+		 "trainers: world=16,pp=2 or world=16,fsdp=8,source=sharded", 0},
+		{"infer", OPTION_INFER, "SPEC", 0, "inference: engines=2,tp=4", 0},
+		{"row", OPTION_ROW, "NAME", 0, "one of the published runs, in full", 0},
+		{"all", OPTION_ALL, NULL, 0, "all published runs, a line each", 0},
+		{"ring-bytes", OPTION_RING, "SIZE", 0, "the ring's limit (default 1G)", 0},
+		{"bucket-bytes", OPTION_BUCKET, "SIZE", 0,
+		 "tensors that the framework gathers at a time (default 512M)", 0},
+		{"json", OPTION_JSON, NULL, 0, "one JSON object a job, with every rank", 0},
+		{0},
+	};
+	static const struct argp argp = {
+		rows,
+		parse_option,
+		"",
+		"What each trainer and each inference rank keeps beside the model, in the "
+		"published design (a CPU replica of one whole engine rank) and in Weft's (a ring, "
+		"or a full replica of what it sends).\v"
+		"The figures of Weft are those of the job's real plan (policy greedy), the largest "
+		"of all ranks. Ring: its limit, or what one update packs where that is less. "
+		"docs/memory.md says how each figure comes about.",
+		NULL,
+		NULL,
+		NULL};
+	struct options options = {0};
+	struct error error = {0};
+
+	argp_parse(&argp, argc, argv, 0, NULL, &options);
+	return run(&options, &error) ? command_fail(&error) : 0;
+}
