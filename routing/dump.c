@@ -25,6 +25,8 @@ struct source {
 	const char *(*tensor)(const struct source *source, const struct route *route);
 	const char *(*param)(const struct source *source, const struct route *route,
 			     const struct route_piece *piece);
+	const struct problem_made *made; /* not asked for a copy */
+	const char *(*scales)(const struct source *source, uint32_t index);
 	const struct report *report;
 	struct digest digest;
 	const struct problem *problem; /* of a table */
@@ -58,8 +60,19 @@ static void write_ranks(struct json *json, const struct source *source)
 	json_put_array_end(json);
 }
 
-static void write_piece(struct json *json, const char *param, const struct route_piece *piece,
-			enum route_how how)
+static void write_made(struct json *json, const struct source *source, uint32_t index)
+{
+	const struct problem_made *made = &source->made[index];
+	char text[MAKE_TEXT_BYTES];
+
+	json_put_key_string(json, "make", make_text(&made->make, true, text));
+	json_put_key_string(json, "to", dtype_name(made->to));
+	if (made->make.from_rows)
+		json_put_key_string(json, "scales", source->scales(source, made->scales));
+}
+
+static void write_piece(struct json *json, const struct source *source, const char *param,
+			const struct route_piece *piece, enum route_how how)
 {
 	json_put_object(json);
 	json_put_key(json, "src");
@@ -76,6 +89,8 @@ static void write_piece(struct json *json, const char *param, const struct route
 	json_put_key_u64(json, "bytes", piece->bytes);
 	if (piece->how != how)
 		json_put_key_string(json, "how", route_how_name(piece->how));
+	if (piece->made)
+		write_made(json, source, piece->made);
 	json_put_object_end(json);
 }
 
@@ -98,8 +113,8 @@ static void write_routes(struct json *json, const struct source *source)
 		json_put_key(json, "pieces");
 		json_put_array(json);
 		for (uint32_t p = 0; p < route->piece_count; p++)
-			write_piece(json, source->param(source, route, &pieces[p]), &pieces[p],
-				    pieces[0].how);
+			write_piece(json, source, source->param(source, route, &pieces[p]),
+				    &pieces[p], pieces[0].how);
 		json_put_array_end(json);
 		json_put_object_end(json);
 	}
@@ -246,6 +261,11 @@ static const char *table_param(const struct source *source, const struct route *
 		.name;
 }
 
+static const char *table_scales(const struct source *source, uint32_t index)
+{
+	return source->problem->tensors[index].name;
+}
+
 int dump_write(FILE *stream, const struct table *table, enum dump_part part, struct error *error)
 {
 	const struct problem *problem = table->problem;
@@ -267,6 +287,8 @@ int dump_write(FILE *stream, const struct table *table, enum dump_part part, str
 		.pieces = table->pieces,
 		.tensor = table_tensor,
 		.param = table_param,
+		.made = problem->made,
+		.scales = table_scales,
 		.report = &report,
 		.digest = table->digest,
 		.problem = problem,
@@ -299,6 +321,11 @@ static const char *dump_param(const struct source *source, const struct route *r
 	return source->dump->names.items[piece->param];
 }
 
+static const char *dump_scales(const struct source *source, uint32_t index)
+{
+	return source->dump->names.items[index];
+}
+
 void dump_put(FILE *stream, const struct dump *dump, enum dump_part part)
 {
 	struct source source = {
@@ -318,6 +345,8 @@ void dump_put(FILE *stream, const struct dump *dump, enum dump_part part)
 		.pieces = dump->pieces,
 		.tensor = dump_tensor,
 		.param = dump_param,
+		.made = dump->made,
+		.scales = dump_scales,
 		.report = &dump->report,
 		.digest = dump->digest,
 		.dump = dump,

@@ -150,7 +150,7 @@ static int read_box(struct dump_reader *r, json_t *object, struct box *box)
 static int read_piece(struct dump_reader *r, json_t *object, enum route_how how)
 {
 	static const char *const keys[] = {"src", "param", "offset", "bytes", NULL};
-	static const char *const optional[] = {"how", NULL};
+	static const char *const optional[] = {"how", "make", "to", "scales", NULL};
 	struct route_piece piece = {.how = how}, *slot;
 	int rc = dump_keys(r, object, keys, optional);
 
@@ -164,6 +164,8 @@ static int read_piece(struct dump_reader *r, json_t *object, enum route_how how)
 		rc = dump_number(r, object, "bytes", DUMP_VALUE_MAX, &piece.bytes);
 	if (!rc && json_object_get(object, "how"))
 		rc = dump_how(r, object, &piece.how);
+	if (!rc)
+		rc = dump_take_made(r, object, &piece.made);
 	if (rc)
 		return rc;
 	slot = array_push_raw((void **)&r->dump->pieces, &r->dump->piece_count,
@@ -251,7 +253,7 @@ static int read_one_route(struct parse *p, size_t index)
 		return rc;
 	rc = p->visitor->route(p->visitor->context, dump, &dump->routes[0], dump->pieces,
 			       p->reader.error);
-	dump->route_count = dump->piece_count = 0;
+	dump->route_count = dump->piece_count = dump->made_count = 0;
 	return rc;
 }
 
@@ -543,6 +545,7 @@ void dump_free(struct dump **pointer)
 	names_fini(&dump->names);
 	memory_free(dump->routes);
 	memory_free(dump->pieces);
+	memory_free(dump->made);
 	report_fini(&dump->report);
 	memory_free(dump);
 }

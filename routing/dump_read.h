@@ -29,7 +29,10 @@ struct dump {
 	struct dump_rank *inference; /* by inference rank */
 	bool has_routes;             /* false: a dump of the summary alone */
 	struct names names;          /* of tensors and parameters: each once */
-	/* as in a table, but `tensor` and `param` index names */
+	/* as in a problem, but `scales` indexes names, and there may be equal ones */
+	struct problem_made *made;
+	size_t made_count, made_capacity;
+	/* as in a table, but `tensor` and `param` index names, and `made` this dump's */
 	struct route *routes;
 	size_t route_count, route_capacity;
 	struct route_piece *pieces;
@@ -54,7 +57,8 @@ struct dump_visitor {
 		     const struct route_piece *pieces, struct error *error);
 	void *context;
 };
-/* Afterwards *dump has all but the routes (route_count is 0; has_routes as in the file). What
+/* (head->made has what the route's pieces need; it is another for the next route.)
+ * Afterwards *dump has all but the routes (route_count is 0; has_routes as in the file). What
  * follows the routes is checked after they were visited. */
 int dump_visit(struct dump **dump, const char *path, const struct dump_visitor *visitor,
 	       struct error *error);

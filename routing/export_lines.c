@@ -2,17 +2,19 @@
  *
  * export_lines.c -- one route a line, for spreadsheets and data frames:
  *
- *   tensor,trainer,stage,inference,engine,engine_rank,bytes,how,pieces,rows
- *   model.norm.weight,0,0,3,1,1,1792,direct,1,0:896
+ *   tensor,trainer,stage,inference,engine,engine_rank,bytes,how,pieces,rows,make
+ *   model.norm.weight,0,0,3,1,1,1792,direct,1,0:896,copy
  *
  * `rows` are the rows of the tensor (dimension 0) that the route sends, low:high, high not
  * included, neighbours merged, by a space where there are several; in JSON [[low,high],..].
+ * `make` is how its pieces are made, each way once, by " + " where there are several.
  */
 #include "routing/export.h"
 
 #include "common/array.h"
 #include "common/json_write.h"
 #include "common/memory.h"
+#include "common/text.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,6 +80,27 @@ static int write_all(FILE *stream, const struct dump *dump, const char *name, st
 	return rc;
 }
 
+/* The ways that the route's pieces are made, as one text. */
+static int made_text(struct text *text, const struct dump *dump, const struct route *route,
+		     const struct route_piece *pieces, struct error *error)
+{
+	char one[MAKE_TEXT_BYTES];
+
+	for (uint32_t p = 0; p < route->piece_count; p++) {
+		static const struct make copy;
+		uint32_t first = 0;
+
+		while (pieces[first].made != pieces[p].made)
+			first++;
+		if (first < p)
+			continue;
+		text_format(text, "%s%s", p ? " + " : "",
+			    make_text(pieces[p].made ? &dump->made[pieces[p].made].make : &copy,
+				      pieces[p].made != 0, one));
+	}
+	return text_ok(text) ? 0 : memory_error(error, "writing a route", MAKE_TEXT_BYTES);
+}
+
 /* ---- CSV (RFC 4180, lines end in \n) ---- */
 
 static void write_field(FILE *stream, const char *value)
@@ -99,7 +122,8 @@ int export_csv_begin(FILE *stream, const struct dump *head, struct error *error)
 {
 	(void)head;
 	(void)error;
-	fputs("tensor,trainer,stage,inference,engine,engine_rank,bytes,how,pieces,rows\n", stream);
+	fputs("tensor,trainer,stage,inference,engine,engine_rank,bytes,how,pieces,rows,make\n",
+	      stream);
 	return 0;
 }
 
@@ -108,10 +132,15 @@ int export_csv_route(FILE *stream, const struct dump *head, const struct route *
 {
 	const struct dump_rank *rank = &head->inference[route->inference];
 	struct row_ranges ranges;
-	int rc = gather_rows(&ranges, route, pieces, error);
+	struct text made = {0};
+	int rc = made_text(&made, head, route, pieces, error);
 
-	if (rc)
+	if (!rc)
+		rc = gather_rows(&ranges, route, pieces, error);
+	if (rc) {
+		text_fini(&made);
 		return rc;
+	}
 	write_field(stream, head->names.items[route->tensor]);
 	fprintf(stream,
 		",%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu64
@@ -121,7 +150,8 @@ int export_csv_route(FILE *stream, const struct dump *head, const struct route *
 	for (size_t i = 0; i < ranges.count; i++)
 		fprintf(stream, "%s%" PRIu64 ":%" PRIu64, i ? " " : "", ranges.items[i].lo,
 			ranges.items[i].hi);
-	fputc('\n', stream);
+	fprintf(stream, ",%s\n", text_string(&made));
+	text_fini(&made);
 	drop_rows(&ranges);
 	return 0;
 }
@@ -146,11 +176,16 @@ int export_jsonl_route(FILE *stream, const struct dump *head, const struct route
 {
 	const struct dump_rank *rank = &head->inference[route->inference];
 	struct row_ranges ranges;
+	struct text made = {0};
 	struct json json;
-	int rc = gather_rows(&ranges, route, pieces, error);
+	int rc = made_text(&made, head, route, pieces, error);
 
-	if (rc)
+	if (!rc)
+		rc = gather_rows(&ranges, route, pieces, error);
+	if (rc) {
+		text_fini(&made);
 		return rc;
+	}
 	json_to_file(&json, stream);
 	json_put_object(&json);
 	json_put_key_string(&json, "tensor", head->names.items[route->tensor]);
@@ -171,8 +206,10 @@ int export_jsonl_route(FILE *stream, const struct dump *head, const struct route
 		json_put_array_end(&json);
 	}
 	json_put_array_end(&json);
+	json_put_key_string(&json, "make", text_string(&made));
 	json_put_object_end(&json);
 	json_put_newline(&json);
+	text_fini(&made);
 	drop_rows(&ranges);
 	return 0;
 }

@@ -37,7 +37,8 @@ def lines_of(dump):
         yield {"tensor": route["tensor"], "trainer": route["trainer"],
                "stage": dump["trainers"][route["trainer"]]["stage"], "inference": route["inference"],
                "engine": rank["engine"], "engine_rank": rank["engine_rank"], "bytes": route["bytes"],
-               "how": route["how"], "pieces": len(route["pieces"]), "rows": rows}
+               "how": route["how"], "pieces": len(route["pieces"]), "rows": rows,
+               "make": " + ".join(dict.fromkeys(piece.get("make", "copy") for piece in route["pieces"]))}
 
 
 @pytest.mark.parametrize("name", ["json", "csv", "jsonl", "dot", "html"])

@@ -52,13 +52,13 @@ static void test_lines__merge_rows_and_quote_names(void **state)
 	text = exported(export_find("csv"), dump);
 	assert_string_equal(strstr(text, "\n\"a,\"\"b\"\"\",0,0,0,"),
 			    "\n\"a,\"\"b\"\"\",0,0,0,0,0,240,direct,20,0:1 2:3 4:5 6:7 8:9 10:11 "
-			    "12:13 14:15 16:17 18:19 20:40\n"
+			    "12:13 14:15 16:17 18:19 20:40,copy\n"
 			    "\"a,\"\"b\"\"\",1,0,1,0,1,240,direct,20,0:1 2:3 4:5 6:7 8:9 10:11 "
-			    "12:13 14:15 16:17 18:19 20:40\n");
+			    "12:13 14:15 16:17 18:19 20:40,copy\n");
 	free(text);
 	text = exported(export_find("jsonl"), dump);
 	assert_non_null(strstr(text, "{\"tensor\":\"a,\\\"b\\\"\",\"trainer\":0"));
-	assert_non_null(strstr(text, "[18,19],[20,40]]}\n"));
+	assert_non_null(strstr(text, "[18,19],[20,40]],\"make\":\"copy\"}\n"));
 	free(text);
 	dump_free(&dump);
 	table_free(&table);

@@ -6,6 +6,8 @@
  */
 #include "tests/unit/routing_job.h"
 
+#include "routing/dump.h"
+#include "routing/dump_read.h"
 #include "routing/how.h"
 
 /* How trainers hold the tensors. */
@@ -246,6 +248,33 @@ static void check_how(const struct table *table)
 		assert_true(!table->pieces[p].made || table->pieces[p].how != HOW_DIRECT);
 }
 
+static void check_dump(struct job *job, const struct table *table)
+{
+	struct error error = {0};
+	struct dump *dump, *read;
+	char *text = NULL;
+	size_t bytes = 0;
+	FILE *stream = open_memstream(&text, &bytes);
+
+	assert_int_equal(dump_write(stream, table, DUMP_WHOLE, &error), 0);
+	fclose(stream);
+	if (dump_parse(&read, text, bytes, "made", &error) || dump_of(&dump, table, &error) ||
+	    dump_verify(read, job->problem, &error) || dump_verify(dump, job->problem, &error))
+		fail_msg("%s\n%s", error.text, text);
+	for (size_t p = 0; p < read->piece_count; p++) {
+		struct problem_made *made = &read->made[read->pieces[p].made], kept = *made;
+
+		if (!read->pieces[p].made)
+			continue;
+		made->make.to_rows += 1;
+		assert_int_equal(dump_verify(read, job->problem, &error), -ERROR_UNPROVED);
+		*made = kept;
+	}
+	dump_free(&dump);
+	dump_free(&read);
+	free(text);
+}
+
 static void test_made__is_planned_proved_and_never_mistaken(void **state)
 {
 	struct dice dice = dice_seeded("made");
@@ -275,6 +304,7 @@ static void test_made__is_planned_proved_and_never_mistaken(void **state)
 			if (i == 0) {
 				planned[mode]++;
 				spoilt += spoil_made(table, dice_below(&dice, table->piece_count));
+				check_dump(&job, table);
 			}
 			table_free(&table);
 		}
