@@ -242,6 +242,19 @@ typedef struct weft_param_view {
 WEFT_API int weft_tensor_at(const weft_worker *worker, uint32_t id, weft_tensor_view *view);
 WEFT_API int weft_param_at(const weft_worker *worker, uint32_t id, weft_param_view *view);
 
+/* Inference, before join: compares what was declared with the parameters that the engine really has
+ * (name, dtype as here or as torch names it, shape; dims 0 is a scalar; memory is not looked at).
+ * WEFT_E_CONFLICT names the first differences, with the option of the --infer spec that would agree
+ * where one is known, and counts the rest. Parameters that have no source by design (scales of the
+ * KV cache, rotary caches) are left out of it. */
+WEFT_API int weft_compare_params(weft_worker *worker, const weft_param *live, size_t count,
+				 weft_error *error);
+/* The same with a file (docs/models.md: what `weft model check --live` reads); WEFT_E_FILE names the
+ * line that is malformed. `line`, unless NULL, is called with each difference. */
+typedef void weft_line(void *context, const char *text);
+WEFT_API int weft_compare_params_file(weft_worker *worker, const char *path, weft_line *line,
+				      void *context, weft_error *error);
+
 /* Blocks until every worker of the job is here, routed and connected, or timeout_ms (0: the
  * option). The error names who is missing. */
 WEFT_API int weft_join(weft_worker *worker, uint32_t timeout_ms, weft_error *error);

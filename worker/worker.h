@@ -9,6 +9,7 @@
  *   send_plan.c, pairs.c  rows of the plan, resolved    replica/       ring, packing
  *   update_trainer.c    begin, write, end, abort        verify.c, remake.c, contents.c, launch.c
  *   update_inference.c  open, count, verify, publish  post_load.c  the host's hook in between
+ *   compare.c           an engine's own parameters beside the declared ones
  */
 #ifndef WORKER_WORKER_H
 #define WORKER_WORKER_H

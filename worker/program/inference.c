@@ -8,6 +8,21 @@
 #define GUARD	    4096u
 #define GUARD_VALUE 0xa5
 
+static void print_difference(void *context, const char *text)
+{
+	const struct player *player = context;
+
+	fprintf(stderr, "weft-worker: inference %u: %s\n", player->rank, text);
+}
+
+int inference_compare(struct player *player, weft_error *error)
+{
+	if (!player->arguments.live_params)
+		return 0;
+	return weft_compare_params_file(player->worker, player->arguments.live_params,
+					print_difference, player, error);
+}
+
 /* With own_memory every parameter lies between guards that nobody may write:
  *
  *   | guard | parameter 0 . | guard | parameter 1 ... | guard |     .: to the end of its page

@@ -64,6 +64,12 @@ static const struct option_row {
 	 "inference: parameters lie in this program's memory, not weft's"},
 	{"shadow", NULL, NULL, KIND_FLAG, AT(shadow),
 	 "inference: two copies, readers keep the last version during an update"},
+	{"live-params", NULL, "FILE", KIND_TEXT, AT(live_params),
+	 "inference: the engine's own list of parameters, compared before it joins "
+	 "(docs/models.md)"},
+	{"post-load", NULL, "COMMAND", KIND_TEXT, AT(post_load),
+	 "inference: run by sh before a version is published, with WEFT_VERSION; its failure keeps "
+	 "the version back"},
 	{"ring-bytes", "WEFT_RING_BYTES", "SIZE", KIND_BYTES, AT(ring_bytes),
 	 "trainer: CPU replica (default 1G)"},
 	{"join-timeout", "WEFT_JOIN_TIMEOUT", "TIME", KIND_MS, AT(join_timeout_ms),
@@ -181,6 +187,8 @@ void options_warn(const struct arguments *arguments, bool trainer)
 		{offsetof(struct arguments, verify), false},
 		{offsetof(struct arguments, digests), false},
 		{offsetof(struct arguments, own_memory), false},
+		{offsetof(struct arguments, live_params), false},
+		{offsetof(struct arguments, post_load), false},
 		{offsetof(struct arguments, shadow), false},
 		{offsetof(struct arguments, ring_bytes), true},
 		{offsetof(struct arguments, register_sources), true},

@@ -13,7 +13,7 @@
 
 struct arguments {
 	const char *controller, *role, *model, *checkpoint, *train, *infer, *job, *transport;
-	const char *digests, *nic;
+	const char *digests, *nic, *live_params, *post_load;
 	uint64_t rank, world, updates, first_version, interval_ms, join_timeout_ms;
 	uint64_t update_timeout_ms, ring_bytes;
 	uint32_t given; /* a bit for every option of the command line */

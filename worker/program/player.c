@@ -112,8 +112,12 @@ static int open_worker(struct player *player, weft_error *error)
 	rc = weft_declare_model(player->worker, a->model, a->train, a->infer, error);
 	if (rc)
 		return rc;
-	return player->role == WEFT_TRAINER ? trainer_register(player, error)
-					    : inference_bind(player, error);
+	if (player->role == WEFT_TRAINER)
+		return trainer_register(player, error);
+	rc = inference_compare(player, error);
+	if (!rc)
+		rc = post_load_set(player, error);
+	return rc ? rc : inference_bind(player, error);
 }
 
 static int open_files(struct player *player, weft_error *error)

@@ -8,6 +8,7 @@
  *   player.c     the life: controller, worker, join, updates, leave
  *   trainer.c    makes versions and writes them
  *   inference.c  waits for versions, compares them, writes digests
+ *   post_load.c  runs a command before a version is published
  *   figures.c    the lines for standard output
  *
  * This program is a plain user of weft.h, as any host program: it includes nothing else of this
@@ -60,8 +61,12 @@ const char *self_role(const struct player *player);
 /* ---- trainer.c, inference.c ---- */
 int trainer_register(struct player *player, weft_error *error);
 int trainer_run(struct player *player, weft_error *error);
+int inference_compare(struct player *player, weft_error *error);
 int inference_bind(struct player *player, weft_error *error);
 int inference_run(struct player *player, weft_error *error);
+
+/* ---- post_load.c ---- */
+int post_load_set(struct player *player, weft_error *error);
 
 /* ---- figures.c ---- */
 void figures_joined(struct player *player);
