@@ -6,6 +6,10 @@ digest, with a recomputation that shares no code with Weft: this file reads the 
 its own parser, makes each version's bytes with numpy and cuts the engine's parameters itself.
 
     ./bootstrap demo [--updates N] [--model NAME] [--train SPEC] [--infer SPEC] [--transport NAME]
+
+Without --model, --train and --infer it moves three models: Qwen2.5-0.5B, also timed beside memcpy;
+then the scaled-down Qwen3-30B-A3B (experts) and DeepSeek-V3 (latent attention, experts, fp8 blocks,
+every trainer only a shard) of deploy/models, several GB each.
 """
 import argparse
 import json
@@ -17,11 +21,19 @@ import subprocess
 import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "e2e"))
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "e2e"))
 import engine_layout  # noqa: E402  the independent recomputation
 
 START_TIMEOUT_S = 30
 RUN_TIMEOUT_S = 600
+DENSE = {"model": "Qwen2.5-0.5B", "train": "world=4,source=gathered", "infer": "engines=2,tp=2", "updates": 5}
+# the folder inside of --out, and the job
+BIG = (("moe", {"model": str(ROOT / "deploy/models/qwen3-30b-a3b-small"), "updates": 2,
+                "train": "world=4,pp=2,source=gathered", "infer": "engines=1,tp=2,ep=2"}),
+       ("mla", {"model": str(ROOT / "deploy/models/deepseek-v3-small"), "updates": 2,
+                "train": "world=4,fsdp=4,source=sharded",
+                "infer": "engines=1,tp=4,ep=4,dp=2,dp_lm_head=1,moe_dense_tp=1"}))
 
 
 class DemoError(Exception):
@@ -32,12 +44,12 @@ def arguments():
     parser = argparse.ArgumentParser(description="move a whole model between processes and prove every byte")
     parser.add_argument("--bin", default="build/release", help="folder of the built programs")
     parser.add_argument("--out", default="build/demo", help="folder for the results")
-    parser.add_argument("--model", default="Qwen2.5-0.5B")
-    parser.add_argument("--train", default="world=4,source=gathered")
-    parser.add_argument("--infer", default="engines=2,tp=2")
+    parser.add_argument("--model", help=f"one model only (default {DENSE['model']}, then those of deploy/models)")
+    parser.add_argument("--train", help=f"its trainers (default {DENSE['train']})")
+    parser.add_argument("--infer", help=f"its inference ranks (default {DENSE['infer']})")
     parser.add_argument("--policy", help="who sends what, as weft-controller --policy")
     parser.add_argument("--order", help="in which order, as weft-controller --order")
-    parser.add_argument("--updates", type=int, default=5)
+    parser.add_argument("--updates", type=int, help="of each model (default 5; 2 of those of deploy/models)")
     parser.add_argument("--transport", default="shm", help="shm, or verbs (`weft doctor` says whether it works here)")
     parser.add_argument("--nic", help="which NICs, as weft-worker --nic")
     parser.add_argument("--infer-nic", help="which NICs the inference ranks use (default: as --nic)")
@@ -214,18 +226,19 @@ def report(args, out, seconds, verified, mismatches, middle):
         "trainers": len(dump["trainers"]), "inference": len(dump["inference"]), "updates": args.updates,
         "bytes_per_update": dump["summary"]["bytes_total"], "zeroed_bytes": dump["summary"]["filled_bytes"],
         "bytes_verified": verified,
-        "mismatches": mismatches, "seconds": seconds, "ratio_to_memcpy": middle["ratio"],
-        "bytes_per_second": middle["bytes_per_second"],
-        "memcpy_bytes_per_second": middle["memcpy_bytes_per_second"], "digest": dump["digest"],
+        "mismatches": mismatches, "seconds": seconds, "digest": dump["digest"],
     }
+    if middle:
+        result |= {"ratio_to_memcpy": middle["ratio"], "bytes_per_second": middle["bytes_per_second"],
+                   "memcpy_bytes_per_second": middle["memcpy_bytes_per_second"]}
     temporary = out / "report.json.new"
     temporary.write_text(json.dumps(result, indent=2) + "\n")
     os.replace(temporary, out / "report.json")
     return result
 
 
-def run(args):
-    bin_folder, out = pathlib.Path(args.bin), pathlib.Path(args.out)
+def run(args, out, timed):
+    bin_folder = pathlib.Path(args.bin)
     weft = bin_folder / "weft"
     if not weft.exists():
         raise DemoError(f"{weft} is not there: run ./bootstrap build")
@@ -255,11 +268,13 @@ def run(args):
     verified, mismatches = verify(args, out, inference)
     print("routing:")
     subprocess.run([weft, "route", "show", out / "routing.json"], check=True)
-    print("bandwidth: the same job in steady state beside memcpy")
-    middle = bandwidth(weft, args)
+    middle = None
+    if timed:
+        print("bandwidth: the same job in steady state beside memcpy")
+        middle = bandwidth(weft, args)
+        print(f"  weft {middle['bytes_per_second'] / 1e9:.1f} GB/s, memcpy"
+              f" {middle['memcpy_bytes_per_second'] / 1e9:.1f} GB/s, ratio {middle['ratio']:.2f} (median of 5 updates)")
     result = report(args, out, progress.seconds, verified, mismatches, middle)
-    print(f"  weft {middle['bytes_per_second'] / 1e9:.1f} GB/s, memcpy {middle['memcpy_bytes_per_second'] / 1e9:.1f} GB/s,"
-          f" ratio {middle['ratio']:.2f} (median of 5 updates)")
     # padding without a source is compared too: the rank has zeroed it
     expected = (result["bytes_per_update"] + result["zeroed_bytes"]) * args.updates
     print(f"result: {verified:,} of {expected:,} bytes verified, {mismatches} mismatches; {out}/report.json, {out}/routing.json")
@@ -267,11 +282,22 @@ def run(args):
         raise DemoError("the bytes on the inference ranks are not those of the trainers")
 
 
+def run_all(args):
+    """The job that the arguments name or, when they name none, one of every kind."""
+    out = pathlib.Path(args.out)
+    given = {key: getattr(args, key) for key in DENSE if getattr(args, key) is not None}
+    run(argparse.Namespace(**{**vars(args), **DENSE, **given}), out, True)
+    if given.keys() <= {"updates"}:
+        for folder, job in BIG:
+            print()
+            run(argparse.Namespace(**{**vars(args), **job, **given}), out / folder, False)
+
+
 def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     begin = time.monotonic()
     try:
-        run(arguments())
+        run_all(arguments())
     except DemoError as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
