@@ -15,38 +15,52 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#define LINE_BYTES  64u
-#define STREAM_MIN  4096u /* below this the head and the tail outweigh the rest */
-#define BLOCK_BYTES 16384u
+#define LINE_BYTES 64u
+#define STREAM_MIN 4096u /* below this the head and the tail outweigh the rest */
+/* How far before its turn a line is asked for: the processor's own prefetchers stop at the end of
+ * a page, and of a row. */
+#define AHEAD_BYTES	 1024u
+#define AHEAD_ROWS_BYTES 4096u
+#define BLOCK_BYTES	 16384u
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-/* `lines` whole lines to a 64-byte aligned target. */
-typedef void (*lines_kernel)(unsigned char *target, const unsigned char *source, size_t lines);
+/* `lines` whole lines to a 64-byte aligned target; those `ahead` bytes after them will be next. */
+typedef void (*lines_kernel)(unsigned char *target, const unsigned char *source, size_t lines,
+			     size_t ahead);
 
 __attribute__((target("avx512f"))) static void
-lines_avx512(unsigned char *target, const unsigned char *source, size_t lines)
+lines_avx512(unsigned char *target, const unsigned char *source, size_t lines, size_t ahead)
 {
 	for (; lines >= 4; lines -= 4, target += 256, source += 256) {
 		__m512i a = _mm512_loadu_si512(source), b = _mm512_loadu_si512(source + 64);
 		__m512i c = _mm512_loadu_si512(source + 128), d = _mm512_loadu_si512(source + 192);
+
+		__builtin_prefetch(source + ahead);
+		__builtin_prefetch(source + ahead + 64);
+		__builtin_prefetch(source + ahead + 128);
+		__builtin_prefetch(source + ahead + 192);
 
 		_mm512_stream_si512((void *)target, a);
 		_mm512_stream_si512((void *)(target + 64), b);
 		_mm512_stream_si512((void *)(target + 128), c);
 		_mm512_stream_si512((void *)(target + 192), d);
 	}
-	for (; lines; lines--, target += 64, source += 64)
+	for (; lines; lines--, target += 64, source += 64) {
+		__builtin_prefetch(source + ahead);
 		_mm512_stream_si512((void *)target, _mm512_loadu_si512(source));
+	}
 }
 
-__attribute__((target("avx2"))) static void lines_avx2(unsigned char *target,
-						       const unsigned char *source, size_t lines)
+__attribute__((target("avx2"))) static void
+lines_avx2(unsigned char *target, const unsigned char *source, size_t lines, size_t ahead)
 {
 	for (; lines; lines--, target += 64, source += 64) {
 		__m256i a = _mm256_loadu_si256((const void *)source);
 		__m256i b = _mm256_loadu_si256((const void *)(source + 32));
+
+		__builtin_prefetch(source + ahead);
 
 		_mm256_stream_si256((void *)target, a);
 		_mm256_stream_si256((void *)(target + 32), b);
@@ -76,7 +90,8 @@ static void store_fence(void)
 	_mm_sfence();
 }
 #else
-typedef void (*lines_kernel)(unsigned char *target, const unsigned char *source, size_t lines);
+typedef void (*lines_kernel)(unsigned char *target, const unsigned char *source, size_t lines,
+			     size_t ahead);
 
 static const struct kernel {
 	const char *name;
@@ -135,7 +150,7 @@ void copy_bytes(void *target, const void *source, size_t bytes)
 	head = (size_t)(-(uintptr_t)to & (LINE_BYTES - 1));
 	memcpy(to, from, head);
 	body = (bytes - head) / LINE_BYTES;
-	lines(to + head, from + head, body);
+	lines(to + head, from + head, body, AHEAD_BYTES);
 	head += body * LINE_BYTES;
 	memcpy(to + head, from + head, bytes - head);
 }
@@ -147,15 +162,16 @@ void copy_rows(void *target, const void *source, uint64_t rows, uint64_t row_byt
 	unsigned char *to = target;
 	const unsigned char *from = source;
 	lines_kernel lines = rows * row_bytes >= STREAM_MIN ? kernel()->lines : NULL;
-	size_t filled = 0;
+	size_t filled = 0, ahead;
 
 	if (rows == 1 || stride_bytes == row_bytes) {
 		copy_bytes(to, from, rows * row_bytes);
 		return;
 	}
 	if (lines && row_bytes % LINE_BYTES == 0 && (uintptr_t)to % LINE_BYTES == 0) {
+		ahead = (AHEAD_ROWS_BYTES + row_bytes - 1) / row_bytes * stride_bytes;
 		for (; rows; rows--, to += row_bytes, from += stride_bytes)
-			lines(to, from, row_bytes / LINE_BYTES);
+			lines(to, from, row_bytes / LINE_BYTES, ahead);
 		return;
 	}
 	if (!lines || row_bytes > BLOCK_BYTES / 2) {

@@ -63,6 +63,13 @@ static int check_made(const struct pack_source *source, uint64_t *bytes, struct 
 				 "box %s cannot be made by \"%s\": blocks need a matrix and boxes "
 				 "on their borders",
 				 box_text(&source->src, box, sizeof(box)), made);
+	if (source->make.to_rows &&
+	    (source->src.hi[1] - source->src.lo[1] - 1) / source->make.to_columns >=
+		    PACK_ROW_BLOCKS_MAX)
+		return error_set(error, ERROR_LIMIT,
+				 "box %s made by \"%s\" has more than %u blocks side by side",
+				 box_text(&source->src, box, sizeof(box)), made,
+				 PACK_ROW_BLOCKS_MAX);
 	return 0;
 }
 
@@ -109,9 +116,11 @@ static int init_scales(struct pack *pack, const struct pack_source *source, stru
 
 	pack->row_skip = source->src.lo[0] % make->from_rows;
 	pack->column_skip = source->src.lo[1] % make->from_columns;
-	return rc ? rc
-		  : runs_held(&pack->scale_runs, &box, 2, shape, source->scales_lo,
-			      source->scales_hi, dtype_bytes(DTYPE_F32), error);
+	if (!rc)
+		rc = runs_held(&pack->scale_runs, &box, 2, shape, source->scales_lo,
+			       source->scales_hi, dtype_bytes(DTYPE_F32), error);
+	pack->scale_stride_bytes = shape[1] * dtype_bytes(DTYPE_F32);
+	return rc;
 }
 
 int pack_init(struct pack *pack, const struct pack_source *source, struct error *error)
@@ -121,8 +130,6 @@ int pack_init(struct pack *pack, const struct pack_source *source, struct error 
 
 	*pack = (struct pack){.make = source->make, .from = source->from, .to = source->to};
 	rc = check_made(source, &pack->bytes, error);
-	if (!rc && (!make_plain(&source->make) || source->from != source->to))
-		rc = error_set(error, ERROR_UNSUPPORTED, "only copies are packed so far");
 	if (!rc)
 		rc = check_held("rows", &source->src, source->shape[0], source->held_lo,
 				source->held_hi, error);

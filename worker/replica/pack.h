@@ -24,7 +24,8 @@
 #include "common/make.h"
 #include <stddef.h>
 
-#define PACK_BLOCK_BYTES (4ull << 20)
+#define PACK_BLOCK_BYTES    (4ull << 20)
+#define PACK_ROW_BLOCKS_MAX 16384u /* blocks of `to` side by side: their scales are kept */
 
 struct pack {
 	struct make make;
@@ -33,6 +34,7 @@ struct pack {
 	uint64_t rows, columns;      /* of the box as a matrix: dimension 0, all others together */
 	uint64_t stride_bytes;       /* from row to row */
 	struct runs scale_runs;      /* with make.from_rows: the same of its scales' box */
+	uint64_t scale_stride_bytes; /* from row to row of the scales */
 	uint64_t row_skip, column_skip; /* of the box's first value inside of its block of `from` */
 	uint64_t bytes;              /* of the piece */
 	uint64_t grain_bytes;        /* a part starts at a multiple, and ends at one or at the end:
@@ -44,7 +46,7 @@ struct pack {
 /* `src` is a box of a tensor of `shape` of which rows [held_lo, held_hi) lie in memory; with
  * make.from_rows, rows [scales_lo, scales_hi) of the tensor of its scales. ERROR_UNSUPPORTED for
  * a box with more than one stride or what make_possible refuses, ERROR_BOUNDS for rows that are
- * not held, ERROR_CONFIG for blocks that do not fit. */
+ * not held, ERROR_CONFIG for blocks that do not fit, ERROR_LIMIT for too many in a row. */
 struct pack_source {
 	enum dtype from, to;
 	uint32_t dims;
@@ -70,7 +72,8 @@ struct pack_part {
 					part's blocks, as MAKE_SCALES of the same box has them from
 					block row (from / grain_bytes) on */
 };
-/* Visible to others after copy_fence(). [any thread; parts of one piece at once] */
+/* Visible to others after copy_fence(). Values made in blocks are read back from the first target.
+ * Uses up to 512 KiB of stack and nothing else. [any thread; parts of one piece at once] */
 void pack_run(const struct pack *pack, const struct pack_part *part);
 /* The piece's sum from those of its blocks, checksum_end() each. */
 uint64_t pack_sum(const uint64_t *block_sums, uint64_t blocks);

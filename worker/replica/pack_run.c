@@ -6,13 +6,19 @@
  *   source ──► chunk (gathered, converted; the source itself where it is contiguous)
  *                └─► sum ─► target 0, 1, .. (non-temporal)
  */
-#include "worker/replica/pack.h"
+#include "worker/replica/pack_steps.h"
 
 #include "common/copy.h"
+#include "worker/replica/convert.h"
+#include "worker/replica/quantise.h"
 
 #include <string.h>
 
-#define CHUNK_BYTES 32768u
+#define COPY_CHUNK_BYTES 8192u /* short, so that reads and stores overlap */
+#define ROW_MIN_BYTES	 4096u /* rows from here on are summed and copied where they lie */
+
+/* Of converts; NULL is the best one. Copies and blocks keep their own. */
+static const char *forced;
 
 /* Dense bytes [from, from + bytes) of the runs into one target. */
 static void copy_part(unsigned char *out, const unsigned char *first, const struct runs *runs,
@@ -55,9 +61,8 @@ static void gather(unsigned char *out, const unsigned char *first, const struct 
 	}
 }
 
-/* One chunk of the part, `done` bytes after its start. */
-static void give(const struct pack_part *part, uint64_t done, const unsigned char *chunk,
-		 uint64_t bytes)
+void pack_give(const struct pack_part *part, uint64_t done, const unsigned char *chunk,
+	       uint64_t bytes)
 {
 	if (part->sum)
 		digest_add(part->sum, chunk, bytes);
@@ -65,21 +70,38 @@ static void give(const struct pack_part *part, uint64_t done, const unsigned cha
 		copy_bytes((unsigned char *)part->targets[i] + done, chunk, bytes);
 }
 
+/* Asks for the lines that the next chunk begins with, while this one is summed and stored. */
+static void ask_next(const unsigned char *first, const struct runs *runs, uint64_t from,
+		     uint64_t bytes)
+{
+	uint64_t row = from / runs->row_bytes;
+
+	for (uint64_t asked = 0; asked < bytes && row < runs->rows; row++)
+		for (uint64_t at = 0; at < runs->row_bytes && asked < bytes; at += 64, asked += 64)
+			__builtin_prefetch(first + row * runs->stride_bytes + at);
+}
+
 static void copy_chunks(const unsigned char *first, const struct runs *runs,
 			const struct pack_part *part)
 {
-	_Alignas(64) unsigned char scratch[CHUNK_BYTES];
+	_Alignas(64) unsigned char scratch[COPY_CHUNK_BYTES];
 	bool dense = runs->rows == 1 || runs->stride_bytes == runs->row_bytes;
 
 	for (uint64_t done = 0, n; done < part->bytes; done += n) {
+		uint64_t at = part->from + done, row = dense ? 0 : at / runs->row_bytes;
+		uint64_t left = (dense ? runs->rows : row + 1) * runs->row_bytes - at;
 		const unsigned char *chunk = scratch;
 
-		n = part->bytes - done < CHUNK_BYTES ? part->bytes - done : CHUNK_BYTES;
-		if (dense)
-			chunk = first + part->from + done;
-		else
-			gather(scratch, first, runs, part->from + done, n);
-		give(part, done, chunk, n);
+		n = part->bytes - done < COPY_CHUNK_BYTES ? part->bytes - done : COPY_CHUNK_BYTES;
+		if (dense || runs->row_bytes >= ROW_MIN_BYTES) {
+			n = left < n ? left : n;
+			chunk = first + row * runs->stride_bytes + (at - row * runs->row_bytes);
+		} else {
+			gather(scratch, first, runs, at, n);
+		}
+		if (!dense)
+			ask_next(first, runs, at + n, COPY_CHUNK_BYTES);
+		pack_give(part, done, chunk, n);
 	}
 }
 
@@ -87,7 +109,9 @@ void pack_run(const struct pack *pack, const struct pack_part *part)
 {
 	const unsigned char *first = (const unsigned char *)part->data + pack->runs.offset;
 
-	if (part->target_count == 1 && !part->sum)
+	if (!make_plain(&pack->make) || pack->from != pack->to)
+		pack_made(pack, part, forced);
+	else if (part->target_count == 1 && !part->sum)
 		copy_part(part->targets[0], first, &pack->runs, part->from, part->bytes);
 	else
 		copy_chunks(first, &pack->runs, part);
@@ -100,7 +124,19 @@ const char *pack_kernel_name(void)
 
 bool pack_kernel_use(const char *name)
 {
-	return copy_kernel_use(name);
+	const char *const names[] = {"avx512", "avx2", "portable"};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (strcmp(names[i], name) != 0)
+			continue;
+		/* conversions ask the most of a processor */
+		if (!convert_find(DTYPE_F32, DTYPE_BF16, name) || !quantise_use(name) ||
+		    !copy_kernel_use(name))
+			return false;
+		forced = names[i];
+		return true;
+	}
+	return false;
 }
 
 /* ---- the form before conversions ---- */

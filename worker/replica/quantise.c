@@ -216,8 +216,9 @@ static struct quantise_strip block_of(const struct quantise_strip *strip, uint64
 	return block;
 }
 
-static void run_strip(struct quantise_strip *strip, float *scales, const struct source_kind *kind,
-		      uint64_t element)
+/* `given`: scales to use; NULL: they are made, into `scales`. */
+static void run_strip(struct quantise_strip *strip, float *scales, const float *given,
+		      const struct source_kind *kind, uint64_t element)
 {
 	uint32_t peaks[QUANTISE_STRIP_BLOCKS];
 	uint32_t special = 0; /* bit b: block b has an infinity or NaN */
@@ -238,10 +239,12 @@ static void run_strip(struct quantise_strip *strip, float *scales, const struct 
 				block_of(strip, b * strip->block_columns, element);
 
 			special |= 1u << b;
-			peak = finite_peak(&block, kind->load, element);
+			if (!given)
+				peak = finite_peak(&block, kind->load, element);
 		}
-		scales[b] = scale_of(peak);
-		strip->inverse[b] = 1.0f / scales[b];
+		if (!given)
+			scales[b] = scale_of(peak);
+		strip->inverse[b] = 1.0f / (given ? given[b] : scales[b]);
 	}
 	if (!strip->values)
 		return;
@@ -257,7 +260,7 @@ static void run_strip(struct quantise_strip *strip, float *scales, const struct 
 }
 
 __attribute__((noinline)) static void run_band(const struct quantise_strip *band, float *scales,
-					       enum dtype from)
+					       const float *given, enum dtype from)
 {
 	struct source_kind kind = source_kind(from);
 	uint64_t element = dtype_bytes(from);
@@ -269,12 +272,29 @@ __attribute__((noinline)) static void run_band(const struct quantise_strip *band
 	for (uint64_t left = band->columns; left; left -= strip.columns) {
 		strip.columns =
 			blocks * band->block_columns < left ? blocks * band->block_columns : left;
-		run_strip(&strip, scales, &kind, element);
+		run_strip(&strip, scales, given, &kind, element);
 		strip.source += strip.columns * element;
 		if (strip.values)
 			strip.values += strip.columns;
-		scales += blocks;
+		if (given)
+			given += blocks;
+		else
+			scales += blocks;
 	}
+}
+
+static void run(struct quantise_strip *band, float *scales, const float *given, enum dtype from)
+{
+	struct float_mode mode;
+
+	if (!band->rows || !band->columns)
+		return;
+	/* a longer block is one block too, and its products do not overflow */
+	if (band->block_columns > band->columns)
+		band->block_columns = band->columns;
+	mode = float_mode_enter();
+	run_band(band, scales, given, from);
+	float_mode_leave(mode);
 }
 
 void quantise_band(unsigned char *values, float *scales, const void *source, enum dtype from,
@@ -285,16 +305,27 @@ void quantise_band(unsigned char *values, float *scales, const void *source, enu
 		.rows = rows,
 		.columns = columns,
 		.stride_bytes = stride_bytes,
-		/* a longer block is one block too, and its products do not overflow */
-		.block_columns = block_columns < columns ? block_columns : columns,
+		.block_columns = block_columns,
 		.values = values,
 		.values_stride = columns,
 	};
-	struct float_mode mode;
 
-	if (!rows || !columns)
-		return;
-	mode = float_mode_enter();
-	run_band(&band, scales, from);
-	float_mode_leave(mode);
+	run(&band, scales, NULL, from);
+}
+
+void quantise_scaled(unsigned char *values, const float *scales, const void *source,
+		     enum dtype from, uint64_t rows, uint64_t columns, uint64_t stride_bytes,
+		     uint64_t block_columns)
+{
+	struct quantise_strip band = {
+		.source = source,
+		.rows = rows,
+		.columns = columns,
+		.stride_bytes = stride_bytes,
+		.block_columns = block_columns,
+		.values = values,
+		.values_stride = columns,
+	};
+
+	run(&band, NULL, scales, from);
 }

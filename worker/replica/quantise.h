@@ -20,6 +20,12 @@ void quantise_band(unsigned char *values, float *scales, const void *source, enu
 		   uint64_t rows, uint64_t columns, uint64_t stride_bytes,
 		   uint64_t block_columns);
 
+/* The values alone, with the scales that the whole blocks have: `rows` x `columns` is a part of a
+ * band that starts on the border of a block, or lies inside of one. [any thread] */
+void quantise_scaled(unsigned char *values, const float *scales, const void *source,
+		     enum dtype from, uint64_t rows, uint64_t columns, uint64_t stride_bytes,
+		     uint64_t block_columns);
+
 /* For tests and benchmarks: the kernel of that name from now on, or the best one (NULL); false
  * when this processor has it not. Call it while nothing is quantised. */
 bool quantise_use(const char *kernel);

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * pack_made.c -- parts that are no copies.
+ *
+ * Elements (conversions, fp8 with scales to floats) are made chunk by chunk in their order, each
+ * chunk given away from the cache. Blocks are made band by band, a band being the rows of one row
+ * of blocks: a scale is known only when its whole block was read, but the bytes lie row by row.
+ *
+ *   band   |b0|b1|b2|b3| ..     straight into the first target, through the cache; from there
+ *          |  |  |  |  |        they are summed and go to the other targets
+ *
+ * fp8 sources are turned into F32 tile by tile first. Where there is no target to lie in, or a
+ * block is larger than a tile, all scales of the band are found first, and then the values made
+ * in the order of the bytes, so that no block is too large.
+ */
+#include "worker/replica/pack_steps.h"
+
+#include "common/copy.h"
+#include "worker/replica/convert.h"
+#include "worker/replica/quantise.h"
+
+#include <string.h>
+
+#define TILE_VALUES 32768u /* as F32 128 KiB: with its bytes well inside of a second-level cache */
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* ---- elements ---- */
+
+/* Element rows of the source, and how one is converted. */
+struct elements {
+	const struct pack *pack;
+	const unsigned char *data, *scales; /* of the box: its first byte, its first scale */
+	convert_row convert;
+	uint64_t from_bytes, to_bytes;
+};
+
+static struct elements elements_of(const struct pack *pack, const struct pack_part *part,
+				   enum dtype to, const char *kernel)
+{
+	return (struct elements){
+		.pack = pack,
+		.data = (const unsigned char *)part->data + pack->runs.offset,
+		.scales = part->scales
+				  ? (const unsigned char *)part->scales + pack->scale_runs.offset
+				  : NULL,
+		.convert = convert_find(pack->from, to, kernel),
+		.from_bytes = dtype_bytes(pack->from),
+		.to_bytes = dtype_bytes(to),
+	};
+}
+
+/* `count` values of row `row` of the box as a matrix, each times its block's scale. */
+static void dequantise(unsigned char *out, const struct elements *elements, uint64_t row,
+		       uint64_t column, uint64_t count)
+{
+	const struct pack *pack = elements->pack;
+	const unsigned char *from = elements->data + row * pack->stride_bytes + column;
+	const unsigned char *scales = elements->scales + (row + pack->row_skip) /
+								 pack->make.from_rows *
+								 pack->scale_stride_bytes;
+	uint64_t at = column + pack->column_skip, width = pack->make.from_columns;
+
+	for (uint64_t n; count; count -= n, at += n) {
+		float scale;
+
+		n = least(width - at % width, count);
+		memcpy(&scale, scales + at / width * sizeof(scale), sizeof(scale));
+		elements->convert(out, from, n, scale);
+		out += n * elements->to_bytes;
+		from += n;
+	}
+}
+
+/* Elements [at, at + count) in the order of the piece. */
+static void take_elements(unsigned char *out, const struct elements *elements, uint64_t at,
+			  uint64_t count)
+{
+	const struct pack *pack = elements->pack;
+	const struct runs *runs = &pack->runs;
+	bool blocks = pack->make.from_rows;
+	uint64_t length = blocks ? pack->columns : runs->row_bytes / elements->from_bytes;
+
+	for (uint64_t n; count; count -= n, at += n, out += n * elements->to_bytes) {
+		uint64_t row = at / length, column = at % length;
+
+		n = least(length - column, count);
+		if (blocks)
+			dequantise(out, elements, row, column, n);
+		else
+			elements->convert(out,
+					  elements->data + row * runs->stride_bytes +
+						  column * elements->from_bytes,
+					  n, 1);
+	}
+}
+
+static void made_elements(const struct pack *pack, const struct pack_part *part, const char *kernel)
+{
+	_Alignas(64) unsigned char chunk[PACK_CHUNK_BYTES];
+	struct elements elements = elements_of(pack, part, pack->to, kernel);
+
+	for (uint64_t done = 0, n; done < part->bytes; done += n) {
+		n = least(sizeof(chunk), part->bytes - done);
+		take_elements(chunk, &elements, (part->from + done) / elements.to_bytes,
+			      n / elements.to_bytes);
+		pack_give(part, done, chunk, n);
+	}
+}
+
+/* ---- blocks ---- */
+
+/* One row of blocks of the parameter. */
+struct band {
+	const struct pack *pack;
+	const struct pack_part *part;
+	struct elements elements;    /* with make.from_rows: to F32 */
+	enum dtype from;	     /* of what quantise_*() reads */
+	uint64_t row, rows, columns; /* of the box */
+	uint64_t width;		     /* columns of a block, of the whole band at most */
+	float scales[PACK_ROW_BLOCKS_MAX];
+	float tile[TILE_VALUES];
+};
+
+/* rows x columns of the band from (row, column) on: in the source itself, or as F32 in the tile. */
+static const void *tile_at(struct band *band, uint64_t row, uint64_t column, uint64_t rows,
+			   uint64_t columns, uint64_t *stride_bytes)
+{
+	const struct pack *pack = band->pack;
+
+	*stride_bytes = pack->stride_bytes;
+	if (!pack->make.from_rows)
+		return band->elements.data + (band->row + row) * pack->stride_bytes +
+		       column * band->elements.from_bytes;
+	for (uint64_t r = 0; r < rows; r++)
+		dequantise((unsigned char *)(band->tile + r * columns), &band->elements,
+			   band->row + row + r, column, columns);
+	*stride_bytes = columns * sizeof(float);
+	return band->tile;
+}
+
+/* Columns from `column` on of which `rows` rows fit a tile: whole blocks, or a part of one. */
+static uint64_t tile_columns(const struct band *band, uint64_t column, uint64_t rows)
+{
+	uint64_t room = TILE_VALUES / rows, left = band->columns - column;
+
+	if (room < band->width)
+		return least(left, least(room, band->width - column % band->width));
+	return least(left, room / band->width * band->width);
+}
+
+static void find_scales(struct band *band)
+{
+	uint64_t stride, rows_max = least(band->rows, TILE_VALUES / 64), n, rows;
+
+	if (!band->pack->make.from_rows) {
+		const void *source = tile_at(band, 0, 0, band->rows, band->columns, &stride);
+
+		quantise_band(NULL, band->scales, source, band->from, band->rows, band->columns,
+			      stride, band->width);
+		return;
+	}
+	memset(band->scales, 0, (band->columns - 1) / band->width * sizeof(float) + sizeof(float));
+	for (uint64_t column = 0; column < band->columns; column += n) {
+		float found[TILE_VALUES / 64], *scale = band->scales + column / band->width;
+
+		n = least(tile_columns(band, column, rows_max), TILE_VALUES / 64 * band->width);
+		for (uint64_t row = 0; row < band->rows; row += rows) {
+			const void *source;
+
+			rows = least(rows_max, band->rows - row);
+			source = tile_at(band, row, column, rows, n, &stride);
+			quantise_band(NULL, found, source, band->from, rows, n, stride,
+				      band->width);
+			/* the largest of scales is the scale of the largest: / rounds in order */
+			for (uint64_t b = 0; b < (n + band->width - 1) / band->width; b++)
+				scale[b] = found[b] > scale[b] ? found[b] : scale[b];
+		}
+	}
+}
+
+/* The band's values where they belong, as rows of band->columns bytes; and its scales. */
+static void fill_band(struct band *band, unsigned char *values)
+{
+	unsigned char dense[TILE_VALUES];
+	uint64_t stride, n;
+
+	if (!band->pack->make.from_rows) {
+		const void *source = tile_at(band, 0, 0, band->rows, band->columns, &stride);
+
+		quantise_band(values, band->scales, source, band->from, band->rows, band->columns,
+			      stride, band->width);
+		return;
+	}
+	for (uint64_t column = 0; column < band->columns; column += n) {
+		const void *source;
+
+		n = tile_columns(band, column, band->rows);
+		source = tile_at(band, 0, column, band->rows, n, &stride);
+		quantise_band(dense, band->scales + column / band->width, source, band->from,
+			      band->rows, n, stride, band->width);
+		for (uint64_t r = 0; r < band->rows; r++)
+			memcpy(values + r * band->columns + column, dense + r * n, n);
+	}
+}
+
+/* The values in the order of the bytes, with the scales that the band has by now. */
+static void give_in_order(struct band *band, uint64_t done)
+{
+	_Alignas(64) unsigned char chunk[PACK_CHUNK_BYTES];
+	uint64_t stride, n;
+
+	for (uint64_t row = 0; row < band->rows; row++)
+		for (uint64_t column = 0; column < band->columns; column += n, done += n) {
+			const void *source;
+
+			n = tile_columns(band, column, 1);
+			source = tile_at(band, row, column, 1, n, &stride);
+			quantise_scaled(chunk, band->scales + column / band->width, source,
+					band->from, 1, n, stride, band->width);
+			pack_give(band->part, done, chunk, n);
+		}
+}
+
+static void give_values(struct band *band, uint64_t done)
+{
+	const struct pack_part *part = band->part;
+	uint64_t bytes = band->rows * band->columns;
+	bool tiled = band->pack->make.from_rows;
+
+	if (!part->target_count || (tiled && band->rows * band->width > TILE_VALUES)) {
+		find_scales(band);
+		give_in_order(band, done);
+		return;
+	}
+	fill_band(band, (unsigned char *)part->targets[0] + done);
+	if (part->sum)
+		digest_add(part->sum, (unsigned char *)part->targets[0] + done, bytes);
+	for (size_t i = 1; i < part->target_count; i++)
+		copy_bytes((unsigned char *)part->targets[i] + done,
+			   (unsigned char *)part->targets[0] + done, bytes);
+}
+
+static void made_blocks(const struct pack *pack, const struct pack_part *part, const char *kernel)
+{
+	struct band band; /* not cleared: its rows are written before they are read */
+	uint64_t blocks = (pack->columns + pack->make.to_columns - 1) / pack->make.to_columns;
+	uint64_t done = 0;
+
+	band.pack = pack;
+	band.part = part;
+	band.columns = pack->columns;
+	band.width = least(pack->make.to_columns, pack->columns);
+	band.from = pack->make.from_rows ? DTYPE_F32 : pack->from;
+	band.elements = elements_of(pack, part, band.from, kernel);
+	band.row = part->from / pack->grain_bytes * pack->make.to_rows;
+	for (uint64_t b = 0; done < part->bytes; b++, band.row += pack->make.to_rows) {
+		band.rows = least(pack->make.to_rows, pack->rows - band.row);
+		if (pack->make.part == MAKE_SCALES) {
+			find_scales(&band);
+			pack_give(part, done, (const unsigned char *)band.scales,
+				  blocks * sizeof(float));
+			done += blocks * sizeof(float);
+			continue;
+		}
+		give_values(&band, done);
+		done += band.rows * band.columns;
+		if (part->made_scales)
+			memcpy(part->made_scales + b * blocks, band.scales, blocks * sizeof(float));
+	}
+}
+
+void pack_made(const struct pack *pack, const struct pack_part *part, const char *kernel)
+{
+	if (pack->make.to_rows)
+		made_blocks(pack, part, kernel);
+	else
+		made_elements(pack, part, kernel);
+}
