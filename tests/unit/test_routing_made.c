@@ -262,10 +262,10 @@ static void check_dump(struct job *job, const struct table *table)
 	    dump_verify(read, job->problem, &error) || dump_verify(dump, job->problem, &error))
 		fail_msg("%s\n%s", error.text, text);
 	for (size_t p = 0; p < read->piece_count; p++) {
-		struct problem_made *made = &read->made[read->pieces[p].made], kept = *made;
-
 		if (!read->pieces[p].made)
 			continue;
+		struct problem_made *made = &read->made[read->pieces[p].made], kept = *made;
+
 		made->make.to_rows += 1;
 		assert_int_equal(dump_verify(read, job->problem, &error), -ERROR_UNPROVED);
 		*made = kept;
