@@ -60,7 +60,7 @@ static void side_fini(struct side *side)
 }
 
 /* Seconds of the slowest limit of a side, and its name if they are more than *seconds. */
-static void slowest(struct side *side, double *seconds, char text[LIMIT_TEXT_BYTES])
+static void slowest(struct side *side, double *seconds, char text[LIMITS_TEXT_BYTES])
 {
 	const struct limits *limits = &side->limits;
 	const struct topology *topology = limits->topology;
@@ -97,7 +97,7 @@ static void slowest(struct side *side, double *seconds, char text[LIMIT_TEXT_BYT
 		if (side->nic[n] <= (long double)*seconds * (1 + 1e-12L))
 			continue;
 		*seconds = (double)side->nic[n];
-		snprintf(text, LIMIT_TEXT_BYTES, "NIC %.*s of host %.*s", 100,
+		snprintf(text, LIMITS_TEXT_BYTES, "NIC %.*s of host %.*s", 100,
 			 topology->nics[n].name, 100, topology->hosts[topology->nics[n].host].name);
 	}
 }
@@ -161,7 +161,7 @@ static int find_local(struct work *w, bool *any, struct error *error)
 }
 
 /* "trainers 0..3, 7 together": of the tight ones, if no single limit tells it. */
-static void name_bound(const struct work *w, const struct bound *bound, char text[LIMIT_TEXT_BYTES])
+static void name_bound(const struct work *w, const struct bound *bound, char text[LIMITS_TEXT_BYTES])
 {
 	const struct limits *limits = &w->side[ROLE_TRAINER].limits;
 	uint32_t count = w->topology->rank_count[ROLE_TRAINER], binding = 0, last = 0, written = 0;
@@ -179,21 +179,21 @@ static void name_bound(const struct work *w, const struct bound *bound, char tex
 		limit_text(limits, last, text);
 		return;
 	}
-	at = (size_t)snprintf(text, LIMIT_TEXT_BYTES, "trainers ");
+	at = (size_t)snprintf(text, LIMITS_TEXT_BYTES, "trainers ");
 	for (uint32_t t = 0, end; t < count; t = end) {
 		for (end = t + 1; bound->tight[t] && end < count && bound->tight[end]; end++)
 			;
 		if (!bound->tight[t])
 			continue;
-		if (at > LIMIT_TEXT_BYTES - 64) {
-			at += (size_t)snprintf(text + at, LIMIT_TEXT_BYTES - at, ", ..");
+		if (at > LIMITS_TEXT_BYTES - 64) {
+			at += (size_t)snprintf(text + at, LIMITS_TEXT_BYTES - at, ", ..");
 			break;
 		}
-		at += (size_t)snprintf(text + at, LIMIT_TEXT_BYTES - at,
+		at += (size_t)snprintf(text + at, LIMITS_TEXT_BYTES - at,
 				       end - t > 1 ? "%s%" PRIu32 "..%" PRIu32 : "%s%" PRIu32,
 				       written++ ? ", " : "", t, end - 1);
 	}
-	snprintf(text + at, LIMIT_TEXT_BYTES - at, " together");
+	snprintf(text + at, LIMITS_TEXT_BYTES - at, " together");
 }
 
 static int sender_bound(struct work *w, struct certificate *certificate, struct error *error)
@@ -237,7 +237,7 @@ static int sender_bound(struct work *w, struct certificate *certificate, struct 
 static void receiver_bound(struct work *w, struct certificate *certificate)
 {
 	struct side *side = &w->side[ROLE_INFERENCE];
-	char text[LIMIT_TEXT_BYTES] = "";
+	char text[LIMITS_TEXT_BYTES] = "";
 
 	memset(side->away_bytes, 0, w->topology->host_count * sizeof(*side->away_bytes));
 	for (uint32_t i = 0; i < w->topology->rank_count[ROLE_INFERENCE]; i++)

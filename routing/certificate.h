@@ -23,8 +23,8 @@ struct certificate {
 	 * same NICs, or a host with a limited uplink has trainers and inference ranks that could
 	 * serve each other inside. */
 	bool exact;
-	char bound_limit[LIMIT_TEXT_BYTES];    /* "trainers 0..31 together", "inference 17" */
-	char makespan_limit[LIMIT_TEXT_BYTES]; /* "NIC mlx5_1 of host a02"; "" if nothing is sent */
+	char bound_limit[LIMITS_TEXT_BYTES];    /* "trainers 0..31 together", "inference 17" */
+	char makespan_limit[LIMITS_TEXT_BYTES]; /* "NIC mlx5_1 of host a02"; "" if nothing is sent */
 };
 
 /* Of the table's own topology; the flat cluster's when it has none. */

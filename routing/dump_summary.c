@@ -120,15 +120,15 @@ static int read_names(struct dump_reader *r, json_t *object, const char *key, st
 }
 
 static int read_limit(struct dump_reader *r, json_t *object, const char *key,
-		      char out[LIMIT_TEXT_BYTES])
+		      char out[LIMITS_TEXT_BYTES])
 {
 	const char *text;
 	int rc = dump_string(r, object, key, &text);
 
 	if (rc)
 		return rc;
-	if (strlen(text) >= LIMIT_TEXT_BYTES)
-		return dump_refuse(r, "\"%s\" has more than %d bytes", key, LIMIT_TEXT_BYTES - 1);
+	if (strlen(text) >= LIMITS_TEXT_BYTES)
+		return dump_refuse(r, "\"%s\" has more than %d bytes", key, LIMITS_TEXT_BYTES - 1);
 	strcpy(out, text);
 	return 0;
 }

@@ -197,7 +197,7 @@ static void nics_text(const struct limits *limits, uint32_t limit, char *out)
 	const struct topology_host *host = &topology->hosts[first->host];
 	uint32_t found = 0;
 	size_t at = 0;
-	char list[LIMIT_TEXT_BYTES] = "";
+	char list[LIMITS_TEXT_BYTES] = "";
 
 	for (uint32_t n = host->nic_first; n < host->nic_first + host->nic_count; n++) {
 		bool used = false;
@@ -215,20 +215,20 @@ static void nics_text(const struct limits *limits, uint32_t limit, char *out)
 			at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%s",
 					       found++ ? ", " : "", topology->nics[n].name);
 	}
-	snprintf(out, LIMIT_TEXT_BYTES, "%s %.*s of host %.*s", found == 1 ? "NIC" : "NICs", 100,
+	snprintf(out, LIMITS_TEXT_BYTES, "%s %.*s of host %.*s", found == 1 ? "NIC" : "NICs", 100,
 		 list, 100, host->name);
 }
 
-char *limit_text(const struct limits *limits, uint32_t limit, char out[LIMIT_TEXT_BYTES])
+char *limit_text(const struct limits *limits, uint32_t limit, char out[LIMITS_TEXT_BYTES])
 {
 	const struct limit_what *what = &limits->what[limit];
 	char member[MEMBER_TEXT_BYTES];
 
 	if (what->kind == LIMIT_RANK)
-		snprintf(out, LIMIT_TEXT_BYTES, "%s",
+		snprintf(out, LIMITS_TEXT_BYTES, "%s",
 			 member_text((struct member){limits->role, what->index}, member));
 	else if (what->kind == LIMIT_UPLINK)
-		snprintf(out, LIMIT_TEXT_BYTES, "uplink of host %.*s", 200,
+		snprintf(out, LIMITS_TEXT_BYTES, "uplink of host %.*s", 200,
 			 limits->topology->hosts[what->index].name);
 	else
 		nics_text(limits, limit, out);

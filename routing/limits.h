@@ -42,7 +42,7 @@ void limits_fini(struct limits *limits);
 
 /* "trainer 3", "NIC mlx5_1 of host a02", "NICs mlx5_0, mlx5_1 of host a02", "uplink of host
  * a02"; cut with "..." when too long. Returns out. */
-#define LIMIT_TEXT_BYTES 256
-char *limit_text(const struct limits *limits, uint32_t limit, char out[LIMIT_TEXT_BYTES]);
+#define LIMITS_TEXT_BYTES 256
+char *limit_text(const struct limits *limits, uint32_t limit, char out[LIMITS_TEXT_BYTES]);
 
 #endif
