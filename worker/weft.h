@@ -133,6 +133,12 @@ typedef struct weft_options {
 				      weft_param.memory or weft_param_bind, not weft's */
 	const char *nic;           /* which NICs the transport uses, as weft-worker --nic says it
 				      (docs/verbs.md); NULL or "": it chooses */
+	const char *replica;       /* trainer: "ring" (default), at most ring_bytes; or "full": one
+				      home a parameter, as large as what this trainer sends one
+				      inference rank, shared by all of them, keeps the last version
+				      (docs/replica.md) */
+	uint32_t pack_threads;     /* trainer: threads that pack, the calling one included; 0: as many
+				      as processors this process may use, at most 4 */
 } weft_options;
 
 /* Opens the transport and the control socket; waits for nobody. The control thread starts with
@@ -276,18 +282,44 @@ WEFT_API int weft_plan(const weft_worker *worker, weft_plan_view *view, weft_err
  * until every inference rank of the plan accepts it, i.e. until each is inside
  * weft_update_wait for it. */
 WEFT_API int weft_update_begin(weft_worker *worker, uint64_t version, weft_error *error);
-/* Sends all pieces of tensor `id` from `data` (the held rows, row-major, `bytes` as in
- * weft_tensor_view). data must stay unchanged until weft_update_end. A tensor written twice,
- * or of another size, is WEFT_E_USAGE and nothing is sent. */
+/* [any thread, many at once; so are the next three] Sends all pieces of tensor `id` from `data` (the
+ * held rows, row-major, `bytes` as in weft_tensor_view). data must stay unchanged until
+ * weft_update_end or weft_update_drain; with replica "full" it may be reused when the call returns.
+ * What is made from a weight and its scales leaves when both were written: until then the first one's
+ * memory must stay, with any replica. A tensor written twice, or of another size, is WEFT_E_USAGE and
+ * nothing is sent. When a transfer fails, all calls inside return the first failure. */
 WEFT_API int weft_update_write(weft_worker *worker, uint32_t id, const void *data,
 			       uint64_t bytes, weft_error *error);
-/* Every tensor at once, data[id] each (NULL for tensors that are not wanted), in the plan's
- * send order (weft_plan_view.order). */
+/* Every tensor at once, data[id] each (NULL for tensors that are not wanted, or were written in this
+ * update), in the plan's send order (weft_plan_view.order). */
 WEFT_API int weft_update_write_all(weft_worker *worker, const void *const *data,
 				   weft_error *error);
+/* Some tensors, by name, in any order, as a framework's all-gather gives them. Each is this trainer's
+ * held rows of it. A tensor that is not declared, comes twice, was written before, or has another
+ * dtype, shape or size is named (WEFT_E_USAGE), and nothing of the bucket is sent; one that is
+ * declared and wanted by nobody is passed over. */
+typedef struct weft_slice {
+	const char *name, *dtype;
+	uint32_t dims;
+	uint64_t shape[WEFT_DIMS_MAX]; /* of the held rows */
+	const void *data;
+	uint64_t bytes;
+} weft_slice;
+WEFT_API int weft_update_write_bucket(weft_worker *worker, const weft_slice *slices, size_t count,
+				      weft_error *error);
+/* Waits until the memory of everything written by calls that have returned may be reused; the update
+ * stays open. WEFT_E_STATE names a tensor that waits for another one (see weft_update_write). */
+WEFT_API int weft_update_drain(weft_worker *worker, weft_error *error);
 /* Waits for all writes, then signals. Refuses (WEFT_E_STATE, the update stays open) while a
- * wanted tensor was not written, naming it. After 0 the tensors may be reused. */
+ * wanted tensor was not written, naming up to four and their count, or while another call is
+ * writing. After 0 the tensors may be reused. */
 WEFT_API int weft_update_end(weft_worker *worker, weft_error *error);
+/* A whole update from what replica "full" keeps, without tensors: begins `version`, larger than any
+ * before, sends the last version that ended here once more, ends. WEFT_E_STATE with the reason when
+ * it keeps none whole: with a ring, before the first end, after an update that was given up had
+ * written into it, or where inference ranks want different bytes of one parameter from this trainer
+ * (their homes keep the last rank's). */
+WEFT_API int weft_update_repeat(weft_worker *worker, uint64_t version, weft_error *error);
 /* Gives the update up: targets are told, stay tainted, and accept a later version. */
 WEFT_API int weft_update_abort(weft_worker *worker, const char *why, weft_error *error);
 
@@ -339,9 +371,10 @@ WEFT_API const void *weft_param_memory(const weft_worker *worker, uint32_t id,
 typedef struct weft_stats {
 	uint64_t updates, bytes, writes, chunks, pieces_direct, pieces_mapped, pieces_replica;
 	uint64_t update_ns;       /* of the last update, begin to end / wait to publish */
-	uint64_t wait_ns, copy_ns, verify_ns; /* parts of it */
+	uint64_t wait_ns, copy_ns, verify_ns; /* parts of it; copy_ns: while any call was writing */
 	uint64_t post_load_ns;    /* inference: in the hook; a part of update_ns too */
-	uint64_t packed_bytes;    /* into the ring; a block that lost its place there counts again */
+	uint64_t packed_bytes;    /* into the replica; a block that lost its place in the ring
+				     counts again */
 } weft_stats;
 WEFT_API int weft_get_stats(const weft_worker *worker, weft_stats *stats);
 

@@ -55,12 +55,16 @@ uint64_t worker_deadline_ns(uint32_t timeout_ms)
 
 int worker_check(struct weft_worker *worker, struct error *error)
 {
-	if (worker->failed)
-		return error_set(error, worker->failure.code, "%s", worker->failure.text);
-	if (worker->control && control_failed(worker->control)) {
-		control_error(worker->control, &worker->failure);
+	int rc = 0;
+
+	if (worker->failed || (worker->control && control_failed(worker->control))) {
+		pthread_mutex_lock(&worker->failure_lock);
+		if (!worker->failed)
+			control_error(worker->control, &worker->failure);
 		worker->failed = true;
-		return error_set(error, worker->failure.code, "%s", worker->failure.text);
+		rc = error_set(error, worker->failure.code, "%s", worker->failure.text);
+		pthread_mutex_unlock(&worker->failure_lock);
+		return rc;
 	}
 	if (atomic_load(&worker->interrupted))
 		return error_set(error, ERROR_INTERRUPTED, "%s was interrupted by its host program",
@@ -84,7 +88,7 @@ static bool hear_cause(struct weft_worker *worker, struct error *failure)
 
 int worker_fail(struct weft_worker *worker, struct error *failure, uint64_t version)
 {
-	bool heard = false, host_did = atomic_load(&worker->interrupted);
+	bool heard = false, first, host_did = atomic_load(&worker->interrupted);
 
 	if (worker->failed)
 		return -(int)failure->code;
@@ -96,9 +100,13 @@ int worker_fail(struct weft_worker *worker, struct error *failure, uint64_t vers
 	    /* the control thread wakes a blocked transport call when the job fails */
 	    (failure->code == ERROR_INTERRUPTED && !host_did))
 		heard = hear_cause(worker, failure);
+	pthread_mutex_lock(&worker->failure_lock);
+	first = !worker->failed;
+	if (first)
+		worker->failure = *failure;
 	worker->failed = true;
-	worker->failure = *failure;
-	if (!heard)
+	pthread_mutex_unlock(&worker->failure_lock);
+	if (first && !heard)
 		control_failure(worker->control, failure, version);
 	return -(int)failure->code;
 }
@@ -209,10 +217,37 @@ static int open_domain(struct weft_worker *worker, struct error *error)
 	return transport_domain_open(&worker->domain, worker->transport, &options, error);
 }
 
+static int choose_replica(struct weft_worker *worker, const weft_options *options,
+			  struct error *error)
+{
+	const char *form = options->replica && *options->replica ? options->replica : "ring";
+
+	if (options->role == WEFT_INFERENCE && options->replica && *options->replica)
+		return error_set(error, ERROR_USAGE, "replica '%.40s' is for trainers",
+				 options->replica);
+	worker->full = !strcmp(form, "full");
+	if (!worker->full && strcmp(form, "ring") != 0)
+		return error_set(
+			error, ERROR_CONFIG,
+			"replica '%.40s' is unknown; it is \"ring\" (bounded, the default) "
+			"or \"full\" (keeps the last version)",
+			form);
+	if (options->pack_threads > PACK_THREADS_MAX)
+		return error_set(error, ERROR_LIMIT, "%u packing threads; at most %u",
+				 options->pack_threads, PACK_THREADS_MAX);
+	worker->pack_threads = options->pack_threads;
+	return 0;
+}
+
 static int fill(struct weft_worker *worker, const weft_options *options, struct error *error)
 {
 	char name[MEMBER_TEXT_BYTES];
+	int rc = choose_replica(worker, options, error);
 
+	if (!rc)
+		rc = trainer_open_locks(&worker->trainer, error);
+	if (rc)
+		return rc;
 	worker->pid = getpid();
 	worker->self.role = (enum role)options->role;
 	worker->self.rank = options->rank;
@@ -258,6 +293,7 @@ int weft_open(weft_worker **out, const weft_options *options, weft_error *error)
 	if (!worker)
 		return worker_result(memory_error(&inner, "opening a worker", sizeof(*worker)),
 				     &inner, error);
+	pthread_mutex_init(&worker->failure_lock, NULL);
 	/* a host built against an older header has fewer fields */
 	memcpy(&given, options, options->size < sizeof(given) ? options->size : sizeof(given));
 	rc = fill(worker, &given, &inner);
@@ -294,7 +330,7 @@ int weft_leave(weft_worker *worker, weft_error *error)
 
 	if (!rc)
 		rc = post_load_outside(worker, "weft_leave", &inner);
-	if (!rc && worker->trainer.open)
+	if (!rc && worker->trainer.state != UPDATE_CLOSED)
 		rc = error_set(&inner, ERROR_STATE,
 			       "weft_leave: update %llu is open; end or abort "
 			       "it first",
@@ -314,7 +350,7 @@ static void leave_at_close(struct weft_worker *worker)
 		return;
 	if (control_leave(worker->control,
 			  !worker->failed && worker->stage == STAGE_JOINED && !interrupted &&
-				  !worker->trainer.open && !worker->unfinished,
+				  worker->trainer.state == UPDATE_CLOSED && !worker->unfinished,
 			  LEAVE_MS, &error))
 		log_debug("%s: %s", worker->self_name, error.text);
 }
@@ -349,6 +385,8 @@ void weft_close(weft_worker **where)
 	memory_free(worker->job);
 	memory_free(worker->transport);
 	memory_free(worker->nic);
+	trainer_close_locks(&worker->trainer);
+	pthread_mutex_destroy(&worker->failure_lock);
 	memory_free(worker);
 }
 

@@ -6,8 +6,10 @@
  *   declare.c           layout or holding              versions.c     readers' bracket
  *   sources.c           registered tensors of a trainer
  *   join.c, peers.c     plan, endpoints                 params.c, place.c  memory of parameters
- *   send_plan.c, pairs.c  rows of the plan, resolved    replica/       ring, packing
- *   update_trainer.c    begin, write, end, abort        verify.c, remake.c, contents.c, launch.c
+ *   send_plan.c, pairs.c  rows of the plan, resolved    replica/       ring, full, packing
+ *   update_begin.c      a trainer's targets accept      verify.c, remake.c, contents.c, launch.c
+ *   update_trainer.c    write, end, abort               trainer.h      its update engine:
+ *   update_bucket.c     buckets, drain, repeat            jobs.c, engine.c, engine_full.c
  *   update_inference.c  open, count, verify, publish  post_load.c  the host's hook in between
  *   compare.c           an engine's own parameters beside the declared ones
  */
@@ -18,10 +20,10 @@
 #include "common/layout.h"
 #include "worker/control.h"
 #include "worker/versions.h"
-#include "worker/replica/pack.h"
-#include "worker/replica/replica.h"
+#include "worker/trainer.h"
 #include "worker/update.h"
 #include "worker/weft.h"
+#include <pthread.h>
 #include <sys/types.h>
 
 #define WAIT_SLICE_MS 50u /* how long any wait sleeps before it looks at the failure flags */
@@ -36,7 +38,8 @@ struct peer {
 	struct transport_endpoint *endpoint;
 	const struct peer_endpoints *theirs;
 	struct transport_remote **remotes; /* as theirs->regions; trainers only */
-	uint64_t writes;                   /* posted on the endpoint since it was opened */
+	uint64_t writes;                   /* posted on the endpoint since it was opened; a
+					      trainer's, with many threads: under trainer.wire */
 	uint64_t seen_sequence;            /* of the signal that was handled last */
 	/* trainer */
 	struct update_accept accept;       /* latest; opening 0: none */
@@ -47,46 +50,6 @@ struct peer {
 	bool outstanding;                  /* it is not used up yet */
 	bool ended;                        /* end is counted for the update waited for */
 	struct update_end end;
-};
-
-/* One distinct source box: packed and summed once an update, for all targets that want it. */
-struct source {
-	uint32_t tensor;
-	struct pack pack;            /* from the held rows */
-	uint64_t bytes;
-	uint32_t first_block;        /* in the replica, blocks of trainer.block_bytes; 0: none */
-	uint64_t sum, sum_version;   /* checksum, and the version it was taken for */
-};
-
-struct target {
-	struct transport_remote *remote;
-	uint64_t offset;
-};
-
-struct send_row {
-	uint32_t peer, ordinal, source;
-	enum route_how how;
-	struct target target[VERSIONS_COPIES_MAX];
-};
-
-struct trainer {
-	struct send_row *rows;       /* send order */
-	size_t row_count;
-	struct source *sources;
-	size_t source_count;
-	uint32_t *tensor_first;      /* rows of tensor t: tensor_rows[tensor_first[t] .. [t + 1]) */
-	uint32_t *tensor_rows;       /* in send order within a tensor */
-	bool *written;               /* by tensor; true for tensors nobody wants */
-	bool *direct;                /* by tensor: some piece goes out as it lies */
-	size_t unwritten;
-	uint64_t block_bytes;
-	struct transport_region *ring_region;
-	struct replica replica;
-	struct transport_region *sums_region;
-	uint64_t *sums;
-	bool open;
-	uint64_t version, last_version;
-	uint64_t begin_ns;
 };
 
 struct inference {
@@ -118,6 +81,8 @@ struct weft_worker {
 	char *controller, *job, *transport, *nic;
 	uint32_t join_timeout_ms, update_timeout_ms; /* 0: not set by the host */
 	uint64_t ring_bytes;
+	bool full;                        /* the replica keeps everything */
+	uint32_t pack_threads;            /* 0: as many as processors, within reason */
 	bool checksums, shadow, own_memory;
 	enum worker_stage stage;
 	pid_t pid;                        /* that opened it; a forked child must leave it alone */
@@ -136,9 +101,10 @@ struct weft_worker {
 	char host[64], host_id[64];
 	struct nic_report *nics;          /* as declared; names are the domain's */
 	_Atomic bool interrupted;
-	bool failed;
-	bool unfinished;                  /* the last update call failed: closing is not "done" */
-	struct error failure;             /* this worker's own, once failed */
+	_Atomic bool failed;
+	_Atomic bool unfinished;          /* the last update call failed: closing is not "done" */
+	pthread_mutex_t failure_lock;
+	struct error failure;             /* this worker's own, once failed; under its lock */
 
 	const struct message_plan *plan;  /* the core's */
 	bool sums;                        /* the plan's: pieces are summed */
@@ -204,7 +170,7 @@ int post_load_run(struct weft_worker *worker, uint64_t version, struct error *er
 /* ERROR_STATE inside the hook; `call` is for the sentence. */
 int post_load_outside(const struct weft_worker *worker, const char *call, struct error *error);
 
-/* send_plan.c */
+/* send_plan.c: the locks live as long as the worker, the plan as long as its endpoints */
 int send_plan_open(struct weft_worker *worker, struct error *error);
 void send_plan_close(struct weft_worker *worker);
 

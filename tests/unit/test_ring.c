@@ -96,7 +96,8 @@ static void test_replica__keeps_a_block_while_its_slot_lives(void **state)
 {
 	unsigned char memory[256];
 	struct replica replica;
-	uint32_t cursor = 0, peer;
+	_Atomic uint64_t done[4] = {0};
+	uint32_t peer;
 	uint64_t write;
 
 	(void)state;
@@ -108,12 +109,16 @@ static void test_replica__keeps_a_block_while_its_slot_lives(void **state)
 	assert_ptr_equal(replica_find(&replica, 1), memory);
 	assert_ptr_equal(replica_take(&replica, 2, 128), memory + 128);
 	assert_null(replica_take(&replica, 3, 64));
-	assert_true(replica_oldest_use(&replica, &cursor, &peer, &write));
+	/* held by who packs it, then read by two writes */
+	assert_int_equal(replica_make_room(&replica, done, &peer, &write), REPLICA_HELD);
+	replica_slot(&replica, 1)->holders--;
+	assert_int_equal(replica_make_room(&replica, done, &peer, &write), REPLICA_WRITTEN);
 	assert_int_equal(peer * 100 + write, 309);
-	assert_true(replica_oldest_use(&replica, &cursor, &peer, &write));
+	done[3] = 9;
+	assert_int_equal(replica_make_room(&replica, done, &peer, &write), REPLICA_WRITTEN);
 	assert_int_equal(peer * 100 + write, 7);
-	assert_false(replica_oldest_use(&replica, &cursor, &peer, &write));
-	replica_retire_oldest(&replica);
+	done[0] = 8;
+	assert_int_equal(replica_make_room(&replica, done, &peer, &write), REPLICA_FREED);
 	assert_null(replica_find(&replica, 1));
 	assert_ptr_equal(replica_take(&replica, 3, 64), memory);
 	replica_reset(&replica);

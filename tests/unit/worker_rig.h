@@ -33,10 +33,10 @@
 
 struct rig_options {
 	uint32_t trainers, ranks;
-	const char *transport, *order;
+	const char *transport, *order, *replica;
 	int checksums, shadow, own_memory;
 	uint64_t ring_bytes;
-	uint32_t update_timeout_ms;
+	uint32_t update_timeout_ms, pack_threads;
 };
 
 struct rig_wait {
@@ -158,6 +158,10 @@ static inline weft_worker *rig_open_worker(struct rig *rig, enum weft_role role,
 	weft_worker *worker;
 	weft_error error = {0};
 
+	if (role == WEFT_TRAINER) {
+		options.replica = rig->options.replica;
+		options.pack_threads = rig->options.pack_threads;
+	}
 	if (role == WEFT_INFERENCE) {
 		options.shadow = rig->options.shadow;
 		options.own_memory = rig->options.own_memory;

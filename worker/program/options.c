@@ -71,7 +71,11 @@ static const struct option_row {
 	 "inference: run by sh before a version is published, with WEFT_VERSION; its failure keeps "
 	 "the version back"},
 	{"ring-bytes", "WEFT_RING_BYTES", "SIZE", KIND_BYTES, AT(ring_bytes),
-	 "trainer: CPU replica (default 1G)"},
+	 "trainer: CPU replica ring, at most (default 1G)"},
+	{"replica", "WEFT_REPLICA", "FORM", KIND_TEXT, AT(replica),
+	 "trainer: ring (default), of --ring-bytes; or full: keeps all that one inference rank gets"},
+	{"pack-threads", "WEFT_PACK_THREADS", "N", KIND_RANK, AT(pack_threads),
+	 "trainer: threads that pack, 1 to 64 (default: a thread a processor, at most 4)"},
 	{"join-timeout", "WEFT_JOIN_TIMEOUT", "TIME", KIND_MS, AT(join_timeout_ms),
 	 "until all workers are connected (default 60s)"},
 	{"update-timeout", "WEFT_UPDATE_TIMEOUT", "TIME", KIND_MS, AT(update_timeout_ms),
@@ -191,6 +195,8 @@ void options_warn(const struct arguments *arguments, bool trainer)
 		{offsetof(struct arguments, post_load), false},
 		{offsetof(struct arguments, shadow), false},
 		{offsetof(struct arguments, ring_bytes), true},
+		{offsetof(struct arguments, replica), true},
+		{offsetof(struct arguments, pack_threads), true},
 		{offsetof(struct arguments, register_sources), true},
 	};
 	char names[256] = "";

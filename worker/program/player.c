@@ -98,6 +98,8 @@ static int open_worker(struct player *player, weft_error *error)
 		.join_timeout_ms = (uint32_t)a->join_timeout_ms,
 		.update_timeout_ms = (uint32_t)a->update_timeout_ms,
 		.ring_bytes = a->ring_bytes,
+		.replica = player->role == WEFT_TRAINER ? a->replica : NULL,
+		.pack_threads = (uint32_t)a->pack_threads,
 		.checksums = a->checksums,
 		.shadow = player->role == WEFT_INFERENCE && a->shadow,
 		.own_memory = player->role == WEFT_INFERENCE && a->own_memory,
