@@ -213,8 +213,12 @@ int engine_post(struct weft_worker *worker, uint32_t p, const void *source,
 	int rc;
 
 	pthread_mutex_lock(&worker->trainer.wire);
-	rc = transport_write(peer->endpoint, source, region, target->remote, target->offset + from,
-			     bytes, worker_deadline_ns(worker->wait_ms), error);
+	/* an interrupt wakes the one call that is blocked, not those that waited behind it */
+	rc = worker_check(worker, error);
+	if (!rc)
+		rc = transport_write(peer->endpoint, source, region, target->remote,
+				     target->offset + from, bytes,
+				     worker_deadline_ns(worker->wait_ms), error);
 	if (!rc)
 		*number = ++peer->writes;
 	pthread_mutex_unlock(&worker->trainer.wire);
