@@ -50,7 +50,7 @@ const char *form_param(const struct rule *rule, const struct infer_spec *infer)
 static enum dtype plain_dtype(enum store store, const struct model_config *config,
 			      const struct infer_spec *infer)
 {
-	if (store == STORE_F32 || (store == STORE_F32_WITH_FP8 && config->block_rows))
+	if (store == STORE_F32 || store == STORE_F32_WITH_FP8)
 		return DTYPE_F32;
 	if (store == STORE_ROUTER && infer->gate)
 		return (enum dtype)infer->gate;

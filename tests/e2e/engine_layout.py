@@ -64,7 +64,7 @@ class Served:
 
     def dtype(self, name, stored):
         """What the engine keeps a tensor in that has no blocks there."""
-        if (".indexer.k_norm." in name and self.source) or name.endswith("e_score_correction_bias"):
+        if ".indexer.k_norm." in name or name.endswith("e_score_correction_bias"):
             return "F32"
         if name.endswith("mlp.gate.weight") and "gate" in self.infer:
             return self.infer["gate"]
