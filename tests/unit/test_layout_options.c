@@ -331,6 +331,7 @@ static void test_fp8__parameters_do_not_depend_on_what_is_stored(void **state)
 		{"DeepSeek-V3", "tp=16,ep=16,fp8=none", "DeepSeek-V3-BF16", "tp=16,ep=16"},
 		{"Kimi-K2", KIMI ",fp8=64x64", "Kimi-K2-block64", KIMI},
 		{"Kimi-K2-block64", "tp=16,ep=16,fp8=128", "Kimi-K2", "tp=16,ep=16"},
+		{"GLM-5", "tp=8,ep=8,fp8=128x128", "GLM-5-FP8", "tp=8,ep=8"},
 	};
 
 	(void)state;
@@ -439,6 +440,22 @@ static void test_indexer__fused_is_one_unquantised_parameter(void **state)
 	cut_model("GLM-5", "tp=8,indexer=fused,fp8=128", 5, &layout);
 	expect_pieces(&layout, "model.layers.7." INDEXER "wk.weight",
 		      "[0..128, 0..6144] -> 0 " INDEXER "wk_weights_proj.weight copy");
+	layout_fini(&layout);
+}
+
+static void test_indexer__norm_is_32_bits_whatever_is_stored(void **state)
+{
+	struct layout layout;
+
+	(void)state;
+	cut_model("GLM-5", "tp=8,dtype=F16", 5, &layout);
+	expect_param(&layout, "model.layers.7." INDEXER "k_norm.bias", "F32 [128]");
+	expect_pieces(&layout, "model.layers.7." INDEXER "k_norm.weight",
+		      "[0..128] -> 0 " INDEXER "k_norm.weight convert");
+	layout_fini(&layout);
+	cut_model("GLM-5-FP8", "tp=8", 5, &layout);
+	expect_pieces(&layout, "model.layers.7." INDEXER "k_norm.weight",
+		      "[0..128] -> 0 " INDEXER "k_norm.weight copy");
 	layout_fini(&layout);
 }
 
@@ -555,6 +572,7 @@ int main(void)
 		cmocka_unit_test(test_fp8__blocks_as_stored_are_copied),
 		cmocka_unit_test(test_fp8__pieces_say_how_values_and_scales_are_made),
 		cmocka_unit_test(test_indexer__fused_is_one_unquantised_parameter),
+		cmocka_unit_test(test_indexer__norm_is_32_bits_whatever_is_stored),
 		cmocka_unit_test(test_options__without_sense_are_refused_with_the_reason),
 		cmocka_unit_test(test_options__that_exclude_each_other_are_refused_in_layouts_too),
 		cmocka_unit_test(test_layout__every_failed_allocation_is_an_error_without_leak),
