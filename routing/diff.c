@@ -12,6 +12,7 @@
 /* A run of target bytes and who writes it; param and tensor are numbers of both dumps. */
 struct span {
 	uint32_t inference, param, tensor, trainer;
+	uint32_t made; /* of its own dump */
 	uint64_t lo, hi;
 };
 
@@ -22,6 +23,7 @@ struct spans {
 
 struct work {
 	struct diff *diff;
+	const struct dump *a, *b;
 	struct strmap numbers; /* name -> number */
 	ARRAY(const char *) names;
 	uint64_t *moved;       /* by number, of tensors */
@@ -148,10 +150,13 @@ static int gather(struct work *work, const struct dump *dump, struct spans *span
 		for (uint32_t p = 0; p < route->piece_count; p++) {
 			const struct route_piece *piece = &dump->pieces[route->piece_first + p];
 
-			spans->items[spans->count++] =
-				(struct span){route->inference,	      numbers[piece->param],
-					      numbers[route->tensor], route->trainer,
-					      piece->offset,	      piece->offset + piece->bytes};
+			spans->items[spans->count++] = (struct span){route->inference,
+								     numbers[piece->param],
+								     numbers[route->tensor],
+								     route->trainer,
+								     piece->made,
+								     piece->offset,
+								     piece->offset + piece->bytes};
 		}
 	}
 	memory_free(numbers);
@@ -162,12 +167,27 @@ static int gather(struct work *work, const struct dump *dump, struct spans *span
 
 /* ---- the walk: both lists of spans, side by side ---- */
 
+static bool same_made(const struct work *work, const struct span *a, const struct span *b)
+{
+	const struct problem_made *x, *y;
+
+	if (!a->made || !b->made)
+		return a->made == b->made; /* the first is a copy */
+	x = &work->a->made[a->made];
+	y = &work->b->made[b->made];
+	return make_equal(&x->make, &y->make) && x->to == y->to &&
+	       (!x->make.from_rows ||
+		strcmp(work->a->names.items[x->scales], work->b->names.items[y->scales]) == 0);
+}
+
 static int count_both(struct work *work, const struct span *a, const struct span *b, uint64_t bytes)
 {
 	struct diff *diff = work->diff;
 	uint64_t *pair;
 
 	diff->bytes += bytes;
+	if (!same_made(work, a, b))
+		diff->remade_bytes += bytes;
 	if (a->trainer == b->trainer)
 		return 0;
 	diff->moved_bytes += bytes;
@@ -318,7 +338,7 @@ static int compare(struct work *work, const struct dump *a, const struct dump *b
 
 int diff_of(struct diff *diff, const struct dump *a, const struct dump *b, struct error *error)
 {
-	struct work work = {.diff = diff, .error = error};
+	struct work work = {.diff = diff, .a = a, .b = b, .error = error};
 	int rc;
 
 	*diff = (struct diff){0};
@@ -333,9 +353,9 @@ int diff_of(struct diff *diff, const struct dump *a, const struct dump *b, struc
 	memory_free(work.moved);
 	diff->order_differs = strcmp(a->order, b->order) != 0;
 	diff->same = !rc && digest_equal(a->digest, b->digest) && !diff->moved_bytes &&
-		     !diff->only_a && !diff->only_b && a->route_count == b->route_count &&
-		     a->piece_count == b->piece_count && !diff->order_differs &&
-		     !diff->topology_differs;
+		     !diff->remade_bytes && !diff->only_a && !diff->only_b &&
+		     a->route_count == b->route_count && a->piece_count == b->piece_count &&
+		     !diff->order_differs && !diff->topology_differs;
 	if (rc)
 		diff_fini(diff);
 	return rc;

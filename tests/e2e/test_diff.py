@@ -82,6 +82,25 @@ def test_order_and_topology__are_differences_that_move_nothing(plans):
     assert "different topologies" in diff(plans["greedy"], plans["hosts"])
 
 
+def test_made__in_another_way_is_a_difference_that_moves_nothing(tmp_path):
+    """Labels, ranks, targets and digest as they were: only how the bytes are made differs."""
+    model = jobs.make_model(tmp_path / "model", "deepseek-fp8")
+    text = jobs.weft("route", "plan", "--model", model, "--train", "world=2", "--infer",
+                     "engines=1,tp=2,dtype=F16,fp8=4x8", "--json").stdout
+    plan, other = tmp_path / "plan.json", tmp_path / "other.json"
+    plan.write_text(text)
+    for before, after in [("requantise 8x16 4x8", "requantise 8x16 8x16"), ("rescale 8x16 4x8", "rescale 8x8 4x8"),
+                          ('"to":"F16"', '"to":"BF16"'), ("0.mlp.up_proj.weight_scale", "0.mlp.gate_proj.weight_scale")]:
+        made = [(piece["bytes"], "".join(f'"{key}":"{piece.get(key)}"' for key in ("make", "to", "scales")))
+                for route in json.loads(text)["routes"] for piece in route["pieces"]]
+        other.write_text(text.replace(before, after))
+        said = json.loads(diff(plan, other, "--json"))
+        assert not said["same"] and said["moved_bytes"] == said["only_a_bytes"] == said["only_b_bytes"] == 0
+        assert said["remade_bytes"] == sum(size for size, how in made if before in how) > 0
+        assert "are made in another way" in diff(plan, other)
+    assert json.loads(diff(plan, plan, "--json", code=0))["remade_bytes"] == 0
+
+
 def test_trouble__is_more_than_1(plans, tmp_path):
     def trouble(*arguments, code, word):
         done = jobs.weft("route", "diff", *arguments, check=False)
