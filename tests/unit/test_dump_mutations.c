@@ -5,7 +5,7 @@
  * see them; of these the ones that leave another valid table behind (another holder, equally
  * loaded) are told from the misses by an independent look.
  */
-#include "tests/unit/routing_job.h"
+#include "tests/unit/made_job.h"
 
 #include "routing/dump.h"
 #include "routing/dump_read.h"
@@ -23,15 +23,18 @@ enum kind {
 	HOW,
 	ORDER,
 	ROUTE_BYTES,
+	MADE,
+	MAKE,
+	SCALES,
 	KIND_COUNT
 };
 
 static const char *const names[KIND_COUNT] = {
-	"drop",	 "double", "shift", "non-holder", "piece bytes", "source",
-	"param", "tensor", "swap",  "how",	  "order",	 "route bytes",
+	"drop", "double", "shift", "non-holder",  "piece bytes", "source", "param",  "tensor",
+	"swap", "how",	  "order", "route bytes", "made",	 "make",   "scales",
 };
 
-/* A dump whose routes and pieces are copies with room for one route more. */
+/* A dump whose routes, pieces and ways to make them are copies with room for one more. */
 static struct dump copy_of(const struct dump *dump)
 {
 	struct dump copy = *dump;
@@ -39,7 +42,12 @@ static struct dump copy_of(const struct dump *dump)
 
 	copy.routes = calloc(dump->route_count + 1, sizeof(*copy.routes));
 	copy.pieces = calloc(pieces, sizeof(*copy.pieces));
-	assert_true(copy.routes && copy.pieces);
+	copy.made = calloc(dump->made_count + 2, sizeof(*copy.made));
+	assert_true(copy.routes && copy.pieces && copy.made);
+	if (dump->made_count)
+		memcpy(copy.made, dump->made, dump->made_count * sizeof(*copy.made));
+	else
+		copy.made_count = 1; /* all is copied */
 	memcpy(copy.routes, dump->routes, dump->route_count * sizeof(*copy.routes));
 	memcpy(copy.pieces, dump->pieces, dump->piece_count * sizeof(*copy.pieces));
 	return copy;
@@ -49,6 +57,7 @@ static void drop_copy(struct dump *copy)
 {
 	free(copy->routes);
 	free(copy->pieces);
+	free(copy->made);
 }
 
 /* Removes `count` (0 or 1) routes at r, or puts route r there once more; pieces follow. */
@@ -124,6 +133,42 @@ static uint64_t other_than(struct dice *dice, uint64_t value, uint64_t below)
 	return below < 2 ? value : (value + 1 + dice_below(dice, below - 1)) % below;
 }
 
+static bool same_made(const struct problem_made *a, const struct problem_made *b)
+{
+	return make_equal(&a->make, &b->make) && a->scales == b->scales && a->to == b->to;
+}
+
+/* The piece is made in a way of its own: another part, other blocks, dtype or scales. */
+static bool remake(struct dump *dump, struct dice *dice, struct route_piece *piece, bool scales)
+{
+	static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_F8_E4M3};
+	struct problem_made *made = &dump->made[dump->made_count];
+	const struct problem_made old = dump->made[piece->made];
+
+	*made = old;
+	if (scales)
+		made->scales = (uint32_t)other_than(dice, old.scales, dump->names.count);
+	else
+		switch (dice_below(dice, 5)) {
+		case 0:
+			made->make.part ^= 1;
+			break;
+		case 1:
+			made->make.to_rows++;
+			break;
+		case 2:
+			made->make.to_columns++;
+			break;
+		case 3:
+			made->make.from_rows++;
+			break;
+		default:
+			made->to = dtypes[dice_below(dice, ARRAY_SIZE(dtypes))];
+		}
+	piece->made = (uint32_t)dump->made_count++;
+	return !same_made(made, &old) && (!scales || old.make.from_rows);
+}
+
 /* False: it was no change (one name, one route, the like), so it counts for nothing. */
 static bool mutate(struct dump *dump, const struct job *job, struct dice *dice, enum kind kind)
 {
@@ -192,6 +237,13 @@ static bool mutate(struct dump *dump, const struct job *job, struct dice *dice, 
 	case ROUTE_BYTES:
 		route->bytes += dice_below(dice, 2) && route->bytes > 1 ? UINT64_MAX : 1;
 		return true;
+	case MADE:
+		old = piece->made;
+		piece->made = (uint32_t)other_than(dice, old, dump->made_count);
+		return !same_made(&dump->made[piece->made], &dump->made[old]);
+	case MAKE:
+	case SCALES:
+		return piece->made && remake(dump, dice, piece, kind == SCALES);
 	case KIND_COUNT:
 		break;
 	}
@@ -230,15 +282,18 @@ static void test_mutations__ten_thousand_are_refused_without_a_miss(void **state
 		struct table *table;
 		struct dump *dump;
 
-		job_random(&job, &dice);
+		if (round % 2)
+			job_made(&job, &dice, dice_below(&dice, 2) ? GATHERED : ALIGNED);
+		else
+			job_random(&job, &dice);
 		table = job_plan(&job, policies[round % 3]);
 		assert_int_equal(dump_of(&dump, table, &error), 0);
 		if (dump_verify(dump, job.problem, &error))
 			fail_msg("round %d: %s", round, error.text);
-		for (int n = 0; n < 48 && dump->route_count; n++) {
+		for (int n = 0; n < 4 * KIND_COUNT && dump->route_count; n++) {
 			enum kind kind = (enum kind)(n % KIND_COUNT);
 			struct dump copy = copy_of(dump);
-			bool mend = n >= 24;
+			bool mend = n >= 2 * KIND_COUNT;
 			int rc;
 
 			if (!mutate(&copy, &job, &dice, kind)) {
