@@ -73,10 +73,24 @@ def test_job__balanced_in_rounds_delivers_every_byte_of_every_model(tmp_path, mo
                 "rounds", updates=2)
 
 
-def test_job__keeps_every_trainer_within_sessions_max(tmp_path, models):
-    train, infer = "world=4,source=gathered", "engines=2,tp=2"
-    for limit, topology in itertools.product((1, 2), ("flat", "workers")):
-        dump = deliver(tmp_path / f"{limit}-{topology}", models["qwen2"], train, infer, topology, "mapped", "--policy",
+MADE = [("deepseek-fp8", "world=3,source=gathered", "engines=1,tp=2,dtype=F16,fp8=4x8", "greedy"),
+        ("qwen3", "world=4,fsdp=2,source=sharded", "engines=2,tp=2,fp8=8x8", "balanced"),
+        ("qwen3-moe", "world=4,pp=2,source=gathered", "engines=2,tp=2,gate=F32,fp8=8x8", "hash")]
+
+
+@pytest.mark.parametrize("kind,train,infer,policy", MADE, ids=["-".join(row) for row in MADE])
+def test_job__of_made_pieces_delivers_what_the_offline_plan_says(tmp_path, models, kind, train, infer, policy):
+    turn = [row[0] for row in MADE].index(kind)
+    dump = deliver(tmp_path, models[kind], train, infer, TOPOLOGIES[turn], list(MODES)[turn], "--policy", policy)
+    assert any("make" in piece for route in dump["routes"] for piece in route["pieces"])
+
+
+@pytest.mark.parametrize("kind,infer,limits", [("qwen2", "engines=2,tp=2", (1, 2)), ("qwen3", "engines=2,tp=2,fp8=8x8", (1,))],
+                         ids=["copied", "made"])
+def test_job__keeps_every_trainer_within_sessions_max(tmp_path, models, kind, infer, limits):
+    train = "world=4,source=gathered"
+    for limit, topology in itertools.product(limits, ("flat", "workers")[:len(limits)]):
+        dump = deliver(tmp_path / f"{limit}-{topology}", models[kind], train, infer, topology, "mapped", "--policy",
                        "balanced", "--sessions-max", limit)
         targets = collections.defaultdict(set)
         for route in dump["routes"]:
