@@ -77,8 +77,8 @@ uint32_t numa_nodes(const char *root)
 
 int numa_node_of_nic(const char *root, const char *device)
 {
-	char path[256], line[32];
-	int node;
+	char path[256], line[32], *end;
+	long node;
 
 	if (numa_nodes(root) < 2)
 		return -1;
@@ -86,8 +86,8 @@ int numa_node_of_nic(const char *root, const char *device)
 		 (int)strcspn(device, ":"), device);
 	if (!read_line(root, path, line, sizeof(line)))
 		return -1;
-	node = atoi(line);
-	return node >= 0 && node < NODES_MAX ? node : -1;
+	node = strtol(line, &end, 10);
+	return end != line && node >= 0 && node < NODES_MAX ? (int)node : -1;
 }
 
 int numa_node_here(const char *root)
