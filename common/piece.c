@@ -1,30 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/layout.h"
 
-/* Rows of the tensor that become one row of the parameter. */
-static uint64_t rows_each(const struct make *make)
+/* Rows of the parameter that `rows` of the tensor become; no division where it is as many. */
+static uint64_t made_rows(const struct make *make, uint64_t rows)
 {
-	return make->part == MAKE_SCALES ? make->to_rows : 1;
+	if (make->part != MAKE_SCALES)
+		return rows;
+	return (rows + make->to_rows - 1) / make->to_rows;
 }
 
 /* A piece is one run of bytes in the target with its rows one after the other, so a cut of rows
  * is a cut of that run. Only the last row of scales may be of fewer rows than the others. */
 bool piece_cut_rows(const struct piece *piece, uint64_t lo, uint64_t hi, struct piece *out)
 {
-	const uint64_t each = rows_each(&piece->make);
-	struct box src;
+	const uint64_t first = piece->src.lo[0], end = piece->src.hi[0];
+	uint64_t row_bytes;
 
-	if (!box_cut_rows(&piece->src, lo, hi, &src))
+	lo = lo > first ? lo : first;
+	hi = hi < end ? hi : end;
+	if (lo >= hi)
 		return false; /* *out may not be there: pieces are counted exactly */
-	uint64_t rows = (piece->src.hi[0] - piece->src.lo[0] + each - 1) / each;
-	uint64_t row_bytes = piece->bytes / rows;
-	uint64_t skipped = (src.lo[0] - piece->src.lo[0]) / each;
-	uint64_t taken = (src.hi[0] - src.lo[0] + each - 1) / each;
-
 	*out = *piece;
-	out->src = src;
-	out->offset = piece->offset + skipped * row_bytes;
-	out->bytes = taken * row_bytes;
+	if (lo == first && hi == end)
+		return true; /* most pieces are not cut */
+	row_bytes = piece->bytes / made_rows(&piece->make, end - first);
+	out->src.lo[0] = lo;
+	out->src.hi[0] = hi;
+	out->offset += made_rows(&piece->make, lo - first) * row_bytes;
+	out->bytes = made_rows(&piece->make, hi - lo) * row_bytes;
 	return true;
 }
 

@@ -11,6 +11,14 @@ struct list {
 	ARRAY(struct problem_made) items;
 };
 
+static bool copied(const struct problem *problem, const struct problem_layout *layout, size_t p)
+{
+	const struct piece *piece = &layout->pieces[p];
+
+	return make_plain(&piece->make) &&
+	       layout->layout->params[piece->param].dtype == problem->tensors[piece->tensor].dtype;
+}
+
 static bool same(const struct problem_made *a, const struct problem_made *b)
 {
 	return make_equal(&a->make, &b->make) && a->scales == b->scales && a->to == b->to;
@@ -49,7 +57,7 @@ static int number_tensor(struct list *list, struct problem *problem, size_t t, s
 			const struct problem_made made = {piece->make, piece->scales, to};
 			int rc;
 
-			if (make_plain(&piece->make) && to == problem->tensors[t].dtype)
+			if (copied(problem, layout, p))
 				continue;
 			rc = number(list, first, &made, &layout->made[p], error);
 			if (rc)
@@ -63,6 +71,7 @@ int problem_find_made(struct problem *problem, struct error *error)
 {
 	struct list list = {0};
 	struct problem_made *copy = array_push(&list.items);
+	bool all_copied = true;
 	int rc = 0;
 
 	if (!copy)
@@ -74,8 +83,10 @@ int problem_find_made(struct problem *problem, struct error *error)
 		layout->made = memory_zalloc(layout->piece_count, sizeof(*layout->made));
 		if (!layout->made)
 			rc = memory_error(error, "listing what is made", layout->piece_count);
+		for (size_t p = 0; all_copied && p < layout->piece_count; p++)
+			all_copied = copied(problem, layout, p);
 	}
-	for (size_t t = 0; !rc && t < problem->tensor_count; t++)
+	for (size_t t = 0; !rc && !all_copied && t < problem->tensor_count; t++)
 		rc = number_tensor(&list, problem, t, error);
 	problem->made = list.items.items; /* problem_free's from here */
 	problem->made_count = list.items.count;

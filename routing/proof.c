@@ -262,13 +262,19 @@ struct grid {
 	uint64_t block;		   /* rows that are made together */
 };
 
+/* Divisions are what a proof of copies would spend its time with. */
+static uint64_t steps_of(uint64_t rows, uint64_t step)
+{
+	return step == 1 ? rows : rows / step + (rows % step != 0);
+}
+
 static struct grid grid_of(const struct piece *want)
 {
 	uint64_t rows = want->src.hi[0] - want->src.lo[0];
 	uint64_t block = want->make.to_rows ? want->make.to_rows : 1;
 	uint64_t step = want->make.part == MAKE_SCALES ? block : 1;
 
-	return (struct grid){step, want->bytes / (rows / step + (rows % step != 0)), block};
+	return (struct grid){step, want->bytes / steps_of(rows, step), block};
 }
 
 /* Are the bytes made as the layout asks? */
@@ -298,6 +304,39 @@ static bool holds_scales(const struct problem_holding *holding, const struct pie
 	       holds(holding, want->scales, src->lo[0] / rows, (src->hi[0] + rows - 1) / rows);
 }
 
+/* The piece starts at byte `at` of what `want` describes and is not the whole of it. */
+static int match_part(const struct proof *proof, const struct written *written,
+		      const struct piece *want, uint64_t at, struct error *error)
+{
+	const struct route_piece *piece = &proof->table->pieces[written->piece];
+	struct grid grid = grid_of(want);
+	uint64_t rows = piece->src.hi[0] - piece->src.lo[0], before = at - want->offset;
+	uint64_t bytes = steps_of(rows, grid.step) * grid.step_bytes;
+	char why[400], got[160], need[160];
+	struct box expected = want->src;
+
+	/* at may be inside a row only when a shorter, wrong piece came before */
+	expected.lo[0] = want->src.lo[0] + before / grid.step_bytes * grid.step;
+	expected.hi[0] = expected.lo[0] + rows;
+	if (before % grid.step_bytes || expected.hi[0] > want->src.hi[0] ||
+	    !box_equal(&piece->src, &expected) || piece->bytes != bytes) {
+		expected.hi[0] = want->src.hi[0];
+		snprintf(why, sizeof(why),
+			 "it is sent as %" PRIu64 " bytes of box %s, where up "
+			 "to %" PRIu64 " bytes of box %s belong",
+			 piece->bytes, box_text(&piece->src, got, sizeof(got)),
+			 want->offset + want->bytes - at, box_text(&expected, need, sizeof(need)));
+		return wrong_byte(proof, written, at, why, error);
+	}
+	if (grid.block > 1 && ((piece->src.lo[0] - want->src.lo[0]) % grid.block ||
+			       (rows % grid.block && piece->src.hi[0] != want->src.hi[0]))) {
+		snprintf(why, sizeof(why), "box %s is cut inside of a block of %" PRIu64 " rows",
+			 box_text(&piece->src, got, sizeof(got)), grid.block);
+		return wrong_byte(proof, written, at, why, error);
+	}
+	return 0;
+}
+
 /* The piece starts at byte `at` of what `want` describes: is it what belongs there? */
 static int match(const struct proof *proof, const struct written *written, const struct piece *want,
 		 uint64_t at, struct error *error)
@@ -310,35 +349,19 @@ static int match(const struct proof *proof, const struct written *written, const
 	const struct param_info *param =
 		&problem->layouts[problem->inference_layout[route->inference]]
 			 .layout->params[want->param];
-	struct grid grid = grid_of(want);
-	uint64_t rows = piece->src.hi[0] - piece->src.lo[0], before = at - want->offset;
-	uint64_t steps = rows / grid.step + (rows % grid.step != 0);
-	char why[400], got[160], need[160];
-	struct box expected = want->src;
+	char why[400], got[160];
 
 	if (route->tensor != want->tensor) {
 		snprintf(why, sizeof(why), "it comes from tensor '%s'",
 			 problem->tensors[want->tensor].name);
 		return wrong_byte(proof, written, at, why, error);
 	}
-	/* at may be inside a row only when a shorter, wrong piece came before */
-	expected.lo[0] = want->src.lo[0] + before / grid.step_bytes * grid.step;
-	expected.hi[0] = expected.lo[0] + rows;
-	if (before % grid.step_bytes || expected.hi[0] > want->src.hi[0] ||
-	    !box_equal(&piece->src, &expected) || piece->bytes != steps * grid.step_bytes) {
-		expected.hi[0] = want->src.hi[0];
-		snprintf(why, sizeof(why),
-			 "it is sent as %" PRIu64 " bytes of box %s, where up "
-			 "to %" PRIu64 " bytes of box %s belong",
-			 piece->bytes, box_text(&piece->src, got, sizeof(got)),
-			 want->offset + want->bytes - at, box_text(&expected, need, sizeof(need)));
-		return wrong_byte(proof, written, at, why, error);
-	}
-	if ((piece->src.lo[0] - want->src.lo[0]) % grid.block ||
-	    (rows % grid.block && piece->src.hi[0] != want->src.hi[0])) {
-		snprintf(why, sizeof(why), "box %s is cut inside of a block of %" PRIu64 " rows",
-			 box_text(&piece->src, got, sizeof(got)), grid.block);
-		return wrong_byte(proof, written, at, why, error);
+	if (at != want->offset || piece->bytes != want->bytes ||
+	    !box_equal(&piece->src, &want->src)) {
+		int rc = match_part(proof, written, want, at, error);
+
+		if (rc)
+			return rc;
 	}
 	if (!made_alike(proof, piece, want, param->dtype))
 		return wrong_byte(proof, written, at,
