@@ -264,6 +264,44 @@ static void test_rows__do_not_depend_on_the_threads_floating_point_mode(void **s
 			}
 }
 
+static void test_scaled__equals_a_call_a_scale(void **state)
+{
+	unsigned char codes[300], want[1200], got[1201], scales[4 * 40 + 1];
+	uint64_t random = 5;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(codes); i++)
+		codes[i] = (unsigned char)splitmix64(++random);
+	for (size_t i = 0; i < 40; i++) {
+		float scale = (float)(i + 1) * 0x1.7p-9f;
+
+		memcpy(scales + 1 + i * 4, &scale, sizeof(scale));
+	}
+	for (size_t k = 0; k < KERNELS; k++)
+		for (size_t t = 0; t < 3; t++)
+			for (uint64_t width = 8; width < 400; width = width * 3 - 7) {
+				convert_scaled scaled = convert_find_scaled(floats[t], kernels[k]);
+				convert_row row =
+					convert_find(DTYPE_F8_E4M3, floats[t], kernels[k]);
+				uint64_t skip = width - 3, bytes = dtype_bytes(floats[t]);
+
+				if (!scaled)
+					continue;
+				for (uint64_t i = 0; i < 300; i++) {
+					float scale;
+
+					memcpy(&scale, scales + 1 + (skip + i) / width * 4, 4);
+					row(want + i * bytes, codes + i, 1, scale);
+				}
+				got[300 * bytes] = 0xa5;
+				scaled(got, codes, 300, scales + 1, skip, width);
+				assert_memory_equal(got, want, 300 * bytes);
+				assert_int_equal(got[300 * bytes], 0xa5);
+			}
+	assert_null(convert_find_scaled(DTYPE_F8_E4M3, NULL));
+	assert_null(convert_find_scaled(DTYPE_F32, "neon"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -271,6 +309,7 @@ int main(void)
 		cmocka_unit_test(test_f32__half_ways_and_their_neighbours_of_every_exponent),
 		cmocka_unit_test(test_f32__random_bits),
 		cmocka_unit_test(test_f8__every_code_times_a_scale),
+		cmocka_unit_test(test_scaled__equals_a_call_a_scale),
 		cmocka_unit_test(test_rows__of_any_count_and_alignment_touch_nothing_else),
 		cmocka_unit_test(test_find__copies_equal_dtypes_and_knows_what_it_cannot),
 		cmocka_unit_test(test_rows__do_not_depend_on_the_threads_floating_point_mode),

@@ -62,11 +62,15 @@ ROW(f16_bf16, F16, 2, BF16, 2)
 ROW(f8_f32, F8, 1, F32, 4)
 ROW(f8_bf16, F8, 1, BF16, 2)
 ROW(f8_f16, F8, 1, F16, 2)
+CONVERT_SCALED(f8_f32, 4)
+CONVERT_SCALED(f8_bf16, 2)
+CONVERT_SCALED(f8_f16, 2)
 
 static const struct convert_kernel portable = {
 	.name = "portable",
 	.here = processor_has_any,
 	.rows = CONVERT_ROWS,
+	.scaled = CONVERT_SCALED_ROWS,
 };
 
 static const struct convert_kernel *const kernels[] = {
@@ -122,18 +126,32 @@ static enum convert_format format_of(enum dtype dtype)
 	}
 }
 
+static const struct convert_kernel *find_kernel(const char *name)
+{
+	for (size_t i = 0; i < sizeof(kernels) / sizeof(kernels[0]); i++)
+		if ((!name || strcmp(kernels[i]->name, name) == 0) && kernels[i]->here())
+			return kernels[i];
+	return NULL;
+}
+
 convert_row convert_find(enum dtype from, enum dtype to, const char *kernel)
 {
 	enum convert_format source = format_of(from), target = format_of(to);
+	const struct convert_kernel *found = find_kernel(kernel);
 
-	for (size_t i = 0; i < sizeof(kernels) / sizeof(kernels[0]); i++) {
-		if ((kernel && strcmp(kernels[i]->name, kernel) != 0) || !kernels[i]->here())
-			continue;
-		if (from == to)
-			return find_copy(from);
-		if (source == CONVERT_FORMATS || target >= CONVERT_F8)
-			return NULL;
-		return kernels[i]->rows[source][target];
-	}
-	return NULL;
+	if (!found)
+		return NULL;
+	if (from == to)
+		return find_copy(from);
+	if (source == CONVERT_FORMATS || target >= CONVERT_F8)
+		return NULL;
+	return found->rows[source][target];
+}
+
+convert_scaled convert_find_scaled(enum dtype to, const char *kernel)
+{
+	enum convert_format target = format_of(to);
+	const struct convert_kernel *found = find_kernel(kernel);
+
+	return found && target < CONVERT_F8 ? found->scaled[target] : NULL;
 }

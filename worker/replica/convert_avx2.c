@@ -119,10 +119,14 @@ ROW(f16_bf16, f16, 2, bf16, 2)
 ROW(f8_f32, f8, 1, f32, 4)
 ROW(f8_bf16, f8, 1, bf16, 2)
 ROW(f8_f16, f8, 1, f16, 2)
+CONVERT_SCALED(f8_f32, 4)
+CONVERT_SCALED(f8_bf16, 2)
+CONVERT_SCALED(f8_f16, 2)
 
 const struct convert_kernel convert_avx2 = {
 	.name = "avx2",
 	.here = processor_has_avx2,
 	.rows = CONVERT_ROWS,
+	.scaled = CONVERT_SCALED_ROWS,
 };
 #endif

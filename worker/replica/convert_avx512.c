@@ -36,25 +36,28 @@ INLINE512 __m512i load_f16(const unsigned char *from, __mmask16 mask, __m512 sca
 	return _mm512_castps_si512(_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, from)));
 }
 
-/* The fields of F8_E4M3 are those of an F16 that is 2^8 times smaller, its subnormals too. */
+/* The fields of F8_E4M3 are an F32's upper ones, its exponent 120 less; subnormals from a table. */
 INLINE512 __m512i load_f8(const unsigned char *from, __mmask16 mask, __m512 scale)
 {
-	__m128i codes = _mm_maskz_loadu_epi8(mask, from);
-	__m512i signs = _mm512_cvtepi8_epi32(codes); /* spread over the upper bits */
-	__m256i wide = _mm256_cvtepu8_epi16(codes), half;
-	__m128i magnitude = _mm_and_si128(codes, _mm_set1_epi8(0x7f));
-	__mmask16 nan = _mm_cmpeq_epi8_mask(magnitude, _mm_set1_epi8(0x7f));
+	__m512i codes = _mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(mask, from)); /* sign spread */
+	__m512i magnitude = _mm512_and_si512(codes, _mm512_set1_epi32(0x7f));
+	__m512i sign = _mm512_set1_epi32((int)0x80000000), bits;
+	__m512 subnormals = _mm512_setr_ps(0x0p-9f, 0x1p-9f, 0x2p-9f, 0x3p-9f, 0x4p-9f, 0x5p-9f,
+					   0x6p-9f, 0x7p-9f, 0, 0, 0, 0, 0, 0, 0, 0);
+	__mmask16 subnormal = _mm512_testn_epi32_mask(codes, _mm512_set1_epi32(0x78));
+	__mmask16 nan = _mm512_cmpeq_epi32_mask(magnitude, _mm512_set1_epi32(0x7f));
 	__m512 product;
 
-	half = _mm256_or_si256(
-		_mm256_slli_epi16(_mm256_and_si256(wide, _mm256_set1_epi16(0x7f)), 7),
-		_mm256_slli_epi16(_mm256_and_si256(wide, _mm256_set1_epi16(0x80)), 8));
-	product = _mm512_mul_round_ps(_mm512_cvtph_ps(half), _mm512_set1_ps(256.0f), NEAREST);
-	product = _mm512_mul_round_ps(product, scale, NEAREST);
+	bits = _mm512_add_epi32(_mm512_slli_epi32(magnitude, 20), _mm512_set1_epi32(120 << 23));
+	bits = _mm512_castps_si512(_mm512_mask_permutexvar_ps(_mm512_castsi512_ps(bits), subnormal,
+							      codes, subnormals));
+	/* (codes & sign) | bits */
+	bits = _mm512_ternarylogic_epi32(codes, sign, bits, 0xea);
+	product = _mm512_mul_round_ps(_mm512_castsi512_ps(bits), scale, NEAREST);
 	nan |= _mm512_fpclass_ps_mask(product, IS_NAN);
-	signs = _mm512_and_si512(signs, _mm512_set1_epi32((int)0x80000000));
-	return _mm512_mask_or_epi32(_mm512_castps_si512(product), nan, signs,
-				    _mm512_set1_epi32(0x7fc00000));
+	/* with the code's sign, as element.h says */
+	return _mm512_mask_or_epi32(_mm512_castps_si512(product), nan,
+				    _mm512_and_si512(codes, sign), _mm512_set1_epi32(0x7fc00000));
 }
 
 INLINE512 void store_f32(unsigned char *to, __mmask16 mask, __m512i bits)
@@ -69,6 +72,15 @@ INLINE512 void store_bf16(unsigned char *to, __mmask16 mask, __m512i bits)
 	__m512i up = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
 
 	up = _mm512_mask_or_epi32(up, nan, bits, _mm512_set1_epi32(0x00400000));
+	_mm256_mask_storeu_epi16(to, mask, _mm512_cvtepi32_epi16(_mm512_srli_epi32(up, 16)));
+}
+
+/* Of numbers, and of NaN whose lower half is 0. */
+INLINE512 void store_rounded(unsigned char *to, __mmask16 mask, __m512i bits)
+{
+	__m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+	__m512i up = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+
 	_mm256_mask_storeu_epi16(to, mask, _mm512_cvtepi32_epi16(_mm512_srli_epi32(up, 16)));
 }
 
@@ -102,12 +114,16 @@ ROW(bf16_f16, bf16, 2, f16, 2)
 ROW(f16_f32, f16, 2, f32, 4)
 ROW(f16_bf16, f16, 2, bf16, 2)
 ROW(f8_f32, f8, 1, f32, 4)
-ROW(f8_bf16, f8, 1, bf16, 2)
+ROW(f8_bf16, f8, 1, rounded, 2)
 ROW(f8_f16, f8, 1, f16, 2)
+CONVERT_SCALED(f8_f32, 4)
+CONVERT_SCALED(f8_bf16, 2)
+CONVERT_SCALED(f8_f16, 2)
 
 const struct convert_kernel convert_avx512 = {
 	.name = "avx512",
 	.here = processor_has_avx512,
 	.rows = CONVERT_ROWS,
+	.scaled = CONVERT_SCALED_ROWS,
 };
 #endif

@@ -8,6 +8,7 @@
 #include "worker/replica/convert.h"
 #include "worker/replica/processor.h"
 #include <stdbool.h>
+#include <string.h>
 
 /* F8 stands for F8_E4M3; nothing is converted into it here (quantise.h). */
 enum convert_format { CONVERT_F32, CONVERT_BF16, CONVERT_F16, CONVERT_F8, CONVERT_FORMATS };
@@ -16,6 +17,7 @@ struct convert_kernel {
 	const char *name;
 	bool (*here)(void);
 	convert_row rows[CONVERT_FORMATS][CONVERT_F8]; /* [from][to]; NULL where they are equal */
+	convert_scaled scaled[CONVERT_F8];             /* from F8 */
 };
 
 extern const struct convert_kernel convert_avx512, convert_avx2;
@@ -29,6 +31,29 @@ extern const struct convert_kernel convert_avx512, convert_avx2;
 		name##_run(target, source, count, scale);                                 \
 		float_mode_leave(mode);                                                   \
 	}
+
+/* The mode is switched once a row, not once a scale. */
+#define CONVERT_SCALED(name, to_bytes)                                                    \
+	static void name##_scaled(void *target, const void *source, uint64_t count,       \
+				  const void *scales, uint64_t skip, uint64_t width)      \
+	{                                                                                 \
+		struct float_mode mode = float_mode_enter();                              \
+		const unsigned char *from = source, *at = scales;                         \
+		unsigned char *to = target;                                               \
+											  \
+		for (uint64_t n; count; count -= n, skip = 0, at += sizeof(float)) {      \
+			float scale;                                                      \
+											  \
+			n = width - skip < count ? width - skip : count;                  \
+			memcpy(&scale, at, sizeof(scale));                                \
+			name##_run(to, from, n, scale);                                   \
+			from += n;                                                        \
+			to += n * (to_bytes);                                             \
+		}                                                                         \
+		float_mode_leave(mode);                                                   \
+	}
+
+#define CONVERT_SCALED_ROWS {f8_f32_scaled, f8_bf16_scaled, f8_f16_scaled}
 
 #define CONVERT_ROWS                                                                      \
 	{                                                                                 \

@@ -34,7 +34,8 @@ static uint64_t least(uint64_t a, uint64_t b)
 struct elements {
 	const struct pack *pack;
 	const unsigned char *data, *scales; /* of the box: its first byte, its first scale */
-	convert_row convert;
+	convert_row convert;		    /* of one without scales */
+	convert_scaled scaled;		    /* of one with them */
 	uint64_t from_bytes, to_bytes;
 };
 
@@ -48,6 +49,7 @@ static struct elements elements_of(const struct pack *pack, const struct pack_pa
 				  ? (const unsigned char *)part->scales + pack->scale_runs.offset
 				  : NULL,
 		.convert = convert_find(pack->from, to, kernel),
+		.scaled = convert_find_scaled(to, kernel),
 		.from_bytes = dtype_bytes(pack->from),
 		.to_bytes = dtype_bytes(to),
 	};
@@ -58,21 +60,13 @@ static void dequantise(unsigned char *out, const struct elements *elements, uint
 		       uint64_t column, uint64_t count)
 {
 	const struct pack *pack = elements->pack;
-	const unsigned char *from = elements->data + row * pack->stride_bytes + column;
 	const unsigned char *scales = elements->scales + (row + pack->row_skip) /
 								 pack->make.from_rows *
 								 pack->scale_stride_bytes;
 	uint64_t at = column + pack->column_skip, width = pack->make.from_columns;
 
-	for (uint64_t n; count; count -= n, at += n) {
-		float scale;
-
-		n = least(width - at % width, count);
-		memcpy(&scale, scales + at / width * sizeof(scale), sizeof(scale));
-		elements->convert(out, from, n, scale);
-		out += n * elements->to_bytes;
-		from += n;
-	}
+	elements->scaled(out, elements->data + row * pack->stride_bytes + column, count,
+			 scales + at / width * sizeof(float), at % width, width);
 }
 
 /* Elements [at, at + count) in the order of the piece. */
