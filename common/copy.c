@@ -18,7 +18,8 @@
 #define LINE_BYTES 64u
 #define STREAM_MIN 4096u /* below this the head and the tail outweigh the rest */
 /* How far before its turn a line is asked for: the processor's own prefetchers stop at the end of
- * a page, and of a row. */
+ * a page, and of a row. One line of four is enough: they bring its neighbours, and these then take
+ * none of the ten to sixteen lines that a core can wait for itself. */
 #define AHEAD_BYTES	 1024u
 #define AHEAD_ROWS_BYTES 4096u
 #define BLOCK_BYTES	 16384u
@@ -38,9 +39,6 @@ lines_avx512(unsigned char *target, const unsigned char *source, size_t lines, s
 		__m512i c = _mm512_loadu_si512(source + 128), d = _mm512_loadu_si512(source + 192);
 
 		__builtin_prefetch(source + ahead);
-		__builtin_prefetch(source + ahead + 64);
-		__builtin_prefetch(source + ahead + 128);
-		__builtin_prefetch(source + ahead + 192);
 
 		_mm512_stream_si512((void *)target, a);
 		_mm512_stream_si512((void *)(target + 64), b);
