@@ -21,7 +21,9 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-#define STRIP_BYTES (512u << 10) /* of a second-level cache of 1 MiB or more */
+#define STRIP_BYTES    (512u << 10) /* of a second-level cache of 1 MiB or more */
+#define GATHERED_BYTES (256u << 10)
+#define FAR_BYTES      4096u
 
 typedef uint32_t (*load_f32)(const unsigned char *bytes);
 
@@ -259,20 +261,47 @@ static void run_strip(struct quantise_strip *strip, float *scales, const float *
 	}
 }
 
+/* A strip whose rows lie many pages apart: with a stride of some power of two they share a few
+ * sets of the cache and would not be there for the second pass. So they are brought together. */
+__attribute__((noinline)) static void run_gathered(const struct quantise_strip *strip,
+						   float *scales, const float *given,
+						   const struct source_kind *kind, uint64_t element)
+{
+	_Alignas(64) unsigned char rows[GATHERED_BYTES];
+	struct quantise_strip near = *strip;
+
+	near.source = rows;
+	near.stride_bytes = strip->columns * element;
+	for (uint64_t row = 0; row < strip->rows; row++) {
+		const unsigned char *from = strip->source + row * strip->stride_bytes;
+
+		if (row + 2 < strip->rows)
+			for (uint64_t at = 0; at < near.stride_bytes; at += 64)
+				__builtin_prefetch(from + 2 * strip->stride_bytes + at);
+		memcpy(rows + row * near.stride_bytes, from, near.stride_bytes);
+	}
+	run_strip(&near, scales, given, kind, element);
+}
+
 __attribute__((noinline)) static void run_band(const struct quantise_strip *band, float *scales,
 					       const float *given, enum dtype from)
 {
 	struct source_kind kind = source_kind(from);
 	uint64_t element = dtype_bytes(from);
 	uint64_t block_bytes = band->rows * band->block_columns * element;
-	uint64_t blocks = STRIP_BYTES / block_bytes;
+	bool gather = band->stride_bytes % FAR_BYTES == 0 && band->rows > 1 &&
+		      block_bytes <= GATHERED_BYTES;
+	uint64_t blocks = (gather ? GATHERED_BYTES : STRIP_BYTES) / block_bytes;
 	struct quantise_strip strip = *band;
 
 	blocks = blocks < 1 ? 1 : blocks > QUANTISE_STRIP_BLOCKS ? QUANTISE_STRIP_BLOCKS : blocks;
 	for (uint64_t left = band->columns; left; left -= strip.columns) {
 		strip.columns =
 			blocks * band->block_columns < left ? blocks * band->block_columns : left;
-		run_strip(&strip, scales, given, &kind, element);
+		if (gather)
+			run_gathered(&strip, scales, given, &kind, element);
+		else
+			run_strip(&strip, scales, given, &kind, element);
 		strip.source += strip.columns * element;
 		if (strip.values)
 			strip.values += strip.columns;
