@@ -8,7 +8,9 @@
  * --mib full of such tensors. A round packs every rank's piece of all tensors, rank by rank, so
  * that nothing is in the cache when its turn comes, and takes turns with the yardstick over the
  * same memory: memcpy() of the same bytes in pieces of the same size, or, for what is quantised,
- * reading them once. Ratios are medians over the rounds. Seconds are those of the processor, the
+ * reading them once. What the memory itself allows for rows that lie apart is measured beside it:
+ * of_lines is the time to read the cache lines of the same pieces, and no more, over that to pack
+ * them. Ratios are medians over the rounds. Seconds are those of the processor, the
  * slowest thread's: on a busy machine the wall clock also counts the others.
  */
 #include "common/array.h"
@@ -127,7 +129,7 @@ static const struct job jobs[] = {
 	 {.from_rows = 128, .from_columns = 128, .to_rows = 64, .to_columns = 64}},
 };
 
-enum way { WAY_YARDSTICK, WAY_PACK, WAY_SUMMED, WAY_COUNT };
+enum way { WAY_YARDSTICK, WAY_LINES, WAY_PACK, WAY_SUMMED, WAY_COUNT };
 
 /* One job with its memory. */
 struct bench {
@@ -181,6 +183,23 @@ static void yardstick(struct worker *worker, uint64_t k)
 		       bench->source + k * (source + target) / 2, (source + target) / 2);
 }
 
+/* The lines that the piece of rank `slice` lies in: a word of each is as slow as all of it. */
+static void read_lines(struct worker *worker, uint64_t slice, uint64_t tensor)
+{
+	const struct bench *bench = worker->bench;
+	const struct runs *runs = &bench->packs[slice].runs;
+	const unsigned char *first = bench->source + tensor * bench->tensor_bytes + runs->offset;
+	uint64_t sum = 0;
+
+	for (uint64_t row = 0; row < runs->rows; row++, first += runs->stride_bytes) {
+		const unsigned char *line = first - (uintptr_t)first % 64;
+
+		for (; line < first + runs->row_bytes; line += 64)
+			sum += *(const uint64_t *)(const void *)line;
+	}
+	worker->seen += sum;
+}
+
 static void pack_one(struct worker *worker, uint64_t slice, uint64_t tensor)
 {
 	const struct bench *bench = worker->bench;
@@ -217,6 +236,8 @@ static void *work(void *argument)
 	for (uint64_t k = worker->index; k < pieces; k += bench->threads) {
 		if (worker->way == WAY_YARDSTICK)
 			yardstick(worker, k);
+		else if (worker->way == WAY_LINES)
+			read_lines(worker, k / bench->tensors, k % bench->tensors);
 		else
 			pack_one(worker, k / bench->tensors, k % bench->tensors);
 	}
@@ -263,6 +284,7 @@ static double median(double *values, size_t count)
 static void measure(const struct bench *bench, uint32_t rounds)
 {
 	double seconds[WAY_COUNT][ROUNDS_MAX], ratio[ROUNDS_MAX], summed[ROUNDS_MAX];
+	double lines[ROUNDS_MAX];
 	double bytes = (double)(bench->slices * bench->tensors * bench->piece_source_bytes);
 	struct json json;
 
@@ -271,6 +293,7 @@ static void measure(const struct bench *bench, uint32_t rounds)
 			seconds[way][round ? round - 1 : 0] = run(bench, (enum way)way);
 	for (uint32_t round = 0; round < rounds; round++) {
 		ratio[round] = seconds[WAY_YARDSTICK][round] / seconds[WAY_PACK][round];
+		lines[round] = seconds[WAY_LINES][round] / seconds[WAY_PACK][round];
 		summed[round] = seconds[WAY_PACK][round] / seconds[WAY_SUMMED][round];
 	}
 	json_to_file(&json, stdout);
@@ -283,6 +306,9 @@ static void measure(const struct bench *bench, uint32_t rounds)
 	json_put_key_string(&json, "yardstick", in_blocks(bench->job) ? "read" : "memcpy");
 	json_put_key_double(&json, "ratio", median(ratio, rounds));
 	json_put_key_double(&json, "summed_over_unsummed", median(summed, rounds));
+	json_put_key_double(&json, "of_lines", median(lines, rounds));
+	json_put_key_double(&json, "lines_gb_per_second",
+			    bytes / 1e9 / median(seconds[WAY_LINES], rounds));
 	json_put_key_double(&json, "yardstick_gb_per_second",
 			    bytes / 1e9 / median(seconds[WAY_YARDSTICK], rounds));
 	json_put_key_double(&json, "gb_per_second",
