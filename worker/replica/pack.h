@@ -86,14 +86,4 @@ const char *pack_kernel_name(void);
  * them not. Call it while nothing is packed. */
 bool pack_kernel_use(const char *name);
 
-/* ---- the form before conversions; goes away with its last caller ---- */
-
-/* Dense bytes [from, from + bytes) of the box into target. `source` is the first byte of the
- * tensor that the runs count from. Visible to others after copy_fence(). */
-void pack_range(void *target, const void *source, const struct runs *runs, uint64_t from,
-		uint64_t bytes);
-/* checksum64() of all dense bytes of the box, taken from the source, not from a packed copy:
- * what goes wrong between source and target is then found at the target. */
-uint64_t pack_checksum(const void *source, const struct runs *runs);
-
 #endif

@@ -138,21 +138,3 @@ bool pack_kernel_use(const char *name)
 	}
 	return false;
 }
-
-/* ---- the form before conversions ---- */
-
-void pack_range(void *target, const void *source, const struct runs *runs, uint64_t from,
-		uint64_t bytes)
-{
-	copy_part(target, (const unsigned char *)source + runs->offset, runs, from, bytes);
-}
-
-uint64_t pack_checksum(const void *source, const struct runs *runs)
-{
-	struct digest_stream stream;
-	struct pack_part part = {.bytes = runs->rows * runs->row_bytes, .sum = &stream};
-
-	checksum_begin(&stream);
-	copy_chunks((const unsigned char *)source + runs->offset, runs, &part);
-	return checksum_end(&stream);
-}
