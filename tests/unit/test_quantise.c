@@ -181,6 +181,25 @@ static void test_bands__larger_than_a_strip(void **state)
 		}
 }
 
+static void test_bands__of_rows_whole_pages_apart(void **state)
+{
+	uint64_t random = 6;
+
+	(void)state;
+	for (size_t f = 0; f < 3; f++)
+		for (uint64_t block = 24; block <= 4800; block *= 200) { /* one does not fit */
+			uint32_t element = dtype_bytes(floats[f]);
+			uint64_t stride = 16384 / element, columns = 3700, rows = 40;
+			uint64_t count = (rows - 1) * stride + columns;
+			unsigned char *made = memory_alloc(count * element);
+			struct band band = {floats[f], rows, columns, 16384, block, made};
+
+			fill(made, count, floats[f], 2, &random);
+			check(&band);
+			memory_free(made);
+		}
+}
+
 static void test_sixteen_bits__every_number_in_blocks_of_its_neighbours(void **state)
 {
 	uint16_t *all = memory_alloc(65536 * sizeof(*all));
@@ -315,6 +334,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_bands__of_any_shape_are_as_the_reference_makes_them),
 		cmocka_unit_test(test_bands__larger_than_a_strip),
+		cmocka_unit_test(test_bands__of_rows_whole_pages_apart),
 		cmocka_unit_test(test_sixteen_bits__every_number_in_blocks_of_its_neighbours),
 		cmocka_unit_test(test_codes__are_the_nearest_and_even_half_way),
 		cmocka_unit_test(test_scales__of_blocks_without_a_number_worth_one),
