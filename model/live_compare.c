@@ -94,21 +94,36 @@ static bool indexer(const struct difference *d, struct text *out)
 	return false;
 }
 
+/* The difference is called by `one`, and the same parameter by `other` is on the other side. */
+static bool other_name(const struct difference *d, const char *one, const char *other,
+		       bool in_engine)
+{
+	const char *at = strstr(d->name, one);
+	char tail[LIVE_NAME_MAX];
+
+	if (!at)
+		return false;
+	snprintf(tail, sizeof(tail), "%s%s", other, at + strlen(one));
+	return has_param(d, (size_t)(at - d->name), tail, in_engine);
+}
+
 static bool names(const struct difference *d, struct text *out)
 {
 	static const struct {
 		const char *sglang, *vllm;
 	} rows[] = {{"fused_qkv_a_proj_with_mqa.", "fused_qkv_a_proj."}};
 
+	if (d->here && d->there)
+		return false;
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-		if ((!d->here && strstr(d->name, rows[i].vllm)) ||
-		    (!d->there && strstr(d->name, rows[i].sglang))) {
-			text_add(out, "names=vllm in --infer");
+		if (other_name(d, rows[i].vllm, rows[i].sglang, d->here != NULL)) {
+			text_add(out,
+				 d->here ? "names=sglang in --infer" : "names=vllm in --infer");
 			return true;
 		}
-		if ((!d->here && strstr(d->name, rows[i].sglang)) ||
-		    (!d->there && strstr(d->name, rows[i].vllm))) {
-			text_add(out, "names=sglang in --infer");
+		if (other_name(d, rows[i].sglang, rows[i].vllm, d->here != NULL)) {
+			text_add(out,
+				 d->here ? "names=vllm in --infer" : "names=sglang in --infer");
 			return true;
 		}
 	}

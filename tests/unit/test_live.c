@@ -291,6 +291,27 @@ static void test_compare__says_every_kind_of_difference_with_its_option(void **s
 	}
 }
 
+static void test_compare__hints_at_other_names_only_where_the_engine_has_them(void **state)
+{
+	static const struct row here = {"m.fused_qkv_a_proj_with_mqa.weight", BF, 2, {6, 8}};
+	static const struct row there = {"n.fused_qkv_a_proj.weight", BF, 2, {6, 8}};
+	struct live_report report = {0};
+	struct layout layout;
+	struct live live;
+	struct error error;
+
+	(void)state;
+	make_layout(&layout, &here, 1);
+	make_live(&live, &there, 1);
+	assert_int_equal(live_compare(&live, &layout, &report, &error), 0);
+	assert_int_equal(report.differences.count, 2);
+	for (size_t i = 0; i < report.differences.count; i++)
+		assert_null(strstr(report.differences.items[i], "names="));
+	live_report_fini(&report);
+	live_fini(&live);
+	layout_fini(&layout);
+}
+
 static void test_compare__knows_fused_shared_experts_by_their_slot(void **state)
 {
 	static const struct row here[] = {
@@ -411,6 +432,7 @@ int main(void)
 		cmocka_unit_test(test_read__refuses_with_the_place),
 		cmocka_unit_test(test_read__refuses_what_is_too_long),
 		cmocka_unit_test(test_compare__says_every_kind_of_difference_with_its_option),
+		cmocka_unit_test(test_compare__hints_at_other_names_only_where_the_engine_has_them),
 		cmocka_unit_test(test_compare__knows_fused_shared_experts_by_their_slot),
 		cmocka_unit_test(
 			test_compare__is_equal_in_any_order_and_leaves_scales_and_caches_alone),
