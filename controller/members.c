@@ -294,8 +294,9 @@ int members_leave(struct controller *controller, struct slot *slot, struct messa
 		return 0;
 	if (!message->u.leave.done || controller->state != CONTROLLER_RUN) {
 		error_set(&why, ERROR_PEER_LOST, "%s left %s", slot_text(slot, who),
-			  message->u.leave.done ? "before the job ran"
-						: "before its work was done (interrupted)");
+			  message->u.leave.done
+				  ? "before the job ran"
+				  : "before its work was done (interrupted or failed)");
 		slot_phase(controller, slot, PHASE_LEFT);
 		return ending_fail(controller, slot, &why, error);
 	}

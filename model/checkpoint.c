@@ -312,23 +312,23 @@ static void shape_words(uint32_t dims, const uint64_t *shape, char *out, size_t 
 		snprintf(out + at, out_bytes - at, "]");
 }
 
-static int check_tensor(const struct checkpoint *checkpoint, const struct model *model,
-			const struct model_tensor *wanted, struct error *error)
+int checkpoint_has(const struct checkpoint *checkpoint, const char *name, enum dtype dtype,
+		   uint32_t dims, const uint64_t *shape, const char *who, struct error *error)
 {
-	const struct checkpoint_tensor *found = checkpoint_find(checkpoint, wanted->name);
+	const struct checkpoint_tensor *found = checkpoint_find(checkpoint, name);
 	char a[100], b[100];
 
 	if (!found)
 		return error_set(error, ERROR_FILE, "%s has no tensor %s, which %s needs",
-				 checkpoint->folder, wanted->name, model->name);
-	if (found->dtype == wanted->dtype && found->dims == wanted->dims &&
-	    memcmp(found->shape, wanted->shape, wanted->dims * sizeof(wanted->shape[0])) == 0)
+				 checkpoint->folder, name, who);
+	if (found->dtype == dtype && found->dims == dims &&
+	    memcmp(found->shape, shape, dims * sizeof(shape[0])) == 0)
 		return 0;
 	shape_words(found->dims, found->shape, a, sizeof(a));
-	shape_words(wanted->dims, wanted->shape, b, sizeof(b));
+	shape_words(dims, shape, b, sizeof(b));
 	return error_set(error, ERROR_FILE, "%s: tensor %s is %s %s, but %s needs %s %s",
 			 checkpoint->files.items[found->file].path, found->name,
-			 dtype_name(found->dtype), a, model->name, dtype_name(wanted->dtype), b);
+			 dtype_name(found->dtype), a, who, dtype_name(dtype), b);
 }
 
 /* What the model leaves out of a checkpoint that may carry it all the same: a tied model's
@@ -353,7 +353,8 @@ int checkpoint_matches(const struct checkpoint *checkpoint, const struct model *
 
 		/* a checkpoint may come without MTP layers: nothing here is made of them */
 		if (i < model->tensor_count || checkpoint_find(checkpoint, tensor->name))
-			rc = check_tensor(checkpoint, model, tensor, error);
+			rc = checkpoint_has(checkpoint, tensor->name, tensor->dtype, tensor->dims,
+					    tensor->shape, model->name, error);
 		if (rc)
 			return rc;
 	}

@@ -47,6 +47,11 @@ const char *checkpoint_note(const struct checkpoint *checkpoint, const char *key
 #define CHECKPOINT_SEED_NOTE     "weft.seed"     /* of a made checkpoint */
 #define CHECKPOINT_CONTENTS_NOTE "weft.contents" /* the recipe of content.h: "1" */
 
+/* The tensor is there with that dtype and shape; else ERROR_FILE says what is, and that `who` (a
+ * model's name) needs it. */
+int checkpoint_has(const struct checkpoint *checkpoint, const char *name, enum dtype dtype,
+		   uint32_t dims, const uint64_t *shape, const char *who, struct error *error);
+
 /* Every tensor of the model is there with the model's dtype and shape, and nothing else is
  * (a tied model's lm_head.weight is allowed). ERROR_FILE names the first difference. */
 int checkpoint_matches(const struct checkpoint *checkpoint, const struct model *model,

@@ -56,6 +56,33 @@ const void *weft_checkpoint_tensor(const weft_checkpoint *checkpoint, const char
 	return tensor->data;
 }
 
+int weft_checkpoint_fits(const weft_checkpoint *checkpoint, const weft_worker *worker,
+			 weft_error *error)
+{
+	const struct tensor_info *tensors;
+	struct error inner;
+	size_t count;
+	int rc = 0;
+
+	if (!checkpoint || !worker)
+		return worker_result(
+			error_set(&inner, ERROR_USAGE,
+				  "weft_checkpoint_fits: checkpoint or worker is NULL"),
+			&inner, error);
+	if (worker->self.role == ROLE_TRAINER) {
+		tensors = worker->holding.tensors;
+		count = worker->holding.tensor_count;
+	} else {
+		tensors = worker->layout.tensors;
+		count = worker->layout.tensor_count;
+	}
+	for (size_t i = 0; !rc && i < count; i++)
+		rc = checkpoint_has(checkpoint->inner, tensors[i].name, tensors[i].dtype,
+				    tensors[i].dims, tensors[i].shape,
+				    worker->model ? worker->model : "this worker", &inner);
+	return worker_result(rc, &inner, error);
+}
+
 void weft_content_version(const char *name, const void *tensor, uint64_t tensor_bytes,
 			  uint64_t version, uint64_t offset, uint64_t bytes, void *out)
 {

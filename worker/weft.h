@@ -396,6 +396,10 @@ WEFT_API void weft_checkpoint_close(weft_checkpoint **checkpoint);
 /* [any thread] NULL when there is no such tensor. Mapped, read-only, until close. */
 WEFT_API const void *weft_checkpoint_tensor(const weft_checkpoint *checkpoint, const char *name,
 					    uint64_t *bytes);
+/* After the declarations: each tensor that this worker declared or needs is in the checkpoint with the
+ * same dtype and shape. WEFT_E_FILE names the first that is not, and both. */
+WEFT_API int weft_checkpoint_fits(const weft_checkpoint *checkpoint, const weft_worker *worker,
+				  weft_error *error);
 /* [any thread] Bytes [offset, offset + bytes) of version `version` of a tensor: a function of
  * its checkpoint bytes and the version (docs/contents.md), so anyone can recompute them. */
 WEFT_API void weft_content_version(const char *name, const void *tensor, uint64_t tensor_bytes,

@@ -167,6 +167,32 @@ def test_missing_checkpoint__names_the_path(tmp_path, models):
         one_error(job.processes["trainer-0"], "nowhere", code=1)
 
 
+def test_checkpoint_of_another_dtype__is_named_before_the_job_starts(tmp_path, models):
+    config = json.loads((pathlib.Path(models["qwen2"]) / "config.json").read_text())
+    config["torch_dtype"] = "float16"
+    other = tmp_path / "half"
+    other.mkdir()
+    (other / "config.json").write_text(json.dumps(config))
+    with jobs.Job(tmp_path, other, "world=1,source=gathered", INFER) as job:
+        job.controller("--join-timeout", "3s")
+        job.start("trainer-0", [jobs.WORKER, "--controller", job.address, "--job", "test", "--model", job.model,
+                                "--train", job.train, "--infer", job.infer, "--role", "trainer", "--rank", "0",
+                                "--checkpoint", models["qwen2"]])
+        job.wait(20)
+        one_error(job.processes["trainer-0"], "model.embed_tokens.weight", "is BF16", "needs F16", code=1)
+
+
+def test_worker_that_fails_between_updates__is_not_taken_for_done(tmp_path, models):
+    """A digest that cannot be written, after version 1 is published."""
+    with jobs.Job(tmp_path, models["qwen2"], "world=1,source=gathered", "engines=1,tp=1") as job:
+        job.controller()
+        job.worker("trainer", 0, updates=1)
+        job.worker("inference", 0, "--digests", "/dev/full", updates=1)
+        codes = job.wait(20)
+        assert codes["inference-0"] == 1 and codes["controller"] == 75, job.said()
+        assert "inference 0" in job.processes["controller"].stderr.splitlines()[-1]
+
+
 def test_unwritable_dump__fails_before_anything_is_published(tmp_path, models):
     with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
         job.controller("--dump", tmp_path / "no" / "folder" / "x.json")

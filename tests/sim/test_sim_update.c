@@ -122,10 +122,10 @@ static void test_update__an_interrupted_worker_ends_the_job(void **unused)
 	simulation_expect(
 		s,
 		"[    15] controller: the job fails: inference 0 (host a, pid 1002) left before its work "
-		"was done (interrupted)\n"
+		"was done (interrupted or failed)\n"
 		"[    16] inference 0 is left\n"
 		"[    16] trainer 0 fails: inference 0 (host a, pid 1002) left before its work was done "
-		"(interrupted)\n"
+		"(interrupted or failed)\n"
 		"[    17] controller exits 75\n");
 	simulation_free(&s);
 }

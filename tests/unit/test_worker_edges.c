@@ -375,6 +375,7 @@ static void test_null__arguments_have_answers(void **state)
 	assert_int_equal(weft_checkpoint_open(NULL, "x", NULL), -WEFT_E_USAGE);
 	assert_int_equal(weft_checkpoint_open(&checkpoint, NULL, NULL), -WEFT_E_USAGE);
 	assert_null(weft_checkpoint_tensor(NULL, "x", NULL));
+	assert_int_equal(weft_checkpoint_fits(NULL, NULL, NULL), -WEFT_E_USAGE);
 	weft_checkpoint_close(NULL);
 	weft_interrupt(NULL);
 	weft_close(NULL);

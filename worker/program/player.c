@@ -112,6 +112,8 @@ static int open_worker(struct player *player, weft_error *error)
 	if (signalled)
 		weft_interrupt(player->worker);
 	rc = weft_declare_model(player->worker, a->model, a->train, a->infer, error);
+	if (!rc && player->checkpoint)
+		rc = weft_checkpoint_fits(player->checkpoint, player->worker, error);
 	if (rc)
 		return rc;
 	if (player->role == WEFT_TRAINER)
@@ -191,6 +193,8 @@ int player_play(struct player *player, weft_error *error)
 void player_close(struct player *player, bool failed)
 {
 	signal_worker = NULL;
+	if (failed) /* perhaps between two updates, where closing alone would say "work done" */
+		weft_interrupt(player->worker);
 	weft_close(&player->worker);
 	end_controller(player, failed);
 	weft_checkpoint_close(&player->checkpoint);
