@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Send orders in whole jobs: every byte arrives, and trainers post in exactly the plan's order."""
+"""Send orders in whole jobs: every byte arrives. A trainer of one packing thread posts in exactly the plan's order;
+several threads take rows in that order, so that a row overtakes at most one row of each other thread."""
 import json
 
 import pytest
@@ -55,10 +56,23 @@ def boxes(dump, trainer):
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_order__rows_are_posted_as_planned_and_boxes_packed_once(tmp_path, models, policy, order):
-    posts, packed, dump = run(tmp_path, models["qwen3"], policy, order)
+    posts, packed, dump = run(tmp_path, models["qwen3"], policy, order, "--pack-threads", "1")
     for trainer in range(4):
         assert posts[trainer] == planned(models["qwen3"], policy, order, trainer)
         assert packed[trainer] == boxes(dump, trainer)
+    assert any(packed)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_order__a_row_overtakes_at_most_one_of_each_other_thread(tmp_path, models, order):
+    threads = 3
+    posts, packed, dump = run(tmp_path, models["qwen3"], "greedy", order, "--pack-threads", threads)
+    for trainer in range(4):
+        left = planned(models["qwen3"], "greedy", order, trainer)
+        for post in posts[trainer]:  # what is still to come begins with what the threads have taken
+            assert post in left[:threads], (post, left[:threads])
+            left.remove(post)
+        assert not left and packed[trainer] == boxes(dump, trainer)
     assert any(packed)
 
 
