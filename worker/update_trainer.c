@@ -54,13 +54,21 @@ int update_failed(struct weft_worker *worker, struct error *error)
 
 	error_wrap(error, "update %llu", (unsigned long long)trainer->version);
 	pthread_mutex_lock(&trainer->lock);
+	if (!trainer->broken)
+		trainer->error = *error;
+	trainer->broken = true;
 	trainer->state = UPDATE_CLOSED;
 	pthread_mutex_unlock(&trainer->lock);
 	return worker_fail(worker, error, trainer->version);
 }
 
+/* A failure closes the update, a moment before the worker is known to have failed. */
 static int check_open(const struct trainer *trainer, const char *call, struct error *error)
 {
+	if (trainer->broken) {
+		*error = trainer->error;
+		return -(int)error->code;
+	}
 	if (trainer->state == UPDATE_OPEN)
 		return 0;
 	if (trainer->state == UPDATE_ENDING)
