@@ -16,7 +16,8 @@
  * makes publishing v safe, whatever was given up before. A trainer that ends an older version
  * late has only used up its permission, gets the next one, and must end the version waited for.
  *
- * Payloads are the structs themselves: both ends run on little-endian machines.
+ * Payloads are the structs themselves: both ends run on little-endian machines. What comes is
+ * checked by update_words.h before anything is done with it.
  */
 #ifndef WORKER_UPDATE_H
 #define WORKER_UPDATE_H

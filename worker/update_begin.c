@@ -2,6 +2,7 @@
  *
  * update_begin.c -- a trainer may write when every target accepts the version: it waits for that.
  */
+#include "worker/update_words.h"
 #include "worker/worker.h"
 
 #include "common/clock.h"
@@ -12,28 +13,18 @@
 /* Latest ACCEPT of the peer, if a new one came. */
 static int read_accept(struct weft_worker *worker, struct peer *peer, struct error *error)
 {
+	const struct update_pair pair = {peer->name, worker->plan->digest, peer->accept.opening,
+					 peer->theirs->copies};
 	struct transport_signal signal;
-	struct update_accept accept;
+	int rc;
 
 	if (transport_signal_read(peer->endpoint, &signal) != 0 ||
 	    signal.sequence == peer->seen_sequence)
 		return 0;
-	if (signal.word != UPDATE_ACCEPT || signal.length != sizeof(accept))
-		return error_set(error, ERROR_MESSAGE,
-				 "%s sent signal %u with %u bytes; a trainer "
-				 "expects %u with %zu",
-				 peer->name, signal.word, signal.length, UPDATE_ACCEPT,
-				 sizeof(accept));
-	memcpy(&accept, signal.payload, sizeof(accept));
-	if (!digest_equal(accept.plan, worker->plan->digest))
-		return error_set(error, ERROR_MESSAGE, "%s accepts updates of another plan",
-				 peer->name);
-	if (accept.copy >= peer->theirs->copies)
-		return error_set(error, ERROR_MESSAGE, "%s opened copy %u of %u", peer->name,
-				 accept.copy, peer->theirs->copies);
-	peer->seen_sequence = signal.sequence;
-	peer->accept = accept;
-	return 0;
+	rc = update_read_accept(&signal, &pair, &peer->accept, error);
+	if (!rc)
+		peer->seen_sequence = signal.sequence;
+	return rc;
 }
 
 static bool accepts(const struct peer *peer, uint64_t version)

@@ -7,6 +7,7 @@
  *       deadline ──► tainted; what was counted still counts for the next wait of v
  *       abort, two versions, checksum, hook ──► tainted; v is past, a later version recovers
  */
+#include "worker/update_words.h"
 #include "worker/worker.h"
 
 #include "common/clock.h"
@@ -83,27 +84,18 @@ static int bad_signal(const struct peer *peer, const char *what, struct error *e
 static int read_signal(struct peer *peer, struct update_end *end, struct update_abort *gone,
 		       enum update_word *word, struct error *error)
 {
+	const struct update_pair pair = {.name = peer->name,
+					 .opening = peer->outstanding ? peer->opening : 0};
 	struct transport_signal signal;
-	uint64_t opening;
+	int rc;
 
 	if (transport_signal_read(peer->endpoint, &signal) != 0 ||
 	    signal.sequence == peer->seen_sequence)
 		return 0;
 	peer->seen_sequence = signal.sequence;
-	*word = (enum update_word)signal.word;
-	if (signal.word == UPDATE_END && signal.length == sizeof(*end)) {
-		memcpy(end, signal.payload, sizeof(*end));
-		opening = end->opening;
-	} else if (signal.word == UPDATE_ABORT && signal.length == sizeof(*gone)) {
-		memcpy(gone, signal.payload, sizeof(*gone));
-		gone->why[sizeof(gone->why) - 1] = 0;
-		opening = gone->opening;
-	} else {
-		return bad_signal(peer, "its signal is neither the end nor the abort of an update",
-				  error);
-	}
-	if (!peer->outstanding || opening != peer->opening)
-		return bad_signal(peer, "it ended an update that it had no permission for", error);
+	rc = update_read_use(&signal, &pair, word, end, gone, error);
+	if (rc)
+		return rc;
 	peer->outstanding = false;
 	return 1;
 }

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * fuzz_update.c -- any signal: a word of an update that is right for the pair, or a named error
+ * and nothing taken over. Bytes are word, length and payload, as much as there is of each.
+ */
+#include "worker/update_words.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static const struct update_pair pair = {"peer", {1, 2}, 5, 2};
+
+static void must(bool condition)
+{
+	if (!condition)
+		abort();
+}
+
+static void must_refuse(int rc, const struct error *error)
+{
+	must(rc == -ERROR_MESSAGE && strstr(error->text, pair.name));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct update_accept accept = {0}, no_accept = {0};
+	struct update_abort gone = {0}, no_gone = {0};
+	struct update_end end = {0}, no_end = {0};
+	struct transport_signal signal = {0};
+	struct error error = {0};
+	enum update_word word;
+	int rc;
+
+	if (size < 8)
+		return 0;
+	memcpy(&signal.word, data, 4);
+	memcpy(&signal.length, data + 4, 4);
+	size = size - 8 < sizeof(signal.payload) ? size - 8 : sizeof(signal.payload);
+	memcpy(signal.payload, data + 8, size);
+	rc = update_read_accept(&signal, &pair, &accept, &error);
+	if (rc) {
+		must_refuse(rc, &error);
+		must(memcmp(&accept, &no_accept, sizeof(accept)) == 0);
+	} else {
+		must(accept.opening >= pair.opening && accept.copy < pair.copies);
+		must(accept.min_version && accept.min_version <= accept.max_version);
+	}
+	rc = update_read_use(&signal, &pair, &word, &end, &gone, &error);
+	if (rc) {
+		must_refuse(rc, &error);
+		must(memcmp(&end, &no_end, sizeof(end)) == 0);
+		must(memcmp(&gone, &no_gone, sizeof(gone)) == 0);
+	} else if (word == UPDATE_END) {
+		must(end.opening == pair.opening && end.version);
+		must(!end.sums || end.sums == end.pieces);
+	} else {
+		must(word == UPDATE_ABORT && gone.opening == pair.opening && gone.version);
+		must(strlen(gone.why) < sizeof(gone.why));
+	}
+	return 0;
+}
