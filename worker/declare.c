@@ -250,17 +250,57 @@ static int64_t need_tensor(struct weft_worker *worker, const weft_tensor *tensor
 				      tensor->shape, error);
 }
 
+/* What can be wrong before a tensor is noted: a refused piece leaves nothing behind that the right
+ * one would contradict. */
+static int check_made(const struct make *make, const weft_tensor *tensor, const weft_tensor *scales,
+		      struct error *error)
+{
+	static const char call[] = "weft_declare_made_piece";
+	uint64_t rows, columns;
+
+	if (!make_valid(make))
+		return error_set(error, ERROR_USAGE,
+				 "%s: tensor %s: blocks of %ux%u to %ux%u%s: rows and columns of a "
+				 "block are both 0 or both 1 to %u, and scales need a block",
+				 call, tensor->name, make->from_rows, make->from_columns,
+				 make->to_rows, make->to_columns,
+				 make->part == MAKE_SCALES ? ", the scales" : "", MAKE_BLOCK_MAX);
+	if (!make->from_rows && scales)
+		return error_set(error, ERROR_USAGE,
+				 "%s: tensor %s is not in blocks (from 0x0) but is given a tensor "
+				 "of scales; pass NULL, or the block",
+				 call, tensor->name);
+	if (make->from_rows && !scales)
+		return error_set(error, ERROR_USAGE,
+				 "%s: tensor %s has blocks of %ux%u and no tensor of scales; the "
+				 "one needs the other",
+				 call, tensor->name, make->from_rows, make->from_columns);
+	if (!scales || tensor->dims != 2)
+		return 0;
+	rows = (tensor->shape[0] + make->from_rows - 1) / make->from_rows;
+	columns = (tensor->shape[1] + make->from_columns - 1) / make->from_columns;
+	if (scales->name && scales->dtype && !strcmp(scales->dtype, "F32") && scales->dims == 2 &&
+	    scales->shape[0] == rows && scales->shape[1] == columns)
+		return 0;
+	return error_set(error, ERROR_CONFIG,
+			 "%s: the scales of tensor %s [%llu, %llu] in blocks of %ux%u are F32 "
+			 "[%llu, %llu]; given is %s %s of %u dimensions [%llu, %llu, ..]",
+			 call, tensor->name, (unsigned long long)tensor->shape[0],
+			 (unsigned long long)tensor->shape[1], make->from_rows, make->from_columns,
+			 (unsigned long long)rows, (unsigned long long)columns,
+			 scales->name ? scales->name : "(NULL)",
+			 scales->dtype ? scales->dtype : "(NULL)", scales->dims,
+			 (unsigned long long)scales->shape[0],
+			 (unsigned long long)scales->shape[1]);
+}
+
 static int declare_made(struct weft_worker *worker, struct piece *piece, const weft_tensor *tensor,
 			const weft_tensor *scales, struct error *error)
 {
-	int64_t index;
+	int64_t index = check_made(&piece->make, tensor, scales, error);
 
-	if (!piece->make.from_rows != !scales)
-		return error_set(error, ERROR_USAGE,
-				 "weft_declare_made_piece: tensor %s has blocks of %ux%u and %s "
-				 "tensor of scales; the one needs the other",
-				 tensor->name, piece->make.from_rows, piece->make.from_columns,
-				 scales ? "a" : "no");
+	if (index < 0)
+		return (int)index;
 	index = need_tensor(worker, tensor, error);
 	if (index < 0)
 		return (int)index;

@@ -126,7 +126,7 @@ static void test_made_piece__is_declared_or_refused_by_name(void **state)
 {
 	static const weft_tensor bf16 = {"w", "BF16", 2, {8, 6}}, fp8 = {"q", "F8_E4M3", 2, {8, 6}};
 	static const weft_tensor scales = {"q_scale", "F32", 2, {2, 2}};
-	static const weft_tensor short_scales = {"q_short", "F32", 2, {1, 2}};
+	static const weft_tensor short_scales = {"q_scale", "F32", 2, {1, 2}};
 	static const weft_param params[3] = {{"p", "F8_E4M3", 2, {8, 6}, NULL},
 					     {"p_scale", "F32", 2, {4, 2}, NULL},
 					     {"half", "F16", 2, {8, 6}, NULL}};
@@ -134,6 +134,7 @@ static void test_made_piece__is_declared_or_refused_by_name(void **state)
 			       parts = {.to_rows = 2, .to_columns = 3, .scales_part = 1},
 			       both = {4, 4, 2, 3, 0};
 	static const uint64_t lo[2] = {0, 0}, inside[2] = {1, 0}, hi[2] = {8, 6};
+	static const weft_make half = {4, 0, 0, 0, 0};
 	static const weft_options options = {
 		.size = sizeof(options), .controller = "tcp://127.0.0.1:9", .role = WEFT_INFERENCE};
 	weft_worker *rank;
@@ -158,10 +159,13 @@ static void test_made_piece__is_declared_or_refused_by_name(void **state)
 	REFUSED(ERROR_UNSUPPORTED, "weft cannot convert", &bf16, lo, hi, 0, 0, NULL, NULL);
 	REFUSED(ERROR_USAGE, "blocks of 4x4 and no tensor of scales", &fp8, lo, hi, 0, 0, &both,
 		NULL);
-	REFUSED(ERROR_USAGE, "blocks of 0x0 and a tensor of scales", &bf16, lo, hi, 0, 0, &quantise,
+	REFUSED(ERROR_USAGE, "tensor w is not in blocks (from 0x0)", &bf16, lo, hi, 0, 0, &quantise,
 		&scales);
-	REFUSED(ERROR_CONFIG, "tensor q_short is F32 [1, 2], but as the scales of tensor q", &fp8,
-		lo, hi, 0, 0, &both, &short_scales);
+	/* the right scales of that name are accepted after it */
+	REFUSED(ERROR_CONFIG, "given is q_scale F32 of 2 dimensions [1, 2", &fp8, lo, hi, 0, 0,
+		&both, &short_scales);
+	REFUSED(ERROR_USAGE, "blocks of 4x0 to 0x0: rows and columns", &fp8, lo, hi, 0, 0, &half,
+		&scales);
 #undef REFUSED
 	rig_ok(weft_declare_made_piece(rank, &fp8, lo, hi, 0, 0, &both, &scales, &error), &error);
 	rig_ok(weft_declare_made_piece(rank, &bf16, lo, hi, 1, 0, &parts, NULL, &error), &error);
