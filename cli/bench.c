@@ -161,7 +161,8 @@ enum {
 static const struct argp_option options_table[] = {
 	{"model", 'm', "NAME", 0, "built-in model or folder (default Qwen2.5-0.5B)", 0},
 	{"train", 't', "SPEC", 0, "trainers (default world=4,source=gathered)", 0},
-	{"infer", 'i', "SPEC", 0, "inference ranks (default engines=2,tp=2)", 0},
+	{"infer", 'i', "SPEC", 0,
+	 "inference ranks (default engines=2,tp=2; all keys: docs/models.md)", 0},
 	{"transport", 'T', "NAME", 0, "a requirement (default shm)", 0},
 	{"policy", OPTION_POLICY, "NAME", 0,
 	 "who sends what (default " POLICY_DEFAULT "; `weft route plan --help` lists all)", 0},

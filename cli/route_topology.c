@@ -31,7 +31,8 @@ enum { OPTION_TRAIN = 0x100, OPTION_INFER, OPTION_TOPOLOGY, OPTION_JSON, OPTION_
 
 static const struct argp_option option_rows[] = {
 	{"train", OPTION_TRAIN, "SPEC", 0, "trainers: world=16,pp=2", 0},
-	{"infer", OPTION_INFER, "SPEC", 0, "inference: engines=2,tp=4", 0},
+	{"infer", OPTION_INFER, "SPEC", 0, "inference: engines=2,tp=4 (all keys: docs/models.md)",
+	 0},
 	{"topology", OPTION_TOPOLOGY, "FILE|SPEC", 0,
 	 "flat (default), a spec like per_host=8,nics=8,gbps=400 (also uplink_gbps, rails), or a "
 	 "file of schema weft.topology/1 (docs/topology.md)",

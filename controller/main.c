@@ -41,7 +41,7 @@ static const struct option_row {
 	{"train", "WEFT_TRAIN", "SPEC", KIND_TRAIN, AT(shell.controller.train),
 	 "the trainers, as world=4,pp=2,source=gathered (needed)"},
 	{"infer", "WEFT_INFER", "SPEC", KIND_INFER, AT(shell.controller.infer),
-	 "the inference ranks, as engines=2,tp=2 (needed)"},
+	 "the inference ranks, as engines=2,tp=2 (needed; all keys: docs/models.md)"},
 	{"policy", "WEFT_POLICY", "NAME", KIND_TEXT, AT(shell.controller.policy),
 	 "who sends what (default " POLICY_DEFAULT "): "},
 	{"order", "WEFT_ORDER", "NAME", KIND_TEXT, AT(shell.controller.order),

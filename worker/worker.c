@@ -233,7 +233,8 @@ static int choose_replica(struct weft_worker *worker, const weft_options *option
 			"or \"full\" (keeps the last version)",
 			form);
 	if (options->pack_threads > PACK_THREADS_MAX)
-		return error_set(error, ERROR_LIMIT, "%u packing threads; at most %u",
+		return error_set(error, ERROR_LIMIT,
+				 "pack_threads (--pack-threads) is %u; 0 to %u is possible",
 				 options->pack_threads, PACK_THREADS_MAX);
 	worker->pack_threads = options->pack_threads;
 	return 0;
