@@ -453,8 +453,10 @@ static int open_replica(struct weft_worker *worker, struct error *error)
 	struct trainer *trainer = &worker->trainer;
 	uint64_t limit = worker->ring_bytes < RING_BYTES_MIN ? RING_BYTES_MIN : worker->ring_bytes;
 	uint64_t bytes;
-	int rc = cut_sources(worker, limit, &bytes, error);
+	int rc;
 
+	limit = limit / RING_ALIGN * RING_ALIGN; /* what is cut must fit the ring as it will be */
+	rc = cut_sources(worker, limit, &bytes, error);
 	trainer->node = find_node(worker);
 	if (!rc && trainer->kept_bytes)
 		rc = allocate_near(worker, trainer->kept_bytes, &trainer->kept_region, error);
