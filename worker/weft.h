@@ -287,7 +287,8 @@ WEFT_API int weft_update_begin(weft_worker *worker, uint64_t version, weft_error
  * weft_update_end or weft_update_drain; with replica "full" it may be reused when the call returns.
  * What is made from a weight and its scales leaves when both were written: until then the first one's
  * memory must stay, with any replica. A tensor written twice, or of another size, is WEFT_E_USAGE and
- * nothing is sent. When a transfer fails, all calls inside return the first failure. */
+ * nothing is sent. When a transfer fails, all calls inside return the first failure, when none of
+ * them reads a tensor any more; a NIC may, until weft_close has returned. */
 WEFT_API int weft_update_write(weft_worker *worker, uint32_t id, const void *data,
 			       uint64_t bytes, weft_error *error);
 /* Every tensor at once, data[id] each (NULL for tensors that are not wanted, or were written in this
@@ -320,7 +321,8 @@ WEFT_API int weft_update_end(weft_worker *worker, weft_error *error);
  * written into it, or where inference ranks want different bytes of one parameter from this trainer
  * (their homes keep the last rank's). */
 WEFT_API int weft_update_repeat(weft_worker *worker, uint64_t version, weft_error *error);
-/* Gives the update up: targets are told, stay tainted, and accept a later version. */
+/* Gives the update up: targets are told, stay tainted, and accept a later version. WEFT_E_STATE while
+ * another call is writing. */
 WEFT_API int weft_update_abort(weft_worker *worker, const char *why, weft_error *error);
 
 /* ---- updates: inference ---- */
@@ -376,6 +378,7 @@ typedef struct weft_stats {
 	uint64_t packed_bytes;    /* into the replica; a block that lost its place in the ring
 				     counts again */
 } weft_stats;
+/* [any thread after join, on a trainer] Of an inference rank: not while it is in weft_update_wait. */
 WEFT_API int weft_get_stats(const weft_worker *worker, weft_stats *stats);
 
 /* ---- close ---- */

@@ -401,11 +401,24 @@ int weft_tainted(const weft_worker *worker)
 	return worker ? atomic_load(&worker->versions.tainted) : 0;
 }
 
+/* A trainer's calls and packing threads count while we look. A forked child's copy of a lock may be
+ * held for ever by a thread that it has not. */
 int weft_get_stats(const weft_worker *worker, weft_stats *stats)
 {
+	struct trainer *trainer;
+	bool locks;
+
 	if (!worker || !stats)
 		return -WEFT_E_USAGE;
+	trainer = (struct trainer *)(uintptr_t)&worker->trainer;
+	locks = worker->self.role == ROLE_TRAINER && worker->pid == getpid();
+	if (locks)
+		pthread_mutex_lock(&trainer->lock);
 	*stats = worker->stats;
+	if (locks) {
+		pthread_mutex_unlock(&trainer->lock);
+		pthread_mutex_lock(&trainer->wire);
+	}
 	for (size_t i = 0; i < worker->peer_count; i++) {
 		const struct transport_stats *wire;
 
@@ -415,5 +428,7 @@ int weft_get_stats(const weft_worker *worker, weft_stats *stats)
 		stats->writes += wire->writes;
 		stats->chunks += wire->chunks;
 	}
+	if (locks)
+		pthread_mutex_unlock(&trainer->wire);
 	return 0;
 }
