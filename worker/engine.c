@@ -30,6 +30,15 @@ int engine_check(struct weft_worker *worker, struct error *error)
 	return -(int)error->code;
 }
 
+void engine_break(struct trainer *trainer, const struct error *error)
+{
+	if (trainer->broken)
+		return;
+	trainer->error = *error;
+	trainer->broken = true;
+	pthread_cond_broadcast(&trainer->changed);
+}
+
 void engine_pause(struct trainer *trainer)
 {
 	uint64_t until = worker_deadline_ns(WAIT_SLICE_MS);
@@ -61,8 +70,8 @@ int engine_wait_write(struct weft_worker *worker, uint32_t p, uint64_t write, st
 		if (!rc) {
 			pthread_mutex_lock(&trainer->wire);
 			rc = transport_progress(peer->endpoint, &done, error);
-			pthread_mutex_unlock(&trainer->wire);
 			atomic_store(&trainer->done[p], done);
+			pthread_mutex_unlock(&trainer->wire);
 		}
 		if (!rc && done < write && clock_ns() >= deadline)
 			rc = late(worker, peer, write, error);
@@ -209,19 +218,30 @@ int engine_post(struct weft_worker *worker, uint32_t p, const void *source,
 		const struct transport_region *region, const struct target *target, uint64_t from,
 		uint64_t bytes, uint64_t *number, struct error *error)
 {
+	struct trainer *trainer = &worker->trainer;
 	struct peer *peer = &worker->peers[p];
 	int rc;
 
-	pthread_mutex_lock(&worker->trainer.wire);
-	/* an interrupt wakes the one call that is blocked, not those that waited behind it */
+	pthread_mutex_lock(&trainer->wire);
+	/* an interrupt wakes the one call that is blocked, not those that waited behind it; and
+	 * where that call failed, nobody waits for his own deadline too */
 	rc = worker_check(worker, error);
+	if (!rc && trainer->broken) {
+		pthread_mutex_unlock(&trainer->wire);
+		pthread_mutex_lock(&trainer->lock);
+		rc = engine_check(worker, error);
+		pthread_mutex_unlock(&trainer->lock);
+		return rc;
+	}
 	if (!rc)
 		rc = transport_write(peer->endpoint, source, region, target->remote,
 				     target->offset + from, bytes,
 				     worker_deadline_ns(worker->wait_ms), error);
 	if (!rc)
 		*number = ++peer->writes;
-	pthread_mutex_unlock(&worker->trainer.wire);
+	/* where a post is the copy itself: another thread will send the signal */
+	copy_fence();
+	pthread_mutex_unlock(&trainer->wire);
 	return rc;
 }
 
@@ -370,6 +390,7 @@ static bool take_row(struct weft_worker *worker, const struct write_job *job, ui
 	if (row->taken || (!job->repeat && !ready(worker, source)))
 		return false;
 	row->taken = true;
+	row->open = 1;
 	count_row(worker, row);
 	for (uint32_t i = 0; worker->full && i < source->row_count; i++) {
 		struct send_row *other =
@@ -382,13 +403,19 @@ static bool take_row(struct weft_worker *worker, const struct write_job *job, ui
 	return true;
 }
 
+void engine_close_row(struct trainer *trainer, uint32_t row)
+{
+	if (!--trainer->rows[row].open)
+		pthread_cond_broadcast(&trainer->changed);
+}
+
 bool engine_next(struct weft_worker *worker, struct write_job *job, struct item *item)
 {
 	struct trainer *trainer = &worker->trainer;
 
 	for (; job->at < job->count; job->at++, job->part = 0) {
 		uint32_t index = job->rows ? job->rows[job->at] : (uint32_t)job->at;
-		const struct send_row *row = &trainer->rows[index];
+		struct send_row *row = &trainer->rows[index];
 		const struct source *source = &trainer->sources[row->source];
 
 		if (!job->part && !take_row(worker, job, index))
@@ -403,9 +430,12 @@ bool engine_next(struct weft_worker *worker, struct write_job *job, struct item 
 					      .repeat = job->repeat};
 			if (item->first)
 				*block = BLOCK_TAKEN;
-			if (item->first || !row->stored)
+			if (item->first || !row->stored) {
+				row->open++;
 				return true;
+			}
 		}
+		engine_close_row(trainer, index);
 	}
 	return false;
 }

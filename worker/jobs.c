@@ -58,11 +58,10 @@ static void do_item(struct weft_worker *worker, struct write_job *job, const str
 	rc = engine_do(worker, item, &error);
 	pthread_mutex_lock(&trainer->lock);
 	job->active--;
-	if (rc && !trainer->broken) {
-		trainer->broken = true;
-		trainer->error = error;
-	}
-	if (rc || !job->active)
+	engine_close_row(trainer, item->row);
+	if (rc)
+		engine_break(trainer, &error);
+	if (!job->active)
 		pthread_cond_broadcast(&trainer->changed);
 }
 
@@ -98,6 +97,19 @@ static void unlink_job(struct trainer *trainer, struct write_job *job)
 		*at = job->next;
 }
 
+/* A row that needs two tensors can be in two calls' jobs, and in that of write_all besides. Whoever
+ * did not get it waits for who did: when his call returns, nobody reads his tensor for it any more.
+ * Jobs do not wait for each other in a circle: a job that is here has no row open. */
+static void wait_others(struct trainer *trainer, const struct write_job *job)
+{
+	for (size_t i = 0; i < job->count; i++) {
+		const struct send_row *row = &trainer->rows[job->rows ? job->rows[i] : i];
+
+		while (row->open && !trainer->broken)
+			engine_pause(trainer);
+	}
+}
+
 int job_run(struct weft_worker *worker, struct write_job *job, bool large, struct error *error)
 {
 	struct trainer *trainer = &worker->trainer;
@@ -114,13 +126,12 @@ int job_run(struct weft_worker *worker, struct write_job *job, bool large, struc
 	}
 	while (!(rc = engine_check(worker, error)) && engine_next(worker, job, &item))
 		do_item(worker, job, &item);
-	if (rc && !trainer->broken) {
-		trainer->broken = true;
-		trainer->error = *error;
-	}
+	if (rc)
+		engine_break(trainer, error);
 	unlink_job(trainer, job);
 	while (job->active)
 		engine_pause(trainer);
+	wait_others(trainer, job);
 	if (!trainer->broken)
 		return 0;
 	*error = trainer->error;

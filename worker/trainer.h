@@ -60,6 +60,7 @@ struct send_row {
 	enum route_how how;
 	bool stored;                 /* we store it ourselves; else it is posted */
 	bool taken;                  /* by a job of this update */
+	uint32_t open;               /* items of it in work, and 1 while a cursor is on it */
 };
 
 enum block_state { BLOCK_WAITS, BLOCK_TAKEN, BLOCK_MADE };
@@ -112,7 +113,7 @@ struct trainer {
 	uint64_t version, last_version;
 	uint64_t whole_version;      /* that the full replica holds, whole; 0: none */
 	uint64_t begin_ns;
-	bool broken;
+	_Atomic bool broken;         /* for good; written under the lock */
 	struct error error;          /* the first one */
 
 	bool locks;                  /* below is initialised */
@@ -129,7 +130,8 @@ void trainer_close_locks(struct trainer *trainer);
 int jobs_start(struct weft_worker *worker, struct error *error);
 void jobs_stop(struct weft_worker *worker);
 /* With the lock held. Does the job's rows, with the packing threads' help if it is `large`;
- * returns with the lock held and the rows done, or the first error. */
+ * returns with the lock held and the rows done, also those that another job had taken, or the
+ * first error. */
 int job_run(struct weft_worker *worker, struct write_job *job, bool large, struct error *error);
 
 /* engine.c */
@@ -143,6 +145,10 @@ bool engine_next(struct weft_worker *worker, struct write_job *job, struct item 
 int engine_do(struct weft_worker *worker, const struct item *item, struct error *error);
 /* The first error of this update or of the worker, or 0. With the lock held. */
 int engine_check(struct weft_worker *worker, struct error *error);
+/* With the lock held: this error, unless there was one before, stops all. */
+void engine_break(struct trainer *trainer, const struct error *error);
+/* With the lock held: a row's item is done, or its cursor has moved on. */
+void engine_close_row(struct trainer *trainer, uint32_t row);
 /* With the lock held: a moment, or until something changed. */
 void engine_pause(struct trainer *trainer);
 /* With the lock held, which it drops meanwhile: until that write is complete. */
@@ -173,7 +179,8 @@ int update_check_tensor(struct weft_worker *worker, uint32_t id, const void *dat
 bool update_wanted(const struct weft_worker *worker, uint32_t id);
 void update_give(struct weft_worker *worker, uint32_t id, const void *data);
 int update_end(struct weft_worker *worker, struct error *error);
-int update_flush(struct weft_worker *worker, uint64_t deadline_ns, struct error *error);
+/* Until all that was posted when it was called is complete. */
+int update_settle(struct weft_worker *worker, uint64_t deadline_ns, struct error *error);
 int update_failed(struct weft_worker *worker, struct error *error);
 
 /* update_begin.c */

@@ -120,8 +120,10 @@ static void reset(struct weft_worker *worker)
 		trainer->given[t] = NULL;
 		trainer->unwritten += trainer->tensor_first[t] != trainer->tensor_first[t + 1];
 	}
-	for (size_t i = 0; i < trainer->row_count; i++)
+	for (size_t i = 0; i < trainer->row_count; i++) {
 		trainer->rows[i].taken = false;
+		trainer->rows[i].open = 0;
+	}
 	for (size_t s = 0; s < trainer->source_count; s++)
 		trainer->sources[s].parts_left = trainer->sources[s].parts;
 	memset(trainer->blocks, BLOCK_WAITS, trainer->block_count);
@@ -137,11 +139,16 @@ int update_begin(struct weft_worker *worker, uint64_t version, struct error *err
 	uint64_t now = clock_ns();
 	int rc;
 
-	if (trainer->state != UPDATE_CLOSED)
-		return error_set(error, ERROR_STATE,
-				 "update %llu is still open; end or abort it "
-				 "before update %llu",
-				 (unsigned long long)trainer->version, (unsigned long long)version);
+	pthread_mutex_lock(&trainer->lock);
+	rc = engine_check(worker, error);
+	if (!rc && trainer->state != UPDATE_CLOSED)
+		rc = error_set(error, ERROR_STATE,
+			       "update %llu is still open; end or abort it "
+			       "before update %llu",
+			       (unsigned long long)trainer->version, (unsigned long long)version);
+	pthread_mutex_unlock(&trainer->lock);
+	if (rc)
+		return rc;
 	if (version <= trainer->last_version)
 		return error_set(error, ERROR_VERSION,
 				 "update %llu: versions grow, and the last one "

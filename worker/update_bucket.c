@@ -194,7 +194,7 @@ static int check_halves(const struct weft_worker *worker, struct error *error)
 int weft_update_drain(weft_worker *worker, weft_error *error)
 {
 	struct error inner;
-	int rc = update_enter(worker, "weft_update_drain", &inner), failed;
+	int rc = update_enter(worker, "weft_update_drain", &inner);
 
 	if (rc)
 		return worker_result(rc, &inner, error);
@@ -203,14 +203,10 @@ int weft_update_drain(weft_worker *worker, weft_error *error)
 		struct trainer *trainer = &worker->trainer;
 
 		pthread_mutex_unlock(&trainer->lock);
-		failed = update_flush(worker, worker_deadline_ns(worker->wait_ms), &inner);
+		rc = update_settle(worker, worker_deadline_ns(worker->wait_ms), &inner);
 		pthread_mutex_lock(&trainer->lock);
-		if (failed && !trainer->broken) {
-			trainer->broken = true;
-			trainer->error = inner;
-			pthread_cond_broadcast(&trainer->changed);
-		}
-		rc = failed;
+		if (rc)
+			engine_break(trainer, &inner);
 	}
 	return worker_result(update_leave(worker, rc, &inner), &inner, error);
 }
@@ -238,8 +234,12 @@ int weft_update_repeat(weft_worker *worker, uint64_t version, weft_error *error)
 	struct error inner;
 	int rc = update_check_call(worker, "weft_update_repeat", &inner);
 
-	if (!rc && worker->trainer.state == UPDATE_CLOSED)
-		rc = engine_repeatable(worker, &inner);
+	if (!rc) {
+		pthread_mutex_lock(&worker->trainer.lock);
+		if (worker->trainer.state == UPDATE_CLOSED)
+			rc = engine_repeatable(worker, &inner);
+		pthread_mutex_unlock(&worker->trainer.lock);
+	}
 	if (!rc) {
 		rc = update_begin(worker, version, &inner);
 		worker->unfinished = rc != 0;

@@ -54,21 +54,20 @@ int update_failed(struct weft_worker *worker, struct error *error)
 
 	error_wrap(error, "update %llu", (unsigned long long)trainer->version);
 	pthread_mutex_lock(&trainer->lock);
-	if (!trainer->broken)
-		trainer->error = *error;
-	trainer->broken = true;
+	engine_break(trainer, error);
 	trainer->state = UPDATE_CLOSED;
 	pthread_mutex_unlock(&trainer->lock);
 	return worker_fail(worker, error, trainer->version);
 }
 
 /* A failure closes the update, a moment before the worker is known to have failed. */
-static int check_open(const struct trainer *trainer, const char *call, struct error *error)
+static int check_open(struct weft_worker *worker, const char *call, struct error *error)
 {
-	if (trainer->broken) {
-		*error = trainer->error;
-		return -(int)error->code;
-	}
+	const struct trainer *trainer = &worker->trainer;
+	int rc = engine_check(worker, error);
+
+	if (rc)
+		return rc;
 	if (trainer->state == UPDATE_OPEN)
 		return 0;
 	if (trainer->state == UPDATE_ENDING)
@@ -88,7 +87,7 @@ int update_enter(struct weft_worker *worker, const char *call, struct error *err
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&trainer->lock);
-	rc = check_open(trainer, call, error);
+	rc = check_open(worker, call, error);
 	if (rc) {
 		pthread_mutex_unlock(&trainer->lock);
 		return rc;
@@ -105,8 +104,13 @@ int update_leave(struct weft_worker *worker, int rc, struct error *error)
 
 	if (broken) /* by this call or by one beside it */
 		*error = trainer->error;
-	if (!--trainer->writers)
+	if (!--trainer->writers) {
 		worker->stats.copy_ns += clock_ns() - trainer->writing_since_ns;
+		pthread_cond_broadcast(&trainer->changed);
+	}
+	/* whoever learns of a failure may free his tensors, which the others may be reading */
+	while (broken && trainer->writers)
+		engine_pause(trainer);
 	pthread_mutex_unlock(&trainer->lock);
 	return broken ? update_failed(worker, error) : rc;
 }
@@ -120,7 +124,7 @@ static int close_writing(struct weft_worker *worker, const char *call, struct er
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&trainer->lock);
-	rc = check_open(trainer, call, error);
+	rc = check_open(worker, call, error);
 	if (!rc && trainer->writers)
 		rc = error_set(error, ERROR_STATE,
 			       "%s: %u calls are still writing update %llu; end it when they have "
@@ -262,51 +266,63 @@ int weft_update_write_all(weft_worker *worker, const void *const *data, weft_err
 
 /* ---- end ---- */
 
-/* In slices, so that a lost job ends the wait; a flush that only ran out of its slice is not
- * an error yet, but a provider may break the endpoint at a deadline, so the slice is asked of
- * the counter and the flush is given the whole time. */
-static int flush_peer(struct weft_worker *worker, struct peer *peer, uint64_t deadline_ns,
-		      struct error *error)
+/* Until what was posted to the peer by now is complete: others may go on posting. In slices, so that
+ * a lost job ends the wait. */
+static int settle_peer(struct weft_worker *worker, struct peer *peer, uint64_t deadline_ns,
+		       struct error *error)
 {
 	struct trainer *trainer = &worker->trainer;
-	uint64_t done = 0;
-	int failed;
+	_Atomic uint64_t *done = &trainer->done[peer - worker->peers];
+	uint64_t wanted, now;
+	bool late;
 
-	for (unsigned spins = 0; clock_ns() < deadline_ns; spins++) {
+	pthread_mutex_lock(&trainer->wire);
+	wanted = peer->writes;
+	pthread_mutex_unlock(&trainer->wire);
+	for (unsigned spins = 0;; spins++) {
 		int rc = worker_check(worker, error);
-
-		bool all;
 
 		if (rc)
 			return rc;
 		pthread_mutex_lock(&trainer->wire);
-		rc = transport_progress(peer->endpoint, &done, error);
-		all = done >= peer->writes;
-		if (!rc && !all)
+		rc = transport_progress(peer->endpoint, &now, error);
+		atomic_store(done, now);
+		if (!rc && now < wanted)
 			rc = peer_check_alive(peer, error);
+		late = clock_ns() >= deadline_ns;
+		if (!rc && now < wanted && late) /* says what is missing, and breaks the endpoint */
+			rc = transport_flush(peer->endpoint, deadline_ns, error);
 		pthread_mutex_unlock(&trainer->wire);
-		atomic_store(&trainer->done[peer - worker->peers], done);
-		if (rc)
+		if (rc || now >= wanted || late)
 			return rc;
-		if (all)
-			break;
 		if (spins >= SPINS_BEFORE_SLEEP)
 			clock_sleep_ms(1);
 		else
 			sched_yield();
 	}
-	pthread_mutex_lock(&trainer->wire);
-	failed = transport_flush(peer->endpoint, deadline_ns, error);
-	pthread_mutex_unlock(&trainer->wire);
-	return failed;
 }
 
-int update_flush(struct weft_worker *worker, uint64_t deadline_ns, struct error *error)
+int update_settle(struct weft_worker *worker, uint64_t deadline_ns, struct error *error)
 {
 	int rc = 0;
 
 	for (size_t i = 0; i < worker->peer_count && !rc; i++)
-		rc = flush_peer(worker, &worker->peers[i], deadline_ns, error);
+		rc = settle_peer(worker, &worker->peers[i], deadline_ns, error);
+	return rc;
+}
+
+/* The same, and seen at the targets; nobody writes any more. A provider may break the endpoint at
+ * a deadline, so the flush comes when there is nothing left to wait for. */
+static int flush(struct weft_worker *worker, uint64_t deadline_ns, struct error *error)
+{
+	struct trainer *trainer = &worker->trainer;
+	int rc = update_settle(worker, deadline_ns, error);
+
+	for (size_t i = 0; i < worker->peer_count && !rc; i++) {
+		pthread_mutex_lock(&trainer->wire);
+		rc = transport_flush(worker->peers[i].endpoint, deadline_ns, error);
+		pthread_mutex_unlock(&trainer->wire);
+	}
 	return rc;
 }
 
@@ -357,7 +373,7 @@ static int finish_writes(struct weft_worker *worker, struct error *error)
 	for (size_t i = 0; i < worker->peer_count && !rc; i++)
 		rc = send_sums(worker, &worker->peers[i], error);
 	if (!rc)
-		rc = update_flush(worker, deadline, error);
+		rc = flush(worker, deadline, error);
 	for (size_t i = 0; i < worker->peer_count && !rc; i++)
 		rc = signal_end(worker, &worker->peers[i], deadline, error);
 	return rc;
@@ -400,11 +416,13 @@ int update_end(struct weft_worker *worker, struct error *error)
 	rc = finish_writes(worker, error);
 	if (rc)
 		return update_failed(worker, error);
+	pthread_mutex_lock(&trainer->lock);
 	if (worker->full)
 		trainer->whole_version = trainer->version;
-	set_state(trainer, UPDATE_CLOSED);
+	trainer->state = UPDATE_CLOSED;
 	worker->stats.updates++;
 	worker->stats.update_ns = clock_ns() - trainer->begin_ns;
+	pthread_mutex_unlock(&trainer->lock);
 	control_version(worker->control, trainer->version);
 	return 0;
 }
@@ -431,7 +449,7 @@ static int abort_update(struct weft_worker *worker, const char *why, struct erro
 	worker->unfinished = true;
 	copy_fence();
 	/* what was posted must have landed before a target opens its memory again */
-	rc = update_flush(worker, deadline, error);
+	rc = flush(worker, deadline, error);
 	for (size_t i = 0; i < worker->peer_count && !rc; i++) {
 		gone.opening = worker->peers[i].used_opening;
 		rc = transport_signal(worker->peers[i].endpoint, UPDATE_ABORT, &gone, sizeof(gone),
