@@ -11,6 +11,12 @@
 #include "routing/dump_read.h"
 #include <ctype.h>
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SHARE 8 /* of the jobs: what a change leads to is the release build's to prove */
+#else
+#define SHARE 1
+#endif
+
 struct text_file {
 	char *data;
 	size_t bytes;
@@ -171,7 +177,7 @@ static void test_dump_text__no_random_change_is_accepted(void **state)
 	size_t refused = 0, cuts = 0, done = 0;
 
 	(void)state;
-	for (int round = 0; round < 200; round++) {
+	for (int round = 0; round < 200 / SHARE; round++) {
 		static struct job job;
 		struct table *table;
 		struct text_file text;
@@ -194,7 +200,7 @@ static void test_dump_text__no_random_change_is_accepted(void **state)
 		job_fini(&job);
 	}
 	print_message("%zu changes, %zu refused, %zu cuts\n", done, refused, cuts);
-	assert_true(done == 12000 && refused > 11000 && cuts > 1000);
+	assert_true(done == 12000 / SHARE && refused > 11000 / SHARE && cuts > 1000 / SHARE);
 }
 
 /* Each number of the summary by itself, one more and one less: fractions, too. */
@@ -204,7 +210,7 @@ static void test_dump_text__no_number_of_the_summary_may_change(void **state)
 	size_t refused = 0, done = 0;
 
 	(void)state;
-	for (int round = 0; round < 60; round++) {
+	for (int round = 0; round < 60 / SHARE; round++) {
 		static struct job job;
 		struct table *table;
 		struct text_file text;
@@ -228,7 +234,7 @@ static void test_dump_text__no_number_of_the_summary_may_change(void **state)
 		job_fini(&job);
 	}
 	print_message("%zu changes, %zu refused\n", done, refused);
-	assert_true(done > 3000 && refused == done);
+	assert_true(done > 3000 / SHARE && refused == done);
 }
 
 /* Two stages of two trainers: every route given to each trainer of the other stage. */
