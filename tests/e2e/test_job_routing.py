@@ -85,8 +85,8 @@ def test_job__of_made_pieces_delivers_what_the_offline_plan_says(tmp_path, model
     assert any("make" in piece for route in dump["routes"] for piece in route["pieces"])
 
 
-@pytest.mark.parametrize("kind,infer,limits", [("qwen2", "engines=2,tp=2", (1, 2)), ("qwen3", "engines=2,tp=2,fp8=8x8", (1,))],
-                         ids=["copied", "made"])
+@pytest.mark.parametrize("kind,infer,limits", [("qwen2", "engines=2,tp=2", (1, 2)),
+                                               ("qwen3", "engines=2,tp=2,fp8=8x8", (1,))], ids=["copied", "made"])
 def test_job__keeps_every_trainer_within_sessions_max(tmp_path, models, kind, infer, limits):
     train = "world=4,source=gathered"
     for limit, topology in itertools.product(limits, ("flat", "workers")[:len(limits)]):

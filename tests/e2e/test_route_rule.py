@@ -26,6 +26,10 @@ JOBS = [
     ("GLM-Z1-9B-0414", "world=8,pp=4", "engines=2,tp=4"),
     ("GLM-Z1-9B-0414", "world=7,fsdp=7,source=sharded", "engines=1,tp=4"),
     ("GLM-Z1-9B-0414", "world=12,pp=2,fsdp=3,source=sharded", "engines=2,tp=2"),
+    # pieces that are converted, quantised, taken out of their blocks or put into others
+    ("Qwen3-4B", "world=4,pp=2", "engines=2,tp=2,dtype=F16,fp8=128x128"),
+    ("deepseek-fp8", "world=3", "engines=2,tp=2,fp8=4x8"),
+    ("deepseek-fp8", "world=2", "engines=1,tp=4,ep=2,fp8=none"),
     # configs of job.py, by their path in place of a name
     ("qwen3-moe", "world=4,pp=2", "engines=2,tp=4,ep=2"),
     ("deepseek-fp8", "world=3,fsdp=3,source=sharded", "engines=1,tp=4,ep=4,dp=2,dp_lm_head=1,moe_dense_tp=1"),
@@ -100,7 +104,9 @@ def cut(piece, lo, hi):
     (first, last), *rest = piece["src"]
     row = piece["bytes"] // (last - first)
     low, high = max(first, lo), min(last, hi)
-    if low < high:
+    if (low, high) == (first, last):  # of scales a row is of several rows of the tensor
+        yield piece
+    elif low < high:
         yield {"src": [[low, high], *rest], "param": piece["param"],
                "offset": piece["offset"] + (low - first) * row, "bytes": (high - low) * row}
 
@@ -139,11 +145,16 @@ def round_robin(problem):
         yield tensor, holders[plans[count][rank // problem.tp, rank % problem.tp]], rank, pieces
 
 
+def made(piece):
+    """(how, dtype, tensor of the scales) of a piece that is no copy, else ()."""
+    return () if piece.get("make", "copy") == "copy" else (piece["make"], piece["to"], piece.get("scales", ""))
+
+
 def how(tensor, piece, memory):
-    """Direct when the box is one run of bytes of the tensor."""
+    """Direct when the box is one run of bytes of the tensor, copied as they are."""
     inner = False  # a dimension before this one has more than one element
     for (lo, hi), size in zip(piece["src"], tensor["shape"]):
-        if inner and (lo, hi) != (0, size):
+        if made(piece) or inner and (lo, hi) != (0, size):
             return {"mapped": "mapped", "process": "replica"}[memory]
         inner = inner or hi - lo > 1
     return "direct"
@@ -158,7 +169,8 @@ def figures(problem, routes, memory):
             box = tuple(map(tuple, piece["src"]))
             loads[trainer] += piece["bytes"]
             needs[rank] += piece["bytes"]
-            prepared[trainer, tensor["tensor"], box] = distinct[tensor["tensor"], box] = piece["bytes"]
+            prepared[trainer, tensor["tensor"], box, made(piece)] = piece["bytes"]
+            distinct[tensor["tensor"], box, made(piece)] = piece["bytes"]
             ways[how(tensor, piece, memory)] += piece["bytes"]
             pieces_count += 1
         sessions[trainer].add(rank)
@@ -201,7 +213,14 @@ def digest(dump):
             for low, high in piece["src"]:
                 number(low, high)
             way = piece.get("how", route["how"])
-            number(piece["offset"], piece["bytes"], ("direct", "mapped", "replica").index(way))
+            way = ("direct", "mapped", "replica").index(way) + (bool(made(piece)) << 32)
+            number(piece["offset"], piece["bytes"], way)
+            if made(piece):
+                word, *blocks = piece["make"].split()
+                first, *_, last = [[int(n) for n in block.split("x")] for block in blocks * 2 or ["0x0"] * 2]
+                number(word in ("scales", "rescale"), *(first if "scales" in piece else (0, 0)),
+                       *(last if word != "dequantise" else (0, 0)))
+                text(piece["to"], piece.get("scales", ""))
     return state.hexdigest()
 
 
@@ -226,10 +245,10 @@ def test_plan__is_what_the_rule_says(tmp_path, model, train, infer):
         dump = json.loads(text)
         wanted = [{"tensor": tensor["tensor"], "trainer": trainer, "inference": rank,
                    "bytes": sum(p["bytes"] for p in pieces),
-                   "pieces": [(p["src"], p["param"], p["offset"], p["bytes"], how(tensor, p, memory))
+                   "pieces": [(p["src"], p["param"], p["offset"], p["bytes"], how(tensor, p, memory), made(p))
                               for p in pieces]} for tensor, trainer, rank, pieces in rules[policy]]
         planned = [{**{key: route[key] for key in ("tensor", "trainer", "inference", "bytes")},
-                    "pieces": [(p["src"], p["param"], p["offset"], p["bytes"], p.get("how", route["how"]))
+                    "pieces": [(p["src"], p["param"], p["offset"], p["bytes"], p.get("how", route["how"]), made(p))
                                for p in route["pieces"]]} for route in dump["routes"]]
         assert len(planned) == len(wanted)
         for got, want in zip(planned, wanted):
