@@ -81,11 +81,12 @@ static int check_open(struct weft_worker *worker, const char *call, struct error
 
 int update_enter(struct weft_worker *worker, const char *call, struct error *error)
 {
-	struct trainer *trainer = &worker->trainer;
-	int rc = update_check_call(worker, call, error);
+	struct trainer *trainer;
+	int rc = update_check_call(worker, call, error); /* worker may be NULL */
 
 	if (rc)
 		return rc;
+	trainer = &worker->trainer;
 	pthread_mutex_lock(&trainer->lock);
 	rc = check_open(worker, call, error);
 	if (rc) {
@@ -118,11 +119,12 @@ int update_leave(struct weft_worker *worker, int rc, struct error *error)
 /* Nobody else writes from here on. */
 static int close_writing(struct weft_worker *worker, const char *call, struct error *error)
 {
-	struct trainer *trainer = &worker->trainer;
+	struct trainer *trainer;
 	int rc = update_check_call(worker, call, error);
 
 	if (rc)
 		return rc;
+	trainer = &worker->trainer;
 	pthread_mutex_lock(&trainer->lock);
 	rc = check_open(worker, call, error);
 	if (!rc && trainer->writers)

@@ -364,6 +364,9 @@ static void test_null__arguments_have_answers(void **state)
 	assert_int_equal(weft_update_write(NULL, 0, NULL, 0, NULL), -WEFT_E_USAGE);
 	assert_int_equal(weft_update_write_all(NULL, NULL, NULL), -WEFT_E_USAGE);
 	assert_int_equal(weft_update_end(NULL, NULL), -WEFT_E_USAGE);
+	assert_int_equal(weft_update_write_bucket(NULL, NULL, 0, NULL), -WEFT_E_USAGE);
+	assert_int_equal(weft_update_drain(NULL, NULL), -WEFT_E_USAGE);
+	assert_int_equal(weft_update_repeat(NULL, 1, NULL), -WEFT_E_USAGE);
 	assert_int_equal(weft_update_abort(NULL, NULL, NULL), -WEFT_E_USAGE);
 	assert_int_equal(weft_update_wait(NULL, 1, 1, NULL, NULL), -WEFT_E_USAGE);
 	assert_int_equal(weft_published(NULL), 0);
