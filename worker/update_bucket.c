@@ -191,6 +191,21 @@ static int check_halves(const struct weft_worker *worker, struct error *error)
 	return 0;
 }
 
+/* What is made of two tensors can be in work in the call that brought the second one, long after that
+ * of the first has returned. With the lock held. */
+static void wait_halves(struct trainer *trainer)
+{
+	for (size_t i = 0; i < trainer->row_count; i++) {
+		const struct send_row *row = &trainer->rows[i];
+		const struct source *source = &trainer->sources[row->source];
+
+		while (source->scales != NO_TENSOR && trainer->given[source->tensor] &&
+		       trainer->given[source->scales] && (!row->taken || row->open) &&
+		       !trainer->broken)
+			engine_pause(trainer);
+	}
+}
+
 int weft_update_drain(weft_worker *worker, weft_error *error)
 {
 	struct error inner;
@@ -202,6 +217,7 @@ int weft_update_drain(weft_worker *worker, weft_error *error)
 	if (!rc) {
 		struct trainer *trainer = &worker->trainer;
 
+		wait_halves(trainer);
 		pthread_mutex_unlock(&trainer->lock);
 		rc = update_settle(worker, worker_deadline_ns(worker->wait_ms), &inner);
 		pthread_mutex_lock(&trainer->lock);
