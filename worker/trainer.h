@@ -57,7 +57,7 @@ struct target {
 struct send_row {
 	uint32_t peer, ordinal, source;
 	uint32_t target;             /* targets[target + copy] */
-	enum route_how how;
+	enum route_how how : 8;      /* a byte: there may be millions of rows */
 	bool stored;                 /* we store it ourselves; else it is posted */
 	bool taken;                  /* by a job of this update */
 	uint32_t open;               /* items of it in work, and 1 while a cursor is on it */
