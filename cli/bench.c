@@ -136,7 +136,7 @@ int bench_update_run(const struct bench_options *options, struct error *error)
 			printf("# verified after the last update: %s bytes equal\n",
 			       grouped_text(atomic_load(&shared->compared), text));
 			printf("# pieces of all updates: %llu straight from the tensors, %llu packed "
-			       "into mapped targets, %llu packed into the ring\n",
+			       "into mapped targets, %llu packed into the replica\n",
 			       (unsigned long long)atomic_load(&shared->direct),
 			       (unsigned long long)atomic_load(&shared->mapped),
 			       (unsigned long long)atomic_load(&shared->packed));
@@ -155,7 +155,9 @@ enum {
 	OPTION_INFER_NIC,
 	OPTION_POLICY,
 	OPTION_ORDER,
-	OPTION_REGISTER_SOURCES
+	OPTION_REGISTER_SOURCES,
+	OPTION_REPLICA,
+	OPTION_PACK_THREADS
 };
 
 static const struct argp_option options_table[] = {
@@ -174,6 +176,10 @@ static const struct argp_option options_table[] = {
 	{"register-sources", OPTION_REGISTER_SOURCES, 0, 0,
 	 "register the trainers' tensors, so that verbs sends from there instead of from its ring",
 	 0},
+	{"replica", OPTION_REPLICA, "FORM", 0,
+	 "of the trainers: ring (default), or full (docs/replica.md)", 0},
+	{"pack-threads", OPTION_PACK_THREADS, "N", 0,
+	 "that pack in each trainer, 1 to 64 (default: a thread a processor, at most 4)", 0},
 	{"own-memory", OPTION_OWN_MEMORY, 0, 0,
 	 "targets in ordinary process memory (shm: process_vm_writev) instead of weft's allocator",
 	 0},
@@ -230,6 +236,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPTION_REGISTER_SOURCES:
 		options->register_sources = true;
 		return 0;
+	case OPTION_REPLICA:
+		options->replica = arg;
+		return 0;
+	case OPTION_PACK_THREADS:
+		return take_count(state, "pack-threads", arg, 1, &options->pack_threads);
 	case 'd':
 		options->nic = arg;
 		return 0;

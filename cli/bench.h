@@ -22,9 +22,11 @@ struct bench_options {
 	const char *model, *train_text, *infer_text, *transport;
 	const char *policy, *order;  /* rows of routing */
 	const char *nic, *infer_nic; /* of the trainers; of the inference ranks, NULL: the same */
+	const char *replica;         /* of the trainers; NULL: weft's default */
 	struct train_spec train;
 	struct infer_spec infer;
 	uint32_t updates, warmup;
+	uint32_t pack_threads;       /* 0: weft's default */
 	bool json, checksums, own_memory, register_sources;
 };
 

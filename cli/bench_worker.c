@@ -284,6 +284,8 @@ static int open_worker(struct bench_shared *shared, const struct bench_options *
 					    ? options->infer_nic
 					    : options->nic,
 			     .checksums = options->checksums,
+			     .replica = role == WEFT_TRAINER ? options->replica : NULL,
+			     .pack_threads = role == WEFT_TRAINER ? options->pack_threads : 0,
 			     .own_memory = options->own_memory && role == WEFT_INFERENCE};
 	int rc = weft_open(worker, &open, error);
 

@@ -126,7 +126,8 @@ typedef struct weft_options {
 	uint32_t join_timeout_ms;    /* default 60000 */
 	uint32_t update_timeout_ms;  /* any wait inside an update; default: the controller's */
 	uint64_t ring_bytes;       /* trainer: CPU replica ring, at most; default 1 GiB. It takes
-				      what one update needs: nothing when no piece is packed */
+				      what one update needs: nothing when no piece is packed.
+				      Not with replica "full" */
 	int checksums;             /* 1: every piece is summed and verified; all must agree */
 	int shadow;                /* inference: 1 keeps two copies, readers keep v-1 meanwhile */
 	int own_memory;            /* inference: 1: parameters lie in host memory given with

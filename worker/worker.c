@@ -232,6 +232,12 @@ static int choose_replica(struct weft_worker *worker, const weft_options *option
 			"replica '%.40s' is unknown; it is \"ring\" (bounded, the default) "
 			"or \"full\" (keeps the last version)",
 			form);
+	if (worker->full && options->ring_bytes)
+		return error_set(error, ERROR_USAGE,
+				 "ring_bytes (--ring-bytes) is %llu, but replica 'full' is no ring: it "
+				 "takes what this trainer sends one inference rank; leave one of the "
+				 "two out",
+				 (unsigned long long)options->ring_bytes);
 	if (options->pack_threads > PACK_THREADS_MAX)
 		return error_set(error, ERROR_LIMIT,
 				 "pack_threads (--pack-threads) is %u; 0 to %u is possible",

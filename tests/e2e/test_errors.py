@@ -372,6 +372,14 @@ def test_flags_without_meaning_for_the_role__are_said_in_one_line(tmp_path, mode
             assert len(lines) == 1 and words in lines[0], lines
 
 
+def test_full_replica__with_a_size_of_the_ring_is_refused(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], "world=1", INFER) as job:
+        job.address = "tcp://127.0.0.1:9"
+        job.worker("trainer", 0, "--replica", "full", "--ring-bytes", "64M")
+        job.wait(10)
+        one_error(job.processes["trainer-0"], "--ring-bytes", "67108864", "'full'", code=2)
+
+
 def test_signal__is_named_by_both_roles(tmp_path, models):
     for number, (victim, sent) in enumerate((("trainer-0", signal.SIGTERM), ("inference-0", signal.SIGTERM),
                                              ("inference-0", signal.SIGINT))):
