@@ -314,7 +314,7 @@ static void run_plan(uint64_t number)
 	struct mock_options mock = {.local_registration = true};
 	struct rig_options options = {.trainers = 1, .transport = "mock"};
 	uint64_t updates = 4, ended = 0;
-	bool given_up = false;
+	bool given_up = false, full = number % 3 == 2;
 	weft_stats stats;
 
 	assert_non_null(stress);
@@ -323,13 +323,14 @@ static void run_plan(uint64_t number)
 	mock.write_bytes_max = 256u << draw(6);
 	mock_options_default(&mock);
 	options.ranks = 1 + draw(4);
-	options.ring_bytes = rings[number % 5];
+	if (!full) /* a full replica has no size to be given */
+		options.ring_bytes = rings[number % 5];
 	options.pack_threads = 1 + draw(4);
 	options.checksums = (int)draw(2);
 	options.shadow = (int)draw(2);
-	options.replica = number % 3 == 2 ? "full" : "ring";
+	options.replica = full ? "full" : "ring";
 	open_stress(stress, &options);
-	stress->frees = number % 3 == 2;
+	stress->frees = full;
 	stress->drains = !stress->frees && draw(2);
 	for (uint64_t i = 0; i < updates; i++) {
 		bool gives_up = draw(4) == 0;
