@@ -8,6 +8,7 @@
  *   items                   pack,   pack  ..      find the slot,
  *                           post    post          post
  */
+#include "common/digest.h"
 #include "worker/worker.h"
 
 #include "common/clock.h"
@@ -119,7 +120,7 @@ static struct pack_part part_of(const struct weft_worker *worker, const struct s
 static uint64_t sum_alone(const struct weft_worker *worker, const struct source *source)
 {
 	const struct pack *pack = &source->pack;
-	struct digest_stream block, all;
+	struct digest_stream all;
 	uint64_t sum = 0;
 
 	checksum_begin(&all);
@@ -128,10 +129,8 @@ static uint64_t sum_alone(const struct weft_worker *worker, const struct source 
 		struct pack_part part = part_of(
 			worker, source, from, left < pack->block_bytes ? left : pack->block_bytes);
 
-		checksum_begin(&block);
-		part.sum = &block;
+		part.sum = &sum;
 		pack_run(pack, &part);
-		sum = checksum_end(&block);
 		digest_add_u64(&all, sum);
 	}
 	return pack->bytes <= pack->block_bytes ? sum : checksum_end(&all);
@@ -161,15 +160,12 @@ void engine_make(struct weft_worker *worker, struct source *source, uint32_t num
 	uint64_t from, bytes = source_part(source, number, &from);
 	struct pack_part part = part_of(worker, source, from, bytes);
 	void *targets[TARGETS_AT_ONCE] = {into};
-	struct digest_stream sum;
 	uint32_t next = 0;
 	bool first = true;
 
 	part.targets = targets;
-	if (worker->sums && source->sum_parts) {
-		checksum_begin(&sum);
-		part.sum = &sum;
-	}
+	if (worker->sums && source->sum_parts)
+		part.sum = &trainer->block_sums[source->first_block + number];
 	if (source->follower != NO_SOURCE)
 		part.made_scales =
 			(float *)(void *)(trainer->kept + trainer->sources[source->follower].kept) +
@@ -183,8 +179,6 @@ void engine_make(struct weft_worker *worker, struct source *source, uint32_t num
 				       TARGETS_AT_ONCE - part.target_count);
 		if (part.target_count || part.sum || part.made_scales)
 			pack_run(&source->pack, &part);
-		if (part.sum)
-			trainer->block_sums[source->first_block + number] = checksum_end(&sum);
 		part.sum = NULL;
 		part.made_scales = NULL;
 		first = false;

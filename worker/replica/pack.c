@@ -5,6 +5,8 @@
  */
 #include "worker/replica/pack.h"
 
+#include "common/digest.h"
+
 #include <string.h>
 
 /* Bytes of the smallest part that can be made alone. */

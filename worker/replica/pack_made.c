@@ -92,7 +92,8 @@ static void take_elements(unsigned char *out, const struct elements *elements, u
 	}
 }
 
-static void made_elements(const struct pack *pack, const struct pack_part *part, const char *kernel)
+static void made_elements(const struct pack *pack, const struct pack_part *part,
+			  struct digest_stream *sum, const char *kernel)
 {
 	_Alignas(64) unsigned char chunk[PACK_CHUNK_BYTES];
 	struct elements elements = elements_of(pack, part, pack->to, kernel);
@@ -101,7 +102,7 @@ static void made_elements(const struct pack *pack, const struct pack_part *part,
 		n = least(sizeof(chunk), part->bytes - done);
 		take_elements(chunk, &elements, (part->from + done) / elements.to_bytes,
 			      n / elements.to_bytes);
-		pack_give(part, done, chunk, n);
+		pack_give(part, sum, done, chunk, n);
 	}
 }
 
@@ -111,6 +112,7 @@ static void made_elements(const struct pack *pack, const struct pack_part *part,
 struct band {
 	const struct pack *pack;
 	const struct pack_part *part;
+	struct digest_stream *sum;   /* of the part, or NULL */
 	struct elements elements;    /* with make.from_rows: to F32 */
 	enum dtype from;	     /* of what quantise_*() reads */
 	uint64_t row, rows, columns; /* of the box */
@@ -215,7 +217,7 @@ static void give_in_order(struct band *band, uint64_t done)
 			source = tile_at(band, row, column, 1, n, &stride);
 			quantise_scaled(chunk, band->scales + column / band->width, source,
 					band->from, 1, n, stride, band->width);
-			pack_give(band->part, done, chunk, n);
+			pack_give(band->part, band->sum, done, chunk, n);
 		}
 }
 
@@ -231,14 +233,15 @@ static void give_values(struct band *band, uint64_t done)
 		return;
 	}
 	fill_band(band, (unsigned char *)part->targets[0] + done);
-	if (part->sum)
-		digest_add(part->sum, (unsigned char *)part->targets[0] + done, bytes);
+	if (band->sum)
+		digest_add(band->sum, (unsigned char *)part->targets[0] + done, bytes);
 	for (size_t i = 1; i < part->target_count; i++)
 		copy_bytes((unsigned char *)part->targets[i] + done,
 			   (unsigned char *)part->targets[0] + done, bytes);
 }
 
-static void made_blocks(const struct pack *pack, const struct pack_part *part, const char *kernel)
+static void made_blocks(const struct pack *pack, const struct pack_part *part,
+			struct digest_stream *sum, const char *kernel)
 {
 	struct band band; /* not cleared: its rows are written before they are read */
 	uint64_t blocks = (pack->columns + pack->make.to_columns - 1) / pack->make.to_columns;
@@ -246,6 +249,7 @@ static void made_blocks(const struct pack *pack, const struct pack_part *part, c
 
 	band.pack = pack;
 	band.part = part;
+	band.sum = sum;
 	band.columns = pack->columns;
 	band.width = least(pack->make.to_columns, pack->columns);
 	band.from = pack->make.from_rows ? DTYPE_F32 : pack->from;
@@ -255,7 +259,7 @@ static void made_blocks(const struct pack *pack, const struct pack_part *part, c
 		band.rows = least(pack->make.to_rows, pack->rows - band.row);
 		if (pack->make.part == MAKE_SCALES) {
 			find_scales(&band);
-			pack_give(part, done, (const unsigned char *)band.scales,
+			pack_give(part, sum, done, (const unsigned char *)band.scales,
 				  blocks * sizeof(float));
 			done += blocks * sizeof(float);
 			continue;
@@ -267,10 +271,11 @@ static void made_blocks(const struct pack *pack, const struct pack_part *part, c
 	}
 }
 
-void pack_made(const struct pack *pack, const struct pack_part *part, const char *kernel)
+void pack_made(const struct pack *pack, const struct pack_part *part, struct digest_stream *sum,
+	       const char *kernel)
 {
 	if (pack->make.to_rows)
-		made_blocks(pack, part, kernel);
+		made_blocks(pack, part, sum, kernel);
 	else
-		made_elements(pack, part, kernel);
+		made_elements(pack, part, sum, kernel);
 }

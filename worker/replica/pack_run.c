@@ -61,11 +61,11 @@ static void gather(unsigned char *out, const unsigned char *first, const struct 
 	}
 }
 
-void pack_give(const struct pack_part *part, uint64_t done, const unsigned char *chunk,
-	       uint64_t bytes)
+void pack_give(const struct pack_part *part, struct digest_stream *sum, uint64_t done,
+	       const unsigned char *chunk, uint64_t bytes)
 {
-	if (part->sum)
-		digest_add(part->sum, chunk, bytes);
+	if (sum)
+		digest_add(sum, chunk, bytes);
 	for (size_t i = 0; i < part->target_count; i++)
 		copy_bytes((unsigned char *)part->targets[i] + done, chunk, bytes);
 }
@@ -82,7 +82,7 @@ static void ask_next(const unsigned char *first, const struct runs *runs, uint64
 }
 
 static void copy_chunks(const unsigned char *first, const struct runs *runs,
-			const struct pack_part *part)
+			const struct pack_part *part, struct digest_stream *sum)
 {
 	_Alignas(64) unsigned char scratch[COPY_CHUNK_BYTES];
 	bool dense = runs->rows == 1 || runs->stride_bytes == runs->row_bytes;
@@ -101,20 +101,41 @@ static void copy_chunks(const unsigned char *first, const struct runs *runs,
 		}
 		if (!dense)
 			ask_next(first, runs, at + n, COPY_CHUNK_BYTES);
-		pack_give(part, done, chunk, n);
+		pack_give(part, sum, done, chunk, n);
 	}
 }
 
 void pack_run(const struct pack *pack, const struct pack_part *part)
 {
 	const unsigned char *first = (const unsigned char *)part->data + pack->runs.offset;
+	struct digest_stream stream, *sum = part->sum ? &stream : NULL;
 
+	if (sum)
+		checksum_begin(sum);
 	if (!make_plain(&pack->make) || pack->from != pack->to)
-		pack_made(pack, part, forced);
+		pack_made(pack, part, sum, forced);
 	else if (part->target_count == 1 && !part->sum)
 		copy_part(part->targets[0], first, &pack->runs, part->from, part->bytes);
 	else
-		copy_chunks(first, &pack->runs, part);
+		copy_chunks(first, &pack->runs, part, sum);
+	if (sum)
+		*part->sum = checksum_end(sum);
+}
+
+bool pack_beside(const struct pack *a, const struct pack *b)
+{
+	const struct runs *x = &a->runs, *y = &b->runs;
+
+	return make_plain(&a->make) && make_plain(&b->make) && a->from == a->to &&
+	       b->from == b->to && x->row_bytes == y->row_bytes && x->row_bytes < ROW_MIN_BYTES &&
+	       x->rows == y->rows && x->rows > 1 && x->stride_bytes == y->stride_bytes &&
+	       x->offset / x->stride_bytes == y->offset / y->stride_bytes;
+}
+
+void pack_run_lanes(const struct pack_lane *lanes, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		pack_run(lanes[i].pack, &lanes[i].part);
 }
 
 const char *pack_kernel_name(void)

@@ -5,15 +5,18 @@
 #ifndef WORKER_REPLICA_PACK_STEPS_H
 #define WORKER_REPLICA_PACK_STEPS_H
 
+#include "common/digest.h"
 #include "worker/replica/pack.h"
 
 /* A chunk and what it is made from stay in the first two caches. */
 #define PACK_CHUNK_BYTES 32768u
 
-/* One chunk of the part, `done` bytes after its start: summed, and to all targets. */
-void pack_give(const struct pack_part *part, uint64_t done, const unsigned char *chunk,
-	       uint64_t bytes);
-/* Everything that is not a copy. `kernel` as convert_find() takes it. */
-void pack_made(const struct pack *pack, const struct pack_part *part, const char *kernel);
+/* One chunk of the part, `done` bytes after its start: added to the sum, and to all targets. */
+void pack_give(const struct pack_part *part, struct digest_stream *sum, uint64_t done,
+	       const unsigned char *chunk, uint64_t bytes);
+/* Everything that is not a copy; sums into `sum`, which may be NULL, not into part->sum. `kernel` as
+ * convert_find() takes it. */
+void pack_made(const struct pack *pack, const struct pack_part *part, struct digest_stream *sum,
+	       const char *kernel);
 
 #endif

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/replica/pack.h"
 
+#include "common/digest.h"
+
 uint64_t pack_piece_sum(const void *memory, uint64_t bytes, uint64_t block_bytes)
 {
 	const unsigned char *block = memory;
