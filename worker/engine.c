@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * engine.c -- one item of an update: (row, part). The first item of a source's part packs it once
- * for all: into a slot of the ring if some row is posted from there, into every target that is
- * mapped here, into its sum. Each item then posts its own row.
+ * engine.c -- one item of an update: (row, part). The first item of a source's part has it made once
+ * for all (engine_make.c). Each item then posts its own row.
  *
  *   rows in send order      a0 a1 | b0 | c0 c1 | a0' a1'         a, b, c: sources; a': again a
  *   items                   pack,   pack  ..      find the slot,
  *                           post    post          post
+ *
+ * A thread whose item is just being packed by another packs one of the next instead, which then waits
+ * in its slot for its row's turn.
  */
 #include "common/digest.h"
 #include "worker/worker.h"
@@ -17,7 +19,7 @@
 #include <sched.h>
 
 #define SPINS_BEFORE_SLEEP 1000
-#define TARGETS_AT_ONCE	   32
+#define AHEAD_ROWS	   256u /* of the cursor, that a thread looks at before it waits */
 
 /* ---- waiting ---- */
 
@@ -85,125 +87,11 @@ int engine_wait_write(struct weft_worker *worker, uint32_t p, uint64_t write, st
 	return rc;
 }
 
-/* ---- packing ---- */
-
-uint64_t source_part(const struct source *source, uint32_t part, uint64_t *from)
-{
-	uint64_t left;
-
-	*from = (uint64_t)part * source->part_bytes;
-	left = source->pack.bytes - *from;
-	return left < source->part_bytes ? left : source->part_bytes;
-}
+/* ---- rows ---- */
 
 const struct target *row_target(const struct weft_worker *worker, const struct send_row *row)
 {
 	return &worker->trainer.targets[row->target + worker->peers[row->peer].accept.copy];
-}
-
-/* What a source is made of. Its tensors were given before any item of it was taken. */
-static struct pack_part part_of(const struct weft_worker *worker, const struct source *source,
-				uint64_t from, uint64_t bytes)
-{
-	const struct trainer *trainer = &worker->trainer;
-
-	return (struct pack_part){
-		.data = trainer->given[source->tensor],
-		.scales = source->scales == NO_TENSOR ? NULL : trainer->given[source->scales],
-		.from = from,
-		.bytes = bytes,
-	};
-}
-
-/* Where the ring is smaller than a block of the sum, the sum has a pass of its own. It is taken from
- * the source, not from a packed copy: what goes wrong in between is then found at the target. */
-static uint64_t sum_alone(const struct weft_worker *worker, const struct source *source)
-{
-	const struct pack *pack = &source->pack;
-	struct digest_stream all;
-	uint64_t sum = 0;
-
-	checksum_begin(&all);
-	for (uint64_t from = 0; from < pack->bytes; from += pack->block_bytes) {
-		uint64_t left = pack->bytes - from;
-		struct pack_part part = part_of(
-			worker, source, from, left < pack->block_bytes ? left : pack->block_bytes);
-
-		part.sum = &sum;
-		pack_run(pack, &part);
-		digest_add_u64(&all, sum);
-	}
-	return pack->bytes <= pack->block_bytes ? sum : checksum_end(&all);
-}
-
-/* Mapped targets of the source's part, from row *next of it on; at most room. */
-static size_t mapped_targets(const struct weft_worker *worker, const struct source *source,
-			     uint64_t from, uint32_t *next, void **out, size_t room)
-{
-	const struct trainer *trainer = &worker->trainer;
-	size_t count = 0;
-
-	for (; *next < source->row_count && count < room; ++*next) {
-		const struct send_row *row =
-			&trainer->rows[trainer->source_rows[source->first_row + *next]];
-		const struct target *target = row_target(worker, row);
-
-		if (row->stored)
-			out[count++] = target->pointer + target->offset + from;
-	}
-	return count;
-}
-
-void engine_make(struct weft_worker *worker, struct source *source, uint32_t number, void *into)
-{
-	struct trainer *trainer = &worker->trainer;
-	uint64_t from, bytes = source_part(source, number, &from);
-	struct pack_part part = part_of(worker, source, from, bytes);
-	void *targets[TARGETS_AT_ONCE] = {into};
-	uint32_t next = 0;
-	bool first = true;
-
-	part.targets = targets;
-	if (worker->sums && source->sum_parts)
-		part.sum = &trainer->block_sums[source->first_block + number];
-	if (source->follower != NO_SOURCE)
-		part.made_scales =
-			(float *)(void *)(trainer->kept + trainer->sources[source->follower].kept) +
-			from / source->pack.grain_bytes *
-				(trainer->sources[source->follower].pack.grain_bytes /
-				 sizeof(float));
-	do {
-		part.target_count = first && into ? 1 : 0;
-		part.target_count +=
-			mapped_targets(worker, source, from, &next, targets + part.target_count,
-				       TARGETS_AT_ONCE - part.target_count);
-		if (part.target_count || part.sum || part.made_scales)
-			pack_run(&source->pack, &part);
-		part.sum = NULL;
-		part.made_scales = NULL;
-		first = false;
-	} while (next < source->row_count);
-	if (worker->sums && !source->sum_parts && !number)
-		source->sum = sum_alone(worker, source);
-	copy_fence();
-}
-
-/* The same for scales that were made with their values. */
-void engine_follow(struct weft_worker *worker, struct source *source, uint32_t number, void *into)
-{
-	struct trainer *trainer = &worker->trainer;
-	uint64_t from, bytes = source_part(source, number, &from);
-	const unsigned char *kept = trainer->kept + source->kept + from;
-	void *target;
-
-	if (into)
-		copy_bytes(into, kept, bytes);
-	for (uint32_t next = 0; mapped_targets(worker, source, from, &next, &target, 1);)
-		copy_bytes(target, kept, bytes);
-	if (worker->sums && !number)
-		source->sum = pack_piece_sum(trainer->kept + source->kept, source->pack.bytes,
-					     source->pack.block_bytes);
-	copy_fence();
 }
 
 /* ---- posting ---- */
@@ -284,6 +172,80 @@ static int hold_slot(struct weft_worker *worker, uint32_t block, uint64_t bytes,
 	}
 }
 
+/* The last part of a source is made: its sum is known, for all rows. */
+static void finish_source(struct weft_worker *worker, struct source *source)
+{
+	struct trainer *trainer = &worker->trainer;
+
+	if (!worker->sums)
+		return;
+	if (source->sum_parts)
+		source->sum = pack_sum(&trainer->block_sums[source->first_block], source->parts);
+	for (uint32_t i = 0; i < source->row_count; i++) {
+		const struct send_row *row =
+			&trainer->rows[trainer->source_rows[source->first_row + i]];
+
+		trainer->sums[worker->peers[row->peer].sums_first + row->ordinal] = source->sum;
+	}
+}
+
+/* With the lock held: it is in its slot, from which rows can be posted now. */
+static void slot_made(struct weft_worker *worker, const struct source *source, uint32_t part)
+{
+	struct trainer *trainer = &worker->trainer;
+	uint32_t block = source->first_block + part;
+	uint64_t from;
+
+	replica_slot(&trainer->replica, block)->packed = true;
+	trainer->blocks[block] = BLOCK_MADE;
+	worker->stats.packed_bytes += source_part(source, part, &from);
+	pthread_cond_broadcast(&trainer->changed);
+}
+
+/* The lanes beside the item's own, which nobody waits in line for. */
+static void finish_lanes(struct weft_worker *worker, const struct item *item)
+{
+	struct trainer *trainer = &worker->trainer;
+
+	for (uint32_t i = 0; i < item->lanes; i++) {
+		struct source *source = &trainer->sources[item->lanes_first + i];
+
+		if (item->lanes_first + i == item->source)
+			continue;
+		if (source->slots) {
+			slot_made(worker, source, item->part);
+			replica_slot(&trainer->replica, source->first_block + item->part)
+				->holders--;
+		}
+		worker->stats.parts_beside++;
+		if (!--source->parts_left)
+			finish_source(worker, source);
+	}
+}
+
+/* The first item of a part: makes it, into its slot if it has one, and its lanes. */
+static void make_first(struct weft_worker *worker, const struct item *item, void *into)
+{
+	struct trainer *trainer = &worker->trainer;
+	struct lane lanes[PACK_LANES_MAX];
+
+	pthread_mutex_lock(&trainer->lock);
+	for (uint32_t i = 0; i < item->lanes; i++) {
+		struct source *source = &trainer->sources[item->lanes_first + i];
+		uint32_t block = source->first_block + item->part;
+		void *slot = source->slots ? replica_find(&trainer->replica, block) : NULL;
+
+		lanes[i] = (struct lane){source, slot};
+	}
+	pthread_mutex_unlock(&trainer->lock);
+	engine_make(worker, lanes, item->lanes, item->part);
+	pthread_mutex_lock(&trainer->lock);
+	if (into)
+		slot_made(worker, &trainer->sources[item->source], item->part);
+	finish_lanes(worker, item);
+	pthread_mutex_unlock(&trainer->lock);
+}
+
 /* Through the ring: finds or makes the slot, posts, notes who reads it. */
 static int through_slot(struct weft_worker *worker, const struct item *item, struct error *error)
 {
@@ -292,33 +254,26 @@ static int through_slot(struct weft_worker *worker, const struct item *item, str
 	const struct send_row *row = &trainer->rows[item->row];
 	uint32_t block = source->first_block + item->part;
 	uint64_t from, bytes = source_part(source, item->part, &from), write;
-	bool fresh, posts = row->how == HOW_REPLICA;
+	bool fresh = false, posts = row->how == HOW_REPLICA && !item->ahead;
 	void *memory;
-	int rc;
+	int rc = 0;
 
 	pthread_mutex_lock(&trainer->lock);
-	rc = hold_slot(worker, block, bytes, item->first, &memory, &fresh, error);
+	if (item->held)
+		memory = replica_find(&trainer->replica, block);
+	else
+		rc = hold_slot(worker, block, bytes, item->first, &memory, &fresh, error);
 	pthread_mutex_unlock(&trainer->lock);
 	if (rc)
 		return rc;
 	if (item->first) {
-		engine_make(worker, source, item->part, memory);
+		make_first(worker, item, memory);
 	} else if (fresh) {
-		struct pack_part again = part_of(worker, source, from, bytes);
-
-		again.targets = &memory;
-		again.target_count = 1;
-		pack_run(&source->pack, &again);
-		copy_fence();
+		engine_make_again(worker, source, item->part, memory);
+		pthread_mutex_lock(&trainer->lock);
+		slot_made(worker, source, item->part);
+		pthread_mutex_unlock(&trainer->lock);
 	}
-	pthread_mutex_lock(&trainer->lock);
-	if (fresh) {
-		replica_slot(&trainer->replica, block)->packed = true;
-		trainer->blocks[block] = BLOCK_MADE;
-		worker->stats.packed_bytes += bytes;
-		pthread_cond_broadcast(&trainer->changed);
-	}
-	pthread_mutex_unlock(&trainer->lock);
 	if (posts)
 		rc = engine_post(worker, row->peer, memory, trainer->ring_region,
 				 row_target(worker, row), from, bytes, &write, error);
@@ -384,7 +339,7 @@ static bool take_row(struct weft_worker *worker, const struct write_job *job, ui
 	if (row->taken || (!job->repeat && !ready(worker, source)))
 		return false;
 	row->taken = true;
-	row->open = 1;
+	row->open++;
 	count_row(worker, row);
 	for (uint32_t i = 0; worker->full && i < source->row_count; i++) {
 		struct send_row *other =
@@ -403,6 +358,45 @@ void engine_close_row(struct trainer *trainer, uint32_t row)
 		pthread_cond_broadcast(&trainer->changed);
 }
 
+/* The row's part that nobody packs yet, from `part` on, if the ring has room for it now. */
+static bool pack_ahead(struct weft_worker *worker, uint32_t index, uint32_t part, struct item *item)
+{
+	struct trainer *trainer = &worker->trainer;
+	const struct source *source = &trainer->sources[trainer->rows[index].source];
+
+	while (part < source->parts && trainer->blocks[source->first_block + part] != BLOCK_WAITS)
+		part++;
+	if (part == source->parts)
+		return false;
+	*item = (struct item){.row = index, .source = trainer->rows[index].source, .part = part};
+	engine_take(worker, item);
+	item->ahead = item->held;
+	if (!item->held) /* back: its turn will come */
+		trainer->blocks[source->first_block + part] = BLOCK_WAITS;
+	return item->held;
+}
+
+/* The cursor's block is being packed by somebody: meanwhile, one of those after it. */
+static bool look_ahead(struct weft_worker *worker, const struct write_job *job, struct item *item)
+{
+	struct trainer *trainer = &worker->trainer;
+	size_t end = job->count - job->at > AHEAD_ROWS ? job->at + AHEAD_ROWS : job->count;
+
+	for (size_t at = job->at; at < end; at++) {
+		uint32_t index = job->rows ? job->rows[at] : (uint32_t)at;
+		struct send_row *row = &trainer->rows[index];
+		const struct source *source = &trainer->sources[row->source];
+
+		if (row->how != HOW_REPLICA || !source->slots || !ready(worker, source) ||
+		    (row->taken && at != job->at) ||
+		    !pack_ahead(worker, index, at == job->at ? job->part + 1 : 0, item))
+			continue;
+		row->open++;
+		return true;
+	}
+	return false;
+}
+
 bool engine_next(struct weft_worker *worker, struct write_job *job, struct item *item)
 {
 	struct trainer *trainer = &worker->trainer;
@@ -412,43 +406,28 @@ bool engine_next(struct weft_worker *worker, struct write_job *job, struct item 
 		struct send_row *row = &trainer->rows[index];
 		const struct source *source = &trainer->sources[row->source];
 
-		if (!job->part && !take_row(worker, job, index))
+		if (!job->on_row && !take_row(worker, job, index))
 			continue;
-		while (job->part < source->parts) {
+		for (job->on_row = true; job->part < source->parts; job->part++) {
 			unsigned char *block = &trainer->blocks[source->first_block + job->part];
 
+			if (*block != BLOCK_WAITS && row->stored)
+				continue;
+			if (*block == BLOCK_TAKEN && source->slots && look_ahead(worker, job, item))
+				return true;
 			*item = (struct item){.row = index,
 					      .source = row->source,
 					      .part = job->part++,
-					      .first = *block == BLOCK_WAITS,
 					      .repeat = job->repeat};
-			if (item->first)
-				*block = BLOCK_TAKEN;
-			if (item->first || !row->stored) {
-				row->open++;
-				return true;
-			}
+			if (*block == BLOCK_WAITS)
+				engine_take(worker, item);
+			row->open++;
+			return true;
 		}
+		job->on_row = false;
 		engine_close_row(trainer, index);
 	}
 	return false;
-}
-
-/* The last part of a source is made: its sum is known, for all rows. */
-static void finish_source(struct weft_worker *worker, struct source *source)
-{
-	struct trainer *trainer = &worker->trainer;
-
-	if (!worker->sums)
-		return;
-	if (source->sum_parts)
-		source->sum = pack_sum(&trainer->block_sums[source->first_block], source->parts);
-	for (uint32_t i = 0; i < source->row_count; i++) {
-		const struct send_row *row =
-			&trainer->rows[trainer->source_rows[source->first_row + i]];
-
-		trainer->sums[worker->peers[row->peer].sums_first + row->ordinal] = source->sum;
-	}
 }
 
 static int do_ring(struct weft_worker *worker, const struct item *item, struct error *error)
@@ -465,7 +444,7 @@ static int do_ring(struct weft_worker *worker, const struct item *item, struct e
 	} else if (item->first && source->follows)
 		engine_follow(worker, source, item->part, NULL);
 	else if (item->first)
-		engine_make(worker, source, item->part, NULL);
+		make_first(worker, item, NULL);
 	return row->stored ? 0 : post_lying(worker, item, error);
 }
 

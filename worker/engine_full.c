@@ -97,7 +97,7 @@ int engine_do_full(struct weft_worker *worker, const struct item *item, struct e
 	if (!item->repeat && source->follows)
 		engine_follow(worker, source, item->part, memory);
 	else if (!item->repeat)
-		engine_make(worker, source, item->part, memory);
+		engine_make(worker, &(struct lane){source, memory}, 1, item->part);
 	return post_all(worker, item, memory, from, bytes, error);
 }
 

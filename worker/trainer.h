@@ -7,6 +7,7 @@
  *                                           ▼
  *        calling threads and packing threads take one item at a time
  *             │ first of its source's part: pack it ─► slot, mapped targets, sum    no lock
+ *             │   and with it the column slices beside it that others will want
  *             └ post it to the row's target                                  lock: wire
  *
  * A source is one distinct piece of the held rows: packed and summed once an update, for all
@@ -70,6 +71,7 @@ struct write_job {
 	const uint32_t *rows;        /* in send order; NULL: all */
 	size_t count, at;
 	uint32_t part;               /* of rows[at] */
+	bool on_row;                 /* rows[at] is taken, by this job */
 	bool repeat;                 /* from the full replica, no tensors */
 	uint32_t active;             /* items in work */
 	struct write_job *next;
@@ -138,7 +140,10 @@ int job_run(struct weft_worker *worker, struct write_job *job, bool large, struc
 struct item {
 	uint32_t row, source, part;
 	bool first;                  /* of the source's part in this version */
+	bool held;                   /* first, and its slot is there */
+	bool ahead;                  /* the same, and its row's turn is to come: only packed */
 	bool repeat;
+	uint32_t lanes_first, lanes; /* first: sources made with it, itself too; slots are held */
 };
 /* With the lock held: the job's next item; false when there is none. */
 bool engine_next(struct weft_worker *worker, struct write_job *job, struct item *item);
@@ -159,8 +164,20 @@ int engine_post(struct weft_worker *worker, uint32_t peer, const void *source,
 		uint64_t bytes, uint64_t *number, struct error *error);
 uint64_t source_part(const struct source *source, uint32_t part, uint64_t *from);
 const struct target *row_target(const struct weft_worker *worker, const struct send_row *row);
-/* Packs the part into `into` (or NULL) and every mapped target, and takes its sum. */
-void engine_make(struct weft_worker *worker, struct source *source, uint32_t part, void *into);
+
+/* engine_make.c */
+struct lane {
+	struct source *source;
+	void *into;                  /* its slot or home, or NULL */
+};
+/* Packs the part of each lane into `into` and every mapped target, and takes its sum. */
+void engine_make(struct weft_worker *worker, const struct lane *lanes, size_t count,
+		 uint32_t part);
+/* With the lock held: takes the item's part of its source, and of those that are best made along. */
+void engine_take(struct weft_worker *worker, struct item *item);
+/* Into a slot, for a row that comes after the first one's slot is gone. */
+void engine_make_again(const struct weft_worker *worker, const struct source *source, uint32_t part,
+		       void *into);
 void engine_follow(struct weft_worker *worker, struct source *source, uint32_t part, void *into);
 
 /* engine_full.c: the same item in a replica that keeps everything */

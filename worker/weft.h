@@ -378,6 +378,8 @@ typedef struct weft_stats {
 	uint64_t post_load_ns;    /* inference: in the hook; a part of update_ns too */
 	uint64_t packed_bytes;    /* into the replica; a block that lost its place in the ring
 				     counts again */
+	uint64_t parts_beside;    /* parts of pieces that were packed in the pass over the slice
+				     beside them */
 } weft_stats;
 /* [any thread after join, on a trainer] Of an inference rank: not while it is in weft_update_wait. */
 WEFT_API int weft_get_stats(const weft_worker *worker, weft_stats *stats);

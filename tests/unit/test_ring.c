@@ -145,6 +145,35 @@ static void test_replica__opens_or_says_out_of_memory(void **state)
 	replica_close(&replica);
 }
 
+static void test_replica__makes_spare_room_only_of_what_was_written_from(void **state)
+{
+	_Alignas(64) unsigned char memory[256];
+	_Atomic uint64_t done[1] = {0};
+	struct replica replica;
+
+	(void)state;
+	assert_int_equal(replica_open(&replica, memory, sizeof(memory), 8, NULL), 0);
+	assert_null(replica_take_spare(&replica, 0, 320, done)); /* larger than the ring */
+	for (uint32_t block = 0; block < 4; block++) {
+		assert_ptr_equal(replica_take_spare(&replica, block, 64, done),
+				 memory + 64 * block);
+		replica_slot(&replica, block)->packed = true;
+	}
+	assert_null(replica_take_spare(&replica, 4, 64, done)); /* all held */
+	for (uint32_t block = 0; block < 4; block++)
+		replica_slot(&replica, block)->holders--;
+	assert_null(replica_take_spare(&replica, 4, 64, done)); /* none written from */
+	assert_int_equal(replica_used(&replica, 0, 0, 1, NULL), 0);
+	assert_int_equal(replica_used(&replica, 1, 0, 2, NULL), 0);
+	assert_null(replica_take_spare(&replica, 4, 64, done)); /* not complete */
+	done[0] = 2;
+	assert_ptr_equal(replica_take_spare(&replica, 4, 128, done), memory);
+	assert_null(replica_find(&replica, 1));
+	assert_non_null(replica_find(&replica, 2));
+	assert_null(replica_take_spare(&replica, 5, 64, done));
+	replica_close(&replica);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -152,6 +181,7 @@ int main(void)
 		cmocka_unit_test(test_ring__takes_everything_again_when_all_is_given_back),
 		cmocka_unit_test(test_ring__has_no_more_slots_than_it_was_opened_with),
 		cmocka_unit_test(test_replica__keeps_a_block_while_its_slot_lives),
+		cmocka_unit_test(test_replica__makes_spare_room_only_of_what_was_written_from),
 		cmocka_unit_test(test_replica__opens_or_says_out_of_memory),
 	};
 

@@ -62,6 +62,22 @@ void *replica_take(struct replica *replica, uint32_t block, uint64_t bytes)
 	return replica->memory + ring_offset(&replica->ring, slot);
 }
 
+void *replica_take_spare(struct replica *replica, uint32_t block, uint64_t bytes,
+			 const _Atomic uint64_t *done)
+{
+	void *memory;
+
+	while (!(memory = replica_take(replica, block, bytes))) {
+		uint64_t oldest = ring_oldest(&replica->ring), write;
+		uint32_t peer;
+
+		if (!oldest || !slot_at(replica, oldest)->written ||
+		    replica_make_room(replica, done, &peer, &write) != REPLICA_FREED)
+			return NULL;
+	}
+	return memory;
+}
+
 struct replica_slot *replica_slot(struct replica *replica, uint32_t block)
 {
 	return slot_at(replica, replica->slot_of_block[block]);
@@ -70,8 +86,10 @@ struct replica_slot *replica_slot(struct replica *replica, uint32_t block)
 int replica_used(struct replica *replica, uint32_t block, uint32_t peer, uint64_t write,
 		 struct error *error)
 {
-	return uses_add(&replica->uses, &replica_slot(replica, block)->first_use, peer, write,
-			error);
+	struct replica_slot *slot = replica_slot(replica, block);
+
+	slot->written = true;
+	return uses_add(&replica->uses, &slot->first_use, peer, write, error);
 }
 
 enum replica_room replica_make_room(struct replica *replica, const _Atomic uint64_t *done,

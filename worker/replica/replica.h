@@ -19,7 +19,7 @@
 struct replica_slot {
 	uint32_t first_use;
 	uint32_t holders; /* threads that pack it or post a write from it */
-	bool packed;
+	bool packed, written; /* written: from it, at least once */
 };
 
 struct replica {
@@ -44,6 +44,10 @@ void replica_close(struct replica *replica);
 void *replica_find(struct replica *replica, uint32_t block);
 /* Room for the block, held once and not packed yet; NULL until the oldest slot is freed. */
 void *replica_take(struct replica *replica, uint32_t block, uint64_t bytes);
+/* The same for a block that nobody waits for yet: frees what can be freed for it at once, but nothing
+ * that was packed and not written from. */
+void *replica_take_spare(struct replica *replica, uint32_t block, uint64_t bytes,
+			 const _Atomic uint64_t *done);
 /* Of a block that is found. */
 struct replica_slot *replica_slot(struct replica *replica, uint32_t block);
 /* Write number `write` on peer's endpoint reads the block, which the caller holds. */
