@@ -68,11 +68,12 @@ lines_avx2(unsigned char *target, const unsigned char *source, size_t lines, siz
 /* Best first. */
 static const struct kernel {
 	const char *name;
+	enum copy_kernel id;
 	lines_kernel lines;
 } kernels[] = {
-	{"avx512", lines_avx512},
-	{"avx2", lines_avx2},
-	{"portable", NULL},
+	{"avx512", COPY_KERNEL_AVX512, lines_avx512},
+	{"avx2", COPY_KERNEL_AVX2, lines_avx2},
+	{"portable", COPY_KERNEL_PORTABLE, NULL},
 };
 
 static bool usable(const char *name)
@@ -93,8 +94,9 @@ typedef void (*lines_kernel)(unsigned char *target, const unsigned char *source,
 
 static const struct kernel {
 	const char *name;
+	enum copy_kernel id;
 	lines_kernel lines;
-} kernels[] = {{"portable", NULL}};
+} kernels[] = {{"portable", COPY_KERNEL_PORTABLE, NULL}};
 
 static bool usable(const char *name)
 {
@@ -197,4 +199,9 @@ void copy_fence(void)
 const char *copy_kernel_name(void)
 {
 	return kernel()->name;
+}
+
+enum copy_kernel copy_kernel(void)
+{
+	return kernel()->id;
 }

@@ -20,6 +20,8 @@ void copy_rows(void *target, const void *source, uint64_t rows, uint64_t row_byt
 /* Orders all earlier non-temporal stores of this thread before its later stores. */
 void copy_fence(void);
 const char *copy_kernel_name(void); /* "avx512", "avx2", "portable" */
+enum copy_kernel { COPY_KERNEL_PORTABLE, COPY_KERNEL_AVX2, COPY_KERNEL_AVX512 };
+enum copy_kernel copy_kernel(void); /* the same, for copies in other files */
 /* For tests and benchmarks: the kernels of that name from now on; false when this processor has
  * them not. Call it while nothing is copied. */
 bool copy_kernel_use(const char *name);
