@@ -2,7 +2,8 @@
  *
  * bench_pack: how fast pieces are packed. One JSON object a line:
  *   bench_pack [--mib 512] [--rounds 5] [--threads N] [--kernel avx512|avx2|portable] [WORD]
- * Only jobs with WORD in their name, when given; 1 and 2 threads unless told.
+ * Only jobs with WORD in their name, when given; 1 and 2 threads unless told. Column slices are
+ * measured twice, each on its own and all of a tensor together ("together: ", "lanes").
  *
  * A job is one tensor of a published model and the piece that a rank takes of it, in a source of
  * --mib full of such tensors. A round packs every rank's piece of all tensors, rank by rank, so
@@ -136,6 +137,7 @@ struct bench {
 	const struct job *job;
 	struct pack packs[SLICES_MAX];
 	uint32_t slices, threads;
+	uint32_t lanes; /* made together: all slices of a tensor, or each on its own */
 	uint64_t tensors, tensor_bytes, piece_source_bytes;
 	unsigned char *source, *target;
 	float *scales;
@@ -200,21 +202,34 @@ static void read_lines(struct worker *worker, uint64_t slice, uint64_t tensor)
 	worker->seen += sum;
 }
 
-static void pack_one(struct worker *worker, uint64_t slice, uint64_t tensor)
+/* The pieces of a tensor from `slice` on that are made together, or the one. */
+static void pack_some(struct worker *worker, uint64_t slice, uint64_t tensor)
 {
 	const struct bench *bench = worker->bench;
-	const struct pack *pack = &bench->packs[slice];
-	void *target = bench->target + (slice * bench->tensors + tensor) * pack->bytes;
-	uint64_t sum = 0;
-	struct pack_part part = {.data = bench->source + tensor * bench->tensor_bytes,
-				 .scales = bench->scales,
-				 .bytes = pack->bytes,
-				 .targets = &target,
-				 .target_count = 1,
-				 .sum = worker->way == WAY_SUMMED ? &sum : NULL};
+	struct pack_lane together[SLICES_MAX];
+	void *targets[SLICES_MAX];
+	uint64_t sums[SLICES_MAX] = {0};
 
-	pack_run(pack, &part);
-	worker->seen += sum;
+	for (uint32_t i = 0; i < bench->lanes; i++) {
+		const struct pack *pack = &bench->packs[slice + i];
+
+		targets[i] = bench->target + ((slice + i) * bench->tensors + tensor) * pack->bytes;
+		together[i].pack = pack;
+		together[i].part = (struct pack_part){
+			.data = bench->source + tensor * bench->tensor_bytes,
+			.scales = bench->scales,
+			.bytes = pack->bytes,
+			.targets = &targets[i],
+			.target_count = 1,
+			.sum = worker->way == WAY_SUMMED ? &sums[i] : NULL,
+		};
+	}
+	if (bench->lanes > 1)
+		pack_run_lanes(together, bench->lanes);
+	else
+		pack_run(together[0].pack, &together[0].part);
+	for (uint32_t i = 0; i < bench->lanes; i++)
+		worker->seen += sums[i];
 }
 
 static double thread_seconds(void)
@@ -229,16 +244,17 @@ static void *work(void *argument)
 {
 	struct worker *worker = argument;
 	const struct bench *bench = worker->bench;
-	uint64_t pieces = bench->slices * bench->tensors;
+	bool packs = worker->way == WAY_PACK || worker->way == WAY_SUMMED;
+	uint64_t turns = bench->slices / (packs ? bench->lanes : 1) * bench->tensors;
 	double begin = thread_seconds();
 
-	for (uint64_t k = worker->index; k < pieces; k += bench->threads) {
+	for (uint64_t k = worker->index; k < turns; k += bench->threads) {
 		if (worker->way == WAY_YARDSTICK)
 			yardstick(worker, k);
 		else if (worker->way == WAY_LINES)
 			read_lines(worker, k / bench->tensors, k % bench->tensors);
 		else
-			pack_one(worker, k / bench->tensors, k % bench->tensors);
+			pack_some(worker, k / bench->tensors, k % bench->tensors);
 	}
 	copy_fence();
 	worker->seconds = thread_seconds() - begin;
@@ -285,6 +301,7 @@ static void measure(const struct bench *bench, uint32_t rounds)
 	double seconds[WAY_COUNT][ROUNDS_MAX], ratio[ROUNDS_MAX], summed[ROUNDS_MAX];
 	double lines[ROUNDS_MAX];
 	double bytes = (double)(bench->slices * bench->tensors * bench->piece_source_bytes);
+	char name[96];
 	struct json json;
 
 	for (uint32_t round = 0; round <= rounds; round++) /* the first one only warms up */
@@ -297,10 +314,13 @@ static void measure(const struct bench *bench, uint32_t rounds)
 	}
 	json_to_file(&json, stdout);
 	json_put_object(&json);
-	json_put_key_string(&json, "job", bench->job->name);
+	snprintf(name, sizeof(name), "%s%s", bench->lanes > 1 ? "together: " : "",
+		 bench->job->name);
+	json_put_key_string(&json, "job", name);
 	json_put_key_string(&json, "kernel", pack_kernel_name());
 	json_put_key_u64(&json, "threads", bench->threads);
 	json_put_key_u64(&json, "piece_bytes", bench->packs[0].bytes);
+	json_put_key_u64(&json, "lanes", bench->lanes);
 	json_put_key_u64(&json, "row_bytes", bench->packs[0].runs.row_bytes);
 	json_put_key_string(&json, "yardstick", in_blocks(bench->job) ? "read" : "memcpy");
 	json_put_key_double(&json, "ratio", median(ratio, rounds));
@@ -377,6 +397,17 @@ static void fill(struct bench *bench, uint64_t bytes, enum dtype from)
 	}
 }
 
+/* Every slice on its own; and all of a tensor together, where that is another thing. */
+static void measure_job(struct bench *bench, uint32_t threads, uint32_t rounds)
+{
+	bench->threads = threads;
+	bench->lanes = 1;
+	measure(bench, rounds);
+	bench->lanes = bench->slices;
+	if (bench->lanes > 1 && pack_beside(&bench->packs[0], &bench->packs[1]))
+		measure(bench, rounds);
+}
+
 struct options {
 	uint64_t mib, rounds, threads;
 	const char *word;
@@ -437,12 +468,12 @@ int main(int argc, char **argv)
 		}
 		if (filled != jobs[j].from)
 			fill(&bench, bytes, filled = jobs[j].from);
-		for (uint32_t threads = 1; threads <= 2; threads++) {
-			bench.threads = options.threads ? (uint32_t)options.threads : threads;
-			measure(&bench, (uint32_t)options.rounds);
-			if (options.threads)
-				break;
+		if (options.threads) {
+			measure_job(&bench, (uint32_t)options.threads, (uint32_t)options.rounds);
+			continue;
 		}
+		for (uint32_t threads = 1; threads <= 2; threads++)
+			measure_job(&bench, threads, (uint32_t)options.rounds);
 	}
 	memory_free(bench.source);
 	memory_free(bench.target);
