@@ -178,8 +178,18 @@ static void find_scales(struct band *band)
 	}
 }
 
+/* The source of the band that this part has after this one; NULL when it is the last. */
+static const void *next_band(const struct band *band, uint64_t done)
+{
+	uint64_t after = done + band->rows * band->columns;
+
+	if (after >= band->part->bytes)
+		return NULL;
+	return band->elements.data + (band->row + band->rows) * band->pack->stride_bytes;
+}
+
 /* The band's values where they belong, as rows of band->columns bytes; and its scales. */
-static void fill_band(struct band *band, unsigned char *values)
+static void fill_band(struct band *band, unsigned char *values, uint64_t done)
 {
 	unsigned char dense[TILE_VALUES];
 	uint64_t stride, n;
@@ -187,8 +197,10 @@ static void fill_band(struct band *band, unsigned char *values)
 	if (!band->pack->make.from_rows) {
 		const void *source = tile_at(band, 0, 0, band->rows, band->columns, &stride);
 
-		quantise_band(values, band->scales, source, band->from, band->rows, band->columns,
-			      stride, band->width);
+		/* nobody reads them back: they are not summed, and go nowhere else */
+		quantise_band_on(values, band->scales, source, band->from, band->rows,
+				 band->columns, stride, band->width, next_band(band, done),
+				 !band->sum && band->part->target_count == 1);
 		return;
 	}
 	for (uint64_t column = 0; column < band->columns; column += n) {
@@ -232,7 +244,7 @@ static void give_values(struct band *band, uint64_t done)
 		give_in_order(band, done);
 		return;
 	}
-	fill_band(band, (unsigned char *)part->targets[0] + done);
+	fill_band(band, (unsigned char *)part->targets[0] + done, done);
 	if (band->sum)
 		digest_add(band->sum, (unsigned char *)part->targets[0] + done, bytes);
 	for (size_t i = 1; i < part->target_count; i++)

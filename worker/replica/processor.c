@@ -20,6 +20,11 @@ bool processor_has_avx512(void)
 	       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
+bool processor_has_avx512vbmi(void)
+{
+	return processor_has_avx512() && __builtin_cpu_supports("avx512vbmi");
+}
+
 bool processor_has_avx2(void)
 {
 	unsigned int a, b, c, d;
@@ -44,6 +49,11 @@ void float_mode_leave(struct float_mode mode)
 }
 #else
 bool processor_has_avx512(void)
+{
+	return false;
+}
+
+bool processor_has_avx512vbmi(void)
 {
 	return false;
 }

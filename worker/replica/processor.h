@@ -29,6 +29,7 @@ struct float_mode float_mode_enter(void);
 void float_mode_leave(struct float_mode mode);
 
 bool processor_has_avx512(void); /* F, BW, DQ and VL */
+bool processor_has_avx512vbmi(void); /* and VBMI */
 bool processor_has_avx2(void);   /* and F16C */
 bool processor_has_any(void);    /* true: the portable kernels' row */
 

@@ -130,6 +130,7 @@ static const struct quantise_kernel portable = {
 
 static const struct quantise_kernel *const kernels[] = {
 #if PROCESSOR_X86
+	&quantise_vbmi,
 	&quantise_avx512,
 	&quantise_avx2,
 #endif
@@ -161,6 +162,7 @@ struct source_kind {
 	load_f32 load;
 	quantise_peaks peaks;
 	quantise_values values, values_exact;
+	quantise_gather gather;
 };
 
 static struct source_kind source_kind(enum dtype from)
@@ -173,11 +175,12 @@ static struct source_kind source_kind(enum dtype from)
 	}
 	if (from == DTYPE_F32)
 		return (struct source_kind){load_of_f32, kernel->f32.peaks, kernel->f32.values,
-					    values_f32};
+					    values_f32, kernel->f32.gather};
 	if (from == DTYPE_BF16)
 		return (struct source_kind){load_of_bf16, kernel->bf16.peaks, kernel->bf16.values,
-					    values_bf16};
-	return (struct source_kind){load_of_f16, kernel->f16.peaks, kernel->f16.values, values_f16};
+					    values_bf16, kernel->bf16.gather};
+	return (struct source_kind){load_of_f16, kernel->f16.peaks, kernel->f16.values, values_f16,
+				    kernel->f16.gather};
 }
 
 static float scale_of(uint32_t peak)
@@ -219,14 +222,12 @@ static struct quantise_strip block_of(const struct quantise_strip *strip, uint64
 }
 
 /* `given`: scales to use; NULL: they are made, into `scales`. */
-static void run_strip(struct quantise_strip *strip, float *scales, const float *given,
-		      const struct source_kind *kind, uint64_t element)
+static void run_strip(struct quantise_strip *strip, const uint32_t *peaks, float *scales,
+		      const float *given, const struct source_kind *kind, uint64_t element)
 {
-	uint32_t peaks[QUANTISE_STRIP_BLOCKS];
 	uint32_t special = 0; /* bit b: block b has an infinity or NaN */
 	uint64_t blocks = (strip->columns - 1) / strip->block_columns + 1;
 
-	kind->peaks(peaks, strip);
 	for (uint64_t b = 0; b < blocks; b++) {
 		unsigned char bits[sizeof(uint32_t)];
 		uint16_t narrow = (uint16_t)peaks[b];
@@ -268,21 +269,43 @@ __attribute__((noinline)) static void run_gathered(const struct quantise_strip *
 						   const struct source_kind *kind, uint64_t element)
 {
 	_Alignas(64) unsigned char rows[GATHERED_BYTES];
+	uint32_t peaks[QUANTISE_STRIP_BLOCKS];
 	struct quantise_strip near = *strip;
 
 	near.source = rows;
 	near.stride_bytes = strip->columns * element;
-	for (uint64_t row = 0; row < strip->rows; row++) {
-		const unsigned char *from = strip->source + row * strip->stride_bytes;
-
-		if (row + 2 < strip->rows)
-			for (uint64_t at = 0; at < near.stride_bytes; at += 64)
-				__builtin_prefetch(from + 2 * strip->stride_bytes + at);
-		memcpy(rows + row * near.stride_bytes, from, near.stride_bytes);
+	near.ahead = NULL; /* its rows would push each other out again */
+	if (kind->gather) {
+		kind->gather(peaks, strip, rows);
+	} else {
+		for (uint64_t row = 0; row < strip->rows; row++)
+			memcpy(rows + row * near.stride_bytes,
+			       strip->source + row * strip->stride_bytes, near.stride_bytes);
+		kind->peaks(peaks, &near);
 	}
-	run_strip(&near, scales, given, kind, element);
+	run_strip(&near, peaks, scales, given, kind, element);
 }
 
+__attribute__((noinline)) static void run_direct(struct quantise_strip *strip, float *scales,
+						 const float *given, const struct source_kind *kind,
+						 uint64_t element)
+{
+	uint32_t peaks[QUANTISE_STRIP_BLOCKS];
+
+	kind->peaks(peaks, strip);
+	run_strip(strip, peaks, scales, given, kind, element);
+}
+
+/* Blocks of a strip: as many as the cache takes, in strips of about equal width. */
+static uint64_t strip_blocks(const struct quantise_strip *band, uint64_t block_bytes, uint64_t room)
+{
+	uint64_t all = (band->columns - 1) / band->block_columns + 1, most = room / block_bytes;
+
+	most = most < 1 ? 1 : most > QUANTISE_STRIP_BLOCKS ? QUANTISE_STRIP_BLOCKS : most;
+	return (all - 1) / ((all - 1) / most + 1) + 1;
+}
+
+/* band->ahead: the band that comes next. */
 __attribute__((noinline)) static void run_band(const struct quantise_strip *band, float *scales,
 					       const float *given, enum dtype from)
 {
@@ -290,18 +313,20 @@ __attribute__((noinline)) static void run_band(const struct quantise_strip *band
 	uint64_t element = dtype_bytes(from);
 	uint64_t block_bytes = band->rows * band->block_columns * element;
 	bool gather = band->stride_bytes % FAR_BYTES == 0 && band->rows > 1 &&
+		      band->columns * element != band->stride_bytes &&
 		      block_bytes <= GATHERED_BYTES;
-	uint64_t blocks = (gather ? GATHERED_BYTES : STRIP_BYTES) / block_bytes;
+	uint64_t blocks = strip_blocks(band, block_bytes, gather ? GATHERED_BYTES : STRIP_BYTES);
 	struct quantise_strip strip = *band;
 
-	blocks = blocks < 1 ? 1 : blocks > QUANTISE_STRIP_BLOCKS ? QUANTISE_STRIP_BLOCKS : blocks;
 	for (uint64_t left = band->columns; left; left -= strip.columns) {
-		strip.columns =
-			blocks * band->block_columns < left ? blocks * band->block_columns : left;
+		bool last = left <= blocks * band->block_columns;
+
+		strip.columns = last ? left : blocks * band->block_columns;
+		strip.ahead = last ? band->ahead : strip.source + strip.columns * element;
 		if (gather)
 			run_gathered(&strip, scales, given, &kind, element);
 		else
-			run_strip(&strip, scales, given, &kind, element);
+			run_direct(&strip, scales, given, &kind, element);
 		strip.source += strip.columns * element;
 		if (strip.values)
 			strip.values += strip.columns;
@@ -339,6 +364,26 @@ void quantise_band(unsigned char *values, float *scales, const void *source, enu
 		.values_stride = columns,
 	};
 
+	run(&band, scales, NULL, from);
+}
+
+void quantise_band_on(unsigned char *values, float *scales, const void *source, enum dtype from,
+		      uint64_t rows, uint64_t columns, uint64_t stride_bytes,
+		      uint64_t block_columns, const void *next, bool stream)
+{
+	struct quantise_strip band = {
+		.source = source,
+		.rows = rows,
+		.columns = columns,
+		.stride_bytes = stride_bytes,
+		.block_columns = block_columns,
+		.values = values,
+		.values_stride = columns,
+		.ahead = next,
+	};
+
+	/* whole lines only: half a one past the caches is slower than all of it through them */
+	band.stream = stream && ((uintptr_t)values | columns | block_columns) % 64 == 0;
 	run(&band, scales, NULL, from);
 }
 

@@ -20,6 +20,13 @@ void quantise_band(unsigned char *values, float *scales, const void *source, enu
 		   uint64_t rows, uint64_t columns, uint64_t stride_bytes,
 		   uint64_t block_columns);
 
+/* The same, knowing more: `next` is the band of the same shape that is to be made after this one,
+ * or NULL; its memory is asked for meanwhile. `stream`: the values are not read back soon, so
+ * they pass the caches where they can; visible to others after copy_fence(). [any thread] */
+void quantise_band_on(unsigned char *values, float *scales, const void *source, enum dtype from,
+		      uint64_t rows, uint64_t columns, uint64_t stride_bytes,
+		      uint64_t block_columns, const void *next, bool stream);
+
 /* The values alone, with the scales that the whole blocks have: `rows` x `columns` is a part of a
  * band that starts on the border of a block, or lies inside of one. [any thread] */
 void quantise_scaled(unsigned char *values, const float *scales, const void *source,
