@@ -2,14 +2,15 @@
 #include "model/content.h"
 
 #include "common/digest.h"
+#include <stdatomic.h>
 #include <string.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "contents are little-endian words");
 
 #define GOLDEN 0x9E3779B97F4A7C15u
 
-/* Four words at a time by hand: compilers at -O2 do not widen a loop of unknown length, and
- * this one decides the rate of a full-size check. */
+/* Vectors by hand: compilers at -O2 do not widen a loop of unknown length, and these decide the
+ * rate of a full-size check. */
 typedef uint64_t words __attribute__((vector_size(32)));
 #define LANES (sizeof(words) / sizeof(uint64_t))
 
@@ -64,20 +65,95 @@ static uint64_t word_at(const struct source *source, uint64_t i)
 	return word + source->key * (2 * i + 1);
 }
 
+/* Made words, as many of `count` as fill whole vectors, from word `first` on; returns how many. Two
+ * products of 64 bits a word decide how fast contents are made, and only vectors have enough of
+ * them: the same lines three times, for what the processor has. */
+#define MAKE_VECTORS(name, features, bytes)                                                        \
+	features static uint64_t name(const struct source *source, uint64_t first, uint64_t count, \
+				      unsigned char *out)                                          \
+	{                                                                                          \
+		typedef uint64_t vector __attribute__((vector_size(bytes)));                       \
+		const uint64_t lanes = sizeof(vector) / sizeof(uint64_t);                          \
+		const uint64_t keep = source->keep, set = source->set;                             \
+		uint64_t i = 0;                                                                    \
+		vector state;                                                                      \
+                                                                                                   \
+		for (uint64_t lane = 0; lane < lanes; lane++)                                      \
+			state[lane] = source->key + first + lane + GOLDEN;                         \
+		for (; i + lanes <= count; i += lanes, state += lanes) {                           \
+			vector x = (state ^ state >> 30) * 0xBF58476D1CE4E5B9u;                    \
+                                                                                                   \
+			x = (x ^ x >> 27) * 0x94D049BB133111EBu;                                   \
+			x = ((x ^ x >> 31) & keep) | set;                                          \
+			memcpy(out + i * 8, &x, sizeof(x));                                        \
+		}                                                                                  \
+		return i;                                                                          \
+	}
+
+typedef uint64_t (*make_vectors)(const struct source *source, uint64_t first, uint64_t count,
+				 unsigned char *out);
+
+MAKE_VECTORS(make_portable, , 32)
+#if defined(__x86_64__)
+MAKE_VECTORS(make_avx2, __attribute__((target("avx2"))), 32)
+MAKE_VECTORS(make_avx512, __attribute__((target("avx512f,avx512dq"))), 64)
+#endif
+
+/* Best first. */
+static const struct kernel {
+	const char *name;
+	make_vectors make;
+} kernels[] = {
+#if defined(__x86_64__)
+	{"avx512", make_avx512},
+	{"avx2", make_avx2},
+#endif
+	{"portable", make_portable},
+};
+
+static bool usable(const char *name)
+{
+#if defined(__x86_64__)
+	__builtin_cpu_init();
+	if (strcmp(name, "avx512") == 0)
+		return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
+	return strcmp(name, "avx2") != 0 || __builtin_cpu_supports("avx2");
+#else
+	(void)name;
+	return true;
+#endif
+}
+
+static _Atomic(make_vectors) chosen;
+
+/* Chosen once; a race only chooses the same one twice. */
+static make_vectors best_maker(void)
+{
+	make_vectors make = atomic_load_explicit(&chosen, memory_order_relaxed);
+	const struct kernel *kernel = kernels;
+
+	if (make)
+		return make;
+	while (!usable(kernel->name))
+		kernel++;
+	atomic_store_explicit(&chosen, kernel->make, memory_order_relaxed);
+	return kernel->make;
+}
+
+bool content_kernel_use(const char *name)
+{
+	for (size_t i = 0; i < sizeof(kernels) / sizeof(kernels[0]); i++)
+		if (strcmp(kernels[i].name, name) == 0 && usable(name)) {
+			atomic_store(&chosen, kernels[i].make);
+			return true;
+		}
+	return false;
+}
+
 static void make_words(const struct source *source, uint64_t first, uint64_t count,
 		       unsigned char *out)
 {
-	uint64_t i = 0;
-
-	for (; i + 4 <= count; i += 4) {
-		uint64_t four[4];
-
-		for (uint64_t lane = 0; lane < 4; lane++)
-			four[lane] = (splitmix64(source->key + first + i + lane) & source->keep) |
-				     source->set;
-		memcpy(out + i * 8, four, sizeof(four));
-	}
-	for (; i < count; i++) {
+	for (uint64_t i = best_maker()(source, first, count, out); i < count; i++) {
 		uint64_t word = word_at(source, first + i);
 
 		memcpy(out + i * 8, &word, 8);

@@ -23,6 +23,7 @@
 #define MODEL_CONTENT_H
 
 #include "common/dtype.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 uint64_t splitmix64(uint64_t x);
@@ -36,5 +37,9 @@ void content_make(const char *name, enum dtype dtype, uint64_t seed, uint64_t of
  * tensor. Memory speed; the first and last partial words cost a little. */
 void content_version(const char *name, const void *tensor, uint64_t tensor_bytes,
 		     uint64_t version, uint64_t offset, uint64_t bytes, void *out);
+
+/* For tests: "avx512", "avx2" or "portable" from now on, the same bytes with each; false when this
+ * processor has it not. Call it while nothing is made. */
+bool content_kernel_use(const char *name);
 
 #endif

@@ -243,6 +243,8 @@ static void test_contents__equal_the_vectors_of_the_python_statement(void **stat
 
 int main(void)
 {
+	static const char *const kernels[] = {"avx512", "avx2", "portable"};
+	int failed = 0;
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_splitmix64__gives_the_published_sequence),
 		cmocka_unit_test(test_hash64__is_xxh64_with_seed_0),
@@ -258,5 +260,8 @@ int main(void)
 		cmocka_unit_test(test_contents__equal_the_vectors_of_the_python_statement),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	for (size_t i = 0; i < sizeof(kernels) / sizeof(kernels[0]); i++)
+		if (content_kernel_use(kernels[i]))
+			failed += cmocka_run_group_tests_name(kernels[i], tests, NULL, NULL);
+	return failed;
 }
