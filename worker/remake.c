@@ -10,8 +10,8 @@
 #include "worker/remake.h"
 
 #include "common/memory.h"
+#include "worker/remake_element.h"
 
-#include <math.h>
 #include <string.h>
 
 struct remake_work {
@@ -32,125 +32,6 @@ void remake_close(struct remake *remake)
 {
 	memory_free(remake->work);
 	remake->work = NULL;
-}
-
-/* ---- one element ---- */
-
-static double power_of_two(int exponent)
-{
-	uint64_t bits = (uint64_t)(1023 + exponent) << 52;
-	double power;
-
-	memcpy(&power, &bits, sizeof(power));
-	return power;
-}
-
-static uint32_t bits_of(float value)
-{
-	uint32_t bits;
-
-	memcpy(&bits, &value, sizeof(bits));
-	return bits;
-}
-
-static float float_of(uint32_t bits)
-{
-	float value;
-
-	memcpy(&value, &bits, sizeof(value));
-	return value;
-}
-
-/* A finite magnitude of a small format. */
-static float small_value(uint32_t code, int mantissa, int bias)
-{
-	uint32_t exponent = code >> mantissa, fraction = code & ((1u << mantissa) - 1);
-
-	if (!exponent)
-		return (float)(fraction * power_of_two(1 - bias - mantissa));
-	return (float)((fraction + (1u << mantissa)) *
-		       power_of_two((int)exponent - bias - mantissa));
-}
-
-/* The code of a finite magnitude, nearest even; at and past the largest it runs on into the codes
- * above. */
-static uint32_t small_code(float magnitude, int mantissa, int bias)
-{
-	int exponent = (int)(bits_of(magnitude) >> 23) - 127;
-
-	if (exponent < 1 - bias)
-		exponent = 1 - bias;
-	/* in steps of the last bit the number is a whole one, or halfway */
-	return (uint32_t)((exponent + bias - 1) * (1 << mantissa) +
-			  (int)lrint((double)magnitude * power_of_two(mantissa - exponent)));
-}
-
-float remake_widen(enum dtype from, const void *element)
-{
-	uint16_t half;
-	uint8_t byte;
-	float value;
-
-	if (from == DTYPE_F32) {
-		memcpy(&value, element, sizeof(value));
-		return value;
-	}
-	if (from == DTYPE_F8_E4M3) {
-		memcpy(&byte, element, sizeof(byte));
-		value = (byte & 0x7f) == 0x7f ? float_of(0x7fc00000)
-					      : small_value(byte & 0x7f, 3, 7);
-		return byte & 0x80 ? -value : value;
-	}
-	memcpy(&half, element, sizeof(half));
-	if (from == DTYPE_BF16) {
-		value = float_of((uint32_t)half << 16);
-		return isnan(value) ? float_of((uint32_t)half << 16 | 0x00400000) : value;
-	}
-	if ((half & 0x7c00) == 0x7c00)
-		value = half & 0x03ff ? float_of(0x7fc00000 | (half & 0x03ffu) << 13) : INFINITY;
-	else
-		value = small_value(half & 0x7fff, 10, 15);
-	return half & 0x8000 ? -value : value;
-}
-
-static uint16_t half_of(float value, int mantissa, int bias, uint32_t infinity)
-{
-	uint32_t sign = bits_of(value) >> 31 << 15, code;
-
-	if (isnan(value))
-		code = infinity | 1u << (mantissa - 1) |
-		       ((bits_of(value) & 0x007fffff) >> (23 - mantissa));
-	else if (isinf(value))
-		code = infinity;
-	else
-		code = small_code(fabsf(value), mantissa, bias);
-	return (uint16_t)(sign | (isnan(value) || code < infinity ? code : infinity));
-}
-
-void remake_narrow(enum dtype to, float value, void *element)
-{
-	uint16_t half;
-	uint8_t byte;
-
-	switch (to) {
-	case DTYPE_BF16:
-		half = half_of(value, 7, 127, 0x7f80);
-		memcpy(element, &half, sizeof(half));
-		return;
-	case DTYPE_F16:
-		half = half_of(value, 10, 15, 0x7c00);
-		memcpy(element, &half, sizeof(half));
-		return;
-	case DTYPE_F8_E4M3:
-		byte = isnan(value) ? 0x7f : 0x7e; /* 448 */
-		if (fabsf(value) < MAKE_FP8_MAX)
-			byte = (uint8_t)small_code(fabsf(value), 3, 7);
-		byte |= (uint8_t)(bits_of(value) >> 31 << 7);
-		memcpy(element, &byte, sizeof(byte));
-		return;
-	default:
-		memcpy(element, &value, sizeof(value));
-	}
 }
 
 /* ---- one piece ---- */
@@ -185,16 +66,11 @@ static int apply_scales(const struct job *job, uint64_t at, uint32_t count)
 				   (row / make->from_rows * scales->shape[1] + block) * 4,
 				   (last - block + 1) * 4, factors, job->error);
 
-	for (uint32_t i = 0; i < count && !rc; block++, factors++) {
-		uint64_t end = (block + 1) * make->from_columns - column;
+	for (uint64_t done = 0; done < count && !rc; block++, factors++) {
+		uint64_t end = least(count, (block + 1) * make->from_columns - column);
 
-		for (; i < count && i < end; i++) {
-			float product = values[i] * *factors;
-
-			/* of a NaN only the element's sign is left */
-			values[i] = isnan(product) ? copysignf(float_of(0x7fc00000), values[i])
-						   : product;
-		}
+		remake_scale(values + done, *factors, (uint32_t)(end - done));
+		done = end;
 	}
 	return rc;
 }
@@ -207,8 +83,8 @@ static int load(const struct job *job, uint64_t at, uint32_t count)
 	int rc = job->remake->read(job->remake->context, job->tensor, at * bytes,
 				   (uint64_t)count * bytes, work->raw, job->error);
 
-	for (uint32_t i = 0; i < count && !rc; i++)
-		work->values[i] = remake_widen(job->tensor->dtype, work->raw + (size_t)i * bytes);
+	if (!rc)
+		remake_widen(job->tensor->dtype, work->raw, work->values, count);
 	return rc || !job->piece->make.from_rows ? rc : apply_scales(job, at, count);
 }
 
@@ -247,11 +123,11 @@ static int convert_run(const struct job *job, uint64_t row)
 		uint32_t n = (uint32_t)least(REMAKE_ELEMENTS, job->width - done);
 
 		rc = load(job, job->first + row * job->stride + done, n);
-		for (uint32_t i = 0; i < n && !rc; i++)
-			remake_narrow(job->to, work->values[i], work->expected + (size_t)i * bytes);
-		if (!rc)
-			rc = take(job, (row * job->width + done) * bytes, work->expected,
-				  (uint64_t)n * bytes);
+		if (rc)
+			break;
+		remake_narrow(job->to, work->values, work->expected, n);
+		rc = take(job, (row * job->width + done) * bytes, work->expected,
+			  (uint64_t)n * bytes);
 	}
 	return rc;
 }
@@ -261,27 +137,39 @@ struct stripe {
 	uint64_t row, rows, column, end;
 };
 
+/* The part of a row of the stripe that lies in one block, of the `n` values from column `at` on.
+ * Returns its number of values; the block is to_scales[*block]. */
+static uint32_t block_part(const struct job *job, const struct stripe *stripe, uint64_t at,
+			   uint32_t n, uint64_t *block)
+{
+	uint64_t width = job->piece->make.to_columns, inside = at - stripe->column;
+
+	*block = inside / width;
+	return (uint32_t)least(n, width - inside % width);
+}
+
 /* Pass 1: to_scales of the stripe's blocks. */
 static int find_scales(const struct job *job, const struct stripe *stripe, uint64_t blocks)
 {
 	struct remake_work *work = job->remake->work;
-	uint64_t width = job->piece->make.to_columns;
 
 	for (uint64_t b = 0; b < blocks; b++)
 		work->to_scales[b] = MAKE_AMAX_MIN;
 	for (uint64_t row = stripe->row; row < stripe->row + stripe->rows; row++)
 		for (uint64_t at = stripe->column; at < stripe->end; at += REMAKE_ELEMENTS) {
-			uint32_t n = (uint32_t)least(REMAKE_ELEMENTS, stripe->end - at);
+			uint32_t n = (uint32_t)least(REMAKE_ELEMENTS, stripe->end - at), part;
 			int rc = load(job, job->first + row * job->stride + at, n);
 
 			if (rc)
 				return rc;
-			for (uint32_t i = 0; i < n; i++) {
-				float x = fabsf(work->values[i]);
-				float *most = &work->to_scales[(at + i - stripe->column) / width];
+			for (uint32_t i = 0; i < n; i += part) {
+				uint64_t block;
+				float most;
 
-				if (isfinite(x) && x > *most)
-					*most = x;
+				part = block_part(job, stripe, at + i, n - i, &block);
+				most = remake_largest(work->values + i, part);
+				if (most > work->to_scales[block])
+					work->to_scales[block] = most;
 			}
 		}
 	for (uint64_t b = 0; b < blocks; b++)
@@ -293,19 +181,18 @@ static int find_scales(const struct job *job, const struct stripe *stripe, uint6
 static int quantise_stripe(const struct job *job, const struct stripe *stripe)
 {
 	struct remake_work *work = job->remake->work;
-	uint64_t width = job->piece->make.to_columns;
 
 	for (uint64_t row = stripe->row; row < stripe->row + stripe->rows; row++)
 		for (uint64_t at = stripe->column; at < stripe->end; at += REMAKE_ELEMENTS) {
-			uint32_t n = (uint32_t)least(REMAKE_ELEMENTS, stripe->end - at);
+			uint32_t n = (uint32_t)least(REMAKE_ELEMENTS, stripe->end - at), part;
 			int rc = load(job, job->first + row * job->stride + at, n);
 
-			for (uint32_t i = 0; i < n && !rc; i++) {
-				uint64_t b = (at + i - stripe->column) / width;
-				float inverse = 1.0f / work->to_scales[b];
+			for (uint32_t i = 0; i < n && !rc; i += part) {
+				uint64_t block;
 
-				remake_narrow(DTYPE_F8_E4M3, work->values[i] * inverse,
-					      &work->expected[i]);
+				part = block_part(job, stripe, at + i, n - i, &block);
+				remake_quantise(work->values + i, work->to_scales[block],
+						work->expected + i, part);
 			}
 			if (!rc)
 				rc = take(job, row * job->width + at, work->expected, n);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * remake.h -- the bytes that a piece must have, made once more from its tensors for who compares
- * them (the referee of weft_verify, `weft bench update`). Plain arithmetic on one element after
- * the other as common/make.h and worker/replica/element.h word it, sharing no code with what
- * packs: a mistake there does not hide itself here.
+ * them (the referee of weft_verify, `weft bench update`). As common/make.h words it, with the
+ * arithmetic of remake_element.h, sharing no code with what packs: a mistake there does not hide
+ * itself here.
  */
 #ifndef WORKER_REMAKE_H
 #define WORKER_REMAKE_H
@@ -28,9 +28,5 @@ int remake_open(struct remake *remake, struct error *error); /* a megabyte; for 
 void remake_close(struct remake *remake);
 int remake_piece(const struct remake *remake, const struct layout *layout,
 		 const struct piece *piece, struct error *error);
-
-/* One element, for tests: of F32, BF16, F16, F8_E4M3. NaNs keep sign and upper payload. */
-float remake_widen(enum dtype from, const void *element);
-void remake_narrow(enum dtype to, float value, void *element);
 
 #endif

@@ -12,6 +12,7 @@
 #include "common/memory.h"
 #include "model/content.h"
 #include "worker/remake.h"
+#include "worker/remake_element.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -35,6 +36,19 @@ static uint32_t bits(float value)
 
 /* ---- one element ---- */
 
+static float widen(enum dtype from, const void *element)
+{
+	float value;
+
+	remake_widen(from, element, &value, 1);
+	return value;
+}
+
+static void narrow(enum dtype to, float value, void *element)
+{
+	remake_narrow(to, &value, element, 1);
+}
+
 static void test_element__every_code_comes_back_and_neighbours_round_to_the_even_one(void **state)
 {
 	static const struct {
@@ -47,23 +61,23 @@ static void test_element__every_code_comes_back_and_neighbours_round_to_the_even
 		for (uint32_t code = 0; code < rows[i].infinity; code++) {
 			uint32_t sign = rows[i].bytes == 2 ? 0x8000 : 0x80, back = 0;
 			uint32_t next = code + 1, negative = code | sign;
-			float value = remake_widen(rows[i].dtype, &code), above, middle;
+			float value = widen(rows[i].dtype, &code), above, middle;
 
-			remake_narrow(rows[i].dtype, value, &back);
+			narrow(rows[i].dtype, value, &back);
 			assert_int_equal(back, code);
-			assert_true(bits(remake_widen(rows[i].dtype, &negative)) ==
+			assert_true(bits(widen(rows[i].dtype, &negative)) ==
 				    (bits(value) ^ 0x80000000u));
 			if (next >= rows[i].infinity)
 				continue;
-			above = remake_widen(rows[i].dtype, &next);
+			above = widen(rows[i].dtype, &next);
 			assert_true(above > value);
 			middle = (float)(((double)value + above) / 2);
-			remake_narrow(rows[i].dtype, middle, &back);
+			narrow(rows[i].dtype, middle, &back);
 			if (middle > value && middle < above) /* BF16's smallest: no F32 between */
 				assert_int_equal(back, code & 1 ? next : code);
-			remake_narrow(rows[i].dtype, nextafterf(middle, INFINITY), &back);
+			narrow(rows[i].dtype, nextafterf(middle, INFINITY), &back);
 			assert_int_equal(back, next);
-			remake_narrow(rows[i].dtype, nextafterf(middle, 0), &back);
+			narrow(rows[i].dtype, nextafterf(middle, 0), &back);
 			assert_int_equal(back, code);
 		}
 }
@@ -95,14 +109,112 @@ static void test_element__limits_infinities_and_nans_have_their_codes(void **sta
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		uint32_t code = 0;
 
-		remake_narrow(rows[i].dtype, f32(rows[i].value), &code);
+		narrow(rows[i].dtype, f32(rows[i].value), &code);
 		if (code != rows[i].code)
 			fail_msg("row %zu: 0x%08x became 0x%x, not 0x%x", i, rows[i].value, code,
 				 rows[i].code);
 	}
-	assert_int_equal(bits(remake_widen(DTYPE_BF16, "\x81\x7f")), 0x7fc10000);
-	assert_int_equal(bits(remake_widen(DTYPE_F16, "\x01\xfc")), 0xffc02000);
-	assert_int_equal(bits(remake_widen(DTYPE_F8_E4M3, "\xff")), 0xffc00000);
+	assert_int_equal(bits(widen(DTYPE_BF16, "\x81\x7f")), 0x7fc10000);
+	assert_int_equal(bits(widen(DTYPE_F16, "\x01\xfc")), 0xffc02000);
+	assert_int_equal(bits(widen(DTYPE_F8_E4M3, "\xff")), 0xffc00000);
+}
+
+/* ---- many at a time ---- */
+
+#define MANY 4099u /* whole vectors, and some */
+
+static float many[MANY];
+
+/* Every exponent, infinities, NaN: what versions of a checkpoint have. */
+static void fill_many(uint64_t seed)
+{
+	for (uint32_t i = 0; i < MANY; i++)
+		many[i] = f32((uint32_t)(splitmix64(seed + i) >> 32));
+	memcpy(many, "\0\0\0\0\0\0\0\x80\1\0\0\0\xff\xff\x7f\x80", 16);
+}
+
+static void test_many__are_the_same_as_one_by_one(void **state)
+{
+	static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_F8_E4M3};
+	static unsigned char codes[MANY * 4];
+	static float back[MANY];
+
+	(void)state;
+	fill_many(1);
+	for (size_t d = 0; d < sizeof(dtypes) / sizeof(dtypes[0]); d++) {
+		uint32_t bytes = dtype_bytes(dtypes[d]);
+
+		remake_narrow(dtypes[d], many, codes, MANY);
+		remake_widen(dtypes[d], codes, back, MANY);
+		for (uint32_t i = 0; i < MANY; i++) {
+			unsigned char code[4];
+
+			narrow(dtypes[d], many[i], code);
+			assert_memory_equal(codes + (size_t)i * bytes, code, bytes);
+			assert_int_equal(bits(widen(dtypes[d], code)), bits(back[i]));
+		}
+	}
+}
+
+static void test_largest__is_that_of_the_finite_ones(void **state)
+{
+	static const uint32_t special[] = {0x7f800000, 0xff800000, 0x7fc00000, 0xff800001};
+
+	(void)state;
+	for (uint32_t n = 0; n < 70; n++) {
+		float most = 0;
+
+		fill_many(n);
+		for (uint32_t i = 0; i < n; i++) {
+			if (i % 3 == 0)
+				many[i] = f32(special[i % 4]);
+			if (isfinite(many[i]))
+				most = fmaxf(most, fabsf(many[i]));
+		}
+		assert_int_equal(bits(remake_largest(many, n)), bits(most));
+	}
+}
+
+/* Small products are made 0 beforehand: no code may notice. */
+static void test_quantise__is_the_rounded_product_at_every_scale(void **state)
+{
+	static unsigned char codes[MANY];
+
+	(void)state;
+	for (uint32_t s = 0; s < 96; s++) {
+		float scale =
+			s == 95 ? 3.4028235e38f / 448.0f : 1e-10f / 448.0f * (float)pow(3.1, s);
+		float inverse = 1.0f / scale;
+
+		fill_many(s);
+		for (uint32_t i = 8; i < MANY / 2; i++) { /* near what becomes the smallest codes */
+			many[i] = scale * ldexpf(1.0f, -8 - (int)(i % 6));
+			if (i % 5)
+				many[i] = nextafterf(many[i], i % 5 < 3 ? 0 : INFINITY);
+		}
+		remake_quantise(many, scale, codes, MANY);
+		for (uint32_t i = 0; i < MANY; i++) {
+			unsigned char code;
+
+			narrow(DTYPE_F8_E4M3, many[i] * inverse, &code);
+			if (codes[i] != code)
+				fail_msg("scale %a, value %a: 0x%02x, not 0x%02x", scale, many[i],
+					 codes[i], code);
+		}
+	}
+}
+
+static void test_scale__leaves_of_a_nan_only_the_sign(void **state)
+{
+	float values[] = {f32(0xffc12345), f32(0x7f800001), INFINITY, -2, 0};
+
+	(void)state;
+	remake_scale(values, 0.5f, 5);
+	assert_int_equal(bits(values[0]), 0xffc00000);
+	assert_int_equal(bits(values[1]), 0x7fc00000);
+	assert_true(values[2] == INFINITY && values[3] == -1 && bits(values[4]) == 0);
+	remake_scale(values + 2, 0, 1);
+	assert_int_equal(bits(values[2]), 0x7fc00000);
 }
 
 /* ---- pieces ---- */
@@ -163,7 +275,7 @@ static void source_values(struct bench *bench, const struct make *make, enum dty
 			float *value = &bench->values[r * COLUMNS + c];
 			uint32_t wide;
 
-			*value = remake_widen(from, raw + (r * COLUMNS + c) * element);
+			*value = widen(from, raw + (r * COLUMNS + c) * element);
 			if (!make->from_rows)
 				continue;
 			wide = (COLUMNS + make->from_columns - 1) / make->from_columns;
@@ -182,7 +294,7 @@ static void make_param(struct bench *bench, const struct make *make, const struc
 			uint32_t rows = make->to_rows, columns = make->to_columns;
 
 			if (!rows) {
-				remake_narrow(to, x, out);
+				narrow(to, x, out);
 				out += element;
 				continue;
 			}
@@ -193,7 +305,7 @@ static void make_param(struct bench *bench, const struct make *make, const struc
 					amax = fmaxf(amax, fabsf(bench->values[i * COLUMNS + k]));
 			scale = amax / 448.0f;
 			if (make->part == MAKE_VALUES)
-				remake_narrow(to, x * (1.0f / scale), out++);
+				narrow(to, x * (1.0f / scale), out++);
 			else if (r % rows == 0 && c % columns == 0) {
 				memcpy(out, &scale, 4);
 				out += 4;
@@ -359,10 +471,9 @@ static void test_piece__is_the_same_in_many_chunks(void **state)
 		scales[b] /= 448.0f;
 	for (uint64_t r = 0; r < 3; r++)
 		for (uint64_t c = 0; c < width; c++)
-			remake_narrow(DTYPE_F8_E4M3,
-				      values[r * width + c] *
-					      (1.0f / scales[r / 2 * blocks + c / 1000]),
-				      expected + r * width + c);
+			narrow(DTYPE_F8_E4M3,
+			       values[r * width + c] * (1.0f / scales[r / 2 * blocks + c / 1000]),
+			       expected + r * width + c);
 	layout_init(&layout);
 	assert_int_equal(layout_add_tensor(&layout, "t", DTYPE_F32, 2, shape, &error), 0);
 	assert_int_equal(layout_add_param(&layout, "v", DTYPE_F8_E4M3, 2, shape, &error), 0);
@@ -394,11 +505,18 @@ int main(void)
 		cmocka_unit_test(
 			test_element__every_code_comes_back_and_neighbours_round_to_the_even_one),
 		cmocka_unit_test(test_element__limits_infinities_and_nans_have_their_codes),
+		cmocka_unit_test(test_many__are_the_same_as_one_by_one),
+		cmocka_unit_test(test_largest__is_that_of_the_finite_ones),
+		cmocka_unit_test(test_quantise__is_the_rounded_product_at_every_scale),
+		cmocka_unit_test(test_scale__leaves_of_a_nan_only_the_sign),
 		cmocka_unit_test(test_piece__is_made_as_the_definition_says_every_byte_once),
 		cmocka_unit_test(test_piece__finds_one_wrong_bit_wherever_it_is),
 		cmocka_unit_test(test_piece__passes_a_source_that_cannot_be_read_on),
 		cmocka_unit_test(test_piece__is_the_same_in_many_chunks),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	int failed = cmocka_run_group_tests(tests, NULL, NULL);
+
+	remake_use_wide(false);
+	return failed + cmocka_run_group_tests_name("portable", tests, NULL, NULL);
 }
