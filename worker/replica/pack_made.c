@@ -9,7 +9,8 @@
  *   band   |b0|b1|b2|b3| ..     straight into the first target, through the cache; from there
  *          |  |  |  |  |        they are summed and go to the other targets
  *
- * fp8 sources are turned into F32 tile by tile first. Where there is no target to lie in, or a
+ * fp8 sources are looked up in tables where their blocks are large enough (requantise.h); others
+ * are turned into F32 tile by tile first. Where there is no target to lie in, or a
  * block is larger than a tile, all scales of the band are found first, and then the values made
  * in the order of the bytes, so that no block is too large.
  */
@@ -18,6 +19,7 @@
 #include "common/copy.h"
 #include "worker/replica/convert.h"
 #include "worker/replica/quantise.h"
+#include "worker/replica/requantise.h"
 
 #include <string.h>
 
@@ -148,6 +150,45 @@ static uint64_t tile_columns(const struct band *band, uint64_t column, uint64_t 
 	return least(left, room / band->width * band->width);
 }
 
+/* The source of the band that this part has after this one; NULL when it is the last. */
+static const void *next_band(const struct band *band, uint64_t done)
+{
+	uint64_t after = done + band->rows * band->columns;
+
+	if (after >= band->part->bytes)
+		return NULL;
+	return band->elements.data + (band->row + band->rows) * band->pack->stride_bytes;
+}
+
+/* F8_E4M3 to F8_E4M3 by tables; false, and nothing done, where that is no good. `values` NULL: the
+ * scales alone. */
+static bool requantise(struct band *band, unsigned char *values, uint64_t done)
+{
+	const struct pack *pack = band->pack;
+	const struct make *make = &pack->make;
+	uint64_t row = band->row + pack->row_skip;
+
+	return make->from_rows &&
+	       requantise_band(&(struct requantise){
+		       .source = band->elements.data + band->row * pack->stride_bytes,
+		       .rows = band->rows,
+		       .columns = band->columns,
+		       .stride_bytes = pack->stride_bytes,
+		       .scales = band->elements.scales +
+				 row / make->from_rows * pack->scale_stride_bytes,
+		       .scale_stride_bytes = pack->scale_stride_bytes,
+		       .from_rows = make->from_rows,
+		       .from_columns = make->from_columns,
+		       .row_skip = row % make->from_rows,
+		       .column_skip = pack->column_skip,
+		       .width = band->width,
+		       .values = values,
+		       .made_scales = band->scales,
+		       .next = next_band(band, done),
+		       .stream = !band->sum && band->part->target_count == 1,
+	       });
+}
+
 static void find_scales(struct band *band)
 {
 	uint64_t stride, rows_max = least(band->rows, TILE_VALUES / 64), n, rows;
@@ -159,6 +200,8 @@ static void find_scales(struct band *band)
 			      stride, band->width);
 		return;
 	}
+	if (requantise(band, NULL, 0))
+		return;
 	memset(band->scales, 0, (band->columns - 1) / band->width * sizeof(float) + sizeof(float));
 	for (uint64_t column = 0; column < band->columns; column += n) {
 		float found[TILE_VALUES / 64], *scale = band->scales + column / band->width;
@@ -176,16 +219,6 @@ static void find_scales(struct band *band)
 				scale[b] = found[b] > scale[b] ? found[b] : scale[b];
 		}
 	}
-}
-
-/* The source of the band that this part has after this one; NULL when it is the last. */
-static const void *next_band(const struct band *band, uint64_t done)
-{
-	uint64_t after = done + band->rows * band->columns;
-
-	if (after >= band->part->bytes)
-		return NULL;
-	return band->elements.data + (band->row + band->rows) * band->pack->stride_bytes;
 }
 
 /* The band's values where they belong, as rows of band->columns bytes; and its scales. */
@@ -233,23 +266,36 @@ static void give_in_order(struct band *band, uint64_t done)
 		}
 }
 
+/* From the first target to the sum and to the others. */
+static void give_on(const struct band *band, uint64_t done, uint64_t bytes)
+{
+	const struct pack_part *part = band->part;
+	const unsigned char *values = (const unsigned char *)part->targets[0] + done;
+
+	if (band->sum)
+		digest_add(band->sum, values, bytes);
+	for (size_t i = 1; i < part->target_count; i++)
+		copy_bytes((unsigned char *)part->targets[i] + done, values, bytes);
+}
+
 static void give_values(struct band *band, uint64_t done)
 {
 	const struct pack_part *part = band->part;
 	uint64_t bytes = band->rows * band->columns;
 	bool tiled = band->pack->make.from_rows;
 
+	if (part->target_count &&
+	    requantise(band, (unsigned char *)part->targets[0] + done, done)) {
+		give_on(band, done, bytes);
+		return;
+	}
 	if (!part->target_count || (tiled && band->rows * band->width > TILE_VALUES)) {
 		find_scales(band);
 		give_in_order(band, done);
 		return;
 	}
 	fill_band(band, (unsigned char *)part->targets[0] + done, done);
-	if (band->sum)
-		digest_add(band->sum, (unsigned char *)part->targets[0] + done, bytes);
-	for (size_t i = 1; i < part->target_count; i++)
-		copy_bytes((unsigned char *)part->targets[i] + done,
-			   (unsigned char *)part->targets[0] + done, bytes);
+	give_on(band, done, bytes);
 }
 
 static void made_blocks(const struct pack *pack, const struct pack_part *part,

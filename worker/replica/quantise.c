@@ -14,7 +14,6 @@
 #include "worker/replica/quantise.h"
 
 #include "common/make.h"
-#include "worker/replica/element.h"
 #include "worker/replica/processor.h"
 #include "worker/replica/quantise_kernel.h"
 
@@ -25,116 +24,13 @@
 #define GATHERED_BYTES (256u << 10)
 #define FAR_BYTES      4096u
 
-typedef uint32_t (*load_f32)(const unsigned char *bytes);
-
-static uint32_t load_of_f32(const unsigned char *bytes)
-{
-	uint32_t bits;
-
-	memcpy(&bits, bytes, sizeof(bits));
-	return bits;
-}
-
-static uint32_t load_of_bf16(const unsigned char *bytes)
-{
-	uint16_t bits;
-
-	memcpy(&bits, bytes, sizeof(bits));
-	return element_f32_from_bf16(bits);
-}
-
-static uint32_t load_of_f16(const unsigned char *bytes)
-{
-	uint16_t bits;
-
-	memcpy(&bits, bytes, sizeof(bits));
-	return element_f32_from_f16(bits);
-}
-
-/* ---- the portable passes; those of 16 bits differ only in what a load is ---- */
-
-static void peaks_f32(uint32_t *peaks, const struct quantise_strip *strip)
-{
-	for (uint64_t at = 0; at < strip->columns; at += strip->block_columns) {
-		uint64_t left = strip->columns - at;
-		uint64_t n = left < strip->block_columns ? left : strip->block_columns;
-		uint32_t peak = 0;
-
-		for (uint64_t row = 0; row < strip->rows; row++) {
-			const unsigned char *from =
-				strip->source + row * strip->stride_bytes + at * 4;
-
-			for (uint64_t i = 0; i < n; i++) {
-				uint32_t x = load_of_f32(from + i * 4) & 0x7fffffff;
-
-				peak = x > peak ? x : peak;
-			}
-		}
-		*peaks++ = peak;
-	}
-}
-
-static void peaks_16(uint32_t *peaks, const struct quantise_strip *strip)
-{
-	for (uint64_t at = 0; at < strip->columns; at += strip->block_columns) {
-		uint64_t left = strip->columns - at;
-		uint64_t n = left < strip->block_columns ? left : strip->block_columns;
-		uint16_t peak = 0;
-
-		for (uint64_t row = 0; row < strip->rows; row++) {
-			const unsigned char *from =
-				strip->source + row * strip->stride_bytes + at * 2;
-
-			for (uint64_t i = 0; i < n; i++) {
-				uint16_t x;
-
-				memcpy(&x, from + i * 2, sizeof(x));
-				x &= 0x7fff;
-				peak = x > peak ? x : peak;
-			}
-		}
-		*peaks++ = peak;
-	}
-}
-
-#define VALUES(name, load, bytes)                                                                \
-	static void name(const struct quantise_strip *strip)                                     \
-	{                                                                                        \
-		for (uint64_t row = 0; row < strip->rows; row++) {                               \
-			const unsigned char *from = strip->source + row * strip->stride_bytes;   \
-			unsigned char *to = strip->values + row * strip->values_stride;          \
-			const float *inverse = strip->inverse;                                   \
-                                                                                                 \
-			for (uint64_t i = 0, end = 0; i < strip->columns; inverse++) {           \
-				end += strip->block_columns;                                     \
-				for (; i < end && i < strip->columns; i++) {                     \
-					float x = element_float(load(from + i * (bytes)));       \
-                                                                                                 \
-					to[i] = element_f8_from_f32(element_bits(x * *inverse)); \
-				}                                                                \
-			}                                                                        \
-		}                                                                                \
-	}
-
-VALUES(values_f32, load_of_f32, 4)
-VALUES(values_bf16, load_of_bf16, 2)
-VALUES(values_f16, load_of_f16, 2)
-
-static const struct quantise_kernel portable = {
-	.name = "portable",
-	.here = processor_has_any,
-	.f32 = {peaks_f32, values_f32},
-	.bf16 = {peaks_16, values_bf16},
-	.f16 = {peaks_16, values_f16},
-};
-
 static const struct quantise_kernel *const kernels[] = {
 #if PROCESSOR_X86
 	&quantise_vbmi,
 	&quantise_avx512,
 	&quantise_avx2,
 #endif
-	&portable,
+	&quantise_portable,
 };
 
 static _Atomic(const struct quantise_kernel *) chosen;
@@ -159,13 +55,13 @@ bool quantise_use(const char *kernel)
 /* ---- a band ---- */
 
 struct source_kind {
-	load_f32 load;
+	quantise_load load;
 	quantise_peaks peaks;
 	quantise_values values, values_exact;
 	quantise_gather gather;
 };
 
-static struct source_kind source_kind(enum dtype from)
+const struct quantise_kernel *quantise_chosen(void)
 {
 	const struct quantise_kernel *kernel = atomic_load_explicit(&chosen, memory_order_acquire);
 
@@ -173,17 +69,26 @@ static struct source_kind source_kind(enum dtype from)
 		kernel = find_kernel(NULL);
 		atomic_store_explicit(&chosen, kernel, memory_order_release);
 	}
-	if (from == DTYPE_F32)
-		return (struct source_kind){load_of_f32, kernel->f32.peaks, kernel->f32.values,
-					    values_f32, kernel->f32.gather};
-	if (from == DTYPE_BF16)
-		return (struct source_kind){load_of_bf16, kernel->bf16.peaks, kernel->bf16.values,
-					    values_bf16, kernel->bf16.gather};
-	return (struct source_kind){load_of_f16, kernel->f16.peaks, kernel->f16.values, values_f16,
-				    kernel->f16.gather};
+	return kernel;
 }
 
-static float scale_of(uint32_t peak)
+static struct source_kind source_kind(enum dtype from)
+{
+	const struct quantise_kernel *kernel = quantise_chosen();
+
+	if (from == DTYPE_F32)
+		return (struct source_kind){quantise_load_f32, kernel->f32.peaks,
+					    kernel->f32.values, quantise_portable.f32.values,
+					    kernel->f32.gather};
+	if (from == DTYPE_BF16)
+		return (struct source_kind){quantise_load_bf16, kernel->bf16.peaks,
+					    kernel->bf16.values, quantise_portable.bf16.values,
+					    kernel->bf16.gather};
+	return (struct source_kind){quantise_load_f16, kernel->f16.peaks, kernel->f16.values,
+				    quantise_portable.f16.values, kernel->f16.gather};
+}
+
+float quantise_scale_of(uint32_t peak)
 {
 	uint32_t least = element_bits(MAKE_AMAX_MIN); /* of numbers that are not negative, the
 							 order of the bits is theirs */
@@ -191,7 +96,8 @@ static float scale_of(uint32_t peak)
 	return element_float(peak > least ? peak : least) / MAKE_FP8_MAX;
 }
 
-static uint32_t finite_peak(const struct quantise_strip *block, load_f32 load, uint64_t element)
+static uint32_t finite_peak(const struct quantise_strip *block, quantise_load load,
+			    uint64_t element)
 {
 	uint32_t peak = 0;
 
@@ -246,7 +152,7 @@ static void run_strip(struct quantise_strip *strip, const uint32_t *peaks, float
 				peak = finite_peak(&block, kind->load, element);
 		}
 		if (!given)
-			scales[b] = scale_of(peak);
+			scales[b] = quantise_scale_of(peak);
 		strip->inverse[b] = 1.0f / (given ? given[b] : scales[b]);
 	}
 	if (!strip->values)

@@ -7,8 +7,36 @@
 #define WORKER_REPLICA_QUANTISE_KERNEL_H
 
 #include "common/dtype.h"
+#include "worker/replica/element.h"
 #include <stdbool.h>
 #include <stdint.h>
+
+/* A number, any alignment, as the bits of an F32. */
+typedef uint32_t (*quantise_load)(const unsigned char *bytes);
+
+static inline uint32_t quantise_load_f32(const unsigned char *bytes)
+{
+	uint32_t bits;
+
+	memcpy(&bits, bytes, sizeof(bits));
+	return bits;
+}
+
+static inline uint32_t quantise_load_bf16(const unsigned char *bytes)
+{
+	uint16_t bits;
+
+	memcpy(&bits, bytes, sizeof(bits));
+	return element_f32_from_bf16(bits);
+}
+
+static inline uint32_t quantise_load_f16(const unsigned char *bytes)
+{
+	uint16_t bits;
+
+	memcpy(&bits, bytes, sizeof(bits));
+	return element_f32_from_f16(bits);
+}
 
 #define QUANTISE_STRIP_BLOCKS 16u
 
@@ -36,6 +64,23 @@ typedef void (*quantise_gather)(uint32_t peaks[QUANTISE_STRIP_BLOCKS],
 /* The values. Those of a block with an infinity or NaN may be wrong: quantise.c makes them again. */
 typedef void (*quantise_values)(const struct quantise_strip *strip);
 
+/* F8_E4M3 looked up (requantise.h): cells side by side, each with its table of 128 codes. */
+#define REQUANTISE_CELLS 64u
+struct requantise_strip {
+	const unsigned char *source;
+	uint64_t rows, stride_bytes;
+	unsigned char *values;
+	uint64_t values_stride;
+	uint64_t cells, ends[REQUANTISE_CELLS]; /* the column after each */
+	bool stream;                            /* and ahead, as above */
+	const unsigned char *ahead;
+	unsigned char tables[REQUANTISE_CELLS][128];
+};
+/* For each cell its largest code without the sign that is no NaN, or 0. */
+typedef void (*requantise_peaks)(unsigned char *peaks, const struct requantise_strip *strip);
+/* Table entries, with the sign of the source's code. */
+typedef void (*requantise_values)(const struct requantise_strip *strip);
+
 struct quantise_kernel {
 	const char *name;
 	bool (*here)(void);
@@ -44,8 +89,18 @@ struct quantise_kernel {
 		quantise_values values;
 		quantise_gather gather;
 	} f32, bf16, f16;
+	struct {
+		requantise_peaks peaks;
+		requantise_values values;
+	} f8; /* NULL: the portable ones' */
 };
 
-extern const struct quantise_kernel quantise_vbmi, quantise_avx512, quantise_avx2;
+/* The one in use. */
+const struct quantise_kernel *quantise_chosen(void);
+/* Of a finite magnitude's bits. */
+float quantise_scale_of(uint32_t peak);
+
+extern const struct quantise_kernel quantise_vbmi, quantise_avx512, quantise_avx2,
+	quantise_portable;
 
 #endif

@@ -139,11 +139,82 @@ TARGET_VBMI static void values_bf16(const struct quantise_strip *strip)
 	}
 }
 
+/* ---- F8_E4M3 by tables ---- */
+
+INLINE_VBMI __m512i look_up_64(__m512i codes, __m512i lower, __m512i upper)
+{
+	__m512i found = _mm512_permutex2var_epi8(lower, codes, upper);
+
+	return _mm512_ternarylogic_epi32(found, _mm512_set1_epi8(0x7f), codes, 0xe2);
+}
+
+TARGET_VBMI static void look_up(const struct requantise_strip *strip)
+{
+	for (uint64_t row = 0; row < strip->rows; row++) {
+		const unsigned char *from = strip->source + row * strip->stride_bytes;
+		const unsigned char *ahead = strip->ahead;
+		unsigned char *to = strip->values + row * strip->values_stride;
+
+		ahead += ahead ? row * strip->stride_bytes : 0;
+		for (uint64_t c = 0, at = 0; c < strip->cells; at = strip->ends[c++]) {
+			__m512i lower = _mm512_loadu_si512(strip->tables[c]);
+			__m512i upper = _mm512_loadu_si512(strip->tables[c] + 64);
+			uint64_t end = strip->ends[c];
+
+			for (; at + 64 <= end; at += 64) {
+				__m512i codes = _mm512_loadu_si512(from + at);
+
+				if (ahead)
+					quantise_ask(ahead + at, 1);
+				quantise_store(to + at, look_up_64(codes, lower, upper),
+					       strip->stream);
+			}
+			if (at < end) {
+				__mmask64 mask = quantise_first(end - at);
+				__m512i codes = _mm512_maskz_loadu_epi8(mask, from + at);
+
+				_mm512_mask_storeu_epi8(to + at, mask,
+							look_up_64(codes, lower, upper));
+			}
+		}
+	}
+}
+
+TARGET_VBMI static void peaks_f8(unsigned char *peaks, const struct requantise_strip *strip)
+{
+	__m512i best[REQUANTISE_CELLS], one = _mm512_set1_epi8(1), low = _mm512_set1_epi8(0x7f);
+
+	for (uint64_t c = 0; c < strip->cells; c++)
+		best[c] = _mm512_setzero_si512();
+	for (uint64_t row = 0; row < strip->rows; row++) {
+		const unsigned char *from = strip->source + row * strip->stride_bytes;
+
+		for (uint64_t c = 0, at = 0; c < strip->cells; at = strip->ends[c++])
+			for (uint64_t end = strip->ends[c]; at < end; at += 64) {
+				__mmask64 mask = quantise_first(end - at);
+				__m512i codes = _mm512_maskz_loadu_epi8(mask, from + at);
+
+				/* one more than the code, of which a NaN's is 0 */
+				codes = _mm512_and_si512(_mm512_add_epi8(codes, one), low);
+				best[c] = _mm512_max_epu8(best[c], codes);
+			}
+	}
+	for (uint64_t c = 0; c < strip->cells; c++) {
+		unsigned char lanes[64], peak = 1;
+
+		_mm512_storeu_si512(lanes, best[c]);
+		for (int i = 0; i < 64; i++)
+			peak = lanes[i] > peak ? lanes[i] : peak;
+		peaks[c] = peak - 1;
+	}
+}
+
 const struct quantise_kernel quantise_vbmi = {
 	.name = "avx512vbmi",
 	.here = processor_has_avx512vbmi,
 	.f32 = {quantise_512_peaks_32, quantise_512_values_f32, quantise_512_gather_32},
 	.bf16 = {quantise_512_peaks_16, values_bf16, quantise_512_gather_16},
 	.f16 = {quantise_512_peaks_16, quantise_512_values_f16, quantise_512_gather_16},
+	.f8 = {peaks_f8, look_up},
 };
 #endif
