@@ -18,12 +18,15 @@
 
 #include "common/copy.h"
 #include "worker/replica/convert.h"
+#include "worker/replica/decode.h"
 #include "worker/replica/quantise.h"
 #include "worker/replica/requantise.h"
 
 #include <string.h>
 
 #define TILE_VALUES 32768u /* as F32 128 KiB: with its bytes well inside of a second-level cache */
+
+#define DECODE_BLOCKS_MAX 256u /* of half a KiB */
 
 static uint64_t least(uint64_t a, uint64_t b)
 {
@@ -71,9 +74,56 @@ static void dequantise(unsigned char *out, const struct elements *elements, uint
 			 scales + at / width * sizeof(float), at % width, width);
 }
 
+/* Tables of the blocks beside each other in one row of them. */
+struct decoder {
+	decode_row row;	    /* NULL: no tables */
+	bool stream;	    /* past the caches, to where the elements belong */
+	uint64_t block_row; /* that the tables are of; ~0: none yet */
+	struct decode_table tables[DECODE_BLOCKS_MAX];
+};
+
+static void decoder_init(struct decoder *decoder, const struct elements *elements,
+			 const char *kernel)
+{
+	const struct pack *pack = elements->pack;
+	uint64_t width = pack->make.from_columns;
+
+	decoder->row = NULL;
+	decoder->block_row = ~0ull;
+	/* tables pay where a few rows use them */
+	if (width >= 64 && least(pack->make.from_rows, pack->rows) >= 16 && !kernel &&
+	    (pack->column_skip + pack->columns - 1) / width < DECODE_BLOCKS_MAX)
+		decoder->row = decode_find(pack->to);
+}
+
+/* As dequantise() does. */
+static void decode(unsigned char *out, const struct elements *elements, struct decoder *decoder,
+		   uint64_t row, uint64_t column, uint64_t count)
+{
+	const struct pack *pack = elements->pack;
+	uint64_t width = pack->make.from_columns, at = column + pack->column_skip;
+	uint64_t block_row = (row + pack->row_skip) / pack->make.from_rows;
+
+	if (decoder->block_row != block_row) {
+		const unsigned char *scales =
+			elements->scales + block_row * pack->scale_stride_bytes;
+		uint64_t blocks = (pack->column_skip + pack->columns - 1) / width + 1;
+
+		for (uint64_t b = 0; b < blocks; b++) {
+			float scale;
+
+			memcpy(&scale, scales + b * sizeof(scale), sizeof(scale));
+			decode_table_make(&decoder->tables[b], pack->to, scale);
+		}
+		decoder->block_row = block_row;
+	}
+	decoder->row(out, elements->data + row * pack->stride_bytes + column, count,
+		     &decoder->tables[at / width], at % width, width, decoder->stream);
+}
+
 /* Elements [at, at + count) in the order of the piece. */
-static void take_elements(unsigned char *out, const struct elements *elements, uint64_t at,
-			  uint64_t count)
+static void take_elements(unsigned char *out, const struct elements *elements,
+			  struct decoder *decoder, uint64_t at, uint64_t count)
 {
 	const struct pack *pack = elements->pack;
 	const struct runs *runs = &pack->runs;
@@ -84,7 +134,9 @@ static void take_elements(unsigned char *out, const struct elements *elements, u
 		uint64_t row = at / length, column = at % length;
 
 		n = least(length - column, count);
-		if (blocks)
+		if (decoder->row)
+			decode(out, elements, decoder, row, column, n);
+		else if (blocks)
 			dequantise(out, elements, row, column, n);
 		else
 			elements->convert(out,
@@ -94,15 +146,35 @@ static void take_elements(unsigned char *out, const struct elements *elements, u
 	}
 }
 
+/* Whether elements can be stored past the caches as they are made: nobody reads them back, and
+ * they lie in whole lines. */
+static bool streamed(const struct pack_part *part, const struct digest_stream *sum,
+		     const struct elements *elements)
+{
+	const struct pack *pack = elements->pack;
+	uint64_t borders = pack->columns | pack->column_skip | pack->make.from_columns;
+
+	return !sum && part->target_count == 1 &&
+	       ((uintptr_t)part->targets[0] | part->from | borders * elements->to_bytes) % 64 == 0;
+}
+
 static void made_elements(const struct pack *pack, const struct pack_part *part,
 			  struct digest_stream *sum, const char *kernel)
 {
 	_Alignas(64) unsigned char chunk[PACK_CHUNK_BYTES];
 	struct elements elements = elements_of(pack, part, pack->to, kernel);
+	struct decoder decoder; /* not cleared: its tables are made when they are needed */
 
+	decoder_init(&decoder, &elements, kernel);
+	decoder.stream = decoder.row && streamed(part, sum, &elements);
+	if (decoder.stream) {
+		take_elements(part->targets[0], &elements, &decoder, part->from / elements.to_bytes,
+			      part->bytes / elements.to_bytes);
+		return;
+	}
 	for (uint64_t done = 0, n; done < part->bytes; done += n) {
 		n = least(sizeof(chunk), part->bytes - done);
-		take_elements(chunk, &elements, (part->from + done) / elements.to_bytes,
+		take_elements(chunk, &elements, &decoder, (part->from + done) / elements.to_bytes,
 			      n / elements.to_bytes);
 		pack_give(part, sum, done, chunk, n);
 	}
