@@ -21,10 +21,12 @@
 #define SECRET_SCRAMBLE (sizeof(secret) - 64)
 #define SECRET_LAST	(sizeof(secret) - 64 - 7)
 #define SECRET_MERGE	11u
-/* A line is asked for this far before its turn, in bytes that all lanes together take of the rows:
- * no prefetcher foresees where the next row begins. */
-#define AHEAD_LANES_BYTES 4096u
+/* A line is asked for this far before its turn, counted over all lanes: no prefetcher foresees
+ * where the next row begins. */
+#define AHEAD_LANES_BYTES 8192u
 #define AHEAD_BYTES	  1024u
+/* Rows of one line go in bands that the first cache holds: a line is too short for a turn. */
+#define BAND_BYTES 16384u
 
 #define PRIME32_1 0x9e3779b1ull
 #define PRIME32_2 0x85ebca77ull
@@ -53,12 +55,12 @@ static const unsigned char secret[192] = {
 	0x95, 0x16, 0x04, 0x28, 0xaf, 0xd7, 0xfb, 0xca, 0xbb, 0x4b, 0x40, 0x7e,
 };
 
-/* A run of lines on its way. The sums are those of source; stored is what lies `shift` bytes after,
- * where lines of the target do not begin with those of the source. */
+/* A run of lines on its way: line i is summed from source + i * step, and stored is what lies
+ * `shift` bytes after it, where lines of the target do not begin with those of the source. */
 struct run {
 	unsigned char *target; /* NULL: only the sum */
 	const unsigned char *source;
-	size_t shift, lines;
+	size_t shift, lines, step;
 	size_t ahead; /* those so many bytes after them are next */
 };
 
@@ -95,10 +97,14 @@ static void scramble(uint64_t sums[8])
 static void lines_portable(struct copy_sum *sum, const struct run *run, bool add, bool store)
 {
 	const unsigned char *source = run->source;
+	size_t piece = add || run->step != COPY_LINE_BYTES ? 1 : run->lines;
 
-	if (store)
-		memcpy(run->target, source + run->shift, run->lines * COPY_LINE_BYTES);
-	for (size_t i = 0; add && i < run->lines; i++, source += COPY_LINE_BYTES) {
+	for (size_t i = 0; i < run->lines; i += piece, source += run->step) {
+		if (store)
+			memcpy(run->target + i * COPY_LINE_BYTES, source + run->shift,
+			       piece * COPY_LINE_BYTES);
+		if (!add)
+			continue;
 		add_line(sum->sums, source, secret + 8 * sum->line);
 		if (++sum->line == BLOCK_LINES) {
 			scramble(sum->sums);
@@ -108,37 +114,35 @@ static void lines_portable(struct copy_sum *sum, const struct run *run, bool add
 }
 
 /* The functions of one kernel, of its lines_NAME(). Each takes its lanes in a loop of its own: a
- * row may be one line, too short for a call. */
+ * row may be too short for a call. */
 #define DEFINE_KERNEL(name, attributes)                                                       \
 	attributes static inline void run_##name(struct copy_sum *sum, const struct run *run) \
 	{                                                                                     \
-		struct run rest = *run, added = *run;                                         \
-                                                                                              \
-		added.lines = sum && sum->lines < run->lines ? sum->lines : run->lines;       \
-		if (sum && added.lines) {                                                     \
+		if (!sum) {                                                                   \
 			if (run->target)                                                      \
-				lines_##name(sum, &added, true, true);                        \
-			else                                                                  \
-				lines_##name(sum, &added, true, false);                       \
-			sum->lines -= added.lines;                                            \
-			rest.lines -= added.lines;                                            \
-			rest.source += added.lines * COPY_LINE_BYTES;                         \
-			rest.target += run->target ? added.lines * COPY_LINE_BYTES : 0;       \
+				lines_##name(NULL, run, false, true);                         \
+			return;                                                               \
 		}                                                                             \
-		if (rest.lines && run->target)                                                \
-			lines_##name(NULL, &rest, false, true);                               \
+		if (run->target)                                                              \
+			lines_##name(sum, run, true, true);                                   \
+		else                                                                          \
+			lines_##name(sum, run, true, false);                                  \
 	}                                                                                     \
                                                                                               \
 	attributes static void lanes_##name(const struct copy_lane *lanes, size_t count,      \
-					    const struct copy_grid *grid, size_t ahead)       \
+					    const struct copy_grid *grid, uint64_t band_rows, \
+					    size_t ahead)                                     \
 	{                                                                                     \
-		uint64_t from = grid->source, to = grid->target;                              \
+		uint64_t from = grid->source, to = grid->target, n;                           \
+		size_t step = grid->row_lines == 1 ? grid->stride_bytes : COPY_LINE_BYTES;    \
                                                                                               \
-		for (uint64_t r = 0; r < grid->rows; r++) {                                   \
+		for (uint64_t r = 0; r < grid->rows; r += n) {                                \
+			n = grid->rows - r < band_rows ? grid->rows - r : band_rows;          \
 			for (size_t i = 0; i < count; i++) {                                  \
 				const struct copy_lane *lane = &lanes[i];                     \
 				struct run run = {.source = lane->source + from,              \
-						  .lines = grid->row_lines,                   \
+						  .lines = n * grid->row_lines,               \
+						  .step = step,                               \
 						  .ahead = ahead};                            \
                                                                                               \
 				if (lane->target_count)                                       \
@@ -149,8 +153,8 @@ static void lines_portable(struct copy_sum *sum, const struct run *run, bool add
 					run_##name(NULL, &run);                               \
 				}                                                             \
 			}                                                                     \
-			from += grid->stride_bytes;                                           \
-			to += grid->row_lines * COPY_LINE_BYTES;                              \
+			from += n * grid->stride_bytes;                                       \
+			to += n * grid->row_lines * COPY_LINE_BYTES;                          \
 		}                                                                             \
 	}
 
@@ -189,24 +193,55 @@ INLINE512 void lines_avx512(struct copy_sum *sum, const struct run *run, bool ad
 	const unsigned char *source = run->source;
 	unsigned char *target = run->target;
 	__m512i sums = add ? _mm512_load_si512(sum->sums) : _mm512_setzero_si512();
-	size_t line = add ? sum->line : 0;
+	size_t line = add ? sum->line : 0, ahead = run->ahead, step = run->step, n;
 
-	for (size_t left = run->lines, n; left; left -= n) {
+	for (size_t left = run->lines; left; left -= n) {
 		const unsigned char *keys = secret + 8 * line;
+		size_t i = 0;
 
 		n = add && left > BLOCK_LINES - line ? BLOCK_LINES - line : left;
-		for (size_t i = 0; i < n; i++, keys += 8) {
+		for (; i + 4 <= n; i += 4, keys += 32, source += 4 * step) {
+			__m512i a = _mm512_loadu_si512(source);
+			__m512i b = _mm512_loadu_si512(source + step);
+			__m512i c = _mm512_loadu_si512(source + 2 * step);
+			__m512i d = _mm512_loadu_si512(source + 3 * step);
+
+			__builtin_prefetch(source + ahead);
+			__builtin_prefetch(source + step + ahead);
+			__builtin_prefetch(source + 2 * step + ahead);
+			__builtin_prefetch(source + 3 * step + ahead);
+			if (add) {
+				sums = add_512(sums, a, keys);
+				sums = add_512(sums, b, keys + 8);
+				sums = add_512(sums, c, keys + 16);
+				sums = add_512(sums, d, keys + 24);
+			}
+			if (store && run->shift) {
+				a = _mm512_loadu_si512(source + run->shift);
+				b = _mm512_loadu_si512(source + run->shift + 64);
+				c = _mm512_loadu_si512(source + run->shift + 128);
+				d = _mm512_loadu_si512(source + run->shift + 192);
+			}
+			if (store) {
+				_mm512_stream_si512((void *)target, a);
+				_mm512_stream_si512((void *)(target + 64), b);
+				_mm512_stream_si512((void *)(target + 128), c);
+				_mm512_stream_si512((void *)(target + 192), d);
+				target += 256;
+			}
+		}
+		for (; i < n; i++, keys += 8, source += step) {
 			__m512i data = _mm512_loadu_si512(source);
 
-			__builtin_prefetch(source + run->ahead);
+			__builtin_prefetch(source + ahead);
 			if (add)
 				sums = add_512(sums, data, keys);
 			if (store && run->shift)
 				data = _mm512_loadu_si512(source + run->shift);
-			if (store)
+			if (store) {
 				_mm512_stream_si512((void *)target, data);
-			source += COPY_LINE_BYTES;
-			target += COPY_LINE_BYTES;
+				target += COPY_LINE_BYTES;
+			}
 		}
 		line += n;
 		if (add && line == BLOCK_LINES) {
@@ -245,17 +280,17 @@ INLINE256 void lines_avx2(struct copy_sum *sum, const struct run *run, bool add,
 	__m256i zero = _mm256_setzero_si256();
 	__m256i low = add ? _mm256_load_si256((const void *)sum->sums) : zero;
 	__m256i high = add ? _mm256_load_si256((const void *)(sum->sums + 4)) : zero;
-	size_t line = add ? sum->line : 0;
+	size_t line = add ? sum->line : 0, ahead = run->ahead, step = run->step, n;
 
-	for (size_t left = run->lines, n; left; left -= n) {
+	for (size_t left = run->lines; left; left -= n) {
 		const unsigned char *keys = secret + 8 * line;
 
 		n = add && left > BLOCK_LINES - line ? BLOCK_LINES - line : left;
-		for (size_t i = 0; i < n; i++, keys += 8) {
+		for (size_t i = 0; i < n; i++, keys += 8, source += step) {
 			__m256i a = _mm256_loadu_si256((const void *)source);
 			__m256i b = _mm256_loadu_si256((const void *)(source + 32));
 
-			__builtin_prefetch(source + run->ahead);
+			__builtin_prefetch(source + ahead);
 			if (add) {
 				low = add_256(low, a, keys);
 				high = add_256(high, b, keys + 32);
@@ -267,9 +302,8 @@ INLINE256 void lines_avx2(struct copy_sum *sum, const struct run *run, bool add,
 			if (store) {
 				_mm256_stream_si256((void *)target, a);
 				_mm256_stream_si256((void *)(target + 32), b);
+				target += COPY_LINE_BYTES;
 			}
-			source += COPY_LINE_BYTES;
-			target += COPY_LINE_BYTES;
 		}
 		line += n;
 		if (add && line == BLOCK_LINES) {
@@ -293,7 +327,7 @@ DEFINE_KERNEL(avx2, TARGET256)
 static const struct kernel {
 	void (*run)(struct copy_sum *sum, const struct run *run);
 	void (*lanes)(const struct copy_lane *lanes, size_t count, const struct copy_grid *grid,
-		      size_t ahead);
+		      uint64_t band_rows, size_t ahead);
 } kernels[] = {
 	{run_portable, lanes_portable},
 #if defined(__x86_64__)
@@ -305,38 +339,47 @@ static const struct kernel {
 void copy_lanes(const struct copy_lane *lanes, size_t count, const struct copy_grid *grid)
 {
 	uint64_t row_bytes = count * grid->row_lines * COPY_LINE_BYTES;
-	uint64_t rows_ahead;
+	uint64_t band_rows, ahead = 0;
 
 	if (!row_bytes)
 		return;
-	rows_ahead = grid->rows > 1 ? (AHEAD_LANES_BYTES + row_bytes - 1) / row_bytes : 0;
-	kernels[copy_kernel()].lanes(lanes, count, grid, rows_ahead * grid->stride_bytes);
+	band_rows = grid->row_lines == 1 && row_bytes < BAND_BYTES ? BAND_BYTES / row_bytes : 1;
+	if (grid->rows > 1)
+		ahead = (AHEAD_LANES_BYTES + row_bytes - 1) / row_bytes * grid->stride_bytes;
+	kernels[copy_kernel()].lanes(lanes, count, grid, band_rows, ahead);
+	for (size_t i = 0; i < count; i++)
+		if (lanes[i].sum)
+			lanes[i].sum->lines -= grid->rows * grid->row_lines;
 }
 
 void copy_sum_bytes(struct copy_sum *sum, void *target, const void *source, size_t bytes)
 {
 	const struct kernel *kernel = &kernels[copy_kernel()];
-	struct run run = {.source = source, .ahead = AHEAD_BYTES};
+	size_t head = (size_t)(-(uintptr_t)target & (COPY_LINE_BYTES - 1)), added = 0, stored = 0;
+	struct run run = {.source = source, .step = COPY_LINE_BYTES, .ahead = AHEAD_BYTES};
 	unsigned char *to = target;
-	size_t head = (size_t)(-(uintptr_t)to & (COPY_LINE_BYTES - 1)), whole;
 
-	if (!to) {
-		run.lines = bytes / COPY_LINE_BYTES;
-		kernel->run(sum, &run);
-		return;
+	if (sum) {
+		added = bytes / COPY_LINE_BYTES < sum->lines ? bytes / COPY_LINE_BYTES : sum->lines;
+		sum->lines -= added;
 	}
-	head = head < bytes ? head : bytes;
-	memcpy(to, source, head);
-	run.lines = (bytes - head) / COPY_LINE_BYTES;
-	whole = head + run.lines * COPY_LINE_BYTES;
-	run.target = to + head;
-	run.shift = head;
+	if (to) {
+		head = head < bytes ? head : bytes;
+		memcpy(to, source, head);
+		stored = (bytes - head) / COPY_LINE_BYTES;
+		run.target = to + head;
+		run.shift = head;
+	}
+	run.lines = !to ? added : !sum ? stored : added < stored ? added : stored;
 	kernel->run(sum, &run);
-	memcpy(to + whole, run.source + whole, bytes - whole);
-	/* the head moves the stored lines: one less may fit than there are of the source */
-	if (sum && run.lines < bytes / COPY_LINE_BYTES) {
+	if (to) { /* what is not a line of both */
+		size_t whole = head + run.lines * COPY_LINE_BYTES;
+
+		memcpy(to + whole, (const unsigned char *)source + whole, bytes - whole);
+	}
+	if (added > run.lines) { /* the head moves the stored lines */
 		run.source += run.lines * COPY_LINE_BYTES;
-		run.lines = 1;
+		run.lines = added - run.lines;
 		run.target = NULL;
 		kernel->run(sum, &run);
 	}

@@ -36,12 +36,13 @@ struct copy_lane {
 	size_t target_count;
 	struct copy_sum *sum;	     /* or NULL */
 };
-/* What is taken of every lane: rows of row_lines lines from `source` on, dense from `target` on. */
+/* What is taken of every lane: rows of row_lines lines from `source` on, dense from `target` on.
+ * Not of it: the last line of what is summed, which goes to copy_sum_end(). */
 struct copy_grid {
 	uint64_t source, target; /* bytes after the lane's own; target: a multiple of a line */
 	uint64_t rows, row_lines, stride_bytes;
 };
-/* Row by row, and within a row lane by lane: give them in the order in which they lie. */
+/* Row by row, and within a row lane by lane: give the lanes in the order in which they lie. */
 void copy_lanes(const struct copy_lane *lanes, size_t count, const struct copy_grid *grid);
 
 #endif

@@ -6,12 +6,14 @@
  *   lines   rows, targets and part all begin at lines: straight from row to row
  *   blocks  anything else: each lane's rows are gathered in a block that stays in the cache,
  *           and the blocks streamed out, lane by lane
+ *   alone   one lane into one target and no sum: copy_rows()
  *
  * Lanes go through the last two together, in the order in which they lie, so that memory is read
  * row by row. All of it is summed on the way (common/copy_sum.h).
  */
 #include "worker/replica/pack_steps.h"
 
+#include "common/copy.h"
 #include "common/copy_sum.h"
 
 #include <string.h>
@@ -19,8 +21,9 @@
 #define CHUNK_BYTES	 8192u	 /* its lines are still in the first cache for the next target */
 #define BLOCKS_BYTES	 131072u /* of all lanes together */
 #define BLOCK_BYTES	 16384u	 /* of one lane at most */
-#define ASK_AHEAD_BYTES	 4096u
+#define ASK_AHEAD_BYTES	 8192u
 #define BLOCKS_BYTES_MIN 2048u
+#define LONG_ROW_BYTES	 2048u
 
 _Static_assert(BLOCKS_BYTES / PACK_LANES_MAX >= BLOCKS_BYTES_MIN, "a lane's block is too small");
 
@@ -75,10 +78,34 @@ static void copy_dense(const struct lanes *lanes, size_t lane)
 	}
 }
 
+/* The rest of a row, whole ones, the beginning of one. */
+static void copy_alone(const struct lanes *lanes)
+{
+	const unsigned char *row =
+		lanes->copies[0].source + lanes->from / lanes->row_bytes * lanes->stride_bytes;
+	uint64_t skip = lanes->from % lanes->row_bytes, left = lanes->bytes, whole;
+	unsigned char *target = lanes->copies[0].targets[0];
+
+	if (skip) {
+		uint64_t n = least(lanes->row_bytes - skip, left);
+
+		copy_bytes(target, row + skip, n);
+		target += n;
+		left -= n;
+		row += lanes->stride_bytes;
+	}
+	whole = left / lanes->row_bytes;
+	if (whole)
+		copy_rows(target, row, whole, lanes->row_bytes, lanes->stride_bytes);
+	copy_bytes(target + whole * lanes->row_bytes, row + whole * lanes->stride_bytes,
+		   left - whole * lanes->row_bytes);
+}
+
 /* Rows of a part: the rest of one, whole ones, the beginning of one. */
 static void copy_in_lines(const struct lanes *lanes)
 {
-	uint64_t end = lanes->from + lanes->bytes / COPY_LINE_BYTES * COPY_LINE_BYTES;
+	/* the last line, even when it is whole, goes with the rest: the sums want it so */
+	uint64_t end = lanes->from + (lanes->bytes - 1) / COPY_LINE_BYTES * COPY_LINE_BYTES;
 
 	for (uint64_t at = lanes->from, n; at < end; at += n) {
 		uint64_t skip = at % lanes->row_bytes, rows = (end - at) / lanes->row_bytes;
@@ -162,6 +189,13 @@ static bool fits_lines(const struct lanes *lanes)
 	return true;
 }
 
+/* One lane of long rows that fit gains from lines asked for one by one, as lanes do. */
+static bool better_alone(const struct lanes *lanes)
+{
+	return lanes->count == 1 && lanes->copies[0].target_count == 1 && !lanes->copies[0].sum &&
+	       (lanes->rows == 1 || lanes->row_bytes < LONG_ROW_BYTES || !fits_lines(lanes));
+}
+
 static void lanes_init(struct lanes *lanes, const struct pack_lane *from, size_t count)
 {
 	const struct runs *runs = &from[0].pack->runs;
@@ -204,7 +238,9 @@ void pack_copies(const struct pack_lane *from, size_t count)
 			copy_short(&lanes, i);
 		return;
 	}
-	if (lanes.rows == 1)
+	if (better_alone(&lanes))
+		copy_alone(&lanes);
+	else if (lanes.rows == 1)
 		for (size_t i = 0; i < count; i++)
 			copy_dense(&lanes, i);
 	else if (fits_lines(&lanes))
