@@ -28,5 +28,10 @@ int remake_open(struct remake *remake, struct error *error); /* a megabyte; for 
 void remake_close(struct remake *remake);
 int remake_piece(const struct remake *remake, const struct layout *layout,
 		 const struct piece *piece, struct error *error);
+/* All pieces, with remake_open's memory for each of `threads` threads (the caller's is one), which
+ * call `read` and `take` at once, for different pieces. What it returns, and the error, are those of
+ * the first piece in the layout's order that fails, or that there is no memory. */
+int remake_layout(const struct remake *remake, const struct layout *layout, uint32_t threads,
+		  struct error *error);
 
 #endif

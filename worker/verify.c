@@ -6,19 +6,24 @@
  */
 #include "worker/worker.h"
 
+#include "common/threads.h"
 #include "model/checkpoint.h"
 #include "model/content.h"
 #include "worker/contents.h"
 #include "worker/remake.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
-#define BLOCK_BYTES (1u << 20)
+#define BLOCK_BYTES  (1u << 20)
+#define THREADS_MOST 4u
+#define THREAD_BYTES (64u << 20)
 
 struct referee {
 	const struct weft_worker *worker;
 	const struct checkpoint *checkpoint;
-	uint64_t version, compared;
+	uint64_t version;
+	_Atomic uint64_t compared;
 	unsigned char *block; /* BLOCK_BYTES of zeroes */
 };
 
@@ -99,15 +104,24 @@ static int compare_fill(struct referee *referee, const struct fill *fill, struct
 	return 0;
 }
 
+/* More only where they are worth their start: other ranks of this host compare too. */
+static uint32_t verify_threads(const struct layout *layout)
+{
+	uint32_t threads = threads_here();
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < layout->param_count; i++)
+		bytes += layout->params[i].bytes;
+	threads = threads < THREADS_MOST ? threads : THREADS_MOST;
+	return bytes / THREAD_BYTES < threads ? (uint32_t)(bytes / THREAD_BYTES) + 1 : threads;
+}
+
 static int compare_all(struct referee *referee, struct error *error)
 {
 	const struct layout *layout = &referee->worker->layout;
 	struct remake remake = {.context = referee, .read = read_version, .take = compare_bytes};
-	int rc = remake_open(&remake, error);
+	int rc = remake_layout(&remake, layout, verify_threads(layout), error);
 
-	for (size_t i = 0; i < layout->piece_count && !rc; i++)
-		rc = remake_piece(&remake, layout, &layout->pieces[i], error);
-	remake_close(&remake);
 	for (size_t i = 0; i < layout->fill_count && !rc; i++)
 		rc = compare_fill(referee, &layout->fills[i], error);
 	if (rc >= 0 && (rc || weft_read_end(referee->worker, referee->version)))

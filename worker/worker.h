@@ -7,7 +7,7 @@
  *   sources.c           registered tensors of a trainer
  *   join.c, peers.c     plan, endpoints                 params.c, place.c  memory of parameters
  *   send_plan.c, pairs.c  rows of the plan, resolved    replica/       ring, full, packing
- *   update_begin.c      a trainer's targets accept      verify.c, remake.c, contents.c, launch.c
+ *   update_begin.c      a trainer's targets accept      verify.c, remake*.c, contents.c, launch.c
  *   update_trainer.c    write, end, abort               trainer.h      its update engine:
  *   update_bucket.c     buckets, drain, repeat            jobs.c, engine.c, engine_full.c
  *   update_inference.c  open, count, verify, publish  post_load.c  the host's hook in between
