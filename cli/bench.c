@@ -6,6 +6,7 @@
 #include "cli/children.h"
 #include "common/copy.h"
 #include "common/json_write.h"
+#include "common/progress.h"
 #include "common/text.h"
 #include "routing/order.h"
 
@@ -50,36 +51,96 @@ static void print_round(const struct bench_options *options, uint32_t update, ui
 	fflush(stdout);
 }
 
-static bool gate(struct bench_shared *shared, struct children *children)
+/* What the parent does while it waits. */
+struct waiting {
+	struct children *children;
+	struct bench_shared *shared;
+	struct bench_work *work; /* that progress is shown of; NULL: none */
+	const char *what;	 /* it is */
+	struct progress progress;
+	bool begun;
+};
+
+/* Before its first byte a stage is still being prepared: opening memory, connecting. */
+static void show(struct waiting *waiting)
 {
-	return bench_gate(shared, children_watch, children);
+	uint64_t todo = atomic_load(&waiting->work->todo);
+
+	if (todo && !waiting->begun) {
+		progress_begin(&waiting->progress, waiting->what, todo, false);
+		waiting->begun = true;
+	}
+	waiting->progress.total_bytes = todo;
+	if (todo)
+		progress_at(&waiting->progress, atomic_load(&waiting->work->done));
+}
+
+static void watch(void *context)
+{
+	struct waiting *waiting = context;
+
+	children_watch(waiting->children);
+	if (waiting->work)
+		show(waiting);
+}
+
+static bool gate(struct waiting *waiting)
+{
+	return bench_gate(waiting->shared, watch, waiting);
+}
+
+/* A gate that is long in coming says how far it is. */
+static bool gate_after(struct waiting *waiting, enum bench_stage stage)
+{
+	static const char *const what[BENCH_STAGES] = {
+		[BENCH_CONTENTS] = "making contents",
+		[BENCH_OTHER_CONTENTS] = "making other contents for the last update",
+		[BENCH_COMPARING] = "comparing every byte",
+	};
+	bool open;
+
+	waiting->what = what[stage];
+	waiting->begun = false;
+	waiting->work = &waiting->shared->work[stage];
+	open = gate(waiting);
+	if (waiting->begun && waiting->progress.shown_ns != waiting->progress.begin_ns)
+		progress_end(&waiting->progress, atomic_load(&waiting->work->done));
+	waiting->work = NULL;
+	return open;
+}
+
+/* Between this gate and the next one all processes do one thing: its seconds. */
+static bool time_phase(struct waiting *waiting, double *seconds)
+{
+	uint64_t begin = atomic_load(&waiting->shared->opened_ns);
+	bool open = gate(waiting);
+
+	*seconds = (double)(atomic_load(&waiting->shared->last_done_ns) - begin) / 1e9;
+	return open;
 }
 
 static bool run_rounds(struct bench_shared *shared, const struct bench_options *options,
 		       struct children *children)
 {
-	for (uint32_t round = 0; round < options->warmup + options->updates; round++) {
-		double memcpy_seconds, seconds;
-		uint64_t begin;
+	struct waiting waiting = {.children = children, .shared = shared};
+	uint32_t rounds = options->warmup + options->updates;
 
-		if (!gate(shared, children))
+	for (uint32_t round = 0; round < rounds; round++) {
+		double memcpy_seconds, seconds;
+
+		if (!(round == 0	    ? gate_after(&waiting, BENCH_CONTENTS)
+		      : round + 1 == rounds ? gate_after(&waiting, BENCH_OTHER_CONTENTS)
+					    : gate(&waiting)))
 			return false;
-		begin = atomic_load(&shared->opened_ns);
-		if (!gate(shared, children))
+		if (!time_phase(&waiting, &memcpy_seconds) || !gate(&waiting) ||
+		    !time_phase(&waiting, &seconds))
 			return false;
-		memcpy_seconds = (double)(atomic_load(&shared->last_done_ns) - begin) / 1e9;
-		if (!gate(shared, children))
-			return false;
-		begin = atomic_load(&shared->opened_ns);
-		if (!gate(shared, children))
-			return false;
-		seconds = (double)(atomic_load(&shared->last_done_ns) - begin) / 1e9;
 		if (round == options->warmup && !options->json)
 			print_header(options);
 		if (round >= options->warmup)
 			print_round(options, round - options->warmup + 1,
 				    atomic_load(&shared->bytes), seconds, memcpy_seconds);
-		if (!gate(shared, children))
+		if (!(round + 1 == rounds ? gate_after(&waiting, BENCH_COMPARING) : gate(&waiting)))
 			return false;
 	}
 	return true;
@@ -134,7 +195,8 @@ int bench_update_run(const struct bench_options *options, struct error *error)
 			char text[TEXT_SHORT_BYTES];
 
 			printf("# verified after the last update: %s bytes equal\n",
-			       grouped_text(atomic_load(&shared->compared), text));
+			       grouped_text(atomic_load(&shared->work[BENCH_COMPARING].done),
+					    text));
 			printf("# pieces of all updates: %llu straight from the tensors, %llu packed "
 			       "into mapped targets, %llu packed into the replica\n",
 			       (unsigned long long)atomic_load(&shared->direct),

@@ -30,6 +30,13 @@ struct bench_options {
 	bool json, checksums, own_memory, register_sources;
 };
 
+/* What is long and no update: bytes of all processes. */
+enum bench_stage { BENCH_CONTENTS, BENCH_OTHER_CONTENTS, BENCH_COMPARING, BENCH_STAGES };
+
+struct bench_work {
+	_Atomic uint64_t todo, done; /* todo grows while processes find out */
+};
+
 /* Lives in memory that all processes map. A gate opens when `parties` have arrived. */
 struct bench_shared {
 	_Atomic uint32_t arrived, generation, aborted;
@@ -38,7 +45,7 @@ struct bench_shared {
 	_Atomic uint64_t opened_ns;     /* when the last gate opened */
 	_Atomic uint64_t last_done_ns;  /* latest end of a copy or of a publish, this phase */
 	char controller[64];
-	_Atomic uint64_t compared;      /* bytes verified after the last update */
+	struct bench_work work[BENCH_STAGES];
 	_Atomic uint64_t direct, mapped, packed; /* pieces of all updates, by the way they went */
 	_Atomic uint32_t failing;       /* taken by the first process that fails */
 	struct error failure;           /* its sentence, complete once aborted is set */

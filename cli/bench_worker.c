@@ -6,12 +6,9 @@
  */
 #include "cli/bench.h"
 
+#include "cli/bench_contents.h"
 #include "common/clock.h"
-#include "common/layout.h"
 #include "common/memory.h"
-#include "model/content.h"
-#include "model/model.h"
-#include "worker/remake.h"
 #include "worker/weft.h"
 
 #include <linux/futex.h>
@@ -84,7 +81,6 @@ struct trainer {
 	uint32_t tensors;
 	unsigned char *target; /* of the memcpy: shared pages like the real one's */
 	uint64_t target_bytes;
-	uint64_t seed;
 	unsigned char *arena; /* registered before join, with room for every tensor; or NULL */
 };
 
@@ -115,26 +111,23 @@ static int register_sources(struct trainer *trainer, weft_error *error)
 	return weft_source_register(trainer->worker, trainer->arena, bytes, error);
 }
 
-static int fill_tensors(struct trainer *trainer, uint64_t seed, weft_error *error)
+/* Places for the wanted tensors. */
+static int place_tensors(struct trainer *trainer, weft_error *error)
 {
 	weft_tensor_view view;
 	uint64_t at = 0;
 
 	for (uint32_t id = 0; weft_tensor_at(trainer->worker, id, &view) == 0; id++) {
-		uint64_t row_bytes = view.bytes / (view.row_hi - view.row_lo), place = at;
+		uint64_t place = at;
 
 		at += padded(view.bytes);
 		if (!view.wanted)
 			continue;
-		if (!trainer->data[id])
-			trainer->data[id] = trainer->arena ? trainer->arena + place
-							   : memory_aligned(4096, view.bytes);
+		trainer->data[id] =
+			trainer->arena ? trainer->arena + place : memory_aligned(4096, view.bytes);
 		if (!trainer->data[id])
 			return no_memory(error, view.bytes, view.name);
-		content_make(view.name, dtype_from_name(view.dtype), seed, view.row_lo * row_bytes,
-			     view.bytes, trainer->data[id]);
 	}
-	trainer->seed = seed;
 	return 0;
 }
 
@@ -154,7 +147,7 @@ static int trainer_open(struct trainer *trainer, weft_error *error)
 			       MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	if (!trainer->data || trainer->target == MAP_FAILED)
 		return no_memory(error, plan.bytes, "a memcpy of what this trainer sends");
-	return fill_tensors(trainer, 1, error);
+	return place_tensors(trainer, error);
 }
 
 /* The measure: as many bytes as this trainer sends, whole tensors at a time, libc's memcpy. */
@@ -186,67 +179,6 @@ static int trainer_update(const struct trainer *trainer, uint64_t version, weft_
 		rc = weft_update_write_all(trainer->worker, (const void *const *)trainer->data,
 					   error);
 	return rc ? rc : weft_update_end(trainer->worker, error);
-}
-
-/* What the comparison of one rank knows. */
-struct expected {
-	weft_worker *worker;
-	const struct layout *layout;
-	uint64_t version, seed, compared;
-};
-
-static int read_made(void *context, const struct tensor_info *tensor, uint64_t offset,
-		     uint64_t bytes, void *out, struct error *error)
-{
-	const struct expected *expected = context;
-
-	(void)error;
-	content_make(tensor->name, tensor->dtype, expected->seed, offset, bytes, out);
-	return 0;
-}
-
-static int compare_made(void *context, const struct piece *piece, uint64_t offset,
-			const unsigned char *bytes, uint64_t count, struct error *error)
-{
-	struct expected *expected = context;
-	const unsigned char *here =
-		weft_param_memory(expected->worker, piece->param, expected->version);
-
-	expected->compared += count;
-	if (memcmp(here + offset, bytes, count) == 0)
-		return 0;
-	return error_set(error, ERROR_CHECKSUM,
-			 "parameter %s differs from tensor %s in bytes %llu..%llu",
-			 expected->layout->params[piece->param].name,
-			 expected->layout->tensors[piece->tensor].name, (unsigned long long)offset,
-			 (unsigned long long)(offset + count));
-}
-
-/* Compares every piece of this rank with the bytes that were made for it. */
-static int inference_verify(weft_worker *worker, const struct bench_options *options, uint32_t rank,
-			    uint64_t version, uint64_t seed, uint64_t *compared,
-			    struct error *error)
-{
-	struct model *model = NULL;
-	struct layout layout;
-	struct expected expected = {
-		.worker = worker, .layout = &layout, .version = version, .seed = seed};
-	struct remake remake = {.context = &expected, .read = read_made, .take = compare_made};
-	int rc;
-
-	layout_init(&layout);
-	rc = model_open(&model, options->model, error);
-	if (rc == 0)
-		rc = model_layout(model, &options->infer, rank % options->infer.tp, &layout, error);
-	if (rc == 0)
-		rc = remake_open(&remake, error);
-	for (size_t i = 0; rc == 0 && i < layout.piece_count; i++)
-		rc = remake_piece(&remake, &layout, &layout.pieces[i], error);
-	*compared += expected.compared;
-	remake_close(&remake);
-	layout_fini(&layout);
-	model_close(&model);
-	return rc;
 }
 
 /* With --own-memory: one ordinary allocation for all parameters of the rank. */
@@ -320,8 +252,12 @@ static int run_trainer(struct bench_shared *shared, const struct bench_options *
 	if (rc == 0)
 		atomic_fetch_add(&shared->bytes, trainer.target_bytes);
 	for (uint32_t round = 0; rc == 0 && round < options->warmup + options->updates; round++) {
-		if (seed_of(options, round) != trainer.seed)
-			rc = fill_tensors(&trainer, seed_of(options, round), error);
+		uint64_t seed = seed_of(options, round);
+
+		if (round == 0 || seed != seed_of(options, round - 1))
+			rc = bench_fill(shared, options,
+					round ? BENCH_OTHER_CONTENTS : BENCH_CONTENTS,
+					trainer.worker, trainer.data, seed, error);
 		if (rc || !bench_gate(shared, NULL, NULL))
 			break;
 		trainer_memcpy(&trainer);
@@ -349,7 +285,6 @@ static int run_inference(struct bench_shared *shared, const struct bench_options
 	weft_worker *worker = NULL;
 	void *memory = NULL;
 	struct error inner;
-	uint64_t compared = 0;
 	int rc = open_worker(shared, options, WEFT_INFERENCE, rank, &worker, error);
 
 	if (rc == 0 && options->own_memory)
@@ -364,15 +299,13 @@ static int run_inference(struct bench_shared *shared, const struct bench_options
 		done_now(shared);
 		if (rc || !bench_gate(shared, NULL, NULL))
 			break;
-		if (round + 1 == rounds &&
-		    inference_verify(worker, options, rank, rounds, seed_of(options, round),
-				     &compared, &inner)) {
+		if (round + 1 == rounds && bench_compare(shared, options, worker, rank, rounds,
+							 seed_of(options, round), &inner)) {
 			error->code = (int)inner.code;
 			snprintf(error->text, sizeof(error->text), "%s", inner.text);
 			rc = -error->code;
 			break;
 		}
-		atomic_fetch_add(&shared->compared, compared);
 		if (!bench_gate(shared, NULL, NULL))
 			break;
 	}

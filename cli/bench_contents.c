@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/bench_contents.h"
+
+#include "common/array.h"
+#include "common/layout.h"
+#include "common/threads.h"
+#include "model/content.h"
+#include "model/model.h"
+#include "worker/remake.h"
+
+#include <string.h>
+
+#define PART_BYTES (16u << 20)
+
+static uint32_t threads_of(uint32_t processes)
+{
+	uint32_t each = threads_here() / processes;
+
+	return each ? each : 1;
+}
+
+/* ---- contents ---- */
+
+/* A run of bytes of one tensor. */
+struct part {
+	const char *name;
+	enum dtype dtype;
+	uint64_t offset, bytes;
+	unsigned char *out;
+};
+
+struct filling {
+	ARRAY(struct part) parts;
+	_Atomic size_t next;
+	uint64_t seed;
+	struct bench_work *work;
+};
+
+static void fill_parts(void *context)
+{
+	struct filling *filling = context;
+
+	for (size_t i; (i = atomic_fetch_add(&filling->next, 1)) < filling->parts.count;) {
+		const struct part *part = &filling->parts.items[i];
+
+		content_make(part->name, part->dtype, filling->seed, part->offset, part->bytes,
+			     part->out);
+		atomic_fetch_add(&filling->work->done, part->bytes);
+	}
+}
+
+static int add_parts(struct filling *filling, const weft_tensor_view *view, unsigned char *out)
+{
+	uint64_t row_bytes = view->bytes / (view->row_hi - view->row_lo);
+
+	for (uint64_t at = 0; at < view->bytes; at += PART_BYTES) {
+		struct part *part = array_push(&filling->parts);
+
+		if (!part)
+			return -WEFT_E_MEMORY;
+		*part = (struct part){
+			view->name, dtype_from_name(view->dtype), view->row_lo * row_bytes + at,
+			view->bytes - at < PART_BYTES ? view->bytes - at : PART_BYTES, out + at};
+		atomic_fetch_add(&filling->work->todo, part->bytes);
+	}
+	return 0;
+}
+
+int bench_fill(struct bench_shared *shared, const struct bench_options *options,
+	       enum bench_stage stage, const weft_worker *worker, void *const *data, uint64_t seed,
+	       weft_error *error)
+{
+	struct filling filling = {.seed = seed, .work = &shared->work[stage]};
+	weft_tensor_view view;
+	int rc = 0;
+
+	for (uint32_t id = 0; rc == 0 && weft_tensor_at(worker, id, &view) == 0; id++)
+		if (data[id])
+			rc = add_parts(&filling, &view, data[id]);
+	if (rc == 0)
+		threads_run(threads_of(options->train.world), fill_parts, &filling);
+	else
+		*error = (weft_error){WEFT_E_MEMORY, "no memory for a list of tensors"};
+	array_free(&filling.parts);
+	return rc;
+}
+
+/* ---- comparison ---- */
+
+/* What the comparison of one rank knows. */
+struct expected {
+	const weft_worker *worker;
+	const struct layout *layout;
+	uint64_t version, seed;
+	struct bench_work *work;
+};
+
+static int read_made(void *context, const struct tensor_info *tensor, uint64_t offset,
+		     uint64_t bytes, void *out, struct error *error)
+{
+	const struct expected *expected = context;
+
+	(void)error;
+	content_make(tensor->name, tensor->dtype, expected->seed, offset, bytes, out);
+	return 0;
+}
+
+static int compare_made(void *context, const struct piece *piece, uint64_t offset,
+			const unsigned char *bytes, uint64_t count, struct error *error)
+{
+	struct expected *expected = context;
+	const unsigned char *here =
+		weft_param_memory(expected->worker, piece->param, expected->version);
+
+	if (memcmp(here + offset, bytes, count) != 0)
+		return error_set(error, ERROR_CHECKSUM,
+				 "parameter %s differs from tensor %s in bytes %llu..%llu",
+				 expected->layout->params[piece->param].name,
+				 expected->layout->tensors[piece->tensor].name,
+				 (unsigned long long)offset, (unsigned long long)(offset + count));
+	atomic_fetch_add(&expected->work->done, count);
+	return 0;
+}
+
+int bench_compare(struct bench_shared *shared, const struct bench_options *options,
+		  const weft_worker *worker, uint32_t rank, uint64_t version, uint64_t seed,
+		  struct error *error)
+{
+	struct model *model = NULL;
+	struct layout layout;
+	struct expected expected = {.worker = worker,
+				    .layout = &layout,
+				    .version = version,
+				    .seed = seed,
+				    .work = &shared->work[BENCH_COMPARING]};
+	struct remake remake = {.context = &expected, .read = read_made, .take = compare_made};
+	int rc;
+
+	layout_init(&layout);
+	rc = model_open(&model, options->model, error);
+	if (rc == 0)
+		rc = model_layout(model, &options->infer, rank % options->infer.tp, &layout, error);
+	for (size_t i = 0; rc == 0 && i < layout.piece_count; i++)
+		atomic_fetch_add(&expected.work->todo, layout.pieces[i].bytes);
+	if (rc == 0)
+		rc = remake_layout(&remake, &layout, threads_of(infer_ranks(&options->infer)),
+				   error);
+	layout_fini(&layout);
+	model_close(&model);
+	return rc;
+}
