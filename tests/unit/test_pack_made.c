@@ -26,7 +26,7 @@ static struct job {
 	unsigned char want[VALUES_MAX * 4];
 	float want_scales[VALUES_MAX];
 } job;
-static unsigned char got[TARGETS_MAX][VALUES_MAX * 4 + 64];
+static _Alignas(64) unsigned char got[TARGETS_MAX][VALUES_MAX * 4 + 64];
 static float got_scales[VALUES_MAX];
 static uint64_t random_state;
 
@@ -137,7 +137,7 @@ static void run_part(const struct pack *pack, uint64_t from, uint64_t bytes)
 									  pack->make.from_columns);
 	part.sum = part.target_count == 0 || below(2) ? &sum : NULL;
 	for (size_t i = 0; i < part.target_count; i++) {
-		targets[i] = got[i] + below(64);
+		targets[i] = got[i] + below(2) * below(64); /* whole lines are for themselves */
 		memset((unsigned char *)targets[i] + bytes, 0xee, 1);
 	}
 	pack_run(pack, &part);
@@ -193,7 +193,7 @@ static void choose_source(enum dtype from, enum dtype to, const struct make *mak
 	struct pack_source *source = &job.source;
 	static const uint64_t shapes[][2] = {{1, 1},	 {5, 7},	  {64, 64},
 					     {130, 258}, {ROWS_MAX, 200}, {40, COLUMNS_MAX},
-					     {200, 700}};
+					     {200, 700}, {128, 640}};
 	uint64_t pick = below(ARRAY_SIZE(shapes)), bytes;
 
 	*source = (struct pack_source){.from = from, .to = to, .dims = 2, .make = *make};

@@ -148,6 +148,16 @@ convert_row convert_find(enum dtype from, enum dtype to, const char *kernel)
 	return found->rows[source][target];
 }
 
+convert_row convert_find_streamed(enum dtype from, enum dtype to, const char *kernel)
+{
+	enum convert_format source = format_of(from), target = format_of(to);
+	const struct convert_kernel *found = find_kernel(kernel);
+
+	if (!found || from == to || source == CONVERT_FORMATS || target >= CONVERT_F8)
+		return NULL;
+	return found->streamed[source][target];
+}
+
 convert_scaled convert_find_scaled(enum dtype to, const char *kernel)
 {
 	enum convert_format target = format_of(to);

@@ -19,7 +19,11 @@ typedef void (*convert_row)(void *target, const void *source, uint64_t count, fl
  * NaN keep every bit. */
 convert_row convert_find(enum dtype from, enum dtype to, const char *kernel);
 
-/* The same of F8_E4M3 whose scales lie beside each other, one for `width` elements: element i has
+/* The same past the caches, for elements that are not read back soon: the target begins a line of
+ * 64 bytes; visible to others after copy_fence(). NULL too where there is none. */
+convert_row convert_find_streamed(enum dtype from, enum dtype to, const char *kernel);
+
+/* As convert_row, of F8_E4M3 whose scales lie beside each other, one for `width` elements: element i has
  * scale (skip + i) / width, skip < width. `scales` are F32 of any alignment. [any thread] */
 typedef void (*convert_scaled)(void *target, const void *source, uint64_t count,
 			       const void *scales, uint64_t skip, uint64_t width);

@@ -65,28 +65,61 @@ INLINE512 void store_f32(unsigned char *to, __mmask16 mask, __m512i bits)
 	_mm512_mask_storeu_epi32(to, mask, bits);
 }
 
-INLINE512 void store_bf16(unsigned char *to, __mmask16 mask, __m512i bits)
+/* ---- 16 elements of 16 bits, and their stores ---- */
+
+INLINE512 __m256i half_bf16(__m512i bits)
 {
 	__mmask16 nan = _mm512_fpclass_ps_mask(_mm512_castsi512_ps(bits), IS_NAN);
 	__m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
 	__m512i up = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
 
 	up = _mm512_mask_or_epi32(up, nan, bits, _mm512_set1_epi32(0x00400000));
-	_mm256_mask_storeu_epi16(to, mask, _mm512_cvtepi32_epi16(_mm512_srli_epi32(up, 16)));
+	return _mm512_cvtepi32_epi16(_mm512_srli_epi32(up, 16));
 }
 
 /* Of numbers, and of NaN whose lower half is 0. */
-INLINE512 void store_rounded(unsigned char *to, __mmask16 mask, __m512i bits)
+INLINE512 __m256i half_rounded(__m512i bits)
 {
 	__m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
 	__m512i up = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
 
-	_mm256_mask_storeu_epi16(to, mask, _mm512_cvtepi32_epi16(_mm512_srli_epi32(up, 16)));
+	return _mm512_cvtepi32_epi16(_mm512_srli_epi32(up, 16));
 }
 
-INLINE512 void store_f16(unsigned char *to, __mmask16 mask, __m512i bits)
+INLINE512 __m256i half_f16(__m512i bits)
 {
-	_mm256_mask_storeu_epi16(to, mask, _mm512_cvtps_ph(_mm512_castsi512_ps(bits), NEAREST));
+	return _mm512_cvtps_ph(_mm512_castsi512_ps(bits), NEAREST);
+}
+
+/* stream_*: 32 elements to whole lines past the caches. */
+INLINE512 void stream_f32(unsigned char *to, __m512i a, __m512i b)
+{
+	_mm512_stream_si512((void *)to, a);
+	_mm512_stream_si512((void *)(to + 64), b);
+}
+
+#define STORES_16(name)                                                                        \
+	INLINE512 void store_##name(unsigned char *to, __mmask16 mask, __m512i bits)           \
+	{                                                                                      \
+		_mm256_mask_storeu_epi16(to, mask, half_##name(bits));                         \
+	}                                                                                      \
+	INLINE512 void stream_##name(unsigned char *to, __m512i a, __m512i b)                  \
+	{                                                                                      \
+		__m512i lower = _mm512_castsi256_si512(half_##name(a));                        \
+                                                                                               \
+		_mm512_stream_si512((void *)to, _mm512_inserti64x4(lower, half_##name(b), 1)); \
+	}
+
+STORES_16(bf16)
+STORES_16(rounded)
+STORES_16(f16)
+
+/* The prefetchers stop at the end of a page, and find the next one late. */
+#define AHEAD_BYTES 2048u
+INLINE512 void ask(const unsigned char *from, uint64_t bytes)
+{
+	for (uint64_t at = 0; at < bytes; at += 64)
+		_mm_prefetch((const char *)(from + AHEAD_BYTES + at), _MM_HINT_T0);
 }
 
 #define ROW(name, FROM, from_bytes, TO, to_bytes)                                                  \
@@ -105,7 +138,24 @@ INLINE512 void store_f16(unsigned char *to, __mmask16 mask, __m512i bits)
 			store_##TO(to, mask, load_##FROM(from, mask, factor));                     \
 		}                                                                                  \
 	}                                                                                          \
-	CONVERT_ROW(name)
+	TARGET512 __attribute__((noinline)) static void name##_past_run(                           \
+		void *target, const void *source, uint64_t count, float scale)                     \
+	{                                                                                          \
+		const unsigned char *from = source;                                                \
+		unsigned char *to = target;                                                        \
+		__m512 factor = _mm512_set1_ps(scale);                                             \
+                                                                                                   \
+		for (; count >= 32;                                                                \
+		     count -= 32, from += 32 * (from_bytes), to += 32 * (to_bytes)) {              \
+			if (count * (from_bytes) > AHEAD_BYTES)                                    \
+				ask(from, 32 * (from_bytes));                                      \
+			stream_##TO(to, load_##FROM(from, 0xffff, factor),                         \
+				    load_##FROM(from + 16 * (from_bytes), 0xffff, factor));        \
+		}                                                                                  \
+		name##_run(to, from, count, scale);                                                \
+	}                                                                                          \
+	CONVERT_ROW(name)                                                                          \
+	CONVERT_ROW(name##_past)
 
 ROW(f32_bf16, f32, 4, bf16, 2)
 ROW(f32_f16, f32, 4, f16, 2)
@@ -124,6 +174,7 @@ const struct convert_kernel convert_avx512 = {
 	.name = "avx512",
 	.here = processor_has_avx512,
 	.rows = CONVERT_ROWS,
+	.streamed = CONVERT_STREAMED_ROWS,
 	.scaled = CONVERT_SCALED_ROWS,
 };
 #endif

@@ -17,6 +17,7 @@ struct convert_kernel {
 	const char *name;
 	bool (*here)(void);
 	convert_row rows[CONVERT_FORMATS][CONVERT_F8]; /* [from][to]; NULL where they are equal */
+	convert_row streamed[CONVERT_FORMATS][CONVERT_F8]; /* the same; NULL for none */
 	convert_scaled scaled[CONVERT_F8];             /* from F8 */
 };
 
@@ -61,6 +62,17 @@ extern const struct convert_kernel convert_avx512, convert_avx2;
 		[CONVERT_BF16] = {[CONVERT_F32] = bf16_f32, [CONVERT_F16] = bf16_f16},    \
 		[CONVERT_F16] = {[CONVERT_F32] = f16_f32, [CONVERT_BF16] = f16_bf16},     \
 		[CONVERT_F8] = {f8_f32, f8_bf16, f8_f16},                                 \
+	}
+
+#define CONVERT_STREAMED_ROWS                                                             \
+	{                                                                                 \
+		[CONVERT_F32] = {[CONVERT_BF16] = f32_bf16_past,                          \
+				 [CONVERT_F16] = f32_f16_past},                           \
+		[CONVERT_BF16] = {[CONVERT_F32] = bf16_f32_past,                          \
+				  [CONVERT_F16] = bf16_f16_past},                         \
+		[CONVERT_F16] = {[CONVERT_F32] = f16_f32_past,                            \
+				 [CONVERT_BF16] = f16_bf16_past},                         \
+		[CONVERT_F8] = {f8_f32_past, f8_bf16_past, f8_f16_past},                  \
 	}
 
 #endif

@@ -86,7 +86,7 @@ INLINE_VBMI void decode_rest(unsigned char *to, const unsigned char *from, uint6
 
 INLINE_VBMI void decode_all(unsigned char *to, const unsigned char *from, uint64_t count,
 			    const struct decode_table *table, uint64_t skip, uint64_t width,
-			    bool stream, int bytes, decode_64 decode)
+			    const unsigned char *ahead, bool stream, int bytes, decode_64 decode)
 {
 	for (uint64_t n; count; count -= n, skip = 0, table++) {
 		uint64_t left;
@@ -95,6 +95,10 @@ INLINE_VBMI void decode_all(unsigned char *to, const unsigned char *from, uint64
 		for (left = n; left >= 64; left -= 64, from += 64, to += 64 * bytes) {
 			__m512i out[4];
 
+			if (ahead) {
+				_mm_prefetch((const char *)ahead, _MM_HINT_T0);
+				ahead += 64;
+			}
 			decode(out, _mm512_loadu_si512(from), table);
 			for (int i = 0; i < bytes; i++)
 				if (stream)
@@ -111,16 +115,16 @@ INLINE_VBMI void decode_all(unsigned char *to, const unsigned char *from, uint64
 
 TARGET_VBMI static void row_16(void *target, const void *source, uint64_t count,
 			       const struct decode_table *tables, uint64_t skip, uint64_t width,
-			       bool stream)
+			       const void *ahead, bool stream)
 {
-	decode_all(target, source, count, tables, skip, width, stream, 2, decode_16);
+	decode_all(target, source, count, tables, skip, width, ahead, stream, 2, decode_16);
 }
 
 TARGET_VBMI static void row_32(void *target, const void *source, uint64_t count,
 			       const struct decode_table *tables, uint64_t skip, uint64_t width,
-			       bool stream)
+			       const void *ahead, bool stream)
 {
-	decode_all(target, source, count, tables, skip, width, stream, 4, decode_32);
+	decode_all(target, source, count, tables, skip, width, ahead, stream, 4, decode_32);
 }
 
 decode_row decode_find(enum dtype to)

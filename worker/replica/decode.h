@@ -20,11 +20,12 @@ struct decode_table {
 void decode_table_make(struct decode_table *table, enum dtype to, float scale);
 
 /* `count` elements whose tables lie beside each other, one for `width` elements: element i has
- * table (skip + i) / width, skip < width. `stream`: past the caches; then target, and what the
+ * table (skip + i) / width, skip < width. `ahead`: as much memory as the source, to be asked for
+ * meanwhile, or NULL. `stream`: past the caches; then target, and what the
  * elements before each border of two tables become, are whole lines of 64 bytes. [any thread] */
 typedef void (*decode_row)(void *target, const void *source, uint64_t count,
 			   const struct decode_table *tables, uint64_t skip, uint64_t width,
-			   bool stream);
+			   const void *ahead, bool stream);
 /* NULL for other dtypes, and where this processor has no such look-up. */
 decode_row decode_find(enum dtype to);
 

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * pack_made.c -- parts that are no copies.
- *
- * Elements (conversions, fp8 with scales to floats) are made chunk by chunk in their order, each
- * chunk given away from the cache. Blocks are made band by band, a band being the rows of one row
- * of blocks: a scale is known only when its whole block was read, but the bytes lie row by row.
+ * pack_made.c -- parts that are no copies. Those in blocks are made band by band, a band being the
+ * rows of one row of blocks: a scale is known only when its whole block was read, but the bytes lie
+ * row by row.
  *
  *   band   |b0|b1|b2|b3| ..     straight into the first target, through the cache; from there
  *          |  |  |  |  |        they are summed and go to the other targets
@@ -17,8 +15,7 @@
 #include "worker/replica/pack_steps.h"
 
 #include "common/copy.h"
-#include "worker/replica/convert.h"
-#include "worker/replica/decode.h"
+#include "worker/replica/pack_elements.h"
 #include "worker/replica/quantise.h"
 #include "worker/replica/requantise.h"
 
@@ -26,161 +23,10 @@
 
 #define TILE_VALUES 32768u /* as F32 128 KiB: with its bytes well inside of a second-level cache */
 
-#define DECODE_BLOCKS_MAX 256u /* of half a KiB */
-
 static uint64_t least(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
 }
-
-/* ---- elements ---- */
-
-/* Element rows of the source, and how one is converted. */
-struct elements {
-	const struct pack *pack;
-	const unsigned char *data, *scales; /* of the box: its first byte, its first scale */
-	convert_row convert;		    /* of one without scales */
-	convert_scaled scaled;		    /* of one with them */
-	uint64_t from_bytes, to_bytes;
-};
-
-static struct elements elements_of(const struct pack *pack, const struct pack_part *part,
-				   enum dtype to, const char *kernel)
-{
-	return (struct elements){
-		.pack = pack,
-		.data = (const unsigned char *)part->data + pack->runs.offset,
-		.scales = part->scales
-				  ? (const unsigned char *)part->scales + pack->scale_runs.offset
-				  : NULL,
-		.convert = convert_find(pack->from, to, kernel),
-		.scaled = convert_find_scaled(to, kernel),
-		.from_bytes = dtype_bytes(pack->from),
-		.to_bytes = dtype_bytes(to),
-	};
-}
-
-/* `count` values of row `row` of the box as a matrix, each times its block's scale. */
-static void dequantise(unsigned char *out, const struct elements *elements, uint64_t row,
-		       uint64_t column, uint64_t count)
-{
-	const struct pack *pack = elements->pack;
-	const unsigned char *scales = elements->scales + (row + pack->row_skip) /
-								 pack->make.from_rows *
-								 pack->scale_stride_bytes;
-	uint64_t at = column + pack->column_skip, width = pack->make.from_columns;
-
-	elements->scaled(out, elements->data + row * pack->stride_bytes + column, count,
-			 scales + at / width * sizeof(float), at % width, width);
-}
-
-/* Tables of the blocks beside each other in one row of them. */
-struct decoder {
-	decode_row row;	    /* NULL: no tables */
-	bool stream;	    /* past the caches, to where the elements belong */
-	uint64_t block_row; /* that the tables are of; ~0: none yet */
-	struct decode_table tables[DECODE_BLOCKS_MAX];
-};
-
-static void decoder_init(struct decoder *decoder, const struct elements *elements,
-			 const char *kernel)
-{
-	const struct pack *pack = elements->pack;
-	uint64_t width = pack->make.from_columns;
-
-	decoder->row = NULL;
-	decoder->block_row = ~0ull;
-	/* tables pay where a few rows use them */
-	if (width >= 64 && least(pack->make.from_rows, pack->rows) >= 16 && !kernel &&
-	    (pack->column_skip + pack->columns - 1) / width < DECODE_BLOCKS_MAX)
-		decoder->row = decode_find(pack->to);
-}
-
-/* As dequantise() does. */
-static void decode(unsigned char *out, const struct elements *elements, struct decoder *decoder,
-		   uint64_t row, uint64_t column, uint64_t count)
-{
-	const struct pack *pack = elements->pack;
-	uint64_t width = pack->make.from_columns, at = column + pack->column_skip;
-	uint64_t block_row = (row + pack->row_skip) / pack->make.from_rows;
-
-	if (decoder->block_row != block_row) {
-		const unsigned char *scales =
-			elements->scales + block_row * pack->scale_stride_bytes;
-		uint64_t blocks = (pack->column_skip + pack->columns - 1) / width + 1;
-
-		for (uint64_t b = 0; b < blocks; b++) {
-			float scale;
-
-			memcpy(&scale, scales + b * sizeof(scale), sizeof(scale));
-			decode_table_make(&decoder->tables[b], pack->to, scale);
-		}
-		decoder->block_row = block_row;
-	}
-	decoder->row(out, elements->data + row * pack->stride_bytes + column, count,
-		     &decoder->tables[at / width], at % width, width, decoder->stream);
-}
-
-/* Elements [at, at + count) in the order of the piece. */
-static void take_elements(unsigned char *out, const struct elements *elements,
-			  struct decoder *decoder, uint64_t at, uint64_t count)
-{
-	const struct pack *pack = elements->pack;
-	const struct runs *runs = &pack->runs;
-	bool blocks = pack->make.from_rows;
-	uint64_t length = blocks ? pack->columns : runs->row_bytes / elements->from_bytes;
-
-	for (uint64_t n; count; count -= n, at += n, out += n * elements->to_bytes) {
-		uint64_t row = at / length, column = at % length;
-
-		n = least(length - column, count);
-		if (decoder->row)
-			decode(out, elements, decoder, row, column, n);
-		else if (blocks)
-			dequantise(out, elements, row, column, n);
-		else
-			elements->convert(out,
-					  elements->data + row * runs->stride_bytes +
-						  column * elements->from_bytes,
-					  n, 1);
-	}
-}
-
-/* Whether elements can be stored past the caches as they are made: nobody reads them back, and
- * they lie in whole lines. */
-static bool streamed(const struct pack_part *part, const struct digest_stream *sum,
-		     const struct elements *elements)
-{
-	const struct pack *pack = elements->pack;
-	uint64_t borders = pack->columns | pack->column_skip | pack->make.from_columns;
-
-	return !sum && part->target_count == 1 &&
-	       ((uintptr_t)part->targets[0] | part->from | borders * elements->to_bytes) % 64 == 0;
-}
-
-static void made_elements(const struct pack *pack, const struct pack_part *part,
-			  struct digest_stream *sum, const char *kernel)
-{
-	_Alignas(64) unsigned char chunk[PACK_CHUNK_BYTES];
-	struct elements elements = elements_of(pack, part, pack->to, kernel);
-	struct decoder decoder; /* not cleared: its tables are made when they are needed */
-
-	decoder_init(&decoder, &elements, kernel);
-	decoder.stream = decoder.row && streamed(part, sum, &elements);
-	if (decoder.stream) {
-		take_elements(part->targets[0], &elements, &decoder, part->from / elements.to_bytes,
-			      part->bytes / elements.to_bytes);
-		return;
-	}
-	for (uint64_t done = 0, n; done < part->bytes; done += n) {
-		n = least(sizeof(chunk), part->bytes - done);
-		take_elements(chunk, &elements, &decoder, (part->from + done) / elements.to_bytes,
-			      n / elements.to_bytes);
-		pack_give(part, sum, done, chunk, n);
-	}
-}
-
-/* ---- blocks ---- */
 
 /* One row of blocks of the parameter. */
 struct band {
@@ -206,8 +52,8 @@ static const void *tile_at(struct band *band, uint64_t row, uint64_t column, uin
 		return band->elements.data + (band->row + row) * pack->stride_bytes +
 		       column * band->elements.from_bytes;
 	for (uint64_t r = 0; r < rows; r++)
-		dequantise((unsigned char *)(band->tile + r * columns), &band->elements,
-			   band->row + row + r, column, columns);
+		elements_dequantise((unsigned char *)(band->tile + r * columns), &band->elements,
+				    band->row + row + r, column, columns);
 	*stride_bytes = columns * sizeof(float);
 	return band->tile;
 }
@@ -407,5 +253,5 @@ void pack_made(const struct pack *pack, const struct pack_part *part, struct dig
 	if (pack->make.to_rows)
 		made_blocks(pack, part, sum, kernel);
 	else
-		made_elements(pack, part, sum, kernel);
+		pack_elements(pack, part, sum, kernel);
 }

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * pack_elements.h -- the elements of a box, each made alone: conversions, and fp8 with scales.
+ */
+#ifndef WORKER_REPLICA_PACK_ELEMENTS_H
+#define WORKER_REPLICA_PACK_ELEMENTS_H
+
+#include "worker/replica/convert.h"
+#include "worker/replica/pack_steps.h"
+
+/* Element rows of the source, and how one is converted. */
+struct elements {
+	const struct pack *pack;
+	const unsigned char *data, *scales; /* of the box: its first byte, its first scale */
+	convert_row convert;		    /* of one without scales */
+	convert_scaled scaled;		    /* of one with them */
+	uint64_t from_bytes, to_bytes;
+};
+
+struct elements elements_of(const struct pack *pack, const struct pack_part *part, enum dtype to,
+			    const char *kernel);
+/* `count` values of row `row` of the box as a matrix, each times its block's scale. */
+void elements_dequantise(unsigned char *out, const struct elements *elements, uint64_t row,
+			 uint64_t column, uint64_t count);
+/* As pack_made(), of what is not made in blocks. */
+void pack_elements(const struct pack *pack, const struct pack_part *part,
+		   struct digest_stream *sum, const char *kernel);
+
+#endif
