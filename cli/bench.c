@@ -8,13 +8,17 @@
 #include "common/json_write.h"
 #include "common/progress.h"
 #include "common/text.h"
+#include "model/model.h"
 #include "routing/order.h"
 
 #include <argp.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#define UPDATES_MAX 1000000u
 
 static void print_header(const struct bench_options *options)
 {
@@ -151,8 +155,11 @@ static int first_failure(const struct bench_shared *shared, const struct childre
 {
 	if (atomic_load(&shared->failing))
 		return error_set(error, shared->failure.code, "%s", shared->failure.text);
-	return error_set(error, ERROR_PEER_LOST, "a process of the benchmark ended with code %d",
-			 children->worst);
+	return error_set(error, ERROR_PEER_LOST, "a process of the benchmark ended with code %d%s",
+			 children->worst,
+			 children->worst == 128 + SIGKILL ? " (killed: was there enough memory? "
+							    "--help says how much is needed)"
+							  : "");
 }
 
 int bench_update_run(const struct bench_options *options, struct error *error)
@@ -223,7 +230,9 @@ enum {
 };
 
 static const struct argp_option options_table[] = {
-	{"model", 'm', "NAME", 0, "built-in model or folder (default Qwen2.5-0.5B)", 0},
+	{"model", 'm', "NAME", 0,
+	 "a built-in model, or a folder or config.json written with a '/' (default Qwen2.5-0.5B)",
+	 0},
 	{"train", 't', "SPEC", 0, "trainers (default world=4,source=gathered)", 0},
 	{"infer", 'i', "SPEC", 0,
 	 "inference ranks (default engines=2,tp=2; all keys: docs/models.md)", 0},
@@ -231,7 +240,7 @@ static const struct argp_option options_table[] = {
 	{"policy", OPTION_POLICY, "NAME", 0,
 	 "who sends what (default " POLICY_DEFAULT "; `weft route plan --help` lists all)", 0},
 	{"order", OPTION_ORDER, "NAME", 0,
-	 "in which order each trainer sends (default " ORDER_DEFAULT "; the same)", 0},
+	 "in which order each trainer sends (default " ORDER_DEFAULT "; listed there too)", 0},
 	{"updates", 'n', "N", 0, "timed updates (default 5)", 0},
 	{"warmup", OPTION_WARMUP, "N", 0, "untimed updates first (default 2)", 0},
 	{"checksums", OPTION_CHECKSUMS, 0, 0, "sum every piece and verify at the target", 0},
@@ -251,12 +260,12 @@ static const struct argp_option options_table[] = {
 	{0}};
 
 static error_t take_count(struct argp_state *state, const char *name, const char *arg, uint32_t min,
-			  uint32_t *out)
+			  uint32_t max, uint32_t *out)
 {
 	uint64_t value;
 
-	if (!parse_u64(arg, &value) || value < min || value > 1000000)
-		argp_error(state, "--%s is '%s': give a number from %u to 1000000", name, arg, min);
+	if (!parse_u64(arg, &value) || value < min || value > max)
+		argp_error(state, "--%s is '%s': give a number from %u to %u", name, arg, min, max);
 	else
 		*out = (uint32_t)value;
 	return 0;
@@ -286,9 +295,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		options->order = arg;
 		return 0;
 	case 'n':
-		return take_count(state, "updates", arg, 1, &options->updates);
+		return take_count(state, "updates", arg, 1, UPDATES_MAX, &options->updates);
 	case OPTION_WARMUP:
-		return take_count(state, "warmup", arg, 0, &options->warmup);
+		return take_count(state, "warmup", arg, 0, UPDATES_MAX, &options->warmup);
 	case OPTION_CHECKSUMS:
 		options->checksums = true;
 		return 0;
@@ -302,7 +311,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		options->replica = arg;
 		return 0;
 	case OPTION_PACK_THREADS:
-		return take_count(state, "pack-threads", arg, 1, &options->pack_threads);
+		return take_count(state, "pack-threads", arg, 1, 64, &options->pack_threads);
 	case 'd':
 		options->nic = arg;
 		return 0;
@@ -326,7 +335,13 @@ static int bench_update(int argc, char **argv)
 		parse,
 		NULL,
 		"Times whole updates between processes of this machine, steady state, beside a memcpy "
-		"of the same bytes by the same number of processes.",
+		"of the same bytes by the same number of processes.\v"
+		"Contents are made in memory: no checkpoint is read. After the last update, whose "
+		"contents differ from all before, every byte that arrived is compared. It needs memory "
+		"for up to three times the bytes of an update (tensors, parameters, the memcpy's "
+		"target), with --replica full up to four. seconds: from the moment all processes stand "
+		"ready to the last rank's publication; ratio: of both rates, above 1 the update is the "
+		"faster one (docs/benchmarks.md).",
 		NULL,
 		NULL,
 		NULL};
@@ -340,11 +355,15 @@ static int bench_update(int argc, char **argv)
 					.warmup = 2};
 	const struct policy *policy;
 	const struct order *order;
+	struct model *model = NULL;
 	struct error error;
 	int rc;
 
 	argp_parse(&argp, argc, argv, 0, NULL, &options);
-	rc = train_spec_parse(&options.train, options.train_text, &error);
+	rc = model_open(&model, options.model, &error); /* before processes are started for it */
+	model_close(&model);
+	if (rc == 0)
+		rc = train_spec_parse(&options.train, options.train_text, &error);
 	if (rc == 0)
 		rc = infer_spec_parse(&options.infer, options.infer_text, &error);
 	if (rc == 0)

@@ -83,7 +83,10 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 		return 0;
 	case ARGP_KEY_END:
 		if (options->argument_count < options->arguments_wanted)
-			argp_error(state, "an argument is missing");
+			argp_error(state, "%d argument%s needed, %d given",
+				   options->arguments_wanted,
+				   options->arguments_wanted == 1 ? " is" : "s are",
+				   options->argument_count);
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;

@@ -13,7 +13,7 @@
 #include <string.h>
 
 static const struct command *const tables[] = {model_commands, checkpoint_commands, route_commands,
-					       bench_commands, doctor_commands, NULL};
+					       bench_commands, doctor_commands,	    NULL};
 
 int command_fail(const struct error *error)
 {
@@ -29,7 +29,7 @@ static void print_usage(FILE *stream, const char *noun)
 	for (size_t t = 0; tables[t]; t++)
 		for (const struct command *row = tables[t]; row->noun; row++)
 			if (!noun || strcmp(row->noun, noun) == 0)
-				fprintf(stream, "  %-10s %-8s  %s\n", row->noun,
+				fprintf(stream, "  %-10s %-11s  %s\n", row->noun,
 					row->verb ? row->verb : "", row->what);
 	fprintf(stream,
 		"\n`weft NOUN VERB --help` tells more. Programs: weft-controller, weft-worker.\n");

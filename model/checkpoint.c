@@ -182,7 +182,9 @@ static int open_folder(struct checkpoint *checkpoint, struct error *error)
 		return open_index(checkpoint, INDEX_FILE, error);
 	if (single)
 		return add_file(checkpoint, SINGLE_FILE, error);
-	return error_set(error, ERROR_IO, "%s holds neither " SINGLE_FILE " nor " INDEX_FILE,
+	return error_set(error, ERROR_IO,
+			 "%s holds neither " SINGLE_FILE " nor " INDEX_FILE
+			 "; `weft checkpoint make MODEL FOLDER` writes a made checkpoint",
 			 checkpoint->folder);
 }
 
