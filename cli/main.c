@@ -22,6 +22,17 @@ int command_fail(const struct error *error)
 	return error_exit_code(error->code);
 }
 
+/* So that what they do stands in one column. */
+static int verb_width(const struct command *rows)
+{
+	int width = 8;
+
+	for (const struct command *row = rows; row->noun; row++)
+		if (row->verb && (int)strlen(row->verb) > width)
+			width = (int)strlen(row->verb);
+	return width;
+}
+
 /* All commands, or those of one noun. */
 static void print_usage(FILE *stream, const char *noun)
 {
@@ -29,8 +40,9 @@ static void print_usage(FILE *stream, const char *noun)
 	for (size_t t = 0; tables[t]; t++)
 		for (const struct command *row = tables[t]; row->noun; row++)
 			if (!noun || strcmp(row->noun, noun) == 0)
-				fprintf(stream, "  %-10s %-11s  %s\n", row->noun,
-					row->verb ? row->verb : "", row->what);
+				fprintf(stream, "  %-10s %-*s  %s\n", row->noun,
+					verb_width(tables[t]), row->verb ? row->verb : "",
+					row->what);
 	fprintf(stream,
 		"\n`weft NOUN VERB --help` tells more. Programs: weft-controller, weft-worker.\n");
 }
