@@ -230,8 +230,7 @@ static int run_tensors(int argc, char **argv)
 const struct command model_commands[] = {
 	{"model", "list", "the models that are known by name", run_list},
 	{"model", "tensors", "the tensors of a model's checkpoint", run_tensors},
-	{"model", "layout", "one inference rank's parameters and where they come from",
-	 model_layout_print},
+	{"model", "layout", "one rank's parameters and where they come from", model_layout_print},
 	{"model", "check", "a running engine's own parameters beside a layout", model_check},
 	{"model", "plan-memory", "what each worker of a job keeps beside the model",
 	 model_plan_memory},
