@@ -116,8 +116,8 @@ static void look_up(const struct requantise_strip *strip)
 const struct quantise_kernel quantise_portable = {
 	.name = "portable",
 	.here = processor_has_any,
-	.f32 = {peaks_f32, values_f32},
-	.bf16 = {peaks_16, values_bf16},
-	.f16 = {peaks_16, values_f16},
+	.f32 = {.peaks = peaks_f32, .values = values_f32},
+	.bf16 = {.peaks = peaks_16, .values = values_bf16},
+	.f16 = {.peaks = peaks_16, .values = values_f16},
 	.f8 = {peaks_f8, look_up},
 };
