@@ -48,6 +48,8 @@ static const struct job jobs[] = {
 	{"columns: GLM-Z1-9B o_proj tp4", 4096, 4096, 1, 4, DTYPE_BF16, DTYPE_BF16, {0}},
 	{"columns: GLM-Z1-9B down_proj tp4", 4096, 13696, 1, 4, DTYPE_BF16, DTYPE_BF16, {0}},
 	{"columns: Moonlight o_proj tp8", 2048, 2048, 1, 8, DTYPE_BF16, DTYPE_BF16, {0}},
+	{"columns: Moonlight w2 tp8", 2048, 1408, 1, 8, DTYPE_BF16, DTYPE_BF16, {0}},
+	{"columns: Qwen3-30B-A3B w2 tp8", 2048, 768, 1, 8, DTYPE_BF16, DTYPE_BF16, {0}},
 	{"columns: Moonlight shared down_proj tp8", 2048, 2816, 1, 8, DTYPE_BF16, DTYPE_BF16, {0}},
 	{"columns: DeepSeek-V3 o_proj tp16", 7168, 16384, 1, 16, DTYPE_F8_E4M3, DTYPE_F8_E4M3, {0}},
 	{"columns: DeepSeek-V3 down_proj tp16",

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * pack_run.c -- the work. A part is made chunk by chunk; a chunk stays in the first caches while
- * it is summed and goes from there to its targets:
+ * pack_run.c -- the work, and who does it: pack_copy.c what is copied, pack_made.c what is converted
+ * or in blocks. The latter make a part chunk by chunk; a chunk stays in the first caches while it is
+ * summed and goes from there to its targets:
  *
- *   source ──► chunk (gathered, converted; the source itself where it is contiguous)
- *                └─► sum ─► target 0, 1, .. (non-temporal)
+ *   source ──► chunk ──► sum ──► target 0, 1, .. (non-temporal)
  */
 #include "worker/replica/pack_steps.h"
 
