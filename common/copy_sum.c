@@ -77,11 +77,12 @@ static uint64_t little(const unsigned char *bytes)
 
 static void add_line(uint64_t sums[8], const unsigned char *line, const unsigned char *keys)
 {
-	for (unsigned j = 0; j < 8; j++) {
-		uint64_t word = little(line + 8 * j), key = word ^ little(keys + 8 * j);
+	for (unsigned j = 0; j < 8; j += 2) {
+		uint64_t even = little(line + 8 * j), odd = little(line + 8 * j + 8);
+		uint64_t key = even ^ little(keys + 8 * j), next = odd ^ little(keys + 8 * j + 8);
 
-		sums[j ^ 1] += word;
-		sums[j] += (key & 0xffffffff) * (key >> 32);
+		sums[j] += odd + (uint64_t)(uint32_t)key * (uint32_t)(key >> 32);
+		sums[j + 1] += even + (uint64_t)(uint32_t)next * (uint32_t)(next >> 32);
 	}
 }
 
