@@ -172,6 +172,21 @@ static int hold_slot(struct weft_worker *worker, uint32_t block, uint64_t bytes,
 	}
 }
 
+/* With the lock held: of a slot that is held, for who packs it or when it is packed. */
+static int wait_packed(struct weft_worker *worker, uint32_t block, bool first, void **memory,
+		       struct error *error)
+{
+	struct replica *replica = &worker->trainer.replica;
+	int rc = 0;
+
+	while (!first && !replica_slot(replica, block)->packed && !rc) {
+		engine_pause(&worker->trainer);
+		rc = engine_check(worker, error);
+	}
+	*memory = replica_find(replica, block);
+	return rc;
+}
+
 /* The last part of a source is made: its sum is known, for all rows. */
 static void finish_source(struct weft_worker *worker, struct source *source)
 {
@@ -255,12 +270,12 @@ static int through_slot(struct weft_worker *worker, const struct item *item, str
 	uint32_t block = source->first_block + item->part;
 	uint64_t from, bytes = source_part(source, item->part, &from), write;
 	bool fresh = false, posts = row->how == HOW_REPLICA && !item->ahead;
-	void *memory;
+	void *memory = NULL;
 	int rc = 0;
 
 	pthread_mutex_lock(&trainer->lock);
 	if (item->held)
-		memory = replica_find(&trainer->replica, block);
+		rc = wait_packed(worker, block, item->first, &memory, error);
 	else
 		rc = hold_slot(worker, block, bytes, item->first, &memory, &fresh, error);
 	pthread_mutex_unlock(&trainer->lock);
@@ -397,6 +412,16 @@ static bool look_ahead(struct weft_worker *worker, const struct write_job *job, 
 	return false;
 }
 
+/* Nobody takes it away any more, though it may still be being packed: who packs it has his room. */
+static bool hold_block(struct trainer *trainer, uint32_t block)
+{
+	bool found = replica_find(&trainer->replica, block) != NULL;
+
+	if (found)
+		replica_slot(&trainer->replica, block)->holders++;
+	return found;
+}
+
 bool engine_next(struct weft_worker *worker, struct write_job *job, struct item *item)
 {
 	struct trainer *trainer = &worker->trainer;
@@ -421,6 +446,8 @@ bool engine_next(struct weft_worker *worker, struct write_job *job, struct item 
 					      .repeat = job->repeat};
 			if (*block == BLOCK_WAITS)
 				engine_take(worker, item);
+			else if (source->slots && row->how == HOW_REPLICA)
+				item->held = hold_block(trainer, source->first_block + item->part);
 			row->open++;
 			return true;
 		}

@@ -140,7 +140,7 @@ int job_run(struct weft_worker *worker, struct write_job *job, bool large, struc
 struct item {
 	uint32_t row, source, part;
 	bool first;                  /* of the source's part in this version */
-	bool held;                   /* first, and its slot is there */
+	bool held;                   /* its slot is there, held for it */
 	bool ahead;                  /* the same, and its row's turn is to come: only packed */
 	bool repeat;
 	uint32_t lanes_first, lanes; /* first: sources made with it, itself too; slots are held */

@@ -80,6 +80,14 @@ static void take_all(struct weft_worker *worker, struct write_job *job, struct t
 		assert_true(++taken->count < sizeof(taken->items) / sizeof(taken->items[0]));
 }
 
+/* How many hold the block's slot; 0 where it has none. */
+static uint32_t holders(struct trainer *trainer, uint32_t block)
+{
+	return replica_find(&trainer->replica, block)
+		       ? replica_slot(&trainer->replica, block)->holders
+		       : 0;
+}
+
 static void do_all(struct weft_worker *worker, const struct taken *taken)
 {
 	struct error error;
@@ -117,11 +125,15 @@ static void test_threads__pack_what_comes_later_before_they_wait(void **state)
 	for (size_t i = 0; i < taken.count; i++) {
 		assert_false(waited && taken.items[i].first);
 		waited = waited || !taken.items[i].first;
+		/* and what an item was given out for stays until it is done */
+		assert_true(taken.items[i].held);
 		ahead += taken.items[i].ahead;
 	}
 	assert_true(ahead > 0);
 	assert_int_equal(taken.count, trainer->row_count + ahead);
 	do_all(worker, &taken);
+	for (uint32_t block = 0; block < trainer->block_count; block++)
+		assert_int_equal(holders(trainer, block), 0);
 	rig_ok(weft_update_end(worker, &error), &error);
 	rig_wait_end(rig, 0);
 	for (uint32_t i = 0; i < 4; i++)
