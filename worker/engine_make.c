@@ -196,6 +196,9 @@ void engine_take(struct weft_worker *worker, struct item *item)
 	}
 	item->held = own->slots;
 	lanes = lanes < PACK_LANES_MAX ? lanes : PACK_LANES_MAX;
+	/* pieces larger than the ring together would lose their slots before their turn */
+	if (own->slots && lanes > worker->trainer.replica.ring.bytes / own->pack.bytes)
+		lanes = worker->trainer.replica.ring.bytes / own->pack.bytes;
 	while (last + 1 < trainer->source_count && last - first + 1 < lanes &&
 	       beside(&sources[last], &sources[last + 1]) &&
 	       take_part(worker, &sources[last + 1], item->part))
