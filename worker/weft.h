@@ -289,7 +289,8 @@ WEFT_API int weft_update_begin(weft_worker *worker, uint64_t version, weft_error
  * What is made from a weight and its scales leaves when both were written: until then the first one's
  * memory must stay, with any replica. A tensor written twice, or of another size, is WEFT_E_USAGE and
  * nothing is sent. When a transfer fails, all calls inside return the first failure, when none of
- * them reads a tensor any more; a NIC may, until weft_close has returned. */
+ * them reads a tensor any more; a NIC may, until weft_close has returned. A call that comes after the
+ * failure is refused at once: those inside may still be reading theirs. */
 WEFT_API int weft_update_write(weft_worker *worker, uint32_t id, const void *data,
 			       uint64_t bytes, weft_error *error);
 /* Every tensor at once, data[id] each (NULL for tensors that are not wanted, or were written in this
