@@ -12,6 +12,7 @@ bool processor_has_any(void)
 
 #define MXCSR_DEFAULT 0x1f80u /* nearest even, nothing flushed, nothing traps */
 #define MXCSR_FLAGS   0x003fu
+#define MXCSR_FLUSHED 0x9fc0u /* the default, and subnormals are 0, read or made */
 
 bool processor_has_avx512(void)
 {
@@ -33,19 +34,28 @@ bool processor_has_avx2(void)
 	return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
-struct float_mode float_mode_enter(void)
+static struct float_mode enter(unsigned int wanted)
 {
 	struct float_mode mode = {_mm_getcsr()};
 
-	if ((mode.control & ~MXCSR_FLAGS) != MXCSR_DEFAULT)
-		_mm_setcsr(MXCSR_DEFAULT);
+	if ((mode.control & ~MXCSR_FLAGS) != wanted)
+		_mm_setcsr(wanted);
 	return mode;
+}
+
+struct float_mode float_mode_enter(void)
+{
+	return enter(MXCSR_DEFAULT);
+}
+
+struct float_mode float_mode_enter_flushed(void)
+{
+	return enter(MXCSR_FLUSHED);
 }
 
 void float_mode_leave(struct float_mode mode)
 {
-	if ((mode.control & ~MXCSR_FLAGS) != MXCSR_DEFAULT)
-		_mm_setcsr(mode.control);
+	_mm_setcsr(mode.control);
 }
 #else
 bool processor_has_avx512(void)
@@ -70,6 +80,11 @@ struct float_mode float_mode_enter(void)
 	fegetenv(&mode.environment);
 	fesetenv(FE_DFL_ENV);
 	return mode;
+}
+
+struct float_mode float_mode_enter_flushed(void)
+{
+	return float_mode_enter();
 }
 
 void float_mode_leave(struct float_mode mode)

@@ -26,6 +26,9 @@ struct float_mode {
 };
 
 struct float_mode float_mode_enter(void);
+/* For results that no subnormal number can change: one costs a hundred times what others do, so
+ * they may all be 0. */
+struct float_mode float_mode_enter_flushed(void);
 void float_mode_leave(struct float_mode mode);
 
 bool processor_has_avx512(void); /* F, BW, DQ and VL */

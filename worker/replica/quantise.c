@@ -252,7 +252,8 @@ static void run(struct quantise_strip *band, float *scales, const float *given, 
 	/* a longer block is one block too, and its products do not overflow */
 	if (band->block_columns > band->columns)
 		band->block_columns = band->columns;
-	mode = float_mode_enter();
+	/* 1 / scale is below 2^43: what is subnormal, or is once multiplied by it, has code 0 */
+	mode = float_mode_enter_flushed();
 	run_band(band, scales, given, from);
 	float_mode_leave(mode);
 }
