@@ -8,8 +8,8 @@
  *   |  |  |    |   |  |   |   |         scale and 1 / scale of each
  *                                       pass 2, row by row: the values
  *
- * The passes do not look for infinities and NaN: a block whose largest magnitude is one is made
- * again, here, number by number.
+ * The passes do not look for infinities and NaN: where a block's largest magnitude is one, the
+ * largest of the others is found here, and the codes of those that are are made again.
  */
 #include "worker/replica/quantise.h"
 
@@ -23,6 +23,7 @@
 #define STRIP_BYTES    (512u << 10) /* of a second-level cache of 1 MiB or more */
 #define GATHERED_BYTES (256u << 10)
 #define FAR_BYTES      4096u
+#define MAGNITUDE      0x7fffffffu
 
 static const struct quantise_kernel *const kernels[] = {
 #if PROCESSOR_X86
@@ -57,7 +58,8 @@ bool quantise_use(const char *kernel)
 struct source_kind {
 	quantise_load load;
 	quantise_peaks peaks;
-	quantise_values values, values_exact;
+	quantise_values values, specials;
+	uint32_t (*finite_peak)(const struct quantise_strip *block);
 	quantise_gather gather;
 };
 
@@ -72,20 +74,60 @@ const struct quantise_kernel *quantise_chosen(void)
 	return kernel;
 }
 
+/* Of a block with infinities or NaN: its largest other magnitude, and the codes of these. */
+#define DEFINE_SPECIALS(name, bytes)                                                               \
+	static uint32_t finite_peak_##name(const struct quantise_strip *block)                     \
+	{                                                                                          \
+		uint32_t peak = 0;                                                                 \
+                                                                                                   \
+		for (uint64_t row = 0; row < block->rows; row++) {                                 \
+			const unsigned char *from = block->source + row * block->stride_bytes;     \
+                                                                                                   \
+			for (uint64_t i = 0; i < block->columns; i++) {                            \
+				uint32_t x = quantise_load_##name(from + i * (bytes)) & MAGNITUDE; \
+                                                                                                   \
+				x = x < ELEMENT_F32_INFINITY ? x : 0;                              \
+				peak = x > peak ? x : peak;                                        \
+			}                                                                          \
+		}                                                                                  \
+		return peak;                                                                       \
+	}                                                                                          \
+                                                                                                   \
+	static void specials_##name(const struct quantise_strip *block)                            \
+	{                                                                                          \
+		for (uint64_t row = 0; row < block->rows; row++) {                                 \
+			const unsigned char *from = block->source + row * block->stride_bytes;     \
+			unsigned char *to = block->values + row * block->values_stride;            \
+                                                                                                   \
+			for (uint64_t i = 0; i < block->columns; i++) {                            \
+				uint32_t x = quantise_load_##name(from + i * (bytes));             \
+                                                                                                   \
+				if ((x & MAGNITUDE) < ELEMENT_F32_INFINITY)                        \
+					continue;                                                  \
+				to[i] = element_f8_from_f32(                                       \
+					element_bits(element_float(x) * block->inverse[0]));       \
+			}                                                                          \
+		}                                                                                  \
+	}
+
+DEFINE_SPECIALS(f32, 4)
+DEFINE_SPECIALS(bf16, 2)
+DEFINE_SPECIALS(f16, 2)
+
 static struct source_kind source_kind(enum dtype from)
 {
 	const struct quantise_kernel *kernel = quantise_chosen();
 
 	if (from == DTYPE_F32)
-		return (struct source_kind){quantise_load_f32, kernel->f32.peaks,
-					    kernel->f32.values, quantise_portable.f32.values,
-					    kernel->f32.gather};
+		return (struct source_kind){quantise_load_f32,	kernel->f32.peaks,
+					    kernel->f32.values, specials_f32,
+					    finite_peak_f32,	kernel->f32.gather};
 	if (from == DTYPE_BF16)
-		return (struct source_kind){quantise_load_bf16, kernel->bf16.peaks,
-					    kernel->bf16.values, quantise_portable.bf16.values,
-					    kernel->bf16.gather};
+		return (struct source_kind){quantise_load_bf16,	 kernel->bf16.peaks,
+					    kernel->bf16.values, specials_bf16,
+					    finite_peak_bf16,	 kernel->bf16.gather};
 	return (struct source_kind){quantise_load_f16, kernel->f16.peaks, kernel->f16.values,
-				    quantise_portable.f16.values, kernel->f16.gather};
+				    specials_f16,      finite_peak_f16,	  kernel->f16.gather};
 }
 
 float quantise_scale_of(uint32_t peak)
@@ -94,23 +136,6 @@ float quantise_scale_of(uint32_t peak)
 							 order of the bits is theirs */
 
 	return element_float(peak > least ? peak : least) / MAKE_FP8_MAX;
-}
-
-static uint32_t finite_peak(const struct quantise_strip *block, quantise_load load,
-			    uint64_t element)
-{
-	uint32_t peak = 0;
-
-	for (uint64_t row = 0; row < block->rows; row++) {
-		const unsigned char *from = block->source + row * block->stride_bytes;
-
-		for (uint64_t i = 0; i < block->columns; i++) {
-			uint32_t x = load(from + i * element) & 0x7fffffff;
-
-			peak = x < ELEMENT_F32_INFINITY && x > peak ? x : peak;
-		}
-	}
-	return peak;
 }
 
 static struct quantise_strip block_of(const struct quantise_strip *strip, uint64_t at,
@@ -149,7 +174,7 @@ static void run_strip(struct quantise_strip *strip, const uint32_t *peaks, float
 
 			special |= 1u << b;
 			if (!given)
-				peak = finite_peak(&block, kind->load, element);
+				peak = kind->finite_peak(&block);
 		}
 		if (!given)
 			scales[b] = quantise_scale_of(peak);
@@ -164,7 +189,7 @@ static void run_strip(struct quantise_strip *strip, const uint32_t *peaks, float
 		if (!(special >> b & 1))
 			continue;
 		block = block_of(strip, b * strip->block_columns, element);
-		kind->values_exact(&block);
+		kind->specials(&block);
 	}
 }
 

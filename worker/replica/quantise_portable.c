@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * quantise_portable.c -- number by number, as element.h says; for every processor, and for blocks
- * with infinities and NaN.
+ * quantise_portable.c -- number by number, as element.h says; for every processor.
  */
 #include "worker/replica/processor.h"
 #include "worker/replica/quantise_kernel.h"
