@@ -5,6 +5,8 @@
  */
 #include "worker/replica/pack_elements.h"
 
+#include "common/copy.h"
+#include "common/copy_sum.h"
 #include "worker/replica/decode.h"
 
 #include <string.h>
@@ -146,8 +148,7 @@ static void take_elements(unsigned char *out, const struct elements *elements,
 
 /* Whether elements can be stored past the caches as they are made: nobody reads them back, and
  * rows and blocks begin with whole lines. */
-static bool streamed(const struct pack_part *part, const struct digest_stream *sum,
-		     const struct elements *elements)
+static bool streamed(const struct pack_part *part, const struct elements *elements)
 {
 	const struct pack *pack = elements->pack;
 	uint64_t borders = 0;
@@ -156,20 +157,49 @@ static bool streamed(const struct pack_part *part, const struct digest_stream *s
 		borders = pack->columns | pack->column_skip | pack->make.from_columns;
 	else if (pack->runs.rows > 1)
 		borders = pack->runs.row_bytes / elements->from_bytes;
-	return !sum && part->target_count == 1 &&
+	return !part->sum && part->target_count == 1 &&
 	       ((uintptr_t)part->targets[0] | part->from | borders * elements->to_bytes) % 64 == 0;
 }
 
-void pack_elements(const struct pack *pack, const struct pack_part *part, struct digest_stream *sum,
-		   const char *kernel)
+/* The sum of a part, of chunks on their way. */
+struct chunk_sum {
+	struct copy_sum sum;
+	unsigned char last[COPY_LINE_BYTES]; /* bytes given so far */
+};
+
+static void give_chunk(const struct pack_part *part, struct chunk_sum *sum, uint64_t done,
+		       const unsigned char *chunk, uint64_t bytes)
+{
+	uint64_t kept = bytes < COPY_LINE_BYTES ? COPY_LINE_BYTES - bytes : 0;
+
+	if (!part->sum || part->bytes < COPY_SUM_BYTES_MIN) {
+		pack_give(part, NULL, done, chunk, bytes);
+		if (part->sum) /* there is one chunk */
+			*part->sum = checksum64(chunk, bytes);
+		return;
+	}
+	copy_sum_bytes(&sum->sum,
+		       part->target_count ? (unsigned char *)part->targets[0] + done : NULL, chunk,
+		       bytes);
+	for (size_t i = 1; i < part->target_count; i++)
+		copy_bytes((unsigned char *)part->targets[i] + done, chunk, bytes);
+	memmove(sum->last, sum->last + COPY_LINE_BYTES - kept, kept);
+	memcpy(sum->last + kept, chunk + bytes - (COPY_LINE_BYTES - kept), COPY_LINE_BYTES - kept);
+	if (done + bytes == part->bytes)
+		*part->sum = copy_sum_end(&sum->sum, sum->last);
+}
+
+void pack_elements(const struct pack *pack, const struct pack_part *part, const char *kernel)
 {
 	_Alignas(64) unsigned char chunk[ELEMENTS_CHUNK_BYTES];
 	struct elements elements = elements_of(pack, part, pack->to, kernel);
 	convert_row past = convert_find_streamed(pack->from, pack->to, kernel);
 	struct decoder decoder; /* not cleared: its tables are made when they are needed */
+	struct chunk_sum sum;
+	uint64_t done = 0, n;
 
 	decoder_init(&decoder, &elements, kernel);
-	decoder.stream = streamed(part, sum, &elements);
+	decoder.stream = streamed(part, &elements);
 	if (decoder.stream && (decoder.row || (!pack->make.from_rows && past))) {
 		elements.convert = past;
 		take_elements(part->targets[0], &elements, &decoder, part->from / elements.to_bytes,
@@ -177,10 +207,13 @@ void pack_elements(const struct pack *pack, const struct pack_part *part, struct
 		return;
 	}
 	decoder.stream = false;
-	for (uint64_t done = 0, n; done < part->bytes; done += n) {
+	if (part->sum && part->bytes >= COPY_SUM_BYTES_MIN)
+		copy_sum_begin(&sum.sum, part->bytes);
+	do {
 		n = least(sizeof(chunk), part->bytes - done);
 		take_elements(chunk, &elements, &decoder, (part->from + done) / elements.to_bytes,
 			      n / elements.to_bytes);
-		pack_give(part, sum, done, chunk, n);
-	}
+		give_chunk(part, &sum, done, chunk, n);
+		done += n;
+	} while (done < part->bytes);
 }

@@ -22,8 +22,7 @@ struct elements elements_of(const struct pack *pack, const struct pack_part *par
 /* `count` values of row `row` of the box as a matrix, each times its block's scale. */
 void elements_dequantise(unsigned char *out, const struct elements *elements, uint64_t row,
 			 uint64_t column, uint64_t count);
-/* As pack_made(), of what is not made in blocks. */
-void pack_elements(const struct pack *pack, const struct pack_part *part,
-		   struct digest_stream *sum, const char *kernel);
+/* The part, with its sum. `kernel` as convert_find() takes it. */
+void pack_elements(const struct pack *pack, const struct pack_part *part, const char *kernel);
 
 #endif

@@ -216,8 +216,8 @@ static void give_values(struct band *band, uint64_t done)
 	give_on(band, done, bytes);
 }
 
-static void made_blocks(const struct pack *pack, const struct pack_part *part,
-			struct digest_stream *sum, const char *kernel)
+void pack_made(const struct pack *pack, const struct pack_part *part, struct digest_stream *sum,
+	       const char *kernel)
 {
 	struct band band; /* not cleared: its rows are written before they are read */
 	uint64_t blocks = (pack->columns + pack->make.to_columns - 1) / pack->make.to_columns;
@@ -245,13 +245,4 @@ static void made_blocks(const struct pack *pack, const struct pack_part *part,
 		if (part->made_scales)
 			memcpy(part->made_scales + b * blocks, band.scales, blocks * sizeof(float));
 	}
-}
-
-void pack_made(const struct pack *pack, const struct pack_part *part, struct digest_stream *sum,
-	       const char *kernel)
-{
-	if (pack->make.to_rows)
-		made_blocks(pack, part, sum, kernel);
-	else
-		pack_elements(pack, part, sum, kernel);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * pack_run.c -- the work, and who does it: pack_copy.c what is copied, pack_made.c what is converted
- * or in blocks. The latter make a part chunk by chunk; a chunk stays in the first caches while it is
- * summed and goes from there to its targets:
+ * pack_run.c -- the work, and who does it: pack_copy.c what is copied, pack_elements.c what is
+ * converted, pack_made.c what is made in blocks. The latter two make a part chunk by chunk; a chunk
+ * stays in the first caches while it is summed and goes from there to its targets:
  *
  *   source ──► chunk ──► sum ──► target 0, 1, .. (non-temporal)
  */
@@ -10,6 +10,7 @@
 
 #include "common/copy.h"
 #include "worker/replica/convert.h"
+#include "worker/replica/pack_elements.h"
 #include "worker/replica/quantise.h"
 
 #include <string.h>
@@ -34,6 +35,10 @@ void pack_run(const struct pack *pack, const struct pack_part *part)
 
 	if (make_plain(&pack->make) && pack->from == pack->to) {
 		pack_copies(&(struct pack_lane){pack, *part}, 1);
+		return;
+	}
+	if (!pack->make.to_rows) {
+		pack_elements(pack, part, forced);
 		return;
 	}
 	if (sum)
