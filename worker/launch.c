@@ -18,8 +18,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CONTROL_PORT   29600
-#define AUTO_PORT_STEP 100 /* torchrun's store listens on MASTER_PORT itself */
+#define CONTROL_PORT	29600
+#define PORT_DIGITS_MAX 5
+#define AUTO_PORT_STEP	100 /* torchrun's store listens on MASTER_PORT itself */
 
 enum launcher { LAUNCHER_HAND, LAUNCHER_TORCH, LAUNCHER_MPI, LAUNCHER_SLURM, LAUNCHER_POD };
 
@@ -180,12 +181,14 @@ static int find_rank(weft_launch *launch, struct error *error)
 	return 0;
 }
 
-/* Letters, digits, - _ . of a name; in brackets an IPv6 number. */
+/* Letters, digits, - _ . of a name; in brackets an IPv6 number. A few digits alone are a port whose
+ * host is missing: resolvers take them for an address in 0.0.0.0/8. */
 static bool is_host(const char *host, size_t length)
 {
 	static const char name[] =
 		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
 	static const char number[] = "abcdefABCDEF0123456789:.";
+	static const char digits[] = "0123456789";
 
 	if (*host == '[') {
 		size_t inside = strcspn(host + 1, "]%");
@@ -193,7 +196,9 @@ static bool is_host(const char *host, size_t length)
 
 		return end == host + length - 1 && inside && strspn(host + 1, number) >= inside;
 	}
-	return length && strspn(host, name) >= length;
+	if (length <= PORT_DIGITS_MAX && strspn(host, digits) >= length)
+		return false;
+	return strspn(host, name) >= length;
 }
 
 /* "host", "host:port" and "tcp://host:port" become the last form. */
