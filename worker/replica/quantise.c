@@ -283,22 +283,6 @@ static void run(struct quantise_strip *band, float *scales, const float *given, 
 	float_mode_leave(mode);
 }
 
-void quantise_band(unsigned char *values, float *scales, const void *source, enum dtype from,
-		   uint64_t rows, uint64_t columns, uint64_t stride_bytes, uint64_t block_columns)
-{
-	struct quantise_strip band = {
-		.source = source,
-		.rows = rows,
-		.columns = columns,
-		.stride_bytes = stride_bytes,
-		.block_columns = block_columns,
-		.values = values,
-		.values_stride = columns,
-	};
-
-	run(&band, scales, NULL, from);
-}
-
 void quantise_band_on(unsigned char *values, float *scales, const void *source, enum dtype from,
 		      uint64_t rows, uint64_t columns, uint64_t stride_bytes,
 		      uint64_t block_columns, const void *next, bool stream)
@@ -317,6 +301,13 @@ void quantise_band_on(unsigned char *values, float *scales, const void *source, 
 	/* whole lines only: half a one past the caches is slower than all of it through them */
 	band.stream = stream && ((uintptr_t)values | columns | block_columns) % 64 == 0;
 	run(&band, scales, NULL, from);
+}
+
+void quantise_band(unsigned char *values, float *scales, const void *source, enum dtype from,
+		   uint64_t rows, uint64_t columns, uint64_t stride_bytes, uint64_t block_columns)
+{
+	quantise_band_on(values, scales, source, from, rows, columns, stride_bytes, block_columns,
+			 NULL, false);
 }
 
 void quantise_scaled(unsigned char *values, const float *scales, const void *source,
