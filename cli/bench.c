@@ -68,14 +68,14 @@ struct waiting {
 /* Before its first byte a stage is still being prepared: opening memory, connecting. */
 static void show(struct waiting *waiting)
 {
-	uint64_t todo = atomic_load(&waiting->work->todo);
+	uint64_t total = atomic_load(&waiting->work->total);
 
-	if (todo && !waiting->begun) {
-		progress_begin(&waiting->progress, waiting->what, todo, false);
+	if (total && !waiting->begun) {
+		progress_begin(&waiting->progress, waiting->what, total, false);
 		waiting->begun = true;
 	}
-	waiting->progress.total_bytes = todo;
-	if (todo)
+	waiting->progress.total_bytes = total;
+	if (total)
 		progress_at(&waiting->progress, atomic_load(&waiting->work->done));
 }
 

@@ -34,7 +34,7 @@ struct bench_options {
 enum bench_stage { BENCH_CONTENTS, BENCH_OTHER_CONTENTS, BENCH_COMPARING, BENCH_STAGES };
 
 struct bench_work {
-	_Atomic uint64_t todo, done; /* todo grows while processes find out */
+	_Atomic uint64_t total, done; /* total grows while processes find out */
 };
 
 /* Lives in memory that all processes map. A gate opens when `parties` have arrived. */

@@ -61,7 +61,7 @@ static int add_parts(struct filling *filling, const weft_tensor_view *view, unsi
 		*part = (struct part){
 			view->name, dtype_from_name(view->dtype), view->row_lo * row_bytes + at,
 			view->bytes - at < PART_BYTES ? view->bytes - at : PART_BYTES, out + at};
-		atomic_fetch_add(&filling->work->todo, part->bytes);
+		atomic_fetch_add(&filling->work->total, part->bytes);
 	}
 	return 0;
 }
@@ -141,7 +141,7 @@ int bench_compare(struct bench_shared *shared, const struct bench_options *optio
 	if (rc == 0)
 		rc = model_layout(model, &options->infer, rank % options->infer.tp, &layout, error);
 	for (size_t i = 0; rc == 0 && i < layout.piece_count; i++)
-		atomic_fetch_add(&expected.work->todo, layout.pieces[i].bytes);
+		atomic_fetch_add(&expected.work->total, layout.pieces[i].bytes);
 	if (rc == 0)
 		rc = remake_layout(&remake, &layout, threads_of(infer_ranks(&options->infer)),
 				   error);

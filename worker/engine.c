@@ -10,7 +10,6 @@
  * A thread whose item is just being packed by another packs one of the next instead, which then waits
  * in its slot for its row's turn.
  */
-#include "common/digest.h"
 #include "worker/worker.h"
 
 #include "common/clock.h"

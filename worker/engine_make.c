@@ -9,6 +9,7 @@
 #include "worker/worker.h"
 
 #include "common/copy.h"
+#include "common/digest.h"
 
 #define TARGETS_AT_ONCE 32
 /* A reader is fast from here on, and more lanes would keep other threads waiting for them. */
@@ -197,8 +198,8 @@ void engine_take(struct weft_worker *worker, struct item *item)
 	item->held = own->slots;
 	lanes = lanes < PACK_LANES_MAX ? lanes : PACK_LANES_MAX;
 	/* pieces larger than the ring together would lose their slots before their turn */
-	if (own->slots && lanes > worker->trainer.replica.ring.bytes / own->pack.bytes)
-		lanes = worker->trainer.replica.ring.bytes / own->pack.bytes;
+	if (own->slots && lanes > trainer->replica.ring.bytes / own->pack.bytes)
+		lanes = trainer->replica.ring.bytes / own->pack.bytes;
 	while (last + 1 < trainer->source_count && last - first + 1 < lanes &&
 	       beside(&sources[last], &sources[last + 1]) &&
 	       take_part(worker, &sources[last + 1], item->part))

@@ -9,7 +9,7 @@
  *   send_plan.c, pairs.c  rows of the plan, resolved    replica/       ring, full, packing
  *   update_begin.c      a trainer's targets accept      verify.c, remake*.c, contents.c, launch.c
  *   update_trainer.c    write, end, abort               trainer.h      its update engine:
- *   update_bucket.c     buckets, drain, repeat            jobs.c, engine.c, engine_full.c
+ *   update_bucket.c     buckets, drain, repeat            jobs.c, engine*.c
  *   update_inference.c  open, count, verify, publish  post_load.c  the host's hook in between
  *   compare.c           an engine's own parameters beside the declared ones
  */

@@ -8,7 +8,7 @@
  *           and the blocks streamed out, lane by lane
  *   alone   one lane into one target and no sum: copy_rows()
  *
- * Lanes go through the last two together, in the order in which they lie, so that memory is read
+ * Lanes go through lines and blocks together, in the order in which they lie, so that memory is read
  * row by row. All of it is summed on the way (common/copy_sum.h).
  */
 #include "worker/replica/pack_steps.h"
