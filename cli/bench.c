@@ -4,12 +4,12 @@
 #include "cli/bench_write.h"
 #include "cli/command.h"
 #include "cli/children.h"
-#include "common/copy.h"
-#include "common/json_write.h"
-#include "common/progress.h"
-#include "common/text.h"
+#include "base/copy.h"
+#include "base/json_write.h"
+#include "base/progress.h"
+#include "base/text.h"
 #include "model/model.h"
-#include "routing/order.h"
+#include "routing/plan/order.h"
 
 #include <argp.h>
 #include <signal.h>

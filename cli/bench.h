@@ -13,8 +13,8 @@
 #ifndef CLI_BENCH_H
 #define CLI_BENCH_H
 
-#include "common/error.h"
-#include "common/parallel.h"
+#include "base/error.h"
+#include "job/parallel.h"
 #include <stdatomic.h>
 #include <stdint.h>
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/bench_contents.h"
 
-#include "common/array.h"
-#include "common/layout.h"
-#include "common/threads.h"
+#include "base/array.h"
+#include "job/layout.h"
+#include "base/threads.h"
 #include "model/content.h"
 #include "model/model.h"
-#include "worker/remake.h"
+#include "worker/referee/remake.h"
 
 #include <string.h>
 

@@ -8,7 +8,7 @@
 #define CLI_BENCH_CONTENTS_H
 
 #include "cli/bench.h"
-#include "worker/weft.h"
+#include "worker/api/weft.h"
 
 /* The held rows of every wanted tensor, by tensor id, as the made checkpoint of `seed` has them;
  * tensors whose place is NULL are left out. */

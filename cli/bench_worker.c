@@ -7,9 +7,9 @@
 #include "cli/bench.h"
 
 #include "cli/bench_contents.h"
-#include "common/clock.h"
-#include "common/memory.h"
-#include "worker/weft.h"
+#include "base/clock.h"
+#include "base/memory.h"
+#include "worker/api/weft.h"
 
 #include <linux/futex.h>
 #include <stdio.h>

@@ -6,8 +6,8 @@
 
 #include "cli/children.h"
 #include "cli/command.h"
-#include "common/json_write.h"
-#include "common/text.h"
+#include "base/json_write.h"
+#include "base/text.h"
 #include "transport/transport.h"
 #include "transport/verbs/settings.h"
 

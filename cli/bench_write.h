@@ -18,7 +18,7 @@
 #define CLI_BENCH_WRITE_H
 
 #include "cli/exchange.h"
-#include "common/error.h"
+#include "base/error.h"
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -5,7 +5,7 @@
  */
 #include "cli/bench_write.h"
 
-#include "common/clock.h"
+#include "base/clock.h"
 #include "transport/transport.h"
 
 #include <stddef.h>

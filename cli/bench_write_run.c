@@ -6,10 +6,10 @@
  */
 #include "cli/bench_write.h"
 
-#include "common/clock.h"
-#include "common/digest.h"
-#include "common/memory.h"
-#include "common/text.h"
+#include "base/clock.h"
+#include "job/digest.h"
+#include "base/memory.h"
+#include "base/text.h"
 #include "transport/transport.h"
 
 #include <string.h>

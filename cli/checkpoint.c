@@ -4,9 +4,9 @@
  */
 #include "cli/command.h"
 
-#include "common/json_write.h"
-#include "common/memory.h"
-#include "common/text.h"
+#include "base/json_write.h"
+#include "base/memory.h"
+#include "base/text.h"
 #include "model/checkpoint.h"
 #include "model/model.h"
 #include <argp.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/children.h"
 
-#include "common/clock.h"
-#include "common/file.h"
-#include "common/memory.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/memory.h"
 
 #include <errno.h>
 #include <signal.h>

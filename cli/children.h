@@ -6,7 +6,7 @@
 #ifndef CLI_CHILDREN_H
 #define CLI_CHILDREN_H
 
-#include "common/error.h"
+#include "base/error.h"
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>

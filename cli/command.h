@@ -6,7 +6,7 @@
 #define CLI_COMMAND_H
 
 /* A subcommand gets argv[0] = "weft noun verb" and parses with argp; it returns the exit code
- * (common/error.h). */
+ * (base/error.h). */
 struct command {
 	const char *noun, *verb; /* verb NULL: the noun alone is the command */
 	const char *what;        /* one line for `weft --help` */

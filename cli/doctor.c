@@ -5,7 +5,7 @@
 #include "cli/doctor.h"
 
 #include "cli/command.h"
-#include "common/json_write.h"
+#include "base/json_write.h"
 #include "transport/transport.h"
 #include "transport/verbs/calls.h"
 #include <argp.h>

@@ -14,8 +14,8 @@
 #define CLI_DOCTOR_H
 
 #include "cli/doctor_system.h"
-#include "common/error.h"
-#include "common/text.h"
+#include "base/error.h"
+#include "base/text.h"
 #include "transport/verbs/errors.h"
 #include "transport/verbs/facts.h"
 #include "transport/verbs/records.h"

@@ -5,7 +5,7 @@
  */
 #include "cli/doctor.h"
 
-#include "common/clock.h"
+#include "base/clock.h"
 #include "transport/transport.h"
 #include "transport/verbs/calls.h"
 #include <errno.h>

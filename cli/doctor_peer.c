@@ -5,8 +5,8 @@
  */
 #include "cli/doctor_peer.h"
 
-#include "common/clock.h"
-#include "common/digest.h"
+#include "base/clock.h"
+#include "job/digest.h"
 #include "transport/transport.h"
 #include "transport/verbs/resolver.h"
 #include <inttypes.h>

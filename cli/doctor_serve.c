@@ -4,9 +4,9 @@
  */
 #include "cli/doctor_peer.h"
 
-#include "common/clock.h"
-#include "common/digest.h"
-#include "common/log.h"
+#include "base/clock.h"
+#include "job/digest.h"
+#include "base/log.h"
 #include "transport/transport.h"
 #include <inttypes.h>
 #include <poll.h>

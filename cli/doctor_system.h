@@ -7,7 +7,7 @@
 #ifndef CLI_DOCTOR_SYSTEM_H
 #define CLI_DOCTOR_SYSTEM_H
 
-#include "common/array.h"
+#include "base/array.h"
 #include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>

@@ -5,7 +5,7 @@
  */
 #include "cli/doctor_system.h"
 
-#include "common/text.h"
+#include "base/text.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/exchange.h"
 
-#include "common/clock.h"
-#include "common/log.h"
-#include "common/text.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -15,7 +15,7 @@
 #ifndef CLI_EXCHANGE_H
 #define CLI_EXCHANGE_H
 
-#include "common/error.h"
+#include "base/error.h"
 #include <stddef.h>
 #include <stdint.h>
 

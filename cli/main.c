@@ -3,8 +3,8 @@
  * The `weft` tool: finds the row of `weft NOUN VERB`, or of a noun that has no verbs, and runs it.
  */
 #include "cli/command.h"
-#include "common/error.h"
-#include "common/log.h"
+#include "base/error.h"
+#include "base/log.h"
 
 #include <argp.h>
 #include <errno.h>

@@ -5,7 +5,7 @@
 #include "cli/model_verbs.h"
 
 #include "cli/command.h"
-#include "common/text.h"
+#include "base/text.h"
 #include "model/family.h"
 #include "model/model.h"
 #include <argp.h>

@@ -6,8 +6,8 @@
 #include "cli/command.h"
 #include "cli/model_verbs.h"
 
-#include "common/parallel.h"
-#include "common/text.h"
+#include "job/parallel.h"
+#include "base/text.h"
 #include "model/live.h"
 #include "model/model.h"
 #include <argp.h>

@@ -6,9 +6,9 @@
 #include "cli/model_verbs.h"
 
 #include "cli/command.h"
-#include "common/array.h"
-#include "common/parallel.h"
-#include "common/text.h"
+#include "base/array.h"
+#include "job/parallel.h"
+#include "base/text.h"
 #include "model/derived.h"
 #include "model/model.h"
 #include <argp.h>

@@ -7,10 +7,10 @@
 
 #include "cli/command.h"
 #include "cli/route.h"
-#include "common/text.h"
-#include "routing/baseline.h"
-#include "routing/memory_plan.h"
-#include "routing/scenario.h"
+#include "base/text.h"
+#include "routing/lab/baseline.h"
+#include "routing/report/memory_plan.h"
+#include "routing/lab/scenario.h"
 #include "wire/message.h"
 #include <argp.h>
 #include <stdio.h>

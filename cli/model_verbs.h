@@ -5,7 +5,7 @@
 #ifndef CLI_MODEL_VERBS_H
 #define CLI_MODEL_VERBS_H
 
-#include "common/json_write.h"
+#include "base/json_write.h"
 #include <stdint.h>
 
 int model_check(int argc, char **argv);        /* model_check.c */

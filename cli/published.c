@@ -6,10 +6,10 @@
 #include "cli/published.h"
 
 #include "cli/simulate_view.h"
-#include "common/json_write.h"
-#include "routing/order.h"
-#include "routing/scenario.h"
-#include "routing/topology_file.h"
+#include "base/json_write.h"
+#include "routing/plan/order.h"
+#include "routing/lab/scenario.h"
+#include "routing/plan/topology_file.h"
 
 #include <stdio.h>
 #include <string.h>

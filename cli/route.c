@@ -2,9 +2,9 @@
 #include "cli/route.h"
 
 #include "cli/command.h"
-#include "common/parallel.h"
+#include "job/parallel.h"
 #include "model/model.h"
-#include "routing/dump_read.h"
+#include "routing/report/dump_read.h"
 #include <stddef.h>
 #include <string.h>
 

@@ -5,8 +5,8 @@
 #ifndef CLI_ROUTE_H
 #define CLI_ROUTE_H
 
-#include "routing/certificate.h"
-#include "routing/report.h"
+#include "routing/report/certificate.h"
+#include "routing/report/report.h"
 #include <stdio.h>
 
 int route_plan_run(int argc, char **argv);

@@ -7,12 +7,12 @@
  */
 #include "cli/command.h"
 #include "cli/route_options.h"
-#include "common/json_write.h"
-#include "common/text.h"
-#include "routing/certificate.h"
-#include "routing/order.h"
-#include "routing/simulate.h"
-#include "routing/summary.h"
+#include "base/json_write.h"
+#include "base/text.h"
+#include "routing/report/certificate.h"
+#include "routing/plan/order.h"
+#include "routing/lab/simulate.h"
+#include "routing/report/summary.h"
 
 #include <argp.h>
 #include <inttypes.h>

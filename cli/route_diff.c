@@ -4,9 +4,9 @@
  */
 #include "cli/command.h"
 #include "cli/route.h"
-#include "common/json_write.h"
-#include "common/text.h"
-#include "routing/diff.h"
+#include "base/json_write.h"
+#include "base/text.h"
+#include "routing/report/diff.h"
 
 #include <argp.h>
 #include <errno.h>

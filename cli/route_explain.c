@@ -6,12 +6,12 @@
  */
 #include "cli/command.h"
 #include "cli/route_options.h"
-#include "common/closest.h"
-#include "common/json_write.h"
-#include "common/text.h"
-#include "routing/dump_read.h"
-#include "routing/explain.h"
-#include "routing/order.h"
+#include "base/closest.h"
+#include "base/json_write.h"
+#include "base/text.h"
+#include "routing/report/dump_read.h"
+#include "routing/plan/explain.h"
+#include "routing/plan/order.h"
 
 #include <argp.h>
 #include <inttypes.h>

@@ -4,9 +4,9 @@
  */
 #include "cli/command.h"
 #include "cli/route_options.h"
-#include "common/file.h"
-#include "common/text.h"
-#include "routing/export.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "routing/report/export.h"
 
 #include <argp.h>
 #include <errno.h>

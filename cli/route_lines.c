@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/route_lines.h"
 
-#include "common/memory.h"
+#include "base/memory.h"
 #include <stdlib.h>
 
 const char *const view_by_names[BY_COUNT] = {

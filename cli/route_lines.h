@@ -6,8 +6,8 @@
 #ifndef CLI_ROUTE_LINES_H
 #define CLI_ROUTE_LINES_H
 
-#include "common/array.h"
-#include "routing/dump_read.h"
+#include "base/array.h"
+#include "routing/report/dump_read.h"
 
 enum view_by { BY_NOTHING, BY_TRAINER, BY_INFERENCE, BY_TENSOR, BY_HOST, BY_NIC, BY_COUNT };
 

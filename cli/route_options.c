@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/route_options.h"
 
-#include "common/text.h"
-#include "routing/order.h"
-#include "routing/topology_file.h"
+#include "base/text.h"
+#include "routing/plan/order.h"
+#include "routing/plan/topology_file.h"
 #include <stddef.h>
 #include <string.h>
 

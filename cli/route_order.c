@@ -5,9 +5,9 @@
  */
 #include "cli/command.h"
 #include "cli/route_options.h"
-#include "common/json_write.h"
-#include "common/text.h"
-#include "routing/order.h"
+#include "base/json_write.h"
+#include "base/text.h"
+#include "routing/plan/order.h"
 
 #include <argp.h>
 #include <inttypes.h>

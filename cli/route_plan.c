@@ -5,8 +5,8 @@
  */
 #include "cli/command.h"
 #include "cli/route_options.h"
-#include "common/file.h"
-#include "routing/dump.h"
+#include "base/file.h"
+#include "routing/report/dump.h"
 
 #include <argp.h>
 

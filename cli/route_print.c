@@ -7,9 +7,9 @@
  */
 #include "cli/route.h"
 
-#include "common/memory.h"
-#include "common/text.h"
-#include "routing/order.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "routing/plan/order.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

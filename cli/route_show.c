@@ -5,8 +5,8 @@
 #include "cli/command.h"
 #include "cli/route.h"
 #include "cli/route_lines.h"
-#include "common/json_write.h"
-#include "common/text.h"
+#include "base/json_write.h"
+#include "base/text.h"
 
 #include <argp.h>
 #include <inttypes.h>

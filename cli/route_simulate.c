@@ -5,13 +5,13 @@
 #include "cli/command.h"
 #include "cli/published.h"
 #include "cli/simulate_view.h"
-#include "common/file.h"
-#include "common/memory.h"
-#include "routing/dump_read.h"
-#include "routing/order.h"
-#include "routing/simulate_without.h"
-#include "routing/topology_file.h"
-#include "routing/trace.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "routing/report/dump_read.h"
+#include "routing/plan/order.h"
+#include "routing/lab/simulate_without.h"
+#include "routing/plan/topology_file.h"
+#include "routing/lab/trace.h"
 
 #include <errno.h>
 #include <math.h>

@@ -12,10 +12,10 @@
  */
 #include "cli/command.h"
 #include "cli/route.h"
-#include "common/error.h"
-#include "common/memory.h"
-#include "common/parallel.h"
-#include "routing/topology_file.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "job/parallel.h"
+#include "routing/plan/topology_file.h"
 
 #include <argp.h>
 #include <ctype.h>

@@ -5,9 +5,9 @@
  */
 #include "cli/command.h"
 #include "cli/route.h"
-#include "common/json_write.h"
-#include "common/text.h"
-#include "routing/dump_read.h"
+#include "base/json_write.h"
+#include "base/text.h"
+#include "routing/report/dump_read.h"
 
 #include <argp.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #define CLI_SIMULATE_OPTIONS_H
 
 #include "cli/route_options.h"
-#include "routing/simulate.h"
+#include "routing/lab/simulate.h"
 
 #define SLOW_MAX 64
 /* The controller's --lost-after: how long a silent worker counts as alive. */

@@ -6,9 +6,9 @@
 #define CLI_SIMULATE_VIEW_H
 
 #include "cli/simulate_options.h"
-#include "routing/baseline.h"
-#include "common/text.h"
-#include "routing/table.h"
+#include "routing/lab/baseline.h"
+#include "base/text.h"
+#include "routing/plan/table.h"
 
 /* What was found out; members that were not asked for are NULL. */
 struct simulate_view {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/simulate_view.h"
 
-#include "common/json_write.h"
+#include "base/json_write.h"
 #include <math.h>
 #include <stdio.h>
 

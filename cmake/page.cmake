@@ -1,5 +1,5 @@
-# Run at build time (cmake -P): joins routing/page/*.{html,css,js} to one page and writes it as C.
-#   cmake -DFOLDER=routing/page -DOUTPUT=page.c -P page.cmake
+# Run at build time (cmake -P): joins routing/report/page/*.{html,css,js} to one page and writes it as C.
+#   cmake -DFOLDER=routing/report/page -DOUTPUT=page.c -P page.cmake
 # The page's policy allows one script and one style by their SHA-256, so nothing that a hostile
 # name could smuggle in ever runs. The digests are computed here, over exactly what is embedded.
 file(READ ${FOLDER}/page.html page)
@@ -52,8 +52,8 @@ file(READ ${OUTPUT}.html bytes HEX)
 string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${bytes}")
 string(REGEX REPLACE "(................................................................................)" "\\1\n"
   bytes "${bytes}")
-file(WRITE ${OUTPUT} "/* made by cmake/page.cmake from routing/page/ */
-#include \"routing/export_page.h\"
+file(WRITE ${OUTPUT} "/* made by cmake/page.cmake from routing/report/page/ */
+#include \"routing/report/export_page.h\"
 const char page_template[] = {
 ${bytes}0};
 ")

@@ -23,10 +23,10 @@
 #ifndef CONTROLLER_CORE_H
 #define CONTROLLER_CORE_H
 
-#include "common/error.h"
-#include "common/parallel.h"
-#include "routing/order.h"
-#include "routing/table.h"
+#include "base/error.h"
+#include "job/parallel.h"
+#include "routing/plan/order.h"
+#include "routing/plan/table.h"
 #include "wire/message.h"
 
 /* A return address as text, terminator included: the routing id of a worker's connection. A

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/clock.h"
-#include "common/log.h"
-#include "common/memory.h"
-#include "common/text.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/text.h"
 #include "controller/shell.h"
-#include "routing/topology_file.h"
+#include "routing/plan/topology_file.h"
 
 #include <argp.h>
 #include <errno.h>

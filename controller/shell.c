@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "controller/shell.h"
 
-#include "common/clock.h"
-#include "common/file.h"
-#include "common/log.h"
-#include "common/memory.h"
-#include "common/text.h"
-#include "routing/dump.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "routing/report/dump.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -15,8 +15,8 @@
 #ifndef CONTROLLER_STATE_H
 #define CONTROLLER_STATE_H
 
-#include "common/array.h"
-#include "common/text.h"
+#include "base/array.h"
+#include "base/text.h"
 #include "controller/core.h"
 
 enum phase {

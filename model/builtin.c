@@ -5,7 +5,7 @@
  */
 #include "model/model.h"
 
-#include "common/array.h"
+#include "base/array.h"
 
 /* Models that exist in several stored forms share their shapes. */
 #define FP8(block)                                                                  \

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/checkpoint.h"
 
-#include "common/array.h"
-#include "common/file.h"
-#include "common/memory.h"
-#include "common/progress.h"
-#include "common/strmap.h"
+#include "base/array.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/progress.h"
+#include "job/strmap.h"
 #include "model/content.h"
 #include "model/model.h"
 #include "model/safetensors.h"

@@ -6,9 +6,9 @@
 #ifndef MODEL_CHECKPOINT_H
 #define MODEL_CHECKPOINT_H
 
-#include "common/dtype.h"
-#include "common/error.h"
-#include "common/box.h"
+#include "job/dtype.h"
+#include "base/error.h"
+#include "job/box.h"
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/checkpoint.h"
 
-#include "common/array.h"
-#include "common/json_write.h"
-#include "common/memory.h"
-#include "common/progress.h"
+#include "base/array.h"
+#include "base/json_write.h"
+#include "base/memory.h"
+#include "base/progress.h"
 #include "model/content.h"
 #include "model/folder.h"
 #include "model/model.h"

@@ -5,9 +5,9 @@
 #ifndef MODEL_CONFIG_H
 #define MODEL_CONFIG_H
 
-#include "common/dtype.h"
-#include "common/error.h"
-#include "common/text.h"
+#include "job/dtype.h"
+#include "base/error.h"
+#include "base/text.h"
 #include "model/model.h"
 #include <stddef.h>
 

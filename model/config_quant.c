@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/config_quant.h"
 
-#include "common/array.h"
+#include "base/array.h"
 #include "model/config.h"
 #include "model/family.h"
 #include <ctype.h>

@@ -5,7 +5,7 @@
 #ifndef MODEL_CONFIG_QUANT_H
 #define MODEL_CONFIG_QUANT_H
 
-#include "common/error.h"
+#include "base/error.h"
 #include "model/model.h"
 #include <jansson.h>
 

@@ -5,8 +5,8 @@
  */
 #include "model/config.h"
 
-#include "common/array.h"
-#include "common/json_write.h"
+#include "base/array.h"
+#include "base/json_write.h"
 #include "model/config_fields.h"
 #include "model/family.h"
 #include <string.h>

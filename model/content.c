@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/content.h"
 
-#include "common/digest.h"
+#include "job/digest.h"
 #include <stdatomic.h>
 #include <string.h>
 

@@ -22,7 +22,7 @@
 #ifndef MODEL_CONTENT_H
 #define MODEL_CONTENT_H
 
-#include "common/dtype.h"
+#include "job/dtype.h"
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -15,8 +15,8 @@
 #ifndef MODEL_CUT_H
 #define MODEL_CUT_H
 
-#include "common/box.h"
-#include "common/error.h"
+#include "job/box.h"
+#include "base/error.h"
 #include "model/family.h"
 #include <stdbool.h>
 #include <stdint.h>

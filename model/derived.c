@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/derived.h"
 
-#include "common/array.h"
-#include "common/memory.h"
+#include "base/array.h"
+#include "base/memory.h"
 #include "model/family.h"
 #include "model/model.h"
 #include <string.h>

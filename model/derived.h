@@ -15,9 +15,9 @@
 #ifndef MODEL_DERIVED_H
 #define MODEL_DERIVED_H
 
-#include "common/error.h"
-#include "common/layout.h"
-#include "common/parallel.h"
+#include "base/error.h"
+#include "job/layout.h"
+#include "job/parallel.h"
 #include <stdbool.h>
 #include <stddef.h>
 

@@ -17,8 +17,8 @@
  */
 #include "model/model.h"
 
-#include "common/array.h"
-#include "common/memory.h"
+#include "base/array.h"
+#include "base/memory.h"
 #include "model/cut.h"
 #include "model/family.h"
 #include "model/form.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/folder.h"
 
-#include "common/file.h"
-#include "common/memory.h"
-#include "common/text.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/text.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -11,7 +11,7 @@
 #ifndef MODEL_FOLDER_H
 #define MODEL_FOLDER_H
 
-#include "common/error.h"
+#include "base/error.h"
 #include <stdbool.h>
 #include <stdint.h>
 

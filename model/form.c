@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/form.h"
 
-#include "common/array.h"
+#include "base/array.h"
 #include <stddef.h>
 #include <string.h>
 

@@ -14,8 +14,8 @@
 #ifndef MODEL_FORM_H
 #define MODEL_FORM_H
 
-#include "common/make.h"
-#include "common/parallel.h"
+#include "job/make.h"
+#include "job/parallel.h"
 #include "model/family.h"
 
 struct form {

@@ -5,7 +5,7 @@
  */
 #include "model/live.h"
 
-#include "common/file.h"
+#include "base/file.h"
 
 #include <jansson.h>
 #include <stdio.h>

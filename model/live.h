@@ -16,10 +16,10 @@
 #ifndef MODEL_LIVE_H
 #define MODEL_LIVE_H
 
-#include "common/array.h"
-#include "common/error.h"
-#include "common/layout.h"
-#include "common/strmap.h"
+#include "base/array.h"
+#include "base/error.h"
+#include "job/layout.h"
+#include "job/strmap.h"
 #include <stddef.h>
 #include <stdint.h>
 

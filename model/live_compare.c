@@ -5,8 +5,8 @@
  */
 #include "model/live.h"
 
-#include "common/closest.h"
-#include "common/text.h"
+#include "base/closest.h"
+#include "base/text.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/model.h"
 
-#include "common/array.h"
-#include "common/closest.h"
-#include "common/file.h"
-#include "common/memory.h"
-#include "common/text.h"
+#include "base/array.h"
+#include "base/closest.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/text.h"
 #include "model/config.h"
 #include "model/family.h"
 #include "model/tensors.h"

@@ -13,10 +13,10 @@
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
 
-#include "common/error.h"
-#include "common/layout.h"
-#include "common/parallel.h"
-#include "common/strmap.h"
+#include "base/error.h"
+#include "job/layout.h"
+#include "job/parallel.h"
+#include "job/strmap.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -16,7 +16,7 @@
 #ifndef MODEL_RANKS_H
 #define MODEL_RANKS_H
 
-#include "common/parallel.h"
+#include "job/parallel.h"
 #include "model/cut.h"
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/safetensors.h"
 
-#include "common/memory.h"
+#include "base/memory.h"
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>

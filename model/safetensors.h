@@ -17,10 +17,10 @@
 #ifndef MODEL_SAFETENSORS_H
 #define MODEL_SAFETENSORS_H
 
-#include "common/box.h"
-#include "common/dtype.h"
-#include "common/error.h"
-#include "common/text.h"
+#include "job/box.h"
+#include "job/dtype.h"
+#include "base/error.h"
+#include "base/text.h"
 #include <stddef.h>
 #include <stdint.h>
 

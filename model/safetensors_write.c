@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/safetensors.h"
 
-#include "common/json_write.h"
-#include "common/memory.h"
+#include "base/json_write.h"
+#include "base/memory.h"
 #include <string.h>
 
 static void write_entry(struct json *json, const struct safetensors_entry *entry)

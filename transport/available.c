@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/available.h"
 
-#include "common/text.h"
+#include "base/text.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #ifndef TRANSPORT_AVAILABLE_H
 #define TRANSPORT_AVAILABLE_H
 
-#include "common/error.h"
+#include "base/error.h"
 #include <stdint.h>
 
 /* Taking too much does not fail: it wakes the OOM killer. Better a sentence beforehand:

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/provider.h"
 
-#include "common/log.h"
-#include "common/memory.h"
+#include "base/log.h"
+#include "base/memory.h"
 #include "transport/fault/fault.h"
 #include <assert.h>
 #include <pthread.h>

@@ -4,8 +4,8 @@
  */
 #include "transport/provider.h"
 
-#include "common/clock.h"
-#include "common/memory.h"
+#include "base/clock.h"
+#include "base/memory.h"
 #include "transport/import.h"
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  */
 #include "transport/provider.h"
 
-#include "common/memory.h"
+#include "base/memory.h"
 
 #define WINDOW_FACTOR 4 /* posts may pass this many times the slowest one before waiting */
 

@@ -6,7 +6,7 @@
 #ifndef TRANSPORT_IDENTITY_H
 #define TRANSPORT_IDENTITY_H
 
-#include "common/error.h"
+#include "base/error.h"
 #include <stdbool.h>
 #include <stdint.h>
 

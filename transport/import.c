@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/import.h"
 
-#include "common/memory.h"
+#include "base/memory.h"
 #include <string.h>
 
 static bool same_member(struct member a, struct member b)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/mailbox.h"
 
-#include "common/clock.h"
+#include "base/clock.h"
 #include <limits.h>
 #include <linux/futex.h>
 #include <string.h>

@@ -7,9 +7,9 @@
  */
 #include "transport/transport.h"
 
-#include "common/clock.h"
-#include "common/log.h"
-#include "common/memory.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
 #include <string.h>
 
 #define PROBE_BYTES 8192

@@ -4,8 +4,8 @@
  */
 #include "transport/provider.h"
 
-#include "common/array.h"
-#include "common/text.h"
+#include "base/array.h"
+#include "base/text.h"
 
 static const struct provider *const providers[] = {&provider_shm, &provider_verbs, &provider_mock,
 						   &provider_fault};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/record.h"
 
-#include "common/digest.h"
+#include "job/digest.h"
 #include <string.h>
 
 #define MAGIC 0x52544657u /* "WFTR" */

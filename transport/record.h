@@ -17,8 +17,8 @@
 #ifndef TRANSPORT_RECORD_H
 #define TRANSPORT_RECORD_H
 
-#include "common/error.h"
-#include "common/member.h"
+#include "base/error.h"
+#include "job/member.h"
 #include "transport/identity.h"
 #include <stdbool.h>
 #include <stddef.h>

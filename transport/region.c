@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/provider.h"
 
-#include "common/memory.h"
+#include "base/memory.h"
 
 struct dmabuf {
 	int fd;

@@ -40,9 +40,9 @@
 #ifndef TRANSPORT_TRANSPORT_H
 #define TRANSPORT_TRANSPORT_H
 
-#include "common/error.h"
-#include "common/member.h"
-#include "common/nic.h"
+#include "base/error.h"
+#include "job/member.h"
+#include "job/nic.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

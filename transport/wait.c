@@ -8,8 +8,8 @@
  */
 #include "transport/provider.h"
 
-#include "common/clock.h"
-#include "common/text.h"
+#include "base/clock.h"
+#include "base/text.h"
 #include <sched.h>
 #include <time.h>
 

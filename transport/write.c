@@ -4,7 +4,7 @@
  */
 #include "transport/provider.h"
 
-#include "common/text.h"
+#include "base/text.h"
 #include "transport/chunk.h"
 #include <string.h>
 

@@ -25,9 +25,9 @@
 #ifndef WIRE_CODEC_H
 #define WIRE_CODEC_H
 
-#include "common/box.h"
-#include "common/digest.h"
-#include "common/dtype.h"
+#include "job/box.h"
+#include "job/digest.h"
+#include "job/dtype.h"
 #include "wire/limits.h"
 #include "wire/reader.h"
 #include "wire/writer.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wire/codec.h"
 
-#include "common/memory.h"
+#include "base/memory.h"
 #include <string.h>
 
 typedef int copier(const struct codec_field *field, void *to, const void *from,

@@ -6,8 +6,8 @@
 #ifndef WIRE_LIMITS_H
 #define WIRE_LIMITS_H
 
-#include "common/box.h"
-#include "common/parallel.h"
+#include "job/box.h"
+#include "job/parallel.h"
 
 #define WIRE_VERSION 3
 

@@ -8,7 +8,7 @@
  */
 #include "wire/message.h"
 
-#include "common/memory.h"
+#include "base/memory.h"
 #include "wire/message_parts.h"
 #include <assert.h>
 #include <string.h>

@@ -31,11 +31,11 @@
 #ifndef WIRE_MESSAGE_H
 #define WIRE_MESSAGE_H
 
-#include "common/digest.h"
-#include "common/error.h"
-#include "common/layout.h"
-#include "common/member.h"
-#include "common/nic.h"
+#include "job/digest.h"
+#include "base/error.h"
+#include "job/layout.h"
+#include "job/member.h"
+#include "job/nic.h"
 #include "wire/limits.h"
 #include <stddef.h>
 

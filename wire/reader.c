@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wire/reader.h"
 
-#include "common/memory.h"
+#include "base/memory.h"
 #include "wire/utf8.h"
 #include <inttypes.h>
 #include <stdarg.h>

@@ -20,7 +20,7 @@
 #ifndef WIRE_READER_H
 #define WIRE_READER_H
 
-#include "common/error.h"
+#include "base/error.h"
 #include "wire/path.h"
 #include <stdbool.h>
 #include <stddef.h>

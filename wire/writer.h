@@ -4,7 +4,7 @@
  *
  * msgpack-c chooses the shortest form of every number, length and count, which is what makes
  * equal messages equal bytes. Only its packing templates are used, over a callback into
- * common/memory.h; its own sbuffer would allocate behind the fault injection's back.
+ * base/memory.h; its own sbuffer would allocate behind the fault injection's back.
  *
  * Errors are sticky, as in reader.h: nothing is written after the first. What a peer's reader
  * would refuse is refused here first: ERROR_LIMIT for lengths and counts, ERROR_MESSAGE else.
@@ -12,7 +12,7 @@
 #ifndef WIRE_WRITER_H
 #define WIRE_WRITER_H
 
-#include "common/error.h"
+#include "base/error.h"
 #include "wire/path.h"
 #include <stdbool.h>
 #include <stddef.h>

@@ -6,7 +6,7 @@
 #ifndef MODEL_FAMILIES_ROWS_H
 #define MODEL_FAMILIES_ROWS_H
 
-#include "common/array.h"
+#include "base/array.h"
 #include "model/family.h"
 
 #define LAYER LAYER_PREFIX

@@ -6,10 +6,10 @@
  * them: of 16 tensors, 15 are experts that one rank of each engine wants, packed, and one is wanted
  * by all ranks; who of its stage sends a route goes round, as a balanced policy does it.
  */
-#include "common/json_write.h"
-#include "common/memory.h"
-#include "common/text.h"
-#include "routing/order.h"
+#include "base/json_write.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "routing/plan/order.h"
 
 #include <stdio.h>
 #include <time.h>

@@ -14,12 +14,12 @@
  * them. Ratios are medians over the rounds. Seconds are those of the processor, the
  * slowest thread's: on a busy machine the wall clock also counts the others.
  */
-#include "common/array.h"
-#include "common/copy.h"
-#include "common/json_write.h"
-#include "common/memory.h"
-#include "common/text.h"
-#include "worker/replica/pack.h"
+#include "base/array.h"
+#include "base/copy.h"
+#include "base/json_write.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "pack/pack.h"
 
 #include <pthread.h>
 #include <stdio.h>

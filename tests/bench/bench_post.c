@@ -5,9 +5,9 @@
  * requests, rings, completions. One JSON object for each way of posting:
  *   bench_post [REQUESTS]          default 20,000,000; chunks of 4 KiB
  */
-#include "common/clock.h"
-#include "common/json_write.h"
-#include "common/memory.h"
+#include "base/clock.h"
+#include "base/json_write.h"
+#include "base/memory.h"
 #include "transport/verbs/verbs.h"
 
 #include <stdio.h>

@@ -19,16 +19,16 @@
  * and this program's own copy of the declaration: more than a trainer of a real job has.
  * Exits with 1 when a peak is more than the ring and 64 MiB.
  */
-#include "common/digest.h"
-#include "common/json_write.h"
-#include "common/memory.h"
-#include "common/text.h"
+#include "job/digest.h"
+#include "base/json_write.h"
+#include "base/memory.h"
+#include "base/text.h"
 #include "model/model.h"
-#include "routing/order.h"
-#include "routing/scenario.h"
-#include "routing/table.h"
+#include "routing/plan/order.h"
+#include "routing/lab/scenario.h"
+#include "routing/plan/table.h"
 #include "transport/provider.h"
-#include "worker/worker.h"
+#include "worker/api/worker.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -7,13 +7,13 @@
  * have several routes a pair and stop at 10^6 pairs. Each line is from a process of its own, so
  * that its memory is its own; the job itself is part of that.
  */
-#include "common/array.h"
-#include "common/clock.h"
-#include "common/json_write.h"
-#include "common/memory.h"
-#include "common/text.h"
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/json_write.h"
+#include "base/memory.h"
+#include "base/text.h"
 #include "model/model.h"
-#include "routing/summary.h"
+#include "routing/report/summary.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -8,8 +8,8 @@
 #include "transport/mock/mock.h"
 #include "transport/provider.h"
 
-#include "common/clock.h"
-#include "common/log.h"
+#include "base/clock.h"
+#include "base/log.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>

@@ -6,7 +6,7 @@
 #include "tests/support/conformance.h"
 #include "transport/mock/mock.h"
 
-#include "common/clock.h"
+#include "base/clock.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -5,7 +5,7 @@
  */
 #include "model/config.h"
 
-#include "common/array.h"
+#include "base/array.h"
 #include "model/derived.h"
 #include "model/tensors.h"
 

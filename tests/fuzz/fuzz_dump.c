@@ -3,9 +3,9 @@
  * Any text becomes a routing dump whose indexes all mean something, or an error. A dump's
  * canonical text is a dump again, with the same text; and every other form can be written.
  */
-#include "routing/diff.h"
-#include "routing/dump.h"
-#include "routing/export.h"
+#include "routing/report/diff.h"
+#include "routing/report/dump.h"
+#include "routing/report/export.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * fuzz_message.c -- any bytes: a named error, or a message that encodes, decodes again, copies,
  * and encodes to the same bytes.
  */
-#include "common/memory.h"
+#include "base/memory.h"
 #include "wire/message_text.h"
 #include <stdio.h>
 #include <stdlib.h>

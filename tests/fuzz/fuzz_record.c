@@ -4,7 +4,7 @@
  * compute the checksum and the decoders behind it must stand alone. What is accepted must
  * encode to the same bytes.
  */
-#include "common/digest.h"
+#include "job/digest.h"
 #include "transport/shm/shm.h"
 #include "transport/verbs/records.h"
 #include <stdlib.h>

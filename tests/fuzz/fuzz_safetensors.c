@@ -5,7 +5,7 @@
  */
 #include "model/safetensors.h"
 
-#include "common/memory.h"
+#include "base/memory.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,7 +3,7 @@
  * Parallel specs come from command lines, from other workers and from dumps. What is accepted
  * has one canonical text, which means the same.
  */
-#include "common/parallel.h"
+#include "job/parallel.h"
 #include <stdlib.h>
 #include <string.h>
 

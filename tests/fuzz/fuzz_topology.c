@@ -3,7 +3,7 @@
  * Any text becomes a topology whose indexes all mean something, or an error; what is accepted is
  * written in one way, which is read as the same. Texts that are no file may be specs.
  */
-#include "routing/topology_file.h"
+#include "routing/plan/topology_file.h"
 
 #include <stdlib.h>
 #include <string.h>

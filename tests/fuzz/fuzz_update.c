@@ -3,7 +3,7 @@
  * fuzz_update.c -- any signal: a word of an update that is right for the pair, or a named error
  * and nothing taken over. Bytes are word, length and payload, as much as there is of each.
  */
-#include "worker/update_words.h"
+#include "worker/update/update_words.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -12,32 +12,40 @@ BUILD = ROOT / "build" / "release"
 # weft-worker is a host program: it sees weft.h and libc only
 PROGRAM = ROOT / "worker" / "program"
 
-ALLOWED = {
-    "common": set(),
-    "wire": {"common"},
-    "model": {"common"},
-    "routing": {"common", "model"},
-    "transport": {"common"},
-    "controller": {"common", "wire", "routing"},
-    "worker": {"common", "wire", "model", "routing", "transport"},
-    "cli": {"common", "wire", "model", "routing", "transport", "worker"},
+# room: the rooms whose headers it may name, beside its own. A room is the longest prefix of a path.
+DATA = {"base", "job"}
+ROUTING = {"routing/plan", "routing/report", "routing/lab"}
+ROOMS = {
+    "base": set(),
+    "job": {"base"},
+    "wire": DATA,
+    "model": DATA,
+    "pack": DATA,
+    "routing/plan": DATA | {"model"},
+    "routing/report": DATA | {"model", "routing/plan"},
+    "routing/lab": DATA | {"model", "routing/plan", "routing/report"},
+    "transport": DATA,
+    "controller": DATA | {"wire", "routing/plan", "routing/report"},
+    "worker": DATA | {"wire", "model", "pack", "routing/plan", "transport"},
+    "cli": DATA | {"wire", "model", "pack", "transport", "worker"} | ROUTING,
 }
+FOLDERS = sorted({room.split("/")[0] for room in ROOMS})
 # the only headers of routing/ that worker/ may see: the table, not the planner
-WORKER_ROUTING = {"routing/table.h", "routing/how.h"}
+WORKER_ROUTING = {"routing/plan/table.h", "routing/plan/how.h"}
 FOREIGN = {
-    r"zmq\.h": {"controller/shell.c", "worker/control.c"},
+    r"zmq\.h": {"controller/shell.c", "worker/control/control.c"},
     r"msgpack.*\.h": "wire/",
     r"infiniband/.*": "transport/verbs/",
     r"rdma/.*": "transport/verbs/",
     r"hwloc.*": "transport/verbs/",
     r"cuda.*\.h": "transport/cuda/",
-    r"xxhash\.h": {"common/digest.c"},
-    r"jansson\.h": {"common/", "model/", "routing/", "cli/"},
+    r"xxhash\.h": {"job/digest.c"},
+    r"jansson\.h": {"model/", "routing/", "cli/"},
 }
 
 
 def sources(suffixes=(".c", ".h")):
-    for folder in ALLOWED:
+    for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*")):
             if path.suffix in suffixes:
                 yield path
@@ -50,13 +58,23 @@ def includes(path):
             yield match.group(1), match.group(2)
 
 
-def test_arrows__lower_folders_never_name_higher_ones():
+def room_of(name):
+    """The room of a path from the root, or None."""
+    found = [room for room in ROOMS if str(name).startswith(room + "/")]
+    return max(found, key=len, default=None)
+
+
+def test_arrows__every_source_lies_in_a_room():
+    assert [str(path.relative_to(ROOT)) for path in sources() if not room_of(path.relative_to(ROOT))] == []
+
+
+def test_arrows__lower_rooms_never_name_higher_ones():
     wrong = []
     for path in sources():
-        folder = path.relative_to(ROOT).parts[0]
+        room = room_of(path.relative_to(ROOT))
         for quote, name in includes(path):
-            target = name.split("/")[0]
-            if quote == '"' and target in ALLOWED and target != folder and target not in ALLOWED[folder]:
+            target = room_of(name)
+            if quote == '"' and target and target != room and target not in ROOMS[room]:
                 wrong.append(f"{path.relative_to(ROOT)} includes {name}")
     assert wrong == []
 
@@ -97,12 +115,12 @@ def test_foreign_headers__have_one_home():
     assert wrong == []
 
 
-def test_allocation__passes_through_common_memory():
+def test_allocation__passes_through_base_memory():
     pattern = re.compile(r"(?<![\w.>])(malloc|calloc|realloc|strdup|strndup|asprintf|free)\s*\(")
     wrong = []
     for path in sources():
         relative = str(path.relative_to(ROOT))
-        if relative == "common/memory.c" or path.parent == PROGRAM:
+        if relative == "base/memory.c" or path.parent == PROGRAM:
             continue
         code = re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.S)
         code = re.sub(r'"(\\.|[^"\\])*"', '""', code)
@@ -118,14 +136,14 @@ def test_headers__stand_alone(language, tmp_path):
     wrong = []
     for header in HEADERS:
         relative = header.relative_to(ROOT)
-        if language == "c++" and str(relative) != "worker/weft.h":
+        if language == "c++" and str(relative) != "worker/api/weft.h":
             continue
         source = tmp_path / ("x.c" if language == "c" else "x.cc")
         source.write_text(f'#include "{relative}"\n')
         flags = ["-std=gnu11"] if language == "c" else ["-std=c++17", "-x", "c++"]
         done = subprocess.run(["gcc" if language == "c" else "g++", *flags, "-D_GNU_SOURCE", "-Wall",
                                "-Wextra", "-Werror", "-fsyntax-only", f"-I{ROOT}",
-                               *([f"-I{ROOT}/worker"] if header.parent == PROGRAM else []), str(source)],
+                               *([f"-I{ROOT}/worker/api"] if header.parent == PROGRAM else []), str(source)],
                               capture_output=True, text=True)
         if done.returncode:
             wrong.append(f"{relative}: {done.stderr.splitlines()[:3]}")
@@ -139,7 +157,7 @@ def exported():
 
 
 def declared():
-    text = (ROOT / "worker/weft.h").read_text()
+    text = (ROOT / "worker/api/weft.h").read_text()
     return set(re.findall(r"WEFT_API[^;]*?\b(weft_\w+)\s*\(", text))
 
 
@@ -148,8 +166,8 @@ def test_library__exports_what_the_header_declares_and_nothing_else():
 
 
 def test_codes__of_the_public_header_are_those_of_the_table():
-    public = dict(re.findall(r"WEFT_E_(\w+) = (\d+)", (ROOT / "worker/weft.h").read_text()))
-    table = dict(re.findall(r"X\((\w+), (\d+), \d+,", (ROOT / "common/error.h").read_text()))
+    public = dict(re.findall(r"WEFT_E_(\w+) = (\d+)", (ROOT / "worker/api/weft.h").read_text()))
+    table = dict(re.findall(r"X\((\w+), (\d+), \d+,", (ROOT / "base/error.h").read_text()))
     assert public == table
 
 

@@ -8,10 +8,10 @@ import re
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGE = sorted((ROOT / "routing" / "page").iterdir())
-DATA = [*sorted((ROOT / "routing" / "schema").iterdir()), *sorted((ROOT / "routing" / "scenarios").iterdir())]
+PAGE = sorted((ROOT / "routing" / "report" / "page").iterdir())
+DATA = [*sorted((ROOT / "routing" / "report" / "schema").iterdir()), *sorted((ROOT / "routing" / "lab" / "scenarios").iterdir())]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-FOLDERS = "cli cmake common controller deploy docs model routing tests transport wire worker".split()
+FOLDERS = "base cli cmake controller deploy docs job model pack routing tests transport wire worker".split()
 SVG = "'http://www.w3.org/2000/svg'"  # a name, not an address
 
 
@@ -41,7 +41,7 @@ def test_schemas__name_the_text_they_are_for():
 
 
 def test_scenarios__are_the_eight_published_ones():
-    scenarios = json.loads((ROOT / "routing/scenarios/published.json").read_text())["scenarios"]
+    scenarios = json.loads((ROOT / "routing/lab/scenarios/published.json").read_text())["scenarios"]
     assert len({row["name"] for row in scenarios}) == len(scenarios) == 8
     page = (ROOT / "docs/simulator.md").read_text()
     assert [row["name"] for row in scenarios if row["name"] not in page] == []

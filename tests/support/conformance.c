@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/conformance_parts.h"
 
-#include "common/clock.h"
+#include "base/clock.h"
 #include "tests/support/conformance_process.h"
 
 const struct conformance *conformance_subject;

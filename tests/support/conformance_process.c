@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/conformance_process.h"
 
-#include "common/clock.h"
-#include "common/memory.h"
+#include "base/clock.h"
+#include "base/memory.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>

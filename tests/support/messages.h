@@ -7,7 +7,7 @@
 #ifndef TESTS_SUPPORT_MESSAGES_H
 #define TESTS_SUPPORT_MESSAGES_H
 
-#include "common/memory.h"
+#include "base/memory.h"
 #include "wire/message.h"
 
 uint64_t random_next(uint64_t *state); /* splitmix64; any seed is fine */

@@ -12,9 +12,9 @@
 #ifndef TESTS_SUPPORT_SIMULATOR_H
 #define TESTS_SUPPORT_SIMULATOR_H
 
-#include "common/text.h"
+#include "base/text.h"
 #include "controller/core.h"
-#include "worker/core.h"
+#include "worker/control/core.h"
 
 struct simulation_options {
 	const char *train, *infer, *policy; /* default world=2, engines=1,tp=2, greedy */

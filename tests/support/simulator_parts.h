@@ -7,7 +7,7 @@
 #ifndef TESTS_SUPPORT_SIMULATOR_PARTS_H
 #define TESTS_SUPPORT_SIMULATOR_PARTS_H
 
-#include "common/array.h"
+#include "base/array.h"
 #include "tests/support/simulator.h"
 
 #include <setjmp.h>

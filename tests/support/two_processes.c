@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/two_processes.h"
 
-#include "common/clock.h"
-#include "common/memory.h"
+#include "base/clock.h"
+#include "base/memory.h"
 #include "transport/verbs/verbs.h"
 #include <dirent.h>
 #include <errno.h>

@@ -4,7 +4,7 @@
  */
 #include "tests/support/verbs_mock_parts.h"
 
-#include "common/clock.h"
+#include "base/clock.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/verbs_mock_pair.h"
 
-#include "common/clock.h"
+#include "base/clock.h"
 #include <string.h>
 
 uint64_t verbs_pair_soon(void)

@@ -9,7 +9,7 @@
 
 #include "tests/support/verbs_mock.h"
 
-#include "common/array.h"
+#include "base/array.h"
 #include <errno.h>
 #include <pthread.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/verbs_mock_rig.h"
 
-#include "common/memory.h"
+#include "base/memory.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>

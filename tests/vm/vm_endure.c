@@ -12,8 +12,8 @@
  */
 #include "tests/support/two_processes.h"
 
-#include "common/array.h"
-#include "common/clock.h"
+#include "base/array.h"
+#include "base/clock.h"
 #include <argp.h>
 #include <dirent.h>
 #include <signal.h>

@@ -13,7 +13,7 @@
  */
 #include "tests/support/two_processes.h"
 
-#include "common/clock.h"
+#include "base/clock.h"
 #include <argp.h>
 #include <signal.h>
 #include <stdio.h>

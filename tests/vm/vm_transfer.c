@@ -9,9 +9,9 @@
  * and exit code 1. Bytes that are not what they must be, or a guard byte that changed, are exit
  * code 9: that must never happen, whatever the cable does.
  */
-#include "common/clock.h"
-#include "common/memory.h"
-#include "common/text.h"
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/text.h"
 #include "transport/transport.h"
 #include "transport/verbs/records.h"
 

@@ -5,10 +5,10 @@
  */
 #include "transport/fault/fault.h"
 
-#include "common/array.h"
-#include "common/clock.h"
-#include "common/log.h"
-#include "common/memory.h"
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
 #include "transport/provider.h"
 #include <errno.h>
 #include <stdio.h>

@@ -20,7 +20,7 @@
 #ifndef TRANSPORT_FAULT_FAULT_H
 #define TRANSPORT_FAULT_FAULT_H
 
-#include "common/error.h"
+#include "base/error.h"
 #include <stdbool.h>
 #include <stdint.h>
 

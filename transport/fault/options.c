@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/fault/fault.h"
 
-#include "common/array.h"
-#include "common/text.h"
+#include "base/array.h"
+#include "base/text.h"
 #include "transport/provider.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/mock/network.h"
 
-#include "common/clock.h"
-#include "common/memory.h"
+#include "base/clock.h"
+#include "base/memory.h"
 #include <inttypes.h>
 #include <unistd.h>
 

@@ -14,7 +14,7 @@
 #ifndef TRANSPORT_MOCK_MOCK_H
 #define TRANSPORT_MOCK_MOCK_H
 
-#include "common/error.h"
+#include "base/error.h"
 #include "transport/transport.h"
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/mock/network.h"
 
-#include "common/memory.h"
+#include "base/memory.h"
 
 static struct mock_network whole_process = {.lock = PTHREAD_MUTEX_INITIALIZER, .random = 1};
 

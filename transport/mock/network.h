@@ -6,7 +6,7 @@
 #ifndef TRANSPORT_MOCK_NETWORK_H
 #define TRANSPORT_MOCK_NETWORK_H
 
-#include "common/array.h"
+#include "base/array.h"
 #include "transport/mailbox.h"
 #include "transport/mock/mock.h"
 #include "transport/provider.h"

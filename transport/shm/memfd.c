@@ -4,7 +4,7 @@
  */
 #include "transport/shm/shm.h"
 
-#include "common/text.h"
+#include "base/text.h"
 #include "transport/available.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -5,7 +5,7 @@
  */
 #include "transport/shm/shm.h"
 
-#include "common/copy.h"
+#include "base/copy.h"
 
 static int check_allowed(const struct transport_endpoint *endpoint, struct error *error)
 {

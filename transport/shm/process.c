@@ -4,7 +4,7 @@
  */
 #include "transport/shm/shm.h"
 
-#include "common/log.h"
+#include "base/log.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stddef.h>

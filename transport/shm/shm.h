@@ -30,7 +30,7 @@
 #ifndef TRANSPORT_SHM_SHM_H
 #define TRANSPORT_SHM_SHM_H
 
-#include "common/array.h"
+#include "base/array.h"
 #include "transport/identity.h"
 #include "transport/mailbox.h"
 #include "transport/provider.h"

@@ -7,7 +7,7 @@
  */
 #include "transport/verbs/absent.h"
 
-#include "common/text.h"
+#include "base/text.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -5,7 +5,7 @@
 #ifndef TRANSPORT_VERBS_ABSENT_H
 #define TRANSPORT_VERBS_ABSENT_H
 
-#include "common/error.h"
+#include "base/error.h"
 #include "transport/verbs/facts.h"
 #include "transport/verbs/sysfs.h"
 

@@ -13,9 +13,9 @@
  */
 #include "transport/verbs/verbs.h"
 
-#include "common/clock.h"
-#include "common/log.h"
-#include "common/text.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/text.h"
 
 #define FLUSH_NS UINT64_C(2000000000) /* a lost device may never report what it flushed */
 #define BATCH	 32u

@@ -9,7 +9,7 @@
  */
 #include "transport/verbs/verbs.h"
 
-#include "common/log.h"
+#include "base/log.h"
 #include <inttypes.h>
 #include <stdio.h>
 

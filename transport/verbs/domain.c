@@ -4,7 +4,7 @@
  */
 #include "transport/verbs/verbs.h"
 
-#include "common/log.h"
+#include "base/log.h"
 #include "transport/chunk.h"
 #include "transport/verbs/topology.h"
 #include <errno.h>

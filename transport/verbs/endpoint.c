@@ -8,8 +8,8 @@
  */
 #include "transport/verbs/verbs.h"
 
-#include "common/clock.h"
-#include "common/log.h"
+#include "base/clock.h"
+#include "base/log.h"
 #include <unistd.h>
 
 /* Room for every completion that the lanes of one NIC can have at once: a queue that overflows

@@ -5,8 +5,8 @@
  */
 #include "transport/verbs/errors.h"
 
-#include "common/array.h"
-#include "common/text.h"
+#include "base/array.h"
+#include "base/text.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

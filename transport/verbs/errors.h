@@ -6,7 +6,7 @@
 #ifndef TRANSPORT_VERBS_ERRORS_H
 #define TRANSPORT_VERBS_ERRORS_H
 
-#include "common/error.h"
+#include "base/error.h"
 #include "transport/verbs/facts.h"
 #include <stdint.h>
 

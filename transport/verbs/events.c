@@ -8,8 +8,8 @@
  */
 #include "transport/verbs/verbs.h"
 
-#include "common/clock.h"
-#include "common/log.h"
+#include "base/clock.h"
+#include "base/log.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>

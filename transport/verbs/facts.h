@@ -12,8 +12,8 @@
 #ifndef TRANSPORT_VERBS_FACTS_H
 #define TRANSPORT_VERBS_FACTS_H
 
-#include "common/array.h"
-#include "common/error.h"
+#include "base/array.h"
+#include "base/error.h"
 #include "transport/verbs/settings.h"
 #include <stdbool.h>
 #include <stdint.h>

@@ -12,7 +12,7 @@
  */
 #include "transport/verbs/facts.h"
 
-#include "common/text.h"
+#include "base/text.h"
 
 #include <arpa/inet.h>
 #include <stdio.h>

@@ -5,8 +5,8 @@
  */
 #include "transport/verbs/verbs.h"
 
-#include "common/log.h"
-#include "common/text.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "transport/available.h"
 #include <errno.h>
 #include <sys/mman.h>

@@ -5,7 +5,7 @@
  */
 #include "transport/verbs/verbs.h"
 
-#include "common/log.h"
+#include "base/log.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>

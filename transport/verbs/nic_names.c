@@ -11,7 +11,7 @@
  */
 #include "transport/verbs/nics.h"
 
-#include "common/text.h"
+#include "base/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>

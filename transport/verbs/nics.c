@@ -15,8 +15,8 @@
  */
 #include "transport/verbs/nics.h"
 
-#include "common/log.h"
-#include "common/text.h"
+#include "base/log.h"
+#include "base/text.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

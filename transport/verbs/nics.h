@@ -5,7 +5,7 @@
 #ifndef TRANSPORT_VERBS_NICS_H
 #define TRANSPORT_VERBS_NICS_H
 
-#include "common/array.h"
+#include "base/array.h"
 #include "transport/verbs/facts.h"
 
 /* A port that may be used. */

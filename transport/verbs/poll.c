@@ -11,8 +11,8 @@
  */
 #include "transport/verbs/verbs.h"
 
-#include "common/clock.h"
-#include "common/log.h"
+#include "base/clock.h"
+#include "base/log.h"
 #include <sched.h>
 
 #define POLL_BATCH   32

@@ -9,7 +9,7 @@
  */
 #include "transport/verbs/verbs.h"
 
-#include "common/clock.h"
+#include "base/clock.h"
 #include <endian.h>
 #include <stddef.h>
 

@@ -11,8 +11,8 @@
  */
 #include "transport/verbs/verbs.h"
 
-#include "common/clock.h"
-#include "common/text.h"
+#include "base/clock.h"
+#include "base/text.h"
 #include <inttypes.h>
 
 #define PROBES_PER_LANE 2

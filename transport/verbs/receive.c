@@ -12,7 +12,7 @@
  */
 #include "transport/verbs/verbs.h"
 
-#include "common/log.h"
+#include "base/log.h"
 #include <endian.h>
 #include <stdio.h>
 

@@ -10,9 +10,9 @@
  */
 #include "transport/verbs/verbs.h"
 
-#include "common/clock.h"
-#include "common/log.h"
-#include "common/text.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "transport/chunk.h"
 #include <inttypes.h>
 #include <unistd.h>

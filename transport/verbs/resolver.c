@@ -16,7 +16,7 @@
  */
 #include "transport/verbs/resolver.h"
 
-#include "common/clock.h"
+#include "base/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>

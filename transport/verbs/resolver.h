@@ -7,7 +7,7 @@
 #ifndef TRANSPORT_VERBS_RESOLVER_H
 #define TRANSPORT_VERBS_RESOLVER_H
 
-#include "common/error.h"
+#include "base/error.h"
 #include "transport/verbs/facts.h"
 #include <stdint.h>
 

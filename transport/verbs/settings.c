@@ -5,8 +5,8 @@
  */
 #include "transport/verbs/settings.h"
 
-#include "common/array.h"
-#include "common/text.h"
+#include "base/array.h"
+#include "base/text.h"
 #include <ctype.h>
 #include <stddef.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #ifndef TRANSPORT_VERBS_SETTINGS_H
 #define TRANSPORT_VERBS_SETTINGS_H
 
-#include "common/error.h"
+#include "base/error.h"
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -8,7 +8,7 @@
  */
 #include "transport/verbs/verbs.h"
 
-#include "common/log.h"
+#include "base/log.h"
 
 _Static_assert(sizeof(struct verbs_slot) % 64 == 0, "slots begin on cache lines");
 

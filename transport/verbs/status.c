@@ -13,8 +13,8 @@
  */
 #include "transport/verbs/errors.h"
 
-#include "common/array.h"
-#include "common/text.h"
+#include "base/array.h"
+#include "base/text.h"
 #include <infiniband/verbs.h>
 #include <arpa/inet.h>
 #include <stdio.h>

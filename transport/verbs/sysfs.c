@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/verbs/sysfs.h"
 
-#include "common/memory.h"
-#include "common/text.h"
+#include "base/memory.h"
+#include "base/text.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>

@@ -12,7 +12,7 @@
  */
 #include "transport/verbs/topology.h"
 
-#include "common/memory.h"
+#include "base/memory.h"
 
 #include <errno.h>
 #include <hwloc.h>

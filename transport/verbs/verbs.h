@@ -38,7 +38,7 @@
 #ifndef TRANSPORT_VERBS_VERBS_H
 #define TRANSPORT_VERBS_VERBS_H
 
-#include "common/array.h"
+#include "base/array.h"
 #include "transport/identity.h"
 #include "transport/mailbox.h"
 #include "transport/provider.h"

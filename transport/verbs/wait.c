@@ -11,7 +11,7 @@
  */
 #include "transport/verbs/verbs.h"
 
-#include "common/clock.h"
+#include "base/clock.h"
 #include <errno.h>
 #include <poll.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/replica/ring.h"
 
-#include "common/memory.h"
+#include "base/memory.h"
 
 #include <assert.h>
 #include <string.h>

@@ -12,7 +12,7 @@
 #ifndef WORKER_REPLICA_RING_H
 #define WORKER_REPLICA_RING_H
 
-#include "common/error.h"
+#include "base/error.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

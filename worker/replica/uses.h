@@ -8,7 +8,7 @@
 #ifndef WORKER_REPLICA_USES_H
 #define WORKER_REPLICA_USES_H
 
-#include "common/error.h"
+#include "base/error.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * clock.h -- the only place that reads the time. Cores never include it: time reaches them
+ * inside events.
+ */
+#ifndef BASE_CLOCK_H
+#define BASE_CLOCK_H
+
+#include <stdint.h>
+
+uint64_t clock_ns(void);      /* monotonic */
+uint64_t clock_wall_ms(void); /* since 1970, for log lines */
+void clock_sleep_ms(uint64_t ms);
+
+static inline uint64_t clock_ms(void)
+{
+	return clock_ns() / 1000000;
+}
+
+#endif

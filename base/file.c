@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/file.h"
+
+#include "base/memory.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int file_map_open(struct file_map *map, const char *path, struct error *error)
+{
+	/* a FIFO without a writer must not hold the open */
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	struct stat status;
+	void *data = NULL;
+	int rc = 0;
+
+	*map = (struct file_map){0};
+	if (fd < 0)
+		return error_set_errno(error, ERROR_IO, errno, "cannot open %s", path);
+	if (fstat(fd, &status) != 0)
+		rc = error_set_errno(error, ERROR_IO, errno, "cannot read the size of %s", path);
+	else if (!S_ISREG(status.st_mode))
+		rc = error_set(error, ERROR_IO, "%s is not a regular file", path);
+	else if (status.st_size > 0)
+		data = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_SHARED, fd, 0);
+	if (data == MAP_FAILED) {
+		rc = error_set_errno(error, ERROR_IO, errno, "cannot map %s", path);
+		data = NULL;
+	}
+	close(fd);
+	if (data)
+		*map = (struct file_map){data, (size_t)status.st_size};
+	return rc;
+}
+
+void file_map_close(struct file_map *map)
+{
+	if (map->data)
+		munmap((void *)(uintptr_t)map->data, map->bytes);
+	*map = (struct file_map){0};
+}
+
+int file_stream_open(struct file_stream *stream, const char *path, struct error *error)
+{
+	/* a FIFO without a writer must not hold the open: it is an empty file */
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	struct stat status;
+	int rc = 0;
+
+	*stream = (struct file_stream){.fd = fd, .path = path, .bytes = UINT64_MAX};
+	if (fd < 0)
+		return error_set_errno(error, ERROR_IO, errno, "cannot open %s", path);
+	if (fstat(fd, &status) != 0)
+		rc = error_set_errno(error, ERROR_IO, errno, "cannot read the size of %s", path);
+	else if (S_ISREG(status.st_mode))
+		stream->bytes = (uint64_t)status.st_size;
+	else if (!S_ISFIFO(status.st_mode))
+		rc = error_set(error, ERROR_IO, "%s is not a regular file", path);
+	if (!rc && fcntl(fd, F_SETFL, 0) != 0)
+		rc = error_set_errno(error, ERROR_IO, errno, "cannot read %s", path);
+	if (rc)
+		file_stream_close(stream);
+	return rc;
+}
+
+int file_stream_read(struct file_stream *stream, void *data, size_t most, size_t *got,
+		     struct error *error)
+{
+	*got = 0;
+	while (*got < most) {
+		ssize_t n = read(stream->fd, (char *)data + *got, most - *got);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return error_set_errno(error, ERROR_IO, errno, "cannot read %s",
+					       stream->path);
+		if (n == 0)
+			break;
+		*got += (size_t)n;
+	}
+	return 0;
+}
+
+int file_stream_seek(struct file_stream *stream, uint64_t offset, struct error *error)
+{
+	return lseek(stream->fd, (off_t)offset, SEEK_SET) < 0
+		       ? error_set_errno(error, ERROR_IO, errno,
+					 "cannot go back to byte %" PRIu64 " of %s", offset,
+					 stream->path)
+		       : 0;
+}
+
+void file_stream_close(struct file_stream *stream)
+{
+	if (stream->fd >= 0)
+		close(stream->fd);
+	stream->fd = -1;
+}
+
+/* Renaming over /dev/stdout, a pipe or a terminal would take it away from the whole machine.
+ * What is no regular file has no old contents to keep: it is written as it is. */
+static int open_special(struct file_writer *writer, struct error *error)
+{
+	writer->stream = fopen(writer->path, "we");
+	if (!writer->stream) {
+		error_set_errno(error, ERROR_IO, errno, "cannot write %s", writer->path);
+		file_writer_abort(writer);
+		return -ERROR_IO;
+	}
+	return 0;
+}
+
+/* A file without a name where `path` will be; -1 with errno where that cannot be, or could not be
+ * named later (through /proc). */
+static int open_nameless(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	char *folder = slash ? memory_string(path) : NULL;
+	int fd = -1;
+
+	if (folder)
+		folder[slash == path ? 1 : slash - path] = '\0';
+	if ((folder || !slash) && access("/proc/self/fd", X_OK) == 0)
+		fd = open(folder ? folder : ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+	memory_free(folder);
+	return fd;
+}
+
+/* Replaces the last six letters of the temporary name until it is a new one. */
+static int give_name(struct file_writer *writer)
+{
+	char *tail = writer->temporary + strlen(writer->temporary) - 6;
+	char open_file[64];
+	int rc = -1;
+
+	snprintf(open_file, sizeof(open_file), "/proc/self/fd/%d", fileno(writer->stream));
+	errno = EEXIST;
+	for (unsigned attempt = 0; rc != 0 && errno == EEXIST && attempt < 1000; attempt++) {
+		snprintf(tail, 7, "%06x", ((unsigned)getpid() + attempt * 7919) & 0xffffff);
+		rc = linkat(AT_FDCWD, open_file, AT_FDCWD, writer->temporary, AT_SYMLINK_FOLLOW);
+	}
+	writer->named = rc == 0;
+	return rc;
+}
+
+int file_writer_open(struct file_writer *writer, const char *path, struct error *error)
+{
+	struct stat status;
+	int fd;
+
+	*writer = (struct file_writer){0};
+	if (!*path)
+		return error_set(error, ERROR_IO, "cannot write a file: its name is empty");
+	writer->path = memory_string(path);
+	if (writer->path && stat(path, &status) == 0 && !S_ISREG(status.st_mode))
+		return open_special(writer, error);
+	writer->temporary = memory_format("%s.XXXXXX", path);
+	if (!writer->path || !writer->temporary) {
+		file_writer_abort(writer);
+		return memory_error(error, "naming a file", strlen(path));
+	}
+	fd = open_nameless(path);
+	if (fd < 0) {
+		fd = mkostemp(writer->temporary, O_CLOEXEC);
+		writer->named = fd >= 0;
+	}
+	if (fd >= 0) {
+		fchmod(fd, 0644);
+		writer->stream = fdopen(fd, "w");
+	}
+	if (!writer->stream) {
+		int rc = error_set_errno(error, ERROR_IO, errno,
+					 "cannot make a file in the folder of %s", path);
+
+		if (fd >= 0)
+			close(fd);
+		file_writer_abort(writer);
+		return rc;
+	}
+	return 0;
+}
+
+int file_writer_commit(struct file_writer *writer, struct error *error)
+{
+	int failed = ferror(writer->stream) || fflush(writer->stream) != 0 ||
+		     (writer->temporary && fsync(fileno(writer->stream)) != 0) ||
+		     (writer->temporary && !writer->named && give_name(writer) != 0);
+	int errnum = errno;
+
+	failed |= fclose(writer->stream) != 0;
+	writer->stream = NULL;
+	if (!failed && writer->temporary && rename(writer->temporary, writer->path) != 0) {
+		failed = 1;
+		errnum = errno;
+	}
+	if (failed) {
+		int rc = error_set_errno(error, ERROR_IO, errnum, "cannot write %s", writer->path);
+
+		file_writer_abort(writer);
+		return rc;
+	}
+	writer->named = false;
+	file_writer_abort(writer);
+	return 0;
+}
+
+void file_writer_abort(struct file_writer *writer)
+{
+	if (writer->stream)
+		fclose(writer->stream);
+	if (writer->named)
+		unlink(writer->temporary);
+	memory_free(writer->temporary);
+	memory_free(writer->path);
+	*writer = (struct file_writer){0};
+}
+
+int file_make_directory(const char *path, struct error *error)
+{
+	char *copy = memory_string(path);
+	int rc = 0;
+
+	if (!copy)
+		return memory_error(error, "naming a folder", strlen(path));
+	for (char *at = copy + 1; rc == 0; at++) {
+		char kept = *at;
+
+		if (kept != '/' && kept != '\0')
+			continue;
+		*at = '\0';
+		if (mkdir(copy, 0777) != 0 && errno != EEXIST)
+			rc = error_set_errno(error, ERROR_IO, errno, "cannot make the folder %s",
+					     copy);
+		*at = kept;
+		if (kept == '\0')
+			break;
+	}
+	memory_free(copy);
+	return rc;
+}

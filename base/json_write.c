@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/json_write.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+void json_to_file(struct json *json, FILE *file)
+{
+	*json = (struct json){.file = file};
+}
+
+void json_to_text(struct json *json, struct text *text)
+{
+	*json = (struct json){.text = text};
+}
+
+static void raw(struct json *json, const char *data, size_t bytes)
+{
+	if (json->file)
+		fwrite(data, 1, bytes, json->file);
+	else
+		text_add_bytes(json->text, data, bytes);
+}
+
+/* Before any value: the comma that separates it from the one before. */
+static void separate(struct json *json)
+{
+	if (json->after_key)
+		json->after_key = false;
+	else if (json->comma[json->depth])
+		raw(json, ",", 1);
+	json->comma[json->depth] = true;
+}
+
+static void enter(struct json *json, const char *bracket)
+{
+	separate(json);
+	raw(json, bracket, 1);
+	assert(json->depth + 1 < JSON_DEPTH_MAX);
+	json->comma[++json->depth] = false;
+}
+
+static void leave(struct json *json, const char *bracket)
+{
+	assert(json->depth > 0 && !json->after_key);
+	json->depth--;
+	raw(json, bracket, 1);
+}
+
+void json_put_object(struct json *json)
+{
+	enter(json, "{");
+}
+
+void json_put_object_end(struct json *json)
+{
+	leave(json, "}");
+}
+
+void json_put_array(struct json *json)
+{
+	enter(json, "[");
+}
+
+void json_put_array_end(struct json *json)
+{
+	leave(json, "]");
+}
+
+static void quoted(struct json *json, const char *value)
+{
+	static const char short_forms[] = "\bb\ff\nn\rr\tt\"\"\\\\";
+	const char *plain = value;
+
+	raw(json, "\"", 1);
+	for (; *value; value++) {
+		unsigned char c = (unsigned char)*value;
+		const char *form = NULL;
+		char out[8];
+
+		if (c >= 0x20 && c != '"' && c != '\\')
+			continue;
+		raw(json, plain, (size_t)(value - plain));
+		plain = value + 1;
+		for (const char *f = short_forms; *f; f += 2)
+			if ((unsigned char)*f == c)
+				form = f;
+		if (form)
+			snprintf(out, sizeof(out), "\\%c", form[1]);
+		else
+			snprintf(out, sizeof(out), "\\u%04x", c);
+		raw(json, out, strlen(out));
+	}
+	raw(json, plain, (size_t)(value - plain));
+	raw(json, "\"", 1);
+}
+
+void json_put_key(struct json *json, const char *key)
+{
+	assert(!json->after_key && json->depth > 0);
+	separate(json);
+	quoted(json, key);
+	raw(json, ":", 1);
+	json->after_key = true;
+}
+
+void json_put_string(struct json *json, const char *value)
+{
+	separate(json);
+	quoted(json, value);
+}
+
+static void number(struct json *json, const char *text)
+{
+	separate(json);
+	raw(json, text, strlen(text));
+}
+
+void json_put_u64(struct json *json, uint64_t value)
+{
+	char out[24];
+
+	snprintf(out, sizeof(out), "%" PRIu64, value);
+	number(json, out);
+}
+
+void json_put_i64(struct json *json, int64_t value)
+{
+	char out[24];
+
+	snprintf(out, sizeof(out), "%" PRId64, value);
+	number(json, out);
+}
+
+void json_put_double(struct json *json, double value)
+{
+	char out[40];
+
+	if (!isfinite(value)) {
+		number(json, "null");
+		return;
+	}
+	snprintf(out, sizeof(out), "%.9g", value);
+	number(json, out);
+}
+
+void json_put_bool(struct json *json, bool value)
+{
+	number(json, value ? "true" : "false");
+}
+
+void json_put_null(struct json *json)
+{
+	number(json, "null");
+}
+
+void json_put_newline(struct json *json)
+{
+	if (json->depth == 0)
+		json->comma[0] = false;
+	if (json->file)
+		fputc('\n', json->file);
+	else
+		text_add(json->text, "\n");
+}
+
+void json_put_key_string(struct json *json, const char *key, const char *value)
+{
+	json_put_key(json, key);
+	json_put_string(json, value);
+}
+
+void json_put_key_u64(struct json *json, const char *key, uint64_t value)
+{
+	json_put_key(json, key);
+	json_put_u64(json, value);
+}
+
+void json_put_key_double(struct json *json, const char *key, double value)
+{
+	json_put_key(json, key);
+	json_put_double(json, value);
+}
+
+void json_put_key_bool(struct json *json, const char *key, bool value)
+{
+	json_put_key(json, key);
+	json_put_bool(json, value);
+}

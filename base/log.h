@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * log.h -- one line a fact, at the place that knows it:
+ *   2026-11-21T00:10:11.123Z I weft-worker[host:4711 t3] plan: 290 tensors, 1160 routes
+ * The one process-wide thing of the project. Level from WEFT_LOG (error, warn, info, debug),
+ * file from WEFT_LOG_FILE (%h host, %p pid), JSON lines with WEFT_LOG_FORMAT=json. Thread safe.
+ */
+#ifndef BASE_LOG_H
+#define BASE_LOG_H
+
+#include <stdbool.h>
+
+enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
+
+/* Reads the environment; `program` and `who` ("t3", "i0", "" if none) are copied. */
+void log_open(const char *program, const char *who);
+void log_set_level(enum log_level level);
+bool log_on(enum log_level level);
+void log_line(enum log_level level, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+#define log_error(...) log_line(LOG_LEVEL_ERROR, __VA_ARGS__)
+#define log_warn(...)  log_line(LOG_LEVEL_WARN, __VA_ARGS__)
+#define log_info(...)  log_line(LOG_LEVEL_INFO, __VA_ARGS__)
+#define log_debug(...) log_line(LOG_LEVEL_DEBUG, __VA_ARGS__)
+
+#endif

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "job/box.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct box box_whole(uint32_t dims, const uint64_t *shape)
+{
+	struct box box = {.dims = dims};
+
+	for (uint32_t d = 0; d < dims; d++)
+		box.hi[d] = shape[d];
+	return box;
+}
+
+uint64_t box_elements(const struct box *box)
+{
+	uint64_t n = 1;
+
+	for (uint32_t d = 0; d < box->dims; d++)
+		n *= box->hi[d] - box->lo[d];
+	return n;
+}
+
+bool box_equal(const struct box *a, const struct box *b)
+{
+	if (a->dims != b->dims)
+		return false;
+	for (uint32_t d = 0; d < a->dims; d++)
+		if (a->lo[d] != b->lo[d] || a->hi[d] != b->hi[d])
+			return false;
+	return true;
+}
+
+bool box_inside(const struct box *inner, const struct box *outer)
+{
+	if (inner->dims != outer->dims)
+		return false;
+	for (uint32_t d = 0; d < inner->dims; d++)
+		if (inner->lo[d] < outer->lo[d] || inner->hi[d] > outer->hi[d])
+			return false;
+	return true;
+}
+
+bool box_in_shape(const struct box *box, uint32_t dims, const uint64_t *shape)
+{
+	if (box->dims != dims || dims == 0 || dims > BOX_DIMS_MAX)
+		return false;
+	for (uint32_t d = 0; d < dims; d++)
+		if (box->lo[d] >= box->hi[d] || box->hi[d] > shape[d])
+			return false;
+	return true;
+}
+
+bool box_cut_rows(const struct box *box, uint64_t lo, uint64_t hi, struct box *out)
+{
+	*out = *box;
+	if (lo > out->lo[0])
+		out->lo[0] = lo;
+	if (hi < out->hi[0])
+		out->hi[0] = hi;
+	return out->lo[0] < out->hi[0];
+}
+
+bool box_runs(const struct box *box, const uint64_t *shape, uint32_t element_bytes,
+	      struct runs *out)
+{
+	uint64_t inner[BOX_DIMS_MAX] = {0}; /* bytes of one step in each dimension */
+	uint64_t step = element_bytes;
+	uint64_t offset = 0;
+	uint32_t cut = 0; /* innermost dimension that is not whole */
+
+	for (uint32_t d = box->dims; d-- > 0;) {
+		inner[d] = step;
+		offset += box->lo[d] * step;
+		step *= shape[d];
+	}
+	for (uint32_t d = 0; d < box->dims; d++)
+		if (box->lo[d] != 0 || box->hi[d] != shape[d])
+			cut = d;
+	/* everything inside `cut` is whole, so [cut ..] is one run of bytes */
+	uint64_t row_bytes = (box->hi[cut] - box->lo[cut]) * inner[cut];
+	uint64_t rows = 1, stride = row_bytes;
+	bool strided = false;
+
+	for (uint32_t d = cut; d-- > 0;) {
+		uint64_t size = box->hi[d] - box->lo[d];
+
+		if (size == 1)
+			continue;
+		if (!strided) {
+			stride = inner[d];
+			strided = true;
+		} else if (stride * rows != inner[d]) {
+			return false; /* a second stride */
+		}
+		rows *= size;
+	}
+	*out = (struct runs){offset, rows, row_bytes, stride};
+	return true;
+}
+
+bool box_contiguous(const struct box *box, const uint64_t *shape)
+{
+	struct runs runs;
+
+	return box_runs(box, shape, 1, &runs) && runs.rows == 1;
+}
+
+bool shape_bytes(uint32_t dims, const uint64_t *shape, uint32_t element_bytes, uint64_t *bytes)
+{
+	uint64_t n = element_bytes;
+
+	if (dims == 0 || dims > BOX_DIMS_MAX || element_bytes == 0)
+		return false;
+	for (uint32_t d = 0; d < dims; d++)
+		if (shape[d] == 0 || __builtin_mul_overflow(n, shape[d], &n) || n >> 62)
+			return false;
+	*bytes = n;
+	return true;
+}
+
+char *box_text(const struct box *box, char *out, uint32_t out_bytes)
+{
+	uint32_t n = 0;
+
+	for (uint32_t d = 0; d < box->dims && n < out_bytes; d++)
+		n += (uint32_t)snprintf(out + n, out_bytes - n, "%s%llu..%llu", d ? ", " : "[",
+					(unsigned long long)box->lo[d],
+					(unsigned long long)box->hi[d]);
+	if (n < out_bytes)
+		snprintf(out + n, out_bytes - n, "]");
+	return out;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * box.h -- a half-open box of a tensor, and what its bytes look like in row-major memory.
+ *
+ *   shape [4, 6], box rows 1..3, cols 2..5          in memory: 2 runs of 3 elements,
+ *       . . . . . .                                 the second 6 elements after the first
+ *       . . # # # .
+ *       . . # # # .
+ *       . . . . . .
+ */
+#ifndef JOB_BOX_H
+#define JOB_BOX_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define BOX_DIMS_MAX 4
+
+struct box {
+	uint32_t dims; /* 1..BOX_DIMS_MAX; a scalar tensor is one dimension of 1 */
+	uint64_t lo[BOX_DIMS_MAX], hi[BOX_DIMS_MAX];
+};
+
+/* A box as memory runs: `rows` runs of `row_bytes`, `stride_bytes` apart, the first at
+ * `offset` bytes from the tensor's first element. Only the outermost dimension and one inner
+ * dimension may be cut (that is all any engine does); rows is 1 for a contiguous box. */
+struct runs {
+	uint64_t offset, rows, row_bytes, stride_bytes;
+};
+
+struct box box_whole(uint32_t dims, const uint64_t *shape);
+uint64_t box_elements(const struct box *box);
+bool box_equal(const struct box *a, const struct box *b);
+bool box_inside(const struct box *inner, const struct box *outer); /* same dims, contained */
+bool box_in_shape(const struct box *box, uint32_t dims, const uint64_t *shape);
+/* The part of *box whose dimension 0 lies in [lo, hi); false when empty. */
+bool box_cut_rows(const struct box *box, uint64_t lo, uint64_t hi, struct box *out);
+/* True when the box is one run of bytes of a row-major tensor of that shape. */
+bool box_contiguous(const struct box *box, const uint64_t *shape);
+/* Runs of the box in a row-major tensor; false when it needs more than one stride. */
+bool box_runs(const struct box *box, const uint64_t *shape, uint32_t element_bytes,
+	      struct runs *out);
+/* dims >= 1, every size >= 1, product times element_bytes fits 2^62; else false. */
+bool shape_bytes(uint32_t dims, const uint64_t *shape, uint32_t element_bytes,
+		 uint64_t *bytes);
+/* "[0..896, 0..448]" into out (always terminated). Returns out. */
+char *box_text(const struct box *box, char *out, uint32_t out_bytes);
+
+#endif

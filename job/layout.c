@@ -1,0 +1,588 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "job/layout.h"
+
+#include "base/memory.h"
+#include "base/text.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define BOX_TEXT_BYTES 160
+
+void layout_init(struct layout *layout)
+{
+	*layout = (struct layout){0};
+}
+
+void holding_init(struct holding *holding)
+{
+	*holding = (struct holding){0};
+}
+
+static void tensors_free(struct tensor_info *tensors, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		memory_free(tensors[i].name);
+	memory_free(tensors);
+}
+
+void layout_fini(struct layout *layout)
+{
+	tensors_free(layout->tensors, layout->tensor_count);
+	for (size_t i = 0; i < layout->param_count; i++)
+		memory_free(layout->params[i].name);
+	memory_free(layout->params);
+	memory_free(layout->pieces);
+	memory_free(layout->fills);
+	strmap_fini(&layout->tensor_names);
+	strmap_fini(&layout->param_names);
+	layout_init(layout);
+}
+
+void holding_fini(struct holding *holding)
+{
+	tensors_free(holding->tensors, holding->tensor_count);
+	memory_free(holding->held);
+	strmap_fini(&holding->tensor_names);
+	holding_init(holding);
+}
+
+/* Makes room for one more item; the arrays here are typed members, not ARRAY(), because the
+ * header shows them to everyone. */
+static int room(void **items, size_t count, size_t *capacity, size_t size, const char *what,
+		struct error *error)
+{
+	size_t wanted = *capacity ? *capacity * 2 : 16;
+	void *grown;
+
+	if (count < *capacity)
+		return 0;
+	grown = memory_resize(*items, wanted, size);
+	if (!grown)
+		return memory_error(error, what, wanted * size);
+	*items = grown;
+	*capacity = wanted;
+	return 0;
+}
+
+static int check_shape(const char *what, const char *name, enum dtype dtype, uint32_t dims,
+		       const uint64_t *shape, uint64_t *bytes, struct error *error)
+{
+	if (!name[0])
+		return error_set(error, ERROR_CONFIG, "a %s without a name", what);
+	if (dims == 0 || dims > BOX_DIMS_MAX)
+		return error_set(error, ERROR_CONFIG,
+				 "%s %s has %u dimensions; 1 to %d are possible", what, name, dims,
+				 BOX_DIMS_MAX);
+	if (dtype_bytes(dtype) == 0)
+		return error_set(error, ERROR_CONFIG, "%s %s has no known dtype (%d)", what, name,
+				 (int)dtype);
+	for (uint32_t d = 0; d < dims; d++)
+		if (shape[d] == 0)
+			return error_set(error, ERROR_CONFIG, "%s %s has size 0 in dimension %u",
+					 what, name, d);
+	if (!shape_bytes(dims, shape, dtype_bytes(dtype), bytes))
+		return error_set(error, ERROR_LIMIT, "%s %s is larger than 2^62 bytes", what, name);
+	return 0;
+}
+
+static void shape_text(uint32_t dims, const uint64_t *shape, char out[BOX_TEXT_BYTES])
+{
+	struct text text = {0};
+
+	for (uint32_t d = 0; d < dims; d++)
+		text_format(&text, "%s%llu", d ? ", " : "[", (unsigned long long)shape[d]);
+	text_add(&text, "]");
+	strncpy(out, text_string(&text), BOX_TEXT_BYTES - 1);
+	out[BOX_TEXT_BYTES - 1] = '\0';
+	text_fini(&text);
+}
+
+static int same_tensor(const struct tensor_info *known, enum dtype dtype, uint32_t dims,
+		       const uint64_t *shape, struct error *error)
+{
+	char a[BOX_TEXT_BYTES], b[BOX_TEXT_BYTES];
+
+	if (known->dtype == dtype && known->dims == dims &&
+	    memcmp(known->shape, shape, dims * sizeof(*shape)) == 0)
+		return 0;
+	shape_text(known->dims, known->shape, a);
+	shape_text(dims, shape, b);
+	return error_set(error, ERROR_CONFLICT,
+			 "tensor %s is declared twice: as %s %s and as %s %s", known->name,
+			 dtype_name(known->dtype), a, dtype_name(dtype), b);
+}
+
+/* Shared by layouts and holdings: find or append a tensor. */
+static int64_t add_tensor(struct tensor_info **tensors, size_t *count, size_t *capacity,
+			  struct strmap *names, const struct tensor_info *wanted,
+			  struct error *error)
+{
+	uint32_t index;
+	uint64_t bytes;
+	int rc;
+
+	rc = check_shape("tensor", wanted->name, wanted->dtype, wanted->dims, wanted->shape, &bytes,
+			 error);
+	if (rc)
+		return rc;
+	if (strmap_get(names, wanted->name, &index)) {
+		rc = same_tensor(&(*tensors)[index], wanted->dtype, wanted->dims, wanted->shape,
+				 error);
+		if (rc == 0 && (*tensors)[index].order != wanted->order)
+			rc = error_set(error, ERROR_CONFLICT,
+				       "tensor %s is declared at place %u and at place %u of the "
+				       "checkpoint",
+				       wanted->name, (*tensors)[index].order, wanted->order);
+		return rc ? rc : (int64_t)index;
+	}
+	rc = room((void **)tensors, *count, capacity, sizeof(**tensors), "adding a tensor", error);
+	if (rc)
+		return rc;
+	struct tensor_info info = *wanted;
+
+	info.name = memory_string(wanted->name);
+	info.bytes = bytes;
+	if (!info.name || !strmap_put(names, info.name, (uint32_t)*count)) {
+		memory_free(info.name);
+		return memory_error(error, "naming a tensor", strlen(wanted->name));
+	}
+	(*tensors)[*count] = info;
+	return (int64_t)(*count)++;
+}
+
+static struct tensor_info tensor_wanted(const char *name, enum dtype dtype, uint32_t dims,
+					const uint64_t *shape, uint32_t order)
+{
+	struct tensor_info info = {
+		.name = (char *)(uintptr_t)name, .dtype = dtype, .dims = dims, .order = order};
+
+	if (dims <= BOX_DIMS_MAX)
+		memcpy(info.shape, shape, dims * sizeof(*shape));
+	return info;
+}
+
+int64_t layout_add_tensor(struct layout *layout, const char *name, enum dtype dtype, uint32_t dims,
+			  const uint64_t *shape, struct error *error)
+{
+	struct tensor_info wanted = tensor_wanted(name, dtype, dims, shape, 0);
+
+	return add_tensor(&layout->tensors, &layout->tensor_count, &layout->tensor_capacity,
+			  &layout->tensor_names, &wanted, error);
+}
+
+int64_t holding_add_tensor(struct holding *holding, const char *name, enum dtype dtype,
+			   uint32_t dims, const uint64_t *shape, uint32_t order,
+			   struct error *error)
+{
+	struct tensor_info wanted = tensor_wanted(name, dtype, dims, shape, order);
+
+	return add_tensor(&holding->tensors, &holding->tensor_count, &holding->tensor_capacity,
+			  &holding->tensor_names, &wanted, error);
+}
+
+int64_t layout_add_param(struct layout *layout, const char *name, enum dtype dtype, uint32_t dims,
+			 const uint64_t *shape, struct error *error)
+{
+	struct param_info info = {.dtype = dtype, .dims = dims};
+	uint32_t index;
+	int rc;
+
+	rc = check_shape("parameter", name, dtype, dims, shape, &info.bytes, error);
+	if (rc)
+		return rc;
+	if (strmap_get(&layout->param_names, name, &index))
+		return error_set(error, ERROR_CONFLICT, "parameter %s is declared twice", name);
+	rc = room((void **)&layout->params, layout->param_count, &layout->param_capacity,
+		  sizeof(*layout->params), "adding a parameter", error);
+	if (rc)
+		return rc;
+	memcpy(info.shape, shape, dims * sizeof(*shape));
+	info.name = memory_string(name);
+	if (!info.name ||
+	    !strmap_put(&layout->param_names, info.name, (uint32_t)layout->param_count)) {
+		memory_free(info.name);
+		return memory_error(error, "naming a parameter", strlen(name));
+	}
+	layout->params[layout->param_count] = info;
+	return (int64_t)layout->param_count++;
+}
+
+static int check_range(const struct layout *layout, uint32_t param, uint64_t offset, uint64_t bytes,
+		       const char *what, struct error *error)
+{
+	const struct param_info *info;
+
+	if (param >= layout->param_count)
+		return error_set(error, ERROR_CONFIG, "%s names parameter %u of %zu", what, param,
+				 layout->param_count);
+	info = &layout->params[param];
+	if (bytes == 0 || offset > info->bytes || bytes > info->bytes - offset)
+		return error_set(error, ERROR_BOUNDS,
+				 "%s covers bytes %llu + %llu of parameter %s, which has %llu",
+				 what, (unsigned long long)offset, (unsigned long long)bytes,
+				 info->name, (unsigned long long)info->bytes);
+	return 0;
+}
+
+/* One F32 number for each block of the tensor. */
+static int check_scales(const struct layout *layout, const struct piece *piece, struct error *error)
+{
+	const struct tensor_info *tensor = &layout->tensors[piece->tensor], *scales;
+	const struct make *make = &piece->make;
+	char a[BOX_TEXT_BYTES], b[BOX_TEXT_BYTES];
+	uint64_t need[2];
+
+	if (!make->from_rows)
+		return piece->scales == 0
+			       ? 0
+			       : error_set(error, ERROR_CONFIG,
+					   "a piece of tensor %s is not in blocks but names tensor "
+					   "%u as its scales",
+					   tensor->name, piece->scales);
+	if (piece->scales >= layout->tensor_count)
+		return error_set(error, ERROR_CONFIG,
+				 "a piece of tensor %s names tensor %u of %zu as its scales",
+				 tensor->name, piece->scales, layout->tensor_count);
+	scales = &layout->tensors[piece->scales];
+	need[0] = (tensor->shape[0] + make->from_rows - 1) / make->from_rows;
+	need[1] = (tensor->shape[1] + make->from_columns - 1) / make->from_columns;
+	if (scales->dtype == DTYPE_F32 && scales->dims == 2 && scales->shape[0] == need[0] &&
+	    scales->shape[1] == need[1])
+		return 0;
+	shape_text(scales->dims, scales->shape, a);
+	shape_text(2, need, b);
+	return error_set(error, ERROR_CONFIG,
+			 "tensor %s is %s %s, but as the scales of tensor %s in blocks of %ux%u it "
+			 "must be F32 %s",
+			 scales->name, dtype_name(scales->dtype), a, tensor->name, make->from_rows,
+			 make->from_columns, b);
+}
+
+/* Can the box become these bytes of the parameter? */
+static int check_make(const struct layout *layout, const struct piece *piece, struct error *error)
+{
+	const struct tensor_info *tensor = &layout->tensors[piece->tensor];
+	const struct param_info *param = &layout->params[piece->param];
+	const struct make *make = &piece->make;
+	char text[BOX_TEXT_BYTES], shape[BOX_TEXT_BYTES], made[MAKE_TEXT_BYTES];
+	uint64_t bytes;
+
+	if (!make_bytes(make, &piece->src, tensor->dims, tensor->shape, param->dtype, &bytes)) {
+		shape_text(tensor->dims, tensor->shape, shape);
+		return error_set(
+			error, ERROR_UNSUPPORTED,
+			"a piece takes %s of tensor %s %s for parameter %s (%s, blocks of %ux%u "
+			"to %ux%u): blocks need a matrix, and the box must begin at a block's "
+			"border and end at one or at the tensor's end",
+			box_text(&piece->src, text, sizeof(text)), tensor->name, shape, param->name,
+			make_text(make, tensor->dtype != param->dtype, made), make->from_rows,
+			make->from_columns, make->to_rows, make->to_columns);
+	}
+	if (!make_possible(make, tensor->dtype, param->dtype))
+		return error_set(
+			error, ERROR_UNSUPPORTED,
+			"tensor %s is %s but parameter %s is %s, and weft cannot %s the one for "
+			"the other: declare both alike; F32, BF16 and F16 are converted, "
+			"F8_E4M3 needs the blocks of its scales",
+			tensor->name, dtype_name(tensor->dtype), param->name,
+			dtype_name(param->dtype),
+			make_text(make, tensor->dtype != param->dtype, made));
+	if (bytes != piece->bytes)
+		return error_set(
+			error, ERROR_CONFIG,
+			"a piece of tensor %s takes %llu bytes but fills %llu of parameter %s",
+			tensor->name, (unsigned long long)bytes, (unsigned long long)piece->bytes,
+			param->name);
+	return check_scales(layout, piece, error);
+}
+
+int layout_add_piece(struct layout *layout, const struct piece *piece, struct error *error)
+{
+	const struct tensor_info *tensor;
+	char text[BOX_TEXT_BYTES], shape[BOX_TEXT_BYTES];
+	struct runs runs;
+	int rc;
+
+	if (piece->tensor >= layout->tensor_count)
+		return error_set(error, ERROR_CONFIG, "a piece names tensor %u of %zu",
+				 piece->tensor, layout->tensor_count);
+	tensor = &layout->tensors[piece->tensor];
+	if (piece->src.dims > BOX_DIMS_MAX ||
+	    !box_in_shape(&piece->src, tensor->dims, tensor->shape)) {
+		struct box cut = piece->src;
+
+		if (cut.dims > BOX_DIMS_MAX)
+			cut.dims = BOX_DIMS_MAX;
+		shape_text(tensor->dims, tensor->shape, shape);
+		return error_set(error, ERROR_BOUNDS, "a piece takes %s of tensor %s, which is %s",
+				 box_text(&cut, text, sizeof(text)), tensor->name, shape);
+	}
+	if (!box_runs(&piece->src, tensor->shape, dtype_bytes(tensor->dtype), &runs))
+		return error_set(error, ERROR_UNSUPPORTED,
+				 "a piece takes %s of tensor %s: more than one stride",
+				 box_text(&piece->src, text, sizeof(text)), tensor->name);
+	rc = check_range(layout, piece->param, piece->offset, piece->bytes, "a piece", error);
+	if (rc)
+		return rc;
+	rc = check_make(layout, piece, error);
+	if (rc)
+		return rc;
+	rc = room((void **)&layout->pieces, layout->piece_count, &layout->piece_capacity,
+		  sizeof(*layout->pieces), "adding a piece", error);
+	if (rc == 0)
+		layout->pieces[layout->piece_count++] = *piece;
+	return rc;
+}
+
+int layout_add_fill(struct layout *layout, const struct fill *fill, struct error *error)
+{
+	int rc = check_range(layout, fill->param, fill->offset, fill->bytes, "a fill", error);
+
+	if (rc == 0)
+		rc = room((void **)&layout->fills, layout->fill_count, &layout->fill_capacity,
+			  sizeof(*layout->fills), "adding a fill", error);
+	if (rc == 0)
+		layout->fills[layout->fill_count++] = *fill;
+	return rc;
+}
+
+static int compare_u64(uint64_t a, uint64_t b)
+{
+	return a < b ? -1 : a > b;
+}
+
+static int compare_box(const struct box *a, const struct box *b)
+{
+	int order = 0;
+
+	for (uint32_t d = 0; d < a->dims && order == 0; d++) {
+		order = compare_u64(a->lo[d], b->lo[d]);
+		if (order == 0)
+			order = compare_u64(a->hi[d], b->hi[d]);
+	}
+	return order;
+}
+
+static int compare_pieces(const void *left, const void *right)
+{
+	const struct piece *a = left, *b = right;
+	int order = compare_u64(a->tensor, b->tensor);
+
+	if (order == 0)
+		order = compare_box(&a->src, &b->src);
+	if (order == 0)
+		order = compare_u64(a->param, b->param);
+	if (order == 0)
+		order = compare_u64(a->offset, b->offset);
+	return order ? order : piece_compare_make(a, b);
+}
+
+static int compare_fills(const void *left, const void *right)
+{
+	const struct fill *a = left, *b = right;
+	int order = compare_u64(a->param, b->param);
+
+	return order ? order : compare_u64(a->offset, b->offset);
+}
+
+static int compare_held(const void *left, const void *right)
+{
+	const struct held *a = left, *b = right;
+	int order = compare_u64(a->tensor, b->tensor);
+
+	return order ? order : compare_box(&a->box, &b->box);
+}
+
+/* A byte range of a parameter, with the piece it came from for the sentence. */
+struct range {
+	uint32_t param;
+	uint64_t offset, bytes;
+};
+
+static int compare_ranges(const void *left, const void *right)
+{
+	const struct range *a = left, *b = right;
+	int order = compare_u64(a->param, b->param);
+
+	return order ? order : compare_u64(a->offset, b->offset);
+}
+
+/* Walks the sorted ranges of all parameters once; `at` is the first byte not yet covered. */
+static int check_coverage(const struct layout *layout, const struct range *ranges, size_t count,
+			  struct error *error)
+{
+	size_t i = 0;
+
+	for (uint32_t p = 0; p < layout->param_count; p++) {
+		const struct param_info *param = &layout->params[p];
+		uint64_t at = 0;
+
+		for (; i < count && ranges[i].param == p && ranges[i].offset <= at; i++) {
+			if (ranges[i].offset < at)
+				return error_set(error, ERROR_CONFLICT,
+						 "byte %llu of parameter %s has two sources",
+						 (unsigned long long)ranges[i].offset, param->name);
+			at += ranges[i].bytes;
+		}
+		if (at != param->bytes)
+			return error_set(
+				error, ERROR_UNSOURCED,
+				"byte %llu of parameter %s (%llu bytes) has no source: declare "
+				"a piece or a fill for it",
+				(unsigned long long)at, param->name,
+				(unsigned long long)param->bytes);
+	}
+	return 0;
+}
+
+int layout_finish(struct layout *layout, struct error *error)
+{
+	size_t count = layout->piece_count + layout->fill_count, n = 0;
+	struct range *ranges;
+	int rc;
+
+	if (layout->piece_count)
+		qsort(layout->pieces, layout->piece_count, sizeof(*layout->pieces), compare_pieces);
+	if (layout->fill_count)
+		qsort(layout->fills, layout->fill_count, sizeof(*layout->fills), compare_fills);
+	ranges = memory_zalloc(count, sizeof(*ranges));
+	if (!ranges)
+		return memory_error(error, "checking a layout", count * sizeof(*ranges));
+	for (size_t i = 0; i < layout->piece_count; i++)
+		ranges[n++] = (struct range){layout->pieces[i].param, layout->pieces[i].offset,
+					     layout->pieces[i].bytes};
+	for (size_t i = 0; i < layout->fill_count; i++)
+		ranges[n++] = (struct range){layout->fills[i].param, layout->fills[i].offset,
+					     layout->fills[i].bytes};
+	if (n)
+		qsort(ranges, n, sizeof(*ranges), compare_ranges);
+	rc = check_coverage(layout, ranges, n, error);
+	memory_free(ranges);
+	return rc;
+}
+
+int holding_add(struct holding *holding, uint32_t tensor, const struct box *box,
+		struct error *error)
+{
+	const struct tensor_info *info;
+	char text[BOX_TEXT_BYTES];
+	int rc;
+
+	if (tensor >= holding->tensor_count)
+		return error_set(error, ERROR_CONFIG, "a holding names tensor %u of %zu", tensor,
+				 holding->tensor_count);
+	info = &holding->tensors[tensor];
+	if (box->dims > BOX_DIMS_MAX || !box_in_shape(box, info->dims, info->shape))
+		return error_set(error, ERROR_BOUNDS, "a holding is outside of tensor %s",
+				 info->name);
+	for (uint32_t d = 1; d < box->dims; d++)
+		if (box->lo[d] != 0 || box->hi[d] != info->shape[d])
+			return error_set(error, ERROR_UNSUPPORTED,
+					 "%s of tensor %s is held: trainers hold whole rows of "
+					 "dimension 0",
+					 box_text(box, text, sizeof(text)), info->name);
+	rc = room((void **)&holding->held, holding->held_count, &holding->held_capacity,
+		  sizeof(*holding->held), "adding a holding", error);
+	if (rc == 0)
+		holding->held[holding->held_count++] = (struct held){tensor, *box};
+	return rc;
+}
+
+int holding_finish(struct holding *holding, struct error *error)
+{
+	if (holding->held_count)
+		qsort(holding->held, holding->held_count, sizeof(*holding->held), compare_held);
+	for (size_t i = 1; i < holding->held_count; i++) {
+		const struct held *a = &holding->held[i - 1], *b = &holding->held[i];
+
+		if (a->tensor == b->tensor && b->box.lo[0] < a->box.hi[0])
+			return error_set(
+				error, ERROR_CONFLICT, "row %llu of tensor %s is held twice",
+				(unsigned long long)b->box.lo[0], holding->tensors[a->tensor].name);
+	}
+	return 0;
+}
+
+static void digest_shape(struct digest_stream *stream, const char *name, enum dtype dtype,
+			 uint32_t dims, const uint64_t *shape)
+{
+	digest_add_string(stream, name);
+	digest_add_u64(stream, (uint64_t)dtype);
+	digest_add_u64(stream, dims);
+	for (uint32_t d = 0; d < dims; d++)
+		digest_add_u64(stream, shape[d]);
+}
+
+static void digest_box(struct digest_stream *stream, const struct box *box)
+{
+	for (uint32_t d = 0; d < box->dims; d++) {
+		digest_add_u64(stream, box->lo[d]);
+		digest_add_u64(stream, box->hi[d]);
+	}
+}
+
+/* Nothing for a copy, or a conversion: that the dtypes say. The mark is no index and no count. */
+static void digest_make(struct digest_stream *stream, const struct piece *piece)
+{
+	if (make_plain(&piece->make))
+		return;
+	digest_add_u64(stream, UINT64_MAX);
+	digest_add_u64(stream, (uint64_t)piece->make.part);
+	digest_add_u64(stream, piece->make.from_rows);
+	digest_add_u64(stream, piece->make.from_columns);
+	digest_add_u64(stream, piece->make.to_rows);
+	digest_add_u64(stream, piece->make.to_columns);
+	digest_add_u64(stream, piece->scales);
+}
+
+struct digest layout_digest(const struct layout *layout)
+{
+	struct digest_stream stream;
+
+	digest_begin(&stream);
+	digest_add_string(&stream, "layout/1");
+	digest_add_u64(&stream, layout->tensor_count);
+	for (size_t i = 0; i < layout->tensor_count; i++)
+		digest_shape(&stream, layout->tensors[i].name, layout->tensors[i].dtype,
+			     layout->tensors[i].dims, layout->tensors[i].shape);
+	digest_add_u64(&stream, layout->param_count);
+	for (size_t i = 0; i < layout->param_count; i++)
+		digest_shape(&stream, layout->params[i].name, layout->params[i].dtype,
+			     layout->params[i].dims, layout->params[i].shape);
+	digest_add_u64(&stream, layout->piece_count);
+	for (size_t i = 0; i < layout->piece_count; i++) {
+		digest_add_u64(&stream, layout->pieces[i].tensor);
+		digest_add_u64(&stream, layout->pieces[i].param);
+		digest_box(&stream, &layout->pieces[i].src);
+		digest_add_u64(&stream, layout->pieces[i].offset);
+		digest_add_u64(&stream, layout->pieces[i].bytes);
+		digest_make(&stream, &layout->pieces[i]);
+	}
+	digest_add_u64(&stream, layout->fill_count);
+	for (size_t i = 0; i < layout->fill_count; i++) {
+		digest_add_u64(&stream, layout->fills[i].param);
+		digest_add_u64(&stream, layout->fills[i].offset);
+		digest_add_u64(&stream, layout->fills[i].bytes);
+	}
+	return digest_end(&stream);
+}
+
+struct digest holding_digest(const struct holding *holding)
+{
+	struct digest_stream stream;
+
+	digest_begin(&stream);
+	digest_add_string(&stream, "holding/1");
+	digest_add_u64(&stream, holding->tensor_count);
+	for (size_t i = 0; i < holding->tensor_count; i++) {
+		digest_shape(&stream, holding->tensors[i].name, holding->tensors[i].dtype,
+			     holding->tensors[i].dims, holding->tensors[i].shape);
+		digest_add_u64(&stream, holding->tensors[i].order);
+	}
+	digest_add_u64(&stream, holding->held_count);
+	for (size_t i = 0; i < holding->held_count; i++) {
+		digest_add_u64(&stream, holding->held[i].tensor);
+		digest_box(&stream, &holding->held[i].box);
+	}
+	return digest_end(&stream);
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * member.h -- who a process is in a job: (role, rank, incarnation).
+ */
+#ifndef JOB_MEMBER_H
+#define JOB_MEMBER_H
+
+#include <stdint.h>
+
+enum role { ROLE_TRAINER, ROLE_INFERENCE, ROLE_COUNT };
+
+/* Where a source box's bytes meet the wire (DESIGN section 2). */
+enum route_how { HOW_DIRECT, HOW_MAPPED, HOW_REPLICA, HOW_COUNT };
+
+struct member {
+	enum role role;
+	uint32_t rank;
+};
+
+const char *role_name(enum role role);       /* "trainer", "inference" */
+const char *route_how_name(enum route_how how); /* "direct", "mapped", "replica" */
+#define MEMBER_TEXT_BYTES 32
+char *member_text(struct member member, char out[MEMBER_TEXT_BYTES]); /* "trainer 3" */
+
+#endif

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * parallel.h -- parallel layouts as one string, the same everywhere:
+ *   --train world=256,pp=8,source=gathered      --train world=16,fsdp=8,source=sharded
+ *   --infer engines=8,tp=32,ep=32,dp=8,dp_lm_head=1,moe_dense_tp=1
+ *   --infer engines=1,tp=8,a2a=1,fuse_shared=1,embed_replicated=1,names=vllm,
+ *           experts=round_robin,gate=F32,indexer=fused,dtype=BF16,fp8=128x128 (or fp8=none)
+ * Missing keys are 1 or off. Trainer r is in stage r / (world/pp). Inference ranks are
+ * engine-major: rank = engine * tp + engine_rank.
+ */
+#ifndef JOB_PARALLEL_H
+#define JOB_PARALLEL_H
+
+#include "base/error.h"
+#include <stdint.h>
+
+#define PARALLEL_RANKS_MAX  65536
+#define PARALLEL_STAGES_MAX 256
+
+enum train_source { TRAIN_GATHERED, TRAIN_SHARDED };
+
+struct train_spec {
+	uint32_t world;            /* trainers */
+	uint32_t pp;               /* stages; divides world */
+	enum train_source source;
+	uint32_t fsdp;             /* sharded: shards of dimension 0; divides world */
+	uint32_t stage_layers_count;               /* 0, or pp: layers=8/8/.. */
+	uint32_t stage_layers[PARALLEL_STAGES_MAX];
+};
+
+/* Whose parameter names, and whose rules where they differ (docs/models.md). */
+enum engine_names { NAMES_SGLANG, NAMES_VLLM, NAMES_COUNT };
+/* Which experts a rank of the ep group owns. */
+enum expert_map { EXPERTS_LINEAR, EXPERTS_ROUND_ROBIN, EXPERTS_COUNT };
+
+/* Zero of any field below moe_dense_tp: as published engines do by default. */
+struct infer_spec {
+	uint32_t engines, tp;      /* tp is the GPUs of one engine */
+	uint32_t ep, dp;           /* divide tp */
+	uint32_t dp_lm_head, moe_dense_tp; /* 0 or 1: flags */
+	uint32_t a2a;              /* flag: all-to-all backend, shared experts whole on every rank */
+	uint32_t fuse_shared;      /* flag: shared experts are slots of the routed ones */
+	uint32_t embed_replicated; /* flag: the embedding whole on every rank */
+	uint32_t names;            /* enum engine_names */
+	uint32_t experts;          /* enum expert_map */
+	uint32_t gate;             /* enum dtype of router gates; DTYPE_NONE: the model's */
+	uint32_t indexer_fused;    /* flag: wk and weights_proj are one unquantised parameter */
+	uint32_t dtype;            /* enum dtype of what is not quantised; DTYPE_NONE: as stored */
+	uint32_t fp8;              /* enum infer_fp8 */
+	uint32_t fp8_rows, fp8_columns; /* of a block, with FP8_BLOCKS */
+};
+/* Are the engine's linears in fp8 blocks? */
+enum infer_fp8 { FP8_AS_STORED, FP8_BLOCKS, FP8_NONE };
+
+/* ERROR_CONFIG names the key, the value and what is allowed. */
+int train_spec_parse(struct train_spec *spec, const char *string, struct error *error);
+int infer_spec_parse(struct infer_spec *spec, const char *string, struct error *error);
+/* What no model could have: ERROR_CONFIG for keys that exclude each other. Parsing has done it;
+ * for specs that were made otherwise. */
+int infer_spec_check(const struct infer_spec *spec, struct error *error);
+
+/* Canonical spelling: the keys of DESIGN order, defaults left out ("world=4,source=gathered",
+ * "engines=2,tp=2"). out holds PARALLEL_TEXT_BYTES. Returns out. */
+#define PARALLEL_TEXT_BYTES 2048
+char *train_spec_text(const struct train_spec *spec, char out[PARALLEL_TEXT_BYTES]);
+char *infer_spec_text(const struct infer_spec *spec, char out[PARALLEL_TEXT_BYTES]);
+
+uint32_t infer_ranks(const struct infer_spec *spec);              /* engines * tp */
+uint32_t train_stage(const struct train_spec *spec, uint32_t rank);
+/* Stage of a layer of a model with that many layers (as even as possible, earlier stages take
+ * the odd one; stage_layers overrides). ERROR_CONFIG when the override does not add up. */
+int train_layer_stage(const struct train_spec *spec, uint32_t layers, uint32_t layer,
+		      uint32_t *stage, struct error *error);
+/* Rows [lo, hi) of dimension 0 that shard `shard` of `fsdp` holds: chunks of ceil(rows/n), the
+ * last ones short or empty (torch FSDP2's chunking of dim 0). */
+void train_shard_rows(uint64_t rows, uint32_t fsdp, uint32_t shard, uint64_t *lo, uint64_t *hi);
+
+#endif

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "job/parallel.h"
+
+#include "base/array.h"
+#include "job/dtype.h"
+#include "job/make.h"
+#include "job/spec_keys.h"
+#include "base/text.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#define INFER(field) offsetof(struct infer_spec, field)
+
+static const struct spec_choice names_choices[] = {
+	{"sglang", NAMES_SGLANG}, {"vllm", NAMES_VLLM}, {NULL, 0}};
+static const struct spec_choice experts_choices[] = {
+	{"linear", EXPERTS_LINEAR}, {"round_robin", EXPERTS_ROUND_ROBIN}, {NULL, 0}};
+static const struct spec_choice dtype_choices[] = {
+	{"F32", DTYPE_F32}, {"BF16", DTYPE_BF16}, {"F16", DTYPE_F16}, {NULL, 0}};
+static const struct spec_choice indexer_choices[] = {{"split", 0}, {"fused", 1}, {NULL, 0}};
+
+static const struct spec_key infer_keys[] = {
+	{"engines", INFER(engines), 1, PARALLEL_RANKS_MAX, 1, NULL},
+	{"tp", INFER(tp), 1, PARALLEL_RANKS_MAX, 1, NULL},
+	{"ep", INFER(ep), 1, PARALLEL_RANKS_MAX, 1, NULL},
+	{"dp", INFER(dp), 1, PARALLEL_RANKS_MAX, 1, NULL},
+	{"dp_lm_head", INFER(dp_lm_head), 0, 1, 0, NULL},
+	{"moe_dense_tp", INFER(moe_dense_tp), 0, 1, 0, NULL},
+	{"a2a", INFER(a2a), 0, 1, 0, NULL},
+	{"fuse_shared", INFER(fuse_shared), 0, 1, 0, NULL},
+	{"embed_replicated", INFER(embed_replicated), 0, 1, 0, NULL},
+	{"names", INFER(names), 0, 0, 0, names_choices},
+	{"experts", INFER(experts), 0, 0, 0, experts_choices},
+	{"gate", INFER(gate), 0, 0, 0, dtype_choices},
+	{"indexer", INFER(indexer_fused), 0, 0, 0, indexer_choices},
+	{"dtype", INFER(dtype), 0, 0, 0, dtype_choices},
+};
+
+/* "128x64", or "128" for both. */
+static bool parse_block(const char *value, uint32_t *rows, uint32_t *columns)
+{
+	char copy[32];
+	uint64_t sizes[2];
+	char *cross;
+
+	if (snprintf(copy, sizeof(copy), "%s", value) >= (int)sizeof(copy))
+		return false;
+	cross = strchr(copy, 'x');
+	if (cross)
+		*cross++ = '\0';
+	if (!parse_u64(copy, &sizes[0]) || !parse_u64(cross ? cross : copy, &sizes[1]))
+		return false;
+	for (int d = 0; d < 2; d++)
+		if (sizes[d] == 0 || sizes[d] > MAKE_BLOCK_MAX)
+			return false;
+	*rows = (uint32_t)sizes[0];
+	*columns = (uint32_t)sizes[1];
+	return true;
+}
+
+static int take_infer(struct spec_parse *parse, const char *key, const char *value,
+		      struct error *error)
+{
+	struct infer_spec *spec = parse->target;
+
+	if (strcmp(key, "fp8") != 0)
+		return 0;
+	if (spec->fp8 != FP8_AS_STORED)
+		return error_set(error, ERROR_CONFIG, "--infer %s: key 'fp8' is given twice",
+				 parse->spec);
+	spec->fp8 = strcmp(value, "none") == 0 ? FP8_NONE : FP8_BLOCKS;
+	if (spec->fp8 == FP8_BLOCKS && !parse_block(value, &spec->fp8_rows, &spec->fp8_columns))
+		return error_set(error, ERROR_CONFIG,
+				 "--infer %s: fp8 is '%s'; use none, or the rows and columns of a "
+				 "block, as 128x128 (1 to %u each)",
+				 parse->spec, value, MAKE_BLOCK_MAX);
+	return 1;
+}
+
+/* What vLLM has not. */
+static const struct {
+	const char *key;
+	size_t offset;
+	const char *why;
+} sglang_only[] = {
+	{"dp_lm_head", INFER(dp_lm_head), "its dp ranks cut lm_head among themselves anyway"},
+	{"moe_dense_tp", INFER(moe_dense_tp), "its dp ranks cut dense layers among themselves"},
+	{"fuse_shared", INFER(fuse_shared), "its shared experts are a module of their own"},
+	{"embed_replicated", INFER(embed_replicated),
+	 "its dp ranks cut the embedding among themselves"},
+};
+
+static int check_vllm(const struct infer_spec *spec, struct error *error)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(sglang_only); i++)
+		if (*(const uint32_t *)(const void *)((const char *)spec + sglang_only[i].offset))
+			return error_set(error, ERROR_CONFIG,
+					 "%s=1 is not for names=vllm: %s; leave it out",
+					 sglang_only[i].key, sglang_only[i].why);
+	if (spec->ep != 1 && spec->ep != spec->tp)
+		return error_set(error, ERROR_CONFIG,
+				 "ep=%u with names=vllm: experts are shared out to all ranks of "
+				 "an engine or to none; use ep=1 or ep=%u",
+				 spec->ep, spec->tp);
+	return 0;
+}
+
+static int check_fused(const struct infer_spec *spec, struct error *error)
+{
+	if (spec->ep > 1)
+		return error_set(error, ERROR_CONFIG,
+				 "fuse_shared=1 with ep=%u: engines make shared experts slots of "
+				 "the routed ones at ep=1 only; leave one of the two out",
+				 spec->ep);
+	if (spec->a2a)
+		return error_set(error, ERROR_CONFIG,
+				 "fuse_shared=1 with a2a=1: with an all-to-all backend shared "
+				 "experts stay a module of their own; leave one of the two out");
+	return 0;
+}
+
+static int check_divides(const char *name, uint32_t small, uint32_t tp, struct error *error)
+{
+	if (small && tp && tp % small == 0)
+		return 0;
+	return error_set(error, ERROR_CONFIG, "%s=%u does not divide tp=%u", name, small, tp);
+}
+
+int infer_spec_check(const struct infer_spec *spec, struct error *error)
+{
+	int rc = check_divides("ep", spec->ep, spec->tp, error);
+
+	if (rc == 0)
+		rc = check_divides("dp", spec->dp, spec->tp, error);
+	if (rc == 0 && (uint64_t)spec->engines * spec->tp > PARALLEL_RANKS_MAX)
+		rc = error_set(error, ERROR_CONFIG, "%llu ranks; at most %d are possible",
+			       (unsigned long long)spec->engines * spec->tp, PARALLEL_RANKS_MAX);
+	if (rc == 0 && spec->names == NAMES_VLLM)
+		rc = check_vllm(spec, error);
+	if (rc == 0 && spec->fuse_shared)
+		rc = check_fused(spec, error);
+	if (rc == 0 && spec->experts == EXPERTS_ROUND_ROBIN && spec->names != NAMES_VLLM)
+		rc = error_set(error, ERROR_CONFIG,
+			       "experts=round_robin needs names=vllm: other engines own blocks of "
+			       "neighbours; leave it out");
+	return rc;
+}
+
+int infer_spec_parse(struct infer_spec *spec, const char *string, struct error *error)
+{
+	struct infer_spec made = {0};
+	struct spec_parse parse = {.flag = "--infer",
+				   .spec = string,
+				   .example = "engines=2,tp=2",
+				   .rows = infer_keys,
+				   .row_count = ARRAY_SIZE(infer_keys),
+				   .target = &made,
+				   .other = take_infer,
+				   .other_keys = "fp8"};
+	int rc = spec_parse_keys(&parse, error);
+
+	if (rc)
+		return rc;
+	rc = infer_spec_check(&made, error);
+	if (rc)
+		error_wrap(error, "--infer %s", string);
+	else
+		*spec = made;
+	return rc;
+}
+
+char *infer_spec_text(const struct infer_spec *spec, char out[PARALLEL_TEXT_BYTES])
+{
+	size_t n = spec_keys_text(infer_keys, ARRAY_SIZE(infer_keys), spec, out);
+
+	if (spec->fp8 == FP8_NONE)
+		snprintf(out + n, PARALLEL_TEXT_BYTES - n, ",fp8=none");
+	else if (spec->fp8 == FP8_BLOCKS)
+		snprintf(out + n, PARALLEL_TEXT_BYTES - n, ",fp8=%ux%u", spec->fp8_rows,
+			 spec->fp8_columns);
+	return out;
+}

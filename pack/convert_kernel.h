@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * convert_kernel.h -- one table of rows for each instruction set.
+ */
+#ifndef PACK_CONVERT_KERNEL_H
+#define PACK_CONVERT_KERNEL_H
+
+#include "pack/convert.h"
+#include "pack/processor.h"
+#include <stdbool.h>
+#include <string.h>
+
+/* F8 stands for F8_E4M3; nothing is converted into it here (quantise.h). */
+enum convert_format { CONVERT_F32, CONVERT_BF16, CONVERT_F16, CONVERT_F8, CONVERT_FORMATS };
+
+struct convert_kernel {
+	const char *name;
+	bool (*here)(void);
+	convert_row rows[CONVERT_FORMATS][CONVERT_F8]; /* [from][to]; NULL where they are equal */
+	convert_row streamed[CONVERT_FORMATS][CONVERT_F8]; /* the same; NULL for none */
+	convert_scaled scaled[CONVERT_F8];             /* from F8 */
+};
+
+extern const struct convert_kernel convert_avx512, convert_avx2;
+
+/* `name` is name_run in the default floating point mode. */
+#define CONVERT_ROW(name)                                                                 \
+	static void name(void *target, const void *source, uint64_t count, float scale)   \
+	{                                                                                 \
+		struct float_mode mode = float_mode_enter();                              \
+											  \
+		name##_run(target, source, count, scale);                                 \
+		float_mode_leave(mode);                                                   \
+	}
+
+/* The mode is switched once a row, not once a scale. */
+#define CONVERT_SCALED(name, to_bytes)                                                    \
+	static void name##_scaled(void *target, const void *source, uint64_t count,       \
+				  const void *scales, uint64_t skip, uint64_t width)      \
+	{                                                                                 \
+		struct float_mode mode = float_mode_enter();                              \
+		const unsigned char *from = source, *at = scales;                         \
+		unsigned char *to = target;                                               \
+											  \
+		for (uint64_t n; count; count -= n, skip = 0, at += sizeof(float)) {      \
+			float scale;                                                      \
+											  \
+			n = width - skip < count ? width - skip : count;                  \
+			memcpy(&scale, at, sizeof(scale));                                \
+			name##_run(to, from, n, scale);                                   \
+			from += n;                                                        \
+			to += n * (to_bytes);                                             \
+		}                                                                         \
+		float_mode_leave(mode);                                                   \
+	}
+
+#define CONVERT_SCALED_ROWS {f8_f32_scaled, f8_bf16_scaled, f8_f16_scaled}
+
+#define CONVERT_ROWS                                                                      \
+	{                                                                                 \
+		[CONVERT_F32] = {[CONVERT_BF16] = f32_bf16, [CONVERT_F16] = f32_f16},     \
+		[CONVERT_BF16] = {[CONVERT_F32] = bf16_f32, [CONVERT_F16] = bf16_f16},    \
+		[CONVERT_F16] = {[CONVERT_F32] = f16_f32, [CONVERT_BF16] = f16_bf16},     \
+		[CONVERT_F8] = {f8_f32, f8_bf16, f8_f16},                                 \
+	}
+
+#define CONVERT_STREAMED_ROWS                                                             \
+	{                                                                                 \
+		[CONVERT_F32] = {[CONVERT_BF16] = f32_bf16_past,                          \
+				 [CONVERT_F16] = f32_f16_past},                           \
+		[CONVERT_BF16] = {[CONVERT_F32] = bf16_f32_past,                          \
+				  [CONVERT_F16] = bf16_f16_past},                         \
+		[CONVERT_F16] = {[CONVERT_F32] = f16_f32_past,                            \
+				 [CONVERT_BF16] = f16_bf16_past},                         \
+		[CONVERT_F8] = {f8_f32_past, f8_bf16_past, f8_f16_past},                  \
+	}
+
+#endif

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "routing/lab/scenario.h"
+
+#include "base/array.h"
+#include <jansson.h>
+#include <string.h>
+
+void scenarios_fini(struct scenarios *scenarios)
+{
+	for (size_t i = 0; i < scenarios->count; i++) {
+		memory_free(scenarios->items[i].name);
+		memory_free(scenarios->items[i].model);
+		memory_free(scenarios->items[i].train);
+		memory_free(scenarios->items[i].infer);
+		memory_free(scenarios->items[i].topology);
+	}
+	memory_free(scenarios->items);
+	*scenarios = (struct scenarios){0};
+}
+
+static int take_string(char **out, const json_t *item, const char *key, const char *file,
+		       size_t index, struct error *error)
+{
+	const char *text = json_string_value(json_object_get(item, key));
+
+	if (!text)
+		return error_set(error, ERROR_FILE, "%s: scenario %zu needs a string \"%s\"", file,
+				 index, key);
+	*out = memory_string(text);
+	return *out ? 0 : memory_error(error, "reading scenarios", strlen(text));
+}
+
+static int take_seconds(double *out, const json_t *item, const char *key, const char *file,
+			size_t index, struct error *error)
+{
+	const json_t *value = json_object_get(item, key);
+
+	if (!json_is_number(value) || json_number_value(value) <= 0)
+		return error_set(error, ERROR_FILE,
+				 "%s: scenario %zu needs \"%s\", a number of seconds above 0", file,
+				 index, key);
+	*out = json_number_value(value);
+	return 0;
+}
+
+static int take_scenario(struct scenario *scenario, const json_t *item, const char *file,
+			 size_t index, struct error *error)
+{
+	int rc = take_string(&scenario->name, item, "name", file, index, error);
+
+	if (!rc)
+		rc = take_string(&scenario->model, item, "model", file, index, error);
+	if (!rc)
+		rc = take_string(&scenario->train, item, "train", file, index, error);
+	if (!rc)
+		rc = take_string(&scenario->infer, item, "infer", file, index, error);
+	if (!rc)
+		rc = take_string(&scenario->topology, item, "topology", file, index, error);
+	if (!rc)
+		rc = take_seconds(&scenario->nccl_seconds, item, "nccl_seconds", file, index,
+				  error);
+	if (!rc)
+		rc = take_seconds(&scenario->rdma_seconds, item, "rdma_seconds", file, index,
+				  error);
+	return rc;
+}
+
+static int take_all(struct scenarios *scenarios, const json_t *root, const char *file,
+		    struct error *error)
+{
+	const char *schema = json_string_value(json_object_get(root, "schema"));
+	const json_t *list = json_object_get(root, "scenarios");
+	int rc = 0;
+
+	if (!schema || strcmp(schema, SCENARIO_SCHEMA))
+		return error_set(error, ERROR_FILE, "%s: its schema is %s, not %s", file,
+				 schema ? schema : "missing", SCENARIO_SCHEMA);
+	if (!json_is_array(list))
+		return error_set(error, ERROR_FILE, "%s: it needs a list \"scenarios\"", file);
+	for (size_t i = 0; !rc && i < json_array_size(list); i++) {
+		struct scenario *scenario = array_push(scenarios);
+
+		rc = scenario ? take_scenario(scenario, json_array_get(list, i), file, i, error)
+			      : memory_error(error, "reading scenarios", sizeof(*scenario));
+	}
+	return rc;
+}
+
+int scenarios_parse(struct scenarios *scenarios, const char *text, size_t bytes, const char *name,
+		    struct error *error)
+{
+	json_error_t trouble;
+	json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &trouble);
+	int rc;
+
+	*scenarios = (struct scenarios){0};
+	if (!root)
+		return error_set(error, ERROR_FILE, "%s: line %d: %s", name, trouble.line,
+				 trouble.text);
+	rc = take_all(scenarios, root, name, error);
+	json_decref(root);
+	if (rc)
+		scenarios_fini(scenarios);
+	return rc;
+}
+
+int scenarios_published(struct scenarios *scenarios, struct error *error)
+{
+	return scenarios_parse(scenarios, (const char *)scenario_published_json,
+			       scenario_published_bytes, "published.json", error);
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * scenario.h -- runs that somebody published, as data: routing/lab/scenarios/published.json. The
+ * build puts the file's bytes into the library (so it is found from the build tree and after an
+ * install alike) and installs the file too, for others to read.
+ */
+#ifndef ROUTING_LAB_SCENARIO_H
+#define ROUTING_LAB_SCENARIO_H
+
+#include "base/error.h"
+#include <stddef.h>
+
+#define SCENARIO_SCHEMA "weft.scenarios/1"
+
+struct scenario {
+	char *name, *model, *train, *infer, *topology; /* owned */
+	double nccl_seconds, rdma_seconds;             /* as measured by their authors */
+};
+
+struct scenarios {
+	struct scenario *items;
+	size_t count, capacity;
+};
+
+/* ERROR_FILE says which scenario lacks what; `name` stands for the text. */
+int scenarios_parse(struct scenarios *scenarios, const char *text, size_t bytes,
+		    const char *name, struct error *error);
+int scenarios_published(struct scenarios *scenarios, struct error *error);
+void scenarios_fini(struct scenarios *scenarios);
+
+/* The bytes of routing/lab/scenarios/published.json; made by the build. */
+extern const unsigned char scenario_published_json[];
+extern const size_t scenario_published_bytes;
+
+#endif

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * trace.h -- a simulated schedule in the Chrome trace format, for ui.perfetto.dev: a process a
+ * rank, a lane for each peer of a trainer and for each stage of a worker, counters of GB/s.
+ * Slices of a lane never overlap. Of a large schedule short neighbours become one slice, which
+ * says of how many ("flows").
+ */
+#ifndef ROUTING_LAB_TRACE_H
+#define ROUTING_LAB_TRACE_H
+
+#include "routing/lab/simulate.h"
+#include <stdio.h>
+
+#define TRACE_SLICES_AIM 100000 /* at most twice as many are written */
+
+/* The simulation must have recorded its slices, and gets them sorted; the caller checks ferror.
+ * *merged_seconds: shorter slices were joined; 0: every one is there. */
+void trace_write(FILE *stream, struct simulation *simulation, const struct table *table,
+		 double *merged_seconds);
+
+#endif

@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * balanced_share.c -- units to shares. All pieces of a tensor are cut at every border of pieces
+ * that have the same columns; then two ranks want the same bytes, or bytes of other rows:
+ *
+ *   rank 0 wants   [0 ............... 64)          shares  0..32  for ranks 0 and 1
+ *   rank 1 wants   [0 ..... 32)                            32..64 for rank 0
+ *
+ * Worked out once per (tensor, distinct layout).
+ */
+#include "routing/plan/balanced.h"
+
+#include "base/memory.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define NONE UINT32_MAX
+
+/* What pieces have in common that are the same bytes of some rows. */
+struct columns {
+	const struct box *box;
+	uint32_t made;
+};
+
+struct border {
+	uint32_t columns;
+	uint64_t row;
+};
+
+struct slot {
+	uint32_t stamp, share;
+};
+
+struct maker {
+	const struct problem *problem;
+	const struct units *units;
+	struct shares *shares;
+	uint32_t tensor;
+	uint32_t *ranks_of, *first_rank; /* by layout */
+	uint32_t *recipe_first, *stamp;	 /* by layout: of this tensor */
+	ARRAY(struct columns) columns;	 /* of this tensor: each distinct range */
+	ARRAY(struct border) borders;	 /* of this tensor, ascending, each once */
+	ARRAY(uint64_t) cuts;		 /* of one unit */
+	uint64_t grain;			 /* of its pieces; BALANCED_WHOLE when it has no cuts */
+	ARRAY(uint32_t) here;		 /* columns of one segment */
+	struct slot *slots;		 /* this tensor's shares; size a power of two */
+	size_t slot_count, first_share;
+};
+
+static int no_memory(struct error *error)
+{
+	return memory_error(error, "grouping what ranks want alike", sizeof(struct share));
+}
+
+static bool same_columns(const struct box *a, const struct box *b)
+{
+	for (uint32_t d = 1; d < a->dims; d++)
+		if (a->lo[d] != b->lo[d] || a->hi[d] != b->hi[d])
+			return false;
+	return true;
+}
+
+/* Found: boxes of this tensor were all interned by find_borders. */
+static uint32_t columns_of(const struct maker *m, const struct problem_layout *layout, uint32_t p)
+{
+	const struct box *box = &layout->pieces[p].src;
+
+	for (size_t c = 0; c < m->columns.count; c++)
+		if (m->columns.items[c].made == layout->made[p] &&
+		    same_columns(m->columns.items[c].box, box))
+			return (uint32_t)c;
+	return NONE;
+}
+
+static int by_border(const void *x, const void *y)
+{
+	const struct border *a = x, *b = y;
+
+	if (a->columns != b->columns)
+		return a->columns < b->columns ? -1 : 1;
+	return a->row < b->row ? -1 : a->row > b->row;
+}
+
+static int add_border(struct maker *m, uint32_t columns, uint64_t row, struct error *error)
+{
+	struct border *border = array_push(&m->borders);
+
+	if (!border)
+		return no_memory(error);
+	*border = (struct border){columns, row};
+	return 0;
+}
+
+static int find_borders(struct maker *m, struct error *error)
+{
+	size_t kept = 0;
+	int rc = 0;
+
+	m->columns.count = m->borders.count = 0;
+	for (size_t l = 0; l < m->problem->layout_count; l++) {
+		const struct problem_layout *layout = &m->problem->layouts[l];
+
+		for (uint32_t p = layout->pieces_of[m->tensor];
+		     p < layout->pieces_of[m->tensor + 1]; p++) {
+			const struct box *box = &layout->pieces[p].src;
+			uint32_t columns = columns_of(m, layout, p);
+
+			if (columns == NONE) {
+				struct columns *slot = array_push(&m->columns);
+
+				if (!slot)
+					return no_memory(error);
+				*slot = (struct columns){box, layout->made[p]};
+				columns = (uint32_t)m->columns.count - 1;
+			}
+			rc = add_border(m, columns, box->lo[0], error);
+			if (!rc)
+				rc = add_border(m, columns, box->hi[0], error);
+			if (rc)
+				return rc;
+		}
+	}
+	if (m->borders.count > 2)
+		qsort(m->borders.items, m->borders.count, sizeof(struct border), by_border);
+	for (size_t i = 0; i < m->borders.count; i++)
+		if (i == 0 || by_border(&m->borders.items[i], &m->borders.items[kept - 1]) != 0)
+			m->borders.items[kept++] = m->borders.items[i];
+	m->borders.count = kept;
+	return 0;
+}
+
+/* ---- one unit of one layout ---- */
+
+static int add_cut(struct maker *m, uint64_t row, struct error *error)
+{
+	uint64_t *cut = array_push(&m->cuts);
+
+	if (!cut)
+		return no_memory(error);
+	*cut = row;
+	return 0;
+}
+
+static int by_u64(const void *x, const void *y)
+{
+	const uint64_t *a = x, *b = y;
+
+	return *a < *b ? -1 : *a > *b;
+}
+
+/* All rows in (lo, hi) where the columns that are wanted, or who wants them, may change. */
+static int find_cuts(struct maker *m, const struct problem_layout *layout, const struct unit *unit,
+		     struct error *error)
+{
+	size_t kept = 0;
+	int rc = 0;
+
+	m->cuts.count = 0;
+	for (uint32_t p = layout->pieces_of[m->tensor]; p < layout->pieces_of[m->tensor + 1]; p++) {
+		const struct box *box = &layout->pieces[p].src;
+		uint64_t lo = box->lo[0] > unit->lo ? box->lo[0] : unit->lo;
+		uint64_t hi = box->hi[0] < unit->hi ? box->hi[0] : unit->hi;
+		struct border key = {columns_of(m, layout, p), lo};
+		size_t from = 0, to = m->borders.count;
+
+		if (lo >= hi)
+			continue;
+		rc = add_cut(m, lo, error);
+		if (!rc)
+			rc = add_cut(m, hi, error);
+		while (from < to) { /* the first border after lo */
+			size_t middle = from + (to - from) / 2;
+
+			if (by_border(&m->borders.items[middle], &key) <= 0)
+				from = middle + 1;
+			else
+				to = middle;
+		}
+		for (; !rc && from < m->borders.count &&
+		       m->borders.items[from].columns == key.columns &&
+		       m->borders.items[from].row < hi;
+		     from++)
+			rc = add_cut(m, m->borders.items[from].row, error);
+		if (rc)
+			return rc;
+	}
+	if (m->cuts.count > 2)
+		qsort(m->cuts.items, m->cuts.count, sizeof(uint64_t), by_u64);
+	for (size_t i = 0; i < m->cuts.count; i++)
+		if (i == 0 || m->cuts.items[i] != m->cuts.items[kept - 1])
+			m->cuts.items[kept++] = m->cuts.items[i];
+	m->cuts.count = kept;
+	return 0;
+}
+
+static bool is_share(const struct maker *m, const struct share *share, uint32_t holders,
+		     uint64_t lo, uint64_t hi)
+{
+	return share->holders == holders && share->lo == lo && share->hi == hi &&
+	       share->column_count == m->here.count &&
+	       memcmp(m->shares->columns.items + share->columns_first, m->here.items,
+		      m->here.count * sizeof(uint32_t)) == 0;
+}
+
+static int grow_slots(struct maker *m, struct error *error)
+{
+	size_t wanted = m->slot_count ? m->slot_count * 2 : 64;
+	struct slot *slots = memory_zalloc(wanted, sizeof(*slots));
+
+	if (!slots)
+		return no_memory(error);
+	memory_free(m->slots);
+	m->slots = slots;
+	m->slot_count = wanted;
+	for (size_t s = m->first_share; s < m->shares->items.count; s++) {
+		const struct share *share = &m->shares->items.items[s];
+		uint64_t key[2] = {share->lo, share->hi};
+		size_t at = checksum64(key, sizeof(key)) & (wanted - 1);
+
+		while (slots[at].stamp)
+			at = (at + 1) & (wanted - 1);
+		slots[at] = (struct slot){m->tensor + 1, (uint32_t)s};
+	}
+	return 0;
+}
+
+/* The share of these rows and m->here's columns, made when there is none yet. */
+static int intern(struct maker *m, uint32_t holders, uint64_t lo, uint64_t hi, uint32_t *found,
+		  struct error *error)
+{
+	struct shares *shares = m->shares;
+	uint64_t key[2] = {lo, hi};
+	size_t at;
+	int rc;
+
+	if ((shares->items.count - m->first_share + 1) * 2 > m->slot_count) {
+		rc = grow_slots(m, error);
+		if (rc)
+			return rc;
+	}
+	at = checksum64(key, sizeof(key)) & (m->slot_count - 1);
+	for (; m->slots[at].stamp == m->tensor + 1; at = (at + 1) & (m->slot_count - 1)) {
+		*found = m->slots[at].share;
+		if (is_share(m, &shares->items.items[*found], holders, lo, hi))
+			return 0;
+	}
+	struct share *share = array_push(&shares->items);
+
+	if (!share)
+		return no_memory(error);
+	*share = (struct share){.tensor = m->tensor,
+				.holders = holders,
+				.first_target = NONE,
+				.lo = lo,
+				.hi = hi,
+				.columns_first = shares->columns.count,
+				.column_count = (uint32_t)m->here.count};
+	for (size_t c = 0; c < m->here.count; c++) {
+		uint32_t *column = array_push(&shares->columns);
+
+		if (!column)
+			return no_memory(error);
+		*column = m->here.items[c];
+	}
+	*found = (uint32_t)shares->items.count - 1;
+	m->slots[at] = (struct slot){m->tensor + 1, *found};
+	return 0;
+}
+
+static int by_u32(const void *x, const void *y)
+{
+	const uint32_t *a = x, *b = y;
+
+	return *a < *b ? -1 : *a > *b;
+}
+
+/* Where blocks of one piece lie across the border of another, the unit is one share, and whole. */
+static void keep_blocks(struct maker *m, const struct problem_layout *layout)
+{
+	for (uint32_t p = layout->pieces_of[m->tensor]; p < layout->pieces_of[m->tensor + 1]; p++) {
+		const struct piece *piece = &layout->pieces[p];
+
+		for (size_t c = 1; piece->make.to_rows && c + 1 < m->cuts.count; c++) {
+			uint64_t row = m->cuts.items[c];
+
+			if (row % piece->make.to_rows == 0 || row <= piece->src.lo[0] ||
+			    row >= piece->src.hi[0])
+				continue;
+			m->cuts.items[1] = m->cuts.items[m->cuts.count - 1];
+			m->cuts.count = 2;
+			m->grain = BALANCED_WHOLE;
+			return;
+		}
+	}
+}
+
+/* Rows lo..hi of a unit, between two cuts: a share, unless they are a hole between pieces. */
+static int add_step(struct maker *m, size_t l, const struct unit *unit, uint64_t lo, uint64_t hi,
+		    struct error *error)
+{
+	const struct problem_layout *layout = &m->problem->layouts[l];
+	uint64_t row_bytes = 0;
+	uint32_t found = NONE;
+
+	m->here.count = 0;
+	for (uint32_t p = layout->pieces_of[m->tensor]; p < layout->pieces_of[m->tensor + 1]; p++) {
+		struct piece part;
+
+		if (!piece_cut_rows(&layout->pieces[p], lo, hi, &part))
+			continue;
+		uint32_t *columns = array_push(&m->here);
+
+		if (!columns)
+			return no_memory(error);
+		*columns = columns_of(m, layout, p);
+		row_bytes += (part.bytes + hi - lo - 1) / (hi - lo);
+	}
+	if (m->here.count == 0)
+		return 0;
+	if (m->here.count > 1)
+		qsort(m->here.items, m->here.count, sizeof(uint32_t), by_u32);
+	int rc = intern(m, unit->holders, lo, hi, &found, error);
+
+	if (rc)
+		return rc;
+	uint32_t *step = array_push(&m->shares->steps);
+	struct share *share = &m->shares->items.items[found];
+
+	if (!step)
+		return no_memory(error);
+	*step = found;
+	share->row_bytes = row_bytes > share->row_bytes ? row_bytes : share->row_bytes;
+	share->grain = m->grain;
+	share->targets += m->ranks_of[l];
+	if (m->first_rank[l] < share->first_target)
+		share->first_target = m->first_rank[l];
+	m->shares->recipes.items[m->shares->recipes.count - 1].count++;
+	return 0;
+}
+
+static int add_recipe(struct maker *m, size_t l, const struct unit *unit, struct error *error)
+{
+	struct recipe *recipe = array_push(&m->shares->recipes);
+	int rc;
+
+	if (!recipe)
+		return no_memory(error);
+	recipe->first = m->shares->steps.count;
+	m->grain = pieces_grain(m->problem, &m->problem->layouts[l], m->tensor);
+	rc = find_cuts(m, &m->problem->layouts[l], unit, error);
+	if (!rc && m->problem->made_count > 1)
+		keep_blocks(m, &m->problem->layouts[l]);
+	for (size_t c = 0; !rc && c + 1 < m->cuts.count; c++)
+		rc = add_step(m, l, unit, m->cuts.items[c], m->cuts.items[c + 1], error);
+	return rc;
+}
+
+/* ---- all tensors ---- */
+
+/* Units of m->tensor: from..to. A rank's are neighbours, and alike for ranks of one layout. */
+static int add_tensor(struct maker *m, size_t from, size_t to, struct error *error)
+{
+	const struct unit *items = m->units->items;
+	int rc = find_borders(m, error);
+
+	m->first_share = m->shares->items.count;
+	for (size_t u = from, end; !rc && u < to; u = end) {
+		uint32_t l = m->problem->inference_layout[items[u].inference];
+		bool known = m->stamp[l] == m->tensor + 1;
+
+		if (!known) {
+			m->stamp[l] = m->tensor + 1;
+			m->recipe_first[l] = (uint32_t)m->shares->recipes.count;
+		}
+		for (end = u; !rc && end < to && items[end].inference == items[u].inference;
+		     end++) {
+			m->shares->recipe_of[end] = m->recipe_first[l] + (uint32_t)(end - u);
+			rc = known ? 0 : add_recipe(m, l, &items[end], error);
+		}
+	}
+	return rc;
+}
+
+static int maker_init(struct maker *m, struct error *error)
+{
+	const struct problem *problem = m->problem;
+	size_t layouts = problem->layout_count;
+
+	m->ranks_of = memory_zalloc(layouts, sizeof(*m->ranks_of));
+	m->first_rank = memory_alloc(layouts * sizeof(*m->first_rank));
+	m->recipe_first = memory_zalloc(layouts, sizeof(*m->recipe_first));
+	m->stamp = memory_zalloc(layouts, sizeof(*m->stamp));
+	m->shares->recipe_of = memory_alloc(m->units->count * sizeof(uint32_t));
+	if (!m->ranks_of || !m->first_rank || !m->recipe_first || !m->stamp ||
+	    !m->shares->recipe_of)
+		return no_memory(error);
+	for (uint32_t i = problem->inference_count; i-- > 0;) {
+		m->ranks_of[problem->inference_layout[i]]++;
+		m->first_rank[problem->inference_layout[i]] = i;
+	}
+	return 0;
+}
+
+int balanced_shares(struct shares *shares, const struct problem *problem, const struct units *units,
+		    struct error *error)
+{
+	struct maker m = {.problem = problem, .units = units, .shares = shares};
+	int rc;
+
+	*shares = (struct shares){0};
+	rc = maker_init(&m, error);
+	for (size_t from = 0, to; !rc && from < units->count; from = to) {
+		m.tensor = units->items[from].tensor;
+		for (to = from; to < units->count && units->items[to].tensor == m.tensor; to++)
+			;
+		rc = add_tensor(&m, from, to, error);
+	}
+	memory_free(m.ranks_of);
+	memory_free(m.first_rank);
+	memory_free(m.recipe_first);
+	memory_free(m.stamp);
+	memory_free(m.slots);
+	array_free(&m.columns);
+	array_free(&m.borders);
+	array_free(&m.cuts);
+	array_free(&m.here);
+	return rc; /* what is there, balanced_shares_fini frees */
+}
+
+void balanced_shares_fini(struct shares *shares)
+{
+	array_free(&shares->items);
+	array_free(&shares->recipes);
+	array_free(&shares->steps);
+	array_free(&shares->columns);
+	memory_free(shares->recipe_of);
+	shares->recipe_of = NULL;
+}

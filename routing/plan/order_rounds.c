@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * order_rounds.c -- the send order `rounds`. Trainers that send to the same inference ranks form
+ * a complete bipartite graph with them; the classical edge colouring of that graph says who
+ * sends to whom in which round, and each receiver has as few senders in a round as can be:
+ *
+ *              round 0   round 1   round 2   round 3        trainer number c of a target set of n
+ *   number 0   r0        r1        r2        r3             ranks starts its k-th box of the set
+ *   number 1   r1        r2        r3        r0             with rank (c + k) mod n of it, and
+ *   number 2   r2        r3        r0        r1             sends the box to all n in turn
+ *
+ * All targets of a box follow each other: it is packed once, and a ring of one box suffices.
+ *
+ * A trainer has boxes of several sets. They advance together: half of its time gone, half of the
+ * bytes of each set are sent. So a trainer's bytes in any stretch of time are divided among
+ * receivers as all its bytes are, and with them what each receiver is asked to take in. That
+ * holds however far trainers drift apart; a schedule that fixes moments does not (docs/routing.md).
+ *
+ *   set A   a0    a1    a2    a3    a4    a5         a box stands at the fraction of its set's bytes
+ *   set B      b0          b1          b2            before it, and a part of its own (an eighth or
+ *   order   a0 b0 a1 a2 b1 a3 a4 b2 a5               more, by c and set): equal trainers do not turn
+ *                                                    from one set to the next at one moment
+ */
+#include "routing/plan/order_rounds.h"
+
+#include "base/memory.h"
+#include "routing/plan/order_boxes.h"
+#include <stdlib.h>
+
+#define EIGHTHS 8u
+
+struct place {
+	uint64_t at; /* fraction of its set's bytes, of 2^60 */
+	uint32_t box;
+};
+
+/* A target set as the trainer at hand sees it. */
+struct order_set {
+	uint32_t stamp;	   /* trainer + 1 that the rest belongs to */
+	uint32_t trainers; /* that have met it */
+	uint32_t number;   /* of this trainer among them */
+	uint32_t shift;	   /* in eighths of a box */
+	uint32_t sent;	   /* boxes */
+	uint64_t bytes, before;
+};
+
+struct rounds {
+	const struct order_boxes *boxes;
+	struct order_set *sets;
+	struct place *places;
+};
+
+static int by_place(const void *x, const void *y)
+{
+	const struct place *a = x, *b = y;
+
+	if (a->at != b->at)
+		return a->at < b->at ? -1 : 1;
+	return a->box < b->box ? -1 : a->box > b->box;
+}
+
+/* Adds up the trainer's sets, numbering it in each. */
+static void meet_sets(struct rounds *rounds, uint32_t trainer)
+{
+	const struct order_boxes *boxes = rounds->boxes;
+	uint32_t met = 0;
+
+	for (uint32_t b = boxes->box_first[trainer]; b < boxes->box_first[trainer + 1]; b++) {
+		struct order_set *set = &rounds->sets[boxes->boxes[b].set];
+
+		if (set->stamp != trainer + 1) {
+			*set = (struct order_set){.stamp = trainer + 1,
+						  .trainers = set->trainers + 1,
+						  .number = set->trainers};
+			set->shift = (set->number * 5 + met++ * 3 + 1) % EIGHTHS;
+		}
+		set->bytes += boxes->boxes[b].bytes;
+	}
+}
+
+static uint32_t place_boxes(struct rounds *rounds, uint32_t trainer)
+{
+	const struct order_boxes *boxes = rounds->boxes;
+	uint32_t count = 0;
+
+	meet_sets(rounds, trainer);
+	for (uint32_t b = boxes->box_first[trainer]; b < boxes->box_first[trainer + 1]; b++) {
+		const struct order_box *box = &boxes->boxes[b];
+		struct order_set *set = &rounds->sets[box->set];
+		unsigned __int128 eighths = (unsigned __int128)set->before * EIGHTHS +
+					    (unsigned __int128)box->bytes * set->shift;
+
+		/* a set's bytes are below 2^62: the product stays below 2^126 */
+		rounds->places[count++] = (struct place){
+			set->bytes ? (uint64_t)((eighths << 60) /
+						((unsigned __int128)set->bytes * EIGHTHS))
+				   : 0,
+			b};
+		set->before += box->bytes;
+	}
+	if (count)
+		qsort(rounds->places, count, sizeof(*rounds->places), by_place);
+	return count;
+}
+
+static void send_boxes(struct rounds *rounds, uint32_t count, uint32_t *routes)
+{
+	const struct order_boxes *boxes = rounds->boxes;
+
+	for (uint32_t k = 0; k < count; k++) {
+		const struct order_box *box = &boxes->boxes[rounds->places[k].box];
+		struct order_set *set = &rounds->sets[box->set];
+		uint32_t n = box[1].first - box->first;
+		uint32_t start = (set->number + set->sent++) % n;
+
+		for (uint32_t i = 0; i < n; i++)
+			*routes++ = boxes->items[box->first + (start + i) % n].route;
+	}
+}
+
+int order_rounds(const struct table *table, const struct topology *topology,
+		 struct send_order *sends, struct error *error)
+{
+	struct order_boxes boxes = {0};
+	struct rounds rounds = {.boxes = &boxes};
+	int rc = order_group(table, sends, error);
+
+	(void)topology;
+	if (!rc)
+		rc = order_boxes_make(&boxes, table, error);
+	if (!rc) {
+		rounds.sets = memory_zalloc(boxes.set_count, sizeof(*rounds.sets));
+		rounds.places = memory_alloc(boxes.box_count * sizeof(*rounds.places));
+		if (!rounds.sets || !rounds.places)
+			rc = memory_error(error, "ordering sends",
+					  boxes.box_count * sizeof(*rounds.places));
+	}
+	for (uint32_t t = 0; !rc && t < table->problem->trainer_count; t++)
+		send_boxes(&rounds, place_boxes(&rounds, t), sends->routes + sends->first[t]);
+	memory_free(rounds.sets);
+	memory_free(rounds.places);
+	order_boxes_fini(&boxes);
+	if (rc)
+		send_order_fini(sends);
+	return rc;
+}

@@ -1,0 +1,538 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * problem.c -- from declarations to a problem:
+ *
+ *   holdings --+                         +-- layouts (one a digest)
+ *              +--> tensors by name -----+      pieces with the problem's tensor indexes
+ *   layouts ---+    sorted (order, name) +-- holdings (one a digest)
+ *                                               rows with the problem's tensor indexes
+ *
+ * and the check that every wanted row is held (problem_check.c).
+ */
+#include "routing/plan/problem.h"
+#include "routing/plan/problem_check.h"
+
+#include "base/array.h"
+#include "job/strmap.h"
+#include "base/text.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NOWHERE UINT32_MAX
+
+/* A tensor as first declared, and by whom: a conflict names both. */
+struct declared {
+	const struct tensor_info *info;
+	struct member by;
+};
+
+struct builder {
+	const struct problem_input *input;
+	struct problem *problem;
+	uint32_t *holding_first; /* distinct holding -> first trainer that declares it */
+	uint32_t *layout_first;
+	ARRAY(struct declared) declared;
+	struct strmap names; /* name -> index into declared */
+	uint32_t *place;     /* index into declared -> problem tensor */
+};
+
+static char *info_text(const struct tensor_info *info, char *out, size_t bytes)
+{
+	size_t n = (size_t)snprintf(out, bytes, "%s ", dtype_name(info->dtype));
+
+	for (uint32_t d = 0; d < info->dims && n < bytes; d++)
+		n += (size_t)snprintf(out + n, bytes - n, "%s%" PRIu64, d ? ", " : "[",
+				      info->shape[d]);
+	if (n < bytes)
+		snprintf(out + n, bytes - n, "]");
+	return out;
+}
+
+static bool info_equal(const struct tensor_info *a, const struct tensor_info *b)
+{
+	return a->dtype == b->dtype && a->dims == b->dims &&
+	       memcmp(a->shape, b->shape, a->dims * sizeof(a->shape[0])) == 0;
+}
+
+static int conflict(const struct declared *first, const struct tensor_info *info, struct member by,
+		    struct error *error)
+{
+	char one[MEMBER_TEXT_BYTES], two[MEMBER_TEXT_BYTES], a[128], b[128];
+
+	return error_set(error, ERROR_CONFLICT,
+			 "tensor '%s' is declared as %s by %s and as %s by %s; one checkpoint "
+			 "has one shape and one dtype a tensor",
+			 info->name, info_text(first->info, a, sizeof(a)),
+			 member_text(first->by, one), info_text(info, b, sizeof(b)),
+			 member_text(by, two));
+}
+
+/* Numbers equal digests alike, in order of first appearance. */
+static int distinct(const struct digest *digests, uint32_t count, uint32_t *class_of,
+		    uint32_t *first, size_t *classes, struct error *error)
+{
+	size_t capacity = 16, found = 0;
+
+	while (capacity < (size_t)count * 2)
+		capacity *= 2;
+	uint32_t *slots = memory_alloc(capacity * sizeof(*slots));
+
+	if (!slots)
+		return memory_error(error, "telling declarations apart", capacity * 4);
+	memset(slots, 0xff, capacity * sizeof(*slots));
+	for (uint32_t i = 0; i < count; i++) {
+		size_t at = digests[i].low & (capacity - 1);
+
+		while (slots[at] != NOWHERE && !digest_equal(digests[first[slots[at]]], digests[i]))
+			at = (at + 1) & (capacity - 1);
+		if (slots[at] == NOWHERE) {
+			slots[at] = (uint32_t)found;
+			first[found++] = i;
+		}
+		class_of[i] = slots[at];
+	}
+	memory_free(slots);
+	*classes = found;
+	return 0;
+}
+
+/* ---- tensors ---- */
+
+static int declare_held(struct builder *b, const struct tensor_info *info, struct member by,
+			struct error *error)
+{
+	uint32_t index;
+
+	if (!strmap_get(&b->names, info->name, &index)) {
+		struct declared *declared = array_push(&b->declared);
+
+		if (!declared)
+			return memory_error(error, "collecting tensors", sizeof(*declared));
+		*declared = (struct declared){info, by};
+		if (!strmap_put(&b->names, info->name, (uint32_t)b->declared.count - 1))
+			return memory_error(error, "collecting tensors", strlen(info->name));
+		return 0;
+	}
+	const struct declared *first = &b->declared.items[index];
+
+	if (!info_equal(first->info, info))
+		return conflict(first, info, by, error);
+	if (first->info->order != info->order) {
+		char one[MEMBER_TEXT_BYTES], two[MEMBER_TEXT_BYTES];
+
+		return error_set(error, ERROR_CONFLICT,
+				 "tensor '%s' has place %" PRIu32 " in checkpoint order for %s "
+				 "and place %" PRIu32 " for %s; all trainers must count alike",
+				 info->name, first->info->order, member_text(first->by, one),
+				 info->order, member_text(by, two));
+	}
+	return 0;
+}
+
+static int declare_all(struct builder *b, struct error *error)
+{
+	const struct problem_input *input = b->input;
+
+	for (size_t h = 0; h < b->problem->holding_count; h++) {
+		uint32_t rank = b->holding_first[h];
+		const struct holding *holding = input->trainers[rank];
+		struct member by = {ROLE_TRAINER, rank};
+
+		for (size_t t = 0; t < holding->tensor_count; t++) {
+			int rc = declare_held(b, &holding->tensors[t], by, error);
+
+			if (rc)
+				return rc;
+		}
+	}
+	/* A layout only has to agree: what it alone knows, nobody can source. */
+	for (size_t l = 0; l < b->problem->layout_count; l++) {
+		uint32_t rank = b->layout_first[l], index;
+		const struct layout *layout = input->inference[rank];
+
+		for (size_t t = 0; t < layout->tensor_count; t++) {
+			const struct tensor_info *info = &layout->tensors[t];
+
+			if (strmap_get(&b->names, info->name, &index) &&
+			    !info_equal(b->declared.items[index].info, info))
+				return conflict(&b->declared.items[index], info,
+						(struct member){ROLE_INFERENCE, rank}, error);
+		}
+	}
+	return 0;
+}
+
+struct sortable {
+	const struct tensor_info *info;
+	uint32_t index;
+};
+
+static int by_order(const void *x, const void *y)
+{
+	const struct sortable *a = x, *b = y;
+
+	if (a->info->order != b->info->order)
+		return a->info->order < b->info->order ? -1 : 1;
+	return strcmp(a->info->name, b->info->name);
+}
+
+static int place_tensors(struct builder *b, struct error *error)
+{
+	size_t count = b->declared.count;
+	struct problem *problem = b->problem;
+	struct sortable *sorted = memory_zalloc(count, sizeof(*sorted));
+
+	b->place = memory_zalloc(count, sizeof(*b->place));
+	problem->tensors = memory_zalloc(count, sizeof(*problem->tensors));
+	if (!sorted || !b->place || !problem->tensors) {
+		memory_free(sorted);
+		return memory_error(error, "placing tensors", count * sizeof(*sorted));
+	}
+	for (size_t i = 0; i < count; i++)
+		sorted[i] = (struct sortable){b->declared.items[i].info, (uint32_t)i};
+	qsort(sorted, count, sizeof(*sorted), by_order);
+	for (size_t i = 0; i < count; i++) {
+		const struct tensor_info *info = sorted[i].info;
+		struct problem_tensor *tensor = &problem->tensors[i];
+
+		tensor->name = memory_string(info->name);
+		if (!tensor->name) {
+			memory_free(sorted);
+			return memory_error(error, "placing tensors", strlen(info->name));
+		}
+		problem->tensor_count = i + 1;
+		tensor->dtype = info->dtype;
+		tensor->dims = info->dims;
+		memcpy(tensor->shape, info->shape, sizeof(tensor->shape));
+		tensor->bytes = info->bytes;
+		tensor->order = info->order;
+		b->place[sorted[i].index] = (uint32_t)i;
+	}
+	memory_free(sorted);
+	return 0;
+}
+
+/* Where the tensors of one declaration are in the problem; NOWHERE for those nobody holds. */
+static uint32_t *translate(struct builder *b, const struct tensor_info *tensors, size_t count,
+			   struct error *error)
+{
+	uint32_t *map = memory_alloc(count * sizeof(*map)), index;
+
+	if (!map) {
+		memory_error(error, "translating tensors", count * sizeof(*map));
+		return NULL;
+	}
+	for (size_t t = 0; t < count; t++)
+		map[t] = strmap_get(&b->names, tensors[t].name, &index) ? b->place[index] : NOWHERE;
+	return map;
+}
+
+/* ---- layouts and holdings ---- */
+
+static int by_source(const void *x, const void *y)
+{
+	const struct piece *a = x, *b = y;
+
+	if (a->tensor != b->tensor)
+		return a->tensor < b->tensor ? -1 : 1;
+	for (uint32_t d = 0; d < a->src.dims; d++) {
+		if (a->src.lo[d] != b->src.lo[d])
+			return a->src.lo[d] < b->src.lo[d] ? -1 : 1;
+		if (a->src.hi[d] != b->src.hi[d])
+			return a->src.hi[d] < b->src.hi[d] ? -1 : 1;
+	}
+	if (a->param != b->param)
+		return a->param < b->param ? -1 : 1;
+	if (a->offset != b->offset)
+		return a->offset < b->offset ? -1 : 1;
+	return piece_compare_make(a, b);
+}
+
+/* No trainer declares a tensor that the piece needs, its own or that of its scales. */
+static int undeclared(const struct problem *problem, const struct layout *layout, uint32_t rank,
+		      const struct piece *piece, uint32_t tensor, struct error *error)
+{
+	const bool scales = tensor != piece->tensor;
+	struct box box = scales ? make_scales_box(&piece->make, &piece->src) : piece->src;
+	char rows[128];
+
+	return error_set(error, ERROR_UNSOURCED,
+			 "parameter '%s' of inference %" PRIu32 " needs tensor '%s' %s%s, and none "
+			 "of the %" PRIu32 " trainers declares that tensor",
+			 layout->params[piece->param].name, rank, layout->tensors[tensor].name,
+			 box_text(&box, rows, sizeof(rows)),
+			 scales ? " (the scales of its blocks)" : "", problem->trainer_count);
+}
+
+static int add_layout(struct builder *b, size_t index, struct error *error)
+{
+	struct problem *problem = b->problem;
+	struct problem_layout *out = &problem->layouts[index];
+	uint32_t rank = b->layout_first[index];
+	const struct layout *layout = b->input->inference[rank];
+	uint32_t *map = translate(b, layout->tensors, layout->tensor_count, error);
+
+	if (!map)
+		return -ERROR_MEMORY;
+	out->digest = b->input->inference_digests[rank];
+	out->layout = layout;
+	out->pieces = memory_alloc(layout->piece_count * sizeof(*out->pieces));
+	out->pieces_of = memory_zalloc(problem->tensor_count + 1, sizeof(*out->pieces_of));
+	if (!out->pieces || !out->pieces_of) {
+		memory_free(map);
+		return memory_error(error, "translating a layout",
+				    layout->piece_count * sizeof(*out->pieces));
+	}
+	for (size_t i = 0; i < layout->piece_count; i++) {
+		struct piece piece = layout->pieces[i];
+
+		if (map[piece.tensor] == NOWHERE ||
+		    (piece.make.from_rows && map[piece.scales] == NOWHERE)) {
+			uint32_t missing =
+				map[piece.tensor] == NOWHERE ? piece.tensor : piece.scales;
+
+			memory_free(map);
+			return undeclared(problem, layout, rank, &piece, missing, error);
+		}
+		piece.tensor = map[piece.tensor];
+		if (piece.make.from_rows)
+			piece.scales = map[piece.scales];
+		out->pieces[i] = piece;
+		out->pieces_of[piece.tensor + 1]++;
+	}
+	memory_free(map);
+	out->piece_count = layout->piece_count;
+	for (size_t t = 0; t < problem->tensor_count; t++)
+		out->pieces_of[t + 1] += out->pieces_of[t];
+	qsort(out->pieces, out->piece_count, sizeof(*out->pieces), by_source);
+	return 0;
+}
+
+static bool whole_rows(const struct box *box, const struct problem_tensor *tensor)
+{
+	if (!box_in_shape(box, tensor->dims, tensor->shape))
+		return false;
+	for (uint32_t d = 1; d < box->dims; d++)
+		if (box->lo[d] != 0 || box->hi[d] != tensor->shape[d])
+			return false;
+	return true;
+}
+
+static int add_holding(struct builder *b, size_t index, struct error *error)
+{
+	struct problem *problem = b->problem;
+	struct problem_holding *out = &problem->holdings[index];
+	uint32_t rank = b->holding_first[index];
+	const struct holding *holding = b->input->trainers[rank];
+	uint32_t *map = translate(b, holding->tensors, holding->tensor_count, error);
+	uint32_t *fill = NULL;
+	int rc = -ERROR_MEMORY;
+
+	if (!map)
+		return rc;
+	out->digest = b->input->trainer_digests[rank];
+	out->held = memory_alloc(holding->held_count * sizeof(*out->held));
+	out->held_of = memory_zalloc(problem->tensor_count + 1, sizeof(*out->held_of));
+	fill = memory_alloc((problem->tensor_count + 1) * sizeof(*fill));
+	if (!out->held || !out->held_of || !fill) {
+		rc = memory_error(error, "translating a holding",
+				  holding->held_count * sizeof(*out->held));
+		goto free_map;
+	}
+	for (size_t i = 0; i < holding->held_count; i++) {
+		const struct held *held = &holding->held[i];
+		const struct problem_tensor *tensor = &problem->tensors[map[held->tensor]];
+
+		if (!whole_rows(&held->box, tensor)) {
+			char text[128];
+
+			rc = error_set(error, ERROR_UNSUPPORTED,
+				       "trainer %" PRIu32 " holds %s of tensor '%s'; a trainer "
+				       "must hold whole rows (cuts of dimension 0 only)",
+				       rank, box_text(&held->box, text, sizeof(text)),
+				       tensor->name);
+			goto free_map;
+		}
+		out->held_of[map[held->tensor] + 1]++;
+	}
+	for (size_t t = 0; t < problem->tensor_count; t++)
+		out->held_of[t + 1] += out->held_of[t];
+	memcpy(fill, out->held_of, (problem->tensor_count + 1) * sizeof(*fill));
+	/* Boxes of one tensor are together and ascending already (holding_finish). */
+	for (size_t i = 0; i < holding->held_count; i++) {
+		const struct held *held = &holding->held[i];
+
+		out->held[fill[map[held->tensor]]++] =
+			(struct problem_held){held->box.lo[0], held->box.hi[0]};
+	}
+	out->held_count = holding->held_count;
+	rc = 0;
+free_map:
+	memory_free(fill);
+	memory_free(map);
+	return rc;
+}
+
+/* ---- the whole ---- */
+
+static int copy_ranks(struct builder *b, struct error *error)
+{
+	const struct problem_input *input = b->input;
+	struct problem *problem = b->problem;
+	uint32_t trainers = input->trainer_count, ranks = input->inference_count;
+
+	problem->model = memory_string(input->model ? input->model : "");
+	problem->train = memory_string(input->train ? input->train : "");
+	problem->infer = memory_string(input->infer ? input->infer : "");
+	problem->trainer_holding = memory_zalloc(trainers, sizeof(uint32_t));
+	problem->trainer_stage = memory_zalloc(trainers, sizeof(uint32_t));
+	problem->trainer_registered = memory_zalloc(trainers, sizeof(bool));
+	problem->inference_layout = memory_zalloc(ranks, sizeof(uint32_t));
+	problem->inference_mapped = memory_zalloc(ranks, sizeof(bool));
+	b->holding_first = memory_zalloc(trainers, sizeof(uint32_t));
+	b->layout_first = memory_zalloc(ranks, sizeof(uint32_t));
+	if (!problem->model || !problem->train || !problem->infer || !problem->trainer_holding ||
+	    !problem->trainer_stage || !problem->trainer_registered || !problem->inference_layout ||
+	    !problem->inference_mapped || !b->holding_first || !b->layout_first)
+		return memory_error(error, "listing ranks", (size_t)trainers + ranks);
+	problem->ranks_per_engine = input->ranks_per_engine;
+	problem->trainer_count = trainers;
+	problem->inference_count = ranks;
+	for (uint32_t i = 0; i < trainers; i++) {
+		problem->trainer_registered[i] =
+			input->trainer_registered ? input->trainer_registered[i] : true;
+		if (input->trainer_stages)
+			problem->trainer_stage[i] = input->trainer_stages[i];
+	}
+	for (uint32_t i = 0; i < ranks; i++)
+		problem->inference_mapped[i] =
+			input->inference_mapped ? input->inference_mapped[i] : true;
+	return 0;
+}
+
+static int build(struct builder *b, struct error *error)
+{
+	const struct problem_input *input = b->input;
+	struct problem *problem = b->problem;
+	size_t holdings = 0, layouts = 0;
+	int rc = copy_ranks(b, error);
+
+	if (rc)
+		return rc;
+	rc = distinct(input->trainer_digests, input->trainer_count, problem->trainer_holding,
+		      b->holding_first, &holdings, error);
+	if (rc)
+		return rc;
+	rc = distinct(input->inference_digests, input->inference_count, problem->inference_layout,
+		      b->layout_first, &layouts, error);
+	if (rc)
+		return rc;
+	problem->holdings = memory_zalloc(holdings, sizeof(*problem->holdings));
+	problem->layouts = memory_zalloc(layouts, sizeof(*problem->layouts));
+	if (!problem->holdings || !problem->layouts)
+		return memory_error(error, "listing declarations", holdings + layouts);
+	problem->holding_count = holdings;
+	problem->layout_count = layouts;
+	rc = declare_all(b, error);
+	if (rc)
+		return rc;
+	rc = place_tensors(b, error);
+	for (size_t h = 0; !rc && h < holdings; h++)
+		rc = add_holding(b, h, error);
+	for (size_t l = 0; !rc && l < layouts; l++)
+		rc = add_layout(b, l, error);
+	if (!rc)
+		rc = problem_find_made(problem, error);
+	return rc ? rc : problem_check(problem, b->layout_first, b->holding_first, error);
+}
+
+int problem_build(struct problem **problem, const struct problem_input *input, struct error *error)
+{
+	struct builder b = {.input = input};
+	int rc;
+
+	*problem = NULL;
+	b.problem = memory_zalloc(1, sizeof(*b.problem));
+	if (!b.problem)
+		return memory_error(error, "building the routing problem", sizeof(*b.problem));
+	rc = build(&b, error);
+	memory_free(b.holding_first);
+	memory_free(b.layout_first);
+	memory_free(b.place);
+	strmap_fini(&b.names);
+	array_free(&b.declared);
+	if (rc) {
+		problem_free(&b.problem);
+		return rc;
+	}
+	*problem = b.problem;
+	return 0;
+}
+
+void problem_free(struct problem **pointer)
+{
+	struct problem *problem = *pointer;
+
+	if (!problem)
+		return;
+	*pointer = NULL;
+	for (size_t t = 0; t < problem->tensor_count; t++)
+		memory_free((char *)problem->tensors[t].name);
+	for (size_t l = 0; l < problem->layout_count; l++) {
+		memory_free(problem->layouts[l].pieces);
+		memory_free(problem->layouts[l].pieces_of);
+		memory_free(problem->layouts[l].made);
+	}
+	for (size_t h = 0; h < problem->holding_count; h++) {
+		memory_free(problem->holdings[h].held);
+		memory_free(problem->holdings[h].held_of);
+	}
+	memory_free(problem->model);
+	memory_free(problem->train);
+	memory_free(problem->infer);
+	memory_free(problem->tensors);
+	memory_free(problem->made);
+	memory_free(problem->layouts);
+	memory_free(problem->holdings);
+	memory_free(problem->trainer_holding);
+	memory_free(problem->trainer_stage);
+	memory_free(problem->trainer_registered);
+	memory_free(problem->inference_layout);
+	memory_free(problem->inference_mapped);
+	memory_free(problem);
+}
+
+int problem_unwanted(const struct problem *problem, uint32_t **tensors, size_t *count,
+		     struct error *error)
+{
+	uint32_t *list = memory_alloc(problem->tensor_count * sizeof(*list));
+	bool *wanted = memory_zalloc(problem->tensor_count, sizeof(*wanted));
+	size_t n = 0;
+
+	*tensors = NULL;
+	*count = 0;
+	if (!list || !wanted) {
+		memory_free(list);
+		memory_free(wanted);
+		return memory_error(error, "listing unwanted tensors",
+				    problem->tensor_count * sizeof(*list));
+	}
+	for (size_t m = 0; m < problem->made_count; m++)
+		if (problem->made[m].make.from_rows)
+			wanted[problem->made[m].scales] = true;
+	for (size_t t = 0; t < problem->tensor_count; t++) {
+		for (size_t l = 0; l < problem->layout_count && !wanted[t]; l++) {
+			const uint32_t *of = problem->layouts[l].pieces_of;
+
+			wanted[t] = of[t + 1] > of[t];
+		}
+		if (!wanted[t])
+			list[n++] = (uint32_t)t;
+	}
+	memory_free(wanted);
+	*tensors = list;
+	*count = n;
+	return 0;
+}

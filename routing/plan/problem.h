@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * problem.h -- the input of routing: tensors in checkpoint order, who holds which boxes, which
+ * pieces each inference rank needs. Pure data; built from declarations (a live job) or from a
+ * model and two parallel specs (offline): both ways give equal problems, so equal dumps.
+ *
+ * Layouts and holdings are shared: eight identical engines have tp layouts, not 8*tp, and all
+ * trainers of a stage one holding.
+ */
+#ifndef ROUTING_PLAN_PROBLEM_H
+#define ROUTING_PLAN_PROBLEM_H
+
+#include "job/digest.h"
+#include "base/error.h"
+#include "job/layout.h"
+#include "job/member.h"
+#include "job/parallel.h"
+#include <stddef.h>
+
+struct problem_tensor {
+	const char *name;   /* owned by the problem */
+	enum dtype dtype;
+	uint32_t dims;
+	uint64_t shape[BOX_DIMS_MAX];
+	uint64_t bytes;
+	uint32_t order;     /* as declared; tensors are sorted by (order, name) */
+};
+
+/* What a piece's bytes are, beside its box: two pieces of one tensor with equal boxes and equal
+ * `made` are the same bytes. The first is a copy: the tensor's bytes as they are. */
+struct problem_made {
+	struct make make;
+	uint32_t scales;    /* with make.from_rows: the problem's tensor; else 0 */
+	enum dtype to;      /* DTYPE_NONE for a copy */
+};
+
+/* A distinct layout with its tensor indexes translated to the problem's. Pieces are sorted by
+ * (problem tensor, src, param, offset); pieces_of[t] .. pieces_of[t+1] are tensor t's. */
+struct problem_layout {
+	struct digest digest;
+	const struct layout *layout;  /* borrowed: names of params */
+	struct piece *pieces;
+	size_t piece_count;
+	uint32_t *made;               /* by piece: index into problem.made */
+	uint32_t *pieces_of;          /* tensor_count + 1 entries */
+};
+
+/* Distinct holding: for each problem tensor the boxes held, as dim-0 ranges of whole rows (the
+ * only holdings there are). held_of[t] .. held_of[t+1]. */
+struct problem_held { uint64_t lo, hi; };
+struct problem_holding {
+	struct digest digest;
+	struct problem_held *held;
+	size_t held_count;
+	uint32_t *held_of;
+};
+
+struct problem {
+	char *model, *train, *infer;  /* labels, printed in dumps */
+	uint32_t ranks_per_engine;    /* 0 when unknown: then every rank is its own engine rank */
+	struct problem_tensor *tensors;
+	size_t tensor_count;
+	struct problem_made *made;
+	size_t made_count;            /* 1 when all is copied */
+	struct problem_layout *layouts;
+	size_t layout_count;
+	struct problem_holding *holdings;
+	size_t holding_count;
+	uint32_t *trainer_holding;    /* trainer rank -> holding */
+	uint32_t *trainer_stage;      /* trainer rank -> pp stage, for people; 0 when unknown */
+	uint32_t trainer_count;
+	uint32_t *inference_layout;   /* inference rank -> layout */
+	uint32_t inference_count;
+	/* facts for `how` (how.h): bit per pair would be large, so per rank */
+	bool *inference_mapped;       /* target memory can be mapped by trainers */
+	bool *trainer_registered;
+};
+
+/* A declaration as it came; pointers are borrowed until problem_build returns. layouts and
+ * holdings stay borrowed for the life of the problem. */
+struct problem_input {
+	const char *model, *train, *infer;
+	uint32_t ranks_per_engine;
+	const struct holding *const *trainers;   /* trainer_count */
+	const struct digest *trainer_digests;
+	const uint32_t *trainer_stages;          /* NULL: 0 */
+	const bool *trainer_registered;          /* NULL: all true */
+	uint32_t trainer_count;
+	const struct layout *const *inference;   /* inference_count */
+	const struct digest *inference_digests;
+	const bool *inference_mapped;            /* NULL: all true */
+	uint32_t inference_count;
+};
+
+/* Refuses, each by name: a tensor declared with two shapes, dtypes or orders (with both
+ * declarers); a tensor that an engine parameter needs and no trainer holds, or whose rows are
+ * held with a gap (ERROR_UNSOURCED: parameter, tensor, rows, and the closest holder). A tensor
+ * that nobody wants is no error: problem_unwanted lists it. */
+int problem_build(struct problem **problem, const struct problem_input *input,
+		  struct error *error);
+void problem_free(struct problem **problem);
+
+/* Tensors that are held but wanted by no inference rank, not even as scales: indexes, ascending; memory_free. */
+int problem_unwanted(const struct problem *problem, uint32_t **tensors, size_t *count,
+		     struct error *error);
+
+/* The same from a model and specs: `storage` keeps the layouts and holdings alive. */
+struct model;
+struct problem_storage;
+int problem_from_model(struct problem **problem, struct problem_storage **storage,
+		       const struct model *model, const struct train_spec *train,
+		       const struct infer_spec *infer, bool mapped, struct error *error);
+void problem_storage_free(struct problem_storage **storage);
+
+#endif

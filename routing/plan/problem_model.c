@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * problem_model.c -- the problem of a job that does not run: the layouts and holdings that its
+ * workers would declare, made from the model and the two parallel specs.
+ */
+#include "routing/plan/problem.h"
+
+#include "base/memory.h"
+#include "model/model.h"
+#include <inttypes.h>
+
+struct problem_storage {
+	struct layout *layouts; /* by engine rank */
+	uint32_t layout_count;
+	struct holding *holdings; /* by stage, and by shard where sharded */
+	uint32_t holding_count;
+	/* what problem_input points at */
+	const struct layout **inference;
+	struct digest *inference_digests, *layout_digests;
+	bool *inference_mapped;
+	const struct holding **trainers;
+	struct digest *trainer_digests, *holding_digests;
+	uint32_t *trainer_stages;
+};
+
+void problem_storage_free(struct problem_storage **pointer)
+{
+	struct problem_storage *storage = *pointer;
+
+	if (!storage)
+		return;
+	*pointer = NULL;
+	for (uint32_t i = 0; storage->layouts && i < storage->layout_count; i++)
+		layout_fini(&storage->layouts[i]);
+	for (uint32_t i = 0; storage->holdings && i < storage->holding_count; i++)
+		holding_fini(&storage->holdings[i]);
+	memory_free(storage->layouts);
+	memory_free(storage->holdings);
+	memory_free(storage->inference);
+	memory_free(storage->inference_digests);
+	memory_free(storage->layout_digests);
+	memory_free(storage->inference_mapped);
+	memory_free(storage->trainers);
+	memory_free(storage->trainer_digests);
+	memory_free(storage->holding_digests);
+	memory_free(storage->trainer_stages);
+	memory_free(storage);
+}
+
+static int allocate(struct problem_storage *storage, const struct train_spec *train,
+		    const struct infer_spec *infer, struct error *error)
+{
+	uint32_t ranks = infer_ranks(infer), world = train->world;
+	uint32_t shards = train->source == TRAIN_SHARDED ? train->fsdp : 1;
+
+	storage->layouts = memory_zalloc(infer->tp, sizeof(*storage->layouts));
+	storage->layout_digests = memory_zalloc(infer->tp, sizeof(struct digest));
+	storage->holdings = memory_zalloc((size_t)train->pp * shards, sizeof(struct holding));
+	storage->holding_digests = memory_zalloc((size_t)train->pp * shards, sizeof(struct digest));
+	storage->inference = memory_zalloc(ranks, sizeof(*storage->inference));
+	storage->inference_digests = memory_zalloc(ranks, sizeof(struct digest));
+	storage->inference_mapped = memory_zalloc(ranks, sizeof(bool));
+	storage->trainers = memory_zalloc(world, sizeof(*storage->trainers));
+	storage->trainer_digests = memory_zalloc(world, sizeof(struct digest));
+	storage->trainer_stages = memory_zalloc(world, sizeof(uint32_t));
+	if (!storage->layouts || !storage->layout_digests || !storage->holdings ||
+	    !storage->holding_digests || !storage->inference || !storage->inference_digests ||
+	    !storage->inference_mapped || !storage->trainers || !storage->trainer_digests ||
+	    !storage->trainer_stages)
+		return memory_error(error, "describing the job", (size_t)ranks + world);
+	storage->layout_count = infer->tp;
+	storage->holding_count = train->pp * shards;
+	for (uint32_t i = 0; i < storage->layout_count; i++)
+		layout_init(&storage->layouts[i]);
+	for (uint32_t i = 0; i < storage->holding_count; i++)
+		holding_init(&storage->holdings[i]);
+	return 0;
+}
+
+/* Trainers of one stage (and one shard index) hold the same: made once, shared. */
+static int make_holdings(struct problem_storage *storage, const struct model *model,
+			 const struct train_spec *train, struct error *error)
+{
+	uint32_t shards = train->source == TRAIN_SHARDED ? train->fsdp : 1;
+	bool *made = memory_zalloc(storage->holding_count, sizeof(*made));
+	int rc = 0;
+
+	if (!made)
+		return memory_error(error, "describing trainers", storage->holding_count);
+	for (uint32_t rank = 0; !rc && rank < train->world; rank++) {
+		uint32_t stage = train_stage(train, rank);
+		uint32_t index = stage * shards + rank % shards;
+
+		if (!made[index]) {
+			rc = model_holding(model, train, rank, &storage->holdings[index], error);
+			if (rc) {
+				rc = error_wrap(error, "what trainer %" PRIu32 " holds", rank);
+				break;
+			}
+			storage->holding_digests[index] = holding_digest(&storage->holdings[index]);
+			made[index] = true;
+		}
+		storage->trainers[rank] = &storage->holdings[index];
+		storage->trainer_digests[rank] = storage->holding_digests[index];
+		storage->trainer_stages[rank] = stage;
+	}
+	memory_free(made);
+	return rc;
+}
+
+static int make_layouts(struct problem_storage *storage, const struct model *model,
+			const struct infer_spec *infer, bool mapped, struct error *error)
+{
+	for (uint32_t r = 0; r < infer->tp; r++) {
+		int rc = model_layout(model, infer, r, &storage->layouts[r], error);
+
+		if (rc)
+			return rc;
+		storage->layout_digests[r] = layout_digest(&storage->layouts[r]);
+	}
+	for (uint32_t i = 0; i < infer_ranks(infer); i++) {
+		storage->inference[i] = &storage->layouts[i % infer->tp];
+		storage->inference_digests[i] = storage->layout_digests[i % infer->tp];
+		storage->inference_mapped[i] = mapped;
+	}
+	return 0;
+}
+
+int problem_from_model(struct problem **problem, struct problem_storage **out,
+		       const struct model *model, const struct train_spec *train,
+		       const struct infer_spec *infer, bool mapped, struct error *error)
+{
+	char train_text[PARALLEL_TEXT_BYTES], infer_text[PARALLEL_TEXT_BYTES];
+	struct problem_storage *storage = memory_zalloc(1, sizeof(*storage));
+	int rc;
+
+	*problem = NULL;
+	*out = NULL;
+	if (!storage)
+		return memory_error(error, "describing the job", sizeof(*storage));
+	rc = allocate(storage, train, infer, error);
+	if (!rc)
+		rc = make_holdings(storage, model, train, error);
+	if (!rc)
+		rc = make_layouts(storage, model, infer, mapped, error);
+	if (!rc) {
+		struct problem_input input = {
+			.model = model->name,
+			.train = train_spec_text(train, train_text),
+			.infer = infer_spec_text(infer, infer_text),
+			.ranks_per_engine = infer->tp,
+			.trainers = storage->trainers,
+			.trainer_digests = storage->trainer_digests,
+			.trainer_stages = storage->trainer_stages,
+			.trainer_count = train->world,
+			.inference = storage->inference,
+			.inference_digests = storage->inference_digests,
+			.inference_mapped = storage->inference_mapped,
+			.inference_count = infer_ranks(infer),
+		};
+
+		rc = problem_build(problem, &input, error);
+	}
+	if (rc) {
+		problem_storage_free(&storage);
+		return rc;
+	}
+	*out = storage;
+	return 0;
+}

@@ -1,0 +1,468 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * proof.c -- table_prove. It trusts nothing that made the table: it looks at the parameters of
+ * each inference rank from the side of their bytes.
+ *
+ *   parameter   0 ................. 96 ................ 192 ....... 256
+ *   wanted      [ q rows 0..4        )[ q rows 8..12     )[ fill     )     the layout
+ *   written     [ t0      )[ t1      )[ t0               )                 the table, sorted
+ *
+ * Both lists are sorted by (parameter, offset) and walked together: each wanted range must be
+ * tiled, byte after byte, by pieces whose box is exactly the rows that belong there, from a
+ * trainer that holds them. What is left over is written twice or where nothing has a source.
+ * O(n log n) in pieces.
+ */
+#include "routing/plan/table.h"
+
+#include "base/memory.h"
+#include "routing/plan/how.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A piece of the table, seen from its target. */
+struct written {
+	uint32_t param, route;
+	uint64_t offset, piece;
+};
+
+struct proof {
+	const struct table *table;
+	const struct problem *problem;
+	struct written *written; /* grouped by inference rank */
+	size_t *written_of;	 /* rank -> first; one more */
+	uint32_t **wanted;	 /* distinct layout -> its pieces by (param, offset), lazily */
+};
+
+#define REFUSE(...) error_set(error, ERROR_UNPROVED, __VA_ARGS__)
+
+/* ---- what needs no sorting: every number means something ---- */
+
+static int check_piece(const struct proof *proof, size_t r, uint64_t p, struct error *error)
+{
+	const struct route *route = &proof->table->routes[r];
+	const struct route_piece *piece = &proof->table->pieces[p];
+	const struct problem_tensor *tensor = &proof->problem->tensors[route->tensor];
+	const struct layout *layout =
+		proof->problem->layouts[proof->problem->inference_layout[route->inference]].layout;
+	char text[160];
+
+	if (piece->param >= layout->param_count)
+		return REFUSE("route %zu (tensor '%s', trainer %" PRIu32 " to inference %" PRIu32
+			      ") writes parameter %" PRIu32 " of %zu",
+			      r, tensor->name, route->trainer, route->inference, piece->param,
+			      layout->param_count);
+	const struct param_info *param = &layout->params[piece->param];
+
+	if (piece->bytes == 0 || piece->offset > param->bytes ||
+	    piece->bytes > param->bytes - piece->offset)
+		return REFUSE("route %zu (tensor '%s', trainer %" PRIu32 " to inference %" PRIu32
+			      ") writes bytes %" PRIu64 " + %" PRIu64 " of parameter '%s', which "
+			      "has %" PRIu64,
+			      r, tensor->name, route->trainer, route->inference, piece->offset,
+			      piece->bytes, param->name, param->bytes);
+	if (piece->made >= proof->problem->made_count)
+		return REFUSE("route %zu (tensor '%s', trainer %" PRIu32 " to inference %" PRIu32
+			      ") makes %" PRIu32 " of %zu things for parameter '%s'",
+			      r, tensor->name, route->trainer, route->inference, piece->made,
+			      proof->problem->made_count, param->name);
+	if (!box_in_shape(&piece->src, tensor->dims, tensor->shape)) {
+		struct box shown = piece->src;
+
+		if (shown.dims > BOX_DIMS_MAX)
+			shown.dims = 0;
+		return REFUSE("route %zu reads %s of tensor '%s' from trainer %" PRIu32
+			      " for byte %" PRIu64 " of parameter '%s': not a box of that tensor",
+			      r, box_text(&shown, text, sizeof(text)), tensor->name, route->trainer,
+			      piece->offset, param->name);
+	}
+	return 0;
+}
+
+static uint64_t first_row(const struct table *table, const struct route *route)
+{
+	return table->pieces[route->piece_first].src.lo[0];
+}
+
+/* Negative when a must come first. Rows are compared by the caller: a route may have none. */
+static int compare_routes(const struct route *a, const struct route *b)
+{
+	if (a->tensor != b->tensor)
+		return a->tensor < b->tensor ? -1 : 1;
+	if (a->inference != b->inference)
+		return a->inference < b->inference ? -1 : 1;
+	return 0;
+}
+
+static int check_routes(const struct proof *proof, struct error *error)
+{
+	const struct table *table = proof->table;
+	const struct problem *problem = proof->problem;
+	uint64_t next = 0;
+
+	for (size_t r = 0; r < table->route_count; r++) {
+		const struct route *route = &table->routes[r];
+		uint64_t bytes = 0;
+
+		if (route->tensor >= problem->tensor_count ||
+		    route->trainer >= problem->trainer_count ||
+		    route->inference >= problem->inference_count)
+			return REFUSE("route %zu names tensor %" PRIu32 " of %zu, trainer %" PRIu32
+				      " of %" PRIu32 ", inference %" PRIu32 " of %" PRIu32,
+				      r, route->tensor, problem->tensor_count, route->trainer,
+				      problem->trainer_count, route->inference,
+				      problem->inference_count);
+		if (route->piece_count == 0 || route->piece_first != next ||
+		    route->piece_count > table->piece_count - next)
+			return REFUSE("route %zu (tensor '%s') has pieces %" PRIu64 " + %" PRIu32
+				      "; its pieces must follow those of the route before, at "
+				      "%" PRIu64 " of %zu",
+				      r, problem->tensors[route->tensor].name, route->piece_first,
+				      route->piece_count, next, table->piece_count);
+		next += route->piece_count;
+		for (uint64_t p = route->piece_first; p < next; p++) {
+			int rc = check_piece(proof, r, p, error);
+
+			if (rc)
+				return rc;
+			bytes += table->pieces[p].bytes;
+		}
+		if (bytes != route->bytes)
+			return REFUSE("route %zu (tensor '%s', trainer %" PRIu32
+				      " to inference %" PRIu32 ") says %" PRIu64
+				      " bytes; its pieces have %" PRIu64,
+				      r, problem->tensors[route->tensor].name, route->trainer,
+				      route->inference, route->bytes, bytes);
+		if (r == 0)
+			continue;
+		int order = compare_routes(route - 1, route);
+
+		if (order > 0 ||
+		    (order == 0 && first_row(table, route - 1) > first_row(table, route)))
+			return REFUSE("route %zu (tensor '%s', inference %" PRIu32 ") is out of "
+				      "order: routes go by tensor, inference rank, first row",
+				      r, problem->tensors[route->tensor].name, route->inference);
+	}
+	if (next != table->piece_count)
+		return REFUSE("%zu pieces belong to no route", table->piece_count - (size_t)next);
+	return 0;
+}
+
+/* ---- sorting by target ---- */
+
+static int by_target(const void *x, const void *y)
+{
+	const struct written *a = x, *b = y;
+
+	if (a->param != b->param)
+		return a->param < b->param ? -1 : 1;
+	if (a->offset != b->offset)
+		return a->offset < b->offset ? -1 : 1;
+	return a->piece < b->piece ? -1 : a->piece > b->piece;
+}
+
+static int by_wanted(const void *x, const void *y, void *context)
+{
+	const struct piece *pieces = context;
+	const struct piece *a = &pieces[*(const uint32_t *)x];
+	const struct piece *b = &pieces[*(const uint32_t *)y];
+
+	if (a->param != b->param)
+		return a->param < b->param ? -1 : 1;
+	return a->offset < b->offset ? -1 : a->offset > b->offset;
+}
+
+static void group(struct proof *proof)
+{
+	const struct table *table = proof->table;
+	uint32_t ranks = proof->problem->inference_count;
+	size_t *next = proof->written_of;
+
+	for (size_t r = 0; r < table->route_count; r++)
+		next[table->routes[r].inference + 1] += table->routes[r].piece_count;
+	for (uint32_t i = 0; i < ranks; i++)
+		next[i + 1] += next[i];
+	for (size_t r = 0; r < table->route_count; r++) {
+		const struct route *route = &table->routes[r];
+
+		for (uint64_t p = route->piece_first; p < route->piece_first + route->piece_count;
+		     p++)
+			proof->written[next[route->inference]++] = (struct written){
+				table->pieces[p].param, (uint32_t)r, table->pieces[p].offset, p};
+	}
+	/* each `next` has moved to the end of its group: move the array on by one */
+	memmove(next + 1, next, ranks * sizeof(*next));
+	next[0] = 0;
+	for (uint32_t i = 0; i < ranks; i++) {
+		struct written *first = proof->written + next[i];
+		size_t count = next[i + 1] - next[i];
+		bool sorted = true;
+
+		for (size_t k = 1; k < count && sorted; k++)
+			sorted = by_target(&first[k - 1], &first[k]) < 0;
+		if (!sorted)
+			qsort(first, count, sizeof(*first), by_target);
+	}
+}
+
+static const uint32_t *wanted_of(struct proof *proof, uint32_t l, struct error *error)
+{
+	const struct problem_layout *layout = &proof->problem->layouts[l];
+
+	if (proof->wanted[l])
+		return proof->wanted[l];
+	proof->wanted[l] = memory_alloc(layout->piece_count * sizeof(uint32_t));
+	if (!proof->wanted[l]) {
+		memory_error(error, "proving the table", layout->piece_count * sizeof(uint32_t));
+		return NULL;
+	}
+	for (size_t p = 0; p < layout->piece_count; p++)
+		proof->wanted[l][p] = (uint32_t)p;
+	qsort_r(proof->wanted[l], layout->piece_count, sizeof(uint32_t), by_wanted, layout->pieces);
+	return proof->wanted[l];
+}
+
+/* ---- the walk ---- */
+
+static bool holds(const struct problem_holding *holding, uint32_t tensor, uint64_t lo, uint64_t hi)
+{
+	uint32_t from = holding->held_of[tensor], end = holding->held_of[tensor + 1], to = end;
+
+	while (from < to) { /* the last range that starts at or before lo, plus one */
+		uint32_t middle = from + (to - from) / 2;
+
+		if (holding->held[middle].lo <= lo)
+			from = middle + 1;
+		else
+			to = middle;
+	}
+	return from > holding->held_of[tensor] && holding->held[from - 1].hi >= hi;
+}
+
+/* Byte `offset` of a parameter is wrong: the sentence's beginning. */
+static int wrong_byte(const struct proof *proof, const struct written *written, uint64_t offset,
+		      const char *why, struct error *error)
+{
+	const struct route *route = &proof->table->routes[written->route];
+	const struct layout *layout =
+		proof->problem->layouts[proof->problem->inference_layout[route->inference]].layout;
+
+	return REFUSE("byte %" PRIu64 " of parameter '%s' on inference %" PRIu32 ", written from "
+		      "tensor '%s' by trainer %" PRIu32 " (route %" PRIu32 "): %s",
+		      offset, layout->params[written->param].name, route->inference,
+		      proof->problem->tensors[route->tensor].name, route->trainer, written->route,
+		      why);
+}
+
+/* How the bytes of `want` follow from rows of its tensor. In a parameter of scales one row is
+ * of `step` rows of the tensor, in any other of one; rows are not cut inside of a block. */
+struct grid {
+	uint64_t step, step_bytes; /* rows of the tensor, and the bytes that they become */
+	uint64_t block;		   /* rows that are made together */
+};
+
+/* Divisions are what a proof of copies would spend its time with. */
+static uint64_t steps_of(uint64_t rows, uint64_t step)
+{
+	return step == 1 ? rows : rows / step + (rows % step != 0);
+}
+
+static struct grid grid_of(const struct piece *want)
+{
+	uint64_t rows = want->src.hi[0] - want->src.lo[0];
+	uint64_t block = want->make.to_rows ? want->make.to_rows : 1;
+	uint64_t step = want->make.part == MAKE_SCALES ? block : 1;
+
+	return (struct grid){step, want->bytes / steps_of(rows, step), block};
+}
+
+/* Are the bytes made as the layout asks? */
+static bool made_alike(const struct proof *proof, const struct route_piece *piece,
+		       const struct piece *want, enum dtype to)
+{
+	const struct problem_made *made = &proof->problem->made[piece->made];
+	const struct make *a = &made->make, *b = &want->make;
+
+	if (made->to == DTYPE_NONE) /* a copy of the tensor's dtype */
+		return !b->part && !b->from_rows && !b->to_rows &&
+		       to == proof->problem->tensors[want->tensor].dtype;
+	return a->part == b->part && a->from_rows == b->from_rows &&
+	       a->from_columns == b->from_columns && a->to_rows == b->to_rows &&
+	       a->to_columns == b->to_columns && made->scales == want->scales && made->to == to &&
+	       (a->part || a->from_rows || a->to_rows ||
+		to != proof->problem->tensors[want->tensor].dtype);
+}
+
+/* Scales' rows lie beside the values'. */
+static bool holds_scales(const struct problem_holding *holding, const struct piece *want,
+			 const struct box *src)
+{
+	uint32_t rows = want->make.from_rows;
+
+	return !rows ||
+	       holds(holding, want->scales, src->lo[0] / rows, (src->hi[0] + rows - 1) / rows);
+}
+
+/* The piece starts at byte `at` of what `want` describes and is not the whole of it. */
+static int match_part(const struct proof *proof, const struct written *written,
+		      const struct piece *want, uint64_t at, struct error *error)
+{
+	const struct route_piece *piece = &proof->table->pieces[written->piece];
+	struct grid grid = grid_of(want);
+	uint64_t rows = piece->src.hi[0] - piece->src.lo[0], before = at - want->offset;
+	uint64_t bytes = steps_of(rows, grid.step) * grid.step_bytes;
+	char why[400], got[160], need[160];
+	struct box expected = want->src;
+
+	/* at may be inside a row only when a shorter, wrong piece came before */
+	expected.lo[0] = want->src.lo[0] + before / grid.step_bytes * grid.step;
+	expected.hi[0] = expected.lo[0] + rows;
+	if (before % grid.step_bytes || expected.hi[0] > want->src.hi[0] ||
+	    !box_equal(&piece->src, &expected) || piece->bytes != bytes) {
+		expected.hi[0] = want->src.hi[0];
+		snprintf(why, sizeof(why),
+			 "it is sent as %" PRIu64 " bytes of box %s, where up "
+			 "to %" PRIu64 " bytes of box %s belong",
+			 piece->bytes, box_text(&piece->src, got, sizeof(got)),
+			 want->offset + want->bytes - at, box_text(&expected, need, sizeof(need)));
+		return wrong_byte(proof, written, at, why, error);
+	}
+	if (grid.block > 1 && ((piece->src.lo[0] - want->src.lo[0]) % grid.block ||
+			       (rows % grid.block && piece->src.hi[0] != want->src.hi[0]))) {
+		snprintf(why, sizeof(why), "box %s is cut inside of a block of %" PRIu64 " rows",
+			 box_text(&piece->src, got, sizeof(got)), grid.block);
+		return wrong_byte(proof, written, at, why, error);
+	}
+	return 0;
+}
+
+/* The piece starts at byte `at` of what `want` describes: is it what belongs there? */
+static int match(const struct proof *proof, const struct written *written, const struct piece *want,
+		 uint64_t at, struct error *error)
+{
+	const struct problem *problem = proof->problem;
+	const struct route *route = &proof->table->routes[written->route];
+	const struct route_piece *piece = &proof->table->pieces[written->piece];
+	const struct problem_holding *holding =
+		&problem->holdings[problem->trainer_holding[route->trainer]];
+	const struct param_info *param =
+		&problem->layouts[problem->inference_layout[route->inference]]
+			 .layout->params[want->param];
+	char why[400], got[160];
+
+	if (route->tensor != want->tensor) {
+		snprintf(why, sizeof(why), "it comes from tensor '%s'",
+			 problem->tensors[want->tensor].name);
+		return wrong_byte(proof, written, at, why, error);
+	}
+	if (at != want->offset || piece->bytes != want->bytes ||
+	    !box_equal(&piece->src, &want->src)) {
+		int rc = match_part(proof, written, want, at, error);
+
+		if (rc)
+			return rc;
+	}
+	if (!made_alike(proof, piece, want, param->dtype))
+		return wrong_byte(proof, written, at,
+				  "its bytes are not made as the parameter asks", error);
+	if (!holds(holding, route->tensor, piece->src.lo[0], piece->src.hi[0]) ||
+	    !holds_scales(holding, want, &piece->src)) {
+		snprintf(why, sizeof(why), "the trainer does not hold %s of it%s",
+			 box_text(&piece->src, got, sizeof(got)),
+			 want->make.from_rows ? " and the scales of its blocks" : "");
+		return wrong_byte(proof, written, at, why, error);
+	}
+	enum route_how how =
+		how_piece(piece->made == 0, &piece->src, problem->tensors[route->tensor].shape,
+			  problem->trainer_registered[route->trainer],
+			  problem->inference_mapped[route->inference]);
+
+	if (piece->how != how) {
+		snprintf(why, sizeof(why), "it is to go '%s', and its memory asks for '%s'",
+			 piece->how < HOW_COUNT ? route_how_name(piece->how) : "?",
+			 route_how_name(how));
+		return wrong_byte(proof, written, at, why, error);
+	}
+	return 0;
+}
+
+/* A piece that no wanted range has room for. */
+static int left_over(const struct proof *proof, const struct written *written, uint32_t done_param,
+		     uint64_t done, struct error *error)
+{
+	bool twice = written->param == done_param && written->offset < done;
+
+	return wrong_byte(proof, written, written->offset,
+			  twice ? "it is written twice" : "no tensor belongs there", error);
+}
+
+static int prove_rank(struct proof *proof, uint32_t rank, struct error *error)
+{
+	uint32_t l = proof->problem->inference_layout[rank];
+	const struct problem_layout *layout = &proof->problem->layouts[l];
+	const uint32_t *wanted = wanted_of(proof, l, error);
+	size_t next = proof->written_of[rank], end = proof->written_of[rank + 1];
+	uint32_t done_param = UINT32_MAX;
+	uint64_t done = 0;
+
+	if (!wanted)
+		return -ERROR_MEMORY;
+	for (size_t w = 0; w < layout->piece_count; w++) {
+		const struct piece *want = &layout->pieces[wanted[w]];
+		uint64_t at = want->offset;
+
+		while (at < want->offset + want->bytes) {
+			const struct written *written = next < end ? &proof->written[next] : NULL;
+
+			if (written && (written->param < want->param ||
+					(written->param == want->param && written->offset < at)))
+				return left_over(proof, written, done_param, done, error);
+			if (!written || written->param > want->param || written->offset > at)
+				return REFUSE("byte %" PRIu64
+					      " of parameter '%s' on inference %" PRIu32
+					      " is written by no trainer: it belongs to "
+					      "tensor '%s'",
+					      at, layout->layout->params[want->param].name, rank,
+					      proof->problem->tensors[want->tensor].name);
+			int rc = match(proof, written, want, at, error);
+
+			if (rc)
+				return rc;
+			at += proof->table->pieces[written->piece].bytes;
+			done_param = want->param;
+			done = at;
+			next++;
+		}
+	}
+	if (next < end)
+		return left_over(proof, &proof->written[next], done_param, done, error);
+	return 0;
+}
+
+int table_prove(const struct table *table, struct error *error)
+{
+	const struct problem *problem = table->problem;
+	struct proof proof = {.table = table, .problem = problem};
+	int rc = check_routes(&proof, error);
+
+	if (rc)
+		return rc;
+	proof.written = memory_alloc(table->piece_count * sizeof(*proof.written));
+	proof.written_of =
+		memory_zalloc((size_t)problem->inference_count + 1, sizeof(*proof.written_of));
+	proof.wanted = memory_zalloc(problem->layout_count, sizeof(*proof.wanted));
+	if (!proof.written || !proof.written_of || !proof.wanted)
+		rc = memory_error(error, "proving the table",
+				  table->piece_count * sizeof(*proof.written));
+	if (!rc)
+		group(&proof);
+	for (uint32_t i = 0; !rc && i < problem->inference_count; i++)
+		rc = prove_rank(&proof, i, error);
+	for (size_t l = 0; proof.wanted && l < problem->layout_count; l++)
+		memory_free(proof.wanted[l]);
+	memory_free(proof.wanted);
+	memory_free(proof.written_of);
+	memory_free(proof.written);
+	return rc;
+}

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "routing/plan/table.h"
+
+#include "base/array.h"
+#include "routing/plan/how.h"
+#include "routing/plan/order.h"
+#include <endian.h>
+#include <string.h>
+
+#define DIGEST_SCHEMA "weft.routing/1"
+#define MADE	      (UINT64_C(1) << 32) /* beside how: what is made follows */
+
+void table_free(struct table **pointer)
+{
+	struct table *table = *pointer;
+
+	if (!table)
+		return;
+	*pointer = NULL;
+	memory_free(table->routes);
+	memory_free(table->pieces);
+	memory_free(table);
+}
+
+/* ---- units to routes ---- */
+
+static size_t count_pieces(const struct problem *problem, const struct units *units)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < units->count; i++) {
+		const struct unit *unit = &units->items[i];
+		const struct problem_layout *layout =
+			&problem->layouts[problem->inference_layout[unit->inference]];
+
+		for (uint32_t p = layout->pieces_of[unit->tensor];
+		     p < layout->pieces_of[unit->tensor + 1]; p++) {
+			const struct box *src = &layout->pieces[p].src;
+
+			count += src->lo[0] < unit->hi && src->hi[0] > unit->lo;
+		}
+	}
+	return count;
+}
+
+/* The part of a piece in rows [lo, hi). */
+static bool cut_piece(const struct piece *piece, uint64_t lo, uint64_t hi, struct route_piece *out)
+{
+	struct piece cut;
+
+	if (!piece_cut_rows(piece, lo, hi, &cut))
+		return false; /* *out may not be there: pieces are counted exactly */
+	out->param = cut.param;
+	out->src = cut.src;
+	out->offset = cut.offset;
+	out->bytes = cut.bytes;
+	return true;
+}
+
+static void add_route(struct table *table, const struct unit *unit, uint32_t trainer)
+{
+	const struct problem *problem = table->problem;
+	const struct problem_layout *layout =
+		&problem->layouts[problem->inference_layout[unit->inference]];
+	struct route *route = &table->routes[table->route_count++];
+
+	*route = (struct route){.tensor = unit->tensor,
+				.trainer = trainer,
+				.inference = unit->inference,
+				.piece_first = table->piece_count};
+	for (uint32_t p = layout->pieces_of[unit->tensor]; p < layout->pieces_of[unit->tensor + 1];
+	     p++) {
+		struct route_piece *piece = &table->pieces[table->piece_count];
+
+		if (!cut_piece(&layout->pieces[p], unit->lo, unit->hi, piece))
+			continue;
+		piece->made = layout->made[p];
+		piece->how =
+			how_piece(!piece->made, &piece->src, problem->tensors[unit->tensor].shape,
+				  problem->trainer_registered[trainer],
+				  problem->inference_mapped[unit->inference]);
+		route->bytes += piece->bytes;
+		route->piece_count++;
+		table->piece_count++;
+	}
+}
+
+int plan_options_check(const struct policy *policy, const struct plan_options *options,
+		       struct error *error)
+{
+	if (!options->sessions_max || policy->limits_sessions)
+		return 0;
+	return error_set(
+		error, ERROR_USAGE,
+		"--sessions-max %u: policy %s cannot limit sessions; use --policy balanced "
+		"or leave it out",
+		options->sessions_max, policy->name);
+}
+
+static int decide(struct units *units, uint32_t **trainer, const struct problem *problem,
+		  const struct policy *policy, const struct plan_options *options,
+		  struct error *error)
+{
+	int rc = plan_options_check(policy, options, error);
+
+	if (rc)
+		return rc;
+	*trainer = memory_alloc(units->count * sizeof(**trainer));
+	if (!*trainer)
+		return memory_error(error, "planning routes", units->count * sizeof(**trainer));
+	return policy->assign(problem, options, units, trainer, error);
+}
+
+static int fill(struct table *table, const struct units *units, const uint32_t *trainer,
+		struct error *error)
+{
+	size_t pieces = count_pieces(table->problem, units);
+
+	table->routes = memory_alloc(units->count * sizeof(*table->routes));
+	table->pieces = memory_alloc(pieces * sizeof(*table->pieces));
+	if (!table->routes || !table->pieces)
+		return memory_error(error, "planning routes", pieces * sizeof(*table->pieces));
+	for (size_t i = 0; i < units->count; i++)
+		add_route(table, &units->items[i], trainer[i]);
+	return 0;
+}
+
+int table_plan(struct table **out, const struct problem *problem, const struct policy *policy,
+	       const struct plan_options *options, struct error *error)
+{
+	static const struct plan_options defaults;
+	struct table *table = memory_zalloc(1, sizeof(*table));
+	uint32_t *trainer = NULL;
+	struct units units;
+	int rc;
+
+	*out = NULL;
+	if (!table)
+		return memory_error(error, "planning routes", sizeof(*table));
+	if (!options)
+		options = &defaults;
+	table->problem = problem;
+	table->policy = policy->name;
+	table->order = options->order ? options->order->name : ORDER_DEFAULT;
+	table->topology = options->topology;
+	table->sessions_max = options->sessions_max;
+	rc = units_build(&units, problem, error);
+	if (!rc)
+		rc = decide(&units, &trainer, problem, policy, options, error);
+	if (!rc)
+		rc = fill(table, &units, trainer, error);
+	memory_free(trainer);
+	units_fini(&units);
+	if (!rc)
+		rc = table_prove(table, error);
+	if (rc) {
+		table_free(&table);
+		return rc;
+	}
+	table->digest = table_digest(table);
+	*out = table;
+	return 0;
+}
+
+/* ---- digest ---- */
+
+/* Numbers are gathered and added in one go: a call a number costs more than its hashing. */
+struct words {
+	uint64_t le[5 * BOX_DIMS_MAX];
+	size_t count;
+};
+
+static void word(struct words *words, uint64_t value)
+{
+	words->le[words->count++] = htole64(value);
+}
+
+static void flush(struct digest_stream *stream, struct words *words)
+{
+	digest_add(stream, words->le, words->count * sizeof(words->le[0]));
+	words->count = 0;
+}
+
+/* Nothing for a copy: the tables of copies keep their digests. */
+static void add_made(struct digest_stream *stream, struct words *words,
+		     const struct problem *problem, uint32_t index)
+{
+	const struct problem_made *made = &problem->made[index];
+
+	if (!index)
+		return;
+	word(words, (uint64_t)made->make.part);
+	word(words, made->make.from_rows);
+	word(words, made->make.from_columns);
+	word(words, made->make.to_rows);
+	word(words, made->make.to_columns);
+	flush(stream, words);
+	digest_add_string(stream, dtype_name(made->to));
+	digest_add_string(stream, made->make.from_rows ? problem->tensors[made->scales].name : "");
+}
+
+struct digest table_digest(const struct table *table)
+{
+	const struct problem *problem = table->problem;
+	struct words words = {.count = 0};
+	struct digest_stream stream;
+
+	digest_begin(&stream);
+	digest_add_string(&stream, DIGEST_SCHEMA);
+	digest_add_string(&stream, table->policy);
+	digest_add_string(&stream, problem->model);
+	digest_add_string(&stream, problem->train);
+	digest_add_string(&stream, problem->infer);
+	word(&words, problem->trainer_count);
+	word(&words, problem->inference_count);
+	word(&words, table->route_count);
+	flush(&stream, &words);
+	for (size_t r = 0; r < table->route_count; r++) {
+		const struct route *route = &table->routes[r];
+		const struct layout *layout =
+			problem->layouts[problem->inference_layout[route->inference]].layout;
+
+		digest_add_string(&stream, problem->tensors[route->tensor].name);
+		word(&words, route->trainer);
+		word(&words, route->inference);
+		word(&words, route->bytes);
+		word(&words, route->piece_count);
+		flush(&stream, &words);
+		for (uint32_t p = 0; p < route->piece_count; p++) {
+			const struct route_piece *piece = &table->pieces[route->piece_first + p];
+
+			digest_add_string(&stream, layout->params[piece->param].name);
+			word(&words, piece->src.dims);
+			for (uint32_t d = 0; d < piece->src.dims; d++) {
+				word(&words, piece->src.lo[d]);
+				word(&words, piece->src.hi[d]);
+			}
+			word(&words, piece->offset);
+			word(&words, piece->bytes);
+			word(&words, piece->how | (piece->made ? MADE : 0));
+			add_made(&stream, &words, problem, piece->made);
+			flush(&stream, &words);
+		}
+	}
+	return digest_end(&stream);
+}

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * unit.c -- units, made tensor by tensor. All that engines share is worked out once per
+ * (tensor, distinct layout) and then repeated for the ranks that have the layout.
+ */
+#include "routing/plan/unit_builder.h"
+
+#include "base/memory.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NONE UINT32_MAX
+
+/* ---- holder sets ---- */
+
+static int grow_slots(struct unit_builder *b, struct error *error)
+{
+	size_t wanted = b->slot_count ? b->slot_count * 2 : 64;
+	uint32_t *slots = memory_alloc(wanted * sizeof(*slots));
+
+	if (!slots)
+		return unit_no_memory(error);
+	memset(slots, 0xff, wanted * sizeof(*slots));
+	for (size_t k = 0; k < b->keys.count; k++) {
+		const struct unit_key *key = &b->keys.items[k];
+		size_t at = checksum64(b->key_members.items + key->first,
+				       key->count * sizeof(uint32_t)) &
+			    (wanted - 1);
+
+		while (slots[at] != NONE)
+			at = (at + 1) & (wanted - 1);
+		slots[at] = (uint32_t)k;
+	}
+	memory_free(b->slots);
+	b->slots = slots;
+	b->slot_count = wanted;
+	return 0;
+}
+
+int unit_intern(struct unit_builder *b, const uint32_t *holdings, uint32_t count, uint32_t *set,
+		struct error *error)
+{
+	size_t bytes = count * sizeof(uint32_t), at;
+
+	if ((b->keys.count + 1) * 2 > b->slot_count) {
+		int rc = grow_slots(b, error);
+
+		if (rc)
+			return rc;
+	}
+	at = checksum64(holdings, bytes) & (b->slot_count - 1);
+	for (; b->slots[at] != NONE; at = (at + 1) & (b->slot_count - 1)) {
+		const struct unit_key *key = &b->keys.items[b->slots[at]];
+
+		if (key->count == count &&
+		    memcmp(b->key_members.items + key->first, holdings, bytes) == 0) {
+			*set = b->slots[at];
+			return 0;
+		}
+	}
+	size_t first = b->key_members.count;
+
+	for (uint32_t i = 0; i < count; i++) {
+		uint32_t *member = array_push(&b->key_members);
+
+		if (!member)
+			return unit_no_memory(error);
+		*member = holdings[i];
+	}
+	struct unit_key *key = array_push(&b->keys);
+	uint64_t *weight = key ? array_push(&b->weights) : NULL;
+
+	if (!weight)
+		return unit_no_memory(error);
+	*key = (struct unit_key){first, count};
+	*set = b->slots[at] = (uint32_t)b->keys.count - 1;
+	return 0;
+}
+
+/* ---- all tensors ---- */
+
+static int weigh(struct unit_builder *b, struct error *error)
+{
+	for (size_t l = 0; l < b->problem->layout_count; l++) {
+		for (size_t s = b->share_first[l]; s < b->share_first[l + 1]; s++) {
+			const struct unit_share *share = &b->shares.items[s];
+			uint64_t bytes;
+
+			if (__builtin_mul_overflow(share->bytes, b->ranks_of[l], &bytes) ||
+			    __builtin_add_overflow(b->total, bytes, &b->total) ||
+			    b->total > UNIT_BYTES_MAX)
+				return error_set(error, ERROR_LIMIT,
+						 "one update of this job is "
+						 "more than 2^62 bytes");
+			b->weights.items[share->set] += bytes;
+		}
+	}
+	return 0;
+}
+
+static int emit(struct unit_builder *b, uint32_t t, struct error *error)
+{
+	for (uint32_t i = 0; i < b->problem->inference_count; i++) {
+		uint32_t l = b->problem->inference_layout[i];
+
+		for (size_t s = b->share_first[l]; s < b->share_first[l + 1]; s++) {
+			const struct unit_share *share = &b->shares.items[s];
+			struct unit *unit = array_push(&b->items);
+
+			if (!unit)
+				return unit_no_memory(error);
+			*unit = (struct unit){t, i, share->set, share->lo, share->hi, share->bytes};
+		}
+	}
+	return 0;
+}
+
+static int walk(struct unit_builder *b, struct error *error)
+{
+	const struct problem *problem = b->problem;
+	size_t layouts = problem->layout_count;
+
+	b->share_first = memory_zalloc(layouts + 1, sizeof(*b->share_first));
+	b->ranks_of = memory_zalloc(layouts, sizeof(*b->ranks_of));
+	if (!b->share_first || !b->ranks_of)
+		return unit_no_memory(error);
+	for (uint32_t i = 0; i < problem->inference_count; i++)
+		b->ranks_of[problem->inference_layout[i]]++;
+	for (uint32_t t = 0; t < problem->tensor_count; t++) {
+		int rc = unit_segments(b, t, error);
+
+		if (rc)
+			return rc;
+		b->shares.count = 0;
+		for (size_t l = 0; l < layouts; l++) {
+			const struct problem_layout *layout = &problem->layouts[l];
+			uint32_t first = layout->pieces_of[t], end = layout->pieces_of[t + 1];
+
+			b->share_first[l] = b->shares.count;
+			if (first == end)
+				continue;
+			struct unit_wants wants = {(uint32_t)l, t, layout->pieces + first,
+						   end - first};
+
+			rc = unit_shares(b, &wants, error);
+			if (rc)
+				return error_wrap(error, "tensor '%s'", problem->tensors[t].name);
+		}
+		b->share_first[layouts] = b->shares.count;
+		rc = weigh(b, error);
+		if (!rc && b->list)
+			rc = emit(b, t, error);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+/* From sets of holdings to sets of trainers. */
+static int publish_sets(struct unit_builder *b, struct units *units, struct error *error)
+{
+	const struct problem *problem = b->problem;
+	size_t *of = memory_zalloc(problem->holding_count + 2, sizeof(*of));
+	uint32_t *trainers = memory_alloc(problem->trainer_count * sizeof(*trainers));
+	size_t total = 0;
+	int rc = 0;
+
+	units->sets = memory_zalloc(b->keys.count, sizeof(*units->sets));
+	if (!of || !trainers || !units->sets) {
+		rc = unit_no_memory(error);
+		goto free_index;
+	}
+	for (uint32_t r = 0; r < problem->trainer_count; r++) /* by holding, ascending */
+		of[problem->trainer_holding[r] + 2]++;
+	for (size_t h = 0; h < problem->holding_count; h++)
+		of[h + 2] += of[h + 1];
+	for (uint32_t r = 0; r < problem->trainer_count; r++)
+		trainers[of[problem->trainer_holding[r] + 1]++] = r;
+	for (size_t m = 0; m < b->key_members.count; m++)
+		total += of[b->key_members.items[m] + 1] - of[b->key_members.items[m]];
+	units->set_storage = memory_alloc(total * sizeof(uint32_t));
+	if (!units->set_storage) {
+		rc = unit_no_memory(error);
+		goto free_index;
+	}
+	uint32_t *out = units->set_storage;
+
+	for (size_t k = 0; k < b->keys.count; k++) {
+		const struct unit_key *key = &b->keys.items[k];
+		uint32_t *begin = out;
+
+		for (uint32_t m = 0; m < key->count; m++) {
+			uint32_t h = b->key_members.items[key->first + m];
+
+			memcpy(out, trainers + of[h], (of[h + 1] - of[h]) * sizeof(*out));
+			out += of[h + 1] - of[h];
+		}
+		if (key->count > 1)
+			qsort(begin, (size_t)(out - begin), sizeof(*begin), unit_by_u32);
+		units->sets[k] = (struct holder_set){begin, (uint32_t)(out - begin)};
+	}
+	units->set_count = b->keys.count;
+free_index:
+	memory_free(of);
+	memory_free(trainers);
+	return rc;
+}
+
+static void builder_fini(struct unit_builder *b)
+{
+	array_free(&b->sources);
+	array_free(&b->segments);
+	array_free(&b->members);
+	array_free(&b->borders);
+	array_free(&b->shares);
+	array_free(&b->keys);
+	array_free(&b->key_members);
+	array_free(&b->scratch);
+	array_free(&b->able);
+	array_free(&b->items);
+	array_free(&b->weights);
+	memory_free(b->slots);
+	memory_free(b->share_first);
+	memory_free(b->ranks_of);
+}
+
+static int build(struct units *units, struct unit_builder *b, struct error *error)
+{
+	int rc;
+
+	*units = (struct units){0};
+	b->list = true;
+	rc = walk(b, error);
+	if (!rc)
+		rc = publish_sets(b, units, error);
+	if (!rc) {
+		units->items = b->items.items;
+		units->count = b->items.count;
+		b->items.items = NULL;
+	} else {
+		units_fini(units);
+	}
+	builder_fini(b);
+	return rc;
+}
+
+int units_build(struct units *units, const struct problem *problem, struct error *error)
+{
+	struct unit_builder b = {.problem = problem};
+
+	return build(units, &b, error);
+}
+
+int units_build_cut(struct units *units, const struct problem *problem, struct error *error)
+{
+	struct unit_builder b = {.problem = problem, .cut = true};
+
+	return build(units, &b, error);
+}
+
+int units_weigh(struct units *units, uint64_t **set_bytes, const struct problem *problem,
+		struct error *error)
+{
+	struct unit_builder b = {.problem = problem, .cut = true};
+	int rc;
+
+	*units = (struct units){0};
+	*set_bytes = NULL;
+	rc = walk(&b, error);
+	if (!rc)
+		rc = publish_sets(&b, units, error);
+	if (!rc) {
+		*set_bytes = b.weights.items;
+		b.weights.items = NULL;
+	} else {
+		units_fini(units);
+	}
+	builder_fini(&b);
+	return rc;
+}
+
+void units_fini(struct units *units)
+{
+	memory_free(units->items);
+	memory_free(units->sets);
+	memory_free(units->set_storage);
+	*units = (struct units){0};
+}

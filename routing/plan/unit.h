@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * unit.h -- what a policy decides about: a pair (tensor, inference rank), or, where no trainer
+ * holds all that the pair needs, one shard of the pair. Units come in decision order: tensors
+ * in checkpoint order, inference ranks ascending, rows ascending.
+ *
+ *   tensor rows   0 ........ 8 ........ 16 ........ 24
+ *   held          [ shard 0  )[ shard 1  )[ shard 2  )      borders: 0, 8, 16, 24
+ *   pair wants          [4 ....... 12)                      units: rows 4..8 and 8..12
+ *
+ * Borders are those of all holdings of the tensor together, so between two borders every
+ * trainer holds all or nothing, and a unit always lies in one piece of each holder's memory.
+ * A pair that makes blocks is cut only between them, and who holds a tensor in blocks is who holds
+ * its scales too (else ERROR_UNSOURCED). Holder sets are interned: `holders` indexes a list of distinct ascending trainer lists.
+ */
+#ifndef ROUTING_PLAN_UNIT_H
+#define ROUTING_PLAN_UNIT_H
+
+#include "routing/plan/problem.h"
+
+struct unit {
+	uint32_t tensor, inference;
+	uint32_t holders;     /* index of the holder set */
+	uint64_t lo, hi;      /* rows of the tensor that this unit takes from a holder: its
+				 pieces are the pair's, cut to these rows */
+	uint64_t bytes;
+};
+
+struct holder_set {
+	const uint32_t *trainers; /* ascending */
+	uint32_t count;
+};
+
+struct units {
+	struct unit *items;
+	size_t count;
+	struct holder_set *sets;
+	size_t set_count;
+	uint32_t *set_storage;
+};
+
+int units_build(struct units *units, const struct problem *problem, struct error *error);
+/* The same, and every pair is cut at every border of a shard, even where one trainer holds all
+ * of it: what routing could do if it liked. */
+int units_build_cut(struct units *units, const struct problem *problem, struct error *error);
+/* For the bound, where pairs may be cut at will: only the holder sets (no items), and for each
+ * the bytes that exactly these trainers can send (memory_free). */
+int units_weigh(struct units *units, uint64_t **set_bytes, const struct problem *problem,
+		struct error *error);
+void units_fini(struct units *units);
+
+#endif

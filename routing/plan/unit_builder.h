@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * unit_builder.h -- inside unit*.c: what the steps from holdings to units hand to each other, one
+ * tensor after the other.
+ *
+ *   holdings ──► segments ──► shares of each distinct layout ──► units of each rank
+ *            unit_segment.c  unit_share.c                        unit.c
+ */
+#ifndef ROUTING_PLAN_UNIT_BUILDER_H
+#define ROUTING_PLAN_UNIT_BUILDER_H
+
+#include "base/array.h"
+#include "routing/plan/unit.h"
+
+#define UNIT_BYTES_MAX (UINT64_C(1) << 62)
+
+/* Rows of the tensor between two borders, and the distinct holdings that have them. */
+struct unit_segment {
+	uint64_t lo, hi;
+	size_t first; /* into builder.members */
+	uint32_t count;
+};
+
+/* A range of rows that one distinct holding has. */
+struct unit_source {
+	uint64_t lo, hi;
+	uint32_t holding;
+};
+
+/* Part of a pair: what one unit is, without the inference rank. */
+struct unit_share {
+	uint64_t lo, hi, bytes;
+	uint32_t set;
+};
+
+/* An interned set: distinct holdings, ascending. Equal holdings have equal trainers, so sets of
+ * holdings are as good as sets of trainers, and much shorter. */
+struct unit_key {
+	size_t first; /* into builder.key_members */
+	uint32_t count;
+};
+
+struct unit_builder {
+	const struct problem *problem;
+	bool cut;  /* always at every border */
+	bool list; /* make items */
+	ARRAY(struct unit_source) sources;
+	ARRAY(struct unit_segment) segments;
+	ARRAY(uint32_t) members;
+	ARRAY(uint64_t) borders;
+	ARRAY(struct unit_share) shares;
+	ARRAY(struct unit_key) keys;
+	ARRAY(uint32_t) key_members;
+	ARRAY(uint32_t) scratch;
+	ARRAY(uint32_t) able; /* of a share's holders: those that have the scales too */
+	ARRAY(struct unit) items;
+	ARRAY(uint64_t) weights;
+	uint32_t *slots; /* hash of keys */
+	size_t slot_count;
+	size_t *share_first; /* by layout, and one more */
+	uint64_t *ranks_of;  /* how many inference ranks have the layout */
+	uint64_t total;
+};
+
+/* Pieces of one tensor that one layout wants. */
+struct unit_wants {
+	uint32_t layout, tensor;
+	const struct piece *pieces;
+	size_t count;
+};
+
+static inline int unit_no_memory(struct error *error)
+{
+	return memory_error(error, "listing what to route", sizeof(struct unit));
+}
+
+static inline int unit_by_u32(const void *x, const void *y)
+{
+	const uint32_t *a = x, *b = y;
+
+	return *a < *b ? -1 : *a > *b;
+}
+
+/* The number of that set of holdings, ascending; new or known. */
+int unit_intern(struct unit_builder *b, const uint32_t *holdings, uint32_t count, uint32_t *set,
+		struct error *error);
+/* Replaces segments and members by those of tensor t. */
+int unit_segments(struct unit_builder *b, size_t t, struct error *error);
+/* The segment that has this row. */
+size_t unit_segment_at(const struct unit_builder *b, uint64_t row);
+/* Appends the shares of one layout. ERROR_UNSOURCED when rows are held, but not together. */
+int unit_shares(struct unit_builder *b, const struct unit_wants *wants, struct error *error);
+
+#endif

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "routing/plan/unit_builder.h"
+
+#include "base/memory.h"
+#include <stdlib.h>
+
+static int by_low(const void *x, const void *y)
+{
+	const struct unit_source *a = x, *b = y;
+
+	if (a->lo != b->lo)
+		return a->lo < b->lo ? -1 : 1;
+	return a->holding < b->holding ? -1 : a->holding > b->holding;
+}
+
+static int by_u64(const void *x, const void *y)
+{
+	const uint64_t *a = x, *b = y;
+
+	return *a < *b ? -1 : *a > *b;
+}
+
+static int collect_sources(struct unit_builder *b, size_t t, bool *uniform, struct error *error)
+{
+	const struct problem *problem = b->problem;
+
+	b->sources.count = b->borders.count = 0;
+	*uniform = true;
+	for (size_t h = 0; h < problem->holding_count; h++) {
+		const struct problem_holding *holding = &problem->holdings[h];
+
+		for (uint32_t i = holding->held_of[t]; i < holding->held_of[t + 1]; i++) {
+			struct unit_source *source = array_push(&b->sources);
+			uint64_t *border = source ? array_push(&b->borders) : NULL;
+			uint64_t *end = border ? array_push(&b->borders) : NULL;
+
+			if (!end)
+				return unit_no_memory(error);
+			*source = (struct unit_source){holding->held[i].lo, holding->held[i].hi,
+						       (uint32_t)h};
+			b->borders.items[b->borders.count - 2] = source->lo;
+			*end = source->hi;
+			if (source->lo != b->sources.items[0].lo ||
+			    source->hi != b->sources.items[0].hi)
+				*uniform = false;
+		}
+	}
+	return 0;
+}
+
+/* Of the tensor's rows, those that anybody holds: from the first to the last. */
+static struct unit_segment extent(const struct unit_builder *b)
+{
+	struct unit_segment all = {.lo = UINT64_MAX};
+
+	for (size_t i = 0; i < b->sources.count; i++) {
+		const struct unit_source *source = &b->sources.items[i];
+
+		all.lo = source->lo < all.lo ? source->lo : all.lo;
+		all.hi = source->hi > all.hi ? source->hi : all.hi;
+	}
+	return all;
+}
+
+/* Where the scales of blocks of so many rows begin and end in a holding. */
+static int add_borders(struct unit_builder *b, const struct unit_segment *all, uint32_t holding,
+		       const struct piece *piece, bool *uniform, struct error *error)
+{
+	const struct problem_holding *from = &b->problem->holdings[holding];
+
+	for (uint32_t i = from->held_of[piece->scales]; i < from->held_of[piece->scales + 1]; i++) {
+		const uint64_t rows[2] = {from->held[i].lo * piece->make.from_rows,
+					  from->held[i].hi * piece->make.from_rows};
+
+		for (int end = 0; end < 2; end++) {
+			if (rows[end] <= all->lo || rows[end] >= all->hi)
+				continue;
+			uint64_t *border = array_push(&b->borders);
+
+			if (!border)
+				return unit_no_memory(error);
+			*border = rows[end];
+			*uniform = false;
+		}
+	}
+	return 0;
+}
+
+/* A tensor in blocks is held as far as its scales are. */
+static int collect_scales(struct unit_builder *b, size_t t, bool *uniform, struct error *error)
+{
+	const struct problem *problem = b->problem;
+	const struct unit_segment all = extent(b);
+	const struct piece *last = NULL;
+
+	for (size_t l = 0; problem->made_count > 1 && l < problem->layout_count; l++) {
+		const struct problem_layout *layout = &problem->layouts[l];
+
+		for (uint32_t p = layout->pieces_of[t]; p < layout->pieces_of[t + 1]; p++) {
+			const struct piece *piece = &layout->pieces[p];
+
+			if (!piece->make.from_rows ||
+			    (last && last->scales == piece->scales &&
+			     last->make.from_rows == piece->make.from_rows))
+				continue;
+			last = piece;
+			for (uint32_t h = 0; h < problem->holding_count; h++) {
+				int rc = add_borders(b, &all, h, piece, uniform, error);
+
+				if (rc)
+					return rc;
+			}
+		}
+	}
+	return 0;
+}
+
+static int add_segment(struct unit_builder *b, uint64_t lo, uint64_t hi, const uint32_t *holdings,
+		       uint32_t count, struct error *error)
+{
+	struct unit_segment *segment = array_push(&b->segments);
+
+	if (!segment)
+		return unit_no_memory(error);
+	*segment = (struct unit_segment){lo, hi, b->members.count, count};
+	for (uint32_t i = 0; i < count; i++) {
+		uint32_t *member = array_push(&b->members);
+
+		if (!member)
+			return unit_no_memory(error);
+		*member = holdings[i];
+	}
+	return 0;
+}
+
+/* Sweeps the borders upwards; `scratch` is the sources (by index) that reach the segment. */
+static int sweep(struct unit_builder *b, struct error *error)
+{
+	size_t next = 0, borders = 0;
+
+	qsort(b->sources.items, b->sources.count, sizeof(struct unit_source), by_low);
+	qsort(b->borders.items, b->borders.count, sizeof(uint64_t), by_u64);
+	for (size_t i = 0; i < b->borders.count; i++)
+		if (i == 0 || b->borders.items[i] != b->borders.items[borders - 1])
+			b->borders.items[borders++] = b->borders.items[i];
+	b->scratch.count = 0;
+	for (size_t i = 0; i + 1 < borders; i++) {
+		uint64_t lo = b->borders.items[i], hi = b->borders.items[i + 1];
+		size_t kept = 0, first = b->members.count;
+
+		for (size_t k = 0; k < b->scratch.count; k++)
+			if (b->sources.items[b->scratch.items[k]].hi > lo)
+				b->scratch.items[kept++] = b->scratch.items[k];
+		b->scratch.count = kept;
+		for (; next < b->sources.count && b->sources.items[next].lo == lo; next++) {
+			uint32_t *active = array_push(&b->scratch);
+
+			if (!active)
+				return unit_no_memory(error);
+			*active = (uint32_t)next;
+		}
+		if (b->scratch.count == 0)
+			continue; /* held by nobody, and wanted by nobody (problem_check) */
+		int rc =
+			add_segment(b, lo, hi, b->scratch.items, (uint32_t)b->scratch.count, error);
+
+		if (rc)
+			return rc;
+		for (size_t k = first; k < b->members.count; k++)
+			b->members.items[k] = b->sources.items[b->members.items[k]].holding;
+		qsort(b->members.items + first, b->members.count - first, sizeof(uint32_t),
+		      unit_by_u32);
+	}
+	return 0;
+}
+
+int unit_segments(struct unit_builder *b, size_t t, struct error *error)
+{
+	bool uniform;
+	int rc = collect_sources(b, t, &uniform, error);
+
+	if (!rc)
+		rc = collect_scales(b, t, &uniform, error);
+	b->segments.count = b->members.count = 0;
+	if (rc || b->sources.count == 0)
+		return rc;
+	if (!uniform)
+		return sweep(b, error);
+	/* gathered: all holders have the same rows, holdings come ascending */
+	b->scratch.count = 0;
+	for (size_t i = 0; i < b->sources.count; i++) {
+		uint32_t *holding = array_push(&b->scratch);
+
+		if (!holding)
+			return unit_no_memory(error);
+		*holding = b->sources.items[i].holding;
+	}
+	return add_segment(b, b->sources.items[0].lo, b->sources.items[0].hi, b->scratch.items,
+			   (uint32_t)b->scratch.count, error);
+}
+
+/* The segment that has this row. */
+size_t unit_segment_at(const struct unit_builder *b, uint64_t row)
+{
+	size_t from = 0, to = b->segments.count;
+
+	while (to - from > 1) {
+		size_t middle = from + (to - from) / 2;
+
+		if (b->segments.items[middle].lo <= row)
+			from = middle;
+		else
+			to = middle;
+	}
+	return from;
+}

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * unit_share.c -- what a layout wants of one tensor, cut where its holders change:
+ *
+ *   segments       [ 0        )[ 1        )[ 2        )     who holds changes at the borders
+ *   blocks made    |     |     |     |     |     |          of 4 rows: the border 0|1 is inside
+ *   shares         [ 0 and 1              )[ 2        )     held by who holds 0 and 1 together
+ */
+#include "routing/plan/unit_builder.h"
+
+#include "base/memory.h"
+#include <inttypes.h>
+
+static bool held_in_one(const struct problem_holding *holding, uint32_t t, uint64_t lo, uint64_t hi)
+{
+	uint32_t from = holding->held_of[t], to = holding->held_of[t + 1];
+
+	while (from < to) { /* the first range that ends at or after hi */
+		uint32_t middle = from + (to - from) / 2;
+
+		if (holding->held[middle].hi < hi)
+			from = middle + 1;
+		else
+			to = middle;
+	}
+	return from < holding->held_of[t + 1] && holding->held[from].lo <= lo;
+}
+
+/* For sentences: an inference rank that has the layout. */
+static uint32_t rank_of(const struct problem *problem, uint32_t layout)
+{
+	uint32_t rank = 0;
+
+	while (problem->inference_layout[rank] != layout)
+		rank++;
+	return rank;
+}
+
+static bool holds_scales(const struct problem_holding *holding, const struct unit_wants *wants,
+			 uint64_t lo, uint64_t hi)
+{
+	for (size_t i = 0; i < wants->count; i++) {
+		const struct piece *piece = &wants->pieces[i];
+		struct box part, scales;
+
+		if (!piece->make.from_rows || !box_cut_rows(&piece->src, lo, hi, &part))
+			continue;
+		scales = make_scales_box(&piece->make, &part);
+		if (!held_in_one(holding, piece->scales, scales.lo[0], scales.hi[0]))
+			return false;
+	}
+	return true;
+}
+
+/* Rows [lo, hi) cannot be sent: nobody has them whole, or nobody has their scales too. */
+static int unsourced(const struct unit_builder *b, const struct unit_wants *wants, uint64_t lo,
+		     uint64_t hi, struct error *error)
+{
+	const struct problem *problem = b->problem;
+	const struct problem_layout *layout = &problem->layouts[wants->layout];
+	const struct piece *piece = wants->pieces;
+	struct box part, scales;
+
+	while (!box_cut_rows(&piece->src, lo, hi, &part) ||
+	       (!piece->make.from_rows && !piece->make.to_rows))
+		piece++; /* there is one: copies are cut anywhere, by holders of every row */
+	if (!piece->make.from_rows)
+		return error_set(
+			error, ERROR_UNSOURCED,
+			"parameter '%s' of inference %" PRIu32 " is made in blocks of %" PRIu32
+			" rows of tensor '%s', and no trainer holds rows %" PRIu64 "..%" PRIu64
+			" together: a shard ends inside of a block; use source=gathered, or a "
+			"trainer world whose shards end between blocks",
+			layout->layout->params[piece->param].name, rank_of(problem, wants->layout),
+			piece->make.to_rows, problem->tensors[wants->tensor].name, lo, hi);
+	scales = make_scales_box(&piece->make, &part);
+	return error_set(error, ERROR_UNSOURCED,
+			 "parameter '%s' of inference %" PRIu32 " needs rows %" PRIu64 "..%" PRIu64
+			 " of tensor '%s' with their scales, rows %" PRIu64 "..%" PRIu64
+			 " of '%s' (blocks of %" PRIu32 " rows), and no trainer holds both: use "
+			 "source=gathered, or a trainer world whose shards end between blocks",
+			 layout->layout->params[piece->param].name, rank_of(problem, wants->layout),
+			 lo, hi, problem->tensors[wants->tensor].name, scales.lo[0], scales.hi[0],
+			 problem->tensors[piece->scales].name, piece->make.from_rows);
+}
+
+static int add_share(struct unit_builder *b, const struct unit_wants *wants, uint64_t lo,
+		     uint64_t hi, const uint32_t *holdings, uint32_t holding_count,
+		     struct error *error)
+{
+	uint64_t bytes = 0;
+	struct unit_share *share;
+	struct piece part;
+	uint32_t set = 0;
+	int rc;
+
+	for (size_t i = 0; i < wants->count; i++)
+		if (piece_cut_rows(&wants->pieces[i], lo, hi, &part) &&
+		    (__builtin_add_overflow(bytes, part.bytes, &bytes) || bytes > UNIT_BYTES_MAX))
+			return error_set(error, ERROR_LIMIT,
+					 "one inference rank needs more than "
+					 "2^62 bytes of one tensor");
+	if (bytes == 0)
+		return 0;
+	b->able.count = 0;
+	for (uint32_t k = 0; k < holding_count; k++) {
+		if (!holds_scales(&b->problem->holdings[holdings[k]], wants, lo, hi))
+			continue;
+		uint32_t *able = array_push(&b->able);
+
+		if (!able)
+			return unit_no_memory(error);
+		*able = holdings[k];
+	}
+	if (b->able.count == 0)
+		return unsourced(b, wants, lo, hi, error);
+	rc = unit_intern(b, b->able.items, (uint32_t)b->able.count, &set, error);
+	if (rc)
+		return rc;
+	share = array_push(&b->shares);
+	if (!share)
+		return unit_no_memory(error);
+	*share = (struct unit_share){lo, hi, bytes, set};
+	return 0;
+}
+
+/* Holdings that have the part of every piece in rows [lo, hi) in one run of their memory, and its
+ * scales; into scratch. */
+static int common_holders(struct unit_builder *b, const struct unit_wants *wants, uint64_t lo,
+			  uint64_t hi, struct error *error)
+{
+	const struct piece *pieces = wants->pieces;
+	size_t first = 0;
+	struct box part;
+
+	b->scratch.count = 0;
+	while (first < wants->count && !box_cut_rows(&pieces[first].src, lo, hi, &part))
+		first++;
+	if (first == wants->count)
+		return 0; /* a hole between pieces */
+	const struct unit_segment *segment = &b->segments.items[unit_segment_at(b, part.lo[0])];
+
+	for (uint32_t k = 0; k < segment->count; k++) {
+		uint32_t h = b->members.items[segment->first + k];
+		const struct problem_holding *holding = &b->problem->holdings[h];
+		bool all = true;
+
+		for (size_t i = first; i < wants->count && all; i++)
+			all = !box_cut_rows(&pieces[i].src, lo, hi, &part) ||
+			      held_in_one(holding, wants->tensor, part.lo[0], part.hi[0]);
+		if (!all || !holds_scales(holding, wants, lo, hi))
+			continue;
+		uint32_t *holder = array_push(&b->scratch);
+
+		if (!holder)
+			return unit_no_memory(error);
+		*holder = h;
+	}
+	return 0;
+}
+
+/* May the pair be cut at that row? Not inside of a block that a piece makes. */
+static bool may_cut(const struct unit_wants *wants, uint64_t row)
+{
+	for (size_t i = 0; i < wants->count; i++) {
+		const struct piece *piece = &wants->pieces[i];
+
+		if (piece->make.to_rows && row % piece->make.to_rows && piece->src.lo[0] < row &&
+		    row < piece->src.hi[0])
+			return false;
+	}
+	return true;
+}
+
+/* Segments from *s on to the first border where the pair may be cut: one share. */
+static int next_share(struct unit_builder *b, const struct unit_wants *wants, size_t *s,
+		      size_t last, uint64_t lo, uint64_t hi, struct error *error)
+{
+	const struct unit_segment *segment = &b->segments.items[*s];
+	const uint32_t *holdings = b->members.items + segment->first;
+	uint32_t count = segment->count;
+	uint64_t from = segment->lo > lo ? segment->lo : lo;
+	size_t end = *s;
+	int rc;
+
+	while (end < last && !may_cut(wants, b->segments.items[end].hi))
+		end++;
+	uint64_t to = b->segments.items[end].hi < hi ? b->segments.items[end].hi : hi;
+
+	if (end != *s) {
+		rc = common_holders(b, wants, from, to, error);
+		if (rc)
+			return rc;
+		holdings = b->scratch.items;
+		count = (uint32_t)b->scratch.count;
+	}
+	*s = end + 1;
+	return add_share(b, wants, from, to, holdings, count, error);
+}
+
+int unit_shares(struct unit_builder *b, const struct unit_wants *wants, struct error *error)
+{
+	uint64_t lo = UINT64_MAX, hi = 0;
+	int rc = 0;
+
+	for (size_t i = 0; i < wants->count; i++) {
+		const struct box *src = &wants->pieces[i].src;
+
+		lo = src->lo[0] < lo ? src->lo[0] : lo;
+		hi = src->hi[0] > hi ? src->hi[0] : hi;
+	}
+	size_t first = unit_segment_at(b, lo), last = unit_segment_at(b, hi - 1);
+
+	if (first != last && !b->cut) {
+		rc = common_holders(b, wants, lo, hi, error);
+		if (rc)
+			return rc;
+		if (b->scratch.count)
+			return add_share(b, wants, lo, hi, b->scratch.items,
+					 (uint32_t)b->scratch.count, error);
+	}
+	while (!rc && first <= last)
+		rc = next_share(b, wants, &first, last, lo, hi, error);
+	return rc;
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * dump_of.c -- a table as a dump, without the text between: for what works on dumps alone.
+ */
+#include "routing/report/dump_read.h"
+
+#include "base/memory.h"
+#include "job/strmap.h"
+#include "routing/report/dump_value.h"
+#include "routing/plan/topology_file.h"
+#include <string.h>
+
+static int copy_labels(struct dump *dump, const struct table *table, struct error *error)
+{
+	const struct problem *problem = table->problem;
+	const struct {
+		const char *from;
+		char **to;
+	} labels[] = {
+		{table->policy, &dump->policy}, {table->order, &dump->order},
+		{problem->model, &dump->model}, {problem->train, &dump->train},
+		{problem->infer, &dump->infer},
+	};
+
+	for (size_t i = 0; i < sizeof(labels) / sizeof(labels[0]); i++) {
+		*labels[i].to = memory_string(labels[i].from);
+		if (!*labels[i].to)
+			return memory_error(error, "copying a table", strlen(labels[i].from));
+	}
+	return 0;
+}
+
+static int copy_ranks(struct dump *dump, const struct problem *problem, struct error *error)
+{
+	uint32_t width = problem->ranks_per_engine;
+
+	dump->trainer_count = problem->trainer_count;
+	dump->inference_count = problem->inference_count;
+	dump->trainer_stage = memory_zalloc(dump->trainer_count, sizeof(uint32_t));
+	dump->inference = memory_zalloc(dump->inference_count, sizeof(*dump->inference));
+	if (!dump->trainer_stage || !dump->inference)
+		return memory_error(error, "copying a table",
+				    dump->inference_count * sizeof(*dump->inference));
+	memcpy(dump->trainer_stage, problem->trainer_stage, dump->trainer_count * sizeof(uint32_t));
+	for (uint32_t i = 0; i < dump->inference_count; i++)
+		dump->inference[i] =
+			width ? (struct dump_rank){i / width, i % width} : (struct dump_rank){0, i};
+	return 0;
+}
+
+/* The dump's index of a name, each kept once. */
+static int name_index(struct dump *dump, struct strmap *known, const char *name, uint32_t *index,
+		      struct error *error)
+{
+	int rc;
+
+	if (strmap_get(known, name, index))
+		return 0;
+	rc = names_add(&dump->names, name, error);
+	if (rc)
+		return rc;
+	*index = (uint32_t)dump->names.count - 1;
+	return strmap_put(known, dump->names.items[*index], *index)
+		       ? 0
+		       : memory_error(error, "copying a table", sizeof(struct strmap_slot));
+}
+
+static int copy_made(struct dump *dump, struct strmap *known, const struct problem *problem,
+		     struct error *error)
+{
+	int rc = 0;
+
+	for (size_t m = 0; !rc && m < problem->made_count; m++) {
+		struct problem_made made = problem->made[m];
+
+		if (made.make.from_rows)
+			rc = name_index(dump, known, problem->tensors[made.scales].name,
+					&made.scales, error);
+		if (!rc)
+			rc = dump_add_made(dump, &made, error);
+	}
+	return rc;
+}
+
+static int copy_routes(struct dump *dump, const struct table *table, struct error *error)
+{
+	const struct problem *problem = table->problem;
+	struct strmap known = {0};
+	int rc = 0;
+
+	dump->routes = memory_alloc(table->route_count * sizeof(*dump->routes));
+	dump->pieces = memory_alloc(table->piece_count * sizeof(*dump->pieces));
+	if (!dump->routes || !dump->pieces)
+		return memory_error(error, "copying a table",
+				    table->piece_count * sizeof(*dump->pieces));
+	rc = copy_made(dump, &known, problem, error);
+	for (size_t r = 0; !rc && r < table->route_count; r++) {
+		const struct route *from = &table->routes[r];
+		struct route *to = &dump->routes[r];
+		const struct layout *layout =
+			problem->layouts[problem->inference_layout[from->inference]].layout;
+
+		*to = *from;
+		rc = name_index(dump, &known, problem->tensors[from->tensor].name, &to->tensor,
+				error);
+		for (uint32_t p = 0; !rc && p < from->piece_count; p++) {
+			struct route_piece *piece = &dump->pieces[from->piece_first + p];
+
+			*piece = table->pieces[from->piece_first + p];
+			rc = name_index(dump, &known, layout->params[piece->param].name,
+					&piece->param, error);
+		}
+	}
+	strmap_fini(&known);
+	dump->has_routes = true;
+	dump->route_count = dump->route_capacity = table->route_count;
+	dump->piece_count = dump->piece_capacity = table->piece_count;
+	return rc;
+}
+
+/* By way of its text, which is all of it. */
+static int copy_topology(struct dump *dump, const struct topology *topology, struct error *error)
+{
+	struct text text = {0};
+	struct json json;
+	int rc;
+
+	if (!topology || topology->flat)
+		return 0;
+	json_to_text(&json, &text);
+	topology_put(&json, topology);
+	rc = text_ok(&text)
+		     ? topology_parse(&dump->topology, text.data, text.bytes, "topology", error)
+		     : memory_error(error, "copying a topology", text.bytes);
+	text_fini(&text);
+	return rc;
+}
+
+int dump_of(struct dump **out, const struct table *table, struct error *error)
+{
+	struct dump *dump = memory_zalloc(1, sizeof(*dump));
+	int rc;
+
+	*out = NULL;
+	if (!dump)
+		return memory_error(error, "copying a table", sizeof(*dump));
+	rc = copy_labels(dump, table, error);
+	if (!rc)
+		rc = copy_ranks(dump, table->problem, error);
+	if (!rc)
+		rc = copy_routes(dump, table, error);
+	if (!rc)
+		rc = copy_topology(dump, table->topology, error);
+	if (!rc)
+		rc = report_of(&dump->report, table, error);
+	dump->digest = table->digest;
+	dump->sessions_max = table->sessions_max;
+	if (rc)
+		dump_free(&dump);
+	*out = dump;
+	return rc;
+}

@@ -1,0 +1,551 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * dump_read.c -- reads what dump.c writes, and any other legal layout of it, in bounded memory:
+ *
+ *   file ──1 MiB──► split ──each route──► jansson ──► a row of the compact arrays,
+ *                     │                               or the visitor
+ *                     └──the other keys──► one small tree ──► labels, ranks, summary, digest
+ *
+ * Routes are read where they stand when the schema, the labels and the ranks stood before them,
+ * as they do in every dump that weft writes. Else (keys sorted by a tool) they are passed over
+ * and read at the end, which a pipe cannot do.
+ */
+#include "routing/report/dump_read.h"
+
+#include "base/array.h"
+#include "base/file.h"
+#include "routing/report/dump.h"
+#include "routing/report/dump_split.h"
+#include "routing/report/dump_value.h"
+#include "routing/plan/order.h"
+#include "routing/plan/topology_file.h"
+#include <inttypes.h>
+#include <string.h>
+
+#define HEAD_BYTES_MAX	(UINT64_C(64) << 20) /* of all values beside the routes */
+#define ROUTE_BYTES_MAX (UINT64_C(16) << 20) /* of one route */
+
+static const char *const head_keys[] = {"schema", "policy",   "model",	   "train",
+					"infer",  "trainers", "inference", NULL};
+static const char *const needed_keys[] = {"schema",   "policy",	   "model",   "train",	"infer",
+					  "trainers", "inference", "summary", "digest", NULL};
+static const char *const optional_keys[] = {"order", "sessions_max", "topology", NULL};
+
+struct parse {
+	struct dump_reader reader;
+	struct split split;
+	json_t *root; /* all but the routes */
+	const struct dump_visitor *visitor;
+	uint64_t head_bytes;
+	uint64_t routes_at; /* where routes that were passed over begin */
+	bool has_head, routes_waiting;
+};
+
+/* ---- ranks ---- */
+
+static int read_trainers(struct dump_reader *r, json_t *root)
+{
+	static const char *const keys[] = {"rank", "stage", NULL};
+	struct dump *dump = r->dump;
+	json_t *items;
+	int rc = dump_list(r, root, "trainers", &items);
+
+	if (rc)
+		return rc;
+	if (json_array_size(items) > PARALLEL_RANKS_MAX)
+		return dump_refuse(r, "%zu trainers; at most %d are possible",
+				   json_array_size(items), PARALLEL_RANKS_MAX);
+	dump->trainer_count = (uint32_t)json_array_size(items);
+	dump->trainer_stage = memory_zalloc(dump->trainer_count, sizeof(uint32_t));
+	if (!dump->trainer_stage)
+		return dump_no_memory(r, dump->trainer_count * sizeof(uint32_t));
+	for (uint32_t t = 0; t < dump->trainer_count; t++) {
+		json_t *item = json_array_get(items, t);
+		uint64_t rank = 0;
+
+		r->at = (struct dump_place){.list = "trainers", .index = t};
+		rc = dump_keys(r, item, keys, NULL);
+		if (!rc)
+			rc = dump_number(r, item, "rank", PARALLEL_RANKS_MAX, &rank);
+		if (!rc && rank != t)
+			rc = dump_refuse(r, "\"rank\" is %" PRIu64 "; ranks count from 0", rank);
+		if (!rc)
+			rc = dump_number32(r, item, "stage", PARALLEL_RANKS_MAX,
+					   &dump->trainer_stage[t]);
+		if (rc)
+			return rc;
+	}
+	r->at = (struct dump_place){0};
+	return 0;
+}
+
+static int read_inference(struct dump_reader *r, json_t *root)
+{
+	static const char *const keys[] = {"rank", "engine", "engine_rank", NULL};
+	struct dump *dump = r->dump;
+	json_t *items;
+	int rc = dump_list(r, root, "inference", &items);
+
+	if (rc)
+		return rc;
+	if (json_array_size(items) > PARALLEL_RANKS_MAX)
+		return dump_refuse(r, "%zu inference ranks; at most %d are possible",
+				   json_array_size(items), PARALLEL_RANKS_MAX);
+	dump->inference_count = (uint32_t)json_array_size(items);
+	dump->inference = memory_zalloc(dump->inference_count, sizeof(*dump->inference));
+	if (!dump->inference)
+		return dump_no_memory(r, dump->inference_count * sizeof(*dump->inference));
+	for (uint32_t i = 0; i < dump->inference_count; i++) {
+		json_t *item = json_array_get(items, i);
+		struct dump_rank *to = &dump->inference[i];
+		uint64_t rank = 0;
+
+		r->at = (struct dump_place){.list = "inference", .index = i};
+		rc = dump_keys(r, item, keys, NULL);
+		if (!rc)
+			rc = dump_number(r, item, "rank", PARALLEL_RANKS_MAX, &rank);
+		if (!rc && rank != i)
+			rc = dump_refuse(r, "\"rank\" is %" PRIu64 "; ranks count from 0", rank);
+		if (!rc)
+			rc = dump_number32(r, item, "engine", PARALLEL_RANKS_MAX, &to->engine);
+		if (!rc)
+			rc = dump_number32(r, item, "engine_rank", PARALLEL_RANKS_MAX,
+					   &to->engine_rank);
+		if (rc)
+			return rc;
+	}
+	r->at = (struct dump_place){0};
+	return 0;
+}
+
+/* ---- routes ---- */
+
+static int read_box(struct dump_reader *r, json_t *object, struct box *box)
+{
+	json_t *src;
+	int rc = dump_list(r, object, "src", &src);
+
+	if (rc)
+		return rc;
+	if (json_array_size(src) < 1 || json_array_size(src) > BOX_DIMS_MAX)
+		return dump_refuse(r, "\"src\" has %zu dimensions; 1 to %d are possible",
+				   json_array_size(src), BOX_DIMS_MAX);
+	*box = (struct box){.dims = (uint32_t)json_array_size(src)};
+	for (uint32_t d = 0; d < box->dims; d++) {
+		json_t *range = json_array_get(src, d);
+		json_t *lo = json_array_get(range, 0), *hi = json_array_get(range, 1);
+
+		if (json_array_size(range) != 2 || !json_is_integer(lo) || !json_is_integer(hi) ||
+		    json_integer_value(lo) < 0 || json_integer_value(hi) <= json_integer_value(lo))
+			return dump_refuse(r,
+					   "\"src\"[%" PRIu32 "] is not [low, high] with 0 <= low "
+					   "< high",
+					   d);
+		box->lo[d] = (uint64_t)json_integer_value(lo);
+		box->hi[d] = (uint64_t)json_integer_value(hi);
+	}
+	return 0;
+}
+
+static int read_piece(struct dump_reader *r, json_t *object, enum route_how how)
+{
+	static const char *const keys[] = {"src", "param", "offset", "bytes", NULL};
+	static const char *const optional[] = {"how", "make", "to", "scales", NULL};
+	struct route_piece piece = {.how = how}, *slot;
+	int rc = dump_keys(r, object, keys, optional);
+
+	if (!rc)
+		rc = read_box(r, object, &piece.src);
+	if (!rc)
+		rc = dump_name(r, object, "param", &piece.param);
+	if (!rc)
+		rc = dump_number(r, object, "offset", DUMP_VALUE_MAX, &piece.offset);
+	if (!rc)
+		rc = dump_number(r, object, "bytes", DUMP_VALUE_MAX, &piece.bytes);
+	if (!rc && json_object_get(object, "how"))
+		rc = dump_how(r, object, &piece.how);
+	if (!rc)
+		rc = dump_take_made(r, object, &piece.made);
+	if (rc)
+		return rc;
+	slot = array_push_raw((void **)&r->dump->pieces, &r->dump->piece_count,
+			      &r->dump->piece_capacity, sizeof(*slot));
+	if (!slot)
+		return dump_no_memory(r, sizeof(*slot));
+	*slot = piece;
+	return 0;
+}
+
+static int read_route(struct dump_reader *r, json_t *object)
+{
+	static const char *const keys[] = {"tensor", "trainer", "inference", "bytes",
+					   "how",    "pieces",	NULL};
+	struct dump *dump = r->dump;
+	struct route route = {.piece_first = dump->piece_count}, *slot;
+	enum route_how how = HOW_DIRECT;
+	json_t *pieces = NULL;
+	int rc = dump_keys(r, object, keys, NULL);
+
+	if (!rc)
+		rc = dump_name(r, object, "tensor", &route.tensor);
+	if (!rc)
+		rc = dump_number32(r, object, "trainer", dump->trainer_count - 1, &route.trainer);
+	if (!rc)
+		rc = dump_number32(r, object, "inference", dump->inference_count - 1,
+				   &route.inference);
+	if (!rc)
+		rc = dump_number(r, object, "bytes", DUMP_VALUE_MAX, &route.bytes);
+	if (!rc)
+		rc = dump_how(r, object, &how);
+	if (!rc)
+		rc = dump_list(r, object, "pieces", &pieces);
+	if (rc)
+		return rc;
+	if (json_array_size(pieces) == 0 || json_array_size(pieces) > UINT32_MAX)
+		return dump_refuse(r, "\"pieces\" has %zu items", json_array_size(pieces));
+	route.piece_count = (uint32_t)json_array_size(pieces);
+	for (size_t p = 0; p < route.piece_count; p++) {
+		r->at.inner = "pieces";
+		r->at.inner_index = p;
+		rc = read_piece(r, json_array_get(pieces, p), how);
+		if (rc)
+			return rc;
+	}
+	r->at.inner = NULL;
+	slot = array_push_raw((void **)&dump->routes, &dump->route_count, &dump->route_capacity,
+			      sizeof(*slot));
+	if (!slot)
+		return dump_no_memory(r, sizeof(*slot));
+	*slot = route;
+	return 0;
+}
+
+/* ---- values as text ---- */
+
+/* What jansson says of one value, with the byte of the file. */
+static int load(struct parse *p, const struct split_value *value, json_t **out)
+{
+	json_error_t where;
+
+	*out = json_loadb(value->text, value->bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY,
+			  &where);
+	return *out ? 0
+		    : dump_refuse(&p->reader, "%s, at byte %" PRIu64, where.text,
+				  value->offset +
+					  (uint64_t)(where.position > 0 ? where.position : 0));
+}
+
+static int read_one_route(struct parse *p, size_t index)
+{
+	struct dump *dump = p->reader.dump;
+	struct split_value value;
+	json_t *object;
+	int rc = split_take(&p->split, ROUTE_BYTES_MAX, &value);
+
+	p->reader.at = (struct dump_place){.list = "routes", .index = index};
+	if (!rc)
+		rc = load(p, &value, &object);
+	if (rc)
+		return rc;
+	rc = read_route(&p->reader, object);
+	json_decref(object);
+	if (rc || !p->visitor)
+		return rc;
+	rc = p->visitor->route(p->visitor->context, dump, &dump->routes[0], dump->pieces,
+			       p->reader.error);
+	dump->route_count = dump->piece_count = dump->made_count = 0;
+	return rc;
+}
+
+static int read_routes(struct parse *p)
+{
+	static const char what[] = "',' or the ']' of the routes";
+	struct dump *dump = p->reader.dump;
+	bool more;
+	int rc = split_open(&p->split, '[', "the list of \"routes\"");
+
+	dump->has_routes = true;
+	if (!rc && p->visitor && p->visitor->head)
+		rc = p->visitor->head(p->visitor->context, dump, p->reader.error);
+	for (size_t i = 0; !rc; i++) {
+		rc = split_next(&p->split, ']', i == 0, what, &more);
+		if (rc || !more)
+			break;
+		if (dump->trainer_count == 0 || dump->inference_count == 0)
+			return dump_refuse(&p->reader,
+					   "routes between no trainers and no inference ranks");
+		if (i == UINT32_MAX)
+			return dump_refuse(&p->reader, "more than %" PRIu32 " routes", UINT32_MAX);
+		rc = read_one_route(p, i);
+	}
+	if (!rc)
+		p->reader.at = (struct dump_place){0};
+	return rc;
+}
+
+/* ---- the whole ---- */
+
+static int check_schema(struct dump_reader *r, json_t *root)
+{
+	const char *schema;
+	int rc;
+
+	if (!json_object_get(root, "schema"))
+		return dump_refuse(r, "not a routing dump: key \"schema\" is missing");
+	rc = dump_string(r, root, "schema", &schema);
+	if (!rc && strcmp(schema, DUMP_SCHEMA) != 0)
+		rc = dump_refuse(r,
+				 "\"schema\" is \"%.64s\"; this weft reads %s: use the weft that "
+				 "wrote it, or plan again with this one",
+				 schema, DUMP_SCHEMA);
+	return rc;
+}
+
+/* Dumps from before there was a choice have none. */
+static int read_order(struct dump_reader *r, json_t *root)
+{
+	if (json_object_get(root, "order"))
+		return dump_copy(r, root, "order", &r->dump->order);
+	r->dump->order = memory_string(ORDER_DEFAULT);
+	return r->dump->order ? 0 : dump_no_memory(r, sizeof(ORDER_DEFAULT));
+}
+
+/* Where it is missing, there was no limit. */
+static int read_sessions_max(struct dump_reader *r, json_t *root)
+{
+	int rc;
+
+	if (!json_object_get(root, "sessions_max"))
+		return 0;
+	rc = dump_number32(r, root, "sessions_max", UINT32_MAX, &r->dump->sessions_max);
+	if (!rc && r->dump->sessions_max == 0)
+		rc = dump_refuse(r, "\"sessions_max\" is 0; a plan without a limit leaves it out");
+	return rc;
+}
+
+static int read_topology(struct dump_reader *r, json_t *root)
+{
+	const json_t *value = json_object_get(root, "topology");
+	int rc;
+
+	if (!value)
+		return 0;
+	rc = topology_take(&r->dump->topology, value, r->error);
+	if (!rc)
+		rc = topology_fits(r->dump->topology, r->dump->trainer_count,
+				   r->dump->inference_count, r->error);
+	if (rc == -ERROR_CONFIG) { /* of a flag; here it is the file that is wrong */
+		rc = -ERROR_FILE;
+		if (r->error)
+			r->error->code = ERROR_FILE;
+	}
+	return rc == -ERROR_FILE ? error_wrap(r->error, "%s: topology", r->name) : rc;
+}
+
+static int read_head(struct parse *p)
+{
+	struct dump_reader *r = &p->reader;
+	struct dump *dump = r->dump;
+	int rc = check_schema(r, p->root);
+
+	p->has_head = true;
+	if (!rc)
+		rc = dump_copy(r, p->root, "policy", &dump->policy);
+	if (!rc)
+		rc = dump_copy(r, p->root, "model", &dump->model);
+	if (!rc)
+		rc = dump_copy(r, p->root, "train", &dump->train);
+	if (!rc)
+		rc = dump_copy(r, p->root, "infer", &dump->infer);
+	if (!rc)
+		rc = read_trainers(r, p->root);
+	return rc ? rc : read_inference(r, p->root);
+}
+
+/* The value of "routes": now, or remembered for the end. */
+static int meet_routes(struct parse *p)
+{
+	bool ready = true;
+	int rc;
+
+	if (p->reader.dump->has_routes || p->routes_waiting)
+		return dump_refuse(&p->reader, "duplicate key \"routes\" before byte %" PRIu64,
+				   split_offset(&p->split));
+	for (size_t i = 0; head_keys[i]; i++)
+		ready = ready && json_object_get(p->root, head_keys[i]);
+	if (ready) {
+		rc = read_head(p);
+		return rc ? rc : read_routes(p);
+	}
+	p->routes_waiting = true;
+	p->routes_at = split_offset(&p->split);
+	return split_take(&p->split, 0, NULL);
+}
+
+static int meet_value(struct parse *p, json_t *key)
+{
+	const char *name = json_string_value(key);
+	struct split_value value;
+	json_t *loaded;
+	int rc;
+
+	if (json_object_get(p->root, name))
+		return dump_refuse(&p->reader, "duplicate key \"%.64s\" before byte %" PRIu64, name,
+				   split_offset(&p->split));
+	rc = split_take(&p->split, HEAD_BYTES_MAX - p->head_bytes, &value);
+	if (rc)
+		return rc;
+	p->head_bytes += value.bytes;
+	p->reader.at = (struct dump_place){.list = name, .index = SIZE_MAX};
+	rc = load(p, &value, &loaded);
+	p->reader.at = (struct dump_place){0};
+	if (!rc && json_object_set_new(p->root, name, loaded) != 0)
+		rc = dump_no_memory(&p->reader, value.bytes);
+	return rc;
+}
+
+static int read_pair(struct parse *p)
+{
+	struct split_value value;
+	json_t *key = NULL;
+	int rc = split_key(&p->split, &value);
+
+	if (!rc)
+		rc = load(p, &value, &key);
+	if (!rc)
+		rc = split_open(&p->split, ':', "':' after a key");
+	if (!rc)
+		rc = strcmp(json_string_value(key), "routes") == 0 ? meet_routes(p)
+								   : meet_value(p, key);
+	json_decref(key);
+	return rc;
+}
+
+static int read_pairs(struct parse *p)
+{
+	bool more = true;
+	int rc = split_open(&p->split, '{', "the '{' of a routing dump");
+
+	for (bool first = true; !rc; first = false) {
+		rc = split_next(&p->split, '}', first, "',' or the '}' of the dump", &more);
+		if (rc || !more)
+			break;
+		rc = read_pair(p);
+	}
+	return rc ? rc : split_finish(&p->split);
+}
+
+static int read_dump(struct parse *p)
+{
+	struct dump_reader *r = &p->reader;
+	const char *digest;
+	int rc = read_pairs(p);
+
+	if (!rc)
+		rc = check_schema(r, p->root);
+	if (!rc)
+		rc = dump_keys(r, p->root, needed_keys, optional_keys);
+	if (!rc)
+		rc = read_order(r, p->root);
+	if (!rc)
+		rc = read_sessions_max(r, p->root);
+	if (!rc && !p->has_head)
+		rc = read_head(p);
+	if (!rc)
+		rc = read_topology(r, p->root);
+	if (!rc)
+		rc = dump_string(r, p->root, "digest", &digest);
+	if (!rc && !digest_parse(digest, &r->dump->digest))
+		rc = dump_refuse(r, "\"digest\" is not 32 lower-case hex digits");
+	if (!rc && p->routes_waiting) {
+		rc = split_seek(&p->split, p->routes_at);
+		if (!rc)
+			rc = read_routes(p);
+		else
+			error_wrap(r->error, "\"routes\" stand before the labels and ranks");
+	}
+	return rc ? rc : dump_take_summary(r, json_object_get(p->root, "summary"));
+}
+
+static int parse(struct dump **out, struct parse *p)
+{
+	struct dump_reader *r = &p->reader;
+	int rc;
+
+	r->name = p->split.name;
+	r->error = p->split.error;
+	r->dump = memory_zalloc(1, sizeof(*r->dump));
+	p->root = json_object();
+	rc = r->dump && p->root ? read_dump(p) : dump_no_memory(r, sizeof(*r->dump));
+	json_decref(p->root);
+	strmap_fini(&r->known);
+	split_fini(&p->split);
+	if (rc)
+		dump_free(&r->dump);
+	*out = r->dump;
+	return rc;
+}
+
+int dump_parse(struct dump **out, const char *text, size_t bytes, const char *name,
+	       struct error *error)
+{
+	struct parse p = {0};
+
+	*out = NULL;
+	if (bytes > DUMP_BYTES_MAX)
+		return error_set(error, ERROR_LIMIT,
+				 "%s has %zu bytes; dumps of up to %" PRIu64 " are read", name,
+				 bytes, DUMP_BYTES_MAX);
+	split_text(&p.split, text ? text : "", bytes, name, error);
+	return parse(out, &p);
+}
+
+int dump_visit(struct dump **out, const char *path, const struct dump_visitor *visitor,
+	       struct error *error)
+{
+	struct parse p = {.visitor = visitor};
+	struct file_stream file;
+	int rc = file_stream_open(&file, path, error);
+
+	*out = NULL;
+	if (rc)
+		return rc;
+	if (file.bytes != UINT64_MAX && file.bytes > DUMP_BYTES_MAX)
+		rc = error_set(error, ERROR_LIMIT,
+			       "%s has %" PRIu64 " bytes; dumps of up to %" PRIu64 " are read",
+			       path, file.bytes, DUMP_BYTES_MAX);
+	if (!rc)
+		rc = split_file(&p.split, &file, path, error);
+	if (!rc)
+		rc = parse(out, &p);
+	file_stream_close(&file);
+	return rc;
+}
+
+int dump_open(struct dump **dump, const char *path, struct error *error)
+{
+	return dump_visit(dump, path, NULL, error);
+}
+
+void dump_free(struct dump **pointer)
+{
+	struct dump *dump = *pointer;
+
+	if (!dump)
+		return;
+	*pointer = NULL;
+	memory_free(dump->policy);
+	memory_free(dump->order);
+	memory_free(dump->model);
+	memory_free(dump->train);
+	memory_free(dump->infer);
+	topology_free(&dump->topology);
+	memory_free(dump->trainer_stage);
+	memory_free(dump->inference);
+	names_fini(&dump->names);
+	memory_free(dump->routes);
+	memory_free(dump->pieces);
+	memory_free(dump->made);
+	report_fini(&dump->report);
+	memory_free(dump);
+}

@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * dump_verify.c -- is a dump a right table for this job, and are its figures that table's?
+ */
+#include "routing/report/dump_read.h"
+
+#include "base/memory.h"
+#include "job/strmap.h"
+#include "routing/plan/order.h"
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#define REFUSE(...) error_set(error, ERROR_UNPROVED, __VA_ARGS__)
+
+static int check_ranks(const struct dump *dump, const struct problem *problem, struct error *error)
+{
+	uint32_t width = problem->ranks_per_engine;
+
+	if (dump->trainer_count != problem->trainer_count ||
+	    dump->inference_count != problem->inference_count)
+		return REFUSE("the dump has %" PRIu32 " trainers and %" PRIu32
+			      " inference ranks; the job '%s' to '%s' has %" PRIu32 " and %" PRIu32,
+			      dump->trainer_count, dump->inference_count, problem->train,
+			      problem->infer, problem->trainer_count, problem->inference_count);
+	if (strcmp(dump->train, problem->train) || strcmp(dump->infer, problem->infer))
+		return REFUSE("the dump is of '%s' to '%s'; the job is '%s' to '%s'", dump->train,
+			      dump->infer, problem->train, problem->infer);
+	for (uint32_t t = 0; t < dump->trainer_count; t++)
+		if (dump->trainer_stage[t] != problem->trainer_stage[t])
+			return REFUSE("the dump has trainer %" PRIu32 " in stage %" PRIu32
+				      "; it is in stage %" PRIu32,
+				      t, dump->trainer_stage[t], problem->trainer_stage[t]);
+	for (uint32_t i = 0; i < dump->inference_count; i++) {
+		uint32_t engine = width ? i / width : 0, engine_rank = width ? i % width : i;
+
+		if (dump->inference[i].engine != engine ||
+		    dump->inference[i].engine_rank != engine_rank)
+			return REFUSE("the dump has inference %" PRIu32 " as rank %" PRIu32
+				      " of engine %" PRIu32 "; it is rank %" PRIu32
+				      " of engine %" PRIu32,
+				      i, dump->inference[i].engine_rank, dump->inference[i].engine,
+				      engine_rank, engine);
+	}
+	return 0;
+}
+
+/* What the labels do not say: `direct` anywhere means registered, `mapped` means mapped. The
+ * proof then wants every other piece of these ranks to agree. */
+static int take_facts(const struct dump *dump, struct problem *problem, struct error *error)
+{
+	char *model = memory_string(dump->model);
+
+	if (!model)
+		return memory_error(error, "naming the model", strlen(dump->model));
+	memory_free(problem->model);
+	problem->model = model;
+	memset(problem->trainer_registered, 0, problem->trainer_count * sizeof(bool));
+	memset(problem->inference_mapped, 0, problem->inference_count * sizeof(bool));
+	for (size_t r = 0; r < dump->route_count; r++) {
+		const struct route *route = &dump->routes[r];
+
+		for (uint32_t p = 0; p < route->piece_count; p++) {
+			enum route_how how = dump->pieces[route->piece_first + p].how;
+
+			if (how == HOW_DIRECT)
+				problem->trainer_registered[route->trainer] = true;
+			else if (how == HOW_MAPPED)
+				problem->inference_mapped[route->inference] = true;
+		}
+	}
+	return 0;
+}
+
+/* The problem's number for what the dump says is made of that tensor for that parameter. */
+static bool find_made(const struct problem *problem, const struct dump *dump,
+		      const struct strmap *tensors, const struct route *route,
+		      struct route_piece *piece)
+{
+	const struct problem_layout *layout =
+		&problem->layouts[problem->inference_layout[route->inference]];
+	const struct problem_made *said = piece->made ? &dump->made[piece->made] : NULL;
+	uint32_t scales = 0;
+
+	if (!said)
+		return true; /* a copy; the proof says whether it should be one */
+	if (said->make.from_rows && !strmap_get(tensors, dump->names.items[said->scales], &scales))
+		return false;
+	for (uint32_t p = layout->pieces_of[route->tensor];
+	     p < layout->pieces_of[route->tensor + 1]; p++) {
+		const struct problem_made *is = &problem->made[layout->made[p]];
+
+		if (make_equal(&is->make, &said->make) && is->scales == scales &&
+		    is->to == said->to) {
+			piece->made = layout->made[p];
+			return true;
+		}
+	}
+	return false;
+}
+
+static int translate(struct table *table, const struct dump *dump, const struct strmap *tensors,
+		     struct error *error)
+{
+	const struct problem *problem = table->problem;
+
+	for (size_t r = 0; r < dump->route_count; r++) {
+		struct route *route = &table->routes[r];
+		const struct layout *layout =
+			problem->layouts[problem->inference_layout[dump->routes[r].inference]]
+				.layout;
+
+		*route = dump->routes[r];
+		if (!strmap_get(tensors, dump->names.items[route->tensor], &route->tensor))
+			return REFUSE(
+				"routes[%zu]: the model it is checked against has no tensor '%s'",
+				r, dump->names.items[dump->routes[r].tensor]);
+		for (uint32_t p = 0; p < route->piece_count; p++) {
+			struct route_piece *piece = &table->pieces[route->piece_first + p];
+			const char *param;
+
+			*piece = dump->pieces[route->piece_first + p];
+			param = dump->names.items[piece->param];
+			if (!strmap_get(&layout->param_names, param, &piece->param))
+				return REFUSE("routes[%zu].pieces[%" PRIu32 "]: inference %" PRIu32
+					      " has no parameter '%s'",
+					      r, p, route->inference, param);
+			if (!find_made(problem, dump, tensors, route, piece))
+				return REFUSE("routes[%zu].pieces[%" PRIu32 "]: inference %" PRIu32
+					      " asks for nothing of tensor '%s' that is made so",
+					      r, p, route->inference,
+					      dump->names.items[dump->routes[r].tensor]);
+		}
+	}
+	return 0;
+}
+
+int dump_table(struct table **out, const struct dump *dump, struct problem *problem,
+	       struct error *error)
+{
+	struct strmap tensors = {0};
+	struct table *table;
+	int rc;
+
+	*out = NULL;
+	if (!dump->has_routes)
+		return error_set(error, ERROR_FILE,
+				 "the dump has no routes: it was written with "
+				 "--summary, write it without");
+	rc = check_ranks(dump, problem, error);
+	if (!rc)
+		rc = take_facts(dump, problem, error);
+	if (rc)
+		return rc;
+	table = memory_zalloc(1, sizeof(*table));
+	if (!table)
+		return memory_error(error, "reading the table", sizeof(*table));
+	table->problem = problem;
+	table->policy = dump->policy;
+	table->order = dump->order;
+	table->topology = dump->topology;
+	table->sessions_max = dump->sessions_max;
+	table->routes = memory_zalloc(dump->route_count, sizeof(*table->routes));
+	table->pieces = memory_zalloc(dump->piece_count, sizeof(*table->pieces));
+	if (!table->routes || !table->pieces)
+		rc = memory_error(error, "reading the table",
+				  dump->piece_count * sizeof(*table->pieces));
+	for (size_t t = 0; !rc && t < problem->tensor_count; t++)
+		if (!strmap_put(&tensors, problem->tensors[t].name, (uint32_t)t))
+			rc = memory_error(error, "reading the table", sizeof(struct strmap_slot));
+	if (!rc)
+		rc = translate(table, dump, &tensors, error);
+	strmap_fini(&tensors);
+	if (rc) {
+		table_free(&table);
+		return rc;
+	}
+	table->route_count = dump->route_count;
+	table->piece_count = dump->piece_count;
+	table->digest = table_digest(table);
+	*out = table;
+	return 0;
+}
+
+/* ---- figures ---- */
+
+static const struct figure {
+	const char *name;
+	size_t at;
+} figures[] = {
+#define FIGURE(name)                                  \
+	{                                             \
+#name, offsetof(struct summary, name) \
+	}
+	FIGURE(routes),
+	FIGURE(pieces),
+	FIGURE(bytes_total),
+	FIGURE(makespan_bytes),
+	FIGURE(lower_bound_bytes),
+	FIGURE(receiver_bound_bytes),
+	FIGURE(prepared_bytes),
+	FIGURE(prepared_minimum_bytes),
+	{"how_bytes.direct", offsetof(struct summary, how_bytes[HOW_DIRECT])},
+	{"how_bytes.mapped", offsetof(struct summary, how_bytes[HOW_MAPPED])},
+	{"how_bytes.replica", offsetof(struct summary, how_bytes[HOW_REPLICA])},
+};
+
+static int check_number(const char *where, const char *name, long index, uint64_t said, uint64_t is,
+			struct error *error)
+{
+	char at[32] = "";
+
+	if (said == is)
+		return 0;
+	if (index >= 0)
+		snprintf(at, sizeof(at), "[%ld]", index);
+	return REFUSE("%s.%s%s says %" PRIu64 "; the routes give %" PRIu64, where, name, at, said,
+		      is);
+}
+
+/* As printed: nine digits. */
+static int check_ratio(const char *where, const char *name, double said, double is,
+		       struct error *error)
+{
+	char a[40], b[40];
+
+	snprintf(a, sizeof(a), "%.9g", said);
+	snprintf(b, sizeof(b), "%.9g", is);
+	return strcmp(a, b) ? REFUSE("%s.%s says %s; the routes give %s", where, name, a, b) : 0;
+}
+
+static int check_summary(const char *where, const struct summary *said, const struct summary *is,
+			 const struct problem *problem, struct error *error)
+{
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < sizeof(figures) / sizeof(figures[0]); i++)
+		rc = check_number(
+			where, figures[i].name, -1,
+			*(const uint64_t *)(const void *)((const char *)said + figures[i].at),
+			*(const uint64_t *)(const void *)((const char *)is + figures[i].at), error);
+	for (uint32_t t = 0; !rc && t < problem->trainer_count; t++)
+		rc = check_number(where, "trainer_bytes", (long)t, said->trainer_bytes[t],
+				  is->trainer_bytes[t], error);
+	for (uint32_t t = 0; !rc && t < problem->trainer_count; t++)
+		rc = check_number(where, "sessions", (long)t, said->sessions[t], is->sessions[t],
+				  error);
+	for (uint32_t i = 0; !rc && i < problem->inference_count; i++)
+		rc = check_number(where, "inference_bytes", (long)i, said->inference_bytes[i],
+				  is->inference_bytes[i], error);
+	if (!rc)
+		rc = check_ratio(where, "gap", said->gap, is->gap, error);
+	return rc ? rc : check_ratio(where, "imbalance", said->imbalance, is->imbalance, error);
+}
+
+static int check_names(const char *name, const struct names *said, const struct names *is,
+		       struct error *error)
+{
+	for (size_t i = 0; i < said->count && i < is->count; i++)
+		if (strcmp(said->items[i], is->items[i]) != 0)
+			return REFUSE("summary.%s[%zu] says '%s'; the job has '%s' there", name, i,
+				      said->items[i], is->items[i]);
+	if (said->count != is->count)
+		return REFUSE("summary.%s has %zu names; the job has %zu", name, said->count,
+			      is->count);
+	return 0;
+}
+
+/* How each policy's pieces travel follows from facts of ranks, which a dump only shows for the
+ * pieces it has: of round-robin's split only the sum can be checked. */
+static int check_split(const struct summary *said, struct summary *is, struct error *error)
+{
+	uint64_t sum = 0;
+
+	for (int how = 0; how < HOW_COUNT; how++)
+		sum += said->how_bytes[how]; /* each below 2^62 + 1, so the sum stays whole */
+	memcpy(is->how_bytes, said->how_bytes, sizeof(is->how_bytes));
+	return check_number("summary.round_robin", "how_bytes (added up)", -1, sum, is->bytes_total,
+			    error);
+}
+
+static int check_certificate(const struct certificate *said, const struct certificate *is,
+			     struct error *error)
+{
+	const struct {
+		const char *name;
+		double said, is;
+	} ratios[] = {
+		{"bound_seconds", said->bound_seconds, is->bound_seconds},
+		{"sender_bound_seconds", said->sender_bound_seconds, is->sender_bound_seconds},
+		{"receiver_bound_seconds", said->receiver_bound_seconds,
+		 is->receiver_bound_seconds},
+		{"makespan_seconds", said->makespan_seconds, is->makespan_seconds},
+		{"gap", said->gap, is->gap},
+	};
+	static const char where[] = "summary.certificate";
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < sizeof(ratios) / sizeof(ratios[0]); i++)
+		rc = check_ratio(where, ratios[i].name, ratios[i].said, ratios[i].is, error);
+	if (!rc)
+		rc = check_number(where, "sender_bound_bytes", -1, said->sender_bound_bytes,
+				  is->sender_bound_bytes, error);
+	if (!rc)
+		rc = check_number(where, "sender_bound_rate", -1, said->sender_bound_rate,
+				  is->sender_bound_rate, error);
+	if (!rc)
+		rc = check_number(where, "exact", -1, said->exact, is->exact, error);
+	if (!rc && strcmp(said->bound_limit, is->bound_limit) != 0)
+		rc = REFUSE("%s.bound_limit says '%s'; it is '%s'", where, said->bound_limit,
+			    is->bound_limit);
+	if (!rc && strcmp(said->makespan_limit, is->makespan_limit) != 0)
+		rc = REFUSE("%s.makespan_limit says '%s'; it is '%s'", where, said->makespan_limit,
+			    is->makespan_limit);
+	return rc;
+}
+
+/* A plan under a limit keeps it. */
+static int check_sessions(const struct table *table, const struct summary *own, struct error *error)
+{
+	for (uint32_t t = 0; table->sessions_max && t < table->problem->trainer_count; t++)
+		if (own->sessions[t] > table->sessions_max)
+			return REFUSE("\"sessions_max\" is %" PRIu32 "; trainer %" PRIu32
+				      " writes to %" PRIu32 " inference ranks",
+				      table->sessions_max, t, own->sessions[t]);
+	return 0;
+}
+
+static int check_report(const struct dump *dump, const struct table *table, struct error *error)
+{
+	struct report is;
+	int rc = report_of(&is, table, error);
+
+	if (rc)
+		return rc;
+	rc = check_summary("summary", &dump->report.own, &is.own, table->problem, error);
+	if (!rc)
+		rc = check_names("unwanted", &dump->report.unwanted, &is.unwanted, error);
+	if (!rc)
+		rc = check_names("filled", &dump->report.filled, &is.filled, error);
+	if (!rc)
+		rc = check_number("summary", "filled_bytes", -1, dump->report.filled_bytes,
+				  is.filled_bytes, error);
+	if (!rc)
+		rc = check_sessions(table, &is.own, error);
+	if (!rc && is.has_certificate)
+		rc = check_certificate(&dump->report.certificate, &is.certificate, error);
+	if (!rc)
+		rc = check_split(&dump->report.round_robin, &is.round_robin, error);
+	if (!rc)
+		rc = check_summary("summary.round_robin", &dump->report.round_robin,
+				   &is.round_robin, table->problem, error);
+	report_fini(&is);
+	return rc;
+}
+
+/* Of policies a dump may know more than this weft: its routes are proved either way. An order is
+ * only a name here, so it has to be one that means something. */
+static int check_order(const struct dump *dump, struct error *error)
+{
+	const struct order *order;
+	int rc = order_named(&order, "\"order\":", dump->order, error);
+
+	if (rc && error)
+		error->code = ERROR_UNPROVED;
+	return rc ? -ERROR_UNPROVED : 0;
+}
+
+int dump_verify(const struct dump *dump, struct problem *problem, struct error *error)
+{
+	char said[DIGEST_TEXT_BYTES], is[DIGEST_TEXT_BYTES];
+	struct table *table;
+	int rc = dump_table(&table, dump, problem, error);
+
+	if (rc)
+		return rc;
+	rc = table_prove(table, error);
+	if (!rc)
+		rc = check_order(dump, error);
+	if (!rc && !digest_equal(table->digest, dump->digest))
+		rc = REFUSE("the dump says digest %s; its labels and routes give %s",
+			    digest_text(dump->digest, said), digest_text(table->digest, is));
+	if (!rc)
+		rc = check_report(dump, table, error);
+	table_free(&table);
+	return rc;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "routing/report/export.h"
+
+#include "base/array.h"
+#include "base/text.h"
+#include "routing/report/dump.h"
+#include "routing/report/export_html.h"
+#include <string.h>
+
+static int write_html(FILE *stream, const struct dump *dump, struct error *error)
+{
+	return export_html(stream, dump, NULL, error);
+}
+
+static const struct export_format formats[] = {
+	{"json", "the routing dump itself, in its canonical form", export_json, NULL, NULL, NULL},
+	{"csv", "one route a line, under a row of column names", export_csv, export_csv_begin,
+	 export_csv_route, NULL},
+	{"jsonl", "one route a line, each a JSON object", export_jsonl, export_jsonl_begin,
+	 export_jsonl_route, NULL},
+	{"dot", "a Graphviz graph: who sends to whom, wider for more bytes", export_dot, NULL, NULL,
+	 NULL},
+	{"html", "one self-contained page: figures, heat map, loads, a searchable table",
+	 write_html, NULL, NULL, export_html},
+};
+
+const struct export_format *export_find(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(formats); i++)
+		if (strcmp(formats[i].name, name) == 0)
+			return &formats[i];
+	return NULL;
+}
+
+const struct export_format *export_list(size_t *count)
+{
+	*count = ARRAY_SIZE(formats);
+	return formats;
+}
+
+int export_named(const struct export_format **format, const char *flag, const char *name,
+		 struct error *error)
+{
+	struct text known = {0};
+	int rc;
+
+	*format = export_find(name);
+	if (*format)
+		return 0;
+	for (size_t i = 0; i < ARRAY_SIZE(formats); i++)
+		text_format(&known, "%s%s", i ? ", " : "", formats[i].name);
+	rc = error_set(error, ERROR_USAGE, "%s %s is not known; these are: %s", flag, name,
+		       text_string(&known));
+	text_fini(&known);
+	return rc;
+}
+
+int export_json(FILE *stream, const struct dump *dump, struct error *error)
+{
+	(void)error;
+	dump_put(stream, dump, DUMP_WHOLE);
+	return 0;
+}

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * export_dot.c -- who sends to whom as a Graphviz graph, trainers left, inference ranks right:
+ *
+ *   ( trainer 0 ) ═══ 247 MB ═══► ( inference 0 )      wider for more bytes
+ *
+ * A picture of more than DOT_NODES_MAX ranks tells nothing: the ranks of a host are one node
+ * then (its senders left, its receivers right), or without a topology those of a stage and of an
+ * engine.
+ */
+#include "routing/report/export.h"
+
+#include "base/array.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include <inttypes.h>
+#include <stdlib.h>
+
+#define DOT_NODES_MAX 64
+
+/* One side of the graph: the node of each rank, and how nodes are called. */
+struct side {
+	uint32_t *node_of, *sorted; /* by rank; the same, ascending */
+	uint32_t ranks;
+	const char *id, *label;	      /* "t", "trainer" */
+	const struct topology *hosts; /* nodes are hosts of it; NULL: they are numbers */
+};
+
+struct edge {
+	uint32_t from, to;
+	uint64_t bytes, routes;
+};
+
+struct graph {
+	struct side from, to;
+	ARRAY(struct edge) edges;
+};
+
+static void fini(struct graph *graph)
+{
+	memory_free(graph->from.node_of);
+	memory_free(graph->from.sorted);
+	memory_free(graph->to.node_of);
+	memory_free(graph->to.sorted);
+	array_free(&graph->edges);
+}
+
+static int by_number(const void *x, const void *y)
+{
+	const uint32_t *a = x, *b = y;
+
+	return *a < *b ? -1 : *a > *b;
+}
+
+static int by_ends(const void *x, const void *y)
+{
+	const struct edge *a = x, *b = y;
+
+	if (a->from != b->from)
+		return a->from < b->from ? -1 : 1;
+	return a->to < b->to ? -1 : a->to > b->to;
+}
+
+/* The node of rank r is groups[r * stride], or r when there are no groups. */
+static int init_side(struct side *side, uint32_t ranks, const uint32_t *groups, size_t stride,
+		     struct error *error)
+{
+	side->ranks = ranks;
+	side->node_of = memory_alloc(ranks * sizeof(uint32_t));
+	side->sorted = memory_alloc(ranks * sizeof(uint32_t));
+	if (!side->node_of || !side->sorted)
+		return memory_error(error, "drawing a graph", ranks * sizeof(uint32_t));
+	for (uint32_t r = 0; r < ranks; r++)
+		side->node_of[r] = side->sorted[r] = groups ? groups[r * stride] : r;
+	qsort(side->sorted, ranks, sizeof(uint32_t), by_number);
+	return 0;
+}
+
+static int init(struct graph *graph, const struct dump *dump, struct error *error)
+{
+	bool grouped = dump->trainer_count + dump->inference_count > DOT_NODES_MAX;
+	const struct topology *topology = grouped ? dump->topology : NULL;
+	const uint32_t *from = NULL, *to = NULL;
+	size_t from_stride = 1, to_stride = 1;
+	int rc;
+
+	graph->from.id = topology ? "sender" : grouped ? "s" : "t";
+	graph->from.label = grouped ? "stage" : "trainer";
+	graph->to.id = topology ? "receiver" : grouped ? "e" : "i";
+	graph->to.label = grouped ? "engine" : "inference";
+	graph->from.hosts = graph->to.hosts = topology;
+	if (topology) {
+		from = &topology->ranks[ROLE_TRAINER]->host;
+		to = &topology->ranks[ROLE_INFERENCE]->host;
+		from_stride = to_stride = sizeof(struct topology_rank) / sizeof(uint32_t);
+	} else if (grouped) {
+		from = dump->trainer_stage;
+		to = &dump->inference->engine;
+		to_stride = sizeof(*dump->inference) / sizeof(uint32_t);
+	}
+	rc = init_side(&graph->from, dump->trainer_count, from, from_stride, error);
+	return rc ? rc : init_side(&graph->to, dump->inference_count, to, to_stride, error);
+}
+
+static int add_edges(struct graph *graph, const struct dump *dump, struct error *error)
+{
+	size_t kept = 0;
+
+	for (size_t r = 0; r < dump->route_count; r++) {
+		const struct route *route = &dump->routes[r];
+		struct edge *edge = array_push(&graph->edges);
+
+		if (!edge)
+			return memory_error(error, "drawing a graph", sizeof(*edge));
+		*edge = (struct edge){graph->from.node_of[route->trainer],
+				      graph->to.node_of[route->inference], route->bytes, 1};
+	}
+	if (graph->edges.count == 0)
+		return 0;
+	qsort(graph->edges.items, graph->edges.count, sizeof(struct edge), by_ends);
+	for (size_t e = 1; e < graph->edges.count; e++) {
+		struct edge *edge = &graph->edges.items[e], *last = &graph->edges.items[kept];
+
+		if (by_ends(last, edge) == 0) {
+			last->bytes += edge->bytes;
+			last->routes++;
+		} else {
+			graph->edges.items[++kept] = *edge;
+		}
+	}
+	graph->edges.count = kept + 1;
+	return 0;
+}
+
+static void write_text(FILE *stream, const char *value)
+{
+	for (; *value; value++) {
+		if (*value == '"' || *value == '\\')
+			fputc('\\', stream);
+		fputc(*value, stream);
+	}
+}
+
+static void write_nodes(FILE *stream, const struct side *side, const char *rank)
+{
+	fprintf(stream, "\t{ rank=%s;", rank);
+	for (uint32_t r = 0, members; r < side->ranks; r += members) {
+		uint32_t node = side->sorted[r];
+
+		for (members = 1; r + members < side->ranks; members++)
+			if (side->sorted[r + members] != node)
+				break;
+		fprintf(stream, "\n\t\t%s%" PRIu32 " [label=\"", side->id, node);
+		if (side->hosts)
+			write_text(stream, side->hosts->hosts[node].name);
+		else
+			fprintf(stream, "%s %" PRIu32, side->label, node);
+		if (members > 1)
+			fprintf(stream, "\\n%" PRIu32 " ranks", members);
+		fputs("\"];", stream);
+	}
+	fputs("\n\t}\n", stream);
+}
+
+/* Whole tenths, so that no locale and no rounding of doubles has a say. */
+static void write_edges(FILE *stream, const struct graph *graph)
+{
+	char text[TEXT_SHORT_BYTES];
+	uint64_t most = 1;
+
+	for (size_t e = 0; e < graph->edges.count; e++)
+		if (graph->edges.items[e].bytes > most)
+			most = graph->edges.items[e].bytes;
+	for (size_t e = 0; e < graph->edges.count; e++) {
+		const struct edge *edge = &graph->edges.items[e];
+		uint64_t tenths = 5 + (uint64_t)((__uint128_t)edge->bytes * 75 / most);
+
+		fprintf(stream,
+			"\t%s%" PRIu32 " -> %s%" PRIu32 " [penwidth=%" PRIu64 ".%" PRIu64
+			", label=\"%s\", tooltip=\"%" PRIu64 " bytes, %" PRIu64 " routes\"];\n",
+			graph->from.id, edge->from, graph->to.id, edge->to, tenths / 10,
+			tenths % 10, bytes_text(edge->bytes, text), edge->bytes, edge->routes);
+	}
+}
+
+int export_dot(FILE *stream, const struct dump *dump, struct error *error)
+{
+	struct graph graph = {0};
+	int rc = init(&graph, dump, error);
+
+	if (!rc)
+		rc = add_edges(&graph, dump, error);
+	if (!rc) {
+		fputs("digraph routes {\n\tlabel=\"", stream);
+		write_text(stream, dump->model);
+		fputs("\\n", stream);
+		write_text(stream, dump->train);
+		fputs(" to ", stream);
+		write_text(stream, dump->infer);
+		fputs("\\npolicy ", stream);
+		write_text(stream, dump->policy);
+		fputs("\";\n\trankdir=LR;\n\tranksep=3;\n\tnode [shape=box, fontname=\"sans\"];\n"
+		      "\tedge [arrowhead=none, color=\"#1f6feb80\", fontname=\"sans\", "
+		      "fontsize=9];\n",
+		      stream);
+		write_nodes(stream, &graph.from, "source");
+		write_nodes(stream, &graph.to, "sink");
+		write_edges(stream, &graph);
+		fputs("}\n", stream);
+	}
+	fini(&graph);
+	return rc;
+}

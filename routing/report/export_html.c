@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * export_html.c -- fills in the page of the HTML report (routing/report/page/, built into the library):
+ *
+ *   page.html   .. {{title}} .. {{labels}} .. {{verdict}} .. {{figures}} .. {{lists}} .. {{data}}
+ *
+ * All that a person must read, above all the figures, is plain HTML: it can be read without
+ * scripts, and compared line by line. Names are foreign text and are escaped wherever they stand.
+ */
+#include "routing/report/export_html.h"
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "routing/report/diff.h"
+#include "routing/report/export_html_parts.h"
+#include "routing/report/export_page.h"
+#include "routing/plan/order.h"
+#include "routing/plan/policy.h"
+#include <inttypes.h>
+#include <string.h>
+
+static void put_text(FILE *file, const char *text)
+{
+	for (; *text; text++) {
+		switch (*text) {
+		case '&':
+			fputs("&amp;", file);
+			break;
+		case '<':
+			fputs("&lt;", file);
+			break;
+		case '>':
+			fputs("&gt;", file);
+			break;
+		case '"':
+			fputs("&quot;", file);
+			break;
+		case '\'':
+			fputs("&#39;", file);
+			break;
+		default:
+			fputc(*text, file);
+		}
+	}
+}
+
+/* ---- labels ---- */
+
+static void put_label(FILE *file, const char *label, const char *value, const char *rule)
+{
+	if (!value || !value[0])
+		return;
+	fprintf(file, "<div><dt>%s</dt><dd><bdi>", label);
+	put_text(file, value);
+	fputs("</bdi>", file);
+	if (rule) {
+		fputs("<small>", file);
+		put_text(file, rule);
+		fputs("</small>", file);
+	}
+	fputs("</dd></div>\n", file);
+}
+
+static int put_title(const struct page *page, struct error *error)
+{
+	(void)error;
+	put_text(page->file, page->dump->model[0] ? page->dump->model : "routing table");
+	fputs(", ", page->file);
+	put_text(page->file, page->dump->policy);
+	return 0;
+}
+
+static int put_model(const struct page *page, struct error *error)
+{
+	(void)error;
+	put_text(page->file, page->dump->model[0] ? page->dump->model : "A job without a name");
+	return 0;
+}
+
+static int put_labels(const struct page *page, struct error *error)
+{
+	const struct dump *dump = page->dump;
+	const struct policy *policy = policy_find(dump->policy);
+	const struct order *order = order_find(dump->order);
+	char digest[DIGEST_TEXT_BYTES], ranks[2][64];
+
+	(void)error;
+	snprintf(ranks[0], sizeof(ranks[0]), "%" PRIu32 " trainer%s", dump->trainer_count,
+		 dump->trainer_count == 1 ? "" : "s");
+	snprintf(ranks[1], sizeof(ranks[1]), "%" PRIu32 " inference rank%s", dump->inference_count,
+		 dump->inference_count == 1 ? "" : "s");
+	put_label(page->file, "from", ranks[0], dump->train);
+	put_label(page->file, "to", ranks[1], dump->infer);
+	put_label(page->file, "policy", dump->policy, policy ? policy->rule : NULL);
+	put_label(page->file, "send order", dump->order, order ? order->rule : NULL);
+	put_label(page->file, "digest", digest_text(dump->digest, digest), NULL);
+	return 0;
+}
+
+/* ---- the verdict: what someone in a hurry needs ---- */
+
+static int put_verdict(const struct page *page, struct error *error)
+{
+	const struct summary *own = page->own;
+	char makespan[TEXT_SHORT_BYTES], bound[TEXT_SHORT_BYTES], receiver[TEXT_SHORT_BYTES];
+
+	(void)error;
+	bytes_text(own->makespan_bytes, makespan);
+	bytes_text(own->lower_bound_bytes, bound);
+	bytes_text(own->receiver_bound_bytes, receiver);
+	if (own->makespan_bytes == own->lower_bound_bytes)
+		fprintf(page->file,
+			"The busiest trainer sends <strong>%s</strong>, the least possible.",
+			makespan);
+	else
+		fprintf(page->file,
+			"The busiest trainer sends <strong>%s</strong>, <strong>%.3g&nbsp;%%</strong> "
+			"above the least possible %s.",
+			makespan, own->gap * 100, bound);
+	if (own->receiver_bound_bytes > own->makespan_bytes)
+		fprintf(page->file,
+			" An inference rank receives up to %s, so with equal NICs on both sides "
+			"<strong>receivers</strong> set the pace.",
+			receiver);
+	else if (own->receiver_bound_bytes < own->makespan_bytes)
+		fprintf(page->file,
+			" No inference rank receives more than %s, so with equal NICs on both "
+			"sides <strong>senders</strong> set the pace.",
+			receiver);
+	else
+		fputs(" The busiest inference rank receives as much.", page->file);
+	return 0;
+}
+
+/* ---- the figures ---- */
+
+enum figure_kind { FIGURE_BYTES, FIGURE_COUNT, FIGURE_PERCENT, FIGURE_RATIO };
+
+struct figure {
+	const char *key, *name;
+	enum figure_kind kind;
+	double (*ratio)(const struct summary *summary, const struct dump *dump);
+	uint64_t (*whole)(const struct summary *summary, const struct dump *dump);
+	const char *meaning;
+};
+
+#define FIELD(field)                                                                       \
+	static uint64_t field##_of(const struct summary *summary, const struct dump *dump) \
+	{                                                                                  \
+		(void)dump;                                                                \
+		return summary->field;                                                     \
+	}
+FIELD(bytes_total)
+FIELD(makespan_bytes)
+FIELD(lower_bound_bytes)
+FIELD(receiver_bound_bytes)
+FIELD(prepared_bytes)
+FIELD(prepared_minimum_bytes)
+FIELD(routes)
+FIELD(pieces)
+
+static double gap_of(const struct summary *summary, const struct dump *dump)
+{
+	(void)dump;
+	return summary->gap * 100;
+}
+
+static double imbalance_of(const struct summary *summary, const struct dump *dump)
+{
+	(void)dump;
+	return summary->imbalance;
+}
+
+static double prepared_ratio_of(const struct summary *summary, const struct dump *dump)
+{
+	(void)dump;
+	return summary->prepared_minimum_bytes
+		       ? (double)summary->prepared_bytes / (double)summary->prepared_minimum_bytes
+		       : 1;
+}
+
+static uint64_t sessions_of(const struct summary *summary, const struct dump *dump)
+{
+	uint64_t all = 0;
+
+	for (uint32_t t = 0; t < dump->trainer_count; t++)
+		all += summary->sessions[t];
+	return all;
+}
+
+static uint64_t sessions_most_of(const struct summary *summary, const struct dump *dump)
+{
+	return summary_sessions_max(summary, dump->trainer_count);
+}
+
+#define HOW(how, name)                                                                    \
+	static uint64_t name##_of(const struct summary *summary, const struct dump *dump) \
+	{                                                                                 \
+		(void)dump;                                                               \
+		return summary->how_bytes[how];                                           \
+	}
+HOW(HOW_DIRECT, direct)
+HOW(HOW_MAPPED, mapped)
+HOW(HOW_REPLICA, replica)
+
+static const struct figure figures[] = {
+	{"bytes_total", "one update", FIGURE_BYTES, NULL, bytes_total_of,
+	 "All bytes that the inference ranks receive together."},
+	{"makespan_bytes", "busiest trainer (makespan)", FIGURE_BYTES, NULL, makespan_bytes_of,
+	 "What the trainer with most bytes sends: with equal NICs, no update ends before it has."},
+	{"lower_bound_bytes", "least possible (bound)", FIGURE_BYTES, NULL, lower_bound_bytes_of,
+	 "The smallest makespan that any plan could reach if every tensor could be cut at will "
+	 "among the trainers that hold it; exact."},
+	{"gap", "above the bound (gap)", FIGURE_PERCENT, gap_of, NULL,
+	 "Makespan over bound, less one. 0 % cannot be improved."},
+	{"receiver_bound_bytes", "busiest inference rank", FIGURE_BYTES, NULL,
+	 receiver_bound_bytes_of,
+	 "What the rank with the largest need receives. The layout fixes it; no plan changes it."},
+	{"imbalance", "imbalance", FIGURE_RATIO, imbalance_of, NULL,
+	 "Busiest trainer over the mean of all trainers. Above 1 even at the bound where some "
+	 "stages hold more than others."},
+	{"prepared_bytes", "prepared", FIGURE_BYTES, NULL, prepared_bytes_of,
+	 "Every distinct box counted once for each trainer that has to read or pack it."},
+	{"prepared_minimum_bytes", "least that must be prepared", FIGURE_BYTES, NULL,
+	 prepared_minimum_bytes_of, "Every distinct box counted once in all."},
+	{"prepared_ratio", "prepared over the least", FIGURE_RATIO, prepared_ratio_of, NULL,
+	 "How many trainers prepare the same box, on average; 1 repeats no work."},
+	{"sessions_most", "most sessions of a trainer", FIGURE_COUNT, NULL, sessions_most_of,
+	 "Inference ranks that one trainer writes to: connections it keeps open."},
+	{"sessions", "sessions", FIGURE_COUNT, NULL, sessions_of,
+	 "Pairs of a trainer and an inference rank with at least one route."},
+	{"routes", "routes", FIGURE_COUNT, NULL, routes_of,
+	 "Tensors, or parts of them, with the trainer chosen for one inference rank."},
+	{"pieces", "pieces", FIGURE_COUNT, NULL, pieces_of,
+	 "Runs of bytes in inference memory: each is one write, or several where it is large."},
+	{"direct", "direct", FIGURE_BYTES, NULL, direct_of,
+	 "Sent from where the trainer has them; no copy."},
+	{"mapped", "mapped", FIGURE_BYTES, NULL, mapped_of,
+	 "Packed straight into the inference rank's mapped memory; one copy, which is the "
+	 "transfer."},
+	{"replica", "replica", FIGURE_BYTES, NULL, replica_of,
+	 "Packed into pinned memory in the target's layout, then written; one copy and the "
+	 "write."},
+};
+
+static void put_value(const struct page *page, const struct figure *figure,
+		      const struct summary *summary)
+{
+	char text[TEXT_SHORT_BYTES], exact[TEXT_SHORT_BYTES];
+
+	fputs("<td>", page->file);
+	if (figure->kind == FIGURE_BYTES) {
+		uint64_t bytes = figure->whole(summary, page->dump);
+
+		fprintf(page->file, "%s<small>%s</small>", bytes_text(bytes, text),
+			grouped_text(bytes, exact));
+	} else if (figure->kind == FIGURE_COUNT) {
+		fputs(grouped_text(figure->whole(summary, page->dump), text), page->file);
+	} else if (figure->kind == FIGURE_PERCENT) {
+		fprintf(page->file, "%.4g&nbsp;%%", figure->ratio(summary, page->dump));
+	} else {
+		fprintf(page->file, "%.5g", figure->ratio(summary, page->dump));
+	}
+	fputs("</td>", page->file);
+}
+
+static void put_seconds(const struct page *page, const struct dump *dump, bool bound)
+{
+	const struct certificate *certificate = &dump->report.certificate;
+	double seconds = bound ? certificate->bound_seconds : certificate->makespan_seconds;
+	char text[TEXT_SHORT_BYTES];
+
+	fprintf(page->file, "<td>%s<small>", seconds_text((uint64_t)(seconds * 1e9), text));
+	put_text(page->file, bound ? certificate->bound_limit : certificate->makespan_limit);
+	fputs("</small></td>", page->file);
+}
+
+/* The same three in seconds, where a topology says how fast the wires are. */
+static void put_certificates(const struct page *page)
+{
+	static const struct figure rows[] = {
+		{"makespan_seconds", "makespan on the topology", FIGURE_COUNT, NULL, NULL,
+		 "The limit that is busy longest, at full speed: no update takes less. Wires only: no "
+		 "packing, no latency."},
+		{"bound_seconds", "least possible on the topology", FIGURE_COUNT, NULL, NULL,
+		 "No plan of any cuts is faster under these NICs and uplinks; the limit that says so."},
+		{"gap_seconds", "above it", FIGURE_PERCENT, NULL, NULL,
+		 "Makespan on the topology over the least possible, less one."},
+	};
+	const struct dump *dumps[2] = {page->dump, page->beside};
+
+	for (int row = 0; row < 3; row++) {
+		fprintf(page->file, "<tr id=\"figure-%s\"><th scope=\"row\">%s</th>", rows[row].key,
+			rows[row].name);
+		for (int d = 0; d < (page->other ? 2 : 1); d++) {
+			if (!dumps[d] || !dumps[d]->report.has_certificate)
+				fputs("<td>not known</td>", page->file);
+			else if (row < 2)
+				put_seconds(page, dumps[d], row == 1);
+			else
+				fprintf(page->file, "<td>%.4g&nbsp;%%</td>",
+					dumps[d]->report.certificate.gap * 100);
+		}
+		fprintf(page->file, "<td class=\"meaning\">%s</td></tr>\n", rows[row].meaning);
+	}
+}
+
+static int put_figures(const struct page *page, struct error *error)
+{
+	FILE *file = page->file;
+
+	(void)error;
+	fputs("<thead><tr><th scope=\"col\">figure</th><th scope=\"col\" class=\"own\"><bdi>",
+	      file);
+	put_text(file, page->dump->policy);
+	fputs("</bdi></th>", file);
+	if (page->other) {
+		fputs("<th scope=\"col\" class=\"other\"><bdi>", file);
+		put_text(file, page->other_name);
+		fputs("</bdi></th>", file);
+	}
+	fputs("<th scope=\"col\">what it means</th></tr></thead>\n<tbody>\n", file);
+	for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
+		fprintf(file, "<tr id=\"figure-%s\"><th scope=\"row\">%s</th>", figures[i].key,
+			figures[i].name);
+		put_value(page, &figures[i], page->own);
+		if (page->other)
+			put_value(page, &figures[i], page->other);
+		fprintf(file, "<td class=\"meaning\">%s</td></tr>\n", figures[i].meaning);
+	}
+	if (page->dump->report.has_certificate)
+		put_certificates(page);
+	fputs("</tbody>\n", file);
+	return 0;
+}
+
+/* ---- the lists ---- */
+
+static void put_names(FILE *file, const char *id, const char *what, const struct names *names)
+{
+	if (names->count == 0)
+		return;
+	fprintf(file, "<details id=\"%s\"><summary>%s (%zu)</summary>\n<ul>\n", id, what,
+		names->count);
+	for (size_t i = 0; i < names->count; i++) {
+		fputs("<li><bdi>", file);
+		put_text(file, names->items[i]);
+		fputs("</bdi></li>\n", file);
+	}
+	fputs("</ul></details>\n", file);
+}
+
+static int put_lists(const struct page *page, struct error *error)
+{
+	const struct report *report = &page->dump->report;
+	char bytes[TEXT_SHORT_BYTES];
+
+	(void)error;
+	put_names(page->file, "unwanted", "Tensors that are held, but wanted by no inference rank",
+		  &report->unwanted);
+	put_names(page->file, "filled",
+		  "Parameters with bytes that have no source by design; the inference rank zeroes "
+		  "them",
+		  &report->filled);
+	if (report->filled.count)
+		fprintf(page->file, "<p>%s of such bytes on all inference ranks.</p>\n",
+			bytes_text(report->filled_bytes, bytes));
+	if (!report->unwanted.count && !report->filled.count)
+		fputs("<p>Nothing: every tensor that is held is wanted, and every byte of every "
+		      "parameter has a source.</p>\n",
+		      page->file);
+	return 0;
+}
+
+static int put_version(const struct page *page, struct error *error)
+{
+	(void)error;
+	fputs(WEFT_VERSION, page->file);
+	return 0;
+}
+
+/* ---- the page ---- */
+
+static const struct {
+	const char *mark;
+	int (*put)(const struct page *page, struct error *error);
+} marks[] = {
+	{"{{title}}", put_title},     {"{{model}}", put_model},	    {"{{labels}}", put_labels},
+	{"{{verdict}}", put_verdict}, {"{{figures}}", put_figures}, {"{{lists}}", put_lists},
+	{"{{data}}", page_put_data},  {"{{version}}", put_version},
+};
+
+static int put_page(const struct page *page, struct error *error)
+{
+	const char *text = page_template, *mark;
+	int rc = 0;
+
+	while (!rc && (mark = strstr(text, "{{"))) {
+		size_t which = 0;
+
+		fwrite(text, 1, (size_t)(mark - text), page->file);
+		while (which < sizeof(marks) / sizeof(marks[0]) &&
+		       strncmp(mark, marks[which].mark, strlen(marks[which].mark)) != 0)
+			which++;
+		if (which == sizeof(marks) / sizeof(marks[0])) {
+			fputs("{{", page->file);
+			text = mark + 2;
+			continue;
+		}
+		rc = marks[which].put(page, error);
+		text = mark + strlen(marks[which].mark);
+	}
+	if (!rc)
+		fputs(text, page->file);
+	return rc;
+}
+
+int export_html(FILE *file, const struct dump *dump, const struct dump *beside, struct error *error)
+{
+	struct page page = {file, dump, beside, &dump->report.own, NULL, NULL};
+	const char *policy = beside ? beside->policy : "round-robin";
+	const char *also = strcmp(policy, dump->policy) == 0 ? " (beside)" : "";
+	int rc = beside ? diff_same_job(dump, beside, error) : 0;
+
+	if (rc)
+		return rc;
+	if (beside)
+		page.other = &beside->report.own;
+	else if (!also[0])
+		page.other = &dump->report.round_robin;
+	page.other_name = memory_format("%s%s", policy, also);
+	if (!page.other_name)
+		return memory_error(error, "naming a plan", strlen(policy) + strlen(also) + 1);
+	rc = put_page(&page, error);
+	memory_free(page.other_name);
+	return rc;
+}

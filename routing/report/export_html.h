@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * export_html.h -- a routing dump as one HTML file that needs nothing beside it: figures as plain
+ * HTML, and charts and a table of all routes that its script draws from columns kept in the file.
+ */
+#ifndef ROUTING_REPORT_EXPORT_HTML_H
+#define ROUTING_REPORT_EXPORT_HTML_H
+
+#include "routing/report/dump_read.h"
+#include <stdio.h>
+
+/* `beside` is a plan of the same job by another policy, to stand beside the dump's; NULL: the
+ * round-robin figures of the dump's own summary do. ERROR_CONFLICT when the two are not of one job.
+ * The bytes written depend on the dumps and on weft's version only. Memory beside the dumps:
+ * 4 bytes a name, 24 bytes a route of `beside`. The caller checks ferror. */
+int export_html(FILE *file, const struct dump *dump, const struct dump *beside,
+		struct error *error);
+
+#endif

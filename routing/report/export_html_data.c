@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * export_html_data.c -- the data of the HTML report, as inert <script> blocks:
+ *
+ *   weft-head       JSON: labels, figures by rank, names (each tensor once)
+ *   weft-tensor     columns of the routes, in table order: base64 of little-endian numbers, as
+ *   weft-trainer    narrow as the largest value lets them be (1, 2, 4 or 8 bytes)
+ *   ..
+ *   weft-cell-*     columns of (trainer, inference rank) sums of the plan that stands beside
+ *
+ * 10^6 routes are 11 to 13 bytes each, 15 to 17 MB of text. Everything is written as it is met.
+ */
+#include "routing/report/export_html_parts.h"
+
+#include "base/json_write.h"
+#include "base/memory.h"
+#include "routing/plan/topology.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- columns ---- */
+
+#define LINE_BYTES 3072 /* of data: 4096 characters a line */
+
+struct column {
+	FILE *file;
+	unsigned width; /* bytes of one number */
+	size_t used;
+	unsigned char bytes[LINE_BYTES];
+};
+
+static unsigned width_of(uint64_t largest)
+{
+	return largest <= UINT8_MAX ? 1 : largest <= UINT16_MAX ? 2 : largest <= UINT32_MAX ? 4 : 8;
+}
+
+static void column_flush(struct column *column)
+{
+	static const char letters[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	char line[LINE_BYTES / 3 * 4 + 1];
+	size_t at = 0;
+
+	for (size_t i = 0; i < column->used; i += 3) {
+		size_t left = column->used - i;
+		uint32_t three = (uint32_t)column->bytes[i] << 16;
+
+		if (left > 1)
+			three |= (uint32_t)column->bytes[i + 1] << 8;
+		if (left > 2)
+			three |= column->bytes[i + 2];
+		line[at++] = letters[three >> 18];
+		line[at++] = letters[three >> 12 & 63];
+		line[at++] = left > 1 ? letters[three >> 6 & 63] : '=';
+		line[at++] = left > 2 ? letters[three & 63] : '=';
+	}
+	line[at++] = '\n';
+	if (column->used)
+		fwrite(line, 1, at, column->file);
+	column->used = 0;
+}
+
+static void column_begin(struct column *column, FILE *file, const char *name, uint64_t largest,
+			 size_t count)
+{
+	column->file = file;
+	column->width = width_of(largest);
+	column->used = 0;
+	fprintf(file,
+		"<script type=\"text/plain\" id=\"weft-%s\" data-width=\"%u\" data-count=\"%zu\">\n",
+		name, column->width, count);
+}
+
+static void column_add(struct column *column, uint64_t value)
+{
+	for (unsigned i = 0; i < column->width; i++)
+		column->bytes[column->used + i] = (unsigned char)(value >> 8 * i);
+	column->used += column->width;
+	if (column->used + column->width > LINE_BYTES)
+		column_flush(column); /* 3072 is a multiple of every width: lines are full */
+}
+
+static void column_end(struct column *column)
+{
+	column_flush(column);
+	fputs("</script>\n", column->file);
+}
+
+/* ---- the columns of the routes ---- */
+
+struct source {
+	const struct dump *dump;
+	const uint32_t *tensor_of; /* a name's place among the tensors */
+};
+
+static uint64_t tensor_of(const struct source *source, const struct route *route)
+{
+	return source->tensor_of[route->tensor];
+}
+
+static uint64_t trainer_of(const struct source *source, const struct route *route)
+{
+	(void)source;
+	return route->trainer;
+}
+
+static uint64_t inference_of(const struct source *source, const struct route *route)
+{
+	(void)source;
+	return route->inference;
+}
+
+static uint64_t bytes_of(const struct source *source, const struct route *route)
+{
+	(void)source;
+	return route->bytes;
+}
+
+static uint64_t pieces_of(const struct source *source, const struct route *route)
+{
+	(void)source;
+	return route->piece_count;
+}
+
+/* one bit for each way that one of the route's pieces travels */
+static uint64_t how_of(const struct source *source, const struct route *route)
+{
+	const struct route_piece *pieces = source->dump->pieces + route->piece_first;
+	uint64_t bits = 0;
+
+	for (uint32_t p = 0; p < route->piece_count; p++)
+		bits |= UINT64_C(1) << pieces[p].how;
+	return bits;
+}
+
+static const struct {
+	const char *name;
+	uint64_t (*value)(const struct source *source, const struct route *route);
+} route_columns[] = {
+	{"tensor", tensor_of}, {"trainer", trainer_of}, {"inference", inference_of},
+	{"bytes", bytes_of},   {"pieces", pieces_of},	{"how", how_of},
+};
+
+static void put_routes(FILE *file, const struct source *source)
+{
+	const struct dump *dump = source->dump;
+
+	for (size_t c = 0; c < sizeof(route_columns) / sizeof(route_columns[0]); c++) {
+		struct column column;
+		uint64_t largest = 0;
+
+		for (size_t r = 0; r < dump->route_count; r++) {
+			uint64_t value = route_columns[c].value(source, &dump->routes[r]);
+
+			largest = value > largest ? value : largest;
+		}
+		column_begin(&column, file, route_columns[c].name, largest, dump->route_count);
+		for (size_t r = 0; r < dump->route_count; r++)
+			column_add(&column, route_columns[c].value(source, &dump->routes[r]));
+		column_end(&column);
+	}
+}
+
+/* ---- who sends how much to whom in the plan that stands beside ---- */
+
+struct cell {
+	uint32_t trainer, inference;
+	uint64_t bytes, routes;
+};
+
+static int by_place(const void *x, const void *y)
+{
+	const struct cell *a = x, *b = y;
+
+	if (a->trainer != b->trainer)
+		return a->trainer < b->trainer ? -1 : 1;
+	return a->inference < b->inference ? -1 : a->inference > b->inference;
+}
+
+static size_t merge_cells(struct cell *cells, size_t count)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		if (kept && by_place(&cells[kept - 1], &cells[i]) == 0) {
+			cells[kept - 1].bytes += cells[i].bytes;
+			cells[kept - 1].routes += cells[i].routes;
+		} else {
+			cells[kept++] = cells[i];
+		}
+	}
+	return kept;
+}
+
+static uint64_t cell_value(const struct cell *cell, int which)
+{
+	return which == 0   ? cell->trainer
+	       : which == 1 ? cell->inference
+	       : which == 2 ? cell->bytes
+			    : cell->routes;
+}
+
+static int put_cells(FILE *file, const struct dump *dump, struct error *error)
+{
+	static const char *const names[] = {"cell-trainer", "cell-inference", "cell-bytes",
+					    "cell-routes"};
+	struct cell *cells = memory_alloc(dump->route_count * sizeof(*cells));
+	size_t count;
+
+	if (!cells)
+		return memory_error(error, "adding up the routes of the plan that stands beside",
+				    dump->route_count * sizeof(*cells));
+	for (size_t r = 0; r < dump->route_count; r++) {
+		const struct route *route = &dump->routes[r];
+
+		cells[r] = (struct cell){route->trainer, route->inference, route->bytes, 1};
+	}
+	if (dump->route_count)
+		qsort(cells, dump->route_count, sizeof(*cells), by_place);
+	count = merge_cells(cells, dump->route_count);
+	for (int which = 0; which < 4; which++) {
+		struct column column;
+		uint64_t largest = 0;
+
+		for (size_t i = 0; i < count; i++)
+			if (cell_value(&cells[i], which) > largest)
+				largest = cell_value(&cells[i], which);
+		column_begin(&column, file, names[which], largest, count);
+		for (size_t i = 0; i < count; i++)
+			column_add(&column, cell_value(&cells[i], which));
+		column_end(&column);
+	}
+	memory_free(cells);
+	return 0;
+}
+
+/* ---- the head ---- */
+
+struct head {
+	FILE *file;
+	struct text text;
+	struct json json;
+};
+
+/* JSON inside HTML: without '<' no name can end the block or open a comment. */
+static void head_flush(struct head *head)
+{
+	const char *text = text_string(&head->text);
+
+	for (size_t i = 0; i < head->text.bytes; i++) {
+		if (text[i] == '<')
+			fputs("\\u003c", head->file);
+		else
+			fputc(text[i], head->file);
+	}
+	head->text.bytes = 0;
+}
+
+static void put_u64s(struct head *head, const char *key, const uint64_t *values, uint32_t count)
+{
+	json_put_newline(&head->json);
+	json_put_key(&head->json, key);
+	json_put_array(&head->json);
+	for (uint32_t i = 0; i < count; i++)
+		json_put_u64(&head->json, values[i]);
+	json_put_array_end(&head->json);
+	head_flush(head);
+}
+
+static void put_u32s(struct head *head, const char *key, const uint32_t *values, uint32_t count)
+{
+	json_put_newline(&head->json);
+	json_put_key(&head->json, key);
+	json_put_array(&head->json);
+	for (uint32_t i = 0; i < count; i++)
+		json_put_u64(&head->json, values[i]);
+	json_put_array_end(&head->json);
+	head_flush(head);
+}
+
+static void put_plan(struct head *head, const char *key, const char *name,
+		     const struct summary *summary, const struct dump *dump)
+{
+	struct json *json = &head->json;
+
+	json_put_newline(json);
+	json_put_key(json, key);
+	json_put_object(json);
+	json_put_key_string(json, "name", name);
+	json_put_key_u64(json, "bound", summary->lower_bound_bytes);
+	json_put_key_u64(json, "bytes", summary->bytes_total);
+	json_put_key(json, "how");
+	json_put_array(json);
+	for (int how = 0; how < HOW_COUNT; how++)
+		json_put_u64(json, summary->how_bytes[how]);
+	json_put_array_end(json);
+	put_u64s(head, "trainer", summary->trainer_bytes, dump->trainer_count);
+	put_u64s(head, "inference", summary->inference_bytes, dump->inference_count);
+	put_u32s(head, "sessions", summary->sessions, dump->trainer_count);
+	json_put_object_end(json);
+}
+
+static void put_ranks(struct head *head, const struct dump *dump)
+{
+	struct json *json = &head->json;
+
+	put_u32s(head, "stage", dump->trainer_stage, dump->trainer_count);
+	json_put_newline(json);
+	json_put_key(json, "engine"); /* engine, rank in it, engine, rank in it, .. */
+	json_put_array(json);
+	for (uint32_t i = 0; i < dump->inference_count; i++) {
+		json_put_u64(json, dump->inference[i].engine);
+		json_put_u64(json, dump->inference[i].engine_rank);
+	}
+	json_put_array_end(json);
+}
+
+static void put_places(struct head *head, const struct topology *topology, enum role role)
+{
+	struct json *json = &head->json;
+
+	json_put_newline(json);
+	json_put_key(json, role_name(role));
+	json_put_object(json);
+	json_put_key(json, "host");
+	json_put_array(json);
+	for (uint32_t r = 0; r < topology->rank_count[role]; r++)
+		json_put_u64(json, topology->ranks[role][r].host);
+	json_put_array_end(json);
+	json_put_key(json, "nics");
+	json_put_array(json);
+	for (uint32_t r = 0; r < topology->rank_count[role]; r++) {
+		const struct topology_rank *rank = &topology->ranks[role][r];
+
+		json_put_array(json);
+		for (uint32_t l = 0; l < rank->used_count; l++)
+			json_put_u64(json, topology->links[rank->link_first + l].nic);
+		json_put_array_end(json);
+	}
+	json_put_array_end(json);
+	json_put_object_end(json);
+	head_flush(head);
+}
+
+static void put_topology(struct head *head, const struct dump *dump)
+{
+	const struct topology *topology = dump->topology;
+	struct json *json = &head->json;
+
+	json_put_newline(json);
+	json_put_key(json, "topology");
+	json_put_object(json);
+	json_put_key_double(json, "bound_seconds",
+			    dump->report.has_certificate ? dump->report.certificate.bound_seconds
+							 : 0);
+	json_put_key(json, "hosts");
+	json_put_array(json);
+	for (uint32_t h = 0; h < topology->host_count; h++)
+		json_put_string(json, topology->hosts[h].name);
+	json_put_array_end(json);
+	json_put_key(json, "nics");
+	json_put_array(json);
+	for (uint32_t n = 0; n < topology->nic_count; n++) {
+		const struct topology_nic *nic = &topology->nics[n];
+
+		json_put_newline(json);
+		json_put_object(json);
+		json_put_key_string(json, "name", nic->name);
+		json_put_key_u64(json, "host", nic->host);
+		json_put_key_u64(json, "rail", nic->rail);
+		json_put_key_u64(json, "rate", nic->bytes_per_second);
+		json_put_object_end(json);
+	}
+	json_put_array_end(json);
+	put_places(head, topology, ROLE_TRAINER);
+	put_places(head, topology, ROLE_INFERENCE);
+	json_put_object_end(json);
+}
+
+/* Tensors get numbers in the order in which routes name them: checkpoint order. */
+static int put_tensors(struct head *head, const struct dump *dump, uint32_t *tensor_of_name)
+{
+	uint32_t count = 0;
+
+	memset(tensor_of_name, 0xff, dump->names.count * sizeof(*tensor_of_name));
+	json_put_newline(&head->json);
+	json_put_key(&head->json, "tensors");
+	json_put_array(&head->json);
+	for (size_t r = 0; r < dump->route_count; r++) {
+		uint32_t name = dump->routes[r].tensor;
+
+		if (tensor_of_name[name] != UINT32_MAX)
+			continue;
+		tensor_of_name[name] = count++;
+		json_put_string(&head->json, dump->names.items[name]);
+		json_put_newline(&head->json);
+		if (head->text.bytes > 1 << 16)
+			head_flush(head);
+	}
+	json_put_array_end(&head->json);
+	return text_ok(&head->text) ? 0 : -1;
+}
+
+int page_put_data(const struct page *page, struct error *error)
+{
+	const struct dump *dump = page->dump;
+	uint32_t *tensor_of_name = memory_alloc((dump->names.count + 1) * sizeof(uint32_t));
+	struct source source = {dump, tensor_of_name};
+	struct head head = {.file = page->file};
+	int rc = 0;
+
+	if (!tensor_of_name)
+		return memory_error(error, "numbering tensors",
+				    (dump->names.count + 1) * sizeof(uint32_t));
+	json_to_text(&head.json, &head.text);
+	fputs("<script type=\"application/json\" id=\"weft-head\">\n", page->file);
+	json_put_object(&head.json);
+	json_put_key_string(&head.json, "policy", dump->policy);
+	json_put_key_bool(&head.json, "has_routes", dump->has_routes);
+	put_ranks(&head, dump);
+	put_plan(&head, "own", dump->policy, page->own, dump);
+	if (page->other)
+		put_plan(&head, "other", page->other_name, page->other, dump);
+	if (dump->topology)
+		put_topology(&head, dump);
+	if (put_tensors(&head, dump, tensor_of_name))
+		rc = memory_error(error, "writing the report", head.text.capacity);
+	json_put_object_end(&head.json);
+	head_flush(&head);
+	if (!rc && !text_ok(&head.text))
+		rc = memory_error(error, "writing the report", head.text.capacity);
+	text_fini(&head.text);
+	fputs("\n</script>\n", page->file);
+	if (!rc && dump->has_routes)
+		put_routes(page->file, &source);
+	if (!rc && page->beside && page->beside->has_routes)
+		rc = put_cells(page->file, page->beside, error);
+	memory_free(tensor_of_name);
+	return rc;
+}

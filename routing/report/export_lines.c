@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * export_lines.c -- one route a line, for spreadsheets and data frames:
+ *
+ *   tensor,trainer,stage,inference,engine,engine_rank,bytes,how,pieces,rows,make
+ *   model.norm.weight,0,0,3,1,1,1792,direct,1,0:896,copy
+ *
+ * `rows` are the rows of the tensor (dimension 0) that the route sends, low:high, high not
+ * included, neighbours merged, by a space where there are several; in JSON [[low,high],..].
+ * `make` is how its pieces are made, each way once, by " + " where there are several.
+ */
+#include "routing/report/export.h"
+
+#include "base/array.h"
+#include "base/json_write.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct row_range {
+	uint64_t lo, hi;
+};
+
+#define RANGES_INLINE 16
+
+struct row_ranges {
+	struct row_range own[RANGES_INLINE], *items; /* items: own, or from the heap */
+	size_t count;
+};
+
+static int by_low(const void *x, const void *y)
+{
+	const struct row_range *a = x, *b = y;
+
+	if (a->lo != b->lo)
+		return a->lo < b->lo ? -1 : 1;
+	return a->hi < b->hi ? -1 : a->hi > b->hi;
+}
+
+static int gather_rows(struct row_ranges *ranges, const struct route *route,
+		       const struct route_piece *pieces, struct error *error)
+{
+	size_t count = route->piece_count, kept = 0;
+	struct row_range *items = ranges->own;
+
+	if (count > RANGES_INLINE)
+		items = memory_alloc(count * sizeof(*items));
+	if (!items)
+		return memory_error(error, "merging rows", count * sizeof(*items));
+	for (size_t p = 0; p < count; p++)
+		items[p] = (struct row_range){pieces[p].src.lo[0], pieces[p].src.hi[0]};
+	qsort(items, count, sizeof(*items), by_low);
+	for (size_t p = 1; p < count; p++) {
+		if (items[p].lo > items[kept].hi)
+			items[++kept] = items[p];
+		else if (items[p].hi > items[kept].hi)
+			items[kept].hi = items[p].hi;
+	}
+	ranges->items = items;
+	ranges->count = count ? kept + 1 : 0;
+	return 0;
+}
+
+static void drop_rows(struct row_ranges *ranges)
+{
+	if (ranges->items != ranges->own)
+		memory_free(ranges->items);
+}
+
+static int write_all(FILE *stream, const struct dump *dump, const char *name, struct error *error)
+{
+	const struct export_format *format = export_find(name);
+	int rc = format->begin(stream, dump, error);
+
+	for (size_t r = 0; !rc && r < dump->route_count; r++)
+		rc = format->route(stream, dump, &dump->routes[r],
+				   dump->pieces + dump->routes[r].piece_first, error);
+	return rc;
+}
+
+/* The ways that the route's pieces are made, as one text. */
+static int made_text(struct text *text, const struct dump *dump, const struct route *route,
+		     const struct route_piece *pieces, struct error *error)
+{
+	char one[MAKE_TEXT_BYTES];
+
+	for (uint32_t p = 0; p < route->piece_count; p++) {
+		static const struct make copy;
+		uint32_t first = 0;
+
+		while (pieces[first].made != pieces[p].made)
+			first++;
+		if (first < p)
+			continue;
+		text_format(text, "%s%s", p ? " + " : "",
+			    make_text(pieces[p].made ? &dump->made[pieces[p].made].make : &copy,
+				      pieces[p].made != 0, one));
+	}
+	return text_ok(text) ? 0 : memory_error(error, "writing a route", MAKE_TEXT_BYTES);
+}
+
+/* ---- CSV (RFC 4180, lines end in \n) ---- */
+
+static void write_field(FILE *stream, const char *value)
+{
+	if (!value[strcspn(value, ",\"\r\n")]) {
+		fputs(value, stream);
+		return;
+	}
+	fputc('"', stream);
+	for (; *value; value++) {
+		if (*value == '"')
+			fputc('"', stream);
+		fputc(*value, stream);
+	}
+	fputc('"', stream);
+}
+
+int export_csv_begin(FILE *stream, const struct dump *head, struct error *error)
+{
+	(void)head;
+	(void)error;
+	fputs("tensor,trainer,stage,inference,engine,engine_rank,bytes,how,pieces,rows,make\n",
+	      stream);
+	return 0;
+}
+
+int export_csv_route(FILE *stream, const struct dump *head, const struct route *route,
+		     const struct route_piece *pieces, struct error *error)
+{
+	const struct dump_rank *rank = &head->inference[route->inference];
+	struct row_ranges ranges;
+	struct text made = {0};
+	int rc = made_text(&made, head, route, pieces, error);
+
+	if (!rc)
+		rc = gather_rows(&ranges, route, pieces, error);
+	if (rc) {
+		text_fini(&made);
+		return rc;
+	}
+	write_field(stream, head->names.items[route->tensor]);
+	fprintf(stream,
+		",%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu64
+		",%s,%" PRIu32 ",",
+		route->trainer, head->trainer_stage[route->trainer], route->inference, rank->engine,
+		rank->engine_rank, route->bytes, route_how_name(pieces[0].how), route->piece_count);
+	for (size_t i = 0; i < ranges.count; i++)
+		fprintf(stream, "%s%" PRIu64 ":%" PRIu64, i ? " " : "", ranges.items[i].lo,
+			ranges.items[i].hi);
+	fprintf(stream, ",%s\n", text_string(&made));
+	text_fini(&made);
+	drop_rows(&ranges);
+	return 0;
+}
+
+int export_csv(FILE *stream, const struct dump *dump, struct error *error)
+{
+	return write_all(stream, dump, "csv", error);
+}
+
+/* ---- JSON lines ---- */
+
+int export_jsonl_begin(FILE *stream, const struct dump *head, struct error *error)
+{
+	(void)stream;
+	(void)head;
+	(void)error;
+	return 0;
+}
+
+int export_jsonl_route(FILE *stream, const struct dump *head, const struct route *route,
+		       const struct route_piece *pieces, struct error *error)
+{
+	const struct dump_rank *rank = &head->inference[route->inference];
+	struct row_ranges ranges;
+	struct text made = {0};
+	struct json json;
+	int rc = made_text(&made, head, route, pieces, error);
+
+	if (!rc)
+		rc = gather_rows(&ranges, route, pieces, error);
+	if (rc) {
+		text_fini(&made);
+		return rc;
+	}
+	json_to_file(&json, stream);
+	json_put_object(&json);
+	json_put_key_string(&json, "tensor", head->names.items[route->tensor]);
+	json_put_key_u64(&json, "trainer", route->trainer);
+	json_put_key_u64(&json, "stage", head->trainer_stage[route->trainer]);
+	json_put_key_u64(&json, "inference", route->inference);
+	json_put_key_u64(&json, "engine", rank->engine);
+	json_put_key_u64(&json, "engine_rank", rank->engine_rank);
+	json_put_key_u64(&json, "bytes", route->bytes);
+	json_put_key_string(&json, "how", route_how_name(pieces[0].how));
+	json_put_key_u64(&json, "pieces", route->piece_count);
+	json_put_key(&json, "rows");
+	json_put_array(&json);
+	for (size_t i = 0; i < ranges.count; i++) {
+		json_put_array(&json);
+		json_put_u64(&json, ranges.items[i].lo);
+		json_put_u64(&json, ranges.items[i].hi);
+		json_put_array_end(&json);
+	}
+	json_put_array_end(&json);
+	json_put_key_string(&json, "make", text_string(&made));
+	json_put_object_end(&json);
+	json_put_newline(&json);
+	text_fini(&made);
+	drop_rows(&ranges);
+	return 0;
+}
+
+int export_jsonl(FILE *stream, const struct dump *dump, struct error *error)
+{
+	return write_all(stream, dump, "jsonl", error);
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Every form of a dump, and the difference of two, survive each failed allocation; a stream that
+ * is full is seen by the caller.
+ */
+#include "tests/unit/routing/routing_job.h"
+
+#include "routing/report/diff.h"
+#include "routing/report/export.h"
+
+/* One tensor cut into more pieces than a line keeps by itself, names that need quoting. */
+static void make_job(struct job *job)
+{
+	job_init(job, 2, 2);
+	for (uint32_t t = 0; t < 2; t++)
+		job_hold(job, t, "a,\"b\"", 0, 40, 2, 0, 40);
+	for (uint32_t i = 0; i < 2; i++)
+		for (uint64_t row = 0; row < 40; row += 2) {
+			char param[32];
+
+			snprintf(param, sizeof(param), "p%u", (unsigned)row);
+			job_want(job, i, param, "a,\"b\"", 40, 2, row, row + 1 + row / 20, 0, 2);
+		}
+	job_build(job);
+}
+
+static char *exported(const struct export_format *format, const struct dump *dump)
+{
+	struct error error = {0};
+	char *data = NULL;
+	size_t bytes;
+	FILE *stream = open_memstream(&data, &bytes);
+
+	assert_non_null(stream);
+	if (format->write(stream, dump, &error))
+		fail_msg("%s: %s", format->name, error.text);
+	fclose(stream);
+	return data;
+}
+
+static void test_lines__merge_rows_and_quote_names(void **state)
+{
+	static struct job job;
+	struct table *table;
+	struct dump *dump;
+	char *text;
+
+	(void)state;
+	make_job(&job);
+	table = job_plan(&job, "greedy");
+	assert_int_equal(dump_of(&dump, table, NULL), 0);
+	text = exported(export_find("csv"), dump);
+	assert_string_equal(strstr(text, "\n\"a,\"\"b\"\"\",0,0,0,"),
+			    "\n\"a,\"\"b\"\"\",0,0,0,0,0,240,direct,20,0:1 2:3 4:5 6:7 8:9 10:11 "
+			    "12:13 14:15 16:17 18:19 20:40,copy\n"
+			    "\"a,\"\"b\"\"\",1,0,1,0,1,240,direct,20,0:1 2:3 4:5 6:7 8:9 10:11 "
+			    "12:13 14:15 16:17 18:19 20:40,copy\n");
+	free(text);
+	text = exported(export_find("jsonl"), dump);
+	assert_non_null(strstr(text, "{\"tensor\":\"a,\\\"b\\\"\",\"trainer\":0"));
+	assert_non_null(strstr(text, "[18,19],[20,40]],\"make\":\"copy\"}\n"));
+	free(text);
+	dump_free(&dump);
+	table_free(&table);
+	job_fini(&job);
+}
+
+static int all_forms(const struct table *table, FILE *sink, struct error *error)
+{
+	size_t count;
+	const struct export_format *formats = export_list(&count);
+	struct dump *dump = NULL, *other = NULL;
+	struct diff diff = {0};
+	int rc = dump_of(&dump, table, error);
+
+	if (!rc)
+		rc = dump_of(&other, table, error);
+	for (size_t i = 0; !rc && i < count; i++)
+		rc = formats[i].write(sink, dump, error);
+	if (!rc) {
+		other->routes[0].trainer ^= 1;
+		rc = diff_of(&diff, dump, other, error);
+	}
+	if (!rc) {
+		assert_int_equal(diff.moved_bytes, dump->routes[0].bytes);
+		assert_int_equal(diff.moved_pairs, 1);
+		assert_int_equal(diff.pairs, 2);
+		assert_int_equal(diff.tensor_count, 1);
+	}
+	diff_fini(&diff);
+	dump_free(&dump);
+	dump_free(&other);
+	return rc;
+}
+
+static void test_forms__survive_every_failed_allocation(void **state)
+{
+	static struct job job;
+	struct error error = {0};
+	struct table *table;
+	FILE *sink = fopen("/dev/null", "w");
+	int rc = -1;
+
+	(void)state;
+	assert_non_null(sink);
+	make_job(&job);
+	table = job_plan(&job, "greedy");
+	for (uint64_t k = 1; rc; k++) {
+		memory_fail_at(k);
+		rc = all_forms(table, sink, &error);
+		memory_fail_at(0);
+		if (rc != 0 && rc != -ERROR_MEMORY)
+			fail_msg("allocation %" PRIu64 ": %s", k, error.text);
+		assert_true(k < 100000);
+	}
+	fclose(sink);
+	table_free(&table);
+	job_fini(&job);
+}
+
+static void test_forms__a_full_device_is_seen(void **state)
+{
+	static struct job job;
+	struct table *table;
+	struct dump *dump;
+	size_t count;
+	const struct export_format *formats = export_list(&count);
+
+	(void)state;
+	make_job(&job);
+	table = job_plan(&job, "greedy");
+	assert_int_equal(dump_of(&dump, table, NULL), 0);
+	for (size_t i = 0; i < count; i++) {
+		FILE *full = fopen("/dev/full", "w");
+
+		assert_non_null(full);
+		assert_int_equal(formats[i].write(full, dump, NULL), 0);
+		assert_true(fflush(full) != 0 || ferror(full));
+		fclose(full);
+	}
+	dump_free(&dump);
+	table_free(&table);
+	job_fini(&job);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_lines__merge_rows_and_quote_names),
+		cmocka_unit_test(test_forms__survive_every_failed_allocation),
+		cmocka_unit_test(test_forms__a_full_device_is_seen),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/transport.h"
+
+#include "base/memory.h"
+#include "transport/provider.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void test_providers__are_listed_with_words(void **state)
+{
+	const struct transport_provider_info *infos;
+	size_t count;
+	bool shm = false;
+
+	(void)state;
+	infos = transport_providers(&count);
+	for (size_t i = 0; i < count; i++) {
+		assert_true(strlen(infos[i].what) > 10);
+		assert_true(strlen(infos[i].name) < RECORD_PROVIDER_BYTES);
+		shm = shm || strcmp(infos[i].name, "shm") == 0;
+	}
+	assert_true(shm);
+}
+
+static void test_probe__works_or_says_why(void **state)
+{
+	struct error error;
+
+	(void)state;
+	assert_int_equal(transport_probe("shm", &error), 0);
+	assert_int_equal(transport_probe("mock", &error), 0);
+	assert_int_equal(transport_probe("telepathy", &error), -ERROR_UNSUPPORTED);
+	assert_non_null(strstr(error.text, "telepathy"));
+	setenv("WEFT_FAULT", "inner=shm,op=endpoint_connect,at=1", 1);
+	assert_int_equal(transport_probe("shm", &error), -ERROR_UNSUPPORTED);
+	assert_non_null(strstr(error.text, "injected"));
+	unsetenv("WEFT_FAULT");
+}
+
+static void test_probe__survives_every_failed_allocation(void **state)
+{
+	struct error error;
+	int rc = -1;
+
+	(void)state;
+	for (uint64_t k = 1; rc && k < 200; k++) {
+		memory_fail_at(k);
+		rc = transport_probe("shm", &error);
+		memory_fail_at(0);
+		if (rc)
+			assert_non_null(strstr(error.text, "out of memory"));
+	}
+	assert_int_equal(rc, 0);
+}
+
+/* A provider without any op: each call answers, none crashes. */
+static void test_provider__a_table_has_no_holes(void **state)
+{
+	struct transport_domain domain = {.ops = {.name = "empty"}, .caps = {.inflight_max = 3}};
+	struct transport_region region = {.domain = &domain};
+	struct transport_endpoint endpoint = {.domain = &domain};
+	struct error error = {0};
+	uint32_t posted = 9;
+
+	(void)state;
+	provider_complete(&domain.ops);
+	assert_int_equal(domain.ops.domain_open(&domain, &error), -ERROR_UNSUPPORTED);
+	assert_non_null(strstr(error.text, "empty"));
+	assert_int_equal(domain.ops.region_register(&region, &error), -ERROR_UNSUPPORTED);
+	assert_int_equal(domain.ops.post_write(&endpoint, 0, NULL, 0, &posted, &error),
+			 -ERROR_UNSUPPORTED);
+	assert_int_equal(posted, 0);
+	assert_int_equal(domain.ops.credit(&endpoint, 0), 3);
+	assert_int_equal(domain.ops.settle(&endpoint, &error), 0);
+	assert_int_equal(domain.ops.signal_read(&endpoint, NULL), 1);
+	assert_int_equal(domain.ops.signal_wait(&domain, 4, 0), 4);
+	assert_false(domain.ops.peer_dead(&endpoint));
+}
+
+/* The window, against a plain model: random posts and completions in any order. */
+static void test_flow__counts_like_its_model(void **state)
+{
+	enum { POSTS = 3000 };
+	static bool complete[POSTS];
+	struct error error;
+	struct flow flow;
+	uint64_t posted = 0, head = 0;
+
+	(void)state;
+	srand(4);
+	memset(complete, 0, sizeof(complete));
+	assert_int_equal(flow_init(&flow, 5, &error), 0);
+	while (head < POSTS) {
+		uint64_t pick = head + (uint64_t)rand() % 24;
+
+		assert_true(flow.inflight <= 5);
+		if (posted < POSTS && flow_room(&flow) && rand() % 2) {
+			flow_add(&flow, 10, 1);
+			posted++;
+		}
+		if (pick < posted && !complete[pick]) {
+			assert_int_equal(flow_complete(&flow, pick, &error), 0);
+			complete[pick] = true;
+		} else {
+			assert_int_equal(flow_complete(&flow, pick, &error), -ERROR_TRANSPORT);
+		}
+		while (head < posted && complete[head])
+			head++;
+		assert_int_equal(flow.head, head);
+		assert_int_equal(flow.writes_done, head);
+	}
+	assert_int_equal(flow.bytes_done, POSTS * 10);
+	flow_fini(&flow);
+}
+
+static void test_flow__a_write_without_bytes_waits_for_those_before(void **state)
+{
+	struct error error;
+	struct flow flow;
+
+	(void)state;
+	assert_int_equal(flow_init(&flow, 2, &error), 0);
+	flow_end_write(&flow);
+	assert_int_equal(flow.writes_done, 1);
+	flow_add(&flow, 1, 1);
+	flow_end_write(&flow);
+	assert_int_equal(flow.writes_done, 1);
+	assert_int_equal(flow_complete(&flow, 0, &error), 0);
+	assert_int_equal(flow.writes_done, 3);
+	flow_fini(&flow);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_providers__are_listed_with_words),
+		cmocka_unit_test(test_probe__works_or_says_why),
+		cmocka_unit_test(test_probe__survives_every_failed_allocation),
+		cmocka_unit_test(test_provider__a_table_has_no_holes),
+		cmocka_unit_test(test_flow__counts_like_its_model),
+		cmocka_unit_test(test_flow__a_write_without_bytes_waits_for_those_before),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * weft.h -- the only header a host program needs. In the order of a worker's life:
+ *
+ *     weft_launch_find          who am I (flags, torchrun, MPI, Slurm, Kubernetes variables)
+ *     weft_open                 -> weft_worker
+ *     weft_declare_*            what I hold (trainer) or need (inference rank)
+ *     weft_join                 controller routes and connects; blocks until all are ready
+ *     trainer    weft_update_begin, weft_update_write ..., weft_update_end    every update
+ *     inference  weft_update_wait                                             every update
+ *                weft_read_begin, weft_read_end   from any thread, at any time
+ *     weft_leave, weft_close
+ *
+ * Results: 0 done; negative (-WEFT_E_*) failed, with one sentence in *error; positive
+ * (WEFT_*) a documented answer. `error` may be NULL. Strings passed in are copied; strings
+ * handed out live as long as the object they came from.
+ *
+ * Threads: one thread at a time per weft_worker, except the functions marked [any thread].
+ * A worker runs one thread of its own, for the control channel; it never calls the host.
+ * Everything that waits has a deadline, in milliseconds; 0 takes the default that the option
+ * or the function names; WEFT_FOREVER is not offered.
+ */
+#ifndef WEFT_H
+#define WEFT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define WEFT_API __attribute__((visibility("default")))
+
+#define WEFT_VERSION_MAJOR 0
+#define WEFT_VERSION_MINOR 1
+#define WEFT_VERSION_PATCH 0
+
+/* ---- errors ---- */
+
+enum weft_code {
+	WEFT_OK = 0,
+	WEFT_E_USAGE = 101,           /* a wrong argument */
+	WEFT_E_CONFIG = 102,          /* bad configuration: flag, spec, variable */
+	WEFT_E_STATE = 103,           /* call out of order; nothing changed */
+	WEFT_E_FILE = 110,            /* malformed file */
+	WEFT_E_IO = 111,
+	WEFT_E_MEMORY = 112,
+	WEFT_E_MESSAGE = 120,         /* malformed message from a peer */
+	WEFT_E_JOB = 121,             /* the controller serves another job */
+	WEFT_E_WIRE_VERSION = 122,
+	WEFT_E_DUPLICATE_RANK = 123,
+	WEFT_E_CONFLICT = 124,        /* declarations contradict each other */
+	WEFT_E_UNSOURCED = 125,       /* an engine parameter that nobody can source */
+	WEFT_E_UNPROVED = 126,
+	WEFT_E_LIMIT = 127,
+	WEFT_E_TIMEOUT = 130,         /* names who is missing */
+	WEFT_E_PEER_LOST = 131,       /* the job has lost a worker: close, and start again */
+	WEFT_E_CONTROLLER_LOST = 132,
+	WEFT_E_TRANSPORT = 140,
+	WEFT_E_UNSUPPORTED = 141,
+	WEFT_E_BOUNDS = 142,
+	WEFT_E_CHECKSUM = 150,        /* nothing was published; the rank is tainted */
+	WEFT_E_VERSION = 151,         /* version out of order; nothing changed */
+	WEFT_E_ABORTED = 152,         /* the trainer gave the update up; the rank is tainted */
+	WEFT_E_INTERRUPTED = 153,     /* weft_interrupt was called */
+	WEFT_E_POST_LOAD = 154,       /* the host's own hook failed; nothing was published */
+	WEFT_E_INTERNAL = 199
+};
+
+typedef struct weft_error {
+	int code;        /* enum weft_code */
+	char text[1024]; /* one sentence: what, where, value seen and needed, what to change */
+} weft_error;
+
+WEFT_API const char *weft_version_text(void);      /* [any thread] "0.1.0" */
+WEFT_API const char *weft_code_words(int code);    /* [any thread] "deadline passed" */
+/* [any thread] Exit code a program should end with: 1 failed, 2 usage, 75 try again, 78 bad
+ * configuration. */
+WEFT_API int weft_exit_code(int code);
+
+/* ---- launch ---- */
+
+enum weft_role { WEFT_TRAINER = 0, WEFT_INFERENCE = 1 };
+
+/* What a launcher's variables say. Order: flags given here, WEFT_*, torchrun, PET_*, MPI, PMI,
+ * Slurm, Kubernetes. Two sources that disagree are WEFT_E_CONFIG naming both. */
+typedef struct weft_launch {
+	size_t size;            /* sizeof(weft_launch) */
+	int64_t rank;           /* in: flag or -1; out: rank among all workers of the launch */
+	int64_t world;          /* in: flag or -1; out: workers of the launch, -1 if unknown */
+	int64_t local_rank;     /* out: -1 if unknown */
+	int64_t restart_count;  /* out: 0 unless the launcher says */
+	char controller[256];   /* in: flag or ""; "auto"; out: "tcp://host:port" */
+	char rank_source[64];   /* out: "RANK", "--rank", ... for one printed line */
+	char controller_source[64];
+	int start_controller;   /* out: 1 when controller was "auto" and this is rank 0 */
+} weft_launch;
+WEFT_API int weft_launch_find(weft_launch *launch, weft_error *error);
+/* Starts weft-controller when launch->start_controller says that this is the worker to do it:
+ * the program beside this one, or the one in PATH, with --bind at the port of
+ * launch->controller, --die-with-parent, and `arguments` (NULL-terminated: "--train", ...). *pid
+ * is 0 when none was started. Call it before other threads exist. */
+WEFT_API int weft_launch_controller(const weft_launch *launch, const char *const *arguments,
+				    int64_t *pid, weft_error *error);
+/* 0 when it has ended (*pid becomes 0), 1 when it still runs after timeout_ms. It ends by itself
+ * when all workers of the job have left: wait for it, or the others lose it with this process. */
+WEFT_API int weft_launch_wait(int64_t *pid, uint32_t timeout_ms);
+/* Waits timeout_ms, asks it to end, waits again, kills it. */
+WEFT_API void weft_launch_stop(int64_t *pid, uint32_t timeout_ms);
+/* Writes the sentence where the launcher shows it ($TORCHELASTIC_ERROR_FILE), if it wants one.
+ * A victim's error (peer or controller lost) is written only when no other was. */
+WEFT_API void weft_launch_report(const weft_error *error);
+
+/* ---- open ---- */
+
+typedef struct weft_worker weft_worker;
+
+typedef struct weft_options {
+	size_t size;               /* sizeof(weft_options); zero of any other field: default */
+	const char *controller;    /* "tcp://host:29600"; needed */
+	const char *job;           /* default "weft"; all workers and the controller agree */
+	enum weft_role role;
+	uint32_t rank;             /* within the role, from 0 */
+	const char *transport;     /* a requirement; default "shm" */
+	uint32_t join_timeout_ms;    /* default 60000 */
+	uint32_t update_timeout_ms;  /* any wait inside an update; default: the controller's */
+	uint64_t ring_bytes;       /* trainer: CPU replica ring, at most; default 1 GiB. It takes
+				      what one update needs: nothing when no piece is packed.
+				      Not with replica "full" */
+	int checksums;             /* 1: every piece is summed and verified; all must agree */
+	int shadow;                /* inference: 1 keeps two copies, readers keep v-1 meanwhile */
+	int own_memory;            /* inference: 1: parameters lie in host memory given with
+				      weft_param.memory or weft_param_bind, not weft's */
+	const char *nic;           /* which NICs the transport uses, as weft-worker --nic says it
+				      (docs/verbs.md); NULL or "": it chooses */
+	const char *replica;       /* trainer: "ring" (default), at most ring_bytes; or "full": one
+				      home a parameter, as large as what this trainer sends one
+				      inference rank, shared by all of them, keeps the last version
+				      (docs/replica.md) */
+	uint32_t pack_threads;     /* trainer: threads that pack, the calling one included; 0: as many
+				      as processors this process may use, at most 4 */
+} weft_options;
+
+/* Opens the transport and the control socket; waits for nobody. The control thread starts with
+ * weft_join. */
+WEFT_API int weft_open(weft_worker **worker, const weft_options *options, weft_error *error);
+/* [any thread, signal handlers] Every wait of this worker ends within 0.1 s with
+ * WEFT_E_INTERRUPTED, and so does every later call that would wait; weft_close then tells the
+ * controller that the worker was interrupted. */
+WEFT_API void weft_interrupt(weft_worker *worker);
+
+/* ---- declare: before join ---- */
+
+#define WEFT_DIMS_MAX 4
+
+typedef struct weft_tensor {
+	const char *name;          /* HuggingFace name */
+	const char *dtype;         /* "BF16", "F16", "F32", "F8_E4M3", ... (safetensors names) */
+	uint32_t dims;             /* 1..4, row-major */
+	uint64_t shape[WEFT_DIMS_MAX];
+} weft_tensor;
+
+/* Labels that the routing dump prints; all workers must pass the same. Default: "custom". */
+WEFT_API int weft_declare_labels(weft_worker *worker, const char *model, const char *train,
+				 const char *infer, weft_error *error);
+
+/* Trainer: rows [row_lo, row_hi) of dimension 0 are readable here. `order` is the tensor's
+ * place in the checkpoint, the same on every trainer. *id counts from 0. */
+WEFT_API int weft_declare_tensor(weft_worker *worker, const weft_tensor *tensor, uint32_t order,
+				 uint64_t row_lo, uint64_t row_hi, uint32_t *id,
+				 weft_error *error);
+
+/* Trainer: memory that tensors will lie in when they are written. A transport that reads only from
+ * registered memory (verbs) then sends a piece that is contiguous in the source straight from
+ * there; without any registered memory every piece is packed into the ring first. Once some is
+ * registered, a tensor with such a piece must lie whole in one range, or weft_update_write refuses
+ * it. Ranges do not overlap. The memory stays the host's, and until weft_close. Other transports
+ * read any memory: the call changes nothing there. */
+WEFT_API int weft_source_register(weft_worker *worker, void *memory, uint64_t bytes,
+				  weft_error *error);
+
+/* Inference: an engine parameter. memory: NULL, and weft allocates it at join; with
+ * own_memory, the host's (one copy; with shadow two are not possible). */
+typedef struct weft_param {
+	const char *name;
+	const char *dtype;
+	uint32_t dims;
+	uint64_t shape[WEFT_DIMS_MAX];
+	void *memory;
+} weft_param;
+WEFT_API int weft_declare_param(weft_worker *worker, const weft_param *param, uint32_t *id,
+				weft_error *error);
+/* Inference with own_memory: where that parameter lies, `bytes` of it at least, for parameters
+ * declared without memory (weft_declare_model). Before join; stays the host's. */
+WEFT_API int weft_param_bind(weft_worker *worker, uint32_t id, void *memory, uint64_t bytes,
+			     weft_error *error);
+/* Inference: the box src of `tensor` becomes bytes [offset, offset + its size) of param. Where
+ * the dtypes differ, each element is converted to param's (F32, BF16 and F16 into each other,
+ * rounded to nearest even). */
+WEFT_API int weft_declare_piece(weft_worker *worker, const weft_tensor *tensor,
+				const uint64_t *src_lo, const uint64_t *src_hi, uint32_t param,
+				uint64_t offset, weft_error *error);
+
+/* fp8 in blocks, as checkpoints like DeepSeek-V3's keep it: F8_E4M3 elements, and a matrix of one
+ * F32 a block of rows x columns, which the block's elements are multiplied with. `from` is the
+ * tensor's block, `to` param's; 0 and 0: not in blocks. */
+typedef struct weft_make {
+	uint32_t from_rows, from_columns;
+	uint32_t to_rows, to_columns;
+	int scales_part;           /* 1: the piece is param's F32 scales; 0: its elements */
+} weft_make;
+/* Inference: the same, and the bytes are made so. src starts at a border of param's blocks and
+ * ends at one or at the tensor's end. `scales`: with a `from` block, the tensor of its scales;
+ * else NULL. The arithmetic is in job/make.h, to the bit. */
+WEFT_API int weft_declare_made_piece(weft_worker *worker, const weft_tensor *tensor,
+				     const uint64_t *src_lo, const uint64_t *src_hi,
+				     uint32_t param, uint64_t offset, const weft_make *make,
+				     const weft_tensor *scales, weft_error *error);
+/* Inference: bytes without a source (vocabulary padding); weft zeroes them at join. */
+WEFT_API int weft_declare_fill(weft_worker *worker, uint32_t param, uint64_t offset,
+			       uint64_t bytes, weft_error *error);
+
+/* All of the above for a model that weft knows (built-in name, config.json or folder) and two
+ * parallel layouts ("world=4,source=gathered", "engines=2,tp=2"). */
+WEFT_API int weft_declare_model(weft_worker *worker, const char *model, const char *train,
+				const char *infer, weft_error *error);
+
+/* How many trainers and inference ranks two such layouts have. Either may be NULL with its
+ * count. */
+WEFT_API int weft_count_ranks(const char *train, const char *infer, uint32_t *trainers,
+			      uint32_t *inference, weft_error *error);
+
+/* What was declared, in declaration order; -WEFT_E_USAGE past the end. [any thread after join] */
+typedef struct weft_tensor_view {
+	const char *name, *dtype;
+	uint32_t dims;
+	uint64_t shape[WEFT_DIMS_MAX];
+	uint64_t row_lo, row_hi;   /* held rows */
+	uint64_t bytes;            /* of the held rows */
+	int wanted;                /* after join: some inference rank is sent part of it */
+} weft_tensor_view;
+typedef struct weft_param_view {
+	const char *name, *dtype;
+	uint32_t dims;
+	uint64_t shape[WEFT_DIMS_MAX];
+	uint64_t bytes;
+} weft_param_view;
+WEFT_API int weft_tensor_at(const weft_worker *worker, uint32_t id, weft_tensor_view *view);
+WEFT_API int weft_param_at(const weft_worker *worker, uint32_t id, weft_param_view *view);
+
+/* Inference, before join: compares what was declared with the parameters that the engine really has
+ * (name, dtype as here or as torch names it, shape; dims 0 is a scalar; memory is not looked at).
+ * WEFT_E_CONFLICT names the first differences, with the option of the --infer spec that would agree
+ * where one is known, and counts the rest. Parameters that have no source by design (scales of the
+ * KV cache, rotary caches) are left out of it. */
+WEFT_API int weft_compare_params(weft_worker *worker, const weft_param *live, size_t count,
+				 weft_error *error);
+/* The same with a file (docs/models.md: what `weft model check --live` reads); WEFT_E_FILE names the
+ * line that is malformed. `line`, unless NULL, is called with each difference. */
+typedef void weft_line(void *context, const char *text);
+WEFT_API int weft_compare_params_file(weft_worker *worker, const char *path, weft_line *line,
+				      void *context, weft_error *error);
+
+/* Blocks until every worker of the job is here, routed and connected, or timeout_ms (0: the
+ * option). The error names who is missing. */
+WEFT_API int weft_join(weft_worker *worker, uint32_t timeout_ms, weft_error *error);
+
+/* After join: digest of the routing table (32 hex digits), routes and bytes of this worker. */
+typedef struct weft_plan_view {
+	char digest[33];
+	char policy[32];
+	uint64_t bytes;            /* this worker sends or receives per update */
+	uint64_t pieces;
+	uint32_t peers;
+	char order[32];            /* in which a trainer sends: "rotated", "rounds", ... */
+} weft_plan_view;
+WEFT_API int weft_plan(const weft_worker *worker, weft_plan_view *view, weft_error *error);
+
+/* ---- updates: trainer ---- */
+
+/* Starts version `version`: larger than any before (else WEFT_E_VERSION; gaps are fine). Waits
+ * until every inference rank of the plan accepts it, i.e. until each is inside
+ * weft_update_wait for it. */
+WEFT_API int weft_update_begin(weft_worker *worker, uint64_t version, weft_error *error);
+/* [any thread, many at once; so are the next three] Sends all pieces of tensor `id` from `data` (the
+ * held rows, row-major, `bytes` as in weft_tensor_view). data must stay unchanged until
+ * weft_update_end or weft_update_drain; with replica "full" it may be reused when the call returns.
+ * What is made from a weight and its scales leaves when both were written: until then the first one's
+ * memory must stay, with any replica. A tensor written twice, or of another size, is WEFT_E_USAGE and
+ * nothing is sent. When a transfer fails, all calls inside return the first failure, when none of
+ * them reads a tensor any more; a NIC may, until weft_close has returned. A call that comes after the
+ * failure is refused at once: those inside may still be reading theirs. */
+WEFT_API int weft_update_write(weft_worker *worker, uint32_t id, const void *data,
+			       uint64_t bytes, weft_error *error);
+/* Every tensor at once, data[id] each (NULL for tensors that are not wanted, or were written in this
+ * update), in the plan's send order (weft_plan_view.order). */
+WEFT_API int weft_update_write_all(weft_worker *worker, const void *const *data,
+				   weft_error *error);
+/* Some tensors, by name, in any order, as a framework's all-gather gives them. Each is this trainer's
+ * held rows of it. A tensor that is not declared, comes twice, was written before, or has another
+ * dtype, shape or size is named (WEFT_E_USAGE), and nothing of the bucket is sent; one that is
+ * declared and wanted by nobody is passed over. */
+typedef struct weft_slice {
+	const char *name, *dtype;
+	uint32_t dims;
+	uint64_t shape[WEFT_DIMS_MAX]; /* of the held rows */
+	const void *data;
+	uint64_t bytes;
+} weft_slice;
+WEFT_API int weft_update_write_bucket(weft_worker *worker, const weft_slice *slices, size_t count,
+				      weft_error *error);
+/* Waits until the memory of everything written by calls that have returned may be reused; the update
+ * stays open. WEFT_E_STATE names a tensor that waits for another one (see weft_update_write). */
+WEFT_API int weft_update_drain(weft_worker *worker, weft_error *error);
+/* Waits for all writes, then signals. Refuses (WEFT_E_STATE, the update stays open) while a
+ * wanted tensor was not written, naming up to four and their count, or while another call is
+ * writing. After 0 the tensors may be reused. */
+WEFT_API int weft_update_end(weft_worker *worker, weft_error *error);
+/* A whole update from what replica "full" keeps, without tensors: begins `version`, larger than any
+ * before, sends the last version that ended here once more, ends. WEFT_E_STATE with the reason when
+ * it keeps none whole: with a ring, before the first end, after an update that was given up had
+ * written into it, or where inference ranks want different bytes of one parameter from this trainer
+ * (their homes keep the last rank's). */
+WEFT_API int weft_update_repeat(weft_worker *worker, uint64_t version, weft_error *error);
+/* Gives the update up: targets are told, stay tainted, and accept a later version. WEFT_E_STATE while
+ * another call is writing. */
+WEFT_API int weft_update_abort(weft_worker *worker, const char *why, weft_error *error);
+
+/* ---- updates: inference ---- */
+
+#define WEFT_VERSION_NEXT 0 /* whatever version the trainers begin next */
+#define WEFT_TORN 1         /* weft_read_end: an update came in between; read again */
+#define WEFT_NONE 2         /* weft_read_begin: nothing published, or being updated in place */
+
+/* Opens this rank's memory for `version`, waits for all its signals, verifies, calls the hook of
+ * weft_set_post_load, publishes. From
+ * here until it returns 0 the memory may change (without shadow). version == published: returns
+ * at once; older: WEFT_E_VERSION. A failed update leaves the rank tainted (without shadow):
+ * readers get WEFT_NONE until a later update succeeds. *published may be NULL. */
+WEFT_API int weft_update_wait(weft_worker *worker, uint64_t version, uint32_t timeout_ms,
+			      uint64_t *published, weft_error *error);
+WEFT_API uint64_t weft_published(const weft_worker *worker); /* [any thread] 0: none */
+WEFT_API int weft_tainted(const weft_worker *worker);        /* [any thread] */
+
+/* A hook inside weft_update_wait, on its thread: called when every byte of the version is here and
+ * verified, before it is published. There an engine rebuilds what it derives from parameters and
+ * nobody sends (w_kc and w_vc, requantised scales, shuffled copies: `weft model layout --derived`).
+ * Answer other than 0: nothing is published, the rank is tainted (with shadow: stays on its last
+ * version), weft_update_wait is WEFT_E_POST_LOAD with the number, and a later version recovers.
+ * The hook has no deadline here: trainers have ended this update, but their next weft_update_begin
+ * waits for this rank. Inside, weft_update_*, weft_leave and weft_set_post_load are WEFT_E_STATE;
+ * weft_close must not be called. */
+typedef int weft_post_load(void *context, uint64_t version);
+/* Inference, any time outside weft_update_wait, whose next calls use it. hook NULL: none. */
+WEFT_API int weft_set_post_load(weft_worker *worker, weft_post_load *hook, void *context,
+				weft_error *error);
+/* [any thread, while the hook runs] Where the parameter's bytes of the version being loaded lie;
+ * NULL outside of the hook. */
+WEFT_API const void *weft_loaded_memory(const weft_worker *worker, uint32_t id);
+
+/* [any thread] A reader's bracket. begin: 0 and the version, or WEFT_NONE. Then read through
+ * weft_param_memory(worker, id, version). end: 0 when all that was read is of that version,
+ * WEFT_TORN when not. Never blocks; a reader is never waited for. */
+WEFT_API int weft_read_begin(const weft_worker *worker, uint64_t *version);
+WEFT_API int weft_read_end(const weft_worker *worker, uint64_t version);
+/* [any thread] Where the parameter's bytes of that version lie; NULL for a version that is not
+ * here. Without shadow it never moves between join and close, and version 0 gives it at any time
+ * after join, whatever lies there. */
+WEFT_API const void *weft_param_memory(const weft_worker *worker, uint32_t id,
+				       uint64_t version);
+
+/* ---- figures ---- */
+
+typedef struct weft_stats {
+	uint64_t updates, bytes, writes, chunks, pieces_direct, pieces_mapped, pieces_replica;
+	uint64_t update_ns;       /* of the last update, begin to end / wait to publish */
+	uint64_t wait_ns, copy_ns, verify_ns; /* parts of it; copy_ns: while any call was writing */
+	uint64_t post_load_ns;    /* inference: in the hook; a part of update_ns too */
+	uint64_t packed_bytes;    /* into the replica; a block that lost its place in the ring
+				     counts again */
+	uint64_t parts_beside;    /* parts of pieces that were packed in the pass over the slice
+				     beside them */
+} weft_stats;
+/* [any thread after join, on a trainer] Of an inference rank: not while it is in weft_update_wait. */
+WEFT_API int weft_get_stats(const weft_worker *worker, weft_stats *stats);
+
+/* ---- close ---- */
+
+/* Tells the controller that this worker is done. */
+WEFT_API int weft_leave(weft_worker *worker, weft_error *error);
+/* Leaves if needed (as one that did not do its work after weft_interrupt, inside an update, or
+ * when the last update failed here; the controller then fails the job), fences peers out of host memory, frees weft's memory. NULL inside is fine; sets NULL. In a forked child, where
+ * what declares, joins, updates or leaves is WEFT_E_STATE, it only lets go. */
+WEFT_API void weft_close(weft_worker **worker);
+
+/* ---- checkpoints and contents, for programs that play trainer ---- */
+
+typedef struct weft_checkpoint weft_checkpoint;
+WEFT_API int weft_checkpoint_open(weft_checkpoint **checkpoint, const char *path,
+				  weft_error *error);
+WEFT_API void weft_checkpoint_close(weft_checkpoint **checkpoint);
+/* [any thread] NULL when there is no such tensor. Mapped, read-only, until close. */
+WEFT_API const void *weft_checkpoint_tensor(const weft_checkpoint *checkpoint, const char *name,
+					    uint64_t *bytes);
+/* After the declarations: each tensor that this worker declared or needs is in the checkpoint with the
+ * same dtype and shape. WEFT_E_FILE names the first that is not, and both. */
+WEFT_API int weft_checkpoint_fits(const weft_checkpoint *checkpoint, const weft_worker *worker,
+				  weft_error *error);
+/* [any thread] Bytes [offset, offset + bytes) of version `version` of a tensor: a function of
+ * its checkpoint bytes and the version (docs/contents.md), so anyone can recompute them. */
+WEFT_API void weft_content_version(const char *name, const void *tensor, uint64_t tensor_bytes,
+				   uint64_t version, uint64_t offset, uint64_t bytes, void *out);
+/* Inference: recomputes every byte of this rank's parameters for `version` from the checkpoint
+ * and compares with its memory. 0: equal; WEFT_E_CHECKSUM names parameter, offset, both bytes.
+ * *bytes_compared may be NULL. */
+WEFT_API int weft_verify(const weft_worker *worker, const weft_checkpoint *checkpoint,
+			 uint64_t version, uint64_t *bytes_compared, weft_error *error);
+/* [any thread] XXH3-128 of a parameter's bytes, as 32 hex digits; WEFT_NONE when that version is
+ * not here, WEFT_TORN when an update came in between. */
+WEFT_API int weft_param_digest(const weft_worker *worker, uint32_t id, uint64_t version,
+			       char digest[33]);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

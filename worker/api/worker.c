@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/api/worker.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DEFAULT_JOIN_MS	   60000u
+#define DEFAULT_RING_BYTES (1ull << 30)
+#define LEAVE_MS	   3000u
+#define FENCE_MS	   5000u
+
+/* weft.h repeats the project's codes as numbers, for programs that see nothing else */
+#define X(name, number, exit_code, words) \
+	_Static_assert((int)WEFT_E_##name == (int)ERROR_##name, "weft.h and error.h differ");
+ERROR_CODES(X)
+#undef X
+_Static_assert(sizeof(((weft_error *)0)->text) == ERROR_TEXT_BYTES, "sentences are cut");
+_Static_assert((int)WEFT_TRAINER == (int)ROLE_TRAINER && (int)WEFT_INFERENCE == (int)ROLE_INFERENCE,
+	       "roles differ");
+
+int worker_result(int rc, const struct error *inner, weft_error *error)
+{
+	if (rc < 0 && error) {
+		error->code = inner->code;
+		memcpy(error->text, inner->text, sizeof(error->text));
+	}
+	return rc;
+}
+
+const char *weft_version_text(void)
+{
+	return WEFT_VERSION;
+}
+
+const char *weft_code_words(int code)
+{
+	return error_words((enum error_code)(code < 0 ? -code : code));
+}
+
+int weft_exit_code(int code)
+{
+	return error_exit_code((enum error_code)(code < 0 ? -code : code));
+}
+
+uint64_t worker_deadline_ns(uint32_t timeout_ms)
+{
+	return clock_ns() + (uint64_t)timeout_ms * 1000000u;
+}
+
+int worker_check(struct weft_worker *worker, struct error *error)
+{
+	int rc = 0;
+
+	if (worker->failed || (worker->control && control_failed(worker->control))) {
+		pthread_mutex_lock(&worker->failure_lock);
+		if (!worker->failed)
+			control_error(worker->control, &worker->failure);
+		worker->failed = true;
+		rc = error_set(error, worker->failure.code, "%s", worker->failure.text);
+		pthread_mutex_unlock(&worker->failure_lock);
+		return rc;
+	}
+	if (atomic_load(&worker->interrupted))
+		return error_set(error, ERROR_INTERRUPTED, "%s was interrupted by its host program",
+				 worker->self_name);
+	return 0;
+}
+
+/* True when the control channel named the cause of what was seen at a peer. */
+static bool hear_cause(struct weft_worker *worker, struct error *failure)
+{
+	uint64_t deadline = worker_deadline_ns(control_grace_ms(worker->control));
+
+	while (!control_failed(worker->control)) {
+		if (clock_ns() >= deadline || atomic_load(&worker->interrupted))
+			return false;
+		clock_sleep_ms(5);
+	}
+	control_error(worker->control, failure);
+	return true;
+}
+
+int worker_fail(struct weft_worker *worker, struct error *failure, uint64_t version)
+{
+	bool heard = false, first, host_did = atomic_load(&worker->interrupted);
+
+	if (worker->failed)
+		return -(int)failure->code;
+	/* a peer that closed its side has left the job, for this worker */
+	if (failure->code == ERROR_ABORTED)
+		failure->code = ERROR_PEER_LOST;
+	if (failure->code == ERROR_PEER_LOST || failure->code == ERROR_TRANSPORT ||
+	    failure->code == ERROR_TIMEOUT ||
+	    /* the control thread wakes a blocked transport call when the job fails */
+	    (failure->code == ERROR_INTERRUPTED && !host_did))
+		heard = hear_cause(worker, failure);
+	pthread_mutex_lock(&worker->failure_lock);
+	first = !worker->failed;
+	if (first)
+		worker->failure = *failure;
+	worker->failed = true;
+	pthread_mutex_unlock(&worker->failure_lock);
+	if (first && !heard)
+		control_failure(worker->control, failure, version);
+	return -(int)failure->code;
+}
+
+int worker_stage(const struct weft_worker *worker, enum worker_stage stage, const char *call,
+		 struct error *error)
+{
+	static const char *const needed[] = {
+		[STAGE_OPEN] = "before weft_join",
+		[STAGE_JOINING] = "during weft_join",
+		[STAGE_JOINED] = "after weft_join returned 0 and before weft_leave",
+		[STAGE_LEFT] = "after weft_leave",
+	};
+
+	if (!worker)
+		return error_set(error, ERROR_USAGE, "%s: worker is NULL", call);
+	if (getpid() != worker->pid)
+		return error_set(error, ERROR_STATE,
+				 "%s: the worker was opened by process %d; this is its forked "
+				 "child %d, which can only close it",
+				 call, (int)worker->pid, (int)getpid());
+	if (worker->stage == stage)
+		return 0;
+	return error_set(error, ERROR_STATE, "%s is possible only %s", call, needed[stage]);
+}
+
+int worker_role(const struct weft_worker *worker, enum role role, const char *call,
+		struct error *error)
+{
+	if (worker->self.role == role)
+		return 0;
+	return error_set(error, ERROR_STATE, "%s is for %s; this worker is %s", call,
+			 role == ROLE_TRAINER ? "trainers" : "inference ranks", worker->self_name);
+}
+
+static int check_options(const weft_options *options, struct error *error)
+{
+	if (!options)
+		return error_set(error, ERROR_USAGE, "weft_open: options is NULL");
+	if (options->size < offsetof(weft_options, own_memory) + sizeof(int) ||
+	    options->size > 4096)
+		return error_set(error, ERROR_USAGE,
+				 "weft_open: options.size is %zu; set it to "
+				 "sizeof(weft_options), %zu here",
+				 options->size, sizeof(weft_options));
+	if (!options->controller || !*options->controller)
+		return error_set(error, ERROR_CONFIG,
+				 "no controller address; give one as tcp://host:29600 "
+				 "(--controller or WEFT_CONTROLLER)");
+	if (options->role != WEFT_TRAINER && options->role != WEFT_INFERENCE)
+		return error_set(error, ERROR_USAGE,
+				 "weft_open: role is %d; it is WEFT_TRAINER (0) "
+				 "or WEFT_INFERENCE (1)",
+				 (int)options->role);
+	if (options->rank >= LIMIT_RANKS)
+		return error_set(error, ERROR_LIMIT, "rank %u; ranks of a role are below %u",
+				 options->rank, LIMIT_RANKS);
+	if (options->job && strlen(options->job) >= LIMIT_JOB_BYTES)
+		return error_set(error, ERROR_LIMIT, "the job's name has %zu bytes; at most %d",
+				 strlen(options->job), LIMIT_JOB_BYTES - 1);
+	if (options->shadow && options->own_memory)
+		return error_set(error, ERROR_USAGE,
+				 "shadow keeps two copies of the parameters, "
+				 "own_memory gives one: choose one of them");
+	if (options->role == WEFT_TRAINER && (options->shadow || options->own_memory))
+		return error_set(error, ERROR_USAGE,
+				 "shadow and own_memory are for inference ranks");
+	return 0;
+}
+
+/* What names this machine's kernel: two workers with the same can share memory. */
+static void find_host(struct weft_worker *worker)
+{
+	FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+
+	if (gethostname(worker->host, sizeof(worker->host) - 1))
+		snprintf(worker->host, sizeof(worker->host), "unknown");
+	snprintf(worker->host_id, sizeof(worker->host_id), "host:%.50s", worker->host);
+	if (!file)
+		return;
+	if (fgets(worker->host_id, sizeof(worker->host_id), file))
+		worker->host_id[strcspn(worker->host_id, "\n")] = 0;
+	fclose(file);
+}
+
+/* Lines of the library say which program and which worker they are from. */
+static void open_log(const struct weft_worker *worker)
+{
+	char who[16];
+
+	snprintf(who, sizeof(who), "%c%u", worker->self.role == ROLE_TRAINER ? 't' : 'i',
+		 worker->self.rank);
+	log_open(program_invocation_short_name, who);
+}
+
+static int open_domain(struct weft_worker *worker, struct error *error)
+{
+	struct transport_options options = {.self = worker->self};
+	int length = snprintf(options.nics, sizeof(options.nics), "%s", worker->nic);
+
+	if ((size_t)length >= sizeof(options.nics))
+		return error_set(error, ERROR_LIMIT, "nic has %d characters; at most %zu", length,
+				 sizeof(options.nics) - 1);
+
+	/* not a password: it keeps records of another job on the same host apart */
+	options.secret = digest_bytes(worker->job, strlen(worker->job)).low;
+	snprintf(options.name, sizeof(options.name), "%.63s", worker->self_name);
+	return transport_domain_open(&worker->domain, worker->transport, &options, error);
+}
+
+static int choose_replica(struct weft_worker *worker, const weft_options *options,
+			  struct error *error)
+{
+	const char *form = options->replica && *options->replica ? options->replica : "ring";
+
+	if (options->role == WEFT_INFERENCE && options->replica && *options->replica)
+		return error_set(error, ERROR_USAGE, "replica '%.40s' is for trainers",
+				 options->replica);
+	worker->full = !strcmp(form, "full");
+	if (!worker->full && strcmp(form, "ring") != 0)
+		return error_set(
+			error, ERROR_CONFIG,
+			"replica '%.40s' is unknown; it is \"ring\" (bounded, the default) "
+			"or \"full\" (keeps the last version)",
+			form);
+	if (worker->full && options->ring_bytes)
+		return error_set(error, ERROR_USAGE,
+				 "ring_bytes (--ring-bytes) is %llu, but replica 'full' is no ring: it "
+				 "takes what this trainer sends one inference rank; leave one of the "
+				 "two out",
+				 (unsigned long long)options->ring_bytes);
+	if (options->pack_threads > PACK_THREADS_MAX)
+		return error_set(error, ERROR_LIMIT,
+				 "pack_threads (--pack-threads) is %u; 0 to %u is possible",
+				 options->pack_threads, PACK_THREADS_MAX);
+	worker->pack_threads = options->pack_threads;
+	return 0;
+}
+
+static int fill(struct weft_worker *worker, const weft_options *options, struct error *error)
+{
+	char name[MEMBER_TEXT_BYTES];
+	int rc = choose_replica(worker, options, error);
+
+	if (!rc)
+		rc = trainer_open_locks(&worker->trainer, error);
+	if (rc)
+		return rc;
+	worker->pid = getpid();
+	worker->self.role = (enum role)options->role;
+	worker->self.rank = options->rank;
+	worker->join_timeout_ms =
+		options->join_timeout_ms ? options->join_timeout_ms : DEFAULT_JOIN_MS;
+	worker->update_timeout_ms = options->update_timeout_ms;
+	worker->ring_bytes = options->ring_bytes ? options->ring_bytes : DEFAULT_RING_BYTES;
+	worker->checksums = options->checksums != 0;
+	worker->shadow = options->shadow != 0;
+	worker->own_memory = options->own_memory != 0;
+	find_host(worker);
+	open_log(worker);
+	snprintf(worker->self_name, sizeof(worker->self_name), "%s (host %.64s)",
+		 member_text(worker->self, name), worker->host);
+	layout_init(&worker->layout);
+	holding_init(&worker->holding);
+	versions_init(&worker->versions, worker->shadow ? 2 : 1);
+	worker->controller = memory_string(options->controller);
+	worker->job = memory_string(options->job && *options->job ? options->job : "weft");
+	worker->transport = memory_string(
+		options->transport && *options->transport ? options->transport : "shm");
+	worker->nic = memory_string(options->nic ? options->nic : "");
+	if (!worker->controller || !worker->job || !worker->transport || !worker->nic)
+		return memory_error(error, "opening a worker", 0);
+	return 0;
+}
+
+int weft_open(weft_worker **out, const weft_options *options, weft_error *error)
+{
+	weft_options given = {0};
+	struct weft_worker *worker;
+	struct error inner;
+	int rc;
+
+	if (!out)
+		return worker_result(error_set(&inner, ERROR_USAGE, "weft_open: worker is NULL"),
+				     &inner, error);
+	*out = NULL;
+	rc = check_options(options, &inner);
+	if (rc)
+		return worker_result(rc, &inner, error);
+	worker = memory_zalloc(1, sizeof(*worker));
+	if (!worker)
+		return worker_result(memory_error(&inner, "opening a worker", sizeof(*worker)),
+				     &inner, error);
+	pthread_mutex_init(&worker->failure_lock, NULL);
+	/* a host built against an older header has fewer fields */
+	memcpy(&given, options, options->size < sizeof(given) ? options->size : sizeof(given));
+	rc = fill(worker, &given, &inner);
+	if (!rc)
+		rc = open_domain(worker, &inner);
+	if (!rc)
+		rc = control_open(&worker->control, worker->controller, worker->domain, &inner);
+	if (rc) {
+		weft_close(&worker);
+		return worker_result(rc, &inner, error);
+	}
+	*out = worker;
+	return 0;
+}
+
+/* The flag first: whoever is woken looks at it. Waking the transport ends a transfer that waits for
+ * its peer; it is a store and a system call, so a signal handler may. */
+void weft_interrupt(weft_worker *worker)
+{
+	int before = errno;
+
+	if (!worker)
+		return;
+	atomic_store(&worker->interrupted, true);
+	if (worker->pid == getpid())
+		transport_domain_interrupt(worker->domain);
+	errno = before;
+}
+
+int weft_leave(weft_worker *worker, weft_error *error)
+{
+	struct error inner;
+	int rc = worker_stage(worker, STAGE_JOINED, "weft_leave", &inner);
+
+	if (!rc)
+		rc = post_load_outside(worker, "weft_leave", &inner);
+	if (!rc && worker->trainer.state != UPDATE_CLOSED)
+		rc = error_set(&inner, ERROR_STATE,
+			       "weft_leave: update %llu is open; end or abort "
+			       "it first",
+			       (unsigned long long)worker->trainer.version);
+	if (rc)
+		return worker_result(rc, &inner, error);
+	worker->stage = STAGE_LEFT;
+	return worker_result(control_leave(worker->control, true, LEAVE_MS, &inner), &inner, error);
+}
+
+static void leave_at_close(struct weft_worker *worker)
+{
+	bool interrupted = atomic_load(&worker->interrupted);
+	struct error error;
+
+	if (worker->stage != STAGE_JOINED && worker->stage != STAGE_JOINING)
+		return;
+	if (control_leave(worker->control,
+			  !worker->failed && worker->stage == STAGE_JOINED && !interrupted &&
+				  worker->trainer.state == UPDATE_CLOSED && !worker->unfinished,
+			  LEAVE_MS, &error))
+		log_debug("%s: %s", worker->self_name, error.text);
+}
+
+void weft_close(weft_worker **where)
+{
+	struct weft_worker *worker;
+
+	if (!where || !*where)
+		return;
+	worker = *where;
+	*where = NULL;
+	/* A forked child has neither the control thread nor a part in the job: what it inherited
+	 * goes when it ends, and whatever it did here would be done to its parent. */
+	if (worker->pid && worker->pid != getpid())
+		return;
+	if (worker->control)
+		leave_at_close(worker);
+	if (worker->own_memory)
+		peers_fence(worker, FENCE_MS);
+	send_plan_close(worker);
+	pairs_close(worker);
+	peers_close(worker);
+	params_close(worker);
+	sources_close(worker);
+	/* the control thread may interrupt the domain until it has ended; and the core owns the
+	 * plan that everything above points into */
+	control_close(&worker->control);
+	transport_domain_close(&worker->domain);
+	declare_fini(worker);
+	memory_free(worker->controller);
+	memory_free(worker->job);
+	memory_free(worker->transport);
+	memory_free(worker->nic);
+	trainer_close_locks(&worker->trainer);
+	pthread_mutex_destroy(&worker->failure_lock);
+	memory_free(worker);
+}
+
+uint64_t weft_published(const weft_worker *worker)
+{
+	return worker ? atomic_load(&worker->versions.published) : 0;
+}
+
+int weft_tainted(const weft_worker *worker)
+{
+	return worker ? atomic_load(&worker->versions.tainted) : 0;
+}
+
+/* A trainer's calls and packing threads count while we look. A forked child's copy of a lock may be
+ * held for ever by a thread that it has not. */
+int weft_get_stats(const weft_worker *worker, weft_stats *stats)
+{
+	struct trainer *trainer;
+	bool locks;
+
+	if (!worker || !stats)
+		return -WEFT_E_USAGE;
+	trainer = (struct trainer *)(uintptr_t)&worker->trainer;
+	locks = worker->self.role == ROLE_TRAINER && worker->pid == getpid();
+	if (locks)
+		pthread_mutex_lock(&trainer->lock);
+	*stats = worker->stats;
+	if (locks) {
+		pthread_mutex_unlock(&trainer->lock);
+		pthread_mutex_lock(&trainer->wire);
+	}
+	for (size_t i = 0; i < worker->peer_count; i++) {
+		const struct transport_stats *wire;
+
+		if (!worker->peers[i].endpoint)
+			continue;
+		wire = transport_endpoint_stats(worker->peers[i].endpoint);
+		stats->writes += wire->writes;
+		stats->chunks += wire->chunks;
+	}
+	if (locks)
+		pthread_mutex_unlock(&trainer->wire);
+	return 0;
+}

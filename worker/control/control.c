@@ -1,0 +1,555 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/control/control.h"
+
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "wire/limits.h"
+#include "worker/launch/lookup.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#define LINGER_MS	  1000 /* how long a last message may take to leave */
+#define RECONNECT_MS	  100
+#define RECONNECT_MAX_MS  2000
+#define POLL_MAX_MS	  1000
+#define GRACE_MS	  300
+#define GRACE_BEAT_MAX_MS 5000
+#define ZMQ_DESCRIPTORS	  16 /* a context with one socket takes 8, and 3 a connection */
+
+/* From the host thread to the core. */
+struct post {
+	enum worker_event_type type;
+	struct message_endpoints endpoints; /* owned */
+	struct error error;
+	uint64_t version;
+	bool done;
+};
+
+struct control {
+	char *address;
+	void *context, *socket;
+	int wake;
+	struct transport_domain *domain;
+	struct worker_core *core; /* the control thread's once it runs */
+	pthread_t thread;
+	bool running;
+	bool heard;	      /* the control thread's while it runs: anything came */
+	struct lookup lookup; /* likewise */
+	_Atomic bool failed;
+	_Atomic uint32_t heartbeat_ms;
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	/* under lock */
+	ARRAY(struct post) posts;
+	const struct message_plan *plan;
+	const struct message_peers *peers;
+	enum worker_state state;
+	struct error failure;
+	bool stop;
+};
+
+void endpoints_fini(struct message_endpoints *endpoints)
+{
+	for (size_t i = 0; i < endpoints->region_count; i++)
+		memory_free(endpoints->regions[i].bytes);
+	for (size_t i = 0; i < endpoints->record_count; i++)
+		memory_free(endpoints->records[i].bytes);
+	memory_free(endpoints->regions);
+	memory_free(endpoints->records);
+	memory_free(endpoints->places);
+	memset(endpoints, 0, sizeof(*endpoints));
+}
+
+static void set_failure(struct control *control, const struct error *failure)
+{
+	pthread_mutex_lock(&control->lock);
+	if (!atomic_load(&control->failed)) {
+		control->failure = *failure;
+		control->state = WORKER_FAILED;
+		atomic_store(&control->failed, true);
+	}
+	pthread_cond_broadcast(&control->changed);
+	pthread_mutex_unlock(&control->lock);
+	/* a host inside a transport wait wakes up and looks at the flag */
+	transport_domain_interrupt(control->domain);
+}
+
+static void set_state(struct control *control, const struct worker_action *action)
+{
+	if (action->state == WORKER_FAILED) {
+		set_failure(control, &action->error);
+		return;
+	}
+	pthread_mutex_lock(&control->lock);
+	control->state = action->state;
+	pthread_cond_broadcast(&control->changed);
+	pthread_mutex_unlock(&control->lock);
+}
+
+static void send_message(struct control *control, const struct message *message)
+{
+	struct error error;
+	unsigned char *bytes = NULL;
+	size_t length = 0;
+
+	if (message_encode(message, &bytes, &length, &error)) {
+		log_error("%s to the controller could not be written: %s",
+			  message_type_name(message->type), error.text);
+		return;
+	}
+	log_debug("> %s (%zu bytes)", message_type_name(message->type), length);
+	/* a full queue drops: the core sends an unanswered message again */
+	if (zmq_send(control->socket, bytes, length, ZMQ_DONTWAIT) < 0)
+		log_debug("%s not queued: %s", message_type_name(message->type),
+			  zmq_strerror(errno));
+	memory_free(bytes);
+}
+
+static void apply(struct control *control, const struct worker_action *action)
+{
+	switch (action->type) {
+	case WORKER_ACTION_SEND:
+		send_message(control, &action->message);
+		break;
+	case WORKER_ACTION_LOG:
+		if (action->warn)
+			log_warn("%s", action->line);
+		else
+			log_info("%s", action->line);
+		break;
+	case WORKER_ACTION_OPEN:
+		pthread_mutex_lock(&control->lock);
+		control->plan = action->plan;
+		control->peers = NULL; /* of an older attempt */
+		pthread_cond_broadcast(&control->changed);
+		pthread_mutex_unlock(&control->lock);
+		break;
+	case WORKER_ACTION_CONNECT:
+		pthread_mutex_lock(&control->lock);
+		control->peers = action->peers;
+		pthread_cond_broadcast(&control->changed);
+		pthread_mutex_unlock(&control->lock);
+		break;
+	case WORKER_ACTION_STATE:
+		set_state(control, action);
+		break;
+	}
+}
+
+static void step(struct control *control, struct worker_event *event)
+{
+	struct worker_actions actions = {0};
+	struct error error;
+
+	event->now_ms = clock_ms();
+	if (worker_core_step(control->core, event, &actions, &error)) {
+		error_wrap(&error, "control channel");
+		set_failure(control, &error);
+	}
+	for (size_t i = 0; i < actions.count; i++)
+		apply(control, &actions.items[i]);
+	worker_actions_clear(&actions);
+	memory_free(actions.items);
+}
+
+static void receive(struct control *control)
+{
+	zmq_msg_t frame;
+
+	zmq_msg_init(&frame);
+	while (zmq_msg_recv(&frame, control->socket, ZMQ_DONTWAIT) >= 0) {
+		struct message message;
+		struct error error;
+		struct worker_event event = {.type = WORKER_EVENT_RECEIVED, .message = &message};
+		int rc;
+
+		control->heard = true;
+		lookup_stop(&control->lookup);
+		/* a stray frame part is a message of its own and fails to decode */
+		rc = message_decode(&message, zmq_msg_data(&frame), zmq_msg_size(&frame), &error);
+		if (rc) {
+			event = (struct worker_event){.type = WORKER_EVENT_BROKEN, .error = &error};
+			step(control, &event);
+			continue;
+		}
+		log_debug("< %s", message_type_name(message.type));
+		if (message.type == MESSAGE_WELCOME)
+			atomic_store(&control->heartbeat_ms, message.u.welcome.heartbeat_ms);
+		step(control, &event);
+		message_fini(&message);
+	}
+	zmq_msg_close(&frame);
+}
+
+/* Runs what the host posted; true when the thread shall end. */
+static bool take_posts(struct control *control)
+{
+	uint64_t drained;
+	bool stop;
+
+	if (read(control->wake, &drained, sizeof(drained)) < 0 && errno != EAGAIN)
+		log_warn("reading the wake-up counter: %s", strerror(errno));
+	for (;;) {
+		struct post post;
+		struct worker_event event;
+
+		pthread_mutex_lock(&control->lock);
+		stop = control->stop;
+		if (!control->posts.count) {
+			pthread_mutex_unlock(&control->lock);
+			return stop;
+		}
+		post = control->posts.items[0];
+		control->posts.count--;
+		memmove(control->posts.items, control->posts.items + 1,
+			control->posts.count * sizeof(post));
+		pthread_mutex_unlock(&control->lock);
+		event = (struct worker_event){.type = post.type,
+					      .error = &post.error,
+					      .endpoints = &post.endpoints,
+					      .version = post.version,
+					      .done = post.done};
+		step(control, &event);
+		endpoints_fini(&post.endpoints);
+	}
+}
+
+static long poll_ms(const struct control *control)
+{
+	uint64_t deadline = worker_core_deadline_ms(control->core), now = clock_ms();
+
+	if (deadline <= now)
+		return 0;
+	return deadline - now < POLL_MAX_MS ? (long)(deadline - now) : POLL_MAX_MS;
+}
+
+/* Nothing was heard yet: that may be because the address means nothing. */
+static void look_up(struct control *control)
+{
+	struct worker_event event = {.type = WORKER_EVENT_NAME};
+	struct error error;
+
+	if (!lookup_step(&control->lookup, clock_ms(), &error))
+		return;
+	if (error.code)
+		event.error = &error;
+	step(control, &event);
+}
+
+static void *run(void *context)
+{
+	struct control *control = context;
+	struct worker_event tick = {.type = WORKER_EVENT_TICK};
+
+	for (;;) {
+		zmq_pollitem_t items[2] = {
+			{.socket = control->socket, .events = ZMQ_POLLIN},
+			{.fd = control->wake, .events = ZMQ_POLLIN},
+		};
+
+		look_up(control);
+		zmq_poll(items, 2, poll_ms(control));
+		receive(control);
+		if (take_posts(control))
+			return NULL;
+		tick.type = WORKER_EVENT_TICK;
+		step(control, &tick);
+	}
+}
+
+/* zmq ends the whole process when it runs out of descriptors in the middle of making its threads
+ * and sockets, so they are asked for here first, where that can be said. */
+static int check_descriptors(struct error *error)
+{
+	int taken[ZMQ_DESCRIPTORS], count = 0, errnum = 0;
+
+	while (count < ZMQ_DESCRIPTORS && !errnum) {
+		taken[count] = eventfd(0, EFD_CLOEXEC);
+		if (taken[count] < 0)
+			errnum = errno;
+		else
+			count++;
+	}
+	for (int i = 0; i < count; i++)
+		close(taken[i]);
+	if (errnum)
+		return error_set_errno(error, ERROR_LIMIT, errnum,
+				       "the control channel needs %d file descriptors, %d are "
+				       "left: raise ulimit -n",
+				       ZMQ_DESCRIPTORS, count);
+	return 0;
+}
+
+static int make_socket(struct control *control, struct error *error)
+{
+	int linger = LINGER_MS, interval = RECONNECT_MS, longest = RECONNECT_MAX_MS, keep = 1,
+	    either = 1;
+	int64_t largest = LIMIT_MESSAGE_BYTES;
+	int rc = check_descriptors(error);
+
+	if (rc)
+		return rc;
+	control->context = zmq_ctx_new();
+	if (control->context)
+		control->socket = zmq_socket(control->context, ZMQ_DEALER);
+	if (!control->socket)
+		return error_set(error, ERROR_IO, "no control socket: %s", zmq_strerror(errno));
+	zmq_setsockopt(control->socket, ZMQ_LINGER, &linger, sizeof(linger));
+	zmq_setsockopt(control->socket, ZMQ_RECONNECT_IVL, &interval, sizeof(interval));
+	zmq_setsockopt(control->socket, ZMQ_RECONNECT_IVL_MAX, &longest, sizeof(longest));
+	zmq_setsockopt(control->socket, ZMQ_TCP_KEEPALIVE, &keep, sizeof(keep));
+	zmq_setsockopt(control->socket, ZMQ_IPV6, &either, sizeof(either)); /* names may be both */
+	zmq_setsockopt(control->socket, ZMQ_MAXMSGSIZE, &largest, sizeof(largest));
+	if (zmq_connect(control->socket, control->address))
+		return error_set(error, ERROR_CONFIG,
+				 "controller address '%s' is not usable: %s; write it as "
+				 "tcp://host:29600",
+				 control->address, zmq_strerror(errno));
+	return 0;
+}
+
+int control_open(struct control **out, const char *address, struct transport_domain *domain,
+		 struct error *error)
+{
+	struct control *control = memory_zalloc(1, sizeof(*control));
+	pthread_condattr_t monotonic;
+	int rc;
+
+	*out = NULL;
+	if (!control)
+		return memory_error(error, "opening the control channel", sizeof(*control));
+	control->domain = domain;
+	control->wake = -1;
+	pthread_mutex_init(&control->lock, NULL);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&control->changed, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+	control->address = memory_string(address);
+	if (!control->address) {
+		rc = memory_error(error, "opening the control channel", strlen(address) + 1);
+		goto fail;
+	}
+	control->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (control->wake < 0) {
+		rc = error_set_errno(error, ERROR_IO, errno, "no wake-up counter");
+		goto fail;
+	}
+	rc = make_socket(control, error);
+	if (rc)
+		goto fail;
+	lookup_init(&control->lookup, control->address, control->wake);
+	*out = control;
+	return 0;
+fail:
+	control_close(&control);
+	return rc;
+}
+
+int control_start(struct control *control, const struct worker_core_options *options,
+		  struct error *error)
+{
+	sigset_t all, before;
+	int rc = worker_core_new(&control->core, options, clock_ms(), error);
+
+	if (rc)
+		return rc;
+	/* signals of the process go to the host's threads */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	rc = pthread_create(&control->thread, NULL, run, control);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (rc) {
+		worker_core_free(&control->core); /* a later start makes its own */
+		return error_set_errno(error, ERROR_IO, rc, "no control thread");
+	}
+	control->running = true;
+	return 0;
+}
+
+/* Waits for a change; the caller holds the lock. False at the deadline. */
+static bool wait_change(struct control *control, uint64_t deadline_ns)
+{
+	struct timespec until = {(time_t)(deadline_ns / 1000000000u),
+				 (long)(deadline_ns % 1000000000u)};
+
+	return pthread_cond_timedwait(&control->changed, &control->lock, &until) == 0;
+}
+
+enum control_request control_next(struct control *control, uint32_t wait_ms,
+				  const struct message_plan **plan,
+				  const struct message_peers **peers)
+{
+	uint64_t deadline = clock_ns() + (uint64_t)wait_ms * 1000000u;
+	enum control_request request = CONTROL_NOTHING;
+
+	pthread_mutex_lock(&control->lock);
+	for (;;) {
+		if (control->state == WORKER_FAILED) {
+			request = CONTROL_FAILED;
+		} else if (control->plan) {
+			request = CONTROL_OPEN;
+			*plan = control->plan;
+			control->plan = NULL;
+		} else if (control->peers) {
+			request = CONTROL_CONNECT;
+			*peers = control->peers;
+			control->peers = NULL;
+		} else if (control->state == WORKER_RUN) {
+			request = CONTROL_RUN;
+		}
+		if (request != CONTROL_NOTHING || !wait_change(control, deadline))
+			break;
+	}
+	pthread_mutex_unlock(&control->lock);
+	return request;
+}
+
+static int post(struct control *control, const struct post *event, struct error *error)
+{
+	uint64_t one = 1;
+	struct post *slot;
+
+	pthread_mutex_lock(&control->lock);
+	slot = array_push(&control->posts);
+	if (slot)
+		*slot = *event;
+	pthread_mutex_unlock(&control->lock);
+	if (!slot)
+		return memory_error(error, "telling the control thread", sizeof(*slot));
+	if (write(control->wake, &one, sizeof(one)) < 0 && errno != EAGAIN)
+		return error_set_errno(error, ERROR_IO, errno, "waking the control thread");
+	return 0;
+}
+
+int control_endpoints(struct control *control, struct message_endpoints *endpoints,
+		      struct error *error)
+{
+	struct post event = {.type = WORKER_EVENT_ENDPOINTS, .endpoints = *endpoints};
+	int rc = post(control, &event, error);
+
+	if (rc)
+		endpoints_fini(endpoints);
+	memset(endpoints, 0, sizeof(*endpoints));
+	return rc;
+}
+
+int control_connected(struct control *control, struct error *error)
+{
+	struct post event = {.type = WORKER_EVENT_CONNECTED};
+
+	return post(control, &event, error);
+}
+
+void control_version(struct control *control, uint64_t version)
+{
+	struct post event = {.type = WORKER_EVENT_VERSION, .version = version};
+
+	post(control, &event, NULL); /* only a figure for heartbeats: may be lost */
+}
+
+void control_failure(struct control *control, const struct error *failure, uint64_t version)
+{
+	struct post event = {.type = WORKER_EVENT_FAILURE, .error = *failure, .version = version};
+
+	/* when even this fails, the controller sees silence instead of the sentence */
+	if (post(control, &event, NULL))
+		log_error("the controller cannot be told: %s", failure->text);
+}
+
+int control_leave(struct control *control, bool done, uint32_t wait_ms, struct error *error)
+{
+	struct post event = {.type = WORKER_EVENT_LEAVE, .done = done};
+	uint64_t deadline = clock_ns() + (uint64_t)wait_ms * 1000000u;
+	int rc;
+
+	if (!control->running)
+		return 0;
+	rc = post(control, &event, error);
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&control->lock);
+	while (control->state != WORKER_LEFT && control->state != WORKER_FAILED)
+		if (!wait_change(control, deadline))
+			break;
+	if (control->state == WORKER_FAILED)
+		rc = error_set(error, control->failure.code, "%s", control->failure.text);
+	else if (control->state != WORKER_LEFT)
+		rc = error_set(error, ERROR_TIMEOUT,
+			       "leaving: no answer from the controller at %s for %.1f s",
+			       control->address, wait_ms / 1000.0);
+	pthread_mutex_unlock(&control->lock);
+	return rc;
+}
+
+bool control_failed(const struct control *control)
+{
+	return atomic_load(&control->failed);
+}
+
+void control_error(struct control *control, struct error *error)
+{
+	pthread_mutex_lock(&control->lock);
+	*error = control->failure;
+	pthread_mutex_unlock(&control->lock);
+}
+
+uint32_t control_grace_ms(const struct control *control)
+{
+	uint32_t heartbeat = atomic_load(&control->heartbeat_ms);
+
+	return GRACE_MS + 2 * (heartbeat < GRACE_BEAT_MAX_MS ? heartbeat : GRACE_BEAT_MAX_MS);
+}
+
+static void stop_thread(struct control *control)
+{
+	uint64_t one = 1;
+
+	pthread_mutex_lock(&control->lock);
+	control->stop = true;
+	pthread_mutex_unlock(&control->lock);
+	if (write(control->wake, &one, sizeof(one)) < 0)
+		log_warn("waking the control thread: %s", strerror(errno));
+	pthread_join(control->thread, NULL);
+	control->running = false;
+}
+
+void control_close(struct control **where)
+{
+	struct control *control = *where;
+	int linger = 0;
+
+	if (!control)
+		return;
+	if (control->running)
+		stop_thread(control);
+	lookup_fini(&control->lookup);
+	/* what nobody answered would only make the end wait for nobody */
+	if (control->socket && !control->heard)
+		zmq_setsockopt(control->socket, ZMQ_LINGER, &linger, sizeof(linger));
+	if (control->socket)
+		zmq_close(control->socket);
+	if (control->context)
+		zmq_ctx_term(control->context);
+	for (size_t i = 0; i < control->posts.count; i++)
+		endpoints_fini(&control->posts.items[i].endpoints);
+	array_free(&control->posts);
+	worker_core_free(&control->core);
+	if (control->wake >= 0)
+		close(control->wake);
+	pthread_cond_destroy(&control->changed);
+	pthread_mutex_destroy(&control->lock);
+	memory_free(control->address);
+	memory_free(control);
+	*where = NULL;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * control.h -- the shell of a worker's control core: one thread that owns the DEALER socket, the
+ * core and the clock. The host thread hands it events and takes requests from it; the transport
+ * is touched by the host thread alone, as its one-thread rule wants.
+ *
+ *   host thread                 mutex + condition          control thread          controller
+ *   weft_join: control_next ◄── OPEN plan ◄──────────────── core ◄── plan ───────── ROUTER
+ *     opens endpoints
+ *   control_endpoints ─────────► event ─ eventfd ─────────► core ──► endpoints ────►
+ *   any wait: control_failed ◄─ atomic flag ◄────────────── core ◄── lost ─────────
+ */
+#ifndef WORKER_CONTROL_CONTROL_H
+#define WORKER_CONTROL_CONTROL_H
+
+#include "transport/transport.h"
+#include "worker/control/core.h"
+
+struct control;
+
+enum control_request {
+	CONTROL_OPEN,      /* open endpoints for *plan, answer with control_endpoints */
+	CONTROL_CONNECT,   /* connect to *peers, answer with control_connected */
+	CONTROL_RUN,       /* the job runs */
+	CONTROL_FAILED,    /* control_error says why */
+	CONTROL_NOTHING    /* the slice ended */
+};
+
+/* Creates the socket; an address that no socket can have is ERROR_CONFIG. */
+int control_open(struct control **control, const char *address, struct transport_domain *domain,
+		 struct error *error);
+/* Makes the core and starts the thread. What `options` points at must outlive the control. */
+int control_start(struct control *control, const struct worker_core_options *options,
+		  struct error *error);
+/* Waits up to wait_ms for the next request. plan and peers live as long as the control. */
+enum control_request control_next(struct control *control, uint32_t wait_ms,
+				  const struct message_plan **plan,
+				  const struct message_peers **peers);
+/* Takes what endpoints owns. */
+int control_endpoints(struct control *control, struct message_endpoints *endpoints,
+		      struct error *error);
+int control_connected(struct control *control, struct error *error);
+void control_version(struct control *control, uint64_t version);
+/* This worker failed: the controller tells the others. */
+void control_failure(struct control *control, const struct error *failure, uint64_t version);
+/* Says good-bye and waits up to wait_ms until it is on its way. */
+int control_leave(struct control *control, bool done, uint32_t wait_ms, struct error *error);
+/* [any thread] */
+bool control_failed(const struct control *control);
+void control_error(struct control *control, struct error *error); /* after control_failed */
+/* How long after a first symptom the controller's word on its cause can be expected: two of its
+ * heartbeats and a little. */
+uint32_t control_grace_ms(const struct control *control);
+/* Ends the thread; NULL inside is fine. */
+void control_close(struct control **control);
+
+void endpoints_fini(struct message_endpoints *endpoints);
+
+#endif

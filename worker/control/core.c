@@ -1,0 +1,680 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/control/core.h"
+
+#include "base/array.h"
+#include "base/memory.h"
+#include <stdio.h>
+#include <string.h>
+
+#define RESEND_MS     500
+#define FAILURE_SENDS 5	   /* a worker that failed has no time to wait for an answer */
+#define EXPIRED_MS    1000 /* how long a joined worker waits to hear who is missing */
+#define FORMER_COUNT  8	   /* controllers given up that are still recognised */
+#define SILENT_MS     5000 /* until a welcome says how long a controller may be silent */
+
+struct worker_core {
+	struct worker_core_options options;
+	enum worker_state state;
+	uint64_t controller; /* incarnation; 0 before the welcome */
+	uint64_t former[FORMER_COUNT];
+	uint32_t former_count;
+	uint64_t epoch, version, sequence;
+	uint32_t heartbeat_ms, lost_ms;
+	uint64_t started_ms, heard_ms, beat_ms, resend_ms, stepped_ms, leaving_ms;
+	uint64_t expired_ms; /* when the join deadline passed; 0: it has not */
+	bool warned;
+	bool unresolved, said_unresolved; /* the controller's name means nothing yet */
+	struct error name;		  /* why */
+	bool wanted;			  /* the controller asked for the body */
+	bool endpoints_ready, done;
+	uint32_t failure_sends; /* still to go */
+	struct error failure;
+	struct message plan, peers, endpoints; /* kept for life; type and head only when set */
+	bool have_plan, have_peers;
+	/* of the running step */
+	struct worker_actions *actions;
+	uint64_t now_ms;
+};
+
+static const char *const state_names[] = {
+	[WORKER_HELLO] = "hello",	  [WORKER_DECLARE] = "declare",
+	[WORKER_PLANNED] = "planned",	  [WORKER_CONNECTING] = "connecting",
+	[WORKER_CONNECTED] = "connected", [WORKER_RUN] = "run",
+	[WORKER_LEAVING] = "leaving",	  [WORKER_LEFT] = "left",
+	[WORKER_FAILED] = "failed",
+};
+_Static_assert(ARRAY_SIZE(state_names) == WORKER_STATE_COUNT, "a name for every state");
+
+/* What a worker in that state waits for, in sentences about deadlines. */
+static const char *const waits[] = {
+	[WORKER_HELLO] = "an answer of the controller",
+	[WORKER_DECLARE] = "the plan (the controller plans when all workers have declared)",
+	[WORKER_PLANNED] = "the endpoints of all peers",
+	[WORKER_CONNECTING] = "the connections to all peers",
+	[WORKER_CONNECTED] = "the other workers to connect",
+};
+
+const char *worker_state_name(enum worker_state state)
+{
+	return (unsigned)state < WORKER_STATE_COUNT ? state_names[state] : "unknown";
+}
+
+static int no_memory(struct error *error)
+{
+	return error_set(error, ERROR_MEMORY, "the control channel is out of memory");
+}
+
+static struct worker_action *push(struct worker_core *core, enum worker_action_type type)
+{
+	struct worker_action *action = array_push(core->actions);
+
+	if (action)
+		action->type = type;
+	return action;
+}
+
+static int say(struct worker_core *core, bool warn, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+static int say(struct worker_core *core, bool warn, const char *format, ...)
+{
+	struct worker_action *action = push(core, WORKER_ACTION_LOG);
+	char line[ERROR_TEXT_BYTES + 128];
+	va_list args;
+
+	if (!action)
+		return -ERROR_MEMORY;
+	va_start(args, format);
+	vsnprintf(line, sizeof(line), format, args);
+	va_end(args);
+	action->warn = warn;
+	action->line = memory_string(line);
+	return action->line ? 0 : -ERROR_MEMORY;
+}
+
+/* Sends a copy of a message whose body may be borrowed; the head is filled in here. */
+static int send_copy(struct worker_core *core, struct message *message, struct error *error)
+{
+	struct worker_action *action = push(core, WORKER_ACTION_SEND);
+	struct message copy;
+
+	if (!action)
+		return no_memory(error);
+	snprintf(message->job, sizeof(message->job), "%s", core->options.job);
+	message->epoch = core->epoch;
+	message->from = core->options.hello.incarnation;
+	if (message_copy(&copy, message, error)) {
+		core->actions->count--;
+		return no_memory(error);
+	}
+	action->message = copy;
+	return 0;
+}
+
+static int send_hello(struct worker_core *core, struct error *error)
+{
+	struct message message = {.type = MESSAGE_HELLO, .u.hello = core->options.hello};
+
+	return send_copy(core, &message, error);
+}
+
+static int send_declare(struct worker_core *core, struct error *error)
+{
+	struct message message = {.type = MESSAGE_DECLARE, .u.declare = core->options.declare};
+
+	if (!core->wanted)
+		return send_copy(core, &message, error);
+	if (core->options.layout) {
+		message.type = MESSAGE_LAYOUT;
+		message.u.layout.digest = core->options.declare.digest;
+		message.u.layout.layout = *core->options.layout;
+	} else {
+		message.type = MESSAGE_HOLDING;
+		message.u.holding.digest = core->options.declare.digest;
+		message.u.holding.holding = *core->options.holding;
+	}
+	return send_copy(core, &message, error);
+}
+
+static int send_endpoints(struct worker_core *core, struct error *error)
+{
+	return core->endpoints_ready ? send_copy(core, &core->endpoints, error) : 0;
+}
+
+static int send_connected(struct worker_core *core, struct error *error)
+{
+	struct message message = {.type = MESSAGE_CONNECTED};
+
+	message.u.connected.attempt = core->plan.u.plan.attempt;
+	return send_copy(core, &message, error);
+}
+
+static int send_leave(struct worker_core *core, struct error *error)
+{
+	struct message message = {.type = MESSAGE_LEAVE};
+
+	message.u.leave.done = core->done;
+	return send_copy(core, &message, error);
+}
+
+static int send_failure(struct worker_core *core, struct error *error)
+{
+	struct message message = {.type = MESSAGE_FAILURE};
+
+	if (!core->failure_sends)
+		return 0;
+	core->failure_sends--;
+	message.u.failure.code = (int)core->failure.code;
+	message.u.failure.text = core->failure.text;
+	message.u.failure.version = core->version;
+	return send_copy(core, &message, error);
+}
+
+/* The latest unanswered message of each state. */
+static int (*const resends[WORKER_STATE_COUNT])(struct worker_core *, struct error *) = {
+	[WORKER_HELLO] = send_hello,	   [WORKER_DECLARE] = send_declare,
+	[WORKER_PLANNED] = send_endpoints, [WORKER_CONNECTED] = send_connected,
+	[WORKER_LEAVING] = send_leave,	   [WORKER_FAILED] = send_failure,
+};
+
+static int send_latest(struct worker_core *core, struct error *error)
+{
+	core->resend_ms = core->now_ms + core->options.resend_ms;
+	return resends[core->state] ? resends[core->state](core, error) : 0;
+}
+
+static int enter(struct worker_core *core, enum worker_state state, struct error *error)
+{
+	struct worker_action *action = push(core, WORKER_ACTION_STATE);
+
+	if (!action)
+		return no_memory(error);
+	core->state = state;
+	action->state = state;
+	if (state == WORKER_FAILED)
+		action->error = core->failure;
+	return send_latest(core, error);
+}
+
+/* `told`: how many times the controller is to hear it; 0 when it said so itself. */
+static int fail(struct worker_core *core, const struct error *why, uint32_t told,
+		struct error *error)
+{
+	if (core->state >= WORKER_LEFT)
+		return 0;
+	core->failure = *why;
+	core->failure_sends = core->controller ? told : 0;
+	return enter(core, WORKER_FAILED, error);
+}
+
+/* The controller told the job's end. One leave lets it go without waiting for us. */
+static int told_the_end(struct worker_core *core, int code, const char *text, struct error *error)
+{
+	struct error why;
+	int rc;
+
+	core->failure_sends = 0;
+	if (core->state == WORKER_LEFT)
+		return 0;
+	if (core->state == WORKER_LEAVING)
+		return enter(core, WORKER_LEFT, error);
+	error_set(&why, error_known(code) ? (enum error_code)code : ERROR_INTERNAL, "%s", text);
+	rc = fail(core, &why, 0, error);
+	return !rc && core->controller ? send_leave(core, error) : rc;
+}
+
+static bool planned(const struct worker_core *core)
+{
+	return core->state >= WORKER_PLANNED && core->state <= WORKER_RUN;
+}
+
+static void give_up_controller(struct worker_core *core)
+{
+	if (core->controller)
+		core->former[core->former_count++ % FORMER_COUNT] = core->controller;
+	core->controller = 0;
+	core->epoch = 0;
+	core->wanted = false;
+}
+
+static bool is_former(const struct worker_core *core, uint64_t controller)
+{
+	for (uint32_t i = 0; i < FORMER_COUNT; i++)
+		if (core->former[i] == controller)
+			return true;
+	return false;
+}
+
+/* The address answers, but it is another controller (other != 0) or one that forgot us. */
+static int start_over(struct worker_core *core, uint64_t other, struct error *error)
+{
+	struct error why;
+
+	if (core->state >= WORKER_LEFT)
+		return 0;
+	if (core->state == WORKER_LEAVING)
+		return enter(core, WORKER_LEFT, error);
+	if (planned(core)) {
+		error_set(
+			&why, ERROR_CONTROLLER_LOST,
+			"the controller at %s was restarted (incarnation %016llx, was %016llx), so "
+			"the plan of epoch %llu is gone; restart the whole job",
+			core->options.controller, (unsigned long long)other,
+			(unsigned long long)core->controller, (unsigned long long)core->epoch);
+		return fail(core, &why, 0, error);
+	}
+	if (say(core, true, "the controller at %s %s: joining again", core->options.controller,
+		other ? "was restarted" : "does not know this worker"))
+		return no_memory(error);
+	if (other)
+		give_up_controller(core);
+	core->epoch = 0;
+	core->wanted = false;
+	return enter(core, WORKER_HELLO, error);
+}
+
+static int on_welcome(struct worker_core *core, struct message *message, struct error *error)
+{
+	if (core->state != WORKER_HELLO)
+		return 0;
+	core->controller = message->u.welcome.controller;
+	core->epoch = message->epoch;
+	core->heartbeat_ms = message->u.welcome.heartbeat_ms;
+	core->lost_ms = message->u.welcome.lost_ms;
+	core->heard_ms = core->now_ms;
+	core->beat_ms = core->now_ms + core->heartbeat_ms;
+	return enter(core, WORKER_DECLARE, error);
+}
+
+static int on_refuse(struct worker_core *core, struct message *message, struct error *error)
+{
+	const struct message_refuse *refuse = &message->u.refuse;
+
+	if (refuse->code != ERROR_CONTROLLER_LOST)
+		return told_the_end(core, refuse->code, refuse->text, error);
+	/* "never saw you": a late answer, unless this is the controller that we joined */
+	if (core->state == WORKER_DECLARE)
+		return start_over(core, 0, error);
+	return 0;
+}
+
+static int on_want(struct worker_core *core, struct message *message, struct error *error)
+{
+	bool ours = false;
+
+	if (core->state != WORKER_DECLARE)
+		return 0;
+	for (size_t i = 0; i < message->u.want.digest_count; i++)
+		ours |= digest_equal(message->u.want.digests[i], core->options.declare.digest);
+	if (ours == core->wanted)
+		return 0;
+	core->wanted = ours;
+	return ours ? send_latest(core, error) : 0;
+}
+
+static int on_plan(struct worker_core *core, struct message *message, struct error *error)
+{
+	struct worker_action *action;
+
+	if (core->state != WORKER_DECLARE)
+		return 0;
+	core->plan = *message;
+	*message = (struct message){0};
+	core->have_plan = true;
+	if (say(core, false, "plan attempt %u: %zu rows, %zu peers", core->plan.u.plan.attempt,
+		core->plan.u.plan.row_count, core->plan.u.plan.peer_count) ||
+	    enter(core, WORKER_PLANNED, error))
+		return no_memory(error);
+	action = push(core, WORKER_ACTION_OPEN);
+	if (!action)
+		return no_memory(error);
+	action->plan = &core->plan.u.plan;
+	return 0;
+}
+
+static bool peers_match(const struct message_plan *plan, const struct message_peers *peers)
+{
+	if (plan->peer_count != peers->peer_count)
+		return false;
+	for (size_t i = 0; i < plan->peer_count; i++)
+		if (plan->peers[i].member.role != peers->peers[i].member.role ||
+		    plan->peers[i].member.rank != peers->peers[i].member.rank)
+			return false;
+	return true;
+}
+
+static int on_peers(struct worker_core *core, struct message *message, struct error *error)
+{
+	struct worker_action *action;
+	struct error why;
+
+	if (core->state != WORKER_PLANNED || !core->endpoints_ready ||
+	    message->u.peers.attempt != core->plan.u.plan.attempt)
+		return 0;
+	if (!peers_match(&core->plan.u.plan, &message->u.peers)) {
+		error_set(&why, ERROR_MESSAGE,
+			  "the controller at %s sent endpoints of other peers "
+			  "than its plan names",
+			  core->options.controller);
+		return fail(core, &why, FAILURE_SENDS, error);
+	}
+	core->peers = *message;
+	*message = (struct message){0};
+	core->have_peers = true;
+	if (enter(core, WORKER_CONNECTING, error))
+		return no_memory(error);
+	action = push(core, WORKER_ACTION_CONNECT);
+	if (!action)
+		return no_memory(error);
+	action->peers = &core->peers.u.peers;
+	return 0;
+}
+
+static int on_go(struct worker_core *core, struct message *message, struct error *error)
+{
+	if (core->state != WORKER_CONNECTED || message->u.go.attempt != core->plan.u.plan.attempt)
+		return 0;
+	return enter(core, WORKER_RUN, error);
+}
+
+static int on_heartbeat(struct worker_core *core, struct message *message, struct error *error)
+{
+	if (core->state == WORKER_LEAVING && message->u.heartbeat.sequence == 0)
+		return enter(core, WORKER_LEFT, error);
+	return 0;
+}
+
+static int on_lost(struct worker_core *core, struct message *message, struct error *error)
+{
+	return told_the_end(core, message->u.lost.code, message->u.lost.text, error);
+}
+
+typedef int (*handler)(struct worker_core *, struct message *, struct error *);
+static const handler handlers[MESSAGE_TYPE_COUNT] = {
+	[MESSAGE_WELCOME] = on_welcome, [MESSAGE_REFUSE] = on_refuse,
+	[MESSAGE_WANT] = on_want,	[MESSAGE_PLAN] = on_plan,
+	[MESSAGE_PEERS] = on_peers,	[MESSAGE_GO] = on_go,
+	[MESSAGE_LOST] = on_lost,	[MESSAGE_HEARTBEAT] = on_heartbeat,
+};
+
+static int received(struct worker_core *core, struct message *message, struct error *error)
+{
+	bool refuse = message->type == MESSAGE_REFUSE;
+
+	if ((unsigned)message->type >= MESSAGE_TYPE_COUNT || !handlers[message->type] ||
+	    is_former(core, message->from))
+		return 0;
+	/* before the welcome there is only the welcome, or a refusal, even by another job's */
+	if (core->controller == 0 || (core->state == WORKER_HELLO && refuse))
+		return refuse || message->type == MESSAGE_WELCOME
+			       ? handlers[message->type](core, message, error)
+			       : 0;
+	if (strcmp(message->job, core->options.job) != 0)
+		return 0;
+	if (message->from != core->controller)
+		return start_over(core, message->from, error);
+	if (message->type != MESSAGE_WELCOME && message->epoch != core->epoch && !refuse)
+		return 0; /* stale: of another plan */
+	core->heard_ms = core->now_ms;
+	return handlers[message->type](core, message, error);
+}
+
+static int broken(struct worker_core *core, const struct error *what, struct error *error)
+{
+	struct error why = *what;
+
+	error_wrap(&why, "the controller at %s sent what cannot be read", core->options.controller);
+	return fail(core, &why, FAILURE_SENDS, error);
+}
+
+static int take_endpoints(struct worker_core *core, const struct message_endpoints *endpoints,
+			  struct error *error)
+{
+	struct message borrowed = {.type = MESSAGE_ENDPOINTS, .u.endpoints = *endpoints};
+
+	if (core->state != WORKER_PLANNED || core->endpoints_ready)
+		return 0;
+	borrowed.u.endpoints.attempt = core->plan.u.plan.attempt;
+	if (message_copy(&core->endpoints, &borrowed, error))
+		return no_memory(error);
+	core->endpoints_ready = true;
+	return send_latest(core, error);
+}
+
+static int leave(struct worker_core *core, bool done, struct error *error)
+{
+	/* it failed, said so, and ends before the answer: the controller need not wait for it */
+	if (core->state == WORKER_FAILED && core->failure_sends) {
+		core->failure_sends = 0;
+		return send_leave(core, error);
+	}
+	if (core->state >= WORKER_LEAVING)
+		return 0;
+	core->done = done;
+	core->leaving_ms = core->now_ms;
+	return enter(core, core->controller ? WORKER_LEAVING : WORKER_LEFT, error);
+}
+
+static int beat(struct worker_core *core, struct error *error)
+{
+	struct message message = {.type = MESSAGE_HEARTBEAT};
+
+	if (!core->controller || core->state < WORKER_DECLARE || core->state > WORKER_RUN ||
+	    core->now_ms < core->beat_ms)
+		return 0;
+	core->beat_ms = core->now_ms + core->heartbeat_ms;
+	message.u.heartbeat.sequence = ++core->sequence;
+	message.u.heartbeat.version = core->version;
+	return send_copy(core, &message, error);
+}
+
+static int check_silence(struct worker_core *core, struct error *error)
+{
+	struct error why;
+
+	if (core->state == WORKER_LEAVING && core->now_ms >= core->leaving_ms + core->lost_ms)
+		return enter(core, WORKER_LEFT, error);
+	if (core->state < WORKER_DECLARE || core->state > WORKER_RUN ||
+	    core->now_ms < core->heard_ms + core->lost_ms)
+		return 0;
+	error_set(&why, ERROR_CONTROLLER_LOST,
+		  "the controller at %s is silent for %.1f s (this worker at version %llu); "
+		  "restart the whole job",
+		  core->options.controller, (double)(core->now_ms - core->heard_ms) / 1000.0,
+		  (unsigned long long)core->version);
+	return fail(core, &why, 0, error);
+}
+
+/* A name may come to mean something later: DNS of a pod that is being started. */
+static int take_name(struct worker_core *core, const struct error *name, struct error *error)
+{
+	core->unresolved = name && core->state == WORKER_HELLO;
+	if (!core->unresolved)
+		return 0;
+	core->name = *name;
+	if (core->said_unresolved)
+		return 0;
+	core->said_unresolved = true;
+	return say(core, true, "controller %s: %.600s; trying on until the join deadline",
+		   core->options.controller, name->text)
+		       ? no_memory(error)
+		       : 0;
+}
+
+static void late_text(const struct worker_core *core, uint64_t waited, struct error *why)
+{
+	const char *hint = "";
+
+	if (core->state == WORKER_HELLO)
+		hint = core->unresolved
+			       ? core->name.text
+			       : "is it running, is its address right, can this host reach it";
+	error_set(why, ERROR_TIMEOUT,
+		  "waiting for %s at %s for %.1f s%s%.600s; raise --join-timeout if this is "
+		  "expected",
+		  waits[core->state], core->options.controller, (double)waited / 1000.0,
+		  *hint ? ": " : "", hint);
+}
+
+static int check_join(struct worker_core *core, struct error *error)
+{
+	uint64_t waited = core->now_ms - core->started_ms;
+	uint64_t limit = core->options.join_timeout_ms;
+	struct error why;
+
+	if (core->state > WORKER_CONNECTED)
+		return 0;
+	if (waited >= limit && core->now_ms >= core->expired_ms + EXPIRED_MS) {
+		late_text(core, waited, &why);
+		if (core->expired_ms || core->state == WORKER_HELLO)
+			return fail(core, &why, FAILURE_SENDS, error);
+		/* the controller knows who is missing: its answer is the better sentence */
+		core->expired_ms = core->now_ms;
+		core->failure = why;
+		core->failure_sends = 1;
+		return send_failure(core, error);
+	}
+	if (core->warned || waited < limit / 4 || waited >= limit)
+		return 0;
+	core->warned = true;
+	return say(core, true, "still waiting for %s at %s, %.1f of %.1f s", waits[core->state],
+		   core->options.controller, (double)waited / 1000.0, (double)limit / 1000.0)
+		       ? no_memory(error)
+		       : 0;
+}
+
+/* A process that stood still itself has not listened: the controller is not to blame. */
+static void forgive_own_sleep(struct worker_core *core)
+{
+	uint64_t gap = core->now_ms - core->stepped_ms;
+
+	core->stepped_ms = core->now_ms;
+	if (core->controller && gap > core->heartbeat_ms + core->lost_ms / 2)
+		core->heard_ms += gap;
+}
+
+static int tick(struct worker_core *core, struct error *error)
+{
+	int rc = check_silence(core, error);
+
+	if (!rc)
+		rc = check_join(core, error);
+	if (!rc)
+		rc = beat(core, error);
+	if (!rc && core->now_ms >= core->resend_ms)
+		rc = send_latest(core, error);
+	return rc;
+}
+
+int worker_core_step(struct worker_core *core, const struct worker_event *event,
+		     struct worker_actions *actions, struct error *error)
+{
+	core->actions = actions;
+	core->now_ms = event->now_ms;
+	forgive_own_sleep(core);
+	switch (event->type) {
+	case WORKER_EVENT_RECEIVED:
+		return received(core, event->message, error);
+	case WORKER_EVENT_BROKEN:
+		return broken(core, event->error, error);
+	case WORKER_EVENT_TICK:
+		return tick(core, error);
+	case WORKER_EVENT_ENDPOINTS:
+		return take_endpoints(core, event->endpoints, error);
+	case WORKER_EVENT_CONNECTED:
+		return core->state == WORKER_CONNECTING ? enter(core, WORKER_CONNECTED, error) : 0;
+	case WORKER_EVENT_FAILURE:
+		return fail(core, event->error, FAILURE_SENDS, error);
+	case WORKER_EVENT_LEAVE:
+		return leave(core, event->done, error);
+	case WORKER_EVENT_VERSION:
+		core->version = event->version > core->version ? event->version : core->version;
+		return 0;
+	case WORKER_EVENT_NAME:
+		return take_name(core, event->error, error);
+	}
+	return 0;
+}
+
+static void sooner(uint64_t *deadline, uint64_t other)
+{
+	if (other < *deadline)
+		*deadline = other;
+}
+
+uint64_t worker_core_deadline_ms(const struct worker_core *core)
+{
+	uint64_t limit = core->options.join_timeout_ms, deadline = UINT64_MAX;
+
+	if (core->state == WORKER_LEFT || (core->state == WORKER_FAILED && !core->failure_sends))
+		return deadline;
+	if (resends[core->state])
+		sooner(&deadline, core->resend_ms);
+	if (core->state <= WORKER_CONNECTED)
+		sooner(&deadline, core->expired_ms
+					  ? core->expired_ms + EXPIRED_MS
+					  : core->started_ms + (core->warned ? limit : limit / 4));
+	if (core->state >= WORKER_DECLARE && core->state <= WORKER_RUN) {
+		sooner(&deadline, core->beat_ms);
+		sooner(&deadline, core->heard_ms + core->lost_ms);
+	}
+	if (core->state == WORKER_LEAVING)
+		sooner(&deadline, core->leaving_ms + core->lost_ms);
+	return deadline;
+}
+
+int worker_core_new(struct worker_core **out, const struct worker_core_options *options,
+		    uint64_t now_ms, struct error *error)
+{
+	struct worker_core *core;
+
+	if (!options->job || strlen(options->job) >= LIMIT_JOB_BYTES || !*options->job)
+		return error_set(error, ERROR_CONFIG,
+				 "the job id '%.40s' is empty or longer than %d bytes",
+				 options->job ? options->job : "", LIMIT_JOB_BYTES - 1);
+	if (!options->layout == !options->holding)
+		return error_set(error, ERROR_STATE, "a worker declares a layout or a holding");
+	core = memory_zalloc(1, sizeof(*core));
+	if (!core)
+		return no_memory(error);
+	core->options = *options;
+	if (!core->options.resend_ms)
+		core->options.resend_ms = RESEND_MS;
+	core->lost_ms = SILENT_MS;
+	core->started_ms = core->stepped_ms = core->heard_ms = now_ms;
+	core->resend_ms = now_ms; /* hello goes out with the first tick */
+	*out = core;
+	return 0;
+}
+
+void worker_core_free(struct worker_core **out)
+{
+	struct worker_core *core = *out;
+
+	if (!core)
+		return;
+	if (core->have_plan)
+		message_fini(&core->plan);
+	if (core->have_peers)
+		message_fini(&core->peers);
+	if (core->endpoints_ready)
+		message_fini(&core->endpoints);
+	memory_free(core);
+	*out = NULL;
+}
+
+enum worker_state worker_core_state(const struct worker_core *core)
+{
+	return core->state;
+}
+
+void worker_actions_clear(struct worker_actions *actions)
+{
+	for (size_t i = 0; i < actions->count; i++) {
+		if (actions->items[i].type == WORKER_ACTION_SEND)
+			message_fini(&actions->items[i].message);
+		memory_free(actions->items[i].line);
+	}
+	memory_free(actions->items);
+	*actions = (struct worker_actions){0};
+}

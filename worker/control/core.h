@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * core.h -- a worker's side of the control plane as a pure function of events; the mirror of
+ * controller/core.h. The shell (control.c) owns the socket, the clock and the transport.
+ *
+ *   HELLO ─ welcome ► DECLARE ─ want/plan ► PLANNED ─ peers ► CONNECTING ─ go ► RUN ─► LEFT
+ *      any state ── refuse, lost, silence, deadline ──► FAILED (the error stays)
+ *
+ * The latest unanswered message is sent again every resend_ms. Another controller incarnation
+ * means a restart: before the plan the worker starts over with hello, after it it fails.
+ * A leave is answered by a heartbeat of sequence 0; unanswered, it counts as heard after
+ * lost_ms, for nobody waits for a worker that is done. A worker that was told of the job's end
+ * leaves once, so that the controller need not wait for it.
+ */
+#ifndef WORKER_CONTROL_CORE_H
+#define WORKER_CONTROL_CORE_H
+
+#include "base/error.h"
+#include "wire/message.h"
+
+enum worker_state {
+	WORKER_HELLO, WORKER_DECLARE, WORKER_PLANNED, WORKER_CONNECTING, WORKER_CONNECTED,
+	WORKER_RUN, WORKER_LEAVING, WORKER_LEFT, WORKER_FAILED, WORKER_STATE_COUNT
+};
+const char *worker_state_name(enum worker_state state);
+
+struct worker_core_options {
+	const char *job, *controller;      /* controller: its address, for sentences */
+	struct message_hello hello;        /* borrowed strings, alive as long as the core */
+	struct message_declare declare;    /* borrowed strings */
+	const struct layout *layout;       /* inference: body to send when wanted; borrowed */
+	const struct holding *holding;     /* trainer */
+	uint32_t join_timeout_ms;          /* from new to RUN */
+	uint32_t resend_ms;                /* default 500 */
+};
+
+enum worker_event_type {
+	WORKER_EVENT_RECEIVED,    /* message */
+	WORKER_EVENT_BROKEN,      /* error: bytes that did not decode */
+	WORKER_EVENT_TICK,
+	WORKER_EVENT_ENDPOINTS,   /* endpoints: the shell opened them after OPEN (leg 1) */
+	WORKER_EVENT_CONNECTED,   /* the shell connected all after CONNECT (leg 3) */
+	WORKER_EVENT_FAILURE,     /* the worker itself failed: error, version */
+	WORKER_EVENT_LEAVE,       /* the host is done (done) or interrupted */
+	WORKER_EVENT_VERSION,     /* version ended or published, for heartbeats */
+	WORKER_EVENT_NAME         /* the controller's name: error says why it does not resolve,
+				     NULL: it does */
+};
+struct worker_event {
+	enum worker_event_type type;
+	uint64_t now_ms;
+	struct message *message;           /* the core takes out what it keeps, the caller
+					      frees the rest with message_fini */
+	const struct error *error;
+	const struct message_endpoints *endpoints; /* copied */
+	uint64_t version;
+	bool done;
+};
+
+enum worker_action_type {
+	WORKER_ACTION_SEND,     /* message to the controller */
+	WORKER_ACTION_LOG,
+	WORKER_ACTION_OPEN,     /* plan: open an endpoint per peer, answer with ENDPOINTS */
+	WORKER_ACTION_CONNECT,  /* peers: connect, answer with CONNECTED */
+	WORKER_ACTION_STATE     /* state changed; error set when FAILED */
+};
+struct worker_action {
+	enum worker_action_type type;
+	struct message message;                /* SEND: owned by the action */
+	char *line;
+	bool warn;                             /* LOG: worth a look */
+	const struct message_plan *plan;       /* OPEN: owned by the core, for its life */
+	const struct message_peers *peers;     /* CONNECT: owned by the core, for its life */
+	enum worker_state state;
+	struct error error;
+};
+struct worker_actions {
+	struct worker_action *items;
+	size_t count, capacity;
+};
+
+struct worker_core;
+int worker_core_new(struct worker_core **core, const struct worker_core_options *options,
+		    uint64_t now_ms, struct error *error);
+void worker_core_free(struct worker_core **core);
+int worker_core_step(struct worker_core *core, const struct worker_event *event,
+		     struct worker_actions *actions, struct error *error);
+uint64_t worker_core_deadline_ms(const struct worker_core *core);
+enum worker_state worker_core_state(const struct worker_core *core);
+void worker_actions_clear(struct worker_actions *actions);
+
+#endif

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * launch_controller.c -- the controller of `--controller auto`, started by rank 0 of the launch.
+ */
+#include "base/array.h"
+#include "worker/api/worker.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define WAIT_STEP_MS 10
+
+/* In the child: nothing but exec is safe here. */
+static void exec_controller(const char *const *arguments, const char *path, int report)
+{
+	sigset_t none;
+	int number;
+
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	if (*path)
+		execv(path, (char *const *)(uintptr_t)arguments);
+	execvp("weft-controller", (char *const *)(uintptr_t)arguments);
+	number = errno;
+	while (write(report, &number, sizeof(number)) < 0 && errno == EINTR)
+		;
+	_exit(127);
+}
+
+/* The pipe's end closes when the program has started; what comes through it is why it has not. */
+static int await_start(pid_t child, int report, struct error *error)
+{
+	ssize_t got;
+	int number;
+
+	do
+		got = read(report, &number, sizeof(number));
+	while (got < 0 && errno == EINTR);
+	if (got != (ssize_t)sizeof(number))
+		return 0;
+	while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
+		;
+	return error_set(
+		error, ERROR_CONFIG,
+		"weft-controller, which rank 0 starts for --controller auto, is neither "
+		"beside this program nor in PATH (%s); extend PATH, or start it yourself and "
+		"give --controller tcp://host:port",
+		strerror(number));
+}
+
+/* weft-controller in this program's folder; "" when that has no name. */
+static void beside_program(char *path, size_t bytes)
+{
+	static const char name[] = "weft-controller";
+	ssize_t length = readlink("/proc/self/exe", path, bytes - sizeof(name));
+	char *slash;
+
+	path[length > 0 ? length : 0] = 0;
+	slash = strrchr(path, '/');
+	if (slash)
+		memcpy(slash + 1, name, sizeof(name));
+}
+
+static int start(const weft_launch *launch, const char *const *more, int64_t *pid,
+		 struct error *error)
+{
+	ARRAY(const char *) arguments = {0};
+	char bind[32], path[PATH_MAX];
+	const char *const first[] = {"weft-controller", "--die-with-parent", "--bind", bind};
+	const char *port = strrchr(launch->controller, ':');
+	size_t count = 0;
+	const char **slot;
+	int report[2], number, rc;
+	pid_t child;
+
+	if (!port)
+		return error_set(error, ERROR_USAGE, "the controller's address '%s' has no port",
+				 launch->controller);
+	snprintf(bind, sizeof(bind), "tcp://*%.8s", port);
+	beside_program(path, sizeof(path));
+	while (more && more[count])
+		count++;
+	for (size_t i = 0; i <= ARRAY_SIZE(first) + count; i++) {
+		slot = array_push(&arguments);
+		if (!slot) {
+			array_free(&arguments);
+			return memory_error(error, "starting the controller", sizeof(*slot));
+		}
+		*slot = i < ARRAY_SIZE(first)		? first[i]
+			: i < ARRAY_SIZE(first) + count ? more[i - ARRAY_SIZE(first)]
+							: NULL;
+	}
+	if (pipe2(report, O_CLOEXEC)) {
+		array_free(&arguments);
+		return error_set_errno(error, ERROR_IO, errno, "starting the controller");
+	}
+	child = fork();
+	if (!child)
+		exec_controller(arguments.items, path, report[1]);
+	number = errno;
+	array_free(&arguments);
+	close(report[1]);
+	rc = child < 0 ? error_set_errno(error, ERROR_IO, number, "starting the controller")
+		       : await_start(child, report[0], error);
+	close(report[0]);
+	if (!rc)
+		*pid = child;
+	return rc;
+}
+
+int weft_launch_controller(const weft_launch *launch, const char *const *arguments, int64_t *pid,
+			   weft_error *error)
+{
+	struct error inner;
+
+	*pid = 0;
+	if (!launch->start_controller)
+		return 0;
+	return worker_result(start(launch, arguments, pid, &inner), &inner, error);
+}
+
+int weft_launch_wait(int64_t *pid, uint32_t timeout_ms)
+{
+	int status;
+
+	for (uint32_t waited = 0; *pid; waited += WAIT_STEP_MS) {
+		if (waitpid((pid_t)*pid, &status, WNOHANG)) {
+			*pid = 0; /* ended, or not ours to wait for */
+			break;
+		}
+		if (waited >= timeout_ms)
+			return 1;
+		usleep(WAIT_STEP_MS * 1000);
+	}
+	return 0;
+}
+
+void weft_launch_stop(int64_t *pid, uint32_t timeout_ms)
+{
+	if (!weft_launch_wait(pid, timeout_ms))
+		return;
+	kill((pid_t)*pid, SIGTERM);
+	if (!weft_launch_wait(pid, timeout_ms))
+		return;
+	kill((pid_t)*pid, SIGKILL);
+	weft_launch_wait(pid, timeout_ms);
+}

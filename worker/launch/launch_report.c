@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * launch_report.c -- the error where torchrun shows it: its failure table prints the message of
+ * the file named by TORCHELASTIC_ERROR_FILE, and takes the earliest timestamp of all workers as
+ * the root cause.
+ */
+#include "base/json_write.h"
+#include "worker/api/weft.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#define VICTIM_SECONDS 10 /* a victim's report stands behind the report of the cause */
+
+static void write_whole(int file, const char *data, size_t bytes)
+{
+	while (bytes) {
+		ssize_t n = write(file, data, bytes);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return;
+		data += n;
+		bytes -= (size_t)n;
+	}
+}
+
+void weft_launch_report(const weft_error *error)
+{
+	const char *path = getenv("TORCHELASTIC_ERROR_FILE");
+	bool victim = error->code == WEFT_E_PEER_LOST || error->code == WEFT_E_CONTROLLER_LOST;
+	struct text text = {0}, message = {0};
+	struct json json;
+	char stamp[32];
+	int file;
+
+	if (!path || !*path)
+		return;
+	snprintf(stamp, sizeof(stamp), "%lld",
+		 (long long)time(NULL) + (victim ? VICTIM_SECONDS : 0));
+	text_format(&message, "WEFT-E%d %s: %s", error->code, weft_code_words(error->code),
+		    error->text);
+	json_to_text(&json, &text);
+	json_put_object(&json);
+	json_put_key(&json, "message");
+	json_put_object(&json);
+	json_put_key_string(&json, "message", text_string(&message));
+	json_put_key(&json, "extraInfo");
+	json_put_object(&json);
+	json_put_key_string(&json, "py_callstack", text_string(&message));
+	json_put_key_string(&json, "timestamp", stamp);
+	json_put_object_end(&json);
+	json_put_object_end(&json);
+	json_put_object_end(&json);
+	/* O_EXCL: whatever failed first in this process keeps its report */
+	file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+	if (file >= 0 && text_ok(&text))
+		write_whole(file, text_string(&text), text.bytes);
+	if (file >= 0)
+		close(file);
+	text_fini(&text);
+	text_fini(&message);
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * contents.c -- checkpoints and contents of weft.h: the model folder's, behind the public names.
+ */
+#include "base/memory.h"
+#include "model/checkpoint.h"
+#include "model/content.h"
+#include "worker/referee/contents.h"
+#include "worker/api/worker.h"
+
+int weft_checkpoint_open(weft_checkpoint **out, const char *path, weft_error *error)
+{
+	weft_checkpoint *checkpoint;
+	struct error inner;
+	int rc;
+
+	if (out)
+		*out = NULL;
+	if (!out || !path)
+		return worker_result(error_set(&inner, ERROR_USAGE,
+					       "weft_checkpoint_open: checkpoint or path is NULL"),
+				     &inner, error);
+	checkpoint = memory_zalloc(1, sizeof(*checkpoint));
+	if (!checkpoint)
+		return worker_result(
+			memory_error(&inner, "opening a checkpoint", sizeof(*checkpoint)), &inner,
+			error);
+	rc = checkpoint_open(&checkpoint->inner, path, &inner);
+	if (rc) {
+		memory_free(checkpoint);
+		return worker_result(rc, &inner, error);
+	}
+	*out = checkpoint;
+	return 0;
+}
+
+void weft_checkpoint_close(weft_checkpoint **where)
+{
+	if (!where || !*where)
+		return;
+	checkpoint_close(&(*where)->inner);
+	memory_free(*where);
+	*where = NULL;
+}
+
+const void *weft_checkpoint_tensor(const weft_checkpoint *checkpoint, const char *name,
+				   uint64_t *bytes)
+{
+	const struct checkpoint_tensor *tensor =
+		checkpoint && name ? checkpoint_find(checkpoint->inner, name) : NULL;
+
+	if (!tensor)
+		return NULL;
+	if (bytes)
+		*bytes = tensor->bytes;
+	return tensor->data;
+}
+
+int weft_checkpoint_fits(const weft_checkpoint *checkpoint, const weft_worker *worker,
+			 weft_error *error)
+{
+	const struct tensor_info *tensors;
+	struct error inner;
+	size_t count;
+	int rc = 0;
+
+	if (!checkpoint || !worker)
+		return worker_result(
+			error_set(&inner, ERROR_USAGE,
+				  "weft_checkpoint_fits: checkpoint or worker is NULL"),
+			&inner, error);
+	if (worker->self.role == ROLE_TRAINER) {
+		tensors = worker->holding.tensors;
+		count = worker->holding.tensor_count;
+	} else {
+		tensors = worker->layout.tensors;
+		count = worker->layout.tensor_count;
+	}
+	for (size_t i = 0; !rc && i < count; i++)
+		rc = checkpoint_has(checkpoint->inner, tensors[i].name, tensors[i].dtype,
+				    tensors[i].dims, tensors[i].shape,
+				    worker->model ? worker->model : "this worker", &inner);
+	return worker_result(rc, &inner, error);
+}
+
+void weft_content_version(const char *name, const void *tensor, uint64_t tensor_bytes,
+			  uint64_t version, uint64_t offset, uint64_t bytes, void *out)
+{
+	content_version(name, tensor, tensor_bytes, version, offset, bytes, out);
+}

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * remake.c -- for blocks of `to` a band is read twice, whatever its size: once for the largest
+ * magnitude of each block, once for the values. So memory stays bounded.
+ *
+ *   band of to_rows rows    | block | block | block |      stripe: REMAKE_ELEMENTS blocks at most
+ *   pass 1                    amax    amax    amax    ──► scales
+ *   pass 2                    x * (1 / scale)         ──► values
+ */
+#include "worker/referee/remake.h"
+
+#include "base/memory.h"
+#include "worker/referee/remake_element.h"
+
+#include <string.h>
+
+struct remake_work {
+	unsigned char raw[REMAKE_ELEMENTS * 8];	     /* as the tensor has them */
+	unsigned char expected[REMAKE_ELEMENTS * 4]; /* as the parameter has them */
+	float values[REMAKE_ELEMENTS];
+	float from_scales[REMAKE_ELEMENTS]; /* of the blocks that the values lie in */
+	float to_scales[REMAKE_ELEMENTS];   /* of the stripe's blocks */
+};
+
+int remake_open(struct remake *remake, struct error *error)
+{
+	remake->work = memory_alloc(sizeof(*remake->work));
+	return remake->work ? 0 : memory_error(error, "verifying", sizeof(*remake->work));
+}
+
+void remake_close(struct remake *remake)
+{
+	memory_free(remake->work);
+	remake->work = NULL;
+}
+
+/* ---- one piece ---- */
+
+/* What one call works on. Rows are runs of the box: `width` elements each, `stride` elements from
+ * one to the next in the tensor, dense in the parameter. */
+struct job {
+	const struct remake *remake;
+	const struct layout *layout;
+	const struct piece *piece;
+	const struct tensor_info *tensor;
+	enum dtype to;
+	uint64_t rows, width, first, stride;
+	struct error *error;
+};
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* The values times the scales of the blocks that they lie in. */
+static int apply_scales(const struct job *job, uint64_t at, uint32_t count)
+{
+	const struct make *make = &job->piece->make;
+	const struct tensor_info *scales = &job->layout->tensors[job->piece->scales];
+	uint64_t row = at / job->tensor->shape[1], column = at % job->tensor->shape[1];
+	uint64_t block = column / make->from_columns;
+	uint64_t last = (column + count - 1) / make->from_columns;
+	float *values = job->remake->work->values, *factors = job->remake->work->from_scales;
+	int rc = job->remake->read(job->remake->context, scales,
+				   (row / make->from_rows * scales->shape[1] + block) * 4,
+				   (last - block + 1) * 4, factors, job->error);
+
+	for (uint64_t done = 0; done < count && !rc; block++, factors++) {
+		uint64_t end = least(count, (block + 1) * make->from_columns - column);
+
+		remake_scale(values + done, *factors, (uint32_t)(end - done));
+		done = end;
+	}
+	return rc;
+}
+
+/* `count` values from element `at` of the tensor on; they lie in one row. */
+static int load(const struct job *job, uint64_t at, uint32_t count)
+{
+	struct remake_work *work = job->remake->work;
+	uint32_t bytes = dtype_bytes(job->tensor->dtype);
+	int rc = job->remake->read(job->remake->context, job->tensor, at * bytes,
+				   (uint64_t)count * bytes, work->raw, job->error);
+
+	if (!rc)
+		remake_widen(job->tensor->dtype, work->raw, work->values, count);
+	return rc || !job->piece->make.from_rows ? rc : apply_scales(job, at, count);
+}
+
+/* `offset`: in the piece's own bytes. */
+static int take(const struct job *job, uint64_t offset, const void *expected, uint64_t bytes)
+{
+	return job->remake->take(job->remake->context, job->piece, job->piece->offset + offset,
+				 expected, bytes, job->error);
+}
+
+static int copy_run(const struct job *job, uint64_t row)
+{
+	uint32_t bytes = dtype_bytes(job->tensor->dtype);
+	unsigned char *raw = job->remake->work->raw;
+	int rc = 0;
+
+	for (uint64_t done = 0; done < job->width && !rc; done += REMAKE_ELEMENTS) {
+		uint64_t n = least(REMAKE_ELEMENTS, job->width - done) * bytes;
+
+		rc = job->remake->read(job->remake->context, job->tensor,
+				       (job->first + row * job->stride + done) * bytes, n, raw,
+				       job->error);
+		if (!rc)
+			rc = take(job, (row * job->width + done) * bytes, raw, n);
+	}
+	return rc;
+}
+
+static int convert_run(const struct job *job, uint64_t row)
+{
+	struct remake_work *work = job->remake->work;
+	uint32_t bytes = dtype_bytes(job->to);
+	int rc = 0;
+
+	for (uint64_t done = 0; done < job->width && !rc; done += REMAKE_ELEMENTS) {
+		uint32_t n = (uint32_t)least(REMAKE_ELEMENTS, job->width - done);
+
+		rc = load(job, job->first + row * job->stride + done, n);
+		if (rc)
+			break;
+		remake_narrow(job->to, work->values, work->expected, n);
+		rc = take(job, (row * job->width + done) * bytes, work->expected,
+			  (uint64_t)n * bytes);
+	}
+	return rc;
+}
+
+/* Columns [column, end) of a band. */
+struct stripe {
+	uint64_t row, rows, column, end;
+};
+
+/* The part of a row of the stripe that lies in one block, of the `n` values from column `at` on.
+ * Returns its number of values; the block is to_scales[*block]. */
+static uint32_t block_part(const struct job *job, const struct stripe *stripe, uint64_t at,
+			   uint32_t n, uint64_t *block)
+{
+	uint64_t width = job->piece->make.to_columns, inside = at - stripe->column;
+
+	*block = inside / width;
+	return (uint32_t)least(n, width - inside % width);
+}
+
+/* Pass 1: to_scales of the stripe's blocks. */
+static int find_scales(const struct job *job, const struct stripe *stripe, uint64_t blocks)
+{
+	struct remake_work *work = job->remake->work;
+
+	for (uint64_t b = 0; b < blocks; b++)
+		work->to_scales[b] = MAKE_AMAX_MIN;
+	for (uint64_t row = stripe->row; row < stripe->row + stripe->rows; row++)
+		for (uint64_t at = stripe->column; at < stripe->end; at += REMAKE_ELEMENTS) {
+			uint32_t n = (uint32_t)least(REMAKE_ELEMENTS, stripe->end - at), part;
+			int rc = load(job, job->first + row * job->stride + at, n);
+
+			if (rc)
+				return rc;
+			for (uint32_t i = 0; i < n; i += part) {
+				uint64_t block;
+				float most;
+
+				part = block_part(job, stripe, at + i, n - i, &block);
+				most = remake_largest(work->values + i, part);
+				if (most > work->to_scales[block])
+					work->to_scales[block] = most;
+			}
+		}
+	for (uint64_t b = 0; b < blocks; b++)
+		work->to_scales[b] /= MAKE_FP8_MAX;
+	return 0;
+}
+
+/* Pass 2. */
+static int quantise_stripe(const struct job *job, const struct stripe *stripe)
+{
+	struct remake_work *work = job->remake->work;
+
+	for (uint64_t row = stripe->row; row < stripe->row + stripe->rows; row++)
+		for (uint64_t at = stripe->column; at < stripe->end; at += REMAKE_ELEMENTS) {
+			uint32_t n = (uint32_t)least(REMAKE_ELEMENTS, stripe->end - at), part;
+			int rc = load(job, job->first + row * job->stride + at, n);
+
+			for (uint32_t i = 0; i < n && !rc; i += part) {
+				uint64_t block;
+
+				part = block_part(job, stripe, at + i, n - i, &block);
+				remake_quantise(work->values + i, work->to_scales[block],
+						work->expected + i, part);
+			}
+			if (!rc)
+				rc = take(job, row * job->width + at, work->expected, n);
+			if (rc)
+				return rc;
+		}
+	return 0;
+}
+
+static int quantise_band(const struct job *job, uint64_t row)
+{
+	const struct make *make = &job->piece->make;
+	uint64_t per_row = (job->width + make->to_columns - 1) / make->to_columns;
+	uint64_t most = (uint64_t)REMAKE_ELEMENTS * make->to_columns;
+	int rc = 0;
+
+	for (uint64_t column = 0; column < job->width && !rc; column += most) {
+		struct stripe stripe = {.row = row,
+					.rows = least(make->to_rows, job->rows - row),
+					.column = column,
+					.end = least(column + most, job->width)};
+		uint64_t blocks = (stripe.end - column + make->to_columns - 1) / make->to_columns;
+
+		rc = find_scales(job, &stripe, blocks);
+		if (!rc && make->part == MAKE_SCALES)
+			rc = take(job,
+				  (row / make->to_rows * per_row + column / make->to_columns) * 4,
+				  job->remake->work->to_scales, blocks * 4);
+		else if (!rc)
+			rc = quantise_stripe(job, &stripe);
+	}
+	return rc;
+}
+
+/* A box in blocks row by row, any other by its runs in memory. */
+static int find_rows(struct job *job)
+{
+	const struct box *src = &job->piece->src;
+	uint32_t bytes = dtype_bytes(job->tensor->dtype);
+	struct runs runs;
+
+	if (!make_plain(&job->piece->make)) {
+		job->rows = src->hi[0] - src->lo[0];
+		job->width = src->hi[1] - src->lo[1];
+		job->stride = job->tensor->shape[1];
+		job->first = src->lo[0] * job->stride + src->lo[1];
+		return 0;
+	}
+	if (!box_runs(src, job->tensor->shape, bytes, &runs))
+		return error_set(job->error, ERROR_UNSUPPORTED, "tensor %s: a box with two strides",
+				 job->tensor->name);
+	job->rows = runs.rows;
+	job->width = runs.row_bytes / bytes;
+	job->stride = runs.stride_bytes / bytes;
+	job->first = runs.offset / bytes;
+	return 0;
+}
+
+int remake_piece(const struct remake *remake, const struct layout *layout,
+		 const struct piece *piece, struct error *error)
+{
+	struct job job = {.remake = remake,
+			  .layout = layout,
+			  .piece = piece,
+			  .tensor = &layout->tensors[piece->tensor],
+			  .to = layout->params[piece->param].dtype,
+			  .error = error};
+	bool copy = make_plain(&piece->make) && job.to == job.tensor->dtype;
+	uint64_t step = make_grain_rows(&piece->make);
+	int rc = find_rows(&job);
+
+	for (uint64_t row = 0; row < job.rows && !rc; row += step)
+		rc = piece->make.to_rows ? quantise_band(&job, row)
+		     : copy		 ? copy_run(&job, row)
+					 : convert_run(&job, row);
+	return rc;
+}

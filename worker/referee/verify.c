@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * verify.c -- the referee: every byte of an inference rank's parameters against a recomputation
+ * from the checkpoint, by the layout alone; neither the plan nor the transport nor what
+ * packs is trusted.
+ */
+#include "worker/api/worker.h"
+
+#include "base/threads.h"
+#include "model/checkpoint.h"
+#include "model/content.h"
+#include "worker/referee/contents.h"
+#include "worker/referee/remake.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#define BLOCK_BYTES  (1u << 20)
+#define THREADS_MOST 4u
+#define THREAD_BYTES (64u << 20)
+
+struct referee {
+	const struct weft_worker *worker;
+	const struct checkpoint *checkpoint;
+	uint64_t version;
+	_Atomic uint64_t compared;
+	unsigned char *block; /* BLOCK_BYTES of zeroes */
+};
+
+static int differ(const struct referee *referee, uint32_t param, uint64_t offset,
+		  const unsigned char *here, const unsigned char *expected, const char *source,
+		  struct error *error)
+{
+	uint64_t at = 0;
+
+	while (here[at] == expected[at])
+		at++;
+	return error_set(error, ERROR_CHECKSUM,
+			 "version %llu: parameter %s, byte %llu is 0x%02x; "
+			 "%s says 0x%02x",
+			 (unsigned long long)referee->version,
+			 referee->worker->layout.params[param].name,
+			 (unsigned long long)(offset + at), here[at], source, expected[at]);
+}
+
+static const unsigned char *memory_of(const struct referee *referee, uint32_t param)
+{
+	return weft_param_memory(referee->worker, param, referee->version);
+}
+
+/* The checkpoint's tensor of the piece or of its scales. */
+static int read_version(void *context, const struct tensor_info *info, uint64_t offset,
+			uint64_t bytes, void *out, struct error *error)
+{
+	const struct referee *referee = context;
+	const struct checkpoint_tensor *tensor = checkpoint_find(referee->checkpoint, info->name);
+
+	if (!tensor)
+		return error_set(error, ERROR_FILE, "the checkpoint has no tensor %s", info->name);
+	if (tensor->bytes != info->bytes || tensor->dtype != info->dtype)
+		return error_set(error, ERROR_FILE,
+				 "tensor %s has %llu bytes of %s in the "
+				 "checkpoint, %llu of %s in the layout",
+				 info->name, (unsigned long long)tensor->bytes,
+				 dtype_name(tensor->dtype), (unsigned long long)info->bytes,
+				 dtype_name(info->dtype));
+	content_version(tensor->name, tensor->data, tensor->bytes, referee->version, offset, bytes,
+			out);
+	return 0;
+}
+
+static int compare_bytes(void *context, const struct piece *piece, uint64_t offset,
+			 const unsigned char *expected, uint64_t bytes, struct error *error)
+{
+	struct referee *referee = context;
+	const struct layout *layout = &referee->worker->layout;
+	const unsigned char *here = memory_of(referee, piece->param);
+
+	if (!here)
+		return 1;
+	if (memcmp(here + offset, expected, bytes))
+		return differ(referee, piece->param, offset, here + offset, expected,
+			      layout->tensors[piece->tensor].name, error);
+	referee->compared += bytes;
+	return 0;
+}
+
+static int compare_fill(struct referee *referee, const struct fill *fill, struct error *error)
+{
+	const unsigned char *here = memory_of(referee, fill->param);
+
+	if (!here)
+		return 1;
+	for (uint64_t done = 0; done < fill->bytes;) {
+		uint64_t left = fill->bytes - done;
+		uint64_t n = left < BLOCK_BYTES ? left : BLOCK_BYTES;
+
+		if (memcmp(here + fill->offset + done, referee->block, n))
+			return differ(referee, fill->param, fill->offset + done,
+				      here + fill->offset + done, referee->block, "padding", error);
+		done += n;
+	}
+	referee->compared += fill->bytes;
+	return 0;
+}
+
+/* More only where they are worth their start: other ranks of this host compare too. */
+static uint32_t verify_threads(const struct layout *layout)
+{
+	uint32_t threads = threads_here();
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < layout->param_count; i++)
+		bytes += layout->params[i].bytes;
+	threads = threads < THREADS_MOST ? threads : THREADS_MOST;
+	return bytes / THREAD_BYTES < threads ? (uint32_t)(bytes / THREAD_BYTES) + 1 : threads;
+}
+
+static int compare_all(struct referee *referee, struct error *error)
+{
+	const struct layout *layout = &referee->worker->layout;
+	struct remake remake = {.context = referee, .read = read_version, .take = compare_bytes};
+	int rc = remake_layout(&remake, layout, verify_threads(layout), error);
+
+	for (size_t i = 0; i < layout->fill_count && !rc; i++)
+		rc = compare_fill(referee, &layout->fills[i], error);
+	if (rc >= 0 && (rc || weft_read_end(referee->worker, referee->version)))
+		rc = error_set(error, ERROR_STATE,
+			       "version %llu was overwritten while it was "
+			       "verified",
+			       (unsigned long long)referee->version);
+	return rc;
+}
+
+int weft_verify(const weft_worker *worker, const weft_checkpoint *checkpoint, uint64_t version,
+		uint64_t *bytes_compared, weft_error *error)
+{
+	struct referee referee = {.worker = worker, .version = version};
+	struct error inner;
+	int rc;
+
+	if (!worker || !checkpoint)
+		return worker_result(
+			error_set(&inner, ERROR_USAGE, "weft_verify: worker or checkpoint is NULL"),
+			&inner, error);
+	rc = worker_role(worker, ROLE_INFERENCE, "weft_verify", &inner);
+	if (!rc && versions_copy(&worker->versions, version) < 0)
+		rc = error_set(&inner, ERROR_STATE, "version %llu is not here; %llu is published%s",
+			       (unsigned long long)version,
+			       (unsigned long long)weft_published(worker),
+			       weft_tainted(worker) ? ", and a later update failed" : "");
+	if (rc)
+		return worker_result(rc, &inner, error);
+	referee.checkpoint = checkpoint->inner;
+	referee.block = memory_zalloc(1, BLOCK_BYTES);
+	if (!referee.block)
+		return worker_result(memory_error(&inner, "verifying", BLOCK_BYTES), &inner, error);
+	rc = compare_all(&referee, &inner);
+	memory_free(referee.block);
+	if (bytes_compared)
+		*bytes_compared = referee.compared;
+	return worker_result(rc, &inner, error);
+}
+
+int weft_param_digest(const weft_worker *worker, uint32_t id, uint64_t version, char digest[33])
+{
+	const void *memory;
+
+	if (!worker || id >= worker->layout.param_count || !digest)
+		return -WEFT_E_USAGE;
+	memory = weft_param_memory(worker, id, version);
+	if (!memory || !version)
+		return WEFT_NONE;
+	digest_text(digest_bytes(memory, worker->layout.params[id].bytes), digest);
+	return weft_read_end(worker, version);
+}

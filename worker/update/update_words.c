@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/update/update_words.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define REFUSE(...) error_set(error, ERROR_MESSAGE, __VA_ARGS__)
+
+int update_read_accept(const struct transport_signal *signal, const struct update_pair *pair,
+		       struct update_accept *out, struct error *error)
+{
+	struct update_accept accept;
+
+	if (signal->word != UPDATE_ACCEPT || signal->length != sizeof(accept))
+		return REFUSE("%s sent signal %" PRIu32 " with %" PRIu32 " bytes; a trainer "
+			      "expects %d with %zu",
+			      pair->name, signal->word, signal->length, UPDATE_ACCEPT,
+			      sizeof(accept));
+	memcpy(&accept, signal->payload, sizeof(accept));
+	if (!digest_equal(accept.plan, pair->plan))
+		return REFUSE("%s accepts updates of another plan", pair->name);
+	if (!accept.opening || accept.opening < pair->opening)
+		return REFUSE("%s gave permission %" PRIu64 " after permission %" PRIu64,
+			      pair->name, accept.opening, pair->opening);
+	if (!accept.min_version || accept.min_version > accept.max_version)
+		return REFUSE("%s accepts versions %" PRIu64 " to %" PRIu64 ", which are none",
+			      pair->name, accept.min_version, accept.max_version);
+	if (accept.copy >= pair->copies)
+		return REFUSE("%s opened copy %" PRIu32 " of %" PRIu32, pair->name, accept.copy,
+			      pair->copies);
+	if (accept.sums_offset % sizeof(uint64_t))
+		return REFUSE("%s wants checksums at byte %" PRIu64 ", which is no multiple of 8",
+			      pair->name, accept.sums_offset);
+	*out = accept;
+	return 0;
+}
+
+static int check_use(const struct update_pair *pair, uint64_t opening, uint64_t version,
+		     struct error *error)
+{
+	if (!pair->opening || opening != pair->opening)
+		return REFUSE("%s: it ended an update that it had no permission for", pair->name);
+	if (!version)
+		return REFUSE("%s: it ended update 0, which no update is", pair->name);
+	return 0;
+}
+
+static int read_end(const struct transport_signal *signal, const struct update_pair *pair,
+		    struct update_end *out, struct error *error)
+{
+	struct update_end end;
+	int rc;
+
+	memcpy(&end, signal->payload, sizeof(end));
+	rc = check_use(pair, end.opening, end.version, error);
+	if (!rc && end.sums && end.sums != end.pieces)
+		rc = REFUSE("%s sent %" PRIu32 " checksums for %" PRIu32 " pieces", pair->name,
+			    end.sums, end.pieces);
+	if (!rc)
+		*out = end;
+	return rc;
+}
+
+static int read_abort(const struct transport_signal *signal, const struct update_pair *pair,
+		      struct update_abort *out, struct error *error)
+{
+	struct update_abort gone;
+	int rc;
+
+	memcpy(&gone, signal->payload, sizeof(gone));
+	rc = check_use(pair, gone.opening, gone.version, error);
+	if (!rc && !memchr(gone.why, 0, sizeof(gone.why)))
+		rc = REFUSE("%s: its reason to give update %" PRIu64 " up has no end", pair->name,
+			    gone.version);
+	if (!rc)
+		*out = gone;
+	return rc;
+}
+
+int update_read_use(const struct transport_signal *signal, const struct update_pair *pair,
+		    enum update_word *word, struct update_end *end, struct update_abort *gone,
+		    struct error *error)
+{
+	*word = (enum update_word)signal->word;
+	if (signal->word == UPDATE_END && signal->length == sizeof(*end))
+		return read_end(signal, pair, end, error);
+	if (signal->word == UPDATE_ABORT && signal->length == sizeof(*gone))
+		return read_abort(signal, pair, gone, error);
+	return REFUSE("%s: its signal is neither the end nor the abort of an update", pair->name);
+}

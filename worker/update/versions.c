@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/update/versions.h"
+
+void versions_init(struct versions *versions, uint32_t copies)
+{
+	versions->copies = copies;
+	for (uint32_t c = 0; c < VERSIONS_COPIES_MAX; c++)
+		atomic_init(&versions->copy[c], 0);
+	atomic_init(&versions->published, 0);
+	atomic_init(&versions->tainted, false);
+}
+
+uint32_t versions_spare(const struct versions *versions)
+{
+	uint64_t published = atomic_load(&versions->published);
+
+	for (uint32_t c = 0; c < versions->copies; c++)
+		if (!published || atomic_load(&versions->copy[c]) != published)
+			return c;
+	return 0;
+}
+
+void versions_open(struct versions *versions, uint32_t copy)
+{
+	/* seq_cst: before the ACCEPT signal, and so before any peer's write */
+	atomic_store(&versions->copy[copy], 0);
+}
+
+void versions_publish(struct versions *versions, uint32_t copy, uint64_t version)
+{
+	atomic_store(&versions->copy[copy], version);
+	atomic_store(&versions->tainted, false);
+	atomic_store(&versions->published, version);
+}
+
+void versions_fail(struct versions *versions, uint32_t copy)
+{
+	/* with a shadow the published copy was not touched */
+	if (versions->copies == 1 && copy == 0)
+		atomic_store(&versions->tainted, true);
+}
+
+int versions_copy(const struct versions *versions, uint64_t version)
+{
+	if (!version)
+		return -1;
+	for (uint32_t c = 0; c < versions->copies; c++)
+		if (atomic_load_explicit(&versions->copy[c], memory_order_acquire) == version)
+			return (int)c;
+	return -1;
+}
+
+bool versions_begin(const struct versions *versions, uint64_t *version)
+{
+	/* published can move on between the two loads, but only so often: each turn of this
+	 * loop needs a whole update to have been published meanwhile */
+	for (;;) {
+		uint64_t seen = atomic_load(&versions->published);
+
+		if (versions_copy(versions, seen) >= 0) {
+			*version = seen;
+			return true;
+		}
+		if (atomic_load(&versions->published) == seen)
+			return false;
+	}
+}
+
+bool versions_end(struct versions *versions, uint64_t version)
+{
+	if (!version)
+		return false;
+	for (uint32_t c = 0; c < versions->copies; c++) {
+		/* Adding nothing, with release: a plain load could be answered before the reads
+		 * of the bracket are; a fence would do as well, but thread sanitizers do not
+		 * understand fences. */
+		if (atomic_fetch_add_explicit(&versions->copy[c], 0, memory_order_acq_rel) ==
+		    version)
+			return true;
+	}
+	return false;
+}

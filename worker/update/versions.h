@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * versions.h -- which version lies in which copy, for readers that never block the writer.
+ *
+ *   copy[c]    the version whose bytes are all of copy c, 0 while they change or are unknown
+ *   published  the last version published: the one store that readers wait for
+ *
+ *   in place   copy[0]: 7 ─ open ► 0 ────────────── publish ► 8        readers: 7, NONE, 8
+ *   shadow     copy[0]: 7                                     7        readers: 7, 7, 8
+ *              copy[1]: 6 ─ open ► 0 ────────────── publish ► 8        a reader of 6: TORN
+ *
+ * Versions never repeat, so copy[c] == v before and after reading proves that nothing was
+ * written in between: peers write only into a copy that was opened, and opening stores 0 first.
+ */
+#ifndef WORKER_UPDATE_VERSIONS_H
+#define WORKER_UPDATE_VERSIONS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define VERSIONS_COPIES_MAX 2
+
+struct versions {
+	uint32_t copies;
+	_Atomic uint64_t copy[VERSIONS_COPIES_MAX];
+	_Atomic uint64_t published;
+	_Atomic bool tainted;
+};
+
+void versions_init(struct versions *versions, uint32_t copies);
+/* The copy that an update shall go to: the one that is not published. */
+uint32_t versions_spare(const struct versions *versions);
+/* Writer. open: before any peer is told that it may write into the copy. */
+void versions_open(struct versions *versions, uint32_t copy);
+void versions_publish(struct versions *versions, uint32_t copy, uint64_t version);
+/* The update into `copy` failed. */
+void versions_fail(struct versions *versions, uint32_t copy);
+
+/* Readers, any thread. begin: false when no version can be read now. */
+bool versions_begin(const struct versions *versions, uint64_t *version);
+bool versions_end(struct versions *versions, uint64_t version); /* false: torn */
+int versions_copy(const struct versions *versions, uint64_t version); /* -1: not here */
+
+#endif
