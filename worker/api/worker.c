@@ -24,124 +24,6 @@ _Static_assert(sizeof(((weft_error *)0)->text) == ERROR_TEXT_BYTES, "sentences a
 _Static_assert((int)WEFT_TRAINER == (int)ROLE_TRAINER && (int)WEFT_INFERENCE == (int)ROLE_INFERENCE,
 	       "roles differ");
 
-int worker_result(int rc, const struct error *inner, weft_error *error)
-{
-	if (rc < 0 && error) {
-		error->code = inner->code;
-		memcpy(error->text, inner->text, sizeof(error->text));
-	}
-	return rc;
-}
-
-const char *weft_version_text(void)
-{
-	return WEFT_VERSION;
-}
-
-const char *weft_code_words(int code)
-{
-	return error_words((enum error_code)(code < 0 ? -code : code));
-}
-
-int weft_exit_code(int code)
-{
-	return error_exit_code((enum error_code)(code < 0 ? -code : code));
-}
-
-uint64_t worker_deadline_ns(uint32_t timeout_ms)
-{
-	return clock_ns() + (uint64_t)timeout_ms * 1000000u;
-}
-
-int worker_check(struct weft_worker *worker, struct error *error)
-{
-	int rc = 0;
-
-	if (worker->failed || (worker->control && control_failed(worker->control))) {
-		pthread_mutex_lock(&worker->failure_lock);
-		if (!worker->failed)
-			control_error(worker->control, &worker->failure);
-		worker->failed = true;
-		rc = error_set(error, worker->failure.code, "%s", worker->failure.text);
-		pthread_mutex_unlock(&worker->failure_lock);
-		return rc;
-	}
-	if (atomic_load(&worker->interrupted))
-		return error_set(error, ERROR_INTERRUPTED, "%s was interrupted by its host program",
-				 worker->self_name);
-	return 0;
-}
-
-/* True when the control channel named the cause of what was seen at a peer. */
-static bool hear_cause(struct weft_worker *worker, struct error *failure)
-{
-	uint64_t deadline = worker_deadline_ns(control_grace_ms(worker->control));
-
-	while (!control_failed(worker->control)) {
-		if (clock_ns() >= deadline || atomic_load(&worker->interrupted))
-			return false;
-		clock_sleep_ms(5);
-	}
-	control_error(worker->control, failure);
-	return true;
-}
-
-int worker_fail(struct weft_worker *worker, struct error *failure, uint64_t version)
-{
-	bool heard = false, first, host_did = atomic_load(&worker->interrupted);
-
-	if (worker->failed)
-		return -(int)failure->code;
-	/* a peer that closed its side has left the job, for this worker */
-	if (failure->code == ERROR_ABORTED)
-		failure->code = ERROR_PEER_LOST;
-	if (failure->code == ERROR_PEER_LOST || failure->code == ERROR_TRANSPORT ||
-	    failure->code == ERROR_TIMEOUT ||
-	    /* the control thread wakes a blocked transport call when the job fails */
-	    (failure->code == ERROR_INTERRUPTED && !host_did))
-		heard = hear_cause(worker, failure);
-	pthread_mutex_lock(&worker->failure_lock);
-	first = !worker->failed;
-	if (first)
-		worker->failure = *failure;
-	worker->failed = true;
-	pthread_mutex_unlock(&worker->failure_lock);
-	if (first && !heard)
-		control_failure(worker->control, failure, version);
-	return -(int)failure->code;
-}
-
-int worker_stage(const struct weft_worker *worker, enum worker_stage stage, const char *call,
-		 struct error *error)
-{
-	static const char *const needed[] = {
-		[STAGE_OPEN] = "before weft_join",
-		[STAGE_JOINING] = "during weft_join",
-		[STAGE_JOINED] = "after weft_join returned 0 and before weft_leave",
-		[STAGE_LEFT] = "after weft_leave",
-	};
-
-	if (!worker)
-		return error_set(error, ERROR_USAGE, "%s: worker is NULL", call);
-	if (getpid() != worker->pid)
-		return error_set(error, ERROR_STATE,
-				 "%s: the worker was opened by process %d; this is its forked "
-				 "child %d, which can only close it",
-				 call, (int)worker->pid, (int)getpid());
-	if (worker->stage == stage)
-		return 0;
-	return error_set(error, ERROR_STATE, "%s is possible only %s", call, needed[stage]);
-}
-
-int worker_role(const struct weft_worker *worker, enum role role, const char *call,
-		struct error *error)
-{
-	if (worker->self.role == role)
-		return 0;
-	return error_set(error, ERROR_STATE, "%s is for %s; this worker is %s", call,
-			 role == ROLE_TRAINER ? "trainers" : "inference ranks", worker->self_name);
-}
-
 static int check_options(const weft_options *options, struct error *error)
 {
 	if (!options)
@@ -233,11 +115,12 @@ static int choose_replica(struct weft_worker *worker, const weft_options *option
 			"or \"full\" (keeps the last version)",
 			form);
 	if (worker->full && options->ring_bytes)
-		return error_set(error, ERROR_USAGE,
-				 "ring_bytes (--ring-bytes) is %llu, but replica 'full' is no ring: it "
-				 "takes what this trainer sends one inference rank; leave one of the "
-				 "two out",
-				 (unsigned long long)options->ring_bytes);
+		return error_set(
+			error, ERROR_USAGE,
+			"ring_bytes (--ring-bytes) is %llu, but replica 'full' is no ring: it "
+			"takes what this trainer sends one inference rank; leave one of the "
+			"two out",
+			(unsigned long long)options->ring_bytes);
 	if (options->pack_threads > PACK_THREADS_MAX)
 		return error_set(error, ERROR_LIMIT,
 				 "pack_threads (--pack-threads) is %u; 0 to %u is possible",
@@ -314,6 +197,18 @@ int weft_open(weft_worker **out, const weft_options *options, weft_error *error)
 	}
 	*out = worker;
 	return 0;
+}
+
+int weft_join(weft_worker *worker, uint32_t timeout_ms, weft_error *error)
+{
+	struct error inner;
+	int rc = worker_stage(worker, STAGE_OPEN, "weft_join", &inner);
+
+	if (!rc)
+		rc = worker_check(worker, &inner);
+	if (!rc)
+		rc = join_run(worker, timeout_ms, &inner);
+	return worker_result(rc, &inner, error);
 }
 
 /* The flag first: whoever is woken looks at it. Waking the transport ends a transfer that waits for
@@ -395,46 +290,4 @@ void weft_close(weft_worker **where)
 	trainer_close_locks(&worker->trainer);
 	pthread_mutex_destroy(&worker->failure_lock);
 	memory_free(worker);
-}
-
-uint64_t weft_published(const weft_worker *worker)
-{
-	return worker ? atomic_load(&worker->versions.published) : 0;
-}
-
-int weft_tainted(const weft_worker *worker)
-{
-	return worker ? atomic_load(&worker->versions.tainted) : 0;
-}
-
-/* A trainer's calls and packing threads count while we look. A forked child's copy of a lock may be
- * held for ever by a thread that it has not. */
-int weft_get_stats(const weft_worker *worker, weft_stats *stats)
-{
-	struct trainer *trainer;
-	bool locks;
-
-	if (!worker || !stats)
-		return -WEFT_E_USAGE;
-	trainer = (struct trainer *)(uintptr_t)&worker->trainer;
-	locks = worker->self.role == ROLE_TRAINER && worker->pid == getpid();
-	if (locks)
-		pthread_mutex_lock(&trainer->lock);
-	*stats = worker->stats;
-	if (locks) {
-		pthread_mutex_unlock(&trainer->lock);
-		pthread_mutex_lock(&trainer->wire);
-	}
-	for (size_t i = 0; i < worker->peer_count; i++) {
-		const struct transport_stats *wire;
-
-		if (!worker->peers[i].endpoint)
-			continue;
-		wire = transport_endpoint_stats(worker->peers[i].endpoint);
-		stats->writes += wire->writes;
-		stats->chunks += wire->chunks;
-	}
-	if (locks)
-		pthread_mutex_unlock(&trainer->wire);
-	return 0;
 }

@@ -2,16 +2,13 @@
  *
  * worker.h -- what is inside a weft_worker, for the files that implement weft.h.
  *
- *   worker.c            open, leave, close, figures     control.c      control thread
- *   declare.c           layout or holding              versions.c     readers' bracket
- *   sources.c           registered tensors of a trainer
- *   join.c, peers.c     plan, endpoints                 params.c, place.c  memory of parameters
- *   send_plan.c, pairs.c  rows of the plan, resolved    replica/       ring, full, packing
- *   update_begin.c      a trainer's targets accept      verify.c, remake*.c, contents.c, launch.c
- *   update_trainer.c    write, end, abort               trainer.h      its update engine:
- *   update_bucket.c     buckets, drain, repeat            jobs.c, engine*.c
- *   update_inference.c  open, count, verify, publish  post_load.c  the host's hook in between
- *   compare.c           an engine's own parameters beside the declared ones
+ *   api/      worker.c open, join, leave, close; state.c whether it can go on; declare*.c,
+ *             compare.c, figures.c, write.c, wait.c, read.c, play.c: weft.h by noun
+ *   epoch/    declared.c, sources.c what the host gave; join.c, peers.c plan and endpoints;
+ *             params.c, place.c memory of parameters; send_plan.c, pairs.c rows, resolved
+ *   update/   update_*.c both sides of an update; trainer.h: jobs.c, engine*.c, a trainer's engine;
+ *             versions.c readers' bracket; post_load.c the host's hook in between
+ *   others    control/ control thread, replica/ ring and full, referee/ verify.h, remake*.h
  */
 #ifndef WORKER_API_WORKER_H
 #define WORKER_API_WORKER_H
@@ -131,23 +128,30 @@ int worker_stage(const struct weft_worker *worker, enum worker_stage stage, cons
 		 struct error *error);
 int worker_role(const struct weft_worker *worker, enum role role, const char *call,
 		struct error *error);
-/* Bytes with commas are for people; seconds as "30.0 s". */
+/* What every call of an update asks first: worker given, able to go on, of that role, joined. */
+int worker_may_update(struct weft_worker *worker, enum role role, const char *call,
+		      struct error *error);
 uint64_t worker_deadline_ns(uint32_t timeout_ms);
 
-/* declare.c */
+/* declared.c */
 int declare_finish(struct weft_worker *worker, struct message_declare *declare,
 		   struct error *error);
 void declare_fini(struct weft_worker *worker);
 
-/* sources.c: the range that holds these bytes whole, or NULL */
+/* sources.c. register: weft_source_register. find: the range that holds these bytes whole, or NULL */
 const struct transport_region *sources_find(const struct weft_worker *worker, const void *memory,
 					    uint64_t bytes);
+int sources_register(struct weft_worker *worker, void *memory, uint64_t bytes,
+		     struct error *error);
 void sources_close(struct weft_worker *worker);
 
 /* params.c: the memory of an inference rank */
 int params_open(struct weft_worker *worker, struct error *error);
 int params_open_sums(struct weft_worker *worker, struct error *error);
 void params_close(struct weft_worker *worker);
+
+/* join.c: declares, waits for the plan, opens what it names; timeout_ms 0: the option's */
+int join_run(struct weft_worker *worker, uint32_t timeout_ms, struct error *error);
 
 /* peers.c */
 int peers_open(struct weft_worker *worker, const struct message_plan *plan,
@@ -164,6 +168,10 @@ void peers_fence(struct weft_worker *worker, uint32_t timeout_ms);
 void peers_close(struct weft_worker *worker);
 /* PEER_LOST when the peer's process is provably gone. */
 int peer_check_alive(const struct peer *peer, struct error *error);
+
+/* update_inference.c: weft_update_wait; the call has checked the worker, its role and its stage */
+int update_wait(struct weft_worker *worker, uint64_t version, uint32_t timeout_ms,
+		uint64_t *published, struct error *error);
 
 /* post_load.c: the hook with the version that lies in inference.copy; 0 without one */
 int post_load_run(struct weft_worker *worker, uint64_t version, struct error *error);

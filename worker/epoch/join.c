@@ -124,50 +124,23 @@ static void log_plan(const struct weft_worker *worker)
 		ways[HOW_MAPPED], ways[HOW_REPLICA]);
 }
 
-int weft_join(weft_worker *worker, uint32_t timeout_ms, weft_error *error)
+int join_run(struct weft_worker *worker, uint32_t timeout_ms, struct error *error)
 {
-	struct error inner;
-	int rc = worker_stage(worker, STAGE_OPEN, "weft_join", &inner);
+	int rc;
 
-	if (!rc)
-		rc = worker_check(worker, &inner);
-	if (rc)
-		return worker_result(rc, &inner, error);
 	if (!timeout_ms)
 		timeout_ms = worker->join_timeout_ms;
-	rc = start(worker, timeout_ms, &inner);
+	rc = start(worker, timeout_ms, error);
 	if (rc)
-		return worker_result(rc, &inner, error); /* still open: declare more and retry */
+		return rc; /* still open: declare more and retry */
 	worker->stage = STAGE_JOINING;
-	rc = follow(worker, worker_deadline_ns(timeout_ms), &inner);
+	rc = follow(worker, worker_deadline_ns(timeout_ms), error);
 	if (rc)
-		return worker_result(rc, &inner, error);
+		return rc;
 	worker->wait_ms = worker->update_timeout_ms	    ? worker->update_timeout_ms
 			  : worker->plan->update_timeout_ms ? worker->plan->update_timeout_ms
 							    : DEFAULT_UPDATE_MS;
 	worker->stage = STAGE_JOINED;
 	log_plan(worker);
-	return 0;
-}
-
-int weft_plan(const weft_worker *worker, weft_plan_view *view, weft_error *error)
-{
-	struct error inner;
-	int rc = 0;
-
-	if (!worker || !view)
-		rc = error_set(&inner, ERROR_USAGE, "weft_plan: worker or view is NULL");
-	else if (worker->stage != STAGE_JOINED && worker->stage != STAGE_LEFT)
-		rc = worker_stage(worker, STAGE_JOINED, "weft_plan", &inner);
-	if (rc)
-		return worker_result(rc, &inner, error);
-	memset(view, 0, sizeof(*view));
-	digest_text(worker->plan->digest, view->digest);
-	snprintf(view->policy, sizeof(view->policy), "%s", worker->plan->policy);
-	snprintf(view->order, sizeof(view->order), "%s", worker->plan->order);
-	for (size_t i = 0; i < worker->peer_count; i++)
-		view->bytes += worker->peers[i].plan->bytes;
-	view->pieces = worker->plan->row_count;
-	view->peers = (uint32_t)worker->peer_count;
 	return 0;
 }

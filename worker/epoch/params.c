@@ -145,35 +145,3 @@ void params_close(struct weft_worker *worker)
 	memory_free(inference->memory);
 	memset(inference, 0, sizeof(*inference));
 }
-
-const void *weft_param_memory(const weft_worker *worker, uint32_t id, uint64_t version)
-{
-	const struct inference *inference;
-	int copy;
-
-	if (!worker)
-		return NULL;
-	inference = &worker->inference;
-	copy = versions_copy(&worker->versions, version);
-	if (!inference->memory || id >= worker->layout.param_count)
-		return NULL;
-	if (!version && inference->copies == 1)
-		copy = 0;
-	return copy < 0 ? NULL : inference->memory[(size_t)copy * worker->layout.param_count + id];
-}
-
-int weft_read_begin(const weft_worker *worker, uint64_t *version)
-{
-	if (!worker || !version)
-		return -WEFT_E_USAGE;
-	return versions_begin(&worker->versions, version) ? 0 : WEFT_NONE;
-}
-
-int weft_read_end(const weft_worker *worker, uint64_t version)
-{
-	if (!worker)
-		return -WEFT_E_USAGE;
-	/* no worker is ever in read-only memory; see versions_end for the write that is none */
-	return versions_end((struct versions *)(uintptr_t)&worker->versions, version) ? 0
-										      : WEFT_TORN;
-}

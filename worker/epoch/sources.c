@@ -86,20 +86,15 @@ static int add_range(struct weft_worker *worker, void *memory, uint64_t bytes, s
 	return 0;
 }
 
-int weft_source_register(weft_worker *worker, void *memory, uint64_t bytes, weft_error *error)
+int sources_register(struct weft_worker *worker, void *memory, uint64_t bytes, struct error *error)
 {
-	struct error inner;
-	int rc = worker_stage(worker, STAGE_OPEN, "weft_source_register", &inner);
+	int rc = check_range(worker, memory, bytes, error);
 
-	if (!rc)
-		rc = worker_role(worker, ROLE_TRAINER, "weft_source_register", &inner);
-	if (!rc)
-		rc = check_range(worker, memory, bytes, &inner);
 	/* a transport that reads any memory gains nothing from it, and shm would have to open
 	 * this process to its peers */
 	if (!rc && transport_domain_caps(worker->domain)->local_registration)
-		rc = add_range(worker, memory, bytes, &inner);
-	return worker_result(rc, &inner, error);
+		rc = add_range(worker, memory, bytes, error);
+	return rc;
 }
 
 void sources_close(struct weft_worker *worker)

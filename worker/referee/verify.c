@@ -4,12 +4,12 @@
  * from the checkpoint, by the layout alone; neither the plan nor the transport nor what
  * packs is trusted.
  */
-#include "worker/api/worker.h"
+#include "worker/referee/verify.h"
 
 #include "base/threads.h"
 #include "model/checkpoint.h"
 #include "model/content.h"
-#include "worker/referee/contents.h"
+#include "worker/api/worker.h"
 #include "worker/referee/remake.h"
 
 #include <stdatomic.h>
@@ -132,45 +132,23 @@ static int compare_all(struct referee *referee, struct error *error)
 	return rc;
 }
 
-int weft_verify(const weft_worker *worker, const weft_checkpoint *checkpoint, uint64_t version,
-		uint64_t *bytes_compared, weft_error *error)
+int verify_version(const struct weft_worker *worker, const struct checkpoint *checkpoint,
+		   uint64_t version, uint64_t *bytes_compared, struct error *error)
 {
-	struct referee referee = {.worker = worker, .version = version};
-	struct error inner;
+	struct referee referee = {.worker = worker, .checkpoint = checkpoint, .version = version};
 	int rc;
 
-	if (!worker || !checkpoint)
-		return worker_result(
-			error_set(&inner, ERROR_USAGE, "weft_verify: worker or checkpoint is NULL"),
-			&inner, error);
-	rc = worker_role(worker, ROLE_INFERENCE, "weft_verify", &inner);
-	if (!rc && versions_copy(&worker->versions, version) < 0)
-		rc = error_set(&inner, ERROR_STATE, "version %llu is not here; %llu is published%s",
-			       (unsigned long long)version,
-			       (unsigned long long)weft_published(worker),
-			       weft_tainted(worker) ? ", and a later update failed" : "");
-	if (rc)
-		return worker_result(rc, &inner, error);
-	referee.checkpoint = checkpoint->inner;
+	if (versions_copy(&worker->versions, version) < 0)
+		return error_set(
+			error, ERROR_STATE, "version %llu is not here; %llu is published%s",
+			(unsigned long long)version, (unsigned long long)weft_published(worker),
+			weft_tainted(worker) ? ", and a later update failed" : "");
 	referee.block = memory_zalloc(1, BLOCK_BYTES);
 	if (!referee.block)
-		return worker_result(memory_error(&inner, "verifying", BLOCK_BYTES), &inner, error);
-	rc = compare_all(&referee, &inner);
+		return memory_error(error, "verifying", BLOCK_BYTES);
+	rc = compare_all(&referee, error);
 	memory_free(referee.block);
 	if (bytes_compared)
 		*bytes_compared = referee.compared;
-	return worker_result(rc, &inner, error);
-}
-
-int weft_param_digest(const weft_worker *worker, uint32_t id, uint64_t version, char digest[33])
-{
-	const void *memory;
-
-	if (!worker || id >= worker->layout.param_count || !digest)
-		return -WEFT_E_USAGE;
-	memory = weft_param_memory(worker, id, version);
-	if (!memory || !version)
-		return WEFT_NONE;
-	digest_text(digest_bytes(memory, worker->layout.params[id].bytes), digest);
-	return weft_read_end(worker, version);
+	return rc;
 }

@@ -10,25 +10,6 @@
 
 #include "base/clock.h"
 
-int weft_set_post_load(weft_worker *worker, weft_post_load *hook, void *context, weft_error *error)
-{
-	struct error inner;
-	int rc;
-
-	if (!worker)
-		return worker_result(
-			error_set(&inner, ERROR_USAGE, "weft_set_post_load: worker is NULL"),
-			&inner, error);
-	rc = worker_role(worker, ROLE_INFERENCE, "weft_set_post_load", &inner);
-	if (!rc)
-		rc = post_load_outside(worker, "weft_set_post_load", &inner);
-	if (!rc) {
-		worker->post_load.hook = hook;
-		worker->post_load.context = context;
-	}
-	return worker_result(rc, &inner, error);
-}
-
 int post_load_outside(const struct weft_worker *worker, const char *call, struct error *error)
 {
 	if (!worker->post_load.running)
@@ -57,12 +38,4 @@ int post_load_run(struct weft_worker *worker, uint64_t version, struct error *er
 			 "update %llu: the post-load hook returned %d; all bytes had arrived, the "
 			 "version is not published",
 			 (unsigned long long)version, answer);
-}
-
-const void *weft_loaded_memory(const weft_worker *worker, uint32_t id)
-{
-	if (!worker || !worker->post_load.running || id >= worker->layout.param_count)
-		return NULL;
-	return worker->inference
-		.memory[(size_t)worker->inference.copy * worker->layout.param_count + id];
 }

@@ -33,6 +33,7 @@
 #define PACK_THREADS_MAX 64u
 
 struct weft_worker;
+struct weft_slice;
 
 struct source {
 	uint32_t tensor, scales;     /* scales: of the tensor of its scales, or NO_TENSOR */
@@ -185,8 +186,13 @@ int engine_do_full(struct weft_worker *worker, const struct item *item, struct e
 /* 0, or why not all of the last version can be sent again. With the lock held. */
 int engine_repeatable(const struct weft_worker *worker, struct error *error);
 
-/* update_trainer.c */
-int update_check_call(struct weft_worker *worker, const char *call, struct error *error);
+/* update_trainer.c: what weft.h says of the call of the same name, which has checked the worker, its
+ * role and its stage */
+int update_write_tensor(struct weft_worker *worker, uint32_t id, const void *data, uint64_t bytes,
+			struct error *error);
+int update_write_all(struct weft_worker *worker, const void *const *data, struct error *error);
+int update_end(struct weft_worker *worker, struct error *error);
+int update_abort(struct weft_worker *worker, const char *why, struct error *error);
 /* Takes the lock: a call that writes is inside from enter to leave. */
 int update_enter(struct weft_worker *worker, const char *call, struct error *error);
 int update_leave(struct weft_worker *worker, int rc, struct error *error);
@@ -195,12 +201,19 @@ int update_check_tensor(struct weft_worker *worker, uint32_t id, const void *dat
 			struct error *error);
 bool update_wanted(const struct weft_worker *worker, uint32_t id);
 void update_give(struct weft_worker *worker, uint32_t id, const void *data);
-int update_end(struct weft_worker *worker, struct error *error);
+/* The end of an update that nobody writes any more. */
+int update_finish(struct weft_worker *worker, struct error *error);
 /* Until all that was posted when it was called is complete. */
 int update_settle(struct weft_worker *worker, uint64_t deadline_ns, struct error *error);
 int update_failed(struct weft_worker *worker, struct error *error);
 
-/* update_begin.c */
+/* update_bucket.c: the same */
+int update_write_bucket(struct weft_worker *worker, const struct weft_slice *slices, size_t count,
+			struct error *error);
+int update_drain(struct weft_worker *worker, struct error *error);
+int update_repeat(struct weft_worker *worker, uint64_t version, struct error *error);
+
+/* update_begin.c: the same */
 int update_begin(struct weft_worker *worker, uint64_t version, struct error *error);
 
 #endif

@@ -133,7 +133,7 @@ static void reset(struct weft_worker *worker)
 		replica_reset(&trainer->replica);
 }
 
-int update_begin(struct weft_worker *worker, uint64_t version, struct error *error)
+static int begin(struct weft_worker *worker, uint64_t version, struct error *error)
 {
 	struct trainer *trainer = &worker->trainer;
 	uint64_t now = clock_ns();
@@ -169,4 +169,12 @@ int update_begin(struct weft_worker *worker, uint64_t version, struct error *err
 	worker->stats.copy_ns = 0;
 	pthread_mutex_unlock(&trainer->lock);
 	return 0;
+}
+
+int update_begin(struct weft_worker *worker, uint64_t version, struct error *error)
+{
+	int rc = begin(worker, version, error);
+
+	worker->unfinished = rc != 0;
+	return rc;
 }

@@ -154,17 +154,12 @@ static int write_bucket(struct weft_worker *worker, const weft_slice *slices, si
 	return rc;
 }
 
-int weft_update_write_bucket(weft_worker *worker, const weft_slice *slices, size_t count,
-			     weft_error *error)
+int update_write_bucket(struct weft_worker *worker, const weft_slice *slices, size_t count,
+			struct error *error)
 {
-	struct error inner;
-	int rc = update_enter(worker, "weft_update_write_bucket", &inner);
+	int rc = update_enter(worker, "weft_update_write_bucket", error);
 
-	if (!rc) {
-		rc = write_bucket(worker, slices, count, &inner);
-		rc = update_leave(worker, rc, &inner);
-	}
-	return worker_result(rc, &inner, error);
+	return rc ? rc : update_leave(worker, write_bucket(worker, slices, count, error), error);
 }
 
 /* ---- drain ---- */
@@ -206,25 +201,23 @@ static void wait_halves(struct trainer *trainer)
 	}
 }
 
-int weft_update_drain(weft_worker *worker, weft_error *error)
+int update_drain(struct weft_worker *worker, struct error *error)
 {
-	struct error inner;
-	int rc = update_enter(worker, "weft_update_drain", &inner);
+	struct trainer *trainer = &worker->trainer;
+	int rc = update_enter(worker, "weft_update_drain", error);
 
 	if (rc)
-		return worker_result(rc, &inner, error);
-	rc = check_halves(worker, &inner);
+		return rc;
+	rc = check_halves(worker, error);
 	if (!rc) {
-		struct trainer *trainer = &worker->trainer;
-
 		wait_halves(trainer);
 		pthread_mutex_unlock(&trainer->lock);
-		rc = update_settle(worker, worker_deadline_ns(worker->wait_ms), &inner);
+		rc = update_settle(worker, worker_deadline_ns(worker->wait_ms), error);
 		pthread_mutex_lock(&trainer->lock);
 		if (rc)
-			engine_break(trainer, &inner);
+			engine_break(trainer, error);
 	}
-	return worker_result(update_leave(worker, rc, &inner), &inner, error);
+	return update_leave(worker, rc, error);
 }
 
 /* ---- repeat ---- */
@@ -242,25 +235,19 @@ static int repeat(struct weft_worker *worker, struct error *error)
 	trainer->state = UPDATE_ENDING; /* nobody else writes */
 	rc = job_run(worker, &job, true, error);
 	rc = update_leave(worker, rc, error);
-	return rc ? rc : update_end(worker, error);
+	return rc ? rc : update_finish(worker, error);
 }
 
-int weft_update_repeat(weft_worker *worker, uint64_t version, weft_error *error)
+int update_repeat(struct weft_worker *worker, uint64_t version, struct error *error)
 {
-	struct error inner;
-	int rc = update_check_call(worker, "weft_update_repeat", &inner);
+	struct trainer *trainer = &worker->trainer;
+	int rc = 0;
 
-	if (!rc) {
-		pthread_mutex_lock(&worker->trainer.lock);
-		if (worker->trainer.state == UPDATE_CLOSED)
-			rc = engine_repeatable(worker, &inner);
-		pthread_mutex_unlock(&worker->trainer.lock);
-	}
-	if (!rc) {
-		rc = update_begin(worker, version, &inner);
-		worker->unfinished = rc != 0;
-	}
+	pthread_mutex_lock(&trainer->lock);
+	if (trainer->state == UPDATE_CLOSED)
+		rc = engine_repeatable(worker, error);
+	pthread_mutex_unlock(&trainer->lock);
 	if (!rc)
-		rc = repeat(worker, &inner);
-	return worker_result(rc, &inner, error);
+		rc = update_begin(worker, version, error);
+	return rc ? rc : repeat(worker, error);
 }

@@ -55,7 +55,7 @@ static int open_memory(struct weft_worker *worker, uint64_t version, uint64_t de
 		       struct error *error)
 {
 	struct inference *inference = &worker->inference;
-	uint64_t last = weft_published(worker);
+	uint64_t last = atomic_load(&worker->versions.published);
 	int rc = 0;
 
 	if (inference->past > last)
@@ -314,7 +314,7 @@ static int verify_sums(struct weft_worker *worker, uint64_t version, struct erro
 static int check_version(const struct weft_worker *worker, uint64_t version, bool *done,
 			 struct error *error)
 {
-	uint64_t published = weft_published(worker);
+	uint64_t published = atomic_load(&worker->versions.published);
 
 	*done = false;
 	if (version == WEFT_VERSION_NEXT)
@@ -332,7 +332,7 @@ static int check_version(const struct weft_worker *worker, uint64_t version, boo
 				 (unsigned long long)worker->inference.past);
 	if (version != published)
 		return 0;
-	if (weft_tainted(worker))
+	if (atomic_load(&worker->versions.tainted))
 		return error_set(error, ERROR_VERSION,
 				 "update %llu was published, but a later update "
 				 "that failed has overwritten it; wait for a later one",
@@ -357,8 +357,8 @@ static void close_update(struct weft_worker *worker, int rc)
 	}
 }
 
-static int update_wait(struct weft_worker *worker, uint64_t version, uint32_t timeout_ms,
-		       struct error *error)
+static int wait_published(struct weft_worker *worker, uint64_t version, uint32_t timeout_ms,
+			  struct error *error)
 {
 	struct inference *inference = &worker->inference;
 	uint64_t begin = clock_ns(), deadline = worker_deadline_ns(timeout_ms), verify;
@@ -386,36 +386,22 @@ static int update_wait(struct weft_worker *worker, uint64_t version, uint32_t ti
 	for (size_t i = 0; i < worker->peer_count; i++)
 		worker->stats.bytes += worker->peers[i].plan->bytes;
 	worker->stats.update_ns = clock_ns() - begin;
-	control_version(worker->control, weft_published(worker));
+	control_version(worker->control, atomic_load(&worker->versions.published));
 	return 0;
 }
 
-int weft_update_wait(weft_worker *worker, uint64_t version, uint32_t timeout_ms,
-		     uint64_t *published, weft_error *error)
+int update_wait(struct weft_worker *worker, uint64_t version, uint32_t timeout_ms,
+		uint64_t *published, struct error *error)
 {
-	struct error inner;
 	bool done = false;
-	int rc;
+	int rc = check_version(worker, version, &done, error);
 
-	if (!worker)
-		return worker_result(
-			error_set(&inner, ERROR_USAGE, "weft_update_wait: worker is NULL"), &inner,
-			error);
-	rc = worker_check(worker, &inner);
-	if (!rc)
-		rc = worker_role(worker, ROLE_INFERENCE, "weft_update_wait", &inner);
-	if (!rc)
-		rc = worker_stage(worker, STAGE_JOINED, "weft_update_wait", &inner);
-	if (!rc)
-		rc = post_load_outside(worker, "weft_update_wait", &inner);
-	if (!rc)
-		rc = check_version(worker, version, &done, &inner);
 	if (!rc && !done) {
-		rc = update_wait(worker, version, timeout_ms ? timeout_ms : worker->wait_ms,
-				 &inner);
+		rc = wait_published(worker, version, timeout_ms ? timeout_ms : worker->wait_ms,
+				    error);
 		worker->unfinished = rc != 0;
 	}
 	if (!rc && published)
-		*published = weft_published(worker);
-	return worker_result(rc, &inner, error);
+		*published = atomic_load(&worker->versions.published);
+	return rc;
 }

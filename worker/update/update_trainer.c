@@ -19,32 +19,6 @@
 #define NAMED_MAX	   4		/* missing tensors named in a sentence */
 #define LARGE_BYTES	   (4ull << 20) /* from which on a tensor is worth waking other threads */
 
-int update_check_call(struct weft_worker *worker, const char *call, struct error *error)
-{
-	int rc;
-
-	if (!worker)
-		return error_set(error, ERROR_USAGE, "%s: worker is NULL", call);
-	rc = worker_check(worker, error);
-	if (!rc)
-		rc = worker_role(worker, ROLE_TRAINER, call, error);
-	if (!rc)
-		rc = worker_stage(worker, STAGE_JOINED, call, error);
-	return rc;
-}
-
-int weft_update_begin(weft_worker *worker, uint64_t version, weft_error *error)
-{
-	struct error inner;
-	int rc = update_check_call(worker, "weft_update_begin", &inner);
-
-	if (!rc) {
-		rc = update_begin(worker, version, &inner);
-		worker->unfinished = rc != 0;
-	}
-	return worker_result(rc, &inner, error);
-}
-
 /* ---- inside an update ---- */
 
 /* A transfer that failed broke its endpoint: the job cannot go on with it. */
@@ -81,12 +55,9 @@ static int check_open(struct weft_worker *worker, const char *call, struct error
 
 int update_enter(struct weft_worker *worker, const char *call, struct error *error)
 {
-	struct trainer *trainer;
-	int rc = update_check_call(worker, call, error); /* worker may be NULL */
+	struct trainer *trainer = &worker->trainer;
+	int rc;
 
-	if (rc)
-		return rc;
-	trainer = &worker->trainer;
 	pthread_mutex_lock(&trainer->lock);
 	rc = check_open(worker, call, error);
 	if (rc) {
@@ -119,12 +90,9 @@ int update_leave(struct weft_worker *worker, int rc, struct error *error)
 /* Nobody else writes from here on. */
 static int close_writing(struct weft_worker *worker, const char *call, struct error *error)
 {
-	struct trainer *trainer;
-	int rc = update_check_call(worker, call, error);
+	struct trainer *trainer = &worker->trainer;
+	int rc;
 
-	if (rc)
-		return rc;
-	trainer = &worker->trainer;
 	pthread_mutex_lock(&trainer->lock);
 	rc = check_open(worker, call, error);
 	if (!rc && trainer->writers)
@@ -212,17 +180,12 @@ static int write_tensor(struct weft_worker *worker, uint32_t id, const void *dat
 	return job_run(worker, &job, bytes > LARGE_BYTES, error);
 }
 
-int weft_update_write(weft_worker *worker, uint32_t id, const void *data, uint64_t bytes,
-		      weft_error *error)
+int update_write_tensor(struct weft_worker *worker, uint32_t id, const void *data, uint64_t bytes,
+			struct error *error)
 {
-	struct error inner;
-	int rc = update_enter(worker, "weft_update_write", &inner);
+	int rc = update_enter(worker, "weft_update_write", error);
 
-	if (!rc) {
-		rc = write_tensor(worker, id, data, bytes, &inner);
-		rc = update_leave(worker, rc, &inner);
-	}
-	return worker_result(rc, &inner, error);
+	return rc ? rc : update_leave(worker, write_tensor(worker, id, data, bytes, error), error);
 }
 
 static int write_all(struct weft_worker *worker, const void *const *data, struct error *error)
@@ -254,16 +217,11 @@ static int write_all(struct weft_worker *worker, const void *const *data, struct
 	return job_run(worker, &job, true, error);
 }
 
-int weft_update_write_all(weft_worker *worker, const void *const *data, weft_error *error)
+int update_write_all(struct weft_worker *worker, const void *const *data, struct error *error)
 {
-	struct error inner;
-	int rc = update_enter(worker, "weft_update_write_all", &inner);
+	int rc = update_enter(worker, "weft_update_write_all", error);
 
-	if (!rc) {
-		rc = write_all(worker, data, &inner);
-		rc = update_leave(worker, rc, &inner);
-	}
-	return worker_result(rc, &inner, error);
+	return rc ? rc : update_leave(worker, write_all(worker, data, error), error);
 }
 
 /* ---- end ---- */
@@ -406,7 +364,7 @@ static int check_missing(struct weft_worker *worker, struct error *error)
 	return rc;
 }
 
-int update_end(struct weft_worker *worker, struct error *error)
+int update_finish(struct weft_worker *worker, struct error *error)
 {
 	struct trainer *trainer = &worker->trainer;
 	int rc = check_missing(worker, error);
@@ -429,19 +387,16 @@ int update_end(struct weft_worker *worker, struct error *error)
 	return 0;
 }
 
-int weft_update_end(weft_worker *worker, weft_error *error)
+int update_end(struct weft_worker *worker, struct error *error)
 {
-	struct error inner;
-	int rc = close_writing(worker, "weft_update_end", &inner);
+	int rc = close_writing(worker, "weft_update_end", error);
 
-	if (!rc)
-		rc = update_end(worker, &inner);
-	return worker_result(rc, &inner, error);
+	return rc ? rc : update_finish(worker, error);
 }
 
 /* ---- abort ---- */
 
-static int abort_update(struct weft_worker *worker, const char *why, struct error *error)
+static int give_up(struct weft_worker *worker, const char *why, struct error *error)
 {
 	uint64_t deadline = worker_deadline_ns(worker->wait_ms);
 	struct update_abort gone = {.version = worker->trainer.version};
@@ -463,12 +418,9 @@ static int abort_update(struct weft_worker *worker, const char *why, struct erro
 	return 0;
 }
 
-int weft_update_abort(weft_worker *worker, const char *why, weft_error *error)
+int update_abort(struct weft_worker *worker, const char *why, struct error *error)
 {
-	struct error inner;
-	int rc = close_writing(worker, "weft_update_abort", &inner);
+	int rc = close_writing(worker, "weft_update_abort", error);
 
-	if (!rc)
-		rc = abort_update(worker, why, &inner);
-	return worker_result(rc, &inner, error);
+	return rc ? rc : give_up(worker, why, error);
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * contents.c -- checkpoints and contents of weft.h: the model folder's, behind the public names.
+ * play.c -- what programs that play trainer, and referees, need: checkpoints, contents, verification.
  */
 #include "base/memory.h"
 #include "model/checkpoint.h"
 #include "model/content.h"
-#include "worker/referee/contents.h"
 #include "worker/api/worker.h"
+#include "worker/referee/contents.h"
+#include "worker/referee/verify.h"
 
 int weft_checkpoint_open(weft_checkpoint **out, const char *path, weft_error *error)
 {
@@ -87,4 +88,19 @@ void weft_content_version(const char *name, const void *tensor, uint64_t tensor_
 			  uint64_t version, uint64_t offset, uint64_t bytes, void *out)
 {
 	content_version(name, tensor, tensor_bytes, version, offset, bytes, out);
+}
+
+int weft_verify(const weft_worker *worker, const weft_checkpoint *checkpoint, uint64_t version,
+		uint64_t *bytes_compared, weft_error *error)
+{
+	struct error inner;
+	int rc;
+
+	if (!worker || !checkpoint)
+		rc = error_set(&inner, ERROR_USAGE, "weft_verify: worker or checkpoint is NULL");
+	else
+		rc = worker_role(worker, ROLE_INFERENCE, "weft_verify", &inner);
+	if (!rc)
+		rc = verify_version(worker, checkpoint->inner, version, bytes_compared, &inner);
+	return worker_result(rc, &inner, error);
 }

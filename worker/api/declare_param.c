@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * declare_param.c -- what an inference rank needs: parameters, pieces, padding.
+ */
+#include "worker/api/declare.h"
+#include "worker/api/worker.h"
+
+#include <string.h>
+
+static int declare_param(struct weft_worker *worker, const weft_param *param, uint32_t *id,
+			 struct error *error)
+{
+	enum dtype dtype;
+	int64_t index;
+	int rc;
+
+	if (!param)
+		return error_set(error, ERROR_USAGE, "weft_declare_param: param is NULL");
+	rc = declare_check_shape("parameter", param->name, param->dtype, param->dims, &dtype,
+				 error);
+	if (rc)
+		return rc;
+	if (param->memory && !worker->own_memory)
+		return error_set(error, ERROR_USAGE,
+				 "parameter %s has memory, but the worker was "
+				 "opened without own_memory",
+				 param->name);
+	index = layout_add_param(&worker->layout, param->name, dtype, param->dims, param->shape,
+				 error);
+	if (index < 0)
+		return (int)index;
+	if (worker->own_memory)
+		rc = declare_set_memory(worker, (uint32_t)index, param->memory, error);
+	if (!rc && id)
+		*id = (uint32_t)index;
+	return rc;
+}
+
+int weft_declare_param(weft_worker *worker, const weft_param *param, uint32_t *id,
+		       weft_error *error)
+{
+	struct error inner;
+	int rc = declare_may(worker, "weft_declare_param", &inner);
+
+	if (!rc)
+		rc = worker_role(worker, ROLE_INFERENCE, "weft_declare_param", &inner);
+	if (!rc)
+		rc = declare_param(worker, param, id, &inner);
+	return worker_result(rc, &inner, error);
+}
+
+int weft_param_bind(weft_worker *worker, uint32_t id, void *memory, uint64_t bytes,
+		    weft_error *error)
+{
+	struct error inner;
+	int rc = declare_may(worker, "weft_param_bind", &inner);
+
+	if (!rc)
+		rc = worker_role(worker, ROLE_INFERENCE, "weft_param_bind", &inner);
+	if (!rc && !worker->own_memory)
+		rc = error_set(&inner, ERROR_STATE,
+			       "weft_param_bind: the worker was opened without own_memory");
+	if (!rc && id >= worker->layout.param_count)
+		rc = error_set(&inner, ERROR_USAGE,
+			       "weft_param_bind: parameter %u; %zu are declared", id,
+			       worker->layout.param_count);
+	if (!rc && (!memory || bytes < worker->layout.params[id].bytes))
+		rc = error_set(&inner, ERROR_USAGE,
+			       "weft_param_bind: parameter %s needs %llu bytes, given %llu%s",
+			       worker->layout.params[id].name,
+			       (unsigned long long)worker->layout.params[id].bytes,
+			       (unsigned long long)bytes, memory ? "" : " at NULL");
+	if (!rc)
+		rc = declare_set_memory(worker, id, memory, &inner);
+	return worker_result(rc, &inner, error);
+}
+
+/* A tensor that the layout needs, as a host gives it. Its index, or a negative error. */
+static int64_t need_tensor(struct weft_worker *worker, const weft_tensor *tensor,
+			   struct error *error)
+{
+	enum dtype dtype = DTYPE_NONE;
+	int rc = declare_check_shape("tensor", tensor->name, tensor->dtype, tensor->dims, &dtype,
+				     error);
+
+	return rc ? rc
+		  : layout_add_tensor(&worker->layout, tensor->name, dtype, tensor->dims,
+				      tensor->shape, error);
+}
+
+/* What can be wrong before a tensor is noted: a refused piece leaves nothing behind that the right
+ * one would contradict. */
+static int check_made(const struct make *make, const weft_tensor *tensor, const weft_tensor *scales,
+		      struct error *error)
+{
+	static const char call[] = "weft_declare_made_piece";
+	uint64_t rows, columns;
+
+	if (!make_valid(make))
+		return error_set(error, ERROR_USAGE,
+				 "%s: tensor %s: blocks of %ux%u to %ux%u%s: rows and columns of a "
+				 "block are both 0 or both 1 to %u, and scales need a block",
+				 call, tensor->name, make->from_rows, make->from_columns,
+				 make->to_rows, make->to_columns,
+				 make->part == MAKE_SCALES ? ", the scales" : "", MAKE_BLOCK_MAX);
+	if (!make->from_rows && scales)
+		return error_set(error, ERROR_USAGE,
+				 "%s: tensor %s is not in blocks (from 0x0) but is given a tensor "
+				 "of scales; pass NULL, or the block",
+				 call, tensor->name);
+	if (make->from_rows && !scales)
+		return error_set(error, ERROR_USAGE,
+				 "%s: tensor %s has blocks of %ux%u and no tensor of scales; the "
+				 "one needs the other",
+				 call, tensor->name, make->from_rows, make->from_columns);
+	if (!scales || tensor->dims != 2)
+		return 0;
+	rows = (tensor->shape[0] + make->from_rows - 1) / make->from_rows;
+	columns = (tensor->shape[1] + make->from_columns - 1) / make->from_columns;
+	if (scales->name && scales->dtype && !strcmp(scales->dtype, "F32") && scales->dims == 2 &&
+	    scales->shape[0] == rows && scales->shape[1] == columns)
+		return 0;
+	return error_set(error, ERROR_CONFIG,
+			 "%s: the scales of tensor %s [%llu, %llu] in blocks of %ux%u are F32 "
+			 "[%llu, %llu]; given is %s %s of %u dimensions [%llu, %llu, ..]",
+			 call, tensor->name, (unsigned long long)tensor->shape[0],
+			 (unsigned long long)tensor->shape[1], make->from_rows, make->from_columns,
+			 (unsigned long long)rows, (unsigned long long)columns,
+			 scales->name ? scales->name : "(NULL)",
+			 scales->dtype ? scales->dtype : "(NULL)", scales->dims,
+			 (unsigned long long)scales->shape[0],
+			 (unsigned long long)scales->shape[1]);
+}
+
+static int declare_made(struct weft_worker *worker, struct piece *piece, const weft_tensor *tensor,
+			const weft_tensor *scales, struct error *error)
+{
+	int64_t index = check_made(&piece->make, tensor, scales, error);
+
+	if (index < 0)
+		return (int)index;
+	index = need_tensor(worker, tensor, error);
+	if (index < 0)
+		return (int)index;
+	piece->tensor = (uint32_t)index;
+	if (scales) {
+		index = need_tensor(worker, scales, error);
+		if (index < 0)
+			return (int)index;
+		piece->scales = (uint32_t)index;
+	}
+	if (!make_bytes(&piece->make, &piece->src, tensor->dims, tensor->shape,
+			worker->layout.params[piece->param].dtype, &piece->bytes))
+		piece->bytes = 1; /* layout_add_piece says why it has none */
+	return layout_add_piece(&worker->layout, piece, error);
+}
+
+static int declare_piece(struct weft_worker *worker, const char *call, const weft_tensor *tensor,
+			 const uint64_t *src_lo, const uint64_t *src_hi, struct piece *piece,
+			 const weft_tensor *scales, struct error *error)
+{
+	enum dtype dtype;
+	int rc = declare_may(worker, call, error);
+
+	if (!rc)
+		rc = worker_role(worker, ROLE_INFERENCE, call, error);
+	if (rc)
+		return rc;
+	if (!tensor || !src_lo || !src_hi)
+		return error_set(error, ERROR_USAGE, "%s: tensor, src_lo or src_hi is NULL", call);
+	rc = declare_check_shape("tensor", tensor->name, tensor->dtype, tensor->dims, &dtype,
+				 error);
+	if (rc)
+		return rc;
+	if (piece->param >= worker->layout.param_count)
+		return error_set(error, ERROR_USAGE,
+				 "%s: parameter %u for tensor %s; %zu are declared", call,
+				 piece->param, tensor->name, worker->layout.param_count);
+	piece->src.dims = tensor->dims;
+	memcpy(piece->src.lo, src_lo, tensor->dims * sizeof(*src_lo));
+	memcpy(piece->src.hi, src_hi, tensor->dims * sizeof(*src_hi));
+	if (!box_in_shape(&piece->src, tensor->dims, tensor->shape)) {
+		char text[128];
+
+		return error_set(error, ERROR_USAGE,
+				 "tensor %s: the box %s is empty or not inside "
+				 "the tensor",
+				 tensor->name, box_text(&piece->src, text, sizeof(text)));
+	}
+	return declare_made(worker, piece, tensor, scales, error);
+}
+
+int weft_declare_piece(weft_worker *worker, const weft_tensor *tensor, const uint64_t *src_lo,
+		       const uint64_t *src_hi, uint32_t param, uint64_t offset, weft_error *error)
+{
+	struct piece piece = {.param = param, .offset = offset};
+	struct error inner;
+	int rc = declare_piece(worker, "weft_declare_piece", tensor, src_lo, src_hi, &piece, NULL,
+			       &inner);
+
+	return worker_result(rc, &inner, error);
+}
+
+int weft_declare_made_piece(weft_worker *worker, const weft_tensor *tensor, const uint64_t *src_lo,
+			    const uint64_t *src_hi, uint32_t param, uint64_t offset,
+			    const weft_make *make, const weft_tensor *scales, weft_error *error)
+{
+	struct piece piece = {.param = param, .offset = offset};
+	struct error inner;
+	int rc;
+
+	if (make)
+		piece.make = (struct make){make->scales_part ? MAKE_SCALES : MAKE_VALUES,
+					   make->from_rows, make->from_columns, make->to_rows,
+					   make->to_columns};
+	rc = declare_piece(worker, "weft_declare_made_piece", tensor, src_lo, src_hi, &piece,
+			   scales, &inner);
+	return worker_result(rc, &inner, error);
+}
+
+int weft_declare_fill(weft_worker *worker, uint32_t param, uint64_t offset, uint64_t bytes,
+		      weft_error *error)
+{
+	struct fill fill = {.param = param, .offset = offset, .bytes = bytes};
+	struct error inner;
+	int rc = declare_may(worker, "weft_declare_fill", &inner);
+
+	if (!rc)
+		rc = worker_role(worker, ROLE_INFERENCE, "weft_declare_fill", &inner);
+	if (!rc && param >= worker->layout.param_count)
+		rc = error_set(&inner, ERROR_USAGE,
+			       "weft_declare_fill: parameter %u; %zu are declared", param,
+			       worker->layout.param_count);
+	if (!rc)
+		rc = layout_add_fill(&worker->layout, &fill, &inner);
+	return worker_result(rc, &inner, error);
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * wait.c -- an inference rank's calls of an update, and the hook inside.
+ */
+#include "worker/api/worker.h"
+
+int weft_update_wait(weft_worker *worker, uint64_t version, uint32_t timeout_ms,
+		     uint64_t *published, weft_error *error)
+{
+	struct error inner;
+	int rc = worker_may_update(worker, ROLE_INFERENCE, "weft_update_wait", &inner);
+
+	if (!rc)
+		rc = post_load_outside(worker, "weft_update_wait", &inner);
+	if (!rc)
+		rc = update_wait(worker, version, timeout_ms, published, &inner);
+	return worker_result(rc, &inner, error);
+}
+
+uint64_t weft_published(const weft_worker *worker)
+{
+	return worker ? atomic_load(&worker->versions.published) : 0;
+}
+
+int weft_tainted(const weft_worker *worker)
+{
+	return worker ? atomic_load(&worker->versions.tainted) : 0;
+}
+
+int weft_set_post_load(weft_worker *worker, weft_post_load *hook, void *context, weft_error *error)
+{
+	struct error inner;
+	int rc;
+
+	if (!worker)
+		return worker_result(
+			error_set(&inner, ERROR_USAGE, "weft_set_post_load: worker is NULL"),
+			&inner, error);
+	rc = worker_role(worker, ROLE_INFERENCE, "weft_set_post_load", &inner);
+	if (!rc)
+		rc = post_load_outside(worker, "weft_set_post_load", &inner);
+	if (!rc) {
+		worker->post_load.hook = hook;
+		worker->post_load.context = context;
+	}
+	return worker_result(rc, &inner, error);
+}
+
+const void *weft_loaded_memory(const weft_worker *worker, uint32_t id)
+{
+	if (!worker || !worker->post_load.running || id >= worker->layout.param_count)
+		return NULL;
+	return worker->inference
+		.memory[(size_t)worker->inference.copy * worker->layout.param_count + id];
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * declared.c -- a worker's declaration, kept until it joins: rows held, memory given, labels; and what of it the
+ * controller is told.
+ */
+#include "worker/api/declare.h"
+#include "worker/api/worker.h"
+
+#include <string.h>
+
+int declare_check_shape(const char *what, const char *name, const char *dtype_text, uint32_t dims,
+			enum dtype *dtype, struct error *error)
+{
+	if (!name || !*name)
+		return error_set(error, ERROR_USAGE, "a %s without a name", what);
+	if (strlen(name) >= LIMIT_NAME_BYTES)
+		return error_set(error, ERROR_LIMIT,
+				 "%s name of %zu bytes ('%.40s...'); at most %d", what,
+				 strlen(name), name, LIMIT_NAME_BYTES - 1);
+	*dtype = dtype_text ? dtype_from_name(dtype_text) : DTYPE_NONE;
+	if (*dtype == DTYPE_NONE)
+		return error_set(error, ERROR_USAGE,
+				 "%s %s: dtype '%s' is unknown; use the names "
+				 "of safetensors: BF16, F16, F32, F8_E4M3, ...",
+				 what, name, dtype_text ? dtype_text : "(null)");
+	if (dims < 1 || dims > WEFT_DIMS_MAX)
+		return error_set(error, ERROR_USAGE,
+				 "%s %s has %u dimensions; 1 to %d are possible", what, name, dims,
+				 WEFT_DIMS_MAX);
+	return 0;
+}
+
+int declare_note_rows(struct weft_worker *worker, uint32_t id, uint64_t lo, uint64_t hi,
+		      struct error *error)
+{
+	const struct tensor_info *tensor = &worker->holding.tensors[id];
+
+	if (worker->held_capacity <= id) {
+		size_t wanted = worker->holding.tensor_capacity;
+		struct held_rows *grown;
+
+		if (wanted <= id)
+			wanted = id + 1u;
+		grown = memory_resize(worker->held, wanted, sizeof(*grown));
+		if (!grown)
+			return memory_error(error, "declaring tensors", wanted * sizeof(*grown));
+		worker->held = grown;
+		worker->held_capacity = wanted;
+	}
+	worker->held[id] = (struct held_rows){
+		.lo = lo, .hi = hi, .bytes = tensor->bytes / tensor->shape[0] * (hi - lo)};
+	return 0;
+}
+
+int declare_set_memory(struct weft_worker *worker, uint32_t id, void *memory, struct error *error)
+{
+	if (worker->host_capacity <= id) {
+		size_t wanted = worker->layout.param_capacity > id ? worker->layout.param_capacity
+								   : id + 1u;
+		void **grown = memory_resize(worker->host_memory, wanted, sizeof(*grown));
+
+		if (!grown)
+			return memory_error(error, "declaring parameters", wanted * sizeof(*grown));
+		memset(grown + worker->host_capacity, 0,
+		       (wanted - worker->host_capacity) * sizeof(*grown));
+		worker->host_memory = grown;
+		worker->host_capacity = wanted;
+	}
+	worker->host_memory[id] = memory;
+	return 0;
+}
+
+int declare_set_label(char **label, const char *value, const char *what, struct error *error)
+{
+	char *copy;
+
+	if (!value)
+		return 0;
+	if (strlen(value) >= LIMIT_LABEL_BYTES)
+		return error_set(error, ERROR_LIMIT, "the label '%s' has %zu bytes; at most %d",
+				 what, strlen(value), LIMIT_LABEL_BYTES - 1);
+	copy = memory_string(value);
+	if (!copy)
+		return memory_error(error, "keeping a label", strlen(value) + 1);
+	memory_free(*label);
+	*label = copy;
+	return 0;
+}
+
+/* Every message must fit the wire, so limits are checked here, where names are known. */
+static int check_limits(const struct weft_worker *worker, struct error *error)
+{
+	const struct {
+		size_t count;
+		uint32_t limit;
+		const char *what;
+	} rows[] = {
+		{worker->holding.tensor_count, LIMIT_TENSORS, "tensors"},
+		{worker->layout.tensor_count, LIMIT_TENSORS, "tensors"},
+		{worker->layout.param_count, LIMIT_PARAMS, "parameters"},
+		{worker->layout.piece_count, LIMIT_PIECES, "pieces"},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+		if (rows[i].count > rows[i].limit)
+			return error_set(error, ERROR_LIMIT, "%s declares %zu %s; at most %u",
+					 worker->self_name, rows[i].count, rows[i].what,
+					 rows[i].limit);
+	return 0;
+}
+
+/* What the domain uses, for the declaration; names stay the domain's. */
+static int report_nics(struct weft_worker *worker, uint32_t *count, struct error *error)
+{
+	const struct transport_nic *nics = transport_domain_nics(worker->domain, count);
+
+	memory_free(worker->nics); /* of a join that failed */
+	worker->nics = memory_zalloc(*count, sizeof(*worker->nics));
+	if (!worker->nics)
+		return memory_error(error, "declaring NICs", *count * sizeof(*worker->nics));
+	for (uint32_t i = 0; i < *count; i++)
+		worker->nics[i] = (struct nic_report){(char *)(uintptr_t)nics[i].name, nics[i].rail,
+						      nics[i].bytes_per_second, nics[i].distance};
+	return 0;
+}
+
+int declare_finish(struct weft_worker *worker, struct message_declare *declare, struct error *error)
+{
+	const struct transport_caps *caps = transport_domain_caps(worker->domain);
+	uint32_t nic_count = 0;
+	int rc = check_limits(worker, error);
+
+	if (!rc)
+		rc = report_nics(worker, &nic_count, error);
+	if (!rc)
+		rc = worker->self.role == ROLE_TRAINER ? holding_finish(&worker->holding, error)
+						       : layout_finish(&worker->layout, error);
+	if (!rc && !worker->model)
+		rc = declare_set_label(&worker->model, "custom", "model", error);
+	if (!rc && !worker->train)
+		rc = declare_set_label(&worker->train, "custom", "train", error);
+	if (!rc && !worker->infer)
+		rc = declare_set_label(&worker->infer, "custom", "infer", error);
+	if (rc)
+		return rc;
+	*declare = (struct message_declare){
+		.model = worker->model,
+		.train = worker->train,
+		.infer = worker->infer,
+		.mapped = caps->mapped_remote && !worker->own_memory,
+		.registered = worker->self.role == ROLE_TRAINER &&
+			      (!caps->local_registration || worker->ranges.count),
+		.transport = worker->transport,
+		.checksums = worker->checksums,
+		.nics = worker->nics,
+		.nic_count = nic_count,
+	};
+	declare->digest = worker->self.role == ROLE_TRAINER ? holding_digest(&worker->holding)
+							    : layout_digest(&worker->layout);
+	return 0;
+}
+
+void declare_fini(struct weft_worker *worker)
+{
+	layout_fini(&worker->layout);
+	holding_fini(&worker->holding);
+	memory_free(worker->held);
+	memory_free(worker->host_memory);
+	memory_free(worker->nics);
+	memory_free(worker->model);
+	memory_free(worker->train);
+	memory_free(worker->infer);
+}
