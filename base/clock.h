@@ -12,6 +12,12 @@ uint64_t clock_ns(void);      /* monotonic */
 uint64_t clock_wall_ms(void); /* since 1970, for log lines */
 void clock_sleep_ms(uint64_t ms);
 
+/* So far from now. */
+static inline uint64_t clock_deadline_ns(uint64_t timeout_ms)
+{
+	return clock_ns() + timeout_ms * 1000000u;
+}
+
 static inline uint64_t clock_ms(void)
 {
 	return clock_ns() / 1000000;

@@ -24,7 +24,8 @@
  * the provider's name.
  *
  * Threads: one thread at a time per domain, except transport_signal_read, transport_signal_wait
- * and transport_domain_interrupt, which any thread may call at any time.
+ * and transport_domain_interrupt, which any thread may call at any time; with
+ * caps.endpoints_parallel, one thread at a time per endpoint for write, progress, flush and signal.
  *
  * A forked child must not use what its parent opened: calls that can fail answer ERROR_STATE there,
  * signals are not seen, and closing lets go of nothing but memory.
@@ -61,6 +62,7 @@ struct transport_caps {
 	bool fence_waits;      /* a fence waits until the peer lets go; else it needs nobody */
 	bool gpu_memory;
 	bool local_registration; /* source memory must lie in a registered region */
+	bool endpoints_parallel; /* several endpoints may be used at once, a thread each */
 	uint64_t write_bytes_max;  /* of one chunk */
 	uint32_t inflight_max;     /* chunks in flight per endpoint */
 	uint32_t rails;

@@ -7,7 +7,7 @@
  * trainers: the one with the most pieces, and the one that sends the most bytes.
  *
  *   planner (a child)      model, problem, table, send order ─► holding and plan, as messages
- *   trainer (a child)      weft_open, declare, the plan, send_plan_open, 3 updates ─► peak
+ *   trainer (a child)      weft_open, declare, the plan, epoch_resolve, 3 updates ─► peak
  *
  * The plan is the real one, with its order, its pieces and its peers; every piece goes through the
  * ring, as for tensors that do not stay. Not real are the tensors, which all lie in one mapping of
@@ -452,8 +452,8 @@ static void declare(struct weft_worker *worker, const struct holding *holding)
 /* What the third leg of the exchange tells: one region a peer, all parameters at its start. */
 static void connect_sinks(struct weft_worker *worker, const uint32_t *params)
 {
-	for (size_t p = 0; p < worker->peer_count; p++) {
-		struct peer *peer = &worker->peers[p];
+	for (size_t p = 0; p < worker->epoch->peer_count; p++) {
+		struct peer *peer = &worker->epoch->peers[p];
 		struct peer_endpoints *theirs = memory_zalloc(1, sizeof(*theirs));
 
 		theirs->copies = 1;
@@ -559,14 +559,14 @@ static int run_trainer(const struct row *row, int fd, const struct package *pack
 	phases.declared = status_bytes("VmRSS:") - before;
 	get_message(fd, &plan, package->plan_length);
 	plan_digest = plan.u.plan.digest;
-	check(peers_open(worker, &plan.u.plan, &endpoints, &error), "peers", &error);
+	check(join_open(worker, &plan.u.plan, &endpoints, &error), "peers", &error);
 	connect_sinks(worker, params);
 	phases.planned = status_bytes("VmRSS:") - before;
-	check(send_plan_open(worker, &error), "send plan", &error);
+	check(epoch_resolve(worker->epoch, &error), "send plan", &error);
+	check(join_connected(worker, &error), "send plan", &error);
 	worker->stage = STAGE_JOINED;
-	worker->wait_ms = 60000;
-	phases.ring = worker->trainer.ring_region
-			      ? transport_region_bytes(worker->trainer.ring_region)
+	phases.ring = worker->epoch->send.replica_region
+			      ? transport_region_bytes(worker->epoch->send.replica_region)
 			      : 0;
 	phases.opened = status_bytes("VmRSS:") - before;
 	for (int i = 0; i < UPDATES; i++)

@@ -150,6 +150,7 @@ static int domain_open(struct transport_domain *domain, struct error *error)
 		memory_free(fault);
 		return rc;
 	}
+	domain->caps.endpoints_parallel = false; /* counts and traces have no lock */
 	if (fault->options.kind != FAULT_NONE)
 		log_warn("transport: faults are injected into provider %s: op %s, at "
 			 "%llu, "

@@ -203,6 +203,10 @@ int weft_source_register(weft_worker *worker, void *memory, uint64_t bytes, weft
 	if (!rc)
 		rc = worker_role(worker, ROLE_TRAINER, "weft_source_register", &inner);
 	if (!rc)
-		rc = sources_register(worker, memory, bytes, &inner);
+		rc = ranges_check(&worker->ranges, memory, bytes, &inner);
+	/* a transport that reads any memory gains nothing from it, and shm would have to open
+	 * this process to its peers */
+	if (!rc && transport_domain_caps(worker->domain)->local_registration)
+		rc = ranges_add(&worker->ranges, worker->domain, memory, bytes, &inner);
 	return worker_result(rc, &inner, error);
 }

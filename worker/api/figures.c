@@ -27,31 +27,13 @@ int weft_exit_code(int code)
  * held for ever by a thread that it has not. */
 int weft_get_stats(const weft_worker *worker, weft_stats *stats)
 {
-	struct trainer *trainer;
-	bool locks;
-
 	if (!worker || !stats)
 		return -WEFT_E_USAGE;
-	trainer = (struct trainer *)(uintptr_t)&worker->trainer;
-	locks = worker->self.role == ROLE_TRAINER && worker->pid == getpid();
-	if (locks)
-		pthread_mutex_lock(&trainer->lock);
-	*stats = worker->stats;
-	if (locks) {
-		pthread_mutex_unlock(&trainer->lock);
-		pthread_mutex_lock(&trainer->wire);
-	}
-	for (size_t i = 0; i < worker->peer_count; i++) {
-		const struct transport_stats *wire;
-
-		if (!worker->peers[i].endpoint)
-			continue;
-		wire = transport_endpoint_stats(worker->peers[i].endpoint);
-		stats->writes += wire->writes;
-		stats->chunks += wire->chunks;
-	}
-	if (locks)
-		pthread_mutex_unlock(&trainer->wire);
+	*stats = worker->waiter.stats;
+	if (worker->self.role == ROLE_TRAINER && worker->pid == getpid())
+		sender_figures((struct sender *)(uintptr_t)&worker->sender, stats);
+	else if (worker->epoch)
+		epoch_figures(worker->epoch, &stats->writes, &stats->chunks);
 	return 0;
 }
 
@@ -70,8 +52,8 @@ int weft_tensor_at(const weft_worker *worker, uint32_t id, weft_tensor_view *vie
 	view->row_lo = worker->held[id].lo;
 	view->row_hi = worker->held[id].hi;
 	view->bytes = worker->held[id].bytes;
-	view->wanted = worker->trainer.tensor_first &&
-		       worker->trainer.tensor_first[id] != worker->trainer.tensor_first[id + 1];
+	view->wanted = worker->epoch && worker->epoch->send.tensor_first &&
+		       send_plan_wants(&worker->epoch->send, id);
 	return 0;
 }
 
@@ -93,6 +75,7 @@ int weft_param_at(const weft_worker *worker, uint32_t id, weft_param_view *view)
 
 int weft_plan(const weft_worker *worker, weft_plan_view *view, weft_error *error)
 {
+	const struct message_plan *plan;
 	struct error inner;
 	int rc = 0;
 
@@ -103,12 +86,13 @@ int weft_plan(const weft_worker *worker, weft_plan_view *view, weft_error *error
 	if (rc)
 		return worker_result(rc, &inner, error);
 	memset(view, 0, sizeof(*view));
-	digest_text(worker->plan->digest, view->digest);
-	snprintf(view->policy, sizeof(view->policy), "%s", worker->plan->policy);
-	snprintf(view->order, sizeof(view->order), "%s", worker->plan->order);
-	for (size_t i = 0; i < worker->peer_count; i++)
-		view->bytes += worker->peers[i].plan->bytes;
-	view->pieces = worker->plan->row_count;
-	view->peers = (uint32_t)worker->peer_count;
+	plan = worker->epoch->plan;
+	digest_text(plan->digest, view->digest);
+	snprintf(view->policy, sizeof(view->policy), "%s", plan->policy);
+	snprintf(view->order, sizeof(view->order), "%s", plan->order);
+	for (size_t i = 0; i < plan->peer_count; i++)
+		view->bytes += plan->peers[i].bytes;
+	view->pieces = plan->row_count;
+	view->peers = (uint32_t)plan->peer_count;
 	return 0;
 }

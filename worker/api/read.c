@@ -6,18 +6,18 @@
 
 const void *weft_param_memory(const weft_worker *worker, uint32_t id, uint64_t version)
 {
-	const struct inference *inference;
+	const struct params *params;
 	int copy;
 
 	if (!worker)
 		return NULL;
-	inference = &worker->inference;
+	params = &worker->params;
 	copy = versions_copy(&worker->versions, version);
-	if (!inference->memory || id >= worker->layout.param_count)
+	if (!params->memory || id >= params->count)
 		return NULL;
-	if (!version && inference->copies == 1)
+	if (!version && params->copies == 1)
 		copy = 0;
-	return copy < 0 ? NULL : inference->memory[(size_t)copy * worker->layout.param_count + id];
+	return copy < 0 ? NULL : params_memory(params, (uint32_t)copy, id);
 }
 
 int weft_read_begin(const weft_worker *worker, uint64_t *version)

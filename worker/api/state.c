@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * state.c -- whether a worker can go on, and what every call asks before it does anything.
+ * state.c -- what every call asks before it does anything.
  */
 #include "worker/api/worker.h"
-
-#include "base/clock.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -16,69 +14,6 @@ int worker_result(int rc, const struct error *inner, weft_error *error)
 		memcpy(error->text, inner->text, sizeof(error->text));
 	}
 	return rc;
-}
-
-uint64_t worker_deadline_ns(uint32_t timeout_ms)
-{
-	return clock_ns() + (uint64_t)timeout_ms * 1000000u;
-}
-
-int worker_check(struct weft_worker *worker, struct error *error)
-{
-	int rc = 0;
-
-	if (worker->failed || (worker->control && control_failed(worker->control))) {
-		pthread_mutex_lock(&worker->failure_lock);
-		if (!worker->failed)
-			control_error(worker->control, &worker->failure);
-		worker->failed = true;
-		rc = error_set(error, worker->failure.code, "%s", worker->failure.text);
-		pthread_mutex_unlock(&worker->failure_lock);
-		return rc;
-	}
-	if (atomic_load(&worker->interrupted))
-		return error_set(error, ERROR_INTERRUPTED, "%s was interrupted by its host program",
-				 worker->self_name);
-	return 0;
-}
-
-/* True when the control channel named the cause of what was seen at a peer. */
-static bool hear_cause(struct weft_worker *worker, struct error *failure)
-{
-	uint64_t deadline = worker_deadline_ns(control_grace_ms(worker->control));
-
-	while (!control_failed(worker->control)) {
-		if (clock_ns() >= deadline || atomic_load(&worker->interrupted))
-			return false;
-		clock_sleep_ms(5);
-	}
-	control_error(worker->control, failure);
-	return true;
-}
-
-int worker_fail(struct weft_worker *worker, struct error *failure, uint64_t version)
-{
-	bool heard = false, first, host_did = atomic_load(&worker->interrupted);
-
-	if (worker->failed)
-		return -(int)failure->code;
-	/* a peer that closed its side has left the job, for this worker */
-	if (failure->code == ERROR_ABORTED)
-		failure->code = ERROR_PEER_LOST;
-	if (failure->code == ERROR_PEER_LOST || failure->code == ERROR_TRANSPORT ||
-	    failure->code == ERROR_TIMEOUT ||
-	    /* the control thread wakes a blocked transport call when the job fails */
-	    (failure->code == ERROR_INTERRUPTED && !host_did))
-		heard = hear_cause(worker, failure);
-	pthread_mutex_lock(&worker->failure_lock);
-	first = !worker->failed;
-	if (first)
-		worker->failure = *failure;
-	worker->failed = true;
-	pthread_mutex_unlock(&worker->failure_lock);
-	if (first && !heard)
-		control_failure(worker->control, failure, version);
-	return -(int)failure->code;
 }
 
 int worker_stage(const struct weft_worker *worker, enum worker_stage stage, const char *call,
@@ -119,7 +54,7 @@ int worker_may_update(struct weft_worker *worker, enum role role, const char *ca
 
 	if (!worker)
 		return error_set(error, ERROR_USAGE, "%s: worker is NULL", call);
-	rc = worker_check(worker, error);
+	rc = health_check(&worker->health, error);
 	if (!rc)
 		rc = worker_role(worker, role, call, error);
 	if (!rc)

@@ -11,9 +11,9 @@ int weft_update_wait(weft_worker *worker, uint64_t version, uint32_t timeout_ms,
 	int rc = worker_may_update(worker, ROLE_INFERENCE, "weft_update_wait", &inner);
 
 	if (!rc)
-		rc = post_load_outside(worker, "weft_update_wait", &inner);
+		rc = post_load_outside(&worker->waiter.post_load, "weft_update_wait", &inner);
 	if (!rc)
-		rc = update_wait(worker, version, timeout_ms, published, &inner);
+		rc = waiter_wait(&worker->waiter, version, timeout_ms, published, &inner);
 	return worker_result(rc, &inner, error);
 }
 
@@ -38,18 +38,17 @@ int weft_set_post_load(weft_worker *worker, weft_post_load *hook, void *context,
 			&inner, error);
 	rc = worker_role(worker, ROLE_INFERENCE, "weft_set_post_load", &inner);
 	if (!rc)
-		rc = post_load_outside(worker, "weft_set_post_load", &inner);
+		rc = post_load_outside(&worker->waiter.post_load, "weft_set_post_load", &inner);
 	if (!rc) {
-		worker->post_load.hook = hook;
-		worker->post_load.context = context;
+		worker->waiter.post_load.hook = hook;
+		worker->waiter.post_load.context = context;
 	}
 	return worker_result(rc, &inner, error);
 }
 
 const void *weft_loaded_memory(const weft_worker *worker, uint32_t id)
 {
-	if (!worker || !worker->post_load.running || id >= worker->layout.param_count)
+	if (!worker || !worker->waiter.post_load.running || id >= worker->layout.param_count)
 		return NULL;
-	return worker->inference
-		.memory[(size_t)worker->inference.copy * worker->layout.param_count + id];
+	return params_memory(&worker->params, worker->waiter.copy, id);
 }

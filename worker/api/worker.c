@@ -135,7 +135,7 @@ static int fill(struct weft_worker *worker, const weft_options *options, struct 
 	int rc = choose_replica(worker, options, error);
 
 	if (!rc)
-		rc = trainer_open_locks(&worker->trainer, error);
+		rc = sender_init(&worker->sender, &worker->health, error);
 	if (rc)
 		return rc;
 	worker->pid = getpid();
@@ -183,7 +183,7 @@ int weft_open(weft_worker **out, const weft_options *options, weft_error *error)
 	if (!worker)
 		return worker_result(memory_error(&inner, "opening a worker", sizeof(*worker)),
 				     &inner, error);
-	pthread_mutex_init(&worker->failure_lock, NULL);
+	health_init(&worker->health, worker->self_name);
 	/* a host built against an older header has fewer fields */
 	memcpy(&given, options, options->size < sizeof(given) ? options->size : sizeof(given));
 	rc = fill(worker, &given, &inner);
@@ -191,6 +191,7 @@ int weft_open(weft_worker **out, const weft_options *options, weft_error *error)
 		rc = open_domain(worker, &inner);
 	if (!rc)
 		rc = control_open(&worker->control, worker->controller, worker->domain, &inner);
+	worker->health.control = worker->control;
 	if (rc) {
 		weft_close(&worker);
 		return worker_result(rc, &inner, error);
@@ -205,7 +206,7 @@ int weft_join(weft_worker *worker, uint32_t timeout_ms, weft_error *error)
 	int rc = worker_stage(worker, STAGE_OPEN, "weft_join", &inner);
 
 	if (!rc)
-		rc = worker_check(worker, &inner);
+		rc = health_check(&worker->health, &inner);
 	if (!rc)
 		rc = join_run(worker, timeout_ms, &inner);
 	return worker_result(rc, &inner, error);
@@ -219,7 +220,7 @@ void weft_interrupt(weft_worker *worker)
 
 	if (!worker)
 		return;
-	atomic_store(&worker->interrupted, true);
+	atomic_store(&worker->health.interrupted, true);
 	if (worker->pid == getpid())
 		transport_domain_interrupt(worker->domain);
 	errno = before;
@@ -231,12 +232,12 @@ int weft_leave(weft_worker *worker, weft_error *error)
 	int rc = worker_stage(worker, STAGE_JOINED, "weft_leave", &inner);
 
 	if (!rc)
-		rc = post_load_outside(worker, "weft_leave", &inner);
-	if (!rc && worker->trainer.state != UPDATE_CLOSED)
+		rc = post_load_outside(&worker->waiter.post_load, "weft_leave", &inner);
+	if (!rc && sender_open_version(&worker->sender))
 		rc = error_set(&inner, ERROR_STATE,
 			       "weft_leave: update %llu is open; end or abort "
 			       "it first",
-			       (unsigned long long)worker->trainer.version);
+			       (unsigned long long)sender_open_version(&worker->sender));
 	if (rc)
 		return worker_result(rc, &inner, error);
 	worker->stage = STAGE_LEFT;
@@ -245,14 +246,15 @@ int weft_leave(weft_worker *worker, weft_error *error)
 
 static void leave_at_close(struct weft_worker *worker)
 {
-	bool interrupted = atomic_load(&worker->interrupted);
+	bool interrupted = atomic_load(&worker->health.interrupted);
 	struct error error;
 
 	if (worker->stage != STAGE_JOINED && worker->stage != STAGE_JOINING)
 		return;
 	if (control_leave(worker->control,
-			  !worker->failed && worker->stage == STAGE_JOINED && !interrupted &&
-				  worker->trainer.state == UPDATE_CLOSED && !worker->unfinished,
+			  !worker->health.failed && worker->stage == STAGE_JOINED && !interrupted &&
+				  !sender_open_version(&worker->sender) &&
+				  !worker->sender.unfinished && !worker->waiter.unfinished,
 			  LEAVE_MS, &error))
 		log_debug("%s: %s", worker->self_name, error.text);
 }
@@ -271,13 +273,11 @@ void weft_close(weft_worker **where)
 		return;
 	if (worker->control)
 		leave_at_close(worker);
-	if (worker->own_memory)
-		peers_fence(worker, FENCE_MS);
-	send_plan_close(worker);
-	pairs_close(worker);
-	peers_close(worker);
-	params_close(worker);
-	sources_close(worker);
+	if (worker->own_memory && worker->epoch)
+		epoch_fence(worker->epoch, FENCE_MS);
+	join_undo(worker);
+	params_close(&worker->params);
+	ranges_close(&worker->ranges);
 	/* the control thread may interrupt the domain until it has ended; and the core owns the
 	 * plan that everything above points into */
 	control_close(&worker->control);
@@ -287,7 +287,7 @@ void weft_close(weft_worker **where)
 	memory_free(worker->job);
 	memory_free(worker->transport);
 	memory_free(worker->nic);
-	trainer_close_locks(&worker->trainer);
-	pthread_mutex_destroy(&worker->failure_lock);
+	sender_fini(&worker->sender);
+	health_fini(&worker->health);
 	memory_free(worker);
 }

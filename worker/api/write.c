@@ -11,7 +11,7 @@ int weft_update_begin(weft_worker *worker, uint64_t version, weft_error *error)
 	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_begin", &inner);
 
 	if (!rc)
-		rc = update_begin(worker, version, &inner);
+		rc = sender_begin(&worker->sender, version, &inner);
 	return worker_result(rc, &inner, error);
 }
 
@@ -22,7 +22,7 @@ int weft_update_write(weft_worker *worker, uint32_t id, const void *data, uint64
 	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_write", &inner);
 
 	if (!rc)
-		rc = update_write_tensor(worker, id, data, bytes, &inner);
+		rc = sender_write(&worker->sender, id, data, bytes, &inner);
 	return worker_result(rc, &inner, error);
 }
 
@@ -32,7 +32,7 @@ int weft_update_write_all(weft_worker *worker, const void *const *data, weft_err
 	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_write_all", &inner);
 
 	if (!rc)
-		rc = update_write_all(worker, data, &inner);
+		rc = sender_write_all(&worker->sender, data, &inner);
 	return worker_result(rc, &inner, error);
 }
 
@@ -43,7 +43,7 @@ int weft_update_write_bucket(weft_worker *worker, const weft_slice *slices, size
 	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_write_bucket", &inner);
 
 	if (!rc)
-		rc = update_write_bucket(worker, slices, count, &inner);
+		rc = sender_write_bucket(&worker->sender, slices, count, &inner);
 	return worker_result(rc, &inner, error);
 }
 
@@ -53,7 +53,7 @@ int weft_update_drain(weft_worker *worker, weft_error *error)
 	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_drain", &inner);
 
 	if (!rc)
-		rc = update_drain(worker, &inner);
+		rc = sender_drain(&worker->sender, &inner);
 	return worker_result(rc, &inner, error);
 }
 
@@ -63,7 +63,7 @@ int weft_update_end(weft_worker *worker, weft_error *error)
 	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_end", &inner);
 
 	if (!rc)
-		rc = update_end(worker, &inner);
+		rc = sender_end(&worker->sender, &inner);
 	return worker_result(rc, &inner, error);
 }
 
@@ -73,7 +73,7 @@ int weft_update_repeat(weft_worker *worker, uint64_t version, weft_error *error)
 	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_repeat", &inner);
 
 	if (!rc)
-		rc = update_repeat(worker, version, &inner);
+		rc = sender_replay(&worker->sender, version, &inner);
 	return worker_result(rc, &inner, error);
 }
 
@@ -83,6 +83,6 @@ int weft_update_abort(weft_worker *worker, const char *why, weft_error *error)
 	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_abort", &inner);
 
 	if (!rc)
-		rc = update_abort(worker, why, &inner);
+		rc = sender_abort(&worker->sender, why, &inner);
 	return worker_result(rc, &inner, error);
 }

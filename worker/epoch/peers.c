@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * peers.c -- endpoints to the workers of the plan: opened after OPEN (leg 1), connected after
- * CONNECT (leg 3), proved after GO, fenced and closed at the end. Runs on the host thread, in
+ * CONNECT (leg 3), probed after GO, fenced and closed at the end. Runs on the host thread, in
  * weft_join.
  */
-#include "worker/api/worker.h"
+#include "worker/epoch/epoch.h"
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -23,37 +24,45 @@ static int copy_record(unsigned char **bytes, size_t *length, const unsigned cha
 	return 0;
 }
 
-static int export_regions(struct weft_worker *worker, struct message_endpoints *endpoints,
-			  struct error *error)
+static int export_region(const struct transport_region *region,
+			 struct message_endpoints *endpoints, struct error *error)
 {
-	const struct inference *inference = &worker->inference;
-	size_t places = inference->copies * worker->layout.param_count;
+	struct region_record *out = &endpoints->regions[endpoints->region_count];
 	unsigned char record[TRANSPORT_RECORD_BYTES];
 	size_t length;
+	int rc = transport_region_export(region, record, &length, error);
+
+	if (rc)
+		return rc;
+	out->region = (uint32_t)endpoints->region_count++;
+	return copy_record(&out->bytes, &out->length, record, length, error);
+}
+
+/* The parameters' regions, then the one for checksums. */
+static int export_regions(const struct epoch *epoch, struct message_endpoints *endpoints,
+			  struct error *error)
+{
+	const struct params *params = epoch->options.params;
+	size_t places = params->copies * params->count;
 	int rc = 0;
 
-	endpoints->copies = inference->copies;
+	endpoints->copies = params->copies;
 	endpoints->places = memory_zalloc(places, sizeof(*endpoints->places));
-	endpoints->regions = memory_zalloc(inference->region_count, sizeof(*endpoints->regions));
+	endpoints->regions =
+		memory_zalloc(params->region_count + 1, sizeof(*endpoints->regions));
 	if (!endpoints->places || !endpoints->regions)
 		return memory_error(error, "exporting regions",
 				    places * sizeof(*endpoints->places));
-	memcpy(endpoints->places, inference->places, places * sizeof(*endpoints->places));
+	memcpy(endpoints->places, params->places, places * sizeof(*endpoints->places));
 	endpoints->place_count = places;
-	for (size_t i = 0; i < inference->region_count && !rc; i++) {
-		struct region_record *region = &endpoints->regions[i];
-
-		rc = transport_region_export(inference->regions[i], record, &length, error);
-		if (rc)
-			break;
-		region->region = (uint32_t)i;
-		endpoints->region_count = i + 1;
-		rc = copy_record(&region->bytes, &region->length, record, length, error);
-	}
+	for (size_t i = 0; i < params->region_count && !rc; i++)
+		rc = export_region(params->regions[i], endpoints, error);
+	if (!rc && epoch->receive.sums_region)
+		rc = export_region(epoch->receive.sums_region, endpoints, error);
 	return rc;
 }
 
-static int open_peer(struct weft_worker *worker, struct peer *peer,
+static int open_peer(const struct epoch *epoch, struct peer *peer,
 		     struct message_endpoints *endpoints, struct error *error)
 {
 	struct endpoint_record *out = &endpoints->records[endpoints->record_count];
@@ -65,7 +74,7 @@ static int open_peer(struct weft_worker *worker, struct peer *peer,
 	snprintf(peer->name, sizeof(peer->name), "%s (host %.80s)",
 		 member_text(peer->plan->member, name),
 		 peer->plan->host ? peer->plan->host : "unknown");
-	rc = transport_endpoint_open(worker->domain, peer->plan->member, peer->name,
+	rc = transport_endpoint_open(epoch->options.domain, peer->plan->member, peer->name,
 				     &peer->endpoint, error);
 	if (rc)
 		return rc;
@@ -77,52 +86,46 @@ static int open_peer(struct weft_worker *worker, struct peer *peer,
 	return copy_record(&out->bytes, &out->length, record, length, error);
 }
 
-int peers_open(struct weft_worker *worker, const struct message_plan *plan,
-	       struct message_endpoints *endpoints, struct error *error)
+int peers_open(struct epoch *epoch, struct message_endpoints *endpoints, struct error *error)
 {
+	const struct message_plan *plan = epoch->plan;
 	int rc = 0;
 
-	memset(endpoints, 0, sizeof(*endpoints));
-	endpoints->attempt = plan->attempt;
-	send_plan_close(worker);
-	pairs_close(worker);
-	peers_close(worker);
-	worker->plan = plan;
-	worker->sums = plan->checksums;
-	worker->peers = memory_zalloc(plan->peer_count, sizeof(*worker->peers));
+	*endpoints = (struct message_endpoints){.attempt = plan->attempt};
+	epoch->peers = memory_zalloc(plan->peer_count, sizeof(*epoch->peers));
 	endpoints->records = memory_zalloc(plan->peer_count, sizeof(*endpoints->records));
-	if (!worker->peers || !endpoints->records) {
-		endpoints_fini(endpoints);
-		return memory_error(error, "opening endpoints",
-				    plan->peer_count * sizeof(*worker->peers));
-	}
-	worker->peer_count = plan->peer_count;
-	for (size_t i = 0; i < worker->peer_count; i++)
-		worker->peers[i].plan = &plan->peers[i];
-	for (size_t i = 0; i < worker->peer_count && !rc; i++)
-		rc = open_peer(worker, &worker->peers[i], endpoints, error);
-	if (!rc && worker->self.role == ROLE_INFERENCE) {
-		rc = params_open_sums(worker, error);
+	if (!epoch->peers || !endpoints->records)
+		rc = memory_error(error, "opening endpoints",
+				  plan->peer_count * sizeof(*epoch->peers));
+	else
+		epoch->peer_count = plan->peer_count;
+	for (size_t i = 0; i < epoch->peer_count; i++)
+		epoch->peers[i].plan = &plan->peers[i];
+	for (size_t i = 0; i < epoch->peer_count && !rc; i++)
+		rc = open_peer(epoch, &epoch->peers[i], endpoints, error);
+	if (!rc && epoch->options.self.role == ROLE_INFERENCE) {
+		rc = receive_plan_open_sums(&epoch->receive, epoch, error);
 		if (!rc)
-			rc = export_regions(worker, endpoints, error);
+			rc = export_regions(epoch, endpoints, error);
 	}
 	if (rc)
 		endpoints_fini(endpoints);
 	return rc;
 }
 
-int peers_open_sums(struct weft_worker *worker, struct transport_region **sums, struct error *error)
+int peers_open_sums(struct epoch *epoch, struct transport_region **sums, struct error *error)
 {
 	uint64_t slots = 0;
 	int rc;
 
-	for (size_t p = 0; p < worker->peer_count; p++) {
-		worker->peers[p].sums_first = slots;
-		slots += worker->peers[p].plan->pieces;
+	for (size_t p = 0; p < epoch->peer_count; p++) {
+		epoch->peers[p].sums_first = slots;
+		slots += epoch->peers[p].plan->pieces;
 	}
-	if (!worker->sums || !slots)
+	if (!epoch->sums || !slots)
 		return 0;
-	rc = transport_region_allocate(worker->domain, slots * sizeof(uint64_t), sums, error);
+	rc = transport_region_allocate(epoch->options.domain, slots * sizeof(uint64_t), sums,
+				       error);
 	return rc ? error_wrap(error, "memory for %llu checksums", (unsigned long long)slots) : 0;
 }
 
@@ -154,11 +157,11 @@ static int import_regions(struct peer *peer, struct error *error)
 	return 0;
 }
 
-int peers_connect(struct weft_worker *worker, const struct message_peers *peers,
-		  uint64_t deadline_ns, struct error *error)
+int peers_connect(struct epoch *epoch, const struct message_peers *peers, uint64_t deadline_ns,
+		  struct error *error)
 {
-	for (size_t i = 0; i < worker->peer_count; i++) {
-		struct peer *peer = &worker->peers[i];
+	for (size_t i = 0; i < epoch->peer_count; i++) {
+		struct peer *peer = &epoch->peers[i];
 		int rc;
 
 		peer->theirs = find_theirs(peers, peer->plan->member);
@@ -167,7 +170,7 @@ int peers_connect(struct weft_worker *worker, const struct message_peers *peers,
 					 "the controller sent no endpoint of %s", peer->name);
 		rc = transport_endpoint_connect(peer->endpoint, peer->theirs->record,
 						peer->theirs->record_length, deadline_ns, error);
-		if (!rc && worker->self.role == ROLE_TRAINER)
+		if (!rc && epoch->options.self.role == ROLE_TRAINER)
 			rc = import_regions(peer, error);
 		if (rc)
 			return rc;
@@ -175,13 +178,13 @@ int peers_connect(struct weft_worker *worker, const struct message_peers *peers,
 	return 0;
 }
 
-int peers_prove(struct weft_worker *worker, uint64_t deadline_ns, struct error *error)
+int epoch_probe(struct epoch *epoch, uint64_t deadline_ns, struct error *error)
 {
-	for (size_t i = 0; i < worker->peer_count; i++) {
-		int rc = worker_check(worker, error);
+	for (size_t i = 0; i < epoch->peer_count; i++) {
+		int rc = health_check(epoch->options.health, error);
 
 		if (!rc)
-			rc = transport_endpoint_prove(worker->peers[i].endpoint, deadline_ns,
+			rc = transport_endpoint_prove(epoch->peers[i].endpoint, deadline_ns,
 						      error);
 		if (rc)
 			return rc;
@@ -199,13 +202,13 @@ int peer_check_alive(const struct peer *peer, struct error *error)
 		peer->name);
 }
 
-void peers_fence(struct weft_worker *worker, uint32_t timeout_ms)
+void epoch_fence(struct epoch *epoch, uint32_t timeout_ms)
 {
-	uint64_t deadline = worker_deadline_ns(timeout_ms);
+	uint64_t deadline = clock_deadline_ns(timeout_ms);
 	struct error error;
 
-	for (size_t i = 0; i < worker->peer_count; i++) {
-		struct peer *peer = &worker->peers[i];
+	for (size_t i = 0; i < epoch->peer_count; i++) {
+		struct peer *peer = &epoch->peers[i];
 
 		if (!peer->endpoint || !peer->theirs)
 			continue;
@@ -214,17 +217,17 @@ void peers_fence(struct weft_worker *worker, uint32_t timeout_ms)
 	}
 }
 
-void peers_close(struct weft_worker *worker)
+void peers_close(struct epoch *epoch)
 {
-	for (size_t i = 0; i < worker->peer_count; i++) {
-		struct peer *peer = &worker->peers[i];
+	for (size_t i = 0; i < epoch->peer_count; i++) {
+		struct peer *peer = &epoch->peers[i];
 
 		for (size_t r = 0; peer->remotes && r < peer->theirs->region_count; r++)
 			transport_remote_close(&peer->remotes[r]);
 		memory_free(peer->remotes);
 		transport_endpoint_close(&peer->endpoint);
 	}
-	memory_free(worker->peers);
-	worker->peers = NULL;
-	worker->peer_count = 0;
+	memory_free(epoch->peers);
+	epoch->peers = NULL;
+	epoch->peer_count = 0;
 }

@@ -80,6 +80,27 @@ void full_close(struct full *full)
 	memset(full, 0, sizeof(*full));
 }
 
+int full_begin(struct full *state, const struct full *layout, struct error *error)
+{
+	*state = (struct full){.places = layout->places,
+			       .count = layout->count,
+			       .group_count = layout->group_count,
+			       .bytes = layout->bytes};
+	state->groups = memory_zalloc(layout->group_count, sizeof(*state->groups));
+	if (!state->groups)
+		return memory_error(error, "laying out the CPU replica",
+				    layout->group_count * sizeof(*state->groups));
+	memcpy(state->groups, layout->groups, layout->group_count * sizeof(*state->groups));
+	return 0;
+}
+
+void full_end(struct full *state)
+{
+	memory_free(state->groups);
+	uses_free(&state->uses);
+	*state = (struct full){0};
+}
+
 void full_settle(struct full *full)
 {
 	for (size_t g = 0; g < full->group_count; g++) {

@@ -47,6 +47,9 @@ struct full {
 /* places: param, offset and bytes of every source; taken over, also when it fails. */
 int full_open(struct full *full, struct full_place *places, size_t count, struct error *error);
 void full_close(struct full *full);
+/* The state of turns over a layout that stays as it is, and outlives it. */
+int full_begin(struct full *state, const struct full *layout, struct error *error);
+void full_end(struct full *state);
 static inline struct full_group *full_group_of(struct full *full, uint32_t source)
 {
 	return &full->groups[full->places[source].group];

@@ -209,6 +209,7 @@ static void lone_plan(struct lone *lone, const struct lone_options *options)
 
 	lone->plan = (struct message_plan){.attempt = 1, .policy = (char *)"greedy",
 					   .order = (char *)"table", .checksums = true,
+					   .update_timeout_ms = 10000,
 					   .peers = lone->plan_peers, .rows = lone->rows,
 					   .peer_count = options->peers};
 	for (uint32_t param = 0; param < LONE_PARAMS; param++)
@@ -238,7 +239,7 @@ static int lone_connect(struct lone *lone, struct error *error)
 {
 	for (uint32_t p = 0; p < lone->plan.peer_count; p++) {
 		struct lone_peer *to = &lone->peers[p];
-		struct peer *peer = &lone->worker->peers[p];
+		struct peer *peer = &lone->worker->epoch->peers[p];
 		struct transport_remote *remote = memory_zalloc(1, sizeof(*remote));
 
 		to->theirs = (struct peer_endpoints){.copies = 1, .regions = &to->region,
@@ -294,17 +295,17 @@ static int lone_open(struct lone *lone, const struct lone_options *options, stru
 	lone_patch(&lone->worker->domain->ops);
 	rc = lone_declare(lone, error);
 	if (!rc)
-		rc = peers_open(lone->worker, &lone->plan, &endpoints, error);
+		rc = join_open(lone->worker, &lone->plan, &endpoints, error);
 	if (!rc) {
 		endpoints_fini(&endpoints);
 		rc = lone_connect(lone, error);
 	}
 	if (!rc)
-		rc = send_plan_open(lone->worker, error);
-	if (!rc) {
+		rc = epoch_resolve(lone->worker->epoch, error);
+	if (!rc)
+		rc = join_connected(lone->worker, error);
+	if (!rc)
 		lone->worker->stage = STAGE_JOINED;
-		lone->worker->wait_ms = 10000;
-	}
 	return rc;
 }
 

@@ -10,14 +10,15 @@
 #include <cmocka.h>
 
 #include "wire/message.h"
-#include "worker/update/trainer.h"
+#include "worker/update/schedule.h"
 
 static void test_piece__takes_no_more_memory_than_is_written_down(void **state)
 {
 	/* of the plan; a row, its target in one copy, its places in two lists, and its source */
 	const size_t plan = sizeof(struct plan_row);
-	const size_t engine = sizeof(struct send_row) + sizeof(struct target) +
-			      2 * sizeof(uint32_t) + sizeof(struct source);
+	const size_t engine = sizeof(struct send_row) + sizeof(struct row_state) +
+			      sizeof(struct send_target) + 2 * sizeof(uint32_t) +
+			      sizeof(struct send_source) + sizeof(struct source_state);
 	/* of a part: its slot in the ring, found by its number, with one write that reads it; its
 	 * state and its sum */
 	const size_t part = sizeof(struct ring_slot) + sizeof(struct replica_slot) +

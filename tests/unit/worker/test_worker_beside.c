@@ -69,43 +69,45 @@ static void test_slices__are_packed_alone_where_the_ring_is_full(void **state)
 }
 
 struct taken {
-	struct item items[64];
+	struct task tasks[64];
 	size_t count;
 };
 
-/* All items of the job, as threads would get them that have not done any yet. */
-static void take_all(struct weft_worker *worker, struct write_job *job, struct taken *taken)
+/* All parts of the call, as threads would get them that have not done any yet. */
+static void take_all(struct sender *sender, struct taken *taken)
 {
-	while (engine_next(worker, job, &taken->items[taken->count]))
-		assert_true(++taken->count < sizeof(taken->items) / sizeof(taken->items[0]));
+	for (;; taken->count++) {
+		assert_true(taken->count < sizeof(taken->tasks) / sizeof(taken->tasks[0]));
+		task_init(&taken->tasks[taken->count], NULL);
+		if (!schedule_take(&sender->schedule, &taken->tasks[taken->count]))
+			return;
+	}
 }
 
 /* How many hold the block's slot; 0 where it has none. */
-static uint32_t holders(struct trainer *trainer, uint32_t block)
+static uint32_t holders(struct schedule *schedule, uint32_t block)
 {
-	return replica_find(&trainer->replica, block)
-		       ? replica_slot(&trainer->replica, block)->holders
+	return replica_find(&schedule->replica, block)
+		       ? replica_slot(&schedule->replica, block)->holders
 		       : 0;
 }
 
-static void do_all(struct weft_worker *worker, const struct taken *taken)
+/* Each by a thread that finds nothing more to do. */
+static void do_all(struct sender *sender, struct taken *taken)
 {
-	struct error error;
-
-	for (size_t i = 0; i < taken->count; i++) {
-		assert_int_equal(engine_do(worker, &taken->items[i], &error), 0);
-		pthread_mutex_lock(&worker->trainer.lock);
-		engine_close_row(&worker->trainer, taken->items[i].row);
-		pthread_mutex_unlock(&worker->trainer.lock);
-	}
+	sender->stop = true;
+	for (size_t i = 0; i < taken->count; i++)
+		assert_int_equal(executor_help(sender, &taken->tasks[i]), 0);
+	sender->stop = false;
 }
 
 static void test_threads__pack_what_comes_later_before_they_wait(void **state)
 {
 	struct rig *rig = open_rig(4, 1, 0);
-	struct weft_worker *worker = rig->trainers[0];
-	struct trainer *trainer = &worker->trainer;
-	struct write_job job = {.count = trainer->row_count};
+	struct sender *sender = &rig->trainers[0]->sender;
+	struct schedule *schedule = &sender->schedule;
+	const struct send_plan *plan = schedule->options.plan;
+	struct call call;
 	struct taken taken = {.count = 0};
 	bool waited = false;
 	size_t ahead = 0;
@@ -115,31 +117,37 @@ static void test_threads__pack_what_comes_later_before_they_wait(void **state)
 	(void)state;
 	rig_fill(rig, 1);
 	rig_wait_begin(rig, 1, 0);
-	rig_ok(weft_update_begin(worker, 1, &error), &error);
-	assert_int_equal(update_enter(worker, "a test", &inner), 0);
-	for (uint32_t t = 0; t < RIG_TENSORS; t++)
-		update_give(worker, t, rig->tensors[t]);
-	take_all(worker, &job, &taken);
-	assert_int_equal(update_leave(worker, 0, &inner), 0);
+	rig_ok(weft_update_begin(rig->trainers[0], 1, &error), &error);
+	call_init(&call, CALL_WRITE, 0, &inner);
+	call.count = plan->row_count;
+	pthread_mutex_lock(&sender->lock);
+	schedule->calls = &call;
+	for (uint32_t t = 0; t < RIG_TENSORS; t++) {
+		sender->data[t] = rig->tensors[t];
+		schedule_submit(schedule, t);
+	}
+	take_all(sender, &taken);
 	/* every row once; and each of the pieces packed once, before anything waits for it */
 	for (size_t i = 0; i < taken.count; i++) {
-		assert_false(waited && taken.items[i].first);
-		waited = waited || !taken.items[i].first;
-		/* and what an item was given out for stays until it is done */
-		assert_true(taken.items[i].held);
-		ahead += taken.items[i].ahead;
+		assert_false(waited && taken.tasks[i].first);
+		waited = waited || !taken.tasks[i].first;
+		/* and what a part was given out for stays until it is done */
+		assert_true(taken.tasks[i].held);
+		ahead += taken.tasks[i].ahead;
 	}
 	assert_true(ahead > 0);
-	assert_int_equal(taken.count, trainer->row_count + ahead);
-	do_all(worker, &taken);
-	for (uint32_t block = 0; block < trainer->block_count; block++)
-		assert_int_equal(holders(trainer, block), 0);
-	rig_ok(weft_update_end(worker, &error), &error);
+	assert_int_equal(taken.count, plan->row_count + ahead);
+	do_all(sender, &taken);
+	schedule->calls = NULL;
+	for (uint32_t block = 0; block < plan->block_count; block++)
+		assert_int_equal(holders(schedule, block), 0);
+	pthread_mutex_unlock(&sender->lock);
+	rig_ok(weft_update_end(rig->trainers[0], &error), &error);
 	rig_wait_end(rig, 0);
 	for (uint32_t i = 0; i < 4; i++)
 		rig_check(rig, i, 1);
-	for (size_t i = 0; i < trainer->row_count; i++)
-		assert_int_equal(trainer->rows[i].open, 0);
+	for (size_t i = 0; i < plan->row_count; i++)
+		assert_int_equal(schedule->rows[i].open, 0);
 	close_rig(rig);
 }
 

@@ -273,13 +273,13 @@ static void test_ring__takes_no_more_memory_than_one_update_needs(void **state)
 	(void)state;
 	assert_non_null(rig);
 	rig_open(rig, &options);
-	assert_null(rig->trainers[0]->trainer.ring_region); /* all direct or mapped */
+	assert_null(rig->trainers[0]->epoch->send.replica_region); /* all direct or mapped */
 	rig_close(rig);
 	options.own_memory = 1; /* ring_bytes stays at its default of 1 GiB */
 	rig_open(rig, &options);
 	trainer = rig->trainers[0];
-	assert_non_null(trainer->trainer.ring_region);
-	assert_in_range(transport_region_bytes(trainer->trainer.ring_region), 480, 1024);
+	assert_non_null(trainer->epoch->send.replica_region);
+	assert_in_range(transport_region_bytes(trainer->epoch->send.replica_region), 480, 1024);
 	rig_update(rig, 1);
 	rig_update(rig, 2);
 	rig_close(rig);
@@ -340,7 +340,7 @@ static void test_failure__that_woke_a_transfer_is_the_jobs_and_no_interrupt(void
 	weft_close(&rig->ranks[1]);
 	/* what a blocked transport call answers when the control thread wakes it */
 	error_set(&seen, ERROR_INTERRUPTED, "interrupted after 0.1 s");
-	assert_true(worker_fail(rig->trainers[0], &seen, 1) < 0);
+	assert_true(health_fail(&rig->trainers[0]->health, &seen, 1) < 0);
 	assert_int_not_equal(seen.code, ERROR_INTERRUPTED);
 	assert_non_null(strstr(seen.text, "inference 1"));
 	rig_close(rig);

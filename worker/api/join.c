@@ -9,8 +9,6 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#define DEFAULT_UPDATE_MS 60000u
-
 static uint64_t new_incarnation(void)
 {
 	uint64_t value = 0;
@@ -33,9 +31,12 @@ static int start(struct weft_worker *worker, uint32_t timeout_ms, struct error *
 		return rc;
 	if (worker->self.role == ROLE_INFERENCE) {
 		options.layout = &worker->layout;
-		rc = params_open(worker, error);
+		rc = params_open(&worker->params, worker->domain, &worker->layout,
+				 worker->shadow ? 2 : 1,
+				 worker->own_memory ? worker->host_memory : NULL,
+				 worker->host_capacity, error);
 		if (rc) {
-			params_close(worker);
+			params_close(&worker->params);
 			return rc;
 		}
 	} else {
@@ -51,15 +52,52 @@ static int start(struct weft_worker *worker, uint32_t timeout_ms, struct error *
 	};
 	rc = control_start(worker->control, &options, error);
 	if (rc)
-		params_close(worker);
+		params_close(&worker->params);
 	return rc;
+}
+
+void join_undo(struct weft_worker *worker)
+{
+	sender_close(&worker->sender);
+	waiter_close(&worker->waiter);
+	epoch_release(&worker->epoch);
+}
+
+int join_open(struct weft_worker *worker, const struct message_plan *plan,
+	      struct message_endpoints *endpoints, struct error *error)
+{
+	const struct epoch_options options = {
+		.self = worker->self,
+		.name = worker->self_name,
+		.domain = worker->domain,
+		.health = &worker->health,
+		.holding = &worker->holding,
+		.held = worker->held,
+		.ranges = &worker->ranges,
+		.ring_bytes = worker->ring_bytes,
+		.full = worker->full,
+		.layout = &worker->layout,
+		.params = &worker->params,
+		.update_timeout_ms = worker->update_timeout_ms,
+	};
+
+	join_undo(worker);
+	return epoch_open(&worker->epoch, &options, plan, endpoints, error);
+}
+
+int join_connected(struct weft_worker *worker, struct error *error)
+{
+	return worker->self.role == ROLE_TRAINER
+		       ? sender_open(&worker->sender, worker->epoch, worker->pack_threads, error)
+		       : waiter_open(&worker->waiter, worker->epoch, &worker->health,
+				     &worker->versions, error);
 }
 
 static int open_endpoints(struct weft_worker *worker, const struct message_plan *plan,
 			  struct error *error)
 {
 	struct message_endpoints endpoints;
-	int rc = peers_open(worker, plan, &endpoints, error);
+	int rc = join_open(worker, plan, &endpoints, error);
 
 	if (!rc)
 		rc = control_endpoints(worker->control, &endpoints, error);
@@ -69,25 +107,24 @@ static int open_endpoints(struct weft_worker *worker, const struct message_plan 
 static int connect_endpoints(struct weft_worker *worker, const struct message_peers *peers,
 			     uint64_t deadline_ns, struct error *error)
 {
-	int rc = peers_connect(worker, peers, deadline_ns, error);
+	int rc = epoch_connect(worker->epoch, peers, deadline_ns, error);
 
 	if (!rc)
-		rc = worker->self.role == ROLE_TRAINER ? send_plan_open(worker, error)
-						       : pairs_open(worker, error);
+		rc = join_connected(worker, error);
 	if (!rc)
 		rc = control_connected(worker->control, error);
 	return rc;
 }
 
 /* Does what the control core asks for until the job runs or cannot. That it runs means that every
- * worker has connected: only now can a path be proved, and nobody posts before its own are. The core keeps the deadline
+ * worker has connected: only now can a path be probed, and nobody posts before its own are. The core keeps the deadline
  * and knows who is missing. */
 static int follow(struct weft_worker *worker, uint64_t deadline_ns, struct error *error)
 {
 	for (;;) {
 		const struct message_plan *plan = NULL;
 		const struct message_peers *peers = NULL;
-		int rc = worker_check(worker, error);
+		int rc = health_check(&worker->health, error);
 
 		if (rc)
 			return rc;
@@ -99,29 +136,30 @@ static int follow(struct weft_worker *worker, uint64_t deadline_ns, struct error
 			rc = connect_endpoints(worker, peers, deadline_ns, error);
 			break;
 		case CONTROL_RUN:
-			rc = peers_prove(worker, deadline_ns, error);
-			return rc ? worker_fail(worker, error, 0) : 0;
-		case CONTROL_FAILED: /* worker_check says why */
+			rc = epoch_probe(worker->epoch, deadline_ns, error);
+			return rc ? health_fail(&worker->health, error, 0) : 0;
+		case CONTROL_FAILED: /* health_check says why */
 		case CONTROL_NOTHING:
 			break;
 		}
 		if (rc)
-			return worker_fail(worker, error, 0);
+			return health_fail(&worker->health, error, 0);
 	}
 }
 
 static void log_plan(const struct weft_worker *worker)
 {
+	const struct message_plan *plan = worker->epoch->plan;
 	char digest[DIGEST_TEXT_BYTES];
 	size_t ways[HOW_COUNT] = {0};
 
-	for (size_t i = 0; i < worker->plan->row_count; i++)
-		ways[worker->plan->rows[i].how]++;
+	for (size_t i = 0; i < plan->row_count; i++)
+		ways[plan->rows[i].how]++;
 	log_info(
 		"%s: plan %s by %s, order %s: %zu pieces, %zu peers; direct %zu, mapped %zu, replica %zu",
-		worker->self_name, digest_text(worker->plan->digest, digest), worker->plan->policy,
-		worker->plan->order, worker->plan->row_count, worker->peer_count, ways[HOW_DIRECT],
-		ways[HOW_MAPPED], ways[HOW_REPLICA]);
+		worker->self_name, digest_text(plan->digest, digest), plan->policy, plan->order,
+		plan->row_count, worker->epoch->peer_count, ways[HOW_DIRECT], ways[HOW_MAPPED],
+		ways[HOW_REPLICA]);
 }
 
 int join_run(struct weft_worker *worker, uint32_t timeout_ms, struct error *error)
@@ -134,12 +172,9 @@ int join_run(struct weft_worker *worker, uint32_t timeout_ms, struct error *erro
 	if (rc)
 		return rc; /* still open: declare more and retry */
 	worker->stage = STAGE_JOINING;
-	rc = follow(worker, worker_deadline_ns(timeout_ms), error);
+	rc = follow(worker, clock_deadline_ns(timeout_ms), error);
 	if (rc)
 		return rc;
-	worker->wait_ms = worker->update_timeout_ms	    ? worker->update_timeout_ms
-			  : worker->plan->update_timeout_ms ? worker->plan->update_timeout_ms
-							    : DEFAULT_UPDATE_MS;
 	worker->stage = STAGE_JOINED;
 	log_plan(worker);
 	return 0;

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/epoch/epoch.h"
+
+#include "base/assert.h"
+#include "base/memory.h"
+
+#define DEFAULT_UPDATE_MS 60000u
+
+int epoch_open(struct epoch **out, const struct epoch_options *options,
+	       const struct message_plan *plan, struct message_endpoints *endpoints,
+	       struct error *error)
+{
+	struct epoch *epoch = memory_zalloc(1, sizeof(*epoch));
+	int rc;
+
+	*out = NULL;
+	if (!epoch)
+		return memory_error(error, "opening endpoints", sizeof(*epoch));
+	epoch->options = *options;
+	epoch->plan = plan;
+	epoch->sums = plan->checksums;
+	epoch->holders = 1;
+	epoch->wait_ms = options->update_timeout_ms ? options->update_timeout_ms
+			 : plan->update_timeout_ms ? plan->update_timeout_ms
+						   : DEFAULT_UPDATE_MS;
+	rc = peers_open(epoch, endpoints, error);
+	if (rc)
+		epoch_release(&epoch);
+	*out = epoch;
+	return rc;
+}
+
+int epoch_resolve(struct epoch *epoch, struct error *error)
+{
+	return epoch->options.self.role == ROLE_TRAINER
+		       ? send_plan_open(&epoch->send, epoch, error)
+		       : receive_plan_open(&epoch->receive, epoch, error);
+}
+
+int epoch_connect(struct epoch *epoch, const struct message_peers *peers, uint64_t deadline_ns,
+		  struct error *error)
+{
+	int rc = peers_connect(epoch, peers, deadline_ns, error);
+
+	return rc ? rc : epoch_resolve(epoch, error);
+}
+
+struct epoch *epoch_hold(struct epoch *epoch)
+{
+	epoch->holders++;
+	return epoch;
+}
+
+void epoch_release(struct epoch **where)
+{
+	struct epoch *epoch = *where;
+
+	*where = NULL;
+	if (!epoch)
+		return;
+	WEFT_ASSERT_OP(epoch->holders, >, 0);
+	if (--epoch->holders)
+		return;
+	send_plan_close(&epoch->send);
+	peers_close(epoch);
+	receive_plan_close(&epoch->receive);
+	memory_free(epoch);
+}
+
+void epoch_figures(const struct epoch *epoch, uint64_t *writes, uint64_t *chunks)
+{
+	*writes = *chunks = 0;
+	for (size_t p = 0; p < epoch->peer_count; p++) {
+		const struct transport_stats *stats;
+
+		if (!epoch->peers[p].endpoint)
+			continue;
+		stats = transport_endpoint_stats(epoch->peers[p].endpoint);
+		*writes += stats->writes;
+		*chunks += stats->chunks;
+	}
+}

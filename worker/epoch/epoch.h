@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * epoch.h -- one plan, as this worker carries it out: its peers and their endpoints, memory, and what
+ * is sent or received. Built in two steps, then constant; it can be built beside the one that runs,
+ * and goes when nobody holds it any more.
+ *
+ *   OPEN plan ─► epoch_open ─► endpoints to the controller          no peer is connected
+ *   CONNECT   ─► epoch_connect: endpoints, remotes, send or receive plan
+ *   RUN       ─► epoch_probe: every path of this worker is used once
+ *   ...          epoch_hold, epoch_release
+ *
+ * What changes from version to version, and by whom a version is written, is update/.
+ * Threads: one at a time until it runs; then any may read.
+ */
+#ifndef WORKER_EPOCH_EPOCH_H
+#define WORKER_EPOCH_EPOCH_H
+
+#include "worker/control/health.h"
+#include "worker/epoch/params.h"
+#include "worker/epoch/ranges.h"
+#include "worker/epoch/receive_plan.h"
+#include "worker/epoch/send_plan.h"
+
+#define PEER_NAME_BYTES 128
+
+/* A trainer's rows of dimension 0 of one tensor. */
+struct held_rows { uint64_t lo, hi, bytes; };
+
+/* What an epoch is built from; it lives longer than every epoch. */
+struct epoch_options {
+	struct member self;
+	const char *name;              /* of this worker, for messages */
+	struct transport_domain *domain;
+	struct health *health;
+	/* trainer */
+	const struct holding *holding;
+	const struct held_rows *held;  /* by tensor of holding */
+	const struct ranges *ranges;
+	uint64_t ring_bytes;
+	bool full;
+	/* inference rank */
+	const struct layout *layout;
+	const struct params *params;
+	uint32_t update_timeout_ms;    /* 0: the plan's */
+};
+
+/* The other end of one pair of this worker. */
+struct peer {
+	const struct plan_peer *plan;
+	char name[PEER_NAME_BYTES];        /* "trainer 3 (host b)" */
+	struct transport_endpoint *endpoint;
+	const struct peer_endpoints *theirs;
+	struct transport_remote **remotes; /* as theirs->regions; trainers only */
+	uint64_t sums_first;               /* index of the pair's checksums among all pairs' */
+};
+
+struct epoch {
+	struct epoch_options options;
+	const struct message_plan *plan;   /* the control core's, which outlives it */
+	bool sums;                         /* pieces are summed */
+	uint32_t wait_ms;                  /* default of waits inside updates */
+	struct peer *peers;                /* as plan->peers */
+	size_t peer_count;
+	struct send_plan send;             /* trainer */
+	struct receive_plan receive;       /* inference rank */
+	uint32_t holders;
+};
+
+/* Opens the peers' endpoints and fills *endpoints for the controller. Held once by the caller;
+ * nothing is left after a failure. */
+int epoch_open(struct epoch **epoch, const struct epoch_options *options,
+	       const struct message_plan *plan, struct message_endpoints *endpoints,
+	       struct error *error);
+/* peers must outlive the epoch. After a failure only epoch_release is left. */
+int epoch_connect(struct epoch *epoch, const struct message_peers *peers, uint64_t deadline_ns,
+		  struct error *error);
+/* The same from connected endpoints on: resolves what is sent or received. */
+int epoch_resolve(struct epoch *epoch, struct error *error);
+int epoch_probe(struct epoch *epoch, uint64_t deadline_ns, struct error *error);
+struct epoch *epoch_hold(struct epoch *epoch);
+/* The last one closes it; NULL inside is fine, sets NULL. */
+void epoch_release(struct epoch **epoch);
+
+/* No peer writes into host memory any more, or a warning says who may. */
+void epoch_fence(struct epoch *epoch, uint32_t timeout_ms);
+
+/* Posts of all endpoints since they were opened. */
+void epoch_figures(const struct epoch *epoch, uint64_t *writes, uint64_t *chunks);
+
+/* PEER_LOST when the peer's process is provably gone. */
+int peer_check_alive(const struct peer *peer, struct error *error);
+
+/* ---- peers.c: steps of the above ---- */
+
+int peers_open(struct epoch *epoch, struct message_endpoints *endpoints, struct error *error);
+int peers_connect(struct epoch *epoch, const struct message_peers *peers, uint64_t deadline_ns,
+		  struct error *error);
+/* Numbers the pieces of all pairs, one checksum each, and allocates them where they are wanted:
+ * without checksums, or without pieces, *sums stays NULL. */
+int peers_open_sums(struct epoch *epoch, struct transport_region **sums, struct error *error);
+void peers_close(struct epoch *epoch);
+
+#endif

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * send_memory.c -- the parts that sources are packed in, and the memory that these go through: ring or
+ * homes on the node of the nearest NIC, scratch for scales, checksums.
+ */
+#include "worker/epoch/epoch.h"
+#include "worker/epoch/send_parts.h"
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/numa.h"
+#include "worker/replica/ring.h"
+
+#define RING_BYTES_MIN (4 * RING_ALIGN)
+
+/* A quarter of the ring is what one part may take, or one grain where that is more. */
+static int cut_source(const struct epoch *epoch, struct send_source *source, uint64_t ring,
+		      struct error *error)
+{
+	const struct pack *pack = &source->pack;
+	uint64_t grain = pack->grain_bytes > RING_ALIGN
+				 ? pack->grain_bytes
+				 : RING_ALIGN / pack->grain_bytes * pack->grain_bytes;
+
+	source->part_bytes = pack->block_bytes;
+	if (source->slots && source->part_bytes > ring / 4) {
+		source->part_bytes = ring / 4 < grain ? grain : ring / 4 / grain * grain;
+		if (source->part_bytes > ring && pack->bytes > ring)
+			return error_set(error, ERROR_CONFIG,
+					 "a ring of %llu bytes has no room for a row of blocks of "
+					 "tensor %s, %llu bytes; raise ring_bytes (--ring-bytes)",
+					 (unsigned long long)ring,
+					 epoch->options.holding->tensors[source->tensor].name,
+					 (unsigned long long)grain);
+	}
+	source->sum_parts = !source->follows && (source->part_bytes == pack->block_bytes ||
+						 pack->bytes <= source->part_bytes);
+	source->parts = (uint32_t)((pack->bytes + source->part_bytes - 1) / source->part_bytes);
+	return 0;
+}
+
+/* *bytes: that one update puts into the ring. */
+static int cut_sources(struct send_plan *plan, const struct epoch *epoch, uint64_t ring,
+		       uint64_t *bytes, struct error *error)
+{
+	uint64_t blocks = 0;
+	int rc = 0;
+
+	*bytes = 0;
+	for (size_t s = 0; s < plan->source_count && !rc; s++) {
+		struct send_source *source = &plan->sources[s];
+
+		rc = cut_source(epoch, source, ring, error);
+		source->first_block = (uint32_t)blocks;
+		blocks += source->parts;
+		if (source->slots)
+			*bytes += source->pack.bytes + (uint64_t)source->parts * RING_ALIGN;
+		if (!rc && blocks >= UINT32_MAX)
+			rc = error_set(error, ERROR_LIMIT,
+				       "a ring of %llu bytes cuts this update "
+				       "into too many blocks; raise ring_bytes",
+				       (unsigned long long)ring);
+	}
+	if (rc)
+		return rc;
+	plan->block_count = blocks;
+	return 0;
+}
+
+/* Packed bytes go from there to a NIC, if there is one. */
+static int find_node(const struct epoch *epoch)
+{
+	uint32_t count;
+	const struct transport_nic *nics = transport_domain_nics(epoch->options.domain, &count);
+	const struct transport_nic *nearest = NULL;
+	int node = -1;
+
+	for (uint32_t i = 0; i < count; i++)
+		if (!nearest || nics[i].distance < nearest->distance)
+			nearest = &nics[i];
+	if (nearest)
+		node = numa_node_of_nic(NULL, nearest->name);
+	return node >= 0 ? node : numa_node_here(NULL);
+}
+
+static int allocate_near(const struct send_plan *plan, const struct epoch *epoch,
+			 uint64_t bytes, struct transport_region **region, struct error *error)
+{
+	int node = plan->node, rc;
+	struct numa_policy before;
+
+	numa_prefer(&before, node);
+	rc = transport_region_allocate(epoch->options.domain, bytes, region, error);
+	numa_restore(&before);
+	if (rc)
+		return error_wrap(error, "CPU replica of %llu bytes", (unsigned long long)bytes);
+	numa_place(transport_region_memory(*region), bytes, node);
+	if (node >= 0)
+		log_debug("%s: %llu bytes of the CPU replica on node %d", epoch->options.name,
+			  (unsigned long long)bytes, node);
+	return 0;
+}
+
+/* The ring is no larger than what one update puts in, for all of it is taken from the host now; one
+ * cut short by the limit has room for four blocks. */
+static int open_ring(struct send_plan *plan, const struct epoch *epoch, uint64_t limit,
+		     uint64_t bytes, struct error *error)
+{
+	int rc;
+
+	if (!bytes)
+		return 0;
+	rc = allocate_near(plan, epoch, bytes < limit ? bytes : limit, &plan->replica_region,
+			   error);
+	if (!rc)
+		plan->ring_bytes = transport_region_bytes(plan->replica_region);
+	return rc;
+}
+
+static int open_homes(struct send_plan *plan, const struct epoch *epoch, struct error *error)
+{
+	struct full_place *places = memory_zalloc(plan->source_count, sizeof(*places));
+	int rc;
+
+	if (!places)
+		return memory_error(error, "laying out the CPU replica",
+				    plan->source_count * sizeof(*places));
+	for (size_t s = 0; s < plan->source_count; s++) {
+		const struct plan_row *row =
+			&epoch->plan->rows[plan->source_rows[plan->sources[s].first_row]];
+
+		places[s] = (struct full_place){
+			.param = row->param, .offset = row->offset, .bytes = row->bytes};
+	}
+	rc = full_open(&plan->homes, places, plan->source_count, error);
+	if (rc || !plan->homes.bytes)
+		return rc;
+	return allocate_near(plan, epoch, plan->homes.bytes, &plan->replica_region, error);
+}
+
+static int open_sums(struct send_plan *plan, struct epoch *epoch, struct error *error)
+{
+	int rc = peers_open_sums(epoch, &plan->sums_region, error);
+
+	if (!rc && plan->sums_region)
+		plan->sums = transport_region_memory(plan->sums_region);
+	return rc;
+}
+
+int send_plan_open_memory(struct send_plan *plan, struct epoch *epoch, struct error *error)
+{
+	uint64_t limit = epoch->options.ring_bytes, bytes;
+	int rc;
+
+	limit = (limit < RING_BYTES_MIN ? RING_BYTES_MIN : limit) / RING_ALIGN * RING_ALIGN;
+	rc = cut_sources(plan, epoch, limit, &bytes, error);
+	plan->node = find_node(epoch);
+	if (!rc && plan->scratch_bytes)
+		rc = allocate_near(plan, epoch, plan->scratch_bytes, &plan->scratch_region, error);
+	if (!rc && plan->scratch_region)
+		plan->scratch = transport_region_memory(plan->scratch_region);
+	if (!rc)
+		rc = plan->full ? open_homes(plan, epoch, error)
+				: open_ring(plan, epoch, limit, bytes, error);
+	return rc ? rc : open_sums(plan, epoch, error);
+}

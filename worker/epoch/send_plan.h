@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * send_plan.h -- a trainer's rows of the routing table, resolved once an epoch to what an update
+ * needs; nothing in it changes until the epoch is released.
+ *
+ *   plan rows ─► send rows ─► sources (equal rows share one) ─► parts ─► ring, or homes
+ *
+ * A source is one distinct piece of the held rows: packed and summed once a version, for all rows
+ * that want it. A part of it is what is packed in one go: one block of its sum, or less where the
+ * ring is small. Blocks number all parts of all sources.
+ */
+#ifndef WORKER_EPOCH_SEND_PLAN_H
+#define WORKER_EPOCH_SEND_PLAN_H
+
+#include "job/layout.h"
+#include "pack/pack.h"
+#include "transport/transport.h"
+#include "worker/replica/full.h"
+
+#define NO_SOURCE UINT32_MAX
+#define NO_TENSOR UINT32_MAX
+
+struct epoch;
+
+struct send_source {
+	uint32_t tensor, scales;       /* scales: of the tensor of its scales, or NO_TENSOR */
+	uint32_t first_row, row_count; /* send_plan.source_rows of it */
+	uint32_t first_block, parts;   /* blocks, of part_bytes each */
+	uint32_t follower;             /* source of the scales that are packed along with these values */
+	bool follows;                  /* this is one: it leaves when its values are packed */
+	bool slots;                    /* some row goes through the ring */
+	bool packs;                    /* a part of it is work: a slot, a mapped target, a sum, scales */
+	bool sum_parts;                /* its parts are the blocks of its sum */
+	bool joins_next;               /* a column of the same rows as the next source, beside it */
+	uint8_t group_max;             /* so many of those are packed in one pass */
+	uint64_t part_bytes;
+	uint64_t scratch;              /* a follower's bytes in send_plan.scratch */
+	struct pack pack;
+};
+
+struct send_target {
+	struct transport_remote *remote;
+	unsigned char *pointer;        /* mapped here: its first byte; else NULL */
+	uint64_t offset;
+};
+
+struct send_row {
+	uint32_t peer, ordinal, source;
+	uint32_t target;               /* targets[target + copy] */
+	enum route_how how : 8;        /* a byte: there may be millions of rows */
+	bool stored;                   /* packing stores it at the target; else it is posted */
+};
+
+struct send_plan {
+	struct send_row *rows;         /* send order */
+	size_t row_count;
+	struct send_target *targets;
+	size_t target_count;
+	struct send_source *sources;
+	size_t source_count;
+	size_t block_count;
+	uint32_t *source_rows;
+	uint32_t *tensor_first;        /* rows of tensor t: tensor_rows[tensor_first[t] .. [t + 1]) */
+	uint32_t *tensor_rows;         /* in send order within a tensor; as its scales too */
+	size_t tensor_count, peer_count;
+	bool *direct;                  /* by tensor: some piece goes out in place */
+	bool posts;                    /* some row is posted */
+	bool full;                     /* the replica keeps everything */
+	struct full homes;             /* full: by source; its groups are never taken */
+	uint64_t ring_bytes;           /* that one update puts into the ring, its limit at most */
+	struct transport_region *replica_region; /* of the ring, or of all homes */
+	struct transport_region *scratch_region; /* followers' bytes */
+	unsigned char *scratch;
+	uint64_t scratch_bytes;
+	struct transport_region *sums_region;
+	uint64_t *sums;                /* by pair and ordinal; NULL: none are wanted */
+	int node;                      /* of the replica's memory; -1: it does not matter */
+};
+
+/* Of an epoch whose peers are connected. Everything a peer said is checked here, so that an update
+ * only moves bytes. Whatever it returns, send_plan_close. */
+int send_plan_open(struct send_plan *plan, struct epoch *epoch, struct error *error);
+void send_plan_close(struct send_plan *plan);
+
+/* Bytes of that part, and where it begins in its source. */
+static inline uint64_t source_part(const struct send_source *source, uint32_t part, uint64_t *from)
+{
+	uint64_t left;
+
+	*from = (uint64_t)part * source->part_bytes;
+	left = source->pack.bytes - *from;
+	return left < source->part_bytes ? left : source->part_bytes;
+}
+
+static inline bool send_plan_wants(const struct send_plan *plan, uint32_t tensor)
+{
+	return plan->tensor_first[tensor] != plan->tensor_first[tensor + 1];
+}
+
+#endif

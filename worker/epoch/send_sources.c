@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * send_sources.c -- the distinct pieces among a trainer's rows: what is packed once for all that want
+ * it, what is packed along with it, and what needs no packing at all.
+ */
+#include "worker/epoch/epoch.h"
+#include "worker/epoch/send_parts.h"
+
+#include "base/memory.h"
+#include "worker/replica/ring.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SCRATCH_BYTES_MAX (32ull << 20) /* scales that wait for their values' pass, at most */
+/* A reader is fast from here on, and more columns would keep other threads waiting for them. */
+#define GROUP_ROW_BYTES	  4096u
+
+static int compare_u64(uint64_t a, uint64_t b)
+{
+	return (a > b) - (a < b);
+}
+
+static int compare_boxes(const struct box *a, const struct box *b)
+{
+	for (uint32_t d = 0; d < a->dims && d < b->dims; d++) {
+		int order = compare_u64(a->lo[d], b->lo[d]);
+
+		if (!order)
+			order = compare_u64(a->hi[d], b->hi[d]);
+		if (order)
+			return order;
+	}
+	return compare_u64(a->dims, b->dims);
+}
+
+/* What is read, and in which blocks: equal for values and their scales. */
+static int compare_reads(const struct plan_row *x, const struct plan_row *y)
+{
+	const uint32_t a[] = {
+		x->tensor,	 x->make.from_rows,  x->make.from_columns,
+		x->make.to_rows, x->make.to_columns, x->make.from_rows ? x->scales : 0};
+	const uint32_t b[] = {
+		y->tensor,	 y->make.from_rows,  y->make.from_columns,
+		y->make.to_rows, y->make.to_columns, y->make.from_rows ? y->scales : 0};
+
+	for (size_t i = 0; i < sizeof(a) / sizeof(a[0]); i++)
+		if (a[i] != b[i])
+			return a[i] < b[i] ? -1 : 1;
+	return compare_boxes(&x->src, &y->src);
+}
+
+/* Values before scales; with homes, a place of its own for each place in a parameter. */
+static int compare_sources(const void *a, const void *b, void *context)
+{
+	const struct epoch *epoch = context;
+	const struct plan_row *x = &epoch->plan->rows[*(const uint32_t *)a];
+	const struct plan_row *y = &epoch->plan->rows[*(const uint32_t *)b];
+	int order = compare_reads(x, y);
+
+	if (!order)
+		order = compare_u64(x->make.part, y->make.part);
+	if (!order)
+		order = compare_u64(x->to, y->to);
+	if (!order && epoch->options.full)
+		order = compare_u64(x->param, y->param);
+	if (!order && epoch->options.full)
+		order = compare_u64(x->offset, y->offset);
+	return order;
+}
+
+static int init_pack(const struct epoch *epoch, const struct plan_row *row, struct send_source *source,
+		     struct error *error)
+{
+	const struct tensor_info *tensor = &epoch->options.holding->tensors[row->tensor];
+	struct pack_source from = {
+		.from = tensor->dtype,
+		.to = row->to == DTYPE_NONE ? tensor->dtype : row->to,
+		.dims = tensor->dims,
+		.src = row->src,
+		.held_lo = epoch->options.held[row->tensor].lo,
+		.held_hi = epoch->options.held[row->tensor].hi,
+		.make = row->make,
+	};
+
+	memcpy(from.shape, tensor->shape, sizeof(from.shape));
+	if (row->make.from_rows) {
+		from.scales_lo = epoch->options.held[row->scales].lo;
+		from.scales_hi = epoch->options.held[row->scales].hi;
+	}
+	if (row->src.dims != tensor->dims)
+		return error_set(error, ERROR_MESSAGE, "tensor %s: a box of %u dimensions",
+				 tensor->name, row->src.dims);
+	if (pack_init(&source->pack, &from, error))
+		return error_wrap(error, "tensor %s", tensor->name);
+	if (source->pack.bytes != row->bytes)
+		return error_set(error, ERROR_MESSAGE,
+				 "tensor %s: a piece of %llu bytes is planned with %llu",
+				 tensor->name, (unsigned long long)source->pack.bytes,
+				 (unsigned long long)row->bytes);
+	return 0;
+}
+
+static int add_source(struct send_plan *plan, const struct epoch *epoch, uint32_t first,
+		      const struct plan_row *row, struct error *error)
+{
+	struct send_source *source = &plan->sources[plan->source_count];
+
+	*source = (struct send_source){
+		.tensor = row->tensor,
+		.scales = row->make.from_rows ? row->scales : NO_TENSOR,
+		.first_row = first,
+		.follower = NO_SOURCE,
+	};
+	plan->source_count++;
+	return init_pack(epoch, row, source, error);
+}
+
+/* Scales of the very box of the values before them are made along with these. */
+static void find_follower(struct send_plan *plan, const struct epoch *epoch, size_t values,
+			  size_t scales)
+{
+	struct send_source *leader = &plan->sources[values], *source = &plan->sources[scales];
+	const struct plan_row *rows = epoch->plan->rows;
+
+	if (leader->pack.make.part != MAKE_VALUES || !leader->pack.make.to_rows ||
+	    source->pack.make.part != MAKE_SCALES || leader->follower != NO_SOURCE ||
+	    compare_reads(&rows[plan->source_rows[leader->first_row]],
+			  &rows[plan->source_rows[source->first_row]]) ||
+	    plan->scratch_bytes + source->pack.bytes > SCRATCH_BYTES_MAX)
+		return;
+	leader->follower = (uint32_t)scales;
+	source->follows = true;
+	source->scratch = plan->scratch_bytes;
+	plan->scratch_bytes += (source->pack.bytes + RING_ALIGN - 1) / RING_ALIGN * RING_ALIGN;
+}
+
+/* Equal rows share a source. */
+int send_plan_find_sources(struct send_plan *plan, const struct epoch *epoch, struct error *error)
+{
+	size_t rows = plan->row_count;
+	uint32_t *sorted = memory_zalloc(rows, sizeof(*sorted));
+	int rc = 0;
+
+	plan->source_rows = sorted;
+	if (!sorted)
+		return memory_error(error, "preparing updates", rows * sizeof(*sorted));
+	for (size_t i = 0; i < rows; i++)
+		sorted[i] = (uint32_t)i;
+	qsort_r(sorted, rows, sizeof(*sorted), compare_sources, (void *)(uintptr_t)epoch);
+	for (size_t i = 0; i < rows; i++)
+		plan->source_count += !i || compare_sources(&sorted[i - 1], &sorted[i], (void *)(uintptr_t)epoch);
+	plan->sources = memory_zalloc(plan->source_count, sizeof(*plan->sources));
+	if (!plan->sources)
+		return memory_error(error, "preparing updates",
+				    plan->source_count * sizeof(*plan->sources));
+	plan->source_count = 0;
+	for (size_t i = 0; i < rows && !rc; i++) {
+		struct send_row *row = &plan->rows[sorted[i]];
+		struct send_source *source;
+
+		if (!i || compare_sources(&sorted[i - 1], &sorted[i], (void *)(uintptr_t)epoch)) {
+			rc = add_source(plan, epoch, (uint32_t)i, &epoch->plan->rows[sorted[i]], error);
+			if (!rc && plan->source_count > 1)
+				find_follower(plan, epoch, plan->source_count - 2,
+					      plan->source_count - 1);
+		}
+		row->source = (uint32_t)plan->source_count - 1;
+		source = &plan->sources[row->source];
+		source->row_count++;
+		source->slots |= row->how == HOW_REPLICA && !source->follows && !epoch->options.full;
+		if (!rc && row->how == HOW_DIRECT &&
+		    (!make_plain(&source->pack.make) || source->pack.from != source->pack.to ||
+		     (source->pack.runs.rows > 1 &&
+		      source->pack.runs.stride_bytes != source->pack.runs.row_bytes)))
+			rc = send_plan_bad_row(epoch, sorted[i], "it cannot go out as it lies", error);
+	}
+	return rc;
+}
+
+/* Neighbours in the list of sources: the next columns of the same rows. */
+static bool joins(const struct send_source *a, const struct send_source *b)
+{
+	return a->tensor == b->tensor && a->part_bytes == b->part_bytes &&
+	       pack_beside(&a->pack, &b->pack) &&
+	       a->pack.runs.offset + a->pack.runs.row_bytes == b->pack.runs.offset;
+}
+
+static uint8_t group_max(const struct send_plan *plan, const struct send_source *source)
+{
+	uint64_t row_bytes = source->pack.runs.row_bytes;
+	uint64_t most = row_bytes ? GROUP_ROW_BYTES / row_bytes : 1;
+
+	if (most > PACK_LANES_MAX)
+		most = PACK_LANES_MAX;
+	/* pieces larger than the ring together would lose their slots before their turn */
+	if (source->slots && most > plan->ring_bytes / source->pack.bytes)
+		most = plan->ring_bytes / source->pack.bytes;
+	return (uint8_t)most;
+}
+
+static bool packs(const struct send_plan *plan, const struct send_source *source)
+{
+	if (plan->full || source->slots || plan->sums || source->follower != NO_SOURCE)
+		return true;
+	for (uint32_t i = 0; i < source->row_count; i++)
+		if (plan->rows[plan->source_rows[source->first_row + i]].stored)
+			return true;
+	return false;
+}
+
+void send_plan_find_work(struct send_plan *plan)
+{
+	for (size_t s = plan->source_count; s--;) {
+		struct send_source *source = &plan->sources[s];
+
+		source->packs = packs(plan, source);
+		source->group_max = group_max(plan, source);
+		source->joins_next = s + 1 < plan->source_count && source->packs &&
+				     source[1].packs && joins(source, source + 1);
+	}
+}

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * executor.c -- one thread and its task: ask the schedule, do it, tell it.
+ */
+#include "worker/update/executor.h"
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/copy.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SPINS_BEFORE_SLEEP 1000
+
+/* What of a step must be looked up while the lock is held. */
+struct doing {
+	struct pack_into into;
+	const unsigned char *from;             /* POST: the part's bytes, */
+	const struct transport_region *region; /* which lie there */
+	uint64_t offset, bytes;                /* of the piece */
+	uint32_t spins;                        /* of one WAIT_WRITE */
+};
+
+void executor_pause(struct sender *sender)
+{
+	uint64_t until = clock_deadline_ns(WAIT_SLICE_MS);
+	struct timespec at = {.tv_sec = (time_t)(until / 1000000000u),
+			      .tv_nsec = (long)(until % 1000000000u)};
+
+	pthread_cond_timedwait(&sender->changed, &sender->lock, &at);
+}
+
+static pthread_mutex_t *wire_of(struct sender *sender, uint32_t peer)
+{
+	return &sender->wire[sender->wires == 1 ? 0 : peer];
+}
+
+static struct event failed(const struct error *error)
+{
+	return (struct event){.kind = EVENT_FAILED, .error = error};
+}
+
+/* ---- looking up ---- */
+
+static void *slot_or_home(struct sender *sender, uint32_t index, uint32_t part)
+{
+	const struct send_plan *plan = &sender->epoch->send;
+	const struct send_source *source = &plan->sources[index];
+	uint64_t from;
+
+	source_part(source, part, &from);
+	if (plan->full)
+		return (unsigned char *)transport_region_memory(plan->replica_region) +
+		       plan->homes.places[index].at + from;
+	return source->slots ? replica_find(&sender->schedule.replica, source->first_block + part)
+			     : NULL;
+}
+
+static void look_up_post(struct sender *sender, const struct step *step, struct doing *doing)
+{
+	const struct send_plan *plan = &sender->epoch->send;
+	const struct send_source *source = &plan->sources[step->source];
+
+	doing->bytes = source_part(source, step->part, &doing->offset);
+	doing->region = plan->replica_region;
+	if (plan->full || (source->slots && plan->rows[step->row].how == HOW_REPLICA)) {
+		doing->from = slot_or_home(sender, step->source, step->part);
+		WEFT_ASSERT(doing->from);
+	} else if (source->follows) {
+		doing->from = plan->scratch + source->scratch + doing->offset;
+		doing->region = plan->scratch_region;
+	} else {
+		const unsigned char *first = (const unsigned char *)sender->data[source->tensor] +
+					     source->pack.runs.offset;
+
+		doing->from = first + doing->offset;
+		doing->region =
+			ranges_find(sender->epoch->options.ranges, first, source->pack.bytes);
+	}
+}
+
+static void look_up(struct sender *sender, const struct step *step, struct doing *doing)
+{
+	if (step->kind == STEP_POST && !step->sums)
+		look_up_post(sender, step, doing);
+	if (step->kind != STEP_PACK)
+		return;
+	if (!step->group)
+		doing->into.memory[0] = slot_or_home(sender, step->source, step->part);
+	for (uint32_t i = 0; i < step->group; i++)
+		doing->into.memory[i] = slot_or_home(sender, step->group_first + i, step->part);
+}
+
+/* ---- doing, with no lock held ---- */
+
+/* Where a peer wants its checksums. */
+static int sums_target(struct sender *sender, uint32_t p, struct send_target *target,
+		       struct error *error)
+{
+	const struct update_accept *accept = &sender->schedule.links[p].accept;
+	const struct peer *peer = &sender->epoch->peers[p];
+
+	*target = (struct send_target){.offset = accept->sums_offset};
+	for (size_t r = 0; r < peer->theirs->region_count; r++)
+		if (peer->theirs->regions[r].region == accept->sums_region)
+			target->remote = peer->remotes[r];
+	if (target->remote)
+		return 0;
+	return error_set(error, ERROR_MESSAGE,
+			 "%s wants checksums in region %u, which it did not send", peer->name,
+			 accept->sums_region);
+}
+
+static int write_bytes(struct sender *sender, const struct step *step, const struct doing *doing,
+		       uint64_t *number, struct error *error)
+{
+	const struct peer *peer = &sender->epoch->peers[step->peer];
+	struct send_target target;
+	int rc = 0;
+
+	if (step->sums)
+		rc = sums_target(sender, step->peer, &target, error);
+	else
+		target = *executor_target(sender, &sender->epoch->send.rows[step->row]);
+	if (!rc)
+		rc = transport_write(peer->endpoint, doing->from, doing->region, target.remote,
+				     target.offset + doing->offset, doing->bytes,
+				     clock_deadline_ns(sender->epoch->wait_ms), error);
+	if (!rc)
+		*number = ++sender->writes[step->peer];
+	return rc;
+}
+
+static struct event post(struct sender *sender, const struct step *step, struct doing *doing,
+			 struct error *error)
+{
+	const struct epoch *epoch = sender->epoch;
+	struct event event = {.kind = EVENT_POSTED, .peer = step->peer};
+	pthread_mutex_t *wire = wire_of(sender, step->peer);
+	int rc;
+
+	if (step->sums) {
+		const struct peer *peer = &epoch->peers[step->peer];
+
+		doing->from = (const unsigned char *)(epoch->send.sums + peer->sums_first);
+		doing->region = epoch->send.sums_region;
+		doing->offset = 0;
+		doing->bytes = peer->plan->pieces * sizeof(uint64_t);
+		if (!doing->bytes)
+			return event;
+	}
+	pthread_mutex_lock(wire);
+	/* an interrupt wakes the one call that is blocked, not those that waited behind it; and
+	 * where that call failed, nobody waits for his own deadline too */
+	rc = health_check(sender->health, error);
+	if (!rc && sender->failed)
+		event.kind = EVENT_ASK;
+	else if (!rc)
+		rc = write_bytes(sender, step, doing, &event.write, error);
+	/* where a post is the copy itself: another thread will send the signal */
+	copy_fence();
+	pthread_mutex_unlock(wire);
+	return rc ? failed(error) : event;
+}
+
+static void relax(uint32_t spins)
+{
+	if (spins >= SPINS_BEFORE_SLEEP)
+		clock_sleep_ms(1);
+	else if (spins % 16 == 15)
+		sched_yield();
+}
+
+static struct event wait_write(struct sender *sender, const struct step *step,
+			       struct doing *doing, struct error *error)
+{
+	const struct peer *peer = &sender->epoch->peers[step->peer];
+	struct event event = {.kind = EVENT_COMPLETED, .peer = step->peer};
+	pthread_mutex_t *wire = wire_of(sender, step->peer);
+	int rc;
+
+	pthread_mutex_lock(wire);
+	rc = transport_progress(peer->endpoint, &event.write, error);
+	if (!rc && event.write < step->write)
+		rc = peer_check_alive(peer, error);
+	pthread_mutex_unlock(wire);
+	if (!rc && event.write < step->write)
+		relax(doing->spins++);
+	return rc ? failed(error) : event;
+}
+
+static struct event flush(struct sender *sender, const struct step *step, struct error *error)
+{
+	struct event event = {.kind = EVENT_COMPLETED, .peer = step->peer};
+	pthread_mutex_t *wire = wire_of(sender, step->peer);
+	int rc;
+
+	pthread_mutex_lock(wire);
+	rc = transport_flush(sender->epoch->peers[step->peer].endpoint, step->until_ns, error);
+	event.write = sender->writes[step->peer];
+	pthread_mutex_unlock(wire);
+	return rc ? failed(error) : event;
+}
+
+static struct event signal_peer(struct sender *sender, const struct step *step, struct error *error)
+{
+	const struct peer *peer = &sender->epoch->peers[step->peer];
+	uint64_t opening = sender->schedule.links[step->peer].used_opening;
+	pthread_mutex_t *wire = wire_of(sender, step->peer);
+	struct update_end end = {
+		.opening = opening,
+		.version = sender->schedule.version,
+		.plan = sender->epoch->plan->digest,
+		.bytes = peer->plan->bytes,
+		.pieces = peer->plan->pieces,
+		.sums = sender->epoch->sums ? peer->plan->pieces : 0,
+	};
+	struct update_abort gone = {.opening = opening, .version = end.version};
+	int rc;
+
+	snprintf(gone.why, sizeof(gone.why), "%s", sender->why);
+	pthread_mutex_lock(wire);
+	rc = step->abort ? transport_signal(peer->endpoint, UPDATE_ABORT, &gone, sizeof(gone),
+					    step->until_ns, error)
+			 : transport_signal(peer->endpoint, UPDATE_END, &end, sizeof(end),
+					    step->until_ns, error);
+	pthread_mutex_unlock(wire);
+	return rc ? failed(error) : (struct event){.kind = EVENT_SIGNALLED, .peer = step->peer};
+}
+
+static struct event act(struct sender *sender, const struct step *step, struct doing *doing,
+			struct error *error)
+{
+	if (step->kind == STEP_PACK) {
+		executor_pack(sender, step, &doing->into);
+		return (struct event){.kind = EVENT_PACKED};
+	}
+	if (step->kind == STEP_POST)
+		return post(sender, step, doing, error);
+	if (step->kind == STEP_SIGNAL)
+		return signal_peer(sender, step, error);
+	return step->wait == WAIT_FLUSH ? flush(sender, step, error)
+					: wait_write(sender, step, doing, error);
+}
+
+/* ---- the loop ---- */
+
+static struct step next(struct sender *sender, struct task *task, struct event *event,
+			const struct step *last)
+{
+	struct step step;
+	struct error error;
+
+	if (event->kind != EVENT_FAILED && !sender->schedule.failed &&
+	    health_check(sender->health, &error))
+		*event = failed(&error);
+	event->now_ns = clock_ns();
+	step = schedule_next(&sender->schedule, task, event);
+	if (event->kind == EVENT_PACKED)
+		executor_sum(sender, last);
+	if (sender->schedule.failed)
+		sender->failed = true;
+	if (sender->schedule.changed)
+		pthread_cond_broadcast(&sender->changed);
+	sender->schedule.changed = false;
+	return step;
+}
+
+/* With the lock held, which it drops for what takes time. Until the task's call is out, or for a
+ * packing thread until it shall stop. */
+static int run(struct sender *sender, struct task *task)
+{
+	struct event event = {.kind = EVENT_ASK};
+	struct doing doing = {0};
+	struct step last = {0};
+	struct error error;
+
+	for (;;) {
+		struct step step = next(sender, task, &event, &last);
+
+		last = step;
+		event = (struct event){.kind = EVENT_ASK};
+		if (step.kind == STEP_DONE)
+			return 0;
+		if (step.kind == STEP_FAIL)
+			return -(int)task->own->error->code;
+		if (step.kind == STEP_WAIT && step.wait == WAIT_CHANGE) {
+			executor_pause(sender);
+			continue;
+		}
+		if (step.kind == STEP_WAIT && step.wait == WAIT_WORK) {
+			if (sender->stop)
+				return 0;
+			pthread_cond_wait(&sender->work, &sender->lock);
+			continue;
+		}
+		if (step.kind != STEP_WAIT)
+			doing.spins = 0;
+		look_up(sender, &step, &doing);
+		pthread_mutex_unlock(&sender->lock);
+		event = act(sender, &step, &doing, &error);
+		pthread_mutex_lock(&sender->lock);
+	}
+}
+
+int executor_run(struct sender *sender, struct call *call)
+{
+	struct task task;
+
+	task_init(&task, call);
+	if (call->shared && sender->thread_count) {
+		struct call **last = &sender->schedule.calls;
+
+		while (*last)
+			last = &(*last)->next;
+		*last = call;
+		pthread_cond_broadcast(&sender->work);
+	}
+	return run(sender, &task);
+}
+
+int executor_help(struct sender *sender, struct task *task)
+{
+	return run(sender, task);
+}

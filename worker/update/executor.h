@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * executor.h -- does what schedule.h says: the calling threads, and packing threads that sleep until
+ * a call has enough for several.
+ *
+ *   call ─► lock ─► schedule_next ─► unlock ─► pack, post, signal, wait ─┐
+ *            ▲                                                          │
+ *            └────────────── what happened ◄────────────────────────────┘
+ *
+ * Locks: `lock` for the schedule and everything here that is not said to be constant; a wire for
+ * calls on endpoints. There is one wire for all, or, where the transport allows that
+ * (caps.endpoints_parallel), one an endpoint. `lock` and a wire are never held together, nor are two
+ * wires but to look at figures. Whoever waits looks at `failed`: the first error stops all.
+ */
+#ifndef WORKER_UPDATE_EXECUTOR_H
+#define WORKER_UPDATE_EXECUTOR_H
+
+#include "worker/control/health.h"
+#include "worker/epoch/epoch.h"
+#include "worker/update/schedule.h"
+#include <pthread.h>
+
+#define PACK_THREADS_MAX 64u
+
+struct send_stats {
+	uint64_t updates, update_ns, wait_ns, copy_ns;
+};
+
+/* The trainer's side of updates, over one epoch at a time. */
+struct sender {
+	/* constant while an epoch is open */
+	struct epoch *epoch;           /* held */
+	struct health *health;
+	const char **names;            /* of peers, then of tensors */
+	uint32_t wires;                /* 1, or one a peer */
+	pthread_mutex_t *wire;
+
+	struct schedule schedule;
+	const void **data;             /* by tensor: its memory in this update */
+	uint64_t *block_sums;          /* by block; where sums are wanted */
+	uint64_t *source_sums;         /* of those whose parts are no blocks of their sum */
+	uint64_t *seen;                /* by peer: sequence of the signal handled last */
+	uint64_t *writes;              /* by peer: posted; under its wire */
+	_Atomic bool failed;           /* schedule.failed, for who holds a wire */
+	char why[80];                  /* of the abort under way */
+	uint64_t begin_ns, writing_since_ns;
+	struct send_stats stats;
+
+	bool unfinished;               /* the last update was given up, or could not begin */
+
+	bool locks;                    /* below is initialised */
+	pthread_mutex_t lock;
+	pthread_cond_t changed, work;
+	pthread_t threads[PACK_THREADS_MAX];
+	uint32_t thread_count;
+	bool stop;
+};
+
+/* The locks live as long as the worker, the rest as long as an epoch. */
+int sender_init(struct sender *sender, struct health *health, struct error *error);
+void sender_fini(struct sender *sender);
+/* Takes hold of a connected epoch. threads: that pack, the calling one included; 0: as many as
+ * processors, within reason. Whatever it returns, sender_close. */
+int sender_open(struct sender *sender, struct epoch *epoch, uint32_t threads,
+		struct error *error);
+void sender_close(struct sender *sender);
+
+/* With the lock held, which it drops meanwhile: a packing thread's task, until sender.stop. */
+int executor_help(struct sender *sender, struct task *task);
+/* With the lock held, which it drops meanwhile: the call, to its end. 0, or the error. */
+int executor_run(struct sender *sender, struct call *call);
+/* With the lock held, which it drops meanwhile: a moment, or until something changed. */
+void executor_pause(struct sender *sender);
+
+/* ---- executor_pack.c: with no lock held ---- */
+
+/* Where a group's parts go beside their mapped targets: slots or homes, NULL for none. */
+struct pack_into {
+	void *memory[PACK_LANES_MAX];
+};
+void executor_pack(struct sender *sender, const struct step *step, const struct pack_into *into);
+const struct send_target *executor_target(const struct sender *sender,
+					  const struct send_row *row);
+/* With the lock held: sums of those of the step's sources whose last part it packed. */
+void executor_sum(struct sender *sender, const struct step *step);
+
+#endif

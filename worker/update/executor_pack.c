@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * executor_pack.c -- a part is packed, once for all that want it: into a slot of the ring or its home,
+ * into every target that is mapped here, into its sum. Column slices of the same rows are packed
+ * together.
+ *
+ *   tensor   |aaaa|bbbb|cccc|     a, b, c: sources that different ranks want
+ *            |aaaa|bbbb|cccc|     read once, as it lies ─► slots and targets of a, of b, of c
+ */
+#include "worker/update/executor.h"
+
+#include "base/copy.h"
+#include "job/digest.h"
+
+#define TARGETS_AT_ONCE 32
+
+const struct send_target *executor_target(const struct sender *sender, const struct send_row *row)
+{
+	return &sender->epoch->send
+			.targets[row->target + sender->schedule.links[row->peer].accept.copy];
+}
+
+/* What a source is made of. Its tensors were submitted before any task of it was taken. */
+static struct pack_part part_of(const struct sender *sender, const struct send_source *source,
+				uint64_t from, uint64_t bytes)
+{
+	return (struct pack_part){
+		.data = sender->data[source->tensor],
+		.scales = source->scales == NO_TENSOR ? NULL : sender->data[source->scales],
+		.from = from,
+		.bytes = bytes,
+	};
+}
+
+/* Where the ring is smaller than a block of the sum, the sum has a pass of its own. It is taken from
+ * the source, not from a packed copy: what goes wrong in between is then found at the target. */
+static uint64_t sum_alone(const struct sender *sender, const struct send_source *source)
+{
+	const struct pack *pack = &source->pack;
+	struct digest_stream all;
+	uint64_t sum = 0;
+
+	checksum_begin(&all);
+	for (uint64_t from = 0; from < pack->bytes; from += pack->block_bytes) {
+		uint64_t left = pack->bytes - from;
+		struct pack_part part = part_of(
+			sender, source, from, left < pack->block_bytes ? left : pack->block_bytes);
+
+		part.sum = &sum;
+		pack_run(pack, &part);
+		digest_add_u64(&all, sum);
+	}
+	return pack->bytes <= pack->block_bytes ? sum : checksum_end(&all);
+}
+
+/* Mapped targets of the source's part, from row *next of it on; at most room. */
+static size_t mapped_targets(const struct sender *sender, const struct send_source *source,
+			     uint64_t from, uint32_t *next, void **out, size_t room)
+{
+	const struct send_plan *plan = &sender->epoch->send;
+	size_t count = 0;
+
+	for (; *next < source->row_count && count < room; ++*next) {
+		const struct send_row *row =
+			&plan->rows[plan->source_rows[source->first_row + *next]];
+		const struct send_target *target = executor_target(sender, row);
+
+		if (row->stored)
+			out[count++] = target->pointer + target->offset + from;
+	}
+	return count;
+}
+
+/* Bytes that lie packed, to every mapped target of their part. */
+static void copy_to_targets(const struct sender *sender, const struct send_source *source,
+			    const void *packed, uint64_t from, uint64_t bytes)
+{
+	void *target;
+
+	for (uint32_t next = 0; mapped_targets(sender, source, from, &next, &target, 1);)
+		copy_bytes(target, packed, bytes);
+}
+
+/* What has no room in the packer's pass: more targets than it takes at once. */
+static void pack_rest(const struct sender *sender, const struct send_source *source,
+		      struct pack_part *part, void **targets, uint32_t next)
+{
+	part->sum = NULL;
+	part->made_scales = NULL;
+	part->targets = targets;
+	while (next < source->row_count) {
+		part->target_count =
+			mapped_targets(sender, source, part->from, &next, targets, TARGETS_AT_ONCE);
+		if (part->target_count)
+			pack_run(&source->pack, part);
+	}
+}
+
+static void add_products(const struct sender *sender, const struct send_source *source,
+			 uint32_t number, struct pack_part *part)
+{
+	const struct send_plan *plan = &sender->epoch->send;
+	const struct send_source *follower;
+
+	if (sender->block_sums && source->sum_parts)
+		part->sum = &sender->block_sums[source->first_block + number];
+	if (source->follower == NO_SOURCE)
+		return;
+	follower = &plan->sources[source->follower];
+	part->made_scales = (float *)(void *)(plan->scratch + follower->scratch) +
+			    part->from / source->pack.grain_bytes *
+				    (follower->pack.grain_bytes / sizeof(float));
+}
+
+static void pack_group(struct sender *sender, const struct step *step, const struct pack_into *into)
+{
+	const struct send_source *sources = &sender->epoch->send.sources[step->group_first];
+	void *targets[PACK_LANES_MAX][TARGETS_AT_ONCE];
+	struct pack_lane columns[PACK_LANES_MAX];
+	uint32_t next[PACK_LANES_MAX];
+	size_t wanted = 0;
+
+	for (uint32_t i = 0; i < step->group; i++) {
+		uint64_t from, bytes = source_part(&sources[i], step->part, &from);
+		struct pack_part part = part_of(sender, &sources[i], from, bytes);
+
+		next[i] = 0;
+		targets[i][0] = into->memory[i];
+		part.targets = targets[i];
+		part.target_count = into->memory[i] ? 1 : 0;
+		part.target_count += mapped_targets(sender, &sources[i], from, &next[i],
+						    targets[i] + part.target_count,
+						    TARGETS_AT_ONCE - part.target_count);
+		add_products(sender, &sources[i], step->part, &part);
+		wanted += part.target_count || part.sum || part.made_scales;
+		columns[i] = (struct pack_lane){&sources[i].pack, part};
+	}
+	if (step->group == 1 && wanted)
+		pack_run(columns[0].pack, &columns[0].part);
+	else if (wanted)
+		pack_run_lanes(columns, step->group);
+	for (uint32_t i = 0; i < step->group; i++) {
+		pack_rest(sender, &sources[i], &columns[i].part, targets[i], next[i]);
+		if (sender->block_sums && !sources[i].sum_parts && !step->part)
+			sender->source_sums[step->group_first + i] =
+				sum_alone(sender, &sources[i]);
+	}
+}
+
+/* Scales that were made in the pass over their values. */
+static void pack_follower(struct sender *sender, const struct step *step, void *into)
+{
+	const struct send_plan *plan = &sender->epoch->send;
+	const struct send_source *source = &plan->sources[step->source];
+	uint64_t from, bytes = source_part(source, step->part, &from);
+	const unsigned char *packed = plan->scratch + source->scratch;
+
+	if (into)
+		copy_bytes(into, packed + from, bytes);
+	copy_to_targets(sender, source, packed + from, from, bytes);
+	if (sender->block_sums && !step->part)
+		sender->source_sums[step->source] =
+			pack_piece_sum(packed, source->pack.bytes, source->pack.block_bytes);
+}
+
+void executor_pack(struct sender *sender, const struct step *step, const struct pack_into *into)
+{
+	const struct send_source *source = &sender->epoch->send.sources[step->source];
+	uint64_t from, bytes = source_part(source, step->part, &from);
+
+	if (step->replay) {
+		copy_to_targets(sender, source, into->memory[0], from, bytes);
+	} else if (step->fresh) {
+		struct pack_part part = part_of(sender, source, from, bytes);
+
+		part.targets = (void *const *)into->memory;
+		part.target_count = 1;
+		pack_run(&source->pack, &part);
+	} else if (source->follows) {
+		pack_follower(sender, step, into->memory[0]);
+	} else {
+		pack_group(sender, step, into);
+	}
+	copy_fence();
+}
+
+/* The source's sum, for all rows that want it. */
+static void sum_source(struct sender *sender, uint32_t index)
+{
+	const struct send_plan *plan = &sender->epoch->send;
+	const struct send_source *source = &plan->sources[index];
+	uint64_t sum = source->sum_parts
+			       ? pack_sum(&sender->block_sums[source->first_block], source->parts)
+			       : sender->source_sums[index];
+
+	for (uint32_t i = 0; i < source->row_count; i++) {
+		const struct send_row *row = &plan->rows[plan->source_rows[source->first_row + i]];
+
+		plan->sums[sender->epoch->peers[row->peer].sums_first + row->ordinal] = sum;
+	}
+}
+
+void executor_sum(struct sender *sender, const struct step *step)
+{
+	for (uint32_t i = 0; sender->block_sums && i < step->group; i++)
+		if (!sender->schedule.sources[step->group_first + i].unpacked)
+			sum_source(sender, step->group_first + i);
+}

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * receive.c -- opened, counted, verified, loaded, published: one version of an inference rank.
+ */
+#include "worker/update/receive.h"
+
+#include "base/assert.h"
+#include "base/text.h"
+
+#define NAMED_MAX 4 /* missing trainers named in a message */
+
+void receiver_init(struct receiver *receiver, const struct receive_peer *peers, size_t peer_count,
+		   struct receive_link *links, struct digest plan, bool sums)
+{
+	*receiver = (struct receiver){.peers = peers,
+				      .peer_count = peer_count,
+				      .links = links,
+				      .plan = plan,
+				      .sums = sums};
+}
+
+static void note_past(struct receiver *receiver, uint64_t version)
+{
+	if (version > receiver->past)
+		receiver->past = version;
+}
+
+static bool in_range(const struct receiver *receiver, uint64_t version)
+{
+	return version >= receiver->min_version && version <= receiver->max_version;
+}
+
+/* A rank that no trainer writes to publishes what it is asked for. */
+static uint64_t ended_version(const struct receiver *receiver)
+{
+	return receiver->peer_count ? receiver->links[0].end.version : receiver->min_version;
+}
+
+/* ---- failing ---- */
+
+static struct receive_step fail(struct receiver *receiver, bool broken)
+{
+	/* after a deadline the version can still come; after anything else what was ended is past */
+	for (size_t p = 0; p < receiver->peer_count && receiver->error.code != ERROR_TIMEOUT; p++) {
+		if (receiver->links[p].ended)
+			note_past(receiver, receiver->links[p].end.version);
+		receiver->links[p].ended = false;
+	}
+	receiver->phase = RECEIVE_CLOSED;
+	return (struct receive_step){.kind = RECEIVE_FAIL, .broken = broken};
+}
+
+static struct receive_step late(struct receiver *receiver)
+{
+	struct text missing = {0}, update = {0};
+	uint64_t version = receiver->wanted;
+	size_t count = 0;
+
+	for (size_t p = 0; p < receiver->peer_count; p++) {
+		if (receiver->links[p].ended) {
+			version = receiver->links[p].end.version;
+			continue;
+		}
+		if (++count <= NAMED_MAX)
+			text_format(&missing, "%s%s", count > 1 ? ", " : "",
+				    receiver->peers[p].name);
+	}
+	if (count > NAMED_MAX)
+		text_format(&missing, " and %zu more", count - NAMED_MAX);
+	if (version)
+		text_format(&update, "update %llu", (unsigned long long)version);
+	else
+		text_add(&update, "the next update");
+	error_set(&receiver->error, ERROR_TIMEOUT,
+		  "%s: no signal from %s for %.1f s; %zu of %zu trainers done; raise the update "
+		  "timeout (--update-timeout) if this is expected",
+		  text_string(&update), text_string(&missing),
+		  (double)(receiver->deadline_ns - receiver->began_ns) / 1e9,
+		  receiver->peer_count - count, receiver->peer_count);
+	text_fini(&missing);
+	text_fini(&update);
+	return fail(receiver, false);
+}
+
+/* ---- opening ---- */
+
+/* A permission for who holds none, the new range for who does. */
+static struct receive_step accept(struct receiver *receiver, uint32_t peer)
+{
+	struct receive_link *link = &receiver->links[peer];
+
+	if (!link->outstanding)
+		link->opening++;
+	link->outstanding = true;
+	link->ended = false;
+	return (struct receive_step){
+		.kind = RECEIVE_ACCEPT, .peer = peer, .until_ns = receiver->deadline_ns};
+}
+
+static void open_version(struct receiver *receiver, const struct receive_event *event)
+{
+	uint64_t last =
+		event->published > receiver->past ? event->published : receiver->past;
+
+	WEFT_ASSERT_OP(receiver->phase, ==, RECEIVE_CLOSED);
+	receiver->wanted = event->version;
+	receiver->min_version = event->version ? event->version : last + 1;
+	receiver->max_version = event->version ? event->version : UINT64_MAX;
+	receiver->began_ns = event->now_ns;
+	receiver->deadline_ns = event->deadline_ns;
+	receiver->phase = RECEIVE_OPENING;
+	receiver->at = 0;
+}
+
+/* Trainers whose END for this very version came during a wait that timed out stay counted. */
+static bool counted(const struct receiver *receiver, uint32_t peer)
+{
+	return receiver->links[peer].ended &&
+	       in_range(receiver, receiver->links[peer].end.version);
+}
+
+/* ---- counting ---- */
+
+static int check_end(struct receiver *receiver, uint32_t p, const struct update_end *end)
+{
+	const struct receive_peer *peer = &receiver->peers[p];
+	uint32_t sums = receiver->sums ? peer->pieces : 0;
+	struct error *error = &receiver->error;
+
+	if (!digest_equal(end->plan, receiver->plan))
+		return error_set(error, ERROR_MESSAGE, "%s: it ended an update of another plan",
+				 peer->name);
+	if (end->bytes != peer->bytes || end->pieces != peer->pieces)
+		return error_set(error, ERROR_MESSAGE,
+				 "%s ended update %llu with %llu bytes in %u "
+				 "pieces; the plan has %llu in %u",
+				 peer->name, (unsigned long long)end->version,
+				 (unsigned long long)end->bytes, end->pieces,
+				 (unsigned long long)peer->bytes, peer->pieces);
+	if (end->sums != sums)
+		return error_set(error, ERROR_MESSAGE, "%s sent %u checksums for %u pieces",
+				 peer->name, end->sums, sums);
+	if (end->version > receiver->max_version)
+		return error_set(error, ERROR_VERSION,
+				 "%s ended update %llu, but update %llu is waited for", peer->name,
+				 (unsigned long long)end->version,
+				 (unsigned long long)receiver->max_version);
+	for (size_t i = 0; i < receiver->peer_count; i++) {
+		const struct receive_link *other = &receiver->links[i];
+
+		if (other->ended && other->end.version != end->version)
+			return error_set(error, ERROR_VERSION,
+					 "%s ended update %llu, but %s ended "
+					 "update %llu; all trainers begin the same version",
+					 peer->name, (unsigned long long)end->version,
+					 receiver->peers[i].name,
+					 (unsigned long long)other->end.version);
+	}
+	return 0;
+}
+
+static bool all_ended(const struct receiver *receiver)
+{
+	for (size_t p = 0; p < receiver->peer_count; p++)
+		if (!receiver->links[p].ended)
+			return false;
+	return true;
+}
+
+/* ---- in order ---- */
+
+static struct receive_step published(struct receiver *receiver)
+{
+	uint64_t version = ended_version(receiver);
+
+	for (size_t p = 0; p < receiver->peer_count; p++) {
+		WEFT_ASSERT(receiver->links[p].ended);
+		WEFT_ASSERT_OP(receiver->links[p].end.version, ==, version);
+		WEFT_ASSERT(!receiver->links[p].outstanding);
+		receiver->links[p].ended = false;
+	}
+	receiver->phase = RECEIVE_CLOSED;
+	return (struct receive_step){.kind = RECEIVE_PUBLISH, .version = version};
+}
+
+static struct receive_step go_on(struct receiver *receiver, uint64_t now_ns)
+{
+	switch (receiver->phase) {
+	case RECEIVE_OPENING:
+		while (receiver->at < receiver->peer_count)
+			if (!counted(receiver, receiver->at++))
+				return accept(receiver, receiver->at - 1);
+		receiver->phase = RECEIVE_COUNTING;
+		/* fall through */
+	case RECEIVE_COUNTING:
+		if (!all_ended(receiver))
+			return now_ns >= receiver->deadline_ns
+				       ? late(receiver)
+				       : (struct receive_step){.kind = RECEIVE_WAIT,
+							       .until_ns = receiver->deadline_ns};
+		receiver->phase = RECEIVE_VERIFYING;
+		return (struct receive_step){.kind = RECEIVE_VERIFY,
+					     .version = ended_version(receiver)};
+	case RECEIVE_VERIFYING:
+		receiver->phase = RECEIVE_LOADING;
+		return (struct receive_step){.kind = RECEIVE_LOAD,
+					     .version = ended_version(receiver)};
+	case RECEIVE_LOADING:
+		return published(receiver);
+	case RECEIVE_CLOSED:
+		break;
+	}
+	error_set(&receiver->error, ERROR_INTERNAL, "no update is waited for");
+	return fail(receiver, false);
+}
+
+static struct receive_step signalled(struct receiver *receiver, const struct receive_event *event)
+{
+	struct receive_link *link = &receiver->links[event->peer];
+	bool aborted = event->word == UPDATE_ABORT;
+	uint64_t version = aborted ? event->gone->version : event->end->version;
+
+	WEFT_ASSERT(link->outstanding);
+	link->outstanding = false;
+	if (version < receiver->min_version) /* late, of an update that was given up here */
+		return accept(receiver, event->peer);
+	if (aborted) {
+		note_past(receiver, version);
+		error_set(&receiver->error, ERROR_ABORTED, "update %llu was given up by %s: %s",
+			  (unsigned long long)version, receiver->peers[event->peer].name,
+			  event->gone->why);
+		return fail(receiver, false);
+	}
+	if (check_end(receiver, event->peer, event->end)) {
+		note_past(receiver, version); /* it is wrong for good */
+		return fail(receiver, false);
+	}
+	link->end = *event->end;
+	link->ended = true;
+	return go_on(receiver, 0); /* others may have signalled before the deadline too */
+}
+
+struct receive_step receive_next(struct receiver *receiver, const struct receive_event *event)
+{
+	switch (event->kind) {
+	case RECEIVE_OPENS:
+		open_version(receiver, event);
+		break;
+	case RECEIVE_SIGNAL:
+		return signalled(receiver, event);
+	case RECEIVE_GONE:
+		/* a trainer that has ended its update may be gone: its bytes are here */
+		if (receiver->links[event->peer].ended)
+			break;
+		receiver->error = *event->error;
+		return fail(receiver, true);
+	case RECEIVE_FAILED:
+		receiver->error = *event->error;
+		return fail(receiver, event->broken);
+	case RECEIVE_ASKS:
+		break;
+	}
+	return go_on(receiver, event->now_ns);
+}
+
+int receive_check(const struct receiver *receiver, uint64_t version, uint64_t last, bool tainted,
+		  bool *done, struct error *error)
+{
+	*done = false;
+	if (!version)
+		return 0;
+	if (version < last)
+		return error_set(error, ERROR_VERSION,
+				 "update %llu is older than %llu, which is published",
+				 (unsigned long long)version, (unsigned long long)last);
+	if (version != last && version <= receiver->past)
+		return error_set(error, ERROR_VERSION,
+				 "update %llu cannot come any more: update %llu "
+				 "failed here; wait for a later one",
+				 (unsigned long long)version, (unsigned long long)receiver->past);
+	if (version != last)
+		return 0;
+	if (tainted)
+		return error_set(error, ERROR_VERSION,
+				 "update %llu was published, but a later update "
+				 "that failed has overwritten it; wait for a later one",
+				 (unsigned long long)version);
+	*done = true;
+	return 0;
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * receive.h -- what an inference rank does next for a version: a pure function of the plan and of what
+ * the trainers have said, with the time in the event. Who carries it out is wait.c.
+ *
+ *   OPENS (version) ─► ACCEPT, to each trainer that holds no permission or needs the new range
+ *   SIGNAL (peer)   ─► WAIT, until every trainer ended the version
+ *                   ─► VERIFY the checksums ─► LOAD: the host's hook ─► PUBLISH
+ *   GONE (peer), FAILED (error), a deadline ─► FAIL
+ *
+ *   deadline                                  what was counted still counts for the next wait
+ *   abort, two versions, checksum, hook       the version is past, a later one recovers
+ */
+#ifndef WORKER_UPDATE_RECEIVE_H
+#define WORKER_UPDATE_RECEIVE_H
+
+#include "base/error.h"
+#include "worker/update/update.h"
+
+/* What the plan says of one trainer. */
+struct receive_peer {
+	const char *name;          /* for messages */
+	uint64_t bytes;
+	uint32_t pieces;
+};
+
+struct receive_link {
+	uint64_t opening;          /* number of the last permission given */
+	bool outstanding;          /* it is not used up yet */
+	bool ended;                /* end is counted for the version waited for */
+	struct update_end end;
+};
+
+enum receive_phase {
+	RECEIVE_CLOSED, RECEIVE_OPENING, RECEIVE_COUNTING, RECEIVE_VERIFYING, RECEIVE_LOADING
+};
+
+struct receiver {
+	const struct receive_peer *peers;
+	size_t peer_count;
+	struct digest plan;
+	bool sums;
+	struct receive_link *links;
+	enum receive_phase phase;
+	uint32_t at;               /* peer, of RECEIVE_OPENING */
+	uint64_t wanted;           /* version asked for; 0: the next one */
+	uint64_t min_version, max_version;
+	uint64_t past;             /* no version up to this one can be complete any more */
+	uint64_t began_ns, deadline_ns;
+	struct error error;        /* of the last FAIL */
+};
+
+enum receive_step_kind {
+	RECEIVE_ACCEPT,            /* tell `peer`: links[peer].opening, min to max version */
+	RECEIVE_WAIT,              /* until `until_ns`, or something is heard */
+	RECEIVE_VERIFY,            /* the checksums, where there are any */
+	RECEIVE_LOAD,              /* call the host's hook with `version` */
+	RECEIVE_PUBLISH,           /* `version` */
+	RECEIVE_FAIL               /* receiver.error; broken: the worker cannot go on */
+};
+struct receive_step {
+	enum receive_step_kind kind;
+	uint32_t peer;
+	uint64_t version, until_ns;
+	bool broken;
+};
+
+enum receive_event_kind {
+	RECEIVE_ASKS,              /* nothing happened, or the step was done */
+	RECEIVE_OPENS,             /* a wait begins */
+	RECEIVE_SIGNAL,            /* of `peer`: END or ABORT, using up its permission */
+	RECEIVE_GONE,              /* the process of `peer` has ended, all its signals are read */
+	RECEIVE_FAILED             /* the step, with `error`; broken: and the worker with it */
+};
+struct receive_event {
+	enum receive_event_kind kind;
+	uint64_t now_ns;
+	uint32_t peer;
+	uint64_t version, published; /* OPENS: wanted (0: the next one), and published before */
+	uint64_t deadline_ns;        /* OPENS */
+	enum update_word word;       /* SIGNAL */
+	const struct update_end *end;
+	const struct update_abort *gone;
+	const struct error *error;   /* GONE, FAILED */
+	bool broken;
+};
+
+/* links: zeroed, by peer; both stay the caller's and outlive the receiver. */
+void receiver_init(struct receiver *receiver, const struct receive_peer *peers,
+		   size_t peer_count, struct receive_link *links, struct digest plan, bool sums);
+struct receive_step receive_next(struct receiver *receiver, const struct receive_event *event);
+/* Before OPENS: 0, or why that version can never come. *done: it is published already. */
+int receive_check(const struct receiver *receiver, uint64_t version, uint64_t published,
+		  bool tainted, bool *done, struct error *error);
+
+#endif

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * schedule.h -- what a trainer does next in an update: a pure function of the plan and of what has
+ * happened, with the time in the event. It touches no tensor, no socket, no clock and no lock; a
+ * thread asks it, does what it says, and tells it so (executor.h).
+ *
+ *   thread ── event ──► schedule_next ──► step
+ *
+ *   ASKS                     PACK  these parts, into their slots and mapped targets
+ *   PACKED                   POST  this part of this row, or these sums, to its peer
+ *   POSTED (write)           WAIT  for a write, a peer's ACCEPT, or for anything to change
+ *   COMPLETED (peer, write)  SIGNAL  END or ABORT to this peer
+ *   ACCEPTED (peer)          DONE  the call may return
+ *   FAILED (error)           FAIL  and so must everybody's
+ *
+ * The way of one part of one row, which one thread goes (a task):
+ *
+ *   TAKE ─► ROOM ─► PACK ─► POST ─► TAKE ...        schedule.c, top to bottom
+ *            │ ▲                                    which row is taken: schedule_take.c
+ *            └─┘ WAIT                               begin, drain, end, abort: schedule_version.c
+ *
+ * The state of a block (a part of a source) in one version:
+ *
+ *   WAITING ──taken──► PACKING ──PACKED──► PACKED     its slot may be lost to later blocks once
+ *                                                     every write from it is complete; a row that
+ *                                                     comes later then packs it again
+ * Threads: the caller's lock around every call here.
+ */
+#ifndef WORKER_UPDATE_SCHEDULE_H
+#define WORKER_UPDATE_SCHEDULE_H
+
+#include "worker/epoch/send_plan.h"
+#include "worker/replica/full.h"
+#include "worker/replica/replica.h"
+#include "worker/update/update.h"
+
+#define CURSORS_MAX 8u
+
+enum block_state { BLOCK_WAITING, BLOCK_PACKING, BLOCK_PACKED };
+
+/* A place in a call's rows. */
+struct cursor {
+	size_t at;
+	uint32_t part;      /* of the row at `at` */
+	bool on_row;        /* that row is taken, by this cursor */
+	uint32_t tasks;     /* at work behind it */
+};
+
+/* What one call of the host wants done; on the stack of the call. */
+enum call_kind { CALL_WRITE, CALL_BEGIN, CALL_DRAIN, CALL_END, CALL_ABORT };
+struct call {
+	enum call_kind kind;
+	uint64_t deadline_ns;         /* of all its waits but CALL_WRITE's */
+	struct error *error;          /* filled with STEP_FAIL */
+	/* CALL_WRITE */
+	const uint32_t *rows;         /* in send order; NULL: all */
+	size_t count;
+	bool replay;                  /* from the full replica, without tensors */
+	bool shared;                  /* packing threads help: it is in schedule.calls */
+	struct cursor cursors[CURSORS_MAX];
+	uint32_t active;              /* tasks in work */
+	size_t settled;               /* rows that nobody has open any more */
+	struct call *next;
+	/* the others */
+	uint32_t phase, peer;         /* of schedule_version.c */
+	uint64_t version;
+};
+
+enum task_stage { TASK_TAKE, TASK_ROOM, TASK_PACK, TASK_POST };
+
+/* One part of one row in a thread's hands. */
+struct task {
+	enum task_stage stage;
+	struct call *own;             /* the thread's; NULL: a packing thread */
+	struct call *call;            /* that the part is of */
+	uint32_t cursor;
+	uint32_t row, source, part;
+	bool first;                   /* of the source's part in this version */
+	bool held;                    /* holds its slot */
+	bool fresh;                   /* packs a slot that was lost once more */
+	bool ahead;                   /* its row's turn is to come: only packed */
+	uint32_t group_first, group;  /* first: sources packed with it, itself too; slots are held */
+	uint32_t sent;                /* full: rows of the source looked at */
+	uint32_t follower;            /* to be sent next, or NO_SOURCE */
+	uint32_t follower_row, follower_part;
+	bool following;               /* row and source are the follower's */
+	uint32_t late_peer;           /* of the write that is waited for, */
+	uint64_t late_write;
+	uint64_t deadline_ns;         /* until then; 0: none is */
+};
+
+enum step_kind { STEP_PACK, STEP_POST, STEP_WAIT, STEP_SIGNAL, STEP_DONE, STEP_FAIL };
+enum step_wait {
+	WAIT_CHANGE,  /* another thread's event */
+	WAIT_WORK,    /* a packing thread: a call that it can help */
+	WAIT_WRITE,   /* that write on that peer's endpoint */
+	WAIT_FLUSH,   /* everything on that peer's endpoint, and seen there */
+	WAIT_ACCEPT   /* a signal of any peer */
+};
+struct step {
+	enum step_kind kind;
+	enum step_wait wait;
+	uint32_t row, source, part;   /* PACK, POST */
+	uint32_t group_first, group;  /* PACK: sources of that part, all at once; 0: not from tensors */
+	bool fresh;                   /* PACK: into the slot alone */
+	bool replay;                  /* PACK: from its home to mapped targets */
+	bool sums;                    /* POST: the checksums of that peer */
+	bool abort;                   /* SIGNAL: ABORT, not END */
+	uint32_t peer;                /* POST, SIGNAL, WAIT */
+	uint64_t write;               /* WAIT_WRITE */
+	uint64_t until_ns;            /* WAIT: by then ask again; 0: no deadline */
+};
+
+enum event_kind {
+	EVENT_ASK, EVENT_PACKED, EVENT_POSTED, EVENT_SIGNALLED, EVENT_COMPLETED, EVENT_ACCEPTED,
+	EVENT_FAILED
+};
+struct event {
+	enum event_kind kind;
+	uint64_t now_ns;
+	uint32_t peer;                /* COMPLETED, ACCEPTED */
+	uint64_t write;               /* POSTED: its number; COMPLETED: writes up to it */
+	const struct update_accept *accept;
+	const struct error *error;
+};
+
+/* A pair's permission and writes. */
+struct send_link {
+	struct update_accept accept;  /* latest; opening 0: none */
+	uint64_t used_opening;        /* the opening of our last begin */
+	uint64_t posted;              /* writes */
+};
+
+enum update_state { UPDATE_CLOSED, UPDATE_OPEN, UPDATE_ENDING };
+
+struct schedule_counts {
+	uint64_t pieces[HOW_COUNT], bytes, packed_bytes, copacked;
+};
+
+/* What does not change between updates. */
+struct schedule_options {
+	const struct send_plan *plan;
+	const char *const *peer_names; /* for messages */
+	const char *const *tensor_names;
+	bool full, sums;
+	bool parallel;                /* endpoints may be posted to at once, and a post takes time */
+	uint64_t wait_ns;             /* deadline of a wait for room */
+	void *ring;                   /* plan->ring_bytes, not looked at; NULL: none */
+};
+
+struct schedule {
+	struct schedule_options options;
+	enum update_state state;
+	uint64_t version, last_version;
+	uint64_t whole_version;       /* that the full replica holds, whole; 0: none */
+	bool changed;                 /* what somebody may wait for; the caller wakes them, resets it */
+	bool failed;                  /* for good */
+	struct error error;           /* the first one */
+	uint32_t cursors;             /* of a call */
+
+	bool *submitted;              /* by tensor: its memory is here in this version */
+	size_t unsubmitted;           /* wanted tensors that are not */
+	struct row_state {
+		uint32_t open : 31;   /* tasks and cursors on it */
+		uint32_t taken : 1;
+	} *rows;
+	struct source_state {
+		uint32_t unpacked;    /* parts */
+		uint32_t unsent;      /* parts whose first task is not done */
+	} *sources;
+	unsigned char *blocks;        /* enum block_state */
+	struct call *calls;           /* shared ones that may have work */
+	uint32_t writers;             /* CALL_WRITE and CALL_DRAIN that are inside */
+	struct replica replica;
+	struct full full;
+	struct send_link *links;      /* by peer */
+	_Atomic uint64_t *done;       /* writes completed, by peer */
+	struct schedule_counts counts;
+};
+
+/* The plan outlives it. Whatever it returns, schedule_close. */
+int schedule_open(struct schedule *schedule, const struct schedule_options *options,
+		  struct error *error);
+void schedule_close(struct schedule *schedule);
+
+/* Of a thread: the host's, with its call; or a packing one, without. */
+void task_init(struct task *task, struct call *call);
+void call_init(struct call *call, enum call_kind kind, uint64_t deadline_ns, struct error *error);
+/* What the task's thread does next, after what happened. After DONE or FAIL the call is out. */
+struct step schedule_next(struct schedule *schedule, struct task *task, const struct event *event);
+
+/* ---- what a call checks before it begins; ERROR_* with the message ---- */
+
+int schedule_check_begin(const struct schedule *schedule, uint64_t version, struct error *error);
+/* CALL_WRITE, CALL_DRAIN: an update is open. `call` is for the message. */
+int schedule_check_open(const struct schedule *schedule, const char *call, struct error *error);
+/* CALL_END, CALL_ABORT: and nobody is writing. */
+int schedule_check_end(const struct schedule *schedule, const char *call, struct error *error);
+/* CALL_END: and every wanted tensor was submitted. */
+int schedule_check_whole(const struct schedule *schedule, struct error *error);
+/* CALL_DRAIN: no submitted tensor waits for another one. */
+int schedule_check_halves(const struct schedule *schedule, struct error *error);
+/* 0, or why not all of the last version can be sent again. */
+int schedule_check_replay(const struct schedule *schedule, struct error *error);
+/* The peer lets that version be written. */
+bool schedule_accepts(const struct schedule *schedule, uint32_t peer, uint64_t version);
+/* The tensor's memory is here, for the rows that want it. */
+void schedule_submit(struct schedule *schedule, uint32_t tensor);
+
+/* ---- between the parts of schedule*.c ---- */
+
+/* The next part for the task, which is then in TASK_ROOM; false when there is none now. */
+bool schedule_take(struct schedule *schedule, struct task *task);
+/* A task is done with the row, or a cursor has moved on. */
+void schedule_close_row(struct schedule *schedule, uint32_t row);
+struct step schedule_version_next(struct schedule *schedule, struct task *task,
+				  const struct event *event);
+
+#endif

@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * schedule_version.c -- a version from its begin to its end, seen from the trainer:
+ *
+ *   CLOSED ── begin: every target accepts ──► OPEN ── write, drain: any thread, many at once
+ *     ▲                                        │
+ *     └── every target is signalled ◄── ENDING ┘ end or abort, when nobody is inside
+ *
+ *   end      SUMS ─► SETTLE ─► FLUSH ─► SIGNAL      peer by peer in each phase: nobody is told
+ *   abort            SETTLE ─► FLUSH ─► SIGNAL      before everything has arrived everywhere, so
+ *   drain    HALVES ─► SETTLE                       an endpoint that breaks leaves all targets on
+ *                                                   their last version, not some of them
+ */
+#include "worker/update/schedule.h"
+
+#include "base/memory.h"
+#include "base/text.h"
+#include <string.h>
+
+#define NAMED_MAX 4 /* peers or tensors named in a message */
+
+/* ---- begin ---- */
+
+static bool permitted(const struct send_link *link)
+{
+	return link->accept.opening > link->used_opening;
+}
+
+static bool accepts(const struct send_link *link, uint64_t version)
+{
+	return permitted(link) && version >= link->accept.min_version &&
+	       version <= link->accept.max_version;
+}
+
+bool schedule_accepts(const struct schedule *schedule, uint32_t peer, uint64_t version)
+{
+	return accepts(&schedule->links[peer], version);
+}
+
+static int begin_late(const struct schedule *schedule, const struct call *call)
+{
+	size_t peers = schedule->options.plan->peer_count, count = 0;
+	struct text missing = {0};
+	int rc;
+
+	for (size_t p = 0; p < peers; p++) {
+		const struct send_link *link = &schedule->links[p];
+
+		if (accepts(link, call->version) || ++count > NAMED_MAX)
+			continue;
+		text_format(&missing, "%s%s", count > 1 ? ", " : "",
+			    schedule->options.peer_names[p]);
+		if (permitted(link))
+			text_format(&missing, ", which accepts version %llu instead",
+				    (unsigned long long)link->accept.max_version);
+	}
+	if (count > NAMED_MAX)
+		text_format(&missing, " and %zu more", count - NAMED_MAX);
+	rc = error_set(call->error, ERROR_TIMEOUT,
+		       "update %llu: not accepted for %.1f s by %s; %zu of "
+		       "%zu targets accept; raise the update timeout (--update-timeout) if this is "
+		       "expected",
+		       (unsigned long long)call->version,
+		       (double)schedule->options.wait_ns / 1e9, text_string(&missing),
+		       peers - count, peers);
+	text_fini(&missing);
+	return rc;
+}
+
+/* The next version starts with nothing submitted, packed or known. */
+static void open_version(struct schedule *schedule, uint64_t version)
+{
+	const struct send_plan *plan = schedule->options.plan;
+
+	for (size_t p = 0; p < plan->peer_count; p++)
+		schedule->links[p].used_opening = schedule->links[p].accept.opening;
+	schedule->unsubmitted = 0;
+	for (uint32_t t = 0; t < plan->tensor_count; t++) {
+		schedule->submitted[t] = false;
+		schedule->unsubmitted += send_plan_wants(plan, t);
+	}
+	memset(schedule->rows, 0, plan->row_count * sizeof(*schedule->rows));
+	for (size_t s = 0; s < plan->source_count; s++)
+		schedule->sources[s] = (struct source_state){plan->sources[s].parts,
+							     plan->sources[s].parts};
+	memset(schedule->blocks, BLOCK_WAITING, plan->block_count);
+	if (schedule->options.full)
+		full_settle(&schedule->full);
+	else if (plan->ring_bytes)
+		replica_reset(&schedule->replica);
+	schedule->state = UPDATE_OPEN;
+	schedule->version = schedule->last_version = version;
+}
+
+static struct step begin(struct schedule *schedule, struct call *call, uint64_t now_ns)
+{
+	bool all = true;
+
+	for (size_t p = 0; p < schedule->options.plan->peer_count; p++) {
+		const struct send_link *link = &schedule->links[p];
+
+		all = all && accepts(link, call->version);
+		if (!permitted(link) || link->accept.min_version <= call->version)
+			continue;
+		error_set(call->error, ERROR_VERSION,
+			  "update %llu: %s accepts version %llu and later only",
+			  (unsigned long long)call->version, schedule->options.peer_names[p],
+			  (unsigned long long)link->accept.min_version);
+		return (struct step){.kind = STEP_FAIL};
+	}
+	if (all) {
+		open_version(schedule, call->version);
+		return (struct step){.kind = STEP_DONE};
+	}
+	if (now_ns >= call->deadline_ns) {
+		begin_late(schedule, call);
+		return (struct step){.kind = STEP_FAIL};
+	}
+	return (struct step){
+		.kind = STEP_WAIT, .wait = WAIT_ACCEPT, .until_ns = call->deadline_ns};
+}
+
+/* ---- drain, end, abort ---- */
+
+enum phase { PHASE_HALVES, PHASE_SUMS, PHASE_SETTLE, PHASE_FLUSH, PHASE_SIGNAL, PHASE_DONE };
+
+static const enum phase first_phase[] = {
+	[CALL_DRAIN] = PHASE_HALVES, [CALL_END] = PHASE_SUMS, [CALL_ABORT] = PHASE_SETTLE};
+
+static const enum phase next_phase[][PHASE_DONE] = {
+	[CALL_DRAIN] = {[PHASE_HALVES] = PHASE_SETTLE, [PHASE_SETTLE] = PHASE_DONE},
+	[CALL_END] = {[PHASE_SUMS] = PHASE_SETTLE,
+		      [PHASE_SETTLE] = PHASE_FLUSH,
+		      [PHASE_FLUSH] = PHASE_SIGNAL,
+		      [PHASE_SIGNAL] = PHASE_DONE},
+	[CALL_ABORT] = {[PHASE_SETTLE] = PHASE_FLUSH,
+			[PHASE_FLUSH] = PHASE_SIGNAL,
+			[PHASE_SIGNAL] = PHASE_DONE}};
+
+/* What is made of two tensors can be in work in the call that brought the second one, long after that
+ * of the first has returned. */
+static bool halves_done(const struct schedule *schedule)
+{
+	const struct send_plan *plan = schedule->options.plan;
+
+	for (size_t i = 0; i < plan->row_count; i++) {
+		const struct send_source *source = &plan->sources[plan->rows[i].source];
+
+		if (source->scales != NO_TENSOR && schedule->submitted[source->tensor] &&
+		    schedule->submitted[source->scales] &&
+		    (!schedule->rows[i].taken || schedule->rows[i].open))
+			return false;
+	}
+	return true;
+}
+
+static struct step at_peer(enum step_kind kind, enum step_wait wait, const struct call *call)
+{
+	return (struct step){
+		.kind = kind, .wait = wait, .peer = call->peer, .until_ns = call->deadline_ns};
+}
+
+/* The phase's step for call->peer; false: none is needed (any more). `answered`: the step before was
+ * for this peer, and it was done. */
+static bool peer_step(const struct schedule *schedule, struct call *call, bool answered,
+		      uint64_t now_ns, struct step *step)
+{
+	const struct send_link *link = &schedule->links[call->peer];
+
+	switch ((enum phase)call->phase) {
+	case PHASE_SUMS:
+		*step = at_peer(STEP_POST, WAIT_CHANGE, call);
+		step->sums = true;
+		return !answered && schedule->options.sums;
+	case PHASE_SETTLE:
+		*step = at_peer(STEP_WAIT, WAIT_WRITE, call);
+		step->write = link->posted;
+		/* late: a flush says what is missing, and breaks the endpoint */
+		if (now_ns >= call->deadline_ns)
+			step->wait = WAIT_FLUSH;
+		return schedule->done[call->peer] < link->posted;
+	case PHASE_FLUSH:
+		*step = at_peer(STEP_WAIT, WAIT_FLUSH, call);
+		return !answered;
+	case PHASE_SIGNAL:
+		*step = at_peer(STEP_SIGNAL, WAIT_CHANGE, call);
+		step->abort = call->kind == CALL_ABORT;
+		return !answered;
+	case PHASE_HALVES:
+	case PHASE_DONE:
+		break;
+	}
+	return false;
+}
+
+static bool answers(const struct event *event, enum phase phase)
+{
+	switch (phase) {
+	case PHASE_SUMS:
+		return event->kind == EVENT_POSTED;
+	case PHASE_FLUSH:
+		return event->kind == EVENT_COMPLETED;
+	case PHASE_SIGNAL:
+		return event->kind == EVENT_SIGNALLED;
+	case PHASE_HALVES:
+	case PHASE_SETTLE:
+	case PHASE_DONE:
+		break;
+	}
+	return false;
+}
+
+static struct step closed(struct schedule *schedule, const struct call *call)
+{
+	if (call->kind == CALL_DRAIN)
+		return (struct step){.kind = STEP_DONE};
+	if (call->kind == CALL_END && schedule->options.full)
+		schedule->whole_version = schedule->version;
+	schedule->state = UPDATE_CLOSED;
+	return (struct step){.kind = STEP_DONE};
+}
+
+static struct step close_version(struct schedule *schedule, struct task *task,
+				 const struct event *event)
+{
+	struct call *call = task->own;
+	bool answered = answers(event, (enum phase)call->phase);
+	struct step step;
+
+	if (task->stage == TASK_TAKE) {
+		call->phase = first_phase[call->kind];
+		task->stage = TASK_ROOM; /* of such a call: under way */
+		answered = false;
+	}
+	if (call->phase == PHASE_HALVES && !halves_done(schedule))
+		return (struct step){.kind = STEP_WAIT, .wait = WAIT_CHANGE};
+	while (call->phase != PHASE_DONE) {
+		for (; call->phase != PHASE_HALVES &&
+		       call->peer < schedule->options.plan->peer_count;
+		     call->peer++, answered = false)
+			if (peer_step(schedule, call, answered, event->now_ns, &step))
+				return step;
+		call->phase = next_phase[call->kind][call->phase];
+		call->peer = 0;
+	}
+	return closed(schedule, call);
+}
+
+struct step schedule_version_next(struct schedule *schedule, struct task *task,
+				  const struct event *event)
+{
+	if (schedule->failed) {
+		*task->own->error = schedule->error;
+		return (struct step){.kind = STEP_FAIL};
+	}
+	return task->own->kind == CALL_BEGIN ? begin(schedule, task->own, event->now_ns)
+					     : close_version(schedule, task, event);
+}
+
+/* ---- checks ---- */
+
+static int check_failed(const struct schedule *schedule, struct error *error)
+{
+	if (!schedule->failed)
+		return 0;
+	*error = schedule->error;
+	return -(int)error->code;
+}
+
+int schedule_check_begin(const struct schedule *schedule, uint64_t version, struct error *error)
+{
+	int rc = check_failed(schedule, error);
+
+	if (rc)
+		return rc;
+	if (schedule->state != UPDATE_CLOSED)
+		return error_set(error, ERROR_STATE,
+				 "update %llu is still open; end or abort it before update %llu",
+				 (unsigned long long)schedule->version,
+				 (unsigned long long)version);
+	if (version <= schedule->last_version)
+		return error_set(error, ERROR_VERSION,
+				 "update %llu: versions grow, and the last one begun here was %llu",
+				 (unsigned long long)version,
+				 (unsigned long long)schedule->last_version);
+	return 0;
+}
+
+/* A failure closes the update, a moment before the worker is known to have failed. */
+int schedule_check_open(const struct schedule *schedule, const char *call, struct error *error)
+{
+	int rc = check_failed(schedule, error);
+
+	if (rc || schedule->state == UPDATE_OPEN)
+		return rc;
+	if (schedule->state == UPDATE_ENDING)
+		return error_set(error, ERROR_STATE, "%s: update %llu is being ended", call,
+				 (unsigned long long)schedule->version);
+	return error_set(error, ERROR_STATE,
+			 "%s: no update is open; call weft_update_begin first", call);
+}
+
+int schedule_check_end(const struct schedule *schedule, const char *call, struct error *error)
+{
+	int rc = schedule_check_open(schedule, call, error);
+
+	if (rc || !schedule->writers)
+		return rc;
+	return error_set(
+		error, ERROR_STATE,
+		"%s: %u calls are still writing update %llu; end it when they have returned", call,
+		schedule->writers, (unsigned long long)schedule->version);
+}
+
+int schedule_check_whole(const struct schedule *schedule, struct error *error)
+{
+	const struct send_plan *plan = schedule->options.plan;
+	size_t missing = schedule->unsubmitted, named = 0;
+	struct text names = {0};
+	int rc;
+
+	if (!missing)
+		return 0;
+	for (uint32_t t = 0; t < plan->tensor_count && named < NAMED_MAX; t++)
+		if (send_plan_wants(plan, t) && !schedule->submitted[t])
+			text_format(&names, "%s%s", named++ ? ", " : "",
+				    schedule->options.tensor_names[t]);
+	rc = error_set(error, ERROR_STATE,
+		       "update %llu cannot end: tensor%s %.700s%s not written (%zu missing)",
+		       (unsigned long long)schedule->version, missing > 1 ? "s" : "",
+		       text_string(&names),
+		       missing > named ? " and others were"
+		       : named > 1     ? " were"
+				       : " was",
+		       missing);
+	text_fini(&names);
+	return rc;
+}
+
+int schedule_check_halves(const struct schedule *schedule, struct error *error)
+{
+	const struct send_plan *plan = schedule->options.plan;
+
+	for (size_t s = 0; s < plan->source_count; s++) {
+		const struct send_source *source = &plan->sources[s];
+		bool data = schedule->submitted[source->tensor];
+
+		if (source->scales == NO_TENSOR || data == schedule->submitted[source->scales])
+			continue;
+		return error_set(error, ERROR_STATE,
+				 "weft_update_drain: tensor %s was written, but what is made from "
+				 "it needs %s too; write that first",
+				 schedule->options.tensor_names[data ? source->tensor
+								     : source->scales],
+				 schedule->options.tensor_names[data ? source->scales
+								     : source->tensor]);
+	}
+	return 0;
+}
+
+int schedule_check_replay(const struct schedule *schedule, struct error *error)
+{
+	const struct send_plan *plan = schedule->options.plan;
+
+	if (!schedule->options.full)
+		return error_set(error, ERROR_STATE,
+				 "weft_update_repeat: the ring keeps no version; open the worker "
+				 "with replica \"full\"");
+	if (!schedule->whole_version)
+		return error_set(
+			error, ERROR_STATE,
+			"weft_update_repeat: the replica holds no whole version: none was ended, "
+			"or a later update that was not ended has written into it");
+	for (size_t s = 0; s < plan->source_count; s++) {
+		const struct full_place *home = &schedule->full.places[s];
+
+		if (schedule->full.groups[home->group].shared)
+			return error_set(error, ERROR_STATE,
+					 "weft_update_repeat: parameter %u, made from tensor %s, "
+					 "differs between the inference ranks that this trainer "
+					 "writes to, so its home keeps the last one's bytes only; "
+					 "write the tensors again",
+					 home->param,
+					 schedule->options.tensor_names[plan->sources[s].tensor]);
+	}
+	return 0;
+}
+
+void schedule_submit(struct schedule *schedule, uint32_t tensor)
+{
+	schedule->submitted[tensor] = true;
+	schedule->unsubmitted--;
+}
+
+/* ---- life ---- */
+
+static int allocate(struct schedule *schedule, struct error *error)
+{
+	const struct send_plan *plan = schedule->options.plan;
+	const struct {
+		void **to;
+		size_t count, bytes;
+	} wanted[] = {
+		{(void **)&schedule->submitted, plan->tensor_count, sizeof(*schedule->submitted)},
+		{(void **)&schedule->rows, plan->row_count, sizeof(*schedule->rows)},
+		{(void **)&schedule->sources, plan->source_count, sizeof(*schedule->sources)},
+		{(void **)&schedule->blocks, plan->block_count, sizeof(*schedule->blocks)},
+		{(void **)&schedule->links, plan->peer_count, sizeof(*schedule->links)},
+		{(void **)&schedule->done, plan->peer_count, sizeof(*schedule->done)},
+	};
+
+	for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
+		*wanted[i].to = memory_zalloc(wanted[i].count, wanted[i].bytes);
+		if (!*wanted[i].to)
+			return memory_error(error, "preparing updates",
+					    wanted[i].count * wanted[i].bytes);
+	}
+	return 0;
+}
+
+int schedule_open(struct schedule *schedule, const struct schedule_options *options,
+		  struct error *error)
+{
+	const struct send_plan *plan = options->plan;
+	int rc;
+
+	*schedule = (struct schedule){.options = *options, .cursors = 1};
+	/* with homes one cursor: who waits for a turn waits for parts that were taken before his own */
+	if (options->parallel && !options->full && plan->posts && plan->peer_count > 1)
+		schedule->cursors = plan->peer_count < CURSORS_MAX ? (uint32_t)plan->peer_count
+								    : CURSORS_MAX;
+	rc = allocate(schedule, error);
+	if (!rc && options->full)
+		rc = full_begin(&schedule->full, &plan->homes, error);
+	else if (!rc && plan->ring_bytes)
+		rc = replica_open(&schedule->replica, options->ring, plan->ring_bytes,
+				  plan->block_count, error);
+	return rc;
+}
+
+void schedule_close(struct schedule *schedule)
+{
+	memory_free(schedule->submitted);
+	memory_free(schedule->rows);
+	memory_free(schedule->sources);
+	memory_free(schedule->blocks);
+	memory_free(schedule->links);
+	memory_free(schedule->done);
+	replica_close(&schedule->replica);
+	full_end(&schedule->full);
+	memset(schedule, 0, sizeof(*schedule));
+}

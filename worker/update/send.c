@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * send.c -- begin, write, drain, end, abort, replay: what is asked before, and what a failure means.
+ */
+#include "worker/update/send.h"
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/copy.h"
+#include "base/memory.h"
+#include "worker/update/update_words.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define LARGE_BYTES (4ull << 20) /* from which on a tensor is worth waking other threads */
+
+/* A transfer that failed broke its endpoint: the job cannot go on with it. */
+static int failed(struct sender *sender, struct error *error)
+{
+	uint64_t version = sender->schedule.version;
+
+	error_wrap(error, "update %llu", (unsigned long long)version);
+	pthread_mutex_lock(&sender->lock);
+	sender->schedule.state = UPDATE_CLOSED;
+	pthread_mutex_unlock(&sender->lock);
+	return health_fail(sender->health, error, version);
+}
+
+/* ---- begin ---- */
+
+/* Latest ACCEPT of the peer: 1 when a new one came. */
+static int read_accept(struct sender *sender, uint32_t p, struct update_accept *accept,
+		       struct error *error)
+{
+	const struct peer *peer = &sender->epoch->peers[p];
+	const struct update_pair pair = {peer->name, sender->epoch->plan->digest,
+					 sender->schedule.links[p].accept.opening,
+					 peer->theirs->copies};
+	struct transport_signal signal;
+	int rc;
+
+	if (transport_signal_read(peer->endpoint, &signal) != 0 ||
+	    signal.sequence == sender->seen[p])
+		return 0;
+	rc = update_read_accept(&signal, &pair, accept, error);
+	if (rc)
+		return rc;
+	sender->seen[p] = signal.sequence;
+	return 1;
+}
+
+static int check_targets(struct sender *sender, uint64_t version, struct error *error)
+{
+	for (uint32_t p = 0; p < sender->epoch->peer_count; p++) {
+		int rc = 0;
+
+		if (!schedule_accepts(&sender->schedule, p, version))
+			rc = peer_check_alive(&sender->epoch->peers[p], error);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+/* What the targets have said, told to the schedule; then what is next. */
+static int ask_begin(struct sender *sender, struct task *task, struct step *step,
+		     struct error *error)
+{
+	*step = (struct step){.kind = STEP_WAIT};
+	for (uint32_t p = 0; p <= sender->epoch->peer_count && step->kind == STEP_WAIT; p++) {
+		struct update_accept accept;
+		struct event event = {.kind = EVENT_ASK, .now_ns = clock_ns()};
+
+		if (p < sender->epoch->peer_count) {
+			int rc = read_accept(sender, p, &accept, error);
+
+			if (rc < 0)
+				return rc;
+			if (!rc)
+				continue;
+			/* no deadline is looked at before all have been heard */
+			event = (struct event){
+				.kind = EVENT_ACCEPTED, .peer = p, .accept = &accept};
+		}
+		pthread_mutex_lock(&sender->lock);
+		*step = schedule_next(&sender->schedule, task, &event);
+		pthread_mutex_unlock(&sender->lock);
+	}
+	return 0;
+}
+
+static int wait_accepted(struct sender *sender, struct call *call, struct error *error)
+{
+	struct task task;
+	uint64_t seen = 0;
+
+	task_init(&task, call);
+	for (;;) {
+		uint64_t slice = clock_deadline_ns(WAIT_SLICE_MS);
+		struct step step;
+		int rc = health_check(sender->health, error);
+
+		if (rc)
+			return rc;
+		rc = ask_begin(sender, &task, &step, error);
+		if (!rc && step.kind == STEP_DONE)
+			return 0;
+		if (!rc && step.kind == STEP_FAIL)
+			return -(int)error->code;
+		if (!rc)
+			rc = check_targets(sender, call->version, error);
+		if (rc)
+			return health_fail(sender->health, error, call->version);
+		seen = transport_signal_wait(sender->epoch->options.domain, seen,
+					     slice < step.until_ns ? slice : step.until_ns);
+	}
+}
+
+int sender_begin(struct sender *sender, uint64_t version, struct error *error)
+{
+	uint64_t now = clock_ns();
+	struct call call;
+	int rc;
+
+	pthread_mutex_lock(&sender->lock);
+	rc = schedule_check_begin(&sender->schedule, version, error);
+	pthread_mutex_unlock(&sender->lock);
+	if (!rc) {
+		call_init(&call, CALL_BEGIN, clock_deadline_ns(sender->epoch->wait_ms), error);
+		call.version = version;
+		rc = wait_accepted(sender, &call, error);
+	}
+	sender->unfinished = rc != 0;
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&sender->lock);
+	memset(sender->data, 0, sender->epoch->send.tensor_count * sizeof(*sender->data));
+	sender->begin_ns = now;
+	sender->stats.wait_ns = clock_ns() - now;
+	sender->stats.copy_ns = 0;
+	pthread_mutex_unlock(&sender->lock);
+	return 0;
+}
+
+/* ---- inside an update ---- */
+
+/* Takes the lock: a call that writes is inside from enter to leave. */
+static int enter(struct sender *sender, const char *call, struct error *error)
+{
+	int rc;
+
+	pthread_mutex_lock(&sender->lock);
+	rc = schedule_check_open(&sender->schedule, call, error);
+	if (rc) {
+		pthread_mutex_unlock(&sender->lock);
+		return rc;
+	}
+	if (!sender->schedule.writers++)
+		sender->writing_since_ns = clock_ns();
+	return 0;
+}
+
+static int leave(struct sender *sender, int rc, struct error *error)
+{
+	struct schedule *schedule = &sender->schedule;
+	bool broken = rc && schedule->failed;
+
+	if (broken) /* by this call or by one beside it */
+		*error = schedule->error;
+	if (!--schedule->writers) {
+		sender->stats.copy_ns += clock_ns() - sender->writing_since_ns;
+		pthread_cond_broadcast(&sender->changed);
+	}
+	/* whoever learns of a failure may free his tensors, which the others may be reading */
+	while (broken && schedule->writers)
+		executor_pause(sender);
+	pthread_mutex_unlock(&sender->lock);
+	return broken ? failed(sender, error) : rc;
+}
+
+/* The plan counts on what was registered before join, and nothing is copied behind its back. */
+static int check_registered(const struct sender *sender, uint32_t id, const void *data,
+			    struct error *error)
+{
+	const struct epoch_options *options = &sender->epoch->options;
+
+	if (options->full || !options->ranges->count || !sender->epoch->send.direct[id] ||
+	    ranges_find(options->ranges, data, options->held[id].bytes))
+		return 0;
+	return error_set(
+		error, ERROR_USAGE,
+		"update %llu: tensor %s (%llu bytes at %p) does not lie whole in one range "
+		"of weft_source_register; register its memory before weft_join, or none",
+		(unsigned long long)sender->schedule.version, options->holding->tensors[id].name,
+		(unsigned long long)options->held[id].bytes, data);
+}
+
+int sender_check_tensor(const struct sender *sender, uint32_t id, const void *data,
+			struct error *error)
+{
+	if (sender->schedule.submitted[id])
+		return error_set(error, ERROR_USAGE, "update %llu: tensor %s is written twice",
+				 (unsigned long long)sender->schedule.version,
+				 sender->epoch->options.holding->tensors[id].name);
+	return check_registered(sender, id, data, error);
+}
+
+static void submit(struct sender *sender, uint32_t id, const void *data)
+{
+	sender->data[id] = data;
+	schedule_submit(&sender->schedule, id);
+}
+
+static int run_rows(struct sender *sender, const uint32_t *rows, size_t count, bool shared,
+		    bool replay, struct error *error)
+{
+	struct call call;
+
+	call_init(&call, CALL_WRITE, 0, error);
+	call.rows = rows;
+	call.count = count;
+	call.shared = shared;
+	call.replay = replay;
+	return executor_run(sender, &call);
+}
+
+static int write_tensor(struct sender *sender, uint32_t id, const void *data, uint64_t bytes,
+			struct error *error)
+{
+	const struct epoch_options *options = &sender->epoch->options;
+	const struct send_plan *plan = &sender->epoch->send;
+	int rc;
+
+	if (id >= options->holding->tensor_count)
+		return error_set(error, ERROR_USAGE, "tensor %u; %zu are declared", id,
+				 options->holding->tensor_count);
+	if (!data || bytes != options->held[id].bytes)
+		return error_set(error, ERROR_USAGE,
+				 "update %llu: tensor %s has %llu bytes here, given %llu%s",
+				 (unsigned long long)sender->schedule.version,
+				 options->holding->tensors[id].name,
+				 (unsigned long long)options->held[id].bytes,
+				 (unsigned long long)bytes, data ? "" : " at NULL");
+	if (!send_plan_wants(plan, id))
+		return 0;
+	rc = sender_check_tensor(sender, id, data, error);
+	if (rc)
+		return rc;
+	submit(sender, id, data);
+	return run_rows(sender, plan->tensor_rows + plan->tensor_first[id],
+			plan->tensor_first[id + 1] - plan->tensor_first[id], bytes > LARGE_BYTES,
+			false, error);
+}
+
+int sender_write(struct sender *sender, uint32_t id, const void *data, uint64_t bytes,
+		 struct error *error)
+{
+	int rc = enter(sender, "weft_update_write", error);
+
+	return rc ? rc : leave(sender, write_tensor(sender, id, data, bytes, error), error);
+}
+
+static int write_all(struct sender *sender, const void *const *data, struct error *error)
+{
+	const struct send_plan *plan = &sender->epoch->send;
+
+	if (!data)
+		return error_set(error, ERROR_USAGE, "weft_update_write_all: data is NULL");
+	for (uint32_t t = 0; t < plan->tensor_count; t++) {
+		int rc = 0;
+
+		if (!send_plan_wants(plan, t))
+			continue;
+		if (data[t])
+			rc = sender_check_tensor(sender, t, data[t], error);
+		else if (!sender->schedule.submitted[t])
+			rc = error_set(error, ERROR_USAGE,
+				       "update %llu: tensor %s is wanted by an "
+				       "inference rank, but its data is NULL",
+				       (unsigned long long)sender->schedule.version,
+				       sender->epoch->options.holding->tensors[t].name);
+		if (rc)
+			return rc;
+	}
+	for (uint32_t t = 0; t < plan->tensor_count; t++)
+		if (send_plan_wants(plan, t) && data[t])
+			submit(sender, t, data[t]);
+	return run_rows(sender, NULL, plan->row_count, true, false, error);
+}
+
+int sender_write_all(struct sender *sender, const void *const *data, struct error *error)
+{
+	int rc = enter(sender, "weft_update_write_all", error);
+
+	return rc ? rc : leave(sender, write_all(sender, data, error), error);
+}
+
+static int write_bucket(struct sender *sender, const weft_slice *slices, size_t count,
+			struct error *error)
+{
+	uint32_t *ids, *rows = NULL;
+	size_t row_count = 0;
+	int rc;
+
+	if (!count)
+		return 0;
+	if (!slices)
+		return error_set(error, ERROR_USAGE, "weft_update_write_bucket: slices is NULL");
+	ids = memory_zalloc(2 * count, sizeof(*ids));
+	if (!ids)
+		return memory_error(error, "writing a bucket", 2 * count * sizeof(*ids));
+	rc = bucket_check(sender, slices, count, ids, error);
+	if (!rc)
+		rows = bucket_rows(&sender->epoch->send, ids, count, &row_count);
+	if (!rc && !rows)
+		rc = memory_error(error, "writing a bucket", count * sizeof(*rows));
+	for (size_t i = 0; i < count && !rc; i++)
+		if (send_plan_wants(&sender->epoch->send, ids[i]))
+			submit(sender, ids[i], slices[i].data);
+	if (!rc)
+		rc = run_rows(sender, rows, row_count, true, false, error);
+	memory_free(rows);
+	memory_free(ids);
+	return rc;
+}
+
+int sender_write_bucket(struct sender *sender, const weft_slice *slices, size_t count,
+			struct error *error)
+{
+	int rc = enter(sender, "weft_update_write_bucket", error);
+
+	return rc ? rc : leave(sender, write_bucket(sender, slices, count, error), error);
+}
+
+static int run_version(struct sender *sender, enum call_kind kind, struct error *error)
+{
+	struct call call;
+
+	call_init(&call, kind, clock_deadline_ns(sender->epoch->wait_ms), error);
+	return executor_run(sender, &call);
+}
+
+int sender_drain(struct sender *sender, struct error *error)
+{
+	int rc = enter(sender, "weft_update_drain", error);
+
+	if (rc)
+		return rc;
+	rc = schedule_check_halves(&sender->schedule, error);
+	if (!rc)
+		rc = run_version(sender, CALL_DRAIN, error);
+	return leave(sender, rc, error);
+}
+
+/* ---- end, abort, replay ---- */
+
+/* With the lock held: nobody else writes from here on. */
+static int close_writing(struct sender *sender, const char *call, bool whole, struct error *error)
+{
+	int rc = schedule_check_end(&sender->schedule, call, error);
+
+	if (!rc && whole)
+		rc = schedule_check_whole(&sender->schedule, error);
+	if (!rc)
+		sender->schedule.state = UPDATE_ENDING;
+	return rc;
+}
+
+/* With the lock held, which it gives back. */
+static int finish(struct sender *sender, struct error *error)
+{
+	uint64_t version = sender->schedule.version;
+	int rc;
+
+	copy_fence();
+	rc = run_version(sender, CALL_END, error);
+	if (!rc) {
+		sender->stats.updates++;
+		sender->stats.update_ns = clock_ns() - sender->begin_ns;
+	}
+	pthread_mutex_unlock(&sender->lock);
+	if (rc)
+		return failed(sender, error);
+	control_version(sender->health->control, version);
+	return 0;
+}
+
+int sender_end(struct sender *sender, struct error *error)
+{
+	int rc;
+
+	pthread_mutex_lock(&sender->lock);
+	rc = close_writing(sender, "weft_update_end", true, error);
+	if (!rc)
+		return finish(sender, error);
+	pthread_mutex_unlock(&sender->lock);
+	return rc;
+}
+
+int sender_abort(struct sender *sender, const char *why, struct error *error)
+{
+	int rc;
+
+	pthread_mutex_lock(&sender->lock);
+	rc = close_writing(sender, "weft_update_abort", false, error);
+	if (rc) {
+		pthread_mutex_unlock(&sender->lock);
+		return rc;
+	}
+	snprintf(sender->why, sizeof(sender->why), "%s", why && *why ? why : "no reason given");
+	sender->unfinished = true;
+	copy_fence();
+	/* what was posted must have landed before a target opens its memory again */
+	rc = run_version(sender, CALL_ABORT, error);
+	pthread_mutex_unlock(&sender->lock);
+	return rc ? failed(sender, error) : 0;
+}
+
+int sender_replay(struct sender *sender, uint64_t version, struct error *error)
+{
+	struct schedule *schedule = &sender->schedule;
+	int rc = 0;
+
+	pthread_mutex_lock(&sender->lock);
+	if (schedule->state == UPDATE_CLOSED)
+		rc = schedule_check_replay(schedule, error);
+	pthread_mutex_unlock(&sender->lock);
+	if (!rc)
+		rc = sender_begin(sender, version, error);
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&sender->lock);
+	schedule->writers++;
+	sender->writing_since_ns = clock_ns();
+	schedule->unsubmitted = 0;
+	schedule->state = UPDATE_ENDING; /* nobody else writes */
+	rc = run_rows(sender, NULL, sender->epoch->send.row_count, true, true, error);
+	rc = leave(sender, rc, error);
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&sender->lock);
+	return finish(sender, error);
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * send.h -- a trainer's calls of an update, over the schedule and its executor. What each may answer
+ * stands in weft.h.
+ *
+ * Threads: write, write_all, write_bucket and drain from many at once; the others one at a time.
+ */
+#ifndef WORKER_UPDATE_SEND_H
+#define WORKER_UPDATE_SEND_H
+
+#include "worker/api/weft.h"
+#include "worker/update/executor.h"
+
+int sender_begin(struct sender *sender, uint64_t version, struct error *error);
+int sender_write(struct sender *sender, uint32_t id, const void *data, uint64_t bytes,
+		 struct error *error);
+int sender_write_all(struct sender *sender, const void *const *data, struct error *error);
+int sender_write_bucket(struct sender *sender, const weft_slice *slices, size_t count,
+			struct error *error);
+int sender_drain(struct sender *sender, struct error *error);
+int sender_end(struct sender *sender, struct error *error);
+int sender_abort(struct sender *sender, const char *why, struct error *error);
+int sender_replay(struct sender *sender, uint64_t version, struct error *error);
+
+/* The version of the update that is open; 0: none. */
+uint64_t sender_open_version(const struct sender *sender);
+/* Adds its figures. */
+void sender_figures(struct sender *sender, weft_stats *stats);
+
+/* ---- send_bucket.c ---- */
+
+/* With the lock held: these tensors, each of them once; their rows are *rows (memory_free). */
+int bucket_check(struct sender *sender, const weft_slice *slices, size_t count, uint32_t *ids,
+		 struct error *error);
+uint32_t *bucket_rows(const struct send_plan *plan, const uint32_t *ids, size_t tensors,
+		      size_t *count);
+
+/* ---- send.c, for send_bucket.c ---- */
+
+/* With the lock held: ERROR_USAGE when the tensor was written before, or lies in no registered
+ * range where one is needed. */
+int sender_check_tensor(const struct sender *sender, uint32_t id, const void *data,
+			struct error *error);
+
+#endif

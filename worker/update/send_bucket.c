@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * send_bucket.c -- tensors by name and many at once, as a framework's all-gather has them.
+ */
+#include "worker/update/send.h"
+
+#include "base/memory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static int bad_slice(const struct sender *sender, const char *name, const char *what,
+		     struct error *error)
+{
+	return error_set(error, ERROR_USAGE, "update %llu: tensor %.300s %s; nothing was sent",
+			 (unsigned long long)sender->schedule.version, name, what);
+}
+
+static int check_shape(const struct sender *sender, const weft_slice *slice, uint32_t id,
+		       struct error *error)
+{
+	const struct tensor_info *tensor = &sender->epoch->options.holding->tensors[id];
+	const struct held_rows *held = &sender->epoch->options.held[id];
+	char what[160];
+
+	if (!slice->dtype || dtype_from_name(slice->dtype) != tensor->dtype) {
+		snprintf(what, sizeof(what), "is given as %.20s, declared as %s",
+			 slice->dtype ? slice->dtype : "no dtype", dtype_name(tensor->dtype));
+		return bad_slice(sender, slice->name, what, error);
+	}
+	if (slice->dims != tensor->dims) {
+		snprintf(what, sizeof(what), "is given with %u dimensions, declared with %u",
+			 slice->dims, tensor->dims);
+		return bad_slice(sender, slice->name, what, error);
+	}
+	for (uint32_t d = 0; d < tensor->dims; d++) {
+		uint64_t wanted = d ? tensor->shape[d] : held->hi - held->lo;
+
+		if (slice->shape[d] == wanted)
+			continue;
+		snprintf(what, sizeof(what), "has %llu in dimension %u, %llu are %s",
+			 (unsigned long long)slice->shape[d], d, (unsigned long long)wanted,
+			 d ? "declared" : "the rows held here");
+		return bad_slice(sender, slice->name, what, error);
+	}
+	if (slice->data && slice->bytes == held->bytes)
+		return 0;
+	snprintf(what, sizeof(what), "has %llu bytes here, given %llu%s",
+		 (unsigned long long)held->bytes, (unsigned long long)slice->bytes,
+		 slice->data ? "" : " at NULL");
+	return bad_slice(sender, slice->name, what, error);
+}
+
+/* The slice's tensor; *wanted says whether anybody is sent part of it. */
+static int check_slice(struct sender *sender, const weft_slice *slice, uint32_t *id,
+		       struct error *error)
+{
+	int rc;
+
+	if (!slice->name)
+		return bad_slice(sender, "(NULL)", "has no name", error);
+	if (!strmap_get(&sender->epoch->options.holding->tensor_names, slice->name, id))
+		return bad_slice(sender, slice->name, "is not declared", error);
+	rc = check_shape(sender, slice, *id, error);
+	if (!rc && send_plan_wants(&sender->epoch->send, *id))
+		rc = sender_check_tensor(sender, *id, slice->data, error);
+	return rc;
+}
+
+static int compare_u32(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* The bucket's tensors, sorted: a tensor that comes twice stands beside itself. */
+int bucket_check(struct sender *sender, const weft_slice *slices, size_t count,
+			uint32_t *ids, struct error *error)
+{
+	uint32_t *sorted = ids + count;
+
+	for (size_t i = 0; i < count; i++) {
+		int rc = check_slice(sender, &slices[i], &ids[i], error);
+
+		if (rc)
+			return rc;
+		sorted[i] = ids[i];
+	}
+	qsort(sorted, count, sizeof(*sorted), compare_u32);
+	for (size_t i = 1; i < count; i++)
+		if (sorted[i] == sorted[i - 1])
+			return bad_slice(sender, sender->epoch->options.holding->tensors[sorted[i]].name,
+					 "is in the bucket twice", error);
+	return 0;
+}
+
+/* Rows of all its tensors in send order, each once. NULL: no memory. */
+uint32_t *bucket_rows(const struct send_plan *plan, const uint32_t *ids, size_t tensors,
+			 size_t *count)
+{
+	size_t most = 0, kept = 0;
+	uint32_t *rows;
+
+	for (size_t i = 0; i < tensors; i++)
+		most += plan->tensor_first[ids[i] + 1] - plan->tensor_first[ids[i]];
+	rows = memory_zalloc(most, sizeof(*rows));
+	if (!rows)
+		return NULL;
+	*count = 0;
+	for (size_t i = 0; i < tensors; i++)
+		for (uint32_t k = plan->tensor_first[ids[i]];
+		     k < plan->tensor_first[ids[i] + 1]; k++)
+			rows[(*count)++] = plan->tensor_rows[k];
+	qsort(rows, *count, sizeof(*rows), compare_u32);
+	for (size_t i = 0; i < *count; i++)
+		if (!kept || rows[i] != rows[kept - 1])
+			rows[kept++] = rows[i];
+	*count = kept;
+	return rows;
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * sender.c -- the life of a trainer's side: locks as long as the worker, the rest as long as an epoch;
+ * and its packing threads.
+ */
+#include "worker/update/send.h"
+
+#include "base/memory.h"
+#include "base/numa.h"
+#include "base/threads.h"
+
+#include <sched.h>
+#include <signal.h>
+
+#define THREADS_DEFAULT_MAX 4u
+
+int sender_init(struct sender *sender, struct health *health, struct error *error)
+{
+	pthread_condattr_t attributes;
+	int rc = pthread_condattr_init(&attributes);
+
+	if (rc)
+		return error_set_errno(error, ERROR_MEMORY, rc, "making locks");
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_mutex_init(&sender->lock, NULL);
+	pthread_cond_init(&sender->changed, &attributes);
+	pthread_cond_init(&sender->work, NULL);
+	pthread_condattr_destroy(&attributes);
+	sender->health = health;
+	sender->locks = true;
+	return 0;
+}
+
+void sender_fini(struct sender *sender)
+{
+	if (!sender->locks)
+		return;
+	pthread_mutex_destroy(&sender->lock);
+	pthread_cond_destroy(&sender->changed);
+	pthread_cond_destroy(&sender->work);
+	sender->locks = false;
+}
+
+/* ---- threads ---- */
+
+/* Beyond the caller's own. */
+static uint32_t wanted_threads(uint32_t asked, const cpu_set_t *cpus)
+{
+	uint32_t count = (uint32_t)CPU_COUNT(cpus);
+
+	if (asked)
+		return asked - 1;
+	count = count > THREADS_DEFAULT_MAX ? THREADS_DEFAULT_MAX : count;
+	return count ? count - 1 : 0;
+}
+
+static void *pack_thread(void *context)
+{
+	struct sender *sender = context;
+	struct task task;
+
+	pthread_setname_np(pthread_self(), "weft-pack");
+	task_init(&task, NULL);
+	pthread_mutex_lock(&sender->lock);
+	executor_help(sender, &task);
+	pthread_mutex_unlock(&sender->lock);
+	return NULL;
+}
+
+static int start_threads(struct sender *sender, uint32_t asked, struct error *error)
+{
+	sigset_t all, before;
+	uint32_t wanted;
+	cpu_set_t cpus;
+	int rc = 0;
+
+	if (sched_getaffinity(0, sizeof(cpus), &cpus)) {
+		CPU_ZERO(&cpus);
+		CPU_SET(0, &cpus);
+	}
+	wanted = wanted_threads(asked, &cpus);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	while (sender->thread_count < wanted && !rc) {
+		pthread_t *thread = &sender->threads[sender->thread_count];
+
+		rc = pthread_create(thread, NULL, pack_thread, sender);
+		if (!rc)
+			sender->thread_count++;
+		if (!rc && numa_cpus(NULL, sender->epoch->send.node, &cpus))
+			pthread_setaffinity_np(*thread, sizeof(cpus), &cpus);
+	}
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (rc)
+		return error_set_errno(error, ERROR_LIMIT, rc,
+				       "packing thread %u of %u; ask for fewer (pack_threads)",
+				       sender->thread_count + 1, wanted);
+	return 0;
+}
+
+static void stop_threads(struct sender *sender)
+{
+	if (!sender->thread_count)
+		return;
+	pthread_mutex_lock(&sender->lock);
+	sender->stop = true;
+	pthread_cond_broadcast(&sender->work);
+	pthread_mutex_unlock(&sender->lock);
+	for (uint32_t i = 0; i < sender->thread_count; i++)
+		pthread_join(sender->threads[i], NULL);
+	sender->thread_count = 0;
+	sender->stop = false;
+}
+
+/* ---- an epoch ---- */
+
+static int allocate(struct sender *sender, struct error *error)
+{
+	const struct send_plan *plan = &sender->epoch->send;
+	size_t peers = sender->epoch->peer_count, names = peers + plan->tensor_count;
+
+	sender->names = memory_zalloc(names, sizeof(*sender->names));
+	sender->data = memory_zalloc(plan->tensor_count, sizeof(*sender->data));
+	sender->seen = memory_zalloc(peers, sizeof(*sender->seen));
+	sender->writes = memory_zalloc(peers, sizeof(*sender->writes));
+	sender->wire = memory_zalloc(sender->wires, sizeof(*sender->wire));
+	if (plan->sums) {
+		sender->block_sums = memory_zalloc(plan->block_count, sizeof(uint64_t));
+		sender->source_sums = memory_zalloc(plan->source_count, sizeof(uint64_t));
+	}
+	if (!sender->names || !sender->data || !sender->seen || !sender->writes || !sender->wire ||
+	    (plan->sums && (!sender->block_sums || !sender->source_sums)))
+		return memory_error(error, "preparing updates",
+				    names * sizeof(*sender->names) +
+					    plan->block_count * sizeof(uint64_t));
+	for (uint32_t w = 0; w < sender->wires; w++)
+		pthread_mutex_init(&sender->wire[w], NULL);
+	for (size_t p = 0; p < peers; p++)
+		sender->names[p] = sender->epoch->peers[p].name;
+	for (size_t t = 0; t < plan->tensor_count; t++)
+		sender->names[peers + t] = sender->epoch->options.holding->tensors[t].name;
+	return 0;
+}
+
+int sender_open(struct sender *sender, struct epoch *epoch, uint32_t threads, struct error *error)
+{
+	const struct transport_caps *caps = transport_domain_caps(epoch->options.domain);
+	struct schedule_options options = {
+		.plan = &epoch->send,
+		.full = epoch->options.full,
+		.sums = epoch->send.sums != NULL,
+		.parallel = caps->endpoints_parallel,
+		.wait_ns = (uint64_t)epoch->wait_ms * 1000000u,
+	};
+	int rc;
+
+	sender->epoch = epoch_hold(epoch);
+	sender->wires = caps->endpoints_parallel && epoch->peer_count ? (uint32_t)epoch->peer_count
+								       : 1;
+	rc = allocate(sender, error);
+	if (rc)
+		return rc;
+	options.peer_names = sender->names;
+	options.tensor_names = sender->names + epoch->peer_count;
+	if (epoch->send.ring_bytes)
+		options.ring = transport_region_memory(epoch->send.replica_region);
+	rc = schedule_open(&sender->schedule, &options, error);
+	return rc ? rc : start_threads(sender, threads, error);
+}
+
+void sender_close(struct sender *sender)
+{
+	stop_threads(sender);
+	for (uint32_t w = 0; sender->wire && w < sender->wires; w++)
+		pthread_mutex_destroy(&sender->wire[w]);
+	memory_free(sender->wire);
+	memory_free(sender->names);
+	memory_free(sender->data);
+	memory_free(sender->seen);
+	memory_free(sender->writes);
+	memory_free(sender->block_sums);
+	memory_free(sender->source_sums);
+	sender->wire = NULL;
+	sender->names = NULL;
+	sender->data = NULL;
+	sender->seen = sender->writes = sender->block_sums = sender->source_sums = NULL;
+	schedule_close(&sender->schedule);
+	epoch_release(&sender->epoch);
+}
+
+/* ---- figures ---- */
+
+uint64_t sender_open_version(const struct sender *sender)
+{
+	return sender->schedule.state == UPDATE_CLOSED ? 0 : sender->schedule.version;
+}
+
+void sender_figures(struct sender *sender, weft_stats *stats)
+{
+	const struct schedule_counts *counts = &sender->schedule.counts;
+
+	pthread_mutex_lock(&sender->lock);
+	stats->updates = sender->stats.updates;
+	stats->update_ns = sender->stats.update_ns;
+	stats->wait_ns = sender->stats.wait_ns;
+	stats->copy_ns = sender->stats.copy_ns;
+	stats->bytes = counts->bytes;
+	stats->pieces_direct = counts->pieces[HOW_DIRECT];
+	stats->pieces_mapped = counts->pieces[HOW_MAPPED];
+	stats->pieces_replica = counts->pieces[HOW_REPLICA];
+	stats->packed_bytes = counts->packed_bytes;
+	stats->parts_beside = counts->copacked;
+	pthread_mutex_unlock(&sender->lock);
+	for (uint32_t w = 0; sender->epoch && w < sender->wires; w++)
+		pthread_mutex_lock(&sender->wire[w]);
+	if (sender->epoch)
+		epoch_figures(sender->epoch, &stats->writes, &stats->chunks);
+	for (uint32_t w = 0; sender->epoch && w < sender->wires; w++)
+		pthread_mutex_unlock(&sender->wire[w]);
+}

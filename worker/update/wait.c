@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * wait.c -- one wait of an inference rank, step by step.
+ */
+#include "worker/update/wait.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "pack/pack.h"
+#include "worker/update/update_words.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- life ---- */
+
+int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *health,
+		struct versions *versions, struct error *error)
+{
+	size_t count = epoch->peer_count;
+
+	waiter->epoch = epoch_hold(epoch);
+	waiter->health = health;
+	waiter->versions = versions;
+	waiter->peers = memory_zalloc(count, sizeof(*waiter->peers));
+	waiter->links = memory_zalloc(count, sizeof(*waiter->links));
+	waiter->seen = memory_zalloc(count, sizeof(*waiter->seen));
+	if (!waiter->peers || !waiter->links || !waiter->seen)
+		return memory_error(error, "preparing updates", count * sizeof(*waiter->links));
+	for (size_t p = 0; p < count; p++)
+		waiter->peers[p] = (struct receive_peer){epoch->peers[p].name,
+							 epoch->peers[p].plan->bytes,
+							 epoch->peers[p].plan->pieces};
+	receiver_init(&waiter->receiver, waiter->peers, count, waiter->links, epoch->plan->digest,
+		      epoch->sums);
+	return 0;
+}
+
+void waiter_close(struct waiter *waiter)
+{
+	memory_free(waiter->peers);
+	memory_free(waiter->links);
+	memory_free(waiter->seen);
+	waiter->peers = NULL;
+	waiter->links = NULL;
+	waiter->seen = NULL;
+	epoch_release(&waiter->epoch);
+}
+
+/* ---- what is heard ---- */
+
+struct heard {
+	struct update_end end;
+	struct update_abort gone;
+	struct error error;
+};
+
+/* A new signal of the peer as an event: 1. */
+static int read_signal(struct waiter *waiter, uint32_t p, struct heard *heard,
+		       struct receive_event *event)
+{
+	const struct receive_link *link = &waiter->links[p];
+	const struct update_pair pair = {.name = waiter->peers[p].name,
+					 .opening = link->outstanding ? link->opening : 0};
+	struct transport_signal signal;
+
+	if (transport_signal_read(waiter->epoch->peers[p].endpoint, &signal) != 0 ||
+	    signal.sequence == waiter->seen[p])
+		return 0;
+	waiter->seen[p] = signal.sequence;
+	*event = (struct receive_event){.kind = RECEIVE_SIGNAL,
+					.peer = p,
+					.end = &heard->end,
+					.gone = &heard->gone,
+					.error = &heard->error};
+	if (update_read_use(&signal, &pair, &event->word, &heard->end, &heard->gone,
+			    &heard->error))
+		event->kind = RECEIVE_FAILED;
+	return 1;
+}
+
+/* A trainer that is gone without having ended, after its last signal was read: 1. */
+static int find_gone(struct waiter *waiter, struct heard *heard, struct receive_event *event)
+{
+	for (uint32_t p = 0; p < waiter->epoch->peer_count; p++) {
+		if (waiter->links[p].ended ||
+		    !peer_check_alive(&waiter->epoch->peers[p], &heard->error))
+			continue;
+		/* its last signal may have come after we looked */
+		if (read_signal(waiter, p, heard, event))
+			return 1;
+		*event = (struct receive_event){
+			.kind = RECEIVE_GONE, .peer = p, .error = &heard->error};
+		return 1;
+	}
+	return 0;
+}
+
+/* Whatever is next: a signal first, for what is complete is published even when the job ends now. */
+static struct receive_event listen(struct waiter *waiter, uint64_t until_ns, struct heard *heard)
+{
+	struct receive_event event = {.kind = RECEIVE_ASKS};
+	uint64_t slice = clock_deadline_ns(WAIT_SLICE_MS);
+
+	for (uint32_t p = 0; p < waiter->epoch->peer_count; p++)
+		if (read_signal(waiter, p, heard, &event))
+			return event;
+	if (health_check(waiter->health, &heard->error))
+		return (struct receive_event){.kind = RECEIVE_FAILED, .error = &heard->error};
+	if (find_gone(waiter, heard, &event) || clock_ns() >= until_ns)
+		return event;
+	waiter->signals = transport_signal_wait(waiter->epoch->options.domain, waiter->signals,
+						slice < until_ns ? slice : until_ns);
+	return event;
+}
+
+/* ---- what is done ---- */
+
+static int send_accept(struct waiter *waiter, const struct receive_step *step, struct error *error)
+{
+	const struct receiver *receiver = &waiter->receiver;
+	const struct epoch *epoch = waiter->epoch;
+	const struct peer *peer = &epoch->peers[step->peer];
+	struct update_accept accept = {
+		.opening = waiter->links[step->peer].opening,
+		.min_version = receiver->min_version,
+		.max_version = receiver->max_version,
+		.plan = epoch->plan->digest,
+		.sums_offset = peer->sums_first * sizeof(uint64_t),
+		.sums_region = epoch->receive.sums_region ? epoch->receive.sums_index : UINT32_MAX,
+		.copy = waiter->copy,
+	};
+
+	return transport_signal(peer->endpoint, UPDATE_ACCEPT, &accept, sizeof(accept),
+				step->until_ns, error);
+}
+
+/* The k-th piece of a trainer against what it says of it; 1 when they differ. */
+static int verify_piece(const struct waiter *waiter, size_t p, uint32_t k, uint64_t version,
+			bool name_it, struct error *error)
+{
+	const struct epoch *epoch = waiter->epoch;
+	const struct receive_plan *plan = &epoch->receive;
+	const struct layout *layout = epoch->options.layout;
+	const struct plan_row *row =
+		&epoch->plan->rows[plan->pair_rows[plan->pair_first[p] + k]];
+	const unsigned char *here =
+		params_memory(epoch->options.params, waiter->copy, row->param) + row->offset;
+	uint64_t block = pack_block_bytes(&row->make, layout->tensors[row->tensor].dtype,
+					  layout->params[row->param].dtype, &row->src, row->bytes);
+	uint64_t sum = pack_piece_sum(here, row->bytes, block);
+	uint64_t sent = plan->sums[epoch->peers[p].sums_first + k];
+
+	if (sum == sent)
+		return 0;
+	if (name_it)
+		error_set(error, ERROR_CHECKSUM,
+			  "update %llu: tensor %s from %s differs in "
+			  "parameter %s, bytes %llu..%llu: checksum %016llx here, %016llx sent",
+			  (unsigned long long)version, layout->tensors[row->tensor].name,
+			  epoch->peers[p].name, layout->params[row->param].name,
+			  (unsigned long long)row->offset,
+			  (unsigned long long)(row->offset + row->bytes), (unsigned long long)sum,
+			  (unsigned long long)sent);
+	return 1;
+}
+
+static int verify(struct waiter *waiter, uint64_t version, struct error *error)
+{
+	uint64_t begin = clock_ns();
+	size_t wrong = 0;
+
+	for (size_t p = 0; p < waiter->epoch->peer_count && waiter->epoch->sums; p++)
+		for (uint32_t k = 0; k < waiter->epoch->peers[p].plan->pieces; k++)
+			wrong += (size_t)verify_piece(waiter, p, k, version, !wrong, error);
+	if (wrong > 1) {
+		size_t n = strlen(error->text);
+
+		snprintf(error->text + n, sizeof(error->text) - n, "; %zu pieces differ in all",
+			 wrong);
+	}
+	waiter->stats.verify_ns = clock_ns() - begin;
+	return wrong ? -(int)ERROR_CHECKSUM : 0;
+}
+
+int post_load_outside(const struct post_load *load, const char *call, struct error *error)
+{
+	if (!load->running)
+		return 0;
+	return error_set(error, ERROR_STATE,
+			 "%s is not possible inside the post-load hook, which weft_update_wait "
+			 "waits for",
+			 call);
+}
+
+static int run_hook(struct waiter *waiter, uint64_t version, struct error *error)
+{
+	struct post_load *load = &waiter->post_load;
+	uint64_t begin = clock_ns();
+	int answer = 0;
+
+	if (load->hook) {
+		load->running = true;
+		answer = load->hook(load->context, version);
+		load->running = false;
+	}
+	waiter->stats.post_load_ns = clock_ns() - begin;
+	if (!answer)
+		return 0;
+	return error_set(error, ERROR_POST_LOAD,
+			 "update %llu: the post-load hook returned %d; all bytes had arrived, the "
+			 "version is not published",
+			 (unsigned long long)version, answer);
+}
+
+static void publish(struct waiter *waiter, uint64_t version)
+{
+	versions_publish(waiter->versions, waiter->copy, version);
+	waiter->stats.updates++;
+	for (size_t p = 0; p < waiter->epoch->peer_count; p++)
+		waiter->stats.bytes += waiter->epoch->peers[p].plan->bytes;
+	control_version(waiter->health->control, version);
+}
+
+static struct receive_event act(struct waiter *waiter, const struct receive_step *step,
+				struct heard *heard)
+{
+	struct receive_event event = {.kind = RECEIVE_ASKS, .error = &heard->error};
+	int rc = 0;
+
+	switch (step->kind) {
+	case RECEIVE_WAIT:
+		return listen(waiter, step->until_ns, heard);
+	case RECEIVE_ACCEPT:
+		rc = send_accept(waiter, step, &heard->error);
+		event.broken = rc != 0;
+		break;
+	case RECEIVE_VERIFY:
+		waiter->stats.wait_ns = clock_ns() - waiter->receiver.began_ns;
+		rc = verify(waiter, step->version, &heard->error);
+		break;
+	case RECEIVE_LOAD:
+		rc = run_hook(waiter, step->version, &heard->error);
+		break;
+	case RECEIVE_PUBLISH:
+	case RECEIVE_FAIL:
+		break;
+	}
+	if (rc)
+		event.kind = RECEIVE_FAILED;
+	return event;
+}
+
+/* ---- the call ---- */
+
+static int give_up(struct waiter *waiter, const struct receive_step *step, uint64_t version,
+		   struct error *error)
+{
+	*error = waiter->receiver.error;
+	versions_fail(waiter->versions, waiter->copy);
+	if (step->broken)
+		return health_fail(waiter->health, error, version);
+	return -(int)error->code;
+}
+
+static int run(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, struct error *error)
+{
+	struct heard heard;
+	struct receive_event event = {
+		.kind = RECEIVE_OPENS,
+		.version = version,
+		.published = atomic_load(&waiter->versions->published),
+		.deadline_ns = clock_deadline_ns(timeout_ms),
+	};
+
+	waiter->stats.verify_ns = waiter->stats.post_load_ns = 0;
+	waiter->copy = versions_spare(waiter->versions);
+	versions_open(waiter->versions, waiter->copy);
+	for (;;) {
+		struct receive_step step;
+
+		event.now_ns = clock_ns();
+		step = receive_next(&waiter->receiver, &event);
+		if (step.kind == RECEIVE_FAIL)
+			return give_up(waiter, &step, version, error);
+		if (step.kind == RECEIVE_PUBLISH) {
+			publish(waiter, step.version);
+			waiter->stats.update_ns = clock_ns() - waiter->receiver.began_ns;
+			return 0;
+		}
+		event = act(waiter, &step, &heard);
+	}
+}
+
+int waiter_wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, uint64_t *published,
+		struct error *error)
+{
+	bool done = false;
+	int rc = receive_check(&waiter->receiver, version,
+			       atomic_load(&waiter->versions->published),
+			       atomic_load(&waiter->versions->tainted), &done, error);
+
+	if (!rc && !done) {
+		rc = run(waiter, version, timeout_ms ? timeout_ms : waiter->epoch->wait_ms, error);
+		waiter->unfinished = rc != 0;
+	}
+	if (!rc && published)
+		*published = atomic_load(&waiter->versions->published);
+	return rc;
+}

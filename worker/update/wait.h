@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * wait.h -- an inference rank's side of updates: does what receive.h says.
+ *
+ *   signals of trainers ─► receive_next ─► ACCEPT by signal, checksums, the host's hook, one store
+ *
+ * Threads: the host's, one at a time; readers look at versions.h.
+ */
+#ifndef WORKER_UPDATE_WAIT_H
+#define WORKER_UPDATE_WAIT_H
+
+#include "worker/api/weft.h"
+#include "worker/epoch/epoch.h"
+#include "worker/update/receive.h"
+#include "worker/update/versions.h"
+
+/* The host's, called before a version is published: there an engine rebuilds what it derives from
+ * parameters and nobody sends. */
+struct post_load {
+	weft_post_load *hook; /* NULL: none */
+	void *context;
+	bool running;
+};
+
+struct waiter {
+	struct epoch *epoch;       /* held */
+	struct health *health;
+	struct versions *versions;
+	struct post_load post_load;
+	struct receiver receiver;
+	struct receive_peer *peers;
+	struct receive_link *links;
+	uint64_t *seen;            /* by peer: sequence of the signal handled last */
+	uint64_t signals;          /* of the domain, seen */
+	uint32_t copy;             /* that is open; the same while any permission is out */
+	bool unfinished;           /* the last wait failed */
+	weft_stats stats;
+};
+
+/* Takes hold of a connected epoch. Whatever it returns, waiter_close. */
+int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *health,
+		struct versions *versions, struct error *error);
+void waiter_close(struct waiter *waiter);
+/* weft_update_wait: version 0 is the next one; *published may be NULL. */
+int waiter_wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, uint64_t *published,
+		struct error *error);
+/* ERROR_STATE inside the hook; `call` is for the message. */
+int post_load_outside(const struct post_load *load, const char *call, struct error *error);
+
+#endif
