@@ -1,0 +1,977 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * update_world.c -- threads of trainers, and ranks: who acts next, and what a step does.
+ */
+#include "tests/support/update_world_parts.h"
+
+#include "base/memory.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- chance, findings, story ---- */
+
+uint64_t world_random(struct world *world, uint64_t below)
+{
+	world->random ^= world->random << 13;
+	world->random ^= world->random >> 7;
+	world->random ^= world->random << 17;
+	return world->random % below;
+}
+
+bool world_chance(struct world *world, uint32_t percent)
+{
+	return world_random(world, 100) < percent;
+}
+
+uint64_t world_takes(struct world *world)
+{
+	uint64_t most;
+
+	if (world->options.small)
+		return MS;
+	most = world->options.delay && world_chance(world, 10) ? 40 * MS : MS;
+
+	return 1 + world_random(world, most);
+}
+
+uint64_t world_lands(struct world *world)
+{
+	return world->options.small ? 4 * MS : world_takes(world);
+}
+
+void world_find(struct world *world, const char *format, ...)
+{
+	va_list arguments;
+
+	if (world->finding[0])
+		return;
+	va_start(arguments, format);
+	vsnprintf(world->finding, sizeof(world->finding), format, arguments);
+	va_end(arguments);
+}
+
+void world_tell(struct world *world, const char *format, ...)
+{
+	char line[256];
+	va_list arguments;
+
+	if (!world->options.story)
+		return;
+	va_start(arguments, format);
+	vsnprintf(line, sizeof(line), format, arguments);
+	va_end(arguments);
+	text_format(&world->story, "[%6.2f] %s\n", (double)world->now / MS, line);
+}
+
+tag tag_of(uint64_t version, uint32_t source, uint32_t part)
+{
+	return version << 32 | (uint64_t)(source + 1) << 8 | part;
+}
+
+/* ---- a trainer's memory ---- */
+
+static tag *place_of(struct world_trainer *trainer, uint32_t source, uint32_t part)
+{
+	const struct send_source *from = &trainer->sources[source];
+	uint64_t offset = (uint64_t)part * from->part_bytes;
+	tag *slot;
+
+	if (trainer->plan.full)
+		return &trainer->ring[(trainer->plan.homes.places[source].at + offset) / 8];
+	slot = from->slots ? replica_find(&trainer->schedule.replica, from->first_block + part)
+			   : NULL;
+	return slot;
+}
+
+static void store_mapped(struct world *world, uint32_t t, uint32_t source, uint32_t part,
+			 uint64_t version)
+{
+	struct world_trainer *trainer = &world->trainers[t];
+	const struct send_source *from = &trainer->sources[source];
+
+	for (uint32_t i = 0; i < from->row_count; i++) {
+		uint32_t row = trainer->source_rows[from->first_row + i];
+
+		if (!trainer->rows[row].stored)
+			continue;
+		if (!world->ranks[trainer->rows[row].peer].links[t].outstanding)
+			world_find(world, "trainer %u stored row %u where nothing is accepted", t,
+				   row);
+		world->ranks[trainer->rows[row].peer].cells[t][row][part] =
+			tag_of(version, source, part);
+	}
+}
+
+/* Slots and homes are wrong from the first byte to the last. */
+static void pack_begins(struct world *world, uint32_t t, const struct step *step)
+{
+	struct world_trainer *trainer = &world->trainers[t];
+
+	for (uint32_t i = 0; i < (step->group ? step->group : 1) && !step->replay; i++) {
+		uint32_t source = step->group ? step->group_first + i : step->source;
+		tag *place = place_of(trainer, source, step->part);
+
+		if (place)
+			*place = 0;
+	}
+}
+
+static void pack_ends(struct world *world, uint32_t t, const struct step *step)
+{
+	struct world_trainer *trainer = &world->trainers[t];
+	uint64_t version = trainer->schedule.version;
+
+	for (uint32_t i = 0; i < (step->group ? step->group : 1); i++) {
+		uint32_t source = step->group ? step->group_first + i : step->source;
+		tag *place = place_of(trainer, source, step->part);
+
+		if (place && step->replay)
+			*place = tag_of(version, source, step->part); /* same bytes, new version */
+		else if (place)
+			*place = tag_of(version, source, step->part);
+		if (!step->fresh)
+			store_mapped(world, t, source, step->part, version);
+	}
+}
+
+/* ---- bugs ---- */
+
+static void spoil(struct world *world, struct world_trainer *trainer, struct world_thread *thread)
+{
+	struct schedule *schedule = &trainer->schedule;
+	const struct step *step = &thread->step;
+	uint32_t block = trainer->sources[step->source].first_block + step->part;
+
+	switch (world->options.bug) {
+	case BUG_SLOT_LET_GO:
+		uses_clear(&schedule->replica.uses);
+		for (size_t i = 0; i < schedule->replica.ring.capacity; i++)
+			schedule->replica.slots[i].first_use = 0;
+		break;
+	case BUG_SLOT_UNHELD:
+		if (thread->task.held && step->kind == STEP_PACK)
+			replica_slot(&schedule->replica, block)->holders = 0;
+		break;
+	case BUG_ROW_SKIPPED:
+		for (size_t i = 0; i < trainer->plan.row_count && step->kind == STEP_PACK; i++)
+			if (!schedule->rows[i].taken) {
+				schedule->rows[i].taken = true;
+				break;
+			}
+		break;
+	case BUG_PACKED_TOO_EARLY:
+		if (step->kind == STEP_PACK && thread->task.held && !thread->task.fresh) {
+			schedule->blocks[block] = BLOCK_PACKED;
+			replica_slot(&schedule->replica, block)->packed = true;
+		}
+		break;
+	case BUG_NO_SETTLE:
+		for (uint32_t p = 0; p < trainer->plan.peer_count; p++)
+			schedule->links[p].posted = 0;
+		break;
+	case BUG_ROW_LEFT_OPEN:
+		if (step->kind == STEP_PACK)
+			schedule->rows[step->row].open++;
+		break;
+	case BUG_PERMISSION_KEPT:
+		for (uint32_t p = 0; p < trainer->plan.peer_count; p++)
+			if (schedule->links[p].used_opening)
+				schedule->links[p].used_opening--;
+		break;
+	case BUG_NONE:
+	case BUG_EVENT_LOST:
+	case BUG_COUNT:
+		break;
+	}
+}
+
+/* ---- threads ---- */
+
+static void wake(struct world *world, struct world_trainer *trainer, enum thread_state state)
+{
+	for (uint32_t i = 0; i < trainer->thread_count; i++) {
+		struct world_thread *thread = &trainer->threads[i];
+
+		if (thread->state != state)
+			continue;
+		thread->state = THREAD_READY;
+		thread->at = world->now;
+		thread->event = (struct event){.kind = EVENT_ASK};
+	}
+}
+
+static void later(struct world *world, struct world_thread *thread, struct event event)
+{
+	thread->state = THREAD_READY;
+	thread->event = event;
+	thread->at = world->now + world_takes(world);
+}
+
+static void fails(struct world *world, struct world_thread *thread, const char *what)
+{
+	error_set(&thread->error, ERROR_TRANSPORT, "%s", what);
+	thread->event = (struct event){.kind = EVENT_FAILED, .error = &thread->error};
+	thread->state = THREAD_READY;
+	thread->at = world->now;
+}
+
+static void start_call(struct world *world, struct world_trainer *trainer,
+		       struct world_thread *thread, enum call_kind kind)
+{
+	bool shared = thread->call.shared;
+
+	call_init(&thread->call, kind, world->now + 1000000 * (uint64_t)MS, &thread->error);
+	thread->call.shared = shared;
+	task_init(&thread->task, &thread->call);
+	thread->event = (struct event){.kind = EVENT_ASK};
+	thread->state = THREAD_READY;
+	thread->at = world->now + world_takes(world);
+	(void)trainer;
+}
+
+static uint32_t index_of(const struct world *world, const struct world_trainer *trainer)
+{
+	return (uint32_t)(trainer - world->trainers);
+}
+
+/* ---- steps ---- */
+
+static void do_post(struct world *world, uint32_t t, struct world_thread *thread)
+{
+	struct world_trainer *trainer = &world->trainers[t];
+	const struct step *step = &thread->step;
+	const struct send_source *source = &trainer->sources[step->source];
+	struct flight flight = {.row = UINT32_MAX};
+
+	if (!step->sums) {
+		flight = (struct flight){.row = step->row,
+					 .part = step->part,
+					 .wanted = tag_of(trainer->schedule.version, step->source,
+							  step->part)};
+		if (trainer->plan.full ||
+		    (source->slots && trainer->rows[step->row].how == HOW_REPLICA))
+			flight.from = place_of(trainer, step->source, step->part);
+	}
+	if (!world_post(world, t, step->peer, &flight)) {
+		world_tell(world, "trainer %u loses rank %u", t, step->peer);
+		fails(world, thread, "the link broke");
+		return;
+	}
+	later(world, thread,
+	      (struct event){.kind = EVENT_POSTED,
+			     .peer = step->peer,
+			     .write = world->links[t][step->peer].posted});
+}
+
+static void do_signal(struct world *world, uint32_t t, struct world_thread *thread)
+{
+	struct world_trainer *trainer = &world->trainers[t];
+	const struct step *step = &thread->step;
+	struct world_link *link = &world->links[t][step->peer];
+	const struct receive_peer *peer = &world->ranks[step->peer].peers[t];
+	uint64_t opening = trainer->schedule.links[step->peer].used_opening;
+	uint64_t at = world->now + world_takes(world);
+
+	if (link->broken) {
+		fails(world, thread, "the link broke");
+		return;
+	}
+	link->to_rank = (struct world_signal){
+		.there = true,
+		.at = at > link->last_at || world->options.bug == BUG_NO_SETTLE ? at : link->last_at,
+		.word = step->abort ? UPDATE_ABORT : UPDATE_END,
+		.end = {.opening = opening,
+			.version = trainer->schedule.version,
+			.bytes = peer->bytes,
+			.pieces = peer->pieces,
+			.sums = peer->pieces},
+		.gone = {.opening = opening,
+			 .version = trainer->schedule.version,
+			 .why = "a test"}};
+	thread->event = (struct event){.kind = EVENT_SIGNALLED, .peer = step->peer};
+	thread->state = THREAD_READY;
+	thread->at = link->to_rank.at;
+}
+
+static void do_wait(struct world *world, uint32_t t, struct world_thread *thread)
+{
+	const struct step *step = &thread->step;
+	struct world_link *link = &world->links[t][step->peer];
+
+	switch (step->wait) {
+	case WAIT_CHANGE:
+		thread->state = THREAD_CHANGE;
+		thread->at = NEVER;
+		break;
+	case WAIT_WORK:
+		thread->state = THREAD_WORK;
+		thread->at = NEVER;
+		break;
+	case WAIT_ACCEPT:
+		thread->state = THREAD_ACCEPT;
+		thread->at = step->until_ns;
+		break;
+	case WAIT_WRITE:
+	case WAIT_FLUSH:
+		if (link->broken) {
+			fails(world, thread, "the link broke");
+			break;
+		}
+		/* a write is asked for again and again; a flush comes back when all are complete */
+		thread->event = (struct event){.kind = EVENT_COMPLETED,
+					       .peer = step->peer,
+					       .write = link->posted};
+		thread->state = THREAD_READY;
+		thread->at = link->last_at > world->now && world->options.bug != BUG_NO_SETTLE
+				     ? link->last_at
+				     : world->now;
+		if (step->wait == WAIT_WRITE && world_chance(world, 50)) {
+			thread->event.write = link->completed;
+			thread->at = world->now + world_takes(world);
+		}
+		break;
+	}
+}
+
+static void script_done(struct world *world, struct world_trainer *trainer,
+			struct world_thread *thread, bool ok);
+
+static void do_step(struct world *world, uint32_t t, struct world_thread *thread)
+{
+	struct world_trainer *trainer = &world->trainers[t];
+
+	switch (thread->step.kind) {
+	case STEP_PACK:
+		world_tell(world, "trainer %u packs source %u part %u%s", t, thread->step.source,
+			   thread->step.part, thread->step.fresh ? " once more" : "");
+		pack_begins(world, t, &thread->step);
+		later(world, thread, (struct event){.kind = EVENT_PACKED});
+		if (world->options.small)
+			thread->at += MS;
+		if (world->options.slow_pack && !thread->step.source && !thread->step.part)
+			thread->at = world->now + world->options.slow_pack * (uint64_t)MS;
+		break;
+	case STEP_POST:
+		if (thread->step.sums)
+			world_tell(world, "trainer %u posts checksums to rank %u", t,
+				   thread->step.peer);
+		else
+			world_tell(world, "trainer %u posts source %u part %u to rank %u", t,
+				   thread->step.source, thread->step.part, thread->step.peer);
+		do_post(world, t, thread);
+		break;
+	case STEP_SIGNAL:
+		world_tell(world, "trainer %u signals %s of version %" PRIu64 " to rank %u", t,
+			   thread->step.abort ? "the abort" : "the end",
+			   trainer->schedule.version, thread->step.peer);
+		do_signal(world, t, thread);
+		break;
+	case STEP_WAIT:
+		do_wait(world, t, thread);
+		break;
+	case STEP_DONE:
+	case STEP_FAIL:
+		thread->state = THREAD_OUT;
+		thread->at = NEVER;
+		script_done(world, trainer, thread, thread->step.kind == STEP_DONE);
+		break;
+	}
+}
+
+static bool hear_accepts(struct world *world, uint32_t t, struct world_thread *thread)
+{
+	for (uint32_t r = 0; r < world->rank_count; r++) {
+		struct world_signal *signal = &world->links[t][r].to_trainer;
+
+		if (!signal->there || signal->at > world->now)
+			continue;
+		signal->there = false;
+		thread->event = (struct event){
+			.kind = EVENT_ACCEPTED, .peer = r, .accept = &signal->accept};
+		return true;
+	}
+	return false;
+}
+
+static void act_thread(struct world *world, uint32_t t, struct world_thread *thread)
+{
+	struct world_trainer *trainer = &world->trainers[t];
+	enum event_kind kind;
+
+	if (thread->event.kind == EVENT_PACKED)
+		pack_ends(world, t, &thread->step);
+	if (world->failed && thread->event.kind != EVENT_FAILED && !trainer->schedule.failed) {
+		error_set(&thread->error, ERROR_PEER_LOST, "the job failed");
+		thread->event = (struct event){.kind = EVENT_FAILED, .error = &thread->error};
+	}
+	if (!thread->helper && thread->call.kind == CALL_BEGIN &&
+	    thread->event.kind == EVENT_ASK)
+		hear_accepts(world, t, thread);
+	thread->event.now_ns = world->now;
+	kind = thread->event.kind;
+	if (world->options.bug == BUG_EVENT_LOST && kind == EVENT_PACKED &&
+	    world_chance(world, 20)) {
+		thread->state = THREAD_CHANGE;
+		thread->at = NEVER;
+		return;
+	}
+	thread->step = schedule_next(&trainer->schedule, &thread->task, &thread->event);
+	if (world->options.bug)
+		spoil(world, trainer, thread);
+	if (trainer->schedule.failed)
+		world->failed = true;
+	if (trainer->schedule.changed)
+		wake(world, trainer, THREAD_CHANGE);
+	trainer->schedule.changed = false;
+	if (kind == EVENT_ACCEPTED && thread->step.kind == STEP_WAIT) {
+		thread->event = (struct event){.kind = EVENT_ASK}; /* and what else was said? */
+		thread->state = THREAD_READY;
+		thread->at = world->now;
+		return;
+	}
+	do_step(world, t, thread);
+}
+
+/* ---- what a host does ---- */
+
+static void begin_writing(struct world *world, struct world_trainer *trainer)
+{
+	uint32_t callers = 0, tensors = (uint32_t)trainer->plan.tensor_count;
+
+	for (uint32_t i = 0; i < trainer->thread_count; i++)
+		trainer->threads[i].tensor_count = trainer->threads[i].tensor_next = 0;
+	while (callers < trainer->thread_count && !trainer->threads[callers].helper)
+		callers++;
+	for (uint32_t k = 0; k < tensors; k++) {
+		struct world_thread *thread = &trainer->threads[world_random(world, callers)];
+
+		if (trainer->tensor_first[k] != trainer->tensor_first[k + 1])
+			thread->tensors[thread->tensor_count++] = k;
+	}
+	trainer->script = SCRIPT_WRITING;
+}
+
+/* All tensors at once, or one of those that are this thread's. */
+static bool write_next(struct world *world, struct world_trainer *trainer,
+		       struct world_thread *thread, bool all)
+{
+	uint32_t tensor;
+
+	if (!all && thread->tensor_next == thread->tensor_count)
+		return false;
+	thread->call.shared = world->options.small || world_chance(world, 70);
+	start_call(world, trainer, thread, CALL_WRITE);
+	if (all) {
+		for (uint32_t k = 0; k < trainer->plan.tensor_count; k++)
+			if (send_plan_wants(&trainer->plan, k))
+				schedule_submit(&trainer->schedule, k);
+		thread->call.count = trainer->plan.row_count;
+	} else {
+		tensor = thread->tensors[thread->tensor_next++];
+		schedule_submit(&trainer->schedule, tensor);
+		thread->call.rows = trainer->tensor_rows + trainer->tensor_first[tensor];
+		thread->call.count = trainer->tensor_first[tensor + 1] - trainer->tensor_first[tensor];
+	}
+	trainer->schedule.writers++;
+	if (thread->call.shared) {
+		thread->call.next = trainer->schedule.calls;
+		trainer->schedule.calls = &thread->call;
+		wake(world, trainer, THREAD_WORK);
+	}
+	return true;
+}
+
+static void replay_all(struct world *world, struct world_trainer *trainer)
+{
+	struct world_thread *thread = &trainer->threads[0];
+
+	thread->call.shared = true;
+	start_call(world, trainer, thread, CALL_WRITE);
+	thread->call.count = trainer->plan.row_count;
+	thread->call.replay = true;
+	trainer->schedule.writers++;
+	trainer->schedule.unsubmitted = 0;
+	trainer->schedule.calls = &thread->call;
+	wake(world, trainer, THREAD_WORK);
+}
+
+static void end_version(struct world *world, struct world_trainer *trainer)
+{
+	bool whole = !trainer->schedule.unsubmitted;
+	bool given_up = world->options.small
+				? trainer->version == world->options.abort_version
+				: world->options.abort && world_chance(world, 30);
+	enum call_kind kind = given_up ? CALL_ABORT : CALL_END;
+	struct error error;
+
+	if (kind == CALL_END && !whole)
+		world_find(world, "not every tensor was submitted");
+	if (schedule_check_end(&trainer->schedule, "a test", &error) &&
+	    trainer->schedule.state != UPDATE_ENDING)
+		world_find(world, "an end is refused: %s", error.text);
+	trainer->schedule.state = UPDATE_ENDING;
+	trainer->script = SCRIPT_ENDING;
+	start_call(world, trainer, &trainer->threads[0], kind);
+}
+
+static void begin_version(struct world *world, struct world_trainer *trainer)
+{
+	struct world_thread *thread = &trainer->threads[0];
+	struct error error;
+
+	trainer->script = trainer->version == world->options.versions ? SCRIPT_OVER
+								     : SCRIPT_BEGINNING;
+	if (trainer->script == SCRIPT_OVER)
+		return;
+	start_call(world, trainer, thread, CALL_BEGIN);
+	thread->call.version = trainer->version + 1;
+	if (schedule_check_begin(&trainer->schedule, thread->call.version, &error))
+		world_find(world, "a begin is refused: %s", error.text);
+}
+
+static bool anybody_writes(const struct world_trainer *trainer)
+{
+	return trainer->schedule.writers != 0;
+}
+
+static void writing_goes_on(struct world *world, struct world_trainer *trainer,
+			    struct world_thread *thread)
+{
+	trainer->schedule.writers--;
+	if (!thread->call.replay && thread->call.kind == CALL_WRITE && thread->call.rows) {
+		if (world_chance(world, 15)) {
+			trainer->schedule.writers++;
+			start_call(world, trainer, thread, CALL_DRAIN);
+			return;
+		}
+	}
+	if (thread->tensor_count && write_next(world, trainer, thread, false))
+		return;
+	if (!anybody_writes(trainer))
+		end_version(world, trainer);
+}
+
+static void begun(struct world *world, struct world_trainer *trainer)
+{
+	struct error error;
+
+	trainer->version++;
+	world_tell(world, "trainer %u begins version %" PRIu64, index_of(world, trainer),
+		   trainer->version);
+	begin_writing(world, trainer);
+	if (world->options.replay && !schedule_check_replay(&trainer->schedule, &error) &&
+	    world_chance(world, 60)) {
+		for (uint32_t i = 0; i < trainer->thread_count; i++)
+			trainer->threads[i].tensor_count = 0;
+		replay_all(world, trainer);
+		return;
+	}
+	if (world->options.small || world_chance(world, 50)) {
+		for (uint32_t i = 0; i < trainer->thread_count; i++)
+			trainer->threads[i].tensor_count = 0;
+		write_next(world, trainer, &trainer->threads[0], true);
+		return;
+	}
+	for (uint32_t i = 0; i < trainer->thread_count; i++)
+		write_next(world, trainer, &trainer->threads[i], false);
+	if (!anybody_writes(trainer))
+		end_version(world, trainer);
+}
+
+static void script_done(struct world *world, struct world_trainer *trainer,
+			struct world_thread *thread, bool ok)
+{
+	if (!ok && trainer->schedule.failed) {
+		if (thread->call.kind == CALL_WRITE || thread->call.kind == CALL_DRAIN)
+			trainer->schedule.writers--;
+		trainer->script = SCRIPT_OVER;
+		return;
+	}
+	switch (trainer->script) {
+	case SCRIPT_BEGINNING:
+		if (ok)
+			begun(world, trainer);
+		else if (thread->error.code == ERROR_VERSION) /* the ranks are past it */
+			trainer->version++, begin_version(world, trainer);
+		else
+			trainer->script = SCRIPT_OVER;
+		break;
+	case SCRIPT_WRITING:
+		writing_goes_on(world, trainer, thread);
+		break;
+	case SCRIPT_ENDING:
+		world_tell(world, "trainer %u has %s version %" PRIu64, index_of(world, trainer),
+			   thread->call.kind == CALL_ABORT ? "given up" : "ended",
+			   trainer->version);
+		begin_version(world, trainer);
+		break;
+	case SCRIPT_BEGIN:
+	case SCRIPT_OVER:
+		break;
+	}
+}
+
+/* ---- ranks ---- */
+
+static bool trainers_over(const struct world *world)
+{
+	for (uint32_t t = 0; t < world->trainer_count; t++)
+		if (world->trainers[t].script != SCRIPT_OVER)
+			return false;
+	return true;
+}
+
+static void open_wait(struct world *world, struct world_rank *rank)
+{
+	uint64_t timeout = world->options.slow_target && world_chance(world, 30) ? 5 : 1000000;
+
+	if (rank->published == world->options.versions || (trainers_over(world) && rank->waits)) {
+		rank->over = true;
+		rank->at = NEVER;
+		return;
+	}
+	rank->waits = true;
+	rank->event = (struct receive_event){.kind = RECEIVE_OPENS,
+					     .published = rank->published,
+					     .deadline_ns = world->now + timeout * MS};
+	rank->at = world->now + world_takes(world) +
+		   (world->options.slow_target && world_chance(world, 30) ? 50 * MS : 0);
+	rank->event.deadline_ns += rank->at - world->now;
+}
+
+static bool hear_trainers(struct world *world, uint32_t r)
+{
+	struct world_rank *rank = &world->ranks[r];
+
+	for (uint32_t t = 0; t < world->trainer_count; t++) {
+		struct world_signal *signal = &world->links[t][r].to_rank;
+
+		if (!signal->there || signal->at > world->now)
+			continue;
+		signal->there = false;
+		rank->end = signal->end;
+		rank->gone = signal->gone;
+		rank->event = (struct receive_event){.kind = RECEIVE_SIGNAL,
+						     .peer = t,
+						     .word = signal->word,
+						     .end = &rank->end,
+						     .gone = &rank->gone};
+		return true;
+	}
+	return false;
+}
+
+static void send_accept(struct world *world, uint32_t r, uint32_t t)
+{
+	const struct world_rank *rank = &world->ranks[r];
+	struct world_link *link = &world->links[t][r];
+	struct world_trainer *trainer = &world->trainers[t];
+
+	link->to_trainer = (struct world_signal){
+		.there = true,
+		.at = world->now,
+		.word = UPDATE_ACCEPT,
+		.accept = {.opening = rank->links[t].opening,
+			   .min_version = rank->receiver.min_version,
+			   .max_version = rank->receiver.max_version}};
+	wake(world, trainer, THREAD_ACCEPT);
+}
+
+static void act_rank(struct world *world, uint32_t r)
+{
+	struct world_rank *rank = &world->ranks[r];
+	struct receive_step step;
+
+	if (rank->event.kind == RECEIVE_ASKS && rank->heard_until) {
+		rank->heard_until = 0;
+		if (!hear_trainers(world, r) && world->failed) {
+			error_set(&rank->error, ERROR_PEER_LOST, "the job failed");
+			rank->event = (struct receive_event){
+				.kind = RECEIVE_FAILED, .error = &rank->error, .broken = true};
+		}
+	}
+	rank->event.now_ns = world->now;
+	step = receive_next(&rank->receiver, &rank->event);
+	rank->event = (struct receive_event){.kind = RECEIVE_ASKS};
+	rank->at = world->now;
+	switch (step.kind) {
+	case RECEIVE_ACCEPT:
+		send_accept(world, r, step.peer);
+		break;
+	case RECEIVE_WAIT:
+		rank->heard_until = step.until_ns;
+		rank->at = step.until_ns;
+		break;
+	case RECEIVE_VERIFY:
+	case RECEIVE_LOAD:
+		rank->at = world->now + world_takes(world);
+		break;
+	case RECEIVE_PUBLISH:
+		world_tell(world, "rank %u publishes version %" PRIu64, r, step.version);
+		world_check_publication(world, r, step.version);
+		if (step.version <= rank->published)
+			world_find(world, "rank %u published %" PRIu64 " after %" PRIu64, r,
+				   step.version, rank->published);
+		rank->published = step.version;
+		world->publications++;
+		open_wait(world, rank);
+		break;
+	case RECEIVE_FAIL:
+		world_tell(world, "rank %u: %s", r, rank->receiver.error.text);
+		rank->over = step.broken;
+		rank->at = NEVER;
+		if (!step.broken)
+			open_wait(world, rank);
+		break;
+	}
+}
+
+/* ---- the clock ---- */
+
+static uint64_t rank_next(const struct world *world, uint32_t r)
+{
+	const struct world_rank *rank = &world->ranks[r];
+	uint64_t at = rank->at;
+
+	for (uint32_t t = 0; t < world->trainer_count && rank->heard_until; t++) {
+		const struct world_signal *signal = &world->links[t][r].to_rank;
+
+		if (signal->there && signal->at < at)
+			at = signal->at;
+	}
+	if (rank->heard_until && (world->failed || trainers_over(world)) && at > world->now) {
+		bool comes = false;
+
+		for (uint32_t t = 0; t < world->trainer_count; t++)
+			comes = comes || world->links[t][r].to_rank.there;
+		if (!comes && world->failed)
+			at = world->now;
+	}
+	return rank->over ? NEVER : at;
+}
+
+/* Who acts next, of all that are first the one that chance names. False: nobody ever will. */
+static bool act(struct world *world)
+{
+	uint64_t next = world_network_next(world), count = 0;
+	uint32_t chosen_t = 0, chosen = 0;
+	bool rank = false;
+
+	for (uint32_t t = 0; t < world->trainer_count; t++)
+		for (uint32_t i = 0; i < world->trainers[t].thread_count; i++)
+			if (world->trainers[t].threads[i].at < next)
+				next = world->trainers[t].threads[i].at;
+	for (uint32_t r = 0; r < world->rank_count; r++)
+		if (rank_next(world, r) < next)
+			next = rank_next(world, r);
+	if (next == NEVER)
+		return false;
+	if (next > world->now)
+		world->now = next;
+	world_network(world);
+	for (uint32_t t = 0; t < world->trainer_count; t++)
+		for (uint32_t i = 0; i < world->trainers[t].thread_count; i++)
+			if (world->trainers[t].threads[i].at <= world->now &&
+			    !world_random(world, ++count)) {
+				chosen_t = t;
+				chosen = i;
+				rank = false;
+			}
+	for (uint32_t r = 0; r < world->rank_count; r++)
+		if (rank_next(world, r) <= world->now && !world_random(world, ++count)) {
+			chosen = r;
+			rank = true;
+		}
+	world->steps++;
+	if (!count)
+		return true; /* writes completed */
+	if (rank)
+		act_rank(world, chosen);
+	else
+		act_thread(world, chosen_t, &world->trainers[chosen_t].threads[chosen]);
+	return true;
+}
+
+static bool all_over(const struct world *world)
+{
+	for (uint32_t t = 0; t < world->trainer_count; t++)
+		for (uint32_t i = 0; i < world->trainers[t].thread_count; i++) {
+			const struct world_thread *thread = &world->trainers[t].threads[i];
+
+			if (!thread->helper && thread->state != THREAD_OUT)
+				return false;
+		}
+	return trainers_over(world);
+}
+
+/* For whoever looks at a finding: where every thread is. */
+static void tell_threads(struct world *world)
+{
+	for (uint32_t t = 0; t < world->trainer_count; t++)
+		for (uint32_t i = 0; i < world->trainers[t].thread_count; i++) {
+			const struct world_thread *thread = &world->trainers[t].threads[i];
+			const struct task *task = &thread->task;
+
+			world_tell(world,
+				   "trainer %u thread %u%s: state %d, call %d active %u at %zu of %zu settled %zu; task "
+				   "stage %d row %u source %u part %u%s%s%s%s group %u+%u",
+				   t, i, thread->helper ? " (packs)" : "", (int)thread->state,
+				   (int)thread->call.kind, thread->call.active,
+				   thread->call.cursors[0].at, thread->call.count, thread->call.settled,
+				   (int)task->stage, task->row, task->source, task->part,
+				   task->first ? " first" : "", task->held ? " held" : "",
+				   task->fresh ? " fresh" : "", task->ahead ? " ahead" : "",
+				   task->group_first, task->group);
+		}
+}
+
+void world_run(struct world *world)
+{
+	const struct world_options *options = &world->options;
+	bool gentle = !options->loss && !options->abort && !options->slow_target &&
+		      !options->lose_post;
+
+	while (!world->finding[0] && act(world))
+		if (world->steps > 20000)
+			world_find(world, "no end after %u steps", world->steps);
+	if (!world->finding[0] && !all_over(world))
+		world_find(world, "stuck: a call never returns");
+	if (world->finding[0])
+		tell_threads(world);
+	for (uint32_t r = 0; r < world->rank_count && gentle; r++)
+		if (!world->finding[0] && world->ranks[r].published != options->versions)
+			world_find(world, "rank %u stays at version %" PRIu64, r,
+				   world->ranks[r].published);
+}
+
+/* ---- life ---- */
+
+static int make_trainer(struct world *world, uint32_t t)
+{
+	struct world_trainer *trainer = &world->trainers[t];
+	bool small = world->options.small;
+	uint32_t callers = small ? 1 : 1 + (uint32_t)world_random(world, 2);
+	struct error error;
+
+	if (world_make_plan(world, trainer))
+		return -1;
+	trainer->thread_count =
+		small ? 2 : callers + (uint32_t)world_random(world, WORLD_THREADS - callers + 1);
+	for (uint32_t i = 0; i < trainer->thread_count; i++) {
+		struct world_thread *thread = &trainer->threads[i];
+
+		thread->helper = i >= callers;
+		thread->state = thread->helper ? THREAD_WORK : THREAD_OUT;
+		thread->at = NEVER;
+		task_init(&thread->task, NULL);
+	}
+	return schedule_open(&trainer->schedule,
+			     &(struct schedule_options){
+				     .plan = &trainer->plan,
+				     .peer_names = world->rank_names,
+				     .tensor_names = world->tensor_names,
+				     .full = world->options.full,
+				     .sums = true,
+				     .parallel = !small && world_chance(world, 50),
+				     .wait_ns = 1000000 * (uint64_t)MS,
+				     .ring = trainer->ring,
+			     },
+			     &error);
+}
+
+static void make_rank(struct world *world, uint32_t r)
+{
+	struct world_rank *rank = &world->ranks[r];
+
+	for (uint32_t t = 0; t < world->trainer_count; t++) {
+		const struct world_trainer *trainer = &world->trainers[t];
+		struct receive_peer *peer = &rank->peers[t];
+
+		peer->name = world->names[t];
+		for (uint32_t i = 0; i < trainer->plan.row_count; i++)
+			if (trainer->rows[i].peer == r) {
+				peer->pieces++;
+				peer->bytes += trainer->sources[trainer->rows[i].source].pack.bytes;
+			}
+	}
+	receiver_init(&rank->receiver, rank->peers, world->trainer_count, rank->links,
+		      (struct digest){0}, true);
+	open_wait(world, rank);
+}
+
+struct world *world_new(const struct world_options *options)
+{
+	struct world *world = memory_zalloc(1, sizeof(*world));
+
+	if (!world)
+		return NULL;
+	world->options = *options;
+	world->random = (options->seed + 1) * 0x9e3779b97f4a7c15u | 1;
+	for (int i = 0; i < 8; i++)
+		world_random(world, 2);
+	world->now = MS;
+	world->trainer_count =
+		options->small ? 1 : 1 + (uint32_t)world_random(world, WORLD_TRAINERS);
+	world->rank_count = options->small ? 2 : 1 + (uint32_t)world_random(world, WORLD_RANKS);
+	for (uint32_t t = 0; t < WORLD_TRAINERS; t++)
+		snprintf(world->names[t], sizeof(world->names[t]), "trainer %u", t);
+	for (uint32_t r = 0; r < WORLD_RANKS; r++) {
+		snprintf(world->names[WORLD_TRAINERS + r], sizeof(world->names[0]), "rank %u", r);
+		world->rank_names[r] = world->names[WORLD_TRAINERS + r];
+	}
+	for (uint32_t k = 0; k < WORLD_TENSORS; k++)
+		world->tensor_names[k] = "a tensor";
+	for (uint32_t t = 0; t < world->trainer_count; t++)
+		if (make_trainer(world, t)) {
+			world_free(&world);
+			return NULL;
+		}
+	for (uint32_t r = 0; r < world->rank_count; r++)
+		make_rank(world, r);
+	for (uint32_t t = 0; t < world->trainer_count; t++)
+		begin_version(world, &world->trainers[t]);
+	return world;
+}
+
+void world_free(struct world **where)
+{
+	struct world *world = *where;
+
+	*where = NULL;
+	if (!world)
+		return;
+	for (uint32_t t = 0; t < world->trainer_count; t++) {
+		schedule_close(&world->trainers[t].schedule);
+		full_close(&world->trainers[t].plan.homes);
+	}
+	text_fini(&world->story);
+	memory_free(world);
+}
+
+const char *world_finding(const struct world *world)
+{
+	return world->finding[0] ? world->finding : NULL;
+}
+
+const char *world_story(const struct world *world)
+{
+	return text_string(&world->story);
+}
+
+uint64_t world_published(const struct world *world, uint32_t rank)
+{
+	return world->ranks[rank].published;
+}
+
+uint32_t world_publications(const struct world *world)
+{
+	return world->publications;
+}
+
+uint32_t world_steps(const struct world *world)
+{
+	return world->steps;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * update_world.h -- updates on a fake clock: the schedules of a few trainers and the receivers of a few
+ * ranks, the very code of the worker, between threads and a network that are played here.
+ *
+ *   trainer: threads ── schedule_next ──► pack, post, wait, signal     each takes a random time
+ *                │                             │
+ *                │ slots of the ring           ▼
+ *                └──────── read late ──── writes in flight ──► cells of the rank's memory
+ *                                                                │
+ *   rank: ── receive_next ──► ACCEPT ... PUBLISH v: every cell is of v, and nobody may write
+ *
+ * A write reads its slot when it completes, as late as a NIC may. What must never be is kept as a
+ * finding: a version published that is not whole, a slot reused before its writes completed, bytes
+ * that land where no permission is, and calls that never return.
+ */
+#ifndef TESTS_SUPPORT_UPDATE_WORLD_H
+#define TESTS_SUPPORT_UPDATE_WORLD_H
+
+#include "base/text.h"
+#include "worker/update/receive.h"
+#include "worker/update/schedule.h"
+
+enum { WORLD_TRAINERS = 2, WORLD_RANKS = 3, WORLD_THREADS = 4, WORLD_SOURCES = 10, WORLD_ROWS = 30,
+       WORLD_TENSORS = 6, WORLD_PARTS = 3, WORLD_BLOCKS = 30, WORLD_RING = 2048 };
+
+/* Mistakes that a schedule could make, made by hand: each must be found. */
+enum world_bug {
+	BUG_NONE,
+	BUG_SLOT_LET_GO,      /* a posted slot's writes are forgotten: it is reused too early */
+	BUG_SLOT_UNHELD,      /* a slot loses its holder while it is packed or posted */
+	BUG_ROW_SKIPPED,      /* a cursor passes over a row */
+	BUG_PACKED_TOO_EARLY, /* a block counts as packed while it is being packed */
+	BUG_NO_SETTLE,        /* the end does not wait for writes */
+	BUG_EVENT_LOST,       /* nobody is told that a part was packed */
+	BUG_ROW_LEFT_OPEN,    /* a row stays open after its last task */
+	BUG_PERMISSION_KEPT,  /* a begin takes a permission that was used */
+	BUG_COUNT
+};
+
+struct world_options {
+	uint64_t seed;
+	uint32_t versions;
+	bool full, loss, delay, abort, slow_target, small_ring, replay;
+	enum world_bug bug;
+	bool story;           /* keep a transcript */
+	/* A story instead of chance: one trainer with one thread that packs beside the host's, two
+	 * ranks, and these pieces; a part is packed in 2 ms, posted in 1, and lands 3 after that.
+	 *   source 0   two parts through the ring, to both ranks
+	 *   source 1   into rank 0's mapped memory          source 2   in place, to rank 1 */
+	bool small;
+	uint32_t slow_pack;   /* ms that source 0 part 0 takes; 0: as the others */
+	uint32_t lose_post;   /* the link breaks at this post, from 1; 0: never */
+	uint32_t abort_version;
+};
+
+struct world;
+
+/* Random jobs of these options; NULL: no memory. */
+struct world *world_new(const struct world_options *options);
+/* Until nothing can happen any more. */
+void world_run(struct world *world);
+/* The first thing that must never be, or NULL. */
+const char *world_finding(const struct world *world);
+const char *world_story(const struct world *world);
+uint64_t world_published(const struct world *world, uint32_t rank); /* latest version */
+uint32_t world_publications(const struct world *world);
+uint32_t world_steps(const struct world *world);
+void world_free(struct world **world);
+
+#endif

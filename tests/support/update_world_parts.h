@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * update_world_parts.h -- between the files that play a world: update_world_plan.c makes trainers'
+ * plans, update_world.c threads and ranks, update_world_network.c writes and signals.
+ */
+#ifndef TESTS_SUPPORT_UPDATE_WORLD_PARTS_H
+#define TESTS_SUPPORT_UPDATE_WORLD_PARTS_H
+
+#include "tests/support/update_world.h"
+
+#define NEVER UINT64_MAX
+#define MS    1000000u
+
+/* What lies in a slot, a home or a cell: 0, while it changes, or who made it. */
+typedef uint64_t tag;
+
+struct flight {
+	uint64_t number, complete_at;
+	uint32_t row, part;           /* row UINT32_MAX: checksums */
+	const tag *from;              /* slot or home, looked at when it completes; NULL: in place */
+	tag wanted;
+};
+
+struct world_signal {
+	bool there;
+	uint64_t at;
+	uint64_t after;               /* writes that it stays behind */
+	enum update_word word;
+	struct update_end end;
+	struct update_abort gone;
+	struct update_accept accept;
+};
+
+/* One pair. */
+struct world_link {
+	struct flight flights[256];
+	uint32_t first, next;
+	uint64_t posted, completed, last_at;
+	bool broken;
+	struct world_signal to_rank, to_trainer;
+};
+
+enum thread_state { THREAD_READY, THREAD_CHANGE, THREAD_WORK, THREAD_ACCEPT, THREAD_OUT };
+
+struct world_thread {
+	enum thread_state state;
+	uint64_t at;                  /* of its event, or the end of its wait */
+	struct task task;
+	struct call call;
+	struct error error;
+	struct event event;
+	struct step step;
+	uint32_t tensors[WORLD_TENSORS], tensor_count, tensor_next;
+	bool helper;                  /* a packing thread */
+};
+
+enum script { SCRIPT_BEGIN, SCRIPT_BEGINNING, SCRIPT_WRITING, SCRIPT_ENDING, SCRIPT_OVER };
+
+struct world_trainer {
+	struct send_plan plan;
+	struct send_row rows[WORLD_ROWS];
+	struct send_source sources[WORLD_SOURCES];
+	uint32_t source_rows[WORLD_ROWS], tensor_first[WORLD_TENSORS + 2];
+	uint32_t tensor_rows[2 * WORLD_ROWS];
+	struct full_place places[WORLD_SOURCES];
+	struct schedule schedule;
+	struct world_thread threads[WORLD_THREADS];
+	uint32_t thread_count;
+	enum script script;
+	uint64_t version;
+	tag ring[WORLD_RING / 8];     /* by 8 bytes; of homes too */
+	tag scratch[WORLD_SOURCES][WORLD_PARTS];
+	struct error error;
+};
+
+struct world_rank {
+	struct receiver receiver;
+	struct receive_peer peers[WORLD_TRAINERS];
+	struct receive_link links[WORLD_TRAINERS];
+	struct receive_event event;
+	struct update_end end;
+	struct update_abort gone;
+	struct error error;
+	uint64_t at;                  /* of its next event */
+	uint64_t heard_until;         /* of the wait */
+	bool waits, over;
+	uint64_t published;
+	tag cells[WORLD_TRAINERS][WORLD_ROWS][WORLD_PARTS];
+};
+
+struct world {
+	struct world_options options;
+	uint64_t random, now;
+	uint32_t trainer_count, rank_count, steps, publications, posts;
+	struct world_trainer trainers[WORLD_TRAINERS];
+	struct world_rank ranks[WORLD_RANKS];
+	struct world_link links[WORLD_TRAINERS][WORLD_RANKS];
+	char names[WORLD_TRAINERS + WORLD_RANKS][16];
+	const char *rank_names[WORLD_RANKS];
+	const char *tensor_names[WORLD_TENSORS];
+	bool failed;                  /* the job: everybody hears of it */
+	char finding[256];
+	struct text story;
+};
+
+uint64_t world_random(struct world *world, uint64_t below);
+bool world_chance(struct world *world, uint32_t percent);
+uint64_t world_takes(struct world *world); /* how long something takes */
+uint64_t world_lands(struct world *world); /* and a write */
+void world_find(struct world *world, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+void world_tell(struct world *world, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+tag tag_of(uint64_t version, uint32_t source, uint32_t part);
+
+/* update_world_plan.c */
+int world_make_plan(struct world *world, struct world_trainer *trainer); /* by chance or small */
+
+/* update_world_network.c: everything that is due by world.now */
+void world_network(struct world *world);
+uint64_t world_network_next(const struct world *world); /* when something will be; NEVER */
+/* False: the pair broke. */
+bool world_post(struct world *world, uint32_t t, uint32_t r, const struct flight *flight);
+void world_check_publication(struct world *world, uint32_t r, uint64_t version);
+
+#endif

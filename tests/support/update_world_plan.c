@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * update_world_plan.c -- a random trainer's plan: sources of a few parts, columns that are packed
+ * together, scales that follow their values, pieces made of two tensors; each for some of the ranks.
+ */
+#include "tests/support/update_world_parts.h"
+
+#include "base/memory.h"
+
+#include <string.h>
+
+static struct send_source *add_source(struct world *world, struct world_trainer *trainer,
+				      uint32_t tensor, uint64_t part_bytes, uint32_t parts)
+{
+	struct send_plan *plan = &trainer->plan;
+	struct send_source *source = &trainer->sources[plan->source_count++];
+
+	*source = (struct send_source){.tensor = tensor,
+				       .scales = NO_TENSOR,
+				       .first_block = (uint32_t)plan->block_count,
+				       .parts = parts,
+				       .follower = NO_SOURCE,
+				       .group_max = 1,
+				       .part_bytes = part_bytes};
+	source->pack.bytes = (parts - 1) * part_bytes + 8 * (1 + world_random(world, part_bytes / 8));
+	plan->block_count += parts;
+	return source;
+}
+
+/* The job of a story: see update_world.h. */
+static void make_small(struct world *world, struct world_trainer *trainer)
+{
+	static const struct send_row rows[] = {
+		{.peer = 0, .source = 0, .how = HOW_REPLICA},
+		{.peer = 0, .source = 1, .how = HOW_MAPPED, .stored = true},
+		{.peer = 1, .source = 2, .how = HOW_DIRECT},
+		{.peer = 1, .source = 0, .how = HOW_REPLICA},
+	};
+	struct send_plan *plan = &trainer->plan;
+
+	plan->tensor_count = 2;
+	for (uint32_t s = 0; s < 3; s++)
+		add_source(world, trainer, s != 0, 64, s ? 1 : 2)->pack.bytes = s ? 64 : 128;
+	trainer->sources[0].slots = true;
+	memcpy(trainer->rows, rows, sizeof(rows));
+	plan->row_count = sizeof(rows) / sizeof(rows[0]);
+	plan->posts = true;
+}
+
+static void add_sources(struct world *world, struct world_trainer *trainer)
+{
+	uint32_t tensors = 2 + (uint32_t)world_random(world, WORLD_TENSORS - 2);
+
+	trainer->plan.tensor_count = tensors;
+	while (trainer->plan.source_count + 3 <= WORLD_SOURCES) {
+		uint32_t tensor = (uint32_t)world_random(world, tensors);
+		uint32_t parts = 1 + (uint32_t)world_random(world, WORLD_PARTS);
+		uint64_t part_bytes = 64 * (1 + world_random(world, 2));
+		uint64_t kind = world_random(world, 5), first = trainer->plan.source_count;
+		struct send_source *source = add_source(world, trainer, tensor, part_bytes, parts);
+
+		if (kind == 0) { /* columns: of equally many bytes */
+			for (uint32_t k = 0; k < 2; k++) {
+				trainer->sources[first + k].joins_next = true;
+				trainer->sources[first + k].group_max = 3;
+				add_source(world, trainer, tensor, part_bytes, parts)->pack.bytes =
+					source->pack.bytes;
+			}
+			trainer->sources[first + 2].group_max = 3;
+		} else if (kind == 1) { /* values, and scales that follow */
+			source->follower = (uint32_t)first + 1;
+			add_source(world, trainer, tensor, 64, 1)->follows = true;
+		} else if (kind == 2) {
+			source->scales = (tensor + 1) % tensors;
+		}
+		if (world_chance(world, 30))
+			break;
+	}
+}
+
+/* A row for each rank that wants the source; the ring and the mapped way may be mixed. */
+static void add_rows(struct world *world, struct world_trainer *trainer, uint32_t s)
+{
+	struct send_source *source = &trainer->sources[s];
+	struct send_plan *plan = &trainer->plan;
+
+	for (uint32_t r = 0; r < world->rank_count; r++) {
+		enum route_how how = (enum route_how)world_random(world, HOW_COUNT);
+		struct send_row *row = &trainer->rows[plan->row_count];
+
+		if ((r && world_chance(world, 30)) || plan->row_count == WORLD_ROWS)
+			continue;
+		if (source->follows && how == HOW_REPLICA)
+			how = HOW_DIRECT; /* its bytes lie in scratch */
+		*row = (struct send_row){.peer = r, .source = s, .how = how};
+		row->stored = how == HOW_MAPPED || (how == HOW_DIRECT && world_chance(world, 50));
+		if (world->options.full)
+			row->stored = r % 2;
+		plan->row_count++;
+		plan->posts = plan->posts || !row->stored;
+		source->slots |= how == HOW_REPLICA && !world->options.full;
+	}
+}
+
+static void shuffle_rows(struct world *world, struct world_trainer *trainer)
+{
+	for (size_t i = trainer->plan.row_count; i > 1; i--) {
+		size_t j = world_random(world, i);
+		struct send_row row = trainer->rows[i - 1];
+
+		trainer->rows[i - 1] = trainer->rows[j];
+		trainer->rows[j] = row;
+	}
+}
+
+static void index_rows(struct world_trainer *trainer)
+{
+	struct send_plan *plan = &trainer->plan;
+	uint32_t at = 0;
+
+	for (uint32_t s = 0; s < plan->source_count; s++) {
+		struct send_source *source = &trainer->sources[s];
+
+		source->first_row = at;
+		for (uint32_t i = 0; i < plan->row_count; i++)
+			if (trainer->rows[i].source == s)
+				trainer->source_rows[at++] = i;
+		source->row_count = at - source->first_row;
+	}
+	at = 0;
+	for (uint32_t t = 0; t < plan->tensor_count; t++) {
+		trainer->tensor_first[t] = at;
+		for (uint32_t i = 0; i < plan->row_count; i++) {
+			const struct send_source *source =
+				&trainer->sources[trainer->rows[i].source];
+
+			if (source->tensor == t || source->scales == t)
+				trainer->tensor_rows[at++] = i;
+		}
+	}
+	trainer->tensor_first[plan->tensor_count] = at;
+}
+
+/* As epoch/send_sources.c and send_memory.c find it. */
+static void find_work(struct world *world, struct world_trainer *trainer)
+{
+	struct send_plan *plan = &trainer->plan;
+
+	plan->ring_bytes = WORLD_RING;
+	if (world->options.small_ring)
+		plan->ring_bytes = world->options.small ? 64 : 128 + 64 * world_random(world, 4);
+	for (uint32_t s = 0; s < plan->source_count; s++) {
+		struct send_source *source = &trainer->sources[s];
+		uint64_t most = plan->ring_bytes / source->pack.bytes;
+
+		if (source->slots && source->group_max > most)
+			source->group_max = (uint8_t)most;
+		source->packs = world->options.full || source->slots ||
+				source->follower != NO_SOURCE ||
+				(!world->options.small && world_chance(world, 50));
+		for (uint32_t i = 0; i < source->row_count; i++)
+			source->packs |=
+				trainer->rows[trainer->source_rows[source->first_row + i]].stored;
+		if (s && !(source->packs && source[-1].packs))
+			source[-1].joins_next = false;
+		/* three sources take turns in a home; alone, each keeps its version */
+		trainer->places[s] = (struct full_place){
+			.param = world->options.replay ? s : s / 3, .bytes = source->pack.bytes};
+	}
+	if (world->options.full)
+		plan->ring_bytes = 0;
+}
+
+int world_make_plan(struct world *world, struct world_trainer *trainer)
+{
+	struct send_plan *plan = &trainer->plan;
+	struct full_place *places;
+	struct error error;
+
+	*plan = (struct send_plan){.rows = trainer->rows,
+				   .sources = trainer->sources,
+				   .source_rows = trainer->source_rows,
+				   .tensor_first = trainer->tensor_first,
+				   .tensor_rows = trainer->tensor_rows,
+				   .peer_count = world->rank_count,
+				   .full = world->options.full};
+	if (world->options.small) {
+		make_small(world, trainer);
+	} else {
+		add_sources(world, trainer);
+		for (uint32_t s = 0; s < plan->source_count; s++)
+			add_rows(world, trainer, s);
+		shuffle_rows(world, trainer);
+	}
+	index_rows(trainer);
+	find_work(world, trainer);
+	if (!world->options.full)
+		return 0;
+	places = memory_alloc(plan->source_count * sizeof(*places));
+	if (!places)
+		return -1;
+	memcpy(places, trainer->places, plan->source_count * sizeof(*places));
+	return full_open(&plan->homes, places, plan->source_count, &error);
+}
