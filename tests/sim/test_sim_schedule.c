@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SCHEDULES 10000
+#define SCHEDULES 5000
 #else
 #define SCHEDULES 100000
 #endif

@@ -190,7 +190,7 @@ static void spoil(struct world *world, struct world_trainer *trainer, struct wor
 
 /* ---- threads ---- */
 
-static void wake(struct world *world, struct world_trainer *trainer, enum thread_state state)
+void world_wake(struct world *world, struct world_trainer *trainer, enum thread_state state)
 {
 	for (uint32_t i = 0; i < trainer->thread_count; i++) {
 		struct world_thread *thread = &trainer->threads[i];
@@ -216,25 +216,6 @@ static void fails(struct world *world, struct world_thread *thread, const char *
 	thread->event = (struct event){.kind = EVENT_FAILED, .error = &thread->error};
 	thread->state = THREAD_READY;
 	thread->at = world->now;
-}
-
-static void start_call(struct world *world, struct world_trainer *trainer,
-		       struct world_thread *thread, enum call_kind kind)
-{
-	bool shared = thread->call.shared;
-
-	call_init(&thread->call, kind, world->now + 1000000 * (uint64_t)MS, &thread->error);
-	thread->call.shared = shared;
-	task_init(&thread->task, &thread->call);
-	thread->event = (struct event){.kind = EVENT_ASK};
-	thread->state = THREAD_READY;
-	thread->at = world->now + world_takes(world);
-	(void)trainer;
-}
-
-static uint32_t index_of(const struct world *world, const struct world_trainer *trainer)
-{
-	return (uint32_t)(trainer - world->trainers);
 }
 
 /* ---- steps ---- */
@@ -336,9 +317,6 @@ static void do_wait(struct world *world, uint32_t t, struct world_thread *thread
 	}
 }
 
-static void script_done(struct world *world, struct world_trainer *trainer,
-			struct world_thread *thread, bool ok);
-
 static void do_step(struct world *world, uint32_t t, struct world_thread *thread)
 {
 	struct world_trainer *trainer = &world->trainers[t];
@@ -376,7 +354,7 @@ static void do_step(struct world *world, uint32_t t, struct world_thread *thread
 	case STEP_FAIL:
 		thread->state = THREAD_OUT;
 		thread->at = NEVER;
-		script_done(world, trainer, thread, thread->step.kind == STEP_DONE);
+		world_host_heard(world, trainer, thread, thread->step.kind == STEP_DONE);
 		break;
 	}
 }
@@ -424,7 +402,7 @@ static void act_thread(struct world *world, uint32_t t, struct world_thread *thr
 	if (trainer->schedule.failed)
 		world->failed = true;
 	if (trainer->schedule.changed)
-		wake(world, trainer, THREAD_CHANGE);
+		world_wake(world, trainer, THREAD_CHANGE);
 	trainer->schedule.changed = false;
 	if (kind == EVENT_ACCEPTED && thread->step.kind == STEP_WAIT) {
 		thread->event = (struct event){.kind = EVENT_ASK}; /* and what else was said? */
@@ -435,323 +413,7 @@ static void act_thread(struct world *world, uint32_t t, struct world_thread *thr
 	do_step(world, t, thread);
 }
 
-/* ---- what a host does ---- */
-
-static void begin_writing(struct world *world, struct world_trainer *trainer)
-{
-	uint32_t callers = 0, tensors = (uint32_t)trainer->plan.tensor_count;
-
-	for (uint32_t i = 0; i < trainer->thread_count; i++)
-		trainer->threads[i].tensor_count = trainer->threads[i].tensor_next = 0;
-	while (callers < trainer->thread_count && !trainer->threads[callers].helper)
-		callers++;
-	for (uint32_t k = 0; k < tensors; k++) {
-		struct world_thread *thread = &trainer->threads[world_random(world, callers)];
-
-		if (trainer->tensor_first[k] != trainer->tensor_first[k + 1])
-			thread->tensors[thread->tensor_count++] = k;
-	}
-	trainer->script = SCRIPT_WRITING;
-}
-
-/* All tensors at once, or one of those that are this thread's. */
-static bool write_next(struct world *world, struct world_trainer *trainer,
-		       struct world_thread *thread, bool all)
-{
-	uint32_t tensor;
-
-	if (!all && thread->tensor_next == thread->tensor_count)
-		return false;
-	thread->call.shared = world->options.small || world_chance(world, 70);
-	start_call(world, trainer, thread, CALL_WRITE);
-	if (all) {
-		for (uint32_t k = 0; k < trainer->plan.tensor_count; k++)
-			if (send_plan_wants(&trainer->plan, k))
-				schedule_submit(&trainer->schedule, k);
-		thread->call.count = trainer->plan.row_count;
-	} else {
-		tensor = thread->tensors[thread->tensor_next++];
-		schedule_submit(&trainer->schedule, tensor);
-		thread->call.rows = trainer->tensor_rows + trainer->tensor_first[tensor];
-		thread->call.count = trainer->tensor_first[tensor + 1] - trainer->tensor_first[tensor];
-	}
-	trainer->schedule.writers++;
-	if (thread->call.shared) {
-		thread->call.next = trainer->schedule.calls;
-		trainer->schedule.calls = &thread->call;
-		wake(world, trainer, THREAD_WORK);
-	}
-	return true;
-}
-
-static void replay_all(struct world *world, struct world_trainer *trainer)
-{
-	struct world_thread *thread = &trainer->threads[0];
-
-	thread->call.shared = true;
-	start_call(world, trainer, thread, CALL_WRITE);
-	thread->call.count = trainer->plan.row_count;
-	thread->call.replay = true;
-	trainer->schedule.writers++;
-	trainer->schedule.unsubmitted = 0;
-	trainer->schedule.calls = &thread->call;
-	wake(world, trainer, THREAD_WORK);
-}
-
-static void end_version(struct world *world, struct world_trainer *trainer)
-{
-	bool whole = !trainer->schedule.unsubmitted;
-	bool given_up = world->options.small
-				? trainer->version == world->options.abort_version
-				: world->options.abort && world_chance(world, 30);
-	enum call_kind kind = given_up ? CALL_ABORT : CALL_END;
-	struct error error;
-
-	if (kind == CALL_END && !whole)
-		world_find(world, "not every tensor was submitted");
-	if (schedule_check_end(&trainer->schedule, "a test", &error) &&
-	    trainer->schedule.state != UPDATE_ENDING)
-		world_find(world, "an end is refused: %s", error.text);
-	trainer->schedule.state = UPDATE_ENDING;
-	trainer->script = SCRIPT_ENDING;
-	start_call(world, trainer, &trainer->threads[0], kind);
-}
-
-static void begin_version(struct world *world, struct world_trainer *trainer)
-{
-	struct world_thread *thread = &trainer->threads[0];
-	struct error error;
-
-	trainer->script = trainer->version == world->options.versions ? SCRIPT_OVER
-								     : SCRIPT_BEGINNING;
-	if (trainer->script == SCRIPT_OVER)
-		return;
-	start_call(world, trainer, thread, CALL_BEGIN);
-	thread->call.version = trainer->version + 1;
-	if (schedule_check_begin(&trainer->schedule, thread->call.version, &error))
-		world_find(world, "a begin is refused: %s", error.text);
-}
-
-static bool anybody_writes(const struct world_trainer *trainer)
-{
-	return trainer->schedule.writers != 0;
-}
-
-static void writing_goes_on(struct world *world, struct world_trainer *trainer,
-			    struct world_thread *thread)
-{
-	trainer->schedule.writers--;
-	if (!thread->call.replay && thread->call.kind == CALL_WRITE && thread->call.rows) {
-		if (world_chance(world, 15)) {
-			trainer->schedule.writers++;
-			start_call(world, trainer, thread, CALL_DRAIN);
-			return;
-		}
-	}
-	if (thread->tensor_count && write_next(world, trainer, thread, false))
-		return;
-	if (!anybody_writes(trainer))
-		end_version(world, trainer);
-}
-
-static void begun(struct world *world, struct world_trainer *trainer)
-{
-	struct error error;
-
-	trainer->version++;
-	world_tell(world, "trainer %u begins version %" PRIu64, index_of(world, trainer),
-		   trainer->version);
-	begin_writing(world, trainer);
-	if (world->options.replay && !schedule_check_replay(&trainer->schedule, &error) &&
-	    world_chance(world, 60)) {
-		for (uint32_t i = 0; i < trainer->thread_count; i++)
-			trainer->threads[i].tensor_count = 0;
-		replay_all(world, trainer);
-		return;
-	}
-	if (world->options.small || world_chance(world, 50)) {
-		for (uint32_t i = 0; i < trainer->thread_count; i++)
-			trainer->threads[i].tensor_count = 0;
-		write_next(world, trainer, &trainer->threads[0], true);
-		return;
-	}
-	for (uint32_t i = 0; i < trainer->thread_count; i++)
-		write_next(world, trainer, &trainer->threads[i], false);
-	if (!anybody_writes(trainer))
-		end_version(world, trainer);
-}
-
-static void script_done(struct world *world, struct world_trainer *trainer,
-			struct world_thread *thread, bool ok)
-{
-	if (!ok && trainer->schedule.failed) {
-		if (thread->call.kind == CALL_WRITE || thread->call.kind == CALL_DRAIN)
-			trainer->schedule.writers--;
-		trainer->script = SCRIPT_OVER;
-		return;
-	}
-	switch (trainer->script) {
-	case SCRIPT_BEGINNING:
-		if (ok)
-			begun(world, trainer);
-		else if (thread->error.code == ERROR_VERSION) /* the ranks are past it */
-			trainer->version++, begin_version(world, trainer);
-		else
-			trainer->script = SCRIPT_OVER;
-		break;
-	case SCRIPT_WRITING:
-		writing_goes_on(world, trainer, thread);
-		break;
-	case SCRIPT_ENDING:
-		world_tell(world, "trainer %u has %s version %" PRIu64, index_of(world, trainer),
-			   thread->call.kind == CALL_ABORT ? "given up" : "ended",
-			   trainer->version);
-		begin_version(world, trainer);
-		break;
-	case SCRIPT_BEGIN:
-	case SCRIPT_OVER:
-		break;
-	}
-}
-
-/* ---- ranks ---- */
-
-static bool trainers_over(const struct world *world)
-{
-	for (uint32_t t = 0; t < world->trainer_count; t++)
-		if (world->trainers[t].script != SCRIPT_OVER)
-			return false;
-	return true;
-}
-
-static void open_wait(struct world *world, struct world_rank *rank)
-{
-	uint64_t timeout = world->options.slow_target && world_chance(world, 30) ? 5 : 1000000;
-
-	if (rank->published == world->options.versions || (trainers_over(world) && rank->waits)) {
-		rank->over = true;
-		rank->at = NEVER;
-		return;
-	}
-	rank->waits = true;
-	rank->event = (struct receive_event){.kind = RECEIVE_OPENS,
-					     .published = rank->published,
-					     .deadline_ns = world->now + timeout * MS};
-	rank->at = world->now + world_takes(world) +
-		   (world->options.slow_target && world_chance(world, 30) ? 50 * MS : 0);
-	rank->event.deadline_ns += rank->at - world->now;
-}
-
-static bool hear_trainers(struct world *world, uint32_t r)
-{
-	struct world_rank *rank = &world->ranks[r];
-
-	for (uint32_t t = 0; t < world->trainer_count; t++) {
-		struct world_signal *signal = &world->links[t][r].to_rank;
-
-		if (!signal->there || signal->at > world->now)
-			continue;
-		signal->there = false;
-		rank->end = signal->end;
-		rank->gone = signal->gone;
-		rank->event = (struct receive_event){.kind = RECEIVE_SIGNAL,
-						     .peer = t,
-						     .word = signal->word,
-						     .end = &rank->end,
-						     .gone = &rank->gone};
-		return true;
-	}
-	return false;
-}
-
-static void send_accept(struct world *world, uint32_t r, uint32_t t)
-{
-	const struct world_rank *rank = &world->ranks[r];
-	struct world_link *link = &world->links[t][r];
-	struct world_trainer *trainer = &world->trainers[t];
-
-	link->to_trainer = (struct world_signal){
-		.there = true,
-		.at = world->now,
-		.word = UPDATE_ACCEPT,
-		.accept = {.opening = rank->links[t].opening,
-			   .min_version = rank->receiver.min_version,
-			   .max_version = rank->receiver.max_version}};
-	wake(world, trainer, THREAD_ACCEPT);
-}
-
-static void act_rank(struct world *world, uint32_t r)
-{
-	struct world_rank *rank = &world->ranks[r];
-	struct receive_step step;
-
-	if (rank->event.kind == RECEIVE_ASKS && rank->heard_until) {
-		rank->heard_until = 0;
-		if (!hear_trainers(world, r) && world->failed) {
-			error_set(&rank->error, ERROR_PEER_LOST, "the job failed");
-			rank->event = (struct receive_event){
-				.kind = RECEIVE_FAILED, .error = &rank->error, .broken = true};
-		}
-	}
-	rank->event.now_ns = world->now;
-	step = receive_next(&rank->receiver, &rank->event);
-	rank->event = (struct receive_event){.kind = RECEIVE_ASKS};
-	rank->at = world->now;
-	switch (step.kind) {
-	case RECEIVE_ACCEPT:
-		send_accept(world, r, step.peer);
-		break;
-	case RECEIVE_WAIT:
-		rank->heard_until = step.until_ns;
-		rank->at = step.until_ns;
-		break;
-	case RECEIVE_VERIFY:
-	case RECEIVE_LOAD:
-		rank->at = world->now + world_takes(world);
-		break;
-	case RECEIVE_PUBLISH:
-		world_tell(world, "rank %u publishes version %" PRIu64, r, step.version);
-		world_check_publication(world, r, step.version);
-		if (step.version <= rank->published)
-			world_find(world, "rank %u published %" PRIu64 " after %" PRIu64, r,
-				   step.version, rank->published);
-		rank->published = step.version;
-		world->publications++;
-		open_wait(world, rank);
-		break;
-	case RECEIVE_FAIL:
-		world_tell(world, "rank %u: %s", r, rank->receiver.error.text);
-		rank->over = step.broken;
-		rank->at = NEVER;
-		if (!step.broken)
-			open_wait(world, rank);
-		break;
-	}
-}
-
 /* ---- the clock ---- */
-
-static uint64_t rank_next(const struct world *world, uint32_t r)
-{
-	const struct world_rank *rank = &world->ranks[r];
-	uint64_t at = rank->at;
-
-	for (uint32_t t = 0; t < world->trainer_count && rank->heard_until; t++) {
-		const struct world_signal *signal = &world->links[t][r].to_rank;
-
-		if (signal->there && signal->at < at)
-			at = signal->at;
-	}
-	if (rank->heard_until && (world->failed || trainers_over(world)) && at > world->now) {
-		bool comes = false;
-
-		for (uint32_t t = 0; t < world->trainer_count; t++)
-			comes = comes || world->links[t][r].to_rank.there;
-		if (!comes && world->failed)
-			at = world->now;
-	}
-	return rank->over ? NEVER : at;
-}
 
 /* Who acts next, of all that are first the one that chance names. False: nobody ever will. */
 static bool act(struct world *world)
@@ -765,8 +427,8 @@ static bool act(struct world *world)
 			if (world->trainers[t].threads[i].at < next)
 				next = world->trainers[t].threads[i].at;
 	for (uint32_t r = 0; r < world->rank_count; r++)
-		if (rank_next(world, r) < next)
-			next = rank_next(world, r);
+		if (world_rank_next(world, r) < next)
+			next = world_rank_next(world, r);
 	if (next == NEVER)
 		return false;
 	if (next > world->now)
@@ -781,7 +443,7 @@ static bool act(struct world *world)
 				rank = false;
 			}
 	for (uint32_t r = 0; r < world->rank_count; r++)
-		if (rank_next(world, r) <= world->now && !world_random(world, ++count)) {
+		if (world_rank_next(world, r) <= world->now && !world_random(world, ++count)) {
 			chosen = r;
 			rank = true;
 		}
@@ -789,7 +451,7 @@ static bool act(struct world *world)
 	if (!count)
 		return true; /* writes completed */
 	if (rank)
-		act_rank(world, chosen);
+		world_rank_acts(world, chosen);
 	else
 		act_thread(world, chosen_t, &world->trainers[chosen_t].threads[chosen]);
 	return true;
@@ -804,7 +466,7 @@ static bool all_over(const struct world *world)
 			if (!thread->helper && thread->state != THREAD_OUT)
 				return false;
 		}
-	return trainers_over(world);
+	return world_trainers_over(world);
 }
 
 /* For whoever looks at a finding: where every thread is. */
@@ -882,26 +544,6 @@ static int make_trainer(struct world *world, uint32_t t)
 			     &error);
 }
 
-static void make_rank(struct world *world, uint32_t r)
-{
-	struct world_rank *rank = &world->ranks[r];
-
-	for (uint32_t t = 0; t < world->trainer_count; t++) {
-		const struct world_trainer *trainer = &world->trainers[t];
-		struct receive_peer *peer = &rank->peers[t];
-
-		peer->name = world->names[t];
-		for (uint32_t i = 0; i < trainer->plan.row_count; i++)
-			if (trainer->rows[i].peer == r) {
-				peer->pieces++;
-				peer->bytes += trainer->sources[trainer->rows[i].source].pack.bytes;
-			}
-	}
-	receiver_init(&rank->receiver, rank->peers, world->trainer_count, rank->links,
-		      (struct digest){0}, true);
-	open_wait(world, rank);
-}
-
 struct world *world_new(const struct world_options *options)
 {
 	struct world *world = memory_zalloc(1, sizeof(*world));
@@ -930,9 +572,9 @@ struct world *world_new(const struct world_options *options)
 			return NULL;
 		}
 	for (uint32_t r = 0; r < world->rank_count; r++)
-		make_rank(world, r);
+		world_make_rank(world, r);
 	for (uint32_t t = 0; t < world->trainer_count; t++)
-		begin_version(world, &world->trainers[t]);
+		world_host_begin(world, &world->trainers[t]);
 	return world;
 }
 

@@ -22,7 +22,7 @@
 #include "worker/update/schedule.h"
 
 enum { WORLD_TRAINERS = 2, WORLD_RANKS = 3, WORLD_THREADS = 4, WORLD_SOURCES = 10, WORLD_ROWS = 30,
-       WORLD_TENSORS = 6, WORLD_PARTS = 3, WORLD_BLOCKS = 30, WORLD_RING = 2048 };
+       WORLD_TENSORS = 6, WORLD_PARTS = 3, WORLD_BLOCKS = 30, WORLD_RING = 4096 };
 
 /* Mistakes that a schedule could make, made by hand: each must be found. */
 enum world_bug {

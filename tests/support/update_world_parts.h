@@ -113,6 +113,21 @@ void world_tell(struct world *world, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 tag tag_of(uint64_t version, uint32_t source, uint32_t part);
 
+/* update_world.c */
+void world_wake(struct world *world, struct world_trainer *trainer, enum thread_state state);
+
+/* update_world_host.c */
+void world_host_begin(struct world *world, struct world_trainer *trainer);
+/* A call of that thread is out. */
+void world_host_heard(struct world *world, struct world_trainer *trainer,
+		      struct world_thread *thread, bool ok);
+
+/* update_world_rank.c */
+void world_make_rank(struct world *world, uint32_t r);
+void world_rank_acts(struct world *world, uint32_t r);
+uint64_t world_rank_next(const struct world *world, uint32_t r);
+bool world_trainers_over(const struct world *world);
+
 /* update_world_plan.c */
 int world_make_plan(struct world *world, struct world_trainer *trainer); /* by chance or small */
 

@@ -11,6 +11,8 @@
 #include "transport/transport.h"
 #include "wire/message.h"
 
+#define PARAMS_COPIES_MAX 2 /* shadow keeps two */
+
 struct params {
 	uint32_t copies;
 	size_t count;                      /* parameters */

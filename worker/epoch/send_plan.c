@@ -3,8 +3,6 @@
 #include "worker/epoch/send_parts.h"
 
 #include "base/memory.h"
-#include "worker/update/versions.h"
-
 #include <string.h>
 
 /* ---- rows ---- */
@@ -69,7 +67,7 @@ static int resolve_row(struct send_plan *plan, const struct epoch *epoch, size_t
 				 .how = row->how,
 				 .stored = epoch->options.full || row->how != HOW_REPLICA,
 				 .target = (uint32_t)plan->target_count};
-	if (epoch->peers[row->peer].theirs->copies > VERSIONS_COPIES_MAX)
+	if (epoch->peers[row->peer].theirs->copies > PARAMS_COPIES_MAX)
 		return send_plan_bad_row(epoch, index, "its target has too many copies", error);
 	for (uint32_t c = 0; c < epoch->peers[row->peer].theirs->copies; c++) {
 		struct send_target *target = &plan->targets[plan->target_count++];

@@ -4,7 +4,7 @@
 void versions_init(struct versions *versions, uint32_t copies)
 {
 	versions->copies = copies;
-	for (uint32_t c = 0; c < VERSIONS_COPIES_MAX; c++)
+	for (uint32_t c = 0; c < PARAMS_COPIES_MAX; c++)
 		atomic_init(&versions->copy[c], 0);
 	atomic_init(&versions->published, 0);
 	atomic_init(&versions->tainted, false);

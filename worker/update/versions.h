@@ -15,15 +15,14 @@
 #ifndef WORKER_UPDATE_VERSIONS_H
 #define WORKER_UPDATE_VERSIONS_H
 
+#include "worker/epoch/params.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-#define VERSIONS_COPIES_MAX 2
-
 struct versions {
 	uint32_t copies;
-	_Atomic uint64_t copy[VERSIONS_COPIES_MAX];
+	_Atomic uint64_t copy[PARAMS_COPIES_MAX];
 	_Atomic uint64_t published;
 	_Atomic bool tainted;
 };

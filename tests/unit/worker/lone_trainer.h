@@ -293,6 +293,7 @@ static int lone_open(struct lone *lone, const struct lone_options *options, stru
 	if (weft_open(&lone->worker, &open, &why))
 		return error_set(error, (enum error_code)why.code, "%s", why.text);
 	lone_patch(&lone->worker->domain->ops);
+	lone->worker->domain->caps.endpoints_parallel = false; /* calls are counted without a lock */
 	rc = lone_declare(lone, error);
 	if (!rc)
 		rc = join_open(lone->worker, &lone->plan, &endpoints, error);
