@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the verbs path reads of a machine with RDMA, and what it says when a piece of it is missing."""
-from machine import BIN, passes
+from machine import passes, program
 
-FACTS = BIN / "tests" / "test_verbs_facts"
-RESOLVER = BIN / "tests" / "test_verbs_resolver"
+FACTS = program("tests", "test_verbs_facts")
+RESOLVER = program("tests", "test_verbs_resolver")
 
 
 def skipped(out):

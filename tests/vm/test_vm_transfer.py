@@ -8,9 +8,9 @@ import re
 
 import pytest
 
-from machine import BIN, passes
+from machine import passes, program
 
-TRANSFER = BIN / "tests" / "vm_transfer"
+TRANSFER = program("tests", "vm_transfer")
 # a dead path is found in about 2 s; 7 retries would be for ever on this device, and with a shorter timeout a busy
 # host makes it retransmit for no reason, which it does not always survive
 QUICK = ("--env", "WEFT_IB_TIMEOUT=16", "--env", "WEFT_IB_RETRY=6")

@@ -7,14 +7,14 @@ WEFT_VM_TRANSFER_KILLS and WEFT_VM_SEED change the kills, WEFT_VM_SOAK the secon
 import os
 import re
 
-from machine import BIN
+from machine import program
 from test_vm_transfer import QUICK, SECOND_CABLE, assert_ok, cases
 
 KILLS = int(os.environ.get("WEFT_VM_TRANSFER_KILLS", "50"))
 SEED = int(os.environ.get("WEFT_VM_SEED", "1"))
 SOAK = int(os.environ.get("WEFT_VM_SOAK", "20"))
-KILL = BIN / "tests" / "vm_kill"
-ENDURE = BIN / "tests" / "vm_endure"
+KILL = program("tests", "vm_kill")
+ENDURE = program("tests", "vm_endure")
 NICS = "--from rxe0,rxe2 --to rxe1,rxe3"
 
 
