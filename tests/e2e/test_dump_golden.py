@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
-SCHEMA = json.loads((jobs.ROOT / "routing" / "schema" / "weft.routing-1.schema.json").read_text())
+SCHEMA = json.loads((jobs.ROOT / "routing" / "report" / "schema" / "weft.routing-1.schema.json").read_text())
 FORMATS = ("json", "csv", "jsonl", "dot")
 SMALL = {
     "gathered": ("qwen2", "--train", "world=4,pp=2", "--infer", "engines=2,tp=2"),

@@ -73,8 +73,8 @@ def test_install__serves_cmake_and_pkg_config(prefix, tmp_path):
 
 def test_install__has_the_schemas_and_the_scenarios_of_the_source(prefix):
     routing = pathlib.Path(__file__).resolve().parents[2] / "routing"
-    for folder in ("schema", "scenarios"):
-        installed = prefix / "share" / "weft" / folder
+    for folder in ("report/schema", "lab/scenarios"):
+        installed = prefix / "share" / "weft" / pathlib.Path(folder).name
         assert [path.name for path in sorted(installed.iterdir())] == \
             [path.name for path in sorted((routing / folder).iterdir())]
         for path in installed.iterdir():

@@ -8,7 +8,7 @@ import job as jobs
 import jsonschema
 import pytest
 
-SCHEMA = json.loads((jobs.ROOT / "routing" / "schema" / "weft.topology-1.schema.json").read_text())
+SCHEMA = json.loads((jobs.ROOT / "routing" / "report" / "schema" / "weft.topology-1.schema.json").read_text())
 TRAIN, INFER = "world=6,pp=2", "engines=2,tp=2"
 SPEC = "per_host=4,nics=2,gbps=200,uplink_gbps=300,rails=1"
 COUNTS = ("--train", TRAIN, "--infer", INFER)

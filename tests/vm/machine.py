@@ -5,6 +5,7 @@ A machine that cannot be built here is a skip with its reason; with WEFT_VM=requ
 """
 import os
 import pathlib
+import shlex
 import subprocess
 
 import pytest
@@ -14,6 +15,11 @@ ROOT = HERE.parents[1]
 RUN = HERE / "run"
 BIN = pathlib.Path(os.environ.get("WEFT_BIN", ROOT / "build" / "release"))
 MISSING = 77  # exit code of RUN: no machine here
+
+
+def program(*names):
+    """A program of the build as one word of a script: the way to the repository may have spaces."""
+    return shlex.quote(str(BIN.joinpath(*names)))
 
 
 def vm(*words, check=True, timeout=500, **how):

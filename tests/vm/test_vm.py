@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machine itself: what a test inside relies on. One boot a test, about 10 s each."""
+"""The machine itself: what a test inside relies on. A boot is about 10 s; what only looks around shares one."""
 import hashlib
 import importlib.machinery
 import importlib.util
@@ -85,25 +85,60 @@ def test_run__a_process_left_behind_does_not_hold_the_result_up():
     assert time.monotonic() - begin < 100
 
 
-def test_run__a_signal_and_a_missing_command_are_told_as_a_shell_tells_them():
-    done = shell("{ sh -c 'kill -9 $$'; echo $?; /no/such/command; echo $?; } 2>/dev/null; kill -15 $$")
-    assert done.returncode == 128 + signal.SIGTERM, done.stderr
-    assert done.stdout == b"137\n127\n"
-
-
-def test_run__works_in_the_repository_with_only_the_variables_passed_by_name():
+@pytest.fixture(scope="module")
+def around():
+    """One boot for what only looks around; its end is a signal. The parts by name, and how it ended."""
     os.environ["WEFT_VM_GIVEN"], os.environ["WEFT_VM_KEPT_OUT"] = "two  words\nand $HOME's", "no"
-    done = vm("--env", "WEFT_VM_GIVEN", "--env", "SET=here", "--env", "WEFT_VM_NOT_SET", "--", "sh", "-c",
-              'pwd; test -f tests/vm/run && id -u && echo "$SET,$WEFT_VM_GIVEN,$WEFT_VM_KEPT_OUT."')
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.decode() == f"{image.REPOSITORY}\n0\nhere,two  words\nand $HOME's,.\n"
+    done = vm("--timeout", 100, "--env", "WEFT_VM_GIVEN", "--env", "SET=here", "--env", "WEFT_VM_NOT_SET", "--", "sh", "-c", AROUND)
+    parts = dict(part.split("\n", 1) for part in done.stdout.decode().split("=====> ")[1:])
+    assert list(parts) == ["place", "files", "devices", "pingpong", "signal"], done
+    return parts, done
 
 
-def test_run__files_are_read_only_but_below_tmp_run_and_dev_shm():
-    done = shell("for f in /tmp/x /run/x /dev/shm/x /x /etc/x /var/x ./x build/x; do"
-                 " touch $f 2>/dev/null && echo $f; done; ls /tmp")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == b"/tmp/x\n/run/x\n/dev/shm/x\nx\n"
+AROUND = """
+echo "=====> place"
+pwd; test -f tests/vm/run && id -u && echo "$SET,$WEFT_VM_GIVEN,$WEFT_VM_KEPT_OUT."; echo "code $?"
+echo "=====> files"
+for f in /tmp/x /run/x /dev/shm/x /x /etc/x /var/x ./x build/x; do
+    touch $f 2>/dev/null && echo $f; done; ls /tmp; echo "code $?"
+echo "=====> devices"
+rdma link show; for n in 0 1; do
+    cat /sys/class/infiniband/rxe$n/ports/1/state /sys/class/infiniband/rxe$n/ports/1/gids/1
+done; ls /dev/infiniband; echo "code $?"
+echo "=====> pingpong"
+(
+    command -v ibv_rc_pingpong >/dev/null || exit 9
+    sent() { cat /sys/class/net/veth$1/statistics/tx_packets; }
+    before=$(sent 0); before1=$(sent 1)
+    ibv_rc_pingpong -d rxe0 -g 1 -s 65536 -n 20 & server=$!
+    for try in 1 2 3 4 5 6 7 8 9 10; do ss -tln | grep -q :18515 && break; sleep 0.5; done
+    ibv_rc_pingpong -d rxe1 -g 1 -s 65536 -n 20 127.0.0.1 || exit 1
+    wait $server || exit 2
+    # 20 messages of 65,536 bytes in packets of 1,024 each way: at least 1,280 of them
+    test $(($(sent 0) - before)) -ge 1280 && test $(($(sent 1) - before1)) -ge 1280 || exit 3
+)
+echo "code $?"
+echo "=====> signal"
+{ sh -c 'kill -9 $$'; echo $?; /no/such/command; echo $?; } 2>/dev/null; kill -15 $$
+"""
+
+
+def test_run__a_signal_and_a_missing_command_are_told_as_a_shell_tells_them(around):
+    parts, done = around
+    assert done.returncode == 128 + signal.SIGTERM, done.stderr
+    assert parts["signal"] == "137\n127\n"
+
+
+def test_run__works_in_the_repository_with_only_the_variables_passed_by_name(around):
+    parts, _ = around
+    assert parts["place"] == f"{image.REPOSITORY}\n0\nhere,two  words\nand $HOME's,.\ncode 0\n"
+
+
+def test_run__files_are_read_only_but_below_tmp_run_and_dev_shm(around):
+    parts, _ = around
+    way = image.REPOSITORY.parts  # a repository below /tmp is shown there again, read-only like all of the host
+    shown = ["x", *([way[2]] if way[:2] == ("/", "tmp") else [])]
+    assert parts["files"] == "".join(f"{line}\n" for line in ("/tmp/x", "/run/x", "/dev/shm/x", *sorted(shown), "code 0"))
 
 
 def test_run__a_timeout_is_124_with_the_output_so_far():
@@ -143,32 +178,20 @@ def read_or_nothing(path):
         return b""
 
 
-def test_devices__two_are_active_each_on_its_end_of_the_cable():
-    done = shell("rdma link show; for n in 0 1; do"
-                 " cat /sys/class/infiniband/rxe$n/ports/1/state /sys/class/infiniband/rxe$n/ports/1/gids/1;"
-                 " done; ls /dev/infiniband")
-    assert done.returncode == 0, done.stderr
-    lines = [line.strip() for line in done.stdout.decode().splitlines()]
+def test_devices__two_are_active_each_on_its_end_of_the_cable(around):
+    parts, _ = around
+    lines = [line.strip() for line in parts["devices"].splitlines()]
     assert lines == [
         "link rxe0/1 state ACTIVE physical_state LINK_UP netdev veth0",
         "link rxe1/1 state ACTIVE physical_state LINK_UP netdev veth1",
         "4: ACTIVE", "0000:0000:0000:0000:0000:ffff:0a4d:0001",
         "4: ACTIVE", "0000:0000:0000:0000:0000:ffff:0a4d:0002",
-        "rdma_cm", "uverbs0", "uverbs1"]
+        "rdma_cm", "uverbs0", "uverbs1", "code 0"]
 
 
-def test_devices__a_ping_pong_between_them_passes_over_the_cable():
-    script = ("command -v ibv_rc_pingpong >/dev/null || exit 9\n"
-              "sent() { cat /sys/class/net/veth$1/statistics/tx_packets; }\n"
-              "before=$(sent 0); before1=$(sent 1)\n"
-              "ibv_rc_pingpong -d rxe0 -g 1 -s 65536 -n 20 & server=$!\n"
-              "for try in 1 2 3 4 5 6 7 8 9 10; do ss -tln | grep -q :18515 && break; sleep 0.5; done\n"
-              "ibv_rc_pingpong -d rxe1 -g 1 -s 65536 -n 20 127.0.0.1 || exit 1\n"
-              "wait $server || exit 2\n"
-              # 20 messages of 65,536 bytes in packets of 1,024 each way: at least 1,280 of them
-              "test $(($(sent 0) - before)) -ge 1280 && test $(($(sent 1) - before1)) -ge 1280 || exit 3\n")
-    done = shell(script, "--timeout", "60")
-    if done.returncode == 9:
+def test_devices__a_ping_pong_between_them_passes_over_the_cable(around):
+    parts, _ = around
+    if parts["pingpong"].endswith("code 9\n"):
         pytest.skip("ibv_rc_pingpong is missing: install the package ibverbs-utils")
-    assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
-    assert done.stdout.count(b"2621440 bytes in") == 2
+    assert parts["pingpong"].endswith("code 0\n"), parts["pingpong"]
+    assert parts["pingpong"].count("2621440 bytes in") == 2

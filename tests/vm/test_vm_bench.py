@@ -3,9 +3,9 @@
 import json
 import re
 
-from machine import BIN, passes
+from machine import passes, program
 
-WEFT = BIN / "weft"
+WEFT = program("weft")
 MARK = "=====> "
 
 

@@ -4,9 +4,9 @@ import json
 import re
 
 import pytest
-from machine import BIN, passes
+from machine import passes, program
 
-WEFT = BIN / "weft"
+WEFT = program("weft")
 NOBODY = "setpriv --reuid=65534 --regid=65534 --clear-groups"
 MARK = "=====> "
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the verbs path reads of a machine with RDMA, and what it says when a piece of it is missing."""
-from machine import BIN, passes
+import pytest
+from machine import passes, program
 
-FACTS = BIN / "tests" / "test_verbs_facts"
-RESOLVER = BIN / "tests" / "test_verbs_resolver"
+FACTS = program("tests", "test_verbs_facts")
+RESOLVER = program("tests", "test_verbs_resolver")
 
 
 def skipped(out):
@@ -11,14 +12,9 @@ def skipped(out):
             and "listed" not in line}
 
 
-def test_facts_and_paths__are_read_where_there_is_rdma():
-    out = passes(f"{FACTS} && {RESOLVER} 2>&1")
-    assert "  2 RDMA devices; \n" in out
-    assert skipped(out) == {"test_without_the_node__librdmacm_is_named_with_it"}
-
-
-# each step takes one more piece away, from the driver library down to the kernel
+# first all is there; then each step takes one more piece away, from the driver library down to the kernel
 STEPS = f"""
+echo "== all"; {FACTS} && {RESOLVER} 2>&1 || exit 1
 say() {{ echo "== $1"; shift; "$@" 2>&1 | grep -a "RDMA devices; "; }}
 mount -t tmpfs none /etc/libibverbs.d; say provider {FACTS}; umount /etc/libibverbs.d
 chmod 660 /dev/infiniband/uverbs*
@@ -29,9 +25,17 @@ rdma link del rxe0; rdma link del rxe1; say device {FACTS}
 """
 
 
-def test_missing_pieces__have_their_own_sentences():
-    out = passes(STEPS)
-    said = dict(part.split("\n", 1) for part in out.split("== ")[1:])
+@pytest.fixture(scope="module")
+def said():
+    return dict(part.split("\n", 1) for part in passes(STEPS).split("== ")[1:])
+
+
+def test_facts_and_paths__are_read_where_there_is_rdma(said):
+    assert "  2 RDMA devices; \n" in said["all"]
+    assert skipped(said["all"]) == {"test_without_the_node__librdmacm_is_named_with_it"}
+
+
+def test_missing_pieces__have_their_own_sentences(said):
     assert "libibverbs has no driver library for it: install ibverbs-providers" in said["provider"]
     assert "uid 1000 (gid 1000) may not open /dev/infiniband/uverbs" in said["permission"]
     assert "which is crw-rw---- root:root" in said["permission"]

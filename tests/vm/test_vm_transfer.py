@@ -8,9 +8,9 @@ import re
 
 import pytest
 
-from machine import BIN, passes
+from machine import passes, program
 
-TRANSFER = BIN / "tests" / "vm_transfer"
+TRANSFER = program("tests", "vm_transfer")
 # a dead path is found in about 2 s; 7 retries would be for ever on this device, and with a shorter timeout a busy
 # host makes it retransmit for no reason, which it does not always survive
 QUICK = ("--env", "WEFT_IB_TIMEOUT=16", "--env", "WEFT_IB_RETRY=6")
@@ -75,17 +75,24 @@ def assert_right_or_clean(result, name):
         assert_clean_error(result, name, "rxe0", "rxe1")
 
 
-def test_sizes__from_nothing_to_64_mib_arrive_between_their_guards():
-    result = cases("case_ sizes transfer sizes\n"
-                   "case_ post_send env WEFT_IBV_WR=off %s sizes --bytes 16777216\n"
-                   "case_ one_queue_pair env WEFT_QPS=1 WEFT_QUEUE_DEPTH=16 %s sizes --bytes 16777216\n" % (TRANSFER, TRANSFER),
-                   seconds=400)
+@pytest.fixture(scope="module")
+def undisturbed():
+    """What needs nothing but an undisturbed cable and time, in one boot."""
+    return cases("case_ sizes transfer sizes\n"
+                 "case_ post_send env WEFT_IBV_WR=off %s sizes --bytes 16777216\n"
+                 "case_ one_queue_pair env WEFT_QPS=1 WEFT_QUEUE_DEPTH=16 %s sizes --bytes 16777216\n"
+                 "case_ sparse transfer sparse\n"
+                 "case_ many transfer many --rounds 250 --timeout 120\n" % (TRANSFER, TRANSFER),
+                 "--memory", 1536, seconds=900)
+
+
+def test_sizes__from_nothing_to_64_mib_arrive_between_their_guards(undisturbed):
     for name in ("sizes", "post_send", "one_queue_pair"):
-        assert_ok(result, name)
+        assert_ok(undisturbed, name)
 
 
-def test_sparse__offsets_beyond_4_gib_are_right():
-    assert_ok(cases("case_ sparse transfer sparse\n", "--memory", 1536), "sparse")
+def test_sparse__offsets_beyond_4_gib_are_right(undisturbed):
+    assert_ok(undisturbed, "sparse")
 
 
 def test_disturbed_cable__is_right_or_a_clean_error():
@@ -136,7 +143,7 @@ def test_mtu__a_path_smaller_than_both_ends_is_found_before_the_first_write():
 
 @pytest.fixture(scope="module")
 def told():
-    """What needs an undisturbed cable, in one boot."""
+    """What is refused and told, in one boot."""
     nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups"
     return cases(
         "case_ bad transfer badkey\ncase_ stale transfer stalekey\n"
@@ -169,8 +176,8 @@ def test_fork__a_child_cannot_disturb_a_transfer_nor_use_it(told):
     assert_ok(told, "fork")
 
 
-def test_many__250_endpoints_of_500_queue_pairs_a_device():
-    assert_ok(cases("case_ many transfer many --rounds 250 --timeout 120\n", seconds=400), "many")
+def test_many__250_endpoints_of_500_queue_pairs_a_device(undisturbed):
+    assert_ok(undisturbed, "many")
 
 
 def test_rails__two_are_used_and_one_lost_in_the_middle_changes_no_byte():

@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two processes over real queue pairs: one is killed or stopped, a device is taken away, endpoints come
-and go, both write for a minute. vm_kill and vm_endure (tests/vm/vm_*.c) judge; a boot a test.
+and go, both write for a minute. vm_kill and vm_endure (tests/vm/vm_*.c) judge; mostly a boot a test.
 
 WEFT_VM_TRANSFER_KILLS and WEFT_VM_SEED change the kills, WEFT_VM_SOAK the seconds of the soak.
 """
 import os
 import re
 
-from machine import BIN
+import pytest
+
+from machine import program
 from test_vm_transfer import QUICK, SECOND_CABLE, assert_ok, cases
 
 KILLS = int(os.environ.get("WEFT_VM_TRANSFER_KILLS", "50"))
 SEED = int(os.environ.get("WEFT_VM_SEED", "1"))
 SOAK = int(os.environ.get("WEFT_VM_SOAK", "20"))
-KILL = BIN / "tests" / "vm_kill"
-ENDURE = BIN / "tests" / "vm_endure"
+KILL = program("tests", "vm_kill")
+ENDURE = program("tests", "vm_endure")
 NICS = "--from rxe0,rxe2 --to rxe1,rxe3"
 
 
@@ -56,11 +58,15 @@ def test_soak__both_ways_over_two_lossy_rails_holds_no_more_at_its_end():
     assert int(retries[1]) > 0, "nothing was lost, so nothing was shown"
 
 
-def test_storm__of_100_endpoints_holds_no_more_at_its_end():
-    assert_ok(cases(f"case_ storm {ENDURE} storm --count 100\n"), "storm")
+@pytest.fixture(scope="module")
+def endured():
+    return cases(f"case_ storm {ENDURE} storm --count 100\ncase_ stop {ENDURE} stop\n", seconds=500)
 
 
-def test_stop__a_target_that_stands_still_takes_writes_until_its_receives_are_used_up():
-    result = cases(f"case_ stop {ENDURE} stop\n")
-    assert_ok(result, "stop")
-    assert "deadline passed after 4.0" in result["stop"][1], result["stop"][1]
+def test_storm__of_100_endpoints_holds_no_more_at_its_end(endured):
+    assert_ok(endured, "storm")
+
+
+def test_stop__a_target_that_stands_still_takes_writes_until_its_receives_are_used_up(endured):
+    assert_ok(endured, "stop")
+    assert "deadline passed after 4.0" in endured["stop"][1], endured["stop"][1]
