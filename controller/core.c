@@ -4,48 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const state_names[] = {
-	[CONTROLLER_GATHER] = "gathering", [CONTROLLER_EXCHANGE] = "exchanging endpoints",
-	[CONTROLLER_RUN] = "running",	   [CONTROLLER_FAILED] = "failed",
-	[CONTROLLER_DONE] = "done",
-};
-_Static_assert(ARRAY_SIZE(state_names) == CONTROLLER_STATE_COUNT, "a name for every state");
-
-int no_memory(struct error *error)
-{
-	return error_set(error, ERROR_MEMORY, "the controller is out of memory");
-}
-
-struct controller_action *action_push(struct controller *controller,
-				      enum controller_action_type type)
-{
-	struct controller_action *action = array_push(controller->actions);
-
-	if (action)
-		action->type = type;
-	return action;
-}
-
-int action_log(struct controller *controller, bool warn, const char *format, ...)
-{
-	struct controller_action *action = action_push(controller, CONTROLLER_LOG);
-	char line[ERROR_TEXT_BYTES + 256];
-	va_list args;
-
-	if (!action)
-		return -ERROR_MEMORY;
-	va_start(args, format);
-	vsnprintf(line, sizeof(line), format, args);
-	va_end(args);
-	action->warn = warn;
-	action->line = memory_string(line);
-	return action->line ? 0 : -ERROR_MEMORY;
-}
-
 #define NOISE_LINES 100
 #define NOISE_MS    10000
 
-int action_noise_summary(struct controller *controller)
+static int noise_summary(struct controller *controller)
 {
 	uint64_t more = controller->noise;
 
@@ -55,44 +17,47 @@ int action_noise_summary(struct controller *controller)
 	controller->noise = 0;
 	if (more <= NOISE_LINES)
 		return 0;
-	return action_log(controller, true, "%llu more like it in %.1f s were not logged",
-			  (unsigned long long)(more - NOISE_LINES), NOISE_MS / 1000.0);
+	return say(controller, true, "%llu more like it in %.1f s were not logged",
+		   (unsigned long long)(more - NOISE_LINES), NOISE_MS / 1000.0);
 }
 
-int action_noise(struct controller *controller, const char *format, ...)
+int say_noise(struct controller *controller, const char *format, ...)
 {
 	char line[ERROR_TEXT_BYTES + 256];
 	va_list args;
 
-	if (action_noise_summary(controller))
+	if (noise_summary(controller))
 		return -ERROR_MEMORY;
 	if (++controller->noise > NOISE_LINES)
 		return 0;
 	va_start(args, format);
 	vsnprintf(line, sizeof(line), format, args);
 	va_end(args);
-	return action_log(controller, true, "%s", line);
+	return say(controller, true, "%s", line);
 }
 
-struct message *action_send(struct controller *controller, const char *peer, enum message_type type)
+struct message *send_to(struct controller *controller, const char *peer, enum message_type type)
 {
-	struct controller_action *action = action_push(controller, CONTROLLER_SEND);
+	struct action *action = action_push(controller->actions, CONTROLLER_SEND);
 
+	WEFT_ASSERT(*peer);
+	WEFT_ASSERT_OP(type, >=, MESSAGE_HEARTBEAT); /* the others are the workers' */
 	if (!action)
 		return NULL;
 	snprintf(action->peer, sizeof(action->peer), "%s", peer);
 	action->message.type = type;
 	snprintf(action->message.job, sizeof(action->message.job), "%s", controller->job);
-	action->message.epoch = controller->epoch;
+	action->message.epoch = controller->number;
 	action->message.from = controller->options.incarnation;
 	return &action->message;
 }
 
-int action_refuse(struct controller *controller, const char *peer, uint64_t epoch,
-		  const struct error *why, struct error *error)
+int send_refuse(struct controller *controller, const char *peer, uint64_t epoch,
+		const struct error *why, struct error *error)
 {
-	struct message *message = action_send(controller, peer, MESSAGE_REFUSE);
+	struct message *message = send_to(controller, peer, MESSAGE_REFUSE);
 
+	WEFT_ASSERT_OP(why->code, !=, ERROR_NONE);
 	if (!message)
 		return no_memory(error);
 	message->epoch = epoch;
@@ -101,35 +66,41 @@ int action_refuse(struct controller *controller, const char *peer, uint64_t epoc
 	return message->u.refuse.text ? 0 : no_memory(error);
 }
 
-int action_exit(struct controller *controller, const struct error *why, struct error *error)
+/* state -> the states that may follow */
+static const unsigned follows[CONTROLLER_STATE_COUNT] = {
+	[CONTROLLER_GATHER] =
+		1u << CONTROLLER_GATHER | 1u << CONTROLLER_EXCHANGE | 1u << CONTROLLER_FAILED,
+	[CONTROLLER_EXCHANGE] =
+		1u << CONTROLLER_RUN | 1u << CONTROLLER_GATHER | 1u << CONTROLLER_FAILED,
+	[CONTROLLER_RUN] =
+		1u << CONTROLLER_GATHER | 1u << CONTROLLER_FAILED | 1u << CONTROLLER_DONE,
+	[CONTROLLER_FAILED] = 1u << CONTROLLER_DONE,
+};
+
+void controller_enter(struct controller *controller, enum controller_state state)
 {
-	struct controller_action *action = action_push(controller, CONTROLLER_EXIT);
+	WEFT_ASSERT(follows[controller->state] & 1u << state);
+	controller->state = state;
+}
+
+int controller_exit(struct controller *controller, const struct error *why, struct error *error)
+{
+	struct action *action = action_push(controller->actions, CONTROLLER_EXIT);
 
 	if (!action)
 		return no_memory(error);
 	if (why)
 		action->error = *why;
-	controller->state = CONTROLLER_DONE;
+	controller_enter(controller, CONTROLLER_DONE);
 	return 0;
-}
-
-void controller_actions_clear(struct controller_actions *actions)
-{
-	for (size_t i = 0; i < actions->count; i++) {
-		if (actions->items[i].type == CONTROLLER_SEND)
-			message_fini(&actions->items[i].message);
-		memory_free(actions->items[i].line);
-	}
-	memory_free(actions->items);
-	*actions = (struct controller_actions){0};
 }
 
 static int check_options(const struct controller_options *options, struct error *error)
 {
-	if (!options->job || !*options->job || strlen(options->job) >= LIMIT_JOB_BYTES)
-		return error_set(error, ERROR_CONFIG,
-				 "the job id '%.40s' is empty or longer than %d bytes",
-				 options->job ? options->job : "", LIMIT_JOB_BYTES - 1);
+	int rc = core_check_job(options->job, error);
+
+	if (rc)
+		return rc;
 	if (options->heartbeat_ms == 0 || options->lost_ms / 2 < options->heartbeat_ms)
 		return error_set(error, ERROR_CONFIG,
 				 "--lost-after %u ms is less than two heartbeats of %u ms: one "
@@ -147,21 +118,27 @@ static int check_options(const struct controller_options *options, struct error 
 static int choose_routing(struct controller *controller, struct error *error)
 {
 	struct controller_options *options = &controller->options;
+	struct epoch_rules *rules = &controller->rules;
 	struct plan_options plan = {.sessions_max = options->sessions_max};
-	int rc = policy_named(&controller->policy, "--policy",
+	int rc = policy_named(&rules->policy, "--policy",
 			      options->policy ? options->policy : "greedy", error);
 
 	if (!rc)
-		rc = order_named(&controller->order, "--order",
+		rc = order_named(&rules->order, "--order",
 				 options->order ? options->order : ORDER_DEFAULT, error);
 	if (!rc)
-		rc = plan_options_check(controller->policy, &plan, error);
+		rc = plan_options_check(rules->policy, &plan, error);
+	if (rc)
+		return rc;
 	/* the rows' own names outlive the caller's strings */
-	if (!rc) {
-		options->policy = controller->policy->name;
-		options->order = controller->order->name;
-	}
-	return rc;
+	options->policy = rules->policy->name;
+	options->order = rules->order->name;
+	rules->train = &options->train;
+	rules->infer = &options->infer;
+	rules->sessions_max = options->sessions_max;
+	rules->topology = options->topology;
+	rules->topology_from_workers = options->topology_from_workers;
+	return 0;
 }
 
 int controller_new(struct controller **out, const struct controller_options *options,
@@ -176,31 +153,21 @@ int controller_new(struct controller **out, const struct controller_options *opt
 	if (!controller)
 		return no_memory(error);
 	controller->options = *options;
-	controller->slot_count = options->train.world + infer_ranks(&options->infer);
-	controller->slots = memory_zalloc(controller->slot_count, sizeof(struct slot));
 	controller->job = memory_string(options->job);
-	if (!controller->slots || !controller->job) {
-		controller_free(&controller);
-		return no_memory(error);
-	}
 	controller->options.job = controller->job;
-	rc = choose_routing(controller, error);
+	if (!controller->job || membership_init(&controller->members, options->train.world,
+						infer_ranks(&options->infer)))
+		rc = no_memory(error);
+	if (!rc)
+		rc = choose_routing(controller, error);
 	if (rc) {
 		controller_free(&controller);
 		return rc;
 	}
-	for (uint32_t i = 0; i < controller->slot_count; i++) {
-		struct slot *slot = &controller->slots[i];
-		bool trainer = i < options->train.world;
-
-		slot->who.role = trainer ? ROLE_TRAINER : ROLE_INFERENCE;
-		slot->who.rank = trainer ? i : i - options->train.world;
-	}
-	controller->phases[PHASE_ABSENT] = controller->slot_count;
-	controller->epoch = 1;
+	controller->number = 1;
 	controller->restarts_left = options->restarts;
-	controller->started_ms = controller->since_ms = now_ms;
-	controller->stepped_ms = controller->ticked_ms = now_ms;
+	patience_begin(&controller->patience, now_ms);
+	controller->started_ms = controller->stepped_ms = controller->ticked_ms = now_ms;
 	*out = controller;
 	return 0;
 }
@@ -211,19 +178,8 @@ void controller_free(struct controller **out)
 
 	if (!controller)
 		return;
-	book_free(&controller->book);
-	for (uint32_t i = 0; controller->slots && i < controller->slot_count; i++) {
-		slot_clear(controller, &controller->slots[i]);
-		memory_free(controller->slots[i].refused);
-	}
-	memory_free(controller->slots);
-	for (size_t i = 0; i < controller->bodies.count; i++)
-		body_free(controller->bodies.items[i]);
-	array_free(&controller->bodies);
-	strmap_fini(&controller->by_incarnation);
-	for (size_t i = 0; i < controller->names.count; i++)
-		memory_free(controller->names.items[i]);
-	array_free(&controller->names);
+	epoch_free(&controller->epoch);
+	membership_fini(&controller->members);
 	array_free(&controller->formers);
 	memory_free(controller->job);
 	memory_free(controller);
@@ -234,7 +190,7 @@ typedef int (*handler)(struct controller *, struct slot *, struct message *, str
 static const handler handlers[MESSAGE_TYPE_COUNT] = {
 	[MESSAGE_DECLARE] = declarations_take,	  [MESSAGE_LAYOUT] = declarations_body,
 	[MESSAGE_HOLDING] = declarations_body,	  [MESSAGE_ENDPOINTS] = exchange_endpoints,
-	[MESSAGE_CONNECTED] = exchange_connected, [MESSAGE_FAILURE] = members_failure,
+	[MESSAGE_CONNECTED] = exchange_connected, [MESSAGE_FAILURE] = losses_report,
 	[MESSAGE_LEAVE] = members_leave,	  [MESSAGE_HEARTBEAT] = members_heartbeat,
 };
 
@@ -253,9 +209,9 @@ static int other_job(struct controller *controller, const char *peer, const stru
 		  "job '%s': check --job and the controller's address",
 		  member_text(member, name), message->u.hello.host,
 		  (unsigned long long)message->u.hello.pid, message->job, controller->job);
-	if (action_noise(controller, "refused: %s", why.text))
+	if (say_noise(controller, "refused: %s", why.text))
 		return no_memory(error);
-	return action_refuse(controller, peer, message->epoch, &why, error);
+	return send_refuse(controller, peer, message->epoch, &why, error);
 }
 
 /* A stranger who is past hello: of an epoch that failed, or of another controller. Its last
@@ -276,10 +232,10 @@ static int stranger(struct controller *controller, const char *peer, const struc
 		  "this controller (started %.1f s ago) does not know this worker: the one it "
 		  "joined is gone, or gave it up",
 		  (double)(controller->now_ms - controller->started_ms) / 1000.0);
-	if (action_noise(controller, "%s from %s, which never joined: told so",
-			 message_type_name(message->type), peer))
+	if (say_noise(controller, "%s from %s, which never joined: told so",
+		      message_type_name(message->type), peer))
 		return no_memory(error);
-	return action_refuse(controller, peer, message->epoch, &why, error);
+	return send_refuse(controller, peer, message->epoch, &why, error);
 }
 
 static int received(struct controller *controller, const char *peer, struct message *message,
@@ -294,20 +250,19 @@ static int received(struct controller *controller, const char *peer, struct mess
 	if (message->type == MESSAGE_HELLO)
 		return members_hello(controller, peer, message, error);
 	if ((unsigned)message->type >= MESSAGE_TYPE_COUNT || !handlers[message->type])
-		return action_noise(controller,
-				    "dropped: a %s from %s, which only "
-				    "controllers send",
-				    message_type_name(message->type), peer)
+		return say_noise(controller,
+				 "dropped: a %s from %s, which only "
+				 "controllers send",
+				 message_type_name(message->type), peer)
 			       ? no_memory(error)
 			       : 0;
-	slot = members_find(controller, message->from);
+	slot = membership_find(&controller->members, message->from);
 	if (!slot)
 		return stranger(controller, peer, message, error);
-	if (message->epoch != controller->epoch)
+	if (message->epoch != controller->number)
 		return 0; /* stale: of an earlier plan */
-	slot->heard_ms = controller->now_ms;
-	snprintf(slot->peer, sizeof(slot->peer), "%s", peer);
-	if (slot->phase == PHASE_LEFT && message->type != MESSAGE_LEAVE)
+	membership_heard(slot, peer, controller->now_ms);
+	if (slot->presence == PRESENCE_LEFT && message->type != MESSAGE_LEAVE)
 		return 0;
 	if (controller->state == CONTROLLER_FAILED)
 		return ending_answer(controller, slot, message, error);
@@ -317,27 +272,17 @@ static int received(struct controller *controller, const char *peer, struct mess
 static int broken(struct controller *controller, const char *peer, const struct error *what,
 		  struct error *error)
 {
-	struct slot *slot = NULL;
-	char who[SLOT_TEXT_BYTES];
+	struct slot *slot = membership_at(&controller->members, peer);
+	char who[WORKER_TEXT_BYTES];
 	struct error why = *what;
 	int rc;
 
-	for (uint32_t i = 0; !slot && i < controller->slot_count; i++)
-		if (controller->slots[i].phase != PHASE_ABSENT &&
-		    controller->slots[i].phase != PHASE_LEFT &&
-		    strcmp(controller->slots[i].peer, peer) == 0)
-			slot = &controller->slots[i];
 	if (!slot || controller->state == CONTROLLER_GATHER) {
 		error_wrap(&why, "message of %s refused", slot ? slot_text(slot, who) : peer);
-		if (action_noise(controller, "%s", why.text))
+		if (say_noise(controller, "%s", why.text))
 			return no_memory(error);
-		rc = action_refuse(controller, peer, slot ? controller->epoch : 0, &why, error);
-		if (slot) {
-			if (!rc)
-				rc = declarations_forget(controller, slot, error);
-			slot_clear(controller, slot);
-		}
-		return rc;
+		rc = send_refuse(controller, peer, slot ? controller->number : 0, &why, error);
+		return !rc && slot ? declarations_drop(controller, slot, error) : rc;
 	}
 	if (controller->state != CONTROLLER_EXCHANGE && controller->state != CONTROLLER_RUN)
 		return 0;
@@ -345,31 +290,32 @@ static int broken(struct controller *controller, const char *peer, const struct 
 	return ending_fail(controller, slot, &why, error);
 }
 
-/* A controller that was stopped itself (a suspended machine, a debugger) has not listened:
- * the workers are not to blame for that time. */
+/* A controller that was stopped itself has not listened; nor has one that planned. */
 static int forgive_own_sleep(struct controller *controller, struct error *error)
 {
+	const struct controller_options *options = &controller->options;
 	uint64_t gap = controller->now_ms - controller->stepped_ms;
 	bool planned = controller->planning;
-	uint64_t usual = controller->options.heartbeat_ms + controller->options.lost_ms / 2;
 
+	WEFT_ASSERT_OP(controller->now_ms, >=, controller->stepped_ms);
 	controller->planning = false;
-	if (gap <= usual && !planned)
+	if (!planned && !core_stood_still(gap, options->heartbeat_ms, options->lost_ms))
 		return 0;
-	for (uint32_t i = 0; i < controller->slot_count; i++) {
-		struct slot *slot = &controller->slots[i];
+	for (uint32_t i = 0; i < controller->members.count; i++) {
+		struct slot *slot = &controller->members.slots[i];
 
 		/* beats that came while it planned did not get here */
 		slot->heard_ms = planned ? controller->now_ms : slot->heard_ms + gap;
-		slot->plan_ms += planned ? gap : 0;
 	}
 	if (planned) {
-		controller->since_ms += gap; /* the exchange begins when the plans are out */
+		for (uint32_t i = 0; controller->epoch && i < controller->epoch->count; i++)
+			controller->epoch->parties[i].plan_ms += gap;
+		controller->patience.since_ms += gap; /* it begins when the plans are out */
 		return 0;
 	}
-	return action_log(controller, true,
-			  "the controller itself stood still for %.1f s; nobody is blamed for it",
-			  (double)gap / 1000.0)
+	return say(controller, true,
+		   "the controller itself stood still for %.1f s; nobody is blamed for it",
+		   (double)gap / 1000.0)
 		       ? no_memory(error)
 		       : 0;
 }
@@ -387,25 +333,15 @@ static int tick(struct controller *controller, struct error *error)
 	int rc;
 
 	controller->ticked_ms = controller->now_ms;
-	if (action_noise_summary(controller))
+	if (noise_summary(controller))
 		return no_memory(error);
-	rc = members_silence(controller, error);
+	rc = losses_silence(controller, error);
 	return rc ? rc : ending_deadlines(controller, error);
 }
 
-int controller_step(struct controller *controller, const struct controller_event *event,
-		    struct controller_actions *actions, struct error *error)
+static int take(struct controller *controller, const struct controller_event *event,
+		struct error *error)
 {
-	int rc;
-
-	controller->actions = actions;
-	controller->now_ms = event->now_ms;
-	if (event->peer && strlen(event->peer) >= CONTROLLER_PEER_BYTES)
-		return 0; /* no worker of ours: it could not be answered */
-	rc = forgive_own_sleep(controller, error);
-	controller->stepped_ms = event->now_ms;
-	if (rc || controller->state == CONTROLLER_DONE)
-		return rc;
 	switch (event->type) {
 	case CONTROLLER_RECEIVED:
 		return received(controller, event->peer, event->message, error);
@@ -418,10 +354,64 @@ int controller_step(struct controller *controller, const struct controller_event
 	case CONTROLLER_INTERRUPT:
 		controller->restarts_left = 0;
 		if (controller->state == CONTROLLER_FAILED)
-			return action_exit(controller, &controller->failure, error);
+			return controller_exit(controller, &controller->failure, error);
 		return ending_fail(controller, NULL, event->error, error);
 	}
 	return 0;
+}
+
+/* What holds between two steps, whatever came. */
+static void check(const struct controller *controller)
+{
+	const struct membership *members = &controller->members;
+	const struct epoch *epoch = controller->epoch;
+	enum controller_state state = controller->state;
+
+	if (!WEFT_ASSERTS)
+		return;
+	membership_check(members, controller->now_ms);
+	WEFT_ASSERT_OP(controller->number + controller->restarts_left, <=,
+		       1 + (uint64_t)controller->options.restarts);
+	WEFT_ASSERT_OP(controller->patience.since_ms, <=, controller->now_ms);
+	WEFT_ASSERT_OP(controller->ticked_ms, <=, controller->now_ms);
+	WEFT_ASSERT_OP(controller->noise_ms, <=, controller->now_ms);
+	/* an epoch is there from the plan on, and after a failure until the end */
+	WEFT_ASSERT(state != CONTROLLER_GATHER || !epoch);
+	WEFT_ASSERT((state != CONTROLLER_EXCHANGE && state != CONTROLLER_RUN) || epoch);
+	WEFT_ASSERT(state <= CONTROLLER_RUN || state == CONTROLLER_DONE ||
+		    controller->failure.code != ERROR_NONE);
+	WEFT_ASSERT(state > CONTROLLER_RUN || members->in[PRESENCE_LOST] == 0);
+	WEFT_ASSERT(state == CONTROLLER_RUN || state > CONTROLLER_RUN ||
+		    members->in[PRESENCE_LEFT] == 0);
+	if (!epoch)
+		return;
+	epoch_check(epoch, controller->now_ms);
+	WEFT_ASSERT_OP(epoch->number, ==, controller->number);
+	WEFT_ASSERT_OP(epoch->attempt, ==, controller->attempts);
+	WEFT_ASSERT_OP(epoch->count, ==, members->count);
+	WEFT_ASSERT(state != CONTROLLER_EXCHANGE || !epoch_all_connected(epoch));
+	WEFT_ASSERT(state != CONTROLLER_RUN || epoch_all_connected(epoch));
+	for (uint32_t i = 0; i < epoch->count; i++)
+		WEFT_ASSERT(epoch->parties[i].worker == members->slots[i].worker);
+}
+
+int controller_step(struct controller *controller, const struct controller_event *event,
+		    struct actions *actions, struct error *error)
+{
+	int rc;
+
+	if (event->peer && strlen(event->peer) >= PEER_BYTES)
+		return 0; /* no worker of ours: it could not be answered */
+	controller->actions = actions;
+	controller->now_ms = event->now_ms;
+	rc = forgive_own_sleep(controller, error);
+	controller->stepped_ms = event->now_ms;
+	if (rc || controller->state == CONTROLLER_DONE)
+		return rc;
+	rc = take(controller, event, error);
+	if (!rc)
+		check(controller);
+	return rc;
 }
 
 uint64_t controller_deadline_ms(const struct controller *controller)
@@ -430,36 +420,4 @@ uint64_t controller_deadline_ms(const struct controller *controller)
 	uint64_t other = ending_next_ms(controller);
 
 	return other < beat ? other : beat;
-}
-
-char *controller_line(const struct controller *controller, uint64_t now_ms)
-{
-	static const struct {
-		enum phase phase;
-		const char *words;
-	} rows[] = {
-		{PHASE_ABSENT, "absent"},     {PHASE_JOINED, "joined"},
-		{PHASE_DECLARED, "declared"}, {PHASE_PLANNED, "planned"},
-		{PHASE_OPENED, "opened"},     {PHASE_CONNECTED, "connected"},
-		{PHASE_LEFT, "left"},	      {PHASE_LOST, "lost"},
-	};
-	struct text text = {0};
-
-	text_format(&text, "job '%s', epoch %llu, %s, up %.1f s", controller->job,
-		    (unsigned long long)controller->epoch, state_names[controller->state],
-		    (double)(now_ms - controller->started_ms) / 1000.0);
-	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-		struct text list = {0};
-
-		if (members_in_phase(controller, rows[i].phase, &list))
-			text_format(&text, "; %s: %s", rows[i].words, text_string(&list));
-		text_fini(&list);
-	}
-	text_add(&text, "; ");
-	members_versions(controller, &text);
-	if (!text_ok(&text)) {
-		text_fini(&text);
-		return NULL;
-	}
-	return text.data;
 }

@@ -20,9 +20,9 @@ struct worker_core {
 	uint32_t former_count;
 	uint64_t epoch, version, sequence;
 	uint32_t heartbeat_ms, lost_ms;
-	uint64_t started_ms, heard_ms, beat_ms, resend_ms, stepped_ms, leaving_ms;
-	uint64_t expired_ms; /* when the join deadline passed; 0: it has not */
-	bool warned;
+	struct patience joining;
+	uint64_t heard_ms, beat_ms, resend_ms, stepped_ms, leaving_ms;
+	uint64_t expired_ms;		  /* when the join deadline passed; 0: it has not */
 	bool unresolved, said_unresolved; /* the controller's name means nothing yet */
 	struct error name;		  /* why */
 	bool wanted;			  /* the controller asked for the body */
@@ -32,7 +32,7 @@ struct worker_core {
 	struct message plan, peers, endpoints; /* kept for life; type and head only when set */
 	bool have_plan, have_peers;
 	/* of the running step */
-	struct worker_actions *actions;
+	struct actions *actions;
 	uint64_t now_ms;
 };
 
@@ -64,38 +64,12 @@ static int no_memory(struct error *error)
 	return error_set(error, ERROR_MEMORY, "the control channel is out of memory");
 }
 
-static struct worker_action *push(struct worker_core *core, enum worker_action_type type)
-{
-	struct worker_action *action = array_push(core->actions);
-
-	if (action)
-		action->type = type;
-	return action;
-}
-
-static int say(struct worker_core *core, bool warn, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
-
-static int say(struct worker_core *core, bool warn, const char *format, ...)
-{
-	struct worker_action *action = push(core, WORKER_ACTION_LOG);
-	char line[ERROR_TEXT_BYTES + 128];
-	va_list args;
-
-	if (!action)
-		return -ERROR_MEMORY;
-	va_start(args, format);
-	vsnprintf(line, sizeof(line), format, args);
-	va_end(args);
-	action->warn = warn;
-	action->line = memory_string(line);
-	return action->line ? 0 : -ERROR_MEMORY;
-}
+#define say(core, warn, ...) action_log((core)->actions, warn, __VA_ARGS__)
 
 /* Sends a copy of a message whose body may be borrowed; the head is filled in here. */
 static int send_copy(struct worker_core *core, struct message *message, struct error *error)
 {
-	struct worker_action *action = push(core, WORKER_ACTION_SEND);
+	struct action *action = action_push(core->actions, WORKER_ACTION_SEND);
 	struct message copy;
 
 	if (!action)
@@ -185,7 +159,7 @@ static int send_latest(struct worker_core *core, struct error *error)
 
 static int enter(struct worker_core *core, enum worker_state state, struct error *error)
 {
-	struct worker_action *action = push(core, WORKER_ACTION_STATE);
+	struct action *action = action_push(core->actions, WORKER_ACTION_STATE);
 
 	if (!action)
 		return no_memory(error);
@@ -314,7 +288,7 @@ static int on_want(struct worker_core *core, struct message *message, struct err
 
 static int on_plan(struct worker_core *core, struct message *message, struct error *error)
 {
-	struct worker_action *action;
+	struct action *action;
 
 	if (core->state != WORKER_DECLARE)
 		return 0;
@@ -325,7 +299,7 @@ static int on_plan(struct worker_core *core, struct message *message, struct err
 		core->plan.u.plan.row_count, core->plan.u.plan.peer_count) ||
 	    enter(core, WORKER_PLANNED, error))
 		return no_memory(error);
-	action = push(core, WORKER_ACTION_OPEN);
+	action = action_push(core->actions, WORKER_ACTION_OPEN);
 	if (!action)
 		return no_memory(error);
 	action->plan = &core->plan.u.plan;
@@ -345,7 +319,7 @@ static bool peers_match(const struct message_plan *plan, const struct message_pe
 
 static int on_peers(struct worker_core *core, struct message *message, struct error *error)
 {
-	struct worker_action *action;
+	struct action *action;
 	struct error why;
 
 	if (core->state != WORKER_PLANNED || !core->endpoints_ready ||
@@ -363,7 +337,7 @@ static int on_peers(struct worker_core *core, struct message *message, struct er
 	core->have_peers = true;
 	if (enter(core, WORKER_CONNECTING, error))
 		return no_memory(error);
-	action = push(core, WORKER_ACTION_CONNECT);
+	action = action_push(core->actions, WORKER_ACTION_CONNECT);
 	if (!action)
 		return no_memory(error);
 	action->peers = &core->peers.u.peers;
@@ -516,31 +490,42 @@ static void late_text(const struct worker_core *core, uint64_t waited, struct er
 		  *hint ? ": " : "", hint);
 }
 
+/* It asks the controller once, which knows who is missing: its answer is the better sentence. */
+static int late(struct worker_core *core, uint64_t waited, struct error *error)
+{
+	struct error why;
+
+	if (core->now_ms < core->expired_ms + EXPIRED_MS)
+		return 0;
+	late_text(core, waited, &why);
+	if (core->expired_ms || core->state == WORKER_HELLO)
+		return fail(core, &why, FAILURE_SENDS, error);
+	core->expired_ms = core->now_ms;
+	core->failure = why;
+	core->failure_sends = 1;
+	return send_failure(core, error);
+}
+
 static int check_join(struct worker_core *core, struct error *error)
 {
-	uint64_t waited = core->now_ms - core->started_ms;
+	uint64_t waited = core->now_ms - core->joining.since_ms;
 	uint64_t limit = core->options.join_timeout_ms;
-	struct error why;
 
 	if (core->state > WORKER_CONNECTED)
 		return 0;
-	if (waited >= limit && core->now_ms >= core->expired_ms + EXPIRED_MS) {
-		late_text(core, waited, &why);
-		if (core->expired_ms || core->state == WORKER_HELLO)
-			return fail(core, &why, FAILURE_SENDS, error);
-		/* the controller knows who is missing: its answer is the better sentence */
-		core->expired_ms = core->now_ms;
-		core->failure = why;
-		core->failure_sends = 1;
-		return send_failure(core, error);
+	switch (patience_look(&core->joining, core->now_ms, limit)) {
+	case PATIENCE_ENDS:
+		return late(core, waited, error);
+	case PATIENCE_WARNS:
+		return say(core, true, "still waiting for %s at %s, %.1f of %.1f s",
+			   waits[core->state], core->options.controller, (double)waited / 1000.0,
+			   (double)limit / 1000.0)
+			       ? no_memory(error)
+			       : 0;
+	case PATIENCE_WAITS:
+		break;
 	}
-	if (core->warned || waited < limit / 4 || waited >= limit)
-		return 0;
-	core->warned = true;
-	return say(core, true, "still waiting for %s at %s, %.1f of %.1f s", waits[core->state],
-		   core->options.controller, (double)waited / 1000.0, (double)limit / 1000.0)
-		       ? no_memory(error)
-		       : 0;
+	return 0;
 }
 
 /* A process that stood still itself has not listened: the controller is not to blame. */
@@ -549,7 +534,7 @@ static void forgive_own_sleep(struct worker_core *core)
 	uint64_t gap = core->now_ms - core->stepped_ms;
 
 	core->stepped_ms = core->now_ms;
-	if (core->controller && gap > core->heartbeat_ms + core->lost_ms / 2)
+	if (core->controller && core_stood_still(gap, core->heartbeat_ms, core->lost_ms))
 		core->heard_ms += gap;
 }
 
@@ -567,7 +552,7 @@ static int tick(struct worker_core *core, struct error *error)
 }
 
 int worker_core_step(struct worker_core *core, const struct worker_event *event,
-		     struct worker_actions *actions, struct error *error)
+		     struct actions *actions, struct error *error)
 {
 	core->actions = actions;
 	core->now_ms = event->now_ms;
@@ -611,9 +596,8 @@ uint64_t worker_core_deadline_ms(const struct worker_core *core)
 	if (resends[core->state])
 		sooner(&deadline, core->resend_ms);
 	if (core->state <= WORKER_CONNECTED)
-		sooner(&deadline, core->expired_ms
-					  ? core->expired_ms + EXPIRED_MS
-					  : core->started_ms + (core->warned ? limit : limit / 4));
+		sooner(&deadline, core->expired_ms ? core->expired_ms + EXPIRED_MS
+						   : patience_next_ms(&core->joining, limit));
 	if (core->state >= WORKER_DECLARE && core->state <= WORKER_RUN) {
 		sooner(&deadline, core->beat_ms);
 		sooner(&deadline, core->heard_ms + core->lost_ms);
@@ -628,10 +612,10 @@ int worker_core_new(struct worker_core **out, const struct worker_core_options *
 {
 	struct worker_core *core;
 
-	if (!options->job || strlen(options->job) >= LIMIT_JOB_BYTES || !*options->job)
-		return error_set(error, ERROR_CONFIG,
-				 "the job id '%.40s' is empty or longer than %d bytes",
-				 options->job ? options->job : "", LIMIT_JOB_BYTES - 1);
+	int rc = core_check_job(options->job, error);
+
+	if (rc)
+		return rc;
 	if (!options->layout == !options->holding)
 		return error_set(error, ERROR_STATE, "a worker declares a layout or a holding");
 	core = memory_zalloc(1, sizeof(*core));
@@ -641,7 +625,8 @@ int worker_core_new(struct worker_core **out, const struct worker_core_options *
 	if (!core->options.resend_ms)
 		core->options.resend_ms = RESEND_MS;
 	core->lost_ms = SILENT_MS;
-	core->started_ms = core->stepped_ms = core->heard_ms = now_ms;
+	patience_begin(&core->joining, now_ms);
+	core->stepped_ms = core->heard_ms = now_ms;
 	core->resend_ms = now_ms; /* hello goes out with the first tick */
 	*out = core;
 	return 0;
@@ -666,15 +651,4 @@ void worker_core_free(struct worker_core **out)
 enum worker_state worker_core_state(const struct worker_core *core)
 {
 	return core->state;
-}
-
-void worker_actions_clear(struct worker_actions *actions)
-{
-	for (size_t i = 0; i < actions->count; i++) {
-		if (actions->items[i].type == WORKER_ACTION_SEND)
-			message_fini(&actions->items[i].message);
-		memory_free(actions->items[i].line);
-	}
-	memory_free(actions->items);
-	*actions = (struct worker_actions){0};
 }
