@@ -4,6 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
+static int no_memory(struct error *error)
+{
+	return error_set(error, ERROR_MEMORY, "the controller is out of memory");
+}
+
 #define NOISE_LINES 100
 #define NOISE_MS    10000
 
@@ -53,28 +58,26 @@ struct message *send_to(struct controller *controller, const char *peer, enum me
 }
 
 int send_refuse(struct controller *controller, const char *peer, uint64_t epoch,
-		const struct error *why, struct error *error)
+		const struct error *why)
 {
 	struct message *message = send_to(controller, peer, MESSAGE_REFUSE);
 
 	WEFT_ASSERT_OP(why->code, !=, ERROR_NONE);
 	if (!message)
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	message->epoch = epoch;
 	message->u.refuse.code = (int)why->code;
 	message->u.refuse.text = memory_string(why->text);
-	return message->u.refuse.text ? 0 : no_memory(error);
+	return message->u.refuse.text ? 0 : -ERROR_MEMORY;
 }
 
+#define TO(state) (1u << CONTROLLER_##state)
 /* state -> the states that may follow */
 static const unsigned follows[CONTROLLER_STATE_COUNT] = {
-	[CONTROLLER_GATHER] =
-		1u << CONTROLLER_GATHER | 1u << CONTROLLER_EXCHANGE | 1u << CONTROLLER_FAILED,
-	[CONTROLLER_EXCHANGE] =
-		1u << CONTROLLER_RUN | 1u << CONTROLLER_GATHER | 1u << CONTROLLER_FAILED,
-	[CONTROLLER_RUN] =
-		1u << CONTROLLER_GATHER | 1u << CONTROLLER_FAILED | 1u << CONTROLLER_DONE,
-	[CONTROLLER_FAILED] = 1u << CONTROLLER_DONE,
+	[CONTROLLER_GATHER] = TO(GATHER) | TO(EXCHANGE) | TO(FAILED),
+	[CONTROLLER_EXCHANGE] = TO(RUN) | TO(GATHER) | TO(FAILED),
+	[CONTROLLER_RUN] = TO(GATHER) | TO(FAILED) | TO(DONE),
+	[CONTROLLER_FAILED] = TO(DONE),
 };
 
 void controller_enter(struct controller *controller, enum controller_state state)
@@ -83,12 +86,12 @@ void controller_enter(struct controller *controller, enum controller_state state
 	controller->state = state;
 }
 
-int controller_exit(struct controller *controller, const struct error *why, struct error *error)
+int controller_exit(struct controller *controller, const struct error *why)
 {
 	struct action *action = action_push(controller->actions, CONTROLLER_EXIT);
 
 	if (!action)
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	if (why)
 		action->error = *why;
 	controller_enter(controller, CONTROLLER_DONE);
@@ -119,26 +122,25 @@ static int choose_routing(struct controller *controller, struct error *error)
 {
 	struct controller_options *options = &controller->options;
 	struct epoch_rules *rules = &controller->rules;
-	struct plan_options plan = {.sessions_max = options->sessions_max};
 	int rc = policy_named(&rules->policy, "--policy",
 			      options->policy ? options->policy : "greedy", error);
 
-	if (!rc)
-		rc = order_named(&rules->order, "--order",
-				 options->order ? options->order : ORDER_DEFAULT, error);
-	if (!rc)
-		rc = plan_options_check(rules->policy, &plan, error);
-	if (rc)
-		return rc;
-	/* the rows' own names outlive the caller's strings */
-	options->policy = rules->policy->name;
-	options->order = rules->order->name;
 	rules->train = &options->train;
 	rules->infer = &options->infer;
-	rules->sessions_max = options->sessions_max;
-	rules->topology = options->topology;
+	rules->options.topology = options->topology;
+	rules->options.sessions_max = options->sessions_max;
 	rules->topology_from_workers = options->topology_from_workers;
-	return 0;
+	if (!rc)
+		rc = order_named(&rules->options.order, "--order",
+				 options->order ? options->order : ORDER_DEFAULT, error);
+	if (!rc)
+		rc = plan_options_check(rules->policy, &rules->options, error);
+	/* the rows' own names outlive the caller's strings */
+	if (!rc) {
+		options->policy = rules->policy->name;
+		options->order = rules->options.order->name;
+	}
+	return rc;
 }
 
 int controller_new(struct controller **out, const struct controller_options *options,
@@ -186,7 +188,7 @@ void controller_free(struct controller **out)
 	*out = NULL;
 }
 
-typedef int (*handler)(struct controller *, struct slot *, struct message *, struct error *);
+typedef int (*handler)(struct controller *, struct slot *, struct message *);
 static const handler handlers[MESSAGE_TYPE_COUNT] = {
 	[MESSAGE_DECLARE] = declarations_take,	  [MESSAGE_LAYOUT] = declarations_body,
 	[MESSAGE_HOLDING] = declarations_body,	  [MESSAGE_ENDPOINTS] = exchange_endpoints,
@@ -194,8 +196,7 @@ static const handler handlers[MESSAGE_TYPE_COUNT] = {
 	[MESSAGE_LEAVE] = members_leave,	  [MESSAGE_HEARTBEAT] = members_heartbeat,
 };
 
-static int other_job(struct controller *controller, const char *peer, const struct message *message,
-		     struct error *error)
+static int other_job(struct controller *controller, const char *peer, const struct message *message)
 {
 	char name[MEMBER_TEXT_BYTES];
 	struct member member;
@@ -210,14 +211,13 @@ static int other_job(struct controller *controller, const char *peer, const stru
 		  member_text(member, name), message->u.hello.host,
 		  (unsigned long long)message->u.hello.pid, message->job, controller->job);
 	if (say_noise(controller, "refused: %s", why.text))
-		return no_memory(error);
-	return send_refuse(controller, peer, message->epoch, &why, error);
+		return -ERROR_MEMORY;
+	return send_refuse(controller, peer, message->epoch, &why);
 }
 
 /* A stranger who is past hello: of an epoch that failed, or of another controller. Its last
  * words need no answer. */
-static int stranger(struct controller *controller, const char *peer, const struct message *message,
-		    struct error *error)
+static int stranger(struct controller *controller, const char *peer, const struct message *message)
 {
 	struct error why;
 	bool was = false;
@@ -225,7 +225,7 @@ static int stranger(struct controller *controller, const char *peer, const struc
 
 	if (message->type == MESSAGE_LEAVE || message->type == MESSAGE_FAILURE)
 		return 0;
-	rc = ending_answer_former(controller, peer, message, &was, error);
+	rc = ending_answer_former(controller, peer, message, &was);
 	if (rc || was)
 		return rc;
 	error_set(&why, ERROR_CONTROLLER_LOST,
@@ -234,43 +234,39 @@ static int stranger(struct controller *controller, const char *peer, const struc
 		  (double)(controller->now_ms - controller->started_ms) / 1000.0);
 	if (say_noise(controller, "%s from %s, which never joined: told so",
 		      message_type_name(message->type), peer))
-		return no_memory(error);
-	return send_refuse(controller, peer, message->epoch, &why, error);
+		return -ERROR_MEMORY;
+	return send_refuse(controller, peer, message->epoch, &why);
 }
 
-static int received(struct controller *controller, const char *peer, struct message *message,
-		    struct error *error)
+static int received(struct controller *controller, const char *peer, struct message *message)
 {
 	struct slot *slot;
 
 	if (controller->state == CONTROLLER_DONE)
 		return 0;
 	if (strcmp(message->job, controller->job) != 0)
-		return other_job(controller, peer, message, error);
+		return other_job(controller, peer, message);
 	if (message->type == MESSAGE_HELLO)
-		return members_hello(controller, peer, message, error);
+		return members_hello(controller, peer, message);
 	if ((unsigned)message->type >= MESSAGE_TYPE_COUNT || !handlers[message->type])
 		return say_noise(controller,
 				 "dropped: a %s from %s, which only "
 				 "controllers send",
-				 message_type_name(message->type), peer)
-			       ? no_memory(error)
-			       : 0;
+				 message_type_name(message->type), peer);
 	slot = membership_find(&controller->members, message->from);
 	if (!slot)
-		return stranger(controller, peer, message, error);
+		return stranger(controller, peer, message);
 	if (message->epoch != controller->number)
 		return 0; /* stale: of an earlier plan */
 	membership_heard(slot, peer, controller->now_ms);
 	if (slot->presence == PRESENCE_LEFT && message->type != MESSAGE_LEAVE)
 		return 0;
 	if (controller->state == CONTROLLER_FAILED)
-		return ending_answer(controller, slot, message, error);
-	return handlers[message->type](controller, slot, message, error);
+		return ending_answer(controller, slot, message);
+	return handlers[message->type](controller, slot, message);
 }
 
-static int broken(struct controller *controller, const char *peer, const struct error *what,
-		  struct error *error)
+static int broken(struct controller *controller, const char *peer, const struct error *what)
 {
 	struct slot *slot = membership_at(&controller->members, peer);
 	char who[WORKER_TEXT_BYTES];
@@ -280,18 +276,18 @@ static int broken(struct controller *controller, const char *peer, const struct 
 	if (!slot || controller->state == CONTROLLER_GATHER) {
 		error_wrap(&why, "message of %s refused", slot ? slot_text(slot, who) : peer);
 		if (say_noise(controller, "%s", why.text))
-			return no_memory(error);
-		rc = send_refuse(controller, peer, slot ? controller->number : 0, &why, error);
-		return !rc && slot ? declarations_drop(controller, slot, error) : rc;
+			return -ERROR_MEMORY;
+		rc = send_refuse(controller, peer, slot ? controller->number : 0, &why);
+		return !rc && slot ? declarations_drop(controller, slot) : rc;
 	}
 	if (controller->state != CONTROLLER_EXCHANGE && controller->state != CONTROLLER_RUN)
 		return 0;
 	error_wrap(&why, "%s sent what cannot be read", slot_text(slot, who));
-	return ending_fail(controller, slot, &why, error);
+	return ending_fail(controller, slot, &why);
 }
 
 /* A controller that was stopped itself has not listened; nor has one that planned. */
-static int forgive_own_sleep(struct controller *controller, struct error *error)
+static int forgive_own_sleep(struct controller *controller)
 {
 	const struct controller_options *options = &controller->options;
 	uint64_t gap = controller->now_ms - controller->stepped_ms;
@@ -315,53 +311,50 @@ static int forgive_own_sleep(struct controller *controller, struct error *error)
 	}
 	return say(controller, true,
 		   "the controller itself stood still for %.1f s; nobody is blamed for it",
-		   (double)gap / 1000.0)
-		       ? no_memory(error)
-		       : 0;
+		   (double)gap / 1000.0);
 }
 
-static int plan(struct controller *controller, struct error *error)
+static int plan(struct controller *controller)
 {
 	if (!declarations_complete(controller))
 		return 0; /* it was when the step was asked for, and will be again */
 	controller->planning = true;
-	return exchange_begin(controller, error);
+	return exchange_begin(controller);
 }
 
-static int tick(struct controller *controller, struct error *error)
+static int tick(struct controller *controller)
 {
 	int rc;
 
 	controller->ticked_ms = controller->now_ms;
 	if (noise_summary(controller))
-		return no_memory(error);
-	rc = losses_silence(controller, error);
-	return rc ? rc : ending_deadlines(controller, error);
+		return -ERROR_MEMORY;
+	rc = losses_silence(controller);
+	return rc ? rc : ending_deadlines(controller);
 }
 
-static int take(struct controller *controller, const struct controller_event *event,
-		struct error *error)
+static int take(struct controller *controller, const struct controller_event *event)
 {
 	switch (event->type) {
 	case CONTROLLER_RECEIVED:
-		return received(controller, event->peer, event->message, error);
+		return received(controller, event->peer, event->message);
 	case CONTROLLER_BROKEN:
-		return broken(controller, event->peer, event->error, error);
+		return broken(controller, event->peer, event->error);
 	case CONTROLLER_PLAN:
-		return plan(controller, error);
+		return plan(controller);
 	case CONTROLLER_TICK:
-		return tick(controller, error);
+		return tick(controller);
 	case CONTROLLER_INTERRUPT:
 		controller->restarts_left = 0;
 		if (controller->state == CONTROLLER_FAILED)
-			return controller_exit(controller, &controller->failure, error);
-		return ending_fail(controller, NULL, event->error, error);
+			return controller_exit(controller, &controller->failure);
+		return ending_fail(controller, NULL, event->error);
 	}
 	return 0;
 }
 
 /* What holds between two steps, whatever came. */
-static void check(const struct controller *controller)
+static void check(const struct controller *controller, const struct controller_event *event)
 {
 	const struct membership *members = &controller->members;
 	const struct epoch *epoch = controller->epoch;
@@ -381,8 +374,10 @@ static void check(const struct controller *controller)
 	WEFT_ASSERT(state <= CONTROLLER_RUN || state == CONTROLLER_DONE ||
 		    controller->failure.code != ERROR_NONE);
 	WEFT_ASSERT(state > CONTROLLER_RUN || members->in[PRESENCE_LOST] == 0);
-	WEFT_ASSERT(state == CONTROLLER_RUN || state > CONTROLLER_RUN ||
-		    members->in[PRESENCE_LEFT] == 0);
+	WEFT_ASSERT(state >= CONTROLLER_RUN || members->in[PRESENCE_LEFT] == 0);
+	/* a tick has handled all that was due */
+	WEFT_ASSERT(event->type != CONTROLLER_TICK || state == CONTROLLER_DONE ||
+		    controller_deadline_ms(controller) > controller->now_ms);
 	if (!epoch)
 		return;
 	epoch_check(epoch, controller->now_ms);
@@ -404,14 +399,16 @@ int controller_step(struct controller *controller, const struct controller_event
 		return 0; /* no worker of ours: it could not be answered */
 	controller->actions = actions;
 	controller->now_ms = event->now_ms;
-	rc = forgive_own_sleep(controller, error);
+	rc = forgive_own_sleep(controller);
 	controller->stepped_ms = event->now_ms;
-	if (rc || controller->state == CONTROLLER_DONE)
-		return rc;
-	rc = take(controller, event, error);
-	if (!rc)
-		check(controller);
-	return rc;
+	if (!rc && controller->state != CONTROLLER_DONE)
+		rc = take(controller, event);
+	if (rc) {
+		WEFT_ASSERT_OP(rc, ==, -ERROR_MEMORY);
+		return no_memory(error);
+	}
+	check(controller, event);
+	return 0;
 }
 
 uint64_t controller_deadline_ms(const struct controller *controller)

@@ -7,18 +7,19 @@
 
 #include <string.h>
 
-static int want(struct controller *controller, const struct slot *slot, struct error *error)
+static int want(struct controller *controller, const struct slot *slot)
 {
 	struct message *message = send_to(controller, slot->peer, MESSAGE_WANT);
 	const struct body *body = slot->worker->body;
 
+	WEFT_ASSERT(!controller->epoch); /* with one, the answer is its plan */
 	if (!message)
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	if (!body || body->asked != slot->worker)
 		return 0;
 	message->u.want.digests = memory_alloc(sizeof(struct digest));
 	if (!message->u.want.digests)
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	message->u.want.digests[0] = body->digest;
 	message->u.want.digest_count = 1;
 	return 0;
@@ -102,17 +103,16 @@ static bool agrees(const struct controller *controller, const struct slot *slot,
 	return agrees_with_specs(controller, slot, declare, why);
 }
 
-static int turn_away(struct controller *controller, struct slot *slot, const struct error *why,
-		     struct error *error)
+static int turn_away(struct controller *controller, struct slot *slot, const struct error *why)
 {
 	int rc;
 
 	memory_free(slot->refused);
 	slot->refused = memory_string(why->text);
 	if (!slot->refused || say_noise(controller, "refused: %s", why->text))
-		return no_memory(error);
-	rc = send_refuse(controller, slot->peer, controller->number, why, error);
-	return rc ? rc : declarations_drop(controller, slot, error);
+		return -ERROR_MEMORY;
+	rc = send_refuse(controller, slot->peer, controller->number, why);
+	return rc ? rc : declarations_drop(controller, slot);
 }
 
 bool declarations_complete(const struct controller *controller)
@@ -126,31 +126,30 @@ bool declarations_complete(const struct controller *controller)
 	       !membership_claimed(members, controller->options.heartbeat_ms);
 }
 
-int declarations_maybe_plan(struct controller *controller, struct error *error)
+int declarations_maybe_plan(struct controller *controller)
 {
 	if (!declarations_complete(controller) ||
 	    action_push(controller->actions, CONTROLLER_PLAN_DUE))
 		return 0;
-	return no_memory(error);
+	return -ERROR_MEMORY;
 }
 
 static int again(struct controller *controller, struct slot *slot,
-		 const struct message_declare *declare, struct error *error)
+		 const struct message_declare *declare)
 {
 	char who[WORKER_TEXT_BYTES];
 	struct error why;
 
 	if (controller->epoch)
-		return exchange_plan_again(controller, slot, error);
+		return exchange_plan_again(controller, slot);
 	if (digest_equal(declare->digest, slot->worker->declare.digest))
-		return want(controller, slot, error);
+		return want(controller, slot);
 	error_set(&why, ERROR_CONFLICT, "%s declared twice, with different contents",
 		  slot_text(slot, who));
-	return turn_away(controller, slot, &why, error);
+	return turn_away(controller, slot, &why);
 }
 
-int declarations_take(struct controller *controller, struct slot *slot, struct message *message,
-		      struct error *error)
+int declarations_take(struct controller *controller, struct slot *slot, struct message *message)
 {
 	struct message_declare *declare = &message->u.declare;
 	char who[WORKER_TEXT_BYTES];
@@ -159,14 +158,15 @@ int declarations_take(struct controller *controller, struct slot *slot, struct m
 	struct body *body;
 
 	if (slot->presence != PRESENCE_JOINED)
-		return again(controller, slot, declare, error);
+		return again(controller, slot, declare);
 	if (!agrees(controller, slot, declare, &why))
-		return turn_away(controller, slot, &why, error);
+		return turn_away(controller, slot, &why);
+	WEFT_ASSERT_OP(controller->state, ==, CONTROLLER_GATHER);
 	body = bodies_find(bodies, slot->who.role, declare->digest);
 	if (!body)
 		body = bodies_add(bodies, slot->who.role, declare->digest);
 	if (!body)
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	if (!body->known && !body->asked)
 		bodies_ask(bodies, body, slot->worker);
 	membership_declare(&controller->members, slot, declare, body);
@@ -174,13 +174,12 @@ int declarations_take(struct controller *controller, struct slot *slot, struct m
 		body->known		      ? ", known already"
 		: body->asked == slot->worker ? ", asked for the contents"
 					      : "") ||
-	    want(controller, slot, error))
-		return no_memory(error);
-	return declarations_maybe_plan(controller, error);
+	    want(controller, slot))
+		return -ERROR_MEMORY;
+	return declarations_maybe_plan(controller);
 }
 
-int declarations_body(struct controller *controller, struct slot *slot, struct message *message,
-		      struct error *error)
+int declarations_body(struct controller *controller, struct slot *slot, struct message *message)
 {
 	bool layout = message->type == MESSAGE_LAYOUT;
 	struct body *body = slot->worker->body;
@@ -188,7 +187,7 @@ int declarations_body(struct controller *controller, struct slot *slot, struct m
 	struct error why;
 
 	if (controller->epoch)
-		return exchange_plan_again(controller, slot, error);
+		return exchange_plan_again(controller, slot);
 	if (slot->presence != PRESENCE_DECLARED)
 		return 0;
 	if (layout != (slot->who.role == ROLE_INFERENCE) ||
@@ -196,8 +195,9 @@ int declarations_body(struct controller *controller, struct slot *slot, struct m
 			  layout ? message->u.layout.digest : message->u.holding.digest)) {
 		error_set(&why, ERROR_CONFLICT, "%s sent a %s that is not the one it declared",
 			  slot_text(slot, who), layout ? "layout" : "holding");
-		return turn_away(controller, slot, &why, error);
+		return turn_away(controller, slot, &why);
 	}
+	WEFT_ASSERT(body->known || body->asked);
 	if (!body->known) {
 		if (layout) {
 			body->layout = message->u.layout.layout;
@@ -209,12 +209,12 @@ int declarations_body(struct controller *controller, struct slot *slot, struct m
 		body->known = true;
 		bodies_stop_asking(&controller->members.bodies, body);
 	}
-	if (want(controller, slot, error))
-		return no_memory(error);
-	return declarations_maybe_plan(controller, error);
+	if (want(controller, slot))
+		return -ERROR_MEMORY;
+	return declarations_maybe_plan(controller);
 }
 
-int declarations_drop(struct controller *controller, struct slot *slot, struct error *error)
+int declarations_drop(struct controller *controller, struct slot *slot)
 {
 	struct membership *members = &controller->members;
 	struct body *body = slot->worker->body;
@@ -235,7 +235,7 @@ int declarations_drop(struct controller *controller, struct slot *slot, struct e
 			bodies_stop_asking(&members->bodies, body);
 	}
 	if (other)
-		rc = want(controller, other, error);
+		rc = want(controller, other);
 	membership_clear(members, slot);
 	if (body)
 		bodies_drop_unused(&members->bodies, body);

@@ -9,22 +9,22 @@
 #include "controller/state.h"
 
 /* LOST when one worker is to blame, REFUSE when it is the job as a whole. */
-static int tell(struct controller *controller, const char *peer, uint64_t epoch,
-		struct error *error)
+static int tell(struct controller *controller, const char *peer, uint64_t epoch)
 {
 	struct message *message;
 
+	WEFT_ASSERT_OP(controller->failure.code, !=, ERROR_NONE);
 	if (!controller->blamed_someone)
-		return send_refuse(controller, peer, epoch, &controller->failure, error);
+		return send_refuse(controller, peer, epoch, &controller->failure);
 	message = send_to(controller, peer, MESSAGE_LOST);
 	if (!message)
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	message->epoch = epoch;
 	message->u.lost.code = (int)controller->failure.code;
 	message->u.lost.member = controller->blamed;
 	message->u.lost.incarnation = controller->blamed_incarnation;
 	message->u.lost.text = memory_string(controller->failure.text);
-	return message->u.lost.text ? 0 : no_memory(error);
+	return message->u.lost.text ? 0 : -ERROR_MEMORY;
 }
 
 static bool may_restart(const struct controller *controller, const struct error *why)
@@ -32,7 +32,7 @@ static bool may_restart(const struct controller *controller, const struct error 
 	return controller->restarts_left > 0 && error_exit_code(why->code) != 78;
 }
 
-static int gather_again(struct controller *controller, struct error *error)
+static int gather_again(struct controller *controller)
 {
 	struct membership *members = &controller->members;
 
@@ -44,7 +44,7 @@ static int gather_again(struct controller *controller, struct error *error)
 		if (slot_present(slot)) {
 			former = array_push(&controller->formers);
 			if (!former)
-				return no_memory(error);
+				return -ERROR_MEMORY;
 			former->incarnation = slot->worker->hello.incarnation;
 			former->epoch = controller->number;
 		}
@@ -52,18 +52,21 @@ static int gather_again(struct controller *controller, struct error *error)
 			bodies_stop_asking(&members->bodies, slot->worker->body);
 		membership_clear(members, slot);
 	}
+	WEFT_ASSERT_OP(members->in[PRESENCE_ABSENT], ==, members->count);
+	WEFT_ASSERT_OP(members->bodies.missing, ==, 0);
+	WEFT_ASSERT_OP(controller->restarts_left, >, 0);
 	controller->number++;
 	controller->restarts_left--;
 	controller_enter(controller, CONTROLLER_GATHER);
 	patience_begin(&controller->patience, controller->now_ms);
 	if (say(controller, true, "gathering again as epoch %llu, %u restarts left",
 		(unsigned long long)controller->number, controller->restarts_left))
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	return 0;
 }
 
 /* Everyone who can be told has been. */
-static int maybe_exit(struct controller *controller, struct error *error)
+static int maybe_exit(struct controller *controller)
 {
 	const struct membership *members = &controller->members;
 
@@ -71,11 +74,10 @@ static int maybe_exit(struct controller *controller, struct error *error)
 	if (members->in[PRESENCE_ABSENT] + members->in[PRESENCE_LEFT] + members->in[PRESENCE_LOST] <
 	    members->count)
 		return 0;
-	return controller_exit(controller, &controller->failure, error);
+	return controller_exit(controller, &controller->failure);
 }
 
-int ending_fail(struct controller *controller, const struct slot *blamed, const struct error *why,
-		struct error *error)
+int ending_fail(struct controller *controller, const struct slot *blamed, const struct error *why)
 {
 	const struct membership *members = &controller->members;
 	int rc = 0;
@@ -90,31 +92,31 @@ int ending_fail(struct controller *controller, const struct slot *blamed, const 
 		controller->blamed_incarnation = blamed->worker->hello.incarnation;
 	}
 	if (say(controller, true, "the job fails: %s", why->text))
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	for (uint32_t i = 0; !rc && i < members->count; i++)
 		if (slot_present(&members->slots[i]))
-			rc = tell(controller, members->slots[i].peer, controller->number, error);
+			rc = tell(controller, members->slots[i].peer, controller->number);
 	if (rc)
 		return rc;
 	if (may_restart(controller, why))
-		return gather_again(controller, error);
+		return gather_again(controller);
 	controller_enter(controller, CONTROLLER_FAILED);
 	controller->grace_ms = controller->now_ms + controller->options.lost_ms;
-	return maybe_exit(controller, error);
+	return maybe_exit(controller);
 }
 
-int ending_answer(struct controller *controller, struct slot *slot, struct message *message,
-		  struct error *error)
+int ending_answer(struct controller *controller, struct slot *slot, struct message *message)
 {
+	WEFT_ASSERT_OP(controller->state, ==, CONTROLLER_FAILED);
 	if (message->type != MESSAGE_LEAVE)
-		return tell(controller, slot->peer, message->epoch, error);
+		return tell(controller, slot->peer, message->epoch);
 	if (slot->presence != PRESENCE_LEFT)
 		membership_gone(&controller->members, slot, PRESENCE_LEFT);
-	return maybe_exit(controller, error);
+	return maybe_exit(controller);
 }
 
 int ending_answer_former(struct controller *controller, const char *peer,
-			 const struct message *message, bool *was, struct error *error)
+			 const struct message *message, bool *was)
 {
 	for (size_t i = 0; i < controller->formers.count; i++) {
 		const struct former *former = &controller->formers.items[i];
@@ -122,7 +124,7 @@ int ending_answer_former(struct controller *controller, const char *peer,
 		if (former->incarnation != message->from || former->epoch != message->epoch)
 			continue;
 		*was = true;
-		return tell(controller, peer, message->epoch, error);
+		return tell(controller, peer, message->epoch);
 	}
 	return 0;
 }
@@ -133,7 +135,7 @@ static uint64_t limit_ms(const struct controller *controller)
 						      : controller->options.exchange_timeout_ms;
 }
 
-static int late(struct controller *controller, uint64_t waited, struct error *error)
+static int late(struct controller *controller, uint64_t waited)
 {
 	bool gathering = controller->state == CONTROLLER_GATHER;
 	const struct slot *first = NULL;
@@ -159,10 +161,10 @@ static int late(struct controller *controller, uint64_t waited, struct error *er
 	for (uint32_t i = 0; !first && epoch && i < epoch->count; i++)
 		if (epoch->parties[i].leg < LEG_CONNECTED)
 			first = &controller->members.slots[i];
-	return ending_fail(controller, first, &why, error);
+	return ending_fail(controller, first, &why);
 }
 
-static int still_waiting(struct controller *controller, struct error *error)
+static int still_waiting(struct controller *controller)
 {
 	uint64_t waited = controller->now_ms - controller->patience.since_ms;
 	struct text text = {0};
@@ -172,20 +174,20 @@ static int still_waiting(struct controller *controller, struct error *error)
 	rc = say(controller, true, "still waiting for %s, %.1f of %.1f s", text_string(&text),
 		 (double)waited / 1000.0, (double)limit_ms(controller) / 1000.0);
 	text_fini(&text);
-	return rc ? no_memory(error) : 0;
+	return rc;
 }
 
-int ending_deadlines(struct controller *controller, struct error *error)
+int ending_deadlines(struct controller *controller)
 {
 	if (controller->state == CONTROLLER_FAILED && controller->now_ms >= controller->grace_ms)
-		return controller_exit(controller, &controller->failure, error);
+		return controller_exit(controller, &controller->failure);
 	if (controller->state != CONTROLLER_GATHER && controller->state != CONTROLLER_EXCHANGE)
 		return 0;
 	switch (patience_look(&controller->patience, controller->now_ms, limit_ms(controller))) {
 	case PATIENCE_ENDS:
-		return late(controller, controller->now_ms - controller->patience.since_ms, error);
+		return late(controller, controller->now_ms - controller->patience.since_ms);
 	case PATIENCE_WARNS:
-		return still_waiting(controller, error);
+		return still_waiting(controller);
 	case PATIENCE_WAITS:
 		break;
 	}

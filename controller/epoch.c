@@ -6,7 +6,7 @@
 #include <string.h>
 
 int epoch_new(struct epoch **out, uint64_t number, uint32_t attempt, uint32_t trainers,
-	      uint32_t ranks, struct error *error)
+	      uint32_t ranks)
 {
 	struct epoch *epoch = memory_zalloc(1, sizeof(*epoch));
 
@@ -14,7 +14,7 @@ int epoch_new(struct epoch **out, uint64_t number, uint32_t attempt, uint32_t tr
 	WEFT_ASSERT_OP(attempt, >, 0);
 	WEFT_ASSERT(trainers && ranks);
 	if (!epoch)
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	epoch->number = number;
 	epoch->attempt = attempt;
 	epoch->trainers = trainers;
@@ -22,7 +22,7 @@ int epoch_new(struct epoch **out, uint64_t number, uint32_t attempt, uint32_t tr
 	epoch->parties = memory_zalloc(epoch->capacity, sizeof(struct party));
 	if (!epoch->parties) {
 		memory_free(epoch);
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	}
 	*out = epoch;
 	return 0;
@@ -219,8 +219,7 @@ static int describe(struct peer_endpoints *out, const struct party *peer, uint32
 	return copy_bytes(&out->record, record->bytes, record->length);
 }
 
-int epoch_peers(const struct epoch *epoch, uint32_t index, struct message_peers *peers,
-		struct error *error)
+int epoch_peers(const struct epoch *epoch, uint32_t index, struct message_peers *peers)
 {
 	const struct party *party = party_of(epoch, index);
 
@@ -228,11 +227,11 @@ int epoch_peers(const struct epoch *epoch, uint32_t index, struct message_peers 
 	peers->attempt = epoch->attempt;
 	peers->peers = memory_zalloc(party->peer_count, sizeof(*peers->peers));
 	if (!peers->peers)
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	for (size_t i = 0; i < party->peer_count; i++) {
 		peers->peer_count++;
 		if (describe(&peers->peers[i], &epoch->parties[party->peers[i]], index))
-			return no_memory(error);
+			return -ERROR_MEMORY;
 	}
 	return 0;
 }

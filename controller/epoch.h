@@ -60,14 +60,13 @@ struct epoch_rules {
 	const struct train_spec *train;
 	const struct infer_spec *infer;
 	const struct policy *policy;
-	const struct order *order;
-	uint32_t sessions_max;           /* inference ranks one trainer may write to; 0: any */
-	const struct topology *topology; /* NULL: flat */
-	bool topology_from_workers;      /* instead: as they report */
+	struct plan_options options;
+	bool topology_from_workers; /* instead of the options': as they report */
 };
 
+/* Out of memory is -ERROR_MEMORY everywhere here, in no words. */
 int epoch_new(struct epoch **epoch, uint64_t number, uint32_t attempt, uint32_t trainers,
-	      uint32_t ranks, struct error *error);
+	      uint32_t ranks);
 /* The next party: trainers first, by rank; declared, its body known. */
 void epoch_add(struct epoch *epoch, struct worker *worker);
 /* When all are added. Says in the log how many report no NIC, if that counts. */
@@ -76,8 +75,7 @@ int epoch_plan(struct epoch *epoch, const struct epoch_rules *rules, struct acti
 void epoch_free(struct epoch **epoch);
 
 /* Tensors held but wanted by nobody: how many, and some of their names. */
-int epoch_unwanted(const struct epoch *epoch, struct text *names, size_t *count,
-		   struct error *error);
+int epoch_unwanted(const struct epoch *epoch, struct text *names, size_t *count);
 /* Fills everything but the timeout. */
 int epoch_rows(const struct epoch *epoch, uint32_t party, struct message_plan *plan,
 	       struct error *error);
@@ -86,8 +84,7 @@ int epoch_opened(struct epoch *epoch, uint32_t party, struct message_endpoints *
 		 struct error *why);
 /* Leg 2 is due: its own endpoints and those of all its peers are here. */
 bool epoch_peers_ready(const struct epoch *epoch, uint32_t party);
-int epoch_peers(const struct epoch *epoch, uint32_t party, struct message_peers *peers,
-		struct error *error);
+int epoch_peers(const struct epoch *epoch, uint32_t party, struct message_peers *peers);
 /* Leg 3. */
 void epoch_connected(struct epoch *epoch, uint32_t party);
 bool epoch_all_connected(const struct epoch *epoch);
@@ -97,6 +94,6 @@ void epoch_check(const struct epoch *epoch, uint64_t now_ms);
 /* epoch_cluster.c, epoch_rows.c: of epoch_plan */
 int epoch_cluster(struct topology **topology, const struct epoch *epoch, struct actions *actions,
 		  struct error *error);
-int epoch_number_rows(struct epoch *epoch, struct error *error);
+int epoch_number_rows(struct epoch *epoch);
 
 #endif

@@ -40,7 +40,7 @@ struct gathering {
 };
 
 /* A worker that does not say where it runs is on a host of its own. */
-static int find_hosts(struct gathering *gathering, struct error *error)
+static int find_hosts(struct gathering *gathering)
 {
 	const struct epoch *epoch = gathering->epoch;
 	struct strmap known = {0};
@@ -59,7 +59,7 @@ static int find_hosts(struct gathering *gathering, struct error *error)
 			host = (uint32_t)gathering->hosts.count;
 			if (!array_push(&gathering->hosts) ||
 			    (named && !strmap_put(&known, id, host)))
-				rc = no_memory(error);
+				rc = -ERROR_MEMORY;
 			else
 				gathering->hosts.items[host].first =
 					gathering->hosts.items[host].last = i;
@@ -71,8 +71,7 @@ static int find_hosts(struct gathering *gathering, struct error *error)
 }
 
 /* Two workers may see one NIC at two speeds while it renegotiates: the lower is safe. */
-static int add_found(struct gathering *gathering, const char *name, uint32_t rail, uint64_t rate,
-		     struct error *error)
+static int add_found(struct gathering *gathering, const char *name, uint32_t rail, uint64_t rate)
 {
 	struct found *nic;
 
@@ -85,12 +84,12 @@ static int add_found(struct gathering *gathering, const char *name, uint32_t rai
 	}
 	nic = array_push(&gathering->nics);
 	if (!nic)
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	*nic = (struct found){name, rail, rate};
 	return 0;
 }
 
-static int find_nics(struct gathering *gathering, uint32_t party, struct error *error)
+static int find_nics(struct gathering *gathering, uint32_t party)
 {
 	const struct worker *from = gathering->epoch->parties[party].worker;
 	int rc = 0;
@@ -100,14 +99,13 @@ static int find_nics(struct gathering *gathering, uint32_t party, struct error *
 
 		rc = add_found(gathering, nic->name, nic->rail,
 			       nic->bytes_per_second ? nic->bytes_per_second
-						     : TOPOLOGY_FLAT_BYTES_PER_SECOND,
-			       error);
+						     : TOPOLOGY_FLAT_BYTES_PER_SECOND);
 	}
 	if (from->declare.nic_count)
 		return rc;
 	gathering->without++;
 	return add_found(gathering, member_text(from->who, gathering->own[party]), 0,
-			 TOPOLOGY_FLAT_BYTES_PER_SECOND, error);
+			 TOPOLOGY_FLAT_BYTES_PER_SECOND);
 }
 
 static int by_rail(const void *x, const void *y)
@@ -136,7 +134,7 @@ static int add_host(struct gathering *gathering, uint32_t party, struct error *e
 			 first->hello.host ? first->hello.host : "", who, turn);
 	rc = topology_add_host(topology, name, 0, error);
 	if (!rc && !strmap_put(&gathering->names, topology->hosts[host].name, host))
-		rc = no_memory(error);
+		rc = -ERROR_MEMORY;
 	return rc;
 }
 
@@ -147,7 +145,7 @@ static int fill_host(struct gathering *gathering, uint32_t host, struct error *e
 	gathering->nics.count = 0;
 	for (uint32_t i = gathering->hosts.items[host].first; !rc && i != NONE;
 	     i = gathering->next[i])
-		rc = find_nics(gathering, i, error);
+		rc = find_nics(gathering, i);
 	if (!rc)
 		rc = add_host(gathering, gathering->hosts.items[host].first, error);
 	if (!rc && gathering->nics.count > TOPOLOGY_HOST_NICS_MAX)
@@ -212,9 +210,9 @@ static int gather(struct gathering *gathering, struct error *error)
 	gathering->next = memory_zalloc(epoch->count, sizeof(uint32_t));
 	gathering->own = memory_zalloc(epoch->count, sizeof(*gathering->own));
 	if (!rc && (!gathering->host_of || !gathering->next || !gathering->own))
-		rc = no_memory(error);
+		rc = -ERROR_MEMORY;
 	if (!rc)
-		rc = find_hosts(gathering, error);
+		rc = find_hosts(gathering);
 	for (uint32_t h = 0; !rc && h < gathering->hosts.count; h++)
 		rc = fill_host(gathering, h, error);
 	for (uint32_t i = 0; !rc && i < epoch->count; i++)

@@ -104,7 +104,7 @@ static int build_problem(struct epoch *epoch, const struct epoch_rules *rules, s
 
 	if (!input_alloc(&input, epoch->trainers, epoch->count - epoch->trainers)) {
 		input_fini(&input);
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	}
 	input_fill(&input, epoch, rules);
 	rc = problem_build(&epoch->problem, &input.problem, error);
@@ -137,9 +137,7 @@ static int check_hosts(const struct epoch *epoch, struct error *error)
 int epoch_plan(struct epoch *epoch, const struct epoch_rules *rules, struct actions *actions,
 	       struct error *error)
 {
-	struct plan_options options = {.topology = rules->topology,
-				       .order = rules->order,
-				       .sessions_max = rules->sessions_max};
+	struct plan_options options = rules->options;
 	int rc;
 
 	WEFT_ASSERT(!epoch->table);
@@ -155,15 +153,14 @@ int epoch_plan(struct epoch *epoch, const struct epoch_rules *rules, struct acti
 		rc = check_hosts(epoch, error);
 	if (!rc)
 		rc = order_sends(epoch->table, &epoch->sends, error);
-	return rc ? rc : epoch_number_rows(epoch, error);
+	return rc ? rc : epoch_number_rows(epoch);
 }
 
-int epoch_unwanted(const struct epoch *epoch, struct text *names, size_t *count,
-		   struct error *error)
+int epoch_unwanted(const struct epoch *epoch, struct text *names, size_t *count)
 {
 	enum { SHOWN = 5 };
 	uint32_t *tensors = NULL;
-	int rc = problem_unwanted(epoch->problem, &tensors, count, error);
+	int rc = problem_unwanted(epoch->problem, &tensors, count, NULL);
 
 	if (rc)
 		return rc;

@@ -30,7 +30,7 @@ static uint32_t world_of(const struct epoch *epoch, enum role role)
 }
 
 /* A stable counting sort of the routes by rank. */
-static int bucket(struct epoch *epoch, enum role role, struct error *error)
+static int bucket(struct epoch *epoch, enum role role)
 {
 	const struct table *table = epoch->table;
 	uint32_t world = world_of(epoch, role);
@@ -40,7 +40,7 @@ static int bucket(struct epoch *epoch, enum role role, struct error *error)
 	epoch->first[role] = first;
 	epoch->routes[role] = routes;
 	if (!first || !routes)
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	for (size_t r = 0; r < table->route_count; r++)
 		first[rank_of(&table->routes[r], role) + 2]++;
 	for (uint32_t rank = 0; rank < world; rank++)
@@ -53,7 +53,7 @@ static int bucket(struct epoch *epoch, enum role role, struct error *error)
 	return 0;
 }
 
-static int number_pieces(struct epoch *epoch, struct error *error)
+static int number_pieces(struct epoch *epoch)
 {
 	const struct table *table = epoch->table;
 	uint32_t *next = memory_zalloc(world_of(epoch, ROLE_INFERENCE), sizeof(*next));
@@ -61,7 +61,7 @@ static int number_pieces(struct epoch *epoch, struct error *error)
 	epoch->ordinals = memory_zalloc(table->piece_count, sizeof(*epoch->ordinals));
 	if (!next || !epoch->ordinals) {
 		memory_free(next);
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	}
 	for (uint32_t t = 0; t < epoch->trainers; t++) {
 		uint64_t begin = epoch->first[ROLE_TRAINER][t];
@@ -81,7 +81,7 @@ static int number_pieces(struct epoch *epoch, struct error *error)
 }
 
 /* The ranks that exchange bytes with the party. */
-static int find_peers(struct epoch *epoch, struct party *party, struct error *error)
+static int find_peers(struct epoch *epoch, struct party *party)
 {
 	enum role role = party->worker->who.role, other = other_role(role);
 	uint32_t world = world_of(epoch, other);
@@ -92,7 +92,7 @@ static int find_peers(struct epoch *epoch, struct party *party, struct error *er
 
 	WEFT_ASSERT(!party->peers);
 	if (!met)
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	for (uint64_t k = first[0]; k < first[1]; k++) {
 		uint32_t rank = rank_of(&epoch->table->routes[epoch->routes[role][k]], other);
 
@@ -103,7 +103,7 @@ static int find_peers(struct epoch *epoch, struct party *party, struct error *er
 	party->peers = memory_alloc(n * sizeof(*party->peers));
 	if (!party->peers) {
 		memory_free(met);
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	}
 	for (uint32_t rank = 0; rank < world; rank++)
 		if (met[rank])
@@ -113,16 +113,16 @@ static int find_peers(struct epoch *epoch, struct party *party, struct error *er
 	return 0;
 }
 
-int epoch_number_rows(struct epoch *epoch, struct error *error)
+int epoch_number_rows(struct epoch *epoch)
 {
-	int rc = bucket(epoch, ROLE_TRAINER, error);
+	int rc = bucket(epoch, ROLE_TRAINER);
 
 	if (!rc)
-		rc = bucket(epoch, ROLE_INFERENCE, error);
+		rc = bucket(epoch, ROLE_INFERENCE);
 	if (!rc)
-		rc = number_pieces(epoch, error);
+		rc = number_pieces(epoch);
 	for (uint32_t i = 0; !rc && i < epoch->count; i++)
-		rc = find_peers(epoch, &epoch->parties[i], error);
+		rc = find_peers(epoch, &epoch->parties[i]);
 	return rc;
 }
 
@@ -179,7 +179,7 @@ static int fill_route(struct filling *filling, uint32_t index, struct error *err
 }
 
 /* An inference rank's rows: canonical order, then stably by peer: (peer, ordinal). */
-static int by_peer(struct message_plan *plan, struct error *error)
+static int by_peer(struct message_plan *plan)
 {
 	size_t *next = memory_zalloc(plan->peer_count + 1, sizeof(*next));
 	struct plan_row *sorted = memory_zalloc(plan->row_count, sizeof(*sorted));
@@ -187,7 +187,7 @@ static int by_peer(struct message_plan *plan, struct error *error)
 	if (!next || !sorted) {
 		memory_free(next);
 		memory_free(sorted);
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	}
 	for (size_t i = 0; i < plan->row_count; i++)
 		next[plan->rows[i].peer + 1]++;
@@ -219,7 +219,7 @@ static int fill_rows(struct filling *filling, struct error *error)
 				 role_name(role), rank, pieces, LIMIT_ROUTES);
 	plan->rows = memory_zalloc(pieces, sizeof(*plan->rows));
 	if (!plan->rows)
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	if (role == ROLE_TRAINER) {
 		const struct send_order *sends = &epoch->sends;
 
@@ -229,7 +229,7 @@ static int fill_rows(struct filling *filling, struct error *error)
 		for (uint64_t k = first[0]; !rc && k < first[1]; k++)
 			rc = fill_route(filling, epoch->routes[role][k], error);
 		if (!rc)
-			rc = by_peer(plan, error);
+			rc = by_peer(plan);
 	}
 	WEFT_ASSERT(rc || plan->row_count == pieces);
 	for (size_t i = 0; !rc && i < plan->row_count; i++) {
@@ -264,7 +264,7 @@ int epoch_rows(const struct epoch *epoch, uint32_t index, struct message_plan *p
 	filling.peer_of = memory_zalloc(epoch->count, sizeof(uint32_t));
 	if (!plan->policy || !plan->order || !plan->peers || !filling.peer_of) {
 		memory_free(filling.peer_of);
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	}
 	for (size_t i = 0; i < party->peer_count; i++) {
 		const struct worker *peer = epoch->parties[party->peers[i]].worker;
@@ -276,7 +276,7 @@ int epoch_rows(const struct epoch *epoch, uint32_t index, struct message_plan *p
 		filling.peer_of[peer->who.rank] = (uint32_t)i;
 		if (!plan->peers[i].host) {
 			memory_free(filling.peer_of);
-			return no_memory(error);
+			return -ERROR_MEMORY;
 		}
 	}
 	rc = fill_rows(&filling, error);

@@ -13,37 +13,25 @@ static uint32_t party_of(const struct controller *controller, const struct slot 
 {
 	uint32_t index = (uint32_t)(slot - controller->members.slots);
 
+	WEFT_ASSERT(controller->epoch);
 	WEFT_ASSERT_OP(index, <, controller->epoch->count);
 	WEFT_ASSERT(controller->epoch->parties[index].worker == slot->worker);
 	return index;
 }
 
-static int send_plan(struct controller *controller, struct slot *slot, struct error *error)
+static int send_plan(struct controller *controller, struct slot *slot, struct error *why)
 {
 	struct message *message = send_to(controller, slot->peer, MESSAGE_PLAN);
 	uint32_t party = party_of(controller, slot);
 
 	if (!message)
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	controller->epoch->parties[party].plan_ms = controller->now_ms;
 	message->u.plan.update_timeout_ms = controller->options.update_timeout_ms;
-	return epoch_rows(controller->epoch, party, &message->u.plan, error);
+	return epoch_rows(controller->epoch, party, &message->u.plan, why);
 }
 
-/* Plans are large. While one is made and sent, its worker goes on asking twice a second; all
- * that waits here by then is answered by the plan that has just gone out. */
-#define PLAN_AGAIN_MS 250
-
-int exchange_plan_again(struct controller *controller, struct slot *slot, struct error *error)
-{
-	const struct party *party = &controller->epoch->parties[party_of(controller, slot)];
-
-	if (party->leg != LEG_PLANNED || controller->now_ms < party->plan_ms + PLAN_AGAIN_MS)
-		return 0;
-	return send_plan(controller, slot, error);
-}
-
-static int announce(struct controller *controller, struct error *error)
+static int announce(struct controller *controller)
 {
 	const struct epoch *epoch = controller->epoch;
 	const struct table *table = epoch->table;
@@ -61,7 +49,7 @@ static int announce(struct controller *controller, struct error *error)
 		 (unsigned long long)epoch->number, table->policy, table->order, table->route_count,
 		 table->piece_count, bytes_text(total, bytes), digest_text(table->digest, digest));
 	if (!rc)
-		rc = epoch_unwanted(epoch, &names, &unwanted, error);
+		rc = epoch_unwanted(epoch, &names, &unwanted);
 	if (!rc && unwanted)
 		rc = say(controller, true,
 			 "%zu tensor%s held by trainers and wanted by no inference rank, and "
@@ -70,10 +58,10 @@ static int announce(struct controller *controller, struct error *error)
 			 text_string(&names));
 	text_fini(&names);
 	if (rc)
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	action = action_push(controller->actions, CONTROLLER_TABLE);
 	if (!action)
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	action->table = table;
 	return 0;
 }
@@ -83,7 +71,7 @@ static int make_epoch(struct epoch **epoch, struct controller *controller, struc
 {
 	const struct membership *members = &controller->members;
 	int rc = epoch_new(epoch, controller->number, controller->attempts + 1, members->trainers,
-			   members->count - members->trainers, why);
+			   members->count - members->trainers);
 
 	if (rc)
 		return rc;
@@ -96,40 +84,56 @@ static int make_epoch(struct epoch **epoch, struct controller *controller, struc
 }
 
 /* The same workers would say the same again. */
-static int fail_for_good(struct controller *controller, int rc, const struct error *why,
-			 struct error *error)
+static int fail_for_good(struct controller *controller, int rc, const struct error *why)
 {
 	if (rc == -ERROR_MEMORY)
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	controller->restarts_left = 0;
-	return ending_fail(controller, NULL, why, error);
+	return ending_fail(controller, NULL, why);
 }
 
-int exchange_begin(struct controller *controller, struct error *error)
+int exchange_begin(struct controller *controller)
 {
 	struct membership *members = &controller->members;
 	struct epoch *epoch = NULL;
 	struct error why = {0};
 	int rc;
 
+	WEFT_ASSERT(declarations_complete(controller));
 	bodies_forget_unused(&members->bodies);
 	rc = make_epoch(&epoch, controller, &why);
 	if (rc)
-		return fail_for_good(controller, rc, &why, error);
+		return fail_for_good(controller, rc, &why);
 	epoch_free(&controller->epoch);
 	controller->epoch = epoch;
 	controller->attempts++;
 	controller_enter(controller, CONTROLLER_EXCHANGE);
 	patience_begin(&controller->patience, controller->now_ms);
-	rc = announce(controller, error);
+	rc = announce(controller);
 	if (rc)
 		return rc;
 	for (uint32_t i = 0; !rc && i < members->count; i++)
 		rc = send_plan(controller, &members->slots[i], &why);
-	return rc ? fail_for_good(controller, rc, &why, error) : 0;
+	return rc ? fail_for_good(controller, rc, &why) : 0;
 }
 
-static int send_peers(struct controller *controller, uint32_t party, struct error *error)
+/* Plans are large. While one is made and sent, its worker goes on asking twice a second; all
+ * that waits here by then is answered by the plan that has just gone out. */
+#define PLAN_AGAIN_MS 250
+
+int exchange_plan_again(struct controller *controller, struct slot *slot)
+{
+	const struct party *party = &controller->epoch->parties[party_of(controller, slot)];
+	struct error why;
+	int rc;
+
+	if (party->leg != LEG_PLANNED || controller->now_ms < party->plan_ms + PLAN_AGAIN_MS)
+		return 0;
+	rc = send_plan(controller, slot, &why);
+	return rc ? fail_for_good(controller, rc, &why) : 0;
+}
+
+static int send_peers(struct controller *controller, uint32_t party)
 {
 	struct message *message;
 
@@ -137,12 +141,11 @@ static int send_peers(struct controller *controller, uint32_t party, struct erro
 		return 0;
 	message = send_to(controller, controller->members.slots[party].peer, MESSAGE_PEERS);
 	if (!message)
-		return no_memory(error);
-	return epoch_peers(controller->epoch, party, &message->u.peers, error);
+		return -ERROR_MEMORY;
+	return epoch_peers(controller->epoch, party, &message->u.peers);
 }
 
-int exchange_endpoints(struct controller *controller, struct slot *slot, struct message *message,
-		       struct error *error)
+int exchange_endpoints(struct controller *controller, struct slot *slot, struct message *message)
 {
 	struct epoch *epoch = controller->epoch;
 	struct message_endpoints *endpoints = &message->u.endpoints;
@@ -156,26 +159,25 @@ int exchange_endpoints(struct controller *controller, struct slot *slot, struct 
 	index = party_of(controller, slot);
 	party = &epoch->parties[index];
 	if (party->leg != LEG_PLANNED)
-		return send_peers(controller, index, error);
+		return send_peers(controller, index);
 	if (epoch_opened(epoch, index, endpoints, &why))
-		return ending_fail(controller, slot, &why, error);
+		return ending_fail(controller, slot, &why);
 	for (size_t i = 0; !rc && i < party->peer_count; i++)
-		rc = send_peers(controller, party->peers[i], error);
-	return rc ? rc : send_peers(controller, index, error);
+		rc = send_peers(controller, party->peers[i]);
+	return rc ? rc : send_peers(controller, index);
 }
 
-static int go(struct controller *controller, const struct slot *slot, struct error *error)
+static int go(struct controller *controller, const struct slot *slot)
 {
 	struct message *message = send_to(controller, slot->peer, MESSAGE_GO);
 
 	if (!message)
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	message->u.go.attempt = controller->epoch->attempt;
 	return 0;
 }
 
-int exchange_connected(struct controller *controller, struct slot *slot, struct message *message,
-		       struct error *error)
+int exchange_connected(struct controller *controller, struct slot *slot, struct message *message)
 {
 	const struct membership *members = &controller->members;
 	struct epoch *epoch = controller->epoch;
@@ -185,18 +187,19 @@ int exchange_connected(struct controller *controller, struct slot *slot, struct 
 	if (!epoch || message->u.connected.attempt != epoch->attempt)
 		return 0;
 	if (controller->state == CONTROLLER_RUN)
-		return go(controller, slot, error);
+		return go(controller, slot);
 	party = party_of(controller, slot);
 	if (epoch->parties[party].leg != LEG_OPENED)
 		return 0;
 	epoch_connected(epoch, party);
 	if (!epoch_all_connected(epoch))
 		return 0;
+	WEFT_ASSERT_OP(members->in[PRESENCE_DECLARED], ==, members->count);
 	controller_enter(controller, CONTROLLER_RUN);
 	if (say(controller, false, "all %u workers are connected after %.1f s: go", members->count,
 		(double)(controller->now_ms - controller->patience.since_ms) / 1000.0))
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	for (uint32_t i = 0; !rc && i < members->count; i++)
-		rc = go(controller, &members->slots[i], error);
+		rc = go(controller, &members->slots[i]);
 	return rc;
 }

@@ -7,12 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
-static int welcome(struct controller *controller, const struct slot *slot, struct error *error)
+static int welcome(struct controller *controller, const struct slot *slot)
 {
 	struct message *message = send_to(controller, slot->peer, MESSAGE_WELCOME);
 
 	if (!message)
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	message->u.welcome.heartbeat_ms = controller->options.heartbeat_ms;
 	message->u.welcome.lost_ms = controller->options.lost_ms;
 	message->u.welcome.controller = controller->options.incarnation;
@@ -20,7 +20,7 @@ static int welcome(struct controller *controller, const struct slot *slot, struc
 }
 
 static int join(struct controller *controller, struct slot *slot, const char *peer,
-		struct message *message, struct error *error)
+		struct message *message)
 {
 	struct membership *members = &controller->members;
 	bool first = members->in[PRESENCE_ABSENT] == members->count;
@@ -28,25 +28,25 @@ static int join(struct controller *controller, struct slot *slot, const char *pe
 
 	WEFT_ASSERT_OP(controller->state, ==, CONTROLLER_GATHER);
 	if (membership_join(members, slot, peer, &message->u.hello, controller->now_ms))
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	if (first) /* the wait starts with it */
 		patience_begin(&controller->patience, controller->now_ms);
 	if (say(controller, false, "%s joins, %u of %u here", slot_text(slot, who),
 		members->count - members->in[PRESENCE_ABSENT], members->count))
-		return no_memory(error);
-	return welcome(controller, slot, error);
+		return -ERROR_MEMORY;
+	return welcome(controller, slot);
 }
 
 static int refuse(struct controller *controller, const char *peer, const struct message *message,
-		  const struct error *why, struct error *error)
+		  const struct error *why)
 {
 	if (say_noise(controller, "refused: %s", why->text))
-		return no_memory(error);
-	return send_refuse(controller, peer, message->epoch, why, error);
+		return -ERROR_MEMORY;
+	return send_refuse(controller, peer, message->epoch, why);
 }
 
 static int out_of_range(struct controller *controller, const char *peer,
-			const struct message *message, uint32_t world, struct error *error)
+			const struct message *message, uint32_t world)
 {
 	const struct message_hello *hello = &message->u.hello;
 	char spec[PARALLEL_TEXT_BYTES], name[MEMBER_TEXT_BYTES];
@@ -62,7 +62,7 @@ static int out_of_range(struct controller *controller, const char *peer,
 		  "with --%s %.300s, which has ranks 0..%u; start fewer or change the spec",
 		  member_text((struct member){hello->role, hello->rank}, name), hello->host,
 		  (unsigned long long)hello->pid, trainer ? "train" : "infer", spec, world - 1);
-	return refuse(controller, peer, message, &why, error);
+	return refuse(controller, peer, message, &why);
 }
 
 /* Several processes may claim one rank in turn: the holder has to show itself once for all of
@@ -80,7 +80,7 @@ static bool claim_begins(const struct controller *controller, const struct slot 
 /* Another incarnation wants a rank that is held. Who is right shows within a heartbeat or
  * lost_ms; until then the claim is not answered, and the newcomer says hello again. */
 static int claim(struct controller *controller, struct slot *slot, const char *peer,
-		 struct message *message, struct error *error)
+		 struct message *message)
 {
 	const struct message_hello *hello = &message->u.hello;
 	char who[WORKER_TEXT_BYTES];
@@ -88,13 +88,13 @@ static int claim(struct controller *controller, struct slot *slot, const char *p
 
 	WEFT_ASSERT_OP(slot->worker->hello.incarnation, !=, hello->incarnation);
 	if (controller->state == CONTROLLER_FAILED)
-		return refuse(controller, peer, message, &controller->failure, error);
+		return refuse(controller, peer, message, &controller->failure);
 	if (slot->presence == PRESENCE_LEFT) {
 		error_set(&why, ERROR_DUPLICATE_RANK,
 			  "%s has done its work and left this job; the process on host %s, pid "
 			  "%llu comes too late",
 			  slot_text(slot, who), hello->host, (unsigned long long)hello->pid);
-		return refuse(controller, peer, message, &why, error);
+		return refuse(controller, peer, message, &why);
 	}
 	if (slot->claim != hello->incarnation) {
 		bool anew = claim_begins(controller, slot);
@@ -107,7 +107,7 @@ static int claim(struct controller *controller, struct slot *slot, const char *p
 			      "%s is claimed by another process (host %s, pid %llu): waiting "
 			      "for a heartbeat of the first",
 			      slot_text(slot, who), hello->host, (unsigned long long)hello->pid))
-			return no_memory(error);
+			return -ERROR_MEMORY;
 	}
 	if (!slot_claim_open(slot, controller->options.heartbeat_ms)) {
 		error_set(&why, ERROR_DUPLICATE_RANK,
@@ -115,23 +115,22 @@ static int claim(struct controller *controller, struct slot *slot, const char *p
 			  "refused; start each rank once",
 			  slot_text(slot, who), hello->host, (unsigned long long)hello->pid);
 		slot->claim = 0;
-		return refuse(controller, peer, message, &why, error);
+		return refuse(controller, peer, message, &why);
 	}
 	if (controller->now_ms < slot->heard_ms + controller->options.lost_ms)
 		return 0;
 	if (controller->state != CONTROLLER_GATHER) {
 		losses_restarted(&why, controller, slot);
-		return ending_fail(controller, slot, &why, error);
+		return ending_fail(controller, slot, &why);
 	}
 	if (say(controller, true, "%s fell silent; host %s, pid %llu takes its place",
 		slot_text(slot, who), hello->host, (unsigned long long)hello->pid) ||
-	    declarations_drop(controller, slot, error))
-		return no_memory(error);
-	return join(controller, slot, peer, message, error);
+	    declarations_drop(controller, slot))
+		return -ERROR_MEMORY;
+	return join(controller, slot, peer, message);
 }
 
-int members_hello(struct controller *controller, const char *peer, struct message *message,
-		  struct error *error)
+int members_hello(struct controller *controller, const char *peer, struct message *message)
 {
 	const struct message_hello *hello = &message->u.hello;
 	struct membership *members = &controller->members;
@@ -139,50 +138,45 @@ int members_hello(struct controller *controller, const char *peer, struct messag
 
 	if (!slot)
 		return out_of_range(controller, peer, message,
-				    membership_world(members, hello->role), error);
+				    membership_world(members, hello->role));
 	if (slot->presence == PRESENCE_ABSENT) {
 		if (controller->state == CONTROLLER_FAILED)
-			return refuse(controller, peer, message, &controller->failure, error);
-		return join(controller, slot, peer, message, error);
+			return refuse(controller, peer, message, &controller->failure);
+		return join(controller, slot, peer, message);
 	}
 	if (slot->worker->hello.incarnation != hello->incarnation)
-		return claim(controller, slot, peer, message, error);
+		return claim(controller, slot, peer, message);
 	membership_heard(slot, peer, controller->now_ms);
-	return controller->state == CONTROLLER_FAILED
-		       ? ending_answer(controller, slot, message, error)
-		       : welcome(controller, slot, error);
+	return controller->state == CONTROLLER_FAILED ? ending_answer(controller, slot, message)
+						      : welcome(controller, slot);
 }
 
-static int beat(struct controller *controller, const struct slot *slot, uint64_t sequence,
-		struct error *error)
+static int beat(struct controller *controller, const struct slot *slot, uint64_t sequence)
 {
 	struct message *message = send_to(controller, slot->peer, MESSAGE_HEARTBEAT);
 
 	if (!message)
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	message->u.heartbeat.sequence = sequence;
 	return 0;
 }
 
-int members_heartbeat(struct controller *controller, struct slot *slot, struct message *message,
-		      struct error *error)
+int members_heartbeat(struct controller *controller, struct slot *slot, struct message *message)
 {
 	if (message->u.heartbeat.version > slot->version)
 		slot->version = message->u.heartbeat.version;
-	if (beat(controller, slot, message->u.heartbeat.sequence, error))
+	if (beat(controller, slot, message->u.heartbeat.sequence))
 		return -ERROR_MEMORY;
-	return controller->state == CONTROLLER_GATHER ? declarations_maybe_plan(controller, error)
-						      : 0;
+	return controller->state == CONTROLLER_GATHER ? declarations_maybe_plan(controller) : 0;
 }
 
-int members_leave(struct controller *controller, struct slot *slot, struct message *message,
-		  struct error *error)
+int members_leave(struct controller *controller, struct slot *slot, struct message *message)
 {
 	struct membership *members = &controller->members;
 	char who[WORKER_TEXT_BYTES];
 	struct error why;
 
-	if (beat(controller, slot, 0, error))
+	if (beat(controller, slot, 0))
 		return -ERROR_MEMORY;
 	if (slot->presence == PRESENCE_LEFT)
 		return 0;
@@ -192,15 +186,15 @@ int members_leave(struct controller *controller, struct slot *slot, struct messa
 				  ? "before the job ran"
 				  : "before its work was done (interrupted or failed)");
 		membership_gone(members, slot, PRESENCE_LEFT);
-		return ending_fail(controller, slot, &why, error);
+		return ending_fail(controller, slot, &why);
 	}
 	membership_gone(members, slot, PRESENCE_LEFT);
 	if (say(controller, false, "%s leaves, its work done, %u of %u still here",
 		slot_text(slot, who), members->count - members->in[PRESENCE_LEFT], members->count))
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	if (members->in[PRESENCE_LEFT] < members->count)
 		return 0;
 	if (say(controller, false, "done: all have left"))
-		return no_memory(error);
-	return controller_exit(controller, NULL, error);
+		return -ERROR_MEMORY;
+	return controller_exit(controller, NULL);
 }

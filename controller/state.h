@@ -65,6 +65,9 @@ struct controller {
 	uint64_t now_ms;
 };
 
+/* All that follows fails in one way, by returning -ERROR_MEMORY: what workers, files and the network
+ * get wrong is answered in actions. */
+
 /* core.c */
 void controller_enter(struct controller *controller, enum controller_state state);
 /* A line for people; -ERROR_MEMORY. */
@@ -76,55 +79,45 @@ int say_noise(struct controller *controller, const char *format, ...)
 /* A message to fill in place; NULL when out of memory. Strings in it must be owned. */
 struct message *send_to(struct controller *controller, const char *peer, enum message_type type);
 int send_refuse(struct controller *controller, const char *peer, uint64_t epoch,
-		const struct error *why, struct error *error);
-int controller_exit(struct controller *controller, const struct error *why, struct error *error);
+		const struct error *why);
+int controller_exit(struct controller *controller, const struct error *why);
 
 /* members.c */
-int members_hello(struct controller *controller, const char *peer, struct message *message,
-		  struct error *error);
-int members_heartbeat(struct controller *controller, struct slot *slot,
-		      struct message *message, struct error *error);
-int members_leave(struct controller *controller, struct slot *slot, struct message *message,
-		  struct error *error);
+int members_hello(struct controller *controller, const char *peer, struct message *message);
+int members_heartbeat(struct controller *controller, struct slot *slot, struct message *message);
+int members_leave(struct controller *controller, struct slot *slot, struct message *message);
 
 /* losses.c */
-int losses_report(struct controller *controller, struct slot *slot, struct message *message,
-		  struct error *error);
-int losses_silence(struct controller *controller, struct error *error);
+int losses_report(struct controller *controller, struct slot *slot, struct message *message);
+int losses_silence(struct controller *controller);
 void losses_restarted(struct error *why, const struct controller *controller,
 		      const struct slot *slot);
 
 /* declarations.c */
-int declarations_take(struct controller *controller, struct slot *slot,
-		      struct message *message, struct error *error);
-int declarations_body(struct controller *controller, struct slot *slot,
-		      struct message *message, struct error *error);
+int declarations_take(struct controller *controller, struct slot *slot, struct message *message);
+int declarations_body(struct controller *controller, struct slot *slot, struct message *message);
 /* Everything is here and nobody's place is in doubt. */
 bool declarations_complete(const struct controller *controller);
 /* Asks for planning when that is so. */
-int declarations_maybe_plan(struct controller *controller, struct error *error);
+int declarations_maybe_plan(struct controller *controller);
 /* While gathering: the place is free again. The worker's share of the asking passes to another,
  * and what only it declared goes with it. */
-int declarations_drop(struct controller *controller, struct slot *slot, struct error *error);
+int declarations_drop(struct controller *controller, struct slot *slot);
 
 /* exchange.c */
-int exchange_begin(struct controller *controller, struct error *error);
+int exchange_begin(struct controller *controller);
 /* The worker asks again: not for a plan that is on its way, or that it has. */
-int exchange_plan_again(struct controller *controller, struct slot *slot, struct error *error);
-int exchange_endpoints(struct controller *controller, struct slot *slot,
-		       struct message *message, struct error *error);
-int exchange_connected(struct controller *controller, struct slot *slot,
-		       struct message *message, struct error *error);
+int exchange_plan_again(struct controller *controller, struct slot *slot);
+int exchange_endpoints(struct controller *controller, struct slot *slot, struct message *message);
+int exchange_connected(struct controller *controller, struct slot *slot, struct message *message);
 
 /* ending.c */
 /* The job fails because of `blamed` (NULL: of no single worker). */
-int ending_fail(struct controller *controller, const struct slot *blamed,
-		const struct error *why, struct error *error);
-int ending_answer(struct controller *controller, struct slot *slot, struct message *message,
-		  struct error *error);
+int ending_fail(struct controller *controller, const struct slot *blamed, const struct error *why);
+int ending_answer(struct controller *controller, struct slot *slot, struct message *message);
 int ending_answer_former(struct controller *controller, const char *peer,
-			 const struct message *message, bool *was, struct error *error);
-int ending_deadlines(struct controller *controller, struct error *error);
+			 const struct message *message, bool *was);
+int ending_deadlines(struct controller *controller);
 uint64_t ending_next_ms(const struct controller *controller);
 
 /* view.c */

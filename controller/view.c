@@ -9,31 +9,24 @@
 
 #define RANGES_SHOWN 8
 
-enum phase {
-	PHASE_ABSENT,
-	PHASE_JOINED,
-	PHASE_DECLARED,
-	PHASE_PLANNED,
-	PHASE_OPENED,
-	PHASE_CONNECTED,
-	PHASE_LEFT,
-	PHASE_LOST,
-	PHASE_COUNT
-};
+/* A presence, or past those a leg. */
+#define PHASE(leg) (PRESENCE_COUNT + (leg))
 
 static const struct {
+	int phase;
 	const char *name;
 	const char *owes; /* what the others wait for */
-} phases[PHASE_COUNT] = {
-	[PHASE_ABSENT] = {"absent", "to join"},
-	[PHASE_JOINED] = {"joined", "to declare"},
-	[PHASE_DECLARED] = {"declared", "to send their contents"},
-	[PHASE_PLANNED] = {"planned", "to open endpoints"},
-	[PHASE_OPENED] = {"opened", "to connect"},
-	[PHASE_CONNECTED] = {"connected", NULL},
-	[PHASE_LEFT] = {"left", NULL},
-	[PHASE_LOST] = {"lost", NULL},
+} phases[] = {
+	{PRESENCE_ABSENT, "absent", "to join"},
+	{PRESENCE_JOINED, "joined", "to declare"},
+	{PRESENCE_DECLARED, "declared", "to send their contents"},
+	{PHASE(LEG_PLANNED), "planned", "to open endpoints"},
+	{PHASE(LEG_OPENED), "opened", "to connect"},
+	{PHASE(LEG_CONNECTED), "connected", NULL},
+	{PRESENCE_LEFT, "left", NULL},
+	{PRESENCE_LOST, "lost", NULL},
 };
+_Static_assert(ARRAY_SIZE(phases) == PHASE(LEG_COUNT), "a row for every phase");
 
 static const char *const state_names[] = {
 	[CONTROLLER_GATHER] = "gathering", [CONTROLLER_EXCHANGE] = "exchanging endpoints",
@@ -42,25 +35,14 @@ static const char *const state_names[] = {
 };
 _Static_assert(ARRAY_SIZE(state_names) == CONTROLLER_STATE_COUNT, "a name for every state");
 
-static enum phase phase_of(const struct controller *controller, const struct slot *slot)
+static int phase_of(const struct controller *controller, const struct slot *slot)
 {
-	static const enum phase present[PRESENCE_COUNT] = {
-		[PRESENCE_ABSENT] = PHASE_ABSENT,     [PRESENCE_JOINED] = PHASE_JOINED,
-		[PRESENCE_DECLARED] = PHASE_DECLARED, [PRESENCE_LEFT] = PHASE_LEFT,
-		[PRESENCE_LOST] = PHASE_LOST,
-	};
-	static const enum phase legs[LEG_COUNT] = {
-		[LEG_PLANNED] = PHASE_PLANNED,
-		[LEG_OPENED] = PHASE_OPENED,
-		[LEG_CONNECTED] = PHASE_CONNECTED,
-	};
-
-	if (controller->epoch && slot->presence == PRESENCE_DECLARED)
-		return legs[controller->epoch->parties[slot - controller->members.slots].leg];
-	return present[slot->presence];
+	if (!controller->epoch || slot->presence != PRESENCE_DECLARED)
+		return slot->presence;
+	return PHASE(controller->epoch->parties[slot - controller->members.slots].leg);
 }
 
-static bool ranges(const struct controller *controller, enum role role, enum phase phase,
+static bool ranges(const struct controller *controller, enum role role, int phase,
 		   struct text *text, bool first)
 {
 	const struct membership *members = &controller->members;
@@ -95,7 +77,7 @@ static bool ranges(const struct controller *controller, enum role role, enum pha
 }
 
 /* Appends "trainer 2 of 4, inference 0..3 of 8" for those in one phase; false if none. */
-static bool ranks_in(const struct controller *controller, enum phase phase, struct text *text)
+static bool ranks_in(const struct controller *controller, int phase, struct text *text)
 {
 	bool trainers = ranges(controller, ROLE_TRAINER, phase, text, true);
 
@@ -106,16 +88,16 @@ void view_missing(const struct controller *controller, struct text *text)
 {
 	bool any = false;
 
-	for (enum phase phase = 0; phase < PHASE_COUNT; phase++) {
+	for (size_t i = 0; i < ARRAY_SIZE(phases); i++) {
 		struct text list = {0};
 
 		/* a declared worker is only waited for while its body is not here */
-		if (!phases[phase].owes ||
-		    (phase == PHASE_DECLARED && !controller->members.bodies.missing))
+		if (!phases[i].owes ||
+		    (phases[i].phase == PRESENCE_DECLARED && !controller->members.bodies.missing))
 			continue;
-		if (ranks_in(controller, phase, &list)) {
+		if (ranks_in(controller, phases[i].phase, &list)) {
 			text_format(text, "%s%s %s", any ? "; " : "", text_string(&list),
-				    phases[phase].owes);
+				    phases[i].owes);
 			any = true;
 		}
 		text_fini(&list);
@@ -143,11 +125,11 @@ char *controller_line(const struct controller *controller, uint64_t now_ms)
 	text_format(&text, "job '%s', epoch %llu, %s, up %.1f s", controller->job,
 		    (unsigned long long)controller->number, state_names[controller->state],
 		    (double)(now_ms - controller->started_ms) / 1000.0);
-	for (enum phase phase = 0; phase < PHASE_COUNT; phase++) {
+	for (size_t i = 0; i < ARRAY_SIZE(phases); i++) {
 		struct text list = {0};
 
-		if (ranks_in(controller, phase, &list))
-			text_format(&text, "; %s: %s", phases[phase].name, text_string(&list));
+		if (ranks_in(controller, phases[i].phase, &list))
+			text_format(&text, "; %s: %s", phases[i].name, text_string(&list));
 		text_fini(&list);
 	}
 	text_add(&text, "; ");

@@ -4,11 +4,6 @@
 #include "base/assert.h"
 #include <stdio.h>
 
-int no_memory(struct error *error)
-{
-	return error_set(error, ERROR_MEMORY, "the controller is out of memory");
-}
-
 struct body *bodies_find(const struct bodies *bodies, enum role role, struct digest digest)
 {
 	for (size_t i = 0; i < bodies->all.count; i++) {

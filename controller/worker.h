@@ -59,6 +59,4 @@ void worker_declares(struct worker *worker, struct message_declare *declare, str
 char *worker_text(const struct worker *worker,
 		  char out[WORKER_TEXT_BYTES]); /* "trainer 3 (host a, pid 7)" */
 
-int no_memory(struct error *error);
-
 #endif

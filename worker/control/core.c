@@ -2,6 +2,7 @@
 #include "worker/control/core.h"
 
 #include "base/array.h"
+#include "base/assert.h"
 #include "base/memory.h"
 #include <stdio.h>
 #include <string.h>
@@ -67,37 +68,39 @@ static int no_memory(struct error *error)
 #define say(core, warn, ...) action_log((core)->actions, warn, __VA_ARGS__)
 
 /* Sends a copy of a message whose body may be borrowed; the head is filled in here. */
-static int send_copy(struct worker_core *core, struct message *message, struct error *error)
+static int send_copy(struct worker_core *core, struct message *message)
 {
 	struct action *action = action_push(core->actions, WORKER_ACTION_SEND);
 	struct message copy;
 
+	WEFT_ASSERT_OP(message->type, <=, MESSAGE_HEARTBEAT); /* the others are the controller's */
+	WEFT_ASSERT(message->type == MESSAGE_HELLO || core->controller);
 	if (!action)
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	snprintf(message->job, sizeof(message->job), "%s", core->options.job);
 	message->epoch = core->epoch;
 	message->from = core->options.hello.incarnation;
-	if (message_copy(&copy, message, error)) {
+	if (message_copy(&copy, message, NULL)) {
 		core->actions->count--;
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	}
 	action->message = copy;
 	return 0;
 }
 
-static int send_hello(struct worker_core *core, struct error *error)
+static int send_hello(struct worker_core *core)
 {
 	struct message message = {.type = MESSAGE_HELLO, .u.hello = core->options.hello};
 
-	return send_copy(core, &message, error);
+	return send_copy(core, &message);
 }
 
-static int send_declare(struct worker_core *core, struct error *error)
+static int send_declare(struct worker_core *core)
 {
 	struct message message = {.type = MESSAGE_DECLARE, .u.declare = core->options.declare};
 
 	if (!core->wanted)
-		return send_copy(core, &message, error);
+		return send_copy(core, &message);
 	if (core->options.layout) {
 		message.type = MESSAGE_LAYOUT;
 		message.u.layout.digest = core->options.declare.digest;
@@ -107,82 +110,98 @@ static int send_declare(struct worker_core *core, struct error *error)
 		message.u.holding.digest = core->options.declare.digest;
 		message.u.holding.holding = *core->options.holding;
 	}
-	return send_copy(core, &message, error);
+	return send_copy(core, &message);
 }
 
-static int send_endpoints(struct worker_core *core, struct error *error)
+static int send_endpoints(struct worker_core *core)
 {
-	return core->endpoints_ready ? send_copy(core, &core->endpoints, error) : 0;
+	WEFT_ASSERT(core->have_plan);
+	return core->endpoints_ready ? send_copy(core, &core->endpoints) : 0;
 }
 
-static int send_connected(struct worker_core *core, struct error *error)
+static int send_connected(struct worker_core *core)
 {
 	struct message message = {.type = MESSAGE_CONNECTED};
 
+	WEFT_ASSERT(core->have_plan && core->have_peers);
 	message.u.connected.attempt = core->plan.u.plan.attempt;
-	return send_copy(core, &message, error);
+	return send_copy(core, &message);
 }
 
-static int send_leave(struct worker_core *core, struct error *error)
+static int send_leave(struct worker_core *core)
 {
 	struct message message = {.type = MESSAGE_LEAVE};
 
 	message.u.leave.done = core->done;
-	return send_copy(core, &message, error);
+	return send_copy(core, &message);
 }
 
-static int send_failure(struct worker_core *core, struct error *error)
+static int send_failure(struct worker_core *core)
 {
 	struct message message = {.type = MESSAGE_FAILURE};
 
 	if (!core->failure_sends)
 		return 0;
+	WEFT_ASSERT_OP(core->failure.code, !=, ERROR_NONE);
 	core->failure_sends--;
 	message.u.failure.code = (int)core->failure.code;
 	message.u.failure.text = core->failure.text;
 	message.u.failure.version = core->version;
-	return send_copy(core, &message, error);
+	return send_copy(core, &message);
 }
 
 /* The latest unanswered message of each state. */
-static int (*const resends[WORKER_STATE_COUNT])(struct worker_core *, struct error *) = {
+static int (*const resends[WORKER_STATE_COUNT])(struct worker_core *) = {
 	[WORKER_HELLO] = send_hello,	   [WORKER_DECLARE] = send_declare,
 	[WORKER_PLANNED] = send_endpoints, [WORKER_CONNECTED] = send_connected,
 	[WORKER_LEAVING] = send_leave,	   [WORKER_FAILED] = send_failure,
 };
 
-static int send_latest(struct worker_core *core, struct error *error)
+static int send_latest(struct worker_core *core)
 {
 	core->resend_ms = core->now_ms + core->options.resend_ms;
-	return resends[core->state] ? resends[core->state](core, error) : 0;
+	return resends[core->state] ? resends[core->state](core) : 0;
 }
 
-static int enter(struct worker_core *core, enum worker_state state, struct error *error)
+#define TO(state) (1u << WORKER_##state)
+/* state -> the states that may follow; each state of the way to RUN once, in its order */
+static const unsigned follows[WORKER_STATE_COUNT] = {
+	[WORKER_HELLO] = TO(HELLO) | TO(DECLARE) | TO(LEAVING) | TO(LEFT) | TO(FAILED),
+	[WORKER_DECLARE] = TO(HELLO) | TO(PLANNED) | TO(LEAVING) | TO(FAILED),
+	[WORKER_PLANNED] = TO(CONNECTING) | TO(LEAVING) | TO(FAILED),
+	[WORKER_CONNECTING] = TO(CONNECTED) | TO(LEAVING) | TO(FAILED),
+	[WORKER_CONNECTED] = TO(RUN) | TO(LEAVING) | TO(FAILED),
+	[WORKER_RUN] = TO(LEAVING) | TO(FAILED),
+	[WORKER_LEAVING] = TO(LEFT) | TO(FAILED),
+};
+
+static int enter(struct worker_core *core, enum worker_state state)
 {
 	struct action *action = action_push(core->actions, WORKER_ACTION_STATE);
 
+	WEFT_ASSERT(follows[core->state] & 1u << state);
 	if (!action)
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	core->state = state;
 	action->state = state;
 	if (state == WORKER_FAILED)
 		action->error = core->failure;
-	return send_latest(core, error);
+	return send_latest(core);
 }
 
 /* `told`: how many times the controller is to hear it; 0 when it said so itself. */
-static int fail(struct worker_core *core, const struct error *why, uint32_t told,
-		struct error *error)
+static int fail(struct worker_core *core, const struct error *why, uint32_t told)
 {
 	if (core->state >= WORKER_LEFT)
 		return 0;
+	WEFT_ASSERT_OP(why->code, !=, ERROR_NONE);
 	core->failure = *why;
 	core->failure_sends = core->controller ? told : 0;
-	return enter(core, WORKER_FAILED, error);
+	return enter(core, WORKER_FAILED);
 }
 
 /* The controller told the job's end. One leave lets it go without waiting for us. */
-static int told_the_end(struct worker_core *core, int code, const char *text, struct error *error)
+static int told_the_end(struct worker_core *core, int code, const char *text)
 {
 	struct error why;
 	int rc;
@@ -191,10 +210,10 @@ static int told_the_end(struct worker_core *core, int code, const char *text, st
 	if (core->state == WORKER_LEFT)
 		return 0;
 	if (core->state == WORKER_LEAVING)
-		return enter(core, WORKER_LEFT, error);
+		return enter(core, WORKER_LEFT);
 	error_set(&why, error_known(code) ? (enum error_code)code : ERROR_INTERNAL, "%s", text);
-	rc = fail(core, &why, 0, error);
-	return !rc && core->controller ? send_leave(core, error) : rc;
+	rc = fail(core, &why, 0);
+	return !rc && core->controller ? send_leave(core) : rc;
 }
 
 static bool planned(const struct worker_core *core)
@@ -220,14 +239,14 @@ static bool is_former(const struct worker_core *core, uint64_t controller)
 }
 
 /* The address answers, but it is another controller (other != 0) or one that forgot us. */
-static int start_over(struct worker_core *core, uint64_t other, struct error *error)
+static int start_over(struct worker_core *core, uint64_t other)
 {
 	struct error why;
 
 	if (core->state >= WORKER_LEFT)
 		return 0;
 	if (core->state == WORKER_LEAVING)
-		return enter(core, WORKER_LEFT, error);
+		return enter(core, WORKER_LEFT);
 	if (planned(core)) {
 		error_set(
 			&why, ERROR_CONTROLLER_LOST,
@@ -235,19 +254,19 @@ static int start_over(struct worker_core *core, uint64_t other, struct error *er
 			"the plan of epoch %llu is gone; restart the whole job",
 			core->options.controller, (unsigned long long)other,
 			(unsigned long long)core->controller, (unsigned long long)core->epoch);
-		return fail(core, &why, 0, error);
+		return fail(core, &why, 0);
 	}
 	if (say(core, true, "the controller at %s %s: joining again", core->options.controller,
 		other ? "was restarted" : "does not know this worker"))
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	if (other)
 		give_up_controller(core);
 	core->epoch = 0;
 	core->wanted = false;
-	return enter(core, WORKER_HELLO, error);
+	return enter(core, WORKER_HELLO);
 }
 
-static int on_welcome(struct worker_core *core, struct message *message, struct error *error)
+static int on_welcome(struct worker_core *core, struct message *message)
 {
 	if (core->state != WORKER_HELLO)
 		return 0;
@@ -257,22 +276,22 @@ static int on_welcome(struct worker_core *core, struct message *message, struct 
 	core->lost_ms = message->u.welcome.lost_ms;
 	core->heard_ms = core->now_ms;
 	core->beat_ms = core->now_ms + core->heartbeat_ms;
-	return enter(core, WORKER_DECLARE, error);
+	return enter(core, WORKER_DECLARE);
 }
 
-static int on_refuse(struct worker_core *core, struct message *message, struct error *error)
+static int on_refuse(struct worker_core *core, struct message *message)
 {
 	const struct message_refuse *refuse = &message->u.refuse;
 
 	if (refuse->code != ERROR_CONTROLLER_LOST)
-		return told_the_end(core, refuse->code, refuse->text, error);
+		return told_the_end(core, refuse->code, refuse->text);
 	/* "never saw you": a late answer, unless this is the controller that we joined */
 	if (core->state == WORKER_DECLARE)
-		return start_over(core, 0, error);
+		return start_over(core, 0);
 	return 0;
 }
 
-static int on_want(struct worker_core *core, struct message *message, struct error *error)
+static int on_want(struct worker_core *core, struct message *message)
 {
 	bool ours = false;
 
@@ -283,25 +302,26 @@ static int on_want(struct worker_core *core, struct message *message, struct err
 	if (ours == core->wanted)
 		return 0;
 	core->wanted = ours;
-	return ours ? send_latest(core, error) : 0;
+	return ours ? send_latest(core) : 0;
 }
 
-static int on_plan(struct worker_core *core, struct message *message, struct error *error)
+static int on_plan(struct worker_core *core, struct message *message)
 {
 	struct action *action;
 
 	if (core->state != WORKER_DECLARE)
 		return 0;
+	WEFT_ASSERT(!core->have_plan);
 	core->plan = *message;
 	*message = (struct message){0};
 	core->have_plan = true;
 	if (say(core, false, "plan attempt %u: %zu rows, %zu peers", core->plan.u.plan.attempt,
 		core->plan.u.plan.row_count, core->plan.u.plan.peer_count) ||
-	    enter(core, WORKER_PLANNED, error))
-		return no_memory(error);
+	    enter(core, WORKER_PLANNED))
+		return -ERROR_MEMORY;
 	action = action_push(core->actions, WORKER_ACTION_OPEN);
 	if (!action)
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	action->plan = &core->plan.u.plan;
 	return 0;
 }
@@ -317,7 +337,7 @@ static bool peers_match(const struct message_plan *plan, const struct message_pe
 	return true;
 }
 
-static int on_peers(struct worker_core *core, struct message *message, struct error *error)
+static int on_peers(struct worker_core *core, struct message *message)
 {
 	struct action *action;
 	struct error why;
@@ -330,40 +350,41 @@ static int on_peers(struct worker_core *core, struct message *message, struct er
 			  "the controller at %s sent endpoints of other peers "
 			  "than its plan names",
 			  core->options.controller);
-		return fail(core, &why, FAILURE_SENDS, error);
+		return fail(core, &why, FAILURE_SENDS);
 	}
+	WEFT_ASSERT(!core->have_peers);
 	core->peers = *message;
 	*message = (struct message){0};
 	core->have_peers = true;
-	if (enter(core, WORKER_CONNECTING, error))
-		return no_memory(error);
+	if (enter(core, WORKER_CONNECTING))
+		return -ERROR_MEMORY;
 	action = action_push(core->actions, WORKER_ACTION_CONNECT);
 	if (!action)
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	action->peers = &core->peers.u.peers;
 	return 0;
 }
 
-static int on_go(struct worker_core *core, struct message *message, struct error *error)
+static int on_go(struct worker_core *core, struct message *message)
 {
 	if (core->state != WORKER_CONNECTED || message->u.go.attempt != core->plan.u.plan.attempt)
 		return 0;
-	return enter(core, WORKER_RUN, error);
+	return enter(core, WORKER_RUN);
 }
 
-static int on_heartbeat(struct worker_core *core, struct message *message, struct error *error)
+static int on_heartbeat(struct worker_core *core, struct message *message)
 {
 	if (core->state == WORKER_LEAVING && message->u.heartbeat.sequence == 0)
-		return enter(core, WORKER_LEFT, error);
+		return enter(core, WORKER_LEFT);
 	return 0;
 }
 
-static int on_lost(struct worker_core *core, struct message *message, struct error *error)
+static int on_lost(struct worker_core *core, struct message *message)
 {
-	return told_the_end(core, message->u.lost.code, message->u.lost.text, error);
+	return told_the_end(core, message->u.lost.code, message->u.lost.text);
 }
 
-typedef int (*handler)(struct worker_core *, struct message *, struct error *);
+typedef int (*handler)(struct worker_core *, struct message *);
 static const handler handlers[MESSAGE_TYPE_COUNT] = {
 	[MESSAGE_WELCOME] = on_welcome, [MESSAGE_REFUSE] = on_refuse,
 	[MESSAGE_WANT] = on_want,	[MESSAGE_PLAN] = on_plan,
@@ -371,7 +392,7 @@ static const handler handlers[MESSAGE_TYPE_COUNT] = {
 	[MESSAGE_LOST] = on_lost,	[MESSAGE_HEARTBEAT] = on_heartbeat,
 };
 
-static int received(struct worker_core *core, struct message *message, struct error *error)
+static int received(struct worker_core *core, struct message *message)
 {
 	bool refuse = message->type == MESSAGE_REFUSE;
 
@@ -381,55 +402,54 @@ static int received(struct worker_core *core, struct message *message, struct er
 	/* before the welcome there is only the welcome, or a refusal, even by another job's */
 	if (core->controller == 0 || (core->state == WORKER_HELLO && refuse))
 		return refuse || message->type == MESSAGE_WELCOME
-			       ? handlers[message->type](core, message, error)
+			       ? handlers[message->type](core, message)
 			       : 0;
 	if (strcmp(message->job, core->options.job) != 0)
 		return 0;
 	if (message->from != core->controller)
-		return start_over(core, message->from, error);
+		return start_over(core, message->from);
 	if (message->type != MESSAGE_WELCOME && message->epoch != core->epoch && !refuse)
 		return 0; /* stale: of another plan */
 	core->heard_ms = core->now_ms;
-	return handlers[message->type](core, message, error);
+	return handlers[message->type](core, message);
 }
 
-static int broken(struct worker_core *core, const struct error *what, struct error *error)
+static int broken(struct worker_core *core, const struct error *what)
 {
 	struct error why = *what;
 
 	error_wrap(&why, "the controller at %s sent what cannot be read", core->options.controller);
-	return fail(core, &why, FAILURE_SENDS, error);
+	return fail(core, &why, FAILURE_SENDS);
 }
 
-static int take_endpoints(struct worker_core *core, const struct message_endpoints *endpoints,
-			  struct error *error)
+static int take_endpoints(struct worker_core *core, const struct message_endpoints *endpoints)
 {
 	struct message borrowed = {.type = MESSAGE_ENDPOINTS, .u.endpoints = *endpoints};
 
 	if (core->state != WORKER_PLANNED || core->endpoints_ready)
 		return 0;
 	borrowed.u.endpoints.attempt = core->plan.u.plan.attempt;
-	if (message_copy(&core->endpoints, &borrowed, error))
-		return no_memory(error);
+	if (message_copy(&core->endpoints, &borrowed, NULL))
+		return -ERROR_MEMORY;
 	core->endpoints_ready = true;
-	return send_latest(core, error);
+	return send_latest(core);
 }
 
-static int leave(struct worker_core *core, bool done, struct error *error)
+static int leave(struct worker_core *core, bool done)
 {
 	/* it failed, said so, and ends before the answer: the controller need not wait for it */
 	if (core->state == WORKER_FAILED && core->failure_sends) {
 		core->failure_sends = 0;
-		return send_leave(core, error);
+		return send_leave(core);
 	}
 	if (core->state >= WORKER_LEAVING)
 		return 0;
 	core->done = done;
 	core->leaving_ms = core->now_ms;
-	return enter(core, core->controller ? WORKER_LEAVING : WORKER_LEFT, error);
+	return enter(core, core->controller ? WORKER_LEAVING : WORKER_LEFT);
 }
 
-static int beat(struct worker_core *core, struct error *error)
+static int beat(struct worker_core *core)
 {
 	struct message message = {.type = MESSAGE_HEARTBEAT};
 
@@ -439,15 +459,15 @@ static int beat(struct worker_core *core, struct error *error)
 	core->beat_ms = core->now_ms + core->heartbeat_ms;
 	message.u.heartbeat.sequence = ++core->sequence;
 	message.u.heartbeat.version = core->version;
-	return send_copy(core, &message, error);
+	return send_copy(core, &message);
 }
 
-static int check_silence(struct worker_core *core, struct error *error)
+static int check_silence(struct worker_core *core)
 {
 	struct error why;
 
 	if (core->state == WORKER_LEAVING && core->now_ms >= core->leaving_ms + core->lost_ms)
-		return enter(core, WORKER_LEFT, error);
+		return enter(core, WORKER_LEFT);
 	if (core->state < WORKER_DECLARE || core->state > WORKER_RUN ||
 	    core->now_ms < core->heard_ms + core->lost_ms)
 		return 0;
@@ -456,11 +476,11 @@ static int check_silence(struct worker_core *core, struct error *error)
 		  "restart the whole job",
 		  core->options.controller, (double)(core->now_ms - core->heard_ms) / 1000.0,
 		  (unsigned long long)core->version);
-	return fail(core, &why, 0, error);
+	return fail(core, &why, 0);
 }
 
 /* A name may come to mean something later: DNS of a pod that is being started. */
-static int take_name(struct worker_core *core, const struct error *name, struct error *error)
+static int take_name(struct worker_core *core, const struct error *name)
 {
 	core->unresolved = name && core->state == WORKER_HELLO;
 	if (!core->unresolved)
@@ -470,9 +490,7 @@ static int take_name(struct worker_core *core, const struct error *name, struct 
 		return 0;
 	core->said_unresolved = true;
 	return say(core, true, "controller %s: %.600s; trying on until the join deadline",
-		   core->options.controller, name->text)
-		       ? no_memory(error)
-		       : 0;
+		   core->options.controller, name->text);
 }
 
 static void late_text(const struct worker_core *core, uint64_t waited, struct error *why)
@@ -491,7 +509,7 @@ static void late_text(const struct worker_core *core, uint64_t waited, struct er
 }
 
 /* It asks the controller once, which knows who is missing: its answer is the better sentence. */
-static int late(struct worker_core *core, uint64_t waited, struct error *error)
+static int late(struct worker_core *core, uint64_t waited)
 {
 	struct error why;
 
@@ -499,14 +517,14 @@ static int late(struct worker_core *core, uint64_t waited, struct error *error)
 		return 0;
 	late_text(core, waited, &why);
 	if (core->expired_ms || core->state == WORKER_HELLO)
-		return fail(core, &why, FAILURE_SENDS, error);
+		return fail(core, &why, FAILURE_SENDS);
 	core->expired_ms = core->now_ms;
 	core->failure = why;
 	core->failure_sends = 1;
-	return send_failure(core, error);
+	return send_failure(core);
 }
 
-static int check_join(struct worker_core *core, struct error *error)
+static int check_join(struct worker_core *core)
 {
 	uint64_t waited = core->now_ms - core->joining.since_ms;
 	uint64_t limit = core->options.join_timeout_ms;
@@ -515,13 +533,11 @@ static int check_join(struct worker_core *core, struct error *error)
 		return 0;
 	switch (patience_look(&core->joining, core->now_ms, limit)) {
 	case PATIENCE_ENDS:
-		return late(core, waited, error);
+		return late(core, waited);
 	case PATIENCE_WARNS:
 		return say(core, true, "still waiting for %s at %s, %.1f of %.1f s",
 			   waits[core->state], core->options.controller, (double)waited / 1000.0,
-			   (double)limit / 1000.0)
-			       ? no_memory(error)
-			       : 0;
+			   (double)limit / 1000.0);
 	case PATIENCE_WAITS:
 		break;
 	}
@@ -538,17 +554,68 @@ static void forgive_own_sleep(struct worker_core *core)
 		core->heard_ms += gap;
 }
 
-static int tick(struct worker_core *core, struct error *error)
+static int tick(struct worker_core *core)
 {
-	int rc = check_silence(core, error);
+	int rc = check_silence(core);
 
 	if (!rc)
-		rc = check_join(core, error);
+		rc = check_join(core);
 	if (!rc)
-		rc = beat(core, error);
+		rc = beat(core);
 	if (!rc && core->now_ms >= core->resend_ms)
-		rc = send_latest(core, error);
+		rc = send_latest(core);
 	return rc;
+}
+
+static int take(struct worker_core *core, const struct worker_event *event)
+{
+	switch (event->type) {
+	case WORKER_EVENT_RECEIVED:
+		return received(core, event->message);
+	case WORKER_EVENT_BROKEN:
+		return broken(core, event->error);
+	case WORKER_EVENT_TICK:
+		return tick(core);
+	case WORKER_EVENT_ENDPOINTS:
+		return take_endpoints(core, event->endpoints);
+	case WORKER_EVENT_CONNECTED:
+		return core->state == WORKER_CONNECTING ? enter(core, WORKER_CONNECTED) : 0;
+	case WORKER_EVENT_FAILURE:
+		return fail(core, event->error, FAILURE_SENDS);
+	case WORKER_EVENT_LEAVE:
+		return leave(core, event->done);
+	case WORKER_EVENT_VERSION:
+		core->version = event->version > core->version ? event->version : core->version;
+		return 0;
+	case WORKER_EVENT_NAME:
+		return take_name(core, event->error);
+	}
+	return 0;
+}
+
+/* What holds between two steps, whatever came. */
+static void check(const struct worker_core *core, const struct worker_event *event)
+{
+	enum worker_state state = core->state;
+	bool alive = state <= WORKER_RUN;
+
+	if (!WEFT_ASSERTS)
+		return;
+	WEFT_ASSERT_OP(core->heard_ms, <=, core->now_ms);
+	WEFT_ASSERT_OP(core->joining.since_ms, <=, core->now_ms);
+	WEFT_ASSERT_OP(core->failure_sends, <=, FAILURE_SENDS);
+	WEFT_ASSERT((state == WORKER_FAILED) <= (core->failure.code != ERROR_NONE));
+	/* who is known and what is here grows on the way to RUN */
+	WEFT_ASSERT(state == WORKER_HELLO || state >= WORKER_LEFT || core->controller);
+	WEFT_ASSERT(state != WORKER_HELLO || (!core->epoch && !core->wanted));
+	WEFT_ASSERT(!alive || core->have_plan == (state >= WORKER_PLANNED));
+	WEFT_ASSERT(!alive || core->have_peers == (state >= WORKER_CONNECTING));
+	WEFT_ASSERT(!core->have_peers || core->endpoints_ready);
+	WEFT_ASSERT(!core->endpoints_ready || core->have_plan);
+	WEFT_ASSERT(!core->have_peers || core->peers.u.peers.attempt == core->plan.u.plan.attempt);
+	/* a tick has handled all that was due */
+	WEFT_ASSERT(event->type != WORKER_EVENT_TICK ||
+		    worker_core_deadline_ms(core) >= core->now_ms);
 }
 
 int worker_core_step(struct worker_core *core, const struct worker_event *event,
@@ -557,27 +624,9 @@ int worker_core_step(struct worker_core *core, const struct worker_event *event,
 	core->actions = actions;
 	core->now_ms = event->now_ms;
 	forgive_own_sleep(core);
-	switch (event->type) {
-	case WORKER_EVENT_RECEIVED:
-		return received(core, event->message, error);
-	case WORKER_EVENT_BROKEN:
-		return broken(core, event->error, error);
-	case WORKER_EVENT_TICK:
-		return tick(core, error);
-	case WORKER_EVENT_ENDPOINTS:
-		return take_endpoints(core, event->endpoints, error);
-	case WORKER_EVENT_CONNECTED:
-		return core->state == WORKER_CONNECTING ? enter(core, WORKER_CONNECTED, error) : 0;
-	case WORKER_EVENT_FAILURE:
-		return fail(core, event->error, FAILURE_SENDS, error);
-	case WORKER_EVENT_LEAVE:
-		return leave(core, event->done, error);
-	case WORKER_EVENT_VERSION:
-		core->version = event->version > core->version ? event->version : core->version;
-		return 0;
-	case WORKER_EVENT_NAME:
-		return take_name(core, event->error, error);
-	}
+	if (take(core, event))
+		return no_memory(error);
+	check(core, event);
 	return 0;
 }
 
