@@ -30,8 +30,7 @@ struct worker_core {
 	bool endpoints_ready, done;
 	uint32_t failure_sends; /* still to go */
 	struct error failure;
-	struct message plan, peers, endpoints; /* kept for life; type and head only when set */
-	bool have_plan, have_peers;
+	struct message plan, peers, endpoints; /* kept for life; zeroed until they are here */
 	/* of the running step */
 	struct actions *actions;
 	uint64_t now_ms;
@@ -66,6 +65,16 @@ static int no_memory(struct error *error)
 }
 
 #define say(core, warn, ...) action_log((core)->actions, warn, __VA_ARGS__)
+
+static bool have_plan(const struct worker_core *core)
+{
+	return core->plan.type == MESSAGE_PLAN;
+}
+
+static bool have_peers(const struct worker_core *core)
+{
+	return core->peers.type == MESSAGE_PEERS;
+}
 
 /* Sends a copy of a message whose body may be borrowed; the head is filled in here. */
 static int send_copy(struct worker_core *core, struct message *message)
@@ -115,38 +124,36 @@ static int send_declare(struct worker_core *core)
 
 static int send_endpoints(struct worker_core *core)
 {
-	WEFT_ASSERT(core->have_plan);
+	WEFT_ASSERT(have_plan(core));
 	return core->endpoints_ready ? send_copy(core, &core->endpoints) : 0;
 }
 
 static int send_connected(struct worker_core *core)
 {
-	struct message message = {.type = MESSAGE_CONNECTED};
+	struct message message = {.type = MESSAGE_CONNECTED,
+				  .u.connected.attempt = core->plan.u.plan.attempt};
 
-	WEFT_ASSERT(core->have_plan && core->have_peers);
-	message.u.connected.attempt = core->plan.u.plan.attempt;
+	WEFT_ASSERT(have_peers(core));
 	return send_copy(core, &message);
 }
 
 static int send_leave(struct worker_core *core)
 {
-	struct message message = {.type = MESSAGE_LEAVE};
+	struct message message = {.type = MESSAGE_LEAVE, .u.leave.done = core->done};
 
-	message.u.leave.done = core->done;
 	return send_copy(core, &message);
 }
 
 static int send_failure(struct worker_core *core)
 {
-	struct message message = {.type = MESSAGE_FAILURE};
+	struct message message = {
+		.type = MESSAGE_FAILURE,
+		.u.failure = {(int)core->failure.code, core->failure.text, core->version}};
 
 	if (!core->failure_sends)
 		return 0;
 	WEFT_ASSERT_OP(core->failure.code, !=, ERROR_NONE);
 	core->failure_sends--;
-	message.u.failure.code = (int)core->failure.code;
-	message.u.failure.text = core->failure.text;
-	message.u.failure.version = core->version;
 	return send_copy(core, &message);
 }
 
@@ -192,9 +199,9 @@ static int enter(struct worker_core *core, enum worker_state state)
 /* `told`: how many times the controller is to hear it; 0 when it said so itself. */
 static int fail(struct worker_core *core, const struct error *why, uint32_t told)
 {
+	WEFT_ASSERT_OP(why->code, !=, ERROR_NONE);
 	if (core->state >= WORKER_LEFT)
 		return 0;
-	WEFT_ASSERT_OP(why->code, !=, ERROR_NONE);
 	core->failure = *why;
 	core->failure_sends = core->controller ? told : 0;
 	return enter(core, WORKER_FAILED);
@@ -216,20 +223,6 @@ static int told_the_end(struct worker_core *core, int code, const char *text)
 	return !rc && core->controller ? send_leave(core) : rc;
 }
 
-static bool planned(const struct worker_core *core)
-{
-	return core->state >= WORKER_PLANNED && core->state <= WORKER_RUN;
-}
-
-static void give_up_controller(struct worker_core *core)
-{
-	if (core->controller)
-		core->former[core->former_count++ % FORMER_COUNT] = core->controller;
-	core->controller = 0;
-	core->epoch = 0;
-	core->wanted = false;
-}
-
 static bool is_former(const struct worker_core *core, uint64_t controller)
 {
 	for (uint32_t i = 0; i < FORMER_COUNT; i++)
@@ -247,7 +240,7 @@ static int start_over(struct worker_core *core, uint64_t other)
 		return 0;
 	if (core->state == WORKER_LEAVING)
 		return enter(core, WORKER_LEFT);
-	if (planned(core)) {
+	if (core->state >= WORKER_PLANNED) {
 		error_set(
 			&why, ERROR_CONTROLLER_LOST,
 			"the controller at %s was restarted (incarnation %016llx, was %016llx), so "
@@ -259,8 +252,11 @@ static int start_over(struct worker_core *core, uint64_t other)
 	if (say(core, true, "the controller at %s %s: joining again", core->options.controller,
 		other ? "was restarted" : "does not know this worker"))
 		return -ERROR_MEMORY;
-	if (other)
-		give_up_controller(core);
+	WEFT_ASSERT(core->controller);
+	if (other) {
+		core->former[core->former_count++ % FORMER_COUNT] = core->controller;
+		core->controller = 0;
+	}
 	core->epoch = 0;
 	core->wanted = false;
 	return enter(core, WORKER_HELLO);
@@ -311,10 +307,9 @@ static int on_plan(struct worker_core *core, struct message *message)
 
 	if (core->state != WORKER_DECLARE)
 		return 0;
-	WEFT_ASSERT(!core->have_plan);
+	WEFT_ASSERT(!have_plan(core));
 	core->plan = *message;
 	*message = (struct message){0};
-	core->have_plan = true;
 	if (say(core, false, "plan attempt %u: %zu rows, %zu peers", core->plan.u.plan.attempt,
 		core->plan.u.plan.row_count, core->plan.u.plan.peer_count) ||
 	    enter(core, WORKER_PLANNED))
@@ -352,10 +347,9 @@ static int on_peers(struct worker_core *core, struct message *message)
 			  core->options.controller);
 		return fail(core, &why, FAILURE_SENDS);
 	}
-	WEFT_ASSERT(!core->have_peers);
+	WEFT_ASSERT(!have_peers(core));
 	core->peers = *message;
 	*message = (struct message){0};
-	core->have_peers = true;
 	if (enter(core, WORKER_CONNECTING))
 		return -ERROR_MEMORY;
 	action = action_push(core->actions, WORKER_ACTION_CONNECT);
@@ -451,14 +445,13 @@ static int leave(struct worker_core *core, bool done)
 
 static int beat(struct worker_core *core)
 {
-	struct message message = {.type = MESSAGE_HEARTBEAT};
+	struct message message = {.type = MESSAGE_HEARTBEAT, .u.heartbeat.version = core->version};
 
 	if (!core->controller || core->state < WORKER_DECLARE || core->state > WORKER_RUN ||
 	    core->now_ms < core->beat_ms)
 		return 0;
 	core->beat_ms = core->now_ms + core->heartbeat_ms;
 	message.u.heartbeat.sequence = ++core->sequence;
-	message.u.heartbeat.version = core->version;
 	return send_copy(core, &message);
 }
 
@@ -608,11 +601,11 @@ static void check(const struct worker_core *core, const struct worker_event *eve
 	/* who is known and what is here grows on the way to RUN */
 	WEFT_ASSERT(state == WORKER_HELLO || state >= WORKER_LEFT || core->controller);
 	WEFT_ASSERT(state != WORKER_HELLO || (!core->epoch && !core->wanted));
-	WEFT_ASSERT(!alive || core->have_plan == (state >= WORKER_PLANNED));
-	WEFT_ASSERT(!alive || core->have_peers == (state >= WORKER_CONNECTING));
-	WEFT_ASSERT(!core->have_peers || core->endpoints_ready);
-	WEFT_ASSERT(!core->endpoints_ready || core->have_plan);
-	WEFT_ASSERT(!core->have_peers || core->peers.u.peers.attempt == core->plan.u.plan.attempt);
+	WEFT_ASSERT(!alive || have_plan(core) == (state >= WORKER_PLANNED));
+	WEFT_ASSERT(!alive || have_peers(core) == (state >= WORKER_CONNECTING));
+	WEFT_ASSERT(!have_peers(core) || core->endpoints_ready);
+	WEFT_ASSERT(!core->endpoints_ready || have_plan(core));
+	WEFT_ASSERT(!have_peers(core) || core->peers.u.peers.attempt == core->plan.u.plan.attempt);
 	/* a tick has handled all that was due */
 	WEFT_ASSERT(event->type != WORKER_EVENT_TICK ||
 		    worker_core_deadline_ms(core) >= core->now_ms);
@@ -687,12 +680,9 @@ void worker_core_free(struct worker_core **out)
 
 	if (!core)
 		return;
-	if (core->have_plan)
-		message_fini(&core->plan);
-	if (core->have_peers)
-		message_fini(&core->peers);
-	if (core->endpoints_ready)
-		message_fini(&core->endpoints);
+	message_fini(&core->plan);
+	message_fini(&core->peers);
+	message_fini(&core->endpoints);
 	memory_free(core);
 	*out = NULL;
 }
