@@ -617,8 +617,14 @@ int worker_core_step(struct worker_core *core, const struct worker_event *event,
 	core->actions = actions;
 	core->now_ms = event->now_ms;
 	forgive_own_sleep(core);
-	if (take(core, event))
+	if (take(core, event)) {
+		if (core->state < WORKER_LEFT) { /* half done: it bears nothing but a good-bye */
+			no_memory(&core->failure);
+			core->failure_sends = core->controller ? FAILURE_SENDS : 0;
+			core->state = WORKER_FAILED;
+		}
 		return no_memory(error);
+	}
 	check(core, event);
 	return 0;
 }
