@@ -71,6 +71,14 @@ int send_refuse(struct controller *controller, const char *peer, uint64_t epoch,
 	return message->u.refuse.text ? 0 : -ERROR_MEMORY;
 }
 
+int say_refused(struct controller *controller, const char *peer, uint64_t epoch,
+		const struct error *why)
+{
+	if (say_noise(controller, "refused: %s", why->text))
+		return -ERROR_MEMORY;
+	return send_refuse(controller, peer, epoch, why);
+}
+
 #define TO(state) (1u << CONTROLLER_##state)
 /* state -> the states that may follow */
 static const unsigned follows[CONTROLLER_STATE_COUNT] = {
@@ -210,9 +218,7 @@ static int other_job(struct controller *controller, const char *peer, const stru
 		  "job '%s': check --job and the controller's address",
 		  member_text(member, name), message->u.hello.host,
 		  (unsigned long long)message->u.hello.pid, message->job, controller->job);
-	if (say_noise(controller, "refused: %s", why.text))
-		return -ERROR_MEMORY;
-	return send_refuse(controller, peer, message->epoch, &why);
+	return say_refused(controller, peer, message->epoch, &why);
 }
 
 /* A stranger who is past hello: of an epoch that failed, or of another controller. Its last
@@ -377,7 +383,7 @@ static void check(const struct controller *controller, const struct controller_e
 	WEFT_ASSERT(state >= CONTROLLER_RUN || members->in[PRESENCE_LEFT] == 0);
 	/* a tick has handled all that was due */
 	WEFT_ASSERT(event->type != CONTROLLER_TICK || state == CONTROLLER_DONE ||
-		    controller_deadline_ms(controller) > controller->now_ms);
+		    controller_deadline_ms(controller) >= controller->now_ms);
 	if (!epoch)
 		return;
 	epoch_check(epoch, controller->now_ms);

@@ -105,14 +105,11 @@ static bool agrees(const struct controller *controller, const struct slot *slot,
 
 static int turn_away(struct controller *controller, struct slot *slot, const struct error *why)
 {
-	int rc;
-
 	memory_free(slot->refused);
 	slot->refused = memory_string(why->text);
-	if (!slot->refused || say_noise(controller, "refused: %s", why->text))
+	if (!slot->refused || say_refused(controller, slot->peer, controller->number, why))
 		return -ERROR_MEMORY;
-	rc = send_refuse(controller, slot->peer, controller->number, why);
-	return rc ? rc : declarations_drop(controller, slot);
+	return declarations_drop(controller, slot);
 }
 
 bool declarations_complete(const struct controller *controller)

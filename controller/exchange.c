@@ -6,8 +6,6 @@
  */
 #include "controller/state.h"
 
-#include <string.h>
-
 /* The slot's part in the running epoch. */
 static uint32_t party_of(const struct controller *controller, const struct slot *slot)
 {

@@ -37,14 +37,6 @@ static int join(struct controller *controller, struct slot *slot, const char *pe
 	return welcome(controller, slot);
 }
 
-static int refuse(struct controller *controller, const char *peer, const struct message *message,
-		  const struct error *why)
-{
-	if (say_noise(controller, "refused: %s", why->text))
-		return -ERROR_MEMORY;
-	return send_refuse(controller, peer, message->epoch, why);
-}
-
 static int out_of_range(struct controller *controller, const char *peer,
 			const struct message *message, uint32_t world)
 {
@@ -62,7 +54,7 @@ static int out_of_range(struct controller *controller, const char *peer,
 		  "with --%s %.300s, which has ranks 0..%u; start fewer or change the spec",
 		  member_text((struct member){hello->role, hello->rank}, name), hello->host,
 		  (unsigned long long)hello->pid, trainer ? "train" : "infer", spec, world - 1);
-	return refuse(controller, peer, message, &why);
+	return say_refused(controller, peer, message->epoch, &why);
 }
 
 /* Several processes may claim one rank in turn: the holder has to show itself once for all of
@@ -88,13 +80,13 @@ static int claim(struct controller *controller, struct slot *slot, const char *p
 
 	WEFT_ASSERT_OP(slot->worker->hello.incarnation, !=, hello->incarnation);
 	if (controller->state == CONTROLLER_FAILED)
-		return refuse(controller, peer, message, &controller->failure);
+		return say_refused(controller, peer, message->epoch, &controller->failure);
 	if (slot->presence == PRESENCE_LEFT) {
 		error_set(&why, ERROR_DUPLICATE_RANK,
 			  "%s has done its work and left this job; the process on host %s, pid "
 			  "%llu comes too late",
 			  slot_text(slot, who), hello->host, (unsigned long long)hello->pid);
-		return refuse(controller, peer, message, &why);
+		return say_refused(controller, peer, message->epoch, &why);
 	}
 	if (slot->claim != hello->incarnation) {
 		bool anew = claim_begins(controller, slot);
@@ -115,7 +107,7 @@ static int claim(struct controller *controller, struct slot *slot, const char *p
 			  "refused; start each rank once",
 			  slot_text(slot, who), hello->host, (unsigned long long)hello->pid);
 		slot->claim = 0;
-		return refuse(controller, peer, message, &why);
+		return say_refused(controller, peer, message->epoch, &why);
 	}
 	if (controller->now_ms < slot->heard_ms + controller->options.lost_ms)
 		return 0;
@@ -141,7 +133,7 @@ int members_hello(struct controller *controller, const char *peer, struct messag
 				    membership_world(members, hello->role));
 	if (slot->presence == PRESENCE_ABSENT) {
 		if (controller->state == CONTROLLER_FAILED)
-			return refuse(controller, peer, message, &controller->failure);
+			return say_refused(controller, peer, message->epoch, &controller->failure);
 		return join(controller, slot, peer, message);
 	}
 	if (slot->worker->hello.incarnation != hello->incarnation)

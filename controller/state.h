@@ -80,6 +80,9 @@ int say_noise(struct controller *controller, const char *format, ...)
 struct message *send_to(struct controller *controller, const char *peer, enum message_type type);
 int send_refuse(struct controller *controller, const char *peer, uint64_t epoch,
 		const struct error *why);
+/* And says so in the log. */
+int say_refused(struct controller *controller, const char *peer, uint64_t epoch,
+		const struct error *why);
 int controller_exit(struct controller *controller, const struct error *why);
 
 /* members.c */
