@@ -4,48 +4,15 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const state_names[] = {
-	[CONTROLLER_GATHER] = "gathering", [CONTROLLER_EXCHANGE] = "exchanging endpoints",
-	[CONTROLLER_RUN] = "running",	   [CONTROLLER_FAILED] = "failed",
-	[CONTROLLER_DONE] = "done",
-};
-_Static_assert(ARRAY_SIZE(state_names) == CONTROLLER_STATE_COUNT, "a name for every state");
-
-int no_memory(struct error *error)
+static int no_memory(struct error *error)
 {
 	return error_set(error, ERROR_MEMORY, "the controller is out of memory");
-}
-
-struct controller_action *action_push(struct controller *controller,
-				      enum controller_action_type type)
-{
-	struct controller_action *action = array_push(controller->actions);
-
-	if (action)
-		action->type = type;
-	return action;
-}
-
-int action_log(struct controller *controller, bool warn, const char *format, ...)
-{
-	struct controller_action *action = action_push(controller, CONTROLLER_LOG);
-	char line[ERROR_TEXT_BYTES + 256];
-	va_list args;
-
-	if (!action)
-		return -ERROR_MEMORY;
-	va_start(args, format);
-	vsnprintf(line, sizeof(line), format, args);
-	va_end(args);
-	action->warn = warn;
-	action->line = memory_string(line);
-	return action->line ? 0 : -ERROR_MEMORY;
 }
 
 #define NOISE_LINES 100
 #define NOISE_MS    10000
 
-int action_noise_summary(struct controller *controller)
+static int noise_summary(struct controller *controller)
 {
 	uint64_t more = controller->noise;
 
@@ -55,81 +22,96 @@ int action_noise_summary(struct controller *controller)
 	controller->noise = 0;
 	if (more <= NOISE_LINES)
 		return 0;
-	return action_log(controller, true, "%llu more like it in %.1f s were not logged",
-			  (unsigned long long)(more - NOISE_LINES), NOISE_MS / 1000.0);
+	return say(controller, true, "%llu more like it in %.1f s were not logged",
+		   (unsigned long long)(more - NOISE_LINES), NOISE_MS / 1000.0);
 }
 
-int action_noise(struct controller *controller, const char *format, ...)
+int say_noise(struct controller *controller, const char *format, ...)
 {
 	char line[ERROR_TEXT_BYTES + 256];
 	va_list args;
 
-	if (action_noise_summary(controller))
+	if (noise_summary(controller))
 		return -ERROR_MEMORY;
 	if (++controller->noise > NOISE_LINES)
 		return 0;
 	va_start(args, format);
 	vsnprintf(line, sizeof(line), format, args);
 	va_end(args);
-	return action_log(controller, true, "%s", line);
+	return say(controller, true, "%s", line);
 }
 
-struct message *action_send(struct controller *controller, const char *peer, enum message_type type)
+struct message *send_to(struct controller *controller, const char *peer, enum message_type type)
 {
-	struct controller_action *action = action_push(controller, CONTROLLER_SEND);
+	struct action *action = action_push(controller->actions, CONTROLLER_SEND);
 
+	WEFT_ASSERT(*peer);
+	WEFT_ASSERT_OP(type, >=, MESSAGE_HEARTBEAT); /* the others are the workers' */
 	if (!action)
 		return NULL;
 	snprintf(action->peer, sizeof(action->peer), "%s", peer);
 	action->message.type = type;
 	snprintf(action->message.job, sizeof(action->message.job), "%s", controller->job);
-	action->message.epoch = controller->epoch;
+	action->message.epoch = controller->number;
 	action->message.from = controller->options.incarnation;
 	return &action->message;
 }
 
-int action_refuse(struct controller *controller, const char *peer, uint64_t epoch,
-		  const struct error *why, struct error *error)
+int send_refuse(struct controller *controller, const char *peer, uint64_t epoch,
+		const struct error *why)
 {
-	struct message *message = action_send(controller, peer, MESSAGE_REFUSE);
+	struct message *message = send_to(controller, peer, MESSAGE_REFUSE);
 
+	WEFT_ASSERT_OP(why->code, !=, ERROR_NONE);
 	if (!message)
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	message->epoch = epoch;
 	message->u.refuse.code = (int)why->code;
 	message->u.refuse.text = memory_string(why->text);
-	return message->u.refuse.text ? 0 : no_memory(error);
+	return message->u.refuse.text ? 0 : -ERROR_MEMORY;
 }
 
-int action_exit(struct controller *controller, const struct error *why, struct error *error)
+int say_refused(struct controller *controller, const char *peer, uint64_t epoch,
+		const struct error *why)
 {
-	struct controller_action *action = action_push(controller, CONTROLLER_EXIT);
+	if (say_noise(controller, "refused: %s", why->text))
+		return -ERROR_MEMORY;
+	return send_refuse(controller, peer, epoch, why);
+}
+
+#define TO(state) (1u << CONTROLLER_##state)
+/* state -> the states that may follow */
+static const unsigned follows[CONTROLLER_STATE_COUNT] = {
+	[CONTROLLER_GATHER] = TO(GATHER) | TO(EXCHANGE) | TO(FAILED),
+	[CONTROLLER_EXCHANGE] = TO(RUN) | TO(GATHER) | TO(FAILED),
+	[CONTROLLER_RUN] = TO(GATHER) | TO(FAILED) | TO(DONE),
+	[CONTROLLER_FAILED] = TO(DONE),
+};
+
+void controller_enter(struct controller *controller, enum controller_state state)
+{
+	WEFT_ASSERT(follows[controller->state] & 1u << state);
+	controller->state = state;
+}
+
+int controller_exit(struct controller *controller, const struct error *why)
+{
+	struct action *action = action_push(controller->actions, CONTROLLER_EXIT);
 
 	if (!action)
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	if (why)
 		action->error = *why;
-	controller->state = CONTROLLER_DONE;
+	controller_enter(controller, CONTROLLER_DONE);
 	return 0;
-}
-
-void controller_actions_clear(struct controller_actions *actions)
-{
-	for (size_t i = 0; i < actions->count; i++) {
-		if (actions->items[i].type == CONTROLLER_SEND)
-			message_fini(&actions->items[i].message);
-		memory_free(actions->items[i].line);
-	}
-	memory_free(actions->items);
-	*actions = (struct controller_actions){0};
 }
 
 static int check_options(const struct controller_options *options, struct error *error)
 {
-	if (!options->job || !*options->job || strlen(options->job) >= LIMIT_JOB_BYTES)
-		return error_set(error, ERROR_CONFIG,
-				 "the job id '%.40s' is empty or longer than %d bytes",
-				 options->job ? options->job : "", LIMIT_JOB_BYTES - 1);
+	int rc = core_check_job(options->job, error);
+
+	if (rc)
+		return rc;
 	if (options->heartbeat_ms == 0 || options->lost_ms / 2 < options->heartbeat_ms)
 		return error_set(error, ERROR_CONFIG,
 				 "--lost-after %u ms is less than two heartbeats of %u ms: one "
@@ -147,19 +129,24 @@ static int check_options(const struct controller_options *options, struct error 
 static int choose_routing(struct controller *controller, struct error *error)
 {
 	struct controller_options *options = &controller->options;
-	struct plan_options plan = {.sessions_max = options->sessions_max};
-	int rc = policy_named(&controller->policy, "--policy",
+	struct epoch_rules *rules = &controller->rules;
+	int rc = policy_named(&rules->policy, "--policy",
 			      options->policy ? options->policy : "greedy", error);
 
+	rules->train = &options->train;
+	rules->infer = &options->infer;
+	rules->options.topology = options->topology;
+	rules->options.sessions_max = options->sessions_max;
+	rules->topology_from_workers = options->topology_from_workers;
 	if (!rc)
-		rc = order_named(&controller->order, "--order",
+		rc = order_named(&rules->options.order, "--order",
 				 options->order ? options->order : ORDER_DEFAULT, error);
 	if (!rc)
-		rc = plan_options_check(controller->policy, &plan, error);
+		rc = plan_options_check(rules->policy, &rules->options, error);
 	/* the rows' own names outlive the caller's strings */
 	if (!rc) {
-		options->policy = controller->policy->name;
-		options->order = controller->order->name;
+		options->policy = rules->policy->name;
+		options->order = rules->options.order->name;
 	}
 	return rc;
 }
@@ -176,31 +163,21 @@ int controller_new(struct controller **out, const struct controller_options *opt
 	if (!controller)
 		return no_memory(error);
 	controller->options = *options;
-	controller->slot_count = options->train.world + infer_ranks(&options->infer);
-	controller->slots = memory_zalloc(controller->slot_count, sizeof(struct slot));
 	controller->job = memory_string(options->job);
-	if (!controller->slots || !controller->job) {
-		controller_free(&controller);
-		return no_memory(error);
-	}
 	controller->options.job = controller->job;
-	rc = choose_routing(controller, error);
+	if (!controller->job || membership_init(&controller->members, options->train.world,
+						infer_ranks(&options->infer)))
+		rc = no_memory(error);
+	if (!rc)
+		rc = choose_routing(controller, error);
 	if (rc) {
 		controller_free(&controller);
 		return rc;
 	}
-	for (uint32_t i = 0; i < controller->slot_count; i++) {
-		struct slot *slot = &controller->slots[i];
-		bool trainer = i < options->train.world;
-
-		slot->who.role = trainer ? ROLE_TRAINER : ROLE_INFERENCE;
-		slot->who.rank = trainer ? i : i - options->train.world;
-	}
-	controller->phases[PHASE_ABSENT] = controller->slot_count;
-	controller->epoch = 1;
+	controller->number = 1;
 	controller->restarts_left = options->restarts;
-	controller->started_ms = controller->since_ms = now_ms;
-	controller->stepped_ms = controller->ticked_ms = now_ms;
+	patience_begin(&controller->patience, now_ms);
+	controller->started_ms = controller->stepped_ms = controller->ticked_ms = now_ms;
 	*out = controller;
 	return 0;
 }
@@ -211,35 +188,23 @@ void controller_free(struct controller **out)
 
 	if (!controller)
 		return;
-	book_free(&controller->book);
-	for (uint32_t i = 0; controller->slots && i < controller->slot_count; i++) {
-		slot_clear(controller, &controller->slots[i]);
-		memory_free(controller->slots[i].refused);
-	}
-	memory_free(controller->slots);
-	for (size_t i = 0; i < controller->bodies.count; i++)
-		body_free(controller->bodies.items[i]);
-	array_free(&controller->bodies);
-	strmap_fini(&controller->by_incarnation);
-	for (size_t i = 0; i < controller->names.count; i++)
-		memory_free(controller->names.items[i]);
-	array_free(&controller->names);
+	epoch_free(&controller->epoch);
+	membership_fini(&controller->members);
 	array_free(&controller->formers);
 	memory_free(controller->job);
 	memory_free(controller);
 	*out = NULL;
 }
 
-typedef int (*handler)(struct controller *, struct slot *, struct message *, struct error *);
+typedef int (*handler)(struct controller *, struct slot *, struct message *);
 static const handler handlers[MESSAGE_TYPE_COUNT] = {
 	[MESSAGE_DECLARE] = declarations_take,	  [MESSAGE_LAYOUT] = declarations_body,
 	[MESSAGE_HOLDING] = declarations_body,	  [MESSAGE_ENDPOINTS] = exchange_endpoints,
-	[MESSAGE_CONNECTED] = exchange_connected, [MESSAGE_FAILURE] = members_failure,
+	[MESSAGE_CONNECTED] = exchange_connected, [MESSAGE_FAILURE] = losses_report,
 	[MESSAGE_LEAVE] = members_leave,	  [MESSAGE_HEARTBEAT] = members_heartbeat,
 };
 
-static int other_job(struct controller *controller, const char *peer, const struct message *message,
-		     struct error *error)
+static int other_job(struct controller *controller, const char *peer, const struct message *message)
 {
 	char name[MEMBER_TEXT_BYTES];
 	struct member member;
@@ -253,15 +218,12 @@ static int other_job(struct controller *controller, const char *peer, const stru
 		  "job '%s': check --job and the controller's address",
 		  member_text(member, name), message->u.hello.host,
 		  (unsigned long long)message->u.hello.pid, message->job, controller->job);
-	if (action_noise(controller, "refused: %s", why.text))
-		return no_memory(error);
-	return action_refuse(controller, peer, message->epoch, &why, error);
+	return say_refused(controller, peer, message->epoch, &why);
 }
 
 /* A stranger who is past hello: of an epoch that failed, or of another controller. Its last
  * words need no answer. */
-static int stranger(struct controller *controller, const char *peer, const struct message *message,
-		    struct error *error)
+static int stranger(struct controller *controller, const char *peer, const struct message *message)
 {
 	struct error why;
 	bool was = false;
@@ -269,158 +231,189 @@ static int stranger(struct controller *controller, const char *peer, const struc
 
 	if (message->type == MESSAGE_LEAVE || message->type == MESSAGE_FAILURE)
 		return 0;
-	rc = ending_answer_former(controller, peer, message, &was, error);
+	rc = ending_answer_former(controller, peer, message, &was);
 	if (rc || was)
 		return rc;
 	error_set(&why, ERROR_CONTROLLER_LOST,
 		  "this controller (started %.1f s ago) does not know this worker: the one it "
 		  "joined is gone, or gave it up",
 		  (double)(controller->now_ms - controller->started_ms) / 1000.0);
-	if (action_noise(controller, "%s from %s, which never joined: told so",
-			 message_type_name(message->type), peer))
-		return no_memory(error);
-	return action_refuse(controller, peer, message->epoch, &why, error);
+	if (say_noise(controller, "%s from %s, which never joined: told so",
+		      message_type_name(message->type), peer))
+		return -ERROR_MEMORY;
+	return send_refuse(controller, peer, message->epoch, &why);
 }
 
-static int received(struct controller *controller, const char *peer, struct message *message,
-		    struct error *error)
+static int received(struct controller *controller, const char *peer, struct message *message)
 {
 	struct slot *slot;
 
 	if (controller->state == CONTROLLER_DONE)
 		return 0;
 	if (strcmp(message->job, controller->job) != 0)
-		return other_job(controller, peer, message, error);
+		return other_job(controller, peer, message);
 	if (message->type == MESSAGE_HELLO)
-		return members_hello(controller, peer, message, error);
+		return members_hello(controller, peer, message);
 	if ((unsigned)message->type >= MESSAGE_TYPE_COUNT || !handlers[message->type])
-		return action_noise(controller,
-				    "dropped: a %s from %s, which only "
-				    "controllers send",
-				    message_type_name(message->type), peer)
-			       ? no_memory(error)
-			       : 0;
-	slot = members_find(controller, message->from);
+		return say_noise(controller,
+				 "dropped: a %s from %s, which only "
+				 "controllers send",
+				 message_type_name(message->type), peer);
+	slot = membership_find(&controller->members, message->from);
 	if (!slot)
-		return stranger(controller, peer, message, error);
-	if (message->epoch != controller->epoch)
+		return stranger(controller, peer, message);
+	if (message->epoch != controller->number)
 		return 0; /* stale: of an earlier plan */
-	slot->heard_ms = controller->now_ms;
-	snprintf(slot->peer, sizeof(slot->peer), "%s", peer);
-	if (slot->phase == PHASE_LEFT && message->type != MESSAGE_LEAVE)
+	membership_heard(slot, peer, controller->now_ms);
+	if (slot->presence == PRESENCE_LEFT && message->type != MESSAGE_LEAVE)
 		return 0;
 	if (controller->state == CONTROLLER_FAILED)
-		return ending_answer(controller, slot, message, error);
-	return handlers[message->type](controller, slot, message, error);
+		return ending_answer(controller, slot, message);
+	return handlers[message->type](controller, slot, message);
 }
 
-static int broken(struct controller *controller, const char *peer, const struct error *what,
-		  struct error *error)
+static int broken(struct controller *controller, const char *peer, const struct error *what)
 {
-	struct slot *slot = NULL;
-	char who[SLOT_TEXT_BYTES];
+	struct slot *slot = membership_at(&controller->members, peer);
+	char who[WORKER_TEXT_BYTES];
 	struct error why = *what;
 	int rc;
 
-	for (uint32_t i = 0; !slot && i < controller->slot_count; i++)
-		if (controller->slots[i].phase != PHASE_ABSENT &&
-		    controller->slots[i].phase != PHASE_LEFT &&
-		    strcmp(controller->slots[i].peer, peer) == 0)
-			slot = &controller->slots[i];
 	if (!slot || controller->state == CONTROLLER_GATHER) {
 		error_wrap(&why, "message of %s refused", slot ? slot_text(slot, who) : peer);
-		if (action_noise(controller, "%s", why.text))
-			return no_memory(error);
-		rc = action_refuse(controller, peer, slot ? controller->epoch : 0, &why, error);
-		if (slot) {
-			if (!rc)
-				rc = declarations_forget(controller, slot, error);
-			slot_clear(controller, slot);
-		}
-		return rc;
+		if (say_noise(controller, "%s", why.text))
+			return -ERROR_MEMORY;
+		rc = send_refuse(controller, peer, slot ? controller->number : 0, &why);
+		return !rc && slot ? declarations_drop(controller, slot) : rc;
 	}
 	if (controller->state != CONTROLLER_EXCHANGE && controller->state != CONTROLLER_RUN)
 		return 0;
 	error_wrap(&why, "%s sent what cannot be read", slot_text(slot, who));
-	return ending_fail(controller, slot, &why, error);
+	return ending_fail(controller, slot, &why);
 }
 
-/* A controller that was stopped itself (a suspended machine, a debugger) has not listened:
- * the workers are not to blame for that time. */
-static int forgive_own_sleep(struct controller *controller, struct error *error)
+/* A controller that was stopped itself has not listened; nor has one that planned. */
+static int forgive_own_sleep(struct controller *controller)
 {
+	const struct controller_options *options = &controller->options;
 	uint64_t gap = controller->now_ms - controller->stepped_ms;
 	bool planned = controller->planning;
-	uint64_t usual = controller->options.heartbeat_ms + controller->options.lost_ms / 2;
 
+	WEFT_ASSERT_OP(controller->now_ms, >=, controller->stepped_ms);
 	controller->planning = false;
-	if (gap <= usual && !planned)
+	if (!planned && !core_stood_still(gap, options->heartbeat_ms, options->lost_ms))
 		return 0;
-	for (uint32_t i = 0; i < controller->slot_count; i++) {
-		struct slot *slot = &controller->slots[i];
+	for (uint32_t i = 0; i < controller->members.count; i++) {
+		struct slot *slot = &controller->members.slots[i];
 
 		/* beats that came while it planned did not get here */
 		slot->heard_ms = planned ? controller->now_ms : slot->heard_ms + gap;
-		slot->plan_ms += planned ? gap : 0;
 	}
 	if (planned) {
-		controller->since_ms += gap; /* the exchange begins when the plans are out */
+		for (uint32_t i = 0; controller->epoch && i < controller->epoch->count; i++)
+			controller->epoch->parties[i].plan_ms += gap;
+		controller->patience.since_ms += gap; /* it begins when the plans are out */
 		return 0;
 	}
-	return action_log(controller, true,
-			  "the controller itself stood still for %.1f s; nobody is blamed for it",
-			  (double)gap / 1000.0)
-		       ? no_memory(error)
-		       : 0;
+	return say(controller, true,
+		   "the controller itself stood still for %.1f s; nobody is blamed for it",
+		   (double)gap / 1000.0);
 }
 
-static int plan(struct controller *controller, struct error *error)
+static int plan(struct controller *controller)
 {
 	if (!declarations_complete(controller))
 		return 0; /* it was when the step was asked for, and will be again */
 	controller->planning = true;
-	return exchange_begin(controller, error);
+	return exchange_begin(controller);
 }
 
-static int tick(struct controller *controller, struct error *error)
+static int tick(struct controller *controller)
 {
 	int rc;
 
 	controller->ticked_ms = controller->now_ms;
-	if (action_noise_summary(controller))
-		return no_memory(error);
-	rc = members_silence(controller, error);
-	return rc ? rc : ending_deadlines(controller, error);
+	if (noise_summary(controller))
+		return -ERROR_MEMORY;
+	rc = losses_silence(controller);
+	return rc ? rc : ending_deadlines(controller);
 }
 
-int controller_step(struct controller *controller, const struct controller_event *event,
-		    struct controller_actions *actions, struct error *error)
+static int take(struct controller *controller, const struct controller_event *event)
 {
-	int rc;
-
-	controller->actions = actions;
-	controller->now_ms = event->now_ms;
-	if (event->peer && strlen(event->peer) >= CONTROLLER_PEER_BYTES)
-		return 0; /* no worker of ours: it could not be answered */
-	rc = forgive_own_sleep(controller, error);
-	controller->stepped_ms = event->now_ms;
-	if (rc || controller->state == CONTROLLER_DONE)
-		return rc;
 	switch (event->type) {
 	case CONTROLLER_RECEIVED:
-		return received(controller, event->peer, event->message, error);
+		return received(controller, event->peer, event->message);
 	case CONTROLLER_BROKEN:
-		return broken(controller, event->peer, event->error, error);
+		return broken(controller, event->peer, event->error);
 	case CONTROLLER_PLAN:
-		return plan(controller, error);
+		return plan(controller);
 	case CONTROLLER_TICK:
-		return tick(controller, error);
+		return tick(controller);
 	case CONTROLLER_INTERRUPT:
 		controller->restarts_left = 0;
 		if (controller->state == CONTROLLER_FAILED)
-			return action_exit(controller, &controller->failure, error);
-		return ending_fail(controller, NULL, event->error, error);
+			return controller_exit(controller, &controller->failure);
+		return ending_fail(controller, NULL, event->error);
 	}
+	return 0;
+}
+
+/* What holds between two steps, whatever came. */
+static void check(const struct controller *controller, const struct controller_event *event)
+{
+	const struct membership *members = &controller->members;
+	const struct epoch *epoch = controller->epoch;
+	enum controller_state state = controller->state;
+
+	if (!WEFT_ASSERTS)
+		return;
+	membership_check(members, controller->now_ms);
+	WEFT_ASSERT_OP(controller->number + controller->restarts_left, <=,
+		       1 + (uint64_t)controller->options.restarts);
+	WEFT_ASSERT_OP(controller->patience.since_ms, <=, controller->now_ms);
+	WEFT_ASSERT_OP(controller->ticked_ms, <=, controller->now_ms);
+	WEFT_ASSERT_OP(controller->noise_ms, <=, controller->now_ms);
+	/* an epoch is there from the plan on, and after a failure until the end */
+	WEFT_ASSERT(state != CONTROLLER_GATHER || !epoch);
+	WEFT_ASSERT((state != CONTROLLER_EXCHANGE && state != CONTROLLER_RUN) || epoch);
+	WEFT_ASSERT(state <= CONTROLLER_RUN || state == CONTROLLER_DONE ||
+		    controller->failure.code != ERROR_NONE);
+	WEFT_ASSERT(state > CONTROLLER_RUN || members->in[PRESENCE_LOST] == 0);
+	WEFT_ASSERT(state >= CONTROLLER_RUN || members->in[PRESENCE_LEFT] == 0);
+	/* a tick has handled all that was due */
+	WEFT_ASSERT(event->type != CONTROLLER_TICK || state == CONTROLLER_DONE ||
+		    controller_deadline_ms(controller) >= controller->now_ms);
+	if (!epoch)
+		return;
+	epoch_check(epoch, controller->now_ms);
+	WEFT_ASSERT_OP(epoch->number, ==, controller->number);
+	WEFT_ASSERT_OP(epoch->attempt, ==, controller->attempts);
+	WEFT_ASSERT_OP(epoch->count, ==, members->count);
+	WEFT_ASSERT(state != CONTROLLER_EXCHANGE || !epoch_all_connected(epoch));
+	WEFT_ASSERT(state != CONTROLLER_RUN || epoch_all_connected(epoch));
+	for (uint32_t i = 0; i < epoch->count; i++)
+		WEFT_ASSERT(epoch->parties[i].worker == members->slots[i].worker);
+}
+
+int controller_step(struct controller *controller, const struct controller_event *event,
+		    struct actions *actions, struct error *error)
+{
+	int rc;
+
+	if (event->peer && strlen(event->peer) >= PEER_BYTES)
+		return 0; /* no worker of ours: it could not be answered */
+	controller->actions = actions;
+	controller->now_ms = event->now_ms;
+	rc = forgive_own_sleep(controller);
+	controller->stepped_ms = event->now_ms;
+	if (!rc && controller->state != CONTROLLER_DONE)
+		rc = take(controller, event);
+	if (rc) {
+		WEFT_ASSERT_OP(rc, ==, -ERROR_MEMORY);
+		return no_memory(error);
+	}
+	check(controller, event);
 	return 0;
 }
 
@@ -430,36 +423,4 @@ uint64_t controller_deadline_ms(const struct controller *controller)
 	uint64_t other = ending_next_ms(controller);
 
 	return other < beat ? other : beat;
-}
-
-char *controller_line(const struct controller *controller, uint64_t now_ms)
-{
-	static const struct {
-		enum phase phase;
-		const char *words;
-	} rows[] = {
-		{PHASE_ABSENT, "absent"},     {PHASE_JOINED, "joined"},
-		{PHASE_DECLARED, "declared"}, {PHASE_PLANNED, "planned"},
-		{PHASE_OPENED, "opened"},     {PHASE_CONNECTED, "connected"},
-		{PHASE_LEFT, "left"},	      {PHASE_LOST, "lost"},
-	};
-	struct text text = {0};
-
-	text_format(&text, "job '%s', epoch %llu, %s, up %.1f s", controller->job,
-		    (unsigned long long)controller->epoch, state_names[controller->state],
-		    (double)(now_ms - controller->started_ms) / 1000.0);
-	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-		struct text list = {0};
-
-		if (members_in_phase(controller, rows[i].phase, &list))
-			text_format(&text, "; %s: %s", rows[i].words, text_string(&list));
-		text_fini(&list);
-	}
-	text_add(&text, "; ");
-	members_versions(controller, &text);
-	if (!text_ok(&text)) {
-		text_fini(&text);
-		return NULL;
-	}
-	return text.data;
 }

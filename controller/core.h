@@ -27,11 +27,7 @@
 #include "job/parallel.h"
 #include "routing/plan/order.h"
 #include "routing/plan/table.h"
-#include "wire/message.h"
-
-/* A return address as text, terminator included: the routing id of a worker's connection. A
- * worker is known by its incarnation, not by this, so it may reconnect under another one. */
-#define CONTROLLER_PEER_BYTES 64
+#include "wire/core.h"
 
 struct controller_options {
 	const char *job;
@@ -66,25 +62,11 @@ struct controller_event {
 };
 
 enum controller_action_type {
-	CONTROLLER_SEND,   /* message to peer */
-	CONTROLLER_PLAN_DUE, /* all is here: step CONTROLLER_PLAN next */
-	CONTROLLER_LOG,    /* a line for people (warn: worth a look); simulations show it too */
-	CONTROLLER_TABLE,  /* a table was planned and proved: dump it if asked */
+	CONTROLLER_SEND = ACTION_SEND,
+	CONTROLLER_LOG = ACTION_LOG,
+	CONTROLLER_PLAN_DUE = ACTION_OWN, /* all is here: step CONTROLLER_PLAN next */
+	CONTROLLER_TABLE,  /* a table was planned and proved: dump it if asked; until the next step */
 	CONTROLLER_EXIT    /* the job is over: error.code 0 when all was done */
-};
-struct controller_action {
-	enum controller_action_type type;
-	char peer[CONTROLLER_PEER_BYTES];
-	struct message message;        /* SEND: owned by the action */
-	char *line;                    /* LOG: owned */
-	bool warn;
-	const struct table *table;     /* TABLE: owned by the core, until the next step */
-	struct error error;            /* EXIT */
-};
-
-struct controller_actions {
-	struct controller_action *items;
-	size_t count, capacity;
 };
 
 struct controller;
@@ -93,10 +75,9 @@ int controller_new(struct controller **controller, const struct controller_optio
 void controller_free(struct controller **controller);
 /* Consumes one event, appends actions. An error here is fatal for the controller (memory). */
 int controller_step(struct controller *controller, const struct controller_event *event,
-		    struct controller_actions *actions, struct error *error);
+		    struct actions *actions, struct error *error);
 /* When the next TICK is due even if nothing arrives. */
 uint64_t controller_deadline_ms(const struct controller *controller);
-void controller_actions_clear(struct controller_actions *actions);
 /* The state in one line, for a person who asks; memory_free. NULL when out of memory. */
 char *controller_line(const struct controller *controller, uint64_t now_ms);
 

@@ -1,58 +1,26 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * declarations.c -- what workers hold and need: asked for once per digest, refused where two of
+ * them contradict each other.
+ */
 #include "controller/state.h"
 
 #include <string.h>
 
-void body_free(struct body *body)
+static int want(struct controller *controller, const struct slot *slot)
 {
-	if (!body)
-		return;
-	layout_fini(&body->layout);
-	holding_fini(&body->holding);
-	memory_free(body);
-}
+	struct message *message = send_to(controller, slot->peer, MESSAGE_WANT);
+	const struct body *body = slot->worker->body;
 
-static struct body *find(struct controller *controller, enum role role, struct digest digest)
-{
-	for (size_t i = 0; i < controller->bodies.count; i++) {
-		struct body *body = controller->bodies.items[i];
-
-		if (body->role == role && digest_equal(body->digest, digest))
-			return body;
-	}
-	return NULL;
-}
-
-static struct body *add(struct controller *controller, enum role role, struct digest digest)
-{
-	struct body *body = memory_zalloc(1, sizeof(*body));
-	struct body **place = body ? array_push(&controller->bodies) : NULL;
-
-	if (!place) {
-		memory_free(body);
-		return NULL;
-	}
-	body->role = role;
-	body->digest = digest;
-	layout_init(&body->layout);
-	holding_init(&body->holding);
-	*place = body;
-	return body;
-}
-
-static int want(struct controller *controller, const struct slot *slot, struct error *error)
-{
-	struct message *message = action_send(controller, slot->peer, MESSAGE_WANT);
-	bool ask = slot->body && !slot->body->known && slot->body->asked == slot;
-
+	WEFT_ASSERT(!controller->epoch); /* with one, the answer is its plan */
 	if (!message)
-		return no_memory(error);
-	if (!ask)
+		return -ERROR_MEMORY;
+	if (!body || body->asked != slot->worker)
 		return 0;
 	message->u.want.digests = memory_alloc(sizeof(struct digest));
 	if (!message->u.want.digests)
-		return no_memory(error);
-	message->u.want.digests[0] = slot->body->digest;
+		return -ERROR_MEMORY;
+	message->u.want.digests[0] = body->digest;
 	message->u.want.digest_count = 1;
 	return 0;
 }
@@ -83,7 +51,7 @@ static const char *contradiction(const struct message_declare *a, const struct m
 static bool same_spec(const struct slot *slot, const char *flag, const char *theirs,
 		      const char *ours, struct error *why)
 {
-	char who[SLOT_TEXT_BYTES];
+	char who[WORKER_TEXT_BYTES];
 
 	if (strcmp(theirs, ours) == 0)
 		return true;
@@ -115,15 +83,15 @@ static bool agrees_with_specs(const struct controller *controller, const struct 
 static bool agrees(const struct controller *controller, const struct slot *slot,
 		   const struct message_declare *declare, struct error *why)
 {
-	char who[SLOT_TEXT_BYTES], whom[SLOT_TEXT_BYTES];
+	char who[WORKER_TEXT_BYTES], whom[WORKER_TEXT_BYTES];
 
-	for (uint32_t i = 0; i < controller->slot_count; i++) {
-		const struct slot *other = &controller->slots[i];
+	for (uint32_t i = 0; i < controller->members.count; i++) {
+		const struct slot *other = &controller->members.slots[i];
 		const char *what, *mine, *theirs;
 
-		if (other == slot || other->phase < PHASE_DECLARED)
+		if (other == slot || other->presence < PRESENCE_DECLARED)
 			continue;
-		what = contradiction(declare, &other->declare, &mine, &theirs);
+		what = contradiction(declare, &other->worker->declare, &mine, &theirs);
 		if (!what)
 			break; /* the declared ones agree among themselves */
 		error_set(why, ERROR_CONFLICT,
@@ -135,115 +103,98 @@ static bool agrees(const struct controller *controller, const struct slot *slot,
 	return agrees_with_specs(controller, slot, declare, why);
 }
 
-static int turn_away(struct controller *controller, struct slot *slot, const struct error *why,
-		     struct error *error)
+static int turn_away(struct controller *controller, struct slot *slot, const struct error *why)
 {
-	int rc;
-
 	memory_free(slot->refused);
 	slot->refused = memory_string(why->text);
-	if (!slot->refused || action_noise(controller, "refused: %s", why->text))
-		return no_memory(error);
-	rc = action_refuse(controller, slot->peer, controller->epoch, why, error);
-	if (!rc)
-		rc = declarations_forget(controller, slot, error);
-	slot_clear(controller, slot);
-	return rc;
+	if (!slot->refused || say_refused(controller, slot->peer, controller->number, why))
+		return -ERROR_MEMORY;
+	return declarations_drop(controller, slot);
 }
 
 bool declarations_complete(const struct controller *controller)
 {
-	if (controller->state != CONTROLLER_GATHER ||
-	    controller->phases[PHASE_DECLARED] < controller->slot_count ||
-	    controller->bodies_missing)
-		return false;
+	const struct membership *members = &controller->members;
+
 	/* a rank that is claimed may belong to a dead process: its heartbeat, or its silence,
 	   comes here again */
-	for (uint32_t i = 0; i < controller->slot_count; i++)
-		if (members_claim_open(controller, &controller->slots[i]))
-			return false;
-	return true;
+	return controller->state == CONTROLLER_GATHER &&
+	       members->in[PRESENCE_DECLARED] == members->count && !members->bodies.missing &&
+	       !membership_claimed(members, controller->options.heartbeat_ms);
 }
 
-int declarations_maybe_plan(struct controller *controller, struct error *error)
+int declarations_maybe_plan(struct controller *controller)
 {
-	if (!declarations_complete(controller) || action_push(controller, CONTROLLER_PLAN_DUE))
+	if (!declarations_complete(controller) ||
+	    action_push(controller->actions, CONTROLLER_PLAN_DUE))
 		return 0;
-	return no_memory(error);
+	return -ERROR_MEMORY;
 }
 
 static int again(struct controller *controller, struct slot *slot,
-		 const struct message_declare *declare, struct error *error)
+		 const struct message_declare *declare)
 {
-	char who[SLOT_TEXT_BYTES];
+	char who[WORKER_TEXT_BYTES];
 	struct error why;
 
-	if (slot->phase == PHASE_PLANNED)
-		return exchange_plan_again(controller, slot, error);
-	if (slot->phase > PHASE_PLANNED)
-		return 0;
-	if (digest_equal(declare->digest, slot->declare.digest))
-		return want(controller, slot, error);
+	if (controller->epoch)
+		return exchange_plan_again(controller, slot);
+	if (digest_equal(declare->digest, slot->worker->declare.digest))
+		return want(controller, slot);
 	error_set(&why, ERROR_CONFLICT, "%s declared twice, with different contents",
 		  slot_text(slot, who));
-	return turn_away(controller, slot, &why, error);
+	return turn_away(controller, slot, &why);
 }
 
-int declarations_take(struct controller *controller, struct slot *slot, struct message *message,
-		      struct error *error)
+int declarations_take(struct controller *controller, struct slot *slot, struct message *message)
 {
 	struct message_declare *declare = &message->u.declare;
-	char who[SLOT_TEXT_BYTES];
+	char who[WORKER_TEXT_BYTES];
 	struct error why;
+	struct bodies *bodies = &controller->members.bodies;
 	struct body *body;
 
-	if (slot->phase != PHASE_JOINED)
-		return again(controller, slot, declare, error);
+	if (slot->presence != PRESENCE_JOINED)
+		return again(controller, slot, declare);
 	if (!agrees(controller, slot, declare, &why))
-		return turn_away(controller, slot, &why, error);
-	body = find(controller, slot->who.role, declare->digest);
+		return turn_away(controller, slot, &why);
+	WEFT_ASSERT_OP(controller->state, ==, CONTROLLER_GATHER);
+	body = bodies_find(bodies, slot->who.role, declare->digest);
 	if (!body)
-		body = add(controller, slot->who.role, declare->digest);
+		body = bodies_add(bodies, slot->who.role, declare->digest);
 	if (!body)
-		return no_memory(error);
-	if (!body->known && !body->asked) {
-		body->asked = slot;
-		controller->bodies_missing++;
-	}
-	slot->declare = *declare;
-	*declare = (struct message_declare){0};
-	memory_free(slot->refused);
-	slot->refused = NULL;
-	slot->body = body;
-	slot_phase(controller, slot, PHASE_DECLARED);
-	if (action_log(controller, false, "%s declares%s", slot_text(slot, who),
-		       body->known	     ? ", known already"
-		       : body->asked == slot ? ", asked for the contents"
-					     : "") ||
-	    want(controller, slot, error))
-		return no_memory(error);
-	return declarations_maybe_plan(controller, error);
+		return -ERROR_MEMORY;
+	if (!body->known && !body->asked)
+		bodies_ask(bodies, body, slot->worker);
+	membership_declare(&controller->members, slot, declare, body);
+	if (say(controller, false, "%s declares%s", slot_text(slot, who),
+		body->known		      ? ", known already"
+		: body->asked == slot->worker ? ", asked for the contents"
+					      : "") ||
+	    want(controller, slot))
+		return -ERROR_MEMORY;
+	return declarations_maybe_plan(controller);
 }
 
-int declarations_body(struct controller *controller, struct slot *slot, struct message *message,
-		      struct error *error)
+int declarations_body(struct controller *controller, struct slot *slot, struct message *message)
 {
 	bool layout = message->type == MESSAGE_LAYOUT;
-	struct body *body = slot->body;
-	char who[SLOT_TEXT_BYTES];
+	struct body *body = slot->worker->body;
+	char who[WORKER_TEXT_BYTES];
 	struct error why;
 
-	if (slot->phase == PHASE_PLANNED)
-		return exchange_plan_again(controller, slot, error);
-	if (slot->phase != PHASE_DECLARED)
+	if (controller->epoch)
+		return exchange_plan_again(controller, slot);
+	if (slot->presence != PRESENCE_DECLARED)
 		return 0;
 	if (layout != (slot->who.role == ROLE_INFERENCE) ||
 	    !digest_equal(body->digest,
 			  layout ? message->u.layout.digest : message->u.holding.digest)) {
 		error_set(&why, ERROR_CONFLICT, "%s sent a %s that is not the one it declared",
 			  slot_text(slot, who), layout ? "layout" : "holding");
-		return turn_away(controller, slot, &why, error);
+		return turn_away(controller, slot, &why);
 	}
+	WEFT_ASSERT(body->known || body->asked);
 	if (!body->known) {
 		if (layout) {
 			body->layout = message->u.layout.layout;
@@ -253,58 +204,37 @@ int declarations_body(struct controller *controller, struct slot *slot, struct m
 			holding_init(&message->u.holding.holding);
 		}
 		body->known = true;
-		if (body->asked)
-			controller->bodies_missing--;
-		body->asked = NULL;
+		bodies_stop_asking(&controller->members.bodies, body);
 	}
-	if (want(controller, slot, error))
-		return no_memory(error);
-	return declarations_maybe_plan(controller, error);
+	if (want(controller, slot))
+		return -ERROR_MEMORY;
+	return declarations_maybe_plan(controller);
 }
 
-static void remove_body(struct controller *controller, struct body *body)
+int declarations_drop(struct controller *controller, struct slot *slot)
 {
-	for (size_t k = 0; k < controller->bodies.count; k++) {
-		if (controller->bodies.items[k] != body)
-			continue;
-		controller->bodies.items[k] = controller->bodies.items[--controller->bodies.count];
-		break;
-	}
-	body_free(body);
-}
+	struct membership *members = &controller->members;
+	struct body *body = slot->worker->body;
+	const struct slot *other = NULL;
+	int rc = 0;
 
-int declarations_forget(struct controller *controller, struct slot *slot, struct error *error)
-{
-	struct body *body = slot->body;
+	WEFT_ASSERT_OP(controller->state, ==, CONTROLLER_GATHER);
+	if (body && body->asked == slot->worker) {
+		for (uint32_t i = 0; !other && i < members->count; i++) {
+			const struct slot *it = &members->slots[i];
 
-	struct slot *other = NULL;
-
-	if (!body)
-		return 0;
-	slot->body = NULL;
-	for (uint32_t i = 0; !other && i < controller->slot_count; i++)
-		if (controller->slots[i].body == body)
-			other = &controller->slots[i];
-	if (!body->known && body->asked == slot) {
-		body->asked = other;
+			if (it != slot && it->worker && it->worker->body == body)
+				other = it;
+		}
 		if (other)
-			return want(controller, other, error);
-		controller->bodies_missing--;
+			bodies_ask(&members->bodies, body, other->worker);
+		else
+			bodies_stop_asking(&members->bodies, body);
 	}
-	if (!other)
-		remove_body(controller, body);
-	return 0;
-}
-
-void declarations_forget_unused(struct controller *controller)
-{
-	for (size_t k = controller->bodies.count; k-- > 0;) {
-		struct body *body = controller->bodies.items[k];
-		bool used = false;
-
-		for (uint32_t i = 0; !used && i < controller->slot_count; i++)
-			used = controller->slots[i].body == body;
-		if (!used)
-			remove_body(controller, body);
-	}
+	if (other)
+		rc = want(controller, other);
+	membership_clear(members, slot);
+	if (body)
+		bodies_drop_unused(&members->bodies, body);
+	return rc;
 }

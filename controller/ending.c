@@ -8,42 +8,23 @@
  */
 #include "controller/state.h"
 
-#include <stdio.h>
-#include <string.h>
-
-static const struct {
-	enum phase phase;
-	const char *verb;
-} waits[] = {
-	{PHASE_ABSENT, "to join"},
-	{PHASE_JOINED, "to declare"},
-	{PHASE_DECLARED, "to send their contents"},
-	{PHASE_PLANNED, "to open endpoints"},
-	{PHASE_OPENED, "to connect"},
-};
-
 /* LOST when one worker is to blame, REFUSE when it is the job as a whole. */
-static int tell(struct controller *controller, const char *peer, uint64_t epoch,
-		struct error *error)
+static int tell(struct controller *controller, const char *peer, uint64_t epoch)
 {
 	struct message *message;
 
+	WEFT_ASSERT_OP(controller->failure.code, !=, ERROR_NONE);
 	if (!controller->blamed_someone)
-		return action_refuse(controller, peer, epoch, &controller->failure, error);
-	message = action_send(controller, peer, MESSAGE_LOST);
+		return send_refuse(controller, peer, epoch, &controller->failure);
+	message = send_to(controller, peer, MESSAGE_LOST);
 	if (!message)
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	message->epoch = epoch;
 	message->u.lost.code = (int)controller->failure.code;
 	message->u.lost.member = controller->blamed;
 	message->u.lost.incarnation = controller->blamed_incarnation;
 	message->u.lost.text = memory_string(controller->failure.text);
-	return message->u.lost.text ? 0 : no_memory(error);
-}
-
-static bool present(const struct slot *slot)
-{
-	return slot->phase != PHASE_ABSENT && slot->phase != PHASE_LEFT;
+	return message->u.lost.text ? 0 : -ERROR_MEMORY;
 }
 
 static bool may_restart(const struct controller *controller, const struct error *why)
@@ -51,84 +32,91 @@ static bool may_restart(const struct controller *controller, const struct error 
 	return controller->restarts_left > 0 && error_exit_code(why->code) != 78;
 }
 
-static int gather_again(struct controller *controller, struct error *error)
+static int gather_again(struct controller *controller)
 {
-	for (uint32_t i = 0; i < controller->slot_count; i++) {
-		struct slot *slot = &controller->slots[i];
+	struct membership *members = &controller->members;
+
+	epoch_free(&controller->epoch);
+	for (uint32_t i = 0; i < members->count; i++) {
+		struct slot *slot = &members->slots[i];
 		struct former *former;
 
-		if (present(slot)) {
+		if (slot_present(slot)) {
 			former = array_push(&controller->formers);
 			if (!former)
-				return no_memory(error);
-			former->incarnation = slot->hello.incarnation;
-			former->epoch = controller->epoch;
+				return -ERROR_MEMORY;
+			former->incarnation = slot->worker->hello.incarnation;
+			former->epoch = controller->number;
 		}
-		if (slot->body && !slot->body->known && slot->body->asked) {
-			slot->body->asked = NULL;
-			controller->bodies_missing--;
-		}
-		slot_clear(controller, slot);
+		if (slot->worker && slot->worker->body)
+			bodies_stop_asking(&members->bodies, slot->worker->body);
+		membership_clear(members, slot);
 	}
-	book_free(&controller->book);
-	controller->epoch++;
+	WEFT_ASSERT_OP(members->in[PRESENCE_ABSENT], ==, members->count);
+	WEFT_ASSERT_OP(members->bodies.missing, ==, 0);
+	WEFT_ASSERT_OP(controller->restarts_left, >, 0);
+	controller->number++;
 	controller->restarts_left--;
-	controller->state = CONTROLLER_GATHER;
-	controller->since_ms = controller->now_ms;
-	controller->warned = false;
-	if (action_log(controller, true, "gathering again as epoch %llu, %u restarts left",
-		       (unsigned long long)controller->epoch, controller->restarts_left))
-		return no_memory(error);
+	controller_enter(controller, CONTROLLER_GATHER);
+	patience_begin(&controller->patience, controller->now_ms);
+	if (say(controller, true, "gathering again as epoch %llu, %u restarts left",
+		(unsigned long long)controller->number, controller->restarts_left))
+		return -ERROR_MEMORY;
 	return 0;
 }
 
 /* Everyone who can be told has been. */
-static int maybe_exit(struct controller *controller, struct error *error)
+static int maybe_exit(struct controller *controller)
 {
-	uint32_t gone = controller->phases[PHASE_ABSENT] + controller->phases[PHASE_LEFT] +
-			controller->phases[PHASE_LOST];
+	const struct membership *members = &controller->members;
 
-	if (gone < controller->slot_count)
+	WEFT_ASSERT_OP(controller->state, ==, CONTROLLER_FAILED);
+	if (members->in[PRESENCE_ABSENT] + members->in[PRESENCE_LEFT] + members->in[PRESENCE_LOST] <
+	    members->count)
 		return 0;
-	return action_exit(controller, &controller->failure, error);
+	return controller_exit(controller, &controller->failure);
 }
 
-int ending_fail(struct controller *controller, const struct slot *blamed, const struct error *why,
-		struct error *error)
+int ending_fail(struct controller *controller, const struct slot *blamed, const struct error *why)
 {
+	const struct membership *members = &controller->members;
 	int rc = 0;
 
+	WEFT_ASSERT_OP(controller->state, <=, CONTROLLER_RUN);
+	WEFT_ASSERT_OP(why->code, !=, ERROR_NONE);
 	controller->failure = *why;
 	controller->blamed_someone = blamed != NULL;
 	if (blamed) {
+		WEFT_ASSERT(blamed->worker);
 		controller->blamed = blamed->who;
-		controller->blamed_incarnation = blamed->hello.incarnation;
+		controller->blamed_incarnation = blamed->worker->hello.incarnation;
 	}
-	if (action_log(controller, true, "the job fails: %s", why->text))
-		return no_memory(error);
-	for (uint32_t i = 0; !rc && i < controller->slot_count; i++)
-		if (present(&controller->slots[i]))
-			rc = tell(controller, controller->slots[i].peer, controller->epoch, error);
+	if (say(controller, true, "the job fails: %s", why->text))
+		return -ERROR_MEMORY;
+	for (uint32_t i = 0; !rc && i < members->count; i++)
+		if (slot_present(&members->slots[i]))
+			rc = tell(controller, members->slots[i].peer, controller->number);
 	if (rc)
 		return rc;
 	if (may_restart(controller, why))
-		return gather_again(controller, error);
-	controller->state = CONTROLLER_FAILED;
+		return gather_again(controller);
+	controller_enter(controller, CONTROLLER_FAILED);
 	controller->grace_ms = controller->now_ms + controller->options.lost_ms;
-	return maybe_exit(controller, error);
+	return maybe_exit(controller);
 }
 
-int ending_answer(struct controller *controller, struct slot *slot, struct message *message,
-		  struct error *error)
+int ending_answer(struct controller *controller, struct slot *slot, struct message *message)
 {
+	WEFT_ASSERT_OP(controller->state, ==, CONTROLLER_FAILED);
 	if (message->type != MESSAGE_LEAVE)
-		return tell(controller, slot->peer, message->epoch, error);
-	slot_phase(controller, slot, PHASE_LEFT);
-	return maybe_exit(controller, error);
+		return tell(controller, slot->peer, message->epoch);
+	if (slot->presence != PRESENCE_LEFT)
+		membership_gone(&controller->members, slot, PRESENCE_LEFT);
+	return maybe_exit(controller);
 }
 
 int ending_answer_former(struct controller *controller, const char *peer,
-			 const struct message *message, bool *was, struct error *error)
+			 const struct message *message, bool *was)
 {
 	for (size_t i = 0; i < controller->formers.count; i++) {
 		const struct former *former = &controller->formers.items[i];
@@ -136,42 +124,9 @@ int ending_answer_former(struct controller *controller, const char *peer,
 		if (former->incarnation != message->from || former->epoch != message->epoch)
 			continue;
 		*was = true;
-		return tell(controller, peer, message->epoch, error);
+		return tell(controller, peer, message->epoch);
 	}
 	return 0;
-}
-
-void ending_missing(const struct controller *controller, struct text *text)
-{
-	bool any = false;
-
-	for (size_t i = 0; i < ARRAY_SIZE(waits); i++) {
-		struct text list = {0};
-
-		/* a declared worker is only waited for while its body is not here */
-		if (waits[i].phase == PHASE_DECLARED && !controller->bodies_missing)
-			continue;
-		if (members_in_phase(controller, waits[i].phase, &list)) {
-			text_format(text, "%s%s %s", any ? "; " : "", text_string(&list),
-				    waits[i].verb);
-			any = true;
-		}
-		text_fini(&list);
-	}
-}
-
-void ending_refused(const struct controller *controller, char *out, size_t bytes)
-{
-	char name[MEMBER_TEXT_BYTES];
-
-	*out = 0;
-	for (uint32_t i = 0; !*out && i < controller->slot_count; i++) {
-		const struct slot *slot = &controller->slots[i];
-
-		if (slot->phase == PHASE_ABSENT && slot->refused)
-			snprintf(out, bytes, "; %s was refused: %s", member_text(slot->who, name),
-				 slot->refused);
-	}
 }
 
 static uint64_t limit_ms(const struct controller *controller)
@@ -180,16 +135,17 @@ static uint64_t limit_ms(const struct controller *controller)
 						      : controller->options.exchange_timeout_ms;
 }
 
-static int late(struct controller *controller, uint64_t waited, struct error *error)
+static int late(struct controller *controller, uint64_t waited)
 {
 	bool gathering = controller->state == CONTROLLER_GATHER;
 	const struct slot *first = NULL;
+	const struct epoch *epoch = controller->epoch;
 	char refused[ERROR_TEXT_BYTES];
 	struct text text = {0};
 	struct error why;
 
-	ending_refused(controller, refused, sizeof(refused));
-	ending_missing(controller, &text);
+	view_refused(controller, refused, sizeof(refused));
+	view_missing(controller, &text);
 	if (*refused)
 		error_set(&why, ERROR_TIMEOUT,
 			  "waiting for %.200s for %.1f s%.700s; start it like the others",
@@ -200,46 +156,49 @@ static int late(struct controller *controller, uint64_t waited, struct error *er
 			  text_string(&text), (double)waited / 1000.0,
 			  gathering ? "join" : "exchange");
 	text_fini(&text);
-	if (gathering) {
+	if (gathering)
 		controller->restarts_left = 0; /* nothing was lost that could come back */
-	} else {
-		for (uint32_t i = 0; !first && i < controller->slot_count; i++)
-			if (controller->slots[i].phase < PHASE_CONNECTED)
-				first = &controller->slots[i];
-	}
-	return ending_fail(controller, first, &why, error);
+	for (uint32_t i = 0; !first && epoch && i < epoch->count; i++)
+		if (epoch->parties[i].leg < LEG_CONNECTED)
+			first = &controller->members.slots[i];
+	return ending_fail(controller, first, &why);
 }
 
-int ending_deadlines(struct controller *controller, struct error *error)
+static int still_waiting(struct controller *controller)
 {
-	uint64_t waited = controller->now_ms - controller->since_ms;
-	uint64_t limit = limit_ms(controller);
+	uint64_t waited = controller->now_ms - controller->patience.since_ms;
 	struct text text = {0};
 	int rc;
 
+	view_missing(controller, &text);
+	rc = say(controller, true, "still waiting for %s, %.1f of %.1f s", text_string(&text),
+		 (double)waited / 1000.0, (double)limit_ms(controller) / 1000.0);
+	text_fini(&text);
+	return rc;
+}
+
+int ending_deadlines(struct controller *controller)
+{
 	if (controller->state == CONTROLLER_FAILED && controller->now_ms >= controller->grace_ms)
-		return action_exit(controller, &controller->failure, error);
+		return controller_exit(controller, &controller->failure);
 	if (controller->state != CONTROLLER_GATHER && controller->state != CONTROLLER_EXCHANGE)
 		return 0;
-	if (waited >= limit)
-		return late(controller, waited, error);
-	if (controller->warned || waited < limit / 4)
-		return 0;
-	controller->warned = true;
-	ending_missing(controller, &text);
-	rc = action_log(controller, true, "still waiting for %s, %.1f of %.1f s",
-			text_string(&text), (double)waited / 1000.0, (double)limit / 1000.0);
-	text_fini(&text);
-	return rc ? no_memory(error) : 0;
+	switch (patience_look(&controller->patience, controller->now_ms, limit_ms(controller))) {
+	case PATIENCE_ENDS:
+		return late(controller, controller->now_ms - controller->patience.since_ms);
+	case PATIENCE_WARNS:
+		return still_waiting(controller);
+	case PATIENCE_WAITS:
+		break;
+	}
+	return 0;
 }
 
 uint64_t ending_next_ms(const struct controller *controller)
 {
-	uint64_t limit = limit_ms(controller);
-
 	if (controller->state == CONTROLLER_FAILED)
 		return controller->grace_ms;
 	if (controller->state != CONTROLLER_GATHER && controller->state != CONTROLLER_EXCHANGE)
 		return UINT64_MAX;
-	return controller->since_ms + (controller->warned ? limit : limit / 4);
+	return patience_next_ms(&controller->patience, limit_ms(controller));
 }

@@ -66,13 +66,13 @@ static const char *signal_text(uint32_t number)
 }
 
 /* A routing id as text: itself when printable, else "#" and hex digits. */
-static bool peer_text(const unsigned char *id, size_t bytes, char out[CONTROLLER_PEER_BYTES])
+static bool peer_text(const unsigned char *id, size_t bytes, char out[PEER_BYTES])
 {
 	bool plain = bytes > 0 && id[0] != '#';
 
 	for (size_t i = 0; i < bytes; i++)
 		plain &= id[i] > 0x20 && id[i] < 0x7f;
-	if (plain ? bytes >= CONTROLLER_PEER_BYTES : 2 * bytes + 2 > CONTROLLER_PEER_BYTES)
+	if (plain ? bytes >= PEER_BYTES : 2 * bytes + 2 > PEER_BYTES)
 		return false;
 	if (plain) {
 		memcpy(out, id, bytes);
@@ -86,7 +86,7 @@ static bool peer_text(const unsigned char *id, size_t bytes, char out[CONTROLLER
 	return true;
 }
 
-static size_t peer_id(const char *peer, unsigned char id[CONTROLLER_PEER_BYTES])
+static size_t peer_id(const char *peer, unsigned char id[PEER_BYTES])
 {
 	size_t bytes = strlen(peer);
 
@@ -113,7 +113,7 @@ static void in_trouble(struct shell *shell, const struct error *why)
 
 static void send_message(struct shell *shell, const char *peer, const struct message *message)
 {
-	unsigned char id[CONTROLLER_PEER_BYTES], *bytes = NULL;
+	unsigned char id[PEER_BYTES], *bytes = NULL;
 	size_t id_bytes = peer_id(peer, id), length = 0;
 	struct error error;
 
@@ -136,9 +136,9 @@ static void send_message(struct shell *shell, const char *peer, const struct mes
 	memory_free(bytes);
 }
 
-static void perform(struct shell *shell, const struct controller_action *action)
+static void perform(struct shell *shell, const struct action *action)
 {
-	switch (action->type) {
+	switch ((enum controller_action_type)action->type) {
 	case CONTROLLER_SEND:
 		send_message(shell, action->peer, &action->message);
 		break;
@@ -160,17 +160,17 @@ static void perform(struct shell *shell, const struct controller_action *action)
 	}
 }
 
-static void perform_all(struct shell *shell, struct controller_actions *actions, int rc)
+static void perform_all(struct shell *shell, struct actions *actions, int rc)
 {
 	for (size_t i = 0; i < actions->count; i++)
 		if (!rc || actions->items[i].type == CONTROLLER_LOG)
 			perform(shell, &actions->items[i]);
-	controller_actions_clear(actions);
+	actions_clear(actions);
 }
 
 static int step(struct shell *shell, struct controller_event *event, struct error *error)
 {
-	struct controller_actions actions = {0};
+	struct actions actions = {0};
 	int rc;
 
 	event->now_ms = clock_ms();
@@ -198,7 +198,7 @@ static void answer_beat(struct shell *shell, const char *peer, const struct mess
 static int take(struct shell *shell, zmq_msg_t *id, zmq_msg_t *frame, bool more,
 		struct error *error)
 {
-	char peer[CONTROLLER_PEER_BYTES];
+	char peer[PEER_BYTES];
 	struct controller_event event = {.type = CONTROLLER_RECEIVED, .peer = peer};
 	struct message message = {0};
 	struct error why;
@@ -293,7 +293,7 @@ static int wait_ms(const struct shell *shell)
 struct planning {
 	struct shell *shell;
 	struct controller_event event;
-	struct controller_actions actions;
+	struct actions actions;
 	struct error error, dump_error;
 	int rc, dump_rc, done;
 	bool dumped;

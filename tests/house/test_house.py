@@ -41,6 +41,8 @@ FOLDERS = sorted({room.split("/")[0] for room in ROOMS})
 PUBLIC = {"worker/api/weft.h"}  # to be seen from every room of worker/
 # the only headers of routing/ that worker/ may see: the table, not the planner
 WORKER_ROUTING = {"routing/plan/table.h", "routing/plan/how.h"}
+# within controller/: who is here and what was planned see the worker that both hold, not each other
+LIFETIMES = {"membership": {"membership", "worker"}, "epoch": {"epoch", "worker"}, "worker": {"worker"}}
 FOREIGN = {
     r"zmq\.h": {"controller/shell.c", "worker/control/control.c"},
     r"msgpack.*\.h": "wire/",
@@ -96,6 +98,15 @@ def test_arrows__the_worker_sees_the_routing_table_only():
              for _, name in includes(path)
              if name.startswith("routing/") and name not in WORKER_ROUTING]
     assert wrong == []
+
+
+def test_arrows__the_controllers_membership_and_its_epochs_do_not_see_each_other():
+    seen = {}
+    for name, allowed in LIFETIMES.items():
+        for path in (ROOT / "controller").glob(f"{name}*.[ch]"):
+            named = {other for _, other in includes(path) if other.startswith("controller/")}
+            seen[path.name] = named - {f"controller/{other}.h" for other in allowed}
+    assert len(seen) >= 6 and not any(seen.values()), seen
 
 
 def test_arrows__the_worker_program_sees_the_public_header_only():

@@ -107,7 +107,7 @@ static uint32_t worker_of(struct simulation *simulation, const char *peer)
 static void controller_does(struct simulation *simulation, struct controller_event *event)
 {
 	struct controller_event plan = {.type = CONTROLLER_PLAN};
-	struct controller_actions actions = {0};
+	struct actions actions = {0};
 	struct error error;
 	bool due = false;
 
@@ -115,9 +115,9 @@ static void controller_does(struct simulation *simulation, struct controller_eve
 	if (controller_step(simulation->controller, event, &actions, &error))
 		fail_msg("controller: %s", error.text);
 	for (size_t i = 0; i < actions.count; i++) {
-		struct controller_action *action = &actions.items[i];
+		struct action *action = &actions.items[i];
 
-		switch (action->type) {
+		switch ((enum controller_action_type)action->type) {
 		case CONTROLLER_SEND:
 			simulation_send(simulation, worker_of(simulation, action->peer), false,
 					&action->message);
@@ -141,7 +141,7 @@ static void controller_does(struct simulation *simulation, struct controller_eve
 			break;
 		}
 	}
-	controller_actions_clear(&actions);
+	actions_clear(&actions);
 	if (simulation->over) {
 		simulation->controller_alive = false;
 		controller_free(&simulation->controller);

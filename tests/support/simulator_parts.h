@@ -35,7 +35,7 @@ struct event {
 
 struct worker {
 	struct simulation_worker what;
-	char name[MEMBER_TEXT_BYTES + 8], peer[CONTROLLER_PEER_BYTES];
+	char name[MEMBER_TEXT_BYTES + 8], peer[PEER_BYTES];
 	bool alive;
 	struct worker_core *core;
 	struct layout layout;

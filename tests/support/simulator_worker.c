@@ -20,16 +20,16 @@ static void connect_all(struct simulation *simulation, struct worker *worker,
 void worker_does(struct simulation *simulation, uint32_t index, struct worker_event *event)
 {
 	struct worker *worker = simulation->workers.items[index];
-	struct worker_actions actions = {0};
+	struct actions actions = {0};
 	struct error error;
 
 	event->now_ms = simulation->now;
 	if (worker_core_step(worker->core, event, &actions, &error))
 		fail_msg("%s: %s", worker->name, error.text);
 	for (size_t i = 0; i < actions.count; i++) {
-		struct worker_action *action = &actions.items[i];
+		struct action *action = &actions.items[i];
 
-		switch (action->type) {
+		switch ((enum worker_action_type)action->type) {
 		case WORKER_ACTION_SEND:
 			simulation_send(simulation, index, true, &action->message);
 			break;
@@ -61,7 +61,7 @@ void worker_does(struct simulation *simulation, uint32_t index, struct worker_ev
 			break;
 		}
 	}
-	worker_actions_clear(&actions);
+	actions_clear(&actions);
 	simulation_check(simulation);
 }
 

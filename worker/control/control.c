@@ -84,7 +84,7 @@ static void set_failure(struct control *control, const struct error *failure)
 	transport_domain_interrupt(control->domain);
 }
 
-static void set_state(struct control *control, const struct worker_action *action)
+static void set_state(struct control *control, const struct action *action)
 {
 	if (action->state == WORKER_FAILED) {
 		set_failure(control, &action->error);
@@ -115,9 +115,9 @@ static void send_message(struct control *control, const struct message *message)
 	memory_free(bytes);
 }
 
-static void apply(struct control *control, const struct worker_action *action)
+static void apply(struct control *control, const struct action *action)
 {
-	switch (action->type) {
+	switch ((enum worker_action_type)action->type) {
 	case WORKER_ACTION_SEND:
 		send_message(control, &action->message);
 		break;
@@ -148,7 +148,7 @@ static void apply(struct control *control, const struct worker_action *action)
 
 static void step(struct control *control, struct worker_event *event)
 {
-	struct worker_actions actions = {0};
+	struct actions actions = {0};
 	struct error error;
 
 	event->now_ms = clock_ms();
@@ -158,7 +158,7 @@ static void step(struct control *control, struct worker_event *event)
 	}
 	for (size_t i = 0; i < actions.count; i++)
 		apply(control, &actions.items[i]);
-	worker_actions_clear(&actions);
+	actions_clear(&actions);
 	memory_free(actions.items);
 }
 

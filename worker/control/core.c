@@ -2,6 +2,7 @@
 #include "worker/control/core.h"
 
 #include "base/array.h"
+#include "base/assert.h"
 #include "base/memory.h"
 #include <stdio.h>
 #include <string.h>
@@ -20,19 +21,18 @@ struct worker_core {
 	uint32_t former_count;
 	uint64_t epoch, version, sequence;
 	uint32_t heartbeat_ms, lost_ms;
-	uint64_t started_ms, heard_ms, beat_ms, resend_ms, stepped_ms, leaving_ms;
-	uint64_t expired_ms; /* when the join deadline passed; 0: it has not */
-	bool warned;
+	struct patience joining;
+	uint64_t heard_ms, beat_ms, resend_ms, stepped_ms, leaving_ms;
+	uint64_t expired_ms;		  /* when the join deadline passed; 0: it has not */
 	bool unresolved, said_unresolved; /* the controller's name means nothing yet */
 	struct error name;		  /* why */
 	bool wanted;			  /* the controller asked for the body */
 	bool endpoints_ready, done;
 	uint32_t failure_sends; /* still to go */
 	struct error failure;
-	struct message plan, peers, endpoints; /* kept for life; type and head only when set */
-	bool have_plan, have_peers;
+	struct message plan, peers, endpoints; /* kept for life; zeroed until they are here */
 	/* of the running step */
-	struct worker_actions *actions;
+	struct actions *actions;
 	uint64_t now_ms;
 };
 
@@ -64,66 +64,52 @@ static int no_memory(struct error *error)
 	return error_set(error, ERROR_MEMORY, "the control channel is out of memory");
 }
 
-static struct worker_action *push(struct worker_core *core, enum worker_action_type type)
-{
-	struct worker_action *action = array_push(core->actions);
+#define say(core, warn, ...) action_log((core)->actions, warn, __VA_ARGS__)
 
-	if (action)
-		action->type = type;
-	return action;
+static bool have_plan(const struct worker_core *core)
+{
+	return core->plan.type == MESSAGE_PLAN;
 }
 
-static int say(struct worker_core *core, bool warn, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
-
-static int say(struct worker_core *core, bool warn, const char *format, ...)
+static bool have_peers(const struct worker_core *core)
 {
-	struct worker_action *action = push(core, WORKER_ACTION_LOG);
-	char line[ERROR_TEXT_BYTES + 128];
-	va_list args;
-
-	if (!action)
-		return -ERROR_MEMORY;
-	va_start(args, format);
-	vsnprintf(line, sizeof(line), format, args);
-	va_end(args);
-	action->warn = warn;
-	action->line = memory_string(line);
-	return action->line ? 0 : -ERROR_MEMORY;
+	return core->peers.type == MESSAGE_PEERS;
 }
 
 /* Sends a copy of a message whose body may be borrowed; the head is filled in here. */
-static int send_copy(struct worker_core *core, struct message *message, struct error *error)
+static int send_copy(struct worker_core *core, struct message *message)
 {
-	struct worker_action *action = push(core, WORKER_ACTION_SEND);
+	struct action *action = action_push(core->actions, WORKER_ACTION_SEND);
 	struct message copy;
 
+	WEFT_ASSERT_OP(message->type, <=, MESSAGE_HEARTBEAT); /* the others are the controller's */
+	WEFT_ASSERT(message->type == MESSAGE_HELLO || core->controller);
 	if (!action)
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	snprintf(message->job, sizeof(message->job), "%s", core->options.job);
 	message->epoch = core->epoch;
 	message->from = core->options.hello.incarnation;
-	if (message_copy(&copy, message, error)) {
+	if (message_copy(&copy, message, NULL)) {
 		core->actions->count--;
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	}
 	action->message = copy;
 	return 0;
 }
 
-static int send_hello(struct worker_core *core, struct error *error)
+static int send_hello(struct worker_core *core)
 {
 	struct message message = {.type = MESSAGE_HELLO, .u.hello = core->options.hello};
 
-	return send_copy(core, &message, error);
+	return send_copy(core, &message);
 }
 
-static int send_declare(struct worker_core *core, struct error *error)
+static int send_declare(struct worker_core *core)
 {
 	struct message message = {.type = MESSAGE_DECLARE, .u.declare = core->options.declare};
 
 	if (!core->wanted)
-		return send_copy(core, &message, error);
+		return send_copy(core, &message);
 	if (core->options.layout) {
 		message.type = MESSAGE_LAYOUT;
 		message.u.layout.digest = core->options.declare.digest;
@@ -133,82 +119,96 @@ static int send_declare(struct worker_core *core, struct error *error)
 		message.u.holding.digest = core->options.declare.digest;
 		message.u.holding.holding = *core->options.holding;
 	}
-	return send_copy(core, &message, error);
+	return send_copy(core, &message);
 }
 
-static int send_endpoints(struct worker_core *core, struct error *error)
+static int send_endpoints(struct worker_core *core)
 {
-	return core->endpoints_ready ? send_copy(core, &core->endpoints, error) : 0;
+	WEFT_ASSERT(have_plan(core));
+	return core->endpoints_ready ? send_copy(core, &core->endpoints) : 0;
 }
 
-static int send_connected(struct worker_core *core, struct error *error)
+static int send_connected(struct worker_core *core)
 {
-	struct message message = {.type = MESSAGE_CONNECTED};
+	struct message message = {.type = MESSAGE_CONNECTED,
+				  .u.connected.attempt = core->plan.u.plan.attempt};
 
-	message.u.connected.attempt = core->plan.u.plan.attempt;
-	return send_copy(core, &message, error);
+	WEFT_ASSERT(have_peers(core));
+	return send_copy(core, &message);
 }
 
-static int send_leave(struct worker_core *core, struct error *error)
+static int send_leave(struct worker_core *core)
 {
-	struct message message = {.type = MESSAGE_LEAVE};
+	struct message message = {.type = MESSAGE_LEAVE, .u.leave.done = core->done};
 
-	message.u.leave.done = core->done;
-	return send_copy(core, &message, error);
+	return send_copy(core, &message);
 }
 
-static int send_failure(struct worker_core *core, struct error *error)
+static int send_failure(struct worker_core *core)
 {
-	struct message message = {.type = MESSAGE_FAILURE};
+	struct message message = {
+		.type = MESSAGE_FAILURE,
+		.u.failure = {(int)core->failure.code, core->failure.text, core->version}};
 
 	if (!core->failure_sends)
 		return 0;
+	WEFT_ASSERT_OP(core->failure.code, !=, ERROR_NONE);
 	core->failure_sends--;
-	message.u.failure.code = (int)core->failure.code;
-	message.u.failure.text = core->failure.text;
-	message.u.failure.version = core->version;
-	return send_copy(core, &message, error);
+	return send_copy(core, &message);
 }
 
 /* The latest unanswered message of each state. */
-static int (*const resends[WORKER_STATE_COUNT])(struct worker_core *, struct error *) = {
+static int (*const resends[WORKER_STATE_COUNT])(struct worker_core *) = {
 	[WORKER_HELLO] = send_hello,	   [WORKER_DECLARE] = send_declare,
 	[WORKER_PLANNED] = send_endpoints, [WORKER_CONNECTED] = send_connected,
 	[WORKER_LEAVING] = send_leave,	   [WORKER_FAILED] = send_failure,
 };
 
-static int send_latest(struct worker_core *core, struct error *error)
+static int send_latest(struct worker_core *core)
 {
 	core->resend_ms = core->now_ms + core->options.resend_ms;
-	return resends[core->state] ? resends[core->state](core, error) : 0;
+	return resends[core->state] ? resends[core->state](core) : 0;
 }
 
-static int enter(struct worker_core *core, enum worker_state state, struct error *error)
-{
-	struct worker_action *action = push(core, WORKER_ACTION_STATE);
+#define TO(state) (1u << WORKER_##state)
+/* state -> the states that may follow; each state of the way to RUN once, in its order */
+static const unsigned follows[WORKER_STATE_COUNT] = {
+	[WORKER_HELLO] = TO(HELLO) | TO(DECLARE) | TO(LEAVING) | TO(LEFT) | TO(FAILED),
+	[WORKER_DECLARE] = TO(HELLO) | TO(PLANNED) | TO(LEAVING) | TO(FAILED),
+	[WORKER_PLANNED] = TO(CONNECTING) | TO(LEAVING) | TO(FAILED),
+	[WORKER_CONNECTING] = TO(CONNECTED) | TO(LEAVING) | TO(FAILED),
+	[WORKER_CONNECTED] = TO(RUN) | TO(LEAVING) | TO(FAILED),
+	[WORKER_RUN] = TO(LEAVING) | TO(FAILED),
+	[WORKER_LEAVING] = TO(LEFT) | TO(FAILED),
+};
 
+static int enter(struct worker_core *core, enum worker_state state)
+{
+	struct action *action = action_push(core->actions, WORKER_ACTION_STATE);
+
+	WEFT_ASSERT(follows[core->state] & 1u << state);
 	if (!action)
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	core->state = state;
 	action->state = state;
 	if (state == WORKER_FAILED)
 		action->error = core->failure;
-	return send_latest(core, error);
+	return send_latest(core);
 }
 
 /* `told`: how many times the controller is to hear it; 0 when it said so itself. */
-static int fail(struct worker_core *core, const struct error *why, uint32_t told,
-		struct error *error)
+static int fail(struct worker_core *core, const struct error *why, uint32_t told)
 {
+	WEFT_ASSERT_OP(why->code, !=, ERROR_NONE);
 	if (core->state >= WORKER_LEFT)
 		return 0;
 	core->failure = *why;
 	core->failure_sends = core->controller ? told : 0;
-	return enter(core, WORKER_FAILED, error);
+	return enter(core, WORKER_FAILED);
 }
 
 /* The controller told the job's end. One leave lets it go without waiting for us. */
-static int told_the_end(struct worker_core *core, int code, const char *text, struct error *error)
+static int told_the_end(struct worker_core *core, int code, const char *text)
 {
 	struct error why;
 	int rc;
@@ -217,24 +217,10 @@ static int told_the_end(struct worker_core *core, int code, const char *text, st
 	if (core->state == WORKER_LEFT)
 		return 0;
 	if (core->state == WORKER_LEAVING)
-		return enter(core, WORKER_LEFT, error);
+		return enter(core, WORKER_LEFT);
 	error_set(&why, error_known(code) ? (enum error_code)code : ERROR_INTERNAL, "%s", text);
-	rc = fail(core, &why, 0, error);
-	return !rc && core->controller ? send_leave(core, error) : rc;
-}
-
-static bool planned(const struct worker_core *core)
-{
-	return core->state >= WORKER_PLANNED && core->state <= WORKER_RUN;
-}
-
-static void give_up_controller(struct worker_core *core)
-{
-	if (core->controller)
-		core->former[core->former_count++ % FORMER_COUNT] = core->controller;
-	core->controller = 0;
-	core->epoch = 0;
-	core->wanted = false;
+	rc = fail(core, &why, 0);
+	return !rc && core->controller ? send_leave(core) : rc;
 }
 
 static bool is_former(const struct worker_core *core, uint64_t controller)
@@ -246,34 +232,37 @@ static bool is_former(const struct worker_core *core, uint64_t controller)
 }
 
 /* The address answers, but it is another controller (other != 0) or one that forgot us. */
-static int start_over(struct worker_core *core, uint64_t other, struct error *error)
+static int start_over(struct worker_core *core, uint64_t other)
 {
 	struct error why;
 
 	if (core->state >= WORKER_LEFT)
 		return 0;
 	if (core->state == WORKER_LEAVING)
-		return enter(core, WORKER_LEFT, error);
-	if (planned(core)) {
+		return enter(core, WORKER_LEFT);
+	if (core->state >= WORKER_PLANNED) {
 		error_set(
 			&why, ERROR_CONTROLLER_LOST,
 			"the controller at %s was restarted (incarnation %016llx, was %016llx), so "
 			"the plan of epoch %llu is gone; restart the whole job",
 			core->options.controller, (unsigned long long)other,
 			(unsigned long long)core->controller, (unsigned long long)core->epoch);
-		return fail(core, &why, 0, error);
+		return fail(core, &why, 0);
 	}
 	if (say(core, true, "the controller at %s %s: joining again", core->options.controller,
 		other ? "was restarted" : "does not know this worker"))
-		return no_memory(error);
-	if (other)
-		give_up_controller(core);
+		return -ERROR_MEMORY;
+	WEFT_ASSERT(core->controller);
+	if (other) {
+		core->former[core->former_count++ % FORMER_COUNT] = core->controller;
+		core->controller = 0;
+	}
 	core->epoch = 0;
 	core->wanted = false;
-	return enter(core, WORKER_HELLO, error);
+	return enter(core, WORKER_HELLO);
 }
 
-static int on_welcome(struct worker_core *core, struct message *message, struct error *error)
+static int on_welcome(struct worker_core *core, struct message *message)
 {
 	if (core->state != WORKER_HELLO)
 		return 0;
@@ -283,22 +272,22 @@ static int on_welcome(struct worker_core *core, struct message *message, struct 
 	core->lost_ms = message->u.welcome.lost_ms;
 	core->heard_ms = core->now_ms;
 	core->beat_ms = core->now_ms + core->heartbeat_ms;
-	return enter(core, WORKER_DECLARE, error);
+	return enter(core, WORKER_DECLARE);
 }
 
-static int on_refuse(struct worker_core *core, struct message *message, struct error *error)
+static int on_refuse(struct worker_core *core, struct message *message)
 {
 	const struct message_refuse *refuse = &message->u.refuse;
 
 	if (refuse->code != ERROR_CONTROLLER_LOST)
-		return told_the_end(core, refuse->code, refuse->text, error);
+		return told_the_end(core, refuse->code, refuse->text);
 	/* "never saw you": a late answer, unless this is the controller that we joined */
 	if (core->state == WORKER_DECLARE)
-		return start_over(core, 0, error);
+		return start_over(core, 0);
 	return 0;
 }
 
-static int on_want(struct worker_core *core, struct message *message, struct error *error)
+static int on_want(struct worker_core *core, struct message *message)
 {
 	bool ours = false;
 
@@ -309,25 +298,25 @@ static int on_want(struct worker_core *core, struct message *message, struct err
 	if (ours == core->wanted)
 		return 0;
 	core->wanted = ours;
-	return ours ? send_latest(core, error) : 0;
+	return ours ? send_latest(core) : 0;
 }
 
-static int on_plan(struct worker_core *core, struct message *message, struct error *error)
+static int on_plan(struct worker_core *core, struct message *message)
 {
-	struct worker_action *action;
+	struct action *action;
 
 	if (core->state != WORKER_DECLARE)
 		return 0;
+	WEFT_ASSERT(!have_plan(core));
 	core->plan = *message;
 	*message = (struct message){0};
-	core->have_plan = true;
 	if (say(core, false, "plan attempt %u: %zu rows, %zu peers", core->plan.u.plan.attempt,
 		core->plan.u.plan.row_count, core->plan.u.plan.peer_count) ||
-	    enter(core, WORKER_PLANNED, error))
-		return no_memory(error);
-	action = push(core, WORKER_ACTION_OPEN);
+	    enter(core, WORKER_PLANNED))
+		return -ERROR_MEMORY;
+	action = action_push(core->actions, WORKER_ACTION_OPEN);
 	if (!action)
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	action->plan = &core->plan.u.plan;
 	return 0;
 }
@@ -343,9 +332,9 @@ static bool peers_match(const struct message_plan *plan, const struct message_pe
 	return true;
 }
 
-static int on_peers(struct worker_core *core, struct message *message, struct error *error)
+static int on_peers(struct worker_core *core, struct message *message)
 {
-	struct worker_action *action;
+	struct action *action;
 	struct error why;
 
 	if (core->state != WORKER_PLANNED || !core->endpoints_ready ||
@@ -356,40 +345,40 @@ static int on_peers(struct worker_core *core, struct message *message, struct er
 			  "the controller at %s sent endpoints of other peers "
 			  "than its plan names",
 			  core->options.controller);
-		return fail(core, &why, FAILURE_SENDS, error);
+		return fail(core, &why, FAILURE_SENDS);
 	}
+	WEFT_ASSERT(!have_peers(core));
 	core->peers = *message;
 	*message = (struct message){0};
-	core->have_peers = true;
-	if (enter(core, WORKER_CONNECTING, error))
-		return no_memory(error);
-	action = push(core, WORKER_ACTION_CONNECT);
+	if (enter(core, WORKER_CONNECTING))
+		return -ERROR_MEMORY;
+	action = action_push(core->actions, WORKER_ACTION_CONNECT);
 	if (!action)
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	action->peers = &core->peers.u.peers;
 	return 0;
 }
 
-static int on_go(struct worker_core *core, struct message *message, struct error *error)
+static int on_go(struct worker_core *core, struct message *message)
 {
 	if (core->state != WORKER_CONNECTED || message->u.go.attempt != core->plan.u.plan.attempt)
 		return 0;
-	return enter(core, WORKER_RUN, error);
+	return enter(core, WORKER_RUN);
 }
 
-static int on_heartbeat(struct worker_core *core, struct message *message, struct error *error)
+static int on_heartbeat(struct worker_core *core, struct message *message)
 {
 	if (core->state == WORKER_LEAVING && message->u.heartbeat.sequence == 0)
-		return enter(core, WORKER_LEFT, error);
+		return enter(core, WORKER_LEFT);
 	return 0;
 }
 
-static int on_lost(struct worker_core *core, struct message *message, struct error *error)
+static int on_lost(struct worker_core *core, struct message *message)
 {
-	return told_the_end(core, message->u.lost.code, message->u.lost.text, error);
+	return told_the_end(core, message->u.lost.code, message->u.lost.text);
 }
 
-typedef int (*handler)(struct worker_core *, struct message *, struct error *);
+typedef int (*handler)(struct worker_core *, struct message *);
 static const handler handlers[MESSAGE_TYPE_COUNT] = {
 	[MESSAGE_WELCOME] = on_welcome, [MESSAGE_REFUSE] = on_refuse,
 	[MESSAGE_WANT] = on_want,	[MESSAGE_PLAN] = on_plan,
@@ -397,7 +386,7 @@ static const handler handlers[MESSAGE_TYPE_COUNT] = {
 	[MESSAGE_LOST] = on_lost,	[MESSAGE_HEARTBEAT] = on_heartbeat,
 };
 
-static int received(struct worker_core *core, struct message *message, struct error *error)
+static int received(struct worker_core *core, struct message *message)
 {
 	bool refuse = message->type == MESSAGE_REFUSE;
 
@@ -407,73 +396,71 @@ static int received(struct worker_core *core, struct message *message, struct er
 	/* before the welcome there is only the welcome, or a refusal, even by another job's */
 	if (core->controller == 0 || (core->state == WORKER_HELLO && refuse))
 		return refuse || message->type == MESSAGE_WELCOME
-			       ? handlers[message->type](core, message, error)
+			       ? handlers[message->type](core, message)
 			       : 0;
 	if (strcmp(message->job, core->options.job) != 0)
 		return 0;
 	if (message->from != core->controller)
-		return start_over(core, message->from, error);
+		return start_over(core, message->from);
 	if (message->type != MESSAGE_WELCOME && message->epoch != core->epoch && !refuse)
 		return 0; /* stale: of another plan */
 	core->heard_ms = core->now_ms;
-	return handlers[message->type](core, message, error);
+	return handlers[message->type](core, message);
 }
 
-static int broken(struct worker_core *core, const struct error *what, struct error *error)
+static int broken(struct worker_core *core, const struct error *what)
 {
 	struct error why = *what;
 
 	error_wrap(&why, "the controller at %s sent what cannot be read", core->options.controller);
-	return fail(core, &why, FAILURE_SENDS, error);
+	return fail(core, &why, FAILURE_SENDS);
 }
 
-static int take_endpoints(struct worker_core *core, const struct message_endpoints *endpoints,
-			  struct error *error)
+static int take_endpoints(struct worker_core *core, const struct message_endpoints *endpoints)
 {
 	struct message borrowed = {.type = MESSAGE_ENDPOINTS, .u.endpoints = *endpoints};
 
 	if (core->state != WORKER_PLANNED || core->endpoints_ready)
 		return 0;
 	borrowed.u.endpoints.attempt = core->plan.u.plan.attempt;
-	if (message_copy(&core->endpoints, &borrowed, error))
-		return no_memory(error);
+	if (message_copy(&core->endpoints, &borrowed, NULL))
+		return -ERROR_MEMORY;
 	core->endpoints_ready = true;
-	return send_latest(core, error);
+	return send_latest(core);
 }
 
-static int leave(struct worker_core *core, bool done, struct error *error)
+static int leave(struct worker_core *core, bool done)
 {
 	/* it failed, said so, and ends before the answer: the controller need not wait for it */
 	if (core->state == WORKER_FAILED && core->failure_sends) {
 		core->failure_sends = 0;
-		return send_leave(core, error);
+		return send_leave(core);
 	}
 	if (core->state >= WORKER_LEAVING)
 		return 0;
 	core->done = done;
 	core->leaving_ms = core->now_ms;
-	return enter(core, core->controller ? WORKER_LEAVING : WORKER_LEFT, error);
+	return enter(core, core->controller ? WORKER_LEAVING : WORKER_LEFT);
 }
 
-static int beat(struct worker_core *core, struct error *error)
+static int beat(struct worker_core *core)
 {
-	struct message message = {.type = MESSAGE_HEARTBEAT};
+	struct message message = {.type = MESSAGE_HEARTBEAT, .u.heartbeat.version = core->version};
 
 	if (!core->controller || core->state < WORKER_DECLARE || core->state > WORKER_RUN ||
 	    core->now_ms < core->beat_ms)
 		return 0;
 	core->beat_ms = core->now_ms + core->heartbeat_ms;
 	message.u.heartbeat.sequence = ++core->sequence;
-	message.u.heartbeat.version = core->version;
-	return send_copy(core, &message, error);
+	return send_copy(core, &message);
 }
 
-static int check_silence(struct worker_core *core, struct error *error)
+static int check_silence(struct worker_core *core)
 {
 	struct error why;
 
 	if (core->state == WORKER_LEAVING && core->now_ms >= core->leaving_ms + core->lost_ms)
-		return enter(core, WORKER_LEFT, error);
+		return enter(core, WORKER_LEFT);
 	if (core->state < WORKER_DECLARE || core->state > WORKER_RUN ||
 	    core->now_ms < core->heard_ms + core->lost_ms)
 		return 0;
@@ -482,11 +469,11 @@ static int check_silence(struct worker_core *core, struct error *error)
 		  "restart the whole job",
 		  core->options.controller, (double)(core->now_ms - core->heard_ms) / 1000.0,
 		  (unsigned long long)core->version);
-	return fail(core, &why, 0, error);
+	return fail(core, &why, 0);
 }
 
 /* A name may come to mean something later: DNS of a pod that is being started. */
-static int take_name(struct worker_core *core, const struct error *name, struct error *error)
+static int take_name(struct worker_core *core, const struct error *name)
 {
 	core->unresolved = name && core->state == WORKER_HELLO;
 	if (!core->unresolved)
@@ -496,9 +483,7 @@ static int take_name(struct worker_core *core, const struct error *name, struct 
 		return 0;
 	core->said_unresolved = true;
 	return say(core, true, "controller %s: %.600s; trying on until the join deadline",
-		   core->options.controller, name->text)
-		       ? no_memory(error)
-		       : 0;
+		   core->options.controller, name->text);
 }
 
 static void late_text(const struct worker_core *core, uint64_t waited, struct error *why)
@@ -516,31 +501,40 @@ static void late_text(const struct worker_core *core, uint64_t waited, struct er
 		  *hint ? ": " : "", hint);
 }
 
-static int check_join(struct worker_core *core, struct error *error)
+/* It asks the controller once, which knows who is missing: its answer is the better sentence. */
+static int late(struct worker_core *core, uint64_t waited)
 {
-	uint64_t waited = core->now_ms - core->started_ms;
-	uint64_t limit = core->options.join_timeout_ms;
 	struct error why;
+
+	if (core->now_ms < core->expired_ms + EXPIRED_MS)
+		return 0;
+	late_text(core, waited, &why);
+	if (core->expired_ms || core->state == WORKER_HELLO)
+		return fail(core, &why, FAILURE_SENDS);
+	core->expired_ms = core->now_ms;
+	core->failure = why;
+	core->failure_sends = 1;
+	return send_failure(core);
+}
+
+static int check_join(struct worker_core *core)
+{
+	uint64_t waited = core->now_ms - core->joining.since_ms;
+	uint64_t limit = core->options.join_timeout_ms;
 
 	if (core->state > WORKER_CONNECTED)
 		return 0;
-	if (waited >= limit && core->now_ms >= core->expired_ms + EXPIRED_MS) {
-		late_text(core, waited, &why);
-		if (core->expired_ms || core->state == WORKER_HELLO)
-			return fail(core, &why, FAILURE_SENDS, error);
-		/* the controller knows who is missing: its answer is the better sentence */
-		core->expired_ms = core->now_ms;
-		core->failure = why;
-		core->failure_sends = 1;
-		return send_failure(core, error);
+	switch (patience_look(&core->joining, core->now_ms, limit)) {
+	case PATIENCE_ENDS:
+		return late(core, waited);
+	case PATIENCE_WARNS:
+		return say(core, true, "still waiting for %s at %s, %.1f of %.1f s",
+			   waits[core->state], core->options.controller, (double)waited / 1000.0,
+			   (double)limit / 1000.0);
+	case PATIENCE_WAITS:
+		break;
 	}
-	if (core->warned || waited < limit / 4 || waited >= limit)
-		return 0;
-	core->warned = true;
-	return say(core, true, "still waiting for %s at %s, %.1f of %.1f s", waits[core->state],
-		   core->options.controller, (double)waited / 1000.0, (double)limit / 1000.0)
-		       ? no_memory(error)
-		       : 0;
+	return 0;
 }
 
 /* A process that stood still itself has not listened: the controller is not to blame. */
@@ -549,50 +543,89 @@ static void forgive_own_sleep(struct worker_core *core)
 	uint64_t gap = core->now_ms - core->stepped_ms;
 
 	core->stepped_ms = core->now_ms;
-	if (core->controller && gap > core->heartbeat_ms + core->lost_ms / 2)
+	if (core->controller && core_stood_still(gap, core->heartbeat_ms, core->lost_ms))
 		core->heard_ms += gap;
 }
 
-static int tick(struct worker_core *core, struct error *error)
+static int tick(struct worker_core *core)
 {
-	int rc = check_silence(core, error);
+	int rc = check_silence(core);
 
 	if (!rc)
-		rc = check_join(core, error);
+		rc = check_join(core);
 	if (!rc)
-		rc = beat(core, error);
+		rc = beat(core);
 	if (!rc && core->now_ms >= core->resend_ms)
-		rc = send_latest(core, error);
+		rc = send_latest(core);
 	return rc;
 }
 
-int worker_core_step(struct worker_core *core, const struct worker_event *event,
-		     struct worker_actions *actions, struct error *error)
+static int take(struct worker_core *core, const struct worker_event *event)
 {
-	core->actions = actions;
-	core->now_ms = event->now_ms;
-	forgive_own_sleep(core);
 	switch (event->type) {
 	case WORKER_EVENT_RECEIVED:
-		return received(core, event->message, error);
+		return received(core, event->message);
 	case WORKER_EVENT_BROKEN:
-		return broken(core, event->error, error);
+		return broken(core, event->error);
 	case WORKER_EVENT_TICK:
-		return tick(core, error);
+		return tick(core);
 	case WORKER_EVENT_ENDPOINTS:
-		return take_endpoints(core, event->endpoints, error);
+		return take_endpoints(core, event->endpoints);
 	case WORKER_EVENT_CONNECTED:
-		return core->state == WORKER_CONNECTING ? enter(core, WORKER_CONNECTED, error) : 0;
+		return core->state == WORKER_CONNECTING ? enter(core, WORKER_CONNECTED) : 0;
 	case WORKER_EVENT_FAILURE:
-		return fail(core, event->error, FAILURE_SENDS, error);
+		return fail(core, event->error, FAILURE_SENDS);
 	case WORKER_EVENT_LEAVE:
-		return leave(core, event->done, error);
+		return leave(core, event->done);
 	case WORKER_EVENT_VERSION:
 		core->version = event->version > core->version ? event->version : core->version;
 		return 0;
 	case WORKER_EVENT_NAME:
-		return take_name(core, event->error, error);
+		return take_name(core, event->error);
 	}
+	return 0;
+}
+
+/* What holds between two steps, whatever came. */
+static void check(const struct worker_core *core, const struct worker_event *event)
+{
+	enum worker_state state = core->state;
+	bool alive = state <= WORKER_RUN;
+
+	if (!WEFT_ASSERTS)
+		return;
+	WEFT_ASSERT_OP(core->heard_ms, <=, core->now_ms);
+	WEFT_ASSERT_OP(core->joining.since_ms, <=, core->now_ms);
+	WEFT_ASSERT_OP(core->failure_sends, <=, FAILURE_SENDS);
+	WEFT_ASSERT((state == WORKER_FAILED) <= (core->failure.code != ERROR_NONE));
+	/* who is known and what is here grows on the way to RUN */
+	WEFT_ASSERT(state == WORKER_HELLO || state >= WORKER_LEFT || core->controller);
+	WEFT_ASSERT(state != WORKER_HELLO || (!core->epoch && !core->wanted));
+	WEFT_ASSERT(!alive || have_plan(core) == (state >= WORKER_PLANNED));
+	WEFT_ASSERT(!alive || have_peers(core) == (state >= WORKER_CONNECTING));
+	WEFT_ASSERT(!have_peers(core) || core->endpoints_ready);
+	WEFT_ASSERT(!core->endpoints_ready || have_plan(core));
+	WEFT_ASSERT(!have_peers(core) || core->peers.u.peers.attempt == core->plan.u.plan.attempt);
+	/* a tick has handled all that was due */
+	WEFT_ASSERT(event->type != WORKER_EVENT_TICK ||
+		    worker_core_deadline_ms(core) >= core->now_ms);
+}
+
+int worker_core_step(struct worker_core *core, const struct worker_event *event,
+		     struct actions *actions, struct error *error)
+{
+	core->actions = actions;
+	core->now_ms = event->now_ms;
+	forgive_own_sleep(core);
+	if (take(core, event)) {
+		if (core->state < WORKER_LEFT) { /* half done: it bears nothing but a good-bye */
+			no_memory(&core->failure);
+			core->failure_sends = core->controller ? FAILURE_SENDS : 0;
+			core->state = WORKER_FAILED;
+		}
+		return no_memory(error);
+	}
+	check(core, event);
 	return 0;
 }
 
@@ -611,9 +644,8 @@ uint64_t worker_core_deadline_ms(const struct worker_core *core)
 	if (resends[core->state])
 		sooner(&deadline, core->resend_ms);
 	if (core->state <= WORKER_CONNECTED)
-		sooner(&deadline, core->expired_ms
-					  ? core->expired_ms + EXPIRED_MS
-					  : core->started_ms + (core->warned ? limit : limit / 4));
+		sooner(&deadline, core->expired_ms ? core->expired_ms + EXPIRED_MS
+						   : patience_next_ms(&core->joining, limit));
 	if (core->state >= WORKER_DECLARE && core->state <= WORKER_RUN) {
 		sooner(&deadline, core->beat_ms);
 		sooner(&deadline, core->heard_ms + core->lost_ms);
@@ -628,10 +660,10 @@ int worker_core_new(struct worker_core **out, const struct worker_core_options *
 {
 	struct worker_core *core;
 
-	if (!options->job || strlen(options->job) >= LIMIT_JOB_BYTES || !*options->job)
-		return error_set(error, ERROR_CONFIG,
-				 "the job id '%.40s' is empty or longer than %d bytes",
-				 options->job ? options->job : "", LIMIT_JOB_BYTES - 1);
+	int rc = core_check_job(options->job, error);
+
+	if (rc)
+		return rc;
 	if (!options->layout == !options->holding)
 		return error_set(error, ERROR_STATE, "a worker declares a layout or a holding");
 	core = memory_zalloc(1, sizeof(*core));
@@ -641,7 +673,8 @@ int worker_core_new(struct worker_core **out, const struct worker_core_options *
 	if (!core->options.resend_ms)
 		core->options.resend_ms = RESEND_MS;
 	core->lost_ms = SILENT_MS;
-	core->started_ms = core->stepped_ms = core->heard_ms = now_ms;
+	patience_begin(&core->joining, now_ms);
+	core->stepped_ms = core->heard_ms = now_ms;
 	core->resend_ms = now_ms; /* hello goes out with the first tick */
 	*out = core;
 	return 0;
@@ -653,12 +686,9 @@ void worker_core_free(struct worker_core **out)
 
 	if (!core)
 		return;
-	if (core->have_plan)
-		message_fini(&core->plan);
-	if (core->have_peers)
-		message_fini(&core->peers);
-	if (core->endpoints_ready)
-		message_fini(&core->endpoints);
+	message_fini(&core->plan);
+	message_fini(&core->peers);
+	message_fini(&core->endpoints);
 	memory_free(core);
 	*out = NULL;
 }
@@ -666,15 +696,4 @@ void worker_core_free(struct worker_core **out)
 enum worker_state worker_core_state(const struct worker_core *core)
 {
 	return core->state;
-}
-
-void worker_actions_clear(struct worker_actions *actions)
-{
-	for (size_t i = 0; i < actions->count; i++) {
-		if (actions->items[i].type == WORKER_ACTION_SEND)
-			message_fini(&actions->items[i].message);
-		memory_free(actions->items[i].line);
-	}
-	memory_free(actions->items);
-	*actions = (struct worker_actions){0};
 }

@@ -16,7 +16,7 @@
 #define WORKER_CONTROL_CORE_H
 
 #include "base/error.h"
-#include "wire/message.h"
+#include "wire/core.h"
 
 enum worker_state {
 	WORKER_HELLO, WORKER_DECLARE, WORKER_PLANNED, WORKER_CONNECTING, WORKER_CONNECTED,
@@ -58,25 +58,12 @@ struct worker_event {
 };
 
 enum worker_action_type {
-	WORKER_ACTION_SEND,     /* message to the controller */
-	WORKER_ACTION_LOG,
-	WORKER_ACTION_OPEN,     /* plan: open an endpoint per peer, answer with ENDPOINTS */
-	WORKER_ACTION_CONNECT,  /* peers: connect, answer with CONNECTED */
+	WORKER_ACTION_SEND = ACTION_SEND,
+	WORKER_ACTION_LOG = ACTION_LOG,
+	WORKER_ACTION_OPEN = ACTION_OWN, /* plan: open an endpoint per peer, answer with ENDPOINTS;
+					    the core's, for its life */
+	WORKER_ACTION_CONNECT,  /* peers: connect, answer with CONNECTED; the core's, for its life */
 	WORKER_ACTION_STATE     /* state changed; error set when FAILED */
-};
-struct worker_action {
-	enum worker_action_type type;
-	struct message message;                /* SEND: owned by the action */
-	char *line;
-	bool warn;                             /* LOG: worth a look */
-	const struct message_plan *plan;       /* OPEN: owned by the core, for its life */
-	const struct message_peers *peers;     /* CONNECT: owned by the core, for its life */
-	enum worker_state state;
-	struct error error;
-};
-struct worker_actions {
-	struct worker_action *items;
-	size_t count, capacity;
 };
 
 struct worker_core;
@@ -84,9 +71,8 @@ int worker_core_new(struct worker_core **core, const struct worker_core_options 
 		    uint64_t now_ms, struct error *error);
 void worker_core_free(struct worker_core **core);
 int worker_core_step(struct worker_core *core, const struct worker_event *event,
-		     struct worker_actions *actions, struct error *error);
+		     struct actions *actions, struct error *error);
 uint64_t worker_core_deadline_ms(const struct worker_core *core);
 enum worker_state worker_core_state(const struct worker_core *core);
-void worker_actions_clear(struct worker_actions *actions);
 
 #endif

@@ -24,7 +24,7 @@ struct bench {
 	struct holding holding;
 	struct layout layout;
 	struct controller *controller;
-	struct controller_actions actions;
+	struct actions actions;
 	uint64_t now;
 	uint64_t incarnation[2];
 };
@@ -79,7 +79,7 @@ static inline int tear_down(void **state)
 {
 	struct bench *bench = *state;
 
-	controller_actions_clear(&bench->actions);
+	actions_clear(&bench->actions);
 	controller_free(&bench->controller);
 	holding_fini(&bench->holding);
 	layout_fini(&bench->layout);
@@ -93,7 +93,7 @@ static inline int step(struct bench *bench, struct controller_event event)
 	bool due = false;
 	int rc;
 
-	controller_actions_clear(&bench->actions);
+	actions_clear(&bench->actions);
 	event.now_ms = bench->now;
 	rc = controller_step(bench->controller, &event, &bench->actions, &error);
 	for (size_t i = 0; i < bench->actions.count; i++)
@@ -239,7 +239,7 @@ static inline int reach(struct bench *bench, size_t steps)
 static inline const struct message *sent(const struct bench *bench, int who, enum message_type type)
 {
 	for (size_t i = 0; i < bench->actions.count; i++) {
-		const struct controller_action *action = &bench->actions.items[i];
+		const struct action *action = &bench->actions.items[i];
 
 		if (action->type == CONTROLLER_SEND && action->message.type == type &&
 		    strcmp(action->peer, peers[who]) == 0)
@@ -248,7 +248,7 @@ static inline const struct message *sent(const struct bench *bench, int who, enu
 	return NULL;
 }
 
-static inline const struct controller_action *exited(const struct bench *bench)
+static inline const struct action *exited(const struct bench *bench)
 {
 	for (size_t i = 0; i < bench->actions.count; i++)
 		if (bench->actions.items[i].type == CONTROLLER_EXIT)

@@ -8,41 +8,42 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "controller/state.h"
+#include "controller/epoch.h"
 #include "routing/plan/topology_file.h"
 #include <stdio.h>
 #include <string.h>
 
-#define SLOTS 4 /* two trainers, two inference ranks */
+#define PARTIES 4 /* two trainers, two inference ranks */
 
 struct bench {
-	struct controller controller;
-	struct slot slots[SLOTS];
-	struct controller_actions actions;
+	struct epoch epoch;
+	struct party parties[PARTIES];
+	struct worker workers[PARTIES];
+	struct actions actions;
 };
 
 static struct bench *bench_of(struct bench *bench)
 {
-	static const struct member members[SLOTS] = {
+	static const struct member members[PARTIES] = {
 		{ROLE_TRAINER, 0}, {ROLE_TRAINER, 1}, {ROLE_INFERENCE, 0}, {ROLE_INFERENCE, 1}};
 
 	memset(bench, 0, sizeof(*bench));
-	bench->controller.options.train.world = 2;
-	bench->controller.slots = bench->slots;
-	bench->controller.slot_count = SLOTS;
-	bench->controller.actions = &bench->actions;
-	for (int i = 0; i < SLOTS; i++) {
-		bench->slots[i].who = members[i];
-		bench->slots[i].hello.host = (char *)(i < 2 ? "a" : "b");
-		bench->slots[i].hello.host_id = (char *)(i < 2 ? "boot-a" : "boot-b");
+	bench->epoch.trainers = 2;
+	bench->epoch.parties = bench->parties;
+	bench->epoch.count = PARTIES;
+	for (int i = 0; i < PARTIES; i++) {
+		bench->parties[i].worker = &bench->workers[i];
+		bench->workers[i].who = members[i];
+		bench->workers[i].hello.host = (char *)(i < 2 ? "a" : "b");
+		bench->workers[i].hello.host_id = (char *)(i < 2 ? "boot-a" : "boot-b");
 	}
 	return bench;
 }
 
-static void reports(struct bench *bench, int slot, struct nic_report *nics, size_t count)
+static void reports(struct bench *bench, int party, struct nic_report *nics, size_t count)
 {
-	bench->slots[slot].declare.nics = nics;
-	bench->slots[slot].declare.nic_count = count;
+	bench->workers[party].declare.nics = nics;
+	bench->workers[party].declare.nic_count = count;
 }
 
 /* The whole topology as canonical text without its head, in one line. */
@@ -53,7 +54,7 @@ static char *gathered(struct bench *bench)
 	struct error error = {0};
 	struct json json;
 
-	if (cluster_reported(&topology, &bench->controller, &error))
+	if (epoch_cluster(&topology, &bench->epoch, &bench->actions, &error))
 		fail_msg("%s", error.text);
 	json_to_text(&json, &text);
 	topology_put(&json, topology);
@@ -73,9 +74,9 @@ static void expect(struct bench *bench, const char *const *parts, size_t count)
 		if (!strstr(text, parts[i]))
 			fail_msg("'%s' is not in %s", parts[i], text);
 	memory_free(text);
-	controller_actions_clear(&bench->actions);
+	actions_clear(&bench->actions);
 	memory_free(bench->actions.items);
-	bench->actions = (struct controller_actions){0};
+	bench->actions = (struct actions){0};
 }
 
 #define EXPECT(bench, ...)                                \
@@ -129,12 +130,12 @@ static void test_worker__without_a_nic_gets_one_of_the_flat_rate_and_the_log_say
 	(void)unused;
 	bench_of(&bench);
 	reports(&bench, 2, unknown, 1);
-	assert_int_equal(cluster_reported(&topology, &bench.controller, &error), 0);
+	assert_int_equal(epoch_cluster(&topology, &bench.epoch, &bench.actions, &error), 0);
 	assert_int_equal(bench.actions.count, 1);
 	assert_string_equal(bench.actions.items[0].line,
 			    "3 of 4 workers report no NIC: each counts as having one of 400 Gb/s");
 	topology_free(&topology);
-	controller_actions_clear(&bench.actions);
+	actions_clear(&bench.actions);
 	EXPECT(&bench,
 	       "{\"name\":\"trainer 0\",\"rail\":0,\"bytes_per_second\":50000000000},"
 	       "{\"name\":\"trainer 1\"",
@@ -148,10 +149,10 @@ static void test_hosts__of_one_name_or_of_none_are_told_apart(void **unused)
 
 	(void)unused;
 	bench_of(&bench);
-	bench.slots[1].hello.host_id = (char *)"boot-c";
-	bench.slots[2].hello.host_id = (char *)"";
-	bench.slots[3].hello.host_id = NULL;
-	bench.slots[3].hello.host = NULL;
+	bench.workers[1].hello.host_id = (char *)"boot-c";
+	bench.workers[2].hello.host_id = (char *)"";
+	bench.workers[3].hello.host_id = NULL;
+	bench.workers[3].hello.host = NULL;
 	EXPECT(&bench, "{\"rank\":0,\"host\":\"a\",", "{\"rank\":1,\"host\":\"a (trainer 1, 2)\",",
 	       "{\"rank\":0,\"host\":\"b\",", "{\"rank\":1,\"host\":\"inference 1\",");
 }
@@ -171,12 +172,12 @@ static void test_cluster__no_allocation_that_fails_is_lost_or_leaks(void **unuse
 		bench_of(&bench);
 		reports(&bench, 1, nics, 2);
 		memory_fail_at(k);
-		rc = cluster_reported(&topology, &bench.controller, &error);
+		rc = epoch_cluster(&topology, &bench.epoch, &bench.actions, &error);
 		memory_fail_at(0);
 		assert_true(rc == 0 || rc == -ERROR_MEMORY);
 		assert_int_equal(rc == 0, topology != NULL);
 		topology_free(&topology);
-		controller_actions_clear(&bench.actions);
+		actions_clear(&bench.actions);
 		memory_free(bench.actions.items);
 		assert_true(k < 1000);
 	}

@@ -118,7 +118,7 @@ static void test_silence__before_a_plan_does_not_count_after_it(void **state)
 static void test_plan__due_waits_for_its_step_and_is_made_once(void **state)
 {
 	struct bench *bench = *state;
-	struct controller_actions actions = {0};
+	struct actions actions = {0};
 	struct controller_event event = {.type = CONTROLLER_PLAN};
 	struct error error;
 
@@ -380,7 +380,7 @@ static void test_memory__may_end_at_any_allocation(void **state)
 		rc = whole_life(&bench);
 		memory_fail_at(0);
 		assert_true(rc == 0 || rc == -ERROR_MEMORY);
-		controller_actions_clear(&bench.actions);
+		actions_clear(&bench.actions);
 		controller_free(&bench.controller);
 		holding_fini(&bench.holding);
 		layout_fini(&bench.layout);

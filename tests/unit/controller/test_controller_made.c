@@ -148,7 +148,7 @@ static void test_plan__of_made_pieces_survives_every_failed_allocation(void **st
 			rc = reach(&bench, TO_PLAN);
 		memory_fail_at(0);
 		assert_true(rc == 0 || rc == -ERROR_MEMORY);
-		controller_actions_clear(&bench.actions);
+		actions_clear(&bench.actions);
 		controller_free(&bench.controller);
 		holding_fini(&bench.holding);
 		layout_fini(&bench.layout);

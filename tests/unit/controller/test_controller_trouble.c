@@ -168,6 +168,33 @@ static void test_bodies__go_with_the_last_who_declared_them(void **state)
 	assert_non_null(sent(bench, T0, MESSAGE_GO));
 }
 
+/* Who was asked for the contents is gone with its epoch: whoever comes next is asked anew. */
+static void test_bodies__asked_of_a_failed_epoch_are_asked_of_the_next(void **state)
+{
+	struct bench *bench = *state;
+	struct controller_options options = options_of(1);
+	struct message leave = from_worker(bench, T0, MESSAGE_LEAVE), again;
+
+	controller_free(&bench->controller);
+	assert_int_equal(controller_new(&bench->controller, &options, 0, NULL), 0);
+	hello(bench, T0);
+	declare(bench, T0);
+	assert_int_equal(sent(bench, T0, MESSAGE_WANT)->u.want.digest_count, 1);
+	receive(bench, T0, &leave);
+	assert_int_equal(logged(bench, "gathering again as epoch 2"), 1);
+	bench->incarnation[T0] = 0x11;
+	hello(bench, T0);
+	again = from_worker(bench, T0, MESSAGE_DECLARE);
+	again.epoch = 2;
+	again.u.declare = (struct message_declare){.model = (char *)"m",
+						   .train = (char *)"t",
+						   .infer = (char *)"i",
+						   .transport = (char *)"shm",
+						   .digest = holding_digest(&bench->holding)};
+	assert_int_equal(send_copy(bench, T0, &again), 0);
+	assert_int_equal(sent(bench, T0, MESSAGE_WANT)->u.want.digest_count, 1);
+}
+
 static void test_declare__of_another_spec_than_the_controllers_is_refused(void **state)
 {
 	static const struct {
@@ -206,6 +233,7 @@ int main(void)
 		TEST(test_claims__of_the_past_make_no_loss_a_restart),
 		TEST(test_strangers__do_not_fill_the_log),
 		TEST(test_bodies__go_with_the_last_who_declared_them),
+		TEST(test_bodies__asked_of_a_failed_epoch_are_asked_of_the_next),
 		TEST(test_declare__of_another_spec_than_the_controllers_is_refused),
 	};
 

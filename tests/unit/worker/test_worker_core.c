@@ -19,7 +19,7 @@
 struct bench {
 	struct holding holding;
 	struct worker_core *core;
-	struct worker_actions actions;
+	struct actions actions;
 	uint64_t now;
 };
 
@@ -68,7 +68,7 @@ static int tear_down(void **state)
 {
 	struct bench *bench = *state;
 
-	worker_actions_clear(&bench->actions);
+	actions_clear(&bench->actions);
 	worker_core_free(&bench->core);
 	holding_fini(&bench->holding);
 	memory_free(bench);
@@ -79,7 +79,7 @@ static int step(struct bench *bench, struct worker_event event)
 {
 	struct error error;
 
-	worker_actions_clear(&bench->actions);
+	actions_clear(&bench->actions);
 	event.now_ms = bench->now;
 	return worker_core_step(bench->core, &event, &bench->actions, &error);
 }
@@ -207,7 +207,7 @@ static int said(const struct bench *bench, const char *words)
 	int count = 0;
 
 	for (size_t i = 0; i < bench->actions.count; i++) {
-		const struct worker_action *action = &bench->actions.items[i];
+		const struct action *action = &bench->actions.items[i];
 
 		count += (action->line && strstr(action->line, words)) ||
 			 strstr(action->error.text, words);
@@ -490,7 +490,7 @@ static bool live(uint64_t k)
 	assert_true(rc == 0 || rc == -ERROR_MEMORY);
 	for (size_t i = 0; i < ARRAY_SIZE(messages); i++)
 		message_fini(&messages[i]);
-	worker_actions_clear(&bench.actions);
+	actions_clear(&bench.actions);
 	worker_core_free(&bench.core);
 	holding_fini(&bench.holding);
 	return rc == 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cluster.c -- the topology that the workers report, for --topology workers:
+ * epoch_cluster.c -- the topology that the workers report, for --topology workers:
  *
  *   workers of one host_id        ── a host, in the order of its first rank; trainers first
  *   NICs they name                ── the host's, each once, by (rail, name)
@@ -9,8 +9,9 @@
  * A worker sends through every NIC it reports (--nic may name far ones), and in a topology a
  * rank uses the nearest: so where its distances differ, all of them count as the farthest.
  */
-#include "controller/state.h"
+#include "controller/epoch.h"
 
+#include "base/assert.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,29 +25,29 @@ struct found {
 };
 
 struct host {
-	uint32_t first, last; /* slots, chained by next */
+	uint32_t first, last; /* parties, chained by next */
 };
 
 struct gathering {
-	const struct controller *controller;
+	const struct epoch *epoch;
 	struct topology *topology;
-	uint32_t *host_of, *next; /* by slot: its host, the next slot there */
+	uint32_t *host_of, *next; /* by party: its host, the next there */
 	ARRAY(struct host) hosts;
 	ARRAY(struct found) nics;	/* of the host at hand */
-	char (*own)[MEMBER_TEXT_BYTES]; /* by slot: the NIC of a worker without one */
+	char (*own)[MEMBER_TEXT_BYTES]; /* by party: the NIC of a worker without one */
 	uint32_t without;		/* such workers */
 	struct strmap names;		/* of hosts, owned by the topology */
 };
 
 /* A worker that does not say where it runs is on a host of its own. */
-static int find_hosts(struct gathering *gathering, struct error *error)
+static int find_hosts(struct gathering *gathering)
 {
-	const struct controller *controller = gathering->controller;
+	const struct epoch *epoch = gathering->epoch;
 	struct strmap known = {0};
 	int rc = 0;
 
-	for (uint32_t i = 0; !rc && i < controller->slot_count; i++) {
-		const char *id = controller->slots[i].hello.host_id;
+	for (uint32_t i = 0; !rc && i < epoch->count; i++) {
+		const char *id = epoch->parties[i].worker->hello.host_id;
 		bool named = id && id[0];
 		uint32_t host;
 
@@ -58,7 +59,7 @@ static int find_hosts(struct gathering *gathering, struct error *error)
 			host = (uint32_t)gathering->hosts.count;
 			if (!array_push(&gathering->hosts) ||
 			    (named && !strmap_put(&known, id, host)))
-				rc = no_memory(error);
+				rc = -ERROR_MEMORY;
 			else
 				gathering->hosts.items[host].first =
 					gathering->hosts.items[host].last = i;
@@ -70,8 +71,7 @@ static int find_hosts(struct gathering *gathering, struct error *error)
 }
 
 /* Two workers may see one NIC at two speeds while it renegotiates: the lower is safe. */
-static int add_found(struct gathering *gathering, const char *name, uint32_t rail, uint64_t rate,
-		     struct error *error)
+static int add_found(struct gathering *gathering, const char *name, uint32_t rail, uint64_t rate)
 {
 	struct found *nic;
 
@@ -84,14 +84,14 @@ static int add_found(struct gathering *gathering, const char *name, uint32_t rai
 	}
 	nic = array_push(&gathering->nics);
 	if (!nic)
-		return no_memory(error);
+		return -ERROR_MEMORY;
 	*nic = (struct found){name, rail, rate};
 	return 0;
 }
 
-static int find_nics(struct gathering *gathering, uint32_t slot, struct error *error)
+static int find_nics(struct gathering *gathering, uint32_t party)
 {
-	const struct slot *from = &gathering->controller->slots[slot];
+	const struct worker *from = gathering->epoch->parties[party].worker;
 	int rc = 0;
 
 	for (size_t n = 0; !rc && n < from->declare.nic_count; n++) {
@@ -99,14 +99,13 @@ static int find_nics(struct gathering *gathering, uint32_t slot, struct error *e
 
 		rc = add_found(gathering, nic->name, nic->rail,
 			       nic->bytes_per_second ? nic->bytes_per_second
-						     : TOPOLOGY_FLAT_BYTES_PER_SECOND,
-			       error);
+						     : TOPOLOGY_FLAT_BYTES_PER_SECOND);
 	}
 	if (from->declare.nic_count)
 		return rc;
 	gathering->without++;
-	return add_found(gathering, member_text(from->who, gathering->own[slot]), 0,
-			 TOPOLOGY_FLAT_BYTES_PER_SECOND, error);
+	return add_found(gathering, member_text(from->who, gathering->own[party]), 0,
+			 TOPOLOGY_FLAT_BYTES_PER_SECOND);
 }
 
 static int by_rail(const void *x, const void *y)
@@ -119,9 +118,9 @@ static int by_rail(const void *x, const void *y)
 }
 
 /* The name that its workers give the host; two hosts of one name are told apart by a rank. */
-static int add_host(struct gathering *gathering, uint32_t slot, struct error *error)
+static int add_host(struct gathering *gathering, uint32_t party, struct error *error)
 {
-	const struct slot *first = &gathering->controller->slots[slot];
+	const struct worker *first = gathering->epoch->parties[party].worker;
 	struct topology *topology = gathering->topology;
 	uint32_t host = topology->host_count, other;
 	char name[LIMIT_NAME_BYTES], who[MEMBER_TEXT_BYTES];
@@ -135,7 +134,7 @@ static int add_host(struct gathering *gathering, uint32_t slot, struct error *er
 			 first->hello.host ? first->hello.host : "", who, turn);
 	rc = topology_add_host(topology, name, 0, error);
 	if (!rc && !strmap_put(&gathering->names, topology->hosts[host].name, host))
-		rc = no_memory(error);
+		rc = -ERROR_MEMORY;
 	return rc;
 }
 
@@ -146,7 +145,7 @@ static int fill_host(struct gathering *gathering, uint32_t host, struct error *e
 	gathering->nics.count = 0;
 	for (uint32_t i = gathering->hosts.items[host].first; !rc && i != NONE;
 	     i = gathering->next[i])
-		rc = find_nics(gathering, i, error);
+		rc = find_nics(gathering, i);
 	if (!rc)
 		rc = add_host(gathering, gathering->hosts.items[host].first, error);
 	if (!rc && gathering->nics.count > TOPOLOGY_HOST_NICS_MAX)
@@ -170,24 +169,26 @@ static uint32_t find_nic(const struct topology *topology, const struct topology_
 {
 	uint32_t nic = host->nic_first;
 
-	while (strcmp(topology->nics[nic].name, name) != 0)
+	while (strcmp(topology->nics[nic].name, name) != 0) {
 		nic++; /* it was added with this host */
+		WEFT_ASSERT_OP(nic, <, host->nic_first + host->nic_count);
+	}
 	return nic;
 }
 
-static int place(struct gathering *gathering, uint32_t slot, struct error *error)
+static int place(struct gathering *gathering, uint32_t party, struct error *error)
 {
-	const struct slot *from = &gathering->controller->slots[slot];
+	const struct worker *from = gathering->epoch->parties[party].worker;
 	const struct message_declare *declare = &from->declare;
 	struct topology *topology = gathering->topology;
-	const struct topology_host *host = &topology->hosts[gathering->host_of[slot]];
+	const struct topology_host *host = &topology->hosts[gathering->host_of[party]];
 	enum nic_distance farthest = DISTANCE_PIX;
 	int rc = 0;
 
-	topology_place(topology, from->who.role, from->who.rank, gathering->host_of[slot]);
+	topology_place(topology, from->who.role, from->who.rank, gathering->host_of[party]);
 	if (declare->nic_count == 0)
 		return topology_add_link(topology, from->who.role, from->who.rank,
-					 find_nic(topology, host, gathering->own[slot]),
+					 find_nic(topology, host, gathering->own[party]),
 					 DISTANCE_PIX, error);
 	for (size_t n = 0; n < declare->nic_count; n++)
 		if (declare->nics[n].distance > farthest)
@@ -201,37 +202,37 @@ static int place(struct gathering *gathering, uint32_t slot, struct error *error
 
 static int gather(struct gathering *gathering, struct error *error)
 {
-	const struct controller *controller = gathering->controller;
-	uint32_t trainers = controller->options.train.world;
-	int rc = topology_new(&gathering->topology, trainers, controller->slot_count - trainers,
+	const struct epoch *epoch = gathering->epoch;
+	int rc = topology_new(&gathering->topology, epoch->trainers, epoch->count - epoch->trainers,
 			      error);
 
-	gathering->host_of = memory_zalloc(controller->slot_count, sizeof(uint32_t));
-	gathering->next = memory_zalloc(controller->slot_count, sizeof(uint32_t));
-	gathering->own = memory_zalloc(controller->slot_count, sizeof(*gathering->own));
+	gathering->host_of = memory_zalloc(epoch->count, sizeof(uint32_t));
+	gathering->next = memory_zalloc(epoch->count, sizeof(uint32_t));
+	gathering->own = memory_zalloc(epoch->count, sizeof(*gathering->own));
 	if (!rc && (!gathering->host_of || !gathering->next || !gathering->own))
-		rc = no_memory(error);
+		rc = -ERROR_MEMORY;
 	if (!rc)
-		rc = find_hosts(gathering, error);
+		rc = find_hosts(gathering);
 	for (uint32_t h = 0; !rc && h < gathering->hosts.count; h++)
 		rc = fill_host(gathering, h, error);
-	for (uint32_t i = 0; !rc && i < controller->slot_count; i++)
+	for (uint32_t i = 0; !rc && i < epoch->count; i++)
 		rc = place(gathering, i, error);
 	if (!rc)
 		topology_finish(gathering->topology);
 	return rc;
 }
 
-int cluster_reported(struct topology **topology, struct controller *controller, struct error *error)
+int epoch_cluster(struct topology **topology, const struct epoch *epoch, struct actions *actions,
+		  struct error *error)
 {
-	struct gathering gathering = {.controller = controller};
+	struct gathering gathering = {.epoch = epoch};
 	int rc = gather(&gathering, error);
 
 	if (!rc && gathering.without)
-		rc = action_log(controller, false,
+		rc = action_log(actions, false,
 				"%u of %u workers report no NIC: each counts as having one of %.4g "
 				"Gb/s",
-				gathering.without, controller->slot_count,
+				gathering.without, epoch->count,
 				(double)TOPOLOGY_FLAT_BYTES_PER_SECOND * 8 / 1e9);
 	memory_free(gathering.host_of);
 	memory_free(gathering.next);

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "controller/epoch.h"
+
+#include "base/assert.h"
+#include <stdlib.h>
+#include <string.h>
+
+int epoch_new(struct epoch **out, uint64_t number, uint32_t attempt, uint32_t trainers,
+	      uint32_t ranks)
+{
+	struct epoch *epoch = memory_zalloc(1, sizeof(*epoch));
+
+	WEFT_ASSERT_OP(number, >, 0);
+	WEFT_ASSERT_OP(attempt, >, 0);
+	WEFT_ASSERT(trainers && ranks);
+	if (!epoch)
+		return -ERROR_MEMORY;
+	epoch->number = number;
+	epoch->attempt = attempt;
+	epoch->trainers = trainers;
+	epoch->capacity = trainers + ranks;
+	epoch->parties = memory_zalloc(epoch->capacity, sizeof(struct party));
+	if (!epoch->parties) {
+		memory_free(epoch);
+		return -ERROR_MEMORY;
+	}
+	*out = epoch;
+	return 0;
+}
+
+void epoch_add(struct epoch *epoch, struct worker *worker)
+{
+	uint32_t party = epoch->count++;
+
+	WEFT_ASSERT(!epoch->table);
+	WEFT_ASSERT_OP(party, <, epoch->capacity);
+	WEFT_ASSERT_OP(worker->who.role == ROLE_TRAINER, ==, party < epoch->trainers);
+	WEFT_ASSERT_OP(worker->who.rank, ==,
+		       party < epoch->trainers ? party : party - epoch->trainers);
+	WEFT_ASSERT(worker->body && worker->body->known);
+	epoch->parties[party].worker = worker_hold(worker);
+	epoch->at[LEG_PLANNED]++;
+}
+
+static void free_endpoints(struct message_endpoints *endpoints)
+{
+	struct message message = {.type = MESSAGE_ENDPOINTS, .u.endpoints = *endpoints};
+
+	message_fini(&message);
+}
+
+void epoch_free(struct epoch **out)
+{
+	struct epoch *epoch = *out;
+
+	if (!epoch)
+		return;
+	for (uint32_t i = 0; i < epoch->count; i++) {
+		worker_release(&epoch->parties[i].worker);
+		free_endpoints(&epoch->parties[i].endpoints);
+		memory_free(epoch->parties[i].peers);
+	}
+	memory_free(epoch->parties);
+	memory_free(epoch->ordinals);
+	send_order_fini(&epoch->sends);
+	for (int role = 0; role < ROLE_COUNT; role++) {
+		memory_free(epoch->routes[role]);
+		memory_free(epoch->first[role]);
+	}
+	table_free(&epoch->table);
+	topology_free(&epoch->reported);
+	problem_free(&epoch->problem);
+	memory_free(epoch);
+	*out = NULL;
+}
+
+static struct party *party_of(const struct epoch *epoch, uint32_t party)
+{
+	WEFT_ASSERT(epoch->table);
+	WEFT_ASSERT_OP(party, <, epoch->count);
+	return &epoch->parties[party];
+}
+
+/* Each leg is made once, and none is left out. */
+static void go_on(struct epoch *epoch, struct party *party, enum leg leg)
+{
+	WEFT_ASSERT_OP(leg, ==, party->leg + 1);
+	WEFT_ASSERT_OP(epoch->at[party->leg], >, 0);
+	epoch->at[party->leg]--;
+	epoch->at[leg]++;
+	party->leg = leg;
+}
+
+static int compare_records(const void *a, const void *b)
+{
+	uint32_t x = ((const struct endpoint_record *)a)->peer.rank;
+	uint32_t y = ((const struct endpoint_record *)b)->peer.rank;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Sorts the records into plan order and refuses what the peers could not use. */
+static int check_endpoints(const struct epoch *epoch, const struct party *party,
+			   struct message_endpoints *endpoints, struct error *why)
+{
+	const struct worker *worker = party->worker;
+	bool inference = worker->who.role == ROLE_INFERENCE;
+	size_t params = inference ? worker->body->layout.param_count : 0;
+	char who[WORKER_TEXT_BYTES], name[MEMBER_TEXT_BYTES];
+
+	if (endpoints->record_count)
+		qsort(endpoints->records, endpoints->record_count, sizeof(*endpoints->records),
+		      compare_records);
+	for (size_t i = 0; i < party->peer_count; i++) {
+		struct member peer = epoch->parties[party->peers[i]].worker->who;
+
+		if (i < endpoints->record_count && endpoints->records[i].peer.role == peer.role &&
+		    endpoints->records[i].peer.rank == peer.rank)
+			continue;
+		return error_set(why, ERROR_MESSAGE, "%s sent endpoints without a record for %s",
+				 worker_text(worker, who), member_text(peer, name));
+	}
+	if (endpoints->record_count != party->peer_count)
+		return error_set(
+			why, ERROR_MESSAGE, "%s sent %zu endpoint records, and it has %zu peers",
+			worker_text(worker, who), endpoints->record_count, party->peer_count);
+	if (inference && party->peer_count && endpoints->copies != 1 && endpoints->copies != 2)
+		return error_set(why, ERROR_MESSAGE, "%s declares %u copies of its memory: 1 or 2",
+				 worker_text(worker, who), endpoints->copies);
+	if (endpoints->place_count != endpoints->copies * params)
+		return error_set(why, ERROR_MESSAGE,
+				 "%s placed %zu parameters: its layout has %zu, its memory %u "
+				 "copies",
+				 worker_text(worker, who), endpoints->place_count, params,
+				 endpoints->copies);
+	return 0;
+}
+
+int epoch_opened(struct epoch *epoch, uint32_t index, struct message_endpoints *endpoints,
+		 struct error *why)
+{
+	struct party *party = party_of(epoch, index);
+	int rc = check_endpoints(epoch, party, endpoints, why);
+
+	WEFT_ASSERT_OP(endpoints->attempt, ==, epoch->attempt);
+	if (rc)
+		return rc;
+	party->endpoints = *endpoints;
+	*endpoints = (struct message_endpoints){0};
+	go_on(epoch, party, LEG_OPENED);
+	for (size_t i = 0; i < party->peer_count; i++) {
+		struct party *peer = &epoch->parties[party->peers[i]];
+
+		WEFT_ASSERT_OP(peer->peers_ready, <, peer->peer_count);
+		peer->peers_ready++;
+	}
+	return 0;
+}
+
+bool epoch_peers_ready(const struct epoch *epoch, uint32_t index)
+{
+	const struct party *party = party_of(epoch, index);
+
+	return party->leg == LEG_OPENED && party->peers_ready == party->peer_count;
+}
+
+static int copy_bytes(unsigned char **to, const unsigned char *from, size_t bytes)
+{
+	*to = memory_alloc(bytes);
+	if (!*to)
+		return -ERROR_MEMORY;
+	if (bytes)
+		memcpy(*to, from, bytes);
+	return 0;
+}
+
+/* The record that `from` made for `to`: records are in the order of from->peers. */
+static const struct endpoint_record *record_for(const struct party *from, uint32_t to)
+{
+	size_t low = 0, high = from->peer_count;
+
+	while (low < high) {
+		size_t middle = (low + high) / 2;
+
+		if (from->peers[middle] < to)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	WEFT_ASSERT_OP(low, <, from->endpoints.record_count);
+	WEFT_ASSERT_OP(from->peers[low], ==, to);
+	return &from->endpoints.records[low];
+}
+
+static int describe(struct peer_endpoints *out, const struct party *peer, uint32_t to)
+{
+	const struct message_endpoints *from = &peer->endpoints;
+	const struct endpoint_record *record = record_for(peer, to);
+
+	out->member = peer->worker->who;
+	out->incarnation = peer->worker->hello.incarnation;
+	out->copies = from->copies;
+	out->regions = memory_zalloc(from->region_count, sizeof(*out->regions));
+	if (!out->regions)
+		return -ERROR_MEMORY;
+	for (size_t i = 0; i < from->region_count; i++) {
+		out->regions[i].region = from->regions[i].region;
+		out->regions[i].length = from->regions[i].length;
+		out->region_count++;
+		if (copy_bytes(&out->regions[i].bytes, from->regions[i].bytes,
+			       from->regions[i].length))
+			return -ERROR_MEMORY;
+	}
+	if (copy_bytes((unsigned char **)&out->places, (const unsigned char *)from->places,
+		       from->place_count * sizeof(*from->places)))
+		return -ERROR_MEMORY;
+	out->place_count = from->place_count;
+	out->record_length = record->length;
+	return copy_bytes(&out->record, record->bytes, record->length);
+}
+
+int epoch_peers(const struct epoch *epoch, uint32_t index, struct message_peers *peers)
+{
+	const struct party *party = party_of(epoch, index);
+
+	WEFT_ASSERT(epoch_peers_ready(epoch, index));
+	peers->attempt = epoch->attempt;
+	peers->peers = memory_zalloc(party->peer_count, sizeof(*peers->peers));
+	if (!peers->peers)
+		return -ERROR_MEMORY;
+	for (size_t i = 0; i < party->peer_count; i++) {
+		peers->peer_count++;
+		if (describe(&peers->peers[i], &epoch->parties[party->peers[i]], index))
+			return -ERROR_MEMORY;
+	}
+	return 0;
+}
+
+void epoch_connected(struct epoch *epoch, uint32_t index)
+{
+	go_on(epoch, party_of(epoch, index), LEG_CONNECTED);
+}
+
+bool epoch_all_connected(const struct epoch *epoch)
+{
+	return epoch->at[LEG_CONNECTED] == epoch->count;
+}
+
+static void check_party(const struct epoch *epoch, const struct party *party)
+{
+	size_t ready = 0;
+
+	for (size_t i = 0; i < party->peer_count; i++) {
+		WEFT_ASSERT_OP(party->peers[i], <, epoch->count);
+		WEFT_ASSERT(i == 0 || party->peers[i - 1] < party->peers[i]);
+		ready += epoch->parties[party->peers[i]].leg > LEG_PLANNED;
+	}
+	WEFT_ASSERT_OP(ready, ==, party->peers_ready);
+	WEFT_ASSERT(party->leg == LEG_PLANNED || party->endpoints.attempt == epoch->attempt);
+	WEFT_ASSERT(party->leg == LEG_PLANNED ||
+		    party->endpoints.record_count == party->peer_count);
+}
+
+void epoch_check(const struct epoch *epoch, uint64_t now_ms)
+{
+	uint32_t at[LEG_COUNT] = {0};
+
+	if (!WEFT_ASSERTS)
+		return;
+	WEFT_ASSERT(epoch->table && epoch->problem);
+	WEFT_ASSERT_OP(epoch->count, ==, epoch->capacity);
+	for (uint32_t i = 0; i < epoch->count; i++) {
+		at[epoch->parties[i].leg]++;
+		WEFT_ASSERT_OP(epoch->parties[i].plan_ms, <=, now_ms);
+		check_party(epoch, &epoch->parties[i]);
+	}
+	for (int leg = 0; leg < LEG_COUNT; leg++)
+		WEFT_ASSERT_OP(at[leg], ==, epoch->at[leg]);
+}

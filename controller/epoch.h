@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * epoch.h -- one plan: the workers it was made from, the routing table, how each of them reads its
+ * part, and how far they have come in opening and connecting endpoints.
+ *
+ *   epoch_new ─ epoch_add per worker ─ epoch_plan ►  legs: PLANNED ─► OPENED ─► CONNECTED  ─► go
+ *
+ * It knows neither the membership nor the job: it holds its workers (worker.h), so it may be made
+ * beside another one, and stays what it is while ranks change hands. Each of its parties is one
+ * worker, in the order in which they were added: trainers first, by rank.
+ *
+ *   epoch.c          life, legs
+ *   epoch_problem.c  workers -> routing problem -> table
+ *   epoch_rows.c     the table as each worker reads it
+ *   epoch_cluster.c  the topology that workers report
+ */
+#ifndef CONTROLLER_EPOCH_H
+#define CONTROLLER_EPOCH_H
+
+#include "base/text.h"
+#include "controller/worker.h"
+#include "job/parallel.h"
+#include "routing/plan/order.h"
+#include "routing/plan/table.h"
+#include "wire/core.h"
+
+enum leg {
+	LEG_PLANNED,   /* the plan is sent */
+	LEG_OPENED,    /* its endpoints are here (leg 1) */
+	LEG_CONNECTED, /* leg 3 */
+	LEG_COUNT
+};
+
+struct party {
+	struct worker *worker;              /* held */
+	enum leg leg;
+	uint32_t *peers;                    /* party indexes, in plan order */
+	size_t peer_count, peers_ready;     /* of them, not PLANNED any more */
+	uint64_t plan_ms;                   /* when the plan was sent last */
+	struct message_endpoints endpoints; /* not PLANNED: records in plan order */
+};
+
+struct epoch {
+	uint64_t number;
+	uint32_t attempt;
+	uint32_t trainers, count, capacity;
+	struct party *parties;
+	uint32_t at[LEG_COUNT];       /* parties at each */
+	struct topology *reported;    /* by the workers, where the plan uses that */
+	struct problem *problem;
+	struct table *table;          /* NULL until planned */
+	uint32_t *ordinals;           /* by piece of the table */
+	uint32_t *routes[ROLE_COUNT]; /* route indexes bucketed by rank, canonical inside */
+	uint64_t *first[ROLE_COUNT];  /* rank -> first of its routes; one more at the end */
+	struct send_order sends;
+};
+
+/* What a plan is made by; all borrowed. */
+struct epoch_rules {
+	const struct train_spec *train;
+	const struct infer_spec *infer;
+	const struct policy *policy;
+	struct plan_options options;
+	bool topology_from_workers; /* instead of the options': as they report */
+};
+
+/* Out of memory is -ERROR_MEMORY everywhere here, in no words. */
+int epoch_new(struct epoch **epoch, uint64_t number, uint32_t attempt, uint32_t trainers,
+	      uint32_t ranks);
+/* The next party: trainers first, by rank; declared, its body known. */
+void epoch_add(struct epoch *epoch, struct worker *worker);
+/* When all are added. Says in the log how many report no NIC, if that counts. */
+int epoch_plan(struct epoch *epoch, const struct epoch_rules *rules, struct actions *actions,
+	       struct error *error);
+void epoch_free(struct epoch **epoch);
+
+/* Tensors held but wanted by nobody: how many, and some of their names. */
+int epoch_unwanted(const struct epoch *epoch, struct text *names, size_t *count);
+/* Fills everything but the timeout. */
+int epoch_rows(const struct epoch *epoch, uint32_t party, struct message_plan *plan,
+	       struct error *error);
+/* Leg 1: takes the endpoints, or -code and why the peers could not use them. */
+int epoch_opened(struct epoch *epoch, uint32_t party, struct message_endpoints *endpoints,
+		 struct error *why);
+/* Leg 2 is due: its own endpoints and those of all its peers are here. */
+bool epoch_peers_ready(const struct epoch *epoch, uint32_t party);
+int epoch_peers(const struct epoch *epoch, uint32_t party, struct message_peers *peers);
+/* Leg 3. */
+void epoch_connected(struct epoch *epoch, uint32_t party);
+bool epoch_all_connected(const struct epoch *epoch);
+/* Its invariants, where asserts are on. */
+void epoch_check(const struct epoch *epoch, uint64_t now_ms);
+
+/* epoch_cluster.c, epoch_rows.c: of epoch_plan */
+int epoch_cluster(struct topology **topology, const struct epoch *epoch, struct actions *actions,
+		  struct error *error);
+int epoch_number_rows(struct epoch *epoch);
+
+#endif

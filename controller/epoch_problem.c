@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * epoch_problem.c -- from workers to a proved table: what routing is told of them.
+ */
+#include "controller/epoch.h"
+
+#include "base/assert.h"
+#include <string.h>
+
+struct input {
+	struct problem_input problem;
+	const struct holding **trainers;
+	const struct layout **inference;
+	struct digest *trainer_digests, *inference_digests;
+	uint32_t *stages;
+	bool *registered, *mapped;
+};
+
+static void input_fini(struct input *input)
+{
+	memory_free(input->trainers);
+	memory_free(input->inference);
+	memory_free(input->trainer_digests);
+	memory_free(input->inference_digests);
+	memory_free(input->stages);
+	memory_free(input->registered);
+	memory_free(input->mapped);
+}
+
+static bool input_alloc(struct input *input, uint32_t trainers, uint32_t ranks)
+{
+	input->trainers = memory_zalloc(trainers, sizeof(*input->trainers));
+	input->inference = memory_zalloc(ranks, sizeof(*input->inference));
+	input->trainer_digests = memory_zalloc(trainers, sizeof(struct digest));
+	input->inference_digests = memory_zalloc(ranks, sizeof(struct digest));
+	input->stages = memory_zalloc(trainers, sizeof(uint32_t));
+	input->registered = memory_zalloc(trainers, sizeof(bool));
+	input->mapped = memory_zalloc(ranks, sizeof(bool));
+	return input->trainers && input->inference && input->trainer_digests &&
+	       input->inference_digests && input->stages && input->registered && input->mapped;
+}
+
+static bool same_host(const struct worker *a, const struct worker *b)
+{
+	return a->hello.host_id && b->hello.host_id &&
+	       strcmp(a->hello.host_id, b->hello.host_id) == 0;
+}
+
+/* Routing knows one bit a rank: its memory can be mapped by every trainer, or it cannot. */
+static bool mapped_by_all(const struct epoch *epoch, const struct worker *rank)
+{
+	if (!rank->declare.mapped)
+		return false;
+	for (uint32_t t = 0; t < epoch->trainers; t++) {
+		const struct worker *trainer = epoch->parties[t].worker;
+
+		if (!trainer->declare.mapped || !same_host(trainer, rank))
+			return false;
+	}
+	return true;
+}
+
+static void input_fill(struct input *input, const struct epoch *epoch,
+		       const struct epoch_rules *rules)
+{
+	const struct message_declare *labels = &epoch->parties[0].worker->declare;
+	uint32_t trainers = epoch->trainers;
+
+	for (uint32_t i = 0; i < epoch->count; i++) {
+		const struct worker *worker = epoch->parties[i].worker;
+
+		if (i < trainers) {
+			input->trainers[i] = &worker->body->holding;
+			input->trainer_digests[i] = worker->body->digest;
+			input->stages[i] = train_stage(rules->train, i);
+			input->registered[i] = worker->declare.registered;
+		} else {
+			input->inference[i - trainers] = &worker->body->layout;
+			input->inference_digests[i - trainers] = worker->body->digest;
+			input->mapped[i - trainers] = mapped_by_all(epoch, worker);
+		}
+	}
+	input->problem = (struct problem_input){
+		.model = labels->model,
+		.train = labels->train,
+		.infer = labels->infer,
+		.ranks_per_engine = rules->infer->tp,
+		.trainers = input->trainers,
+		.trainer_digests = input->trainer_digests,
+		.trainer_stages = input->stages,
+		.trainer_registered = input->registered,
+		.trainer_count = trainers,
+		.inference = input->inference,
+		.inference_digests = input->inference_digests,
+		.inference_mapped = input->mapped,
+		.inference_count = epoch->count - trainers,
+	};
+}
+
+static int build_problem(struct epoch *epoch, const struct epoch_rules *rules, struct error *error)
+{
+	struct input input = {0};
+	int rc;
+
+	if (!input_alloc(&input, epoch->trainers, epoch->count - epoch->trainers)) {
+		input_fini(&input);
+		return -ERROR_MEMORY;
+	}
+	input_fill(&input, epoch, rules);
+	rc = problem_build(&epoch->problem, &input.problem, error);
+	input_fini(&input);
+	return rc;
+}
+
+static int check_hosts(const struct epoch *epoch, struct error *error)
+{
+	const struct table *table = epoch->table;
+	char a[MEMBER_TEXT_BYTES], b[MEMBER_TEXT_BYTES];
+
+	for (size_t r = 0; r < table->route_count; r++) {
+		const struct worker *from = epoch->parties[table->routes[r].trainer].worker;
+		const struct worker *to =
+			epoch->parties[epoch->trainers + table->routes[r].inference].worker;
+
+		if (!from->declare.transport || strcmp(from->declare.transport, "shm") != 0 ||
+		    same_host(from, to))
+			continue;
+		return error_set(error, ERROR_UNSUPPORTED,
+				 "transport shm needs one host: %s is on %.200s (boot id %.64s), "
+				 "%s is on %.200s (boot id %.64s)",
+				 member_text(from->who, a), from->hello.host, from->hello.host_id,
+				 member_text(to->who, b), to->hello.host, to->hello.host_id);
+	}
+	return 0;
+}
+
+int epoch_plan(struct epoch *epoch, const struct epoch_rules *rules, struct actions *actions,
+	       struct error *error)
+{
+	struct plan_options options = rules->options;
+	int rc;
+
+	WEFT_ASSERT(!epoch->table);
+	WEFT_ASSERT_OP(epoch->count, ==, epoch->capacity);
+	rc = build_problem(epoch, rules, error);
+	if (!rc && rules->topology_from_workers) {
+		rc = epoch_cluster(&epoch->reported, epoch, actions, error);
+		options.topology = epoch->reported;
+	}
+	if (!rc)
+		rc = table_plan(&epoch->table, epoch->problem, rules->policy, &options, error);
+	if (!rc)
+		rc = check_hosts(epoch, error);
+	if (!rc)
+		rc = order_sends(epoch->table, &epoch->sends, error);
+	return rc ? rc : epoch_number_rows(epoch);
+}
+
+int epoch_unwanted(const struct epoch *epoch, struct text *names, size_t *count)
+{
+	enum { SHOWN = 5 };
+	uint32_t *tensors = NULL;
+	int rc = problem_unwanted(epoch->problem, &tensors, count, NULL);
+
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < *count && i < SHOWN; i++)
+		text_format(names, "%s%s", i ? ", " : "", epoch->problem->tensors[tensors[i]].name);
+	if (*count > SHOWN)
+		text_format(names, " and %zu more", *count - SHOWN);
+	memory_free(tensors);
+	return 0;
+}

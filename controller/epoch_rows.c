@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * epoch_rows.c -- how each worker reads its part of the table.
+ *
+ *   table.routes   r0: t0>i0   r1: t1>i0   r2: t0>i1   r3: t0>i0 ...     canonical order
+ *   pieces         p0 p1       p2          p3          p4
+ *   ordinal        0  1        0           0           2                within (trainer, rank)
+ *
+ * A trainer gets its rows in send order, an inference rank by (peer, ordinal); both name a
+ * piece by the same ordinal, which is its checksum slot.
+ */
+#include "controller/epoch.h"
+
+#include "base/assert.h"
+#include <string.h>
+
+static uint32_t rank_of(const struct route *route, enum role role)
+{
+	return role == ROLE_TRAINER ? route->trainer : route->inference;
+}
+
+static enum role other_role(enum role role)
+{
+	return role == ROLE_TRAINER ? ROLE_INFERENCE : ROLE_TRAINER;
+}
+
+static uint32_t world_of(const struct epoch *epoch, enum role role)
+{
+	return role == ROLE_TRAINER ? epoch->trainers : epoch->count - epoch->trainers;
+}
+
+/* A stable counting sort of the routes by rank. */
+static int bucket(struct epoch *epoch, enum role role)
+{
+	const struct table *table = epoch->table;
+	uint32_t world = world_of(epoch, role);
+	uint64_t *first = memory_zalloc((size_t)world + 2, sizeof(*first));
+	uint32_t *routes = memory_zalloc(table->route_count, sizeof(*routes));
+
+	epoch->first[role] = first;
+	epoch->routes[role] = routes;
+	if (!first || !routes)
+		return -ERROR_MEMORY;
+	for (size_t r = 0; r < table->route_count; r++)
+		first[rank_of(&table->routes[r], role) + 2]++;
+	for (uint32_t rank = 0; rank < world; rank++)
+		first[rank + 2] += first[rank + 1];
+	/* first[rank + 1] is now where the rank's next route goes, and at the end its end */
+	for (size_t r = 0; r < table->route_count; r++)
+		routes[first[rank_of(&table->routes[r], role) + 1]++] = (uint32_t)r;
+	WEFT_ASSERT_OP(first[0], ==, 0);
+	WEFT_ASSERT_OP(first[world], ==, table->route_count);
+	return 0;
+}
+
+static int number_pieces(struct epoch *epoch)
+{
+	const struct table *table = epoch->table;
+	uint32_t *next = memory_zalloc(world_of(epoch, ROLE_INFERENCE), sizeof(*next));
+
+	epoch->ordinals = memory_zalloc(table->piece_count, sizeof(*epoch->ordinals));
+	if (!next || !epoch->ordinals) {
+		memory_free(next);
+		return -ERROR_MEMORY;
+	}
+	for (uint32_t t = 0; t < epoch->trainers; t++) {
+		uint64_t begin = epoch->first[ROLE_TRAINER][t];
+		uint64_t end = epoch->first[ROLE_TRAINER][t + 1];
+
+		for (uint64_t k = begin; k < end; k++) {
+			const struct route *route = &table->routes[epoch->routes[ROLE_TRAINER][k]];
+
+			for (uint32_t p = 0; p < route->piece_count; p++)
+				epoch->ordinals[route->piece_first + p] = next[route->inference]++;
+		}
+		for (uint64_t k = begin; k < end; k++)
+			next[table->routes[epoch->routes[ROLE_TRAINER][k]].inference] = 0;
+	}
+	memory_free(next);
+	return 0;
+}
+
+/* The ranks that exchange bytes with the party. */
+static int find_peers(struct epoch *epoch, struct party *party)
+{
+	enum role role = party->worker->who.role, other = other_role(role);
+	uint32_t world = world_of(epoch, other);
+	uint32_t before = other == ROLE_TRAINER ? 0 : epoch->trainers;
+	const uint64_t *first = &epoch->first[role][party->worker->who.rank];
+	bool *met = memory_zalloc(world, sizeof(*met));
+	size_t n = 0;
+
+	WEFT_ASSERT(!party->peers);
+	if (!met)
+		return -ERROR_MEMORY;
+	for (uint64_t k = first[0]; k < first[1]; k++) {
+		uint32_t rank = rank_of(&epoch->table->routes[epoch->routes[role][k]], other);
+
+		WEFT_ASSERT_OP(rank, <, world);
+		n += !met[rank];
+		met[rank] = true;
+	}
+	party->peers = memory_alloc(n * sizeof(*party->peers));
+	if (!party->peers) {
+		memory_free(met);
+		return -ERROR_MEMORY;
+	}
+	for (uint32_t rank = 0; rank < world; rank++)
+		if (met[rank])
+			party->peers[party->peer_count++] = before + rank;
+	WEFT_ASSERT_OP(party->peer_count, ==, n);
+	memory_free(met);
+	return 0;
+}
+
+int epoch_number_rows(struct epoch *epoch)
+{
+	int rc = bucket(epoch, ROLE_TRAINER);
+
+	if (!rc)
+		rc = bucket(epoch, ROLE_INFERENCE);
+	if (!rc)
+		rc = number_pieces(epoch);
+	for (uint32_t i = 0; !rc && i < epoch->count; i++)
+		rc = find_peers(epoch, &epoch->parties[i]);
+	return rc;
+}
+
+/* What filling one plan needs at hand. */
+struct filling {
+	const struct epoch *epoch;
+	const struct worker *worker;
+	const struct strmap *tensors; /* names of the receiver's own declaration */
+	uint32_t *peer_of;	      /* other side's rank -> index into plan peers */
+	struct message_plan *plan;
+};
+
+static int undeclared(const struct filling *filling, const char *name, struct error *error)
+{
+	return error_set(error, ERROR_INTERNAL,
+			 "the table routes tensor '%.200s', which %s %u never declared", name,
+			 role_name(filling->worker->who.role), filling->worker->who.rank);
+}
+
+static int fill_route(struct filling *filling, uint32_t index, struct error *error)
+{
+	const struct table *table = filling->epoch->table;
+	const struct route *route = &table->routes[index];
+	const struct problem *problem = filling->epoch->problem;
+	const char *name = problem->tensors[route->tensor].name;
+	uint32_t peer = filling->peer_of[rank_of(route, other_role(filling->worker->who.role))];
+	struct message_plan *plan = filling->plan;
+	uint32_t tensor, scales = 0;
+
+	if (!strmap_get(filling->tensors, name, &tensor))
+		return undeclared(filling, name, error);
+	for (uint32_t p = 0; p < route->piece_count; p++) {
+		const struct route_piece *piece = &table->pieces[route->piece_first + p];
+		const struct problem_made *made = &problem->made[piece->made];
+
+		if (made->make.from_rows &&
+		    !strmap_get(filling->tensors, problem->tensors[made->scales].name, &scales))
+			return undeclared(filling, problem->tensors[made->scales].name, error);
+		plan->rows[plan->row_count++] = (struct plan_row){
+			.peer = peer,
+			.ordinal = filling->epoch->ordinals[route->piece_first + p],
+			.tensor = tensor,
+			.param = piece->param,
+			.how = piece->how,
+			.src = piece->src,
+			.offset = piece->offset,
+			.bytes = piece->bytes,
+			.make = made->make,
+			.scales = made->make.from_rows ? scales : 0,
+			.to = made->to,
+		};
+	}
+	return 0;
+}
+
+/* An inference rank's rows: canonical order, then stably by peer: (peer, ordinal). */
+static int by_peer(struct message_plan *plan)
+{
+	size_t *next = memory_zalloc(plan->peer_count + 1, sizeof(*next));
+	struct plan_row *sorted = memory_zalloc(plan->row_count, sizeof(*sorted));
+
+	if (!next || !sorted) {
+		memory_free(next);
+		memory_free(sorted);
+		return -ERROR_MEMORY;
+	}
+	for (size_t i = 0; i < plan->row_count; i++)
+		next[plan->rows[i].peer + 1]++;
+	for (size_t p = 0; p < plan->peer_count; p++)
+		next[p + 1] += next[p];
+	for (size_t i = 0; i < plan->row_count; i++)
+		sorted[next[plan->rows[i].peer]++] = plan->rows[i];
+	memory_free(next);
+	memory_free(plan->rows);
+	plan->rows = sorted;
+	return 0;
+}
+
+static int fill_rows(struct filling *filling, struct error *error)
+{
+	const struct epoch *epoch = filling->epoch;
+	enum role role = filling->worker->who.role;
+	uint32_t rank = filling->worker->who.rank;
+	const uint64_t *first = &epoch->first[role][rank];
+	struct message_plan *plan = filling->plan;
+	size_t pieces = 0;
+	int rc = 0;
+
+	for (uint64_t k = first[0]; k < first[1]; k++)
+		pieces += epoch->table->routes[epoch->routes[role][k]].piece_count;
+	if (pieces > LIMIT_ROUTES)
+		return error_set(error, ERROR_LIMIT,
+				 "%s %u would get %zu rows, the limit is %u: use more ranks",
+				 role_name(role), rank, pieces, LIMIT_ROUTES);
+	plan->rows = memory_zalloc(pieces, sizeof(*plan->rows));
+	if (!plan->rows)
+		return -ERROR_MEMORY;
+	if (role == ROLE_TRAINER) {
+		const struct send_order *sends = &epoch->sends;
+
+		for (size_t k = sends->first[rank]; !rc && k < sends->first[rank + 1]; k++)
+			rc = fill_route(filling, sends->routes[k], error);
+	} else {
+		for (uint64_t k = first[0]; !rc && k < first[1]; k++)
+			rc = fill_route(filling, epoch->routes[role][k], error);
+		if (!rc)
+			rc = by_peer(plan);
+	}
+	WEFT_ASSERT(rc || plan->row_count == pieces);
+	for (size_t i = 0; !rc && i < plan->row_count; i++) {
+		WEFT_ASSERT_OP(plan->rows[i].peer, <, plan->peer_count);
+		plan->peers[plan->rows[i].peer].bytes += plan->rows[i].bytes;
+		plan->peers[plan->rows[i].peer].pieces++;
+	}
+	return rc;
+}
+
+int epoch_rows(const struct epoch *epoch, uint32_t index, struct message_plan *plan,
+	       struct error *error)
+{
+	const struct party *party = &epoch->parties[index];
+	const struct worker *worker = party->worker;
+	struct filling filling = {
+		.epoch = epoch,
+		.worker = worker,
+		.tensors = worker->who.role == ROLE_TRAINER ? &worker->body->holding.tensor_names
+							    : &worker->body->layout.tensor_names,
+		.plan = plan,
+	};
+	int rc;
+
+	WEFT_ASSERT_OP(index, <, epoch->count);
+	plan->attempt = epoch->attempt;
+	plan->digest = epoch->table->digest;
+	plan->checksums = worker->declare.checksums;
+	plan->policy = memory_string(epoch->table->policy);
+	plan->order = memory_string(epoch->table->order);
+	plan->peers = memory_zalloc(party->peer_count, sizeof(*plan->peers));
+	filling.peer_of = memory_zalloc(epoch->count, sizeof(uint32_t));
+	if (!plan->policy || !plan->order || !plan->peers || !filling.peer_of) {
+		memory_free(filling.peer_of);
+		return -ERROR_MEMORY;
+	}
+	for (size_t i = 0; i < party->peer_count; i++) {
+		const struct worker *peer = epoch->parties[party->peers[i]].worker;
+
+		WEFT_ASSERT_OP(peer->who.role, !=, worker->who.role);
+		plan->peers[i].member = peer->who;
+		plan->peers[i].host = memory_string(peer->hello.host);
+		plan->peer_count++;
+		filling.peer_of[peer->who.rank] = (uint32_t)i;
+		if (!plan->peers[i].host) {
+			memory_free(filling.peer_of);
+			return -ERROR_MEMORY;
+		}
+	}
+	rc = fill_rows(&filling, error);
+	memory_free(filling.peer_of);
+	return rc;
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * losses.c -- workers that fall silent, failures that workers report, and whom to blame for them.
+ */
+#include "controller/state.h"
+
+void losses_restarted(struct error *why, const struct controller *controller,
+		      const struct slot *slot)
+{
+	char who[WORKER_TEXT_BYTES];
+
+	error_set(why, ERROR_PEER_LOST,
+		  "%s was restarted: silent for %.1f s, and a new process claims its rank; "
+		  "restart the whole job",
+		  slot_text(slot, who), (double)(controller->now_ms - slot->heard_ms) / 1000.0);
+}
+
+/* What a worker only saw at a peer or a clock: the cause may be elsewhere. */
+static bool is_symptom(int code)
+{
+	return code == ERROR_PEER_LOST || code == ERROR_TRANSPORT || code == ERROR_TIMEOUT;
+}
+
+static void left_early_text(struct error *why, const struct slot *early,
+			    const struct slot *reporter, const char *text)
+{
+	char who[WORKER_TEXT_BYTES], whom[WORKER_TEXT_BYTES];
+
+	error_set(
+		why, ERROR_PEER_LOST,
+		"%s did its work and left (last heard of at version %llu), but %s is at version "
+		"%llu and goes on: give all workers the same number of updates (--updates); it says: %.400s",
+		slot_text(early, who), (unsigned long long)early->version,
+		slot_text(reporter, whom), (unsigned long long)reporter->version, text);
+}
+
+/* The job fails because of the silent one, and not of the worker that ran into it. */
+static int blame_silent(struct controller *controller, struct slot *silent,
+			const struct slot *reporter, const char *text)
+{
+	char who[WORKER_TEXT_BYTES], whom[WORKER_TEXT_BYTES];
+	struct error why;
+
+	WEFT_ASSERT(silent != reporter);
+	error_set(&why, ERROR_PEER_LOST,
+		  "%s was lost: silent for %.1f s, last heard of at version %llu; %s says: %.500s",
+		  slot_text(silent, who), (double)(controller->now_ms - silent->heard_ms) / 1000.0,
+		  (unsigned long long)silent->version, slot_text(reporter, whom), text);
+	membership_gone(&controller->members, silent, PRESENCE_LOST);
+	return ending_fail(controller, silent, &why);
+}
+
+int losses_report(struct controller *controller, struct slot *slot, struct message *message)
+{
+	const struct message_failure *failure = &message->u.failure;
+	bool running = controller->state == CONTROLLER_RUN;
+	char who[WORKER_TEXT_BYTES];
+	char refused[ERROR_TEXT_BYTES] = "";
+	struct text missing = {0};
+	const struct slot *early = NULL;
+	struct slot *silent = NULL;
+	struct error why;
+
+	WEFT_ASSERT_OP(controller->state, <=, CONTROLLER_RUN);
+	if (failure->version > slot->version)
+		slot->version = failure->version;
+	/* workers report a symptom only after two heartbeats, so a dead peer shows here long before
+	   its silence alone would end the job */
+	if (controller->state != CONTROLLER_GATHER && is_symptom(failure->code))
+		silent = membership_most_silent(&controller->members, slot, controller->now_ms,
+						2 * (uint64_t)controller->options.heartbeat_ms);
+	if (silent)
+		return blame_silent(controller, silent, slot, failure->text);
+	/* who did all its updates and left is no loss; who still needs it is told so */
+	if (running && is_symptom(failure->code))
+		early = membership_first_left(&controller->members);
+	if (!running && failure->code == ERROR_TIMEOUT)
+		view_missing(controller, &missing); /* which the worker could not know */
+	if (missing.bytes)
+		view_refused(controller, refused, sizeof(refused));
+	if (early)
+		left_early_text(&why, early, slot, failure->text);
+	else if (missing.bytes)
+		error_set(&why, ERROR_TIMEOUT, "waiting for %.300s%.400s; %s has given up: %.400s",
+			  text_string(&missing), refused, slot_text(slot, who), failure->text);
+	else
+		error_set(&why,
+			  error_known(failure->code) ? (enum error_code)failure->code
+						     : ERROR_INTERNAL,
+			  "%s failed at version %llu: %.700s", slot_text(slot, who),
+			  (unsigned long long)slot->version, failure->text);
+	text_fini(&missing);
+	return ending_fail(controller, early ? early : slot, &why);
+}
+
+static int lost(struct controller *controller, struct slot *slot)
+{
+	char who[WORKER_TEXT_BYTES];
+	struct text versions = {0};
+	struct error why;
+	int rc;
+
+	WEFT_ASSERT_OP(controller->now_ms, >=, slot->heard_ms + controller->options.lost_ms);
+	if (controller->state == CONTROLLER_GATHER) {
+		rc = say(controller, true, "%s is silent for %.1f s: its place is free again",
+			 slot_text(slot, who),
+			 (double)(controller->now_ms - slot->heard_ms) / 1000.0);
+		if (!rc)
+			rc = declarations_drop(controller, slot);
+		return rc;
+	}
+	membership_versions(&controller->members, &versions);
+	if (slot_claim_open(slot, controller->options.heartbeat_ms))
+		losses_restarted(&why, controller, slot);
+	else
+		error_set(&why, ERROR_PEER_LOST,
+			  "%s was lost: silent for %.1f s, last heard of at version %llu (%s)",
+			  slot_text(slot, who),
+			  (double)(controller->now_ms - slot->heard_ms) / 1000.0,
+			  (unsigned long long)slot->version, text_string(&versions));
+	text_fini(&versions);
+	membership_gone(&controller->members, slot, PRESENCE_LOST);
+	return ending_fail(controller, slot, &why);
+}
+
+int losses_silence(struct controller *controller)
+{
+	uint64_t limit = controller->options.lost_ms;
+
+	for (uint32_t i = 0; i < controller->members.count; i++) {
+		struct slot *slot = &controller->members.slots[i];
+		int rc;
+
+		if (controller->state > CONTROLLER_RUN)
+			return 0;
+		if (!slot_present(slot) || controller->now_ms < slot->heard_ms + limit)
+			continue;
+		rc = lost(controller, slot);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * view.c -- the job in words: who is missing for what, and the line that SIGUSR1 asks for. A rank is
+ * somewhere in the membership and, once planned, somewhere in the epoch; people see one phase.
+ */
+#include "controller/state.h"
+
+#include <stdio.h>
+
+#define RANGES_SHOWN 8
+
+/* A presence, or past those a leg. */
+#define PHASE(leg) (PRESENCE_COUNT + (leg))
+
+static const struct {
+	int phase;
+	const char *name;
+	const char *owes; /* what the others wait for */
+} phases[] = {
+	{PRESENCE_ABSENT, "absent", "to join"},
+	{PRESENCE_JOINED, "joined", "to declare"},
+	{PRESENCE_DECLARED, "declared", "to send their contents"},
+	{PHASE(LEG_PLANNED), "planned", "to open endpoints"},
+	{PHASE(LEG_OPENED), "opened", "to connect"},
+	{PHASE(LEG_CONNECTED), "connected", NULL},
+	{PRESENCE_LEFT, "left", NULL},
+	{PRESENCE_LOST, "lost", NULL},
+};
+_Static_assert(ARRAY_SIZE(phases) == PHASE(LEG_COUNT), "a row for every phase");
+
+static const char *const state_names[] = {
+	[CONTROLLER_GATHER] = "gathering", [CONTROLLER_EXCHANGE] = "exchanging endpoints",
+	[CONTROLLER_RUN] = "running",	   [CONTROLLER_FAILED] = "failed",
+	[CONTROLLER_DONE] = "done",
+};
+_Static_assert(ARRAY_SIZE(state_names) == CONTROLLER_STATE_COUNT, "a name for every state");
+
+static int phase_of(const struct controller *controller, const struct slot *slot)
+{
+	if (!controller->epoch || slot->presence != PRESENCE_DECLARED)
+		return slot->presence;
+	return PHASE(controller->epoch->parties[slot - controller->members.slots].leg);
+}
+
+static bool ranges(const struct controller *controller, enum role role, int phase,
+		   struct text *text, bool first)
+{
+	const struct membership *members = &controller->members;
+	const struct slot *slots = membership_slot(members, role, 0);
+	uint32_t world = membership_world(members, role);
+	uint32_t shown = 0, skipped = 0;
+
+	for (uint32_t rank = 0; rank < world; rank++) {
+		uint32_t end = rank;
+
+		if (phase_of(controller, &slots[rank]) != phase)
+			continue;
+		while (end + 1 < world && phase_of(controller, &slots[end + 1]) == phase)
+			end++;
+		if (shown == RANGES_SHOWN) {
+			skipped += end - rank + 1;
+		} else {
+			if (shown == 0)
+				text_format(text, "%s%s ", first ? "" : ", ", role_name(role));
+			text_format(text, "%s%u", shown ? "," : "", rank);
+			if (end > rank)
+				text_format(text, "..%u", end);
+			shown++;
+		}
+		rank = end;
+	}
+	if (skipped)
+		text_format(text, " and %u more", skipped);
+	if (shown)
+		text_format(text, " of %u", world);
+	return shown != 0;
+}
+
+/* Appends "trainer 2 of 4, inference 0..3 of 8" for those in one phase; false if none. */
+static bool ranks_in(const struct controller *controller, int phase, struct text *text)
+{
+	bool trainers = ranges(controller, ROLE_TRAINER, phase, text, true);
+
+	return ranges(controller, ROLE_INFERENCE, phase, text, !trainers) || trainers;
+}
+
+void view_missing(const struct controller *controller, struct text *text)
+{
+	bool any = false;
+
+	for (size_t i = 0; i < ARRAY_SIZE(phases); i++) {
+		struct text list = {0};
+
+		/* a declared worker is only waited for while its body is not here */
+		if (!phases[i].owes ||
+		    (phases[i].phase == PRESENCE_DECLARED && !controller->members.bodies.missing))
+			continue;
+		if (ranks_in(controller, phases[i].phase, &list)) {
+			text_format(text, "%s%s %s", any ? "; " : "", text_string(&list),
+				    phases[i].owes);
+			any = true;
+		}
+		text_fini(&list);
+	}
+}
+
+void view_refused(const struct controller *controller, char *out, size_t bytes)
+{
+	char name[MEMBER_TEXT_BYTES];
+
+	*out = 0;
+	for (uint32_t i = 0; !*out && i < controller->members.count; i++) {
+		const struct slot *slot = &controller->members.slots[i];
+
+		if (slot->presence == PRESENCE_ABSENT && slot->refused)
+			snprintf(out, bytes, "; %s was refused: %s", member_text(slot->who, name),
+				 slot->refused);
+	}
+}
+
+char *controller_line(const struct controller *controller, uint64_t now_ms)
+{
+	struct text text = {0};
+
+	text_format(&text, "job '%s', epoch %llu, %s, up %.1f s", controller->job,
+		    (unsigned long long)controller->number, state_names[controller->state],
+		    (double)(now_ms - controller->started_ms) / 1000.0);
+	for (size_t i = 0; i < ARRAY_SIZE(phases); i++) {
+		struct text list = {0};
+
+		if (ranks_in(controller, phases[i].phase, &list))
+			text_format(&text, "; %s: %s", phases[i].name, text_string(&list));
+		text_fini(&list);
+	}
+	text_add(&text, "; ");
+	membership_versions(&controller->members, &text);
+	if (!text_ok(&text)) {
+		text_fini(&text);
+		return NULL;
+	}
+	return text.data;
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * An epoch by itself: it stands on the workers it was made from and on nothing else, so there may be
+ * two of them.
+ */
+#include "tests/unit/controller/controller_bench.h"
+
+#include "controller/epoch.h"
+
+struct pair {
+	struct bench bench; /* for what the two declare */
+	struct body bodies[2];
+	struct worker *workers[2];
+	struct train_spec train;
+	struct infer_spec infer;
+	struct epoch_rules rules;
+	struct actions actions;
+};
+
+static void make_worker(struct pair *pair, int who)
+{
+	struct message_hello hello = {.role = who == T0 ? ROLE_TRAINER : ROLE_INFERENCE,
+				      .incarnation = pair->bench.incarnation[who],
+				      .host = memory_string("a"),
+				      .host_id = memory_string("boot")};
+	struct message_declare declare = {.model = memory_string("m"),
+					  .train = memory_string("t"),
+					  .infer = memory_string("i"),
+					  .transport = memory_string("shm"),
+					  .digest = who == T0 ? holding_digest(&pair->bench.holding)
+							      : layout_digest(&pair->bench.layout)};
+	struct body *body = &pair->bodies[who];
+
+	body->role = hello.role;
+	body->digest = declare.digest;
+	body->known = true;
+	body->holding = pair->bench.holding;
+	body->layout = pair->bench.layout;
+	pair->workers[who] = worker_new(&hello);
+	assert_non_null(pair->workers[who]);
+	worker_declares(pair->workers[who], &declare, body);
+}
+
+static int set_up_pair(void **state)
+{
+	struct pair *pair = memory_zalloc(1, sizeof(*pair));
+	struct controller_options options = options_of(0);
+
+	build(&pair->bench);
+	make_worker(pair, T0);
+	make_worker(pair, I0);
+	pair->train = options.train;
+	pair->infer = options.infer;
+	pair->rules.train = &pair->train;
+	pair->rules.infer = &pair->infer;
+	assert_int_equal(policy_named(&pair->rules.policy, "", "greedy", NULL), 0);
+	assert_int_equal(order_named(&pair->rules.options.order, "", ORDER_DEFAULT, NULL), 0);
+	*state = pair;
+	return 0;
+}
+
+static int tear_down_pair(void **state)
+{
+	struct pair *pair = *state;
+
+	for (int who = 0; who < 2; who++)
+		worker_release(&pair->workers[who]);
+	actions_clear(&pair->actions);
+	holding_fini(&pair->bench.holding);
+	layout_fini(&pair->bench.layout);
+	memory_free(pair);
+	return 0;
+}
+
+static struct epoch *planned(struct pair *pair, uint64_t number, uint32_t attempt)
+{
+	struct epoch *epoch;
+
+	assert_int_equal(epoch_new(&epoch, number, attempt, 1, 1), 0);
+	epoch_add(epoch, pair->workers[T0]);
+	epoch_add(epoch, pair->workers[I0]);
+	assert_int_equal(epoch_plan(epoch, &pair->rules, &pair->actions, NULL), 0);
+	epoch_check(epoch, 0);
+	return epoch;
+}
+
+static void open_in(struct epoch *epoch, struct pair *pair, int who)
+{
+	struct message message = endpoints_of(&pair->bench, who), copy;
+
+	message.u.endpoints.attempt = epoch->attempt;
+	assert_int_equal(message_copy(&copy, &message, NULL), 0);
+	assert_int_equal(epoch_opened(epoch, (uint32_t)who, &copy.u.endpoints, NULL), 0);
+	message_fini(&copy);
+	epoch_check(epoch, 0);
+}
+
+static void test_epoch__goes_through_its_legs_beside_another_one(void **state)
+{
+	struct pair *pair = *state;
+	struct epoch *running = planned(pair, 1, 1), *next = planned(pair, 2, 2);
+	struct message message = {.type = MESSAGE_PEERS};
+
+	assert_true(digest_equal(running->table->digest, next->table->digest));
+	open_in(running, pair, T0);
+	assert_false(epoch_peers_ready(running, T0));
+	open_in(running, pair, I0);
+	assert_true(epoch_peers_ready(running, T0) && epoch_peers_ready(running, I0));
+	epoch_connected(running, T0);
+	assert_false(epoch_all_connected(running));
+	epoch_connected(running, I0);
+	assert_true(epoch_all_connected(running));
+	assert_int_equal(next->at[LEG_PLANNED], 2);
+
+	open_in(next, pair, I0);
+	open_in(next, pair, T0);
+	epoch_free(&running);
+	assert_int_equal(epoch_peers(next, I0, &message.u.peers), 0);
+	assert_int_equal(message.u.peers.attempt, 2);
+	assert_int_equal(message.u.peers.peer_count, 1);
+	assert_memory_equal(message.u.peers.peers[0].record, "record", 6);
+	message_fini(&message);
+	epoch_free(&next);
+}
+
+static void test_epoch__keeps_its_workers_when_the_membership_has_let_go(void **state)
+{
+	struct pair *pair = *state;
+	struct epoch *epoch = planned(pair, 1, 1);
+	struct message message = {.type = MESSAGE_PLAN};
+
+	for (int who = 0; who < 2; who++)
+		worker_release(&pair->workers[who]);
+	assert_int_equal(pair->bodies[T0].uses, 1);
+	assert_int_equal(epoch_rows(epoch, T0, &message.u.plan, NULL), 0);
+	assert_int_equal(message.u.plan.row_count, 1);
+	assert_string_equal(message.u.plan.peers[0].host, "a");
+	message_fini(&message);
+	epoch_free(&epoch);
+	assert_int_equal(pair->bodies[T0].uses, 0);
+	assert_int_equal(pair->bodies[I0].uses, 0);
+}
+
+static void test_epoch__refuses_endpoints_that_its_peers_could_not_use(void **state)
+{
+	struct pair *pair = *state;
+	struct epoch *epoch = planned(pair, 1, 1);
+	struct message_endpoints none = {.attempt = 1};
+	struct error why;
+
+	assert_int_equal(epoch_opened(epoch, I0, &none, &why), -ERROR_MESSAGE);
+	assert_string_equal(why.text, "inference 0 (host a, pid 0) sent endpoints without a record "
+				      "for trainer 0");
+	assert_int_equal(epoch->parties[I0].leg, LEG_PLANNED);
+	epoch_check(epoch, 0);
+	epoch_free(&epoch);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(
+			test_epoch__goes_through_its_legs_beside_another_one, set_up_pair,
+			tear_down_pair),
+		cmocka_unit_test_setup_teardown(
+			test_epoch__keeps_its_workers_when_the_membership_has_let_go, set_up_pair,
+			tear_down_pair),
+		cmocka_unit_test_setup_teardown(
+			test_epoch__refuses_endpoints_that_its_peers_could_not_use, set_up_pair,
+			tear_down_pair),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
