@@ -31,7 +31,7 @@ ROOMS = {
     "worker/epoch": DATA | {"wire", "pack", "transport", "worker/control", "worker/replica"},
     "worker/update": DATA | {"wire", "pack", "transport", "worker/control", "worker/epoch", "worker/replica"},
     "worker/referee": DATA | {"model", "pack", "transport", "worker/epoch", "worker/update"},
-    "worker/launch": DATA | {"wire"},
+    "worker/launch": DATA | {"wire", "worker/api"},  # weft_launch_*: entry points too
     "worker/api": DATA | {"wire", "model", "transport", "worker/control", "worker/epoch", "worker/launch",
                           "worker/referee", "worker/update"},
     "worker/program": set(),  # weft.h alone: a rule of its own
