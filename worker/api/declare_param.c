@@ -93,7 +93,7 @@ static int64_t need_tensor(struct weft_worker *worker, const weft_tensor *tensor
 static int check_made(const struct make *make, const weft_tensor *tensor, const weft_tensor *scales,
 		      struct error *error)
 {
-	static const char call[] = "weft_declare_made_piece";
+	static const char call[] = "weft_declare_transformed_piece";
 	uint64_t rows, columns;
 
 	if (!make_valid(make))
@@ -201,19 +201,20 @@ int weft_declare_piece(weft_worker *worker, const weft_tensor *tensor, const uin
 	return worker_result(rc, &inner, error);
 }
 
-int weft_declare_made_piece(weft_worker *worker, const weft_tensor *tensor, const uint64_t *src_lo,
-			    const uint64_t *src_hi, uint32_t param, uint64_t offset,
-			    const weft_make *make, const weft_tensor *scales, weft_error *error)
+int weft_declare_transformed_piece(weft_worker *worker, const weft_tensor *tensor,
+				   const uint64_t *src_lo, const uint64_t *src_hi, uint32_t param,
+				   uint64_t offset, const weft_transform *transform,
+				   const weft_tensor *scales, weft_error *error)
 {
 	struct piece piece = {.param = param, .offset = offset};
 	struct error inner;
 	int rc;
 
-	if (make)
-		piece.make = (struct make){make->scales_part ? MAKE_SCALES : MAKE_VALUES,
-					   make->from_rows, make->from_columns, make->to_rows,
-					   make->to_columns};
-	rc = declare_piece(worker, "weft_declare_made_piece", tensor, src_lo, src_hi, &piece,
+	if (transform)
+		piece.make = (struct make){transform->scales_part ? MAKE_SCALES : MAKE_VALUES,
+					   transform->from_rows, transform->from_columns,
+					   transform->to_rows, transform->to_columns};
+	rc = declare_piece(worker, "weft_declare_transformed_piece", tensor, src_lo, src_hi, &piece,
 			   scales, &inner);
 	return worker_result(rc, &inner, error);
 }

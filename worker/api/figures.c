@@ -13,7 +13,7 @@ const char *weft_version_text(void)
 	return WEFT_VERSION;
 }
 
-const char *weft_code_words(int code)
+const char *weft_strerror(int code)
 {
 	return error_words((enum error_code)(code < 0 ? -code : code));
 }

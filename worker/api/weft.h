@@ -11,7 +11,7 @@
  *                weft_read_begin, weft_read_end   from any thread, at any time
  *     weft_leave, weft_close
  *
- * Results: 0 done; negative (-WEFT_E_*) failed, with one sentence in *error; positive
+ * Results: 0 done; negative (-WEFT_E_*) failed, with one message in *error; positive
  * (WEFT_*) a documented answer. `error` may be NULL. Strings passed in are copied; strings
  * handed out live as long as the object they came from.
  *
@@ -70,11 +70,11 @@ enum weft_code {
 
 typedef struct weft_error {
 	int code;        /* enum weft_code */
-	char text[1024]; /* one sentence: what, where, value seen and needed, what to change */
+	char text[1024]; /* one message: what, where, value seen and needed, what to change */
 } weft_error;
 
 WEFT_API const char *weft_version_text(void);      /* [any thread] "0.1.0" */
-WEFT_API const char *weft_code_words(int code);    /* [any thread] "deadline passed" */
+WEFT_API const char *weft_strerror(int code);    /* [any thread] "deadline passed" */
 /* [any thread] Exit code a program should end with: 1 failed, 2 usage, 75 try again, 78 bad
  * configuration. */
 WEFT_API int weft_exit_code(int code);
@@ -108,7 +108,7 @@ WEFT_API int weft_launch_controller(const weft_launch *launch, const char *const
 WEFT_API int weft_launch_wait(int64_t *pid, uint32_t timeout_ms);
 /* Waits timeout_ms, asks it to end, waits again, kills it. */
 WEFT_API void weft_launch_stop(int64_t *pid, uint32_t timeout_ms);
-/* Writes the sentence where the launcher shows it ($TORCHELASTIC_ERROR_FILE), if it wants one.
+/* Writes the message where the launcher shows it ($TORCHELASTIC_ERROR_FILE), if it wants one.
  * A victim's error (peer or controller lost) is written only when no other was. */
 WEFT_API void weft_launch_report(const weft_error *error);
 
@@ -205,17 +205,17 @@ WEFT_API int weft_declare_piece(weft_worker *worker, const weft_tensor *tensor,
 /* fp8 in blocks, as checkpoints like DeepSeek-V3's keep it: F8_E4M3 elements, and a matrix of one
  * F32 a block of rows x columns, which the block's elements are multiplied with. `from` is the
  * tensor's block, `to` param's; 0 and 0: not in blocks. */
-typedef struct weft_make {
+typedef struct weft_transform {
 	uint32_t from_rows, from_columns;
 	uint32_t to_rows, to_columns;
 	int scales_part;           /* 1: the piece is param's F32 scales; 0: its elements */
-} weft_make;
+} weft_transform;
 /* Inference: the same, and the bytes are made so. src starts at a border of param's blocks and
  * ends at one or at the tensor's end. `scales`: with a `from` block, the tensor of its scales;
  * else NULL. The arithmetic is in job/make.h, to the bit. */
-WEFT_API int weft_declare_made_piece(weft_worker *worker, const weft_tensor *tensor,
+WEFT_API int weft_declare_transformed_piece(weft_worker *worker, const weft_tensor *tensor,
 				     const uint64_t *src_lo, const uint64_t *src_hi,
-				     uint32_t param, uint64_t offset, const weft_make *make,
+				     uint32_t param, uint64_t offset, const weft_transform *transform,
 				     const weft_tensor *scales, weft_error *error);
 /* Inference: bytes without a source (vocabulary padding); weft zeroes them at join. */
 WEFT_API int weft_declare_fill(weft_worker *worker, uint32_t param, uint64_t offset,
@@ -322,7 +322,7 @@ WEFT_API int weft_update_end(weft_worker *worker, weft_error *error);
  * it keeps none whole: with a ring, before the first end, after an update that was given up had
  * written into it, or where inference ranks want different bytes of one parameter from this trainer
  * (their homes keep the last rank's). */
-WEFT_API int weft_update_repeat(weft_worker *worker, uint64_t version, weft_error *error);
+WEFT_API int weft_update_replay(weft_worker *worker, uint64_t version, weft_error *error);
 /* Gives the update up: targets are told, stay tainted, and accept a later version. WEFT_E_STATE while
  * another call is writing. */
 WEFT_API int weft_update_abort(weft_worker *worker, const char *why, weft_error *error);
@@ -379,7 +379,7 @@ typedef struct weft_stats {
 	uint64_t post_load_ns;    /* inference: in the hook; a part of update_ns too */
 	uint64_t packed_bytes;    /* into the replica; a block that lost its place in the ring
 				     counts again */
-	uint64_t parts_beside;    /* parts of pieces that were packed in the pass over the slice
+	uint64_t parts_copacked;    /* parts of pieces that were packed in the pass over the slice
 				     beside them */
 } weft_stats;
 /* [any thread after join, on a trainer] Of an inference rank: not while it is in weft_update_wait. */

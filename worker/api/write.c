@@ -67,10 +67,10 @@ int weft_update_end(weft_worker *worker, weft_error *error)
 	return worker_result(rc, &inner, error);
 }
 
-int weft_update_repeat(weft_worker *worker, uint64_t version, weft_error *error)
+int weft_update_replay(weft_worker *worker, uint64_t version, weft_error *error)
 {
 	struct error inner;
-	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_repeat", &inner);
+	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_replay", &inner);
 
 	if (!rc)
 		rc = update_repeat(worker, version, &inner);

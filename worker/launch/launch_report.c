@@ -43,7 +43,7 @@ void weft_launch_report(const weft_error *error)
 		return;
 	snprintf(stamp, sizeof(stamp), "%lld",
 		 (long long)time(NULL) + (victim ? VICTIM_SECONDS : 0));
-	text_format(&message, "WEFT-E%d %s: %s", error->code, weft_code_words(error->code),
+	text_format(&message, "WEFT-E%d %s: %s", error->code, weft_strerror(error->code),
 		    error->text);
 	json_to_text(&json, &text);
 	json_put_object(&json);

@@ -231,7 +231,7 @@ static void finish_lanes(struct weft_worker *worker, const struct item *item)
 			replica_slot(&trainer->replica, source->first_block + item->part)
 				->holders--;
 		}
-		worker->stats.parts_beside++;
+		worker->stats.parts_copacked++;
 		if (!--source->parts_left)
 			finish_source(worker, source);
 	}

@@ -107,12 +107,12 @@ int engine_repeatable(const struct weft_worker *worker, struct error *error)
 
 	if (!worker->full)
 		return error_set(error, ERROR_STATE,
-				 "weft_update_repeat: the ring keeps no version; open the worker "
+				 "weft_update_replay: the ring keeps no version; open the worker "
 				 "with replica \"full\"");
 	if (!trainer->whole_version)
 		return error_set(
 			error, ERROR_STATE,
-			"weft_update_repeat: the replica holds no whole version: none was ended, "
+			"weft_update_replay: the replica holds no whole version: none was ended, "
 			"or a later update that was not ended has written into it");
 	for (size_t s = 0; s < trainer->source_count; s++) {
 		const struct full_group *group =
@@ -120,7 +120,7 @@ int engine_repeatable(const struct weft_worker *worker, struct error *error)
 
 		if (group->shared)
 			return error_set(error, ERROR_STATE,
-					 "weft_update_repeat: parameter %u, made from tensor %s, "
+					 "weft_update_replay: parameter %u, made from tensor %s, "
 					 "differs between the inference ranks that this trainer "
 					 "writes to, so its home keeps the last one's bytes only; "
 					 "write the tensors again",

@@ -46,7 +46,7 @@ static void test_slices__of_one_tensor_are_packed_in_one_pass(void **state)
 				rig_update(rig, version);
 			weft_get_stats(rig->trainers[0], &stats);
 			/* all of o's but the first; q's rows and n lie alone */
-			assert_int_equal(stats.parts_beside, 5 * (ranks - 1));
+			assert_int_equal(stats.parts_copacked, 5 * (ranks - 1));
 			assert_int_equal(stats.packed_bytes, 5 * (480 + 480 + 28));
 			close_rig(rig);
 		}

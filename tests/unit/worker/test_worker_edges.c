@@ -130,11 +130,11 @@ static void test_made_piece__is_declared_or_refused_by_name(void **state)
 	static const weft_param params[3] = {{"p", "F8_E4M3", 2, {8, 6}, NULL},
 					     {"p_scale", "F32", 2, {4, 2}, NULL},
 					     {"half", "F16", 2, {8, 6}, NULL}};
-	static const weft_make quantise = {.to_rows = 2, .to_columns = 3},
+	static const weft_transform quantise = {.to_rows = 2, .to_columns = 3},
 			       parts = {.to_rows = 2, .to_columns = 3, .scales_part = 1},
 			       both = {4, 4, 2, 3, 0};
 	static const uint64_t lo[2] = {0, 0}, inside[2] = {1, 0}, hi[2] = {8, 6};
-	static const weft_make half = {4, 0, 0, 0, 0};
+	static const weft_transform half = {4, 0, 0, 0, 0};
 	static const weft_options options = {
 		.size = sizeof(options), .controller = "tcp://127.0.0.1:9", .role = WEFT_INFERENCE};
 	weft_worker *rank;
@@ -146,11 +146,11 @@ static void test_made_piece__is_declared_or_refused_by_name(void **state)
 		rig_ok(weft_declare_param(rank, &params[p], NULL, &error), &error);
 #define REFUSED(code_, words, ...)                                                            \
 	do {                                                                                  \
-		assert_int_equal(weft_declare_made_piece(rank, __VA_ARGS__, &error), -code_); \
+		assert_int_equal(weft_declare_transformed_piece(rank, __VA_ARGS__, &error), -code_); \
 		if (!strstr(error.text, words))                                               \
 			fail_msg("%s", error.text);                                           \
 	} while (0)
-	REFUSED(ERROR_USAGE, "weft_declare_made_piece: tensor, src_lo", NULL, lo, hi, 0, 0,
+	REFUSED(ERROR_USAGE, "weft_declare_transformed_piece: tensor, src_lo", NULL, lo, hi, 0, 0,
 		&quantise, NULL);
 	REFUSED(ERROR_USAGE, "parameter 9 for tensor w; 3 are declared", &bf16, lo, hi, 9, 0,
 		&quantise, NULL);
@@ -167,8 +167,8 @@ static void test_made_piece__is_declared_or_refused_by_name(void **state)
 	REFUSED(ERROR_USAGE, "blocks of 4x0 to 0x0: rows and columns", &fp8, lo, hi, 0, 0, &half,
 		&scales);
 #undef REFUSED
-	rig_ok(weft_declare_made_piece(rank, &fp8, lo, hi, 0, 0, &both, &scales, &error), &error);
-	rig_ok(weft_declare_made_piece(rank, &bf16, lo, hi, 1, 0, &parts, NULL, &error), &error);
+	rig_ok(weft_declare_transformed_piece(rank, &fp8, lo, hi, 0, 0, &both, &scales, &error), &error);
+	rig_ok(weft_declare_transformed_piece(rank, &bf16, lo, hi, 1, 0, &parts, NULL, &error), &error);
 	rig_ok(weft_declare_piece(rank, &bf16, lo, hi, 2, 0, &error), &error);
 	assert_int_equal(rank->layout.piece_count, 3);
 	assert_int_equal(rank->layout.pieces[0].bytes, 48);
@@ -366,7 +366,7 @@ static void test_null__arguments_have_answers(void **state)
 	assert_int_equal(weft_update_end(NULL, NULL), -WEFT_E_USAGE);
 	assert_int_equal(weft_update_write_bucket(NULL, NULL, 0, NULL), -WEFT_E_USAGE);
 	assert_int_equal(weft_update_drain(NULL, NULL), -WEFT_E_USAGE);
-	assert_int_equal(weft_update_repeat(NULL, 1, NULL), -WEFT_E_USAGE);
+	assert_int_equal(weft_update_replay(NULL, 1, NULL), -WEFT_E_USAGE);
 	assert_int_equal(weft_update_abort(NULL, NULL, NULL), -WEFT_E_USAGE);
 	assert_int_equal(weft_update_wait(NULL, 1, 1, NULL, NULL), -WEFT_E_USAGE);
 	assert_int_equal(weft_published(NULL), 0);

@@ -204,7 +204,7 @@ static void test_repeat__sends_made_pieces_again_without_their_tensors(void **st
 	finish(lone, 1);
 	memset(lone->peers[0].memory, 0xee, sizeof(lone->peers[0].memory));
 	lone->opening = 2;
-	ok(weft_update_repeat(lone->worker, 2, &error), &error);
+	ok(weft_update_replay(lone->worker, 2, &error), &error);
 	assert_int_equal(lone->peers[0].ends, 2);
 	lone_check(lone, 0);
 	weft_get_stats(lone->worker, &stats);
@@ -276,7 +276,7 @@ static int live(struct lone *lone, const struct lone_options *options, uint64_t 
 	if (!options->replica || strcmp(options->replica, "full") || options->peers > 1)
 		return 0;
 	lone->opening = 3;
-	rc = weft_update_repeat(lone->worker, 3, why);
+	rc = weft_update_replay(lone->worker, 3, why);
 	*versions += !rc;
 	return rc;
 }

@@ -185,7 +185,7 @@ static void test_hook__belongs_to_inference_ranks(void **state)
 	assert_int_equal(weft_set_post_load(rig.trainers[0], look, NULL, &error), -WEFT_E_STATE);
 	assert_int_equal(weft_set_post_load(NULL, look, NULL, &error), -WEFT_E_USAGE);
 	assert_null(weft_loaded_memory(NULL, 0));
-	assert_string_equal(weft_code_words(WEFT_E_POST_LOAD), "the host's post-load hook failed");
+	assert_string_equal(weft_strerror(WEFT_E_POST_LOAD), "the host's post-load hook failed");
 	assert_int_equal(weft_exit_code(WEFT_E_POST_LOAD), 1);
 	rig_close(&rig);
 }

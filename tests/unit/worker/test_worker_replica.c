@@ -267,7 +267,7 @@ static void test_full__overwrites_no_home_that_is_being_read(void **state)
 			}
 			weft_get_stats(rig->trainers[0], &stats);
 			assert_int_equal(stats.packed_bytes, 8 * (480 + 480 + 28));
-			assert_int_equal(weft_update_repeat(rig->trainers[0], 9, &error),
+			assert_int_equal(weft_update_replay(rig->trainers[0], 9, &error),
 					 -WEFT_E_STATE);
 			assert_non_null(strstr(error.text, "made from tensor"));
 			assert_non_null(strstr(error.text, "differs between the inference ranks"));
@@ -281,7 +281,7 @@ static void repeat_after_taint(struct rig *rig)
 	weft_error error;
 	unsigned char *memory;
 
-	assert_int_equal(weft_update_repeat(rig->trainers[0], 1, &error), -WEFT_E_STATE);
+	assert_int_equal(weft_update_replay(rig->trainers[0], 1, &error), -WEFT_E_STATE);
 	assert_non_null(strstr(error.text, "holds no whole version"));
 	begin(rig, 1);
 	rig_ok(weft_update_write(rig->trainers[0], 0, rig->tensors[0], 480, &error), &error);
@@ -289,7 +289,7 @@ static void repeat_after_taint(struct rig *rig)
 	rig_ok(weft_update_write(rig->trainers[0], 2, rig->tensors[2], 28, &error), &error);
 	if (rig->options.checksums) {
 		memory = (void *)(uintptr_t)weft_param_memory(rig->ranks[0], 0, 0);
-		assert_int_equal(weft_update_repeat(rig->trainers[0], 2, &error), -WEFT_E_STATE);
+		assert_int_equal(weft_update_replay(rig->trainers[0], 2, &error), -WEFT_E_STATE);
 		memory[5] ^= 1;
 		rig_ok(weft_update_end(rig->trainers[0], &error), &error);
 		rig_wait_end(rig, -WEFT_E_CHECKSUM);
@@ -302,7 +302,7 @@ static void repeat_after_taint(struct rig *rig)
 		const unsigned char *q;
 
 		rig_wait_begin(rig, version, 0);
-		rig_ok(weft_update_repeat(rig->trainers[0], version, &error), &error);
+		rig_ok(weft_update_replay(rig->trainers[0], version, &error), &error);
 		rig_wait_end(rig, 0);
 		assert_int_equal(weft_published(rig->ranks[0]), version);
 		q = weft_param_memory(rig->ranks[0], 0, version);
@@ -314,10 +314,10 @@ static void repeat_after_taint(struct rig *rig)
 	rig_ok(weft_update_write(rig->trainers[0], 0, rig->tensors[0], 480, &error), &error);
 	rig_ok(weft_update_abort(rig->trainers[0], "no", &error), &error);
 	rig_wait_end(rig, -WEFT_E_ABORTED);
-	assert_int_equal(weft_update_repeat(rig->trainers[0], 6, &error), -WEFT_E_STATE);
+	assert_int_equal(weft_update_replay(rig->trainers[0], 6, &error), -WEFT_E_STATE);
 	rig_update(rig, 6);
 	rig_wait_begin(rig, 7, 0);
-	rig_ok(weft_update_repeat(rig->trainers[0], 7, &error), &error);
+	rig_ok(weft_update_replay(rig->trainers[0], 7, &error), &error);
 	rig_wait_end(rig, 0);
 }
 
@@ -339,7 +339,7 @@ static void test_repeat__sends_the_last_version_again_from_the_replica(void **st
 	}
 	rig = open_rig(&forms[0]);
 	rig_update(rig, 1);
-	assert_int_equal(weft_update_repeat(rig->trainers[0], 2, &error), -WEFT_E_STATE);
+	assert_int_equal(weft_update_replay(rig->trainers[0], 2, &error), -WEFT_E_STATE);
 	assert_non_null(strstr(error.text, "the ring keeps no version"));
 	close_rig(rig);
 }

@@ -113,7 +113,7 @@ static void box_of(const struct stress *stress, uint32_t t, uint32_t rank, uint6
 
 static void declare_rank(struct stress *stress, uint32_t rank)
 {
-	const weft_make make = {.from_rows = BLOCK, .from_columns = BLOCK};
+	const weft_transform make = {.from_rows = BLOCK, .from_columns = BLOCK};
 	weft_worker *worker = stress->rig.ranks[rank];
 
 	for (uint32_t t = 0; t < PLAIN + PAIRS; t++) {
@@ -127,7 +127,7 @@ static void declare_rank(struct stress *stress, uint32_t rank)
 		param.shape[1] = hi[1] - lo[1];
 		rig_ok(weft_declare_param(worker, &param, &id, &error), &error);
 		if (is_weight(t))
-			rig_ok(weft_declare_made_piece(worker, &stress->tensors[t], lo, hi, id, 0,
+			rig_ok(weft_declare_transformed_piece(worker, &stress->tensors[t], lo, hi, id, 0,
 						       &make, &stress->tensors[t + PAIRS], &error),
 			       &error);
 		else
