@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/api/abi.h"
 #include "worker/api/worker.h"
 
 #include "base/clock.h"
@@ -20,29 +21,22 @@
 	_Static_assert((int)WEFT_E_##name == (int)ERROR_##name, "weft.h and error.h differ");
 ERROR_CODES(X)
 #undef X
-_Static_assert(sizeof(((weft_error *)0)->text) == ERROR_TEXT_BYTES, "sentences are cut");
-_Static_assert((int)WEFT_TRAINER == (int)ROLE_TRAINER && (int)WEFT_INFERENCE == (int)ROLE_INFERENCE,
-	       "roles differ");
+_Static_assert(sizeof(((weft_error *)0)->text) == ERROR_TEXT_BYTES, "messages are cut");
+
+/* 0 is no role for a host, so that none is taken for one; between workers roles are counted from 0. */
+static const enum role roles[] = {[WEFT_TRAINER] = ROLE_TRAINER, [WEFT_INFERENCE] = ROLE_INFERENCE};
 
 static int check_options(const weft_options *options, struct error *error)
 {
-	if (!options)
-		return error_set(error, ERROR_USAGE, "weft_open: options is NULL");
-	if (options->size < offsetof(weft_options, own_memory) + sizeof(int) ||
-	    options->size > 4096)
-		return error_set(error, ERROR_USAGE,
-				 "weft_open: options.size is %zu; set it to "
-				 "sizeof(weft_options), %zu here",
-				 options->size, sizeof(weft_options));
 	if (!options->controller || !*options->controller)
 		return error_set(error, ERROR_CONFIG,
 				 "no controller address; give one as tcp://host:29600 "
 				 "(--controller or WEFT_CONTROLLER)");
 	if (options->role != WEFT_TRAINER && options->role != WEFT_INFERENCE)
 		return error_set(error, ERROR_USAGE,
-				 "weft_open: role is %d; it is WEFT_TRAINER (0) "
-				 "or WEFT_INFERENCE (1)",
-				 (int)options->role);
+				 "weft_open: role is %d; it is WEFT_TRAINER (%d) or "
+				 "WEFT_INFERENCE (%d)",
+				 (int)options->role, WEFT_TRAINER, WEFT_INFERENCE);
 	if (options->rank >= LIMIT_RANKS)
 		return error_set(error, ERROR_LIMIT, "rank %u; ranks of a role are below %u",
 				 options->rank, LIMIT_RANKS);
@@ -139,7 +133,7 @@ static int fill(struct weft_worker *worker, const weft_options *options, struct 
 	if (rc)
 		return rc;
 	worker->pid = getpid();
-	worker->self.role = (enum role)options->role;
+	worker->self.role = roles[options->role];
 	worker->self.rank = options->rank;
 	worker->join_timeout_ms =
 		options->join_timeout_ms ? options->join_timeout_ms : DEFAULT_JOIN_MS;
@@ -167,7 +161,7 @@ static int fill(struct weft_worker *worker, const weft_options *options, struct 
 
 int weft_open(weft_worker **out, const weft_options *options, weft_error *error)
 {
-	weft_options given = {0};
+	weft_options given;
 	struct weft_worker *worker;
 	struct error inner;
 	int rc;
@@ -176,7 +170,9 @@ int weft_open(weft_worker **out, const weft_options *options, weft_error *error)
 		return worker_result(error_set(&inner, ERROR_USAGE, "weft_open: worker is NULL"),
 				     &inner, error);
 	*out = NULL;
-	rc = check_options(options, &inner);
+	rc = abi_take(ABI_OPTIONS, "weft_open", options, &given, &inner);
+	if (!rc)
+		rc = check_options(&given, &inner);
 	if (rc)
 		return worker_result(rc, &inner, error);
 	worker = memory_zalloc(1, sizeof(*worker));
@@ -184,8 +180,6 @@ int weft_open(weft_worker **out, const weft_options *options, weft_error *error)
 		return worker_result(memory_error(&inner, "opening a worker", sizeof(*worker)),
 				     &inner, error);
 	pthread_mutex_init(&worker->failure_lock, NULL);
-	/* a host built against an older header has fewer fields */
-	memcpy(&given, options, options->size < sizeof(given) ? options->size : sizeof(given));
 	rc = fill(worker, &given, &inner);
 	if (!rc)
 		rc = open_domain(worker, &inner);

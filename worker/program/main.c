@@ -33,7 +33,7 @@ int main(int argc, char **argv)
 			 hangup = {.sa_handler = SIG_DFL};
 	struct player player = {0};
 	pid_t parent = getppid();
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 	static char version[64];
 	int rc;
 

@@ -33,7 +33,6 @@
 #define PACK_THREADS_MAX 64u
 
 struct weft_worker;
-struct weft_slice;
 
 struct source {
 	uint32_t tensor, scales;     /* scales: of the tensor of its scales, or NO_TENSOR */
@@ -208,8 +207,15 @@ int update_settle(struct weft_worker *worker, uint64_t deadline_ns, struct error
 int update_failed(struct weft_worker *worker, struct error *error);
 
 /* update_bucket.c: the same */
-int update_write_bucket(struct weft_worker *worker, const struct weft_slice *slices, size_t count,
-			struct error *error);
+struct bucket_slice {
+	const char *name, *dtype;
+	uint32_t dims;
+	uint64_t shape[BOX_DIMS_MAX];
+	const void *data;
+	uint64_t bytes;
+};
+int update_write_bucket(struct weft_worker *worker, const struct bucket_slice *slices,
+			size_t count, struct error *error);
 int update_drain(struct weft_worker *worker, struct error *error);
 int update_repeat(struct weft_worker *worker, uint64_t version, struct error *error);
 

@@ -20,8 +20,8 @@ static int bad_slice(const struct weft_worker *worker, const char *name, const c
 			 (unsigned long long)worker->trainer.version, name, what);
 }
 
-static int check_shape(const struct weft_worker *worker, const weft_slice *slice, uint32_t id,
-		       struct error *error)
+static int check_shape(const struct weft_worker *worker, const struct bucket_slice *slice,
+		       uint32_t id, struct error *error)
 {
 	const struct tensor_info *tensor = &worker->holding.tensors[id];
 	const struct held_rows *held = &worker->held[id];
@@ -56,7 +56,7 @@ static int check_shape(const struct weft_worker *worker, const weft_slice *slice
 }
 
 /* The slice's tensor; *wanted says whether anybody is sent part of it. */
-static int check_slice(struct weft_worker *worker, const weft_slice *slice, uint32_t *id,
+static int check_slice(struct weft_worker *worker, const struct bucket_slice *slice, uint32_t *id,
 		       struct error *error)
 {
 	int rc;
@@ -79,7 +79,7 @@ static int compare_u32(const void *a, const void *b)
 }
 
 /* The bucket's tensors, sorted: a tensor that comes twice stands beside itself. */
-static int check_bucket(struct weft_worker *worker, const weft_slice *slices, size_t count,
+static int check_bucket(struct weft_worker *worker, const struct bucket_slice *slices, size_t count,
 			uint32_t *ids, struct error *error)
 {
 	uint32_t *sorted = ids + count;
@@ -124,7 +124,7 @@ static uint32_t *rows_of(const struct trainer *trainer, const uint32_t *ids, siz
 	return rows;
 }
 
-static int write_bucket(struct weft_worker *worker, const weft_slice *slices, size_t count,
+static int write_bucket(struct weft_worker *worker, const struct bucket_slice *slices, size_t count,
 			struct error *error)
 {
 	uint32_t *ids, *rows = NULL;
@@ -133,8 +133,6 @@ static int write_bucket(struct weft_worker *worker, const weft_slice *slices, si
 
 	if (!count)
 		return 0;
-	if (!slices)
-		return error_set(error, ERROR_USAGE, "weft_update_write_bucket: slices is NULL");
 	ids = memory_zalloc(2 * count, sizeof(*ids));
 	if (!ids)
 		return memory_error(error, "writing a bucket", 2 * count * sizeof(*ids));
@@ -154,7 +152,7 @@ static int write_bucket(struct weft_worker *worker, const weft_slice *slices, si
 	return rc;
 }
 
-int update_write_bucket(struct weft_worker *worker, const weft_slice *slices, size_t count,
+int update_write_bucket(struct weft_worker *worker, const struct bucket_slice *slices, size_t count,
 			struct error *error)
 {
 	int rc = update_enter(worker, "weft_update_write_bucket", error);

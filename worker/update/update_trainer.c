@@ -193,8 +193,6 @@ static int write_all(struct weft_worker *worker, const void *const *data, struct
 	struct trainer *trainer = &worker->trainer;
 	struct write_job job = {.count = trainer->row_count};
 
-	if (!data)
-		return error_set(error, ERROR_USAGE, "weft_update_write_all: data is NULL");
 	for (uint32_t t = 0; t < worker->holding.tensor_count; t++) {
 		int rc = 0;
 
