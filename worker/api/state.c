@@ -87,6 +87,7 @@ int worker_fail(struct weft_worker *worker, struct error *failure, uint64_t vers
 		worker->failure = *failure;
 	worker->failed = true;
 	pthread_mutex_unlock(&worker->failure_lock);
+	watch_tell(&worker->watch);
 	if (first && !heard)
 		control_failure(worker->control, failure, version);
 	return -(int)failure->code;
@@ -136,4 +137,27 @@ int worker_may_update(struct weft_worker *worker, enum role role, const char *ca
 	if (!rc)
 		rc = worker_stage(worker, STAGE_JOINED, call, error);
 	return rc;
+}
+
+void attempt_begin(struct weft_worker *worker, uint64_t version, uint32_t timeout_ms)
+{
+	uint64_t now = clock_ns();
+
+	worker->attempt = (struct attempt){.open = true,
+					   .version = version,
+					   .begin_ns = now,
+					   .deadline_ns = now + (uint64_t)timeout_ms * 1000000u,
+					   .timeout_ms = timeout_ms};
+	watch_deadline(&worker->watch, worker->attempt.deadline_ns);
+}
+
+void attempt_end(struct weft_worker *worker)
+{
+	worker->attempt.open = false;
+	watch_deadline(&worker->watch, 0);
+}
+
+bool attempt_open(const struct weft_worker *worker, uint64_t version)
+{
+	return worker->attempt.open && worker->attempt.version == version;
 }

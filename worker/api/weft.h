@@ -320,6 +320,7 @@ WEFT_API int weft_update_abort(weft_worker *worker, const char *why, weft_error 
 #define WEFT_VERSION_NEXT 0 /* whatever version the trainers begin next */
 #define WEFT_TORN 1         /* weft_read_end: an update came in between; read again */
 #define WEFT_NONE 2         /* weft_read_begin: nothing published, or being updated in place */
+#define WEFT_AGAIN 3        /* weft_update_try_*: not yet */
 
 /* Opens this rank's memory for `version`, waits for all its signals, verifies, calls the hook of
  * weft_set_post_load, publishes. From here until it returns 0 the memory may change (without shadow).
@@ -361,6 +362,37 @@ WEFT_API const void *weft_param_memory(const weft_worker *worker, uint32_t id,
  * not here, WEFT_TORN when an update came in between. */
 WEFT_API int weft_param_digest(const weft_worker *worker, uint32_t id, uint64_t version,
 			       char digest[33]);
+
+/* ---- without blocking: event loops ---- */
+
+/* A descriptor (eventfd) for poll(2), epoll or asyncio, readable when there may be something to do:
+ * a peer's signal came (an update may begin, or part of a version arrived), a version was published,
+ * the deadline of a try passed, weft_interrupt was called, the worker failed (which then may take
+ * 0.1 s). It stays readable until one of the three calls below, which clear it first and then look,
+ * so nothing is missed; it may be readable with nothing to do. From weft_join to weft_leave; a second
+ * call gives the same one. The worker owns it and weft_close closes it: nobody else reads, writes or
+ * closes it, and one loop watches it. The first call starts a thread, which sleeps.
+ *
+ *     trainer      poll ─► weft_update_try_begin(v): WEFT_AGAIN ─► poll ...  0 ─► write, end
+ *     inference    weft_update_try_wait(v): WEFT_AGAIN ─► poll ─► try again ...  0: published
+ *     neither      poll ─► weft_poll: 0, or why nothing goes on */
+WEFT_API int weft_descriptor(weft_worker *worker, int *descriptor, weft_error *error);
+/* Clears it. 0, or the error of a worker that failed or was interrupted. For a loop that waits for
+ * nothing of its own, as one that only reads. */
+WEFT_API int weft_poll(weft_worker *worker, weft_error *error);
+/* As weft_update_begin, but answers WEFT_AGAIN while a target does not accept yet. The first try
+ * starts the clock of the update timeout, and a try after it is the same WEFT_E_TIMEOUT, naming who
+ * does not accept; the next starts a new one. Another version, or weft_update_begin, takes the
+ * place of the one tried. Nothing is begun before 0 is answered. */
+WEFT_API int weft_update_try_begin(weft_worker *worker, uint64_t version, weft_error *error);
+/* As weft_update_wait, but answers WEFT_AGAIN while signals are missing. The first try opens this
+ * rank's memory, which from then on may change, and starts the clock; the try that finds all signals
+ * verifies, runs the hook and publishes, which takes its time, on the calling thread. One after
+ * timeout_ms (0: the update timeout) of the first is WEFT_E_TIMEOUT, naming who is missing. Another
+ * version, or weft_update_wait, takes the place of the one tried. A worker that is closed in between
+ * has not done its work. */
+WEFT_API int weft_update_try_wait(weft_worker *worker, uint64_t version, uint32_t timeout_ms,
+				  uint64_t *published, weft_error *error);
 
 /* ---- figures ---- */
 

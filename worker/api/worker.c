@@ -180,6 +180,7 @@ int weft_open(weft_worker **out, const weft_options *options, weft_error *error)
 		return worker_result(memory_error(&inner, "opening a worker", sizeof(*worker)),
 				     &inner, error);
 	pthread_mutex_init(&worker->failure_lock, NULL);
+	watch_init(&worker->watch);
 	rc = fill(worker, &given, &inner);
 	if (!rc)
 		rc = open_domain(worker, &inner);
@@ -205,6 +206,31 @@ int weft_join(weft_worker *worker, uint32_t timeout_ms, weft_error *error)
 	return worker_result(rc, &inner, error);
 }
 
+int weft_descriptor(weft_worker *worker, int *descriptor, weft_error *error)
+{
+	struct error inner;
+	int rc = worker_stage(worker, STAGE_JOINED, "weft_descriptor", &inner);
+
+	if (!rc && !descriptor)
+		rc = error_set(&inner, ERROR_USAGE, "weft_descriptor: descriptor is NULL");
+	if (!rc)
+		rc = watch_open(&worker->watch, worker->domain, worker->control, descriptor,
+				&inner);
+	return worker_result(rc, &inner, error);
+}
+
+int weft_poll(weft_worker *worker, weft_error *error)
+{
+	struct error inner;
+	int rc = worker_stage(worker, STAGE_JOINED, "weft_poll", &inner);
+
+	if (!rc) {
+		watch_drain(&worker->watch);
+		rc = worker_check(worker, &inner);
+	}
+	return worker_result(rc, &inner, error);
+}
+
 /* The flag first: whoever is woken looks at it. Waking the transport ends a transfer that waits for
  * its peer; it is a store and a system call, so a signal handler may. */
 void weft_interrupt(weft_worker *worker)
@@ -214,8 +240,10 @@ void weft_interrupt(weft_worker *worker)
 	if (!worker)
 		return;
 	atomic_store(&worker->interrupted, true);
-	if (worker->pid == getpid())
+	if (worker->pid == getpid()) {
 		transport_domain_interrupt(worker->domain);
+		watch_tell(&worker->watch);
+	}
 	errno = before;
 }
 
@@ -263,6 +291,7 @@ void weft_close(weft_worker **where)
 	 * goes when it ends, and whatever it did here would be done to its parent. */
 	if (worker->pid && worker->pid != getpid())
 		return;
+	watch_close(&worker->watch);
 	if (worker->control)
 		leave_at_close(worker);
 	if (worker->own_memory)

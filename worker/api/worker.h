@@ -16,6 +16,7 @@
 #include "base/array.h"
 #include "job/layout.h"
 #include "worker/control/control.h"
+#include "worker/control/watch.h"
 #include "worker/update/versions.h"
 #include "worker/update/trainer.h"
 #include "worker/update/update.h"
@@ -65,6 +66,14 @@ struct inference {
 	uint64_t signals_seen;
 };
 
+/* The begin (trainer) or wait (inference rank) that is in progress: one, whose clock goes on from try
+ * to try. */
+struct attempt {
+	bool open;
+	uint64_t version, begin_ns, deadline_ns;
+	uint32_t timeout_ms;
+};
+
 /* The host's, called before a version is published. */
 struct post_load {
 	weft_post_load *hook;        /* NULL: none */
@@ -111,6 +120,8 @@ struct weft_worker {
 	struct trainer trainer;
 	struct inference inference;
 	struct versions versions;
+	struct attempt attempt;
+	struct watch watch;
 	struct post_load post_load;
 	weft_stats stats;
 };
@@ -132,6 +143,10 @@ int worker_role(const struct weft_worker *worker, enum role role, const char *ca
 int worker_may_update(struct weft_worker *worker, enum role role, const char *call,
 		      struct error *error);
 uint64_t worker_deadline_ns(uint32_t timeout_ms);
+/* Starts the clock of a begin or wait; an older one is forgotten. */
+void attempt_begin(struct weft_worker *worker, uint64_t version, uint32_t timeout_ms);
+void attempt_end(struct weft_worker *worker);
+bool attempt_open(const struct weft_worker *worker, uint64_t version);
 
 /* declared.c */
 int declare_finish(struct weft_worker *worker, struct message_declare *declare,
@@ -172,6 +187,8 @@ int peer_check_alive(const struct peer *peer, struct error *error);
 /* update_inference.c: weft_update_wait; the call has checked the worker, its role and its stage */
 int update_wait(struct weft_worker *worker, uint64_t version, uint32_t timeout_ms,
 		uint64_t *published, struct error *error);
+int update_try_wait(struct weft_worker *worker, uint64_t version, uint32_t timeout_ms,
+		    uint64_t *published, struct error *error);
 
 /* post_load.c: the hook with the version that lies in inference.copy; 0 without one */
 int post_load_run(struct weft_worker *worker, uint64_t version, struct error *error);

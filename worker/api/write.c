@@ -18,6 +18,16 @@ int weft_update_begin(weft_worker *worker, uint64_t version, weft_error *error)
 	return worker_result(rc, &inner, error);
 }
 
+int weft_update_try_begin(weft_worker *worker, uint64_t version, weft_error *error)
+{
+	struct error inner;
+	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_try_begin", &inner);
+
+	if (!rc)
+		rc = update_try_begin(worker, version, &inner);
+	return worker_result(rc, &inner, error);
+}
+
 int weft_update_write(weft_worker *worker, uint32_t id, const weft_memory *memory,
 		      weft_error *error)
 {

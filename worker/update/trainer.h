@@ -221,5 +221,6 @@ int update_repeat(struct weft_worker *worker, uint64_t version, struct error *er
 
 /* update_begin.c: the same */
 int update_begin(struct weft_worker *worker, uint64_t version, struct error *error);
+int update_try_begin(struct weft_worker *worker, uint64_t version, struct error *error);
 
 #endif

@@ -10,6 +10,8 @@
 
 #include <string.h>
 
+#define MORE 1 /* of look */
+
 /* Latest ACCEPT of the peer, if a new one came. */
 static int read_accept(struct weft_worker *worker, struct peer *peer, struct error *error)
 {
@@ -87,27 +89,33 @@ static int begin_timeout(const struct weft_worker *worker, uint64_t version, str
 	return rc;
 }
 
-static int wait_accepted(struct weft_worker *worker, uint64_t version, struct error *error)
+/* One look without waiting: 0 when every target accepts, MORE when not yet. */
+static int look(struct weft_worker *worker, const struct attempt *attempt, struct error *error)
 {
-	uint64_t deadline = worker_deadline_ns(worker->wait_ms), seen = 0;
-	bool late = false;
+	bool late = clock_ns() >= attempt->deadline_ns, all;
+	int rc = worker_check(worker, error);
 
-	for (;;) {
-		uint64_t slice;
-		bool all;
-		int rc = worker_check(worker, error);
+	if (!rc)
+		rc = all_accept(worker, attempt->version, &all, error);
+	if (rc || all)
+		return rc;
+	return late ? begin_timeout(worker, attempt->version, error) : MORE;
+}
 
-		if (!rc)
-			rc = all_accept(worker, version, &all, error);
-		if (rc || all)
-			return rc;
-		if (late)
-			return begin_timeout(worker, version, error);
-		slice = worker_deadline_ns(WAIT_SLICE_MS);
+static int wait_accepted(struct weft_worker *worker, struct error *error)
+{
+	const struct attempt *attempt = &worker->attempt;
+	uint64_t seen = 0;
+	int rc;
+
+	while ((rc = look(worker, attempt, error)) == MORE) {
+		uint64_t slice = worker_deadline_ns(WAIT_SLICE_MS);
+
 		seen = transport_signal_wait(worker->domain, seen,
-					     slice < deadline ? slice : deadline);
-		late = clock_ns() >= deadline;
+					     slice < attempt->deadline_ns ? slice
+									  : attempt->deadline_ns);
 	}
+	return rc;
 }
 
 /* The next update starts with nothing given, packed or known. */
@@ -133,10 +141,9 @@ static void reset(struct weft_worker *worker)
 		replica_reset(&trainer->replica);
 }
 
-static int begin(struct weft_worker *worker, uint64_t version, struct error *error)
+static int may_begin(struct weft_worker *worker, uint64_t version, struct error *error)
 {
 	struct trainer *trainer = &worker->trainer;
-	uint64_t now = clock_ns();
 	int rc;
 
 	pthread_mutex_lock(&trainer->lock);
@@ -147,15 +154,23 @@ static int begin(struct weft_worker *worker, uint64_t version, struct error *err
 			       "before update %llu",
 			       (unsigned long long)trainer->version, (unsigned long long)version);
 	pthread_mutex_unlock(&trainer->lock);
-	if (rc)
-		return rc;
-	if (version <= trainer->last_version)
-		return error_set(error, ERROR_VERSION,
-				 "update %llu: versions grow, and the last one "
-				 "begun here was %llu",
-				 (unsigned long long)version,
-				 (unsigned long long)trainer->last_version);
-	rc = wait_accepted(worker, version, error);
+	if (!rc && version <= trainer->last_version)
+		rc = error_set(error, ERROR_VERSION,
+			       "update %llu: versions grow, and the last one "
+			       "begun here was %llu",
+			       (unsigned long long)version,
+			       (unsigned long long)trainer->last_version);
+	return rc;
+}
+
+/* Every target accepts, or rc says why it will not. */
+static int finish_begin(struct weft_worker *worker, int rc)
+{
+	struct trainer *trainer = &worker->trainer;
+	uint64_t begin = worker->attempt.begin_ns;
+
+	attempt_end(worker);
+	worker->unfinished = rc != 0;
 	if (rc)
 		return rc;
 	for (size_t i = 0; i < worker->peer_count; i++)
@@ -163,9 +178,9 @@ static int begin(struct weft_worker *worker, uint64_t version, struct error *err
 	pthread_mutex_lock(&trainer->lock);
 	reset(worker);
 	trainer->state = UPDATE_OPEN;
-	trainer->version = trainer->last_version = version;
-	trainer->begin_ns = now;
-	worker->stats.wait_ns = clock_ns() - now;
+	trainer->version = trainer->last_version = worker->attempt.version;
+	trainer->begin_ns = begin;
+	worker->stats.wait_ns = clock_ns() - begin;
 	worker->stats.copy_ns = 0;
 	pthread_mutex_unlock(&trainer->lock);
 	return 0;
@@ -173,8 +188,27 @@ static int begin(struct weft_worker *worker, uint64_t version, struct error *err
 
 int update_begin(struct weft_worker *worker, uint64_t version, struct error *error)
 {
-	int rc = begin(worker, version, error);
+	int rc;
 
-	worker->unfinished = rc != 0;
-	return rc;
+	attempt_begin(worker, version, worker->wait_ms);
+	rc = may_begin(worker, version, error);
+	if (!rc)
+		rc = wait_accepted(worker, error);
+	return finish_begin(worker, rc);
+}
+
+int update_try_begin(struct weft_worker *worker, uint64_t version, struct error *error)
+{
+	int rc;
+
+	watch_drain(&worker->watch);
+	if (!attempt_open(worker, version))
+		attempt_begin(worker, version, worker->wait_ms);
+	rc = may_begin(worker, version, error);
+	if (!rc)
+		rc = look(worker, &worker->attempt, error);
+	if (rc != MORE)
+		return finish_begin(worker, rc);
+	worker->unfinished = true; /* who closes now has not done his work */
+	return WEFT_AGAIN;
 }

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#define MORE	  1 /* of look */
 #define NAMED_MAX 4 /* missing trainers named in a sentence */
 
 /* ---- opening ---- */
@@ -237,30 +238,22 @@ static int wait_timeout(const struct weft_worker *worker, uint64_t version, uint
 	return rc;
 }
 
-static int wait_signals(struct weft_worker *worker, uint64_t version, uint32_t timeout_ms,
-			uint64_t deadline, struct error *error)
+/* One look without waiting: 0 when all is here, MORE when not yet. */
+static int look(struct weft_worker *worker, const struct attempt *attempt, struct error *error)
 {
-	struct inference *inference = &worker->inference;
+	/* before the signals, so that what came in time is seen */
+	bool late = clock_ns() >= attempt->deadline_ns, all;
+	/* signals first: what is complete is published even when the job ends now */
+	int rc = count_all(worker, &all, attempt->deadline_ns, error);
 
-	for (bool late = false;; late = clock_ns() >= deadline) {
-		uint64_t slice = worker_deadline_ns(WAIT_SLICE_MS);
-		bool all;
-		/* signals first: what is complete is published even when the job ends now */
-		int rc = count_all(worker, &all, deadline, error);
-
-		if (rc || all)
-			return rc;
-		rc = worker_check(worker, error);
-		if (!rc)
-			rc = check_missing(worker, version, deadline, error);
-		if (!rc && late)
-			rc = wait_timeout(worker, version, timeout_ms, error);
-		if (rc)
-			return rc;
-		inference->signals_seen =
-			transport_signal_wait(worker->domain, inference->signals_seen,
-					      slice < deadline ? slice : deadline);
-	}
+	if (rc || all)
+		return rc;
+	rc = worker_check(worker, error);
+	if (!rc)
+		rc = check_missing(worker, attempt->version, attempt->deadline_ns, error);
+	if (!rc && late)
+		rc = wait_timeout(worker, attempt->version, attempt->timeout_ms, error);
+	return rc ? rc : MORE;
 }
 
 /* ---- verifying ---- */
@@ -347,33 +340,43 @@ static uint64_t ended_version(const struct weft_worker *worker)
 	return worker->peer_count ? worker->peers[0].end.version : worker->inference.min_version;
 }
 
-/* After a deadline the update can still come; after anything else what was ended is past. */
+/* After a deadline or an interrupt the update can still come; after anything else what was ended is
+ * past. */
 static void close_update(struct weft_worker *worker, int rc)
 {
-	for (size_t i = 0; i < worker->peer_count && rc != -(int)ERROR_TIMEOUT; i++) {
+	bool may_come = rc == -(int)ERROR_TIMEOUT || rc == -(int)ERROR_INTERRUPTED;
+
+	for (size_t i = 0; i < worker->peer_count && !may_come; i++) {
 		if (worker->peers[i].ended)
 			note_past(&worker->inference, worker->peers[i].end.version);
 		worker->peers[i].ended = false;
 	}
 }
 
-static int wait_published(struct weft_worker *worker, uint64_t version, uint32_t timeout_ms,
-			  struct error *error)
+static int begin_wait(struct weft_worker *worker, uint64_t version, uint32_t timeout_ms,
+		      struct error *error)
+{
+	struct attempt *attempt = &worker->attempt;
+
+	attempt_begin(worker, version, timeout_ms ? timeout_ms : worker->wait_ms);
+	return open_memory(worker, version, attempt->deadline_ns, error);
+}
+
+/* Everything is here, or rc says why it will not be. */
+static int finish_wait(struct weft_worker *worker, int rc, struct error *error)
 {
 	struct inference *inference = &worker->inference;
-	uint64_t begin = clock_ns(), deadline = worker_deadline_ns(timeout_ms), verify;
-	int rc = open_memory(worker, version, deadline, error);
+	uint64_t begin = worker->attempt.begin_ns, verify = clock_ns();
 
-	if (!rc)
-		rc = wait_signals(worker, version, timeout_ms, deadline, error);
-	worker->stats.wait_ns = clock_ns() - begin;
-	verify = clock_ns();
+	attempt_end(worker);
+	worker->stats.wait_ns = verify - begin;
 	if (!rc && worker->sums)
 		rc = verify_sums(worker, ended_version(worker), error);
 	worker->stats.verify_ns = clock_ns() - verify;
 	worker->stats.post_load_ns = 0;
 	if (!rc)
 		rc = post_load_run(worker, ended_version(worker), error);
+	worker->unfinished = rc != 0;
 	if (rc) {
 		close_update(worker, rc);
 		versions_fail(&worker->versions, inference->copy);
@@ -387,7 +390,26 @@ static int wait_published(struct weft_worker *worker, uint64_t version, uint32_t
 		worker->stats.bytes += worker->peers[i].plan->bytes;
 	worker->stats.update_ns = clock_ns() - begin;
 	control_version(worker->control, atomic_load(&worker->versions.published));
+	watch_tell(&worker->watch);
 	return 0;
+}
+
+static int wait_published(struct weft_worker *worker, uint64_t version, uint32_t timeout_ms,
+			  struct error *error)
+{
+	struct inference *inference = &worker->inference;
+	int rc = begin_wait(worker, version, timeout_ms, error);
+
+	while (!rc && (rc = look(worker, &worker->attempt, error)) == MORE) {
+		uint64_t slice = worker_deadline_ns(WAIT_SLICE_MS);
+		uint64_t deadline = worker->attempt.deadline_ns;
+
+		inference->signals_seen =
+			transport_signal_wait(worker->domain, inference->signals_seen,
+					      slice < deadline ? slice : deadline);
+		rc = 0;
+	}
+	return finish_wait(worker, rc, error);
 }
 
 int update_wait(struct weft_worker *worker, uint64_t version, uint32_t timeout_ms,
@@ -396,11 +418,38 @@ int update_wait(struct weft_worker *worker, uint64_t version, uint32_t timeout_m
 	bool done = false;
 	int rc = check_version(worker, version, &done, error);
 
-	if (!rc && !done) {
-		rc = wait_published(worker, version, timeout_ms ? timeout_ms : worker->wait_ms,
-				    error);
-		worker->unfinished = rc != 0;
+	if (!rc && !done)
+		rc = wait_published(worker, version, timeout_ms, error);
+	if (!rc && published)
+		*published = atomic_load(&worker->versions.published);
+	return rc;
+}
+
+/* What a wait does, but for the sleeping: its clock and its open memory last from try to try. */
+static int try_published(struct weft_worker *worker, uint64_t version, uint32_t timeout_ms,
+			 struct error *error)
+{
+	int rc = attempt_open(worker, version) ? 0 : begin_wait(worker, version, timeout_ms, error);
+
+	if (!rc)
+		rc = look(worker, &worker->attempt, error);
+	if (rc == MORE) {
+		worker->unfinished = true; /* who closes now has not done his work */
+		return WEFT_AGAIN;
 	}
+	return finish_wait(worker, rc, error);
+}
+
+int update_try_wait(struct weft_worker *worker, uint64_t version, uint32_t timeout_ms,
+		    uint64_t *published, struct error *error)
+{
+	bool done = false;
+	int rc;
+
+	watch_drain(&worker->watch);
+	rc = check_version(worker, version, &done, error);
+	if (!rc && !done)
+		rc = try_published(worker, version, timeout_ms, error);
 	if (!rc && published)
 		*published = atomic_load(&worker->versions.published);
 	return rc;
