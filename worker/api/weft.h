@@ -104,9 +104,28 @@ typedef struct weft_options {
  * weft_join. */
 WEFT_API int weft_open(weft_worker **worker, const weft_options *options, weft_error *error);
 /* [any thread, signal handlers] Every wait of this worker ends within 0.1 s with
- * WEFT_E_INTERRUPTED, and so does every later call that would wait; weft_close then tells the
- * controller that the worker was interrupted. */
+ * WEFT_E_INTERRUPTED, and so does every later call that would wait, until weft_interrupt_clear. A
+ * weft_close before that tells the controller that the worker was interrupted.
+ *
+ * [any thread] weft_interrupt_clear takes it back: later calls do as they always do, when those that
+ * it ended have returned. What then holds, by the call that was ended:
+ *
+ *     weft_join                 call it again: it goes on where it was, with a new deadline
+ *     weft_update_begin         nothing was begun: begin again
+ *     weft_update_wait          as after its deadline: memory is open, the rank tainted (without
+ *                               shadow), what arrived still counts when the same version is waited for
+ *     weft_update_try_begin     the try goes on with its clock; so does weft_update_try_wait
+ *     weft_update_write, _all,  the update is open, but part of a tensor may be on its way: all that is
+ *     _bucket, weft_update_replay   left of it is weft_update_abort; a later version is complete
+ *     weft_update_drain         call it again
+ *     weft_update_end, _abort   call it again; after an end, weft_update_abort is possible too
+ *     weft_leave                is not ended by it
+ *
+ * A call that had not begun (between two writes, say) has changed nothing, and the update goes on. Where
+ * a transfer or a signal itself had to be cut, because a peer did not take it, the worker has failed for
+ * good: its later calls say so, WEFT_E_INTERRUPTED too. */
 WEFT_API void weft_interrupt(weft_worker *worker);
+WEFT_API void weft_interrupt_clear(weft_worker *worker);
 
 /* ---- declare: before join ---- */
 

@@ -197,7 +197,9 @@ int weft_open(weft_worker **out, const weft_options *options, weft_error *error)
 int weft_join(weft_worker *worker, uint32_t timeout_ms, weft_error *error)
 {
 	struct error inner;
-	int rc = worker_stage(worker, STAGE_OPEN, "weft_join", &inner);
+	/* one that was interrupted goes on */
+	bool again = worker && worker->stage == STAGE_JOINING && !worker->failed;
+	int rc = worker_stage(worker, again ? STAGE_JOINING : STAGE_OPEN, "weft_join", &inner);
 
 	if (!rc)
 		rc = worker_check(worker, &inner);
@@ -245,6 +247,12 @@ void weft_interrupt(weft_worker *worker)
 		watch_tell(&worker->watch);
 	}
 	errno = before;
+}
+
+void weft_interrupt_clear(weft_worker *worker)
+{
+	if (worker)
+		atomic_store(&worker->interrupted, false);
 }
 
 int weft_leave(weft_worker *worker, weft_error *error)

@@ -130,10 +130,12 @@ int join_run(struct weft_worker *worker, uint32_t timeout_ms, struct error *erro
 
 	if (!timeout_ms)
 		timeout_ms = worker->join_timeout_ms;
-	rc = start(worker, timeout_ms, error);
-	if (rc)
-		return rc; /* still open: declare more and retry */
-	worker->stage = STAGE_JOINING;
+	if (worker->stage == STAGE_OPEN) {
+		rc = start(worker, timeout_ms, error);
+		if (rc)
+			return rc; /* still open: declare more and retry */
+		worker->stage = STAGE_JOINING;
+	}
 	rc = follow(worker, worker_deadline_ns(timeout_ms), error);
 	if (rc)
 		return rc;

@@ -212,7 +212,8 @@ int update_drain(struct weft_worker *worker, struct error *error)
 		pthread_mutex_unlock(&trainer->lock);
 		rc = update_settle(worker, worker_deadline_ns(worker->wait_ms), error);
 		pthread_mutex_lock(&trainer->lock);
-		if (rc)
+		/* a drain that the host interrupts has done nothing that it cannot do again */
+		if (rc && rc != -(int)ERROR_INTERRUPTED)
 			engine_break(trainer, error);
 	}
 	return update_leave(worker, rc, error);

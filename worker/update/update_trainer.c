@@ -34,12 +34,48 @@ int update_failed(struct weft_worker *worker, struct error *error)
 	return worker_fail(worker, error, trainer->version);
 }
 
+/* The host's interrupt, which it may take back, and not a transfer that was cut by it or by the job's
+ * end: every endpoint is as it was. */
+static bool only_interrupted(struct weft_worker *worker, const struct error *error)
+{
+	struct trainer *trainer = &worker->trainer;
+	bool whole = error->code == ERROR_INTERRUPTED && !control_failed(worker->control);
+	struct error why;
+	uint64_t done;
+
+	for (size_t i = 0; i < worker->peer_count && whole; i++) {
+		pthread_mutex_lock(&trainer->wire);
+		whole = !transport_progress(worker->peers[i].endpoint, &done, &why);
+		pthread_mutex_unlock(&trainer->wire);
+	}
+	return whole;
+}
+
+/* The update stays open; what was in the middle of being written can only be given up. */
+static int stay_open(struct weft_worker *worker, const char *what, struct error *error)
+{
+	struct trainer *trainer = &worker->trainer;
+
+	error_set(error, ERROR_INTERRUPTED,
+		  "update %llu was interrupted by the host program %s (weft_interrupt_clear)",
+		  (unsigned long long)trainer->version, what);
+	pthread_mutex_lock(&trainer->lock);
+	if (trainer->broken)
+		trainer->error = *error;
+	trainer->state = UPDATE_OPEN;
+	pthread_mutex_unlock(&trainer->lock);
+	return -(int)ERROR_INTERRUPTED;
+}
+
 /* A failure closes the update, a moment before the worker is known to have failed. */
-static int check_open(struct weft_worker *worker, const char *call, struct error *error)
+static int check_open(struct weft_worker *worker, const char *call, bool giving_up,
+		      struct error *error)
 {
 	const struct trainer *trainer = &worker->trainer;
 	int rc = engine_check(worker, error);
 
+	if (rc && giving_up && trainer->broken && trainer->state == UPDATE_OPEN)
+		rc = worker_check(worker, error);
 	if (rc)
 		return rc;
 	if (trainer->state == UPDATE_OPEN)
@@ -59,7 +95,7 @@ int update_enter(struct weft_worker *worker, const char *call, struct error *err
 	int rc;
 
 	pthread_mutex_lock(&trainer->lock);
-	rc = check_open(worker, call, error);
+	rc = check_open(worker, call, false, error);
 	if (rc) {
 		pthread_mutex_unlock(&trainer->lock);
 		return rc;
@@ -84,17 +120,23 @@ int update_leave(struct weft_worker *worker, int rc, struct error *error)
 	while (broken && trainer->writers)
 		engine_pause(trainer);
 	pthread_mutex_unlock(&trainer->lock);
+	if (broken && only_interrupted(worker, error))
+		return stay_open(worker,
+				 "while it was written: take that back and call "
+				 "weft_update_abort",
+				 error);
 	return broken ? update_failed(worker, error) : rc;
 }
 
 /* Nobody else writes from here on. */
-static int close_writing(struct weft_worker *worker, const char *call, struct error *error)
+static int close_writing(struct weft_worker *worker, const char *call, bool giving_up,
+			 struct error *error)
 {
 	struct trainer *trainer = &worker->trainer;
 	int rc;
 
 	pthread_mutex_lock(&trainer->lock);
-	rc = check_open(worker, call, error);
+	rc = check_open(worker, call, giving_up, error);
 	if (!rc && trainer->writers)
 		rc = error_set(error, ERROR_STATE,
 			       "%s: %u calls are still writing update %llu; end it when they have "
@@ -322,16 +364,19 @@ static int signal_end(struct weft_worker *worker, struct peer *peer, uint64_t de
 
 /* Nobody is told before everything arrived everywhere: an endpoint that breaks here leaves all
  * targets on their last version, not some of them. */
-static int finish_writes(struct weft_worker *worker, struct error *error)
+static int finish_writes(struct weft_worker *worker, bool *told, struct error *error)
 {
 	uint64_t deadline = worker_deadline_ns(worker->wait_ms);
 	int rc = 0;
+
+	*told = false;
 
 	copy_fence();
 	for (size_t i = 0; i < worker->peer_count && !rc; i++)
 		rc = send_sums(worker, &worker->peers[i], error);
 	if (!rc)
 		rc = flush(worker, deadline, error);
+	*told = !rc;
 	for (size_t i = 0; i < worker->peer_count && !rc; i++)
 		rc = signal_end(worker, &worker->peers[i], deadline, error);
 	return rc;
@@ -366,12 +411,18 @@ int update_finish(struct weft_worker *worker, struct error *error)
 {
 	struct trainer *trainer = &worker->trainer;
 	int rc = check_missing(worker, error);
+	bool told;
 
 	if (rc) {
 		set_state(trainer, UPDATE_OPEN);
 		return rc;
 	}
-	rc = finish_writes(worker, error);
+	rc = finish_writes(worker, &told, error);
+	if (rc && !told && only_interrupted(worker, error))
+		return stay_open(worker,
+				 "before it ended: take that back and call weft_update_end again, "
+				 "or weft_update_abort",
+				 error);
 	if (rc)
 		return update_failed(worker, error);
 	pthread_mutex_lock(&trainer->lock);
@@ -387,7 +438,7 @@ int update_finish(struct weft_worker *worker, struct error *error)
 
 int update_end(struct weft_worker *worker, struct error *error)
 {
-	int rc = close_writing(worker, "weft_update_end", error);
+	int rc = close_writing(worker, "weft_update_end", false, error);
 
 	return rc ? rc : update_finish(worker, error);
 }
@@ -405,6 +456,11 @@ static int give_up(struct weft_worker *worker, const char *why, struct error *er
 	copy_fence();
 	/* what was posted must have landed before a target opens its memory again */
 	rc = flush(worker, deadline, error);
+	if (rc && only_interrupted(worker, error))
+		return stay_open(worker,
+				 "before it was given up: take that back and call "
+				 "weft_update_abort again",
+				 error);
 	for (size_t i = 0; i < worker->peer_count && !rc; i++) {
 		gone.opening = worker->peers[i].used_opening;
 		rc = transport_signal(worker->peers[i].endpoint, UPDATE_ABORT, &gone, sizeof(gone),
@@ -412,13 +468,16 @@ static int give_up(struct weft_worker *worker, const char *why, struct error *er
 	}
 	if (rc)
 		return update_failed(worker, error);
-	set_state(&worker->trainer, UPDATE_CLOSED);
+	pthread_mutex_lock(&worker->trainer.lock);
+	worker->trainer.broken = false; /* by an interrupt; begin starts anew */
+	worker->trainer.state = UPDATE_CLOSED;
+	pthread_mutex_unlock(&worker->trainer.lock);
 	return 0;
 }
 
 int update_abort(struct weft_worker *worker, const char *why, struct error *error)
 {
-	int rc = close_writing(worker, "weft_update_abort", error);
+	int rc = close_writing(worker, "weft_update_abort", true, error);
 
 	return rc ? rc : give_up(worker, why, error);
 }

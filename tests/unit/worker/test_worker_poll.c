@@ -58,7 +58,7 @@ static void settle(weft_worker *worker, int descriptor)
 struct loop {
 	struct rig *rig;
 	struct pollfd fds[4];
-	uint32_t open;      /* trainers that have begun and ended, ranks that have published */
+	uint32_t open; /* trainers that have begun and ended, ranks that have published */
 	uint32_t wakes;
 	bool done[4];
 };
@@ -111,7 +111,8 @@ static void test_loop__moves_versions_with_one_thread_for_all(void **state)
 					loop_step(&loop, i, version);
 				else if (loop.fds[i].revents)
 					weft_poll(i < 2 ? loop.rig->trainers[i]
-							: loop.rig->ranks[i - 2], NULL);
+							: loop.rig->ranks[i - 2],
+						  NULL);
 		}
 		for (uint32_t i = 0; i < 2; i++)
 			rig_check(loop.rig, i, version);
@@ -202,8 +203,8 @@ static void test_descriptor__tells_of_a_failed_job_and_of_an_interrupt(void **st
 static void test_calls__of_the_wrong_worker_or_time_are_refused(void **state)
 {
 	struct rig *rig = open_rig(&hasty);
-	weft_options options = {.size = sizeof(options), .controller = "tcp://127.0.0.1:9",
-				.role = WEFT_TRAINER};
+	weft_options options = {
+		.size = sizeof(options), .controller = "tcp://127.0.0.1:9", .role = WEFT_TRAINER};
 	weft_error error = WEFT_ERROR_INIT;
 	weft_worker *worker;
 	int descriptor;
@@ -227,8 +228,7 @@ int main(void)
 		cmocka_unit_test(test_loop__moves_versions_with_one_thread_for_all),
 		cmocka_unit_test(test_try__after_its_time_names_who_is_missing),
 		cmocka_unit_test(test_try__may_be_taken_over_by_a_call_that_waits),
-		cmocka_unit_test(
-			test_descriptor__tells_of_a_version_that_another_call_published),
+		cmocka_unit_test(test_descriptor__tells_of_a_version_that_another_call_published),
 		cmocka_unit_test(test_descriptor__tells_of_a_failed_job_and_of_an_interrupt),
 		cmocka_unit_test(test_calls__of_the_wrong_worker_or_time_are_refused),
 	};
