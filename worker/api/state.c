@@ -105,6 +105,7 @@ int worker_stage(const struct weft_worker *worker, enum worker_stage stage, cons
 
 	if (!worker)
 		return error_set(error, ERROR_USAGE, "%s: worker is NULL", call);
+	log_as(worker->log_name);
 	if (getpid() != worker->pid)
 		return error_set(error, ERROR_STATE,
 				 "%s: the worker was opened by process %d; this is its forked "
@@ -131,6 +132,7 @@ int worker_may_update(struct weft_worker *worker, enum role role, const char *ca
 
 	if (!worker)
 		return error_set(error, ERROR_USAGE, "%s: worker is NULL", call);
+	log_as(worker->log_name);
 	rc = worker_check(worker, error);
 	if (!rc)
 		rc = worker_role(worker, role, call, error);

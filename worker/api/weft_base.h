@@ -121,6 +121,46 @@ static inline weft_memory weft_host_memory(const void *pointer, uint64_t bytes)
 	return memory;
 }
 
+/* ---- log ---- */
+
+enum weft_log_level {
+	WEFT_LOG_ERROR = 1,
+	WEFT_LOG_WARN = 2,
+	WEFT_LOG_INFO = 3,
+	WEFT_LOG_DEBUG = 4
+};
+
+typedef struct weft_log_field {
+	size_t size;
+	const char *key, *value;
+} weft_log_field;
+
+/* One line. Strings live as long as the call. */
+typedef struct weft_log_entry {
+	size_t size;       /* the library's: fields behind it are not there */
+	uint64_t time_ms;  /* since 1970, UTC */
+	enum weft_log_level level;
+	uint32_t reserved;
+	const char *who;   /* the worker whose line it is: "t3" trainer, "i0" inference rank; "" none */
+	const char *text;
+	/* All of it as text: time_ms, level, program, host, pid, who, message; more may come. Field i is
+	 * at (const char *)fields + i * field_stride. */
+	const weft_log_field *fields;
+	size_t field_count, field_stride;
+} weft_log_entry;
+
+/* Called with one line at a time, of any worker of the process, on whatever thread it comes from (the
+ * host's inside a call, or one of the library's), with a lock held: be quick, and call nothing of this
+ * library. */
+typedef void weft_log_sink(void *context, const weft_log_entry *entry);
+
+/* [any thread] Lines of this process go to the sink and no more to standard error ($WEFT_LOG_FILE);
+ * those below `level` are not made. sink NULL: back to there. level 0: what $WEFT_LOG says ("error",
+ * "warn", the default, "info", "debug"). When it returns, the sink before is not running and will not
+ * be called again. Inside of a sink it is WEFT_E_STATE. */
+WEFT_API int weft_set_log(weft_log_sink *sink, void *context, enum weft_log_level level,
+			  weft_error *error);
+
 #ifdef __cplusplus
 }
 #endif

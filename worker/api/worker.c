@@ -68,14 +68,13 @@ static void find_host(struct weft_worker *worker)
 	fclose(file);
 }
 
-/* Lines of the library say which program and which worker they are from. */
-static void open_log(const struct weft_worker *worker)
+/* Lines of the library say which program they are from, and which of its workers. */
+static void open_log(struct weft_worker *worker)
 {
-	char who[16];
-
-	snprintf(who, sizeof(who), "%c%u", worker->self.role == ROLE_TRAINER ? 't' : 'i',
-		 worker->self.rank);
-	log_open(program_invocation_short_name, who);
+	snprintf(worker->log_name, sizeof(worker->log_name), "%c%u",
+		 worker->self.role == ROLE_TRAINER ? 't' : 'i', worker->self.rank);
+	log_open(program_invocation_short_name, "");
+	log_as(worker->log_name);
 }
 
 static int open_domain(struct weft_worker *worker, struct error *error)
@@ -185,7 +184,8 @@ int weft_open(weft_worker **out, const weft_options *options, weft_error *error)
 	if (!rc)
 		rc = open_domain(worker, &inner);
 	if (!rc)
-		rc = control_open(&worker->control, worker->controller, worker->domain, &inner);
+		rc = control_open(&worker->control, worker->controller, worker->log_name,
+				  worker->domain, &inner);
 	if (rc) {
 		weft_close(&worker);
 		return worker_result(rc, &inner, error);
@@ -216,8 +216,8 @@ int weft_descriptor(weft_worker *worker, int *descriptor, weft_error *error)
 	if (!rc && !descriptor)
 		rc = error_set(&inner, ERROR_USAGE, "weft_descriptor: descriptor is NULL");
 	if (!rc)
-		rc = watch_open(&worker->watch, worker->domain, worker->control, descriptor,
-				&inner);
+		rc = watch_open(&worker->watch, worker->log_name, worker->domain, worker->control,
+				descriptor, &inner);
 	return worker_result(rc, &inner, error);
 }
 
@@ -295,6 +295,7 @@ void weft_close(weft_worker **where)
 		return;
 	worker = *where;
 	*where = NULL;
+	log_as(worker->log_name);
 	/* A forked child has neither the control thread nor a part in the job: what it inherited
 	 * goes when it ends, and whatever it did here would be done to its parent. */
 	if (worker->pid && worker->pid != getpid())

@@ -84,6 +84,7 @@ struct post_load {
 struct weft_worker {
 	struct member self;
 	char self_name[PEER_NAME_BYTES];
+	char log_name[16];                /* "t3", "i0": in every line of a thread that works for it */
 	char *controller, *job, *transport, *nic;
 	uint32_t join_timeout_ms, update_timeout_ms; /* 0: not set by the host */
 	uint64_t ring_bytes;

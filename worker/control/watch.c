@@ -2,6 +2,7 @@
 #include "worker/control/watch.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -45,6 +46,8 @@ static void *run(void *context)
 	uint64_t seen = transport_signal_wait(watch->domain, UINT64_MAX, 0);
 	bool failed = false;
 
+	pthread_setname_np(pthread_self(), "weft-watch");
+	log_as(watch->log_name);
 	while (!atomic_load(&watch->stop)) {
 		uint64_t now = clock_ns(), until = now + SLICE_NS;
 		uint64_t deadline = atomic_load(&watch->deadline_ns);
@@ -67,8 +70,8 @@ static void *run(void *context)
 	return NULL;
 }
 
-int watch_open(struct watch *watch, struct transport_domain *domain, const struct control *control,
-	       int *descriptor, struct error *error)
+int watch_open(struct watch *watch, const char *log_name, struct transport_domain *domain,
+	       const struct control *control, int *descriptor, struct error *error)
 {
 	sigset_t all, before;
 	int made, rc;
@@ -80,6 +83,7 @@ int watch_open(struct watch *watch, struct transport_domain *domain, const struc
 	if (made < 0)
 		return error_set_errno(error, ERROR_LIMIT, errno,
 				       "no descriptor for this worker: raise ulimit -n");
+	watch->log_name = log_name;
 	watch->domain = domain;
 	watch->control = control;
 	atomic_store(&watch->descriptor, made);

@@ -24,14 +24,15 @@ struct watch {
 	_Atomic bool stop;
 	bool running;
 	pthread_t thread;
+	const char *log_name;          /* the worker's */
 	struct transport_domain *domain;
 	const struct control *control;
 };
 
 void watch_init(struct watch *watch);
 /* The descriptor, readable at once; a second call gives the same. */
-int watch_open(struct watch *watch, struct transport_domain *domain, const struct control *control,
-	       int *descriptor, struct error *error);
+int watch_open(struct watch *watch, const char *log_name, struct transport_domain *domain,
+	       const struct control *control, int *descriptor, struct error *error);
 /* [any thread, signal handlers] There is news. */
 void watch_tell(const struct watch *watch);
 /* Before a look at what the news may be: what comes from here on makes it readable again. */

@@ -71,6 +71,7 @@ static void *pack(void *context)
 	struct trainer *trainer = &worker->trainer;
 
 	pthread_setname_np(pthread_self(), "weft-pack");
+	log_as(worker->log_name);
 	pthread_mutex_lock(&trainer->lock);
 	while (!trainer->stop) {
 		struct write_job *job = trainer->broken ? NULL : trainer->jobs;
