@@ -19,9 +19,14 @@ static struct {
 	pthread_mutex_t lock;
 	_Atomic int level;
 	char program[64], host[64], who[32];
-	bool json;
+	bool json, level_set;
 	FILE *stream; /* NULL: stderr */
+	log_sink *sink;
+	void *context;
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER, .level = LOG_LEVEL_WARN};
+
+static _Thread_local char thread_who[32];
+static _Thread_local bool in_sink;
 
 /* "weft.%h.%p.log" -> "weft.node7.4711.log" */
 static void expand(const char *pattern, char *out, size_t out_bytes)
@@ -59,9 +64,24 @@ static void open_file(void)
 	state.stream = stream;
 }
 
+static void read_level(void)
+{
+	const char *level = getenv("WEFT_LOG");
+	size_t i = 0;
+
+	if (!level || !*level)
+		return;
+	while (i < 4 && strcmp(level, level_names[i]) != 0)
+		i++;
+	if (i < 4)
+		atomic_store(&state.level, (int)i);
+	else
+		fprintf(stderr, "weft: WEFT_LOG is '%s': use error, warn, info or debug\n", level);
+}
+
 void log_open(const char *program, const char *who)
 {
-	const char *level = getenv("WEFT_LOG"), *format = getenv("WEFT_LOG_FORMAT");
+	const char *format = getenv("WEFT_LOG_FORMAT");
 
 	pthread_mutex_lock(&state.lock);
 	snprintf(state.program, sizeof(state.program), "%s", program);
@@ -71,23 +91,26 @@ void log_open(const char *program, const char *who)
 	state.host[sizeof(state.host) - 1] = '\0';
 	state.json = format && strcmp(format, "json") == 0;
 	open_file();
-	if (level && *level) {
-		size_t i = 0;
-
-		while (i < 4 && strcmp(level, level_names[i]) != 0)
-			i++;
-		if (i < 4)
-			atomic_store(&state.level, (int)i);
-		else
-			fprintf(stderr, "weft: WEFT_LOG is '%s': use error, warn, info or debug\n",
-				level);
-	}
+	if (!state.level_set)
+		read_level();
 	pthread_mutex_unlock(&state.lock);
 }
 
 void log_set_level(enum log_level level)
 {
+	pthread_mutex_lock(&state.lock);
+	state.level_set = true;
 	atomic_store(&state.level, (int)level);
+	pthread_mutex_unlock(&state.lock);
+}
+
+void log_reset_level(void)
+{
+	pthread_mutex_lock(&state.lock);
+	state.level_set = false;
+	atomic_store(&state.level, LOG_LEVEL_WARN);
+	read_level();
+	pthread_mutex_unlock(&state.lock);
 }
 
 bool log_on(enum log_level level)
@@ -95,9 +118,26 @@ bool log_on(enum log_level level)
 	return (int)level <= atomic_load_explicit(&state.level, memory_order_relaxed);
 }
 
-static void stamp(char out[32])
+void log_as(const char *who)
 {
-	uint64_t ms = clock_wall_ms();
+	snprintf(thread_who, sizeof(thread_who), "%s", who);
+}
+
+bool log_inside_sink(void)
+{
+	return in_sink;
+}
+
+void log_set_sink(log_sink *sink, void *context)
+{
+	pthread_mutex_lock(&state.lock);
+	state.sink = sink;
+	state.context = context;
+	pthread_mutex_unlock(&state.lock);
+}
+
+static void stamp(uint64_t ms, char out[32])
+{
 	time_t seconds = (time_t)(ms / 1000);
 	struct tm utc;
 	size_t n;
@@ -107,48 +147,68 @@ static void stamp(char out[32])
 	snprintf(out + n, 32 - n, ".%03uZ", (unsigned)(ms % 1000));
 }
 
-static void format_line(enum log_level level, const char *message, char *out, size_t out_bytes)
+static void format_line(const struct log_record *record, char *out, size_t out_bytes)
 {
 	char when[32];
 	struct text text = {0};
 	struct json json;
 
-	stamp(when);
+	stamp(record->time_ms, when);
 	if (!state.json) {
-		snprintf(out, out_bytes, "%s %c %s[%s:%d%s%s] %s", when, "EWID"[level],
-			 state.program, state.host, (int)getpid(), state.who[0] ? " " : "",
-			 state.who, message);
+		snprintf(out, out_bytes, "%s %c %s[%s:%d%s%s] %s", when, "EWID"[record->level],
+			 record -> program, record -> host, record -> pid,
+			 record -> who[0] ? " " : "", record->who, record->message);
 		return;
 	}
 	json_to_text(&json, &text);
 	json_put_object(&json);
 	json_put_key_string(&json, "time", when);
-	json_put_key_string(&json, "level", level_names[level]);
-	json_put_key_string(&json, "program", state.program);
-	json_put_key_string(&json, "host", state.host);
-	json_put_key_u64(&json, "pid", (uint64_t)getpid());
-	json_put_key_string(&json, "who", state.who);
-	json_put_key_string(&json, "message", message);
+	json_put_key_string(&json, "level", level_names[record->level]);
+	json_put_key_string(&json, "program", record->program);
+	json_put_key_string(&json, "host", record->host);
+	json_put_key_u64(&json, "pid", (uint64_t)record->pid);
+	json_put_key_string(&json, "who", record->who);
+	json_put_key_string(&json, "message", record->message);
 	json_put_object_end(&json);
 	snprintf(out, out_bytes, "%s", text_string(&text));
 	text_fini(&text);
 }
 
+static void put_line(const struct log_record *record)
+{
+	FILE *stream = state.stream ? state.stream : stderr;
+	char line[3072];
+
+	format_line(record, line, sizeof(line));
+	fprintf(stream, "%s\n", line);
+	fflush(stream);
+}
+
 void log_line(enum log_level level, const char *format, ...)
 {
-	char message[2048], line[3072];
-	FILE *stream;
+	char message[2048];
+	struct log_record record;
 	va_list args;
 
-	if (!log_on(level))
+	if (!log_on(level) || in_sink)
 		return;
 	va_start(args, format);
 	vsnprintf(message, sizeof(message), format, args);
 	va_end(args);
 	pthread_mutex_lock(&state.lock);
-	stream = state.stream ? state.stream : stderr;
-	format_line(level, message, line, sizeof(line));
-	fprintf(stream, "%s\n", line);
-	fflush(stream);
+	record = (struct log_record){.level = level,
+				     .time_ms = clock_wall_ms(),
+				     .program = state.program,
+				     .host = state.host,
+				     .who = thread_who[0] ? thread_who : state.who,
+				     .message = message,
+				     .pid = (int)getpid()};
+	if (state.sink) {
+		in_sink = true;
+		state.sink(state.context, &record);
+		in_sink = false;
+	} else {
+		put_line(&record);
+	}
 	pthread_mutex_unlock(&state.lock);
 }

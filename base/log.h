@@ -2,19 +2,39 @@
  *
  * log.h -- one line a fact, at the place that knows it:
  *   2026-11-21T00:10:11.123Z I weft-worker[host:4711 t3] plan: 290 tensors, 1160 routes
- * The one process-wide thing of the project. Level from WEFT_LOG (error, warn, info, debug),
- * file from WEFT_LOG_FILE (%h host, %p pid), JSON lines with WEFT_LOG_FORMAT=json. Thread safe.
+ * The one process-wide thing of the project, but for who speaks, which is the thread's affair: a
+ * process may have many workers. Level from WEFT_LOG (error, warn, info, debug), file from
+ * WEFT_LOG_FILE (%h host, %p pid), JSON lines with WEFT_LOG_FORMAT=json. Thread safe.
  */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
 /* Reads the environment; `program` and `who` ("t3", "i0", "" if none) are copied. */
 void log_open(const char *program, const char *who);
+/* Lines of this thread are from `who` from here on, whatever log_open said; copied. */
+void log_as(const char *who);
+
+/* One line, for a sink; strings live as long as the call. */
+struct log_record {
+	enum log_level level;
+	uint64_t time_ms;              /* since 1970 */
+	const char *program, *host, *who, *message;
+	int pid;
+};
+typedef void log_sink(void *context, const struct log_record *record);
+/* Lines go to the sink instead of the file; NULL: back to the file. One call of it at a time, on the
+ * thread that logs; a line that it logs itself is dropped. When this returns, the one before is not
+ * running; not from inside of one. */
+void log_set_sink(log_sink *sink, void *context);
+bool log_inside_sink(void); /* this thread is */
+/* Whatever the environment says; reset: what it says. */
 void log_set_level(enum log_level level);
+void log_reset_level(void);
 bool log_on(enum log_level level);
 void log_line(enum log_level level, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));

@@ -71,16 +71,18 @@ int bench_fill(struct bench_shared *shared, const struct bench_options *options,
 	       weft_error *error)
 {
 	struct filling filling = {.seed = seed, .work = &shared->work[stage]};
-	weft_tensor_view view;
+	weft_tensor_view view = WEFT_TENSOR_VIEW_INIT;
 	int rc = 0;
 
-	for (uint32_t id = 0; rc == 0 && weft_tensor_at(worker, id, &view) == 0; id++)
+	for (uint32_t id = 0; rc == 0 && weft_tensor_at(worker, id, &view, NULL) == 0; id++)
 		if (data[id])
 			rc = add_parts(&filling, &view, data[id]);
 	if (rc == 0)
 		threads_run(threads_of(options->train.world), fill_parts, &filling);
 	else
-		*error = (weft_error){WEFT_E_MEMORY, "no memory for a list of tensors"};
+		*error = (weft_error){.size = sizeof(*error),
+				      .code = WEFT_E_MEMORY,
+				      .text = "no memory for a list of tensors"};
 	array_free(&filling.parts);
 	return rc;
 }

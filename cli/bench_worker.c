@@ -77,7 +77,8 @@ static int fail(struct bench_shared *shared, const weft_error *error, const char
 
 struct trainer {
 	weft_worker *worker;
-	void **data; /* by tensor id; NULL when not wanted */
+	void **data;	     /* by tensor id; NULL when not wanted */
+	weft_memory *memory; /* the same, as a write takes it */
 	uint32_t tensors;
 	unsigned char *target; /* of the memcpy: shared pages like the real one's */
 	uint64_t target_bytes;
@@ -100,52 +101,57 @@ static int no_memory(weft_error *error, uint64_t bytes, const char *what)
 /* Before join nobody knows which tensors are wanted, so all get a place. */
 static int register_sources(struct trainer *trainer, weft_error *error)
 {
-	weft_tensor_view view;
+	weft_tensor_view view = WEFT_TENSOR_VIEW_INIT;
+	weft_memory memory;
 	uint64_t bytes = 0;
 
-	for (uint32_t id = 0; weft_tensor_at(trainer->worker, id, &view) == 0; id++)
+	for (uint32_t id = 0; weft_tensor_at(trainer->worker, id, &view, NULL) == 0; id++)
 		bytes += padded(view.bytes);
 	trainer->arena = memory_aligned(4096, bytes);
 	if (!trainer->arena)
 		return no_memory(error, bytes, "all tensors of this trainer");
-	return weft_source_register(trainer->worker, trainer->arena, bytes, error);
+	memory = weft_host_memory(trainer->arena, bytes);
+	return weft_source_register(trainer->worker, &memory, error);
 }
 
 /* Places for the wanted tensors. */
 static int place_tensors(struct trainer *trainer, weft_error *error)
 {
-	weft_tensor_view view;
+	weft_tensor_view view = WEFT_TENSOR_VIEW_INIT;
 	uint64_t at = 0;
 
-	for (uint32_t id = 0; weft_tensor_at(trainer->worker, id, &view) == 0; id++) {
+	for (uint32_t id = 0; weft_tensor_at(trainer->worker, id, &view, NULL) == 0; id++) {
 		uint64_t place = at;
 
 		at += padded(view.bytes);
+		trainer->memory[id] = weft_host_memory(NULL, 0);
 		if (!view.wanted)
 			continue;
 		trainer->data[id] =
 			trainer->arena ? trainer->arena + place : memory_aligned(4096, view.bytes);
 		if (!trainer->data[id])
 			return no_memory(error, view.bytes, view.name);
+		trainer->memory[id] = weft_host_memory(trainer->data[id], view.bytes);
 	}
 	return 0;
 }
 
 static int trainer_open(struct trainer *trainer, weft_error *error)
 {
-	weft_plan_view plan;
-	weft_tensor_view view;
+	weft_plan_view plan = WEFT_PLAN_VIEW_INIT;
+	weft_tensor_view view = WEFT_TENSOR_VIEW_INIT;
 	int rc = weft_plan(trainer->worker, &plan, error);
 
 	if (rc)
 		return rc;
-	while (weft_tensor_at(trainer->worker, trainer->tensors, &view) == 0)
+	while (weft_tensor_at(trainer->worker, trainer->tensors, &view, NULL) == 0)
 		trainer->tensors++;
 	trainer->data = memory_zalloc(trainer->tensors, sizeof(*trainer->data));
+	trainer->memory = memory_zalloc(trainer->tensors, sizeof(*trainer->memory));
 	trainer->target_bytes = plan.bytes;
 	trainer->target = mmap(NULL, plan.bytes + 1, PROT_READ | PROT_WRITE,
 			       MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-	if (!trainer->data || trainer->target == MAP_FAILED)
+	if (!trainer->data || !trainer->memory || trainer->target == MAP_FAILED)
 		return no_memory(error, plan.bytes, "a memcpy of what this trainer sends");
 	return place_tensors(trainer, error);
 }
@@ -154,13 +160,14 @@ static int trainer_open(struct trainer *trainer, weft_error *error)
 static void trainer_memcpy(const struct trainer *trainer)
 {
 	uint64_t at = 0;
-	weft_tensor_view view;
+	weft_tensor_view view = WEFT_TENSOR_VIEW_INIT;
 
 	while (at < trainer->target_bytes) {
 		for (uint32_t id = 0; id < trainer->tensors && at < trainer->target_bytes; id++) {
 			uint64_t bytes;
 
-			if (!trainer->data[id] || weft_tensor_at(trainer->worker, id, &view) != 0)
+			if (!trainer->data[id] ||
+			    weft_tensor_at(trainer->worker, id, &view, NULL) != 0)
 				continue;
 			bytes = view.bytes < trainer->target_bytes - at
 					? view.bytes
@@ -176,27 +183,29 @@ static int trainer_update(const struct trainer *trainer, uint64_t version, weft_
 	int rc = weft_update_begin(trainer->worker, version, error);
 
 	if (rc == 0)
-		rc = weft_update_write_all(trainer->worker, (const void *const *)trainer->data,
-					   error);
+		rc = weft_update_write_all(trainer->worker, trainer->memory, trainer->tensors,
+					   sizeof(*trainer->memory), error);
 	return rc ? rc : weft_update_end(trainer->worker, error);
 }
 
 /* With --own-memory: one ordinary allocation for all parameters of the rank. */
 static int bind_memory(weft_worker *worker, void **memory, weft_error *error)
 {
-	weft_param_view view;
+	weft_param_view view = WEFT_PARAM_VIEW_INIT;
 	uint64_t bytes = 0;
 	int rc = 0;
 
-	for (uint32_t id = 0; weft_param_at(worker, id, &view) == 0; id++)
+	for (uint32_t id = 0; weft_param_at(worker, id, &view, NULL) == 0; id++)
 		bytes += padded(view.bytes);
 	*memory = memory_aligned(4096, bytes);
 	if (!*memory)
 		return no_memory(error, bytes, "parameters");
 	bytes = 0;
-	for (uint32_t id = 0; rc == 0 && weft_param_at(worker, id, &view) == 0; id++) {
-		rc = weft_param_bind(worker, id, (unsigned char *)*memory + bytes, view.bytes,
-				     error);
+	for (uint32_t id = 0; rc == 0 && weft_param_at(worker, id, &view, NULL) == 0; id++) {
+		const weft_memory place =
+			weft_host_memory((unsigned char *)*memory + bytes, view.bytes);
+
+		rc = weft_param_bind(worker, id, &place, error);
 		bytes += padded(view.bytes);
 	}
 	return rc;
@@ -228,9 +237,9 @@ static int open_worker(struct bench_shared *shared, const struct bench_options *
 
 static void count_pieces(struct bench_shared *shared, const weft_worker *worker)
 {
-	weft_stats stats;
+	weft_stats stats = WEFT_STATS_INIT;
 
-	if (weft_get_stats(worker, &stats))
+	if (weft_get_stats(worker, &stats, NULL))
 		return;
 	atomic_fetch_add(&shared->direct, stats.pieces_direct);
 	atomic_fetch_add(&shared->mapped, stats.pieces_mapped);
@@ -275,6 +284,7 @@ static int run_trainer(struct bench_shared *shared, const struct bench_options *
 		memory_free(trainer.data[id]);
 	memory_free(trainer.arena);
 	memory_free(trainer.data);
+	memory_free(trainer.memory);
 	return rc;
 }
 
@@ -317,7 +327,7 @@ out:
 
 int bench_worker(struct bench_shared *shared, const struct bench_options *options, uint32_t rank)
 {
-	weft_error error = {0};
+	weft_error error = WEFT_ERROR_INIT;
 	bool trains = rank < options->train.world;
 	int rc;
 

@@ -5,7 +5,8 @@ install(TARGETS weft-controller weft-worker weft-cli RUNTIME DESTINATION ${CMAKE
 set_target_properties(weft-controller weft-worker weft-cli PROPERTIES
   INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
 install(TARGETS weft EXPORT weftTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(FILES worker/api/weft.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES worker/api/weft.h worker/api/weft_base.h worker/api/weft_play.h
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT weftTargets NAMESPACE weft:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/weft)
 install(DIRECTORY routing/report/schema DESTINATION ${CMAKE_INSTALL_DATADIR}/weft
   FILES_MATCHING PATTERN "*.schema.json")

@@ -19,6 +19,7 @@
  * and this program's own copy of the declaration: more than a trainer of a real job has.
  * Exits with 1 when a peak is more than the ring and 64 MiB.
  */
+#include "tests/unit/worker/host_memory.h"
 #include "job/digest.h"
 #include "base/json_write.h"
 #include "base/memory.h"
@@ -421,7 +422,7 @@ static struct weft_worker *open_worker(const struct package *package, uint64_t r
 				.pack_threads = THREADS,
 				.checksums = 1};
 	struct weft_worker *worker;
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 
 	if (weft_open(&worker, &options, &error)) {
 		fprintf(stderr, "bench_replica: %s\n", error.text);
@@ -435,10 +436,12 @@ static void declare(struct weft_worker *worker, const struct holding *holding)
 {
 	for (size_t h = 0; h < holding->held_count; h++) {
 		const struct tensor_info *info = &holding->tensors[holding->held[h].tensor];
-		weft_tensor tensor = {
-			.name = info->name, .dtype = dtype_name(info->dtype), .dims = info->dims};
+		weft_tensor tensor = {.size = sizeof(tensor),
+				      .name = info->name,
+				      .dtype = dtype_name(info->dtype),
+				      .dims = info->dims};
 		const struct box *box = &holding->held[h].box;
-		weft_error error;
+		weft_error error = WEFT_ERROR_INIT;
 
 		memcpy(tensor.shape, info->shape, sizeof(tensor.shape));
 		if (weft_declare_tensor(worker, &tensor, info->order, box->lo[0], box->hi[0], NULL,
@@ -474,7 +477,7 @@ static void update(struct weft_worker *worker, const void *memory, bool one_by_o
 {
 	const struct holding *holding = &worker->holding;
 	const void **data = memory_alloc(holding->tensor_count * sizeof(*data));
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 	int rc;
 
 	opening++;
@@ -482,10 +485,11 @@ static void update(struct weft_worker *worker, const void *memory, bool one_by_o
 	for (uint32_t t = 0; t < holding->tensor_count; t++) {
 		data[t] = memory;
 		if (!rc && one_by_one)
-			rc = weft_update_write(worker, t, memory, worker->held[t].bytes, &error);
+			rc = weft_update_write(worker, t, HOST(memory, worker->held[t].bytes),
+					       &error);
 	}
 	if (!rc && !one_by_one)
-		rc = weft_update_write_all(worker, data, &error);
+		rc = host_write_all(worker, data, &error);
 	if (!rc)
 		rc = weft_update_end(worker, &error);
 	memory_free(data);

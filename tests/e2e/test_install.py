@@ -12,13 +12,14 @@ import pytest
 PROGRAM = """
 #include <stdio.h>
 #include <weft.h>
+#include <weft_play.h>
 int main(void)
 {
 	weft_worker *worker = NULL;
-	weft_error error;
-	weft_options options = {};
+	weft_error error = WEFT_ERROR_INIT;
+	weft_options options = WEFT_OPTIONS_INIT;
 
-	options.size = sizeof(options);
+	options.role = WEFT_TRAINER;
 	if (weft_open(&worker, &options, &error) == 0)
 		return 1; /* no controller was given */
 	printf("%s: WEFT-E%d %s\\n", weft_version_text(), error.code, error.text);
@@ -28,7 +29,7 @@ int main(void)
 LISTS = """
 cmake_minimum_required(VERSION 3.25)
 project(consumer C CXX)
-find_package(weft 0.1 CONFIG REQUIRED)
+find_package(weft 0.2 CONFIG REQUIRED)
 add_executable(c c.c)
 target_link_libraries(c weft::weft)
 add_executable(cxx cxx.cc)
@@ -67,7 +68,7 @@ def test_install__serves_cmake_and_pkg_config(prefix, tmp_path):
     run("gcc", source / "c.c", "-o", tmp_path / "plain", f"-I{prefix}/include", f"-L{library}", *flags[-1:],
         f"-Wl,-rpath,{library}")
     assert "WEFT-E" in run(tmp_path / "plain")
-    assert "0.1.0" in run(prefix / "bin" / "weft", "--version")
+    assert "0.2.0" in run(prefix / "bin" / "weft", "--version")
     run(prefix / "bin" / "weft-worker", "--version")
 
 

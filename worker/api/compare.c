@@ -3,6 +3,7 @@
  * compare.c -- an engine's own parameters beside those that this rank has declared, before it joins:
  * no byte has moved.
  */
+#include "worker/api/abi.h"
 #include "worker/api/worker.h"
 
 #include "base/text.h"
@@ -60,7 +61,23 @@ static int may_compare(const weft_worker *worker, bool given, const char *call, 
 	return rc ? rc : worker_role(worker, ROLE_INFERENCE, call, error);
 }
 
-int weft_compare_params(weft_worker *worker, const weft_param *params, size_t count,
+static int add_param(struct live *live, const weft_param *params, size_t stride, size_t at,
+		     struct error *error)
+{
+	static const char call[] = "weft_compare_params";
+	weft_param param;
+	int rc = abi_take_at(ABI_PARAM, call, params, stride, at, &param, error);
+
+	if (rc)
+		return rc;
+	if (param.dims > WEFT_DIMS_MAX)
+		return error_set(error, ERROR_USAGE,
+				 "%s: parameter %zu has %u dimensions; at most %d", call, at,
+				 param.dims, WEFT_DIMS_MAX);
+	return live_add(live, param.name, param.dtype, param.dims, param.shape, call, error);
+}
+
+int weft_compare_params(weft_worker *worker, const weft_param *params, size_t count, size_t stride,
 			weft_error *error)
 {
 	struct live live = {0};
@@ -68,13 +85,7 @@ int weft_compare_params(weft_worker *worker, const weft_param *params, size_t co
 	int rc = may_compare(worker, params || !count, "weft_compare_params", &inner);
 
 	for (size_t i = 0; i < count && !rc; i++)
-		rc = params[i].dims > WEFT_DIMS_MAX
-			     ? error_set(&inner, ERROR_USAGE,
-					 "weft_compare_params: parameter %zu has %u dimensions; "
-					 "at most %d",
-					 i, params[i].dims, WEFT_DIMS_MAX)
-			     : live_add(&live, params[i].name, params[i].dtype, params[i].dims,
-					params[i].shape, "weft_compare_params", &inner);
+		rc = add_param(&live, params, stride, i, &inner);
 	if (!rc)
 		rc = compare(worker, &live, NULL, NULL, &inner);
 	live_fini(&live);

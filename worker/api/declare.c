@@ -2,6 +2,7 @@
  *
  * declare.c -- labels, what a trainer holds, and both sides of a model that weft knows.
  */
+#include "worker/api/abi.h"
 #include "worker/api/declare.h"
 #include "worker/api/worker.h"
 
@@ -50,8 +51,6 @@ static int declare_tensor(struct weft_worker *worker, const weft_tensor *tensor,
 	int64_t index;
 	int rc;
 
-	if (!tensor)
-		return error_set(error, ERROR_USAGE, "weft_declare_tensor: tensor is NULL");
 	rc = declare_check_shape("tensor", tensor->name, tensor->dtype, tensor->dims, &dtype,
 				 error);
 	if (rc)
@@ -86,12 +85,15 @@ int weft_declare_tensor(weft_worker *worker, const weft_tensor *tensor, uint32_t
 			uint64_t row_lo, uint64_t row_hi, uint32_t *id, weft_error *error)
 {
 	struct error inner;
+	weft_tensor taken;
 	int rc = declare_may(worker, "weft_declare_tensor", &inner);
 
 	if (!rc)
 		rc = worker_role(worker, ROLE_TRAINER, "weft_declare_tensor", &inner);
 	if (!rc)
-		rc = declare_tensor(worker, tensor, order, row_lo, row_hi, id, &inner);
+		rc = abi_take(ABI_TENSOR, "weft_declare_tensor", tensor, &taken, &inner);
+	if (!rc)
+		rc = declare_tensor(worker, &taken, order, row_lo, row_hi, id, &inner);
 	return worker_result(rc, &inner, error);
 }
 
@@ -195,18 +197,22 @@ int weft_count_ranks(const char *train, const char *infer, uint32_t *trainers, u
 	return worker_result(rc, &inner, error);
 }
 
-int weft_source_register(weft_worker *worker, void *memory, uint64_t bytes, weft_error *error)
+int weft_source_register(weft_worker *worker, const weft_memory *memory, weft_error *error)
 {
 	struct error inner;
+	weft_memory taken;
 	int rc = worker_stage(worker, STAGE_OPEN, "weft_source_register", &inner);
 
 	if (!rc)
 		rc = worker_role(worker, ROLE_TRAINER, "weft_source_register", &inner);
 	if (!rc)
-		rc = ranges_check(&worker->ranges, memory, bytes, &inner);
+		rc = abi_take_memory("weft_source_register", memory, &taken, &inner);
+	if (!rc)
+		rc = ranges_check(&worker->ranges, taken.pointer, taken.bytes, &inner);
 	/* a transport that reads any memory gains nothing from it, and shm would have to open
 	 * this process to its peers */
 	if (!rc && transport_domain_caps(worker->domain)->local_registration)
-		rc = ranges_add(&worker->ranges, worker->domain, memory, bytes, &inner);
+		rc = ranges_add(&worker->ranges, worker->domain, taken.pointer, taken.bytes,
+				&inner);
 	return worker_result(rc, &inner, error);
 }

@@ -2,20 +2,34 @@
  *
  * declare_param.c -- what an inference rank needs: parameters, pieces, padding.
  */
+#include "worker/api/abi.h"
 #include "worker/api/declare.h"
 #include "worker/api/worker.h"
 
 #include <string.h>
 
+/* At least `bytes` of host memory for the parameter. */
+static int take_memory(const char *call, const char *name, uint64_t bytes, const weft_memory *given,
+		       weft_memory *memory, struct error *error)
+{
+	int rc = abi_take_memory(call, given, memory, error);
+
+	if (rc || (memory->pointer && memory->bytes >= bytes))
+		return rc;
+	return error_set(error, ERROR_USAGE, "%s: parameter %s needs %llu bytes, given %llu%s",
+			 call, name, (unsigned long long)bytes, (unsigned long long)memory->bytes,
+			 memory->pointer ? "" : " at NULL");
+}
+
 static int declare_param(struct weft_worker *worker, const weft_param *param, uint32_t *id,
 			 struct error *error)
 {
+	weft_memory memory = {0};
 	enum dtype dtype;
+	uint64_t bytes;
 	int64_t index;
 	int rc;
 
-	if (!param)
-		return error_set(error, ERROR_USAGE, "weft_declare_param: param is NULL");
 	rc = declare_check_shape("parameter", param->name, param->dtype, param->dims, &dtype,
 				 error);
 	if (rc)
@@ -25,12 +39,19 @@ static int declare_param(struct weft_worker *worker, const weft_param *param, ui
 				 "parameter %s has memory, but the worker was "
 				 "opened without own_memory",
 				 param->name);
+	/* a shape that has no size is refused below */
+	if (param->memory && shape_bytes(param->dims, param->shape, dtype_bytes(dtype), &bytes)) {
+		rc = take_memory("weft_declare_param", param->name, bytes, param->memory, &memory,
+				 error);
+		if (rc)
+			return rc;
+	}
 	index = layout_add_param(&worker->layout, param->name, dtype, param->dims, param->shape,
 				 error);
 	if (index < 0)
 		return (int)index;
 	if (worker->own_memory)
-		rc = declare_set_memory(worker, (uint32_t)index, param->memory, error);
+		rc = declare_set_memory(worker, (uint32_t)index, memory.pointer, error);
 	if (!rc && id)
 		*id = (uint32_t)index;
 	return rc;
@@ -40,19 +61,22 @@ int weft_declare_param(weft_worker *worker, const weft_param *param, uint32_t *i
 		       weft_error *error)
 {
 	struct error inner;
+	weft_param taken;
 	int rc = declare_may(worker, "weft_declare_param", &inner);
 
 	if (!rc)
 		rc = worker_role(worker, ROLE_INFERENCE, "weft_declare_param", &inner);
 	if (!rc)
-		rc = declare_param(worker, param, id, &inner);
+		rc = abi_take(ABI_PARAM, "weft_declare_param", param, &taken, &inner);
+	if (!rc)
+		rc = declare_param(worker, &taken, id, &inner);
 	return worker_result(rc, &inner, error);
 }
 
-int weft_param_bind(weft_worker *worker, uint32_t id, void *memory, uint64_t bytes,
-		    weft_error *error)
+int weft_param_bind(weft_worker *worker, uint32_t id, const weft_memory *memory, weft_error *error)
 {
 	struct error inner;
+	weft_memory taken;
 	int rc = declare_may(worker, "weft_param_bind", &inner);
 
 	if (!rc)
@@ -64,14 +88,11 @@ int weft_param_bind(weft_worker *worker, uint32_t id, void *memory, uint64_t byt
 		rc = error_set(&inner, ERROR_USAGE,
 			       "weft_param_bind: parameter %u; %zu are declared", id,
 			       worker->layout.param_count);
-	if (!rc && (!memory || bytes < worker->layout.params[id].bytes))
-		rc = error_set(&inner, ERROR_USAGE,
-			       "weft_param_bind: parameter %s needs %llu bytes, given %llu%s",
-			       worker->layout.params[id].name,
-			       (unsigned long long)worker->layout.params[id].bytes,
-			       (unsigned long long)bytes, memory ? "" : " at NULL");
 	if (!rc)
-		rc = declare_set_memory(worker, id, memory, &inner);
+		rc = take_memory("weft_param_bind", worker->layout.params[id].name,
+				 worker->layout.params[id].bytes, memory, &taken, &inner);
+	if (!rc)
+		rc = declare_set_memory(worker, id, taken.pointer, &inner);
 	return worker_result(rc, &inner, error);
 }
 
@@ -93,7 +114,7 @@ static int64_t need_tensor(struct weft_worker *worker, const weft_tensor *tensor
 static int check_made(const struct make *make, const weft_tensor *tensor, const weft_tensor *scales,
 		      struct error *error)
 {
-	static const char call[] = "weft_declare_made_piece";
+	static const char call[] = "weft_declare_transformed_piece";
 	uint64_t rows, columns;
 
 	if (!make_valid(make))
@@ -160,16 +181,9 @@ static int declare_piece(struct weft_worker *worker, const char *call, const wef
 			 const weft_tensor *scales, struct error *error)
 {
 	enum dtype dtype;
-	int rc = declare_may(worker, call, error);
+	int rc = declare_check_shape("tensor", tensor->name, tensor->dtype, tensor->dims, &dtype,
+				     error);
 
-	if (!rc)
-		rc = worker_role(worker, ROLE_INFERENCE, call, error);
-	if (rc)
-		return rc;
-	if (!tensor || !src_lo || !src_hi)
-		return error_set(error, ERROR_USAGE, "%s: tensor, src_lo or src_hi is NULL", call);
-	rc = declare_check_shape("tensor", tensor->name, tensor->dtype, tensor->dims, &dtype,
-				 error);
 	if (rc)
 		return rc;
 	if (piece->param >= worker->layout.param_count)
@@ -190,31 +204,54 @@ static int declare_piece(struct weft_worker *worker, const char *call, const wef
 	return declare_made(worker, piece, tensor, scales, error);
 }
 
+/* The caller's structs, then the piece. */
+static int take_piece(struct weft_worker *worker, const char *call, const weft_tensor *tensor,
+		      const uint64_t *src_lo, const uint64_t *src_hi, struct piece *piece,
+		      const weft_tensor *scales, struct error *error)
+{
+	weft_tensor taken, taken_scales;
+	int rc = declare_may(worker, call, error);
+
+	if (!rc)
+		rc = worker_role(worker, ROLE_INFERENCE, call, error);
+	if (rc)
+		return rc;
+	if (!tensor || !src_lo || !src_hi)
+		return error_set(error, ERROR_USAGE, "%s: tensor, src_lo or src_hi is NULL", call);
+	rc = abi_take(ABI_TENSOR, call, tensor, &taken, error);
+	if (!rc && scales)
+		rc = abi_take(ABI_TENSOR, call, scales, &taken_scales, error);
+	return rc ? rc
+		  : declare_piece(worker, call, &taken, src_lo, src_hi, piece,
+				  scales ? &taken_scales : NULL, error);
+}
+
 int weft_declare_piece(weft_worker *worker, const weft_tensor *tensor, const uint64_t *src_lo,
 		       const uint64_t *src_hi, uint32_t param, uint64_t offset, weft_error *error)
 {
 	struct piece piece = {.param = param, .offset = offset};
 	struct error inner;
-	int rc = declare_piece(worker, "weft_declare_piece", tensor, src_lo, src_hi, &piece, NULL,
-			       &inner);
+	int rc = take_piece(worker, "weft_declare_piece", tensor, src_lo, src_hi, &piece, NULL,
+			    &inner);
 
 	return worker_result(rc, &inner, error);
 }
 
-int weft_declare_made_piece(weft_worker *worker, const weft_tensor *tensor, const uint64_t *src_lo,
-			    const uint64_t *src_hi, uint32_t param, uint64_t offset,
-			    const weft_make *make, const weft_tensor *scales, weft_error *error)
+int weft_declare_transformed_piece(weft_worker *worker, const weft_tensor *tensor,
+				   const uint64_t *src_lo, const uint64_t *src_hi, uint32_t param,
+				   uint64_t offset, const weft_transform *transform,
+				   const weft_tensor *scales, weft_error *error)
 {
+	static const char call[] = "weft_declare_transformed_piece";
 	struct piece piece = {.param = param, .offset = offset};
+	weft_transform taken = {0};
 	struct error inner;
-	int rc;
+	int rc = transform ? abi_take(ABI_TRANSFORM, call, transform, &taken, &inner) : 0;
 
-	if (make)
-		piece.make = (struct make){make->scales_part ? MAKE_SCALES : MAKE_VALUES,
-					   make->from_rows, make->from_columns, make->to_rows,
-					   make->to_columns};
-	rc = declare_piece(worker, "weft_declare_made_piece", tensor, src_lo, src_hi, &piece,
-			   scales, &inner);
+	piece.make = (struct make){taken.scales_part ? MAKE_SCALES : MAKE_VALUES, taken.from_rows,
+				   taken.from_columns, taken.to_rows, taken.to_columns};
+	if (!rc)
+		rc = take_piece(worker, call, tensor, src_lo, src_hi, &piece, scales, &inner);
 	return worker_result(rc, &inner, error);
 }
 

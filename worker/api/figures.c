@@ -2,6 +2,7 @@
  *
  * figures.c -- what a host may look at: codes, declarations, the plan, counters.
  */
+#include "worker/api/abi.h"
 #include "worker/api/worker.h"
 
 #include <stdio.h>
@@ -13,7 +14,7 @@ const char *weft_version_text(void)
 	return WEFT_VERSION;
 }
 
-const char *weft_code_words(int code)
+const char *weft_strerror(int code)
 {
 	return error_words((enum error_code)(code < 0 ? -code : code));
 }
@@ -25,56 +26,89 @@ int weft_exit_code(int code)
 
 /* A trainer's calls and packing threads count while we look. A forked child's copy of a lock may be
  * held for ever by a thread that it has not. */
-int weft_get_stats(const weft_worker *worker, weft_stats *stats)
+static void add_up(const struct weft_worker *worker, weft_stats *stats)
 {
-	if (!worker || !stats)
-		return -WEFT_E_USAGE;
 	*stats = worker->waiter.stats;
 	if (worker->self.role == ROLE_TRAINER && worker->pid == getpid())
 		sender_figures((struct sender *)(uintptr_t)&worker->sender, stats);
 	else if (worker->epoch)
 		epoch_figures(worker->epoch, &stats->writes, &stats->chunks);
+}
+
+/* What the three below begin with. */
+static int check_view(const struct weft_worker *worker, enum abi_struct type, const char *call,
+		      const void *view, struct error *error)
+{
+	if (!worker)
+		return error_set(error, ERROR_USAGE, "%s: worker is NULL", call);
+	return abi_check_out(type, call, view, error);
+}
+
+int weft_get_stats(const weft_worker *worker, weft_stats *stats, weft_error *error)
+{
+	struct error inner;
+	weft_stats ours;
+	int rc = check_view(worker, ABI_STATS, "weft_get_stats", stats, &inner);
+
+	if (rc)
+		return worker_result(rc, &inner, error);
+	add_up(worker, &ours);
+	abi_give(ABI_STATS, &ours, stats);
 	return 0;
 }
 
-int weft_tensor_at(const weft_worker *worker, uint32_t id, weft_tensor_view *view)
+int weft_tensor_at(const weft_worker *worker, uint32_t id, weft_tensor_view *view,
+		   weft_error *error)
 {
 	const struct tensor_info *tensor;
+	weft_tensor_view ours = WEFT_TENSOR_VIEW_INIT;
+	struct error inner;
+	int rc = check_view(worker, ABI_TENSOR_VIEW, "weft_tensor_at", view, &inner);
 
-	if (!worker || !view || id >= worker->holding.tensor_count)
-		return -WEFT_E_USAGE;
+	if (!rc && id >= worker->holding.tensor_count)
+		rc = error_set(&inner, ERROR_USAGE, "weft_tensor_at: tensor %u; %zu are declared",
+			       id, worker->holding.tensor_count);
+	if (rc)
+		return worker_result(rc, &inner, error);
 	tensor = &worker->holding.tensors[id];
-	memset(view, 0, sizeof(*view));
-	view->name = tensor->name;
-	view->dtype = dtype_name(tensor->dtype);
-	view->dims = tensor->dims;
-	memcpy(view->shape, tensor->shape, sizeof(view->shape));
-	view->row_lo = worker->held[id].lo;
-	view->row_hi = worker->held[id].hi;
-	view->bytes = worker->held[id].bytes;
-	view->wanted = worker->epoch && worker->epoch->send.tensor_first &&
-		       send_plan_wants(&worker->epoch->send, id);
+	ours.name = tensor->name;
+	ours.dtype = dtype_name(tensor->dtype);
+	ours.dims = tensor->dims;
+	memcpy(ours.shape, tensor->shape, sizeof(ours.shape));
+	ours.row_lo = worker->held[id].lo;
+	ours.row_hi = worker->held[id].hi;
+	ours.bytes = worker->held[id].bytes;
+	ours.wanted = worker->epoch && worker->epoch->send.tensor_first &&
+		      send_plan_wants(&worker->epoch->send, id);
+	abi_give(ABI_TENSOR_VIEW, &ours, view);
 	return 0;
 }
 
-int weft_param_at(const weft_worker *worker, uint32_t id, weft_param_view *view)
+int weft_param_at(const weft_worker *worker, uint32_t id, weft_param_view *view, weft_error *error)
 {
 	const struct param_info *param;
+	weft_param_view ours = WEFT_PARAM_VIEW_INIT;
+	struct error inner;
+	int rc = check_view(worker, ABI_PARAM_VIEW, "weft_param_at", view, &inner);
 
-	if (!worker || !view || id >= worker->layout.param_count)
-		return -WEFT_E_USAGE;
+	if (!rc && id >= worker->layout.param_count)
+		rc = error_set(&inner, ERROR_USAGE, "weft_param_at: parameter %u; %zu are declared",
+			       id, worker->layout.param_count);
+	if (rc)
+		return worker_result(rc, &inner, error);
 	param = &worker->layout.params[id];
-	memset(view, 0, sizeof(*view));
-	view->name = param->name;
-	view->dtype = dtype_name(param->dtype);
-	view->dims = param->dims;
-	memcpy(view->shape, param->shape, sizeof(view->shape));
-	view->bytes = param->bytes;
+	ours.name = param->name;
+	ours.dtype = dtype_name(param->dtype);
+	ours.dims = param->dims;
+	memcpy(ours.shape, param->shape, sizeof(ours.shape));
+	ours.bytes = param->bytes;
+	abi_give(ABI_PARAM_VIEW, &ours, view);
 	return 0;
 }
 
 int weft_plan(const weft_worker *worker, weft_plan_view *view, weft_error *error)
 {
+	weft_plan_view ours = WEFT_PLAN_VIEW_INIT;
 	const struct message_plan *plan;
 	struct error inner;
 	int rc = 0;
@@ -83,16 +117,18 @@ int weft_plan(const weft_worker *worker, weft_plan_view *view, weft_error *error
 		rc = error_set(&inner, ERROR_USAGE, "weft_plan: worker or view is NULL");
 	else if (worker->stage != STAGE_JOINED && worker->stage != STAGE_LEFT)
 		rc = worker_stage(worker, STAGE_JOINED, "weft_plan", &inner);
+	if (!rc)
+		rc = abi_check_out(ABI_PLAN_VIEW, "weft_plan", view, &inner);
 	if (rc)
 		return worker_result(rc, &inner, error);
-	memset(view, 0, sizeof(*view));
 	plan = worker->epoch->plan;
-	digest_text(plan->digest, view->digest);
-	snprintf(view->policy, sizeof(view->policy), "%s", plan->policy);
-	snprintf(view->order, sizeof(view->order), "%s", plan->order);
+	digest_text(plan->digest, ours.digest);
+	snprintf(ours.policy, sizeof(ours.policy), "%s", plan->policy);
+	snprintf(ours.order, sizeof(ours.order), "%s", plan->order);
 	for (size_t i = 0; i < plan->peer_count; i++)
-		view->bytes += plan->peers[i].bytes;
-	view->pieces = plan->row_count;
-	view->peers = (uint32_t)plan->peer_count;
+		ours.bytes += plan->peers[i].bytes;
+	ours.pieces = plan->row_count;
+	ours.peers = (uint32_t)plan->peer_count;
+	abi_give(ABI_PLAN_VIEW, &ours, view);
 	return 0;
 }

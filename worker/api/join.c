@@ -69,6 +69,7 @@ int join_open(struct weft_worker *worker, const struct message_plan *plan,
 	const struct epoch_options options = {
 		.self = worker->self,
 		.name = worker->self_name,
+		.log_name = worker->log_name,
 		.domain = worker->domain,
 		.health = &worker->health,
 		.holding = &worker->holding,
@@ -90,7 +91,7 @@ int join_connected(struct weft_worker *worker, struct error *error)
 	return worker->self.role == ROLE_TRAINER
 		       ? sender_open(&worker->sender, worker->epoch, worker->pack_threads, error)
 		       : waiter_open(&worker->waiter, worker->epoch, &worker->health,
-				     &worker->versions, error);
+				     &worker->versions, &worker->watch, error);
 }
 
 static int open_endpoints(struct weft_worker *worker, const struct message_plan *plan,
@@ -168,10 +169,12 @@ int join_run(struct weft_worker *worker, uint32_t timeout_ms, struct error *erro
 
 	if (!timeout_ms)
 		timeout_ms = worker->join_timeout_ms;
-	rc = start(worker, timeout_ms, error);
-	if (rc)
-		return rc; /* still open: declare more and retry */
-	worker->stage = STAGE_JOINING;
+	if (worker->stage == STAGE_OPEN) {
+		rc = start(worker, timeout_ms, error);
+		if (rc)
+			return rc; /* still open: declare more and retry */
+		worker->stage = STAGE_JOINING;
+	}
 	rc = follow(worker, clock_deadline_ns(timeout_ms), error);
 	if (rc)
 		return rc;

@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "model/checkpoint.h"
 #include "model/content.h"
+#include "worker/api/weft_play.h"
 #include "worker/api/worker.h"
 #include "worker/referee/contents.h"
 #include "worker/referee/verify.h"

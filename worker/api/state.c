@@ -2,17 +2,30 @@
  *
  * state.c -- what every call asks before it does anything.
  */
+#include "worker/api/abi.h"
 #include "worker/api/worker.h"
+
+#include "base/clock.h"
+#include "base/log.h"
 
 #include <string.h>
 #include <unistd.h>
 
 int worker_result(int rc, const struct error *inner, weft_error *error)
 {
-	if (rc < 0 && error) {
-		error->code = inner->code;
-		memcpy(error->text, inner->text, sizeof(error->text));
+	weft_error out = WEFT_ERROR_INIT;
+	struct error why;
+
+	if (rc >= 0 || !error)
+		return rc;
+	/* nothing may be written into it, and what failed must not be lost */
+	if (abi_check_out(ABI_ERROR, "a call that failed", error, &why)) {
+		log_error("%s (WEFT_ERROR_INIT). What failed: %s", why.text, inner->text);
+		return rc;
 	}
+	out.code = (int)inner->code;
+	memcpy(out.text, inner->text, sizeof(out.text));
+	abi_give(ABI_ERROR, &out, error);
 	return rc;
 }
 
@@ -28,6 +41,7 @@ int worker_stage(const struct weft_worker *worker, enum worker_stage stage, cons
 
 	if (!worker)
 		return error_set(error, ERROR_USAGE, "%s: worker is NULL", call);
+	log_as(worker->log_name);
 	if (getpid() != worker->pid)
 		return error_set(error, ERROR_STATE,
 				 "%s: the worker was opened by process %d; this is its forked "
@@ -54,6 +68,7 @@ int worker_may_update(struct weft_worker *worker, enum role role, const char *ca
 
 	if (!worker)
 		return error_set(error, ERROR_USAGE, "%s: worker is NULL", call);
+	log_as(worker->log_name);
 	rc = health_check(&worker->health, error);
 	if (!rc)
 		rc = worker_role(worker, role, call, error);

@@ -17,6 +17,19 @@ int weft_update_wait(weft_worker *worker, uint64_t version, uint32_t timeout_ms,
 	return worker_result(rc, &inner, error);
 }
 
+int weft_update_try_wait(weft_worker *worker, uint64_t version, uint32_t timeout_ms,
+			 uint64_t *published, weft_error *error)
+{
+	struct error inner;
+	int rc = worker_may_update(worker, ROLE_INFERENCE, "weft_update_try_wait", &inner);
+
+	if (!rc)
+		rc = post_load_outside(&worker->waiter.post_load, "weft_update_try_wait", &inner);
+	if (!rc)
+		rc = waiter_try_wait(&worker->waiter, version, timeout_ms, published, &inner);
+	return worker_result(rc, &inner, error);
+}
+
 uint64_t weft_published(const weft_worker *worker)
 {
 	return worker ? atomic_load(&worker->versions.published) : 0;

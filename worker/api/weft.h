@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * weft.h -- the only header a host program needs. In the order of a worker's life:
+ * weft.h -- what a host program needs (with weft_base.h, which it includes; weft_play.h is for tests and
+ * programs that play trainer). In the order of a worker's life:
  *
  *     weft_launch_find          who am I (flags, torchrun, MPI, Slurm, Kubernetes variables)
  *     weft_open                 -> weft_worker
@@ -11,9 +12,12 @@
  *                weft_read_begin, weft_read_end   from any thread, at any time
  *     weft_leave, weft_close
  *
- * Results: 0 done; negative (-WEFT_E_*) failed, with one sentence in *error; positive
+ * Results: 0 done; negative (-WEFT_E_*) failed, with one message in *error; positive
  * (WEFT_*) a documented answer. `error` may be NULL. Strings passed in are copied; strings
- * handed out live as long as the object they came from.
+ * handed out live as long as the object they came from. Structs carry their size (weft_base.h):
+ *
+ *     weft_error error = WEFT_ERROR_INIT;
+ *     weft_options options = WEFT_OPTIONS_INIT;
  *
  * Threads: one thread at a time per weft_worker, except the functions marked [any thread].
  * A worker runs one thread of its own, for the control channel; it never calls the host.
@@ -23,70 +27,20 @@
 #ifndef WEFT_H
 #define WEFT_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "weft_base.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#define WEFT_API __attribute__((visibility("default")))
-
-#define WEFT_VERSION_MAJOR 0
-#define WEFT_VERSION_MINOR 1
-#define WEFT_VERSION_PATCH 0
-
-/* ---- errors ---- */
-
-enum weft_code {
-	WEFT_OK = 0,
-	WEFT_E_USAGE = 101,           /* a wrong argument */
-	WEFT_E_CONFIG = 102,          /* bad configuration: flag, spec, variable */
-	WEFT_E_STATE = 103,           /* call out of order; nothing changed */
-	WEFT_E_FILE = 110,            /* malformed file */
-	WEFT_E_IO = 111,
-	WEFT_E_MEMORY = 112,
-	WEFT_E_MESSAGE = 120,         /* malformed message from a peer */
-	WEFT_E_JOB = 121,             /* the controller serves another job */
-	WEFT_E_WIRE_VERSION = 122,
-	WEFT_E_DUPLICATE_RANK = 123,
-	WEFT_E_CONFLICT = 124,        /* declarations contradict each other */
-	WEFT_E_UNSOURCED = 125,       /* an engine parameter that nobody can source */
-	WEFT_E_UNPROVED = 126,
-	WEFT_E_LIMIT = 127,
-	WEFT_E_TIMEOUT = 130,         /* names who is missing */
-	WEFT_E_PEER_LOST = 131,       /* the job has lost a worker: close, and start again */
-	WEFT_E_CONTROLLER_LOST = 132,
-	WEFT_E_TRANSPORT = 140,
-	WEFT_E_UNSUPPORTED = 141,
-	WEFT_E_BOUNDS = 142,
-	WEFT_E_CHECKSUM = 150,        /* nothing was published; the rank is tainted */
-	WEFT_E_VERSION = 151,         /* version out of order; nothing changed */
-	WEFT_E_ABORTED = 152,         /* the trainer gave the update up; the rank is tainted */
-	WEFT_E_INTERRUPTED = 153,     /* weft_interrupt was called */
-	WEFT_E_POST_LOAD = 154,       /* the host's own hook failed; nothing was published */
-	WEFT_E_INTERNAL = 199
-};
-
-typedef struct weft_error {
-	int code;        /* enum weft_code */
-	char text[1024]; /* one sentence: what, where, value seen and needed, what to change */
-} weft_error;
-
-WEFT_API const char *weft_version_text(void);      /* [any thread] "0.1.0" */
-WEFT_API const char *weft_code_words(int code);    /* [any thread] "deadline passed" */
-/* [any thread] Exit code a program should end with: 1 failed, 2 usage, 75 try again, 78 bad
- * configuration. */
-WEFT_API int weft_exit_code(int code);
-
 /* ---- launch ---- */
 
-enum weft_role { WEFT_TRAINER = 0, WEFT_INFERENCE = 1 };
+enum weft_role { WEFT_TRAINER = 1, WEFT_INFERENCE = 2 }; /* 0 is no role */
 
 /* What a launcher's variables say. Order: flags given here, WEFT_*, torchrun, PET_*, MPI, PMI,
  * Slurm, Kubernetes. Two sources that disagree are WEFT_E_CONFIG naming both. */
 typedef struct weft_launch {
-	size_t size;            /* sizeof(weft_launch) */
+	size_t size;
 	int64_t rank;           /* in: flag or -1; out: rank among all workers of the launch */
 	int64_t world;          /* in: flag or -1; out: workers of the launch, -1 if unknown */
 	int64_t local_rank;     /* out: -1 if unknown */
@@ -95,7 +49,9 @@ typedef struct weft_launch {
 	char rank_source[64];   /* out: "RANK", "--rank", ... for one printed line */
 	char controller_source[64];
 	int start_controller;   /* out: 1 when controller was "auto" and this is rank 0 */
+	int reserved;           /* 0 */
 } weft_launch;
+#define WEFT_LAUNCH_INIT WEFT_INIT(weft_launch)
 WEFT_API int weft_launch_find(weft_launch *launch, weft_error *error);
 /* Starts weft-controller when launch->start_controller says that this is the worker to do it:
  * the program beside this one, or the one in PATH, with --bind at the port of
@@ -108,7 +64,7 @@ WEFT_API int weft_launch_controller(const weft_launch *launch, const char *const
 WEFT_API int weft_launch_wait(int64_t *pid, uint32_t timeout_ms);
 /* Waits timeout_ms, asks it to end, waits again, kills it. */
 WEFT_API void weft_launch_stop(int64_t *pid, uint32_t timeout_ms);
-/* Writes the sentence where the launcher shows it ($TORCHELASTIC_ERROR_FILE), if it wants one.
+/* Writes the message where the launcher shows it ($TORCHELASTIC_ERROR_FILE), if it wants one.
  * A victim's error (peer or controller lost) is written only when no other was. */
 WEFT_API void weft_launch_report(const weft_error *error);
 
@@ -117,10 +73,10 @@ WEFT_API void weft_launch_report(const weft_error *error);
 typedef struct weft_worker weft_worker;
 
 typedef struct weft_options {
-	size_t size;               /* sizeof(weft_options); zero of any other field: default */
+	size_t size;               /* zero of any other field but role and controller: default */
 	const char *controller;    /* "tcp://host:29600"; needed */
 	const char *job;           /* default "weft"; all workers and the controller agree */
-	enum weft_role role;
+	enum weft_role role;       /* needed */
 	uint32_t rank;             /* within the role, from 0 */
 	const char *transport;     /* a requirement; default "shm" */
 	uint32_t join_timeout_ms;    /* default 60000 */
@@ -130,36 +86,59 @@ typedef struct weft_options {
 				      Not with replica "full" */
 	int checksums;             /* 1: every piece is summed and verified; all must agree */
 	int shadow;                /* inference: 1 keeps two copies, readers keep v-1 meanwhile */
-	int own_memory;            /* inference: 1: parameters lie in host memory given with
+	int own_memory;            /* inference: 1: parameters lie in memory given with
 				      weft_param.memory or weft_param_bind, not weft's */
-	const char *nic;           /* which NICs the transport uses, as weft-worker --nic says it
-				      (docs/verbs.md); NULL or "": it chooses */
-	const char *replica;       /* trainer: "ring" (default), at most ring_bytes; or "full": one
-				      home a parameter, as large as what this trainer sends one
-				      inference rank, shared by all of them, keeps the last version
-				      (docs/replica.md) */
 	uint32_t pack_threads;     /* trainer: threads that pack, the calling one included; 0: as many
 				      as processors this process may use, at most 4 */
+	const char *nic;           /* which NICs the transport uses, a list of names ("mlx5_0,mlx5_1",
+				      "mlx5_0:1" for one port), or one by rank ("0=mlx5_0,1=mlx5_1"), as
+				      weft-worker --nic takes it; NULL or "": it chooses */
+	const char *replica;       /* trainer: "ring" (default), at most ring_bytes; or "full": one
+				      home a parameter, as large as what this trainer sends one
+				      inference rank, shared by all of them, keeps the last
+				      version */
 } weft_options;
+#define WEFT_OPTIONS_INIT WEFT_INIT(weft_options)
 
 /* Opens the transport and the control socket; waits for nobody. The control thread starts with
  * weft_join. */
 WEFT_API int weft_open(weft_worker **worker, const weft_options *options, weft_error *error);
 /* [any thread, signal handlers] Every wait of this worker ends within 0.1 s with
- * WEFT_E_INTERRUPTED, and so does every later call that would wait; weft_close then tells the
- * controller that the worker was interrupted. */
+ * WEFT_E_INTERRUPTED, and so does every later call that would wait, until weft_interrupt_clear. A
+ * weft_close before that tells the controller that the worker was interrupted.
+ *
+ * [any thread] weft_interrupt_clear takes it back: later calls do as they always do, when those that
+ * it ended have returned. What then holds, by the call that was ended:
+ *
+ *     weft_join                 call it again: it goes on where it was, with a new deadline
+ *     weft_update_begin         nothing was begun: begin again
+ *     weft_update_wait          as after its deadline: memory is open, the rank tainted (without
+ *                               shadow), what arrived still counts when the same version is waited for
+ *     weft_update_try_begin     the try goes on with its clock; so does weft_update_try_wait
+ *     weft_update_write, _all,  the update is open, but part of a tensor may be on its way: all that is
+ *     _bucket, weft_update_replay   left of it is weft_update_abort; a later version is complete
+ *     weft_update_drain         call it again
+ *     weft_update_end, _abort   call it again; after an end, weft_update_abort is possible too
+ *     weft_leave                is not ended by it
+ *
+ * A call that had not begun (between two writes, say) has changed nothing, and the update goes on. Where
+ * a transfer or a signal itself had to be cut, because a peer did not take it, the worker has failed for
+ * good: its later calls say so, WEFT_E_INTERRUPTED too. */
 WEFT_API void weft_interrupt(weft_worker *worker);
+WEFT_API void weft_interrupt_clear(weft_worker *worker);
 
 /* ---- declare: before join ---- */
 
 #define WEFT_DIMS_MAX 4
 
 typedef struct weft_tensor {
+	size_t size;
 	const char *name;          /* HuggingFace name */
 	const char *dtype;         /* "BF16", "F16", "F32", "F8_E4M3", ... (safetensors names) */
 	uint32_t dims;             /* 1..4, row-major */
 	uint64_t shape[WEFT_DIMS_MAX];
 } weft_tensor;
+#define WEFT_TENSOR_INIT WEFT_INIT(weft_tensor)
 
 /* Labels that the routing dump prints; all workers must pass the same. Default: "custom". */
 WEFT_API int weft_declare_labels(weft_worker *worker, const char *model, const char *train,
@@ -177,23 +156,25 @@ WEFT_API int weft_declare_tensor(weft_worker *worker, const weft_tensor *tensor,
  * registered, a tensor with such a piece must lie whole in one range, or weft_update_write refuses
  * it. Ranges do not overlap. The memory stays the host's, and until weft_close. Other transports
  * read any memory: the call changes nothing there. */
-WEFT_API int weft_source_register(weft_worker *worker, void *memory, uint64_t bytes,
+WEFT_API int weft_source_register(weft_worker *worker, const weft_memory *memory,
 				  weft_error *error);
 
 /* Inference: an engine parameter. memory: NULL, and weft allocates it at join; with
  * own_memory, the host's (one copy; with shadow two are not possible). */
 typedef struct weft_param {
+	size_t size;
 	const char *name;
 	const char *dtype;
 	uint32_t dims;
 	uint64_t shape[WEFT_DIMS_MAX];
-	void *memory;
+	const weft_memory *memory; /* at least the parameter's bytes; read during the call */
 } weft_param;
+#define WEFT_PARAM_INIT WEFT_INIT(weft_param)
 WEFT_API int weft_declare_param(weft_worker *worker, const weft_param *param, uint32_t *id,
 				weft_error *error);
-/* Inference with own_memory: where that parameter lies, `bytes` of it at least, for parameters
- * declared without memory (weft_declare_model). Before join; stays the host's. */
-WEFT_API int weft_param_bind(weft_worker *worker, uint32_t id, void *memory, uint64_t bytes,
+/* Inference with own_memory: where that parameter lies, its bytes at least, for parameters declared
+ * without memory (weft_declare_model). Before join; stays the host's. */
+WEFT_API int weft_param_bind(weft_worker *worker, uint32_t id, const weft_memory *memory,
 			     weft_error *error);
 /* Inference: the box src of `tensor` becomes bytes [offset, offset + its size) of param. Where
  * the dtypes differ, each element is converted to param's (F32, BF16 and F16 into each other,
@@ -205,18 +186,29 @@ WEFT_API int weft_declare_piece(weft_worker *worker, const weft_tensor *tensor,
 /* fp8 in blocks, as checkpoints like DeepSeek-V3's keep it: F8_E4M3 elements, and a matrix of one
  * F32 a block of rows x columns, which the block's elements are multiplied with. `from` is the
  * tensor's block, `to` param's; 0 and 0: not in blocks. */
-typedef struct weft_make {
+typedef struct weft_transform {
+	size_t size;
 	uint32_t from_rows, from_columns;
 	uint32_t to_rows, to_columns;
 	int scales_part;           /* 1: the piece is param's F32 scales; 0: its elements */
-} weft_make;
-/* Inference: the same, and the bytes are made so. src starts at a border of param's blocks and
- * ends at one or at the tensor's end. `scales`: with a `from` block, the tensor of its scales;
- * else NULL. The arithmetic is in job/make.h, to the bit. */
-WEFT_API int weft_declare_made_piece(weft_worker *worker, const weft_tensor *tensor,
-				     const uint64_t *src_lo, const uint64_t *src_hi,
-				     uint32_t param, uint64_t offset, const weft_make *make,
-				     const weft_tensor *scales, weft_error *error);
+	uint32_t reserved;         /* 0 */
+} weft_transform;
+#define WEFT_TRANSFORM_INIT WEFT_INIT(weft_transform)
+/* Inference: the same, and the bytes are transformed so (NULL: as weft_declare_piece). src starts at a
+ * border of param's blocks and ends at one or at the tensor's end. `scales`: with a `from` block, the
+ * tensor of its scales; else NULL. To the bit, every operation rounded once to F32:
+ *
+ *   out of blocks    x = element * its block's scale, rounded to param's dtype
+ *   into blocks      amax = largest |x| of the block's finite ones, at least 1e-10
+ *                    scale = amax / 448
+ *                    element = F8_E4M3(min(max(x * (1 / scale), -448), 448)), nearest even; NaN
+ *                    stays NaN, infinities become 448 with their sign
+ *   both             the first, as F32, then the second */
+WEFT_API int weft_declare_transformed_piece(weft_worker *worker, const weft_tensor *tensor,
+					    const uint64_t *src_lo, const uint64_t *src_hi,
+					    uint32_t param, uint64_t offset,
+					    const weft_transform *transform,
+					    const weft_tensor *scales, weft_error *error);
 /* Inference: bytes without a source (vocabulary padding); weft zeroes them at join. */
 WEFT_API int weft_declare_fill(weft_worker *worker, uint32_t param, uint64_t offset,
 			       uint64_t bytes, weft_error *error);
@@ -231,23 +223,31 @@ WEFT_API int weft_declare_model(weft_worker *worker, const char *model, const ch
 WEFT_API int weft_count_ranks(const char *train, const char *infer, uint32_t *trainers,
 			      uint32_t *inference, weft_error *error);
 
-/* What was declared, in declaration order; -WEFT_E_USAGE past the end. [any thread after join] */
+/* What was declared, in declaration order. [any thread after join] */
 typedef struct weft_tensor_view {
+	size_t size;
 	const char *name, *dtype;
 	uint32_t dims;
+	int wanted;                /* after join: some inference rank is sent part of it */
 	uint64_t shape[WEFT_DIMS_MAX];
 	uint64_t row_lo, row_hi;   /* held rows */
 	uint64_t bytes;            /* of the held rows */
-	int wanted;                /* after join: some inference rank is sent part of it */
 } weft_tensor_view;
+#define WEFT_TENSOR_VIEW_INIT WEFT_INIT(weft_tensor_view)
 typedef struct weft_param_view {
+	size_t size;
 	const char *name, *dtype;
 	uint32_t dims;
+	uint32_t reserved;
 	uint64_t shape[WEFT_DIMS_MAX];
 	uint64_t bytes;
 } weft_param_view;
-WEFT_API int weft_tensor_at(const weft_worker *worker, uint32_t id, weft_tensor_view *view);
-WEFT_API int weft_param_at(const weft_worker *worker, uint32_t id, weft_param_view *view);
+#define WEFT_PARAM_VIEW_INIT WEFT_INIT(weft_param_view)
+/* -WEFT_E_USAGE past the end. */
+WEFT_API int weft_tensor_at(const weft_worker *worker, uint32_t id, weft_tensor_view *view,
+			    weft_error *error);
+WEFT_API int weft_param_at(const weft_worker *worker, uint32_t id, weft_param_view *view,
+			   weft_error *error);
 
 /* Inference, before join: compares what was declared with the parameters that the engine really has
  * (name, dtype as here or as torch names it, shape; dims 0 is a scalar; memory is not looked at).
@@ -255,9 +255,10 @@ WEFT_API int weft_param_at(const weft_worker *worker, uint32_t id, weft_param_vi
  * where one is known, and counts the rest. Parameters that have no source by design (scales of the
  * KV cache, rotary caches) are left out of it. */
 WEFT_API int weft_compare_params(weft_worker *worker, const weft_param *live, size_t count,
-				 weft_error *error);
-/* The same with a file (docs/models.md: what `weft model check --live` reads); WEFT_E_FILE names the
- * line that is malformed. `line`, unless NULL, is called with each difference. */
+				 size_t stride, weft_error *error);
+/* The same with a file: one JSON object a line, {"name": "..", "dtype": "..", "shape": [..]}, as `weft
+ * model check --live` reads it. WEFT_E_FILE names the line that is malformed. `line`, unless NULL, is
+ * called with each difference. */
 typedef void weft_line(void *context, const char *text);
 WEFT_API int weft_compare_params_file(weft_worker *worker, const char *path, weft_line *line,
 				      void *context, weft_error *error);
@@ -268,13 +269,16 @@ WEFT_API int weft_join(weft_worker *worker, uint32_t timeout_ms, weft_error *err
 
 /* After join: digest of the routing table (32 hex digits), routes and bytes of this worker. */
 typedef struct weft_plan_view {
-	char digest[33];
+	size_t size;
+	char digest[40];           /* 32 digits and a zero */
 	char policy[32];
+	char order[32];            /* in which a trainer sends: "rotated", "rounds", ... */
 	uint64_t bytes;            /* this worker sends or receives per update */
 	uint64_t pieces;
 	uint32_t peers;
-	char order[32];            /* in which a trainer sends: "rotated", "rounds", ... */
+	uint32_t reserved;
 } weft_plan_view;
+#define WEFT_PLAN_VIEW_INIT WEFT_INIT(weft_plan_view)
 WEFT_API int weft_plan(const weft_worker *worker, weft_plan_view *view, weft_error *error);
 
 /* ---- updates: trainer ---- */
@@ -283,33 +287,36 @@ WEFT_API int weft_plan(const weft_worker *worker, weft_plan_view *view, weft_err
  * until every inference rank of the plan accepts it, i.e. until each is inside
  * weft_update_wait for it. */
 WEFT_API int weft_update_begin(weft_worker *worker, uint64_t version, weft_error *error);
-/* [any thread, many at once; so are the next three] Sends all pieces of tensor `id` from `data` (the
- * held rows, row-major, `bytes` as in weft_tensor_view). data must stay unchanged until
+/* [any thread, many at once; so are the next three] Sends all pieces of tensor `id` from `memory` (the
+ * held rows, row-major, bytes as in weft_tensor_view). It must stay unchanged until
  * weft_update_end or weft_update_drain; with replica "full" it may be reused when the call returns.
  * What is made from a weight and its scales leaves when both were written: until then the first one's
  * memory must stay, with any replica. A tensor written twice, or of another size, is WEFT_E_USAGE and
  * nothing is sent. When a transfer fails, all calls inside return the first failure, when none of
  * them reads a tensor any more; a NIC may, until weft_close has returned. A call that comes after the
  * failure is refused at once: those inside may still be reading theirs. */
-WEFT_API int weft_update_write(weft_worker *worker, uint32_t id, const void *data,
-			       uint64_t bytes, weft_error *error);
-/* Every tensor at once, data[id] each (NULL for tensors that are not wanted, or were written in this
- * update), in the plan's send order (weft_plan_view.order). */
-WEFT_API int weft_update_write_all(weft_worker *worker, const void *const *data,
-				   weft_error *error);
+WEFT_API int weft_update_write(weft_worker *worker, uint32_t id, const weft_memory *memory,
+			       weft_error *error);
+/* Every tensor at once, memory[id] each (its pointer NULL for tensors that are not wanted, or were
+ * written in this update), `count` as many as were declared, in the plan's send order
+ * (weft_plan_view.order). */
+WEFT_API int weft_update_write_all(weft_worker *worker, const weft_memory *memory, size_t count,
+				   size_t stride, weft_error *error);
 /* Some tensors, by name, in any order, as a framework's all-gather gives them. Each is this trainer's
  * held rows of it. A tensor that is not declared, comes twice, was written before, or has another
  * dtype, shape or size is named (WEFT_E_USAGE), and nothing of the bucket is sent; one that is
  * declared and wanted by nobody is passed over. */
 typedef struct weft_slice {
+	size_t size;
 	const char *name, *dtype;
 	uint32_t dims;
+	uint32_t reserved;             /* 0 */
 	uint64_t shape[WEFT_DIMS_MAX]; /* of the held rows */
-	const void *data;
-	uint64_t bytes;
+	const weft_memory *memory;
 } weft_slice;
+#define WEFT_SLICE_INIT WEFT_INIT(weft_slice)
 WEFT_API int weft_update_write_bucket(weft_worker *worker, const weft_slice *slices, size_t count,
-				      weft_error *error);
+				      size_t stride, weft_error *error);
 /* Waits until the memory of everything written by calls that have returned may be reused; the update
  * stays open. WEFT_E_STATE names a tensor that waits for another one (see weft_update_write). */
 WEFT_API int weft_update_drain(weft_worker *worker, weft_error *error);
@@ -322,7 +329,7 @@ WEFT_API int weft_update_end(weft_worker *worker, weft_error *error);
  * it keeps none whole: with a ring, before the first end, after an update that was given up had
  * written into it, or where inference ranks want different bytes of one parameter from this trainer
  * (their homes keep the last rank's). */
-WEFT_API int weft_update_repeat(weft_worker *worker, uint64_t version, weft_error *error);
+WEFT_API int weft_update_replay(weft_worker *worker, uint64_t version, weft_error *error);
 /* Gives the update up: targets are told, stay tainted, and accept a later version. WEFT_E_STATE while
  * another call is writing. */
 WEFT_API int weft_update_abort(weft_worker *worker, const char *why, weft_error *error);
@@ -332,11 +339,11 @@ WEFT_API int weft_update_abort(weft_worker *worker, const char *why, weft_error 
 #define WEFT_VERSION_NEXT 0 /* whatever version the trainers begin next */
 #define WEFT_TORN 1         /* weft_read_end: an update came in between; read again */
 #define WEFT_NONE 2         /* weft_read_begin: nothing published, or being updated in place */
+#define WEFT_AGAIN 3        /* weft_update_try_*: not yet */
 
 /* Opens this rank's memory for `version`, waits for all its signals, verifies, calls the hook of
- * weft_set_post_load, publishes. From
- * here until it returns 0 the memory may change (without shadow). version == published: returns
- * at once; older: WEFT_E_VERSION. A failed update leaves the rank tainted (without shadow):
+ * weft_set_post_load, publishes. From here until it returns 0 the memory may change (without shadow).
+ * version == published: returns at once; older: WEFT_E_VERSION. A failed update leaves the rank tainted (without shadow):
  * readers get WEFT_NONE until a later update succeeds. *published may be NULL. */
 WEFT_API int weft_update_wait(weft_worker *worker, uint64_t version, uint32_t timeout_ms,
 			      uint64_t *published, weft_error *error);
@@ -370,56 +377,68 @@ WEFT_API int weft_read_end(const weft_worker *worker, uint64_t version);
 WEFT_API const void *weft_param_memory(const weft_worker *worker, uint32_t id,
 				       uint64_t version);
 
+/* [any thread] XXH3-128 of a parameter's bytes, as 32 hex digits; WEFT_NONE when that version is
+ * not here, WEFT_TORN when an update came in between. */
+WEFT_API int weft_param_digest(const weft_worker *worker, uint32_t id, uint64_t version,
+			       char digest[33]);
+
+/* ---- without blocking: event loops ---- */
+
+/* A descriptor (eventfd) for poll(2), epoll or asyncio, readable when there may be something to do:
+ * a peer's signal came (an update may begin, or part of a version arrived), a version was published,
+ * the deadline of a try passed, weft_interrupt was called, the worker failed (which then may take
+ * 0.1 s). It stays readable until one of the three calls below, which clear it first and then look,
+ * so nothing is missed; it may be readable with nothing to do. From weft_join to weft_leave; a second
+ * call gives the same one. The worker owns it and weft_close closes it: nobody else reads, writes or
+ * closes it, and one loop watches it. The first call starts a thread, which sleeps.
+ *
+ *     trainer      poll ─► weft_update_try_begin(v): WEFT_AGAIN ─► poll ...  0 ─► write, end
+ *     inference    weft_update_try_wait(v): WEFT_AGAIN ─► poll ─► try again ...  0: published
+ *     neither      poll ─► weft_poll: 0, or why nothing goes on */
+WEFT_API int weft_descriptor(weft_worker *worker, int *descriptor, weft_error *error);
+/* Clears it. 0, or the error of a worker that failed or was interrupted. For a loop that waits for
+ * nothing of its own, as one that only reads. */
+WEFT_API int weft_poll(weft_worker *worker, weft_error *error);
+/* As weft_update_begin, but answers WEFT_AGAIN while a target does not accept yet. The first try
+ * starts the clock of the update timeout, and a try after it is the same WEFT_E_TIMEOUT, naming who
+ * does not accept; the next starts a new one. Another version, or weft_update_begin, takes the
+ * place of the one tried. Nothing is begun before 0 is answered. */
+WEFT_API int weft_update_try_begin(weft_worker *worker, uint64_t version, weft_error *error);
+/* As weft_update_wait, but answers WEFT_AGAIN while signals are missing. The first try opens this
+ * rank's memory, which from then on may change, and starts the clock; the try that finds all signals
+ * verifies, runs the hook and publishes, which takes its time, on the calling thread. One after
+ * timeout_ms (0: the update timeout) of the first is WEFT_E_TIMEOUT, naming who is missing. Another
+ * version, or weft_update_wait, takes the place of the one tried. A worker that is closed in between
+ * has not done its work. */
+WEFT_API int weft_update_try_wait(weft_worker *worker, uint64_t version, uint32_t timeout_ms,
+				  uint64_t *published, weft_error *error);
+
 /* ---- figures ---- */
 
 typedef struct weft_stats {
+	size_t size;
 	uint64_t updates, bytes, writes, chunks, pieces_direct, pieces_mapped, pieces_replica;
 	uint64_t update_ns;       /* of the last update, begin to end / wait to publish */
 	uint64_t wait_ns, copy_ns, verify_ns; /* parts of it; copy_ns: while any call was writing */
 	uint64_t post_load_ns;    /* inference: in the hook; a part of update_ns too */
 	uint64_t packed_bytes;    /* into the replica; a block that lost its place in the ring
 				     counts again */
-	uint64_t parts_beside;    /* parts of pieces that were packed in the pass over the slice
+	uint64_t parts_copacked;  /* parts of pieces that were packed in the pass over the slice
 				     beside them */
 } weft_stats;
+#define WEFT_STATS_INIT WEFT_INIT(weft_stats)
 /* [any thread after join, on a trainer] Of an inference rank: not while it is in weft_update_wait. */
-WEFT_API int weft_get_stats(const weft_worker *worker, weft_stats *stats);
+WEFT_API int weft_get_stats(const weft_worker *worker, weft_stats *stats, weft_error *error);
 
 /* ---- close ---- */
 
 /* Tells the controller that this worker is done. */
 WEFT_API int weft_leave(weft_worker *worker, weft_error *error);
 /* Leaves if needed (as one that did not do its work after weft_interrupt, inside an update, or
- * when the last update failed here; the controller then fails the job), fences peers out of host memory, frees weft's memory. NULL inside is fine; sets NULL. In a forked child, where
- * what declares, joins, updates or leaves is WEFT_E_STATE, it only lets go. */
+ * when the last update failed here; the controller then fails the job), fences peers out of host
+ * memory, frees weft's memory. NULL inside is fine; sets NULL. In a forked child, where what declares,
+ * joins, updates or leaves is WEFT_E_STATE, it only lets go. */
 WEFT_API void weft_close(weft_worker **worker);
-
-/* ---- checkpoints and contents, for programs that play trainer ---- */
-
-typedef struct weft_checkpoint weft_checkpoint;
-WEFT_API int weft_checkpoint_open(weft_checkpoint **checkpoint, const char *path,
-				  weft_error *error);
-WEFT_API void weft_checkpoint_close(weft_checkpoint **checkpoint);
-/* [any thread] NULL when there is no such tensor. Mapped, read-only, until close. */
-WEFT_API const void *weft_checkpoint_tensor(const weft_checkpoint *checkpoint, const char *name,
-					    uint64_t *bytes);
-/* After the declarations: each tensor that this worker declared or needs is in the checkpoint with the
- * same dtype and shape. WEFT_E_FILE names the first that is not, and both. */
-WEFT_API int weft_checkpoint_fits(const weft_checkpoint *checkpoint, const weft_worker *worker,
-				  weft_error *error);
-/* [any thread] Bytes [offset, offset + bytes) of version `version` of a tensor: a function of
- * its checkpoint bytes and the version (docs/contents.md), so anyone can recompute them. */
-WEFT_API void weft_content_version(const char *name, const void *tensor, uint64_t tensor_bytes,
-				   uint64_t version, uint64_t offset, uint64_t bytes, void *out);
-/* Inference: recomputes every byte of this rank's parameters for `version` from the checkpoint
- * and compares with its memory. 0: equal; WEFT_E_CHECKSUM names parameter, offset, both bytes.
- * *bytes_compared may be NULL. */
-WEFT_API int weft_verify(const weft_worker *worker, const weft_checkpoint *checkpoint,
-			 uint64_t version, uint64_t *bytes_compared, weft_error *error);
-/* [any thread] XXH3-128 of a parameter's bytes, as 32 hex digits; WEFT_NONE when that version is
- * not here, WEFT_TORN when an update came in between. */
-WEFT_API int weft_param_digest(const weft_worker *worker, uint32_t id, uint64_t version,
-			       char digest[33]);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/api/abi.h"
 #include "worker/api/worker.h"
 
 #include "base/clock.h"
@@ -20,29 +21,22 @@
 	_Static_assert((int)WEFT_E_##name == (int)ERROR_##name, "weft.h and error.h differ");
 ERROR_CODES(X)
 #undef X
-_Static_assert(sizeof(((weft_error *)0)->text) == ERROR_TEXT_BYTES, "sentences are cut");
-_Static_assert((int)WEFT_TRAINER == (int)ROLE_TRAINER && (int)WEFT_INFERENCE == (int)ROLE_INFERENCE,
-	       "roles differ");
+_Static_assert(sizeof(((weft_error *)0)->text) == ERROR_TEXT_BYTES, "messages are cut");
+
+/* 0 is no role for a host, so that none is taken for one; between workers roles are counted from 0. */
+static const enum role roles[] = {[WEFT_TRAINER] = ROLE_TRAINER, [WEFT_INFERENCE] = ROLE_INFERENCE};
 
 static int check_options(const weft_options *options, struct error *error)
 {
-	if (!options)
-		return error_set(error, ERROR_USAGE, "weft_open: options is NULL");
-	if (options->size < offsetof(weft_options, own_memory) + sizeof(int) ||
-	    options->size > 4096)
-		return error_set(error, ERROR_USAGE,
-				 "weft_open: options.size is %zu; set it to "
-				 "sizeof(weft_options), %zu here",
-				 options->size, sizeof(weft_options));
 	if (!options->controller || !*options->controller)
 		return error_set(error, ERROR_CONFIG,
 				 "no controller address; give one as tcp://host:29600 "
 				 "(--controller or WEFT_CONTROLLER)");
 	if (options->role != WEFT_TRAINER && options->role != WEFT_INFERENCE)
 		return error_set(error, ERROR_USAGE,
-				 "weft_open: role is %d; it is WEFT_TRAINER (0) "
-				 "or WEFT_INFERENCE (1)",
-				 (int)options->role);
+				 "weft_open: role is %d; it is WEFT_TRAINER (%d) or "
+				 "WEFT_INFERENCE (%d)",
+				 (int)options->role, WEFT_TRAINER, WEFT_INFERENCE);
 	if (options->rank >= LIMIT_RANKS)
 		return error_set(error, ERROR_LIMIT, "rank %u; ranks of a role are below %u",
 				 options->rank, LIMIT_RANKS);
@@ -74,14 +68,13 @@ static void find_host(struct weft_worker *worker)
 	fclose(file);
 }
 
-/* Lines of the library say which program and which worker they are from. */
-static void open_log(const struct weft_worker *worker)
+/* Lines of the library say which program they are from, and which of its workers. */
+static void open_log(struct weft_worker *worker)
 {
-	char who[16];
-
-	snprintf(who, sizeof(who), "%c%u", worker->self.role == ROLE_TRAINER ? 't' : 'i',
-		 worker->self.rank);
-	log_open(program_invocation_short_name, who);
+	snprintf(worker->log_name, sizeof(worker->log_name), "%c%u",
+		 worker->self.role == ROLE_TRAINER ? 't' : 'i', worker->self.rank);
+	log_open(program_invocation_short_name, "");
+	log_as(worker->log_name);
 }
 
 static int open_domain(struct weft_worker *worker, struct error *error)
@@ -135,11 +128,11 @@ static int fill(struct weft_worker *worker, const weft_options *options, struct 
 	int rc = choose_replica(worker, options, error);
 
 	if (!rc)
-		rc = sender_init(&worker->sender, &worker->health, error);
+		rc = sender_init(&worker->sender, &worker->health, &worker->watch, error);
 	if (rc)
 		return rc;
 	worker->pid = getpid();
-	worker->self.role = (enum role)options->role;
+	worker->self.role = roles[options->role];
 	worker->self.rank = options->rank;
 	worker->join_timeout_ms =
 		options->join_timeout_ms ? options->join_timeout_ms : DEFAULT_JOIN_MS;
@@ -167,7 +160,7 @@ static int fill(struct weft_worker *worker, const weft_options *options, struct 
 
 int weft_open(weft_worker **out, const weft_options *options, weft_error *error)
 {
-	weft_options given = {0};
+	weft_options given;
 	struct weft_worker *worker;
 	struct error inner;
 	int rc;
@@ -176,7 +169,9 @@ int weft_open(weft_worker **out, const weft_options *options, weft_error *error)
 		return worker_result(error_set(&inner, ERROR_USAGE, "weft_open: worker is NULL"),
 				     &inner, error);
 	*out = NULL;
-	rc = check_options(options, &inner);
+	rc = abi_take(ABI_OPTIONS, "weft_open", options, &given, &inner);
+	if (!rc)
+		rc = check_options(&given, &inner);
 	if (rc)
 		return worker_result(rc, &inner, error);
 	worker = memory_zalloc(1, sizeof(*worker));
@@ -184,13 +179,13 @@ int weft_open(weft_worker **out, const weft_options *options, weft_error *error)
 		return worker_result(memory_error(&inner, "opening a worker", sizeof(*worker)),
 				     &inner, error);
 	health_init(&worker->health, worker->self_name);
-	/* a host built against an older header has fewer fields */
-	memcpy(&given, options, options->size < sizeof(given) ? options->size : sizeof(given));
+	watch_init(&worker->watch);
 	rc = fill(worker, &given, &inner);
 	if (!rc)
 		rc = open_domain(worker, &inner);
 	if (!rc)
-		rc = control_open(&worker->control, worker->controller, worker->domain, &inner);
+		rc = control_open(&worker->control, worker->controller, worker->log_name,
+				  worker->domain, &inner);
 	worker->health.control = worker->control;
 	if (rc) {
 		weft_close(&worker);
@@ -203,12 +198,39 @@ int weft_open(weft_worker **out, const weft_options *options, weft_error *error)
 int weft_join(weft_worker *worker, uint32_t timeout_ms, weft_error *error)
 {
 	struct error inner;
-	int rc = worker_stage(worker, STAGE_OPEN, "weft_join", &inner);
+	/* one that was interrupted goes on */
+	bool again = worker && worker->stage == STAGE_JOINING && !worker->health.failed;
+	int rc = worker_stage(worker, again ? STAGE_JOINING : STAGE_OPEN, "weft_join", &inner);
 
 	if (!rc)
 		rc = health_check(&worker->health, &inner);
 	if (!rc)
 		rc = join_run(worker, timeout_ms, &inner);
+	return worker_result(rc, &inner, error);
+}
+
+int weft_descriptor(weft_worker *worker, int *descriptor, weft_error *error)
+{
+	struct error inner;
+	int rc = worker_stage(worker, STAGE_JOINED, "weft_descriptor", &inner);
+
+	if (!rc && !descriptor)
+		rc = error_set(&inner, ERROR_USAGE, "weft_descriptor: descriptor is NULL");
+	if (!rc)
+		rc = watch_open(&worker->watch, worker->log_name, worker->domain, worker->control,
+				descriptor, &inner);
+	return worker_result(rc, &inner, error);
+}
+
+int weft_poll(weft_worker *worker, weft_error *error)
+{
+	struct error inner;
+	int rc = worker_stage(worker, STAGE_JOINED, "weft_poll", &inner);
+
+	if (!rc) {
+		watch_drain(&worker->watch);
+		rc = health_check(&worker->health, &inner);
+	}
 	return worker_result(rc, &inner, error);
 }
 
@@ -221,9 +243,17 @@ void weft_interrupt(weft_worker *worker)
 	if (!worker)
 		return;
 	atomic_store(&worker->health.interrupted, true);
-	if (worker->pid == getpid())
+	if (worker->pid == getpid()) {
 		transport_domain_interrupt(worker->domain);
+		watch_tell(&worker->watch);
+	}
 	errno = before;
+}
+
+void weft_interrupt_clear(weft_worker *worker)
+{
+	if (worker)
+		atomic_store(&worker->health.interrupted, false);
 }
 
 int weft_leave(weft_worker *worker, weft_error *error)
@@ -267,10 +297,12 @@ void weft_close(weft_worker **where)
 		return;
 	worker = *where;
 	*where = NULL;
+	log_as(worker->log_name);
 	/* A forked child has neither the control thread nor a part in the job: what it inherited
 	 * goes when it ends, and whatever it did here would be done to its parent. */
 	if (worker->pid && worker->pid != getpid())
 		return;
+	watch_close(&worker->watch);
 	if (worker->control)
 		leave_at_close(worker);
 	if (worker->own_memory && worker->epoch)

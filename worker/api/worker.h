@@ -17,6 +17,7 @@
 #include "job/layout.h"
 #include "worker/api/weft.h"
 #include "worker/control/health.h"
+#include "worker/control/watch.h"
 #include "worker/epoch/epoch.h"
 #include "worker/update/send.h"
 #include "worker/update/versions.h"
@@ -29,6 +30,7 @@ enum worker_stage { STAGE_OPEN, STAGE_JOINING, STAGE_JOINED, STAGE_LEFT };
 struct weft_worker {
 	struct member self;
 	char self_name[PEER_NAME_BYTES];
+	char log_name[16];                /* "t3", "i0": in every line of a thread that works for it */
 	char *controller, *job, *transport, *nic;
 	uint32_t join_timeout_ms, update_timeout_ms; /* 0: not set by the host */
 	uint64_t ring_bytes;
@@ -50,6 +52,7 @@ struct weft_worker {
 	struct transport_domain *domain;
 	struct control *control;
 	struct health health;
+	struct watch watch;
 	char host[64], host_id[64];
 	struct nic_report *nics;          /* as declared; names are the domain's */
 

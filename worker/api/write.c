@@ -3,7 +3,10 @@
  * write.c -- a trainer's calls of an update: the arguments and the worker are looked at here, the update is
  * made in worker/update/.
  */
+#include "worker/api/abi.h"
 #include "worker/api/worker.h"
+
+#include <string.h>
 
 int weft_update_begin(weft_worker *worker, uint64_t version, weft_error *error)
 {
@@ -11,39 +14,134 @@ int weft_update_begin(weft_worker *worker, uint64_t version, weft_error *error)
 	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_begin", &inner);
 
 	if (!rc)
-		rc = sender_begin(&worker->sender, version, &inner);
+		rc = sender_begin(&worker->sender, version, true, &inner);
 	return worker_result(rc, &inner, error);
 }
 
-int weft_update_write(weft_worker *worker, uint32_t id, const void *data, uint64_t bytes,
+int weft_update_try_begin(weft_worker *worker, uint64_t version, weft_error *error)
+{
+	struct error inner;
+	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_try_begin", &inner);
+
+	if (!rc)
+		rc = sender_begin(&worker->sender, version, false, &inner);
+	return worker_result(rc, &inner, error);
+}
+
+int weft_update_write(weft_worker *worker, uint32_t id, const weft_memory *memory,
 		      weft_error *error)
 {
+	weft_memory taken;
 	struct error inner;
 	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_write", &inner);
 
 	if (!rc)
-		rc = sender_write(&worker->sender, id, data, bytes, &inner);
+		rc = abi_take_memory("weft_update_write", memory, &taken, &inner);
+	if (!rc)
+		rc = sender_write(&worker->sender, id, taken.pointer, taken.bytes, &inner);
 	return worker_result(rc, &inner, error);
 }
 
-int weft_update_write_all(weft_worker *worker, const void *const *data, weft_error *error)
+/* Where tensor `id` lies; NULL: nowhere, which the update judges. */
+static int take_tensor(const struct weft_worker *worker, uint32_t id, const weft_memory *array,
+		       size_t stride, const void **data, struct error *error)
+{
+	static const char call[] = "weft_update_write_all";
+	weft_memory memory;
+	int rc = abi_take_at(ABI_MEMORY, call, array, stride, id, &memory, error);
+
+	*data = memory.pointer;
+	if (rc || !memory.pointer)
+		return rc;
+	rc = abi_check_memory(call, &memory, error);
+	if (!rc && memory.bytes != worker->held[id].bytes)
+		rc = error_set(error, ERROR_USAGE, "%s: tensor %s has %llu bytes here, given %llu",
+			       call, worker->holding.tensors[id].name,
+			       (unsigned long long)worker->held[id].bytes,
+			       (unsigned long long)memory.bytes);
+	return rc;
+}
+
+static int write_all(struct weft_worker *worker, const weft_memory *array, size_t count,
+		     size_t stride, struct error *error)
+{
+	const void **data;
+	int rc = 0;
+
+	if (count != worker->holding.tensor_count)
+		return error_set(error, ERROR_USAGE,
+				 "weft_update_write_all: memory of %zu tensors; %zu are declared",
+				 count, worker->holding.tensor_count);
+	data = memory_zalloc(count + 1, sizeof(*data));
+	if (!data)
+		return memory_error(error, "writing all tensors", count * sizeof(*data));
+	for (size_t i = 0; i < count && !rc; i++)
+		rc = take_tensor(worker, (uint32_t)i, array, stride, &data[i], error);
+	if (!rc)
+		rc = sender_write_all(&worker->sender, data, error);
+	memory_free(data);
+	return rc;
+}
+
+int weft_update_write_all(weft_worker *worker, const weft_memory *memory, size_t count,
+			  size_t stride, weft_error *error)
 {
 	struct error inner;
 	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_write_all", &inner);
 
 	if (!rc)
-		rc = sender_write_all(&worker->sender, data, &inner);
+		rc = write_all(worker, memory, count, stride, &inner);
 	return worker_result(rc, &inner, error);
 }
 
+static int take_slice(const weft_slice *array, size_t stride, size_t at, struct bucket_slice *slice,
+		      struct error *error)
+{
+	static const char call[] = "weft_update_write_bucket";
+	weft_memory memory;
+	weft_slice taken;
+	int rc = abi_take_at(ABI_SLICE, call, array, stride, at, &taken, error);
+
+	if (!rc)
+		rc = abi_take_memory(call, taken.memory, &memory, error);
+	if (rc)
+		return rc;
+	*slice = (struct bucket_slice){.name = taken.name,
+				       .dtype = taken.dtype,
+				       .dims = taken.dims,
+				       .data = memory.pointer,
+				       .bytes = memory.bytes};
+	memcpy(slice->shape, taken.shape, sizeof(slice->shape));
+	return 0;
+}
+
+static int write_bucket(struct weft_worker *worker, const weft_slice *array, size_t count,
+			size_t stride, struct error *error)
+{
+	struct bucket_slice *slices;
+	int rc = 0;
+
+	if (count && !array)
+		return error_set(error, ERROR_USAGE, "weft_update_write_bucket: slices is NULL");
+	slices = memory_zalloc(count + 1, sizeof(*slices));
+	if (!slices)
+		return memory_error(error, "writing a bucket", count * sizeof(*slices));
+	for (size_t i = 0; i < count && !rc; i++)
+		rc = take_slice(array, stride, i, &slices[i], error);
+	if (!rc)
+		rc = sender_write_bucket(&worker->sender, slices, count, error);
+	memory_free(slices);
+	return rc;
+}
+
 int weft_update_write_bucket(weft_worker *worker, const weft_slice *slices, size_t count,
-			     weft_error *error)
+			     size_t stride, weft_error *error)
 {
 	struct error inner;
 	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_write_bucket", &inner);
 
 	if (!rc)
-		rc = sender_write_bucket(&worker->sender, slices, count, &inner);
+		rc = write_bucket(worker, slices, count, stride, &inner);
 	return worker_result(rc, &inner, error);
 }
 
@@ -67,10 +165,10 @@ int weft_update_end(weft_worker *worker, weft_error *error)
 	return worker_result(rc, &inner, error);
 }
 
-int weft_update_repeat(weft_worker *worker, uint64_t version, weft_error *error)
+int weft_update_replay(weft_worker *worker, uint64_t version, weft_error *error)
 {
 	struct error inner;
-	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_repeat", &inner);
+	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_replay", &inner);
 
 	if (!rc)
 		rc = sender_replay(&worker->sender, version, &inner);

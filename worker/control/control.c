@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <time.h>
@@ -37,6 +38,7 @@ struct post {
 
 struct control {
 	char *address;
+	char log_name[16]; /* of the worker */
 	void *context, *socket;
 	int wake;
 	struct transport_domain *domain;
@@ -251,6 +253,7 @@ static void *run(void *context)
 	struct control *control = context;
 	struct worker_event tick = {.type = WORKER_EVENT_TICK};
 
+	log_as(control->log_name);
 	for (;;) {
 		zmq_pollitem_t items[2] = {
 			{.socket = control->socket, .events = ZMQ_POLLIN},
@@ -318,8 +321,8 @@ static int make_socket(struct control *control, struct error *error)
 	return 0;
 }
 
-int control_open(struct control **out, const char *address, struct transport_domain *domain,
-		 struct error *error)
+int control_open(struct control **out, const char *address, const char *log_name,
+		 struct transport_domain *domain, struct error *error)
 {
 	struct control *control = memory_zalloc(1, sizeof(*control));
 	pthread_condattr_t monotonic;
@@ -328,6 +331,7 @@ int control_open(struct control **out, const char *address, struct transport_dom
 	*out = NULL;
 	if (!control)
 		return memory_error(error, "opening the control channel", sizeof(*control));
+	snprintf(control->log_name, sizeof(control->log_name), "%s", log_name);
 	control->domain = domain;
 	control->wake = -1;
 	pthread_mutex_init(&control->lock, NULL);

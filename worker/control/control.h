@@ -26,9 +26,10 @@ enum control_request {
 	CONTROL_NOTHING    /* the slice ended */
 };
 
-/* Creates the socket; an address that no socket can have is ERROR_CONFIG. */
-int control_open(struct control **control, const char *address, struct transport_domain *domain,
-		 struct error *error);
+/* Creates the socket; an address that no socket can have is ERROR_CONFIG. Lines of its thread are
+ * from `log_name`. */
+int control_open(struct control **control, const char *address, const char *log_name,
+		 struct transport_domain *domain, struct error *error);
 /* Makes the core and starts the thread. What `options` points at must outlive the control. */
 int control_start(struct control *control, const struct worker_core_options *options,
 		  struct error *error);

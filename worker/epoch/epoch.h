@@ -30,6 +30,7 @@ struct held_rows { uint64_t lo, hi, bytes; };
 struct epoch_options {
 	struct member self;
 	const char *name;              /* of this worker, for messages */
+	const char *log_name;          /* and for lines of its threads */
 	struct transport_domain *domain;
 	struct health *health;
 	/* trainer */

@@ -10,6 +10,7 @@
  */
 #include "base/error.h"
 #include "base/text.h"
+#include "worker/api/abi.h"
 #include "worker/api/worker.h"
 
 #include <ctype.h>
@@ -305,25 +306,23 @@ static int find_controller(weft_launch *launch, struct error *error)
 
 int weft_launch_find(weft_launch *launch, weft_error *error)
 {
+	weft_launch ours;
 	struct error inner;
-	int rc = 0;
+	int rc = abi_take(ABI_LAUNCH, "weft_launch_find", launch, &ours, &inner);
 
-	if (!launch || launch->size != sizeof(*launch))
-		return worker_result(error_set(&inner, ERROR_USAGE,
-					       "weft_launch_find: set launch.size "
-					       "to sizeof(weft_launch), %zu here",
-					       sizeof(*launch)),
-				     &inner, error);
-	launch->local_rank = -1;
-	launch->restart_count = 0;
-	launch->start_controller = 0;
-	launch->rank_source[0] = launch->controller_source[0] = 0;
-	rc = find_rank(launch, &inner);
+	if (rc)
+		return worker_result(rc, &inner, error);
+	ours.local_rank = -1;
+	ours.restart_count = 0;
+	ours.start_controller = 0;
+	ours.rank_source[0] = ours.controller_source[0] = 0;
+	rc = find_rank(&ours, &inner);
 	if (!rc)
-		rc = read_number("TORCHELASTIC_RESTART_COUNT", &launch->restart_count, &inner);
-	if (!rc && launch->restart_count < 0)
-		launch->restart_count = 0;
+		rc = read_number("TORCHELASTIC_RESTART_COUNT", &ours.restart_count, &inner);
+	if (!rc && ours.restart_count < 0)
+		ours.restart_count = 0;
 	if (!rc)
-		rc = find_controller(launch, &inner);
+		rc = find_controller(&ours, &inner);
+	abi_give(ABI_LAUNCH, &ours, launch);
 	return worker_result(rc, &inner, error);
 }

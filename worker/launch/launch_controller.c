@@ -2,6 +2,7 @@
  *
  * launch_controller.c -- the controller of `--controller auto`, started by rank 0 of the launch.
  */
+#include "worker/api/abi.h"
 #include "base/array.h"
 #include "worker/api/worker.h"
 
@@ -117,12 +118,14 @@ static int start(const weft_launch *launch, const char *const *more, int64_t *pi
 int weft_launch_controller(const weft_launch *launch, const char *const *arguments, int64_t *pid,
 			   weft_error *error)
 {
+	weft_launch ours;
 	struct error inner;
+	int rc = abi_take(ABI_LAUNCH, "weft_launch_controller", launch, &ours, &inner);
 
 	*pid = 0;
-	if (!launch->start_controller)
-		return 0;
-	return worker_result(start(launch, arguments, pid, &inner), &inner, error);
+	if (!rc && ours.start_controller)
+		rc = start(&ours, arguments, pid, &inner);
+	return worker_result(rc, &inner, error);
 }
 
 int weft_launch_wait(int64_t *pid, uint32_t timeout_ms)

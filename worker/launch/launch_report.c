@@ -5,6 +5,8 @@
  * the root cause.
  */
 #include "base/json_write.h"
+#include "base/log.h"
+#include "worker/api/abi.h"
 #include "worker/api/weft.h"
 
 #include <errno.h>
@@ -30,10 +32,12 @@ static void write_whole(int file, const char *data, size_t bytes)
 	}
 }
 
-void weft_launch_report(const weft_error *error)
+void weft_launch_report(const weft_error *given)
 {
 	const char *path = getenv("TORCHELASTIC_ERROR_FILE");
-	bool victim = error->code == WEFT_E_PEER_LOST || error->code == WEFT_E_CONTROLLER_LOST;
+	weft_error taken, *error = &taken;
+	struct error why;
+	bool victim;
 	struct text text = {0}, message = {0};
 	struct json json;
 	char stamp[32];
@@ -41,9 +45,14 @@ void weft_launch_report(const weft_error *error)
 
 	if (!path || !*path)
 		return;
+	if (abi_take(ABI_ERROR, "weft_launch_report", given, &taken, &why)) {
+		log_error("%s", why.text);
+		return;
+	}
+	victim = error->code == WEFT_E_PEER_LOST || error->code == WEFT_E_CONTROLLER_LOST;
 	snprintf(stamp, sizeof(stamp), "%lld",
 		 (long long)time(NULL) + (victim ? VICTIM_SECONDS : 0));
-	text_format(&message, "WEFT-E%d %s: %s", error->code, weft_code_words(error->code),
+	text_format(&message, "WEFT-E%d %s: %s", error->code, weft_strerror(error->code),
 		    error->text);
 	json_to_text(&json, &text);
 	json_put_object(&json);

@@ -34,9 +34,9 @@ int figures_written(const struct player *player, weft_error *error)
 void figures_update(struct player *player, uint64_t version)
 {
 	double seconds, gbps;
-	weft_stats stats;
+	weft_stats stats = WEFT_STATS_INIT;
 
-	weft_get_stats(player->worker, &stats);
+	weft_get_stats(player->worker, &stats, NULL);
 	if (player->role == WEFT_TRAINER)
 		stats.update_ns -= stats.wait_ns;
 	seconds = (double)stats.update_ns / 1e9;
@@ -68,9 +68,9 @@ void figures_joined(struct player *player)
 
 void figures_done(struct player *player)
 {
-	weft_stats stats;
+	weft_stats stats = WEFT_STATS_INIT;
 
-	weft_get_stats(player->worker, &stats);
+	weft_get_stats(player->worker, &stats, NULL);
 	put(player,
 	    player->arguments.json
 		    ? "{\"event\":\"done\",\"role\":\"%s\",\"rank\":%u,\"updates\":%llu,"

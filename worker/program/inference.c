@@ -29,14 +29,14 @@ int inference_compare(struct player *player, weft_error *error)
  */
 int inference_bind(struct player *player, weft_error *error)
 {
-	weft_param_view view;
+	weft_param_view view = WEFT_PARAM_VIEW_INIT;
 	size_t bytes = GUARD;
 	char *next;
 	int rc;
 
 	if (!player->arguments.own_memory)
 		return 0;
-	for (uint32_t id = 0; !weft_param_at(player->worker, id, &view); id++)
+	for (uint32_t id = 0; !weft_param_at(player->worker, id, &view, NULL); id++)
 		bytes += player_padded(view.bytes) + GUARD;
 	rc = player_map(player, bytes, error);
 	if (rc)
@@ -44,8 +44,10 @@ int inference_bind(struct player *player, weft_error *error)
 	if (player->arguments.verify)
 		memset(player->memory, GUARD_VALUE, bytes);
 	next = (char *)player->memory + GUARD;
-	for (uint32_t id = 0; !rc && !weft_param_at(player->worker, id, &view); id++) {
-		rc = weft_param_bind(player->worker, id, next, view.bytes, error);
+	for (uint32_t id = 0; !rc && !weft_param_at(player->worker, id, &view, NULL); id++) {
+		const weft_memory memory = weft_host_memory(next, view.bytes);
+
+		rc = weft_param_bind(player->worker, id, &memory, error);
 		next += player_padded(view.bytes) + GUARD;
 	}
 	return rc;
@@ -69,12 +71,12 @@ static int check_guard(const unsigned char *from, size_t bytes, bool before, con
 static int check_guards(const struct player *player, weft_error *error)
 {
 	const unsigned char *param = (const unsigned char *)player->memory + GUARD;
-	weft_param_view view;
+	weft_param_view view = WEFT_PARAM_VIEW_INIT;
 	int rc = 0;
 
 	if (!player->arguments.own_memory)
 		return 0;
-	for (uint32_t id = 0; !rc && !weft_param_at(player->worker, id, &view); id++) {
+	for (uint32_t id = 0; !rc && !weft_param_at(player->worker, id, &view, NULL); id++) {
 		size_t room = player_padded(view.bytes) + GUARD;
 
 		if (!id)
@@ -98,9 +100,9 @@ static void write_name(FILE *file, const char *name)
 
 static int write_digests(struct player *player, uint64_t version, weft_error *error)
 {
-	weft_param_view view;
+	weft_param_view view = WEFT_PARAM_VIEW_INIT;
 
-	for (uint32_t id = 0; !weft_param_at(player->worker, id, &view); id++) {
+	for (uint32_t id = 0; !weft_param_at(player->worker, id, &view, NULL); id++) {
 		char digest[33];
 
 		if (weft_param_digest(player->worker, id, version, digest))

@@ -33,7 +33,7 @@ int main(int argc, char **argv)
 			 hangup = {.sa_handler = SIG_DFL};
 	struct player player = {0};
 	pid_t parent = getppid();
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 	static char version[64];
 	int rc;
 
@@ -56,7 +56,7 @@ int main(int argc, char **argv)
 	player_close(&player, rc != 0);
 	if (!rc)
 		return 0;
-	fprintf(stderr, "weft-worker: WEFT-E%d %s: %s\n", error.code, weft_code_words(error.code),
+	fprintf(stderr, "weft-worker: WEFT-E%d %s: %s\n", error.code, weft_strerror(error.code),
 		error.text);
 	weft_launch_report(&error);
 	return weft_exit_code(error.code);

@@ -168,7 +168,7 @@ static int set(struct arguments *arguments, const struct option_row *row, const 
 static error_t parse(int key, char *value, struct argp_state *state)
 {
 	const struct option_row *row;
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 
 	if (key == ARGP_KEY_ARG)
 		argp_error(state, "unexpected argument '%s'", value);

@@ -5,7 +5,7 @@
 #ifndef WEFT_WORKER_PROGRAM_OPTIONS_H
 #define WEFT_WORKER_PROGRAM_OPTIONS_H
 
-#include "weft.h"
+#include "weft_play.h"
 
 #include <stdbool.h>
 

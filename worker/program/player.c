@@ -153,6 +153,7 @@ static int play(struct player *player, weft_error *error)
 		rc = open_worker(player, error);
 	if (!rc)
 		rc = weft_join(player->worker, 0, error);
+	player->plan = (weft_plan_view)WEFT_PLAN_VIEW_INIT;
 	if (!rc)
 		rc = weft_plan(player->worker, &player->plan, error);
 	if (rc)

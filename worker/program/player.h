@@ -11,7 +11,7 @@
  *   post_load.c  runs a command before a version is published
  *   figures.c    the lines for standard output
  *
- * This program is a plain user of weft.h, as any host program: it includes nothing else of this
+ * This program is a plain user of weft.h and weft_play.h, as any host program: it includes nothing else of this
  * project, and may allocate as it likes.
  */
 #ifndef WEFT_WORKER_PROGRAM_PLAYER_H
@@ -34,7 +34,8 @@ struct player {
 	FILE *digests;
 	void *memory; /* trainer: contents; own_memory: parameters and guards */
 	size_t memory_bytes;
-	const void **data; /* trainer: by tensor id; NULL when not wanted */
+	weft_memory *data; /* trainer: by tensor id; its pointer NULL when not wanted */
+	uint32_t tensors;
 	uint64_t verified;
 	int output_errno; /* of the first line that standard output did not take */
 };

@@ -8,13 +8,13 @@
  * are wanted, so it has room for all. */
 static int map_tensors(struct player *player, bool joined, weft_error *error)
 {
-	weft_tensor_view view;
+	weft_tensor_view view = WEFT_TENSOR_VIEW_INIT;
 	size_t bytes = 0;
 	uint32_t count = 0;
 	char *next;
 	int rc;
 
-	for (; !weft_tensor_at(player->worker, count, &view); count++)
+	for (; !weft_tensor_at(player->worker, count, &view, NULL); count++)
 		bytes += view.wanted || !joined ? player_padded(view.bytes) : 0;
 	rc = player_map(player, bytes, error);
 	if (rc)
@@ -22,11 +22,14 @@ static int map_tensors(struct player *player, bool joined, weft_error *error)
 	player->data = calloc(count + 1u, sizeof(*player->data));
 	if (!player->data)
 		return fail(error, WEFT_E_MEMORY, "no memory for %u tensors", count);
+	player->tensors = count;
 	next = player->memory;
-	for (uint32_t id = 0; !weft_tensor_at(player->worker, id, &view); id++) {
-		if (!view.wanted && joined)
+	for (uint32_t id = 0; !weft_tensor_at(player->worker, id, &view, NULL); id++) {
+		bool placed = view.wanted || !joined;
+
+		player->data[id] = weft_host_memory(placed ? next : NULL, view.bytes);
+		if (!placed)
 			continue;
-		player->data[id] = next;
 		next += player_padded(view.bytes);
 	}
 	return 0;
@@ -35,9 +38,9 @@ static int map_tensors(struct player *player, bool joined, weft_error *error)
 /* The held rows of every wanted tensor, as version `version` has them. */
 static int make_version(struct player *player, uint64_t version, weft_error *error)
 {
-	weft_tensor_view view;
+	weft_tensor_view view = WEFT_TENSOR_VIEW_INIT;
 
-	for (uint32_t id = 0; !weft_tensor_at(player->worker, id, &view); id++) {
+	for (uint32_t id = 0; !weft_tensor_at(player->worker, id, &view, NULL); id++) {
 		uint64_t bytes = 0, row_bytes = view.bytes / (view.row_hi - view.row_lo);
 		const void *tensor;
 
@@ -49,7 +52,7 @@ static int make_version(struct player *player, uint64_t version, weft_error *err
 				error, WEFT_E_FILE, "%s: tensor %s has %llu bytes, not the model's",
 				player->arguments.checkpoint, view.name, (unsigned long long)bytes);
 		weft_content_version(view.name, tensor, bytes, version, view.row_lo * row_bytes,
-				     view.bytes, (void *)(uintptr_t)player->data[id]);
+				     view.bytes, player->data[id].pointer);
 		if (player_signal())
 			return fail(error, WEFT_E_INTERRUPTED, "version %llu is not made",
 				    (unsigned long long)version);
@@ -59,14 +62,14 @@ static int make_version(struct player *player, uint64_t version, weft_error *err
 
 int trainer_register(struct player *player, weft_error *error)
 {
+	weft_memory memory;
 	int rc;
 
 	if (!player->arguments.register_sources)
 		return 0;
 	rc = map_tensors(player, false, error);
-	return rc ? rc
-		  : weft_source_register(player->worker, player->memory, player->memory_bytes,
-					 error);
+	memory = weft_host_memory(player->memory, player->memory_bytes);
+	return rc ? rc : weft_source_register(player->worker, &memory, error);
 }
 
 int trainer_run(struct player *player, weft_error *error)
@@ -85,7 +88,8 @@ int trainer_run(struct player *player, weft_error *error)
 		if (!rc)
 			rc = weft_update_begin(player->worker, version, error);
 		if (!rc)
-			rc = weft_update_write_all(player->worker, player->data, error);
+			rc = weft_update_write_all(player->worker, player->data, player->tensors,
+						   sizeof(*player->data), error);
 		if (!rc)
 			rc = weft_update_end(player->worker, error);
 		if (!rc)

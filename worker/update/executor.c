@@ -32,7 +32,7 @@ void executor_pause(struct sender *sender)
 	pthread_cond_timedwait(&sender->changed, &sender->lock, &at);
 }
 
-static pthread_mutex_t *wire_of(struct sender *sender, uint32_t peer)
+pthread_mutex_t *executor_wire(struct sender *sender, uint32_t peer)
 {
 	return &sender->wire[sender->wires == 1 ? 0 : peer];
 }
@@ -138,8 +138,8 @@ static struct event post(struct sender *sender, const struct step *step, struct 
 {
 	const struct epoch *epoch = sender->epoch;
 	struct event event = {.kind = EVENT_POSTED, .peer = step->peer};
-	pthread_mutex_t *wire = wire_of(sender, step->peer);
-	int rc;
+	pthread_mutex_t *wire = executor_wire(sender, step->peer);
+	int rc = 0;
 
 	if (step->sums) {
 		const struct peer *peer = &epoch->peers[step->peer];
@@ -154,10 +154,9 @@ static struct event post(struct sender *sender, const struct step *step, struct 
 	pthread_mutex_lock(wire);
 	/* an interrupt wakes the one call that is blocked, not those that waited behind it; and
 	 * where that call failed, nobody waits for his own deadline too */
-	rc = health_check(sender->health, error);
-	if (!rc && sender->failed)
-		event.kind = EVENT_ASK;
-	else if (!rc)
+	if (sender->failed || health_check(sender->health, error))
+		event.kind = EVENT_ASK; /* and the loop looks at why */
+	else
 		rc = write_bytes(sender, step, doing, &event.write, error);
 	/* where a post is the copy itself: another thread will send the signal */
 	copy_fence();
@@ -178,7 +177,7 @@ static struct event wait_write(struct sender *sender, const struct step *step,
 {
 	const struct peer *peer = &sender->epoch->peers[step->peer];
 	struct event event = {.kind = EVENT_COMPLETED, .peer = step->peer};
-	pthread_mutex_t *wire = wire_of(sender, step->peer);
+	pthread_mutex_t *wire = executor_wire(sender, step->peer);
 	int rc;
 
 	pthread_mutex_lock(wire);
@@ -194,7 +193,7 @@ static struct event wait_write(struct sender *sender, const struct step *step,
 static struct event flush(struct sender *sender, const struct step *step, struct error *error)
 {
 	struct event event = {.kind = EVENT_COMPLETED, .peer = step->peer};
-	pthread_mutex_t *wire = wire_of(sender, step->peer);
+	pthread_mutex_t *wire = executor_wire(sender, step->peer);
 	int rc;
 
 	pthread_mutex_lock(wire);
@@ -208,7 +207,7 @@ static struct event signal_peer(struct sender *sender, const struct step *step, 
 {
 	const struct peer *peer = &sender->epoch->peers[step->peer];
 	uint64_t opening = sender->schedule.links[step->peer].used_opening;
-	pthread_mutex_t *wire = wire_of(sender, step->peer);
+	pthread_mutex_t *wire = executor_wire(sender, step->peer);
 	struct update_end end = {
 		.opening = opening,
 		.version = sender->schedule.version,
@@ -247,6 +246,14 @@ static struct event act(struct sender *sender, const struct step *step, struct d
 
 /* ---- the loop ---- */
 
+/* The host's interrupt ends a call that is not in the middle of writing or telling, and breaks nothing. */
+static bool only_ends(const struct sender *sender, const struct task *task,
+		      const struct error *error)
+{
+	return error->code == ERROR_INTERRUPTED && task->own && task->own->kind != CALL_WRITE &&
+	       !control_failed(sender->health->control);
+}
+
 static struct step next(struct sender *sender, struct task *task, struct event *event,
 			const struct step *last)
 {
@@ -254,8 +261,14 @@ static struct step next(struct sender *sender, struct task *task, struct event *
 	struct error error;
 
 	if (event->kind != EVENT_FAILED && !sender->schedule.failed &&
-	    health_check(sender->health, &error))
-		*event = failed(&error);
+	    health_check(sender->health, &error)) {
+		if (!only_ends(sender, task, &error)) {
+			*event = failed(&error);
+		} else if (!schedule_telling(task)) {
+			*task->own->error = error;
+			return (struct step){.kind = STEP_FAIL};
+		}
+	}
 	event->now_ns = clock_ns();
 	step = schedule_next(&sender->schedule, task, event);
 	if (event->kind == EVENT_PACKED)

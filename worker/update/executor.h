@@ -16,11 +16,18 @@
 #define WORKER_UPDATE_EXECUTOR_H
 
 #include "worker/control/health.h"
+#include "worker/control/watch.h"
 #include "worker/epoch/epoch.h"
 #include "worker/update/schedule.h"
 #include <pthread.h>
 
 #define PACK_THREADS_MAX 64u
+
+/* A begin whose clock goes on from try to try. */
+struct attempt {
+	bool open;
+	uint64_t version, begin_ns, deadline_ns;
+};
 
 struct send_stats {
 	uint64_t updates, update_ns, wait_ns, copy_ns;
@@ -31,6 +38,7 @@ struct sender {
 	/* constant while an epoch is open */
 	struct epoch *epoch;           /* held */
 	struct health *health;
+	struct watch *watch;
 	const char **names;            /* of peers, then of tensors */
 	uint32_t wires;                /* 1, or one a peer */
 	pthread_mutex_t *wire;
@@ -43,6 +51,7 @@ struct sender {
 	uint64_t *writes;              /* by peer: posted; under its wire */
 	_Atomic bool failed;           /* schedule.failed, for who holds a wire */
 	char why[80];                  /* of the abort under way */
+	struct attempt attempt;        /* to begin */
 	uint64_t begin_ns, writing_since_ns;
 	struct send_stats stats;
 
@@ -57,7 +66,8 @@ struct sender {
 };
 
 /* The locks live as long as the worker, the rest as long as an epoch. */
-int sender_init(struct sender *sender, struct health *health, struct error *error);
+int sender_init(struct sender *sender, struct health *health, struct watch *watch,
+		struct error *error);
 void sender_fini(struct sender *sender);
 /* Takes hold of a connected epoch. threads: that pack, the calling one included; 0: as many as
  * processors, within reason. Whatever it returns, sender_close. */
@@ -65,6 +75,7 @@ int sender_open(struct sender *sender, struct epoch *epoch, uint32_t threads,
 		struct error *error);
 void sender_close(struct sender *sender);
 
+pthread_mutex_t *executor_wire(struct sender *sender, uint32_t peer);
 /* With the lock held, which it drops meanwhile: a packing thread's task, until sender.stop. */
 int executor_help(struct sender *sender, struct task *task);
 /* With the lock held, which it drops meanwhile: the call, to its end. 0, or the error. */

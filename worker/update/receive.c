@@ -40,8 +40,12 @@ static uint64_t ended_version(const struct receiver *receiver)
 
 static struct receive_step fail(struct receiver *receiver, bool broken)
 {
-	/* after a deadline the version can still come; after anything else what was ended is past */
-	for (size_t p = 0; p < receiver->peer_count && receiver->error.code != ERROR_TIMEOUT; p++) {
+	/* after a deadline or an interrupt the version can still come; after anything else what was
+	 * ended is past */
+	bool may_come = receiver->error.code == ERROR_TIMEOUT ||
+			receiver->error.code == ERROR_INTERRUPTED;
+
+	for (size_t p = 0; p < receiver->peer_count && !may_come; p++) {
 		if (receiver->links[p].ended)
 			note_past(receiver, receiver->links[p].end.version);
 		receiver->links[p].ended = false;
@@ -102,7 +106,8 @@ static void open_version(struct receiver *receiver, const struct receive_event *
 	uint64_t last =
 		event->published > receiver->past ? event->published : receiver->past;
 
-	WEFT_ASSERT_OP(receiver->phase, ==, RECEIVE_CLOSED);
+	/* a wait that takes the place of one that was only tried */
+	WEFT_ASSERT(receiver->phase == RECEIVE_CLOSED || receiver->phase == RECEIVE_COUNTING);
 	receiver->wanted = event->version;
 	receiver->min_version = event->version ? event->version : last + 1;
 	receiver->max_version = event->version ? event->version : UINT64_MAX;

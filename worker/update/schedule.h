@@ -189,6 +189,9 @@ void call_init(struct call *call, enum call_kind kind, uint64_t deadline_ns, str
 /* What the task's thread does next, after what happened. After DONE or FAIL the call is out. */
 struct step schedule_next(struct schedule *schedule, struct task *task, const struct event *event);
 
+/* An end or abort that has told, or may have told, some target: it must tell all. */
+bool schedule_telling(const struct task *task);
+
 /* ---- what a call checks before it begins; ERROR_* with the message ---- */
 
 int schedule_check_begin(const struct schedule *schedule, uint64_t version, struct error *error);

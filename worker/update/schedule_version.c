@@ -154,6 +154,12 @@ static bool halves_done(const struct schedule *schedule)
 	return true;
 }
 
+bool schedule_telling(const struct task *task)
+{
+	return task->own && task->own->kind != CALL_BEGIN && task->own->kind != CALL_WRITE &&
+	       task->own->phase == PHASE_SIGNAL;
+}
+
 static struct step at_peer(enum step_kind kind, enum step_wait wait, const struct call *call)
 {
 	return (struct step){
@@ -364,19 +370,19 @@ int schedule_check_replay(const struct schedule *schedule, struct error *error)
 
 	if (!schedule->options.full)
 		return error_set(error, ERROR_STATE,
-				 "weft_update_repeat: the ring keeps no version; open the worker "
+				 "weft_update_replay: the ring keeps no version; open the worker "
 				 "with replica \"full\"");
 	if (!schedule->whole_version)
 		return error_set(
 			error, ERROR_STATE,
-			"weft_update_repeat: the replica holds no whole version: none was ended, "
+			"weft_update_replay: the replica holds no whole version: none was ended, "
 			"or a later update that was not ended has written into it");
 	for (size_t s = 0; s < plan->source_count; s++) {
 		const struct full_place *home = &schedule->full.places[s];
 
 		if (schedule->full.groups[home->group].shared)
 			return error_set(error, ERROR_STATE,
-					 "weft_update_repeat: parameter %u, made from tensor %s, "
+					 "weft_update_replay: parameter %u, made from tensor %s, "
 					 "differs between the inference ranks that this trainer "
 					 "writes to, so its home keeps the last one's bytes only; "
 					 "write the tensors again",

@@ -27,6 +27,38 @@ static int failed(struct sender *sender, struct error *error)
 	return health_fail(sender->health, error, version);
 }
 
+/* The host's interrupt, which it may take back, and not a transfer that was cut by it or by the job's
+ * end: every endpoint is as it was. */
+static bool only_interrupted(struct sender *sender, const struct error *error)
+{
+	bool whole = error->code == ERROR_INTERRUPTED && !control_failed(sender->health->control);
+	struct error why;
+	uint64_t done;
+
+	for (uint32_t p = 0; p < sender->epoch->peer_count && whole; p++) {
+		pthread_mutex_t *wire = executor_wire(sender, p);
+
+		pthread_mutex_lock(wire);
+		whole = !transport_progress(sender->epoch->peers[p].endpoint, &done, &why);
+		pthread_mutex_unlock(wire);
+	}
+	return whole;
+}
+
+/* The update stays open; what was in the middle of being written can only be given up. */
+static int stay_open(struct sender *sender, const char *what, struct error *error)
+{
+	error_set(error, ERROR_INTERRUPTED,
+		  "update %llu was interrupted by the host program %s (weft_interrupt_clear)",
+		  (unsigned long long)sender->schedule.version, what);
+	pthread_mutex_lock(&sender->lock);
+	if (sender->schedule.failed)
+		sender->schedule.error = *error;
+	sender->schedule.state = UPDATE_OPEN;
+	pthread_mutex_unlock(&sender->lock);
+	return -(int)ERROR_INTERRUPTED;
+}
+
 /* ---- begin ---- */
 
 /* Latest ACCEPT of the peer: 1 when a new one came. */
@@ -90,57 +122,82 @@ static int ask_begin(struct sender *sender, struct task *task, struct step *step
 	return 0;
 }
 
-static int wait_accepted(struct sender *sender, struct call *call, struct error *error)
+/* 0, an error, or 1: not yet, and *until_ns is when to look again at the latest. */
+static int look(struct sender *sender, struct task *task, uint64_t *until_ns, struct error *error)
 {
-	struct task task;
-	uint64_t seen = 0;
+	uint64_t version = task->own->version;
+	struct step step;
+	int rc = health_check(sender->health, error);
 
-	task_init(&task, call);
-	for (;;) {
-		uint64_t slice = clock_deadline_ns(WAIT_SLICE_MS);
-		struct step step;
-		int rc = health_check(sender->health, error);
-
-		if (rc)
-			return rc;
-		rc = ask_begin(sender, &task, &step, error);
-		if (!rc && step.kind == STEP_DONE)
-			return 0;
-		if (!rc && step.kind == STEP_FAIL)
-			return -(int)error->code;
-		if (!rc)
-			rc = check_targets(sender, call->version, error);
-		if (rc)
-			return health_fail(sender->health, error, call->version);
-		seen = transport_signal_wait(sender->epoch->options.domain, seen,
-					     slice < step.until_ns ? slice : step.until_ns);
-	}
+	if (rc)
+		return rc;
+	rc = ask_begin(sender, task, &step, error);
+	if (!rc && step.kind == STEP_DONE)
+		return 0;
+	if (!rc && step.kind == STEP_FAIL)
+		return -(int)error->code;
+	if (!rc)
+		rc = check_targets(sender, version, error);
+	if (rc)
+		return health_fail(sender->health, error, version);
+	*until_ns = step.until_ns;
+	return 1;
 }
 
-int sender_begin(struct sender *sender, uint64_t version, struct error *error)
+static void start_attempt(struct sender *sender, uint64_t version)
 {
 	uint64_t now = clock_ns();
-	struct call call;
-	int rc;
 
-	pthread_mutex_lock(&sender->lock);
-	rc = schedule_check_begin(&sender->schedule, version, error);
-	pthread_mutex_unlock(&sender->lock);
-	if (!rc) {
-		call_init(&call, CALL_BEGIN, clock_deadline_ns(sender->epoch->wait_ms), error);
-		call.version = version;
-		rc = wait_accepted(sender, &call, error);
-	}
+	sender->attempt = (struct attempt){
+		true, version, now, now + (uint64_t)sender->epoch->wait_ms * 1000000u};
+	watch_deadline(sender->watch, sender->attempt.deadline_ns);
+}
+
+static int finish_begin(struct sender *sender, int rc)
+{
+	uint64_t begin = sender->attempt.begin_ns;
+
+	sender->attempt.open = false;
 	sender->unfinished = rc != 0;
+	watch_deadline(sender->watch, 0);
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&sender->lock);
 	memset(sender->data, 0, sender->epoch->send.tensor_count * sizeof(*sender->data));
-	sender->begin_ns = now;
-	sender->stats.wait_ns = clock_ns() - now;
+	sender->begin_ns = begin;
+	sender->stats.wait_ns = clock_ns() - begin;
 	sender->stats.copy_ns = 0;
 	pthread_mutex_unlock(&sender->lock);
 	return 0;
+}
+
+int sender_begin(struct sender *sender, uint64_t version, bool block, struct error *error)
+{
+	uint64_t seen = 0, until = 0;
+	struct call call;
+	struct task task;
+	int rc;
+
+	watch_drain(sender->watch);
+	if (block || !sender->attempt.open || sender->attempt.version != version)
+		start_attempt(sender, version);
+	pthread_mutex_lock(&sender->lock);
+	rc = schedule_check_begin(&sender->schedule, version, error);
+	pthread_mutex_unlock(&sender->lock);
+	call_init(&call, CALL_BEGIN, sender->attempt.deadline_ns, error);
+	call.version = version;
+	task_init(&task, &call);
+	while (!rc && (rc = look(sender, &task, &until, error)) > 0 && block) {
+		uint64_t slice = clock_deadline_ns(WAIT_SLICE_MS);
+
+		seen = transport_signal_wait(sender->epoch->options.domain, seen,
+					     slice < until ? slice : until);
+		rc = 0;
+	}
+	if (rc <= 0)
+		return finish_begin(sender, rc);
+	sender->unfinished = true; /* who closes now has not done his work */
+	return WEFT_AGAIN;
 }
 
 /* ---- inside an update ---- */
@@ -176,6 +233,11 @@ static int leave(struct sender *sender, int rc, struct error *error)
 	while (broken && schedule->writers)
 		executor_pause(sender);
 	pthread_mutex_unlock(&sender->lock);
+	if (broken && only_interrupted(sender, error))
+		return stay_open(sender,
+				 "while it was written: take that back and call "
+				 "weft_update_abort",
+				 error);
 	return broken ? failed(sender, error) : rc;
 }
 
@@ -265,8 +327,6 @@ static int write_all(struct sender *sender, const void *const *data, struct erro
 {
 	const struct send_plan *plan = &sender->epoch->send;
 
-	if (!data)
-		return error_set(error, ERROR_USAGE, "weft_update_write_all: data is NULL");
 	for (uint32_t t = 0; t < plan->tensor_count; t++) {
 		int rc = 0;
 
@@ -296,7 +356,7 @@ int sender_write_all(struct sender *sender, const void *const *data, struct erro
 	return rc ? rc : leave(sender, write_all(sender, data, error), error);
 }
 
-static int write_bucket(struct sender *sender, const weft_slice *slices, size_t count,
+static int write_bucket(struct sender *sender, const struct bucket_slice *slices, size_t count,
 			struct error *error)
 {
 	uint32_t *ids, *rows = NULL;
@@ -305,8 +365,6 @@ static int write_bucket(struct sender *sender, const weft_slice *slices, size_t 
 
 	if (!count)
 		return 0;
-	if (!slices)
-		return error_set(error, ERROR_USAGE, "weft_update_write_bucket: slices is NULL");
 	ids = memory_zalloc(2 * count, sizeof(*ids));
 	if (!ids)
 		return memory_error(error, "writing a bucket", 2 * count * sizeof(*ids));
@@ -325,7 +383,7 @@ static int write_bucket(struct sender *sender, const weft_slice *slices, size_t 
 	return rc;
 }
 
-int sender_write_bucket(struct sender *sender, const weft_slice *slices, size_t count,
+int sender_write_bucket(struct sender *sender, const struct bucket_slice *slices, size_t count,
 			struct error *error)
 {
 	int rc = enter(sender, "weft_update_write_bucket", error);
@@ -356,12 +414,19 @@ int sender_drain(struct sender *sender, struct error *error)
 /* ---- end, abort, replay ---- */
 
 /* With the lock held: nobody else writes from here on. */
-static int close_writing(struct sender *sender, const char *call, bool whole, struct error *error)
+static int close_writing(struct sender *sender, enum call_kind kind, const char *call,
+			 struct error *error)
 {
-	int rc = schedule_check_end(&sender->schedule, call, error);
+	struct schedule *schedule = &sender->schedule;
+	int rc;
 
-	if (!rc && whole)
-		rc = schedule_check_whole(&sender->schedule, error);
+	/* cut by an interrupt that was taken back: it can be given up */
+	if (kind == CALL_ABORT && schedule->failed && schedule->state == UPDATE_OPEN &&
+	    schedule->error.code == ERROR_INTERRUPTED)
+		schedule->failed = sender->failed = false;
+	rc = schedule_check_end(schedule, call, error);
+	if (!rc && kind == CALL_END)
+		rc = schedule_check_whole(schedule, error);
 	if (!rc)
 		sender->schedule.state = UPDATE_ENDING;
 	return rc;
@@ -371,6 +436,7 @@ static int close_writing(struct sender *sender, const char *call, bool whole, st
 static int finish(struct sender *sender, struct error *error)
 {
 	uint64_t version = sender->schedule.version;
+	bool broken;
 	int rc;
 
 	copy_fence();
@@ -379,7 +445,13 @@ static int finish(struct sender *sender, struct error *error)
 		sender->stats.updates++;
 		sender->stats.update_ns = clock_ns() - sender->begin_ns;
 	}
+	broken = sender->schedule.failed;
 	pthread_mutex_unlock(&sender->lock);
+	if (rc && !broken)
+		return stay_open(sender,
+				 "before it ended: take that back and call weft_update_end again, "
+				 "or weft_update_abort",
+				 error);
 	if (rc)
 		return failed(sender, error);
 	control_version(sender->health->control, version);
@@ -391,7 +463,7 @@ int sender_end(struct sender *sender, struct error *error)
 	int rc;
 
 	pthread_mutex_lock(&sender->lock);
-	rc = close_writing(sender, "weft_update_end", true, error);
+	rc = close_writing(sender, CALL_END, "weft_update_end", error);
 	if (!rc)
 		return finish(sender, error);
 	pthread_mutex_unlock(&sender->lock);
@@ -400,10 +472,11 @@ int sender_end(struct sender *sender, struct error *error)
 
 int sender_abort(struct sender *sender, const char *why, struct error *error)
 {
+	bool broken;
 	int rc;
 
 	pthread_mutex_lock(&sender->lock);
-	rc = close_writing(sender, "weft_update_abort", false, error);
+	rc = close_writing(sender, CALL_ABORT, "weft_update_abort", error);
 	if (rc) {
 		pthread_mutex_unlock(&sender->lock);
 		return rc;
@@ -413,7 +486,13 @@ int sender_abort(struct sender *sender, const char *why, struct error *error)
 	copy_fence();
 	/* what was posted must have landed before a target opens its memory again */
 	rc = run_version(sender, CALL_ABORT, error);
+	broken = sender->schedule.failed;
 	pthread_mutex_unlock(&sender->lock);
+	if (rc && !broken)
+		return stay_open(sender,
+				 "before it was given up: take that back and call "
+				 "weft_update_abort again",
+				 error);
 	return rc ? failed(sender, error) : 0;
 }
 
@@ -427,7 +506,7 @@ int sender_replay(struct sender *sender, uint64_t version, struct error *error)
 		rc = schedule_check_replay(schedule, error);
 	pthread_mutex_unlock(&sender->lock);
 	if (!rc)
-		rc = sender_begin(sender, version, error);
+		rc = sender_begin(sender, version, true, error);
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&sender->lock);

@@ -11,11 +11,21 @@
 #include "worker/api/weft.h"
 #include "worker/update/executor.h"
 
-int sender_begin(struct sender *sender, uint64_t version, struct error *error);
+/* block: until every target accepts the version. Else WEFT_AGAIN when not all do yet; the clock of the
+ * first try of a version goes on. */
+int sender_begin(struct sender *sender, uint64_t version, bool block, struct error *error);
 int sender_write(struct sender *sender, uint32_t id, const void *data, uint64_t bytes,
 		 struct error *error);
 int sender_write_all(struct sender *sender, const void *const *data, struct error *error);
-int sender_write_bucket(struct sender *sender, const weft_slice *slices, size_t count,
+/* A tensor by name. */
+struct bucket_slice {
+	const char *name, *dtype;
+	uint32_t dims;
+	uint64_t shape[BOX_DIMS_MAX];
+	const void *data;
+	uint64_t bytes;
+};
+int sender_write_bucket(struct sender *sender, const struct bucket_slice *slices, size_t count,
 			struct error *error);
 int sender_drain(struct sender *sender, struct error *error);
 int sender_end(struct sender *sender, struct error *error);
@@ -30,7 +40,7 @@ void sender_figures(struct sender *sender, weft_stats *stats);
 /* ---- send_bucket.c ---- */
 
 /* With the lock held: these tensors, each of them once; their rows are *rows (memory_free). */
-int bucket_check(struct sender *sender, const weft_slice *slices, size_t count, uint32_t *ids,
+int bucket_check(struct sender *sender, const struct bucket_slice *slices, size_t count, uint32_t *ids,
 		 struct error *error);
 uint32_t *bucket_rows(const struct send_plan *plan, const uint32_t *ids, size_t tensors,
 		      size_t *count);

@@ -16,7 +16,7 @@ static int bad_slice(const struct sender *sender, const char *name, const char *
 			 (unsigned long long)sender->schedule.version, name, what);
 }
 
-static int check_shape(const struct sender *sender, const weft_slice *slice, uint32_t id,
+static int check_shape(const struct sender *sender, const struct bucket_slice *slice, uint32_t id,
 		       struct error *error)
 {
 	const struct tensor_info *tensor = &sender->epoch->options.holding->tensors[id];
@@ -52,7 +52,7 @@ static int check_shape(const struct sender *sender, const weft_slice *slice, uin
 }
 
 /* The slice's tensor; *wanted says whether anybody is sent part of it. */
-static int check_slice(struct sender *sender, const weft_slice *slice, uint32_t *id,
+static int check_slice(struct sender *sender, const struct bucket_slice *slice, uint32_t *id,
 		       struct error *error)
 {
 	int rc;
@@ -75,7 +75,7 @@ static int compare_u32(const void *a, const void *b)
 }
 
 /* The bucket's tensors, sorted: a tensor that comes twice stands beside itself. */
-int bucket_check(struct sender *sender, const weft_slice *slices, size_t count,
+int bucket_check(struct sender *sender, const struct bucket_slice *slices, size_t count,
 			uint32_t *ids, struct error *error)
 {
 	uint32_t *sorted = ids + count;

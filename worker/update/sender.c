@@ -5,6 +5,7 @@
  */
 #include "worker/update/send.h"
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/numa.h"
 #include "base/threads.h"
@@ -14,7 +15,8 @@
 
 #define THREADS_DEFAULT_MAX 4u
 
-int sender_init(struct sender *sender, struct health *health, struct error *error)
+int sender_init(struct sender *sender, struct health *health, struct watch *watch,
+		struct error *error)
 {
 	pthread_condattr_t attributes;
 	int rc = pthread_condattr_init(&attributes);
@@ -27,6 +29,7 @@ int sender_init(struct sender *sender, struct health *health, struct error *erro
 	pthread_cond_init(&sender->work, NULL);
 	pthread_condattr_destroy(&attributes);
 	sender->health = health;
+	sender->watch = watch;
 	sender->locks = true;
 	return 0;
 }
@@ -60,6 +63,7 @@ static void *pack_thread(void *context)
 	struct task task;
 
 	pthread_setname_np(pthread_self(), "weft-pack");
+	log_as(sender->epoch->options.log_name);
 	task_init(&task, NULL);
 	pthread_mutex_lock(&sender->lock);
 	executor_help(sender, &task);
@@ -209,7 +213,7 @@ void sender_figures(struct sender *sender, weft_stats *stats)
 	stats->pieces_mapped = counts->pieces[HOW_MAPPED];
 	stats->pieces_replica = counts->pieces[HOW_REPLICA];
 	stats->packed_bytes = counts->packed_bytes;
-	stats->parts_beside = counts->copacked;
+	stats->parts_copacked = counts->copacked;
 	pthread_mutex_unlock(&sender->lock);
 	for (uint32_t w = 0; sender->epoch && w < sender->wires; w++)
 		pthread_mutex_lock(&sender->wire[w]);

@@ -15,13 +15,14 @@
 /* ---- life ---- */
 
 int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *health,
-		struct versions *versions, struct error *error)
+		struct versions *versions, struct watch *watch, struct error *error)
 {
 	size_t count = epoch->peer_count;
 
 	waiter->epoch = epoch_hold(epoch);
 	waiter->health = health;
 	waiter->versions = versions;
+	waiter->watch = watch;
 	waiter->peers = memory_zalloc(count, sizeof(*waiter->peers));
 	waiter->links = memory_zalloc(count, sizeof(*waiter->links));
 	waiter->seen = memory_zalloc(count, sizeof(*waiter->seen));
@@ -96,22 +97,25 @@ static int find_gone(struct waiter *waiter, struct heard *heard, struct receive_
 	return 0;
 }
 
-/* Whatever is next: a signal first, for what is complete is published even when the job ends now. */
-static struct receive_event listen(struct waiter *waiter, uint64_t until_ns, struct heard *heard)
+/* What was heard: a signal first, for what is complete is published even when the job ends now. False:
+ * nothing. */
+static bool listen(struct waiter *waiter, struct heard *heard, struct receive_event *event)
 {
-	struct receive_event event = {.kind = RECEIVE_ASKS};
+	for (uint32_t p = 0; p < waiter->epoch->peer_count; p++)
+		if (read_signal(waiter, p, heard, event))
+			return true;
+	if (!health_check(waiter->health, &heard->error))
+		return find_gone(waiter, heard, event);
+	*event = (struct receive_event){.kind = RECEIVE_FAILED, .error = &heard->error};
+	return true;
+}
+
+static void sleep_until(struct waiter *waiter, uint64_t until_ns)
+{
 	uint64_t slice = clock_deadline_ns(WAIT_SLICE_MS);
 
-	for (uint32_t p = 0; p < waiter->epoch->peer_count; p++)
-		if (read_signal(waiter, p, heard, &event))
-			return event;
-	if (health_check(waiter->health, &heard->error))
-		return (struct receive_event){.kind = RECEIVE_FAILED, .error = &heard->error};
-	if (find_gone(waiter, heard, &event) || clock_ns() >= until_ns)
-		return event;
 	waiter->signals = transport_signal_wait(waiter->epoch->options.domain, waiter->signals,
 						slice < until_ns ? slice : until_ns);
-	return event;
 }
 
 /* ---- what is done ---- */
@@ -219,7 +223,9 @@ static void publish(struct waiter *waiter, uint64_t version)
 	waiter->stats.updates++;
 	for (size_t p = 0; p < waiter->epoch->peer_count; p++)
 		waiter->stats.bytes += waiter->epoch->peers[p].plan->bytes;
+	waiter->stats.update_ns = clock_ns() - waiter->receiver.began_ns;
 	control_version(waiter->health->control, version);
+	watch_tell(waiter->watch);
 }
 
 static struct receive_event act(struct waiter *waiter, const struct receive_step *step,
@@ -229,8 +235,6 @@ static struct receive_event act(struct waiter *waiter, const struct receive_step
 	int rc = 0;
 
 	switch (step->kind) {
-	case RECEIVE_WAIT:
-		return listen(waiter, step->until_ns, heard);
 	case RECEIVE_ACCEPT:
 		rc = send_accept(waiter, step, &heard->error);
 		event.broken = rc != 0;
@@ -242,6 +246,7 @@ static struct receive_event act(struct waiter *waiter, const struct receive_step
 	case RECEIVE_LOAD:
 		rc = run_hook(waiter, step->version, &heard->error);
 		break;
+	case RECEIVE_WAIT:
 	case RECEIVE_PUBLISH:
 	case RECEIVE_FAIL:
 		break;
@@ -253,58 +258,94 @@ static struct receive_event act(struct waiter *waiter, const struct receive_step
 
 /* ---- the call ---- */
 
-static int give_up(struct waiter *waiter, const struct receive_step *step, uint64_t version,
-		   struct error *error)
+static int give_up(struct waiter *waiter, const struct receive_step *step, struct error *error)
 {
 	*error = waiter->receiver.error;
 	versions_fail(waiter->versions, waiter->copy);
 	if (step->broken)
-		return health_fail(waiter->health, error, version);
+		return health_fail(waiter->health, error, waiter->receiver.wanted);
 	return -(int)error->code;
 }
 
-static int run(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, struct error *error)
+/* From the event on, to the end or, where it does not block, to where it would sleep. */
+static int run(struct waiter *waiter, struct receive_event event, bool block, struct error *error)
 {
 	struct heard heard;
-	struct receive_event event = {
-		.kind = RECEIVE_OPENS,
-		.version = version,
-		.published = atomic_load(&waiter->versions->published),
-		.deadline_ns = clock_deadline_ns(timeout_ms),
-	};
 
-	waiter->stats.verify_ns = waiter->stats.post_load_ns = 0;
-	waiter->copy = versions_spare(waiter->versions);
-	versions_open(waiter->versions, waiter->copy);
 	for (;;) {
 		struct receive_step step;
 
 		event.now_ns = clock_ns();
 		step = receive_next(&waiter->receiver, &event);
+		event = (struct receive_event){.kind = RECEIVE_ASKS};
 		if (step.kind == RECEIVE_FAIL)
-			return give_up(waiter, &step, version, error);
+			return give_up(waiter, &step, error);
 		if (step.kind == RECEIVE_PUBLISH) {
 			publish(waiter, step.version);
-			waiter->stats.update_ns = clock_ns() - waiter->receiver.began_ns;
 			return 0;
 		}
-		event = act(waiter, &step, &heard);
+		if (step.kind != RECEIVE_WAIT)
+			event = act(waiter, &step, &heard);
+		else if (listen(waiter, &heard, &event) || clock_ns() >= step.until_ns)
+			continue;
+		else if (!block)
+			return WEFT_AGAIN;
+		else
+			sleep_until(waiter, step.until_ns);
 	}
+}
+
+static struct receive_event opens(struct waiter *waiter, uint64_t version, uint32_t timeout_ms)
+{
+	uint64_t deadline =
+		clock_deadline_ns(timeout_ms ? timeout_ms : waiter->epoch->wait_ms);
+
+	waiter->stats.verify_ns = waiter->stats.post_load_ns = 0;
+	waiter->copy = versions_spare(waiter->versions);
+	versions_open(waiter->versions, waiter->copy);
+	watch_deadline(waiter->watch, deadline);
+	return (struct receive_event){
+		.kind = RECEIVE_OPENS,
+		.version = version,
+		.published = atomic_load(&waiter->versions->published),
+		.deadline_ns = deadline,
+	};
+}
+
+static int wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, bool block,
+		uint64_t *published, struct error *error)
+{
+	bool tried = waiter->receiver.phase != RECEIVE_CLOSED &&
+		     waiter->receiver.wanted == version;
+	struct receive_event event = {.kind = RECEIVE_ASKS};
+	bool done = false;
+	int rc;
+
+	watch_drain(waiter->watch);
+	rc = receive_check(&waiter->receiver, version,
+			   atomic_load(&waiter->versions->published),
+			   atomic_load(&waiter->versions->tainted), &done, error);
+	if (!rc && !done) {
+		if (block || !tried)
+			event = opens(waiter, version, timeout_ms);
+		rc = run(waiter, event, block, error);
+		waiter->unfinished = rc != 0;
+		if (rc != WEFT_AGAIN)
+			watch_deadline(waiter->watch, 0);
+	}
+	if (!rc && published)
+		*published = atomic_load(&waiter->versions->published);
+	return rc;
 }
 
 int waiter_wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, uint64_t *published,
 		struct error *error)
 {
-	bool done = false;
-	int rc = receive_check(&waiter->receiver, version,
-			       atomic_load(&waiter->versions->published),
-			       atomic_load(&waiter->versions->tainted), &done, error);
+	return wait(waiter, version, timeout_ms, true, published, error);
+}
 
-	if (!rc && !done) {
-		rc = run(waiter, version, timeout_ms ? timeout_ms : waiter->epoch->wait_ms, error);
-		waiter->unfinished = rc != 0;
-	}
-	if (!rc && published)
-		*published = atomic_load(&waiter->versions->published);
-	return rc;
+int waiter_try_wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms,
+		    uint64_t *published, struct error *error)
+{
+	return wait(waiter, version, timeout_ms, false, published, error);
 }

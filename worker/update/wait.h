@@ -10,6 +10,7 @@
 #define WORKER_UPDATE_WAIT_H
 
 #include "worker/api/weft.h"
+#include "worker/control/watch.h"
 #include "worker/epoch/epoch.h"
 #include "worker/update/receive.h"
 #include "worker/update/versions.h"
@@ -25,6 +26,7 @@ struct post_load {
 struct waiter {
 	struct epoch *epoch;       /* held */
 	struct health *health;
+	struct watch *watch;
 	struct versions *versions;
 	struct post_load post_load;
 	struct receiver receiver;
@@ -39,11 +41,14 @@ struct waiter {
 
 /* Takes hold of a connected epoch. Whatever it returns, waiter_close. */
 int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *health,
-		struct versions *versions, struct error *error);
+		struct versions *versions, struct watch *watch, struct error *error);
 void waiter_close(struct waiter *waiter);
 /* weft_update_wait: version 0 is the next one; *published may be NULL. */
 int waiter_wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, uint64_t *published,
 		struct error *error);
+/* The same without sleeping: WEFT_AGAIN when there is more to come. */
+int waiter_try_wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms,
+		    uint64_t *published, struct error *error);
 /* ERROR_STATE inside the hook; `call` is for the message. */
 int post_load_outside(const struct post_load *load, const char *call, struct error *error);
 

@@ -22,6 +22,7 @@
 
 #include "base/memory.h"
 #include "transport/provider.h"
+#include "tests/unit/worker/host_memory.h"
 #include "worker/api/worker.h"
 
 #include <stdlib.h>
@@ -265,11 +266,11 @@ static int lone_connect(struct lone *lone, struct error *error)
 static int lone_declare(struct lone *lone, struct error *error)
 {
 	static const weft_tensor tensors[LONE_TENSORS] = {
-		{"w", "BF16", 2, {8, LONE_COLUMNS}}, {"v", "F8_E4M3", 2, {8, LONE_COLUMNS}},
-		{"s", "F32", 2, {4, LONE_COLUMNS / 2}}, {"b", "F32", 1, {64}}};
+		{sizeof(weft_tensor), "w", "BF16", 2, {8, LONE_COLUMNS}}, {sizeof(weft_tensor), "v", "F8_E4M3", 2, {8, LONE_COLUMNS}},
+		{sizeof(weft_tensor), "s", "F32", 2, {4, LONE_COLUMNS / 2}}, {sizeof(weft_tensor), "b", "F32", 1, {64}}};
 
 	for (uint32_t t = 0; t < LONE_TENSORS; t++) {
-		weft_error why;
+		weft_error why = WEFT_ERROR_INIT;
 
 		if (weft_declare_tensor(lone->worker, &tensors[t], t, 0, tensors[t].shape[0], NULL,
 					&why))
@@ -281,11 +282,11 @@ static int lone_declare(struct lone *lone, struct error *error)
 /* As weft_join does it. Whatever it returns, lone_close. */
 static int lone_open(struct lone *lone, const struct lone_options *options, struct error *error)
 {
-	weft_options open = {.size = sizeof(open), .controller = "tcp://127.0.0.1:9",
+	weft_options open = {.size = sizeof(open), .role = WEFT_TRAINER, .controller = "tcp://127.0.0.1:9",
 			     .replica = options->replica, .ring_bytes = options->ring_bytes,
 			     .pack_threads = options->threads, .checksums = 1};
 	struct message_endpoints endpoints = {0};
-	weft_error why;
+	weft_error why = WEFT_ERROR_INIT;
 	int rc;
 
 	lone_now = lone;

@@ -108,7 +108,7 @@ static void test_launch__finds_the_rank_by_every_launcher(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		weft_launch launch;
-		weft_error error;
+		weft_error error = WEFT_ERROR_INIT;
 
 		assert_int_equal(find(rows[i].environment, -1, "", &launch, &error), 0);
 		assert_int_equal(launch.rank, rows[i].rank);
@@ -144,7 +144,7 @@ static void test_launch__refuses_what_contradicts_naming_both(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		weft_launch launch;
-		weft_error error;
+		weft_error error = WEFT_ERROR_INIT;
 
 		assert_int_equal(find(rows[i].environment, rows[i].rank, "", &launch, &error),
 				 -WEFT_E_CONFIG);
@@ -181,7 +181,7 @@ static void test_launch__finds_the_controller(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		weft_launch launch;
-		weft_error error;
+		weft_error error = WEFT_ERROR_INIT;
 
 		assert_int_equal(find(rows[i].environment, -1, rows[i].flag, &launch, &error), 0);
 		assert_string_equal(launch.controller, rows[i].address);
@@ -216,7 +216,7 @@ static void test_launch__refuses_bad_controllers(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		weft_launch launch;
-		weft_error error;
+		weft_error error = WEFT_ERROR_INIT;
 
 		assert_int_equal(find(rows[i].environment, -1, rows[i].flag, &launch, &error),
 				 -WEFT_E_CONFIG);
@@ -226,7 +226,7 @@ static void test_launch__refuses_bad_controllers(void **state)
 
 static void report(const char *path, int code, char *text, size_t bytes)
 {
-	weft_error error = {.code = code, .text = "it said \"no\""};
+	weft_error error = {.size = sizeof(error), .code = code, .text = "it said \"no\""};
 	FILE *file;
 
 	unlink(path);

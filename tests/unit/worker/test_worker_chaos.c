@@ -45,7 +45,7 @@ static void *train(void *context)
 	weft_worker *worker = actor->rig->trainers[actor->number];
 	unsigned char bytes[RIG_TENSORS][480];
 	const void *data[RIG_TENSORS] = {bytes[0], bytes[1], bytes[2]};
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 	bool fine = true;
 
 	while (fine && clock_ms() - actor->began_ms < RUN_MS) {
@@ -65,11 +65,11 @@ static void *train(void *context)
 		if (next_random(actor, 4) == 0)
 			clock_sleep_ms(next_random(actor, 25)); /* late: targets give up */
 		if (next_random(actor, 12) == 0) {
-			rc = weft_update_write(worker, 1, bytes[1], 480, &error);
+			rc = weft_update_write(worker, 1, HOST(bytes[1], 480), &error);
 			if (!rc)
 				rc = weft_update_abort(worker, "chaos", &error);
 		} else {
-			rc = weft_update_write_all(worker, data, &error);
+			rc = host_write_all(worker, data, &error);
 			if (!rc && next_random(actor, 8) == 0)
 				clock_sleep_ms(next_random(actor, 25));
 			if (!rc)
@@ -105,7 +105,7 @@ static void *infer(void *context)
 {
 	struct actor *actor = context;
 	weft_worker *worker = actor->rig->ranks[actor->number];
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 	bool fine = true;
 
 	while (fine && clock_ms() - actor->began_ms < RUN_MS) {

@@ -7,6 +7,7 @@
 
 #include "base/memory.h"
 #include "transport/shm/shm.h"
+#include "worker/api/weft_play.h"
 #include "worker/api/worker.h"
 
 #include <errno.h>
@@ -67,14 +68,14 @@ static void job_join(struct job *job)
 /* Trainers are the first workers; data[t] is what trainer t sends for its only tensor. */
 static void job_update(struct job *job, uint64_t version, const void *const *data)
 {
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 
 	for (uint32_t i = job->trainers; i < job->count; i++)
-		job->waits[i] = (struct rig_wait){.version = version};
+		job->waits[i] = (struct rig_wait){.version = version, .error = WEFT_ERROR_INIT};
 	job_each(job, job->trainers, rig_wait_thread);
 	for (uint32_t t = 0; t < job->trainers; t++) {
 		rig_ok(weft_update_begin(job->workers[t], version, &error), &error);
-		rig_ok(weft_update_write_all(job->workers[t], &data[t], &error), &error);
+		rig_ok(host_write_all(job->workers[t], &data[t], &error), &error);
 		rig_ok(weft_update_end(job->workers[t], &error), &error);
 	}
 	job_done(job, job->trainers);
@@ -91,9 +92,9 @@ static void job_close(struct job *job)
 static void test_job__of_a_trainer_without_targets_and_a_rank_without_sources(void **state)
 {
 	struct job *job = job_new(&(struct rig_options){.trainers = 2, .ranks = 2});
-	const weft_tensor one = {"one", "BF16", 1, {1}}, unwanted = {"unwanted", "F32", 1, {5}};
-	const weft_param first = {"p.one", "BF16", 1, {1}, NULL};
-	const weft_param zeros = {"p.zeros", "F32", 1, {4}, NULL};
+	const weft_tensor one = {sizeof(weft_tensor), "one", "BF16", 1, {1}}, unwanted = {sizeof(weft_tensor), "unwanted", "F32", 1, {5}};
+	const weft_param first = {sizeof(weft_param), "p.one", "BF16", 1, {1}, NULL};
+	const weft_param zeros = {sizeof(weft_param), "p.zeros", "F32", 1, {4}, NULL};
 	const uint64_t lo[1] = {0}, hi[1] = {1};
 	unsigned char bytes[2] = {1, 2}, ignored[20] = {0};
 	const void *data[2] = {bytes, ignored};
@@ -124,21 +125,21 @@ static void test_job__of_a_trainer_without_targets_and_a_rank_without_sources(vo
 
 static void test_made_piece__is_declared_or_refused_by_name(void **state)
 {
-	static const weft_tensor bf16 = {"w", "BF16", 2, {8, 6}}, fp8 = {"q", "F8_E4M3", 2, {8, 6}};
-	static const weft_tensor scales = {"q_scale", "F32", 2, {2, 2}};
-	static const weft_tensor short_scales = {"q_scale", "F32", 2, {1, 2}};
-	static const weft_param params[3] = {{"p", "F8_E4M3", 2, {8, 6}, NULL},
-					     {"p_scale", "F32", 2, {4, 2}, NULL},
-					     {"half", "F16", 2, {8, 6}, NULL}};
-	static const weft_make quantise = {.to_rows = 2, .to_columns = 3},
-			       parts = {.to_rows = 2, .to_columns = 3, .scales_part = 1},
-			       both = {4, 4, 2, 3, 0};
+	static const weft_tensor bf16 = {sizeof(weft_tensor), "w", "BF16", 2, {8, 6}}, fp8 = {sizeof(weft_tensor), "q", "F8_E4M3", 2, {8, 6}};
+	static const weft_tensor scales = {sizeof(weft_tensor), "q_scale", "F32", 2, {2, 2}};
+	static const weft_tensor short_scales = {sizeof(weft_tensor), "q_scale", "F32", 2, {1, 2}};
+	static const weft_param params[3] = {{sizeof(weft_param), "p", "F8_E4M3", 2, {8, 6}, NULL},
+					     {sizeof(weft_param), "p_scale", "F32", 2, {4, 2}, NULL},
+					     {sizeof(weft_param), "half", "F16", 2, {8, 6}, NULL}};
+	static const weft_transform quantise = {.size = sizeof(quantise), .to_rows = 2, .to_columns = 3},
+			       parts = {.size = sizeof(parts), .to_rows = 2, .to_columns = 3, .scales_part = 1},
+			       both = {sizeof(both), 4, 4, 2, 3, 0, 0};
 	static const uint64_t lo[2] = {0, 0}, inside[2] = {1, 0}, hi[2] = {8, 6};
-	static const weft_make half = {4, 0, 0, 0, 0};
+	static const weft_transform half = {sizeof(half), 4, 0, 0, 0, 0, 0};
 	static const weft_options options = {
 		.size = sizeof(options), .controller = "tcp://127.0.0.1:9", .role = WEFT_INFERENCE};
 	weft_worker *rank;
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 
 	(void)state;
 	rig_ok(weft_open(&rank, &options, &error), &error);
@@ -146,11 +147,11 @@ static void test_made_piece__is_declared_or_refused_by_name(void **state)
 		rig_ok(weft_declare_param(rank, &params[p], NULL, &error), &error);
 #define REFUSED(code_, words, ...)                                                            \
 	do {                                                                                  \
-		assert_int_equal(weft_declare_made_piece(rank, __VA_ARGS__, &error), -code_); \
+		assert_int_equal(weft_declare_transformed_piece(rank, __VA_ARGS__, &error), -code_); \
 		if (!strstr(error.text, words))                                               \
 			fail_msg("%s", error.text);                                           \
 	} while (0)
-	REFUSED(ERROR_USAGE, "weft_declare_made_piece: tensor, src_lo", NULL, lo, hi, 0, 0,
+	REFUSED(ERROR_USAGE, "weft_declare_transformed_piece: tensor, src_lo", NULL, lo, hi, 0, 0,
 		&quantise, NULL);
 	REFUSED(ERROR_USAGE, "parameter 9 for tensor w; 3 are declared", &bf16, lo, hi, 9, 0,
 		&quantise, NULL);
@@ -167,8 +168,8 @@ static void test_made_piece__is_declared_or_refused_by_name(void **state)
 	REFUSED(ERROR_USAGE, "blocks of 4x0 to 0x0: rows and columns", &fp8, lo, hi, 0, 0, &half,
 		&scales);
 #undef REFUSED
-	rig_ok(weft_declare_made_piece(rank, &fp8, lo, hi, 0, 0, &both, &scales, &error), &error);
-	rig_ok(weft_declare_made_piece(rank, &bf16, lo, hi, 1, 0, &parts, NULL, &error), &error);
+	rig_ok(weft_declare_transformed_piece(rank, &fp8, lo, hi, 0, 0, &both, &scales, &error), &error);
+	rig_ok(weft_declare_transformed_piece(rank, &bf16, lo, hi, 1, 0, &parts, NULL, &error), &error);
 	rig_ok(weft_declare_piece(rank, &bf16, lo, hi, 2, 0, &error), &error);
 	assert_int_equal(rank->layout.piece_count, 3);
 	assert_int_equal(rank->layout.pieces[0].bytes, 48);
@@ -182,8 +183,8 @@ static void test_made_piece__is_declared_or_refused_by_name(void **state)
 static void test_job__of_sixty_four_ranks_on_one_host(void **state)
 {
 	struct rig_options options = {.trainers = 2, .ranks = 64, .checksums = 1};
-	const weft_tensor tensors[2] = {{"a", "F32", 2, {64, 100}}, {"b", "F32", 2, {3, 64}}};
-	const weft_param param = {"p", "F32", 1, {103}, NULL};
+	const weft_tensor tensors[2] = {{sizeof(weft_tensor), "a", "F32", 2, {64, 100}}, {sizeof(weft_tensor), "b", "F32", 2, {3, 64}}};
+	const weft_param param = {sizeof(weft_param), "p", "F32", 1, {103}, NULL};
 	static unsigned char a[64 * 400], b[3 * 256];
 	const void *data[2] = {a, b};
 	struct job *job = job_new(&options);
@@ -224,8 +225,8 @@ static void test_job__of_sixty_four_ranks_on_one_host(void **state)
 static void test_job__of_one_tensor_beyond_four_gib(void **state)
 {
 	const uint64_t bytes = (5ull << 30) + 4;
-	const weft_tensor tensor = {"large", "F32", 1, {bytes / 4}};
-	const weft_param param = {"p.large", "F32", 1, {bytes / 4}, NULL};
+	const weft_tensor tensor = {sizeof(weft_tensor), "large", "F32", 1, {bytes / 4}};
+	const weft_param param = {sizeof(weft_param), "p.large", "F32", 1, {bytes / 4}, NULL};
 	const uint64_t lo[1] = {0}, hi[1] = {bytes / 4};
 	struct job *job;
 	unsigned char *source;
@@ -296,7 +297,7 @@ static void test_checksum__finds_a_flipped_byte_on_every_way(void **state)
 	for (int own = 0; own < 2; own++) {
 		struct rig_options options = small;
 		const void *data[RIG_TENSORS];
-		weft_error error;
+		weft_error error = WEFT_ERROR_INIT;
 
 		options.checksums = 1;
 		options.own_memory = own;
@@ -312,7 +313,7 @@ static void test_checksum__finds_a_flipped_byte_on_every_way(void **state)
 			rig_fill(rig, version);
 			rig_wait_begin(rig, version, 0);
 			rig_ok(weft_update_begin(rig->trainers[0], version, &error), &error);
-			rig_ok(weft_update_write_all(rig->trainers[0], data, &error), &error);
+			rig_ok(host_write_all(rig->trainers[0], data, &error), &error);
 			memory[5] ^= 128;
 			rig_ok(weft_update_end(rig->trainers[0], &error), &error);
 			pthread_join(rig->waits[0].thread, NULL);
@@ -351,7 +352,7 @@ static void test_null__arguments_have_answers(void **state)
 {
 	weft_worker *none = NULL;
 	weft_checkpoint *checkpoint;
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 
 	(void)state;
 	assert_int_equal(weft_open(NULL, NULL, &error), -WEFT_E_USAGE);
@@ -361,12 +362,12 @@ static void test_null__arguments_have_answers(void **state)
 	assert_int_equal(weft_leave(NULL, &error), -WEFT_E_USAGE);
 	assert_int_equal(weft_plan(NULL, NULL, NULL), -WEFT_E_USAGE);
 	assert_int_equal(weft_update_begin(NULL, 1, NULL), -WEFT_E_USAGE);
-	assert_int_equal(weft_update_write(NULL, 0, NULL, 0, NULL), -WEFT_E_USAGE);
-	assert_int_equal(weft_update_write_all(NULL, NULL, NULL), -WEFT_E_USAGE);
+	assert_int_equal(weft_update_write(NULL, 0, HOST(NULL, 0), NULL), -WEFT_E_USAGE);
+	assert_int_equal(host_write_all(NULL, NULL, NULL), -WEFT_E_USAGE);
 	assert_int_equal(weft_update_end(NULL, NULL), -WEFT_E_USAGE);
-	assert_int_equal(weft_update_write_bucket(NULL, NULL, 0, NULL), -WEFT_E_USAGE);
+	assert_int_equal(weft_update_write_bucket(NULL, NULL, 0, sizeof(weft_slice), NULL), -WEFT_E_USAGE);
 	assert_int_equal(weft_update_drain(NULL, NULL), -WEFT_E_USAGE);
-	assert_int_equal(weft_update_repeat(NULL, 1, NULL), -WEFT_E_USAGE);
+	assert_int_equal(weft_update_replay(NULL, 1, NULL), -WEFT_E_USAGE);
 	assert_int_equal(weft_update_abort(NULL, NULL, NULL), -WEFT_E_USAGE);
 	assert_int_equal(weft_update_wait(NULL, 1, 1, NULL, NULL), -WEFT_E_USAGE);
 	assert_int_equal(weft_published(NULL), 0);
@@ -375,9 +376,9 @@ static void test_null__arguments_have_answers(void **state)
 	assert_int_equal(weft_read_end(NULL, 1), -WEFT_E_USAGE);
 	assert_null(weft_param_memory(NULL, 0, 1));
 	assert_int_equal(weft_param_digest(NULL, 0, 1, NULL), -WEFT_E_USAGE);
-	assert_int_equal(weft_get_stats(NULL, NULL), -WEFT_E_USAGE);
+	assert_int_equal(weft_get_stats(NULL, NULL, NULL), -WEFT_E_USAGE);
 	assert_int_equal(weft_declare_param(NULL, NULL, NULL, NULL), -WEFT_E_USAGE);
-	assert_int_equal(weft_source_register(NULL, NULL, 0, NULL), -WEFT_E_USAGE);
+	assert_int_equal(weft_source_register(NULL, HOST(NULL, 0), NULL), -WEFT_E_USAGE);
 	assert_int_equal(weft_verify(NULL, NULL, 1, NULL, NULL), -WEFT_E_USAGE);
 	assert_int_equal(weft_checkpoint_open(NULL, "x", NULL), -WEFT_E_USAGE);
 	assert_int_equal(weft_checkpoint_open(&checkpoint, NULL, NULL), -WEFT_E_USAGE);
@@ -402,7 +403,7 @@ static int wait_child(pid_t pid)
 static int child_of_a_host(struct rig *rig)
 {
 	uint64_t began = clock_ms();
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 	int rc = weft_update_begin(rig->trainers[0], 2, &error);
 
 	if (rc != -WEFT_E_STATE || !strstr(error.text, "forked child"))
@@ -438,10 +439,10 @@ static int open_with_descriptors(unsigned count)
 {
 	const weft_options options = {
 		.size = sizeof(options), .controller = "tcp://127.0.0.1:9", .role = WEFT_INFERENCE};
-	const weft_param param = {"p", "F32", 1, {4}, NULL};
+	const weft_param param = {sizeof(weft_param), "p", "F32", 1, {4}, NULL};
 	const struct rlimit limit = {count, count};
 	weft_worker *worker;
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 	int rc;
 
 	setrlimit(RLIMIT_NOFILE, &limit);
@@ -477,9 +478,9 @@ static void test_memory__that_is_not_there_is_refused_and_the_worker_stays_open(
 {
 	const weft_options options = {
 		.size = sizeof(options), .controller = "tcp://127.0.0.1:9", .role = WEFT_INFERENCE};
-	const weft_param param = {"p", "F32", 2, {1u << 20, 1u << 20}, NULL};
+	const weft_param param = {sizeof(weft_param), "p", "F32", 2, {1u << 20, 1u << 20}, NULL};
 	weft_worker *worker;
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 
 	(void)state;
 	rig_ok(weft_open(&worker, &options, &error), &error);
@@ -550,7 +551,7 @@ static int other_side(enum weft_role role, int ready)
 static bool join_with_failure(enum weft_role role, uint64_t k)
 {
 	static struct rig rig;
-	weft_error error = {0};
+	weft_error error = WEFT_ERROR_INIT;
 	weft_worker *worker;
 	int ready[2], rc;
 	uint64_t begin;
@@ -588,7 +589,7 @@ static bool join_with_failure(enum weft_role role, uint64_t k)
 static void test_join__survives_every_failed_allocation(void **state)
 {
 	(void)state;
-	for (int role = 0; role < 2; role++) {
+	for (int role = WEFT_TRAINER; role <= WEFT_INFERENCE; role++) {
 		uint64_t k = 1;
 
 		while (k < 2000 && !join_with_failure((enum weft_role)role, k))

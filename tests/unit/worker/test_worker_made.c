@@ -43,7 +43,7 @@ static void ok(int rc, const weft_error *error)
 
 static void begin(struct lone *lone, uint64_t version)
 {
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 
 	lone_fill(lone, version);
 	lone->opening = version;
@@ -52,16 +52,16 @@ static void begin(struct lone *lone, uint64_t version)
 
 static void write_one(struct lone *lone, uint32_t tensor)
 {
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 
-	ok(weft_update_write(lone->worker, tensor, lone_data(lone, tensor), lone_bytes[tensor],
-			     &error),
+	ok(weft_update_write(lone->worker, tensor,
+			     HOST(lone_data(lone, tensor), lone_bytes[tensor]), &error),
 	   &error);
 }
 
 static void finish(struct lone *lone, uint64_t ends)
 {
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 
 	ok(weft_update_end(lone->worker, &error), &error);
 	for (uint32_t p = 0; p < lone->plan.peer_count; p++) {
@@ -102,9 +102,10 @@ static void *write_thread(void *context)
 {
 	struct writing *writing = context;
 
-	writing->rc = weft_update_write(writing->lone->worker, writing->tensor,
-					lone_data(writing->lone, writing->tensor),
-					lone_bytes[writing->tensor], &writing->error);
+	writing->rc = weft_update_write(
+		writing->lone->worker, writing->tensor,
+		HOST(lone_data(writing->lone, writing->tensor), lone_bytes[writing->tensor]),
+		&writing->error);
 	return NULL;
 }
 
@@ -115,7 +116,7 @@ static int write_from_threads(struct lone *lone, weft_error *error)
 	int rc = 0;
 
 	for (uint32_t t = 0; t < LONE_TENSORS; t++) {
-		writings[t] = (struct writing){.lone = lone, .tensor = t};
+		writings[t] = (struct writing){.lone = lone, .tensor = t, .error = WEFT_ERROR_INIT};
 		assert_int_equal(
 			pthread_create(&writings[t].thread, NULL, write_thread, &writings[t]), 0);
 	}
@@ -136,7 +137,7 @@ static void test_made__comes_whole_when_its_halves_come_from_two_threads(void **
 		struct lone *lone = open_lone(&forms[f]);
 
 		for (uint64_t version = 1; version <= 20; version++) {
-			weft_error error;
+			weft_error error = WEFT_ERROR_INIT;
 
 			begin(lone, version);
 			ok(write_from_threads(lone, &error), &error);
@@ -149,7 +150,7 @@ static void test_made__comes_whole_when_its_halves_come_from_two_threads(void **
 static void test_scales__come_of_the_pass_over_their_values(void **state)
 {
 	struct lone *lone = open_lone(&forms[0]);
-	weft_stats stats;
+	weft_stats stats = WEFT_STATS_INIT;
 
 	(void)state;
 	begin(lone, 1);
@@ -157,7 +158,7 @@ static void test_scales__come_of_the_pass_over_their_values(void **state)
 		write_one(lone, t);
 	finish(lone, 1);
 	/* into the ring: the values of w and v for two ranks, and b once; no scales */
-	weft_get_stats(lone->worker, &stats);
+	weft_get_stats(lone->worker, &stats, NULL);
 	assert_int_equal(stats.packed_bytes, 2 * 2 * 4 * LONE_COLUMNS + 256);
 	assert_int_equal(stats.pieces_replica, LONE_PEERS * LONE_PARAMS);
 	close_lone(lone);
@@ -169,7 +170,7 @@ static void test_drain__refuses_while_half_of_a_pair_is_given(void **state)
 	for (size_t f = 0; f < FORMS; f++)
 		for (int first = 0; first < 2; first++) {
 			struct lone *lone = open_lone(&forms[f]);
-			weft_error error;
+			weft_error error = WEFT_ERROR_INIT;
 
 			begin(lone, 1);
 			write_one(lone, LONE_W);
@@ -194,8 +195,8 @@ static void test_drain__refuses_while_half_of_a_pair_is_given(void **state)
 static void test_repeat__sends_made_pieces_again_without_their_tensors(void **state)
 {
 	struct lone *lone = open_lone(&forms[3]);
-	weft_error error;
-	weft_stats stats;
+	weft_error error = WEFT_ERROR_INIT;
+	weft_stats stats = WEFT_STATS_INIT;
 
 	(void)state;
 	begin(lone, 1);
@@ -204,10 +205,10 @@ static void test_repeat__sends_made_pieces_again_without_their_tensors(void **st
 	finish(lone, 1);
 	memset(lone->peers[0].memory, 0xee, sizeof(lone->peers[0].memory));
 	lone->opening = 2;
-	ok(weft_update_repeat(lone->worker, 2, &error), &error);
+	ok(weft_update_replay(lone->worker, 2, &error), &error);
 	assert_int_equal(lone->peers[0].ends, 2);
 	lone_check(lone, 0);
-	weft_get_stats(lone->worker, &stats);
+	weft_get_stats(lone->worker, &stats, NULL);
 	assert_int_equal(stats.updates, 2);
 	close_lone(lone);
 }
@@ -234,11 +235,12 @@ static int live(struct lone *lone, const struct lone_options *options, uint64_t 
 		weft_error *why)
 {
 	static const weft_slice slices[LONE_TENSORS] = {
-		{"w", "BF16", 2, {8, LONE_COLUMNS}, NULL, 0},
-		{"v", "F8_E4M3", 2, {8, LONE_COLUMNS}, NULL, 0},
-		{"s", "F32", 2, {4, LONE_COLUMNS / 2}, NULL, 0},
-		{"b", "F32", 1, {64}, NULL, 0}};
+		{sizeof(weft_slice), "w", "BF16", 2, 0, {8, LONE_COLUMNS}, NULL},
+		{sizeof(weft_slice), "v", "F8_E4M3", 2, 0, {8, LONE_COLUMNS}, NULL},
+		{sizeof(weft_slice), "s", "F32", 2, 0, {4, LONE_COLUMNS / 2}, NULL},
+		{sizeof(weft_slice), "b", "F32", 1, 0, {64}, NULL}};
 	weft_slice bucket[LONE_TENSORS];
+	weft_memory memory[LONE_TENSORS];
 	struct error error = {0};
 	int rc = lone_open(lone, options, &error);
 
@@ -259,13 +261,14 @@ static int live(struct lone *lone, const struct lone_options *options, uint64_t 
 	++*versions;
 	for (uint32_t t = 0; t < LONE_TENSORS; t++) {
 		bucket[t] = slices[t];
-		bucket[t].data = lone_data(lone, t);
-		bucket[t].bytes = lone_bytes[t];
+		memory[t] = weft_host_memory(lone_data(lone, t), lone_bytes[t]);
+		bucket[t].memory = &memory[t];
 	}
 	lone_fill(lone, lone->opening = 2);
 	rc = weft_update_begin(lone->worker, 2, why);
 	if (!rc)
-		rc = weft_update_write_bucket(lone->worker, bucket, LONE_TENSORS, why);
+		rc = weft_update_write_bucket(lone->worker, bucket, LONE_TENSORS,
+					      sizeof(weft_slice), why);
 	if (!rc)
 		rc = weft_update_drain(lone->worker, why);
 	if (!rc)
@@ -276,7 +279,7 @@ static int live(struct lone *lone, const struct lone_options *options, uint64_t 
 	if (!options->replica || strcmp(options->replica, "full") || options->peers > 1)
 		return 0;
 	lone->opening = 3;
-	rc = weft_update_repeat(lone->worker, 3, why);
+	rc = weft_update_replay(lone->worker, 3, why);
 	*versions += !rc;
 	return rc;
 }
@@ -285,7 +288,7 @@ static int live(struct lone *lone, const struct lone_options *options, uint64_t 
 static void check_failed(struct lone *lone, uint64_t versions, bool transport)
 {
 	uint64_t published = UINT64_MAX;
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 
 	for (uint32_t p = 0; p < lone->plan.peer_count; p++)
 		if (lone->peers[p].ends < published)
@@ -296,7 +299,8 @@ static void check_failed(struct lone *lone, uint64_t versions, bool transport)
 		if (lone->peers[p].ends > versions)
 			lone_check(lone, p); /* who was told has every byte */
 	if (lone->worker && lone->worker->stage == STAGE_JOINED && transport) {
-		assert_true(weft_update_write(lone->worker, 0, lone->w, lone_bytes[0], &error) < 0);
+		assert_true(weft_update_write(lone->worker, 0, HOST(lone->w, lone_bytes[0]),
+					      &error) < 0);
 		assert_true(weft_update_end(lone->worker, &error) < 0);
 	}
 }
@@ -308,7 +312,7 @@ static void test_engine__survives_every_failed_allocation(void **state)
 		for (uint64_t k = 1;; k++) {
 			struct lone *lone = calloc(1, sizeof(*lone));
 			uint64_t before = memory_count(), versions, used;
-			weft_error error = {0};
+			weft_error error = WEFT_ERROR_INIT;
 			int rc;
 
 			assert_non_null(lone);
@@ -340,7 +344,7 @@ static void test_engine__survives_every_failed_call_of_the_transport(void **stat
 		for (uint64_t k = 1;; k++) {
 			struct lone *lone = calloc(1, sizeof(*lone));
 			uint64_t versions, calls;
-			weft_error error = {0};
+			weft_error error = WEFT_ERROR_INIT;
 			int rc;
 
 			assert_non_null(lone);

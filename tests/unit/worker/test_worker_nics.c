@@ -22,9 +22,9 @@ static weft_worker *opened(const char *transport)
 				.job = "nics",
 				.role = WEFT_TRAINER,
 				.transport = transport};
-	weft_tensor tensor = {"w", "F32", 1, {4}};
+	weft_tensor tensor = {sizeof(weft_tensor), "w", "F32", 1, {4}};
 	weft_worker *worker;
-	weft_error error = {0};
+	weft_error error = WEFT_ERROR_INIT;
 
 	if (weft_open(&worker, &options, &error))
 		fail_msg("%s", error.text);

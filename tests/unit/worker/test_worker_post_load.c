@@ -19,8 +19,8 @@ struct seen {
 static int look(void *context, uint64_t version)
 {
 	struct seen *seen = context;
-	weft_param_view view;
-	weft_error error;
+	weft_param_view view = WEFT_PARAM_VIEW_INIT;
+	weft_error error = WEFT_ERROR_INIT;
 
 	seen->version = version;
 	seen->published = weft_published(seen->worker);
@@ -30,7 +30,7 @@ static int look(void *context, uint64_t version)
 	seen->wait = weft_update_wait(seen->worker, version, 1, NULL, &error);
 	seen->leave = weft_leave(seen->worker, &error);
 	seen->again = weft_set_post_load(seen->worker, NULL, NULL, &error);
-	if (!weft_param_at(seen->worker, 0, &view))
+	if (!weft_param_at(seen->worker, 0, &view, NULL))
 		memcpy(seen->q, weft_loaded_memory(seen->worker, 0), view.bytes);
 	memcpy(seen->n, weft_loaded_memory(seen->worker, 2), 32);
 	seen->calls++;
@@ -39,7 +39,7 @@ static int look(void *context, uint64_t version)
 
 static void open_rig(struct rig *rig, struct seen *seen, const struct rig_options *options)
 {
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 
 	memset(seen, 0, RIG_MAX * sizeof(*seen));
 	rig_open(rig, options);
@@ -76,7 +76,7 @@ static void test_hook__sees_the_whole_version_before_readers_do(void **state)
 			rig_update(&rig, version);
 			for (uint32_t r = 0; r < rows[i].ranks; r++) {
 				uint64_t rows_each = 12 / rows[i].ranks;
-				weft_stats stats;
+				weft_stats stats = WEFT_STATS_INIT;
 
 				assert_int_equal(seen[r].version, version);
 				assert_int_equal(seen[r].calls, version / 2);
@@ -90,7 +90,7 @@ static void test_hook__sees_the_whole_version_before_readers_do(void **state)
 						rig_byte(version, 0, r * rows_each * 40 + b));
 				for (uint64_t b = 0; b < 28; b++)
 					assert_int_equal(seen[r].n[b], rig_byte(version, 2, b));
-				assert_int_equal(weft_get_stats(rig.ranks[r], &stats), 0);
+				assert_int_equal(weft_get_stats(rig.ranks[r], &stats, NULL), 0);
 				assert_true(stats.post_load_ns > 0 &&
 					    stats.post_load_ns < stats.update_ns);
 			}
@@ -123,7 +123,7 @@ static void test_hook__that_fails_keeps_the_version_from_readers(void **state)
 
 	(void)state;
 	for (int shadow = 0; shadow <= 1; shadow++) {
-		weft_error error = {0};
+		weft_error error = WEFT_ERROR_INIT;
 		uint64_t version;
 
 		open_rig(&rig, seen,
@@ -154,7 +154,7 @@ static void test_hook__is_not_called_for_a_version_that_did_not_arrive(void **st
 {
 	static struct rig rig;
 	static struct seen seen[RIG_MAX];
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 
 	(void)state;
 	open_rig(&rig, seen, &(struct rig_options){.trainers = 1, .ranks = 1});
@@ -178,14 +178,14 @@ static void test_hook__belongs_to_inference_ranks(void **state)
 {
 	static struct rig rig;
 	static struct seen seen[RIG_MAX];
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 
 	(void)state;
 	open_rig(&rig, seen, &(struct rig_options){.trainers = 1, .ranks = 1});
 	assert_int_equal(weft_set_post_load(rig.trainers[0], look, NULL, &error), -WEFT_E_STATE);
 	assert_int_equal(weft_set_post_load(NULL, look, NULL, &error), -WEFT_E_USAGE);
 	assert_null(weft_loaded_memory(NULL, 0));
-	assert_string_equal(weft_code_words(WEFT_E_POST_LOAD), "the host's post-load hook failed");
+	assert_string_equal(weft_strerror(WEFT_E_POST_LOAD), "the host's post-load hook failed");
 	assert_int_equal(weft_exit_code(WEFT_E_POST_LOAD), 1);
 	rig_close(&rig);
 }

@@ -25,19 +25,21 @@ static void close_rig(struct rig *rig)
 
 static weft_slice slice_of(const struct rig *rig, uint32_t t)
 {
-	weft_slice slice = {.name = rig_tensors[t].name,
+	static weft_memory memory[RIG_TENSORS];
+	weft_slice slice = {.size = sizeof(slice),
+			    .name = rig_tensors[t].name,
 			    .dtype = rig_tensors[t].dtype,
 			    .dims = rig_tensors[t].dims,
-			    .data = rig->tensors[t],
-			    .bytes = rig_bytes[t]};
+			    .memory = &memory[t]};
 
+	memory[t] = weft_host_memory(rig->tensors[t], rig_bytes[t]);
 	memcpy(slice.shape, rig_tensors[t].shape, sizeof(slice.shape));
 	return slice;
 }
 
 static void finish(struct rig *rig, uint64_t version)
 {
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 
 	rig_ok(weft_update_end(rig->trainers[0], &error), &error);
 	rig_wait_end(rig, 0);
@@ -47,7 +49,7 @@ static void finish(struct rig *rig, uint64_t version)
 
 static void begin(struct rig *rig, uint64_t version)
 {
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 
 	rig_fill(rig, version);
 	rig_wait_begin(rig, version, 0);
@@ -101,8 +103,9 @@ static void *write_one(void *context)
 {
 	struct writing *writing = context;
 
-	writing->rc = weft_update_write(writing->worker, writing->id, writing->data,
-					rig_bytes[writing->id], &writing->error);
+	writing->rc =
+		weft_update_write(writing->worker, writing->id,
+				  HOST(writing->data, rig_bytes[writing->id]), &writing->error);
 	return NULL;
 }
 
@@ -121,7 +124,8 @@ static void test_threads__each_write_a_tensor_in_any_order(void **state)
 
 				writings[i] = (struct writing){.worker = rig->trainers[0],
 							       .id = t,
-							       .data = rig->tensors[t]};
+							       .data = rig->tensors[t],
+							       .error = WEFT_ERROR_INIT};
 				pthread_create(&writings[i].thread, NULL, write_one, &writings[i]);
 			}
 			for (uint32_t i = 0; i < RIG_TENSORS; i++) {
@@ -141,18 +145,24 @@ static void test_bucket__takes_tensors_by_name_in_any_order(void **state)
 	for (size_t f = 0; f < FORMS; f++) {
 		struct rig *rig = open_rig(&forms[f]);
 		weft_slice two[2] = {slice_of(rig, 2), slice_of(rig, 0)}, one = slice_of(rig, 1);
-		weft_error error;
+		weft_error error = WEFT_ERROR_INIT;
 
 		begin(rig, 1);
-		rig_ok(weft_update_write_bucket(rig->trainers[0], two, 2, &error), &error);
+		rig_ok(weft_update_write_bucket(rig->trainers[0], two, 2, sizeof(weft_slice),
+						&error),
+		       &error);
 		assert_int_equal(weft_update_end(rig->trainers[0], &error), -WEFT_E_STATE);
 		assert_non_null(strstr(error.text, "tensor o was not written (1 missing)"));
 		rig_ok(weft_update_drain(rig->trainers[0], &error), &error);
 		/* what was drained may be reused, also what went out as it lay */
 		memset(rig->tensors[0], 0xee, rig_bytes[0]);
 		memset(rig->tensors[2], 0xee, rig_bytes[2]);
-		rig_ok(weft_update_write_bucket(rig->trainers[0], &one, 1, &error), &error);
-		rig_ok(weft_update_write_bucket(rig->trainers[0], NULL, 0, &error), &error);
+		rig_ok(weft_update_write_bucket(rig->trainers[0], &one, 1, sizeof(weft_slice),
+						&error),
+		       &error);
+		rig_ok(weft_update_write_bucket(rig->trainers[0], NULL, 0, sizeof(weft_slice),
+						&error),
+		       &error);
 		finish(rig, 1);
 		close_rig(rig);
 	}
@@ -160,15 +170,16 @@ static void test_bucket__takes_tensors_by_name_in_any_order(void **state)
 
 static void refused(struct rig *rig, const weft_slice *slices, size_t count, const char *text)
 {
-	weft_error error;
-	weft_stats stats;
+	weft_error error = WEFT_ERROR_INIT;
+	weft_stats stats = WEFT_STATS_INIT;
 
-	assert_int_equal(weft_update_write_bucket(rig->trainers[0], slices, count, &error),
+	assert_int_equal(weft_update_write_bucket(rig->trainers[0], slices, count,
+						  sizeof(weft_slice), &error),
 			 -WEFT_E_USAGE);
 	if (!strstr(error.text, text))
 		print_message("%s\n", error.text);
 	assert_non_null(strstr(error.text, text));
-	weft_get_stats(rig->trainers[0], &stats);
+	weft_get_stats(rig->trainers[0], &stats, NULL);
 	assert_int_equal(stats.bytes, 0);
 }
 
@@ -176,11 +187,12 @@ static void test_bucket__names_what_is_wrong_and_sends_nothing(void **state)
 {
 	struct rig *rig = open_rig(&forms[0]);
 	weft_slice good = slice_of(rig, 0), bad[2] = {good, slice_of(rig, 1)};
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 
 	(void)state;
-	assert_int_equal(weft_update_write_bucket(rig->trainers[0], &good, 1, &error),
-			 -WEFT_E_STATE);
+	assert_int_equal(
+		weft_update_write_bucket(rig->trainers[0], &good, 1, sizeof(weft_slice), &error),
+		-WEFT_E_STATE);
 	assert_int_equal(weft_update_drain(rig->trainers[0], &error), -WEFT_E_STATE);
 	begin(rig, 1);
 	bad[1].name = "who";
@@ -196,19 +208,22 @@ static void test_bucket__names_what_is_wrong_and_sends_nothing(void **state)
 	bad[1].dims = 1;
 	refused(rig, bad, 2, "tensor o is given with 1 dimensions, declared with 2");
 	bad[1] = slice_of(rig, 1);
-	bad[1].bytes--;
+	bad[1].memory = HOST(rig->tensors[1], rig_bytes[1] - 1);
 	refused(rig, bad, 2, "tensor o has 480 bytes here, given 479");
 	bad[1] = good;
 	refused(rig, bad, 2, "tensor q is in the bucket twice");
-	rig_ok(weft_update_write_bucket(rig->trainers[0], &good, 1, &error), &error);
-	assert_int_equal(weft_update_write_bucket(rig->trainers[0], &good, 1, &error),
-			 -WEFT_E_USAGE);
+	rig_ok(weft_update_write_bucket(rig->trainers[0], &good, 1, sizeof(weft_slice), &error),
+	       &error);
+	assert_int_equal(
+		weft_update_write_bucket(rig->trainers[0], &good, 1, sizeof(weft_slice), &error),
+		-WEFT_E_USAGE);
 	assert_non_null(strstr(error.text, "tensor q is written twice"));
 	assert_int_equal(weft_update_end(rig->trainers[0], &error), -WEFT_E_STATE);
 	assert_non_null(strstr(error.text, "tensors o, n were not written (2 missing)"));
 	bad[0] = slice_of(rig, 1);
 	bad[1] = slice_of(rig, 2);
-	rig_ok(weft_update_write_bucket(rig->trainers[0], bad, 2, &error), &error);
+	rig_ok(weft_update_write_bucket(rig->trainers[0], bad, 2, sizeof(weft_slice), &error),
+	       &error);
 	finish(rig, 1);
 	close_rig(rig);
 }
@@ -220,14 +235,14 @@ static void test_ring__packs_what_many_targets_want_once(void **state)
 		.trainers = 1, .ranks = 4, .transport = "mock", .pack_threads = 4};
 	const struct mock_options mock = {.local_registration = true, .delay_max = 20};
 	struct rig *rig;
-	weft_stats stats;
+	weft_stats stats = WEFT_STATS_INIT;
 
 	(void)state;
 	mock_options_default(&mock);
 	rig = open_rig(&options);
 	rig_update(rig, 1);
 	rig_update(rig, 2);
-	weft_get_stats(rig->trainers[0], &stats);
+	weft_get_stats(rig->trainers[0], &stats, NULL);
 	assert_int_equal(stats.pieces_replica, 2 * 3 * 4);
 	assert_int_equal(stats.packed_bytes, 2 * (480 + 480 + 28));
 	close_rig(rig);
@@ -250,24 +265,24 @@ static void test_full__overwrites_no_home_that_is_being_read(void **state)
 						      .checksums = 1,
 						      .pack_threads = threads};
 			struct rig *rig = open_rig(&options);
-			weft_error error;
-			weft_stats stats;
+			weft_error error = WEFT_ERROR_INIT;
+			weft_stats stats = WEFT_STATS_INIT;
 
 			for (uint64_t version = 1; version <= 8; version++) {
 				begin(rig, version);
 				for (uint32_t t = 0; t < RIG_TENSORS; t++) {
-					rig_ok(weft_update_write(rig->trainers[0], t,
-								 rig->tensors[t], rig_bytes[t],
-								 &error),
+					rig_ok(weft_update_write(
+						       rig->trainers[0], t,
+						       HOST(rig->tensors[t], rig_bytes[t]), &error),
 					       &error);
 					/* the replica has it: the memory is ours again */
 					memset(rig->tensors[t], 0xee, rig_bytes[t]);
 				}
 				finish(rig, version);
 			}
-			weft_get_stats(rig->trainers[0], &stats);
+			weft_get_stats(rig->trainers[0], &stats, NULL);
 			assert_int_equal(stats.packed_bytes, 8 * (480 + 480 + 28));
-			assert_int_equal(weft_update_repeat(rig->trainers[0], 9, &error),
+			assert_int_equal(weft_update_replay(rig->trainers[0], 9, &error),
 					 -WEFT_E_STATE);
 			assert_non_null(strstr(error.text, "made from tensor"));
 			assert_non_null(strstr(error.text, "differs between the inference ranks"));
@@ -278,18 +293,18 @@ static void test_full__overwrites_no_home_that_is_being_read(void **state)
 
 static void repeat_after_taint(struct rig *rig)
 {
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 	unsigned char *memory;
 
-	assert_int_equal(weft_update_repeat(rig->trainers[0], 1, &error), -WEFT_E_STATE);
+	assert_int_equal(weft_update_replay(rig->trainers[0], 1, &error), -WEFT_E_STATE);
 	assert_non_null(strstr(error.text, "holds no whole version"));
 	begin(rig, 1);
-	rig_ok(weft_update_write(rig->trainers[0], 0, rig->tensors[0], 480, &error), &error);
-	rig_ok(weft_update_write(rig->trainers[0], 1, rig->tensors[1], 480, &error), &error);
-	rig_ok(weft_update_write(rig->trainers[0], 2, rig->tensors[2], 28, &error), &error);
+	rig_ok(weft_update_write(rig->trainers[0], 0, HOST(rig->tensors[0], 480), &error), &error);
+	rig_ok(weft_update_write(rig->trainers[0], 1, HOST(rig->tensors[1], 480), &error), &error);
+	rig_ok(weft_update_write(rig->trainers[0], 2, HOST(rig->tensors[2], 28), &error), &error);
 	if (rig->options.checksums) {
 		memory = (void *)(uintptr_t)weft_param_memory(rig->ranks[0], 0, 0);
-		assert_int_equal(weft_update_repeat(rig->trainers[0], 2, &error), -WEFT_E_STATE);
+		assert_int_equal(weft_update_replay(rig->trainers[0], 2, &error), -WEFT_E_STATE);
 		memory[5] ^= 1;
 		rig_ok(weft_update_end(rig->trainers[0], &error), &error);
 		rig_wait_end(rig, -WEFT_E_CHECKSUM);
@@ -302,7 +317,7 @@ static void repeat_after_taint(struct rig *rig)
 		const unsigned char *q;
 
 		rig_wait_begin(rig, version, 0);
-		rig_ok(weft_update_repeat(rig->trainers[0], version, &error), &error);
+		rig_ok(weft_update_replay(rig->trainers[0], version, &error), &error);
 		rig_wait_end(rig, 0);
 		assert_int_equal(weft_published(rig->ranks[0]), version);
 		q = weft_param_memory(rig->ranks[0], 0, version);
@@ -311,13 +326,13 @@ static void repeat_after_taint(struct rig *rig)
 	}
 	/* what is given up has written into the homes */
 	begin(rig, 5);
-	rig_ok(weft_update_write(rig->trainers[0], 0, rig->tensors[0], 480, &error), &error);
+	rig_ok(weft_update_write(rig->trainers[0], 0, HOST(rig->tensors[0], 480), &error), &error);
 	rig_ok(weft_update_abort(rig->trainers[0], "no", &error), &error);
 	rig_wait_end(rig, -WEFT_E_ABORTED);
-	assert_int_equal(weft_update_repeat(rig->trainers[0], 6, &error), -WEFT_E_STATE);
+	assert_int_equal(weft_update_replay(rig->trainers[0], 6, &error), -WEFT_E_STATE);
 	rig_update(rig, 6);
 	rig_wait_begin(rig, 7, 0);
-	rig_ok(weft_update_repeat(rig->trainers[0], 7, &error), &error);
+	rig_ok(weft_update_replay(rig->trainers[0], 7, &error), &error);
 	rig_wait_end(rig, 0);
 }
 
@@ -329,7 +344,7 @@ static void test_repeat__sends_the_last_version_again_from_the_replica(void **st
 		{.trainers = 1, .ranks = 1, .replica = "full", .transport = "mock"},
 	};
 	struct rig *rig;
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -339,7 +354,7 @@ static void test_repeat__sends_the_last_version_again_from_the_replica(void **st
 	}
 	rig = open_rig(&forms[0]);
 	rig_update(rig, 1);
-	assert_int_equal(weft_update_repeat(rig->trainers[0], 2, &error), -WEFT_E_STATE);
+	assert_int_equal(weft_update_replay(rig->trainers[0], 2, &error), -WEFT_E_STATE);
 	assert_non_null(strstr(error.text, "the ring keeps no version"));
 	close_rig(rig);
 }
@@ -350,7 +365,7 @@ static void test_failure__in_the_middle_reaches_every_thread(void **state)
 	for (size_t f = 0; f < FORMS; f++) {
 		struct rig *rig = open_rig(&forms[f]);
 		struct writing writings[RIG_TENSORS];
-		weft_error error;
+		weft_error error = WEFT_ERROR_INIT;
 
 		rig_update(rig, 1);
 		begin(rig, 2);
@@ -376,10 +391,12 @@ static void test_failure__in_the_middle_reaches_every_thread(void **state)
 
 static void test_open__refuses_other_forms_of_the_replica(void **state)
 {
-	weft_options options = {
-		.size = sizeof(options), .controller = "tcp://127.0.0.1:9", .replica = "half"};
+	weft_options options = {.size = sizeof(options),
+				.role = WEFT_TRAINER,
+				.controller = "tcp://127.0.0.1:9",
+				.replica = "half"};
 	weft_worker *worker;
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 
 	(void)state;
 	assert_int_equal(weft_open(&worker, &options, &error), -WEFT_E_CONFIG);

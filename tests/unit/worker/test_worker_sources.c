@@ -48,11 +48,11 @@ static void close_rig(struct rig *rig)
 
 static weft_stats updates(struct rig *rig)
 {
-	weft_stats stats;
+	weft_stats stats = WEFT_STATS_INIT;
 
 	for (uint64_t version = 1; version <= 3; version++)
 		rig_update(rig, version);
-	assert_int_equal(weft_get_stats(rig->trainers[0], &stats), 0);
+	assert_int_equal(weft_get_stats(rig->trainers[0], &stats, NULL), 0);
 	return stats;
 }
 
@@ -69,9 +69,10 @@ static void test_sources__that_are_not_registered_go_through_the_ring(void **sta
 
 static void register_all(struct rig *rig)
 {
-	weft_error error = {0};
+	weft_error error = WEFT_ERROR_INIT;
 
-	rig_ok(weft_source_register(rig->trainers[0], rig->tensors, sizeof(rig->tensors), &error),
+	rig_ok(weft_source_register(rig->trainers[0], HOST(rig->tensors, sizeof(rig->tensors)),
+				    &error),
 	       &error);
 }
 
@@ -89,12 +90,12 @@ static void test_sources__that_are_registered_are_written_as_they_lie(void **sta
 /* In any order of addresses: tensors 2, 0, 1. */
 static void register_each(struct rig *rig)
 {
-	weft_error error = {0};
+	weft_error error = WEFT_ERROR_INIT;
 
 	for (uint32_t i = 0; i < RIG_TENSORS; i++) {
 		uint32_t t = (i + 2) % RIG_TENSORS;
 
-		rig_ok(weft_source_register(rig->trainers[0], rig->tensors[t], 480, &error),
+		rig_ok(weft_source_register(rig->trainers[0], HOST(rig->tensors[t], 480), &error),
 		       &error);
 	}
 }
@@ -111,9 +112,10 @@ static void test_sources__may_be_many_ranges(void **state)
 
 static void register_first(struct rig *rig)
 {
-	weft_error error = {0};
+	weft_error error = WEFT_ERROR_INIT;
 
-	rig_ok(weft_source_register(rig->trainers[0], rig->tensors[0], 2 * 480, &error), &error);
+	rig_ok(weft_source_register(rig->trainers[0], HOST(rig->tensors[0], 2 * 480), &error),
+	       &error);
 }
 
 static void test_sources__outside_of_what_was_registered_are_refused_and_nothing_sent(void **state)
@@ -122,28 +124,29 @@ static void test_sources__outside_of_what_was_registered_are_refused_and_nothing
 	const void *data[RIG_TENSORS] = {rig->tensors[0], rig->tensors[1], rig->tensors[2]};
 	weft_worker *worker = rig->trainers[0];
 	unsigned char elsewhere[480];
-	weft_stats stats;
-	weft_error error;
+	weft_stats stats = WEFT_STATS_INIT;
+	weft_error error = WEFT_ERROR_INIT;
 
 	(void)state;
 	rig_fill(rig, 1);
 	rig_wait_begin(rig, 1, 0);
 	rig_ok(weft_update_begin(worker, 1, &error), &error);
-	assert_int_equal(weft_update_write_all(worker, data, &error), -WEFT_E_USAGE);
+	assert_int_equal(host_write_all(worker, data, &error), -WEFT_E_USAGE);
 	assert_non_null(strstr(error.text, "tensor n"));
 	assert_non_null(strstr(error.text, "weft_source_register"));
 	memcpy(elsewhere, rig->tensors[0], sizeof(elsewhere));
-	assert_int_equal(weft_update_write(worker, 0, elsewhere, 480, &error), -WEFT_E_USAGE);
-	assert_int_equal(weft_update_write(worker, 0, rig->tensors[0] + 481, 480, &error),
+	assert_int_equal(weft_update_write(worker, 0, HOST(elsewhere, 480), &error), -WEFT_E_USAGE);
+	assert_int_equal(weft_update_write(worker, 0, HOST(rig->tensors[0] + 481, 480), &error),
 			 -WEFT_E_USAGE);
-	assert_int_equal(weft_get_stats(worker, &stats), 0);
+	assert_int_equal(weft_get_stats(worker, &stats, NULL), 0);
 	assert_int_equal(stats.writes, 0);
 	/* the update goes on: the third tensor, moved into the range behind the first */
-	rig_ok(weft_update_write(worker, 0, rig->tensors[0], 480, &error), &error);
+	rig_ok(weft_update_write(worker, 0, HOST(rig->tensors[0], 480), &error), &error);
 	memcpy(elsewhere, rig->tensors[1], sizeof(elsewhere));
-	rig_ok(weft_update_write(worker, 1, elsewhere, 480, &error), &error); /* packed anyway */
+	rig_ok(weft_update_write(worker, 1, HOST(elsewhere, 480), &error),
+	       &error); /* packed anyway */
 	memcpy(rig->tensors[1] + 100, rig->tensors[2], 28);
-	rig_ok(weft_update_write(worker, 2, rig->tensors[1] + 100, 28, &error), &error);
+	rig_ok(weft_update_write(worker, 2, HOST(rig->tensors[1] + 100, 28), &error), &error);
 	rig_ok(weft_update_end(worker, &error), &error);
 	rig_wait_end(rig, 0);
 	rig_check(rig, 0, 1);
@@ -154,28 +157,30 @@ static void test_sources__outside_of_what_was_registered_are_refused_and_nothing
 static void refuse_all_kinds(struct rig *rig)
 {
 	weft_worker *worker = rig->trainers[0];
-	weft_error error = {0};
+	weft_error error = WEFT_ERROR_INIT;
 
-	assert_int_equal(weft_source_register(worker, NULL, 8, &error), -WEFT_E_USAGE);
-	assert_int_equal(weft_source_register(worker, rig->tensors, 0, &error), -WEFT_E_USAGE);
-	assert_int_equal(weft_source_register(worker, rig->tensors, UINT64_MAX, &error),
+	assert_int_equal(weft_source_register(worker, HOST(NULL, 8), &error), -WEFT_E_USAGE);
+	assert_int_equal(weft_source_register(worker, HOST(rig->tensors, 0), &error),
 			 -WEFT_E_USAGE);
-	rig_ok(weft_source_register(worker, rig->tensors[1], 480, &error), &error);
-	assert_int_equal(weft_source_register(worker, rig->tensors[1] + 479, 1, &error),
+	assert_int_equal(weft_source_register(worker, HOST(rig->tensors, UINT64_MAX), &error),
+			 -WEFT_E_USAGE);
+	rig_ok(weft_source_register(worker, HOST(rig->tensors[1], 480), &error), &error);
+	assert_int_equal(weft_source_register(worker, HOST(rig->tensors[1] + 479, 1), &error),
 			 -WEFT_E_USAGE);
 	assert_non_null(strstr(error.text, "overlap"));
-	assert_int_equal(weft_source_register(worker, rig->tensors[0], 481, &error), -WEFT_E_USAGE);
-	rig_ok(weft_source_register(worker, rig->tensors[2], 480, &error), &error);
-	rig_ok(weft_source_register(worker, rig->tensors[0], 480, &error), &error);
+	assert_int_equal(weft_source_register(worker, HOST(rig->tensors[0], 481), &error),
+			 -WEFT_E_USAGE);
+	rig_ok(weft_source_register(worker, HOST(rig->tensors[2], 480), &error), &error);
+	rig_ok(weft_source_register(worker, HOST(rig->tensors[0], 480), &error), &error);
 }
 
 static void test_sources__that_overlap_or_come_late_are_refused(void **state)
 {
 	struct rig *rig = open_rig(refuse_all_kinds);
-	weft_error error = {0};
+	weft_error error = WEFT_ERROR_INIT;
 
 	(void)state;
-	assert_int_equal(weft_source_register(rig->trainers[0], rig->own, 8, &error),
+	assert_int_equal(weft_source_register(rig->trainers[0], HOST(rig->own, 8), &error),
 			 -WEFT_E_STATE);
 	rig_update(rig, 1);
 	close_rig(rig);
@@ -196,7 +201,7 @@ static void test_interrupt__ends_a_write_that_waits_for_credit(void **state)
 	const void *data[RIG_TENSORS];
 	uint64_t began;
 	pthread_t thread;
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 	struct rig *rig;
 
 	(void)state;
@@ -209,8 +214,7 @@ static void test_interrupt__ends_a_write_that_waits_for_credit(void **state)
 	rig_ok(weft_update_begin(rig->trainers[0], 1, &error), &error);
 	began = clock_ms();
 	pthread_create(&thread, NULL, interrupt_soon, rig->trainers[0]);
-	assert_int_equal(weft_update_write_all(rig->trainers[0], data, &error),
-			 -WEFT_E_INTERRUPTED);
+	assert_int_equal(host_write_all(rig->trainers[0], data, &error), -WEFT_E_INTERRUPTED);
 	assert_true(clock_ms() - began < 2000); /* and not the 5 s of an update's wait */
 	pthread_join(thread, NULL);
 	for (uint32_t i = 0; i < jobs.ranks; i++) {
@@ -224,10 +228,12 @@ static void test_interrupt__ends_a_write_that_waits_for_credit(void **state)
  * looked at. */
 static void test_open__reads_no_more_of_the_options_than_there_are(void **state)
 {
-	weft_options given = {
-		.size = sizeof(given), .controller = "tcp://127.0.0.1:9", .nic = "mlx5_0"};
+	weft_options given = {.size = sizeof(given),
+			      .role = WEFT_TRAINER,
+			      .controller = "tcp://127.0.0.1:9",
+			      .nic = "mlx5_0"};
 	weft_worker *worker = NULL;
-	weft_error error = {0};
+	weft_error error = WEFT_ERROR_INIT;
 	char nic[300];
 
 	(void)state;

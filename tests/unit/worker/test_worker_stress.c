@@ -72,7 +72,7 @@ static void make_tensors(struct stress *stress)
 		weft_tensor *tensor = &stress->tensors[t];
 
 		snprintf(stress->names[t], sizeof(stress->names[t]), "t%u", t);
-		*tensor = (weft_tensor){stress->names[t], is_weight(t) ? "F8_E4M3" : "F32", 2, {0}};
+		*tensor = (weft_tensor){sizeof(weft_tensor), stress->names[t], is_weight(t) ? "F8_E4M3" : "F32", 2, {0}};
 		tensor->shape[0] = t < PLAIN ? 12 * (1 + draw(12)) : scales ? SIDE / BLOCK : SIDE;
 		tensor->shape[1] = t < PLAIN ? 12 * (1 + draw(12)) : scales ? SIDE / BLOCK : SIDE;
 		stress->bytes[t] = tensor->shape[0] * tensor->shape[1] * (is_weight(t) ? 1 : 4);
@@ -113,13 +113,13 @@ static void box_of(const struct stress *stress, uint32_t t, uint32_t rank, uint6
 
 static void declare_rank(struct stress *stress, uint32_t rank)
 {
-	const weft_make make = {.from_rows = BLOCK, .from_columns = BLOCK};
+	const weft_transform make = {.size = sizeof(make), .from_rows = BLOCK, .from_columns = BLOCK};
 	weft_worker *worker = stress->rig.ranks[rank];
 
 	for (uint32_t t = 0; t < PLAIN + PAIRS; t++) {
-		weft_param param = {stress->names[t], is_weight(t) ? "BF16" : "F32", 2, {0}, NULL};
+		weft_param param = {sizeof(weft_param), stress->names[t], is_weight(t) ? "BF16" : "F32", 2, {0}, NULL};
 		uint64_t lo[2], hi[2];
-		weft_error error;
+		weft_error error = WEFT_ERROR_INIT;
 		uint32_t id;
 
 		box_of(stress, t, rank, lo, hi);
@@ -127,7 +127,7 @@ static void declare_rank(struct stress *stress, uint32_t rank)
 		param.shape[1] = hi[1] - lo[1];
 		rig_ok(weft_declare_param(worker, &param, &id, &error), &error);
 		if (is_weight(t))
-			rig_ok(weft_declare_made_piece(worker, &stress->tensors[t], lo, hi, id, 0,
+			rig_ok(weft_declare_transformed_piece(worker, &stress->tensors[t], lo, hi, id, 0,
 						       &make, &stress->tensors[t + PAIRS], &error),
 			       &error);
 		else
@@ -202,22 +202,24 @@ static void write_some(struct stress *stress, const uint32_t *taken, uint32_t co
 {
 	weft_worker *worker = stress->rig.trainers[0];
 	weft_slice slices[3];
-	weft_error error;
+	weft_memory memory[3];
+	weft_error error = WEFT_ERROR_INIT;
 
 	for (uint32_t i = 0; i < count; i++) {
 		const weft_tensor *tensor = &stress->tensors[taken[i]];
 
-		slices[i] = (weft_slice){.name = tensor->name,
+		memory[i] = weft_host_memory(stress->data[taken[i]], stress->bytes[taken[i]]);
+		slices[i] = (weft_slice){.size = sizeof(weft_slice),
+					 .name = tensor->name,
 					 .dtype = tensor->dtype,
 					 .dims = 2,
-					 .data = stress->data[taken[i]],
-					 .bytes = stress->bytes[taken[i]]};
+					 .memory = &memory[i]};
 		memcpy(slices[i].shape, tensor->shape, sizeof(tensor->shape));
 	}
 	if (count > 1)
-		rig_ok(weft_update_write_bucket(worker, slices, count, &error), &error);
+		rig_ok(weft_update_write_bucket(worker, slices, count, sizeof(weft_slice), &error), &error);
 	else
-		rig_ok(weft_update_write(worker, taken[0], slices[0].data, slices[0].bytes, &error),
+		rig_ok(weft_update_write(worker, taken[0], &memory[0], &error),
 		       &error);
 }
 
@@ -226,7 +228,7 @@ static void write_some(struct stress *stress, const uint32_t *taken, uint32_t co
 static void write_left(struct stress *stress)
 {
 	const void *data[TENSORS] = {0};
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 	int rc;
 
 	pthread_mutex_lock(&stress->lock);
@@ -236,7 +238,7 @@ static void write_left(struct stress *stress)
 		data[t] = stress->data[t];
 	}
 	pthread_mutex_unlock(&stress->lock);
-	while ((rc = weft_update_write_all(stress->rig.trainers[0], data, &error)) == -WEFT_E_USAGE)
+	while ((rc = host_write_all(stress->rig.trainers[0], data, &error)) == -WEFT_E_USAGE)
 		sched_yield();
 	rig_ok(rc, &error);
 }
@@ -245,7 +247,7 @@ static void *writer(void *context)
 {
 	struct stress *stress = context;
 	uint32_t taken[3], count;
-	weft_stats stats;
+	weft_stats stats = WEFT_STATS_INIT;
 	bool all;
 
 	pthread_mutex_lock(&stress->lock);
@@ -258,7 +260,7 @@ static void *writer(void *context)
 		bool drained = false;
 
 		write_some(stress, taken, count);
-		assert_int_equal(weft_get_stats(stress->rig.trainers[0], &stats), 0);
+		assert_int_equal(weft_get_stats(stress->rig.trainers[0], &stats, NULL), 0);
 		if (stress->drains)
 			drained = !weft_update_drain(stress->rig.trainers[0], NULL);
 		for (uint32_t i = 0; i < count; i++)
@@ -315,7 +317,7 @@ static void update(struct stress *stress, bool gives_up)
 {
 	struct rig *rig = &stress->rig;
 	pthread_t threads[WRITERS];
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 
 	stress->version++;
 	stress->left_count = TENSORS;
@@ -363,7 +365,7 @@ static void run_plan(uint64_t number)
 	uint64_t updates = 4, ended = 0;
 	bool given_up = false, full = number % 4 == 3;
 	uint32_t mapped;
-	weft_stats stats;
+	weft_stats stats = WEFT_STATS_INIT;
 
 	assert_non_null(stress);
 	seed = 0x9e3779b97f4a7c15u * (number + 1);
@@ -387,7 +389,7 @@ static void run_plan(uint64_t number)
 		given_up |= gives_up;
 		ended += !gives_up;
 	}
-	weft_get_stats(stress->rig.trainers[0], &stats);
+	weft_get_stats(stress->rig.trainers[0], &stats, NULL);
 	if (!given_up && !mapped && (stress->frees || !options.ring_bytes))
 		assert_int_equal(stats.packed_bytes, ended * distinct_bytes(stress));
 	close_stress(stress);
@@ -410,7 +412,7 @@ static void test_slices__are_packed_once_however_small_the_ring(void **state)
 					    .ring_bytes = 4096};
 	const struct mock_options mock = {.local_registration = true, .delay_max = 10};
 	struct stress *stress = malloc(sizeof(*stress));
-	weft_stats stats;
+	weft_stats stats = WEFT_STATS_INIT;
 
 	(void)state;
 	assert_non_null(stress);
@@ -430,7 +432,7 @@ static void test_slices__are_packed_once_however_small_the_ring(void **state)
 	rig_wait_end(&stress->rig, 0);
 	for (uint32_t i = 0; i < options.ranks; i++)
 		check_rank(stress, i);
-	weft_get_stats(stress->rig.trainers[0], &stats);
+	weft_get_stats(stress->rig.trainers[0], &stats, NULL);
 	/* but for a weight that several ranks take and that fills a part of the ring by itself */
 	assert_in_range(stats.packed_bytes, distinct_bytes(stress),
 			distinct_bytes(stress) + PAIRS * SIDE * SIDE * 2);

@@ -51,18 +51,18 @@ static void test_update__delivers_every_byte_in_every_way(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		bool mapped = !rows[i].own_memory && !rows[i].transport;
-		weft_stats stats, all = {0};
+		weft_stats stats = WEFT_STATS_INIT, all = WEFT_STATS_INIT;
 		struct rig *rig = open_rig(&rows[i]);
 
 		for (uint64_t version = 1; version <= 4; version++)
 			rig_update(rig, version * version);
 		for (uint32_t t = 0; t < rows[i].trainers; t++) {
-			weft_plan_view view;
+			weft_plan_view view = WEFT_PLAN_VIEW_INIT;
 
 			assert_int_equal(weft_plan(rig->trainers[t], &view, NULL), 0);
 			assert_string_equal(view.policy, "greedy");
 			assert_string_equal(view.order, rows[i].order ? rows[i].order : "rotated");
-			assert_int_equal(weft_get_stats(rig->trainers[t], &stats), 0);
+			assert_int_equal(weft_get_stats(rig->trainers[t], &stats, NULL), 0);
 			assert_int_equal(stats.updates, 4);
 			all.pieces_direct += stats.pieces_direct;
 			all.pieces_mapped += stats.pieces_mapped;
@@ -83,11 +83,11 @@ static void test_update__writes_tensor_by_tensor_and_refuses_what_is_wrong(void 
 {
 	struct rig *rig = open_rig(&(struct rig_options){.trainers = 1, .ranks = 1});
 	weft_worker *trainer = rig->trainers[0];
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 
 	(void)state;
 	rig_fill(rig, 1);
-	assert_int_equal(weft_update_write(trainer, 0, rig->tensors[0], 480, &error),
+	assert_int_equal(weft_update_write(trainer, 0, HOST(rig->tensors[0], 480), &error),
 			 -WEFT_E_STATE);
 	assert_int_equal(weft_update_end(trainer, &error), -WEFT_E_STATE);
 	assert_int_equal(weft_update_wait(trainer, 1, 10, NULL, &error), -WEFT_E_STATE);
@@ -96,19 +96,19 @@ static void test_update__writes_tensor_by_tensor_and_refuses_what_is_wrong(void 
 	rig_ok(weft_update_begin(trainer, 1, &error), &error);
 	assert_int_equal(weft_update_begin(trainer, 2, &error), -WEFT_E_STATE);
 	assert_int_equal(weft_leave(trainer, &error), -WEFT_E_STATE);
-	assert_int_equal(weft_update_write(trainer, 9, rig->tensors[0], 480, &error),
+	assert_int_equal(weft_update_write(trainer, 9, HOST(rig->tensors[0], 480), &error),
 			 -WEFT_E_USAGE);
-	assert_int_equal(weft_update_write(trainer, 0, rig->tensors[0], 479, &error),
+	assert_int_equal(weft_update_write(trainer, 0, HOST(rig->tensors[0], 479), &error),
 			 -WEFT_E_USAGE);
-	assert_int_equal(weft_update_write(trainer, 0, NULL, 480, &error), -WEFT_E_USAGE);
-	rig_ok(weft_update_write(trainer, 0, rig->tensors[0], 480, &error), &error);
-	assert_int_equal(weft_update_write(trainer, 0, rig->tensors[0], 480, &error),
+	assert_int_equal(weft_update_write(trainer, 0, HOST(NULL, 480), &error), -WEFT_E_USAGE);
+	rig_ok(weft_update_write(trainer, 0, HOST(rig->tensors[0], 480), &error), &error);
+	assert_int_equal(weft_update_write(trainer, 0, HOST(rig->tensors[0], 480), &error),
 			 -WEFT_E_USAGE);
 	assert_non_null(strstr(error.text, "tensor q"));
-	rig_ok(weft_update_write(trainer, 2, rig->tensors[2], 28, &error), &error);
+	rig_ok(weft_update_write(trainer, 2, HOST(rig->tensors[2], 28), &error), &error);
 	assert_int_equal(weft_update_end(trainer, &error), -WEFT_E_STATE);
 	assert_non_null(strstr(error.text, "tensor o was not written (1 missing)"));
-	rig_ok(weft_update_write(trainer, 1, rig->tensors[1], 480, &error), &error);
+	rig_ok(weft_update_write(trainer, 1, HOST(rig->tensors[1], 480), &error), &error);
 	rig_ok(weft_update_end(trainer, &error), &error);
 	rig_wait_end(rig, 0);
 	rig_check(rig, 0, 1);
@@ -118,7 +118,7 @@ static void test_update__writes_tensor_by_tensor_and_refuses_what_is_wrong(void 
 static void test_version__repeated_skipped_and_older_have_their_answers(void **state)
 {
 	struct rig *rig = open_rig(&plain);
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 	uint64_t published = 0;
 
 	(void)state;
@@ -198,7 +198,7 @@ static void test_deadline__a_late_trainer_is_no_part_of_a_later_version(void **s
 {
 	struct rig *rig = open_rig(&plain);
 	const void *data[RIG_TENSORS] = {rig->tensors[0], rig->tensors[1], rig->tensors[2]};
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 
 	(void)state;
 	/* trainer 1 is inside version 1 when its targets give up and open for 2 */
@@ -209,7 +209,7 @@ static void test_deadline__a_late_trainer_is_no_part_of_a_later_version(void **s
 	rig_ok(weft_update_begin(rig->trainers[1], 1, &error), &error);
 	rig_wait_end(rig, -WEFT_E_TIMEOUT);
 	rig_wait_begin(rig, 2, 3000);
-	rig_ok(weft_update_write_all(rig->trainers[1], data, &error), &error);
+	rig_ok(host_write_all(rig->trainers[1], data, &error), &error);
 	rig_ok(weft_update_end(rig->trainers[1], &error), &error);
 	rig_fill(rig, 2);
 	rig_send(rig, 0, 2);
@@ -227,7 +227,7 @@ static void test_deadline__of_begin_names_targets_and_what_they_accept(void **st
 {
 	struct rig_options options = plain;
 	struct rig *rig;
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 
 	(void)state;
 	options.update_timeout_ms = 300;
@@ -252,7 +252,7 @@ static void test_deadline__of_begin_names_targets_and_what_they_accept(void **st
 static void test_abort__reaches_the_targets_and_a_later_update_recovers(void **state)
 {
 	struct rig *rig = open_rig(&plain);
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 
 	(void)state;
 	rig_update(rig, 1);
@@ -261,7 +261,7 @@ static void test_abort__reaches_the_targets_and_a_later_update_recovers(void **s
 	rig_send(rig, 0, 2);
 	rig_send(rig, 2, 2);
 	rig_ok(weft_update_begin(rig->trainers[1], 2, &error), &error);
-	rig_ok(weft_update_write(rig->trainers[1], 0, rig->tensors[0], 480, &error), &error);
+	rig_ok(weft_update_write(rig->trainers[1], 0, HOST(rig->tensors[0], 480), &error), &error);
 	rig_ok(weft_update_abort(rig->trainers[1], "the loss is not a number", &error), &error);
 	rig_wait_end(rig, -WEFT_E_ABORTED);
 	assert_non_null(strstr(rig->waits[0].error.text, "update 2 was given up by trainer 1"));
@@ -279,7 +279,7 @@ static void test_checksum__finds_a_flipped_byte_and_names_the_tensor(void **stat
 	struct rig_options options = plain;
 	struct rig *rig;
 	const void *data[RIG_TENSORS];
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 	uint64_t version;
 
 	(void)state;
@@ -299,7 +299,7 @@ static void test_checksum__finds_a_flipped_byte_and_names_the_tensor(void **stat
 		rig_wait_begin(rig, 3, 0);
 		for (uint32_t t = 0; t < options.trainers; t++) {
 			rig_ok(weft_update_begin(rig->trainers[t], 3, &error), &error);
-			rig_ok(weft_update_write_all(rig->trainers[t], data, &error), &error);
+			rig_ok(host_write_all(rig->trainers[t], data, &error), &error);
 		}
 		if (!shadow)
 			memory[17] ^= 4;
@@ -328,7 +328,7 @@ static void test_checksum__finds_a_flipped_byte_and_names_the_tensor(void **stat
 static void test_shadow__a_failed_update_leaves_the_last_version_readable(void **state)
 {
 	struct rig_options options = plain;
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 	struct rig *rig;
 
 	(void)state;
@@ -419,7 +419,7 @@ static void test_reader__never_sees_a_mixture_as_one_version(void **state)
 static void test_lost__worker_fails_the_others_by_name_until_they_close(void **state)
 {
 	struct rig *rig = open_rig(&plain);
-	weft_error error, again;
+	weft_error error = WEFT_ERROR_INIT, again = WEFT_ERROR_INIT;
 
 	(void)state;
 	rig_update(rig, 1);
@@ -494,10 +494,10 @@ static int open_and_declare(weft_error *error)
 				      .controller = "tcp://127.0.0.1:9",
 				      .role = WEFT_INFERENCE,
 				      .own_memory = 1};
-	const weft_tensor tensor = {"t", "F32", 2, {4, 4}};
+	const weft_tensor tensor = {sizeof(weft_tensor), "t", "F32", 2, {4, 4}};
 	const uint64_t lo[2] = {0, 0}, hi[2] = {4, 4};
 	float memory[16];
-	weft_param param = {"p", "F32", 2, {4, 4}, memory};
+	weft_param param = {sizeof(param), "p", "F32", 2, {4, 4}, HOST(memory, sizeof(memory))};
 	weft_worker *worker;
 	uint32_t id;
 	int rc = weft_open(&worker, &options, error);
@@ -516,7 +516,7 @@ static int open_and_declare(weft_error *error)
 
 static void test_worker__survives_every_failed_allocation(void **state)
 {
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 	uint64_t k = 0;
 	int rc;
 
@@ -533,12 +533,14 @@ static void test_worker__survives_every_failed_allocation(void **state)
 
 static void test_declare__refuses_what_makes_no_sense(void **state)
 {
-	const weft_options trainer = {.size = sizeof(trainer), .controller = "tcp://127.0.0.1:9"};
+	const weft_options trainer = {
+		.size = sizeof(trainer), .role = WEFT_TRAINER, .controller = "tcp://127.0.0.1:9"};
 	weft_options wrong = trainer;
-	const weft_tensor tensor = {"t", "F32", 2, {4, 4}}, odd = {"u", "F3", 2, {4, 4}};
-	const weft_param param = {"p", "F32", 1, {4}, NULL};
+	const weft_tensor tensor = {sizeof(weft_tensor), "t", "F32", 2, {4, 4}},
+			  odd = {sizeof(weft_tensor), "u", "F3", 2, {4, 4}};
+	const weft_param param = {sizeof(weft_param), "p", "F32", 1, {4}, NULL};
 	weft_worker *worker;
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 
 	(void)state;
 	wrong.shadow = wrong.own_memory = 1;

@@ -20,6 +20,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "controller/shell.h"
+#include "tests/unit/worker/host_memory.h"
 #include "worker/api/weft.h"
 
 #include <pthread.h>
@@ -62,7 +63,7 @@ struct rig {
 };
 
 static const weft_tensor rig_tensors[RIG_TENSORS] = {
-	{"q", "F32", 2, {12, 10}}, {"o", "F32", 2, {10, 12}}, {"n", "F32", 1, {7}},
+	{sizeof(weft_tensor), "q", "F32", 2, {12, 10}}, {sizeof(weft_tensor), "o", "F32", 2, {10, 12}}, {sizeof(weft_tensor), "n", "F32", 1, {7}},
 };
 static const uint64_t rig_bytes[RIG_TENSORS] = {480, 480, 28};
 
@@ -131,15 +132,17 @@ static inline void rig_declare_rank(struct rig *rig, uint32_t rank)
 	uint64_t n = rig->options.ranks, rows = 12 / n;
 	weft_worker *worker = rig->ranks[rank];
 	weft_param params[RIG_TENSORS] = {
-		{"p.q", "F32", 2, {rows, 10}, NULL}, {"p.o", "F32", 2, {10, rows}, NULL},
-		{"p.n", "F32", 1, {8}, NULL},
+		{sizeof(weft_param), "p.q", "F32", 2, {rows, 10}, NULL}, {sizeof(weft_param), "p.o", "F32", 2, {10, rows}, NULL},
+		{sizeof(weft_param), "p.n", "F32", 1, {8}, NULL},
 	};
 	const uint64_t lo[RIG_TENSORS][2] = {{rank * rows, 0}, {0, rank * rows}, {0, 0}};
 	const uint64_t hi[RIG_TENSORS][2] = {{(rank + 1) * rows, 10}, {10, (rank + 1) * rows}, {7, 0}};
 
 	for (uint32_t t = 0; t < RIG_TENSORS; t++) {
+		const weft_memory memory = weft_host_memory(rig->own[rank][t], sizeof(rig->own[rank][t]));
+
 		if (rig->options.own_memory)
-			params[t].memory = rig->own[rank][t];
+			params[t].memory = &memory;
 		assert_int_equal(weft_declare_param(worker, &params[t], NULL, NULL), 0);
 		assert_int_equal(weft_declare_piece(worker, &rig_tensors[t], lo[t], hi[t], t, 0, NULL),
 				 0);
@@ -156,7 +159,7 @@ static inline weft_worker *rig_open_worker(struct rig *rig, enum weft_role role,
 		.ring_bytes = rig->options.ring_bytes, .checksums = rig->options.checksums,
 	};
 	weft_worker *worker;
-	weft_error error = {0};
+	weft_error error = WEFT_ERROR_INIT;
 
 	if (role == WEFT_TRAINER) {
 		options.replica = rig->options.replica;
@@ -197,6 +200,8 @@ static inline void rig_open(struct rig *rig, const struct rig_options *options)
 		rig->joins[count++].worker = rig->ranks[i];
 	}
 	for (uint32_t i = 0; i < count; i++)
+		rig->joins[i].error = (weft_error)WEFT_ERROR_INIT;
+	for (uint32_t i = 0; i < count; i++)
 		pthread_create(&rig->joins[i].thread, NULL, rig_join_thread, &rig->joins[i]);
 	for (uint32_t i = 0; i < count; i++) {
 		pthread_join(rig->joins[i].thread, NULL);
@@ -229,7 +234,8 @@ static inline void rig_wait_begin(struct rig *rig, uint64_t version, uint32_t ti
 {
 	for (uint32_t i = 0; i < rig->options.ranks; i++) {
 		rig->waits[i] = (struct rig_wait){.worker = rig->ranks[i], .version = version,
-						  .timeout_ms = timeout_ms};
+						  .timeout_ms = timeout_ms,
+						  .error = WEFT_ERROR_INIT};
 		pthread_create(&rig->waits[i].thread, NULL, rig_wait_thread, &rig->waits[i]);
 	}
 }
@@ -255,10 +261,10 @@ static inline void rig_send(struct rig *rig, uint32_t trainer, uint64_t version)
 {
 	const void *data[RIG_TENSORS] = {rig->tensors[0], rig->tensors[1], rig->tensors[2]};
 	weft_worker *worker = rig->trainers[trainer];
-	weft_error error;
+	weft_error error = WEFT_ERROR_INIT;
 
 	rig_ok(weft_update_begin(worker, version, &error), &error);
-	rig_ok(weft_update_write_all(worker, data, &error), &error);
+	rig_ok(host_write_all(worker, data, &error), &error);
 	rig_ok(weft_update_end(worker, &error), &error);
 }
 

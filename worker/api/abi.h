@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * abi.h -- the structs of weft.h on their way over the border, whose two sides may be of different age:
+ * a caller's struct is copied into one of ours, or one of ours out as far as the caller's reaches.
+ *
+ *   caller's    size  a  b  c            ours    size  a  b  c  d      taken: d = 0
+ *   caller's    size  a  b  c  d  e      ours    size  a  b  c  d      taken if e is 0, else refused
+ */
+#ifndef WORKER_API_ABI_H
+#define WORKER_API_ABI_H
+
+#include "base/error.h"
+#include <stddef.h>
+
+struct weft_memory;
+
+enum abi_struct {
+	ABI_ERROR,
+	ABI_LAUNCH,
+	ABI_OPTIONS,
+	ABI_MEMORY,
+	ABI_TENSOR,
+	ABI_PARAM,
+	ABI_TRANSFORM,
+	ABI_SLICE,
+	ABI_TENSOR_VIEW,
+	ABI_PARAM_VIEW,
+	ABI_PLAN_VIEW,
+	ABI_STATS,
+	ABI_COUNT
+};
+
+/* The caller's struct, which `call` was given, into *ours. ERROR_USAGE: it is NULL, its size is none
+ * that the struct ever had, or something is set in it that is not known here. */
+int abi_take(enum abi_struct type, const char *call, const void *theirs, void *ours,
+	     struct error *error);
+/* The same for element `at` of an array of `stride` bytes each. */
+int abi_take_at(enum abi_struct type, const char *call, const void *array, size_t stride, size_t at,
+		void *ours, struct error *error);
+/* The caller's weft_memory, which must be host memory. ERROR_UNSUPPORTED names any other; ERROR_USAGE:
+ * no kind, or a host's with a stream. A NULL pointer is the caller's to judge. */
+int abi_take_memory(const char *call, const void *theirs, struct weft_memory *ours,
+		    struct error *error);
+/* The same of one that was taken. */
+int abi_check_memory(const char *call, const struct weft_memory *ours, struct error *error);
+/* Before the work, that what is filled afterwards can be: the caller's struct is there and its size is
+ * possible. */
+int abi_check_out(enum abi_struct type, const char *call, const void *theirs, struct error *error);
+/* *ours into the caller's struct, as far as it reaches; what lies beyond ours is zeroed. */
+void abi_give(enum abi_struct type, const void *ours, void *theirs);
+
+#endif

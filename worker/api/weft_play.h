@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * weft_play.h -- what tests and programs that play trainer need beside weft.h, from the same library:
+ * checkpoints as a source of tensors, contents that change with the version in a known way, and the
+ * comparison of a rank's memory with them. An engine or a training framework needs none of it.
+ */
+#ifndef WEFT_PLAY_H
+#define WEFT_PLAY_H
+
+#include "weft.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct weft_checkpoint weft_checkpoint;
+WEFT_API int weft_checkpoint_open(weft_checkpoint **checkpoint, const char *path,
+				  weft_error *error);
+WEFT_API void weft_checkpoint_close(weft_checkpoint **checkpoint);
+/* [any thread] NULL when there is no such tensor. Mapped, read-only, until close. */
+WEFT_API const void *weft_checkpoint_tensor(const weft_checkpoint *checkpoint, const char *name,
+					    uint64_t *bytes);
+/* After the declarations: each tensor that this worker declared or needs is in the checkpoint with the
+ * same dtype and shape. WEFT_E_FILE names the first that is not, and both. */
+WEFT_API int weft_checkpoint_fits(const weft_checkpoint *checkpoint, const weft_worker *worker,
+				  weft_error *error);
+/* [any thread] Bytes [offset, offset + bytes) of version `version` of a tensor: a function of
+ * its checkpoint bytes and the version, so anyone can recompute them: with w_i the tensor's little-endian
+ * words of 64 bits, the last one padded with zero bytes, and key a hash of name and version,
+ *
+ *     word i = w_i + key * (2 i + 1)                                             modulo 2^64
+ *
+ * The bytes go to host memory. */
+WEFT_API void weft_content_version(const char *name, const void *tensor, uint64_t tensor_bytes,
+				   uint64_t version, uint64_t offset, uint64_t bytes, void *out);
+/* Inference: recomputes every byte of this rank's parameters for `version` from the checkpoint
+ * and compares with its memory. 0: equal; WEFT_E_CHECKSUM names parameter, offset, both bytes.
+ * *bytes_compared may be NULL. */
+WEFT_API int weft_verify(const weft_worker *worker, const weft_checkpoint *checkpoint,
+			 uint64_t version, uint64_t *bytes_compared, weft_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

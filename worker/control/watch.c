@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/control/watch.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define SLICE_NS 50000000u /* how long it sleeps before it looks at what no signal brings */
+
+void watch_init(struct watch *watch)
+{
+	atomic_init(&watch->descriptor, -1);
+}
+
+void watch_tell(const struct watch *watch)
+{
+	int descriptor = atomic_load(&watch->descriptor), before = errno;
+	uint64_t one = 1;
+
+	/* a counter that is full is readable */
+	if (descriptor >= 0 && write(descriptor, &one, sizeof(one)) < 0)
+		errno = before;
+}
+
+void watch_drain(const struct watch *watch)
+{
+	int descriptor = atomic_load(&watch->descriptor);
+	uint64_t count;
+
+	while (descriptor >= 0 && read(descriptor, &count, sizeof(count)) < 0 && errno == EINTR)
+		;
+}
+
+void watch_deadline(struct watch *watch, uint64_t deadline_ns)
+{
+	atomic_store(&watch->deadline_ns, deadline_ns);
+}
+
+static void *run(void *context)
+{
+	struct watch *watch = context;
+	uint64_t seen = watch->seen;
+	bool failed = false;
+
+	pthread_setname_np(pthread_self(), "weft-watch");
+	log_as(watch->log_name);
+	while (!atomic_load(&watch->stop)) {
+		uint64_t now = clock_ns(), until = now + SLICE_NS;
+		uint64_t deadline = atomic_load(&watch->deadline_ns);
+		uint64_t count;
+
+		if (deadline && deadline < until)
+			until = deadline;
+		count = transport_signal_wait(watch->domain, seen, until);
+		if (deadline && clock_ns() >= deadline &&
+		    atomic_compare_exchange_strong(&watch->deadline_ns, &deadline, 0))
+			watch_tell(watch); /* once a try: the next one says who is missing */
+		if (count != seen)
+			watch_tell(watch);
+		seen = count;
+		if (!failed && control_failed(watch->control)) {
+			failed = true;
+			watch_tell(watch);
+		}
+	}
+	return NULL;
+}
+
+int watch_open(struct watch *watch, const char *log_name, struct transport_domain *domain,
+	       const struct control *control, int *descriptor, struct error *error)
+{
+	sigset_t all, before;
+	int made, rc;
+
+	*descriptor = atomic_load(&watch->descriptor);
+	if (*descriptor >= 0)
+		return 0;
+	made = eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (made < 0)
+		return error_set_errno(error, ERROR_LIMIT, errno,
+				       "no descriptor for this worker: raise ulimit -n");
+	watch->log_name = log_name;
+	watch->domain = domain;
+	watch->control = control;
+	/* here, for what arrives before the thread runs is news too */
+	watch->seen = transport_signal_wait(domain, UINT64_MAX, 0);
+	atomic_store(&watch->descriptor, made);
+	/* signals of the process go to the host's threads */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	rc = pthread_create(&watch->thread, NULL, run, watch);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (rc) {
+		atomic_store(&watch->descriptor, -1);
+		close(made);
+		return error_set_errno(error, ERROR_IO, rc, "no thread for the descriptor");
+	}
+	watch->running = true;
+	*descriptor = made;
+	return 0;
+}
+
+void watch_close(struct watch *watch)
+{
+	int descriptor = atomic_exchange(&watch->descriptor, -1);
+
+	if (watch->running) {
+		atomic_store(&watch->stop, true);
+		transport_domain_interrupt(watch->domain);
+		pthread_join(watch->thread, NULL);
+		watch->running = false;
+	}
+	if (descriptor >= 0)
+		close(descriptor);
+}
