@@ -5,7 +5,6 @@
  */
 #include "cli/command.h"
 #include "cli/route_options.h"
-#include "base/file.h"
 #include "routing/report/dump.h"
 
 #include <argp.h>
@@ -51,57 +50,44 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 	}
 }
 
-static int write_file(const char *path, const struct table *table, enum dump_part part,
-		      struct error *error)
-{
-	struct file_writer writer;
-	int rc;
-
-	if (part == DUMP_WHOLE)
-		return dump_save(path, table, error);
-	rc = file_writer_open(&writer, path, error);
-	if (rc)
-		return rc;
-	rc = dump_write(writer.stream, table, part, error);
-	if (rc) {
-		file_writer_abort(&writer);
-		return rc;
-	}
-	return file_writer_commit(&writer, error);
-}
-
-static int print(const struct table *table, const struct options *options, struct error *error)
+static int print(const struct table *table, const struct report *report, struct error *error)
 {
 	const struct problem *problem = table->problem;
 	struct certificate certificate;
-	struct report report;
-	int rc;
+	struct route_view view = {
+		.policy = table->policy,
+		.order = table->order,
+		.model = problem->model,
+		.train = problem->train,
+		.infer = problem->infer,
+		.trainer_count = problem->trainer_count,
+		.inference_count = problem->inference_count,
+		.trainer_stage = problem->trainer_stage,
+		.report = report,
+		.certificate = &certificate,
+		.digest = table->digest,
+	};
+	int rc = certificate_of(&certificate, table, error);
 
-	if (options->json) {
-		rc = dump_write(stdout, table, options->part, error);
-	} else {
-		rc = certificate_of(&certificate, table, error);
-		if (!rc)
-			rc = report_of(&report, table, error);
-		if (rc)
-			return rc;
-		struct route_view view = {
-			.policy = table->policy,
-			.order = table->order,
-			.model = problem->model,
-			.train = problem->train,
-			.infer = problem->infer,
-			.trainer_count = problem->trainer_count,
-			.inference_count = problem->inference_count,
-			.trainer_stage = problem->trainer_stage,
-			.report = &report,
-			.certificate = &certificate,
-			.digest = table->digest,
-		};
-
+	if (!rc)
 		route_print(stdout, &view);
-		report_fini(&report);
-	}
+	return rc;
+}
+
+static int show(const struct table *table, const struct options *options, struct error *error)
+{
+	struct report report;
+	int rc = report_of(&report, table, error);
+
+	if (rc)
+		return rc;
+	if (options->output)
+		rc = dump_save(options->output, table, &report, options->part, error);
+	if (!rc && options->json)
+		dump_write(stdout, table, &report, options->part);
+	else if (!rc)
+		rc = print(table, &report, error);
+	report_fini(&report);
 	return rc;
 }
 
@@ -130,10 +116,8 @@ int route_plan_run(int argc, char **argv)
 	rc = route_options_open(&job, &options.route, &error);
 	if (!rc)
 		rc = table_plan(&table, job.problem, job.policy, &job.plan, &error);
-	if (!rc && options.output)
-		rc = write_file(options.output, table, options.part, &error);
 	if (!rc)
-		rc = print(table, &options, &error);
+		rc = show(table, &options, &error);
 	table_free(&table);
 	route_job_close(&job);
 	return rc ? command_fail(&error) : 0;

@@ -81,9 +81,9 @@ static void slowest(struct side *side, double *seconds, char text[LIMITS_TEXT_BY
 		const struct limit_what *what = &limits->what[l];
 		uint32_t parent = limits->items[l].parent;
 
-		if (what->kind == LIMIT_UPLINK)
+		if (what->kind == LIMITS_UPLINK)
 			side->load[l] = (long double)side->away_bytes[what->index];
-		else if (parent != BOUND_NO_LIMIT && limits->what[parent].kind == LIMIT_NICS)
+		else if (parent != BOUND_NO_LIMIT && limits->what[parent].kind == LIMITS_NICS)
 			side->load[parent] += side->load[l];
 		if ((double)(side->load[l] / (long double)limits->items[l].rate) > *seconds) {
 			*seconds = (double)(side->load[l] / (long double)limits->items[l].rate);

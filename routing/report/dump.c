@@ -266,10 +266,10 @@ static const char *table_scales(const struct source *source, uint32_t index)
 	return source->problem->tensors[index].name;
 }
 
-int dump_write(FILE *stream, const struct table *table, enum dump_part part, struct error *error)
+void dump_write(FILE *stream, const struct table *table, const struct report *report,
+		enum dump_part part)
 {
 	const struct problem *problem = table->problem;
-	struct report report;
 	struct source source = {
 		.policy = table->policy,
 		.order = table->order,
@@ -289,17 +289,12 @@ int dump_write(FILE *stream, const struct table *table, enum dump_part part, str
 		.param = table_param,
 		.made = problem->made,
 		.scales = table_scales,
-		.report = &report,
+		.report = report,
 		.digest = table->digest,
 		.problem = problem,
 	};
-	int rc = report_of(&report, table, error);
 
-	if (rc)
-		return rc;
 	write_source(stream, &source, part == DUMP_WHOLE);
-	report_fini(&report);
-	return 0;
 }
 
 /* ---- from a dump ---- */
@@ -355,15 +350,16 @@ void dump_put(FILE *stream, const struct dump *dump, enum dump_part part)
 	write_source(stream, &source, part == DUMP_WHOLE && dump->has_routes);
 }
 
-int dump_save(const char *path, const struct table *table, struct error *error)
+int dump_save(const char *path, const struct table *table, const struct report *report,
+	      enum dump_part part, struct error *error)
 {
 	struct file_writer writer;
 	int rc = file_writer_open(&writer, path, error);
 
 	if (rc)
 		return rc;
-	rc = dump_write(writer.stream, table, DUMP_WHOLE, error);
-	if (!rc && ferror(writer.stream))
+	dump_write(writer.stream, table, report, part);
+	if (ferror(writer.stream))
 		rc = error_set_errno(error, ERROR_IO, errno ? errno : EIO,
 				     "cannot write the routing dump %s", path);
 	if (rc) {
