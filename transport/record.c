@@ -321,8 +321,8 @@ static uint64_t get_field(struct record_reader *reader, const struct record_fiel
 	}
 }
 
-int record_get_fields(struct record_reader *reader, const struct record_field *fields,
-		      size_t count, void *item, struct error *error)
+int record_get_fields(struct record_reader *reader, const struct record_field *fields, size_t count,
+		      void *item, struct error *error)
 {
 	int rc = 0;
 

@@ -161,7 +161,8 @@ static int find_local(struct work *w, bool *any, struct error *error)
 }
 
 /* "trainers 0..3, 7 together": of the tight ones, if no single limit tells it. */
-static void name_bound(const struct work *w, const struct bound *bound, char text[LIMITS_TEXT_BYTES])
+static void name_bound(const struct work *w, const struct bound *bound,
+		       char text[LIMITS_TEXT_BYTES])
 {
 	const struct limits *limits = &w->side[ROLE_TRAINER].limits;
 	uint32_t count = w->topology->rank_count[ROLE_TRAINER], binding = 0, last = 0, written = 0;

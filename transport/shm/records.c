@@ -80,9 +80,8 @@ static int check_region(const struct shm_region_record *record, uint64_t bytes, 
 	if (bytes > SHM_REGION_MAX)
 		return bad(error, "region size", bytes);
 	if (record->kind == SHM_MAPPED)
-		return record->address
-			       ? bad(error, "address (of mapped memory)", record->address)
-			       : 0;
+		return record->address ? bad(error, "address (of mapped memory)", record->address)
+				       : 0;
 	if (!record->address || record->address > UINT64_MAX - bytes)
 		return bad(error, "address", record->address);
 	if (record->fd || memcmp(record->cookie, none, sizeof(none)) != 0)
