@@ -246,7 +246,7 @@ static bool parse_sizes(struct write_options *options, const char *text)
 static void check_options(struct argp_state *state, struct parsing *parsing)
 {
 	struct write_options *options = &parsing->options;
-	const struct write_settings *settings = &options->settings;
+	const struct tool_settings *settings = &options->settings;
 	const char *flag = settings->qps ? "--qps" : settings->mtu ? "--mtu" : NULL;
 
 	if (options->local && options->host)
@@ -316,7 +316,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	struct parsing *parsing = state->input;
 	struct write_options *options = &parsing->options;
-	struct write_settings *settings = &options->settings;
+	struct tool_settings *settings = &options->settings;
 
 	switch (key) {
 	case 'T':
@@ -367,7 +367,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 /* What to type on the other host. */
 static void print_listening(const struct write_options *options)
 {
-	const struct write_settings *settings = &options->settings;
+	const struct tool_settings *settings = &options->settings;
 	char host[HOST_NAME_MAX + 1] = "HOST";
 	struct text command = {0};
 	struct json json;

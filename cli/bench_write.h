@@ -27,16 +27,8 @@
 #define BENCH_WRITE_DEPTH     128 /* writes in flight per rail, as perftest's */
 #define BENCH_WRITE_TOOL      "bench write"
 
-/* What both sides must agree on. 0 and "": this side was not told. */
-struct write_settings {
-	char transport[16];
-	uint64_t qps, depth, mtu, chunk_bytes;
-	uint64_t region_bytes; /* the client says */
-	uint64_t secret;       /* the server says */
-};
-
 struct write_options {
-	struct write_settings settings;
+	struct tool_settings settings;
 	const char *host;                   /* NULL: the server */
 	char nics[256], peer_nics[256];     /* peer_nics: of the server that --local starts */
 	uint64_t sizes[BENCH_WRITE_SIZES_MAX];
@@ -52,7 +44,7 @@ struct transport_domain;
 /* Both sides connected and proved. */
 struct write_link {
 	struct exchange exchange;
-	struct write_settings settings;     /* agreed */
+	struct tool_settings settings;      /* agreed */
 	struct transport_domain *domain;
 	struct transport_region *region;
 	struct transport_endpoint *endpoint;
@@ -60,13 +52,6 @@ struct write_link {
 	uint64_t timeout_ns;
 	uint64_t open_ns, connect_ns;       /* domain and region; records to proof */
 };
-
-/* Messages of the exchange. */
-enum write_kind {
-	WRITE_SETTINGS = 1, WRITE_RECORD, WRITE_REGION, WRITE_CONNECTED, WRITE_PROVED, WRITE_PASS,
-	WRITE_PASSED, WRITE_BYE
-};
-#define WRITE_PASS_BYTES 32 /* pass, bytes that were touched, their checksum, verify or not */
 
 struct write_result {
 	uint64_t bytes, iterations, footprint;
