@@ -5,12 +5,15 @@
 #ifndef CLI_COMMAND_H
 #define CLI_COMMAND_H
 
-/* A subcommand gets argv[0] = "weft noun verb" and parses with argp; it returns the exit code
- * (base/error.h). */
+struct verb;
+
+/* A subcommand's rows say what it takes (verb.h); or it gets argv[0] = "weft noun verb" and parses with
+ * argp itself. Either returns the exit code (base/error.h). */
 struct command {
 	const char *noun, *verb; /* verb NULL: the noun alone is the command */
 	const char *what;        /* one line for `weft --help` */
 	int (*run)(int argc, char **argv);
+	const struct verb *takes;
 };
 
 /* One per file of cli/; ends with a row of NULLs. */

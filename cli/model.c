@@ -6,46 +6,17 @@
 
 #include "cli/command.h"
 #include "base/text.h"
+#include "job/parallel.h"
 #include "model/family.h"
 #include "model/model.h"
-#include <argp.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { OPTION_JSON = 0x100, OPTION_ALL };
-
 struct options {
 	const char *name;
-	bool json, all, wants_name;
+	bool json, all;
 };
-
-static error_t parse_option(int key, char *argument, struct argp_state *state)
-{
-	struct options *options = state->input;
-
-	switch (key) {
-	case OPTION_JSON:
-		options->json = true;
-		return 0;
-	case OPTION_ALL:
-		options->all = true;
-		return 0;
-	case ARGP_KEY_ARG:
-		if (!options->wants_name || options->name)
-			argp_error(state, "'%s' is one argument too many", argument);
-		options->name = argument;
-		return 0;
-	case ARGP_KEY_END:
-		if (options->wants_name && !options->name)
-			argp_error(state,
-				   "name a model: a built-in one (see `weft model list`), or a "
-				   "folder or config.json written with a '/'");
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
 
 char *model_shape_text(uint32_t dims, const uint64_t *shape, char out[MODEL_SHAPE_BYTES])
 {
@@ -65,6 +36,22 @@ void model_json_shape(struct json *json, const char *key, uint32_t dims, const u
 	for (uint32_t d = 0; d < dims; d++)
 		json_put_u64(json, shape[d]);
 	json_put_array_end(json);
+}
+
+int model_rank(const char *infer_text, const char *rank_text, struct infer_spec *infer,
+	       uint32_t *rank, struct error *error)
+{
+	uint64_t value;
+	int rc = infer_spec_parse(infer, infer_text, error);
+
+	if (rc)
+		return rc;
+	if (!parse_u64(rank_text, &value) || value >= infer_ranks(infer))
+		return error_set(error, ERROR_USAGE,
+				 "--rank %s is not an inference rank; %s has ranks 0 to %u",
+				 rank_text, infer_text, infer_ranks(infer) - 1);
+	*rank = (uint32_t)value;
+	return 0;
 }
 
 static void list_json(const struct model *model)
@@ -112,44 +99,41 @@ static void list_line(const struct model *model)
 		       grouped_text(model->all_bytes, bytes), bytes_text(model->all_bytes, size));
 }
 
-static int run_list(int argc, char **argv)
+static int run_list(void *taken, struct error *error)
 {
-	static const struct argp_option rows[] = {
-		{"json", OPTION_JSON, NULL, 0, "one JSON object a model", 0},
-		{0},
-	};
-	static const struct argp argp = {
-		rows,
-		parse_option,
-		"",
-		"The models that are known by name.\v"
-		"Parameters are elements without those of fp8 scales; bytes are all. MTP layers are "
-		"left to the engines' draft model: they are not sent.",
-		NULL,
-		NULL,
-		NULL};
-	struct options options = {0};
+	const struct options *options = taken;
 	const struct model_builtin *builtins;
-	struct error error = {0};
 	struct model *model;
 	size_t count;
 
-	argp_parse(&argp, argc, argv, 0, NULL, &options);
 	builtins = model_builtins(&count);
-	if (!options.json)
+	if (!options->json)
 		printf("%-19s %-22s %7s %17s %17s\n", "name", "class", "tensors", "parameters",
 		       "bytes");
 	for (size_t i = 0; i < count; i++) {
-		if (model_open(&model, builtins[i].name, &error))
-			return command_fail(&error);
-		if (options.json)
-			list_json(model);
-		else
-			list_line(model);
+		int rc = model_open(&model, builtins[i].name, error);
+
+		if (rc)
+			return rc;
+		(options->json ? list_json : list_line)(model);
 		model_close(&model);
 	}
 	return 0;
 }
+
+static const struct verb_option list_rows[] = {
+	FLAG(json, "json", "one JSON object a model"),
+	{0},
+};
+
+static const struct verb list = {
+	VERB_OF(struct options, list_rows),
+	.arguments = "",
+	.doc = "The models that are known by name.\v"
+	       "Parameters are elements without those of fp8 scales; bytes are all. MTP layers are "
+	       "left to the engines' draft model: they are not sent.",
+	.run = run_list,
+};
 
 static void tensors_json(const struct model *model, size_t count)
 {
@@ -190,49 +174,47 @@ static void tensors_lines(const struct model *model, size_t count)
 		       grouped_text(model->all_bytes, bytes));
 }
 
-static int run_tensors(int argc, char **argv)
+static int run_tensors(void *taken, struct error *error)
 {
-	static const struct argp_option rows[] = {
-		{"json", OPTION_JSON, NULL, 0, "one JSON object a tensor", 0},
-		{"all", OPTION_ALL, NULL, 0, "with the tensors of MTP layers, which are not sent",
-		 0},
-		{0},
-	};
-	static const struct argp argp = {
-		rows,
-		parse_option,
-		"MODEL",
-		"The tensors of a model's checkpoint, in checkpoint order. MODEL is a built-in name, "
-		"or a folder or config.json written with a '/'.\v"
-		"In JSON, \"layer\" is -1 for tensors before the layers and the number of layers for "
-		"those after them (with --all also for those of the first MTP layer, which stand at "
-		"the end).",
-		NULL,
-		NULL,
-		NULL};
-	struct options options = {.wants_name = true};
-	struct error error = {0};
+	const struct options *options = taken;
 	struct model *model;
-	size_t count;
+	int rc = model_open(&model, options->name, error);
 
-	argp_parse(&argp, argc, argv, 0, NULL, &options);
-	if (model_open(&model, options.name, &error))
-		return command_fail(&error);
-	count = options.all ? model->all_count : model->tensor_count;
-	if (options.json)
-		tensors_json(model, count);
-	else
-		tensors_lines(model, count);
+	if (rc)
+		return rc;
+	(options->json ? tensors_json : tensors_lines)(model, options->all ? model->all_count
+									   : model->tensor_count);
 	model_close(&model);
 	return 0;
 }
 
+static const struct verb_option tensors_rows[] = {
+	FLAG(json, "json", "one JSON object a tensor"),
+	FLAG(all, "all", "with the tensors of MTP layers, which are not sent"),
+	{0},
+};
+
+static const struct verb tensors = {
+	VERB_OF(struct options, tensors_rows),
+	VERB_ARGUMENTS(struct options, name, 1, 1),
+	.arguments = "MODEL",
+	.too_few = MODEL_NEEDED,
+	.doc = "The tensors of a model's checkpoint, in checkpoint order. MODEL is a built-in name, "
+	       "or a folder or config.json written with a '/'.\v"
+	       "In JSON, \"layer\" is -1 for tensors before the layers and the number of layers for "
+	       "those after them (with --all also for those of the first MTP layer, which stand at "
+	       "the end).",
+	.run = run_tensors,
+};
+
 const struct command model_commands[] = {
-	{"model", "list", "the models that are known by name", run_list},
-	{"model", "tensors", "the tensors of a model's checkpoint", run_tensors},
-	{"model", "layout", "one rank's parameters and where they come from", model_layout_print},
-	{"model", "check", "a running engine's own parameters beside a layout", model_check},
+	{"model", "list", "the models that are known by name", .takes = &list},
+	{"model", "tensors", "the tensors of a model's checkpoint", .takes = &tensors},
+	{"model", "layout", "one rank's parameters and where they come from",
+	 .takes = &model_layout_verb},
+	{"model", "check", "a running engine's own parameters beside a layout",
+	 .takes = &model_check_verb},
 	{"model", "plan-memory", "what each worker of a job keeps beside the model",
-	 model_plan_memory},
-	{NULL, NULL, NULL, NULL},
+	 .takes = &model_memory_verb},
+	{0},
 };

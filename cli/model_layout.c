@@ -11,50 +11,14 @@
 #include "base/text.h"
 #include "model/derived.h"
 #include "model/model.h"
-#include <argp.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-enum { OPTION_JSON = 0x100, OPTION_INFER, OPTION_RANK, OPTION_DERIVED };
 
 struct options {
 	const char *name, *infer, *rank;
 	bool json, derived;
 };
-
-static error_t parse_option(int key, char *argument, struct argp_state *state)
-{
-	struct options *options = state->input;
-
-	switch (key) {
-	case OPTION_JSON:
-		options->json = true;
-		return 0;
-	case OPTION_INFER:
-		options->infer = argument;
-		return 0;
-	case OPTION_RANK:
-		options->rank = argument;
-		return 0;
-	case OPTION_DERIVED:
-		options->derived = true;
-		return 0;
-	case ARGP_KEY_ARG:
-		if (options->name)
-			argp_error(state, "'%s' is one argument too many", argument);
-		options->name = argument;
-		return 0;
-	case ARGP_KEY_END:
-		if (!options->name)
-			argp_error(state,
-				   "name a model: a built-in one (see `weft model list`), or a "
-				   "folder or config.json written with a '/'");
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
 
 /* ---- pieces ---- */
 
@@ -335,68 +299,56 @@ static int show_rank(const struct options *options, const struct model *model,
 	return rc;
 }
 
-static int show_layout(const struct options *options, struct error *error)
+static int run(void *taken, struct error *error)
 {
+	const struct options *options = taken;
 	struct infer_spec infer;
 	struct model *model;
-	uint64_t rank;
+	uint32_t rank;
 	int rc;
 
 	if (!options->infer)
 		return error_set(error, ERROR_USAGE,
 				 "--infer is missing: say for example --infer engines=1,tp=2");
-	rc = infer_spec_parse(&infer, options->infer, error);
+	rc = model_rank(options->infer, options->rank, &infer, &rank, error);
+	if (!rc)
+		rc = model_open(&model, options->name, error);
 	if (rc)
 		return rc;
-	if (!parse_u64(options->rank, &rank) || rank >= infer_ranks(&infer))
-		return error_set(error, ERROR_USAGE,
-				 "--rank %s is not an inference rank; %s has ranks 0 to %u",
-				 options->rank, options->infer, infer_ranks(&infer) - 1);
-	rc = model_open(&model, options->name, error);
-	if (rc)
-		return rc;
-	rc = show_rank(options, model, &infer, (uint32_t)rank, error);
+	rc = show_rank(options, model, &infer, rank, error);
 	model_close(&model);
 	return rc;
 }
 
-int model_layout_print(int argc, char **argv)
-{
-	static const struct argp_option rows[] = {
-		{"infer", OPTION_INFER, "SPEC", 0,
-		 "the inference side, as engines=2,tp=8,ep=8 (also dp, dp_lm_head, moe_dense_tp, "
-		 "a2a, fuse_shared, embed_replicated, names, experts, gate, indexer, dtype, fp8: "
-		 "docs/models.md)",
-		 0},
-		{"rank", OPTION_RANK, "R", 0,
-		 "the inference rank, counted over all engines (default 0)", 0},
-		{"derived", OPTION_DERIVED, NULL, 0,
-		 "not the parameters, but what the engine makes of them after a load", 0},
-		{"json", OPTION_JSON, NULL, 0, "one JSON object a piece, or a derived tensor", 0},
-		{0},
-	};
-	static const struct argp argp = {
-		rows,
-		parse_option,
-		"MODEL",
-		"The parameters of one inference rank, and which part of which tensor becomes which "
-		"byte range of them. MODEL is a built-in name, or a folder or config.json written "
-		"with a '/'.\v"
-		"A piece whose bytes are not the tensor's own also says how they are made (in JSON "
-		"\"make\", \"from\", \"to\", and \"scales\" with an fp8 source): convert, quantise, "
-		"scales, dequantise, requantise, rescale, with the rows and columns of a block.\n\n"
-		"Derived tensors are never written. Their states: rebuilt (the engine makes them "
-		"after every load), optional (the same, in some builds), view (a parameter's own "
-		"bytes), constant (made of no tensor), stale (nobody makes them again). Strides "
-		"count elements. Not listed, because they are parameters in another order: experts "
-		"that a flashinfer TRT-LLM runner has shuffled; the engine must undo that before a "
-		"write, and do it again after.",
-		NULL,
-		NULL,
-		NULL};
-	struct options options = {.rank = "0"};
-	struct error error = {0};
+static const struct verb_option rows[] = {
+	TEXT(infer, "infer", "SPEC",
+	     "the inference side, as engines=2,tp=8,ep=8 (also dp, dp_lm_head, moe_dense_tp, "
+	     "a2a, fuse_shared, embed_replicated, names, experts, gate, indexer, dtype, fp8: "
+	     "docs/models.md)"),
+	TEXT(rank, "rank", "R", "the inference rank, counted over all engines (default 0)"),
+	FLAG(derived, "derived",
+	     "not the parameters, but what the engine makes of them after a load"),
+	FLAG(json, "json", "one JSON object a piece, or a derived tensor"),
+	{0},
+};
 
-	argp_parse(&argp, argc, argv, 0, NULL, &options);
-	return show_layout(&options, &error) ? command_fail(&error) : 0;
-}
+const struct verb model_layout_verb = {
+	VERB_OF(struct options, rows),
+	VERB_ARGUMENTS(struct options, name, 1, 1),
+	.defaults = &(const struct options){.rank = "0"},
+	.arguments = "MODEL",
+	.too_few = MODEL_NEEDED,
+	.doc = "The parameters of one inference rank, and which part of which tensor becomes which "
+	       "byte range of them. MODEL is a built-in name, or a folder or config.json written "
+	       "with a '/'.\v"
+	       "A piece whose bytes are not the tensor's own also says how they are made (in JSON "
+	       "\"make\", \"from\", \"to\", and \"scales\" with an fp8 source): convert, quantise, "
+	       "scales, dequantise, requantise, rescale, with the rows and columns of a block.\n\n"
+	       "Derived tensors are never written. Their states: rebuilt (the engine makes them "
+	       "after every load), optional (the same, in some builds), view (a parameter's own "
+	       "bytes), constant (made of no tensor), stale (nobody makes them again). Strides "
+	       "count elements. Not listed, because they are parameters in another order: experts "
+	       "that a flashinfer TRT-LLM runner has shuffled; the engine must undo that before a "
+	       "write, and do it again after.",
+	.run = run,
+};

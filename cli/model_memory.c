@@ -12,63 +12,14 @@
 #include "routing/report/memory_plan.h"
 #include "routing/lab/scenario.h"
 #include "wire/message.h"
-#include <argp.h>
 #include <stdio.h>
 #include <string.h>
-
-enum {
-	OPTION_JSON = 0x100,
-	OPTION_MODEL,
-	OPTION_TRAIN,
-	OPTION_INFER,
-	OPTION_ROW,
-	OPTION_ALL,
-	OPTION_RING,
-	OPTION_BUCKET
-};
 
 struct options {
 	const char *model, *train, *infer, *row, *ring, *bucket;
 	bool json, all;
 	uint64_t ring_bytes, bucket_bytes;
 };
-
-static error_t parse_option(int key, char *argument, struct argp_state *state)
-{
-	struct options *options = state->input;
-
-	switch (key) {
-	case OPTION_JSON:
-		options->json = true;
-		return 0;
-	case OPTION_MODEL:
-		options->model = argument;
-		return 0;
-	case OPTION_TRAIN:
-		options->train = argument;
-		return 0;
-	case OPTION_INFER:
-		options->infer = argument;
-		return 0;
-	case OPTION_ROW:
-		options->row = argument;
-		return 0;
-	case OPTION_ALL:
-		options->all = true;
-		return 0;
-	case OPTION_RING:
-		options->ring = argument;
-		return 0;
-	case OPTION_BUCKET:
-		options->bucket = argument;
-		return 0;
-	case ARGP_KEY_ARG:
-		argp_error(state, "'%s' is one argument too many", argument);
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
 
 /* ---- the figures of one job ---- */
 
@@ -355,8 +306,9 @@ static int check_options(struct options *options, struct error *error)
 	return 0;
 }
 
-static int run(struct options *options, struct error *error)
+static int run(void *taken, struct error *error)
 {
+	struct options *options = taken;
 	int rc = check_options(options, error);
 
 	if (rc)
@@ -372,39 +324,28 @@ static int run(struct options *options, struct error *error)
 			error);
 }
 
-int model_plan_memory(int argc, char **argv)
-{
-	static const struct argp_option rows[] = {
-		{"model", OPTION_MODEL, "NAME", 0,
-		 "a built-in model, or a folder or config.json written with a '/'", 0},
-		{"train", OPTION_TRAIN, "SPEC", 0,
-		 "trainers: world=16,pp=2 or world=16,fsdp=8,source=sharded", 0},
-		{"infer", OPTION_INFER, "SPEC", 0,
-		 "inference: engines=2,tp=4 (all keys: docs/models.md)", 0},
-		{"row", OPTION_ROW, "NAME", 0, "one of the published runs, in full", 0},
-		{"all", OPTION_ALL, NULL, 0, "all published runs, a line each", 0},
-		{"ring-bytes", OPTION_RING, "SIZE", 0, "the ring's limit (default 1G)", 0},
-		{"bucket-bytes", OPTION_BUCKET, "SIZE", 0,
-		 "tensors that the framework gathers at a time (default 512M)", 0},
-		{"json", OPTION_JSON, NULL, 0, "one JSON object a job, with every rank", 0},
-		{0},
-	};
-	static const struct argp argp = {
-		rows,
-		parse_option,
-		"",
-		"What each trainer and each inference rank keeps beside the model, in the "
-		"published design (a CPU replica of one whole engine rank) and in Weft's (a ring, "
-		"or a full replica of what it sends).\v"
-		"The figures of Weft are those of the job's real plan (policy greedy), the largest "
-		"of all ranks. Ring: its limit, or what one update packs where that is less. "
-		"docs/memory.md says how each figure comes about.",
-		NULL,
-		NULL,
-		NULL};
-	struct options options = {0};
-	struct error error = {0};
+static const struct verb_option rows[] = {
+	TEXT(model, "model", "NAME",
+	     "a built-in model, or a folder or config.json written with a '/'"),
+	TEXT(train, "train", "SPEC", "trainers: world=16,pp=2 or world=16,fsdp=8,source=sharded"),
+	TEXT(infer, "infer", "SPEC", "inference: engines=2,tp=4 (all keys: docs/models.md)"),
+	TEXT(row, "row", "NAME", "one of the published runs, in full"),
+	FLAG(all, "all", "all published runs, a line each"),
+	TEXT(ring, "ring-bytes", "SIZE", "the ring's limit (default 1G)"),
+	TEXT(bucket, "bucket-bytes", "SIZE",
+	     "tensors that the framework gathers at a time (default 512M)"),
+	FLAG(json, "json", "one JSON object a job, with every rank"),
+	{0},
+};
 
-	argp_parse(&argp, argc, argv, 0, NULL, &options);
-	return run(&options, &error) ? command_fail(&error) : 0;
-}
+const struct verb model_memory_verb = {
+	VERB_OF(struct options, rows),
+	.arguments = "",
+	.doc = "What each trainer and each inference rank keeps beside the model, in the "
+	       "published design (a CPU replica of one whole engine rank) and in Weft's (a ring, "
+	       "or a full replica of what it sends).\v"
+	       "The figures of Weft are those of the job's real plan (policy greedy), the largest "
+	       "of all ranks. Ring: its limit, or what one update packs where that is less. "
+	       "docs/memory.md says how each figure comes about.",
+	.run = run,
+};

@@ -5,20 +5,14 @@
 #ifndef CLI_ROUTE_H
 #define CLI_ROUTE_H
 
+#include "cli/verb.h"
 #include "routing/report/certificate.h"
 #include "routing/report/report.h"
 #include <stdio.h>
 
-int route_plan_run(int argc, char **argv);
-int route_show_run(int argc, char **argv);
-int route_verify_run(int argc, char **argv);
-int route_order_run(int argc, char **argv);
-int route_topology_run(int argc, char **argv);
-int route_simulate_run(int argc, char **argv);
-int route_export_run(int argc, char **argv);
-int route_diff_run(int argc, char **argv);
-int route_explain_run(int argc, char **argv);
-int route_compare_run(int argc, char **argv);
+extern const struct verb route_plan_verb, route_show_verb, route_verify_verb, route_order_verb,
+	route_topology_verb, route_simulate_verb, route_export_verb, route_diff_verb,
+	route_explain_verb, route_compare_verb;
 
 /* A table's figures for people, from a fresh plan or from a dump: bytes by trainer as bars,
  * balance against the bound and against round-robin, what is left out, the digest. */

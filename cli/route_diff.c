@@ -8,19 +8,9 @@
 #include "base/text.h"
 #include "routing/report/diff.h"
 
-#include <argp.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
-
-enum { OPTION_TOP = 0x100, OPTION_JSON };
-
-static const struct argp_option option_rows[] = {
-	{"top", OPTION_TOP, "N", 0, "the N most moved trainers and tensors (default 10; 0: all)",
-	 0},
-	{"json", OPTION_JSON, NULL, 0, "one JSON object", 0},
-	{0},
-};
 
 struct options {
 	const char *files[2];
@@ -28,31 +18,11 @@ struct options {
 	bool json;
 };
 
-static error_t parse_option(int key, char *argument, struct argp_state *state)
-{
-	struct options *options = state->input;
-
-	switch (key) {
-	case OPTION_TOP:
-		if (!parse_u64(argument, &options->top))
-			argp_error(state, "--top %s is not a number", argument);
-		return 0;
-	case OPTION_JSON:
-		options->json = true;
-		return 0;
-	case ARGP_KEY_ARG:
-		if (state->arg_num >= 2)
-			argp_error(state, "'%s' is one file too many", argument);
-		options->files[state->arg_num] = argument;
-		return 0;
-	case ARGP_KEY_END:
-		if (!options->files[1])
-			argp_error(state, "name two routing dumps of one job");
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
+static const struct verb_option rows[] = {
+	NUMBER(top, "top", "N", "the N most moved trainers and tensors (default 10; 0: all)"),
+	FLAG(json, "json", "one JSON object"),
+	{0},
+};
 
 static size_t shown_of(const struct options *options, size_t count)
 {
@@ -224,48 +194,44 @@ static void print_people(const struct diff *diff, const struct dump *a, const st
 		       diff->tensor_count - shown_of(options, diff->tensor_count));
 }
 
-int route_diff_run(int argc, char **argv)
+static int run(void *taken, struct error *error)
 {
-	static const struct argp argp = {
-		option_rows,
-		parse_option,
-		"A B",
-		"Compares two plans of one job: which bytes come from another trainer, counted byte "
-		"by byte, and what that does to the figures.\v"
-		"Exit codes as diff's: 0 the same plan, 1 another one, more than 1 trouble (2 for "
-		"what elsewhere is 1). Figures are those the files claim; `weft route verify` "
-		"checks them.\n\n"
-		"Example:\n  weft route diff plan.json other.json",
-		NULL,
-		NULL,
-		NULL};
-	struct options options = {.top = 10};
+	const struct options *options = taken;
 	struct dump *a = NULL, *b = NULL;
-	struct error error = {0};
 	struct diff diff = {0};
 	bool same;
-	int rc;
+	int rc = dump_open(&a, options->files[0], error);
 
-	argp_err_exit_status = 2;
-	argp_parse(&argp, argc, argv, 0, NULL, &options);
-	rc = dump_open(&a, options.files[0], &error);
 	if (!rc)
-		rc = dump_open(&b, options.files[1], &error);
+		rc = dump_open(&b, options->files[1], error);
 	if (!rc)
-		rc = diff_of(&diff, a, b, &error);
-	if (!rc && options.json)
-		print_json(&diff, a, b, &options);
-	else if (!rc)
-		print_people(&diff, a, b, &options);
+		rc = diff_of(&diff, a, b, error);
+	if (!rc)
+		(options->json ? print_json : print_people)(&diff, a, b, options);
 	same = diff.same;
 	diff_fini(&diff);
 	dump_free(&a);
 	dump_free(&b);
 	if (!rc && (fflush(stdout) || ferror(stdout)))
-		rc = error_set_errno(&error, ERROR_IO, errno, "cannot write to standard output");
-	if (rc) {
-		rc = command_fail(&error);
-		return rc == 1 ? 2 : rc;
-	}
-	return same ? 0 : 1;
+		rc = error_set_errno(error, ERROR_IO, errno, "cannot write to standard output");
+	if (!rc)
+		return same ? 0 : 1;
+	rc = command_fail(error);
+	return rc == 1 ? 2 : rc;
 }
+
+const struct verb route_diff_verb = {
+	VERB_OF(struct options, rows),
+	VERB_ARGUMENTS(struct options, files, 2, 2),
+	.defaults = &(const struct options){.top = 10},
+	.arguments = "A B",
+	.too_many = "'%s' is one file too many",
+	.too_few = "name two routing dumps of one job",
+	.doc = "Compares two plans of one job: which bytes come from another trainer, counted byte "
+	       "by byte, and what that does to the figures.\v"
+	       "Exit codes as diff's: 0 the same plan, 1 another one, more than 1 trouble (2 for "
+	       "what elsewhere is 1). Figures are those the files claim; `weft route verify` "
+	       "checks them.\n\n"
+	       "Example:\n  weft route diff plan.json other.json",
+	.run = run,
+};

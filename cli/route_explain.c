@@ -13,23 +13,20 @@
 #include "routing/plan/explain.h"
 #include "routing/plan/order.h"
 
-#include <argp.h>
 #include <inttypes.h>
 #include <string.h>
-
-enum { OPTION_TENSOR = 0x100, OPTION_INFERENCE, OPTION_JSON };
-
-static const struct argp_option option_rows[] = {
-	{"tensor", OPTION_TENSOR, "NAME", 0, "the tensor, as the checkpoint names it", 0},
-	{"inference", OPTION_INFERENCE, "RANK", 0, "the inference rank, from 0", 0},
-	{"json", OPTION_JSON, NULL, 0, "one JSON object", 0},
-	{0},
-};
 
 struct options {
 	struct route_options route;
 	const char *file, *tensor, *inference;
 	bool json;
+};
+
+static const struct verb_option rows[] = {
+	TEXT(tensor, "tensor", "NAME", "the tensor, as the checkpoint names it"),
+	TEXT(inference, "inference", "RANK", "the inference rank, from 0"),
+	FLAG(json, "json", "one JSON object"),
+	{0},
 };
 
 /* The question and all that answers it. */
@@ -40,33 +37,6 @@ struct answer {
 	struct explain explain;
 	struct table *table, *dumped; /* planned now; as the file has it, or NULL */
 };
-
-static error_t parse_option(int key, char *argument, struct argp_state *state)
-{
-	struct options *options = state->input;
-
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &options->route;
-		return 0;
-	case OPTION_TENSOR:
-		options->tensor = argument;
-		return 0;
-	case OPTION_INFERENCE:
-		options->inference = argument;
-		return 0;
-	case OPTION_JSON:
-		options->json = true;
-		return 0;
-	case ARGP_KEY_ARG:
-		if (options->file)
-			argp_error(state, "'%s' is one file too many", argument);
-		options->file = argument;
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
 
 /* ---- the job and the pair ---- */
 
@@ -356,35 +326,28 @@ static void print_json(const struct answer *answer)
 	json_put_newline(&json);
 }
 
-int route_explain_run(int argc, char **argv)
+static int run(void *taken, struct error *error)
 {
-	static const struct argp_child children[] = {{&route_argp, 0, NULL, 0}, {0}};
-	static const struct argp argp = {
-		option_rows,
-		parse_option,
-		"[FILE]",
-		"Says why one tensor comes to one inference rank from the trainer it comes from: "
-		"every trainer that holds it, what each had to send already, and the rule that "
-		"decided. With FILE, a routing dump, the job and the policy are the file's.\v"
-		"Example:\n  weft route explain --model Qwen2.5-0.5B --train world=4 --infer tp=2 \\\n"
-		"      --tensor model.norm.weight --inference 1",
-		children,
-		NULL,
-		NULL};
-	struct options options = {0};
-	struct answer answer = {.options = &options};
-	struct error error = {0};
-	int rc;
+	const struct options *options = taken;
+	struct answer answer = {.options = options};
+	int rc = open_answer(&answer, error);
 
-	argp_err_exit_status = 2;
-	argp_parse(&argp, argc, argv, 0, NULL, &options);
-	rc = open_answer(&answer, &error);
-	if (!rc) {
-		if (options.json)
-			print_json(&answer);
-		else
-			print_people(&answer);
-	}
+	if (!rc)
+		(options->json ? print_json : print_people)(&answer);
 	close_answer(&answer);
-	return rc ? command_fail(&error) : 0;
+	return rc;
 }
+
+const struct verb route_explain_verb = {
+	VERB_OF(struct options, rows),
+	VERB_ARGUMENTS(struct options, file, 0, 1),
+	.children = route_children,
+	.arguments = "[FILE]",
+	.too_many = "'%s' is one file too many",
+	.doc = "Says why one tensor comes to one inference rank from the trainer it comes from: "
+	       "every trainer that holds it, what each had to send already, and the rule that "
+	       "decided. With FILE, a routing dump, the job and the policy are the file's.\v"
+	       "Example:\n  weft route explain --model Qwen2.5-0.5B --train world=4 --infer tp=2 \\\n"
+	       "      --tensor model.norm.weight --inference 1",
+	.run = run,
+};

@@ -129,6 +129,8 @@ static char *filter_help(int key, const char *doc, void *input)
 const struct argp route_argp = {option_rows, parse_option, NULL, "\v(rules)",
 				NULL,	     filter_help,  NULL};
 
+const struct argp_child route_children[] = {{&route_argp, 0, NULL, 0}, {0}};
+
 /* ---- checks ---- */
 
 bool route_options_any(const struct route_options *options)

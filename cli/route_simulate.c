@@ -19,7 +19,7 @@
 
 /* What is open while a command runs. */
 struct session {
-	struct simulate_flags flags;
+	struct simulate_flags *flags;
 	struct route_job job;
 	struct dump *dump;
 	struct table *table;
@@ -34,7 +34,7 @@ struct session {
 
 static int open_dump(struct session *session, struct error *error)
 {
-	const struct simulate_flags *flags = &session->flags;
+	const struct simulate_flags *flags = session->flags;
 	const struct order *order = NULL;
 	int rc = dump_open(&session->dump, flags->file, error);
 
@@ -76,7 +76,7 @@ static int open_dump(struct session *session, struct error *error)
 /* Memory of another host cannot be mapped, so `process` unless something else is asked for. */
 static int open_plan(struct session *session, struct error *error)
 {
-	struct route_options *route = &session->flags.route;
+	struct route_options *route = &session->flags->route;
 	int rc;
 
 	if (!route->memory)
@@ -116,8 +116,8 @@ static bool is_needed(const struct simulation *simulation)
 
 static int plan_again(struct session *session, const struct problem *problem, struct error *error)
 {
-	struct simulate_options options = session->flags.simulate;
-	struct failure at_once = session->flags.failure;
+	struct simulate_options options = session->flags->simulate;
+	struct failure at_once = session->flags->failure;
 	struct table *table = NULL;
 	int rc;
 
@@ -146,7 +146,7 @@ static int repeat(struct session *session, struct error *error)
 		return error_set(error, ERROR_USAGE,
 				 "%s was planned by policy %s, which is not known here, so the "
 				 "update cannot be planned again",
-				 session->flags.file, session->dump->policy);
+				 session->flags->file, session->dump->policy);
 	for (int role = 0; !rc && role < ROLE_COUNT; role++) {
 		lost[role] = memory_zalloc(simulation->rank_count[role], sizeof(bool));
 		if (!lost[role])
@@ -174,7 +174,7 @@ static int repeat(struct session *session, struct error *error)
 
 static int write_trace(struct session *session, struct error *error)
 {
-	const char *path = session->flags.trace;
+	const char *path = session->flags->trace;
 	struct file_writer writer;
 	double merged;
 	int rc = file_writer_open(&writer, path, error);
@@ -183,7 +183,7 @@ static int write_trace(struct session *session, struct error *error)
 		return rc;
 	trace_write(writer.stream, &session->simulation, session->table, &merged);
 	rc = file_writer_commit(&writer, error);
-	if (!rc && merged > 0 && !session->flags.json)
+	if (!rc && merged > 0 && !session->flags->json)
 		fprintf(stderr, "weft: %s: slices shorter than %.3g us are joined\n", path,
 			merged * 1e6);
 	return rc;
@@ -191,7 +191,7 @@ static int write_trace(struct session *session, struct error *error)
 
 static int run(struct session *session, struct error *error)
 {
-	struct simulate_flags *flags = &session->flags;
+	struct simulate_flags *flags = session->flags;
 	int rc = flags->file ? open_dump(session, error) : open_plan(session, error);
 
 	if (!rc)
@@ -225,37 +225,35 @@ static void close_session(struct session *session)
 static void show(const struct session *session)
 {
 	struct simulate_view view = {
-		.flags = &session->flags,
+		.flags = session->flags,
 		.table = session->table,
 		.topology = session->flat ? session->flat : session->table->topology,
 		.simulation = &session->simulation,
 		.bound = &session->bound,
 		.again = session->repeated ? &session->again : NULL,
-		.baseline = session->flags.broadcast ? &session->baseline : NULL,
+		.baseline = session->flags->broadcast ? &session->baseline : NULL,
 	};
 
-	if (session->flags.json)
+	if (session->flags->json)
 		simulate_put(&view);
 	else
 		simulate_print(&view);
 }
 
-int route_simulate_run(int argc, char **argv)
+int route_simulate_run(void *flags, struct error *error)
 {
-	struct session session = {0};
-	struct error error = {0};
+	struct session session = {.flags = flags};
 	int rc;
 
-	simulate_flags_parse(&session.flags, argc, argv);
-	if (session.flags.published) {
-		rc = published_run(&session.flags, &error);
+	if (session.flags->published) {
+		rc = published_run(session.flags, error);
 	} else {
-		rc = run(&session, &error);
+		rc = run(&session, error);
 		if (!rc)
 			show(&session);
 		close_session(&session);
 	}
 	if (!rc && (fflush(stdout) || ferror(stdout)))
-		rc = error_set_errno(&error, ERROR_IO, errno, "cannot write to standard output");
-	return rc ? command_fail(&error) : 0;
+		rc = error_set_errno(error, ERROR_IO, errno, "cannot write to standard output");
+	return rc;
 }
