@@ -18,6 +18,7 @@
 #define CLI_BENCH_WRITE_H
 
 #include "cli/exchange.h"
+#include "cli/verb.h"
 #include "base/error.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -36,7 +37,8 @@ struct write_options {
 	uint64_t iterations, duration_ms;   /* one of them is 0 */
 	uint64_t footprint, timeout_ms;
 	uint64_t port;
-	bool json, check, local, persist;
+	bool json, no_check, local, persist;
+	const char *client_only;            /* a flag that means nothing to a server */
 };
 
 struct transport_domain;
@@ -79,7 +81,7 @@ int write_client(const struct write_options *options, const struct write_view *v
 int write_server(const struct write_options *options, const struct exchange_listener *listener,
 		 struct error *error);
 
-/* The row of `weft bench write`. */
-int bench_write(int argc, char **argv);
+/* What `weft bench write` takes. */
+extern const struct verb bench_write_verb;
 
 #endif

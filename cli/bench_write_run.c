@@ -249,8 +249,8 @@ static int run_pass(struct write_link *link, const struct write_options *options
 	result->p99_ns = histogram_at(pass->latency, 99);
 	result->max_ns = pass->latency->max_ns;
 	touched = pass->done < pass->slots ? pass->done : pass->slots;
-	return finish_pass(pass, index + 1, (touched ? touched : 1) * pass->bytes, options->check,
-			   result, error);
+	return finish_pass(pass, index + 1, (touched ? touched : 1) * pass->bytes,
+			   !options->no_check, result, error);
 }
 
 static int run_passes(struct write_link *link, const struct write_options *options,

@@ -310,9 +310,8 @@ static const struct verb verify_verb = {
 
 const struct command checkpoint_commands[] = {
 	{"checkpoint", "make", "write a real-size checkpoint with deterministic contents",
-	 .takes = &make_verb},
-	{"checkpoint", "show", "the tensors of a checkpoint on disk", .takes = &show_verb},
-	{"checkpoint", "verify", "check a checkpoint's files, tensors and contents",
-	 .takes = &verify_verb},
+	 &make_verb},
+	{"checkpoint", "show", "the tensors of a checkpoint on disk", &show_verb},
+	{"checkpoint", "verify", "check a checkpoint's files, tensors and contents", &verify_verb},
 	{0},
 };

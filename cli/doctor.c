@@ -379,24 +379,22 @@ static int run(void *taken, struct error *error)
 	return rc;
 }
 
-#define AT(member) offsetof(struct doctor_options, member)
+#define AT(member) .offset = offsetof(struct doctor_options, member)
 
 static const struct verb_option rows[] = {
 	{"peer", 0, "HOST[:PORT]",
-	 "test the way to this host too; `weft doctor --serve` runs there", VERB_TEXT, AT(peer),
-	 NULL, 0},
+	 "test the way to this host too; `weft doctor --serve` runs there", VERB_TEXT, AT(peer)},
 	{"serve", 0, NULL, "be that other host, for one --peer after the other", VERB_FLAG,
-	 AT(serve), NULL, 0},
+	 AT(serve)},
 	{"port", 0, "N", "TCP port of --serve and --peer (default 29610; --serve 0: a free one)",
-	 VERB_TAKE, 0, take_port, 0},
-	{"transport", 'T', "NAME", "verbs or shm: fail when it cannot be used", VERB_TAKE, 0,
-	 take_transport, 0},
-	{"nic", 0, "MAP", "which NICs, as weft-worker's --nic", VERB_TEXT, AT(nics), NULL, 0},
-	{"json", 0, NULL, "one object a line: the checks, then a summary", VERB_FLAG, AT(json),
-	 NULL, 0},
+	 VERB_TAKE, .take = take_port},
+	{"transport", 'T', "NAME", "verbs or shm: fail when it cannot be used", VERB_TAKE,
+	 .take = take_transport},
+	{"nic", 0, "MAP", "which NICs, as weft-worker's --nic", VERB_TEXT, AT(nics)},
+	{"json", 0, NULL, "one object a line: the checks, then a summary", VERB_FLAG, AT(json)},
 	{"root", 0, "DIR",
 	 "read the files of a copied tree with proc, sys and dev instead of this machine's",
-	 VERB_TEXT, AT(root), NULL, 0},
+	 VERB_TEXT, AT(root)},
 	{0},
 };
 
@@ -413,7 +411,6 @@ static const struct verb doctor_verb = {
 };
 
 const struct command doctor_commands[] = {
-	{"doctor", NULL, "what of this machine weft can use, and what to fix first",
-	 .takes = &doctor_verb},
+	{"doctor", NULL, "what of this machine weft can use, and what to fix first", &doctor_verb},
 	{0},
 };

@@ -136,7 +136,5 @@ int main(int argc, char **argv)
 	snprintf(name, sizeof(name), "weft %s%s%s", row->noun, row->verb ? " " : "",
 		 row->verb ? row->verb : "");
 	argv[words] = name; /* argp prints it in usage and errors */
-	argc -= words;
-	argv += words;
-	return flush_output(row->takes ? verb_run(row->takes, argc, argv) : row->run(argc, argv));
+	return flush_output(verb_run(row->takes, argc - words, argv + words));
 }

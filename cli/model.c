@@ -208,13 +208,11 @@ static const struct verb tensors = {
 };
 
 const struct command model_commands[] = {
-	{"model", "list", "the models that are known by name", .takes = &list},
-	{"model", "tensors", "the tensors of a model's checkpoint", .takes = &tensors},
-	{"model", "layout", "one rank's parameters and where they come from",
-	 .takes = &model_layout_verb},
-	{"model", "check", "a running engine's own parameters beside a layout",
-	 .takes = &model_check_verb},
+	{"model", "list", "the models that are known by name", &list},
+	{"model", "tensors", "the tensors of a model's checkpoint", &tensors},
+	{"model", "layout", "one rank's parameters and where they come from", &model_layout_verb},
+	{"model", "check", "a running engine's own parameters beside a layout", &model_check_verb},
 	{"model", "plan-memory", "what each worker of a job keeps beside the model",
-	 .takes = &model_memory_verb},
+	 &model_memory_verb},
 	{0},
 };

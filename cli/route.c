@@ -8,9 +8,9 @@
 #include <stddef.h>
 #include <string.h>
 
-#define ROW(verb, what)                                             \
-	{                                                           \
-		"route", #verb, what, .takes = &route_##verb##_verb \
+#define ROW(verb, what)                                    \
+	{                                                  \
+		"route", #verb, what, &route_##verb##_verb \
 	}
 
 const struct command route_commands[] = {

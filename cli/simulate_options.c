@@ -203,35 +203,35 @@ static void begin(void *taken)
 	flags->lost_after_seconds = LOST_AFTER_DEFAULT_SECONDS;
 }
 
-#define AT(member) offsetof(struct simulate_flags, member)
+#define AT(member) .offset = offsetof(struct simulate_flags, member)
 
 static const struct verb_option rows[] = {
 	{"rate", 0, "STAGE=GB/S,..",
 	 "speed of a worker's stages in GB/s (10^9 bytes): gather=400, device_to_host=50, pack=11, "
 	 "verify=0; 0: not a stage",
-	 VERB_TAKE, 0, take_rates, 1},
+	 VERB_TAKE, .take = take_rates, .group = 1},
 	{"depth", 0, "SIZE", "posted ahead by a trainer to one inference rank (default 128M)",
-	 VERB_TAKE, 0, take_depth, 1},
-	{"ring", 0, "SIZE", "of the CPU replica (default 1G, at least 1M)", VERB_TAKE, 0, take_ring,
-	 1},
+	 VERB_TAKE, .take = take_depth, .group = 1},
+	{"ring", 0, "SIZE", "of the CPU replica (default 1G, at least 1M)", VERB_TAKE,
+	 .take = take_ring, .group = 1},
 	{"slow", 0, "WHAT=I:FACTOR",
 	 "nic=3:0.5, trainer=, inference= or host=: at that part of its speed; may be repeated",
-	 VERB_TAKE, 0, take_slow, 1},
+	 VERB_TAKE, .take = take_slow, .group = 1},
 	{"fail", 0, "WHAT=I@TIME",
 	 "trainer=7@0.2s, inference= or nic=: lost at that time; what follows from it", VERB_TAKE,
-	 0, take_fail, 1},
+	 .take = take_fail, .group = 1},
 	{"lost-after", 0, "TIME", "with --fail: when the controller counts it as lost (default 5s)",
-	 VERB_TAKE, 0, take_lost_after, 1},
+	 VERB_TAKE, .take = take_lost_after, .group = 1},
 	{"baseline", 0, "broadcast", "also: a bucketed broadcast from the first rank of each stage",
-	 VERB_TAKE, 0, take_baseline, 1},
-	{"trace", 0, "FILE", "write the schedule for ui.perfetto.dev", VERB_TEXT, AT(trace), NULL,
-	 1},
+	 VERB_TAKE, .take = take_baseline, .group = 1},
+	{"trace", 0, "FILE", "write the schedule for ui.perfetto.dev", VERB_TEXT, AT(trace),
+	 .group = 1},
 	{"json", 0, NULL, "one JSON object (with --published one a line)", VERB_FLAG, AT(json),
-	 NULL, 1},
+	 .group = 1},
 	{"published", 0, NULL,
 	 "simulate the published runs, and print them beside what was measured", VERB_FLAG,
-	 AT(published), NULL, 2},
-	{"row", 0, "NAME", "only this one of the published runs", VERB_TEXT, AT(row), NULL, 2},
+	 AT(published), .group = 2},
+	{"row", 0, "NAME", "only this one of the published runs", VERB_TEXT, AT(row), .group = 2},
 	{0},
 };
 

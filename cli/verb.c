@@ -3,10 +3,13 @@
 
 #include "base/memory.h"
 #include "cli/command.h"
+#include <inttypes.h>
 #include <string.h>
 
 #define ROWS_MAX  32
 #define KEY_FIRST 0x100 /* of options without a letter: no character */
+#define BYTES_MAX (UINT64_C(1) << 46)
+#define DAY_MS	  86400000
 
 struct parsing {
 	const struct verb *verb;
@@ -27,6 +30,36 @@ static const struct verb_option *row_of(const struct verb *verb, int key)
 	return NULL;
 }
 
+static void set_count(const struct verb_option *row, void *member, const char *argument,
+		      struct argp_state *state)
+{
+	uint64_t value;
+
+	if (!parse_u64(argument, &value) || value < row->least || value > row->most)
+		argp_error(state, "--%s is '%s': give a number from %" PRIu64 " to %" PRIu64,
+			   row->name, argument, row->least, row->most);
+	else if (row->kind == VERB_COUNT32)
+		*(uint32_t *)member = (uint32_t)value;
+	else
+		*(uint64_t *)member = value;
+}
+
+static void set_bytes(const struct verb_option *row, uint64_t *member, const char *argument,
+		      struct argp_state *state)
+{
+	if (!parse_bytes(argument, member) || *member < 1 || *member > BYTES_MAX)
+		argp_error(state, "--%s is '%s': give bytes, like 4096, 64K or 1M", row->name,
+			   argument);
+}
+
+static void set_time(const struct verb_option *row, uint64_t *member, const char *argument,
+		     struct argp_state *state)
+{
+	if (!parse_duration_ms(argument, member) || *member < 1 || *member > DAY_MS)
+		argp_error(state, "--%s is '%s': give a time from 1ms to a day, like 10s or 500ms",
+			   row->name, argument);
+}
+
 static void set(const struct verb_option *row, void *options, const char *argument,
 		struct argp_state *state)
 {
@@ -39,9 +72,26 @@ static void set(const struct verb_option *row, void *options, const char *argume
 	case VERB_TEXT:
 		*(const char **)member = argument;
 		break;
+	case VERB_CHARS:
+		if (strlen(argument) > row->most || !*argument)
+			argp_error(state, "--%s is '%s': give 1 to %" PRIu64 " characters",
+				   row->name, argument, row->most);
+		else
+			strcpy(member, argument);
+		break;
 	case VERB_NUMBER:
 		if (!parse_u64(argument, member))
 			argp_error(state, "--%s %s is not a number", row->name, argument);
+		break;
+	case VERB_COUNT:
+	case VERB_COUNT32:
+		set_count(row, member, argument, state);
+		break;
+	case VERB_BYTES:
+		set_bytes(row, member, argument, state);
+		break;
+	case VERB_TIME:
+		set_time(row, member, argument, state);
 		break;
 	case VERB_TAKE:
 		row->take(options, argument, state);
@@ -86,6 +136,8 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 	row = row_of(verb, key);
 	if (!row)
 		return ARGP_ERR_UNKNOWN;
+	if (row->note)
+		*(const char **)(void *)((char *)parsing->options + row->note) = row->name;
 	set(row, parsing->options, argument, state);
 	return 0;
 }

@@ -19,7 +19,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum verb_kind { VERB_FLAG, VERB_TEXT, VERB_NUMBER, VERB_TAKE };
+enum verb_kind {
+	VERB_FLAG,    /* bool */
+	VERB_TEXT,    /* const char * */
+	VERB_CHARS,   /* char[most + 1], at least one of them */
+	VERB_NUMBER,  /* uint64_t */
+	VERB_COUNT,   /* uint64_t from least to most */
+	VERB_COUNT32, /* uint32_t likewise */
+	VERB_BYTES,   /* uint64_t, 4096 or 64K, above 0 */
+	VERB_TIME,    /* uint64_t of milliseconds, from one to a day */
+	VERB_TAKE     /* what `take` makes of it */
+};
 
 struct verb_option {
 	const char *name;      /* NULL with a doc: a heading */
@@ -31,6 +41,8 @@ struct verb_option {
 	/* VERB_TAKE: sets what it means; argp_error on what cannot be. */
 	void (*take)(void *options, const char *argument, struct argp_state *state);
 	int group;
+	uint64_t least, most;
+	size_t note;           /* of a const char * that becomes the name of what was given */
 };
 
 struct verb {
@@ -61,11 +73,16 @@ int verb_run(const struct verb *verb, int argc, char **argv);
 /* Rows of a file's own `struct options`. A member of another type does not compile. */
 #define VERB_MEMBER(member, type) \
 	_Generic(((struct options *)0)->member, type: offsetof(struct options, member))
-#define FLAG(member, name, doc) {name, 0, NULL, doc, VERB_FLAG, VERB_MEMBER(member, bool), NULL, 0}
-#define TEXT(member, name, argument, doc) \
-	{name, 0, argument, doc, VERB_TEXT, VERB_MEMBER(member, const char *), NULL, 0}
-#define NUMBER(member, name, argument, doc) \
-	{name, 0, argument, doc, VERB_NUMBER, VERB_MEMBER(member, uint64_t), NULL, 0}
-#define TAKE(function, name, argument, doc) {name, 0, argument, doc, VERB_TAKE, 0, function, 0}
+#define FLAG(member, option, says) \
+	{.name = option, .doc = says, .kind = VERB_FLAG, .offset = VERB_MEMBER(member, bool)}
+#define TEXT(member, option, takes, says)                                  \
+	{.name = option, .argument = takes, .doc = says, .kind = VERB_TEXT, \
+	 .offset = VERB_MEMBER(member, const char *)}
+#define NUMBER(member, option, takes, says)                                  \
+	{.name = option, .argument = takes, .doc = says, .kind = VERB_NUMBER, \
+	 .offset = VERB_MEMBER(member, uint64_t)}
+#define TAKE(function, option, takes, says)                                \
+	{.name = option, .argument = takes, .doc = says, .kind = VERB_TAKE, \
+	 .take = function}
 
 #endif
