@@ -40,16 +40,14 @@ static void print_round(const struct bench_options *options, uint32_t update, ui
 		printf("%8u %16llu %10.4f %12.2f %12.2f %8.3f\n", update, (unsigned long long)bytes,
 		       seconds, rate / 1e9, memcpy_rate / 1e9, rate / memcpy_rate);
 	} else {
-		json_to_file(&json, stdout);
-		json_put_object(&json);
+		json_put_line(&json, stdout);
 		json_put_key_u64(&json, "update", update);
 		json_put_key_u64(&json, "bytes", bytes);
 		json_put_key_double(&json, "seconds", seconds);
 		json_put_key_double(&json, "bytes_per_second", rate);
 		json_put_key_double(&json, "memcpy_bytes_per_second", memcpy_rate);
 		json_put_key_double(&json, "ratio", rate / memcpy_rate);
-		json_put_object_end(&json);
-		json_put_newline(&json);
+		json_put_line_end(&json);
 	}
 	fflush(stdout);
 }

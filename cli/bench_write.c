@@ -81,8 +81,7 @@ static void print_json(const struct write_options *options, const struct write_l
 {
 	struct json json;
 
-	json_to_file(&json, stdout);
-	json_put_object(&json);
+	json_put_line(&json, stdout);
 	json_put_key_u64(&json, "bytes", result->bytes);
 	json_put_key_u64(&json, "iterations", result->iterations);
 	json_put_key_u64(&json, "footprint", result->footprint);
@@ -98,8 +97,7 @@ static void print_json(const struct write_options *options, const struct write_l
 	json_put_key_double(&json, "requests_per_second", requests);
 	json_put_key_bool(&json, "checked", result->checked);
 	put_environment(&json, options, link);
-	json_put_object_end(&json);
-	json_put_newline(&json);
+	json_put_line_end(&json);
 }
 
 static void print_passed(const struct write_options *options, const struct write_link *link,
@@ -241,12 +239,10 @@ static void print_listening(const struct write_options *options)
 	if (settings->chunk_bytes)
 		text_format(&command, " --chunk %" PRIu64, settings->chunk_bytes);
 	if (options->json) {
-		json_to_file(&json, stdout);
-		json_put_object(&json);
+		json_put_line(&json, stdout);
 		json_put_key_u64(&json, "port", options->port);
 		json_put_key_string(&json, "client", text_string(&command));
-		json_put_object_end(&json);
-		json_put_newline(&json);
+		json_put_line_end(&json);
 	} else {
 		printf("# weft bench write: waiting on port %" PRIu64
 		       "; on the other host run:\n%s\n",

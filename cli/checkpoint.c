@@ -72,15 +72,13 @@ static int make(void *taken, struct error *error)
 				   options->shard_bytes, options->force, options->quiet, &stop,
 				   error);
 	if (rc == 0 && options->json) {
-		json_to_file(&json, stdout);
-		json_put_object(&json);
+		json_put_line(&json, stdout);
 		json_put_key_string(&json, "path", options->arguments[1]);
 		json_put_key_string(&json, "model", model->name);
 		json_put_key_u64(&json, "seed", options->seed);
 		json_put_key_u64(&json, "tensors", model->tensor_count);
 		json_put_key_u64(&json, "bytes", model->bytes);
-		json_put_object_end(&json);
-		json_put_newline(&json);
+		json_put_line_end(&json);
 	} else if (rc == 0) {
 		printf("%s: %s with seed %" PRIu64 ", %zu tensors, %s bytes\n",
 		       options->arguments[1], model->name, options->seed, model->tensor_count,
@@ -120,19 +118,13 @@ static void show_json(const struct checkpoint *checkpoint)
 	for (size_t i = 0; i < checkpoint_count(checkpoint); i++) {
 		const struct checkpoint_tensor *tensor = checkpoint_at(checkpoint, i);
 
-		json_to_file(&json, stdout);
-		json_put_object(&json);
+		json_put_line(&json, stdout);
 		json_put_key_string(&json, "tensor", tensor->name);
 		json_put_key_string(&json, "dtype", dtype_name(tensor->dtype));
-		json_put_key(&json, "shape");
-		json_put_array(&json);
-		for (uint32_t d = 0; d < tensor->dims; d++)
-			json_put_u64(&json, tensor->shape[d]);
-		json_put_array_end(&json);
+		json_put_key_u64s(&json, "shape", tensor->shape, tensor->dims);
 		json_put_key_u64(&json, "bytes", tensor->bytes);
 		json_put_key_string(&json, "file", checkpoint_file(checkpoint, tensor->file));
-		json_put_object_end(&json);
-		json_put_newline(&json);
+		json_put_line_end(&json);
 	}
 }
 
@@ -252,8 +244,7 @@ static void tell_verified(const struct options *options, const struct checkpoint
 		printf("\n");
 		return;
 	}
-	json_to_file(&json, stdout);
-	json_put_object(&json);
+	json_put_line(&json, stdout);
 	json_put_key_string(&json, "path", options->arguments[0]);
 	json_put_key_u64(&json, "tensors", checkpoint_count(checkpoint));
 	json_put_key_u64(&json, "bytes", checkpoint_bytes(checkpoint));
@@ -262,8 +253,7 @@ static void tell_verified(const struct options *options, const struct checkpoint
 	json_put_key_bool(&json, "contents", options->contents);
 	if (options->contents)
 		json_put_key_u64(&json, "seed", seed);
-	json_put_object_end(&json);
-	json_put_newline(&json);
+	json_put_line_end(&json);
 }
 
 static int verify(void *taken, struct error *error)

@@ -84,13 +84,11 @@ static void print_json(const struct finding *finding)
 	const char *line = text_string(&finding->details);
 	struct json json;
 
-	json_to_file(&json, stdout);
-	json_put_object(&json);
+	json_put_line(&json, stdout);
 	json_put_key_string(&json, "check", finding->name);
 	json_put_key_string(&json, "state", state_words[finding->state]);
 	json_put_key_string(&json, "evidence", text_string(&finding->evidence));
-	json_put_key(&json, "details");
-	json_put_array(&json);
+	json_put_key_array(&json, "details");
 	while (*line) {
 		size_t length = strcspn(line, "\n");
 		struct text one = {0};
@@ -102,8 +100,7 @@ static void print_json(const struct finding *finding)
 	}
 	json_put_array_end(&json);
 	json_put_key_string(&json, "fix", text_string(&finding->fix));
-	json_put_object_end(&json);
-	json_put_newline(&json);
+	json_put_line_end(&json);
 }
 
 static void print_plain(const struct doctor *doctor, const struct finding *finding)
@@ -284,8 +281,7 @@ static void print_verdict(const struct doctor *doctor)
 		text_fini(&text);
 		return;
 	}
-	json_to_file(&json, stdout);
-	json_put_object(&json);
+	json_put_line(&json, stdout);
 	json_put_key_string(&json, "verdict", text_string(&text));
 	json_put_key_string(&json, "transport", doctor->uses);
 	json_put_key_string(&json, "fix_first", doctor->first_fix);
@@ -293,8 +289,7 @@ static void print_verdict(const struct doctor *doctor)
 	json_put_key_u64(&json, "warn", doctor->counts[CHECK_WARN]);
 	json_put_key_u64(&json, "fail", doctor->counts[CHECK_FAIL]);
 	json_put_key_u64(&json, "skip", doctor->counts[CHECK_SKIP]);
-	json_put_object_end(&json);
-	json_put_newline(&json);
+	json_put_line_end(&json);
 	text_fini(&text);
 }
 

@@ -29,15 +29,6 @@ char *model_shape_text(uint32_t dims, const uint64_t *shape, char out[MODEL_SHAP
 	return out;
 }
 
-void model_json_shape(struct json *json, const char *key, uint32_t dims, const uint64_t *shape)
-{
-	json_put_key(json, key);
-	json_put_array(json);
-	for (uint32_t d = 0; d < dims; d++)
-		json_put_u64(json, shape[d]);
-	json_put_array_end(json);
-}
-
 int model_rank(const char *infer_text, const char *rank_text, struct infer_spec *infer,
 	       uint32_t *rank, struct error *error)
 {
@@ -59,8 +50,7 @@ static void list_json(const struct model *model)
 	const struct model_config *config = &model->config;
 	struct json line, *json = &line;
 
-	json_to_file(json, stdout);
-	json_put_object(json);
+	json_put_line(json, stdout);
 	json_put_key_string(json, "name", model->name);
 	json_put_key_string(json, "architecture", config->family->architecture);
 	json_put_key_u64(json, "tensors", model->tensor_count);
@@ -82,8 +72,7 @@ static void list_json(const struct model *model)
 	json_put_key_u64(json, "mtp_layers", config->mtp_layers);
 	json_put_key_u64(json, "block_rows", config->block_rows);
 	json_put_key_u64(json, "block_columns", config->block_columns);
-	json_put_object_end(json);
-	json_put_newline(json);
+	json_put_line_end(json);
 }
 
 static void list_line(const struct model *model)
@@ -142,16 +131,14 @@ static void tensors_json(const struct model *model, size_t count)
 	for (size_t i = 0; i < count; i++) {
 		const struct model_tensor *tensor = &model->tensors[i];
 
-		json_to_file(&json, stdout);
-		json_put_object(&json);
+		json_put_line(&json, stdout);
 		json_put_key_string(&json, "tensor", tensor->name);
 		json_put_key_string(&json, "dtype", dtype_name(tensor->dtype));
-		model_json_shape(&json, "shape", tensor->dims, tensor->shape);
+		json_put_key_u64s(&json, "shape", tensor->shape, tensor->dims);
 		json_put_key_u64(&json, "bytes", tensor->bytes);
 		json_put_key(&json, "layer");
 		json_put_i64(&json, tensor->layer);
-		json_put_object_end(&json);
-		json_put_newline(&json);
+		json_put_line_end(&json);
 	}
 }
 

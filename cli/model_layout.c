@@ -39,17 +39,11 @@ static void piece_json(const struct layout *layout, const struct piece *piece)
 	char how[MAKE_TEXT_BYTES];
 	struct json json;
 
-	json_to_file(&json, stdout);
-	json_put_object(&json);
+	json_put_line(&json, stdout);
 	json_put_key_string(&json, "tensor", tensor->name);
-	json_put_key(&json, "src");
-	json_put_array(&json);
-	for (uint32_t d = 0; d < piece->src.dims; d++) {
-		json_put_array(&json);
-		json_put_u64(&json, piece->src.lo[d]);
-		json_put_u64(&json, piece->src.hi[d]);
-		json_put_array_end(&json);
-	}
+	json_put_key_array(&json, "src");
+	for (uint32_t d = 0; d < piece->src.dims; d++)
+		json_put_range(&json, piece->src.lo[d], piece->src.hi[d]);
 	json_put_array_end(&json);
 	json_put_key_string(&json, "param", param->name);
 	json_put_key_u64(&json, "offset", piece->offset);
@@ -61,8 +55,7 @@ static void piece_json(const struct layout *layout, const struct piece *piece)
 		if (piece->make.from_rows)
 			json_put_key_string(&json, "scales", layout->tensors[piece->scales].name);
 	}
-	json_put_object_end(&json);
-	json_put_newline(&json);
+	json_put_line_end(&json);
 }
 
 static const struct layout *sort_layout; /* qsort has no context argument */
@@ -149,38 +142,36 @@ static int print_layout(const struct layout *layout, const char *title, struct e
 
 /* ---- --derived ---- */
 
+static void put_optional(struct json *json, const char *key, const char *value)
+{
+	json_put_key(json, key);
+	if (value)
+		json_put_string(json, value);
+	else
+		json_put_null(json);
+}
+
 static void derived_json(const struct layout *layout, const struct derived *derived)
 {
 	const uint32_t sources[] = {derived->param, derived->scales};
 	struct json json;
 
-	json_to_file(&json, stdout);
-	json_put_object(&json);
+	json_put_line(&json, stdout);
 	json_put_key_string(&json, "derived", derived->name);
 	json_put_key_string(&json, "state", derived_state_name(derived->kind->state));
 	json_put_key_string(&json, "dtype", dtype_name(derived->dtype));
-	model_json_shape(&json, "shape", derived->dims, derived->shape);
-	model_json_shape(&json, "strides", derived->dims, derived->strides);
+	json_put_key_u64s(&json, "shape", derived->shape, derived->dims);
+	json_put_key_u64s(&json, "strides", derived->strides, derived->dims);
 	json_put_key_u64(&json, "bytes", derived->bytes);
-	json_put_key(&json, "from");
-	json_put_array(&json);
+	json_put_key_array(&json, "from");
 	for (size_t i = 0; i < ARRAY_SIZE(sources); i++)
 		if (sources[i] != DERIVED_NO_PARAM && derived->kind->state != DERIVED_CONSTANT)
 			json_put_string(&json, layout->params[sources[i]].name);
 	json_put_array_end(&json);
 	json_put_key_string(&json, "how", derived->kind->how);
-	json_put_key(&json, "by");
-	if (derived->kind->by)
-		json_put_string(&json, derived->kind->by);
-	else
-		json_put_null(&json);
-	json_put_key(&json, "only");
-	if (derived->kind->only)
-		json_put_string(&json, derived->kind->only);
-	else
-		json_put_null(&json);
-	json_put_object_end(&json);
-	json_put_newline(&json);
+	put_optional(&json, "by", derived->kind->by);
+	put_optional(&json, "only", derived->kind->only);
+	json_put_line_end(&json);
 }
 
 static void print_derived(const struct layout *layout, const struct derived *derived)

@@ -160,14 +160,12 @@ static void put_job(const struct figures *f)
 	const struct memory_published *published = &f->plan->published;
 	struct json line, *json = &line;
 
-	json_to_file(json, stdout);
-	json_put_object(json);
+	json_put_line(json, stdout);
 	json_put_key_string(json, "name", f->name);
 	json_put_key_string(json, "model", f->model);
 	json_put_key_string(json, "train", f->train);
 	json_put_key_string(json, "infer", f->infer);
-	json_put_key(json, "published");
-	json_put_object(json);
+	json_put_key_object(json, "published");
 	json_put_key_u64(json, "replica_bytes", published->replica_bytes);
 	json_put_key_u64(json, "staged_bytes", published->staged_bytes);
 	json_put_key_string(json, "staged", published->staged);
@@ -175,13 +173,11 @@ static void put_job(const struct figures *f)
 	json_put_key_u64(json, "groups", published->groups);
 	json_put_key_u64(json, "sessions", published->sessions);
 	json_put_object_end(json);
-	json_put_key(json, "trainers");
-	json_put_array(json);
+	json_put_key_array(json, "trainers");
 	for (uint32_t t = 0; t < f->plan->trainer_count; t++)
 		put_trainer(json, &f->plan->trainers[t]);
 	json_put_array_end(json);
-	json_put_key(json, "inference");
-	json_put_array(json);
+	json_put_key_array(json, "inference");
 	for (uint32_t i = 0; i < f->plan->inference_count; i++) {
 		const struct memory_inference *rank = &f->plan->inference[i];
 
@@ -193,8 +189,7 @@ static void put_job(const struct figures *f)
 		json_put_object_end(json);
 	}
 	json_put_array_end(json);
-	json_put_object_end(json);
-	json_put_newline(json);
+	json_put_line_end(json);
 }
 
 /* ---- jobs ---- */

@@ -18,7 +18,6 @@ extern const struct verb model_check_verb, model_layout_verb, model_memory_verb;
 #define MODEL_SHAPE_BYTES 96
 /* "[4096, 512]" into out; returns out. */
 char *model_shape_text(uint32_t dims, const uint64_t *shape, char out[MODEL_SHAPE_BYTES]);
-void model_json_shape(struct json *json, const char *key, uint32_t dims, const uint64_t *shape);
 
 /* --infer and --rank of one inference rank. */
 struct infer_spec;

@@ -139,8 +139,7 @@ static void put_row(const struct scenario *scenario, const struct outcome *outco
 {
 	struct json json;
 
-	json_to_file(&json, stdout);
-	json_put_object(&json);
+	json_put_line(&json, stdout);
 	json_put_key_string(&json, "name", scenario->name);
 	json_put_key_string(&json, "model", scenario->model);
 	json_put_key_string(&json, "train", scenario->train);
@@ -148,8 +147,7 @@ static void put_row(const struct scenario *scenario, const struct outcome *outco
 	json_put_key_string(&json, "topology", scenario->topology);
 	json_put_key_double(&json, "published_nccl_seconds", scenario->nccl_seconds);
 	json_put_key_double(&json, "published_rdma_seconds", scenario->rdma_seconds);
-	json_put_key(&json, "rates_bytes_per_second");
-	json_put_object(&json);
+	json_put_key_object(&json, "rates_bytes_per_second");
 	for (int s = 0; s < STAGE_COUNT; s++)
 		json_put_key_double(&json, stage_name((enum stage)s),
 				    flags->simulate.stage_bytes_per_second[s]);
@@ -158,8 +156,7 @@ static void put_row(const struct scenario *scenario, const struct outcome *outco
 	json_put_key_double(&json, "wire_bound_seconds", outcomes->wire);
 	json_put_key_double(&json, "bound_seconds", outcomes->bound);
 	json_put_key_string(&json, "bound_by", outcomes->limit);
-	json_put_key(&json, "simulated");
-	json_put_array(&json);
+	json_put_key_array(&json, "simulated");
 	for (size_t w = 0; w < WAYS; w++) {
 		json_put_object(&json);
 		json_put_key_string(&json, "policy", ways[w].policy);
@@ -170,8 +167,7 @@ static void put_row(const struct scenario *scenario, const struct outcome *outco
 		json_put_object_end(&json);
 	}
 	json_put_array_end(&json);
-	json_put_object_end(&json);
-	json_put_newline(&json);
+	json_put_line_end(&json);
 	fflush(stdout);
 }
 

@@ -184,8 +184,7 @@ static void put_row(const struct options *options, const struct row *row)
 	char digest[DIGEST_TEXT_BYTES];
 	struct json json;
 
-	json_to_file(&json, stdout);
-	json_put_object(&json);
+	json_put_line(&json, stdout);
 	json_put_key_string(&json, "policy", row->policy->name);
 	json_put_key_u64(&json, "makespan_bytes", summary->makespan_bytes);
 	json_put_key_u64(&json, "lower_bound_bytes", summary->lower_bound_bytes);
@@ -200,8 +199,7 @@ static void put_row(const struct options *options, const struct row *row)
 	json_put_key_double(&json, "wire_bound_seconds", certificate->bound_seconds);
 	json_put_key_double(&json, "wire_gap", certificate->gap);
 	if (options->simulate) {
-		json_put_key(&json, "simulated");
-		json_put_array(&json);
+		json_put_key_array(&json, "simulated");
 		for (size_t o = 0; o < row->simulated_count; o++) {
 			json_put_object(&json);
 			json_put_key_string(&json, "order", row->simulated[o].order->name);
@@ -215,8 +213,7 @@ static void put_row(const struct options *options, const struct row *row)
 	if (options->times)
 		json_put_key_double(&json, "plan_seconds", row->plan_seconds);
 	json_put_key_string(&json, "digest", digest_text(row->table->digest, digest));
-	json_put_object_end(&json);
-	json_put_newline(&json);
+	json_put_line_end(&json);
 }
 
 static int compare(const struct options *options, const struct route_job *job, struct error *error)

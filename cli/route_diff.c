@@ -40,8 +40,7 @@ static void put_side(struct json *json, const char *key, const struct dump *dump
 {
 	const struct summary *own = &dump->report.own;
 
-	json_put_key(json, key);
-	json_put_object(json);
+	json_put_key_object(json, key);
 	json_put_key_string(json, "file", file);
 	json_put_key_string(json, "policy", dump->policy);
 	json_put_key_string(json, "order", dump->order);
@@ -63,8 +62,7 @@ static void print_json(const struct diff *diff, const struct dump *a, const stru
 {
 	struct json json;
 
-	json_to_file(&json, stdout);
-	json_put_object(&json);
+	json_put_line(&json, stdout);
 	json_put_key_bool(&json, "same", diff->same);
 	json_put_key_u64(&json, "bytes", diff->bytes);
 	json_put_key_u64(&json, "moved_bytes", diff->moved_bytes);
@@ -77,8 +75,7 @@ static void print_json(const struct diff *diff, const struct dump *a, const stru
 	json_put_key_bool(&json, "topology_differs", diff->topology_differs);
 	put_side(&json, "a", a, options->files[0]);
 	put_side(&json, "b", b, options->files[1]);
-	json_put_key(&json, "trainers");
-	json_put_array(&json);
+	json_put_key_array(&json, "trainers");
 	for (size_t i = 0; i < shown_of(options, diff->trainer_count); i++) {
 		const struct diff_trainer *trainer = &diff->trainers[i];
 
@@ -91,8 +88,7 @@ static void print_json(const struct diff *diff, const struct dump *a, const stru
 		json_put_object_end(&json);
 	}
 	json_put_array_end(&json);
-	json_put_key(&json, "tensors");
-	json_put_array(&json);
+	json_put_key_array(&json, "tensors");
 	for (size_t i = 0; i < shown_of(options, diff->tensor_count); i++) {
 		json_put_object(&json);
 		json_put_key_string(&json, "tensor", diff->tensors[i].name);
@@ -100,8 +96,7 @@ static void print_json(const struct diff *diff, const struct dump *a, const stru
 		json_put_object_end(&json);
 	}
 	json_put_array_end(&json);
-	json_put_object_end(&json);
-	json_put_newline(&json);
+	json_put_line_end(&json);
 }
 
 /* ---- for people ---- */

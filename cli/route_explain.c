@@ -277,16 +277,11 @@ static void print_people(const struct answer *answer)
 static void put_decision(struct json *json, const struct explain_decision *decision)
 {
 	json_put_object(json);
-	json_put_key(json, "rows");
-	json_put_array(json);
-	json_put_u64(json, decision->lo);
-	json_put_u64(json, decision->hi);
-	json_put_array_end(json);
+	json_put_key_range(json, "rows", decision->lo, decision->hi);
 	json_put_key_u64(json, "bytes", decision->bytes);
 	json_put_key_u64(json, "trainer", decision->chosen);
 	json_put_key_string(json, "reason", decision->reason);
-	json_put_key(json, "candidates");
-	json_put_array(json);
+	json_put_key_array(json, "candidates");
 	for (uint32_t c = 0; c < decision->candidate_count; c++) {
 		json_put_object(json);
 		json_put_key_u64(json, "trainer", decision->candidates[c].trainer);
@@ -304,26 +299,22 @@ static void print_json(const struct answer *answer)
 	const struct explain *explain = &answer->explain;
 	struct json json;
 
-	json_to_file(&json, stdout);
-	json_put_object(&json);
+	json_put_line(&json, stdout);
 	json_put_key_string(&json, "tensor", problem->tensors[explain->tensor].name);
 	json_put_key_u64(&json, "inference", explain->inference);
 	json_put_key_string(&json, "policy", answer->job.policy->name);
-	json_put_key(&json, "needed_by");
-	json_put_array(&json);
+	json_put_key_array(&json, "needed_by");
 	for (uint32_t i = 0; i < problem->inference_count; i++)
 		if (needs(problem, explain->tensor, i))
 			json_put_u64(&json, i);
 	json_put_array_end(&json);
-	json_put_key(&json, "decisions");
-	json_put_array(&json);
+	json_put_key_array(&json, "decisions");
 	for (size_t d = 0; d < explain->decisions.count; d++)
 		put_decision(&json, &explain->decisions.items[d]);
 	json_put_array_end(&json);
 	if (answer->dumped)
 		json_put_key_bool(&json, "same_in_file", same_routes(answer));
-	json_put_object_end(&json);
-	json_put_newline(&json);
+	json_put_line_end(&json);
 }
 
 static int run(void *taken, struct error *error)

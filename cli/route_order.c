@@ -44,22 +44,16 @@ static void print_json(const struct table *table, const struct route *route, siz
 	uint64_t lo, hi;
 
 	rows_of(table, route, &lo, &hi);
-	json_to_file(&json, stdout);
-	json_put_object(&json);
+	json_put_line(&json, stdout);
 	json_put_key_u64(&json, "position", position);
 	json_put_key_u64(&json, "trainer", route->trainer);
 	json_put_key_u64(&json, "inference", route->inference);
 	json_put_key_string(&json, "tensor", table->problem->tensors[route->tensor].name);
-	json_put_key(&json, "rows");
-	json_put_array(&json);
-	json_put_u64(&json, lo);
-	json_put_u64(&json, hi);
-	json_put_array_end(&json);
+	json_put_key_range(&json, "rows", lo, hi);
 	json_put_key_u64(&json, "bytes", route->bytes);
 	json_put_key_u64(&json, "pieces", route->piece_count);
 	json_put_key_string(&json, "how", route_how_name(table->pieces[route->piece_first].how));
-	json_put_object_end(&json);
-	json_put_newline(&json);
+	json_put_line_end(&json);
 }
 
 static void print_line(const struct table *table, const struct route *route, size_t position)

@@ -65,8 +65,7 @@ static void print_json(const struct dump *dump, enum view_by view, const struct 
 {
 	struct json json;
 
-	json_to_file(&json, stdout);
-	json_put_object(&json);
+	json_put_line(&json, stdout);
 	if (view == BY_TENSOR) {
 		json_put_key_string(&json, "tensor", dump->names.items[line->key]);
 	} else if (view == BY_TRAINER) {
@@ -92,8 +91,7 @@ static void print_json(const struct dump *dump, enum view_by view, const struct 
 		json_put_key_u64(&json, "routes", line->routes);
 		json_put_key_u64(&json, view == BY_TRAINER ? "sessions" : "trainers", line->peers);
 	}
-	json_put_object_end(&json);
-	json_put_newline(&json);
+	json_put_line_end(&json);
 }
 
 static void print_name(const struct dump *dump, enum view_by view, uint32_t key)

@@ -37,16 +37,14 @@ static void print_verdict(const struct dump *dump, const struct options *options
 		       dump->inference_count, digest);
 		return;
 	}
-	json_to_file(&json, stdout);
-	json_put_object(&json);
+	json_put_line(&json, stdout);
 	json_put_key_string(&json, "file", options->file);
 	json_put_key_bool(&json, "proved", true);
 	json_put_key_u64(&json, "routes", own->routes);
 	json_put_key_u64(&json, "pieces", own->pieces);
 	json_put_key_u64(&json, "bytes_total", own->bytes_total);
 	json_put_key_string(&json, "digest", digest);
-	json_put_object_end(&json);
-	json_put_newline(&json);
+	json_put_line_end(&json);
 }
 
 static int run(void *taken, struct error *error)

@@ -36,8 +36,7 @@ struct source {
 static void write_ranks(struct json *json, const struct source *source)
 {
 	json_put_newline(json);
-	json_put_key(json, "trainers");
-	json_put_array(json);
+	json_put_key_array(json, "trainers");
 	for (uint32_t t = 0; t < source->trainer_count; t++) {
 		json_put_object(json);
 		json_put_key_u64(json, "rank", t);
@@ -46,8 +45,7 @@ static void write_ranks(struct json *json, const struct source *source)
 	}
 	json_put_array_end(json);
 	json_put_newline(json);
-	json_put_key(json, "inference");
-	json_put_array(json);
+	json_put_key_array(json, "inference");
 	for (uint32_t i = 0; i < source->inference_count; i++) {
 		struct dump_rank rank = source->rank(source, i);
 
@@ -75,14 +73,9 @@ static void write_piece(struct json *json, const struct source *source, const ch
 			const struct route_piece *piece, enum route_how how)
 {
 	json_put_object(json);
-	json_put_key(json, "src");
-	json_put_array(json);
-	for (uint32_t d = 0; d < piece->src.dims; d++) {
-		json_put_array(json);
-		json_put_u64(json, piece->src.lo[d]);
-		json_put_u64(json, piece->src.hi[d]);
-		json_put_array_end(json);
-	}
+	json_put_key_array(json, "src");
+	for (uint32_t d = 0; d < piece->src.dims; d++)
+		json_put_range(json, piece->src.lo[d], piece->src.hi[d]);
 	json_put_array_end(json);
 	json_put_key_string(json, "param", param);
 	json_put_key_u64(json, "offset", piece->offset);
@@ -97,8 +90,7 @@ static void write_piece(struct json *json, const struct source *source, const ch
 static void write_routes(struct json *json, const struct source *source)
 {
 	json_put_newline(json);
-	json_put_key(json, "routes");
-	json_put_array(json);
+	json_put_key_array(json, "routes");
 	for (size_t r = 0; r < source->route_count; r++) {
 		const struct route *route = &source->routes[r];
 		const struct route_piece *pieces = source->pieces + route->piece_first;
@@ -110,8 +102,7 @@ static void write_routes(struct json *json, const struct source *source)
 		json_put_key_u64(json, "inference", route->inference);
 		json_put_key_u64(json, "bytes", route->bytes);
 		json_put_key_string(json, "how", route_how_name(pieces[0].how));
-		json_put_key(json, "pieces");
-		json_put_array(json);
+		json_put_key_array(json, "pieces");
 		for (uint32_t p = 0; p < route->piece_count; p++)
 			write_piece(json, source, source->param(source, route, &pieces[p]),
 				    &pieces[p], pieces[0].how);
@@ -122,23 +113,14 @@ static void write_routes(struct json *json, const struct source *source)
 	json_put_array_end(json);
 }
 
-static void write_counts(struct json *json, const char *key, const uint64_t *values, uint32_t count)
-{
-	json_put_key(json, key);
-	json_put_array(json);
-	for (uint32_t i = 0; i < count; i++)
-		json_put_u64(json, values[i]);
-	json_put_array_end(json);
-}
-
 static void write_figures(struct json *json, const struct summary *summary, uint32_t trainers,
 			  uint32_t ranks)
 {
 	json_put_key_u64(json, "routes", summary->routes);
 	json_put_key_u64(json, "pieces", summary->pieces);
 	json_put_key_u64(json, "bytes_total", summary->bytes_total);
-	write_counts(json, "trainer_bytes", summary->trainer_bytes, trainers);
-	write_counts(json, "inference_bytes", summary->inference_bytes, ranks);
+	json_put_key_u64s(json, "trainer_bytes", summary->trainer_bytes, trainers);
+	json_put_key_u64s(json, "inference_bytes", summary->inference_bytes, ranks);
 	json_put_key_u64(json, "makespan_bytes", summary->makespan_bytes);
 	json_put_key_u64(json, "lower_bound_bytes", summary->lower_bound_bytes);
 	json_put_key_u64(json, "receiver_bound_bytes", summary->receiver_bound_bytes);
@@ -146,13 +128,8 @@ static void write_figures(struct json *json, const struct summary *summary, uint
 	json_put_key_double(json, "imbalance", summary->imbalance);
 	json_put_key_u64(json, "prepared_bytes", summary->prepared_bytes);
 	json_put_key_u64(json, "prepared_minimum_bytes", summary->prepared_minimum_bytes);
-	json_put_key(json, "sessions");
-	json_put_array(json);
-	for (uint32_t t = 0; t < trainers; t++)
-		json_put_u64(json, summary->sessions[t]);
-	json_put_array_end(json);
-	json_put_key(json, "how_bytes");
-	json_put_object(json);
+	json_put_key_u32s(json, "sessions", summary->sessions, trainers);
+	json_put_key_object(json, "how_bytes");
 	for (int how = 0; how < HOW_COUNT; how++)
 		json_put_key_u64(json, route_how_name((enum route_how)how),
 				 summary->how_bytes[how]);
@@ -161,8 +138,7 @@ static void write_figures(struct json *json, const struct summary *summary, uint
 
 static void write_names(struct json *json, const char *key, const struct names *names)
 {
-	json_put_key(json, key);
-	json_put_array(json);
+	json_put_key_array(json, key);
 	for (size_t i = 0; i < names->count; i++)
 		json_put_string(json, names->items[i]);
 	json_put_array_end(json);
@@ -171,8 +147,7 @@ static void write_names(struct json *json, const char *key, const struct names *
 static void write_certificate(struct json *json, const struct certificate *certificate)
 {
 	json_put_newline(json);
-	json_put_key(json, "certificate");
-	json_put_object(json);
+	json_put_key_object(json, "certificate");
 	json_put_key_double(json, "bound_seconds", certificate->bound_seconds);
 	json_put_key_double(json, "sender_bound_seconds", certificate->sender_bound_seconds);
 	json_put_key_double(json, "receiver_bound_seconds", certificate->receiver_bound_seconds);
@@ -190,8 +165,7 @@ static void write_report(struct json *json, const struct report *report, uint32_
 			 uint32_t ranks)
 {
 	json_put_newline(json);
-	json_put_key(json, "summary");
-	json_put_object(json);
+	json_put_key_object(json, "summary");
 	write_figures(json, &report->own, trainers, ranks);
 	write_names(json, "unwanted", &report->unwanted);
 	write_names(json, "filled", &report->filled);
@@ -199,8 +173,7 @@ static void write_report(struct json *json, const struct report *report, uint32_
 	if (report->has_certificate)
 		write_certificate(json, &report->certificate);
 	json_put_newline(json);
-	json_put_key(json, "round_robin");
-	json_put_object(json);
+	json_put_key_object(json, "round_robin");
 	write_figures(json, &report->round_robin, trainers, ranks);
 	json_put_object_end(json);
 	json_put_object_end(json);
@@ -232,8 +205,7 @@ static void write_source(FILE *stream, const struct source *source, bool routes)
 	write_report(&json, source->report, source->trainer_count, source->inference_count);
 	json_put_newline(&json);
 	json_put_key_string(&json, "digest", digest_text(source->digest, digest));
-	json_put_object_end(&json);
-	json_put_newline(&json);
+	json_put_line_end(&json);
 }
 
 /* ---- from a table ---- */

@@ -260,22 +260,14 @@ static void head_flush(struct head *head)
 static void put_u64s(struct head *head, const char *key, const uint64_t *values, uint32_t count)
 {
 	json_put_newline(&head->json);
-	json_put_key(&head->json, key);
-	json_put_array(&head->json);
-	for (uint32_t i = 0; i < count; i++)
-		json_put_u64(&head->json, values[i]);
-	json_put_array_end(&head->json);
+	json_put_key_u64s(&head->json, key, values, count);
 	head_flush(head);
 }
 
 static void put_u32s(struct head *head, const char *key, const uint32_t *values, uint32_t count)
 {
 	json_put_newline(&head->json);
-	json_put_key(&head->json, key);
-	json_put_array(&head->json);
-	for (uint32_t i = 0; i < count; i++)
-		json_put_u64(&head->json, values[i]);
-	json_put_array_end(&head->json);
+	json_put_key_u32s(&head->json, key, values, count);
 	head_flush(head);
 }
 
@@ -285,16 +277,11 @@ static void put_plan(struct head *head, const char *key, const char *name,
 	struct json *json = &head->json;
 
 	json_put_newline(json);
-	json_put_key(json, key);
-	json_put_object(json);
+	json_put_key_object(json, key);
 	json_put_key_string(json, "name", name);
 	json_put_key_u64(json, "bound", summary->lower_bound_bytes);
 	json_put_key_u64(json, "bytes", summary->bytes_total);
-	json_put_key(json, "how");
-	json_put_array(json);
-	for (int how = 0; how < HOW_COUNT; how++)
-		json_put_u64(json, summary->how_bytes[how]);
-	json_put_array_end(json);
+	json_put_key_u64s(json, "how", summary->how_bytes, HOW_COUNT);
 	put_u64s(head, "trainer", summary->trainer_bytes, dump->trainer_count);
 	put_u64s(head, "inference", summary->inference_bytes, dump->inference_count);
 	put_u32s(head, "sessions", summary->sessions, dump->trainer_count);
@@ -321,15 +308,12 @@ static void put_places(struct head *head, const struct topology *topology, enum 
 	struct json *json = &head->json;
 
 	json_put_newline(json);
-	json_put_key(json, role_name(role));
-	json_put_object(json);
-	json_put_key(json, "host");
-	json_put_array(json);
+	json_put_key_object(json, role_name(role));
+	json_put_key_array(json, "host");
 	for (uint32_t r = 0; r < topology->rank_count[role]; r++)
 		json_put_u64(json, topology->ranks[role][r].host);
 	json_put_array_end(json);
-	json_put_key(json, "nics");
-	json_put_array(json);
+	json_put_key_array(json, "nics");
 	for (uint32_t r = 0; r < topology->rank_count[role]; r++) {
 		const struct topology_rank *rank = &topology->ranks[role][r];
 
@@ -349,18 +333,15 @@ static void put_topology(struct head *head, const struct dump *dump)
 	struct json *json = &head->json;
 
 	json_put_newline(json);
-	json_put_key(json, "topology");
-	json_put_object(json);
+	json_put_key_object(json, "topology");
 	json_put_key_double(json, "bound_seconds",
 			    dump->report.has_certificate ? dump->report.certificate.bound_seconds
 							 : 0);
-	json_put_key(json, "hosts");
-	json_put_array(json);
+	json_put_key_array(json, "hosts");
 	for (uint32_t h = 0; h < topology->host_count; h++)
 		json_put_string(json, topology->hosts[h].name);
 	json_put_array_end(json);
-	json_put_key(json, "nics");
-	json_put_array(json);
+	json_put_key_array(json, "nics");
 	for (uint32_t n = 0; n < topology->nic_count; n++) {
 		const struct topology_nic *nic = &topology->nics[n];
 
@@ -385,8 +366,7 @@ static int put_tensors(struct head *head, const struct dump *dump, uint32_t *ten
 
 	memset(tensor_of_name, 0xff, dump->names.count * sizeof(*tensor_of_name));
 	json_put_newline(&head->json);
-	json_put_key(&head->json, "tensors");
-	json_put_array(&head->json);
+	json_put_key_array(&head->json, "tensors");
 	for (size_t r = 0; r < dump->route_count; r++) {
 		uint32_t name = dump->routes[r].tensor;
 
