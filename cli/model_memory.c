@@ -230,39 +230,21 @@ static int plan_job(const struct options *options, const struct scenario *row, s
 	return rc;
 }
 
-static int unknown_row(const struct scenarios *scenarios, const char *name, struct error *error)
-{
-	struct text known = {0};
-	int rc;
-
-	for (size_t i = 0; i < scenarios->count; i++)
-		text_format(&known, "%s%s", i ? ", " : "", scenarios->items[i].name);
-	rc = error_set(error, ERROR_USAGE, "--row %s is not known; these are: %s", name,
-		       text_string(&known));
-	text_fini(&known);
-	return rc;
-}
-
 static int plan_published(const struct options *options, struct error *error)
 {
 	struct scenarios scenarios;
-	bool found = false;
 	int rc = scenarios_published(&scenarios, error);
 
 	if (rc)
 		return rc;
+	rc = scenarios_select(&scenarios, options->row, error);
 	if (options->all && !options->json)
 		print_head(options);
 	for (size_t i = 0; !rc && i < scenarios.count; i++) {
-		if (options->row && strcmp(scenarios.items[i].name, options->row) != 0)
-			continue;
-		found = true;
 		rc = plan_job(options, &scenarios.items[i], error);
 		if (rc)
 			error_wrap(error, "%s", scenarios.items[i].name);
 	}
-	if (!rc && !found)
-		rc = unknown_row(&scenarios, options->row, error);
 	scenarios_fini(&scenarios);
 	return rc;
 }

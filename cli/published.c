@@ -171,22 +171,6 @@ static void put_row(const struct scenario *scenario, const struct outcome *outco
 	fflush(stdout);
 }
 
-static int find_row(const struct scenarios *scenarios, const char *name, struct error *error)
-{
-	struct text known = {0};
-	int rc;
-
-	for (size_t i = 0; i < scenarios->count; i++)
-		if (strcmp(scenarios->items[i].name, name) == 0)
-			return 0;
-	for (size_t i = 0; i < scenarios->count; i++)
-		text_format(&known, "%s%s", i ? ", " : "", scenarios->items[i].name);
-	rc = error_set(error, ERROR_USAGE, "--row %s is not known; these are: %s", name,
-		       text_string(&known));
-	text_fini(&known);
-	return rc;
-}
-
 int published_run(const struct simulate_flags *flags, struct error *error)
 {
 	struct scenarios scenarios;
@@ -194,15 +178,12 @@ int published_run(const struct simulate_flags *flags, struct error *error)
 
 	if (rc)
 		return rc;
-	if (flags->row)
-		rc = find_row(&scenarios, flags->row, error);
+	rc = scenarios_select(&scenarios, flags->row, error);
 	if (!rc && !flags->json)
 		print_head(flags);
 	for (size_t i = 0; !rc && i < scenarios.count; i++) {
 		struct outcome outcomes[WAYS];
 
-		if (flags->row && strcmp(scenarios.items[i].name, flags->row))
-			continue;
 		rc = simulate_row(outcomes, &scenarios.items[i], flags, error);
 		if (rc)
 			error_wrap(error, "%s", scenarios.items[i].name);

@@ -50,6 +50,7 @@ int route_job_open(struct route_job *job, const char *model, const char *train, 
 
 void route_job_close(struct route_job *job)
 {
+	table_free(&job->table);
 	problem_free(&job->problem);
 	problem_storage_free(&job->storage);
 	model_close(&job->model);

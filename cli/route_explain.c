@@ -35,7 +35,7 @@ struct answer {
 	struct dump *dump;
 	struct route_job job;
 	struct explain explain;
-	struct table *table, *dumped; /* planned now; as the file has it, or NULL */
+	struct table *dumped; /* as the file has it, or NULL; job.table is planned now */
 };
 
 /* ---- the job and the pair ---- */
@@ -136,14 +136,13 @@ static int open_answer(struct answer *answer, struct error *error)
 	if (rc)
 		return rc;
 	answer->job.plan.explain = &answer->explain;
-	return table_plan(&answer->table, answer->job.problem, answer->job.policy,
+	return table_plan(&answer->job.table, answer->job.problem, answer->job.policy,
 			  &answer->job.plan, error);
 }
 
 static void close_answer(struct answer *answer)
 {
 	explain_fini(&answer->explain);
-	table_free(&answer->table);
 	table_free(&answer->dumped);
 	route_job_close(&answer->job);
 	dump_free(&answer->dump);
@@ -177,7 +176,7 @@ static const struct route *pair_routes(const struct table *table, const struct e
 static bool same_routes(const struct answer *answer)
 {
 	size_t count, other_count;
-	const struct route *routes = pair_routes(answer->table, &answer->explain, &count);
+	const struct route *routes = pair_routes(answer->job.table, &answer->explain, &count);
 	const struct route *others = pair_routes(answer->dumped, &answer->explain, &other_count);
 
 	if (count != other_count)

@@ -52,17 +52,13 @@ static bool help(struct text *text, const char *option, const char *doc)
 static int open_dump(struct dump **dump, const struct options *options, struct error *error)
 {
 	struct route_job job = {0};
-	struct table *table = NULL;
 	int rc;
 
 	if (options->file)
 		return dump_open(dump, options->file, error);
-	rc = route_options_open(&job, &options->route, error);
+	rc = route_options_plan(&job, &options->route, error);
 	if (!rc)
-		rc = table_plan(&table, job.problem, job.policy, &job.plan, error);
-	if (!rc)
-		rc = dump_of(dump, table, error);
-	table_free(&table);
+		rc = dump_of(dump, job.table, error);
 	route_job_close(&job);
 	return rc;
 }

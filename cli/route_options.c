@@ -194,3 +194,11 @@ int route_options_open(struct route_job *job, const struct route_options *option
 	job->plan.topology = job->topology;
 	return rc;
 }
+
+int route_options_plan(struct route_job *job, const struct route_options *options,
+		       struct error *error)
+{
+	int rc = route_options_open(job, options, error);
+
+	return rc ? rc : table_plan(&job->table, job->problem, job->policy, &job->plan, error);
+}

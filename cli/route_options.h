@@ -5,8 +5,7 @@
  *
  *   struct options { struct route_options route; .. };     first, as a verb's children need it
  *   const struct verb some_verb = {VERB_OF(..), ROUTE_VERB, ..};
- *   then:  route_options_open(&job, &options->route, error)
- *          table_plan(&table, job.problem, job.policy, &job.plan, error)
+ *   then:  route_options_plan(&job, &options->route, error), and job.table is the plan
  */
 #ifndef CLI_ROUTE_OPTIONS_H
 #define CLI_ROUTE_OPTIONS_H
@@ -37,6 +36,9 @@ bool route_options_any(const struct route_options *options);
  * the job: problem, policy (greedy when none was given) and plan options. On error *job is
  * closed. */
 int route_options_open(struct route_job *job, const struct route_options *options,
+		       struct error *error);
+/* And its plan, in job->table. */
+int route_options_plan(struct route_job *job, const struct route_options *options,
 		       struct error *error);
 
 #endif

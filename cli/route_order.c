@@ -119,14 +119,10 @@ static int run(void *taken, struct error *error)
 {
 	const struct options *options = taken;
 	struct route_job job;
-	struct table *table = NULL;
-	int rc = route_options_open(&job, &options->route, error);
+	int rc = route_options_plan(&job, &options->route, error);
 
 	if (!rc)
-		rc = table_plan(&table, job.problem, job.policy, &job.plan, error);
-	if (!rc)
-		rc = print(table, options, error);
-	table_free(&table);
+		rc = print(job.table, options, error);
 	route_job_close(&job);
 	return rc;
 }

@@ -5,7 +5,6 @@
  */
 #include "cli/command.h"
 #include "cli/route_options.h"
-#include "routing/report/dump.h"
 
 struct options {
 	struct route_options route;
@@ -22,21 +21,8 @@ static const struct verb_option rows[] = {
 
 static int print(const struct table *table, const struct report *report, struct error *error)
 {
-	const struct problem *problem = table->problem;
 	struct certificate certificate;
-	struct route_view view = {
-		.policy = table->policy,
-		.order = table->order,
-		.model = problem->model,
-		.train = problem->train,
-		.infer = problem->infer,
-		.trainer_count = problem->trainer_count,
-		.inference_count = problem->inference_count,
-		.trainer_stage = problem->trainer_stage,
-		.report = report,
-		.certificate = &certificate,
-		.digest = table->digest,
-	};
+	struct route_view view = {table_labels(table), report, &certificate};
 	int rc = certificate_of(&certificate, table, error);
 
 	if (!rc)
@@ -66,14 +52,10 @@ static int run(void *taken, struct error *error)
 {
 	const struct options *options = taken;
 	struct route_job job;
-	struct table *table = NULL;
-	int rc = route_options_open(&job, &options->route, error);
+	int rc = route_options_plan(&job, &options->route, error);
 
 	if (!rc)
-		rc = table_plan(&table, job.problem, job.policy, &job.plan, error);
-	if (!rc)
-		rc = show(table, options, error);
-	table_free(&table);
+		rc = show(job.table, options, error);
 	route_job_close(&job);
 	return rc;
 }

@@ -169,19 +169,9 @@ static void show_lines(const struct dump *dump, const struct lines *lines,
 
 static void show_summary(const struct dump *dump)
 {
-	struct route_view view = {
-		.policy = dump->policy,
-		.order = dump->order,
-		.model = dump->model,
-		.train = dump->train,
-		.infer = dump->infer,
-		.trainer_count = dump->trainer_count,
-		.inference_count = dump->inference_count,
-		.trainer_stage = dump->trainer_stage,
-		.report = &dump->report,
-		.certificate = dump->report.has_certificate ? &dump->report.certificate : NULL,
-		.digest = dump->digest,
-	};
+	const struct report *report = &dump->report;
+	struct route_view view = {dump_labels(dump), report,
+				  report->has_certificate ? &report->certificate : NULL};
 
 	route_print(stdout, &view);
 }

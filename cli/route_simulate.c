@@ -22,7 +22,6 @@ struct session {
 	struct simulate_flags *flags;
 	struct route_job job;
 	struct dump *dump;
-	struct table *table;
 	struct topology *flat;
 	struct simulation simulation, again;
 	struct simulated_bound bound;
@@ -48,28 +47,29 @@ static int open_dump(struct session *session, struct error *error)
 		rc = route_job_open(&session->job, session->dump->model, session->dump->train,
 				    session->dump->infer, true, error);
 	if (!rc)
-		rc = dump_table(&session->table, session->dump, session->job.problem, error);
+		rc = dump_table(&session->job.table, session->dump, session->job.problem, error);
 	if (!rc) /* times of a table that delivers something else would be worth nothing */
-		rc = table_prove(session->table, error);
+		rc = table_prove(session->job.table, error);
 	if (rc)
 		return error_wrap(error, "%s", flags->file);
 	session->job.policy = policy_find(session->dump->policy);
 	rc = order_named(&order, flags->route.order ? "--order" : "its order",
-			 flags->route.order ? flags->route.order : session->table->order, error);
+			 flags->route.order ? flags->route.order : session->job.table->order,
+			 error);
 	if (rc && !flags->route.order) /* the file's fault, not the command's */
 		return error_set(error, ERROR_FILE, "%s: order '%s' is not known to this version",
-				 flags->file, session->table->order);
+				 flags->file, session->job.table->order);
 	if (!rc && flags->route.topology)
 		rc = topology_open(&session->job.topology, flags->route.topology,
 				   session->job.problem->trainer_count,
 				   session->job.problem->inference_count, error);
 	if (rc)
 		return rc;
-	session->table->order = order->name;
+	session->job.table->order = order->name;
 	if (session->job.topology)
-		session->table->topology = session->job.topology;
+		session->job.table->topology = session->job.topology;
 	session->job.plan =
-		(struct plan_options){.topology = session->table->topology, .order = order};
+		(struct plan_options){.topology = session->job.table->topology, .order = order};
 	return 0;
 }
 
@@ -77,15 +77,10 @@ static int open_dump(struct session *session, struct error *error)
 static int open_plan(struct session *session, struct error *error)
 {
 	struct route_options *route = &session->flags->route;
-	int rc;
 
 	if (!route->memory)
 		route->memory = "process";
-	rc = route_options_open(&session->job, route, error);
-	if (!rc)
-		rc = table_plan(&session->table, session->job.problem, session->job.policy,
-				&session->job.plan, error);
-	return rc;
+	return route_options_plan(&session->job, route, error);
 }
 
 /* ---- after a failure ---- */
@@ -135,7 +130,7 @@ static int plan_again(struct session *session, const struct problem *problem, st
 static int repeat(struct session *session, struct error *error)
 {
 	const struct simulation *simulation = &session->simulation;
-	const struct problem *problem = session->table->problem;
+	const struct problem *problem = session->job.table->problem;
 	struct problem_without without;
 	bool *lost[ROLE_COUNT] = {NULL};
 	int rc = 0;
@@ -181,7 +176,7 @@ static int write_trace(struct session *session, struct error *error)
 
 	if (rc)
 		return rc;
-	trace_write(writer.stream, &session->simulation, session->table, &merged);
+	trace_write(writer.stream, &session->simulation, session->job.table, &merged);
 	rc = file_writer_commit(&writer, error);
 	if (!rc && merged > 0 && !session->flags->json)
 		fprintf(stderr, "weft: %s: slices shorter than %.3g us are joined\n", path,
@@ -195,16 +190,16 @@ static int run(struct session *session, struct error *error)
 	int rc = flags->file ? open_dump(session, error) : open_plan(session, error);
 
 	if (!rc)
-		rc = simulate(&session->simulation, session->table, &flags->simulate, error);
+		rc = simulate(&session->simulation, session->job.table, &flags->simulate, error);
 	if (!rc)
-		rc = simulate_bound(&session->bound, session->table,
+		rc = simulate_bound(&session->bound, session->job.table,
 				    flags->simulate.stage_bytes_per_second, error);
 	if (!rc && flags->broadcast)
-		rc = baseline_broadcast(&session->baseline, session->table, &flags->simulate,
+		rc = baseline_broadcast(&session->baseline, session->job.table, &flags->simulate,
 					error);
-	if (!rc && !session->table->topology)
-		rc = topology_flat(&session->flat, session->table->problem->trainer_count,
-				   session->table->problem->inference_count, error);
+	if (!rc && !session->job.table->topology)
+		rc = topology_flat(&session->flat, session->job.table->problem->trainer_count,
+				   session->job.table->problem->inference_count, error);
 	if (!rc && flags->trace)
 		rc = write_trace(session, error);
 	if (!rc && flags->simulate.failure)
@@ -217,7 +212,6 @@ static void close_session(struct session *session)
 	simulation_fini(&session->simulation);
 	simulation_fini(&session->again);
 	topology_free(&session->flat);
-	table_free(&session->table);
 	route_job_close(&session->job);
 	dump_free(&session->dump);
 }
@@ -226,8 +220,8 @@ static void show(const struct session *session)
 {
 	struct simulate_view view = {
 		.flags = session->flags,
-		.table = session->table,
-		.topology = session->flat ? session->flat : session->table->topology,
+		.table = session->job.table,
+		.topology = session->flat ? session->flat : session->job.table->topology,
 		.simulation = &session->simulation,
 		.bound = &session->bound,
 		.again = session->repeated ? &session->again : NULL,

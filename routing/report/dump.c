@@ -13,11 +13,7 @@
 
 /* What is written, whether it comes from a table or from a dump: names are asked for. */
 struct source {
-	const char *policy, *order, *model, *train, *infer;
-	uint32_t sessions_max;
-	uint32_t trainer_count, inference_count;
-	const uint32_t *trainer_stage;
-	const struct topology *topology; /* NULL: not written */
+	struct plan_labels labels;
 	struct dump_rank (*rank)(const struct source *source, uint32_t inference);
 	const struct route *routes;
 	size_t route_count;
@@ -28,7 +24,6 @@ struct source {
 	const struct problem_made *made; /* not asked for a copy */
 	const char *(*scales)(const struct source *source, uint32_t index);
 	const struct report *report;
-	struct digest digest;
 	const struct problem *problem; /* of a table */
 	const struct dump *dump;
 };
@@ -37,16 +32,16 @@ static void write_ranks(struct json *json, const struct source *source)
 {
 	json_put_newline(json);
 	json_put_key_array(json, "trainers");
-	for (uint32_t t = 0; t < source->trainer_count; t++) {
+	for (uint32_t t = 0; t < source->labels.trainer_count; t++) {
 		json_put_object(json);
 		json_put_key_u64(json, "rank", t);
-		json_put_key_u64(json, "stage", source->trainer_stage[t]);
+		json_put_key_u64(json, "stage", source->labels.trainer_stage[t]);
 		json_put_object_end(json);
 	}
 	json_put_array_end(json);
 	json_put_newline(json);
 	json_put_key_array(json, "inference");
-	for (uint32_t i = 0; i < source->inference_count; i++) {
+	for (uint32_t i = 0; i < source->labels.inference_count; i++) {
 		struct dump_rank rank = source->rank(source, i);
 
 		json_put_object(json);
@@ -187,28 +182,48 @@ static void write_source(FILE *stream, const struct source *source, bool routes)
 	json_to_file(&json, stream);
 	json_put_object(&json);
 	json_put_key_string(&json, "schema", DUMP_SCHEMA);
-	json_put_key_string(&json, "policy", source->policy);
-	json_put_key_string(&json, "order", source->order);
-	if (source->sessions_max)
-		json_put_key_u64(&json, "sessions_max", source->sessions_max);
-	json_put_key_string(&json, "model", source->model);
-	json_put_key_string(&json, "train", source->train);
-	json_put_key_string(&json, "infer", source->infer);
-	if (source->topology) {
+	json_put_key_string(&json, "policy", source->labels.policy);
+	json_put_key_string(&json, "order", source->labels.order);
+	if (source->labels.sessions_max)
+		json_put_key_u64(&json, "sessions_max", source->labels.sessions_max);
+	json_put_key_string(&json, "model", source->labels.model);
+	json_put_key_string(&json, "train", source->labels.train);
+	json_put_key_string(&json, "infer", source->labels.infer);
+	if (source->labels.topology) {
 		json_put_newline(&json);
 		json_put_key(&json, "topology");
-		topology_put(&json, source->topology);
+		topology_put(&json, source->labels.topology);
 	}
 	write_ranks(&json, source);
 	if (routes)
 		write_routes(&json, source);
-	write_report(&json, source->report, source->trainer_count, source->inference_count);
+	write_report(&json, source->report, source->labels.trainer_count,
+		     source->labels.inference_count);
 	json_put_newline(&json);
-	json_put_key_string(&json, "digest", digest_text(source->digest, digest));
+	json_put_key_string(&json, "digest", digest_text(source->labels.digest, digest));
 	json_put_line_end(&json);
 }
 
 /* ---- from a table ---- */
+
+struct plan_labels table_labels(const struct table *table)
+{
+	const struct problem *problem = table->problem;
+
+	return (struct plan_labels){
+		.policy = table->policy,
+		.order = table->order,
+		.sessions_max = table->sessions_max,
+		.model = problem->model,
+		.train = problem->train,
+		.infer = problem->infer,
+		.trainer_count = problem->trainer_count,
+		.inference_count = problem->inference_count,
+		.trainer_stage = problem->trainer_stage,
+		.topology = table->topology && !table->topology->flat ? table->topology : NULL,
+		.digest = table->digest,
+	};
+}
 
 static struct dump_rank table_rank(const struct source *source, uint32_t inference)
 {
@@ -243,16 +258,7 @@ void dump_write(FILE *stream, const struct table *table, const struct report *re
 {
 	const struct problem *problem = table->problem;
 	struct source source = {
-		.policy = table->policy,
-		.order = table->order,
-		.sessions_max = table->sessions_max,
-		.model = problem->model,
-		.train = problem->train,
-		.infer = problem->infer,
-		.trainer_count = problem->trainer_count,
-		.inference_count = problem->inference_count,
-		.trainer_stage = problem->trainer_stage,
-		.topology = table->topology && !table->topology->flat ? table->topology : NULL,
+		.labels = table_labels(table),
 		.rank = table_rank,
 		.routes = table->routes,
 		.route_count = table->route_count,
@@ -262,7 +268,6 @@ void dump_write(FILE *stream, const struct table *table, const struct report *re
 		.made = problem->made,
 		.scales = table_scales,
 		.report = report,
-		.digest = table->digest,
 		.problem = problem,
 	};
 
@@ -270,6 +275,23 @@ void dump_write(FILE *stream, const struct table *table, const struct report *re
 }
 
 /* ---- from a dump ---- */
+
+struct plan_labels dump_labels(const struct dump *dump)
+{
+	return (struct plan_labels){
+		.policy = dump->policy,
+		.order = dump->order,
+		.sessions_max = dump->sessions_max,
+		.model = dump->model,
+		.train = dump->train,
+		.infer = dump->infer,
+		.trainer_count = dump->trainer_count,
+		.inference_count = dump->inference_count,
+		.trainer_stage = dump->trainer_stage,
+		.topology = dump->topology,
+		.digest = dump->digest,
+	};
+}
 
 static struct dump_rank dump_rank(const struct source *source, uint32_t inference)
 {
@@ -296,16 +318,7 @@ static const char *dump_scales(const struct source *source, uint32_t index)
 void dump_put(FILE *stream, const struct dump *dump, enum dump_part part)
 {
 	struct source source = {
-		.policy = dump->policy,
-		.order = dump->order,
-		.sessions_max = dump->sessions_max,
-		.model = dump->model,
-		.train = dump->train,
-		.infer = dump->infer,
-		.trainer_count = dump->trainer_count,
-		.inference_count = dump->inference_count,
-		.trainer_stage = dump->trainer_stage,
-		.topology = dump->topology,
+		.labels = dump_labels(dump),
 		.rank = dump_rank,
 		.routes = dump->routes,
 		.route_count = dump->route_count,
@@ -315,7 +328,6 @@ void dump_put(FILE *stream, const struct dump *dump, enum dump_part part)
 		.made = dump->made,
 		.scales = dump_scales,
 		.report = &dump->report,
-		.digest = dump->digest,
 		.dump = dump,
 	};
 

@@ -89,75 +89,50 @@ static void column_end(struct column *column)
 
 /* ---- the columns of the routes ---- */
 
-struct source {
-	const struct dump *dump;
-	const uint32_t *tensor_of; /* a name's place among the tensors */
-};
+enum route_column { TENSOR, TRAINER, INFERENCE, BYTES, PIECES, HOW, ROUTE_COLUMNS };
 
-static uint64_t tensor_of(const struct source *source, const struct route *route)
-{
-	return source->tensor_of[route->tensor];
-}
+static const char *const route_columns[ROUTE_COLUMNS] = {"tensor", "trainer", "inference",
+							 "bytes",  "pieces",  "how"};
 
-static uint64_t trainer_of(const struct source *source, const struct route *route)
+/* tensor_of: a name's place among the tensors */
+static uint64_t route_value(const struct dump *dump, const uint32_t *tensor_of,
+			    const struct route *route, enum route_column column)
 {
-	(void)source;
-	return route->trainer;
-}
-
-static uint64_t inference_of(const struct source *source, const struct route *route)
-{
-	(void)source;
-	return route->inference;
-}
-
-static uint64_t bytes_of(const struct source *source, const struct route *route)
-{
-	(void)source;
-	return route->bytes;
-}
-
-static uint64_t pieces_of(const struct source *source, const struct route *route)
-{
-	(void)source;
-	return route->piece_count;
-}
-
-/* one bit for each way that one of the route's pieces travels */
-static uint64_t how_of(const struct source *source, const struct route *route)
-{
-	const struct route_piece *pieces = source->dump->pieces + route->piece_first;
+	const struct route_piece *pieces = dump->pieces + route->piece_first;
 	uint64_t bits = 0;
 
-	for (uint32_t p = 0; p < route->piece_count; p++)
-		bits |= UINT64_C(1) << pieces[p].how;
-	return bits;
+	switch (column) {
+	case TENSOR:
+		return tensor_of[route->tensor];
+	case TRAINER:
+		return route->trainer;
+	case INFERENCE:
+		return route->inference;
+	case BYTES:
+		return route->bytes;
+	case PIECES:
+		return route->piece_count;
+	default: /* one bit for each way that one of the route's pieces travels */
+		for (uint32_t p = 0; p < route->piece_count; p++)
+			bits |= UINT64_C(1) << pieces[p].how;
+		return bits;
+	}
 }
 
-static const struct {
-	const char *name;
-	uint64_t (*value)(const struct source *source, const struct route *route);
-} route_columns[] = {
-	{"tensor", tensor_of}, {"trainer", trainer_of}, {"inference", inference_of},
-	{"bytes", bytes_of},   {"pieces", pieces_of},	{"how", how_of},
-};
-
-static void put_routes(FILE *file, const struct source *source)
+static void put_routes(FILE *file, const struct dump *dump, const uint32_t *tensor_of)
 {
-	const struct dump *dump = source->dump;
-
-	for (size_t c = 0; c < sizeof(route_columns) / sizeof(route_columns[0]); c++) {
+	for (enum route_column c = TENSOR; c < ROUTE_COLUMNS; c++) {
 		struct column column;
 		uint64_t largest = 0;
 
 		for (size_t r = 0; r < dump->route_count; r++) {
-			uint64_t value = route_columns[c].value(source, &dump->routes[r]);
+			uint64_t value = route_value(dump, tensor_of, &dump->routes[r], c);
 
 			largest = value > largest ? value : largest;
 		}
-		column_begin(&column, file, route_columns[c].name, largest, dump->route_count);
+		column_begin(&column, file, route_columns[c], largest, dump->route_count);
 		for (size_t r = 0; r < dump->route_count; r++)
-			column_add(&column, route_columns[c].value(source, &dump->routes[r]));
+			column_add(&column, route_value(dump, tensor_of, &dump->routes[r], c));
 		column_end(&column);
 	}
 }
@@ -386,7 +361,6 @@ int page_put_data(const struct page *page, struct error *error)
 {
 	const struct dump *dump = page->dump;
 	uint32_t *tensor_of_name = memory_alloc((dump->names.count + 1) * sizeof(uint32_t));
-	struct source source = {dump, tensor_of_name};
 	struct head head = {.file = page->file};
 	int rc = 0;
 
@@ -413,7 +387,7 @@ int page_put_data(const struct page *page, struct error *error)
 	text_fini(&head.text);
 	fputs("\n</script>\n", page->file);
 	if (!rc && dump->has_routes)
-		put_routes(page->file, &source);
+		put_routes(page->file, dump, tensor_of_name);
 	if (!rc && page->beside && page->beside->has_routes)
 		rc = put_cells(page->file, page->beside, error);
 	memory_free(tensor_of_name);
