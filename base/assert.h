@@ -25,16 +25,12 @@ _Noreturn void assert_failed(const char *file, int line, const char *condition,
 
 #define WEFT_ASSERT(condition)                                                             \
 	((condition) ? (void)0 : assert_failed(__FILE__, __LINE__, #condition, (void *)0))
-/* For integers, enums and bools; each side is evaluated once. */
+/* For integers, enums and bools; a broken one is evaluated once more, to be shown. */
 #define WEFT_ASSERT_OP(left, op, right)                                                    \
-	do {                                                                               \
-		__typeof__(left) left_ = (left);                                           \
-		__typeof__(right) right_ = (right);                                        \
-		if (!(left_ op right_))                                                    \
-			assert_failed(__FILE__, __LINE__, #left " " #op " " #right,        \
-				      (const long long[]){(long long)left_,                \
-							  (long long)right_});             \
-	} while (0)
+	((left)op(right) ? (void)0                                                         \
+			 : assert_failed(__FILE__, __LINE__, #left " " #op " " #right,     \
+					 (const long long[]){(long long)(left),            \
+							     (long long)(right)}))
 
 #else
 
