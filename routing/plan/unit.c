@@ -208,7 +208,6 @@ static int publish_sets(struct unit_builder *b, struct units *units, struct erro
 		}
 		if (key->count > 1)
 			qsort(begin, (size_t)(out - begin), sizeof(*begin), unit_by_u32);
-		WEFT_ASSERT_OP(out - begin, >, 0);
 		units->sets[k] = (struct holder_set){begin, (uint32_t)(out - begin)};
 	}
 	WEFT_ASSERT_OP((size_t)(out - units->set_storage), ==, total);
