@@ -189,3 +189,57 @@ void json_put_key_bool(struct json *json, const char *key, bool value)
 	json_put_key(json, key);
 	json_put_bool(json, value);
 }
+
+void json_put_line(struct json *json, FILE *file)
+{
+	json_to_file(json, file);
+	json_put_object(json);
+}
+
+void json_put_line_end(struct json *json)
+{
+	json_put_object_end(json);
+	json_put_newline(json);
+}
+
+void json_put_key_object(struct json *json, const char *key)
+{
+	json_put_key(json, key);
+	json_put_object(json);
+}
+
+void json_put_key_array(struct json *json, const char *key)
+{
+	json_put_key(json, key);
+	json_put_array(json);
+}
+
+void json_put_key_u64s(struct json *json, const char *key, const uint64_t *values, size_t count)
+{
+	json_put_key_array(json, key);
+	for (size_t i = 0; i < count; i++)
+		json_put_u64(json, values[i]);
+	json_put_array_end(json);
+}
+
+void json_put_key_u32s(struct json *json, const char *key, const uint32_t *values, size_t count)
+{
+	json_put_key_array(json, key);
+	for (size_t i = 0; i < count; i++)
+		json_put_u64(json, values[i]);
+	json_put_array_end(json);
+}
+
+void json_put_range(struct json *json, uint64_t lo, uint64_t hi)
+{
+	json_put_array(json);
+	json_put_u64(json, lo);
+	json_put_u64(json, hi);
+	json_put_array_end(json);
+}
+
+void json_put_key_range(struct json *json, const char *key, uint64_t lo, uint64_t hi)
+{
+	json_put_key(json, key);
+	json_put_range(json, lo, hi);
+}

@@ -39,10 +39,20 @@ void json_put_null(struct json *json);
  * JSON lines are values with line breaks between them. */
 void json_put_newline(struct json *json);
 
-/* key and value in one */
+/* One value a line, for programs: {..} and its line break. */
+void json_put_line(struct json *json, FILE *file);
+void json_put_line_end(struct json *json);
+
+/* key and value in one; of objects and arrays their beginning */
+void json_put_key_object(struct json *json, const char *key);
+void json_put_key_array(struct json *json, const char *key);
 void json_put_key_string(struct json *json, const char *key, const char *value);
 void json_put_key_u64(struct json *json, const char *key, uint64_t value);
 void json_put_key_double(struct json *json, const char *key, double value);
 void json_put_key_bool(struct json *json, const char *key, bool value);
+void json_put_key_u64s(struct json *json, const char *key, const uint64_t *values, size_t count);
+void json_put_key_u32s(struct json *json, const char *key, const uint32_t *values, size_t count);
+void json_put_range(struct json *json, uint64_t lo, uint64_t hi); /* [lo, hi] */
+void json_put_key_range(struct json *json, const char *key, uint64_t lo, uint64_t hi);
 
 #endif

@@ -11,7 +11,6 @@
 #include "model/model.h"
 #include "routing/plan/order.h"
 
-#include <argp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -41,16 +40,14 @@ static void print_round(const struct bench_options *options, uint32_t update, ui
 		printf("%8u %16llu %10.4f %12.2f %12.2f %8.3f\n", update, (unsigned long long)bytes,
 		       seconds, rate / 1e9, memcpy_rate / 1e9, rate / memcpy_rate);
 	} else {
-		json_to_file(&json, stdout);
-		json_put_object(&json);
+		json_put_line(&json, stdout);
 		json_put_key_u64(&json, "update", update);
 		json_put_key_u64(&json, "bytes", bytes);
 		json_put_key_double(&json, "seconds", seconds);
 		json_put_key_double(&json, "bytes_per_second", rate);
 		json_put_key_double(&json, "memcpy_bytes_per_second", memcpy_rate);
 		json_put_key_double(&json, "ratio", rate / memcpy_rate);
-		json_put_object_end(&json);
-		json_put_newline(&json);
+		json_put_line_end(&json);
 	}
 	fflush(stdout);
 }
@@ -216,166 +213,91 @@ int bench_update_run(const struct bench_options *options, struct error *error)
 	return rc;
 }
 
-enum {
-	OPTION_WARMUP = 256,
-	OPTION_CHECKSUMS,
-	OPTION_OWN_MEMORY,
-	OPTION_JSON,
-	OPTION_INFER_NIC,
-	OPTION_POLICY,
-	OPTION_ORDER,
-	OPTION_REGISTER_SOURCES,
-	OPTION_REPLICA,
-	OPTION_PACK_THREADS
-};
-
-static const struct argp_option options_table[] = {
-	{"model", 'm', "NAME", 0,
-	 "a built-in model, or a folder or config.json written with a '/' (default Qwen2.5-0.5B)",
-	 0},
-	{"train", 't', "SPEC", 0, "trainers (default world=4,source=gathered)", 0},
-	{"infer", 'i', "SPEC", 0,
-	 "inference ranks (default engines=2,tp=2; all keys: docs/models.md)", 0},
-	{"transport", 'T', "NAME", 0, "a requirement (default shm)", 0},
-	{"policy", OPTION_POLICY, "NAME", 0,
-	 "who sends what (default " POLICY_DEFAULT "; `weft route plan --help` lists all)", 0},
-	{"order", OPTION_ORDER, "NAME", 0,
-	 "in which order each trainer sends (default " ORDER_DEFAULT "; listed there too)", 0},
-	{"updates", 'n', "N", 0, "timed updates (default 5)", 0},
-	{"warmup", OPTION_WARMUP, "N", 0, "untimed updates first (default 2)", 0},
-	{"checksums", OPTION_CHECKSUMS, 0, 0, "sum every piece and verify at the target", 0},
-	{"register-sources", OPTION_REGISTER_SOURCES, 0, 0,
-	 "register the trainers' tensors, so that verbs sends from there instead of from its ring",
-	 0},
-	{"replica", OPTION_REPLICA, "FORM", 0,
-	 "of the trainers: ring (default), or full (docs/replica.md)", 0},
-	{"pack-threads", OPTION_PACK_THREADS, "N", 0,
-	 "that pack in each trainer, 1 to 64 (default: a thread a processor, at most 4)", 0},
-	{"own-memory", OPTION_OWN_MEMORY, 0, 0,
-	 "targets in ordinary process memory (shm: process_vm_writev) instead of weft's allocator",
-	 0},
-	{"nic", 'd', "NICS", 0, "of the trainers (verbs): rxe0, or per rank 0=mlx5_0,1=mlx5_1", 0},
-	{"infer-nic", OPTION_INFER_NIC, "NICS", 0, "of the inference ranks (default: as --nic)", 0},
-	{"json", OPTION_JSON, 0, 0, "one object a line", 0},
-	{0}};
-
-static error_t take_count(struct argp_state *state, const char *name, const char *arg, uint32_t min,
-			  uint32_t max, uint32_t *out)
+static int run(void *taken, struct error *error)
 {
-	uint64_t value;
-
-	if (!parse_u64(arg, &value) || value < min || value > max)
-		argp_error(state, "--%s is '%s': give a number from %u to %u", name, arg, min, max);
-	else
-		*out = (uint32_t)value;
-	return 0;
-}
-
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-	struct bench_options *options = state->input;
-
-	switch (key) {
-	case 'm':
-		options->model = arg;
-		return 0;
-	case 't':
-		options->train_text = arg;
-		return 0;
-	case 'i':
-		options->infer_text = arg;
-		return 0;
-	case 'T':
-		options->transport = arg;
-		return 0;
-	case OPTION_POLICY:
-		options->policy = arg;
-		return 0;
-	case OPTION_ORDER:
-		options->order = arg;
-		return 0;
-	case 'n':
-		return take_count(state, "updates", arg, 1, UPDATES_MAX, &options->updates);
-	case OPTION_WARMUP:
-		return take_count(state, "warmup", arg, 0, UPDATES_MAX, &options->warmup);
-	case OPTION_CHECKSUMS:
-		options->checksums = true;
-		return 0;
-	case OPTION_OWN_MEMORY:
-		options->own_memory = true;
-		return 0;
-	case OPTION_REGISTER_SOURCES:
-		options->register_sources = true;
-		return 0;
-	case OPTION_REPLICA:
-		options->replica = arg;
-		return 0;
-	case OPTION_PACK_THREADS:
-		return take_count(state, "pack-threads", arg, 1, 64, &options->pack_threads);
-	case 'd':
-		options->nic = arg;
-		return 0;
-	case OPTION_INFER_NIC:
-		options->infer_nic = arg;
-		return 0;
-	case OPTION_JSON:
-		options->json = true;
-		return 0;
-	case ARGP_KEY_ARG:
-		argp_error(state, "'%s' is not an option", arg);
-		return 0;
-	}
-	return ARGP_ERR_UNKNOWN;
-}
-
-static int bench_update(int argc, char **argv)
-{
-	static const struct argp argp = {
-		options_table,
-		parse,
-		NULL,
-		"Times whole updates between processes of this machine, steady state, beside a memcpy "
-		"of the same bytes by the same number of processes.\v"
-		"Contents are made in memory: no checkpoint is read. After the last update, whose "
-		"contents differ from all before, every byte that arrived is compared. It needs memory "
-		"for up to three times the bytes of an update (tensors, parameters, the memcpy's "
-		"target), with --replica full up to four. seconds: from the moment all processes stand "
-		"ready to the last rank's publication; ratio: of both rates, above 1 the update is the "
-		"faster one (docs/benchmarks.md).",
-		NULL,
-		NULL,
-		NULL};
-	struct bench_options options = {.model = "Qwen2.5-0.5B",
-					.train_text = "world=4,source=gathered",
-					.infer_text = "engines=2,tp=2",
-					.transport = "shm",
-					.policy = POLICY_DEFAULT,
-					.order = ORDER_DEFAULT,
-					.updates = 5,
-					.warmup = 2};
+	struct bench_options *options = taken;
 	const struct policy *policy;
 	const struct order *order;
 	struct model *model = NULL;
-	struct error error;
-	int rc;
+	int rc = model_open(&model, options->model, error); /* before processes start for it */
 
-	argp_parse(&argp, argc, argv, 0, NULL, &options);
-	rc = model_open(&model, options.model, &error); /* before processes are started for it */
 	model_close(&model);
 	if (rc == 0)
-		rc = train_spec_parse(&options.train, options.train_text, &error);
+		rc = train_spec_parse(&options->train, options->train_text, error);
 	if (rc == 0)
-		rc = infer_spec_parse(&options.infer, options.infer_text, &error);
+		rc = infer_spec_parse(&options->infer, options->infer_text, error);
 	if (rc == 0)
-		rc = policy_named(&policy, "--policy", options.policy, &error);
+		rc = policy_named(&policy, "--policy", options->policy, error);
 	if (rc == 0)
-		rc = order_named(&order, "--order", options.order, &error);
-	if (rc == 0)
-		rc = bench_update_run(&options, &error);
-	return rc ? command_fail(&error) : 0;
+		rc = order_named(&order, "--order", options->order, error);
+	return rc ? rc : bench_update_run(options, error);
 }
 
+#define AT(member) .offset = offsetof(struct bench_options, member)
+static const struct verb_option rows[] = {
+	{"model", 'm', "NAME",
+	 "a built-in model, or a folder or config.json written with a '/' (default Qwen2.5-0.5B)",
+	 VERB_TEXT, AT(model)},
+	{"train", 't', "SPEC", "trainers (default world=4,source=gathered)", VERB_TEXT,
+	 AT(train_text)},
+	{"infer", 'i', "SPEC", "inference ranks (default engines=2,tp=2; all keys: docs/models.md)",
+	 VERB_TEXT, AT(infer_text)},
+	{"transport", 'T', "NAME", "a requirement (default shm)", VERB_TEXT, AT(transport)},
+	{"policy", 0, "NAME",
+	 "who sends what (default " POLICY_DEFAULT "; `weft route plan --help` lists all)",
+	 VERB_TEXT, AT(policy)},
+	{"order", 0, "NAME",
+	 "in which order each trainer sends (default " ORDER_DEFAULT "; listed there too)",
+	 VERB_TEXT, AT(order)},
+	{"updates", 'n', "N", "timed updates (default 5)", VERB_COUNT32, AT(updates), .least = 1,
+	 .most = UPDATES_MAX},
+	{"warmup", 0, "N", "untimed updates first (default 2)", VERB_COUNT32, AT(warmup),
+	 .most = UPDATES_MAX},
+	{"checksums", 0, NULL, "sum every piece and verify at the target", VERB_FLAG,
+	 AT(checksums)},
+	{"register-sources", 0, NULL,
+	 "register the trainers' tensors, so that verbs sends from there instead of from its ring",
+	 VERB_FLAG, AT(register_sources)},
+	{"replica", 0, "FORM", "of the trainers: ring (default), or full (docs/replica.md)",
+	 VERB_TEXT, AT(replica)},
+	{"pack-threads", 0, "N",
+	 "that pack in each trainer, 1 to 64 (default: a thread a processor, at most 4)",
+	 VERB_COUNT32, AT(pack_threads), .least = 1, .most = 64},
+	{"own-memory", 0, NULL,
+	 "targets in ordinary process memory (shm: process_vm_writev) instead of weft's allocator",
+	 VERB_FLAG, AT(own_memory)},
+	{"nic", 'd', "NICS", "of the trainers (verbs): rxe0, or per rank 0=mlx5_0,1=mlx5_1",
+	 VERB_TEXT, AT(nic)},
+	{"infer-nic", 0, "NICS", "of the inference ranks (default: as --nic)", VERB_TEXT,
+	 AT(infer_nic)},
+	{"json", 0, NULL, "one object a line", VERB_FLAG, AT(json)},
+	{0},
+};
+
+static const struct verb update_verb = {
+	VERB_OF(struct bench_options, rows),
+	.defaults = &(const struct bench_options){.model = "Qwen2.5-0.5B",
+						  .train_text = "world=4,source=gathered",
+						  .infer_text = "engines=2,tp=2",
+						  .transport = "shm",
+						  .policy = POLICY_DEFAULT,
+						  .order = ORDER_DEFAULT,
+						  .updates = 5,
+						  .warmup = 2},
+	.too_many = "'%s' is not an option",
+	.doc = "Times whole updates between processes of this machine, steady state, beside a memcpy "
+	       "of the same bytes by the same number of processes.\v"
+	       "Contents are made in memory: no checkpoint is read. After the last update, whose "
+	       "contents differ from all before, every byte that arrived is compared. It needs memory "
+	       "for up to three times the bytes of an update (tensors, parameters, the memcpy's "
+	       "target), with --replica full up to four. seconds: from the moment all processes stand "
+	       "ready to the last rank's publication; ratio: of both rates, above 1 the update is the "
+	       "faster one (docs/benchmarks.md).",
+	.run = run,
+};
+
 const struct command bench_commands[] = {
-	{"bench", "update", "time whole updates beside memcpy", bench_update},
-	{"bench", "write", "one-sided writes into another process or host", bench_write},
-	{NULL, NULL, NULL, NULL}};
+	{"bench", "update", "time whole updates beside memcpy", &update_verb},
+	{"bench", "write", "one-sided writes into another process or host", &bench_write_verb},
+	{0},
+};

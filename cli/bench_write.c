@@ -11,7 +11,6 @@
 #include "transport/transport.h"
 #include "transport/verbs/settings.h"
 
-#include <argp.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -82,8 +81,7 @@ static void print_json(const struct write_options *options, const struct write_l
 {
 	struct json json;
 
-	json_to_file(&json, stdout);
-	json_put_object(&json);
+	json_put_line(&json, stdout);
 	json_put_key_u64(&json, "bytes", result->bytes);
 	json_put_key_u64(&json, "iterations", result->iterations);
 	json_put_key_u64(&json, "footprint", result->footprint);
@@ -99,8 +97,7 @@ static void print_json(const struct write_options *options, const struct write_l
 	json_put_key_double(&json, "requests_per_second", requests);
 	json_put_key_bool(&json, "checked", result->checked);
 	put_environment(&json, options, link);
-	json_put_object_end(&json);
-	json_put_newline(&json);
+	json_put_line_end(&json);
 }
 
 static void print_passed(const struct write_options *options, const struct write_link *link,
@@ -122,86 +119,6 @@ static void print_passed(const struct write_options *options, const struct write
 static const struct write_view view = {print_linked, print_passed};
 
 /* ---- flags ---- */
-
-enum {
-	OPTION_MTU = 256,
-	OPTION_CHUNK,
-	OPTION_SECONDS,
-	OPTION_FOOTPRINT,
-	OPTION_JSON,
-	OPTION_TIMEOUT,
-	OPTION_NO_CHECK,
-	OPTION_LOCAL,
-	OPTION_PEER_NIC,
-	OPTION_PERSIST
-};
-
-static const struct argp_option options_table[] = {
-	{0, 0, 0, 0, "Both sides (what only one is told holds for both):", 1},
-	{"transport", 'T', "NAME", 0, "a requirement (default verbs)", 1},
-	{"nic", 'd', "NICS", 0, "of this side: rxe0, mlx5_0:1, mlx5_0,mlx5_3", 1},
-	{"qps", 'q', "N", 0, "queue pairs per NIC (verbs)", 1},
-	{"depth", 't', "N", 0, "writes in flight per rail (default 128)", 1},
-	{"mtu", OPTION_MTU, "BYTES", 0, "path MTU at most (verbs)", 1},
-	{"chunk", OPTION_CHUNK, "BYTES", 0, "cut writes at this many bytes", 1},
-	{"port", 'p', "N", 0, "TCP port (default 18516)", 1},
-	{"timeout", OPTION_TIMEOUT, "TIME", 0, "of every wait (default 30s)", 1},
-	{0, 0, 0, 0, "The client:", 2},
-	{"sizes", 's', "SIZES", 0,
-	 "4K..64M (x4, the default), 4K..64M:2 (x2), or a list: 64K,1M,16M", 2},
-	{"iterations", 'n', "N", 0, "writes a size", 2},
-	{"seconds", OPTION_SECONDS, "TIME", 0, "or how long a size is written (default 1s)", 2},
-	{"footprint", OPTION_FOOTPRINT, "BYTES", 0,
-	 "go round this much memory (default: the same bytes every time, as ib_write_bw)", 2},
-	{"no-check", OPTION_NO_CHECK, 0, 0, "do not sum the target's memory after each size", 2},
-	{"check", 'c', 0, 0, "sum it (the default)", 2},
-	{"json", OPTION_JSON, 0, 0, "one object a line", 2},
-	{"local", OPTION_LOCAL, 0, 0, "start the server here too", 2},
-	{"peer-nic", OPTION_PEER_NIC, "NICS", 0, "--nic of the server that --local starts", 2},
-	{0, 0, 0, 0, "The server:", 3},
-	{"persist", OPTION_PERSIST, 0, 0, "serve one client after another", 3},
-	{0}};
-
-struct parsing {
-	struct write_options options;
-	const char *client_only; /* a flag that means nothing to a server */
-};
-
-static void take_number(struct argp_state *state, const char *flag, const char *arg, uint64_t min,
-			uint64_t max, uint64_t *out)
-{
-	if (!parse_u64(arg, out) || *out < min || *out > max)
-		argp_error(state, "%s is '%s': give a number from %" PRIu64 " to %" PRIu64, flag,
-			   arg, min, max);
-}
-
-static void take_bytes(struct argp_state *state, const char *flag, const char *arg, uint64_t *out)
-{
-	if (!parse_bytes(arg, out) || *out < 1 || *out > BYTES_MAX)
-		argp_error(state, "%s is '%s': give bytes, like 4096, 64K or 1M", flag, arg);
-}
-
-static void take_time(struct argp_state *state, const char *flag, const char *arg, uint64_t *out)
-{
-	if (!parse_duration_ms(arg, out) || *out < 1 || *out > 86400000)
-		argp_error(state, "%s is '%s': give a time from 1ms to a day, like 10s or 500ms",
-			   flag, arg);
-}
-
-static void take_text(struct argp_state *state, const char *flag, const char *arg, char *out,
-		      size_t bytes)
-{
-	if (strlen(arg) >= bytes || !*arg)
-		argp_error(state, "%s is '%s': give 1 to %zu characters", flag, arg, bytes - 1);
-	else
-		strcpy(out, arg);
-}
-
-static void take_mtu(struct argp_state *state, const char *arg, uint64_t *out)
-{
-	if (!parse_u64(arg, out) || *out < 256 || *out > 4096 || (*out & (*out - 1)))
-		argp_error(state, "--mtu is '%s': give 256, 512, 1024, 2048 or 4096", arg);
-}
 
 static bool add_size(struct write_options *options, uint64_t bytes)
 {
@@ -243,19 +160,48 @@ static bool parse_sizes(struct write_options *options, const char *text)
 	return good;
 }
 
-static void check_options(struct argp_state *state, struct parsing *parsing)
+static void take_mtu(void *taken, const char *argument, struct argp_state *state)
 {
-	struct write_options *options = &parsing->options;
-	const struct write_settings *settings = &options->settings;
+	uint64_t *mtu = &((struct write_options *)taken)->settings.mtu;
+
+	if (!parse_u64(argument, mtu) || *mtu < 256 || *mtu > 4096 || (*mtu & (*mtu - 1)))
+		argp_error(state, "--mtu is '%s': give 256, 512, 1024, 2048 or 4096", argument);
+}
+
+static void take_sizes(void *taken, const char *argument, struct argp_state *state)
+{
+	if (!parse_sizes(taken, argument))
+		argp_error(state,
+			   "--sizes is '%s': give 4K..64M, 4K..64M:2 or a list like "
+			   "64K,1M of at most %d sizes",
+			   argument, BENCH_WRITE_SIZES_MAX);
+}
+
+static void take_check(void *taken, const char *argument, struct argp_state *state)
+{
+	(void)argument;
+	(void)state;
+	((struct write_options *)taken)->no_check = false;
+}
+
+static void begin(void *taken)
+{
+	parse_sizes(taken, SIZES_DEFAULT);
+}
+
+static void check(void *taken, struct argp_state *state)
+{
+	struct write_options *options = taken;
+	const struct tool_settings *settings = &options->settings;
 	const char *flag = settings->qps ? "--qps" : settings->mtu ? "--mtu" : NULL;
 
 	if (options->local && options->host)
 		argp_error(state, "--local starts its own server: leave out '%s'", options->host);
-	if (!options->local && !options->host && parsing->client_only)
+	if (!options->local && !options->host && options->client_only)
 		argp_error(state,
-			   "%s is the client's; without HOST this is the server: name the host "
+			   "--%s is the client's; without HOST this is the server: name the host "
 			   "that the server runs on, or give --local",
-			   parsing->client_only);
+			   options->client_only);
 	if (options->persist && (options->local || options->host))
 		argp_error(state, "--persist is the server's: leave it out here");
 	if (options->peer_nics[0] && !options->local)
@@ -269,105 +215,12 @@ static void check_options(struct argp_state *state, struct parsing *parsing)
 			   settings->transport);
 }
 
-static error_t parse_client(int key, char *arg, struct argp_state *state, struct parsing *parsing)
-{
-	struct write_options *options = &parsing->options;
-
-	switch (key) {
-	case 's':
-		parsing->client_only = "--sizes";
-		if (!parse_sizes(options, arg))
-			argp_error(state,
-				   "--sizes is '%s': give 4K..64M, 4K..64M:2 or a list like "
-				   "64K,1M of at most %d sizes",
-				   arg, BENCH_WRITE_SIZES_MAX);
-		return 0;
-	case 'n':
-		parsing->client_only = "--iterations";
-		take_number(state, "--iterations", arg, 1, 1000000000000, &options->iterations);
-		return 0;
-	case OPTION_SECONDS:
-		parsing->client_only = "--seconds";
-		take_time(state, "--seconds", arg, &options->duration_ms);
-		return 0;
-	case OPTION_FOOTPRINT:
-		parsing->client_only = "--footprint";
-		take_bytes(state, "--footprint", arg, &options->footprint);
-		return 0;
-	case OPTION_NO_CHECK:
-		parsing->client_only = "--no-check";
-		options->check = false;
-		return 0;
-	case 'c':
-		parsing->client_only = "--check";
-		options->check = true;
-		return 0;
-	case OPTION_LOCAL:
-		options->local = true;
-		return 0;
-	case OPTION_PEER_NIC:
-		take_text(state, "--peer-nic", arg, options->peer_nics, sizeof(options->peer_nics));
-		return 0;
-	}
-	return ARGP_ERR_UNKNOWN;
-}
-
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-	struct parsing *parsing = state->input;
-	struct write_options *options = &parsing->options;
-	struct write_settings *settings = &options->settings;
-
-	switch (key) {
-	case 'T':
-		take_text(state, "--transport", arg, settings->transport,
-			  sizeof(settings->transport));
-		return 0;
-	case 'd':
-		take_text(state, "--nic", arg, options->nics, sizeof(options->nics));
-		return 0;
-	case 'q':
-		take_number(state, "--qps", arg, 1, 8, &settings->qps);
-		return 0;
-	case 't':
-		take_number(state, "--depth", arg, 1, 4096, &settings->depth);
-		return 0;
-	case OPTION_MTU:
-		take_mtu(state, arg, &settings->mtu);
-		return 0;
-	case OPTION_CHUNK:
-		take_bytes(state, "--chunk", arg, &settings->chunk_bytes);
-		return 0;
-	case 'p':
-		take_number(state, "--port", arg, 1, 65535, &options->port);
-		return 0;
-	case OPTION_TIMEOUT:
-		take_time(state, "--timeout", arg, &options->timeout_ms);
-		return 0;
-	case OPTION_JSON:
-		options->json = true;
-		return 0;
-	case OPTION_PERSIST:
-		options->persist = true;
-		return 0;
-	case ARGP_KEY_ARG:
-		if (options->host)
-			argp_error(state, "'%s' is one HOST too many", arg);
-		options->host = arg;
-		return 0;
-	case ARGP_KEY_END:
-		check_options(state, parsing);
-		return 0;
-	}
-	return parse_client(key, arg, state, parsing);
-}
-
 /* ---- sides ---- */
 
 /* What to type on the other host. */
 static void print_listening(const struct write_options *options)
 {
-	const struct write_settings *settings = &options->settings;
+	const struct tool_settings *settings = &options->settings;
 	char host[HOST_NAME_MAX + 1] = "HOST";
 	struct text command = {0};
 	struct json json;
@@ -386,12 +239,10 @@ static void print_listening(const struct write_options *options)
 	if (settings->chunk_bytes)
 		text_format(&command, " --chunk %" PRIu64, settings->chunk_bytes);
 	if (options->json) {
-		json_to_file(&json, stdout);
-		json_put_object(&json);
+		json_put_line(&json, stdout);
 		json_put_key_u64(&json, "port", options->port);
 		json_put_key_string(&json, "client", text_string(&command));
-		json_put_object_end(&json);
-		json_put_newline(&json);
+		json_put_line_end(&json);
 	} else {
 		printf("# weft bench write: waiting on port %" PRIu64
 		       "; on the other host run:\n%s\n",
@@ -452,33 +303,71 @@ out:
 	return rc;
 }
 
-int bench_write(int argc, char **argv)
+static int run(void *taken, struct error *error)
 {
-	static const struct argp argp = {
-		options_table,
-		parse,
-		"[HOST]",
-		"Writes into another process's memory and says how fast, size by size. Without HOST "
-		"it is the target; with HOST (name, name:port, address) it writes into the target "
-		"that runs there.\vThe rate is of all bytes from the first post to the flush after "
-		"the last; p50 and p99 are of single writes, which queue behind those in flight "
-		"(--depth 1: alone).",
-		NULL,
-		NULL,
-		NULL};
-	struct parsing parsing = {
-		.options = {.port = BENCH_WRITE_PORT, .timeout_ms = TIMEOUT_MS, .check = true}};
-	struct write_options *options = &parsing.options;
-	struct error error;
-	int rc;
+	struct write_options *options = taken;
 
-	parse_sizes(options, SIZES_DEFAULT);
-	argp_parse(&argp, argc, argv, 0, NULL, &parsing);
 	if (options->local)
-		rc = run_local(options, &error);
-	else if (options->host)
-		rc = write_client(options, &view, &error);
-	else
-		rc = run_server(options, &error);
-	return rc ? command_fail(&error) : 0;
+		return run_local(options, error);
+	return options->host ? write_client(options, &view, error) : run_server(options, error);
 }
+
+#define AT(member)    .offset = offsetof(struct write_options, member)
+#define CHARS(member) AT(member), .most = sizeof(((struct write_options *)0)->member) - 1
+#define CLIENT_ONLY   .group = 2, .note = offsetof(struct write_options, client_only)
+
+static const struct verb_option rows[] = {
+	{.doc = "Both sides (what only one is told holds for both):", .group = 1},
+	{"transport", 'T', "NAME", "a requirement (default verbs)", VERB_CHARS,
+	 CHARS(settings.transport), .group = 1},
+	{"nic", 'd', "NICS", "of this side: rxe0, mlx5_0:1, mlx5_0,mlx5_3", VERB_CHARS, CHARS(nics),
+	 .group = 1},
+	{"qps", 'q', "N", "queue pairs per NIC (verbs)", VERB_COUNT, AT(settings.qps), .group = 1,
+	 .least = 1, .most = 8},
+	{"depth", 't', "N", "writes in flight per rail (default 128)", VERB_COUNT,
+	 AT(settings.depth), .group = 1, .least = 1, .most = 4096},
+	{"mtu", 0, "BYTES", "path MTU at most (verbs)", VERB_TAKE, .take = take_mtu, .group = 1},
+	{"chunk", 0, "BYTES", "cut writes at this many bytes", VERB_BYTES, AT(settings.chunk_bytes),
+	 .group = 1},
+	{"port", 'p', "N", "TCP port (default 18516)", VERB_COUNT, AT(port), .group = 1, .least = 1,
+	 .most = 65535},
+	{"timeout", 0, "TIME", "of every wait (default 30s)", VERB_TIME, AT(timeout_ms),
+	 .group = 1},
+	{.doc = "The client:", .group = 2},
+	{"sizes", 's', "SIZES", "4K..64M (x4, the default), 4K..64M:2 (x2), or a list: 64K,1M,16M",
+	 VERB_TAKE, .take = take_sizes, CLIENT_ONLY},
+	{"iterations", 'n', "N", "writes a size", VERB_COUNT, AT(iterations), CLIENT_ONLY,
+	 .least = 1, .most = 1000000000000},
+	{"seconds", 0, "TIME", "or how long a size is written (default 1s)", VERB_TIME,
+	 AT(duration_ms), CLIENT_ONLY},
+	{"footprint", 0, "BYTES",
+	 "go round this much memory (default: the same bytes every time, as ib_write_bw)",
+	 VERB_BYTES, AT(footprint), CLIENT_ONLY},
+	{"no-check", 0, NULL, "do not sum the target's memory after each size", VERB_FLAG,
+	 AT(no_check), CLIENT_ONLY},
+	{"check", 'c', NULL, "sum it (the default)", VERB_TAKE, .take = take_check, CLIENT_ONLY},
+	{"json", 0, NULL, "one object a line", VERB_FLAG, AT(json), .group = 2},
+	{"local", 0, NULL, "start the server here too", VERB_FLAG, AT(local), .group = 2},
+	{"peer-nic", 0, "NICS", "--nic of the server that --local starts", VERB_CHARS,
+	 CHARS(peer_nics), .group = 2},
+	{.doc = "The server:", .group = 3},
+	{"persist", 0, NULL, "serve one client after another", VERB_FLAG, AT(persist), .group = 3},
+	{0},
+};
+
+const struct verb bench_write_verb = {
+	VERB_OF(struct write_options, rows),
+	VERB_ARGUMENTS(struct write_options, host, 0, 1),
+	.defaults =
+		&(const struct write_options){.port = BENCH_WRITE_PORT, .timeout_ms = TIMEOUT_MS},
+	.begin = begin,
+	.check = check,
+	.too_many = "'%s' is one HOST too many",
+	.arguments = "[HOST]",
+	.doc = "Writes into another process's memory and says how fast, size by size. Without HOST "
+	       "it is the target; with HOST (name, name:port, address) it writes into the target "
+	       "that runs there.\vThe rate is of all bytes from the first post to the flush after "
+	       "the last; p50 and p99 are of single writes, which queue behind those in flight "
+	       "(--depth 1: alone).",
+	.run = run,
+};

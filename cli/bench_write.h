@@ -18,6 +18,7 @@
 #define CLI_BENCH_WRITE_H
 
 #include "cli/exchange.h"
+#include "cli/verb.h"
 #include "base/error.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,16 +28,8 @@
 #define BENCH_WRITE_DEPTH     128 /* writes in flight per rail, as perftest's */
 #define BENCH_WRITE_TOOL      "bench write"
 
-/* What both sides must agree on. 0 and "": this side was not told. */
-struct write_settings {
-	char transport[16];
-	uint64_t qps, depth, mtu, chunk_bytes;
-	uint64_t region_bytes; /* the client says */
-	uint64_t secret;       /* the server says */
-};
-
 struct write_options {
-	struct write_settings settings;
+	struct tool_settings settings;
 	const char *host;                   /* NULL: the server */
 	char nics[256], peer_nics[256];     /* peer_nics: of the server that --local starts */
 	uint64_t sizes[BENCH_WRITE_SIZES_MAX];
@@ -44,7 +37,8 @@ struct write_options {
 	uint64_t iterations, duration_ms;   /* one of them is 0 */
 	uint64_t footprint, timeout_ms;
 	uint64_t port;
-	bool json, check, local, persist;
+	bool json, no_check, local, persist;
+	const char *client_only;            /* a flag that means nothing to a server */
 };
 
 struct transport_domain;
@@ -52,7 +46,7 @@ struct transport_domain;
 /* Both sides connected and proved. */
 struct write_link {
 	struct exchange exchange;
-	struct write_settings settings;     /* agreed */
+	struct tool_settings settings;      /* agreed */
 	struct transport_domain *domain;
 	struct transport_region *region;
 	struct transport_endpoint *endpoint;
@@ -60,13 +54,6 @@ struct write_link {
 	uint64_t timeout_ns;
 	uint64_t open_ns, connect_ns;       /* domain and region; records to proof */
 };
-
-/* Messages of the exchange. */
-enum write_kind {
-	WRITE_SETTINGS = 1, WRITE_RECORD, WRITE_REGION, WRITE_CONNECTED, WRITE_PROVED, WRITE_PASS,
-	WRITE_PASSED, WRITE_BYE
-};
-#define WRITE_PASS_BYTES 32 /* pass, bytes that were touched, their checksum, verify or not */
 
 struct write_result {
 	uint64_t bytes, iterations, footprint;
@@ -94,7 +81,7 @@ int write_client(const struct write_options *options, const struct write_view *v
 int write_server(const struct write_options *options, const struct exchange_listener *listener,
 		 struct error *error);
 
-/* The row of `weft bench write`. */
-int bench_write(int argc, char **argv);
+/* What `weft bench write` takes. */
+extern const struct verb bench_write_verb;
 
 #endif

@@ -14,8 +14,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SETTINGS_BYTES (16 + 6 * 8)
-
 uint64_t write_deadline(const struct write_link *link)
 {
 	return clock_ns() + link->timeout_ns;
@@ -27,50 +25,24 @@ static const struct setting_row {
 	const char *flag, *variable; /* variable: where the provider reads it */
 	size_t offset;
 } setting_rows[] = {
-	{"--qps", "WEFT_QPS", offsetof(struct write_settings, qps)},
-	{"--depth", "WEFT_QUEUE_DEPTH", offsetof(struct write_settings, depth)},
-	{"--mtu", "WEFT_MTU", offsetof(struct write_settings, mtu)},
-	{"--chunk", "WEFT_CHUNK_BYTES", offsetof(struct write_settings, chunk_bytes)},
+	{"--qps", "WEFT_QPS", offsetof(struct tool_settings, qps)},
+	{"--depth", "WEFT_QUEUE_DEPTH", offsetof(struct tool_settings, depth)},
+	{"--mtu", "WEFT_MTU", offsetof(struct tool_settings, mtu)},
+	{"--chunk", "WEFT_CHUNK_BYTES", offsetof(struct tool_settings, chunk_bytes)},
 };
 #define SETTING_ROWS	(sizeof(setting_rows) / sizeof(setting_rows[0]))
 #define QUEUE_DEPTH_MIN 16 /* of WEFT_QUEUE_DEPTH; fewer writes in flight need no shorter queue */
 
-static uint64_t *setting_at(struct write_settings *settings, const struct setting_row *row)
+static uint64_t *setting_at(struct tool_settings *settings, const struct setting_row *row)
 {
 	return (uint64_t *)((unsigned char *)settings + row->offset);
 }
 
-/* The transport's name, then the numbers in the order of the struct. */
-#define SETTING_NUMBERS 6
-
-static void settings_put(const struct write_settings *settings, unsigned char out[SETTINGS_BYTES])
-{
-	const uint64_t numbers[SETTING_NUMBERS] = {settings->qps,	   settings->depth,
-						   settings->mtu,	   settings->chunk_bytes,
-						   settings->region_bytes, settings->secret};
-
-	memcpy(out, settings->transport, sizeof(settings->transport));
-	for (int i = 0; i < SETTING_NUMBERS; i++)
-		exchange_put_u64(out + sizeof(settings->transport) + 8 * i, numbers[i]);
-}
-
-static void settings_get(struct write_settings *settings, const unsigned char in[SETTINGS_BYTES])
-{
-	uint64_t *const numbers[SETTING_NUMBERS] = {&settings->qps,	     &settings->depth,
-						    &settings->mtu,	     &settings->chunk_bytes,
-						    &settings->region_bytes, &settings->secret};
-
-	memcpy(settings->transport, in, sizeof(settings->transport));
-	settings->transport[sizeof(settings->transport) - 1] = '\0';
-	for (int i = 0; i < SETTING_NUMBERS; i++)
-		*numbers[i] = exchange_get_u64(in + sizeof(settings->transport) + 8 * i);
-}
-
 /* What only one side was told holds for both; what both were told must be the same. */
-static int settings_merge(struct write_settings *client, const struct write_settings *server,
+static int settings_merge(struct tool_settings *client, const struct tool_settings *server,
 			  struct error *error)
 {
-	struct write_settings other = *server;
+	struct tool_settings other = *server;
 
 	if (!client->transport[0])
 		memcpy(client->transport, server->transport, sizeof(client->transport));
@@ -98,9 +70,9 @@ static int settings_merge(struct write_settings *client, const struct write_sett
 }
 
 /* The provider reads its settings from the environment, when the domain is opened. */
-static int settings_apply(const struct write_settings *settings, struct error *error)
+static int settings_apply(const struct tool_settings *settings, struct error *error)
 {
-	struct write_settings copy = *settings;
+	struct tool_settings copy = *settings;
 	char text[24];
 
 	if (copy.depth && copy.depth < QUEUE_DEPTH_MIN)
@@ -116,39 +88,30 @@ static int settings_apply(const struct write_settings *settings, struct error *e
 	return 0;
 }
 
+static int send_settings(struct write_link *link, const struct tool_settings *settings,
+			 struct error *error)
+{
+	struct tool_message message = {.type = TOOL_SETTINGS, .u.settings = *settings};
+
+	return exchange_send(&link->exchange, &message, write_deadline(link), error);
+}
+
 static int settings_agree(struct write_link *link, bool server, struct error *error)
 {
-	unsigned char bytes[SETTINGS_BYTES];
-	struct write_settings theirs;
-	size_t n = 0;
-	int rc = 0;
+	struct tool_message theirs;
+	int rc = server ? 0 : send_settings(link, &link->settings, error);
 
-	if (!server) {
-		settings_put(&link->settings, bytes);
-		rc = exchange_send(&link->exchange, WRITE_SETTINGS, bytes, sizeof(bytes),
-				   write_deadline(link), error);
-	}
 	if (rc == 0)
-		rc = exchange_receive(&link->exchange, WRITE_SETTINGS, "its settings", bytes,
-				      sizeof(bytes), &n, write_deadline(link), error);
+		rc = exchange_receive(&link->exchange, TOOL_SETTINGS, "its settings", &theirs,
+				      write_deadline(link), error);
+	if (rc == 0 && server)
+		rc = settings_merge(&theirs.u.settings, &link->settings, error);
 	if (rc)
 		return rc;
-	if (n != sizeof(bytes))
-		return error_set(error, ERROR_MESSAGE, "%s sent %zu bytes of settings, not %zu",
-				 link->exchange.peer, n, sizeof(bytes));
-	settings_get(&theirs, bytes);
-	if (!server) {
-		link->settings = theirs;
-		return 0;
-	}
-	rc = settings_merge(&theirs, &link->settings, error);
-	if (rc)
-		return rc;
-	theirs.secret = clock_ns() ^ (uint64_t)getpid() << 40;
-	link->settings = theirs;
-	settings_put(&theirs, bytes);
-	return exchange_send(&link->exchange, WRITE_SETTINGS, bytes, sizeof(bytes),
-			     write_deadline(link), error);
+	if (server)
+		theirs.u.settings.secret = clock_ns() ^ (uint64_t)getpid() << 40;
+	link->settings = theirs.u.settings;
+	return server ? send_settings(link, &link->settings, error) : 0;
 }
 
 /* ---- connecting ---- */
@@ -178,58 +141,67 @@ static int open_domain(struct write_link *link, const struct write_options *opti
 	return rc;
 }
 
-static int swap(struct write_link *link, enum write_kind kind, const char *waiting_for,
-		const void *mine, size_t mine_bytes, void *theirs, size_t most,
-		size_t *theirs_bytes, struct error *error)
+/* One of ours goes, one of the same type comes; `theirs` may be NULL. */
+static int swap(struct write_link *link, const struct tool_message *mine, const char *waiting_for,
+		struct tool_message *theirs, struct error *error)
 {
-	int rc =
-		exchange_send(&link->exchange, kind, mine, mine_bytes, write_deadline(link), error);
+	int rc = exchange_send(&link->exchange, mine, write_deadline(link), error);
 
 	return rc ? rc
-		  : exchange_receive(&link->exchange, kind, waiting_for, theirs, most, theirs_bytes,
+		  : exchange_receive(&link->exchange, mine->type, waiting_for, theirs,
 				     write_deadline(link), error);
 }
 
 static int move_region(struct write_link *link, bool server, struct error *error)
 {
 	unsigned char record[TRANSPORT_RECORD_BYTES];
-	size_t length = 0;
+	struct tool_message message = {.type = TOOL_REGION, .u.record = {.bytes = record}};
 	int rc;
 
 	if (server) {
-		rc = transport_region_export(link->region, record, &length, error);
+		rc = transport_region_export(link->region, record, &message.u.record.length, error);
 		return rc ? rc
-			  : exchange_send(&link->exchange, WRITE_REGION, record, length,
-					  write_deadline(link), error);
+			  : exchange_send(&link->exchange, &message, write_deadline(link), error);
 	}
-	rc = exchange_receive(&link->exchange, WRITE_REGION, "the record of its memory", record,
-			      sizeof(record), &length, write_deadline(link), error);
-	return rc ? rc
-		  : transport_remote_import(link->endpoint, record, length, &link->remote, error);
+	rc = exchange_receive(&link->exchange, TOOL_REGION, "the record of its memory", &message,
+			      write_deadline(link), error);
+	if (rc)
+		return rc;
+	rc = transport_remote_import(link->endpoint, message.u.record.bytes,
+				     message.u.record.length, &link->remote, error);
+	tool_fini(&message);
+	return rc;
+}
+
+static int connect_endpoint(struct write_link *link, struct error *error)
+{
+	unsigned char record[TRANSPORT_RECORD_BYTES];
+	struct tool_message mine = {.type = TOOL_RECORD, .u.record = {.bytes = record}}, theirs;
+	int rc = transport_endpoint_record(link->endpoint, record, &mine.u.record.length, error);
+
+	if (rc == 0)
+		rc = swap(link, &mine, "its endpoint record", &theirs, error);
+	if (rc)
+		return rc;
+	rc = transport_endpoint_connect(link->endpoint, theirs.u.record.bytes,
+					theirs.u.record.length, write_deadline(link), error);
+	tool_fini(&theirs);
+	return rc;
 }
 
 static int connect_sides(struct write_link *link, bool server, struct error *error)
 {
-	unsigned char mine[TRANSPORT_RECORD_BYTES], theirs[TRANSPORT_RECORD_BYTES];
-	size_t mine_bytes = 0, theirs_bytes = 0;
-	int rc = transport_endpoint_record(link->endpoint, mine, &mine_bytes, error);
+	static const struct tool_message connected = {.type = TOOL_CONNECTED};
+	static const struct tool_message proved = {.type = TOOL_PROVED};
+	int rc = connect_endpoint(link, error);
 
 	if (rc == 0)
-		rc = swap(link, WRITE_RECORD, "its endpoint record", mine, mine_bytes, theirs,
-			  sizeof(theirs), &theirs_bytes, error);
-	if (rc == 0)
-		rc = transport_endpoint_connect(link->endpoint, theirs, theirs_bytes,
-						write_deadline(link), error);
-	if (rc == 0)
-		rc = swap(link, WRITE_CONNECTED, "it to connect", NULL, 0, NULL, 0, NULL, error);
+		rc = swap(link, &connected, "it to connect", NULL, error);
 	if (rc == 0)
 		rc = move_region(link, server, error);
 	if (rc == 0)
 		rc = transport_endpoint_prove(link->endpoint, write_deadline(link), error);
-	if (rc == 0)
-		rc = swap(link, WRITE_PROVED, "it to prove the path", NULL, 0, NULL, 0, NULL,
-			  error);
-	return rc;
+	return rc ? rc : swap(link, &proved, "it to prove the path", NULL, error);
 }
 
 int write_link_open(struct write_link *link, const struct write_options *options, bool server,

@@ -207,21 +207,16 @@ static int finish_pass(struct pass *pass, uint32_t number, uint64_t touched, boo
 		       struct write_result *result, struct error *error)
 {
 	struct write_link *link = pass->link;
-	unsigned char message[WRITE_PASS_BYTES];
 	uint64_t sum = check ? checksum64(transport_region_memory(link->region), touched) : 0;
+	struct tool_message message = {.type = TOOL_PASS, .u.pass = {number, touched, sum, check}};
 	uint64_t begin = clock_ns();
 	int rc = transport_signal(link->endpoint, number, NULL, 0, write_deadline(link), error);
 
 	result->signal_ns = clock_ns() - begin;
-	exchange_put_u64(message, number);
-	exchange_put_u64(message + 8, touched);
-	exchange_put_u64(message + 16, sum);
-	exchange_put_u64(message + 24, check);
 	if (rc == 0)
-		rc = exchange_send(&link->exchange, WRITE_PASS, message, sizeof(message),
-				   write_deadline(link), error);
+		rc = exchange_send(&link->exchange, &message, write_deadline(link), error);
 	if (rc == 0)
-		rc = exchange_receive(&link->exchange, WRITE_PASSED, "its checksum", NULL, 0, NULL,
+		rc = exchange_receive(&link->exchange, TOOL_PASSED, "its checksum", NULL,
 				      write_deadline(link), error);
 	result->checked = check;
 	return rc;
@@ -254,8 +249,8 @@ static int run_pass(struct write_link *link, const struct write_options *options
 	result->p99_ns = histogram_at(pass->latency, 99);
 	result->max_ns = pass->latency->max_ns;
 	touched = pass->done < pass->slots ? pass->done : pass->slots;
-	return finish_pass(pass, index + 1, (touched ? touched : 1) * pass->bytes, options->check,
-			   result, error);
+	return finish_pass(pass, index + 1, (touched ? touched : 1) * pass->bytes,
+			   !options->no_check, result, error);
 }
 
 static int run_passes(struct write_link *link, const struct write_options *options,
@@ -294,6 +289,7 @@ static uint64_t region_bytes(const struct write_options *options)
 int write_client(const struct write_options *options, const struct write_view *view,
 		 struct error *error)
 {
+	static const struct tool_message bye = {.type = TOOL_BYE};
 	struct write_options mine = *options;
 	struct write_link link = {.exchange = {.fd = -1}};
 	struct error failure;
@@ -310,8 +306,7 @@ int write_client(const struct write_options *options, const struct write_view *v
 		rc = run_passes(&link, options, view, &failure);
 	}
 	if (rc == 0)
-		rc = exchange_send(&link.exchange, WRITE_BYE, NULL, 0, write_deadline(&link),
-				   &failure);
+		rc = exchange_send(&link.exchange, &bye, write_deadline(&link), &failure);
 	if (rc) {
 		exchange_send_failure(&link.exchange, &failure);
 		error_set(error, failure.code, "%s", failure.text);
@@ -339,52 +334,48 @@ static int await_signal(struct write_link *link, uint64_t number, struct error *
 	}
 }
 
-static int serve_pass(struct write_link *link, const unsigned char message[WRITE_PASS_BYTES],
-		      struct error *error)
+static int serve_pass(struct write_link *link, const struct tool_pass *pass, struct error *error)
 {
-	uint64_t number = exchange_get_u64(message), touched = exchange_get_u64(message + 8);
-	uint64_t wanted = exchange_get_u64(message + 16), check = exchange_get_u64(message + 24);
+	static const struct tool_message passed = {.type = TOOL_PASSED};
 	uint64_t sum;
 	int rc;
 
-	if (touched > transport_region_bytes(link->region))
+	if (pass->touched > transport_region_bytes(link->region))
 		return error_set(error, ERROR_MESSAGE,
 				 "%s says it wrote %llu bytes; the region has %llu",
-				 link->exchange.peer, (unsigned long long)touched,
+				 link->exchange.peer, (unsigned long long)pass->touched,
 				 (unsigned long long)transport_region_bytes(link->region));
-	rc = await_signal(link, number, error);
+	rc = await_signal(link, pass->number, error);
 	if (rc)
 		return rc;
-	sum = check ? checksum64(transport_region_memory(link->region), touched) : 0;
-	if (check && sum != wanted)
+	sum = pass->check ? checksum64(transport_region_memory(link->region), pass->touched) : 0;
+	if (pass->check && sum != pass->sum)
 		return error_set(error, ERROR_CHECKSUM,
 				 "the %llu bytes that %s wrote have checksum %016llx here, "
 				 "%016llx there",
-				 (unsigned long long)touched, link->exchange.peer,
-				 (unsigned long long)sum, (unsigned long long)wanted);
-	return exchange_send(&link->exchange, WRITE_PASSED, NULL, 0, write_deadline(link), error);
+				 (unsigned long long)pass->touched, link->exchange.peer,
+				 (unsigned long long)sum, (unsigned long long)pass->sum);
+	return exchange_send(&link->exchange, &passed, write_deadline(link), error);
 }
 
 static int serve_passes(struct write_link *link, struct error *error)
 {
-	unsigned char message[WRITE_PASS_BYTES];
-	size_t length = 0;
-	uint32_t kind = 0;
-	int rc = 0;
+	static const char waiting_for[] = "the end of its writes";
+	struct tool_message message;
+	int rc;
 
-	while (rc == 0) {
+	do {
 		/* a size may take hours: only the connection's end ends this wait */
-		rc = exchange_receive_any(&link->exchange, &kind, "the end of its writes", message,
-					  sizeof(message), &length, EXCHANGE_FOREVER, error);
-		if (rc == 0 && kind == WRITE_BYE)
+		rc = exchange_receive_any(&link->exchange, waiting_for, &message, EXCHANGE_FOREVER,
+					  error);
+		if (rc == 0 && message.type == TOOL_BYE)
 			return 0;
-		if (rc == 0 && (kind != WRITE_PASS || length != sizeof(message)))
-			rc = error_set(error, ERROR_MESSAGE,
-				       "%s sent kind %u with %zu bytes after its writes",
-				       link->exchange.peer, kind, length);
 		if (rc == 0)
-			rc = serve_pass(link, message, error);
-	}
+			rc = message.type == TOOL_PASS
+				     ? serve_pass(link, &message.u.pass, error)
+				     : exchange_unwanted(&link->exchange, &message, waiting_for,
+							 error);
+	} while (rc == 0);
 	return rc;
 }
 

@@ -3,95 +3,42 @@
  * checkpoint.c -- weft checkpoint make | show | verify: HuggingFace checkpoints on disk.
  */
 #include "cli/command.h"
+#include "cli/verb.h"
 
 #include "base/json_write.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "model/checkpoint.h"
 #include "model/model.h"
-#include <argp.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-enum {
-	OPTION_JSON = 0x100,
-	OPTION_SEED,
-	OPTION_SHARD_BYTES,
-	OPTION_FORCE,
-	OPTION_MODEL,
-	OPTION_CONTENTS,
-	OPTION_QUIET,
-};
-
 struct options {
 	const char *arguments[2];
-	int argument_count, arguments_wanted;
 	const char *model;
 	uint64_t seed, shard_bytes;
 	bool json, force, contents, quiet;
 };
 
-/* Rows that several verbs share. */
-#define ROW_JSON(what)                                \
-	{                                             \
-		"json", OPTION_JSON, NULL, 0, what, 0 \
-	}
-#define ROW_QUIET                                                     \
-	{                                                             \
-		"quiet", OPTION_QUIET, NULL, 0, "show no progress", 0 \
-	}
-
-static error_t parse_option(int key, char *argument, struct argp_state *state)
+static void take_seed(void *taken, const char *argument, struct argp_state *state)
 {
-	struct options *options = state->input;
-
-	switch (key) {
-	case OPTION_JSON:
-		options->json = true;
-		return 0;
-	case OPTION_QUIET:
-		options->quiet = true;
-		return 0;
-	case OPTION_FORCE:
-		options->force = true;
-		return 0;
-	case OPTION_CONTENTS:
-		options->contents = true;
-		return 0;
-	case OPTION_MODEL:
-		options->model = argument;
-		return 0;
-	case OPTION_SEED:
-		if (!parse_u64(argument, &options->seed))
-			argp_error(state, "--seed %s: a number from 0 to 2^64 - 1 is needed",
-				   argument);
-		return 0;
-	case OPTION_SHARD_BYTES:
-		if (!parse_bytes(argument, &options->shard_bytes))
-			argp_error(state,
-				   "--shard-bytes %s: bytes are needed, as 2G or 500M; 0 makes "
-				   "one file",
-				   argument);
-		return 0;
-	case ARGP_KEY_ARG:
-		if (options->argument_count == options->arguments_wanted)
-			argp_error(state, "'%s' is one argument too many", argument);
-		options->arguments[options->argument_count++] = argument;
-		return 0;
-	case ARGP_KEY_END:
-		if (options->argument_count < options->arguments_wanted)
-			argp_error(state, "%d argument%s needed, %d given",
-				   options->arguments_wanted,
-				   options->arguments_wanted == 1 ? " is" : "s are",
-				   options->argument_count);
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
+	if (!parse_u64(argument, &((struct options *)taken)->seed))
+		argp_error(state, "--seed %s: a number from 0 to 2^64 - 1 is needed", argument);
 }
+
+static void take_shard_bytes(void *taken, const char *argument, struct argp_state *state)
+{
+	if (!parse_bytes(argument, &((struct options *)taken)->shard_bytes))
+		argp_error(state,
+			   "--shard-bytes %s: bytes are needed, as 2G or 500M; 0 makes "
+			   "one file",
+			   argument);
+}
+
+#define ROW_QUIET FLAG(quiet, "quiet", "show no progress")
 
 static volatile sig_atomic_t stop;
 
@@ -110,8 +57,9 @@ static void catch_signals(void)
 	sigaction(SIGTERM, &action, NULL);
 }
 
-static int make(const struct options *options, struct error *error)
+static int make(void *taken, struct error *error)
 {
+	const struct options *options = taken;
 	char bytes[TEXT_SHORT_BYTES];
 	struct model *model;
 	struct json json;
@@ -124,15 +72,13 @@ static int make(const struct options *options, struct error *error)
 				   options->shard_bytes, options->force, options->quiet, &stop,
 				   error);
 	if (rc == 0 && options->json) {
-		json_to_file(&json, stdout);
-		json_put_object(&json);
+		json_put_line(&json, stdout);
 		json_put_key_string(&json, "path", options->arguments[1]);
 		json_put_key_string(&json, "model", model->name);
 		json_put_key_u64(&json, "seed", options->seed);
 		json_put_key_u64(&json, "tensors", model->tensor_count);
 		json_put_key_u64(&json, "bytes", model->bytes);
-		json_put_object_end(&json);
-		json_put_newline(&json);
+		json_put_line_end(&json);
 	} else if (rc == 0) {
 		printf("%s: %s with seed %" PRIu64 ", %zu tensors, %s bytes\n",
 		       options->arguments[1], model->name, options->seed, model->tensor_count,
@@ -142,35 +88,28 @@ static int make(const struct options *options, struct error *error)
 	return rc;
 }
 
-static int run_make(int argc, char **argv)
-{
-	static const struct argp_option rows[] = {
-		{"seed", OPTION_SEED, "N", 0, "which contents (default 0)", 0},
-		{"shard-bytes", OPTION_SHARD_BYTES, "BYTES", 0,
-		 "start a new file before one would hold more (default 2G; 0: one file)", 0},
-		{"force", OPTION_FORCE, NULL, 0,
-		 "replace DIR if it is a checkpoint that was made here", 0},
-		ROW_JSON("print what was made as one JSON object"),
-		ROW_QUIET,
-		{0},
-	};
-	static const struct argp argp = {
-		rows,
-		parse_option,
-		"MODEL DIR",
-		"Write a HuggingFace checkpoint of a model's shapes at full size: config.json, "
-		"safetensors files and, when there are several, their index. The contents look like "
-		"weights and are a function of the seed and the tensor's name. DIR appears whole or "
-		"not at all.",
-		NULL,
-		NULL,
-		NULL};
-	struct options options = {.arguments_wanted = 2, .shard_bytes = (uint64_t)2 << 30};
-	struct error error = {0};
+static const struct verb_option make_rows[] = {
+	TAKE(take_seed, "seed", "N", "which contents (default 0)"),
+	TAKE(take_shard_bytes, "shard-bytes", "BYTES",
+	     "start a new file before one would hold more (default 2G; 0: one file)"),
+	FLAG(force, "force", "replace DIR if it is a checkpoint that was made here"),
+	FLAG(json, "json", "print what was made as one JSON object"),
+	ROW_QUIET,
+	{0},
+};
 
-	argp_parse(&argp, argc, argv, 0, NULL, &options);
-	return make(&options, &error) ? command_fail(&error) : 0;
-}
+static const struct verb make_verb = {
+	VERB_OF(struct options, make_rows),
+	VERB_ARGUMENTS(struct options, arguments, 2, 2),
+	.defaults = &(const struct options){.shard_bytes = (uint64_t)2 << 30},
+	.arguments = "MODEL DIR",
+	.too_few = "2 arguments are needed, %d given",
+	.doc = "Write a HuggingFace checkpoint of a model's shapes at full size: config.json, "
+	       "safetensors files and, when there are several, their index. The contents look like "
+	       "weights and are a function of the seed and the tensor's name. DIR appears whole or "
+	       "not at all.",
+	.run = make,
+};
 
 static void show_json(const struct checkpoint *checkpoint)
 {
@@ -179,19 +118,13 @@ static void show_json(const struct checkpoint *checkpoint)
 	for (size_t i = 0; i < checkpoint_count(checkpoint); i++) {
 		const struct checkpoint_tensor *tensor = checkpoint_at(checkpoint, i);
 
-		json_to_file(&json, stdout);
-		json_put_object(&json);
+		json_put_line(&json, stdout);
 		json_put_key_string(&json, "tensor", tensor->name);
 		json_put_key_string(&json, "dtype", dtype_name(tensor->dtype));
-		json_put_key(&json, "shape");
-		json_put_array(&json);
-		for (uint32_t d = 0; d < tensor->dims; d++)
-			json_put_u64(&json, tensor->shape[d]);
-		json_put_array_end(&json);
+		json_put_key_u64s(&json, "shape", tensor->shape, tensor->dims);
 		json_put_key_u64(&json, "bytes", tensor->bytes);
 		json_put_key_string(&json, "file", checkpoint_file(checkpoint, tensor->file));
-		json_put_object_end(&json);
-		json_put_newline(&json);
+		json_put_line_end(&json);
 	}
 }
 
@@ -224,35 +157,33 @@ static void show_lines(const struct checkpoint *checkpoint)
 	printf("\n");
 }
 
-static int run_show(int argc, char **argv)
+static int show(void *taken, struct error *error)
 {
-	static const struct argp_option rows[] = {
-		ROW_JSON("one JSON object a tensor"),
-		{0},
-	};
-	static const struct argp argp = {
-		rows,
-		parse_option,
-		"PATH",
-		"The tensors of a checkpoint on disk, file by file. PATH is a folder, a .safetensors "
-		"file or an index.",
-		NULL,
-		NULL,
-		NULL};
-	struct options options = {.arguments_wanted = 1};
+	const struct options *options = taken;
 	struct checkpoint *checkpoint;
-	struct error error = {0};
+	int rc = checkpoint_open(&checkpoint, options->arguments[0], error);
 
-	argp_parse(&argp, argc, argv, 0, NULL, &options);
-	if (checkpoint_open(&checkpoint, options.arguments[0], &error))
-		return command_fail(&error);
-	if (options.json)
-		show_json(checkpoint);
-	else
-		show_lines(checkpoint);
+	if (rc)
+		return rc;
+	(options->json ? show_json : show_lines)(checkpoint);
 	checkpoint_close(&checkpoint);
 	return 0;
 }
+
+static const struct verb_option show_rows[] = {
+	FLAG(json, "json", "one JSON object a tensor"),
+	{0},
+};
+
+static const struct verb show_verb = {
+	VERB_OF(struct options, show_rows),
+	VERB_ARGUMENTS(struct options, arguments, 1, 1),
+	.arguments = "PATH",
+	.too_few = "1 argument is needed, %d given",
+	.doc = "The tensors of a checkpoint on disk, file by file. PATH is a folder, a .safetensors "
+	       "file or an index.",
+	.run = show,
+};
 
 /* The model to compare with: the one that was named, else the checkpoint's own config.json;
  * *model stays NULL when there is neither. */
@@ -313,8 +244,7 @@ static void tell_verified(const struct options *options, const struct checkpoint
 		printf("\n");
 		return;
 	}
-	json_to_file(&json, stdout);
-	json_put_object(&json);
+	json_put_line(&json, stdout);
 	json_put_key_string(&json, "path", options->arguments[0]);
 	json_put_key_u64(&json, "tensors", checkpoint_count(checkpoint));
 	json_put_key_u64(&json, "bytes", checkpoint_bytes(checkpoint));
@@ -323,12 +253,12 @@ static void tell_verified(const struct options *options, const struct checkpoint
 	json_put_key_bool(&json, "contents", options->contents);
 	if (options->contents)
 		json_put_key_u64(&json, "seed", seed);
-	json_put_object_end(&json);
-	json_put_newline(&json);
+	json_put_line_end(&json);
 }
 
-static int verify(const struct options *options, struct error *error)
+static int verify(void *taken, struct error *error)
 {
+	const struct options *options = taken;
 	struct checkpoint *checkpoint;
 	struct model *model = NULL;
 	uint64_t seed = 0;
@@ -348,38 +278,30 @@ static int verify(const struct options *options, struct error *error)
 	return rc;
 }
 
-static int run_verify(int argc, char **argv)
-{
-	static const struct argp_option rows[] = {
-		{"model", OPTION_MODEL, "MODEL", 0,
-		 "compare with this model (default: the folder's config.json, if any)", 0},
-		{"contents", OPTION_CONTENTS, NULL, 0,
-		 "recompute every byte that `weft checkpoint make` wrote", 0},
-		ROW_JSON("print the result as one JSON object"),
-		ROW_QUIET,
-		{0},
-	};
-	static const struct argp argp = {
-		rows,
-		parse_option,
-		"PATH",
-		"Check a checkpoint on disk: the files' structure, that the index and the files agree, "
-		"and that the tensors are those of its model. PATH is a folder, a .safetensors file or "
-		"an index.",
-		NULL,
-		NULL,
-		NULL};
-	struct options options = {.arguments_wanted = 1};
-	struct error error = {0};
+static const struct verb_option verify_rows[] = {
+	TEXT(model, "model", "MODEL",
+	     "compare with this model (default: the folder's config.json, if any)"),
+	FLAG(contents, "contents", "recompute every byte that `weft checkpoint make` wrote"),
+	FLAG(json, "json", "print the result as one JSON object"),
+	ROW_QUIET,
+	{0},
+};
 
-	argp_parse(&argp, argc, argv, 0, NULL, &options);
-	return verify(&options, &error) ? command_fail(&error) : 0;
-}
+static const struct verb verify_verb = {
+	VERB_OF(struct options, verify_rows),
+	VERB_ARGUMENTS(struct options, arguments, 1, 1),
+	.arguments = "PATH",
+	.too_few = "1 argument is needed, %d given",
+	.doc = "Check a checkpoint on disk: the files' structure, that the index and the files agree, "
+	       "and that the tensors are those of its model. PATH is a folder, a .safetensors file or "
+	       "an index.",
+	.run = verify,
+};
 
 const struct command checkpoint_commands[] = {
 	{"checkpoint", "make", "write a real-size checkpoint with deterministic contents",
-	 run_make},
-	{"checkpoint", "show", "the tensors of a checkpoint on disk", run_show},
-	{"checkpoint", "verify", "check a checkpoint's files, tensors and contents", run_verify},
-	{NULL, NULL, NULL, NULL},
+	 &make_verb},
+	{"checkpoint", "show", "the tensors of a checkpoint on disk", &show_verb},
+	{"checkpoint", "verify", "check a checkpoint's files, tensors and contents", &verify_verb},
+	{0},
 };

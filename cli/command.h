@@ -5,15 +5,15 @@
 #ifndef CLI_COMMAND_H
 #define CLI_COMMAND_H
 
-/* A subcommand gets argv[0] = "weft noun verb" and parses with argp; it returns the exit code
- * (base/error.h). */
+struct verb;
+
 struct command {
 	const char *noun, *verb; /* verb NULL: the noun alone is the command */
 	const char *what;        /* one line for `weft --help` */
-	int (*run)(int argc, char **argv);
+	const struct verb *takes; /* and does (verb.h) */
 };
 
-/* One per file of cli/; ends with a row of NULLs. */
+/* One per file of cli/; ends with a row of zeros. */
 extern const struct command model_commands[], checkpoint_commands[], route_commands[],
 	bench_commands[], doctor_commands[];
 

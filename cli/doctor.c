@@ -5,10 +5,10 @@
 #include "cli/doctor.h"
 
 #include "cli/command.h"
+#include "cli/verb.h"
 #include "base/json_write.h"
 #include "transport/transport.h"
 #include "transport/verbs/calls.h"
-#include <argp.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -84,13 +84,11 @@ static void print_json(const struct finding *finding)
 	const char *line = text_string(&finding->details);
 	struct json json;
 
-	json_to_file(&json, stdout);
-	json_put_object(&json);
+	json_put_line(&json, stdout);
 	json_put_key_string(&json, "check", finding->name);
 	json_put_key_string(&json, "state", state_words[finding->state]);
 	json_put_key_string(&json, "evidence", text_string(&finding->evidence));
-	json_put_key(&json, "details");
-	json_put_array(&json);
+	json_put_key_array(&json, "details");
 	while (*line) {
 		size_t length = strcspn(line, "\n");
 		struct text one = {0};
@@ -102,8 +100,7 @@ static void print_json(const struct finding *finding)
 	}
 	json_put_array_end(&json);
 	json_put_key_string(&json, "fix", text_string(&finding->fix));
-	json_put_object_end(&json);
-	json_put_newline(&json);
+	json_put_line_end(&json);
 }
 
 static void print_plain(const struct doctor *doctor, const struct finding *finding)
@@ -284,8 +281,7 @@ static void print_verdict(const struct doctor *doctor)
 		text_fini(&text);
 		return;
 	}
-	json_to_file(&json, stdout);
-	json_put_object(&json);
+	json_put_line(&json, stdout);
 	json_put_key_string(&json, "verdict", text_string(&text));
 	json_put_key_string(&json, "transport", doctor->uses);
 	json_put_key_string(&json, "fix_first", doctor->first_fix);
@@ -293,8 +289,7 @@ static void print_verdict(const struct doctor *doctor)
 	json_put_key_u64(&json, "warn", doctor->counts[CHECK_WARN]);
 	json_put_key_u64(&json, "fail", doctor->counts[CHECK_FAIL]);
 	json_put_key_u64(&json, "skip", doctor->counts[CHECK_SKIP]);
-	json_put_object_end(&json);
-	json_put_newline(&json);
+	json_put_line_end(&json);
 	text_fini(&text);
 }
 
@@ -324,24 +319,9 @@ static int diagnose(struct doctor *doctor)
 
 /* ---- options ---- */
 
-enum { OPTION_PEER = 0x100, OPTION_SERVE, OPTION_PORT, OPTION_NIC, OPTION_JSON, OPTION_ROOT };
-
-static const struct argp_option rows[] = {
-	{"peer", OPTION_PEER, "HOST[:PORT]", 0,
-	 "test the way to this host too; `weft doctor --serve` runs there", 0},
-	{"serve", OPTION_SERVE, NULL, 0, "be that other host, for one --peer after the other", 0},
-	{"port", OPTION_PORT, "N", 0,
-	 "TCP port of --serve and --peer (default 29610; --serve 0: a free one)", 0},
-	{"transport", 'T', "NAME", 0, "verbs or shm: fail when it cannot be used", 0},
-	{"nic", OPTION_NIC, "MAP", 0, "which NICs, as weft-worker's --nic", 0},
-	{"json", OPTION_JSON, NULL, 0, "one object a line: the checks, then a summary", 0},
-	{"root", OPTION_ROOT, "DIR", 0,
-	 "read the files of a copied tree with proc, sys and dev instead of this machine's", 0},
-	{0}};
-
-static void parse_port(struct argp_state *state, struct doctor_options *options,
-		       const char *argument)
+static void take_port(void *taken, const char *argument, struct argp_state *state)
 {
+	struct doctor_options *options = taken;
 	uint64_t value;
 
 	if (!parse_u64(argument, &value) || value > 65535)
@@ -351,8 +331,17 @@ static void parse_port(struct argp_state *state, struct doctor_options *options,
 	options->port_given = true;
 }
 
-static void check_together(struct argp_state *state, const struct doctor_options *options)
+static void take_transport(void *taken, const char *argument, struct argp_state *state)
 {
+	if (strcmp(argument, "verbs") != 0 && strcmp(argument, "shm") != 0)
+		argp_error(state, "--transport %s: verbs or shm is needed", argument);
+	((struct doctor_options *)taken)->transport = argument;
+}
+
+static void check_together(void *taken, struct argp_state *state)
+{
+	const struct doctor_options *options = taken;
+
 	if (options->serve && options->peer)
 		argp_error(state, "--serve and --peer exclude each other: one host serves, the "
 				  "other one asks");
@@ -373,74 +362,50 @@ static void check_together(struct argp_state *state, const struct doctor_options
 		argp_error(state, "--root %s: there is no such folder", options->root);
 }
 
-static error_t parse(int key, char *argument, struct argp_state *state)
+static int run(void *taken, struct error *error)
 {
-	struct doctor_options *options = state->input;
-
-	switch (key) {
-	case OPTION_PEER:
-		options->peer = argument;
-		return 0;
-	case OPTION_SERVE:
-		options->serve = true;
-		return 0;
-	case OPTION_PORT:
-		parse_port(state, options, argument);
-		return 0;
-	case 'T':
-		if (strcmp(argument, "verbs") != 0 && strcmp(argument, "shm") != 0)
-			argp_error(state, "--transport %s: verbs or shm is needed", argument);
-		options->transport = argument;
-		return 0;
-	case OPTION_NIC:
-		options->nics = argument;
-		return 0;
-	case OPTION_JSON:
-		options->json = true;
-		return 0;
-	case OPTION_ROOT:
-		options->root = argument;
-		return 0;
-	case ARGP_KEY_ARG:
-		argp_error(state, "'%s' is not an option", argument);
-		return 0;
-	case ARGP_KEY_END:
-		check_together(state, options);
-		return 0;
-	}
-	return ARGP_ERR_UNKNOWN;
-}
-
-static int run(int argc, char **argv)
-{
-	static const struct argp argp = {
-		rows,
-		parse,
-		NULL,
-		"Checks what of this machine weft can use: PASS, WARN, FAIL or SKIP, with what was "
-		"found and how to fix it. It ends with a write through the real transport and one "
-		"line of verdict. Exit code: 0 without a FAIL, 1 with one, 78 when the transport "
-		"asked for cannot be used.",
-		NULL,
-		NULL,
-		NULL};
-	struct doctor doctor = {.options = {.port = DOCTOR_PORT}};
-	struct error error;
+	const struct doctor_options *options = taken;
+	struct doctor doctor = {.options = *options, .live = !options->root};
 	int rc;
 
-	argp_parse(&argp, argc, argv, 0, NULL, &doctor.options);
-	doctor.live = !doctor.options.root;
 	doctor_open(&doctor);
-	if (doctor.options.serve) {
-		rc = doctor_serve(&doctor, &error);
-		rc = rc ? command_fail(&error) : 0;
-	} else {
-		rc = diagnose(&doctor);
-	}
+	rc = options->serve ? doctor_serve(&doctor, error) : diagnose(&doctor);
 	doctor_close(&doctor);
 	return rc;
 }
 
+#define AT(member) .offset = offsetof(struct doctor_options, member)
+
+static const struct verb_option rows[] = {
+	{"peer", 0, "HOST[:PORT]",
+	 "test the way to this host too; `weft doctor --serve` runs there", VERB_TEXT, AT(peer)},
+	{"serve", 0, NULL, "be that other host, for one --peer after the other", VERB_FLAG,
+	 AT(serve)},
+	{"port", 0, "N", "TCP port of --serve and --peer (default 29610; --serve 0: a free one)",
+	 VERB_TAKE, .take = take_port},
+	{"transport", 'T', "NAME", "verbs or shm: fail when it cannot be used", VERB_TAKE,
+	 .take = take_transport},
+	{"nic", 0, "MAP", "which NICs, as weft-worker's --nic", VERB_TEXT, AT(nics)},
+	{"json", 0, NULL, "one object a line: the checks, then a summary", VERB_FLAG, AT(json)},
+	{"root", 0, "DIR",
+	 "read the files of a copied tree with proc, sys and dev instead of this machine's",
+	 VERB_TEXT, AT(root)},
+	{0},
+};
+
+static const struct verb doctor_verb = {
+	VERB_OF(struct doctor_options, rows),
+	.defaults = &(const struct doctor_options){.port = DOCTOR_PORT},
+	.too_many = "'%s' is not an option",
+	.check = check_together,
+	.doc = "Checks what of this machine weft can use: PASS, WARN, FAIL or SKIP, with what was "
+	       "found and how to fix it. It ends with a write through the real transport and one "
+	       "line of verdict. Exit code: 0 without a FAIL, 1 with one, 78 when the transport "
+	       "asked for cannot be used.",
+	.run = run,
+};
+
 const struct command doctor_commands[] = {
-	{"doctor", NULL, "what of this machine weft can use, and what to fix first", run},
-	{NULL, NULL, NULL, NULL}};
+	{"doctor", NULL, "what of this machine weft can use, and what to fix first", &doctor_verb},
+	{0},
+};

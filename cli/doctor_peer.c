@@ -22,7 +22,7 @@
 struct session {
 	struct doctor *doctor;
 	struct write_link link;
-	struct doctor_hello theirs; /* rail_count 0: not heard */
+	struct doctor_about theirs; /* rail_count 0: not heard */
 	struct error error;	    /* of the connection's first part */
 	uint64_t signals;	    /* sent so far */
 	uint64_t answers;	    /* expected so far */
@@ -37,7 +37,7 @@ static const char *rail_address(const struct session *session, uint32_t index,
 				const struct verbs_gid *gid, char text[VERBS_GID_TEXT_BYTES])
 {
 	static const unsigned char none[16];
-	const struct doctor_hello *theirs = &session->theirs;
+	const struct doctor_about *theirs = &session->theirs;
 	const struct doctor_rail *rail;
 
 	if (!theirs->rail_count)
@@ -124,7 +124,7 @@ static void knock(struct session *session)
 
 	session->nobody = rc == -ERROR_PEER_LOST || rc == -ERROR_TIMEOUT;
 	if (rc == 0)
-		rc = doctor_hello_swap(session->doctor, &session->link.exchange, &session->theirs,
+		rc = doctor_about_swap(session->doctor, &session->link.exchange, &session->theirs,
 				       &session->error);
 	session->failed = rc != 0;
 }
@@ -135,8 +135,8 @@ static void say_tools(struct session *session)
 
 	if (!session->failed)
 		finding_say(&finding, CHECK_PASS, "%s answers: %s, weft %s, %u rails",
-			    session->link.exchange.peer, session->theirs.host,
-			    session->theirs.version, session->theirs.rail_count);
+			    session->link.exchange.peer, session->theirs.host, WEFT_VERSION,
+			    session->theirs.rail_count);
 	else
 		/* what was asked for was not tried: that must not look like "all is well" */
 		finding_say(&finding, CHECK_FAIL, "%s", session->error.text);
@@ -188,24 +188,20 @@ static int signal_peer(struct session *session, struct error *error)
 /* The other side sums its own memory; both sums must be one. */
 static int compare(struct session *session, uint64_t bytes, struct error *error)
 {
-	unsigned char check[DOCTOR_CHECK_BYTES], sum[8];
+	struct tool_message message = {.type = TOOL_CHECK, .u.check = {bytes, session->signals}};
 	uint64_t here, there;
-	size_t length = 0;
-	int rc;
+	int rc = exchange_send(&session->link.exchange, &message, write_deadline(&session->link),
+			       error);
 
-	exchange_put_u64(check, bytes);
-	exchange_put_u64(check + 8, session->signals);
-	rc = exchange_send(&session->link.exchange, DOCTOR_CHECK, check, sizeof(check),
-			   write_deadline(&session->link), error);
 	if (rc == 0)
-		rc = exchange_receive(&session->link.exchange, DOCTOR_CHECKED, "its checksum", sum,
-				      sizeof(sum), &length,
-				      write_deadline(&session->link) + DOCTOR_STEP_NS, error);
+		rc = exchange_receive(&session->link.exchange, TOOL_CHECKED, "its checksum",
+				      &message, write_deadline(&session->link) + DOCTOR_STEP_NS,
+				      error);
 	if (rc)
 		return rc;
 	here = checksum64(transport_region_memory(session->link.region), bytes);
-	there = exchange_get_u64(sum);
-	if (length != sizeof(sum) || here != there)
+	there = message.u.checked.sum;
+	if (here != there)
 		return error_set(error, ERROR_CHECKSUM,
 				 "%" PRIu64 " bytes arrived at %s with checksum %016" PRIx64
 				 ", they were sent with %016" PRIx64,
@@ -287,14 +283,11 @@ static int ascending(const void *a, const void *b)
 static int latency(struct session *session, struct finding *finding, struct error *error)
 {
 	char least[TEXT_SHORT_BYTES], median[TEXT_SHORT_BYTES], most[TEXT_SHORT_BYTES];
-	unsigned char ping[DOCTOR_CHECK_BYTES];
+	struct tool_message ping = {.type = TOOL_PING, .u.ping = {PINGS, session->signals + 1}};
 	uint64_t times[PINGS];
-	int rc;
+	int rc = exchange_send(&session->link.exchange, &ping, write_deadline(&session->link),
+			       error);
 
-	exchange_put_u64(ping, PINGS);
-	exchange_put_u64(ping + 8, session->signals + 1);
-	rc = exchange_send(&session->link.exchange, DOCTOR_PING, ping, sizeof(ping),
-			   write_deadline(&session->link), error);
 	for (int i = 0; rc == 0 && i < PINGS; i++) {
 		uint64_t begin = clock_ns();
 
@@ -304,8 +297,8 @@ static int latency(struct session *session, struct finding *finding, struct erro
 		times[i] = clock_ns() - begin;
 	}
 	if (rc == 0)
-		rc = exchange_receive(&session->link.exchange, DOCTOR_PONG, "its count of signals",
-				      NULL, 0, NULL, write_deadline(&session->link), error);
+		rc = exchange_receive(&session->link.exchange, TOOL_PONG, "its count of signals",
+				      NULL, write_deadline(&session->link), error);
 	if (rc)
 		return rc;
 	qsort(times, PINGS, sizeof(times[0]), ascending);
@@ -422,6 +415,7 @@ static void run_step(struct session *session, const struct step *step)
 
 void doctor_peer_run(struct doctor *doctor)
 {
+	static const struct tool_message bye = {.type = TOOL_BYE};
 	struct session session = {.doctor = doctor, .link = {.exchange = {.fd = -1}}};
 
 	knock(&session);
@@ -430,7 +424,6 @@ void doctor_peer_run(struct doctor *doctor)
 	for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
 		run_step(&session, &steps[i]);
 	if (!session.failed)
-		exchange_send(&session.link.exchange, DOCTOR_BYE, NULL, 0,
-			      write_deadline(&session.link), NULL);
+		exchange_send(&session.link.exchange, &bye, write_deadline(&session.link), NULL);
 	write_link_close(&session.link);
 }

@@ -3,12 +3,13 @@
  * doctor_peer.h -- what the two hosts of `weft doctor --peer` say to each other.
  *
  *   --peer (trainer 0)                           --serve (inference rank 0)
- *   hello: version, host name, rails ◄─────────► hello
+ *   about: version, host name, rails ◄─────────► about
  *   the link of bench_write.h: settings, records, connect, prove
- *   write n bytes, signal; CHECK n ────────────► waits for the signal, sums its own memory
- *                                  ◄──── sum ──
- *   PING; signal ══► ◄══ signal, over and over   answers every signal with one
- *   BYE
+ *   write n bytes, signal; check n ────────────► waits for the signal, sums its own memory
+ *                                  ◄── checked ─
+ *   ping; signal ══► ◄══ signal, over and over   answers every signal with one
+ *                                  ◄───── pong ─
+ *   bye
  */
 #ifndef CLI_DOCTOR_PEER_H
 #define CLI_DOCTOR_PEER_H
@@ -22,28 +23,21 @@
 #define DOCTOR_WORD         0x646f6374u
 #define DOCTOR_PINGS_MAX    10000
 
-/* After those of the link. */
-enum doctor_kind {
-	DOCTOR_HELLO = 32, DOCTOR_CHECK, DOCTOR_CHECKED, DOCTOR_PING, DOCTOR_PONG, DOCTOR_BYE
-};
-
 struct doctor_rail {
 	unsigned char gid[16];
 	uint32_t prefix_bits;
 };
 
-struct doctor_hello {
-	char version[32], host[64];
+/* What we know of the other side. */
+struct doctor_about {
+	char host[64];
 	uint32_t rail_count;
 	struct doctor_rail rails[VERBS_NICS_MAX];
 };
-#define DOCTOR_HELLO_BYTES (32 + 64 + 4 + VERBS_NICS_MAX * 20)
-
-#define DOCTOR_CHECK_BYTES 16 /* bytes to sum, sequence of the signal behind them */
 
 /* Ours goes, theirs comes; another version of weft is ERROR_WIRE_VERSION. */
-int doctor_hello_swap(const struct doctor *doctor, struct exchange *exchange,
-		      struct doctor_hello *theirs, struct error *error);
+int doctor_about_swap(const struct doctor *doctor, struct exchange *exchange,
+		      struct doctor_about *theirs, struct error *error);
 /* Waits for the peer's signal with at least this sequence. */
 int doctor_signal_wait(struct write_link *link, uint64_t sequence, struct error *error);
 

@@ -8,6 +8,7 @@
 #include "job/digest.h"
 #include "base/log.h"
 #include "transport/transport.h"
+#include <arpa/inet.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
@@ -15,88 +16,73 @@
 
 #define LISTEN_NS UINT64_C(100000000) /* how often a wait for a signal looks at the connection */
 
-/* ---- hello ---- */
+/* ---- who is there ---- */
 
-static void hello_fill(const struct doctor *doctor, struct doctor_hello *hello)
+static int send_about(const struct doctor *doctor, struct exchange *exchange, struct error *error)
 {
-	*hello = (struct doctor_hello){.rail_count = 0};
-	snprintf(hello->version, sizeof(hello->version), "%s", WEFT_VERSION);
-	gethostname(hello->host, sizeof(hello->host) - 1);
+	struct tool_rail rails[VERBS_NICS_MAX] = {0};
+	char weft[] = WEFT_VERSION, host[64] = "";
+	struct tool_message message = {
+		.type = TOOL_ABOUT,
+		.u.about = {weft, host, rails, doctor->nic_count},
+	};
+
+	gethostname(host, sizeof(host) - 1);
 	for (uint32_t i = 0; i < doctor->nic_count; i++) {
 		const struct verbs_device *device =
 			&doctor->facts.devices.items[doctor->nics[i].device];
 		const struct verbs_port *port = &device->ports.items[doctor->nics[i].port];
-		struct doctor_rail *rail = &hello->rails[hello->rail_count++];
 
 		if (port->gid < 0)
 			continue; /* InfiniBand: counts as a rail, has no address */
-		memcpy(rail->gid, port->gids.items[port->gid].raw, sizeof(rail->gid));
-		rail->prefix_bits = port->gids.items[port->gid].prefix_bits;
+		inet_ntop(AF_INET6, port->gids.items[port->gid].raw, rails[i].gid,
+			  sizeof(rails[i].gid));
+		rails[i].prefix_bits = port->gids.items[port->gid].prefix_bits;
 	}
+	return exchange_send(exchange, &message, clock_ns() + DOCTOR_STEP_NS, error);
 }
 
-static void hello_put(const struct doctor_hello *hello, unsigned char out[DOCTOR_HELLO_BYTES])
+static int take_about(const struct exchange *exchange, const struct tool_about *about,
+		      struct doctor_about *theirs, struct error *error)
 {
-	unsigned char *at = out + 100;
+	*theirs = (struct doctor_about){.rail_count = (uint32_t)about->rail_count};
+	snprintf(theirs->host, sizeof(theirs->host), "%s", about->host);
+	if (about->rail_count > VERBS_NICS_MAX)
+		return error_set(error, ERROR_MESSAGE, "%s says it has %zu rails; at most %d",
+				 exchange->peer, about->rail_count, VERBS_NICS_MAX);
+	for (size_t i = 0; i < about->rail_count; i++) {
+		const struct tool_rail *rail = &about->rails[i];
 
-	memcpy(out, hello->version, 32);
-	memcpy(out + 32, hello->host, 64);
-	out[96] = (unsigned char)hello->rail_count;
-	out[97] = out[98] = out[99] = 0;
-	for (int i = 0; i < VERBS_NICS_MAX; i++, at += 20) {
-		memcpy(at, hello->rails[i].gid, 16);
-		at[16] = (unsigned char)hello->rails[i].prefix_bits;
-		at[17] = at[18] = at[19] = 0;
+		if (rail->gid[0] && inet_pton(AF_INET6, rail->gid, theirs->rails[i].gid) != 1)
+			return error_set(error, ERROR_MESSAGE,
+					 "%s says that rail %zu has the GID '%s', which is none",
+					 exchange->peer, i, rail->gid);
+		theirs->rails[i].prefix_bits = rail->prefix_bits;
 	}
-}
-
-static int hello_get(const struct exchange *exchange, struct doctor_hello *hello,
-		     const unsigned char in[DOCTOR_HELLO_BYTES], struct error *error)
-{
-	const unsigned char *at = in + 100;
-
-	*hello = (struct doctor_hello){.rail_count = in[96]};
-	memcpy(hello->version, in, sizeof(hello->version) - 1);
-	memcpy(hello->host, in + 32, sizeof(hello->host) - 1);
-	if (hello->rail_count > VERBS_NICS_MAX)
-		return error_set(error, ERROR_MESSAGE, "%s says it has %u rails; at most %d",
-				 exchange->peer, hello->rail_count, VERBS_NICS_MAX);
-	for (int i = 0; i < VERBS_NICS_MAX; i++, at += 20) {
-		memcpy(hello->rails[i].gid, at, 16);
-		hello->rails[i].prefix_bits = at[16];
-	}
-	return 0;
-}
-
-int doctor_hello_swap(const struct doctor *doctor, struct exchange *exchange,
-		      struct doctor_hello *theirs, struct error *error)
-{
-	unsigned char bytes[DOCTOR_HELLO_BYTES];
-	struct doctor_hello mine;
-	size_t length;
-	int rc;
-
-	hello_fill(doctor, &mine);
-	hello_put(&mine, bytes);
-	rc = exchange_send(exchange, DOCTOR_HELLO, bytes, sizeof(bytes),
-			   clock_ns() + DOCTOR_STEP_NS, error);
-	if (rc == 0)
-		rc = exchange_receive(exchange, DOCTOR_HELLO, "its version and rails", bytes,
-				      sizeof(bytes), &length, clock_ns() + DOCTOR_STEP_NS, error);
-	if (rc)
-		return rc;
-	if (length != sizeof(bytes))
-		return error_set(error, ERROR_MESSAGE, "%s sent %zu bytes of hello instead of %zu",
-				 exchange->peer, length, sizeof(bytes));
-	rc = hello_get(exchange, theirs, bytes, error);
-	if (rc)
-		return rc;
-	if (strcmp(theirs->version, mine.version) != 0)
+	if (strcmp(about->weft, WEFT_VERSION) != 0)
 		return error_set(error, ERROR_WIRE_VERSION,
 				 "%s runs weft %s, this is weft %s: use the same on both hosts",
-				 exchange->peer, theirs->version, mine.version);
+				 exchange->peer, about->weft, WEFT_VERSION);
 	return 0;
 }
+
+int doctor_about_swap(const struct doctor *doctor, struct exchange *exchange,
+		      struct doctor_about *theirs, struct error *error)
+{
+	struct tool_message message;
+	int rc = send_about(doctor, exchange, error);
+
+	if (rc == 0)
+		rc = exchange_receive(exchange, TOOL_ABOUT, "its version and rails", &message,
+				      clock_ns() + DOCTOR_STEP_NS, error);
+	if (rc)
+		return rc;
+	rc = take_about(exchange, &message.u.about, theirs, error);
+	tool_fini(&message);
+	return rc;
+}
+
+/* ---- signals ---- */
 
 static bool signal_came(const struct write_link *link, uint64_t sequence)
 {
@@ -110,19 +96,17 @@ static bool signal_came(const struct write_link *link, uint64_t sequence)
 static int heard(struct write_link *link, uint64_t sequence, struct error *error)
 {
 	struct pollfd socket = {.fd = link->exchange.fd, .events = POLLIN};
-	uint32_t kind;
+	struct tool_message message;
+	char what[40];
 	int rc;
 
 	if (poll(&socket, 1, 0) <= 0)
 		return 1;
 	if (signal_came(link, sequence))
 		return 0;
-	rc = exchange_receive_any(&link->exchange, &kind, "a signal", NULL, 0, NULL,
-				  write_deadline(link), error);
-	return rc ? rc
-		  : error_set(error, ERROR_MESSAGE,
-			      "%s sent a message of kind %u instead of signal %" PRIu64,
-			      link->exchange.peer, kind, sequence);
+	snprintf(what, sizeof(what), "signal %" PRIu64, sequence);
+	rc = exchange_receive_any(&link->exchange, what, &message, write_deadline(link), error);
+	return rc ? rc : exchange_unwanted(&link->exchange, &message, what, error);
 }
 
 int doctor_signal_wait(struct write_link *link, uint64_t sequence, struct error *error)
@@ -150,78 +134,69 @@ int doctor_signal_wait(struct write_link *link, uint64_t sequence, struct error 
 
 /* ---- one client ---- */
 
-static int answer_check(struct write_link *link, const unsigned char *bytes, struct error *error)
+static int answer_check(struct write_link *link, const struct tool_check *check,
+			struct error *error)
 {
-	uint64_t count = exchange_get_u64(bytes), sequence = exchange_get_u64(bytes + 8);
-	unsigned char sum[8];
+	struct tool_message message = {.type = TOOL_CHECKED};
 	int rc;
 
-	if (count > transport_region_bytes(link->region))
+	if (check->bytes > transport_region_bytes(link->region))
 		return error_set(error, ERROR_MESSAGE, "%s asks for the sum of %llu bytes of %llu",
-				 link->exchange.peer, (unsigned long long)count,
+				 link->exchange.peer, (unsigned long long)check->bytes,
 				 (unsigned long long)transport_region_bytes(link->region));
-	rc = doctor_signal_wait(link, sequence, error);
+	rc = doctor_signal_wait(link, check->sequence, error);
 	if (rc)
 		return rc;
-	exchange_put_u64(sum, checksum64(transport_region_memory(link->region), count));
-	return exchange_send(&link->exchange, DOCTOR_CHECKED, sum, sizeof(sum),
-			     write_deadline(link), error);
+	message.u.checked.sum = checksum64(transport_region_memory(link->region), check->bytes);
+	return exchange_send(&link->exchange, &message, write_deadline(link), error);
 }
 
-static int answer_pings(struct write_link *link, const unsigned char *bytes, struct error *error)
+static int answer_pings(struct write_link *link, const struct tool_ping *ping, struct error *error)
 {
-	uint64_t count = exchange_get_u64(bytes), sequence = exchange_get_u64(bytes + 8);
+	static const struct tool_message pong = {.type = TOOL_PONG};
 	int rc = 0;
 
-	if (count > DOCTOR_PINGS_MAX)
+	if (ping->count > DOCTOR_PINGS_MAX)
 		return error_set(error, ERROR_MESSAGE, "%s asks for %llu signals; at most %d",
-				 link->exchange.peer, (unsigned long long)count, DOCTOR_PINGS_MAX);
-	for (uint64_t i = 0; rc == 0 && i < count; i++) {
-		rc = doctor_signal_wait(link, sequence + i, error);
+				 link->exchange.peer, (unsigned long long)ping->count,
+				 DOCTOR_PINGS_MAX);
+	for (uint64_t i = 0; rc == 0 && i < ping->count; i++) {
+		rc = doctor_signal_wait(link, ping->sequence + i, error);
 		if (rc == 0)
 			rc = transport_signal(link->endpoint, DOCTOR_WORD, NULL, 0,
 					      write_deadline(link), error);
 	}
-	return rc ? rc
-		  : exchange_send(&link->exchange, DOCTOR_PONG, NULL, 0, write_deadline(link),
-				  error);
+	return rc ? rc : exchange_send(&link->exchange, &pong, write_deadline(link), error);
 }
 
 static int answer(struct write_link *link, struct error *error)
 {
-	for (;;) {
-		unsigned char bytes[DOCTOR_CHECK_BYTES] = {0};
-		uint32_t kind;
-		size_t length;
-		/* the other side measures in between; its end would be told by TCP */
-		int rc = exchange_receive_any(&link->exchange, &kind, "what to do next", bytes,
-					      sizeof(bytes), &length,
-					      write_deadline(link) + 3 * DOCTOR_STEP_NS, error);
+	static const char waiting_for[] = "what to do next";
+	struct tool_message message;
+	int rc;
 
-		if (rc)
-			return rc;
-		if (kind == DOCTOR_BYE)
+	do {
+		/* the other side measures in between; its end would be told by TCP */
+		rc = exchange_receive_any(&link->exchange, waiting_for, &message,
+					  write_deadline(link) + 3 * DOCTOR_STEP_NS, error);
+		if (rc == 0 && message.type == TOOL_BYE)
 			return 0;
-		if (kind == DOCTOR_CHECK && length == sizeof(bytes))
-			rc = answer_check(link, bytes, error);
-		else if (kind == DOCTOR_PING && length == sizeof(bytes))
-			rc = answer_pings(link, bytes, error);
-		else
-			rc = error_set(error, ERROR_MESSAGE,
-				       "%s sent a message of kind %u with %zu bytes, which is not "
-				       "known here",
-				       link->exchange.peer, kind, length);
-		if (rc)
-			return rc;
-	}
+		if (rc == 0 && message.type == TOOL_CHECK)
+			rc = answer_check(link, &message.u.check, error);
+		else if (rc == 0 && message.type == TOOL_PING)
+			rc = answer_pings(link, &message.u.ping, error);
+		else if (rc == 0)
+			rc = exchange_unwanted(&link->exchange, &message, waiting_for, error);
+	} while (rc == 0);
+	return rc;
 }
 
 static int serve_one(const struct doctor *doctor, struct exchange *exchange, struct error *error)
 {
 	struct write_options options = {.timeout_ms = DOCTOR_STEP_NS / 1000000};
 	struct write_link link = {.exchange = *exchange};
-	struct doctor_hello theirs;
-	int rc = doctor_hello_swap(doctor, &link.exchange, &theirs, error);
+	struct doctor_about theirs;
+	int rc = doctor_about_swap(doctor, &link.exchange, &theirs, error);
 
 	if (rc == 0) {
 		snprintf(options.nics, sizeof(options.nics), "%s",

@@ -3,8 +3,10 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -16,27 +18,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define MAGIC		 "weftxchg"
-#define MAGIC_BYTES	 8
-#define EXCHANGE_VERSION 1
-#define HELLO_BYTES	 (MAGIC_BYTES + 4 + EXCHANGE_TOOL_BYTES)
-#define HEAD_BYTES	 8
-#define HELLO_NS	 5000000000ull /* a peer that has connected says hello at once */
-#define FAILURE_NS	 1000000000ull
-#define AGAIN_MS	 100
-#define KIND_FAILURE	 0
-
-static void put_u32(unsigned char *at, uint32_t value)
-{
-	for (int i = 0; i < 4; i++)
-		at[i] = (unsigned char)(value >> 8 * i);
-}
-
-static uint32_t get_u32(const unsigned char *at)
-{
-	return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 |
-	       (uint32_t)at[3] << 24;
-}
+#define LENGTH_BYTES 4
+#define HELLO_NS     5000000000ull /* a peer that has connected says hello at once */
+#define FAILURE_NS   1000000000ull
+#define AGAIN_MS     100
 
 /* Milliseconds for poll(), rounded up; slices, so that no deadline overflows an int. */
 static int slice_ms(uint64_t deadline_ns)
@@ -140,49 +125,163 @@ static int write_all(const struct exchange *exchange, const void *bytes, size_t 
 	return 0;
 }
 
+/* ---- messages ---- */
+
+static int write_message(const struct exchange *exchange, const struct tool_message *message,
+			 uint64_t deadline_ns, struct error *error)
+{
+	unsigned char *bytes;
+	uint32_t head;
+	size_t length;
+	int rc = tool_encode(message, &bytes, &length, error);
+
+	if (rc)
+		return rc;
+	head = htole32((uint32_t)length);
+	rc = write_all(exchange, &head, sizeof(head), deadline_ns, error);
+	if (rc == 0)
+		rc = write_all(exchange, bytes, length, deadline_ns, error);
+	memory_free(bytes);
+	return rc;
+}
+
+/* ERROR_MESSAGE: what came is no message of ours. */
+static int read_message(const struct exchange *exchange, struct tool_message *message,
+			const char *waiting_for, uint64_t deadline_ns, struct error *error)
+{
+	unsigned char bytes[TOOL_MESSAGE_BYTES];
+	uint32_t head;
+	int rc = read_all(exchange, &head, sizeof(head), waiting_for, deadline_ns, error);
+
+	*message = (struct tool_message){0};
+	if (rc)
+		return rc;
+	head = le32toh(head);
+	if (head > sizeof(bytes))
+		return error_set(error, ERROR_MESSAGE, "%s sent %u bytes where %s has at most %zu",
+				 exchange->peer, head, waiting_for, sizeof(bytes));
+	rc = read_all(exchange, bytes, head, waiting_for, deadline_ns, error);
+	if (rc)
+		return rc;
+	rc = tool_decode(message, bytes, head, error);
+	return rc ? error_wrap(error, "%s", exchange->peer) : 0;
+}
+
+/* The other side's failure is ours. */
+static int take_failure(const struct exchange *exchange, struct tool_message *message,
+			struct error *error)
+{
+	int code = message->u.failure.code;
+	int rc = error_set(error, error_known(code) ? (enum error_code)code : ERROR_PEER_LOST,
+			   "the other side (%s) says: %s", exchange->peer, message->u.failure.text);
+
+	tool_fini(message);
+	return rc;
+}
+
+/* A send that failed may have crossed the peer's own failure, which is the cause. */
+static int hear_failure(struct exchange *exchange, int rc, struct error *error)
+{
+	struct tool_message message;
+	char byte;
+
+	if (recv(exchange->fd, &byte, 1, MSG_PEEK) != 1 ||
+	    read_message(exchange, &message, "why it failed", clock_ns() + FAILURE_NS, NULL))
+		return rc;
+	if (message.type == TOOL_FAILURE)
+		return take_failure(exchange, &message, error);
+	tool_fini(&message);
+	return rc;
+}
+
+int exchange_send(struct exchange *exchange, const struct tool_message *message,
+		  uint64_t deadline_ns, struct error *error)
+{
+	int rc = write_message(exchange, message, deadline_ns, error);
+
+	return rc ? hear_failure(exchange, rc, error) : 0;
+}
+
+int exchange_receive_any(struct exchange *exchange, const char *waiting_for,
+			 struct tool_message *message, uint64_t deadline_ns, struct error *error)
+{
+	int rc = read_message(exchange, message, waiting_for, deadline_ns, error);
+
+	return !rc && message->type == TOOL_FAILURE ? take_failure(exchange, message, error) : rc;
+}
+
+int exchange_unwanted(const struct exchange *exchange, struct tool_message *message,
+		      const char *waiting_for, struct error *error)
+{
+	int rc = error_set(error, ERROR_MESSAGE, "%s sent '%s' instead of %s", exchange->peer,
+			   tool_type_name(message->type), waiting_for);
+
+	tool_fini(message);
+	return rc;
+}
+
+int exchange_receive(struct exchange *exchange, enum tool_type type, const char *waiting_for,
+		     struct tool_message *message, uint64_t deadline_ns, struct error *error)
+{
+	struct tool_message unused;
+	struct tool_message *to = message ? message : &unused;
+	int rc = exchange_receive_any(exchange, waiting_for, to, deadline_ns, error);
+
+	if (rc == 0 && to->type != type)
+		rc = exchange_unwanted(exchange, to, waiting_for, error);
+	if (rc == 0 && !message)
+		tool_fini(to);
+	return rc;
+}
+
+void exchange_send_failure(struct exchange *exchange, const struct error *failure)
+{
+	struct tool_message message = {
+		.type = TOOL_FAILURE,
+		.u.failure = {(int)failure->code, (char *)(uintptr_t)failure->text}};
+
+	if (exchange->fd >= 0)
+		exchange_send(exchange, &message, clock_ns() + FAILURE_NS, NULL);
+}
+
+void exchange_close(struct exchange *exchange)
+{
+	if (exchange->fd >= 0)
+		close(exchange->fd);
+	exchange->fd = -1;
+}
+
 /* ---- hello ---- */
 
-static int send_hello(const struct exchange *exchange, const char *tool, uint64_t deadline_ns,
+static int send_hello(const struct exchange *exchange, const char *program, uint64_t deadline_ns,
 		      struct error *error)
 {
-	unsigned char hello[HELLO_BYTES] = MAGIC;
+	struct tool_message message = {.type = TOOL_HELLO};
 
-	put_u32(hello + MAGIC_BYTES, EXCHANGE_VERSION);
-	snprintf((char *)hello + MAGIC_BYTES + 4, EXCHANGE_TOOL_BYTES, "%s", tool);
-	return write_all(exchange, hello, sizeof(hello), deadline_ns, error);
+	snprintf(message.u.hello.program, sizeof(message.u.hello.program), "%s", program);
+	return write_message(exchange, &message, deadline_ns, error);
 }
 
 /* ERROR_MESSAGE: no weft tool. */
-static int take_hello(const struct exchange *exchange, const char *tool, uint64_t deadline_ns,
+static int take_hello(const struct exchange *exchange, const char *program, uint64_t deadline_ns,
 		      struct error *error)
 {
-	unsigned char hello[HELLO_BYTES + 1] = {0};
-	const char *theirs = (const char *)hello + MAGIC_BYTES + 4;
-	uint32_t version;
-	int rc = read_all(exchange, hello, MAGIC_BYTES, "its first bytes", deadline_ns, error);
+	struct tool_message message;
+	struct error failure;
+	int rc = read_message(exchange, &message, "its hello", deadline_ns, &failure);
 
+	if (rc == -ERROR_MESSAGE)
+		return error_set(error, ERROR_MESSAGE,
+				 "%s is no weft tool; is another program on that port? (%s)",
+				 exchange->peer, failure.text);
 	if (rc)
-		return rc;
-	if (memcmp(hello, MAGIC, MAGIC_BYTES) != 0)
-		return error_set(
-			error, ERROR_MESSAGE,
-			"%s is no weft tool: its first bytes are 0x%08x; is another program on "
-			"that port?",
-			exchange->peer, get_u32(hello));
-	rc = read_all(exchange, hello + MAGIC_BYTES, HELLO_BYTES - MAGIC_BYTES, "its version",
-		      deadline_ns, error);
-	if (rc)
-		return rc;
-	version = get_u32(hello + MAGIC_BYTES);
-	if (version != EXCHANGE_VERSION)
-		return error_set(error, ERROR_WIRE_VERSION,
-				 "%s speaks version %u of this exchange, this program version %d: "
-				 "use the same weft on both hosts",
-				 exchange->peer, version, EXCHANGE_VERSION);
-	if (strcmp(theirs, tool) != 0)
+		return error_set(error, failure.code, "%s", failure.text);
+	if (message.type != TOOL_HELLO)
+		return exchange_unwanted(exchange, &message, "its hello", error);
+	if (strcmp(message.u.hello.program, program) != 0)
 		return error_set(error, ERROR_CONFIG,
-				 "%s runs `weft %.40s`, this is `weft %s`: start the same on both",
-				 exchange->peer, theirs, tool);
+				 "%s runs `weft %s`, this is `weft %s`: start the same on both",
+				 exchange->peer, message.u.hello.program, program);
 	return 0;
 }
 
@@ -457,116 +556,4 @@ int exchange_connect(struct exchange *exchange, const char *address, uint16_t de
 	if (rc)
 		exchange_close(exchange);
 	return rc;
-}
-
-/* ---- messages ---- */
-
-static int take_failure(struct exchange *exchange, uint32_t length, uint64_t deadline_ns,
-			struct error *error)
-{
-	unsigned char bytes[4 + ERROR_TEXT_BYTES];
-	int rc, code;
-
-	if (length < 4 || length >= sizeof(bytes))
-		return error_set(error, ERROR_MESSAGE, "%s sent a failure of %u bytes",
-				 exchange->peer, length);
-	rc = read_all(exchange, bytes, length, "why it failed", deadline_ns, error);
-	if (rc)
-		return rc;
-	bytes[length] = '\0';
-	code = (int)get_u32(bytes);
-	return error_set(error, error_known(code) ? (enum error_code)code : ERROR_PEER_LOST,
-			 "the other side (%s) says: %s", exchange->peer, (char *)bytes + 4);
-}
-
-/* A send that failed may have crossed the peer's own failure, which is the cause. */
-static int hear_failure(struct exchange *exchange, int rc, struct error *error)
-{
-	unsigned char head[HEAD_BYTES];
-	struct error heard;
-	uint32_t length;
-
-	if (recv(exchange->fd, head, sizeof(head), MSG_PEEK) != sizeof(head) ||
-	    get_u32(head) != KIND_FAILURE)
-		return rc;
-	length = get_u32(head + 4);
-	recv(exchange->fd, head, sizeof(head), 0);
-	take_failure(exchange, length, clock_ns() + FAILURE_NS, &heard);
-	return error_set(error, heard.code, "%s", heard.text);
-}
-
-int exchange_send(struct exchange *exchange, uint32_t kind, const void *bytes, size_t length,
-		  uint64_t deadline_ns, struct error *error)
-{
-	unsigned char head[HEAD_BYTES];
-	int rc;
-
-	if (length > EXCHANGE_BYTES_MAX)
-		return error_set(error, ERROR_LIMIT, "a message of %zu bytes to %s; at most %d",
-				 length, exchange->peer, EXCHANGE_BYTES_MAX);
-	put_u32(head, kind);
-	put_u32(head + 4, (uint32_t)length);
-	rc = write_all(exchange, head, sizeof(head), deadline_ns, error);
-	if (rc == 0)
-		rc = write_all(exchange, bytes, length, deadline_ns, error);
-	return rc ? hear_failure(exchange, rc, error) : 0;
-}
-
-int exchange_receive_any(struct exchange *exchange, uint32_t *kind, const char *waiting_for,
-			 void *bytes, size_t most, size_t *length, uint64_t deadline_ns,
-			 struct error *error)
-{
-	unsigned char head[HEAD_BYTES];
-	uint32_t n;
-	int rc = read_all(exchange, head, sizeof(head), waiting_for, deadline_ns, error);
-
-	if (rc)
-		return rc;
-	*kind = get_u32(head);
-	n = get_u32(head + 4);
-	if (*kind == KIND_FAILURE)
-		return take_failure(exchange, n, deadline_ns, error);
-	if (n > most)
-		return error_set(error, ERROR_MESSAGE,
-				 "%s sent %u bytes of kind %u where %s has at most %zu",
-				 exchange->peer, n, *kind, waiting_for, most);
-	rc = read_all(exchange, bytes, n, waiting_for, deadline_ns, error);
-	if (length)
-		*length = n;
-	return rc;
-}
-
-int exchange_receive(struct exchange *exchange, uint32_t kind, const char *waiting_for, void *bytes,
-		     size_t most, size_t *length, uint64_t deadline_ns, struct error *error)
-{
-	uint32_t got;
-	int rc = exchange_receive_any(exchange, &got, waiting_for, bytes, most, length, deadline_ns,
-				      error);
-
-	if (rc == 0 && got != kind)
-		return error_set(error, ERROR_MESSAGE,
-				 "%s sent a message of kind %u instead of %s (kind %u)",
-				 exchange->peer, got, waiting_for, kind);
-	return rc;
-}
-
-void exchange_send_failure(struct exchange *exchange, const struct error *failure)
-{
-	unsigned char bytes[4 + ERROR_TEXT_BYTES];
-	size_t n = strlen(failure->text);
-
-	if (exchange->fd < 0)
-		return;
-	if (n > ERROR_TEXT_BYTES - 1)
-		n = ERROR_TEXT_BYTES - 1;
-	put_u32(bytes, (uint32_t)failure->code);
-	memcpy(bytes + 4, failure->text, n);
-	exchange_send(exchange, KIND_FAILURE, bytes, 4 + n, clock_ns() + FAILURE_NS, NULL);
-}
-
-void exchange_close(struct exchange *exchange)
-{
-	if (exchange->fd >= 0)
-		close(exchange->fd);
-	exchange->fd = -1;
 }

@@ -1,27 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * exchange.h -- one TCP connection between two `weft` tools on two hosts: it carries what they
- * must tell each other before and between transfers, never the transfer itself.
+ * exchange.h -- one TCP connection between two `weft` tools on two hosts, for the messages of
+ * wire/tool.h: each is its length in 4 bytes, little-endian, and its frame.
  *
  *   server: exchange_listen ─► exchange_accept ─┐             ┌─ exchange_connect :client
- *                                               hello ◄─► hello      magic, version, tool
- *                                               message ◄─► message  {kind, length, bytes}
+ *                                               hello ◄─► hello
+ *                                               message ◄─► message
  *
- * A message is at most 64 KiB; integers are little-endian. Kinds are the tool's own, from 1; kind 0
- * is a failure: code and sentence, which the other side's exchange_receive returns as its error.
- * Every call has a deadline (clock_ns(); EXCHANGE_FOREVER for none) and every sentence names the
- * peer as host:port and what was waited for. Name lookup alone is outside the deadline.
+ * A failure of the other side comes out of the receiving calls as their error. Every call has a
+ * deadline (clock_ns(); EXCHANGE_FOREVER for none) and every sentence names the peer as host:port and
+ * what was waited for. Name lookup alone is outside the deadline.
  */
 #ifndef CLI_EXCHANGE_H
 #define CLI_EXCHANGE_H
 
-#include "base/error.h"
-#include <stddef.h>
-#include <stdint.h>
+#include "wire/tool.h"
 
-#define EXCHANGE_BYTES_MAX  65536
 #define EXCHANGE_TEXT_BYTES 128
-#define EXCHANGE_TOOL_BYTES 24
 #define EXCHANGE_FOREVER    UINT64_MAX
 
 struct exchange {
@@ -48,34 +43,19 @@ void exchange_listener_close(struct exchange_listener *listener);
  * asked again until the deadline. */
 int exchange_connect(struct exchange *exchange, const char *address, uint16_t default_port,
 		     const char *tool, uint64_t deadline_ns, struct error *error);
-int exchange_send(struct exchange *exchange, uint32_t kind, const void *bytes, size_t length,
+int exchange_send(struct exchange *exchange, const struct tool_message *message,
 		  uint64_t deadline_ns, struct error *error);
-/* The next message, which must be of `kind`; `waiting_for` goes into sentences ("its endpoint
- * record"). More than `most` bytes is ERROR_MESSAGE. */
-int exchange_receive(struct exchange *exchange, uint32_t kind, const char *waiting_for,
-		     void *bytes, size_t most, size_t *length, uint64_t deadline_ns,
-		     struct error *error);
-/* Any kind from 1: *kind says which. */
-int exchange_receive_any(struct exchange *exchange, uint32_t *kind, const char *waiting_for,
-			 void *bytes, size_t most, size_t *length, uint64_t deadline_ns,
-			 struct error *error);
+/* The next message, which must be of `type`; `waiting_for` goes into sentences ("its endpoint
+ * record"). The caller frees it (tool_fini); NULL: nothing in it is needed. */
+int exchange_receive(struct exchange *exchange, enum tool_type type, const char *waiting_for,
+		     struct tool_message *message, uint64_t deadline_ns, struct error *error);
+/* Any type; of one that is not known in its place, exchange_unwanted is the error. */
+int exchange_receive_any(struct exchange *exchange, const char *waiting_for,
+			 struct tool_message *message, uint64_t deadline_ns, struct error *error);
+int exchange_unwanted(const struct exchange *exchange, struct tool_message *message,
+		      const char *waiting_for, struct error *error);
 /* Tells the peer why this side gives up; best effort. */
 void exchange_send_failure(struct exchange *exchange, const struct error *failure);
 void exchange_close(struct exchange *exchange);
-
-/* Integers of a message's bytes. */
-static inline void exchange_put_u64(unsigned char *at, uint64_t value)
-{
-	for (int i = 0; i < 8; i++)
-		at[i] = (unsigned char)(value >> 8 * i);
-}
-static inline uint64_t exchange_get_u64(const unsigned char *at)
-{
-	uint64_t value = 0;
-
-	for (int i = 0; i < 8; i++)
-		value |= (uint64_t)at[i] << 8 * i;
-	return value;
-}
 
 #endif

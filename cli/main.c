@@ -3,6 +3,7 @@
  * The `weft` tool: finds the row of `weft NOUN VERB`, or of a noun that has no verbs, and runs it.
  */
 #include "cli/command.h"
+#include "cli/verb.h"
 #include "base/error.h"
 #include "base/log.h"
 
@@ -135,5 +136,5 @@ int main(int argc, char **argv)
 	snprintf(name, sizeof(name), "weft %s%s%s", row->noun, row->verb ? " " : "",
 		 row->verb ? row->verb : "");
 	argv[words] = name; /* argp prints it in usage and errors */
-	return flush_output(row->run(argc - words, argv + words));
+	return flush_output(verb_run(row->takes, argc - words, argv + words));
 }

@@ -6,46 +6,17 @@
 
 #include "cli/command.h"
 #include "base/text.h"
+#include "job/parallel.h"
 #include "model/family.h"
 #include "model/model.h"
-#include <argp.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { OPTION_JSON = 0x100, OPTION_ALL };
-
 struct options {
 	const char *name;
-	bool json, all, wants_name;
+	bool json, all;
 };
-
-static error_t parse_option(int key, char *argument, struct argp_state *state)
-{
-	struct options *options = state->input;
-
-	switch (key) {
-	case OPTION_JSON:
-		options->json = true;
-		return 0;
-	case OPTION_ALL:
-		options->all = true;
-		return 0;
-	case ARGP_KEY_ARG:
-		if (!options->wants_name || options->name)
-			argp_error(state, "'%s' is one argument too many", argument);
-		options->name = argument;
-		return 0;
-	case ARGP_KEY_END:
-		if (options->wants_name && !options->name)
-			argp_error(state,
-				   "name a model: a built-in one (see `weft model list`), or a "
-				   "folder or config.json written with a '/'");
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
 
 char *model_shape_text(uint32_t dims, const uint64_t *shape, char out[MODEL_SHAPE_BYTES])
 {
@@ -58,13 +29,20 @@ char *model_shape_text(uint32_t dims, const uint64_t *shape, char out[MODEL_SHAP
 	return out;
 }
 
-void model_json_shape(struct json *json, const char *key, uint32_t dims, const uint64_t *shape)
+int model_rank(const char *infer_text, const char *rank_text, struct infer_spec *infer,
+	       uint32_t *rank, struct error *error)
 {
-	json_put_key(json, key);
-	json_put_array(json);
-	for (uint32_t d = 0; d < dims; d++)
-		json_put_u64(json, shape[d]);
-	json_put_array_end(json);
+	uint64_t value;
+	int rc = infer_spec_parse(infer, infer_text, error);
+
+	if (rc)
+		return rc;
+	if (!parse_u64(rank_text, &value) || value >= infer_ranks(infer))
+		return error_set(error, ERROR_USAGE,
+				 "--rank %s is not an inference rank; %s has ranks 0 to %u",
+				 rank_text, infer_text, infer_ranks(infer) - 1);
+	*rank = (uint32_t)value;
+	return 0;
 }
 
 static void list_json(const struct model *model)
@@ -72,8 +50,7 @@ static void list_json(const struct model *model)
 	const struct model_config *config = &model->config;
 	struct json line, *json = &line;
 
-	json_to_file(json, stdout);
-	json_put_object(json);
+	json_put_line(json, stdout);
 	json_put_key_string(json, "name", model->name);
 	json_put_key_string(json, "architecture", config->family->architecture);
 	json_put_key_u64(json, "tensors", model->tensor_count);
@@ -95,8 +72,7 @@ static void list_json(const struct model *model)
 	json_put_key_u64(json, "mtp_layers", config->mtp_layers);
 	json_put_key_u64(json, "block_rows", config->block_rows);
 	json_put_key_u64(json, "block_columns", config->block_columns);
-	json_put_object_end(json);
-	json_put_newline(json);
+	json_put_line_end(json);
 }
 
 static void list_line(const struct model *model)
@@ -112,44 +88,41 @@ static void list_line(const struct model *model)
 		       grouped_text(model->all_bytes, bytes), bytes_text(model->all_bytes, size));
 }
 
-static int run_list(int argc, char **argv)
+static int run_list(void *taken, struct error *error)
 {
-	static const struct argp_option rows[] = {
-		{"json", OPTION_JSON, NULL, 0, "one JSON object a model", 0},
-		{0},
-	};
-	static const struct argp argp = {
-		rows,
-		parse_option,
-		"",
-		"The models that are known by name.\v"
-		"Parameters are elements without those of fp8 scales; bytes are all. MTP layers are "
-		"left to the engines' draft model: they are not sent.",
-		NULL,
-		NULL,
-		NULL};
-	struct options options = {0};
+	const struct options *options = taken;
 	const struct model_builtin *builtins;
-	struct error error = {0};
 	struct model *model;
 	size_t count;
 
-	argp_parse(&argp, argc, argv, 0, NULL, &options);
 	builtins = model_builtins(&count);
-	if (!options.json)
+	if (!options->json)
 		printf("%-19s %-22s %7s %17s %17s\n", "name", "class", "tensors", "parameters",
 		       "bytes");
 	for (size_t i = 0; i < count; i++) {
-		if (model_open(&model, builtins[i].name, &error))
-			return command_fail(&error);
-		if (options.json)
-			list_json(model);
-		else
-			list_line(model);
+		int rc = model_open(&model, builtins[i].name, error);
+
+		if (rc)
+			return rc;
+		(options->json ? list_json : list_line)(model);
 		model_close(&model);
 	}
 	return 0;
 }
+
+static const struct verb_option list_rows[] = {
+	FLAG(json, "json", "one JSON object a model"),
+	{0},
+};
+
+static const struct verb list = {
+	VERB_OF(struct options, list_rows),
+	.arguments = "",
+	.doc = "The models that are known by name.\v"
+	       "Parameters are elements without those of fp8 scales; bytes are all. MTP layers are "
+	       "left to the engines' draft model: they are not sent.",
+	.run = run_list,
+};
 
 static void tensors_json(const struct model *model, size_t count)
 {
@@ -158,16 +131,14 @@ static void tensors_json(const struct model *model, size_t count)
 	for (size_t i = 0; i < count; i++) {
 		const struct model_tensor *tensor = &model->tensors[i];
 
-		json_to_file(&json, stdout);
-		json_put_object(&json);
+		json_put_line(&json, stdout);
 		json_put_key_string(&json, "tensor", tensor->name);
 		json_put_key_string(&json, "dtype", dtype_name(tensor->dtype));
-		model_json_shape(&json, "shape", tensor->dims, tensor->shape);
+		json_put_key_u64s(&json, "shape", tensor->shape, tensor->dims);
 		json_put_key_u64(&json, "bytes", tensor->bytes);
 		json_put_key(&json, "layer");
 		json_put_i64(&json, tensor->layer);
-		json_put_object_end(&json);
-		json_put_newline(&json);
+		json_put_line_end(&json);
 	}
 }
 
@@ -190,49 +161,45 @@ static void tensors_lines(const struct model *model, size_t count)
 		       grouped_text(model->all_bytes, bytes));
 }
 
-static int run_tensors(int argc, char **argv)
+static int run_tensors(void *taken, struct error *error)
 {
-	static const struct argp_option rows[] = {
-		{"json", OPTION_JSON, NULL, 0, "one JSON object a tensor", 0},
-		{"all", OPTION_ALL, NULL, 0, "with the tensors of MTP layers, which are not sent",
-		 0},
-		{0},
-	};
-	static const struct argp argp = {
-		rows,
-		parse_option,
-		"MODEL",
-		"The tensors of a model's checkpoint, in checkpoint order. MODEL is a built-in name, "
-		"or a folder or config.json written with a '/'.\v"
-		"In JSON, \"layer\" is -1 for tensors before the layers and the number of layers for "
-		"those after them (with --all also for those of the first MTP layer, which stand at "
-		"the end).",
-		NULL,
-		NULL,
-		NULL};
-	struct options options = {.wants_name = true};
-	struct error error = {0};
+	const struct options *options = taken;
 	struct model *model;
-	size_t count;
+	int rc = model_open(&model, options->name, error);
 
-	argp_parse(&argp, argc, argv, 0, NULL, &options);
-	if (model_open(&model, options.name, &error))
-		return command_fail(&error);
-	count = options.all ? model->all_count : model->tensor_count;
-	if (options.json)
-		tensors_json(model, count);
-	else
-		tensors_lines(model, count);
+	if (rc)
+		return rc;
+	(options->json ? tensors_json : tensors_lines)(model, options->all ? model->all_count
+									   : model->tensor_count);
 	model_close(&model);
 	return 0;
 }
 
+static const struct verb_option tensors_rows[] = {
+	FLAG(json, "json", "one JSON object a tensor"),
+	FLAG(all, "all", "with the tensors of MTP layers, which are not sent"),
+	{0},
+};
+
+static const struct verb tensors = {
+	VERB_OF(struct options, tensors_rows),
+	VERB_ARGUMENTS(struct options, name, 1, 1),
+	.arguments = "MODEL",
+	.too_few = MODEL_NEEDED,
+	.doc = "The tensors of a model's checkpoint, in checkpoint order. MODEL is a built-in name, "
+	       "or a folder or config.json written with a '/'.\v"
+	       "In JSON, \"layer\" is -1 for tensors before the layers and the number of layers for "
+	       "those after them (with --all also for those of the first MTP layer, which stand at "
+	       "the end).",
+	.run = run_tensors,
+};
+
 const struct command model_commands[] = {
-	{"model", "list", "the models that are known by name", run_list},
-	{"model", "tensors", "the tensors of a model's checkpoint", run_tensors},
-	{"model", "layout", "one rank's parameters and where they come from", model_layout_print},
-	{"model", "check", "a running engine's own parameters beside a layout", model_check},
+	{"model", "list", "the models that are known by name", &list},
+	{"model", "tensors", "the tensors of a model's checkpoint", &tensors},
+	{"model", "layout", "one rank's parameters and where they come from", &model_layout_verb},
+	{"model", "check", "a running engine's own parameters beside a layout", &model_check_verb},
 	{"model", "plan-memory", "what each worker of a job keeps beside the model",
-	 model_plan_memory},
-	{NULL, NULL, NULL, NULL},
+	 &model_memory_verb},
+	{0},
 };

@@ -11,50 +11,14 @@
 #include "base/text.h"
 #include "model/derived.h"
 #include "model/model.h"
-#include <argp.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-enum { OPTION_JSON = 0x100, OPTION_INFER, OPTION_RANK, OPTION_DERIVED };
 
 struct options {
 	const char *name, *infer, *rank;
 	bool json, derived;
 };
-
-static error_t parse_option(int key, char *argument, struct argp_state *state)
-{
-	struct options *options = state->input;
-
-	switch (key) {
-	case OPTION_JSON:
-		options->json = true;
-		return 0;
-	case OPTION_INFER:
-		options->infer = argument;
-		return 0;
-	case OPTION_RANK:
-		options->rank = argument;
-		return 0;
-	case OPTION_DERIVED:
-		options->derived = true;
-		return 0;
-	case ARGP_KEY_ARG:
-		if (options->name)
-			argp_error(state, "'%s' is one argument too many", argument);
-		options->name = argument;
-		return 0;
-	case ARGP_KEY_END:
-		if (!options->name)
-			argp_error(state,
-				   "name a model: a built-in one (see `weft model list`), or a "
-				   "folder or config.json written with a '/'");
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
 
 /* ---- pieces ---- */
 
@@ -75,17 +39,11 @@ static void piece_json(const struct layout *layout, const struct piece *piece)
 	char how[MAKE_TEXT_BYTES];
 	struct json json;
 
-	json_to_file(&json, stdout);
-	json_put_object(&json);
+	json_put_line(&json, stdout);
 	json_put_key_string(&json, "tensor", tensor->name);
-	json_put_key(&json, "src");
-	json_put_array(&json);
-	for (uint32_t d = 0; d < piece->src.dims; d++) {
-		json_put_array(&json);
-		json_put_u64(&json, piece->src.lo[d]);
-		json_put_u64(&json, piece->src.hi[d]);
-		json_put_array_end(&json);
-	}
+	json_put_key_array(&json, "src");
+	for (uint32_t d = 0; d < piece->src.dims; d++)
+		json_put_range(&json, piece->src.lo[d], piece->src.hi[d]);
 	json_put_array_end(&json);
 	json_put_key_string(&json, "param", param->name);
 	json_put_key_u64(&json, "offset", piece->offset);
@@ -97,8 +55,7 @@ static void piece_json(const struct layout *layout, const struct piece *piece)
 		if (piece->make.from_rows)
 			json_put_key_string(&json, "scales", layout->tensors[piece->scales].name);
 	}
-	json_put_object_end(&json);
-	json_put_newline(&json);
+	json_put_line_end(&json);
 }
 
 static const struct layout *sort_layout; /* qsort has no context argument */
@@ -185,38 +142,36 @@ static int print_layout(const struct layout *layout, const char *title, struct e
 
 /* ---- --derived ---- */
 
+static void put_optional(struct json *json, const char *key, const char *value)
+{
+	json_put_key(json, key);
+	if (value)
+		json_put_string(json, value);
+	else
+		json_put_null(json);
+}
+
 static void derived_json(const struct layout *layout, const struct derived *derived)
 {
 	const uint32_t sources[] = {derived->param, derived->scales};
 	struct json json;
 
-	json_to_file(&json, stdout);
-	json_put_object(&json);
+	json_put_line(&json, stdout);
 	json_put_key_string(&json, "derived", derived->name);
 	json_put_key_string(&json, "state", derived_state_name(derived->kind->state));
 	json_put_key_string(&json, "dtype", dtype_name(derived->dtype));
-	model_json_shape(&json, "shape", derived->dims, derived->shape);
-	model_json_shape(&json, "strides", derived->dims, derived->strides);
+	json_put_key_u64s(&json, "shape", derived->shape, derived->dims);
+	json_put_key_u64s(&json, "strides", derived->strides, derived->dims);
 	json_put_key_u64(&json, "bytes", derived->bytes);
-	json_put_key(&json, "from");
-	json_put_array(&json);
+	json_put_key_array(&json, "from");
 	for (size_t i = 0; i < ARRAY_SIZE(sources); i++)
 		if (sources[i] != DERIVED_NO_PARAM && derived->kind->state != DERIVED_CONSTANT)
 			json_put_string(&json, layout->params[sources[i]].name);
 	json_put_array_end(&json);
 	json_put_key_string(&json, "how", derived->kind->how);
-	json_put_key(&json, "by");
-	if (derived->kind->by)
-		json_put_string(&json, derived->kind->by);
-	else
-		json_put_null(&json);
-	json_put_key(&json, "only");
-	if (derived->kind->only)
-		json_put_string(&json, derived->kind->only);
-	else
-		json_put_null(&json);
-	json_put_object_end(&json);
-	json_put_newline(&json);
+	put_optional(&json, "by", derived->kind->by);
+	put_optional(&json, "only", derived->kind->only);
+	json_put_line_end(&json);
 }
 
 static void print_derived(const struct layout *layout, const struct derived *derived)
@@ -335,68 +290,56 @@ static int show_rank(const struct options *options, const struct model *model,
 	return rc;
 }
 
-static int show_layout(const struct options *options, struct error *error)
+static int run(void *taken, struct error *error)
 {
+	const struct options *options = taken;
 	struct infer_spec infer;
 	struct model *model;
-	uint64_t rank;
+	uint32_t rank;
 	int rc;
 
 	if (!options->infer)
 		return error_set(error, ERROR_USAGE,
 				 "--infer is missing: say for example --infer engines=1,tp=2");
-	rc = infer_spec_parse(&infer, options->infer, error);
+	rc = model_rank(options->infer, options->rank, &infer, &rank, error);
+	if (!rc)
+		rc = model_open(&model, options->name, error);
 	if (rc)
 		return rc;
-	if (!parse_u64(options->rank, &rank) || rank >= infer_ranks(&infer))
-		return error_set(error, ERROR_USAGE,
-				 "--rank %s is not an inference rank; %s has ranks 0 to %u",
-				 options->rank, options->infer, infer_ranks(&infer) - 1);
-	rc = model_open(&model, options->name, error);
-	if (rc)
-		return rc;
-	rc = show_rank(options, model, &infer, (uint32_t)rank, error);
+	rc = show_rank(options, model, &infer, rank, error);
 	model_close(&model);
 	return rc;
 }
 
-int model_layout_print(int argc, char **argv)
-{
-	static const struct argp_option rows[] = {
-		{"infer", OPTION_INFER, "SPEC", 0,
-		 "the inference side, as engines=2,tp=8,ep=8 (also dp, dp_lm_head, moe_dense_tp, "
-		 "a2a, fuse_shared, embed_replicated, names, experts, gate, indexer, dtype, fp8: "
-		 "docs/models.md)",
-		 0},
-		{"rank", OPTION_RANK, "R", 0,
-		 "the inference rank, counted over all engines (default 0)", 0},
-		{"derived", OPTION_DERIVED, NULL, 0,
-		 "not the parameters, but what the engine makes of them after a load", 0},
-		{"json", OPTION_JSON, NULL, 0, "one JSON object a piece, or a derived tensor", 0},
-		{0},
-	};
-	static const struct argp argp = {
-		rows,
-		parse_option,
-		"MODEL",
-		"The parameters of one inference rank, and which part of which tensor becomes which "
-		"byte range of them. MODEL is a built-in name, or a folder or config.json written "
-		"with a '/'.\v"
-		"A piece whose bytes are not the tensor's own also says how they are made (in JSON "
-		"\"make\", \"from\", \"to\", and \"scales\" with an fp8 source): convert, quantise, "
-		"scales, dequantise, requantise, rescale, with the rows and columns of a block.\n\n"
-		"Derived tensors are never written. Their states: rebuilt (the engine makes them "
-		"after every load), optional (the same, in some builds), view (a parameter's own "
-		"bytes), constant (made of no tensor), stale (nobody makes them again). Strides "
-		"count elements. Not listed, because they are parameters in another order: experts "
-		"that a flashinfer TRT-LLM runner has shuffled; the engine must undo that before a "
-		"write, and do it again after.",
-		NULL,
-		NULL,
-		NULL};
-	struct options options = {.rank = "0"};
-	struct error error = {0};
+static const struct verb_option rows[] = {
+	TEXT(infer, "infer", "SPEC",
+	     "the inference side, as engines=2,tp=8,ep=8 (also dp, dp_lm_head, moe_dense_tp, "
+	     "a2a, fuse_shared, embed_replicated, names, experts, gate, indexer, dtype, fp8: "
+	     "docs/models.md)"),
+	TEXT(rank, "rank", "R", "the inference rank, counted over all engines (default 0)"),
+	FLAG(derived, "derived",
+	     "not the parameters, but what the engine makes of them after a load"),
+	FLAG(json, "json", "one JSON object a piece, or a derived tensor"),
+	{0},
+};
 
-	argp_parse(&argp, argc, argv, 0, NULL, &options);
-	return show_layout(&options, &error) ? command_fail(&error) : 0;
-}
+const struct verb model_layout_verb = {
+	VERB_OF(struct options, rows),
+	VERB_ARGUMENTS(struct options, name, 1, 1),
+	.defaults = &(const struct options){.rank = "0"},
+	.arguments = "MODEL",
+	.too_few = MODEL_NEEDED,
+	.doc = "The parameters of one inference rank, and which part of which tensor becomes which "
+	       "byte range of them. MODEL is a built-in name, or a folder or config.json written "
+	       "with a '/'.\v"
+	       "A piece whose bytes are not the tensor's own also says how they are made (in JSON "
+	       "\"make\", \"from\", \"to\", and \"scales\" with an fp8 source): convert, quantise, "
+	       "scales, dequantise, requantise, rescale, with the rows and columns of a block.\n\n"
+	       "Derived tensors are never written. Their states: rebuilt (the engine makes them "
+	       "after every load), optional (the same, in some builds), view (a parameter's own "
+	       "bytes), constant (made of no tensor), stale (nobody makes them again). Strides "
+	       "count elements. Not listed, because they are parameters in another order: experts "
+	       "that a flashinfer TRT-LLM runner has shuffled; the engine must undo that before a "
+	       "write, and do it again after.",
+	.run = run,
+};

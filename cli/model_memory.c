@@ -12,63 +12,14 @@
 #include "routing/report/memory_plan.h"
 #include "routing/lab/scenario.h"
 #include "wire/message.h"
-#include <argp.h>
 #include <stdio.h>
 #include <string.h>
-
-enum {
-	OPTION_JSON = 0x100,
-	OPTION_MODEL,
-	OPTION_TRAIN,
-	OPTION_INFER,
-	OPTION_ROW,
-	OPTION_ALL,
-	OPTION_RING,
-	OPTION_BUCKET
-};
 
 struct options {
 	const char *model, *train, *infer, *row, *ring, *bucket;
 	bool json, all;
 	uint64_t ring_bytes, bucket_bytes;
 };
-
-static error_t parse_option(int key, char *argument, struct argp_state *state)
-{
-	struct options *options = state->input;
-
-	switch (key) {
-	case OPTION_JSON:
-		options->json = true;
-		return 0;
-	case OPTION_MODEL:
-		options->model = argument;
-		return 0;
-	case OPTION_TRAIN:
-		options->train = argument;
-		return 0;
-	case OPTION_INFER:
-		options->infer = argument;
-		return 0;
-	case OPTION_ROW:
-		options->row = argument;
-		return 0;
-	case OPTION_ALL:
-		options->all = true;
-		return 0;
-	case OPTION_RING:
-		options->ring = argument;
-		return 0;
-	case OPTION_BUCKET:
-		options->bucket = argument;
-		return 0;
-	case ARGP_KEY_ARG:
-		argp_error(state, "'%s' is one argument too many", argument);
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
 
 /* ---- the figures of one job ---- */
 
@@ -209,14 +160,12 @@ static void put_job(const struct figures *f)
 	const struct memory_published *published = &f->plan->published;
 	struct json line, *json = &line;
 
-	json_to_file(json, stdout);
-	json_put_object(json);
+	json_put_line(json, stdout);
 	json_put_key_string(json, "name", f->name);
 	json_put_key_string(json, "model", f->model);
 	json_put_key_string(json, "train", f->train);
 	json_put_key_string(json, "infer", f->infer);
-	json_put_key(json, "published");
-	json_put_object(json);
+	json_put_key_object(json, "published");
 	json_put_key_u64(json, "replica_bytes", published->replica_bytes);
 	json_put_key_u64(json, "staged_bytes", published->staged_bytes);
 	json_put_key_string(json, "staged", published->staged);
@@ -224,13 +173,11 @@ static void put_job(const struct figures *f)
 	json_put_key_u64(json, "groups", published->groups);
 	json_put_key_u64(json, "sessions", published->sessions);
 	json_put_object_end(json);
-	json_put_key(json, "trainers");
-	json_put_array(json);
+	json_put_key_array(json, "trainers");
 	for (uint32_t t = 0; t < f->plan->trainer_count; t++)
 		put_trainer(json, &f->plan->trainers[t]);
 	json_put_array_end(json);
-	json_put_key(json, "inference");
-	json_put_array(json);
+	json_put_key_array(json, "inference");
 	for (uint32_t i = 0; i < f->plan->inference_count; i++) {
 		const struct memory_inference *rank = &f->plan->inference[i];
 
@@ -242,8 +189,7 @@ static void put_job(const struct figures *f)
 		json_put_object_end(json);
 	}
 	json_put_array_end(json);
-	json_put_object_end(json);
-	json_put_newline(json);
+	json_put_line_end(json);
 }
 
 /* ---- jobs ---- */
@@ -284,39 +230,21 @@ static int plan_job(const struct options *options, const struct scenario *row, s
 	return rc;
 }
 
-static int unknown_row(const struct scenarios *scenarios, const char *name, struct error *error)
-{
-	struct text known = {0};
-	int rc;
-
-	for (size_t i = 0; i < scenarios->count; i++)
-		text_format(&known, "%s%s", i ? ", " : "", scenarios->items[i].name);
-	rc = error_set(error, ERROR_USAGE, "--row %s is not known; these are: %s", name,
-		       text_string(&known));
-	text_fini(&known);
-	return rc;
-}
-
 static int plan_published(const struct options *options, struct error *error)
 {
 	struct scenarios scenarios;
-	bool found = false;
 	int rc = scenarios_published(&scenarios, error);
 
 	if (rc)
 		return rc;
+	rc = scenarios_select(&scenarios, options->row, error);
 	if (options->all && !options->json)
 		print_head(options);
 	for (size_t i = 0; !rc && i < scenarios.count; i++) {
-		if (options->row && strcmp(scenarios.items[i].name, options->row) != 0)
-			continue;
-		found = true;
 		rc = plan_job(options, &scenarios.items[i], error);
 		if (rc)
 			error_wrap(error, "%s", scenarios.items[i].name);
 	}
-	if (!rc && !found)
-		rc = unknown_row(&scenarios, options->row, error);
 	scenarios_fini(&scenarios);
 	return rc;
 }
@@ -355,8 +283,9 @@ static int check_options(struct options *options, struct error *error)
 	return 0;
 }
 
-static int run(struct options *options, struct error *error)
+static int run(void *taken, struct error *error)
 {
+	struct options *options = taken;
 	int rc = check_options(options, error);
 
 	if (rc)
@@ -372,39 +301,28 @@ static int run(struct options *options, struct error *error)
 			error);
 }
 
-int model_plan_memory(int argc, char **argv)
-{
-	static const struct argp_option rows[] = {
-		{"model", OPTION_MODEL, "NAME", 0,
-		 "a built-in model, or a folder or config.json written with a '/'", 0},
-		{"train", OPTION_TRAIN, "SPEC", 0,
-		 "trainers: world=16,pp=2 or world=16,fsdp=8,source=sharded", 0},
-		{"infer", OPTION_INFER, "SPEC", 0,
-		 "inference: engines=2,tp=4 (all keys: docs/models.md)", 0},
-		{"row", OPTION_ROW, "NAME", 0, "one of the published runs, in full", 0},
-		{"all", OPTION_ALL, NULL, 0, "all published runs, a line each", 0},
-		{"ring-bytes", OPTION_RING, "SIZE", 0, "the ring's limit (default 1G)", 0},
-		{"bucket-bytes", OPTION_BUCKET, "SIZE", 0,
-		 "tensors that the framework gathers at a time (default 512M)", 0},
-		{"json", OPTION_JSON, NULL, 0, "one JSON object a job, with every rank", 0},
-		{0},
-	};
-	static const struct argp argp = {
-		rows,
-		parse_option,
-		"",
-		"What each trainer and each inference rank keeps beside the model, in the "
-		"published design (a CPU replica of one whole engine rank) and in Weft's (a ring, "
-		"or a full replica of what it sends).\v"
-		"The figures of Weft are those of the job's real plan (policy greedy), the largest "
-		"of all ranks. Ring: its limit, or what one update packs where that is less. "
-		"docs/memory.md says how each figure comes about.",
-		NULL,
-		NULL,
-		NULL};
-	struct options options = {0};
-	struct error error = {0};
+static const struct verb_option rows[] = {
+	TEXT(model, "model", "NAME",
+	     "a built-in model, or a folder or config.json written with a '/'"),
+	TEXT(train, "train", "SPEC", "trainers: world=16,pp=2 or world=16,fsdp=8,source=sharded"),
+	TEXT(infer, "infer", "SPEC", "inference: engines=2,tp=4 (all keys: docs/models.md)"),
+	TEXT(row, "row", "NAME", "one of the published runs, in full"),
+	FLAG(all, "all", "all published runs, a line each"),
+	TEXT(ring, "ring-bytes", "SIZE", "the ring's limit (default 1G)"),
+	TEXT(bucket, "bucket-bytes", "SIZE",
+	     "tensors that the framework gathers at a time (default 512M)"),
+	FLAG(json, "json", "one JSON object a job, with every rank"),
+	{0},
+};
 
-	argp_parse(&argp, argc, argv, 0, NULL, &options);
-	return run(&options, &error) ? command_fail(&error) : 0;
-}
+const struct verb model_memory_verb = {
+	VERB_OF(struct options, rows),
+	.arguments = "",
+	.doc = "What each trainer and each inference rank keeps beside the model, in the "
+	       "published design (a CPU replica of one whole engine rank) and in Weft's (a ring, "
+	       "or a full replica of what it sends).\v"
+	       "The figures of Weft are those of the job's real plan (policy greedy), the largest "
+	       "of all ranks. Ring: its limit, or what one update packs where that is less. "
+	       "docs/memory.md says how each figure comes about.",
+	.run = run,
+};

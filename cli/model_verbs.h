@@ -6,15 +6,22 @@
 #define CLI_MODEL_VERBS_H
 
 #include "base/json_write.h"
+#include "cli/verb.h"
 #include <stdint.h>
 
-int model_check(int argc, char **argv);        /* model_check.c */
-int model_layout_print(int argc, char **argv); /* model_layout.c */
-int model_plan_memory(int argc, char **argv);  /* model_memory.c */
+extern const struct verb model_check_verb, model_layout_verb, model_memory_verb;
+
+#define MODEL_NEEDED                                               \
+	"name a model: a built-in one (see `weft model list`), or a " \
+	"folder or config.json written with a '/'"
 
 #define MODEL_SHAPE_BYTES 96
 /* "[4096, 512]" into out; returns out. */
 char *model_shape_text(uint32_t dims, const uint64_t *shape, char out[MODEL_SHAPE_BYTES]);
-void model_json_shape(struct json *json, const char *key, uint32_t dims, const uint64_t *shape);
+
+/* --infer and --rank of one inference rank. */
+struct infer_spec;
+int model_rank(const char *infer_text, const char *rank_text, struct infer_spec *infer,
+	       uint32_t *rank, struct error *error);
 
 #endif

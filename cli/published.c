@@ -139,8 +139,7 @@ static void put_row(const struct scenario *scenario, const struct outcome *outco
 {
 	struct json json;
 
-	json_to_file(&json, stdout);
-	json_put_object(&json);
+	json_put_line(&json, stdout);
 	json_put_key_string(&json, "name", scenario->name);
 	json_put_key_string(&json, "model", scenario->model);
 	json_put_key_string(&json, "train", scenario->train);
@@ -148,8 +147,7 @@ static void put_row(const struct scenario *scenario, const struct outcome *outco
 	json_put_key_string(&json, "topology", scenario->topology);
 	json_put_key_double(&json, "published_nccl_seconds", scenario->nccl_seconds);
 	json_put_key_double(&json, "published_rdma_seconds", scenario->rdma_seconds);
-	json_put_key(&json, "rates_bytes_per_second");
-	json_put_object(&json);
+	json_put_key_object(&json, "rates_bytes_per_second");
 	for (int s = 0; s < STAGE_COUNT; s++)
 		json_put_key_double(&json, stage_name((enum stage)s),
 				    flags->simulate.stage_bytes_per_second[s]);
@@ -158,8 +156,7 @@ static void put_row(const struct scenario *scenario, const struct outcome *outco
 	json_put_key_double(&json, "wire_bound_seconds", outcomes->wire);
 	json_put_key_double(&json, "bound_seconds", outcomes->bound);
 	json_put_key_string(&json, "bound_by", outcomes->limit);
-	json_put_key(&json, "simulated");
-	json_put_array(&json);
+	json_put_key_array(&json, "simulated");
 	for (size_t w = 0; w < WAYS; w++) {
 		json_put_object(&json);
 		json_put_key_string(&json, "policy", ways[w].policy);
@@ -170,25 +167,8 @@ static void put_row(const struct scenario *scenario, const struct outcome *outco
 		json_put_object_end(&json);
 	}
 	json_put_array_end(&json);
-	json_put_object_end(&json);
-	json_put_newline(&json);
+	json_put_line_end(&json);
 	fflush(stdout);
-}
-
-static int find_row(const struct scenarios *scenarios, const char *name, struct error *error)
-{
-	struct text known = {0};
-	int rc;
-
-	for (size_t i = 0; i < scenarios->count; i++)
-		if (strcmp(scenarios->items[i].name, name) == 0)
-			return 0;
-	for (size_t i = 0; i < scenarios->count; i++)
-		text_format(&known, "%s%s", i ? ", " : "", scenarios->items[i].name);
-	rc = error_set(error, ERROR_USAGE, "--row %s is not known; these are: %s", name,
-		       text_string(&known));
-	text_fini(&known);
-	return rc;
 }
 
 int published_run(const struct simulate_flags *flags, struct error *error)
@@ -198,15 +178,12 @@ int published_run(const struct simulate_flags *flags, struct error *error)
 
 	if (rc)
 		return rc;
-	if (flags->row)
-		rc = find_row(&scenarios, flags->row, error);
+	rc = scenarios_select(&scenarios, flags->row, error);
 	if (!rc && !flags->json)
 		print_head(flags);
 	for (size_t i = 0; !rc && i < scenarios.count; i++) {
 		struct outcome outcomes[WAYS];
 
-		if (flags->row && strcmp(scenarios.items[i].name, flags->row))
-			continue;
 		rc = simulate_row(outcomes, &scenarios.items[i], flags, error);
 		if (rc)
 			error_wrap(error, "%s", scenarios.items[i].name);

@@ -8,22 +8,23 @@
 #include <stddef.h>
 #include <string.h>
 
+#define ROW(verb, what)                                    \
+	{                                                  \
+		"route", #verb, what, &route_##verb##_verb \
+	}
+
 const struct command route_commands[] = {
-	{"route", "plan", "plan who sends what to whom, and how good that is", route_plan_run},
-	{"route", "show", "a routing dump by trainer, inference, tensor, host or nic",
-	 route_show_run},
-	{"route", "verify", "prove a routing dump against the model, byte by byte",
-	 route_verify_run},
-	{"route", "explain", "why a tensor comes to a rank from where it does", route_explain_run},
-	{"route", "compare", "all policies on one input, a line each", route_compare_run},
-	{"route", "topology", "where the ranks of a job sit: hosts, NICs, distances",
-	 route_topology_run},
-	{"route", "simulate", "how long an update of a plan or dump would take",
-	 route_simulate_run},
-	{"route", "export", "a routing dump as JSON, CSV, JSONL, graph or HTML", route_export_run},
-	{"route", "order", "what one trainer sends, in its order", route_order_run},
-	{"route", "diff", "what another plan of the same job changes", route_diff_run},
-	{NULL, NULL, NULL, NULL},
+	ROW(plan, "plan who sends what to whom, and how good that is"),
+	ROW(show, "a routing dump by trainer, inference, tensor, host or nic"),
+	ROW(verify, "prove a routing dump against the model, byte by byte"),
+	ROW(explain, "why a tensor comes to a rank from where it does"),
+	ROW(compare, "all policies on one input, a line each"),
+	ROW(topology, "where the ranks of a job sit: hosts, NICs, distances"),
+	ROW(simulate, "how long an update of a plan or dump would take"),
+	ROW(export, "a routing dump as JSON, CSV, JSONL, graph or HTML"),
+	ROW(order, "what one trainer sends, in its order"),
+	ROW(diff, "what another plan of the same job changes"),
+	{0},
 };
 
 int route_job_open(struct route_job *job, const char *model, const char *train, const char *infer,
@@ -49,6 +50,7 @@ int route_job_open(struct route_job *job, const char *model, const char *train, 
 
 void route_job_close(struct route_job *job)
 {
+	table_free(&job->table);
 	problem_free(&job->problem);
 	problem_storage_free(&job->storage);
 	model_close(&job->model);

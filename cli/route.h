@@ -5,30 +5,21 @@
 #ifndef CLI_ROUTE_H
 #define CLI_ROUTE_H
 
+#include "cli/verb.h"
 #include "routing/report/certificate.h"
-#include "routing/report/report.h"
+#include "routing/report/dump.h"
 #include <stdio.h>
 
-int route_plan_run(int argc, char **argv);
-int route_show_run(int argc, char **argv);
-int route_verify_run(int argc, char **argv);
-int route_order_run(int argc, char **argv);
-int route_topology_run(int argc, char **argv);
-int route_simulate_run(int argc, char **argv);
-int route_export_run(int argc, char **argv);
-int route_diff_run(int argc, char **argv);
-int route_explain_run(int argc, char **argv);
-int route_compare_run(int argc, char **argv);
+extern const struct verb route_plan_verb, route_show_verb, route_verify_verb, route_order_verb,
+	route_topology_verb, route_simulate_verb, route_export_verb, route_diff_verb,
+	route_explain_verb, route_compare_verb;
 
 /* A table's figures for people, from a fresh plan or from a dump: bytes by trainer as bars,
  * balance against the bound and against round-robin, what is left out, the digest. */
 struct route_view {
-	const char *policy, *order, *model, *train, *infer;
-	uint32_t trainer_count, inference_count;
-	const uint32_t *trainer_stage;
+	struct plan_labels labels;
 	const struct report *report;
 	const struct certificate *certificate; /* NULL: not printed (its topology is not known) */
-	struct digest digest;
 };
 void route_print(FILE *stream, const struct route_view *view);
 
@@ -43,6 +34,7 @@ struct route_job {
 	const struct policy *policy;  /* with `plan`: what route_options_open was asked for */
 	struct plan_options plan;
 	struct topology *topology;    /* behind plan.topology; NULL: flat */
+	struct table *table;          /* with route_options_plan, else NULL */
 };
 int route_job_open(struct route_job *job, const char *model, const char *train,
 		   const char *infer, bool mapped, struct error *error);

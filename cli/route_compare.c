@@ -14,25 +14,21 @@
 #include "routing/lab/simulate.h"
 #include "routing/report/summary.h"
 
-#include <argp.h>
 #include <inttypes.h>
 #include <time.h>
-
-enum { OPTION_TIMES = 0x100, OPTION_SIMULATE, OPTION_JSON };
-
-static const struct argp_option option_rows[] = {
-	{"simulate", OPTION_SIMULATE, NULL, 0,
-	 "also simulate every order (or --order): seconds of an update, and the least possible as "
-	 "part of them; `weft route simulate` tells more",
-	 0},
-	{"times", OPTION_TIMES, NULL, 0, "also the seconds each plan took, its proof included", 0},
-	{"json", OPTION_JSON, NULL, 0, "one JSON object a line", 0},
-	{0},
-};
 
 struct options {
 	struct route_options route;
 	bool times, simulate, json;
+};
+
+static const struct verb_option rows[] = {
+	FLAG(simulate, "simulate",
+	     "also simulate every order (or --order): seconds of an update, and the least possible as "
+	     "part of them; `weft route simulate` tells more"),
+	FLAG(times, "times", "also the seconds each plan took, its proof included"),
+	FLAG(json, "json", "one JSON object a line"),
+	{0},
 };
 
 #define ORDERS_MAX 8
@@ -52,31 +48,6 @@ struct row {
 	} simulated[ORDERS_MAX];
 	size_t simulated_count;
 };
-
-static error_t parse_option(int key, char *argument, struct argp_state *state)
-{
-	struct options *options = state->input;
-
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &options->route;
-		return 0;
-	case OPTION_SIMULATE:
-		options->simulate = true;
-		return 0;
-	case OPTION_TIMES:
-		options->times = true;
-		return 0;
-	case OPTION_JSON:
-		options->json = true;
-		return 0;
-	case ARGP_KEY_ARG:
-		argp_error(state, "'%s' is not an option; say --model %s?", argument, argument);
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
 
 /* ---- one row ---- */
 
@@ -213,8 +184,7 @@ static void put_row(const struct options *options, const struct row *row)
 	char digest[DIGEST_TEXT_BYTES];
 	struct json json;
 
-	json_to_file(&json, stdout);
-	json_put_object(&json);
+	json_put_line(&json, stdout);
 	json_put_key_string(&json, "policy", row->policy->name);
 	json_put_key_u64(&json, "makespan_bytes", summary->makespan_bytes);
 	json_put_key_u64(&json, "lower_bound_bytes", summary->lower_bound_bytes);
@@ -229,8 +199,7 @@ static void put_row(const struct options *options, const struct row *row)
 	json_put_key_double(&json, "wire_bound_seconds", certificate->bound_seconds);
 	json_put_key_double(&json, "wire_gap", certificate->gap);
 	if (options->simulate) {
-		json_put_key(&json, "simulated");
-		json_put_array(&json);
+		json_put_key_array(&json, "simulated");
 		for (size_t o = 0; o < row->simulated_count; o++) {
 			json_put_object(&json);
 			json_put_key_string(&json, "order", row->simulated[o].order->name);
@@ -244,8 +213,7 @@ static void put_row(const struct options *options, const struct row *row)
 	if (options->times)
 		json_put_key_double(&json, "plan_seconds", row->plan_seconds);
 	json_put_key_string(&json, "digest", digest_text(row->table->digest, digest));
-	json_put_object_end(&json);
-	json_put_newline(&json);
+	json_put_line_end(&json);
 }
 
 static int compare(const struct options *options, const struct route_job *job, struct error *error)
@@ -280,33 +248,27 @@ static int compare(const struct options *options, const struct route_job *job, s
 	return rc;
 }
 
-int route_compare_run(int argc, char **argv)
+static int run(void *taken, struct error *error)
 {
-	static const struct argp_child children[] = {{&route_argp, 0, NULL, 0}, {0}};
-	static const struct argp argp = {
-		option_rows,
-		parse_option,
-		NULL,
-		"All policies on one input, a line each: bytes of the largest trainer and how far "
-		"that is from the least possible (gap), largest over mean (imbalance), what all "
-		"trainers prepare together and how many times the least, routes, inference ranks "
-		"of the busiest trainer (sessions), and the seconds that the busiest wire needs, "
-		"as part of the bound. --policy shows one. An order changes none of these figures; "
-		"--simulate shows what it changes.\v"
-		"Example:\n  weft route compare --model Qwen2.5-0.5B --train world=16 --infer engines=8",
-		children,
-		NULL,
-		NULL};
-	struct options options = {0};
-	struct route_job job = {0};
-	struct error error = {0};
-	int rc;
+	const struct options *options = taken;
+	struct route_job job;
+	int rc = route_options_open(&job, &options->route, error);
 
-	argp_err_exit_status = 2;
-	argp_parse(&argp, argc, argv, 0, NULL, &options);
-	rc = route_options_open(&job, &options.route, &error);
 	if (!rc)
-		rc = compare(&options, &job, &error);
+		rc = compare(options, &job, error);
 	route_job_close(&job);
-	return rc ? command_fail(&error) : 0;
+	return rc;
 }
+
+const struct verb route_compare_verb = {
+	VERB_OF(struct options, rows),
+	ROUTE_VERB,
+	.doc = "All policies on one input, a line each: bytes of the largest trainer and how far "
+	       "that is from the least possible (gap), largest over mean (imbalance), what all "
+	       "trainers prepare together and how many times the least, routes, inference ranks "
+	       "of the busiest trainer (sessions), and the seconds that the busiest wire needs, "
+	       "as part of the bound. --policy shows one. An order changes none of these figures; "
+	       "--simulate shows what it changes.\v"
+	       "Example:\n  weft route compare --model Qwen2.5-0.5B --train world=16 --infer engines=8",
+	.run = run,
+};

@@ -8,19 +8,9 @@
 #include "base/text.h"
 #include "routing/report/diff.h"
 
-#include <argp.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
-
-enum { OPTION_TOP = 0x100, OPTION_JSON };
-
-static const struct argp_option option_rows[] = {
-	{"top", OPTION_TOP, "N", 0, "the N most moved trainers and tensors (default 10; 0: all)",
-	 0},
-	{"json", OPTION_JSON, NULL, 0, "one JSON object", 0},
-	{0},
-};
 
 struct options {
 	const char *files[2];
@@ -28,31 +18,11 @@ struct options {
 	bool json;
 };
 
-static error_t parse_option(int key, char *argument, struct argp_state *state)
-{
-	struct options *options = state->input;
-
-	switch (key) {
-	case OPTION_TOP:
-		if (!parse_u64(argument, &options->top))
-			argp_error(state, "--top %s is not a number", argument);
-		return 0;
-	case OPTION_JSON:
-		options->json = true;
-		return 0;
-	case ARGP_KEY_ARG:
-		if (state->arg_num >= 2)
-			argp_error(state, "'%s' is one file too many", argument);
-		options->files[state->arg_num] = argument;
-		return 0;
-	case ARGP_KEY_END:
-		if (!options->files[1])
-			argp_error(state, "name two routing dumps of one job");
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
+static const struct verb_option rows[] = {
+	NUMBER(top, "top", "N", "the N most moved trainers and tensors (default 10; 0: all)"),
+	FLAG(json, "json", "one JSON object"),
+	{0},
+};
 
 static size_t shown_of(const struct options *options, size_t count)
 {
@@ -70,8 +40,7 @@ static void put_side(struct json *json, const char *key, const struct dump *dump
 {
 	const struct summary *own = &dump->report.own;
 
-	json_put_key(json, key);
-	json_put_object(json);
+	json_put_key_object(json, key);
 	json_put_key_string(json, "file", file);
 	json_put_key_string(json, "policy", dump->policy);
 	json_put_key_string(json, "order", dump->order);
@@ -93,8 +62,7 @@ static void print_json(const struct diff *diff, const struct dump *a, const stru
 {
 	struct json json;
 
-	json_to_file(&json, stdout);
-	json_put_object(&json);
+	json_put_line(&json, stdout);
 	json_put_key_bool(&json, "same", diff->same);
 	json_put_key_u64(&json, "bytes", diff->bytes);
 	json_put_key_u64(&json, "moved_bytes", diff->moved_bytes);
@@ -107,8 +75,7 @@ static void print_json(const struct diff *diff, const struct dump *a, const stru
 	json_put_key_bool(&json, "topology_differs", diff->topology_differs);
 	put_side(&json, "a", a, options->files[0]);
 	put_side(&json, "b", b, options->files[1]);
-	json_put_key(&json, "trainers");
-	json_put_array(&json);
+	json_put_key_array(&json, "trainers");
 	for (size_t i = 0; i < shown_of(options, diff->trainer_count); i++) {
 		const struct diff_trainer *trainer = &diff->trainers[i];
 
@@ -121,8 +88,7 @@ static void print_json(const struct diff *diff, const struct dump *a, const stru
 		json_put_object_end(&json);
 	}
 	json_put_array_end(&json);
-	json_put_key(&json, "tensors");
-	json_put_array(&json);
+	json_put_key_array(&json, "tensors");
 	for (size_t i = 0; i < shown_of(options, diff->tensor_count); i++) {
 		json_put_object(&json);
 		json_put_key_string(&json, "tensor", diff->tensors[i].name);
@@ -130,8 +96,7 @@ static void print_json(const struct diff *diff, const struct dump *a, const stru
 		json_put_object_end(&json);
 	}
 	json_put_array_end(&json);
-	json_put_object_end(&json);
-	json_put_newline(&json);
+	json_put_line_end(&json);
 }
 
 /* ---- for people ---- */
@@ -224,48 +189,44 @@ static void print_people(const struct diff *diff, const struct dump *a, const st
 		       diff->tensor_count - shown_of(options, diff->tensor_count));
 }
 
-int route_diff_run(int argc, char **argv)
+static int run(void *taken, struct error *error)
 {
-	static const struct argp argp = {
-		option_rows,
-		parse_option,
-		"A B",
-		"Compares two plans of one job: which bytes come from another trainer, counted byte "
-		"by byte, and what that does to the figures.\v"
-		"Exit codes as diff's: 0 the same plan, 1 another one, more than 1 trouble (2 for "
-		"what elsewhere is 1). Figures are those the files claim; `weft route verify` "
-		"checks them.\n\n"
-		"Example:\n  weft route diff plan.json other.json",
-		NULL,
-		NULL,
-		NULL};
-	struct options options = {.top = 10};
+	const struct options *options = taken;
 	struct dump *a = NULL, *b = NULL;
-	struct error error = {0};
 	struct diff diff = {0};
 	bool same;
-	int rc;
+	int rc = dump_open(&a, options->files[0], error);
 
-	argp_err_exit_status = 2;
-	argp_parse(&argp, argc, argv, 0, NULL, &options);
-	rc = dump_open(&a, options.files[0], &error);
 	if (!rc)
-		rc = dump_open(&b, options.files[1], &error);
+		rc = dump_open(&b, options->files[1], error);
 	if (!rc)
-		rc = diff_of(&diff, a, b, &error);
-	if (!rc && options.json)
-		print_json(&diff, a, b, &options);
-	else if (!rc)
-		print_people(&diff, a, b, &options);
+		rc = diff_of(&diff, a, b, error);
+	if (!rc)
+		(options->json ? print_json : print_people)(&diff, a, b, options);
 	same = diff.same;
 	diff_fini(&diff);
 	dump_free(&a);
 	dump_free(&b);
 	if (!rc && (fflush(stdout) || ferror(stdout)))
-		rc = error_set_errno(&error, ERROR_IO, errno, "cannot write to standard output");
-	if (rc) {
-		rc = command_fail(&error);
-		return rc == 1 ? 2 : rc;
-	}
-	return same ? 0 : 1;
+		rc = error_set_errno(error, ERROR_IO, errno, "cannot write to standard output");
+	if (!rc)
+		return same ? 0 : 1;
+	rc = command_fail(error);
+	return rc == 1 ? 2 : rc;
 }
+
+const struct verb route_diff_verb = {
+	VERB_OF(struct options, rows),
+	VERB_ARGUMENTS(struct options, files, 2, 2),
+	.defaults = &(const struct options){.top = 10},
+	.arguments = "A B",
+	.too_many = "'%s' is one file too many",
+	.too_few = "name two routing dumps of one job",
+	.doc = "Compares two plans of one job: which bytes come from another trainer, counted byte "
+	       "by byte, and what that does to the figures.\v"
+	       "Exit codes as diff's: 0 the same plan, 1 another one, more than 1 trouble (2 for "
+	       "what elsewhere is 1). Figures are those the files claim; `weft route verify` "
+	       "checks them.\n\n"
+	       "Example:\n  weft route diff plan.json other.json",
+	.run = run,
+};

@@ -13,23 +13,20 @@
 #include "routing/plan/explain.h"
 #include "routing/plan/order.h"
 
-#include <argp.h>
 #include <inttypes.h>
 #include <string.h>
-
-enum { OPTION_TENSOR = 0x100, OPTION_INFERENCE, OPTION_JSON };
-
-static const struct argp_option option_rows[] = {
-	{"tensor", OPTION_TENSOR, "NAME", 0, "the tensor, as the checkpoint names it", 0},
-	{"inference", OPTION_INFERENCE, "RANK", 0, "the inference rank, from 0", 0},
-	{"json", OPTION_JSON, NULL, 0, "one JSON object", 0},
-	{0},
-};
 
 struct options {
 	struct route_options route;
 	const char *file, *tensor, *inference;
 	bool json;
+};
+
+static const struct verb_option rows[] = {
+	TEXT(tensor, "tensor", "NAME", "the tensor, as the checkpoint names it"),
+	TEXT(inference, "inference", "RANK", "the inference rank, from 0"),
+	FLAG(json, "json", "one JSON object"),
+	{0},
 };
 
 /* The question and all that answers it. */
@@ -38,35 +35,8 @@ struct answer {
 	struct dump *dump;
 	struct route_job job;
 	struct explain explain;
-	struct table *table, *dumped; /* planned now; as the file has it, or NULL */
+	struct table *dumped; /* as the file has it, or NULL; job.table is planned now */
 };
-
-static error_t parse_option(int key, char *argument, struct argp_state *state)
-{
-	struct options *options = state->input;
-
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &options->route;
-		return 0;
-	case OPTION_TENSOR:
-		options->tensor = argument;
-		return 0;
-	case OPTION_INFERENCE:
-		options->inference = argument;
-		return 0;
-	case OPTION_JSON:
-		options->json = true;
-		return 0;
-	case ARGP_KEY_ARG:
-		if (options->file)
-			argp_error(state, "'%s' is one file too many", argument);
-		options->file = argument;
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
 
 /* ---- the job and the pair ---- */
 
@@ -166,14 +136,13 @@ static int open_answer(struct answer *answer, struct error *error)
 	if (rc)
 		return rc;
 	answer->job.plan.explain = &answer->explain;
-	return table_plan(&answer->table, answer->job.problem, answer->job.policy,
+	return table_plan(&answer->job.table, answer->job.problem, answer->job.policy,
 			  &answer->job.plan, error);
 }
 
 static void close_answer(struct answer *answer)
 {
 	explain_fini(&answer->explain);
-	table_free(&answer->table);
 	table_free(&answer->dumped);
 	route_job_close(&answer->job);
 	dump_free(&answer->dump);
@@ -207,7 +176,7 @@ static const struct route *pair_routes(const struct table *table, const struct e
 static bool same_routes(const struct answer *answer)
 {
 	size_t count, other_count;
-	const struct route *routes = pair_routes(answer->table, &answer->explain, &count);
+	const struct route *routes = pair_routes(answer->job.table, &answer->explain, &count);
 	const struct route *others = pair_routes(answer->dumped, &answer->explain, &other_count);
 
 	if (count != other_count)
@@ -307,16 +276,11 @@ static void print_people(const struct answer *answer)
 static void put_decision(struct json *json, const struct explain_decision *decision)
 {
 	json_put_object(json);
-	json_put_key(json, "rows");
-	json_put_array(json);
-	json_put_u64(json, decision->lo);
-	json_put_u64(json, decision->hi);
-	json_put_array_end(json);
+	json_put_key_range(json, "rows", decision->lo, decision->hi);
 	json_put_key_u64(json, "bytes", decision->bytes);
 	json_put_key_u64(json, "trainer", decision->chosen);
 	json_put_key_string(json, "reason", decision->reason);
-	json_put_key(json, "candidates");
-	json_put_array(json);
+	json_put_key_array(json, "candidates");
 	for (uint32_t c = 0; c < decision->candidate_count; c++) {
 		json_put_object(json);
 		json_put_key_u64(json, "trainer", decision->candidates[c].trainer);
@@ -334,57 +298,46 @@ static void print_json(const struct answer *answer)
 	const struct explain *explain = &answer->explain;
 	struct json json;
 
-	json_to_file(&json, stdout);
-	json_put_object(&json);
+	json_put_line(&json, stdout);
 	json_put_key_string(&json, "tensor", problem->tensors[explain->tensor].name);
 	json_put_key_u64(&json, "inference", explain->inference);
 	json_put_key_string(&json, "policy", answer->job.policy->name);
-	json_put_key(&json, "needed_by");
-	json_put_array(&json);
+	json_put_key_array(&json, "needed_by");
 	for (uint32_t i = 0; i < problem->inference_count; i++)
 		if (needs(problem, explain->tensor, i))
 			json_put_u64(&json, i);
 	json_put_array_end(&json);
-	json_put_key(&json, "decisions");
-	json_put_array(&json);
+	json_put_key_array(&json, "decisions");
 	for (size_t d = 0; d < explain->decisions.count; d++)
 		put_decision(&json, &explain->decisions.items[d]);
 	json_put_array_end(&json);
 	if (answer->dumped)
 		json_put_key_bool(&json, "same_in_file", same_routes(answer));
-	json_put_object_end(&json);
-	json_put_newline(&json);
+	json_put_line_end(&json);
 }
 
-int route_explain_run(int argc, char **argv)
+static int run(void *taken, struct error *error)
 {
-	static const struct argp_child children[] = {{&route_argp, 0, NULL, 0}, {0}};
-	static const struct argp argp = {
-		option_rows,
-		parse_option,
-		"[FILE]",
-		"Says why one tensor comes to one inference rank from the trainer it comes from: "
-		"every trainer that holds it, what each had to send already, and the rule that "
-		"decided. With FILE, a routing dump, the job and the policy are the file's.\v"
-		"Example:\n  weft route explain --model Qwen2.5-0.5B --train world=4 --infer tp=2 \\\n"
-		"      --tensor model.norm.weight --inference 1",
-		children,
-		NULL,
-		NULL};
-	struct options options = {0};
-	struct answer answer = {.options = &options};
-	struct error error = {0};
-	int rc;
+	const struct options *options = taken;
+	struct answer answer = {.options = options};
+	int rc = open_answer(&answer, error);
 
-	argp_err_exit_status = 2;
-	argp_parse(&argp, argc, argv, 0, NULL, &options);
-	rc = open_answer(&answer, &error);
-	if (!rc) {
-		if (options.json)
-			print_json(&answer);
-		else
-			print_people(&answer);
-	}
+	if (!rc)
+		(options->json ? print_json : print_people)(&answer);
 	close_answer(&answer);
-	return rc ? command_fail(&error) : 0;
+	return rc;
 }
+
+const struct verb route_explain_verb = {
+	VERB_OF(struct options, rows),
+	VERB_ARGUMENTS(struct options, file, 0, 1),
+	.children = route_children,
+	.arguments = "[FILE]",
+	.too_many = "'%s' is one file too many",
+	.doc = "Says why one tensor comes to one inference rank from the trainer it comes from: "
+	       "every trainer that holds it, what each had to send already, and the rule that "
+	       "decided. With FILE, a routing dump, the job and the policy are the file's.\v"
+	       "Example:\n  weft route explain --model Qwen2.5-0.5B --train world=4 --infer tp=2 \\\n"
+	       "      --tensor model.norm.weight --inference 1",
+	.run = run,
+};

@@ -8,98 +8,57 @@
 #include "base/text.h"
 #include "routing/report/export.h"
 
-#include <argp.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { OPTION_FORMAT = 0x100, OPTION_OUTPUT, OPTION_BESIDE };
-
-static const struct argp_option option_rows[] = {
-	{"format", OPTION_FORMAT, "NAME", 0, "one of: ", 0},
-	{"output", OPTION_OUTPUT, "FILE", 0,
-	 "write to FILE, whole or not at all (default: standard output)", 0},
-	{"beside", OPTION_BESIDE, "FILE", 0,
-	 "html: the dump of another plan of the same job, to stand beside it (default: round-robin's "
-	 "figures)",
-	 0},
-	{0},
-};
 
 struct options {
 	struct route_options route;
 	const char *file, *format, *output, *beside;
 };
 
-static error_t parse_option(int key, char *argument, struct argp_state *state)
-{
-	struct options *options = state->input;
+static const struct verb_option rows[] = {
+	TEXT(format, "format", "NAME", "one of: "),
+	TEXT(output, "output", "FILE",
+	     "write to FILE, whole or not at all (default: standard output)"),
+	TEXT(beside, "beside", "FILE",
+	     "html: the dump of another plan of the same job, to stand beside it (default: "
+	     "round-robin's "
+	     "figures)"),
+	{0},
+};
 
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &options->route;
-		return 0;
-	case OPTION_FORMAT:
-		options->format = argument;
-		return 0;
-	case OPTION_OUTPUT:
-		options->output = argument;
-		return 0;
-	case OPTION_BESIDE:
-		options->beside = argument;
-		return 0;
-	case ARGP_KEY_ARG:
-		if (options->file)
-			argp_error(state, "'%s' is one file too many", argument);
-		options->file = argument;
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-/* --help: the rows as they are now; argp frees what differs from `doc`. */
-static char *filter_help(int key, const char *doc, void *input)
+/* --help: the formats as they are now. */
+static bool help(struct text *text, const char *option, const char *doc)
 {
-	struct text text = {0};
 	size_t count;
 	const struct export_format *formats = export_list(&count);
 
-	(void)input;
-	if (key != OPTION_FORMAT && key != ARGP_KEY_HELP_POST_DOC)
-		return (char *)doc;
-	text_add(&text, key == OPTION_FORMAT
-				? doc
-				: "Example:\n  weft route export plan.json --format html --output "
-				  "plan.html\n\nFormats:\n");
+	if (option && strcmp(option, "format") != 0)
+		return false;
+	text_add(text, option ? doc
+			      : "Example:\n  weft route export plan.json --format html --output "
+				"plan.html\n\nFormats:\n");
 	for (size_t i = 0; i < count; i++) {
-		if (key == OPTION_FORMAT)
-			text_format(&text, "%s%s", i ? ", " : "", formats[i].name);
+		if (option)
+			text_format(text, "%s%s", i ? ", " : "", formats[i].name);
 		else
-			text_format(&text, "  %s: %s\n", formats[i].name, formats[i].what);
+			text_format(text, "  %s: %s\n", formats[i].name, formats[i].what);
 	}
-	if (!text_ok(&text)) {
-		text_fini(&text);
-		return (char *)doc;
-	}
-	return text.data;
+	return true;
 }
 
 /* The dump of a file, or of the job that the flags name. */
 static int open_dump(struct dump **dump, const struct options *options, struct error *error)
 {
 	struct route_job job = {0};
-	struct table *table = NULL;
 	int rc;
 
 	if (options->file)
 		return dump_open(dump, options->file, error);
-	rc = route_options_open(&job, &options->route, error);
+	rc = route_options_plan(&job, &options->route, error);
 	if (!rc)
-		rc = table_plan(&table, job.problem, job.policy, &job.plan, error);
-	if (!rc)
-		rc = dump_of(dump, table, error);
-	table_free(&table);
+		rc = dump_of(dump, job.table, error);
 	route_job_close(&job);
 	return rc;
 }
@@ -213,26 +172,29 @@ static int check(const struct options *options, const struct export_format **for
 	return rc;
 }
 
-int route_export_run(int argc, char **argv)
+static int run(void *taken, struct error *error)
 {
-	static const struct argp_child children[] = {
-		{&route_argp, 0, "Instead of FILE, the plan of a job:", 1}, {0}};
-	static const struct argp argp = {
-		option_rows, parse_option,
-		"[FILE]",    "Writes a routing dump in another form.\v(formats)",
-		children,    filter_help,
-		NULL};
-	struct options options = {.format = "json"};
+	const struct options *options = taken;
 	const struct export_format *format;
-	struct error error = {0};
-	int rc;
+	int rc = check(options, &format, error);
 
-	argp_err_exit_status = 2;
-	argp_parse(&argp, argc, argv, 0, NULL, &options);
-	rc = check(&options, &format, &error);
-	if (!rc)
-		rc = options.output
-			     ? export_file(format, &options, &error)
-			     : export_to(stdout, "to standard output", format, &options, &error);
-	return rc ? command_fail(&error) : 0;
+	if (rc)
+		return rc;
+	return options->output ? export_file(format, options, error)
+			       : export_to(stdout, "to standard output", format, options, error);
 }
+
+static const struct argp_child children[] = {
+	{&route_argp, 0, "Instead of FILE, the plan of a job:", 1}, {0}};
+
+const struct verb route_export_verb = {
+	VERB_OF(struct options, rows),
+	VERB_ARGUMENTS(struct options, file, 0, 1),
+	.children = children,
+	.defaults = &(const struct options){.format = "json"},
+	.arguments = "[FILE]",
+	.too_many = "'%s' is one file too many",
+	.doc = "Writes a routing dump in another form.\v(formats)",
+	.help = help,
+	.run = run,
+};

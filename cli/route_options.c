@@ -129,6 +129,8 @@ static char *filter_help(int key, const char *doc, void *input)
 const struct argp route_argp = {option_rows, parse_option, NULL, "\v(rules)",
 				NULL,	     filter_help,  NULL};
 
+const struct argp_child route_children[] = {{&route_argp, 0, NULL, 0}, {0}};
+
 /* ---- checks ---- */
 
 bool route_options_any(const struct route_options *options)
@@ -191,4 +193,12 @@ int route_options_open(struct route_job *job, const struct route_options *option
 		route_job_close(job);
 	job->plan.topology = job->topology;
 	return rc;
+}
+
+int route_options_plan(struct route_job *job, const struct route_options *options,
+		       struct error *error)
+{
+	int rc = route_options_open(job, options, error);
+
+	return rc ? rc : table_plan(&job->table, job->problem, job->policy, &job->plan, error);
 }

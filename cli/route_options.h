@@ -3,16 +3,14 @@
  * route_options.h -- which job and which plan: the flags that plan, explain, compare and simulate
  * have in common, as one argp child, and the job they name.
  *
- *   static const struct argp_child children[] = {{&route_argp, 0, NULL, 0}, {0}};
- *   parser:  case ARGP_KEY_INIT: state->child_inputs[0] = &options->route; return 0;
- *   then:    route_options_open(&job, &options.route, &error)
- *            table_plan(&table, job.problem, job.policy, &job.plan, &error)
+ *   struct options { struct route_options route; .. };     first, as a verb's children need it
+ *   const struct verb some_verb = {VERB_OF(..), ROUTE_VERB, ..};
+ *   then:  route_options_plan(&job, &options->route, error), and job.table is the plan
  */
 #ifndef CLI_ROUTE_OPTIONS_H
 #define CLI_ROUTE_OPTIONS_H
 
 #include "cli/route.h"
-#include <argp.h>
 
 /* As they were given; NULL: not given. Zeroed is the default. */
 struct route_options {
@@ -26,6 +24,10 @@ struct route_options {
 /* --model --train --infer --policy --order --memory --sessions-max --topology; its input is a struct
  * route_options. --help lists every policy and order with its rule. */
 extern const struct argp route_argp;
+extern const struct argp_child route_children[];
+#define ROUTE_VERB              \
+	.children = route_children, \
+	.too_many = "'%1$s' is not an option; say --model %1$s?"
 
 /* Was any of them given? For verbs that also read a dump, which says all of this itself. */
 bool route_options_any(const struct route_options *options);
@@ -34,6 +36,9 @@ bool route_options_any(const struct route_options *options);
  * the job: problem, policy (greedy when none was given) and plan options. On error *job is
  * closed. */
 int route_options_open(struct route_job *job, const struct route_options *options,
+		       struct error *error);
+/* And its plan, in job->table. */
+int route_options_plan(struct route_job *job, const struct route_options *options,
 		       struct error *error);
 
 #endif

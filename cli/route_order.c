@@ -9,17 +9,7 @@
 #include "base/text.h"
 #include "routing/plan/order.h"
 
-#include <argp.h>
 #include <inttypes.h>
-
-enum { OPTION_TRAINER = 0x100, OPTION_TOP, OPTION_JSON };
-
-static const struct argp_option option_rows[] = {
-	{"trainer", OPTION_TRAINER, "N", 0, "whose sends (default 0)", 0},
-	{"top", OPTION_TOP, "N", 0, "only the first N (default all)", 0},
-	{"json", OPTION_JSON, NULL, 0, "one object a line", 0},
-	{0},
-};
 
 struct options {
 	struct route_options route;
@@ -27,37 +17,12 @@ struct options {
 	bool json;
 };
 
-static void parse_count(const char *flag, const char *argument, uint64_t *out,
-			struct argp_state *state)
-{
-	if (!parse_u64(argument, out))
-		argp_error(state, "--%s %s is not a number", flag, argument);
-}
-
-static error_t parse_option(int key, char *argument, struct argp_state *state)
-{
-	struct options *options = state->input;
-
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &options->route;
-		return 0;
-	case OPTION_TRAINER:
-		parse_count("trainer", argument, &options->trainer, state);
-		return 0;
-	case OPTION_TOP:
-		parse_count("top", argument, &options->top, state);
-		return 0;
-	case OPTION_JSON:
-		options->json = true;
-		return 0;
-	case ARGP_KEY_ARG:
-		argp_error(state, "'%s' is not an option; say --model %s?", argument, argument);
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
+static const struct verb_option rows[] = {
+	NUMBER(trainer, "trainer", "N", "whose sends (default 0)"),
+	NUMBER(top, "top", "N", "only the first N (default all)"),
+	FLAG(json, "json", "one object a line"),
+	{0},
+};
 
 /* The rows of its tensor that a route takes, first to last. */
 static void rows_of(const struct table *table, const struct route *route, uint64_t *lo,
@@ -79,22 +44,16 @@ static void print_json(const struct table *table, const struct route *route, siz
 	uint64_t lo, hi;
 
 	rows_of(table, route, &lo, &hi);
-	json_to_file(&json, stdout);
-	json_put_object(&json);
+	json_put_line(&json, stdout);
 	json_put_key_u64(&json, "position", position);
 	json_put_key_u64(&json, "trainer", route->trainer);
 	json_put_key_u64(&json, "inference", route->inference);
 	json_put_key_string(&json, "tensor", table->problem->tensors[route->tensor].name);
-	json_put_key(&json, "rows");
-	json_put_array(&json);
-	json_put_u64(&json, lo);
-	json_put_u64(&json, hi);
-	json_put_array_end(&json);
+	json_put_key_range(&json, "rows", lo, hi);
 	json_put_key_u64(&json, "bytes", route->bytes);
 	json_put_key_u64(&json, "pieces", route->piece_count);
 	json_put_key_string(&json, "how", route_how_name(table->pieces[route->piece_first].how));
-	json_put_object_end(&json);
-	json_put_newline(&json);
+	json_put_line_end(&json);
 }
 
 static void print_line(const struct table *table, const struct route *route, size_t position)
@@ -156,33 +115,23 @@ static int print(const struct table *table, const struct options *options, struc
 	return rc;
 }
 
-int route_order_run(int argc, char **argv)
+static int run(void *taken, struct error *error)
 {
-	static const struct argp_child children[] = {{&route_argp, 0, NULL, 0}, {0}};
-	static const struct argp argp = {
-		option_rows,
-		parse_option,
-		NULL,
-		"What one trainer sends, in the order in which it sends.\v"
-		"Example:\n  weft route order --model Qwen2.5-0.5B --train world=4 \\\n"
-		"      --infer engines=2,tp=2 --order rounds --trainer 1 --top 20",
-		children,
-		NULL,
-		NULL};
-	struct options options = {0};
-	struct error error = {0};
-	struct route_job job = {0};
-	struct table *table = NULL;
-	int rc;
+	const struct options *options = taken;
+	struct route_job job;
+	int rc = route_options_plan(&job, &options->route, error);
 
-	argp_err_exit_status = 2;
-	argp_parse(&argp, argc, argv, 0, NULL, &options);
-	rc = route_options_open(&job, &options.route, &error);
 	if (!rc)
-		rc = table_plan(&table, job.problem, job.policy, &job.plan, &error);
-	if (!rc)
-		rc = print(table, &options, &error);
-	table_free(&table);
+		rc = print(job.table, options, error);
 	route_job_close(&job);
-	return rc ? command_fail(&error) : 0;
+	return rc;
 }
+
+const struct verb route_order_verb = {
+	VERB_OF(struct options, rows),
+	ROUTE_VERB,
+	.doc = "What one trainer sends, in the order in which it sends.\v"
+	       "Example:\n  weft route order --model Qwen2.5-0.5B --train world=4 \\\n"
+	       "      --infer engines=2,tp=2 --order rounds --trainer 1 --top 20",
+	.run = run,
+};

@@ -48,20 +48,20 @@ static void print_bar(FILE *stream, uint64_t bytes, uint64_t bound, uint64_t lar
 static void print_loads(FILE *stream, const struct route_view *view)
 {
 	const struct summary *own = &view->report->own;
-	struct load *loads = memory_zalloc(view->trainer_count, sizeof(*loads));
-	uint32_t shown = view->trainer_count;
+	struct load *loads = memory_zalloc(view->labels.trainer_count, sizeof(*loads));
+	uint32_t shown = view->labels.trainer_count;
 	bool stages = false;
 	char text[TEXT_SHORT_BYTES];
 
 	if (!loads)
 		return; /* the figures below do not need them */
-	for (uint32_t t = 0; t < view->trainer_count; t++) {
+	for (uint32_t t = 0; t < view->labels.trainer_count; t++) {
 		loads[t] = (struct load){own->trainer_bytes[t], t};
-		stages = stages || view->trainer_stage[t] != 0;
+		stages = stages || view->labels.trainer_stage[t] != 0;
 	}
 	fprintf(stream, "bytes by trainer (| is the lower bound)\n");
 	if (shown > TRAINERS_MAX) {
-		qsort(loads, view->trainer_count, sizeof(*loads), by_load);
+		qsort(loads, view->labels.trainer_count, sizeof(*loads), by_load);
 		shown = TRAINERS_MAX / 2;
 	}
 	for (uint32_t i = 0; i < shown; i++) {
@@ -72,15 +72,15 @@ static void print_loads(FILE *stream, const struct route_view *view)
 		fprintf(stream, " %9s %4" PRIu32 " session%s", bytes_text(loads[i].bytes, text),
 			own->sessions[t], own->sessions[t] == 1 ? "" : "s");
 		if (stages)
-			fprintf(stream, ", stage %" PRIu32, view->trainer_stage[t]);
+			fprintf(stream, ", stage %" PRIu32, view->labels.trainer_stage[t]);
 		fputc('\n', stream);
 	}
-	if (shown < view->trainer_count)
+	if (shown < view->labels.trainer_count)
 		fprintf(stream,
 			"  and %" PRIu32 " more, down to %s (`weft route show FILE --by "
 			"trainer --top 0` lists all)\n",
-			view->trainer_count - shown,
-			bytes_text(loads[view->trainer_count - 1].bytes, text));
+			view->labels.trainer_count - shown,
+			bytes_text(loads[view->labels.trainer_count - 1].bytes, text));
 	memory_free(loads);
 	fputc('\n', stream);
 }
@@ -116,7 +116,7 @@ static void print_figures(FILE *stream, const struct route_view *view)
 {
 	const struct summary *own = &view->report->own, *other = &view->report->round_robin;
 
-	fprintf(stream, "  %-34s %12s %12s    %s\n", "", view->policy, "round-robin",
+	fprintf(stream, "  %-34s %12s %12s    %s\n", "", view->labels.policy, "round-robin",
 		"exact bytes");
 	row_bytes(stream, "bytes of one update", own->bytes_total, other->bytes_total);
 	row_bytes(stream, "largest trainer", own->makespan_bytes, other->makespan_bytes);
@@ -129,8 +129,8 @@ static void print_figures(FILE *stream, const struct route_view *view)
 	row_bytes(stream, "least that must be prepared", own->prepared_minimum_bytes,
 		  other->prepared_minimum_bytes);
 	row_count(stream, "sessions of the busiest trainer",
-		  summary_sessions_max(own, view->trainer_count),
-		  summary_sessions_max(other, view->trainer_count));
+		  summary_sessions_max(own, view->labels.trainer_count),
+		  summary_sessions_max(other, view->labels.trainer_count));
 	row_count(stream, "routes", own->routes, other->routes);
 	row_count(stream, "pieces", own->pieces, other->pieces);
 	for (int how = 0; how < HOW_COUNT; how++) {
@@ -184,13 +184,14 @@ static void print_names(FILE *stream, const char *what, const struct names *name
 
 void route_print(FILE *stream, const struct route_view *view)
 {
-	const struct policy *policy = policy_find(view->policy);
-	const struct order *order = order_find(view->order);
+	const struct policy *policy = policy_find(view->labels.policy);
+	const struct order *order = order_find(view->labels.order);
 	char text[TEXT_SHORT_BYTES], digest[DIGEST_TEXT_BYTES];
 
 	fprintf(stream, "%s from %" PRIu32 " trainers (%s) to %" PRIu32 " inference ranks (%s)\n",
-		view->model[0] ? view->model : "(no model name)", view->trainer_count, view->train,
-		view->inference_count, view->infer);
+		view->labels.model[0] ? view->labels.model : "(no model name)",
+		view->labels.trainer_count, view->labels.train, view->labels.inference_count,
+		view->labels.infer);
 	if (policy)
 		fprintf(stream, "%s: %s\n", policy->name, policy->rule);
 	if (order)
@@ -206,5 +207,5 @@ void route_print(FILE *stream, const struct route_view *view)
 	if (view->report->filled_bytes)
 		fprintf(stream, "  %s of such bytes on all inference ranks\n",
 			bytes_text(view->report->filled_bytes, text));
-	fprintf(stream, "digest %s\n", digest_text(view->digest, digest));
+	fprintf(stream, "digest %s\n", digest_text(view->labels.digest, digest));
 }

@@ -8,22 +8,9 @@
 #include "base/json_write.h"
 #include "base/text.h"
 
-#include <argp.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { OPTION_BY = 0x100, OPTION_TOP, OPTION_JSON };
-
-static const struct argp_option option_rows[] = {
-	{"by", OPTION_BY, "WHAT", 0,
-	 "one line for each trainer, inference, tensor, host or nic (the last two of plans with "
-	 "--topology)",
-	 0},
-	{"top", OPTION_TOP, "N", 0, "only the N largest (default 20; 0: all)", 0},
-	{"json", OPTION_JSON, NULL, 0, "one JSON object a line (by trainer, unless --by)", 0},
-	{0},
-};
 
 struct options {
 	const char *file;
@@ -32,43 +19,28 @@ struct options {
 	bool json;
 };
 
-static error_t parse_option(int key, char *argument, struct argp_state *state)
+static void take_by(void *taken, const char *argument, struct argp_state *state)
 {
-	struct options *options = state->input;
+	struct options *options = taken;
 
-	switch (key) {
-	case OPTION_BY:
-		for (enum view_by by = BY_TRAINER; by < BY_COUNT; by++)
-			if (strcmp(argument, view_by_names[by]) == 0)
-				options->view = by;
-		if (options->view == BY_NOTHING)
-			argp_error(
-				state,
-				"--by %s is not known; it is trainer, inference, tensor, host or "
-				"nic",
-				argument);
-		return 0;
-	case OPTION_TOP:
-		if (!parse_u64(argument, &options->top))
-			argp_error(state, "--top %s is not a number", argument);
-		return 0;
-	case OPTION_JSON:
-		options->json = true;
-		return 0;
-	case ARGP_KEY_ARG:
-		if (options->file)
-			argp_error(state, "'%s' is one file too many", argument);
-		options->file = argument;
-		return 0;
-	case ARGP_KEY_END:
-		if (!options->file)
-			argp_error(state, "name a routing dump: a file of `weft route plan "
-					  "--output FILE` or `weft-controller --dump FILE`");
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
+	for (enum view_by by = BY_TRAINER; by < BY_COUNT; by++)
+		if (strcmp(argument, view_by_names[by]) == 0)
+			options->view = by;
+	if (options->view == BY_NOTHING)
+		argp_error(state,
+			   "--by %s is not known; it is trainer, inference, tensor, host or "
+			   "nic",
+			   argument);
 }
+
+static const struct verb_option rows[] = {
+	TAKE(take_by, "by", "WHAT",
+	     "one line for each trainer, inference, tensor, host or nic (the last two of plans with "
+	     "--topology)"),
+	NUMBER(top, "top", "N", "only the N largest (default 20; 0: all)"),
+	FLAG(json, "json", "one JSON object a line (by trainer, unless --by)"),
+	{0},
+};
 
 /* ---- one line each ---- */
 
@@ -93,8 +65,7 @@ static void print_json(const struct dump *dump, enum view_by view, const struct 
 {
 	struct json json;
 
-	json_to_file(&json, stdout);
-	json_put_object(&json);
+	json_put_line(&json, stdout);
 	if (view == BY_TENSOR) {
 		json_put_key_string(&json, "tensor", dump->names.items[line->key]);
 	} else if (view == BY_TRAINER) {
@@ -120,8 +91,7 @@ static void print_json(const struct dump *dump, enum view_by view, const struct 
 		json_put_key_u64(&json, "routes", line->routes);
 		json_put_key_u64(&json, view == BY_TRAINER ? "sessions" : "trainers", line->peers);
 	}
-	json_put_object_end(&json);
-	json_put_newline(&json);
+	json_put_line_end(&json);
 }
 
 static void print_name(const struct dump *dump, enum view_by view, uint32_t key)
@@ -199,51 +169,42 @@ static void show_lines(const struct dump *dump, const struct lines *lines,
 
 static void show_summary(const struct dump *dump)
 {
-	struct route_view view = {
-		.policy = dump->policy,
-		.order = dump->order,
-		.model = dump->model,
-		.train = dump->train,
-		.infer = dump->infer,
-		.trainer_count = dump->trainer_count,
-		.inference_count = dump->inference_count,
-		.trainer_stage = dump->trainer_stage,
-		.report = &dump->report,
-		.certificate = dump->report.has_certificate ? &dump->report.certificate : NULL,
-		.digest = dump->digest,
-	};
+	const struct report *report = &dump->report;
+	struct route_view view = {dump_labels(dump), report,
+				  report->has_certificate ? &report->certificate : NULL};
 
 	route_print(stdout, &view);
 }
 
-int route_show_run(int argc, char **argv)
+static int run(void *taken, struct error *error)
 {
-	static const struct argp argp = {
-		option_rows,
-		parse_option,
-		"FILE",
-		"Shows a routing dump: its figures, or its routes by one of their ends, the largest "
-		"first. What the file says is shown as it is; `weft route verify` checks it.\v"
-		"Example:\n  weft route show plan.json --by tensor --top 10",
-		NULL,
-		NULL,
-		NULL};
-	struct options options = {.top = 20};
-	struct error error = {0};
+	struct options *options = taken;
 	struct dump *dump = NULL;
 	struct lines lines;
 	int rc;
 
-	argp_err_exit_status = 2;
-	argp_parse(&argp, argc, argv, 0, NULL, &options);
-	if (options.json && options.view == BY_NOTHING)
-		options.view = BY_TRAINER;
-	rc = lines_open(&lines, &dump, options.file, options.view, &error);
-	if (!rc && options.view)
-		show_lines(dump, &lines, &options);
+	if (options->json && options->view == BY_NOTHING)
+		options->view = BY_TRAINER;
+	rc = lines_open(&lines, &dump, options->file, options->view, error);
+	if (!rc && options->view)
+		show_lines(dump, &lines, options);
 	else if (!rc)
 		show_summary(dump);
 	lines_fini(&lines);
 	dump_free(&dump);
-	return rc ? command_fail(&error) : 0;
+	return rc;
 }
+
+const struct verb route_show_verb = {
+	VERB_OF(struct options, rows),
+	VERB_ARGUMENTS(struct options, file, 1, 1),
+	.defaults = &(const struct options){.top = 20},
+	.arguments = "FILE",
+	.too_many = "'%s' is one file too many",
+	.too_few = "name a routing dump: a file of `weft route plan "
+		   "--output FILE` or `weft-controller --dump FILE`",
+	.doc = "Shows a routing dump: its figures, or its routes by one of their ends, the largest "
+	       "first. What the file says is shown as it is; `weft route verify` checks it.\v"
+	       "Example:\n  weft route show plan.json --by tensor --top 10",
+	.run = run,
+};

@@ -19,10 +19,9 @@
 
 /* What is open while a command runs. */
 struct session {
-	struct simulate_flags flags;
+	struct simulate_flags *flags;
 	struct route_job job;
 	struct dump *dump;
-	struct table *table;
 	struct topology *flat;
 	struct simulation simulation, again;
 	struct simulated_bound bound;
@@ -34,7 +33,7 @@ struct session {
 
 static int open_dump(struct session *session, struct error *error)
 {
-	const struct simulate_flags *flags = &session->flags;
+	const struct simulate_flags *flags = session->flags;
 	const struct order *order = NULL;
 	int rc = dump_open(&session->dump, flags->file, error);
 
@@ -48,44 +47,40 @@ static int open_dump(struct session *session, struct error *error)
 		rc = route_job_open(&session->job, session->dump->model, session->dump->train,
 				    session->dump->infer, true, error);
 	if (!rc)
-		rc = dump_table(&session->table, session->dump, session->job.problem, error);
+		rc = dump_table(&session->job.table, session->dump, session->job.problem, error);
 	if (!rc) /* times of a table that delivers something else would be worth nothing */
-		rc = table_prove(session->table, error);
+		rc = table_prove(session->job.table, error);
 	if (rc)
 		return error_wrap(error, "%s", flags->file);
 	session->job.policy = policy_find(session->dump->policy);
 	rc = order_named(&order, flags->route.order ? "--order" : "its order",
-			 flags->route.order ? flags->route.order : session->table->order, error);
+			 flags->route.order ? flags->route.order : session->job.table->order,
+			 error);
 	if (rc && !flags->route.order) /* the file's fault, not the command's */
 		return error_set(error, ERROR_FILE, "%s: order '%s' is not known to this version",
-				 flags->file, session->table->order);
+				 flags->file, session->job.table->order);
 	if (!rc && flags->route.topology)
 		rc = topology_open(&session->job.topology, flags->route.topology,
 				   session->job.problem->trainer_count,
 				   session->job.problem->inference_count, error);
 	if (rc)
 		return rc;
-	session->table->order = order->name;
+	session->job.table->order = order->name;
 	if (session->job.topology)
-		session->table->topology = session->job.topology;
+		session->job.table->topology = session->job.topology;
 	session->job.plan =
-		(struct plan_options){.topology = session->table->topology, .order = order};
+		(struct plan_options){.topology = session->job.table->topology, .order = order};
 	return 0;
 }
 
 /* Memory of another host cannot be mapped, so `process` unless something else is asked for. */
 static int open_plan(struct session *session, struct error *error)
 {
-	struct route_options *route = &session->flags.route;
-	int rc;
+	struct route_options *route = &session->flags->route;
 
 	if (!route->memory)
 		route->memory = "process";
-	rc = route_options_open(&session->job, route, error);
-	if (!rc)
-		rc = table_plan(&session->table, session->job.problem, session->job.policy,
-				&session->job.plan, error);
-	return rc;
+	return route_options_plan(&session->job, route, error);
 }
 
 /* ---- after a failure ---- */
@@ -116,8 +111,8 @@ static bool is_needed(const struct simulation *simulation)
 
 static int plan_again(struct session *session, const struct problem *problem, struct error *error)
 {
-	struct simulate_options options = session->flags.simulate;
-	struct failure at_once = session->flags.failure;
+	struct simulate_options options = session->flags->simulate;
+	struct failure at_once = session->flags->failure;
 	struct table *table = NULL;
 	int rc;
 
@@ -135,7 +130,7 @@ static int plan_again(struct session *session, const struct problem *problem, st
 static int repeat(struct session *session, struct error *error)
 {
 	const struct simulation *simulation = &session->simulation;
-	const struct problem *problem = session->table->problem;
+	const struct problem *problem = session->job.table->problem;
 	struct problem_without without;
 	bool *lost[ROLE_COUNT] = {NULL};
 	int rc = 0;
@@ -146,7 +141,7 @@ static int repeat(struct session *session, struct error *error)
 		return error_set(error, ERROR_USAGE,
 				 "%s was planned by policy %s, which is not known here, so the "
 				 "update cannot be planned again",
-				 session->flags.file, session->dump->policy);
+				 session->flags->file, session->dump->policy);
 	for (int role = 0; !rc && role < ROLE_COUNT; role++) {
 		lost[role] = memory_zalloc(simulation->rank_count[role], sizeof(bool));
 		if (!lost[role])
@@ -174,16 +169,16 @@ static int repeat(struct session *session, struct error *error)
 
 static int write_trace(struct session *session, struct error *error)
 {
-	const char *path = session->flags.trace;
+	const char *path = session->flags->trace;
 	struct file_writer writer;
 	double merged;
 	int rc = file_writer_open(&writer, path, error);
 
 	if (rc)
 		return rc;
-	trace_write(writer.stream, &session->simulation, session->table, &merged);
+	trace_write(writer.stream, &session->simulation, session->job.table, &merged);
 	rc = file_writer_commit(&writer, error);
-	if (!rc && merged > 0 && !session->flags.json)
+	if (!rc && merged > 0 && !session->flags->json)
 		fprintf(stderr, "weft: %s: slices shorter than %.3g us are joined\n", path,
 			merged * 1e6);
 	return rc;
@@ -191,20 +186,20 @@ static int write_trace(struct session *session, struct error *error)
 
 static int run(struct session *session, struct error *error)
 {
-	struct simulate_flags *flags = &session->flags;
+	struct simulate_flags *flags = session->flags;
 	int rc = flags->file ? open_dump(session, error) : open_plan(session, error);
 
 	if (!rc)
-		rc = simulate(&session->simulation, session->table, &flags->simulate, error);
+		rc = simulate(&session->simulation, session->job.table, &flags->simulate, error);
 	if (!rc)
-		rc = simulate_bound(&session->bound, session->table,
+		rc = simulate_bound(&session->bound, session->job.table,
 				    flags->simulate.stage_bytes_per_second, error);
 	if (!rc && flags->broadcast)
-		rc = baseline_broadcast(&session->baseline, session->table, &flags->simulate,
+		rc = baseline_broadcast(&session->baseline, session->job.table, &flags->simulate,
 					error);
-	if (!rc && !session->table->topology)
-		rc = topology_flat(&session->flat, session->table->problem->trainer_count,
-				   session->table->problem->inference_count, error);
+	if (!rc && !session->job.table->topology)
+		rc = topology_flat(&session->flat, session->job.table->problem->trainer_count,
+				   session->job.table->problem->inference_count, error);
 	if (!rc && flags->trace)
 		rc = write_trace(session, error);
 	if (!rc && flags->simulate.failure)
@@ -217,7 +212,6 @@ static void close_session(struct session *session)
 	simulation_fini(&session->simulation);
 	simulation_fini(&session->again);
 	topology_free(&session->flat);
-	table_free(&session->table);
 	route_job_close(&session->job);
 	dump_free(&session->dump);
 }
@@ -225,37 +219,35 @@ static void close_session(struct session *session)
 static void show(const struct session *session)
 {
 	struct simulate_view view = {
-		.flags = &session->flags,
-		.table = session->table,
-		.topology = session->flat ? session->flat : session->table->topology,
+		.flags = session->flags,
+		.table = session->job.table,
+		.topology = session->flat ? session->flat : session->job.table->topology,
 		.simulation = &session->simulation,
 		.bound = &session->bound,
 		.again = session->repeated ? &session->again : NULL,
-		.baseline = session->flags.broadcast ? &session->baseline : NULL,
+		.baseline = session->flags->broadcast ? &session->baseline : NULL,
 	};
 
-	if (session->flags.json)
+	if (session->flags->json)
 		simulate_put(&view);
 	else
 		simulate_print(&view);
 }
 
-int route_simulate_run(int argc, char **argv)
+int route_simulate_run(void *flags, struct error *error)
 {
-	struct session session = {0};
-	struct error error = {0};
+	struct session session = {.flags = flags};
 	int rc;
 
-	simulate_flags_parse(&session.flags, argc, argv);
-	if (session.flags.published) {
-		rc = published_run(&session.flags, &error);
+	if (session.flags->published) {
+		rc = published_run(session.flags, error);
 	} else {
-		rc = run(&session, &error);
+		rc = run(&session, error);
 		if (!rc)
 			show(&session);
 		close_session(&session);
 	}
 	if (!rc && (fflush(stdout) || ferror(stdout)))
-		rc = error_set_errno(&error, ERROR_IO, errno, "cannot write to standard output");
-	return rc ? command_fail(&error) : 0;
+		rc = error_set_errno(error, ERROR_IO, errno, "cannot write to standard output");
+	return rc;
 }

@@ -17,7 +17,6 @@
 #include "job/parallel.h"
 #include "routing/plan/topology_file.h"
 
-#include <argp.h>
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -27,53 +26,21 @@
 #define LABEL_WIDTH	  18
 #define COLUMN_LEAST	  8
 
-enum { OPTION_TRAIN = 0x100, OPTION_INFER, OPTION_TOPOLOGY, OPTION_JSON, OPTION_DOT };
-
-static const struct argp_option option_rows[] = {
-	{"train", OPTION_TRAIN, "SPEC", 0, "trainers: world=16,pp=2", 0},
-	{"infer", OPTION_INFER, "SPEC", 0, "inference: engines=2,tp=4 (all keys: docs/models.md)",
-	 0},
-	{"topology", OPTION_TOPOLOGY, "FILE|SPEC", 0,
-	 "flat (default), a spec like per_host=8,nics=8,gbps=400 (also uplink_gbps, rails), or a "
-	 "file of schema weft.topology/1 (docs/topology.md)",
-	 0},
-	{"json", OPTION_JSON, NULL, 0, "the same as a file, to be edited", 0},
-	{"dot", OPTION_DOT, NULL, 0, "the same for Graphviz", 0},
-	{0},
-};
-
 struct options {
 	const char *train, *infer, *topology;
 	bool json, dot;
 };
 
-static error_t parse_option(int key, char *argument, struct argp_state *state)
-{
-	struct options *options = state->input;
-
-	switch (key) {
-	case OPTION_TRAIN:
-		options->train = argument;
-		return 0;
-	case OPTION_INFER:
-		options->infer = argument;
-		return 0;
-	case OPTION_TOPOLOGY:
-		options->topology = argument;
-		return 0;
-	case OPTION_JSON:
-		options->json = true;
-		return 0;
-	case OPTION_DOT:
-		options->dot = true;
-		return 0;
-	case ARGP_KEY_ARG:
-		argp_error(state, "'%s' is not an option; say --topology %s?", argument, argument);
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
+static const struct verb_option rows[] = {
+	TEXT(train, "train", "SPEC", "trainers: world=16,pp=2"),
+	TEXT(infer, "infer", "SPEC", "inference: engines=2,tp=4 (all keys: docs/models.md)"),
+	TEXT(topology, "topology", "FILE|SPEC",
+	     "flat (default), a spec like per_host=8,nics=8,gbps=400 (also uplink_gbps, rails), or a "
+	     "file of schema weft.topology/1 (docs/topology.md)"),
+	FLAG(json, "json", "the same as a file, to be edited"),
+	FLAG(dot, "dot", "the same for Graphviz"),
+	{0},
+};
 
 /* ---- ranks by host ---- */
 
@@ -356,34 +323,30 @@ static int check_options(const struct options *options, struct train_spec *train
 	return rc ? rc : infer_spec_parse(infer, options->infer, error);
 }
 
-int route_topology_run(int argc, char **argv)
+static int run(void *taken, struct error *error)
 {
-	static const struct argp argp = {
-		option_rows,
-		parse_option,
-		NULL,
-		"Shows where the ranks of a job sit: hosts, NICs with rail and speed, and how far "
-		"each rank's device is from each NIC.\v"
-		"Example:\n  weft route topology --train world=16 --infer engines=2,tp=8 \\\n"
-		"      --topology per_host=8,nics=8,gbps=400",
-		NULL,
-		NULL,
-		NULL};
-	struct options options = {.topology = "flat"};
+	const struct options *options = taken;
 	struct topology *topology = NULL;
 	struct train_spec train;
 	struct infer_spec infer;
-	struct error error = {0};
-	int rc;
+	int rc = check_options(options, &train, &infer, error);
 
-	argp_err_exit_status = 2;
-	argp_parse(&argp, argc, argv, 0, NULL, &options);
-	rc = check_options(&options, &train, &infer, &error);
 	if (!rc)
-		rc = topology_open(&topology, options.topology, train.world, infer_ranks(&infer),
-				   &error);
+		rc = topology_open(&topology, options->topology, train.world, infer_ranks(&infer),
+				   error);
 	if (!rc)
-		rc = print(topology, &options, &error);
+		rc = print(topology, options, error);
 	topology_free(&topology);
-	return rc ? command_fail(&error) : 0;
+	return rc;
 }
+
+const struct verb route_topology_verb = {
+	VERB_OF(struct options, rows),
+	.defaults = &(const struct options){.topology = "flat"},
+	.too_many = "'%1$s' is not an option; say --topology %1$s?",
+	.doc = "Shows where the ranks of a job sit: hosts, NICs with rail and speed, and how far "
+	       "each rank's device is from each NIC.\v"
+	       "Example:\n  weft route topology --train world=16 --infer engines=2,tp=8 \\\n"
+	       "      --topology per_host=8,nics=8,gbps=400",
+	.run = run,
+};

@@ -9,47 +9,17 @@
 #include "base/text.h"
 #include "routing/report/dump_read.h"
 
-#include <argp.h>
-#include <string.h>
-
-enum { OPTION_MODEL = 0x100, OPTION_JSON };
-
-static const struct argp_option option_rows[] = {
-	{"model", OPTION_MODEL, "PATH", 0,
-	 "the model, where the dump's name for it is not a built-in one", 0},
-	{"json", OPTION_JSON, NULL, 0, "one JSON object", 0},
-	{0},
-};
-
 struct options {
 	const char *file, *model;
 	bool json;
 };
 
-static error_t parse_option(int key, char *argument, struct argp_state *state)
-{
-	struct options *options = state->input;
-
-	switch (key) {
-	case OPTION_MODEL:
-		options->model = argument;
-		return 0;
-	case OPTION_JSON:
-		options->json = true;
-		return 0;
-	case ARGP_KEY_ARG:
-		if (options->file)
-			argp_error(state, "'%s' is one file too many", argument);
-		options->file = argument;
-		return 0;
-	case ARGP_KEY_END:
-		if (!options->file)
-			argp_error(state, "name the routing dump to verify");
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
+static const struct verb_option rows[] = {
+	TEXT(model, "model", "PATH",
+	     "the model, where the dump's name for it is not a built-in one"),
+	FLAG(json, "json", "one JSON object"),
+	{0},
+};
 
 static void print_verdict(const struct dump *dump, const struct options *options)
 {
@@ -67,56 +37,52 @@ static void print_verdict(const struct dump *dump, const struct options *options
 		       dump->inference_count, digest);
 		return;
 	}
-	json_to_file(&json, stdout);
-	json_put_object(&json);
+	json_put_line(&json, stdout);
 	json_put_key_string(&json, "file", options->file);
 	json_put_key_bool(&json, "proved", true);
 	json_put_key_u64(&json, "routes", own->routes);
 	json_put_key_u64(&json, "pieces", own->pieces);
 	json_put_key_u64(&json, "bytes_total", own->bytes_total);
 	json_put_key_string(&json, "digest", digest);
-	json_put_object_end(&json);
-	json_put_newline(&json);
+	json_put_line_end(&json);
 }
 
-int route_verify_run(int argc, char **argv)
+static int run(void *taken, struct error *error)
 {
-	static const struct argp argp = {
-		option_rows,
-		parse_option,
-		"FILE",
-		"Proves a routing dump: every byte of every engine parameter that has a source is "
-		"written exactly once, from the right place, by a trainer that holds it; then its "
-		"digest and its summary. The first thing that is wrong is named; the exit code is "
-		"1 then.\v"
-		"Example:\n  weft route verify plan.json",
-		NULL,
-		NULL,
-		NULL};
-	struct options options = {0};
+	const struct options *options = taken;
 	struct route_job job = {0};
-	struct error error = {0};
 	struct dump *dump = NULL;
-	int rc;
+	int rc = dump_open(&dump, options->file, error);
 
-	argp_err_exit_status = 2;
-	argp_parse(&argp, argc, argv, 0, NULL, &options);
-	rc = dump_open(&dump, options.file, &error);
 	if (!rc)
-		rc = route_dump_has_specs(dump, options.file, &error);
+		rc = route_dump_has_specs(dump, options->file, error);
 	if (!rc) {
-		rc = route_job_open(&job, options.model ? options.model : dump->model, dump->train,
-				    dump->infer, true, &error);
+		rc = route_job_open(&job, options->model ? options->model : dump->model,
+				    dump->train, dump->infer, true, error);
 		if (rc)
-			route_dump_wrap(&error, options.file, options.model);
+			route_dump_wrap(error, options->file, options->model);
 		else
-			rc = dump_verify(dump, job.problem, &error);
+			rc = dump_verify(dump, job.problem, error);
 		if (rc && job.problem)
-			error_wrap(&error, "%s", options.file);
+			error_wrap(error, "%s", options->file);
 	}
 	if (!rc)
-		print_verdict(dump, &options);
+		print_verdict(dump, options);
 	route_job_close(&job);
 	dump_free(&dump);
-	return rc ? command_fail(&error) : 0;
+	return rc;
 }
+
+const struct verb route_verify_verb = {
+	VERB_OF(struct options, rows),
+	VERB_ARGUMENTS(struct options, file, 1, 1),
+	.arguments = "FILE",
+	.too_many = "'%s' is one file too many",
+	.too_few = "name the routing dump to verify",
+	.doc = "Proves a routing dump: every byte of every engine parameter that has a source is "
+	       "written exactly once, from the right place, by a trainer that holds it; then its "
+	       "digest and its summary. The first thing that is wrong is named; the exit code is "
+	       "1 then.\v"
+	       "Example:\n  weft route verify plan.json",
+	.run = run,
+};

@@ -6,44 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-	OPTION_RATE = 0x100,
-	OPTION_DEPTH,
-	OPTION_RING,
-	OPTION_SLOW,
-	OPTION_FAIL,
-	OPTION_LOST_AFTER,
-	OPTION_BASELINE,
-	OPTION_TRACE,
-	OPTION_PUBLISHED,
-	OPTION_ROW,
-	OPTION_JSON
-};
-
-static const struct argp_option option_rows[] = {
-	{"rate", OPTION_RATE, "STAGE=GB/S,..", 0,
-	 "speed of a worker's stages in GB/s (10^9 bytes): gather=400, device_to_host=50, pack=11, "
-	 "verify=0; 0: not a stage",
-	 1},
-	{"depth", OPTION_DEPTH, "SIZE", 0,
-	 "posted ahead by a trainer to one inference rank (default 128M)", 1},
-	{"ring", OPTION_RING, "SIZE", 0, "of the CPU replica (default 1G, at least 1M)", 1},
-	{"slow", OPTION_SLOW, "WHAT=I:FACTOR", 0,
-	 "nic=3:0.5, trainer=, inference= or host=: at that part of its speed; may be repeated", 1},
-	{"fail", OPTION_FAIL, "WHAT=I@TIME", 0,
-	 "trainer=7@0.2s, inference= or nic=: lost at that time; what follows from it", 1},
-	{"lost-after", OPTION_LOST_AFTER, "TIME", 0,
-	 "with --fail: when the controller counts it as lost (default 5s)", 1},
-	{"baseline", OPTION_BASELINE, "broadcast", 0,
-	 "also: a bucketed broadcast from the first rank of each stage", 1},
-	{"trace", OPTION_TRACE, "FILE", 0, "write the schedule for ui.perfetto.dev", 1},
-	{"json", OPTION_JSON, NULL, 0, "one JSON object (with --published one a line)", 1},
-	{"published", OPTION_PUBLISHED, NULL, 0,
-	 "simulate the published runs, and print them beside what was measured", 2},
-	{"row", OPTION_ROW, "NAME", 0, "only this one of the published runs", 2},
-	{0},
-};
-
 /* "12.5" as a whole; finite and not negative. */
 static bool parse_number(const char *text, double *value)
 {
@@ -81,9 +43,9 @@ static bool parse_seconds(const char *text, double *seconds)
 	return parse_number(text, seconds);
 }
 
-static void parse_rates(struct simulate_flags *flags, const char *argument,
-			struct argp_state *state)
+static void take_rates(void *taken, const char *argument, struct argp_state *state)
 {
+	struct simulate_flags *flags = taken;
 	char copy[256], *at = copy, *part;
 
 	if (strlen(argument) >= sizeof(copy))
@@ -138,8 +100,9 @@ static bool parse_what(const char *text, char stop, enum slow_what *what, uint32
 	return false;
 }
 
-static void parse_slow(struct simulate_flags *flags, const char *argument, struct argp_state *state)
+static void take_slow(void *taken, const char *argument, struct argp_state *state)
 {
+	struct simulate_flags *flags = taken;
 	struct slow *slow = &flags->slow[flags->simulate.slow_count];
 	const char *factor;
 
@@ -154,8 +117,9 @@ static void parse_slow(struct simulate_flags *flags, const char *argument, struc
 	flags->simulate.slow_count++;
 }
 
-static void parse_fail(struct simulate_flags *flags, const char *argument, struct argp_state *state)
+static void take_fail(void *taken, const char *argument, struct argp_state *state)
 {
+	struct simulate_flags *flags = taken;
 	const char *time;
 
 	if (flags->simulate.failure)
@@ -169,8 +133,48 @@ static void parse_fail(struct simulate_flags *flags, const char *argument, struc
 	flags->simulate.failure = &flags->failure;
 }
 
-static void check(const struct simulate_flags *flags, struct argp_state *state)
+static void take_depth(void *taken, const char *argument, struct argp_state *state)
 {
+	struct simulate_flags *flags = taken;
+
+	if (!parse_bytes(argument, &flags->simulate.depth_bytes) ||
+	    flags->simulate.depth_bytes < SIMULATE_DEPTH_MIN)
+		argp_error(state, "--depth %s is not a size of at least 4K", argument);
+}
+
+static void take_ring(void *taken, const char *argument, struct argp_state *state)
+{
+	struct simulate_flags *flags = taken;
+
+	if (!parse_bytes(argument, &flags->simulate.ring_bytes) ||
+	    flags->simulate.ring_bytes < SIMULATE_RING_MIN)
+		argp_error(state, "--ring %s is not a size of 1M or more, such as 1G", argument);
+}
+
+static void take_lost_after(void *taken, const char *argument, struct argp_state *state)
+{
+	struct simulate_flags *flags = taken;
+
+	if (!parse_seconds(argument, &flags->lost_after_seconds))
+		argp_error(state, "--lost-after %s is not a time, such as 5s", argument);
+	flags->lost_after_given = true;
+}
+
+static void take_baseline(void *taken, const char *argument, struct argp_state *state)
+{
+	struct simulate_flags *flags = taken;
+
+	if (strcmp(argument, "broadcast"))
+		argp_error(state, "--baseline %s is not known; it is broadcast", argument);
+	flags->broadcast = true;
+}
+
+static void check(void *taken, struct argp_state *state)
+{
+	struct simulate_flags *flags = taken;
+
+	flags->simulate.record = flags->trace != NULL;
+	flags->simulate.slow = flags->slow;
 	if (flags->row && !flags->published)
 		argp_error(state, "--row names a published run: it needs --published");
 	if (flags->published &&
@@ -189,92 +193,60 @@ static void check(const struct simulate_flags *flags, struct argp_state *state)
 		argp_error(state, "--lost-after needs --fail");
 }
 
-static error_t parse_option(int key, char *argument, struct argp_state *state)
+static void begin(void *taken)
 {
-	struct simulate_flags *flags = state->input;
-	uint64_t number;
+	struct simulate_flags *flags = taken;
 
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &flags->route;
-		return 0;
-	case OPTION_RATE:
-		parse_rates(flags, argument, state);
-		return 0;
-	case OPTION_DEPTH:
-		if (!parse_bytes(argument, &number) || number < SIMULATE_DEPTH_MIN)
-			argp_error(state, "--depth %s is not a size of at least 4K", argument);
-		flags->simulate.depth_bytes = number;
-		return 0;
-	case OPTION_RING:
-		if (!parse_bytes(argument, &number) || number < SIMULATE_RING_MIN)
-			argp_error(state, "--ring %s is not a size of 1M or more, such as 1G",
-				   argument);
-		flags->simulate.ring_bytes = number;
-		return 0;
-	case OPTION_SLOW:
-		parse_slow(flags, argument, state);
-		return 0;
-	case OPTION_FAIL:
-		parse_fail(flags, argument, state);
-		return 0;
-	case OPTION_LOST_AFTER:
-		if (!parse_seconds(argument, &flags->lost_after_seconds))
-			argp_error(state, "--lost-after %s is not a time, such as 5s", argument);
-		flags->lost_after_given = true;
-		return 0;
-	case OPTION_BASELINE:
-		if (strcmp(argument, "broadcast"))
-			argp_error(state, "--baseline %s is not known; it is broadcast", argument);
-		flags->broadcast = true;
-		return 0;
-	case OPTION_TRACE:
-		flags->trace = argument;
-		flags->simulate.record = true;
-		return 0;
-	case OPTION_PUBLISHED:
-		flags->published = true;
-		return 0;
-	case OPTION_ROW:
-		flags->row = argument;
-		return 0;
-	case OPTION_JSON:
-		flags->json = true;
-		return 0;
-	case ARGP_KEY_ARG:
-		if (flags->file)
-			argp_error(state, "'%s' is one file too many", argument);
-		flags->file = argument;
-		return 0;
-	case ARGP_KEY_END:
-		check(flags, state);
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-void simulate_flags_parse(struct simulate_flags *flags, int argc, char **argv)
-{
-	static const struct argp_child children[] = {{&route_argp, 0, NULL, 0}, {0}};
-	static const struct argp argp = {
-		option_rows,
-		parse_option,
-		"[FILE]",
-		"How long an update would take: the sends of a plan (or of the routing dump FILE) in "
-		"their order, as fluid flows with max-min fair shares, and the stages of each worker "
-		"around them. docs/simulator.md says what is modelled.\v"
-		"Example:\n  weft route simulate --model Qwen3-30B-A3B --train world=16 \\\n"
-		"      --infer engines=2,tp=8,ep=8 --policy balanced --order rounds",
-		children,
-		NULL,
-		NULL};
-
-	*flags = (struct simulate_flags){.lost_after_seconds = LOST_AFTER_DEFAULT_SECONDS};
 	simulate_rates_default(flags->simulate.stage_bytes_per_second);
 	flags->simulate.depth_bytes = SIMULATE_DEPTH_DEFAULT;
 	flags->simulate.ring_bytes = SIMULATE_RING_DEFAULT;
-	argp_err_exit_status = 2;
-	argp_parse(&argp, argc, argv, 0, NULL, flags);
-	flags->simulate.slow = flags->slow;
+	flags->lost_after_seconds = LOST_AFTER_DEFAULT_SECONDS;
 }
+
+#define AT(member) .offset = offsetof(struct simulate_flags, member)
+
+static const struct verb_option rows[] = {
+	{"rate", 0, "STAGE=GB/S,..",
+	 "speed of a worker's stages in GB/s (10^9 bytes): gather=400, device_to_host=50, pack=11, "
+	 "verify=0; 0: not a stage",
+	 VERB_TAKE, .take = take_rates, .group = 1},
+	{"depth", 0, "SIZE", "posted ahead by a trainer to one inference rank (default 128M)",
+	 VERB_TAKE, .take = take_depth, .group = 1},
+	{"ring", 0, "SIZE", "of the CPU replica (default 1G, at least 1M)", VERB_TAKE,
+	 .take = take_ring, .group = 1},
+	{"slow", 0, "WHAT=I:FACTOR",
+	 "nic=3:0.5, trainer=, inference= or host=: at that part of its speed; may be repeated",
+	 VERB_TAKE, .take = take_slow, .group = 1},
+	{"fail", 0, "WHAT=I@TIME",
+	 "trainer=7@0.2s, inference= or nic=: lost at that time; what follows from it", VERB_TAKE,
+	 .take = take_fail, .group = 1},
+	{"lost-after", 0, "TIME", "with --fail: when the controller counts it as lost (default 5s)",
+	 VERB_TAKE, .take = take_lost_after, .group = 1},
+	{"baseline", 0, "broadcast", "also: a bucketed broadcast from the first rank of each stage",
+	 VERB_TAKE, .take = take_baseline, .group = 1},
+	{"trace", 0, "FILE", "write the schedule for ui.perfetto.dev", VERB_TEXT, AT(trace),
+	 .group = 1},
+	{"json", 0, NULL, "one JSON object (with --published one a line)", VERB_FLAG, AT(json),
+	 .group = 1},
+	{"published", 0, NULL,
+	 "simulate the published runs, and print them beside what was measured", VERB_FLAG,
+	 AT(published), .group = 2},
+	{"row", 0, "NAME", "only this one of the published runs", VERB_TEXT, AT(row), .group = 2},
+	{0},
+};
+
+const struct verb route_simulate_verb = {
+	VERB_OF(struct simulate_flags, rows),
+	VERB_ARGUMENTS(struct simulate_flags, file, 0, 1),
+	.children = route_children,
+	.begin = begin,
+	.arguments = "[FILE]",
+	.too_many = "'%s' is one file too many",
+	.check = check,
+	.doc = "How long an update would take: the sends of a plan (or of the routing dump FILE) in "
+	       "their order, as fluid flows with max-min fair shares, and the stages of each worker "
+	       "around them. docs/simulator.md says what is modelled.\v"
+	       "Example:\n  weft route simulate --model Qwen3-30B-A3B --train world=16 \\\n"
+	       "      --infer engines=2,tp=8,ep=8 --policy balanced --order rounds",
+	.run = route_simulate_run,
+};

@@ -23,8 +23,7 @@ struct simulate_flags {
 	const char *row, *trace;
 };
 
-/* Parses and checks all that can be checked before the job is known; exits with 2 and one
- * sentence otherwise. */
-void simulate_flags_parse(struct simulate_flags *flags, int argc, char **argv);
+/* With the flags, all that can be checked of them before the job is known being checked. */
+int route_simulate_run(void *flags, struct error *error);
 
 #endif

@@ -7,8 +7,7 @@
 
 static void put_rates(struct json *json, const struct simulate_options *options)
 {
-	json_put_key(json, "rates_bytes_per_second");
-	json_put_object(json);
+	json_put_key_object(json, "rates_bytes_per_second");
 	for (int s = 0; s < STAGE_COUNT; s++)
 		json_put_key_double(json, stage_name((enum stage)s),
 				    options->stage_bytes_per_second[s]);
@@ -23,8 +22,7 @@ static void put_bound(struct json *json, const struct simulate_view *view)
 	json_put_key_double(json, "makespan_seconds", makespan);
 	json_put_key_double(json, "bound_seconds", bound->seconds);
 	json_put_key_double(json, "of_bound", makespan > 0 ? bound->seconds / makespan : 1);
-	json_put_key(json, "bounds_seconds");
-	json_put_object(json);
+	json_put_key_object(json, "bounds_seconds");
 	json_put_key_double(json, "wire", bound->wire_seconds);
 	for (int s = 0; s < STAGE_COUNT; s++)
 		json_put_key_double(json, stage_name((enum stage)s), bound->stage_seconds[s]);
@@ -36,8 +34,7 @@ static void put_bottleneck(struct json *json, const struct simulate_view *view)
 	struct bottleneck most = simulation_bottleneck(view->simulation);
 	char what[BOTTLENECK_TEXT_BYTES];
 
-	json_put_key(json, "bottleneck");
-	json_put_object(json);
+	json_put_key_object(json, "bottleneck");
 	json_put_key_string(json, "what",
 			    bottleneck_text(view->simulation, &most, view->topology, what));
 	json_put_key_string(json, "stage", most.is_stage ? stage_name(most.stage) : "wire");
@@ -60,8 +57,7 @@ static void put_stage_seconds(struct json *json, enum stage stage,
 
 static void put_ranks(struct json *json, const struct simulation *simulation, enum role role)
 {
-	json_put_key(json, role == ROLE_TRAINER ? "trainers" : "inference");
-	json_put_array(json);
+	json_put_key_array(json, role == ROLE_TRAINER ? "trainers" : "inference");
 	for (uint32_t r = 0; r < simulation->rank_count[role]; r++) {
 		const struct simulated_rank *rank = &simulation->ranks[role][r];
 
@@ -86,8 +82,7 @@ static void put_ranks(struct json *json, const struct simulation *simulation, en
 
 static void put_bins(struct json *json, const char *name, const double bins[SIMULATE_BINS])
 {
-	json_put_key(json, name);
-	json_put_array(json);
+	json_put_key_array(json, name);
 	for (int b = 0; b < SIMULATE_BINS; b++)
 		json_put_double(json, bins[b]);
 	json_put_array_end(json);
@@ -95,8 +90,7 @@ static void put_bins(struct json *json, const char *name, const double bins[SIMU
 
 static void put_samples(struct json *json, const struct simulation *simulation)
 {
-	json_put_key(json, "samples");
-	json_put_object(json);
+	json_put_key_object(json, "samples");
 	json_put_key_double(json, "seconds", simulation->bin_seconds);
 	put_bins(json, "wire_bytes", simulation->wire_bins);
 	for (int s = 0; s < STAGE_COUNT; s++) {
@@ -115,13 +109,11 @@ static void put_failure(struct json *json, const struct simulate_view *view)
 	double total = simulation->makespan_seconds;
 	bool repeats = simulate_repeats(view, &total);
 
-	json_put_key(json, "failure");
-	json_put_object(json);
+	json_put_key_object(json, "failure");
 	json_put_key_string(json, "what", slow_name(flags->failure.what));
 	json_put_key_u64(json, "index", flags->failure.index);
 	json_put_key_double(json, "seconds", flags->failure.seconds);
-	json_put_key(json, "cannot_publish");
-	json_put_array(json);
+	json_put_key_array(json, "cannot_publish");
 	for (uint32_t r = 0; r < simulation->rank_count[ROLE_INFERENCE]; r++)
 		if (!isfinite(simulation->ranks[ROLE_INFERENCE][r].finish_seconds))
 			json_put_u64(json, r);
@@ -137,8 +129,7 @@ static void put_failure(struct json *json, const struct simulate_view *view)
 
 static void put_baseline(struct json *json, const struct baseline *baseline)
 {
-	json_put_key(json, "broadcast");
-	json_put_object(json);
+	json_put_key_object(json, "broadcast");
 	json_put_key_double(json, "seconds", baseline->seconds);
 	json_put_key_double(json, "wire_seconds", baseline->wire_seconds);
 	json_put_key_double(json, "gather_seconds", baseline->gather_seconds);
@@ -154,8 +145,7 @@ void simulate_put(const struct simulate_view *view)
 	const struct simulation *simulation = view->simulation;
 	struct json json;
 
-	json_to_file(&json, stdout);
-	json_put_object(&json);
+	json_put_line(&json, stdout);
 	json_put_key_string(&json, "model", problem->model);
 	json_put_key_string(&json, "train", problem->train);
 	json_put_key_string(&json, "infer", problem->infer);
@@ -179,6 +169,5 @@ void simulate_put(const struct simulate_view *view)
 		put_failure(&json, view);
 	if (view->baseline)
 		put_baseline(&json, view->baseline);
-	json_put_object_end(&json);
-	json_put_newline(&json);
+	json_put_line_end(&json);
 }

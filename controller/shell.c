@@ -299,6 +299,18 @@ struct planning {
 	bool dumped;
 };
 
+static int write_dump(const char *path, const struct table *table, struct error *error)
+{
+	struct report report;
+	int rc = report_of(&report, table, error);
+
+	if (rc)
+		return rc;
+	rc = dump_save(path, table, &report, DUMP_WHOLE, error);
+	report_fini(&report);
+	return rc;
+}
+
 static void *plan_and_dump(void *argument)
 {
 	struct planning *planning = argument;
@@ -311,7 +323,7 @@ static void *plan_and_dump(void *argument)
 			continue;
 		planning->dumped = true;
 		planning->dump_rc =
-			dump_save(dump, planning->actions.items[i].table, &planning->dump_error);
+			write_dump(dump, planning->actions.items[i].table, &planning->dump_error);
 	}
 	if (planning->done >= 0)
 		eventfd_write(planning->done, 1);

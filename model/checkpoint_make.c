@@ -200,12 +200,10 @@ static int write_index(const struct maker *maker)
 
 	json_to_text(&json, &text);
 	json_put_object(&json);
-	json_put_key(&json, "metadata");
-	json_put_object(&json);
+	json_put_key_object(&json, "metadata");
 	json_put_key_u64(&json, "total_size", maker->model->all_bytes);
 	json_put_object_end(&json);
-	json_put_key(&json, "weight_map");
-	json_put_object(&json);
+	json_put_key_object(&json, "weight_map");
 	for (size_t i = 0; i < maker->shards.count; i++) {
 		shard_name(maker, i, name);
 		for (size_t t = maker->shards.items[i].first; t < maker->shards.items[i].last; t++)

@@ -74,16 +74,11 @@ static void write_quantization(const struct model_config *config, struct json *j
 {
 	if (!config->block_rows)
 		return;
-	json_put_key(json, "quantization_config");
-	json_put_object(json);
+	json_put_key_object(json, "quantization_config");
 	json_put_key_string(json, "quant_method", "fp8");
 	json_put_key_string(json, "fmt", "e4m3");
 	json_put_key_string(json, "activation_scheme", "dynamic");
-	json_put_key(json, "weight_block_size");
-	json_put_array(json);
-	json_put_u64(json, config->block_rows);
-	json_put_u64(json, config->block_columns);
-	json_put_array_end(json);
+	json_put_key_range(json, "weight_block_size", config->block_rows, config->block_columns);
 	json_put_object_end(json);
 }
 
@@ -93,8 +88,7 @@ void config_write(const struct model_config *config, struct text *out)
 
 	json_to_text(&json, out);
 	json_put_object(&json);
-	json_put_key(&json, "architectures");
-	json_put_array(&json);
+	json_put_key_array(&json, "architectures");
 	json_put_string(&json, config->family->architecture);
 	json_put_array_end(&json);
 	json_put_key_string(&json, "model_type", config->family->model_type);

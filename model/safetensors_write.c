@@ -7,19 +7,13 @@
 
 static void write_entry(struct json *json, const struct safetensors_entry *entry)
 {
-	json_put_key(json, entry->name);
-	json_put_object(json);
+	json_put_key_object(json, entry->name);
 	json_put_key_string(json, "dtype", dtype_name(entry->dtype));
-	json_put_key(json, "shape");
-	json_put_array(json);
+	json_put_key_array(json, "shape");
 	for (uint32_t d = 0; d < entry->dims; d++)
 		json_put_u64(json, entry->shape[d]);
 	json_put_array_end(json);
-	json_put_key(json, "data_offsets");
-	json_put_array(json);
-	json_put_u64(json, entry->begin);
-	json_put_u64(json, entry->end);
-	json_put_array_end(json);
+	json_put_key_range(json, "data_offsets", entry->begin, entry->end);
 	json_put_object_end(json);
 }
 
@@ -35,8 +29,7 @@ int safetensors_encode(const struct safetensors_entry *entries, size_t count,
 	json_to_text(&json, out);
 	json_put_object(&json);
 	if (note_count) {
-		json_put_key(&json, "__metadata__");
-		json_put_object(&json);
+		json_put_key_object(&json, "__metadata__");
 		for (size_t i = 0; i < note_count; i++)
 			json_put_key_string(&json, notes[i].key, notes[i].value);
 		json_put_object_end(&json);

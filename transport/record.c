@@ -2,6 +2,7 @@
 #include "transport/record.h"
 
 #include "job/digest.h"
+#include <inttypes.h>
 #include <string.h>
 
 #define MAGIC 0x52544657u /* "WFTR" */
@@ -61,7 +62,7 @@ void record_put_bytes(struct record_writer *writer, const void *data, size_t byt
 		memcpy(at, data, bytes);
 }
 
-void record_put_identity(struct record_writer *writer, const struct identity *identity)
+static void put_identity(struct record_writer *writer, const struct identity *identity)
 {
 	record_put_bytes(writer, identity->boot, sizeof(identity->boot));
 	record_put_u64(writer, identity->pid_namespace);
@@ -149,7 +150,7 @@ void record_get_bytes(struct record_reader *reader, void *out, size_t bytes)
 		memset(out, 0, bytes);
 }
 
-void record_get_identity(struct record_reader *reader, struct identity *identity)
+static void get_identity(struct record_reader *reader, struct identity *identity)
 {
 	record_get_bytes(reader, identity->boot, sizeof(identity->boot));
 	identity->pid_namespace = record_get_u64(reader);
@@ -257,7 +258,9 @@ int record_open(struct record_reader *reader, const void *data, size_t length,
 	if (rc)
 		return rc;
 	reader->length = length - RECORD_TAIL_BYTES;
-	return read_head(reader, head, error);
+	rc = read_head(reader, head, error);
+	memcpy(reader->provider, head->provider, sizeof(reader->provider));
+	return rc;
 }
 
 int record_done(const struct record_reader *reader, struct error *error)
@@ -269,6 +272,68 @@ int record_done(const struct record_reader *reader, struct error *error)
 		return error_set(error, ERROR_MESSAGE, "the record's body has %zu bytes too many",
 				 reader->length - reader->used);
 	return 0;
+}
+
+/* ---- bodies as tables ---- */
+
+void record_put_fields(struct record_writer *writer, const struct record_field *fields,
+		       size_t count, const void *item)
+{
+	for (size_t i = 0; i < count; i++) {
+		const void *member = (const char *)item + fields[i].offset;
+
+		if (fields[i].type == RECORD_U32)
+			record_put_u32(writer, *(const uint32_t *)member);
+		else if (fields[i].type == RECORD_U64)
+			record_put_u64(writer, *(const uint64_t *)member);
+		else if (fields[i].type == RECORD_BYTES)
+			record_put_bytes(writer, member, fields[i].bytes);
+		else
+			put_identity(writer, member);
+	}
+}
+
+int record_check(const struct record_reader *reader, const char *name, uint64_t value,
+		 uint64_t least, uint64_t most, struct error *error)
+{
+	if (value >= least && value <= most)
+		return 0;
+	return error_set(error, ERROR_MESSAGE,
+			 "the %s record's %s is %" PRIu64 "; it must be %" PRIu64 " to %" PRIu64,
+			 reader->provider, name, value, least, most);
+}
+
+/* The number of the field, or the one that stands for it. */
+static uint64_t get_field(struct record_reader *reader, const struct record_field *field,
+			  void *member)
+{
+	switch (field->type) {
+	case RECORD_U32:
+		return *(uint32_t *)member = record_get_u32(reader);
+	case RECORD_U64:
+		return *(uint64_t *)member = record_get_u64(reader);
+	case RECORD_BYTES:
+		record_get_bytes(reader, member, field->bytes);
+		return 0;
+	default:
+		get_identity(reader, member);
+		return ((const struct identity *)member)->pid;
+	}
+}
+
+int record_get_fields(struct record_reader *reader, const struct record_field *fields, size_t count,
+		      void *item, struct error *error)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < count && !rc; i++) {
+		uint64_t value = get_field(reader, &fields[i], (char *)item + fields[i].offset);
+
+		if (!reader->failed)
+			rc = record_check(reader, fields[i].name, value, fields[i].least,
+					  fields[i].most, error);
+	}
+	return rc;
 }
 
 uint64_t record_tag(uint64_t secret)

@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "job/member.h"
 #include "transport/identity.h"
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -51,7 +52,6 @@ void record_begin(struct record_writer *writer, unsigned char *data, size_t capa
 void record_put_u32(struct record_writer *writer, uint32_t value);
 void record_put_u64(struct record_writer *writer, uint64_t value);
 void record_put_bytes(struct record_writer *writer, const void *data, size_t bytes);
-void record_put_identity(struct record_writer *writer, const struct identity *identity);
 int record_finish(struct record_writer *writer, size_t *length, struct error *error);
 
 /* Sticky likewise: gets past the end give zeros, and record_done says so. */
@@ -59,6 +59,7 @@ struct record_reader {
 	const unsigned char *data;
 	size_t used, length; /* of the body's end */
 	bool failed;
+	char provider[RECORD_PROVIDER_BYTES]; /* for sentences */
 };
 
 /* Checks everything but the body. ERROR_MESSAGE names the field and the value. */
@@ -67,8 +68,39 @@ int record_open(struct record_reader *reader, const void *data, size_t length,
 uint32_t record_get_u32(struct record_reader *reader);
 uint64_t record_get_u64(struct record_reader *reader);
 void record_get_bytes(struct record_reader *reader, void *out, size_t bytes);
-void record_get_identity(struct record_reader *reader, struct identity *identity);
 int record_done(const struct record_reader *reader, struct error *error);
+
+/* One row a field of a body, in order: where it lies in its struct, and what values it may have. */
+enum record_type { RECORD_U32, RECORD_U64, RECORD_BYTES, RECORD_IDENTITY };
+struct record_field {
+	const char *name; /* in sentences */
+	enum record_type type;
+	size_t offset, bytes;
+	uint64_t least, most; /* of numbers */
+};
+
+void record_put_fields(struct record_writer *writer, const struct record_field *fields,
+		       size_t count, const void *item);
+/* Fills the item. ERROR_MESSAGE names the first field that is out of its range; of a body that
+ * ends early it is record_done that tells. */
+int record_get_fields(struct record_reader *reader, const struct record_field *fields,
+		      size_t count, void *item, struct error *error);
+/* Likewise of a number that is no field. */
+int record_check(const struct record_reader *reader, const char *name, uint64_t value,
+		 uint64_t least, uint64_t most, struct error *error);
+
+/* Rows. A member of another type does not compile. */
+#define RECORD_ROW_U32(owner, member, name, least, most)                                      \
+	{name, RECORD_U32, _Generic(((owner *)0)->member, uint32_t: offsetof(owner, member)), \
+	 4, least, most}
+#define RECORD_ROW_U64(owner, member, name, least, most)                                      \
+	{name, RECORD_U64, _Generic(((owner *)0)->member, uint64_t: offsetof(owner, member)), \
+	 8, least, most}
+#define RECORD_ROW_BYTES(owner, member)                                                       \
+	{NULL, RECORD_BYTES, offsetof(owner, member), sizeof(((owner *)0)->member), 0, 0}
+#define RECORD_ROW_IDENTITY(owner, member)                                                    \
+	{"pid", RECORD_IDENTITY,                                                              \
+	 _Generic(((owner *)0)->member, struct identity: offsetof(owner, member)), 0, 1, INT_MAX}
 
 uint64_t record_tag(uint64_t secret);
 

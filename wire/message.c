@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * message.c -- the frame around every message, and the table of types.
- *
- *   {"type":"hello", "wire":2, "job":"demo", "epoch":0, "from":0x9f.., ...fields of the type}
- *     └── these two stand first, in every version for ever: so that a program of another
- *         version is told so, whatever else has changed. The other keys come in any order.
+ * message.c -- the control plane's protocol: its head, and the table of its types.
  */
 #include "wire/message.h"
 
-#include "base/memory.h"
+#include "wire/frame.h"
 #include "wire/message_parts.h"
 #include <assert.h>
 #include <string.h>
@@ -20,11 +16,7 @@ static const struct codec_field head_fields[] = {
 };
 static const struct codec_record head_record = {CODEC_RECORD_OF(struct message, head_fields)};
 
-static const struct {
-	const char *name;
-	const struct codec_record *record;
-	int (*check)(const struct message *message, struct error *error); /* optional */
-} types[] = {
+static const struct frame_type types[] = {
 	[MESSAGE_HELLO] = {"hello", &message_hello_record, message_hello_check},
 	[MESSAGE_DECLARE] = {"declare", &message_declare_record, message_declare_check},
 	[MESSAGE_LAYOUT] = {"layout", &message_layout_record, message_layout_check},
@@ -44,6 +36,18 @@ static const struct {
 };
 
 _Static_assert(sizeof(types) / sizeof(types[0]) == MESSAGE_TYPE_COUNT, "a row for every type");
+_Static_assert(offsetof(struct message, type) == 0, "a message begins with its type");
+
+static const struct frame_protocol protocol = {
+	.key = "wire",
+	.version = WIRE_VERSION,
+	.advice = "run the same release of weft everywhere in a job",
+	.bytes_max = LIMIT_MESSAGE_BYTES,
+	.body = offsetof(struct message, u),
+	.head = &head_record,
+	.types = types,
+	.type_count = MESSAGE_TYPE_COUNT,
+};
 
 const char *message_type_name(enum message_type type)
 {
@@ -52,8 +56,7 @@ const char *message_type_name(enum message_type type)
 
 void message_fini(struct message *message)
 {
-	if ((unsigned)message->type < MESSAGE_TYPE_COUNT)
-		codec_fini(types[message->type].record, &message->u);
+	frame_fini(&protocol, message);
 	memset(message, 0, sizeof(*message));
 }
 
@@ -75,129 +78,22 @@ int message_copy(struct message *to, const struct message *from, struct error *e
 	return rc;
 }
 
-static void encode(struct writer *writer, const struct message *message)
-{
-	const struct codec_record *body = types[message->type].record;
-
-	writer->path.message = types[message->type].name;
-	writer_map(writer, 2 + codec_pairs(&head_record, message) + codec_pairs(body, &message->u));
-	writer_text(writer, "type", LIMIT_KEY_BYTES);
-	writer_text(writer, types[message->type].name, LIMIT_KEY_BYTES);
-	writer_text(writer, "wire", LIMIT_KEY_BYTES);
-	writer_uint(writer, WIRE_VERSION, UINT32_MAX);
-	codec_encode_pairs(writer, &head_record, message);
-	codec_encode_pairs(writer, body, &message->u);
-}
-
 int message_encode(const struct message *message, unsigned char **bytes, size_t *length,
 		   struct error *error)
 {
-	struct writer writer;
-	int rc = 0;
-
-	*bytes = NULL;
-	*length = 0;
-	assert((unsigned)message->type < MESSAGE_TYPE_COUNT);
-	writer_open(&writer, error);
-	encode(&writer, message);
-	if (!writer_ok(&writer))
-		rc = writer.failed;
-	else if (types[message->type].check)
-		rc = types[message->type].check(message, error);
-	if (rc) {
-		memory_free(writer.bytes);
-		error_wrap(error, "cannot send %s", types[message->type].name);
-		return rc;
-	}
-	*bytes = writer.bytes;
-	*length = writer.length;
-	return 0;
-}
-
-static void expect_key(struct reader *reader, const char *key)
-{
-	size_t at = reader->at;
-	const char *text;
-	size_t length = reader_text(reader, &text, LIMIT_KEY_BYTES);
-
-	if (reader_ok(reader) && (length != strlen(key) || memcmp(text, key, length) != 0))
-		reader_fail(reader, at, "key \"%s\" must stand here", key);
-}
-
-/* The two pairs that no version changes; *type only if the rest is for us to read. */
-static void decode_opening(struct reader *reader, enum message_type *type)
-{
-	size_t at, length;
-	const char *name;
-	uint64_t wire;
-
-	expect_key(reader, "type");
-	at = reader->at;
-	length = reader_text(reader, &name, LIMIT_KEY_BYTES);
-	expect_key(reader, "wire");
-	wire = reader_uint(reader, UINT32_MAX);
-	if (!reader_ok(reader))
-		return;
-	if (wire != WIRE_VERSION) {
-		reader->failed =
-			error_set(reader->error, ERROR_WIRE_VERSION,
-				  "the other side speaks wire version %llu and this program "
-				  "version %u: run the same release of weft everywhere in a job",
-				  (unsigned long long)wire, WIRE_VERSION);
-		return;
-	}
-	for (int i = 0; i < MESSAGE_TYPE_COUNT; i++) {
-		if (strlen(types[i].name) != length || memcmp(types[i].name, name, length) != 0)
-			continue;
-		*type = (enum message_type)i;
-		reader->path.message = types[i].name;
-		return;
-	}
-	reader_fail(reader, at, "unknown message type");
-}
-
-static void decode(struct reader *reader, struct message *message)
-{
-	size_t pairs = reader_map(reader);
-
-	if (reader_ok(reader) && pairs < 2)
-		reader_fail(reader, 0, "a map of %zu pairs, and \"type\" and \"wire\" are needed",
-			    pairs);
-	decode_opening(reader, &message->type);
-	if (!reader_ok(reader))
-		return;
-	message->wire = WIRE_VERSION;
-
-	const struct codec_part parts[] = {{&head_record, message},
-					   {types[message->type].record, &message->u}};
-
-	codec_decode_pairs(reader, pairs - 2, parts, 2);
-	if (reader_ok(reader))
-		reader_end(reader);
+	return frame_encode(&protocol, message, bytes, length, error);
 }
 
 int message_decode(struct message *message, const unsigned char *bytes, size_t length,
 		   struct error *error)
 {
-	struct reader reader;
-	int rc = 0;
+	int rc;
 
 	memset(message, 0, sizeof(*message));
-	if (length > LIMIT_MESSAGE_BYTES)
-		return error_set(error, ERROR_MESSAGE,
-				 "a message of %zu bytes, and at most %u are "
-				 "allowed",
-				 length, LIMIT_MESSAGE_BYTES);
-	reader_open(&reader, bytes, length, error);
-	decode(&reader, message);
-	if (!reader_ok(&reader)) {
-		rc = reader.failed;
-	} else if (types[message->type].check) {
-		rc = types[message->type].check(message, error);
-		if (rc)
-			error_wrap(error, "%s message", types[message->type].name);
-	}
+	rc = frame_decode(&protocol, message, bytes, length, error);
 	if (rc)
 		message_fini(message);
+	else
+		message->wire = WIRE_VERSION;
 	return rc;
 }

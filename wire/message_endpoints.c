@@ -80,14 +80,16 @@ static int check_places(uint32_t copies, size_t places, struct error *error)
 			 copies);
 }
 
-int message_endpoints_check(const struct message *message, struct error *error)
+int message_endpoints_check(const void *body, struct error *error)
 {
-	return check_places(message->u.endpoints.copies, message->u.endpoints.place_count, error);
+	const struct message_endpoints *endpoints = body;
+
+	return check_places(endpoints->copies, endpoints->place_count, error);
 }
 
-int message_peers_check(const struct message *message, struct error *error)
+int message_peers_check(const void *body, struct error *error)
 {
-	const struct message_peers *peers = &message->u.peers;
+	const struct message_peers *peers = body;
 
 	for (size_t i = 0; i < peers->peer_count; i++) {
 		const struct peer_endpoints *peer = &peers->peers[i];

@@ -204,14 +204,16 @@ static int same_digest(struct digest said, struct digest is, const char *what, s
 			 digest_text(said, a), what, digest_text(is, b));
 }
 
-int message_layout_check(const struct message *message, struct error *error)
+int message_layout_check(const void *body, struct error *error)
 {
-	return same_digest(message->u.layout.digest, layout_digest(&message->u.layout.layout),
-			   "layout", error);
+	const struct message_layout *message = body;
+
+	return same_digest(message->digest, layout_digest(&message->layout), "layout", error);
 }
 
-int message_holding_check(const struct message *message, struct error *error)
+int message_holding_check(const void *body, struct error *error)
 {
-	return same_digest(message->u.holding.digest, holding_digest(&message->u.holding.holding),
-			   "holding", error);
+	const struct message_holding *message = body;
+
+	return same_digest(message->digest, holding_digest(&message->holding), "holding", error);
 }

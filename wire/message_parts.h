@@ -2,9 +2,6 @@
  *
  * message_parts.h -- inside wire/: the tables of each message type's own fields, and the
  * checks of fields against each other. message.c ties them to the types.
- *
- * A check runs after decoding and before encoding, so that a message that the other side would
- * refuse is refused at home.
  */
 #ifndef WIRE_MESSAGE_PARTS_H
 #define WIRE_MESSAGE_PARTS_H
@@ -25,25 +22,25 @@ extern const struct codec_record message_want_record;
 extern const struct codec_record message_go_record;
 extern const struct codec_record message_lost_record;
 extern const struct codec_record message_member_record; /* [role, rank] */
-int message_hello_check(const struct message *message, struct error *error);
-int message_declare_check(const struct message *message, struct error *error);
-int message_welcome_check(const struct message *message, struct error *error);
+int message_hello_check(const void *body, struct error *error);
+int message_declare_check(const void *body, struct error *error);
+int message_welcome_check(const void *body, struct error *error);
 
 /* message_layout.c */
 extern const struct codec_record message_make_record; /* of struct make: [part, from, to] */
 extern const struct codec_record message_layout_record;
 extern const struct codec_record message_holding_record;
-int message_layout_check(const struct message *message, struct error *error);
-int message_holding_check(const struct message *message, struct error *error);
+int message_layout_check(const void *body, struct error *error);
+int message_holding_check(const void *body, struct error *error);
 
 /* message_plan.c */
 extern const struct codec_record message_plan_record;
-int message_plan_check(const struct message *message, struct error *error);
+int message_plan_check(const void *body, struct error *error);
 
 /* message_endpoints.c */
 extern const struct codec_record message_endpoints_record;
 extern const struct codec_record message_peers_record;
-int message_endpoints_check(const struct message *message, struct error *error);
-int message_peers_check(const struct message *message, struct error *error);
+int message_endpoints_check(const void *body, struct error *error);
+int message_peers_check(const void *body, struct error *error);
 
 #endif

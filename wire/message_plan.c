@@ -80,9 +80,9 @@ static int check_make(const struct plan_row *row, size_t index, struct error *er
 	return 0;
 }
 
-int message_plan_check(const struct message *message, struct error *error)
+int message_plan_check(const void *body, struct error *error)
 {
-	const struct message_plan *plan = &message->u.plan;
+	const struct message_plan *plan = body;
 
 	for (size_t i = 0; i < plan->row_count; i++) {
 		const struct plan_row *row = &plan->rows[i];

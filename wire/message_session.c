@@ -29,9 +29,11 @@ static const struct codec_field hello_fields[] = {
 const struct codec_record message_hello_record = {
 	CODEC_RECORD_OF(struct message_hello, hello_fields)};
 
-int message_hello_check(const struct message *message, struct error *error)
+int message_hello_check(const void *body, struct error *error)
 {
-	if (message->u.hello.incarnation == 0)
+	const struct message_hello *hello = body;
+
+	if (hello->incarnation == 0)
 		return error_set(error, ERROR_MESSAGE, "incarnation is 0, which no process has");
 	return 0;
 }
@@ -70,9 +72,9 @@ static const struct codec_field declare_fields[] = {
 const struct codec_record message_declare_record = {
 	CODEC_RECORD_OF(struct message_declare, declare_fields)};
 
-int message_declare_check(const struct message *message, struct error *error)
+int message_declare_check(const void *body, struct error *error)
 {
-	const struct message_declare *declare = &message->u.declare;
+	const struct message_declare *declare = body;
 
 	for (size_t i = 0; i < declare->nic_count; i++) {
 		const char *name = declare->nics[i].name;
@@ -128,9 +130,11 @@ static const struct codec_field welcome_fields[] = {
 const struct codec_record message_welcome_record = {
 	CODEC_RECORD_OF(struct message_welcome, welcome_fields)};
 
-int message_welcome_check(const struct message *message, struct error *error)
+int message_welcome_check(const void *body, struct error *error)
 {
-	if (message->u.welcome.controller == 0)
+	const struct message_welcome *welcome = body;
+
+	if (welcome->controller == 0)
 		return error_set(error, ERROR_MESSAGE, "controller is 0, which no process has");
 	return 0;
 }

@@ -2,18 +2,23 @@
 #include "routing/lab/scenario.h"
 
 #include "base/array.h"
+#include "base/text.h"
 #include <jansson.h>
 #include <string.h>
 
+static void scenario_fini(struct scenario *scenario)
+{
+	memory_free(scenario->name);
+	memory_free(scenario->model);
+	memory_free(scenario->train);
+	memory_free(scenario->infer);
+	memory_free(scenario->topology);
+}
+
 void scenarios_fini(struct scenarios *scenarios)
 {
-	for (size_t i = 0; i < scenarios->count; i++) {
-		memory_free(scenarios->items[i].name);
-		memory_free(scenarios->items[i].model);
-		memory_free(scenarios->items[i].train);
-		memory_free(scenarios->items[i].infer);
-		memory_free(scenarios->items[i].topology);
-	}
+	for (size_t i = 0; i < scenarios->count; i++)
+		scenario_fini(&scenarios->items[i]);
 	memory_free(scenarios->items);
 	*scenarios = (struct scenarios){0};
 }
@@ -108,4 +113,30 @@ int scenarios_published(struct scenarios *scenarios, struct error *error)
 {
 	return scenarios_parse(scenarios, (const char *)scenario_published_json,
 			       scenario_published_bytes, "published.json", error);
+}
+
+int scenarios_select(struct scenarios *scenarios, const char *name, struct error *error)
+{
+	struct text known = {0};
+	int rc;
+
+	for (size_t i = 0; name && i < scenarios->count; i++) {
+		struct scenario *found = &scenarios->items[i], kept = *found;
+
+		if (strcmp(found->name, name) != 0)
+			continue;
+		*found = scenarios->items[0];
+		scenarios->items[0] = kept;
+		while (scenarios->count > 1)
+			scenario_fini(&scenarios->items[--scenarios->count]);
+		return 0;
+	}
+	if (!name)
+		return 0;
+	for (size_t i = 0; i < scenarios->count; i++)
+		text_format(&known, "%s%s", i ? ", " : "", scenarios->items[i].name);
+	rc = error_set(error, ERROR_USAGE, "--row %s is not known; these are: %s", name,
+		       text_string(&known));
+	text_fini(&known);
+	return rc;
 }

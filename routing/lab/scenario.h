@@ -26,6 +26,8 @@ struct scenarios {
 int scenarios_parse(struct scenarios *scenarios, const char *text, size_t bytes,
 		    const char *name, struct error *error);
 int scenarios_published(struct scenarios *scenarios, struct error *error);
+/* Keeps the one of that name (NULL: all); ERROR_USAGE, as of --row, lists those there are. */
+int scenarios_select(struct scenarios *scenarios, const char *name, struct error *error);
 void scenarios_fini(struct scenarios *scenarios);
 
 /* The bytes of routing/lab/scenarios/published.json; made by the build. */

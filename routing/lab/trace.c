@@ -70,8 +70,7 @@ static void put_name(struct writer *writer, const char *what, uint32_t pid, uint
 	json_put_key_string(&json, "name", what);
 	json_put_key_u64(&json, "pid", pid);
 	json_put_key_u64(&json, "tid", tid);
-	json_put_key(&json, "args");
-	json_put_object(&json);
+	json_put_key_object(&json, "args");
 	json_put_key_string(&json, "name", name);
 	json_put_object_end(&json);
 	json_put_object_end(&json);

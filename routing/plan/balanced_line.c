@@ -122,7 +122,7 @@ static int solve_below_uplinks(struct balanced *b, struct bound_input *input, st
 		all += b->set_bytes[s];
 	for (uint32_t l = 0; l < b->limits.count; l++) {
 		limits[l] = b->limits.items[l];
-		if (b->limits.what[l].kind != LIMIT_UPLINK)
+		if (b->limits.what[l].kind != LIMITS_UPLINK)
 			continue;
 		wide passes = (wide)b->bound.bytes * limits[l].rate / b->bound.rate;
 

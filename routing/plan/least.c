@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "routing/plan/least.h"
 
+#include "base/assert.h"
 #include "base/text.h"
 #include <inttypes.h>
 
@@ -92,11 +93,14 @@ static int tell(struct least *least, const struct unit *unit, struct explain *ex
 int least_decide(struct least *least, const struct unit *unit, struct explain *explain,
 		 uint32_t *trainer, struct error *error)
 {
+	WEFT_ASSERT_OP(unit->holders, <, least->units->set_count);
 	struct least_entry *heap = least->heaps[unit->holders];
 	uint32_t count = least->units->sets[unit->holders].count;
 	int rc = 0;
 
+	WEFT_ASSERT_OP(count, >, 0);
 	while (heap->load != least->loads[heap->trainer]) {
+		WEFT_ASSERT_OP(heap->load, <, least->loads[heap->trainer]); /* loads only grow */
 		heap->load = least->loads[heap->trainer];
 		sink(heap, count);
 	}
@@ -104,6 +108,7 @@ int least_decide(struct least *least, const struct unit *unit, struct explain *e
 	if (explain_wants(explain, unit))
 		rc = tell(least, unit, explain, heap->trainer, error);
 	least->loads[heap->trainer] += unit->bytes;
+	WEFT_ASSERT_OP(least->loads[heap->trainer], >=, heap->load + unit->bytes);
 	heap->load = least->loads[heap->trainer];
 	sink(heap, count);
 	return rc;

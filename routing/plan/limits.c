@@ -96,7 +96,7 @@ static void add_limits(struct limits *limits, struct clusters *c)
 		uint32_t root = root_of(c->root, nic_of(limits, place_of(limits, r), 0));
 
 		if (c->mixed[root])
-			limits->of[r] = add_limit(limits, LIMIT_RANK, r,
+			limits->of[r] = add_limit(limits, LIMITS_RANK, r,
 						  topology_rank_rate(topology, limits->role, r));
 	}
 	for (uint32_t n = 0; n < topology->nic_count; n++) {
@@ -106,8 +106,8 @@ static void add_limits(struct limits *limits, struct clusters *c)
 			continue;
 		if (c->limit[root] == NONE)
 			c->limit[root] = c->users[root] == 1
-						 ? add_limit(limits, LIMIT_RANK, c->first[root], 0)
-						 : add_limit(limits, LIMIT_NICS, n, 0);
+						 ? add_limit(limits, LIMITS_RANK, c->first[root], 0)
+						 : add_limit(limits, LIMITS_NICS, n, 0);
 		limits->items[c->limit[root]].rate += topology->nics[n].bytes_per_second;
 	}
 	for (uint32_t r = 0; r < ranks; r++) {
@@ -116,7 +116,7 @@ static void add_limits(struct limits *limits, struct clusters *c)
 		uint64_t rate = topology->hosts[host].uplink_bytes_per_second;
 
 		if (rate && limits->uplink_of[host] == NONE)
-			limits->uplink_of[host] = add_limit(limits, LIMIT_UPLINK, host, rate);
+			limits->uplink_of[host] = add_limit(limits, LIMITS_UPLINK, host, rate);
 		limits->items[c->limit[root]].parent = limits->uplink_of[host];
 		if (c->mixed[root])
 			limits->items[limits->of[r]].parent = c->limit[root];
@@ -224,10 +224,10 @@ char *limit_text(const struct limits *limits, uint32_t limit, char out[LIMITS_TE
 	const struct limit_what *what = &limits->what[limit];
 	char member[MEMBER_TEXT_BYTES];
 
-	if (what->kind == LIMIT_RANK)
+	if (what->kind == LIMITS_RANK)
 		snprintf(out, LIMITS_TEXT_BYTES, "%s",
 			 member_text((struct member){limits->role, what->index}, member));
-	else if (what->kind == LIMIT_UPLINK)
+	else if (what->kind == LIMITS_UPLINK)
 		snprintf(out, LIMITS_TEXT_BYTES, "uplink of host %.*s", 200,
 			 limits->topology->hosts[what->index].name);
 	else

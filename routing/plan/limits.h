@@ -17,7 +17,7 @@
 #include "routing/plan/bound.h"
 #include "routing/plan/topology.h"
 
-enum limit_kind { LIMIT_RANK, LIMIT_NICS, LIMIT_UPLINK };
+enum limit_kind { LIMITS_RANK, LIMITS_NICS, LIMITS_UPLINK };
 
 struct limit_what {
 	enum limit_kind kind;

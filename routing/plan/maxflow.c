@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "routing/plan/maxflow.h"
 
+#include "base/assert.h"
 #include <string.h>
 
 static int no_memory(struct error *error)
@@ -34,6 +35,7 @@ void maxflow_fini(struct maxflow *flow)
 
 int maxflow_edge(struct maxflow *flow, uint32_t from, uint32_t to, struct error *error)
 {
+	WEFT_ASSERT(from < flow->nodes && to < flow->nodes);
 	for (int back = 0; back < 2; back++) {
 		struct maxflow_edge *edge = array_push(&flow->edges);
 
@@ -84,6 +86,7 @@ static wide push_path(struct maxflow *flow)
 			e = edges[e].next;
 		flow->cursor[node] = e;
 		if (e != MAXFLOW_NONE) {
+			WEFT_ASSERT_OP(depth, <, flow->nodes); /* levels rise along a path */
 			flow->path[depth++] = e;
 			node = edges[e].to;
 			continue;
@@ -101,6 +104,7 @@ static wide push_path(struct maxflow *flow)
 	for (uint32_t k = 0; k < depth; k++)
 		if (edges[flow->path[k]].room < least)
 			least = edges[flow->path[k]].room;
+	WEFT_ASSERT(least > 0 && depth > 0);
 	for (uint32_t k = 0; k < depth; k++) {
 		edges[flow->path[k]].room -= least;
 		edges[flow->path[k] ^ 1].room += least;

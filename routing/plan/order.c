@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "routing/plan/order.h"
 
+#include "base/assert.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "routing/plan/order_rounds.h"
@@ -31,6 +32,8 @@ int order_group(const struct table *table, struct send_order *sends, struct erro
 		next[t + 2] += next[t + 1];
 	for (size_t r = 0; r < table->route_count; r++)
 		sends->routes[next[table->routes[r].trainer + 1]++] = (uint32_t)r;
+	WEFT_ASSERT_OP(next[0], ==, 0);
+	WEFT_ASSERT_OP(next[trainers], ==, table->route_count);
 	return 0; /* the counting has moved every start one place down: first[t] again */
 }
 
@@ -77,9 +80,11 @@ static int arrange_rotated(const struct table *table, const struct topology *top
 		uint32_t *routes = sends->routes + sends->first[t];
 		size_t count = sends->first[t + 1] - sends->first[t];
 
+		WEFT_ASSERT_OP(sends->first[t], <=, sends->first[t + 1]);
 		for (size_t i = 0; i < count; i++) {
 			const struct route *route = &table->routes[routes[i]];
 
+			WEFT_ASSERT_OP(route->trainer, ==, t);
 			scratch[i] = (struct send){routes[i], route->tensor,
 						   (route->inference + ranks - t % ranks) % ranks};
 		}
@@ -142,6 +147,8 @@ int order_sends(const struct table *table, struct send_order *sends, struct erro
 	int rc = 0;
 
 	*sends = (struct send_order){0};
+	WEFT_ASSERT(
+		order); /* a table's order is a row's name: plan, dump_read and simulate see to it */
 	if (!table->topology)
 		rc = topology_flat(&flat, table->problem->trainer_count,
 				   table->problem->inference_count, error);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "routing/plan/order_boxes.h"
 
+#include "base/assert.h"
 #include "base/memory.h"
 #include "routing/plan/order.h"
 #include <stdlib.h>
@@ -60,6 +61,8 @@ static void add_box(struct order_boxes *boxes, const struct table *table, uint32
 {
 	struct order_box *box = &boxes->boxes[boxes->box_count];
 
+	WEFT_ASSERT_OP(count, >, 0);
+	WEFT_ASSERT_OP(boxes->box_count, <, table->route_count);
 	for (uint32_t i = first; i < first + count; i++) {
 		boxes->items[i].box = boxes->box_count;
 		box->bytes += table->routes[boxes->items[i].route].bytes;
@@ -76,6 +79,7 @@ static void sort_tensor(struct order_boxes *boxes, const struct table *table, ui
 	struct order_item *items = boxes->items;
 	uint32_t count = end - first;
 
+	WEFT_ASSERT_OP(first, <, end);
 	if (count > 1) {
 		qsort_r(items + first, count, sizeof(*items), by_source, (void *)table);
 		/* a box is known by its first route until all are in order */
@@ -115,6 +119,7 @@ static void find_boxes(struct order_boxes *boxes, const struct table *table,
 		}
 	}
 	boxes->box_first[table->problem->trainer_count] = boxes->box_count;
+	WEFT_ASSERT_OP(boxes->boxes[boxes->box_count].first, ==, table->route_count);
 }
 
 /* ---- target sets ---- */
@@ -152,6 +157,8 @@ static size_t targets_hash(const struct order_boxes *boxes, const struct table *
 static void find_sets(struct order_boxes *boxes, const struct table *table, uint32_t *slots,
 		      size_t slot_count)
 {
+	WEFT_ASSERT_OP(slot_count & (slot_count - 1), ==, 0);
+	WEFT_ASSERT_OP(boxes->box_count, <, slot_count); /* so a search ends */
 	for (uint32_t b = 0; b < boxes->box_count; b++) {
 		size_t at = targets_hash(boxes, table, b) & (slot_count - 1);
 

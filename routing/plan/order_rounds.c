@@ -23,6 +23,7 @@
  */
 #include "routing/plan/order_rounds.h"
 
+#include "base/assert.h"
 #include "base/memory.h"
 #include "routing/plan/order_boxes.h"
 #include <stdlib.h>
@@ -90,6 +91,8 @@ static uint32_t place_boxes(struct rounds *rounds, uint32_t trainer)
 		unsigned __int128 eighths = (unsigned __int128)set->before * EIGHTHS +
 					    (unsigned __int128)box->bytes * set->shift;
 
+		WEFT_ASSERT_OP(set->stamp, ==, trainer + 1);
+		WEFT_ASSERT_OP(set->shift, <, EIGHTHS);
 		/* a set's bytes are below 2^62: the product stays below 2^126 */
 		rounds->places[count++] = (struct place){
 			set->bytes ? (uint64_t)((eighths << 60) /
@@ -97,6 +100,7 @@ static uint32_t place_boxes(struct rounds *rounds, uint32_t trainer)
 				   : 0,
 			b};
 		set->before += box->bytes;
+		WEFT_ASSERT_OP(set->before, <=, set->bytes);
 	}
 	if (count)
 		qsort(rounds->places, count, sizeof(*rounds->places), by_place);
@@ -111,6 +115,7 @@ static void send_boxes(struct rounds *rounds, uint32_t count, uint32_t *routes)
 		const struct order_box *box = &boxes->boxes[rounds->places[k].box];
 		struct order_set *set = &rounds->sets[box->set];
 		uint32_t n = box[1].first - box->first;
+		WEFT_ASSERT_OP(n, >, 0);
 		uint32_t start = (set->number + set->sent++) % n;
 
 		for (uint32_t i = 0; i < n; i++)

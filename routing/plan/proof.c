@@ -14,6 +14,7 @@
  */
 #include "routing/plan/table.h"
 
+#include "base/assert.h"
 #include "base/memory.h"
 #include "routing/plan/how.h"
 #include <inttypes.h>
@@ -194,7 +195,9 @@ static void group(struct proof *proof)
 	/* each `next` has moved to the end of its group: move the array on by one */
 	memmove(next + 1, next, ranks * sizeof(*next));
 	next[0] = 0;
+	WEFT_ASSERT_OP(next[ranks], ==, table->piece_count);
 	for (uint32_t i = 0; i < ranks; i++) {
+		WEFT_ASSERT_OP(next[i], <=, next[i + 1]);
 		struct written *first = proof->written + next[i];
 		size_t count = next[i + 1] - next[i];
 		bool sorted = true;
@@ -228,6 +231,8 @@ static const uint32_t *wanted_of(struct proof *proof, uint32_t l, struct error *
 static bool holds(const struct problem_holding *holding, uint32_t tensor, uint64_t lo, uint64_t hi)
 {
 	uint32_t from = holding->held_of[tensor], end = holding->held_of[tensor + 1], to = end;
+
+	WEFT_ASSERT_OP(lo, <, hi);
 
 	while (from < to) { /* the last range that starts at or before lo, plus one */
 		uint32_t middle = from + (to - from) / 2;
@@ -265,6 +270,7 @@ struct grid {
 /* Divisions are what a proof of copies would spend its time with. */
 static uint64_t steps_of(uint64_t rows, uint64_t step)
 {
+	WEFT_ASSERT_OP(step, >, 0);
 	return step == 1 ? rows : rows / step + (rows % step != 0);
 }
 
@@ -274,6 +280,9 @@ static struct grid grid_of(const struct piece *want)
 	uint64_t block = want->make.to_rows ? want->make.to_rows : 1;
 	uint64_t step = want->make.part == MAKE_SCALES ? block : 1;
 
+	/* the layout was finished: its own pieces fit their rows */
+	WEFT_ASSERT_OP(rows, >, 0);
+	WEFT_ASSERT_OP(want->bytes % steps_of(rows, step), ==, 0);
 	return (struct grid){step, want->bytes / steps_of(rows, step), block};
 }
 
@@ -281,6 +290,7 @@ static struct grid grid_of(const struct piece *want)
 static bool made_alike(const struct proof *proof, const struct route_piece *piece,
 		       const struct piece *want, enum dtype to)
 {
+	WEFT_ASSERT_OP(piece->made, <, proof->problem->made_count); /* check_piece */
 	const struct problem_made *made = &proof->problem->made[piece->made];
 	const struct make *a = &made->make, *b = &want->make;
 
@@ -429,7 +439,9 @@ static int prove_rank(struct proof *proof, uint32_t rank, struct error *error)
 
 			if (rc)
 				return rc;
+			/* match() let it pass: it ends with or before what is wanted */
 			at += proof->table->pieces[written->piece].bytes;
+			WEFT_ASSERT_OP(at, <=, want->offset + want->bytes);
 			done_param = want->param;
 			done = at;
 			next++;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "routing/plan/table.h"
 
+#include "base/assert.h"
 #include "base/array.h"
 #include "routing/plan/how.h"
 #include "routing/plan/order.h"
@@ -33,6 +34,7 @@ static size_t count_pieces(const struct problem *problem, const struct units *un
 		const struct problem_layout *layout =
 			&problem->layouts[problem->inference_layout[unit->inference]];
 
+		WEFT_ASSERT_OP(unit->lo, <, unit->hi);
 		for (uint32_t p = layout->pieces_of[unit->tensor];
 		     p < layout->pieces_of[unit->tensor + 1]; p++) {
 			const struct box *src = &layout->pieces[p].src;
@@ -64,6 +66,7 @@ static void add_route(struct table *table, const struct unit *unit, uint32_t tra
 		&problem->layouts[problem->inference_layout[unit->inference]];
 	struct route *route = &table->routes[table->route_count++];
 
+	WEFT_ASSERT_OP(trainer, <, problem->trainer_count);
 	*route = (struct route){.tensor = unit->tensor,
 				.trainer = trainer,
 				.inference = unit->inference,
@@ -83,6 +86,9 @@ static void add_route(struct table *table, const struct unit *unit, uint32_t tra
 		route->piece_count++;
 		table->piece_count++;
 	}
+	WEFT_ASSERT_OP(route->piece_count, >, 0);
+	/* bytes of scales are no whole number a row: a policy that cuts units has them about right */
+	WEFT_ASSERT(problem->made_count > 1 || route->bytes == unit->bytes);
 }
 
 int plan_options_check(const struct policy *policy, const struct plan_options *options,
@@ -122,6 +128,8 @@ static int fill(struct table *table, const struct units *units, const uint32_t *
 		return memory_error(error, "planning routes", pieces * sizeof(*table->pieces));
 	for (size_t i = 0; i < units->count; i++)
 		add_route(table, &units->items[i], trainer[i]);
+	WEFT_ASSERT_OP(table->route_count, ==, units->count);
+	WEFT_ASSERT_OP(table->piece_count, ==, pieces);
 	return 0;
 }
 
@@ -172,6 +180,7 @@ struct words {
 
 static void word(struct words *words, uint64_t value)
 {
+	WEFT_ASSERT_OP(words->count, <, ARRAY_SIZE(words->le));
 	words->le[words->count++] = htole64(value);
 }
 

@@ -8,8 +8,7 @@
 static void put_hosts(struct json *json, const struct topology *topology)
 {
 	json_put_newline(json);
-	json_put_key(json, "hosts");
-	json_put_array(json);
+	json_put_key_array(json, "hosts");
 	for (uint32_t h = 0; h < topology->host_count; h++) {
 		const struct topology_host *host = &topology->hosts[h];
 
@@ -19,8 +18,7 @@ static void put_hosts(struct json *json, const struct topology *topology)
 		if (host->uplink_bytes_per_second)
 			json_put_key_u64(json, "uplink_bytes_per_second",
 					 host->uplink_bytes_per_second);
-		json_put_key(json, "nics");
-		json_put_array(json);
+		json_put_key_array(json, "nics");
 		for (uint32_t n = 0; n < host->nic_count; n++) {
 			const struct topology_nic *nic = &topology->nics[host->nic_first + n];
 
@@ -41,8 +39,7 @@ static void put_ranks(struct json *json, const struct topology *topology, enum r
 		      const char *key)
 {
 	json_put_newline(json);
-	json_put_key(json, key);
-	json_put_array(json);
+	json_put_key_array(json, key);
 	for (uint32_t r = 0; r < topology->rank_count[role]; r++) {
 		const struct topology_rank *rank = &topology->ranks[role][r];
 
@@ -50,8 +47,7 @@ static void put_ranks(struct json *json, const struct topology *topology, enum r
 		json_put_object(json);
 		json_put_key_u64(json, "rank", r);
 		json_put_key_string(json, "host", topology->hosts[rank->host].name);
-		json_put_key(json, "links");
-		json_put_object(json);
+		json_put_key_object(json, "links");
 		for (uint32_t l = 0; l < rank->link_count; l++) {
 			const struct topology_link *link = &topology->links[rank->link_first + l];
 

@@ -5,6 +5,7 @@
  */
 #include "routing/plan/unit_builder.h"
 
+#include "base/assert.h"
 #include "base/memory.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -33,6 +34,7 @@ static int grow_slots(struct unit_builder *b, struct error *error)
 		slots[at] = (uint32_t)k;
 	}
 	memory_free(b->slots);
+	WEFT_ASSERT_OP(wanted & (wanted - 1), ==, 0); /* the masks above and below */
 	b->slots = slots;
 	b->slot_count = wanted;
 	return 0;
@@ -43,12 +45,15 @@ int unit_intern(struct unit_builder *b, const uint32_t *holdings, uint32_t count
 {
 	size_t bytes = count * sizeof(uint32_t), at;
 
+	WEFT_ASSERT_OP(count, >, 0); /* somebody holds it */
+
 	if ((b->keys.count + 1) * 2 > b->slot_count) {
 		int rc = grow_slots(b, error);
 
 		if (rc)
 			return rc;
 	}
+	WEFT_ASSERT_OP(b->keys.count, <, b->slot_count); /* so the search ends */
 	at = checksum64(holdings, bytes) & (b->slot_count - 1);
 	for (; b->slots[at] != NONE; at = (at + 1) & (b->slot_count - 1)) {
 		const struct unit_key *key = &b->keys.items[b->slots[at]];
@@ -64,6 +69,8 @@ int unit_intern(struct unit_builder *b, const uint32_t *holdings, uint32_t count
 	for (uint32_t i = 0; i < count; i++) {
 		uint32_t *member = array_push(&b->key_members);
 
+		WEFT_ASSERT(i == 0 || holdings[i - 1] < holdings[i]);
+
 		if (!member)
 			return unit_no_memory(error);
 		*member = holdings[i];
@@ -74,6 +81,7 @@ int unit_intern(struct unit_builder *b, const uint32_t *holdings, uint32_t count
 	if (!weight)
 		return unit_no_memory(error);
 	*key = (struct unit_key){first, count};
+	WEFT_ASSERT_OP(b->keys.count, ==, b->weights.count);
 	*set = b->slots[at] = (uint32_t)b->keys.count - 1;
 	return 0;
 }
@@ -87,6 +95,7 @@ static int weigh(struct unit_builder *b, struct error *error)
 			const struct unit_share *share = &b->shares.items[s];
 			uint64_t bytes;
 
+			WEFT_ASSERT_OP(share->set, <, b->keys.count);
 			if (__builtin_mul_overflow(share->bytes, b->ranks_of[l], &bytes) ||
 			    __builtin_add_overflow(b->total, bytes, &b->total) ||
 			    b->total > UNIT_BYTES_MAX)
@@ -104,6 +113,7 @@ static int emit(struct unit_builder *b, uint32_t t, struct error *error)
 	for (uint32_t i = 0; i < b->problem->inference_count; i++) {
 		uint32_t l = b->problem->inference_layout[i];
 
+		WEFT_ASSERT_OP(b->share_first[l + 1], <=, b->shares.count);
 		for (size_t s = b->share_first[l]; s < b->share_first[l + 1]; s++) {
 			const struct unit_share *share = &b->shares.items[s];
 			struct unit *unit = array_push(&b->items);
@@ -200,6 +210,7 @@ static int publish_sets(struct unit_builder *b, struct units *units, struct erro
 			qsort(begin, (size_t)(out - begin), sizeof(*begin), unit_by_u32);
 		units->sets[k] = (struct holder_set){begin, (uint32_t)(out - begin)};
 	}
+	WEFT_ASSERT_OP((size_t)(out - units->set_storage), ==, total);
 	units->set_count = b->keys.count;
 free_index:
 	memory_free(of);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "routing/plan/unit_builder.h"
 
+#include "base/assert.h"
 #include "base/memory.h"
 #include <stdlib.h>
 
@@ -122,6 +123,8 @@ static int add_segment(struct unit_builder *b, uint64_t lo, uint64_t hi, const u
 
 	if (!segment)
 		return unit_no_memory(error);
+	WEFT_ASSERT_OP(lo, <, hi);
+	WEFT_ASSERT_OP(count, >, 0);
 	*segment = (struct unit_segment){lo, hi, b->members.count, count};
 	for (uint32_t i = 0; i < count; i++) {
 		uint32_t *member = array_push(&b->members);
@@ -147,6 +150,9 @@ static int sweep(struct unit_builder *b, struct error *error)
 	for (size_t i = 0; i + 1 < borders; i++) {
 		uint64_t lo = b->borders.items[i], hi = b->borders.items[i + 1];
 		size_t kept = 0, first = b->members.count;
+
+		/* every source begins at a border */
+		WEFT_ASSERT(next == b->sources.count || b->sources.items[next].lo >= lo);
 
 		for (size_t k = 0; k < b->scratch.count; k++)
 			if (b->sources.items[b->scratch.items[k]].hi > lo)
@@ -204,6 +210,8 @@ size_t unit_segment_at(const struct unit_builder *b, uint64_t row)
 {
 	size_t from = 0, to = b->segments.count;
 
+	WEFT_ASSERT_OP(to, >, 0);
+
 	while (to - from > 1) {
 		size_t middle = from + (to - from) / 2;
 
@@ -212,5 +220,6 @@ size_t unit_segment_at(const struct unit_builder *b, uint64_t row)
 		else
 			to = middle;
 	}
+	WEFT_ASSERT_OP(b->segments.items[from].lo, <=, row);
 	return from;
 }

@@ -8,6 +8,7 @@
  */
 #include "routing/plan/unit_builder.h"
 
+#include "base/assert.h"
 #include "base/memory.h"
 #include <inttypes.h>
 
@@ -94,6 +95,7 @@ static int add_share(struct unit_builder *b, const struct unit_wants *wants, uin
 	uint32_t set = 0;
 	int rc;
 
+	WEFT_ASSERT_OP(lo, <, hi);
 	for (size_t i = 0; i < wants->count; i++)
 		if (piece_cut_rows(&wants->pieces[i], lo, hi, &part) &&
 		    (__builtin_add_overflow(bytes, part.bytes, &bytes) || bytes > UNIT_BYTES_MAX))
@@ -120,6 +122,7 @@ static int add_share(struct unit_builder *b, const struct unit_wants *wants, uin
 	share = array_push(&b->shares);
 	if (!share)
 		return unit_no_memory(error);
+	WEFT_ASSERT_OP(set, <, b->keys.count);
 	*share = (struct unit_share){lo, hi, bytes, set};
 	return 0;
 }
@@ -142,6 +145,8 @@ static int common_holders(struct unit_builder *b, const struct unit_wants *wants
 
 	for (uint32_t k = 0; k < segment->count; k++) {
 		uint32_t h = b->members.items[segment->first + k];
+
+		WEFT_ASSERT_OP(h, <, b->problem->holding_count);
 		const struct problem_holding *holding = &b->problem->holdings[h];
 		bool all = true;
 
@@ -187,6 +192,8 @@ static int next_share(struct unit_builder *b, const struct unit_wants *wants, si
 		end++;
 	uint64_t to = b->segments.items[end].hi < hi ? b->segments.items[end].hi : hi;
 
+	WEFT_ASSERT_OP(from, <, to); /* first and last hold rows that are wanted */
+
 	if (end != *s) {
 		rc = common_holders(b, wants, from, to, error);
 		if (rc)
@@ -209,7 +216,10 @@ int unit_shares(struct unit_builder *b, const struct unit_wants *wants, struct e
 		lo = src->lo[0] < lo ? src->lo[0] : lo;
 		hi = src->hi[0] > hi ? src->hi[0] : hi;
 	}
+	WEFT_ASSERT_OP(lo, <, hi);
 	size_t first = unit_segment_at(b, lo), last = unit_segment_at(b, hi - 1);
+
+	WEFT_ASSERT_OP(first, <=, last);
 
 	if (first != last && !b->cut) {
 		rc = common_holders(b, wants, lo, hi, error);

@@ -81,9 +81,9 @@ static void slowest(struct side *side, double *seconds, char text[LIMITS_TEXT_BY
 		const struct limit_what *what = &limits->what[l];
 		uint32_t parent = limits->items[l].parent;
 
-		if (what->kind == LIMIT_UPLINK)
+		if (what->kind == LIMITS_UPLINK)
 			side->load[l] = (long double)side->away_bytes[what->index];
-		else if (parent != BOUND_NO_LIMIT && limits->what[parent].kind == LIMIT_NICS)
+		else if (parent != BOUND_NO_LIMIT && limits->what[parent].kind == LIMITS_NICS)
 			side->load[parent] += side->load[l];
 		if ((double)(side->load[l] / (long double)limits->items[l].rate) > *seconds) {
 			*seconds = (double)(side->load[l] / (long double)limits->items[l].rate);
@@ -161,7 +161,8 @@ static int find_local(struct work *w, bool *any, struct error *error)
 }
 
 /* "trainers 0..3, 7 together": of the tight ones, if no single limit tells it. */
-static void name_bound(const struct work *w, const struct bound *bound, char text[LIMITS_TEXT_BYTES])
+static void name_bound(const struct work *w, const struct bound *bound,
+		       char text[LIMITS_TEXT_BYTES])
 {
 	const struct limits *limits = &w->side[ROLE_TRAINER].limits;
 	uint32_t count = w->topology->rank_count[ROLE_TRAINER], binding = 0, last = 0, written = 0;

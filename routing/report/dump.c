@@ -13,11 +13,7 @@
 
 /* What is written, whether it comes from a table or from a dump: names are asked for. */
 struct source {
-	const char *policy, *order, *model, *train, *infer;
-	uint32_t sessions_max;
-	uint32_t trainer_count, inference_count;
-	const uint32_t *trainer_stage;
-	const struct topology *topology; /* NULL: not written */
+	struct plan_labels labels;
 	struct dump_rank (*rank)(const struct source *source, uint32_t inference);
 	const struct route *routes;
 	size_t route_count;
@@ -28,7 +24,6 @@ struct source {
 	const struct problem_made *made; /* not asked for a copy */
 	const char *(*scales)(const struct source *source, uint32_t index);
 	const struct report *report;
-	struct digest digest;
 	const struct problem *problem; /* of a table */
 	const struct dump *dump;
 };
@@ -36,19 +31,17 @@ struct source {
 static void write_ranks(struct json *json, const struct source *source)
 {
 	json_put_newline(json);
-	json_put_key(json, "trainers");
-	json_put_array(json);
-	for (uint32_t t = 0; t < source->trainer_count; t++) {
+	json_put_key_array(json, "trainers");
+	for (uint32_t t = 0; t < source->labels.trainer_count; t++) {
 		json_put_object(json);
 		json_put_key_u64(json, "rank", t);
-		json_put_key_u64(json, "stage", source->trainer_stage[t]);
+		json_put_key_u64(json, "stage", source->labels.trainer_stage[t]);
 		json_put_object_end(json);
 	}
 	json_put_array_end(json);
 	json_put_newline(json);
-	json_put_key(json, "inference");
-	json_put_array(json);
-	for (uint32_t i = 0; i < source->inference_count; i++) {
+	json_put_key_array(json, "inference");
+	for (uint32_t i = 0; i < source->labels.inference_count; i++) {
 		struct dump_rank rank = source->rank(source, i);
 
 		json_put_object(json);
@@ -75,14 +68,9 @@ static void write_piece(struct json *json, const struct source *source, const ch
 			const struct route_piece *piece, enum route_how how)
 {
 	json_put_object(json);
-	json_put_key(json, "src");
-	json_put_array(json);
-	for (uint32_t d = 0; d < piece->src.dims; d++) {
-		json_put_array(json);
-		json_put_u64(json, piece->src.lo[d]);
-		json_put_u64(json, piece->src.hi[d]);
-		json_put_array_end(json);
-	}
+	json_put_key_array(json, "src");
+	for (uint32_t d = 0; d < piece->src.dims; d++)
+		json_put_range(json, piece->src.lo[d], piece->src.hi[d]);
 	json_put_array_end(json);
 	json_put_key_string(json, "param", param);
 	json_put_key_u64(json, "offset", piece->offset);
@@ -97,8 +85,7 @@ static void write_piece(struct json *json, const struct source *source, const ch
 static void write_routes(struct json *json, const struct source *source)
 {
 	json_put_newline(json);
-	json_put_key(json, "routes");
-	json_put_array(json);
+	json_put_key_array(json, "routes");
 	for (size_t r = 0; r < source->route_count; r++) {
 		const struct route *route = &source->routes[r];
 		const struct route_piece *pieces = source->pieces + route->piece_first;
@@ -110,8 +97,7 @@ static void write_routes(struct json *json, const struct source *source)
 		json_put_key_u64(json, "inference", route->inference);
 		json_put_key_u64(json, "bytes", route->bytes);
 		json_put_key_string(json, "how", route_how_name(pieces[0].how));
-		json_put_key(json, "pieces");
-		json_put_array(json);
+		json_put_key_array(json, "pieces");
 		for (uint32_t p = 0; p < route->piece_count; p++)
 			write_piece(json, source, source->param(source, route, &pieces[p]),
 				    &pieces[p], pieces[0].how);
@@ -122,23 +108,14 @@ static void write_routes(struct json *json, const struct source *source)
 	json_put_array_end(json);
 }
 
-static void write_counts(struct json *json, const char *key, const uint64_t *values, uint32_t count)
-{
-	json_put_key(json, key);
-	json_put_array(json);
-	for (uint32_t i = 0; i < count; i++)
-		json_put_u64(json, values[i]);
-	json_put_array_end(json);
-}
-
 static void write_figures(struct json *json, const struct summary *summary, uint32_t trainers,
 			  uint32_t ranks)
 {
 	json_put_key_u64(json, "routes", summary->routes);
 	json_put_key_u64(json, "pieces", summary->pieces);
 	json_put_key_u64(json, "bytes_total", summary->bytes_total);
-	write_counts(json, "trainer_bytes", summary->trainer_bytes, trainers);
-	write_counts(json, "inference_bytes", summary->inference_bytes, ranks);
+	json_put_key_u64s(json, "trainer_bytes", summary->trainer_bytes, trainers);
+	json_put_key_u64s(json, "inference_bytes", summary->inference_bytes, ranks);
 	json_put_key_u64(json, "makespan_bytes", summary->makespan_bytes);
 	json_put_key_u64(json, "lower_bound_bytes", summary->lower_bound_bytes);
 	json_put_key_u64(json, "receiver_bound_bytes", summary->receiver_bound_bytes);
@@ -146,13 +123,8 @@ static void write_figures(struct json *json, const struct summary *summary, uint
 	json_put_key_double(json, "imbalance", summary->imbalance);
 	json_put_key_u64(json, "prepared_bytes", summary->prepared_bytes);
 	json_put_key_u64(json, "prepared_minimum_bytes", summary->prepared_minimum_bytes);
-	json_put_key(json, "sessions");
-	json_put_array(json);
-	for (uint32_t t = 0; t < trainers; t++)
-		json_put_u64(json, summary->sessions[t]);
-	json_put_array_end(json);
-	json_put_key(json, "how_bytes");
-	json_put_object(json);
+	json_put_key_u32s(json, "sessions", summary->sessions, trainers);
+	json_put_key_object(json, "how_bytes");
 	for (int how = 0; how < HOW_COUNT; how++)
 		json_put_key_u64(json, route_how_name((enum route_how)how),
 				 summary->how_bytes[how]);
@@ -161,8 +133,7 @@ static void write_figures(struct json *json, const struct summary *summary, uint
 
 static void write_names(struct json *json, const char *key, const struct names *names)
 {
-	json_put_key(json, key);
-	json_put_array(json);
+	json_put_key_array(json, key);
 	for (size_t i = 0; i < names->count; i++)
 		json_put_string(json, names->items[i]);
 	json_put_array_end(json);
@@ -171,8 +142,7 @@ static void write_names(struct json *json, const char *key, const struct names *
 static void write_certificate(struct json *json, const struct certificate *certificate)
 {
 	json_put_newline(json);
-	json_put_key(json, "certificate");
-	json_put_object(json);
+	json_put_key_object(json, "certificate");
 	json_put_key_double(json, "bound_seconds", certificate->bound_seconds);
 	json_put_key_double(json, "sender_bound_seconds", certificate->sender_bound_seconds);
 	json_put_key_double(json, "receiver_bound_seconds", certificate->receiver_bound_seconds);
@@ -190,8 +160,7 @@ static void write_report(struct json *json, const struct report *report, uint32_
 			 uint32_t ranks)
 {
 	json_put_newline(json);
-	json_put_key(json, "summary");
-	json_put_object(json);
+	json_put_key_object(json, "summary");
 	write_figures(json, &report->own, trainers, ranks);
 	write_names(json, "unwanted", &report->unwanted);
 	write_names(json, "filled", &report->filled);
@@ -199,8 +168,7 @@ static void write_report(struct json *json, const struct report *report, uint32_
 	if (report->has_certificate)
 		write_certificate(json, &report->certificate);
 	json_put_newline(json);
-	json_put_key(json, "round_robin");
-	json_put_object(json);
+	json_put_key_object(json, "round_robin");
 	write_figures(json, &report->round_robin, trainers, ranks);
 	json_put_object_end(json);
 	json_put_object_end(json);
@@ -214,29 +182,48 @@ static void write_source(FILE *stream, const struct source *source, bool routes)
 	json_to_file(&json, stream);
 	json_put_object(&json);
 	json_put_key_string(&json, "schema", DUMP_SCHEMA);
-	json_put_key_string(&json, "policy", source->policy);
-	json_put_key_string(&json, "order", source->order);
-	if (source->sessions_max)
-		json_put_key_u64(&json, "sessions_max", source->sessions_max);
-	json_put_key_string(&json, "model", source->model);
-	json_put_key_string(&json, "train", source->train);
-	json_put_key_string(&json, "infer", source->infer);
-	if (source->topology) {
+	json_put_key_string(&json, "policy", source->labels.policy);
+	json_put_key_string(&json, "order", source->labels.order);
+	if (source->labels.sessions_max)
+		json_put_key_u64(&json, "sessions_max", source->labels.sessions_max);
+	json_put_key_string(&json, "model", source->labels.model);
+	json_put_key_string(&json, "train", source->labels.train);
+	json_put_key_string(&json, "infer", source->labels.infer);
+	if (source->labels.topology) {
 		json_put_newline(&json);
 		json_put_key(&json, "topology");
-		topology_put(&json, source->topology);
+		topology_put(&json, source->labels.topology);
 	}
 	write_ranks(&json, source);
 	if (routes)
 		write_routes(&json, source);
-	write_report(&json, source->report, source->trainer_count, source->inference_count);
+	write_report(&json, source->report, source->labels.trainer_count,
+		     source->labels.inference_count);
 	json_put_newline(&json);
-	json_put_key_string(&json, "digest", digest_text(source->digest, digest));
-	json_put_object_end(&json);
-	json_put_newline(&json);
+	json_put_key_string(&json, "digest", digest_text(source->labels.digest, digest));
+	json_put_line_end(&json);
 }
 
 /* ---- from a table ---- */
+
+struct plan_labels table_labels(const struct table *table)
+{
+	const struct problem *problem = table->problem;
+
+	return (struct plan_labels){
+		.policy = table->policy,
+		.order = table->order,
+		.sessions_max = table->sessions_max,
+		.model = problem->model,
+		.train = problem->train,
+		.infer = problem->infer,
+		.trainer_count = problem->trainer_count,
+		.inference_count = problem->inference_count,
+		.trainer_stage = problem->trainer_stage,
+		.topology = table->topology && !table->topology->flat ? table->topology : NULL,
+		.digest = table->digest,
+	};
+}
 
 static struct dump_rank table_rank(const struct source *source, uint32_t inference)
 {
@@ -266,21 +253,12 @@ static const char *table_scales(const struct source *source, uint32_t index)
 	return source->problem->tensors[index].name;
 }
 
-int dump_write(FILE *stream, const struct table *table, enum dump_part part, struct error *error)
+void dump_write(FILE *stream, const struct table *table, const struct report *report,
+		enum dump_part part)
 {
 	const struct problem *problem = table->problem;
-	struct report report;
 	struct source source = {
-		.policy = table->policy,
-		.order = table->order,
-		.sessions_max = table->sessions_max,
-		.model = problem->model,
-		.train = problem->train,
-		.infer = problem->infer,
-		.trainer_count = problem->trainer_count,
-		.inference_count = problem->inference_count,
-		.trainer_stage = problem->trainer_stage,
-		.topology = table->topology && !table->topology->flat ? table->topology : NULL,
+		.labels = table_labels(table),
 		.rank = table_rank,
 		.routes = table->routes,
 		.route_count = table->route_count,
@@ -289,20 +267,31 @@ int dump_write(FILE *stream, const struct table *table, enum dump_part part, str
 		.param = table_param,
 		.made = problem->made,
 		.scales = table_scales,
-		.report = &report,
-		.digest = table->digest,
+		.report = report,
 		.problem = problem,
 	};
-	int rc = report_of(&report, table, error);
 
-	if (rc)
-		return rc;
 	write_source(stream, &source, part == DUMP_WHOLE);
-	report_fini(&report);
-	return 0;
 }
 
 /* ---- from a dump ---- */
+
+struct plan_labels dump_labels(const struct dump *dump)
+{
+	return (struct plan_labels){
+		.policy = dump->policy,
+		.order = dump->order,
+		.sessions_max = dump->sessions_max,
+		.model = dump->model,
+		.train = dump->train,
+		.infer = dump->infer,
+		.trainer_count = dump->trainer_count,
+		.inference_count = dump->inference_count,
+		.trainer_stage = dump->trainer_stage,
+		.topology = dump->topology,
+		.digest = dump->digest,
+	};
+}
 
 static struct dump_rank dump_rank(const struct source *source, uint32_t inference)
 {
@@ -329,16 +318,7 @@ static const char *dump_scales(const struct source *source, uint32_t index)
 void dump_put(FILE *stream, const struct dump *dump, enum dump_part part)
 {
 	struct source source = {
-		.policy = dump->policy,
-		.order = dump->order,
-		.sessions_max = dump->sessions_max,
-		.model = dump->model,
-		.train = dump->train,
-		.infer = dump->infer,
-		.trainer_count = dump->trainer_count,
-		.inference_count = dump->inference_count,
-		.trainer_stage = dump->trainer_stage,
-		.topology = dump->topology,
+		.labels = dump_labels(dump),
 		.rank = dump_rank,
 		.routes = dump->routes,
 		.route_count = dump->route_count,
@@ -348,22 +328,22 @@ void dump_put(FILE *stream, const struct dump *dump, enum dump_part part)
 		.made = dump->made,
 		.scales = dump_scales,
 		.report = &dump->report,
-		.digest = dump->digest,
 		.dump = dump,
 	};
 
 	write_source(stream, &source, part == DUMP_WHOLE && dump->has_routes);
 }
 
-int dump_save(const char *path, const struct table *table, struct error *error)
+int dump_save(const char *path, const struct table *table, const struct report *report,
+	      enum dump_part part, struct error *error)
 {
 	struct file_writer writer;
 	int rc = file_writer_open(&writer, path, error);
 
 	if (rc)
 		return rc;
-	rc = dump_write(writer.stream, table, DUMP_WHOLE, error);
-	if (!rc && ferror(writer.stream))
+	dump_write(writer.stream, table, report, part);
+	if (ferror(writer.stream))
 		rc = error_set_errno(error, ERROR_IO, errno ? errno : EIO,
 				     "cannot write the routing dump %s", path);
 	if (rc) {

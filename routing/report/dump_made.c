@@ -53,6 +53,8 @@ int dump_take_made(struct dump_reader *r, json_t *piece, uint32_t *out)
 	int rc;
 
 	*out = 0;
+	if (r->failed)
+		return r->failed;
 	if (!json_object_get(piece, "make")) {
 		if (json_object_get(piece, "to") || json_object_get(piece, "scales"))
 			return dump_refuse(r, "\"to\" and \"scales\" stand beside a \"make\"");
@@ -79,5 +81,5 @@ int dump_take_made(struct dump_reader *r, json_t *piece, uint32_t *out)
 				   "there");
 	if (made.make.from_rows)
 		rc = dump_name(r, piece, "scales", &made.scales);
-	return rc ? rc : number(r, &made, out);
+	return rc ? rc : dump_failed(r, number(r, &made, out));
 }

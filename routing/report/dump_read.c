@@ -64,14 +64,11 @@ static int read_trainers(struct dump_reader *r, json_t *root)
 		uint64_t rank = 0;
 
 		r->at = (struct dump_place){.list = "trainers", .index = t};
-		rc = dump_keys(r, item, keys, NULL);
-		if (!rc)
-			rc = dump_number(r, item, "rank", PARALLEL_RANKS_MAX, &rank);
-		if (!rc && rank != t)
-			rc = dump_refuse(r, "\"rank\" is %" PRIu64 "; ranks count from 0", rank);
-		if (!rc)
-			rc = dump_number32(r, item, "stage", PARALLEL_RANKS_MAX,
-					   &dump->trainer_stage[t]);
+		dump_keys(r, item, keys, NULL);
+		dump_number(r, item, "rank", PARALLEL_RANKS_MAX, &rank);
+		if (rank != t)
+			dump_refuse(r, "\"rank\" is %" PRIu64 "; ranks count from 0", rank);
+		rc = dump_number32(r, item, "stage", PARALLEL_RANKS_MAX, &dump->trainer_stage[t]);
 		if (rc)
 			return rc;
 	}
@@ -101,16 +98,12 @@ static int read_inference(struct dump_reader *r, json_t *root)
 		uint64_t rank = 0;
 
 		r->at = (struct dump_place){.list = "inference", .index = i};
-		rc = dump_keys(r, item, keys, NULL);
-		if (!rc)
-			rc = dump_number(r, item, "rank", PARALLEL_RANKS_MAX, &rank);
-		if (!rc && rank != i)
-			rc = dump_refuse(r, "\"rank\" is %" PRIu64 "; ranks count from 0", rank);
-		if (!rc)
-			rc = dump_number32(r, item, "engine", PARALLEL_RANKS_MAX, &to->engine);
-		if (!rc)
-			rc = dump_number32(r, item, "engine_rank", PARALLEL_RANKS_MAX,
-					   &to->engine_rank);
+		dump_keys(r, item, keys, NULL);
+		dump_number(r, item, "rank", PARALLEL_RANKS_MAX, &rank);
+		if (rank != i)
+			dump_refuse(r, "\"rank\" is %" PRIu64 "; ranks count from 0", rank);
+		dump_number32(r, item, "engine", PARALLEL_RANKS_MAX, &to->engine);
+		rc = dump_number32(r, item, "engine_rank", PARALLEL_RANKS_MAX, &to->engine_rank);
 		if (rc)
 			return rc;
 	}
@@ -152,22 +145,16 @@ static int read_piece(struct dump_reader *r, json_t *object, enum route_how how)
 	static const char *const keys[] = {"src", "param", "offset", "bytes", NULL};
 	static const char *const optional[] = {"how", "make", "to", "scales", NULL};
 	struct route_piece piece = {.how = how}, *slot;
-	int rc = dump_keys(r, object, keys, optional);
 
-	if (!rc)
-		rc = read_box(r, object, &piece.src);
-	if (!rc)
-		rc = dump_name(r, object, "param", &piece.param);
-	if (!rc)
-		rc = dump_number(r, object, "offset", DUMP_VALUE_MAX, &piece.offset);
-	if (!rc)
-		rc = dump_number(r, object, "bytes", DUMP_VALUE_MAX, &piece.bytes);
-	if (!rc && json_object_get(object, "how"))
-		rc = dump_how(r, object, &piece.how);
-	if (!rc)
-		rc = dump_take_made(r, object, &piece.made);
-	if (rc)
-		return rc;
+	dump_keys(r, object, keys, optional);
+	read_box(r, object, &piece.src);
+	dump_name(r, object, "param", &piece.param);
+	dump_number(r, object, "offset", DUMP_VALUE_MAX, &piece.offset);
+	dump_number(r, object, "bytes", DUMP_VALUE_MAX, &piece.bytes);
+	if (json_object_get(object, "how"))
+		dump_how(r, object, &piece.how);
+	if (dump_take_made(r, object, &piece.made))
+		return r->failed;
 	slot = array_push_raw((void **)&r->dump->pieces, &r->dump->piece_count,
 			      &r->dump->piece_capacity, sizeof(*slot));
 	if (!slot)
@@ -184,32 +171,23 @@ static int read_route(struct dump_reader *r, json_t *object)
 	struct route route = {.piece_first = dump->piece_count}, *slot;
 	enum route_how how = HOW_DIRECT;
 	json_t *pieces = NULL;
-	int rc = dump_keys(r, object, keys, NULL);
 
-	if (!rc)
-		rc = dump_name(r, object, "tensor", &route.tensor);
-	if (!rc)
-		rc = dump_number32(r, object, "trainer", dump->trainer_count - 1, &route.trainer);
-	if (!rc)
-		rc = dump_number32(r, object, "inference", dump->inference_count - 1,
-				   &route.inference);
-	if (!rc)
-		rc = dump_number(r, object, "bytes", DUMP_VALUE_MAX, &route.bytes);
-	if (!rc)
-		rc = dump_how(r, object, &how);
-	if (!rc)
-		rc = dump_list(r, object, "pieces", &pieces);
-	if (rc)
-		return rc;
+	dump_keys(r, object, keys, NULL);
+	dump_name(r, object, "tensor", &route.tensor);
+	dump_number32(r, object, "trainer", dump->trainer_count - 1, &route.trainer);
+	dump_number32(r, object, "inference", dump->inference_count - 1, &route.inference);
+	dump_number(r, object, "bytes", DUMP_VALUE_MAX, &route.bytes);
+	dump_how(r, object, &how);
+	if (dump_list(r, object, "pieces", &pieces))
+		return r->failed;
 	if (json_array_size(pieces) == 0 || json_array_size(pieces) > UINT32_MAX)
 		return dump_refuse(r, "\"pieces\" has %zu items", json_array_size(pieces));
 	route.piece_count = (uint32_t)json_array_size(pieces);
 	for (size_t p = 0; p < route.piece_count; p++) {
 		r->at.inner = "pieces";
 		r->at.inner_index = p;
-		rc = read_piece(r, json_array_get(pieces, p), how);
-		if (rc)
-			return rc;
+		if (read_piece(r, json_array_get(pieces, p), how))
+			return r->failed;
 	}
 	r->at.inner = NULL;
 	slot = array_push_raw((void **)&dump->routes, &dump->route_count, &dump->route_capacity,
@@ -330,6 +308,8 @@ static int read_topology(struct dump_reader *r, json_t *root)
 
 	if (!value)
 		return 0;
+	if (r->failed)
+		return r->failed;
 	rc = topology_take(&r->dump->topology, value, r->error);
 	if (!rc)
 		rc = topology_fits(r->dump->topology, r->dump->trainer_count,
@@ -339,27 +319,24 @@ static int read_topology(struct dump_reader *r, json_t *root)
 		if (r->error)
 			r->error->code = ERROR_FILE;
 	}
-	return rc == -ERROR_FILE ? error_wrap(r->error, "%s: topology", r->name) : rc;
+	if (rc == -ERROR_FILE)
+		error_wrap(r->error, "%s: topology", r->name);
+	return dump_failed(r, rc);
 }
 
 static int read_head(struct parse *p)
 {
 	struct dump_reader *r = &p->reader;
 	struct dump *dump = r->dump;
-	int rc = check_schema(r, p->root);
 
 	p->has_head = true;
-	if (!rc)
-		rc = dump_copy(r, p->root, "policy", &dump->policy);
-	if (!rc)
-		rc = dump_copy(r, p->root, "model", &dump->model);
-	if (!rc)
-		rc = dump_copy(r, p->root, "train", &dump->train);
-	if (!rc)
-		rc = dump_copy(r, p->root, "infer", &dump->infer);
-	if (!rc)
-		rc = read_trainers(r, p->root);
-	return rc ? rc : read_inference(r, p->root);
+	check_schema(r, p->root);
+	dump_copy(r, p->root, "policy", &dump->policy);
+	dump_copy(r, p->root, "model", &dump->model);
+	dump_copy(r, p->root, "train", &dump->train);
+	dump_copy(r, p->root, "infer", &dump->infer);
+	read_trainers(r, p->root);
+	return read_inference(r, p->root);
 }
 
 /* The value of "routes": now, or remembered for the end. */
@@ -441,20 +418,16 @@ static int read_dump(struct parse *p)
 	const char *digest;
 	int rc = read_pairs(p);
 
-	if (!rc)
-		rc = check_schema(r, p->root);
-	if (!rc)
-		rc = dump_keys(r, p->root, needed_keys, optional_keys);
-	if (!rc)
-		rc = read_order(r, p->root);
-	if (!rc)
-		rc = read_sessions_max(r, p->root);
-	if (!rc && !p->has_head)
-		rc = read_head(p);
-	if (!rc)
-		rc = read_topology(r, p->root);
-	if (!rc)
-		rc = dump_string(r, p->root, "digest", &digest);
+	if (rc)
+		return rc;
+	check_schema(r, p->root);
+	dump_keys(r, p->root, needed_keys, optional_keys);
+	read_order(r, p->root);
+	read_sessions_max(r, p->root);
+	if (!p->has_head)
+		read_head(p);
+	read_topology(r, p->root);
+	rc = dump_string(r, p->root, "digest", &digest);
 	if (!rc && !digest_parse(digest, &r->dump->digest))
 		rc = dump_refuse(r, "\"digest\" is not 32 lower-case hex digits");
 	if (!rc && p->routes_waiting) {

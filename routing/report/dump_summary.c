@@ -86,23 +86,17 @@ static int read_figures(struct dump_reader *r, json_t *object, struct summary *s
 		{"prepared_bytes", &summary->prepared_bytes},
 		{"prepared_minimum_bytes", &summary->prepared_minimum_bytes},
 	};
-	int rc = 0;
 
-	for (size_t i = 0; !rc && i < ARRAY_SIZE(numbers); i++)
-		rc = dump_number(r, object, numbers[i].key, DUMP_VALUE_MAX, numbers[i].to);
-	if (!rc)
-		rc = dump_ratio(r, object, "gap", &summary->gap);
-	if (!rc)
-		rc = dump_ratio(r, object, "imbalance", &summary->imbalance);
-	if (!rc)
-		rc = read_list(r, object, "trainer_bytes", r->dump->trainer_count, DUMP_VALUE_MAX,
-			       &summary->trainer_bytes);
-	if (!rc)
-		rc = read_list(r, object, "inference_bytes", r->dump->inference_count,
-			       DUMP_VALUE_MAX, &summary->inference_bytes);
-	if (!rc)
-		rc = read_sessions(r, object, summary);
-	return rc ? rc : read_how_bytes(r, object, summary);
+	for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
+		dump_number(r, object, numbers[i].key, DUMP_VALUE_MAX, numbers[i].to);
+	dump_ratio(r, object, "gap", &summary->gap);
+	dump_ratio(r, object, "imbalance", &summary->imbalance);
+	read_list(r, object, "trainer_bytes", r->dump->trainer_count, DUMP_VALUE_MAX,
+		  &summary->trainer_bytes);
+	read_list(r, object, "inference_bytes", r->dump->inference_count, DUMP_VALUE_MAX,
+		  &summary->inference_bytes);
+	read_sessions(r, object, summary);
+	return read_how_bytes(r, object, summary);
 }
 
 static int read_names(struct dump_reader *r, json_t *object, const char *key, struct names *names)
@@ -113,7 +107,7 @@ static int read_names(struct dump_reader *r, json_t *object, const char *key, st
 	for (size_t i = 0; !rc && i < json_array_size(items); i++) {
 		const char *name = json_string_value(json_array_get(items, i));
 
-		rc = name ? names_add(names, name, r->error)
+		rc = name ? dump_failed(r, names_add(names, name, r->error))
 			  : dump_refuse(r, "\"%s\"[%zu] is not a string", key, i);
 	}
 	return rc;
@@ -156,23 +150,16 @@ static int read_certificate(struct dump_reader *r, json_t *object, struct certif
 		{"makespan_seconds", &out->makespan_seconds},
 		{"gap", &out->gap},
 	};
-	int rc;
 
 	r->at = (struct dump_place){.list = "summary.certificate", .index = SIZE_MAX};
-	rc = dump_keys(r, object, keys, NULL);
-	for (size_t i = 0; !rc && i < ARRAY_SIZE(ratios); i++)
-		rc = dump_ratio(r, object, ratios[i].key, ratios[i].to);
-	if (!rc)
-		rc = dump_number(r, object, "sender_bound_bytes", UINT64_MAX,
-				 &out->sender_bound_bytes);
-	if (!rc)
-		rc = dump_number(r, object, "sender_bound_rate", UINT64_MAX,
-				 &out->sender_bound_rate);
-	if (!rc)
-		rc = dump_bool(r, object, "exact", &out->exact);
-	if (!rc)
-		rc = read_limit(r, object, "bound_limit", out->bound_limit);
-	return rc ? rc : read_limit(r, object, "makespan_limit", out->makespan_limit);
+	dump_keys(r, object, keys, NULL);
+	for (size_t i = 0; i < ARRAY_SIZE(ratios); i++)
+		dump_ratio(r, object, ratios[i].key, ratios[i].to);
+	dump_number(r, object, "sender_bound_bytes", UINT64_MAX, &out->sender_bound_bytes);
+	dump_number(r, object, "sender_bound_rate", UINT64_MAX, &out->sender_bound_rate);
+	dump_bool(r, object, "exact", &out->exact);
+	read_limit(r, object, "bound_limit", out->bound_limit);
+	return read_limit(r, object, "makespan_limit", out->makespan_limit);
 }
 
 int dump_take_summary(struct dump_reader *r, json_t *summary)
@@ -183,34 +170,26 @@ int dump_take_summary(struct dump_reader *r, json_t *summary)
 	static const char *const baseline_keys[] = {FIGURES, NULL};
 	json_t *baseline;
 	struct report *report = &r->dump->report;
-	int rc;
 
 	r->at = (struct dump_place){.list = "summary", .index = SIZE_MAX};
-	rc = dump_keys(r, summary, keys, optional);
-	if (!rc)
-		rc = read_figures(r, summary, &report->own);
-	if (!rc)
-		rc = read_names(r, summary, "unwanted", &report->unwanted);
-	if (!rc)
-		rc = read_names(r, summary, "filled", &report->filled);
-	if (!rc)
-		rc = dump_number(r, summary, "filled_bytes", DUMP_VALUE_MAX, &report->filled_bytes);
-	report->has_certificate = !rc && json_object_get(summary, "certificate");
-	if (!rc && report->has_certificate != (r->dump->topology != NULL))
-		rc = dump_refuse(r, report->has_certificate
-					    ? "a \"certificate\" without a \"topology\""
-					    : "a \"topology\" without a \"certificate\"");
-	if (!rc && report->has_certificate)
-		rc = read_certificate(r, json_object_get(summary, "certificate"),
-				      &report->certificate);
-	if (rc)
-		return rc;
+	dump_keys(r, summary, keys, optional);
+	read_figures(r, summary, &report->own);
+	read_names(r, summary, "unwanted", &report->unwanted);
+	read_names(r, summary, "filled", &report->filled);
+	dump_number(r, summary, "filled_bytes", DUMP_VALUE_MAX, &report->filled_bytes);
+	report->has_certificate = json_object_get(summary, "certificate") != NULL;
+	if (report->has_certificate != (r->dump->topology != NULL))
+		dump_refuse(r, report->has_certificate
+				       ? "a \"certificate\" without a \"topology\""
+				       : "a \"topology\" without a \"certificate\"");
+	if (report->has_certificate)
+		read_certificate(r, json_object_get(summary, "certificate"), &report->certificate);
+	if (r->failed)
+		return r->failed;
 	baseline = json_object_get(summary, "round_robin");
 	r->at = (struct dump_place){.list = "summary.round_robin", .index = SIZE_MAX};
-	rc = dump_keys(r, baseline, baseline_keys, NULL);
-	if (!rc)
-		rc = read_figures(r, baseline, &report->round_robin);
-	if (!rc)
+	dump_keys(r, baseline, baseline_keys, NULL);
+	if (!read_figures(r, baseline, &report->round_robin))
 		r->at = (struct dump_place){0};
-	return rc;
+	return r->failed;
 }

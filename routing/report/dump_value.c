@@ -5,11 +5,21 @@
 #include <inttypes.h>
 #include <string.h>
 
+int dump_failed(struct dump_reader *r, int rc)
+{
+	if (!r->failed)
+		r->failed = rc;
+	return r->failed;
+}
+
 /* "FILE: routes[12].pieces[0]: <sentence>" */
 int dump_refuse(struct dump_reader *r, const char *format, ...)
 {
 	va_list args;
 
+	if (r->failed)
+		return r->failed;
+	r->failed = -ERROR_FILE;
 	va_start(args, format);
 	error_vset(r->error, ERROR_FILE, format, args);
 	va_end(args);
@@ -18,13 +28,15 @@ int dump_refuse(struct dump_reader *r, const char *format, ...)
 				  r->at.inner, r->at.inner_index);
 	if (r->at.list && r->at.index != SIZE_MAX)
 		return error_wrap(r->error, "%s: %s[%zu]", r->name, r->at.list, r->at.index);
-	return r->at.list ? error_wrap(r->error, "%s: %s", r->name, r->at.list)
-			  : error_wrap(r->error, "%s", r->name);
+	if (r->at.list)
+		return error_wrap(r->error, "%s: %s", r->name, r->at.list);
+	return error_wrap(r->error, "%s", r->name);
 }
 
 int dump_no_memory(struct dump_reader *r, size_t bytes)
 {
-	return memory_error(r->error, "reading a routing dump", bytes);
+	return r->failed ? r->failed
+			 : dump_failed(r, memory_error(r->error, "reading a routing dump", bytes));
 }
 
 static bool is_one_of(const char *key, const char *const *keys)
@@ -42,6 +54,8 @@ int dump_keys(struct dump_reader *r, json_t *object, const char *const *needed,
 	const char *key;
 	json_t *value;
 
+	if (r->failed)
+		return r->failed;
 	if (!json_is_object(object))
 		return dump_refuse(r, "not an object");
 	for (size_t i = 0; needed[i]; i++)
@@ -65,7 +79,7 @@ int dump_number(struct dump_reader *r, json_t *object, const char *key, uint64_t
 		return dump_refuse(r, "\"%s\" is %" PRId64 "; 0 to %" PRIu64 " are possible", key,
 				   (int64_t)json_integer_value(value), max);
 	*out = (uint64_t)json_integer_value(value);
-	return 0;
+	return r->failed;
 }
 
 int dump_number32(struct dump_reader *r, json_t *object, const char *key, uint32_t max,
@@ -83,7 +97,8 @@ int dump_bool(struct dump_reader *r, json_t *object, const char *key, bool *out)
 	json_t *value = json_object_get(object, key);
 
 	*out = json_is_true(value);
-	return json_is_boolean(value) ? 0 : dump_refuse(r, "\"%s\" is not true or false", key);
+	return json_is_boolean(value) ? r->failed
+				      : dump_refuse(r, "\"%s\" is not true or false", key);
 }
 
 int dump_ratio(struct dump_reader *r, json_t *object, const char *key, double *out)
@@ -93,13 +108,13 @@ int dump_ratio(struct dump_reader *r, json_t *object, const char *key, double *o
 	if (!json_is_number(value))
 		return dump_refuse(r, "\"%s\" is not a number", key);
 	*out = json_number_value(value);
-	return 0;
+	return r->failed;
 }
 
 int dump_string(struct dump_reader *r, json_t *object, const char *key, const char **out)
 {
 	*out = json_string_value(json_object_get(object, key));
-	return *out ? 0 : dump_refuse(r, "\"%s\" is not a string", key);
+	return *out ? r->failed : dump_refuse(r, "\"%s\" is not a string", key);
 }
 
 int dump_copy(struct dump_reader *r, json_t *object, const char *key, char **out)
@@ -116,7 +131,7 @@ int dump_copy(struct dump_reader *r, json_t *object, const char *key, char **out
 int dump_list(struct dump_reader *r, json_t *object, const char *key, json_t **out)
 {
 	*out = json_object_get(object, key);
-	return json_is_array(*out) ? 0 : dump_refuse(r, "\"%s\" is not a list", key);
+	return json_is_array(*out) ? r->failed : dump_refuse(r, "\"%s\" is not a list", key);
 }
 
 int dump_how(struct dump_reader *r, json_t *object, enum route_how *out)
@@ -144,7 +159,7 @@ int dump_name(struct dump_reader *r, json_t *object, const char *key, uint32_t *
 
 	if (rc || strmap_get(&r->known, name, out))
 		return rc;
-	rc = names_add(names, name, r->error);
+	rc = dump_failed(r, names_add(names, name, r->error));
 	if (rc)
 		return rc;
 	*out = (uint32_t)names->count - 1;

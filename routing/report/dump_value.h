@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * dump_value.h -- the strict reading of one JSON value of a dump, inside routing/. Each function
- * takes its key from an object and refuses what is not as it must be, saying where.
+ * takes its key from an object and refuses what is not as it must be, saying where. Errors are
+ * sticky, as in wire/reader.h: after the first one nothing is read and the same is answered, so
+ * callers look once, before they use what was read.
  */
 #ifndef ROUTING_REPORT_DUMP_VALUE_H
 #define ROUTING_REPORT_DUMP_VALUE_H
@@ -26,12 +28,15 @@ struct dump_reader {
 	struct dump_place at;
 	struct strmap known; /* name -> index into dump.names */
 	struct error *error;
+	int failed;          /* 0, or the negative code of the first error */
 };
 
 /* "FILE: routes[12].pieces[0]: <sentence>", ERROR_FILE */
 int dump_refuse(struct dump_reader *r, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 int dump_no_memory(struct dump_reader *r, size_t bytes);
+/* Takes over what another function answered. */
+int dump_failed(struct dump_reader *r, int rc);
 
 /* The object has all of `needed` and nothing else than these and `optional` (may be NULL). */
 int dump_keys(struct dump_reader *r, json_t *object, const char *const *needed,

@@ -17,6 +17,7 @@
 #include "routing/plan/order.h"
 #include "routing/plan/policy.h"
 #include <inttypes.h>
+#include <stddef.h>
 #include <string.h>
 
 static void put_text(FILE *file, const char *text)
@@ -139,41 +140,16 @@ enum figure_kind { FIGURE_BYTES, FIGURE_COUNT, FIGURE_PERCENT, FIGURE_RATIO };
 struct figure {
 	const char *key, *name;
 	enum figure_kind kind;
-	double (*ratio)(const struct summary *summary, const struct dump *dump);
-	uint64_t (*whole)(const struct summary *summary, const struct dump *dump);
 	const char *meaning;
+	size_t at; /* of the summary's member: a double where it is a ratio, else a uint64_t */
+	double (*ratio)(const struct summary *summary); /* where it is no member */
+	uint64_t (*whole)(const struct summary *summary, const struct dump *dump);
 };
 
-#define FIELD(field)                                                                       \
-	static uint64_t field##_of(const struct summary *summary, const struct dump *dump) \
-	{                                                                                  \
-		(void)dump;                                                                \
-		return summary->field;                                                     \
-	}
-FIELD(bytes_total)
-FIELD(makespan_bytes)
-FIELD(lower_bound_bytes)
-FIELD(receiver_bound_bytes)
-FIELD(prepared_bytes)
-FIELD(prepared_minimum_bytes)
-FIELD(routes)
-FIELD(pieces)
+#define AT(member) .at = offsetof(struct summary, member)
 
-static double gap_of(const struct summary *summary, const struct dump *dump)
+static double prepared_ratio_of(const struct summary *summary)
 {
-	(void)dump;
-	return summary->gap * 100;
-}
-
-static double imbalance_of(const struct summary *summary, const struct dump *dump)
-{
-	(void)dump;
-	return summary->imbalance;
-}
-
-static double prepared_ratio_of(const struct summary *summary, const struct dump *dump)
-{
-	(void)dump;
 	return summary->prepared_minimum_bytes
 		       ? (double)summary->prepared_bytes / (double)summary->prepared_minimum_bytes
 		       : 1;
@@ -193,74 +169,78 @@ static uint64_t sessions_most_of(const struct summary *summary, const struct dum
 	return summary_sessions_max(summary, dump->trainer_count);
 }
 
-#define HOW(how, name)                                                                    \
-	static uint64_t name##_of(const struct summary *summary, const struct dump *dump) \
-	{                                                                                 \
-		(void)dump;                                                               \
-		return summary->how_bytes[how];                                           \
-	}
-HOW(HOW_DIRECT, direct)
-HOW(HOW_MAPPED, mapped)
-HOW(HOW_REPLICA, replica)
-
 static const struct figure figures[] = {
-	{"bytes_total", "one update", FIGURE_BYTES, NULL, bytes_total_of,
-	 "All bytes that the inference ranks receive together."},
-	{"makespan_bytes", "busiest trainer (makespan)", FIGURE_BYTES, NULL, makespan_bytes_of,
-	 "What the trainer with most bytes sends: with equal NICs, no update ends before it has."},
-	{"lower_bound_bytes", "least possible (bound)", FIGURE_BYTES, NULL, lower_bound_bytes_of,
+	{"bytes_total", "one update", FIGURE_BYTES,
+	 "All bytes that the inference ranks receive together.", AT(bytes_total)},
+	{"makespan_bytes", "busiest trainer (makespan)", FIGURE_BYTES,
+	 "What the trainer with most bytes sends: with equal NICs, no update ends before it has.",
+	 AT(makespan_bytes)},
+	{"lower_bound_bytes", "least possible (bound)", FIGURE_BYTES,
 	 "The smallest makespan that any plan could reach if every tensor could be cut at will "
-	 "among the trainers that hold it; exact."},
-	{"gap", "above the bound (gap)", FIGURE_PERCENT, gap_of, NULL,
-	 "Makespan over bound, less one. 0 % cannot be improved."},
-	{"receiver_bound_bytes", "busiest inference rank", FIGURE_BYTES, NULL,
-	 receiver_bound_bytes_of,
-	 "What the rank with the largest need receives. The layout fixes it; no plan changes it."},
-	{"imbalance", "imbalance", FIGURE_RATIO, imbalance_of, NULL,
+	 "among the trainers that hold it; exact.",
+	 AT(lower_bound_bytes)},
+	{"gap", "above the bound (gap)", FIGURE_PERCENT,
+	 "Makespan over bound, less one. 0 % cannot be improved.", AT(gap)},
+	{"receiver_bound_bytes", "busiest inference rank", FIGURE_BYTES,
+	 "What the rank with the largest need receives. The layout fixes it; no plan changes it.",
+	 AT(receiver_bound_bytes)},
+	{"imbalance", "imbalance", FIGURE_RATIO,
 	 "Busiest trainer over the mean of all trainers. Above 1 even at the bound where some "
-	 "stages hold more than others."},
-	{"prepared_bytes", "prepared", FIGURE_BYTES, NULL, prepared_bytes_of,
-	 "Every distinct box counted once for each trainer that has to read or pack it."},
-	{"prepared_minimum_bytes", "least that must be prepared", FIGURE_BYTES, NULL,
-	 prepared_minimum_bytes_of, "Every distinct box counted once in all."},
-	{"prepared_ratio", "prepared over the least", FIGURE_RATIO, prepared_ratio_of, NULL,
-	 "How many trainers prepare the same box, on average; 1 repeats no work."},
-	{"sessions_most", "most sessions of a trainer", FIGURE_COUNT, NULL, sessions_most_of,
-	 "Inference ranks that one trainer writes to: connections it keeps open."},
-	{"sessions", "sessions", FIGURE_COUNT, NULL, sessions_of,
-	 "Pairs of a trainer and an inference rank with at least one route."},
-	{"routes", "routes", FIGURE_COUNT, NULL, routes_of,
-	 "Tensors, or parts of them, with the trainer chosen for one inference rank."},
-	{"pieces", "pieces", FIGURE_COUNT, NULL, pieces_of,
-	 "Runs of bytes in inference memory: each is one write, or several where it is large."},
-	{"direct", "direct", FIGURE_BYTES, NULL, direct_of,
-	 "Sent from where the trainer has them; no copy."},
-	{"mapped", "mapped", FIGURE_BYTES, NULL, mapped_of,
+	 "stages hold more than others.",
+	 AT(imbalance)},
+	{"prepared_bytes", "prepared", FIGURE_BYTES,
+	 "Every distinct box counted once for each trainer that has to read or pack it.",
+	 AT(prepared_bytes)},
+	{"prepared_minimum_bytes", "least that must be prepared", FIGURE_BYTES,
+	 "Every distinct box counted once in all.", AT(prepared_minimum_bytes)},
+	{"prepared_ratio", "prepared over the least", FIGURE_RATIO,
+	 "How many trainers prepare the same box, on average; 1 repeats no work.",
+	 .ratio = prepared_ratio_of},
+	{"sessions_most", "most sessions of a trainer", FIGURE_COUNT,
+	 "Inference ranks that one trainer writes to: connections it keeps open.",
+	 .whole = sessions_most_of},
+	{"sessions", "sessions", FIGURE_COUNT,
+	 "Pairs of a trainer and an inference rank with at least one route.", .whole = sessions_of},
+	{"routes", "routes", FIGURE_COUNT,
+	 "Tensors, or parts of them, with the trainer chosen for one inference rank.", AT(routes)},
+	{"pieces", "pieces", FIGURE_COUNT,
+	 "Runs of bytes in inference memory: each is one write, or several where it is large.",
+	 AT(pieces)},
+	{"direct", "direct", FIGURE_BYTES, "Sent from where the trainer has them; no copy.",
+	 AT(how_bytes[HOW_DIRECT])},
+	{"mapped", "mapped", FIGURE_BYTES,
 	 "Packed straight into the inference rank's mapped memory; one copy, which is the "
-	 "transfer."},
-	{"replica", "replica", FIGURE_BYTES, NULL, replica_of,
+	 "transfer.",
+	 AT(how_bytes[HOW_MAPPED])},
+	{"replica", "replica", FIGURE_BYTES,
 	 "Packed into pinned memory in the target's layout, then written; one copy and the "
-	 "write."},
+	 "write.",
+	 AT(how_bytes[HOW_REPLICA])},
 };
 
 static void put_value(const struct page *page, const struct figure *figure,
 		      const struct summary *summary)
 {
+	const void *member = (const char *)summary + figure->at;
 	char text[TEXT_SHORT_BYTES], exact[TEXT_SHORT_BYTES];
+	double ratio = 0;
+	uint64_t whole = 0;
 
+	if (figure->kind == FIGURE_PERCENT || figure->kind == FIGURE_RATIO)
+		ratio = figure->ratio ? figure->ratio(summary) : *(const double *)member;
+	else
+		whole = figure->whole ? figure->whole(summary, page->dump)
+				      : *(const uint64_t *)member;
 	fputs("<td>", page->file);
-	if (figure->kind == FIGURE_BYTES) {
-		uint64_t bytes = figure->whole(summary, page->dump);
-
-		fprintf(page->file, "%s<small>%s</small>", bytes_text(bytes, text),
-			grouped_text(bytes, exact));
-	} else if (figure->kind == FIGURE_COUNT) {
-		fputs(grouped_text(figure->whole(summary, page->dump), text), page->file);
-	} else if (figure->kind == FIGURE_PERCENT) {
-		fprintf(page->file, "%.4g&nbsp;%%", figure->ratio(summary, page->dump));
-	} else {
-		fprintf(page->file, "%.5g", figure->ratio(summary, page->dump));
-	}
+	if (figure->kind == FIGURE_BYTES)
+		fprintf(page->file, "%s<small>%s</small>", bytes_text(whole, text),
+			grouped_text(whole, exact));
+	else if (figure->kind == FIGURE_COUNT)
+		fputs(grouped_text(whole, text), page->file);
+	else if (figure->kind == FIGURE_PERCENT)
+		fprintf(page->file, "%.4g&nbsp;%%", ratio * 100);
+	else
+		fprintf(page->file, "%.5g", ratio);
 	fputs("</td>", page->file);
 }
 
@@ -278,20 +258,20 @@ static void put_seconds(const struct page *page, const struct dump *dump, bool b
 /* The same three in seconds, where a topology says how fast the wires are. */
 static void put_certificates(const struct page *page)
 {
-	static const struct figure rows[] = {
-		{"makespan_seconds", "makespan on the topology", FIGURE_COUNT, NULL, NULL,
+	static const char *const rows[][3] = {
+		{"makespan_seconds", "makespan on the topology",
 		 "The limit that is busy longest, at full speed: no update takes less. Wires only: no "
 		 "packing, no latency."},
-		{"bound_seconds", "least possible on the topology", FIGURE_COUNT, NULL, NULL,
+		{"bound_seconds", "least possible on the topology",
 		 "No plan of any cuts is faster under these NICs and uplinks; the limit that says so."},
-		{"gap_seconds", "above it", FIGURE_PERCENT, NULL, NULL,
+		{"gap_seconds", "above it",
 		 "Makespan on the topology over the least possible, less one."},
 	};
 	const struct dump *dumps[2] = {page->dump, page->beside};
 
 	for (int row = 0; row < 3; row++) {
-		fprintf(page->file, "<tr id=\"figure-%s\"><th scope=\"row\">%s</th>", rows[row].key,
-			rows[row].name);
+		fprintf(page->file, "<tr id=\"figure-%s\"><th scope=\"row\">%s</th>", rows[row][0],
+			rows[row][1]);
 		for (int d = 0; d < (page->other ? 2 : 1); d++) {
 			if (!dumps[d] || !dumps[d]->report.has_certificate)
 				fputs("<td>not known</td>", page->file);
@@ -301,7 +281,7 @@ static void put_certificates(const struct page *page)
 				fprintf(page->file, "<td>%.4g&nbsp;%%</td>",
 					dumps[d]->report.certificate.gap * 100);
 		}
-		fprintf(page->file, "<td class=\"meaning\">%s</td></tr>\n", rows[row].meaning);
+		fprintf(page->file, "<td class=\"meaning\">%s</td></tr>\n", rows[row][2]);
 	}
 }
 

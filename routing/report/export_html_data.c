@@ -89,75 +89,50 @@ static void column_end(struct column *column)
 
 /* ---- the columns of the routes ---- */
 
-struct source {
-	const struct dump *dump;
-	const uint32_t *tensor_of; /* a name's place among the tensors */
-};
+enum route_column { TENSOR, TRAINER, INFERENCE, BYTES, PIECES, HOW, ROUTE_COLUMNS };
 
-static uint64_t tensor_of(const struct source *source, const struct route *route)
-{
-	return source->tensor_of[route->tensor];
-}
+static const char *const route_columns[ROUTE_COLUMNS] = {"tensor", "trainer", "inference",
+							 "bytes",  "pieces",  "how"};
 
-static uint64_t trainer_of(const struct source *source, const struct route *route)
+/* tensor_of: a name's place among the tensors */
+static uint64_t route_value(const struct dump *dump, const uint32_t *tensor_of,
+			    const struct route *route, enum route_column column)
 {
-	(void)source;
-	return route->trainer;
-}
-
-static uint64_t inference_of(const struct source *source, const struct route *route)
-{
-	(void)source;
-	return route->inference;
-}
-
-static uint64_t bytes_of(const struct source *source, const struct route *route)
-{
-	(void)source;
-	return route->bytes;
-}
-
-static uint64_t pieces_of(const struct source *source, const struct route *route)
-{
-	(void)source;
-	return route->piece_count;
-}
-
-/* one bit for each way that one of the route's pieces travels */
-static uint64_t how_of(const struct source *source, const struct route *route)
-{
-	const struct route_piece *pieces = source->dump->pieces + route->piece_first;
+	const struct route_piece *pieces = dump->pieces + route->piece_first;
 	uint64_t bits = 0;
 
-	for (uint32_t p = 0; p < route->piece_count; p++)
-		bits |= UINT64_C(1) << pieces[p].how;
-	return bits;
+	switch (column) {
+	case TENSOR:
+		return tensor_of[route->tensor];
+	case TRAINER:
+		return route->trainer;
+	case INFERENCE:
+		return route->inference;
+	case BYTES:
+		return route->bytes;
+	case PIECES:
+		return route->piece_count;
+	default: /* one bit for each way that one of the route's pieces travels */
+		for (uint32_t p = 0; p < route->piece_count; p++)
+			bits |= UINT64_C(1) << pieces[p].how;
+		return bits;
+	}
 }
 
-static const struct {
-	const char *name;
-	uint64_t (*value)(const struct source *source, const struct route *route);
-} route_columns[] = {
-	{"tensor", tensor_of}, {"trainer", trainer_of}, {"inference", inference_of},
-	{"bytes", bytes_of},   {"pieces", pieces_of},	{"how", how_of},
-};
-
-static void put_routes(FILE *file, const struct source *source)
+static void put_routes(FILE *file, const struct dump *dump, const uint32_t *tensor_of)
 {
-	const struct dump *dump = source->dump;
-
-	for (size_t c = 0; c < sizeof(route_columns) / sizeof(route_columns[0]); c++) {
+	for (enum route_column c = TENSOR; c < ROUTE_COLUMNS; c++) {
 		struct column column;
 		uint64_t largest = 0;
 
 		for (size_t r = 0; r < dump->route_count; r++) {
-			uint64_t value = route_columns[c].value(source, &dump->routes[r]);
+			uint64_t value = route_value(dump, tensor_of, &dump->routes[r], c);
 
 			largest = value > largest ? value : largest;
 		}
-		column_begin(&column, file, route_columns[c].name, largest, dump->route_count);
+		column_begin(&column, file, route_columns[c], largest, dump->route_count);
 		for (size_t r = 0; r < dump->route_count; r++)
-			column_add(&column, route_columns[c].value(source, &dump->routes[r]));
+			column_add(&column, route_value(dump, tensor_of, &dump->routes[r], c));
 		column_end(&column);
 	}
 }
@@ -260,22 +235,14 @@ static void head_flush(struct head *head)
 static void put_u64s(struct head *head, const char *key, const uint64_t *values, uint32_t count)
 {
 	json_put_newline(&head->json);
-	json_put_key(&head->json, key);
-	json_put_array(&head->json);
-	for (uint32_t i = 0; i < count; i++)
-		json_put_u64(&head->json, values[i]);
-	json_put_array_end(&head->json);
+	json_put_key_u64s(&head->json, key, values, count);
 	head_flush(head);
 }
 
 static void put_u32s(struct head *head, const char *key, const uint32_t *values, uint32_t count)
 {
 	json_put_newline(&head->json);
-	json_put_key(&head->json, key);
-	json_put_array(&head->json);
-	for (uint32_t i = 0; i < count; i++)
-		json_put_u64(&head->json, values[i]);
-	json_put_array_end(&head->json);
+	json_put_key_u32s(&head->json, key, values, count);
 	head_flush(head);
 }
 
@@ -285,16 +252,11 @@ static void put_plan(struct head *head, const char *key, const char *name,
 	struct json *json = &head->json;
 
 	json_put_newline(json);
-	json_put_key(json, key);
-	json_put_object(json);
+	json_put_key_object(json, key);
 	json_put_key_string(json, "name", name);
 	json_put_key_u64(json, "bound", summary->lower_bound_bytes);
 	json_put_key_u64(json, "bytes", summary->bytes_total);
-	json_put_key(json, "how");
-	json_put_array(json);
-	for (int how = 0; how < HOW_COUNT; how++)
-		json_put_u64(json, summary->how_bytes[how]);
-	json_put_array_end(json);
+	json_put_key_u64s(json, "how", summary->how_bytes, HOW_COUNT);
 	put_u64s(head, "trainer", summary->trainer_bytes, dump->trainer_count);
 	put_u64s(head, "inference", summary->inference_bytes, dump->inference_count);
 	put_u32s(head, "sessions", summary->sessions, dump->trainer_count);
@@ -321,15 +283,12 @@ static void put_places(struct head *head, const struct topology *topology, enum 
 	struct json *json = &head->json;
 
 	json_put_newline(json);
-	json_put_key(json, role_name(role));
-	json_put_object(json);
-	json_put_key(json, "host");
-	json_put_array(json);
+	json_put_key_object(json, role_name(role));
+	json_put_key_array(json, "host");
 	for (uint32_t r = 0; r < topology->rank_count[role]; r++)
 		json_put_u64(json, topology->ranks[role][r].host);
 	json_put_array_end(json);
-	json_put_key(json, "nics");
-	json_put_array(json);
+	json_put_key_array(json, "nics");
 	for (uint32_t r = 0; r < topology->rank_count[role]; r++) {
 		const struct topology_rank *rank = &topology->ranks[role][r];
 
@@ -349,18 +308,15 @@ static void put_topology(struct head *head, const struct dump *dump)
 	struct json *json = &head->json;
 
 	json_put_newline(json);
-	json_put_key(json, "topology");
-	json_put_object(json);
+	json_put_key_object(json, "topology");
 	json_put_key_double(json, "bound_seconds",
 			    dump->report.has_certificate ? dump->report.certificate.bound_seconds
 							 : 0);
-	json_put_key(json, "hosts");
-	json_put_array(json);
+	json_put_key_array(json, "hosts");
 	for (uint32_t h = 0; h < topology->host_count; h++)
 		json_put_string(json, topology->hosts[h].name);
 	json_put_array_end(json);
-	json_put_key(json, "nics");
-	json_put_array(json);
+	json_put_key_array(json, "nics");
 	for (uint32_t n = 0; n < topology->nic_count; n++) {
 		const struct topology_nic *nic = &topology->nics[n];
 
@@ -385,8 +341,7 @@ static int put_tensors(struct head *head, const struct dump *dump, uint32_t *ten
 
 	memset(tensor_of_name, 0xff, dump->names.count * sizeof(*tensor_of_name));
 	json_put_newline(&head->json);
-	json_put_key(&head->json, "tensors");
-	json_put_array(&head->json);
+	json_put_key_array(&head->json, "tensors");
 	for (size_t r = 0; r < dump->route_count; r++) {
 		uint32_t name = dump->routes[r].tensor;
 
@@ -406,7 +361,6 @@ int page_put_data(const struct page *page, struct error *error)
 {
 	const struct dump *dump = page->dump;
 	uint32_t *tensor_of_name = memory_alloc((dump->names.count + 1) * sizeof(uint32_t));
-	struct source source = {dump, tensor_of_name};
 	struct head head = {.file = page->file};
 	int rc = 0;
 
@@ -433,7 +387,7 @@ int page_put_data(const struct page *page, struct error *error)
 	text_fini(&head.text);
 	fputs("\n</script>\n", page->file);
 	if (!rc && dump->has_routes)
-		put_routes(page->file, &source);
+		put_routes(page->file, dump, tensor_of_name);
 	if (!rc && page->beside && page->beside->has_routes)
 		rc = put_cells(page->file, page->beside, error);
 	memory_free(tensor_of_name);

@@ -197,18 +197,12 @@ int export_jsonl_route(FILE *stream, const struct dump *head, const struct route
 	json_put_key_u64(&json, "bytes", route->bytes);
 	json_put_key_string(&json, "how", route_how_name(pieces[0].how));
 	json_put_key_u64(&json, "pieces", route->piece_count);
-	json_put_key(&json, "rows");
-	json_put_array(&json);
-	for (size_t i = 0; i < ranges.count; i++) {
-		json_put_array(&json);
-		json_put_u64(&json, ranges.items[i].lo);
-		json_put_u64(&json, ranges.items[i].hi);
-		json_put_array_end(&json);
-	}
+	json_put_key_array(&json, "rows");
+	for (size_t i = 0; i < ranges.count; i++)
+		json_put_range(&json, ranges.items[i].lo, ranges.items[i].hi);
 	json_put_array_end(&json);
 	json_put_key_string(&json, "make", text_string(&made));
-	json_put_object_end(&json);
-	json_put_newline(&json);
+	json_put_line_end(&json);
 	text_fini(&made);
 	drop_rows(&ranges);
 	return 0;

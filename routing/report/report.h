@@ -23,6 +23,7 @@ struct report {
 	struct certificate certificate;
 };
 
+/* Plans the table's problem once more, by round-robin, unless the table is that plan. */
 int report_of(struct report *report, const struct table *table, struct error *error);
 void report_fini(struct report *report);
 

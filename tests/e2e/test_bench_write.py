@@ -170,8 +170,14 @@ def test_silent_server__is_a_deadline():
         one_sentence(code, stderr, f"127.0.0.1:{port}", "deadline", exit_code=75)
 
 
+def text(value):
+    return bytes([0xa0 | len(value)]) + value
+
+
 def hello(version=1, tool=b"bench write"):
-    return b"weftxchg" + version.to_bytes(4, "little") + tool.ljust(24, b"\0")
+    """A frame of wire/tool.h, by hand."""
+    pairs = text(b"type") + text(b"hello") + text(b"tool") + bytes([version]) + text(b"program") + text(tool)
+    return (1 + len(pairs)).to_bytes(4, "little") + b"\x83" + pairs
 
 
 @pytest.mark.parametrize("greeting, words", [
@@ -263,21 +269,19 @@ def test_lost_completion__is_a_deadline_that_counts_what_is_missing(monkeypatch)
     one_sentence(code, stderr, "writes of 65536 bytes", "700.0 ms", "9 of 10", exit_code=75)
 
 
-def forward(source, target, change=lambda kind, body: body):
+def forward(source, target, change=lambda body: body):
     """Passes whole messages on, after the hello."""
     stream = source.makefile("rb")
     target.sendall(stream.read(len(hello())))
-    while head := stream.read(8):
-        kind, length = int.from_bytes(head[:4], "little"), int.from_bytes(head[4:], "little")
-        target.sendall(head + change(kind, stream.read(length)))
+    while head := stream.read(4):
+        target.sendall(head + change(stream.read(int.from_bytes(head, "little"))))
     target.shutdown(socket.SHUT_WR)
 
 
 def test_checksum__that_differs_is_told_to_both():
-    pass_kind = 6
-
-    def spoil(kind, body):
-        return body[:16] + bytes([body[16] ^ 1]) + body[17:] if kind == pass_kind else body
+    def spoil(body):
+        at = body.index(text(b"sum")) + 5 if text(b"pass") in body else 0  # behind the kind of number
+        return body[:at] + bytes([body[at] ^ 1]) + body[at + 1:] if at else body
 
     with Server(*SHM) as server, socket.create_server(("127.0.0.1", 0)) as listener:
         result = []

@@ -20,67 +20,57 @@ static int bad(struct error *error, const char *field, uint64_t value)
 			 "the shm record's %s is %" PRIu64 ", which cannot be", field, value);
 }
 
-static int check_identity(const struct identity *identity, struct error *error)
-{
-	if (identity->pid < 1 || identity->pid > INT_MAX)
-		return bad(error, "pid", identity->pid);
-	return 0;
-}
+#define ROW(name, ...) RECORD_ROW_##name(struct shm_endpoint_record, __VA_ARGS__)
+
+static const struct record_field endpoint_fields[] = {
+	ROW(IDENTITY, identity),
+	ROW(U32, bell_fd, "bell fd", 0, INT_MAX),
+	ROW(U32, slot_fd, "slot fd", 0, INT_MAX),
+	ROW(BYTES, bell_cookie),
+	ROW(BYTES, slot_cookie),
+	ROW(U64, slot_offset, "slot offset", SHM_HEAD_BYTES,
+	    SHM_BLOCK_BYTES - sizeof(struct shm_slot)),
+	ROW(U64, slot_address, "slot address", 64, UINT64_MAX - sizeof(struct shm_slot)),
+	ROW(U64, generation, "generation", 0, 0xffffff),
+	ROW(U64, nonce, "nonce", 0, UINT64_MAX),
+};
+
+#undef ROW
+#define ROW(name, ...) RECORD_ROW_##name(struct shm_region_record, __VA_ARGS__)
+
+static const struct record_field region_fields[] = {
+	ROW(IDENTITY, identity),
+	ROW(U32, kind, "kind", SHM_MAPPED, SHM_PROCESS),
+	ROW(U32, fd, "fd", 0, INT_MAX),
+	ROW(BYTES, cookie),
+	ROW(U64, address, "address", 0, UINT64_MAX),
+};
+
+#undef ROW
 
 void shm_endpoint_record_put(struct record_writer *writer, const struct shm_endpoint_record *record)
 {
-	record_put_identity(writer, &record->identity);
-	record_put_u32(writer, record->bell_fd);
-	record_put_u32(writer, record->slot_fd);
-	record_put_bytes(writer, record->bell_cookie, SHM_COOKIE_BYTES);
-	record_put_bytes(writer, record->slot_cookie, SHM_COOKIE_BYTES);
-	record_put_u64(writer, record->slot_offset);
-	record_put_u64(writer, record->slot_address);
-	record_put_u64(writer, record->generation);
-	record_put_u64(writer, record->nonce);
-}
-
-static int check_endpoint(const struct shm_endpoint_record *record, struct error *error)
-{
-	if (record->bell_fd > INT_MAX || record->slot_fd > INT_MAX)
-		return bad(error, "fd", record->bell_fd);
-	if (record->slot_offset < SHM_HEAD_BYTES ||
-	    record->slot_offset > SHM_BLOCK_BYTES - sizeof(struct shm_slot) ||
-	    (record->slot_offset - SHM_HEAD_BYTES) % sizeof(struct shm_slot) != 0)
-		return bad(error, "slot offset", record->slot_offset);
-	if (!record->slot_address || record->slot_address % 64 != 0 ||
-	    record->slot_address > UINT64_MAX - sizeof(struct shm_slot))
-		return bad(error, "slot address", record->slot_address);
-	if (record->generation > 0xffffff)
-		return bad(error, "generation", record->generation);
-	return check_identity(&record->identity, error);
+	record_put_fields(writer, endpoint_fields, ARRAY_SIZE(endpoint_fields), record);
 }
 
 int shm_endpoint_record_get(struct record_reader *reader, struct shm_endpoint_record *record,
 			    struct error *error)
 {
-	int rc;
+	int rc = record_get_fields(reader, endpoint_fields, ARRAY_SIZE(endpoint_fields), record,
+				   error);
 
-	record_get_identity(reader, &record->identity);
-	record->bell_fd = record_get_u32(reader);
-	record->slot_fd = record_get_u32(reader);
-	record_get_bytes(reader, record->bell_cookie, SHM_COOKIE_BYTES);
-	record_get_bytes(reader, record->slot_cookie, SHM_COOKIE_BYTES);
-	record->slot_offset = record_get_u64(reader);
-	record->slot_address = record_get_u64(reader);
-	record->generation = record_get_u64(reader);
-	record->nonce = record_get_u64(reader);
-	rc = record_done(reader, error);
-	return rc ? rc : check_endpoint(record, error);
+	if (!rc)
+		rc = record_done(reader, error);
+	if (!rc && (record->slot_offset - SHM_HEAD_BYTES) % sizeof(struct shm_slot) != 0)
+		rc = bad(error, "slot offset", record->slot_offset);
+	if (!rc && record->slot_address % 64 != 0)
+		rc = bad(error, "slot address", record->slot_address);
+	return rc;
 }
 
 void shm_region_record_put(struct record_writer *writer, const struct shm_region_record *record)
 {
-	record_put_identity(writer, &record->identity);
-	record_put_u32(writer, (uint32_t)record->kind);
-	record_put_u32(writer, record->fd);
-	record_put_bytes(writer, record->cookie, SHM_COOKIE_BYTES);
-	record_put_u64(writer, record->address);
+	record_put_fields(writer, region_fields, ARRAY_SIZE(region_fields), record);
 }
 
 static int check_region(const struct shm_region_record *record, uint64_t bytes, struct error *error)
@@ -89,38 +79,24 @@ static int check_region(const struct shm_region_record *record, uint64_t bytes, 
 
 	if (bytes > SHM_REGION_MAX)
 		return bad(error, "region size", bytes);
-	if (record->kind == SHM_MAPPED) {
-		if (record->fd > INT_MAX)
-			return bad(error, "fd", record->fd);
-		if (record->address)
-			return bad(error, "address (of mapped memory)", record->address);
-		return check_identity(&record->identity, error);
-	}
+	if (record->kind == SHM_MAPPED)
+		return record->address ? bad(error, "address (of mapped memory)", record->address)
+				       : 0;
 	if (!record->address || record->address > UINT64_MAX - bytes)
 		return bad(error, "address", record->address);
 	if (record->fd || memcmp(record->cookie, none, sizeof(none)) != 0)
 		return bad(error, "fd (of process memory)", record->fd);
-	return check_identity(&record->identity, error);
+	return 0;
 }
 
 int shm_region_record_get(struct record_reader *reader, uint64_t bytes,
 			  struct shm_region_record *record, struct error *error)
 {
-	uint32_t kind;
-	int rc;
+	int rc = record_get_fields(reader, region_fields, ARRAY_SIZE(region_fields), record, error);
 
-	record_get_identity(reader, &record->identity);
-	kind = record_get_u32(reader);
-	record->fd = record_get_u32(reader);
-	record_get_bytes(reader, record->cookie, SHM_COOKIE_BYTES);
-	record->address = record_get_u64(reader);
-	rc = record_done(reader, error);
-	if (rc)
-		return rc;
-	if (kind != SHM_MAPPED && kind != SHM_PROCESS)
-		return bad(error, "kind", kind);
-	record->kind = (enum shm_kind)kind;
-	return check_region(record, bytes, error);
+	if (!rc)
+		rc = record_done(reader, error);
+	return rc ? rc : check_region(record, bytes, error);
 }
 
 int shm_identity_check(const struct identity *peer, const struct identity *self,

@@ -24,87 +24,74 @@
 #define REGION_BYTES_MAX (UINT64_C(1) << 46)
 #define PIECE_CUT_BYTES	 4096
 
-static int bad(struct error *error, const char *field, uint64_t value, uint64_t least,
-	       uint64_t most)
-{
-	return error_set(error, ERROR_MESSAGE,
-			 "the verbs record's %s is %" PRIu64 "; it must be %" PRIu64 " to %" PRIu64,
-			 field, value, least, most);
-}
+#define ROW(name, ...) RECORD_ROW_##name(struct verbs_nic_record, __VA_ARGS__)
 
-static void put_nic(struct record_writer *writer, const struct verbs_nic_record *nic, uint32_t qps)
-{
-	record_put_bytes(writer, nic->device, sizeof(nic->device));
-	record_put_u32(writer, nic->port);
-	record_put_u32(writer, nic->link);
-	record_put_u32(writer, nic->lid);
-	record_put_bytes(writer, nic->gid, sizeof(nic->gid));
-	record_put_u32(writer, (uint32_t)nic->gid_index);
-	record_put_u32(writer, nic->gid_type);
-	record_put_u32(writer, nic->gid_prefix_bits);
-	record_put_u32(writer, nic->mtu);
-	record_put_u32(writer, nic->netdev_mtu);
-	record_put_u32(writer, nic->slot_rkey);
-	record_put_u32(writer, nic->max_read);
-	for (uint32_t q = 0; q < qps; q++) {
-		record_put_u32(writer, nic->lanes[q].qpn);
-		record_put_u32(writer, nic->lanes[q].psn);
-	}
-}
+static const struct record_field nic_fields[] = {
+	ROW(BYTES, device),
+	ROW(U32, port, "port", 1, 255),
+	ROW(U32, link, "link layer", VERBS_LINK_INFINIBAND, VERBS_LINK_ETHERNET),
+	ROW(U32, lid, "lid", 0, 0xffff),
+	ROW(BYTES, gid),
+	ROW(BYTES, gid_index),
+	ROW(U32, gid_type, "GID type", VERBS_GID_IB, VERBS_GID_ROCE_V2),
+	ROW(U32, gid_prefix_bits, "GID prefix length", 0, 128),
+	ROW(U32, mtu, "MTU", 256, 4096),
+	ROW(U32, netdev_mtu, "netdev MTU", 0, INT_MAX),
+	ROW(U32, slot_rkey, "slot key", 0, UINT32_MAX),
+	ROW(U32, max_read, "limit of outstanding reads", 0, 0xffff),
+};
 
-static void get_nic(struct record_reader *reader, struct verbs_nic_record *nic, uint32_t qps)
-{
-	record_get_bytes(reader, nic->device, sizeof(nic->device));
-	nic->port = record_get_u32(reader);
-	nic->link = record_get_u32(reader);
-	nic->lid = record_get_u32(reader);
-	record_get_bytes(reader, nic->gid, sizeof(nic->gid));
-	nic->gid_index = (int32_t)record_get_u32(reader);
-	nic->gid_type = record_get_u32(reader);
-	nic->gid_prefix_bits = record_get_u32(reader);
-	nic->mtu = record_get_u32(reader);
-	nic->netdev_mtu = record_get_u32(reader);
-	nic->slot_rkey = record_get_u32(reader);
-	nic->max_read = record_get_u32(reader);
-	for (uint32_t q = 0; q < qps; q++) {
-		nic->lanes[q].qpn = record_get_u32(reader);
-		nic->lanes[q].psn = record_get_u32(reader);
-	}
-}
+#undef ROW
+
+static const struct record_field lane_fields[] = {
+	RECORD_ROW_U32(struct verbs_lane_record, qpn, "queue pair number", 1, 0xffffff),
+	RECORD_ROW_U32(struct verbs_lane_record, psn, "first packet number", 0, 0xffffff),
+};
+
+#define ROW(name, ...) RECORD_ROW_##name(struct verbs_endpoint_record, __VA_ARGS__)
+
+static const struct record_field endpoint_fields[] = {
+	ROW(IDENTITY, identity),
+	ROW(U64, nonce, "domain nonce", 1, UINT64_MAX),
+	ROW(U32, attempt, "attempt", 1, UINT32_MAX),
+	ROW(U64, slot_address, "slot address", 0, UINT64_MAX),
+	ROW(U64, probe_address, "probe address", 0, UINT64_MAX),
+	ROW(U32, timeout, "timeout exponent", 1, 31),
+	ROW(U32, retry, "retry count", 0, 7),
+	ROW(U32, traffic_class, "traffic class", 0, 255),
+	ROW(U32, service_level, "service level", 0, 15),
+	ROW(U32, pkey, "pkey", 0, 0xffff),
+	ROW(U32, qps, "number of queue pairs", 1, VERBS_QPS_MAX),
+	ROW(U32, nic_count, "number of NICs", 1, VERBS_NICS_MAX),
+};
+
+#undef ROW
+#define ROW(name, ...) RECORD_ROW_##name(struct verbs_region_record, __VA_ARGS__)
+
+static const struct record_field region_fields[] = {
+	ROW(IDENTITY, identity),
+	ROW(U64, nonce, "domain nonce", 1, UINT64_MAX),
+	ROW(U64, base, "base address", 1, UINT64_MAX),
+	ROW(U64, piece_bytes, "piece size", PIECE_CUT_BYTES, REGION_BYTES_MAX + PIECE_CUT_BYTES),
+	ROW(U32, piece_count, "number of pieces", 0, UINT32_MAX),
+	ROW(U32, nic_count, "number of NICs", 1, VERBS_NICS_MAX),
+};
+
+#undef ROW
 
 void verbs_endpoint_record_put(struct record_writer *writer,
 			       const struct verbs_endpoint_record *record)
 {
 	record_put_u32(writer, BODY_VERSION);
-	record_put_identity(writer, &record->identity);
-	record_put_u64(writer, record->nonce);
-	record_put_u32(writer, record->attempt);
-	record_put_u64(writer, record->slot_address);
-	record_put_u64(writer, record->probe_address);
-	record_put_u32(writer, record->timeout);
-	record_put_u32(writer, record->retry);
-	record_put_u32(writer, record->traffic_class);
-	record_put_u32(writer, record->service_level);
-	record_put_u32(writer, record->pkey);
-	record_put_u32(writer, record->qps);
-	record_put_u32(writer, record->nic_count);
-	for (uint32_t i = 0; i < record->nic_count; i++)
-		put_nic(writer, &record->nics[i], record->qps);
-}
+	record_put_fields(writer, endpoint_fields, ARRAY_SIZE(endpoint_fields), record);
+	for (uint32_t i = 0; i < record->nic_count; i++) {
+		const struct verbs_nic_record *nic = &record->nics[i];
 
-/* A field and its range. */
-struct range {
-	const char *field;
-	uint64_t value, least, most;
-};
-
-static int check_ranges(const struct range *ranges, size_t count, struct error *error)
-{
-	for (size_t i = 0; i < count; i++)
-		if (ranges[i].value < ranges[i].least || ranges[i].value > ranges[i].most)
-			return bad(error, ranges[i].field, ranges[i].value, ranges[i].least,
-				   ranges[i].most);
-	return 0;
+		record_put_fields(writer, nic_fields, ARRAY_SIZE(nic_fields), nic);
+		for (uint32_t q = 0; q < record->qps; q++)
+			record_put_fields(writer, lane_fields, ARRAY_SIZE(lane_fields),
+					  &nic->lanes[q]);
+	}
 }
 
 static int check_version(struct record_reader *reader, struct error *error)
@@ -167,73 +154,23 @@ static int check_gid(const struct verbs_nic_record *nic, struct error *error)
 	return 0;
 }
 
-static int check_nic(const struct verbs_nic_record *nic, uint32_t qps, struct error *error)
+static int get_nic(struct record_reader *reader, struct verbs_nic_record *nic, uint32_t qps,
+		   struct error *error)
 {
-	const struct range ranges[] = {
-		{"port", nic->port, 1, 255},
-		{"link layer", nic->link, VERBS_LINK_INFINIBAND, VERBS_LINK_ETHERNET},
-		{"lid", nic->lid, 0, 0xffff},
-		{"GID type", nic->gid_type, VERBS_GID_IB, VERBS_GID_ROCE_V2},
-		{"GID prefix length", nic->gid_prefix_bits, 0, 128},
-		{"MTU", nic->mtu, 256, 4096},
-		{"netdev MTU", nic->netdev_mtu, 0, INT_MAX},
-		{"limit of outstanding reads", nic->max_read, 0, 0xffff},
-	};
-	int rc = check_name(nic, error);
+	int rc = record_get_fields(reader, nic_fields, ARRAY_SIZE(nic_fields), nic, error);
 
-	if (!rc)
-		rc = check_ranges(ranges, ARRAY_SIZE(ranges), error);
+	for (uint32_t q = 0; q < qps && !rc; q++)
+		rc = record_get_fields(reader, lane_fields, ARRAY_SIZE(lane_fields), &nic->lanes[q],
+				       error);
+	if (rc || reader->failed)
+		return rc;
+	rc = check_name(nic, error);
 	if (!rc && (nic->mtu & (nic->mtu - 1)))
 		rc = error_set(error, ERROR_MESSAGE,
 			       "the verbs record's MTU is %" PRIu32
 			       "; it must be 256, 512, 1024, 2048 or 4096",
 			       nic->mtu);
-	if (!rc)
-		rc = check_gid(nic, error);
-	for (uint32_t q = 0; q < qps && !rc; q++) {
-		const struct range lane[] = {
-			{"queue pair number", nic->lanes[q].qpn, 1, 0xffffff},
-			{"first packet number", nic->lanes[q].psn, 0, 0xffffff},
-		};
-
-		rc = check_ranges(lane, ARRAY_SIZE(lane), error);
-	}
-	return rc;
-}
-
-/* What says how much follows; checked before it is used. */
-static int check_counts(const struct verbs_endpoint_record *record, struct error *error)
-{
-	const struct range ranges[] = {
-		{"number of queue pairs", record->qps, 1, VERBS_QPS_MAX},
-		{"number of NICs", record->nic_count, 1, VERBS_NICS_MAX},
-		{"number of lanes", (uint64_t)record->qps * record->nic_count, 1, VERBS_LANES_MAX},
-	};
-
-	return check_ranges(ranges, ARRAY_SIZE(ranges), error);
-}
-
-static int check_endpoint(const struct verbs_endpoint_record *record, struct error *error)
-{
-	const struct range ranges[] = {
-		{"pid", record->identity.pid, 1, INT_MAX},
-		{"domain nonce", record->nonce, 1, UINT64_MAX},
-		{"attempt", record->attempt, 1, UINT32_MAX},
-		{"timeout exponent", record->timeout, 1, 31},
-		{"retry count", record->retry, 0, 7},
-		{"traffic class", record->traffic_class, 0, 255},
-		{"service level", record->service_level, 0, 15},
-		{"pkey", record->pkey, 0, 0xffff},
-	};
-	int rc = check_ranges(ranges, ARRAY_SIZE(ranges), error);
-
-	if (!rc)
-		rc = check_address("slot", record->slot_address, error);
-	if (!rc)
-		rc = check_address("probe", record->probe_address, error);
-	for (uint32_t i = 0; i < record->nic_count && !rc; i++)
-		rc = check_nic(&record->nics[i], record->qps, error);
-	return rc;
+	return rc ? rc : check_gid(nic, error);
 }
 
 int verbs_endpoint_record_get(struct record_reader *reader, struct verbs_endpoint_record *record,
@@ -244,56 +181,38 @@ int verbs_endpoint_record_get(struct record_reader *reader, struct verbs_endpoin
 	if (rc)
 		return rc;
 	memset(record, 0, sizeof(*record));
-	record_get_identity(reader, &record->identity);
-	record->nonce = record_get_u64(reader);
-	record->attempt = record_get_u32(reader);
-	record->slot_address = record_get_u64(reader);
-	record->probe_address = record_get_u64(reader);
-	record->timeout = record_get_u32(reader);
-	record->retry = record_get_u32(reader);
-	record->traffic_class = record_get_u32(reader);
-	record->service_level = record_get_u32(reader);
-	record->pkey = record_get_u32(reader);
-	record->qps = record_get_u32(reader);
-	record->nic_count = record_get_u32(reader);
-	if (!reader->failed) {
-		rc = check_counts(record, error);
-		if (rc)
-			return rc;
-	}
-	for (uint32_t i = 0; i < record->nic_count; i++)
-		get_nic(reader, &record->nics[i], record->qps);
-	rc = record_done(reader, error);
-	return rc ? rc : check_endpoint(record, error);
+	rc = record_get_fields(reader, endpoint_fields, ARRAY_SIZE(endpoint_fields), record, error);
+	if (!rc && !reader->failed)
+		rc = record_check(reader, "number of lanes",
+				  (uint64_t)record->qps * record->nic_count, 1, VERBS_LANES_MAX,
+				  error);
+	for (uint32_t i = 0; i < record->nic_count && !rc; i++)
+		rc = get_nic(reader, &record->nics[i], record->qps, error);
+	if (!rc)
+		rc = record_done(reader, error);
+	if (!rc)
+		rc = check_address("slot", record->slot_address, error);
+	return rc ? rc : check_address("probe", record->probe_address, error);
 }
 
 void verbs_region_record_put(struct record_writer *writer, const struct verbs_region_record *record)
 {
 	record_put_u32(writer, BODY_VERSION);
-	record_put_identity(writer, &record->identity);
-	record_put_u64(writer, record->nonce);
-	record_put_u64(writer, record->base);
-	record_put_u64(writer, record->piece_bytes);
-	record_put_u32(writer, record->piece_count);
-	record_put_u32(writer, record->nic_count);
+	record_put_fields(writer, region_fields, ARRAY_SIZE(region_fields), record);
 	for (uint32_t i = 0; i < record->piece_count * record->nic_count; i++)
 		record_put_u32(writer, record->rkeys[i]);
 }
 
-static int check_region(const struct verbs_region_record *record, uint64_t bytes,
+static int check_region(const struct record_reader *reader,
+			const struct verbs_region_record *record, uint64_t bytes,
 			struct error *error)
 {
-	const struct range ranges[] = {
-		{"pid", record->identity.pid, 1, INT_MAX},
-		{"domain nonce", record->nonce, 1, UINT64_MAX},
-		{"region size", bytes, 1, REGION_BYTES_MAX},
-		{"base address", record->base, 1, UINT64_MAX - bytes},
-		{"piece size", record->piece_bytes, PIECE_CUT_BYTES,
-		 REGION_BYTES_MAX + PIECE_CUT_BYTES},
-	};
 	uint64_t pieces;
-	int rc = check_ranges(ranges, ARRAY_SIZE(ranges), error);
+	int rc = record_check(reader, "region size", bytes, 1, REGION_BYTES_MAX, error);
 
+	if (!rc)
+		rc = record_check(reader, "base address", record->base, 1, UINT64_MAX - bytes,
+				  error);
 	if (rc)
 		return rc;
 	if (record->piece_bytes % PIECE_CUT_BYTES)
@@ -313,32 +232,21 @@ static int check_region(const struct verbs_region_record *record, uint64_t bytes
 int verbs_region_record_get(struct record_reader *reader, uint64_t bytes,
 			    struct verbs_region_record *record, struct error *error)
 {
+	uint64_t keys;
 	int rc = check_version(reader, error);
 
 	if (rc)
 		return rc;
 	memset(record, 0, sizeof(*record));
-	record_get_identity(reader, &record->identity);
-	record->nonce = record_get_u64(reader);
-	record->base = record_get_u64(reader);
-	record->piece_bytes = record_get_u64(reader);
-	record->piece_count = record_get_u32(reader);
-	record->nic_count = record_get_u32(reader);
-	if (!reader->failed) {
-		const struct range ranges[] = {
-			{"number of NICs", record->nic_count, 1, VERBS_NICS_MAX},
-			{"number of keys", (uint64_t)record->piece_count * record->nic_count, 1,
-			 VERBS_PIECES_MAX},
-		};
-
-		rc = check_ranges(ranges, ARRAY_SIZE(ranges), error);
-		if (rc)
-			return rc;
-	}
-	for (uint32_t i = 0; i < record->piece_count * record->nic_count; i++)
+	rc = record_get_fields(reader, region_fields, ARRAY_SIZE(region_fields), record, error);
+	keys = (uint64_t)record->piece_count * record->nic_count;
+	if (!rc && !reader->failed)
+		rc = record_check(reader, "number of keys", keys, 1, VERBS_PIECES_MAX, error);
+	for (uint64_t i = 0; i < keys && !rc && !reader->failed; i++)
 		record->rkeys[i] = record_get_u32(reader);
-	rc = record_done(reader, error);
-	return rc ? rc : check_region(record, bytes, error);
+	if (!rc)
+		rc = record_done(reader, error);
+	return rc ? rc : check_region(reader, record, bytes, error);
 }
 
 /* Packets can be addressed from one to the other at all. */

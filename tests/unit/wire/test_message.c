@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "tests/support/golden.h"
 #include "tests/support/messages.h"
 #include "wire/message_text.h"
 #include <stdio.h>
@@ -22,11 +23,6 @@
 
 #define ROUNDS	    100
 #define GOLDEN_SEED 2029
-
-struct frame {
-	unsigned char *bytes;
-	size_t length;
-};
 
 static struct frame encoded(const struct message *message)
 {
@@ -341,57 +337,21 @@ static void test_text__is_one_line_with_the_facts(void **state)
 	assert_string_equal(message_text(&message, line, sizeof(line)), "unknown");
 }
 
-static char *source_path(const char *folder, const char *name, const char *ending)
-{
-	const char *root = getenv("WEFT_SOURCE_DIR");
-
-	return memory_format("%s/%s/%s%s", root ? root : ".", folder, name, ending);
-}
-
-static void write_golden(const char *path, const char *corpus, struct frame frame)
-{
-	FILE *file = fopen(path, "w");
-
-	assert_non_null(file);
-	for (size_t i = 0; i < frame.length; i++)
-		fprintf(file, "%02x%s", frame.bytes[i],
-			i % 40 == 39 || i + 1 == frame.length ? "\n" : "");
-	assert_int_equal(fclose(file), 0);
-	file = fopen(corpus, "wb");
-	assert_non_null(file);
-	assert_int_equal(fwrite(frame.bytes, 1, frame.length, file), frame.length);
-	assert_int_equal(fclose(file), 0);
-}
-
-static struct frame read_golden(const char *path)
-{
-	struct frame frame = {memory_alloc(1 << 16), 0};
-	FILE *file = fopen(path, "r");
-	unsigned byte;
-
-	if (!file)
-		fail_msg("%s: cannot be opened; run from the repository's root", path);
-	while (frame.length < 1 << 16 && fscanf(file, "%2x", &byte) == 1)
-		frame.bytes[frame.length++] = (unsigned char)byte;
-	fclose(file);
-	return frame;
-}
-
 static void test_golden__bytes_of_every_type_are_what_they_were(void **state)
 {
 	(void)state;
 	for (int type = 0; type < MESSAGE_TYPE_COUNT; type++) {
 		const char *name = message_type_name((enum message_type)type);
-		char *path = source_path("tests/unit/golden/wire", name, ".hex");
-		char *corpus = source_path("tests/fuzz/corpus/message", name, "");
+		char *path = golden_path("tests/unit/golden/wire", name, ".hex");
+		char *corpus = golden_path("tests/fuzz/corpus/message", name, "");
 		struct message message, got;
 		struct frame frame, golden;
 
 		full_random(&message, (enum message_type)type, GOLDEN_SEED);
 		frame = encoded(&message);
 		if (getenv("WEFT_GOLDEN_WRITE"))
-			write_golden(path, corpus, frame);
-		golden = read_golden(path);
+			golden_write(path, corpus, frame);
+		golden = golden_read(path);
 		assert_int_equal(message_decode(&got, golden.bytes, golden.length, NULL), 0);
 		assert_null(messages_differ(&message, &got));
 		assert_int_equal(frame.length, golden.length);

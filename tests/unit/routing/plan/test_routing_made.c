@@ -5,9 +5,9 @@
  * name, and no other way to make a piece passes the proof.
  */
 #include "tests/unit/worker/made_job.h"
+#include "tests/unit/routing/job_dump.h"
 
 #include "routing/report/diff.h"
-#include "routing/report/dump.h"
 #include "routing/report/dump_read.h"
 #include "routing/report/export.h"
 #include "routing/plan/how.h"
@@ -95,7 +95,7 @@ static void check_dump(struct job *job, const struct table *table)
 	size_t bytes = 0;
 	FILE *stream = open_memstream(&text, &bytes);
 
-	assert_int_equal(dump_write(stream, table, DUMP_WHOLE, &error), 0);
+	assert_int_equal(job_dump_write(stream, table, DUMP_WHOLE, &error), 0);
 	fclose(stream);
 	if (dump_parse(&read, text, bytes, "made", &error) || dump_of(&dump, table, &error) ||
 	    dump_verify(read, job->problem, &error) || dump_verify(dump, job->problem, &error))
@@ -125,7 +125,7 @@ static int whole_way(struct job *job, FILE *sink, const char *text, size_t bytes
 	if (!rc)
 		rc = table_plan(&table, job->problem, policy_find("balanced"), NULL, error);
 	if (!rc)
-		rc = dump_write(sink, table, DUMP_WHOLE, error);
+		rc = job_dump_write(sink, table, DUMP_WHOLE, error);
 	if (!rc)
 		rc = dump_of(&dump, table, error);
 	if (!rc)
@@ -166,7 +166,7 @@ static void test_made__survives_every_failed_allocation(void **state)
 
 		job_made(&job, &dice, round % 2 ? ALIGNED : GATHERED);
 		table = job_plan(&job, "balanced");
-		assert_int_equal(dump_write(stream, table, DUMP_WHOLE, &error), 0);
+		assert_int_equal(job_dump_write(stream, table, DUMP_WHOLE, &error), 0);
 		fclose(stream);
 		made = job.problem->made_count;
 		table_free(&table);

@@ -3,9 +3,9 @@
  * WEFT_GOLDEN_WRITE=1 rewrites tests/unit/golden/routing_tiny.json; look at the difference.
  */
 #include "tests/unit/routing/routing_job.h"
+#include "tests/unit/routing/job_dump.h"
 
 #include "base/file.h"
-#include "routing/report/dump.h"
 #include "routing/report/dump_read.h"
 #include <unistd.h>
 
@@ -21,7 +21,7 @@ static struct text_file dump_text(const struct table *table, enum dump_part part
 	struct error error = {0};
 
 	assert_non_null(stream);
-	if (dump_write(stream, table, part, &error))
+	if (job_dump_write(stream, table, part, &error))
 		fail_msg("%s", error.text);
 	fclose(stream);
 	return text;
@@ -91,7 +91,7 @@ static void test_dump__equals_the_golden_file(void **state)
 	table = job_plan(&job, "greedy");
 	text = dump_text(table, DUMP_WHOLE);
 	if (getenv("WEFT_GOLDEN_WRITE"))
-		assert_int_equal(dump_save(path, table, &error), 0);
+		assert_int_equal(job_dump_save(path, table, &error), 0);
 	if (file_map_open(&golden, path, &error))
 		fail_msg("%s", error.text);
 	assert_int_equal(golden.bytes, text.bytes);
@@ -326,12 +326,12 @@ static void test_dump__is_written_whole_or_not_at_all(void **state)
 	tiny_job(&job);
 	table = job_plan(&job, "greedy");
 	memory_fail_at(5);
-	assert_int_equal(dump_save(path, table, &error), -ERROR_MEMORY);
+	assert_int_equal(job_dump_save(path, table, &error), -ERROR_MEMORY);
 	memory_fail_at(0);
 	assert_int_not_equal(access(path, F_OK), 0);
-	assert_int_equal(dump_save("no/such/folder/x.json", table, &error), -ERROR_IO);
+	assert_int_equal(job_dump_save("no/such/folder/x.json", table, &error), -ERROR_IO);
 	assert_non_null(strstr(error.text, "no/such/folder"));
-	assert_int_equal(dump_save(path, table, &error), 0);
+	assert_int_equal(job_dump_save(path, table, &error), 0);
 	assert_int_equal(access(path, F_OK), 0);
 	unlink(path);
 	table_free(&table);
@@ -342,7 +342,7 @@ static int write_read_verify(struct job *job, const struct table *table, FILE *s
 			     const struct text_file *text, struct error *error)
 {
 	struct dump *dump = NULL;
-	int rc = dump_write(sink, table, DUMP_WHOLE, error);
+	int rc = job_dump_write(sink, table, DUMP_WHOLE, error);
 
 	if (!rc)
 		rc = dump_parse(&dump, text->data, text->bytes, "dump", error);

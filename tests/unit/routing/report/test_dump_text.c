@@ -6,8 +6,8 @@
  * text is the same dump when it is written again.
  */
 #include "tests/unit/routing/routing_job.h"
+#include "tests/unit/routing/job_dump.h"
 
-#include "routing/report/dump.h"
 #include "routing/report/dump_read.h"
 #include <ctype.h>
 
@@ -28,7 +28,7 @@ static struct text_file text_of(const struct table *table)
 	FILE *stream = open_memstream(&text.data, &text.bytes);
 
 	assert_non_null(stream);
-	assert_int_equal(dump_write(stream, table, DUMP_WHOLE, NULL), 0);
+	assert_int_equal(job_dump_write(stream, table, DUMP_WHOLE, NULL), 0);
 	fclose(stream);
 	return text;
 }
