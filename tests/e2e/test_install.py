@@ -74,12 +74,12 @@ def test_install__serves_cmake_and_pkg_config(prefix, tmp_path):
 
 def test_install__has_the_schemas_and_the_scenarios_of_the_source(prefix):
     routing = pathlib.Path(__file__).resolve().parents[2] / "routing"
-    for folder in ("schema", "scenarios"):
+    for room, folder in (("report", "schema"), ("lab", "scenarios")):
         installed = prefix / "share" / "weft" / folder
         assert [path.name for path in sorted(installed.iterdir())] == \
-            [path.name for path in sorted((routing / folder).iterdir())]
+            [path.name for path in sorted((routing / room / folder).iterdir())]
         for path in installed.iterdir():
-            assert path.read_bytes() == (routing / folder / path.name).read_bytes()
+            assert path.read_bytes() == (routing / room / folder / path.name).read_bytes()
 
 
 def test_install__the_tool_needs_no_file_beside_it(prefix, tmp_path):

@@ -43,7 +43,7 @@ void watch_deadline(struct watch *watch, uint64_t deadline_ns)
 static void *run(void *context)
 {
 	struct watch *watch = context;
-	uint64_t seen = transport_signal_wait(watch->domain, UINT64_MAX, 0);
+	uint64_t seen = watch->seen;
 	bool failed = false;
 
 	pthread_setname_np(pthread_self(), "weft-watch");
@@ -86,6 +86,8 @@ int watch_open(struct watch *watch, const char *log_name, struct transport_domai
 	watch->log_name = log_name;
 	watch->domain = domain;
 	watch->control = control;
+	/* here, not when the thread gets to run: what comes from now on is news */
+	watch->seen = transport_signal_wait(domain, UINT64_MAX, 0);
 	atomic_store(&watch->descriptor, made);
 	/* signals of the process go to the host's threads */
 	sigfillset(&all);

@@ -26,6 +26,7 @@ struct watch {
 	pthread_t thread;
 	const char *log_name;          /* the worker's */
 	struct transport_domain *domain;
+	uint64_t seen;                 /* signals, when it was opened */
 	const struct control *control;
 };
 
