@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/bench.h"
 
+#include "cli/bench_copy.h"
+#include "cli/bench_judge.h"
+#include "cli/bench_report.h"
 #include "cli/bench_write.h"
 #include "cli/command.h"
 #include "cli/children.h"
-#include "base/copy.h"
-#include "base/json_write.h"
 #include "base/progress.h"
 #include "base/text.h"
 #include "model/model.h"
@@ -18,39 +19,6 @@
 #include <unistd.h>
 
 #define UPDATES_MAX 1000000u
-
-static void print_header(const struct bench_options *options)
-{
-	printf("# weft bench update: %s, train %s, infer %s, transport %s, policy %s, order %s\n",
-	       options->model, options->train_text, options->infer_text, options->transport,
-	       options->policy, options->order);
-	printf("# weft copies with %s; memcpy: the same bytes by as many processes, between updates\n",
-	       copy_kernel_name());
-	printf("#%7s %16s %10s %12s %12s %8s\n", "update", "bytes", "seconds", "GB/s",
-	       "memcpy GB/s", "ratio");
-}
-
-static void print_round(const struct bench_options *options, uint32_t update, uint64_t bytes,
-			double seconds, double memcpy_seconds)
-{
-	double rate = (double)bytes / seconds, memcpy_rate = (double)bytes / memcpy_seconds;
-	struct json json;
-
-	if (!options->json) {
-		printf("%8u %16llu %10.4f %12.2f %12.2f %8.3f\n", update, (unsigned long long)bytes,
-		       seconds, rate / 1e9, memcpy_rate / 1e9, rate / memcpy_rate);
-	} else {
-		json_put_line(&json, stdout);
-		json_put_key_u64(&json, "update", update);
-		json_put_key_u64(&json, "bytes", bytes);
-		json_put_key_double(&json, "seconds", seconds);
-		json_put_key_double(&json, "bytes_per_second", rate);
-		json_put_key_double(&json, "memcpy_bytes_per_second", memcpy_rate);
-		json_put_key_double(&json, "ratio", rate / memcpy_rate);
-		json_put_line_end(&json);
-	}
-	fflush(stdout);
-}
 
 /* What the parent does while it waits. */
 struct waiting {
@@ -120,33 +88,6 @@ static bool time_phase(struct waiting *waiting, double *seconds)
 	return open;
 }
 
-static bool run_rounds(struct bench_shared *shared, const struct bench_options *options,
-		       struct children *children)
-{
-	struct waiting waiting = {.children = children, .shared = shared};
-	uint32_t rounds = options->warmup + options->updates;
-
-	for (uint32_t round = 0; round < rounds; round++) {
-		double memcpy_seconds, seconds;
-
-		if (!(round == 0	    ? gate_after(&waiting, BENCH_CONTENTS)
-		      : round + 1 == rounds ? gate_after(&waiting, BENCH_OTHER_CONTENTS)
-					    : gate(&waiting)))
-			return false;
-		if (!time_phase(&waiting, &memcpy_seconds) || !gate(&waiting) ||
-		    !time_phase(&waiting, &seconds))
-			return false;
-		if (round == options->warmup && !options->json)
-			print_header(options);
-		if (round >= options->warmup)
-			print_round(options, round - options->warmup + 1,
-				    atomic_load(&shared->bytes), seconds, memcpy_seconds);
-		if (!(round + 1 == rounds ? gate_after(&waiting, BENCH_COMPARING) : gate(&waiting)))
-			return false;
-	}
-	return true;
-}
-
 static int first_failure(const struct bench_shared *shared, const struct children *children,
 			 struct error *error)
 {
@@ -159,6 +100,63 @@ static int first_failure(const struct bench_shared *shared, const struct childre
 							  : "");
 }
 
+/* One round, from the gate before its memcpy to that before the next one; false: a process failed. */
+static bool run_round(struct waiting *waiting, const struct bench_options *options,
+		      struct bench_copy *copy, uint32_t number, struct bench_round *round,
+		      struct error *error)
+{
+	struct bench_shared *shared = waiting->shared;
+	uint32_t last = options->warmup + options->updates - 1;
+	double before, after;
+
+	if (!(number == 0      ? gate_after(waiting, BENCH_CONTENTS)
+	      : number == last ? gate_after(waiting, BENCH_OTHER_CONTENTS)
+			       : gate(waiting)) ||
+	    !time_phase(waiting, &before))
+		return false;
+	round->bytes = atomic_load(&shared->bytes);
+	if (!copy->source &&
+	    bench_copy_open(copy, round->bytes, options->train.world, options->pack_threads, error))
+		return false;
+	round->copy = bench_copy_run(copy);
+	if (!gate(waiting) || !time_phase(waiting, &round->seconds) || !time_phase(waiting, &after))
+		return false;
+	round->rate = (double)round->bytes / round->seconds;
+	round->memcpy_before = (double)round->bytes / before;
+	round->memcpy_after = (double)round->bytes / after;
+	return number == last ? gate_after(waiting, BENCH_COMPARING) : gate(waiting);
+}
+
+static int run_rounds(struct bench_shared *shared, const struct bench_options *options,
+		      struct children *children, uint32_t *disturbed, struct error *error)
+{
+	struct waiting waiting = {.children = children, .shared = shared};
+	struct bench_copy copy = {0};
+	struct bench_judge judge = {0};
+	bool good = true;
+
+	error->code = ERROR_NONE;
+	for (uint32_t i = 0; good && i < options->warmup + options->updates; i++) {
+		struct bench_round round = {0};
+
+		good = run_round(&waiting, options, &copy, i, &round, error);
+		if (!good)
+			break;
+		round.disturbed = bench_disturbed(&judge, round.memcpy_before, round.memcpy_after);
+		if (i < options->warmup)
+			continue;
+		round.update = i - options->warmup + 1;
+		*disturbed += round.disturbed;
+		if (i == options->warmup && !options->json)
+			bench_report_header(options, copy.threads);
+		bench_report_round(options, &round);
+	}
+	bench_copy_close(&copy);
+	if (good)
+		return 0;
+	return error->code ? -(int)error->code : first_failure(shared, children, error);
+}
+
 int bench_update_run(const struct bench_options *options, struct error *error)
 {
 	const char *controller[] = {"--job",	"bench",
@@ -167,7 +165,7 @@ int bench_update_run(const struct bench_options *options, struct error *error)
 				    "--policy", options->policy,
 				    "--order",	options->order,
 				    NULL};
-	uint32_t workers = options->train.world + infer_ranks(&options->infer);
+	uint32_t workers = options->train.world + infer_ranks(&options->infer), disturbed = 0;
 	struct children children;
 	struct bench_shared *shared;
 	int rc;
@@ -189,25 +187,13 @@ int bench_update_run(const struct bench_options *options, struct error *error)
 		if (pid < 0)
 			rc = -(int)error->code;
 	}
-	if (rc == 0) {
-		/* a failed process has said why; the others are ended by children_close */
-		if (run_rounds(shared, options, &children))
-			rc = children_wait(&children, error);
-		else
-			rc = first_failure(shared, &children, error);
-		if (rc == 0 && !options->json) {
-			char text[TEXT_SHORT_BYTES];
-
-			printf("# verified after the last update: %s bytes equal\n",
-			       grouped_text(atomic_load(&shared->work[BENCH_COMPARING].done),
-					    text));
-			printf("# pieces of all updates: %llu straight from the tensors, %llu packed "
-			       "into mapped targets, %llu packed into the replica\n",
-			       (unsigned long long)atomic_load(&shared->direct),
-			       (unsigned long long)atomic_load(&shared->mapped),
-			       (unsigned long long)atomic_load(&shared->packed));
-		}
-	}
+	/* a failed process has said why; the others are ended by children_close */
+	if (rc == 0)
+		rc = run_rounds(shared, options, &children, &disturbed, error);
+	if (rc == 0)
+		rc = children_wait(&children, error);
+	if (rc == 0)
+		bench_report_end(shared, options, disturbed);
 	children_close(&children);
 	munmap(shared, sizeof(*shared));
 	return rc;
@@ -290,9 +276,11 @@ static const struct verb update_verb = {
 	       "Contents are made in memory: no checkpoint is read. After the last update, whose "
 	       "contents differ from all before, every byte that arrived is compared. It needs memory "
 	       "for up to three times the bytes of an update (tensors, parameters, the memcpy's "
-	       "target), with --replica full up to four. seconds: from the moment all processes stand "
-	       "ready to the last rank's publication; ratio: of both rates, above 1 the update is the "
-	       "faster one (docs/benchmarks.md).",
+	       "target), with --replica full up to four, and 512 MiB. seconds: from the moment all "
+	       "processes stand ready to the last rank's publication; ratio: of both rates, above 1 "
+	       "the update is the faster one; strict: over a plain copy of two ranges by as many "
+	       "threads; disturbed: a memcpy beside the update was below 0.8 of the best so far, so "
+	       "others worked (docs/benchmarks.md).",
 	.run = run,
 };
 

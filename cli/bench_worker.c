@@ -276,7 +276,11 @@ static int run_trainer(struct bench_shared *shared, const struct bench_options *
 		rc = trainer_update(&trainer, round + 1, error);
 		if (round + 1 == options->warmup + options->updates)
 			count_pieces(shared, trainer.worker);
-		if (rc || !bench_gate(shared, NULL, NULL) || !bench_gate(shared, NULL, NULL))
+		if (rc || !bench_gate(shared, NULL, NULL))
+			break;
+		trainer_memcpy(&trainer);
+		done_now(shared);
+		if (!bench_gate(shared, NULL, NULL) || !bench_gate(shared, NULL, NULL))
 			break;
 	}
 	weft_close(&trainer.worker);
@@ -307,7 +311,7 @@ static int run_inference(struct bench_shared *shared, const struct bench_options
 				goto out;
 		rc = weft_update_wait(worker, round + 1, 0, NULL, error);
 		done_now(shared);
-		if (rc || !bench_gate(shared, NULL, NULL))
+		if (rc || !bench_gate(shared, NULL, NULL) || !bench_gate(shared, NULL, NULL))
 			break;
 		if (round + 1 == rounds && bench_compare(shared, options, worker, rank, rounds,
 							 seed_of(options, round), &inner)) {

@@ -118,20 +118,25 @@ static int post_some(struct verbs_lane *lane, const struct verbs_request *reques
 int verbs_lane_post(struct verbs_lane *lane, const struct verbs_request *requests, uint32_t count,
 		    uint32_t *posted, struct error *error)
 {
+	cpu_set_t allowed;
+	bool moved;
+	int rc = 0;
+
 	*posted = 0;
 	if (count > verbs_lane_free(lane))
 		return error_set(error, ERROR_INTERNAL, "%u requests for %u free slots on %s",
 				 count, verbs_lane_free(lane), lane->nic->limits.name);
-	while (*posted < count) {
+	moved = verbs_processor_enter(lane, &allowed);
+	while (*posted < count && !rc) {
 		uint32_t left = count - *posted, taken;
-		int rc = post_some(lane, requests + *posted, left < BATCH ? left : BATCH, &taken,
-				   error);
 
+		rc = post_some(lane, requests + *posted, left < BATCH ? left : BATCH, &taken,
+			       error);
 		*posted += taken;
-		if (rc)
-			return rc;
 	}
-	return 0;
+	if (moved)
+		verbs_processor_leave(&allowed);
+	return rc;
 }
 
 /* ---- chunks ---- */
@@ -310,6 +315,8 @@ int verbs_post_write(struct transport_endpoint *shared, uint32_t rail,
 		return 0;
 	batch.now_ns = clock_ns();
 	rc = post_writes(&batch, writes, count, error);
+	for (uint32_t i = 0; i < *posted; i++)
+		verbs_run_took(endpoint, rail, writes[i].bytes);
 	if (!rc || !verbs_lane_refused(batch.lane))
 		return rc;
 	withdraw(batch.lane);
@@ -337,7 +344,7 @@ uint32_t verbs_credit(const struct transport_endpoint *shared, uint32_t rail)
 		return 0;
 	if (atomic_load_explicit(&lane->nic->down, memory_order_relaxed) && other_is_up(endpoint))
 		return 0;
-	return verbs_lane_room(lane);
+	return verbs_run_elsewhere(endpoint, rail) ? 0 : verbs_lane_room(lane);
 }
 
 /* ---- signals ---- */

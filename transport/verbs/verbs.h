@@ -48,6 +48,7 @@
 #include "transport/verbs/records.h"
 #include "transport/verbs/settings.h"
 #include <pthread.h>
+#include <sched.h>
 
 #define VERBS_BLOCK_BYTES  65536u
 #define VERBS_PROBE_BYTES  4096u
@@ -210,6 +211,9 @@ struct verbs_endpoint {
 	/* posts that go to another lane: lane death put them here, poll posts them */
 	struct verbs_entry *again;
 	uint32_t again_head, again_count, again_capacity;
+	/* which lane was posted to last, and how many bytes in a row */
+	uint32_t run_lane;
+	uint64_t run_bytes;
 	/* the signal in flight */
 	uint64_t signal_id, signal_sequence;
 	uint32_t signal_lanes;             /* bits still to complete */
@@ -354,6 +358,16 @@ static inline uint32_t verbs_lane_room(const struct verbs_lane *lane)
 void verbs_request_fill(const struct verbs_lane *lane, struct verbs_request *request);
 /* The letter in slot->out on every live lane. 1: a lane has no slot. */
 int verbs_signal_send(struct verbs_endpoint *endpoint, struct error *error);
+
+/* ---- processor.c: a software NIC works where its lanes are posted ---- */
+/* The lane's processor, of the `number`th of those allowed; -1: none is. Pure. */
+int verbs_processor_of(const cpu_set_t *allowed, uint32_t number);
+/* Moves this thread to the processor of a software NIC's lane; true: leave puts it back. */
+bool verbs_processor_enter(const struct verbs_lane *lane, cpu_set_t *allowed);
+void verbs_processor_leave(const cpu_set_t *allowed);
+/* Not this lane's turn yet: a software NIC's lane has not had its bytes, and can take more. */
+bool verbs_run_elsewhere(const struct verbs_endpoint *endpoint, uint32_t rail);
+void verbs_run_took(struct verbs_endpoint *endpoint, uint32_t rail, uint64_t bytes);
 
 /* ---- again.c: a lane dies, others take over ---- */
 /* Room for everything unfinished that lanes of this endpoint can leave. */
