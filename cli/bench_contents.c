@@ -6,7 +6,7 @@
 #include "base/threads.h"
 #include "model/content.h"
 #include "model/model.h"
-#include "worker/referee/remake.h"
+#include "worker/referee/transform.h"
 
 #include <string.h>
 
@@ -107,8 +107,8 @@ static int read_made(void *context, const struct tensor_info *tensor, uint64_t o
 	return 0;
 }
 
-static int compare_made(void *context, const struct piece *piece, uint64_t offset,
-			const unsigned char *bytes, uint64_t count, struct error *error)
+static int compare_transformed(void *context, const struct piece *piece, uint64_t offset,
+			       const unsigned char *bytes, uint64_t count, struct error *error)
 {
 	struct expected *expected = context;
 	const unsigned char *here =
@@ -135,7 +135,8 @@ int bench_compare(struct bench_shared *shared, const struct bench_options *optio
 				    .version = version,
 				    .seed = seed,
 				    .work = &shared->work[BENCH_COMPARING]};
-	struct remake remake = {.context = &expected, .read = read_made, .take = compare_made};
+	struct referee_transform transform = {
+		.context = &expected, .read = read_made, .take = compare_transformed};
 	int rc;
 
 	layout_init(&layout);
@@ -145,8 +146,8 @@ int bench_compare(struct bench_shared *shared, const struct bench_options *optio
 	for (size_t i = 0; rc == 0 && i < layout.piece_count; i++)
 		atomic_fetch_add(&expected.work->total, layout.pieces[i].bytes);
 	if (rc == 0)
-		rc = remake_layout(&remake, &layout, threads_of(infer_ranks(&options->infer)),
-				   error);
+		rc = referee_transform_layout(&transform, &layout,
+					      threads_of(infer_ranks(&options->infer)), error);
 	layout_fini(&layout);
 	model_close(&model);
 	return rc;

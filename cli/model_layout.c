@@ -22,21 +22,21 @@ struct options {
 
 /* ---- pieces ---- */
 
-/* How the piece's bytes are made; false when they are the tensor's own. */
+/* How the piece's bytes are transformed; false when they are the tensor's own. */
 static bool how_text(const struct layout *layout, const struct piece *piece,
-		     char out[MAKE_TEXT_BYTES])
+		     char out[TRANSFORM_TEXT_BYTES])
 {
 	bool convert = layout->tensors[piece->tensor].dtype != layout->params[piece->param].dtype;
 
-	make_text(&piece->make, convert, out);
-	return convert || !make_plain(&piece->make);
+	transform_text(&piece->transform, convert, out);
+	return convert || !transform_plain(&piece->transform);
 }
 
 static void piece_json(const struct layout *layout, const struct piece *piece)
 {
 	const struct tensor_info *tensor = &layout->tensors[piece->tensor];
 	const struct param_info *param = &layout->params[piece->param];
-	char how[MAKE_TEXT_BYTES];
+	char how[TRANSFORM_TEXT_BYTES];
 	struct json json;
 
 	json_put_line(&json, stdout);
@@ -52,7 +52,7 @@ static void piece_json(const struct layout *layout, const struct piece *piece)
 		json_put_key_string(&json, "make", how);
 		json_put_key_string(&json, "from", dtype_name(tensor->dtype));
 		json_put_key_string(&json, "to", dtype_name(param->dtype));
-		if (piece->make.from_rows)
+		if (piece->transform.from_rows)
 			json_put_key_string(&json, "scales", layout->tensors[piece->scales].name);
 	}
 	json_put_line_end(&json);
@@ -73,14 +73,14 @@ static int by_param(const void *left, const void *right)
 static void print_piece(const struct layout *layout, const struct piece *piece)
 {
 	const struct tensor_info *tensor = &layout->tensors[piece->tensor];
-	char box[160], how[MAKE_TEXT_BYTES];
+	char box[160], how[TRANSFORM_TEXT_BYTES];
 
 	printf("  %12" PRIu64 " +%12" PRIu64 "  %s %s", piece->offset, piece->bytes, tensor->name,
 	       box_text(&piece->src, box, sizeof(box)));
 	if (how_text(layout, piece, how)) {
 		printf(", %s, %s to %s", how, dtype_name(tensor->dtype),
 		       dtype_name(layout->params[piece->param].dtype));
-		if (piece->make.from_rows)
+		if (piece->transform.from_rows)
 			printf(", scales %s", layout->tensors[piece->scales].name);
 	}
 	putchar('\n');
@@ -332,14 +332,14 @@ const struct verb model_layout_verb = {
 	.doc = "The parameters of one inference rank, and which part of which tensor becomes which "
 	       "byte range of them. MODEL is a built-in name, or a folder or config.json written "
 	       "with a '/'.\v"
-	       "A piece whose bytes are not the tensor's own also says how they are made (in JSON "
-	       "\"make\", \"from\", \"to\", and \"scales\" with an fp8 source): convert, quantise, "
-	       "scales, dequantise, requantise, rescale, with the rows and columns of a block.\n\n"
-	       "Derived tensors are never written. Their states: rebuilt (the engine makes them "
-	       "after every load), optional (the same, in some builds), view (a parameter's own "
-	       "bytes), constant (made of no tensor), stale (nobody makes them again). Strides "
-	       "count elements. Not listed, because they are parameters in another order: experts "
-	       "that a flashinfer TRT-LLM runner has shuffled; the engine must undo that before a "
-	       "write, and do it again after.",
+	       "A piece whose bytes are not the tensor's own also says how they are transformed "
+	       "(in JSON \"make\", \"from\", \"to\", and \"scales\" with an fp8 source): convert, "
+	       "quantise, scales, dequantise, requantise, rescale, with the rows and columns of a "
+	       "block.\n\nDerived tensors are never written. Their states: rebuilt (the engine "
+	       "makes them after every load), optional (the same, in some builds), view (a "
+	       "parameter's own bytes), constant (made of no tensor), stale (nobody makes them "
+	       "again). Strides count elements. Not listed, because they are parameters in another "
+	       "order: experts that a flashinfer TRT-LLM runner has shuffled; the engine must undo "
+	       "that before a write, and do it again after.",
 	.run = run,
 };

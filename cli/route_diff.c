@@ -66,7 +66,7 @@ static void print_json(const struct diff *diff, const struct dump *a, const stru
 	json_put_key_bool(&json, "same", diff->same);
 	json_put_key_u64(&json, "bytes", diff->bytes);
 	json_put_key_u64(&json, "moved_bytes", diff->moved_bytes);
-	json_put_key_u64(&json, "remade_bytes", diff->remade_bytes);
+	json_put_key_u64(&json, "remade_bytes", diff->transformed_bytes);
 	json_put_key_u64(&json, "pairs", diff->pairs);
 	json_put_key_u64(&json, "moved_pairs", diff->moved_pairs);
 	json_put_key_u64(&json, "only_a_bytes", diff->only_a);
@@ -156,9 +156,9 @@ static void print_people(const struct diff *diff, const struct dump *a, const st
 	       bytes_text(diff->moved_bytes, x), bytes_text(diff->bytes, y),
 	       diff->bytes ? (double)diff->moved_bytes / (double)diff->bytes * 100 : 0,
 	       diff->moved_pairs, diff->pairs);
-	if (diff->remade_bytes)
-		printf("%s are made in another way: other dtypes, blocks or scales\n",
-		       bytes_text(diff->remade_bytes, x));
+	if (diff->transformed_bytes)
+		printf("%s are transformed in another way: other dtypes, blocks or scales\n",
+		       bytes_text(diff->transformed_bytes, x));
 	if (diff->only_a || diff->only_b)
 		printf("%" PRIu64 " bytes are written by A alone and %" PRIu64
 		       " by B alone: one is no proved table (weft route verify)\n",

@@ -156,11 +156,14 @@ static int fill_route(struct filling *filling, uint32_t index, struct error *err
 		return undeclared(filling, name, error);
 	for (uint32_t p = 0; p < route->piece_count; p++) {
 		const struct route_piece *piece = &table->pieces[route->piece_first + p];
-		const struct problem_made *made = &problem->made[piece->made];
+		const struct problem_transformed *transformed =
+			&problem->transformed[piece->transformed];
 
-		if (made->make.from_rows &&
-		    !strmap_get(filling->tensors, problem->tensors[made->scales].name, &scales))
-			return undeclared(filling, problem->tensors[made->scales].name, error);
+		if (transformed->transform.from_rows &&
+		    !strmap_get(filling->tensors, problem->tensors[transformed->scales].name,
+				&scales))
+			return undeclared(filling, problem->tensors[transformed->scales].name,
+					  error);
 		plan->rows[plan->row_count++] = (struct plan_row){
 			.peer = peer,
 			.ordinal = filling->epoch->ordinals[route->piece_first + p],
@@ -170,9 +173,9 @@ static int fill_route(struct filling *filling, uint32_t index, struct error *err
 			.src = piece->src,
 			.offset = piece->offset,
 			.bytes = piece->bytes,
-			.make = made->make,
-			.scales = made->make.from_rows ? scales : 0,
-			.to = made->to,
+			.transform = transformed->transform,
+			.scales = transformed->transform.from_rows ? scales : 0,
+			.to = transformed->to,
 		};
 	}
 	return 0;

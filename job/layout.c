@@ -228,11 +228,11 @@ static int check_range(const struct layout *layout, uint32_t param, uint64_t off
 static int check_scales(const struct layout *layout, const struct piece *piece, struct error *error)
 {
 	const struct tensor_info *tensor = &layout->tensors[piece->tensor], *scales;
-	const struct make *make = &piece->make;
+	const struct transform *transform = &piece->transform;
 	char a[BOX_TEXT_BYTES], b[BOX_TEXT_BYTES];
 	uint64_t need[2];
 
-	if (!make->from_rows)
+	if (!transform->from_rows)
 		return piece->scales == 0
 			       ? 0
 			       : error_set(error, ERROR_CONFIG,
@@ -244,8 +244,8 @@ static int check_scales(const struct layout *layout, const struct piece *piece, 
 				 "a piece of tensor %s names tensor %u of %zu as its scales",
 				 tensor->name, piece->scales, layout->tensor_count);
 	scales = &layout->tensors[piece->scales];
-	need[0] = (tensor->shape[0] + make->from_rows - 1) / make->from_rows;
-	need[1] = (tensor->shape[1] + make->from_columns - 1) / make->from_columns;
+	need[0] = (tensor->shape[0] + transform->from_rows - 1) / transform->from_rows;
+	need[1] = (tensor->shape[1] + transform->from_columns - 1) / transform->from_columns;
 	if (scales->dtype == DTYPE_F32 && scales->dims == 2 && scales->shape[0] == need[0] &&
 	    scales->shape[1] == need[1])
 		return 0;
@@ -254,20 +254,22 @@ static int check_scales(const struct layout *layout, const struct piece *piece, 
 	return error_set(error, ERROR_CONFIG,
 			 "tensor %s is %s %s, but as the scales of tensor %s in blocks of %ux%u it "
 			 "must be F32 %s",
-			 scales->name, dtype_name(scales->dtype), a, tensor->name, make->from_rows,
-			 make->from_columns, b);
+			 scales->name, dtype_name(scales->dtype), a, tensor->name,
+			 transform->from_rows, transform->from_columns, b);
 }
 
 /* Can the box become these bytes of the parameter? */
-static int check_make(const struct layout *layout, const struct piece *piece, struct error *error)
+static int check_transform(const struct layout *layout, const struct piece *piece,
+			   struct error *error)
 {
 	const struct tensor_info *tensor = &layout->tensors[piece->tensor];
 	const struct param_info *param = &layout->params[piece->param];
-	const struct make *make = &piece->make;
-	char text[BOX_TEXT_BYTES], shape[BOX_TEXT_BYTES], made[MAKE_TEXT_BYTES];
+	const struct transform *transform = &piece->transform;
+	char text[BOX_TEXT_BYTES], shape[BOX_TEXT_BYTES], transformed[TRANSFORM_TEXT_BYTES];
 	uint64_t bytes;
 
-	if (!make_bytes(make, &piece->src, tensor->dims, tensor->shape, param->dtype, &bytes)) {
+	if (!transform_bytes(transform, &piece->src, tensor->dims, tensor->shape, param->dtype,
+			     &bytes)) {
 		shape_text(tensor->dims, tensor->shape, shape);
 		return error_set(
 			error, ERROR_UNSUPPORTED,
@@ -275,10 +277,11 @@ static int check_make(const struct layout *layout, const struct piece *piece, st
 			"to %ux%u): blocks need a matrix, and the box must begin at a block's "
 			"border and end at one or at the tensor's end",
 			box_text(&piece->src, text, sizeof(text)), tensor->name, shape, param->name,
-			make_text(make, tensor->dtype != param->dtype, made), make->from_rows,
-			make->from_columns, make->to_rows, make->to_columns);
+			transform_text(transform, tensor->dtype != param->dtype, transformed),
+			transform->from_rows, transform->from_columns, transform->to_rows,
+			transform->to_columns);
 	}
-	if (!make_possible(make, tensor->dtype, param->dtype))
+	if (!transform_possible(transform, tensor->dtype, param->dtype))
 		return error_set(
 			error, ERROR_UNSUPPORTED,
 			"tensor %s is %s but parameter %s is %s, and weft cannot %s the one for "
@@ -286,7 +289,7 @@ static int check_make(const struct layout *layout, const struct piece *piece, st
 			"F8_E4M3 needs the blocks of its scales",
 			tensor->name, dtype_name(tensor->dtype), param->name,
 			dtype_name(param->dtype),
-			make_text(make, tensor->dtype != param->dtype, made));
+			transform_text(transform, tensor->dtype != param->dtype, transformed));
 	if (bytes != piece->bytes)
 		return error_set(
 			error, ERROR_CONFIG,
@@ -324,7 +327,7 @@ int layout_add_piece(struct layout *layout, const struct piece *piece, struct er
 	rc = check_range(layout, piece->param, piece->offset, piece->bytes, "a piece", error);
 	if (rc)
 		return rc;
-	rc = check_make(layout, piece, error);
+	rc = check_transform(layout, piece, error);
 	if (rc)
 		return rc;
 	rc = room((void **)&layout->pieces, layout->piece_count, &layout->piece_capacity,
@@ -374,7 +377,7 @@ static int compare_pieces(const void *left, const void *right)
 		order = compare_u64(a->param, b->param);
 	if (order == 0)
 		order = compare_u64(a->offset, b->offset);
-	return order ? order : piece_compare_make(a, b);
+	return order ? order : piece_compare_transform(a, b);
 }
 
 static int compare_fills(const void *left, const void *right)
@@ -524,14 +527,14 @@ static void digest_box(struct digest_stream *stream, const struct box *box)
 /* Nothing for a copy, or a conversion: that the dtypes say. The mark is no index and no count. */
 static void digest_make(struct digest_stream *stream, const struct piece *piece)
 {
-	if (make_plain(&piece->make))
+	if (transform_plain(&piece->transform))
 		return;
 	digest_add_u64(stream, UINT64_MAX);
-	digest_add_u64(stream, (uint64_t)piece->make.part);
-	digest_add_u64(stream, piece->make.from_rows);
-	digest_add_u64(stream, piece->make.from_columns);
-	digest_add_u64(stream, piece->make.to_rows);
-	digest_add_u64(stream, piece->make.to_columns);
+	digest_add_u64(stream, (uint64_t)piece->transform.part);
+	digest_add_u64(stream, piece->transform.from_rows);
+	digest_add_u64(stream, piece->transform.from_columns);
+	digest_add_u64(stream, piece->transform.to_rows);
+	digest_add_u64(stream, piece->transform.to_columns);
 	digest_add_u64(stream, piece->scales);
 }
 

@@ -19,7 +19,7 @@
 #include "job/digest.h"
 #include "job/dtype.h"
 #include "base/error.h"
-#include "job/make.h"
+#include "job/transform.h"
 #include "job/strmap.h"
 #include <stddef.h>
 
@@ -45,16 +45,17 @@ struct piece {
 	uint32_t param;    /* index into params of the same layout */
 	struct box src;
 	uint64_t offset;   /* bytes from the parameter's first byte */
-	uint64_t bytes;    /* of the parameter: what `make` makes of the box */
-	struct make make;  /* how; zero: copied, or converted to the parameter's dtype */
-	uint32_t scales;   /* with make.from_rows: index of the tensor of its scales; else 0 */
+	uint64_t bytes;    /* of the parameter: what the box becomes */
+	struct transform transform; /* how; zero: copied, or converted to the parameter's dtype */
+	uint32_t scales;   /* with transform.from_rows: index of the tensor of its scales; else 0 */
 };
 
 /* The part of *piece from rows [lo, hi) of its tensor: another piece; false when empty. Where the
- * parameter is in blocks, lo and hi are multiples of make_grain_rows or beyond the piece's ends. */
+ * parameter is in blocks, lo and hi are multiples of transform_grain_rows or beyond the piece's
+ * ends. */
 bool piece_cut_rows(const struct piece *piece, uint64_t lo, uint64_t hi, struct piece *out);
-/* Negative, 0 or positive: by what is made, then by whose scales. */
-int piece_compare_make(const struct piece *a, const struct piece *b);
+/* Negative, 0 or positive: by how they are transformed, then by whose scales. */
+int piece_compare_transform(const struct piece *a, const struct piece *b);
 
 struct fill {
 	uint32_t param;
@@ -100,9 +101,9 @@ int64_t layout_add_tensor(struct layout *layout, const char *name, enum dtype dt
 			  uint32_t dims, const uint64_t *shape, struct error *error);
 int64_t layout_add_param(struct layout *layout, const char *name, enum dtype dtype,
 			 uint32_t dims, const uint64_t *shape, struct error *error);
-/* Checks: box inside the tensor, range inside the parameter, that make.h can make the one of
- * the other, and that this is as many bytes. With make.from_rows, `scales` is the F32 tensor of
- * one number a block; a tensor may be there only as scales. */
+/* Checks: box inside the tensor, range inside the parameter, that transform.h can make the one of
+ * the other, and that this is as many bytes. With transform.from_rows, `scales` is the F32 tensor
+ * of one number a block; a tensor may be there only as scales. */
 int layout_add_piece(struct layout *layout, const struct piece *piece, struct error *error);
 int layout_add_fill(struct layout *layout, const struct fill *fill, struct error *error);
 /* Every byte of every parameter in exactly one piece or fill, else ERROR_UNSOURCED or

@@ -3,7 +3,7 @@
 
 #include "base/array.h"
 #include "job/dtype.h"
-#include "job/make.h"
+#include "job/transform.h"
 #include "job/spec_keys.h"
 #include "base/text.h"
 #include <stdbool.h>
@@ -53,7 +53,7 @@ static bool parse_block(const char *value, uint32_t *rows, uint32_t *columns)
 	if (!parse_u64(copy, &sizes[0]) || !parse_u64(cross ? cross : copy, &sizes[1]))
 		return false;
 	for (int d = 0; d < 2; d++)
-		if (sizes[d] == 0 || sizes[d] > MAKE_BLOCK_MAX)
+		if (sizes[d] == 0 || sizes[d] > TRANSFORM_BLOCK_MAX)
 			return false;
 	*rows = (uint32_t)sizes[0];
 	*columns = (uint32_t)sizes[1];
@@ -75,7 +75,7 @@ static int take_infer(struct spec_parse *parse, const char *key, const char *val
 		return error_set(error, ERROR_CONFIG,
 				 "--infer %s: fp8 is '%s'; use none, or the rows and columns of a "
 				 "block, as 128x128 (1 to %u each)",
-				 parse->spec, value, MAKE_BLOCK_MAX);
+				 parse->spec, value, TRANSFORM_BLOCK_MAX);
 	return 1;
 }
 

@@ -2,11 +2,11 @@
 #include "job/layout.h"
 
 /* Rows of the parameter that `rows` of the tensor become; no division where it is as many. */
-static uint64_t made_rows(const struct make *make, uint64_t rows)
+static uint64_t transformed_rows(const struct transform *transform, uint64_t rows)
 {
-	if (make->part != MAKE_SCALES)
+	if (transform->part != TRANSFORM_SCALES)
 		return rows;
-	return (rows + make->to_rows - 1) / make->to_rows;
+	return (rows + transform->to_rows - 1) / transform->to_rows;
 }
 
 /* A piece is one run of bytes in the target with its rows one after the other, so a cut of rows
@@ -23,20 +23,22 @@ bool piece_cut_rows(const struct piece *piece, uint64_t lo, uint64_t hi, struct 
 	*out = *piece;
 	if (lo == first && hi == end)
 		return true; /* most pieces are not cut */
-	row_bytes = piece->bytes / made_rows(&piece->make, end - first);
+	row_bytes = piece->bytes / transformed_rows(&piece->transform, end - first);
 	out->src.lo[0] = lo;
 	out->src.hi[0] = hi;
-	out->offset += made_rows(&piece->make, lo - first) * row_bytes;
-	out->bytes = made_rows(&piece->make, hi - lo) * row_bytes;
+	out->offset += transformed_rows(&piece->transform, lo - first) * row_bytes;
+	out->bytes = transformed_rows(&piece->transform, hi - lo) * row_bytes;
 	return true;
 }
 
-int piece_compare_make(const struct piece *a, const struct piece *b)
+int piece_compare_transform(const struct piece *a, const struct piece *b)
 {
-	const uint32_t x[] = {(uint32_t)a->make.part, a->make.from_rows,  a->make.from_columns,
-			      a->make.to_rows,	      a->make.to_columns, a->scales};
-	const uint32_t y[] = {(uint32_t)b->make.part, b->make.from_rows,  b->make.from_columns,
-			      b->make.to_rows,	      b->make.to_columns, b->scales};
+	const uint32_t x[] = {(uint32_t)a->transform.part, a->transform.from_rows,
+			      a->transform.from_columns,   a->transform.to_rows,
+			      a->transform.to_columns,	   a->scales};
+	const uint32_t y[] = {(uint32_t)b->transform.part, b->transform.from_rows,
+			      b->transform.from_columns,   b->transform.to_rows,
+			      b->transform.to_columns,	   b->scales};
 
 	for (size_t i = 0; i < sizeof(x) / sizeof(x[0]); i++)
 		if (x[i] != y[i])

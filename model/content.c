@@ -127,7 +127,7 @@ static bool usable(const char *name)
 static _Atomic(make_vectors) chosen;
 
 /* Chosen once; a race only chooses the same one twice. */
-static make_vectors best_maker(void)
+static make_vectors best_vectors(void)
 {
 	make_vectors make = atomic_load_explicit(&chosen, memory_order_relaxed);
 	const struct kernel *kernel = kernels;
@@ -153,7 +153,7 @@ bool content_kernel_use(const char *name)
 static void make_words(const struct source *source, uint64_t first, uint64_t count,
 		       unsigned char *out)
 {
-	for (uint64_t i = best_maker()(source, first, count, out); i < count; i++) {
+	for (uint64_t i = best_vectors()(source, first, count, out); i < count; i++) {
 		uint64_t word = word_at(source, first + i);
 
 		memcpy(out + i * 8, &word, 8);

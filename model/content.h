@@ -39,7 +39,7 @@ void content_version(const char *name, const void *tensor, uint64_t tensor_bytes
 		     uint64_t version, uint64_t offset, uint64_t bytes, void *out);
 
 /* For tests: "avx512", "avx2" or "portable" from now on, the same bytes with each; false when this
- * processor has it not. Call it while nothing is made. */
+ * processor has it not. Call it while nothing is transformed. */
 bool content_kernel_use(const char *name);
 
 #endif

@@ -12,8 +12,8 @@
  *                                        └────────────┘
  * Experts stack the same way, expert by expert: the parameter only shows one dimension more,
  * its slots. A linear in fp8 blocks has a second stack beside it, of scales: the checkpoint's own
- * or made from the weight (model/form.h). The tensors of one parameter always stand in one layer
- * (or outside all layers), so the walk keeps one layer's shares at a time.
+ * or computed from the weight (model/form.h). The tensors of one parameter always stand in one
+ * layer (or outside all layers), so the walk keeps one layer's shares at a time.
  */
 #include "model/model.h"
 
@@ -39,7 +39,7 @@ struct part {
 	const struct model_tensor *tensor, *scales; /* of the checkpoint; NULL: it has none */
 	bool scale;				    /* a part of the parameter of scales */
 	enum dtype dtype;			    /* of the parameter */
-	struct make make;
+	struct transform transform;
 	struct share share;
 };
 
@@ -124,8 +124,8 @@ static int add_boxes(const struct walk *walk, const struct part *part, struct pi
 
 	for (uint32_t b = 0; b < part->share.box_count && rc == 0; b++) {
 		piece.src = part->share.boxes[b];
-		if (!make_bytes(&piece.make, &piece.src, tensor->dims, tensor->shape, part->dtype,
-				&piece.bytes))
+		if (!transform_bytes(&piece.transform, &piece.src, tensor->dims, tensor->shape,
+				     part->dtype, &piece.bytes))
 			return error_set(walk->error, ERROR_INTERNAL,
 					 "a part of %s has no size as a parameter", tensor->name);
 		rc = layout_add_piece(walk->layout, &piece, walk->error);
@@ -144,7 +144,7 @@ static int add_pieces(const struct walk *walk, const struct part *part, uint32_t
 	/* a rank whose vocabulary rows are all fill does not need the tensor at all */
 	if (part->share.box_count)
 		tensor = add_tensor(walk, part->tensor);
-	if (tensor >= 0 && part->make.from_rows)
+	if (tensor >= 0 && part->transform.from_rows)
 		scales = add_tensor(walk, part->scales);
 	if (tensor < 0 || scales < 0)
 		return (int)(tensor < 0 ? tensor : scales);
@@ -152,7 +152,7 @@ static int add_pieces(const struct walk *walk, const struct part *part, uint32_t
 		       (struct piece){.tensor = (uint32_t)tensor,
 				      .param = param,
 				      .offset = offset,
-				      .make = part->make,
+				      .transform = part->transform,
 				      .scales = (uint32_t)scales});
 	if (rc || !fill)
 		return rc;
@@ -230,7 +230,7 @@ static int take_weight(struct walk *walk, const struct model_tensor *weight,
 			    .tensor = weight,
 			    .scales = scales,
 			    .dtype = form->dtype,
-			    .make = form->make};
+			    .transform = form->transform};
 	int rc = cut_share(rule, weight, config, place, &part.share, walk->error);
 
 	if (rc == 0)
@@ -239,7 +239,7 @@ static int take_weight(struct walk *walk, const struct model_tensor *weight,
 		return rc;
 	part.scale = true;
 	part.dtype = DTYPE_F32;
-	part.make.part = form->copy_scales ? MAKE_VALUES : MAKE_SCALES;
+	part.transform.part = form->copy_scales ? TRANSFORM_VALUES : TRANSFORM_SCALES;
 	part.tensor = form->copy_scales ? scales : weight;
 	rc = cut_scales(rule, part.tensor, weight->shape, form->block, place, &part.share,
 			walk->error);

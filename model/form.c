@@ -77,8 +77,8 @@ struct form form_of(const struct rule *rule, const struct model_config *config,
 		form.dtype = DTYPE_F8_E4M3;
 	form.copy_scales = form.block[0] && memcmp(form.block, from, sizeof(from)) == 0;
 	if (!form.copy_scales)
-		form.make =
-			(struct make){MAKE_VALUES, from[0], from[1], form.block[0], form.block[1]};
+		form.transform = (struct transform){TRANSFORM_VALUES, from[0], from[1],
+						    form.block[0], form.block[1]};
 	return form;
 }
 

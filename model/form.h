@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * form.h -- what a tensor becomes in an engine: the parameter's name, its dtype, and how its
- * bytes are made from the checkpoint's.
+ * bytes are transformed from the checkpoint's.
  *
  *   checkpoint       engine            values of the weight       scales
  *   BF16             BF16              copied
  *   BF16             F16, F32          converted
- *   BF16             fp8=128x128       quantised                  made from the weight
+ *   BF16             fp8=128x128       quantised                  computed from the weight
  *   fp8, 128x128     (as stored)       copied                     copied
- *   fp8, 128x128     fp8=64x64         requantised                made from weight and scales
+ *   fp8, 128x128     fp8=64x64         requantised                computed from weight and scales
  *   fp8, 128x128     fp8=none          dequantised                none
  */
 #ifndef MODEL_FORM_H
 #define MODEL_FORM_H
 
-#include "job/make.h"
+#include "job/transform.h"
 #include "job/parallel.h"
 #include "model/family.h"
 
 struct form {
 	enum dtype dtype;      /* of the parameter */
-	struct make make;      /* of its values */
+	struct transform transform; /* of its values */
 	uint32_t block[2];     /* of the engine's fp8; 0: no scales */
-	bool copy_scales;      /* they are the checkpoint's, else made as the values are */
+	bool copy_scales;      /* they are the checkpoint's, else transformed as the values are */
 };
 
 /* The engine's name of a row's parameter, a pattern as the row's own. Rows that share it stack. */

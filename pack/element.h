@@ -11,7 +11,7 @@
  *
  * Rounded to nearest even, subnormals too; what is too large becomes infinity. A NaN stays one:
  * its sign, the upper bits of its payload, the quiet bit set (as F16C does). In F8_E4M3 it is
- * 0x7f with the sign, and an infinity becomes 448 (job/make.h).
+ * 0x7f with the sign, and an infinity becomes 448 (job/transform.h).
  * Sources: IEEE 754-2008 §3.4, §6.2; OCP 8-bit floating point specification 1.0 §5.
  */
 #ifndef PACK_ELEMENT_H

@@ -9,25 +9,26 @@
 
 #include <string.h>
 
-/* Bytes of the smallest part that can be made alone. */
-static uint64_t grain_of(const struct make *make, enum dtype from, enum dtype to,
+/* Bytes of the smallest part that can be packed alone. */
+static uint64_t grain_of(const struct transform *transform, enum dtype from, enum dtype to,
 			 const struct box *src)
 {
 	uint64_t columns = 1;
 
-	if (!make->to_rows)
-		return make_plain(make) && from == to ? 1 : dtype_bytes(to);
+	if (!transform->to_rows)
+		return transform_plain(transform) && from == to ? 1 : dtype_bytes(to);
 	for (uint32_t d = 1; d < src->dims; d++)
 		columns *= src->hi[d] - src->lo[d];
-	if (make->part == MAKE_SCALES)
-		return (columns + make->to_columns - 1) / make->to_columns * dtype_bytes(to);
-	return make->to_rows * columns * dtype_bytes(to);
+	if (transform->part == TRANSFORM_SCALES)
+		return (columns + transform->to_columns - 1) / transform->to_columns *
+		       dtype_bytes(to);
+	return transform->to_rows * columns * dtype_bytes(to);
 }
 
-uint64_t pack_block_bytes(const struct make *make, enum dtype from, enum dtype to,
+uint64_t pack_block_bytes(const struct transform *transform, enum dtype from, enum dtype to,
 			  const struct box *src, uint64_t bytes)
 {
-	uint64_t grain = grain_of(make, from, to, src);
+	uint64_t grain = grain_of(transform, from, to, src);
 	uint64_t whole = (bytes + grain - 1) / grain * grain; /* all of it, as one block */
 	uint64_t block = grain >= PACK_BLOCK_BYTES ? grain : PACK_BLOCK_BYTES / grain * grain;
 
@@ -46,32 +47,33 @@ uint64_t pack_sum(const uint64_t *block_sums, uint64_t blocks)
 	return checksum_end(&stream);
 }
 
-static int check_made(const struct pack_source *source, uint64_t *bytes, struct error *error)
+static int check_transformed(const struct pack_source *source, uint64_t *bytes, struct error *error)
 {
-	char made[MAKE_TEXT_BYTES], box[160];
+	char made[TRANSFORM_TEXT_BYTES], box[160];
 
-	make_text(&source->make, source->from != source->to, made);
+	transform_text(&source->transform, source->from != source->to, made);
 	if (!box_in_shape(&source->src, source->dims, source->shape))
 		return error_set(error, ERROR_BOUNDS, "box %s is not inside of its tensor",
 				 box_text(&source->src, box, sizeof(box)));
-	if (!make_possible(&source->make, source->from, source->to))
+	if (!transform_possible(&source->transform, source->from, source->to))
 		return error_set(error, ERROR_UNSUPPORTED,
 				 "\"%s\" from %s to %s is not possible: converted are F32, BF16, "
 				 "F16, and F8_E4M3 with its scales",
 				 made, dtype_name(source->from), dtype_name(source->to));
-	if (!make_bytes(&source->make, &source->src, source->dims, source->shape, source->to,
-			bytes))
-		return error_set(error, ERROR_CONFIG,
-				 "box %s cannot be made by \"%s\": blocks need a matrix and boxes "
-				 "on their borders",
-				 box_text(&source->src, box, sizeof(box)), made);
-	if (source->make.to_rows &&
-	    (source->src.hi[1] - source->src.lo[1] - 1) / source->make.to_columns >=
+	if (!transform_bytes(&source->transform, &source->src, source->dims, source->shape,
+			     source->to, bytes))
+		return error_set(
+			error, ERROR_CONFIG,
+			"box %s cannot be transformed by \"%s\": blocks need a matrix and boxes "
+			"on their borders",
+			box_text(&source->src, box, sizeof(box)), made);
+	if (source->transform.to_rows &&
+	    (source->src.hi[1] - source->src.lo[1] - 1) / source->transform.to_columns >=
 		    PACK_ROW_BLOCKS_MAX)
-		return error_set(error, ERROR_LIMIT,
-				 "box %s made by \"%s\" has more than %u blocks side by side",
-				 box_text(&source->src, box, sizeof(box)), made,
-				 PACK_ROW_BLOCKS_MAX);
+		return error_set(
+			error, ERROR_LIMIT,
+			"box %s transformed by \"%s\" has more than %u blocks side by side",
+			box_text(&source->src, box, sizeof(box)), made, PACK_ROW_BLOCKS_MAX);
 	return 0;
 }
 
@@ -109,15 +111,16 @@ static int runs_held(struct runs *runs, const struct box *box, uint32_t dims, co
 
 static int init_scales(struct pack *pack, const struct pack_source *source, struct error *error)
 {
-	const struct make *make = &source->make;
-	struct box box = make_scales_box(make, &source->src);
-	uint64_t shape[2] = {(source->shape[0] + make->from_rows - 1) / make->from_rows,
-			     (source->shape[1] + make->from_columns - 1) / make->from_columns};
+	const struct transform *transform = &source->transform;
+	struct box box = transform_scales_box(transform, &source->src);
+	uint64_t shape[2] = {(source->shape[0] + transform->from_rows - 1) / transform->from_rows,
+			     (source->shape[1] + transform->from_columns - 1) /
+				     transform->from_columns};
 	int rc = check_held("rows of scales", &box, shape[0], source->scales_lo, source->scales_hi,
 			    error);
 
-	pack->row_skip = source->src.lo[0] % make->from_rows;
-	pack->column_skip = source->src.lo[1] % make->from_columns;
+	pack->row_skip = source->src.lo[0] % transform->from_rows;
+	pack->column_skip = source->src.lo[1] % transform->from_columns;
 	if (!rc)
 		rc = runs_held(&pack->scale_runs, &box, 2, shape, source->scales_lo,
 			       source->scales_hi, dtype_bytes(DTYPE_F32), error);
@@ -130,15 +133,16 @@ int pack_init(struct pack *pack, const struct pack_source *source, struct error 
 	uint32_t element = dtype_bytes(source->from);
 	int rc;
 
-	*pack = (struct pack){.make = source->make, .from = source->from, .to = source->to};
-	rc = check_made(source, &pack->bytes, error);
+	*pack = (struct pack){
+		.transform = source->transform, .from = source->from, .to = source->to};
+	rc = check_transformed(source, &pack->bytes, error);
 	if (!rc)
 		rc = check_held("rows", &source->src, source->shape[0], source->held_lo,
 				source->held_hi, error);
 	if (!rc)
 		rc = runs_held(&pack->runs, &source->src, source->dims, source->shape,
 			       source->held_lo, source->held_hi, element, error);
-	if (!rc && source->make.from_rows)
+	if (!rc && source->transform.from_rows)
 		rc = init_scales(pack, source, error);
 	if (rc)
 		return rc;
@@ -147,8 +151,8 @@ int pack_init(struct pack *pack, const struct pack_source *source, struct error 
 	pack->stride_bytes = element;
 	for (uint32_t d = 1; d < source->dims; d++)
 		pack->stride_bytes *= source->shape[d];
-	pack->grain_bytes = grain_of(&source->make, source->from, source->to, &source->src);
-	pack->block_bytes = pack_block_bytes(&source->make, source->from, source->to, &source->src,
-					     pack->bytes);
+	pack->grain_bytes = grain_of(&source->transform, source->from, source->to, &source->src);
+	pack->block_bytes = pack_block_bytes(&source->transform, source->from, source->to,
+					     &source->src, pack->bytes);
 	return 0;
 }

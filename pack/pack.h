@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * pack.h -- from a source box to the bytes of its piece, whole or any part of them, in one pass:
- * gathered from their rows, converted or quantised (job/make.h), summed, and stored to every
+ * gathered from their rows, converted or quantised (job/transform.h), summed, and stored to every
  * target that wants them.
  *
  *   source rows    |..aaaa..|..bbbb..|..cccc..|      3 rows of 4, stride 8, offset 2
- *   piece          aaaabbbbcccc                      each chunk is made once, in the cache
+ *   piece          aaaabbbbcccc                      each chunk is packed once, in the cache
  *                      └─► sum └─► target 0, 1, ..   and streamed out past it
  *
  * Kernels are chosen at run time (AVX-512, AVX2, portable); all give the same bits.
  *
  * Checksums: a piece is summed in blocks of block_bytes, which both ends derive from the piece
- * alone, so that blocks can be made in any order by any thread:
+ * alone, so that blocks can be packed in any order by any thread:
  *
  *   sum(piece) = xxh3(bytes) of a piece of one block, else xxh3(sums of its blocks, little-endian)
  */
@@ -20,19 +20,19 @@
 
 #include "job/box.h"
 #include "base/error.h"
-#include "job/make.h"
+#include "job/transform.h"
 #include <stddef.h>
 
 #define PACK_BLOCK_BYTES    (4ull << 20)
 #define PACK_ROW_BLOCKS_MAX 16384u /* blocks of `to` side by side: their scales are kept */
 
 struct pack {
-	struct make make;
+	struct transform transform;
 	enum dtype from, to;
 	struct runs runs;            /* of the box in the memory it lies in, in source bytes */
 	uint64_t rows, columns;      /* of the box as a matrix: dimension 0, all others together */
 	uint64_t stride_bytes;       /* from row to row */
-	struct runs scale_runs;      /* with make.from_rows: the same of its scales' box */
+	struct runs scale_runs;      /* with transform.from_rows: the same of its scales' box */
 	uint64_t scale_stride_bytes; /* from row to row of the scales */
 	uint64_t row_skip, column_skip; /* of the box's first value inside of its block of `from` */
 	uint64_t bytes;              /* of the piece */
@@ -43,21 +43,21 @@ struct pack {
 };
 
 /* `src` is a box of a tensor of `shape` of which rows [held_lo, held_hi) lie in memory; with
- * make.from_rows, rows [scales_lo, scales_hi) of the tensor of its scales. ERROR_UNSUPPORTED for
- * a box with more than one stride or what make_possible refuses, ERROR_BOUNDS for rows that are
- * not held, ERROR_CONFIG for blocks that do not fit, ERROR_LIMIT for too many in a row. */
+ * transform.from_rows, rows [scales_lo, scales_hi) of the tensor of its scales. ERROR_UNSUPPORTED
+ * for a box with more than one stride or what transform_possible refuses, ERROR_BOUNDS for rows
+ * that are not held, ERROR_CONFIG for blocks that do not fit, ERROR_LIMIT for too many in a row. */
 struct pack_source {
 	enum dtype from, to;
 	uint32_t dims;
 	uint64_t shape[BOX_DIMS_MAX];
 	struct box src;
 	uint64_t held_lo, held_hi, scales_lo, scales_hi;
-	struct make make;
+	struct transform transform;
 };
 int pack_init(struct pack *pack, const struct pack_source *source, struct error *error);
 /* block_bytes of such a piece, for the end that has only the piece: PACK_BLOCK_BYTES as far as the
  * grain allows, one grain at least; no more than the piece, rounded up to its grain. */
-uint64_t pack_block_bytes(const struct make *make, enum dtype from, enum dtype to,
+uint64_t pack_block_bytes(const struct transform *transform, enum dtype from, enum dtype to,
 			  const struct box *src, uint64_t bytes);
 
 /* What a part is made of, and where it goes. */
@@ -67,12 +67,12 @@ struct pack_part {
 	void *const *targets;        /* each gets these bytes; none is fine (only the sum) */
 	size_t target_count;
 	uint64_t *sum;               /* NULL, or gets checksum64() of these bytes */
-	float *made_scales;          /* NULL, or with MAKE_VALUES of a block: the scales of the
-					part's blocks, as MAKE_SCALES of the same box has them from
-					block row (from / grain_bytes) on */
+	float *transformed_scales;   /* NULL, or with TRANSFORM_VALUES of a block: the scales of the
+					part's blocks, as TRANSFORM_SCALES of the same box has them
+					from block row (from / grain_bytes) on */
 };
-/* Visible to others after copy_fence(). Values made in blocks are read back from the first target.
- * Uses up to 512 KiB of stack and nothing else. [any thread; parts of one piece at once] */
+/* Visible to others after copy_fence(). Values transformed in blocks are read back from the first
+ * target. Uses up to 512 KiB of stack and nothing else. [any thread; parts of one piece at once] */
 void pack_run(const struct pack *pack, const struct pack_part *part);
 
 /* The same for parts of several pieces at once. Pieces that lie beside each other are read together,
@@ -95,7 +95,7 @@ bool pack_beside(const struct pack *a, const struct pack *b);
 void pack_run_lanes(const struct pack_lane *lanes, size_t count);
 /* The piece's sum from those of its blocks. */
 uint64_t pack_sum(const uint64_t *block_sums, uint64_t blocks);
-/* The same of a piece that lies made in memory, by pack_block_bytes(). */
+/* The same of a piece that lies packed in memory, by pack_block_bytes(). */
 uint64_t pack_piece_sum(const void *memory, uint64_t bytes, uint64_t block_bytes);
 
 /* "avx512", "avx2", "portable". */

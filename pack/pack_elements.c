@@ -42,9 +42,9 @@ void elements_dequantise(unsigned char *out, const struct elements *elements, ui
 {
 	const struct pack *pack = elements->pack;
 	const unsigned char *scales = elements->scales + (row + pack->row_skip) /
-								 pack->make.from_rows *
+								 pack->transform.from_rows *
 								 pack->scale_stride_bytes;
-	uint64_t at = column + pack->column_skip, width = pack->make.from_columns;
+	uint64_t at = column + pack->column_skip, width = pack->transform.from_columns;
 
 	elements->scaled(out, elements->data + row * pack->stride_bytes + column, count,
 			 scales + at / width * sizeof(float), at % width, width);
@@ -62,12 +62,12 @@ static void decoder_init(struct decoder *decoder, const struct elements *element
 			 const char *kernel)
 {
 	const struct pack *pack = elements->pack;
-	uint64_t width = pack->make.from_columns;
+	uint64_t width = pack->transform.from_columns;
 
 	decoder->row = NULL;
 	decoder->block_row = ~0ull;
 	/* tables pay where a few rows use them */
-	if (width >= 64 && least(pack->make.from_rows, pack->rows) >= 16 && !kernel &&
+	if (width >= 64 && least(pack->transform.from_rows, pack->rows) >= 16 && !kernel &&
 	    (pack->column_skip + pack->columns - 1) / width < DECODE_BLOCKS_MAX)
 		decoder->row = decode_find(pack->to);
 }
@@ -77,8 +77,8 @@ static void decode(unsigned char *out, const struct elements *elements, struct d
 		   uint64_t row, uint64_t column, uint64_t count)
 {
 	const struct pack *pack = elements->pack;
-	uint64_t width = pack->make.from_columns, at = column + pack->column_skip;
-	uint64_t block_row = (row + pack->row_skip) / pack->make.from_rows;
+	uint64_t width = pack->transform.from_columns, at = column + pack->column_skip;
+	uint64_t block_row = (row + pack->row_skip) / pack->transform.from_rows;
 	const unsigned char *source, *ahead = NULL;
 
 	if (decoder->block_row != block_row) {
@@ -104,8 +104,8 @@ static void decode(unsigned char *out, const struct elements *elements, struct d
 		     decoder->stream);
 }
 
-/* Asks for the lines of a row of the box while the one before is made: that of a short row is
- * foreseen by no prefetcher. */
+/* Asks for the lines of a row of the box while the one before is transformed: that of a short row
+ * is foreseen by no prefetcher. */
 static void ask_row(const struct elements *elements, uint64_t row)
 {
 	const struct runs *runs = &elements->pack->runs;
@@ -122,7 +122,7 @@ static void take_elements(unsigned char *out, const struct elements *elements,
 {
 	const struct pack *pack = elements->pack;
 	const struct runs *runs = &pack->runs;
-	bool blocks = pack->make.from_rows;
+	bool blocks = pack->transform.from_rows;
 	uint64_t length = blocks ? pack->columns : runs->row_bytes / elements->from_bytes;
 
 	for (uint64_t n; count; count -= n, at += n, out += n * elements->to_bytes) {
@@ -146,15 +146,15 @@ static void take_elements(unsigned char *out, const struct elements *elements,
 	}
 }
 
-/* Whether elements can be stored past the caches as they are made: nobody reads them back, and
- * rows and blocks begin with whole lines. */
+/* Whether elements can be stored past the caches as they are transformed: nobody reads them back,
+ * and rows and blocks begin with whole lines. */
 static bool streamed(const struct pack_part *part, const struct elements *elements)
 {
 	const struct pack *pack = elements->pack;
 	uint64_t borders = 0;
 
-	if (pack->make.from_rows)
-		borders = pack->columns | pack->column_skip | pack->make.from_columns;
+	if (pack->transform.from_rows)
+		borders = pack->columns | pack->column_skip | pack->transform.from_columns;
 	else if (pack->runs.rows > 1)
 		borders = pack->runs.row_bytes / elements->from_bytes;
 	return !part->sum && part->target_count == 1 &&
@@ -200,7 +200,7 @@ void pack_elements(const struct pack *pack, const struct pack_part *part, const 
 
 	decoder_init(&decoder, &elements, kernel);
 	decoder.stream = streamed(part, &elements);
-	if (decoder.stream && (decoder.row || (!pack->make.from_rows && past))) {
+	if (decoder.stream && (decoder.row || (!pack->transform.from_rows && past))) {
 		elements.convert = past;
 		take_elements(part->targets[0], &elements, &decoder, part->from / elements.to_bytes,
 			      part->bytes / elements.to_bytes);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * pack_elements.h -- the elements of a box, each made alone: conversions, and fp8 with scales.
+ * pack_elements.h -- the elements of a box, each transformed alone: conversions, and fp8 with
+ * scales.
  */
 #ifndef PACK_PACK_ELEMENTS_H
 #define PACK_PACK_ELEMENTS_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * pack_run.c -- the work, and who does it: pack_copy.c what is copied, pack_elements.c what is
- * converted, pack_made.c what is made in blocks. The latter two make a part chunk by chunk; a chunk
- * stays in the first caches while it is summed and goes from there to its targets:
+ * converted, pack_transformed.c what is transformed in blocks. The latter two make a part chunk by
+ * chunk; a chunk stays in the first caches while it is summed and goes from there to its targets:
  *
  *   source ──► chunk ──► sum ──► target 0, 1, .. (non-temporal)
  */
@@ -33,17 +33,17 @@ void pack_run(const struct pack *pack, const struct pack_part *part)
 {
 	struct digest_stream stream, *sum = part->sum ? &stream : NULL;
 
-	if (make_plain(&pack->make) && pack->from == pack->to) {
+	if (transform_plain(&pack->transform) && pack->from == pack->to) {
 		pack_copies(&(struct pack_lane){pack, *part}, 1);
 		return;
 	}
-	if (!pack->make.to_rows) {
+	if (!pack->transform.to_rows) {
 		pack_elements(pack, part, forced);
 		return;
 	}
 	if (sum)
 		checksum_begin(sum);
-	pack_made(pack, part, sum, forced);
+	pack_transformed(pack, part, sum, forced);
 	if (sum)
 		*part->sum = checksum_end(sum);
 }
@@ -52,9 +52,10 @@ bool pack_beside(const struct pack *a, const struct pack *b)
 {
 	const struct runs *x = &a->runs, *y = &b->runs;
 
-	return make_plain(&a->make) && make_plain(&b->make) && a->from == a->to &&
-	       b->from == b->to && x->row_bytes == y->row_bytes && x->row_bytes < ROW_MIN_BYTES &&
-	       x->rows == y->rows && x->rows > 1 && x->stride_bytes == y->stride_bytes &&
+	return transform_plain(&a->transform) && transform_plain(&b->transform) &&
+	       a->from == a->to && b->from == b->to && x->row_bytes == y->row_bytes &&
+	       x->row_bytes < ROW_MIN_BYTES && x->rows == y->rows && x->rows > 1 &&
+	       x->stride_bytes == y->stride_bytes &&
 	       x->offset / x->stride_bytes == y->offset / y->stride_bytes;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * pack_steps.h -- what pack_run.c, pack_copy.c (copies) and pack_made.c (blocks) share.
+ * pack_steps.h -- what pack_run.c, pack_copy.c (copies) and pack_transformed.c (blocks) share.
  */
 #ifndef PACK_PACK_STEPS_H
 #define PACK_PACK_STEPS_H
@@ -16,9 +16,9 @@ void pack_give(const struct pack_part *part, struct digest_stream *sum, uint64_t
 	       const unsigned char *chunk, uint64_t bytes);
 /* Copies, one lane or as many as pack_run_lanes() takes, and their sums. */
 void pack_copies(const struct pack_lane *lanes, size_t count);
-/* What is made in blocks; sums into `sum`, which may be NULL, not into part->sum. `kernel` as
- * convert_find() takes it. */
-void pack_made(const struct pack *pack, const struct pack_part *part, struct digest_stream *sum,
-	       const char *kernel);
+/* What is transformed in blocks; sums into `sum`, which may be NULL, not into part->sum. `kernel`
+ * as convert_find() takes it. */
+void pack_transformed(const struct pack *pack, const struct pack_part *part,
+		      struct digest_stream *sum, const char *kernel);
 
 #endif

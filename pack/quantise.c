@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * quantise.c -- a band is made in strips that stay in the cache between the two passes, of rows
- * long enough that the processor's prefetchers see them coming:
+ * quantise.c -- a band is quantised in strips that stay in the cache between the two passes, of
+ * rows long enough that the processor's prefetchers see them coming:
  *
  *   strip 0           strip 1
  *   |b0|b1| .. |b15|  |b16|b17| ..      pass 1, row by row: the largest magnitude of each block
@@ -9,11 +9,11 @@
  *                                       pass 2, row by row: the values
  *
  * The passes do not look for infinities and NaN: where a block's largest magnitude is one, the
- * largest of the others is found here, and the codes of those that are are made again.
+ * largest of the others is found here, and the codes of those that are are quantised again.
  */
 #include "pack/quantise.h"
 
-#include "job/make.h"
+#include "job/transform.h"
 #include "pack/processor.h"
 #include "pack/quantise_kernel.h"
 
@@ -132,10 +132,10 @@ static struct source_kind source_kind(enum dtype from)
 
 float quantise_scale_of(uint32_t peak)
 {
-	uint32_t least = element_bits(MAKE_AMAX_MIN); /* of numbers that are not negative, the
+	uint32_t least = element_bits(TRANSFORM_AMAX_MIN); /* of numbers that are not negative, the
 							 order of the bits is theirs */
 
-	return element_float(peak > least ? peak : least) / MAKE_FP8_MAX;
+	return element_float(peak > least ? peak : least) / TRANSFORM_FP8_MAX;
 }
 
 static struct quantise_strip block_of(const struct quantise_strip *strip, uint64_t at,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * quantise.h -- numbers into F8_E4M3 with one F32 scale a block, as job/make.h defines it.
+ * quantise.h -- numbers into F8_E4M3 with one F32 scale a block, as job/transform.h defines it.
  *
  *   block_columns    |  128  |  128  | 70 |
  *   one band         # # # # # # # # # # #   rows <= the rows of a block
@@ -20,8 +20,8 @@ void quantise_band(unsigned char *values, float *scales, const void *source, enu
 		   uint64_t rows, uint64_t columns, uint64_t stride_bytes,
 		   uint64_t block_columns);
 
-/* The same, knowing more: `next` is the band of the same shape that is to be made after this one,
- * or NULL; its memory is asked for meanwhile. `stream`: the values are not read back soon, so
+/* The same, knowing more: `next` is the band of the same shape that is to be quantised after this
+ * one, or NULL; its memory is asked for meanwhile. `stream`: the values are not read back soon, so
  * they pass the caches where they can; visible to others after copy_fence(). [any thread] */
 void quantise_band_on(unsigned char *values, float *scales, const void *source, enum dtype from,
 		      uint64_t rows, uint64_t columns, uint64_t stride_bytes,

@@ -61,7 +61,7 @@ typedef void (*quantise_peaks)(uint32_t peaks[QUANTISE_STRIP_BLOCKS],
 /* The same, and copies the rows to `near`, dense. NULL: the kernel has only the two apart. */
 typedef void (*quantise_gather)(uint32_t peaks[QUANTISE_STRIP_BLOCKS],
 				const struct quantise_strip *strip, unsigned char *near);
-/* The values. Those of infinities and NaN may be wrong: quantise.c makes them again. */
+/* The values. Those of infinities and NaN may be wrong: quantise.c quantises them again. */
 typedef void (*quantise_values)(const struct quantise_strip *strip);
 
 /* F8_E4M3 looked up (requantise.h): cells side by side, each with its table of 128 codes. */

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * requantise.c -- a band is made in strips of whole blocks of `to`, each in two passes while it is
- * in the cache: the largest code of each cell, which says the largest magnitude, for a product
- * rounds in order; then tables, and the values looked up.
+ * requantise.c -- a band is requantised in strips of whole blocks of `to`, each in two passes while
+ * it is in the cache: the largest code of each cell, which says the largest magnitude, for a
+ * product rounds in order; then tables, and the values looked up.
  *
  *   strip   | cell | cell | cell |    group 0: rows of one row of blocks of `from`
  *           | cell | cell | cell |    group 1
  */
 #include "pack/requantise.h"
 
-#include "job/make.h"
+#include "job/transform.h"
 #include "pack/convert.h"
 #include "pack/element.h"
 #include "pack/processor.h"
@@ -54,7 +54,8 @@ static bool scales_fit(const struct requantise *band)
 				band->scales + r * band->scale_stride_bytes + c * sizeof(float);
 
 			/* the bits' order: negative ones and NaN are above */
-			if (element_bits(load_scale(at)) > element_bits(FLT_MAX / MAKE_FP8_MAX))
+			if (element_bits(load_scale(at)) >
+			    element_bits(FLT_MAX / TRANSFORM_FP8_MAX))
 				return false;
 		}
 	return true;
@@ -191,7 +192,7 @@ static void run_strip(struct requantise_strip *strip, const struct requantise *b
 	requantise_values look_up =
 		kernel->f8.values ? kernel->f8.values : quantise_portable.f8.values;
 	convert_row decode = convert_find(DTYPE_F8_E4M3, DTYPE_F32, NULL);
-	float *scales = band->made_scales + column / band->width;
+	float *scales = band->transformed_scales + column / band->width;
 	struct strip_peaks peaks;
 	uint64_t row, g;
 

@@ -24,7 +24,7 @@ struct requantise {
 	uint64_t row_skip, column_skip;   /* of the first value inside of its block */
 	uint64_t width;			  /* columns of a block of `to` */
 	unsigned char *values;		  /* rows * columns, dense; NULL for the scales alone */
-	float *made_scales;		  /* ceil(columns / width) */
+	float *transformed_scales;        /* ceil(columns / width) */
 	const unsigned char *next;	  /* as quantise_band_on() has them */
 	bool stream;
 };

@@ -146,12 +146,12 @@ struct plan_row {
 	uint32_t ordinal;          /* of the piece within the pair (trainer, inference rank) */
 	uint32_t tensor, param;
 	enum route_how how;
-	uint32_t scales;           /* with make.from_rows: the tensor of the scales, an index as
-				      `tensor` is; else 0 */
+	uint32_t scales;           /* with transform.from_rows: the tensor of the scales, an index
+				      as `tensor` is; else 0 */
 	struct box src;
 	uint64_t offset, bytes;    /* of the parameter */
-	struct make make;          /* of its bytes: see layout.h */
-	enum dtype to;             /* what is made; DTYPE_NONE for a copy, of the tensor's dtype */
+	struct transform transform; /* of its bytes: see layout.h */
+	enum dtype to;             /* of the result; DTYPE_NONE for a copy, of the tensor's dtype */
 };
 struct message_plan {
 	uint32_t attempt;

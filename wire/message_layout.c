@@ -6,8 +6,8 @@
  *     tensors  [[name, dtype, [d0, d1, ..]], ..]        pieces and fills name tensors and
  *     params   [[name, dtype, [d0, d1, ..]], ..]        params by their place in these lists
  *     pieces   [[tensor, param, [lo0, hi0, lo1, hi1, ..], offset, bytes], ..]
- *              and where more is made than a copy or a conversion: [.., bytes, make, scales]
- *     make     [part, from_rows, from_columns, to_rows, to_columns]
+ *              and where it is more than a copy or a conversion: [.., bytes, transform, scales]
+ *     transform [part, from_rows, from_columns, to_rows, to_columns]
  *     fills    [[param, offset, bytes], ..]
  *
  *   holding  {"digest":bin16, "holding":[tensors, held]}
@@ -114,23 +114,25 @@ static const struct codec_field param_fields[] = {
 };
 static const struct codec_record param_record = {CODEC_RECORD_OF(struct param_info, param_fields)};
 
-_Static_assert(MAKE_VALUES == 0 && MAKE_SCALES == 1 && MAKE_PART_COUNT == 2, "part on the wire");
+_Static_assert(TRANSFORM_VALUES == 0 && TRANSFORM_SCALES == 1 && TRANSFORM_PART_COUNT == 2,
+	       "part on the wire");
 
-static const struct codec_field make_fields[] = {
-	FIELD_U32(struct make, part, MAKE_PART_COUNT - 1),
-	FIELD_U32(struct make, from_rows, MAKE_BLOCK_MAX),
-	FIELD_U32(struct make, from_columns, MAKE_BLOCK_MAX),
-	FIELD_U32(struct make, to_rows, MAKE_BLOCK_MAX),
-	FIELD_U32(struct make, to_columns, MAKE_BLOCK_MAX),
+static const struct codec_field transform_fields[] = {
+	FIELD_U32(struct transform, part, TRANSFORM_PART_COUNT - 1),
+	FIELD_U32(struct transform, from_rows, TRANSFORM_BLOCK_MAX),
+	FIELD_U32(struct transform, from_columns, TRANSFORM_BLOCK_MAX),
+	FIELD_U32(struct transform, to_rows, TRANSFORM_BLOCK_MAX),
+	FIELD_U32(struct transform, to_columns, TRANSFORM_BLOCK_MAX),
 };
-const struct codec_record message_make_record = {CODEC_RECORD_OF(struct make, make_fields)};
+const struct codec_record message_transform_record = {
+	CODEC_RECORD_OF(struct transform, transform_fields)};
 
-static bool piece_is_made(const void *item)
+static bool piece_is_transformed(const void *item)
 {
-	static const struct make copy;
+	static const struct transform copy;
 	const struct piece *piece = item;
 
-	return !make_equal(&piece->make, &copy) || piece->scales;
+	return !transform_equal(&piece->transform, &copy) || piece->scales;
 }
 
 static const struct codec_field piece_fields[] = {
@@ -139,11 +141,11 @@ static const struct codec_field piece_fields[] = {
 	FIELD_BOX(struct piece, src),
 	FIELD_U64(struct piece, offset),
 	FIELD_U64(struct piece, bytes),
-	FIELD_RECORD(struct piece, make, struct make, message_make_record),
+	FIELD_RECORD(struct piece, transform, struct transform, message_transform_record),
 	FIELD_U32(struct piece, scales, LIMIT_TENSORS - 1),
 };
 static const struct codec_record piece_record = {CODEC_RECORD_OF(struct piece, piece_fields),
-						 .tail = 2, .has_tail = piece_is_made};
+						 .tail = 2, .has_tail = piece_is_transformed};
 
 static const struct codec_field fill_fields[] = {
 	FIELD_U32(struct fill, param, LIMIT_PARAMS - 1),

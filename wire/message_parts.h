@@ -27,7 +27,8 @@ int message_declare_check(const void *body, struct error *error);
 int message_welcome_check(const void *body, struct error *error);
 
 /* message_layout.c */
-extern const struct codec_record message_make_record; /* of struct make: [part, from, to] */
+extern const struct codec_record message_transform_record; /* of struct transform: [part, from, to]
+							      */
 extern const struct codec_record message_layout_record;
 extern const struct codec_record message_holding_record;
 int message_layout_check(const void *body, struct error *error);

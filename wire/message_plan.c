@@ -9,7 +9,7 @@
  *   rows   [[peer, ordinal, tensor, param, how, [lo0, hi0, lo1, hi1, ..], offset, bytes], ..]
  *             │      └─ below that peer's pieces
  *             └──────── place in peers
- *          and where the bytes are no copy: [.., bytes, make, scales, to]
+ *          and where the bytes are no copy: [.., bytes, transform, scales, to]
  */
 #include "wire/message_parts.h"
 
@@ -33,21 +33,21 @@ static const struct codec_field row_fields[] = {
 	FIELD_BOX(struct plan_row, src),
 	FIELD_U64(struct plan_row, offset),
 	FIELD_U64(struct plan_row, bytes),
-	FIELD_RECORD(struct plan_row, make, struct make, message_make_record),
+	FIELD_RECORD(struct plan_row, transform, struct transform, message_transform_record),
 	FIELD_U32(struct plan_row, scales, LIMIT_TENSORS - 1),
 	FIELD_DTYPE(struct plan_row, to),
 };
 
-static bool row_is_made(const void *item)
+static bool row_is_transformed(const void *item)
 {
-	static const struct make copy;
+	static const struct transform copy;
 	const struct plan_row *row = item;
 
-	return !make_equal(&row->make, &copy) || row->scales || row->to != DTYPE_NONE;
+	return !transform_equal(&row->transform, &copy) || row->scales || row->to != DTYPE_NONE;
 }
 
 static const struct codec_record row_record = {CODEC_RECORD_OF(struct plan_row, row_fields),
-					       .tail = 3, .has_tail = row_is_made};
+					       .tail = 3, .has_tail = row_is_transformed};
 
 static const struct codec_field plan_fields[] = {
 	FIELD_U32(struct message_plan, attempt, UINT32_MAX),
@@ -62,20 +62,20 @@ static const struct codec_field plan_fields[] = {
 };
 const struct codec_record message_plan_record = {CODEC_RECORD_OF(struct message_plan, plan_fields)};
 
-static int check_make(const struct plan_row *row, size_t index, struct error *error)
+static int check_transform(const struct plan_row *row, size_t index, struct error *error)
 {
-	const struct make *make = &row->make;
+	const struct transform *transform = &row->transform;
 
-	if (!make_valid(make))
+	if (!transform_valid(transform))
 		return error_set(
 			error, ERROR_MESSAGE,
-			"rows[%zu].make has part %d and blocks of %ux%u to %ux%u, which is "
-			"nothing that can be made",
-			index, (int)make->part, make->from_rows, make->from_columns, make->to_rows,
-			make->to_columns);
-	if (row->scales && !make->from_rows)
+			"rows[%zu].transform has part %d and blocks of %ux%u to %ux%u, which is "
+			"nothing that can be transformed",
+			index, (int)transform->part, transform->from_rows, transform->from_columns,
+			transform->to_rows, transform->to_columns);
+	if (row->scales && !transform->from_rows)
 		return error_set(error, ERROR_MESSAGE,
-				 "rows[%zu].scales is %u, and make.from_rows is 0", index,
+				 "rows[%zu].scales is %u, and transform.from_rows is 0", index,
 				 row->scales);
 	return 0;
 }
@@ -103,7 +103,7 @@ int message_plan_check(const void *body, struct error *error)
 					 " %llu, which is no range",
 					 i, (unsigned long long)row->bytes,
 					 (unsigned long long)row->offset);
-		int rc = check_make(row, i, error);
+		int rc = check_transform(row, i, error);
 
 		if (rc)
 			return rc;

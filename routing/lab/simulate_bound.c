@@ -15,13 +15,13 @@
 /* Boxes of one tensor that were counted; a slot counts when its stamp is the tensor's. */
 struct counted {
 	struct counted_slot {
-		uint32_t stamp, made;
+		uint32_t stamp, transformed;
 		struct box box;
 	} * slots;
 	size_t size;
 };
 
-static bool count_once(struct counted *counted, uint32_t stamp, uint32_t made,
+static bool count_once(struct counted *counted, uint32_t stamp, uint32_t transformed,
 		       const struct box *box)
 {
 	uint64_t key[2 * BOX_DIMS_MAX];
@@ -31,9 +31,10 @@ static bool count_once(struct counted *counted, uint32_t stamp, uint32_t made,
 	memcpy(key + box->dims, box->hi, box->dims * sizeof(key[0]));
 	at = checksum64(key, 2 * (size_t)box->dims * sizeof(key[0])) & (counted->size - 1);
 	for (; counted->slots[at].stamp == stamp; at = (at + 1) & (counted->size - 1))
-		if (counted->slots[at].made == made && box_equal(&counted->slots[at].box, box))
+		if (counted->slots[at].transformed == transformed &&
+		    box_equal(&counted->slots[at].box, box))
 			return false;
-	counted->slots[at] = (struct counted_slot){stamp, made, *box};
+	counted->slots[at] = (struct counted_slot){stamp, transformed, *box};
 	return true;
 }
 
@@ -49,13 +50,13 @@ static uint64_t copies_of(struct counted *counted, const struct problem *problem
 
 	for (uint32_t p = layout->pieces_of[unit->tensor]; p < layout->pieces_of[unit->tensor + 1];
 	     p++) {
-		uint32_t made = layout->made[p];
+		uint32_t transformed = layout->transformed[p];
 		struct piece part;
 
 		if (!piece_cut_rows(&layout->pieces[p], unit->lo, unit->hi, &part) ||
-		    how_piece(!made, &part.src, shape, problem->trainer_registered[holder],
+		    how_piece(!transformed, &part.src, shape, problem->trainer_registered[holder],
 			      problem->inference_mapped[unit->inference]) == HOW_DIRECT ||
-		    !count_once(counted, unit->tensor + 1, made, &part.src))
+		    !count_once(counted, unit->tensor + 1, transformed, &part.src))
 			continue;
 		bytes += part.bytes;
 	}

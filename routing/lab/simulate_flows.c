@@ -64,7 +64,7 @@ static bool same_boxes(const struct table *table, const struct route *a, const s
 		const struct route_piece *x = &table->pieces[a->piece_first + p];
 		const struct route_piece *y = &table->pieces[b->piece_first + p];
 
-		if (x->made != y->made || !box_equal(&x->src, &y->src))
+		if (x->transformed != y->transformed || !box_equal(&x->src, &y->src))
 			return false;
 	}
 	return true;

@@ -81,7 +81,7 @@ static inline uint64_t row_grain(enum dtype dtype)
 /* More rows than any tensor has: not to be cut. */
 #define BALANCED_WHOLE (UINT64_C(1) << 62)
 
-/* Rows between two places where a piece that makes blocks of b rows may be cut too: the least
+/* Rows between two places where a piece of blocks of b rows may be cut too: the least
  * common multiple. */
 static inline uint64_t common_grain(uint64_t a, uint64_t b)
 {
@@ -97,15 +97,15 @@ static inline uint64_t common_grain(uint64_t a, uint64_t b)
 									      : all;
 }
 
-/* Where pieces of this tensor and layout may be cut. What is made in blocks is cut between them,
- * and a copy of fp8 between those of 128 rows that most checkpoints have. */
+/* Where pieces of this tensor and layout may be cut. What is transformed in blocks is cut between
+ * them, and a copy of fp8 between those of 128 rows that most checkpoints have. */
 static inline uint64_t pieces_grain(const struct problem *problem,
 				    const struct problem_layout *layout, uint32_t tensor)
 {
 	uint64_t grain = row_grain(problem->tensors[tensor].dtype);
 
 	for (uint32_t p = layout->pieces_of[tensor]; p < layout->pieces_of[tensor + 1]; p++)
-		grain = common_grain(grain, make_grain_rows(&layout->pieces[p].make));
+		grain = common_grain(grain, transform_grain_rows(&layout->pieces[p].transform));
 	return grain;
 }
 

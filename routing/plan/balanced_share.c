@@ -19,7 +19,7 @@
 /* What pieces have in common that are the same bytes of some rows. */
 struct columns {
 	const struct box *box;
-	uint32_t made;
+	uint32_t transformed;
 };
 
 struct border {
@@ -66,7 +66,7 @@ static uint32_t columns_of(const struct maker *m, const struct problem_layout *l
 	const struct box *box = &layout->pieces[p].src;
 
 	for (size_t c = 0; c < m->columns.count; c++)
-		if (m->columns.items[c].made == layout->made[p] &&
+		if (m->columns.items[c].transformed == layout->transformed[p] &&
 		    same_columns(m->columns.items[c].box, box))
 			return (uint32_t)c;
 	return NONE;
@@ -110,7 +110,7 @@ static int find_borders(struct maker *m, struct error *error)
 
 				if (!slot)
 					return no_memory(error);
-				*slot = (struct columns){box, layout->made[p]};
+				*slot = (struct columns){box, layout->transformed[p]};
 				columns = (uint32_t)m->columns.count - 1;
 			}
 			rc = add_border(m, columns, box->lo[0], error);
@@ -280,10 +280,10 @@ static void keep_blocks(struct maker *m, const struct problem_layout *layout)
 	for (uint32_t p = layout->pieces_of[m->tensor]; p < layout->pieces_of[m->tensor + 1]; p++) {
 		const struct piece *piece = &layout->pieces[p];
 
-		for (size_t c = 1; piece->make.to_rows && c + 1 < m->cuts.count; c++) {
+		for (size_t c = 1; piece->transform.to_rows && c + 1 < m->cuts.count; c++) {
 			uint64_t row = m->cuts.items[c];
 
-			if (row % piece->make.to_rows == 0 || row <= piece->src.lo[0] ||
+			if (row % piece->transform.to_rows == 0 || row <= piece->src.lo[0] ||
 			    row >= piece->src.hi[0])
 				continue;
 			m->cuts.items[1] = m->cuts.items[m->cuts.count - 1];
@@ -348,7 +348,7 @@ static int add_recipe(struct maker *m, size_t l, const struct unit *unit, struct
 	recipe->first = m->shares->steps.count;
 	m->grain = pieces_grain(m->problem, &m->problem->layouts[l], m->tensor);
 	rc = find_cuts(m, &m->problem->layouts[l], unit, error);
-	if (!rc && m->problem->made_count > 1)
+	if (!rc && m->problem->transformed_count > 1)
 		keep_blocks(m, &m->problem->layouts[l]);
 	for (size_t c = 0; !rc && c + 1 < m->cuts.count; c++)
 		rc = add_step(m, l, unit, m->cuts.items[c], m->cuts.items[c + 1], error);

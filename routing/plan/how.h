@@ -12,7 +12,7 @@
 #include "job/box.h"
 #include "job/member.h"
 
-/* copy: the target gets the tensor's bytes as they are (problem.h, `made` 0). */
+/* copy: the target gets the tensor's bytes as they are (problem.h, `transformed` 0). */
 enum route_how how_piece(bool copy, const struct box *src, const uint64_t *shape, bool registered,
 			 bool mapped);
 

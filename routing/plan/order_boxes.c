@@ -32,8 +32,8 @@ static int compare_sources(const struct table *table, const struct route *a, con
 
 		if (order)
 			return order;
-		if (x->made != y->made)
-			return x->made < y->made ? -1 : 1;
+		if (x->transformed != y->transformed)
+			return x->transformed < y->transformed ? -1 : 1;
 	}
 	return 0;
 }

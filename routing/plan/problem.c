@@ -247,7 +247,7 @@ static int by_source(const void *x, const void *y)
 		return a->param < b->param ? -1 : 1;
 	if (a->offset != b->offset)
 		return a->offset < b->offset ? -1 : 1;
-	return piece_compare_make(a, b);
+	return piece_compare_transform(a, b);
 }
 
 /* No trainer declares a tensor that the piece needs, its own or that of its scales. */
@@ -255,7 +255,7 @@ static int undeclared(const struct problem *problem, const struct layout *layout
 		      const struct piece *piece, uint32_t tensor, struct error *error)
 {
 	const bool scales = tensor != piece->tensor;
-	struct box box = scales ? make_scales_box(&piece->make, &piece->src) : piece->src;
+	struct box box = scales ? transform_scales_box(&piece->transform, &piece->src) : piece->src;
 	char rows[128];
 
 	return error_set(error, ERROR_UNSOURCED,
@@ -289,7 +289,7 @@ static int add_layout(struct builder *b, size_t index, struct error *error)
 		struct piece piece = layout->pieces[i];
 
 		if (map[piece.tensor] == NOWHERE ||
-		    (piece.make.from_rows && map[piece.scales] == NOWHERE)) {
+		    (piece.transform.from_rows && map[piece.scales] == NOWHERE)) {
 			uint32_t missing =
 				map[piece.tensor] == NOWHERE ? piece.tensor : piece.scales;
 
@@ -297,7 +297,7 @@ static int add_layout(struct builder *b, size_t index, struct error *error)
 			return undeclared(problem, layout, rank, &piece, missing, error);
 		}
 		piece.tensor = map[piece.tensor];
-		if (piece.make.from_rows)
+		if (piece.transform.from_rows)
 			piece.scales = map[piece.scales];
 		out->pieces[i] = piece;
 		out->pieces_of[piece.tensor + 1]++;
@@ -444,7 +444,7 @@ static int build(struct builder *b, struct error *error)
 	for (size_t l = 0; !rc && l < layouts; l++)
 		rc = add_layout(b, l, error);
 	if (!rc)
-		rc = problem_find_made(problem, error);
+		rc = problem_find_transformed(problem, error);
 	return rc ? rc : problem_check(problem, b->layout_first, b->holding_first, error);
 }
 
@@ -483,7 +483,7 @@ void problem_free(struct problem **pointer)
 	for (size_t l = 0; l < problem->layout_count; l++) {
 		memory_free(problem->layouts[l].pieces);
 		memory_free(problem->layouts[l].pieces_of);
-		memory_free(problem->layouts[l].made);
+		memory_free(problem->layouts[l].transformed);
 	}
 	for (size_t h = 0; h < problem->holding_count; h++) {
 		memory_free(problem->holdings[h].held);
@@ -493,7 +493,7 @@ void problem_free(struct problem **pointer)
 	memory_free(problem->train);
 	memory_free(problem->infer);
 	memory_free(problem->tensors);
-	memory_free(problem->made);
+	memory_free(problem->transformed);
 	memory_free(problem->layouts);
 	memory_free(problem->holdings);
 	memory_free(problem->trainer_holding);
@@ -519,9 +519,9 @@ int problem_unwanted(const struct problem *problem, uint32_t **tensors, size_t *
 		return memory_error(error, "listing unwanted tensors",
 				    problem->tensor_count * sizeof(*list));
 	}
-	for (size_t m = 0; m < problem->made_count; m++)
-		if (problem->made[m].make.from_rows)
-			wanted[problem->made[m].scales] = true;
+	for (size_t m = 0; m < problem->transformed_count; m++)
+		if (problem->transformed[m].transform.from_rows)
+			wanted[problem->transformed[m].scales] = true;
 	for (size_t t = 0; t < problem->tensor_count; t++) {
 		for (size_t l = 0; l < problem->layout_count && !wanted[t]; l++) {
 			const uint32_t *of = problem->layouts[l].pieces_of;

@@ -27,10 +27,10 @@ struct problem_tensor {
 };
 
 /* What a piece's bytes are, beside its box: two pieces of one tensor with equal boxes and equal
- * `made` are the same bytes. The first is a copy: the tensor's bytes as they are. */
-struct problem_made {
-	struct make make;
-	uint32_t scales;    /* with make.from_rows: the problem's tensor; else 0 */
+ * `transformed` are the same bytes. The first is a copy: the tensor's bytes as they are. */
+struct problem_transformed {
+	struct transform transform;
+	uint32_t scales;    /* with transform.from_rows: the problem's tensor; else 0 */
 	enum dtype to;      /* DTYPE_NONE for a copy */
 };
 
@@ -41,7 +41,7 @@ struct problem_layout {
 	const struct layout *layout;  /* borrowed: names of params */
 	struct piece *pieces;
 	size_t piece_count;
-	uint32_t *made;               /* by piece: index into problem.made */
+	uint32_t *transformed;        /* by piece: index into problem.transformed */
 	uint32_t *pieces_of;          /* tensor_count + 1 entries */
 };
 
@@ -60,8 +60,8 @@ struct problem {
 	uint32_t ranks_per_engine;    /* 0 when unknown: then every rank is its own engine rank */
 	struct problem_tensor *tensors;
 	size_t tensor_count;
-	struct problem_made *made;
-	size_t made_count;            /* 1 when all is copied */
+	struct problem_transformed *transformed;
+	size_t transformed_count;     /* 1 when all is copied */
 	struct problem_layout *layouts;
 	size_t layout_count;
 	struct problem_holding *holdings;

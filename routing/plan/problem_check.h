@@ -12,6 +12,6 @@ int problem_check(const struct problem *problem, const uint32_t *layout_first,
 		  const uint32_t *holding_first, struct error *error);
 
 /* Fills problem.made and made of each layout, whose pieces are there. */
-int problem_find_made(struct problem *problem, struct error *error);
+int problem_find_transformed(struct problem *problem, struct error *error);
 
 #endif

@@ -82,29 +82,29 @@ static int make_holdings(struct problem_storage *storage, const struct model *mo
 			 const struct train_spec *train, struct error *error)
 {
 	uint32_t shards = train->source == TRAIN_SHARDED ? train->fsdp : 1;
-	bool *made = memory_zalloc(storage->holding_count, sizeof(*made));
+	bool *transformed = memory_zalloc(storage->holding_count, sizeof(*transformed));
 	int rc = 0;
 
-	if (!made)
+	if (!transformed)
 		return memory_error(error, "describing trainers", storage->holding_count);
 	for (uint32_t rank = 0; !rc && rank < train->world; rank++) {
 		uint32_t stage = train_stage(train, rank);
 		uint32_t index = stage * shards + rank % shards;
 
-		if (!made[index]) {
+		if (!transformed[index]) {
 			rc = model_holding(model, train, rank, &storage->holdings[index], error);
 			if (rc) {
 				rc = error_wrap(error, "what trainer %" PRIu32 " holds", rank);
 				break;
 			}
 			storage->holding_digests[index] = holding_digest(&storage->holdings[index]);
-			made[index] = true;
+			transformed[index] = true;
 		}
 		storage->trainers[rank] = &storage->holdings[index];
 		storage->trainer_digests[rank] = storage->holding_digests[index];
 		storage->trainer_stages[rank] = stage;
 	}
-	memory_free(made);
+	memory_free(transformed);
 	return rc;
 }
 

@@ -63,11 +63,11 @@ static int check_piece(const struct proof *proof, size_t r, uint64_t p, struct e
 			      "has %" PRIu64,
 			      r, tensor->name, route->trainer, route->inference, piece->offset,
 			      piece->bytes, param->name, param->bytes);
-	if (piece->made >= proof->problem->made_count)
+	if (piece->transformed >= proof->problem->transformed_count)
 		return REFUSE("route %zu (tensor '%s', trainer %" PRIu32 " to inference %" PRIu32
 			      ") makes %" PRIu32 " of %zu things for parameter '%s'",
-			      r, tensor->name, route->trainer, route->inference, piece->made,
-			      proof->problem->made_count, param->name);
+			      r, tensor->name, route->trainer, route->inference, piece->transformed,
+			      proof->problem->transformed_count, param->name);
 	if (!box_in_shape(&piece->src, tensor->dims, tensor->shape)) {
 		struct box shown = piece->src;
 
@@ -264,7 +264,7 @@ static int wrong_byte(const struct proof *proof, const struct written *written, 
  * of `step` rows of the tensor, in any other of one; rows are not cut inside of a block. */
 struct grid {
 	uint64_t step, step_bytes; /* rows of the tensor, and the bytes that they become */
-	uint64_t block;		   /* rows that are made together */
+	uint64_t block;		   /* rows that are transformed together */
 };
 
 /* Divisions are what a proof of copies would spend its time with. */
@@ -277,8 +277,8 @@ static uint64_t steps_of(uint64_t rows, uint64_t step)
 static struct grid grid_of(const struct piece *want)
 {
 	uint64_t rows = want->src.hi[0] - want->src.lo[0];
-	uint64_t block = want->make.to_rows ? want->make.to_rows : 1;
-	uint64_t step = want->make.part == MAKE_SCALES ? block : 1;
+	uint64_t block = want->transform.to_rows ? want->transform.to_rows : 1;
+	uint64_t step = want->transform.part == TRANSFORM_SCALES ? block : 1;
 
 	/* the layout was finished: its own pieces fit their rows */
 	WEFT_ASSERT_OP(rows, >, 0);
@@ -286,20 +286,22 @@ static struct grid grid_of(const struct piece *want)
 	return (struct grid){step, want->bytes / steps_of(rows, step), block};
 }
 
-/* Are the bytes made as the layout asks? */
-static bool made_alike(const struct proof *proof, const struct route_piece *piece,
-		       const struct piece *want, enum dtype to)
+/* Are the bytes transformed as the layout asks? */
+static bool transformed_alike(const struct proof *proof, const struct route_piece *piece,
+			      const struct piece *want, enum dtype to)
 {
-	WEFT_ASSERT_OP(piece->made, <, proof->problem->made_count); /* check_piece */
-	const struct problem_made *made = &proof->problem->made[piece->made];
-	const struct make *a = &made->make, *b = &want->make;
+	WEFT_ASSERT_OP(piece->transformed, <, proof->problem->transformed_count); /* check_piece */
+	const struct problem_transformed *transformed =
+		&proof->problem->transformed[piece->transformed];
+	const struct transform *a = &transformed->transform, *b = &want->transform;
 
-	if (made->to == DTYPE_NONE) /* a copy of the tensor's dtype */
+	if (transformed->to == DTYPE_NONE) /* a copy of the tensor's dtype */
 		return !b->part && !b->from_rows && !b->to_rows &&
 		       to == proof->problem->tensors[want->tensor].dtype;
 	return a->part == b->part && a->from_rows == b->from_rows &&
 	       a->from_columns == b->from_columns && a->to_rows == b->to_rows &&
-	       a->to_columns == b->to_columns && made->scales == want->scales && made->to == to &&
+	       a->to_columns == b->to_columns && transformed->scales == want->scales &&
+	       transformed->to == to &&
 	       (a->part || a->from_rows || a->to_rows ||
 		to != proof->problem->tensors[want->tensor].dtype);
 }
@@ -308,7 +310,7 @@ static bool made_alike(const struct proof *proof, const struct route_piece *piec
 static bool holds_scales(const struct problem_holding *holding, const struct piece *want,
 			 const struct box *src)
 {
-	uint32_t rows = want->make.from_rows;
+	uint32_t rows = want->transform.from_rows;
 
 	return !rows ||
 	       holds(holding, want->scales, src->lo[0] / rows, (src->hi[0] + rows - 1) / rows);
@@ -373,20 +375,20 @@ static int match(const struct proof *proof, const struct written *written, const
 		if (rc)
 			return rc;
 	}
-	if (!made_alike(proof, piece, want, param->dtype))
+	if (!transformed_alike(proof, piece, want, param->dtype))
 		return wrong_byte(proof, written, at,
-				  "its bytes are not made as the parameter asks", error);
+				  "its bytes are not transformed as the parameter asks", error);
 	if (!holds(holding, route->tensor, piece->src.lo[0], piece->src.hi[0]) ||
 	    !holds_scales(holding, want, &piece->src)) {
 		snprintf(why, sizeof(why), "the trainer does not hold %s of it%s",
 			 box_text(&piece->src, got, sizeof(got)),
-			 want->make.from_rows ? " and the scales of its blocks" : "");
+			 want->transform.from_rows ? " and the scales of its blocks" : "");
 		return wrong_byte(proof, written, at, why, error);
 	}
-	enum route_how how =
-		how_piece(piece->made == 0, &piece->src, problem->tensors[route->tensor].shape,
-			  problem->trainer_registered[route->trainer],
-			  problem->inference_mapped[route->inference]);
+	enum route_how how = how_piece(piece->transformed == 0, &piece->src,
+				       problem->tensors[route->tensor].shape,
+				       problem->trainer_registered[route->trainer],
+				       problem->inference_mapped[route->inference]);
 
 	if (piece->how != how) {
 		snprintf(why, sizeof(why), "it is to go '%s', and its memory asks for '%s'",

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define DIGEST_SCHEMA "weft.routing/1"
-#define MADE	      (UINT64_C(1) << 32) /* beside how: what is made follows */
+#define TRANSFORMED   (UINT64_C(1) << 32) /* beside how: how it is transformed follows */
 
 void table_free(struct table **pointer)
 {
@@ -77,18 +77,18 @@ static void add_route(struct table *table, const struct unit *unit, uint32_t tra
 
 		if (!cut_piece(&layout->pieces[p], unit->lo, unit->hi, piece))
 			continue;
-		piece->made = layout->made[p];
-		piece->how =
-			how_piece(!piece->made, &piece->src, problem->tensors[unit->tensor].shape,
-				  problem->trainer_registered[trainer],
-				  problem->inference_mapped[unit->inference]);
+		piece->transformed = layout->transformed[p];
+		piece->how = how_piece(!piece->transformed, &piece->src,
+				       problem->tensors[unit->tensor].shape,
+				       problem->trainer_registered[trainer],
+				       problem->inference_mapped[unit->inference]);
 		route->bytes += piece->bytes;
 		route->piece_count++;
 		table->piece_count++;
 	}
 	WEFT_ASSERT_OP(route->piece_count, >, 0);
 	/* bytes of scales are no whole number a row: a policy that cuts units has them about right */
-	WEFT_ASSERT(problem->made_count > 1 || route->bytes == unit->bytes);
+	WEFT_ASSERT(problem->transformed_count > 1 || route->bytes == unit->bytes);
 }
 
 int plan_options_check(const struct policy *policy, const struct plan_options *options,
@@ -191,21 +191,23 @@ static void flush(struct digest_stream *stream, struct words *words)
 }
 
 /* Nothing for a copy: the tables of copies keep their digests. */
-static void add_made(struct digest_stream *stream, struct words *words,
-		     const struct problem *problem, uint32_t index)
+static void add_transformed(struct digest_stream *stream, struct words *words,
+			    const struct problem *problem, uint32_t index)
 {
-	const struct problem_made *made = &problem->made[index];
+	const struct problem_transformed *transformed = &problem->transformed[index];
 
 	if (!index)
 		return;
-	word(words, (uint64_t)made->make.part);
-	word(words, made->make.from_rows);
-	word(words, made->make.from_columns);
-	word(words, made->make.to_rows);
-	word(words, made->make.to_columns);
+	word(words, (uint64_t)transformed->transform.part);
+	word(words, transformed->transform.from_rows);
+	word(words, transformed->transform.from_columns);
+	word(words, transformed->transform.to_rows);
+	word(words, transformed->transform.to_columns);
 	flush(stream, words);
-	digest_add_string(stream, dtype_name(made->to));
-	digest_add_string(stream, made->make.from_rows ? problem->tensors[made->scales].name : "");
+	digest_add_string(stream, dtype_name(transformed->to));
+	digest_add_string(stream, transformed->transform.from_rows
+					  ? problem->tensors[transformed->scales].name
+					  : "");
 }
 
 struct digest table_digest(const struct table *table)
@@ -246,8 +248,8 @@ struct digest table_digest(const struct table *table)
 			}
 			word(&words, piece->offset);
 			word(&words, piece->bytes);
-			word(&words, piece->how | (piece->made ? MADE : 0));
-			add_made(&stream, &words, problem, piece->made);
+			word(&words, piece->how | (piece->transformed ? TRANSFORMED : 0));
+			add_transformed(&stream, &words, problem, piece->transformed);
 			flush(&stream, &words);
 		}
 	}

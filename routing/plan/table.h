@@ -19,7 +19,7 @@ struct route_piece {
 	struct box src;
 	uint64_t offset, bytes;
 	enum route_how how;
-	uint32_t made;      /* index into the problem's `made` */
+	uint32_t transformed; /* index into the problem's `transformed` */
 };
 
 struct route {

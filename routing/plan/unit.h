@@ -10,8 +10,9 @@
  *
  * Borders are those of all holdings of the tensor together, so between two borders every
  * trainer holds all or nothing, and a unit always lies in one piece of each holder's memory.
- * A pair that makes blocks is cut only between them, and who holds a tensor in blocks is who holds
- * its scales too (else ERROR_UNSOURCED). Holder sets are interned: `holders` indexes a list of distinct ascending trainer lists.
+ * A pair that is transformed into blocks is cut only between them, and who holds a tensor in blocks
+ * is who holds its scales too (else ERROR_UNSOURCED). Holder sets are interned: `holders` indexes a
+ * list of distinct ascending trainer lists.
  */
 #ifndef ROUTING_PLAN_UNIT_H
 #define ROUTING_PLAN_UNIT_H

@@ -70,8 +70,8 @@ static int add_borders(struct unit_builder *b, const struct unit_segment *all, u
 	const struct problem_holding *from = &b->problem->holdings[holding];
 
 	for (uint32_t i = from->held_of[piece->scales]; i < from->held_of[piece->scales + 1]; i++) {
-		const uint64_t rows[2] = {from->held[i].lo * piece->make.from_rows,
-					  from->held[i].hi * piece->make.from_rows};
+		const uint64_t rows[2] = {from->held[i].lo * piece->transform.from_rows,
+					  from->held[i].hi * piece->transform.from_rows};
 
 		for (int end = 0; end < 2; end++) {
 			if (rows[end] <= all->lo || rows[end] >= all->hi)
@@ -94,15 +94,15 @@ static int collect_scales(struct unit_builder *b, size_t t, bool *uniform, struc
 	const struct unit_segment all = extent(b);
 	const struct piece *last = NULL;
 
-	for (size_t l = 0; problem->made_count > 1 && l < problem->layout_count; l++) {
+	for (size_t l = 0; problem->transformed_count > 1 && l < problem->layout_count; l++) {
 		const struct problem_layout *layout = &problem->layouts[l];
 
 		for (uint32_t p = layout->pieces_of[t]; p < layout->pieces_of[t + 1]; p++) {
 			const struct piece *piece = &layout->pieces[p];
 
-			if (!piece->make.from_rows ||
+			if (!piece->transform.from_rows ||
 			    (last && last->scales == piece->scales &&
-			     last->make.from_rows == piece->make.from_rows))
+			     last->transform.from_rows == piece->transform.from_rows))
 				continue;
 			last = piece;
 			for (uint32_t h = 0; h < problem->holding_count; h++) {

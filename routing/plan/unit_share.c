@@ -3,7 +3,7 @@
  * unit_share.c -- what a layout wants of one tensor, cut where its holders change:
  *
  *   segments       [ 0        )[ 1        )[ 2        )     who holds changes at the borders
- *   blocks made    |     |     |     |     |     |          of 4 rows: the border 0|1 is inside
+ *   blocks wanted  |     |     |     |     |     |          of 4 rows: the border 0|1 is inside
  *   shares         [ 0 and 1              )[ 2        )     held by who holds 0 and 1 together
  */
 #include "routing/plan/unit_builder.h"
@@ -44,9 +44,9 @@ static bool holds_scales(const struct problem_holding *holding, const struct uni
 		const struct piece *piece = &wants->pieces[i];
 		struct box part, scales;
 
-		if (!piece->make.from_rows || !box_cut_rows(&piece->src, lo, hi, &part))
+		if (!piece->transform.from_rows || !box_cut_rows(&piece->src, lo, hi, &part))
 			continue;
-		scales = make_scales_box(&piece->make, &part);
+		scales = transform_scales_box(&piece->transform, &part);
 		if (!held_in_one(holding, piece->scales, scales.lo[0], scales.hi[0]))
 			return false;
 	}
@@ -63,18 +63,19 @@ static int unsourced(const struct unit_builder *b, const struct unit_wants *want
 	struct box part, scales;
 
 	while (!box_cut_rows(&piece->src, lo, hi, &part) ||
-	       (!piece->make.from_rows && !piece->make.to_rows))
+	       (!piece->transform.from_rows && !piece->transform.to_rows))
 		piece++; /* there is one: copies are cut anywhere, by holders of every row */
-	if (!piece->make.from_rows)
+	if (!piece->transform.from_rows)
 		return error_set(
 			error, ERROR_UNSOURCED,
-			"parameter '%s' of inference %" PRIu32 " is made in blocks of %" PRIu32
+			"parameter '%s' of inference %" PRIu32
+			" is transformed in blocks of %" PRIu32
 			" rows of tensor '%s', and no trainer holds rows %" PRIu64 "..%" PRIu64
 			" together: a shard ends inside of a block; use source=gathered, or a "
 			"trainer world whose shards end between blocks",
 			layout->layout->params[piece->param].name, rank_of(problem, wants->layout),
-			piece->make.to_rows, problem->tensors[wants->tensor].name, lo, hi);
-	scales = make_scales_box(&piece->make, &part);
+			piece->transform.to_rows, problem->tensors[wants->tensor].name, lo, hi);
+	scales = transform_scales_box(&piece->transform, &part);
 	return error_set(error, ERROR_UNSOURCED,
 			 "parameter '%s' of inference %" PRIu32 " needs rows %" PRIu64 "..%" PRIu64
 			 " of tensor '%s' with their scales, rows %" PRIu64 "..%" PRIu64
@@ -82,7 +83,7 @@ static int unsourced(const struct unit_builder *b, const struct unit_wants *want
 			 "source=gathered, or a trainer world whose shards end between blocks",
 			 layout->layout->params[piece->param].name, rank_of(problem, wants->layout),
 			 lo, hi, problem->tensors[wants->tensor].name, scales.lo[0], scales.hi[0],
-			 problem->tensors[piece->scales].name, piece->make.from_rows);
+			 problem->tensors[piece->scales].name, piece->transform.from_rows);
 }
 
 static int add_share(struct unit_builder *b, const struct unit_wants *wants, uint64_t lo,
@@ -164,14 +165,14 @@ static int common_holders(struct unit_builder *b, const struct unit_wants *wants
 	return 0;
 }
 
-/* May the pair be cut at that row? Not inside of a block that a piece makes. */
+/* May the pair be cut at that row? Not inside of a block that a piece becomes. */
 static bool may_cut(const struct unit_wants *wants, uint64_t row)
 {
 	for (size_t i = 0; i < wants->count; i++) {
 		const struct piece *piece = &wants->pieces[i];
 
-		if (piece->make.to_rows && row % piece->make.to_rows && piece->src.lo[0] < row &&
-		    row < piece->src.hi[0])
+		if (piece->transform.to_rows && row % piece->transform.to_rows &&
+		    piece->src.lo[0] < row && row < piece->src.hi[0])
 			return false;
 	}
 	return true;

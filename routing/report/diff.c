@@ -12,7 +12,7 @@
 /* A run of target bytes and who writes it; param and tensor are numbers of both dumps. */
 struct span {
 	uint32_t inference, param, tensor, trainer;
-	uint32_t made; /* of its own dump */
+	uint32_t transformed; /* of its own dump */
 	uint64_t lo, hi;
 };
 
@@ -154,7 +154,7 @@ static int gather(struct work *work, const struct dump *dump, struct spans *span
 								     numbers[piece->param],
 								     numbers[route->tensor],
 								     route->trainer,
-								     piece->made,
+								     piece->transformed,
 								     piece->offset,
 								     piece->offset + piece->bytes};
 		}
@@ -167,16 +167,16 @@ static int gather(struct work *work, const struct dump *dump, struct spans *span
 
 /* ---- the walk: both lists of spans, side by side ---- */
 
-static bool same_made(const struct work *work, const struct span *a, const struct span *b)
+static bool same_transformed(const struct work *work, const struct span *a, const struct span *b)
 {
-	const struct problem_made *x, *y;
+	const struct problem_transformed *x, *y;
 
-	if (!a->made || !b->made)
-		return a->made == b->made; /* the first is a copy */
-	x = &work->a->made[a->made];
-	y = &work->b->made[b->made];
-	return make_equal(&x->make, &y->make) && x->to == y->to &&
-	       (!x->make.from_rows ||
+	if (!a->transformed || !b->transformed)
+		return a->transformed == b->transformed; /* the first is a copy */
+	x = &work->a->transformed[a->transformed];
+	y = &work->b->transformed[b->transformed];
+	return transform_equal(&x->transform, &y->transform) && x->to == y->to &&
+	       (!x->transform.from_rows ||
 		strcmp(work->a->names.items[x->scales], work->b->names.items[y->scales]) == 0);
 }
 
@@ -186,8 +186,8 @@ static int count_both(struct work *work, const struct span *a, const struct span
 	uint64_t *pair;
 
 	diff->bytes += bytes;
-	if (!same_made(work, a, b))
-		diff->remade_bytes += bytes;
+	if (!same_transformed(work, a, b))
+		diff->transformed_bytes += bytes;
 	if (a->trainer == b->trainer)
 		return 0;
 	diff->moved_bytes += bytes;
@@ -353,7 +353,7 @@ int diff_of(struct diff *diff, const struct dump *a, const struct dump *b, struc
 	memory_free(work.moved);
 	diff->order_differs = strcmp(a->order, b->order) != 0;
 	diff->same = !rc && digest_equal(a->digest, b->digest) && !diff->moved_bytes &&
-		     !diff->remade_bytes && !diff->only_a && !diff->only_b &&
+		     !diff->transformed_bytes && !diff->only_a && !diff->only_b &&
 		     a->route_count == b->route_count && a->piece_count == b->piece_count &&
 		     !diff->order_differs && !diff->topology_differs;
 	if (rc)

@@ -26,7 +26,8 @@ struct diff {
 	uint64_t bytes;              /* written by both */
 	uint64_t moved_bytes;        /* of these, from another trainer */
 	uint64_t moved_pairs, pairs; /* (tensor, inference rank) with such bytes; of all of A */
-	uint64_t remade_bytes;       /* of `bytes`, made in another way: dtype, blocks or scales */
+	uint64_t transformed_bytes;  /* of `bytes`, transformed in another way: dtype, blocks or
+					scales */
 	uint64_t only_a, only_b;     /* bytes that one of them does not write: one is no proved table */
 	bool order_differs, topology_differs;
 	struct diff_trainer *trainers; /* most moved (lost + gained) first */

@@ -21,7 +21,7 @@ struct source {
 	const char *(*tensor)(const struct source *source, const struct route *route);
 	const char *(*param)(const struct source *source, const struct route *route,
 			     const struct route_piece *piece);
-	const struct problem_made *made; /* not asked for a copy */
+	const struct problem_transformed *transformed; /* not asked for a copy */
 	const char *(*scales)(const struct source *source, uint32_t index);
 	const struct report *report;
 	const struct problem *problem; /* of a table */
@@ -53,15 +53,15 @@ static void write_ranks(struct json *json, const struct source *source)
 	json_put_array_end(json);
 }
 
-static void write_made(struct json *json, const struct source *source, uint32_t index)
+static void write_transformed(struct json *json, const struct source *source, uint32_t index)
 {
-	const struct problem_made *made = &source->made[index];
-	char text[MAKE_TEXT_BYTES];
+	const struct problem_transformed *transformed = &source->transformed[index];
+	char text[TRANSFORM_TEXT_BYTES];
 
-	json_put_key_string(json, "make", make_text(&made->make, true, text));
-	json_put_key_string(json, "to", dtype_name(made->to));
-	if (made->make.from_rows)
-		json_put_key_string(json, "scales", source->scales(source, made->scales));
+	json_put_key_string(json, "make", transform_text(&transformed->transform, true, text));
+	json_put_key_string(json, "to", dtype_name(transformed->to));
+	if (transformed->transform.from_rows)
+		json_put_key_string(json, "scales", source->scales(source, transformed->scales));
 }
 
 static void write_piece(struct json *json, const struct source *source, const char *param,
@@ -77,8 +77,8 @@ static void write_piece(struct json *json, const struct source *source, const ch
 	json_put_key_u64(json, "bytes", piece->bytes);
 	if (piece->how != how)
 		json_put_key_string(json, "how", route_how_name(piece->how));
-	if (piece->made)
-		write_made(json, source, piece->made);
+	if (piece->transformed)
+		write_transformed(json, source, piece->transformed);
 	json_put_object_end(json);
 }
 
@@ -265,7 +265,7 @@ void dump_write(FILE *stream, const struct table *table, const struct report *re
 		.pieces = table->pieces,
 		.tensor = table_tensor,
 		.param = table_param,
-		.made = problem->made,
+		.transformed = problem->transformed,
 		.scales = table_scales,
 		.report = report,
 		.problem = problem,
@@ -325,7 +325,7 @@ void dump_put(FILE *stream, const struct dump *dump, enum dump_part part)
 		.pieces = dump->pieces,
 		.tensor = dump_tensor,
 		.param = dump_param,
-		.made = dump->made,
+		.transformed = dump->transformed,
 		.scales = dump_scales,
 		.report = &dump->report,
 		.dump = dump,

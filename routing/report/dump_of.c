@@ -65,19 +65,19 @@ static int name_index(struct dump *dump, struct strmap *known, const char *name,
 		       : memory_error(error, "copying a table", sizeof(struct strmap_slot));
 }
 
-static int copy_made(struct dump *dump, struct strmap *known, const struct problem *problem,
-		     struct error *error)
+static int copy_transformed(struct dump *dump, struct strmap *known, const struct problem *problem,
+			    struct error *error)
 {
 	int rc = 0;
 
-	for (size_t m = 0; !rc && m < problem->made_count; m++) {
-		struct problem_made made = problem->made[m];
+	for (size_t m = 0; !rc && m < problem->transformed_count; m++) {
+		struct problem_transformed transformed = problem->transformed[m];
 
-		if (made.make.from_rows)
-			rc = name_index(dump, known, problem->tensors[made.scales].name,
-					&made.scales, error);
+		if (transformed.transform.from_rows)
+			rc = name_index(dump, known, problem->tensors[transformed.scales].name,
+					&transformed.scales, error);
 		if (!rc)
-			rc = dump_add_made(dump, &made, error);
+			rc = dump_add_transformed(dump, &transformed, error);
 	}
 	return rc;
 }
@@ -93,7 +93,7 @@ static int copy_routes(struct dump *dump, const struct table *table, struct erro
 	if (!dump->routes || !dump->pieces)
 		return memory_error(error, "copying a table",
 				    table->piece_count * sizeof(*dump->pieces));
-	rc = copy_made(dump, &known, problem, error);
+	rc = copy_transformed(dump, &known, problem, error);
 	for (size_t r = 0; !rc && r < table->route_count; r++) {
 		const struct route *from = &table->routes[r];
 		struct route *to = &dump->routes[r];

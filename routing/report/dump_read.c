@@ -153,7 +153,7 @@ static int read_piece(struct dump_reader *r, json_t *object, enum route_how how)
 	dump_number(r, object, "bytes", DUMP_VALUE_MAX, &piece.bytes);
 	if (json_object_get(object, "how"))
 		dump_how(r, object, &piece.how);
-	if (dump_take_made(r, object, &piece.made))
+	if (dump_take_transformed(r, object, &piece.transformed))
 		return r->failed;
 	slot = array_push_raw((void **)&r->dump->pieces, &r->dump->piece_count,
 			      &r->dump->piece_capacity, sizeof(*slot));
@@ -231,7 +231,7 @@ static int read_one_route(struct parse *p, size_t index)
 		return rc;
 	rc = p->visitor->route(p->visitor->context, dump, &dump->routes[0], dump->pieces,
 			       p->reader.error);
-	dump->route_count = dump->piece_count = dump->made_count = 0;
+	dump->route_count = dump->piece_count = dump->transformed_count = 0;
 	return rc;
 }
 
@@ -518,7 +518,7 @@ void dump_free(struct dump **pointer)
 	names_fini(&dump->names);
 	memory_free(dump->routes);
 	memory_free(dump->pieces);
-	memory_free(dump->made);
+	memory_free(dump->transformed);
 	report_fini(&dump->report);
 	memory_free(dump);
 }

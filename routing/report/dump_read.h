@@ -30,9 +30,9 @@ struct dump {
 	bool has_routes;             /* false: a dump of the summary alone */
 	struct names names;          /* of tensors and parameters: each once */
 	/* as in a problem, but `scales` indexes names, and there may be equal ones */
-	struct problem_made *made;
-	size_t made_count, made_capacity;
-	/* as in a table, but `tensor` and `param` index names, and `made` this dump's */
+	struct problem_transformed *transformed;
+	size_t transformed_count, transformed_capacity;
+	/* as in a table, but `tensor` and `param` index names, and `transformed` this dump's */
 	struct route *routes;
 	size_t route_count, route_capacity;
 	struct route_piece *pieces;

@@ -54,10 +54,12 @@ int dump_how(struct dump_reader *r, json_t *object, enum route_how *out);
 /* The index of a name in dump.names, each kept once. */
 int dump_name(struct dump_reader *r, json_t *object, const char *key, uint32_t *out);
 
-/* "make", "to" and "scales" of a piece, none for a copy: a number in dump.made (dump_made.c). */
-int dump_take_made(struct dump_reader *r, json_t *piece, uint32_t *out);
+/* "make", "to" and "scales" of a piece, none for a copy: a number in dump.transformed
+ * (dump_transformed.c). */
+int dump_take_transformed(struct dump_reader *r, json_t *piece, uint32_t *out);
 /* Adds to dump.made; the first is the copy. */
-int dump_add_made(struct dump *dump, const struct problem_made *made, struct error *error);
+int dump_add_transformed(struct dump *dump, const struct problem_transformed *transformed,
+			 struct error *error);
 
 /* The value of "summary", into dump.report (dump_summary.c). */
 int dump_take_summary(struct dump_reader *r, json_t *summary);

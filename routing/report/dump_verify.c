@@ -74,26 +74,29 @@ static int take_facts(const struct dump *dump, struct problem *problem, struct e
 }
 
 /* The problem's number for what the dump says is made of that tensor for that parameter. */
-static bool find_made(const struct problem *problem, const struct dump *dump,
-		      const struct strmap *tensors, const struct route *route,
-		      struct route_piece *piece)
+static bool find_transformed(const struct problem *problem, const struct dump *dump,
+			     const struct strmap *tensors, const struct route *route,
+			     struct route_piece *piece)
 {
 	const struct problem_layout *layout =
 		&problem->layouts[problem->inference_layout[route->inference]];
-	const struct problem_made *said = piece->made ? &dump->made[piece->made] : NULL;
+	const struct problem_transformed *said =
+		piece->transformed ? &dump->transformed[piece->transformed] : NULL;
 	uint32_t scales = 0;
 
 	if (!said)
 		return true; /* a copy; the proof says whether it should be one */
-	if (said->make.from_rows && !strmap_get(tensors, dump->names.items[said->scales], &scales))
+	if (said->transform.from_rows &&
+	    !strmap_get(tensors, dump->names.items[said->scales], &scales))
 		return false;
 	for (uint32_t p = layout->pieces_of[route->tensor];
 	     p < layout->pieces_of[route->tensor + 1]; p++) {
-		const struct problem_made *is = &problem->made[layout->made[p]];
+		const struct problem_transformed *is =
+			&problem->transformed[layout->transformed[p]];
 
-		if (make_equal(&is->make, &said->make) && is->scales == scales &&
+		if (transform_equal(&is->transform, &said->transform) && is->scales == scales &&
 		    is->to == said->to) {
-			piece->made = layout->made[p];
+			piece->transformed = layout->transformed[p];
 			return true;
 		}
 	}
@@ -126,11 +129,12 @@ static int translate(struct table *table, const struct dump *dump, const struct 
 				return REFUSE("routes[%zu].pieces[%" PRIu32 "]: inference %" PRIu32
 					      " has no parameter '%s'",
 					      r, p, route->inference, param);
-			if (!find_made(problem, dump, tensors, route, piece))
-				return REFUSE("routes[%zu].pieces[%" PRIu32 "]: inference %" PRIu32
-					      " asks for nothing of tensor '%s' that is made so",
-					      r, p, route->inference,
-					      dump->names.items[dump->routes[r].tensor]);
+			if (!find_transformed(problem, dump, tensors, route, piece))
+				return REFUSE(
+					"routes[%zu].pieces[%" PRIu32 "]: inference %" PRIu32
+					" asks for nothing of tensor '%s' that is transformed so",
+					r, p, route->inference,
+					dump->names.items[dump->routes[r].tensor]);
 		}
 	}
 	return 0;

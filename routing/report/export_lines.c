@@ -81,24 +81,27 @@ static int write_all(FILE *stream, const struct dump *dump, const char *name, st
 }
 
 /* The ways that the route's pieces are made, as one text. */
-static int made_text(struct text *text, const struct dump *dump, const struct route *route,
-		     const struct route_piece *pieces, struct error *error)
+static int transform_name(struct text *text, const struct dump *dump, const struct route *route,
+			  const struct route_piece *pieces, struct error *error)
 {
-	char one[MAKE_TEXT_BYTES];
+	char one[TRANSFORM_TEXT_BYTES];
 
 	for (uint32_t p = 0; p < route->piece_count; p++) {
-		static const struct make copy;
+		static const struct transform copy;
 		uint32_t first = 0;
 
-		while (pieces[first].made != pieces[p].made)
+		while (pieces[first].transformed != pieces[p].transformed)
 			first++;
 		if (first < p)
 			continue;
-		text_format(text, "%s%s", p ? " + " : "",
-			    make_text(pieces[p].made ? &dump->made[pieces[p].made].make : &copy,
-				      pieces[p].made != 0, one));
+		text_format(
+			text, "%s%s", p ? " + " : "",
+			transform_text(pieces[p].transformed
+					       ? &dump->transformed[pieces[p].transformed].transform
+					       : &copy,
+				       pieces[p].transformed != 0, one));
 	}
-	return text_ok(text) ? 0 : memory_error(error, "writing a route", MAKE_TEXT_BYTES);
+	return text_ok(text) ? 0 : memory_error(error, "writing a route", TRANSFORM_TEXT_BYTES);
 }
 
 /* ---- CSV (RFC 4180, lines end in \n) ---- */
@@ -132,13 +135,13 @@ int export_csv_route(FILE *stream, const struct dump *head, const struct route *
 {
 	const struct dump_rank *rank = &head->inference[route->inference];
 	struct row_ranges ranges;
-	struct text made = {0};
-	int rc = made_text(&made, head, route, pieces, error);
+	struct text transformed = {0};
+	int rc = transform_name(&transformed, head, route, pieces, error);
 
 	if (!rc)
 		rc = gather_rows(&ranges, route, pieces, error);
 	if (rc) {
-		text_fini(&made);
+		text_fini(&transformed);
 		return rc;
 	}
 	write_field(stream, head->names.items[route->tensor]);
@@ -150,8 +153,8 @@ int export_csv_route(FILE *stream, const struct dump *head, const struct route *
 	for (size_t i = 0; i < ranges.count; i++)
 		fprintf(stream, "%s%" PRIu64 ":%" PRIu64, i ? " " : "", ranges.items[i].lo,
 			ranges.items[i].hi);
-	fprintf(stream, ",%s\n", text_string(&made));
-	text_fini(&made);
+	fprintf(stream, ",%s\n", text_string(&transformed));
+	text_fini(&transformed);
 	drop_rows(&ranges);
 	return 0;
 }
@@ -176,14 +179,14 @@ int export_jsonl_route(FILE *stream, const struct dump *head, const struct route
 {
 	const struct dump_rank *rank = &head->inference[route->inference];
 	struct row_ranges ranges;
-	struct text made = {0};
+	struct text transformed = {0};
 	struct json json;
-	int rc = made_text(&made, head, route, pieces, error);
+	int rc = transform_name(&transformed, head, route, pieces, error);
 
 	if (!rc)
 		rc = gather_rows(&ranges, route, pieces, error);
 	if (rc) {
-		text_fini(&made);
+		text_fini(&transformed);
 		return rc;
 	}
 	json_to_file(&json, stream);
@@ -201,9 +204,9 @@ int export_jsonl_route(FILE *stream, const struct dump *head, const struct route
 	for (size_t i = 0; i < ranges.count; i++)
 		json_put_range(&json, ranges.items[i].lo, ranges.items[i].hi);
 	json_put_array_end(&json);
-	json_put_key_string(&json, "make", text_string(&made));
+	json_put_key_string(&json, "make", text_string(&transformed));
 	json_put_line_end(&json);
-	text_fini(&made);
+	text_fini(&transformed);
 	drop_rows(&ranges);
 	return 0;
 }

@@ -28,7 +28,7 @@ static bool see(struct seen *seen, uint32_t stamp, uint32_t trainer,
 	at = checksum64(key, (1 + 2 * (size_t)box->dims) * sizeof(key[0])) & (seen->size - 1);
 	for (; seen->slots[at].stamp == stamp; at = (at + 1) & (seen->size - 1))
 		if (seen->slots[at].trainer == trainer &&
-		    seen->slots[at].piece->made == piece->made &&
+		    seen->slots[at].piece->transformed == piece->transformed &&
 		    box_equal(&seen->slots[at].piece->src, box))
 			return false;
 	seen->slots[at] = (struct seen_slot){stamp, trainer, piece};
@@ -70,7 +70,7 @@ static int count_prepared(struct summary *summary, const struct table *table, st
 
 struct wanted_piece {
 	const struct piece *piece;
-	uint32_t made;
+	uint32_t transformed;
 };
 
 /* By what is made, by columns, then by rows. */
@@ -79,8 +79,8 @@ static int by_columns(const void *x, const void *y)
 	const struct wanted_piece *one = x, *two = y;
 	const struct piece *a = one->piece, *b = two->piece;
 
-	if (one->made != two->made)
-		return one->made < two->made ? -1 : 1;
+	if (one->transformed != two->transformed)
+		return one->transformed < two->transformed ? -1 : 1;
 
 	for (uint32_t d = a->src.dims - 1; d < a->src.dims; d--) {
 		if (a->src.lo[d] != b->src.lo[d])
@@ -99,7 +99,7 @@ static bool same_columns(const struct box *a, const struct box *b)
 	return true;
 }
 
-/* Each row of each range of columns that any rank wants, once for each thing made of it. */
+/* Each row of each range of columns that any rank wants, once for each way it is transformed. */
 static uint64_t union_bytes(struct wanted_piece *pieces, size_t count)
 {
 	uint64_t bytes = 0, done = 0;
@@ -110,7 +110,7 @@ static uint64_t union_bytes(struct wanted_piece *pieces, size_t count)
 		const struct box *box = &pieces[i].piece->src;
 		struct piece part;
 
-		if (i == 0 || pieces[i].made != pieces[i - 1].made ||
+		if (i == 0 || pieces[i].transformed != pieces[i - 1].transformed ||
 		    !same_columns(box, &pieces[i - 1].piece->src))
 			done = 0;
 		if (!piece_cut_rows(pieces[i].piece, done, box->hi[0], &part))
@@ -143,7 +143,8 @@ static int count_minimum(struct summary *summary, const struct problem *problem,
 					rc = -1;
 					break;
 				}
-				*slot = (struct wanted_piece){&layout->pieces[p], layout->made[p]};
+				*slot = (struct wanted_piece){&layout->pieces[p],
+							      layout->transformed[p]};
 			}
 		}
 		if (!rc)

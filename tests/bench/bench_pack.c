@@ -34,7 +34,7 @@ struct job {
 	uint64_t rows, columns; /* of the tensor */
 	uint32_t row_slices, column_slices;
 	enum dtype from, to;
-	struct make make;
+	struct transform transform;
 };
 
 static const struct job jobs[] = {
@@ -121,7 +121,7 @@ static const struct job jobs[] = {
 	 1,
 	 DTYPE_BF16,
 	 DTYPE_F32,
-	 {.part = MAKE_SCALES, .to_rows = 128, .to_columns = 128}},
+	 {.part = TRANSFORM_SCALES, .to_rows = 128, .to_columns = 128}},
 	{"requantise: 128x128 to 64x64",
 	 2048,
 	 7168,
@@ -139,7 +139,7 @@ struct bench {
 	const struct job *job;
 	struct pack packs[SLICES_MAX];
 	uint32_t slices, threads;
-	uint32_t lanes; /* made together: all slices of a tensor, or each on its own */
+	uint32_t lanes; /* packed together: all slices of a tensor, or each on its own */
 	uint64_t tensors, tensor_bytes, piece_source_bytes;
 	unsigned char *source, *target;
 	float *scales;
@@ -171,7 +171,7 @@ static uint64_t read_once(const unsigned char *data, uint64_t bytes)
 
 static bool in_blocks(const struct job *job)
 {
-	return job->make.to_rows || job->make.from_rows;
+	return job->transform.to_rows || job->transform.from_rows;
 }
 
 /* The yardstick: the k-th run of a piece's bytes. A conversion moves (source + target) / 2. */
@@ -204,7 +204,7 @@ static void read_lines(struct worker *worker, uint64_t slice, uint64_t tensor)
 	worker->seen += sum;
 }
 
-/* The pieces of a tensor from `slice` on that are made together, or the one. */
+/* The pieces of a tensor from `slice` on that are packed together, or the one. */
 static void pack_some(struct worker *worker, uint64_t slice, uint64_t tensor)
 {
 	const struct bench *bench = worker->bench;
@@ -362,12 +362,12 @@ static int prepare(struct bench *bench, const struct job *job, uint64_t bytes, s
 			.shape = {job->rows, job->columns},
 			.src = {2, {row, column}, {row + rows, column + columns}},
 			.held_hi = job->rows,
-			.make = job->make,
+			.transform = job->transform,
 		};
 
-		if (job->make.from_rows)
-			source.scales_hi =
-				(job->rows + job->make.from_rows - 1) / job->make.from_rows;
+		if (job->transform.from_rows)
+			source.scales_hi = (job->rows + job->transform.from_rows - 1) /
+					   job->transform.from_rows;
 		if (pack_init(&bench->packs[s], &source, error))
 			return -1;
 		target_bytes += bench->packs[s].bytes;

@@ -46,8 +46,8 @@ struct row {
 	const char *name, *model, *train, *infer;
 };
 
-/* Made pieces: the scales that are kept from the pass over their values count too. */
-static const struct row made_rows[] = {
+/* Transformed pieces: the scales that are kept from the pass over their values count too. */
+static const struct row transformed_rows[] = {
 	{"Qwen3-30B-A3B, quantised", "Qwen3-30B-A3B", "world=16",
 	 "engines=2,tp=4,ep=4,fp8=128x128"},
 	{"Qwen3-235B, quantised", "Qwen3-235B-A22B", "world=64,pp=4",
@@ -154,7 +154,8 @@ static void add_route(const struct table *table, const struct route *route, cons
 
 	for (uint32_t p = 0; p < route->piece_count; p++) {
 		const struct route_piece *piece = &table->pieces[route->piece_first + p];
-		const struct problem_made *made = &problem->made[piece->made];
+		const struct problem_transformed *transformed =
+			&problem->transformed[piece->transformed];
 
 		plan->peers[peer].bytes += piece->bytes;
 		plan->rows[plan->row_count++] = (struct plan_row){
@@ -166,9 +167,9 @@ static void add_route(const struct table *table, const struct route *route, cons
 			.src = piece->src,
 			.offset = piece->offset,
 			.bytes = piece->bytes,
-			.make = made->make,
-			.scales = made->make.from_rows ? index[made->scales] : 0,
-			.to = made->to,
+			.transform = transformed->transform,
+			.scales = transformed->transform.from_rows ? index[transformed->scales] : 0,
+			.to = transformed->to,
 		};
 	}
 }
@@ -640,11 +641,12 @@ int main(int argc, char **argv)
 		}
 	}
 	check(scenarios_published(&scenarios, &error), "published.json", &error);
-	for (size_t i = 0; i < scenarios.count + sizeof(made_rows) / sizeof(*made_rows); i++) {
+	for (size_t i = 0;
+	     i < scenarios.count + sizeof(transformed_rows) / sizeof(*transformed_rows); i++) {
 		const struct scenario *scenario = i < scenarios.count ? &scenarios.items[i] : NULL;
 		struct row row = scenario ? (struct row){scenario->name, scenario->model,
 							 scenario->train, scenario->infer}
-					  : made_rows[i - scenarios.count];
+					  : transformed_rows[i - scenarios.count];
 		int rc = strstr(row.name, word) ? measure(&row, ring_mib << 20) : 0;
 
 		worst = rc > worst ? rc : worst;

@@ -187,7 +187,8 @@ static int measure(const char *job, const char *policy, const struct problem *pr
 	return 0;
 }
 
-static int measure_made(const char *source, uint64_t pairs, const char *policy, struct error *error)
+static int measure_transformed(const char *source, uint64_t pairs, const char *policy,
+			       struct error *error)
 {
 	struct problem_input input = {
 		.model = "bench",
@@ -253,7 +254,7 @@ static int apart(const struct published *row, const char *source, uint64_t pairs
 
 	if (child == 0) {
 		int rc = row ? measure_model(row->name, row->train, row->infer, policy, &error)
-			     : measure_made(source, pairs, policy, &error);
+			     : measure_transformed(source, pairs, policy, &error);
 
 		if (rc)
 			fprintf(stderr, "bench_routing: %s\n", error.text);
@@ -266,7 +267,7 @@ static int apart(const struct published *row, const char *source, uint64_t pairs
 
 static const char *const policies[] = {"greedy", "round-robin", "lpt", "balanced"};
 
-static int bench_made(uint64_t pairs, uint32_t shards, struct error *error)
+static int bench_transformed(uint64_t pairs, uint32_t shards, struct error *error)
 {
 	uint32_t tensors = (uint32_t)((pairs + RANKS - 1) / RANKS);
 	int rc = make_holdings(tensors, shards, error);
@@ -298,9 +299,9 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	for (uint64_t pairs = 1000; !rc && pairs <= largest; pairs *= 10) {
-		rc = bench_made(pairs, 0, &error);
+		rc = bench_transformed(pairs, 0, &error);
 		if (!rc && pairs <= 1000000)
-			rc = bench_made(pairs, 1, &error);
+			rc = bench_transformed(pairs, 1, &error);
 	}
 	for (size_t r = 0; !rc && r < ARRAY_SIZE(published); r++)
 		for (size_t p = 0; !rc && p < ARRAY_SIZE(policies); p++)

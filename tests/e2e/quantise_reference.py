@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversions and fp8 block quantisation as job/make.h defines them, in numpy, over arrays of
+"""Conversions and fp8 block quantisation as job/transform.h defines them, in numpy, over arrays of
 bits: uint32 for F32, uint16 for BF16 and F16, uint8 for F8_E4M3. No code of Weft and none of its
 bit tricks: a number is rounded to the nearest multiple of its step, in float64, where that is
 exact."""

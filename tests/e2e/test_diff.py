@@ -83,7 +83,7 @@ def test_order_and_topology__are_differences_that_move_nothing(plans):
 
 
 def test_made__in_another_way_is_a_difference_that_moves_nothing(tmp_path):
-    """Labels, ranks, targets and digest as they were: only how the bytes are made differs."""
+    """Labels, ranks, targets and digest as they were: only how the bytes are transformed differs."""
     model = jobs.make_model(tmp_path / "model", "deepseek-fp8")
     text = jobs.weft("route", "plan", "--model", model, "--train", "world=2", "--infer",
                      "engines=1,tp=2,dtype=F16,fp8=4x8", "--json").stdout
@@ -97,7 +97,7 @@ def test_made__in_another_way_is_a_difference_that_moves_nothing(tmp_path):
         said = json.loads(diff(plan, other, "--json"))
         assert not said["same"] and said["moved_bytes"] == said["only_a_bytes"] == said["only_b_bytes"] == 0
         assert said["remade_bytes"] == sum(size for size, how in made if before in how) > 0
-        assert "are made in another way" in diff(plan, other)
+        assert "are transformed in another way" in diff(plan, other)
     assert json.loads(diff(plan, plan, "--json", code=0))["remade_bytes"] == 0
 
 

@@ -145,7 +145,7 @@ def round_robin(problem):
         yield tensor, holders[plans[count][rank // problem.tp, rank % problem.tp]], rank, pieces
 
 
-def made(piece):
+def transformed(piece):
     """(how, dtype, tensor of the scales) of a piece that is no copy, else ()."""
     return () if piece.get("make", "copy") == "copy" else (piece["make"], piece["to"], piece.get("scales", ""))
 
@@ -154,7 +154,7 @@ def how(tensor, piece, memory):
     """Direct when the box is one run of bytes of the tensor, copied as they are."""
     inner = False  # a dimension before this one has more than one element
     for (lo, hi), size in zip(piece["src"], tensor["shape"]):
-        if made(piece) or inner and (lo, hi) != (0, size):
+        if transformed(piece) or inner and (lo, hi) != (0, size):
             return {"mapped": "mapped", "process": "replica"}[memory]
         inner = inner or hi - lo > 1
     return "direct"
@@ -169,8 +169,8 @@ def figures(problem, routes, memory):
             box = tuple(map(tuple, piece["src"]))
             loads[trainer] += piece["bytes"]
             needs[rank] += piece["bytes"]
-            prepared[trainer, tensor["tensor"], box, made(piece)] = piece["bytes"]
-            distinct[tensor["tensor"], box, made(piece)] = piece["bytes"]
+            prepared[trainer, tensor["tensor"], box, transformed(piece)] = piece["bytes"]
+            distinct[tensor["tensor"], box, transformed(piece)] = piece["bytes"]
             ways[how(tensor, piece, memory)] += piece["bytes"]
             pieces_count += 1
         sessions[trainer].add(rank)
@@ -213,9 +213,9 @@ def digest(dump):
             for low, high in piece["src"]:
                 number(low, high)
             way = piece.get("how", route["how"])
-            way = ("direct", "mapped", "replica").index(way) + (bool(made(piece)) << 32)
+            way = ("direct", "mapped", "replica").index(way) + (bool(transformed(piece)) << 32)
             number(piece["offset"], piece["bytes"], way)
-            if made(piece):
+            if transformed(piece):
                 word, *blocks = piece["make"].split()
                 first, *_, last = [[int(n) for n in block.split("x")] for block in blocks * 2 or ["0x0"] * 2]
                 number(word in ("scales", "rescale"), *(first if "scales" in piece else (0, 0)),
@@ -245,10 +245,10 @@ def test_plan__is_what_the_rule_says(tmp_path, model, train, infer):
         dump = json.loads(text)
         wanted = [{"tensor": tensor["tensor"], "trainer": trainer, "inference": rank,
                    "bytes": sum(p["bytes"] for p in pieces),
-                   "pieces": [(p["src"], p["param"], p["offset"], p["bytes"], how(tensor, p, memory), made(p))
+                   "pieces": [(p["src"], p["param"], p["offset"], p["bytes"], how(tensor, p, memory), transformed(p))
                               for p in pieces]} for tensor, trainer, rank, pieces in rules[policy]]
         planned = [{**{key: route[key] for key in ("tensor", "trainer", "inference", "bytes")},
-                    "pieces": [(p["src"], p["param"], p["offset"], p["bytes"], p.get("how", route["how"]), made(p))
+                    "pieces": [(p["src"], p["param"], p["offset"], p["bytes"], p.get("how", route["how"]), transformed(p))
                                for p in route["pieces"]]} for route in dump["routes"]]
         assert len(planned) == len(wanted)
         for got, want in zip(planned, wanted):

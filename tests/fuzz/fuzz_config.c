@@ -46,7 +46,7 @@ static void check_layout(const struct model *model, const struct infer_spec *inf
 		const struct piece *piece = &layout->pieces[p];
 
 		check(model_find(model, layout->tensors[piece->tensor].name) >= 0);
-		check(!piece->make.from_rows || piece->scales < layout->tensor_count);
+		check(!piece->transform.from_rows || piece->scales < layout->tensor_count);
 		written += piece->bytes;
 	}
 	for (size_t f = 0; f < layout->fill_count; f++)

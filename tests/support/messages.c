@@ -179,9 +179,9 @@ static void add_tensor(struct layout *layout, uint64_t *state)
 }
 
 /* A matrix in blocks of 4x8 with its scales, kept in blocks of 2x16: values and scales. */
-static void add_made(struct layout *layout, uint64_t *state)
+static void add_transformed(struct layout *layout, uint64_t *state)
 {
-	const struct make make = {MAKE_VALUES, 4, 8, 2, 16};
+	const struct transform transform = {TRANSFORM_VALUES, 4, 8, 2, 16};
 	uint64_t sizes[2] = {1 + random_below(state, 40), 1 + random_below(state, 40)};
 	uint64_t from[2] = {(sizes[0] + 3) / 4, (sizes[1] + 7) / 8};
 	uint64_t to[2] = {(sizes[0] + 1) / 2, (sizes[1] + 15) / 16};
@@ -197,11 +197,11 @@ static void add_made(struct layout *layout, uint64_t *state)
 				      .param = (uint32_t)(part ? blocks : values),
 				      .src = box_whole(2, sizes),
 				      .bytes = part ? 4 * to[0] * to[1] : sizes[0] * sizes[1],
-				      .make = make,
+				      .transform = transform,
 				      .scales = (uint32_t)scales};
 		struct piece piece;
 
-		whole.make.part = (enum make_part)part;
+		whole.transform.part = (enum transform_part)part;
 		if (piece_cut_rows(&whole, 0, border, &piece))
 			NEED(layout_add_piece(layout, &piece, NULL) == 0);
 		NEED(piece_cut_rows(&whole, border, sizes[0], &piece));
@@ -315,20 +315,20 @@ static void random_peers(struct message_peers *to, uint64_t *state)
 	}
 }
 
-static struct make make(uint64_t *state)
+static struct transform transform(uint64_t *state)
 {
-	struct make made = {0};
+	struct transform transformed = {0};
 
 	if (coin(state)) {
-		made.from_rows = 1 + (uint32_t)random_below(state, MAKE_BLOCK_MAX);
-		made.from_columns = 1 + (uint32_t)random_below(state, MAKE_BLOCK_MAX);
+		transformed.from_rows = 1 + (uint32_t)random_below(state, TRANSFORM_BLOCK_MAX);
+		transformed.from_columns = 1 + (uint32_t)random_below(state, TRANSFORM_BLOCK_MAX);
 	}
 	if (coin(state)) {
-		made.to_rows = 1 + (uint32_t)random_below(state, MAKE_BLOCK_MAX);
-		made.to_columns = 1 + (uint32_t)random_below(state, MAKE_BLOCK_MAX);
-		made.part = (enum make_part)random_below(state, MAKE_PART_COUNT);
+		transformed.to_rows = 1 + (uint32_t)random_below(state, TRANSFORM_BLOCK_MAX);
+		transformed.to_columns = 1 + (uint32_t)random_below(state, TRANSFORM_BLOCK_MAX);
+		transformed.part = (enum transform_part)random_below(state, TRANSFORM_PART_COUNT);
 	}
-	return made;
+	return transformed;
 }
 
 static void random_row(struct plan_row *row, const struct message_plan *plan, uint64_t *state)
@@ -343,8 +343,8 @@ static void random_row(struct plan_row *row, const struct message_plan *plan, ui
 	row->bytes = 1 + number(state) / 4;
 	if (coin(state))
 		return;
-	row->make = make(state);
-	row->scales = row->make.from_rows ? (uint32_t)random_below(state, LIMIT_TENSORS) : 0;
+	row->transform = transform(state);
+	row->scales = row->transform.from_rows ? (uint32_t)random_below(state, LIMIT_TENSORS) : 0;
 	row->to = (enum dtype)(1 + random_below(state, DTYPE_COUNT - 1));
 }
 
@@ -465,7 +465,7 @@ static void random_body(struct message *message, uint64_t *state)
 		for (uint64_t i = random_below(state, 4); i > 0; i--)
 			add_tensor(&message->u.layout.layout, state);
 		if (coin(state))
-			add_made(&message->u.layout.layout, state);
+			add_transformed(&message->u.layout.layout, state);
 		NEED(layout_finish(&message->u.layout.layout, NULL) == 0);
 		message->u.layout.digest = layout_digest(&message->u.layout.layout);
 		break;

@@ -57,7 +57,7 @@ static const char *piece_differs(const struct piece *a, const struct piece *b)
 	SAME(box_equal(&a->src, &b->src));
 	SAME_NUMBER(offset);
 	SAME_NUMBER(bytes);
-	SAME(make_equal(&a->make, &b->make));
+	SAME(transform_equal(&a->transform, &b->transform));
 	SAME_NUMBER(scales);
 	return NULL;
 }
@@ -155,7 +155,7 @@ static const char *row_differs(const struct plan_row *a, const struct plan_row *
 	SAME(box_equal(&a->src, &b->src));
 	SAME_NUMBER(offset);
 	SAME_NUMBER(bytes);
-	SAME(make_equal(&a->make, &b->make));
+	SAME(transform_equal(&a->transform, &b->transform));
 	SAME_NUMBER(scales);
 	SAME_NUMBER(to);
 	return NULL;

@@ -111,33 +111,34 @@ static int64_t need_tensor(struct weft_worker *worker, const weft_tensor *tensor
 
 /* What can be wrong before a tensor is noted: a refused piece leaves nothing behind that the right
  * one would contradict. */
-static int check_made(const struct make *make, const weft_tensor *tensor, const weft_tensor *scales,
-		      struct error *error)
+static int check_transformed(const struct transform *transform, const weft_tensor *tensor,
+			     const weft_tensor *scales, struct error *error)
 {
 	static const char call[] = "weft_declare_transformed_piece";
 	uint64_t rows, columns;
 
-	if (!make_valid(make))
+	if (!transform_valid(transform))
 		return error_set(error, ERROR_USAGE,
 				 "%s: tensor %s: blocks of %ux%u to %ux%u%s: rows and columns of a "
 				 "block are both 0 or both 1 to %u, and scales need a block",
-				 call, tensor->name, make->from_rows, make->from_columns,
-				 make->to_rows, make->to_columns,
-				 make->part == MAKE_SCALES ? ", the scales" : "", MAKE_BLOCK_MAX);
-	if (!make->from_rows && scales)
+				 call, tensor->name, transform->from_rows, transform->from_columns,
+				 transform->to_rows, transform->to_columns,
+				 transform->part == TRANSFORM_SCALES ? ", the scales" : "",
+				 TRANSFORM_BLOCK_MAX);
+	if (!transform->from_rows && scales)
 		return error_set(error, ERROR_USAGE,
 				 "%s: tensor %s is not in blocks (from 0x0) but is given a tensor "
 				 "of scales; pass NULL, or the block",
 				 call, tensor->name);
-	if (make->from_rows && !scales)
+	if (transform->from_rows && !scales)
 		return error_set(error, ERROR_USAGE,
 				 "%s: tensor %s has blocks of %ux%u and no tensor of scales; the "
 				 "one needs the other",
-				 call, tensor->name, make->from_rows, make->from_columns);
+				 call, tensor->name, transform->from_rows, transform->from_columns);
 	if (!scales || tensor->dims != 2)
 		return 0;
-	rows = (tensor->shape[0] + make->from_rows - 1) / make->from_rows;
-	columns = (tensor->shape[1] + make->from_columns - 1) / make->from_columns;
+	rows = (tensor->shape[0] + transform->from_rows - 1) / transform->from_rows;
+	columns = (tensor->shape[1] + transform->from_columns - 1) / transform->from_columns;
 	if (scales->name && scales->dtype && !strcmp(scales->dtype, "F32") && scales->dims == 2 &&
 	    scales->shape[0] == rows && scales->shape[1] == columns)
 		return 0;
@@ -145,18 +146,19 @@ static int check_made(const struct make *make, const weft_tensor *tensor, const 
 			 "%s: the scales of tensor %s [%llu, %llu] in blocks of %ux%u are F32 "
 			 "[%llu, %llu]; given is %s %s of %u dimensions [%llu, %llu, ..]",
 			 call, tensor->name, (unsigned long long)tensor->shape[0],
-			 (unsigned long long)tensor->shape[1], make->from_rows, make->from_columns,
-			 (unsigned long long)rows, (unsigned long long)columns,
-			 scales->name ? scales->name : "(NULL)",
+			 (unsigned long long)tensor->shape[1], transform->from_rows,
+			 transform->from_columns, (unsigned long long)rows,
+			 (unsigned long long)columns, scales->name ? scales->name : "(NULL)",
 			 scales->dtype ? scales->dtype : "(NULL)", scales->dims,
 			 (unsigned long long)scales->shape[0],
 			 (unsigned long long)scales->shape[1]);
 }
 
-static int declare_made(struct weft_worker *worker, struct piece *piece, const weft_tensor *tensor,
-			const weft_tensor *scales, struct error *error)
+static int declare_transformed(struct weft_worker *worker, struct piece *piece,
+			       const weft_tensor *tensor, const weft_tensor *scales,
+			       struct error *error)
 {
-	int64_t index = check_made(&piece->make, tensor, scales, error);
+	int64_t index = check_transformed(&piece->transform, tensor, scales, error);
 
 	if (index < 0)
 		return (int)index;
@@ -170,8 +172,8 @@ static int declare_made(struct weft_worker *worker, struct piece *piece, const w
 			return (int)index;
 		piece->scales = (uint32_t)index;
 	}
-	if (!make_bytes(&piece->make, &piece->src, tensor->dims, tensor->shape,
-			worker->layout.params[piece->param].dtype, &piece->bytes))
+	if (!transform_bytes(&piece->transform, &piece->src, tensor->dims, tensor->shape,
+			     worker->layout.params[piece->param].dtype, &piece->bytes))
 		piece->bytes = 1; /* layout_add_piece says why it has none */
 	return layout_add_piece(&worker->layout, piece, error);
 }
@@ -201,7 +203,7 @@ static int declare_piece(struct weft_worker *worker, const char *call, const wef
 				 "the tensor",
 				 tensor->name, box_text(&piece->src, text, sizeof(text)));
 	}
-	return declare_made(worker, piece, tensor, scales, error);
+	return declare_transformed(worker, piece, tensor, scales, error);
 }
 
 /* The caller's structs, then the piece. */
@@ -248,8 +250,9 @@ int weft_declare_transformed_piece(weft_worker *worker, const weft_tensor *tenso
 	struct error inner;
 	int rc = transform ? abi_take(ABI_TRANSFORM, call, transform, &taken, &inner) : 0;
 
-	piece.make = (struct make){taken.scales_part ? MAKE_SCALES : MAKE_VALUES, taken.from_rows,
-				   taken.from_columns, taken.to_rows, taken.to_columns};
+	piece.transform = (struct transform){
+		taken.scales_part ? TRANSFORM_SCALES : TRANSFORM_VALUES, taken.from_rows,
+		taken.from_columns, taken.to_rows, taken.to_columns};
 	if (!rc)
 		rc = take_piece(worker, call, tensor, src_lo, src_hi, &piece, scales, &inner);
 	return worker_result(rc, &inner, error);

@@ -290,11 +290,12 @@ WEFT_API int weft_update_begin(weft_worker *worker, uint64_t version, weft_error
 /* [any thread, many at once; so are the next three] Sends all pieces of tensor `id` from `memory` (the
  * held rows, row-major, bytes as in weft_tensor_view). It must stay unchanged until
  * weft_update_end or weft_update_drain; with replica "full" it may be reused when the call returns.
- * What is made from a weight and its scales leaves when both were written: until then the first one's
- * memory must stay, with any replica. A tensor written twice, or of another size, is WEFT_E_USAGE and
- * nothing is sent. When a transfer fails, all calls inside return the first failure, when none of
- * them reads a tensor any more; a NIC may, until weft_close has returned. A call that comes after the
- * failure is refused at once: those inside may still be reading theirs. */
+ * What is transformed from a weight and its scales leaves when both were written: until then the
+ * first one's memory must stay, with any replica. A tensor written twice, or of another size, is
+ * WEFT_E_USAGE and nothing is sent. When a transfer fails, all calls inside return the first
+ * failure, when none of them reads a tensor any more; a NIC may, until weft_close has returned. A
+ * call that comes after the failure is refused at once: those inside may still be reading
+ * theirs. */
 WEFT_API int weft_update_write(weft_worker *worker, uint32_t id, const weft_memory *memory,
 			       weft_error *error);
 /* Every tensor at once, memory[id] each (its pointer NULL for tensors that are not wanted, or were

@@ -60,7 +60,7 @@ static int resolve_row(struct send_plan *plan, const struct epoch *epoch, size_t
 
 	if (row->peer >= epoch->peer_count || row->tensor >= epoch->options.holding->tensor_count ||
 	    row->ordinal >= epoch->peers[row->peer].plan->pieces || row->how >= HOW_COUNT ||
-	    (row->make.from_rows && row->scales >= epoch->options.holding->tensor_count))
+	    (row->transform.from_rows && row->scales >= epoch->options.holding->tensor_count))
 		return send_plan_bad_row(epoch, index, "peer, tensor, piece or way is out of range", error);
 	*out = (struct send_row){.peer = row->peer,
 				 .ordinal = row->ordinal,
@@ -106,7 +106,7 @@ static int group_by_tensor(struct send_plan *plan, const struct epoch *epoch, st
 	uint32_t *first = memory_zalloc(tensors + 2, sizeof(*first));
 
 	for (size_t i = 0; i < plan->row_count; i++)
-		entries += epoch->plan->rows[i].make.from_rows ? 2 : 1;
+		entries += epoch->plan->rows[i].transform.from_rows ? 2 : 1;
 	plan->tensor_count = tensors;
 	plan->tensor_first = first;
 	plan->tensor_rows = memory_zalloc(entries, sizeof(*plan->tensor_rows));
@@ -118,7 +118,7 @@ static int group_by_tensor(struct send_plan *plan, const struct epoch *epoch, st
 		const struct plan_row *row = &epoch->plan->rows[i];
 
 		first[row->tensor + 2]++;
-		if (row->make.from_rows)
+		if (row->transform.from_rows)
 			first[row->scales + 2]++;
 	}
 	for (size_t t = 1; t < tensors + 2; t++)
@@ -127,7 +127,7 @@ static int group_by_tensor(struct send_plan *plan, const struct epoch *epoch, st
 		const struct plan_row *row = &epoch->plan->rows[i];
 
 		plan->tensor_rows[first[row->tensor + 1]++] = (uint32_t)i;
-		if (row->make.from_rows)
+		if (row->transform.from_rows)
 			plan->tensor_rows[first[row->scales + 1]++] = (uint32_t)i;
 		plan->direct[row->tensor] |= row->how == HOW_DIRECT;
 	}

@@ -37,12 +37,18 @@ static int compare_boxes(const struct box *a, const struct box *b)
 /* What is read, and in which blocks: equal for values and their scales. */
 static int compare_reads(const struct plan_row *x, const struct plan_row *y)
 {
-	const uint32_t a[] = {
-		x->tensor,	 x->make.from_rows,  x->make.from_columns,
-		x->make.to_rows, x->make.to_columns, x->make.from_rows ? x->scales : 0};
-	const uint32_t b[] = {
-		y->tensor,	 y->make.from_rows,  y->make.from_columns,
-		y->make.to_rows, y->make.to_columns, y->make.from_rows ? y->scales : 0};
+	const uint32_t a[] = {x->tensor,
+			      x->transform.from_rows,
+			      x->transform.from_columns,
+			      x->transform.to_rows,
+			      x->transform.to_columns,
+			      x->transform.from_rows ? x->scales : 0};
+	const uint32_t b[] = {y->tensor,
+			      y->transform.from_rows,
+			      y->transform.from_columns,
+			      y->transform.to_rows,
+			      y->transform.to_columns,
+			      y->transform.from_rows ? y->scales : 0};
 
 	for (size_t i = 0; i < sizeof(a) / sizeof(a[0]); i++)
 		if (a[i] != b[i])
@@ -59,7 +65,7 @@ static int compare_sources(const void *a, const void *b, void *context)
 	int order = compare_reads(x, y);
 
 	if (!order)
-		order = compare_u64(x->make.part, y->make.part);
+		order = compare_u64(x->transform.part, y->transform.part);
 	if (!order)
 		order = compare_u64(x->to, y->to);
 	if (!order && epoch->options.full)
@@ -80,11 +86,11 @@ static int init_pack(const struct epoch *epoch, const struct plan_row *row, stru
 		.src = row->src,
 		.held_lo = epoch->options.held[row->tensor].lo,
 		.held_hi = epoch->options.held[row->tensor].hi,
-		.make = row->make,
+		.transform = row->transform,
 	};
 
 	memcpy(from.shape, tensor->shape, sizeof(from.shape));
-	if (row->make.from_rows) {
+	if (row->transform.from_rows) {
 		from.scales_lo = epoch->options.held[row->scales].lo;
 		from.scales_hi = epoch->options.held[row->scales].hi;
 	}
@@ -108,7 +114,7 @@ static int add_source(struct send_plan *plan, const struct epoch *epoch, uint32_
 
 	*source = (struct send_source){
 		.tensor = row->tensor,
-		.scales = row->make.from_rows ? row->scales : NO_TENSOR,
+		.scales = row->transform.from_rows ? row->scales : NO_TENSOR,
 		.first_row = first,
 		.follower = NO_SOURCE,
 	};
@@ -123,8 +129,8 @@ static void find_follower(struct send_plan *plan, const struct epoch *epoch, siz
 	struct send_source *leader = &plan->sources[values], *source = &plan->sources[scales];
 	const struct plan_row *rows = epoch->plan->rows;
 
-	if (leader->pack.make.part != MAKE_VALUES || !leader->pack.make.to_rows ||
-	    source->pack.make.part != MAKE_SCALES || leader->follower != NO_SOURCE ||
+	if (leader->pack.transform.part != TRANSFORM_VALUES || !leader->pack.transform.to_rows ||
+	    source->pack.transform.part != TRANSFORM_SCALES || leader->follower != NO_SOURCE ||
 	    compare_reads(&rows[plan->source_rows[leader->first_row]],
 			  &rows[plan->source_rows[source->first_row]]) ||
 	    plan->scratch_bytes + source->pack.bytes > SCRATCH_BYTES_MAX)
@@ -170,7 +176,8 @@ int send_plan_find_sources(struct send_plan *plan, const struct epoch *epoch, st
 		source->row_count++;
 		source->slots |= row->how == HOW_REPLICA && !source->follows && !epoch->options.full;
 		if (!rc && row->how == HOW_DIRECT &&
-		    (!make_plain(&source->pack.make) || source->pack.from != source->pack.to ||
+		    (!transform_plain(&source->pack.transform) ||
+		     source->pack.from != source->pack.to ||
 		     (source->pack.runs.rows > 1 &&
 		      source->pack.runs.stride_bytes != source->pack.runs.row_bytes)))
 			rc = send_plan_bad_row(epoch, sorted[i], "it cannot go out as it lies", error);

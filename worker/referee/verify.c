@@ -10,7 +10,7 @@
 #include "model/checkpoint.h"
 #include "model/content.h"
 #include "worker/api/worker.h"
-#include "worker/referee/remake.h"
+#include "worker/referee/transform.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -119,8 +119,9 @@ static uint32_t verify_threads(const struct layout *layout)
 static int compare_all(struct referee *referee, struct error *error)
 {
 	const struct layout *layout = &referee->worker->layout;
-	struct remake remake = {.context = referee, .read = read_version, .take = compare_bytes};
-	int rc = remake_layout(&remake, layout, verify_threads(layout), error);
+	struct referee_transform transform = {
+		.context = referee, .read = read_version, .take = compare_bytes};
+	int rc = referee_transform_layout(&transform, layout, verify_threads(layout), error);
 
 	for (size_t i = 0; i < layout->fill_count && !rc; i++)
 		rc = compare_fill(referee, &layout->fills[i], error);

@@ -86,7 +86,7 @@ static void pack_rest(const struct sender *sender, const struct send_source *sou
 		      struct pack_part *part, void **targets, uint32_t next)
 {
 	part->sum = NULL;
-	part->made_scales = NULL;
+	part->transformed_scales = NULL;
 	part->targets = targets;
 	while (next < source->row_count) {
 		part->target_count =
@@ -107,7 +107,7 @@ static void add_products(const struct sender *sender, const struct send_source *
 	if (source->follower == NO_SOURCE)
 		return;
 	follower = &plan->sources[source->follower];
-	part->made_scales = (float *)(void *)(plan->scratch + follower->scratch) +
+	part->transformed_scales = (float *)(void *)(plan->scratch + follower->scratch) +
 			    part->from / source->pack.grain_bytes *
 				    (follower->pack.grain_bytes / sizeof(float));
 }
@@ -132,7 +132,7 @@ static void pack_group(struct sender *sender, const struct step *step, const str
 						    targets[i] + part.target_count,
 						    TARGETS_AT_ONCE - part.target_count);
 		add_products(sender, &sources[i], step->part, &part);
-		wanted += part.target_count || part.sum || part.made_scales;
+		wanted += part.target_count || part.sum || part.transformed_scales;
 		columns[i] = (struct pack_lane){&sources[i].pack, part};
 	}
 	if (step->group == 1 && wanted)

@@ -137,8 +137,8 @@ static const enum phase next_phase[][PHASE_DONE] = {
 			[PHASE_FLUSH] = PHASE_SIGNAL,
 			[PHASE_SIGNAL] = PHASE_DONE}};
 
-/* What is made of two tensors can be in work in the call that brought the second one, long after that
- * of the first has returned. */
+/* What is transformed from two tensors can be in work in the call that brought the second one, long
+ * after that of the first has returned. */
 static bool halves_done(const struct schedule *schedule)
 {
 	const struct send_plan *plan = schedule->options.plan;

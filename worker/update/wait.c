@@ -150,7 +150,7 @@ static int verify_piece(const struct waiter *waiter, size_t p, uint32_t k, uint6
 		&epoch->plan->rows[plan->pair_rows[plan->pair_first[p] + k]];
 	const unsigned char *here =
 		params_memory(epoch->options.params, waiter->copy, row->param) + row->offset;
-	uint64_t block = pack_block_bytes(&row->make, layout->tensors[row->tensor].dtype,
+	uint64_t block = pack_block_bytes(&row->transform, layout->tensors[row->tensor].dtype,
 					  layout->params[row->param].dtype, &row->src, row->bytes);
 	uint64_t sum = pack_piece_sum(here, row->bytes, block);
 	uint64_t sent = plan->sums[epoch->peers[p].sums_first + k];

@@ -12,7 +12,7 @@
 #include "base/memory.h"
 #include "base/threads.h"
 #include "model/content.h"
-#include "worker/referee/remake.h"
+#include "worker/referee/transform.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -108,24 +108,25 @@ static int close_layout(void **state)
 static void test_layout__compares_every_byte_with_any_number_of_threads(void **state)
 {
 	static const uint32_t threads[] = {0, 1, 2, 5, PIECES + 50};
-	struct remake remake = {.read = read_made, .take = take};
+	struct referee_transform transform = {.read = read_made, .take = take};
 	struct layout empty;
 	struct error error;
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(threads) / sizeof(threads[0]); i++) {
 		taken = 0;
-		assert_int_equal(remake_layout(&remake, &layout, threads[i], &error), 0);
+		assert_int_equal(referee_transform_layout(&transform, &layout, threads[i], &error),
+				 0);
 		assert_int_equal(taken, sizeof(param));
 	}
 	layout_init(&empty);
-	assert_int_equal(remake_layout(&remake, &empty, 3, &error), 0);
+	assert_int_equal(referee_transform_layout(&transform, &empty, 3, &error), 0);
 	layout_fini(&empty);
 }
 
 static void test_layout__names_the_first_wrong_piece(void **state)
 {
-	struct remake remake = {.read = read_made, .take = take};
+	struct referee_transform transform = {.read = read_made, .take = take};
 	struct error error;
 
 	(void)state;
@@ -135,7 +136,8 @@ static void test_layout__names_the_first_wrong_piece(void **state)
 		for (uint32_t wrong = first; wrong < PIECES; wrong += 7)
 			param[wrong * COLUMNS * 2 + wrong % 128] ^= 4;
 		snprintf(expected, sizeof(expected), "piece %u", first);
-		assert_int_equal(remake_layout(&remake, &layout, 4, &error), -ERROR_CHECKSUM);
+		assert_int_equal(referee_transform_layout(&transform, &layout, 4, &error),
+				 -ERROR_CHECKSUM);
 		assert_string_equal(error.text, expected);
 		for (uint32_t wrong = first; wrong < PIECES; wrong += 7)
 			param[wrong * COLUMNS * 2 + wrong % 128] ^= 4;
@@ -144,13 +146,14 @@ static void test_layout__names_the_first_wrong_piece(void **state)
 
 static void test_layout__says_when_there_is_no_memory_for_a_thread(void **state)
 {
-	struct remake remake = {.read = read_made, .take = take};
+	struct referee_transform transform = {.read = read_made, .take = take};
 	struct error error;
 
 	(void)state;
 	for (uint64_t at = 1; at <= 3; at++) {
 		memory_fail_at(at);
-		assert_int_equal(remake_layout(&remake, &layout, 3, &error), -ERROR_MEMORY);
+		assert_int_equal(referee_transform_layout(&transform, &layout, 3, &error),
+				 -ERROR_MEMORY);
 		memory_fail_at(0);
 	}
 }

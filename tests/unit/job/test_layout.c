@@ -107,7 +107,7 @@ static void test_layout__refuses_what_cannot_be_a_piece(void **unused)
 }
 
 /* "w" [8,6] in F8_E4M3 blocks of 4x4 with its scales, "b" [8,6] BF16; parameters in blocks. */
-static void declare_made(struct layout *layout)
+static void declare_transformed(struct layout *layout)
 {
 	static const uint64_t blocks[] = {2, 2}, wrong[] = {2, 3}, scales[] = {4, 2};
 
@@ -121,32 +121,36 @@ static void declare_made(struct layout *layout)
 	layout_add_param(layout, "half", DTYPE_F16, 2, shape_8x6, NULL);
 }
 
-static const struct make quantise = {.to_rows = 2, .to_columns = 3},
-			 requantise = {.from_rows = 4,
-				       .from_columns = 4,
-				       .to_rows = 2,
-				       .to_columns = 3},
-			 scales = {.part = MAKE_SCALES, .to_rows = 2, .to_columns = 3},
-			 dequantise = {.from_rows = 4, .from_columns = 4};
+static const struct transform quantise = {.to_rows = 2, .to_columns = 3},
+			      requantise = {.from_rows = 4,
+					    .from_columns = 4,
+					    .to_rows = 2,
+					    .to_columns = 3},
+			      scales = {.part = TRANSFORM_SCALES, .to_rows = 2, .to_columns = 3},
+			      dequantise = {.from_rows = 4, .from_columns = 4};
 
 static void test_layout__takes_pieces_whose_bytes_are_made(void **unused)
 {
-	static const struct piece made[] = {
-		{.tensor = 2, .src = {2, {0}, {4, 6}}, .bytes = 24, .make = quantise},
+	static const struct piece transformed[] = {
+		{.tensor = 2, .src = {2, {0}, {4, 6}}, .bytes = 24, .transform = quantise},
 		{.tensor = 0,
 		 .src = {2, {4}, {8, 6}},
 		 .offset = 24,
 		 .bytes = 24,
-		 .make = requantise,
+		 .transform = requantise,
 		 .scales = 1},
-		{.tensor = 2, .param = 1, .src = {2, {0}, {8, 6}}, .bytes = 32, .make = scales},
+		{.tensor = 2,
+		 .param = 1,
+		 .src = {2, {0}, {8, 6}},
+		 .bytes = 32,
+		 .transform = scales},
 		{.tensor = 2, .param = 2, .src = {2, {0}, {4, 6}}, .bytes = 48},
 		{.tensor = 0,
 		 .param = 2,
 		 .src = {2, {4}, {8, 6}},
 		 .offset = 48,
 		 .bytes = 48,
-		 .make = dequantise,
+		 .transform = dequantise,
 		 .scales = 1},
 	};
 	struct digest known[2];
@@ -155,22 +159,23 @@ static void test_layout__takes_pieces_whose_bytes_are_made(void **unused)
 
 	(void)unused;
 	for (int turn = 0; turn < 2; turn++) {
-		declare_made(&layout);
+		declare_transformed(&layout);
 		for (size_t i = 0; i < 5; i++)
-			assert_int_equal(layout_add_piece(&layout, &made[turn ? 4 - i : i], &error),
-					 0);
+			assert_int_equal(
+				layout_add_piece(&layout, &transformed[turn ? 4 - i : i], &error),
+				0);
 		assert_int_equal(layout_finish(&layout, &error), 0);
 		known[turn] = layout_digest(&layout);
 		for (size_t i = 0; i < layout.piece_count; i++) {
 			struct piece *piece = &layout.pieces[i];
 			struct piece kept = *piece;
 
-			if (!piece->make.to_rows)
+			if (!piece->transform.to_rows)
 				continue;
-			piece->make.to_rows++;
+			piece->transform.to_rows++;
 			assert_false(digest_equal(layout_digest(&layout), known[turn]));
 			*piece = kept;
-			piece->make.part ^= 1;
+			piece->transform.part ^= 1;
 			assert_false(digest_equal(layout_digest(&layout), known[turn]));
 			*piece = kept;
 			piece->scales ^= 1;
@@ -189,32 +194,36 @@ static void test_layout__refuses_what_cannot_be_made(void **unused)
 		int code;
 		const char *text;
 	} rows[] = {
-		{{.tensor = 2, .src = {2, {1}, {4, 6}}, .bytes = 18, .make = quantise},
+		{{.tensor = 2, .src = {2, {1}, {4, 6}}, .bytes = 18, .transform = quantise},
 		 ERROR_UNSUPPORTED,
 		 "a piece takes [1..4, 0..6] of tensor b [8, 6] for parameter p (quantise 2x3,"},
-		{{.tensor = 2, .src = {2, {0}, {4, 4}}, .bytes = 16, .make = quantise},
+		{{.tensor = 2, .src = {2, {0}, {4, 4}}, .bytes = 16, .transform = quantise},
 		 ERROR_UNSUPPORTED,
 		 "begin at a block's border"},
-		{{.tensor = 2, .src = {2, {0}, {4, 6}}, .bytes = 25, .make = quantise},
+		{{.tensor = 2, .src = {2, {0}, {4, 6}}, .bytes = 25, .transform = quantise},
 		 ERROR_CONFIG,
 		 "a piece of tensor b takes 24 bytes but fills 25 of parameter p"},
 		{{.tensor = 2, .src = {2, {0}, {4, 6}}, .bytes = 24},
 		 ERROR_UNSUPPORTED,
 		 "tensor b is BF16 but parameter p is F8_E4M3, and weft cannot convert"},
-		{{.src = {2, {0}, {4, 6}}, .bytes = 24, .make = quantise},
+		{{.src = {2, {0}, {4, 6}}, .bytes = 24, .transform = quantise},
 		 ERROR_UNSUPPORTED,
 		 "tensor w is F8_E4M3 but parameter p is F8_E4M3, and weft cannot quantise 2x3"},
-		{{.src = {2, {0}, {4, 6}}, .bytes = 24, .make = requantise, .scales = 9},
+		{{.src = {2, {0}, {4, 6}}, .bytes = 24, .transform = requantise, .scales = 9},
 		 ERROR_CONFIG,
 		 "tensor w names tensor 9 of 4 as its scales"},
-		{{.src = {2, {0}, {4, 6}}, .bytes = 24, .make = requantise, .scales = 3},
+		{{.src = {2, {0}, {4, 6}}, .bytes = 24, .transform = requantise, .scales = 3},
 		 ERROR_CONFIG,
 		 "tensor wrong is F32 [2, 3], but as the scales of tensor w in blocks of 4x4 it "
 		 "must be F32 [2, 2]"},
-		{{.src = {2, {0}, {4, 6}}, .bytes = 24, .make = requantise, .scales = 2},
+		{{.src = {2, {0}, {4, 6}}, .bytes = 24, .transform = requantise, .scales = 2},
 		 ERROR_CONFIG,
 		 "tensor b is BF16 [8, 6], but as the scales"},
-		{{.tensor = 2, .src = {2, {0}, {4, 6}}, .bytes = 24, .make = quantise, .scales = 1},
+		{{.tensor = 2,
+		  .src = {2, {0}, {4, 6}},
+		  .bytes = 24,
+		  .transform = quantise,
+		  .scales = 1},
 		 ERROR_CONFIG,
 		 "tensor b is not in blocks but names tensor 1"},
 	};
@@ -222,7 +231,7 @@ static void test_layout__refuses_what_cannot_be_made(void **unused)
 	struct error error;
 
 	(void)unused;
-	declare_made(&layout);
+	declare_transformed(&layout);
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		error.text[0] = 0;
 		assert_int_equal(layout_add_piece(&layout, &rows[i].piece, &error), -rows[i].code);
@@ -241,7 +250,7 @@ static void test_layout__cuts_a_piece_at_rows(void **unused)
 					.src = {2, {4}, {11, 6}},
 					.offset = 40,
 					.bytes = 16,
-					.make = {MAKE_SCALES, 0, 0, 4, 3}};
+					.transform = {TRANSFORM_SCALES, 0, 0, 4, 3}};
 	struct piece out;
 
 	(void)unused;
@@ -259,7 +268,7 @@ static void test_layout__cuts_a_piece_at_rows(void **unused)
 	assert_int_equal(out.offset, 48);
 	assert_int_equal(out.bytes, 8);
 	assert_int_equal(out.param, 3);
-	assert_true(make_equal(&out.make, &short_end.make));
+	assert_true(transform_equal(&out.transform, &short_end.transform));
 	assert_true(piece_cut_rows(&short_end, 0, 8, &out));
 	assert_int_equal(out.offset, 40);
 	assert_int_equal(out.bytes, 8);

@@ -330,8 +330,8 @@ static void check_rank(const struct trial *trial, const struct layout *layout)
 		for (uint64_t b = 0; b < piece->bytes; b++)
 			bytes[piece->param][piece->offset + b]++;
 		mark_used(trial, layout, piece->tensor, &piece->src);
-		if (piece->make.from_rows) {
-			struct box box = make_scales_box(&piece->make, &piece->src);
+		if (piece->transform.from_rows) {
+			struct box box = transform_scales_box(&piece->transform, &piece->src);
 
 			mark_used(trial, layout, piece->scales, &box);
 		}
@@ -358,11 +358,16 @@ static uint64_t param_digest(const struct layout *layout, uint32_t param)
 	for (size_t i = 0; i < layout->piece_count; i++) {
 		const struct piece *piece = &layout->pieces[i];
 		const char *name = layout->tensors[piece->tensor].name;
-		uint64_t words[] = {piece->offset,	 piece->bytes,
-				    piece->src.lo[0],	 piece->src.hi[0],
-				    piece->src.lo[1],	 piece->src.hi[1],
-				    piece->make.part,	 piece->make.from_rows,
-				    piece->make.to_rows, XXH3_64bits(name, strlen(name))};
+		uint64_t words[] = {piece->offset,
+				    piece->bytes,
+				    piece->src.lo[0],
+				    piece->src.hi[0],
+				    piece->src.lo[1],
+				    piece->src.hi[1],
+				    piece->transform.part,
+				    piece->transform.from_rows,
+				    piece->transform.to_rows,
+				    XXH3_64bits(name, strlen(name))};
 
 		if (piece->param == param)
 			sum += XXH3_64bits(words, sizeof(words));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * test_layout_options.c -- what each option of --infer makes of published models: names, shapes,
- * dtypes, slots, how bytes are made; and what is refused.
+ * dtypes, slots, how bytes are transformed; and what is refused.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -95,7 +95,7 @@ static void expect_pieces(const struct layout *layout, const char *tensor, const
 		const struct param_info *param = &layout->params[piece->param];
 		uint64_t row = param->shape[param->dims - 1] * dtype_bytes(param->dtype);
 		const char *leaf = strstr(param->name, "layers.");
-		char box[100], made[MAKE_TEXT_BYTES];
+		char box[100], transformed[TRANSFORM_TEXT_BYTES];
 
 		if (strcmp(source->name, tensor) != 0)
 			continue;
@@ -104,7 +104,8 @@ static void expect_pieces(const struct layout *layout, const char *tensor, const
 				      n ? "; " : "", box_text(&piece->src, box, sizeof(box)),
 				      piece->offset / row,
 				      leaf ? strchr(leaf + 7, '.') + 1 : param->name,
-				      make_text(&piece->make, source->dtype != param->dtype, made));
+				      transform_text(&piece->transform,
+						     source->dtype != param->dtype, transformed));
 	}
 	if (strcmp(text, want) != 0)
 		fail_msg("%s:\n %s\nnot\n %s", tensor, text, want);
@@ -394,14 +395,14 @@ static void test_fp8__pieces_say_how_values_and_scales_are_made(void **state)
 	for (size_t i = 0; i < layout.piece_count; i++) {
 		const struct piece *piece = &layout.pieces[i];
 
-		if (!piece->make.from_rows ||
+		if (!piece->transform.from_rows ||
 		    strcmp(layout.tensors[piece->tensor].name,
 			   "model.layers.1." SHARED "gate_proj.weight") != 0)
 			continue;
 		assert_string_equal(layout.tensors[piece->scales].name,
 				    "model.layers.1." SHARED "gate_proj.weight" SCALES);
-		assert_int_equal(make_scales_box(&piece->make, &piece->src).lo[0], 6);
-		assert_int_equal(make_scales_box(&piece->make, &piece->src).hi[0], 7);
+		assert_int_equal(transform_scales_box(&piece->transform, &piece->src).lo[0], 6);
+		assert_int_equal(transform_scales_box(&piece->transform, &piece->src).hi[0], 7);
 	}
 	layout_fini(&layout);
 	/* without blocks any cut is legal: 576 rows a rank */

@@ -217,7 +217,7 @@ static void test_pack_beside__is_true_of_short_slices_of_the_same_rows_only(void
 	b.to = DTYPE_F32;
 	assert_false(pack_beside(&a, &b));
 	b.to = DTYPE_BF16;
-	b.make.to_rows = b.make.to_columns = 128;
+	b.transform.to_rows = b.transform.to_columns = 128;
 	assert_false(pack_beside(&a, &b));
 	a = slice_of(64, 8192, 8, 0, 32, 4096); /* long ones are as fast alone */
 	b = slice_of(64, 8192, 8, 4096, 32, 4096);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sum of a piece that lies made in memory is the one that its blocks had when it was packed.
+ * The sum of a piece that lies packed in memory is the one that its blocks had when it was packed.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -61,7 +61,7 @@ static void test_pack_piece_sum__is_that_of_the_packed_blocks(void **state)
 		out = malloc(pack.bytes);
 		assert_non_null(out);
 		sum = packed_sum(&pack, data, out);
-		block = pack_block_bytes(&source.make, source.from, source.to, &source.src,
+		block = pack_block_bytes(&source.transform, source.from, source.to, &source.src,
 					 pack.bytes);
 		assert_true(pack_piece_sum(out, pack.bytes, block) == sum);
 		out[pack.bytes - 1] ^= 1;

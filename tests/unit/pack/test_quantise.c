@@ -37,7 +37,7 @@ static double at(const struct band *band, uint64_t row, uint64_t column, bool *n
 	return number_value(bits, number_format(band->from));
 }
 
-/* job/make.h, number by number. A product of two F32 has 48 bits: exact in a double, so it is
+/* job/transform.h, number by number. A product of two F32 has 48 bits: exact in a double, so it is
  * rounded once; a quotient of two F32 is rounded alike through a double's 53 bits. */
 static void reference(const struct band *band, unsigned char *values, float *scales)
 {

@@ -7,7 +7,7 @@
 
 #include "base/array.h"
 #include "base/copy.h"
-#include "job/make.h"
+#include "job/transform.h"
 #include "model/content.h"
 #include "pack/element.h"
 #include "pack/quantise.h"
@@ -37,13 +37,13 @@ static float value_at(const struct requantise *band, uint64_t row, uint64_t colu
 		band->source[row * band->stride_bytes + column], scales[at]));
 }
 
-/* job/make.h, number by number, with what test_convert.c and test_quantise.c check. */
+/* job/transform.h, number by number, with what test_convert.c and test_quantise.c check. */
 static void reference(const struct requantise *band)
 {
 	for (uint64_t from = 0, b = 0; from < band->columns; from += band->width, b++) {
 		uint64_t end =
 			from + band->width < band->columns ? from + band->width : band->columns;
-		float most = MAKE_AMAX_MIN, inverse;
+		float most = TRANSFORM_AMAX_MIN, inverse;
 
 		for (uint64_t row = 0; row < band->rows; row++)
 			for (uint64_t column = from; column < end; column++) {
@@ -51,7 +51,7 @@ static void reference(const struct requantise *band)
 
 				most = isfinite(x) && x > most ? x : most;
 			}
-		want_scales[b] = most / MAKE_FP8_MAX;
+		want_scales[b] = most / TRANSFORM_FP8_MAX;
 		inverse = 1.0f / want_scales[b];
 		for (uint64_t row = 0; row < band->rows; row++)
 			for (uint64_t column = from; column < end; column++)
@@ -74,7 +74,7 @@ static struct requantise choose_band(void)
 		.from_columns = sizes[below(ARRAY_SIZE(sizes))],
 		.width = sizes[below(ARRAY_SIZE(sizes))],
 		.values = got,
-		.made_scales = got_scales,
+		.transformed_scales = got_scales,
 		.next = below(2) ? source : NULL,
 		.stream = below(2),
 	};
@@ -104,7 +104,7 @@ static void fill(int kind)
 	for (size_t i = 0; i < SCALES; i++)
 		scales[i] = (float)(1 + below(1000)) * (kind == 3 ? 0x1p-145f : 1 / 997.0f);
 	scales[below(8)] = 0;
-	scales[below(8)] = FLT_MAX / MAKE_FP8_MAX * (kind == 1 ? 1 : 0x1p-30f);
+	scales[below(8)] = FLT_MAX / TRANSFORM_FP8_MAX * (kind == 1 ? 1 : 0x1p-30f);
 }
 
 static void test_bands__are_as_a_loop_makes_them(void **state)
@@ -155,7 +155,7 @@ static void test_band__is_refused_where_a_table_would_be_wrong_or_too_dear(void 
 					.from_columns = 128,
 					.width = 64,
 					.values = got,
-					.made_scales = got_scales};
+					.transformed_scales = got_scales};
 	static const float bad_scales[] = {-0.5f, -0.0f, NAN, INFINITY, FLT_MAX};
 	struct requantise bad = good;
 

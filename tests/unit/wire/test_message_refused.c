@@ -446,10 +446,10 @@ static void test_layouts__pass_every_check_of_a_declared_layout(void **state)
 	       "layout message: digest is 30313233343536373839616263646566");
 }
 
-/* The made half of a piece, in the fields where a copy ends. */
-static void made_piece(struct writer *writer, size_t fields, uint32_t part, uint32_t to_rows)
+/* The transformed half of a piece, in the fields where a copy ends. */
+static void transformed_piece(struct writer *writer, size_t fields, uint32_t part, uint32_t to_rows)
 {
-	const uint32_t make[] = {part, 0, 0, to_rows, 1};
+	const uint32_t transform[] = {part, 0, 0, to_rows, 1};
 
 	open_layout(writer, 1);
 	named(writer, "w", "BF16", 4);
@@ -468,7 +468,7 @@ static void made_piece(struct writer *writer, size_t fields, uint32_t part, uint
 		return;
 	writer_array(writer, 5, 5);
 	for (size_t i = 0; i < 5; i++)
-		writer_uint(writer, make[i], UINT64_MAX);
+		writer_uint(writer, transform[i], UINT64_MAX);
 	if (fields > 6)
 		writer_uint(writer, 0, 0);
 }
@@ -478,15 +478,15 @@ static void test_layouts__pass_every_check_of_what_is_made(void **state)
 	struct writer writer;
 
 	(void)state;
-	made_piece(&writer, 5, 0, 0);
+	transformed_piece(&writer, 5, 0, 0);
 	refuse(&writer, ERROR_UNSUPPORTED, "layout.pieces[0] at byte");
-	made_piece(&writer, 6, 0, 1);
+	transformed_piece(&writer, 6, 0, 1);
 	refuse(&writer, ERROR_MESSAGE, "6 fields where 5 are needed");
-	made_piece(&writer, 7, 2, 1);
-	refuse(&writer, ERROR_MESSAGE, "layout.pieces[0].make.part at byte");
-	made_piece(&writer, 7, 0, MAKE_BLOCK_MAX + 1);
-	refuse(&writer, ERROR_MESSAGE, "layout.pieces[0].make.to_rows at byte");
-	made_piece(&writer, 7, 0, 1); /* no matrix */
+	transformed_piece(&writer, 7, 2, 1);
+	refuse(&writer, ERROR_MESSAGE, "layout.pieces[0].transform.part at byte");
+	transformed_piece(&writer, 7, 0, TRANSFORM_BLOCK_MAX + 1);
+	refuse(&writer, ERROR_MESSAGE, "layout.pieces[0].transform.to_rows at byte");
+	transformed_piece(&writer, 7, 0, 1); /* no matrix */
 	refuse(&writer, ERROR_UNSUPPORTED, "blocks need a matrix");
 }
 
@@ -518,23 +518,24 @@ static void test_plan__rows_must_fit_the_peers_beside_them(void **state)
 	assert_non_null(strstr(error.text, "which is no range"));
 	row.offset = 0;
 	row.to = DTYPE_F8_E4M3;
-	row.make = (struct make){.to_rows = 128};
+	row.transform = (struct transform){.to_rows = 128};
 	assert_int_equal(message_encode(&message, &frame.bytes, &frame.length, &error),
 			 -ERROR_MESSAGE);
-	assert_non_null(strstr(error.text, "rows[0].make has part 0 and blocks of 0x0 to 128x0"));
-	row.make = (struct make){.part = MAKE_SCALES};
+	assert_non_null(
+		strstr(error.text, "rows[0].transform has part 0 and blocks of 0x0 to 128x0"));
+	row.transform = (struct transform){.part = TRANSFORM_SCALES};
 	assert_int_equal(message_encode(&message, &frame.bytes, &frame.length, &error),
 			 -ERROR_MESSAGE);
-	assert_non_null(strstr(error.text, "rows[0].make has part 1"));
-	row.make = (struct make){.to_rows = MAKE_BLOCK_MAX + 1, .to_columns = 1};
+	assert_non_null(strstr(error.text, "rows[0].transform has part 1"));
+	row.transform = (struct transform){.to_rows = TRANSFORM_BLOCK_MAX + 1, .to_columns = 1};
 	assert_int_equal(message_encode(&message, &frame.bytes, &frame.length, &error),
 			 -ERROR_LIMIT);
-	row.make = (struct make){.to_rows = 1, .to_columns = 1};
+	row.transform = (struct transform){.to_rows = 1, .to_columns = 1};
 	row.scales = 1;
 	assert_int_equal(message_encode(&message, &frame.bytes, &frame.length, &error),
 			 -ERROR_MESSAGE);
-	assert_non_null(strstr(error.text, "rows[0].scales is 1, and make.from_rows is 0"));
-	row.make = (struct make){0};
+	assert_non_null(strstr(error.text, "rows[0].scales is 1, and transform.from_rows is 0"));
+	row.transform = (struct transform){0};
 	row.to = DTYPE_NONE;
 	row.scales = 0;
 	row.how = HOW_COUNT;

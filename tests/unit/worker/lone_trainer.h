@@ -205,8 +205,10 @@ static void lone_patch(struct provider *ops)
 
 static void lone_plan(struct lone *lone, const struct lone_options *options)
 {
-	const struct make to[] = {{MAKE_VALUES, 0, 0, 4, 4}, {MAKE_SCALES, 0, 0, 4, 4},
-				  {MAKE_VALUES, 2, 2, 4, 4}, {MAKE_SCALES, 2, 2, 4, 4}};
+	const struct transform to[] = {{TRANSFORM_VALUES, 0, 0, 4, 4},
+				       {TRANSFORM_SCALES, 0, 0, 4, 4},
+				       {TRANSFORM_VALUES, 2, 2, 4, 4},
+				       {TRANSFORM_SCALES, 2, 2, 4, 4}};
 
 	lone->plan = (struct message_plan){.attempt = 1, .policy = (char *)"greedy",
 					   .order = (char *)"table", .checksums = true,
@@ -222,7 +224,7 @@ static void lone_plan(struct lone *lone, const struct lone_options *options)
 				.tensor = param < 2 ? LONE_W : param < 4 ? LONE_V : LONE_B,
 				.scales = param == 2 || param == 3 ? LONE_S : 0};
 			if (param < 4) {
-				row->make = to[param];
+				row->transform = to[param];
 				row->to = param % 2 ? DTYPE_F32 : DTYPE_F8_E4M3;
 				row->src = (struct box){2, {4 * p, 0}, {4 * p + 4, LONE_COLUMNS}};
 				row->bytes = param % 2 ? LONE_COLUMNS / 4 * 4 : 4 * LONE_COLUMNS;
@@ -346,7 +348,7 @@ static inline void lone_expect(const struct lone *lone, const struct plan_row *r
 				   .to = row->to == DTYPE_NONE ? tensor->dtype : row->to,
 				   .dims = tensor->dims, .src = row->src,
 				   .held_hi = held[row->tensor].hi,
-				   .scales_hi = held[row->scales].hi, .make = row->make};
+				   .scales_hi = held[row->scales].hi, .transform = row->transform};
 	struct pack_part part = {.data = lone_data(lone, row->tensor),
 				 .scales = lone_data(lone, row->scales), .bytes = row->bytes,
 				 .targets = &bytes, .target_count = 1};
@@ -354,7 +356,7 @@ static inline void lone_expect(const struct lone *lone, const struct plan_row *r
 	struct pack pack;
 
 	memcpy(from.shape, tensor->shape, sizeof(from.shape));
-	if (!row->make.from_rows)
+	if (!row->transform.from_rows)
 		part.scales = NULL;
 	assert_int_equal(pack_init(&pack, &from, &error), 0);
 	assert_int_equal(pack.bytes, row->bytes);

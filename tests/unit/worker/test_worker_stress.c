@@ -113,7 +113,8 @@ static void box_of(const struct stress *stress, uint32_t t, uint32_t rank, uint6
 
 static void declare_rank(struct stress *stress, uint32_t rank)
 {
-	const weft_transform make = {.size = sizeof(make), .from_rows = BLOCK, .from_columns = BLOCK};
+	const weft_transform transform = {
+		.size = sizeof(transform), .from_rows = BLOCK, .from_columns = BLOCK};
 	weft_worker *worker = stress->rig.ranks[rank];
 
 	for (uint32_t t = 0; t < PLAIN + PAIRS; t++) {
@@ -127,8 +128,9 @@ static void declare_rank(struct stress *stress, uint32_t rank)
 		param.shape[1] = hi[1] - lo[1];
 		rig_ok(weft_declare_param(worker, &param, &id, &error), &error);
 		if (is_weight(t))
-			rig_ok(weft_declare_transformed_piece(worker, &stress->tensors[t], lo, hi, id, 0,
-						       &make, &stress->tensors[t + PAIRS], &error),
+			rig_ok(weft_declare_transformed_piece(worker, &stress->tensors[t], lo, hi,
+							      id, 0, &transform,
+							      &stress->tensors[t + PAIRS], &error),
 			       &error);
 		else
 			rig_ok(weft_declare_piece(worker, &stress->tensors[t], lo, hi, id, 0,

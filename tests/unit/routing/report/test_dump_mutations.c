@@ -5,7 +5,7 @@
  * see them; of these the ones that leave another valid table behind (another holder, equally
  * loaded) are told from the misses by an independent look.
  */
-#include "tests/unit/worker/made_job.h"
+#include "tests/unit/worker/transformed_job.h"
 
 #include "routing/report/dump.h"
 #include "routing/report/dump_read.h"
@@ -23,7 +23,7 @@ enum kind {
 	HOW,
 	ORDER,
 	ROUTE_BYTES,
-	MADE,
+	TRANSFORMED,
 	MAKE,
 	SCALES,
 	KIND_COUNT
@@ -34,7 +34,7 @@ static const char *const names[KIND_COUNT] = {
 	"swap", "how",	  "order", "route bytes", "made",	 "make",   "scales",
 };
 
-/* A dump whose routes, pieces and ways to make them are copies with room for one more. */
+/* A dump whose routes, pieces and ways to transform them are copies with room for one more. */
 static struct dump copy_of(const struct dump *dump)
 {
 	struct dump copy = *dump;
@@ -42,12 +42,13 @@ static struct dump copy_of(const struct dump *dump)
 
 	copy.routes = calloc(dump->route_count + 1, sizeof(*copy.routes));
 	copy.pieces = calloc(pieces, sizeof(*copy.pieces));
-	copy.made = calloc(dump->made_count + 2, sizeof(*copy.made));
-	assert_true(copy.routes && copy.pieces && copy.made);
-	if (dump->made_count)
-		memcpy(copy.made, dump->made, dump->made_count * sizeof(*copy.made));
+	copy.transformed = calloc(dump->transformed_count + 2, sizeof(*copy.transformed));
+	assert_true(copy.routes && copy.pieces && copy.transformed);
+	if (dump->transformed_count)
+		memcpy(copy.transformed, dump->transformed,
+		       dump->transformed_count * sizeof(*copy.transformed));
 	else
-		copy.made_count = 1; /* all is copied */
+		copy.transformed_count = 1; /* all is copied */
 	memcpy(copy.routes, dump->routes, dump->route_count * sizeof(*copy.routes));
 	memcpy(copy.pieces, dump->pieces, dump->piece_count * sizeof(*copy.pieces));
 	return copy;
@@ -57,7 +58,7 @@ static void drop_copy(struct dump *copy)
 {
 	free(copy->routes);
 	free(copy->pieces);
-	free(copy->made);
+	free(copy->transformed);
 }
 
 /* Removes `count` (0 or 1) routes at r, or puts route r there once more; pieces follow. */
@@ -133,40 +134,43 @@ static uint64_t other_than(struct dice *dice, uint64_t value, uint64_t below)
 	return below < 2 ? value : (value + 1 + dice_below(dice, below - 1)) % below;
 }
 
-static bool same_made(const struct problem_made *a, const struct problem_made *b)
+static bool same_transformed(const struct problem_transformed *a,
+			     const struct problem_transformed *b)
 {
-	return make_equal(&a->make, &b->make) && a->scales == b->scales && a->to == b->to;
+	return transform_equal(&a->transform, &b->transform) && a->scales == b->scales &&
+	       a->to == b->to;
 }
 
-/* The piece is made in a way of its own: another part, other blocks, dtype or scales. */
-static bool remake(struct dump *dump, struct dice *dice, struct route_piece *piece, bool scales)
+/* The piece is transformed in a way of its own: another part, other blocks, dtype or scales. */
+static bool change_transform(struct dump *dump, struct dice *dice, struct route_piece *piece,
+			     bool scales)
 {
 	static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_F8_E4M3};
-	struct problem_made *made = &dump->made[dump->made_count];
-	const struct problem_made old = dump->made[piece->made];
+	struct problem_transformed *transformed = &dump->transformed[dump->transformed_count];
+	const struct problem_transformed old = dump->transformed[piece->transformed];
 
-	*made = old;
+	*transformed = old;
 	if (scales)
-		made->scales = (uint32_t)other_than(dice, old.scales, dump->names.count);
+		transformed->scales = (uint32_t)other_than(dice, old.scales, dump->names.count);
 	else
 		switch (dice_below(dice, 5)) {
 		case 0:
-			made->make.part ^= 1;
+			transformed->transform.part ^= 1;
 			break;
 		case 1:
-			made->make.to_rows++;
+			transformed->transform.to_rows++;
 			break;
 		case 2:
-			made->make.to_columns++;
+			transformed->transform.to_columns++;
 			break;
 		case 3:
-			made->make.from_rows++;
+			transformed->transform.from_rows++;
 			break;
 		default:
-			made->to = dtypes[dice_below(dice, ARRAY_SIZE(dtypes))];
+			transformed->to = dtypes[dice_below(dice, ARRAY_SIZE(dtypes))];
 		}
-	piece->made = (uint32_t)dump->made_count++;
-	return !same_made(made, &old) && (!scales || old.make.from_rows);
+	piece->transformed = (uint32_t)dump->transformed_count++;
+	return !same_transformed(transformed, &old) && (!scales || old.transform.from_rows);
 }
 
 /* False: it was no change (one name, one route, the like), so it counts for nothing. */
@@ -237,13 +241,14 @@ static bool mutate(struct dump *dump, const struct job *job, struct dice *dice, 
 	case ROUTE_BYTES:
 		route->bytes += dice_below(dice, 2) && route->bytes > 1 ? UINT64_MAX : 1;
 		return true;
-	case MADE:
-		old = piece->made;
-		piece->made = (uint32_t)other_than(dice, old, dump->made_count);
-		return !same_made(&dump->made[piece->made], &dump->made[old]);
+	case TRANSFORMED:
+		old = piece->transformed;
+		piece->transformed = (uint32_t)other_than(dice, old, dump->transformed_count);
+		return !same_transformed(&dump->transformed[piece->transformed],
+					 &dump->transformed[old]);
 	case MAKE:
 	case SCALES:
-		return piece->made && remake(dump, dice, piece, kind == SCALES);
+		return piece->transformed && change_transform(dump, dice, piece, kind == SCALES);
 	case KIND_COUNT:
 		break;
 	}
@@ -283,7 +288,7 @@ static void test_mutations__ten_thousand_are_refused_without_a_miss(void **state
 		struct dump *dump;
 
 		if (round % 2)
-			job_made(&job, &dice, dice_below(&dice, 2) ? GATHERED : ALIGNED);
+			job_transformed(&job, &dice, dice_below(&dice, 2) ? GATHERED : ALIGNED);
 		else
 			job_random(&job, &dice);
 		table = job_plan(&job, policies[round % 3]);

@@ -37,7 +37,7 @@ struct lanes {
 	struct verbs_endpoint endpoint;
 };
 
-static void make(struct lanes *lanes, bool soft)
+static void transform(struct lanes *lanes, bool soft)
 {
 	lanes->nic.limits.soft = soft;
 	for (uint32_t i = 0; i < 2; i++) {
@@ -59,7 +59,7 @@ static void test_enter__two_lanes_of_a_software_nic_take_two_processors(void **u
 	int seen[2];
 
 	(void)unused;
-	make(&lanes, true);
+	transform(&lanes, true);
 	assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
 	if (CPU_COUNT(&before) < 2)
 		skip();
@@ -83,9 +83,9 @@ static void test_enter__hardware_and_single_processors_are_left_alone(void **unu
 	cpu_set_t before, one, allowed;
 
 	(void)unused;
-	make(&lanes, false);
+	transform(&lanes, false);
 	assert_false(verbs_processor_enter(&lanes.endpoint.lanes[0], &allowed));
-	make(&lanes, true);
+	transform(&lanes, true);
 	assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
 	CPU_ZERO(&one);
 	CPU_SET(verbs_processor_of(&before, 0), &one);
@@ -106,7 +106,7 @@ static void test_run__a_lane_of_a_software_nic_takes_eight_mebibytes_in_a_row(vo
 	static struct lanes lanes;
 
 	(void)unused;
-	make(&lanes, true);
+	transform(&lanes, true);
 	assert_int_equal(due(&lanes), 3); /* nothing was posted yet */
 	verbs_run_took(&lanes.endpoint, 1, 65536);
 	assert_int_equal(due(&lanes), 2);
@@ -127,7 +127,7 @@ static void test_run__nobody_waits_for_a_lane_that_cannot_take_more(void **unuse
 	struct verbs_lane *lane = &lanes.endpoint.lanes[0];
 
 	(void)unused;
-	make(&lanes, true);
+	transform(&lanes, true);
 	verbs_run_took(&lanes.endpoint, 0, 4096);
 	assert_int_equal(due(&lanes), 1);
 	lane->tail = lane->depth - VERBS_SIGNAL_SLOTS; /* full */
@@ -140,7 +140,7 @@ static void test_run__nobody_waits_for_a_lane_that_cannot_take_more(void **unuse
 	assert_int_equal(due(&lanes), 3);
 	atomic_store(&lanes.nic.down, false);
 	assert_int_equal(due(&lanes), 1);
-	make(&lanes, false); /* hardware: the lanes take turns */
+	transform(&lanes, false); /* hardware: the lanes take turns */
 	verbs_run_took(&lanes.endpoint, 0, 4096);
 	assert_int_equal(due(&lanes), 3);
 }

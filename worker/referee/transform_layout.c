@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * remake_layout.c -- the pieces of a layout shared out to threads: each takes the next one that none
- * has. After a failure only pieces before the failed one go on, so the first is found always.
+ * transform_layout.c -- the pieces of a layout shared out to threads: each takes the next one that
+ * none has. After a failure only pieces before the failed one go on, so the first is found always.
  */
-#include "worker/referee/remake.h"
+#include "worker/referee/transform.h"
 
 #include "base/threads.h"
 
@@ -11,7 +11,7 @@
 #include <stdatomic.h>
 
 struct share {
-	const struct remake *remake;
+	const struct referee_transform *transform;
 	const struct layout *layout;
 	_Atomic size_t next, end; /* pieces; the end moves back to the first that failed */
 	pthread_mutex_t lock;	  /* of what follows, and of who moves the end */
@@ -33,24 +33,25 @@ static void fail_at(struct share *share, size_t piece, int rc, const struct erro
 static void make_pieces(void *context)
 {
 	struct share *share = context;
-	struct remake own = *share->remake;
+	struct referee_transform own = *share->transform;
 	struct error error = {0};
-	int rc = remake_open(&own, &error);
+	int rc = referee_transform_open(&own, &error);
 
 	if (rc)
 		fail_at(share, 0, rc, &error);
 	for (size_t i; (i = atomic_fetch_add(&share->next, 1)) < share->end;) {
-		rc = remake_piece(&own, share->layout, &share->layout->pieces[i], &error);
+		rc = referee_transform_piece(&own, share->layout, &share->layout->pieces[i],
+					     &error);
 		if (rc)
 			fail_at(share, i, rc, &error);
 	}
-	remake_close(&own);
+	referee_transform_close(&own);
 }
 
-int remake_layout(const struct remake *remake, const struct layout *layout, uint32_t threads,
-		  struct error *error)
+int referee_transform_layout(const struct referee_transform *transform, const struct layout *layout,
+			     uint32_t threads, struct error *error)
 {
-	struct share share = {.remake = remake, .layout = layout, .end = layout->piece_count};
+	struct share share = {.transform = transform, .layout = layout, .end = layout->piece_count};
 
 	if (!layout->piece_count)
 		return 0;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * made_job.h -- random jobs whose parameters are copied, converted, quantised and cut between
- * blocks, from trainers whose shards end anywhere.
+ * transformed_job.h -- random jobs whose parameters are copied, converted, quantised and cut
+ * between blocks, from trainers whose shards end anywhere.
  */
-#ifndef TESTS_UNIT_WORKER_MADE_JOB_H
-#define TESTS_UNIT_WORKER_MADE_JOB_H
+#ifndef TESTS_UNIT_WORKER_TRANSFORMED_JOB_H
+#define TESTS_UNIT_WORKER_TRANSFORMED_JOB_H
 
 #include "tests/unit/routing/routing_job.h"
 
@@ -93,12 +93,13 @@ static inline void want(struct job *job, struct dice *dice, uint32_t rank, struc
 {
 	struct layout *layout = &job->layouts[rank];
 	const struct tensor_info *tensor = &layout->tensors[piece.tensor];
-	uint64_t grain = make_grain_rows(&piece.make);
+	uint64_t grain = transform_grain_rows(&piece.transform);
 	uint64_t row = piece.src.lo[0] / grain * grain + grain * dice_below(dice, 8), elements;
 	struct piece part;
 	char name[32];
 
-	assert_true(make_bytes(&piece.make, &piece.src, 2, tensor->shape, to, &piece.bytes));
+	assert_true(
+		transform_bytes(&piece.transform, &piece.src, 2, tensor->shape, to, &piece.bytes));
 	elements = piece.bytes / dtype_bytes(to);
 	snprintf(name, sizeof(name), "param.%zu", layout->param_count);
 	int64_t param = layout_add_param(layout, name, to, 1, &elements, NULL);
@@ -126,31 +127,31 @@ static inline void want_source(struct job *job, struct dice *dice, uint32_t rank
 	piece.tensor =
 		(uint32_t)layout_add_tensor(layout, from->name, from->dtype, 2, from->shape, NULL);
 	if (kind && source->block[0]) {
-		piece.make.from_rows = source->block[0];
-		piece.make.from_columns = source->block[1];
+		piece.transform.from_rows = source->block[0];
+		piece.transform.from_columns = source->block[1];
 		piece.scales = (uint32_t)layout_add_tensor(layout, source->scales.name, DTYPE_F32,
 							   2, source->scales.shape, NULL);
 	}
 	if (kind == 1)
 		to = floats[dice_below(dice, 3)];
 	if (kind == 2) {
-		piece.make.to_rows = 1 + (uint32_t)dice_below(dice, 4);
-		piece.make.to_columns = 1 + (uint32_t)dice_below(dice, 4);
+		piece.transform.to_rows = 1 + (uint32_t)dice_below(dice, 4);
+		piece.transform.to_columns = 1 + (uint32_t)dice_below(dice, 4);
 		to = DTYPE_F8_E4M3;
 	}
 	for (uint32_t d = 0; d < 2; d++) {
-		uint32_t grain = d ? piece.make.to_columns : piece.make.to_rows;
+		uint32_t grain = d ? piece.transform.to_columns : piece.transform.to_rows;
 
 		random_range(dice, from->shape[d], grain ? grain : 1, &piece.src.lo[d],
 			     &piece.src.hi[d]);
 	}
 	want(job, dice, rank, piece, to);
-	piece.make.part = MAKE_SCALES;
+	piece.transform.part = TRANSFORM_SCALES;
 	if (kind == 2)
 		want(job, dice, rank, piece, DTYPE_F32);
 }
 
-static inline void job_made(struct job *job, struct dice *dice, enum holding_mode mode)
+static inline void job_transformed(struct job *job, struct dice *dice, enum holding_mode mode)
 {
 	struct source sources[3];
 	uint32_t count = 1 + (uint32_t)dice_below(dice, 3);

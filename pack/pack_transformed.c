@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * pack_made.c -- parts that are no copies. Those in blocks are made band by band, a band being the
- * rows of one row of blocks: a scale is known only when its whole block was read, but the bytes lie
- * row by row.
+ * pack_transformed.c -- parts that are no copies. Those in blocks are transformed band by band, a
+ * band being the rows of one row of blocks: a scale is known only when its whole block was read,
+ * but the bytes lie row by row.
  *
  *   band   |b0|b1|b2|b3| ..     straight into the first target, through the cache; from there
  *          |  |  |  |  |        they are summed and go to the other targets
@@ -33,7 +33,7 @@ struct band {
 	const struct pack *pack;
 	const struct pack_part *part;
 	struct digest_stream *sum;   /* of the part, or NULL */
-	struct elements elements;    /* with make.from_rows: to F32 */
+	struct elements elements;    /* with transform.from_rows: to F32 */
 	enum dtype from;	     /* of what quantise_*() reads */
 	uint64_t row, rows, columns; /* of the box */
 	uint64_t width;		     /* columns of a block, of the whole band at most */
@@ -48,7 +48,7 @@ static const void *tile_at(struct band *band, uint64_t row, uint64_t column, uin
 	const struct pack *pack = band->pack;
 
 	*stride_bytes = pack->stride_bytes;
-	if (!pack->make.from_rows)
+	if (!pack->transform.from_rows)
 		return band->elements.data + (band->row + row) * pack->stride_bytes +
 		       column * band->elements.from_bytes;
 	for (uint64_t r = 0; r < rows; r++)
@@ -83,25 +83,25 @@ static const void *next_band(const struct band *band, uint64_t done)
 static bool requantise(struct band *band, unsigned char *values, uint64_t done)
 {
 	const struct pack *pack = band->pack;
-	const struct make *make = &pack->make;
+	const struct transform *transform = &pack->transform;
 	uint64_t row = band->row + pack->row_skip;
 
-	return make->from_rows &&
+	return transform->from_rows &&
 	       requantise_band(&(struct requantise){
 		       .source = band->elements.data + band->row * pack->stride_bytes,
 		       .rows = band->rows,
 		       .columns = band->columns,
 		       .stride_bytes = pack->stride_bytes,
 		       .scales = band->elements.scales +
-				 row / make->from_rows * pack->scale_stride_bytes,
+				 row / transform->from_rows * pack->scale_stride_bytes,
 		       .scale_stride_bytes = pack->scale_stride_bytes,
-		       .from_rows = make->from_rows,
-		       .from_columns = make->from_columns,
-		       .row_skip = row % make->from_rows,
+		       .from_rows = transform->from_rows,
+		       .from_columns = transform->from_columns,
+		       .row_skip = row % transform->from_rows,
 		       .column_skip = pack->column_skip,
 		       .width = band->width,
 		       .values = values,
-		       .made_scales = band->scales,
+		       .transformed_scales = band->scales,
 		       .next = next_band(band, done),
 		       .stream = !band->sum && band->part->target_count == 1,
 	       });
@@ -111,7 +111,7 @@ static void find_scales(struct band *band)
 {
 	uint64_t stride, rows_max = least(band->rows, TILE_VALUES / 64), n, rows;
 
-	if (!band->pack->make.from_rows) {
+	if (!band->pack->transform.from_rows) {
 		const void *source = tile_at(band, 0, 0, band->rows, band->columns, &stride);
 
 		quantise_band(NULL, band->scales, source, band->from, band->rows, band->columns,
@@ -145,7 +145,7 @@ static void fill_band(struct band *band, unsigned char *values, uint64_t done)
 	unsigned char dense[TILE_VALUES];
 	uint64_t stride, n;
 
-	if (!band->pack->make.from_rows) {
+	if (!band->pack->transform.from_rows) {
 		const void *source = tile_at(band, 0, 0, band->rows, band->columns, &stride);
 
 		/* nobody reads them back: they are not summed, and go nowhere else */
@@ -200,7 +200,7 @@ static void give_values(struct band *band, uint64_t done)
 {
 	const struct pack_part *part = band->part;
 	uint64_t bytes = band->rows * band->columns;
-	bool tiled = band->pack->make.from_rows;
+	bool tiled = band->pack->transform.from_rows;
 
 	if (part->target_count &&
 	    requantise(band, (unsigned char *)part->targets[0] + done, done)) {
@@ -216,24 +216,25 @@ static void give_values(struct band *band, uint64_t done)
 	give_on(band, done, bytes);
 }
 
-void pack_made(const struct pack *pack, const struct pack_part *part, struct digest_stream *sum,
-	       const char *kernel)
+void pack_transformed(const struct pack *pack, const struct pack_part *part,
+		      struct digest_stream *sum, const char *kernel)
 {
 	struct band band; /* not cleared: its rows are written before they are read */
-	uint64_t blocks = (pack->columns + pack->make.to_columns - 1) / pack->make.to_columns;
+	uint64_t blocks =
+		(pack->columns + pack->transform.to_columns - 1) / pack->transform.to_columns;
 	uint64_t done = 0;
 
 	band.pack = pack;
 	band.part = part;
 	band.sum = sum;
 	band.columns = pack->columns;
-	band.width = least(pack->make.to_columns, pack->columns);
-	band.from = pack->make.from_rows ? DTYPE_F32 : pack->from;
+	band.width = least(pack->transform.to_columns, pack->columns);
+	band.from = pack->transform.from_rows ? DTYPE_F32 : pack->from;
 	band.elements = elements_of(pack, part, band.from, kernel);
-	band.row = part->from / pack->grain_bytes * pack->make.to_rows;
-	for (uint64_t b = 0; done < part->bytes; b++, band.row += pack->make.to_rows) {
-		band.rows = least(pack->make.to_rows, pack->rows - band.row);
-		if (pack->make.part == MAKE_SCALES) {
+	band.row = part->from / pack->grain_bytes * pack->transform.to_rows;
+	for (uint64_t b = 0; done < part->bytes; b++, band.row += pack->transform.to_rows) {
+		band.rows = least(pack->transform.to_rows, pack->rows - band.row);
+		if (pack->transform.part == TRANSFORM_SCALES) {
 			find_scales(&band);
 			pack_give(part, sum, done, (const unsigned char *)band.scales,
 				  blocks * sizeof(float));
@@ -242,7 +243,8 @@ void pack_made(const struct pack *pack, const struct pack_part *part, struct dig
 		}
 		give_values(&band, done);
 		done += band.rows * band.columns;
-		if (part->made_scales)
-			memcpy(part->made_scales + b * blocks, band.scales, blocks * sizeof(float));
+		if (part->transformed_scales)
+			memcpy(part->transformed_scales + b * blocks, band.scales,
+			       blocks * sizeof(float));
 	}
 }

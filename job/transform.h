@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * make.h -- how a piece's bytes are made from its source box. All zero: the elements as they are
- * or, where the parameter has another dtype, each one converted (rounded to nearest even).
+ * transform.h -- how a piece's bytes are transformed from its source box. All zero: the elements as
+ * they are or, where the parameter has another dtype, each one converted (rounded to nearest even).
  *
  *   blocks of 2 x 3      scales [2, 2]      a value is element times the scale of its block
  *     # # # | # #           s00 s01
@@ -10,8 +10,8 @@
  *     # # # | # #
  *
  * from: the source is F8_E4M3 in blocks, with one F32 a block in a tensor of its own.
- * to:   the parameter is: MAKE_VALUES are its F8_E4M3 elements, MAKE_SCALES its F32 scales.
- * With x the source values as F32, for each block of `to`:
+ * to:   the parameter is: TRANSFORM_VALUES are its F8_E4M3 elements, TRANSFORM_SCALES its F32
+ * scales. With x the source values as F32, for each block of `to`:
  *
  *   amax  = largest |x| of the finite ones, at least 1e-10
  *   scale = amax / 448
@@ -21,49 +21,50 @@
  * every operation rounded once to F32. Source: the block cast of DeepGEMM and of the trainers that
  * export DeepSeek-V3's format (e4m3 without infinities: OCP 8-bit floating point specification).
  */
-#ifndef JOB_MAKE_H
-#define JOB_MAKE_H
+#ifndef JOB_TRANSFORM_H
+#define JOB_TRANSFORM_H
 
 #include "job/box.h"
 #include "job/dtype.h"
 #include <stdbool.h>
 #include <stdint.h>
 
-#define MAKE_FP8_MAX  448.0f
-#define MAKE_AMAX_MIN 1e-10f
-#define MAKE_BLOCK_MAX 65536u /* rows or columns of a block */
+#define TRANSFORM_FP8_MAX  448.0f
+#define TRANSFORM_AMAX_MIN 1e-10f
+#define TRANSFORM_BLOCK_MAX 65536u /* rows or columns of a block */
 
-enum make_part { MAKE_VALUES, MAKE_SCALES, MAKE_PART_COUNT };
+enum transform_part { TRANSFORM_VALUES, TRANSFORM_SCALES, TRANSFORM_PART_COUNT };
 
-struct make {
-	enum make_part part;
+struct transform {
+	enum transform_part part;
 	uint32_t from_rows, from_columns; /* 0, 0: the source is not in blocks */
 	uint32_t to_rows, to_columns;     /* 0, 0: the parameter is not */
 };
 
 /* The numbers fit each other: no block of 0 rows and some columns, scales only of blocks. */
-bool make_valid(const struct make *make);
+bool transform_valid(const struct transform *transform);
 /* Nothing but the elements, perhaps in another dtype. */
-bool make_plain(const struct make *make);
-bool make_equal(const struct make *a, const struct make *b);
+bool transform_plain(const struct transform *transform);
+bool transform_equal(const struct transform *a, const struct transform *b);
 /* Rows of the tensor after which a piece may be cut: 1, or the rows of a block of `to`. */
-uint32_t make_grain_rows(const struct make *make);
+uint32_t transform_grain_rows(const struct transform *transform);
 /* Bytes that the box becomes in a parameter of dtype `to`; false when it has none (a box that is
  * no matrix in blocks, or that starts inside of a block of `to`, or does not fit 2^62). `shape` is
  * the tensor's: a box may end inside of a block only where the tensor ends. */
-bool make_bytes(const struct make *make, const struct box *src, uint32_t dims,
-		const uint64_t *shape, enum dtype to, uint64_t *bytes);
+bool transform_bytes(const struct transform *transform, const struct box *src, uint32_t dims,
+		     const uint64_t *shape, enum dtype to, uint64_t *bytes);
 /* The scales' box that the box of values needs. */
-struct box make_scales_box(const struct make *make, const struct box *src);
-/* Can it be made at all? Converted are F32, BF16 and F16 into each other, and F8_E4M3 with its
+struct box transform_scales_box(const struct transform *transform, const struct box *src);
+/* Is it possible at all? Converted are F32, BF16 and F16 into each other, and F8_E4M3 with its
  * scales into them; equal dtypes of any kind are copied. */
-bool make_possible(const struct make *make, enum dtype from, enum dtype to);
+bool transform_possible(const struct transform *transform, enum dtype from, enum dtype to);
 /* "copy", "convert", "quantise 128x128", "scales 128x128", "dequantise 128x128",
  * "requantise 128x128 64x64", "rescale 128x128 64x64" into out; returns out. `convert` says that
  * the dtypes differ. */
-#define MAKE_TEXT_BYTES 64
-char *make_text(const struct make *make, bool convert, char out[MAKE_TEXT_BYTES]);
+#define TRANSFORM_TEXT_BYTES 64
+char *transform_text(const struct transform *transform, bool convert,
+		     char out[TRANSFORM_TEXT_BYTES]);
 /* The reverse; false when the text is no such thing. *convert may be NULL. */
-bool make_parse(const char *text, struct make *make, bool *convert);
+bool transform_parse(const char *text, struct transform *transform, bool *convert);
 
 #endif

@@ -4,7 +4,7 @@
  * trainers whose shards end anywhere: what can be planned is proved, what cannot is refused by
  * name, and no other way to make a piece passes the proof.
  */
-#include "tests/unit/worker/made_job.h"
+#include "tests/unit/worker/transformed_job.h"
 #include "tests/unit/routing/job_dump.h"
 
 #include "routing/report/diff.h"
@@ -23,59 +23,64 @@ static void refused(const struct table *table, const char *what)
 }
 
 /* Every other way to make a piece, known to the problem or not. */
-static size_t spoil_made(const struct table *table, size_t p)
+static size_t spoil_transformed(const struct table *table, size_t p)
 {
 	const struct problem *problem = table->problem;
 	struct problem spoilt = *problem;
 	struct table copy = *table;
-	uint32_t own = table->pieces[p].made;
+	uint32_t own = table->pieces[p].transformed;
 	size_t done = 0, r = 0;
 
 	while (r + 1 < table->route_count && table->routes[r + 1].piece_first <= p)
 		r++;
-	spoilt.made = malloc((problem->made_count + 1) * sizeof(*spoilt.made));
+	spoilt.transformed = malloc((problem->transformed_count + 1) * sizeof(*spoilt.transformed));
 	copy.pieces = malloc(table->piece_count * sizeof(*copy.pieces));
-	assert_true(spoilt.made && copy.pieces);
-	memcpy(spoilt.made, problem->made, problem->made_count * sizeof(*spoilt.made));
+	assert_true(spoilt.transformed && copy.pieces);
+	memcpy(spoilt.transformed, problem->transformed,
+	       problem->transformed_count * sizeof(*spoilt.transformed));
 	memcpy(copy.pieces, table->pieces, table->piece_count * sizeof(*copy.pieces));
 	copy.problem = &spoilt;
-	spoilt.made_count++;
-	struct problem_made *made = &spoilt.made[problem->made_count];
+	spoilt.transformed_count++;
+	struct problem_transformed *transformed = &spoilt.transformed[problem->transformed_count];
 
 	for (int change = 0; change < 9; change++) {
-		*made = problem->made[own];
-		made->make.part ^= change == 0;
-		made->make.from_rows += change == 1;
-		made->make.from_columns += change == 2;
-		made->make.to_rows += change == 3;
-		made->make.to_columns += change == 4;
-		made->scales += change == 5;
-		made->to = change == 6 ? DTYPE_NONE : change == 7 ? DTYPE_I64 : made->to;
+		*transformed = problem->transformed[own];
+		transformed->transform.part ^= change == 0;
+		transformed->transform.from_rows += change == 1;
+		transformed->transform.from_columns += change == 2;
+		transformed->transform.to_rows += change == 3;
+		transformed->transform.to_columns += change == 4;
+		transformed->scales += change == 5;
+		transformed->to = change == 6	? DTYPE_NONE
+				  : change == 7 ? DTYPE_I64
+						: transformed->to;
 		if (change == 6 && own == 0)
 			continue; /* nothing changed */
 		if (change == 8 && own != 0)
 			continue; /* the same content at another place is the same */
 		if (change == 8)
-			made->to = problem->tensors[table->routes[r].tensor].dtype;
-		copy.pieces[p].made = (uint32_t)problem->made_count;
+			transformed->to = problem->tensors[table->routes[r].tensor].dtype;
+		copy.pieces[p].transformed = (uint32_t)problem->transformed_count;
 		if (own == 0 && change < 6)
-			made->to =
+			transformed->to =
 				DTYPE_F16; /* a copy of no blocks is a copy, whatever is beside */
 		refused(&copy, "a spoilt way to make");
 		done++;
 	}
-	for (uint32_t other = 0; other < problem->made_count; other++) {
-		const struct problem_made *a = &problem->made[other], *b = &problem->made[own];
+	for (uint32_t other = 0; other < problem->transformed_count; other++) {
+		const struct problem_transformed *a = &problem->transformed[other],
+						 *b = &problem->transformed[own];
 
-		if (make_equal(&a->make, &b->make) && a->scales == b->scales && a->to == b->to)
+		if (transform_equal(&a->transform, &b->transform) && a->scales == b->scales &&
+		    a->to == b->to)
 			continue;
-		copy.pieces[p].made = other;
+		copy.pieces[p].transformed = other;
 		refused(&copy, "another piece's way to make");
 		done++;
 	}
-	copy.pieces[p].made = (uint32_t)spoilt.made_count;
+	copy.pieces[p].transformed = (uint32_t)spoilt.transformed_count;
 	refused(&copy, "a way beyond all");
-	free(spoilt.made);
+	free(spoilt.transformed);
 	free(copy.pieces);
 	return done;
 }
@@ -84,7 +89,7 @@ static size_t spoil_made(const struct table *table, size_t p)
 static void check_how(const struct table *table)
 {
 	for (size_t p = 0; p < table->piece_count; p++)
-		assert_true(!table->pieces[p].made || table->pieces[p].how != HOW_DIRECT);
+		assert_true(!table->pieces[p].transformed || table->pieces[p].how != HOW_DIRECT);
 }
 
 static void check_dump(struct job *job, const struct table *table)
@@ -101,13 +106,15 @@ static void check_dump(struct job *job, const struct table *table)
 	    dump_verify(read, job->problem, &error) || dump_verify(dump, job->problem, &error))
 		fail_msg("%s\n%s", error.text, text);
 	for (size_t p = 0; p < read->piece_count; p++) {
-		if (!read->pieces[p].made)
+		if (!read->pieces[p].transformed)
 			continue;
-		struct problem_made *made = &read->made[read->pieces[p].made], kept = *made;
+		struct problem_transformed *transformed =
+						   &read->transformed[read->pieces[p].transformed],
+					   kept = *transformed;
 
-		made->make.to_rows += 1;
+		transformed->transform.to_rows += 1;
 		assert_int_equal(dump_verify(read, job->problem, &error), -ERROR_UNPROVED);
-		*made = kept;
+		*transformed = kept;
 	}
 	dump_free(&dump);
 	dump_free(&read);
@@ -160,15 +167,15 @@ static void test_made__survives_every_failed_allocation(void **state)
 		struct error error = {0};
 		struct table *table;
 		char *text = NULL;
-		size_t bytes = 0, made;
+		size_t bytes = 0, transformed;
 		FILE *stream = open_memstream(&text, &bytes);
 		int rc = -1;
 
-		job_made(&job, &dice, round % 2 ? ALIGNED : GATHERED);
+		job_transformed(&job, &dice, round % 2 ? ALIGNED : GATHERED);
 		table = job_plan(&job, "balanced");
 		assert_int_equal(job_dump_write(stream, table, DUMP_WHOLE, &error), 0);
 		fclose(stream);
-		made = job.problem->made_count;
+		transformed = job.problem->transformed_count;
 		table_free(&table);
 		problem_free(&job.problem);
 		for (uint64_t k = 1; rc; k++) {
@@ -178,7 +185,7 @@ static void test_made__survives_every_failed_allocation(void **state)
 			if (rc != 0 && rc != -ERROR_MEMORY)
 				fail_msg("allocation %" PRIu64 ": %s", k, error.text);
 			assert_true(k < 10000);
-			swept += made > 1;
+			swept += transformed > 1;
 		}
 		free(text);
 		job_fini(&job);
@@ -201,7 +208,7 @@ static void test_made__is_planned_proved_and_never_mistaken(void **state)
 		struct error error = {0};
 		struct table *table;
 
-		job_made(&job, &dice, mode);
+		job_transformed(&job, &dice, mode);
 		for (size_t i = 0; i < policies; i++) {
 			int rc = table_plan(&table, job.problem, &policy[i], NULL, &error);
 
@@ -215,7 +222,8 @@ static void test_made__is_planned_proved_and_never_mistaken(void **state)
 			check_how(table);
 			if (i == 0) {
 				planned[mode]++;
-				spoilt += spoil_made(table, dice_below(&dice, table->piece_count));
+				spoilt += spoil_transformed(table,
+							    dice_below(&dice, table->piece_count));
 				check_dump(&job, table);
 			}
 			table_free(&table);

@@ -1,37 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * remake.c -- for blocks of `to` a band is read twice, whatever its size: once for the largest
+ * transform.c -- for blocks of `to` a band is read twice, whatever its size: once for the largest
  * magnitude of each block, once for the values. So memory stays bounded.
  *
- *   band of to_rows rows    | block | block | block |      stripe: REMAKE_ELEMENTS blocks at most
+ *   band of to_rows rows    | block | block | block |      stripe: REFEREE_ELEMENTS blocks at most
  *   pass 1                    amax    amax    amax    ──► scales
  *   pass 2                    x * (1 / scale)         ──► values
  */
-#include "worker/referee/remake.h"
+#include "worker/referee/transform.h"
 
 #include "base/memory.h"
-#include "worker/referee/remake_element.h"
+#include "worker/referee/transform_element.h"
 
 #include <string.h>
 
-struct remake_work {
-	unsigned char raw[REMAKE_ELEMENTS * 8];	     /* as the tensor has them */
-	unsigned char expected[REMAKE_ELEMENTS * 4]; /* as the parameter has them */
-	float values[REMAKE_ELEMENTS];
-	float from_scales[REMAKE_ELEMENTS]; /* of the blocks that the values lie in */
-	float to_scales[REMAKE_ELEMENTS];   /* of the stripe's blocks */
+struct referee_transform_work {
+	unsigned char raw[REFEREE_ELEMENTS * 8];      /* as the tensor has them */
+	unsigned char expected[REFEREE_ELEMENTS * 4]; /* as the parameter has them */
+	float values[REFEREE_ELEMENTS];
+	float from_scales[REFEREE_ELEMENTS]; /* of the blocks that the values lie in */
+	float to_scales[REFEREE_ELEMENTS];   /* of the stripe's blocks */
 };
 
-int remake_open(struct remake *remake, struct error *error)
+int referee_transform_open(struct referee_transform *transform, struct error *error)
 {
-	remake->work = memory_alloc(sizeof(*remake->work));
-	return remake->work ? 0 : memory_error(error, "verifying", sizeof(*remake->work));
+	transform->work = memory_alloc(sizeof(*transform->work));
+	return transform->work ? 0 : memory_error(error, "verifying", sizeof(*transform->work));
 }
 
-void remake_close(struct remake *remake)
+void referee_transform_close(struct referee_transform *transform)
 {
-	memory_free(remake->work);
-	remake->work = NULL;
+	memory_free(transform->work);
+	transform->work = NULL;
 }
 
 /* ---- one piece ---- */
@@ -39,7 +39,7 @@ void remake_close(struct remake *remake)
 /* What one call works on. Rows are runs of the box: `width` elements each, `stride` elements from
  * one to the next in the tensor, dense in the parameter. */
 struct job {
-	const struct remake *remake;
+	const struct referee_transform *transform;
 	const struct layout *layout;
 	const struct piece *piece;
 	const struct tensor_info *tensor;
@@ -56,20 +56,20 @@ static uint64_t least(uint64_t a, uint64_t b)
 /* The values times the scales of the blocks that they lie in. */
 static int apply_scales(const struct job *job, uint64_t at, uint32_t count)
 {
-	const struct make *make = &job->piece->make;
+	const struct transform *transform = &job->piece->transform;
 	const struct tensor_info *scales = &job->layout->tensors[job->piece->scales];
 	uint64_t row = at / job->tensor->shape[1], column = at % job->tensor->shape[1];
-	uint64_t block = column / make->from_columns;
-	uint64_t last = (column + count - 1) / make->from_columns;
-	float *values = job->remake->work->values, *factors = job->remake->work->from_scales;
-	int rc = job->remake->read(job->remake->context, scales,
-				   (row / make->from_rows * scales->shape[1] + block) * 4,
-				   (last - block + 1) * 4, factors, job->error);
+	uint64_t block = column / transform->from_columns;
+	uint64_t last = (column + count - 1) / transform->from_columns;
+	float *values = job->transform->work->values, *factors = job->transform->work->from_scales;
+	int rc = job->transform->read(job->transform->context, scales,
+				      (row / transform->from_rows * scales->shape[1] + block) * 4,
+				      (last - block + 1) * 4, factors, job->error);
 
 	for (uint64_t done = 0; done < count && !rc; block++, factors++) {
-		uint64_t end = least(count, (block + 1) * make->from_columns - column);
+		uint64_t end = least(count, (block + 1) * transform->from_columns - column);
 
-		remake_scale(values + done, *factors, (uint32_t)(end - done));
+		referee_scale(values + done, *factors, (uint32_t)(end - done));
 		done = end;
 	}
 	return rc;
@@ -78,35 +78,35 @@ static int apply_scales(const struct job *job, uint64_t at, uint32_t count)
 /* `count` values from element `at` of the tensor on; they lie in one row. */
 static int load(const struct job *job, uint64_t at, uint32_t count)
 {
-	struct remake_work *work = job->remake->work;
+	struct referee_transform_work *work = job->transform->work;
 	uint32_t bytes = dtype_bytes(job->tensor->dtype);
-	int rc = job->remake->read(job->remake->context, job->tensor, at * bytes,
-				   (uint64_t)count * bytes, work->raw, job->error);
+	int rc = job->transform->read(job->transform->context, job->tensor, at * bytes,
+				      (uint64_t)count * bytes, work->raw, job->error);
 
 	if (!rc)
-		remake_widen(job->tensor->dtype, work->raw, work->values, count);
-	return rc || !job->piece->make.from_rows ? rc : apply_scales(job, at, count);
+		referee_widen(job->tensor->dtype, work->raw, work->values, count);
+	return rc || !job->piece->transform.from_rows ? rc : apply_scales(job, at, count);
 }
 
 /* `offset`: in the piece's own bytes. */
 static int take(const struct job *job, uint64_t offset, const void *expected, uint64_t bytes)
 {
-	return job->remake->take(job->remake->context, job->piece, job->piece->offset + offset,
-				 expected, bytes, job->error);
+	return job->transform->take(job->transform->context, job->piece,
+				    job->piece->offset + offset, expected, bytes, job->error);
 }
 
 static int copy_run(const struct job *job, uint64_t row)
 {
 	uint32_t bytes = dtype_bytes(job->tensor->dtype);
-	unsigned char *raw = job->remake->work->raw;
+	unsigned char *raw = job->transform->work->raw;
 	int rc = 0;
 
-	for (uint64_t done = 0; done < job->width && !rc; done += REMAKE_ELEMENTS) {
-		uint64_t n = least(REMAKE_ELEMENTS, job->width - done) * bytes;
+	for (uint64_t done = 0; done < job->width && !rc; done += REFEREE_ELEMENTS) {
+		uint64_t n = least(REFEREE_ELEMENTS, job->width - done) * bytes;
 
-		rc = job->remake->read(job->remake->context, job->tensor,
-				       (job->first + row * job->stride + done) * bytes, n, raw,
-				       job->error);
+		rc = job->transform->read(job->transform->context, job->tensor,
+					  (job->first + row * job->stride + done) * bytes, n, raw,
+					  job->error);
 		if (!rc)
 			rc = take(job, (row * job->width + done) * bytes, raw, n);
 	}
@@ -115,17 +115,17 @@ static int copy_run(const struct job *job, uint64_t row)
 
 static int convert_run(const struct job *job, uint64_t row)
 {
-	struct remake_work *work = job->remake->work;
+	struct referee_transform_work *work = job->transform->work;
 	uint32_t bytes = dtype_bytes(job->to);
 	int rc = 0;
 
-	for (uint64_t done = 0; done < job->width && !rc; done += REMAKE_ELEMENTS) {
-		uint32_t n = (uint32_t)least(REMAKE_ELEMENTS, job->width - done);
+	for (uint64_t done = 0; done < job->width && !rc; done += REFEREE_ELEMENTS) {
+		uint32_t n = (uint32_t)least(REFEREE_ELEMENTS, job->width - done);
 
 		rc = load(job, job->first + row * job->stride + done, n);
 		if (rc)
 			break;
-		remake_narrow(job->to, work->values, work->expected, n);
+		referee_narrow(job->to, work->values, work->expected, n);
 		rc = take(job, (row * job->width + done) * bytes, work->expected,
 			  (uint64_t)n * bytes);
 	}
@@ -142,7 +142,7 @@ struct stripe {
 static uint32_t block_part(const struct job *job, const struct stripe *stripe, uint64_t at,
 			   uint32_t n, uint64_t *block)
 {
-	uint64_t width = job->piece->make.to_columns, inside = at - stripe->column;
+	uint64_t width = job->piece->transform.to_columns, inside = at - stripe->column;
 
 	*block = inside / width;
 	return (uint32_t)least(n, width - inside % width);
@@ -151,13 +151,13 @@ static uint32_t block_part(const struct job *job, const struct stripe *stripe, u
 /* Pass 1: to_scales of the stripe's blocks. */
 static int find_scales(const struct job *job, const struct stripe *stripe, uint64_t blocks)
 {
-	struct remake_work *work = job->remake->work;
+	struct referee_transform_work *work = job->transform->work;
 
 	for (uint64_t b = 0; b < blocks; b++)
-		work->to_scales[b] = MAKE_AMAX_MIN;
+		work->to_scales[b] = TRANSFORM_AMAX_MIN;
 	for (uint64_t row = stripe->row; row < stripe->row + stripe->rows; row++)
-		for (uint64_t at = stripe->column; at < stripe->end; at += REMAKE_ELEMENTS) {
-			uint32_t n = (uint32_t)least(REMAKE_ELEMENTS, stripe->end - at), part;
+		for (uint64_t at = stripe->column; at < stripe->end; at += REFEREE_ELEMENTS) {
+			uint32_t n = (uint32_t)least(REFEREE_ELEMENTS, stripe->end - at), part;
 			int rc = load(job, job->first + row * job->stride + at, n);
 
 			if (rc)
@@ -167,32 +167,32 @@ static int find_scales(const struct job *job, const struct stripe *stripe, uint6
 				float most;
 
 				part = block_part(job, stripe, at + i, n - i, &block);
-				most = remake_largest(work->values + i, part);
+				most = referee_largest(work->values + i, part);
 				if (most > work->to_scales[block])
 					work->to_scales[block] = most;
 			}
 		}
 	for (uint64_t b = 0; b < blocks; b++)
-		work->to_scales[b] /= MAKE_FP8_MAX;
+		work->to_scales[b] /= TRANSFORM_FP8_MAX;
 	return 0;
 }
 
 /* Pass 2. */
 static int quantise_stripe(const struct job *job, const struct stripe *stripe)
 {
-	struct remake_work *work = job->remake->work;
+	struct referee_transform_work *work = job->transform->work;
 
 	for (uint64_t row = stripe->row; row < stripe->row + stripe->rows; row++)
-		for (uint64_t at = stripe->column; at < stripe->end; at += REMAKE_ELEMENTS) {
-			uint32_t n = (uint32_t)least(REMAKE_ELEMENTS, stripe->end - at), part;
+		for (uint64_t at = stripe->column; at < stripe->end; at += REFEREE_ELEMENTS) {
+			uint32_t n = (uint32_t)least(REFEREE_ELEMENTS, stripe->end - at), part;
 			int rc = load(job, job->first + row * job->stride + at, n);
 
 			for (uint32_t i = 0; i < n && !rc; i += part) {
 				uint64_t block;
 
 				part = block_part(job, stripe, at + i, n - i, &block);
-				remake_quantise(work->values + i, work->to_scales[block],
-						work->expected + i, part);
+				referee_quantise(work->values + i, work->to_scales[block],
+						 work->expected + i, part);
 			}
 			if (!rc)
 				rc = take(job, row * job->width + at, work->expected, n);
@@ -204,23 +204,26 @@ static int quantise_stripe(const struct job *job, const struct stripe *stripe)
 
 static int quantise_band(const struct job *job, uint64_t row)
 {
-	const struct make *make = &job->piece->make;
-	uint64_t per_row = (job->width + make->to_columns - 1) / make->to_columns;
-	uint64_t most = (uint64_t)REMAKE_ELEMENTS * make->to_columns;
+	const struct transform *transform = &job->piece->transform;
+	uint64_t per_row = (job->width + transform->to_columns - 1) / transform->to_columns;
+	uint64_t most = (uint64_t)REFEREE_ELEMENTS * transform->to_columns;
 	int rc = 0;
 
 	for (uint64_t column = 0; column < job->width && !rc; column += most) {
 		struct stripe stripe = {.row = row,
-					.rows = least(make->to_rows, job->rows - row),
+					.rows = least(transform->to_rows, job->rows - row),
 					.column = column,
 					.end = least(column + most, job->width)};
-		uint64_t blocks = (stripe.end - column + make->to_columns - 1) / make->to_columns;
+		uint64_t blocks =
+			(stripe.end - column + transform->to_columns - 1) / transform->to_columns;
 
 		rc = find_scales(job, &stripe, blocks);
-		if (!rc && make->part == MAKE_SCALES)
+		if (!rc && transform->part == TRANSFORM_SCALES)
 			rc = take(job,
-				  (row / make->to_rows * per_row + column / make->to_columns) * 4,
-				  job->remake->work->to_scales, blocks * 4);
+				  (row / transform->to_rows * per_row +
+				   column / transform->to_columns) *
+					  4,
+				  job->transform->work->to_scales, blocks * 4);
 		else if (!rc)
 			rc = quantise_stripe(job, &stripe);
 	}
@@ -234,7 +237,7 @@ static int find_rows(struct job *job)
 	uint32_t bytes = dtype_bytes(job->tensor->dtype);
 	struct runs runs;
 
-	if (!make_plain(&job->piece->make)) {
+	if (!transform_plain(&job->piece->transform)) {
 		job->rows = src->hi[0] - src->lo[0];
 		job->width = src->hi[1] - src->lo[1];
 		job->stride = job->tensor->shape[1];
@@ -251,22 +254,22 @@ static int find_rows(struct job *job)
 	return 0;
 }
 
-int remake_piece(const struct remake *remake, const struct layout *layout,
-		 const struct piece *piece, struct error *error)
+int referee_transform_piece(const struct referee_transform *transform, const struct layout *layout,
+			    const struct piece *piece, struct error *error)
 {
-	struct job job = {.remake = remake,
+	struct job job = {.transform = transform,
 			  .layout = layout,
 			  .piece = piece,
 			  .tensor = &layout->tensors[piece->tensor],
 			  .to = layout->params[piece->param].dtype,
 			  .error = error};
-	bool copy = make_plain(&piece->make) && job.to == job.tensor->dtype;
-	uint64_t step = make_grain_rows(&piece->make);
+	bool copy = transform_plain(&piece->transform) && job.to == job.tensor->dtype;
+	uint64_t step = transform_grain_rows(&piece->transform);
 	int rc = find_rows(&job);
 
 	for (uint64_t row = 0; row < job.rows && !rc; row += step)
-		rc = piece->make.to_rows ? quantise_band(&job, row)
-		     : copy		 ? copy_run(&job, row)
-					 : convert_run(&job, row);
+		rc = piece->transform.to_rows ? quantise_band(&job, row)
+		     : copy		      ? copy_run(&job, row)
+					      : convert_run(&job, row);
 	return rc;
 }

@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plans of pieces whose bytes are made: each side reads in its rows how, and finds the scales by
- * its own declaration, which lists the tensors in an order of its own.
+ * Plans of pieces whose bytes are transformed: each side reads in its rows how, and finds the
+ * scales by its own declaration, which lists the tensors in an order of its own.
  */
 #include "tests/unit/controller/controller_bench.h"
 
 static const uint64_t matrix[2] = {8, 8}, blocks[2] = {2, 2}, vector[1] = {4};
 
 static void add_piece(struct layout *layout, const char *param, enum dtype to, int64_t tensor,
-		      int64_t scales, struct make make)
+		      int64_t scales, struct transform transform)
 {
 	const struct tensor_info *info = &layout->tensors[tensor];
 	struct piece piece = {.tensor = (uint32_t)tensor,
 			      .scales = (uint32_t)scales,
 			      .src = box_whole(info->dims, info->shape),
-			      .make = make};
+			      .transform = transform};
 	uint64_t elements;
 	int64_t index;
 
-	assert_true(make_bytes(&make, &piece.src, info->dims, info->shape, to, &piece.bytes));
+	assert_true(
+		transform_bytes(&transform, &piece.src, info->dims, info->shape, to, &piece.bytes));
 	elements = piece.bytes / dtype_bytes(to);
 	index = layout_add_param(layout, param, to, 1, &elements, NULL);
 	assert_true(index >= 0);
@@ -27,11 +28,12 @@ static void add_piece(struct layout *layout, const char *param, enum dtype to, i
 }
 
 /* Trainer: w_s, v, w. Inference rank: v, w, w_s. */
-static void build_made(struct bench *bench)
+static void build_transformed(struct bench *bench)
 {
 	struct holding *holding = &bench->holding;
 	struct layout *layout = &bench->layout;
-	struct make values = {MAKE_VALUES, 4, 4, 2, 4}, scales = {MAKE_SCALES, 4, 4, 2, 4};
+	struct transform values = {TRANSFORM_VALUES, 4, 4, 2, 4},
+			 scales = {TRANSFORM_SCALES, 4, 4, 2, 4};
 	struct box box = box_whole(2, blocks);
 	int64_t v, w, w_s;
 
@@ -54,8 +56,8 @@ static void build_made(struct bench *bench)
 	w_s = layout_add_tensor(layout, "w_s", DTYPE_F32, 2, blocks, NULL);
 	add_piece(layout, "p", DTYPE_F8_E4M3, w, w_s, values);
 	add_piece(layout, "p_s", DTYPE_F32, w, w_s, scales);
-	add_piece(layout, "stored", DTYPE_F8_E4M3, w, 0, (struct make){0});
-	add_piece(layout, "v", DTYPE_F32, v, 0, (struct make){0});
+	add_piece(layout, "stored", DTYPE_F8_E4M3, w, 0, (struct transform){0});
+	add_piece(layout, "v", DTYPE_F32, v, 0, (struct transform){0});
 	assert_int_equal(layout_finish(layout, NULL), 0);
 }
 
@@ -72,7 +74,7 @@ static const struct plan_row *row_of(const struct message_plan *plan, const char
 static void check_plan(const struct message_plan *plan, const struct bench *bench, bool trainer)
 {
 	static const struct {
-		const char *param, *make;
+		const char *param, *transform;
 		enum dtype to;
 		uint64_t bytes;
 		uint32_t tensor[2], scales[2]; /* of the inference rank, of the trainer */
@@ -82,14 +84,14 @@ static void check_plan(const struct message_plan *plan, const struct bench *benc
 		{"stored", "copy", DTYPE_NONE, 64, {1, 2}, {0, 0}},
 		{"v", "convert", DTYPE_F32, 16, {0, 1}, {0, 0}},
 	};
-	char text[MAKE_TEXT_BYTES];
+	char text[TRANSFORM_TEXT_BYTES];
 
 	assert_int_equal(plan->row_count, ARRAY_SIZE(rows));
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 		const struct plan_row *row = row_of(plan, rows[i].param, bench);
 
-		assert_string_equal(make_text(&row->make, row->to != DTYPE_NONE, text),
-				    rows[i].make);
+		assert_string_equal(transform_text(&row->transform, row->to != DTYPE_NONE, text),
+				    rows[i].transform);
 		assert_int_equal(row->to, rows[i].to);
 		assert_int_equal(row->bytes, rows[i].bytes);
 		assert_int_equal(row->tensor, rows[i].tensor[trainer]);
@@ -100,12 +102,12 @@ static void check_plan(const struct message_plan *plan, const struct bench *benc
 	assert_int_equal(plan->peers[0].pieces, 4);
 }
 
-static int set_up_made(void **state)
+static int set_up_transformed(void **state)
 {
 	struct controller_options options = options_of(0);
 	struct bench *bench = memory_zalloc(1, sizeof(*bench));
 
-	build_made(bench);
+	build_transformed(bench);
 	assert_int_equal(controller_new(&bench->controller, &options, 0, NULL), 0);
 	*state = bench;
 	return 0;
@@ -141,7 +143,7 @@ static void test_plan__of_made_pieces_survives_every_failed_allocation(void **st
 		struct controller_options options = options_of(0);
 		struct bench bench = {0};
 
-		build_made(&bench);
+		build_transformed(&bench);
 		memory_fail_at(k++);
 		rc = controller_new(&bench.controller, &options, 0, NULL);
 		if (!rc)
@@ -161,7 +163,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(
 			test_plan__rows_of_made_pieces_name_scales_by_the_receivers_list,
-			set_up_made, tear_down),
+			set_up_transformed, tear_down),
 		cmocka_unit_test(test_plan__of_made_pieces_survives_every_failed_allocation),
 	};
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * remake_element.c -- formulas without branches, one loop a format, so that compilers make vectors
- * of each loop. Every product is exact but the two that job/make.h rounds, so one that is fused
- * with the addition after it changes nothing. A small format's finite magnitude is its code read as a number of steps:
+ * transform_element.c -- formulas without branches, one loop a format, so that compilers make
+ * vectors of each loop. Every product is exact but the two that job/transform.h rounds, so one that
+ * is fused with the addition after it changes nothing. A small format's finite magnitude is its
+ * code read as a number of steps:
  *
  *   code    | exponent | fraction |     value = (fraction + 2^m, or without it in the lowest
  *                                        binade) steps of 2^(exponent - bias - m)
@@ -10,9 +11,9 @@
  * and a value's code is the nearest whole number of steps of its binade, counted on from the
  * binade's first code; the nearest past the end is the first code of the next binade.
  */
-#include "worker/referee/remake_element.h"
+#include "worker/referee/transform_element.h"
 
-#include "job/make.h"
+#include "job/transform.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -103,7 +104,8 @@ static inline float f16_value(uint16_t element)
 static inline uint8_t f8_code(float value)
 {
 	uint32_t magnitude = bits_of(value) & MAGNITUDE;
-	uint32_t most = bits_of(MAKE_FP8_MAX), limited = choose(magnitude < most, magnitude, most);
+	uint32_t most = bits_of(TRANSFORM_FP8_MAX),
+		 limited = choose(magnitude < most, magnitude, most);
 	uint32_t code = choose(magnitude > INFINITY_BITS, 0x7f, small_code(limited, 3, 7));
 
 	return (uint8_t)(code | (bits_of(value) >> 31 << 7));
@@ -167,7 +169,7 @@ static bool processor_is_wide(void)
 
 static _Atomic bool narrow_only;
 
-void remake_use_wide(bool wide)
+void referee_use_wide(bool wide)
 {
 	narrow_only = !wide;
 }
@@ -276,7 +278,7 @@ MANY(largest, (const float *values, float *out, uint32_t count), (values, out, c
 MANY(quantise, (const float *values, float scale, unsigned char *codes, uint32_t count),
      (values, scale, codes, count))
 
-void remake_widen(enum dtype from, const void *elements, float *values, uint32_t count)
+void referee_widen(enum dtype from, const void *elements, float *values, uint32_t count)
 {
 	if (from == DTYPE_F8_E4M3)
 		widen_f8(elements, values, count);
@@ -288,7 +290,7 @@ void remake_widen(enum dtype from, const void *elements, float *values, uint32_t
 		memcpy(values, elements, (size_t)count * sizeof(float));
 }
 
-void remake_narrow(enum dtype to, const float *values, void *elements, uint32_t count)
+void referee_narrow(enum dtype to, const float *values, void *elements, uint32_t count)
 {
 	if (to == DTYPE_F8_E4M3)
 		narrow_f8(values, elements, count);
@@ -300,12 +302,12 @@ void remake_narrow(enum dtype to, const float *values, void *elements, uint32_t 
 		memcpy(elements, values, (size_t)count * sizeof(float));
 }
 
-void remake_scale(float *values, float factor, uint32_t count)
+void referee_scale(float *values, float factor, uint32_t count)
 {
 	scale(values, factor, count);
 }
 
-float remake_largest(const float *values, uint32_t count)
+float referee_largest(const float *values, uint32_t count)
 {
 	float most;
 
@@ -313,8 +315,8 @@ float remake_largest(const float *values, uint32_t count)
 	return most;
 }
 
-void remake_quantise(const float *values, float scale_of_block, unsigned char *codes,
-		     uint32_t count)
+void referee_quantise(const float *values, float scale_of_block, unsigned char *codes,
+		      uint32_t count)
 {
 	quantise(values, scale_of_block, codes, count);
 }

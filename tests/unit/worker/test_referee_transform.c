@@ -11,8 +11,8 @@
 
 #include "base/memory.h"
 #include "model/content.h"
-#include "worker/referee/remake.h"
-#include "worker/referee/remake_element.h"
+#include "worker/referee/transform.h"
+#include "worker/referee/transform_element.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -40,13 +40,13 @@ static float widen(enum dtype from, const void *element)
 {
 	float value;
 
-	remake_widen(from, element, &value, 1);
+	referee_widen(from, element, &value, 1);
 	return value;
 }
 
 static void narrow(enum dtype to, float value, void *element)
 {
-	remake_narrow(to, &value, element, 1);
+	referee_narrow(to, &value, element, 1);
 }
 
 static void test_element__every_code_comes_back_and_neighbours_round_to_the_even_one(void **state)
@@ -144,8 +144,8 @@ static void test_many__are_the_same_as_one_by_one(void **state)
 	for (size_t d = 0; d < sizeof(dtypes) / sizeof(dtypes[0]); d++) {
 		uint32_t bytes = dtype_bytes(dtypes[d]);
 
-		remake_narrow(dtypes[d], many, codes, MANY);
-		remake_widen(dtypes[d], codes, back, MANY);
+		referee_narrow(dtypes[d], many, codes, MANY);
+		referee_widen(dtypes[d], codes, back, MANY);
 		for (uint32_t i = 0; i < MANY; i++) {
 			unsigned char code[4];
 
@@ -171,7 +171,7 @@ static void test_largest__is_that_of_the_finite_ones(void **state)
 			if (isfinite(many[i]))
 				most = fmaxf(most, fabsf(many[i]));
 		}
-		assert_int_equal(bits(remake_largest(many, n)), bits(most));
+		assert_int_equal(bits(referee_largest(many, n)), bits(most));
 	}
 }
 
@@ -192,7 +192,7 @@ static void test_quantise__is_the_rounded_product_at_every_scale(void **state)
 			if (i % 5)
 				many[i] = nextafterf(many[i], i % 5 < 3 ? 0 : INFINITY);
 		}
-		remake_quantise(many, scale, codes, MANY);
+		referee_quantise(many, scale, codes, MANY);
 		for (uint32_t i = 0; i < MANY; i++) {
 			unsigned char code;
 
@@ -209,11 +209,11 @@ static void test_scale__leaves_of_a_nan_only_the_sign(void **state)
 	float values[] = {f32(0xffc12345), f32(0x7f800001), INFINITY, -2, 0};
 
 	(void)state;
-	remake_scale(values, 0.5f, 5);
+	referee_scale(values, 0.5f, 5);
 	assert_int_equal(bits(values[0]), 0xffc00000);
 	assert_int_equal(bits(values[1]), 0x7fc00000);
 	assert_true(values[2] == INFINITY && values[3] == -1 && bits(values[4]) == 0);
-	remake_scale(values + 2, 0, 1);
+	referee_scale(values + 2, 0, 1);
 	assert_int_equal(bits(values[2]), 0x7fc00000);
 }
 
@@ -261,8 +261,8 @@ static int take(void *context, const struct piece *piece, uint64_t offset,
 	return 0;
 }
 
-/* What job/make.h says, written down for whole tensors in memory: the tensor's values. */
-static void source_values(struct bench *bench, const struct make *make, enum dtype from)
+/* What job/transform.h says, written down for whole tensors in memory: the tensor's values. */
+static void source_values(struct bench *bench, const struct transform *transform, enum dtype from)
 {
 	unsigned char raw[ROWS * COLUMNS * 4];
 	float scales[ROWS * COLUMNS];
@@ -276,22 +276,23 @@ static void source_values(struct bench *bench, const struct make *make, enum dty
 			uint32_t wide;
 
 			*value = widen(from, raw + (r * COLUMNS + c) * element);
-			if (!make->from_rows)
+			if (!transform->from_rows)
 				continue;
-			wide = (COLUMNS + make->from_columns - 1) / make->from_columns;
-			*value *= scales[r / make->from_rows * wide + c / make->from_columns];
+			wide = (COLUMNS + transform->from_columns - 1) / transform->from_columns;
+			*value *= scales[r / transform->from_rows * wide +
+					 c / transform->from_columns];
 		}
 }
 
-static void make_param(struct bench *bench, const struct make *make, const struct box *box,
-		       enum dtype to, unsigned char *out)
+static void make_param(struct bench *bench, const struct transform *transform,
+		       const struct box *box, enum dtype to, unsigned char *out)
 {
 	uint32_t element = dtype_bytes(to);
 
 	for (uint64_t r = box->lo[0]; r < box->hi[0]; r++)
 		for (uint64_t c = box->lo[1]; c < box->hi[1]; c++) {
 			float amax = 1e-10f, scale, x = bench->values[r * COLUMNS + c];
-			uint32_t rows = make->to_rows, columns = make->to_columns;
+			uint32_t rows = transform->to_rows, columns = transform->to_columns;
 
 			if (!rows) {
 				narrow(to, x, out);
@@ -304,7 +305,7 @@ static void make_param(struct bench *bench, const struct make *make, const struc
 				     k < (c / columns + 1) * columns && k < COLUMNS; k++)
 					amax = fmaxf(amax, fabsf(bench->values[i * COLUMNS + k]));
 			scale = amax / 448.0f;
-			if (make->part == MAKE_VALUES)
+			if (transform->part == TRANSFORM_VALUES)
 				narrow(to, x * (1.0f / scale), out++);
 			else if (r % rows == 0 && c % columns == 0) {
 				memcpy(out, &scale, 4);
@@ -321,10 +322,11 @@ static void add_layout(struct bench *bench, const struct piece *piece, enum dtyp
 
 	layout_init(&bench->layout);
 	assert_int_equal(layout_add_tensor(&bench->layout, "t", from, 2, shape, &error), 0);
-	if (piece->make.from_rows) {
-		const uint64_t blocks[2] = {
-			(ROWS + piece->make.from_rows - 1) / piece->make.from_rows,
-			(COLUMNS + piece->make.from_columns - 1) / piece->make.from_columns};
+	if (piece->transform.from_rows) {
+		const uint64_t blocks[2] = {(ROWS + piece->transform.from_rows - 1) /
+						    piece->transform.from_rows,
+					    (COLUMNS + piece->transform.from_columns - 1) /
+						    piece->transform.from_columns};
 
 		assert_int_equal(
 			layout_add_tensor(&bench->layout, "s", DTYPE_F32, 2, blocks, &error), 1);
@@ -335,28 +337,28 @@ static void add_layout(struct bench *bench, const struct piece *piece, enum dtyp
 }
 
 static const struct piece_row {
-	struct make make;
+	struct transform transform;
 	uint64_t lo[2], hi[2];
 	enum dtype from, to;
 } piece_rows[] = {
-	{{MAKE_VALUES, 0, 0, 0, 0}, {0, 0}, {7, 11}, DTYPE_BF16, DTYPE_BF16},
-	{{MAKE_VALUES, 0, 0, 0, 0}, {2, 3}, {6, 7}, DTYPE_F32, DTYPE_F32},
-	{{MAKE_VALUES, 0, 0, 0, 0}, {1, 2}, {7, 9}, DTYPE_F32, DTYPE_BF16},
-	{{MAKE_VALUES, 0, 0, 0, 0}, {0, 0}, {7, 11}, DTYPE_BF16, DTYPE_F16},
-	{{MAKE_VALUES, 0, 0, 0, 0}, {3, 0}, {4, 11}, DTYPE_F16, DTYPE_F32},
-	{{MAKE_VALUES, 2, 3, 0, 0}, {1, 1}, {6, 11}, DTYPE_F8_E4M3, DTYPE_BF16},
-	{{MAKE_VALUES, 4, 4, 0, 0}, {0, 0}, {7, 11}, DTYPE_F8_E4M3, DTYPE_F32},
-	{{MAKE_VALUES, 0, 0, 2, 3}, {2, 3}, {7, 11}, DTYPE_BF16, DTYPE_F8_E4M3},
-	{{MAKE_SCALES, 0, 0, 2, 3}, {2, 3}, {7, 11}, DTYPE_BF16, DTYPE_F32},
-	{{MAKE_VALUES, 0, 0, 4, 5}, {0, 0}, {7, 11}, DTYPE_F32, DTYPE_F8_E4M3},
-	{{MAKE_SCALES, 0, 0, 4, 5}, {0, 0}, {7, 11}, DTYPE_F32, DTYPE_F32},
-	{{MAKE_VALUES, 3, 4, 2, 2}, {2, 4}, {6, 8}, DTYPE_F8_E4M3, DTYPE_F8_E4M3},
-	{{MAKE_SCALES, 3, 4, 2, 2}, {2, 4}, {7, 11}, DTYPE_F8_E4M3, DTYPE_F32},
+	{{TRANSFORM_VALUES, 0, 0, 0, 0}, {0, 0}, {7, 11}, DTYPE_BF16, DTYPE_BF16},
+	{{TRANSFORM_VALUES, 0, 0, 0, 0}, {2, 3}, {6, 7}, DTYPE_F32, DTYPE_F32},
+	{{TRANSFORM_VALUES, 0, 0, 0, 0}, {1, 2}, {7, 9}, DTYPE_F32, DTYPE_BF16},
+	{{TRANSFORM_VALUES, 0, 0, 0, 0}, {0, 0}, {7, 11}, DTYPE_BF16, DTYPE_F16},
+	{{TRANSFORM_VALUES, 0, 0, 0, 0}, {3, 0}, {4, 11}, DTYPE_F16, DTYPE_F32},
+	{{TRANSFORM_VALUES, 2, 3, 0, 0}, {1, 1}, {6, 11}, DTYPE_F8_E4M3, DTYPE_BF16},
+	{{TRANSFORM_VALUES, 4, 4, 0, 0}, {0, 0}, {7, 11}, DTYPE_F8_E4M3, DTYPE_F32},
+	{{TRANSFORM_VALUES, 0, 0, 2, 3}, {2, 3}, {7, 11}, DTYPE_BF16, DTYPE_F8_E4M3},
+	{{TRANSFORM_SCALES, 0, 0, 2, 3}, {2, 3}, {7, 11}, DTYPE_BF16, DTYPE_F32},
+	{{TRANSFORM_VALUES, 0, 0, 4, 5}, {0, 0}, {7, 11}, DTYPE_F32, DTYPE_F8_E4M3},
+	{{TRANSFORM_SCALES, 0, 0, 4, 5}, {0, 0}, {7, 11}, DTYPE_F32, DTYPE_F32},
+	{{TRANSFORM_VALUES, 3, 4, 2, 2}, {2, 4}, {6, 8}, DTYPE_F8_E4M3, DTYPE_F8_E4M3},
+	{{TRANSFORM_SCALES, 3, 4, 2, 2}, {2, 4}, {7, 11}, DTYPE_F8_E4M3, DTYPE_F32},
 };
 
 static struct piece open_piece(struct bench *bench, const struct piece_row *row)
 {
-	struct piece piece = {.make = row->make,
+	struct piece piece = {.transform = row->transform,
 			      .offset = 16,
 			      .src = {2, {row->lo[0], row->lo[1]}, {row->hi[0], row->hi[1]}}};
 	const uint64_t shape[2] = {ROWS, COLUMNS};
@@ -364,11 +366,11 @@ static struct piece open_piece(struct bench *bench, const struct piece_row *row)
 	memset(bench, 0, sizeof(*bench));
 	bench->differs_at = UINT64_MAX;
 	bench->reads_left = -1;
-	piece.scales = row->make.from_rows ? 1 : 0;
-	assert_true(make_bytes(&row->make, &piece.src, 2, shape, row->to, &piece.bytes));
+	piece.scales = row->transform.from_rows ? 1 : 0;
+	assert_true(transform_bytes(&row->transform, &piece.src, 2, shape, row->to, &piece.bytes));
 	add_layout(bench, &piece, row->from, row->to);
-	source_values(bench, &row->make, row->from);
-	make_param(bench, &row->make, &piece.src, row->to, bench->param + piece.offset);
+	source_values(bench, &row->transform, row->from);
+	make_param(bench, &row->transform, &piece.src, row->to, bench->param + piece.offset);
 	return piece;
 }
 
@@ -378,17 +380,18 @@ static void test_piece__is_made_as_the_definition_says_every_byte_once(void **st
 	for (size_t i = 0; i < sizeof(piece_rows) / sizeof(piece_rows[0]); i++) {
 		struct bench bench;
 		struct piece piece = open_piece(&bench, &piece_rows[i]);
-		struct remake remake = {.context = &bench, .read = read_content, .take = take};
+		struct referee_transform transform = {
+			.context = &bench, .read = read_content, .take = take};
 		struct error error = {0};
 
-		assert_int_equal(remake_open(&remake, &error), 0);
-		if (remake_piece(&remake, &bench.layout, &piece, &error))
+		assert_int_equal(referee_transform_open(&transform, &error), 0);
+		if (referee_transform_piece(&transform, &bench.layout, &piece, &error))
 			fail_msg("row %zu: byte %llu differs; %s", i,
 				 (unsigned long long)bench.differs_at, error.text);
 		for (uint64_t b = 0; b < sizeof(bench.seen); b++)
 			assert_int_equal(bench.seen[b],
 					 b >= piece.offset && b < piece.offset + piece.bytes);
-		remake_close(&remake);
+		referee_transform_close(&transform);
 		layout_fini(&bench.layout);
 	}
 }
@@ -399,18 +402,20 @@ static void test_piece__finds_one_wrong_bit_wherever_it_is(void **state)
 	for (size_t i = 0; i < sizeof(piece_rows) / sizeof(piece_rows[0]); i++) {
 		struct bench bench;
 		struct piece piece = open_piece(&bench, &piece_rows[i]);
-		struct remake remake = {.context = &bench, .read = read_content, .take = take};
+		struct referee_transform transform = {
+			.context = &bench, .read = read_content, .take = take};
 		struct error error = {0};
 
-		assert_int_equal(remake_open(&remake, &error), 0);
+		assert_int_equal(referee_transform_open(&transform, &error), 0);
 		for (uint64_t b = piece.offset; b < piece.offset + piece.bytes; b++) {
 			bench.param[b] ^= (unsigned char)(1u << b % 8);
-			assert_int_equal(remake_piece(&remake, &bench.layout, &piece, &error),
-					 -ERROR_CHECKSUM);
+			assert_int_equal(
+				referee_transform_piece(&transform, &bench.layout, &piece, &error),
+				-ERROR_CHECKSUM);
 			assert_int_equal(bench.differs_at, b);
 			bench.param[b] ^= (unsigned char)(1u << b % 8);
 		}
-		remake_close(&remake);
+		referee_transform_close(&transform);
 		layout_fini(&bench.layout);
 	}
 }
@@ -421,21 +426,23 @@ static void test_piece__passes_a_source_that_cannot_be_read_on(void **state)
 	for (size_t i = 0; i < sizeof(piece_rows) / sizeof(piece_rows[0]); i++) {
 		struct bench bench;
 		struct piece piece = open_piece(&bench, &piece_rows[i]);
-		struct remake remake = {.context = &bench, .read = read_content, .take = take};
+		struct referee_transform transform = {
+			.context = &bench, .read = read_content, .take = take};
 		struct error error = {0};
 		int rc = -1;
 
-		assert_int_equal(remake_open(&remake, &error), 0);
+		assert_int_equal(referee_transform_open(&transform, &error), 0);
 		for (int reads = 0; rc; reads++) {
 			bench.reads_left = reads;
-			rc = remake_piece(&remake, &bench.layout, &piece, &error);
+			rc = referee_transform_piece(&transform, &bench.layout, &piece, &error);
 			assert_true(rc == 0 || rc == -ERROR_FILE);
 		}
-		remake_close(&remake);
+		referee_transform_close(&transform);
 		layout_fini(&bench.layout);
 	}
 	memory_fail_at(1);
-	assert_int_equal(remake_open(&(struct remake){0}, NULL), -ERROR_MEMORY);
+	assert_int_equal(referee_transform_open(&(struct referee_transform){0}, NULL),
+			 -ERROR_MEMORY);
 	memory_fail_at(0);
 }
 
@@ -453,7 +460,7 @@ static int take_wide(void *context, const struct piece *piece, uint64_t offset,
 /* Wider than one chunk of elements, in blocks that no chunk ends with. */
 static void test_piece__is_the_same_in_many_chunks(void **state)
 {
-	const uint64_t shape[2] = {3, 2 * REMAKE_ELEMENTS + 77}, width = shape[1];
+	const uint64_t shape[2] = {3, 2 * REFEREE_ELEMENTS + 77}, width = shape[1];
 	const uint64_t blocks = (width + 999) / 1000;
 	static struct layout layout;
 	struct error error = {0};
@@ -480,18 +487,20 @@ static void test_piece__is_the_same_in_many_chunks(void **state)
 	assert_int_equal(
 		layout_add_param(&layout, "s", DTYPE_F32, 2, (uint64_t[2]){2, blocks}, &error), 1);
 	for (uint32_t part = 0; part < 2; part++) {
-		struct piece piece = {.param = part,
-				      .src = box_whole(2, shape),
-				      .make = {part ? MAKE_SCALES : MAKE_VALUES, 0, 0, 2, 1000}};
+		struct piece piece = {
+			.param = part,
+			.src = box_whole(2, shape),
+			.transform = {part ? TRANSFORM_SCALES : TRANSFORM_VALUES, 0, 0, 2, 1000}};
 		struct bench bench = {.reads_left = -1};
-		struct remake remake = {.context = &bench, .read = read_content, .take = take_wide};
+		struct referee_transform transform = {
+			.context = &bench, .read = read_content, .take = take_wide};
 
 		wide_bytes = part ? (const unsigned char *)scales : expected;
 		piece.bytes = part ? 8 * blocks : 3 * width;
 		assert_int_equal(layout_add_piece(&layout, &piece, &error), 0);
-		assert_int_equal(remake_open(&remake, &error), 0);
-		assert_int_equal(remake_piece(&remake, &layout, &piece, &error), 0);
-		remake_close(&remake);
+		assert_int_equal(referee_transform_open(&transform, &error), 0);
+		assert_int_equal(referee_transform_piece(&transform, &layout, &piece, &error), 0);
+		referee_transform_close(&transform);
 	}
 	layout_fini(&layout);
 	free(values);
@@ -517,6 +526,6 @@ int main(void)
 
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);
 
-	remake_use_wide(false);
+	referee_use_wide(false);
 	return failed + cmocka_run_group_tests_name("portable", tests, NULL, NULL);
 }

@@ -49,11 +49,11 @@ static float value_at(uint64_t row, uint64_t column)
 	uint32_t bits;
 
 	if (source->from == DTYPE_F8_E4M3) {
-		uint64_t across = ceiling(source->shape[1], source->make.from_columns);
+		uint64_t across = ceiling(source->shape[1], source->transform.from_columns);
 
 		return element_float(element_f32_from_f8_scaled(
-			*at, job.scales[row / source->make.from_rows * across +
-					column / source->make.from_columns]));
+			*at, job.scales[row / source->transform.from_rows * across +
+					column / source->transform.from_columns]));
 	}
 	memcpy(&bits, at, source->from == DTYPE_F32 ? 4 : 2);
 	memcpy(&word, at, 2);
@@ -86,21 +86,22 @@ static uint64_t want_elements(void)
 static void want_blocks(void)
 {
 	const struct box *box = &job.source.src;
-	const struct make *make = &job.source.make;
+	const struct transform *transform = &job.source.transform;
 	uint64_t columns = box->hi[1] - box->lo[1], scale_count = 0;
 
-	for (uint64_t row = box->lo[0]; row < box->hi[0]; row += make->to_rows)
+	for (uint64_t row = box->lo[0]; row < box->hi[0]; row += transform->to_rows)
 		for (uint64_t column = box->lo[1]; column < box->hi[1];
-		     column += make->to_columns) {
-			float amax = MAKE_AMAX_MIN, scale, inverse;
+		     column += transform->to_columns) {
+			float amax = TRANSFORM_AMAX_MIN, scale, inverse;
 
 			for (int pass = 0; pass < 2; pass++) {
-				scale = amax / MAKE_FP8_MAX;
+				scale = amax / TRANSFORM_FP8_MAX;
 				inverse = 1.0f / scale;
-				for (uint64_t r = row; r < row + make->to_rows && r < box->hi[0];
-				     r++)
+				for (uint64_t r = row;
+				     r < row + transform->to_rows && r < box->hi[0]; r++)
 					for (uint64_t c = column;
-					     c < column + make->to_columns && c < box->hi[1]; c++) {
+					     c < column + transform->to_columns && c < box->hi[1];
+					     c++) {
 						float x = value_at(r, c);
 						float magnitude = x < 0 ? -x : x;
 
@@ -118,8 +119,8 @@ static void want_blocks(void)
 
 static void run_part(const struct pack *pack, uint64_t from, uint64_t bytes)
 {
-	bool values = pack->make.to_rows && pack->make.part == MAKE_VALUES;
-	uint64_t across = values ? ceiling(pack->columns, pack->make.to_columns) : 0;
+	bool values = pack->transform.to_rows && pack->transform.part == TRANSFORM_VALUES;
+	uint64_t across = values ? ceiling(pack->columns, pack->transform.to_columns) : 0;
 	uint64_t sum = 0;
 	void *targets[TARGETS_MAX];
 	struct pack_part part = {
@@ -129,12 +130,13 @@ static void run_part(const struct pack *pack, uint64_t from, uint64_t bytes)
 		.bytes = bytes,
 		.targets = targets,
 		.target_count = below(TARGETS_MAX + 1),
-		.made_scales = values && below(2) ? got_scales : NULL,
+		.transformed_scales = values && below(2) ? got_scales : NULL,
 	};
 
-	if (pack->make.from_rows)
-		part.scales = job.scales + job.source.scales_lo * ceiling(job.source.shape[1],
-									  pack->make.from_columns);
+	if (pack->transform.from_rows)
+		part.scales =
+			job.scales + job.source.scales_lo * ceiling(job.source.shape[1],
+								    pack->transform.from_columns);
 	part.sum = part.target_count == 0 || below(2) ? &sum : NULL;
 	for (size_t i = 0; i < part.target_count; i++) {
 		targets[i] = got[i] + below(2) * below(64); /* whole lines are for themselves */
@@ -148,7 +150,7 @@ static void run_part(const struct pack *pack, uint64_t from, uint64_t bytes)
 	}
 	if (part.sum)
 		assert_true(sum == checksum64(job.want + from, bytes));
-	if (part.made_scales)
+	if (part.transformed_scales)
 		assert_memory_equal(got_scales, job.want_scales + from / pack->grain_bytes * across,
 				    ceiling(bytes, pack->grain_bytes) * across * sizeof(float));
 }
@@ -160,15 +162,15 @@ static void run_job(void)
 	uint64_t grains, from, to;
 
 	assert_int_equal(pack_init(&pack, source, NULL), 0);
-	if (source->make.to_rows)
+	if (source->transform.to_rows)
 		want_blocks();
 	else
 		assert_int_equal(want_elements(), pack.bytes);
-	if (source->make.part == MAKE_SCALES)
+	if (source->transform.part == TRANSFORM_SCALES)
 		memcpy(job.want, job.want_scales, pack.bytes);
 	assert_true(pack.block_bytes % pack.grain_bytes == 0);
-	assert_true(pack.block_bytes == pack_block_bytes(&source->make, source->from, source->to,
-							 &source->src, pack.bytes));
+	assert_true(pack.block_bytes == pack_block_bytes(&source->transform, source->from,
+							 source->to, &source->src, pack.bytes));
 	run_part(&pack, 0, pack.bytes);
 	grains = ceiling(pack.bytes, pack.grain_bytes);
 	from = below(grains);
@@ -188,7 +190,7 @@ static void choose_box(uint32_t d, uint64_t block)
 	source->src.hi[d] = hi < source->shape[d] ? hi : source->shape[d];
 }
 
-static void choose_source(enum dtype from, enum dtype to, const struct make *make)
+static void choose_source(enum dtype from, enum dtype to, const struct transform *transform)
 {
 	struct pack_source *source = &job.source;
 	static const uint64_t shapes[][2] = {{1, 1},	 {5, 7},	  {64, 64},
@@ -196,16 +198,16 @@ static void choose_source(enum dtype from, enum dtype to, const struct make *mak
 					     {200, 700}, {128, 640}};
 	uint64_t pick = below(ARRAY_SIZE(shapes)), bytes;
 
-	*source = (struct pack_source){.from = from, .to = to, .dims = 2, .make = *make};
+	*source = (struct pack_source){.from = from, .to = to, .dims = 2, .transform = *transform};
 	memcpy(source->shape, shapes[pick], sizeof(shapes[pick]));
 	source->src.dims = 2;
-	choose_box(0, make->to_rows ? make->to_rows : 1);
-	choose_box(1, make->to_columns ? make->to_columns : 1);
+	choose_box(0, transform->to_rows ? transform->to_rows : 1);
+	choose_box(1, transform->to_columns ? transform->to_columns : 1);
 	source->held_lo = below(source->src.lo[0] + 1);
 	source->held_hi = source->src.hi[0] + below(source->shape[0] - source->src.hi[0] + 1);
-	if (make->from_rows) {
-		source->scales_lo = below(source->src.lo[0] / make->from_rows + 1);
-		source->scales_hi = ceiling(source->shape[0], make->from_rows);
+	if (transform->from_rows) {
+		source->scales_lo = below(source->src.lo[0] / transform->from_rows + 1);
+		source->scales_hi = ceiling(source->shape[0], transform->from_rows);
 	}
 	bytes = source->shape[0] * source->shape[1] * dtype_bytes(from);
 	for (uint64_t i = 0; i < bytes; i++)
@@ -252,13 +254,13 @@ static void test_elements__equal_a_loop_for_random_boxes_and_parts(void **state)
 			continue;
 		for (size_t r = 0; r < 6 * ARRAY_SIZE(rows); r++) {
 			enum dtype from = rows[r / 6].from;
-			struct make make = {0};
+			struct transform transform = {0};
 
 			if (from == DTYPE_F8_E4M3) {
-				make.from_rows = sizes[below(ARRAY_SIZE(sizes))];
-				make.from_columns = sizes[below(ARRAY_SIZE(sizes))];
+				transform.from_rows = sizes[below(ARRAY_SIZE(sizes))];
+				transform.from_columns = sizes[below(ARRAY_SIZE(sizes))];
 			}
-			choose_source(from, rows[r / 6].to, &make);
+			choose_source(from, rows[r / 6].to, &transform);
 			run_job();
 		}
 	}
@@ -276,17 +278,20 @@ static void test_blocks__equal_a_loop_for_random_blocks_boxes_and_parts(void **s
 		if (!use_kernel(kernels[k]))
 			continue;
 		for (size_t r = 0; r < 20 * ARRAY_SIZE(dtypes); r++) {
-			struct make make = {.part = below(4) ? MAKE_VALUES : MAKE_SCALES};
+			struct transform transform = {.part = below(4) ? TRANSFORM_VALUES
+								       : TRANSFORM_SCALES};
 			enum dtype from = dtypes[r / 20];
 
-			make.to_rows = sizes[below(ARRAY_SIZE(sizes))];
-			make.to_columns = sizes[below(ARRAY_SIZE(sizes))];
+			transform.to_rows = sizes[below(ARRAY_SIZE(sizes))];
+			transform.to_columns = sizes[below(ARRAY_SIZE(sizes))];
 			if (from == DTYPE_F8_E4M3) {
-				make.from_rows = sizes[below(ARRAY_SIZE(sizes))];
-				make.from_columns = sizes[below(ARRAY_SIZE(sizes))];
+				transform.from_rows = sizes[below(ARRAY_SIZE(sizes))];
+				transform.from_columns = sizes[below(ARRAY_SIZE(sizes))];
 			}
-			choose_source(from, make.part == MAKE_SCALES ? DTYPE_F32 : DTYPE_F8_E4M3,
-				      &make);
+			choose_source(from,
+				      transform.part == TRANSFORM_SCALES ? DTYPE_F32
+									 : DTYPE_F8_E4M3,
+				      &transform);
 			run_job();
 		}
 	}
@@ -303,7 +308,7 @@ static void test_pack_init__names_what_cannot_be_made(void **state)
 		.src = {2, {64, 64}, {192, 300}},
 		.held_hi = 256,
 		.scales_hi = 2,
-		.make = {MAKE_VALUES, 128, 128, 64, 64},
+		.transform = {TRANSFORM_VALUES, 128, 128, 64, 64},
 	};
 	struct pack_source bad;
 	struct pack pack;
