@@ -23,8 +23,8 @@ struct options {
 /* ---- pieces ---- */
 
 /* How the piece's bytes are transformed; false when they are the tensor's own. */
-static bool how_text(const struct layout *layout, const struct piece *piece,
-		     char out[TRANSFORM_TEXT_BYTES])
+static bool transform_name(const struct layout *layout, const struct piece *piece,
+			   char out[TRANSFORM_TEXT_BYTES])
 {
 	bool convert = layout->tensors[piece->tensor].dtype != layout->params[piece->param].dtype;
 
@@ -36,7 +36,7 @@ static void piece_json(const struct layout *layout, const struct piece *piece)
 {
 	const struct tensor_info *tensor = &layout->tensors[piece->tensor];
 	const struct param_info *param = &layout->params[piece->param];
-	char how[TRANSFORM_TEXT_BYTES];
+	char transform[TRANSFORM_TEXT_BYTES];
 	struct json json;
 
 	json_put_line(&json, stdout);
@@ -48,8 +48,8 @@ static void piece_json(const struct layout *layout, const struct piece *piece)
 	json_put_key_string(&json, "param", param->name);
 	json_put_key_u64(&json, "offset", piece->offset);
 	json_put_key_u64(&json, "bytes", piece->bytes);
-	if (how_text(layout, piece, how)) {
-		json_put_key_string(&json, "make", how);
+	if (transform_name(layout, piece, transform)) {
+		json_put_key_string(&json, "make", transform);
 		json_put_key_string(&json, "from", dtype_name(tensor->dtype));
 		json_put_key_string(&json, "to", dtype_name(param->dtype));
 		if (piece->transform.from_rows)
@@ -73,12 +73,12 @@ static int by_param(const void *left, const void *right)
 static void print_piece(const struct layout *layout, const struct piece *piece)
 {
 	const struct tensor_info *tensor = &layout->tensors[piece->tensor];
-	char box[160], how[TRANSFORM_TEXT_BYTES];
+	char box[160], transform[TRANSFORM_TEXT_BYTES];
 
 	printf("  %12" PRIu64 " +%12" PRIu64 "  %s %s", piece->offset, piece->bytes, tensor->name,
 	       box_text(&piece->src, box, sizeof(box)));
-	if (how_text(layout, piece, how)) {
-		printf(", %s, %s to %s", how, dtype_name(tensor->dtype),
+	if (transform_name(layout, piece, transform)) {
+		printf(", %s, %s to %s", transform, dtype_name(tensor->dtype),
 		       dtype_name(layout->params[piece->param].dtype));
 		if (piece->transform.from_rows)
 			printf(", scales %s", layout->tensors[piece->scales].name);

@@ -69,21 +69,21 @@ static void row_fini(struct row *row)
 static int simulate_orders(struct row *row, const struct route_job *job, bool one,
 			   struct error *error)
 {
-	struct simulate_options how = {0};
+	struct simulate_options options = {0};
 	struct simulated_bound bound;
 	size_t count;
 	const struct order *orders = order_list(&count);
 	int rc;
 
-	simulate_rates_default(how.stage_bytes_per_second);
-	rc = simulate_bound(&bound, row->table, how.stage_bytes_per_second, error);
+	simulate_rates_default(options.stage_bytes_per_second);
+	rc = simulate_bound(&bound, row->table, options.stage_bytes_per_second, error);
 	for (size_t o = 0; !rc && o < count && row->simulated_count < ORDERS_MAX; o++) {
 		struct simulation simulation;
 
 		if (one && &orders[o] != job->plan.order)
 			continue;
 		row->table->order = orders[o].name;
-		rc = simulate(&simulation, row->table, &how, error);
+		rc = simulate(&simulation, row->table, &options, error);
 		if (rc)
 			break;
 		row->simulated[row->simulated_count++] =

@@ -52,7 +52,7 @@ static void print_json(const struct table *table, const struct route *route, siz
 	json_put_key_range(&json, "rows", lo, hi);
 	json_put_key_u64(&json, "bytes", route->bytes);
 	json_put_key_u64(&json, "pieces", route->piece_count);
-	json_put_key_string(&json, "how", route_how_name(table->pieces[route->piece_first].how));
+	json_put_key_string(&json, "how", route_path_name(table->pieces[route->piece_first].path));
 	json_put_line_end(&json);
 }
 
@@ -62,7 +62,7 @@ static void print_line(const struct table *table, const struct route *route, siz
 	char bytes[TEXT_SHORT_BYTES], box[128];
 
 	printf("  %8zu  %9" PRIu32 "  %10s  %-8s %s%s", position, route->inference,
-	       bytes_text(route->bytes, bytes), route_how_name(first->how),
+	       bytes_text(route->bytes, bytes), route_path_name(first->path),
 	       table->problem->tensors[route->tensor].name,
 	       box_text(&first->src, box, sizeof(box)));
 	if (route->piece_count > 1)
@@ -80,7 +80,7 @@ static void print_head(const struct table *table, const struct send_order *sends
 	printf("trainer %" PRIu32 " sends %s routes, %s: policy %s, order %s\n", trainer,
 	       grouped_text(sends->first[trainer + 1] - sends->first[trainer], routes),
 	       bytes_text(total, bytes), table->policy, table->order);
-	printf("  %8s  %9s  %10s  %-8s %s\n", "position", "inference", "bytes", "how",
+	printf("  %8s  %9s  %10s  %-8s %s\n", "position", "inference", "bytes", "path",
 	       "source box");
 }
 

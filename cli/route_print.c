@@ -133,15 +133,16 @@ static void print_figures(FILE *stream, const struct route_view *view)
 		  summary_sessions_max(other, view->labels.trainer_count));
 	row_count(stream, "routes", own->routes, other->routes);
 	row_count(stream, "pieces", own->pieces, other->pieces);
-	for (int how = 0; how < HOW_COUNT; how++) {
-		static const char *const what[HOW_COUNT] = {
-			[HOW_DIRECT] = "direct (no copy)",
-			[HOW_MAPPED] = "mapped (one copy)",
-			[HOW_REPLICA] = "replica (pack, then write)",
+	for (int path = 0; path < PATH_COUNT; path++) {
+		static const char *const what[PATH_COUNT] = {
+			[PATH_DIRECT] = "direct (no copy)",
+			[PATH_MAPPED] = "mapped (one copy)",
+			[PATH_REPLICA] = "replica (pack, then write)",
 		};
 
-		if (own->how_bytes[how] || other->how_bytes[how])
-			row_bytes(stream, what[how], own->how_bytes[how], other->how_bytes[how]);
+		if (own->path_bytes[path] || other->path_bytes[path])
+			row_bytes(stream, what[path], own->path_bytes[path],
+				  other->path_bytes[path]);
 	}
 	fputc('\n', stream);
 }

@@ -169,7 +169,7 @@ static int fill_route(struct filling *filling, uint32_t index, struct error *err
 			.ordinal = filling->epoch->ordinals[route->piece_first + p],
 			.tensor = tensor,
 			.param = piece->param,
-			.how = piece->how,
+			.path = piece->path,
 			.src = piece->src,
 			.offset = piece->offset,
 			.bytes = piece->bytes,

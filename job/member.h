@@ -10,7 +10,7 @@
 enum role { ROLE_TRAINER, ROLE_INFERENCE, ROLE_COUNT };
 
 /* Where a source box's bytes meet the wire (DESIGN section 2). */
-enum route_how { HOW_DIRECT, HOW_MAPPED, HOW_REPLICA, HOW_COUNT };
+enum route_path { PATH_DIRECT, PATH_MAPPED, PATH_REPLICA, PATH_COUNT };
 
 struct member {
 	enum role role;
@@ -18,7 +18,7 @@ struct member {
 };
 
 const char *role_name(enum role role);       /* "trainer", "inference" */
-const char *route_how_name(enum route_how how); /* "direct", "mapped", "replica" */
+const char *route_path_name(enum route_path path); /* "direct", "mapped", "replica" */
 #define MEMBER_TEXT_BYTES 32
 char *member_text(struct member member, char out[MEMBER_TEXT_BYTES]); /* "trainer 3" */
 

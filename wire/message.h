@@ -74,7 +74,7 @@ struct message_declare {
 	struct digest digest;      /* of the layout (inference) or holding (trainer) */
 	bool mapped;               /* inference: memory from weft's allocator, mappable by peers
 				      on the same host; trainer: able to map such memory */
-	bool registered;           /* trainer: tensors stay in registered memory (see how.h) */
+	bool registered;           /* trainer: tensors stay in registered memory (see path.h) */
 	char *transport;           /* "shm": required by this worker; all must agree */
 	bool checksums;            /* asks for piece checksums; all must agree */
 	struct nic_report *nics;   /* all that it sends or receives through; none for shm */
@@ -145,7 +145,7 @@ struct plan_row {
 	uint32_t peer;             /* index into peers */
 	uint32_t ordinal;          /* of the piece within the pair (trainer, inference rank) */
 	uint32_t tensor, param;
-	enum route_how how;
+	enum route_path path;
 	uint32_t scales;           /* with transform.from_rows: the tensor of the scales, an index
 				      as `tensor` is; else 0 */
 	struct box src;

@@ -13,8 +13,8 @@
  */
 #include "wire/message_parts.h"
 
-_Static_assert(HOW_DIRECT == 0 && HOW_MAPPED == 1 && HOW_REPLICA == 2 && HOW_COUNT == 3,
-	       "how on the wire");
+_Static_assert(PATH_DIRECT == 0 && PATH_MAPPED == 1 && PATH_REPLICA == 2 && PATH_COUNT == 3,
+	       "path on the wire");
 
 static const struct codec_field peer_fields[] = {
 	FIELD_RECORD(struct plan_peer, member, struct member, message_member_record),
@@ -29,7 +29,7 @@ static const struct codec_field row_fields[] = {
 	FIELD_U32(struct plan_row, ordinal, LIMIT_PIECES - 1),
 	FIELD_U32(struct plan_row, tensor, LIMIT_TENSORS - 1),
 	FIELD_U32(struct plan_row, param, LIMIT_PARAMS - 1),
-	FIELD_U32(struct plan_row, how, HOW_COUNT - 1),
+	FIELD_U32(struct plan_row, path, PATH_COUNT - 1),
 	FIELD_BOX(struct plan_row, src),
 	FIELD_U64(struct plan_row, offset),
 	FIELD_U64(struct plan_row, bytes),

@@ -111,7 +111,7 @@ static uint64_t copied_bytes(const struct table *table, const struct route *rout
 	for (uint32_t p = 0; p < route->piece_count; p++) {
 		const struct route_piece *piece = &table->pieces[route->piece_first + p];
 
-		bytes += piece->how == HOW_DIRECT ? 0 : piece->bytes;
+		bytes += piece->path == PATH_DIRECT ? 0 : piece->bytes;
 	}
 	return bytes;
 }

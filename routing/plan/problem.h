@@ -71,7 +71,7 @@ struct problem {
 	uint32_t trainer_count;
 	uint32_t *inference_layout;   /* inference rank -> layout */
 	uint32_t inference_count;
-	/* facts for `how` (how.h): bit per pair would be large, so per rank */
+	/* facts for the path (path.h): bit per pair would be large, so per rank */
 	bool *inference_mapped;       /* target memory can be mapped by trainers */
 	bool *trainer_registered;
 };

@@ -16,7 +16,7 @@
 
 #include "base/assert.h"
 #include "base/memory.h"
-#include "routing/plan/how.h"
+#include "routing/plan/path.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -385,15 +385,15 @@ static int match(const struct proof *proof, const struct written *written, const
 			 want->transform.from_rows ? " and the scales of its blocks" : "");
 		return wrong_byte(proof, written, at, why, error);
 	}
-	enum route_how how = how_piece(piece->transformed == 0, &piece->src,
-				       problem->tensors[route->tensor].shape,
-				       problem->trainer_registered[route->trainer],
-				       problem->inference_mapped[route->inference]);
+	enum route_path path = path_of_piece(piece->transformed == 0, &piece->src,
+					     problem->tensors[route->tensor].shape,
+					     problem->trainer_registered[route->trainer],
+					     problem->inference_mapped[route->inference]);
 
-	if (piece->how != how) {
+	if (piece->path != path) {
 		snprintf(why, sizeof(why), "it is to go '%s', and its memory asks for '%s'",
-			 piece->how < HOW_COUNT ? route_how_name(piece->how) : "?",
-			 route_how_name(how));
+			 piece->path < PATH_COUNT ? route_path_name(piece->path) : "?",
+			 route_path_name(path));
 		return wrong_byte(proof, written, at, why, error);
 	}
 	return 0;

@@ -3,13 +3,13 @@
 
 #include "base/assert.h"
 #include "base/array.h"
-#include "routing/plan/how.h"
+#include "routing/plan/path.h"
 #include "routing/plan/order.h"
 #include <endian.h>
 #include <string.h>
 
 #define DIGEST_SCHEMA "weft.routing/1"
-#define TRANSFORMED   (UINT64_C(1) << 32) /* beside how: how it is transformed follows */
+#define TRANSFORMED   (UINT64_C(1) << 32) /* beside the path: how it is transformed follows */
 
 void table_free(struct table **pointer)
 {
@@ -78,10 +78,10 @@ static void add_route(struct table *table, const struct unit *unit, uint32_t tra
 		if (!cut_piece(&layout->pieces[p], unit->lo, unit->hi, piece))
 			continue;
 		piece->transformed = layout->transformed[p];
-		piece->how = how_piece(!piece->transformed, &piece->src,
-				       problem->tensors[unit->tensor].shape,
-				       problem->trainer_registered[trainer],
-				       problem->inference_mapped[unit->inference]);
+		piece->path = path_of_piece(!piece->transformed, &piece->src,
+					    problem->tensors[unit->tensor].shape,
+					    problem->trainer_registered[trainer],
+					    problem->inference_mapped[unit->inference]);
 		route->bytes += piece->bytes;
 		route->piece_count++;
 		table->piece_count++;
@@ -248,7 +248,7 @@ struct digest table_digest(const struct table *table)
 			}
 			word(&words, piece->offset);
 			word(&words, piece->bytes);
-			word(&words, piece->how | (piece->transformed ? TRANSFORMED : 0));
+			word(&words, piece->path | (piece->transformed ? TRANSFORMED : 0));
 			add_transformed(&stream, &words, problem, piece->transformed);
 			flush(&stream, &words);
 		}

@@ -18,7 +18,7 @@ struct route_piece {
 	uint32_t param;     /* index into the layout of the route's inference rank */
 	struct box src;
 	uint64_t offset, bytes;
-	enum route_how how;
+	enum route_path path;
 	uint32_t transformed; /* index into the problem's `transformed` */
 };
 

@@ -65,7 +65,7 @@ static void write_transformed(struct json *json, const struct source *source, ui
 }
 
 static void write_piece(struct json *json, const struct source *source, const char *param,
-			const struct route_piece *piece, enum route_how how)
+			const struct route_piece *piece, enum route_path path)
 {
 	json_put_object(json);
 	json_put_key_array(json, "src");
@@ -75,8 +75,8 @@ static void write_piece(struct json *json, const struct source *source, const ch
 	json_put_key_string(json, "param", param);
 	json_put_key_u64(json, "offset", piece->offset);
 	json_put_key_u64(json, "bytes", piece->bytes);
-	if (piece->how != how)
-		json_put_key_string(json, "how", route_how_name(piece->how));
+	if (piece->path != path)
+		json_put_key_string(json, "how", route_path_name(piece->path));
 	if (piece->transformed)
 		write_transformed(json, source, piece->transformed);
 	json_put_object_end(json);
@@ -96,11 +96,11 @@ static void write_routes(struct json *json, const struct source *source)
 		json_put_key_u64(json, "trainer", route->trainer);
 		json_put_key_u64(json, "inference", route->inference);
 		json_put_key_u64(json, "bytes", route->bytes);
-		json_put_key_string(json, "how", route_how_name(pieces[0].how));
+		json_put_key_string(json, "how", route_path_name(pieces[0].path));
 		json_put_key_array(json, "pieces");
 		for (uint32_t p = 0; p < route->piece_count; p++)
 			write_piece(json, source, source->param(source, route, &pieces[p]),
-				    &pieces[p], pieces[0].how);
+				    &pieces[p], pieces[0].path);
 		json_put_array_end(json);
 		json_put_object_end(json);
 	}
@@ -125,9 +125,9 @@ static void write_figures(struct json *json, const struct summary *summary, uint
 	json_put_key_u64(json, "prepared_minimum_bytes", summary->prepared_minimum_bytes);
 	json_put_key_u32s(json, "sessions", summary->sessions, trainers);
 	json_put_key_object(json, "how_bytes");
-	for (int how = 0; how < HOW_COUNT; how++)
-		json_put_key_u64(json, route_how_name((enum route_how)how),
-				 summary->how_bytes[how]);
+	for (int path = 0; path < PATH_COUNT; path++)
+		json_put_key_u64(json, route_path_name((enum route_path)path),
+				 summary->path_bytes[path]);
 	json_put_object_end(json);
 }
 

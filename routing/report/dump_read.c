@@ -140,11 +140,11 @@ static int read_box(struct dump_reader *r, json_t *object, struct box *box)
 	return 0;
 }
 
-static int read_piece(struct dump_reader *r, json_t *object, enum route_how how)
+static int read_piece(struct dump_reader *r, json_t *object, enum route_path path)
 {
 	static const char *const keys[] = {"src", "param", "offset", "bytes", NULL};
 	static const char *const optional[] = {"how", "make", "to", "scales", NULL};
-	struct route_piece piece = {.how = how}, *slot;
+	struct route_piece piece = {.path = path}, *slot;
 
 	dump_keys(r, object, keys, optional);
 	read_box(r, object, &piece.src);
@@ -152,7 +152,7 @@ static int read_piece(struct dump_reader *r, json_t *object, enum route_how how)
 	dump_number(r, object, "offset", DUMP_VALUE_MAX, &piece.offset);
 	dump_number(r, object, "bytes", DUMP_VALUE_MAX, &piece.bytes);
 	if (json_object_get(object, "how"))
-		dump_how(r, object, &piece.how);
+		dump_path(r, object, &piece.path);
 	if (dump_take_transformed(r, object, &piece.transformed))
 		return r->failed;
 	slot = array_push_raw((void **)&r->dump->pieces, &r->dump->piece_count,
@@ -169,7 +169,7 @@ static int read_route(struct dump_reader *r, json_t *object)
 					   "how",    "pieces",	NULL};
 	struct dump *dump = r->dump;
 	struct route route = {.piece_first = dump->piece_count}, *slot;
-	enum route_how how = HOW_DIRECT;
+	enum route_path path = PATH_DIRECT;
 	json_t *pieces = NULL;
 
 	dump_keys(r, object, keys, NULL);
@@ -177,7 +177,7 @@ static int read_route(struct dump_reader *r, json_t *object)
 	dump_number32(r, object, "trainer", dump->trainer_count - 1, &route.trainer);
 	dump_number32(r, object, "inference", dump->inference_count - 1, &route.inference);
 	dump_number(r, object, "bytes", DUMP_VALUE_MAX, &route.bytes);
-	dump_how(r, object, &how);
+	dump_path(r, object, &path);
 	if (dump_list(r, object, "pieces", &pieces))
 		return r->failed;
 	if (json_array_size(pieces) == 0 || json_array_size(pieces) > UINT32_MAX)
@@ -186,7 +186,7 @@ static int read_route(struct dump_reader *r, json_t *object)
 	for (size_t p = 0; p < route.piece_count; p++) {
 		r->at.inner = "pieces";
 		r->at.inner_index = p;
-		if (read_piece(r, json_array_get(pieces, p), how))
+		if (read_piece(r, json_array_get(pieces, p), path))
 			return r->failed;
 	}
 	r->at.inner = NULL;

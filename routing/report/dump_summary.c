@@ -50,19 +50,19 @@ static int read_sessions(struct dump_reader *r, json_t *object, struct summary *
 	return rc;
 }
 
-static int read_how_bytes(struct dump_reader *r, json_t *object, struct summary *summary)
+static int read_path_bytes(struct dump_reader *r, json_t *object, struct summary *summary)
 {
-	const char *keys[HOW_COUNT + 1] = {NULL};
+	const char *keys[PATH_COUNT + 1] = {NULL};
 	json_t *split = json_object_get(object, "how_bytes");
 	int rc;
 
-	for (int how = 0; how < HOW_COUNT; how++)
-		keys[how] = route_how_name((enum route_how)how);
+	for (int path = 0; path < PATH_COUNT; path++)
+		keys[path] = route_path_name((enum route_path)path);
 	if (!json_is_object(split))
 		return dump_refuse(r, "\"how_bytes\" is not an object");
 	rc = dump_keys(r, split, keys, NULL);
-	for (int how = 0; !rc && how < HOW_COUNT; how++)
-		rc = dump_number(r, split, keys[how], DUMP_VALUE_MAX, &summary->how_bytes[how]);
+	for (int path = 0; !rc && path < PATH_COUNT; path++)
+		rc = dump_number(r, split, keys[path], DUMP_VALUE_MAX, &summary->path_bytes[path]);
 	return rc;
 }
 
@@ -96,7 +96,7 @@ static int read_figures(struct dump_reader *r, json_t *object, struct summary *s
 	read_list(r, object, "inference_bytes", r->dump->inference_count, DUMP_VALUE_MAX,
 		  &summary->inference_bytes);
 	read_sessions(r, object, summary);
-	return read_how_bytes(r, object, summary);
+	return read_path_bytes(r, object, summary);
 }
 
 static int read_names(struct dump_reader *r, json_t *object, const char *key, struct names *names)

@@ -134,16 +134,16 @@ int dump_list(struct dump_reader *r, json_t *object, const char *key, json_t **o
 	return json_is_array(*out) ? r->failed : dump_refuse(r, "\"%s\" is not a list", key);
 }
 
-int dump_how(struct dump_reader *r, json_t *object, enum route_how *out)
+int dump_path(struct dump_reader *r, json_t *object, enum route_path *out)
 {
 	const char *name;
 	int rc = dump_string(r, object, "how", &name);
 
 	if (rc)
 		return rc;
-	for (int how = 0; how < HOW_COUNT; how++) {
-		if (strcmp(name, route_how_name((enum route_how)how)) == 0) {
-			*out = (enum route_how)how;
+	for (int path = 0; path < PATH_COUNT; path++) {
+		if (strcmp(name, route_path_name((enum route_path)path)) == 0) {
+			*out = (enum route_path)path;
 			return 0;
 		}
 	}

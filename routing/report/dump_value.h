@@ -50,7 +50,7 @@ int dump_ratio(struct dump_reader *r, json_t *object, const char *key, double *o
 int dump_string(struct dump_reader *r, json_t *object, const char *key, const char **out);
 int dump_copy(struct dump_reader *r, json_t *object, const char *key, char **out);
 int dump_list(struct dump_reader *r, json_t *object, const char *key, json_t **out);
-int dump_how(struct dump_reader *r, json_t *object, enum route_how *out);
+int dump_path(struct dump_reader *r, json_t *object, enum route_path *out);
 /* The index of a name in dump.names, each kept once. */
 int dump_name(struct dump_reader *r, json_t *object, const char *key, uint32_t *out);
 

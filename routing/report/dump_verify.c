@@ -62,11 +62,11 @@ static int take_facts(const struct dump *dump, struct problem *problem, struct e
 		const struct route *route = &dump->routes[r];
 
 		for (uint32_t p = 0; p < route->piece_count; p++) {
-			enum route_how how = dump->pieces[route->piece_first + p].how;
+			enum route_path path = dump->pieces[route->piece_first + p].path;
 
-			if (how == HOW_DIRECT)
+			if (path == PATH_DIRECT)
 				problem->trainer_registered[route->trainer] = true;
-			else if (how == HOW_MAPPED)
+			else if (path == PATH_MAPPED)
 				problem->inference_mapped[route->inference] = true;
 		}
 	}
@@ -205,9 +205,9 @@ static const struct figure {
 	FIGURE(receiver_bound_bytes),
 	FIGURE(prepared_bytes),
 	FIGURE(prepared_minimum_bytes),
-	{"how_bytes.direct", offsetof(struct summary, how_bytes[HOW_DIRECT])},
-	{"how_bytes.mapped", offsetof(struct summary, how_bytes[HOW_MAPPED])},
-	{"how_bytes.replica", offsetof(struct summary, how_bytes[HOW_REPLICA])},
+	{"how_bytes.direct", offsetof(struct summary, path_bytes[PATH_DIRECT])},
+	{"how_bytes.mapped", offsetof(struct summary, path_bytes[PATH_MAPPED])},
+	{"how_bytes.replica", offsetof(struct summary, path_bytes[PATH_REPLICA])},
 };
 
 static int check_number(const char *where, const char *name, long index, uint64_t said, uint64_t is,
@@ -277,9 +277,9 @@ static int check_split(const struct summary *said, struct summary *is, struct er
 {
 	uint64_t sum = 0;
 
-	for (int how = 0; how < HOW_COUNT; how++)
-		sum += said->how_bytes[how]; /* each below 2^62 + 1, so the sum stays whole */
-	memcpy(is->how_bytes, said->how_bytes, sizeof(is->how_bytes));
+	for (int path = 0; path < PATH_COUNT; path++)
+		sum += said->path_bytes[path]; /* each below 2^62 + 1, so the sum stays whole */
+	memcpy(is->path_bytes, said->path_bytes, sizeof(is->path_bytes));
 	return check_number("summary.round_robin", "how_bytes (added up)", -1, sum, is->bytes_total,
 			    error);
 }

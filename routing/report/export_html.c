@@ -207,15 +207,15 @@ static const struct figure figures[] = {
 	 "Runs of bytes in inference memory: each is one write, or several where it is large.",
 	 AT(pieces)},
 	{"direct", "direct", FIGURE_BYTES, "Sent from where the trainer has them; no copy.",
-	 AT(how_bytes[HOW_DIRECT])},
+	 AT(path_bytes[PATH_DIRECT])},
 	{"mapped", "mapped", FIGURE_BYTES,
 	 "Packed straight into the inference rank's mapped memory; one copy, which is the "
 	 "transfer.",
-	 AT(how_bytes[HOW_MAPPED])},
+	 AT(path_bytes[PATH_MAPPED])},
 	{"replica", "replica", FIGURE_BYTES,
 	 "Packed into pinned memory in the target's layout, then written; one copy and the "
 	 "write.",
-	 AT(how_bytes[HOW_REPLICA])},
+	 AT(path_bytes[PATH_REPLICA])},
 };
 
 static void put_value(const struct page *page, const struct figure *figure,

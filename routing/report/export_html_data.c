@@ -112,9 +112,9 @@ static uint64_t route_value(const struct dump *dump, const uint32_t *tensor_of,
 		return route->bytes;
 	case PIECES:
 		return route->piece_count;
-	default: /* one bit for each way that one of the route's pieces travels */
+	default: /* one bit for each path of the route's pieces */
 		for (uint32_t p = 0; p < route->piece_count; p++)
-			bits |= UINT64_C(1) << pieces[p].how;
+			bits |= UINT64_C(1) << pieces[p].path;
 		return bits;
 	}
 }
@@ -256,7 +256,7 @@ static void put_plan(struct head *head, const char *key, const char *name,
 	json_put_key_string(json, "name", name);
 	json_put_key_u64(json, "bound", summary->lower_bound_bytes);
 	json_put_key_u64(json, "bytes", summary->bytes_total);
-	json_put_key_u64s(json, "how", summary->how_bytes, HOW_COUNT);
+	json_put_key_u64s(json, "how", summary->path_bytes, PATH_COUNT);
 	put_u64s(head, "trainer", summary->trainer_bytes, dump->trainer_count);
 	put_u64s(head, "inference", summary->inference_bytes, dump->inference_count);
 	put_u32s(head, "sessions", summary->sessions, dump->trainer_count);

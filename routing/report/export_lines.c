@@ -149,7 +149,8 @@ int export_csv_route(FILE *stream, const struct dump *head, const struct route *
 		",%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu64
 		",%s,%" PRIu32 ",",
 		route->trainer, head->trainer_stage[route->trainer], route->inference, rank->engine,
-		rank->engine_rank, route->bytes, route_how_name(pieces[0].how), route->piece_count);
+		rank->engine_rank, route->bytes, route_path_name(pieces[0].path),
+		route->piece_count);
 	for (size_t i = 0; i < ranges.count; i++)
 		fprintf(stream, "%s%" PRIu64 ":%" PRIu64, i ? " " : "", ranges.items[i].lo,
 			ranges.items[i].hi);
@@ -198,7 +199,7 @@ int export_jsonl_route(FILE *stream, const struct dump *head, const struct route
 	json_put_key_u64(&json, "engine", rank->engine);
 	json_put_key_u64(&json, "engine_rank", rank->engine_rank);
 	json_put_key_u64(&json, "bytes", route->bytes);
-	json_put_key_string(&json, "how", route_how_name(pieces[0].how));
+	json_put_key_string(&json, "how", route_path_name(pieces[0].path));
 	json_put_key_u64(&json, "pieces", route->piece_count);
 	json_put_key_array(&json, "rows");
 	for (size_t i = 0; i < ranges.count; i++)

@@ -259,7 +259,7 @@ static int add_route(struct memory_plan *plan, const struct table *table, const 
 
 		if (!target)
 			return memory_error(error, "planning memory", sizeof(*target));
-		*source = (struct source){route->trainer, piece->how != HOW_DIRECT, piece->bytes,
+		*source = (struct source){route->trainer, piece->path != PATH_DIRECT, piece->bytes,
 					  piece->src};
 		*target = (struct target){route->trainer, names[piece->param], piece->offset,
 					  piece->bytes};

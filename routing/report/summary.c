@@ -217,7 +217,7 @@ static void add_loads(struct summary *summary, const struct table *table)
 		summary->bytes_total += route->bytes;
 	}
 	for (size_t p = 0; p < table->piece_count; p++)
-		summary->how_bytes[table->pieces[p].how] += table->pieces[p].bytes;
+		summary->path_bytes[table->pieces[p].path] += table->pieces[p].bytes;
 	for (uint32_t t = 0; t < problem->trainer_count; t++)
 		if (summary->trainer_bytes[t] > summary->makespan_bytes)
 			summary->makespan_bytes = summary->trainer_bytes[t];

@@ -22,7 +22,7 @@ struct summary {
 	uint64_t prepared_minimum_bytes; /* rows of each (tensor, range of columns) that any
 					    rank wants, once: no table of any cuts prepares less */
 	uint32_t *sessions;          /* by trainer: inference ranks it writes to */
-	uint64_t how_bytes[HOW_COUNT];
+	uint64_t path_bytes[PATH_COUNT];
 };
 
 int summary_of(struct summary *summary, const struct table *table, struct error *error);

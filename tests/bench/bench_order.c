@@ -26,13 +26,13 @@ static uint64_t cpu_ns(void)
 }
 
 static void add_route(struct table *table, uint32_t tensor, uint32_t inference, uint64_t bytes,
-		      enum route_how how)
+		      enum route_path path)
 {
 	size_t r = table->route_count++;
 	uint32_t stage = tensor / 1024 % STAGES;
 
 	table->pieces[r] = (struct route_piece){
-		.src = {.dims = 2, .hi = {2048, 7168}}, .bytes = bytes, .how = how};
+		.src = {.dims = 2, .hi = {2048, 7168}}, .bytes = bytes, .path = path};
 	table->routes[r] = (struct route){.tensor = tensor,
 					  .trainer = stage * (TRAINERS / STAGES) +
 						     (uint32_t)(r % (TRAINERS / STAGES)),
@@ -52,7 +52,7 @@ static void fill(struct table *table, size_t routes)
 			if (!expert || i % WIDTH == tensor % WIDTH)
 				add_route(table, tensor, i,
 					  expert ? 14680064 : 1000000 + tensor % 7 * 100000,
-					  expert ? HOW_REPLICA : HOW_DIRECT);
+					  expert ? PATH_REPLICA : PATH_DIRECT);
 	}
 }
 

@@ -163,7 +163,7 @@ static void add_route(const struct table *table, const struct route *route, cons
 			.ordinal = plan->peers[peer].pieces++,
 			.tensor = index[route->tensor],
 			.param = piece->param,
-			.how = piece->how,
+			.path = piece->path,
 			.src = piece->src,
 			.offset = piece->offset,
 			.bytes = piece->bytes,

@@ -80,7 +80,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (size_t p = 0; p < dump->piece_count; p++) {
 		const struct route_piece *piece = &dump->pieces[p];
 
-		must(piece->param < dump->names.count && piece->how < HOW_COUNT);
+		must(piece->param < dump->names.count && piece->path < PATH_COUNT);
 		must(piece->src.dims >= 1 && piece->src.dims <= BOX_DIMS_MAX);
 		for (uint32_t d = 0; d < piece->src.dims; d++)
 			must(piece->src.lo[d] < piece->src.hi[d]);

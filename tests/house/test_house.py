@@ -42,7 +42,7 @@ ROOMS = {
 FOLDERS = sorted({room.split("/")[0] for room in ROOMS})
 PUBLIC = {"worker/api/weft.h"}  # to be seen from every room of worker/
 # the only headers of routing/ that worker/ may see: the table, not the planner
-WORKER_ROUTING = {"routing/plan/table.h", "routing/plan/how.h"}
+WORKER_ROUTING = {"routing/plan/table.h", "routing/plan/path.h"}
 # within controller/: who is here and what was planned see the worker that both hold, not each other
 LIFETIMES = {"membership": {"membership", "worker"}, "epoch": {"epoch", "worker"}, "worker": {"worker"}}
 FOREIGN = {

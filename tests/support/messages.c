@@ -337,7 +337,7 @@ static void random_row(struct plan_row *row, const struct message_plan *plan, ui
 	row->ordinal = (uint32_t)random_below(state, plan->peers[row->peer].pieces);
 	row->tensor = (uint32_t)random_below(state, LIMIT_TENSORS);
 	row->param = (uint32_t)random_below(state, LIMIT_PARAMS);
-	row->how = (enum route_how)random_below(state, HOW_COUNT);
+	row->path = (enum route_path)random_below(state, PATH_COUNT);
 	row->src = box(state);
 	row->offset = number(state) / 2;
 	row->bytes = 1 + number(state) / 4;

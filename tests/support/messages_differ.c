@@ -151,7 +151,7 @@ static const char *row_differs(const struct plan_row *a, const struct plan_row *
 	SAME_NUMBER(ordinal);
 	SAME_NUMBER(tensor);
 	SAME_NUMBER(param);
-	SAME_NUMBER(how);
+	SAME_NUMBER(path);
 	SAME(box_equal(&a->src, &b->src));
 	SAME_NUMBER(offset);
 	SAME_NUMBER(bytes);

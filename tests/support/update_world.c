@@ -233,7 +233,7 @@ static void do_post(struct world *world, uint32_t t, struct world_thread *thread
 					 .wanted = tag_of(trainer->schedule.version, step->source,
 							  step->part)};
 		if (trainer->plan.full ||
-		    (source->slots && trainer->rows[step->row].how == HOW_REPLICA))
+		    (source->slots && trainer->rows[step->row].path == PATH_REPLICA))
 			flight.from = place_of(trainer, step->source, step->part);
 	}
 	if (!world_post(world, t, step->peer, &flight)) {

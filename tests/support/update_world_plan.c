@@ -31,10 +31,10 @@ static struct send_source *add_source(struct world *world, struct world_trainer 
 static void make_small(struct world *world, struct world_trainer *trainer)
 {
 	static const struct send_row rows[] = {
-		{.peer = 0, .source = 0, .how = HOW_REPLICA},
-		{.peer = 0, .source = 1, .how = HOW_MAPPED, .stored = true},
-		{.peer = 1, .source = 2, .how = HOW_DIRECT},
-		{.peer = 1, .source = 0, .how = HOW_REPLICA},
+		{.peer = 0, .source = 0, .path = PATH_REPLICA},
+		{.peer = 0, .source = 1, .path = PATH_MAPPED, .stored = true},
+		{.peer = 1, .source = 2, .path = PATH_DIRECT},
+		{.peer = 1, .source = 0, .path = PATH_REPLICA},
 	};
 	struct send_plan *plan = &trainer->plan;
 
@@ -85,20 +85,21 @@ static void add_rows(struct world *world, struct world_trainer *trainer, uint32_
 	struct send_plan *plan = &trainer->plan;
 
 	for (uint32_t r = 0; r < world->rank_count; r++) {
-		enum route_how how = (enum route_how)world_random(world, HOW_COUNT);
+		enum route_path path = (enum route_path)world_random(world, PATH_COUNT);
 		struct send_row *row = &trainer->rows[plan->row_count];
 
 		if ((r && world_chance(world, 30)) || plan->row_count == WORLD_ROWS)
 			continue;
-		if (source->follows && how == HOW_REPLICA)
-			how = HOW_DIRECT; /* its bytes lie in scratch */
-		*row = (struct send_row){.peer = r, .source = s, .how = how};
-		row->stored = how == HOW_MAPPED || (how == HOW_DIRECT && world_chance(world, 50));
+		if (source->follows && path == PATH_REPLICA)
+			path = PATH_DIRECT; /* its bytes lie in scratch */
+		*row = (struct send_row){.peer = r, .source = s, .path = path};
+		row->stored =
+			path == PATH_MAPPED || (path == PATH_DIRECT && world_chance(world, 50));
 		if (world->options.full)
 			row->stored = r % 2;
 		plan->row_count++;
 		plan->posts = plan->posts || !row->stored;
-		source->slots |= how == HOW_REPLICA && !world->options.full;
+		source->slots |= path == PATH_REPLICA && !world->options.full;
 	}
 }
 

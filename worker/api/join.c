@@ -152,15 +152,15 @@ static void log_plan(const struct weft_worker *worker)
 {
 	const struct message_plan *plan = worker->epoch->plan;
 	char digest[DIGEST_TEXT_BYTES];
-	size_t ways[HOW_COUNT] = {0};
+	size_t paths[PATH_COUNT] = {0};
 
 	for (size_t i = 0; i < plan->row_count; i++)
-		ways[plan->rows[i].how]++;
+		paths[plan->rows[i].path]++;
 	log_info(
 		"%s: plan %s by %s, order %s: %zu pieces, %zu peers; direct %zu, mapped %zu, replica %zu",
 		worker->self_name, digest_text(plan->digest, digest), plan->policy, plan->order,
-		plan->row_count, worker->epoch->peer_count, ways[HOW_DIRECT], ways[HOW_MAPPED],
-		ways[HOW_REPLICA]);
+		plan->row_count, worker->epoch->peer_count, paths[PATH_DIRECT], paths[PATH_MAPPED],
+		paths[PATH_REPLICA]);
 }
 
 int join_run(struct weft_worker *worker, uint32_t timeout_ms, struct error *error)

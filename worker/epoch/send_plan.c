@@ -44,7 +44,7 @@ static int resolve_target(const struct epoch *epoch, size_t index, uint32_t copy
 				 index, (unsigned long long)target->offset,
 				 (unsigned long long)row->bytes, (unsigned long long)size,
 				 peer->name);
-	if (row->how == HOW_MAPPED && !target->pointer)
+	if (row->path == PATH_MAPPED && !target->pointer)
 		return error_set(error, ERROR_UNSUPPORTED,
 				 "the plan says mapped for %s, but its "
 				 "memory is not mapped here",
@@ -59,13 +59,13 @@ static int resolve_row(struct send_plan *plan, const struct epoch *epoch, size_t
 	struct send_row *out = &plan->rows[index];
 
 	if (row->peer >= epoch->peer_count || row->tensor >= epoch->options.holding->tensor_count ||
-	    row->ordinal >= epoch->peers[row->peer].plan->pieces || row->how >= HOW_COUNT ||
+	    row->ordinal >= epoch->peers[row->peer].plan->pieces || row->path >= PATH_COUNT ||
 	    (row->transform.from_rows && row->scales >= epoch->options.holding->tensor_count))
 		return send_plan_bad_row(epoch, index, "peer, tensor, piece or way is out of range", error);
 	*out = (struct send_row){.peer = row->peer,
 				 .ordinal = row->ordinal,
-				 .how = row->how,
-				 .stored = epoch->options.full || row->how != HOW_REPLICA,
+				 .path = row->path,
+				 .stored = epoch->options.full || row->path != PATH_REPLICA,
 				 .target = (uint32_t)plan->target_count};
 	if (epoch->peers[row->peer].theirs->copies > PARAMS_COPIES_MAX)
 		return send_plan_bad_row(epoch, index, "its target has too many copies", error);
@@ -129,7 +129,7 @@ static int group_by_tensor(struct send_plan *plan, const struct epoch *epoch, st
 		plan->tensor_rows[first[row->tensor + 1]++] = (uint32_t)i;
 		if (row->transform.from_rows)
 			plan->tensor_rows[first[row->scales + 1]++] = (uint32_t)i;
-		plan->direct[row->tensor] |= row->how == HOW_DIRECT;
+		plan->direct[row->tensor] |= row->path == PATH_DIRECT;
 	}
 	return 0;
 }

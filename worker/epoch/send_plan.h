@@ -47,7 +47,7 @@ struct send_target {
 struct send_row {
 	uint32_t peer, ordinal, source;
 	uint32_t target;               /* targets[target + copy] */
-	enum route_how how : 8;        /* a byte: there may be millions of rows */
+	enum route_path path : 8;      /* a byte: there may be millions of rows */
 	bool stored;                   /* packing stores it at the target; else it is posted */
 };
 

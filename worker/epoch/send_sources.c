@@ -174,8 +174,9 @@ int send_plan_find_sources(struct send_plan *plan, const struct epoch *epoch, st
 		row->source = (uint32_t)plan->source_count - 1;
 		source = &plan->sources[row->source];
 		source->row_count++;
-		source->slots |= row->how == HOW_REPLICA && !source->follows && !epoch->options.full;
-		if (!rc && row->how == HOW_DIRECT &&
+		source->slots |=
+			row->path == PATH_REPLICA && !source->follows && !epoch->options.full;
+		if (!rc && row->path == PATH_DIRECT &&
 		    (!transform_plain(&source->pack.transform) ||
 		     source->pack.from != source->pack.to ||
 		     (source->pack.runs.rows > 1 &&

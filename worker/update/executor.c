@@ -65,7 +65,7 @@ static void look_up_post(struct sender *sender, const struct step *step, struct 
 
 	doing->bytes = source_part(source, step->part, &doing->offset);
 	doing->region = plan->replica_region;
-	if (plan->full || (source->slots && plan->rows[step->row].how == HOW_REPLICA)) {
+	if (plan->full || (source->slots && plan->rows[step->row].path == PATH_REPLICA)) {
 		doing->from = slot_or_home(sender, step->source, step->part);
 		WEFT_ASSERT(doing->from);
 	} else if (source->follows) {

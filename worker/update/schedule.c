@@ -153,7 +153,7 @@ static bool find_room(struct schedule *schedule, struct task *task, uint64_t now
 
 	if (schedule->options.full)
 		return take_turn(schedule, task, now_ns, step);
-	if (!source->slots || (!task->first && plan->rows[task->row].how != HOW_REPLICA)) {
+	if (!source->slots || (!task->first && plan->rows[task->row].path != PATH_REPLICA)) {
 		if (task->first && source->packs)
 			task->stage = TASK_PACK;
 		else
@@ -268,7 +268,7 @@ static void posted(struct schedule *schedule, struct task *task, uint32_t peer, 
 		rc = uses_add(&schedule->full.uses,
 			      &full_group_of(&schedule->full, task->source)->first_use, peer, write,
 			      &error);
-	else if (schedule->options.plan->rows[task->row].how == HOW_REPLICA && task->held)
+	else if (schedule->options.plan->rows[task->row].path == PATH_REPLICA && task->held)
 		rc = replica_used(&schedule->replica, block_of(schedule, task), peer, write,
 				  &error);
 	if (rc)

@@ -134,7 +134,7 @@ struct send_link {
 enum update_state { UPDATE_CLOSED, UPDATE_OPEN, UPDATE_ENDING };
 
 struct schedule_counts {
-	uint64_t pieces[HOW_COUNT], bytes, packed_bytes, copacked;
+	uint64_t pieces[PATH_COUNT], bytes, packed_bytes, copacked;
 };
 
 /* What does not change between updates. */

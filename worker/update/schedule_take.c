@@ -32,7 +32,7 @@ static bool ready(const struct schedule *schedule, const struct send_source *sou
 
 static void count_row(struct schedule *schedule, const struct send_row *row)
 {
-	schedule->counts.pieces[schedule->options.full ? HOW_REPLICA : row->how]++;
+	schedule->counts.pieces[schedule->options.full ? PATH_REPLICA : row->path]++;
 	schedule->counts.bytes += schedule->options.plan->sources[row->source].pack.bytes;
 }
 
@@ -192,7 +192,7 @@ static bool look_ahead(struct schedule *schedule, struct task *task, struct call
 		const struct send_source *source = &plan->sources[row->source];
 		bool here = at == begin_at;
 
-		if (row->how == HOW_REPLICA && source->slots && ready(schedule, source) &&
+		if (row->path == PATH_REPLICA && source->slots && ready(schedule, source) &&
 		    in_cursor(schedule, cursor, index) &&
 		    (here || !schedule->rows[index].taken) &&
 		    pack_ahead(schedule, task, call, cursor, index,
@@ -225,7 +225,7 @@ static bool take_on_row(struct schedule *schedule, struct task *task, struct cal
 		begin(schedule, task, call, c, index, cursor->part++);
 		if (state == BLOCK_WAITING)
 			take_group(schedule, task);
-		else if (source->slots && row->how == HOW_REPLICA)
+		else if (source->slots && row->path == PATH_REPLICA)
 			task->held = hold_block(schedule, block);
 		return true;
 	}

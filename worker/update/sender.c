@@ -209,9 +209,9 @@ void sender_figures(struct sender *sender, weft_stats *stats)
 	stats->wait_ns = sender->stats.wait_ns;
 	stats->copy_ns = sender->stats.copy_ns;
 	stats->bytes = counts->bytes;
-	stats->pieces_direct = counts->pieces[HOW_DIRECT];
-	stats->pieces_mapped = counts->pieces[HOW_MAPPED];
-	stats->pieces_replica = counts->pieces[HOW_REPLICA];
+	stats->pieces_direct = counts->pieces[PATH_DIRECT];
+	stats->pieces_mapped = counts->pieces[PATH_MAPPED];
+	stats->pieces_replica = counts->pieces[PATH_REPLICA];
 	stats->packed_bytes = counts->packed_bytes;
 	stats->parts_copacked = counts->copacked;
 	pthread_mutex_unlock(&sender->lock);

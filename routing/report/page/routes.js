@@ -41,7 +41,7 @@ function routeTable(plan) {
 		{key: 'inference', title: 'rank', style: 'number', text: (r) => String(routes.inference[r]), rank: (r) => routes.inference[r]},
 		{key: 'bytes', title: 'bytes', style: 'number', text: (r) => grouped(routes.bytes[r]), rank: (r) => routes.bytes[r]},
 		{key: 'pieces', title: 'pieces', style: 'number wide', text: (r) => grouped(routes.pieces[r]), rank: (r) => routes.pieces[r]},
-		{key: 'how', title: 'how', style: 'wide', text: (r) => howText(routes.how[r]), rank: (r) => routes.how[r]},
+		{key: 'how', title: 'path', style: 'wide', text: (r) => howText(routes.how[r]), rank: (r) => routes.how[r]},
 	];
 	const height = Math.min(Math.max(routes.count, 3), ROWS_SHOWN) * ROW_HEIGHT;
 	const state = {search: '', trainer: '', inference: '', sort: null, descending: false, found: null, list: null, bytes: 0};

@@ -16,7 +16,7 @@ static void test_plan__rows_name_the_same_piece_on_both_sides(void **state)
 	assert_int_equal(trainer->row_count, 1);
 	assert_int_equal(inference->row_count, 1);
 	assert_int_equal(trainer->rows[0].bytes, 64);
-	assert_int_equal(trainer->rows[0].how, HOW_DIRECT);
+	assert_int_equal(trainer->rows[0].path, PATH_DIRECT);
 	assert_int_equal(trainer->peers[0].member.role, ROLE_INFERENCE);
 	assert_int_equal(trainer->peers[0].bytes, 64);
 	assert_int_equal(trainer->peers[0].pieces, 1);

@@ -96,7 +96,7 @@ static void check_plan(const struct message_plan *plan, const struct bench *benc
 		assert_int_equal(row->bytes, rows[i].bytes);
 		assert_int_equal(row->tensor, rows[i].tensor[trainer]);
 		assert_int_equal(row->scales, rows[i].scales[trainer]);
-		assert_int_equal(row->how == HOW_DIRECT, row->to == DTYPE_NONE);
+		assert_int_equal(row->path == PATH_DIRECT, row->to == DTYPE_NONE);
 	}
 	assert_int_equal(plan->peers[0].bytes, 176);
 	assert_int_equal(plan->peers[0].pieces, 4);

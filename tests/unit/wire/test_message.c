@@ -286,7 +286,7 @@ static void test_plan__of_a_million_long_rows_passes(void **state)
 			.ordinal = i,
 			.tensor = LIMIT_TENSORS - 1,
 			.param = LIMIT_PARAMS - 1,
-			.how = HOW_REPLICA,
+			.path = PATH_REPLICA,
 			.src = {.dims = 2, .lo = {70000, 70000}, .hi = {1 << 20, 1 << 20}},
 			.offset = UINT64_C(1) << 40,
 			.bytes = UINT64_C(1) << 32};

@@ -538,10 +538,10 @@ static void test_plan__rows_must_fit_the_peers_beside_them(void **state)
 	row.transform = (struct transform){0};
 	row.to = DTYPE_NONE;
 	row.scales = 0;
-	row.how = HOW_COUNT;
+	row.path = PATH_COUNT;
 	assert_int_equal(message_encode(&message, &frame.bytes, &frame.length, &error),
 			 -ERROR_LIMIT);
-	assert_non_null(strstr(error.text, "plan message, rows[0].how: 3"));
+	assert_non_null(strstr(error.text, "plan message, rows[0].path: 3"));
 }
 
 static void test_places__are_whole_copies(void **state)

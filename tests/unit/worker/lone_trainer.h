@@ -220,7 +220,7 @@ static void lone_plan(struct lone *lone, const struct lone_options *options)
 			struct plan_row *row = &lone->rows[lone->plan.row_count++];
 
 			*row = (struct plan_row){
-				.peer = p, .ordinal = param, .param = param, .how = HOW_REPLICA,
+				.peer = p, .ordinal = param, .param = param, .path = PATH_REPLICA,
 				.tensor = param < 2 ? LONE_W : param < 4 ? LONE_V : LONE_B,
 				.scales = param == 2 || param == 3 ? LONE_S : 0};
 			if (param < 4) {

@@ -261,7 +261,7 @@ static void test_job__of_one_tensor_beyond_four_gib(void **state)
 	munmap(source, bytes);
 }
 
-/* A rig of one trainer and two ranks: 'o' is packed, and goes the replica way when the ranks
+/* A rig of one trainer and two ranks: 'o' is packed, and takes the replica path when the ranks
  * have memory of their own. */
 static const struct rig_options small = {.trainers = 1, .ranks = 2, .update_timeout_ms = 5000};
 

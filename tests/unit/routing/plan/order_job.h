@@ -60,7 +60,8 @@ static inline void made_free(struct made *made)
 
 /* In table order. `box` is the source: equal boxes of a tensor are the same bytes. */
 static inline void made_route(struct made *made, uint32_t tensor, uint32_t trainer,
-			      uint32_t inference, uint64_t box, uint64_t bytes, enum route_how how)
+			      uint32_t inference, uint64_t box, uint64_t bytes,
+			      enum route_path path)
 {
 	size_t r = made->table.route_count++;
 
@@ -70,7 +71,7 @@ static inline void made_route(struct made *made, uint32_t tensor, uint32_t train
 					 .inference = inference, .piece_count = 1,
 					 .piece_first = r, .bytes = bytes};
 	made->pieces[r] = (struct route_piece){.src = {.dims = 1, .lo = {box}, .hi = {box + 1}},
-					       .bytes = bytes, .how = how};
+					       .bytes = bytes, .path = path};
 }
 
 static inline bool made_same_box(const struct made *made, uint32_t a, uint32_t b)
@@ -110,7 +111,7 @@ static inline struct made *made_random(struct dice *dice)
 	for (uint32_t tensor = 0; tensor < tensors; tensor++) {
 		uint32_t owner = (uint32_t)dice_below(dice, trainers);
 		uint64_t cuts = 1 + dice_below(dice, 3), size = sizes[dice_below(dice, 8)];
-		enum route_how how = (enum route_how)dice_below(dice, HOW_COUNT);
+		enum route_path path = (enum route_path)dice_below(dice, PATH_COUNT);
 
 		classes = 1 + (uint32_t)dice_below(dice, ranks);
 		for (uint32_t i = 0; i < ranks; i++)
@@ -121,7 +122,7 @@ static inline struct made *made_random(struct dice *dice)
 							   ? owner
 							   : (uint32_t)dice_below(dice, trainers),
 						   i, i % classes * 8 + cut, size + cut,
-						   dice_below(dice, 5) ? how : HOW_DIRECT);
+						   dice_below(dice, 5) ? path : PATH_DIRECT);
 	}
 	return made;
 }
@@ -213,19 +214,19 @@ static inline struct made *made_case(int number)
 			case 4:
 			case 5:
 				made_route(made, tensor, tensor * trainers / 48, i,
-					   number ? i : 0, bytes, HOW_REPLICA);
+					   number ? i : 0, bytes, PATH_REPLICA);
 				break;
 			case 1: /* each pair cut over all trainers */
 				for (uint32_t t = 0; t < trainers; t++)
-					made_route(made, tensor, t, i, t, MB, HOW_DIRECT);
+					made_route(made, tensor, t, i, t, MB, PATH_DIRECT);
 				break;
 			case 2: /* two engines of eight: all of the first one's ranks come first */
 				made_route(made, tensor + i / 8 * 48, (tensor + i) % trainers, i, i % 8,
-					   bytes, HOW_REPLICA);
+					   bytes, PATH_REPLICA);
 				break;
 			default: /* four trainers have an expert, eight experts a layer */
 				made_route(made, tensor, tensor % 8 * 4 + (uint32_t)dice_below(&dice, 4),
-					   i, 0, bytes, HOW_DIRECT);
+					   i, 0, bytes, PATH_DIRECT);
 			}
 	}
 	if (number == 5)

@@ -197,7 +197,8 @@ static void check_summary(const struct job *job, const struct table *table)
 	assert_int_equal(summary.prepared_bytes, prepared);
 	assert_int_equal(summary.prepared_minimum_bytes, minimum_by_hand(job->problem));
 	assert_true(summary.prepared_minimum_bytes <= prepared);
-	assert_int_equal(summary.how_bytes[0] + summary.how_bytes[1] + summary.how_bytes[2], total);
+	assert_int_equal(summary.path_bytes[0] + summary.path_bytes[1] + summary.path_bytes[2],
+			 total);
 	assert_true(summary.lower_bound_bytes <= summary.makespan_bytes);
 	assert_true(summary.lower_bound_bytes * job->trainer_count >= total);
 	summary_fini(&summary);

@@ -91,8 +91,8 @@ static void test_greedy__decides_shard_by_shard_where_nobody_has_all(void **stat
 	assert_int_equal(table->pieces[1].offset, 12);
 	assert_int_equal(table->pieces[1].src.lo[0], 4);
 	assert_int_equal(table->pieces[1].src.hi[0], 6);
-	assert_int_equal(table->pieces[0].how, HOW_MAPPED);
-	assert_int_equal(table->pieces[2].how, HOW_DIRECT);
+	assert_int_equal(table->pieces[0].path, PATH_MAPPED);
+	assert_int_equal(table->pieces[2].path, PATH_DIRECT);
 	table_free(&table);
 	job_fini(&job);
 }

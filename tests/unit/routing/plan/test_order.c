@@ -230,7 +230,7 @@ static void test_rounds__is_complete_and_the_same_twice_for_many_ranks(void **st
 	for (uint32_t tensor = 0; tensor < 10; tensor++)
 		for (uint32_t i = 0; i < 700; i++)
 			made_route(made, tensor, (i * 3 + tensor) % 7, i, i % 3, 1000 + i % 11,
-				   i % 2 ? HOW_REPLICA : HOW_DIRECT);
+				   i % 2 ? PATH_REPLICA : PATH_DIRECT);
 	assert_int_equal(order_sends(&made->table, &sends, &error), 0);
 	assert_int_equal(order_sends(&made->table, &again, &error), 0);
 	check_complete(&made->table, &sends);
@@ -290,7 +290,7 @@ static void test_order__gives_the_worked_example_of_the_page(void **state)
 		for (uint32_t box = 0; box < 2; box++)
 			for (uint32_t i = 0; i < 2; i++)
 				made_route(made, 2 * t + box, t, t == 1 ? 2 + i : i, 0,
-					   TOPOLOGY_FLAT_BYTES_PER_SECOND, HOW_DIRECT);
+					   TOPOLOGY_FLAT_BYTES_PER_SECOND, PATH_DIRECT);
 	assert_float_equal(made_bound(made), 4, 1e-6);
 	for (size_t o = 0; o < 3; o++) {
 		struct error error = {0};

@@ -2,7 +2,7 @@
 #include "tests/unit/routing/routing_job.h"
 
 #include "model/model.h"
-#include "routing/plan/how.h"
+#include "routing/plan/path.h"
 #include "routing/report/summary.h"
 
 static void assert_refused(struct job *job, int code, const char *const *words)
@@ -166,14 +166,14 @@ static void test_how__needs_no_copy_only_for_one_run_of_registered_memory(void *
 	struct box columns = {.dims = 2, .lo = {0, 2}, .hi = {4, 4}};
 
 	(void)state;
-	assert_int_equal(how_piece(true, &rows, shape, true, false), HOW_DIRECT);
-	assert_int_equal(how_piece(true, &rows, shape, true, true), HOW_DIRECT);
-	assert_int_equal(how_piece(true, &rows, shape, false, true), HOW_MAPPED);
-	assert_int_equal(how_piece(true, &rows, shape, false, false), HOW_REPLICA);
-	assert_int_equal(how_piece(true, &columns, shape, true, true), HOW_MAPPED);
-	assert_int_equal(how_piece(true, &columns, shape, true, false), HOW_REPLICA);
-	assert_int_equal(how_piece(false, &rows, shape, true, true), HOW_MAPPED);
-	assert_int_equal(how_piece(false, &rows, shape, true, false), HOW_REPLICA);
+	assert_int_equal(path_of_piece(true, &rows, shape, true, false), PATH_DIRECT);
+	assert_int_equal(path_of_piece(true, &rows, shape, true, true), PATH_DIRECT);
+	assert_int_equal(path_of_piece(true, &rows, shape, false, true), PATH_MAPPED);
+	assert_int_equal(path_of_piece(true, &rows, shape, false, false), PATH_REPLICA);
+	assert_int_equal(path_of_piece(true, &columns, shape, true, true), PATH_MAPPED);
+	assert_int_equal(path_of_piece(true, &columns, shape, true, false), PATH_REPLICA);
+	assert_int_equal(path_of_piece(false, &rows, shape, true, true), PATH_MAPPED);
+	assert_int_equal(path_of_piece(false, &rows, shape, true, false), PATH_REPLICA);
 }
 
 /* ---- from a model ---- */

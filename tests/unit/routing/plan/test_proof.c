@@ -195,12 +195,12 @@ static bool other_bytes(struct table *table, struct dice *dice)
 	return true;
 }
 
-static bool other_how(struct table *table, struct dice *dice)
+static bool other_path(struct table *table, struct dice *dice)
 {
 	struct route_piece *piece = any_piece(table, dice);
 
-	piece->how =
-		(enum route_how)((piece->how + 1 + dice_below(dice, HOW_COUNT)) % (HOW_COUNT + 1));
+	piece->path = (enum route_path)((piece->path + 1 + dice_below(dice, PATH_COUNT)) %
+					(PATH_COUNT + 1));
 	return true;
 }
 
@@ -270,24 +270,12 @@ static const struct mutation {
 	{                   \
 #name, name \
 	}
-	MUTATION(drop_route),
-	MUTATION(drop_piece),
-	MUTATION(double_route),
-	MUTATION(shift_byte),
-	MUTATION(give_to_a_non_holder),
-	MUTATION(give_beyond_all_ranks),
-	MUTATION(move_box),
-	MUTATION(stretch_box),
-	MUTATION(cut_a_row),
-	MUTATION(other_tensor),
-	MUTATION(other_rank),
-	MUTATION(other_param),
-	MUTATION(other_bytes),
-	MUTATION(other_how),
-	MUTATION(swap_targets),
-	MUTATION(swap_routes),
-	MUTATION(stray_piece),
-	MUTATION(empty_piece),
+	MUTATION(drop_route),	MUTATION(drop_piece),		MUTATION(double_route),
+	MUTATION(shift_byte),	MUTATION(give_to_a_non_holder), MUTATION(give_beyond_all_ranks),
+	MUTATION(move_box),	MUTATION(stretch_box),		MUTATION(cut_a_row),
+	MUTATION(other_tensor), MUTATION(other_rank),		MUTATION(other_param),
+	MUTATION(other_bytes),	MUTATION(other_path),		MUTATION(swap_targets),
+	MUTATION(swap_routes),	MUTATION(stray_piece),		MUTATION(empty_piece),
 	MUTATION(wild_dims),
 };
 #define MUTATIONS (sizeof(mutations) / sizeof(mutations[0]))

@@ -10,7 +10,7 @@
 #include "routing/report/diff.h"
 #include "routing/report/dump_read.h"
 #include "routing/report/export.h"
-#include "routing/plan/how.h"
+#include "routing/plan/path.h"
 
 /* ---- the proof ---- */
 
@@ -86,10 +86,10 @@ static size_t spoil_transformed(const struct table *table, size_t p)
 }
 
 /* Wherever a piece is made, it is packed. */
-static void check_how(const struct table *table)
+static void check_path(const struct table *table)
 {
 	for (size_t p = 0; p < table->piece_count; p++)
-		assert_true(!table->pieces[p].transformed || table->pieces[p].how != HOW_DIRECT);
+		assert_true(!table->pieces[p].transformed || table->pieces[p].path != PATH_DIRECT);
 }
 
 static void check_dump(struct job *job, const struct table *table)
@@ -219,7 +219,7 @@ static void test_made__is_planned_proved_and_never_mistaken(void **state)
 			}
 			if (rc)
 				fail_msg("round %d, %s: %s", round, policy[i].name, error.text);
-			check_how(table);
+			check_path(table);
 			if (i == 0) {
 				planned[mode]++;
 				spoilt += spoil_transformed(table,

@@ -20,7 +20,7 @@ enum kind {
 	PARAM,
 	TENSOR,
 	SWAP,
-	HOW,
+	PATH,
 	ORDER,
 	ROUTE_BYTES,
 	TRANSFORMED,
@@ -232,9 +232,9 @@ static bool mutate(struct dump *dump, const struct job *job, struct dice *dice, 
 		other->inference = receiver;
 		return other->inference != route->inference;
 	}
-	case HOW:
-		old = piece->how;
-		piece->how = (enum route_how)other_than(dice, old, HOW_COUNT);
+	case PATH:
+		old = piece->path;
+		piece->path = (enum route_path)other_than(dice, old, PATH_COUNT);
 		return true;
 	case ORDER:
 		return r + 1 < dump->route_count && swap_neighbours(dump, r);
@@ -307,7 +307,7 @@ static void test_mutations__ten_thousand_are_refused_without_a_miss(void **state
 			}
 			/* how a piece goes follows from facts that only the dump tells: one
 			 * changed everywhere is another job's right table, with its digest */
-			mend = mend && kind != HOW && mend_digest(&copy, job.problem);
+			mend = mend && kind != PATH && mend_digest(&copy, job.problem);
 			rc = dump_verify(&copy, job.problem, &error);
 			if (rc != -ERROR_UNPROVED || !error.text[0])
 				fail_msg("round %d: %s%s passed: %d %s", round, names[kind],

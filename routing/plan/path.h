@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * how.h -- the way a piece's bytes reach the wire, from facts alone:
+ * path.h -- the path of a piece's bytes to the wire, from facts alone:
  *
  *   source box contiguous, a copy, trainer's tensors registered   -> direct (no copy)
  *   else target memory mapped in the trainer                              -> mapped (one copy)
  *   else                                                                  -> replica (pack, write)
  */
-#ifndef ROUTING_PLAN_HOW_H
-#define ROUTING_PLAN_HOW_H
+#ifndef ROUTING_PLAN_PATH_H
+#define ROUTING_PLAN_PATH_H
 
 #include "job/box.h"
 #include "job/member.h"
 
 /* copy: the target gets the tensor's bytes as they are (problem.h, `transformed` 0). */
-enum route_how how_piece(bool copy, const struct box *src, const uint64_t *shape, bool registered,
-			 bool mapped);
+enum route_path path_of_piece(bool copy, const struct box *src, const uint64_t *shape,
+			      bool registered, bool mapped);
 
 #endif
