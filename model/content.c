@@ -12,9 +12,9 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "contents are little-e
 /* Vectors by hand: compilers at -O2 do not widen a loop of unknown length, and these decide the
  * rate of a full-size check. */
 typedef uint64_t words __attribute__((vector_size(32)));
-#define LANES (sizeof(words) / sizeof(uint64_t))
+#define VECTOR_WORDS (sizeof(words) / sizeof(uint64_t))
 
-/* Bits of a word that stay random, and bits that are set: every lane a finite number near
+/* Bits of a word that stay random, and bits that are set: every float a finite number near
  * 2^-7 .. 2^-3 (the size of real weights) for floats wide enough to hold one. */
 static const struct {
 	uint64_t keep, set;
@@ -73,14 +73,14 @@ static uint64_t word_at(const struct source *source, uint64_t i)
 				      unsigned char *out)                                          \
 	{                                                                                          \
 		typedef uint64_t vector __attribute__((vector_size(bytes)));                       \
-		const uint64_t lanes = sizeof(vector) / sizeof(uint64_t);                          \
+		const uint64_t width = sizeof(vector) / sizeof(uint64_t);                          \
 		const uint64_t keep = source->keep, set = source->set;                             \
 		uint64_t i = 0;                                                                    \
 		vector state;                                                                      \
                                                                                                    \
-		for (uint64_t lane = 0; lane < lanes; lane++)                                      \
-			state[lane] = source->key + first + lane + GOLDEN;                         \
-		for (; i + lanes <= count; i += lanes, state += lanes) {                           \
+		for (uint64_t element = 0; element < width; element++)                             \
+			state[element] = source->key + first + element + GOLDEN;                   \
+		for (; i + width <= count; i += width, state += width) {                           \
 			vector x = (state ^ state >> 30) * 0xBF58476D1CE4E5B9u;                    \
                                                                                                    \
 			x = (x ^ x >> 27) * 0x94D049BB133111EBu;                                   \
@@ -169,7 +169,7 @@ static void version_words(const struct source *source, uint64_t first, uint64_t 
 	words add = {start, start + 2 * key, start + 4 * key, start + 6 * key};
 	const words step = {8 * key, 8 * key, 8 * key, 8 * key};
 
-	for (; i + LANES <= count; i += LANES) {
+	for (; i + VECTOR_WORDS <= count; i += VECTOR_WORDS) {
 		words in;
 
 		memcpy(&in, source->tensor + (first + i) * 8, sizeof(in));

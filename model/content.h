@@ -4,9 +4,9 @@
  *
  * A made tensor looks like weights (small, signed, no repeats): with
  *     key0 = splitmix64(xxh64(name, seed 0) + seed * 0x9E3779B97F4A7C15)
- * 64-bit word i of tensor `name` is w_i = splitmix64(key0 + i), and in each float lane of it
+ * 64-bit word i of tensor `name` is w_i = splitmix64(key0 + i), and in each float of it
  * the exponent's upper bits are set so that the number is finite and small (content.c has the
- * masks: BF16 lane = (bits & 0x81ff) | 0x3c00, so 2^-7 <= |x| < 2^-3).
+ * masks: BF16 = (bits & 0x81ff) | 0x3c00, so 2^-7 <= |x| < 2^-3).
  *
  * Version v >= 1 of any tensor is a function of its checkpoint bytes and v alone. The tensor's
  * bytes are taken as little-endian 64-bit words w_0, w_1, ... (the last one padded with zero

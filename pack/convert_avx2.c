@@ -11,7 +11,7 @@
 #define TARGET256 __attribute__((target("avx2,f16c")))
 #define INLINE256 TARGET256 __attribute__((always_inline)) static inline
 
-/* all ones where the lane's F32 is NaN */
+/* all ones where the element's F32 is NaN */
 INLINE256 __m256i nan_of(__m256i bits)
 {
 	__m256 value = _mm256_castsi256_ps(bits);

@@ -7,8 +7,8 @@
  *   last line   whole, though it may overlap the one before: its own place in the secret
  *
  * The eight sums stay in one register of AVX-512 (two of AVX2) over a run of lines, and in memory
- * between runs, so that rows of many lanes can take turns. A core that copies waits for memory; the
- * handful of instructions a line runs in that time.
+ * between runs, so that rows of many columns can take turns. A core that copies waits for memory;
+ * the handful of instructions a line runs in that time.
  */
 #include "pack/copy_sum.h"
 
@@ -21,9 +21,9 @@
 #define SECRET_SCRAMBLE (sizeof(secret) - 64)
 #define SECRET_LAST	(sizeof(secret) - 64 - 7)
 #define SECRET_MERGE	11u
-/* A line is asked for this far before its turn, counted over all lanes: no prefetcher foresees
+/* A line is asked for this far before its turn, counted over all columns: no prefetcher foresees
  * where the next row begins. */
-#define AHEAD_LANES_BYTES 8192u
+#define AHEAD_GROUP_BYTES 8192u
 #define AHEAD_BYTES	  1024u
 /* Rows of one line go in bands that the first cache holds: a line is too short for a turn. */
 #define BAND_BYTES 16384u
@@ -114,49 +114,49 @@ static void lines_portable(struct copy_sum *sum, const struct run *run, bool add
 	}
 }
 
-/* The functions of one kernel, of its lines_NAME(). Each takes its lanes in a loop of its own: a
+/* The functions of one kernel, of its lines_NAME(). Each takes its columns in a loop of its own: a
  * row may be too short for a call. */
-#define DEFINE_KERNEL(name, attributes)                                                       \
-	attributes static inline void run_##name(struct copy_sum *sum, const struct run *run) \
-	{                                                                                     \
-		if (!sum) {                                                                   \
-			if (run->target)                                                      \
-				lines_##name(NULL, run, false, true);                         \
-			return;                                                               \
-		}                                                                             \
-		if (run->target)                                                              \
-			lines_##name(sum, run, true, true);                                   \
-		else                                                                          \
-			lines_##name(sum, run, true, false);                                  \
-	}                                                                                     \
-                                                                                              \
-	attributes static void lanes_##name(const struct copy_lane *lanes, size_t count,      \
-					    const struct copy_grid *grid, uint64_t band_rows, \
-					    size_t ahead)                                     \
-	{                                                                                     \
-		uint64_t from = grid->source, to = grid->target, n;                           \
-		size_t step = grid->row_lines == 1 ? grid->stride_bytes : COPY_LINE_BYTES;    \
-                                                                                              \
-		for (uint64_t r = 0; r < grid->rows; r += n) {                                \
-			n = grid->rows - r < band_rows ? grid->rows - r : band_rows;          \
-			for (size_t i = 0; i < count; i++) {                                  \
-				const struct copy_lane *lane = &lanes[i];                     \
-				struct run run = {.source = lane->source + from,              \
-						  .lines = n * grid->row_lines,               \
-						  .step = step,                               \
-						  .ahead = ahead};                            \
-                                                                                              \
-				if (lane->target_count)                                       \
-					run.target = (unsigned char *)lane->targets[0] + to;  \
-				run_##name(lane->sum, &run);                                  \
-				for (size_t t = 1; t < lane->target_count; t++) {             \
-					run.target = (unsigned char *)lane->targets[t] + to;  \
-					run_##name(NULL, &run);                               \
-				}                                                             \
-			}                                                                     \
-			from += n * grid->stride_bytes;                                       \
-			to += n * grid->row_lines * COPY_LINE_BYTES;                          \
-		}                                                                             \
+#define DEFINE_KERNEL(name, attributes)                                                         \
+	attributes static inline void run_##name(struct copy_sum *sum, const struct run *run)   \
+	{                                                                                       \
+		if (!sum) {                                                                     \
+			if (run->target)                                                        \
+				lines_##name(NULL, run, false, true);                           \
+			return;                                                                 \
+		}                                                                               \
+		if (run->target)                                                                \
+			lines_##name(sum, run, true, true);                                     \
+		else                                                                            \
+			lines_##name(sum, run, true, false);                                    \
+	}                                                                                       \
+                                                                                                \
+	attributes static void columns_##name(const struct copy_column *columns, size_t count,  \
+					      const struct copy_grid *grid, uint64_t band_rows, \
+					      size_t ahead)                                     \
+	{                                                                                       \
+		uint64_t from = grid->source, to = grid->target, n;                             \
+		size_t step = grid->row_lines == 1 ? grid->stride_bytes : COPY_LINE_BYTES;      \
+                                                                                                \
+		for (uint64_t r = 0; r < grid->rows; r += n) {                                  \
+			n = grid->rows - r < band_rows ? grid->rows - r : band_rows;            \
+			for (size_t i = 0; i < count; i++) {                                    \
+				const struct copy_column *column = &columns[i];                 \
+				struct run run = {.source = column->source + from,              \
+						  .lines = n * grid->row_lines,                 \
+						  .step = step,                                 \
+						  .ahead = ahead};                              \
+                                                                                                \
+				if (column->target_count)                                       \
+					run.target = (unsigned char *)column->targets[0] + to;  \
+				run_##name(column->sum, &run);                                  \
+				for (size_t t = 1; t < column->target_count; t++) {             \
+					run.target = (unsigned char *)column->targets[t] + to;  \
+					run_##name(NULL, &run);                                 \
+				}                                                               \
+			}                                                                       \
+			from += n * grid->stride_bytes;                                         \
+			to += n * grid->row_lines * COPY_LINE_BYTES;                            \
+		}                                                                               \
 	}
 
 DEFINE_KERNEL(portable, )
@@ -327,17 +327,17 @@ DEFINE_KERNEL(avx2, TARGET256)
 /* In the order of enum copy_kernel. */
 static const struct kernel {
 	void (*run)(struct copy_sum *sum, const struct run *run);
-	void (*lanes)(const struct copy_lane *lanes, size_t count, const struct copy_grid *grid,
-		      uint64_t band_rows, size_t ahead);
+	void (*columns)(const struct copy_column *columns, size_t count,
+			const struct copy_grid *grid, uint64_t band_rows, size_t ahead);
 } kernels[] = {
-	{run_portable, lanes_portable},
+	{run_portable, columns_portable},
 #if defined(__x86_64__)
-	{run_avx2, lanes_avx2},
-	{run_avx512, lanes_avx512},
+	{run_avx2, columns_avx2},
+	{run_avx512, columns_avx512},
 #endif
 };
 
-void copy_lanes(const struct copy_lane *lanes, size_t count, const struct copy_grid *grid)
+void copy_columns(const struct copy_column *columns, size_t count, const struct copy_grid *grid)
 {
 	uint64_t row_bytes = count * grid->row_lines * COPY_LINE_BYTES;
 	uint64_t band_rows, ahead = 0;
@@ -346,11 +346,11 @@ void copy_lanes(const struct copy_lane *lanes, size_t count, const struct copy_g
 		return;
 	band_rows = grid->row_lines == 1 && row_bytes < BAND_BYTES ? BAND_BYTES / row_bytes : 1;
 	if (grid->rows > 1)
-		ahead = (AHEAD_LANES_BYTES + row_bytes - 1) / row_bytes * grid->stride_bytes;
-	kernels[copy_kernel()].lanes(lanes, count, grid, band_rows, ahead);
+		ahead = (AHEAD_GROUP_BYTES + row_bytes - 1) / row_bytes * grid->stride_bytes;
+	kernels[copy_kernel()].columns(columns, count, grid, band_rows, ahead);
 	for (size_t i = 0; i < count; i++)
-		if (lanes[i].sum)
-			lanes[i].sum->lines -= grid->rows * grid->row_lines;
+		if (columns[i].sum)
+			columns[i].sum->lines -= grid->rows * grid->row_lines;
 }
 
 void copy_sum_bytes(struct copy_sum *sum, void *target, const void *source, size_t bytes)

@@ -30,19 +30,20 @@ uint64_t copy_sum_end(struct copy_sum *sum, const void *last);
 void copy_sum_bytes(struct copy_sum *sum, void *target, const void *source, size_t bytes);
 
 /* One column of the matrix. */
-struct copy_lane {
+struct copy_column {
 	const unsigned char *source; /* its first row */
 	void *const *targets;	     /* each at the start of a line; may be none */
 	size_t target_count;
 	struct copy_sum *sum;	     /* or NULL */
 };
-/* What is taken of every lane: rows of row_lines lines from `source` on, dense from `target` on.
+/* What is taken of every column: rows of row_lines lines from `source` on, dense from `target` on.
  * Not of it: the last line of what is summed, which goes to copy_sum_end(). */
 struct copy_grid {
-	uint64_t source, target; /* bytes after the lane's own; target: a multiple of a line */
+	uint64_t source, target; /* bytes after the column's own; target: a multiple of a line */
 	uint64_t rows, row_lines, stride_bytes;
 };
-/* Row by row, and within a row lane by lane: give the lanes in the order in which they lie. */
-void copy_lanes(const struct copy_lane *lanes, size_t count, const struct copy_grid *grid);
+/* Row by row, and within a row column by column: give the columns in the order in which they
+ * lie. */
+void copy_columns(const struct copy_column *columns, size_t count, const struct copy_grid *grid);
 
 #endif

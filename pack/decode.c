@@ -43,7 +43,8 @@ INLINE_VBMI __m512i with_sign(__m512i found, __m512i codes)
 	return _mm512_ternarylogic_epi32(found, codes, _mm512_set1_epi8((char)0x80), 0x78);
 }
 
-/* Bytes are brought together within lanes of 128 bits: codes are put first where that takes them. */
+/* Bytes are brought together within units of 128 bits: codes are put first where that takes
+ * them. */
 INLINE_VBMI void decode_16(__m512i out[4], __m512i codes, const struct decode_table *table)
 {
 	__m512i lower, upper;

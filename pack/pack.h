@@ -79,20 +79,21 @@ void pack_run(const struct pack *pack, const struct pack_part *part);
  * row by row, as their memory lies: a slice of a few hundred bytes a row alone is read at half the
  * speed, since no prefetcher foresees its next row.
  *
- *   row 0   |aaaa|bbbb|cccc|        lane a   aaaaaaaa
- *   row 1   |aaaa|bbbb|cccc|   ──►  lane b   bbbbbbbb      one pass, each its own targets and sum
- *                                   lane c   cccccccc
+ *   row 0   |aaaa|bbbb|cccc|        column a aaaaaaaa
+ *   row 1   |aaaa|bbbb|cccc|   ──►  column b bbbbbbbb      one pass, each its own targets and sum
+ *                                   column c cccccccc
  */
-#define PACK_LANES_MAX 64u
-struct pack_lane {
+#define PACK_COLUMNS_MAX 64u
+struct pack_column {
 	const struct pack *pack;
 	struct pack_part part;
 };
 /* Whether the two are worth it: copies of equally many bytes of the same rows, which are short.
  * Their tensors must be the same, which is the caller's to know; then so is `data`. */
-bool pack_beside(const struct pack *a, const struct pack *b);
-/* Lanes of which any two are pack_beside, with equal `from` and `bytes`; at most PACK_LANES_MAX. */
-void pack_run_lanes(const struct pack_lane *lanes, size_t count);
+bool pack_can_copack(const struct pack *a, const struct pack *b);
+/* A column group: of any two pack_can_copack is true, with equal `from` and `bytes`; at most
+ * PACK_COLUMNS_MAX. */
+void pack_run_columns(const struct pack_column *columns, size_t count);
 /* The piece's sum from those of its blocks. */
 uint64_t pack_sum(const uint64_t *block_sums, uint64_t blocks);
 /* The same of a piece that lies packed in memory, by pack_block_bytes(). */

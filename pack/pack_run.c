@@ -34,7 +34,7 @@ void pack_run(const struct pack *pack, const struct pack_part *part)
 	struct digest_stream stream, *sum = part->sum ? &stream : NULL;
 
 	if (transform_plain(&pack->transform) && pack->from == pack->to) {
-		pack_copies(&(struct pack_lane){pack, *part}, 1);
+		pack_copies(&(struct pack_column){pack, *part}, 1);
 		return;
 	}
 	if (!pack->transform.to_rows) {
@@ -48,7 +48,7 @@ void pack_run(const struct pack *pack, const struct pack_part *part)
 		*part->sum = checksum_end(sum);
 }
 
-bool pack_beside(const struct pack *a, const struct pack *b)
+bool pack_can_copack(const struct pack *a, const struct pack *b)
 {
 	const struct runs *x = &a->runs, *y = &b->runs;
 
@@ -59,10 +59,10 @@ bool pack_beside(const struct pack *a, const struct pack *b)
 	       x->offset / x->stride_bytes == y->offset / y->stride_bytes;
 }
 
-void pack_run_lanes(const struct pack_lane *lanes, size_t count)
+void pack_run_columns(const struct pack_column *columns, size_t count)
 {
 	if (count)
-		pack_copies(lanes, count);
+		pack_copies(columns, count);
 }
 
 const char *pack_kernel_name(void)

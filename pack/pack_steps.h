@@ -14,8 +14,8 @@
 /* One chunk of the part, `done` bytes after its start: added to the sum, and to all targets. */
 void pack_give(const struct pack_part *part, struct digest_stream *sum, uint64_t done,
 	       const unsigned char *chunk, uint64_t bytes);
-/* Copies, one lane or as many as pack_run_lanes() takes, and their sums. */
-void pack_copies(const struct pack_lane *lanes, size_t count);
+/* Copies, one column or as many as pack_run_columns() takes, and their sums. */
+void pack_copies(const struct pack_column *columns, size_t count);
 /* What is transformed in blocks; sums into `sum`, which may be NULL, not into part->sum. `kernel`
  * as convert_find() takes it. */
 void pack_transformed(const struct pack *pack, const struct pack_part *part,

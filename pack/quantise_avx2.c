@@ -18,7 +18,7 @@ INLINE256 __m256i load(const unsigned char *from)
 	return _mm256_loadu_si256((const __m256i *)(const void *)from);
 }
 
-/* 8 numbers as F32 to 8 codes in lanes of 32 bits */
+/* 8 numbers as F32 to 8 codes of 32 bits each */
 INLINE256 __m256i codes_f32(__m256i bits, __m256 inverse)
 {
 	__m256i magnitude = _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff));
@@ -132,14 +132,14 @@ INLINE256 __m256i largest(__m256i most, __m256i bits, uint64_t element)
 
 INLINE256 uint32_t largest_of(__m256i most, uint64_t element)
 {
-	uint32_t lanes[8], peak = 0;
+	uint32_t numbers[8], peak = 0;
 
-	if (element == 2) /* the larger half of each lane */
+	if (element == 2) /* the larger half of each element */
 		most = _mm256_max_epu32(_mm256_and_si256(most, _mm256_set1_epi32(0xffff)),
 					_mm256_srli_epi32(most, 16));
-	memcpy(lanes, &most, sizeof(lanes));
+	memcpy(numbers, &most, sizeof(numbers));
 	for (int i = 0; i < 8; i++)
-		peak = lanes[i] > peak ? lanes[i] : peak;
+		peak = numbers[i] > peak ? numbers[i] : peak;
 	return peak;
 }
 

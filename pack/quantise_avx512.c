@@ -7,7 +7,7 @@
 
 #if PROCESSOR_X86
 
-/* 16 numbers as F32 to 16 codes in lanes of 32 bits */
+/* 16 numbers as F32 to 16 codes of 32 bits each */
 INLINE512 __m512i codes_f32(__m512i bits, __m512 inverse)
 {
 	__m512i magnitude = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
@@ -94,7 +94,8 @@ TARGET512 void quantise_512_values_f16(const struct quantise_strip *strip)
 
 /* ---- the largest magnitudes ---- */
 
-/* Of 64 bytes and what was the largest so far, lane by lane; a copy of the bytes for `near`. */
+/* Of 64 bytes and what was the largest so far, element by element; a copy of the bytes for
+ * `near`. */
 INLINE512 __m512i largest(__m512i most, __m512i bits, uint64_t element)
 {
 	bits = _mm512_and_si512(bits, _mm512_set1_epi32(element == 4 ? 0x7fffffff : 0x7fff7fff));
@@ -151,7 +152,7 @@ INLINE512 void peaks(uint32_t *out, const struct quantise_strip *strip, uint64_t
 	for (uint64_t b = 0; b < blocks; b++) {
 		__m512i wide = best[b];
 
-		if (element == 2) /* the larger half of each lane */
+		if (element == 2) /* the larger half of each element */
 			wide = _mm512_max_epu32(_mm512_and_si512(wide, _mm512_set1_epi32(0xffff)),
 						_mm512_srli_epi32(wide, 16));
 		out[b] = _mm512_reduce_max_epu32(wide);

@@ -46,8 +46,8 @@ INLINE512 __m512i quantise_code_of(__m512i magnitude, __m512 inverse)
 	return _mm512_add_epi32(sum, _mm512_srli_epi32(sum, 20));
 }
 
-/* 32 of BF16 to 32 codes in lanes of 16 bits: the even ones, and the odd ones, in halves of F32
- * lanes that they need not be moved from */
+/* 32 of BF16 to 32 codes of 16 bits each: the even ones, and the odd ones, in halves of F32
+ * elements that they need not be moved from */
 INLINE512 __m512i quantise_codes_bf16(__m512i bits, __m512 inverse)
 {
 	__m512i magnitude = _mm512_and_epi32(bits, _mm512_set1_epi32(0x7fff7fff));

@@ -200,11 +200,11 @@ TARGET_VBMI static void peaks_f8(unsigned char *peaks, const struct requantise_s
 			}
 	}
 	for (uint64_t c = 0; c < strip->cells; c++) {
-		unsigned char lanes[64], peak = 1;
+		unsigned char numbers[64], peak = 1;
 
-		_mm512_storeu_si512(lanes, best[c]);
+		_mm512_storeu_si512(numbers, best[c]);
 		for (int i = 0; i < 64; i++)
-			peak = lanes[i] > peak ? lanes[i] : peak;
+			peak = numbers[i] > peak ? numbers[i] : peak;
 		peaks[c] = peak - 1;
 	}
 }

@@ -250,7 +250,7 @@ static bool post(struct run *run, uint32_t t, double now)
 	struct sender *sender = &run->senders[t];
 	size_t index = sender->posted;
 	const struct sim_flow *flow = &run->flows.items[index];
-	uint32_t at = (uint32_t)run->flows.lane_first[t] + flow->lane;
+	uint32_t at = (uint32_t)run->flows.queue_first[t] + flow->queue;
 	struct slot *slot = &run->slots[at];
 
 	if (run->receivers[flow->inference].lost) {
@@ -340,7 +340,8 @@ static void lose_trainer(struct run *run, uint32_t t, double now)
 {
 	run->senders[t].lost = true;
 	event_queue_drop(&run->queue, wake_id(run, t));
-	for (size_t slot = run->flows.lane_first[t]; slot < run->flows.lane_first[t + 1]; slot++) {
+	for (size_t slot = run->flows.queue_first[t]; slot < run->flows.queue_first[t + 1];
+	     slot++) {
 		if (run->slots[slot].first)
 			leave(run, (uint32_t)slot, now);
 		run->slots[slot].first = 0;
@@ -432,7 +433,7 @@ static void play(struct run *run)
 
 static int open_run(struct run *run, const struct topology *topology, struct error *error)
 {
-	size_t slots = run->flows.lane_first[run->trainers];
+	size_t slots = run->flows.queue_first[run->trainers];
 	int rc = 0;
 
 	if (slots > UINT32_MAX - run->trainers - 1)
@@ -472,7 +473,8 @@ static int open_run(struct run *run, const struct topology *topology, struct err
 		run->senders[t].through = run->senders[t].posted = run->senders[t].prepared =
 			run->flows.first[t];
 	for (uint32_t t = 0; t < run->trainers; t++)
-		for (size_t at = run->flows.lane_first[t]; at < run->flows.lane_first[t + 1]; at++)
+		for (size_t at = run->flows.queue_first[t]; at < run->flows.queue_first[t + 1];
+		     at++)
 			run->slots[at].trainer = t;
 	for (size_t f = 0; f < run->flows.count; f++)
 		run->receivers[run->flows.items[f].inference].expected += run->flows.items[f].bytes;

@@ -78,7 +78,7 @@ struct simulated_rank {
 	bool lost;               /* failed, or has no NIC any more */
 };
 
-/* One box of work: a lane of one worker was busy from..to. */
+/* One box of work: a track of one worker was busy from..to. */
 struct simulated_slice {
 	enum role role;
 	uint32_t rank;

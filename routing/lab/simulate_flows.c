@@ -43,14 +43,14 @@ struct builder {
 	uint64_t used_bytes;
 	uint32_t *last_flow; /* by inference rank: flow of this trainer + 1 */
 	uint32_t *last_stamp;
-	uint32_t *lane, lanes; /* by inference rank: this trainer's lane */
+	uint32_t *queue, queues; /* by inference rank: this trainer's queue */
 };
 
 void sim_flows_fini(struct sim_flows *flows)
 {
 	memory_free(flows->items);
 	memory_free(flows->first);
-	memory_free(flows->lane_first);
+	memory_free(flows->queue_first);
 	*flows = (struct sim_flows){0};
 }
 
@@ -155,10 +155,10 @@ static struct sim_flow *add_flow(struct builder *builder, uint32_t trainer, uint
 		return NULL;
 	if (builder->last_stamp[inference] != trainer + 1) {
 		builder->last_stamp[inference] = trainer + 1;
-		builder->lane[inference] = builder->lanes++;
+		builder->queue[inference] = builder->queues++;
 	}
 	flow->inference = inference;
-	flow->lane = builder->lane[inference];
+	flow->queue = builder->queue[inference];
 	return flow;
 }
 
@@ -243,13 +243,13 @@ static int add_trainer(struct builder *builder, const struct send_order *sends, 
 
 	builder->parts.count = builder->ring.count = builder->oldest = 0;
 	builder->used_bytes = 0;
-	builder->lanes = 0;
+	builder->queues = 0;
 	flows->first[trainer] = first;
 	for (size_t i = sends->first[trainer]; i < sends->first[trainer + 1]; i++)
 		if (add_route(builder, trainer, first, sends->routes[i]))
 			return -ERROR_MEMORY;
 	spread_gather(flows->items + first, flows->count - first, gather_bytes);
-	flows->lane_first[trainer + 1] = flows->lane_first[trainer] + builder->lanes;
+	flows->queue_first[trainer + 1] = flows->queue_first[trainer] + builder->queues;
 	return 0;
 }
 
@@ -279,12 +279,12 @@ static int open_builder(struct builder *builder, const struct table *table,
 	builder->slots = memory_zalloc(builder->slot_count, sizeof(*builder->slots));
 	builder->last_flow = memory_zalloc(problem->inference_count, sizeof(uint32_t));
 	builder->last_stamp = memory_zalloc(problem->inference_count, sizeof(uint32_t));
-	builder->lane = memory_zalloc(problem->inference_count, sizeof(uint32_t));
+	builder->queue = memory_zalloc(problem->inference_count, sizeof(uint32_t));
 	flows->first = memory_zalloc((size_t)problem->trainer_count + 1, sizeof(*flows->first));
-	flows->lane_first =
-		memory_zalloc((size_t)problem->trainer_count + 1, sizeof(*flows->lane_first));
-	return builder->slots && builder->last_flow && builder->last_stamp && builder->lane &&
-			       flows->first && flows->lane_first
+	flows->queue_first =
+		memory_zalloc((size_t)problem->trainer_count + 1, sizeof(*flows->queue_first));
+	return builder->slots && builder->last_flow && builder->last_stamp && builder->queue &&
+			       flows->first && flows->queue_first
 		       ? 0
 		       : -ERROR_MEMORY;
 }
@@ -316,7 +316,7 @@ int sim_flows_build(struct sim_flows *flows, const struct table *table, uint64_t
 	memory_free(builder.slots);
 	memory_free(builder.last_flow);
 	memory_free(builder.last_stamp);
-	memory_free(builder.lane);
+	memory_free(builder.queue);
 	array_free(&builder.parts);
 	array_free(&builder.ring);
 	memory_free(gathers);

@@ -11,7 +11,7 @@
 
 struct sim_flow {
 	uint32_t inference;
-	uint32_t lane;       /* the trainer's inference ranks, numbered as it meets them */
+	uint32_t queue;      /* the trainer's inference ranks, numbered as it meets them */
 	uint32_t room_after; /* preparing waits until that many of the trainer's flows, counted
 				from its first, are through */
 	double bytes;
@@ -22,7 +22,7 @@ struct sim_flows {
 	struct sim_flow *items;  /* trainer t's: first[t] .. first[t + 1] */
 	size_t *first;
 	size_t count, capacity;
-	size_t *lane_first;      /* by trainer: its lanes among all; one more at the end */
+	size_t *queue_first;     /* by trainer: its queues among all; one more at the end */
 	uint64_t flow_bytes_min;
 };
 

@@ -13,13 +13,13 @@ static long long whole_ns(double seconds)
 	return llround(seconds * 1e9);
 }
 
-/* A lane a stage, and behind them one for each peer. */
+/* A track a stage, and behind them one for each peer. */
 static uint32_t tid_of(const struct simulated_slice *slice)
 {
 	return slice->is_stage ? (uint32_t)slice->stage : STAGE_COUNT + slice->peer;
 }
 
-static int by_lane(const void *x, const void *y)
+static int by_track(const void *x, const void *y)
 {
 	const struct simulated_slice *a = x, *b = y;
 
@@ -32,7 +32,7 @@ static int by_lane(const void *x, const void *y)
 	return a->from < b->from ? -1 : a->from > b->from;
 }
 
-static bool same_lane(const struct simulated_slice *a, const struct simulated_slice *b)
+static bool same_track(const struct simulated_slice *a, const struct simulated_slice *b)
 {
 	return a->role == b->role && a->rank == b->rank && tid_of(a) == tid_of(b);
 }
@@ -106,7 +106,7 @@ static void put_processes(struct writer *writer, const struct table *table)
 		}
 }
 
-static void put_lane(struct writer *writer, const struct simulated_slice *slice)
+static void put_track(struct writer *writer, const struct simulated_slice *slice)
 {
 	char name[32];
 
@@ -149,14 +149,14 @@ static void put_slices(struct writer *writer, const struct simulation *simulatio
 
 	for (size_t i = 0; i < simulation->slice_count; i++) {
 		const struct simulated_slice *slice = &simulation->slices[i];
-		bool fresh = !i || !same_lane(slice - 1, slice);
+		bool fresh = !i || !same_track(slice - 1, slice);
 
 		if (flows && (fresh || slice->to - slice->from >= least)) {
 			put_slice(writer, &joined, flows);
 			flows = 0;
 		}
 		if (fresh)
-			put_lane(writer, slice);
+			put_track(writer, slice);
 		if (!flows++) {
 			joined = *slice;
 		} else {
@@ -174,13 +174,13 @@ static void put_slices(struct writer *writer, const struct simulation *simulatio
 
 static double least_of(const struct simulation *simulation)
 {
-	size_t lanes = 0;
+	size_t tracks = 0;
 
 	if (simulation->slice_count <= TRACE_SLICES_AIM)
 		return 0;
 	for (size_t i = 0; i < simulation->slice_count; i++)
-		lanes += !i || !same_lane(&simulation->slices[i - 1], &simulation->slices[i]);
-	return simulation->makespan_seconds * (double)lanes / TRACE_SLICES_AIM;
+		tracks += !i || !same_track(&simulation->slices[i - 1], &simulation->slices[i]);
+	return simulation->makespan_seconds * (double)tracks / TRACE_SLICES_AIM;
 }
 
 /* ---- counters ---- */
@@ -208,7 +208,7 @@ void trace_write(FILE *stream, struct simulation *simulation, const struct table
 
 	if (simulation->slice_count > 1)
 		qsort(simulation->slices, simulation->slice_count, sizeof(*simulation->slices),
-		      by_lane);
+		      by_track);
 	*merged_seconds = least_of(simulation);
 	fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", stream);
 	put_processes(&writer, table);

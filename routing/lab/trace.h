@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * trace.h -- a simulated schedule in the Chrome trace format, for ui.perfetto.dev: a process a
- * rank, a lane for each peer of a trainer and for each stage of a worker, counters of GB/s.
- * Slices of a lane never overlap. Of a large schedule short neighbours become one slice, which
+ * rank, a track for each peer of a trainer and for each stage of a worker, counters of GB/s.
+ * Slices of a track never overlap. Of a large schedule short neighbours become one slice, which
  * says of how many ("flows").
  */
 #ifndef ROUTING_LAB_TRACE_H

@@ -139,7 +139,7 @@ struct bench {
 	const struct job *job;
 	struct pack packs[SLICES_MAX];
 	uint32_t slices, threads;
-	uint32_t lanes; /* packed together: all slices of a tensor, or each on its own */
+	uint32_t group; /* packed together: all slices of a tensor, or each on its own */
 	uint64_t tensors, tensor_bytes, piece_source_bytes;
 	unsigned char *source, *target;
 	float *scales;
@@ -153,17 +153,17 @@ struct worker {
 	uint64_t seen; /* so that nothing is optimised away */
 };
 
-typedef uint64_t lanes __attribute__((vector_size(64), aligned(64)));
+typedef uint64_t vector __attribute__((vector_size(64), aligned(64)));
 
 static uint64_t read_once(const unsigned char *data, uint64_t bytes)
 {
-	lanes a = {0}, b = {0}, c = {0}, d = {0};
+	vector a = {0}, b = {0}, c = {0}, d = {0};
 
 	for (uint64_t i = 0; i + 256 <= bytes; i += 256) {
-		a += *(const lanes *)(const void *)(data + i);
-		b += *(const lanes *)(const void *)(data + i + 64);
-		c += *(const lanes *)(const void *)(data + i + 128);
-		d += *(const lanes *)(const void *)(data + i + 192);
+		a += *(const vector *)(const void *)(data + i);
+		b += *(const vector *)(const void *)(data + i + 64);
+		c += *(const vector *)(const void *)(data + i + 128);
+		d += *(const vector *)(const void *)(data + i + 192);
 	}
 	a = a + b + c + d;
 	return a[0] + a[1] + a[2] + a[3] + a[4] + a[5] + a[6] + a[7];
@@ -208,11 +208,11 @@ static void read_lines(struct worker *worker, uint64_t slice, uint64_t tensor)
 static void pack_some(struct worker *worker, uint64_t slice, uint64_t tensor)
 {
 	const struct bench *bench = worker->bench;
-	struct pack_lane together[SLICES_MAX];
+	struct pack_column together[SLICES_MAX];
 	void *targets[SLICES_MAX];
 	uint64_t sums[SLICES_MAX] = {0};
 
-	for (uint32_t i = 0; i < bench->lanes; i++) {
+	for (uint32_t i = 0; i < bench->group; i++) {
 		const struct pack *pack = &bench->packs[slice + i];
 
 		targets[i] = bench->target + ((slice + i) * bench->tensors + tensor) * pack->bytes;
@@ -226,11 +226,11 @@ static void pack_some(struct worker *worker, uint64_t slice, uint64_t tensor)
 			.sum = worker->way == WAY_SUMMED ? &sums[i] : NULL,
 		};
 	}
-	if (bench->lanes > 1)
-		pack_run_lanes(together, bench->lanes);
+	if (bench->group > 1)
+		pack_run_columns(together, bench->group);
 	else
 		pack_run(together[0].pack, &together[0].part);
-	for (uint32_t i = 0; i < bench->lanes; i++)
+	for (uint32_t i = 0; i < bench->group; i++)
 		worker->seen += sums[i];
 }
 
@@ -247,7 +247,7 @@ static void *work(void *argument)
 	struct worker *worker = argument;
 	const struct bench *bench = worker->bench;
 	bool packs = worker->way == WAY_PACK || worker->way == WAY_SUMMED;
-	uint64_t turns = bench->slices / (packs ? bench->lanes : 1) * bench->tensors;
+	uint64_t turns = bench->slices / (packs ? bench->group : 1) * bench->tensors;
 	double begin = thread_seconds();
 
 	for (uint64_t k = worker->index; k < turns; k += bench->threads) {
@@ -316,13 +316,13 @@ static void measure(const struct bench *bench, uint32_t rounds)
 	}
 	json_to_file(&json, stdout);
 	json_put_object(&json);
-	snprintf(name, sizeof(name), "%s%s", bench->lanes > 1 ? "together: " : "",
+	snprintf(name, sizeof(name), "%s%s", bench->group > 1 ? "together: " : "",
 		 bench->job->name);
 	json_put_key_string(&json, "job", name);
 	json_put_key_string(&json, "kernel", pack_kernel_name());
 	json_put_key_u64(&json, "threads", bench->threads);
 	json_put_key_u64(&json, "piece_bytes", bench->packs[0].bytes);
-	json_put_key_u64(&json, "lanes", bench->lanes);
+	json_put_key_u64(&json, "lanes", bench->group);
 	json_put_key_u64(&json, "row_bytes", bench->packs[0].runs.row_bytes);
 	json_put_key_string(&json, "yardstick", in_blocks(bench->job) ? "read" : "memcpy");
 	json_put_key_double(&json, "ratio", median(ratio, rounds));
@@ -403,10 +403,10 @@ static void fill(struct bench *bench, uint64_t bytes, enum dtype from)
 static void measure_job(struct bench *bench, uint32_t threads, uint32_t rounds)
 {
 	bench->threads = threads;
-	bench->lanes = 1;
+	bench->group = 1;
 	measure(bench, rounds);
-	bench->lanes = bench->slices;
-	if (bench->lanes > 1 && pack_beside(&bench->packs[0], &bench->packs[1]))
+	bench->group = bench->slices;
+	if (bench->group > 1 && pack_can_copack(&bench->packs[0], &bench->packs[1]))
 		measure(bench, rounds);
 }
 

@@ -96,12 +96,12 @@ def test_baseline__a_broadcast_sends_everything_to_everybody():
 
 @pytest.mark.parametrize("job", [JOB, ("--model", "Qwen3-30B-A3B", "--train", "world=64,pp=4", "--infer",
                                        "engines=4,tp=16,ep=16", "--topology", "per_host=8,nics=8,gbps=400")])
-def test_trace__is_valid_and_its_lanes_never_overlap(job, tmp_path):
+def test_trace__is_valid_and_its_tracks_never_overlap(job, tmp_path):
     file = tmp_path / "trace.json"
     out = simulate(*job, "--trace", file, "--rate", "verify=60")
     trace = json.loads(file.read_text())
     events = trace["traceEvents"]
-    lanes, names, sent = {}, set(), 0
+    tracks, names, sent = {}, set(), 0
     for event in events:
         assert event["ph"] in "MXC"
         if event["ph"] == "M" and event["name"] == "process_name":
@@ -109,13 +109,13 @@ def test_trace__is_valid_and_its_lanes_never_overlap(job, tmp_path):
         if event["ph"] != "X":
             continue
         assert event["pid"] in names
-        lane, from_ns = (event["pid"], event["tid"]), round(event["ts"] * 1000)
-        assert lanes.get(lane, 0) <= from_ns, event
-        lanes[lane] = from_ns + round(event["dur"] * 1000)
-        if event["tid"] >= 4:  # behind the stages, a lane a peer
+        track, from_ns = (event["pid"], event["tid"]), round(event["ts"] * 1000)
+        assert tracks.get(track, 0) <= from_ns, event
+        tracks[track] = from_ns + round(event["dur"] * 1000)
+        if event["tid"] >= 4:  # behind the stages, a track a peer
             sent += event["args"]["bytes"]
     assert sent == out["bytes"]
-    assert max(lanes.values()) == pytest.approx(out["makespan_seconds"] * 1e9, abs=2)
+    assert max(tracks.values()) == pytest.approx(out["makespan_seconds"] * 1e9, abs=2)
     assert sum(e["ph"] == "X" for e in events) <= 200_000
     assert len(names) == 1 + len(out["trainers"]) + len(out["inference"])
 

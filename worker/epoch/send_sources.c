@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * send_sources.c -- the distinct pieces among a trainer's rows: what is packed once for all that want
- * it, what is packed along with it, and what needs no packing at all.
+ * it, what is co-packed with it, and what needs no packing at all.
  */
 #include "worker/epoch/epoch.h"
 #include "worker/epoch/send_parts.h"
@@ -122,7 +122,7 @@ static int add_source(struct send_plan *plan, const struct epoch *epoch, uint32_
 	return init_pack(epoch, row, source, error);
 }
 
-/* Scales of the very box of the values before them are made along with these. */
+/* Scales of the very box of the values before them are packed with these. */
 static void find_follower(struct send_plan *plan, const struct epoch *epoch, size_t values,
 			  size_t scales)
 {
@@ -190,7 +190,7 @@ int send_plan_find_sources(struct send_plan *plan, const struct epoch *epoch, st
 static bool joins(const struct send_source *a, const struct send_source *b)
 {
 	return a->tensor == b->tensor && a->part_bytes == b->part_bytes &&
-	       pack_beside(&a->pack, &b->pack) &&
+	       pack_can_copack(&a->pack, &b->pack) &&
 	       a->pack.runs.offset + a->pack.runs.row_bytes == b->pack.runs.offset;
 }
 
@@ -199,8 +199,8 @@ static uint8_t group_max(const struct send_plan *plan, const struct send_source 
 	uint64_t row_bytes = source->pack.runs.row_bytes;
 	uint64_t most = row_bytes ? GROUP_ROW_BYTES / row_bytes : 1;
 
-	if (most > PACK_LANES_MAX)
-		most = PACK_LANES_MAX;
+	if (most > PACK_COLUMNS_MAX)
+		most = PACK_COLUMNS_MAX;
 	/* pieces larger than the ring together would lose their slots before their turn */
 	if (source->slots && most > plan->ring_bytes / source->pack.bytes)
 		most = plan->ring_bytes / source->pack.bytes;

@@ -87,7 +87,7 @@ void executor_pause(struct sender *sender);
 
 /* Where a group's parts go beside their mapped targets: slots or homes, NULL for none. */
 struct pack_into {
-	void *memory[PACK_LANES_MAX];
+	void *memory[PACK_COLUMNS_MAX];
 };
 void executor_pack(struct sender *sender, const struct step *step, const struct pack_into *into);
 const struct send_target *executor_target(const struct sender *sender,

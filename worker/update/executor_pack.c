@@ -115,9 +115,9 @@ static void add_products(const struct sender *sender, const struct send_source *
 static void pack_group(struct sender *sender, const struct step *step, const struct pack_into *into)
 {
 	const struct send_source *sources = &sender->epoch->send.sources[step->group_first];
-	void *targets[PACK_LANES_MAX][TARGETS_AT_ONCE];
-	struct pack_lane columns[PACK_LANES_MAX];
-	uint32_t next[PACK_LANES_MAX];
+	void *targets[PACK_COLUMNS_MAX][TARGETS_AT_ONCE];
+	struct pack_column columns[PACK_COLUMNS_MAX];
+	uint32_t next[PACK_COLUMNS_MAX];
 	size_t wanted = 0;
 
 	for (uint32_t i = 0; i < step->group; i++) {
@@ -133,12 +133,12 @@ static void pack_group(struct sender *sender, const struct step *step, const str
 						    TARGETS_AT_ONCE - part.target_count);
 		add_products(sender, &sources[i], step->part, &part);
 		wanted += part.target_count || part.sum || part.transformed_scales;
-		columns[i] = (struct pack_lane){&sources[i].pack, part};
+		columns[i] = (struct pack_column){&sources[i].pack, part};
 	}
 	if (step->group == 1 && wanted)
 		pack_run(columns[0].pack, &columns[0].part);
 	else if (wanted)
-		pack_run_lanes(columns, step->group);
+		pack_run_columns(columns, step->group);
 	for (uint32_t i = 0; i < step->group; i++) {
 		pack_rest(sender, &sources[i], &columns[i].part, targets[i], next[i]);
 		if (sender->block_sums && !sources[i].sum_parts && !step->part)

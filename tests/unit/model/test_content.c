@@ -187,7 +187,7 @@ static double float_of(enum dtype dtype, const unsigned char *bytes)
 	}
 }
 
-static void test_make__every_float_lane_is_small_and_finite_and_both_signs_occur(void **state)
+static void test_make__every_float_is_small_and_finite_and_both_signs_occur(void **state)
 {
 	static const enum dtype floats[] = {DTYPE_BF16, DTYPE_F16,     DTYPE_F32,
 					    DTYPE_F64,	DTYPE_F8_E4M3, DTYPE_F8_E5M2};
@@ -254,8 +254,7 @@ int main(void)
 		cmocka_unit_test(test_version__changes_every_word_and_depends_on_its_place),
 		cmocka_unit_test(test_version__large_version_numbers_wrap_around),
 		cmocka_unit_test(test_make__equals_the_formula_at_any_offset_and_length),
-		cmocka_unit_test(
-			test_make__every_float_lane_is_small_and_finite_and_both_signs_occur),
+		cmocka_unit_test(test_make__every_float_is_small_and_finite_and_both_signs_occur),
 		cmocka_unit_test(test_make__words_do_not_repeat_and_tensors_differ),
 		cmocka_unit_test(test_contents__equal_the_vectors_of_the_python_statement),
 	};

@@ -404,7 +404,7 @@ static void test_engine__moves_every_byte_of_drawn_plans(void **state)
 		run_plan(number);
 }
 
-/* Pieces larger than the ring: what is packed along would be gone again in its turn. */
+/* Pieces larger than the ring: what is co-packed would be gone again in its turn. */
 static void test_slices__are_packed_once_however_small_the_ring(void **state)
 {
 	const struct rig_options options = {.trainers = 1,

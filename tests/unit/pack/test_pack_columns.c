@@ -28,13 +28,13 @@ static uint64_t below(uint64_t limit)
 
 /* One matrix of bytes, cut into columns of `width` from column `first` on. */
 struct matrix {
-	uint64_t rows, columns, first, width, lanes;
+	uint64_t rows, columns, first, width, slices;
 	unsigned char *bytes;
 };
 
-static struct pack pack_of(const struct matrix *matrix, uint64_t lane)
+static struct pack pack_of(const struct matrix *matrix, uint64_t column)
 {
-	uint64_t lo = matrix->first + lane * matrix->width;
+	uint64_t lo = matrix->first + column * matrix->width;
 	struct pack_source source = {
 		.from = DTYPE_U8,
 		.to = DTYPE_U8,
@@ -49,80 +49,81 @@ static struct pack pack_of(const struct matrix *matrix, uint64_t lane)
 	return pack;
 }
 
-/* A lane's memory: all its targets, each with an edge on both sides. */
-struct lane {
+/* A column's memory: all its targets, each with an edge on both sides. */
+struct column {
 	struct pack pack;
 	unsigned char *got, *want;
 	void *targets[TARGETS_MAX];
 	uint64_t sum;
 };
 
-static void prepare(struct lane *lane, struct pack_lane *call, const struct matrix *matrix,
+static void prepare(struct column *column, struct pack_column *call, const struct matrix *matrix,
 		    uint64_t from, uint64_t bytes, bool aligned)
 {
 	size_t room = bytes + 4 * EDGE, count = below(TARGETS_MAX + 1);
 
-	lane->want = malloc(bytes + 1);
-	lane->got = malloc(TARGETS_MAX * room);
-	assert_non_null(lane->want);
-	assert_non_null(lane->got);
+	column->want = malloc(bytes + 1);
+	column->got = malloc(TARGETS_MAX * room);
+	assert_non_null(column->want);
+	assert_non_null(column->got);
 	for (uint64_t i = 0; i < bytes; i++)
-		lane->want[i] = matrix->bytes[(from + i) / matrix->width * matrix->columns +
-					      lane->pack.runs.offset + (from + i) % matrix->width];
-	memset(lane->got, 0xee, TARGETS_MAX * room);
+		column->want[i] =
+			matrix->bytes[(from + i) / matrix->width * matrix->columns +
+				      column->pack.runs.offset + (from + i) % matrix->width];
+	memset(column->got, 0xee, TARGETS_MAX * room);
 	for (size_t t = 0; t < count; t++) {
-		uintptr_t at = (uintptr_t)lane->got + t * room + EDGE;
+		uintptr_t at = (uintptr_t)column->got + t * room + EDGE;
 
-		lane->targets[t] =
+		column->targets[t] =
 			(void *)((at + EDGE - 1) / EDGE * EDGE + (aligned ? 0 : below(EDGE)));
 	}
-	*call = (struct pack_lane){
-		.pack = &lane->pack,
+	*call = (struct pack_column){
+		.pack = &column->pack,
 		.part = {.data = matrix->bytes,
 			 .from = from,
 			 .bytes = bytes,
-			 .targets = lane->targets,
+			 .targets = column->targets,
 			 .target_count = count,
-			 .sum = !count || below(2) ? &lane->sum : NULL},
+			 .sum = !count || below(2) ? &column->sum : NULL},
 	};
 }
 
 /* The targets hold what they should, and nothing beside them was touched. */
-static void check(const struct lane *lane, const struct pack_part *part)
+static void check(const struct column *column, const struct pack_part *part)
 {
 	size_t room = part->bytes + 4 * EDGE;
 
 	for (size_t t = 0; t < part->target_count; t++) {
-		unsigned char *target = lane->targets[t];
+		unsigned char *target = column->targets[t];
 
-		assert_memory_equal(target, lane->want, part->bytes);
+		assert_memory_equal(target, column->want, part->bytes);
 		memset(target, 0xee, part->bytes);
 	}
 	for (size_t i = 0; i < TARGETS_MAX * room; i++)
-		if (lane->got[i] != 0xee)
+		if (column->got[i] != 0xee)
 			fail_msg("byte %zu beside the targets was written", i);
 	if (part->sum)
-		assert_true(lane->sum == checksum64(lane->want, part->bytes));
+		assert_true(column->sum == checksum64(column->want, part->bytes));
 }
 
-static void run_lanes(const struct matrix *matrix, uint64_t from, uint64_t bytes, bool aligned)
+static void run_columns(const struct matrix *matrix, uint64_t from, uint64_t bytes, bool aligned)
 {
-	static struct lane lanes[PACK_LANES_MAX];
-	struct pack_lane calls[PACK_LANES_MAX];
-	size_t turn = below(matrix->lanes);
+	static struct column columns[PACK_COLUMNS_MAX];
+	struct pack_column calls[PACK_COLUMNS_MAX];
+	size_t turn = below(matrix->slices);
 
-	for (size_t i = 0; i < matrix->lanes; i++) {
-		size_t k = (i * 7 + turn) % matrix->lanes; /* in no order, some of them twice */
+	for (size_t i = 0; i < matrix->slices; i++) {
+		size_t k = (i * 7 + turn) % matrix->slices; /* in no order, some of them twice */
 
-		lanes[i].pack = pack_of(matrix, k);
-		prepare(&lanes[i], &calls[i], matrix, from, bytes, aligned);
+		columns[i].pack = pack_of(matrix, k);
+		prepare(&columns[i], &calls[i], matrix, from, bytes, aligned);
 	}
-	pack_run_lanes(calls, matrix->lanes);
+	pack_run_columns(calls, matrix->slices);
 	copy_fence();
-	for (size_t i = 0; i < matrix->lanes; i++) {
-		check(&lanes[i], &calls[i].part);
-		free(lanes[i].got);
-		free(lanes[i].want);
+	for (size_t i = 0; i < matrix->slices; i++) {
+		check(&columns[i], &calls[i].part);
+		free(columns[i].got);
+		free(columns[i].want);
 	}
 }
 
@@ -132,11 +133,11 @@ static void run_random(unsigned char *bytes)
 	struct matrix matrix = {.width = widths[below(ARRAY_SIZE(widths))]};
 	uint64_t piece, from, to;
 
-	matrix.lanes = 1 + below(below(3) ? 8 : PACK_LANES_MAX);
-	while (matrix.lanes * matrix.width * 2 > TENSOR_BYTES / 4)
-		matrix.lanes--;
+	matrix.slices = 1 + below(below(3) ? 8 : PACK_COLUMNS_MAX);
+	while (matrix.slices * matrix.width * 2 > TENSOR_BYTES / 4)
+		matrix.slices--;
 	matrix.first = below(70);
-	matrix.columns = matrix.first + matrix.lanes * matrix.width + (matrix.lanes == 1) +
+	matrix.columns = matrix.first + matrix.slices * matrix.width + (matrix.slices == 1) +
 			 (below(2) ? below(70) : 0);
 	matrix.rows = 2 + below(TENSOR_BYTES / 2 / matrix.columns - 1);
 	if (matrix.rows > 100000 / matrix.width + 2)
@@ -154,11 +155,11 @@ static void run_random(unsigned char *bytes)
 		to = piece;
 	if (!below(4))
 		from = 0;
-	run_lanes(&matrix, from, to - from, below(2));
+	run_columns(&matrix, from, to - from, below(2));
 	free(matrix.bytes);
 }
 
-static void test_lanes__are_each_as_if_made_alone(void **state)
+static void test_columns__are_each_as_if_packed_alone(void **state)
 {
 	static const char *const kernels[] = {"avx512", "avx2", "portable"};
 	unsigned char *bytes = malloc(TENSOR_BYTES);
@@ -175,7 +176,7 @@ static void test_lanes__are_each_as_if_made_alone(void **state)
 	}
 	for (size_t k = 0; k < ARRAY_SIZE(kernels) && !pack_kernel_use(kernels[k]);)
 		k++;
-	pack_run_lanes(NULL, 0);
+	pack_run_columns(NULL, 0);
 	free(bytes);
 }
 
@@ -196,41 +197,42 @@ static struct pack slice_of(uint64_t rows, uint64_t columns, uint64_t row, uint6
 	return pack;
 }
 
-static void test_pack_beside__is_true_of_short_slices_of_the_same_rows_only(void **state)
+static void test_pack_can_copack__is_true_of_short_slices_of_the_same_rows_only(void **state)
 {
 	struct pack a = slice_of(64, 4096, 8, 0, 32, 512), b;
 
 	(void)state;
 	b = slice_of(64, 4096, 8, 512, 32, 512);
-	assert_true(pack_beside(&a, &b));
-	assert_true(pack_beside(&b, &a));
-	assert_true(pack_beside(&a, &a));
+	assert_true(pack_can_copack(&a, &b));
+	assert_true(pack_can_copack(&b, &a));
+	assert_true(pack_can_copack(&a, &a));
 	b = slice_of(64, 4096, 9, 512, 32, 512); /* other rows */
-	assert_false(pack_beside(&a, &b));
+	assert_false(pack_can_copack(&a, &b));
 	b = slice_of(64, 4096, 8, 512, 33, 512); /* more of them */
-	assert_false(pack_beside(&a, &b));
+	assert_false(pack_can_copack(&a, &b));
 	b = slice_of(64, 4096, 8, 512, 32, 256); /* shorter ones */
-	assert_false(pack_beside(&a, &b));
+	assert_false(pack_can_copack(&a, &b));
 	b = slice_of(64, 8192, 8, 512, 32, 512); /* of a wider tensor */
-	assert_false(pack_beside(&a, &b));
+	assert_false(pack_can_copack(&a, &b));
 	b = slice_of(64, 4096, 8, 512, 32, 512);
 	b.to = DTYPE_F32;
-	assert_false(pack_beside(&a, &b));
+	assert_false(pack_can_copack(&a, &b));
 	b.to = DTYPE_BF16;
 	b.transform.to_rows = b.transform.to_columns = 128;
-	assert_false(pack_beside(&a, &b));
+	assert_false(pack_can_copack(&a, &b));
 	a = slice_of(64, 8192, 8, 0, 32, 4096); /* long ones are as fast alone */
 	b = slice_of(64, 8192, 8, 4096, 32, 4096);
-	assert_false(pack_beside(&a, &b));
+	assert_false(pack_can_copack(&a, &b));
 	a = slice_of(64, 512, 8, 0, 32, 512); /* dense, as one row */
-	assert_false(pack_beside(&a, &a));
+	assert_false(pack_can_copack(&a, &a));
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_lanes__are_each_as_if_made_alone),
-		cmocka_unit_test(test_pack_beside__is_true_of_short_slices_of_the_same_rows_only),
+		cmocka_unit_test(test_columns__are_each_as_if_packed_alone),
+		cmocka_unit_test(
+			test_pack_can_copack__is_true_of_short_slices_of_the_same_rows_only),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
