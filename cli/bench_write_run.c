@@ -323,7 +323,7 @@ static int await_signal(struct write_link *link, uint64_t number, struct error *
 	struct transport_signal signal;
 
 	for (;;) {
-		if (transport_signal_read(link->endpoint, &signal) == 0 && signal.word == number)
+		if (transport_signal_read(link->endpoint, &signal) == 0 && signal.tag == number)
 			return 0;
 		if (clock_ns() >= deadline)
 			return error_set(error, ERROR_TIMEOUT,

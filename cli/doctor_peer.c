@@ -178,7 +178,7 @@ static int open_link(struct session *session, struct finding *finding, struct er
 
 static int signal_peer(struct session *session, struct error *error)
 {
-	int rc = transport_signal(session->link.endpoint, DOCTOR_WORD, NULL, 0,
+	int rc = transport_signal(session->link.endpoint, DOCTOR_TAG, NULL, 0,
 				  write_deadline(&session->link), error);
 
 	session->signals += rc == 0;

@@ -20,7 +20,7 @@
 #define DOCTOR_TOOL         "doctor"
 #define DOCTOR_REGION_BYTES (UINT64_C(1) << 20)
 #define DOCTOR_STEP_NS      UINT64_C(20000000000) /* the other side has that long for a step */
-#define DOCTOR_WORD         0x646f6374u
+#define DOCTOR_TAG         0x646f6374u
 #define DOCTOR_PINGS_MAX    10000
 
 struct doctor_rail {

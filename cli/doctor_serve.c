@@ -163,7 +163,7 @@ static int answer_pings(struct write_link *link, const struct tool_ping *ping, s
 	for (uint64_t i = 0; rc == 0 && i < ping->count; i++) {
 		rc = doctor_signal_wait(link, ping->sequence + i, error);
 		if (rc == 0)
-			rc = transport_signal(link->endpoint, DOCTOR_WORD, NULL, 0,
+			rc = transport_signal(link->endpoint, DOCTOR_TAG, NULL, 0,
 					      write_deadline(link), error);
 	}
 	return rc ? rc : exchange_send(&link->exchange, &pong, write_deadline(link), error);

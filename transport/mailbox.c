@@ -11,28 +11,28 @@
 
 #define PAYLOAD_WORDS (TRANSPORT_PAYLOAD_BYTES / 8)
 
-void mailbox_clear(struct mailbox_letter *letter)
+void mailbox_clear(struct mailbox_slot *slot)
 {
-	atomic_store(&letter->latest, 0);
-	atomic_store(&letter->bank[0].sequence, 0);
-	atomic_store(&letter->bank[1].sequence, 0);
+	atomic_store(&slot->latest, 0);
+	atomic_store(&slot->bank[0].sequence, 0);
+	atomic_store(&slot->bank[1].sequence, 0);
 }
 
 /* The release on each word keeps it behind the bank's sequence 0, and the next sequence
  * behind each word: no fence is needed, which thread checkers could not follow. */
-void mailbox_store(struct mailbox_letter *letter, const struct transport_signal *signal)
+void mailbox_store(struct mailbox_slot *slot, const struct transport_signal *signal)
 {
-	struct mailbox_bank *bank = &letter->bank[signal->sequence & 1];
+	struct mailbox_bank *bank = &slot->bank[signal->sequence & 1];
 	uint64_t words[PAYLOAD_WORDS];
 
 	memcpy(words, signal->payload, sizeof(words));
 	atomic_store_explicit(&bank->sequence, 0, memory_order_relaxed);
-	atomic_store_explicit(&bank->head, signal->word | (uint64_t)signal->length << 32,
+	atomic_store_explicit(&bank->head, signal->tag | (uint64_t)signal->length << 32,
 			      memory_order_release);
 	for (int i = 0; i < PAYLOAD_WORDS; i++)
 		atomic_store_explicit(&bank->payload[i], words[i], memory_order_release);
 	atomic_store_explicit(&bank->sequence, signal->sequence, memory_order_release);
-	atomic_store_explicit(&letter->latest, signal->sequence, memory_order_release);
+	atomic_store_explicit(&slot->latest, signal->sequence, memory_order_release);
 }
 
 static bool load_bank(struct mailbox_bank *bank, uint64_t sequence, struct transport_signal *signal)
@@ -46,7 +46,7 @@ static bool load_bank(struct mailbox_bank *bank, uint64_t sequence, struct trans
 		words[i] = atomic_load_explicit(&bank->payload[i], memory_order_acquire);
 	if (atomic_load_explicit(&bank->sequence, memory_order_relaxed) != sequence)
 		return false;
-	signal->word = (uint32_t)head;
+	signal->tag = (uint32_t)head;
 	signal->length = (uint32_t)(head >> 32);
 	signal->sequence = sequence;
 	memcpy(signal->payload, words, sizeof(words));
@@ -56,16 +56,16 @@ static bool load_bank(struct mailbox_bank *bank, uint64_t sequence, struct trans
 	return true;
 }
 
-int mailbox_load(struct mailbox_letter *letter, struct transport_signal *signal)
+int mailbox_load(struct mailbox_slot *slot, struct transport_signal *signal)
 {
 	uint64_t last = 0;
 
 	for (int same = 0; same < 1000;) {
-		uint64_t latest = atomic_load_explicit(&letter->latest, memory_order_acquire);
+		uint64_t latest = atomic_load_explicit(&slot->latest, memory_order_acquire);
 
 		if (!latest)
 			return 1;
-		if (load_bank(&letter->bank[latest & 1], latest, signal))
+		if (load_bank(&slot->bank[latest & 1], latest, signal))
 			return 0;
 		/* latest must move when its bank does; if not, the slot was overwritten
 		 * with garbage and no signal is the honest answer */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * mailbox.h -- where signals land: a letter per peer, a doorbell per domain.
+ * mailbox.h -- where signals land: a slot per peer, a doorbell per domain.
  *
- *   letter   latest ──► sequence of the newest complete signal (0: none)
+ *   slot     latest ──► sequence of the newest complete signal (0: none)
  *            bank[0]    even sequences        bank[1]   odd ones
- *            { sequence, word|length, payload[96] }
+ *            { sequence, tag|length, payload[96] }
  *
  * The writer fills the bank that `latest` does not point to, so a writer that dies in the
  * middle leaves the signal before it whole. The reader checks the bank's sequence before and
@@ -22,18 +22,18 @@
 
 struct mailbox_bank {
 	_Atomic uint64_t sequence;
-	_Atomic uint64_t head; /* word, length << 32 */
+	_Atomic uint64_t head; /* tag, length << 32 */
 	_Atomic uint64_t payload[TRANSPORT_PAYLOAD_BYTES / 8];
 };
 
-struct mailbox_letter {
+struct mailbox_slot {
 	_Atomic uint64_t latest;
 	struct mailbox_bank bank[2];
 };
 
-void mailbox_clear(struct mailbox_letter *letter);
-void mailbox_store(struct mailbox_letter *letter, const struct transport_signal *signal);
-int mailbox_load(struct mailbox_letter *letter, struct transport_signal *signal);
+void mailbox_clear(struct mailbox_slot *slot);
+void mailbox_store(struct mailbox_slot *slot, const struct transport_signal *signal);
+int mailbox_load(struct mailbox_slot *slot, struct transport_signal *signal);
 
 struct doorbell {
 	_Atomic uint64_t count;   /* signals that landed in the domain */

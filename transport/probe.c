@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define PROBE_BYTES 8192
-#define PROBE_WORD  0x70726f62u
+#define PROBE_TAG   0x70726f62u
 #define PROBE_NS    UINT64_C(5000000000)
 
 struct side {
@@ -93,10 +93,10 @@ static int transfer(struct side *from, struct side *to, const struct transport_r
 	if (!rc)
 		rc = transport_flush(from->endpoint, deadline, error);
 	if (!rc)
-		rc = transport_signal(from->endpoint, PROBE_WORD + seed, &seed, 1, deadline, error);
+		rc = transport_signal(from->endpoint, PROBE_TAG + seed, &seed, 1, deadline, error);
 	if (rc)
 		return rc;
-	if (transport_signal_read(to->endpoint, &signal) != 0 || signal.word != PROBE_WORD + seed ||
+	if (transport_signal_read(to->endpoint, &signal) != 0 || signal.tag != PROBE_TAG + seed ||
 	    signal.length != 1)
 		return error_set(error, ERROR_UNSUPPORTED, "the probe's signal did not arrive");
 	if (memcmp(source, transport_region_memory(target), PROBE_BYTES) != 0)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * signal.c -- the word that says "everything before me is there".
+ * signal.c -- what says "everything before me is there".
  *
  * It returns when the signal itself is complete, so 0 means that the target holds it: a
  * trainer that then leaves takes nothing with it.
@@ -57,10 +57,10 @@ static int send(struct transport_endpoint *endpoint, struct transport_signal *si
 	return rc ? rc : endpoint_drain(endpoint, "signalling", &wait, failure);
 }
 
-int transport_signal(struct transport_endpoint *endpoint, uint32_t word, const void *payload,
+int transport_signal(struct transport_endpoint *endpoint, uint32_t tag, const void *payload,
 		     size_t length, uint64_t deadline_ns, struct error *error)
 {
-	struct transport_signal signal = {.word = word, .length = (uint32_t)length};
+	struct transport_signal signal = {.tag = tag, .length = (uint32_t)length};
 	struct error failure = {0};
 	int rc = endpoint_usable(endpoint, error);
 

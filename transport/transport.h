@@ -6,7 +6,7 @@
  *   region      memory of this process that may be written by peers (or read as a source)
  *   remote      a peer's region, imported from its export record
  *   endpoint    this domain <-> one peer domain, all rails
- *   mailbox     words that signals land in, one slot per peer, in the target's own memory
+ *   mailbox     where signals land, one slot per peer, in the target's own memory
  *
  *   target                                    initiator
  *   transport_region_allocate/register
@@ -77,10 +77,10 @@ struct transport_options {
 	const void *provider_options; /* mock and fault take theirs here; NULL is fine */
 };
 
-/* A signal: one 32-bit word that arrives as a notification, plus a payload that was written
+/* A signal: one 32-bit tag that arrives as a notification, plus a payload that was written
  * before it into the sender's own mailbox slot at the target. */
 struct transport_signal {
-	uint32_t word;
+	uint32_t tag;
 	uint32_t length;            /* payload bytes, at most TRANSPORT_PAYLOAD_BYTES */
 	uint64_t sequence;          /* per endpoint, from 1; set by the library */
 	unsigned char payload[96];
@@ -192,7 +192,7 @@ int transport_progress(struct transport_endpoint *endpoint, uint64_t *done,
 int transport_flush(struct transport_endpoint *endpoint, uint64_t deadline_ns,
 		    struct error *error);
 /* Returns 0 when the target holds the signal, so the caller may leave afterwards. */
-int transport_signal(struct transport_endpoint *endpoint, uint32_t word, const void *payload,
+int transport_signal(struct transport_endpoint *endpoint, uint32_t tag, const void *payload,
 		     size_t length, uint64_t deadline_ns, struct error *error);
 
 /* Latest signal of the peer: 0 and *signal, or 1 when none came yet. Each slot keeps only the

@@ -351,7 +351,7 @@ static int sink_read(const struct transport_endpoint *endpoint, struct transport
 
 	(void)endpoint;
 	*signal = (struct transport_signal){
-		.word = UPDATE_ACCEPT, .length = sizeof(accept), .sequence = opening};
+		.tag = UPDATE_ACCEPT, .length = sizeof(accept), .sequence = opening};
 	memcpy(signal->payload, &accept, sizeof(accept));
 	return 0;
 }

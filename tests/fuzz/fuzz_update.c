@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * fuzz_update.c -- any signal: a word of an update that is right for the pair, or a named error
- * and nothing taken over. Bytes are word, length and payload, as much as there is of each.
+ * fuzz_update.c -- any signal: a payload of an update that is right for the pair, or a named error
+ * and nothing taken over. Bytes are tag, length and payload, as much as there is of each.
  */
-#include "worker/update/update_words.h"
+#include "worker/update/update_payload.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,12 +30,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct update_end end = {0}, no_end = {0};
 	struct transport_signal signal = {0};
 	struct error error = {0};
-	enum update_word word;
+	enum update_tag tag;
 	int rc;
 
 	if (size < 8)
 		return 0;
-	memcpy(&signal.word, data, 4);
+	memcpy(&signal.tag, data, 4);
 	memcpy(&signal.length, data + 4, 4);
 	size = size - 8 < sizeof(signal.payload) ? size - 8 : sizeof(signal.payload);
 	memcpy(signal.payload, data + 8, size);
@@ -47,16 +47,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		must(accept.opening >= pair.opening && accept.copy < pair.copies);
 		must(accept.min_version && accept.min_version <= accept.max_version);
 	}
-	rc = update_read_use(&signal, &pair, &word, &end, &gone, &error);
+	rc = update_read_use(&signal, &pair, &tag, &end, &gone, &error);
 	if (rc) {
 		must_refuse(rc, &error);
 		must(memcmp(&end, &no_end, sizeof(end)) == 0);
 		must(memcmp(&gone, &no_gone, sizeof(gone)) == 0);
-	} else if (word == UPDATE_END) {
+	} else if (tag == UPDATE_END) {
 		must(end.opening == pair.opening && end.version);
 		must(!end.sums || end.sums == end.pieces);
 	} else {
-		must(word == UPDATE_ABORT && gone.opening == pair.opening && gone.version);
+		must(tag == UPDATE_ABORT && gone.opening == pair.opening && gone.version);
 		must(strlen(gone.why) < sizeof(gone.why));
 	}
 	return 0;

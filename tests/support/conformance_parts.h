@@ -21,7 +21,7 @@ extern const struct conformance *conformance_subject;
 	X(write__moves_exactly_its_bytes_at_any_size) \
 	X(write__counts_what_is_done_in_order) \
 	X(write__refuses_what_lies_outside_and_stays_usable) \
-	X(signal__carries_word_payload_and_sequence) \
+	X(signal__carries_tag_payload_and_sequence) \
 	X(signal__is_never_seen_before_its_data) \
 	X(signal__goes_both_ways_at_once) \
 	X(signal__payload_is_never_torn) \

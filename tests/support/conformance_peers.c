@@ -98,7 +98,7 @@ void endpoints__many_writers_and_targets_do_not_mix(void **state)
 		wait_signals(mesh.b[j], SIDES);
 		for (uint32_t i = 0; i < SIDES; i++) {
 			assert_int_equal(transport_signal_read(mesh.ba[i][j], &signal), 0);
-			assert_int_equal(signal.word, 10 * i + j);
+			assert_int_equal(signal.tag, 10 * i + j);
 			assert_true(all_bytes(got + i * SLICE, SLICE, (unsigned char)(i + 1)));
 		}
 	}
@@ -126,7 +126,7 @@ void endpoints__hundreds_fit_in_one_domain(void **state)
 	wait_signals(pair.b, MANY);
 	for (uint32_t i = 0; i < MANY; i++) {
 		assert_int_equal(transport_signal_read(back[i], &signal), 0);
-		assert_int_equal(signal.word, i + 1);
+		assert_int_equal(signal.tag, i + 1);
 		transport_endpoint_close(&many[i]);
 		transport_endpoint_close(&back[i]);
 	}

@@ -30,19 +30,19 @@ struct side {
 	unsigned char *memory, *owned;
 };
 
-struct letter {
+struct sent_record {
 	size_t length;
 	unsigned char bytes[TRANSPORT_RECORD_BYTES];
 };
 
-static int send_letter(int fd, const struct letter *letter)
+static int send_record(int fd, const struct sent_record *sent)
 {
-	return send(fd, letter, sizeof(*letter), MSG_NOSIGNAL) == sizeof(*letter) ? 0 : -1;
+	return send(fd, sent, sizeof(*sent), MSG_NOSIGNAL) == sizeof(*sent) ? 0 : -1;
 }
 
-static int take_letter(int fd, struct letter *letter)
+static int take_record(int fd, struct sent_record *sent)
 {
-	return recv(fd, letter, sizeof(*letter), MSG_WAITALL) == sizeof(*letter) ? 0 : -1;
+	return recv(fd, sent, sizeof(*sent), MSG_WAITALL) == sizeof(*sent) ? 0 : -1;
 }
 
 static int open_region(struct side *side, struct error *error)
@@ -75,7 +75,7 @@ static int side_open(struct side *side, enum role role, int fd, struct error *er
 	struct transport_options options = {
 		.self = {role, 0}, .secret = 1, .provider_options = subject->options};
 	struct member peer = {role == ROLE_TRAINER ? ROLE_INFERENCE : ROLE_TRAINER, 0};
-	struct letter region = {0}, endpoint, their_region, their_endpoint;
+	struct sent_record region = {0}, endpoint, their_region, their_endpoint;
 	int rc;
 
 	*side = (struct side){.role = role};
@@ -92,8 +92,8 @@ static int side_open(struct side *side, enum role role, int fd, struct error *er
 					       error);
 	if (rc)
 		return rc;
-	if (send_letter(fd, &region) || send_letter(fd, &endpoint) ||
-	    take_letter(fd, &their_region) || take_letter(fd, &their_endpoint))
+	if (send_record(fd, &region) || send_record(fd, &endpoint) ||
+	    take_record(fd, &their_region) || take_record(fd, &their_endpoint))
 		return error_set(error, ERROR_PEER_LOST, "the other process is gone");
 	rc = transport_endpoint_connect(side->endpoint, their_endpoint.bytes, their_endpoint.length,
 					soon(), error);
@@ -310,14 +310,14 @@ static void fence__stops_a_writer_that_is_alive(void **state)
 }
 
 /* What inference 0 exports, and then dies. */
-static void letters_of_the_dead(struct letter *region, struct letter *endpoint)
+static void records_of_the_dead(struct sent_record *region, struct sent_record *endpoint)
 {
 	pid_t child;
 	int fd;
 
 	child = start(ROLE_INFERENCE, &fd, idle);
-	assert_int_equal(take_letter(fd, region), 0);
-	assert_int_equal(take_letter(fd, endpoint), 0);
+	assert_int_equal(take_record(fd, region), 0);
+	assert_int_equal(take_record(fd, endpoint), 0);
 	kill(child, SIGKILL);
 	reap(child);
 	close(fd);
@@ -326,7 +326,7 @@ static void letters_of_the_dead(struct letter *region, struct letter *endpoint)
 /* Where nothing here can know that the process is dead, proving the path finds it out. */
 static void records__of_a_dead_process_are_refused(void **state)
 {
-	struct letter region, endpoint;
+	struct sent_record region, endpoint;
 	struct transport_options options = {
 		.self = {ROLE_TRAINER, 0}, .secret = 1, .provider_options = subject->options};
 	struct transport_endpoint *fresh = NULL;
@@ -336,7 +336,7 @@ static void records__of_a_dead_process_are_refused(void **state)
 	int rc;
 
 	(void)state;
-	letters_of_the_dead(&region, &endpoint);
+	records_of_the_dead(&region, &endpoint);
 	ok(transport_domain_open(&domain, subject->provider, &options, &error_));
 	ok(transport_endpoint_open(domain, (struct member){ROLE_INFERENCE, 0}, NULL, &fresh,
 				   &error_));
@@ -356,7 +356,7 @@ static void records__of_a_dead_process_are_refused(void **state)
 /* The rank was started again: the endpoint is of the new process, the region of the old one. */
 static void records__of_an_earlier_process_of_the_rank_are_refused(void **state)
 {
-	struct letter region, endpoint;
+	struct sent_record region, endpoint;
 	struct transport_remote *remote = NULL;
 	struct error error = {0};
 	struct side side;
@@ -364,7 +364,7 @@ static void records__of_an_earlier_process_of_the_rank_are_refused(void **state)
 	int fd, rc;
 
 	(void)state;
-	letters_of_the_dead(&region, &endpoint);
+	records_of_the_dead(&region, &endpoint);
 	child = start(ROLE_INFERENCE, &fd, idle);
 	ok(side_open(&side, ROLE_TRAINER, fd, &error_));
 	rc = transport_remote_import(side.endpoint, region.bytes, region.length, &remote, &error);

@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-void signal__carries_word_payload_and_sequence(void **state)
+void signal__carries_tag_payload_and_sequence(void **state)
 {
 	struct transport_signal signal;
 	unsigned char payload[TRANSPORT_PAYLOAD_BYTES];
@@ -22,7 +22,7 @@ void signal__carries_word_payload_and_sequence(void **state)
 	ok(transport_signal(pair.ab, 77, payload, sizeof(payload), soon(), &error_));
 	wait_signals(pair.b, 1);
 	assert_int_equal(transport_signal_read(pair.ba, &signal), 0);
-	assert_int_equal(signal.word, 77);
+	assert_int_equal(signal.tag, 77);
 	assert_int_equal(signal.sequence, 1);
 	assert_int_equal(signal.length, sizeof(payload));
 	assert_memory_equal(signal.payload, payload, sizeof(payload));
@@ -33,18 +33,18 @@ void signal__carries_word_payload_and_sequence(void **state)
 	wait_signals(pair.b, 6);
 	assert_int_equal(transport_signal_read(pair.ba, &signal), 0);
 	assert_int_equal(signal.sequence, 6); /* 2..5 were overwritten, and that is seen */
-	assert_int_equal(signal.word, 4);
+	assert_int_equal(signal.tag, 4);
 	pair_close(&pair);
 }
 
 static void expect_word(struct transport_domain *domain, struct transport_endpoint *endpoint,
-			uint64_t count, uint32_t word)
+			uint64_t count, uint32_t tag)
 {
 	struct transport_signal signal;
 
 	wait_signals(domain, count);
 	assert_int_equal(transport_signal_read(endpoint, &signal), 0);
-	assert_int_equal(signal.word, word);
+	assert_int_equal(signal.tag, tag);
 	assert_int_equal(signal.sequence, count);
 }
 
@@ -87,7 +87,7 @@ static uint64_t look(struct hammer *hammer)
 	if (transport_signal_read(hammer->pair.ba, &signal) != 0)
 		return 0;
 	for (uint64_t i = 0; i < hammer->pair.bytes; i++)
-		wrong += hammer->pair.to[i] != pattern(signal.word, i);
+		wrong += hammer->pair.to[i] != pattern(signal.tag, i);
 	if (wrong)
 		atomic_fetch_add(&hammer->violations, 1);
 	return signal.sequence;
@@ -184,8 +184,8 @@ static void *torn_reader(void *context)
 		if (transport_signal_read(hammer->pair.ba, &signal) != 0)
 			continue;
 		for (uint32_t i = 0; i < signal.length; i++)
-			if (signal.payload[i] != (unsigned char)signal.word ||
-			    signal.word != (uint32_t)signal.sequence)
+			if (signal.payload[i] != (unsigned char)signal.tag ||
+			    signal.tag != (uint32_t)signal.sequence)
 				atomic_fetch_add(&hammer->violations, 1);
 	}
 	return NULL;

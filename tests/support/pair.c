@@ -171,7 +171,7 @@ static int session_transfer(struct pair *pair, uint64_t deadline, struct error *
 		return rc;
 	while (!seen && clock_ns() < deadline)
 		seen = transport_signal_wait(pair->b, 0, deadline);
-	if (transport_signal_read(pair->ba, &signal) != 0 || signal.word != 9)
+	if (transport_signal_read(pair->ba, &signal) != 0 || signal.tag != 9)
 		return error_set(error, ERROR_TRANSPORT, "the session's signal cannot be read");
 	if (memcmp(pair->from, pair->to, pair->bytes) != 0)
 		return error_set(error, ERROR_CHECKSUM, "the session's bytes differ");

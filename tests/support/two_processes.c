@@ -23,7 +23,7 @@ const char *const moments[MOMENTS] = {"start",	   "connect", "prove", "first wri
 struct plan plan = {.nics = {"rxe0", "rxe1"}, .bytes = 300001, .timeout = 60};
 struct board *board;
 
-struct letter {
+struct sent_record {
 	size_t length;
 	unsigned char bytes[TRANSPORT_RECORD_BYTES];
 };
@@ -136,14 +136,14 @@ int side_open(struct side *side, int who, struct error *error)
 	return rc ? rc : open_regions(side, error);
 }
 
-static bool send_letter(int fd, const struct letter *letter)
+static bool send_record(int fd, const struct sent_record *sent)
 {
-	return send(fd, letter, sizeof(*letter), MSG_NOSIGNAL) == sizeof(*letter);
+	return send(fd, sent, sizeof(*sent), MSG_NOSIGNAL) == sizeof(*sent);
 }
 
-static bool take_letter(int fd, struct letter *letter)
+static bool take_record(int fd, struct sent_record *sent)
 {
-	return recv(fd, letter, sizeof(*letter), MSG_WAITALL) == sizeof(*letter);
+	return recv(fd, sent, sizeof(*sent), MSG_WAITALL) == sizeof(*sent);
 }
 
 bool meet(int fd)
@@ -159,29 +159,29 @@ int hung_up(const struct side *side, struct error *error)
 			 side->who ? "trainer 0" : "inference 0");
 }
 
-static int exchange(struct side *side, int fd, struct letter *region, struct letter *record,
-		    struct error *error)
+static int exchange(struct side *side, int fd, struct sent_record *region,
+		    struct sent_record *record, struct error *error)
 {
-	struct letter mine = {0};
+	struct sent_record mine = {0};
 	int rc = 0;
 
 	if (side->target)
 		rc = transport_region_export(side->target, mine.bytes, &mine.length, error);
 	if (rc)
 		return rc;
-	if (!send_letter(fd, &mine))
+	if (!send_record(fd, &mine))
 		return hung_up(side, error);
 	rc = transport_endpoint_record(side->endpoint, mine.bytes, &mine.length, error);
 	if (rc)
 		return rc;
-	return send_letter(fd, &mine) && take_letter(fd, region) && take_letter(fd, record)
+	return send_record(fd, &mine) && take_record(fd, region) && take_record(fd, record)
 		       ? 0
 		       : hung_up(side, error);
 }
 
 int side_join(struct side *side, int fd, struct error *error)
 {
-	struct letter region, record;
+	struct sent_record region, record;
 	int rc;
 
 	atomic_store(&board->moment[side->who], CONNECT);
@@ -260,8 +260,8 @@ static uint64_t latest(const struct side *side)
 	if (!side->endpoint || transport_signal_read(side->endpoint, &signal))
 		return 0;
 	memcpy(&round, signal.payload, sizeof(round));
-	if (signal.word != (uint32_t)round || signal.length != sizeof(round))
-		wrong(side, "signal %u says round %llu", signal.word, (unsigned long long)round);
+	if (signal.tag != (uint32_t)round || signal.length != sizeof(round))
+		wrong(side, "signal %u says round %llu", signal.tag, (unsigned long long)round);
 	return round;
 }
 

@@ -25,7 +25,7 @@ struct world_signal {
 	bool there;
 	uint64_t at;
 	uint64_t after;               /* writes that it stays behind */
-	enum update_word word;
+	enum update_tag word;
 	struct update_end end;
 	struct update_abort gone;
 	struct update_accept accept;

@@ -391,7 +391,7 @@ static bool deliver(struct mock_qp *qp)
 	return true;
 }
 
-/* Small writes go word by word through atomics: letters are read while they are written. */
+/* Small writes go word by word through atomics: slots are read while they are written. */
 static void put(unsigned char *to, const unsigned char *from, uint32_t bytes)
 {
 	if (bytes > 256 || ((uintptr_t)to | bytes) & 7) {

@@ -121,7 +121,7 @@ int verbs_pair_check(struct pair *pair, uint64_t version, uint64_t deadline_ns, 
 	struct transport_signal signal = {0};
 	uint64_t done;
 
-	while (transport_signal_read(pair->ba, &signal) || signal.word != version) {
+	while (transport_signal_read(pair->ba, &signal) || signal.tag != version) {
 		/* reading never fails, but what broke the domain is told here */
 		int rc = transport_progress(pair->ba, &done, error);
 

@@ -170,7 +170,7 @@ static int send_all(struct link *link, uint64_t offset, uint64_t bytes, uint64_t
 				      error);
 	if (rc)
 		return rc;
-	if (transport_signal_read(link->ba, &signal) != 0 || signal.word != (uint32_t)round ||
+	if (transport_signal_read(link->ba, &signal) != 0 || signal.tag != (uint32_t)round ||
 	    signal.length != sizeof(round))
 		wrong("the signal that was sent is not there", bytes, offset);
 	if (memcmp(link->to + offset, link->from, bytes) != 0)
@@ -428,7 +428,7 @@ static int mode_many(const struct options *options, struct error *error)
 		struct transport_signal signal;
 
 		rc = transport_signal(ab[i], i + 1, NULL, 0, deadline(options), error);
-		if (!rc && (transport_signal_read(ba[i], &signal) != 0 || signal.word != i + 1))
+		if (!rc && (transport_signal_read(ba[i], &signal) != 0 || signal.tag != i + 1))
 			wrong("a signal went astray", 0, i);
 	}
 	for (uint32_t i = 0; i < count; i++) {

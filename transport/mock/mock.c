@@ -473,7 +473,7 @@ static int post_signal(struct transport_endpoint *endpoint, uint64_t id,
 						  .post = id,
 						  .signal = true,
 						  .order = ++mock->order,
-						  .letter = *signal};
+						  .sent = *signal};
 			mock->posts[mock->post_count++] =
 				(struct mock_post){.id = id, .parcels = 1};
 		}
@@ -515,7 +515,7 @@ static int signal_read(const struct transport_endpoint *endpoint, struct transpo
 {
 	struct mock_endpoint *mock = endpoint->state;
 
-	return mailbox_load(&mock->letter, signal);
+	return mailbox_load(&mock->mailbox, signal);
 }
 
 /* Waiting moves the network too: nobody else may be doing it. */

@@ -46,7 +46,7 @@ struct mock_options {
 	uint32_t wrong_every;         /* 0: 3: one in how many */
 	/* Of the target's domain: called at the moment a signal was placed, with the network
 	 * locked, so that a test sees the memory as no schedule of threads would show it. It may
-	 * only read letters and memory. */
+	 * only read slots and memory. */
 	void (*signal_placed)(void *context);
 	void *context;
 };

@@ -107,7 +107,7 @@ static const char *place(struct mock_network *network, const struct parcel *parc
 	if (!to)
 		return "the peer closed its endpoint";
 	if (parcel->signal) {
-		mailbox_store(&to->letter, &parcel->letter);
+		mailbox_store(&to->mailbox, &parcel->sent);
 		doorbell_ring(&to->domain->doorbell);
 		if (to->domain->options.signal_placed)
 			to->domain->options.signal_placed(to->domain->options.context);

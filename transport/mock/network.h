@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * network.h -- what mock.c and network.c share. The lock covers every field of a network and
- * of the endpoints and regions in it, but for letters and doorbells, which are atomics.
+ * of the endpoints and regions in it, but for mailbox slots and doorbells, which are atomics.
  */
 #ifndef TRANSPORT_MOCK_NETWORK_H
 #define TRANSPORT_MOCK_NETWORK_H
@@ -37,7 +37,7 @@ struct mock_endpoint {
 	uint64_t id, peer;      /* peer 0: not connected */
 	struct mock_domain *domain;
 	uint64_t peer_domain;
-	struct mailbox_letter letter;
+	struct mailbox_slot mailbox;
 	struct mock_post *posts;
 	uint32_t post_count;
 	uint64_t order;         /* posts so far */
@@ -48,7 +48,7 @@ struct parcel {
 	struct mock_endpoint *from;
 	uint64_t post, order;
 	bool signal;
-	struct transport_signal letter;
+	struct transport_signal sent;
 	uint64_t region, offset, bytes;
 	const unsigned char *source;
 	unsigned char *copy;    /* owned, when the completion does not wait */

@@ -91,7 +91,7 @@ static void open_slot(struct shm_slot *slot)
 {
 	uint64_t generation = shm_word_generation(atomic_load(&slot->word)) + 1;
 
-	mailbox_clear(&slot->letter);
+	mailbox_clear(&slot->mailbox);
 	atomic_store(&slot->start, 0);
 	atomic_store(&slot->stop, 0);
 	atomic_store(&slot->probe_mapped, 0);

@@ -66,7 +66,7 @@ int shm_post_signal(struct transport_endpoint *endpoint, uint64_t id,
 	if (rc)
 		return rc;
 	copy_fence();
-	mailbox_store(&shm->peer_slot->letter, signal);
+	mailbox_store(&shm->peer_slot->mailbox, signal);
 	doorbell_ring(shm->peer_bell);
 	shm->posted++;
 	return 0;

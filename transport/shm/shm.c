@@ -59,7 +59,7 @@ static int signal_read(const struct transport_endpoint *endpoint, struct transpo
 {
 	const struct shm_endpoint *shm = endpoint->state;
 
-	return mailbox_load(&shm->slot->letter, signal);
+	return mailbox_load(&shm->slot->mailbox, signal);
 }
 
 const struct provider provider_shm = {

@@ -99,7 +99,7 @@ struct shm_slot {
 	_Atomic uint64_t nonce;         /* of the target's endpoint */
 	_Atomic uint64_t stop;          /* the target asks the peer to write no more */
 	_Atomic uint64_t probe_mapped, probe_process;
-	_Alignas(64) struct mailbox_letter letter;
+	_Alignas(64) struct mailbox_slot mailbox;
 };
 _Static_assert(sizeof(struct shm_slot) == 320, "both sides of a slot must agree");
 

@@ -349,9 +349,9 @@ uint32_t verbs_credit(const struct transport_endpoint *shared, uint32_t rail)
 
 /* ---- signals ---- */
 
-/* `letter`: this lane carries the bank; the others carry only the word that it is there. */
-static void fill_signal(const struct verbs_lane *lane, uint32_t lanes, bool letter, uint64_t now_ns,
-			struct verbs_request *request)
+/* `payload`: this lane carries the bank; the others carry only the notice that it is there. */
+static void fill_signal(const struct verbs_lane *lane, uint32_t lanes, bool payload,
+			uint64_t now_ns, struct verbs_request *request)
 {
 	struct verbs_endpoint *endpoint = lane->endpoint;
 	const struct verbs_block *block = verbs_block_at(endpoint->domain, endpoint->place);
@@ -360,13 +360,13 @@ static void fill_signal(const struct verbs_lane *lane, uint32_t lanes, bool lett
 	*request = (struct verbs_request){
 		.entry = {.id = endpoint->signal_id,
 			  .offset = endpoint->signal_round,
-			  .bytes = letter ? sizeof(endpoint->slot->out) : 0,
+			  .bytes = payload ? sizeof(endpoint->slot->out) : 0,
 			  .kind = VERBS_SIGNAL,
 			  .last = true,
 			  .posted_ns = now_ns},
 		.local_address = (uintptr_t)&endpoint->slot->out,
 		.remote_address = endpoint->peer.slot_address +
-				  offsetof(struct verbs_slot, letter.bank) +
+				  offsetof(struct verbs_slot, mailbox.bank) +
 				  bank * sizeof(struct mailbox_bank),
 		.lkey = block->mrs[lane->nic->index]->lkey,
 		.rkey = endpoint->peer.nics[lane->peer_nic].slot_rkey,
@@ -379,7 +379,7 @@ int verbs_signal_send(struct verbs_endpoint *endpoint, struct error *error)
 {
 	uint64_t now = clock_ns();
 	uint32_t lanes = 0, posted;
-	bool letter = true;
+	bool payload = true;
 
 	for (uint32_t i = 0; i < endpoint->lane_count; i++) {
 		const struct verbs_lane *lane = &endpoint->lanes[i];
@@ -407,8 +407,8 @@ int verbs_signal_send(struct verbs_endpoint *endpoint, struct error *error)
 
 		if (!(lanes & 1u << lane->wire_index) || lane->state != VERBS_LANE_READY)
 			continue;
-		fill_signal(lane, lanes, letter, now, &request);
-		letter = false;
+		fill_signal(lane, lanes, payload, now, &request);
+		payload = false;
 		rc = verbs_lane_post(lane, &request, 1, &posted, error);
 		if (!rc)
 			continue;
@@ -433,7 +433,7 @@ int verbs_post_signal(struct transport_endpoint *shared, uint64_t id,
 		return 1;
 	memcpy(words, signal->payload, sizeof(words));
 	atomic_store_explicit(&out->sequence, signal->sequence, memory_order_relaxed);
-	atomic_store_explicit(&out->head, signal->word | (uint64_t)signal->length << 32,
+	atomic_store_explicit(&out->head, signal->tag | (uint64_t)signal->length << 32,
 			      memory_order_relaxed);
 	for (size_t i = 0; i < ARRAY_SIZE(words); i++)
 		atomic_store_explicit(&out->payload[i], words[i], memory_order_release);

@@ -146,7 +146,7 @@ static uint32_t lanes_in_use(const struct verbs_endpoint *endpoint)
 }
 
 /* A lane could not be closed, or its device has failed: it may place a write of it later, or lose
- * what it acknowledged, and the sender knows neither. Letters are safe, since each names its
+ * what it acknowledged, and the sender knows neither. Signals are safe, since each names its
  * signal, so only where weights can be written is this the end. */
 static void unreliable(struct verbs_lane *lane)
 {
@@ -215,25 +215,25 @@ static uint64_t complete_now(const struct verbs_endpoint *endpoint)
 }
 
 /* Shows signal `sequence` to readers: a copy, which no peer overwrites while they look. When its
- * bank holds a later letter already, that one's words are on the way too, and it will be shown
+ * bank holds a later signal already, that one's notices are on the way too, and it will be shown
  * instead. */
 static void publish(struct verbs_endpoint *endpoint, uint64_t sequence)
 {
-	struct mailbox_letter *letter = &endpoint->slot->letter;
+	struct mailbox_slot *mailbox = &endpoint->slot->mailbox;
 	uint64_t written =
-		atomic_load_explicit(&letter->bank[sequence & 1].sequence, memory_order_acquire);
+		atomic_load_explicit(&mailbox->bank[sequence & 1].sequence, memory_order_acquire);
 	struct transport_signal signal;
 	char what[128];
 
 	endpoint->received = sequence;
 	if (written < sequence || (written - sequence) & 1) {
-		snprintf(what, sizeof(what), "signal %llu arrived, but its letter is number %llu",
+		snprintf(what, sizeof(what), "signal %llu arrived, but its slot holds number %llu",
 			 (unsigned long long)sequence, (unsigned long long)written);
 		receive_break(endpoint, what);
 		return;
 	}
-	atomic_store_explicit(&letter->latest, sequence, memory_order_relaxed);
-	if (written == sequence && mailbox_load(letter, &signal) == 0) {
+	atomic_store_explicit(&mailbox->latest, sequence, memory_order_relaxed);
+	if (written == sequence && mailbox_load(mailbox, &signal) == 0) {
 		pthread_mutex_lock(&endpoint->domain->shown_lock);
 		endpoint->shown = signal;
 		pthread_mutex_unlock(&endpoint->domain->shown_lock);
@@ -241,7 +241,7 @@ static void publish(struct verbs_endpoint *endpoint, uint64_t sequence)
 	doorbell_ring(&endpoint->domain->doorbell);
 }
 
-/* The words after the one this lane delivered last: the next one with the same lanes or fewer,
+/* The signals after the one this lane delivered last: the next one with the same lanes or fewer,
  * or the same one with fewer. */
 static bool follows(const struct verbs_lane *lane, uint16_t step, uint32_t lanes, uint32_t in_use)
 {

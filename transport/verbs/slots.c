@@ -4,7 +4,7 @@
  *
  *   block    [ probe area, anybody may overwrite it ][ slot ][ slot ] ...
  *
- * Never with relaxed ordering: a letter must not overtake itself.
+ * Never with relaxed ordering: a signal must not overtake itself.
  */
 #include "transport/verbs/verbs.h"
 
@@ -99,7 +99,7 @@ int verbs_slot_take(struct verbs_domain *domain, struct verbs_place *place, stru
 	block->taken[i] = 1;
 	block->used++;
 	*place = (struct verbs_place){b, i};
-	mailbox_clear(&verbs_slot_at(domain, *place)->letter);
+	mailbox_clear(&verbs_slot_at(domain, *place)->mailbox);
 	return 0;
 }
 

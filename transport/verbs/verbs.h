@@ -12,14 +12,14 @@
  * border of a registration). The ring of a lane holds one entry per request in flight, oldest
  * first; RC completes in order, so wr_id is checked against the ring, not trusted.
  *
- * Signal: the letter (mailbox.h) is written by WRITE_WITH_IMM on the first live lane, an empty
+ * Signal: the slot (mailbox.h) is written by WRITE_WITH_IMM on the first live lane, an empty
  * WRITE_WITH_IMM goes on every other live one; each stays behind the data of its lane. The
  * immediate says which signal and which lanes carry it. The target counts: when all lanes named
  * have delivered, every earlier byte is visible, whatever the order between lanes (rdma.md 1.8,
  * method A), and it moves `latest` on itself.
  *
  *   lane 0  W W W . . . I(7,{0,1})        target: 7 has {0}; waits
- *   lane 1  W . . W W I(7,{0,1})                  7 has {0,1}: letter 7 is here
+ *   lane 1  W . . W W I(7,{0,1})                  7 has {0,1}: signal 7 is here
  *
  * With more lanes than one a signal is posted only when all data is acknowledged (caps.ordered is
  * false): else a lane that dies would have its data go out again behind the signal, while the
@@ -66,9 +66,9 @@ struct verbs_options {
 
 /* ---- memory that peers signal into: blocks of slots, registered on every NIC ---- */
 
-/* One per endpoint. `letter.bank` is written by the peer; letter.latest by us, to read a bank. */
+/* One per endpoint. `mailbox.bank` is written by the peer; mailbox.latest by us, to read a bank. */
 struct verbs_slot {
-	_Alignas(64) struct mailbox_letter letter;
+	_Alignas(64) struct mailbox_slot mailbox;
 	_Alignas(64) struct mailbox_bank out; /* what we send; the source of our signals */
 };
 
@@ -226,7 +226,7 @@ struct verbs_endpoint {
 	 * the newest signal of each lane says all: a signal is complete when every lane named
 	 * has delivered it. A mask only shrinks; one that does starts its signal anew. */
 	uint64_t received;                 /* sequence of the newest complete signal */
-	struct transport_signal shown;     /* its letter, under shown_lock; sequence 0: none yet */
+	struct transport_signal shown;     /* its signal, under shown_lock; sequence 0: none yet */
 	uint32_t lanes_named;              /* smallest mask seen; 0: no signal came yet */
 	uint64_t lanes_named_at;           /* first sequence with that mask */
 	struct error receive_error;        /* what the peer sent made no sense: for the owner */
@@ -356,7 +356,7 @@ static inline uint32_t verbs_lane_room(const struct verbs_lane *lane)
 }
 /* Addresses and keys of request->entry on this lane's NIC. */
 void verbs_request_fill(const struct verbs_lane *lane, struct verbs_request *request);
-/* The letter in slot->out on every live lane. 1: a lane has no slot. */
+/* The signal in slot->out on every live lane. 1: a lane has no slot. */
 int verbs_signal_send(struct verbs_endpoint *endpoint, struct error *error);
 
 /* ---- processor.c: a software NIC works where its lanes are posted ---- */

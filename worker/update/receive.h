@@ -78,7 +78,7 @@ struct receive_event {
 	uint32_t peer;
 	uint64_t version, published; /* OPENS: wanted (0: the next one), and published before */
 	uint64_t deadline_ns;        /* OPENS */
-	enum update_word word;       /* SIGNAL */
+	enum update_tag word;        /* SIGNAL */
 	const struct update_end *end;
 	const struct update_abort *gone;
 	const struct error *error;   /* GONE, FAILED */

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/copy.h"
 #include "base/memory.h"
-#include "worker/update/update_words.h"
+#include "worker/update/update_payload.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * update.h -- the words that the two sides of an update exchange, as signals over their
+ * update.h -- the payloads that the two sides of an update exchange, with signals over their
  * endpoints; no controller is in this path.
  *
  *   inference rank                                 trainer
@@ -17,7 +17,7 @@
  * late has only used up its permission, gets the next one, and must end the version waited for.
  *
  * Payloads are the structs themselves: both ends run on little-endian machines. What comes is
- * checked by update_words.h before anything is done with it.
+ * checked by update_payload.h before anything is done with it.
  */
 #ifndef WORKER_UPDATE_UPDATE_H
 #define WORKER_UPDATE_UPDATE_H
@@ -26,7 +26,7 @@
 #include "transport/transport.h"
 #include <stdint.h>
 
-enum update_word {
+enum update_tag {
 	UPDATE_ACCEPT = 1, /* inference rank -> trainer */
 	UPDATE_END = 2,    /* trainer -> inference rank */
 	UPDATE_ABORT = 3

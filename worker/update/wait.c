@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "pack/pack.h"
-#include "worker/update/update_words.h"
+#include "worker/update/update_payload.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -129,7 +129,7 @@ static int lone_signal(struct transport_endpoint *endpoint, uint64_t id,
 	(void)id;
 	if (lone_call("post_signal", error))
 		return -ERROR_IO;
-	peer->ends += signal->word == UPDATE_END;
+	peer->ends += signal->tag == UPDATE_END;
 	peer->next++;
 	return 0;
 }
@@ -164,7 +164,7 @@ static int lone_read(const struct transport_endpoint *endpoint, struct transport
 
 	(void)endpoint;
 	*signal = (struct transport_signal){
-		.word = UPDATE_ACCEPT, .length = sizeof(accept), .sequence = lone_now->opening};
+		.tag = UPDATE_ACCEPT, .length = sizeof(accept), .sequence = lone_now->opening};
 	memcpy(signal->payload, &accept, sizeof(accept));
 	return 0;
 }

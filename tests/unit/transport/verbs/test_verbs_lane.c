@@ -102,7 +102,7 @@ static void see_version(uint32_t version)
 	uint64_t seen = 0;
 
 	ok(transport_signal(pair.ab, version, NULL, 0, soon(), &error_));
-	while (transport_signal_read(pair.ba, &signal) != 0 || signal.word != version)
+	while (transport_signal_read(pair.ba, &signal) != 0 || signal.tag != version)
 		seen = transport_signal_wait(pair.b, seen, within_ms(100));
 	assert_int_equal(signal.sequence, version);
 	assert_memory_equal(pair.to, pair.from, BYTES);

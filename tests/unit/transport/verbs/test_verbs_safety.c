@@ -142,7 +142,7 @@ static void signal_one(uint32_t word)
 
 	if (transport_signal(pair.ab, word, &word, sizeof(word), deadline, &error))
 		fail_msg("signal %u: %s", word, error.text);
-	while (transport_signal_read(pair.ba, &signal) != 0 || signal.word != word)
+	while (transport_signal_read(pair.ba, &signal) != 0 || signal.tag != word)
 		if (clock_ns() > deadline)
 			fail_msg("signal %u was not seen", word);
 	assert_int_equal(signal.sequence, word);

@@ -64,8 +64,8 @@ static void *read_signals(void *context)
 		}
 		if (signal.sequence < last)
 			note("an older signal was read after number", last);
-		if (signal.word != (uint32_t)signal.sequence ||
-		    memcmp(signal.payload, &signal.word, sizeof(signal.word)) != 0)
+		if (signal.tag != (uint32_t)signal.sequence ||
+		    memcmp(signal.payload, &signal.tag, sizeof(signal.tag)) != 0)
 			note("a torn signal was read, number", signal.sequence);
 		last = signal.sequence;
 		atomic_fetch_add(&reads, 1);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * update_words.h -- signals of the other end, read as the words of update.h and checked as far as
- * they can be without the update they are about: word, length, opening, ranges, text. Nothing of
+ * update_payload.h -- signals of the other end, read as the payloads of update.h and checked as far
+ * as they can be without the update they are about: tag, length, opening, ranges, text. Nothing of
  * a payload is looked at before its length is right. Pure; no allocation.
  */
-#ifndef WORKER_UPDATE_UPDATE_WORDS_H
-#define WORKER_UPDATE_UPDATE_WORDS_H
+#ifndef WORKER_UPDATE_UPDATE_PAYLOAD_H
+#define WORKER_UPDATE_UPDATE_PAYLOAD_H
 
 #include "base/error.h"
 #include "worker/update/update.h"
@@ -22,10 +22,10 @@ struct update_pair {
 /* A trainer's side. ERROR_MESSAGE names the pair and what is wrong; *out is then as it was. */
 int update_read_accept(const struct transport_signal *signal, const struct update_pair *pair,
 		       struct update_accept *out, struct error *error);
-/* An inference rank's side: END fills *end, ABORT *gone; *word says which. The END's plan, bytes
+/* An inference rank's side: END fills *end, ABORT *gone; *tag says which. The END's plan, bytes
  * and counts are checked against the update that is waited for, by who waits. */
 int update_read_use(const struct transport_signal *signal, const struct update_pair *pair,
-		    enum update_word *word, struct update_end *end, struct update_abort *gone,
+		    enum update_tag *tag, struct update_end *end, struct update_abort *gone,
 		    struct error *error);
 
 #endif

@@ -9,16 +9,16 @@
 #include <cmocka.h>
 
 #include "base/array.h"
-#include "worker/update/update_words.h"
+#include "worker/update/update_payload.h"
 
 #include <stdio.h>
 #include <string.h>
 
 static const struct update_pair pair = {"trainer 3 (host b)", {1, 2}, 5, 2};
 
-static struct transport_signal signal_of(uint32_t word, const void *payload, size_t length)
+static struct transport_signal signal_of(uint32_t tag, const void *payload, size_t length)
 {
-	struct transport_signal signal = {.word = word, .length = (uint32_t)length};
+	struct transport_signal signal = {.tag = tag, .length = (uint32_t)length};
 
 	memcpy(signal.payload, payload, length);
 	return signal;
@@ -81,26 +81,26 @@ static void test_end__is_read_or_refused_by_what_is_wrong(void **state)
 	struct update_pair unasked = pair;
 	struct update_abort gone;
 	struct update_end out;
-	enum update_word word;
+	enum update_tag tag;
 	struct error error = {0};
 
 	(void)state;
-	assert_int_equal(update_read_use(&signal, &pair, &word, &out, &gone, &error), 0);
-	assert_int_equal(word, UPDATE_END);
+	assert_int_equal(update_read_use(&signal, &pair, &tag, &out, &gone, &error), 0);
+	assert_int_equal(tag, UPDATE_END);
 	assert_memory_equal(&out, &good, sizeof(good));
 	unasked.opening = 0;
-	refused(update_read_use(&signal, &unasked, &word, &out, &gone, &error), &error,
+	refused(update_read_use(&signal, &unasked, &tag, &out, &gone, &error), &error,
 		"no permission");
 	for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
 		signal = signal_of(UPDATE_END, &wrong[i].end, sizeof(good));
-		refused(update_read_use(&signal, &pair, &word, &out, &gone, &error), &error,
+		refused(update_read_use(&signal, &pair, &tag, &out, &gone, &error), &error,
 			wrong[i].words);
 		assert_memory_equal(&out, &good, sizeof(good));
 	}
 	signal = signal_of(UPDATE_END, &good, sizeof(good) - 8);
-	refused(update_read_use(&signal, &pair, &word, &out, &gone, &error), &error, "neither");
+	refused(update_read_use(&signal, &pair, &tag, &out, &gone, &error), &error, "neither");
 	signal = signal_of(UPDATE_ACCEPT, &good, sizeof(good));
-	refused(update_read_use(&signal, &pair, &word, &out, &gone, &error), &error, "neither");
+	refused(update_read_use(&signal, &pair, &tag, &out, &gone, &error), &error, "neither");
 }
 
 static void test_abort__is_read_or_refused_by_what_is_wrong(void **state)
@@ -108,23 +108,22 @@ static void test_abort__is_read_or_refused_by_what_is_wrong(void **state)
 	struct update_abort good = {5, 8, "the loss is not a number"}, endless = good, out;
 	struct transport_signal signal = signal_of(UPDATE_ABORT, &good, sizeof(good));
 	struct update_end end;
-	enum update_word word;
+	enum update_tag tag;
 	struct error error = {0};
 
 	(void)state;
-	assert_int_equal(update_read_use(&signal, &pair, &word, &end, &out, &error), 0);
-	assert_int_equal(word, UPDATE_ABORT);
+	assert_int_equal(update_read_use(&signal, &pair, &tag, &end, &out, &error), 0);
+	assert_int_equal(tag, UPDATE_ABORT);
 	assert_string_equal(out.why, good.why);
 	memset(endless.why, 'x', sizeof(endless.why));
 	signal = signal_of(UPDATE_ABORT, &endless, sizeof(endless));
-	refused(update_read_use(&signal, &pair, &word, &end, &out, &error), &error, "has no end");
+	refused(update_read_use(&signal, &pair, &tag, &end, &out, &error), &error, "has no end");
 	assert_string_equal(out.why, good.why);
 	good.opening = 1;
 	signal = signal_of(UPDATE_ABORT, &good, sizeof(good));
-	refused(update_read_use(&signal, &pair, &word, &end, &out, &error), &error,
-		"no permission");
+	refused(update_read_use(&signal, &pair, &tag, &end, &out, &error), &error, "no permission");
 	signal = signal_of(UPDATE_ABORT, &good, 8);
-	refused(update_read_use(&signal, &pair, &word, &end, &out, &error), &error, "neither");
+	refused(update_read_use(&signal, &pair, &tag, &end, &out, &error), &error, "neither");
 }
 
 int main(void)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker/update/update_words.h"
+#include "worker/update/update_payload.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -11,10 +11,10 @@ int update_read_accept(const struct transport_signal *signal, const struct updat
 {
 	struct update_accept accept;
 
-	if (signal->word != UPDATE_ACCEPT || signal->length != sizeof(accept))
+	if (signal->tag != UPDATE_ACCEPT || signal->length != sizeof(accept))
 		return REFUSE("%s sent signal %" PRIu32 " with %" PRIu32 " bytes; a trainer "
 			      "expects %d with %zu",
-			      pair->name, signal->word, signal->length, UPDATE_ACCEPT,
+			      pair->name, signal->tag, signal->length, UPDATE_ACCEPT,
 			      sizeof(accept));
 	memcpy(&accept, signal->payload, sizeof(accept));
 	if (!digest_equal(accept.plan, pair->plan))
@@ -78,13 +78,13 @@ static int read_abort(const struct transport_signal *signal, const struct update
 }
 
 int update_read_use(const struct transport_signal *signal, const struct update_pair *pair,
-		    enum update_word *word, struct update_end *end, struct update_abort *gone,
+		    enum update_tag *tag, struct update_end *end, struct update_abort *gone,
 		    struct error *error)
 {
-	*word = (enum update_word)signal->word;
-	if (signal->word == UPDATE_END && signal->length == sizeof(*end))
+	*tag = (enum update_tag)signal->tag;
+	if (signal->tag == UPDATE_END && signal->length == sizeof(*end))
 		return read_end(signal, pair, end, error);
-	if (signal->word == UPDATE_ABORT && signal->length == sizeof(*gone))
+	if (signal->tag == UPDATE_ABORT && signal->length == sizeof(*gone))
 		return read_abort(signal, pair, gone, error);
 	return REFUSE("%s: its signal is neither the end nor the abort of an update", pair->name);
 }
