@@ -42,7 +42,7 @@ static void print_linked(const struct write_options *options, const struct write
 	printf("# weft bench write: to %s over %s, %u rail(s), %" PRIu64 " writes in flight\n",
 	       link->exchange.peer, link->settings.transport,
 	       transport_domain_caps(link->domain)->rails, writes_in_flight(link));
-	printf("# opened in %s, connected and proved in %s; first: one write and its flush\n",
+	printf("# opened in %s, connected and probed in %s; first: one write and its flush\n",
 	       seconds_text(link->open_ns, opened), seconds_text(link->connect_ns, connected));
 	printf("#%11s %11s %10s %11s %11s %9s %12s  %s\n", "bytes", "iterations", "first ms",
 	       "p50 us", "p99 us", "GB/s", "requests/s", "target");

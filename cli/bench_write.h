@@ -8,7 +8,7 @@
  *        what this side was told ◄──────────►    ... the two must not contradict
  *        domain, region, endpoint                domain, region, endpoint
  *        record, "connected", region ◄───────►   record, "connected"
- *        prove, "proved" ◄───────────────────►   prove, "proved"
+ *        probe, "proved" ◄───────────────────►   probe, "proved"
  *   every size:
  *        (sleeps in poll)      ◄═══ writes ════  fill; first write; timed writes; flush; signal
  *        sees the signal, sums ◄── pass ───────
@@ -43,7 +43,7 @@ struct write_options {
 
 struct transport_domain;
 
-/* Both sides connected and proved. */
+/* Both sides connected and probed. */
 struct write_link {
 	struct exchange exchange;
 	struct tool_settings settings;      /* agreed */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What the two sides of `weft bench write` do before the first byte: agree on the settings,
- * open, exchange records, connect, prove.
+ * open, exchange records, connect, probe.
  */
 #include "cli/bench_write.h"
 
@@ -200,8 +200,8 @@ static int connect_sides(struct write_link *link, bool server, struct error *err
 	if (rc == 0)
 		rc = move_region(link, server, error);
 	if (rc == 0)
-		rc = transport_endpoint_prove(link->endpoint, write_deadline(link), error);
-	return rc ? rc : swap(link, &proved, "it to prove the path", NULL, error);
+		rc = transport_endpoint_probe(link->endpoint, write_deadline(link), error);
+	return rc ? rc : swap(link, &proved, "it to probe the path", NULL, error);
 }
 
 int write_link_open(struct write_link *link, const struct write_options *options, bool server,

@@ -62,7 +62,7 @@ struct doctor {
 	struct error nics_error;
 	bool nics_chosen;            /* else nobody could choose: no device is open */
 
-	char uses[16];               /* the transport that the loopback write proved, or "" */
+	char uses[16];               /* the transport that the loopback write probed, or "" */
 	uint32_t counts[CHECK_STATES];
 	char first_fix[512];         /* of the worst finding, the earliest of these */
 	char first_name[64];

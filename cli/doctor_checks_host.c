@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * doctor_checks_host.c -- GPUs and the way from them to the NICs, IOMMU, memory of this host, and
- * the writes that prove a transport by using it.
+ * the writes that probe a transport by using it.
  */
 #include "cli/doctor.h"
 

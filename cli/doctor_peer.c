@@ -168,7 +168,7 @@ static int open_link(struct session *session, struct finding *finding, struct er
 	rc = write_link_open(&session->link, &open, false, error);
 	if (rc)
 		return rc;
-	finding_say(finding, CHECK_PASS, "%s connected and proved in %s, opened in %s",
+	finding_say(finding, CHECK_PASS, "%s connected and probed in %s, opened in %s",
 		    session->link.settings.transport, seconds_text(session->link.connect_ns, took),
 		    seconds_text(session->link.open_ns, opening));
 	return 0;

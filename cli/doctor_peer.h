@@ -4,7 +4,7 @@
  *
  *   --peer (trainer 0)                           --serve (inference rank 0)
  *   about: version, host name, rails ◄─────────► about
- *   the link of bench_write.h: settings, records, connect, prove
+ *   the link of bench_write.h: settings, records, connect, probe
  *   write n bytes, signal; check n ────────────► waits for the signal, sums its own memory
  *                                  ◄── checked ─
  *   ping; signal ══► ◄══ signal, over and over   answers every signal with one

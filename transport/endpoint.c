@@ -113,7 +113,7 @@ int transport_endpoint_record(const struct transport_endpoint *endpoint,
 }
 
 /* A refused record has moved nothing, so another may be tried; a path that cannot be
- * proved breaks the endpoint like any failure. */
+ * probed breaks the endpoint like any failure. */
 int transport_endpoint_connect(struct transport_endpoint *endpoint, const void *record,
 			       size_t length, uint64_t deadline_ns, struct error *error)
 {
@@ -146,7 +146,7 @@ int transport_endpoint_connect(struct transport_endpoint *endpoint, const void *
 	return 0;
 }
 
-int transport_endpoint_prove(struct transport_endpoint *endpoint, uint64_t deadline_ns,
+int transport_endpoint_probe(struct transport_endpoint *endpoint, uint64_t deadline_ns,
 			     struct error *error)
 {
 	struct error failure = {0};
@@ -154,9 +154,9 @@ int transport_endpoint_prove(struct transport_endpoint *endpoint, uint64_t deadl
 
 	if (rc)
 		return rc;
-	rc = endpoint->domain->ops.endpoint_prove(endpoint, deadline_ns, &failure);
+	rc = endpoint->domain->ops.endpoint_probe(endpoint, deadline_ns, &failure);
 	if (rc) {
-		error_wrap(&failure, "proving the path to %s", endpoint->name);
+		error_wrap(&failure, "probing the path to %s", endpoint->name);
 		return endpoint_break(endpoint, &failure, error);
 	}
 	return 0;

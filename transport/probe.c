@@ -141,9 +141,9 @@ int transport_probe(const char *provider, struct error *error)
 	if (!rc)
 		rc = connect_sides(&b, &a, deadline, &why);
 	if (!rc)
-		rc = transport_endpoint_prove(a.endpoint, deadline, &why);
+		rc = transport_endpoint_probe(a.endpoint, deadline, &why);
 	if (!rc)
-		rc = transport_endpoint_prove(b.endpoint, deadline, &why);
+		rc = transport_endpoint_probe(b.endpoint, deadline, &why);
 	if (!rc)
 		rc = transfer(&a, &b, b.region, 1, deadline, &why);
 	if (!rc)

@@ -81,7 +81,7 @@ static int no_endpoint_connect(struct transport_endpoint *endpoint, struct recor
 	return refuse(endpoint->domain, "connect", error);
 }
 
-static int no_endpoint_prove(struct transport_endpoint *endpoint, uint64_t deadline_ns,
+static int no_endpoint_probe(struct transport_endpoint *endpoint, uint64_t deadline_ns,
 			     struct error *error)
 {
 	(void)endpoint;

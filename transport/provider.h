@@ -12,7 +12,7 @@
  * report what completed.
  *
  * Rules for a provider:
- *  - It never blocks, but for endpoint_connect, endpoint_prove and endpoint_fence (until their
+ *  - It never blocks, but for endpoint_connect, endpoint_probe and endpoint_fence (until their
  *    deadline), signal_wait, and poll for a moment once something has failed. Posting does not allocate, log or take a system-wide lock.
  *  - A constructor that fails has undone itself; the matching close is not called then.
  *  - Each posted id is reported exactly once by poll, in any order; after endpoint_abort no
@@ -64,7 +64,7 @@ struct provider_completion {
 	X(endpoint_open)                                                                   \
 	X(endpoint_record)                                                                 \
 	X(endpoint_connect)                                                                \
-	X(endpoint_prove)                                                                  \
+	X(endpoint_probe)                                                                  \
 	X(endpoint_abort)                                                                  \
 	X(endpoint_fence)                                                                  \
 	X(endpoint_close)                                                                  \
@@ -111,8 +111,8 @@ struct provider {
 	int (*endpoint_connect)(struct transport_endpoint *endpoint,
 				struct record_reader *reader, uint64_t deadline_ns,
 				struct error *error);
-	/* Both sides are connected. NULL: connect has proved the path. */
-	int (*endpoint_prove)(struct transport_endpoint *endpoint, uint64_t deadline_ns,
+	/* Both sides are connected. NULL: connect has probed the path. */
+	int (*endpoint_probe)(struct transport_endpoint *endpoint, uint64_t deadline_ns,
 			      struct error *error);
 	/* The endpoint broke: stop what is in flight, as far as that is possible. */
 	void (*endpoint_abort)(struct transport_endpoint *endpoint);

@@ -15,7 +15,7 @@
  *   transport_endpoint_record ◄── both ways ─► transport_endpoint_record
  *   transport_endpoint_connect                transport_endpoint_connect
  *                    both have connected: the controller says go
- *   transport_endpoint_prove                  transport_endpoint_prove
+ *   transport_endpoint_probe                  transport_endpoint_probe
  *                                             transport_write ... transport_flush
  *   transport_signal_read/wait ◄───────────── transport_signal
  *
@@ -152,10 +152,10 @@ int transport_endpoint_record(const struct transport_endpoint *endpoint,
  * ERROR_MESSAGE. */
 int transport_endpoint_connect(struct transport_endpoint *endpoint, const void *record,
 			       size_t length, uint64_t deadline_ns, struct error *error);
-/* Both sides have connected: proves every path to the peer by using it (a probe write as long as
+/* Both sides have connected: probes every path to the peer by using it (a probe write as long as
  * the largest packet). May block up to deadline_ns; the peer need not call anything. Where
- * connect has proved it already, this is nothing. A path that fails breaks the endpoint. */
-int transport_endpoint_prove(struct transport_endpoint *endpoint, uint64_t deadline_ns,
+ * connect has probed it already, this is nothing. A path that fails breaks the endpoint. */
+int transport_endpoint_probe(struct transport_endpoint *endpoint, uint64_t deadline_ns,
 			     struct error *error);
 /* After this no write of the peer can land any more (the fence of DESIGN section 9): mapped
  * memory is proved unmapped or its owner dead, else ERROR_TIMEOUT at the deadline. Works on a

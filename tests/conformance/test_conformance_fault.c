@@ -234,7 +234,7 @@ int main(void)
 	const struct fault_options mock = policy("mock", "any", FAULT_NONE);
 	const struct conformance subjects[] = {
 		{.name = "fault over shm", .provider = "fault", .options = &shm, .processes = true},
-		{.name = "fault over mock", .provider = "fault", .options = &mock, .proves = true},
+		{.name = "fault over mock", .provider = "fault", .options = &mock, .probes = true},
 	};
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);
 

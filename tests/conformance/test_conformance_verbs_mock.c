@@ -66,7 +66,7 @@ static int run(const struct fabric *fabric)
 				      .provider = "verbs",
 				      .options = &options,
 				      .registered = fabric->registered,
-				      .proves = true};
+				      .probes = true};
 	int failed;
 
 	settings_for(fabric, &settings);

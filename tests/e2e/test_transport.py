@@ -20,11 +20,11 @@ def test_path_that_fails_its_proof__is_named_by_everyone_and_nothing_is_publishe
         job.controller("--lost-after", "2s")
         for role, count in (("trainer", 2), ("inference", 2)):
             for rank in range(count):
-                fault = {"WEFT_FAULT": "inner=shm,op=endpoint_prove,at=2,kind=fail"}
+                fault = {"WEFT_FAULT": "inner=shm,op=endpoint_probe,at=2,kind=fail"}
                 job.worker(role, rank, env=fault if (role, rank) == ("trainer", 1) else None)
         codes = job.wait(20)
         assert set(codes.values()) == {75}, job.said()
-        assert "proving the path to inference" in last_error(job.processes["trainer-1"]), job.said()
+        assert "probing the path to inference" in last_error(job.processes["trainer-1"]), job.said()
         for name in ("trainer-0", "inference-0", "inference-1"):
             assert "trainer 1" in last_error(job.processes[name]), job.said([name])
         assert not job.processes["inference-0"].updates() + job.processes["inference-1"].updates()

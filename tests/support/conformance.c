@@ -34,7 +34,7 @@ int reach(struct pair *pair, const unsigned char *record, size_t length, struct 
 				   &error_));
 	rc = transport_endpoint_connect(fresh, record, length, soon(), error);
 	if (!rc)
-		rc = transport_endpoint_prove(fresh, soon(), error);
+		rc = transport_endpoint_probe(fresh, soon(), error);
 	transport_endpoint_close(&fresh);
 	return rc;
 }

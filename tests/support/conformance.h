@@ -20,7 +20,8 @@ struct conformance {
 	const void *options;
 	bool registered;  /* targets register their own memory, instead of the allocator's */
 	bool processes;   /* peers may be other processes */
-	bool proves;      /* transport_endpoint_prove uses the path, so it needs the peer connected */
+	bool probes;      /* transport_endpoint_probe uses the path, so it needs the peer connected
+			     */
 	bool blind;       /* transport_peer_dead cannot know: the peer is as on another host */
 	uint32_t lost_ms; /* a writer knows that its target died within this; 0: 5000 */
 	/* If the provider can say at what moment a signal became visible: it calls

@@ -28,37 +28,37 @@ void endpoint__refuses_before_connect_and_twice(void **state)
 	assert_int_equal(transport_endpoint_connect(fresh, record, length, soon(), &error),
 			 -ERROR_STATE);
 	transport_endpoint_close(&fresh);
-	/* a record of an endpoint that is gone: known at connect, or found out by proving */
+	/* a record of an endpoint that is gone: known at connect, or found out by probing */
 	transport_endpoint_close(&back);
 	assert_int_equal(reach(&pair, record, length, &error), -ERROR_PEER_LOST);
 	assert_non_null(strstr(error.text, "inference 5"));
 	pair_close(&pair);
 }
 
-void prove__again_is_fine_and_before_connect_is_refused(void **state)
+void probe__again_is_fine_and_before_connect_is_refused(void **state)
 {
 	struct transport_endpoint *fresh = NULL;
 	struct error error;
 	struct pair pair;
 
 	(void)state;
-	open_pair(&pair, 4096); /* proves both sides */
+	open_pair(&pair, 4096); /* probes both sides */
 	ok(transport_endpoint_open(pair.a, (struct member){ROLE_INFERENCE, 5}, NULL, &fresh,
 				   &error_));
-	assert_int_equal(transport_endpoint_prove(fresh, soon(), &error), -ERROR_STATE);
+	assert_int_equal(transport_endpoint_probe(fresh, soon(), &error), -ERROR_STATE);
 	assert_non_null(strstr(error.text, "inference 5"));
 	transport_endpoint_close(&fresh);
 	memset(pair.from, 3, 4096);
 	for (int i = 0; i < 3; i++) {
-		ok(transport_endpoint_prove(pair.ab, soon(), &error_));
-		ok(transport_endpoint_prove(pair.ba, soon(), &error_));
+		ok(transport_endpoint_probe(pair.ab, soon(), &error_));
+		ok(transport_endpoint_probe(pair.ba, soon(), &error_));
 		write_and_signal(&pair, 0, 4096);
 	}
 	assert_true(all_bytes(pair.to, 4096, 3));
 	pair_close(&pair);
 }
 
-void prove__of_a_peer_that_has_not_connected_is_an_error(void **state)
+void probe__of_a_peer_that_has_not_connected_is_an_error(void **state)
 {
 	unsigned char record[TRANSPORT_RECORD_BYTES];
 	struct transport_endpoint *fresh = NULL, *back = NULL;
@@ -74,9 +74,9 @@ void prove__of_a_peer_that_has_not_connected_is_an_error(void **state)
 	ok(transport_endpoint_open(pair.b, (struct member){ROLE_TRAINER, 3}, NULL, &back, &error_));
 	ok(transport_endpoint_record(back, record, &length, &error_));
 	ok(transport_endpoint_connect(fresh, record, length, soon(), &error_));
-	rc = transport_endpoint_prove(fresh, within_ms(50), &first);
-	if (!conformance_subject->proves) {
-		assert_int_equal(rc, 0); /* connect has proved it */
+	rc = transport_endpoint_probe(fresh, within_ms(50), &first);
+	if (!conformance_subject->probes) {
+		assert_int_equal(rc, 0); /* connect has probed it */
 	} else {
 		assert_true(rc == -ERROR_TIMEOUT || rc == -ERROR_PEER_LOST);
 		assert_non_null(strstr(first.text, "inference 5"));

@@ -33,8 +33,8 @@ extern const struct conformance *conformance_subject;
 	X(records__of_another_job_or_peer_are_refused) \
 	X(endpoint__refuses_before_connect_and_twice) \
 	X(endpoint__once_broken_keeps_its_first_error) \
-	X(prove__again_is_fine_and_before_connect_is_refused) \
-	X(prove__of_a_peer_that_has_not_connected_is_an_error) \
+	X(probe__again_is_fine_and_before_connect_is_refused) \
+	X(probe__of_a_peer_that_has_not_connected_is_an_error) \
 	X(fence__stops_a_peer_that_let_go) \
 	X(fence__waits_for_a_peer_or_needs_nobody) \
 	X(fence__refuses_a_peer_that_comes_later) \
@@ -59,7 +59,7 @@ CONFORMANCE_CHECKS(X)
 	} while (0)
 
 void open_pair(struct pair *pair, uint64_t bytes);
-/* A fresh endpoint of a to a record: connected and proved, or the first error. */
+/* A fresh endpoint of a to a record: connected and probed, or the first error. */
 int reach(struct pair *pair, const unsigned char *record, size_t length, struct error *error);
 
 /* Waits until exactly that many signals have come to the domain. The sender's call may return a

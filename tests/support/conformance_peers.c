@@ -13,7 +13,7 @@ struct mesh {
 	struct transport_remote *remote[SIDES][SIDES];
 };
 
-/* Both sides connect, then both prove, before anybody posts. */
+/* Both sides connect, then both probe, before anybody posts. */
 static void connect_both(struct transport_endpoint *a, struct transport_endpoint *b)
 {
 	unsigned char record[TRANSPORT_RECORD_BYTES];
@@ -23,8 +23,8 @@ static void connect_both(struct transport_endpoint *a, struct transport_endpoint
 	ok(transport_endpoint_connect(a, record, length, soon(), &error_));
 	ok(transport_endpoint_record(a, record, &length, &error_));
 	ok(transport_endpoint_connect(b, record, length, soon(), &error_));
-	ok(transport_endpoint_prove(a, soon(), &error_));
-	ok(transport_endpoint_prove(b, soon(), &error_));
+	ok(transport_endpoint_probe(a, soon(), &error_));
+	ok(transport_endpoint_probe(b, soon(), &error_));
 }
 
 static void mesh_side(enum role role, uint32_t rank, struct transport_domain **domain,

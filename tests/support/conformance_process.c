@@ -61,7 +61,7 @@ static int open_region(struct side *side, struct error *error)
 	return rc;
 }
 
-/* Nobody proves or posts before both have connected: a byte each way says so. */
+/* Nobody probes or posts before both have connected: a byte each way says so. */
 static int meet(int fd)
 {
 	char byte = 'c';
@@ -69,7 +69,7 @@ static int meet(int fd)
 	return send(fd, &byte, 1, MSG_NOSIGNAL) == 1 && recv(fd, &byte, 1, 0) == 1 ? 0 : -1;
 }
 
-/* Exchanges records over `fd`, connects, proves. */
+/* Exchanges records over `fd`, connects, probes. */
 static int side_open(struct side *side, enum role role, int fd, struct error *error)
 {
 	struct transport_options options = {
@@ -100,7 +100,7 @@ static int side_open(struct side *side, enum role role, int fd, struct error *er
 	if (!rc && meet(fd))
 		rc = error_set(error, ERROR_PEER_LOST, "the other process has not connected");
 	if (!rc)
-		rc = transport_endpoint_prove(side->endpoint, soon(), error);
+		rc = transport_endpoint_probe(side->endpoint, soon(), error);
 	if (!rc && role == ROLE_TRAINER)
 		rc = transport_remote_import(side->endpoint, their_region.bytes,
 					     their_region.length, &side->remote, error);
@@ -323,7 +323,7 @@ static void records_of_the_dead(struct sent_record *region, struct sent_record *
 	close(fd);
 }
 
-/* Where nothing here can know that the process is dead, proving the path finds it out. */
+/* Where nothing here can know that the process is dead, probing the path finds it out. */
 static void records__of_a_dead_process_are_refused(void **state)
 {
 	struct sent_record region, endpoint;
@@ -341,11 +341,11 @@ static void records__of_a_dead_process_are_refused(void **state)
 	ok(transport_endpoint_open(domain, (struct member){ROLE_INFERENCE, 0}, NULL, &fresh,
 				   &error_));
 	rc = transport_remote_import(fresh, region.bytes, region.length, &remote, &error);
-	if (!subject->proves)
+	if (!subject->probes)
 		assert_int_equal(rc, -ERROR_PEER_LOST);
 	rc = transport_endpoint_connect(fresh, endpoint.bytes, endpoint.length, soon(), &error);
-	if (!rc && subject->proves)
-		rc = transport_endpoint_prove(fresh, within_ms(lost_ms()), &error);
+	if (!rc && subject->probes)
+		rc = transport_endpoint_probe(fresh, within_ms(lost_ms()), &error);
 	assert_int_equal(rc, -ERROR_PEER_LOST);
 	assert_non_null(strstr(error.text, "inference 0"));
 	transport_remote_close(&remote);

@@ -114,9 +114,9 @@ static int open_endpoints(struct pair *pair, struct error *error)
 	if (!rc)
 		rc = join(pair->ba, pair->ab, error);
 	if (!rc)
-		rc = transport_endpoint_prove(pair->ab, soon(), error);
+		rc = transport_endpoint_probe(pair->ab, soon(), error);
 	if (!rc)
-		rc = transport_endpoint_prove(pair->ba, soon(), error);
+		rc = transport_endpoint_probe(pair->ba, soon(), error);
 	if (!rc)
 		rc = transport_remote_import(pair->ab, record, length, &pair->remote, error);
 	return rc;

@@ -18,7 +18,7 @@
 
 #define GUARD 65536u
 
-const char *const moments[MOMENTS] = {"start",	   "connect", "prove", "first write",
+const char *const moments[MOMENTS] = {"start",	   "connect", "probe", "first write",
 				      "mid-write", "signal",  "close"};
 struct plan plan = {.nics = {"rxe0", "rxe1"}, .bytes = 300001, .timeout = 60};
 struct board *board;
@@ -194,9 +194,9 @@ int side_join(struct side *side, int fd, struct error *error)
 						call_deadline(), error);
 	if (!rc && !meet(fd))
 		rc = hung_up(side, error);
-	atomic_store(&board->moment[side->who], PROVE);
+	atomic_store(&board->moment[side->who], PROBE);
 	if (!rc)
-		rc = transport_endpoint_prove(side->endpoint, call_deadline(), error);
+		rc = transport_endpoint_probe(side->endpoint, call_deadline(), error);
 	if (!rc && region.length)
 		rc = transport_remote_import(side->endpoint, region.bytes, region.length,
 					     &side->remote, error);

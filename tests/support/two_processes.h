@@ -22,7 +22,7 @@
 #define MS     UINT64_C(1000000)
 #define SECOND UINT64_C(1000000000)
 
-enum moment { START, CONNECT, PROVE, FIRST_WRITE, MID_WRITE, SIGNAL, CLOSE, MOMENTS };
+enum moment { START, CONNECT, PROBE, FIRST_WRITE, MID_WRITE, SIGNAL, CLOSE, MOMENTS };
 extern const char *const moments[MOMENTS];
 
 /* What the driver decides before it forks. */
@@ -76,7 +76,7 @@ void wrong(const struct side *side, const char *format, ...) __attribute__((form
 
 /* ---- in a process ---- */
 int side_open(struct side *side, int who, struct error *error);
-/* A fresh endpoint: records over `fd`, connect, prove, import. */
+/* A fresh endpoint: records over `fd`, connect, probe, import. */
 int side_join(struct side *side, int fd, struct error *error);
 void side_leave(struct side *side); /* the endpoint only */
 void side_close(struct side *side);

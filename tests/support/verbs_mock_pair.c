@@ -75,9 +75,9 @@ int verbs_pair_connect(struct pair *pair, struct error *error)
 	if (!rc)
 		rc = join(pair->ba, pair->ab, error);
 	if (!rc)
-		rc = transport_endpoint_prove(pair->ab, verbs_pair_soon(), error);
+		rc = transport_endpoint_probe(pair->ab, verbs_pair_soon(), error);
 	if (!rc)
-		rc = transport_endpoint_prove(pair->ba, verbs_pair_soon(), error);
+		rc = transport_endpoint_probe(pair->ba, verbs_pair_soon(), error);
 	if (!rc)
 		rc = transport_region_export(pair->target, record, &length, error);
 	if (!rc)

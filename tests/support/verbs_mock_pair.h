@@ -13,7 +13,7 @@
 
 /* Small queues and chunks, short timeouts. */
 void verbs_pair_settings(struct verbs_settings *settings);
-/* Domains, regions of `bytes`, endpoints that are connected and proved. */
+/* Domains, regions of `bytes`, endpoints that are connected and probed. */
 int verbs_pair_open(struct pair *pair, const struct verbs_settings *settings, uint64_t bytes,
 		    struct error *error);
 int verbs_pair_domains(struct pair *pair, const struct verbs_settings *settings, uint64_t bytes,

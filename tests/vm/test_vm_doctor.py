@@ -212,7 +212,7 @@ def test_peer__a_pair_over_the_cable_passes_every_step():
     assert rows_of["peer-route"][2] == [
         "rail 0 rxe0:1 10.77.0.1 -> 10.77.0.2: leaves by rxe0:1, GID ::ffff:10.77.0.2, path MTU 1024"]
     assert {rows_of[name][0] for name in rows_of if name.startswith("peer-")} == {"PASS"}
-    assert rows_of["peer-connect"][1].startswith("verbs connected and proved in ")
+    assert rows_of["peer-connect"][1].startswith("verbs connected and probed in ")
     assert rows_of["peer-write-mtu"][1].startswith("1024 bytes in ")
     assert int(found["packets"]) > 1024  # of 1 MiB alone
     assert ": done\n" in found["served"]

@@ -127,7 +127,7 @@ static void choose(uint64_t number, uint64_t *state)
 {
 	/* how long a moment takes here, so that the kill falls into it or just behind */
 	static const uint32_t spans_us[MOMENTS] = {
-		[CONNECT] = 80000,   [PROVE] = 8000,  [FIRST_WRITE] = 8000,
+		[CONNECT] = 80000,   [PROBE] = 8000,  [FIRST_WRITE] = 8000,
 		[MID_WRITE] = 15000, [SIGNAL] = 3000, [CLOSE] = 30000};
 
 	kills.victim = (int)(number % 2);
@@ -154,7 +154,7 @@ static void most(uint64_t *all, uint64_t one)
 static bool named(const struct error *error)
 {
 	return error->code == ERROR_PEER_LOST ||
-	       (plan.blind && kills.moment == PROVE && error->code == ERROR_TRANSPORT &&
+	       (plan.blind && kills.moment == PROBE && error->code == ERROR_TRANSPORT &&
 		strstr(error->text, "unless the peer has just ended"));
 }
 
@@ -191,7 +191,7 @@ static void judge_kill(struct tally *tally, uint64_t killed_ns)
 static void one_kill(uint64_t number, struct tally *tally, const char *before)
 {
 	int survivor = !kills.victim, first[2], second[2], ends[2], status;
-	bool by_victim = kills.moment <= PROVE || kills.moment == CLOSE;
+	bool by_victim = kills.moment <= PROBE || kills.moment == CLOSE;
 	pid_t victim, lives, next;
 	uint64_t killed_ns;
 	char now[RESOURCES_BYTES];

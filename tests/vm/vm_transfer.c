@@ -87,8 +87,8 @@ static int open_endpoints(struct link *link, const struct options *options, stru
 	if (!rc && options->hook && system(options->hook) != 0)
 		rc = error_set(error, ERROR_USAGE, "the hook '%s' failed", options->hook);
 	if (!rc)
-		rc = transport_endpoint_prove(link->ab, until, error);
-	return rc ? rc : transport_endpoint_prove(link->ba, until, error);
+		rc = transport_endpoint_probe(link->ab, until, error);
+	return rc ? rc : transport_endpoint_probe(link->ba, until, error);
 }
 
 static int import(struct link *link, struct error *error)
@@ -469,7 +469,7 @@ static const struct argp_option table[] = {
 	{"bytes", 'b', "N", 0, "of a write (1 MiB); of the largest in mode sizes (64 MiB)", 0},
 	{"rounds", 'r', "N", 0, "at most; endpoints of mode many", 0},
 	{"seconds", 's', "S", 0, "at most (10)", 0},
-	{"hook", 'k', "COMMAND", 0, "run between connecting and proving", 0},
+	{"hook", 'k', "COMMAND", 0, "run between connecting and probing", 0},
 	{"timeout", 'd', "S", 0, "deadline of one call (60)", 0},
 	{0}};
 

@@ -395,12 +395,12 @@ static uint64_t signal_wait(struct transport_domain *domain, uint64_t seen, uint
 		       : INNER(domain)->signal_wait(domain, seen, deadline_ns);
 }
 
-static int endpoint_prove(struct transport_endpoint *endpoint, uint64_t deadline_ns,
+static int endpoint_probe(struct transport_endpoint *endpoint, uint64_t deadline_ns,
 			  struct error *error)
 {
-	int rc = enter(endpoint->domain, PROVIDER_OP_endpoint_prove, error);
+	int rc = enter(endpoint->domain, PROVIDER_OP_endpoint_probe, error);
 
-	return rc ? rc : INNER(endpoint->domain)->endpoint_prove(endpoint, deadline_ns, error);
+	return rc ? rc : INNER(endpoint->domain)->endpoint_probe(endpoint, deadline_ns, error);
 }
 
 static int region_register_dmabuf(struct transport_region *region, int fd, uint64_t offset,
@@ -431,7 +431,7 @@ const struct provider provider_fault = {
 	.endpoint_open = endpoint_open,
 	.endpoint_record = endpoint_record,
 	.endpoint_connect = endpoint_connect,
-	.endpoint_prove = endpoint_prove,
+	.endpoint_probe = endpoint_probe,
 	.endpoint_abort = endpoint_abort,
 	.endpoint_fence = endpoint_fence,
 	.endpoint_close = endpoint_close,

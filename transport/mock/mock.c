@@ -254,7 +254,7 @@ static int endpoint_connect(struct transport_endpoint *endpoint, struct record_r
 }
 
 /* What a probe write would find out: the path is there once the peer has connected back. */
-static int endpoint_prove(struct transport_endpoint *endpoint, uint64_t deadline_ns,
+static int endpoint_probe(struct transport_endpoint *endpoint, uint64_t deadline_ns,
 			  struct error *error)
 {
 	struct mock_endpoint *mock = endpoint->state;
@@ -561,7 +561,7 @@ const struct provider provider_mock = {
 	.endpoint_open = endpoint_open,
 	.endpoint_record = endpoint_record,
 	.endpoint_connect = endpoint_connect,
-	.endpoint_prove = endpoint_prove,
+	.endpoint_probe = endpoint_probe,
 	.endpoint_abort = endpoint_abort,
 	.endpoint_fence = endpoint_fence,
 	.endpoint_close = endpoint_close,

@@ -8,7 +8,7 @@
  *
  * Writes of one endpoint are placed in any order; a signal only after all of them; different
  * endpoints interleave at will. Placement happens inside poll and signal_wait of any domain of
- * the network, or in mock_pump(); one seed gives one schedule. A path is proved when the peer has
+ * the network, or in mock_pump(); one seed gives one schedule. A path is probed when the peer has
  * connected back. A fence needs nobody: it drops what is under way and fails later posts.
  */
 #ifndef TRANSPORT_MOCK_MOCK_H

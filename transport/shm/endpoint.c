@@ -107,7 +107,7 @@ static int claim(struct shm_endpoint *shm, const struct identity *self, struct e
 
 /* One word through the mapping, looked at through the file: the page is the peer's page.
  */
-static int prove_mapped(struct shm_endpoint *shm, int fd, struct error *error)
+static int probe_mapping(struct shm_endpoint *shm, int fd, struct error *error)
 {
 	uint64_t probe = shm->nonce ^ shm->peer.nonce, seen = 0;
 	off_t at = (off_t)(shm->peer.slot_offset + offsetof(struct shm_slot, probe_mapped));
@@ -144,7 +144,7 @@ static int map_peer(struct shm_endpoint *shm, int *slot_fd, struct error *error)
 	return 0;
 }
 
-static int prove_remotes(struct transport_endpoint *endpoint, struct error *error)
+static int probe_remotes(struct transport_endpoint *endpoint, struct error *error)
 {
 	int rc = 0;
 
@@ -153,7 +153,7 @@ static int prove_remotes(struct transport_endpoint *endpoint, struct error *erro
 
 		rc = shm_remote_check(r, error);
 		if (!rc && remote->kind == SHM_PROCESS)
-			rc = shm_process_prove(endpoint, error);
+			rc = shm_process_probe(endpoint, error);
 	}
 	return rc;
 }
@@ -185,9 +185,9 @@ int shm_endpoint_connect(struct transport_endpoint *endpoint, struct record_read
 		claimed = !rc;
 	}
 	if (!rc)
-		rc = prove_mapped(shm, fd, error);
+		rc = probe_mapping(shm, fd, error);
 	if (!rc)
-		rc = prove_remotes(endpoint, error);
+		rc = probe_remotes(endpoint, error);
 	if (fd >= 0)
 		close(fd);
 	if (rc) {

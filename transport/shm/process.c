@@ -97,14 +97,14 @@ static int check_nonce(const struct shm_endpoint_record *peer, struct error *err
 }
 
 /* One word, written the way weights will be and read back through the shared page. */
-int shm_process_prove(struct transport_endpoint *endpoint, struct error *error)
+int shm_process_probe(struct transport_endpoint *endpoint, struct error *error)
 {
 	struct shm_endpoint *shm = endpoint->state;
 	uint64_t probe = shm->nonce ^ shm->peer.nonce ^ 0x5af7;
 	uint64_t pid = shm->peer.identity.pid;
 	int rc;
 
-	if (shm->process_proved)
+	if (shm->process_probed)
 		return 0;
 	rc = check_nonce(&shm->peer, error);
 	if (!rc)
@@ -116,7 +116,7 @@ int shm_process_prove(struct transport_endpoint *endpoint, struct error *error)
 	if (atomic_load(&shm->peer_slot->probe_process) != probe)
 		return error_set(error, ERROR_UNSUPPORTED,
 				 "a word written into process %" PRIu64 " did not arrive", pid);
-	shm->process_proved = true;
+	shm->process_probed = true;
 	return 0;
 }
 

@@ -162,7 +162,7 @@ static int import_kind(struct transport_remote *remote, const struct shm_region_
 	if (endpoint->connected) {
 		rc = shm_remote_check(remote, error);
 		if (!rc && shm->kind == SHM_PROCESS)
-			rc = shm_process_prove(remote->endpoint, error);
+			rc = shm_process_probe(remote->endpoint, error);
 	}
 	if (rc || shm->kind == SHM_PROCESS)
 		return rc;

@@ -194,14 +194,14 @@ struct shm_endpoint {
 	unsigned char *peer_bell_map, *peer_slot_map; /* equal when it is one block */
 	struct shm_slot *peer_slot;
 	struct doorbell *peer_bell;
-	bool process_proved;
+	bool process_probed;
 	uint64_t posted, reported;   /* posts complete at once; poll reports them */
 };
 
 /* process.c: process_vm_writev */
 int shm_process_write(uint64_t pid, uint64_t address, const void *source, uint64_t bytes,
 		      struct error *error);
-int shm_process_prove(struct transport_endpoint *endpoint, struct error *error);
+int shm_process_probe(struct transport_endpoint *endpoint, struct error *error);
 void shm_process_allow(struct shm_domain *domain);
 
 /* region.c, endpoint.c, post.c: rows of the table */

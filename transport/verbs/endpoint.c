@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * endpoint.c -- the life of an endpoint, but for its connection (connect.c, prove.c).
+ * endpoint.c -- the life of an endpoint, but for its connection (connect.c, probe.c).
  *
  *   open    slot, a send completion queue per NIC, queue pairs to INIT       fresh numbers each time
  *   fence   queue pairs to ERR, flushed, destroyed                           nothing can land after

@@ -289,8 +289,8 @@ void verbs_endpoint_describe(const struct verbs_endpoint *endpoint,
 /* ---- connect.c ---- */
 int verbs_endpoint_connect(struct transport_endpoint *endpoint, struct record_reader *reader,
 			   uint64_t deadline_ns, struct error *error);
-/* ---- prove.c ---- */
-int verbs_endpoint_prove(struct transport_endpoint *endpoint, uint64_t deadline_ns,
+/* ---- probe.c ---- */
+int verbs_endpoint_probe(struct transport_endpoint *endpoint, uint64_t deadline_ns,
 			 struct error *error);
 /* ---- endpoint.c ---- */
 void verbs_endpoint_abort(struct transport_endpoint *endpoint);

@@ -184,7 +184,7 @@ int epoch_probe(struct epoch *epoch, uint64_t deadline_ns, struct error *error)
 		int rc = health_check(epoch->options.health, error);
 
 		if (!rc)
-			rc = transport_endpoint_prove(epoch->peers[i].endpoint, deadline_ns,
+			rc = transport_endpoint_probe(epoch->peers[i].endpoint, deadline_ns,
 						      error);
 		if (rc)
 			return rc;

@@ -74,8 +74,8 @@ static void open_hosts(uint64_t seed)
 	ok(transport_region_export(pair.target, record, &length, &error_));
 	join(pair.ab, pair.ba);
 	join(pair.ba, pair.ab);
-	ok(transport_endpoint_prove(pair.ab, soon(), &error_));
-	ok(transport_endpoint_prove(pair.ba, soon(), &error_));
+	ok(transport_endpoint_probe(pair.ab, soon(), &error_));
+	ok(transport_endpoint_probe(pair.ba, soon(), &error_));
 	ok(transport_remote_import(pair.ab, record, length, &pair.remote, &error_));
 }
 

@@ -279,7 +279,7 @@ static void test_receives__that_run_out_end_at_the_deadline_or_go_on_later(void 
 	end(9);
 }
 
-static void test_packets__that_are_too_large_for_the_path_are_told_by_the_proof(void **state)
+static void test_packets__that_are_too_large_for_the_path_are_told_by_the_probe(void **state)
 {
 	struct verbs_mock_options options = {.seed = 10, .packet_max = 1500};
 	struct error error = {0};
@@ -357,7 +357,7 @@ int main(void)
 		TEST(completions__of_unknown_queue_pairs_change_nothing_for_signals),
 		TEST(completions__told_twice_break_the_endpoint_and_name_the_device),
 		TEST(receives__that_run_out_end_at_the_deadline_or_go_on_later),
-		TEST(packets__that_are_too_large_for_the_path_are_told_by_the_proof),
+		TEST(packets__that_are_too_large_for_the_path_are_told_by_the_probe),
 		TEST(endpoints__made_again_and_again_leave_nothing),
 		TEST(peers__by_the_hundred_cost_queue_pairs_and_no_descriptors),
 	};

@@ -275,7 +275,7 @@ static void test_interrupt__ends_a_write_a_flush_a_signal_and_a_proof(void **sta
 		if (call == 2)
 			rc = transport_signal(pair.ab, 2, NULL, 0, verbs_pair_soon(), &error);
 		if (call == 3)
-			rc = transport_endpoint_prove(pair.ab, verbs_pair_soon(), &error);
+			rc = transport_endpoint_probe(pair.ab, verbs_pair_soon(), &error);
 		assert_int_equal(rc, -ERROR_INTERRUPTED);
 		assert_true(clock_ns() - begin_ns < UINT64_C(2000000000));
 		pthread_join(thread, NULL);
@@ -434,7 +434,7 @@ static void test_proof__refuses_a_completion_of_a_lane_that_is_not_there(void **
 	verbs_pair_settings(&settings);
 	begin(&options);
 	verbs_mock_watch(inject_once, &looks);
-	assert_int_equal(transport_endpoint_prove(pair.ab, verbs_pair_soon(), &error),
+	assert_int_equal(transport_endpoint_probe(pair.ab, verbs_pair_soon(), &error),
 			 -ERROR_TRANSPORT);
 	verbs_mock_watch(NULL, NULL);
 	assert_non_null(strstr(error.text, "not in flight"));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Many threads at one domain, as docs/transport.md allows: readers, sleepers and interrupts, while
- * its owner opens, connects, proves, fences and closes other endpoints, and devices tell of errors
+ * its owner opens, connects, probes, fences and closes other endpoints, and devices tell of errors
  * of queue pairs that are being destroyed. For the thread checker above all.
  *
  *   host 0  writer ──────► host 1  steady endpoint: read without a pause, never goes back
@@ -133,7 +133,7 @@ static int come_and_go(struct error *error)
 	if (!rc)
 		rc = meet(there, here, error);
 	if (!rc)
-		rc = transport_endpoint_prove(there, verbs_pair_soon(), error);
+		rc = transport_endpoint_probe(there, verbs_pair_soon(), error);
 	for (uint32_t word = 1; word <= 8 && !rc; word++) {
 		rc = transport_signal(there, word, NULL, 0, verbs_pair_soon(), error);
 		transport_signal_read(here, &signal);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * prove.c -- every lane is used once before anybody relies on it: a write of one byte, then one
+ * probe.c -- every lane is used once before anybody relies on it: a write of one byte, then one
  * of a whole packet, to memory of the peer that anybody may overwrite.
  *
  *   byte   packet
@@ -26,7 +26,7 @@ struct probe {
 	struct verbs_failure failure; /* of the first that failed; status 0: none */
 };
 
-struct proof {
+struct probing {
 	struct transport_endpoint *endpoint;
 	struct verbs_endpoint *verbs;
 	struct probe probes[VERBS_LANES_MAX];
@@ -51,10 +51,10 @@ static int post_probe(struct verbs_lane *lane, enum verbs_kind kind, uint32_t by
 	return verbs_lane_post(lane, &request, 1, &posted, error);
 }
 
-static int post_probes(struct proof *proof, struct error *error)
+static int post_probes(struct probing *probing, struct error *error)
 {
-	for (uint32_t i = 0; i < proof->verbs->lane_count; i++) {
-		struct verbs_lane *lane = &proof->verbs->lanes[i];
+	for (uint32_t i = 0; i < probing->verbs->lane_count; i++) {
+		struct verbs_lane *lane = &probing->verbs->lanes[i];
 		int rc;
 
 		if (!verbs_lane_lives(lane))
@@ -64,16 +64,16 @@ static int post_probes(struct proof *proof, struct error *error)
 			rc = post_probe(lane, VERBS_PROBE_PACKET, lane->path_mtu, error);
 		if (rc)
 			return rc;
-		proof->probes[i].left = PROBES_PER_LANE;
-		proof->left += PROBES_PER_LANE;
+		probing->probes[i].left = PROBES_PER_LANE;
+		probing->left += PROBES_PER_LANE;
 	}
 	return 0;
 }
 
-static void describe_failure(const struct proof *proof, const struct verbs_lane *lane,
+static void describe_failure(const struct probing *probing, const struct verbs_lane *lane,
 			     const struct verbs_entry *entry, struct verbs_failure *failure)
 {
-	const struct verbs_settings *settings = &proof->verbs->domain->settings;
+	const struct verbs_settings *settings = &probing->verbs->domain->settings;
 
 	failure->kind = (enum verbs_kind)entry->kind;
 	failure->bytes = entry->bytes;
@@ -84,19 +84,19 @@ static void describe_failure(const struct proof *proof, const struct verbs_lane 
 	failure->retry = settings->retry;
 	failure->rnr_retry = settings->rnr_retry;
 	failure->path_mtu = lane->path_mtu;
-	failure->peer_known_dead = verbs_peer_dead(proof->endpoint);
+	failure->peer_known_dead = verbs_peer_dead(probing->endpoint);
 }
 
 /* Probes are all signalled and complete in order. */
-static int take(struct proof *proof, const struct verbs_nic *nic, const struct ibv_wc *wc,
+static int take(struct probing *probing, const struct verbs_nic *nic, const struct ibv_wc *wc,
 		struct error *error)
 {
 	uint64_t at = wc->wr_id >> 56;
-	struct verbs_lane *lane = &proof->verbs->lanes[at % VERBS_LANES_MAX];
-	struct probe *probe = &proof->probes[at % VERBS_LANES_MAX];
+	struct verbs_lane *lane = &probing->verbs->lanes[at % VERBS_LANES_MAX];
+	struct probe *probe = &probing->probes[at % VERBS_LANES_MAX];
 	const struct verbs_entry *entry;
 
-	if (at >= proof->verbs->lane_count || lane->nic != nic || !probe->left ||
+	if (at >= probing->verbs->lane_count || lane->nic != nic || !probe->left ||
 	    lane->head == lane->tail)
 		return error_set(error, ERROR_TRANSPORT,
 				 "device %s reported a completion of request 0x%" PRIx64
@@ -106,32 +106,32 @@ static int take(struct proof *proof, const struct verbs_nic *nic, const struct i
 	lane->head++;
 	lane->done = lane->head;
 	probe->left--;
-	proof->left--;
+	probing->left--;
 	if (wc->status == IBV_WC_SUCCESS) {
 		probe->byte_passed = true;
 	} else if (!probe->failure.status) {
 		probe->failure.status = wc->status;
 		probe->failure.vendor_error = wc->vendor_err;
-		describe_failure(proof, lane, entry, &probe->failure);
+		describe_failure(probing, lane, entry, &probe->failure);
 	}
 	return 0;
 }
 
-static int poll_once(struct proof *proof, struct error *error)
+static int poll_once(struct probing *probing, struct error *error)
 {
-	const struct verbs_domain *domain = proof->verbs->domain;
+	const struct verbs_domain *domain = probing->verbs->domain;
 	struct ibv_wc done[POLL_BATCH];
 
 	for (uint32_t i = 0; i < domain->nic_count; i++) {
 		const struct verbs_nic *nic = &domain->nics[i];
-		int n = domain->calls->poll_cq(proof->verbs->send_cqs[i], POLL_BATCH, done);
+		int n = domain->calls->poll_cq(probing->verbs->send_cqs[i], POLL_BATCH, done);
 
 		if (n < 0 || n > POLL_BATCH)
 			return verbs_step_error(error, VERBS_STEP_POLL, nic->limits.name,
 						verbs_errno(n < 0 ? n : 0),
 						"polling completions of probes");
 		for (int k = 0; k < n; k++) {
-			int rc = take(proof, nic, &done[k], error);
+			int rc = take(probing, nic, &done[k], error);
 
 			if (rc)
 				return rc;
@@ -156,19 +156,19 @@ static int packet_lost(const struct verbs_lane *lane, const char *why, uint64_t 
 }
 
 /* Of several lanes the one whose small write passed tells most. */
-static int judge(const struct proof *proof, struct error *error)
+static int judge(const struct probing *probing, struct error *error)
 {
 	const struct verbs_failure *failed = NULL;
 
-	for (uint32_t i = 0; i < proof->verbs->lane_count; i++) {
-		const struct probe *probe = &proof->probes[i];
+	for (uint32_t i = 0; i < probing->verbs->lane_count; i++) {
+		const struct probe *probe = &probing->probes[i];
 		const struct verbs_failure *failure = &probe->failure;
 
 		if (!failure->status)
 			continue;
 		if (probe->byte_passed && failure->status == IBV_WC_RETRY_EXC_ERR &&
 		    !failure->peer_known_dead)
-			return packet_lost(&proof->verbs->lanes[i],
+			return packet_lost(&probing->verbs->lanes[i],
 					   verbs_status_name(failure->status), failure->waited_ns,
 					   error);
 		if (!failed || failed->status == IBV_WC_WR_FLUSH_ERR)
@@ -178,21 +178,22 @@ static int judge(const struct proof *proof, struct error *error)
 }
 
 /* The wait ended first. *error says by what; the lanes that are missing are added. */
-static int judge_missing(const struct proof *proof, struct error *error)
+static int judge_missing(const struct probing *probing, struct error *error)
 {
 	char path[VERBS_LANE_TEXT_BYTES];
-	int rc = judge(proof, NULL);
+	int rc = judge(probing, NULL);
 
 	if (rc)
-		return judge(proof, error);
-	for (uint32_t i = 0; i < proof->verbs->lane_count; i++) {
-		const struct verbs_lane *lane = &proof->verbs->lanes[i];
-		const struct probe *probe = &proof->probes[i];
+		return judge(probing, error);
+	for (uint32_t i = 0; i < probing->verbs->lane_count; i++) {
+		const struct verbs_lane *lane = &probing->verbs->lanes[i];
+		const struct probe *probe = &probing->probes[i];
 
 		if (!probe->left)
 			continue;
 		if (probe->byte_passed)
-			return packet_lost(lane, "no answer", clock_ns() - proof->begin_ns, error);
+			return packet_lost(lane, "no answer", clock_ns() - probing->begin_ns,
+					   error);
 		return error_wrap(error, "%s: no answer to a write of 1 byte",
 				  verbs_lane_text(lane, path));
 	}
@@ -205,21 +206,21 @@ static uint64_t own_bound(const struct verbs_settings *settings)
 	return 2 * verbs_retry_ns(settings->timeout, settings->retry) + UINT64_C(2000000000);
 }
 
-static int wait_all(struct proof *proof, uint64_t deadline_ns, struct error *error)
+static int wait_all(struct probing *probing, uint64_t deadline_ns, struct error *error)
 {
-	uint64_t bound = proof->begin_ns + own_bound(&proof->verbs->domain->settings);
+	uint64_t bound = probing->begin_ns + own_bound(&probing->verbs->domain->settings);
 	struct transport_wait wait;
 	struct error why = {0};
 	int rc;
 
-	wait_begin(&wait, proof->endpoint->domain, deadline_ns < bound ? deadline_ns : bound);
+	wait_begin(&wait, probing->endpoint->domain, deadline_ns < bound ? deadline_ns : bound);
 	for (;;) {
-		rc = poll_once(proof, error);
+		rc = poll_once(probing, error);
 		if (rc)
 			return rc;
-		if (!proof->left)
-			return judge(proof, error);
-		rc = endpoint_check_peer(proof->endpoint, false, error);
+		if (!probing->left)
+			return judge(probing, error);
+		rc = endpoint_check_peer(probing->endpoint, false, error);
 		if (rc)
 			return rc;
 		rc = wait_turn(&wait, &why);
@@ -227,24 +228,24 @@ static int wait_all(struct proof *proof, uint64_t deadline_ns, struct error *err
 			continue;
 		if (error)
 			*error = why;
-		return rc == -ERROR_INTERRUPTED ? rc : judge_missing(proof, error);
+		return rc == -ERROR_INTERRUPTED ? rc : judge_missing(probing, error);
 	}
 }
 
-int verbs_endpoint_prove(struct transport_endpoint *endpoint, uint64_t deadline_ns,
+int verbs_endpoint_probe(struct transport_endpoint *endpoint, uint64_t deadline_ns,
 			 struct error *error)
 {
-	struct proof proof = {.endpoint = endpoint, .verbs = endpoint->state};
+	struct probing probing = {.endpoint = endpoint, .verbs = endpoint->state};
 	struct transport_wait wait;
 	int rc;
 
 	/* probes are told apart from other requests by being alone */
 	wait_begin(&wait, endpoint->domain, deadline_ns);
-	rc = endpoint_drain(endpoint, "waiting for writes before proving the path to", &wait,
+	rc = endpoint_drain(endpoint, "waiting for writes before probing the path to", &wait,
 			    error);
 	if (rc)
 		return rc;
-	proof.begin_ns = clock_ns();
-	rc = post_probes(&proof, error);
-	return rc ? rc : wait_all(&proof, deadline_ns, error);
+	probing.begin_ns = clock_ns();
+	rc = post_probes(&probing, error);
+	return rc ? rc : wait_all(&probing, deadline_ns, error);
 }
