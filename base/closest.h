@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * closest.h -- "the closest are ..": of many names the few that are most like the one that was
- * asked for, for sentences about unknown names.
+ * asked for, for messages about unknown names.
  */
 #ifndef BASE_CLOSEST_H
 #define BASE_CLOSEST_H

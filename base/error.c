@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A sentence may quote a file or a peer, and ends on a terminal or as a line of a log: it has no
+/* A message may quote a file or a peer, and ends on a terminal or as a line of a log: it has no
  * control characters (C0, DEL, and C1, which UTF-8 writes as c2 80 to c2 9f). */
 static void make_plain(char *text)
 {

@@ -3,7 +3,7 @@
  * error.h -- how every function of the project fails.
  *
  * A function that can fail returns int: 0 done; negative (-code) fatal for the call, with the
- * sentence in *error; positive a documented answer that the caller must handle. Sentences are
+ * message in *error; positive a documented answer that the caller must handle. Messages are
  * built where the fact is known (what, where, value seen and needed, what to change) and are
  * wrapped on the way up, never replaced. `struct error *` is the last parameter; NULL is fine.
  */
@@ -54,7 +54,7 @@ enum error_code {
 
 struct error {
 	enum error_code code;
-	char text[ERROR_TEXT_BYTES]; /* one sentence, no newline; cut with "..." when too long */
+	char text[ERROR_TEXT_BYTES]; /* one message, no newline; cut with "..." when too long */
 };
 
 /* Sets *error and returns -code. */
@@ -63,7 +63,7 @@ int error_set(struct error *error, enum error_code code, const char *format, ...
 /* As error_set, with ": <strerror(errnum)>" appended. */
 int error_set_errno(struct error *error, enum error_code code, int errnum,
 		    const char *format, ...) __attribute__((format(printf, 4, 5)));
-/* Puts "<prefix>: " before the sentence; keeps the code; returns -code. */
+/* Puts "<prefix>: " before the message; keeps the code; returns -code. */
 int error_wrap(struct error *error, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 int error_vset(struct error *error, enum error_code code, const char *format, va_list args)

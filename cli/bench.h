@@ -49,7 +49,7 @@ struct bench_shared {
 	struct bench_work work[BENCH_STAGES];
 	_Atomic uint64_t direct, mapped, packed; /* pieces of all updates, by the path they took */
 	_Atomic uint32_t failing;       /* taken by the first process that fails */
-	struct error failure;           /* its sentence, complete once aborted is set */
+	struct error failure;           /* its message, complete once aborted is set */
 };
 
 /* Waits for everyone; false when a process has failed (the shared flag is set). `watch` is

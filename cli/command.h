@@ -17,7 +17,7 @@ struct command {
 extern const struct command model_commands[], checkpoint_commands[], route_commands[],
 	bench_commands[], doctor_commands[];
 
-/* Shared by all: prints "weft: WEFT-Ennn <words>: <sentence>" to stderr, returns exit code. */
+/* Shared by all: prints "weft: WEFT-Ennn <words>: <message>" to stderr, returns exit code. */
 struct error;
 int command_fail(const struct error *error);
 

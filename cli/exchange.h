@@ -8,8 +8,8 @@
  *                                               message ◄─► message
  *
  * A failure of the other side comes out of the receiving calls as their error. Every call has a
- * deadline (clock_ns(); EXCHANGE_FOREVER for none) and every sentence names the peer as host:port and
- * what was waited for. Name lookup alone is outside the deadline.
+ * deadline (clock_ns(); EXCHANGE_FOREVER for none) and every error message names the peer as
+ * host:port and what was waited for. Name lookup alone is outside the deadline.
  */
 #ifndef CLI_EXCHANGE_H
 #define CLI_EXCHANGE_H
@@ -21,7 +21,7 @@
 
 struct exchange {
 	int fd;                              /* -1: closed */
-	char peer[EXCHANGE_TEXT_BYTES];      /* "host:port", in every sentence */
+	char peer[EXCHANGE_TEXT_BYTES];      /* "host:port", in every error message */
 	char host[EXCHANGE_TEXT_BYTES];      /* the same without the port */
 	char local[EXCHANGE_TEXT_BYTES];     /* our own address on this connection, no port */
 };
@@ -45,7 +45,7 @@ int exchange_connect(struct exchange *exchange, const char *address, uint16_t de
 		     const char *tool, uint64_t deadline_ns, struct error *error);
 int exchange_send(struct exchange *exchange, const struct tool_message *message,
 		  uint64_t deadline_ns, struct error *error);
-/* The next message, which must be of `type`; `waiting_for` goes into sentences ("its endpoint
+/* The next message, which must be of `type`; `waiting_for` goes into error messages ("its endpoint
  * record"). The caller frees it (tool_fini); NULL: nothing in it is needed. */
 int exchange_receive(struct exchange *exchange, enum tool_type type, const char *waiting_for,
 		     struct tool_message *message, uint64_t deadline_ns, struct error *error);

@@ -41,10 +41,10 @@ int route_job_open(struct route_job *job, const char *model, const char *train,
 void route_job_close(struct route_job *job);
 
 /* The labels of a dump name a model and two specs; a job that was declared tensor by tensor has
- * none (ERROR_CONFIG). `file` stands for the dump in the sentence. */
+ * none (ERROR_CONFIG). `file` stands for the dump in the message. */
 struct dump;
 int route_dump_has_specs(const struct dump *dump, const char *file, struct error *error);
-/* Puts the file before the sentence, and what --model is for unless it was given. */
+/* Puts the file before the message, and what --model is for unless it was given. */
 int route_dump_wrap(struct error *error, const char *file, const char *model);
 
 #endif

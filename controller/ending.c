@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ending.c -- how a job fails: once, with one sentence that names somebody, told to everyone.
+ * ending.c -- how a job fails: once, with one error message that names somebody, told to everyone.
  *
  * Then either the controller gathers again (restarts left; everyone of the failed epoch is
  * told so whenever it speaks), or it waits until all who live have heard, at most lost_ms, and

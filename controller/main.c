@@ -125,7 +125,7 @@ static int set(struct arguments *arguments, const struct option_row *row, const 
 }
 
 /* A flag that cannot be read is wrong usage; a spec that can be, but not be meant, is a wrong
- * configuration, whose sentence already names the flag. */
+ * configuration, whose error message already names the flag. */
 static error_t parse(int key, char *value, struct argp_state *state)
 {
 	struct arguments *arguments = state->input;

@@ -396,7 +396,7 @@ static int compare_held(const void *left, const void *right)
 	return order ? order : compare_box(&a->box, &b->box);
 }
 
-/* A byte range of a parameter, with the piece it came from for the sentence. */
+/* A byte range of a parameter, with the piece it came from for the message. */
 struct range {
 	uint32_t param;
 	uint64_t offset, bytes;

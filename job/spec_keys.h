@@ -26,7 +26,7 @@ struct spec_key {
 
 /* A spec being taken apart: each key at most once. */
 struct spec_parse {
-	const char *flag, *spec; /* "--train" and the whole string, for sentences */
+	const char *flag, *spec; /* "--train" and the whole string, for messages */
 	const char *example;
 	const struct spec_key *rows;
 	size_t row_count;

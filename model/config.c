@@ -7,7 +7,7 @@
 #include <jansson.h>
 #include <string.h>
 
-/* The object being read, and its name for the sentences. */
+/* The object being read, and its name for the messages. */
 struct reader {
 	const json_t *root;
 	const char *where;

@@ -29,7 +29,7 @@
 /* A field of Weft's own: the checkpoint has rotary_emb.inv_freq tensors. */
 #define CONFIG_ROTARY_FIELD "weft_rotary_inv_freq"
 
-/* Pure: `text` is the file's bytes, `where` its name for the sentences. ERROR_FILE when it is
+/* Pure: `text` is the file's bytes, `where` its name for the messages. ERROR_FILE when it is
  * not JSON, ERROR_CONFIG naming the field that is missing, mistyped or out of range,
  * ERROR_UNSUPPORTED for a checkpoint quantised in another way than
  * fp8 blocks. *config is only written on success. */

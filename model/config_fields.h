@@ -38,7 +38,7 @@ struct fixed_field {
 	const char *name;
 	int64_t value;
 	bool flag;
-	const char *text;       /* the value for sentences */
+	const char *text;       /* the value for messages */
 	uint32_t features;
 	const char *why;
 };

@@ -9,7 +9,7 @@
 #include "model/model.h"
 #include <jansson.h>
 
-/* `object` is the field's value, `where` the file's name for the sentences. Sets block_rows and
+/* `object` is the field's value, `where` the file's name for the messages. Sets block_rows and
  * block_columns; config->family is set already. ERROR_UNSUPPORTED for any other quantisation,
  * and for exceptions that the family's rows do not know. */
 int config_quantization(const json_t *object, const char *where, struct model_config *config,

@@ -42,12 +42,12 @@ struct live {
 	struct strmap names;             /* to the index */
 };
 
-/* Pure. `where` names the file in sentences: ERROR_FILE says file, line or entry, and what is
+/* Pure. `where` names the file in messages: ERROR_FILE says file, line or entry, and what is
  * wrong with it; ERROR_LIMIT. Empty after a failure. */
 int live_read(struct live *live, const char *bytes, size_t length, const char *where,
 	      struct error *error);
 int live_read_file(struct live *live, const char *path, struct error *error);
-/* One more: `where` names the place for the sentence. ERROR_FILE as above. */
+/* One more: `where` names the place for the message. ERROR_FILE as above. */
 int live_add(struct live *live, const char *name, const char *dtype, uint32_t dims,
 	     const uint64_t *shape, const char *where, struct error *error);
 void live_fini(struct live *live);

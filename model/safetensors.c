@@ -9,7 +9,7 @@
 
 #define METADATA_KEY "__metadata__"
 
-/* What a sentence needs to say where it is. */
+/* What a message needs to say where it is. */
 struct reader {
 	const char *where;
 	uint64_t data_bytes; /* of the file, after its header */
@@ -22,7 +22,7 @@ static int bad_tensor(const struct reader *reader, const char *name, const char 
 			 problem);
 }
 
-/* Names go into sentences and dumps, a line each. */
+/* Names go into messages and dumps, a line each. */
 static int check_name(const struct reader *reader, const char *name)
 {
 	size_t length = strlen(name);

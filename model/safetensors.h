@@ -49,7 +49,7 @@ struct safetensors {
 };
 
 /* Pure: `data` is the whole file (only its header is read), `where` its name for the
- * sentences. ERROR_FILE names the byte or the tensor. After a failure *out is empty. */
+ * messages. ERROR_FILE names the byte or the tensor. After a failure *out is empty. */
 int safetensors_decode(const unsigned char *data, uint64_t bytes, const char *where,
 		       struct safetensors *out, struct error *error);
 void safetensors_fini(struct safetensors *file); /* any state; leaves it empty */

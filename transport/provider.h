@@ -218,7 +218,7 @@ struct transport_endpoint {
 	struct transport_domain *domain;
 	void *state;
 	struct member peer;
-	char name[TRANSPORT_NAME_BYTES]; /* of the peer, in every sentence */
+	char name[TRANSPORT_NAME_BYTES]; /* of the peer, in every message */
 	enum endpoint_stage stage;
 	struct error first;              /* when broken */
 	struct transport_remote *remotes;
@@ -228,7 +228,7 @@ struct transport_endpoint {
 	uint64_t alive_at_ns;            /* when the peer was last seen alive */
 };
 
-/* 0, or the sentence why nothing can be posted now. */
+/* 0, or the message why nothing can be posted now. */
 int endpoint_usable(const struct transport_endpoint *endpoint, struct error *error);
 /* Makes *failure the endpoint's sticky error (unless it has one), copies it out. */
 int endpoint_break(struct transport_endpoint *endpoint, const struct error *failure,
@@ -236,7 +236,7 @@ int endpoint_break(struct transport_endpoint *endpoint, const struct error *fail
 /* The peer is gone: ERROR_PEER_LOST. Asks the provider at most every 10 ms unless `now`. */
 int endpoint_check_peer(struct transport_endpoint *endpoint, bool now, struct error *error);
 int domain_check_process(const struct transport_domain *domain, struct error *error);
-/* The same question without a sentence and without a system call: for the write path. */
+/* The same question without a message and without a system call: for the write path. */
 bool domain_forked(const struct transport_domain *domain);
 
 /* One blocking wait: spins, then sleeps in short steps; ends at the deadline, when the domain

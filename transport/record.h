@@ -59,7 +59,7 @@ struct record_reader {
 	const unsigned char *data;
 	size_t used, length; /* of the body's end */
 	bool failed;
-	char provider[RECORD_PROVIDER_BYTES]; /* for sentences */
+	char provider[RECORD_PROVIDER_BYTES]; /* for messages */
 };
 
 /* Checks everything but the body. ERROR_MESSAGE names the field and the value. */
@@ -73,7 +73,7 @@ int record_done(const struct record_reader *reader, struct error *error);
 /* One row a field of a body, in order: where it lies in its struct, and what values it may have. */
 enum record_type { RECORD_U32, RECORD_U64, RECORD_BYTES, RECORD_IDENTITY };
 struct record_field {
-	const char *name; /* in sentences */
+	const char *name; /* in messages */
 	enum record_type type;
 	size_t offset, bytes;
 	uint64_t least, most; /* of numbers */

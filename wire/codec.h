@@ -39,7 +39,7 @@ enum codec_kind {
 	CODEC_U64,
 	CODEC_CODE,     /* int that is never negative (error codes) */
 	CODEC_TEXT,     /* char *, owned, never NULL after decoding; limit: bytes with terminator */
-	CODEC_SENTENCE, /* the same, but cut and cleaned rather than refused by the encoder */
+	CODEC_ERROR_TEXT, /* the same, but cut and cleaned rather than refused by the encoder */
 	CODEC_LABEL,    /* char[limit] */
 	CODEC_DTYPE,    /* as its safetensors name, so that the enum's order is not wire format */
 	CODEC_DIGEST,   /* bin of 16: the bytes in the order people read them */
@@ -121,8 +121,8 @@ size_t codec_least_bytes(const struct codec_record *record);
 #define FIELD_TEXT(owner, name, bytes)                                                      \
 	{.key = #name, .kind = CODEC_TEXT, .offset = CODEC_AT(owner, name, char *),         \
 	 .limit = (bytes), .required = true}
-#define FIELD_SENTENCE(owner, name)                                                         \
-	{.key = #name, .kind = CODEC_SENTENCE, .offset = CODEC_AT(owner, name, char *),     \
+#define FIELD_ERROR_TEXT(owner, name)                                                         \
+	{.key = #name, .kind = CODEC_ERROR_TEXT, .offset = CODEC_AT(owner, name, char *),     \
 	 .limit = LIMIT_TEXT_BYTES, .required = true}
 #define FIELD_LABEL(owner, name)                                                            \
 	{.key = #name, .kind = CODEC_LABEL, .offset = CODEC_AT(owner, name, char *),        \

@@ -28,7 +28,7 @@ static size_t count_of(const struct codec_field *field, const void *item)
 	return *(const size_t *)(const void *)((const char *)item + field->count_offset);
 }
 
-/* The owned pointer that TEXT, SENTENCE, BYTES and LIST members are. */
+/* The owned pointer that TEXT, MESSAGE, BYTES and LIST members are. */
 static void **pointer(const struct codec_field *field, void *item)
 {
 	return (void **)(void *)member(field, item);
@@ -144,7 +144,7 @@ static const struct {
 	[CODEC_U64] = {.plain = sizeof(uint64_t)},
 	[CODEC_CODE] = {.plain = sizeof(int)},
 	[CODEC_TEXT] = {.copy = copy_text, .fini = free_pointer},
-	[CODEC_SENTENCE] = {.copy = copy_text, .fini = free_pointer},
+	[CODEC_ERROR_TEXT] = {.copy = copy_text, .fini = free_pointer},
 	[CODEC_LABEL] = {.copy = copy_label},
 	[CODEC_DTYPE] = {.plain = sizeof(enum dtype)},
 	[CODEC_DIGEST] = {.plain = sizeof(struct digest)},

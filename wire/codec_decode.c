@@ -203,7 +203,7 @@ static const struct {
 } kinds[] = {
 	[CODEC_BOOL] = {decode_bool, 1},      [CODEC_U32] = {decode_u32, 1},
 	[CODEC_U64] = {decode_u64, 1},	      [CODEC_CODE] = {decode_code, 1},
-	[CODEC_TEXT] = {decode_text, 1},      [CODEC_SENTENCE] = {decode_text, 1},
+	[CODEC_TEXT] = {decode_text, 1},      [CODEC_ERROR_TEXT] = {decode_text, 1},
 	[CODEC_LABEL] = {decode_label, 1},    [CODEC_DTYPE] = {decode_dtype, 3},
 	[CODEC_DIGEST] = {decode_digest, 18}, [CODEC_BYTES] = {decode_bytes, 2},
 	[CODEC_SHAPE] = {decode_shape, 1},    [CODEC_BOX] = {decode_box, 3},

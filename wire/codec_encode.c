@@ -35,10 +35,10 @@ static void encode_text(struct writer *writer, const struct codec_field *field, 
 	writer_text(writer, *MEMBER(char *, field, item), (size_t)field->limit - 1);
 }
 
-static void encode_sentence(struct writer *writer, const struct codec_field *field,
-			    const void *item)
+static void encode_error_text(struct writer *writer, const struct codec_field *field,
+			      const void *item)
 {
-	writer_sentence(writer, *MEMBER(char *, field, item), (size_t)field->limit - 1);
+	writer_error_text(writer, *MEMBER(char *, field, item), (size_t)field->limit - 1);
 }
 
 static void encode_label(struct writer *writer, const struct codec_field *field, const void *item)
@@ -113,7 +113,7 @@ static void encode_list(struct writer *writer, const struct codec_field *field, 
 static encoder *const encoders[] = {
 	[CODEC_BOOL] = encode_bool,	[CODEC_U32] = encode_u32,
 	[CODEC_U64] = encode_u64,	[CODEC_CODE] = encode_code,
-	[CODEC_TEXT] = encode_text,	[CODEC_SENTENCE] = encode_sentence,
+	[CODEC_TEXT] = encode_text,	[CODEC_ERROR_TEXT] = encode_error_text,
 	[CODEC_LABEL] = encode_label,	[CODEC_DTYPE] = encode_dtype,
 	[CODEC_DIGEST] = encode_digest, [CODEC_BYTES] = encode_bytes,
 	[CODEC_SHAPE] = encode_shape,	[CODEC_BOX] = encode_box,

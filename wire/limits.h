@@ -17,7 +17,7 @@
 #define LIMIT_JOB_BYTES       128     /* a job id, terminator included */
 #define LIMIT_LABEL_BYTES     PARALLEL_TEXT_BYTES
 #define LIMIT_NAME_BYTES      512     /* tensor, parameter, host names */
-#define LIMIT_TEXT_BYTES      1024    /* sentences */
+#define LIMIT_TEXT_BYTES      1024    /* error messages */
 #define LIMIT_RANKS           PARALLEL_RANKS_MAX
 #define LIMIT_TENSORS         1000000u
 #define LIMIT_PARAMS          1000000u

@@ -165,7 +165,7 @@ struct message_plan {
 	size_t row_count;
 };
 struct message_go { uint32_t attempt; };
-struct message_lost {           /* the job's end for the others: who, and the sentence */
+struct message_lost {           /* the job's end for the others: who, and the error message */
 	int code;
 	char *text;
 	struct member member;      /* whose loss or failure it was */
@@ -209,7 +209,7 @@ int message_copy(struct message *to, const struct message *from, struct error *e
 /* Encodes into *bytes (memory_free it); `wire` is WIRE_VERSION whatever the struct says. NULL
  * strings go as "". What the other side would refuse is refused here: ERROR_LIMIT for counts,
  * lengths and numbers past limits.h, ERROR_MESSAGE for text that is not UTF-8 or fields that
- * contradict each other. Only sentences (`text`) are cut and cleaned instead, since a failure
+ * contradict each other. Only error messages (`text`) are cut and cleaned instead, since a failure
  * must be heard. Equal messages give equal bytes. */
 int message_encode(const struct message *message, unsigned char **bytes, size_t *length,
 		   struct error *error);

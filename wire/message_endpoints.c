@@ -13,7 +13,7 @@
  *             copy 0: p0 p1 .. pn | copy 1: p0 p1 .. pn
  *   records   [[[role, rank], bin], ..]     bin: one endpoint record, meant for that peer
  *
- * Exports and records may hold keys that open memory: no sentence and no log line shows them.
+ * Exports and records may hold keys that open memory: no error message and no log line shows them.
  */
 #include "wire/message_parts.h"
 

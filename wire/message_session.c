@@ -100,7 +100,7 @@ const struct codec_record message_connected_record = {
 /* {"code":140, "text":"update 12: write to inference 3 ..", "version":12} */
 static const struct codec_field failure_fields[] = {
 	FIELD_CODE(struct message_failure, code),
-	FIELD_SENTENCE(struct message_failure, text),
+	FIELD_ERROR_TEXT(struct message_failure, text),
 	FIELD_U64(struct message_failure, version),
 };
 const struct codec_record message_failure_record = {
@@ -142,7 +142,7 @@ int message_welcome_check(const void *body, struct error *error)
 /* {"code":123, "text":"trainer 3 is taken by pid 4711 on n1 .."} */
 static const struct codec_field refuse_fields[] = {
 	FIELD_CODE(struct message_refuse, code),
-	FIELD_SENTENCE(struct message_refuse, text),
+	FIELD_ERROR_TEXT(struct message_refuse, text),
 };
 const struct codec_record message_refuse_record = {
 	CODEC_RECORD_OF(struct message_refuse, refuse_fields)};
@@ -169,7 +169,7 @@ const struct codec_record message_go_record = {CODEC_RECORD_OF(struct message_go
  *  "incarnation":0x9f..} */
 static const struct codec_field lost_fields[] = {
 	FIELD_CODE(struct message_lost, code),
-	FIELD_SENTENCE(struct message_lost, text),
+	FIELD_ERROR_TEXT(struct message_lost, text),
 	FIELD_RECORD(struct message_lost, member, struct member, message_member_record),
 	FIELD_U64(struct message_lost, incarnation),
 };

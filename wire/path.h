@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * path.h -- where in a message a reader or writer stands, for its sentences:
+ * path.h -- where in a message a reader or writer stands, for its errors:
  * "plan message, rows[17].src". Keys are borrowed literals of the field tables.
  */
 #ifndef WIRE_PATH_H

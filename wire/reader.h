@@ -5,7 +5,7 @@
  *
  * Why not msgpack-c's unpacker: it builds a tree of objects of whatever the sender claims, an
  * array header of five bytes makes it reserve its whole array before one item was seen, and
- * its trees have no offsets to put into a sentence. This reader never builds anything. The
+ * its trees have no offsets to put into an error message. This reader never builds anything. The
  * caller says what must come next and how much of it is allowed; a value of another kind is an
  * error at its byte, so input cannot steer the depth, and a count is checked against the limit
  * AND against the bytes left before anybody allocates for it.
@@ -15,7 +15,7 @@
  *          └────────────┴───────────────────────────────┘
  *
  * Errors are sticky: after the first one every read answers 0 / "" / NULL and the first
- * sentence stays, so callers check once per record; loops over counts check every turn.
+ * error message stays, so callers check once per record; loops over counts check every turn.
  */
 #ifndef WIRE_READER_H
 #define WIRE_READER_H
@@ -54,7 +54,7 @@ void reader_end(struct reader *reader);
 void reader_fail(struct reader *reader, size_t at, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 /* Takes over an error that a callee left in *reader->error: the same prefix before its
- * sentence, its code kept. */
+ * error message, its code kept. */
 void reader_wrap(struct reader *reader, size_t at, int status);
 void reader_no_memory(struct reader *reader, size_t bytes);
 

@@ -10,7 +10,7 @@ static const struct codec_field hello_fields[] = {
 
 static const struct codec_field failure_fields[] = {
 	FIELD_CODE(struct tool_failure, code),
-	FIELD_SENTENCE(struct tool_failure, text),
+	FIELD_ERROR_TEXT(struct tool_failure, text),
 };
 
 static const struct codec_field settings_fields[] = {

@@ -124,7 +124,7 @@ void writer_text(struct writer *writer, const char *text, size_t max)
 	pack_text(writer, string, length);
 }
 
-void writer_sentence(struct writer *writer, const char *text, size_t max)
+void writer_error_text(struct writer *writer, const char *text, size_t max)
 {
 	char out[LIMIT_TEXT_BYTES];
 	const char *string = text ? text : "";

@@ -33,8 +33,8 @@ void writer_uint(struct writer *writer, uint64_t value, uint64_t max);
 void writer_bool(struct writer *writer, bool value);
 void writer_text(struct writer *writer, const char *text, size_t max); /* NULL is "" */
 /* Words for people: never refused, but cut at max, with '?' for what is not UTF-8, because a
- * failure whose sentence is odd must still reach the other side. */
-void writer_sentence(struct writer *writer, const char *text, size_t max);
+ * failure whose error message is odd must still reach the other side. */
+void writer_error_text(struct writer *writer, const char *text, size_t max);
 void writer_bytes(struct writer *writer, const void *bytes, size_t length, size_t max);
 void writer_array(struct writer *writer, size_t items, uint64_t max);
 void writer_map(struct writer *writer, size_t pairs);

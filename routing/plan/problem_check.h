@@ -7,7 +7,7 @@
 
 #include "routing/plan/problem.h"
 
-/* layout_first, holding_first: a rank that declared each, for the sentence. ERROR_UNSOURCED. */
+/* layout_first, holding_first: a rank that declared each, for the message. ERROR_UNSOURCED. */
 int problem_check(const struct problem *problem, const uint32_t *layout_first,
 		  const uint32_t *holding_first, struct error *error);
 

@@ -245,7 +245,7 @@ static bool holds(const struct problem_holding *holding, uint32_t tensor, uint64
 	return from > holding->held_of[tensor] && holding->held[from - 1].hi >= hi;
 }
 
-/* Byte `offset` of a parameter is wrong: the sentence's beginning. */
+/* Byte `offset` of a parameter is wrong: the message's beginning. */
 static int wrong_byte(const struct proof *proof, const struct written *written, uint64_t offset,
 		      const char *why, struct error *error)
 {

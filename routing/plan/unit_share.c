@@ -27,7 +27,7 @@ static bool held_in_one(const struct problem_holding *holding, uint32_t t, uint6
 	return from < holding->held_of[t + 1] && holding->held[from].lo <= lo;
 }
 
-/* For sentences: an inference rank that has the layout. */
+/* For messages: an inference rank that has the layout. */
 static uint32_t rank_of(const struct problem *problem, uint32_t layout)
 {
 	uint32_t rank = 0;

@@ -41,7 +41,7 @@ struct dump {
 	struct digest digest;
 };
 
-/* ERROR_FILE with the place in the text; `name` stands for the file in sentences. */
+/* ERROR_FILE with the place in the text; `name` stands for the file in messages. */
 int dump_parse(struct dump **dump, const char *text, size_t bytes, const char *name,
 	       struct error *error);
 /* Holds the compact arrays and a chunk of the file: some 140 bytes a route of one piece. */

@@ -21,7 +21,7 @@
 #define SPLIT_WORD_MAX    64                   /* a number, true, false or null */
 
 struct split {
-	const char *name;          /* of the file, in sentences; borrowed */
+	const char *name;          /* of the file, in messages; borrowed */
 	struct file_stream *file;  /* NULL: all of the text is there */
 	const char *data;          /* the chunk */
 	char *chunk;               /* the same, when it is ours */
@@ -48,7 +48,7 @@ uint64_t split_offset(const struct split *split); /* of the next byte */
 int split_seek(struct split *split, uint64_t offset);
 
 /* The bracket that opens the object or list, then its items one by one: *more is false after the
- * last, with the closing bracket taken. `what` goes into sentences ("the list of routes"). */
+ * last, with the closing bracket taken. `what` goes into messages ("the list of routes"). */
 int split_open(struct split *split, char bracket, const char *what);
 int split_next(struct split *split, char closing, bool first, const char *what, bool *more);
 /* Of an object's item: its key, as a JSON string with its quotes; then the value follows. */

@@ -12,7 +12,7 @@ int dump_failed(struct dump_reader *r, int rc)
 	return r->failed;
 }
 
-/* "FILE: routes[12].pieces[0]: <sentence>" */
+/* "FILE: routes[12].pieces[0]: <message>" */
 int dump_refuse(struct dump_reader *r, const char *format, ...)
 {
 	va_list args;

@@ -31,7 +31,7 @@ struct dump_reader {
 	int failed;          /* 0, or the negative code of the first error */
 };
 
-/* "FILE: routes[12].pieces[0]: <sentence>", ERROR_FILE */
+/* "FILE: routes[12].pieces[0]: <message>", ERROR_FILE */
 int dump_refuse(struct dump_reader *r, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 int dump_no_memory(struct dump_reader *r, size_t bytes);

@@ -11,7 +11,7 @@ int main(void)
 					    .processes = true};
 	struct error error = {0};
 
-	/* a container may forbid process_vm_writev; the refusal itself must be a sentence */
+	/* a container may forbid process_vm_writev; the refusal itself must be a message */
 	if (conformance_session(&subject, UINT64_C(60000000000), &error) &&
 	    error.code == ERROR_UNSUPPORTED) {
 		printf("skipped: %s\n", error.text);

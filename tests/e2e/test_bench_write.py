@@ -25,7 +25,7 @@ def bench(*arguments, timeout=60):
     return done.returncode, done.stdout, done.stderr
 
 
-def one_sentence(code, stderr, *words, exit_code):
+def one_message(code, stderr, *words, exit_code):
     assert code == exit_code, stderr
     lines = [line for line in stderr.splitlines() if "WEFT-E" in line]
     assert len(lines) == 1, stderr
@@ -105,11 +105,11 @@ def test_settings__of_one_side_hold_for_both():
 def test_settings__that_contradict_are_told_to_both_with_both_values():
     with Server(*SHM, "--depth", "3") as server:
         code, _, stderr = bench(f"127.0.0.1:{server.port}", *SHM, "--depth", 5)
-        one_sentence(code, stderr, "--depth 3", "--depth 5", str(server.port), exit_code=78)
-        one_sentence(*server.ends(), "--depth 3", "--depth 5", exit_code=78)
+        one_message(code, stderr, "--depth 3", "--depth 5", str(server.port), exit_code=78)
+        one_message(*server.ends(), "--depth 3", "--depth 5", exit_code=78)
     with Server(*SHM) as server:
         code, _, stderr = bench(f"127.0.0.1:{server.port}", "--transport", "mock")
-        one_sentence(code, stderr, "--transport shm", "--transport mock", exit_code=78)
+        one_message(code, stderr, "--transport shm", "--transport mock", exit_code=78)
 
 
 def test_persist__serves_again_after_a_client_that_failed():
@@ -124,7 +124,7 @@ def test_persist__serves_again_after_a_client_that_failed():
 def test_absent_server__is_named_with_its_port():
     port = free_port()
     code, _, stderr = bench(f"127.0.0.1:{port}", *SHM, "--timeout", "500ms")
-    one_sentence(code, stderr, f"127.0.0.1:{port}", "refuses connections", exit_code=75)
+    one_message(code, stderr, f"127.0.0.1:{port}", "refuses connections", exit_code=75)
 
 
 def test_late_server__is_waited_for():
@@ -143,7 +143,7 @@ def test_late_server__is_waited_for():
 def test_port_in_use__says_which():
     with Server(*SHM) as server:
         code, _, stderr = bench(*SHM, "--port", server.port)
-        one_sentence(code, stderr, str(server.port), "in use", exit_code=78)
+        one_message(code, stderr, str(server.port), "in use", exit_code=78)
 
 
 def test_foreign_server__is_told_from_weft():
@@ -160,14 +160,14 @@ def test_foreign_server__is_told_from_weft():
         other.start()
         code, _, stderr = bench(f"127.0.0.1:{port}", *SHM, "--timeout", "5s")
         other.join()
-        one_sentence(code, stderr, f"127.0.0.1:{port}", "no weft tool", exit_code=1)
+        one_message(code, stderr, f"127.0.0.1:{port}", "no weft tool", exit_code=1)
 
 
 def test_silent_server__is_a_deadline():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         code, _, stderr = bench(f"127.0.0.1:{port}", *SHM, "--timeout", "500ms")
-        one_sentence(code, stderr, f"127.0.0.1:{port}", "deadline", exit_code=75)
+        one_message(code, stderr, f"127.0.0.1:{port}", "deadline", exit_code=75)
 
 
 def text(value):
@@ -189,7 +189,7 @@ def test_other_weft__is_told_what_differs_and_hears_our_hello(greeting, words):
         client.sendall(greeting)
         heard = client.makefile("rb").read()
         assert heard == hello()
-        one_sentence(*server.ends(), *words, exit_code=78)
+        one_message(*server.ends(), *words, exit_code=78)
 
 
 def test_stranger__does_not_end_the_server():
@@ -220,7 +220,7 @@ def test_killed_server__is_named_by_the_client():
         client = start_client(server.port)
         server.process.send_signal(signal.SIGKILL)
         _, stderr = client.communicate(timeout=20)
-        one_sentence(client.returncode, stderr, "the server on 127.0.0.1", exit_code=75)
+        one_message(client.returncode, stderr, "the server on 127.0.0.1", exit_code=75)
 
 
 def test_killed_client__is_named_by_the_server():
@@ -228,7 +228,7 @@ def test_killed_client__is_named_by_the_server():
         client = start_client(server.port)
         client.kill()
         client.communicate()
-        one_sentence(*server.ends(), "127.0.0.1", "closed the connection", exit_code=75)
+        one_message(*server.ends(), "127.0.0.1", "closed the connection", exit_code=75)
 
 
 @pytest.mark.parametrize("flags, words", [
@@ -254,19 +254,19 @@ def test_wrong_usage__is_exit_code_2_and_one_reason(flags, words):
 
 def test_unknown_transport__lists_those_there_are():
     code, _, stderr = bench("--local", "--transport", "pigeon", "--sizes", "4K")
-    one_sentence(code, stderr, "pigeon", "shm", exit_code=78)
+    one_message(code, stderr, "pigeon", "shm", exit_code=78)
 
 
 def test_failed_write__ends_the_run_with_the_size(monkeypatch):
     monkeypatch.setenv("WEFT_FAULT", "inner=shm,op=completion,at=3,kind=flip")
     code, _, stderr = bench("--local", *SHM, "--sizes", "64K", "--iterations", 10)
-    one_sentence(code, stderr, "writes of 65536 bytes", "flipped", exit_code=75)
+    one_message(code, stderr, "writes of 65536 bytes", "flipped", exit_code=75)
 
 
 def test_lost_completion__is_a_deadline_that_counts_what_is_missing(monkeypatch):
     monkeypatch.setenv("WEFT_FAULT", "inner=shm,op=completion,at=3,kind=drop")
     code, _, stderr = bench("--local", *SHM, "--sizes", "64K", "--iterations", 10, "--timeout", "700ms")
-    one_sentence(code, stderr, "writes of 65536 bytes", "700.0 ms", "9 of 10", exit_code=75)
+    one_message(code, stderr, "writes of 65536 bytes", "700.0 ms", "9 of 10", exit_code=75)
 
 
 def forward(source, target, change=lambda body: body):
@@ -297,8 +297,8 @@ def test_checksum__that_differs_is_told_to_both():
         except OSError:
             pass  # the server has left: that is what is tested
         client.join()
-        one_sentence(*server.ends(), "65536 bytes", "checksum", exit_code=1)
-        one_sentence(result[0][0], result[0][2], "65536 bytes", "checksum", exit_code=1)
+        one_message(*server.ends(), "65536 bytes", "checksum", exit_code=1)
+        one_message(result[0][0], result[0][2], "65536 bytes", "checksum", exit_code=1)
         back.join()
         near.close()
         far.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user does wrong, and the sentence and exit code they get."""
+"""What a user does wrong, and the message and exit code they get."""
 import json
 import os
 import pathlib
@@ -202,7 +202,7 @@ def test_unwritable_dump__fails_before_anything_is_published(tmp_path, models):
         assert not job.digests(0)
 
 
-def test_sigterm__ends_everyone_with_a_sentence(tmp_path, models):
+def test_sigterm__ends_everyone_with_a_message(tmp_path, models):
     with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
         job.controller()
         job.workers("--interval", "200ms", updates=1000)
@@ -289,7 +289,7 @@ def test_readers_of_the_output_that_go_away__do_not_end_the_job(tmp_path, models
             process.wait()
 
 
-def test_sighup__ends_everyone_with_a_sentence(tmp_path, models):
+def test_sighup__ends_everyone_with_a_message(tmp_path, models):
     with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
         job.controller()
         job.workers("--interval", "50ms", updates=1000)

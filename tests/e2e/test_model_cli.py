@@ -15,7 +15,7 @@ def lines(*arguments):
 
 
 def refused(code, *arguments):
-    """The one sentence on standard error."""
+    """The one message on standard error."""
     done = jobs.weft("model", *arguments, check=False)
     assert done.returncode == code and done.stdout == "", done
     return done.stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deaths that the job survives, and whom the sentences name for those that it does not."""
+"""Deaths that the job survives, and whom the messages name for those that it does not."""
 import time
 
 import job as jobs
@@ -58,7 +58,7 @@ def test_restarts__one_after_the_last_ends_the_controller(tmp_path, models):
 
 
 def test_dead_trainer__is_who_every_survivor_names_first(tmp_path, models):
-    """Seen at its memory by some and by silence by none: still one sentence, about the one that died."""
+    """Seen at its memory by some and by silence by none: still one message, about the one that died."""
     with jobs.Job(tmp_path, models["qwen2"], "world=3,source=gathered", "engines=2,tp=1") as job:
         job.controller()
         job.workers("--interval", "50ms", updates=100000)
@@ -68,7 +68,7 @@ def test_dead_trainer__is_who_every_survivor_names_first(tmp_path, models):
         assert codes.pop("trainer-2") == -9
         for name in codes:
             line = [line for line in job.processes[name].stderr.splitlines() if "WEFT-E" in line][-1]
-            sentence = line.split("trainer 2", 1)
-            assert len(sentence) == 2, line
-            assert "trainer 0" not in sentence[0] and "trainer 1" not in sentence[0] \
-                and "inference" not in sentence[0], line
+            message = line.split("trainer 2", 1)
+            assert len(message) == 2, line
+            assert "trainer 0" not in message[0] and "trainer 1" not in message[0] \
+                and "inference" not in message[0], line

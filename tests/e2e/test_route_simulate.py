@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`weft route simulate` from the outside: figures that can be told in advance, failures, traces,
-and one clear sentence for every wrong flag."""
+and one clear message for every wrong flag."""
 import json
 
 import job as jobs
@@ -149,7 +149,7 @@ def test_text__names_the_bottleneck_and_what_was_assumed():
     (["--published"], ["has its own jobs"]),
     (["--order", "sideways"], ["--order sideways is not known", "rotated"]),
 ])
-def test_flags__a_wrong_one_gets_one_sentence(flags, words):
+def test_flags__a_wrong_one_gets_one_message(flags, words):
     refused(*JOB, *flags, words=words)
 
 

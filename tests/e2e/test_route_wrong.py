@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user of `weft route` does wrong, and the sentence and exit code they get."""
+"""What a user of `weft route` does wrong, and the message and exit code they get."""
 import json
 import os
 import subprocess
@@ -64,7 +64,7 @@ def test_ranks_that_are_not_there__are_answered_with_those_that_are():
     assert "--trainer 4 is not a trainer of this job, which has 4, 0 to 3" in text
 
 
-def test_missing_folder__is_what_the_sentence_is_about():
+def test_missing_folder__is_what_the_message_is_about():
     for verb in (("plan", *JOB), ("export", *JOB)):
         text = jobs.weft("route", *verb, "--output", "/nonexistent/plan.json", check=False).stderr
         assert "cannot make a file in the folder of /nonexistent/plan.json: No such file" in text

@@ -34,7 +34,7 @@ def test_torchrun__finds_ranks_and_starts_the_controller(tmp_path, models):
     assert said.count("update version=3") == 4
 
 
-def test_torchrun__shows_the_sentence_of_a_failing_worker(tmp_path, models):
+def test_torchrun__shows_the_message_of_a_failing_worker(tmp_path, models):
     done = torchrun(tmp_path, models["qwen2"], "--controller", "auto", "--updates", "1",
                     "--checkpoint", tmp_path / "nowhere", port=29518)
     assert done.returncode != 0

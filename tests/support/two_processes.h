@@ -71,7 +71,7 @@ uint64_t call_deadline(void);
 double in_seconds(uint64_t ns);
 uint64_t chance(uint64_t *state, uint64_t below);
 void fill_bytes(unsigned char *at, uint64_t bytes, uint64_t seed);
-/* The first sentence counts. */
+/* The first message counts. */
 void wrong(const struct side *side, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---- in a process ---- */

@@ -13,7 +13,7 @@
  * Nothing moves but in verbs_mock_pump(), in poll_cq (a few random steps each) and, when asked
  * for, in a thread of its own. Every random choice comes from the seed. Code under test that does
  * what no real device would forgive (or what real devices forgive by losing data) is a violation:
- * counted, the first one kept as a sentence.
+ * counted, the first one kept as a message.
  *
  * One fabric per process; one lock covers all of it, so any thread may call.
  */

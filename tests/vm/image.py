@@ -35,7 +35,7 @@ PROVIDER = "/etc/libibverbs.d/rxe.driver"
 
 
 class Missing(Exception):
-    """The machine cannot be built here; the text is the one sentence that says why."""
+    """The machine cannot be built here; the text is the one message that says why."""
 
 
 def require():

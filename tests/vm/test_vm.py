@@ -49,11 +49,11 @@ def test_missing__a_needed_program_is_a_skip_that_names_its_package(tmp_path):
             (tools / name).touch(mode=0o755)
         said.append(subprocess.run([sys.executable, "-c", program, HERE, tools],
                                    capture_output=True, text=True, check=True).stdout.strip())
-    for (name, package), sentence in zip(image.NEEDED, said):
-        assert sentence == f"{name} is missing: install the package {package}"
+    for (name, package), message in zip(image.NEEDED, said):
+        assert message == f"{name} is missing: install the package {package}"
 
 
-def test_missing__the_command_ends_with_77_and_one_sentence():
+def test_missing__the_command_ends_with_77_and_one_message():
     """No apt and nothing cached: the copy of the folder looks like a fresh checkout on another system."""
     program = ("import sys, pathlib; sys.argv = ['run', 'true']; path = pathlib.Path(%r)\n"
                "import importlib.machinery, importlib.util\n"

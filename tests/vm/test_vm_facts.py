@@ -35,7 +35,7 @@ def test_facts_and_paths__are_read_where_there_is_rdma(said):
     assert skipped(said["all"]) == {"test_without_the_node__librdmacm_is_named_with_it"}
 
 
-def test_missing_pieces__have_their_own_sentences(said):
+def test_missing_pieces__have_their_own_messages(said):
     assert "libibverbs has no driver library for it: install ibverbs-providers" in said["provider"]
     assert "uid 1000 (gid 1000) may not open /dev/infiniband/uverbs" in said["permission"]
     assert "which is crw-rw---- root:root" in said["permission"]

@@ -5,7 +5,7 @@
  *
  *   trainer 0 on --from (rxe0) ══ cable ══► inference 0 on --to (rxe1)
  *
- * Every mode ends with one line: "ok ..." and exit code 0, or "error WEFT-Ennn after S s: sentence"
+ * Every mode ends with one line: "ok ..." and exit code 0, or "error WEFT-Ennn after S s: message"
  * and exit code 1. Bytes that are not what they must be, or a guard byte that changed, are exit
  * code 9: that must never happen, whatever the cable does.
  */

@@ -113,7 +113,7 @@ static bool list_folder(const struct sysfs *sysfs, const char *folder, const cha
 	return true;
 }
 
-/* The node of `device`: there, and open for us? 0 when it is, else the sentence. errnum: what
+/* The node of `device`: there, and open for us? 0 when it is, else the message. errnum: what
  * opening it through libibverbs gave, 0 when that was not tried. */
 static int explain_node(const struct sysfs *sysfs, const char *device, int errnum,
 			struct error *error)

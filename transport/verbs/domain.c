@@ -411,7 +411,7 @@ void verbs_domain_break(struct verbs_domain *domain, const struct error *why)
 	if (atomic_exchange(&domain->breaking, true))
 		return;
 	domain->broken = *why;
-	atomic_store(&domain->is_broken, true); /* after the sentence: readers see this first */
+	atomic_store(&domain->is_broken, true); /* after the message: readers see this first */
 	log_error("verbs: %s", why->text);
 	doorbell_wake(&domain->doorbell);
 }

@@ -164,7 +164,7 @@ static void record_nic(const struct verbs_endpoint *verbs, uint32_t index,
 		.slot_rkey = block->mrs[index]->rkey,
 		.max_read = nic->limits.max_read > 0xffff ? 0xffff : nic->limits.max_read,
 	};
-	/* cut names are for sentences only; nothing is found by them */
+	/* cut names are for messages only; nothing is found by them */
 	memcpy(out->device, nic->limits.name, strnlen(nic->limits.name, sizeof(out->device) - 1));
 	memcpy(out->gid, nic->gid.raw, sizeof(out->gid));
 	for (uint32_t q = 0; q < domain->settings.qps; q++) {

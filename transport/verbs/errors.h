@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * errors.h -- the sentences of the verbs path: every one carries both endpoints, the status by
+ * errors.h -- the messages of the verbs path: every one carries both endpoints, the status by
  * name, how long was waited, and one probable cause with what to change. Pure; golden tests.
  */
 #ifndef TRANSPORT_VERBS_ERRORS_H
@@ -42,12 +42,12 @@ struct verbs_failure {
 /* Sets *error and returns -code: PEER_LOST, TRANSPORT, ... by status. Unknown statuses are told by
  * number. */
 int verbs_failure_error(const struct verbs_failure *failure, struct error *error);
-/* Ends the sentence of a domain that cannot be opened; the doctor itself leaves it out. */
+/* Ends the message of a domain that cannot be opened; the doctor itself leaves it out. */
 #define VERBS_SEE_DOCTOR "; weft doctor checks this machine step by step"
 const char *verbs_status_name(int status); /* "RETRY_EXC_ERR"; "status 77" never NULL */
 
 /* What a foreign call left: NULL or -1 with errno, -errno, or a positive errno. 0 when it set
- * none: then sentences say "not supported by <device>" and never "Success". */
+ * none: then messages say "not supported by <device>" and never "Success". */
 int verbs_errno(long result);
 #define VERBS_ERRNO_BYTES 160
 /* "ENOMEM (Cannot allocate memory)"; for 0 "not supported by rxe0, ...". */

@@ -22,7 +22,7 @@ struct row {
 	bool port; /* about one port of the device */
 	enum log_level level;
 	const char *what;
-	/* Under receive_lock. A sentence in *broken breaks the domain, after the lock. */
+	/* Under receive_lock. A message in *broken breaks the domain, after the lock. */
 	void (*act)(struct verbs_nic *nic, const struct ibv_async_event *event,
 		    struct error *broken);
 };

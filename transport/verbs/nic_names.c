@@ -196,7 +196,7 @@ static int take_named(struct nics_chooser *chooser, const struct named *named,
 		return 0;
 	if (!refused)
 		return nics_unknown_name(chooser, what, error);
-	if (chooser->bad_index) { /* the whole sentence, with all rows */
+	if (chooser->bad_index) { /* the whole message, with all rows */
 		int rc = verbs_gids_judge(device, refused, chooser->settings->gid_index,
 					  chooser->settings->gid_from, error);
 

@@ -109,7 +109,7 @@ static int examine_all(struct nics_chooser *chooser, verbs_distance *distance, v
 	return 0;
 }
 
-/* ---- sentences ---- */
+/* ---- messages ---- */
 
 static void list_ports(const struct nics_chooser *chooser, struct text *text, bool reasons)
 {

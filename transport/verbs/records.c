@@ -117,7 +117,7 @@ static int check_address(const char *field, uint64_t address, struct error *erro
 	return 0;
 }
 
-/* A name goes into sentences and logs, so it must be printable, and it has one spelling. */
+/* A name goes into messages and logs, so it must be printable, and it has one spelling. */
 static int check_name(const struct verbs_nic_record *nic, struct error *error)
 {
 	size_t length = strnlen(nic->device, sizeof(nic->device)), i = 0;

@@ -7,7 +7,7 @@
  *              NIC 1: ...
  *   region     who (process, domain nonce) | base | piece bytes | rkey[piece][NIC]
  *
- * A GID travels as its 16 bytes, never as an index (the index is for sentences only). The domain
+ * A GID travels as its 16 bytes, never as an index (the index is for messages only). The domain
  * nonce ties a region to the process that made the endpoint: a record of an earlier process of
  * the same rank is refused. The attempt is counted per domain, so a late message of an older
  * attempt names queue pairs that no longer exist.

@@ -21,7 +21,7 @@ struct resolver_path {
 };
 
 /* host: a name or an address, IPv4 or IPv6. source: an address of this host, or NULL. Errors are
- * distinct sentences: no such host; no route from here (ENETUNREACH); no answer to address
+ * distinct messages: no such host; no route from here (ENETUNREACH); no answer to address
  * resolution (host down, other subnet); no RDMA device on that route; librdmacm not usable. */
 int resolver_resolve(const char *host, const char *source, uint32_t timeout_ms,
 		     struct resolver_path *path, struct error *error);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * settings.c -- one row a setting. A row says what is accepted in the words that its error
- * sentence and docs/verbs.md use; the code below the table knows kinds, not settings.
+ * message and docs/verbs.md use; the code below the table knows kinds, not settings.
  */
 #include "transport/verbs/settings.h"
 

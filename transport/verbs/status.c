@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * status.c -- what a failed completion means, as a sentence.
+ * status.c -- what a failed completion means, as a message.
  *
  *   write of 1048576 bytes from mlx5_0:1 gid[3] ::ffff:10.1.2.5 qpn 0x1a2 to mlx5_3:1 gid[3]
  *   ::ffff:10.1.2.7 qpn 0x2b0 failed after 3.84 s: RETRY_EXC_ERR (status 12, vendor error 129;

@@ -182,7 +182,7 @@ struct verbs_lane {
 	struct ibv_qp_ex *qp_ex;           /* NULL: ibv_post_send */
 	uint32_t psn;
 	uint32_t peer_nic;                 /* in the peer's record */
-	struct verbs_side local, remote;   /* for sentences */
+	struct verbs_side local, remote;   /* for messages */
 	uint32_t path_mtu;                 /* bytes */
 	struct verbs_entry *ring;          /* settings.depth entries, a power of two */
 	uint32_t depth;
@@ -309,7 +309,7 @@ bool verbs_lane_stop(struct verbs_lane *lane);
 void verbs_lane_destroy(struct verbs_lane *lane);
 /* Where our GID stands in the device's table now, by value: 0, or 1 when it is gone. */
 int verbs_gid_find(const struct verbs_nic *nic, uint32_t *index, struct error *error);
-/* "mlx5_0:1 gid[3] ... -> mlx5_1:1 ...": both ends, for sentences. */
+/* "mlx5_0:1 gid[3] ... -> mlx5_1:1 ...": both ends, for messages. */
 #define VERBS_LANE_TEXT_BYTES (2 * VERBS_SIDE_TEXT_BYTES + 8)
 const char *verbs_lane_text(const struct verbs_lane *lane, char text[VERBS_LANE_TEXT_BYTES]);
 /* Ready, and nobody has closed it or lost its device since. */

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "model/live.h"
 
-#define NAMED_MAX 3 /* differences in a sentence */
+#define NAMED_MAX 3 /* differences in a message */
 
 /* ERROR_CONFLICT when the report has a difference. */
 static int judge(const struct weft_worker *worker, const struct live_report *report,

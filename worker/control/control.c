@@ -466,7 +466,7 @@ void control_failure(struct control *control, const struct error *failure, uint6
 {
 	struct post event = {.type = WORKER_EVENT_FAILURE, .error = *failure, .version = version};
 
-	/* when even this fails, the controller sees silence instead of the sentence */
+	/* when even this fails, the controller sees silence instead of the error message */
 	if (post(control, &event, NULL))
 		log_error("the controller cannot be told: %s", failure->text);
 }

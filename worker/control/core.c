@@ -45,7 +45,7 @@ static const char *const state_names[] = {
 };
 _Static_assert(ARRAY_SIZE(state_names) == WORKER_STATE_COUNT, "a name for every state");
 
-/* What a worker in that state waits for, in sentences about deadlines. */
+/* What a worker in that state waits for, in error messages about deadlines. */
 static const char *const waits[] = {
 	[WORKER_HELLO] = "an answer of the controller",
 	[WORKER_DECLARE] = "the plan (the controller plans when all workers have declared)",
@@ -501,7 +501,8 @@ static void late_text(const struct worker_core *core, uint64_t waited, struct er
 		  *hint ? ": " : "", hint);
 }
 
-/* It asks the controller once, which knows who is missing: its answer is the better sentence. */
+/* It asks the controller once, which knows who is missing: its answer is the better error
+ * message. */
 static int late(struct worker_core *core, uint64_t waited)
 {
 	struct error why;

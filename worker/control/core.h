@@ -25,7 +25,7 @@ enum worker_state {
 const char *worker_state_name(enum worker_state state);
 
 struct worker_core_options {
-	const char *job, *controller;      /* controller: its address, for sentences */
+	const char *job, *controller;      /* controller: its address, for error messages */
 	struct message_hello hello;        /* borrowed strings, alive as long as the core */
 	struct message_declare declare;    /* borrowed strings */
 	const struct layout *layout;       /* inference: body to send when wanted; borrowed */

@@ -69,7 +69,7 @@ bool lookup_step(struct lookup *lookup, uint64_t now_ms, struct error *error)
 		return false;
 	atomic_store(&lookup->answered, false);
 	lookup->running = pthread_create(&lookup->thread, NULL, ask, lookup) == 0;
-	if (!lookup->running) /* no reason to fail: it is only for a better sentence */
+	if (!lookup->running) /* no reason to fail: it is only for a better message */
 		lookup->next_ms = now_ms + AGAIN_MS;
 	return false;
 }

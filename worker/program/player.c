@@ -168,7 +168,7 @@ static int play(struct player *player, weft_error *error)
 	return rc;
 }
 
-/* Whoever reads the sentence wants the signal, wherever in its work it found this process. */
+/* Whoever reads the message wants the signal, wherever in its work it found this process. */
 static void say_signal(const struct player *player, weft_error *error)
 {
 	static const struct {

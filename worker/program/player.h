@@ -46,7 +46,7 @@ void player_close(struct player *player, bool failed);
 void player_interrupt(int number); /* from a signal handler */
 int player_signal(void);           /* the number of the signal that came, or 0 */
 
-/* Zeroed, or a sentence; player_close unmaps it. */
+/* Zeroed, or a message; player_close unmaps it. */
 int player_map(struct player *player, size_t bytes, weft_error *error);
 size_t player_padded(uint64_t bytes); /* to whole pages */
 

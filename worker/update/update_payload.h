@@ -12,7 +12,7 @@
 
 /* What this end knows of the pair when a signal comes. */
 struct update_pair {
-	const char *name;   /* the other end, for sentences */
+	const char *name;   /* the other end, for messages */
 	struct digest plan;
 	uint64_t opening;   /* trainer: of the ACCEPT read last; inference rank: of the permission
 			       that is out. 0: none */

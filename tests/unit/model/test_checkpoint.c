@@ -376,7 +376,7 @@ static void write_pair(const struct scene *scene, const char *first, const char 
 static void test_open__index_and_files_must_agree_both_ways(void **state)
 {
 	static const struct {
-		const char *second, *map, *sentence;
+		const char *second, *map, *message;
 	} rows[] = {
 		{"b", "\"a\":\"f.safetensors\",\"b\":\"g.safetensors\"", NULL},
 		{"b", "\"a\":\"g.safetensors\",\"b\":\"f.safetensors\"", "tensor a should be in g"},
@@ -397,9 +397,9 @@ static void test_open__index_and_files_must_agree_both_ways(void **state)
 		write_file(in_scene(scene, "model.safetensors.index.json", path), text,
 			   strlen(text));
 		rc = open_error(scene->folder, &error);
-		assert_int_equal(rc != 0, rows[i].sentence != NULL);
-		if (rows[i].sentence && !strstr(error.text, rows[i].sentence))
-			fail_msg("'%s' does not say '%s'", error.text, rows[i].sentence);
+		assert_int_equal(rc != 0, rows[i].message != NULL);
+		if (rows[i].message && !strstr(error.text, rows[i].message))
+			fail_msg("'%s' does not say '%s'", error.text, rows[i].message);
 	}
 }
 

@@ -66,14 +66,14 @@ static int parse_with(const char *name, const char *value, struct model_config *
 	return rc;
 }
 
-static void expect_refusal(const char *name, const char *value, int code, const char *sentence)
+static void expect_refusal(const char *name, const char *value, int code, const char *message)
 {
 	struct model_config config = {.layers = 77};
 	struct error error = {0};
 
 	assert_int_equal(parse_with(name, value, &config, &error), -code);
-	if (!strstr(error.text, sentence) || strncmp(error.text, "c.json: ", 8) != 0)
-		fail_msg("'%s' does not say '%s'", error.text, sentence);
+	if (!strstr(error.text, message) || strncmp(error.text, "c.json: ", 8) != 0)
+		fail_msg("'%s' does not say '%s'", error.text, message);
 	assert_int_equal(config.layers, 77); /* untouched */
 }
 
@@ -103,12 +103,12 @@ static void test_config__a_missing_field_is_named(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(needed); i++) {
-		char sentence[80];
+		char message[80];
 
-		snprintf(sentence, sizeof(sentence), "%s%s is missing", needed[i],
+		snprintf(message, sizeof(message), "%s%s is missing", needed[i],
 			 strcmp(needed[i], "torch_dtype") == 0 ? " (or dtype)" : "");
-		expect_refusal(needed[i], NULL, ERROR_CONFIG, sentence);
-		expect_refusal(needed[i], "null", ERROR_CONFIG, sentence);
+		expect_refusal(needed[i], NULL, ERROR_CONFIG, message);
+		expect_refusal(needed[i], "null", ERROR_CONFIG, message);
 	}
 }
 
@@ -122,20 +122,20 @@ static void test_config__a_mistyped_field_is_named(void **state)
 					    "vocab_size",
 					    "head_dim"};
 	static const char *const flags[] = {"tie_word_embeddings", "attention_bias", "mlp_bias"};
-	char sentence[100];
+	char message[100];
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
-		snprintf(sentence, sizeof(sentence), "%s is a string; an integer", sizes[i]);
-		expect_refusal(sizes[i], "\"64\"", ERROR_CONFIG, sentence);
-		snprintf(sentence, sizeof(sentence), "%s is a fraction; an integer", sizes[i]);
-		expect_refusal(sizes[i], "8.0", ERROR_CONFIG, sentence);
-		snprintf(sentence, sizeof(sentence), "%s is a boolean; an integer", sizes[i]);
-		expect_refusal(sizes[i], "true", ERROR_CONFIG, sentence);
+		snprintf(message, sizeof(message), "%s is a string; an integer", sizes[i]);
+		expect_refusal(sizes[i], "\"64\"", ERROR_CONFIG, message);
+		snprintf(message, sizeof(message), "%s is a fraction; an integer", sizes[i]);
+		expect_refusal(sizes[i], "8.0", ERROR_CONFIG, message);
+		snprintf(message, sizeof(message), "%s is a boolean; an integer", sizes[i]);
+		expect_refusal(sizes[i], "true", ERROR_CONFIG, message);
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(flags); i++) {
-		snprintf(sentence, sizeof(sentence), "%s is an integer; true or false", flags[i]);
-		expect_refusal(flags[i], "1", ERROR_CONFIG, sentence);
+		snprintf(message, sizeof(message), "%s is an integer; true or false", flags[i]);
+		expect_refusal(flags[i], "1", ERROR_CONFIG, message);
 	}
 	expect_refusal("torch_dtype", "16", ERROR_CONFIG, "torch_dtype is an integer");
 	expect_refusal("architectures", "\"LlamaForCausalLM\"", ERROR_CONFIG, "architectures");
@@ -157,18 +157,18 @@ static void test_config__a_size_out_of_range_is_named_with_its_range(void **stat
 		{"num_key_value_heads", 8},
 		{"head_dim", CONFIG_HEAD_DIM_MAX},
 	};
-	char value[32], sentence[120];
+	char value[32], message[120];
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
 		snprintf(value, sizeof(value), "%llu", sizes[i].max + 1);
-		snprintf(sentence, sizeof(sentence), "%s is %s; 1 to %llu", sizes[i].name, value,
+		snprintf(message, sizeof(message), "%s is %s; 1 to %llu", sizes[i].name, value,
 			 sizes[i].max);
-		expect_refusal(sizes[i].name, value, ERROR_CONFIG, sentence);
-		snprintf(sentence, sizeof(sentence), "%s is 0;", sizes[i].name);
-		expect_refusal(sizes[i].name, "0", ERROR_CONFIG, sentence);
-		snprintf(sentence, sizeof(sentence), "%s is -8;", sizes[i].name);
-		expect_refusal(sizes[i].name, "-8", ERROR_CONFIG, sentence);
+		expect_refusal(sizes[i].name, value, ERROR_CONFIG, message);
+		snprintf(message, sizeof(message), "%s is 0;", sizes[i].name);
+		expect_refusal(sizes[i].name, "0", ERROR_CONFIG, message);
+		snprintf(message, sizeof(message), "%s is -8;", sizes[i].name);
+		expect_refusal(sizes[i].name, "-8", ERROR_CONFIG, message);
 	}
 	expect_refusal("hidden_size", "99999999999999999999", ERROR_FILE, "not JSON");
 	expect_refusal("num_key_value_heads", "3", ERROR_CONFIG,

@@ -76,15 +76,14 @@ static int parse(const struct field *a, const struct field *b, struct model_conf
 	return rc;
 }
 
-static void expect_refusal(struct field a, struct field b, int code, const char *sentence)
+static void expect_refusal(struct field a, struct field b, int code, const char *message)
 {
 	struct model_config config = {.layers = 77};
 	struct error error = {0};
 	int rc = parse(&a, b.name ? &b : NULL, &config, &error);
 
-	if (rc != -code || !strstr(error.text, sentence) || strncmp(error.text, "c.json: ", 8) != 0)
-		fail_msg("%s=%s gives %d '%s', not '%s'", a.name, a.value, rc, error.text,
-			 sentence);
+	if (rc != -code || !strstr(error.text, message) || strncmp(error.text, "c.json: ", 8) != 0)
+		fail_msg("%s=%s gives %d '%s', not '%s'", a.name, a.value, rc, error.text, message);
 	assert_int_equal(config.layers, 77); /* untouched */
 }
 
@@ -135,27 +134,26 @@ static void test_config__missing_mistyped_and_too_large_fields_are_named(void **
 		{"num_nextn_predict_layers", false, true, CONFIG_MTP_MAX},
 	};
 	struct model_config config;
-	char value[32], sentence[120];
+	char value[32], message[120];
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 		struct field left_out = {rows[i].name, NULL};
 
-		snprintf(sentence, sizeof(sentence), "%s is missing", rows[i].name);
+		snprintf(message, sizeof(message), "%s is missing", rows[i].name);
 		if (rows[i].needed)
-			expect_refusal(left_out, NOTHING, ERROR_CONFIG, sentence);
+			expect_refusal(left_out, NOTHING, ERROR_CONFIG, message);
 		else
 			assert_int_equal(parse(&left_out, NULL, &config, NULL), 0);
-		snprintf(sentence, sizeof(sentence), "%s is a string; an integer", rows[i].name);
+		snprintf(message, sizeof(message), "%s is a string; an integer", rows[i].name);
 		expect_refusal((struct field){rows[i].name, "\"8\""}, NOTHING, ERROR_CONFIG,
-			       sentence);
+			       message);
 		snprintf(value, sizeof(value), "%llu", rows[i].max + 1);
-		snprintf(sentence, sizeof(sentence), "%s is %s; %d to %llu is possible",
-			 rows[i].name, value, rows[i].zero ? 0 : 1, rows[i].max);
-		expect_refusal((struct field){rows[i].name, value}, NOTHING, ERROR_CONFIG,
-			       sentence);
-		snprintf(sentence, sizeof(sentence), "%s is -1;", rows[i].name);
-		expect_refusal((struct field){rows[i].name, "-1"}, NOTHING, ERROR_CONFIG, sentence);
+		snprintf(message, sizeof(message), "%s is %s; %d to %llu is possible", rows[i].name,
+			 value, rows[i].zero ? 0 : 1, rows[i].max);
+		expect_refusal((struct field){rows[i].name, value}, NOTHING, ERROR_CONFIG, message);
+		snprintf(message, sizeof(message), "%s is -1;", rows[i].name);
+		expect_refusal((struct field){rows[i].name, "-1"}, NOTHING, ERROR_CONFIG, message);
 	}
 }
 
@@ -283,7 +281,7 @@ static void test_config__other_quantisations_are_refused_by_name(void **state)
 	static const struct {
 		const char *value;
 		int code;
-		const char *sentence;
+		const char *message;
 	} rows[] = {
 		{"[]", ERROR_CONFIG, "quantization_config is not an object"},
 		{"{}", ERROR_CONFIG, "quantization_config.quant_method is missing"},
@@ -319,7 +317,7 @@ static void test_config__other_quantisations_are_refused_by_name(void **state)
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
 		expect_refusal((struct field){"quantization_config", rows[i].value}, NOTHING,
-			       rows[i].code, rows[i].sentence);
+			       rows[i].code, rows[i].message);
 	expect_refusal(llama, (struct field){"quantization_config", FP8(BLOCK)}, ERROR_UNSUPPORTED,
 		       "only unquantised ones of LlamaForCausalLM are possible");
 }

@@ -304,7 +304,7 @@ static void test_model__shared_indexers_are_left_out(void **state)
 static void test_layout__what_cannot_be_cut_names_tensor_number_and_divisor(void **state)
 {
 	static const struct {
-		const char *name, *spec, *sentence;
+		const char *name, *spec, *message;
 	} rows[] = {
 		{"Kimi-K2", KIMI,
 		 "model.layers.1.mlp.shared_experts.gate_proj.weight_scale_inv: 64 rows a rank are "
@@ -336,8 +336,8 @@ static void test_layout__what_cannot_be_cut_names_tensor_number_and_divisor(void
 
 		assert_int_equal(infer_spec_parse(&infer, rows[i].spec, &error), 0);
 		assert_int_equal(model_layout(model, &infer, 0, &layout, &error), -ERROR_CONFIG);
-		if (!strstr(error.text, rows[i].sentence))
-			fail_msg("'%s' does not say '%s'", error.text, rows[i].sentence);
+		if (!strstr(error.text, rows[i].message))
+			fail_msg("'%s' does not say '%s'", error.text, rows[i].message);
 		assert_int_equal(layout.tensor_count, 0);
 		layout_fini(&layout);
 		model_close(&model);

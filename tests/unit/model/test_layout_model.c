@@ -271,7 +271,7 @@ static void test_layout__two_engines_have_the_same_ranks(void **state)
 	model_close(&model);
 }
 
-static void expect_refusal(const char *name, const char *spec, const char *sentence)
+static void expect_refusal(const char *name, const char *spec, const char *message)
 {
 	struct model *model = open_model(name);
 	struct infer_spec infer;
@@ -280,8 +280,8 @@ static void expect_refusal(const char *name, const char *spec, const char *sente
 
 	assert_int_equal(infer_spec_parse(&infer, spec, NULL), 0);
 	assert_int_equal(model_layout(model, &infer, 0, &layout, &error), -ERROR_CONFIG);
-	if (!strstr(error.text, sentence))
-		fail_msg("'%s' does not say '%s'", error.text, sentence);
+	if (!strstr(error.text, message))
+		fail_msg("'%s' does not say '%s'", error.text, message);
 	assert_int_equal(layout.tensor_count, 0);
 	layout_fini(&layout);
 	model_close(&model);

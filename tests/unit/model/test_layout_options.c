@@ -463,7 +463,7 @@ static void test_indexer__norm_is_32_bits_whatever_is_stored(void **state)
 static void test_options__without_sense_are_refused_with_the_reason(void **state)
 {
 	static const struct {
-		const char *name, *spec, *sentence;
+		const char *name, *spec, *message;
 	} rows[] = {
 		{"Qwen3-4B", "tp=2,a2a=1",
 		 "a2a=1 is about experts; Qwen3-4B (Qwen3ForCausalLM) has none"},
@@ -507,8 +507,8 @@ static void test_options__without_sense_are_refused_with_the_reason(void **state
 		for (uint32_t rank = 0; rank < infer.tp; rank += infer.tp == 1 ? 1 : infer.tp - 1) {
 			assert_int_equal(model_layout(model, &infer, rank, &layout, &error),
 					 -ERROR_CONFIG);
-			if (!strstr(error.text, rows[i].sentence))
-				fail_msg("'%s' does not say '%s'", error.text, rows[i].sentence);
+			if (!strstr(error.text, rows[i].message))
+				fail_msg("'%s' does not say '%s'", error.text, rows[i].message);
 			layout_fini(&layout);
 		}
 		model_close(&model);

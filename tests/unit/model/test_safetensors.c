@@ -30,7 +30,7 @@ static struct image image_of(const char *header, uint64_t data_bytes)
 	return image;
 }
 
-static void expect_refusal(const char *header, uint64_t data_bytes, const char *sentence)
+static void expect_refusal(const char *header, uint64_t data_bytes, const char *message)
 {
 	struct image image = image_of(header, data_bytes);
 	struct safetensors file;
@@ -39,8 +39,8 @@ static void expect_refusal(const char *header, uint64_t data_bytes, const char *
 	assert_int_equal(
 		safetensors_decode(image.data, image.bytes, "m.safetensors", &file, &error),
 		-ERROR_FILE);
-	if (strncmp(error.text, "m.safetensors: ", 15) != 0 || !strstr(error.text, sentence))
-		fail_msg("'%s' does not say '%s'", error.text, sentence);
+	if (strncmp(error.text, "m.safetensors: ", 15) != 0 || !strstr(error.text, message))
+		fail_msg("'%s' does not say '%s'", error.text, message);
 	assert_int_equal(file.count, 0);
 	assert_null(file.entries);
 	memory_free(image.data);
@@ -118,7 +118,7 @@ static void test_decode__refuses_what_is_wrong_by_name_and_place(void **state)
 	static const struct {
 		const char *header;
 		uint64_t data_bytes;
-		const char *sentence;
+		const char *message;
 	} rows[] = {
 		{" {}", 0, "does not start with {"},
 		{"[]", 0, "does not start with {"},
@@ -176,7 +176,7 @@ static void test_decode__refuses_what_is_wrong_by_name_and_place(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
-		expect_refusal(rows[i].header, rows[i].data_bytes, rows[i].sentence);
+		expect_refusal(rows[i].header, rows[i].data_bytes, rows[i].message);
 }
 
 static void test_decode__refuses_header_lengths_that_cannot_be(void **state)

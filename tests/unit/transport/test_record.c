@@ -183,8 +183,8 @@ static void test_identity__other_host_namespace_or_process_is_told(void **state)
 	expect_identity(peer, &self, -ERROR_PEER_LOST, "ended");
 }
 
-/* The kernel's own answer, as a sentence: a process that never was, memory that is not. */
-static void test_process__refusals_are_sentences(void **state)
+/* The kernel's own answer, as a message: a process that never was, memory that is not. */
+static void test_process__refusals_are_messages(void **state)
 {
 	struct error error = {0};
 	int rc;
@@ -228,7 +228,7 @@ int main(void)
 		cmocka_unit_test(test_record__a_body_too_short_or_long_is_refused),
 		cmocka_unit_test(test_record__a_record_that_does_not_fit_is_an_error),
 		cmocka_unit_test(test_identity__other_host_namespace_or_process_is_told),
-		cmocka_unit_test(test_process__refusals_are_sentences),
+		cmocka_unit_test(test_process__refusals_are_messages),
 		cmocka_unit_test(test_memfd__a_reused_fd_number_is_refused),
 	};
 

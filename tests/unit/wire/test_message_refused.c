@@ -588,7 +588,7 @@ static void test_encoder__refuses_what_the_other_side_would(void **state)
 	memory_free(frame.bytes);
 }
 
-static void test_sentences__are_cut_and_cleaned_so_that_a_failure_is_heard(void **state)
+static void test_error_texts__are_cut_and_cleaned_so_that_a_failure_is_heard(void **state)
 {
 	char words[3000];
 	struct message out,
@@ -634,7 +634,7 @@ int main(void)
 		cmocka_unit_test(test_plan__rows_must_fit_the_peers_beside_them),
 		cmocka_unit_test(test_places__are_whole_copies),
 		cmocka_unit_test(test_encoder__refuses_what_the_other_side_would),
-		cmocka_unit_test(test_sentences__are_cut_and_cleaned_so_that_a_failure_is_heard),
+		cmocka_unit_test(test_error_texts__are_cut_and_cleaned_so_that_a_failure_is_heard),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -201,7 +201,7 @@ static void test_hello__goes_out_at_once_and_again_until_answered(void **state)
 	assert_non_null(sent(bench, MESSAGE_HELLO));
 }
 
-/* How many lines or sentences of the last step have the words. */
+/* How many lines or messages of the last step have the words. */
 static int said(const struct bench *bench, const char *words)
 {
 	int count = 0;
@@ -315,7 +315,7 @@ static void test_peers__that_the_plan_does_not_name_fail_the_worker(void **state
 	assert_non_null(sent(bench, MESSAGE_FAILURE));
 }
 
-static void test_refusal__ends_the_worker_with_the_sentence(void **state)
+static void test_refusal__ends_the_worker_with_the_message(void **state)
 {
 	struct bench *bench = *state;
 
@@ -531,7 +531,7 @@ int main(void)
 		TEST(test_body__is_sent_while_it_is_wanted),
 		TEST(test_stale__messages_of_another_epoch_or_attempt_change_nothing),
 		TEST(test_peers__that_the_plan_does_not_name_fail_the_worker),
-		TEST(test_refusal__ends_the_worker_with_the_sentence),
+		TEST(test_refusal__ends_the_worker_with_the_message),
 		TEST(test_refusal__of_a_forgetful_controller_means_hello_again),
 		TEST(test_former_controller__is_not_heard_any_more),
 		TEST(test_running__a_late_refusal_of_our_own_controller_is_ignored),

@@ -460,7 +460,7 @@ static int open_with_descriptors(unsigned count)
 											     : 1;
 }
 
-static void test_descriptors__that_run_out_are_a_sentence_and_no_abort(void **state)
+static void test_descriptors__that_run_out_are_a_message_and_no_abort(void **state)
 {
 	pid_t pids[48];
 
@@ -603,7 +603,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		/* first those that fork: no thread may be left of another test then */
 		cmocka_unit_test(test_join__survives_every_failed_allocation),
-		cmocka_unit_test(test_descriptors__that_run_out_are_a_sentence_and_no_abort),
+		cmocka_unit_test(test_descriptors__that_run_out_are_a_message_and_no_abort),
 		cmocka_unit_test(test_shm__of_another_user_is_refused_with_what_to_do),
 		cmocka_unit_test(test_fork__leaves_the_job_to_the_parent),
 		cmocka_unit_test(test_job__of_a_trainer_without_targets_and_a_rank_without_sources),

@@ -318,7 +318,7 @@ static void test_proof__misses_no_random_mutation(void **state)
 	assert_true(total >= 10000);
 }
 
-/* ---- sentences ---- */
+/* ---- messages ---- */
 
 /* Two trainers with all of w [4,2] and only trainer 0 with v; one rank; p = w, q = v. */
 static void two_tensors(struct job *job)
@@ -332,7 +332,7 @@ static void two_tensors(struct job *job)
 	job_build(job);
 }
 
-static void assert_refused(void (*spoil)(struct table *), const char *sentence)
+static void assert_refused(void (*spoil)(struct table *), const char *message)
 {
 	static struct job job;
 	struct error error = {0};
@@ -343,8 +343,8 @@ static void assert_refused(void (*spoil)(struct table *), const char *sentence)
 	spoilt = copy_table(table);
 	spoil(&spoilt);
 	assert_int_equal(table_prove(&spoilt, &error), -ERROR_UNPROVED);
-	if (!strstr(error.text, sentence))
-		fail_msg("'%s' is not in '%s'", sentence, error.text);
+	if (!strstr(error.text, message))
+		fail_msg("'%s' is not in '%s'", message, error.text);
 	free(spoilt.routes);
 	free(spoilt.pieces);
 	table_free(&table);

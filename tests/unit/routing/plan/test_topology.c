@@ -229,7 +229,7 @@ static void test_file__by_hand_gives_hosts_rates_and_the_nearest_nics(void **unu
 static void test_file__every_malformed_one_is_refused_by_place_and_name(void **unused)
 {
 	static const struct {
-		const char *from, *to, *sentence;
+		const char *from, *to, *message;
 	} cases[] = {
 		{"weft.topology/1", "weft.topology/2",
 		 "its schema is \"weft.topology/2\"; weft.topology/1 is read"},
@@ -299,14 +299,14 @@ static void test_file__every_malformed_one_is_refused_by_place_and_name(void **u
 				      last + strlen(cases[i].from));
 		rc = topology_parse(&topology, wrong, strlen(wrong), "file", &error);
 		if (rc != -ERROR_FILE || strncmp(error.text, "file: ", 6) != 0 ||
-		    !strstr(error.text, cases[i].sentence))
+		    !strstr(error.text, cases[i].message))
 			fail_msg("case %zu (%s): %d, '%s'", i, cases[i].to, rc, error.text);
 		assert_null(topology);
 		memory_free(wrong);
 	}
 }
 
-static void test_file__truncated_and_flipped_texts_end_in_a_topology_or_a_sentence(void **unused)
+static void test_file__truncated_and_flipped_texts_end_in_a_topology_or_a_message(void **unused)
 {
 	size_t bytes = strlen(hand_made);
 	char *text = memory_string(hand_made);
@@ -428,7 +428,7 @@ int main(void)
 		cmocka_unit_test(test_file__by_hand_gives_hosts_rates_and_the_nearest_nics),
 		cmocka_unit_test(test_file__every_malformed_one_is_refused_by_place_and_name),
 		cmocka_unit_test(
-			test_file__truncated_and_flipped_texts_end_in_a_topology_or_a_sentence),
+			test_file__truncated_and_flipped_texts_end_in_a_topology_or_a_message),
 		cmocka_unit_test(test_open__takes_flat_a_spec_or_a_file_of_the_jobs_size),
 		cmocka_unit_test(test_flat__is_a_host_and_a_nic_a_rank),
 		cmocka_unit_test(test_topology__no_allocation_that_fails_is_lost_or_leaks),

@@ -155,7 +155,7 @@ static char *replaced(const char *text, const char *from, const char *to)
 static void test_dump__every_malformed_dump_is_refused_by_name(void **state)
 {
 	static const struct {
-		const char *from, *to, *sentence;
+		const char *from, *to, *message;
 	} cases[] = {
 		{"weft.routing/1", "weft.routing/2", "this weft reads weft.routing/1"},
 		{"\"schema\"", "\"skema\"", "key \"schema\" is missing"},
@@ -204,7 +204,7 @@ static void test_dump__every_malformed_dump_is_refused_by_name(void **state)
 		struct dump *dump;
 		int rc = dump_parse(&dump, wrong, strlen(wrong), "job.json", &error);
 
-		if (rc != -ERROR_FILE || !strstr(error.text, cases[i].sentence) ||
+		if (rc != -ERROR_FILE || !strstr(error.text, cases[i].message) ||
 		    strncmp(error.text, "job.json: ", 10) != 0)
 			fail_msg("case %zu (%s): %d, '%s'", i, cases[i].to, rc, error.text);
 		assert_null(dump);
@@ -218,7 +218,7 @@ static void test_dump__every_malformed_dump_is_refused_by_name(void **state)
 static void test_dump__verify_names_what_does_not_fit(void **state)
 {
 	static const struct {
-		const char *from, *to, *sentence;
+		const char *from, *to, *message;
 	} cases[] = {
 		{"\"trainer\":0", "\"trainer\":2", "the trainer does not hold"},
 		{"\"offset\":16", "\"offset\":17", "parameter 'fused'"},
@@ -259,7 +259,7 @@ static void test_dump__verify_names_what_does_not_fit(void **state)
 		if (dump_parse(&dump, wrong, strlen(wrong), "job.json", &error))
 			fail_msg("case %zu: %s", i, error.text);
 		rc = dump_verify(dump, job.problem, &error);
-		if (rc != -ERROR_UNPROVED || !strstr(error.text, cases[i].sentence))
+		if (rc != -ERROR_UNPROVED || !strstr(error.text, cases[i].message))
 			fail_msg("case %zu (%s): %d, '%s'", i, cases[i].to, rc, error.text);
 		dump_free(&dump);
 		memory_free(wrong);
@@ -269,7 +269,7 @@ static void test_dump__verify_names_what_does_not_fit(void **state)
 	}
 }
 
-/* Whatever the text, reading ends in a dump or in an error with a sentence. */
+/* Whatever the text, reading ends in a dump or in an error with a message. */
 static bool read_any(const char *text, size_t bytes)
 {
 	struct error error = {0};

@@ -267,11 +267,11 @@ static bool mend_digest(struct dump *dump, struct problem *problem)
 	return true;
 }
 
-/* The sentence names a byte of a parameter, or the route that is wrong in itself. */
-static bool names_place(const char *sentence)
+/* The message names a byte of a parameter, or the route that is wrong in itself. */
+static bool names_place(const char *message)
 {
-	return (strstr(sentence, "byte") && strstr(sentence, "parameter '")) ||
-	       strstr(sentence, "route ") || strstr(sentence, "routes[");
+	return (strstr(message, "byte") && strstr(message, "parameter '")) ||
+	       strstr(message, "route ") || strstr(message, "routes[");
 }
 
 static void test_mutations__ten_thousand_are_refused_without_a_miss(void **state)

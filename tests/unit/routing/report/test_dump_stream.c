@@ -257,7 +257,7 @@ static char *repeated(const char *before, const char *unit, size_t times, const 
 	return text.data;
 }
 
-static void expect(const char *text, size_t bytes, const char *sentence)
+static void expect(const char *text, size_t bytes, const char *message)
 {
 	for (int from_file = 0; from_file < 2; from_file++) {
 		struct error error = {0};
@@ -268,8 +268,8 @@ static void expect(const char *text, size_t bytes, const char *sentence)
 			save(text, bytes);
 		rc = from_file ? dump_open(&dump, path, &error)
 			       : dump_parse(&dump, text, bytes, path, &error);
-		if (rc != -ERROR_FILE || !strstr(error.text, sentence))
-			fail_msg("%.60s: %d, '%s' has no '%s'", text, rc, error.text, sentence);
+		if (rc != -ERROR_FILE || !strstr(error.text, message))
+			fail_msg("%.60s: %d, '%s' has no '%s'", text, rc, error.text, message);
 		assert_memory_equal(error.text, path, strlen(path));
 		assert_null(dump);
 	}
@@ -278,7 +278,7 @@ static void expect(const char *text, size_t bytes, const char *sentence)
 static void test_hostile__texts_are_refused_with_their_byte(void **state)
 {
 	static const struct {
-		const char *text, *sentence;
+		const char *text, *message;
 	} cases[] = {
 		{"", "ends at byte 0 where the '{' of a routing dump is due"},
 		{"[]", "'[' at byte 0 where the '{' of a routing dump is due"},
@@ -312,7 +312,7 @@ static void test_hostile__texts_are_refused_with_their_byte(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-		expect(cases[i].text, strlen(cases[i].text), cases[i].sentence);
+		expect(cases[i].text, strlen(cases[i].text), cases[i].message);
 	expect("{\"a\":1}\0", 8, "text after the end, at byte 7");
 	expect("{\"a\"\0:1}", 8, "byte 0x00 at byte 4");
 	text = repeated("{\"a\":", "[", 3000000, "");

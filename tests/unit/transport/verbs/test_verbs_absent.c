@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/transport/verbs/verbs_host.h"
 
-static void expect_absent(const char *sentence)
+static void expect_absent(const char *message)
 {
 	struct verbs_facts facts;
 	struct error error = {0};
 
 	assert_int_equal(verbs_facts_read_at(&calls, root, &facts, &error), -ERROR_UNSUPPORTED);
-	assert_string_equal(error.text, sentence);
+	assert_string_equal(error.text, message);
 	verbs_facts_free(&facts);
 }
 
-static void test_absent__each_missing_piece_has_its_own_sentence(void **unused)
+static void test_absent__each_missing_piece_has_its_own_message(void **unused)
 {
-	char sentence[512];
+	char message[512];
 
 	(void)unused;
 	fake.count = 0;
@@ -52,10 +52,10 @@ static void test_absent__each_missing_piece_has_its_own_sentence(void **unused)
 	fake.open_errno[0] = EACCES;
 	assert_int_equal(verbs_facts_read_at(&calls, root, &facts, &error), -ERROR_UNSUPPORTED);
 	verbs_facts_free(&facts);
-	snprintf(sentence, sizeof(sentence),
+	snprintf(message, sizeof(message),
 		 "uid %u (gid %u) may not open /dev/infiniband/uverbs0, which is crw--w---- ",
 		 geteuid(), getegid());
-	assert_memory_equal(error.text, sentence, strlen(sentence));
+	assert_memory_equal(error.text, message, strlen(message));
 }
 
 static void test_absent__libibverbs_says_no_such_file_for_a_node_that_is_forbidden(void **unused)
@@ -85,7 +85,7 @@ static void test_absent__libibverbs_says_no_such_file_for_a_node_that_is_forbidd
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		with_root(test_absent__each_missing_piece_has_its_own_sentence),
+		with_root(test_absent__each_missing_piece_has_its_own_message),
 		with_root(test_absent__libibverbs_says_no_such_file_for_a_node_that_is_forbidden),
 	};
 

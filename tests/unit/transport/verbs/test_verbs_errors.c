@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every sentence of the verbs path, word for word: tests/unit/golden/verbs has one file a group,
- * one line a sentence with its code before it.
+ * Every message of the verbs path, word for word: tests/unit/golden/verbs has one file a group,
+ * one line a message with its code before it.
  *
  *   WEFT_GOLDEN_WRITE=1 ./test_verbs_errors     from the repository's root; look at the difference
  */
@@ -46,7 +46,7 @@ static struct verbs_failure failure_of(int status, enum verbs_kind kind)
 	return failure;
 }
 
-/* ---- what holds for every sentence ---- */
+/* ---- what holds for every message ---- */
 
 static bool in_list(const char *word, const char *const list[])
 {
@@ -62,7 +62,7 @@ static bool is_number(const char *word)
 }
 
 /* "4096 bytes" and "status 12" say what they are; "4096" alone does not. */
-static void check_numbers_have_names(const char *sentence)
+static void check_numbers_have_names(const char *message)
 {
 	static const char *const before[] = {"status", "error", "timeout", "lid", "errno",
 					     "max_mr", "uid",	"port",	   NULL};
@@ -75,24 +75,24 @@ static void check_numbers_have_names(const char *sentence)
 	const char *pending = NULL;
 	char *save = NULL, *colon;
 
-	snprintf(copy, sizeof(copy), "%s", sentence);
+	snprintf(copy, sizeof(copy), "%s", message);
 	for (char *word = strtok_r(copy, " ();,", &save); word;
 	     word = strtok_r(NULL, " ();,", &save)) {
 		colon = strchr(word, ':');
 		if (colon && !colon[1])
 			*colon = '\0';
 		if (pending && !in_list(word, after))
-			fail_msg("%s stands without a unit in: %s", pending, sentence);
+			fail_msg("%s stands without a unit in: %s", pending, message);
 		pending = is_number(word) && !in_list(last, before) && !in_list(word, settled)
 				  ? word
 				  : NULL;
 		snprintf(last, sizeof(last), "%s", word);
 	}
 	if (pending)
-		fail_msg("%s stands without a unit in: %s", pending, sentence);
+		fail_msg("%s stands without a unit in: %s", pending, message);
 }
 
-static void check_sentence(const struct error *error, int rc)
+static void check_message(const struct error *error, int rc)
 {
 	assert_int_equal(rc, -(int)error->code);
 	assert_true(error_known((int)error->code));
@@ -108,9 +108,9 @@ static void check_sentence(const struct error *error, int rc)
 	check_numbers_have_names(error->text);
 }
 
-static void sentence_add(struct text *text, const struct error *error, int rc)
+static void message_add(struct text *text, const struct error *error, int rc)
 {
-	check_sentence(error, rc);
+	check_message(error, rc);
 	text_format(text, "%d %s\n", (int)error->code, error->text);
 }
 
@@ -164,7 +164,7 @@ static void failure_add(struct text *text, const struct verbs_failure *failure)
 	struct error error = {0};
 	int rc = verbs_failure_error(failure, &error);
 
-	sentence_add(text, &error, rc);
+	message_add(text, &error, rc);
 	assert_non_null(strstr(error.text, verbs_side_text(&failure->local, local)));
 	assert_non_null(strstr(error.text, verbs_side_text(&failure->remote, remote)));
 	snprintf(status, sizeof(status), "(status %d, vendor error %u", failure->status,
@@ -184,25 +184,25 @@ static void every_status(const char *golden, enum verbs_kind kind)
 	golden_check(golden, &text);
 }
 
-static void test_failed_write__of_every_status_has_its_sentence(void **state)
+static void test_failed_write__of_every_status_has_its_message(void **state)
 {
 	(void)state;
 	every_status("write", VERBS_WRITE);
 }
 
-static void test_failed_signal__of_every_status_has_its_sentence(void **state)
+static void test_failed_signal__of_every_status_has_its_message(void **state)
 {
 	(void)state;
 	every_status("signal", VERBS_SIGNAL);
 }
 
-static void test_failed_first_probe__of_every_status_has_its_sentence(void **state)
+static void test_failed_first_probe__of_every_status_has_its_message(void **state)
 {
 	(void)state;
 	every_status("probe_byte", VERBS_PROBE_BYTE);
 }
 
-static void test_failed_packet_probe__of_every_status_has_its_sentence(void **state)
+static void test_failed_packet_probe__of_every_status_has_its_message(void **state)
 {
 	(void)state;
 	every_status("probe_packet", VERBS_PROBE_PACKET);
@@ -326,7 +326,7 @@ static void test_codes__tell_callers_whom_to_give_up(void **state)
 	}
 }
 
-static void test_longest_names__leave_the_sentence_whole(void **state)
+static void test_longest_names__leave_the_message_whole(void **state)
 {
 	struct error error = {0};
 	struct verbs_side side = {.port = 255,
@@ -406,7 +406,7 @@ static const int errnums[] = {0,	  EPERM,       ENOENT,	  EIO,		ENXIO,
 			      ENFILE,	  EMFILE,      ENOSPC,	  ENOSYS,	ENODATA,
 			      EOPNOTSUPP, ENETUNREACH, ETIMEDOUT, EHOSTUNREACH, 4000};
 
-static void test_step__failing_with_any_errno_has_its_sentence(void **state)
+static void test_step__failing_with_any_errno_has_its_message(void **state)
 {
 	struct text text = {0};
 	struct error error;
@@ -417,7 +417,7 @@ static void test_step__failing_with_any_errno_has_its_sentence(void **state)
 			int rc = verbs_step_error(&error, (enum verbs_step)step, "rxe0", errnums[i],
 						  NULL);
 
-			sentence_add(&text, &error, rc);
+			message_add(&text, &error, rc);
 			assert_non_null(strstr(error.text, "rxe0"));
 			if (errnums[i] == 0)
 				assert_non_null(strstr(error.text, "not supported by rxe0"));
@@ -473,7 +473,7 @@ static void connect_add(struct text *text, enum verbs_step step, int errnum)
 		int rc = verbs_connect_error(&error, step, errnum, &here, &other, 4096, 1012000000);
 
 		text_format(text, "%s: ", others[i]);
-		sentence_add(text, &error, rc);
+		message_add(text, &error, rc);
 	}
 }
 
@@ -557,9 +557,9 @@ static void test_registration__that_fails_says_which_limit_it_was(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
-		sentence_add(&text, &error,
-			     verbs_register_error(&error, rows[i].errnum, "mlx5_3", rows[i].bytes,
-						  rows[i].nics, rows[i].memlock, rows[i].limits));
+		message_add(&text, &error,
+			    verbs_register_error(&error, rows[i].errnum, "mlx5_3", rows[i].bytes,
+						 rows[i].nics, rows[i].memlock, rows[i].limits));
 	golden_check("register", &text);
 }
 
@@ -639,10 +639,10 @@ static void test_memlock__without_a_descriptor_left_is_an_error(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_failed_write__of_every_status_has_its_sentence),
-		cmocka_unit_test(test_failed_signal__of_every_status_has_its_sentence),
-		cmocka_unit_test(test_failed_first_probe__of_every_status_has_its_sentence),
-		cmocka_unit_test(test_failed_packet_probe__of_every_status_has_its_sentence),
+		cmocka_unit_test(test_failed_write__of_every_status_has_its_message),
+		cmocka_unit_test(test_failed_signal__of_every_status_has_its_message),
+		cmocka_unit_test(test_failed_first_probe__of_every_status_has_its_message),
+		cmocka_unit_test(test_failed_packet_probe__of_every_status_has_its_message),
 		cmocka_unit_test(test_vendor_error__narrows_the_cause),
 		cmocka_unit_test(test_peer_known_dead__explains_what_comes_from_the_peer),
 		cmocka_unit_test(test_port_trouble__explains_more_than_the_status),
@@ -650,9 +650,9 @@ int main(void)
 		cmocka_unit_test(test_retries__are_told_in_seconds),
 		cmocka_unit_test(test_codes__tell_callers_whom_to_give_up),
 		cmocka_unit_test(test_documentation__names_every_status),
-		cmocka_unit_test(test_longest_names__leave_the_sentence_whole),
+		cmocka_unit_test(test_longest_names__leave_the_message_whole),
 		cmocka_unit_test(test_side__without_a_gid_is_told_by_lid),
-		cmocka_unit_test(test_step__failing_with_any_errno_has_its_sentence),
+		cmocka_unit_test(test_step__failing_with_any_errno_has_its_message),
 		cmocka_unit_test(test_step__puts_the_callers_words_first),
 		cmocka_unit_test(test_connect__tells_causes_that_only_both_ends_show),
 		cmocka_unit_test(test_errno__is_found_in_every_way_a_call_returns_it),

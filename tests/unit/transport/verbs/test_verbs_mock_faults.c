@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every call into libibverbs fails once, at every turn: the answer is a clean sentence or a session
+ * Every call into libibverbs fails once, at every turn: the answer is a clean message or a session
  * that is right all the same, and nothing is left behind.
  */
 #include "tests/support/verbs_mock_pair.h"
@@ -33,8 +33,8 @@ static void nothing_left(const char *what, uint64_t at)
 	verbs_mock_close();
 }
 
-/* The sentence says which device, where one call on one device failed. */
-static void expect_sentence(const char *call, uint64_t at, int rc, const struct error *error)
+/* The message says which device, where one call on one device failed. */
+static void expect_message(const char *call, uint64_t at, int rc, const struct error *error)
 {
 	if (rc == -ERROR_TIMEOUT || rc == -ERROR_CHECKSUM)
 		fail_msg("%s %llu: %s", call, (unsigned long long)at, error->text);
@@ -65,7 +65,7 @@ static void sweep_call(enum verbs_mock_call call, enum verbs_mock_how how, bool 
 		struck = verbs_mock_failed();
 		verbs_mock_fail(call, 0, 0, how, 0);
 		if (rc)
-			expect_sentence(verbs_mock_call_name(call), at, rc, &error);
+			expect_message(verbs_mock_call_name(call), at, rc, &error);
 		if (rc && !struck)
 			fail_msg("%s: %s", verbs_mock_call_name(call), error.text);
 		nothing_left(verbs_mock_call_name(call), at);

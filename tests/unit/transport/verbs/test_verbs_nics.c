@@ -4,7 +4,7 @@
  *
  *   device NAME distance N guid HEX [soft] [errno N]
  *   port NUMBER STATE LINK MBPS GID...            of the device above; - for no GID, v1/ before one
- *   choose RANK MAX FROM NICS => PORTS, or CODE and sentence
+ *   choose RANK MAX FROM NICS => PORTS, or CODE and message
  *   why PORT => REASON                            after the last choose
  *   state PORT STATE, gid INDEX                   change the host, force an index
  */

@@ -171,7 +171,7 @@ static void test_records__of_the_largest_size_fit(void **state)
 	assert_int_equal(region_back.rkeys[VERBS_PIECES_MAX - 1], 0xffffffff);
 }
 
-/* One field changed, and a word that the sentence must have. */
+/* One field changed, and a word that the message must have. */
 #define ENDPOINT_LIES(X)                                                     \
 	X(identity.pid = 0, "pid")                                           \
 	X(identity.pid = 1ull << 32, "pid")                                  \

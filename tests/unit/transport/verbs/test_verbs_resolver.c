@@ -26,14 +26,14 @@ static bool here(void)
 }
 
 static void refuse(const char *host, const char *source, uint32_t timeout_ms, enum error_code code,
-		   const char *sentence)
+		   const char *message)
 {
 	struct resolver_path path;
 	struct error error = {0};
 	int rc = resolver_resolve(host, source, timeout_ms, &path, &error);
 
-	if (rc != -(int)code || strncmp(error.text, sentence, strlen(sentence)) != 0)
-		fail_msg("%s: %d %s\nwanted: %d %s", host, rc, error.text, -(int)code, sentence);
+	if (rc != -(int)code || strncmp(error.text, message, strlen(message)) != 0)
+		fail_msg("%s: %d %s\nwanted: %d %s", host, rc, error.text, -(int)code, message);
 	assert_null(strstr(error.text, "Success"));
 	/* NULL is fine for those who want the code only */
 	assert_int_equal(resolver_resolve(host, source, timeout_ms, &path, NULL), rc);
@@ -106,7 +106,7 @@ static void test_a_neighbour__not_known_yet_is_reached_by_the_first_question(voi
 	}
 }
 
-static void test_trouble__has_its_own_sentence_each(void **unused)
+static void test_trouble__has_its_own_message_each(void **unused)
 {
 	(void)unused;
 	if (!here())
@@ -174,7 +174,7 @@ int main(void)
 		cmocka_unit_test(test_without_the_node__librdmacm_is_named_with_it),
 		cmocka_unit_test(test_a_peer__is_reached_by_one_device_with_its_addresses),
 		cmocka_unit_test(test_a_neighbour__not_known_yet_is_reached_by_the_first_question),
-		cmocka_unit_test(test_trouble__has_its_own_sentence_each),
+		cmocka_unit_test(test_trouble__has_its_own_message_each),
 		cmocka_unit_test(test_deadline__is_kept),
 		cmocka_unit_test(test_descriptors__are_all_given_back),
 	};

@@ -114,7 +114,7 @@ static void test_this_host__opens_and_knows_nothing_of_soft_devices(void **unuse
 static void test_open__refuses_what_is_no_topology(void **unused)
 {
 	static const struct {
-		const char *host, *cores, *sentence;
+		const char *host, *cores, *message;
 	} rows[] = {
 		{"not_there", "0", "the topology of this host cannot be read: "},
 		{"two_nodes", "many", "the topology of this host cannot be read: "},
@@ -127,7 +127,7 @@ static void test_open__refuses_what_is_no_topology(void **unused)
 
 		assert_int_equal(open_host(&topology, rows[i].host, rows[i].cores, &error),
 				 -ERROR_UNSUPPORTED);
-		assert_memory_equal(error.text, rows[i].sentence, strlen(rows[i].sentence));
+		assert_memory_equal(error.text, rows[i].message, strlen(rows[i].message));
 		assert_null(strstr(error.text, "Success"));
 		assert_null(topology);
 	}
