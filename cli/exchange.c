@@ -21,7 +21,7 @@
 #define LENGTH_BYTES 4
 #define HELLO_NS     5000000000ull /* a peer that has connected says hello at once */
 #define FAILURE_NS   1000000000ull
-#define AGAIN_MS     100
+#define RETRY_MS     100
 
 /* Milliseconds for poll(), rounded up; slices, so that no deadline overflows an int. */
 static int slice_ms(uint64_t deadline_ns)
@@ -306,14 +306,14 @@ static void name_both(struct exchange *exchange)
 	char unused[EXCHANGE_TEXT_BYTES];
 	struct sockaddr_storage address;
 	socklen_t bytes = sizeof(address);
-	int one = 1, idle_s = 10, again_s = 5, tries = 4; /* a host that died is noticed in 30 s */
+	int one = 1, idle_s = 10, retry_s = 5, tries = 4; /* a host that died is noticed in 30 s */
 
 	if (getsockname(exchange->fd, (struct sockaddr *)&address, &bytes) == 0)
 		name_socket((struct sockaddr *)&address, bytes, exchange->local, unused);
 	setsockopt(exchange->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	setsockopt(exchange->fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
 	setsockopt(exchange->fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
-	setsockopt(exchange->fd, IPPROTO_TCP, TCP_KEEPINTVL, &again_s, sizeof(again_s));
+	setsockopt(exchange->fd, IPPROTO_TCP, TCP_KEEPINTVL, &retry_s, sizeof(retry_s));
 	setsockopt(exchange->fd, IPPROTO_TCP, TCP_KEEPCNT, &tries, sizeof(tries));
 }
 
@@ -505,9 +505,9 @@ static int connect_until(struct exchange *exchange, const struct addrinfo *found
 			if (!errnum)
 				return 0;
 		}
-		if (clock_ns() + AGAIN_MS * 1000000ull >= deadline_ns)
+		if (clock_ns() + RETRY_MS * 1000000ull >= deadline_ns)
 			break;
-		clock_sleep_ms(AGAIN_MS);
+		clock_sleep_ms(RETRY_MS);
 	} while (errnum == ECONNREFUSED || errnum == ECONNRESET);
 	if (errnum == ECONNREFUSED)
 		return error_set(error, ERROR_PEER_LOST,

@@ -23,7 +23,7 @@ struct session {
 	struct route_job job;
 	struct dump *dump;
 	struct topology *flat;
-	struct simulation simulation, again;
+	struct simulation simulation, replay;
 	struct simulated_bound bound;
 	struct baseline baseline;
 	bool repeated;
@@ -109,7 +109,7 @@ static bool is_needed(const struct simulation *simulation)
 	return false;
 }
 
-static int plan_again(struct session *session, const struct problem *problem, struct error *error)
+static int plan_replay(struct session *session, const struct problem *problem, struct error *error)
 {
 	struct simulate_options options = session->flags->simulate;
 	struct failure at_once = session->flags->failure;
@@ -121,7 +121,7 @@ static int plan_again(struct session *session, const struct problem *problem, st
 	options.record = false;
 	rc = table_plan(&table, problem, session->job.policy, &session->job.plan, error);
 	if (!rc)
-		rc = simulate(&session->again, table, &options, error);
+		rc = simulate(&session->replay, table, &options, error);
 	session->repeated = !rc;
 	table_free(&table);
 	return rc;
@@ -154,7 +154,7 @@ static int repeat(struct session *session, struct error *error)
 	if (!rc)
 		rc = problem_without(&without, problem, lost, error);
 	if (!rc) {
-		rc = plan_again(session, &without.problem, error);
+		rc = plan_replay(session, &without.problem, error);
 		problem_without_fini(&without);
 	}
 	for (int role = 0; role < ROLE_COUNT; role++)
@@ -210,7 +210,7 @@ static int run(struct session *session, struct error *error)
 static void close_session(struct session *session)
 {
 	simulation_fini(&session->simulation);
-	simulation_fini(&session->again);
+	simulation_fini(&session->replay);
 	topology_free(&session->flat);
 	route_job_close(&session->job);
 	dump_free(&session->dump);
@@ -224,7 +224,7 @@ static void show(const struct session *session)
 		.topology = session->flat ? session->flat : session->job.table->topology,
 		.simulation = &session->simulation,
 		.bound = &session->bound,
-		.again = session->repeated ? &session->again : NULL,
+		.replay = session->repeated ? &session->replay : NULL,
 		.baseline = session->flags->broadcast ? &session->baseline : NULL,
 	};
 

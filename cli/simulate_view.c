@@ -27,10 +27,10 @@ bool simulate_repeats(const struct simulate_view *view, double *seconds)
 {
 	const struct simulate_flags *flags = view->flags;
 
-	if (!view->again)
+	if (!view->replay)
 		return false;
 	*seconds =
-		flags->failure.seconds + flags->lost_after_seconds + view->again->makespan_seconds;
+		flags->failure.seconds + flags->lost_after_seconds + view->replay->makespan_seconds;
 	return true;
 }
 
@@ -215,7 +215,7 @@ static void print_failure(const struct simulate_view *view)
 	printf("  %s later the controller counts it as lost (--lost-after), and the whole update "
 	       "is repeated\n  without it by %s, %s, in %s\n",
 	       simulate_seconds(flags->lost_after_seconds, one), view->table->policy,
-	       view->table->order, simulate_seconds(view->again->makespan_seconds, two));
+	       view->table->order, simulate_seconds(view->replay->makespan_seconds, two));
 	printf("  in all %s\n", simulate_seconds(total, one));
 }
 

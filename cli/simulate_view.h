@@ -17,7 +17,7 @@ struct simulate_view {
 	const struct topology *topology; /* flat, when the table has none */
 	const struct simulation *simulation;
 	const struct simulated_bound *bound;
-	const struct simulation *again;  /* after a failure: the repeated update */
+	const struct simulation *replay; /* after a failure: the repeated update */
 	const struct baseline *baseline;
 };
 

@@ -121,7 +121,7 @@ static void put_failure(struct json *json, const struct simulate_view *view)
 	json_put_key_bool(json, "repeated", repeats);
 	if (repeats) {
 		json_put_key_double(json, "lost_after_seconds", flags->lost_after_seconds);
-		json_put_key_double(json, "again_seconds", view->again->makespan_seconds);
+		json_put_key_double(json, "again_seconds", view->replay->makespan_seconds);
 	}
 	json_put_key_double(json, "total_seconds", total);
 	json_put_object_end(json);

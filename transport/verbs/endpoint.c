@@ -63,7 +63,7 @@ static int make_lanes(struct verbs_endpoint *verbs, struct error *error)
 			return rc;
 		verbs->lane_count++;
 	}
-	return verbs_again_reserve(verbs, error);
+	return verbs_replay_reserve(verbs, error);
 }
 
 /* No queue pair of this endpoint takes a packet after this. What was in flight has come back or
@@ -105,7 +105,7 @@ static void destroy(struct verbs_endpoint *verbs)
 	verbs_slot_give(verbs->domain, verbs->place);
 	if (verbs->pidfd >= 0)
 		close(verbs->pidfd);
-	memory_free(verbs->again);
+	memory_free(verbs->replay);
 	memory_free(verbs);
 }
 
@@ -259,7 +259,7 @@ void verbs_endpoint_close(struct transport_endpoint *endpoint)
 		memory_free(verbs->lanes[i].ring);
 	if (verbs->pidfd >= 0)
 		close(verbs->pidfd);
-	memory_free(verbs->again);
+	memory_free(verbs->replay);
 	memory_free(verbs);
 }
 

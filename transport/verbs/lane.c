@@ -148,7 +148,7 @@ static void fill_local(struct verbs_lane *lane)
 
 int verbs_lane_create(struct verbs_lane *lane, struct error *error)
 {
-	int rc = verbs_again_reserve(lane->endpoint, error);
+	int rc = verbs_replay_reserve(lane->endpoint, error);
 
 	lane->depth = lane->nic->domain->settings.depth;
 	if (rc)

@@ -220,7 +220,7 @@ static bool signal_done(struct verbs_endpoint *endpoint, const struct verbs_lane
 	if (!endpoint->signal_active || entry->offset != endpoint->signal_round)
 		return false;
 	endpoint->signal_lanes &= ~(1u << lane->wire_index);
-	if (endpoint->signal_lanes || endpoint->signal_again)
+	if (endpoint->signal_lanes || endpoint->replay_signal)
 		return false;
 	endpoint->signal_active = false;
 	return true;
@@ -297,8 +297,8 @@ static int look_around(struct verbs_endpoint *endpoint, int found, struct error 
 		atomic_store(&endpoint->attention, false);
 		rc = close_lanes(endpoint, error);
 	}
-	if (!rc && (endpoint->dying || endpoint->again_count || endpoint->signal_again))
-		rc = verbs_again(endpoint, error);
+	if (!rc && (endpoint->dying || endpoint->replay_count || endpoint->replay_signal))
+		rc = verbs_replay(endpoint, error);
 	return rc;
 }
 

@@ -339,8 +339,8 @@ uint32_t verbs_credit(const struct transport_endpoint *shared, uint32_t rail)
 	const struct verbs_lane *lane = &endpoint->lanes[rail];
 
 	/* what a lane left behind goes first */
-	if (rail >= endpoint->lane_count || endpoint->dying || endpoint->again_count ||
-	    endpoint->signal_again || !lane->qp || !verbs_lane_lives(lane))
+	if (rail >= endpoint->lane_count || endpoint->dying || endpoint->replay_count ||
+	    endpoint->replay_signal || !lane->qp || !verbs_lane_lives(lane))
 		return 0;
 	if (atomic_load_explicit(&lane->nic->down, memory_order_relaxed) && other_is_up(endpoint))
 		return 0;
@@ -415,7 +415,7 @@ int verbs_signal_send(struct verbs_endpoint *endpoint, struct error *error)
 		if (!verbs_lane_refused(lane))
 			return rc;
 		/* the target must not wait for this lane: all of it once more, without */
-		endpoint->signal_again = true;
+		endpoint->replay_signal = true;
 		return 0;
 	}
 	return 0;
@@ -428,7 +428,7 @@ int verbs_post_signal(struct transport_endpoint *shared, uint64_t id,
 	struct mailbox_bank *out = &endpoint->slot->out;
 	uint64_t words[TRANSPORT_PAYLOAD_BYTES / 8];
 
-	if (endpoint->dying || endpoint->again_count || endpoint->signal_active ||
+	if (endpoint->dying || endpoint->replay_count || endpoint->signal_active ||
 	    atomic_load(&endpoint->attention))
 		return 1;
 	memcpy(words, signal->payload, sizeof(words));

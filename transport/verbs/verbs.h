@@ -151,7 +151,7 @@ struct verbs_remote {
 
 struct verbs_entry {
 	uint64_t id;                       /* of the shared layer's post */
-	const unsigned char *source;       /* what to post again on another lane */
+	const unsigned char *source;       /* what to replay on another lane */
 	const struct transport_region *region;
 	struct transport_remote *remote;
 	uint64_t offset;
@@ -209,8 +209,8 @@ struct verbs_endpoint {
 	struct verbs_endpoint_record peer;
 	int pidfd;                         /* of the peer where comparable, or -1 */
 	/* posts that go to another lane: lane death put them here, poll posts them */
-	struct verbs_entry *again;
-	uint32_t again_head, again_count, again_capacity;
+	struct verbs_entry *replay;
+	uint32_t replay_head, replay_count, replay_capacity;
 	/* which lane was posted to last, and how many bytes in a row */
 	uint32_t run_lane;
 	uint64_t run_bytes;
@@ -218,7 +218,7 @@ struct verbs_endpoint {
 	uint64_t signal_id, signal_sequence;
 	uint32_t signal_lanes;             /* bits still to complete */
 	uint32_t signal_round;             /* counts: a lost lane makes the signal go out again */
-	bool signal_active, signal_again;
+	bool signal_active, replay_signal;
 	uint32_t dying;                    /* lanes in DYING */
 	uint32_t idle_polls;
 	_Atomic bool attention;            /* a lane was closed by another thread */
@@ -369,15 +369,15 @@ void verbs_processor_leave(const cpu_set_t *allowed);
 bool verbs_run_elsewhere(const struct verbs_endpoint *endpoint, uint32_t rail);
 void verbs_run_took(struct verbs_endpoint *endpoint, uint32_t rail, uint64_t bytes);
 
-/* ---- again.c: a lane dies, others take over ---- */
+/* ---- replay.c: a lane dies, others take over ---- */
 /* Room for everything unfinished that lanes of this endpoint can leave. */
-int verbs_again_reserve(struct verbs_endpoint *endpoint, struct error *error);
+int verbs_replay_reserve(struct verbs_endpoint *endpoint, struct error *error);
 /* Another lane than this one lives. */
 bool verbs_lane_has_other(const struct verbs_lane *lane);
 void verbs_lane_die(struct verbs_lane *lane, const char *why);
 /* Lanes whose flushed completions are in (or do not come) hand over what they had; then that
  * and the signal are posted on the lanes that live. */
-int verbs_again(struct verbs_endpoint *endpoint, struct error *error);
+int verbs_replay(struct verbs_endpoint *endpoint, struct error *error);
 
 /* ---- poll.c: completions, lanes that die, posting again ---- */
 int verbs_poll(struct transport_endpoint *endpoint, struct provider_completion *out, int max,

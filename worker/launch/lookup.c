@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define AGAIN_MS 1000
+#define RETRY_MS 1000
 
 void lookup_init(struct lookup *lookup, const char *address, int wake)
 {
@@ -52,7 +52,7 @@ bool lookup_step(struct lookup *lookup, uint64_t now_ms, struct error *error)
 			return false;
 		pthread_join(lookup->thread, NULL);
 		lookup->running = false;
-		lookup->next_ms = now_ms + AGAIN_MS;
+		lookup->next_ms = now_ms + RETRY_MS;
 		if (lookup->done)
 			return false;
 		*error = (struct error){0};
@@ -70,7 +70,7 @@ bool lookup_step(struct lookup *lookup, uint64_t now_ms, struct error *error)
 	atomic_store(&lookup->answered, false);
 	lookup->running = pthread_create(&lookup->thread, NULL, ask, lookup) == 0;
 	if (!lookup->running) /* no reason to fail: it is only for a better message */
-		lookup->next_ms = now_ms + AGAIN_MS;
+		lookup->next_ms = now_ms + RETRY_MS;
 	return false;
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * again.c -- a lane dies, the others take over what it had not finished.
+ * replay.c -- a lane dies, the others take over what it had not finished.
  *
  *   lane 1  [ done | W3 W4 W5 I ]   READY ─► DYING (QP in ERR, flushed completions come) ─► DEAD
  *                    └──┬───┘
- *   again   ◄─── W3 W4 W5, in front ─── posted on lanes that live, before anything newer
+ *   replay  ◄─── W3 W4 W5, in front ─── posted on lanes that live, before anything newer
  *   signal  goes out once more after them, naming only the lanes that live
  *
  * Posting a write twice is harmless: it carries the same bytes to the same place, and a target
@@ -20,19 +20,19 @@
 #define FLUSH_NS UINT64_C(2000000000) /* a lost device may never report what it flushed */
 #define BATCH	 32u
 
-int verbs_again_reserve(struct verbs_endpoint *endpoint, struct error *error)
+int verbs_replay_reserve(struct verbs_endpoint *endpoint, struct error *error)
 {
 	const struct verbs_domain *domain = endpoint->domain;
 	uint32_t capacity = domain->lane_count * domain->settings.depth;
 
-	if (endpoint->again)
+	if (endpoint->replay)
 		return 0;
-	endpoint->again = memory_zalloc(capacity, sizeof(*endpoint->again));
-	if (!endpoint->again)
+	endpoint->replay = memory_zalloc(capacity, sizeof(*endpoint->replay));
+	if (!endpoint->replay)
 		return memory_error(error, "opening an endpoint's lanes",
-				    capacity * sizeof(*endpoint->again));
-	endpoint->again_capacity = capacity;
-	endpoint->again_head = endpoint->again_count = 0;
+				    capacity * sizeof(*endpoint->replay));
+	endpoint->replay_capacity = capacity;
+	endpoint->replay_head = endpoint->replay_count = 0;
 	return 0;
 }
 
@@ -66,15 +66,15 @@ void verbs_lane_die(struct verbs_lane *lane, const char *why)
 
 static void push_front(struct verbs_endpoint *endpoint, const struct verbs_entry *entry)
 {
-	endpoint->again_head =
-		(endpoint->again_head ? endpoint->again_head : endpoint->again_capacity) - 1;
-	endpoint->again[endpoint->again_head] = *entry;
-	endpoint->again_count++;
+	endpoint->replay_head =
+		(endpoint->replay_head ? endpoint->replay_head : endpoint->replay_capacity) - 1;
+	endpoint->replay[endpoint->replay_head] = *entry;
+	endpoint->replay_count++;
 }
 
-static const struct verbs_entry *again_at(const struct verbs_endpoint *endpoint, uint32_t i)
+static const struct verbs_entry *replay_at(const struct verbs_endpoint *endpoint, uint32_t i)
 {
-	return &endpoint->again[(endpoint->again_head + i) % endpoint->again_capacity];
+	return &endpoint->replay[(endpoint->replay_head + i) % endpoint->replay_capacity];
 }
 
 /* In front, since what it had is older than what waits; backwards, to keep its order. */
@@ -89,7 +89,7 @@ static void hand_over(struct verbs_lane *lane)
 			push_front(endpoint, entry);
 		else if (entry->kind == VERBS_SIGNAL && endpoint->signal_active &&
 			 entry->offset == endpoint->signal_round)
-			endpoint->signal_again = true;
+			endpoint->replay_signal = true;
 	}
 	atomic_store(&lane->state, VERBS_LANE_DEAD);
 	endpoint->dying--;
@@ -134,8 +134,8 @@ static uint32_t group_count(const struct verbs_endpoint *endpoint)
 {
 	uint32_t count = 1;
 
-	while (count < endpoint->again_count && !again_at(endpoint, count - 1)->last &&
-	       again_at(endpoint, count)->id == again_at(endpoint, 0)->id)
+	while (count < endpoint->replay_count && !replay_at(endpoint, count - 1)->last &&
+	       replay_at(endpoint, count)->id == replay_at(endpoint, 0)->id)
 		count++;
 	return count;
 }
@@ -151,13 +151,14 @@ static int post_group(struct verbs_lane *lane, uint32_t count, struct error *err
 		int rc;
 
 		for (uint32_t i = 0; i < n; i++) {
-			requests[i].entry = *again_at(endpoint, i);
+			requests[i].entry = *replay_at(endpoint, i);
 			requests[i].entry.posted_ns = now;
 			verbs_request_fill(lane, &requests[i]);
 		}
 		rc = verbs_lane_post(lane, requests, n, &posted, error);
-		endpoint->again_head = (endpoint->again_head + posted) % endpoint->again_capacity;
-		endpoint->again_count -= posted;
+		endpoint->replay_head =
+			(endpoint->replay_head + posted) % endpoint->replay_capacity;
+		endpoint->replay_count -= posted;
 		count -= posted;
 		if (rc)
 			return rc;
@@ -165,9 +166,9 @@ static int post_group(struct verbs_lane *lane, uint32_t count, struct error *err
 	return 0;
 }
 
-static int post_again(struct verbs_endpoint *endpoint, struct error *error)
+static int post_replay(struct verbs_endpoint *endpoint, struct error *error)
 {
-	while (endpoint->again_count) {
+	while (endpoint->replay_count) {
 		uint32_t count = group_count(endpoint);
 		struct verbs_lane *lane = pick(endpoint);
 		int rc;
@@ -184,7 +185,7 @@ static int post_again(struct verbs_endpoint *endpoint, struct error *error)
 
 /* The rest of a group whose lane was lost while it was posted must not overtake its front, so
  * nothing is posted while a lane is dying. */
-int verbs_again(struct verbs_endpoint *endpoint, struct error *error)
+int verbs_replay(struct verbs_endpoint *endpoint, struct error *error)
 {
 	int rc;
 
@@ -192,13 +193,13 @@ int verbs_again(struct verbs_endpoint *endpoint, struct error *error)
 		finish_dying(endpoint);
 	if (endpoint->dying || atomic_load(&endpoint->attention))
 		return 0;
-	rc = post_again(endpoint, error);
-	if (rc || endpoint->again_count || !endpoint->signal_again ||
+	rc = post_replay(endpoint, error);
+	if (rc || endpoint->replay_count || !endpoint->replay_signal ||
 	    atomic_load(&endpoint->attention))
 		return rc;
-	endpoint->signal_again = false;
+	endpoint->replay_signal = false;
 	rc = verbs_signal_send(endpoint, error);
 	if (rc > 0)
-		endpoint->signal_again = true;
+		endpoint->replay_signal = true;
 	return rc < 0 ? rc : 0;
 }
