@@ -101,7 +101,7 @@ static const struct code_row *find(int code)
 	return NULL;
 }
 
-const char *error_words(enum error_code code)
+const char *error_strerror(enum error_code code)
 {
 	const struct code_row *row = find((int)code);
 

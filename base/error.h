@@ -69,7 +69,7 @@ int error_wrap(struct error *error, const char *format, ...)
 int error_vset(struct error *error, enum error_code code, const char *format, va_list args)
 	__attribute__((format(printf, 3, 0)));
 
-const char *error_words(enum error_code code);  /* "deadline passed"; "unknown error" if none */
+const char *error_strerror(enum error_code code); /* "deadline passed"; "unknown error" if none */
 int error_exit_code(enum error_code code);      /* 0 for ERROR_NONE, 1 for unknown codes */
 bool error_known(int code);
 

@@ -18,7 +18,7 @@ static const struct command *const tables[] = {model_commands, checkpoint_comman
 
 int command_fail(const struct error *error)
 {
-	fprintf(stderr, "weft: WEFT-E%d %s: %s\n", (int)error->code, error_words(error->code),
+	fprintf(stderr, "weft: WEFT-E%d %s: %s\n", (int)error->code, error_strerror(error->code),
 		error->text);
 	return error_exit_code(error->code);
 }

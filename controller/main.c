@@ -301,6 +301,6 @@ int main(int argc, char **argv)
 	if (rc == 0)
 		return 0;
 	fprintf(stderr, "weft-controller: WEFT-E%d %s: %s\n", (int)error.code,
-		error_words(error.code), error.text);
+		error_strerror(error.code), error.text);
 	return error_exit_code(error.code);
 }

@@ -56,7 +56,7 @@ static void gather(unsigned char *out, const struct group *group, size_t column,
 }
 
 /* The next bytes of one column, `done` after its part's start, to its sum and targets. */
-static void give(const struct group *group, size_t column, uint64_t done,
+static void emit(const struct group *group, size_t column, uint64_t done,
 		 const unsigned char *bytes, uint64_t count)
 {
 	const struct copy_column *copy = &group->copies[column];
@@ -75,7 +75,7 @@ static void copy_dense(const struct group *group, size_t column)
 
 	for (uint64_t done = 0, n; done < group->bytes; done += n) {
 		n = least(chunk, group->bytes - done);
-		give(group, column, done, source + done, n);
+		emit(group, column, done, source + done, n);
 	}
 }
 
@@ -162,7 +162,7 @@ static void copy_in_blocks(const struct group *group)
 			}
 		}
 		for (size_t i = 0; i < group->count; i++)
-			give(group, i, done, blocks + i * block_bytes, bytes);
+			emit(group, i, done, blocks + i * block_bytes, bytes);
 	}
 }
 

@@ -167,13 +167,13 @@ struct chunk_sum {
 	unsigned char last[COPY_LINE_BYTES]; /* bytes given so far */
 };
 
-static void give_chunk(const struct pack_part *part, struct chunk_sum *sum, uint64_t done,
+static void emit_chunk(const struct pack_part *part, struct chunk_sum *sum, uint64_t done,
 		       const unsigned char *chunk, uint64_t bytes)
 {
 	uint64_t kept = bytes < COPY_LINE_BYTES ? COPY_LINE_BYTES - bytes : 0;
 
 	if (!part->sum || part->bytes < COPY_SUM_BYTES_MIN) {
-		pack_give(part, NULL, done, chunk, bytes);
+		pack_emit(part, NULL, done, chunk, bytes);
 		if (part->sum) /* there is one chunk */
 			*part->sum = checksum64(chunk, bytes);
 		return;
@@ -213,7 +213,7 @@ void pack_elements(const struct pack *pack, const struct pack_part *part, const 
 		n = least(sizeof(chunk), part->bytes - done);
 		take_elements(chunk, &elements, &decoder, (part->from + done) / elements.to_bytes,
 			      n / elements.to_bytes);
-		give_chunk(part, &sum, done, chunk, n);
+		emit_chunk(part, &sum, done, chunk, n);
 		done += n;
 	} while (done < part->bytes);
 }

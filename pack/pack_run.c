@@ -20,7 +20,7 @@
 /* Of converts; NULL is the best one. Copies and blocks keep their own. */
 static const char *forced;
 
-void pack_give(const struct pack_part *part, struct digest_stream *sum, uint64_t done,
+void pack_emit(const struct pack_part *part, struct digest_stream *sum, uint64_t done,
 	       const unsigned char *chunk, uint64_t bytes)
 {
 	if (sum)

@@ -12,7 +12,7 @@
 #define PACK_CHUNK_BYTES 32768u
 
 /* One chunk of the part, `done` bytes after its start: added to the sum, and to all targets. */
-void pack_give(const struct pack_part *part, struct digest_stream *sum, uint64_t done,
+void pack_emit(const struct pack_part *part, struct digest_stream *sum, uint64_t done,
 	       const unsigned char *chunk, uint64_t bytes);
 /* Copies, one column or as many as pack_run_columns() takes, and their sums. */
 void pack_copies(const struct pack_column *columns, size_t count);

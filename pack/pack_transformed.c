@@ -167,7 +167,7 @@ static void fill_band(struct band *band, unsigned char *values, uint64_t done)
 }
 
 /* The values in the order of the bytes, with the scales that the band has by now. */
-static void give_in_order(struct band *band, uint64_t done)
+static void emit_in_order(struct band *band, uint64_t done)
 {
 	_Alignas(64) unsigned char chunk[PACK_CHUNK_BYTES];
 	uint64_t stride, n;
@@ -180,12 +180,12 @@ static void give_in_order(struct band *band, uint64_t done)
 			source = tile_at(band, row, column, 1, n, &stride);
 			quantise_scaled(chunk, band->scales + column / band->width, source,
 					band->from, 1, n, stride, band->width);
-			pack_give(band->part, band->sum, done, chunk, n);
+			pack_emit(band->part, band->sum, done, chunk, n);
 		}
 }
 
 /* From the first target to the sum and to the others. */
-static void give_on(const struct band *band, uint64_t done, uint64_t bytes)
+static void emit_on(const struct band *band, uint64_t done, uint64_t bytes)
 {
 	const struct pack_part *part = band->part;
 	const unsigned char *values = (const unsigned char *)part->targets[0] + done;
@@ -196,7 +196,7 @@ static void give_on(const struct band *band, uint64_t done, uint64_t bytes)
 		copy_bytes((unsigned char *)part->targets[i] + done, values, bytes);
 }
 
-static void give_values(struct band *band, uint64_t done)
+static void emit_values(struct band *band, uint64_t done)
 {
 	const struct pack_part *part = band->part;
 	uint64_t bytes = band->rows * band->columns;
@@ -204,16 +204,16 @@ static void give_values(struct band *band, uint64_t done)
 
 	if (part->target_count &&
 	    requantise(band, (unsigned char *)part->targets[0] + done, done)) {
-		give_on(band, done, bytes);
+		emit_on(band, done, bytes);
 		return;
 	}
 	if (!part->target_count || (tiled && band->rows * band->width > TILE_VALUES)) {
 		find_scales(band);
-		give_in_order(band, done);
+		emit_in_order(band, done);
 		return;
 	}
 	fill_band(band, (unsigned char *)part->targets[0] + done, done);
-	give_on(band, done, bytes);
+	emit_on(band, done, bytes);
 }
 
 void pack_transformed(const struct pack *pack, const struct pack_part *part,
@@ -236,12 +236,12 @@ void pack_transformed(const struct pack *pack, const struct pack_part *part,
 		band.rows = least(pack->transform.to_rows, pack->rows - band.row);
 		if (pack->transform.part == TRANSFORM_SCALES) {
 			find_scales(&band);
-			pack_give(part, sum, done, (const unsigned char *)band.scales,
+			pack_emit(part, sum, done, (const unsigned char *)band.scales,
 				  blocks * sizeof(float));
 			done += blocks * sizeof(float);
 			continue;
 		}
-		give_values(&band, done);
+		emit_values(&band, done);
 		done += band.rows * band.columns;
 		if (part->transformed_scales)
 			memcpy(part->transformed_scales + b * blocks, band.scales,

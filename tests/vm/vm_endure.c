@@ -194,7 +194,7 @@ static uint64_t stopped_for_longer(void)
 		complaints += complaint("the writer hangs");
 	failed_ns = told->at_ns;
 	printf("after %llu rounds, closed in %.2f s: %s: %s\n", (unsigned long long)told->published,
-	       in_seconds(told->close_ns), error_words(told->error.code), told->error.text);
+	       in_seconds(told->close_ns), error_strerror(told->error.code), told->error.text);
 	kill(pids[1], SIGCONT);
 	complaints += end_both(pids);
 	if (!failed_ns || told->error.code != ERROR_TIMEOUT ||

@@ -166,7 +166,7 @@ static void judge_kill(struct tally *tally, uint64_t killed_ns)
 
 	if (!named(&told->error))
 		tally->complaints +=
-			complaint("%s: %s", error_words(told->error.code), told->error.text);
+			complaint("%s: %s", error_strerror(told->error.code), told->error.text);
 	/* the writer had the completion of every signal before its last */
 	if (!kills.victim && kills.moment > FIRST_WRITE && told->published + 1 < kills.round)
 		tally->complaints += complaint("only %llu rounds are published",

@@ -525,7 +525,7 @@ int main(int argc, char **argv)
 			continue;
 		if (modes[i].run(&options, &error) == 0)
 			return 0;
-		printf("error %s after %.2f s: %s\n", error_words(error.code),
+		printf("error %s after %.2f s: %s\n", error_strerror(error.code),
 		       (double)(clock_ns() - begin) / 1e9, error.text);
 		return 1;
 	}

@@ -16,7 +16,7 @@ const char *weft_version_text(void)
 
 const char *weft_strerror(int code)
 {
-	return error_words((enum error_code)(code < 0 ? -code : code));
+	return error_strerror((enum error_code)(code < 0 ? -code : code));
 }
 
 int weft_exit_code(int code)
