@@ -42,7 +42,7 @@ struct row {
 
 #define KV_B	  "self_attn.kv_b_proj.weight"
 #define POST_LOAD "the engine's post_load_weights, in end_weight_update"
-#define FINALIZE  "the engine's quantisation finish, in end_weight_update"
+#define FINALISE  "the engine's quantisation finish, in end_weight_update"
 #define BMM                                                                                  \
 	"Hopper with DeepGEMM and SGL_USE_DEEPGEMM_BMM=1; w_kc and w_vc are then dense and " \
 	"stay F8_E4M3"
@@ -88,7 +88,7 @@ static const struct row rows[] = {
 #define PACKED(suffix) \
 	{{suffix, DERIVED_OPTIONAL, \
 	  "its scales rounded up to powers of two, four exponents a word, one row a row of the weight", \
-	  FINALIZE, BLACKWELL}, \
+	  FINALISE, BLACKWELL}, \
 	 NAMES_SGLANG, suffix, STORED_BLOCKS_128, FORM_PACKED, DTYPE_I32, {NULL}}
 	PACKED(".weight_scale_inv"), PACKED(".w13_weight_scale_inv"), PACKED(".w2_weight_scale_inv"),
 	/* SGLang: models/glm4_moe.py from #21660 until #35883 */
