@@ -9,7 +9,7 @@
 
 enum role { ROLE_TRAINER, ROLE_INFERENCE, ROLE_COUNT };
 
-/* Where a source box's bytes meet the wire (DESIGN section 2). */
+/* Where a source box's bytes meet the wire (routing/plan/path.h). */
 enum route_path { PATH_DIRECT, PATH_MAPPED, PATH_REPLICA, PATH_COUNT };
 
 struct member {

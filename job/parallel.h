@@ -59,8 +59,8 @@ int infer_spec_parse(struct infer_spec *spec, const char *string, struct error *
  * for specs that were made otherwise. */
 int infer_spec_check(const struct infer_spec *spec, struct error *error);
 
-/* Canonical spelling: the keys of DESIGN order, defaults left out ("world=4,source=gathered",
- * "engines=2,tp=2"). out holds PARALLEL_TEXT_BYTES. Returns out. */
+/* Canonical spelling: the keys in their documented order, defaults left out
+ * ("world=4,source=gathered", "engines=2,tp=2"). out holds PARALLEL_TEXT_BYTES. Returns out. */
 #define PARALLEL_TEXT_BYTES 2048
 char *train_spec_text(const struct train_spec *spec, char out[PARALLEL_TEXT_BYTES]);
 char *infer_spec_text(const struct infer_spec *spec, char out[PARALLEL_TEXT_BYTES]);

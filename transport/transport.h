@@ -157,7 +157,7 @@ int transport_endpoint_connect(struct transport_endpoint *endpoint, const void *
  * connect has probed it already, this is nothing. A path that fails breaks the endpoint. */
 int transport_endpoint_probe(struct transport_endpoint *endpoint, uint64_t deadline_ns,
 			     struct error *error);
-/* After this no write of the peer can land any more (the fence of DESIGN section 9): mapped
+/* After this no write of the peer can land any more (the fence of docs/transport.md): mapped
  * memory is proved unmapped or its owner dead, else ERROR_TIMEOUT at the deadline. Works on a
  * broken endpoint; a peer that is still writing learns of it and fails; one that has not
  * connected yet never can. On success the endpoint takes no more posts. */

@@ -81,7 +81,7 @@ int table_plan(struct table **table, const struct problem *problem, const struct
 	       const struct plan_options *options, struct error *error);
 void table_free(struct table **table);
 
-/* The proof (DESIGN section 7), independent of how the table was made: every byte of every
+/* The proof (docs/routing.md), independent of how the table was made: every byte of every
  * parameter that has a source is written exactly once, in bounds, from the right box, by a
  * trainer that holds it. ERROR_UNPROVED names the first violated byte. */
 int table_prove(const struct table *table, struct error *error);

@@ -7,7 +7,7 @@
  *                          │ verbs_gids_judge        picks a GID per port
  *                          │ verbs_nics_choose       picks and orders the NICs of this process
  *
- * GID rules: rdma.md section 1.13; NIC rules: 1.16.
+ * The rules for GIDs and NICs: docs/verbs.md.
  */
 #ifndef TRANSPORT_VERBS_FACTS_H
 #define TRANSPORT_VERBS_FACTS_H

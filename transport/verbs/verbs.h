@@ -15,8 +15,8 @@
  * Signal: the slot (mailbox.h) is written by WRITE_WITH_IMM on the first live lane, an empty
  * WRITE_WITH_IMM goes on every other live one; each stays behind the data of its lane. The
  * immediate says which signal and which lanes carry it. The target counts: when all lanes named
- * have delivered, every earlier byte is visible, whatever the order between lanes (rdma.md 1.8,
- * method A), and it moves `latest` on itself.
+ * have delivered, every earlier byte is visible, whatever the order between lanes
+ * (docs/verbs.md), and it moves `latest` on itself.
  *
  *   lane 0  W W W . . . I(7,{0,1})        target: 7 has {0}; waits
  *   lane 1  W . . W W I(7,{0,1})                  7 has {0,1}: signal 7 is here

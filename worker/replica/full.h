@@ -10,7 +10,7 @@
  *
  * A source's turn: packed once, written to all that want it, then the next one of its group may
  * come, after every write that reads the group completed. So nothing is overwritten while it is
- * read (I2 of reference/layouts.md 2.6), and nothing is packed twice in a version (I1). Who waits,
+ * read, and nothing is packed twice in a version. Who waits,
  * and the lock around all of this, are the caller's affair.
  */
 #ifndef WORKER_REPLICA_FULL_H

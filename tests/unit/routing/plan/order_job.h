@@ -190,7 +190,7 @@ static inline double made_fluid(const struct made *made, const struct send_order
 	}
 }
 
-/* ---- the cases of ../shared/reference/field.md section 3, in small ---- */
+/* ---- what published trainers do, in small ---- */
 
 enum { MADE_CASES = 6 };
 
