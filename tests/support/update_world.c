@@ -228,10 +228,10 @@ static void do_post(struct world *world, uint32_t t, struct world_thread *thread
 	struct flight flight = {.row = UINT32_MAX};
 
 	if (!step->sums) {
-		flight = (struct flight){.row = step->row,
-					 .part = step->part,
-					 .wanted = tag_of(trainer->schedule.version, step->source,
-							  step->part)};
+		flight = (struct flight){
+			.row = step->row,
+			.part = step->part,
+			.wanted = tag_of(trainer->schedule.version, step->source, step->part)};
 		if (trainer->plan.full ||
 		    (source->slots && trainer->rows[step->row].path == PATH_REPLICA))
 			flight.from = place_of(trainer, step->source, step->part);
@@ -262,16 +262,16 @@ static void do_signal(struct world *world, uint32_t t, struct world_thread *thre
 	}
 	link->to_rank = (struct world_signal){
 		.there = true,
-		.at = at > link->last_at || world->options.bug == BUG_NO_SETTLE ? at : link->last_at,
+		.at = at > link->last_at || world->options.bug == BUG_NO_SETTLE ? at
+										: link->last_at,
 		.word = step->abort ? UPDATE_ABORT : UPDATE_END,
 		.end = {.opening = opening,
 			.version = trainer->schedule.version,
 			.bytes = peer->bytes,
 			.pieces = peer->pieces,
 			.sums = peer->pieces},
-		.gone = {.opening = opening,
-			 .version = trainer->schedule.version,
-			 .why = "a test"}};
+		.gone = {
+			.opening = opening, .version = trainer->schedule.version, .why = "a test"}};
 	thread->event = (struct event){.kind = EVENT_SIGNALLED, .peer = step->peer};
 	thread->state = THREAD_READY;
 	thread->at = link->to_rank.at;
@@ -302,9 +302,8 @@ static void do_wait(struct world *world, uint32_t t, struct world_thread *thread
 			break;
 		}
 		/* a write is asked for again and again; a flush comes back when all are complete */
-		thread->event = (struct event){.kind = EVENT_COMPLETED,
-					       .peer = step->peer,
-					       .write = link->posted};
+		thread->event = (struct event){
+			.kind = EVENT_COMPLETED, .peer = step->peer, .write = link->posted};
 		thread->state = THREAD_READY;
 		thread->at = link->last_at > world->now && world->options.bug != BUG_NO_SETTLE
 				     ? link->last_at
@@ -343,8 +342,8 @@ static void do_step(struct world *world, uint32_t t, struct world_thread *thread
 		break;
 	case STEP_SIGNAL:
 		world_tell(world, "trainer %u signals %s of version %" PRIu64 " to rank %u", t,
-			   thread->step.abort ? "the abort" : "the end",
-			   trainer->schedule.version, thread->step.peer);
+			   thread->step.abort ? "the abort" : "the end", trainer->schedule.version,
+			   thread->step.peer);
 		do_signal(world, t, thread);
 		break;
 	case STEP_WAIT:
@@ -385,8 +384,7 @@ static void act_thread(struct world *world, uint32_t t, struct world_thread *thr
 		error_set(&thread->error, ERROR_PEER_LOST, "the job failed");
 		thread->event = (struct event){.kind = EVENT_FAILED, .error = &thread->error};
 	}
-	if (!thread->helper && thread->call.kind == CALL_BEGIN &&
-	    thread->event.kind == EVENT_ASK)
+	if (!thread->helper && thread->call.kind == CALL_BEGIN && thread->event.kind == EVENT_ASK)
 		hear_accepts(world, t, thread);
 	thread->event.now_ns = world->now;
 	kind = thread->event.kind;
@@ -477,24 +475,25 @@ static void tell_threads(struct world *world)
 			const struct world_thread *thread = &world->trainers[t].threads[i];
 			const struct task *task = &thread->task;
 
-			world_tell(world,
-				   "trainer %u thread %u%s: state %d, call %d active %u at %zu of %zu settled %zu; task "
-				   "stage %d row %u source %u part %u%s%s%s%s group %u+%u",
-				   t, i, thread->helper ? " (packs)" : "", (int)thread->state,
-				   (int)thread->call.kind, thread->call.active,
-				   thread->call.cursors[0].at, thread->call.count, thread->call.settled,
-				   (int)task->stage, task->row, task->source, task->part,
-				   task->first ? " first" : "", task->held ? " held" : "",
-				   task->fresh ? " fresh" : "", task->ahead ? " ahead" : "",
-				   task->group_first, task->group);
+			world_tell(
+				world,
+				"trainer %u thread %u%s: state %d, call %d active %u at %zu of %zu settled %zu; task "
+				"stage %d row %u source %u part %u%s%s%s%s group %u+%u",
+				t, i, thread->helper ? " (packs)" : "", (int)thread->state,
+				(int)thread->call.kind, thread->call.active,
+				thread->call.cursors[0].at, thread->call.count,
+				thread->call.settled, (int)task->stage, task->row, task->source,
+				task->part, task->first ? " first" : "", task->held ? " held" : "",
+				task->fresh ? " fresh" : "", task->ahead ? " ahead" : "",
+				task->group_first, task->group);
 		}
 }
 
 void world_run(struct world *world)
 {
 	const struct world_options *options = &world->options;
-	bool gentle = !options->loss && !options->abort && !options->slow_target &&
-		      !options->lose_post;
+	bool gentle =
+		!options->loss && !options->abort && !options->slow_target && !options->lose_post;
 
 	while (!world->finding[0] && act(world))
 		if (world->steps > 20000)

@@ -62,7 +62,8 @@ static bool write_next(struct world *world, struct world_trainer *trainer,
 		tensor = thread->tensors[thread->tensor_next++];
 		schedule_submit(&trainer->schedule, tensor);
 		thread->call.rows = trainer->tensor_rows + trainer->tensor_first[tensor];
-		thread->call.count = trainer->tensor_first[tensor + 1] - trainer->tensor_first[tensor];
+		thread->call.count =
+			trainer->tensor_first[tensor + 1] - trainer->tensor_first[tensor];
 	}
 	trainer->schedule.writers++;
 	if (thread->call.shared) {
@@ -90,9 +91,8 @@ static void replay_all(struct world *world, struct world_trainer *trainer)
 static void end_version(struct world *world, struct world_trainer *trainer)
 {
 	bool whole = !trainer->schedule.unsubmitted;
-	bool given_up = world->options.small
-				? trainer->version == world->options.abort_version
-				: world->options.abort && world_chance(world, 30);
+	bool given_up = world->options.small ? trainer->version == world->options.abort_version
+					     : world->options.abort && world_chance(world, 30);
 	enum call_kind kind = given_up ? CALL_ABORT : CALL_END;
 	struct error error;
 
@@ -111,8 +111,8 @@ void world_host_begin(struct world *world, struct world_trainer *trainer)
 	struct world_thread *thread = &trainer->threads[0];
 	struct error error;
 
-	trainer->script = trainer->version == world->options.versions ? SCRIPT_OVER
-								     : SCRIPT_BEGINNING;
+	trainer->script =
+		trainer->version == world->options.versions ? SCRIPT_OVER : SCRIPT_BEGINNING;
 	if (trainer->script == SCRIPT_OVER)
 		return;
 	start_call(world, trainer, thread, CALL_BEGIN);
@@ -171,7 +171,7 @@ static void begun(struct world *world, struct world_trainer *trainer)
 }
 
 void world_host_heard(struct world *world, struct world_trainer *trainer,
-			struct world_thread *thread, bool ok)
+		      struct world_thread *thread, bool ok)
 {
 	if (!ok && trainer->schedule.failed) {
 		if (thread->call.kind == CALL_WRITE || thread->call.kind == CALL_DRAIN)

@@ -22,7 +22,8 @@ static struct send_source *add_source(struct world *world, struct world_trainer 
 				       .follower = NO_SOURCE,
 				       .group_max = 1,
 				       .part_bytes = part_bytes};
-	source->pack.bytes = (parts - 1) * part_bytes + 8 * (1 + world_random(world, part_bytes / 8));
+	source->pack.bytes =
+		(parts - 1) * part_bytes + 8 * (1 + world_random(world, part_bytes / 8));
 	plan->block_count += parts;
 	return source;
 }
@@ -142,7 +143,7 @@ static void index_rows(struct world_trainer *trainer)
 	trainer->tensor_first[plan->tensor_count] = at;
 }
 
-/* As epoch/send_sources.c and send_memory.c find it. */
+/* As worker/epoch/send_sources.c and worker/epoch/send_memory.c find it. */
 static void find_work(struct world *world, struct world_trainer *trainer)
 {
 	struct send_plan *plan = &trainer->plan;
@@ -165,8 +166,8 @@ static void find_work(struct world *world, struct world_trainer *trainer)
 		if (s && !(source->packs && source[-1].packs))
 			source[-1].joins_next = false;
 		/* three sources take turns in a home; alone, each keeps its version */
-		trainer->places[s] = (struct full_place){
-			.param = world->options.replay ? s : s / 3, .bytes = source->pack.bytes};
+		trainer->places[s] = (struct full_place){.param = world->options.replay ? s : s / 3,
+							 .bytes = source->pack.bytes};
 	}
 	if (world->options.full)
 		plan->ring_bytes = 0;

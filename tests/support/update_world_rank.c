@@ -18,7 +18,8 @@ static void open_wait(struct world *world, struct world_rank *rank)
 {
 	uint64_t timeout = world->options.slow_target && world_chance(world, 30) ? 5 : 1000000;
 
-	if (rank->published == world->options.versions || (world_trainers_over(world) && rank->waits)) {
+	if (rank->published == world->options.versions ||
+	    (world_trainers_over(world) && rank->waits)) {
 		rank->over = true;
 		rank->at = NEVER;
 		return;
@@ -60,13 +61,13 @@ static void send_accept(struct world *world, uint32_t r, uint32_t t)
 	struct world_link *link = &world->links[t][r];
 	struct world_trainer *trainer = &world->trainers[t];
 
-	link->to_trainer = (struct world_signal){
-		.there = true,
-		.at = world->now,
-		.word = UPDATE_ACCEPT,
-		.accept = {.opening = rank->links[t].opening,
-			   .min_version = rank->receiver.min_version,
-			   .max_version = rank->receiver.max_version}};
+	link->to_trainer =
+		(struct world_signal){.there = true,
+				      .at = world->now,
+				      .word = UPDATE_ACCEPT,
+				      .accept = {.opening = rank->links[t].opening,
+						 .min_version = rank->receiver.min_version,
+						 .max_version = rank->receiver.max_version}};
 	world_wake(world, trainer, THREAD_ACCEPT);
 }
 

@@ -102,6 +102,9 @@ int weft_verify(const weft_worker *worker, const weft_checkpoint *checkpoint, ui
 	else
 		rc = worker_role(worker, ROLE_INFERENCE, "weft_verify", &inner);
 	if (!rc)
-		rc = verify_version(worker, checkpoint->inner, version, bytes_compared, &inner);
+		rc = verify_version(
+			&(struct verify_rank){&worker->layout, &worker->params,
+					      (struct versions *)(uintptr_t)&worker->versions},
+			checkpoint->inner, version, bytes_compared, &inner);
 	return worker_result(rc, &inner, error);
 }

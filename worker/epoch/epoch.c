@@ -21,8 +21,8 @@ int epoch_open(struct epoch **out, const struct epoch_options *options,
 	epoch->sums = plan->checksums;
 	epoch->holders = 1;
 	epoch->wait_ms = options->update_timeout_ms ? options->update_timeout_ms
-			 : plan->update_timeout_ms ? plan->update_timeout_ms
-						   : DEFAULT_UPDATE_MS;
+			 : plan->update_timeout_ms  ? plan->update_timeout_ms
+						    : DEFAULT_UPDATE_MS;
 	rc = peers_open(epoch, endpoints, error);
 	if (rc)
 		epoch_release(&epoch);

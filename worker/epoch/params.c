@@ -52,7 +52,8 @@ static int register_params(struct params *params, struct transport_domain *domai
 					       &params->regions[params->region_count], error);
 		if (rc)
 			return error_wrap(error, "parameter %s", param->name);
-		params->places[i] = (struct param_place){.region = (uint32_t)params->region_count++};
+		params->places[i] =
+			(struct param_place){.region = (uint32_t)params->region_count++};
 		params->memory[i] = host[i];
 	}
 	return 0;
@@ -68,9 +69,8 @@ static void zero_fills(const struct params *params, const struct layout *layout)
 	}
 }
 
-int params_open(struct params *params, struct transport_domain *domain,
-		const struct layout *layout, uint32_t copies, void *const *host, size_t hosted,
-		struct error *error)
+int params_open(struct params *params, struct transport_domain *domain, const struct layout *layout,
+		uint32_t copies, void *const *host, size_t hosted, struct error *error)
 {
 	size_t places = copies * layout->param_count;
 	int rc = 0;
@@ -78,9 +78,10 @@ int params_open(struct params *params, struct transport_domain *domain,
 	*params = (struct params){.copies = copies, .count = layout->param_count};
 	/* one region a parameter at most, and one for checksums */
 	if (host && params->count + 1 > LIMIT_REGIONS)
-		return error_set(error, ERROR_LIMIT,
-				 "%zu parameters in host memory; at most %d: let weft allocate them",
-				 params->count, LIMIT_REGIONS - 1);
+		return error_set(
+			error, ERROR_LIMIT,
+			"%zu parameters in host memory; at most %d: let weft allocate them",
+			params->count, LIMIT_REGIONS - 1);
 	params->places = memory_zalloc(places, sizeof(*params->places));
 	params->memory = memory_zalloc(places, sizeof(*params->memory));
 	params->regions = memory_zalloc(places, sizeof(*params->regions));

@@ -24,8 +24,8 @@ static int copy_record(unsigned char **bytes, size_t *length, const unsigned cha
 	return 0;
 }
 
-static int export_region(const struct transport_region *region,
-			 struct message_endpoints *endpoints, struct error *error)
+static int export_region(const struct transport_region *region, struct message_endpoints *endpoints,
+			 struct error *error)
 {
 	struct region_record *out = &endpoints->regions[endpoints->region_count];
 	unsigned char record[TRANSPORT_RECORD_BYTES];
@@ -48,8 +48,7 @@ static int export_regions(const struct epoch *epoch, struct message_endpoints *e
 
 	endpoints->copies = params->copies;
 	endpoints->places = memory_zalloc(places, sizeof(*endpoints->places));
-	endpoints->regions =
-		memory_zalloc(params->region_count + 1, sizeof(*endpoints->regions));
+	endpoints->regions = memory_zalloc(params->region_count + 1, sizeof(*endpoints->regions));
 	if (!endpoints->places || !endpoints->regions)
 		return memory_error(error, "exporting regions",
 				    places * sizeof(*endpoints->places));
@@ -184,8 +183,7 @@ int epoch_probe(struct epoch *epoch, uint64_t deadline_ns, struct error *error)
 		int rc = health_check(epoch->options.health, error);
 
 		if (!rc)
-			rc = transport_endpoint_probe(epoch->peers[i].endpoint, deadline_ns,
-						      error);
+			rc = transport_endpoint_probe(epoch->peers[i].endpoint, deadline_ns, error);
 		if (rc)
 			return rc;
 	}

@@ -48,20 +48,18 @@ int ranges_check(const struct ranges *ranges, const void *memory, uint64_t bytes
 				 "weft_source_register: no memory of %llu bytes at %p",
 				 (unsigned long long)bytes, memory);
 	i = range_behind(ranges, (uintptr_t)memory);
-	if (i < ranges->count &&
-	    (uintptr_t)transport_region_memory(ranges->items[i]) < end)
-		return error_set(
-			error, ERROR_USAGE,
-			"weft_source_register: %llu bytes at %p overlap %llu bytes "
-			"registered at %p",
-			(unsigned long long)bytes, memory,
-			(unsigned long long)transport_region_bytes(ranges->items[i]),
-			transport_region_memory(ranges->items[i]));
+	if (i < ranges->count && (uintptr_t)transport_region_memory(ranges->items[i]) < end)
+		return error_set(error, ERROR_USAGE,
+				 "weft_source_register: %llu bytes at %p overlap %llu bytes "
+				 "registered at %p",
+				 (unsigned long long)bytes, memory,
+				 (unsigned long long)transport_region_bytes(ranges->items[i]),
+				 transport_region_memory(ranges->items[i]));
 	return 0;
 }
 
-int ranges_add(struct ranges *ranges, struct transport_domain *domain, void *memory,
-	       uint64_t bytes, struct error *error)
+int ranges_add(struct ranges *ranges, struct transport_domain *domain, void *memory, uint64_t bytes,
+	       struct error *error)
 {
 	size_t at = range_behind(ranges, (uintptr_t)memory), count = ranges->count;
 	struct transport_region *region;
@@ -74,8 +72,7 @@ int ranges_add(struct ranges *ranges, struct transport_domain *domain, void *mem
 	if (rc)
 		return error_wrap(error, "source memory of %llu bytes", (unsigned long long)bytes),
 		       rc;
-	memmove(ranges->items + at + 1, ranges->items + at,
-		(count - at) * sizeof(*ranges->items));
+	memmove(ranges->items + at + 1, ranges->items + at, (count - at) * sizeof(*ranges->items));
 	ranges->items[at] = region;
 	ranges->count = count + 1;
 	return 0;

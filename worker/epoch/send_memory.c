@@ -83,8 +83,8 @@ static int find_node(const struct epoch *epoch)
 	return node >= 0 ? node : numa_node_here(NULL);
 }
 
-static int allocate_near(const struct send_plan *plan, const struct epoch *epoch,
-			 uint64_t bytes, struct transport_region **region, struct error *error)
+static int allocate_near(const struct send_plan *plan, const struct epoch *epoch, uint64_t bytes,
+			 struct transport_region **region, struct error *error)
 {
 	int node = plan->node, rc;
 	struct numa_policy before;

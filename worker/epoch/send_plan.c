@@ -7,8 +7,7 @@
 
 /* ---- rows ---- */
 
-int send_plan_bad_row(const struct epoch *epoch, size_t row, const char *what,
-		      struct error *error)
+int send_plan_bad_row(const struct epoch *epoch, size_t row, const char *what, struct error *error)
 {
 	return error_set(error, ERROR_MESSAGE, "%s: row %zu of the plan: %s", epoch->options.name,
 			 row, what);
@@ -31,8 +30,8 @@ static int resolve_target(const struct epoch *epoch, size_t index, uint32_t copy
 	while (r < theirs->region_count && theirs->regions[r].region != place->region)
 		r++;
 	if (r == theirs->region_count)
-		return send_plan_bad_row(epoch, index, "its parameter lies in a region that was not sent",
-			       error);
+		return send_plan_bad_row(epoch, index,
+					 "its parameter lies in a region that was not sent", error);
 	target->remote = peer->remotes[r];
 	target->pointer = transport_remote_pointer(target->remote);
 	size = transport_remote_bytes(target->remote);
@@ -61,7 +60,8 @@ static int resolve_row(struct send_plan *plan, const struct epoch *epoch, size_t
 	if (row->peer >= epoch->peer_count || row->tensor >= epoch->options.holding->tensor_count ||
 	    row->ordinal >= epoch->peers[row->peer].plan->pieces || row->path >= PATH_COUNT ||
 	    (row->transform.from_rows && row->scales >= epoch->options.holding->tensor_count))
-		return send_plan_bad_row(epoch, index, "peer, tensor, piece or way is out of range", error);
+		return send_plan_bad_row(epoch, index, "peer, tensor, piece or way is out of range",
+					 error);
 	*out = (struct send_row){.peer = row->peer,
 				 .ordinal = row->ordinal,
 				 .path = row->path,

@@ -14,7 +14,7 @@
 
 #define SCRATCH_BYTES_MAX (32ull << 20) /* scales that wait for their values' pass, at most */
 /* A reader is fast from here on, and more columns would keep other threads waiting for them. */
-#define GROUP_ROW_BYTES	  4096u
+#define GROUP_ROW_BYTES 4096u
 
 static int compare_u64(uint64_t a, uint64_t b)
 {
@@ -75,8 +75,8 @@ static int compare_sources(const void *a, const void *b, void *context)
 	return order;
 }
 
-static int init_pack(const struct epoch *epoch, const struct plan_row *row, struct send_source *source,
-		     struct error *error)
+static int init_pack(const struct epoch *epoch, const struct plan_row *row,
+		     struct send_source *source, struct error *error)
 {
 	const struct tensor_info *tensor = &epoch->options.holding->tensors[row->tensor];
 	struct pack_source from = {
@@ -155,7 +155,8 @@ int send_plan_find_sources(struct send_plan *plan, const struct epoch *epoch, st
 		sorted[i] = (uint32_t)i;
 	qsort_r(sorted, rows, sizeof(*sorted), compare_sources, (void *)(uintptr_t)epoch);
 	for (size_t i = 0; i < rows; i++)
-		plan->source_count += !i || compare_sources(&sorted[i - 1], &sorted[i], (void *)(uintptr_t)epoch);
+		plan->source_count +=
+			!i || compare_sources(&sorted[i - 1], &sorted[i], (void *)(uintptr_t)epoch);
 	plan->sources = memory_zalloc(plan->source_count, sizeof(*plan->sources));
 	if (!plan->sources)
 		return memory_error(error, "preparing updates",
@@ -166,7 +167,8 @@ int send_plan_find_sources(struct send_plan *plan, const struct epoch *epoch, st
 		struct send_source *source;
 
 		if (!i || compare_sources(&sorted[i - 1], &sorted[i], (void *)(uintptr_t)epoch)) {
-			rc = add_source(plan, epoch, (uint32_t)i, &epoch->plan->rows[sorted[i]], error);
+			rc = add_source(plan, epoch, (uint32_t)i, &epoch->plan->rows[sorted[i]],
+					error);
 			if (!rc && plan->source_count > 1)
 				find_follower(plan, epoch, plan->source_count - 2,
 					      plan->source_count - 1);
@@ -181,7 +183,8 @@ int send_plan_find_sources(struct send_plan *plan, const struct epoch *epoch, st
 		     source->pack.from != source->pack.to ||
 		     (source->pack.runs.rows > 1 &&
 		      source->pack.runs.stride_bytes != source->pack.runs.row_bytes)))
-			rc = send_plan_bad_row(epoch, sorted[i], "it cannot go out as it lies", error);
+			rc = send_plan_bad_row(epoch, sorted[i], "it cannot go out as it lies",
+					       error);
 	}
 	return rc;
 }

@@ -6,11 +6,13 @@
  */
 #include "worker/referee/verify.h"
 
+#include "base/memory.h"
 #include "base/threads.h"
 #include "model/checkpoint.h"
 #include "model/content.h"
-#include "worker/api/worker.h"
+#include "worker/epoch/params.h"
 #include "worker/referee/transform.h"
+#include "worker/update/versions.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -20,7 +22,7 @@
 #define THREAD_BYTES (64u << 20)
 
 struct referee {
-	const struct weft_worker *worker;
+	const struct verify_rank *rank;
 	const struct checkpoint *checkpoint;
 	uint64_t version;
 	_Atomic uint64_t compared;
@@ -39,13 +41,16 @@ static int differ(const struct referee *referee, uint32_t param, uint64_t offset
 			 "version %llu: parameter %s, byte %llu is 0x%02x; "
 			 "%s says 0x%02x",
 			 (unsigned long long)referee->version,
-			 referee->worker->layout.params[param].name,
+			 referee->rank->layout->params[param].name,
 			 (unsigned long long)(offset + at), here[at], source, expected[at]);
 }
 
 static const unsigned char *memory_of(const struct referee *referee, uint32_t param)
 {
-	return weft_param_memory(referee->worker, param, referee->version);
+	const struct verify_rank *rank = referee->rank;
+	int copy = versions_copy(rank->versions, referee->version);
+
+	return copy < 0 ? NULL : params_memory(rank->params, (uint32_t)copy, param);
 }
 
 /* The checkpoint's tensor of the piece or of its scales. */
@@ -73,7 +78,7 @@ static int compare_bytes(void *context, const struct piece *piece, uint64_t offs
 			 const unsigned char *expected, uint64_t bytes, struct error *error)
 {
 	struct referee *referee = context;
-	const struct layout *layout = &referee->worker->layout;
+	const struct layout *layout = referee->rank->layout;
 	const unsigned char *here = memory_of(referee, piece->param);
 
 	if (!here)
@@ -118,14 +123,14 @@ static uint32_t verify_threads(const struct layout *layout)
 
 static int compare_all(struct referee *referee, struct error *error)
 {
-	const struct layout *layout = &referee->worker->layout;
+	const struct layout *layout = referee->rank->layout;
 	struct referee_transform transform = {
 		.context = referee, .read = read_version, .take = compare_bytes};
 	int rc = referee_transform_layout(&transform, layout, verify_threads(layout), error);
 
 	for (size_t i = 0; i < layout->fill_count && !rc; i++)
 		rc = compare_fill(referee, &layout->fills[i], error);
-	if (rc >= 0 && (rc || weft_read_end(referee->worker, referee->version)))
+	if (rc >= 0 && (rc || !versions_end(referee->rank->versions, referee->version)))
 		rc = error_set(error, ERROR_STATE,
 			       "version %llu was overwritten while it was "
 			       "verified",
@@ -133,17 +138,18 @@ static int compare_all(struct referee *referee, struct error *error)
 	return rc;
 }
 
-int verify_version(const struct weft_worker *worker, const struct checkpoint *checkpoint,
+int verify_version(const struct verify_rank *rank, const struct checkpoint *checkpoint,
 		   uint64_t version, uint64_t *bytes_compared, struct error *error)
 {
-	struct referee referee = {.worker = worker, .checkpoint = checkpoint, .version = version};
+	struct referee referee = {.rank = rank, .checkpoint = checkpoint, .version = version};
 	int rc;
 
-	if (versions_copy(&worker->versions, version) < 0)
+	if (versions_copy(rank->versions, version) < 0)
 		return error_set(
 			error, ERROR_STATE, "version %llu is not here; %llu is published%s",
-			(unsigned long long)version, (unsigned long long)weft_published(worker),
-			weft_tainted(worker) ? ", and a later update failed" : "");
+			(unsigned long long)version,
+			(unsigned long long)atomic_load(&rank->versions->published),
+			atomic_load(&rank->versions->tainted) ? ", and a later update failed" : "");
 	referee.block = memory_zalloc(1, BLOCK_BYTES);
 	if (!referee.block)
 		return memory_error(error, "verifying", BLOCK_BYTES);

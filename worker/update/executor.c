@@ -17,10 +17,10 @@
 /* What of a step must be looked up while the lock is held. */
 struct doing {
 	struct pack_into into;
-	const unsigned char *from;             /* POST: the part's bytes, */
+	const unsigned char *from;	       /* POST: the part's bytes, */
 	const struct transport_region *region; /* which lie there */
-	uint64_t offset, bytes;                /* of the piece */
-	uint32_t spins;                        /* of one WAIT_WRITE */
+	uint64_t offset, bytes;		       /* of the piece */
+	uint32_t spins;			       /* of one WAIT_WRITE */
 };
 
 void executor_pause(struct sender *sender)
@@ -172,8 +172,8 @@ static void relax(uint32_t spins)
 		sched_yield();
 }
 
-static struct event wait_write(struct sender *sender, const struct step *step,
-			       struct doing *doing, struct error *error)
+static struct event wait_write(struct sender *sender, const struct step *step, struct doing *doing,
+			       struct error *error)
 {
 	const struct peer *peer = &sender->epoch->peers[step->peer];
 	struct event event = {.kind = EVENT_COMPLETED, .peer = step->peer};

@@ -108,8 +108,8 @@ static void add_products(const struct sender *sender, const struct send_source *
 		return;
 	follower = &plan->sources[source->follower];
 	part->transformed_scales = (float *)(void *)(plan->scratch + follower->scratch) +
-			    part->from / source->pack.grain_bytes *
-				    (follower->pack.grain_bytes / sizeof(float));
+				   part->from / source->pack.grain_bytes *
+					   (follower->pack.grain_bytes / sizeof(float));
 }
 
 static void pack_group(struct sender *sender, const struct step *step, const struct pack_into *into)
@@ -142,8 +142,7 @@ static void pack_group(struct sender *sender, const struct step *step, const str
 	for (uint32_t i = 0; i < step->group; i++) {
 		pack_rest(sender, &sources[i], &columns[i].part, targets[i], next[i]);
 		if (sender->block_sums && !sources[i].sum_parts && !step->part)
-			sender->source_sums[step->group_first + i] =
-				sum_alone(sender, &sources[i]);
+			sender->source_sums[step->group_first + i] = sum_alone(sender, &sources[i]);
 	}
 }
 

@@ -42,8 +42,8 @@ static struct receive_step fail(struct receiver *receiver, bool broken)
 {
 	/* after a deadline or an interrupt the version can still come; after anything else what was
 	 * ended is past */
-	bool may_come = receiver->error.code == ERROR_TIMEOUT ||
-			receiver->error.code == ERROR_INTERRUPTED;
+	bool may_come =
+		receiver->error.code == ERROR_TIMEOUT || receiver->error.code == ERROR_INTERRUPTED;
 
 	for (size_t p = 0; p < receiver->peer_count && !may_come; p++) {
 		if (receiver->links[p].ended)
@@ -103,8 +103,7 @@ static struct receive_step accept(struct receiver *receiver, uint32_t peer)
 
 static void open_version(struct receiver *receiver, const struct receive_event *event)
 {
-	uint64_t last =
-		event->published > receiver->past ? event->published : receiver->past;
+	uint64_t last = event->published > receiver->past ? event->published : receiver->past;
 
 	/* a wait that takes the place of one that was only tried */
 	WEFT_ASSERT(receiver->phase == RECEIVE_CLOSED || receiver->phase == RECEIVE_COUNTING);
@@ -120,8 +119,7 @@ static void open_version(struct receiver *receiver, const struct receive_event *
 /* Trainers whose END for this very version came during a wait that timed out stay counted. */
 static bool counted(const struct receiver *receiver, uint32_t peer)
 {
-	return receiver->links[peer].ended &&
-	       in_range(receiver, receiver->links[peer].end.version);
+	return receiver->links[peer].ended && in_range(receiver, receiver->links[peer].end.version);
 }
 
 /* ---- counting ---- */

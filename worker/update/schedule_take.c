@@ -47,8 +47,7 @@ static void mark_row(struct schedule *schedule, uint32_t index)
 static void mark_source(struct schedule *schedule, const struct send_source *source)
 {
 	for (uint32_t i = 0; i < source->row_count; i++)
-		mark_row(schedule,
-			 schedule->options.plan->source_rows[source->first_row + i]);
+		mark_row(schedule, schedule->options.plan->source_rows[source->first_row + i]);
 }
 
 /* With a full replica it takes all rows of the source: they leave together. */
@@ -193,8 +192,7 @@ static bool look_ahead(struct schedule *schedule, struct task *task, struct call
 		bool here = at == begin_at;
 
 		if (row->path == PATH_REPLICA && source->slots && ready(schedule, source) &&
-		    in_cursor(schedule, cursor, index) &&
-		    (here || !schedule->rows[index].taken) &&
+		    in_cursor(schedule, cursor, index) && (here || !schedule->rows[index].taken) &&
 		    pack_ahead(schedule, task, call, cursor, index,
 			       here ? call->cursors[cursor].part + 1 : 0))
 			return true;
@@ -205,8 +203,8 @@ static bool look_ahead(struct schedule *schedule, struct task *task, struct call
 /* ---- cursors ---- */
 
 /* The next part of the row that the cursor is on. */
-static bool take_on_row(struct schedule *schedule, struct task *task, struct call *call,
-			uint32_t c, uint32_t index)
+static bool take_on_row(struct schedule *schedule, struct task *task, struct call *call, uint32_t c,
+			uint32_t index)
 {
 	const struct send_plan *plan = schedule->options.plan;
 	const struct send_row *row = &plan->rows[index];
@@ -219,8 +217,7 @@ static bool take_on_row(struct schedule *schedule, struct task *task, struct cal
 
 		if (state != BLOCK_WAITING && row->stored)
 			continue;
-		if (state == BLOCK_PACKING && source->slots &&
-		    look_ahead(schedule, task, call, c))
+		if (state == BLOCK_PACKING && source->slots && look_ahead(schedule, task, call, c))
 			return true;
 		begin(schedule, task, call, c, index, cursor->part++);
 		if (state == BLOCK_WAITING)

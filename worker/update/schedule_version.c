@@ -60,9 +60,8 @@ static int begin_late(const struct schedule *schedule, const struct call *call)
 		       "update %llu: not accepted for %.1f s by %s; %zu of "
 		       "%zu targets accept; raise the update timeout (--update-timeout) if this is "
 		       "expected",
-		       (unsigned long long)call->version,
-		       (double)schedule->options.wait_ns / 1e9, text_string(&missing),
-		       peers - count, peers);
+		       (unsigned long long)call->version, (double)schedule->options.wait_ns / 1e9,
+		       text_string(&missing), peers - count, peers);
 	text_fini(&missing);
 	return rc;
 }
@@ -81,8 +80,8 @@ static void open_version(struct schedule *schedule, uint64_t version)
 	}
 	memset(schedule->rows, 0, plan->row_count * sizeof(*schedule->rows));
 	for (size_t s = 0; s < plan->source_count; s++)
-		schedule->sources[s] = (struct source_state){plan->sources[s].parts,
-							     plan->sources[s].parts};
+		schedule->sources[s] =
+			(struct source_state){plan->sources[s].parts, plan->sources[s].parts};
 	memset(schedule->blocks, BLOCK_WAITING, plan->block_count);
 	if (schedule->options.full)
 		full_settle(&schedule->full);
@@ -116,8 +115,7 @@ static struct step begin(struct schedule *schedule, struct call *call, uint64_t 
 		begin_late(schedule, call);
 		return (struct step){.kind = STEP_FAIL};
 	}
-	return (struct step){
-		.kind = STEP_WAIT, .wait = WAIT_ACCEPT, .until_ns = call->deadline_ns};
+	return (struct step){.kind = STEP_WAIT, .wait = WAIT_ACCEPT, .until_ns = call->deadline_ns};
 }
 
 /* ---- drain, end, abort ---- */
@@ -241,8 +239,8 @@ static struct step close_version(struct schedule *schedule, struct task *task,
 	if (call->phase == PHASE_HALVES && !halves_done(schedule))
 		return (struct step){.kind = STEP_WAIT, .wait = WAIT_CHANGE};
 	while (call->phase != PHASE_DONE) {
-		for (; call->phase != PHASE_HALVES &&
-		       call->peer < schedule->options.plan->peer_count;
+		for (;
+		     call->phase != PHASE_HALVES && call->peer < schedule->options.plan->peer_count;
 		     call->peer++, answered = false)
 			if (peer_step(schedule, call, answered, event->now_ns, &step))
 				return step;
@@ -302,8 +300,8 @@ int schedule_check_open(const struct schedule *schedule, const char *call, struc
 	if (schedule->state == UPDATE_ENDING)
 		return error_set(error, ERROR_STATE, "%s: update %llu is being ended", call,
 				 (unsigned long long)schedule->version);
-	return error_set(error, ERROR_STATE,
-			 "%s: no update is open; call weft_update_begin first", call);
+	return error_set(error, ERROR_STATE, "%s: no update is open; call weft_update_begin first",
+			 call);
 }
 
 int schedule_check_end(const struct schedule *schedule, const char *call, struct error *error)
@@ -353,13 +351,12 @@ int schedule_check_halves(const struct schedule *schedule, struct error *error)
 
 		if (source->scales == NO_TENSOR || data == schedule->submitted[source->scales])
 			continue;
-		return error_set(error, ERROR_STATE,
-				 "weft_update_drain: tensor %s was written, but what is made from "
-				 "it needs %s too; write that first",
-				 schedule->options.tensor_names[data ? source->tensor
-								     : source->scales],
-				 schedule->options.tensor_names[data ? source->scales
-								     : source->tensor]);
+		return error_set(
+			error, ERROR_STATE,
+			"weft_update_drain: tensor %s was written, but what is made from "
+			"it needs %s too; write that first",
+			schedule->options.tensor_names[data ? source->tensor : source->scales],
+			schedule->options.tensor_names[data ? source->scales : source->tensor]);
 	}
 	return 0;
 }
@@ -433,8 +430,8 @@ int schedule_open(struct schedule *schedule, const struct schedule_options *opti
 	*schedule = (struct schedule){.options = *options, .cursors = 1};
 	/* with homes one cursor: who waits for a turn waits for parts that were taken before his own */
 	if (options->parallel && !options->full && plan->posts && plan->peer_count > 1)
-		schedule->cursors = plan->peer_count < CURSORS_MAX ? (uint32_t)plan->peer_count
-								    : CURSORS_MAX;
+		schedule->cursors =
+			plan->peer_count < CURSORS_MAX ? (uint32_t)plan->peer_count : CURSORS_MAX;
 	rc = allocate(schedule, error);
 	if (!rc && options->full)
 		rc = full_begin(&schedule->full, &plan->homes, error);

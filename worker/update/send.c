@@ -148,8 +148,8 @@ static void start_attempt(struct sender *sender, uint64_t version)
 {
 	uint64_t now = clock_ns();
 
-	sender->attempt = (struct attempt){
-		true, version, now, now + (uint64_t)sender->epoch->wait_ms * 1000000u};
+	sender->attempt = (struct attempt){true, version, now,
+					   now + (uint64_t)sender->epoch->wait_ms * 1000000u};
 	watch_deadline(sender->watch, sender->attempt.deadline_ns);
 }
 

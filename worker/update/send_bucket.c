@@ -76,7 +76,7 @@ static int compare_u32(const void *a, const void *b)
 
 /* The bucket's tensors, sorted: a tensor that comes twice stands beside itself. */
 int bucket_check(struct sender *sender, const struct bucket_slice *slices, size_t count,
-			uint32_t *ids, struct error *error)
+		 uint32_t *ids, struct error *error)
 {
 	uint32_t *sorted = ids + count;
 
@@ -90,14 +90,15 @@ int bucket_check(struct sender *sender, const struct bucket_slice *slices, size_
 	qsort(sorted, count, sizeof(*sorted), compare_u32);
 	for (size_t i = 1; i < count; i++)
 		if (sorted[i] == sorted[i - 1])
-			return bad_slice(sender, sender->epoch->options.holding->tensors[sorted[i]].name,
+			return bad_slice(sender,
+					 sender->epoch->options.holding->tensors[sorted[i]].name,
 					 "is in the bucket twice", error);
 	return 0;
 }
 
 /* Rows of all its tensors in send order, each once. NULL: no memory. */
 uint32_t *bucket_rows(const struct send_plan *plan, const uint32_t *ids, size_t tensors,
-			 size_t *count)
+		      size_t *count)
 {
 	size_t most = 0, kept = 0;
 	uint32_t *rows;
@@ -109,8 +110,8 @@ uint32_t *bucket_rows(const struct send_plan *plan, const uint32_t *ids, size_t 
 		return NULL;
 	*count = 0;
 	for (size_t i = 0; i < tensors; i++)
-		for (uint32_t k = plan->tensor_first[ids[i]];
-		     k < plan->tensor_first[ids[i] + 1]; k++)
+		for (uint32_t k = plan->tensor_first[ids[i]]; k < plan->tensor_first[ids[i] + 1];
+		     k++)
 			rows[(*count)++] = plan->tensor_rows[k];
 	qsort(rows, *count, sizeof(*rows), compare_u32);
 	for (size_t i = 0; i < *count; i++)

@@ -159,8 +159,8 @@ int sender_open(struct sender *sender, struct epoch *epoch, uint32_t threads, st
 	int rc;
 
 	sender->epoch = epoch_hold(epoch);
-	sender->wires = caps->endpoints_parallel && epoch->peer_count ? (uint32_t)epoch->peer_count
-								       : 1;
+	sender->wires =
+		caps->endpoints_parallel && epoch->peer_count ? (uint32_t)epoch->peer_count : 1;
 	rc = allocate(sender, error);
 	if (rc)
 		return rc;

@@ -29,9 +29,9 @@ int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *healt
 	if (!waiter->peers || !waiter->links || !waiter->seen)
 		return memory_error(error, "preparing updates", count * sizeof(*waiter->links));
 	for (size_t p = 0; p < count; p++)
-		waiter->peers[p] = (struct receive_peer){epoch->peers[p].name,
-							 epoch->peers[p].plan->bytes,
-							 epoch->peers[p].plan->pieces};
+		waiter->peers[p] =
+			(struct receive_peer){epoch->peers[p].name, epoch->peers[p].plan->bytes,
+					      epoch->peers[p].plan->pieces};
 	receiver_init(&waiter->receiver, waiter->peers, count, waiter->links, epoch->plan->digest,
 		      epoch->sums);
 	return 0;
@@ -74,8 +74,7 @@ static int read_signal(struct waiter *waiter, uint32_t p, struct heard *heard,
 					.end = &heard->end,
 					.gone = &heard->gone,
 					.error = &heard->error};
-	if (update_read_use(&signal, &pair, &event->word, &heard->end, &heard->gone,
-			    &heard->error))
+	if (update_read_use(&signal, &pair, &event->word, &heard->end, &heard->gone, &heard->error))
 		event->kind = RECEIVE_FAILED;
 	return 1;
 }
@@ -146,8 +145,7 @@ static int verify_piece(const struct waiter *waiter, size_t p, uint32_t k, uint6
 	const struct epoch *epoch = waiter->epoch;
 	const struct receive_plan *plan = &epoch->receive;
 	const struct layout *layout = epoch->options.layout;
-	const struct plan_row *row =
-		&epoch->plan->rows[plan->pair_rows[plan->pair_first[p] + k]];
+	const struct plan_row *row = &epoch->plan->rows[plan->pair_rows[plan->pair_first[p] + k]];
 	const unsigned char *here =
 		params_memory(epoch->options.params, waiter->copy, row->param) + row->offset;
 	uint64_t block = pack_block_bytes(&row->transform, layout->tensors[row->tensor].dtype,
@@ -297,8 +295,7 @@ static int run(struct waiter *waiter, struct receive_event event, bool block, st
 
 static struct receive_event opens(struct waiter *waiter, uint64_t version, uint32_t timeout_ms)
 {
-	uint64_t deadline =
-		clock_deadline_ns(timeout_ms ? timeout_ms : waiter->epoch->wait_ms);
+	uint64_t deadline = clock_deadline_ns(timeout_ms ? timeout_ms : waiter->epoch->wait_ms);
 
 	waiter->stats.verify_ns = waiter->stats.post_load_ns = 0;
 	waiter->copy = versions_spare(waiter->versions);
@@ -315,15 +312,13 @@ static struct receive_event opens(struct waiter *waiter, uint64_t version, uint3
 static int wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, bool block,
 		uint64_t *published, struct error *error)
 {
-	bool tried = waiter->receiver.phase != RECEIVE_CLOSED &&
-		     waiter->receiver.wanted == version;
+	bool tried = waiter->receiver.phase != RECEIVE_CLOSED && waiter->receiver.wanted == version;
 	struct receive_event event = {.kind = RECEIVE_ASKS};
 	bool done = false;
 	int rc;
 
 	watch_drain(waiter->watch);
-	rc = receive_check(&waiter->receiver, version,
-			   atomic_load(&waiter->versions->published),
+	rc = receive_check(&waiter->receiver, version, atomic_load(&waiter->versions->published),
 			   atomic_load(&waiter->versions->tainted), &done, error);
 	if (!rc && !done) {
 		if (block || !tried)

@@ -92,8 +92,7 @@ static void check_same(const struct tool_message *is, const struct tool_message 
 	case TOOL_RECORD:
 	case TOOL_REGION:
 		assert_int_equal(is->u.record.length, was->u.record.length);
-		assert_memory_equal(is->u.record.bytes, was->u.record.bytes,
-				    was->u.record.length);
+		assert_memory_equal(is->u.record.bytes, was->u.record.bytes, was->u.record.length);
 		break;
 	case TOOL_ABOUT:
 		check_about(&is->u.about, &was->u.about);
@@ -186,13 +185,22 @@ static void test_wrong_fields__are_named(void **state)
 		size_t length;
 		const char *words;
 	} rows[] = {
-		ROW(HEAD("\x83") "\xa5" "count\x05", "key \"sequence\" is missing"),
-		ROW(HEAD("\x85") "\xa5" "count\x05\xa8sequence\x01\xa4more\x01",
+		ROW(HEAD("\x83") "\xa5"
+				 "count\x05",
+		    "key \"sequence\" is missing"),
+		ROW(HEAD("\x85") "\xa5"
+				 "count\x05\xa8sequence\x01\xa4more\x01",
 		    "unknown key \"more\""),
-		ROW(HEAD("\x85") "\xa5" "count\x05\xa8sequence\x01\xa5" "count\x05",
+		ROW(HEAD("\x85") "\xa5"
+				 "count\x05\xa8sequence\x01\xa5"
+				 "count\x05",
 		    "key \"count\" stands here a second time"),
-		ROW(HEAD("\x84") "\xa5" "count\xa1x\xa8sequence\x01", "ping message, count"),
-		ROW(HEAD("\x84") "\xa5" "count\x05\xa8sequence\x01\x07", "byte"),
+		ROW(HEAD("\x84") "\xa5"
+				 "count\xa1x\xa8sequence\x01",
+		    "ping message, count"),
+		ROW(HEAD("\x84") "\xa5"
+				 "count\x05\xa8sequence\x01\x07",
+		    "byte"),
 		ROW("\x82\xa4type\xa4pang\xa4tool\x01", "unknown message type"),
 		ROW("\x82\xa4type\xa4ping\xa4wire\x01", "key \"tool\" must stand here"),
 		ROW("\x81\xa4type\xa4ping", "\"type\" and \"tool\" are needed"),

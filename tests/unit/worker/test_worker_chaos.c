@@ -8,9 +8,9 @@
 
 #include <stdatomic.h>
 
-#define RUN_MS	    1500
-#define VERSION_MS  15 /* each trainer's idea of the version to send moves on this often */
-#define UPDATE_MS   30
+#define RUN_MS	   1500
+#define VERSION_MS 15 /* each trainer's idea of the version to send moves on this often */
+#define UPDATE_MS  30
 
 struct actor {
 	pthread_t thread;
@@ -29,8 +29,8 @@ static uint32_t next_random(struct actor *actor, uint32_t below)
 /* False once the time is over, or something was seen that must not be. */
 static bool count(struct actor *actor, int rc, const weft_error *error)
 {
-	bool expected = !rc || rc == -WEFT_E_TIMEOUT || rc == -WEFT_E_ABORTED ||
-			rc == -WEFT_E_VERSION;
+	bool expected =
+		!rc || rc == -WEFT_E_TIMEOUT || rc == -WEFT_E_ABORTED || rc == -WEFT_E_VERSION;
 
 	actor->good += !rc;
 	actor->bad[rc < -199 ? 0 : -rc]++;
@@ -149,8 +149,10 @@ static void run(const struct rig_options *options, uint32_t seed)
 		bool trainer = i < options->trainers;
 		struct actor *actor = &actors[count_of++];
 
-		*actor = (struct actor){.rig = rig, .number = trainer ? i : i - options->trainers,
-					.random = seed * 97 + i, .began_ms = clock_ms()};
+		*actor = (struct actor){.rig = rig,
+					.number = trainer ? i : i - options->trainers,
+					.random = seed * 97 + i,
+					.began_ms = clock_ms()};
 		pthread_create(&actor->thread, NULL, trainer ? train : infer, actor);
 	}
 	for (uint32_t i = 0; i < count_of; i++) {
@@ -175,9 +177,15 @@ static void test_chaos__publishes_whole_versions_or_nothing(void **state)
 {
 	static const struct rig_options rows[] = {
 		{.trainers = 3, .ranks = 2, .checksums = 1, .update_timeout_ms = UPDATE_MS},
-		{.trainers = 3, .ranks = 2, .shadow = 1, .checksums = 1,
+		{.trainers = 3,
+		 .ranks = 2,
+		 .shadow = 1,
+		 .checksums = 1,
 		 .update_timeout_ms = UPDATE_MS},
-		{.trainers = 2, .ranks = 3, .own_memory = 1, .ring_bytes = 256,
+		{.trainers = 2,
+		 .ranks = 3,
+		 .own_memory = 1,
+		 .ring_bytes = 256,
 		 .update_timeout_ms = UPDATE_MS},
 		{.trainers = 2, .ranks = 1, .shadow = 1, .update_timeout_ms = UPDATE_MS},
 	};

@@ -92,7 +92,8 @@ static void job_close(struct job *job)
 static void test_job__of_a_trainer_without_targets_and_a_rank_without_sources(void **state)
 {
 	struct job *job = job_new(&(struct rig_options){.trainers = 2, .ranks = 2});
-	const weft_tensor one = {sizeof(weft_tensor), "one", "BF16", 1, {1}}, unwanted = {sizeof(weft_tensor), "unwanted", "F32", 1, {5}};
+	const weft_tensor one = {sizeof(weft_tensor), "one", "BF16", 1, {1}},
+			  unwanted = {sizeof(weft_tensor), "unwanted", "F32", 1, {5}};
 	const weft_param first = {sizeof(weft_param), "p.one", "BF16", 1, {1}, NULL};
 	const weft_param zeros = {sizeof(weft_param), "p.zeros", "F32", 1, {4}, NULL};
 	const uint64_t lo[1] = {0}, hi[1] = {1};
@@ -125,15 +126,22 @@ static void test_job__of_a_trainer_without_targets_and_a_rank_without_sources(vo
 
 static void test_made_piece__is_declared_or_refused_by_name(void **state)
 {
-	static const weft_tensor bf16 = {sizeof(weft_tensor), "w", "BF16", 2, {8, 6}}, fp8 = {sizeof(weft_tensor), "q", "F8_E4M3", 2, {8, 6}};
+	static const weft_tensor bf16 = {sizeof(weft_tensor), "w", "BF16", 2, {8, 6}},
+				 fp8 = {sizeof(weft_tensor), "q", "F8_E4M3", 2, {8, 6}};
 	static const weft_tensor scales = {sizeof(weft_tensor), "q_scale", "F32", 2, {2, 2}};
 	static const weft_tensor short_scales = {sizeof(weft_tensor), "q_scale", "F32", 2, {1, 2}};
-	static const weft_param params[3] = {{sizeof(weft_param), "p", "F8_E4M3", 2, {8, 6}, NULL},
-					     {sizeof(weft_param), "p_scale", "F32", 2, {4, 2}, NULL},
-					     {sizeof(weft_param), "half", "F16", 2, {8, 6}, NULL}};
-	static const weft_transform quantise = {.size = sizeof(quantise), .to_rows = 2, .to_columns = 3},
-			       parts = {.size = sizeof(parts), .to_rows = 2, .to_columns = 3, .scales_part = 1},
-			       both = {sizeof(both), 4, 4, 2, 3, 0, 0};
+	static const weft_param params[3] = {
+		{sizeof(weft_param), "p", "F8_E4M3", 2, {8, 6}, NULL},
+		{sizeof(weft_param), "p_scale", "F32", 2, {4, 2}, NULL},
+		{sizeof(weft_param), "half", "F16", 2, {8, 6}, NULL}};
+	static const weft_transform quantise = {.size = sizeof(quantise),
+						.to_rows = 2,
+						.to_columns = 3},
+				    parts = {.size = sizeof(parts),
+					     .to_rows = 2,
+					     .to_columns = 3,
+					     .scales_part = 1},
+				    both = {sizeof(both), 4, 4, 2, 3, 0, 0};
 	static const uint64_t lo[2] = {0, 0}, inside[2] = {1, 0}, hi[2] = {8, 6};
 	static const weft_transform half = {sizeof(half), 4, 0, 0, 0, 0, 0};
 	static const weft_options options = {
@@ -145,11 +153,12 @@ static void test_made_piece__is_declared_or_refused_by_name(void **state)
 	rig_ok(weft_open(&rank, &options, &error), &error);
 	for (uint32_t p = 0; p < 3; p++)
 		rig_ok(weft_declare_param(rank, &params[p], NULL, &error), &error);
-#define REFUSED(code_, words, ...)                                                            \
-	do {                                                                                  \
-		assert_int_equal(weft_declare_transformed_piece(rank, __VA_ARGS__, &error), -code_); \
-		if (!strstr(error.text, words))                                               \
-			fail_msg("%s", error.text);                                           \
+#define REFUSED(code_, words, ...)                                                          \
+	do {                                                                                \
+		assert_int_equal(weft_declare_transformed_piece(rank, __VA_ARGS__, &error), \
+				 -code_);                                                   \
+		if (!strstr(error.text, words))                                             \
+			fail_msg("%s", error.text);                                         \
 	} while (0)
 	REFUSED(ERROR_USAGE, "weft_declare_transformed_piece: tensor, src_lo", NULL, lo, hi, 0, 0,
 		&quantise, NULL);
@@ -168,8 +177,10 @@ static void test_made_piece__is_declared_or_refused_by_name(void **state)
 	REFUSED(ERROR_USAGE, "blocks of 4x0 to 0x0: rows and columns", &fp8, lo, hi, 0, 0, &half,
 		&scales);
 #undef REFUSED
-	rig_ok(weft_declare_transformed_piece(rank, &fp8, lo, hi, 0, 0, &both, &scales, &error), &error);
-	rig_ok(weft_declare_transformed_piece(rank, &bf16, lo, hi, 1, 0, &parts, NULL, &error), &error);
+	rig_ok(weft_declare_transformed_piece(rank, &fp8, lo, hi, 0, 0, &both, &scales, &error),
+	       &error);
+	rig_ok(weft_declare_transformed_piece(rank, &bf16, lo, hi, 1, 0, &parts, NULL, &error),
+	       &error);
 	rig_ok(weft_declare_piece(rank, &bf16, lo, hi, 2, 0, &error), &error);
 	assert_int_equal(rank->layout.piece_count, 3);
 	assert_int_equal(rank->layout.pieces[0].bytes, 48);
@@ -183,7 +194,8 @@ static void test_made_piece__is_declared_or_refused_by_name(void **state)
 static void test_job__of_sixty_four_ranks_on_one_host(void **state)
 {
 	struct rig_options options = {.trainers = 2, .ranks = 64, .checksums = 1};
-	const weft_tensor tensors[2] = {{sizeof(weft_tensor), "a", "F32", 2, {64, 100}}, {sizeof(weft_tensor), "b", "F32", 2, {3, 64}}};
+	const weft_tensor tensors[2] = {{sizeof(weft_tensor), "a", "F32", 2, {64, 100}},
+					{sizeof(weft_tensor), "b", "F32", 2, {3, 64}}};
 	const weft_param param = {sizeof(weft_param), "p", "F32", 1, {103}, NULL};
 	static unsigned char a[64 * 400], b[3 * 256];
 	const void *data[2] = {a, b};
@@ -365,7 +377,8 @@ static void test_null__arguments_have_answers(void **state)
 	assert_int_equal(weft_update_write(NULL, 0, HOST(NULL, 0), NULL), -WEFT_E_USAGE);
 	assert_int_equal(host_write_all(NULL, NULL, NULL), -WEFT_E_USAGE);
 	assert_int_equal(weft_update_end(NULL, NULL), -WEFT_E_USAGE);
-	assert_int_equal(weft_update_write_bucket(NULL, NULL, 0, sizeof(weft_slice), NULL), -WEFT_E_USAGE);
+	assert_int_equal(weft_update_write_bucket(NULL, NULL, 0, sizeof(weft_slice), NULL),
+			 -WEFT_E_USAGE);
 	assert_int_equal(weft_update_drain(NULL, NULL), -WEFT_E_USAGE);
 	assert_int_equal(weft_update_replay(NULL, 1, NULL), -WEFT_E_USAGE);
 	assert_int_equal(weft_update_abort(NULL, NULL, NULL), -WEFT_E_USAGE);

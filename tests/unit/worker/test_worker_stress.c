@@ -72,7 +72,11 @@ static void make_tensors(struct stress *stress)
 		weft_tensor *tensor = &stress->tensors[t];
 
 		snprintf(stress->names[t], sizeof(stress->names[t]), "t%u", t);
-		*tensor = (weft_tensor){sizeof(weft_tensor), stress->names[t], is_weight(t) ? "F8_E4M3" : "F32", 2, {0}};
+		*tensor = (weft_tensor){sizeof(weft_tensor),
+					stress->names[t],
+					is_weight(t) ? "F8_E4M3" : "F32",
+					2,
+					{0}};
 		tensor->shape[0] = t < PLAIN ? 12 * (1 + draw(12)) : scales ? SIDE / BLOCK : SIDE;
 		tensor->shape[1] = t < PLAIN ? 12 * (1 + draw(12)) : scales ? SIDE / BLOCK : SIDE;
 		stress->bytes[t] = tensor->shape[0] * tensor->shape[1] * (is_weight(t) ? 1 : 4);
@@ -118,7 +122,12 @@ static void declare_rank(struct stress *stress, uint32_t rank)
 	weft_worker *worker = stress->rig.ranks[rank];
 
 	for (uint32_t t = 0; t < PLAIN + PAIRS; t++) {
-		weft_param param = {sizeof(weft_param), stress->names[t], is_weight(t) ? "BF16" : "F32", 2, {0}, NULL};
+		weft_param param = {sizeof(weft_param),
+				    stress->names[t],
+				    is_weight(t) ? "BF16" : "F32",
+				    2,
+				    {0},
+				    NULL};
 		uint64_t lo[2], hi[2];
 		weft_error error = WEFT_ERROR_INIT;
 		uint32_t id;
@@ -219,10 +228,10 @@ static void write_some(struct stress *stress, const uint32_t *taken, uint32_t co
 		memcpy(slices[i].shape, tensor->shape, sizeof(tensor->shape));
 	}
 	if (count > 1)
-		rig_ok(weft_update_write_bucket(worker, slices, count, sizeof(weft_slice), &error), &error);
-	else
-		rig_ok(weft_update_write(worker, taken[0], &memory[0], &error),
+		rig_ok(weft_update_write_bucket(worker, slices, count, sizeof(weft_slice), &error),
 		       &error);
+	else
+		rig_ok(weft_update_write(worker, taken[0], &memory[0], &error), &error);
 }
 
 /* Everything that nobody has taken. What others have taken is theirs to give, which they may not
