@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -214,28 +216,39 @@ static void test_schedule__nothing_wrong_is_published_and_nothing_is_stuck(void 
 		assert_true(publications > SCHEDULES);
 }
 
+/* In a process of its own: where assertions are on, one of them may be who finds it. */
+static bool finds(enum world_bug bug, uint64_t seed)
+{
+	struct world_options options = options_of(seed);
+	struct world *world;
+	int status;
+	pid_t child = fork();
+
+	assert_true(child >= 0);
+	if (child) {
+		assert_int_equal(waitpid(child, &status, 0), child);
+		return status != 0;
+	}
+	fclose(stderr); /* what an assertion says is expected */
+	options.bug = bug;
+	world = world_new(&options);
+	if (!world)
+		_exit(0);
+	world_run(world);
+	_exit(world_finding(world) != NULL);
+}
+
 static void test_schedule__every_planted_bug_is_found(void **state)
 {
 	(void)state;
 	for (int bug = BUG_NONE + 1; bug < BUG_COUNT; bug++) {
 		bool found = false;
 
-		for (uint64_t seed = 0; seed < 2000 && !found; seed++) {
-			struct world_options options = options_of(seed);
-			struct world *world;
-
-			options.bug = (enum world_bug)bug;
-			world = world_new(&options);
-			assert_non_null(world);
-			world_run(world);
-			found = world_finding(world) != NULL;
-			if (found)
-				print_message("bug %d, seed %llu: %s\n", bug,
-					      (unsigned long long)seed, world_finding(world));
-			world_free(&world);
-		}
+		for (uint64_t seed = 0; seed < 200 && !found; seed++)
+			found = finds((enum world_bug)bug, seed);
 		assert_true(found);
 	}
+	assert_false(finds(BUG_NONE, 0));
 }
 
 int main(void)

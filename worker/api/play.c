@@ -94,6 +94,7 @@ void weft_content_version(const char *name, const void *tensor, uint64_t tensor_
 int weft_verify(const weft_worker *worker, const weft_checkpoint *checkpoint, uint64_t version,
 		uint64_t *bytes_compared, weft_error *error)
 {
+	struct verify_rank rank;
 	struct error inner;
 	int rc;
 
@@ -101,10 +102,11 @@ int weft_verify(const weft_worker *worker, const weft_checkpoint *checkpoint, ui
 		rc = error_set(&inner, ERROR_USAGE, "weft_verify: worker or checkpoint is NULL");
 	else
 		rc = worker_role(worker, ROLE_INFERENCE, "weft_verify", &inner);
-	if (!rc)
-		rc = verify_version(
-			&(struct verify_rank){&worker->layout, &worker->params,
-					      (struct versions *)(uintptr_t)&worker->versions},
-			checkpoint->inner, version, bytes_compared, &inner);
+	if (rc)
+		return worker_result(rc, &inner, error);
+	/* no worker is ever in read-only memory; see versions_end for the write that is none */
+	rank = (struct verify_rank){&worker->layout, &worker->params,
+				    (struct versions *)(uintptr_t)&worker->versions};
+	rc = verify_version(&rank, checkpoint->inner, version, bytes_compared, &inner);
 	return worker_result(rc, &inner, error);
 }

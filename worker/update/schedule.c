@@ -10,6 +10,8 @@
  */
 #include "worker/update/schedule.h"
 
+#include "base/assert.h"
+
 #include <string.h>
 
 void task_init(struct task *task, struct call *call)
@@ -84,6 +86,7 @@ static bool find_slot(struct schedule *schedule, struct task *task, uint64_t now
 	bool packed = !task->first && schedule->blocks[block] == BLOCK_PACKED;
 	bool found = packed && replica_find(replica, block);
 
+	WEFT_ASSERT(!task->held);
 	if (found && replica_slot(replica, block)->packed) {
 		replica_slot(replica, block)->holders++;
 		task->held = true;
@@ -103,6 +106,7 @@ static bool find_slot(struct schedule *schedule, struct task *task, uint64_t now
 			*step = wait_write(schedule, task, peer, write, now_ns);
 			return false;
 		}
+	WEFT_ASSERT_OP(replica_slot(replica, block)->holders, ==, 1);
 	task->held = true;
 	task->fresh = !task->first;
 	task->stage = TASK_PACK;
@@ -126,6 +130,7 @@ static bool take_turn(struct schedule *schedule, struct task *task, uint64_t now
 		*step = wait_write(schedule, task, peer, write, now_ns);
 		return false;
 	}
+	WEFT_ASSERT(!group->busy || group->owner == task->source);
 	group->owner = task->source;
 	group->busy = true;
 	if (!task->call->replay)
@@ -137,7 +142,10 @@ static bool take_turn(struct schedule *schedule, struct task *task, uint64_t now
 /* Nothing of it has to be packed: it counts as if it were. */
 static void skip_pack(struct schedule *schedule, struct task *task)
 {
+	WEFT_ASSERT_OP(task->group, <=, 1); /* who packs nothing takes nobody along */
 	if (task->first) {
+		WEFT_ASSERT_OP(schedule->blocks[block_of(schedule, task)], ==, BLOCK_PACKING);
+		WEFT_ASSERT_OP(schedule->sources[task->source].unpacked, >, 0);
 		schedule->blocks[block_of(schedule, task)] = BLOCK_PACKED;
 		schedule->sources[task->source].unpacked--;
 		schedule->changed = true;
@@ -188,9 +196,13 @@ static struct step pack(const struct task *task)
 static void slot_packed(struct schedule *schedule, uint32_t source, uint32_t part)
 {
 	const struct send_source *from = &schedule->options.plan->sources[source];
+	struct replica_slot *slot = replica_slot(&schedule->replica, from->first_block + part);
 	uint64_t offset;
 
-	replica_slot(&schedule->replica, from->first_block + part)->packed = true;
+	WEFT_ASSERT(replica_find(&schedule->replica, from->first_block + part));
+	WEFT_ASSERT_OP(slot->holders, >, 0);
+	WEFT_ASSERT(!slot->packed);
+	slot->packed = true;
 	schedule->counts.packed_bytes += source_part(from, part, &offset);
 }
 
@@ -202,6 +214,8 @@ static void group_packed(struct schedule *schedule, struct task *task)
 	for (uint32_t s = task->group_first; s < task->group_first + task->group; s++) {
 		uint32_t block = sources[s].first_block + task->part;
 
+		WEFT_ASSERT_OP(schedule->blocks[block], ==, BLOCK_PACKING);
+		WEFT_ASSERT_OP(schedule->sources[s].unpacked, >, 0);
 		schedule->blocks[block] = BLOCK_PACKED;
 		schedule->sources[s].unpacked--;
 		if (sources[s].slots)
@@ -210,6 +224,7 @@ static void group_packed(struct schedule *schedule, struct task *task)
 			continue;
 		if (sources[s].slots)
 			replica_slot(&schedule->replica, block)->holders--;
+		WEFT_ASSERT_OP(schedule->sources[s].unsent, >, 0);
 		schedule->sources[s].unsent--;
 		schedule->counts.copacked++;
 	}
@@ -220,6 +235,8 @@ static void packed(struct schedule *schedule, struct task *task)
 	const struct send_source *source = &schedule->options.plan->sources[task->source];
 	uint64_t from;
 
+	WEFT_ASSERT_OP(task->stage, ==, TASK_PACK);
+	WEFT_ASSERT(task->first || task->fresh);
 	task->stage = TASK_POST;
 	schedule->changed = true;
 	if (task->fresh) {
@@ -263,6 +280,7 @@ static void posted(struct schedule *schedule, struct task *task, uint32_t peer, 
 	struct error error;
 	int rc = 0;
 
+	WEFT_ASSERT(!task->held || slot_of(schedule, task)->packed);
 	task->sent++;
 	if (schedule->options.full)
 		rc = uses_add(&schedule->full.uses,
@@ -279,11 +297,14 @@ static void posted(struct schedule *schedule, struct task *task, uint32_t peer, 
 
 void schedule_close_row(struct schedule *schedule, uint32_t row)
 {
+	WEFT_ASSERT_OP(schedule->rows[row].open, >, 0);
 	schedule->rows[row].open--;
 }
 
 static void leave_call(struct schedule *schedule, struct task *task)
 {
+	WEFT_ASSERT_OP(task->call->active, >, 0);
+	WEFT_ASSERT_OP(task->call->cursors[task->cursor].tasks, >, 0);
 	schedule_close_row(schedule, task->row);
 	task->call->active--;
 	task->call->cursors[task->cursor].tasks--;
@@ -296,9 +317,13 @@ static void leave_call(struct schedule *schedule, struct task *task)
 static void source_done(struct schedule *schedule, struct task *task)
 {
 	const struct send_source *source = &schedule->options.plan->sources[task->source];
+	struct full_group *group =
+		schedule->options.full ? full_group_of(&schedule->full, task->source) : NULL;
 
-	if (schedule->options.full)
-		full_group_of(&schedule->full, task->source)->busy = false;
+	WEFT_ASSERT(task->call->replay || !schedule->sources[task->source].unpacked);
+	WEFT_ASSERT(!group || (group->busy && group->owner == task->source));
+	if (group)
+		group->busy = false;
 	if (task->call->replay || source->follower == NO_SOURCE)
 		return;
 	task->follower = source->follower;
@@ -307,6 +332,8 @@ static void source_done(struct schedule *schedule, struct task *task)
 
 static void finish(struct schedule *schedule, struct task *task)
 {
+	WEFT_ASSERT(!task->held || slot_of(schedule, task)->holders);
+	WEFT_ASSERT(!task->first || schedule->sources[task->source].unsent);
 	if (task->held)
 		slot_of(schedule, task)->holders--;
 	leave_call(schedule, task);

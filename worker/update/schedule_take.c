@@ -136,6 +136,7 @@ static void begin(struct schedule *schedule, struct task *task, struct call *cal
 			      .follower = task->follower,
 			      .follower_row = task->follower_row,
 			      .follower_part = task->follower_part};
+	WEFT_ASSERT_OP(part, <, schedule->options.plan->sources[task->source].parts);
 	schedule->rows[row].open++;
 	call->active++;
 	call->cursors[cursor].tasks++;
@@ -242,6 +243,7 @@ static bool take_at(struct schedule *schedule, struct task *task, struct call *c
 		cursor->on_row = true;
 		if (take_on_row(schedule, task, call, c, index))
 			return true;
+		WEFT_ASSERT(schedule->rows[index].taken);
 		cursor->on_row = false;
 		schedule_close_row(schedule, index);
 	}
@@ -282,6 +284,7 @@ static bool take_follower(struct schedule *schedule, struct task *task)
 	const struct send_source *source = &plan->sources[task->follower];
 	uint32_t rows = schedule->options.full ? 1 : source->row_count;
 
+	WEFT_ASSERT(source->follows && !source->slots);
 	if (!task->follower_row && !task->follower_part)
 		mark_source(schedule, source);
 	for (; task->follower_row < rows; task->follower_row++, task->follower_part = 0) {
@@ -291,6 +294,8 @@ static bool take_follower(struct schedule *schedule, struct task *task)
 		if (task->follower_part == source->parts || (!first && plan->rows[row].stored))
 			continue;
 		begin(schedule, task, task->call, task->cursor, row, task->follower_part);
+		if (first)
+			schedule->blocks[source->first_block + task->part] = BLOCK_PACKING;
 		task->follower_part++;
 		task->first = first;
 		task->group_first = task->source;

@@ -13,6 +13,7 @@
  */
 #include "worker/update/schedule.h"
 
+#include "base/assert.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include <string.h>
@@ -71,6 +72,9 @@ static void open_version(struct schedule *schedule, uint64_t version)
 {
 	const struct send_plan *plan = schedule->options.plan;
 
+	WEFT_ASSERT_OP(schedule->state, ==, UPDATE_CLOSED);
+	WEFT_ASSERT_OP(version, >, schedule->last_version);
+	WEFT_ASSERT(!schedule->calls && !schedule->writers);
 	for (size_t p = 0; p < plan->peer_count; p++)
 		schedule->links[p].used_opening = schedule->links[p].accept.opening;
 	schedule->unsubmitted = 0;
@@ -187,6 +191,7 @@ static bool peer_step(const struct schedule *schedule, struct call *call, bool a
 		*step = at_peer(STEP_WAIT, WAIT_FLUSH, call);
 		return !answered;
 	case PHASE_SIGNAL:
+		WEFT_ASSERT_OP(schedule->done[call->peer], >=, link->posted);
 		*step = at_peer(STEP_SIGNAL, WAIT_CHANGE, call);
 		step->abort = call->kind == CALL_ABORT;
 		return !answered;
@@ -214,10 +219,30 @@ static bool answers(const struct event *event, enum phase phase)
 	return false;
 }
 
+/* Every row was taken, packed, and is in nobody's hands; every write of it is complete. */
+static bool all_sent(const struct schedule *schedule)
+{
+	const struct send_plan *plan = schedule->options.plan;
+
+	for (size_t i = 0; i < plan->row_count; i++)
+		if (!schedule->rows[i].taken || schedule->rows[i].open)
+			return false;
+	for (size_t s = 0; s < plan->source_count; s++)
+		if (schedule->sources[s].unsent)
+			return false;
+	for (size_t p = 0; p < plan->peer_count; p++)
+		if (schedule->done[p] < schedule->links[p].posted)
+			return false;
+	return true;
+}
+
 static struct step closed(struct schedule *schedule, const struct call *call)
 {
 	if (call->kind == CALL_DRAIN)
 		return (struct step){.kind = STEP_DONE};
+	WEFT_ASSERT_OP(schedule->state, ==, UPDATE_ENDING);
+	WEFT_ASSERT(!schedule->writers && !schedule->calls);
+	WEFT_ASSERT(call->kind != CALL_END || all_sent(schedule));
 	if (call->kind == CALL_END && schedule->options.full)
 		schedule->whole_version = schedule->version;
 	schedule->state = UPDATE_CLOSED;
@@ -391,6 +416,8 @@ int schedule_check_replay(const struct schedule *schedule, struct error *error)
 
 void schedule_submit(struct schedule *schedule, uint32_t tensor)
 {
+	WEFT_ASSERT(!schedule->submitted[tensor]);
+	WEFT_ASSERT_OP(schedule->unsubmitted, >, 0);
 	schedule->submitted[tensor] = true;
 	schedule->unsubmitted--;
 }
