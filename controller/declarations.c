@@ -138,7 +138,7 @@ static int again(struct controller *controller, struct slot *slot,
 	struct error why;
 
 	if (controller->epoch)
-		return exchange_plan_again(controller, slot);
+		return exchange_replay_plan(controller, slot);
 	if (digest_equal(declare->digest, slot->worker->declare.digest))
 		return want(controller, slot);
 	error_set(&why, ERROR_CONFLICT, "%s declared twice, with different contents",
@@ -184,7 +184,7 @@ int declarations_body(struct controller *controller, struct slot *slot, struct m
 	struct error why;
 
 	if (controller->epoch)
-		return exchange_plan_again(controller, slot);
+		return exchange_replay_plan(controller, slot);
 	if (slot->presence != PRESENCE_DECLARED)
 		return 0;
 	if (layout != (slot->who.role == ROLE_INFERENCE) ||

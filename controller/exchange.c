@@ -117,15 +117,15 @@ int exchange_begin(struct controller *controller)
 
 /* Plans are large. While one is made and sent, its worker goes on asking twice a second; all
  * that waits here by then is answered by the plan that has just gone out. */
-#define PLAN_AGAIN_MS 250
+#define PLAN_REPLAY_MS 250
 
-int exchange_plan_again(struct controller *controller, struct slot *slot)
+int exchange_replay_plan(struct controller *controller, struct slot *slot)
 {
 	const struct party *party = &controller->epoch->parties[party_of(controller, slot)];
 	struct error why;
 	int rc;
 
-	if (party->leg != LEG_PLANNED || controller->now_ms < party->plan_ms + PLAN_AGAIN_MS)
+	if (party->leg != LEG_PLANNED || controller->now_ms < party->plan_ms + PLAN_REPLAY_MS)
 		return 0;
 	rc = send_plan(controller, slot, &why);
 	return rc ? fail_for_good(controller, rc, &why) : 0;

@@ -110,7 +110,7 @@ int declarations_drop(struct controller *controller, struct slot *slot);
 /* exchange.c */
 int exchange_begin(struct controller *controller);
 /* The worker asks again: not for a plan that is on its way, or that it has. */
-int exchange_plan_again(struct controller *controller, struct slot *slot);
+int exchange_replay_plan(struct controller *controller, struct slot *slot);
 int exchange_endpoints(struct controller *controller, struct slot *slot, struct message *message);
 int exchange_connected(struct controller *controller, struct slot *slot, struct message *message);
 
