@@ -423,7 +423,7 @@ static int close_writing(struct sender *sender, enum call_kind kind, const char 
 	/* cut by an interrupt that was taken back: it can be given up */
 	if (kind == CALL_ABORT && schedule->failed && schedule->state == UPDATE_OPEN &&
 	    schedule->error.code == ERROR_INTERRUPTED)
-		schedule->failed = sender->failed = false;
+		sender->failed = schedule->failed = false;
 	rc = schedule_check_end(schedule, call, error);
 	if (!rc && kind == CALL_END)
 		rc = schedule_check_whole(schedule, error);
