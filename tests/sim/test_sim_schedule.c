@@ -106,15 +106,15 @@ static void test_story__a_full_ring_waits_for_writes_and_packs_once_more(void **
 		     "[  8.00] trainer 0 packs source 0 part 1\n"
 		     "[ 10.00] trainer 0 posts source 0 part 1 to rank 0\n"
 		     "[ 11.00] trainer 0 posts source 0 part 1 to rank 1\n"
-		     "[ 16.00] trainer 0 packs source 0 part 0 once more\n"
-		     "[ 18.00] trainer 0 posts source 0 part 0 to rank 1\n"
-		     "[ 20.00] trainer 0 posts checksums to rank 0\n"
-		     "[ 21.00] trainer 0 posts checksums to rank 1\n"
-		     "[ 26.00] trainer 0 signals the end of version 1 to rank 0\n"
-		     "[ 27.00] trainer 0 signals the end of version 1 to rank 1\n"
-		     "[ 28.00] trainer 0 has ended version 1\n"
-		     "[ 29.00] rank 0 publishes version 1\n"
-		     "[ 30.00] rank 1 publishes version 1\n");
+		     "[ 15.00] trainer 0 packs source 0 part 0 once more\n"
+		     "[ 17.00] trainer 0 posts source 0 part 0 to rank 1\n"
+		     "[ 19.00] trainer 0 posts checksums to rank 0\n"
+		     "[ 20.00] trainer 0 posts checksums to rank 1\n"
+		     "[ 24.00] trainer 0 signals the end of version 1 to rank 0\n"
+		     "[ 25.00] trainer 0 signals the end of version 1 to rank 1\n"
+		     "[ 26.00] trainer 0 has ended version 1\n"
+		     "[ 27.00] rank 0 publishes version 1\n"
+		     "[ 28.00] rank 1 publishes version 1\n");
 }
 
 static void test_story__a_lost_link_publishes_nowhere(void **state)
@@ -147,26 +147,26 @@ static void test_story__an_abort_is_told_when_all_has_landed(void **state)
 		     "[  7.00] trainer 0 posts source 0 part 0 to rank 1\n"
 		     "[  7.00] trainer 0 posts source 0 part 1 to rank 1\n"
 		     "[ 11.00] trainer 0 signals the abort of version 1 to rank 0\n"
-		     "[ 12.00] rank 0: update 1 was given up by trainer 0: a test\n"
 		     "[ 12.00] trainer 0 signals the abort of version 1 to rank 1\n"
+		     "[ 12.00] rank 0: update 1 was given up by trainer 0: a test\n"
 		     "[ 13.00] trainer 0 has given up version 1\n"
 		     "[ 13.00] rank 1: update 1 was given up by trainer 0: a test\n"
 		     "[ 14.00] trainer 0 begins version 2\n"
 		     "[ 14.00] trainer 0 packs source 0 part 0\n"
 		     "[ 15.00] trainer 0 packs source 0 part 1\n"
 		     "[ 16.00] trainer 0 posts source 0 part 0 to rank 0\n"
-		     "[ 17.00] trainer 0 packs source 1 part 0\n"
 		     "[ 17.00] trainer 0 posts source 0 part 1 to rank 0\n"
+		     "[ 17.00] trainer 0 packs source 1 part 0\n"
 		     "[ 18.00] trainer 0 posts source 2 part 0 to rank 1\n"
 		     "[ 19.00] trainer 0 posts source 0 part 0 to rank 1\n"
 		     "[ 19.00] trainer 0 posts source 0 part 1 to rank 1\n"
 		     "[ 21.00] trainer 0 posts checksums to rank 0\n"
 		     "[ 22.00] trainer 0 posts checksums to rank 1\n"
-		     "[ 27.00] trainer 0 signals the end of version 2 to rank 0\n"
-		     "[ 28.00] trainer 0 signals the end of version 2 to rank 1\n"
-		     "[ 29.00] trainer 0 has ended version 2\n"
-		     "[ 30.00] rank 0 publishes version 2\n"
-		     "[ 31.00] rank 1 publishes version 2\n");
+		     "[ 26.00] trainer 0 signals the end of version 2 to rank 0\n"
+		     "[ 27.00] trainer 0 signals the end of version 2 to rank 1\n"
+		     "[ 28.00] trainer 0 has ended version 2\n"
+		     "[ 29.00] rank 0 publishes version 2\n"
+		     "[ 30.00] rank 1 publishes version 2\n");
 }
 
 static struct world_options options_of(uint64_t seed)

@@ -413,6 +413,12 @@ static void act_thread(struct world *world, uint32_t t, struct world_thread *thr
 
 /* ---- the clock ---- */
 
+/* A story is told without chance: the first of them. */
+static bool chosen_now(struct world *world, uint64_t count)
+{
+	return world->options.small ? count == 1 : !world_random(world, count);
+}
+
 /* Who acts next, of all that are first the one that chance names. False: nobody ever will. */
 static bool act(struct world *world)
 {
@@ -435,13 +441,13 @@ static bool act(struct world *world)
 	for (uint32_t t = 0; t < world->trainer_count; t++)
 		for (uint32_t i = 0; i < world->trainers[t].thread_count; i++)
 			if (world->trainers[t].threads[i].at <= world->now &&
-			    !world_random(world, ++count)) {
+			    chosen_now(world, ++count)) {
 				chosen_t = t;
 				chosen = i;
 				rank = false;
 			}
 	for (uint32_t r = 0; r < world->rank_count; r++)
-		if (world_rank_next(world, r) <= world->now && !world_random(world, ++count)) {
+		if (world_rank_next(world, r) <= world->now && chosen_now(world, ++count)) {
 			chosen = r;
 			rank = true;
 		}

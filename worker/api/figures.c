@@ -31,8 +31,9 @@ static void add_up(const struct weft_worker *worker, weft_stats *stats)
 	*stats = worker->waiter.stats;
 	if (worker->self.role == ROLE_TRAINER && worker->pid == getpid())
 		sender_figures((struct sender *)(uintptr_t)&worker->sender, stats);
-	else if (worker->epoch)
-		epoch_figures(worker->epoch, &stats->writes, &stats->chunks);
+	else
+		for (size_t p = 0; worker->epoch && p < worker->epoch->peer_count; p++)
+			peer_figures(&worker->epoch->peers[p], &stats->writes, &stats->chunks);
 }
 
 /* What the three below begin with. */

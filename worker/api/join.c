@@ -138,7 +138,10 @@ static int follow(struct weft_worker *worker, uint64_t deadline_ns, struct error
 			break;
 		case CONTROL_RUN:
 			rc = epoch_probe(worker->epoch, deadline_ns, error);
-			return rc ? health_fail(&worker->health, error, 0) : 0;
+			/* an interrupt between two probes has cut none: join goes on there */
+			return rc && rc != -(int)ERROR_INTERRUPTED
+				       ? health_fail(&worker->health, error, 0)
+				       : rc;
 		case CONTROL_FAILED: /* health_check says why */
 		case CONTROL_NOTHING:
 			break;

@@ -110,7 +110,7 @@ WEFT_API int weft_open(weft_worker **worker, const weft_options *options, weft_e
  * [any thread] weft_interrupt_clear takes it back: later calls do as they always do, when those that
  * it ended have returned. What then holds, by the call that was ended:
  *
- *     weft_join                 call it again: it goes on where it was, with a new deadline
+ *     weft_join                 call it again: it goes on where it was, and so does its deadline
  *     weft_update_begin         nothing was begun: begin again
  *     weft_update_wait          as after its deadline: memory is open, the rank tainted (without
  *                               shadow), what arrived still counts when the same version is waited for

@@ -8,7 +8,7 @@
  *
  *   lives as long as    the process    weft_worker: options, declarations, parameters' memory
  *                       one plan       epoch
- *                       one version    sender, or waiter and versions
+ *                                      sender or waiter, whose schedule or receiver is one version
  */
 #ifndef WORKER_API_WORKER_H
 #define WORKER_API_WORKER_H

@@ -67,16 +67,13 @@ void epoch_release(struct epoch **where)
 	memory_free(epoch);
 }
 
-void epoch_figures(const struct epoch *epoch, uint64_t *writes, uint64_t *chunks)
+void peer_figures(const struct peer *peer, uint64_t *writes, uint64_t *chunks)
 {
-	*writes = *chunks = 0;
-	for (size_t p = 0; p < epoch->peer_count; p++) {
-		const struct transport_stats *stats;
+	const struct transport_stats *stats;
 
-		if (!epoch->peers[p].endpoint)
-			continue;
-		stats = transport_endpoint_stats(epoch->peers[p].endpoint);
-		*writes += stats->writes;
-		*chunks += stats->chunks;
-	}
+	if (!peer->endpoint)
+		return;
+	stats = transport_endpoint_stats(peer->endpoint);
+	*writes += stats->writes;
+	*chunks += stats->chunks;
 }

@@ -85,8 +85,8 @@ void epoch_release(struct epoch **epoch);
 /* No peer writes into host memory any more, or a warning says who may. */
 void epoch_fence(struct epoch *epoch, uint32_t timeout_ms);
 
-/* Posts of all endpoints since they were opened. */
-void epoch_figures(const struct epoch *epoch, uint64_t *writes, uint64_t *chunks);
+/* Adds the peer's posts since its endpoint was opened. */
+void peer_figures(const struct peer *peer, uint64_t *writes, uint64_t *chunks);
 
 /* PEER_LOST when the peer's process is provably gone. */
 int peer_check_alive(const struct peer *peer, struct error *error);

@@ -257,27 +257,29 @@ static bool only_ends(const struct sender *sender, const struct task *task,
 static struct step next(struct sender *sender, struct task *task, struct event *event,
 			const struct step *last)
 {
+	struct schedule *schedule = &sender->schedule;
+	/* who has nothing to do fails for nobody; who tells targets tells them all */
+	bool idle = !task->own && task->stage == TASK_TAKE && !schedule->calls;
 	struct step step;
 	struct error error;
 
-	if (event->kind != EVENT_FAILED && !sender->schedule.failed &&
+	if (!idle && !schedule->failed && !schedule_telling(task) &&
 	    health_check(sender->health, &error)) {
-		if (!only_ends(sender, task, &error)) {
-			*event = failed(&error);
-		} else if (!schedule_telling(task)) {
+		if (only_ends(sender, task, &error)) {
 			*task->own->error = error;
 			return (struct step){.kind = STEP_FAIL};
 		}
+		schedule_fail(schedule, &error); /* what happened is noted all the same */
 	}
 	event->now_ns = clock_ns();
-	step = schedule_next(&sender->schedule, task, event);
+	step = schedule_next(schedule, task, event);
 	if (event->kind == EVENT_PACKED)
 		executor_sum(sender, last);
-	if (sender->schedule.failed)
+	if (schedule->failed)
 		sender->failed = true;
-	if (sender->schedule.changed)
+	if (schedule->changed)
 		pthread_cond_broadcast(&sender->changed);
-	sender->schedule.changed = false;
+	schedule->changed = false;
 	return step;
 }
 

@@ -55,6 +55,7 @@ struct sender {
 	uint64_t begin_ns, writing_since_ns;
 	struct send_stats stats;
 
+	bool cut;                      /* the update that is given up was cut by an interrupt */
 	bool unfinished;               /* the last update was given up, or could not begin */
 
 	bool locks;                    /* below is initialised */

@@ -8,7 +8,7 @@
  *                   ─► VERIFY the checksums ─► LOAD: the host's hook ─► PUBLISH
  *   GONE (peer), FAILED (error), a deadline ─► FAIL
  *
- *   deadline                                  what was counted still counts for the next wait
+ *   deadline, interrupt                       what was counted still counts for the next wait
  *   abort, two versions, checksum, hook       the version is past, a later one recovers
  */
 #ifndef WORKER_UPDATE_RECEIVE_H

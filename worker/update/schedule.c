@@ -29,7 +29,7 @@ static struct step wait_change(void)
 	return (struct step){.kind = STEP_WAIT, .wait = WAIT_CHANGE};
 }
 
-static void fail(struct schedule *schedule, const struct error *error)
+void schedule_fail(struct schedule *schedule, const struct error *error)
 {
 	if (schedule->failed)
 		return;
@@ -66,7 +66,7 @@ static struct step wait_write(struct schedule *schedule, struct task *task, uint
 			  (unsigned long long)write, schedule->options.peer_names[peer],
 			  (double)schedule->options.wait_ns / 1e9,
 			  (unsigned long long)schedule->done[peer]);
-		fail(schedule, &late);
+		schedule_fail(schedule, &late);
 	}
 	return (struct step){.kind = STEP_WAIT,
 			     .wait = WAIT_WRITE,
@@ -290,7 +290,7 @@ static void posted(struct schedule *schedule, struct task *task, uint32_t peer, 
 		rc = replica_used(&schedule->replica, block_of(schedule, task), peer, write,
 				  &error);
 	if (rc)
-		fail(schedule, &error);
+		schedule_fail(schedule, &error);
 }
 
 /* ---- the end of a part ---- */
@@ -299,6 +299,7 @@ void schedule_close_row(struct schedule *schedule, uint32_t row)
 {
 	WEFT_ASSERT_OP(schedule->rows[row].open, >, 0);
 	schedule->rows[row].open--;
+	schedule->changed = true;
 }
 
 static void leave_call(struct schedule *schedule, struct task *task)
@@ -310,7 +311,6 @@ static void leave_call(struct schedule *schedule, struct task *task)
 	task->call->cursors[task->cursor].tasks--;
 	task->stage = TASK_TAKE;
 	task->deadline_ns = 0;
-	schedule->changed = true;
 }
 
 /* Every part of the source is gone that somebody had to send first. */
@@ -416,7 +416,7 @@ static void note(struct schedule *schedule, struct task *task, const struct even
 		link->accept = *event->accept;
 		break;
 	case EVENT_FAILED:
-		fail(schedule, event->error);
+		schedule_fail(schedule, event->error);
 		break;
 	case EVENT_ASK:
 	case EVENT_SIGNALLED:

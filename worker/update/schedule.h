@@ -63,6 +63,8 @@ struct call {
 	struct call *next;
 	/* the others */
 	uint32_t phase, peer;         /* of schedule_version.c */
+	uint64_t wanted;              /* writes to settle, as they were when the peer was reached */
+	bool sampled;                 /* they were */
 	uint64_t version;
 };
 
@@ -189,7 +191,9 @@ void call_init(struct call *call, enum call_kind kind, uint64_t deadline_ns, str
 /* What the task's thread does next, after what happened. After DONE or FAIL the call is out. */
 struct step schedule_next(struct schedule *schedule, struct task *task, const struct event *event);
 
-/* An end or abort that has told, or may have told, some target: it must tell all. */
+/* The first error stops the update for all, for good. */
+void schedule_fail(struct schedule *schedule, const struct error *error);
+/* An end or abort that has told, or may have told, some target: it tells all that it can. */
 bool schedule_telling(const struct task *task);
 
 /* ---- what a call checks before it begins; ERROR_* with the message ---- */

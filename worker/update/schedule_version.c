@@ -95,9 +95,14 @@ static void open_version(struct schedule *schedule, uint64_t version)
 	schedule->version = schedule->last_version = version;
 }
 
-static struct step begin(struct schedule *schedule, struct call *call, uint64_t now_ns)
+static struct step begin(struct schedule *schedule, struct call *call, const struct event *event)
 {
-	bool all = true;
+	/* nothing is decided before all have been heard */
+	bool all = event->kind != EVENT_ACCEPTED;
+	struct step wait = {.kind = STEP_WAIT, .wait = WAIT_ACCEPT, .until_ns = call->deadline_ns};
+
+	if (!all)
+		return wait;
 
 	for (size_t p = 0; p < schedule->options.plan->peer_count; p++) {
 		const struct send_link *link = &schedule->links[p];
@@ -115,11 +120,11 @@ static struct step begin(struct schedule *schedule, struct call *call, uint64_t 
 		open_version(schedule, call->version);
 		return (struct step){.kind = STEP_DONE};
 	}
-	if (now_ns >= call->deadline_ns) {
+	if (event->now_ns >= call->deadline_ns) {
 		begin_late(schedule, call);
 		return (struct step){.kind = STEP_FAIL};
 	}
-	return (struct step){.kind = STEP_WAIT, .wait = WAIT_ACCEPT, .until_ns = call->deadline_ns};
+	return wait;
 }
 
 /* ---- drain, end, abort ---- */
@@ -181,12 +186,16 @@ static bool peer_step(const struct schedule *schedule, struct call *call, bool a
 		step->sums = true;
 		return !answered && schedule->options.sums;
 	case PHASE_SETTLE:
+		/* others may go on posting while one drains */
+		if (!call->sampled)
+			call->wanted = link->posted;
+		call->sampled = true;
 		*step = at_peer(STEP_WAIT, WAIT_WRITE, call);
-		step->write = link->posted;
+		step->write = call->wanted;
 		/* late: a flush says what is missing, and breaks the endpoint */
 		if (now_ns >= call->deadline_ns)
 			step->wait = WAIT_FLUSH;
-		return schedule->done[call->peer] < link->posted;
+		return schedule->done[call->peer] < call->wanted;
 	case PHASE_FLUSH:
 		*step = at_peer(STEP_WAIT, WAIT_FLUSH, call);
 		return !answered;
@@ -266,9 +275,11 @@ static struct step close_version(struct schedule *schedule, struct task *task,
 	while (call->phase != PHASE_DONE) {
 		for (;
 		     call->phase != PHASE_HALVES && call->peer < schedule->options.plan->peer_count;
-		     call->peer++, answered = false)
+		     call->peer++, answered = call->sampled = false)
 			if (peer_step(schedule, call, answered, event->now_ns, &step))
 				return step;
+		if (call->phase == PHASE_HALVES) /* which had no deadline of ours */
+			call->deadline_ns = event->now_ns + schedule->options.wait_ns;
 		call->phase = next_phase[call->kind][call->phase];
 		call->peer = 0;
 	}
@@ -282,7 +293,7 @@ struct step schedule_version_next(struct schedule *schedule, struct task *task,
 		*task->own->error = schedule->error;
 		return (struct step){.kind = STEP_FAIL};
 	}
-	return task->own->kind == CALL_BEGIN ? begin(schedule, task->own, event->now_ns)
+	return task->own->kind == CALL_BEGIN ? begin(schedule, task->own, event)
 					     : close_version(schedule, task, event);
 }
 

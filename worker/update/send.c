@@ -45,8 +45,8 @@ static bool only_interrupted(struct sender *sender, const struct error *error)
 	return whole;
 }
 
-/* The update stays open; what was in the middle of being written can only be given up. */
-static int stay_open(struct sender *sender, const char *what, struct error *error)
+/* What was in the middle of being written can only be given up. */
+static int cut(struct sender *sender, const char *what, struct error *error)
 {
 	error_set(error, ERROR_INTERRUPTED,
 		  "update %llu was interrupted by the host program %s (weft_interrupt_clear)",
@@ -54,9 +54,17 @@ static int stay_open(struct sender *sender, const char *what, struct error *erro
 	pthread_mutex_lock(&sender->lock);
 	if (sender->schedule.failed)
 		sender->schedule.error = *error;
-	sender->schedule.state = UPDATE_OPEN;
 	pthread_mutex_unlock(&sender->lock);
 	return -(int)ERROR_INTERRUPTED;
+}
+
+/* The update is open again. */
+static int stay_open(struct sender *sender, const char *what, struct error *error)
+{
+	pthread_mutex_lock(&sender->lock);
+	sender->schedule.state = UPDATE_OPEN;
+	pthread_mutex_unlock(&sender->lock);
+	return cut(sender, what, error);
 }
 
 /* ---- begin ---- */
@@ -95,30 +103,32 @@ static int check_targets(struct sender *sender, uint64_t version, struct error *
 	return 0;
 }
 
-/* What the targets have said, told to the schedule; then what is next. */
+/* What the targets have said, and who of them is gone, told to the schedule; then what is next. */
 static int ask_begin(struct sender *sender, struct task *task, struct step *step,
 		     struct error *error)
 {
-	*step = (struct step){.kind = STEP_WAIT};
-	for (uint32_t p = 0; p <= sender->epoch->peer_count && step->kind == STEP_WAIT; p++) {
-		struct update_accept accept;
-		struct event event = {.kind = EVENT_ASK, .now_ns = clock_ns()};
+	struct update_accept accept;
+	struct event event;
+	int rc;
 
-		if (p < sender->epoch->peer_count) {
-			int rc = read_accept(sender, p, &accept, error);
-
-			if (rc < 0)
-				return rc;
-			if (!rc)
-				continue;
-			/* no deadline is looked at before all have been heard */
-			event = (struct event){
-				.kind = EVENT_ACCEPTED, .peer = p, .accept = &accept};
-		}
+	for (uint32_t p = 0; p < sender->epoch->peer_count; p++) {
+		rc = read_accept(sender, p, &accept, error);
+		if (rc < 0)
+			return rc;
+		if (!rc)
+			continue;
+		event = (struct event){.kind = EVENT_ACCEPTED, .peer = p, .accept = &accept};
 		pthread_mutex_lock(&sender->lock);
-		*step = schedule_next(&sender->schedule, task, &event);
+		schedule_next(&sender->schedule, task, &event);
 		pthread_mutex_unlock(&sender->lock);
 	}
+	rc = check_targets(sender, task->own->version, error);
+	if (rc)
+		return rc;
+	event = (struct event){.kind = EVENT_ASK, .now_ns = clock_ns()};
+	pthread_mutex_lock(&sender->lock);
+	*step = schedule_next(&sender->schedule, task, &event);
+	pthread_mutex_unlock(&sender->lock);
 	return 0;
 }
 
@@ -136,8 +146,6 @@ static int look(struct sender *sender, struct task *task, uint64_t *until_ns, st
 		return 0;
 	if (!rc && step.kind == STEP_FAIL)
 		return -(int)error->code;
-	if (!rc)
-		rc = check_targets(sender, version, error);
 	if (rc)
 		return health_fail(sender->health, error, version);
 	*until_ns = step.until_ns;
@@ -194,10 +202,11 @@ int sender_begin(struct sender *sender, uint64_t version, bool block, struct err
 					     slice < until ? slice : until);
 		rc = 0;
 	}
-	if (rc <= 0)
+	/* a try that the host interrupts goes on with its clock */
+	if (rc <= 0 && (block || rc != -(int)ERROR_INTERRUPTED || sender->health->failed))
 		return finish_begin(sender, rc);
 	sender->unfinished = true; /* who closes now has not done his work */
-	return WEFT_AGAIN;
+	return rc < 0 ? rc : WEFT_AGAIN;
 }
 
 /* ---- inside an update ---- */
@@ -234,10 +243,9 @@ static int leave(struct sender *sender, int rc, struct error *error)
 		executor_pause(sender);
 	pthread_mutex_unlock(&sender->lock);
 	if (broken && only_interrupted(sender, error))
-		return stay_open(sender,
-				 "while it was written: take that back and call "
-				 "weft_update_abort",
-				 error);
+		return cut(sender,
+			   "while it was written: take that back and call weft_update_abort",
+			   error);
 	return broken ? failed(sender, error) : rc;
 }
 
@@ -421,8 +429,9 @@ static int close_writing(struct sender *sender, enum call_kind kind, const char 
 	int rc;
 
 	/* cut by an interrupt that was taken back: it can be given up */
-	if (kind == CALL_ABORT && schedule->failed && schedule->state == UPDATE_OPEN &&
-	    schedule->error.code == ERROR_INTERRUPTED)
+	sender->cut = kind == CALL_ABORT && schedule->failed && schedule->state == UPDATE_OPEN &&
+		      schedule->error.code == ERROR_INTERRUPTED;
+	if (sender->cut)
 		sender->failed = schedule->failed = false;
 	rc = schedule_check_end(schedule, call, error);
 	if (!rc && kind == CALL_END)
@@ -487,6 +496,8 @@ int sender_abort(struct sender *sender, const char *why, struct error *error)
 	/* what was posted must have landed before a target opens its memory again */
 	rc = run_version(sender, CALL_ABORT, error);
 	broken = sender->schedule.failed;
+	if (rc && !broken && sender->cut) /* and so it stays */
+		sender->failed = sender->schedule.failed = true;
 	pthread_mutex_unlock(&sender->lock);
 	if (rc && !broken)
 		return stay_open(sender,
@@ -513,9 +524,15 @@ int sender_replay(struct sender *sender, uint64_t version, struct error *error)
 	schedule->writers++;
 	sender->writing_since_ns = clock_ns();
 	schedule->unsubmitted = 0;
+	memset(schedule->submitted, true, sender->epoch->send.tensor_count);
 	schedule->state = UPDATE_ENDING; /* nobody else writes */
 	rc = run_rows(sender, NULL, sender->epoch->send.row_count, true, true, error);
 	rc = leave(sender, rc, error);
+	if (rc == -(int)ERROR_INTERRUPTED && !sender->health->failed) {
+		pthread_mutex_lock(&sender->lock);
+		schedule->state = UPDATE_OPEN; /* to be given up */
+		pthread_mutex_unlock(&sender->lock);
+	}
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&sender->lock);

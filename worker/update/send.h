@@ -34,7 +34,7 @@ int sender_replay(struct sender *sender, uint64_t version, struct error *error);
 
 /* The version of the update that is open; 0: none. */
 uint64_t sender_open_version(const struct sender *sender);
-/* Adds its figures. */
+/* Sets what a trainer counts. */
 void sender_figures(struct sender *sender, weft_stats *stats);
 
 /* ---- send_bucket.c ---- */

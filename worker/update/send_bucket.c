@@ -51,7 +51,7 @@ static int check_shape(const struct sender *sender, const struct bucket_slice *s
 	return bad_slice(sender, slice->name, what, error);
 }
 
-/* The slice's tensor; *wanted says whether anybody is sent part of it. */
+/* The slice's tensor. */
 static int check_slice(struct sender *sender, const struct bucket_slice *slice, uint32_t *id,
 		       struct error *error)
 {

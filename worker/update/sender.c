@@ -215,10 +215,11 @@ void sender_figures(struct sender *sender, weft_stats *stats)
 	stats->packed_bytes = counts->packed_bytes;
 	stats->parts_copacked = counts->copacked;
 	pthread_mutex_unlock(&sender->lock);
-	for (uint32_t w = 0; sender->epoch && w < sender->wires; w++)
-		pthread_mutex_lock(&sender->wire[w]);
-	if (sender->epoch)
-		epoch_figures(sender->epoch, &stats->writes, &stats->chunks);
-	for (uint32_t w = 0; sender->epoch && w < sender->wires; w++)
-		pthread_mutex_unlock(&sender->wire[w]);
+	for (uint32_t p = 0; sender->epoch && p < sender->epoch->peer_count; p++) {
+		pthread_mutex_t *wire = executor_wire(sender, p);
+
+		pthread_mutex_lock(wire);
+		peer_figures(&sender->epoch->peers[p], &stats->writes, &stats->chunks);
+		pthread_mutex_unlock(wire);
+	}
 }

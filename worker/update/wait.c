@@ -134,8 +134,12 @@ static int send_accept(struct waiter *waiter, const struct receive_step *step, s
 		.copy = waiter->copy,
 	};
 
-	return transport_signal(peer->endpoint, UPDATE_ACCEPT, &accept, sizeof(accept),
-				step->until_ns, error);
+	uint64_t until = step->until_ns;
+
+	if (clock_ns() >= until) /* to a trainer that was heard when it was late already */
+		until = clock_deadline_ns(epoch->wait_ms);
+	return transport_signal(peer->endpoint, UPDATE_ACCEPT, &accept, sizeof(accept), until,
+				error);
 }
 
 /* The k-th piece of a trainer against what it says of it; 1 when they differ. */
@@ -259,10 +263,19 @@ static struct receive_event act(struct waiter *waiter, const struct receive_step
 static int give_up(struct waiter *waiter, const struct receive_step *step, struct error *error)
 {
 	*error = waiter->receiver.error;
+	if (!waiter->stats.wait_ns)
+		waiter->stats.wait_ns = clock_ns() - waiter->receiver.began_ns;
 	versions_fail(waiter->versions, waiter->copy);
 	if (step->broken)
 		return health_fail(waiter->health, error, waiter->receiver.wanted);
 	return -(int)error->code;
+}
+
+/* A try that the host interrupts goes on with its clock. */
+static bool only_interrupted(const struct waiter *waiter, const struct receive_event *event)
+{
+	return event->kind == RECEIVE_FAILED && event->error->code == ERROR_INTERRUPTED &&
+	       !waiter->health->failed;
 }
 
 /* From the event on, to the end or, where it does not block, to where it would sleep. */
@@ -271,10 +284,9 @@ static int run(struct waiter *waiter, struct receive_event event, bool block, st
 	struct heard heard;
 
 	for (;;) {
-		struct receive_step step;
+		struct receive_step step = receive_next(&waiter->receiver, &event);
 
-		event.now_ns = clock_ns();
-		step = receive_next(&waiter->receiver, &event);
+		/* without the time, so that no deadline passes before all that came was heard */
 		event = (struct receive_event){.kind = RECEIVE_ASKS};
 		if (step.kind == RECEIVE_FAIL)
 			return give_up(waiter, &step, error);
@@ -282,10 +294,18 @@ static int run(struct waiter *waiter, struct receive_event event, bool block, st
 			publish(waiter, step.version);
 			return 0;
 		}
-		if (step.kind != RECEIVE_WAIT)
+		if (step.kind != RECEIVE_WAIT) {
 			event = act(waiter, &step, &heard);
-		else if (listen(waiter, &heard, &event) || clock_ns() >= step.until_ns)
 			continue;
+		}
+		if (listen(waiter, &heard, &event)) {
+			if (block || !only_interrupted(waiter, &event))
+				continue;
+			*error = heard.error;
+			return -(int)ERROR_INTERRUPTED;
+		}
+		if (clock_ns() >= step.until_ns)
+			event.now_ns = clock_ns();
 		else if (!block)
 			return WEFT_AGAIN;
 		else
@@ -297,7 +317,7 @@ static struct receive_event opens(struct waiter *waiter, uint64_t version, uint3
 {
 	uint64_t deadline = clock_deadline_ns(timeout_ms ? timeout_ms : waiter->epoch->wait_ms);
 
-	waiter->stats.verify_ns = waiter->stats.post_load_ns = 0;
+	waiter->stats.wait_ns = waiter->stats.verify_ns = waiter->stats.post_load_ns = 0;
 	waiter->copy = versions_spare(waiter->versions);
 	versions_open(waiter->versions, waiter->copy);
 	watch_deadline(waiter->watch, deadline);
@@ -305,6 +325,7 @@ static struct receive_event opens(struct waiter *waiter, uint64_t version, uint3
 		.kind = RECEIVE_OPENS,
 		.version = version,
 		.published = atomic_load(&waiter->versions->published),
+		.now_ns = clock_ns(),
 		.deadline_ns = deadline,
 	};
 }
@@ -325,7 +346,7 @@ static int wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, bo
 			event = opens(waiter, version, timeout_ms);
 		rc = run(waiter, event, block, error);
 		waiter->unfinished = rc != 0;
-		if (rc != WEFT_AGAIN)
+		if (waiter->receiver.phase == RECEIVE_CLOSED)
 			watch_deadline(waiter->watch, 0);
 	}
 	if (!rc && published)

@@ -145,6 +145,26 @@ static void test_try__after_its_time_names_who_is_missing(void **state)
 	close_rig(rig);
 }
 
+static void test_try__after_its_time_takes_what_had_come(void **state)
+{
+	struct rig *rig = open_rig(&hasty);
+	const void *data[RIG_TENSORS] = {rig->tensors[0], rig->tensors[1], rig->tensors[2]};
+	weft_error error = WEFT_ERROR_INIT;
+	uint64_t published = 0;
+
+	(void)state;
+	rig_fill(rig, 1);
+	assert_int_equal(weft_update_try_wait(rig->ranks[0], 1, 0, NULL, &error), WEFT_AGAIN);
+	rig_ok(weft_update_begin(rig->trainers[0], 1, &error), &error);
+	rig_ok(host_write_all(rig->trainers[0], data, &error), &error);
+	rig_ok(weft_update_end(rig->trainers[0], &error), &error);
+	clock_sleep_ms(250); /* the host was busy beyond the timeout; the version was not late */
+	rig_ok(weft_update_try_wait(rig->ranks[0], 1, 0, &published, &error), &error);
+	assert_int_equal(published, 1);
+	rig_check(rig, 0, 1);
+	close_rig(rig);
+}
+
 static void test_try__may_be_taken_over_by_a_call_that_waits(void **state)
 {
 	struct rig *rig = open_rig(&plain);
@@ -227,6 +247,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_loop__moves_versions_with_one_thread_for_all),
 		cmocka_unit_test(test_try__after_its_time_names_who_is_missing),
+		cmocka_unit_test(test_try__after_its_time_takes_what_had_come),
 		cmocka_unit_test(test_try__may_be_taken_over_by_a_call_that_waits),
 		cmocka_unit_test(test_descriptor__tells_of_a_version_that_another_call_published),
 		cmocka_unit_test(test_descriptor__tells_of_a_failed_job_and_of_an_interrupt),
