@@ -11,7 +11,6 @@
 /* linux/mempolicy.h; a stable kernel interface */
 #define MPOL_PREFERRED 1
 #define MPOL_MF_MOVE   2u
-#define PAGE	       4096u
 #define NODES_MAX      ((int)(8 * sizeof(((struct numa_policy *)0)->nodes)))
 
 static bool read_line(const char *root, const char *path, char *line, size_t bytes)
@@ -155,14 +154,4 @@ void numa_place(void *memory, uint64_t bytes, int node)
 		return;
 	only(nodes, sizeof(nodes), node);
 	syscall(SYS_mbind, memory, bytes, MPOL_PREFERRED, nodes, NODES_MAX + 1ul, MPOL_MF_MOVE);
-}
-
-int numa_node_of(const void *memory)
-{
-	void *page = (void *)((uintptr_t)memory & ~(uintptr_t)(PAGE - 1));
-	int status = -1;
-
-	if (syscall(SYS_move_pages, 0, 1ul, &page, NULL, &status, 0))
-		return -1;
-	return status;
 }

@@ -33,7 +33,5 @@ void numa_prefer(struct numa_policy *before, int node); /* -1: nothing */
 void numa_restore(const struct numa_policy *before);
 /* Moves there what may be moved of that memory, and lets the rest come from there. Best effort. */
 void numa_place(void *memory, uint64_t bytes, int node);
-/* Node that the page lies on; -1 when it lies nowhere yet or cannot be known. */
-int numa_node_of(const void *memory);
 
 #endif

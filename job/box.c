@@ -32,16 +32,6 @@ bool box_equal(const struct box *a, const struct box *b)
 	return true;
 }
 
-bool box_inside(const struct box *inner, const struct box *outer)
-{
-	if (inner->dims != outer->dims)
-		return false;
-	for (uint32_t d = 0; d < inner->dims; d++)
-		if (inner->lo[d] < outer->lo[d] || inner->hi[d] > outer->hi[d])
-			return false;
-	return true;
-}
-
 bool box_in_shape(const struct box *box, uint32_t dims, const uint64_t *shape)
 {
 	if (box->dims != dims || dims == 0 || dims > BOX_DIMS_MAX)

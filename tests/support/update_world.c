@@ -128,9 +128,7 @@ static void pack_ends(struct world *world, uint32_t t, const struct step *step)
 		uint32_t source = step->group ? step->group_first + i : step->source;
 		tag *place = place_of(trainer, source, step->part);
 
-		if (place && step->replay)
-			*place = tag_of(version, source, step->part); /* same bytes, new version */
-		else if (place)
+		if (place) /* a replay: the same bytes, of a new version */
 			*place = tag_of(version, source, step->part);
 		if (!step->fresh)
 			store_mapped(world, t, source, step->part, version);

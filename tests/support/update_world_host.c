@@ -7,8 +7,7 @@
 
 #include <inttypes.h>
 
-static void start_call(struct world *world, struct world_trainer *trainer,
-		       struct world_thread *thread, enum call_kind kind)
+static void start_call(struct world *world, struct world_thread *thread, enum call_kind kind)
 {
 	bool shared = thread->call.shared;
 
@@ -18,7 +17,6 @@ static void start_call(struct world *world, struct world_trainer *trainer,
 	thread->event = (struct event){.kind = EVENT_ASK};
 	thread->state = THREAD_READY;
 	thread->at = world->now + world_takes(world);
-	(void)trainer;
 }
 
 static uint32_t index_of(const struct world *world, const struct world_trainer *trainer)
@@ -52,7 +50,7 @@ static bool write_next(struct world *world, struct world_trainer *trainer,
 	if (!all && thread->tensor_next == thread->tensor_count)
 		return false;
 	thread->call.shared = world->options.small || world_chance(world, 70);
-	start_call(world, trainer, thread, CALL_WRITE);
+	start_call(world, thread, CALL_WRITE);
 	if (all) {
 		for (uint32_t k = 0; k < trainer->plan.tensor_count; k++)
 			if (send_plan_wants(&trainer->plan, k))
@@ -79,7 +77,7 @@ static void replay_all(struct world *world, struct world_trainer *trainer)
 	struct world_thread *thread = &trainer->threads[0];
 
 	thread->call.shared = true;
-	start_call(world, trainer, thread, CALL_WRITE);
+	start_call(world, thread, CALL_WRITE);
 	thread->call.count = trainer->plan.row_count;
 	thread->call.replay = true;
 	trainer->schedule.writers++;
@@ -103,7 +101,7 @@ static void end_version(struct world *world, struct world_trainer *trainer)
 		world_find(world, "an end is refused: %s", error.text);
 	trainer->schedule.state = UPDATE_ENDING;
 	trainer->script = SCRIPT_ENDING;
-	start_call(world, trainer, &trainer->threads[0], kind);
+	start_call(world, &trainer->threads[0], kind);
 }
 
 void world_host_begin(struct world *world, struct world_trainer *trainer)
@@ -115,7 +113,7 @@ void world_host_begin(struct world *world, struct world_trainer *trainer)
 		trainer->version == world->options.versions ? SCRIPT_OVER : SCRIPT_BEGINNING;
 	if (trainer->script == SCRIPT_OVER)
 		return;
-	start_call(world, trainer, thread, CALL_BEGIN);
+	start_call(world, thread, CALL_BEGIN);
 	thread->call.version = trainer->version + 1;
 	if (schedule_check_begin(&trainer->schedule, thread->call.version, &error))
 		world_find(world, "a begin is refused: %s", error.text);
@@ -133,7 +131,7 @@ static void writing_goes_on(struct world *world, struct world_trainer *trainer,
 	if (!thread->call.replay && thread->call.kind == CALL_WRITE && thread->call.rows) {
 		if (world_chance(world, 15)) {
 			trainer->schedule.writers++;
-			start_call(world, trainer, thread, CALL_DRAIN);
+			start_call(world, thread, CALL_DRAIN);
 			return;
 		}
 	}

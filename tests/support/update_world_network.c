@@ -36,7 +36,6 @@ bool world_post(struct world *world, uint32_t t, uint32_t r, const struct flight
 /* The write reads its source now, and lands. */
 static void land(struct world *world, uint32_t t, uint32_t r, const struct flight *flight)
 {
-	struct world_trainer *trainer = &world->trainers[t];
 	struct world_rank *rank = &world->ranks[r];
 	tag *cell = &rank->cells[t][flight->row][flight->part];
 
@@ -49,7 +48,6 @@ static void land(struct world *world, uint32_t t, uint32_t r, const struct fligh
 		world_find(world, "trainer %u wrote row %u into rank %u, which accepts nothing", t,
 			   flight->row, r);
 	*cell = flight->from ? *flight->from : flight->wanted;
-	(void)trainer;
 }
 
 static void complete(struct world *world, uint32_t t, uint32_t r)

@@ -283,7 +283,7 @@ int resolver_resolve(const char *host, const char *source, uint32_t timeout_ms,
 	int rc = 0;
 
 	memset(path, 0, sizeof(*path));
-	asking.deadline_ns = clock_ns() + (uint64_t)timeout_ms * 1000000;
+	asking.deadline_ns = clock_deadline_ns(timeout_ms);
 	asking.try_ms = timeout_ms / TRIES < TRY_MS_MAX ? timeout_ms / TRIES : TRY_MS_MAX;
 	if (source)
 		rc = look_up(source, "source address", AI_NUMERICHOST, AF_UNSPEC, &from, error);

@@ -394,7 +394,7 @@ enum control_request control_next(struct control *control, uint32_t wait_ms,
 				  const struct message_plan **plan,
 				  const struct message_peers **peers)
 {
-	uint64_t deadline = clock_ns() + (uint64_t)wait_ms * 1000000u;
+	uint64_t deadline = clock_deadline_ns(wait_ms);
 	enum control_request request = CONTROL_NOTHING;
 
 	pthread_mutex_lock(&control->lock);
@@ -474,7 +474,7 @@ void control_failure(struct control *control, const struct error *failure, uint6
 int control_leave(struct control *control, bool done, uint32_t wait_ms, struct error *error)
 {
 	struct post event = {.type = WORKER_EVENT_LEAVE, .done = done};
-	uint64_t deadline = clock_ns() + (uint64_t)wait_ms * 1000000u;
+	uint64_t deadline = clock_deadline_ns(wait_ms);
 	int rc;
 
 	if (!control->running)
