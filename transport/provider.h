@@ -41,6 +41,8 @@ struct provider_write {
 	uint64_t id;
 	const unsigned char *source;
 	const struct transport_region *region; /* where source lies, or NULL */
+	const struct transport_rows *rows;     /* with caps.gathers: instead of source, or NULL */
+	uint64_t from;                         /* in the rows laid end to end */
 	struct transport_remote *remote;
 	uint64_t offset, bytes;                /* in the remote; checked */
 };

@@ -63,6 +63,7 @@ struct transport_caps {
 	bool gpu_memory;
 	bool local_registration; /* source memory must lie in a registered region */
 	bool endpoints_parallel; /* several endpoints may be used at once, a thread each */
+	bool gathers;            /* transport_write_rows: a write reads rows where they lie */
 	uint64_t write_bytes_max;  /* of one chunk */
 	uint32_t inflight_max;     /* chunks in flight per endpoint */
 	uint32_t rails;
@@ -184,6 +185,16 @@ int transport_write(struct transport_endpoint *endpoint, const void *source,
 		    const struct transport_region *region, struct transport_remote *remote,
 		    uint64_t offset, uint64_t bytes, uint64_t deadline_ns,
 		    struct error *error);
+/* The same of rows of one length, a stride apart (a column slice where it lies in its tensor):
+ * bytes [from, from + bytes) of all rows laid end to end. With caps.gathers; else
+ * ERROR_UNSUPPORTED. The rows need no region, and their extent is the caller's to know. */
+struct transport_rows {
+	const void *first;
+	uint64_t row_bytes, stride_bytes;
+};
+int transport_write_rows(struct transport_endpoint *endpoint, const struct transport_rows *rows,
+			 uint64_t from, struct transport_remote *remote, uint64_t offset,
+			 uint64_t bytes, uint64_t deadline_ns, struct error *error);
 /* Reaps completions without blocking; returns 0 or the endpoint's error. `done` gets the count
  * of writes completed since the endpoint was opened (they complete in order of posting). */
 int transport_progress(struct transport_endpoint *endpoint, uint64_t *done,

@@ -126,9 +126,10 @@ struct plan {
 	struct transport_endpoint *endpoint;
 	const unsigned char *source;
 	const struct transport_region *region;
+	const struct transport_rows *rows; /* or NULL */
 	struct transport_remote *remote;
-	struct chunk_cursor cursor;
-	uint64_t left; /* chunks */
+	struct chunk_cursor cursor; /* its source_offset: in source, or in the rows */
+	uint64_t left;		    /* chunks */
 };
 
 /* The rail that takes the next batch: the next one round that has credit. */
@@ -172,8 +173,10 @@ static uint32_t fill_batch(const struct plan *plan, struct chunk_cursor *cursor,
 	while (n < count && chunk_next(cursor, &chunk)) {
 		batch[n] = (struct provider_write){
 			.id = plan->endpoint->flow.next + n,
-			.source = plan->source + chunk.source_offset,
+			.source = plan->rows ? NULL : plan->source + chunk.source_offset,
 			.region = plan->region,
+			.rows = plan->rows,
+			.from = chunk.source_offset,
 			.remote = plan->remote,
 			.offset = chunk.remote_offset,
 			.bytes = chunk.bytes,
@@ -237,29 +240,67 @@ static int post_all(struct plan *plan, uint64_t deadline_ns, struct error *failu
 	return rc;
 }
 
+static int write_chunks(struct plan *plan, uint64_t from, uint64_t offset, uint64_t bytes,
+			uint64_t deadline_ns, struct error *error)
+{
+	struct transport_endpoint *endpoint = plan->endpoint;
+	struct error failure = {0};
+	int rc;
+
+	chunk_begin(&plan->cursor, offset, bytes, endpoint->domain->chunk_bytes);
+	plan->cursor.source_offset = from;
+	plan->left = chunk_count(offset, bytes, endpoint->domain->chunk_bytes);
+	if (!plan->left)
+		flow_end_write(&endpoint->flow);
+	rc = post_all(plan, deadline_ns, &failure);
+	if (rc)
+		return endpoint_break(endpoint, &failure, error);
+	endpoint->stats.writes++;
+	return 0;
+}
+
 int transport_write(struct transport_endpoint *endpoint, const void *source,
 		    const struct transport_region *region, struct transport_remote *remote,
 		    uint64_t offset, uint64_t bytes, uint64_t deadline_ns, struct error *error)
 {
-	struct plan plan = {endpoint, source, region, remote, {0}, 0};
-	struct error failure = {0};
+	struct plan plan = {
+		.endpoint = endpoint, .source = source, .region = region, .remote = remote};
 	int rc = endpoint_usable(endpoint, error);
 
 	if (!rc)
 		rc = check_target(endpoint, remote, offset, bytes, error);
 	if (!rc)
 		rc = check_source(endpoint, source, region, bytes, error);
-	if (rc)
-		return rc;
-	chunk_begin(&plan.cursor, offset, bytes, endpoint->domain->chunk_bytes);
-	plan.left = chunk_count(offset, bytes, endpoint->domain->chunk_bytes);
-	if (!plan.left)
-		flow_end_write(&endpoint->flow);
-	rc = post_all(&plan, deadline_ns, &failure);
-	if (rc)
-		return endpoint_break(endpoint, &failure, error);
-	endpoint->stats.writes++;
+	return rc ? rc : write_chunks(&plan, 0, offset, bytes, deadline_ns, error);
+}
+
+static int check_rows(const struct transport_endpoint *endpoint, const struct transport_rows *rows,
+		      struct error *error)
+{
+	if (!endpoint->domain->caps.gathers)
+		return error_set(error, ERROR_UNSUPPORTED,
+				 "write to %s: provider %s does not gather rows; pack them first",
+				 endpoint->name, endpoint->domain->ops.name);
+	if (!rows->first || !rows->row_bytes || rows->stride_bytes < rows->row_bytes)
+		return error_set(error, ERROR_USAGE,
+				 "write to %s: rows of %llu bytes, %llu apart, at %p",
+				 endpoint->name, (unsigned long long)rows->row_bytes,
+				 (unsigned long long)rows->stride_bytes, rows->first);
 	return 0;
+}
+
+int transport_write_rows(struct transport_endpoint *endpoint, const struct transport_rows *rows,
+			 uint64_t from, struct transport_remote *remote, uint64_t offset,
+			 uint64_t bytes, uint64_t deadline_ns, struct error *error)
+{
+	struct plan plan = {.endpoint = endpoint, .rows = rows, .remote = remote};
+	int rc = endpoint_usable(endpoint, error);
+
+	if (!rc)
+		rc = check_target(endpoint, remote, offset, bytes, error);
+	if (!rc)
+		rc = check_rows(endpoint, rows, error);
+	return rc ? rc : write_chunks(&plan, from, offset, bytes, deadline_ns, error);
 }
 
 int transport_progress(struct transport_endpoint *endpoint, uint64_t *done, struct error *error)

@@ -53,6 +53,25 @@ def test_job__delivers_every_byte_in_every_mode(tmp_path, models, flags, inferen
         job.verify(jobs.expected(models["qwen2"], infer), [1, 2, 3, 4])
 
 
+@pytest.mark.parametrize("flags,engines,packs", [([], 1, False), (["--checksums"], 2, False), ([], 4, True)],
+                         ids=["one-target", "checksums", "many-targets"])
+def test_job__long_rows_reach_own_memory_without_being_packed(tmp_path, flags, engines, packs):
+    """down_proj's columns are rows of 4352 bytes, which process_vm_writev gathers where they lie; o_proj's of
+    96 bytes go through the ring, and so do all of them where many ranks want the same ones."""
+    model = jobs.make_model(tmp_path, "qwen2", intermediate_size=4352)
+    infer = f"engines={engines},tp=2"
+    with jobs.Job(tmp_path, model, "world=1,source=gathered", infer) as job:
+        job.controller()
+        job.workers("--verify", *flags, updates=2, inference_flags=["--own-memory"])
+        job.succeed()
+        job.verify(jobs.expected(model, infer), [1, 2])
+        events = [json.loads(line) for line in job.processes["trainer-0"].stdout.splitlines()]
+    layers, hidden, wide, updates = 3, 96, 4352, 2
+    attention, down = layers * hidden * hidden * 2 * updates, layers * hidden * wide * 2 * updates
+    packed = next(event["bytes_packed"] for event in events if event["event"] == "done")
+    assert packed == attention + (down if packs else 0)
+
+
 def test_job__versions_may_start_anywhere(tmp_path, models):
     with jobs.Job(tmp_path, models["qwen2"], "world=2,source=gathered", "engines=1,tp=2") as job:
         job.controller()

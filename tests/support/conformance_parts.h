@@ -21,6 +21,7 @@ extern const struct conformance *conformance_subject;
 	X(write__moves_exactly_its_bytes_at_any_size) \
 	X(write__counts_what_is_done_in_order) \
 	X(write__refuses_what_lies_outside_and_stays_usable) \
+	X(write_rows__gathers_them_where_they_lie_or_refuses) \
 	X(signal__carries_tag_payload_and_sequence) \
 	X(signal__is_never_seen_before_its_data) \
 	X(signal__goes_both_ways_at_once) \

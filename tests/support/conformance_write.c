@@ -107,6 +107,73 @@ void write__refuses_what_lies_outside_and_stays_usable(void **state)
 	pair_close(&pair);
 }
 
+/* Any part of the rows laid end to end, to any place. */
+static void check_rows(struct pair *pair, const struct transport_rows *rows, uint64_t from,
+		       uint64_t offset, uint64_t bytes)
+{
+	const unsigned char *first = rows->first;
+
+	memset(pair->to, 0xee, pair->bytes);
+	ok(transport_write_rows(pair->ab, rows, from, pair->remote, offset, bytes, soon(),
+				&error_));
+	write_and_signal(pair, 0, 0);
+	for (uint64_t i = 0; i < bytes; i++)
+		if (pair->to[offset + i] !=
+		    first[(from + i) / rows->row_bytes * rows->stride_bytes +
+			  (from + i) % rows->row_bytes])
+			fail_msg("byte %llu of rows of %llu", (unsigned long long)i,
+				 (unsigned long long)rows->row_bytes);
+	assert_true(all_bytes(pair->to, offset, 0xee));
+	assert_true(all_bytes(pair->to + offset + bytes, pair->bytes - offset - bytes, 0xee));
+}
+
+static void check_bad_rows(struct pair *pair)
+{
+	const struct transport_rows bad[] = {{NULL, 8, 8}, {pair->from, 0, 8}, {pair->from, 9, 8}};
+	const struct transport_rows good = {pair->from, 8, 16};
+	struct error error;
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		assert_int_equal(transport_write_rows(pair->ab, &bad[i], 0, pair->remote, 0, 8,
+						      soon(), &error),
+				 -ERROR_USAGE);
+	assert_int_equal(transport_write_rows(pair->ab, &good, 0, pair->remote, pair->bytes - 7, 8,
+					      soon(), &error),
+			 -ERROR_BOUNDS);
+}
+
+void write_rows__gathers_them_where_they_lie_or_refuses(void **state)
+{
+	static const uint64_t row_bytes[] = {1, 7, 64, 2049, 4096, 10000};
+	unsigned char memory[40000]; /* of no region */
+	struct error error;
+	struct pair pair;
+
+	(void)state;
+	open_pair(&pair, 64 * KIB);
+	for (uint64_t i = 0; i < sizeof(memory); i++)
+		memory[i] = (unsigned char)(i * 131 + (i >> 8) * 7);
+	for (size_t r = 0; r < sizeof(row_bytes) / sizeof(row_bytes[0]); r++) {
+		struct transport_rows rows = {memory, row_bytes[r], 2 * row_bytes[r]};
+		uint64_t all = sizeof(memory) / rows.stride_bytes * rows.row_bytes;
+
+		if (!transport_domain_caps(pair.a)->gathers) {
+			assert_int_equal(transport_write_rows(pair.ab, &rows, 0, pair.remote, 0, 1,
+							      soon(), &error),
+					 -ERROR_UNSUPPORTED);
+			assert_non_null(strstr(error.text, "pack them first"));
+			continue;
+		}
+		check_rows(&pair, &rows, 0, 0, 0);
+		check_rows(&pair, &rows, 0, 4095, all);
+		check_rows(&pair, &rows, all / 3, 1, all - all / 3);
+	}
+	if (transport_domain_caps(pair.a)->gathers)
+		check_bad_rows(&pair);
+	write_and_signal(&pair, 0, 64);
+	pair_close(&pair);
+}
+
 void pointer__stores_count_as_written(void **state)
 {
 	struct transport_signal signal;

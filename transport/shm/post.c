@@ -18,21 +18,57 @@ static int check_allowed(const struct transport_endpoint *endpoint, struct error
 	return 0;
 }
 
+/* At most `max` pieces of what is left of a write from its byte `at` on, as they lie. */
+static size_t pieces_of(const struct provider_write *write, uint64_t at, struct iovec *out,
+			size_t max)
+{
+	const struct transport_rows *rows = write->rows;
+	size_t count = 0;
+
+	if (!rows) {
+		*out = (struct iovec){(void *)(uintptr_t)(write->source + at), write->bytes - at};
+		return 1;
+	}
+	for (; count < max && at < write->bytes; count++) {
+		uint64_t row = (write->from + at) / rows->row_bytes;
+		uint64_t skip = (write->from + at) % rows->row_bytes;
+		uint64_t bytes = rows->row_bytes - skip, left = write->bytes - at;
+		const unsigned char *first = rows->first;
+
+		if (bytes > left)
+			bytes = left;
+		out[count] = (struct iovec){
+			(void *)(uintptr_t)(first + row * rows->stride_bytes + skip), bytes};
+		at += bytes;
+	}
+	return count;
+}
+
 static int write_one(struct transport_endpoint *endpoint, const struct provider_write *write,
 		     struct error *error)
 {
 	const struct shm_remote *remote = write->remote->state;
+	struct iovec pieces[SHM_PIECES_MAX];
+	uint64_t done = 0, moved;
+	int rc = 0;
 
 	if (remote->kind == SHM_MAPPED) {
-		copy_bytes(remote->memory + write->offset, write->source, write->bytes);
+		for (; done < write->bytes; done += pieces[0].iov_len) {
+			pieces_of(write, done, pieces, 1);
+			copy_bytes(remote->memory + write->offset + done, pieces[0].iov_base,
+				   pieces[0].iov_len);
+		}
 		return 0;
 	}
 	/* between death and a reused pid lies at least this look */
 	if (shm_peer_dead(endpoint))
 		return error_set(error, ERROR_PEER_LOST, "the process of %s has died",
 				 endpoint->name);
-	return shm_process_write(remote->pid, remote->address + write->offset, write->source,
-				 write->bytes, error);
+	for (; done < write->bytes && !rc; done += moved)
+		rc = shm_process_gather(remote->pid, remote->address + write->offset + done, pieces,
+					pieces_of(write, done, pieces, SHM_PIECES_MAX), &moved,
+					error);
+	return rc;
 }
 
 int shm_post_write(struct transport_endpoint *endpoint, uint32_t rail,

@@ -12,8 +12,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define CALL_BYTES_MAX (UINT64_C(1) << 30) /* the kernel moves at most 2 GiB less a page */
-
 #ifndef PR_SET_PTRACER
 #define PR_SET_PTRACER	   0x59616d61
 #define PR_SET_PTRACER_ANY ((unsigned long)-1)
@@ -50,29 +48,34 @@ static int vm_error(int errnum, const char *what, uint64_t pid, struct error *er
 			       "%s the memory of process %" PRIu64 " failed", what, pid);
 }
 
+/* A chunk is at most SHM_CHUNK_BYTES, far from the 2 GiB less a page that the kernel moves. */
+int shm_process_gather(uint64_t pid, uint64_t address, const struct iovec *pieces, size_t count,
+		       uint64_t *moved, struct error *error)
+{
+	struct iovec remote = {(void *)(uintptr_t)address, 0};
+	ssize_t n;
+
+	for (size_t i = 0; i < count; i++)
+		remote.iov_len += pieces[i].iov_len;
+	do
+		n = process_vm_writev((pid_t)pid, pieces, count, &remote, 1, 0);
+	while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return vm_error(errno, "writing", pid, error);
+	/* 0 of more than 0 bytes: the next byte cannot be written */
+	if (n == 0)
+		return vm_error(EFAULT, "writing", pid, error);
+	*moved = (uint64_t)n;
+	return 0;
+}
+
 int shm_process_write(uint64_t pid, uint64_t address, const void *source, uint64_t bytes,
 		      struct error *error)
 {
-	const unsigned char *from = source;
+	const struct iovec piece = {(void *)(uintptr_t)source, bytes};
+	uint64_t moved;
 
-	while (bytes) {
-		size_t step = bytes < CALL_BYTES_MAX ? (size_t)bytes : CALL_BYTES_MAX;
-		struct iovec local = {(void *)(uintptr_t)from, step};
-		struct iovec remote = {(void *)(uintptr_t)address, step};
-		ssize_t n = process_vm_writev((pid_t)pid, &local, 1, &remote, 1, 0);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return vm_error(errno, "writing", pid, error);
-		/* 0 of more than 0 bytes: the next byte cannot be written */
-		if (n == 0)
-			return vm_error(EFAULT, "writing", pid, error);
-		from += n;
-		address += (uint64_t)n;
-		bytes -= (uint64_t)n;
-	}
-	return 0;
+	return shm_process_gather(pid, address, &piece, 1, &moved, error);
 }
 
 /* Reading first: were the pid another process here, a write would hit a stranger's

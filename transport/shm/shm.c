@@ -29,6 +29,7 @@ static int domain_open(struct transport_domain *domain, struct error *error)
 		.passive_target = true,
 		.fence_waits = true,
 		.endpoints_parallel = true, /* a post is a copy, and touches its endpoint alone */
+		.gathers = true,
 		.write_bytes_max = SHM_CHUNK_BYTES,
 		.inflight_max = SHM_INFLIGHT_MAX,
 		.rails = 1,

@@ -35,11 +35,12 @@
 #include "transport/mailbox.h"
 #include "transport/provider.h"
 #include <sys/types.h>
+#include <sys/uio.h>
 
 #define SHM_COOKIE_BYTES  16
 #define SHM_BLOCK_BYTES   65536u
 #define SHM_HEAD_BYTES    4096u
-#define SHM_CHUNK_BYTES   (1u << 20)
+#define SHM_CHUNK_BYTES   (4u << 20)
 #define SHM_INFLIGHT_MAX  64
 #define SHM_HUGE_BYTES    (2u << 20)
 #define SHM_REGION_MAX    (UINT64_C(1) << 46)
@@ -173,7 +174,8 @@ int shm_identity_check(const struct identity *peer, const struct identity *self,
 
 struct shm_region {
 	enum shm_kind kind;
-	struct shm_memfd memfd;
+	struct shm_memfd memfd; /* mapped */
+	bool exported;          /* process */
 };
 
 struct shm_remote {
@@ -199,6 +201,11 @@ struct shm_endpoint {
 };
 
 /* process.c: process_vm_writev */
+#define SHM_PIECES_MAX 1024 /* IOV_MAX, which Linux does not change */
+/* The pieces, end to end; *moved may be less than all, not 0. */
+int shm_process_gather(uint64_t pid, uint64_t address, const struct iovec *pieces, size_t count,
+		       uint64_t *moved, struct error *error);
+/* A few bytes, within a page. */
 int shm_process_write(uint64_t pid, uint64_t address, const void *source, uint64_t bytes,
 		      struct error *error);
 int shm_process_probe(struct transport_endpoint *endpoint, struct error *error);

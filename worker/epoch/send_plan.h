@@ -29,6 +29,7 @@ struct send_source {
 	uint32_t follower;             /* source of the scales that are packed along with these values */
 	bool follows;                  /* this is one: it leaves when its values are packed */
 	bool slots;                    /* some row goes through the ring */
+	bool gathers;                  /* or would, but posts read its rows where they lie */
 	bool packs;                    /* a part of it is work: a slot, a mapped target, a sum, scales */
 	bool sum_parts;                /* its parts are the blocks of its sum */
 	bool joins_next;               /* a column of the same rows as the next source, beside it */

@@ -15,6 +15,8 @@
 #define SCRATCH_BYTES_MAX (32ull << 20) /* scales that wait for their values' pass, at most */
 /* A reader is fast from here on, and more columns would keep other threads waiting for them. */
 #define GROUP_ROW_BYTES 4096u
+/* Packed bytes are read faster than rows are gathered, and from so many rows on that pays. */
+#define PACK_ROWS 4u
 
 static int compare_u64(uint64_t a, uint64_t b)
 {
@@ -141,6 +143,17 @@ static void find_follower(struct send_plan *plan, const struct epoch *epoch, siz
 	plan->scratch_bytes += (source->pack.bytes + RING_ALIGN - 1) / RING_ALIGN * RING_ALIGN;
 }
 
+/* Where a post is the copy itself and can read rows in place, packing them first is a copy too many:
+ * for a few targets, and rows so long that no columns would be packed together. */
+static bool gathers(const struct epoch *epoch, const struct send_source *source)
+{
+	const struct pack *pack = &source->pack;
+
+	return transport_domain_caps(epoch->options.domain)->gathers && source->slots &&
+	       transform_plain(&pack->transform) && pack->from == pack->to &&
+	       pack->runs.row_bytes > GROUP_ROW_BYTES / 2 && source->row_count < PACK_ROWS;
+}
+
 /* Equal rows share a source. */
 int send_plan_find_sources(struct send_plan *plan, const struct epoch *epoch, struct error *error)
 {
@@ -185,6 +198,10 @@ int send_plan_find_sources(struct send_plan *plan, const struct epoch *epoch, st
 		      source->pack.runs.stride_bytes != source->pack.runs.row_bytes)))
 			rc = send_plan_bad_row(epoch, sorted[i], "it cannot go out as it lies",
 					       error);
+	}
+	for (size_t s = 0; s < plan->source_count && !rc; s++) {
+		plan->sources[s].gathers = gathers(epoch, &plan->sources[s]);
+		plan->sources[s].slots &= !plan->sources[s].gathers;
 	}
 	return rc;
 }

@@ -18,7 +18,8 @@
 struct doing {
 	struct pack_into into;
 	const unsigned char *from;	       /* POST: the part's bytes, */
-	const struct transport_region *region; /* which lie there */
+	const struct transport_region *region; /* which lie there, */
+	const struct send_source *rows;	       /* or in rows of this source, from `from` on */
 	uint64_t offset, bytes;		       /* of the piece */
 	uint32_t spins;			       /* of one WAIT_WRITE */
 };
@@ -63,6 +64,7 @@ static void look_up_post(struct sender *sender, const struct step *step, struct 
 	const struct send_plan *plan = &sender->epoch->send;
 	const struct send_source *source = &plan->sources[step->source];
 
+	doing->rows = NULL;
 	doing->bytes = source_part(source, step->part, &doing->offset);
 	doing->region = plan->replica_region;
 	if (plan->full || (source->slots && plan->rows[step->row].path == PATH_REPLICA)) {
@@ -75,7 +77,8 @@ static void look_up_post(struct sender *sender, const struct step *step, struct 
 		const unsigned char *first = (const unsigned char *)sender->data[source->tensor] +
 					     source->pack.runs.offset;
 
-		doing->from = first + doing->offset;
+		doing->rows = source->gathers ? source : NULL;
+		doing->from = doing->rows ? first : first + doing->offset;
 		doing->region =
 			ranges_find(sender->epoch->options.ranges, first, source->pack.bytes);
 	}
@@ -113,6 +116,23 @@ static int sums_target(struct sender *sender, uint32_t p, struct send_target *ta
 			 accept->sums_region);
 }
 
+static int write_to(struct sender *sender, const struct peer *peer, const struct doing *doing,
+		    const struct send_target *target, struct error *error)
+{
+	uint64_t deadline_ns = clock_deadline_ns(sender->epoch->wait_ms);
+	struct transport_rows rows;
+
+	if (!doing->rows)
+		return transport_write(peer->endpoint, doing->from, doing->region, target->remote,
+				       target->offset + doing->offset, doing->bytes, deadline_ns,
+				       error);
+	rows = (struct transport_rows){doing->from, doing->rows->pack.runs.row_bytes,
+				       doing->rows->pack.runs.stride_bytes};
+	return transport_write_rows(peer->endpoint, &rows, doing->offset, target->remote,
+				    target->offset + doing->offset, doing->bytes, deadline_ns,
+				    error);
+}
+
 static int write_bytes(struct sender *sender, const struct step *step, const struct doing *doing,
 		       uint64_t *number, struct error *error)
 {
@@ -125,9 +145,7 @@ static int write_bytes(struct sender *sender, const struct step *step, const str
 	else
 		target = *executor_target(sender, &sender->epoch->send.rows[step->row]);
 	if (!rc)
-		rc = transport_write(peer->endpoint, doing->from, doing->region, target.remote,
-				     target.offset + doing->offset, doing->bytes,
-				     clock_deadline_ns(sender->epoch->wait_ms), error);
+		rc = write_to(sender, peer, doing, &target, error);
 	if (!rc)
 		*number = ++sender->writes[step->peer];
 	return rc;
@@ -144,6 +162,7 @@ static struct event post(struct sender *sender, const struct step *step, struct 
 	if (step->sums) {
 		const struct peer *peer = &epoch->peers[step->peer];
 
+		doing->rows = NULL;
 		doing->from = (const unsigned char *)(epoch->send.sums + peer->sums_first);
 		doing->region = epoch->send.sums_region;
 		doing->offset = 0;
