@@ -100,7 +100,7 @@ static int first_failure(const struct bench_shared *shared, const struct childre
 							  : "");
 }
 
-/* One round, from the gate before its memcpy to that before the next one; false: a process failed. */
+/* One round, from the gate before its copy to that before the next one; false: a process failed. */
 static bool run_round(struct waiting *waiting, const struct bench_options *options,
 		      struct bench_copy *copy, uint32_t number, struct bench_round *round,
 		      struct error *error)
@@ -111,15 +111,15 @@ static bool run_round(struct waiting *waiting, const struct bench_options *optio
 
 	if (!(number == 0      ? gate_after(waiting, BENCH_CONTENTS)
 	      : number == last ? gate_after(waiting, BENCH_OTHER_CONTENTS)
-			       : gate(waiting)) ||
-	    !time_phase(waiting, &before))
+			       : gate(waiting)))
 		return false;
 	round->bytes = atomic_load(&shared->bytes);
 	if (!copy->source &&
 	    bench_copy_open(copy, round->bytes, options->train.world, options->pack_threads, error))
 		return false;
 	round->copy = bench_copy_run(copy);
-	if (!gate(waiting) || !time_phase(waiting, &round->seconds) || !time_phase(waiting, &after))
+	if (!gate(waiting) || !time_phase(waiting, &before) ||
+	    !time_phase(waiting, &round->seconds) || !time_phase(waiting, &after))
 		return false;
 	round->rate = (double)round->bytes / round->seconds;
 	round->memcpy_before = (double)round->bytes / before;

@@ -5,7 +5,7 @@
  *   parent ── fork ──► trainers, inference ranks (each a host program over weft.h)
  *          └─ exec ──► weft-controller
  *
- *   every round:  gate | memcpy of the same bytes by the trainers | gate | the parent's plain copy |
+ *   every round:  gate | the parent's plain copy | gate | memcpy of the same bytes by the trainers |
  *                 gate | the update | gate | the memcpy once more | gate
  *
  * The rounds interleave, so a machine whose speed drifts slows both alike; the ratio of a line

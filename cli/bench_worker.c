@@ -267,11 +267,11 @@ static int run_trainer(struct bench_shared *shared, const struct bench_options *
 			rc = bench_fill(shared, options,
 					round ? BENCH_OTHER_CONTENTS : BENCH_CONTENTS,
 					trainer.worker, trainer.data, seed, error);
-		if (rc || !bench_gate(shared, NULL, NULL))
+		if (rc || !bench_gate(shared, NULL, NULL) || !bench_gate(shared, NULL, NULL))
 			break;
 		trainer_memcpy(&trainer);
 		done_now(shared);
-		if (!bench_gate(shared, NULL, NULL) || !bench_gate(shared, NULL, NULL))
+		if (!bench_gate(shared, NULL, NULL))
 			break;
 		rc = trainer_update(&trainer, round + 1, error);
 		if (round + 1 == options->warmup + options->updates)
