@@ -3,7 +3,8 @@
  * array.h -- growable arrays: ARRAY(type) is {items, count, capacity}.
  *
  * A zeroed struct is an empty array. array_push() returns a pointer to a new zeroed item, or
- * NULL when out of memory (the array is unchanged then). Pointers to items move on growth.
+ * NULL when out of memory (the array is unchanged then). array_add(array, value) pushes a value,
+ * false when out of memory. Pointers to items move on growth.
  */
 #ifndef BASE_ARRAY_H
 #define BASE_ARRAY_H
@@ -22,6 +23,15 @@
 	((__typeof__((array)->items))array_push_raw((void **)&(array)->items,              \
 						    &(array)->count, &(array)->capacity,   \
 						    sizeof(*(array)->items)))
+
+#define array_add(array, ...)                                                              \
+	({                                                                                 \
+		__typeof__(*(array)->items) value_ = __VA_ARGS__;                          \
+		__typeof__(value_) *item_ = array_push(array);                             \
+		if (item_)                                                                 \
+			*item_ = value_;                                                   \
+		item_ != NULL;                                                             \
+	})
 
 #define array_free(array)                                                                  \
 	do {                                                                               \

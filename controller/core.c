@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static int no_memory(struct error *error)
+static int memory_is_out(struct error *error)
 {
 	return error_set(error, ERROR_MEMORY, "the controller is out of memory");
 }
@@ -12,33 +12,31 @@ static int no_memory(struct error *error)
 #define NOISE_LINES 100
 #define NOISE_MS    10000
 
-static int noise_summary(struct controller *controller)
+static void noise_summary(struct controller *controller)
 {
 	uint64_t more = controller->noise;
 
 	if (controller->now_ms < controller->noise_ms + NOISE_MS)
-		return 0;
+		return;
 	controller->noise_ms = controller->now_ms;
 	controller->noise = 0;
-	if (more <= NOISE_LINES)
-		return 0;
-	return say(controller, true, "%llu more like it in %.1f s were not logged",
-		   (unsigned long long)(more - NOISE_LINES), NOISE_MS / 1000.0);
+	if (more > NOISE_LINES)
+		say(controller, true, "%llu more like it in %.1f s were not logged",
+		    (unsigned long long)(more - NOISE_LINES), NOISE_MS / 1000.0);
 }
 
-int say_noise(struct controller *controller, const char *format, ...)
+void say_noise(struct controller *controller, const char *format, ...)
 {
 	char line[ERROR_TEXT_BYTES + 256];
 	va_list args;
 
-	if (noise_summary(controller))
-		return -ERROR_MEMORY;
+	noise_summary(controller);
 	if (++controller->noise > NOISE_LINES)
-		return 0;
+		return;
 	va_start(args, format);
 	vsnprintf(line, sizeof(line), format, args);
 	va_end(args);
-	return say(controller, true, "%s", line);
+	say(controller, true, "%s", line);
 }
 
 struct message *send_to(struct controller *controller, const char *peer, enum message_type type)
@@ -47,8 +45,6 @@ struct message *send_to(struct controller *controller, const char *peer, enum me
 
 	WEFT_ASSERT(*peer);
 	WEFT_ASSERT_OP(type, >=, MESSAGE_HEARTBEAT); /* the others are the workers' */
-	if (!action)
-		return NULL;
 	snprintf(action->peer, sizeof(action->peer), "%s", peer);
 	action->message.type = type;
 	snprintf(action->message.job, sizeof(action->message.job), "%s", controller->job);
@@ -57,26 +53,22 @@ struct message *send_to(struct controller *controller, const char *peer, enum me
 	return &action->message;
 }
 
-int send_refuse(struct controller *controller, const char *peer, uint64_t epoch,
-		const struct error *why)
+void send_refuse(struct controller *controller, const char *peer, uint64_t epoch,
+		 const struct error *why)
 {
 	struct message *message = send_to(controller, peer, MESSAGE_REFUSE);
 
 	WEFT_ASSERT_OP(why->code, !=, ERROR_NONE);
-	if (!message)
-		return -ERROR_MEMORY;
 	message->epoch = epoch;
 	message->u.refuse.code = (int)why->code;
-	message->u.refuse.text = memory_string(why->text);
-	return message->u.refuse.text ? 0 : -ERROR_MEMORY;
+	message->u.refuse.text = action_string(controller->actions, why->text);
 }
 
-int say_refused(struct controller *controller, const char *peer, uint64_t epoch,
-		const struct error *why)
+void say_refused(struct controller *controller, const char *peer, uint64_t epoch,
+		 const struct error *why)
 {
-	if (say_noise(controller, "refused: %s", why->text))
-		return -ERROR_MEMORY;
-	return send_refuse(controller, peer, epoch, why);
+	say_noise(controller, "refused: %s", why->text);
+	send_refuse(controller, peer, epoch, why);
 }
 
 #define TO(state) (1u << CONTROLLER_##state)
@@ -94,16 +86,13 @@ void controller_enter(struct controller *controller, enum controller_state state
 	controller->state = state;
 }
 
-int controller_exit(struct controller *controller, const struct error *why)
+void controller_exit(struct controller *controller, const struct error *why)
 {
 	struct action *action = action_push(controller->actions, CONTROLLER_EXIT);
 
-	if (!action)
-		return -ERROR_MEMORY;
 	if (why)
 		action->error = *why;
 	controller_enter(controller, CONTROLLER_DONE);
-	return 0;
 }
 
 static int check_options(const struct controller_options *options, struct error *error)
@@ -161,13 +150,13 @@ int controller_new(struct controller **out, const struct controller_options *opt
 		return rc;
 	controller = memory_zalloc(1, sizeof(*controller));
 	if (!controller)
-		return no_memory(error);
+		return memory_is_out(error);
 	controller->options = *options;
 	controller->job = memory_string(options->job);
 	controller->options.job = controller->job;
 	if (!controller->job || membership_init(&controller->members, options->train.world,
 						infer_ranks(&options->infer)))
-		rc = no_memory(error);
+		rc = memory_is_out(error);
 	if (!rc)
 		rc = choose_routing(controller, error);
 	if (rc) {
@@ -196,7 +185,7 @@ void controller_free(struct controller **out)
 	*out = NULL;
 }
 
-typedef int (*handler)(struct controller *, struct slot *, struct message *);
+typedef void (*handler)(struct controller *, struct slot *, struct message *);
 static const handler handlers[MESSAGE_TYPE_COUNT] = {
 	[MESSAGE_DECLARE] = declarations_take,	  [MESSAGE_LAYOUT] = declarations_body,
 	[MESSAGE_HOLDING] = declarations_body,	  [MESSAGE_ENDPOINTS] = exchange_endpoints,
@@ -204,96 +193,95 @@ static const handler handlers[MESSAGE_TYPE_COUNT] = {
 	[MESSAGE_LEAVE] = members_leave,	  [MESSAGE_HEARTBEAT] = members_heartbeat,
 };
 
-static int other_job(struct controller *controller, const char *peer, const struct message *message)
+static void other_job(struct controller *controller, const char *peer,
+		      const struct message *message)
 {
 	char name[MEMBER_TEXT_BYTES];
 	struct member member;
 	struct error why;
 
 	if (message->type != MESSAGE_HELLO)
-		return 0;
+		return;
 	member = (struct member){message->u.hello.role, message->u.hello.rank};
 	error_set(&why, ERROR_JOB,
 		  "%s (host %s, pid %llu) belongs to job '%s', and this is the controller of "
 		  "job '%s': check --job and the controller's address",
 		  member_text(member, name), message->u.hello.host,
 		  (unsigned long long)message->u.hello.pid, message->job, controller->job);
-	return say_refused(controller, peer, message->epoch, &why);
+	say_refused(controller, peer, message->epoch, &why);
 }
 
 /* A stranger who is past hello: of an epoch that failed, or of another controller. Its last
  * words need no answer. */
-static int stranger(struct controller *controller, const char *peer, const struct message *message)
+static void stranger(struct controller *controller, const char *peer, const struct message *message)
 {
 	struct error why;
-	bool was = false;
-	int rc;
 
-	if (message->type == MESSAGE_LEAVE || message->type == MESSAGE_FAILURE)
-		return 0;
-	rc = ending_answer_former(controller, peer, message, &was);
-	if (rc || was)
-		return rc;
+	if (message->type == MESSAGE_LEAVE || message->type == MESSAGE_FAILURE ||
+	    ending_answer_former(controller, peer, message))
+		return;
 	error_set(&why, ERROR_CONTROLLER_LOST,
 		  "this controller (started %.1f s ago) does not know this worker: the one it "
 		  "joined is gone, or gave it up",
 		  (double)(controller->now_ms - controller->started_ms) / 1000.0);
-	if (say_noise(controller, "%s from %s, which never joined: told so",
-		      message_type_name(message->type), peer))
-		return -ERROR_MEMORY;
-	return send_refuse(controller, peer, message->epoch, &why);
+	say_noise(controller, "%s from %s, which never joined: told so",
+		  message_type_name(message->type), peer);
+	send_refuse(controller, peer, message->epoch, &why);
 }
 
-static int received(struct controller *controller, const char *peer, struct message *message)
+static void received(struct controller *controller, const char *peer, struct message *message)
 {
 	struct slot *slot;
 
-	if (controller->state == CONTROLLER_DONE)
-		return 0;
-	if (strcmp(message->job, controller->job) != 0)
-		return other_job(controller, peer, message);
-	if (message->type == MESSAGE_HELLO)
-		return members_hello(controller, peer, message);
-	if ((unsigned)message->type >= MESSAGE_TYPE_COUNT || !handlers[message->type])
-		return say_noise(controller,
-				 "dropped: a %s from %s, which only "
-				 "controllers send",
-				 message_type_name(message->type), peer);
+	if (strcmp(message->job, controller->job) != 0) {
+		other_job(controller, peer, message);
+		return;
+	}
+	if (message->type == MESSAGE_HELLO) {
+		members_hello(controller, peer, message);
+		return;
+	}
+	if ((unsigned)message->type >= MESSAGE_TYPE_COUNT || !handlers[message->type]) {
+		say_noise(controller, "dropped: a %s from %s, which only controllers send",
+			  message_type_name(message->type), peer);
+		return;
+	}
 	slot = membership_find(&controller->members, message->from);
-	if (!slot)
-		return stranger(controller, peer, message);
+	if (!slot) {
+		stranger(controller, peer, message);
+		return;
+	}
 	if (message->epoch != controller->number)
-		return 0; /* stale: of an earlier plan */
+		return; /* stale: of an earlier plan */
 	membership_heard(slot, peer, controller->now_ms);
 	if (slot->presence == PRESENCE_LEFT && message->type != MESSAGE_LEAVE)
-		return 0;
+		return;
 	if (controller->state == CONTROLLER_FAILED)
-		return ending_answer(controller, slot, message);
-	return handlers[message->type](controller, slot, message);
+		ending_answer(controller, slot, message);
+	else
+		handlers[message->type](controller, slot, message);
 }
 
-static int broken(struct controller *controller, const char *peer, const struct error *what)
+static void broken(struct controller *controller, const char *peer, const struct error *what)
 {
 	struct slot *slot = membership_at(&controller->members, peer);
 	char who[WORKER_TEXT_BYTES];
 	struct error why = *what;
-	int rc;
 
 	if (!slot || controller->state == CONTROLLER_GATHER) {
 		error_wrap(&why, "message of %s refused", slot ? slot_text(slot, who) : peer);
-		if (say_noise(controller, "%s", why.text))
-			return -ERROR_MEMORY;
-		rc = send_refuse(controller, peer, slot ? controller->number : 0, &why);
-		return !rc && slot ? declarations_drop(controller, slot) : rc;
+		say_noise(controller, "%s", why.text);
+		send_refuse(controller, peer, slot ? controller->number : 0, &why);
+		if (slot)
+			declarations_drop(controller, slot);
+	} else if (controller->state <= CONTROLLER_RUN) {
+		error_wrap(&why, "%s sent what cannot be read", slot_text(slot, who));
+		ending_fail(controller, slot, &why);
 	}
-	if (controller->state != CONTROLLER_EXCHANGE && controller->state != CONTROLLER_RUN)
-		return 0;
-	error_wrap(&why, "%s sent what cannot be read", slot_text(slot, who));
-	return ending_fail(controller, slot, &why);
 }
 
 /* A controller that was stopped itself has not listened; nor has one that planned. */
-static int forgive_own_sleep(struct controller *controller)
+static void forgive_own_sleep(struct controller *controller)
 {
 	const struct controller_options *options = &controller->options;
 	uint64_t gap = controller->now_ms - controller->stepped_ms;
@@ -302,7 +290,7 @@ static int forgive_own_sleep(struct controller *controller)
 	WEFT_ASSERT_OP(controller->now_ms, >=, controller->stepped_ms);
 	controller->planning = false;
 	if (!planned && !core_stood_still(gap, options->heartbeat_ms, options->lost_ms))
-		return 0;
+		return;
 	for (uint32_t i = 0; i < controller->members.count; i++) {
 		struct slot *slot = &controller->members.slots[i];
 
@@ -313,50 +301,52 @@ static int forgive_own_sleep(struct controller *controller)
 		for (uint32_t i = 0; controller->epoch && i < controller->epoch->count; i++)
 			controller->epoch->parties[i].plan_ms += gap;
 		controller->patience.since_ms += gap; /* it begins when the plans are out */
-		return 0;
+		return;
 	}
-	return say(controller, true,
-		   "the controller itself stood still for %.1f s; nobody is blamed for it",
-		   (double)gap / 1000.0);
+	say(controller, true,
+	    "the controller itself stood still for %.1f s; nobody is blamed for it",
+	    (double)gap / 1000.0);
 }
 
-static int plan(struct controller *controller)
+static void plan(struct controller *controller)
 {
 	if (!declarations_complete(controller))
-		return 0; /* it was when the step was asked for, and will be again */
+		return; /* it was when the step was asked for, and will be again */
 	controller->planning = true;
-	return exchange_begin(controller);
+	exchange_begin(controller);
 }
 
-static int tick(struct controller *controller)
+static void tick(struct controller *controller)
 {
-	int rc;
-
 	controller->ticked_ms = controller->now_ms;
-	if (noise_summary(controller))
-		return -ERROR_MEMORY;
-	rc = losses_silence(controller);
-	return rc ? rc : ending_deadlines(controller);
+	noise_summary(controller);
+	losses_silence(controller);
+	ending_deadlines(controller);
 }
 
-static int take(struct controller *controller, const struct controller_event *event)
+static void take(struct controller *controller, const struct controller_event *event)
 {
 	switch (event->type) {
 	case CONTROLLER_RECEIVED:
-		return received(controller, event->peer, event->message);
+		received(controller, event->peer, event->message);
+		break;
 	case CONTROLLER_BROKEN:
-		return broken(controller, event->peer, event->error);
+		broken(controller, event->peer, event->error);
+		break;
 	case CONTROLLER_PLAN:
-		return plan(controller);
+		plan(controller);
+		break;
 	case CONTROLLER_TICK:
-		return tick(controller);
+		tick(controller);
+		break;
 	case CONTROLLER_INTERRUPT:
 		controller->restarts_left = 0;
 		if (controller->state == CONTROLLER_FAILED)
-			return controller_exit(controller, &controller->failure);
-		return ending_fail(controller, NULL, event->error);
+			controller_exit(controller, &controller->failure);
+		else
+			ending_fail(controller, NULL, event->error);
+		break;
 	}
-	return 0;
 }
 
 /* What holds between two steps, whatever came. */
@@ -399,20 +389,16 @@ static void check(const struct controller *controller, const struct controller_e
 int controller_step(struct controller *controller, const struct controller_event *event,
 		    struct actions *actions, struct error *error)
 {
-	int rc;
-
 	if (event->peer && strlen(event->peer) >= PEER_BYTES)
 		return 0; /* no worker of ours: it could not be answered */
 	controller->actions = actions;
 	controller->now_ms = event->now_ms;
-	rc = forgive_own_sleep(controller);
+	forgive_own_sleep(controller);
 	controller->stepped_ms = event->now_ms;
-	if (!rc && controller->state != CONTROLLER_DONE)
-		rc = take(controller, event);
-	if (rc) {
-		WEFT_ASSERT_OP(rc, ==, -ERROR_MEMORY);
-		return no_memory(error);
-	}
+	if (controller->state != CONTROLLER_DONE)
+		take(controller, event);
+	if (actions->failed)
+		return memory_is_out(error);
 	check(controller, event);
 	return 0;
 }

@@ -7,22 +7,21 @@
 
 #include <string.h>
 
-static int want(struct controller *controller, const struct slot *slot)
+static void want(struct controller *controller, const struct slot *slot)
 {
 	struct message *message = send_to(controller, slot->peer, MESSAGE_WANT);
 	const struct body *body = slot->worker->body;
 
 	WEFT_ASSERT(!controller->epoch); /* with one, the answer is its plan */
-	if (!message)
-		return -ERROR_MEMORY;
 	if (!body || body->asked != slot->worker)
-		return 0;
+		return;
 	message->u.want.digests = memory_alloc(sizeof(struct digest));
-	if (!message->u.want.digests)
-		return -ERROR_MEMORY;
+	if (!message->u.want.digests) {
+		no_memory(controller);
+		return;
+	}
 	message->u.want.digests[0] = body->digest;
 	message->u.want.digest_count = 1;
-	return 0;
 }
 
 /* Label by label: what two workers of one job must say alike. */
@@ -103,13 +102,12 @@ static bool agrees(const struct controller *controller, const struct slot *slot,
 	return agrees_with_specs(controller, slot, declare, why);
 }
 
-static int turn_away(struct controller *controller, struct slot *slot, const struct error *why)
+static void turn_away(struct controller *controller, struct slot *slot, const struct error *why)
 {
 	memory_free(slot->refused);
-	slot->refused = memory_string(why->text);
-	if (!slot->refused || say_refused(controller, slot->peer, controller->number, why))
-		return -ERROR_MEMORY;
-	return declarations_drop(controller, slot);
+	slot->refused = action_string(controller->actions, why->text);
+	say_refused(controller, slot->peer, controller->number, why);
+	declarations_drop(controller, slot);
 }
 
 bool declarations_complete(const struct controller *controller)
@@ -123,30 +121,30 @@ bool declarations_complete(const struct controller *controller)
 	       !membership_claimed(members, controller->options.heartbeat_ms);
 }
 
-int declarations_maybe_plan(struct controller *controller)
+void declarations_maybe_plan(struct controller *controller)
 {
-	if (!declarations_complete(controller) ||
-	    action_push(controller->actions, CONTROLLER_PLAN_DUE))
-		return 0;
-	return -ERROR_MEMORY;
+	if (declarations_complete(controller))
+		action_push(controller->actions, CONTROLLER_PLAN_DUE);
 }
 
-static int again(struct controller *controller, struct slot *slot,
-		 const struct message_declare *declare)
+static void again(struct controller *controller, struct slot *slot,
+		  const struct message_declare *declare)
 {
 	char who[WORKER_TEXT_BYTES];
 	struct error why;
 
-	if (controller->epoch)
-		return exchange_replay_plan(controller, slot);
-	if (digest_equal(declare->digest, slot->worker->declare.digest))
-		return want(controller, slot);
-	error_set(&why, ERROR_CONFLICT, "%s declared twice, with different contents",
-		  slot_text(slot, who));
-	return turn_away(controller, slot, &why);
+	if (controller->epoch) {
+		exchange_replay_plan(controller, slot);
+	} else if (digest_equal(declare->digest, slot->worker->declare.digest)) {
+		want(controller, slot);
+	} else {
+		error_set(&why, ERROR_CONFLICT, "%s declared twice, with different contents",
+			  slot_text(slot, who));
+		turn_away(controller, slot, &why);
+	}
 }
 
-int declarations_take(struct controller *controller, struct slot *slot, struct message *message)
+void declarations_take(struct controller *controller, struct slot *slot, struct message *message)
 {
 	struct message_declare *declare = &message->u.declare;
 	char who[WORKER_TEXT_BYTES];
@@ -154,29 +152,34 @@ int declarations_take(struct controller *controller, struct slot *slot, struct m
 	struct bodies *bodies = &controller->members.bodies;
 	struct body *body;
 
-	if (slot->presence != PRESENCE_JOINED)
-		return again(controller, slot, declare);
-	if (!agrees(controller, slot, declare, &why))
-		return turn_away(controller, slot, &why);
+	if (slot->presence != PRESENCE_JOINED) {
+		again(controller, slot, declare);
+		return;
+	}
+	if (!agrees(controller, slot, declare, &why)) {
+		turn_away(controller, slot, &why);
+		return;
+	}
 	WEFT_ASSERT_OP(controller->state, ==, CONTROLLER_GATHER);
 	body = bodies_find(bodies, slot->who.role, declare->digest);
 	if (!body)
 		body = bodies_add(bodies, slot->who.role, declare->digest);
-	if (!body)
-		return -ERROR_MEMORY;
+	if (!body) {
+		no_memory(controller);
+		return;
+	}
 	if (!body->known && !body->asked)
 		bodies_ask(bodies, body, slot->worker);
 	membership_declare(&controller->members, slot, declare, body);
-	if (say(controller, false, "%s declares%s", slot_text(slot, who),
-		body->known		      ? ", known already"
-		: body->asked == slot->worker ? ", asked for the contents"
-					      : "") ||
-	    want(controller, slot))
-		return -ERROR_MEMORY;
-	return declarations_maybe_plan(controller);
+	say(controller, false, "%s declares%s", slot_text(slot, who),
+	    body->known			  ? ", known already"
+	    : body->asked == slot->worker ? ", asked for the contents"
+					  : "");
+	want(controller, slot);
+	declarations_maybe_plan(controller);
 }
 
-int declarations_body(struct controller *controller, struct slot *slot, struct message *message)
+void declarations_body(struct controller *controller, struct slot *slot, struct message *message)
 {
 	bool layout = message->type == MESSAGE_LAYOUT;
 	struct body *body = slot->worker->body;
@@ -184,15 +187,16 @@ int declarations_body(struct controller *controller, struct slot *slot, struct m
 	struct error why;
 
 	if (controller->epoch)
-		return exchange_replay_plan(controller, slot);
-	if (slot->presence != PRESENCE_DECLARED)
-		return 0;
+		exchange_replay_plan(controller, slot);
+	if (controller->epoch || slot->presence != PRESENCE_DECLARED)
+		return;
 	if (layout != (slot->who.role == ROLE_INFERENCE) ||
 	    !digest_equal(body->digest,
 			  layout ? message->u.layout.digest : message->u.holding.digest)) {
 		error_set(&why, ERROR_CONFLICT, "%s sent a %s that is not the one it declared",
 			  slot_text(slot, who), layout ? "layout" : "holding");
-		return turn_away(controller, slot, &why);
+		turn_away(controller, slot, &why);
+		return;
 	}
 	WEFT_ASSERT(body->known || body->asked);
 	if (!body->known) {
@@ -206,17 +210,15 @@ int declarations_body(struct controller *controller, struct slot *slot, struct m
 		body->known = true;
 		bodies_stop_asking(&controller->members.bodies, body);
 	}
-	if (want(controller, slot))
-		return -ERROR_MEMORY;
-	return declarations_maybe_plan(controller);
+	want(controller, slot);
+	declarations_maybe_plan(controller);
 }
 
-int declarations_drop(struct controller *controller, struct slot *slot)
+void declarations_drop(struct controller *controller, struct slot *slot)
 {
 	struct membership *members = &controller->members;
 	struct body *body = slot->worker->body;
 	const struct slot *other = NULL;
-	int rc = 0;
 
 	WEFT_ASSERT_OP(controller->state, ==, CONTROLLER_GATHER);
 	if (body && body->asked == slot->worker) {
@@ -226,15 +228,14 @@ int declarations_drop(struct controller *controller, struct slot *slot)
 			if (it != slot && it->worker && it->worker->body == body)
 				other = it;
 		}
-		if (other)
+		if (other) {
 			bodies_ask(&members->bodies, body, other->worker);
-		else
+			want(controller, other);
+		} else {
 			bodies_stop_asking(&members->bodies, body);
+		}
 	}
-	if (other)
-		rc = want(controller, other);
 	membership_clear(members, slot);
 	if (body)
 		bodies_drop_unused(&members->bodies, body);
-	return rc;
 }

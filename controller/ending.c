@@ -9,22 +9,21 @@
 #include "controller/state.h"
 
 /* LOST when one worker is to blame, REFUSE when it is the job as a whole. */
-static int tell(struct controller *controller, const char *peer, uint64_t epoch)
+static void tell(struct controller *controller, const char *peer, uint64_t epoch)
 {
 	struct message *message;
 
 	WEFT_ASSERT_OP(controller->failure.code, !=, ERROR_NONE);
-	if (!controller->blamed_someone)
-		return send_refuse(controller, peer, epoch, &controller->failure);
+	if (!controller->blamed_someone) {
+		send_refuse(controller, peer, epoch, &controller->failure);
+		return;
+	}
 	message = send_to(controller, peer, MESSAGE_LOST);
-	if (!message)
-		return -ERROR_MEMORY;
 	message->epoch = epoch;
 	message->u.lost.code = (int)controller->failure.code;
 	message->u.lost.member = controller->blamed;
 	message->u.lost.incarnation = controller->blamed_incarnation;
-	message->u.lost.text = memory_string(controller->failure.text);
-	return message->u.lost.text ? 0 : -ERROR_MEMORY;
+	message->u.lost.text = action_string(controller->actions, controller->failure.text);
 }
 
 static bool may_restart(const struct controller *controller, const struct error *why)
@@ -32,22 +31,19 @@ static bool may_restart(const struct controller *controller, const struct error 
 	return controller->restarts_left > 0 && error_exit_code(why->code) != 78;
 }
 
-static int gather_again(struct controller *controller)
+static void gather_again(struct controller *controller)
 {
 	struct membership *members = &controller->members;
 
 	epoch_free(&controller->epoch);
 	for (uint32_t i = 0; i < members->count; i++) {
 		struct slot *slot = &members->slots[i];
-		struct former *former;
 
-		if (slot_present(slot)) {
-			former = array_push(&controller->formers);
-			if (!former)
-				return -ERROR_MEMORY;
-			former->incarnation = slot->worker->hello.incarnation;
-			former->epoch = controller->number;
-		}
+		if (slot_present(slot) &&
+		    !array_add(
+			    &controller->formers,
+			    (struct former){slot->worker->hello.incarnation, controller->number}))
+			no_memory(controller);
 		if (slot->worker && slot->worker->body)
 			bodies_stop_asking(&members->bodies, slot->worker->body);
 		membership_clear(members, slot);
@@ -59,28 +55,25 @@ static int gather_again(struct controller *controller)
 	controller->restarts_left--;
 	controller_enter(controller, CONTROLLER_GATHER);
 	patience_begin(&controller->patience, controller->now_ms);
-	if (say(controller, true, "gathering again as epoch %llu, %u restarts left",
-		(unsigned long long)controller->number, controller->restarts_left))
-		return -ERROR_MEMORY;
-	return 0;
+	say(controller, true, "gathering again as epoch %llu, %u restarts left",
+	    (unsigned long long)controller->number, controller->restarts_left);
 }
 
 /* Everyone who can be told has been. */
-static int maybe_exit(struct controller *controller)
+static void maybe_exit(struct controller *controller)
 {
 	const struct membership *members = &controller->members;
 
 	WEFT_ASSERT_OP(controller->state, ==, CONTROLLER_FAILED);
-	if (members->in[PRESENCE_ABSENT] + members->in[PRESENCE_LEFT] + members->in[PRESENCE_LOST] <
+	if (members->in[PRESENCE_ABSENT] + members->in[PRESENCE_LEFT] +
+		    members->in[PRESENCE_LOST] ==
 	    members->count)
-		return 0;
-	return controller_exit(controller, &controller->failure);
+		controller_exit(controller, &controller->failure);
 }
 
-int ending_fail(struct controller *controller, const struct slot *blamed, const struct error *why)
+void ending_fail(struct controller *controller, const struct slot *blamed, const struct error *why)
 {
 	const struct membership *members = &controller->members;
-	int rc = 0;
 
 	WEFT_ASSERT_OP(controller->state, <=, CONTROLLER_RUN);
 	WEFT_ASSERT_OP(why->code, !=, ERROR_NONE);
@@ -91,42 +84,43 @@ int ending_fail(struct controller *controller, const struct slot *blamed, const 
 		controller->blamed = blamed->who;
 		controller->blamed_incarnation = blamed->worker->hello.incarnation;
 	}
-	if (say(controller, true, "the job fails: %s", why->text))
-		return -ERROR_MEMORY;
-	for (uint32_t i = 0; !rc && i < members->count; i++)
+	say(controller, true, "the job fails: %s", why->text);
+	for (uint32_t i = 0; i < members->count; i++)
 		if (slot_present(&members->slots[i]))
-			rc = tell(controller, members->slots[i].peer, controller->number);
-	if (rc)
-		return rc;
-	if (may_restart(controller, why))
-		return gather_again(controller);
+			tell(controller, members->slots[i].peer, controller->number);
+	if (may_restart(controller, why)) {
+		gather_again(controller);
+		return;
+	}
 	controller_enter(controller, CONTROLLER_FAILED);
 	controller->grace_ms = controller->now_ms + controller->options.lost_ms;
-	return maybe_exit(controller);
+	maybe_exit(controller);
 }
 
-int ending_answer(struct controller *controller, struct slot *slot, struct message *message)
+void ending_answer(struct controller *controller, struct slot *slot, struct message *message)
 {
 	WEFT_ASSERT_OP(controller->state, ==, CONTROLLER_FAILED);
-	if (message->type != MESSAGE_LEAVE)
-		return tell(controller, slot->peer, message->epoch);
+	if (message->type != MESSAGE_LEAVE) {
+		tell(controller, slot->peer, message->epoch);
+		return;
+	}
 	if (slot->presence != PRESENCE_LEFT)
 		membership_gone(&controller->members, slot, PRESENCE_LEFT);
-	return maybe_exit(controller);
+	maybe_exit(controller);
 }
 
-int ending_answer_former(struct controller *controller, const char *peer,
-			 const struct message *message, bool *was)
+bool ending_answer_former(struct controller *controller, const char *peer,
+			  const struct message *message)
 {
 	for (size_t i = 0; i < controller->formers.count; i++) {
 		const struct former *former = &controller->formers.items[i];
 
-		if (former->incarnation != message->from || former->epoch != message->epoch)
-			continue;
-		*was = true;
-		return tell(controller, peer, message->epoch);
+		if (former->incarnation == message->from && former->epoch == message->epoch) {
+			tell(controller, peer, message->epoch);
+			return true;
+		}
 	}
-	return 0;
+	return false;
 }
 
 static uint64_t limit_ms(const struct controller *controller)
@@ -135,7 +129,7 @@ static uint64_t limit_ms(const struct controller *controller)
 						      : controller->options.exchange_timeout_ms;
 }
 
-static int late(struct controller *controller, uint64_t waited)
+static void late(struct controller *controller, uint64_t waited)
 {
 	bool gathering = controller->state == CONTROLLER_GATHER;
 	const struct slot *first = NULL;
@@ -161,37 +155,36 @@ static int late(struct controller *controller, uint64_t waited)
 	for (uint32_t i = 0; !first && epoch && i < epoch->count; i++)
 		if (epoch->parties[i].leg < LEG_CONNECTED)
 			first = &controller->members.slots[i];
-	return ending_fail(controller, first, &why);
+	ending_fail(controller, first, &why);
 }
 
-static int still_waiting(struct controller *controller)
+static void still_waiting(struct controller *controller)
 {
 	uint64_t waited = controller->now_ms - controller->patience.since_ms;
 	struct text text = {0};
-	int rc;
 
 	view_missing(controller, &text);
-	rc = say(controller, true, "still waiting for %s, %.1f of %.1f s", text_string(&text),
-		 (double)waited / 1000.0, (double)limit_ms(controller) / 1000.0);
+	say(controller, true, "still waiting for %s, %.1f of %.1f s", text_string(&text),
+	    (double)waited / 1000.0, (double)limit_ms(controller) / 1000.0);
 	text_fini(&text);
-	return rc;
 }
 
-int ending_deadlines(struct controller *controller)
+void ending_deadlines(struct controller *controller)
 {
 	if (controller->state == CONTROLLER_FAILED && controller->now_ms >= controller->grace_ms)
-		return controller_exit(controller, &controller->failure);
+		controller_exit(controller, &controller->failure);
 	if (controller->state != CONTROLLER_GATHER && controller->state != CONTROLLER_EXCHANGE)
-		return 0;
+		return;
 	switch (patience_look(&controller->patience, controller->now_ms, limit_ms(controller))) {
 	case PATIENCE_ENDS:
-		return late(controller, controller->now_ms - controller->patience.since_ms);
+		late(controller, controller->now_ms - controller->patience.since_ms);
+		break;
 	case PATIENCE_WARNS:
-		return still_waiting(controller);
+		still_waiting(controller);
+		break;
 	case PATIENCE_WAITS:
 		break;
 	}
-	return 0;
 }
 
 uint64_t ending_next_ms(const struct controller *controller)

@@ -229,11 +229,10 @@ int epoch_cluster(struct topology **topology, const struct epoch *epoch, struct 
 	int rc = gather(&gathering, error);
 
 	if (!rc && gathering.without)
-		rc = action_log(actions, false,
-				"%u of %u workers report no NIC: each counts as having one of %.4g "
-				"Gb/s",
-				gathering.without, epoch->count,
-				(double)TOPOLOGY_FLAT_BYTES_PER_SECOND * 8 / 1e9);
+		action_log(actions, false,
+			   "%u of %u workers report no NIC: each counts as having one of %.4g Gb/s",
+			   gathering.without, epoch->count,
+			   (double)TOPOLOGY_FLAT_BYTES_PER_SECOND * 8 / 1e9);
 	memory_free(gathering.host_of);
 	memory_free(gathering.next);
 	memory_free(gathering.own);

@@ -22,46 +22,36 @@ static int send_plan(struct controller *controller, struct slot *slot, struct er
 	struct message *message = send_to(controller, slot->peer, MESSAGE_PLAN);
 	uint32_t party = party_of(controller, slot);
 
-	if (!message)
-		return -ERROR_MEMORY;
 	controller->epoch->parties[party].plan_ms = controller->now_ms;
 	message->u.plan.update_timeout_ms = controller->options.update_timeout_ms;
 	return epoch_rows(controller->epoch, party, &message->u.plan, why);
 }
 
-static int announce(struct controller *controller)
+static void announce(struct controller *controller)
 {
 	const struct epoch *epoch = controller->epoch;
 	const struct table *table = epoch->table;
 	char bytes[TEXT_SHORT_BYTES], digest[DIGEST_TEXT_BYTES];
-	struct action *action;
 	struct text names = {0};
 	uint64_t total = 0;
 	size_t unwanted = 0;
-	int rc;
 
 	for (size_t r = 0; r < table->route_count; r++)
 		total += table->routes[r].bytes;
-	rc = say(controller, false,
-		 "plan of epoch %llu by %s, order %s: %zu routes, %zu pieces, %s, digest %s",
-		 (unsigned long long)epoch->number, table->policy, table->order, table->route_count,
-		 table->piece_count, bytes_text(total, bytes), digest_text(table->digest, digest));
-	if (!rc)
-		rc = epoch_unwanted(epoch, &names, &unwanted);
-	if (!rc && unwanted)
-		rc = say(controller, true,
-			 "%zu tensor%s held by trainers and wanted by no inference rank, and "
-			 "stay%s at home: %s",
-			 unwanted, unwanted == 1 ? " is" : "s are", unwanted == 1 ? "s" : "",
-			 text_string(&names));
+	say(controller, false,
+	    "plan of epoch %llu by %s, order %s: %zu routes, %zu pieces, %s, digest %s",
+	    (unsigned long long)epoch->number, table->policy, table->order, table->route_count,
+	    table->piece_count, bytes_text(total, bytes), digest_text(table->digest, digest));
+	if (epoch_unwanted(epoch, &names, &unwanted))
+		no_memory(controller);
+	else if (unwanted)
+		say(controller, true,
+		    "%zu tensor%s held by trainers and wanted by no inference rank, and stay%s at "
+		    "home: %s",
+		    unwanted, unwanted == 1 ? " is" : "s are", unwanted == 1 ? "s" : "",
+		    text_string(&names));
 	text_fini(&names);
-	if (rc)
-		return -ERROR_MEMORY;
-	action = action_push(controller->actions, CONTROLLER_TABLE);
-	if (!action)
-		return -ERROR_MEMORY;
-	action->table = table;
-	return 0;
+	action_push(controller->actions, CONTROLLER_TABLE)->table = table;
 }
 
 /* Of all who are here; beside the one that runs, if there is one. */
@@ -82,15 +72,17 @@ static int make_epoch(struct epoch **epoch, struct controller *controller, struc
 }
 
 /* The same workers would say the same again. */
-static int fail_for_good(struct controller *controller, int rc, const struct error *why)
+static void fail_for_good(struct controller *controller, int rc, const struct error *why)
 {
-	if (rc == -ERROR_MEMORY)
-		return -ERROR_MEMORY;
+	if (rc == -ERROR_MEMORY) {
+		no_memory(controller);
+		return;
+	}
 	controller->restarts_left = 0;
-	return ending_fail(controller, NULL, why);
+	ending_fail(controller, NULL, why);
 }
 
-int exchange_begin(struct controller *controller)
+void exchange_begin(struct controller *controller)
 {
 	struct membership *members = &controller->members;
 	struct epoch *epoch = NULL;
@@ -100,104 +92,98 @@ int exchange_begin(struct controller *controller)
 	WEFT_ASSERT(declarations_complete(controller));
 	bodies_forget_unused(&members->bodies);
 	rc = make_epoch(&epoch, controller, &why);
-	if (rc)
-		return fail_for_good(controller, rc, &why);
+	if (rc) {
+		fail_for_good(controller, rc, &why);
+		return;
+	}
 	epoch_free(&controller->epoch);
 	controller->epoch = epoch;
 	controller->attempts++;
 	controller_enter(controller, CONTROLLER_EXCHANGE);
 	patience_begin(&controller->patience, controller->now_ms);
-	rc = announce(controller);
-	if (rc)
-		return rc;
+	announce(controller);
 	for (uint32_t i = 0; !rc && i < members->count; i++)
 		rc = send_plan(controller, &members->slots[i], &why);
-	return rc ? fail_for_good(controller, rc, &why) : 0;
+	if (rc)
+		fail_for_good(controller, rc, &why);
 }
 
 /* Plans are large. While one is made and sent, its worker goes on asking twice a second; all
  * that waits here by then is answered by the plan that has just gone out. */
 #define PLAN_REPLAY_MS 250
 
-int exchange_replay_plan(struct controller *controller, struct slot *slot)
+void exchange_replay_plan(struct controller *controller, struct slot *slot)
 {
 	const struct party *party = &controller->epoch->parties[party_of(controller, slot)];
 	struct error why;
 	int rc;
 
 	if (party->leg != LEG_PLANNED || controller->now_ms < party->plan_ms + PLAN_REPLAY_MS)
-		return 0;
+		return;
 	rc = send_plan(controller, slot, &why);
-	return rc ? fail_for_good(controller, rc, &why) : 0;
+	if (rc)
+		fail_for_good(controller, rc, &why);
 }
 
-static int send_peers(struct controller *controller, uint32_t party)
+static void send_peers(struct controller *controller, uint32_t party)
 {
 	struct message *message;
 
 	if (!epoch_peers_ready(controller->epoch, party))
-		return 0;
+		return;
 	message = send_to(controller, controller->members.slots[party].peer, MESSAGE_PEERS);
-	if (!message)
-		return -ERROR_MEMORY;
-	return epoch_peers(controller->epoch, party, &message->u.peers);
+	if (epoch_peers(controller->epoch, party, &message->u.peers))
+		no_memory(controller);
 }
 
-int exchange_endpoints(struct controller *controller, struct slot *slot, struct message *message)
+void exchange_endpoints(struct controller *controller, struct slot *slot, struct message *message)
 {
 	struct epoch *epoch = controller->epoch;
 	struct message_endpoints *endpoints = &message->u.endpoints;
 	const struct party *party;
 	struct error why;
 	uint32_t index;
-	int rc = 0;
 
 	if (!epoch || endpoints->attempt != epoch->attempt)
-		return 0;
+		return;
 	index = party_of(controller, slot);
 	party = &epoch->parties[index];
-	if (party->leg != LEG_PLANNED)
-		return send_peers(controller, index);
-	if (epoch_opened(epoch, index, endpoints, &why))
-		return ending_fail(controller, slot, &why);
-	for (size_t i = 0; !rc && i < party->peer_count; i++)
-		rc = send_peers(controller, party->peers[i]);
-	return rc ? rc : send_peers(controller, index);
+	if (party->leg == LEG_PLANNED) {
+		if (epoch_opened(epoch, index, endpoints, &why)) {
+			ending_fail(controller, slot, &why);
+			return;
+		}
+		for (size_t i = 0; i < party->peer_count; i++)
+			send_peers(controller, party->peers[i]);
+	}
+	send_peers(controller, index);
 }
 
-static int go(struct controller *controller, const struct slot *slot)
+static void go(struct controller *controller, const struct slot *slot)
 {
-	struct message *message = send_to(controller, slot->peer, MESSAGE_GO);
-
-	if (!message)
-		return -ERROR_MEMORY;
-	message->u.go.attempt = controller->epoch->attempt;
-	return 0;
+	send_to(controller, slot->peer, MESSAGE_GO)->u.go.attempt = controller->epoch->attempt;
 }
 
-int exchange_connected(struct controller *controller, struct slot *slot, struct message *message)
+void exchange_connected(struct controller *controller, struct slot *slot, struct message *message)
 {
 	const struct membership *members = &controller->members;
 	struct epoch *epoch = controller->epoch;
 	uint32_t party;
-	int rc = 0;
 
 	if (!epoch || message->u.connected.attempt != epoch->attempt)
-		return 0;
+		return;
 	if (controller->state == CONTROLLER_RUN)
-		return go(controller, slot);
+		go(controller, slot);
 	party = party_of(controller, slot);
 	if (epoch->parties[party].leg != LEG_OPENED)
-		return 0;
+		return;
 	epoch_connected(epoch, party);
 	if (!epoch_all_connected(epoch))
-		return 0;
+		return;
 	WEFT_ASSERT_OP(members->in[PRESENCE_DECLARED], ==, members->count);
 	controller_enter(controller, CONTROLLER_RUN);
-	if (say(controller, false, "all %u workers are connected after %.1f s: go", members->count,
-		(double)(controller->now_ms - controller->patience.since_ms) / 1000.0))
-		return -ERROR_MEMORY;
-	for (uint32_t i = 0; !rc && i < members->count; i++)
-		rc = go(controller, &members->slots[i]);
-	return rc;
+	say(controller, false, "all %u workers are connected after %.1f s: go", members->count,
+	    (double)(controller->now_ms - controller->patience.since_ms) / 1000.0);
+	for (uint32_t i = 0; i < members->count; i++)
+		go(controller, &members->slots[i]);
 }

@@ -35,8 +35,8 @@ static void left_early_text(struct error *why, const struct slot *early,
 }
 
 /* The job fails because of the silent one, and not of the worker that ran into it. */
-static int blame_silent(struct controller *controller, struct slot *silent,
-			const struct slot *reporter, const char *text)
+static void blame_silent(struct controller *controller, struct slot *silent,
+			 const struct slot *reporter, const char *text)
 {
 	char who[WORKER_TEXT_BYTES], whom[WORKER_TEXT_BYTES];
 	struct error why;
@@ -47,10 +47,10 @@ static int blame_silent(struct controller *controller, struct slot *silent,
 		  slot_text(silent, who), (double)(controller->now_ms - silent->heard_ms) / 1000.0,
 		  (unsigned long long)silent->version, slot_text(reporter, whom), text);
 	membership_gone(&controller->members, silent, PRESENCE_LOST);
-	return ending_fail(controller, silent, &why);
+	ending_fail(controller, silent, &why);
 }
 
-int losses_report(struct controller *controller, struct slot *slot, struct message *message)
+void losses_report(struct controller *controller, struct slot *slot, struct message *message)
 {
 	const struct message_failure *failure = &message->u.failure;
 	bool running = controller->state == CONTROLLER_RUN;
@@ -69,8 +69,10 @@ int losses_report(struct controller *controller, struct slot *slot, struct messa
 	if (controller->state != CONTROLLER_GATHER && is_symptom(failure->code))
 		silent = membership_most_silent(&controller->members, slot, controller->now_ms,
 						2 * (uint64_t)controller->options.heartbeat_ms);
-	if (silent)
-		return blame_silent(controller, silent, slot, failure->text);
+	if (silent) {
+		blame_silent(controller, silent, slot, failure->text);
+		return;
+	}
 	/* who did all its updates and left is no loss; who still needs it is told so */
 	if (running && is_symptom(failure->code))
 		early = membership_first_left(&controller->members);
@@ -90,24 +92,21 @@ int losses_report(struct controller *controller, struct slot *slot, struct messa
 			  "%s failed at version %llu: %.700s", slot_text(slot, who),
 			  (unsigned long long)slot->version, failure->text);
 	text_fini(&missing);
-	return ending_fail(controller, early ? early : slot, &why);
+	ending_fail(controller, early ? early : slot, &why);
 }
 
-static int lost(struct controller *controller, struct slot *slot)
+static void lost(struct controller *controller, struct slot *slot)
 {
 	char who[WORKER_TEXT_BYTES];
 	struct text versions = {0};
 	struct error why;
-	int rc;
 
 	WEFT_ASSERT_OP(controller->now_ms, >=, slot->heard_ms + controller->options.lost_ms);
 	if (controller->state == CONTROLLER_GATHER) {
-		rc = say(controller, true, "%s is silent for %.1f s: its place is free again",
-			 slot_text(slot, who),
-			 (double)(controller->now_ms - slot->heard_ms) / 1000.0);
-		if (!rc)
-			rc = declarations_drop(controller, slot);
-		return rc;
+		say(controller, true, "%s is silent for %.1f s: its place is free again",
+		    slot_text(slot, who), (double)(controller->now_ms - slot->heard_ms) / 1000.0);
+		declarations_drop(controller, slot);
+		return;
 	}
 	membership_versions(&controller->members, &versions);
 	if (slot_claim_open(slot, controller->options.heartbeat_ms))
@@ -120,24 +119,19 @@ static int lost(struct controller *controller, struct slot *slot)
 			  (unsigned long long)slot->version, text_string(&versions));
 	text_fini(&versions);
 	membership_gone(&controller->members, slot, PRESENCE_LOST);
-	return ending_fail(controller, slot, &why);
+	ending_fail(controller, slot, &why);
 }
 
-int losses_silence(struct controller *controller)
+void losses_silence(struct controller *controller)
 {
 	uint64_t limit = controller->options.lost_ms;
 
 	for (uint32_t i = 0; i < controller->members.count; i++) {
 		struct slot *slot = &controller->members.slots[i];
-		int rc;
 
 		if (controller->state > CONTROLLER_RUN)
-			return 0;
-		if (!slot_present(slot) || controller->now_ms < slot->heard_ms + limit)
-			continue;
-		rc = lost(controller, slot);
-		if (rc)
-			return rc;
+			return;
+		if (slot_present(slot) && controller->now_ms >= slot->heard_ms + limit)
+			lost(controller, slot);
 	}
-	return 0;
 }

@@ -7,38 +7,36 @@
 #include <stdio.h>
 #include <string.h>
 
-static int welcome(struct controller *controller, const struct slot *slot)
+static void welcome(struct controller *controller, const struct slot *slot)
 {
 	struct message *message = send_to(controller, slot->peer, MESSAGE_WELCOME);
 
-	if (!message)
-		return -ERROR_MEMORY;
 	message->u.welcome.heartbeat_ms = controller->options.heartbeat_ms;
 	message->u.welcome.lost_ms = controller->options.lost_ms;
 	message->u.welcome.controller = controller->options.incarnation;
-	return 0;
 }
 
-static int join(struct controller *controller, struct slot *slot, const char *peer,
-		struct message *message)
+static void join(struct controller *controller, struct slot *slot, const char *peer,
+		 struct message *message)
 {
 	struct membership *members = &controller->members;
 	bool first = members->in[PRESENCE_ABSENT] == members->count;
 	char who[WORKER_TEXT_BYTES];
 
 	WEFT_ASSERT_OP(controller->state, ==, CONTROLLER_GATHER);
-	if (membership_join(members, slot, peer, &message->u.hello, controller->now_ms))
-		return -ERROR_MEMORY;
+	if (membership_join(members, slot, peer, &message->u.hello, controller->now_ms)) {
+		no_memory(controller);
+		return;
+	}
 	if (first) /* the wait starts with it */
 		patience_begin(&controller->patience, controller->now_ms);
-	if (say(controller, false, "%s joins, %u of %u here", slot_text(slot, who),
-		members->count - members->in[PRESENCE_ABSENT], members->count))
-		return -ERROR_MEMORY;
-	return welcome(controller, slot);
+	say(controller, false, "%s joins, %u of %u here", slot_text(slot, who),
+	    members->count - members->in[PRESENCE_ABSENT], members->count);
+	welcome(controller, slot);
 }
 
-static int out_of_range(struct controller *controller, const char *peer,
-			const struct message *message, uint32_t world)
+static void out_of_range(struct controller *controller, const char *peer,
+			 const struct message *message, uint32_t world)
 {
 	const struct message_hello *hello = &message->u.hello;
 	char spec[PARALLEL_TEXT_BYTES], name[MEMBER_TEXT_BYTES];
@@ -54,7 +52,7 @@ static int out_of_range(struct controller *controller, const char *peer,
 		  "with --%s %.300s, which has ranks 0..%u; start fewer or change the spec",
 		  member_text((struct member){hello->role, hello->rank}, name), hello->host,
 		  (unsigned long long)hello->pid, trainer ? "train" : "infer", spec, world - 1);
-	return say_refused(controller, peer, message->epoch, &why);
+	say_refused(controller, peer, message->epoch, &why);
 }
 
 /* Several processes may claim one rank in turn: the holder has to show itself once for all of
@@ -71,35 +69,34 @@ static bool claim_begins(const struct controller *controller, const struct slot 
 
 /* Another incarnation wants a rank that is held. Who is right shows within a heartbeat or
  * lost_ms; until then the claim is not answered, and the newcomer says hello again. */
-static int claim(struct controller *controller, struct slot *slot, const char *peer,
-		 struct message *message)
+static void claim(struct controller *controller, struct slot *slot, const char *peer,
+		  struct message *message)
 {
 	const struct message_hello *hello = &message->u.hello;
 	char who[WORKER_TEXT_BYTES];
 	struct error why;
 
 	WEFT_ASSERT_OP(slot->worker->hello.incarnation, !=, hello->incarnation);
-	if (controller->state == CONTROLLER_FAILED)
-		return say_refused(controller, peer, message->epoch, &controller->failure);
 	if (slot->presence == PRESENCE_LEFT) {
 		error_set(&why, ERROR_DUPLICATE_RANK,
 			  "%s has done its work and left this job; the process on host %s, pid "
 			  "%llu comes too late",
 			  slot_text(slot, who), hello->host, (unsigned long long)hello->pid);
-		return say_refused(controller, peer, message->epoch, &why);
+		say_refused(controller, peer, message->epoch, &why);
+		return;
 	}
 	if (slot->claim != hello->incarnation) {
 		bool anew = claim_begins(controller, slot);
 
 		slot->claim = hello->incarnation;
-		if (anew)
+		if (anew) {
 			slot->claim_ms = controller->now_ms;
-		if (anew &&
-		    say_noise(controller,
-			      "%s is claimed by another process (host %s, pid %llu): waiting "
-			      "for a heartbeat of the first",
-			      slot_text(slot, who), hello->host, (unsigned long long)hello->pid))
-			return -ERROR_MEMORY;
+			say_noise(controller,
+				  "%s is claimed by another process (host %s, pid %llu): waiting "
+				  "for a heartbeat of the first",
+				  slot_text(slot, who), hello->host,
+				  (unsigned long long)hello->pid);
+		}
 	}
 	if (!slot_claim_open(slot, controller->options.heartbeat_ms)) {
 		error_set(&why, ERROR_DUPLICATE_RANK,
@@ -107,86 +104,79 @@ static int claim(struct controller *controller, struct slot *slot, const char *p
 			  "refused; start each rank once",
 			  slot_text(slot, who), hello->host, (unsigned long long)hello->pid);
 		slot->claim = 0;
-		return say_refused(controller, peer, message->epoch, &why);
-	}
-	if (controller->now_ms < slot->heard_ms + controller->options.lost_ms)
-		return 0;
-	if (controller->state != CONTROLLER_GATHER) {
+		say_refused(controller, peer, message->epoch, &why);
+	} else if (controller->now_ms < slot->heard_ms + controller->options.lost_ms) {
+		return;
+	} else if (controller->state != CONTROLLER_GATHER) {
 		losses_restarted(&why, controller, slot);
-		return ending_fail(controller, slot, &why);
+		ending_fail(controller, slot, &why);
+	} else {
+		say(controller, true, "%s fell silent; host %s, pid %llu takes its place",
+		    slot_text(slot, who), hello->host, (unsigned long long)hello->pid);
+		declarations_drop(controller, slot);
+		join(controller, slot, peer, message);
 	}
-	if (say(controller, true, "%s fell silent; host %s, pid %llu takes its place",
-		slot_text(slot, who), hello->host, (unsigned long long)hello->pid) ||
-	    declarations_drop(controller, slot))
-		return -ERROR_MEMORY;
-	return join(controller, slot, peer, message);
 }
 
-int members_hello(struct controller *controller, const char *peer, struct message *message)
+void members_hello(struct controller *controller, const char *peer, struct message *message)
 {
 	const struct message_hello *hello = &message->u.hello;
 	struct membership *members = &controller->members;
 	struct slot *slot = membership_slot(members, hello->role, hello->rank);
 
-	if (!slot)
-		return out_of_range(controller, peer, message,
-				    membership_world(members, hello->role));
-	if (slot->presence == PRESENCE_ABSENT) {
+	if (!slot) {
+		out_of_range(controller, peer, message, membership_world(members, hello->role));
+	} else if (slot->worker && slot->worker->hello.incarnation == hello->incarnation) {
+		membership_heard(slot, peer, controller->now_ms);
 		if (controller->state == CONTROLLER_FAILED)
-			return say_refused(controller, peer, message->epoch, &controller->failure);
-		return join(controller, slot, peer, message);
+			ending_answer(controller, slot, message);
+		else
+			welcome(controller, slot);
+	} else if (controller->state == CONTROLLER_FAILED) {
+		say_refused(controller, peer, message->epoch, &controller->failure);
+	} else if (slot->presence == PRESENCE_ABSENT) {
+		join(controller, slot, peer, message);
+	} else {
+		claim(controller, slot, peer, message);
 	}
-	if (slot->worker->hello.incarnation != hello->incarnation)
-		return claim(controller, slot, peer, message);
-	membership_heard(slot, peer, controller->now_ms);
-	return controller->state == CONTROLLER_FAILED ? ending_answer(controller, slot, message)
-						      : welcome(controller, slot);
 }
 
-static int beat(struct controller *controller, const struct slot *slot, uint64_t sequence)
+static void beat(struct controller *controller, const struct slot *slot, uint64_t sequence)
 {
-	struct message *message = send_to(controller, slot->peer, MESSAGE_HEARTBEAT);
-
-	if (!message)
-		return -ERROR_MEMORY;
-	message->u.heartbeat.sequence = sequence;
-	return 0;
+	send_to(controller, slot->peer, MESSAGE_HEARTBEAT)->u.heartbeat.sequence = sequence;
 }
 
-int members_heartbeat(struct controller *controller, struct slot *slot, struct message *message)
+void members_heartbeat(struct controller *controller, struct slot *slot, struct message *message)
 {
 	if (message->u.heartbeat.version > slot->version)
 		slot->version = message->u.heartbeat.version;
-	if (beat(controller, slot, message->u.heartbeat.sequence))
-		return -ERROR_MEMORY;
-	return controller->state == CONTROLLER_GATHER ? declarations_maybe_plan(controller) : 0;
+	beat(controller, slot, message->u.heartbeat.sequence);
+	if (controller->state == CONTROLLER_GATHER)
+		declarations_maybe_plan(controller);
 }
 
-int members_leave(struct controller *controller, struct slot *slot, struct message *message)
+void members_leave(struct controller *controller, struct slot *slot, struct message *message)
 {
 	struct membership *members = &controller->members;
 	char who[WORKER_TEXT_BYTES];
 	struct error why;
 
-	if (beat(controller, slot, 0))
-		return -ERROR_MEMORY;
+	beat(controller, slot, 0);
 	if (slot->presence == PRESENCE_LEFT)
-		return 0;
+		return;
+	membership_gone(members, slot, PRESENCE_LEFT);
 	if (!message->u.leave.done || controller->state != CONTROLLER_RUN) {
 		error_set(&why, ERROR_PEER_LOST, "%s left %s", slot_text(slot, who),
 			  message->u.leave.done
 				  ? "before the job ran"
 				  : "before its work was done (interrupted or failed)");
-		membership_gone(members, slot, PRESENCE_LEFT);
-		return ending_fail(controller, slot, &why);
+		ending_fail(controller, slot, &why);
+		return;
 	}
-	membership_gone(members, slot, PRESENCE_LEFT);
-	if (say(controller, false, "%s leaves, its work done, %u of %u still here",
-		slot_text(slot, who), members->count - members->in[PRESENCE_LEFT], members->count))
-		return -ERROR_MEMORY;
+	say(controller, false, "%s leaves, its work done, %u of %u still here",
+	    slot_text(slot, who), members->count - members->in[PRESENCE_LEFT], members->count);
 	if (members->in[PRESENCE_LEFT] < members->count)
-		return 0;
-	if (say(controller, false, "done: all have left"))
-		return -ERROR_MEMORY;
-	return controller_exit(controller, NULL);
+		return;
+	say(controller, false, "done: all have left");
+	controller_exit(controller, NULL);
 }

@@ -65,62 +65,68 @@ struct controller {
 	uint64_t now_ms;
 };
 
-/* All that follows fails in one way, by returning -ERROR_MEMORY: what workers, files and the network
- * get wrong is answered in actions. */
+/* All that follows fails in one way, out of memory, and marks it in the actions: the step goes on as
+ * far as it can and fails at its end. What workers, files and the network get wrong is answered in
+ * actions. */
+static inline void no_memory(struct controller *controller)
+{
+	controller->actions->failed = true;
+}
 
 /* core.c */
 void controller_enter(struct controller *controller, enum controller_state state);
-/* A line for people; -ERROR_MEMORY. */
+/* A line for people. */
 #define say(controller, warn, ...) action_log((controller)->actions, warn, __VA_ARGS__)
 /* A warning that anyone on the network can cause, again and again: past a number of them in a
  * time they are only counted, and the log survives a flood. */
-int say_noise(struct controller *controller, const char *format, ...)
+void say_noise(struct controller *controller, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-/* A message to fill in place; NULL when out of memory. Strings in it must be owned. */
+/* A message to fill in place. Strings in it must be owned. */
 struct message *send_to(struct controller *controller, const char *peer, enum message_type type);
-int send_refuse(struct controller *controller, const char *peer, uint64_t epoch,
-		const struct error *why);
+void send_refuse(struct controller *controller, const char *peer, uint64_t epoch,
+		 const struct error *why);
 /* And says so in the log. */
-int say_refused(struct controller *controller, const char *peer, uint64_t epoch,
+void say_refused(struct controller *controller, const char *peer, uint64_t epoch,
 		const struct error *why);
-int controller_exit(struct controller *controller, const struct error *why);
+void controller_exit(struct controller *controller, const struct error *why);
 
 /* members.c */
-int members_hello(struct controller *controller, const char *peer, struct message *message);
-int members_heartbeat(struct controller *controller, struct slot *slot, struct message *message);
-int members_leave(struct controller *controller, struct slot *slot, struct message *message);
+void members_hello(struct controller *controller, const char *peer, struct message *message);
+void members_heartbeat(struct controller *controller, struct slot *slot, struct message *message);
+void members_leave(struct controller *controller, struct slot *slot, struct message *message);
 
 /* losses.c */
-int losses_report(struct controller *controller, struct slot *slot, struct message *message);
-int losses_silence(struct controller *controller);
+void losses_report(struct controller *controller, struct slot *slot, struct message *message);
+void losses_silence(struct controller *controller);
 void losses_restarted(struct error *why, const struct controller *controller,
 		      const struct slot *slot);
 
 /* declarations.c */
-int declarations_take(struct controller *controller, struct slot *slot, struct message *message);
-int declarations_body(struct controller *controller, struct slot *slot, struct message *message);
+void declarations_take(struct controller *controller, struct slot *slot, struct message *message);
+void declarations_body(struct controller *controller, struct slot *slot, struct message *message);
 /* Everything is here and nobody's place is in doubt. */
 bool declarations_complete(const struct controller *controller);
 /* Asks for planning when that is so. */
-int declarations_maybe_plan(struct controller *controller);
+void declarations_maybe_plan(struct controller *controller);
 /* While gathering: the place is free again. The worker's share of the asking passes to another,
  * and what only it declared goes with it. */
-int declarations_drop(struct controller *controller, struct slot *slot);
+void declarations_drop(struct controller *controller, struct slot *slot);
 
 /* exchange.c */
-int exchange_begin(struct controller *controller);
+void exchange_begin(struct controller *controller);
 /* The worker asks again: not for a plan that is on its way, or that it has. */
-int exchange_replay_plan(struct controller *controller, struct slot *slot);
-int exchange_endpoints(struct controller *controller, struct slot *slot, struct message *message);
-int exchange_connected(struct controller *controller, struct slot *slot, struct message *message);
+void exchange_replay_plan(struct controller *controller, struct slot *slot);
+void exchange_endpoints(struct controller *controller, struct slot *slot, struct message *message);
+void exchange_connected(struct controller *controller, struct slot *slot, struct message *message);
 
 /* ending.c */
 /* The job fails because of `blamed` (NULL: of no single worker). */
-int ending_fail(struct controller *controller, const struct slot *blamed, const struct error *why);
-int ending_answer(struct controller *controller, struct slot *slot, struct message *message);
-int ending_answer_former(struct controller *controller, const char *peer,
-			 const struct message *message, bool *was);
-int ending_deadlines(struct controller *controller);
+void ending_fail(struct controller *controller, const struct slot *blamed, const struct error *why);
+void ending_answer(struct controller *controller, struct slot *slot, struct message *message);
+/* False: it was in no epoch that failed. */
+bool ending_answer_former(struct controller *controller, const char *peer,
+			  const struct message *message);
+void ending_deadlines(struct controller *controller);
 uint64_t ending_next_ms(const struct controller *controller);
 
 /* view.c */

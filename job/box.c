@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "job/box.h"
 
+#include "base/compare.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -24,12 +26,16 @@ uint64_t box_elements(const struct box *box)
 
 bool box_equal(const struct box *a, const struct box *b)
 {
-	if (a->dims != b->dims)
-		return false;
-	for (uint32_t d = 0; d < a->dims; d++)
-		if (a->lo[d] != b->lo[d] || a->hi[d] != b->hi[d])
-			return false;
-	return true;
+	return box_compare(a, b) == 0;
+}
+
+int box_compare(const struct box *a, const struct box *b)
+{
+	int order = compare_u64(a->dims, b->dims);
+
+	for (uint32_t d = 0; d < a->dims && !order; d++)
+		order = compare_u64(a->lo[d], b->lo[d]) ?: compare_u64(a->hi[d], b->hi[d]);
+	return order;
 }
 
 bool box_in_shape(const struct box *box, uint32_t dims, const uint64_t *shape)

@@ -31,6 +31,8 @@ struct runs {
 struct box box_whole(uint32_t dims, const uint64_t *shape);
 uint64_t box_elements(const struct box *box);
 bool box_equal(const struct box *a, const struct box *b);
+/* For sorting: by dimensions, then lo and hi of each. */
+int box_compare(const struct box *a, const struct box *b);
 bool box_in_shape(const struct box *box, uint32_t dims, const uint64_t *shape);
 /* The part of *box whose dimension 0 lies in [lo, hi); false when empty. */
 bool box_cut_rows(const struct box *box, uint64_t lo, uint64_t hi, struct box *out);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "job/layout.h"
 
+#include "base/compare.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include <stdlib.h>
@@ -349,51 +350,18 @@ int layout_add_fill(struct layout *layout, const struct fill *fill, struct error
 	return rc;
 }
 
-static int compare_u64(uint64_t a, uint64_t b)
-{
-	return a < b ? -1 : a > b;
-}
-
-static int compare_box(const struct box *a, const struct box *b)
-{
-	int order = 0;
-
-	for (uint32_t d = 0; d < a->dims && order == 0; d++) {
-		order = compare_u64(a->lo[d], b->lo[d]);
-		if (order == 0)
-			order = compare_u64(a->hi[d], b->hi[d]);
-	}
-	return order;
-}
-
-static int compare_pieces(const void *left, const void *right)
-{
-	const struct piece *a = left, *b = right;
-	int order = compare_u64(a->tensor, b->tensor);
-
-	if (order == 0)
-		order = compare_box(&a->src, &b->src);
-	if (order == 0)
-		order = compare_u64(a->param, b->param);
-	if (order == 0)
-		order = compare_u64(a->offset, b->offset);
-	return order ? order : piece_compare_transform(a, b);
-}
-
 static int compare_fills(const void *left, const void *right)
 {
 	const struct fill *a = left, *b = right;
-	int order = compare_u64(a->param, b->param);
 
-	return order ? order : compare_u64(a->offset, b->offset);
+	return compare_u64(a->param, b->param) ?: compare_u64(a->offset, b->offset);
 }
 
 static int compare_held(const void *left, const void *right)
 {
 	const struct held *a = left, *b = right;
-	int order = compare_u64(a->tensor, b->tensor);
 
-	return order ? order : compare_box(&a->box, &b->box);
+	return compare_u64(a->tensor, b->tensor) ?: box_compare(&a->box, &b->box);
 }
 
 /* A byte range of a parameter, with the piece it came from for the message. */
@@ -405,9 +373,8 @@ struct range {
 static int compare_ranges(const void *left, const void *right)
 {
 	const struct range *a = left, *b = right;
-	int order = compare_u64(a->param, b->param);
 
-	return order ? order : compare_u64(a->offset, b->offset);
+	return compare_u64(a->param, b->param) ?: compare_u64(a->offset, b->offset);
 }
 
 /* Walks the sorted ranges of all parameters once; `at` is the first byte not yet covered. */
@@ -445,7 +412,7 @@ int layout_finish(struct layout *layout, struct error *error)
 	int rc;
 
 	if (layout->piece_count)
-		qsort(layout->pieces, layout->piece_count, sizeof(*layout->pieces), compare_pieces);
+		qsort(layout->pieces, layout->piece_count, sizeof(*layout->pieces), piece_compare);
 	if (layout->fill_count)
 		qsort(layout->fills, layout->fill_count, sizeof(*layout->fills), compare_fills);
 	ranges = memory_zalloc(count, sizeof(*ranges));

@@ -54,8 +54,8 @@ struct piece {
  * parameter is in blocks, lo and hi are multiples of transform_grain_rows or beyond the piece's
  * ends. */
 bool piece_cut_rows(const struct piece *piece, uint64_t lo, uint64_t hi, struct piece *out);
-/* Negative, 0 or positive: by how they are transformed, then by whose scales. */
-int piece_compare_transform(const struct piece *a, const struct piece *b);
+/* Of two pieces, for qsort: by tensor, src, param, offset, how they are transformed, whose scales. */
+int piece_compare(const void *a, const void *b);
 
 struct fill {
 	uint32_t param;

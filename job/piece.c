@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "job/layout.h"
 
+#include "base/compare.h"
+
 /* Rows of the parameter that `rows` of the tensor become; no division where it is as many. */
 static uint64_t transformed_rows(const struct transform *transform, uint64_t rows)
 {
@@ -31,7 +33,7 @@ bool piece_cut_rows(const struct piece *piece, uint64_t lo, uint64_t hi, struct 
 	return true;
 }
 
-int piece_compare_transform(const struct piece *a, const struct piece *b)
+static int compare_transform(const struct piece *a, const struct piece *b)
 {
 	const uint32_t x[] = {(uint32_t)a->transform.part, a->transform.from_rows,
 			      a->transform.from_columns,   a->transform.to_rows,
@@ -40,8 +42,18 @@ int piece_compare_transform(const struct piece *a, const struct piece *b)
 			      b->transform.from_columns,   b->transform.to_rows,
 			      b->transform.to_columns,	   b->scales};
 
-	for (size_t i = 0; i < sizeof(x) / sizeof(x[0]); i++)
-		if (x[i] != y[i])
-			return x[i] < y[i] ? -1 : 1;
-	return 0;
+	int order = 0;
+
+	for (size_t i = 0; i < sizeof(x) / sizeof(x[0]) && !order; i++)
+		order = compare_u64(x[i], y[i]);
+	return order;
+}
+
+int piece_compare(const void *left, const void *right)
+{
+	const struct piece *a = left, *b = right;
+
+	return compare_u64(a->tensor, b->tensor) ?: box_compare(&a->src, &b->src) ?:
+	       compare_u64(a->param, b->param) ?: compare_u64(a->offset, b->offset) ?:
+	       compare_transform(a, b);
 }

@@ -6,39 +6,55 @@
 #include <stdio.h>
 #include <string.h>
 
+static void action_fini(struct action *action)
+{
+	if (action->type == ACTION_SEND)
+		message_fini(&action->message);
+	memory_free(action->line);
+	*action = (struct action){0};
+}
+
 struct action *action_push(struct actions *actions, int type)
 {
 	struct action *action = array_push(actions);
 
-	if (action)
-		action->type = type;
+	if (!action) {
+		actions->failed = true;
+		action_fini(&actions->lost);
+		action = &actions->lost;
+	}
+	action->type = type;
 	return action;
 }
 
-int action_log(struct actions *actions, bool warn, const char *format, ...)
+char *action_string(struct actions *actions, const char *text)
+{
+	char *copy = memory_string(text);
+
+	actions->failed |= !copy;
+	return copy;
+}
+
+void action_log(struct actions *actions, bool warn, const char *format, ...)
 {
 	struct action *action = action_push(actions, ACTION_LOG);
 	char line[ERROR_TEXT_BYTES + 256];
 	va_list args;
 
-	if (!action)
-		return -ERROR_MEMORY;
 	va_start(args, format);
 	vsnprintf(line, sizeof(line), format, args);
 	va_end(args);
 	action->warn = warn;
-	action->line = memory_string(line);
-	return action->line ? 0 : -ERROR_MEMORY;
+	action->line = action_string(actions, line);
 }
 
 void actions_clear(struct actions *actions)
 {
-	for (size_t i = 0; i < actions->count; i++) {
-		if (actions->items[i].type == ACTION_SEND)
-			message_fini(&actions->items[i].message);
-		memory_free(actions->items[i].line);
-	}
+	for (size_t i = 0; i < actions->count; i++)
+		action_fini(&actions->items[i]);
+	action_fini(&actions->lost);
 	array_free(actions);
+	actions->failed = false;
 }
 
 void patience_begin(struct patience *patience, uint64_t now_ms)

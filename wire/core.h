@@ -32,15 +32,20 @@ struct action {
 		const struct message_peers *peers;
 	};
 };
+/* A zeroed struct is empty. Out of memory is sticky, as in struct text: what is pushed then is lost,
+ * and a core looks once, at the end of its step. */
 struct actions {
 	struct action *items;
 	size_t count, capacity;
+	bool failed;
+	struct action lost;    /* pushed when there was no memory */
 };
 
-/* NULL when out of memory. */
+/* Never NULL. */
 struct action *action_push(struct actions *actions, int type);
-/* 0, or -ERROR_MEMORY. */
-int action_log(struct actions *actions, bool warn, const char *format, ...)
+/* A copy for an action to own. */
+char *action_string(struct actions *actions, const char *text);
+void action_log(struct actions *actions, bool warn, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 void actions_clear(struct actions *actions);
 

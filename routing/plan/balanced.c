@@ -57,10 +57,9 @@ static int tell(const struct maker *m, const struct unit *unit, uint32_t trainer
 	struct balanced *b = m->b;
 	const struct holder_set *set = &b->units->sets[unit->holders];
 	uint32_t count = b->problem->trainer_count;
-	uint64_t *loads = memory_zalloc(count, sizeof(*loads));
+	uint64_t *loads = pool_array(&b->pool, count, sizeof(*loads));
 	char bytes[TEXT_SHORT_BYTES];
 	uint64_t figure = 0;
-	int rc;
 
 	if (!loads)
 		return memory_error(m->error, "explaining a choice", count * sizeof(*loads));
@@ -75,31 +74,24 @@ static int tell(const struct maker *m, const struct unit *unit, uint32_t trainer
 	     s < b->bound.share_first[unit->holders + 1]; s++)
 		if (b->bound.shares[s].trainer == trainer)
 			figure += b->bound.shares[s].bytes;
-	rc = explain_add(b->options->explain, unit, set, loads, trainer, m->error,
-			 "%s; a plan at the bound gives trainer %" PRIu32 " in all %s"
-			 " bytes of what these %" PRIu32 " hold, and loads are those of the "
-			 "finished plan without this",
-			 cut ? "the pair is cut where one trainer's part ends, and at 32 MiB"
-			     : "all ranks that want these bytes get them from one trainer",
-			 trainer, grouped_text(figure, bytes), set->count);
-	memory_free(loads);
-	return rc;
+	return explain_add(b->options->explain, unit, set, loads, trainer, m->error,
+			   "%s; a plan at the bound gives trainer %" PRIu32 " in all %s"
+			   " bytes of what these %" PRIu32 " hold, and loads are those of the "
+			   "finished plan without this",
+			   cut ? "the pair is cut where one trainer's part ends, and at 32 MiB"
+			       : "all ranks that want these bytes get them from one trainer",
+			   trainer, grouped_text(figure, bytes), set->count);
 }
 
 static int put(struct maker *m, const struct unit *unit, uint32_t trainer, bool cut)
 {
-	if (m->items) {
-		m->items[m->count] = *unit;
-		m->trainer[m->count] = trainer;
-		if (explain_wants(m->b->options->explain, unit)) {
-			int rc = tell(m, unit, trainer, cut);
+	size_t at = m->count++;
 
-			if (rc)
-				return rc;
-		}
-	}
-	m->count++;
-	return 0;
+	if (!m->items)
+		return 0;
+	m->items[at] = *unit;
+	m->trainer[at] = trainer;
+	return explain_wants(m->b->options->explain, unit) ? tell(m, unit, trainer, cut) : 0;
 }
 
 /* Is a piece of the unit cut there? Then others want only one side of it, and what is sent to
@@ -221,9 +213,7 @@ int balanced_assign(const struct problem *problem, const struct plan_options *op
 	bound_fini(&b.bound);
 	limits_fini(&b.limits);
 	topology_free(&b.flat);
-	memory_free(b.line);
-	memory_free(b.set_bytes);
-	memory_free(b.limit_bytes);
+	pool_free(&b.pool);
 	array_free(&b.parts);
 	return rc;
 }

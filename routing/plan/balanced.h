@@ -57,6 +57,7 @@ struct balanced {
 	const struct problem *problem;
 	const struct plan_options *options;
 	struct units *units;
+	struct pool pool;        /* owns line, set_bytes, limit_bytes and scratch */
 	struct shares shares;
 	uint32_t *line;          /* shares: sets of holders one after the other */
 	uint64_t *set_bytes;     /* by holder set */

@@ -19,6 +19,7 @@
  */
 #include "routing/plan/balanced.h"
 
+#include "base/compare.h"
 #include "base/memory.h"
 #include "routing/plan/maxflow.h"
 #include <stdlib.h>
@@ -44,15 +45,9 @@ static int by_place(const void *x, const void *y, void *context)
 	uint32_t i = *(const uint32_t *)x, k = *(const uint32_t *)y;
 	const struct share *shares = context, *a = &shares[i], *b = &shares[k];
 
-	if (a->holders != b->holders)
-		return a->holders < b->holders ? -1 : 1;
-	if (a->stripe != b->stripe)
-		return a->stripe < b->stripe ? -1 : 1;
-	if (a->first_target != b->first_target)
-		return a->first_target < b->first_target ? -1 : 1;
-	if (a->targets != b->targets)
-		return a->targets < b->targets ? -1 : 1;
-	return i < k ? -1 : i > k;
+	return compare_u64(a->holders, b->holders) ?: compare_u64(a->stripe, b->stripe) ?:
+	       compare_u64(a->first_target, b->first_target) ?:
+	       compare_u64(a->targets, b->targets) ?: compare_u64(i, k);
 }
 
 /* `before`: bytes of the same holder set in earlier tensors. */
@@ -69,7 +64,7 @@ static uint32_t stripe_of(const struct balanced *b, const struct share *share, u
 
 static int make_stripes(struct balanced *b, struct error *error)
 {
-	uint64_t *before = memory_zalloc(b->units->set_count, sizeof(*before));
+	uint64_t *before = pool_array(&b->pool, b->units->set_count, sizeof(*before));
 
 	if (!before)
 		return no_memory(error);
@@ -79,7 +74,6 @@ static int make_stripes(struct balanced *b, struct error *error)
 		share->stripe = stripe_of(b, share, before[share->holders]);
 		before[share->holders] += share_bytes(share);
 	}
-	memory_free(before);
 	return 0;
 }
 
@@ -88,9 +82,9 @@ static int make_line(struct balanced *b, struct error *error)
 	size_t count = b->shares.items.count;
 	int rc;
 
-	b->line = memory_alloc(count * sizeof(*b->line));
-	b->set_bytes = memory_zalloc(b->units->set_count, sizeof(*b->set_bytes));
-	if (!b->line || !b->set_bytes)
+	b->line = pool_array(&b->pool, count, sizeof(*b->line));
+	b->set_bytes = pool_array(&b->pool, b->units->set_count, sizeof(*b->set_bytes));
+	if (!pool_ok(&b->pool))
 		return no_memory(error);
 	for (size_t i = 0; i < count; i++) {
 		const struct share *share = &b->shares.items.items[i];
@@ -109,15 +103,14 @@ static int make_line(struct balanced *b, struct error *error)
  * what uplinks pass by the bound is given, and the bound of the NICs is asked. */
 static int solve_below_uplinks(struct balanced *b, struct bound_input *input, struct error *error)
 {
-	size_t bytes = b->limits.count * sizeof(*b->limits.items);
-	struct bound_limit *limits = memory_alloc(bytes);
+	struct bound_limit *limits = pool_array(&b->pool, b->limits.count, sizeof(*limits));
 	uint64_t all = 0; /* more than that passes nowhere */
 	struct bound below;
 	bool any = false;
 	int rc = 0;
 
 	if (!limits)
-		return memory_error(error, "balancing trainers", bytes);
+		return memory_error(error, "balancing trainers", b->limits.count * sizeof(*limits));
 	for (size_t s = 0; s < b->units->set_count; s++)
 		all += b->set_bytes[s];
 	for (uint32_t l = 0; l < b->limits.count; l++) {
@@ -132,7 +125,6 @@ static int solve_below_uplinks(struct balanced *b, struct bound_input *input, st
 	}
 	input->limits = limits;
 	rc = any ? bound_solve(&below, input, error) : 0;
-	memory_free(limits);
 	if (rc || !any)
 		return rc;
 	memory_free(b->bound.shares);
@@ -185,11 +177,10 @@ struct cutter {
 static int add_part(struct cutter *c, uint32_t index, uint64_t lo, uint64_t hi, struct error *error)
 {
 	struct share *share = &c->b->shares.items.items[index];
-	struct part *part = array_push(&c->b->parts);
+	uint32_t trainer = c->b->bound.shares[c->at].trainer;
 
-	if (!part)
+	if (!array_add(&c->b->parts, (struct part){lo, hi, index, trainer}))
 		return no_memory(error);
-	*part = (struct part){lo, hi, index, c->b->bound.shares[c->at].trainer};
 	share->part_count++;
 	c->position += share->row_bytes * share->targets * (hi - lo);
 	return 0;
@@ -270,10 +261,10 @@ static int cut_share(struct cutter *c, uint32_t index, struct error *error)
 int balanced_lay(struct balanced *b, struct error *error)
 {
 	uint32_t trainers = b->problem->trainer_count;
-	uint64_t *loads = memory_zalloc(trainers, sizeof(*loads));
-	uint32_t *sets = memory_zalloc(trainers, sizeof(*sets));
+	uint64_t *loads = pool_array(&b->pool, trainers, sizeof(*loads));
+	uint32_t *sets = pool_array(&b->pool, trainers, sizeof(*sets));
 	size_t i = 0, count = b->shares.items.count;
-	int rc = loads && sets ? make_line(b, error) : no_memory(error);
+	int rc = pool_ok(&b->pool) ? make_line(b, error) : no_memory(error);
 
 	if (!rc)
 		rc = solve(b, error);
@@ -292,7 +283,5 @@ int balanced_lay(struct balanced *b, struct error *error)
 		for (; !rc && i < count && b->shares.items.items[b->line[i]].holders == s; i++)
 			rc = cut_share(&c, b->line[i], error);
 	}
-	memory_free(loads);
-	memory_free(sets);
 	return rc;
 }

@@ -7,8 +7,10 @@
  */
 #include "routing/plan/balanced.h"
 
+#include "base/compare.h"
 #include "base/memory.h"
 #include "routing/plan/maxflow.h"
+#include <stdlib.h>
 
 #define STEPS_MAX 500
 #define SWAPS_MAX 4000000 /* pairs of parts that all swaps together may look at */
@@ -78,17 +80,8 @@ static struct seconds trainer_seconds(const struct balanced *b, uint32_t trainer
 static bool holds(const struct balanced *b, uint32_t trainer, const struct part *part)
 {
 	const struct holder_set *set = &b->units->sets[b->shares.items.items[part->share].holders];
-	uint32_t from = 0, to = set->count;
 
-	while (from < to) {
-		uint32_t middle = from + (to - from) / 2;
-
-		if (set->trainers[middle] < trainer)
-			from = middle + 1;
-		else
-			to = middle;
-	}
-	return from < set->count && set->trainers[from] == trainer;
+	return bsearch(&trainer, set->trainers, set->count, sizeof(trainer), compare_u32s);
 }
 
 /* The slowest limit of both trainers if `there` bytes went to `to` and `back` came. */
@@ -204,7 +197,7 @@ int balanced_search(struct balanced *b, struct error *error)
 	uint64_t bytes = b->bound.bytes;
 	struct search s = {.b = b, .enough = {bytes + bytes / 200, b->bound.rate}};
 
-	b->limit_bytes = memory_zalloc(b->limits.count, sizeof(*b->limit_bytes));
+	b->limit_bytes = pool_array(&b->pool, b->limits.count, sizeof(*b->limit_bytes));
 	if (!b->limit_bytes)
 		return memory_error(error, "balancing trainers",
 				    b->limits.count * sizeof(*b->limit_bytes));

@@ -14,6 +14,7 @@
  */
 #include "routing/plan/balanced.h"
 
+#include "base/compare.h"
 #include "base/memory.h"
 #include "routing/plan/explain.h"
 #include "routing/plan/maxflow.h"
@@ -38,6 +39,7 @@ struct cut {
 };
 
 struct work {
+	struct pool pool; /* owns the arrays below, and scratch */
 	const struct problem *problem;
 	const struct plan_options *options;
 	struct units *units;
@@ -64,17 +66,14 @@ static int by_line(const void *x, const void *y, void *context)
 	uint32_t i = *(const uint32_t *)x, k = *(const uint32_t *)y;
 	const struct unit *a = &w->units->items[i], *b = &w->units->items[k];
 
-	if (a->holders != b->holders)
-		return a->holders < b->holders ? -1 : 1;
-	if (a->inference != b->inference)
-		return w->place[a->inference] < w->place[b->inference] ? -1 : 1;
-	return i < k ? -1 : i > k;
+	return compare_u64(a->holders, b->holders) ?:
+	       compare_u64(w->place[a->inference], w->place[b->inference]) ?: compare_u64(i, k);
 }
 
 static int make_line(struct work *w)
 {
 	const struct problem *problem = w->problem;
-	uint32_t *seen = memory_zalloc(problem->layout_count, sizeof(*seen));
+	uint32_t *seen = pool_array(&w->pool, problem->layout_count, sizeof(*seen));
 	uint32_t next = 0;
 
 	if (!seen)
@@ -86,7 +85,6 @@ static int make_line(struct work *w)
 			if (problem->inference_layout[k] == problem->inference_layout[i])
 				w->place[k] = next++;
 	}
-	memory_free(seen);
 	for (size_t u = 0; u < w->units->count; u++)
 		w->order[u] = (uint32_t)u;
 	qsort_r(w->order, w->units->count, sizeof(*w->order), by_line, w);
@@ -96,10 +94,10 @@ static int make_line(struct work *w)
 			w->groups.count ? &w->groups.items[w->groups.count - 1] : NULL;
 
 		if (!group || group->holders != unit->holders || group->rank != unit->inference) {
-			group = array_push(&w->groups);
-			if (!group)
+			if (!array_add(&w->groups,
+				       (struct group){unit->holders, unit->inference, .first = k}))
 				return no_memory(w);
-			*group = (struct group){unit->holders, unit->inference, k, k, 0};
+			group = &w->groups.items[w->groups.count - 1];
 		}
 		group->end = k + 1;
 		group->bytes += unit->bytes;
@@ -107,9 +105,9 @@ static int make_line(struct work *w)
 	return 0;
 }
 
-static bool sets_meet(const struct work *w, bool *meet)
+static bool sets_meet(struct work *w, bool *meet)
 {
-	bool *used = memory_zalloc(w->problem->trainer_count, sizeof(*used));
+	bool *used = pool_array(&w->pool, w->problem->trainer_count, sizeof(*used));
 
 	if (!used)
 		return false;
@@ -124,7 +122,6 @@ static bool sets_meet(const struct work *w, bool *meet)
 			used[set->trainers[k]] = true;
 		}
 	}
-	memory_free(used);
 	return true;
 }
 
@@ -245,11 +242,8 @@ static int give(struct work *w, const struct mark *from, const struct mark *to, 
 			w->trainer[u] = trainer;
 			continue;
 		}
-		struct cut *cut = array_push(&w->cuts);
-
-		if (!cut)
+		if (!array_add(&w->cuts, (struct cut){u, lo, trainer}))
 			return no_memory(w);
-		*cut = (struct cut){u, lo, trainer};
 	}
 	return 0;
 }
@@ -370,9 +364,7 @@ static int by_choice(const void *x, const void *y, void *context)
 	uint32_t a = w->units->sets[w->groups.items[i].holders].count;
 	uint32_t b = w->units->sets[w->groups.items[k].holders].count;
 
-	if (a != b)
-		return a < b ? -1 : 1;
-	return i < k ? -1 : i > k;
+	return compare_u64(a, b) ?: compare_u64(i, k);
 }
 
 static int share_out(struct work *w, struct sharing *s)
@@ -414,18 +406,13 @@ static int assign_sharing(struct work *w)
 {
 	uint32_t trainers = w->problem->trainer_count;
 	struct sharing s = {
-		.sessions = memory_zalloc(trainers, sizeof(*s.sessions)),
-		.load = memory_zalloc(trainers, sizeof(*s.load)),
-		.writes = memory_zalloc(trainers, w->problem->inference_count),
-		.by_choice = memory_alloc(w->groups.count * sizeof(*s.by_choice)),
+		.sessions = pool_array(&w->pool, trainers, sizeof(*s.sessions)),
+		.load = pool_array(&w->pool, trainers, sizeof(*s.load)),
+		.writes = pool_array(&w->pool, trainers, w->problem->inference_count),
+		.by_choice = pool_array(&w->pool, w->groups.count, sizeof(*s.by_choice)),
 	};
-	int rc = s.sessions && s.load && s.writes && s.by_choice ? share_out(w, &s) : no_memory(w);
 
-	memory_free(s.sessions);
-	memory_free(s.load);
-	memory_free(s.writes);
-	memory_free(s.by_choice);
-	return rc;
+	return pool_ok(&w->pool) ? share_out(w, &s) : no_memory(w);
 }
 
 /* ---- to units ---- */
@@ -434,14 +421,12 @@ static int by_cut(const void *x, const void *y)
 {
 	const struct cut *a = x, *b = y;
 
-	if (a->unit != b->unit)
-		return a->unit < b->unit ? -1 : 1;
-	return a->lo < b->lo ? -1 : a->lo > b->lo;
+	return compare_u64(a->unit, b->unit) ?: compare_u64(a->lo, b->lo);
 }
 
 static int tell(struct work *w, const uint32_t *trainer)
 {
-	uint64_t *loads = memory_zalloc(w->problem->trainer_count, sizeof(*loads));
+	uint64_t *loads = pool_array(&w->pool, w->problem->trainer_count, sizeof(*loads));
 	int rc = 0;
 
 	if (!loads)
@@ -462,7 +447,6 @@ static int tell(struct work *w, const uint32_t *trainer)
 				 trainer[u], w->options->sessions_max);
 		loads[trainer[u]] += unit->bytes;
 	}
-	memory_free(loads);
 	return rc;
 }
 
@@ -514,11 +498,11 @@ int balanced_sessions(const struct problem *problem, const struct plan_options *
 	bool meet = false;
 	int rc = 0;
 
-	w.trainer = memory_zalloc(units->count, sizeof(*w.trainer));
-	w.place = memory_alloc(problem->inference_count * sizeof(*w.place));
-	w.order = memory_alloc(units->count * sizeof(*w.order));
-	w.rate = memory_alloc(problem->trainer_count * sizeof(*w.rate));
-	if (!w.trainer || !w.place || !w.order || !w.rate)
+	w.trainer = pool_array(&w.pool, units->count, sizeof(*w.trainer));
+	w.place = pool_array(&w.pool, problem->inference_count, sizeof(*w.place));
+	w.order = pool_array(&w.pool, units->count, sizeof(*w.order));
+	w.rate = pool_array(&w.pool, problem->trainer_count, sizeof(*w.rate));
+	if (!pool_ok(&w.pool))
 		rc = no_memory(&w);
 	for (uint32_t t = 0; !rc && t < problem->trainer_count; t++) {
 		w.rate[t] = options->topology
@@ -534,10 +518,7 @@ int balanced_sessions(const struct problem *problem, const struct plan_options *
 		rc = meet ? assign_sharing(&w) : assign_arcs(&w);
 	if (!rc)
 		rc = make_units(&w, trainer);
-	memory_free(w.trainer);
-	memory_free(w.place);
-	memory_free(w.order);
-	memory_free(w.rate);
+	pool_free(&w.pool);
 	array_free(&w.groups);
 	array_free(&w.cuts);
 	return rc;

@@ -10,6 +10,7 @@
  */
 #include "routing/plan/balanced.h"
 
+#include "base/compare.h"
 #include "base/memory.h"
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +46,7 @@ struct maker {
 	ARRAY(uint32_t) here;		 /* columns of one segment */
 	struct slot *slots;		 /* this tensor's shares; size a power of two */
 	size_t slot_count, first_share;
+	struct pool pool; /* owns what is by layout */
 };
 
 static int no_memory(struct error *error)
@@ -76,25 +78,12 @@ static int by_border(const void *x, const void *y)
 {
 	const struct border *a = x, *b = y;
 
-	if (a->columns != b->columns)
-		return a->columns < b->columns ? -1 : 1;
-	return a->row < b->row ? -1 : a->row > b->row;
-}
-
-static int add_border(struct maker *m, uint32_t columns, uint64_t row, struct error *error)
-{
-	struct border *border = array_push(&m->borders);
-
-	if (!border)
-		return no_memory(error);
-	*border = (struct border){columns, row};
-	return 0;
+	return compare_u64(a->columns, b->columns) ?: compare_u64(a->row, b->row);
 }
 
 static int find_borders(struct maker *m, struct error *error)
 {
 	size_t kept = 0;
-	int rc = 0;
 
 	m->columns.count = m->borders.count = 0;
 	for (size_t l = 0; l < m->problem->layout_count; l++) {
@@ -106,18 +95,14 @@ static int find_borders(struct maker *m, struct error *error)
 			uint32_t columns = columns_of(m, layout, p);
 
 			if (columns == NONE) {
-				struct columns *slot = array_push(&m->columns);
-
-				if (!slot)
+				columns = (uint32_t)m->columns.count;
+				if (!array_add(&m->columns,
+					       (struct columns){box, layout->transformed[p]}))
 					return no_memory(error);
-				*slot = (struct columns){box, layout->transformed[p]};
-				columns = (uint32_t)m->columns.count - 1;
 			}
-			rc = add_border(m, columns, box->lo[0], error);
-			if (!rc)
-				rc = add_border(m, columns, box->hi[0], error);
-			if (rc)
-				return rc;
+			if (!array_add(&m->borders, (struct border){columns, box->lo[0]}) ||
+			    !array_add(&m->borders, (struct border){columns, box->hi[0]}))
+				return no_memory(error);
 		}
 	}
 	if (m->borders.count > 2)
@@ -131,29 +116,11 @@ static int find_borders(struct maker *m, struct error *error)
 
 /* ---- one unit of one layout ---- */
 
-static int add_cut(struct maker *m, uint64_t row, struct error *error)
-{
-	uint64_t *cut = array_push(&m->cuts);
-
-	if (!cut)
-		return no_memory(error);
-	*cut = row;
-	return 0;
-}
-
-static int by_u64(const void *x, const void *y)
-{
-	const uint64_t *a = x, *b = y;
-
-	return *a < *b ? -1 : *a > *b;
-}
-
 /* All rows in (lo, hi) where the columns that are wanted, or who wants them, may change. */
 static int find_cuts(struct maker *m, const struct problem_layout *layout, const struct unit *unit,
 		     struct error *error)
 {
 	size_t kept = 0;
-	int rc = 0;
 
 	m->cuts.count = 0;
 	for (uint32_t p = layout->pieces_of[m->tensor]; p < layout->pieces_of[m->tensor + 1]; p++) {
@@ -165,9 +132,8 @@ static int find_cuts(struct maker *m, const struct problem_layout *layout, const
 
 		if (lo >= hi)
 			continue;
-		rc = add_cut(m, lo, error);
-		if (!rc)
-			rc = add_cut(m, hi, error);
+		if (!array_add(&m->cuts, lo) || !array_add(&m->cuts, hi))
+			return no_memory(error);
 		while (from < to) { /* the first border after lo */
 			size_t middle = from + (to - from) / 2;
 
@@ -176,16 +142,14 @@ static int find_cuts(struct maker *m, const struct problem_layout *layout, const
 			else
 				to = middle;
 		}
-		for (; !rc && from < m->borders.count &&
-		       m->borders.items[from].columns == key.columns &&
+		for (; from < m->borders.count && m->borders.items[from].columns == key.columns &&
 		       m->borders.items[from].row < hi;
 		     from++)
-			rc = add_cut(m, m->borders.items[from].row, error);
-		if (rc)
-			return rc;
+			if (!array_add(&m->cuts, m->borders.items[from].row))
+				return no_memory(error);
 	}
 	if (m->cuts.count > 2)
-		qsort(m->cuts.items, m->cuts.count, sizeof(uint64_t), by_u64);
+		qsort(m->cuts.items, m->cuts.count, sizeof(uint64_t), compare_u64s);
 	for (size_t i = 0; i < m->cuts.count; i++)
 		if (i == 0 || m->cuts.items[i] != m->cuts.items[kept - 1])
 			m->cuts.items[kept++] = m->cuts.items[i];
@@ -244,34 +208,20 @@ static int intern(struct maker *m, uint32_t holders, uint64_t lo, uint64_t hi, u
 		if (is_share(m, &shares->items.items[*found], holders, lo, hi))
 			return 0;
 	}
-	struct share *share = array_push(&shares->items);
-
-	if (!share)
+	if (!array_add(&shares->items, (struct share){.tensor = m->tensor,
+						      .holders = holders,
+						      .first_target = NONE,
+						      .lo = lo,
+						      .hi = hi,
+						      .columns_first = shares->columns.count,
+						      .column_count = (uint32_t)m->here.count}))
 		return no_memory(error);
-	*share = (struct share){.tensor = m->tensor,
-				.holders = holders,
-				.first_target = NONE,
-				.lo = lo,
-				.hi = hi,
-				.columns_first = shares->columns.count,
-				.column_count = (uint32_t)m->here.count};
-	for (size_t c = 0; c < m->here.count; c++) {
-		uint32_t *column = array_push(&shares->columns);
-
-		if (!column)
+	for (size_t c = 0; c < m->here.count; c++)
+		if (!array_add(&shares->columns, m->here.items[c]))
 			return no_memory(error);
-		*column = m->here.items[c];
-	}
 	*found = (uint32_t)shares->items.count - 1;
 	m->slots[at] = (struct slot){m->tensor + 1, *found};
 	return 0;
-}
-
-static int by_u32(const void *x, const void *y)
-{
-	const uint32_t *a = x, *b = y;
-
-	return *a < *b ? -1 : *a > *b;
 }
 
 /* Where blocks of one piece lie across the border of another, the unit is one share, and whole. */
@@ -308,27 +258,22 @@ static int add_step(struct maker *m, size_t l, const struct unit *unit, uint64_t
 
 		if (!piece_cut_rows(&layout->pieces[p], lo, hi, &part))
 			continue;
-		uint32_t *columns = array_push(&m->here);
-
-		if (!columns)
+		if (!array_add(&m->here, columns_of(m, layout, p)))
 			return no_memory(error);
-		*columns = columns_of(m, layout, p);
 		row_bytes += (part.bytes + hi - lo - 1) / (hi - lo);
 	}
 	if (m->here.count == 0)
 		return 0;
 	if (m->here.count > 1)
-		qsort(m->here.items, m->here.count, sizeof(uint32_t), by_u32);
+		qsort(m->here.items, m->here.count, sizeof(uint32_t), compare_u32s);
 	int rc = intern(m, unit->holders, lo, hi, &found, error);
 
 	if (rc)
 		return rc;
-	uint32_t *step = array_push(&m->shares->steps);
 	struct share *share = &m->shares->items.items[found];
 
-	if (!step)
+	if (!array_add(&m->shares->steps, found))
 		return no_memory(error);
-	*step = found;
 	share->row_bytes = row_bytes > share->row_bytes ? row_bytes : share->row_bytes;
 	share->grain = m->grain;
 	share->targets += m->ranks_of[l];
@@ -340,12 +285,10 @@ static int add_step(struct maker *m, size_t l, const struct unit *unit, uint64_t
 
 static int add_recipe(struct maker *m, size_t l, const struct unit *unit, struct error *error)
 {
-	struct recipe *recipe = array_push(&m->shares->recipes);
 	int rc;
 
-	if (!recipe)
+	if (!array_add(&m->shares->recipes, (struct recipe){.first = m->shares->steps.count}))
 		return no_memory(error);
-	recipe->first = m->shares->steps.count;
 	m->grain = pieces_grain(m->problem, &m->problem->layouts[l], m->tensor);
 	rc = find_cuts(m, &m->problem->layouts[l], unit, error);
 	if (!rc && m->problem->transformed_count > 1)
@@ -386,13 +329,12 @@ static int maker_init(struct maker *m, struct error *error)
 	const struct problem *problem = m->problem;
 	size_t layouts = problem->layout_count;
 
-	m->ranks_of = memory_zalloc(layouts, sizeof(*m->ranks_of));
-	m->first_rank = memory_alloc(layouts * sizeof(*m->first_rank));
-	m->recipe_first = memory_zalloc(layouts, sizeof(*m->recipe_first));
-	m->stamp = memory_zalloc(layouts, sizeof(*m->stamp));
+	m->ranks_of = pool_array(&m->pool, layouts, sizeof(*m->ranks_of));
+	m->first_rank = pool_array(&m->pool, layouts, sizeof(*m->first_rank));
+	m->recipe_first = pool_array(&m->pool, layouts, sizeof(*m->recipe_first));
+	m->stamp = pool_array(&m->pool, layouts, sizeof(*m->stamp));
 	m->shares->recipe_of = memory_alloc(m->units->count * sizeof(uint32_t));
-	if (!m->ranks_of || !m->first_rank || !m->recipe_first || !m->stamp ||
-	    !m->shares->recipe_of)
+	if (!pool_ok(&m->pool) || !m->shares->recipe_of)
 		return no_memory(error);
 	for (uint32_t i = problem->inference_count; i-- > 0;) {
 		m->ranks_of[problem->inference_layout[i]]++;
@@ -415,10 +357,7 @@ int balanced_shares(struct shares *shares, const struct problem *problem, const 
 			;
 		rc = add_tensor(&m, from, to, error);
 	}
-	memory_free(m.ranks_of);
-	memory_free(m.first_rank);
-	memory_free(m.recipe_first);
-	memory_free(m.stamp);
+	pool_free(&m.pool);
 	memory_free(m.slots);
 	array_free(&m.columns);
 	array_free(&m.borders);

@@ -23,6 +23,7 @@
 /* Nodes: 0 source, 1 sink, then the sets, then the types of trainers, then the limits. A type
  * whose trainers each have a limit of their own and no other stands for those limits too. */
 struct network {
+	struct pool pool; /* owns what is not the flow's */
 	const struct bound_input *input;
 	uint32_t *type;	      /* trainer -> type: trainers that are in the same sets, and either all
 				alone with their limits or behind the same one */
@@ -51,15 +52,12 @@ static uint64_t trainer_rate(const struct bound_input *input, uint32_t trainer)
 static int first_types(struct network *n, struct error *error)
 {
 	const struct bound_input *input = n->input;
-	uint32_t *users = memory_zalloc(input->limit_count, sizeof(*users));
-	uint32_t *type_of = memory_alloc(input->limit_count * sizeof(*type_of));
+	uint32_t *users = pool_array(&n->pool, input->limit_count, sizeof(*users));
+	uint32_t *type_of = pool_array(&n->pool, input->limit_count, sizeof(*type_of));
 	uint32_t alone = NONE;
 
-	if (!users || !type_of) {
-		memory_free(users);
-		memory_free(type_of);
+	if (!pool_ok(&n->pool))
 		return no_memory(error);
-	}
 	memset(type_of, 0xff, input->limit_count * sizeof(*type_of));
 	for (uint32_t t = 0; input->limits && t < input->trainer_count; t++)
 		users[input->limit_of[t]]++;
@@ -80,8 +78,6 @@ static int first_types(struct network *n, struct error *error)
 		n->type[t] = *type;
 		n->type_size[*type]++;
 	}
-	memory_free(users);
-	memory_free(type_of);
 	return 0;
 }
 
@@ -89,14 +85,11 @@ static int first_types(struct network *n, struct error *error)
 static int split_types(struct network *n, struct error *error)
 {
 	const struct bound_input *input = n->input;
-	uint32_t *inside = memory_zalloc(input->trainer_count, sizeof(*inside));
-	uint32_t *leave_to = memory_alloc(input->trainer_count * sizeof(*leave_to));
+	uint32_t *inside = pool_array(&n->pool, input->trainer_count, sizeof(*inside));
+	uint32_t *leave_to = pool_array(&n->pool, input->trainer_count, sizeof(*leave_to));
 
-	if (!inside || !leave_to) {
-		memory_free(inside);
-		memory_free(leave_to);
+	if (!pool_ok(&n->pool))
 		return no_memory(error);
-	}
 	for (size_t s = 0; s < input->set_count; s++) {
 		const struct holder_set *set = &input->sets[s];
 
@@ -121,8 +114,6 @@ static int split_types(struct network *n, struct error *error)
 		for (uint32_t k = 0; k < set->count; k++)
 			inside[n->type[set->trainers[k]]] = 0;
 	}
-	memory_free(inside);
-	memory_free(leave_to);
 	return 0;
 }
 
@@ -131,11 +122,11 @@ static int make_types(struct network *n, struct error *error)
 	uint32_t trainers = n->input->trainer_count;
 	int rc;
 
-	n->type = memory_zalloc(trainers, sizeof(*n->type));
-	n->type_size = memory_zalloc(trainers, sizeof(*n->type_size));
-	n->type_limit = memory_zalloc(trainers, sizeof(*n->type_limit));
-	n->type_rate = memory_zalloc(trainers, sizeof(*n->type_rate));
-	if (!n->type || !n->type_size || !n->type_limit || !n->type_rate)
+	n->type = pool_array(&n->pool, trainers, sizeof(*n->type));
+	n->type_size = pool_array(&n->pool, trainers, sizeof(*n->type_size));
+	n->type_limit = pool_array(&n->pool, trainers, sizeof(*n->type_limit));
+	n->type_rate = pool_array(&n->pool, trainers, sizeof(*n->type_rate));
+	if (!pool_ok(&n->pool))
 		return no_memory(error);
 	rc = first_types(n, error);
 	if (!rc)
@@ -166,7 +157,7 @@ static uint32_t limit_node(const struct network *n, uint32_t limit)
 static int make_network(struct network *n, struct error *error)
 {
 	const struct bound_input *input = n->input;
-	uint32_t *seen = memory_alloc((n->type_count + 1) * sizeof(*seen));
+	uint32_t *seen = pool_array(&n->pool, n->type_count + 1, sizeof(*seen));
 	int rc = seen ? maxflow_init(&n->flow, limit_node(n, input->limit_count), error)
 		      : no_memory(error);
 
@@ -192,7 +183,6 @@ static int make_network(struct network *n, struct error *error)
 			rc = maxflow_edge(&n->flow, set_node(s), type_node(n, type), error);
 		}
 	}
-	memory_free(seen);
 	return rc;
 }
 
@@ -354,12 +344,12 @@ static int share_flow(struct network *n, struct bound *bound, struct error *erro
 	size_t edges = (n->flow.edges.count - n->rest_at) / 2, e = n->rest_at, count = 0;
 	/* each piece of flow ends an edge or a trainer */
 	size_t capacity = edges + input->trainer_count;
-	struct taker *takers = memory_zalloc(n->type_count, sizeof(*takers));
-	uint32_t *members = memory_alloc(input->trainer_count * sizeof(*members));
+	struct taker *takers = pool_array(&n->pool, n->type_count, sizeof(*takers));
+	uint32_t *members = pool_array(&n->pool, input->trainer_count, sizeof(*members));
 	int rc = 0;
 
 	bound->shares = memory_alloc(capacity * sizeof(*bound->shares));
-	if (!takers || !members || !bound->shares)
+	if (!pool_ok(&n->pool) || !bound->shares)
 		rc = no_memory(error);
 	else
 		start_takers(n, members, takers);
@@ -390,8 +380,6 @@ static int share_flow(struct network *n, struct bound *bound, struct error *erro
 		}
 	}
 	bound->share_first[input->set_count] = count;
-	memory_free(takers);
-	memory_free(members);
 	return rc;
 }
 
@@ -447,25 +435,23 @@ static int solve_flow(struct bound *bound, const struct bound_input *input, stru
 	if (!rc)
 		rc = share_flow(&n, bound, error);
 	maxflow_fini(&n.flow);
-	memory_free(n.type);
-	memory_free(n.type_size);
-	memory_free(n.type_limit);
-	memory_free(n.type_rate);
+	pool_free(&n.pool);
 	return rc;
 }
 
 int bound_solve(struct bound *bound, const struct bound_input *input, struct error *error)
 {
-	uint32_t *used = memory_zalloc(input->trainer_count, sizeof(*used));
-	uint32_t *passed = memory_zalloc(input->limit_count, sizeof(*passed));
 	uint32_t limits = input->limits ? input->limit_count : input->trainer_count;
+	uint32_t *used, *passed;
 	int rc;
 
 	*bound = (struct bound){.rate = 1};
-	bound->tight = memory_zalloc(input->trainer_count, sizeof(*bound->tight));
-	bound->binding = memory_zalloc(limits, sizeof(*bound->binding));
+	used = pool_array(&bound->pool, input->trainer_count, sizeof(*used));
+	passed = pool_array(&bound->pool, input->limit_count, sizeof(*passed));
+	bound->tight = pool_array(&bound->pool, input->trainer_count, sizeof(*bound->tight));
+	bound->binding = pool_array(&bound->pool, limits, sizeof(*bound->binding));
 	bound->share_first = memory_zalloc(input->set_count + 1, sizeof(*bound->share_first));
-	if (!used || !passed || !bound->tight || !bound->binding || !bound->share_first) {
+	if (!pool_ok(&bound->pool) || !bound->share_first) {
 		rc = no_memory(error);
 	} else if (shared(input, used, passed)) {
 		rc = solve_flow(bound, input, error);
@@ -473,8 +459,6 @@ int bound_solve(struct bound *bound, const struct bound_input *input, struct err
 		best_set(bound, input);
 		rc = share_alone(bound, input, error);
 	}
-	memory_free(used);
-	memory_free(passed);
 	if (rc)
 		bound_fini(bound);
 	return rc;
@@ -482,8 +466,7 @@ int bound_solve(struct bound *bound, const struct bound_input *input, struct err
 
 void bound_fini(struct bound *bound)
 {
-	memory_free(bound->tight);
-	memory_free(bound->binding);
+	pool_free(&bound->pool);
 	memory_free(bound->shares);
 	memory_free(bound->share_first);
 	*bound = (struct bound){0};

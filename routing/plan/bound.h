@@ -41,6 +41,7 @@ struct bound_share {
 /* The bound is bytes / rate seconds, exactly: what only the `tight` trainers can send, through
  * the `binding` limits, which are all they have. */
 struct bound {
+	struct pool pool;  /* owns tight and binding */
 	uint64_t bytes, rate;
 	bool *tight;     /* by trainer */
 	bool *binding;   /* by limit; by trainer when there are none */

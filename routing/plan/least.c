@@ -38,19 +38,19 @@ static void sink(struct least_entry *heap, uint32_t count)
 int least_init(struct least *least, const struct units *units, uint32_t trainers,
 	       struct error *error)
 {
+	struct least_entry *next;
 	size_t entries = 0;
 
 	for (size_t s = 0; s < units->set_count; s++)
 		entries += units->sets[s].count;
-	least->units = units;
-	least->loads = memory_zalloc(trainers, sizeof(*least->loads));
-	least->heaps = memory_zalloc(units->set_count, sizeof(struct least_entry *));
-	least->storage = memory_alloc(entries * sizeof(*least->storage));
-	if (!least->loads || !least->heaps || !least->storage) {
+	*least = (struct least){.units = units};
+	least->loads = pool_array(&least->pool, trainers, sizeof(*least->loads));
+	least->heaps = pool_array(&least->pool, units->set_count, sizeof(*least->heaps));
+	next = pool_array(&least->pool, entries, sizeof(*next));
+	if (!pool_ok(&least->pool)) {
 		least_fini(least);
-		return memory_error(error, "balancing trainers", entries * sizeof(*least->storage));
+		return memory_error(error, "balancing trainers", entries * sizeof(*next));
 	}
-	struct least_entry *next = least->storage;
 
 	for (size_t s = 0; s < units->set_count; s++) {
 		least->heaps[s] = next; /* all loads 0, ranks ascending: a heap already */
@@ -62,9 +62,7 @@ int least_init(struct least *least, const struct units *units, uint32_t trainers
 
 void least_fini(struct least *least)
 {
-	memory_free(least->storage);
-	memory_free(least->heaps);
-	memory_free(least->loads);
+	pool_free(&least->pool);
 	*least = (struct least){0};
 }
 

@@ -17,10 +17,10 @@
 
 struct least_entry;
 struct least {
+	struct pool pool;             /* owns the arrays */
 	const struct units *units;    /* borrowed */
 	uint64_t *loads;              /* by trainer */
 	struct least_entry **heaps;   /* by holder set */
-	struct least_entry *storage;
 };
 
 int least_init(struct least *least, const struct units *units, uint32_t trainers,

@@ -18,11 +18,6 @@ struct clusters {
 	bool *mixed;	 /* by root */
 };
 
-static int no_memory(struct error *error)
-{
-	return memory_error(error, "listing the limits of the cluster", sizeof(struct bound_limit));
-}
-
 static uint32_t root_of(uint32_t *root, uint32_t nic)
 {
 	while (root[nic] != nic)
@@ -144,24 +139,26 @@ int limits_of(struct limits *limits, const struct topology *topology, enum role 
 {
 	uint32_t nics = topology->nic_count, ranks = topology->rank_count[role];
 	size_t most = (size_t)ranks * 2 + topology->host_count;
+	struct pool pool = {0};
 	struct clusters c = {
-		.root = memory_alloc(nics * sizeof(*c.root)),
-		.first = memory_zalloc(nics, sizeof(*c.first)),
-		.users = memory_zalloc(nics, sizeof(*c.users)),
-		.limit = memory_alloc(nics * sizeof(*c.limit)),
-		.used = memory_zalloc(nics, sizeof(*c.used)),
-		.mixed = memory_zalloc(nics, sizeof(*c.mixed)),
+		.root = pool_array(&pool, nics, sizeof(*c.root)),
+		.first = pool_array(&pool, nics, sizeof(*c.first)),
+		.users = pool_array(&pool, nics, sizeof(*c.users)),
+		.limit = pool_array(&pool, nics, sizeof(*c.limit)),
+		.used = pool_array(&pool, nics, sizeof(*c.used)),
+		.mixed = pool_array(&pool, nics, sizeof(*c.mixed)),
 	};
 	int rc = 0;
 
 	*limits = (struct limits){.topology = topology, .role = role};
-	limits->items = memory_alloc(most * sizeof(*limits->items));
-	limits->what = memory_alloc(most * sizeof(*limits->what));
-	limits->of = memory_alloc(ranks * sizeof(*limits->of));
-	limits->uplink_of = memory_alloc(topology->host_count * sizeof(*limits->uplink_of));
-	if (!c.root || !c.first || !c.users || !c.limit || !c.used || !c.mixed || !limits->items ||
-	    !limits->what || !limits->of || !limits->uplink_of) {
-		rc = no_memory(error);
+	limits->items = pool_array(&limits->pool, most, sizeof(*limits->items));
+	limits->what = pool_array(&limits->pool, most, sizeof(*limits->what));
+	limits->of = pool_array(&limits->pool, ranks, sizeof(*limits->of));
+	limits->uplink_of =
+		pool_array(&limits->pool, topology->host_count, sizeof(*limits->uplink_of));
+	if (!pool_ok(&pool) || !pool_ok(&limits->pool)) {
+		rc = memory_error(error, "listing the limits of the cluster",
+				  sizeof(struct bound_limit));
 	} else {
 		memset(c.limit, 0xff, nics * sizeof(*c.limit));
 		memset(limits->uplink_of, 0xff, topology->host_count * sizeof(*limits->uplink_of));
@@ -169,12 +166,7 @@ int limits_of(struct limits *limits, const struct topology *topology, enum role 
 		add_limits(limits, &c);
 		rc = check_rates(limits, error);
 	}
-	memory_free(c.root);
-	memory_free(c.first);
-	memory_free(c.users);
-	memory_free(c.limit);
-	memory_free(c.used);
-	memory_free(c.mixed);
+	pool_free(&pool);
 	if (rc)
 		limits_fini(limits);
 	return rc;
@@ -182,10 +174,7 @@ int limits_of(struct limits *limits, const struct topology *topology, enum role 
 
 void limits_fini(struct limits *limits)
 {
-	memory_free(limits->items);
-	memory_free(limits->what);
-	memory_free(limits->of);
-	memory_free(limits->uplink_of);
+	pool_free(&limits->pool);
 	*limits = (struct limits){0};
 }
 

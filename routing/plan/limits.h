@@ -25,6 +25,7 @@ struct limit_what {
 };
 
 struct limits {
+	struct pool pool;    /* owns the arrays */
 	const struct topology *topology; /* borrowed */
 	enum role role;
 	struct bound_limit *items;

@@ -7,7 +7,7 @@
  */
 #include "routing/plan/policy.h"
 
-#include "base/memory.h"
+#include "base/compare.h"
 #include "routing/plan/least.h"
 #include <stdlib.h>
 
@@ -16,23 +16,23 @@ static int by_bytes_descending(const void *x, const void *y, void *context)
 	const struct unit *units = context;
 	uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
 
-	if (units[a].bytes != units[b].bytes)
-		return units[a].bytes > units[b].bytes ? -1 : 1;
-	return a < b ? -1 : a > b;
+	return compare_u64(units[b].bytes, units[a].bytes) ?: compare_u64(a, b);
 }
 
 int lpt_assign(const struct problem *problem, const struct plan_options *options,
 	       struct units *units, uint32_t **trainer, struct error *error)
 {
-	uint32_t *turn = memory_alloc(units->count * sizeof(*turn));
 	struct least least;
-	int rc;
+	uint32_t *turn;
+	int rc = least_init(&least, units, problem->trainer_count, error);
 
-	if (!turn)
-		return memory_error(error, "sorting what to route", units->count * sizeof(*turn));
-	rc = least_init(&least, units, problem->trainer_count, error);
 	if (rc)
-		goto free_turn;
+		return rc;
+	turn = pool_array(&least.pool, units->count, sizeof(*turn));
+	if (!turn) {
+		least_fini(&least);
+		return memory_error(error, "sorting what to route", units->count * sizeof(*turn));
+	}
 	for (size_t i = 0; i < units->count; i++)
 		turn[i] = (uint32_t)i;
 	if (units->count)
@@ -41,7 +41,5 @@ int lpt_assign(const struct problem *problem, const struct plan_options *options
 		rc = least_decide(&least, &units->items[turn[i]], options->explain,
 				  &(*trainer)[turn[i]], error);
 	least_fini(&least);
-free_turn:
-	memory_free(turn);
 	return rc;
 }

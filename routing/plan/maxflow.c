@@ -12,12 +12,12 @@ static int no_memory(struct error *error)
 int maxflow_init(struct maxflow *flow, uint32_t nodes, struct error *error)
 {
 	*flow = (struct maxflow){.nodes = nodes};
-	flow->head = memory_alloc(nodes * sizeof(*flow->head));
-	flow->level = memory_alloc(nodes * sizeof(*flow->level));
-	flow->cursor = memory_alloc(nodes * sizeof(*flow->cursor));
-	flow->queue = memory_alloc(nodes * sizeof(*flow->queue));
-	flow->path = memory_alloc(nodes * sizeof(*flow->path));
-	if (!flow->head || !flow->level || !flow->cursor || !flow->queue || !flow->path)
+	flow->head = pool_array(&flow->pool, nodes, sizeof(*flow->head));
+	flow->level = pool_array(&flow->pool, nodes, sizeof(*flow->level));
+	flow->cursor = pool_array(&flow->pool, nodes, sizeof(*flow->cursor));
+	flow->queue = pool_array(&flow->pool, nodes, sizeof(*flow->queue));
+	flow->path = pool_array(&flow->pool, nodes, sizeof(*flow->path));
+	if (!pool_ok(&flow->pool))
 		return no_memory(error);
 	memset(flow->head, 0xff, nodes * sizeof(*flow->head));
 	return 0;
@@ -25,11 +25,7 @@ int maxflow_init(struct maxflow *flow, uint32_t nodes, struct error *error)
 
 void maxflow_fini(struct maxflow *flow)
 {
-	memory_free(flow->head);
-	memory_free(flow->level);
-	memory_free(flow->cursor);
-	memory_free(flow->queue);
-	memory_free(flow->path);
+	pool_free(&flow->pool);
 	array_free(&flow->edges);
 }
 
@@ -37,12 +33,10 @@ int maxflow_edge(struct maxflow *flow, uint32_t from, uint32_t to, struct error 
 {
 	WEFT_ASSERT(from < flow->nodes && to < flow->nodes);
 	for (int back = 0; back < 2; back++) {
-		struct maxflow_edge *edge = array_push(&flow->edges);
-
-		if (!edge)
+		if (!array_add(&flow->edges,
+			       (struct maxflow_edge){.to = back ? from : to,
+						     .next = flow->head[back ? to : from]}))
 			return no_memory(error);
-		edge->to = back ? from : to;
-		edge->next = flow->head[back ? to : from];
 		flow->head[back ? to : from] = (uint32_t)flow->edges.count - 1;
 	}
 	return 0;

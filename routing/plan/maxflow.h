@@ -8,6 +8,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "base/pool.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -22,6 +23,7 @@ struct maxflow_edge {
 };
 
 struct maxflow {
+	struct pool pool; /* owns what is by node */
 	ARRAY(struct maxflow_edge) edges;
 	uint32_t *head, *level, *cursor, *queue, *path; /* by node */
 	uint32_t nodes;

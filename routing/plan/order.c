@@ -2,6 +2,7 @@
 #include "routing/plan/order.h"
 
 #include "base/assert.h"
+#include "base/compare.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "routing/plan/order_rounds.h"
@@ -54,11 +55,8 @@ static int by_turn(const void *x, const void *y)
 {
 	const struct send *a = x, *b = y;
 
-	if (a->tensor != b->tensor)
-		return a->tensor < b->tensor ? -1 : 1;
-	if (a->turn != b->turn)
-		return a->turn < b->turn ? -1 : 1;
-	return a->route < b->route ? -1 : a->route > b->route; /* rows ascending */
+	return compare_u64(a->tensor, b->tensor) ?: compare_u64(a->turn, b->turn) ?:
+	       compare_u64(a->route, b->route); /* rows ascending */
 }
 
 /* Tensor by tensor, so that a box packed once goes to all its targets in a row; the targets of

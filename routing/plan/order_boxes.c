@@ -2,58 +2,41 @@
 #include "routing/plan/order_boxes.h"
 
 #include "base/assert.h"
+#include "base/compare.h"
 #include "base/memory.h"
 #include "routing/plan/order.h"
 #include <stdlib.h>
 
 /* ---- boxes ---- */
 
-static int compare_box(const struct box *a, const struct box *b)
-{
-	if (a->dims != b->dims)
-		return a->dims < b->dims ? -1 : 1;
-	for (uint32_t d = 0; d < a->dims; d++) {
-		if (a->lo[d] != b->lo[d])
-			return a->lo[d] < b->lo[d] ? -1 : 1;
-		if (a->hi[d] != b->hi[d])
-			return a->hi[d] < b->hi[d] ? -1 : 1;
-	}
-	return 0;
-}
-
 static int compare_sources(const struct table *table, const struct route *a, const struct route *b)
 {
-	if (a->piece_count != b->piece_count)
-		return a->piece_count < b->piece_count ? -1 : 1;
-	for (uint32_t p = 0; p < a->piece_count; p++) {
+	int order = compare_u64(a->piece_count, b->piece_count);
+
+	for (uint32_t p = 0; p < a->piece_count && !order; p++) {
 		const struct route_piece *x = &table->pieces[a->piece_first + p];
 		const struct route_piece *y = &table->pieces[b->piece_first + p];
-		int order = compare_box(&x->src, &y->src);
 
-		if (order)
-			return order;
-		if (x->transformed != y->transformed)
-			return x->transformed < y->transformed ? -1 : 1;
+		order = box_compare(&x->src, &y->src)
+				?: compare_u64(x->transformed, y->transformed);
 	}
-	return 0;
+	return order;
 }
 
 static int by_source(const void *x, const void *y, void *context)
 {
 	const struct order_item *a = x, *b = y;
 	const struct table *table = context;
-	int order = compare_sources(table, &table->routes[a->route], &table->routes[b->route]);
 
-	return order ? order : a->route < b->route ? -1 : a->route > b->route;
+	return compare_sources(table, &table->routes[a->route], &table->routes[b->route])
+		       ?: compare_u64(a->route, b->route);
 }
 
 static int by_box(const void *x, const void *y)
 {
 	const struct order_item *a = x, *b = y;
 
-	if (a->box != b->box)
-		return a->box < b->box ? -1 : 1;
-	return a->route < b->route ? -1 : a->route > b->route;
+	return compare_u64(a->box, b->box) ?: compare_u64(a->route, b->route);
 }
 
 static void add_box(struct order_boxes *boxes, const struct table *table, uint32_t first,
@@ -181,12 +164,11 @@ int order_boxes_make(struct order_boxes *boxes, const struct table *table, struc
 	uint32_t *slots = NULL;
 	int rc = order_group(table, &sends, error);
 
-	*boxes = (struct order_boxes){
-		.items = memory_alloc(routes * sizeof(*boxes->items)),
-		.boxes = memory_zalloc(routes + 1, sizeof(*boxes->boxes)),
-		.box_first = memory_alloc((trainers + 1) * sizeof(*boxes->box_first)),
-	};
-	if (!rc && (!boxes->items || !boxes->boxes || !boxes->box_first))
+	*boxes = (struct order_boxes){0};
+	boxes->items = pool_array(&boxes->pool, routes, sizeof(*boxes->items));
+	boxes->boxes = pool_array(&boxes->pool, routes + 1, sizeof(*boxes->boxes));
+	boxes->box_first = pool_array(&boxes->pool, trainers + 1, sizeof(*boxes->box_first));
+	if (!rc && !pool_ok(&boxes->pool))
 		rc = memory_error(error, "ordering sends", routes * sizeof(*boxes->boxes));
 	if (!rc) {
 		find_boxes(boxes, table, &sends);
@@ -207,8 +189,6 @@ int order_boxes_make(struct order_boxes *boxes, const struct table *table, struc
 
 void order_boxes_fini(struct order_boxes *boxes)
 {
-	memory_free(boxes->items);
-	memory_free(boxes->boxes);
-	memory_free(boxes->box_first);
+	pool_free(&boxes->pool);
 	*boxes = (struct order_boxes){0};
 }

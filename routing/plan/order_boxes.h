@@ -27,6 +27,7 @@ struct order_box {
 };
 
 struct order_boxes {
+	struct pool pool;          /* owns the arrays */
 	struct order_item *items;
 	struct order_box *boxes;   /* box_count, and one that only ends the last */
 	uint32_t *box_first;       /* by trainer; one more at the end */

@@ -24,6 +24,7 @@
 #include "routing/plan/order_rounds.h"
 
 #include "base/assert.h"
+#include "base/compare.h"
 #include "base/memory.h"
 #include "routing/plan/order_boxes.h"
 #include <stdlib.h>
@@ -55,9 +56,7 @@ static int by_place(const void *x, const void *y)
 {
 	const struct place *a = x, *b = y;
 
-	if (a->at != b->at)
-		return a->at < b->at ? -1 : 1;
-	return a->box < b->box ? -1 : a->box > b->box;
+	return compare_u64(a->at, b->at) ?: compare_u64(a->box, b->box);
 }
 
 /* Adds up the trainer's sets, numbering it in each. */
@@ -134,16 +133,14 @@ int order_rounds(const struct table *table, const struct topology *topology,
 	if (!rc)
 		rc = order_boxes_make(&boxes, table, error);
 	if (!rc) {
-		rounds.sets = memory_zalloc(boxes.set_count, sizeof(*rounds.sets));
-		rounds.places = memory_alloc(boxes.box_count * sizeof(*rounds.places));
-		if (!rounds.sets || !rounds.places)
+		rounds.sets = pool_array(&boxes.pool, boxes.set_count, sizeof(*rounds.sets));
+		rounds.places = pool_array(&boxes.pool, boxes.box_count, sizeof(*rounds.places));
+		if (!pool_ok(&boxes.pool))
 			rc = memory_error(error, "ordering sends",
 					  boxes.box_count * sizeof(*rounds.places));
 	}
 	for (uint32_t t = 0; !rc && t < table->problem->trainer_count; t++)
 		send_boxes(&rounds, place_boxes(&rounds, t), sends->routes + sends->first[t]);
-	memory_free(rounds.sets);
-	memory_free(rounds.places);
 	order_boxes_fini(&boxes);
 	if (rc)
 		send_order_fini(sends);

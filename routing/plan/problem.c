@@ -13,6 +13,7 @@
 #include "routing/plan/problem_check.h"
 
 #include "base/array.h"
+#include "base/compare.h"
 #include "job/strmap.h"
 #include "base/text.h"
 #include <inttypes.h>
@@ -31,11 +32,14 @@ struct declared {
 struct builder {
 	const struct problem_input *input;
 	struct problem *problem;
+	struct pool pool;
 	uint32_t *holding_first; /* distinct holding -> first trainer that declares it */
 	uint32_t *layout_first;
 	ARRAY(struct declared) declared;
 	struct strmap names; /* name -> index into declared */
 	uint32_t *place;     /* index into declared -> problem tensor */
+	uint32_t *map;	     /* tensor of the declaration at hand -> problem tensor */
+	uint32_t *fill;	     /* scratch, by problem tensor */
 };
 
 static char *info_text(const struct tensor_info *info, char *out, size_t bytes)
@@ -106,13 +110,9 @@ static int declare_held(struct builder *b, const struct tensor_info *info, struc
 	uint32_t index;
 
 	if (!strmap_get(&b->names, info->name, &index)) {
-		struct declared *declared = array_push(&b->declared);
-
-		if (!declared)
-			return memory_error(error, "collecting tensors", sizeof(*declared));
-		*declared = (struct declared){info, by};
-		if (!strmap_put(&b->names, info->name, (uint32_t)b->declared.count - 1))
-			return memory_error(error, "collecting tensors", strlen(info->name));
+		if (!array_add(&b->declared, (struct declared){info, by}) ||
+		    !strmap_put(&b->names, info->name, (uint32_t)b->declared.count - 1))
+			return memory_error(error, "collecting tensors", sizeof(struct declared));
 		return 0;
 	}
 	const struct declared *first = &b->declared.items[index];
@@ -173,23 +173,20 @@ static int by_order(const void *x, const void *y)
 {
 	const struct sortable *a = x, *b = y;
 
-	if (a->info->order != b->info->order)
-		return a->info->order < b->info->order ? -1 : 1;
-	return strcmp(a->info->name, b->info->name);
+	return compare_u64(a->info->order, b->info->order) ?: strcmp(a->info->name, b->info->name);
 }
 
 static int place_tensors(struct builder *b, struct error *error)
 {
 	size_t count = b->declared.count;
 	struct problem *problem = b->problem;
-	struct sortable *sorted = memory_zalloc(count, sizeof(*sorted));
+	struct sortable *sorted = pool_array(&b->pool, count, sizeof(*sorted));
 
-	b->place = memory_zalloc(count, sizeof(*b->place));
-	problem->tensors = memory_zalloc(count, sizeof(*problem->tensors));
-	if (!sorted || !b->place || !problem->tensors) {
-		memory_free(sorted);
+	b->place = pool_array(&b->pool, count, sizeof(*b->place));
+	b->fill = pool_array(&b->pool, count + 1, sizeof(*b->fill));
+	problem->tensors = pool_array(&problem->pool, count, sizeof(*problem->tensors));
+	if (!pool_ok(&b->pool) || !problem->tensors)
 		return memory_error(error, "placing tensors", count * sizeof(*sorted));
-	}
 	for (size_t i = 0; i < count; i++)
 		sorted[i] = (struct sortable){b->declared.items[i].info, (uint32_t)i};
 	qsort(sorted, count, sizeof(*sorted), by_order);
@@ -197,12 +194,9 @@ static int place_tensors(struct builder *b, struct error *error)
 		const struct tensor_info *info = sorted[i].info;
 		struct problem_tensor *tensor = &problem->tensors[i];
 
-		tensor->name = memory_string(info->name);
-		if (!tensor->name) {
-			memory_free(sorted);
+		tensor->name = pool_string(&problem->pool, info->name);
+		if (!tensor->name)
 			return memory_error(error, "placing tensors", strlen(info->name));
-		}
-		problem->tensor_count = i + 1;
 		tensor->dtype = info->dtype;
 		tensor->dims = info->dims;
 		memcpy(tensor->shape, info->shape, sizeof(tensor->shape));
@@ -210,45 +204,21 @@ static int place_tensors(struct builder *b, struct error *error)
 		tensor->order = info->order;
 		b->place[sorted[i].index] = (uint32_t)i;
 	}
-	memory_free(sorted);
+	problem->tensor_count = count;
 	return 0;
 }
 
 /* Where the tensors of one declaration are in the problem; NOWHERE for those nobody holds. */
-static uint32_t *translate(struct builder *b, const struct tensor_info *tensors, size_t count,
-			   struct error *error)
+static void translate(struct builder *b, const struct tensor_info *tensors, size_t count)
 {
-	uint32_t *map = memory_alloc(count * sizeof(*map)), index;
+	uint32_t index;
 
-	if (!map) {
-		memory_error(error, "translating tensors", count * sizeof(*map));
-		return NULL;
-	}
 	for (size_t t = 0; t < count; t++)
-		map[t] = strmap_get(&b->names, tensors[t].name, &index) ? b->place[index] : NOWHERE;
-	return map;
+		b->map[t] =
+			strmap_get(&b->names, tensors[t].name, &index) ? b->place[index] : NOWHERE;
 }
 
 /* ---- layouts and holdings ---- */
-
-static int by_source(const void *x, const void *y)
-{
-	const struct piece *a = x, *b = y;
-
-	if (a->tensor != b->tensor)
-		return a->tensor < b->tensor ? -1 : 1;
-	for (uint32_t d = 0; d < a->src.dims; d++) {
-		if (a->src.lo[d] != b->src.lo[d])
-			return a->src.lo[d] < b->src.lo[d] ? -1 : 1;
-		if (a->src.hi[d] != b->src.hi[d])
-			return a->src.hi[d] < b->src.hi[d] ? -1 : 1;
-	}
-	if (a->param != b->param)
-		return a->param < b->param ? -1 : 1;
-	if (a->offset != b->offset)
-		return a->offset < b->offset ? -1 : 1;
-	return piece_compare_transform(a, b);
-}
 
 /* No trainer declares a tensor that the piece needs, its own or that of its scales. */
 static int undeclared(const struct problem *problem, const struct layout *layout, uint32_t rank,
@@ -272,41 +242,34 @@ static int add_layout(struct builder *b, size_t index, struct error *error)
 	struct problem_layout *out = &problem->layouts[index];
 	uint32_t rank = b->layout_first[index];
 	const struct layout *layout = b->input->inference[rank];
-	uint32_t *map = translate(b, layout->tensors, layout->tensor_count, error);
+	const uint32_t *map = b->map;
 
-	if (!map)
-		return -ERROR_MEMORY;
+	translate(b, layout->tensors, layout->tensor_count);
 	out->digest = b->input->inference_digests[rank];
 	out->layout = layout;
-	out->pieces = memory_alloc(layout->piece_count * sizeof(*out->pieces));
-	out->pieces_of = memory_zalloc(problem->tensor_count + 1, sizeof(*out->pieces_of));
-	if (!out->pieces || !out->pieces_of) {
-		memory_free(map);
+	out->pieces = pool_array(&problem->pool, layout->piece_count, sizeof(*out->pieces));
+	out->pieces_of =
+		pool_array(&problem->pool, problem->tensor_count + 1, sizeof(*out->pieces_of));
+	if (!pool_ok(&problem->pool))
 		return memory_error(error, "translating a layout",
 				    layout->piece_count * sizeof(*out->pieces));
-	}
 	for (size_t i = 0; i < layout->piece_count; i++) {
 		struct piece piece = layout->pieces[i];
 
-		if (map[piece.tensor] == NOWHERE ||
-		    (piece.transform.from_rows && map[piece.scales] == NOWHERE)) {
-			uint32_t missing =
-				map[piece.tensor] == NOWHERE ? piece.tensor : piece.scales;
-
-			memory_free(map);
-			return undeclared(problem, layout, rank, &piece, missing, error);
-		}
+		if (map[piece.tensor] == NOWHERE)
+			return undeclared(problem, layout, rank, &piece, piece.tensor, error);
+		if (piece.transform.from_rows && map[piece.scales] == NOWHERE)
+			return undeclared(problem, layout, rank, &piece, piece.scales, error);
 		piece.tensor = map[piece.tensor];
 		if (piece.transform.from_rows)
 			piece.scales = map[piece.scales];
 		out->pieces[i] = piece;
 		out->pieces_of[piece.tensor + 1]++;
 	}
-	memory_free(map);
 	out->piece_count = layout->piece_count;
 	for (size_t t = 0; t < problem->tensor_count; t++)
 		out->pieces_of[t + 1] += out->pieces_of[t];
-	qsort(out->pieces, out->piece_count, sizeof(*out->pieces), by_source);
+	qsort(out->pieces, out->piece_count, sizeof(*out->pieces), piece_compare);
 	return 0;
 }
 
@@ -326,53 +289,40 @@ static int add_holding(struct builder *b, size_t index, struct error *error)
 	struct problem_holding *out = &problem->holdings[index];
 	uint32_t rank = b->holding_first[index];
 	const struct holding *holding = b->input->trainers[rank];
-	uint32_t *map = translate(b, holding->tensors, holding->tensor_count, error);
-	uint32_t *fill = NULL;
-	int rc = -ERROR_MEMORY;
+	const uint32_t *map = b->map;
+	char text[128];
 
-	if (!map)
-		return rc;
+	translate(b, holding->tensors, holding->tensor_count);
 	out->digest = b->input->trainer_digests[rank];
-	out->held = memory_alloc(holding->held_count * sizeof(*out->held));
-	out->held_of = memory_zalloc(problem->tensor_count + 1, sizeof(*out->held_of));
-	fill = memory_alloc((problem->tensor_count + 1) * sizeof(*fill));
-	if (!out->held || !out->held_of || !fill) {
-		rc = memory_error(error, "translating a holding",
-				  holding->held_count * sizeof(*out->held));
-		goto free_map;
-	}
+	out->held = pool_array(&problem->pool, holding->held_count, sizeof(*out->held));
+	out->held_of = pool_array(&problem->pool, problem->tensor_count + 1, sizeof(*out->held_of));
+	if (!pool_ok(&problem->pool))
+		return memory_error(error, "translating a holding",
+				    holding->held_count * sizeof(*out->held));
 	for (size_t i = 0; i < holding->held_count; i++) {
 		const struct held *held = &holding->held[i];
 		const struct problem_tensor *tensor = &problem->tensors[map[held->tensor]];
 
-		if (!whole_rows(&held->box, tensor)) {
-			char text[128];
-
-			rc = error_set(error, ERROR_UNSUPPORTED,
-				       "trainer %" PRIu32 " holds %s of tensor '%s'; a trainer "
-				       "must hold whole rows (cuts of dimension 0 only)",
-				       rank, box_text(&held->box, text, sizeof(text)),
-				       tensor->name);
-			goto free_map;
-		}
+		if (!whole_rows(&held->box, tensor))
+			return error_set(error, ERROR_UNSUPPORTED,
+					 "trainer %" PRIu32 " holds %s of tensor '%s'; a trainer "
+					 "must hold whole rows (cuts of dimension 0 only)",
+					 rank, box_text(&held->box, text, sizeof(text)),
+					 tensor->name);
 		out->held_of[map[held->tensor] + 1]++;
 	}
 	for (size_t t = 0; t < problem->tensor_count; t++)
 		out->held_of[t + 1] += out->held_of[t];
-	memcpy(fill, out->held_of, (problem->tensor_count + 1) * sizeof(*fill));
+	memcpy(b->fill, out->held_of, (problem->tensor_count + 1) * sizeof(*b->fill));
 	/* Boxes of one tensor are together and ascending already (holding_finish). */
 	for (size_t i = 0; i < holding->held_count; i++) {
 		const struct held *held = &holding->held[i];
 
-		out->held[fill[map[held->tensor]]++] =
+		out->held[b->fill[map[held->tensor]]++] =
 			(struct problem_held){held->box.lo[0], held->box.hi[0]};
 	}
 	out->held_count = holding->held_count;
-	rc = 0;
-free_map:
-	memory_free(fill);
-	memory_free(map);
-	return rc;
+	return 0;
 }
 
 /* ---- the whole ---- */
@@ -382,20 +332,28 @@ static int copy_ranks(struct builder *b, struct error *error)
 	const struct problem_input *input = b->input;
 	struct problem *problem = b->problem;
 	uint32_t trainers = input->trainer_count, ranks = input->inference_count;
+	size_t tensors = 0; /* of the longest declaration */
 
 	problem->model = memory_string(input->model ? input->model : "");
-	problem->train = memory_string(input->train ? input->train : "");
-	problem->infer = memory_string(input->infer ? input->infer : "");
-	problem->trainer_holding = memory_zalloc(trainers, sizeof(uint32_t));
-	problem->trainer_stage = memory_zalloc(trainers, sizeof(uint32_t));
-	problem->trainer_registered = memory_zalloc(trainers, sizeof(bool));
-	problem->inference_layout = memory_zalloc(ranks, sizeof(uint32_t));
-	problem->inference_mapped = memory_zalloc(ranks, sizeof(bool));
-	b->holding_first = memory_zalloc(trainers, sizeof(uint32_t));
-	b->layout_first = memory_zalloc(ranks, sizeof(uint32_t));
-	if (!problem->model || !problem->train || !problem->infer || !problem->trainer_holding ||
-	    !problem->trainer_stage || !problem->trainer_registered || !problem->inference_layout ||
-	    !problem->inference_mapped || !b->holding_first || !b->layout_first)
+	problem->train = pool_string(&problem->pool, input->train ? input->train : "");
+	problem->infer = pool_string(&problem->pool, input->infer ? input->infer : "");
+	problem->trainer_holding = pool_array(&problem->pool, trainers, sizeof(uint32_t));
+	problem->trainer_stage = pool_array(&problem->pool, trainers, sizeof(uint32_t));
+	problem->trainer_registered = pool_array(&problem->pool, trainers, sizeof(bool));
+	problem->inference_layout = pool_array(&problem->pool, ranks, sizeof(uint32_t));
+	problem->inference_mapped = pool_array(&problem->pool, ranks, sizeof(bool));
+	b->holding_first = pool_array(&b->pool, trainers, sizeof(uint32_t));
+	b->layout_first = pool_array(&b->pool, ranks, sizeof(uint32_t));
+	for (uint32_t i = 0; i < trainers; i++)
+		tensors = input->trainers[i]->tensor_count > tensors
+				  ? input->trainers[i]->tensor_count
+				  : tensors;
+	for (uint32_t i = 0; i < ranks; i++)
+		tensors = input->inference[i]->tensor_count > tensors
+				  ? input->inference[i]->tensor_count
+				  : tensors;
+	b->map = pool_array(&b->pool, tensors, sizeof(*b->map));
+	if (!problem->model || !pool_ok(&problem->pool) || !pool_ok(&b->pool))
 		return memory_error(error, "listing ranks", (size_t)trainers + ranks);
 	problem->ranks_per_engine = input->ranks_per_engine;
 	problem->trainer_count = trainers;
@@ -429,9 +387,9 @@ static int build(struct builder *b, struct error *error)
 		      b->layout_first, &layouts, error);
 	if (rc)
 		return rc;
-	problem->holdings = memory_zalloc(holdings, sizeof(*problem->holdings));
-	problem->layouts = memory_zalloc(layouts, sizeof(*problem->layouts));
-	if (!problem->holdings || !problem->layouts)
+	problem->holdings = pool_array(&problem->pool, holdings, sizeof(*problem->holdings));
+	problem->layouts = pool_array(&problem->pool, layouts, sizeof(*problem->layouts));
+	if (!pool_ok(&problem->pool))
 		return memory_error(error, "listing declarations", holdings + layouts);
 	problem->holding_count = holdings;
 	problem->layout_count = layouts;
@@ -458,17 +416,13 @@ int problem_build(struct problem **problem, const struct problem_input *input, s
 	if (!b.problem)
 		return memory_error(error, "building the routing problem", sizeof(*b.problem));
 	rc = build(&b, error);
-	memory_free(b.holding_first);
-	memory_free(b.layout_first);
-	memory_free(b.place);
+	pool_free(&b.pool);
 	strmap_fini(&b.names);
 	array_free(&b.declared);
-	if (rc) {
+	if (rc)
 		problem_free(&b.problem);
-		return rc;
-	}
 	*problem = b.problem;
-	return 0;
+	return rc;
 }
 
 void problem_free(struct problem **pointer)
@@ -478,29 +432,9 @@ void problem_free(struct problem **pointer)
 	if (!problem)
 		return;
 	*pointer = NULL;
-	for (size_t t = 0; t < problem->tensor_count; t++)
-		memory_free((char *)problem->tensors[t].name);
-	for (size_t l = 0; l < problem->layout_count; l++) {
-		memory_free(problem->layouts[l].pieces);
-		memory_free(problem->layouts[l].pieces_of);
-		memory_free(problem->layouts[l].transformed);
-	}
-	for (size_t h = 0; h < problem->holding_count; h++) {
-		memory_free(problem->holdings[h].held);
-		memory_free(problem->holdings[h].held_of);
-	}
 	memory_free(problem->model);
-	memory_free(problem->train);
-	memory_free(problem->infer);
-	memory_free(problem->tensors);
 	memory_free(problem->transformed);
-	memory_free(problem->layouts);
-	memory_free(problem->holdings);
-	memory_free(problem->trainer_holding);
-	memory_free(problem->trainer_stage);
-	memory_free(problem->trainer_registered);
-	memory_free(problem->inference_layout);
-	memory_free(problem->inference_mapped);
+	pool_free(&problem->pool);
 	memory_free(problem);
 }
 

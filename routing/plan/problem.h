@@ -12,6 +12,7 @@
 
 #include "job/digest.h"
 #include "base/error.h"
+#include "base/pool.h"
 #include "job/layout.h"
 #include "job/member.h"
 #include "job/parallel.h"
@@ -56,6 +57,7 @@ struct problem_holding {
 };
 
 struct problem {
+	struct pool pool;             /* owns all but `model` and `transformed` */
 	char *model, *train, *infer;  /* labels, printed in dumps */
 	uint32_t ranks_per_engine;    /* 0 when unknown: then every rank is its own engine rank */
 	struct problem_tensor *tensors;

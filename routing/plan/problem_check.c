@@ -8,6 +8,7 @@
 #include "routing/plan/problem_check.h"
 
 #include "base/array.h"
+#include "base/compare.h"
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -19,9 +20,7 @@ static int by_low(const void *x, const void *y)
 {
 	const struct problem_held *a = x, *b = y;
 
-	if (a->lo != b->lo)
-		return a->lo < b->lo ? -1 : 1;
-	return a->hi < b->hi ? -1 : a->hi > b->hi;
+	return compare_u64(a->lo, b->lo) ?: compare_u64(a->hi, b->hi);
 }
 
 /* Disjoint ascending ranges of everything held of tensor t. */

@@ -10,6 +10,7 @@
 #include <inttypes.h>
 
 struct problem_storage {
+	struct pool pool;
 	struct layout *layouts; /* by engine rank */
 	uint32_t layout_count;
 	struct holding *holdings; /* by stage, and by shard where sharded */
@@ -30,20 +31,11 @@ void problem_storage_free(struct problem_storage **pointer)
 	if (!storage)
 		return;
 	*pointer = NULL;
-	for (uint32_t i = 0; storage->layouts && i < storage->layout_count; i++)
+	for (uint32_t i = 0; i < storage->layout_count; i++)
 		layout_fini(&storage->layouts[i]);
-	for (uint32_t i = 0; storage->holdings && i < storage->holding_count; i++)
+	for (uint32_t i = 0; i < storage->holding_count; i++)
 		holding_fini(&storage->holdings[i]);
-	memory_free(storage->layouts);
-	memory_free(storage->holdings);
-	memory_free(storage->inference);
-	memory_free(storage->inference_digests);
-	memory_free(storage->layout_digests);
-	memory_free(storage->inference_mapped);
-	memory_free(storage->trainers);
-	memory_free(storage->trainer_digests);
-	memory_free(storage->holding_digests);
-	memory_free(storage->trainer_stages);
+	pool_free(&storage->pool);
 	memory_free(storage);
 }
 
@@ -51,30 +43,24 @@ static int allocate(struct problem_storage *storage, const struct train_spec *tr
 		    const struct infer_spec *infer, struct error *error)
 {
 	uint32_t ranks = infer_ranks(infer), world = train->world;
-	uint32_t shards = train->source == TRAIN_SHARDED ? train->fsdp : 1;
+	uint32_t holdings = train->pp * (train->source == TRAIN_SHARDED ? train->fsdp : 1);
+	struct pool *pool = &storage->pool;
 
-	storage->layouts = memory_zalloc(infer->tp, sizeof(*storage->layouts));
-	storage->layout_digests = memory_zalloc(infer->tp, sizeof(struct digest));
-	storage->holdings = memory_zalloc((size_t)train->pp * shards, sizeof(struct holding));
-	storage->holding_digests = memory_zalloc((size_t)train->pp * shards, sizeof(struct digest));
-	storage->inference = memory_zalloc(ranks, sizeof(*storage->inference));
-	storage->inference_digests = memory_zalloc(ranks, sizeof(struct digest));
-	storage->inference_mapped = memory_zalloc(ranks, sizeof(bool));
-	storage->trainers = memory_zalloc(world, sizeof(*storage->trainers));
-	storage->trainer_digests = memory_zalloc(world, sizeof(struct digest));
-	storage->trainer_stages = memory_zalloc(world, sizeof(uint32_t));
-	if (!storage->layouts || !storage->layout_digests || !storage->holdings ||
-	    !storage->holding_digests || !storage->inference || !storage->inference_digests ||
-	    !storage->inference_mapped || !storage->trainers || !storage->trainer_digests ||
-	    !storage->trainer_stages)
+	storage->layouts = pool_array(pool, infer->tp, sizeof(*storage->layouts));
+	storage->layout_digests = pool_array(pool, infer->tp, sizeof(struct digest));
+	storage->holdings = pool_array(pool, holdings, sizeof(struct holding));
+	storage->holding_digests = pool_array(pool, holdings, sizeof(struct digest));
+	storage->inference = pool_array(pool, ranks, sizeof(*storage->inference));
+	storage->inference_digests = pool_array(pool, ranks, sizeof(struct digest));
+	storage->inference_mapped = pool_array(pool, ranks, sizeof(bool));
+	storage->trainers = pool_array(pool, world, sizeof(*storage->trainers));
+	storage->trainer_digests = pool_array(pool, world, sizeof(struct digest));
+	storage->trainer_stages = pool_array(pool, world, sizeof(uint32_t));
+	if (!pool_ok(pool))
 		return memory_error(error, "describing the job", (size_t)ranks + world);
 	storage->layout_count = infer->tp;
-	storage->holding_count = train->pp * shards;
-	for (uint32_t i = 0; i < storage->layout_count; i++)
-		layout_init(&storage->layouts[i]);
-	for (uint32_t i = 0; i < storage->holding_count; i++)
-		holding_init(&storage->holdings[i]);
-	return 0;
+	storage->holding_count = holdings;
+	return 0; /* zeroed: empty */
 }
 
 /* Trainers of one stage (and one shard index) hold the same: made once, shared. */
@@ -82,30 +68,25 @@ static int make_holdings(struct problem_storage *storage, const struct model *mo
 			 const struct train_spec *train, struct error *error)
 {
 	uint32_t shards = train->source == TRAIN_SHARDED ? train->fsdp : 1;
-	bool *transformed = memory_zalloc(storage->holding_count, sizeof(*transformed));
-	int rc = 0;
+	bool *made = pool_array(&storage->pool, storage->holding_count, sizeof(*made));
 
-	if (!transformed)
+	if (!made)
 		return memory_error(error, "describing trainers", storage->holding_count);
-	for (uint32_t rank = 0; !rc && rank < train->world; rank++) {
+	for (uint32_t rank = 0; rank < train->world; rank++) {
 		uint32_t stage = train_stage(train, rank);
 		uint32_t index = stage * shards + rank % shards;
 
-		if (!transformed[index]) {
-			rc = model_holding(model, train, rank, &storage->holdings[index], error);
-			if (rc) {
-				rc = error_wrap(error, "what trainer %" PRIu32 " holds", rank);
-				break;
-			}
+		if (!made[index]) {
+			if (model_holding(model, train, rank, &storage->holdings[index], error))
+				return error_wrap(error, "what trainer %" PRIu32 " holds", rank);
 			storage->holding_digests[index] = holding_digest(&storage->holdings[index]);
-			transformed[index] = true;
+			made[index] = true;
 		}
 		storage->trainers[rank] = &storage->holdings[index];
 		storage->trainer_digests[rank] = storage->holding_digests[index];
 		storage->trainer_stages[rank] = stage;
 	}
-	memory_free(transformed);
-	return rc;
+	return 0;
 }
 
 static int make_layouts(struct problem_storage *storage, const struct model *model,
@@ -161,10 +142,8 @@ int problem_from_model(struct problem **problem, struct problem_storage **out,
 
 		rc = problem_build(problem, &input, error);
 	}
-	if (rc) {
+	if (rc)
 		problem_storage_free(&storage);
-		return rc;
-	}
 	*out = storage;
-	return 0;
+	return rc;
 }

@@ -30,18 +30,15 @@ static bool same(const struct problem_transformed *a, const struct problem_trans
 static int number(struct list *list, size_t first, const struct problem_transformed *transformed,
 		  uint32_t *out, struct error *error)
 {
-	struct problem_transformed *slot;
-
 	for (size_t i = first; i < list->items.count; i++) {
 		if (same(&list->items.items[i], transformed)) {
 			*out = (uint32_t)i;
 			return 0;
 		}
 	}
-	slot = array_push(&list->items);
-	if (!slot)
-		return memory_error(error, "listing how tensors are transformed", sizeof(*slot));
-	*slot = *transformed;
+	if (!array_add(&list->items, *transformed))
+		return memory_error(error, "listing how tensors are transformed",
+				    sizeof(*transformed));
 	*out = (uint32_t)list->items.count - 1;
 	return 0;
 }
@@ -73,18 +70,17 @@ static int number_tensor(struct list *list, struct problem *problem, size_t t, s
 int problem_find_transformed(struct problem *problem, struct error *error)
 {
 	struct list list = {0};
-	struct problem_transformed *copy = array_push(&list.items);
+	const struct problem_transformed *copy = array_push(&list.items);
 	bool all_copied = true;
 	int rc = 0;
 
 	if (!copy)
 		return memory_error(error, "listing how tensors are transformed", sizeof(*copy));
-	*copy = (struct problem_transformed){0};
 	for (size_t l = 0; l < problem->layout_count; l++) {
 		struct problem_layout *layout = &problem->layouts[l];
 
-		layout->transformed =
-			memory_zalloc(layout->piece_count, sizeof(*layout->transformed));
+		layout->transformed = pool_array(&problem->pool, layout->piece_count,
+						 sizeof(*layout->transformed));
 		if (!layout->transformed)
 			rc = memory_error(error, "listing how tensors are transformed",
 					  layout->piece_count);

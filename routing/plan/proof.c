@@ -15,7 +15,7 @@
 #include "routing/plan/table.h"
 
 #include "base/assert.h"
-#include "base/memory.h"
+#include "base/compare.h"
 #include "routing/plan/path.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -29,6 +29,7 @@ struct written {
 };
 
 struct proof {
+	struct pool pool; /* owns the arrays */
 	const struct table *table;
 	const struct problem *problem;
 	struct written *written; /* grouped by inference rank */
@@ -89,11 +90,7 @@ static uint64_t first_row(const struct table *table, const struct route *route)
 /* Negative when a must come first. Rows are compared by the caller: a route may have none. */
 static int compare_routes(const struct route *a, const struct route *b)
 {
-	if (a->tensor != b->tensor)
-		return a->tensor < b->tensor ? -1 : 1;
-	if (a->inference != b->inference)
-		return a->inference < b->inference ? -1 : 1;
-	return 0;
+	return compare_u64(a->tensor, b->tensor) ?: compare_u64(a->inference, b->inference);
 }
 
 static int check_routes(const struct proof *proof, struct error *error)
@@ -156,11 +153,8 @@ static int by_target(const void *x, const void *y)
 {
 	const struct written *a = x, *b = y;
 
-	if (a->param != b->param)
-		return a->param < b->param ? -1 : 1;
-	if (a->offset != b->offset)
-		return a->offset < b->offset ? -1 : 1;
-	return a->piece < b->piece ? -1 : a->piece > b->piece;
+	return compare_u64(a->param, b->param) ?: compare_u64(a->offset, b->offset) ?:
+	       compare_u64(a->piece, b->piece);
 }
 
 static int by_wanted(const void *x, const void *y, void *context)
@@ -169,9 +163,7 @@ static int by_wanted(const void *x, const void *y, void *context)
 	const struct piece *a = &pieces[*(const uint32_t *)x];
 	const struct piece *b = &pieces[*(const uint32_t *)y];
 
-	if (a->param != b->param)
-		return a->param < b->param ? -1 : 1;
-	return a->offset < b->offset ? -1 : a->offset > b->offset;
+	return compare_u64(a->param, b->param) ?: compare_u64(a->offset, b->offset);
 }
 
 static void group(struct proof *proof)
@@ -215,7 +207,7 @@ static const uint32_t *wanted_of(struct proof *proof, uint32_t l, struct error *
 
 	if (proof->wanted[l])
 		return proof->wanted[l];
-	proof->wanted[l] = memory_alloc(layout->piece_count * sizeof(uint32_t));
+	proof->wanted[l] = pool_array(&proof->pool, layout->piece_count, sizeof(uint32_t));
 	if (!proof->wanted[l]) {
 		memory_error(error, "proving the table", layout->piece_count * sizeof(uint32_t));
 		return NULL;
@@ -462,21 +454,17 @@ int table_prove(const struct table *table, struct error *error)
 
 	if (rc)
 		return rc;
-	proof.written = memory_alloc(table->piece_count * sizeof(*proof.written));
-	proof.written_of =
-		memory_zalloc((size_t)problem->inference_count + 1, sizeof(*proof.written_of));
-	proof.wanted = memory_zalloc(problem->layout_count, sizeof(*proof.wanted));
-	if (!proof.written || !proof.written_of || !proof.wanted)
+	proof.written = pool_array(&proof.pool, table->piece_count, sizeof(*proof.written));
+	proof.written_of = pool_array(&proof.pool, (size_t)problem->inference_count + 1,
+				      sizeof(*proof.written_of));
+	proof.wanted = pool_array(&proof.pool, problem->layout_count, sizeof(*proof.wanted));
+	if (!pool_ok(&proof.pool))
 		rc = memory_error(error, "proving the table",
 				  table->piece_count * sizeof(*proof.written));
 	if (!rc)
 		group(&proof);
 	for (uint32_t i = 0; !rc && i < problem->inference_count; i++)
 		rc = prove_rank(&proof, i, error);
-	for (size_t l = 0; proof.wanted && l < problem->layout_count; l++)
-		memory_free(proof.wanted[l]);
-	memory_free(proof.wanted);
-	memory_free(proof.written_of);
-	memory_free(proof.written);
+	pool_free(&proof.pool);
 	return rc;
 }

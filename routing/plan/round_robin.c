@@ -65,18 +65,18 @@ static void deal_out(const struct round_robin_targets *targets, uint32_t senders
 int round_robin_deal(const struct round_robin_targets *targets, uint32_t senders, uint32_t *sender,
 		     struct error *error)
 {
-	struct ring *rings = memory_zalloc(targets->kinds, sizeof(*rings));
+	struct pool pool = {0};
+	struct ring *rings = pool_array(&pool, targets->kinds, sizeof(*rings));
 	/* step 1 makes one member a target; the turn at most one a kind */
 	uint32_t *members =
-		memory_zalloc((size_t)targets->count + targets->kinds, sizeof(*members));
+		pool_array(&pool, (size_t)targets->count + targets->kinds, sizeof(*members));
 	int rc = 0;
 
-	if (rings && members)
+	if (pool_ok(&pool))
 		deal_out(targets, senders, rings, members, sender);
 	else
 		rc = memory_error(error, "dealing ranks out", targets->kinds * sizeof(*rings));
-	memory_free(rings);
-	memory_free(members);
+	pool_free(&pool);
 	return rc;
 }
 
@@ -126,7 +126,8 @@ static int assign(const struct problem *problem, const struct plan_options *opti
 		  const struct round_robin_targets *targets, const char *kind, struct units *units,
 		  uint32_t *trainer, struct error *error)
 {
-	uint32_t **plans = memory_zalloc((size_t)problem->trainer_count + 1, sizeof(*plans));
+	struct pool pool = {0};
+	uint32_t **plans = pool_array(&pool, (size_t)problem->trainer_count + 1, sizeof(*plans));
 	int rc = 0;
 
 	if (!plans)
@@ -136,7 +137,7 @@ static int assign(const struct problem *problem, const struct plan_options *opti
 		const struct holder_set *set = &units->sets[unit->holders];
 
 		if (!plans[set->count]) {
-			uint32_t *plan = memory_zalloc(targets->count, sizeof(*plan));
+			uint32_t *plan = pool_array(&pool, targets->count, sizeof(*plan));
 
 			plans[set->count] = plan;
 			rc = plan ? round_robin_deal(targets, set->count, plan, error)
@@ -150,9 +151,7 @@ static int assign(const struct problem *problem, const struct plan_options *opti
 			rc = tell(options->explain, targets, plans[set->count], unit, set, kind,
 				  error);
 	}
-	for (uint32_t n = 0; n <= problem->trainer_count; n++)
-		memory_free(plans[n]);
-	memory_free(plans);
+	pool_free(&pool);
 	return rc;
 }
 

@@ -6,6 +6,7 @@
 #include "routing/plan/unit_builder.h"
 
 #include "base/assert.h"
+#include "base/compare.h"
 #include "base/memory.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -67,20 +68,12 @@ int unit_intern(struct unit_builder *b, const uint32_t *holdings, uint32_t count
 	size_t first = b->key_members.count;
 
 	for (uint32_t i = 0; i < count; i++) {
-		uint32_t *member = array_push(&b->key_members);
-
 		WEFT_ASSERT(i == 0 || holdings[i - 1] < holdings[i]);
-
-		if (!member)
+		if (!array_add(&b->key_members, holdings[i]))
 			return unit_no_memory(error);
-		*member = holdings[i];
 	}
-	struct unit_key *key = array_push(&b->keys);
-	uint64_t *weight = key ? array_push(&b->weights) : NULL;
-
-	if (!weight)
+	if (!array_add(&b->keys, (struct unit_key){first, count}) || !array_push(&b->weights))
 		return unit_no_memory(error);
-	*key = (struct unit_key){first, count};
 	WEFT_ASSERT_OP(b->keys.count, ==, b->weights.count);
 	*set = b->slots[at] = (uint32_t)b->keys.count - 1;
 	return 0;
@@ -116,11 +109,10 @@ static int emit(struct unit_builder *b, uint32_t t, struct error *error)
 		WEFT_ASSERT_OP(b->share_first[l + 1], <=, b->shares.count);
 		for (size_t s = b->share_first[l]; s < b->share_first[l + 1]; s++) {
 			const struct unit_share *share = &b->shares.items[s];
-			struct unit *unit = array_push(&b->items);
 
-			if (!unit)
+			if (!array_add(&b->items, (struct unit){t, i, share->set, share->lo,
+								share->hi, share->bytes}))
 				return unit_no_memory(error);
-			*unit = (struct unit){t, i, share->set, share->lo, share->hi, share->bytes};
 		}
 	}
 	return 0;
@@ -131,9 +123,9 @@ static int walk(struct unit_builder *b, struct error *error)
 	const struct problem *problem = b->problem;
 	size_t layouts = problem->layout_count;
 
-	b->share_first = memory_zalloc(layouts + 1, sizeof(*b->share_first));
-	b->ranks_of = memory_zalloc(layouts, sizeof(*b->ranks_of));
-	if (!b->share_first || !b->ranks_of)
+	b->share_first = pool_array(&b->pool, layouts + 1, sizeof(*b->share_first));
+	b->ranks_of = pool_array(&b->pool, layouts, sizeof(*b->ranks_of));
+	if (!pool_ok(&b->pool))
 		return unit_no_memory(error);
 	for (uint32_t i = 0; i < problem->inference_count; i++)
 		b->ranks_of[problem->inference_layout[i]]++;
@@ -171,16 +163,13 @@ static int walk(struct unit_builder *b, struct error *error)
 static int publish_sets(struct unit_builder *b, struct units *units, struct error *error)
 {
 	const struct problem *problem = b->problem;
-	size_t *of = memory_zalloc(problem->holding_count + 2, sizeof(*of));
-	uint32_t *trainers = memory_alloc(problem->trainer_count * sizeof(*trainers));
+	size_t *of = pool_array(&b->pool, problem->holding_count + 2, sizeof(*of));
+	uint32_t *trainers = pool_array(&b->pool, problem->trainer_count, sizeof(*trainers));
 	size_t total = 0;
-	int rc = 0;
 
 	units->sets = memory_zalloc(b->keys.count, sizeof(*units->sets));
-	if (!of || !trainers || !units->sets) {
-		rc = unit_no_memory(error);
-		goto free_index;
-	}
+	if (!pool_ok(&b->pool) || !units->sets)
+		return unit_no_memory(error);
 	for (uint32_t r = 0; r < problem->trainer_count; r++) /* by holding, ascending */
 		of[problem->trainer_holding[r] + 2]++;
 	for (size_t h = 0; h < problem->holding_count; h++)
@@ -190,10 +179,8 @@ static int publish_sets(struct unit_builder *b, struct units *units, struct erro
 	for (size_t m = 0; m < b->key_members.count; m++)
 		total += of[b->key_members.items[m] + 1] - of[b->key_members.items[m]];
 	units->set_storage = memory_alloc(total * sizeof(uint32_t));
-	if (!units->set_storage) {
-		rc = unit_no_memory(error);
-		goto free_index;
-	}
+	if (!units->set_storage)
+		return unit_no_memory(error);
 	uint32_t *out = units->set_storage;
 
 	for (size_t k = 0; k < b->keys.count; k++) {
@@ -207,15 +194,12 @@ static int publish_sets(struct unit_builder *b, struct units *units, struct erro
 			out += of[h + 1] - of[h];
 		}
 		if (key->count > 1)
-			qsort(begin, (size_t)(out - begin), sizeof(*begin), unit_by_u32);
+			qsort(begin, (size_t)(out - begin), sizeof(*begin), compare_u32s);
 		units->sets[k] = (struct holder_set){begin, (uint32_t)(out - begin)};
 	}
 	WEFT_ASSERT_OP((size_t)(out - units->set_storage), ==, total);
 	units->set_count = b->keys.count;
-free_index:
-	memory_free(of);
-	memory_free(trainers);
-	return rc;
+	return 0;
 }
 
 static void builder_fini(struct unit_builder *b)
@@ -232,16 +216,16 @@ static void builder_fini(struct unit_builder *b)
 	array_free(&b->items);
 	array_free(&b->weights);
 	memory_free(b->slots);
-	memory_free(b->share_first);
-	memory_free(b->ranks_of);
+	pool_free(&b->pool);
 }
 
-static int build(struct units *units, struct unit_builder *b, struct error *error)
+/* weights: where they go, or NULL. */
+static int build(struct units *units, struct unit_builder *b, uint64_t **weights,
+		 struct error *error)
 {
 	int rc;
 
 	*units = (struct units){0};
-	b->list = true;
 	rc = walk(b, error);
 	if (!rc)
 		rc = publish_sets(b, units, error);
@@ -252,43 +236,34 @@ static int build(struct units *units, struct unit_builder *b, struct error *erro
 	} else {
 		units_fini(units);
 	}
+	if (weights) {
+		*weights = rc ? NULL : b->weights.items;
+		b->weights.items = rc ? b->weights.items : NULL;
+	}
 	builder_fini(b);
 	return rc;
 }
 
 int units_build(struct units *units, const struct problem *problem, struct error *error)
 {
-	struct unit_builder b = {.problem = problem};
+	struct unit_builder b = {.problem = problem, .list = true};
 
-	return build(units, &b, error);
+	return build(units, &b, NULL, error);
 }
 
 int units_build_cut(struct units *units, const struct problem *problem, struct error *error)
 {
-	struct unit_builder b = {.problem = problem, .cut = true};
+	struct unit_builder b = {.problem = problem, .cut = true, .list = true};
 
-	return build(units, &b, error);
+	return build(units, &b, NULL, error);
 }
 
 int units_weigh(struct units *units, uint64_t **set_bytes, const struct problem *problem,
 		struct error *error)
 {
 	struct unit_builder b = {.problem = problem, .cut = true};
-	int rc;
 
-	*units = (struct units){0};
-	*set_bytes = NULL;
-	rc = walk(&b, error);
-	if (!rc)
-		rc = publish_sets(&b, units, error);
-	if (!rc) {
-		*set_bytes = b.weights.items;
-		b.weights.items = NULL;
-	} else {
-		units_fini(units);
-	}
-	builder_fini(&b);
-	return rc;
+	return build(units, &b, set_bytes, error);
 }
 
 void units_fini(struct units *units)

@@ -57,6 +57,7 @@ struct unit_builder {
 	ARRAY(uint64_t) weights;
 	uint32_t *slots; /* hash of keys */
 	size_t slot_count;
+	struct pool pool;    /* owns what follows */
 	size_t *share_first; /* by layout, and one more */
 	uint64_t *ranks_of;  /* how many inference ranks have the layout */
 	uint64_t total;
@@ -72,13 +73,6 @@ struct unit_wants {
 static inline int unit_no_memory(struct error *error)
 {
 	return memory_error(error, "listing what to route", sizeof(struct unit));
-}
-
-static inline int unit_by_u32(const void *x, const void *y)
-{
-	const uint32_t *a = x, *b = y;
-
-	return *a < *b ? -1 : *a > *b;
 }
 
 /* The number of that set of holdings, ascending; new or known. */

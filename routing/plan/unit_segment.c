@@ -2,6 +2,7 @@
 #include "routing/plan/unit_builder.h"
 
 #include "base/assert.h"
+#include "base/compare.h"
 #include "base/memory.h"
 #include <stdlib.h>
 
@@ -9,16 +10,7 @@ static int by_low(const void *x, const void *y)
 {
 	const struct unit_source *a = x, *b = y;
 
-	if (a->lo != b->lo)
-		return a->lo < b->lo ? -1 : 1;
-	return a->holding < b->holding ? -1 : a->holding > b->holding;
-}
-
-static int by_u64(const void *x, const void *y)
-{
-	const uint64_t *a = x, *b = y;
-
-	return *a < *b ? -1 : *a > *b;
+	return compare_u64(a->lo, b->lo) ?: compare_u64(a->holding, b->holding);
 }
 
 static int collect_sources(struct unit_builder *b, size_t t, bool *uniform, struct error *error)
@@ -31,18 +23,12 @@ static int collect_sources(struct unit_builder *b, size_t t, bool *uniform, stru
 		const struct problem_holding *holding = &problem->holdings[h];
 
 		for (uint32_t i = holding->held_of[t]; i < holding->held_of[t + 1]; i++) {
-			struct unit_source *source = array_push(&b->sources);
-			uint64_t *border = source ? array_push(&b->borders) : NULL;
-			uint64_t *end = border ? array_push(&b->borders) : NULL;
+			uint64_t lo = holding->held[i].lo, hi = holding->held[i].hi;
 
-			if (!end)
+			if (!array_add(&b->sources, (struct unit_source){lo, hi, (uint32_t)h}) ||
+			    !array_add(&b->borders, lo) || !array_add(&b->borders, hi))
 				return unit_no_memory(error);
-			*source = (struct unit_source){holding->held[i].lo, holding->held[i].hi,
-						       (uint32_t)h};
-			b->borders.items[b->borders.count - 2] = source->lo;
-			*end = source->hi;
-			if (source->lo != b->sources.items[0].lo ||
-			    source->hi != b->sources.items[0].hi)
+			if (lo != b->sources.items[0].lo || hi != b->sources.items[0].hi)
 				*uniform = false;
 		}
 	}
@@ -76,11 +62,8 @@ static int add_borders(struct unit_builder *b, const struct unit_segment *all, u
 		for (int end = 0; end < 2; end++) {
 			if (rows[end] <= all->lo || rows[end] >= all->hi)
 				continue;
-			uint64_t *border = array_push(&b->borders);
-
-			if (!border)
+			if (!array_add(&b->borders, rows[end]))
 				return unit_no_memory(error);
-			*border = rows[end];
 			*uniform = false;
 		}
 	}
@@ -119,20 +102,13 @@ static int collect_scales(struct unit_builder *b, size_t t, bool *uniform, struc
 static int add_segment(struct unit_builder *b, uint64_t lo, uint64_t hi, const uint32_t *holdings,
 		       uint32_t count, struct error *error)
 {
-	struct unit_segment *segment = array_push(&b->segments);
-
-	if (!segment)
-		return unit_no_memory(error);
 	WEFT_ASSERT_OP(lo, <, hi);
 	WEFT_ASSERT_OP(count, >, 0);
-	*segment = (struct unit_segment){lo, hi, b->members.count, count};
-	for (uint32_t i = 0; i < count; i++) {
-		uint32_t *member = array_push(&b->members);
-
-		if (!member)
+	if (!array_add(&b->segments, (struct unit_segment){lo, hi, b->members.count, count}))
+		return unit_no_memory(error);
+	for (uint32_t i = 0; i < count; i++)
+		if (!array_add(&b->members, holdings[i]))
 			return unit_no_memory(error);
-		*member = holdings[i];
-	}
 	return 0;
 }
 
@@ -142,7 +118,7 @@ static int sweep(struct unit_builder *b, struct error *error)
 	size_t next = 0, borders = 0;
 
 	qsort(b->sources.items, b->sources.count, sizeof(struct unit_source), by_low);
-	qsort(b->borders.items, b->borders.count, sizeof(uint64_t), by_u64);
+	qsort(b->borders.items, b->borders.count, sizeof(uint64_t), compare_u64s);
 	for (size_t i = 0; i < b->borders.count; i++)
 		if (i == 0 || b->borders.items[i] != b->borders.items[borders - 1])
 			b->borders.items[borders++] = b->borders.items[i];
@@ -158,13 +134,9 @@ static int sweep(struct unit_builder *b, struct error *error)
 			if (b->sources.items[b->scratch.items[k]].hi > lo)
 				b->scratch.items[kept++] = b->scratch.items[k];
 		b->scratch.count = kept;
-		for (; next < b->sources.count && b->sources.items[next].lo == lo; next++) {
-			uint32_t *active = array_push(&b->scratch);
-
-			if (!active)
+		for (; next < b->sources.count && b->sources.items[next].lo == lo; next++)
+			if (!array_add(&b->scratch, (uint32_t)next))
 				return unit_no_memory(error);
-			*active = (uint32_t)next;
-		}
 		if (b->scratch.count == 0)
 			continue; /* held by nobody, and wanted by nobody (problem_check) */
 		int rc =
@@ -175,7 +147,7 @@ static int sweep(struct unit_builder *b, struct error *error)
 		for (size_t k = first; k < b->members.count; k++)
 			b->members.items[k] = b->sources.items[b->members.items[k]].holding;
 		qsort(b->members.items + first, b->members.count - first, sizeof(uint32_t),
-		      unit_by_u32);
+		      compare_u32s);
 	}
 	return 0;
 }
@@ -194,13 +166,9 @@ int unit_segments(struct unit_builder *b, size_t t, struct error *error)
 		return sweep(b, error);
 	/* gathered: all holders have the same rows, holdings come ascending */
 	b->scratch.count = 0;
-	for (size_t i = 0; i < b->sources.count; i++) {
-		uint32_t *holding = array_push(&b->scratch);
-
-		if (!holding)
+	for (size_t i = 0; i < b->sources.count; i++)
+		if (!array_add(&b->scratch, b->sources.items[i].holding))
 			return unit_no_memory(error);
-		*holding = b->sources.items[i].holding;
-	}
 	return add_segment(b, b->sources.items[0].lo, b->sources.items[0].hi, b->scratch.items,
 			   (uint32_t)b->scratch.count, error);
 }

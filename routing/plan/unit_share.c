@@ -91,7 +91,6 @@ static int add_share(struct unit_builder *b, const struct unit_wants *wants, uin
 		     struct error *error)
 {
 	uint64_t bytes = 0;
-	struct unit_share *share;
 	struct piece part;
 	uint32_t set = 0;
 	int rc;
@@ -107,25 +106,19 @@ static int add_share(struct unit_builder *b, const struct unit_wants *wants, uin
 		return 0;
 	b->able.count = 0;
 	for (uint32_t k = 0; k < holding_count; k++) {
-		if (!holds_scales(&b->problem->holdings[holdings[k]], wants, lo, hi))
-			continue;
-		uint32_t *able = array_push(&b->able);
-
-		if (!able)
+		if (holds_scales(&b->problem->holdings[holdings[k]], wants, lo, hi) &&
+		    !array_add(&b->able, holdings[k]))
 			return unit_no_memory(error);
-		*able = holdings[k];
 	}
 	if (b->able.count == 0)
 		return unsourced(b, wants, lo, hi, error);
 	rc = unit_intern(b, b->able.items, (uint32_t)b->able.count, &set, error);
 	if (rc)
 		return rc;
-	share = array_push(&b->shares);
-	if (!share)
-		return unit_no_memory(error);
 	WEFT_ASSERT_OP(set, <, b->keys.count);
-	*share = (struct unit_share){lo, hi, bytes, set};
-	return 0;
+	return array_add(&b->shares, (struct unit_share){lo, hi, bytes, set})
+		       ? 0
+		       : unit_no_memory(error);
 }
 
 /* Holdings that have the part of every piece in rows [lo, hi) in one run of their memory, and its
@@ -154,13 +147,8 @@ static int common_holders(struct unit_builder *b, const struct unit_wants *wants
 		for (size_t i = first; i < wants->count && all; i++)
 			all = !box_cut_rows(&pieces[i].src, lo, hi, &part) ||
 			      held_in_one(holding, wants->tensor, part.lo[0], part.hi[0]);
-		if (!all || !holds_scales(holding, wants, lo, hi))
-			continue;
-		uint32_t *holder = array_push(&b->scratch);
-
-		if (!holder)
+		if (all && holds_scales(holding, wants, lo, hi) && !array_add(&b->scratch, h))
 			return unit_no_memory(error);
-		*holder = h;
 	}
 	return 0;
 }

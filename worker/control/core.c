@@ -59,7 +59,7 @@ const char *worker_state_name(enum worker_state state)
 	return (unsigned)state < WORKER_STATE_COUNT ? state_names[state] : "unknown";
 }
 
-static int no_memory(struct error *error)
+static int memory_is_out(struct error *error)
 {
 	return error_set(error, ERROR_MEMORY, "the control channel is out of memory");
 }
@@ -76,98 +76,94 @@ static bool have_peers(const struct worker_core *core)
 	return core->peers.type == MESSAGE_PEERS;
 }
 
+/* All that follows fails in one way, out of memory, and marks it in the actions: the step goes on as
+ * far as it can and fails at its end. */
+
 /* Sends a copy of a message whose body may be borrowed; the head is filled in here. */
-static int send_copy(struct worker_core *core, struct message *message)
+static void send_copy(struct worker_core *core, struct message *message)
 {
 	struct action *action = action_push(core->actions, WORKER_ACTION_SEND);
-	struct message copy;
 
 	WEFT_ASSERT_OP(message->type, <=, MESSAGE_HEARTBEAT); /* the others are the controller's */
 	WEFT_ASSERT(message->type == MESSAGE_HELLO || core->controller);
-	if (!action)
-		return -ERROR_MEMORY;
 	snprintf(message->job, sizeof(message->job), "%s", core->options.job);
 	message->epoch = core->epoch;
 	message->from = core->options.hello.incarnation;
-	if (message_copy(&copy, message, NULL)) {
-		core->actions->count--;
-		return -ERROR_MEMORY;
-	}
-	action->message = copy;
-	return 0;
+	if (message_copy(&action->message, message, NULL))
+		core->actions->failed = true;
 }
 
-static int send_hello(struct worker_core *core)
+static void send_hello(struct worker_core *core)
 {
 	struct message message = {.type = MESSAGE_HELLO, .u.hello = core->options.hello};
 
-	return send_copy(core, &message);
+	send_copy(core, &message);
 }
 
-static int send_declare(struct worker_core *core)
+static void send_declare(struct worker_core *core)
 {
 	struct message message = {.type = MESSAGE_DECLARE, .u.declare = core->options.declare};
 
-	if (!core->wanted)
-		return send_copy(core, &message);
-	if (core->options.layout) {
+	if (core->wanted && core->options.layout) {
 		message.type = MESSAGE_LAYOUT;
 		message.u.layout.digest = core->options.declare.digest;
 		message.u.layout.layout = *core->options.layout;
-	} else {
+	} else if (core->wanted) {
 		message.type = MESSAGE_HOLDING;
 		message.u.holding.digest = core->options.declare.digest;
 		message.u.holding.holding = *core->options.holding;
 	}
-	return send_copy(core, &message);
+	send_copy(core, &message);
 }
 
-static int send_endpoints(struct worker_core *core)
+static void send_endpoints(struct worker_core *core)
 {
 	WEFT_ASSERT(have_plan(core));
-	return core->endpoints_ready ? send_copy(core, &core->endpoints) : 0;
+	if (core->endpoints_ready)
+		send_copy(core, &core->endpoints);
 }
 
-static int send_connected(struct worker_core *core)
+static void send_connected(struct worker_core *core)
 {
 	struct message message = {.type = MESSAGE_CONNECTED,
 				  .u.connected.attempt = core->plan.u.plan.attempt};
 
 	WEFT_ASSERT(have_peers(core));
-	return send_copy(core, &message);
+	send_copy(core, &message);
 }
 
-static int send_leave(struct worker_core *core)
+static void send_leave(struct worker_core *core)
 {
 	struct message message = {.type = MESSAGE_LEAVE, .u.leave.done = core->done};
 
-	return send_copy(core, &message);
+	send_copy(core, &message);
 }
 
-static int send_failure(struct worker_core *core)
+static void send_failure(struct worker_core *core)
 {
 	struct message message = {
 		.type = MESSAGE_FAILURE,
 		.u.failure = {(int)core->failure.code, core->failure.text, core->version}};
 
 	if (!core->failure_sends)
-		return 0;
+		return;
 	WEFT_ASSERT_OP(core->failure.code, !=, ERROR_NONE);
 	core->failure_sends--;
-	return send_copy(core, &message);
+	send_copy(core, &message);
 }
 
 /* The latest unanswered message of each state. */
-static int (*const resends[WORKER_STATE_COUNT])(struct worker_core *) = {
+static void (*const resends[WORKER_STATE_COUNT])(struct worker_core *) = {
 	[WORKER_HELLO] = send_hello,	   [WORKER_DECLARE] = send_declare,
 	[WORKER_PLANNED] = send_endpoints, [WORKER_CONNECTED] = send_connected,
 	[WORKER_LEAVING] = send_leave,	   [WORKER_FAILED] = send_failure,
 };
 
-static int send_latest(struct worker_core *core)
+static void send_latest(struct worker_core *core)
 {
 	core->resend_ms = core->now_ms + core->options.resend_ms;
-	return resends[core->state] ? resends[core->state](core) : 0;
+	if (resends[core->state])
+		resends[core->state](core);
 }
 
 #define TO(state) (1u << WORKER_##state)
@@ -182,45 +178,43 @@ static const unsigned follows[WORKER_STATE_COUNT] = {
 	[WORKER_LEAVING] = TO(LEFT) | TO(FAILED),
 };
 
-static int enter(struct worker_core *core, enum worker_state state)
+static void enter(struct worker_core *core, enum worker_state state)
 {
 	struct action *action = action_push(core->actions, WORKER_ACTION_STATE);
 
 	WEFT_ASSERT(follows[core->state] & 1u << state);
-	if (!action)
-		return -ERROR_MEMORY;
 	core->state = state;
 	action->state = state;
 	if (state == WORKER_FAILED)
 		action->error = core->failure;
-	return send_latest(core);
+	send_latest(core);
 }
 
 /* `told`: how many times the controller is to hear it; 0 when it said so itself. */
-static int fail(struct worker_core *core, const struct error *why, uint32_t told)
+static void fail(struct worker_core *core, const struct error *why, uint32_t told)
 {
 	WEFT_ASSERT_OP(why->code, !=, ERROR_NONE);
 	if (core->state >= WORKER_LEFT)
-		return 0;
+		return;
 	core->failure = *why;
 	core->failure_sends = core->controller ? told : 0;
-	return enter(core, WORKER_FAILED);
+	enter(core, WORKER_FAILED);
 }
 
 /* The controller told the job's end. One leave lets it go without waiting for us. */
-static int told_the_end(struct worker_core *core, int code, const char *text)
+static void told_the_end(struct worker_core *core, int code, const char *text)
 {
 	struct error why;
-	int rc;
 
 	core->failure_sends = 0;
-	if (core->state == WORKER_LEFT)
-		return 0;
 	if (core->state == WORKER_LEAVING)
-		return enter(core, WORKER_LEFT);
+		enter(core, WORKER_LEFT);
+	if (core->state == WORKER_LEFT)
+		return;
 	error_set(&why, error_known(code) ? (enum error_code)code : ERROR_INTERNAL, "%s", text);
-	rc = fail(core, &why, 0);
-	return !rc && core->controller ? send_leave(core) : rc;
+	fail(core, &why, 0);
+	if (core->controller)
+		send_leave(core);
 }
 
 static bool is_former(const struct worker_core *core, uint64_t controller)
@@ -232,14 +226,14 @@ static bool is_former(const struct worker_core *core, uint64_t controller)
 }
 
 /* The address answers, but it is another controller (other != 0) or one that forgot us. */
-static int start_over(struct worker_core *core, uint64_t other)
+static void start_over(struct worker_core *core, uint64_t other)
 {
 	struct error why;
 
-	if (core->state >= WORKER_LEFT)
-		return 0;
 	if (core->state == WORKER_LEAVING)
-		return enter(core, WORKER_LEFT);
+		enter(core, WORKER_LEFT);
+	if (core->state >= WORKER_LEFT)
+		return;
 	if (core->state >= WORKER_PLANNED) {
 		error_set(
 			&why, ERROR_CONTROLLER_LOST,
@@ -247,11 +241,11 @@ static int start_over(struct worker_core *core, uint64_t other)
 			"the plan of epoch %llu is gone; restart the whole job",
 			core->options.controller, (unsigned long long)other,
 			(unsigned long long)core->controller, (unsigned long long)core->epoch);
-		return fail(core, &why, 0);
+		fail(core, &why, 0);
+		return;
 	}
-	if (say(core, true, "the controller at %s %s: joining again", core->options.controller,
-		other ? "was restarted" : "does not know this worker"))
-		return -ERROR_MEMORY;
+	say(core, true, "the controller at %s %s: joining again", core->options.controller,
+	    other ? "was restarted" : "does not know this worker");
 	WEFT_ASSERT(core->controller);
 	if (other) {
 		core->former[core->former_count++ % FORMER_COUNT] = core->controller;
@@ -259,66 +253,59 @@ static int start_over(struct worker_core *core, uint64_t other)
 	}
 	core->epoch = 0;
 	core->wanted = false;
-	return enter(core, WORKER_HELLO);
+	enter(core, WORKER_HELLO);
 }
 
-static int on_welcome(struct worker_core *core, struct message *message)
+static void on_welcome(struct worker_core *core, struct message *message)
 {
 	if (core->state != WORKER_HELLO)
-		return 0;
+		return;
 	core->controller = message->u.welcome.controller;
 	core->epoch = message->epoch;
 	core->heartbeat_ms = message->u.welcome.heartbeat_ms;
 	core->lost_ms = message->u.welcome.lost_ms;
 	core->heard_ms = core->now_ms;
 	core->beat_ms = core->now_ms + core->heartbeat_ms;
-	return enter(core, WORKER_DECLARE);
+	enter(core, WORKER_DECLARE);
 }
 
-static int on_refuse(struct worker_core *core, struct message *message)
+static void on_refuse(struct worker_core *core, struct message *message)
 {
 	const struct message_refuse *refuse = &message->u.refuse;
 
 	if (refuse->code != ERROR_CONTROLLER_LOST)
-		return told_the_end(core, refuse->code, refuse->text);
+		told_the_end(core, refuse->code, refuse->text);
 	/* "never saw you": a late answer, unless this is the controller that we joined */
-	if (core->state == WORKER_DECLARE)
-		return start_over(core, 0);
-	return 0;
+	else if (core->state == WORKER_DECLARE)
+		start_over(core, 0);
 }
 
-static int on_want(struct worker_core *core, struct message *message)
+static void on_want(struct worker_core *core, struct message *message)
 {
 	bool ours = false;
 
 	if (core->state != WORKER_DECLARE)
-		return 0;
+		return;
 	for (size_t i = 0; i < message->u.want.digest_count; i++)
 		ours |= digest_equal(message->u.want.digests[i], core->options.declare.digest);
-	if (ours == core->wanted)
-		return 0;
+	if (ours && !core->wanted) {
+		core->wanted = true;
+		send_latest(core);
+	}
 	core->wanted = ours;
-	return ours ? send_latest(core) : 0;
 }
 
-static int on_plan(struct worker_core *core, struct message *message)
+static void on_plan(struct worker_core *core, struct message *message)
 {
-	struct action *action;
-
 	if (core->state != WORKER_DECLARE)
-		return 0;
+		return;
 	WEFT_ASSERT(!have_plan(core));
 	core->plan = *message;
 	*message = (struct message){0};
-	if (say(core, false, "plan attempt %u: %zu rows, %zu peers", core->plan.u.plan.attempt,
-		core->plan.u.plan.row_count, core->plan.u.plan.peer_count) ||
-	    enter(core, WORKER_PLANNED))
-		return -ERROR_MEMORY;
-	action = action_push(core->actions, WORKER_ACTION_OPEN);
-	if (!action)
-		return -ERROR_MEMORY;
-	action->plan = &core->plan.u.plan;
-	return 0;
+	say(core, false, "plan attempt %u: %zu rows, %zu peers", core->plan.u.plan.attempt,
+	    core->plan.u.plan.row_count, core->plan.u.plan.peer_count);
+	enter(core, WORKER_PLANNED);
+	action_push(core->actions, WORKER_ACTION_OPEN)->plan = &core->plan.u.plan;
 }
 
 static bool peers_match(const struct message_plan *plan, const struct message_peers *peers)
@@ -332,53 +319,46 @@ static bool peers_match(const struct message_plan *plan, const struct message_pe
 	return true;
 }
 
-static int on_peers(struct worker_core *core, struct message *message)
+static void on_peers(struct worker_core *core, struct message *message)
 {
-	struct action *action;
 	struct error why;
 
 	if (core->state != WORKER_PLANNED || !core->endpoints_ready ||
 	    message->u.peers.attempt != core->plan.u.plan.attempt)
-		return 0;
+		return;
 	if (!peers_match(&core->plan.u.plan, &message->u.peers)) {
 		error_set(&why, ERROR_MESSAGE,
 			  "the controller at %s sent endpoints of other peers "
 			  "than its plan names",
 			  core->options.controller);
-		return fail(core, &why, FAILURE_SENDS);
+		fail(core, &why, FAILURE_SENDS);
+		return;
 	}
 	WEFT_ASSERT(!have_peers(core));
 	core->peers = *message;
 	*message = (struct message){0};
-	if (enter(core, WORKER_CONNECTING))
-		return -ERROR_MEMORY;
-	action = action_push(core->actions, WORKER_ACTION_CONNECT);
-	if (!action)
-		return -ERROR_MEMORY;
-	action->peers = &core->peers.u.peers;
-	return 0;
+	enter(core, WORKER_CONNECTING);
+	action_push(core->actions, WORKER_ACTION_CONNECT)->peers = &core->peers.u.peers;
 }
 
-static int on_go(struct worker_core *core, struct message *message)
+static void on_go(struct worker_core *core, struct message *message)
 {
-	if (core->state != WORKER_CONNECTED || message->u.go.attempt != core->plan.u.plan.attempt)
-		return 0;
-	return enter(core, WORKER_RUN);
+	if (core->state == WORKER_CONNECTED && message->u.go.attempt == core->plan.u.plan.attempt)
+		enter(core, WORKER_RUN);
 }
 
-static int on_heartbeat(struct worker_core *core, struct message *message)
+static void on_heartbeat(struct worker_core *core, struct message *message)
 {
 	if (core->state == WORKER_LEAVING && message->u.heartbeat.sequence == 0)
-		return enter(core, WORKER_LEFT);
-	return 0;
+		enter(core, WORKER_LEFT);
 }
 
-static int on_lost(struct worker_core *core, struct message *message)
+static void on_lost(struct worker_core *core, struct message *message)
 {
-	return told_the_end(core, message->u.lost.code, message->u.lost.text);
+	told_the_end(core, message->u.lost.code, message->u.lost.text);
 }
 
-typedef int (*handler)(struct worker_core *, struct message *);
+typedef void (*handler)(struct worker_core *, struct message *);
 static const handler handlers[MESSAGE_TYPE_COUNT] = {
 	[MESSAGE_WELCOME] = on_welcome, [MESSAGE_REFUSE] = on_refuse,
 	[MESSAGE_WANT] = on_want,	[MESSAGE_PLAN] = on_plan,
@@ -386,104 +366,105 @@ static const handler handlers[MESSAGE_TYPE_COUNT] = {
 	[MESSAGE_LOST] = on_lost,	[MESSAGE_HEARTBEAT] = on_heartbeat,
 };
 
-static int received(struct worker_core *core, struct message *message)
+static void received(struct worker_core *core, struct message *message)
 {
 	bool refuse = message->type == MESSAGE_REFUSE;
+	bool opens = refuse || message->type == MESSAGE_WELCOME;
 
 	if ((unsigned)message->type >= MESSAGE_TYPE_COUNT || !handlers[message->type] ||
 	    is_former(core, message->from))
-		return 0;
+		return;
 	/* before the welcome there is only the welcome, or a refusal, even by another job's */
-	if (core->controller == 0 || (core->state == WORKER_HELLO && refuse))
-		return refuse || message->type == MESSAGE_WELCOME
-			       ? handlers[message->type](core, message)
-			       : 0;
-	if (strcmp(message->job, core->options.job) != 0)
-		return 0;
-	if (message->from != core->controller)
-		return start_over(core, message->from);
-	if (message->type != MESSAGE_WELCOME && message->epoch != core->epoch && !refuse)
-		return 0; /* stale: of another plan */
-	core->heard_ms = core->now_ms;
-	return handlers[message->type](core, message);
+	if (core->controller == 0 || (core->state == WORKER_HELLO && refuse)) {
+		if (opens)
+			handlers[message->type](core, message);
+	} else if (strcmp(message->job, core->options.job) != 0) {
+		return;
+	} else if (message->from != core->controller) {
+		start_over(core, message->from);
+	} else if (opens || message->epoch == core->epoch) { /* else stale: of another plan */
+		core->heard_ms = core->now_ms;
+		handlers[message->type](core, message);
+	}
 }
 
-static int broken(struct worker_core *core, const struct error *what)
+static void broken(struct worker_core *core, const struct error *what)
 {
 	struct error why = *what;
 
 	error_wrap(&why, "the controller at %s sent what cannot be read", core->options.controller);
-	return fail(core, &why, FAILURE_SENDS);
+	fail(core, &why, FAILURE_SENDS);
 }
 
-static int take_endpoints(struct worker_core *core, const struct message_endpoints *endpoints)
+static void take_endpoints(struct worker_core *core, const struct message_endpoints *endpoints)
 {
 	struct message borrowed = {.type = MESSAGE_ENDPOINTS, .u.endpoints = *endpoints};
 
 	if (core->state != WORKER_PLANNED || core->endpoints_ready)
-		return 0;
+		return;
 	borrowed.u.endpoints.attempt = core->plan.u.plan.attempt;
-	if (message_copy(&core->endpoints, &borrowed, NULL))
-		return -ERROR_MEMORY;
+	if (message_copy(&core->endpoints, &borrowed, NULL)) {
+		core->actions->failed = true;
+		return;
+	}
 	core->endpoints_ready = true;
-	return send_latest(core);
+	send_latest(core);
 }
 
-static int leave(struct worker_core *core, bool done)
+static void leave(struct worker_core *core, bool done)
 {
 	/* it failed, said so, and ends before the answer: the controller need not wait for it */
 	if (core->state == WORKER_FAILED && core->failure_sends) {
 		core->failure_sends = 0;
-		return send_leave(core);
+		send_leave(core);
 	}
 	if (core->state >= WORKER_LEAVING)
-		return 0;
+		return;
 	core->done = done;
 	core->leaving_ms = core->now_ms;
-	return enter(core, core->controller ? WORKER_LEAVING : WORKER_LEFT);
+	enter(core, core->controller ? WORKER_LEAVING : WORKER_LEFT);
 }
 
-static int beat(struct worker_core *core)
+static void beat(struct worker_core *core)
 {
 	struct message message = {.type = MESSAGE_HEARTBEAT, .u.heartbeat.version = core->version};
 
 	if (!core->controller || core->state < WORKER_DECLARE || core->state > WORKER_RUN ||
 	    core->now_ms < core->beat_ms)
-		return 0;
+		return;
 	core->beat_ms = core->now_ms + core->heartbeat_ms;
 	message.u.heartbeat.sequence = ++core->sequence;
-	return send_copy(core, &message);
+	send_copy(core, &message);
 }
 
-static int check_silence(struct worker_core *core)
+static void check_silence(struct worker_core *core)
 {
 	struct error why;
 
 	if (core->state == WORKER_LEAVING && core->now_ms >= core->leaving_ms + core->lost_ms)
-		return enter(core, WORKER_LEFT);
+		enter(core, WORKER_LEFT);
 	if (core->state < WORKER_DECLARE || core->state > WORKER_RUN ||
 	    core->now_ms < core->heard_ms + core->lost_ms)
-		return 0;
+		return;
 	error_set(&why, ERROR_CONTROLLER_LOST,
 		  "the controller at %s is silent for %.1f s (this worker at version %llu); "
 		  "restart the whole job",
 		  core->options.controller, (double)(core->now_ms - core->heard_ms) / 1000.0,
 		  (unsigned long long)core->version);
-	return fail(core, &why, 0);
+	fail(core, &why, 0);
 }
 
 /* A name may come to mean something later: DNS of a pod that is being started. */
-static int take_name(struct worker_core *core, const struct error *name)
+static void take_name(struct worker_core *core, const struct error *name)
 {
 	core->unresolved = name && core->state == WORKER_HELLO;
 	if (!core->unresolved)
-		return 0;
+		return;
 	core->name = *name;
-	if (core->said_unresolved)
-		return 0;
+	if (!core->said_unresolved)
+		say(core, true, "controller %s: %.600s; trying on until the join deadline",
+		    core->options.controller, name->text);
 	core->said_unresolved = true;
-	return say(core, true, "controller %s: %.600s; trying on until the join deadline",
-		   core->options.controller, name->text);
 }
 
 static void late_text(const struct worker_core *core, uint64_t waited, struct error *why)
@@ -503,39 +484,41 @@ static void late_text(const struct worker_core *core, uint64_t waited, struct er
 
 /* It asks the controller once, which knows who is missing: its answer is the better error
  * message. */
-static int late(struct worker_core *core, uint64_t waited)
+static void late(struct worker_core *core, uint64_t waited)
 {
 	struct error why;
 
 	if (core->now_ms < core->expired_ms + EXPIRED_MS)
-		return 0;
+		return;
 	late_text(core, waited, &why);
-	if (core->expired_ms || core->state == WORKER_HELLO)
-		return fail(core, &why, FAILURE_SENDS);
+	if (core->expired_ms || core->state == WORKER_HELLO) {
+		fail(core, &why, FAILURE_SENDS);
+		return;
+	}
 	core->expired_ms = core->now_ms;
 	core->failure = why;
 	core->failure_sends = 1;
-	return send_failure(core);
+	send_failure(core);
 }
 
-static int check_join(struct worker_core *core)
+static void check_join(struct worker_core *core)
 {
 	uint64_t waited = core->now_ms - core->joining.since_ms;
 	uint64_t limit = core->options.join_timeout_ms;
 
 	if (core->state > WORKER_CONNECTED)
-		return 0;
+		return;
 	switch (patience_look(&core->joining, core->now_ms, limit)) {
 	case PATIENCE_ENDS:
-		return late(core, waited);
+		late(core, waited);
+		break;
 	case PATIENCE_WARNS:
-		return say(core, true, "still waiting for %s at %s, %.1f of %.1f s",
-			   waits[core->state], core->options.controller, (double)waited / 1000.0,
-			   (double)limit / 1000.0);
+		say(core, true, "still waiting for %s at %s, %.1f of %.1f s", waits[core->state],
+		    core->options.controller, (double)waited / 1000.0, (double)limit / 1000.0);
+		break;
 	case PATIENCE_WAITS:
 		break;
 	}
-	return 0;
 }
 
 /* A process that stood still itself has not listened: the controller is not to blame. */
@@ -548,43 +531,47 @@ static void forgive_own_sleep(struct worker_core *core)
 		core->heard_ms += gap;
 }
 
-static int tick(struct worker_core *core)
+static void tick(struct worker_core *core)
 {
-	int rc = check_silence(core);
-
-	if (!rc)
-		rc = check_join(core);
-	if (!rc)
-		rc = beat(core);
-	if (!rc && core->now_ms >= core->resend_ms)
-		rc = send_latest(core);
-	return rc;
+	check_silence(core);
+	check_join(core);
+	beat(core);
+	if (core->now_ms >= core->resend_ms)
+		send_latest(core);
 }
 
-static int take(struct worker_core *core, const struct worker_event *event)
+static void take(struct worker_core *core, const struct worker_event *event)
 {
 	switch (event->type) {
 	case WORKER_EVENT_RECEIVED:
-		return received(core, event->message);
+		received(core, event->message);
+		break;
 	case WORKER_EVENT_BROKEN:
-		return broken(core, event->error);
+		broken(core, event->error);
+		break;
 	case WORKER_EVENT_TICK:
-		return tick(core);
+		tick(core);
+		break;
 	case WORKER_EVENT_ENDPOINTS:
-		return take_endpoints(core, event->endpoints);
+		take_endpoints(core, event->endpoints);
+		break;
 	case WORKER_EVENT_CONNECTED:
-		return core->state == WORKER_CONNECTING ? enter(core, WORKER_CONNECTED) : 0;
+		if (core->state == WORKER_CONNECTING)
+			enter(core, WORKER_CONNECTED);
+		break;
 	case WORKER_EVENT_FAILURE:
-		return fail(core, event->error, FAILURE_SENDS);
+		fail(core, event->error, FAILURE_SENDS);
+		break;
 	case WORKER_EVENT_LEAVE:
-		return leave(core, event->done);
+		leave(core, event->done);
+		break;
 	case WORKER_EVENT_VERSION:
 		core->version = event->version > core->version ? event->version : core->version;
-		return 0;
+		break;
 	case WORKER_EVENT_NAME:
-		return take_name(core, event->error);
+		take_name(core, event->error);
+		break;
 	}
-	return 0;
 }
 
 /* What holds between two steps, whatever came. */
@@ -618,13 +605,14 @@ int worker_core_step(struct worker_core *core, const struct worker_event *event,
 	core->actions = actions;
 	core->now_ms = event->now_ms;
 	forgive_own_sleep(core);
-	if (take(core, event)) {
+	take(core, event);
+	if (actions->failed) {
 		if (core->state < WORKER_LEFT) { /* half done: it bears nothing but a good-bye */
-			no_memory(&core->failure);
+			memory_is_out(&core->failure);
 			core->failure_sends = core->controller ? FAILURE_SENDS : 0;
 			core->state = WORKER_FAILED;
 		}
-		return no_memory(error);
+		return memory_is_out(error);
 	}
 	check(core, event);
 	return 0;
@@ -669,7 +657,7 @@ int worker_core_new(struct worker_core **out, const struct worker_core_options *
 		return error_set(error, ERROR_STATE, "a worker declares a layout or a holding");
 	core = memory_zalloc(1, sizeof(*core));
 	if (!core)
-		return no_memory(error);
+		return memory_is_out(error);
 	core->options = *options;
 	if (!core->options.resend_ms)
 		core->options.resend_ms = RESEND_MS;
