@@ -138,7 +138,7 @@ struct verbs_domain {
 struct verbs_region {
 	uint64_t piece_bytes;
 	uint32_t piece_count;
-	bool allocated, huge, dmabuf;
+	bool allocated, huge;
 	uint64_t mapped_bytes;
 	struct ibv_mr **mrs;               /* [piece * nic_count + nic] */
 };
