@@ -350,6 +350,9 @@ void verbs_lane_die(struct verbs_lane *lane, const char *why);
 int verbs_replay(struct verbs_endpoint *endpoint, struct error *error);
 
 /* ---- poll.c: completions, lanes that die, posting again ---- */
+/* What is known of a request that failed; but for the trouble of its port. */
+struct verbs_failure verbs_lane_failure(const struct verbs_lane *lane, const struct ibv_wc *wc,
+					const struct verbs_entry *entry);
 /* Takes completions of this lane's NIC until nothing of the lane is in flight: it is in ERR. */
 void verbs_lane_drain(struct verbs_lane *lane, uint64_t deadline_ns);
 
