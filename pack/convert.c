@@ -6,22 +6,6 @@
 
 #include <stddef.h>
 
-static uint32_t load32(const unsigned char *bytes)
-{
-	uint32_t bits;
-
-	memcpy(&bits, bytes, sizeof(bits));
-	return bits;
-}
-
-static uint16_t load16(const unsigned char *bytes)
-{
-	uint16_t bits;
-
-	memcpy(&bits, bytes, sizeof(bits));
-	return bits;
-}
-
 static void store32(unsigned char *bytes, uint32_t bits)
 {
 	memcpy(bytes, &bits, sizeof(bits));
@@ -32,13 +16,13 @@ static void store16(unsigned char *bytes, uint16_t bits)
 	memcpy(bytes, &bits, sizeof(bits));
 }
 
-#define LOAD_F32(bytes)		load32(bytes)
-#define LOAD_BF16(bytes)	element_f32_from_bf16(load16(bytes))
-#define LOAD_F16(bytes)		element_f32_from_f16(load16(bytes))
-#define LOAD_F8(bytes)		element_f32_from_f8_scaled(*(bytes), scale)
-#define STORE_F32(bytes, bits)	store32(bytes, bits)
-#define STORE_BF16(bytes, bits) store16(bytes, element_bf16_from_f32(bits))
-#define STORE_F16(bytes, bits)	store16(bytes, element_f16_from_f32(bits))
+#define LOAD_f32(bytes)		element_load_f32(bytes)
+#define LOAD_bf16(bytes)	element_load_bf16(bytes)
+#define LOAD_f16(bytes)		element_load_f16(bytes)
+#define LOAD_f8(bytes)		element_f32_from_f8_scaled(*(bytes), scale)
+#define STORE_f32(bytes, bits)	store32(bytes, bits)
+#define STORE_bf16(bytes, bits) store16(bytes, element_bf16_from_f32(bits))
+#define STORE_f16(bytes, bits)	store16(bytes, element_f16_from_f32(bits))
 
 #define ROW(name, FROM, from_bytes, TO, to_bytes)                                          \
 	__attribute__((noinline)) static void name##_run(void *target, const void *source, \
@@ -53,18 +37,7 @@ static void store16(unsigned char *bytes, uint16_t bits)
 	}                                                                                  \
 	CONVERT_ROW(name)
 
-ROW(f32_bf16, F32, 4, BF16, 2)
-ROW(f32_f16, F32, 4, F16, 2)
-ROW(bf16_f32, BF16, 2, F32, 4)
-ROW(bf16_f16, BF16, 2, F16, 2)
-ROW(f16_f32, F16, 2, F32, 4)
-ROW(f16_bf16, F16, 2, BF16, 2)
-ROW(f8_f32, F8, 1, F32, 4)
-ROW(f8_bf16, F8, 1, BF16, 2)
-ROW(f8_f16, F8, 1, F16, 2)
-CONVERT_SCALED(f8_f32, 4)
-CONVERT_SCALED(f8_bf16, 2)
-CONVERT_SCALED(f8_f16, 2)
+CONVERT_EACH(ROW, bf16)
 
 static const struct convert_kernel portable = {
 	.name = "portable",
@@ -94,21 +67,8 @@ COPY(2)
 COPY(4)
 COPY(8)
 
-static convert_row find_copy(enum dtype dtype)
-{
-	switch (dtype_bytes(dtype)) {
-	case 1:
-		return copy_1;
-	case 2:
-		return copy_2;
-	case 4:
-		return copy_4;
-	case 8:
-		return copy_8;
-	default:
-		return NULL;
-	}
-}
+/* By the bytes of an element. */
+static const convert_row copies[] = {[1] = copy_1, [2] = copy_2, [4] = copy_4, [8] = copy_8};
 
 static enum convert_format format_of(enum dtype dtype)
 {
@@ -142,7 +102,7 @@ convert_row convert_find(enum dtype from, enum dtype to, const char *kernel)
 	if (!found)
 		return NULL;
 	if (from == to)
-		return find_copy(from);
+		return copies[dtype_bytes(from)];
 	if (source == CONVERT_FORMATS || target >= CONVERT_F8)
 		return NULL;
 	return found->rows[source][target];

@@ -157,18 +157,7 @@ INLINE512 void ask(const unsigned char *from, uint64_t bytes)
 	CONVERT_ROW(name)                                                                          \
 	CONVERT_ROW(name##_past)
 
-ROW(f32_bf16, f32, 4, bf16, 2)
-ROW(f32_f16, f32, 4, f16, 2)
-ROW(bf16_f32, bf16, 2, f32, 4)
-ROW(bf16_f16, bf16, 2, f16, 2)
-ROW(f16_f32, f16, 2, f32, 4)
-ROW(f16_bf16, f16, 2, bf16, 2)
-ROW(f8_f32, f8, 1, f32, 4)
-ROW(f8_bf16, f8, 1, rounded, 2)
-ROW(f8_f16, f8, 1, f16, 2)
-CONVERT_SCALED(f8_f32, 4)
-CONVERT_SCALED(f8_bf16, 2)
-CONVERT_SCALED(f8_f16, 2)
+CONVERT_EACH(ROW, rounded)
 
 const struct convert_kernel convert_avx512 = {
 	.name = "avx512",

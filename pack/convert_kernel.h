@@ -54,6 +54,22 @@ extern const struct convert_kernel convert_avx512, convert_avx2;
 		float_mode_leave(mode);                                                   \
 	}
 
+/* Every conversion, as a ROW of its kernel: name, from and its bytes, to and its bytes. What F8 times
+ * a scale becomes has no payload: `f8_bf16_store` says how a kernel stores that as BF16. */
+#define CONVERT_EACH(ROW, f8_bf16_store)                                                  \
+	ROW(f32_bf16, f32, 4, bf16, 2)                                                    \
+	ROW(f32_f16, f32, 4, f16, 2)                                                      \
+	ROW(bf16_f32, bf16, 2, f32, 4)                                                    \
+	ROW(bf16_f16, bf16, 2, f16, 2)                                                    \
+	ROW(f16_f32, f16, 2, f32, 4)                                                      \
+	ROW(f16_bf16, f16, 2, bf16, 2)                                                    \
+	ROW(f8_f32, f8, 1, f32, 4)                                                        \
+	ROW(f8_bf16, f8, 1, f8_bf16_store, 2)                                             \
+	ROW(f8_f16, f8, 1, f16, 2)                                                        \
+	CONVERT_SCALED(f8_f32, 4)                                                         \
+	CONVERT_SCALED(f8_bf16, 2)                                                        \
+	CONVERT_SCALED(f8_f16, 2)
+
 #define CONVERT_SCALED_ROWS {f8_f32_scaled, f8_bf16_scaled, f8_f16_scaled}
 
 #define CONVERT_ROWS                                                                      \

@@ -136,4 +136,29 @@ static inline uint8_t element_f8_from_f32(uint32_t bits)
 	return (uint8_t)(sign | to);
 }
 
+/* Numbers in memory, any alignment, as the bits of an F32. */
+static inline uint32_t element_load_f32(const unsigned char *bytes)
+{
+	uint32_t bits;
+
+	memcpy(&bits, bytes, sizeof(bits));
+	return bits;
+}
+
+static inline uint32_t element_load_bf16(const unsigned char *bytes)
+{
+	uint16_t bits;
+
+	memcpy(&bits, bytes, sizeof(bits));
+	return element_f32_from_bf16(bits);
+}
+
+static inline uint32_t element_load_f16(const unsigned char *bytes)
+{
+	uint16_t bits;
+
+	memcpy(&bits, bytes, sizeof(bits));
+	return element_f32_from_f16(bits);
+}
+
 #endif

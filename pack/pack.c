@@ -47,6 +47,21 @@ uint64_t pack_sum(const uint64_t *block_sums, uint64_t blocks)
 	return checksum_end(&stream);
 }
 
+uint64_t pack_piece_sum(const void *memory, uint64_t bytes, uint64_t block_bytes)
+{
+	const unsigned char *block = memory;
+	struct digest_stream stream;
+
+	if (bytes <= block_bytes)
+		return checksum64(memory, bytes);
+	checksum_begin(&stream);
+	for (uint64_t left = bytes, n; left; left -= n, block += n) {
+		n = left < block_bytes ? left : block_bytes;
+		digest_add_u64(&stream, checksum64(block, n));
+	}
+	return checksum_end(&stream);
+}
+
 static int check_transformed(const struct pack_source *source, uint64_t *bytes, struct error *error)
 {
 	char made[TRANSFORM_TEXT_BYTES], box[160];

@@ -38,11 +38,6 @@ struct group {
 	struct copy_sum sums[PACK_COLUMNS_MAX];
 };
 
-static uint64_t least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
 /* Bytes [from, from + bytes) of one column, through the cache. */
 static void gather(unsigned char *out, const struct group *group, size_t column, uint64_t from,
 		   uint64_t bytes)

@@ -16,11 +16,6 @@
 #define ASK_ROW_MAX_BYTES    4096u
 #define DECODE_BLOCKS_MAX    256u /* of half a KiB */
 
-static uint64_t least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
 struct elements elements_of(const struct pack *pack, const struct pack_part *part, enum dtype to,
 			    const char *kernel)
 {

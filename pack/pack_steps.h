@@ -11,6 +11,11 @@
 /* A chunk and what it is made from stay in the first two caches. */
 #define PACK_CHUNK_BYTES 32768u
 
+static inline uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
 /* One chunk of the part, `done` bytes after its start: added to the sum, and to all targets. */
 void pack_emit(const struct pack_part *part, struct digest_stream *sum, uint64_t done,
 	       const unsigned char *chunk, uint64_t bytes);

@@ -23,11 +23,6 @@
 
 #define TILE_VALUES 32768u /* as F32 128 KiB: with its bytes well inside of a second-level cache */
 
-static uint64_t least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
 /* One row of blocks of the parameter. */
 struct band {
 	const struct pack *pack;

@@ -75,39 +75,39 @@ const struct quantise_kernel *quantise_chosen(void)
 }
 
 /* Of a block with infinities or NaN: its largest other magnitude, and the codes of these. */
-#define DEFINE_SPECIALS(name, bytes)                                                               \
-	static uint32_t finite_peak_##name(const struct quantise_strip *block)                     \
-	{                                                                                          \
-		uint32_t peak = 0;                                                                 \
-                                                                                                   \
-		for (uint64_t row = 0; row < block->rows; row++) {                                 \
-			const unsigned char *from = block->source + row * block->stride_bytes;     \
-                                                                                                   \
-			for (uint64_t i = 0; i < block->columns; i++) {                            \
-				uint32_t x = quantise_load_##name(from + i * (bytes)) & MAGNITUDE; \
-                                                                                                   \
-				x = x < ELEMENT_F32_INFINITY ? x : 0;                              \
-				peak = x > peak ? x : peak;                                        \
-			}                                                                          \
-		}                                                                                  \
-		return peak;                                                                       \
-	}                                                                                          \
-                                                                                                   \
-	static void specials_##name(const struct quantise_strip *block)                            \
-	{                                                                                          \
-		for (uint64_t row = 0; row < block->rows; row++) {                                 \
-			const unsigned char *from = block->source + row * block->stride_bytes;     \
-			unsigned char *to = block->values + row * block->values_stride;            \
-                                                                                                   \
-			for (uint64_t i = 0; i < block->columns; i++) {                            \
-				uint32_t x = quantise_load_##name(from + i * (bytes));             \
-                                                                                                   \
-				if ((x & MAGNITUDE) < ELEMENT_F32_INFINITY)                        \
-					continue;                                                  \
-				to[i] = element_f8_from_f32(                                       \
-					element_bits(element_float(x) * block->inverse[0]));       \
-			}                                                                          \
-		}                                                                                  \
+#define DEFINE_SPECIALS(name, bytes)                                                              \
+	static uint32_t finite_peak_##name(const struct quantise_strip *block)                    \
+	{                                                                                         \
+		uint32_t peak = 0;                                                                \
+                                                                                                  \
+		for (uint64_t row = 0; row < block->rows; row++) {                                \
+			const unsigned char *from = block->source + row * block->stride_bytes;    \
+                                                                                                  \
+			for (uint64_t i = 0; i < block->columns; i++) {                           \
+				uint32_t x = element_load_##name(from + i * (bytes)) & MAGNITUDE; \
+                                                                                                  \
+				x = x < ELEMENT_F32_INFINITY ? x : 0;                             \
+				peak = x > peak ? x : peak;                                       \
+			}                                                                         \
+		}                                                                                 \
+		return peak;                                                                      \
+	}                                                                                         \
+                                                                                                  \
+	static void specials_##name(const struct quantise_strip *block)                           \
+	{                                                                                         \
+		for (uint64_t row = 0; row < block->rows; row++) {                                \
+			const unsigned char *from = block->source + row * block->stride_bytes;    \
+			unsigned char *to = block->values + row * block->values_stride;           \
+                                                                                                  \
+			for (uint64_t i = 0; i < block->columns; i++) {                           \
+				uint32_t x = element_load_##name(from + i * (bytes));             \
+                                                                                                  \
+				if ((x & MAGNITUDE) < ELEMENT_F32_INFINITY)                       \
+					continue;                                                 \
+				to[i] = element_f8_from_f32(                                      \
+					element_bits(element_float(x) * block->inverse[0]));      \
+			}                                                                         \
+		}                                                                                 \
 	}
 
 DEFINE_SPECIALS(f32, 4)
@@ -119,15 +119,15 @@ static struct source_kind source_kind(enum dtype from)
 	const struct quantise_kernel *kernel = quantise_chosen();
 
 	if (from == DTYPE_F32)
-		return (struct source_kind){quantise_load_f32,	kernel->f32.peaks,
+		return (struct source_kind){element_load_f32,	kernel->f32.peaks,
 					    kernel->f32.values, specials_f32,
 					    finite_peak_f32,	kernel->f32.gather};
 	if (from == DTYPE_BF16)
-		return (struct source_kind){quantise_load_bf16,	 kernel->bf16.peaks,
+		return (struct source_kind){element_load_bf16,	 kernel->bf16.peaks,
 					    kernel->bf16.values, specials_bf16,
 					    finite_peak_bf16,	 kernel->bf16.gather};
-	return (struct source_kind){quantise_load_f16, kernel->f16.peaks, kernel->f16.values,
-				    specials_f16,      finite_peak_f16,	  kernel->f16.gather};
+	return (struct source_kind){element_load_f16, kernel->f16.peaks, kernel->f16.values,
+				    specials_f16,     finite_peak_f16,	 kernel->f16.gather};
 }
 
 float quantise_scale_of(uint32_t peak)

@@ -68,21 +68,17 @@ INLINE256 __m256i load_f16(const unsigned char *from)
 	return _mm256_castps_si256(_mm256_cvtph_ps(half));
 }
 
-INLINE256 void store_bf16(unsigned char *to, const unsigned char *from, __m256 inverse)
-{
-	__m256i bits[4] = {load_bf16(from), load_bf16(from + 16), load_bf16(from + 32),
-			   load_bf16(from + 48)};
+#define STORE_16(name)                                                                            \
+	INLINE256 void store_##name(unsigned char *to, const unsigned char *from, __m256 inverse) \
+	{                                                                                         \
+		__m256i bits[4] = {load_##name(from), load_##name(from + 16),                     \
+				   load_##name(from + 32), load_##name(from + 48)};               \
+                                                                                                  \
+		store_four(to, bits, inverse);                                                    \
+	}
 
-	store_four(to, bits, inverse);
-}
-
-INLINE256 void store_f16(unsigned char *to, const unsigned char *from, __m256 inverse)
-{
-	__m256i bits[4] = {load_f16(from), load_f16(from + 16), load_f16(from + 32),
-			   load_f16(from + 48)};
-
-	store_four(to, bits, inverse);
-}
+STORE_16(bf16)
+STORE_16(f16)
 
 INLINE256 void values(const struct quantise_strip *strip, uint64_t element, codes_store store)
 {
@@ -109,20 +105,15 @@ INLINE256 void values(const struct quantise_strip *strip, uint64_t element, code
 	}
 }
 
-TARGET256 static void values_f32(const struct quantise_strip *strip)
-{
-	values(strip, 4, store_f32);
-}
+#define VALUES(name, element)                                                   \
+	TARGET256 static void values_##name(const struct quantise_strip *strip) \
+	{                                                                       \
+		values(strip, element, store_##name);                           \
+	}
 
-TARGET256 static void values_bf16(const struct quantise_strip *strip)
-{
-	values(strip, 2, store_bf16);
-}
-
-TARGET256 static void values_f16(const struct quantise_strip *strip)
-{
-	values(strip, 2, store_f16);
-}
+VALUES(f32, 4)
+VALUES(bf16, 2)
+VALUES(f16, 2)
 
 INLINE256 __m256i largest(__m256i most, __m256i bits, uint64_t element)
 {

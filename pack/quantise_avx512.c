@@ -77,20 +77,15 @@ INLINE512 void values(const struct quantise_strip *strip, uint64_t element, code
 	}
 }
 
-TARGET512 void quantise_512_values_f32(const struct quantise_strip *strip)
-{
-	values(strip, 4, codes_64_f32);
-}
+#define VALUES(name, element, codes)                                                  \
+	TARGET512 void quantise_512_values_##name(const struct quantise_strip *strip) \
+	{                                                                             \
+		values(strip, element, codes);                                        \
+	}
 
-TARGET512 void quantise_512_values_bf16(const struct quantise_strip *strip)
-{
-	values(strip, 2, quantise_64_bf16);
-}
-
-TARGET512 void quantise_512_values_f16(const struct quantise_strip *strip)
-{
-	values(strip, 2, codes_64_f16);
-}
+VALUES(f32, 4, codes_64_f32)
+VALUES(bf16, 2, quantise_64_bf16)
+VALUES(f16, 2, codes_64_f16)
 
 /* ---- the largest magnitudes ---- */
 
@@ -159,27 +154,20 @@ INLINE512 void peaks(uint32_t *out, const struct quantise_strip *strip, uint64_t
 	}
 }
 
-TARGET512 void quantise_512_peaks_32(uint32_t *out, const struct quantise_strip *strip)
-{
-	peaks(out, strip, 4, NULL);
-}
+#define PEAKS(bits)                                                                     \
+	TARGET512 void quantise_512_peaks_##bits(uint32_t *out,                         \
+						 const struct quantise_strip *strip)    \
+	{                                                                               \
+		peaks(out, strip, (bits) / 8, NULL);                                    \
+	}                                                                               \
+	TARGET512 void quantise_512_gather_##bits(                                      \
+		uint32_t *out, const struct quantise_strip *strip, unsigned char *near) \
+	{                                                                               \
+		peaks(out, strip, (bits) / 8, near);                                    \
+	}
 
-TARGET512 void quantise_512_peaks_16(uint32_t *out, const struct quantise_strip *strip)
-{
-	peaks(out, strip, 2, NULL);
-}
-
-TARGET512 void quantise_512_gather_32(uint32_t *out, const struct quantise_strip *strip,
-				      unsigned char *near)
-{
-	peaks(out, strip, 4, near);
-}
-
-TARGET512 void quantise_512_gather_16(uint32_t *out, const struct quantise_strip *strip,
-				      unsigned char *near)
-{
-	peaks(out, strip, 2, near);
-}
+PEAKS(32)
+PEAKS(16)
 
 const struct quantise_kernel quantise_avx512 = {
 	.name = "avx512",

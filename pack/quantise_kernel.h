@@ -14,30 +14,6 @@
 /* A number, any alignment, as the bits of an F32. */
 typedef uint32_t (*quantise_load)(const unsigned char *bytes);
 
-static inline uint32_t quantise_load_f32(const unsigned char *bytes)
-{
-	uint32_t bits;
-
-	memcpy(&bits, bytes, sizeof(bits));
-	return bits;
-}
-
-static inline uint32_t quantise_load_bf16(const unsigned char *bytes)
-{
-	uint16_t bits;
-
-	memcpy(&bits, bytes, sizeof(bits));
-	return element_f32_from_bf16(bits);
-}
-
-static inline uint32_t quantise_load_f16(const unsigned char *bytes)
-{
-	uint16_t bits;
-
-	memcpy(&bits, bytes, sizeof(bits));
-	return element_f32_from_f16(bits);
-}
-
 #define QUANTISE_STRIP_BLOCKS 16u
 
 struct quantise_strip {

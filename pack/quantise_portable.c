@@ -5,49 +5,33 @@
 #include "pack/processor.h"
 #include "pack/quantise_kernel.h"
 
-static void peaks_f32(uint32_t *peaks, const struct quantise_strip *strip)
-{
-	for (uint64_t at = 0; at < strip->columns; at += strip->block_columns) {
-		uint64_t left = strip->columns - at;
-		uint64_t n = left < strip->block_columns ? left : strip->block_columns;
-		uint32_t peak = 0;
-
-		for (uint64_t row = 0; row < strip->rows; row++) {
-			const unsigned char *from =
-				strip->source + row * strip->stride_bytes + at * 4;
-
-			for (uint64_t i = 0; i < n; i++) {
-				uint32_t x = quantise_load_f32(from + i * 4) & 0x7fffffff;
-
-				peak = x > peak ? x : peak;
-			}
-		}
-		*peaks++ = peak;
+#define PEAKS(name, type, magnitude)                                                            \
+	static void name(uint32_t *peaks, const struct quantise_strip *strip)                   \
+	{                                                                                       \
+		for (uint64_t at = 0; at < strip->columns; at += strip->block_columns) {        \
+			uint64_t left = strip->columns - at;                                    \
+			uint64_t n = left < strip->block_columns ? left : strip->block_columns; \
+			type peak = 0;                                                          \
+                                                                                                \
+			for (uint64_t row = 0; row < strip->rows; row++) {                      \
+				const unsigned char *from = strip->source +                     \
+							    row * strip->stride_bytes +         \
+							    at * sizeof(type);                  \
+                                                                                                \
+				for (uint64_t i = 0; i < n; i++) {                              \
+					type x;                                                 \
+                                                                                                \
+					memcpy(&x, from + i * sizeof(x), sizeof(x));            \
+					x &= (magnitude);                                       \
+					peak = x > peak ? x : peak;                             \
+				}                                                               \
+			}                                                                       \
+			*peaks++ = peak;                                                        \
+		}                                                                               \
 	}
-}
 
-static void peaks_16(uint32_t *peaks, const struct quantise_strip *strip)
-{
-	for (uint64_t at = 0; at < strip->columns; at += strip->block_columns) {
-		uint64_t left = strip->columns - at;
-		uint64_t n = left < strip->block_columns ? left : strip->block_columns;
-		uint16_t peak = 0;
-
-		for (uint64_t row = 0; row < strip->rows; row++) {
-			const unsigned char *from =
-				strip->source + row * strip->stride_bytes + at * 2;
-
-			for (uint64_t i = 0; i < n; i++) {
-				uint16_t x;
-
-				memcpy(&x, from + i * 2, sizeof(x));
-				x &= 0x7fff;
-				peak = x > peak ? x : peak;
-			}
-		}
-		*peaks++ = peak;
-	}
-}
+PEAKS(peaks_32, uint32_t, 0x7fffffff)
+PEAKS(peaks_16, uint16_t, 0x7fff)
 
 #define VALUES(name, load, bytes)                                                                \
 	static void name(const struct quantise_strip *strip)                                     \
@@ -68,9 +52,9 @@ static void peaks_16(uint32_t *peaks, const struct quantise_strip *strip)
 		}                                                                                \
 	}
 
-VALUES(values_f32, quantise_load_f32, 4)
-VALUES(values_bf16, quantise_load_bf16, 2)
-VALUES(values_f16, quantise_load_f16, 2)
+VALUES(values_f32, element_load_f32, 4)
+VALUES(values_bf16, element_load_bf16, 2)
+VALUES(values_f16, element_load_f16, 2)
 
 /* One more than a code, of which a NaN's is 0. */
 static unsigned char row_peak(const unsigned char *from, uint64_t n)
@@ -115,7 +99,7 @@ static void look_up(const struct requantise_strip *strip)
 const struct quantise_kernel quantise_portable = {
 	.name = "portable",
 	.here = processor_has_any,
-	.f32 = {.peaks = peaks_f32, .values = values_f32},
+	.f32 = {.peaks = peaks_32, .values = values_f32},
 	.bf16 = {.peaks = peaks_16, .values = values_bf16},
 	.f16 = {.peaks = peaks_16, .values = values_f16},
 	.f8 = {peaks_f8, look_up},

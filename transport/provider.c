@@ -15,157 +15,75 @@ static int refuse(const struct transport_domain *domain, const char *what, struc
 	return error_set(error, ERROR_UNSUPPORTED, "provider %s cannot %s", domain->ops.name, what);
 }
 
-static int no_domain_open(struct transport_domain *domain, struct error *error)
-{
-	return refuse(domain, "be opened in this build", error);
-}
+/* What stands in a hole: an answer that looks at little of what it is asked. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
 
-static void no_domain_close(struct transport_domain *domain)
-{
-	(void)domain;
-}
+#define HOLE(result, op, parameters, answer) \
+	static result no_##op parameters     \
+	{                                    \
+		return answer;               \
+	}
+#define HOLE_VOID(op, parameters)      \
+	static void no_##op parameters \
+	{                              \
+	}
 
-static void no_domain_wake(struct transport_domain *domain)
-{
-	(void)domain;
-}
+HOLE(int, domain_open, (struct transport_domain * domain, struct error *error),
+     refuse(domain, "be opened in this build", error))
+HOLE_VOID(domain_close, (struct transport_domain * domain))
+HOLE_VOID(domain_wake, (struct transport_domain * domain))
+HOLE(int, region_allocate, (struct transport_region * region, struct error *error),
+     refuse(region->domain, "allocate regions: register memory instead", error))
+HOLE(int, region_register, (struct transport_region * region, struct error *error),
+     refuse(region->domain, "register memory: use regions from weft's own allocator", error))
+HOLE(int, region_register_dmabuf,
+     (struct transport_region * region, int fd, uint64_t offset, struct error *error),
+     refuse(region->domain, "register device memory", error))
+HOLE(int, region_export,
+     (const struct transport_region *region, struct record_writer *writer, struct error *error),
+     refuse(region->domain, "export regions", error))
+HOLE_VOID(region_close, (struct transport_region * region))
+HOLE(int, endpoint_open, (struct transport_endpoint * endpoint, struct error *error),
+     refuse(endpoint->domain, "open endpoints", error))
+HOLE(int, endpoint_record,
+     (const struct transport_endpoint *endpoint, struct record_writer *writer, struct error *error),
+     refuse(endpoint->domain, "describe endpoints", error))
+HOLE(int, endpoint_connect,
+     (struct transport_endpoint * endpoint, struct record_reader *reader, uint64_t deadline_ns,
+      struct error *error),
+     refuse(endpoint->domain, "connect", error))
+HOLE(int, endpoint_probe,
+     (struct transport_endpoint * endpoint, uint64_t deadline_ns, struct error *error), 0)
+HOLE_VOID(endpoint_abort, (struct transport_endpoint * endpoint))
+HOLE(int, endpoint_fence,
+     (struct transport_endpoint * endpoint, uint64_t deadline_ns, struct error *error),
+     refuse(endpoint->domain, "fence a peer", error))
+HOLE_VOID(endpoint_close, (struct transport_endpoint * endpoint))
+HOLE(int, remote_import,
+     (struct transport_remote * remote, struct record_reader *reader, struct error *error),
+     refuse(remote->endpoint->domain, "import regions", error))
+HOLE_VOID(remote_close, (struct transport_remote * remote))
+HOLE(uint32_t, credit, (const struct transport_endpoint *endpoint, uint32_t rail),
+     endpoint->domain->caps.inflight_max)
+HOLE(int, post_write,
+     (struct transport_endpoint * endpoint, uint32_t rail, const struct provider_write *writes,
+      uint32_t count, uint32_t *posted, struct error *error),
+     (*posted = 0, refuse(endpoint->domain, "write", error)))
+HOLE(int, post_signal,
+     (struct transport_endpoint * endpoint, uint64_t id, const struct transport_signal *signal,
+      struct error *error),
+     refuse(endpoint->domain, "signal", error))
+HOLE(int, poll,
+     (struct transport_endpoint * endpoint, struct provider_completion *out, int max,
+      struct error *error),
+     refuse(endpoint->domain, "report completions", error))
+HOLE(int, settle, (struct transport_endpoint * endpoint, struct error *error), 0)
+HOLE(int, signal_read, (const struct transport_endpoint *endpoint, struct transport_signal *signal),
+     1)
+HOLE(bool, peer_dead, (const struct transport_endpoint *endpoint), false)
 
-static int no_region_allocate(struct transport_region *region, struct error *error)
-{
-	return refuse(region->domain, "allocate regions: register memory instead", error);
-}
-
-static int no_region_register(struct transport_region *region, struct error *error)
-{
-	return refuse(region->domain, "register memory: use regions from weft's own allocator",
-		      error);
-}
-
-static int no_region_register_dmabuf(struct transport_region *region, int fd, uint64_t offset,
-				     struct error *error)
-{
-	(void)fd;
-	(void)offset;
-	return refuse(region->domain, "register device memory", error);
-}
-
-static int no_region_export(const struct transport_region *region, struct record_writer *writer,
-			    struct error *error)
-{
-	(void)writer;
-	return refuse(region->domain, "export regions", error);
-}
-
-static void no_region_close(struct transport_region *region)
-{
-	(void)region;
-}
-
-static int no_endpoint_open(struct transport_endpoint *endpoint, struct error *error)
-{
-	return refuse(endpoint->domain, "open endpoints", error);
-}
-
-static int no_endpoint_record(const struct transport_endpoint *endpoint,
-			      struct record_writer *writer, struct error *error)
-{
-	(void)writer;
-	return refuse(endpoint->domain, "describe endpoints", error);
-}
-
-static int no_endpoint_connect(struct transport_endpoint *endpoint, struct record_reader *reader,
-			       uint64_t deadline_ns, struct error *error)
-{
-	(void)reader;
-	(void)deadline_ns;
-	return refuse(endpoint->domain, "connect", error);
-}
-
-static int no_endpoint_probe(struct transport_endpoint *endpoint, uint64_t deadline_ns,
-			     struct error *error)
-{
-	(void)endpoint;
-	(void)deadline_ns;
-	(void)error;
-	return 0;
-}
-
-static void no_endpoint_abort(struct transport_endpoint *endpoint)
-{
-	(void)endpoint;
-}
-
-static int no_endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadline_ns,
-			     struct error *error)
-{
-	(void)deadline_ns;
-	return refuse(endpoint->domain, "fence a peer", error);
-}
-
-static void no_endpoint_close(struct transport_endpoint *endpoint)
-{
-	(void)endpoint;
-}
-
-static int no_remote_import(struct transport_remote *remote, struct record_reader *reader,
-			    struct error *error)
-{
-	(void)reader;
-	return refuse(remote->endpoint->domain, "import regions", error);
-}
-
-static void no_remote_close(struct transport_remote *remote)
-{
-	(void)remote;
-}
-
-static uint32_t no_credit(const struct transport_endpoint *endpoint, uint32_t rail)
-{
-	(void)rail;
-	return endpoint->domain->caps.inflight_max;
-}
-
-static int no_post_write(struct transport_endpoint *endpoint, uint32_t rail,
-			 const struct provider_write *writes, uint32_t count, uint32_t *posted,
-			 struct error *error)
-{
-	(void)rail;
-	(void)writes;
-	(void)count;
-	*posted = 0;
-	return refuse(endpoint->domain, "write", error);
-}
-
-static int no_post_signal(struct transport_endpoint *endpoint, uint64_t id,
-			  const struct transport_signal *signal, struct error *error)
-{
-	(void)id;
-	(void)signal;
-	return refuse(endpoint->domain, "signal", error);
-}
-
-static int no_poll(struct transport_endpoint *endpoint, struct provider_completion *out, int max,
-		   struct error *error)
-{
-	(void)out;
-	(void)max;
-	return refuse(endpoint->domain, "report completions", error);
-}
-
-static int no_settle(struct transport_endpoint *endpoint, struct error *error)
-{
-	(void)endpoint;
-	(void)error;
-	return 0;
-}
-
-static int no_signal_read(const struct transport_endpoint *endpoint,
-			  struct transport_signal *signal)
-{
-	(void)endpoint;
-	(void)signal;
-	return 1;
-}
+#pragma GCC diagnostic pop
 
 /* No doorbell: the count never changes, so only the deadline or an interrupt ends the
  * wait. */
@@ -177,12 +95,6 @@ static uint64_t no_signal_wait(struct transport_domain *domain, uint64_t seen, u
 	while (wait_turn(&wait, NULL) == 0)
 		;
 	return seen;
-}
-
-static bool no_peer_dead(const struct transport_endpoint *endpoint)
-{
-	(void)endpoint;
-	return false;
 }
 
 void provider_complete(struct provider *ops)

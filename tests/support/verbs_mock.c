@@ -50,8 +50,8 @@ uint64_t mock_random(uint64_t below)
 /* ---- faults ---- */
 
 static const char *const call_names[] = {
-#define X(result, name, parameters) #name,
-	VERBS_CALLS(X)
+#define X(result, name, parameters, arguments) #name,
+	VERBS_CALLS(X, X)
 #undef X
 };
 

@@ -73,8 +73,8 @@ int verbs_mock_alive(void); /* the sum of all */
 
 /* ---- calls that fail ---- */
 enum verbs_mock_call {
-#define X(result, name, parameters) VERBS_MOCK_##name,
-	VERBS_CALLS(X)
+#define X(result, name, parameters, arguments) VERBS_MOCK_##name,
+	VERBS_CALLS(X, X)
 #undef X
 		VERBS_MOCK_CALL_COUNT
 };

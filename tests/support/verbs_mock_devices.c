@@ -55,10 +55,10 @@ struct ibv_device **mock_get_device_list(int *count)
 
 const struct verbs_calls *verbs_mock_calls(uint32_t host)
 {
-#define X(result, name, parameters) .name = mock_##name,
-#define TABLE(host)                                                 \
-	{                                                           \
-		VERBS_CALLS(X).get_device_list = device_list_##host \
+#define X(result, name, parameters, arguments) .name = mock_##name,
+#define TABLE(host)                                                    \
+	{                                                              \
+		VERBS_CALLS(X, X).get_device_list = device_list_##host \
 	}
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Woverride-init"

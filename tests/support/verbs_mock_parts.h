@@ -225,8 +225,8 @@ struct mock_qp *mock_qp_of(const struct ibv_qp *qp);
 #define MOCK_OF(type, pointer) ((struct mock_##type *)(uintptr_t)(pointer))
 
 /* the calls, per file */
-#define X(result, name, parameters) result mock_##name parameters;
-VERBS_CALLS(X)
+#define X(result, name, parameters, arguments) result mock_##name parameters;
+VERBS_CALLS(X, X)
 #undef X
 
 #endif

@@ -170,75 +170,75 @@ static void domain_close(struct transport_domain *domain)
 	memory_free(fault);
 }
 
-static void domain_wake(struct transport_domain *domain)
-{
-	INNER(domain)->domain_wake(domain);
-}
+/* Ops that only ask the policy; those that answer no error, or nothing, have no message for it. */
+#define FORWARD(op, domain, parameters, arguments)               \
+	static int op parameters                                 \
+	{                                                        \
+		int rc = enter(domain, PROVIDER_OP_##op, error); \
+                                                                 \
+		return rc ? rc : INNER(domain)->op arguments;    \
+	}
+#define FORWARD_OR(result, op, domain, failed, parameters, arguments)                       \
+	static result op parameters                                                         \
+	{                                                                                   \
+		return enter(domain, PROVIDER_OP_##op, NULL) ? failed                       \
+							     : INNER(domain)->op arguments; \
+	}
+#define FORWARD_VOID(op, domain, parameters, arguments) \
+	static void op parameters                       \
+	{                                               \
+		INNER(domain)->op arguments;            \
+	}
 
-static int region_allocate(struct transport_region *region, struct error *error)
-{
-	int rc = enter(region->domain, PROVIDER_OP_region_allocate, error);
-
-	return rc ? rc : INNER(region->domain)->region_allocate(region, error);
-}
-
-static int region_register(struct transport_region *region, struct error *error)
-{
-	int rc = enter(region->domain, PROVIDER_OP_region_register, error);
-
-	return rc ? rc : INNER(region->domain)->region_register(region, error);
-}
-
-static int region_export(const struct transport_region *region, struct record_writer *writer,
-			 struct error *error)
-{
-	int rc = enter(region->domain, PROVIDER_OP_region_export, error);
-
-	return rc ? rc : INNER(region->domain)->region_export(region, writer, error);
-}
-
-static void region_close(struct transport_region *region)
-{
-	INNER(region->domain)->region_close(region);
-}
-
-static int endpoint_open(struct transport_endpoint *endpoint, struct error *error)
-{
-	int rc = enter(endpoint->domain, PROVIDER_OP_endpoint_open, error);
-
-	return rc ? rc : INNER(endpoint->domain)->endpoint_open(endpoint, error);
-}
-
-static int endpoint_record(const struct transport_endpoint *endpoint, struct record_writer *writer,
-			   struct error *error)
-{
-	int rc = enter(endpoint->domain, PROVIDER_OP_endpoint_record, error);
-
-	return rc ? rc : INNER(endpoint->domain)->endpoint_record(endpoint, writer, error);
-}
-
-static int endpoint_connect(struct transport_endpoint *endpoint, struct record_reader *reader,
-			    uint64_t deadline_ns, struct error *error)
-{
-	int rc = enter(endpoint->domain, PROVIDER_OP_endpoint_connect, error);
-
-	if (rc)
-		return rc;
-	return INNER(endpoint->domain)->endpoint_connect(endpoint, reader, deadline_ns, error);
-}
-
-static void endpoint_abort(struct transport_endpoint *endpoint)
-{
-	INNER(endpoint->domain)->endpoint_abort(endpoint);
-}
-
-static int endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadline_ns,
-			  struct error *error)
-{
-	int rc = enter(endpoint->domain, PROVIDER_OP_endpoint_fence, error);
-
-	return rc ? rc : INNER(endpoint->domain)->endpoint_fence(endpoint, deadline_ns, error);
-}
+FORWARD_VOID(domain_wake, domain, (struct transport_domain * domain), (domain))
+FORWARD(region_allocate, region->domain, (struct transport_region * region, struct error *error),
+	(region, error))
+FORWARD(region_register, region->domain, (struct transport_region * region, struct error *error),
+	(region, error))
+FORWARD(region_register_dmabuf, region->domain,
+	(struct transport_region * region, int fd, uint64_t offset, struct error *error),
+	(region, fd, offset, error))
+FORWARD(region_export, region->domain,
+	(const struct transport_region *region, struct record_writer *writer, struct error *error),
+	(region, writer, error))
+FORWARD_VOID(region_close, region->domain, (struct transport_region * region), (region))
+FORWARD(endpoint_open, endpoint->domain,
+	(struct transport_endpoint * endpoint, struct error *error), (endpoint, error))
+FORWARD(endpoint_record, endpoint->domain,
+	(const struct transport_endpoint *endpoint, struct record_writer *writer,
+	 struct error *error),
+	(endpoint, writer, error))
+FORWARD(endpoint_connect, endpoint->domain,
+	(struct transport_endpoint * endpoint, struct record_reader *reader, uint64_t deadline_ns,
+	 struct error *error),
+	(endpoint, reader, deadline_ns, error))
+FORWARD(endpoint_probe, endpoint->domain,
+	(struct transport_endpoint * endpoint, uint64_t deadline_ns, struct error *error),
+	(endpoint, deadline_ns, error))
+FORWARD_VOID(endpoint_abort, endpoint->domain, (struct transport_endpoint * endpoint), (endpoint))
+FORWARD(endpoint_fence, endpoint->domain,
+	(struct transport_endpoint * endpoint, uint64_t deadline_ns, struct error *error),
+	(endpoint, deadline_ns, error))
+FORWARD(remote_import, remote->endpoint->domain,
+	(struct transport_remote * remote, struct record_reader *reader, struct error *error),
+	(remote, reader, error))
+FORWARD_VOID(remote_close, remote->endpoint->domain, (struct transport_remote * remote), (remote))
+FORWARD_OR(uint32_t, credit, endpoint->domain, 0,
+	   (const struct transport_endpoint *endpoint, uint32_t rail), (endpoint, rail))
+FORWARD(post_signal, endpoint->domain,
+	(struct transport_endpoint * endpoint, uint64_t id, const struct transport_signal *signal,
+	 struct error *error),
+	(endpoint, id, signal, error))
+FORWARD(settle, endpoint->domain, (struct transport_endpoint * endpoint, struct error *error),
+	(endpoint, error))
+FORWARD_OR(int, signal_read, endpoint->domain, 1,
+	   (const struct transport_endpoint *endpoint, struct transport_signal *signal),
+	   (endpoint, signal))
+FORWARD_OR(uint64_t, signal_wait, domain, seen,
+	   (struct transport_domain * domain, uint64_t seen, uint64_t deadline_ns),
+	   (domain, seen, deadline_ns))
+FORWARD_OR(bool, peer_dead, endpoint->domain, true, (const struct transport_endpoint *endpoint),
+	   (endpoint))
 
 static void endpoint_close(struct transport_endpoint *endpoint)
 {
@@ -248,27 +248,6 @@ static void endpoint_close(struct transport_endpoint *endpoint)
 		if (fault->held.items[i].endpoint == endpoint)
 			fault->held.items[i] = fault->held.items[--fault->held.count];
 	fault->inner.endpoint_close(endpoint);
-}
-
-static int remote_import(struct transport_remote *remote, struct record_reader *reader,
-			 struct error *error)
-{
-	struct transport_domain *domain = remote->endpoint->domain;
-	int rc = enter(domain, PROVIDER_OP_remote_import, error);
-
-	return rc ? rc : INNER(domain)->remote_import(remote, reader, error);
-}
-
-static void remote_close(struct transport_remote *remote)
-{
-	INNER(remote->endpoint->domain)->remote_close(remote);
-}
-
-static uint32_t credit(const struct transport_endpoint *endpoint, uint32_t rail)
-{
-	return enter(endpoint->domain, PROVIDER_OP_credit, NULL)
-		       ? 0
-		       : INNER(endpoint->domain)->credit(endpoint, rail);
 }
 
 static void trace(const struct transport_endpoint *endpoint, const struct provider_write *writes,
@@ -295,14 +274,6 @@ static int post_write(struct transport_endpoint *endpoint, uint32_t rail,
 	rc = INNER(endpoint->domain)->post_write(endpoint, rail, writes, count, posted, error);
 	trace(endpoint, writes, *posted);
 	return rc;
-}
-
-static int post_signal(struct transport_endpoint *endpoint, uint64_t id,
-		       const struct transport_signal *signal, struct error *error)
-{
-	int rc = enter(endpoint->domain, PROVIDER_OP_post_signal, error);
-
-	return rc ? rc : INNER(endpoint->domain)->post_signal(endpoint, id, signal, error);
 }
 
 /* False when there is no memory to hold it: then it is reported now, which is never
@@ -374,75 +345,10 @@ static int poll(struct transport_endpoint *endpoint, struct provider_completion 
 	return kept;
 }
 
-static int settle(struct transport_endpoint *endpoint, struct error *error)
-{
-	int rc = enter(endpoint->domain, PROVIDER_OP_settle, error);
-
-	return rc ? rc : INNER(endpoint->domain)->settle(endpoint, error);
-}
-
-static int signal_read(const struct transport_endpoint *endpoint, struct transport_signal *signal)
-{
-	return enter(endpoint->domain, PROVIDER_OP_signal_read, NULL)
-		       ? 1
-		       : INNER(endpoint->domain)->signal_read(endpoint, signal);
-}
-
-static uint64_t signal_wait(struct transport_domain *domain, uint64_t seen, uint64_t deadline_ns)
-{
-	return enter(domain, PROVIDER_OP_signal_wait, NULL)
-		       ? seen
-		       : INNER(domain)->signal_wait(domain, seen, deadline_ns);
-}
-
-static int endpoint_probe(struct transport_endpoint *endpoint, uint64_t deadline_ns,
-			  struct error *error)
-{
-	int rc = enter(endpoint->domain, PROVIDER_OP_endpoint_probe, error);
-
-	return rc ? rc : INNER(endpoint->domain)->endpoint_probe(endpoint, deadline_ns, error);
-}
-
-static int region_register_dmabuf(struct transport_region *region, int fd, uint64_t offset,
-				  struct error *error)
-{
-	int rc = enter(region->domain, PROVIDER_OP_region_register_dmabuf, error);
-
-	return rc ? rc : INNER(region->domain)->region_register_dmabuf(region, fd, offset, error);
-}
-
-static bool peer_dead(const struct transport_endpoint *endpoint)
-{
-	return enter(endpoint->domain, PROVIDER_OP_peer_dead, NULL) ||
-	       INNER(endpoint->domain)->peer_dead(endpoint);
-}
-
 const struct provider provider_fault = {
 	.name = "fault",
 	.what = "another provider with failures put in (WEFT_FAULT): for tests",
-	.domain_open = domain_open,
-	.domain_close = domain_close,
-	.domain_wake = domain_wake,
-	.region_allocate = region_allocate,
-	.region_register = region_register,
-	.region_register_dmabuf = region_register_dmabuf,
-	.region_export = region_export,
-	.region_close = region_close,
-	.endpoint_open = endpoint_open,
-	.endpoint_record = endpoint_record,
-	.endpoint_connect = endpoint_connect,
-	.endpoint_probe = endpoint_probe,
-	.endpoint_abort = endpoint_abort,
-	.endpoint_fence = endpoint_fence,
-	.endpoint_close = endpoint_close,
-	.remote_import = remote_import,
-	.remote_close = remote_close,
-	.credit = credit,
-	.post_write = post_write,
-	.post_signal = post_signal,
-	.poll = poll,
-	.settle = settle,
-	.signal_read = signal_read,
-	.signal_wait = signal_wait,
-	.peer_dead = peer_dead,
+#define X(op) .op = op,
+	PROVIDER_OPS(X)
+#undef X
 };

@@ -211,34 +211,12 @@ int shm_process_write(uint64_t pid, uint64_t address, const void *source, uint64
 int shm_process_probe(struct transport_endpoint *endpoint, struct error *error);
 void shm_process_allow(struct shm_domain *domain);
 
-/* region.c, endpoint.c, post.c: rows of the table */
-int shm_region_allocate(struct transport_region *region, struct error *error);
-int shm_region_register(struct transport_region *region, struct error *error);
-int shm_region_export(const struct transport_region *region, struct record_writer *writer,
-		      struct error *error);
-void shm_region_close(struct transport_region *region);
-int shm_remote_import(struct transport_remote *remote, struct record_reader *reader,
-		      struct error *error);
-void shm_remote_close(struct transport_remote *remote);
+/* region.c */
 int shm_remote_check(const struct transport_remote *remote, struct error *error);
 
-int shm_endpoint_open(struct transport_endpoint *endpoint, struct error *error);
-int shm_endpoint_record(const struct transport_endpoint *endpoint,
-			struct record_writer *writer, struct error *error);
-int shm_endpoint_connect(struct transport_endpoint *endpoint, struct record_reader *reader,
-			 uint64_t deadline_ns, struct error *error);
-int shm_endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadline_ns,
-		       struct error *error);
-void shm_endpoint_close(struct transport_endpoint *endpoint);
-bool shm_peer_dead(const struct transport_endpoint *endpoint);
-
-int shm_post_write(struct transport_endpoint *endpoint, uint32_t rail,
-		   const struct provider_write *writes, uint32_t count, uint32_t *posted,
-		   struct error *error);
-int shm_post_signal(struct transport_endpoint *endpoint, uint64_t id,
-		    const struct transport_signal *signal, struct error *error);
-int shm_poll(struct transport_endpoint *endpoint, struct provider_completion *out, int max,
-	     struct error *error);
-int shm_settle(struct transport_endpoint *endpoint, struct error *error);
+/* The ops, typed as provider.h has them: shm_domain_open and so on. */
+#define X(op) extern __typeof__(*((struct provider *)NULL)->op) shm_##op;
+PROVIDER_OPS(X)
+#undef X
 
 #endif

@@ -31,17 +31,6 @@ static int make_cqs(struct verbs_endpoint *verbs, struct error *error)
 	return 0;
 }
 
-static void describe_side(const struct verbs_nic *nic, struct verbs_side *side)
-{
-	*side = (struct verbs_side){.port = nic->port,
-				    .lid = nic->lid,
-				    .gid_index = (int32_t)nic->gid.index,
-				    .mtu = nic->mtu,
-				    .netdev_mtu = nic->netdev_mtu};
-	memcpy(side->device, nic->limits.name, sizeof(side->device));
-	memcpy(side->gid, nic->gid.raw, sizeof(side->gid));
-}
-
 static int make_lanes(struct verbs_endpoint *verbs, struct error *error)
 {
 	struct verbs_domain *domain = verbs->domain;
@@ -57,7 +46,6 @@ static int make_lanes(struct verbs_endpoint *verbs, struct error *error)
 		lane->nic = &domain->nics[i / domain->settings.qps];
 		lane->index = i;
 		lane->psn = psn & 0xffffff;
-		describe_side(lane->nic, &lane->local);
 		rc = verbs_lane_create(lane, error);
 		if (rc)
 			return rc;

@@ -63,12 +63,12 @@ static enum verbs_port_trouble port_trouble(struct verbs_lane *lane, const struc
 	return trouble;
 }
 
-static int lane_failure(struct verbs_lane *lane, const struct ibv_wc *wc,
-			const struct verbs_entry *entry, enum verbs_port_trouble trouble,
-			struct error *error)
+struct verbs_failure verbs_lane_failure(const struct verbs_lane *lane, const struct ibv_wc *wc,
+					const struct verbs_entry *entry)
 {
 	const struct verbs_settings *settings = &lane->endpoint->domain->settings;
-	struct verbs_failure failure = {
+
+	return (struct verbs_failure){
 		.status = (int)wc->status,
 		.vendor_error = wc->vendor_err,
 		.kind = (enum verbs_kind)entry->kind,
@@ -81,11 +81,7 @@ static int lane_failure(struct verbs_lane *lane, const struct ibv_wc *wc,
 		.rnr_retry = settings->rnr_retry,
 		.path_mtu = lane->path_mtu,
 		.peer_known_dead = verbs_peer_dead(lane->endpoint->shared),
-		.port_trouble = trouble,
 	};
-
-	verbs_failure_error(&failure, error);
-	return error_wrap(error, "%s", lane->endpoint->shared->name);
 }
 
 static const char *closed_why(const struct verbs_lane *lane)
@@ -124,10 +120,15 @@ static int on_failure(struct verbs_lane *lane, const struct ibv_wc *wc, uint64_t
 		const char *why = path_why(lane, wc, trouble);
 
 		if (!why || !verbs_lane_has_other(lane) || entry->kind == VERBS_PROBE_BYTE ||
-		    entry->kind == VERBS_PROBE_PACKET)
-			rc = lane_failure(lane, wc, entry, trouble, error);
-		else
+		    entry->kind == VERBS_PROBE_PACKET) {
+			struct verbs_failure failure = verbs_lane_failure(lane, wc, entry);
+
+			failure.port_trouble = trouble;
+			verbs_failure_error(&failure, error);
+			rc = error_wrap(error, "%s", lane->endpoint->shared->name);
+		} else {
 			verbs_lane_die(lane, why);
+		}
 	}
 	lane->flushed = position + 1;
 	return rc;

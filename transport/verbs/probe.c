@@ -70,23 +70,6 @@ static int post_probes(struct probing *probing, struct error *error)
 	return 0;
 }
 
-static void describe_failure(const struct probing *probing, const struct verbs_lane *lane,
-			     const struct verbs_entry *entry, struct verbs_failure *failure)
-{
-	const struct verbs_settings *settings = &probing->verbs->domain->settings;
-
-	failure->kind = (enum verbs_kind)entry->kind;
-	failure->bytes = entry->bytes;
-	failure->local = lane->local;
-	failure->remote = lane->remote;
-	failure->waited_ns = clock_ns() - entry->posted_ns;
-	failure->timeout = settings->timeout;
-	failure->retry = settings->retry;
-	failure->rnr_retry = settings->rnr_retry;
-	failure->path_mtu = lane->path_mtu;
-	failure->peer_known_dead = verbs_peer_dead(probing->endpoint);
-}
-
 /* Probes are all signalled and complete in order. */
 static int take(struct probing *probing, const struct verbs_nic *nic, const struct ibv_wc *wc,
 		struct error *error)
@@ -110,9 +93,7 @@ static int take(struct probing *probing, const struct verbs_nic *nic, const stru
 	if (wc->status == IBV_WC_SUCCESS) {
 		probe->byte_passed = true;
 	} else if (!probe->failure.status) {
-		probe->failure.status = wc->status;
-		probe->failure.vendor_error = wc->vendor_err;
-		describe_failure(probing, lane, entry, &probe->failure);
+		probe->failure = verbs_lane_failure(lane, wc, entry);
 	}
 	return 0;
 }

@@ -234,21 +234,6 @@ static void free_region(struct verbs_region *verbs)
 	memory_free(verbs);
 }
 
-int verbs_region_register(struct transport_region *region, struct error *error)
-{
-	struct verbs_region *verbs;
-	int rc = new_region(region, &verbs, error);
-
-	if (rc)
-		return rc;
-	rc = register_all(region, verbs, -1, 0, error);
-	if (rc)
-		free_region(verbs);
-	else
-		region->state = verbs;
-	return rc;
-}
-
 static int check_dmabuf(const struct transport_region *region, uint64_t offset, struct error *error)
 {
 	const struct verbs_domain *domain = region->domain->state;
@@ -274,18 +259,23 @@ static int check_dmabuf(const struct transport_region *region, uint64_t offset, 
 	return 0;
 }
 
-int verbs_region_register_dmabuf(struct transport_region *region, int fd, uint64_t offset,
-				 struct error *error)
+/* `fd`: of a dma-buf, or -1. `own`: the memory is made here. */
+static int open_region(struct transport_region *region, int fd, uint64_t offset, bool own,
+		       struct error *error)
 {
-	struct verbs_region *verbs;
-	int rc = check_dmabuf(region, offset, error);
+	struct verbs_region *verbs = NULL;
+	int rc = new_region(region, &verbs, error);
 
-	if (!rc)
-		rc = new_region(region, &verbs, error);
 	if (rc)
 		return rc;
-	verbs->dmabuf = true;
-	rc = register_all(region, verbs, fd, offset, error);
+	verbs->allocated = own;
+	if (own)
+		rc = verbs_memory_map(verbs, region->bytes, &region->memory, error);
+	if (!rc) {
+		rc = register_all(region, verbs, fd, offset, error);
+		if (rc && own)
+			verbs_memory_unmap(verbs, region->memory);
+	}
 	if (rc)
 		free_region(verbs);
 	else
@@ -293,29 +283,22 @@ int verbs_region_register_dmabuf(struct transport_region *region, int fd, uint64
 	return rc;
 }
 
-/* ---- memory of our own ---- */
+int verbs_region_register(struct transport_region *region, struct error *error)
+{
+	return open_region(region, -1, 0, false, error);
+}
+
+int verbs_region_register_dmabuf(struct transport_region *region, int fd, uint64_t offset,
+				 struct error *error)
+{
+	int rc = check_dmabuf(region, offset, error);
+
+	return rc ? rc : open_region(region, fd, offset, false, error);
+}
 
 int verbs_region_allocate(struct transport_region *region, struct error *error)
 {
-	struct verbs_region *verbs;
-	int rc = new_region(region, &verbs, error);
-
-	if (rc)
-		return rc;
-	verbs->allocated = true;
-	rc = verbs_memory_map(verbs, region->bytes, &region->memory, error);
-	if (!rc) {
-		rc = register_all(region, verbs, -1, 0, error);
-		if (rc)
-			verbs_memory_unmap(verbs, region->memory);
-	}
-	if (rc) {
-		region->memory = NULL;
-		free_region(verbs);
-		return rc;
-	}
-	region->state = verbs;
-	return 0;
+	return open_region(region, -1, 0, true, error);
 }
 
 void verbs_region_close(struct transport_region *region)

@@ -78,41 +78,23 @@ static void store(struct verbs_settings *settings, const struct setting *row, in
 {
 	void *field = (char *)settings + row->offset;
 
-	switch (row->kind) {
-	case SETTING_COUNT:
-	case SETTING_POWER:
-	case SETTING_MTU:
-		*(uint32_t *)field = (uint32_t)value;
-		break;
-	case SETTING_AUTO:
-		*(int32_t *)field = (int32_t)value;
-		break;
-	case SETTING_BYTES:
+	if (row->kind == SETTING_BYTES)
 		*(uint64_t *)field = (uint64_t)value;
-		break;
-	case SETTING_STATE:
-		*(enum verbs_tristate *)field = (enum verbs_tristate)value;
-		break;
-	}
+	else /* int32_t and enum verbs_tristate have the same bits */
+		*(uint32_t *)field = (uint32_t)value;
 }
 
 static bool state_parse(const char *text, int64_t *value)
 {
-	static const struct {
-		const char *word;
-		enum verbs_tristate state;
-	} words[] = {{"auto", VERBS_AUTO},
-		     {"on", VERBS_ON},
-		     {"1", VERBS_ON},
-		     {"off", VERBS_OFF},
-		     {"0", VERBS_OFF}};
+	static const char *const words[] = {"auto", "on", "1", "off", "0"};
+	static const enum verbs_tristate states[] = {VERBS_AUTO, VERBS_ON, VERBS_ON, VERBS_OFF,
+						     VERBS_OFF};
 
-	for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
-		if (strcasecmp(text, words[i].word) == 0) {
-			*value = words[i].state;
+	for (size_t i = 0; i < ARRAY_SIZE(words); i++)
+		if (strcasecmp(text, words[i]) == 0) {
+			*value = states[i];
 			return true;
 		}
-	}
 	return false;
 }
 

@@ -180,27 +180,18 @@ static const struct status_cause causes[] = {
 /* What stands for statuses that came after this build, and for a peer known to be dead. */
 static const struct status_row unknown_status = {-1, NULL, ERROR_TRANSPORT, false};
 static const struct status_cause unknown_cause = {
-	-1,
-	ON_ANY,
-	ANY_VENDOR,
-	TELL_NOTHING,
-	"this status is newer than weft, so nothing is known about its cause",
-	"look the number up in enum ibv_wc_status of the installed infiniband/verbs.h"};
+	.cause = "this status is newer than weft, so nothing is known about its cause",
+	.fix = "look the number up in enum ibv_wc_status of the installed infiniband/verbs.h"};
 static const struct status_cause dead_cause = {
-	-1,
-	ON_ANY,
-	ANY_VENDOR,
-	TELL_NOTHING,
-	"the peer's process has died",
-	"find out why in its log and in dmesg of its host, then start it again"};
+	.cause = "the peer's process has died",
+	.fix = "find out why in its log and in dmesg of its host, then start it again"};
 
 static const struct status_cause port_causes[] = {
-	[VERBS_PORT_DOWN] = {-1, ON_ANY, ANY_VENDOR, TELL_NOTHING, "the sending port has no link",
-			     "look at its cable, its switch port and 'ip link'"},
-	[VERBS_PORT_NO_ADDRESS] = {-1, ON_ANY, ANY_VENDOR, TELL_NOTHING,
-				   "the sending port has lost that address",
-				   "give it back to the network interface, or start the job again "
-				   "and it finds the new one"},
+	[VERBS_PORT_DOWN] = {.cause = "the sending port has no link",
+			     .fix = "look at its cable, its switch port and 'ip link'"},
+	[VERBS_PORT_NO_ADDRESS] = {.cause = "the sending port has lost that address",
+				   .fix = "give it back to the network interface, or start the job "
+					  "again and it finds the new one"},
 };
 
 static const struct status_row *status_find(int status)
@@ -264,10 +255,10 @@ static const char *request_text(const struct verbs_failure *failure, char text[R
 	return text;
 }
 
-#define FACTS_BYTES 192
+#define FACTS_BYTES 384
 
 /* "3.8 s": what the tries take at the very least; a device may wait up to four times as long. */
-static const char *retries_text(const struct verbs_failure *failure, char text[FACTS_BYTES])
+static int tell_retries(const struct verbs_failure *failure, char text[FACTS_BYTES])
 {
 	uint64_t ns = verbs_retry_ns(failure->timeout, failure->retry);
 	char seconds[TEXT_SHORT_BYTES];
@@ -276,9 +267,8 @@ static const char *retries_text(const struct verbs_failure *failure, char text[F
 		seconds_text(ns, seconds);
 	else
 		snprintf(seconds, sizeof(seconds), "%.1f s", (double)ns / 1e9);
-	snprintf(text, FACTS_BYTES, "; timeout %u, %u %s: at least %s", failure->timeout,
-		 failure->retry, failure->retry == 1 ? "retry" : "retries", seconds);
-	return text;
+	return snprintf(text, FACTS_BYTES, "; timeout %u, %u %s: at least %s", failure->timeout,
+			failure->retry, failure->retry == 1 ? "retry" : "retries", seconds);
 }
 
 static const char *interface_text(uint32_t mtu, char text[TEXT_SHORT_BYTES])
@@ -290,44 +280,29 @@ static const char *interface_text(uint32_t mtu, char text[TEXT_SHORT_BYTES])
 	return text;
 }
 
-static const char *mtu_text(const struct verbs_failure *failure, char text[FACTS_BYTES])
+static const char *facts_text(enum status_fact tell, const struct verbs_failure *failure,
+			      char text[FACTS_BYTES])
 {
 	char here[TEXT_SHORT_BYTES], there[TEXT_SHORT_BYTES];
+	int used = 0;
 
-	snprintf(text, FACTS_BYTES,
-		 "; path MTU %u bytes, port MTU %u bytes here and %u bytes there, interface MTU %s "
-		 "here and %s there",
-		 failure->path_mtu, failure->local.mtu, failure->remote.mtu,
-		 interface_text(failure->local.netdev_mtu, here),
-		 interface_text(failure->remote.netdev_mtu, there));
-	return text;
-}
-
-static const char *rnr_text(const struct verbs_failure *failure, char text[FACTS_BYTES])
-{
-	if (failure->rnr_retry == 7)
+	text[0] = '\0';
+	if (tell == TELL_RETRY || tell == TELL_RETRY_MTU)
+		used = tell_retries(failure, text);
+	if (tell == TELL_MTU || tell == TELL_RETRY_MTU)
+		snprintf(
+			text + used, FACTS_BYTES - (size_t)used,
+			"; path MTU %u bytes, port MTU %u bytes here and %u bytes there, interface "
+			"MTU %s here and %s there",
+			failure->path_mtu, failure->local.mtu, failure->remote.mtu,
+			interface_text(failure->local.netdev_mtu, here),
+			interface_text(failure->remote.netdev_mtu, there));
+	if (tell == TELL_RNR && failure->rnr_retry == 7)
 		snprintf(text, FACTS_BYTES, "; rnr retries without end");
-	else
+	else if (tell == TELL_RNR)
 		snprintf(text, FACTS_BYTES, "; %u rnr %s", failure->rnr_retry,
 			 failure->rnr_retry == 1 ? "retry" : "retries");
 	return text;
-}
-
-struct facts_text {
-	char retry[FACTS_BYTES], rnr[FACTS_BYTES], mtu[FACTS_BYTES];
-};
-
-static struct facts_text facts_tell(enum status_fact tell, const struct verbs_failure *failure)
-{
-	struct facts_text facts = {"", "", ""};
-
-	if (tell == TELL_RETRY || tell == TELL_RETRY_MTU)
-		retries_text(failure, facts.retry);
-	if (tell == TELL_MTU || tell == TELL_RETRY_MTU)
-		mtu_text(failure, facts.mtu);
-	if (tell == TELL_RNR)
-		rnr_text(failure, facts.rnr);
-	return facts;
 }
 
 int verbs_failure_error(const struct verbs_failure *failure, struct error *error)
@@ -335,20 +310,20 @@ int verbs_failure_error(const struct verbs_failure *failure, struct error *error
 	const struct status_row *row = status_find(failure->status);
 	const struct status_cause *cause = cause_find(failure);
 	bool dead = failure->peer_known_dead && (row->by_peer || !row->name);
-	struct facts_text facts = facts_tell(cause->tell, failure);
-	char local[VERBS_SIDE_TEXT_BYTES], remote[VERBS_SIDE_TEXT_BYTES];
+	char facts[FACTS_BYTES], local[VERBS_SIDE_TEXT_BYTES], remote[VERBS_SIDE_TEXT_BYTES];
 	char request[REQUEST_BYTES], waited[TEXT_SHORT_BYTES];
 
+	facts_text(cause->tell, failure, facts);
 	if (dead)
 		cause = &dead_cause;
 	else if (failure->port_trouble)
 		cause = &port_causes[failure->port_trouble];
 	return error_set(error, dead ? ERROR_PEER_LOST : row->code,
-			 "%s from %s to %s failed after %s: %s (status %d, vendor error %u%s%s%s): "
+			 "%s from %s to %s failed after %s: %s (status %d, vendor error %u%s): "
 			 "%s; %s",
 			 request_text(failure, request), verbs_side_text(&failure->local, local),
 			 verbs_side_text(&failure->remote, remote),
 			 seconds_text(failure->waited_ns, waited),
 			 row->name ? row->name : "unknown", failure->status, failure->vendor_error,
-			 facts.retry, facts.rnr, facts.mtu, cause->cause, cause->fix);
+			 facts, cause->cause, cause->fix);
 }

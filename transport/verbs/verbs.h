@@ -138,7 +138,7 @@ struct verbs_domain {
 struct verbs_region {
 	uint64_t piece_bytes;
 	uint32_t piece_count;
-	bool allocated, huge, dmabuf;
+	bool allocated, huge;
 	uint64_t mapped_bytes;
 	struct ibv_mr **mrs;               /* [piece * nic_count + nic] */
 };
@@ -233,10 +233,12 @@ struct verbs_endpoint {
 	_Atomic bool receive_broken;
 };
 
-/* ---- domain.c ---- */
-int verbs_domain_open(struct transport_domain *domain, struct error *error);
-void verbs_domain_close(struct transport_domain *domain);
-void verbs_domain_wake(struct transport_domain *domain);
+/* ---- the ops, typed as provider.h has them: verbs_domain_open and so on ---- */
+#define X(op) extern __typeof__(*((struct provider *)NULL)->op) verbs_##op;
+PROVIDER_OPS(X)
+#undef X
+
+/* ---- domain.c, nic.c ---- */
 /* Everything that one NIC needs, and undone. */
 int verbs_nic_open(struct verbs_nic *nic, const struct verbs_facts *facts,
 		   const struct verbs_nic_choice *choice, struct error *error);
@@ -260,44 +262,18 @@ const struct verbs_block *verbs_block_at(const struct verbs_domain *domain,
 					 struct verbs_place place);
 void verbs_slots_close(struct verbs_domain *domain);
 
-/* ---- region.c ---- */
-int verbs_region_allocate(struct transport_region *region, struct error *error);
-int verbs_region_register(struct transport_region *region, struct error *error);
-int verbs_region_register_dmabuf(struct transport_region *region, int fd, uint64_t offset,
-				 struct error *error);
-int verbs_region_export(const struct transport_region *region, struct record_writer *writer,
-			struct error *error);
-void verbs_region_close(struct transport_region *region);
 /* ---- memory.c: sets huge and mapped_bytes ---- */
 int verbs_memory_map(struct verbs_region *region, uint64_t bytes, void **memory,
 		     struct error *error);
 void verbs_memory_unmap(const struct verbs_region *region, void *memory);
 /* ---- remote.c ---- */
-int verbs_remote_import(struct transport_remote *remote, struct record_reader *reader,
-			struct error *error);
-void verbs_remote_close(struct transport_remote *remote);
 /* The remote was made by the process that the endpoint is connected to. */
 int verbs_remote_check(const struct transport_remote *remote, struct error *error);
 
 /* ---- endpoint.c: open, record, fence, close ---- */
-int verbs_endpoint_open(struct transport_endpoint *endpoint, struct error *error);
-int verbs_endpoint_record(const struct transport_endpoint *endpoint,
-			  struct record_writer *writer, struct error *error);
-/* What the record says. */
+/* What the endpoint's record says. */
 void verbs_endpoint_describe(const struct verbs_endpoint *endpoint,
 			     struct verbs_endpoint_record *record);
-/* ---- connect.c ---- */
-int verbs_endpoint_connect(struct transport_endpoint *endpoint, struct record_reader *reader,
-			   uint64_t deadline_ns, struct error *error);
-/* ---- probe.c ---- */
-int verbs_endpoint_probe(struct transport_endpoint *endpoint, uint64_t deadline_ns,
-			 struct error *error);
-/* ---- endpoint.c ---- */
-void verbs_endpoint_abort(struct transport_endpoint *endpoint);
-int verbs_endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadline_ns,
-			 struct error *error);
-void verbs_endpoint_close(struct transport_endpoint *endpoint);
-bool verbs_peer_dead(const struct transport_endpoint *endpoint);
 
 /* ---- lane.c: one queue pair's life ---- */
 int verbs_lane_create(struct verbs_lane *lane, struct error *error);       /* to INIT */
@@ -322,12 +298,6 @@ static inline bool verbs_lane_lives(const struct verbs_lane *lane)
 }
 
 /* ---- post.c: the hot path ---- */
-uint32_t verbs_credit(const struct transport_endpoint *endpoint, uint32_t rail);
-int verbs_post_write(struct transport_endpoint *endpoint, uint32_t rail,
-		     const struct provider_write *writes, uint32_t count, uint32_t *posted,
-		     struct error *error);
-int verbs_post_signal(struct transport_endpoint *endpoint, uint64_t id,
-		      const struct transport_signal *signal, struct error *error);
 /* One request on one lane: the single place that knows ibv_wr_* and ibv_post_send. Requests of a
  * batch ring one doorbell. *posted: how many the device took, also on error. */
 struct verbs_request {
@@ -380,16 +350,13 @@ void verbs_lane_die(struct verbs_lane *lane, const char *why);
 int verbs_replay(struct verbs_endpoint *endpoint, struct error *error);
 
 /* ---- poll.c: completions, lanes that die, posting again ---- */
-int verbs_poll(struct transport_endpoint *endpoint, struct provider_completion *out, int max,
-	       struct error *error);
+/* What is known of a request that failed; but for the trouble of its port. */
+struct verbs_failure verbs_lane_failure(const struct verbs_lane *lane, const struct ibv_wc *wc,
+					const struct verbs_entry *entry);
 /* Takes completions of this lane's NIC until nothing of the lane is in flight: it is in ERR. */
 void verbs_lane_drain(struct verbs_lane *lane, uint64_t deadline_ns);
 
 /* ---- receive.c: counting immediates ---- */
-int verbs_signal_read(const struct transport_endpoint *endpoint,
-		      struct transport_signal *signal);
-uint64_t verbs_signal_wait(struct transport_domain *domain, uint64_t seen,
-			   uint64_t deadline_ns);
 /* Posts receives until the SRQ is full again. */
 int verbs_receive_refill(struct verbs_nic *nic, struct error *error);
 /* Counts what has arrived, on all NICs; any thread. */
