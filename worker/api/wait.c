@@ -4,30 +4,29 @@
  */
 #include "worker/api/worker.h"
 
+static int wait(weft_worker *worker, const char *call, uint64_t version, uint32_t timeout_ms,
+		bool block, uint64_t *published, weft_error *error)
+{
+	struct error inner;
+	int rc = worker_may_update(worker, ROLE_INFERENCE, call, &inner);
+
+	if (!rc)
+		rc = post_load_outside(&worker->waiter.post_load, call, &inner);
+	if (!rc)
+		rc = waiter_wait(&worker->waiter, version, timeout_ms, block, published, &inner);
+	return worker_result(rc, &inner, error);
+}
+
 int weft_update_wait(weft_worker *worker, uint64_t version, uint32_t timeout_ms,
 		     uint64_t *published, weft_error *error)
 {
-	struct error inner;
-	int rc = worker_may_update(worker, ROLE_INFERENCE, "weft_update_wait", &inner);
-
-	if (!rc)
-		rc = post_load_outside(&worker->waiter.post_load, "weft_update_wait", &inner);
-	if (!rc)
-		rc = waiter_wait(&worker->waiter, version, timeout_ms, published, &inner);
-	return worker_result(rc, &inner, error);
+	return wait(worker, "weft_update_wait", version, timeout_ms, true, published, error);
 }
 
 int weft_update_try_wait(weft_worker *worker, uint64_t version, uint32_t timeout_ms,
 			 uint64_t *published, weft_error *error)
 {
-	struct error inner;
-	int rc = worker_may_update(worker, ROLE_INFERENCE, "weft_update_try_wait", &inner);
-
-	if (!rc)
-		rc = post_load_outside(&worker->waiter.post_load, "weft_update_try_wait", &inner);
-	if (!rc)
-		rc = waiter_try_wait(&worker->waiter, version, timeout_ms, published, &inner);
-	return worker_result(rc, &inner, error);
+	return wait(worker, "weft_update_try_wait", version, timeout_ms, false, published, error);
 }
 
 uint64_t weft_published(const weft_worker *worker)

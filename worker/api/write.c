@@ -8,24 +8,25 @@
 
 #include <string.h>
 
-int weft_update_begin(weft_worker *worker, uint64_t version, weft_error *error)
+static int begin(weft_worker *worker, const char *call, uint64_t version, bool block,
+		 weft_error *error)
 {
 	struct error inner;
-	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_begin", &inner);
+	int rc = worker_may_update(worker, ROLE_TRAINER, call, &inner);
 
 	if (!rc)
-		rc = sender_begin(&worker->sender, version, true, &inner);
+		rc = sender_begin(&worker->sender, version, block, &inner);
 	return worker_result(rc, &inner, error);
+}
+
+int weft_update_begin(weft_worker *worker, uint64_t version, weft_error *error)
+{
+	return begin(worker, "weft_update_begin", version, true, error);
 }
 
 int weft_update_try_begin(weft_worker *worker, uint64_t version, weft_error *error)
 {
-	struct error inner;
-	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_try_begin", &inner);
-
-	if (!rc)
-		rc = sender_begin(&worker->sender, version, false, &inner);
-	return worker_result(rc, &inner, error);
+	return begin(worker, "weft_update_try_begin", version, false, error);
 }
 
 int weft_update_write(weft_worker *worker, uint32_t id, const weft_memory *memory,

@@ -89,9 +89,9 @@ static int resolve_rows(struct send_plan *plan, const struct epoch *epoch, struc
 	for (size_t p = 0; p < epoch->peer_count; p++)
 		if (epoch->peers[p].theirs->copies > copies)
 			copies = epoch->peers[p].theirs->copies;
-	plan->rows = memory_zalloc(rows, sizeof(*plan->rows));
-	plan->targets = memory_zalloc(rows * copies, sizeof(*plan->targets));
-	if (!plan->rows || !plan->targets)
+	plan->rows = pool_array(&plan->pool, rows, sizeof(*plan->rows));
+	plan->targets = pool_array(&plan->pool, rows * copies, sizeof(*plan->targets));
+	if (!pool_ok(&plan->pool))
 		return memory_error(error, "preparing updates", rows * sizeof(*plan->rows));
 	plan->row_count = rows;
 	for (size_t i = 0; i < rows && !rc; i++)
@@ -103,15 +103,15 @@ static int resolve_rows(struct send_plan *plan, const struct epoch *epoch, struc
 static int group_by_tensor(struct send_plan *plan, const struct epoch *epoch, struct error *error)
 {
 	size_t tensors = epoch->options.holding->tensor_count, entries = 0;
-	uint32_t *first = memory_zalloc(tensors + 2, sizeof(*first));
+	uint32_t *first = pool_array(&plan->pool, tensors + 2, sizeof(*first));
 
 	for (size_t i = 0; i < plan->row_count; i++)
 		entries += epoch->plan->rows[i].transform.from_rows ? 2 : 1;
 	plan->tensor_count = tensors;
 	plan->tensor_first = first;
-	plan->tensor_rows = memory_zalloc(entries, sizeof(*plan->tensor_rows));
-	plan->direct = memory_zalloc(tensors, sizeof(*plan->direct));
-	if (!first || !plan->tensor_rows || !plan->direct)
+	plan->tensor_rows = pool_array(&plan->pool, entries, sizeof(*plan->tensor_rows));
+	plan->direct = pool_array(&plan->pool, tensors, sizeof(*plan->direct));
+	if (!pool_ok(&plan->pool))
 		return memory_error(error, "preparing updates", tensors * sizeof(*first));
 	/* counting sort; first[t + 1] walks from the start to the end of tensor t's rows */
 	for (size_t i = 0; i < plan->row_count; i++) {
@@ -155,13 +155,7 @@ int send_plan_open(struct send_plan *plan, struct epoch *epoch, struct error *er
 
 void send_plan_close(struct send_plan *plan)
 {
-	memory_free(plan->rows);
-	memory_free(plan->targets);
-	memory_free(plan->sources);
-	memory_free(plan->source_rows);
-	memory_free(plan->tensor_first);
-	memory_free(plan->tensor_rows);
-	memory_free(plan->direct);
+	pool_free(&plan->pool);
 	full_close(&plan->homes);
 	transport_region_close(&plan->replica_region);
 	transport_region_close(&plan->scratch_region);

@@ -12,6 +12,7 @@
 #ifndef WORKER_EPOCH_SEND_PLAN_H
 #define WORKER_EPOCH_SEND_PLAN_H
 
+#include "base/pool.h"
 #include "job/layout.h"
 #include "pack/pack.h"
 #include "transport/transport.h"
@@ -53,6 +54,7 @@ struct send_row {
 };
 
 struct send_plan {
+	struct pool pool;              /* of all arrays here */
 	struct send_row *rows;         /* send order */
 	size_t row_count;
 	struct send_target *targets;

@@ -6,6 +6,7 @@
 #include "worker/epoch/epoch.h"
 #include "worker/epoch/send_parts.h"
 
+#include "base/compare.h"
 #include "base/memory.h"
 #include "worker/replica/ring.h"
 
@@ -18,44 +19,17 @@
 /* Packed bytes are read faster than rows are gathered, and from so many rows on that pays. */
 #define PACK_ROWS 4u
 
-static int compare_u64(uint64_t a, uint64_t b)
-{
-	return (a > b) - (a < b);
-}
-
-static int compare_boxes(const struct box *a, const struct box *b)
-{
-	for (uint32_t d = 0; d < a->dims && d < b->dims; d++) {
-		int order = compare_u64(a->lo[d], b->lo[d]);
-
-		if (!order)
-			order = compare_u64(a->hi[d], b->hi[d]);
-		if (order)
-			return order;
-	}
-	return compare_u64(a->dims, b->dims);
-}
-
 /* What is read, and in which blocks: equal for values and their scales. */
 static int compare_reads(const struct plan_row *x, const struct plan_row *y)
 {
-	const uint32_t a[] = {x->tensor,
-			      x->transform.from_rows,
-			      x->transform.from_columns,
-			      x->transform.to_rows,
-			      x->transform.to_columns,
-			      x->transform.from_rows ? x->scales : 0};
-	const uint32_t b[] = {y->tensor,
-			      y->transform.from_rows,
-			      y->transform.from_columns,
-			      y->transform.to_rows,
-			      y->transform.to_columns,
-			      y->transform.from_rows ? y->scales : 0};
+	const struct transform *a = &x->transform, *b = &y->transform;
 
-	for (size_t i = 0; i < sizeof(a) / sizeof(a[0]); i++)
-		if (a[i] != b[i])
-			return a[i] < b[i] ? -1 : 1;
-	return compare_boxes(&x->src, &y->src);
+	return compare_u64(x->tensor, y->tensor) ?: compare_u64(a->from_rows, b->from_rows) ?:
+	       compare_u64(a->from_columns, b->from_columns) ?:
+	       compare_u64(a->to_rows, b->to_rows) ?:
+	       compare_u64(a->to_columns, b->to_columns) ?:
+	       compare_u64(a->from_rows ? x->scales : 0, b->from_rows ? y->scales : 0) ?:
+	       box_compare(&x->src, &y->src);
 }
 
 /* Values before scales; with homes, a place of its own for each place in a parameter. */
@@ -64,17 +38,12 @@ static int compare_sources(const void *a, const void *b, void *context)
 	const struct epoch *epoch = context;
 	const struct plan_row *x = &epoch->plan->rows[*(const uint32_t *)a];
 	const struct plan_row *y = &epoch->plan->rows[*(const uint32_t *)b];
-	int order = compare_reads(x, y);
+	int order = compare_reads(x, y) ?: compare_u64(x->transform.part, y->transform.part) ?:
+		    compare_u64(x->to, y->to);
 
-	if (!order)
-		order = compare_u64(x->transform.part, y->transform.part);
-	if (!order)
-		order = compare_u64(x->to, y->to);
-	if (!order && epoch->options.full)
-		order = compare_u64(x->param, y->param);
-	if (!order && epoch->options.full)
-		order = compare_u64(x->offset, y->offset);
-	return order;
+	if (order || !epoch->options.full)
+		return order;
+	return compare_u64(x->param, y->param) ?: compare_u64(x->offset, y->offset);
 }
 
 static int init_pack(const struct epoch *epoch, const struct plan_row *row,
@@ -158,7 +127,7 @@ static bool gathers(const struct epoch *epoch, const struct send_source *source)
 int send_plan_find_sources(struct send_plan *plan, const struct epoch *epoch, struct error *error)
 {
 	size_t rows = plan->row_count;
-	uint32_t *sorted = memory_zalloc(rows, sizeof(*sorted));
+	uint32_t *sorted = pool_array(&plan->pool, rows, sizeof(*sorted));
 	int rc = 0;
 
 	plan->source_rows = sorted;
@@ -170,7 +139,7 @@ int send_plan_find_sources(struct send_plan *plan, const struct epoch *epoch, st
 	for (size_t i = 0; i < rows; i++)
 		plan->source_count +=
 			!i || compare_sources(&sorted[i - 1], &sorted[i], (void *)(uintptr_t)epoch);
-	plan->sources = memory_zalloc(plan->source_count, sizeof(*plan->sources));
+	plan->sources = pool_array(&plan->pool, plan->source_count, sizeof(*plan->sources));
 	if (!plan->sources)
 		return memory_error(error, "preparing updates",
 				    plan->source_count * sizeof(*plan->sources));

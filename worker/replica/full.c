@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/replica/full.h"
 
+#include "base/compare.h"
 #include "base/memory.h"
 #include "worker/replica/ring.h"
 
@@ -13,11 +14,7 @@ static int compare_places(const void *a, const void *b, void *context)
 	const struct full_place *x = &places[*(const uint32_t *)a];
 	const struct full_place *y = &places[*(const uint32_t *)b];
 
-	if (x->param != y->param)
-		return x->param < y->param ? -1 : 1;
-	if (x->offset != y->offset)
-		return x->offset < y->offset ? -1 : 1;
-	return 0;
+	return compare_u64(x->param, y->param) ?: compare_u64(x->offset, y->offset);
 }
 
 /* Sources by (parameter, offset): a group ends where nothing of it reaches any further. */

@@ -18,9 +18,10 @@ int replica_open(struct replica *replica, void *memory, uint64_t bytes, size_t b
 		return rc;
 	replica->memory = memory;
 	replica->blocks = blocks;
-	replica->slot_of_block = memory_zalloc(blocks, sizeof(*replica->slot_of_block));
-	replica->slots = memory_zalloc(REPLICA_SLOTS, sizeof(*replica->slots));
-	if (!replica->slot_of_block || !replica->slots) {
+	replica->slot_of_block =
+		pool_array(&replica->pool, blocks, sizeof(*replica->slot_of_block));
+	replica->slots = pool_array(&replica->pool, REPLICA_SLOTS, sizeof(*replica->slots));
+	if (!pool_ok(&replica->pool)) {
 		replica_close(replica);
 		return memory_error(error, "making the CPU replica",
 				    blocks * sizeof(*replica->slot_of_block));
@@ -31,8 +32,7 @@ int replica_open(struct replica *replica, void *memory, uint64_t bytes, size_t b
 void replica_close(struct replica *replica)
 {
 	ring_close(&replica->ring);
-	memory_free(replica->slot_of_block);
-	memory_free(replica->slots);
+	pool_free(&replica->pool);
 	uses_free(&replica->uses);
 	memset(replica, 0, sizeof(*replica));
 }

@@ -13,6 +13,7 @@
 #ifndef WORKER_REPLICA_REPLICA_H
 #define WORKER_REPLICA_REPLICA_H
 
+#include "base/pool.h"
 #include "worker/replica/ring.h"
 #include "worker/replica/uses.h"
 
@@ -24,6 +25,7 @@ struct replica_slot {
 
 struct replica {
 	struct ring ring;
+	struct pool pool;         /* of the arrays below */
 	unsigned char *memory;    /* ring.bytes, borrowed */
 	uint64_t *slot_of_block;  /* 0: never packed */
 	size_t blocks;

@@ -39,6 +39,7 @@ struct sender {
 	struct epoch *epoch;           /* held */
 	struct health *health;
 	struct watch *watch;
+	struct pool pool;              /* of all arrays here */
 	const char **names;            /* of peers, then of tensors */
 	uint32_t wires;                /* 1, or one a peer */
 	pthread_mutex_t *wire;

@@ -29,6 +29,7 @@
 #ifndef WORKER_UPDATE_SCHEDULE_H
 #define WORKER_UPDATE_SCHEDULE_H
 
+#include "base/pool.h"
 #include "worker/epoch/send_plan.h"
 #include "worker/replica/full.h"
 #include "worker/replica/replica.h"
@@ -152,6 +153,7 @@ struct schedule_options {
 
 struct schedule {
 	struct schedule_options options;
+	struct pool pool;             /* of all arrays here */
 	enum update_state state;
 	uint64_t version, last_version;
 	uint64_t whole_version;       /* that the full replica holds, whole; 0: none */

@@ -435,58 +435,36 @@ void schedule_submit(struct schedule *schedule, uint32_t tensor)
 
 /* ---- life ---- */
 
-static int allocate(struct schedule *schedule, struct error *error)
-{
-	const struct send_plan *plan = schedule->options.plan;
-	const struct {
-		void **to;
-		size_t count, bytes;
-	} wanted[] = {
-		{(void **)&schedule->submitted, plan->tensor_count, sizeof(*schedule->submitted)},
-		{(void **)&schedule->rows, plan->row_count, sizeof(*schedule->rows)},
-		{(void **)&schedule->sources, plan->source_count, sizeof(*schedule->sources)},
-		{(void **)&schedule->blocks, plan->block_count, sizeof(*schedule->blocks)},
-		{(void **)&schedule->links, plan->peer_count, sizeof(*schedule->links)},
-		{(void **)&schedule->done, plan->peer_count, sizeof(*schedule->done)},
-	};
-
-	for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
-		*wanted[i].to = memory_zalloc(wanted[i].count, wanted[i].bytes);
-		if (!*wanted[i].to)
-			return memory_error(error, "preparing updates",
-					    wanted[i].count * wanted[i].bytes);
-	}
-	return 0;
-}
-
 int schedule_open(struct schedule *schedule, const struct schedule_options *options,
 		  struct error *error)
 {
 	const struct send_plan *plan = options->plan;
-	int rc;
+	struct pool *pool = &schedule->pool;
 
 	*schedule = (struct schedule){.options = *options, .cursors = 1};
 	/* with homes one cursor: who waits for a turn waits for parts that were taken before his own */
 	if (options->parallel && !options->full && plan->posts && plan->peer_count > 1)
 		schedule->cursors =
 			plan->peer_count < CURSORS_MAX ? (uint32_t)plan->peer_count : CURSORS_MAX;
-	rc = allocate(schedule, error);
-	if (!rc && options->full)
-		rc = full_begin(&schedule->full, &plan->homes, error);
-	else if (!rc && plan->ring_bytes)
-		rc = replica_open(&schedule->replica, options->ring, plan->ring_bytes,
-				  plan->block_count, error);
-	return rc;
+	schedule->submitted = pool_array(pool, plan->tensor_count, sizeof(*schedule->submitted));
+	schedule->rows = pool_array(pool, plan->row_count, sizeof(*schedule->rows));
+	schedule->sources = pool_array(pool, plan->source_count, sizeof(*schedule->sources));
+	schedule->blocks = pool_array(pool, plan->block_count, sizeof(*schedule->blocks));
+	schedule->links = pool_array(pool, plan->peer_count, sizeof(*schedule->links));
+	schedule->done = pool_array(pool, plan->peer_count, sizeof(*schedule->done));
+	if (!pool_ok(pool))
+		return memory_error(error, "preparing updates",
+				    plan->row_count * sizeof(*schedule->rows));
+	if (options->full)
+		return full_begin(&schedule->full, &plan->homes, error);
+	return plan->ring_bytes ? replica_open(&schedule->replica, options->ring, plan->ring_bytes,
+					       plan->block_count, error)
+				: 0;
 }
 
 void schedule_close(struct schedule *schedule)
 {
-	memory_free(schedule->submitted);
-	memory_free(schedule->rows);
-	memory_free(schedule->sources);
-	memory_free(schedule->blocks);
-	memory_free(schedule->links);
-	memory_free(schedule->done);
+	pool_free(&schedule->pool);
 	replica_close(&schedule->replica);
 	full_end(&schedule->full);
 	memset(schedule, 0, sizeof(*schedule));

@@ -4,6 +4,7 @@
  */
 #include "worker/update/send.h"
 
+#include "base/compare.h"
 #include "base/memory.h"
 
 #include <stdio.h>
@@ -67,13 +68,6 @@ static int check_slice(struct sender *sender, const struct bucket_slice *slice, 
 	return rc;
 }
 
-static int compare_u32(const void *a, const void *b)
-{
-	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-
-	return (x > y) - (x < y);
-}
-
 /* The bucket's tensors, sorted: a tensor that comes twice stands beside itself. */
 int bucket_check(struct sender *sender, const struct bucket_slice *slices, size_t count,
 		 uint32_t *ids, struct error *error)
@@ -87,7 +81,7 @@ int bucket_check(struct sender *sender, const struct bucket_slice *slices, size_
 			return rc;
 		sorted[i] = ids[i];
 	}
-	qsort(sorted, count, sizeof(*sorted), compare_u32);
+	qsort(sorted, count, sizeof(*sorted), compare_u32s);
 	for (size_t i = 1; i < count; i++)
 		if (sorted[i] == sorted[i - 1])
 			return bad_slice(sender,
@@ -113,7 +107,7 @@ uint32_t *bucket_rows(const struct send_plan *plan, const uint32_t *ids, size_t 
 		for (uint32_t k = plan->tensor_first[ids[i]]; k < plan->tensor_first[ids[i] + 1];
 		     k++)
 			rows[(*count)++] = plan->tensor_rows[k];
-	qsort(rows, *count, sizeof(*rows), compare_u32);
+	qsort(rows, *count, sizeof(*rows), compare_u32s);
 	for (size_t i = 0; i < *count; i++)
 		if (!kept || rows[i] != rows[kept - 1])
 			rows[kept++] = rows[i];

@@ -122,18 +122,18 @@ static int allocate(struct sender *sender, struct error *error)
 {
 	const struct send_plan *plan = &sender->epoch->send;
 	size_t peers = sender->epoch->peer_count, names = peers + plan->tensor_count;
+	struct pool *pool = &sender->pool;
 
-	sender->names = memory_zalloc(names, sizeof(*sender->names));
-	sender->data = memory_zalloc(plan->tensor_count, sizeof(*sender->data));
-	sender->seen = memory_zalloc(peers, sizeof(*sender->seen));
-	sender->writes = memory_zalloc(peers, sizeof(*sender->writes));
-	sender->wire = memory_zalloc(sender->wires, sizeof(*sender->wire));
+	sender->names = pool_array(pool, names, sizeof(*sender->names));
+	sender->data = pool_array(pool, plan->tensor_count, sizeof(*sender->data));
+	sender->seen = pool_array(pool, peers, sizeof(*sender->seen));
+	sender->writes = pool_array(pool, peers, sizeof(*sender->writes));
+	sender->wire = pool_array(pool, sender->wires, sizeof(*sender->wire));
 	if (plan->sums) {
-		sender->block_sums = memory_zalloc(plan->block_count, sizeof(uint64_t));
-		sender->source_sums = memory_zalloc(plan->source_count, sizeof(uint64_t));
+		sender->block_sums = pool_array(pool, plan->block_count, sizeof(uint64_t));
+		sender->source_sums = pool_array(pool, plan->source_count, sizeof(uint64_t));
 	}
-	if (!sender->names || !sender->data || !sender->seen || !sender->writes || !sender->wire ||
-	    (plan->sums && (!sender->block_sums || !sender->source_sums)))
+	if (!pool_ok(pool))
 		return memory_error(error, "preparing updates",
 				    names * sizeof(*sender->names) +
 					    plan->block_count * sizeof(uint64_t));
@@ -177,17 +177,9 @@ void sender_close(struct sender *sender)
 	stop_threads(sender);
 	for (uint32_t w = 0; sender->wire && w < sender->wires; w++)
 		pthread_mutex_destroy(&sender->wire[w]);
-	memory_free(sender->wire);
-	memory_free(sender->names);
-	memory_free(sender->data);
-	memory_free(sender->seen);
-	memory_free(sender->writes);
-	memory_free(sender->block_sums);
-	memory_free(sender->source_sums);
 	sender->wire = NULL;
-	sender->names = NULL;
-	sender->data = NULL;
-	sender->seen = sender->writes = sender->block_sums = sender->source_sums = NULL;
+	sender->block_sums = NULL;
+	pool_free(&sender->pool);
 	schedule_close(&sender->schedule);
 	epoch_release(&sender->epoch);
 }

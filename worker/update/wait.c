@@ -23,10 +23,10 @@ int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *healt
 	waiter->health = health;
 	waiter->versions = versions;
 	waiter->watch = watch;
-	waiter->peers = memory_zalloc(count, sizeof(*waiter->peers));
-	waiter->links = memory_zalloc(count, sizeof(*waiter->links));
-	waiter->seen = memory_zalloc(count, sizeof(*waiter->seen));
-	if (!waiter->peers || !waiter->links || !waiter->seen)
+	waiter->peers = pool_array(&waiter->pool, count, sizeof(*waiter->peers));
+	waiter->links = pool_array(&waiter->pool, count, sizeof(*waiter->links));
+	waiter->seen = pool_array(&waiter->pool, count, sizeof(*waiter->seen));
+	if (!pool_ok(&waiter->pool))
 		return memory_error(error, "preparing updates", count * sizeof(*waiter->links));
 	for (size_t p = 0; p < count; p++)
 		waiter->peers[p] =
@@ -39,12 +39,7 @@ int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *healt
 
 void waiter_close(struct waiter *waiter)
 {
-	memory_free(waiter->peers);
-	memory_free(waiter->links);
-	memory_free(waiter->seen);
-	waiter->peers = NULL;
-	waiter->links = NULL;
-	waiter->seen = NULL;
+	pool_free(&waiter->pool);
 	epoch_release(&waiter->epoch);
 }
 
@@ -330,7 +325,7 @@ static struct receive_event opens(struct waiter *waiter, uint64_t version, uint3
 	};
 }
 
-static int wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, bool block,
+int waiter_wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, bool block,
 		uint64_t *published, struct error *error)
 {
 	bool tried = waiter->receiver.phase != RECEIVE_CLOSED && waiter->receiver.wanted == version;
@@ -352,16 +347,4 @@ static int wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, bo
 	if (!rc && published)
 		*published = atomic_load(&waiter->versions->published);
 	return rc;
-}
-
-int waiter_wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, uint64_t *published,
-		struct error *error)
-{
-	return wait(waiter, version, timeout_ms, true, published, error);
-}
-
-int waiter_try_wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms,
-		    uint64_t *published, struct error *error)
-{
-	return wait(waiter, version, timeout_ms, false, published, error);
 }

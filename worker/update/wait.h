@@ -9,6 +9,7 @@
 #ifndef WORKER_UPDATE_WAIT_H
 #define WORKER_UPDATE_WAIT_H
 
+#include "base/pool.h"
 #include "worker/api/weft.h"
 #include "worker/control/watch.h"
 #include "worker/epoch/epoch.h"
@@ -30,6 +31,7 @@ struct waiter {
 	struct versions *versions;
 	struct post_load post_load;
 	struct receiver receiver;
+	struct pool pool;          /* of all arrays here */
 	struct receive_peer *peers;
 	struct receive_link *links;
 	uint64_t *seen;            /* by peer: sequence of the signal handled last */
@@ -43,12 +45,10 @@ struct waiter {
 int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *health,
 		struct versions *versions, struct watch *watch, struct error *error);
 void waiter_close(struct waiter *waiter);
-/* weft_update_wait: version 0 is the next one; *published may be NULL. */
-int waiter_wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, uint64_t *published,
-		struct error *error);
-/* The same without sleeping: WEFT_AGAIN when there is more to come. */
-int waiter_try_wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms,
-		    uint64_t *published, struct error *error);
+/* weft_update_wait, or, without block, weft_update_try_wait: WEFT_AGAIN when there is more to come.
+ * Version 0 is the next one; *published may be NULL. */
+int waiter_wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, bool block,
+		uint64_t *published, struct error *error);
 /* ERROR_STATE inside the hook; `call` is for the message. */
 int post_load_outside(const struct post_load *load, const char *call, struct error *error);
 
