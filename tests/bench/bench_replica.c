@@ -430,6 +430,7 @@ static struct weft_worker *open_worker(const struct package *package, uint64_t r
 		_exit(2);
 	}
 	pour_into_sink(&worker->domain->ops);
+	worker->domain->caps.gathers = false; /* as over a NIC */
 	return worker;
 }
 
