@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/progress.h"
+#include "base/text.h"
 #include "job/strmap.h"
 #include "model/content.h"
 #include "model/model.h"
@@ -36,19 +37,7 @@ static int add_tensor(struct checkpoint *checkpoint, uint32_t file_index,
 		      const struct safetensors_entry *entry, struct error *error)
 {
 	const struct file *file = &checkpoint->files.items[file_index];
-	struct checkpoint_tensor *tensor;
-	uint32_t other;
-
-	if (strmap_get(&checkpoint->names, entry->name, &other))
-		return error_set(
-			error, ERROR_FILE, "%s: tensor %.200s is also in %s", file->path,
-			entry->name,
-			checkpoint->files.items[checkpoint->tensors.items[other].file].path);
-	tensor = array_push(&checkpoint->tensors);
-	if (!tensor ||
-	    !strmap_put(&checkpoint->names, entry->name, (uint32_t)checkpoint->tensors.count - 1))
-		return memory_error(error, "listing a checkpoint", sizeof(*tensor));
-	*tensor = (struct checkpoint_tensor){
+	struct checkpoint_tensor tensor = {
 		.name = entry->name,
 		.dtype = entry->dtype,
 		.dims = entry->dims,
@@ -56,8 +45,18 @@ static int add_tensor(struct checkpoint *checkpoint, uint32_t file_index,
 		.bytes = entry->end - entry->begin,
 		.file = file_index,
 	};
-	memcpy(tensor->shape, entry->shape, sizeof(tensor->shape));
-	checkpoint->bytes += tensor->bytes;
+	uint32_t other;
+
+	if (strmap_get(&checkpoint->names, entry->name, &other))
+		return error_set(
+			error, ERROR_FILE, "%s: tensor %.200s is also in %s", file->path,
+			entry->name,
+			checkpoint->files.items[checkpoint->tensors.items[other].file].path);
+	memcpy(tensor.shape, entry->shape, sizeof(tensor.shape));
+	if (!array_add(&checkpoint->tensors, tensor) ||
+	    !strmap_put(&checkpoint->names, entry->name, (uint32_t)checkpoint->tensors.count - 1))
+		return memory_error(error, "listing a checkpoint", sizeof(tensor));
+	checkpoint->bytes += tensor.bytes;
 	return 0;
 }
 
@@ -191,7 +190,6 @@ static int open_folder(struct checkpoint *checkpoint, struct error *error)
 static int open_path(struct checkpoint *checkpoint, const char *path, struct error *error)
 {
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-	size_t length = strlen(name);
 	struct stat status;
 
 	if (stat(path, &status) != 0)
@@ -209,7 +207,7 @@ static int open_path(struct checkpoint *checkpoint, const char *path, struct err
 		return memory_error(error, "opening a checkpoint", strlen(path));
 	if (S_ISDIR(status.st_mode))
 		return open_folder(checkpoint, error);
-	if (length > 5 && strcmp(name + length - 5, ".json") == 0)
+	if (text_ends(name, ".json") && strcmp(name, ".json") != 0)
 		return open_index(checkpoint, name, error);
 	return add_file(checkpoint, name, error);
 }
@@ -337,13 +335,8 @@ int checkpoint_has(const struct checkpoint *checkpoint, const char *name, enum d
  * lm_head, and rotary frequencies, of which config.json says nothing. */
 static bool may_be_extra(const struct model *model, const char *name)
 {
-	static const char rotary[] = ".rotary_emb.inv_freq";
-	size_t length = strlen(name);
-
-	if (model->config.tied && strcmp(name, "lm_head.weight") == 0)
-		return true;
-	return length >= sizeof(rotary) &&
-	       strcmp(name + length - (sizeof(rotary) - 1), rotary) == 0;
+	return (model->config.tied && strcmp(name, "lm_head.weight") == 0) ||
+	       (*name && text_ends(name + 1, ".rotary_emb.inv_freq"));
 }
 
 int checkpoint_matches(const struct checkpoint *checkpoint, const struct model *model,

@@ -16,13 +16,9 @@
 
 static bool our_file(const char *name)
 {
-	static const char ending[] = ".safetensors";
-	size_t length = strlen(name);
-
-	if (strcmp(name, "config.json") == 0 || strcmp(name, "model.safetensors.index.json") == 0)
-		return true;
-	return strncmp(name, "model", 5) == 0 && length > sizeof(ending) - 1 &&
-	       strcmp(name + length - (sizeof(ending) - 1), ending) == 0;
+	return strcmp(name, "config.json") == 0 ||
+	       strcmp(name, "model.safetensors.index.json") == 0 ||
+	       (strncmp(name, "model", 5) == 0 && text_ends(name, ".safetensors"));
 }
 
 /* Walks a folder: finds a foreign file (refused), or with `remove` unlinks ours. */

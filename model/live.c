@@ -98,7 +98,7 @@ static int check_name(const struct live *live, const char *name, const char *whe
 int live_add(struct live *live, const char *name, const char *dtype, uint32_t dims,
 	     const uint64_t *shape, const char *where, struct error *error)
 {
-	struct live_param made = {.dims = dims}, *param;
+	struct live_param made = {.dims = dims};
 	int rc = check_name(live, name, where, error);
 
 	if (rc)
@@ -117,15 +117,10 @@ int live_add(struct live *live, const char *name, const char *dtype, uint32_t di
 		if (!multiply(&made.bytes, shape[d]))
 			return REFUSE(ERROR_FILE, "%s has 2^62 bytes or more", name);
 	}
-	made.name = memory_string(name);
-	param = made.name ? array_push(&live->params) : NULL;
-	if (param)
-		*param = made;
-	if (!param || !strmap_put(&live->names, made.name, (uint32_t)live->params.count - 1)) {
-		if (!param)
-			memory_free(made.name);
+	made.name = pool_string(&live->pool, name);
+	if (!made.name || !array_add(&live->params, made) ||
+	    !strmap_put(&live->names, made.name, (uint32_t)live->params.count - 1))
 		return memory_error(error, "reading an engine's parameters", strlen(name) + 1);
-	}
 	return 0;
 }
 
@@ -249,6 +244,18 @@ static bool blank(const char *text, size_t bytes)
 	return true;
 }
 
+/* NULL at the end. */
+static const char *next_line(const char **text, size_t *bytes, size_t *length)
+{
+	const char *line = *text, *end = memchr(line, '\n', *bytes);
+	size_t taken = end ? (size_t)(end - line) + 1 : *bytes;
+
+	*length = end ? taken - 1 : taken;
+	*text += taken;
+	*bytes -= taken;
+	return taken ? line : NULL;
+}
+
 static int bad_json(const char *where, const json_error_t *trouble, struct error *error)
 {
 	return REFUSE(ERROR_FILE, "no JSON (column %d): %s", trouble->column, trouble->text);
@@ -258,26 +265,21 @@ static int read_lines(struct live *live, const char *text, size_t bytes, const c
 		      struct error *error)
 {
 	char place[PLACE_BYTES];
-	size_t number = 0;
+	size_t number = 0, length;
+	const char *line;
 	int rc = 0;
 
-	while (bytes && !rc) {
-		const char *end = memchr(text, '\n', bytes);
-		size_t length = end ? (size_t)(end - text) : bytes;
+	while (!rc && (line = next_line(&text, &bytes, &length))) {
 		json_error_t trouble;
 		json_t *object;
 
-		number++;
-		snprintf(place, sizeof(place), "%.256s: line %zu", where, number);
-		if (!blank(text, length)) {
-			object = json_loadb(text, length, JSON_REJECT_DUPLICATES, &trouble);
-			rc = object ? read_param(live, object, NULL, place, error)
-				    : bad_json(place, &trouble, error);
-			json_decref(object);
-		}
-		length += end ? 1 : 0;
-		text += length;
-		bytes -= length;
+		snprintf(place, sizeof(place), "%.256s: line %zu", where, ++number);
+		if (blank(line, length))
+			continue;
+		object = json_loadb(line, length, JSON_REJECT_DUPLICATES, &trouble);
+		rc = object ? read_param(live, object, NULL, place, error)
+			    : bad_json(place, &trouble, error);
+		json_decref(object);
 	}
 	return rc;
 }
@@ -290,22 +292,17 @@ static bool is_param(const json_t *value)
 
 static bool first_line_is_param(const char *text, size_t bytes)
 {
-	while (bytes) {
-		const char *end = memchr(text, '\n', bytes);
-		size_t length = end ? (size_t)(end - text) : bytes;
+	const char *line;
+	size_t length = 0;
 
-		if (!blank(text, length)) {
-			json_t *value = json_loadb(text, length, 0, NULL);
-			bool param = is_param(value);
+	do
+		line = next_line(&text, &bytes, &length);
+	while (line && blank(line, length));
+	json_t *value = line ? json_loadb(line, length, 0, NULL) : NULL;
+	bool param = is_param(value);
 
-			json_decref(value);
-			return param;
-		}
-		length += end ? 1 : 0;
-		text += length;
-		bytes -= length;
-	}
-	return false;
+	json_decref(value);
+	return param;
 }
 
 static int read_any(struct live *live, const char *text, size_t bytes, const char *where,
@@ -365,8 +362,7 @@ int live_read_file(struct live *live, const char *path, struct error *error)
 
 void live_fini(struct live *live)
 {
-	for (size_t i = 0; i < live->params.count; i++)
-		memory_free(live->params.items[i].name);
+	pool_free(&live->pool);
 	array_free(&live->params);
 	strmap_fini(&live->names);
 	*live = (struct live){0};

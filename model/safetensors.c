@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/safetensors.h"
 
-#include "base/memory.h"
+#include "base/compare.h"
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -147,11 +147,11 @@ static int read_entry(const struct reader *reader, const char *name, json_t *val
 				  entry);
 	if (rc)
 		return rc;
-	entry->name = memory_string(name);
-	if (!entry->name)
-		return memory_error(reader->error, "reading a safetensors header", strlen(name));
+	entry->name = pool_string(&out->pool, name);
 	out->count++;
-	return 0;
+	return entry->name
+		       ? 0
+		       : memory_error(reader->error, "reading a safetensors header", strlen(name));
 }
 
 static int read_notes(const struct reader *reader, json_t *value, struct safetensors *out)
@@ -161,7 +161,7 @@ static int read_notes(const struct reader *reader, json_t *value, struct safeten
 
 	if (!json_is_object(value))
 		return REFUSE(ERROR_FILE, METADATA_KEY " is not an object");
-	out->notes = memory_zalloc(json_object_size(value), sizeof(*out->notes));
+	out->notes = pool_array(&out->pool, json_object_size(value), sizeof(*out->notes));
 	if (!out->notes)
 		return memory_error(reader->error, "reading safetensors metadata",
 				    json_object_size(value) * sizeof(*out->notes));
@@ -171,10 +171,10 @@ static int read_notes(const struct reader *reader, json_t *value, struct safeten
 
 		if (!json_is_string(text))
 			return REFUSE(ERROR_FILE, METADATA_KEY ": %.100s is not a string", key);
-		note->key = memory_string(key);
-		note->value = memory_string(json_string_value(text));
+		note->key = pool_string(&out->pool, key);
+		note->value = pool_string(&out->pool, json_string_value(text));
 		out->note_count++;
-		if (!note->key || !note->value)
+		if (!pool_ok(&out->pool))
 			return memory_error(reader->error, "reading safetensors metadata",
 					    strlen(key));
 	}
@@ -187,11 +187,8 @@ static int by_place(const void *left, const void *right)
 {
 	const struct safetensors_entry *a = left, *b = right;
 
-	if (a->begin != b->begin)
-		return a->begin < b->begin ? -1 : 1;
-	if (a->end != b->end)
-		return a->end < b->end ? -1 : 1;
-	return strcmp(a->name, b->name);
+	return compare_u64(a->begin, b->begin) ?: compare_u64(a->end, b->end) ?:
+	       strcmp(a->name, b->name);
 }
 
 /* Back to back from the data's first byte to its last. */
@@ -227,7 +224,7 @@ static int read_header(const struct reader *reader, json_t *root, struct safeten
 	json_t *value;
 	int rc = 0;
 
-	out->entries = memory_zalloc(json_object_size(root), sizeof(*out->entries));
+	out->entries = pool_array(&out->pool, json_object_size(root), sizeof(*out->entries));
 	if (!out->entries)
 		return memory_error(reader->error, "reading a safetensors header",
 				    json_object_size(root) * sizeof(*out->entries));
@@ -289,14 +286,7 @@ int safetensors_decode(const unsigned char *data, uint64_t bytes, const char *wh
 
 void safetensors_fini(struct safetensors *file)
 {
-	for (size_t i = 0; i < file->count; i++)
-		memory_free(file->entries[i].name);
-	for (size_t i = 0; i < file->note_count; i++) {
-		memory_free(file->notes[i].key);
-		memory_free(file->notes[i].value);
-	}
-	memory_free(file->entries);
-	memory_free(file->notes);
+	pool_free(&file->pool);
 	*file = (struct safetensors){0};
 }
 

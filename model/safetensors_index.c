@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/safetensors.h"
 
-#include "base/memory.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,16 +32,12 @@ static int by_name(const void *left, const void *right)
 static int collect_files(const json_t *map, struct safetensors_index *out, struct error *error)
 {
 	size_t count = json_object_size(map), n = 0;
-	const char *key, **names;
+	const char *key, **names = pool_array(&out->pool, count, sizeof(*names));
 	json_t *value;
-	int rc = 0;
 
-	names = memory_zalloc(count, sizeof(*names));
-	out->files = memory_zalloc(count, sizeof(*out->files));
-	if (!names || !out->files) {
-		memory_free(names);
+	out->files = pool_array(&out->pool, count, sizeof(*out->files));
+	if (!pool_ok(&out->pool))
 		return memory_error(error, "reading a safetensors index", count * sizeof(*names));
-	}
 	json_object_foreach((json_t *)(uintptr_t)map, key, value) names[n++] =
 		json_string_value(value);
 	if (n)
@@ -50,15 +45,11 @@ static int collect_files(const json_t *map, struct safetensors_index *out, struc
 	for (size_t i = 0; i < n; i++) {
 		if (i && strcmp(names[i], names[i - 1]) == 0)
 			continue;
-		out->files[out->file_count] = memory_string(names[i]);
-		if (!out->files[out->file_count]) {
-			rc = memory_error(error, "reading a safetensors index", strlen(names[i]));
-			break;
-		}
-		out->file_count++;
+		out->files[out->file_count++] = pool_string(&out->pool, names[i]);
+		if (!pool_ok(&out->pool))
+			return memory_error(error, "reading a safetensors index", strlen(names[i]));
 	}
-	memory_free(names);
-	return rc;
+	return 0;
 }
 
 static uint32_t file_number(const struct safetensors_index *index, const char *name)
@@ -103,7 +94,7 @@ static int read_index(const json_t *root, const char *where, struct safetensors_
 		rc = collect_files(map, out, error);
 	if (rc)
 		return rc;
-	out->entries = memory_zalloc(json_object_size(map), sizeof(*out->entries));
+	out->entries = pool_array(&out->pool, json_object_size(map), sizeof(*out->entries));
 	if (!out->entries)
 		return memory_error(error, "reading a safetensors index",
 				    json_object_size(map) * sizeof(*out->entries));
@@ -112,10 +103,10 @@ static int read_index(const json_t *root, const char *where, struct safetensors_
 		struct safetensors_index_entry *entry = &out->entries[out->count];
 
 		entry->file = file_number(out, json_string_value(value));
-		entry->name = memory_string(key);
+		entry->name = pool_string(&out->pool, key);
+		out->count++;
 		if (!entry->name)
 			return memory_error(error, "reading a safetensors index", strlen(key));
-		out->count++;
 	}
 	return 0;
 }
@@ -145,11 +136,6 @@ int safetensors_index_decode(const char *text, size_t bytes, const char *where,
 
 void safetensors_index_fini(struct safetensors_index *index)
 {
-	for (size_t i = 0; i < index->file_count; i++)
-		memory_free(index->files[i]);
-	for (size_t i = 0; i < index->count; i++)
-		memory_free(index->entries[i].name);
-	memory_free(index->files);
-	memory_free(index->entries);
+	pool_free(&index->pool);
 	*index = (struct safetensors_index){0};
 }
