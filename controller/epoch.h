@@ -17,6 +17,7 @@
 #ifndef CONTROLLER_EPOCH_H
 #define CONTROLLER_EPOCH_H
 
+#include "base/pool.h"
 #include "base/text.h"
 #include "controller/worker.h"
 #include "job/parallel.h"
@@ -41,6 +42,7 @@ struct party {
 };
 
 struct epoch {
+	struct pool pool;             /* owns the arrays */
 	uint64_t number;
 	uint32_t attempt;
 	uint32_t trainers, count, capacity;

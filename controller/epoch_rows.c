@@ -34,8 +34,8 @@ static int bucket(struct epoch *epoch, enum role role)
 {
 	const struct table *table = epoch->table;
 	uint32_t world = world_of(epoch, role);
-	uint64_t *first = memory_zalloc((size_t)world + 2, sizeof(*first));
-	uint32_t *routes = memory_zalloc(table->route_count, sizeof(*routes));
+	uint64_t *first = pool_array(&epoch->pool, (size_t)world + 2, sizeof(*first));
+	uint32_t *routes = pool_array(&epoch->pool, table->route_count, sizeof(*routes));
 
 	epoch->first[role] = first;
 	epoch->routes[role] = routes;
@@ -56,13 +56,11 @@ static int bucket(struct epoch *epoch, enum role role)
 static int number_pieces(struct epoch *epoch)
 {
 	const struct table *table = epoch->table;
-	uint32_t *next = memory_zalloc(world_of(epoch, ROLE_INFERENCE), sizeof(*next));
+	uint32_t *next = pool_array(&epoch->pool, world_of(epoch, ROLE_INFERENCE), sizeof(*next));
 
-	epoch->ordinals = memory_zalloc(table->piece_count, sizeof(*epoch->ordinals));
-	if (!next || !epoch->ordinals) {
-		memory_free(next);
+	epoch->ordinals = pool_array(&epoch->pool, table->piece_count, sizeof(*epoch->ordinals));
+	if (!next || !epoch->ordinals)
 		return -ERROR_MEMORY;
-	}
 	for (uint32_t t = 0; t < epoch->trainers; t++) {
 		uint64_t begin = epoch->first[ROLE_TRAINER][t];
 		uint64_t end = epoch->first[ROLE_TRAINER][t + 1];
@@ -76,7 +74,6 @@ static int number_pieces(struct epoch *epoch)
 		for (uint64_t k = begin; k < end; k++)
 			next[table->routes[epoch->routes[ROLE_TRAINER][k]].inference] = 0;
 	}
-	memory_free(next);
 	return 0;
 }
 
@@ -100,17 +97,12 @@ static int find_peers(struct epoch *epoch, struct party *party)
 		n += !met[rank];
 		met[rank] = true;
 	}
-	party->peers = memory_alloc(n * sizeof(*party->peers));
-	if (!party->peers) {
-		memory_free(met);
-		return -ERROR_MEMORY;
-	}
-	for (uint32_t rank = 0; rank < world; rank++)
+	party->peers = pool_array(&epoch->pool, n, sizeof(*party->peers));
+	for (uint32_t rank = 0; party->peers && rank < world; rank++)
 		if (met[rank])
 			party->peers[party->peer_count++] = before + rank;
-	WEFT_ASSERT_OP(party->peer_count, ==, n);
 	memory_free(met);
-	return 0;
+	return party->peers ? 0 : -ERROR_MEMORY;
 }
 
 int epoch_number_rows(struct epoch *epoch)
@@ -255,7 +247,7 @@ int epoch_rows(const struct epoch *epoch, uint32_t index, struct message_plan *p
 							    : &worker->body->layout.tensor_names,
 		.plan = plan,
 	};
-	int rc;
+	int rc = 0;
 
 	WEFT_ASSERT_OP(index, <, epoch->count);
 	plan->attempt = epoch->attempt;
@@ -265,11 +257,9 @@ int epoch_rows(const struct epoch *epoch, uint32_t index, struct message_plan *p
 	plan->order = memory_string(epoch->table->order);
 	plan->peers = memory_zalloc(party->peer_count, sizeof(*plan->peers));
 	filling.peer_of = memory_zalloc(epoch->count, sizeof(uint32_t));
-	if (!plan->policy || !plan->order || !plan->peers || !filling.peer_of) {
-		memory_free(filling.peer_of);
-		return -ERROR_MEMORY;
-	}
-	for (size_t i = 0; i < party->peer_count; i++) {
+	if (!plan->policy || !plan->order || !plan->peers || !filling.peer_of)
+		rc = -ERROR_MEMORY;
+	for (size_t i = 0; !rc && i < party->peer_count; i++) {
 		const struct worker *peer = epoch->parties[party->peers[i]].worker;
 
 		WEFT_ASSERT_OP(peer->who.role, !=, worker->who.role);
@@ -277,12 +267,10 @@ int epoch_rows(const struct epoch *epoch, uint32_t index, struct message_plan *p
 		plan->peers[i].host = memory_string(peer->hello.host);
 		plan->peer_count++;
 		filling.peer_of[peer->who.rank] = (uint32_t)i;
-		if (!plan->peers[i].host) {
-			memory_free(filling.peer_of);
-			return -ERROR_MEMORY;
-		}
+		rc = plan->peers[i].host ? 0 : -ERROR_MEMORY;
 	}
-	rc = fill_rows(&filling, error);
+	if (!rc)
+		rc = fill_rows(&filling, error);
 	memory_free(filling.peer_of);
 	return rc;
 }

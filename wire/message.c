@@ -60,6 +60,12 @@ void message_fini(struct message *message)
 	memset(message, 0, sizeof(*message));
 }
 
+void endpoints_fini(struct message_endpoints *endpoints)
+{
+	codec_fini(&message_endpoints_record, endpoints);
+	memset(endpoints, 0, sizeof(*endpoints));
+}
+
 int message_copy(struct message *to, const struct message *from, struct error *error)
 {
 	int rc;

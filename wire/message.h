@@ -202,6 +202,7 @@ const char *message_type_name(enum message_type type);
 
 /* Frees everything a message owns and zeroes it; a zeroed message is empty. */
 void message_fini(struct message *message);
+void endpoints_fini(struct message_endpoints *endpoints); /* the same, outside of one */
 
 /* Deep copy; *to is overwritten, not freed, and empty on failure. */
 int message_copy(struct message *to, const struct message *from, struct error *error);

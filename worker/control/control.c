@@ -60,18 +60,6 @@ struct control {
 	bool stop;
 };
 
-void endpoints_fini(struct message_endpoints *endpoints)
-{
-	for (size_t i = 0; i < endpoints->region_count; i++)
-		memory_free(endpoints->regions[i].bytes);
-	for (size_t i = 0; i < endpoints->record_count; i++)
-		memory_free(endpoints->records[i].bytes);
-	memory_free(endpoints->regions);
-	memory_free(endpoints->records);
-	memory_free(endpoints->places);
-	memset(endpoints, 0, sizeof(*endpoints));
-}
-
 static void set_failure(struct control *control, const struct error *failure)
 {
 	pthread_mutex_lock(&control->lock);
@@ -161,7 +149,6 @@ static void step(struct control *control, struct worker_event *event)
 	for (size_t i = 0; i < actions.count; i++)
 		apply(control, &actions.items[i]);
 	actions_clear(&actions);
-	memory_free(actions.items);
 }
 
 static void receive(struct control *control)
