@@ -9,17 +9,21 @@
 #include "wire/codec.h"
 #include "wire/message.h"
 
+/* Of `struct message_name`, by the table name_fields. */
+#define MESSAGE_RECORD(name)                            \
+	const struct codec_record message_##name##_record = { \
+		CODEC_RECORD_OF(struct message_##name, name##_fields)}
+
 /* message_session.c */
 extern const struct codec_record message_hello_record;
 extern const struct codec_record message_declare_record;
-extern const struct codec_record message_connected_record;
 extern const struct codec_record message_failure_record;
 extern const struct codec_record message_leave_record;
 extern const struct codec_record message_heartbeat_record;
 extern const struct codec_record message_welcome_record;
 extern const struct codec_record message_refuse_record;
 extern const struct codec_record message_want_record;
-extern const struct codec_record message_go_record;
+extern const struct codec_record message_attempt_record; /* connected, go */
 extern const struct codec_record message_lost_record;
 extern const struct codec_record message_member_record; /* [role, rank] */
 int message_hello_check(const void *body, struct error *error);
