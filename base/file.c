@@ -11,22 +11,34 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int file_map_open(struct file_map *map, const char *path, struct error *error)
+/* A regular file or, if `pipe`, a pipe. */
+static int open_file(const char *path, bool pipe, int *fd, struct stat *status, struct error *error)
 {
-	/* a FIFO without a writer must not hold the open */
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	struct stat status;
-	void *data = NULL;
 	int rc = 0;
 
-	*map = (struct file_map){0};
-	if (fd < 0)
+	/* a FIFO without a writer must not hold the open: it is an empty file */
+	*fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (*fd < 0)
 		return error_set_errno(error, ERROR_IO, errno, "cannot open %s", path);
-	if (fstat(fd, &status) != 0)
+	if (fstat(*fd, status) != 0)
 		rc = error_set_errno(error, ERROR_IO, errno, "cannot read the size of %s", path);
-	else if (!S_ISREG(status.st_mode))
+	else if (!S_ISREG(status->st_mode) && !(pipe && S_ISFIFO(status->st_mode)))
 		rc = error_set(error, ERROR_IO, "%s is not a regular file", path);
-	else if (status.st_size > 0)
+	if (rc)
+		close(*fd);
+	return rc;
+}
+
+int file_map_open(struct file_map *map, const char *path, struct error *error)
+{
+	struct stat status;
+	void *data = NULL;
+	int fd, rc = open_file(path, false, &fd, &status, error);
+
+	*map = (struct file_map){0};
+	if (rc)
+		return rc;
+	if (status.st_size > 0)
 		data = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_SHARED, fd, 0);
 	if (data == MAP_FAILED) {
 		rc = error_set_errno(error, ERROR_IO, errno, "cannot map %s", path);
@@ -47,24 +59,18 @@ void file_map_close(struct file_map *map)
 
 int file_stream_open(struct file_stream *stream, const char *path, struct error *error)
 {
-	/* a FIFO without a writer must not hold the open: it is an empty file */
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	struct stat status;
-	int rc = 0;
+	int fd, rc = open_file(path, true, &fd, &status, error);
 
-	*stream = (struct file_stream){.fd = fd, .path = path, .bytes = UINT64_MAX};
-	if (fd < 0)
-		return error_set_errno(error, ERROR_IO, errno, "cannot open %s", path);
-	if (fstat(fd, &status) != 0)
-		rc = error_set_errno(error, ERROR_IO, errno, "cannot read the size of %s", path);
-	else if (S_ISREG(status.st_mode))
-		stream->bytes = (uint64_t)status.st_size;
-	else if (!S_ISFIFO(status.st_mode))
-		rc = error_set(error, ERROR_IO, "%s is not a regular file", path);
-	if (!rc && fcntl(fd, F_SETFL, 0) != 0)
-		rc = error_set_errno(error, ERROR_IO, errno, "cannot read %s", path);
+	*stream = (struct file_stream){.fd = rc ? -1 : fd, .path = path, .bytes = UINT64_MAX};
 	if (rc)
+		return rc;
+	if (S_ISREG(status.st_mode))
+		stream->bytes = (uint64_t)status.st_size;
+	if (fcntl(fd, F_SETFL, 0) != 0) {
+		rc = error_set_errno(error, ERROR_IO, errno, "cannot read %s", path);
 		file_stream_close(stream);
+	}
 	return rc;
 }
 

@@ -301,17 +301,6 @@ const char *checkpoint_note(const struct checkpoint *checkpoint, const char *key
 	return first;
 }
 
-static void shape_words(uint32_t dims, const uint64_t *shape, char *out, size_t out_bytes)
-{
-	size_t at = 0;
-
-	for (uint32_t d = 0; d < dims && at < out_bytes; d++)
-		at += (size_t)snprintf(out + at, out_bytes - at, "%s%" PRIu64, d ? ", " : "[",
-				       shape[d]);
-	if (at < out_bytes)
-		snprintf(out + at, out_bytes - at, "]");
-}
-
 int checkpoint_has(const struct checkpoint *checkpoint, const char *name, enum dtype dtype,
 		   uint32_t dims, const uint64_t *shape, const char *who, struct error *error)
 {
@@ -324,11 +313,11 @@ int checkpoint_has(const struct checkpoint *checkpoint, const char *name, enum d
 	if (found->dtype == dtype && found->dims == dims &&
 	    memcmp(found->shape, shape, dims * sizeof(shape[0])) == 0)
 		return 0;
-	shape_words(found->dims, found->shape, a, sizeof(a));
-	shape_words(dims, shape, b, sizeof(b));
 	return error_set(error, ERROR_FILE, "%s: tensor %s is %s %s, but %s needs %s %s",
 			 checkpoint->files.items[found->file].path, found->name,
-			 dtype_name(found->dtype), a, who, dtype_name(dtype), b);
+			 dtype_name(found->dtype),
+			 shape_text(found->dims, found->shape, a, sizeof(a)), who,
+			 dtype_name(dtype), shape_text(dims, shape, b, sizeof(b)));
 }
 
 /* What the model leaves out of a checkpoint that may carry it all the same: a tied model's
