@@ -52,6 +52,8 @@ void epoch_free(struct epoch **out)
 		endpoints_fini(&epoch->parties[i].endpoints);
 	}
 	send_order_fini(&epoch->sends);
+	for (int role = 0; role < ROLE_COUNT; role++)
+		send_order_fini(&epoch->of[role]);
 	pool_free(&epoch->pool);
 	table_free(&epoch->table);
 	topology_free(&epoch->reported);

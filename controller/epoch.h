@@ -52,8 +52,7 @@ struct epoch {
 	struct problem *problem;
 	struct table *table;          /* NULL until planned */
 	uint32_t *ordinals;           /* by piece of the table */
-	uint32_t *routes[ROLE_COUNT]; /* route indexes bucketed by rank, canonical inside */
-	uint64_t *first[ROLE_COUNT];  /* rank -> first of its routes; one more at the end */
+	struct send_order of[ROLE_COUNT]; /* routes by rank, canonical inside */
 	struct send_order sends;
 };
 

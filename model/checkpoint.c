@@ -160,7 +160,7 @@ static int has_file(const struct checkpoint *checkpoint, const char *name, struc
 		return memory_error(error, "opening a checkpoint", strlen(name));
 	rc = stat(path, &status) == 0;
 	if (!rc && errno != ENOENT)
-		rc = error_set_errno(error, ERROR_IO, errno, "cannot read %s", path);
+		rc = file_error(error, "read", path);
 	memory_free(path);
 	return rc;
 }
@@ -193,8 +193,7 @@ static int open_path(struct checkpoint *checkpoint, const char *path, struct err
 	struct stat status;
 
 	if (stat(path, &status) != 0)
-		return error_set_errno(error, ERROR_IO, errno, "cannot read the checkpoint at %s",
-				       path);
+		return file_error(error, "read the checkpoint at", path);
 	if (S_ISDIR(status.st_mode))
 		checkpoint->folder = memory_string(path);
 	else if (slash)

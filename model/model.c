@@ -165,7 +165,7 @@ static int open_file(struct model **model, const char *path, struct error *error
 	if (rc)
 		return rc;
 	if (!realpath(path, whole))
-		return error_set_errno(error, ERROR_IO, errno, "cannot resolve %s", path);
+		return file_error(error, "resolve", path);
 	return model_from_config(model, folder_label(whole), &config, error);
 }
 
@@ -179,8 +179,7 @@ int model_open(struct model **model, const char *name_or_path, struct error *err
 	if (!strchr(name_or_path, '/') && name_or_path[0] != '.')
 		return open_builtin(model, name_or_path, error);
 	if (stat(name_or_path, &status) != 0)
-		return error_set_errno(error, ERROR_IO, errno, "cannot read the model at %s",
-				       name_or_path);
+		return file_error(error, "read the model at", name_or_path);
 	if (!S_ISDIR(status.st_mode))
 		return open_file(model, name_or_path, error);
 	path = memory_format("%s/config.json", name_or_path);

@@ -15,12 +15,14 @@
 
 #include "wire/codec.h"
 
+/* Fields against each other, after decoding and before encoding, so that what the other side would
+ * refuse is refused at home. */
+typedef int frame_check(const void *body, struct error *error);
+
 struct frame_type {
 	const char *name;
 	const struct codec_record *record;
-	/* Optional: fields against each other, after decoding and before encoding, so that what the
-	 * other side would refuse is refused at home. */
-	int (*check)(const void *body, struct error *error);
+	frame_check *check; /* optional */
 };
 
 struct frame_protocol {
