@@ -11,25 +11,42 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int file_map_open(struct file_map *map, const char *path, struct error *error)
+int file_error(struct error *error, const char *what, const char *path)
 {
-	/* a FIFO without a writer must not hold the open */
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	struct stat status;
-	void *data = NULL;
+	return error_set_errno(error, ERROR_IO, errno, "cannot %s %s", what, path);
+}
+
+/* A regular file or, if `pipe`, a pipe. */
+static int open_file(const char *path, bool pipe, int *fd, struct stat *status, struct error *error)
+{
 	int rc = 0;
 
-	*map = (struct file_map){0};
-	if (fd < 0)
-		return error_set_errno(error, ERROR_IO, errno, "cannot open %s", path);
-	if (fstat(fd, &status) != 0)
-		rc = error_set_errno(error, ERROR_IO, errno, "cannot read the size of %s", path);
-	else if (!S_ISREG(status.st_mode))
+	/* a FIFO without a writer must not hold the open: it is an empty file */
+	*fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (*fd < 0)
+		return file_error(error, "open", path);
+	if (fstat(*fd, status) != 0)
+		rc = file_error(error, "read the size of", path);
+	else if (!S_ISREG(status->st_mode) && !(pipe && S_ISFIFO(status->st_mode)))
 		rc = error_set(error, ERROR_IO, "%s is not a regular file", path);
-	else if (status.st_size > 0)
+	if (rc)
+		close(*fd);
+	return rc;
+}
+
+int file_map_open(struct file_map *map, const char *path, struct error *error)
+{
+	struct stat status;
+	void *data = NULL;
+	int fd, rc = open_file(path, false, &fd, &status, error);
+
+	*map = (struct file_map){0};
+	if (rc)
+		return rc;
+	if (status.st_size > 0)
 		data = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_SHARED, fd, 0);
 	if (data == MAP_FAILED) {
-		rc = error_set_errno(error, ERROR_IO, errno, "cannot map %s", path);
+		rc = file_error(error, "map", path);
 		data = NULL;
 	}
 	close(fd);
@@ -47,24 +64,18 @@ void file_map_close(struct file_map *map)
 
 int file_stream_open(struct file_stream *stream, const char *path, struct error *error)
 {
-	/* a FIFO without a writer must not hold the open: it is an empty file */
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	struct stat status;
-	int rc = 0;
+	int fd, rc = open_file(path, true, &fd, &status, error);
 
-	*stream = (struct file_stream){.fd = fd, .path = path, .bytes = UINT64_MAX};
-	if (fd < 0)
-		return error_set_errno(error, ERROR_IO, errno, "cannot open %s", path);
-	if (fstat(fd, &status) != 0)
-		rc = error_set_errno(error, ERROR_IO, errno, "cannot read the size of %s", path);
-	else if (S_ISREG(status.st_mode))
-		stream->bytes = (uint64_t)status.st_size;
-	else if (!S_ISFIFO(status.st_mode))
-		rc = error_set(error, ERROR_IO, "%s is not a regular file", path);
-	if (!rc && fcntl(fd, F_SETFL, 0) != 0)
-		rc = error_set_errno(error, ERROR_IO, errno, "cannot read %s", path);
+	*stream = (struct file_stream){.fd = rc ? -1 : fd, .path = path, .bytes = UINT64_MAX};
 	if (rc)
+		return rc;
+	if (S_ISREG(status.st_mode))
+		stream->bytes = (uint64_t)status.st_size;
+	if (fcntl(fd, F_SETFL, 0) != 0) {
+		rc = file_error(error, "read", path);
 		file_stream_close(stream);
+	}
 	return rc;
 }
 
@@ -78,8 +89,7 @@ int file_stream_read(struct file_stream *stream, void *data, size_t most, size_t
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return error_set_errno(error, ERROR_IO, errno, "cannot read %s",
-					       stream->path);
+			return file_error(error, "read", stream->path);
 		if (n == 0)
 			break;
 		*got += (size_t)n;
@@ -109,7 +119,7 @@ static int open_special(struct file_writer *writer, struct error *error)
 {
 	writer->stream = fopen(writer->path, "we");
 	if (!writer->stream) {
-		error_set_errno(error, ERROR_IO, errno, "cannot write %s", writer->path);
+		file_error(error, "write", writer->path);
 		file_writer_abort(writer);
 		return -ERROR_IO;
 	}
@@ -175,8 +185,7 @@ int file_writer_open(struct file_writer *writer, const char *path, struct error 
 		writer->stream = fdopen(fd, "w");
 	}
 	if (!writer->stream) {
-		int rc = error_set_errno(error, ERROR_IO, errno,
-					 "cannot make a file in the folder of %s", path);
+		int rc = file_error(error, "make a file in the folder of", path);
 
 		if (fd >= 0)
 			close(fd);
@@ -235,8 +244,7 @@ int file_make_directory(const char *path, struct error *error)
 			continue;
 		*at = '\0';
 		if (mkdir(copy, 0777) != 0 && errno != EEXIST)
-			rc = error_set_errno(error, ERROR_IO, errno, "cannot make the folder %s",
-					     copy);
+			rc = file_error(error, "make the folder", copy);
 		*at = kept;
 		if (kept == '\0')
 			break;

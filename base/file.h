@@ -46,6 +46,9 @@ int file_writer_open(struct file_writer *writer, const char *path, struct error 
 int file_writer_commit(struct file_writer *writer, struct error *error);
 void file_writer_abort(struct file_writer *writer);
 
+/* ERROR_IO: "cannot `what` `path`: " and what errno says. */
+int file_error(struct error *error, const char *what, const char *path);
+
 int file_make_directory(const char *path, struct error *error); /* with parents */
 
 #endif

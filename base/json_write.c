@@ -240,6 +240,5 @@ void json_put_range(struct json *json, uint64_t lo, uint64_t hi)
 
 void json_put_key_range(struct json *json, const char *key, uint64_t lo, uint64_t hi)
 {
-	json_put_key(json, key);
-	json_put_range(json, lo, hi);
+	json_put_key_u64s(json, key, (const uint64_t[]){lo, hi}, 2);
 }

@@ -67,6 +67,13 @@ bool text_ok(const struct text *text)
 	return !text->failed;
 }
 
+bool text_ends(const char *string, const char *tail)
+{
+	size_t bytes = strlen(string), end = strlen(tail);
+
+	return bytes >= end && strcmp(string + bytes - end, tail) == 0;
+}
+
 const char *text_string(const struct text *text)
 {
 	return text->data ? text->data : "";

@@ -22,6 +22,7 @@ void text_add_bytes(struct text *text, const void *data, size_t bytes);
 void text_format(struct text *text, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 bool text_ok(const struct text *text);
+bool text_ends(const char *string, const char *tail);
 const char *text_string(const struct text *text); /* "" when empty */
 void text_fini(struct text *text);
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/threads.h"
 
-#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 
@@ -20,6 +19,18 @@ uint32_t threads_here(void)
 	return count < 1 ? 1 : count > THREADS_MAX ? THREADS_MAX : count;
 }
 
+int threads_start(pthread_t *thread, void *(*body)(void *context), void *context)
+{
+	sigset_t all, before;
+	int rc;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	rc = pthread_create(thread, NULL, body, context);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return rc;
+}
+
 static void *run(void *context)
 {
 	const struct work *work = context;
@@ -32,17 +43,11 @@ void threads_run(uint32_t count, void (*body)(void *context), void *context)
 {
 	struct work work = {body, context};
 	pthread_t threads[THREADS_MAX];
-	sigset_t all, before;
 	uint32_t started = 0;
 
-	if (count > 1) {
-		sigfillset(&all);
-		pthread_sigmask(SIG_SETMASK, &all, &before);
-		while (started < THREADS_MAX && started + 1 < count &&
-		       pthread_create(&threads[started], NULL, run, &work) == 0)
-			started++;
-		pthread_sigmask(SIG_SETMASK, &before, NULL);
-	}
+	while (started < THREADS_MAX && started + 1 < count &&
+	       threads_start(&threads[started], run, &work) == 0)
+		started++;
 	body(context);
 	while (started)
 		pthread_join(threads[--started], NULL);

@@ -5,9 +5,13 @@
 #ifndef BASE_THREADS_H
 #define BASE_THREADS_H
 
+#include <pthread.h>
 #include <stdint.h>
 
 #define THREADS_MAX 64u
+
+/* pthread_create with all signals blocked in the thread: they go to the host's. Its errno, or 0. */
+int threads_start(pthread_t *thread, void *(*body)(void *context), void *context);
 
 uint32_t threads_here(void); /* processors that this process may run on, 1 to THREADS_MAX */
 

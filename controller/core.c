@@ -185,8 +185,7 @@ void controller_free(struct controller **out)
 	*out = NULL;
 }
 
-typedef void (*handler)(struct controller *, struct slot *, struct message *);
-static const handler handlers[MESSAGE_TYPE_COUNT] = {
+static message_handler *const handlers[MESSAGE_TYPE_COUNT] = {
 	[MESSAGE_DECLARE] = declarations_take,	  [MESSAGE_LAYOUT] = declarations_body,
 	[MESSAGE_HOLDING] = declarations_body,	  [MESSAGE_ENDPOINTS] = exchange_endpoints,
 	[MESSAGE_CONNECTED] = exchange_connected, [MESSAGE_FAILURE] = losses_report,

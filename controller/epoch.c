@@ -2,6 +2,7 @@
 #include "controller/epoch.h"
 
 #include "base/assert.h"
+#include "base/compare.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,13 +20,11 @@ int epoch_new(struct epoch **out, uint64_t number, uint32_t attempt, uint32_t tr
 	epoch->attempt = attempt;
 	epoch->trainers = trainers;
 	epoch->capacity = trainers + ranks;
-	epoch->parties = memory_zalloc(epoch->capacity, sizeof(struct party));
-	if (!epoch->parties) {
-		memory_free(epoch);
-		return -ERROR_MEMORY;
-	}
+	epoch->parties = pool_array(&epoch->pool, epoch->capacity, sizeof(struct party));
+	if (!epoch->parties)
+		epoch_free(&epoch);
 	*out = epoch;
-	return 0;
+	return epoch ? 0 : -ERROR_MEMORY;
 }
 
 void epoch_add(struct epoch *epoch, struct worker *worker)
@@ -42,13 +41,6 @@ void epoch_add(struct epoch *epoch, struct worker *worker)
 	epoch->at[LEG_PLANNED]++;
 }
 
-static void free_endpoints(struct message_endpoints *endpoints)
-{
-	struct message message = {.type = MESSAGE_ENDPOINTS, .u.endpoints = *endpoints};
-
-	message_fini(&message);
-}
-
 void epoch_free(struct epoch **out)
 {
 	struct epoch *epoch = *out;
@@ -57,16 +49,12 @@ void epoch_free(struct epoch **out)
 		return;
 	for (uint32_t i = 0; i < epoch->count; i++) {
 		worker_release(&epoch->parties[i].worker);
-		free_endpoints(&epoch->parties[i].endpoints);
-		memory_free(epoch->parties[i].peers);
+		endpoints_fini(&epoch->parties[i].endpoints);
 	}
-	memory_free(epoch->parties);
-	memory_free(epoch->ordinals);
 	send_order_fini(&epoch->sends);
-	for (int role = 0; role < ROLE_COUNT; role++) {
-		memory_free(epoch->routes[role]);
-		memory_free(epoch->first[role]);
-	}
+	for (int role = 0; role < ROLE_COUNT; role++)
+		send_order_fini(&epoch->of[role]);
+	pool_free(&epoch->pool);
 	table_free(&epoch->table);
 	topology_free(&epoch->reported);
 	problem_free(&epoch->problem);
@@ -93,10 +81,8 @@ static void go_on(struct epoch *epoch, struct party *party, enum leg leg)
 
 static int compare_records(const void *a, const void *b)
 {
-	uint32_t x = ((const struct endpoint_record *)a)->peer.rank;
-	uint32_t y = ((const struct endpoint_record *)b)->peer.rank;
-
-	return x < y ? -1 : x > y;
+	return compare_u64(((const struct endpoint_record *)a)->peer.rank,
+			   ((const struct endpoint_record *)b)->peer.rank);
 }
 
 /* Sorts the records into plan order and refuses what the peers could not use. */
@@ -177,19 +163,11 @@ static int copy_bytes(unsigned char **to, const unsigned char *from, size_t byte
 /* The record that `from` made for `to`: records are in the order of from->peers. */
 static const struct endpoint_record *record_for(const struct party *from, uint32_t to)
 {
-	size_t low = 0, high = from->peer_count;
+	const uint32_t *found =
+		bsearch(&to, from->peers, from->peer_count, sizeof(to), compare_u32s);
 
-	while (low < high) {
-		size_t middle = (low + high) / 2;
-
-		if (from->peers[middle] < to)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	WEFT_ASSERT_OP(low, <, from->endpoints.record_count);
-	WEFT_ASSERT_OP(from->peers[low], ==, to);
-	return &from->endpoints.records[low];
+	WEFT_ASSERT(found);
+	return &from->endpoints.records[found - from->peers];
 }
 
 static int describe(struct peer_endpoints *out, const struct party *peer, uint32_t to)

@@ -17,6 +17,7 @@
 #ifndef CONTROLLER_EPOCH_H
 #define CONTROLLER_EPOCH_H
 
+#include "base/pool.h"
 #include "base/text.h"
 #include "controller/worker.h"
 #include "job/parallel.h"
@@ -41,6 +42,7 @@ struct party {
 };
 
 struct epoch {
+	struct pool pool;             /* owns the arrays */
 	uint64_t number;
 	uint32_t attempt;
 	uint32_t trainers, count, capacity;
@@ -50,8 +52,7 @@ struct epoch {
 	struct problem *problem;
 	struct table *table;          /* NULL until planned */
 	uint32_t *ordinals;           /* by piece of the table */
-	uint32_t *routes[ROLE_COUNT]; /* route indexes bucketed by rank, canonical inside */
-	uint64_t *first[ROLE_COUNT];  /* rank -> first of its routes; one more at the end */
+	struct send_order of[ROLE_COUNT]; /* routes by rank, canonical inside */
 	struct send_order sends;
 };
 

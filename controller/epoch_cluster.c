@@ -12,6 +12,7 @@
 #include "controller/epoch.h"
 
 #include "base/assert.h"
+#include "base/compare.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,7 @@ struct host {
 struct gathering {
 	const struct epoch *epoch;
 	struct topology *topology;
+	struct pool pool;	  /* owns what is by party */
 	uint32_t *host_of, *next; /* by party: its host, the next there */
 	ARRAY(struct host) hosts;
 	ARRAY(struct found) nics;	/* of the host at hand */
@@ -57,12 +59,9 @@ static int find_hosts(struct gathering *gathering)
 			gathering->hosts.items[host].last = i;
 		} else {
 			host = (uint32_t)gathering->hosts.count;
-			if (!array_push(&gathering->hosts) ||
+			if (!array_add(&gathering->hosts, (struct host){i, i}) ||
 			    (named && !strmap_put(&known, id, host)))
 				rc = -ERROR_MEMORY;
-			else
-				gathering->hosts.items[host].first =
-					gathering->hosts.items[host].last = i;
 		}
 		gathering->host_of[i] = host;
 	}
@@ -73,20 +72,15 @@ static int find_hosts(struct gathering *gathering)
 /* Two workers may see one NIC at two speeds while it renegotiates: the lower is safe. */
 static int add_found(struct gathering *gathering, const char *name, uint32_t rail, uint64_t rate)
 {
-	struct found *nic;
-
 	for (size_t n = 0; n < gathering->nics.count; n++) {
-		nic = &gathering->nics.items[n];
+		struct found *nic = &gathering->nics.items[n];
+
 		if (strcmp(nic->name, name) != 0)
 			continue;
 		nic->rate = rate < nic->rate ? rate : nic->rate;
 		return 0;
 	}
-	nic = array_push(&gathering->nics);
-	if (!nic)
-		return -ERROR_MEMORY;
-	*nic = (struct found){name, rail, rate};
-	return 0;
+	return array_add(&gathering->nics, (struct found){name, rail, rate}) ? 0 : -ERROR_MEMORY;
 }
 
 static int find_nics(struct gathering *gathering, uint32_t party)
@@ -112,9 +106,7 @@ static int by_rail(const void *x, const void *y)
 {
 	const struct found *a = x, *b = y;
 
-	if (a->rail != b->rail)
-		return a->rail < b->rail ? -1 : 1;
-	return strcmp(a->name, b->name);
+	return compare_u64(a->rail, b->rail) ?: strcmp(a->name, b->name);
 }
 
 /* The name that its workers give the host; two hosts of one name are told apart by a rank. */
@@ -206,10 +198,10 @@ static int gather(struct gathering *gathering, struct error *error)
 	int rc = topology_new(&gathering->topology, epoch->trainers, epoch->count - epoch->trainers,
 			      error);
 
-	gathering->host_of = memory_zalloc(epoch->count, sizeof(uint32_t));
-	gathering->next = memory_zalloc(epoch->count, sizeof(uint32_t));
-	gathering->own = memory_zalloc(epoch->count, sizeof(*gathering->own));
-	if (!rc && (!gathering->host_of || !gathering->next || !gathering->own))
+	gathering->host_of = pool_array(&gathering->pool, epoch->count, sizeof(uint32_t));
+	gathering->next = pool_array(&gathering->pool, epoch->count, sizeof(uint32_t));
+	gathering->own = pool_array(&gathering->pool, epoch->count, sizeof(*gathering->own));
+	if (!rc && !pool_ok(&gathering->pool))
 		rc = -ERROR_MEMORY;
 	if (!rc)
 		rc = find_hosts(gathering);
@@ -233,9 +225,7 @@ int epoch_cluster(struct topology **topology, const struct epoch *epoch, struct 
 			   "%u of %u workers report no NIC: each counts as having one of %.4g Gb/s",
 			   gathering.without, epoch->count,
 			   (double)TOPOLOGY_FLAT_BYTES_PER_SECOND * 8 / 1e9);
-	memory_free(gathering.host_of);
-	memory_free(gathering.next);
-	memory_free(gathering.own);
+	pool_free(&gathering.pool);
 	array_free(&gathering.hosts);
 	array_free(&gathering.nics);
 	strmap_fini(&gathering.names);

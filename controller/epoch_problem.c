@@ -8,6 +8,7 @@
 #include <string.h>
 
 struct input {
+	struct pool pool;
 	struct problem_input problem;
 	const struct holding **trainers;
 	const struct layout **inference;
@@ -16,28 +17,16 @@ struct input {
 	bool *registered, *mapped;
 };
 
-static void input_fini(struct input *input)
-{
-	memory_free(input->trainers);
-	memory_free(input->inference);
-	memory_free(input->trainer_digests);
-	memory_free(input->inference_digests);
-	memory_free(input->stages);
-	memory_free(input->registered);
-	memory_free(input->mapped);
-}
-
 static bool input_alloc(struct input *input, uint32_t trainers, uint32_t ranks)
 {
-	input->trainers = memory_zalloc(trainers, sizeof(*input->trainers));
-	input->inference = memory_zalloc(ranks, sizeof(*input->inference));
-	input->trainer_digests = memory_zalloc(trainers, sizeof(struct digest));
-	input->inference_digests = memory_zalloc(ranks, sizeof(struct digest));
-	input->stages = memory_zalloc(trainers, sizeof(uint32_t));
-	input->registered = memory_zalloc(trainers, sizeof(bool));
-	input->mapped = memory_zalloc(ranks, sizeof(bool));
-	return input->trainers && input->inference && input->trainer_digests &&
-	       input->inference_digests && input->stages && input->registered && input->mapped;
+	input->trainers = pool_array(&input->pool, trainers, sizeof(*input->trainers));
+	input->inference = pool_array(&input->pool, ranks, sizeof(*input->inference));
+	input->trainer_digests = pool_array(&input->pool, trainers, sizeof(struct digest));
+	input->inference_digests = pool_array(&input->pool, ranks, sizeof(struct digest));
+	input->stages = pool_array(&input->pool, trainers, sizeof(uint32_t));
+	input->registered = pool_array(&input->pool, trainers, sizeof(bool));
+	input->mapped = pool_array(&input->pool, ranks, sizeof(bool));
+	return pool_ok(&input->pool);
 }
 
 static bool same_host(const struct worker *a, const struct worker *b)
@@ -100,15 +89,13 @@ static void input_fill(struct input *input, const struct epoch *epoch,
 static int build_problem(struct epoch *epoch, const struct epoch_rules *rules, struct error *error)
 {
 	struct input input = {0};
-	int rc;
+	int rc = -ERROR_MEMORY;
 
-	if (!input_alloc(&input, epoch->trainers, epoch->count - epoch->trainers)) {
-		input_fini(&input);
-		return -ERROR_MEMORY;
+	if (input_alloc(&input, epoch->trainers, epoch->count - epoch->trainers)) {
+		input_fill(&input, epoch, rules);
+		rc = problem_build(&epoch->problem, &input.problem, error);
 	}
-	input_fill(&input, epoch, rules);
-	rc = problem_build(&epoch->problem, &input.problem, error);
-	input_fini(&input);
+	pool_free(&input.pool);
 	return rc;
 }
 

@@ -14,11 +14,6 @@
 #include "base/assert.h"
 #include <string.h>
 
-static uint32_t rank_of(const struct route *route, enum role role)
-{
-	return role == ROLE_TRAINER ? route->trainer : route->inference;
-}
-
 static enum role other_role(enum role role)
 {
 	return role == ROLE_TRAINER ? ROLE_INFERENCE : ROLE_TRAINER;
@@ -29,54 +24,28 @@ static uint32_t world_of(const struct epoch *epoch, enum role role)
 	return role == ROLE_TRAINER ? epoch->trainers : epoch->count - epoch->trainers;
 }
 
-/* A stable counting sort of the routes by rank. */
-static int bucket(struct epoch *epoch, enum role role)
-{
-	const struct table *table = epoch->table;
-	uint32_t world = world_of(epoch, role);
-	uint64_t *first = memory_zalloc((size_t)world + 2, sizeof(*first));
-	uint32_t *routes = memory_zalloc(table->route_count, sizeof(*routes));
-
-	epoch->first[role] = first;
-	epoch->routes[role] = routes;
-	if (!first || !routes)
-		return -ERROR_MEMORY;
-	for (size_t r = 0; r < table->route_count; r++)
-		first[rank_of(&table->routes[r], role) + 2]++;
-	for (uint32_t rank = 0; rank < world; rank++)
-		first[rank + 2] += first[rank + 1];
-	/* first[rank + 1] is now where the rank's next route goes, and at the end its end */
-	for (size_t r = 0; r < table->route_count; r++)
-		routes[first[rank_of(&table->routes[r], role) + 1]++] = (uint32_t)r;
-	WEFT_ASSERT_OP(first[0], ==, 0);
-	WEFT_ASSERT_OP(first[world], ==, table->route_count);
-	return 0;
-}
-
 static int number_pieces(struct epoch *epoch)
 {
 	const struct table *table = epoch->table;
-	uint32_t *next = memory_zalloc(world_of(epoch, ROLE_INFERENCE), sizeof(*next));
+	uint32_t *next = pool_array(&epoch->pool, world_of(epoch, ROLE_INFERENCE), sizeof(*next));
 
-	epoch->ordinals = memory_zalloc(table->piece_count, sizeof(*epoch->ordinals));
-	if (!next || !epoch->ordinals) {
-		memory_free(next);
+	epoch->ordinals = pool_array(&epoch->pool, table->piece_count, sizeof(*epoch->ordinals));
+	if (!next || !epoch->ordinals)
 		return -ERROR_MEMORY;
-	}
 	for (uint32_t t = 0; t < epoch->trainers; t++) {
-		uint64_t begin = epoch->first[ROLE_TRAINER][t];
-		uint64_t end = epoch->first[ROLE_TRAINER][t + 1];
+		size_t begin = epoch->of[ROLE_TRAINER].first[t];
+		size_t end = epoch->of[ROLE_TRAINER].first[t + 1];
 
-		for (uint64_t k = begin; k < end; k++) {
-			const struct route *route = &table->routes[epoch->routes[ROLE_TRAINER][k]];
+		for (size_t k = begin; k < end; k++) {
+			const struct route *route =
+				&table->routes[epoch->of[ROLE_TRAINER].routes[k]];
 
 			for (uint32_t p = 0; p < route->piece_count; p++)
 				epoch->ordinals[route->piece_first + p] = next[route->inference]++;
 		}
-		for (uint64_t k = begin; k < end; k++)
-			next[table->routes[epoch->routes[ROLE_TRAINER][k]].inference] = 0;
+		for (size_t k = begin; k < end; k++)
+			next[table->routes[epoch->of[ROLE_TRAINER].routes[k]].inference] = 0;
 	}
-	memory_free(next);
 	return 0;
 }
 
@@ -86,39 +55,34 @@ static int find_peers(struct epoch *epoch, struct party *party)
 	enum role role = party->worker->who.role, other = other_role(role);
 	uint32_t world = world_of(epoch, other);
 	uint32_t before = other == ROLE_TRAINER ? 0 : epoch->trainers;
-	const uint64_t *first = &epoch->first[role][party->worker->who.rank];
+	const size_t *first = &epoch->of[role].first[party->worker->who.rank];
 	bool *met = memory_zalloc(world, sizeof(*met));
 	size_t n = 0;
 
 	WEFT_ASSERT(!party->peers);
 	if (!met)
 		return -ERROR_MEMORY;
-	for (uint64_t k = first[0]; k < first[1]; k++) {
-		uint32_t rank = rank_of(&epoch->table->routes[epoch->routes[role][k]], other);
+	for (size_t k = first[0]; k < first[1]; k++) {
+		uint32_t rank = route_rank(&epoch->table->routes[epoch->of[role].routes[k]], other);
 
 		WEFT_ASSERT_OP(rank, <, world);
 		n += !met[rank];
 		met[rank] = true;
 	}
-	party->peers = memory_alloc(n * sizeof(*party->peers));
-	if (!party->peers) {
-		memory_free(met);
-		return -ERROR_MEMORY;
-	}
-	for (uint32_t rank = 0; rank < world; rank++)
+	party->peers = pool_array(&epoch->pool, n, sizeof(*party->peers));
+	for (uint32_t rank = 0; party->peers && rank < world; rank++)
 		if (met[rank])
 			party->peers[party->peer_count++] = before + rank;
-	WEFT_ASSERT_OP(party->peer_count, ==, n);
 	memory_free(met);
-	return 0;
+	return party->peers ? 0 : -ERROR_MEMORY;
 }
 
 int epoch_number_rows(struct epoch *epoch)
 {
-	int rc = bucket(epoch, ROLE_TRAINER);
+	int rc = order_group(epoch->table, ROLE_TRAINER, &epoch->of[ROLE_TRAINER], NULL);
 
 	if (!rc)
-		rc = bucket(epoch, ROLE_INFERENCE);
+		rc = order_group(epoch->table, ROLE_INFERENCE, &epoch->of[ROLE_INFERENCE], NULL);
 	if (!rc)
 		rc = number_pieces(epoch);
 	for (uint32_t i = 0; !rc && i < epoch->count; i++)
@@ -148,7 +112,7 @@ static int fill_route(struct filling *filling, uint32_t index, struct error *err
 	const struct route *route = &table->routes[index];
 	const struct problem *problem = filling->epoch->problem;
 	const char *name = problem->tensors[route->tensor].name;
-	uint32_t peer = filling->peer_of[rank_of(route, other_role(filling->worker->who.role))];
+	uint32_t peer = filling->peer_of[route_rank(route, other_role(filling->worker->who.role))];
 	struct message_plan *plan = filling->plan;
 	uint32_t tensor, scales = 0;
 
@@ -209,13 +173,13 @@ static int fill_rows(struct filling *filling, struct error *error)
 	const struct epoch *epoch = filling->epoch;
 	enum role role = filling->worker->who.role;
 	uint32_t rank = filling->worker->who.rank;
-	const uint64_t *first = &epoch->first[role][rank];
+	const size_t *first = &epoch->of[role].first[rank];
 	struct message_plan *plan = filling->plan;
 	size_t pieces = 0;
 	int rc = 0;
 
-	for (uint64_t k = first[0]; k < first[1]; k++)
-		pieces += epoch->table->routes[epoch->routes[role][k]].piece_count;
+	for (size_t k = first[0]; k < first[1]; k++)
+		pieces += epoch->table->routes[epoch->of[role].routes[k]].piece_count;
 	if (pieces > LIMIT_ROUTES)
 		return error_set(error, ERROR_LIMIT,
 				 "%s %u would get %zu rows, the limit is %u: use more ranks",
@@ -229,8 +193,8 @@ static int fill_rows(struct filling *filling, struct error *error)
 		for (size_t k = sends->first[rank]; !rc && k < sends->first[rank + 1]; k++)
 			rc = fill_route(filling, sends->routes[k], error);
 	} else {
-		for (uint64_t k = first[0]; !rc && k < first[1]; k++)
-			rc = fill_route(filling, epoch->routes[role][k], error);
+		for (size_t k = first[0]; !rc && k < first[1]; k++)
+			rc = fill_route(filling, epoch->of[role].routes[k], error);
 		if (!rc)
 			rc = by_peer(plan);
 	}
@@ -255,7 +219,7 @@ int epoch_rows(const struct epoch *epoch, uint32_t index, struct message_plan *p
 							    : &worker->body->layout.tensor_names,
 		.plan = plan,
 	};
-	int rc;
+	int rc = 0;
 
 	WEFT_ASSERT_OP(index, <, epoch->count);
 	plan->attempt = epoch->attempt;
@@ -265,11 +229,9 @@ int epoch_rows(const struct epoch *epoch, uint32_t index, struct message_plan *p
 	plan->order = memory_string(epoch->table->order);
 	plan->peers = memory_zalloc(party->peer_count, sizeof(*plan->peers));
 	filling.peer_of = memory_zalloc(epoch->count, sizeof(uint32_t));
-	if (!plan->policy || !plan->order || !plan->peers || !filling.peer_of) {
-		memory_free(filling.peer_of);
-		return -ERROR_MEMORY;
-	}
-	for (size_t i = 0; i < party->peer_count; i++) {
+	if (!plan->policy || !plan->order || !plan->peers || !filling.peer_of)
+		rc = -ERROR_MEMORY;
+	for (size_t i = 0; !rc && i < party->peer_count; i++) {
 		const struct worker *peer = epoch->parties[party->peers[i]].worker;
 
 		WEFT_ASSERT_OP(peer->who.role, !=, worker->who.role);
@@ -277,12 +239,10 @@ int epoch_rows(const struct epoch *epoch, uint32_t index, struct message_plan *p
 		plan->peers[i].host = memory_string(peer->hello.host);
 		plan->peer_count++;
 		filling.peer_of[peer->who.rank] = (uint32_t)i;
-		if (!plan->peers[i].host) {
-			memory_free(filling.peer_of);
-			return -ERROR_MEMORY;
-		}
+		rc = plan->peers[i].host ? 0 : -ERROR_MEMORY;
 	}
-	rc = fill_rows(&filling, error);
+	if (!rc)
+		rc = fill_rows(&filling, error);
 	memory_free(filling.peer_of);
 	return rc;
 }

@@ -77,40 +77,28 @@ static const struct option_row {
 #define ROW_COUNT (sizeof(rows) / sizeof(rows[0]))
 #define KEY_FIRST 1000
 
-static int set_duration(uint32_t *ms, const char *value, struct error *error)
-{
-	uint64_t parsed;
-
-	if (!parse_duration_ms(value, &parsed) || parsed == 0 || parsed > UINT32_MAX)
-		return error_set(error, ERROR_CONFIG,
-				 "'%.60s' is no time: write 30s, 500ms or 2m, more than 0", value);
-	*ms = (uint32_t)parsed;
-	return 0;
-}
-
-static int set_count(uint32_t *count, const char *value, struct error *error)
-{
-	uint64_t parsed;
-
-	if (!parse_u64(value, &parsed) || parsed > UINT32_MAX)
-		return error_set(error, ERROR_CONFIG, "'%.60s' is no count", value);
-	*count = (uint32_t)parsed;
-	return 0;
-}
-
 static int set(struct arguments *arguments, const struct option_row *row, const char *value,
 	       struct error *error)
 {
 	void *place = (char *)arguments + row->offset;
+	uint64_t parsed;
 
 	switch (row->kind) {
 	case KIND_TEXT:
 		*(const char **)place = value;
 		return 0;
 	case KIND_DURATION:
-		return set_duration(place, value, error);
+		if (!parse_duration_ms(value, &parsed) || parsed == 0 || parsed > UINT32_MAX)
+			return error_set(error, ERROR_CONFIG,
+					 "'%.60s' is no time: write 30s, 500ms or 2m, more than 0",
+					 value);
+		*(uint32_t *)place = (uint32_t)parsed;
+		return 0;
 	case KIND_COUNT:
-		return set_count(place, value, error);
+		if (!parse_u64(value, &parsed) || parsed > UINT32_MAX)
+			return error_set(error, ERROR_CONFIG, "'%.60s' is no count", value);
+		*(uint32_t *)place = (uint32_t)parsed;
+		return 0;
 	case KIND_TRAIN:
 		arguments->have_train = true;
 		return train_spec_parse(place, value, error);
@@ -205,27 +193,23 @@ static int open_topology(struct topology **topology, struct arguments *arguments
 static char *filter_help(int key, const char *doc, void *input)
 {
 	const struct option_row *row;
+	const struct policy *policies;
+	const struct order *orders;
 	struct text text = {0};
-	size_t count;
+	size_t count = 0;
 
 	(void)input;
 	if (key < KEY_FIRST || key >= KEY_FIRST + (int)ROW_COUNT)
 		return (char *)doc;
 	row = &rows[key - KEY_FIRST];
-	if (row->offset == offsetof(struct arguments, shell.controller.policy)) {
-		const struct policy *policies = policy_list(&count);
-
-		text_add(&text, doc);
-		for (size_t i = 0; i < count; i++)
-			text_format(&text, "%s%s", i ? ", " : "", policies[i].name);
-	} else if (row->offset == offsetof(struct arguments, shell.controller.order)) {
-		const struct order *orders = order_list(&count);
-
-		text_add(&text, doc);
-		for (size_t i = 0; i < count; i++)
-			text_format(&text, "%s%s", i ? ", " : "", orders[i].name);
-	}
-	if (text.data && text_ok(&text))
+	text_add(&text, doc);
+	policies = policy_list(&count);
+	for (size_t i = 0; !strcmp(row->name, "policy") && i < count; i++)
+		text_format(&text, "%s%s", i ? ", " : "", policies[i].name);
+	orders = order_list(&count);
+	for (size_t i = 0; !strcmp(row->name, "order") && i < count; i++)
+		text_format(&text, "%s%s", i ? ", " : "", orders[i].name);
+	if (text_ok(&text))
 		return text.data;
 	text_fini(&text);
 	return (char *)doc;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define NAMES_KEPT 64
+#define NAME_BYTES 17
 
 int membership_init(struct membership *membership, uint32_t trainers, uint32_t ranks)
 {
@@ -24,9 +25,8 @@ int membership_init(struct membership *membership, uint32_t trainers, uint32_t r
 static void forget_names(struct membership *membership)
 {
 	strmap_fini(&membership->by_incarnation);
-	for (size_t i = 0; i < membership->names.count; i++)
-		memory_free(membership->names.items[i]);
-	array_free(&membership->names);
+	pool_free(&membership->names);
+	membership->name_count = 0;
 }
 
 void membership_fini(struct membership *membership)
@@ -64,15 +64,20 @@ static void enter(struct membership *membership, struct slot *slot, enum presenc
 	slot->presence = presence;
 }
 
+static char *name_of(uint64_t incarnation, char out[NAME_BYTES])
+{
+	snprintf(out, NAME_BYTES, "%016llx", (unsigned long long)incarnation);
+	return out;
+}
+
 /* By incarnation and not by connection: a connection may be made anew, with another id. */
 struct slot *membership_find(const struct membership *membership, uint64_t incarnation)
 {
-	char name[17];
+	char name[NAME_BYTES];
 	struct slot *slot;
 	uint32_t index;
 
-	snprintf(name, sizeof(name), "%016llx", (unsigned long long)incarnation);
-	if (!strmap_get(&membership->by_incarnation, name, &index))
+	if (!strmap_get(&membership->by_incarnation, name_of(incarnation, name), &index))
 		return NULL;
 	WEFT_ASSERT_OP(index, <, membership->count);
 	slot = &membership->slots[index];
@@ -91,13 +96,12 @@ struct slot *membership_at(const struct membership *membership, const char *peer
 
 static int remember(struct membership *membership, uint64_t incarnation, uint32_t index)
 {
-	char **name = array_push(&membership->names);
+	char name[NAME_BYTES];
+	const char *kept = pool_string(&membership->names, name_of(incarnation, name));
 
 	WEFT_ASSERT_OP(index, <, membership->count);
-	if (!name)
-		return -ERROR_MEMORY;
-	*name = memory_format("%016llx", (unsigned long long)incarnation);
-	return *name && strmap_put(&membership->by_incarnation, *name, index) ? 0 : -ERROR_MEMORY;
+	membership->name_count++;
+	return kept && strmap_put(&membership->by_incarnation, kept, index) ? 0 : -ERROR_MEMORY;
 }
 
 /* Whoever joins again and again leaves a name each time: those who are gone are forgotten
@@ -106,7 +110,7 @@ static int forget_former_names(struct membership *membership)
 {
 	int rc = 0;
 
-	if (membership->names.count < NAMES_KEPT + 2 * (size_t)membership->count)
+	if (membership->name_count < NAMES_KEPT + 2 * (size_t)membership->count)
 		return 0;
 	forget_names(membership);
 	for (uint32_t i = 0; !rc && i < membership->count; i++)

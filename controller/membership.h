@@ -10,6 +10,7 @@
 #ifndef CONTROLLER_MEMBERSHIP_H
 #define CONTROLLER_MEMBERSHIP_H
 
+#include "base/pool.h"
 #include "base/text.h"
 #include "controller/worker.h"
 #include "job/strmap.h"
@@ -38,7 +39,8 @@ struct membership {
 	uint32_t trainers, count;
 	struct slot *slots;
 	uint32_t in[PRESENCE_COUNT];       /* slots in each */
-	ARRAY(char *) names;               /* incarnations that joined, in hex; owned */
+	struct pool names;                 /* of incarnations that joined, in hex */
+	size_t name_count;
 	struct strmap by_incarnation;      /* those -> slot index */
 	struct bodies bodies;
 };

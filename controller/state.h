@@ -90,20 +90,21 @@ void say_refused(struct controller *controller, const char *peer, uint64_t epoch
 		const struct error *why);
 void controller_exit(struct controller *controller, const struct error *why);
 
+/* What a member says goes to one of these. */
+typedef void message_handler(struct controller *controller, struct slot *slot,
+			     struct message *message);
+message_handler members_heartbeat, members_leave, losses_report, declarations_take,
+	declarations_body, exchange_endpoints, exchange_connected;
+
 /* members.c */
 void members_hello(struct controller *controller, const char *peer, struct message *message);
-void members_heartbeat(struct controller *controller, struct slot *slot, struct message *message);
-void members_leave(struct controller *controller, struct slot *slot, struct message *message);
 
 /* losses.c */
-void losses_report(struct controller *controller, struct slot *slot, struct message *message);
 void losses_silence(struct controller *controller);
 void losses_restarted(struct error *why, const struct controller *controller,
 		      const struct slot *slot);
 
 /* declarations.c */
-void declarations_take(struct controller *controller, struct slot *slot, struct message *message);
-void declarations_body(struct controller *controller, struct slot *slot, struct message *message);
 /* Everything is here and nobody's place is in doubt. */
 bool declarations_complete(const struct controller *controller);
 /* Asks for planning when that is so. */
@@ -116,8 +117,6 @@ void declarations_drop(struct controller *controller, struct slot *slot);
 void exchange_begin(struct controller *controller);
 /* The worker asks again: not for a plan that is on its way, or that it has. */
 void exchange_replay_plan(struct controller *controller, struct slot *slot);
-void exchange_endpoints(struct controller *controller, struct slot *slot, struct message *message);
-void exchange_connected(struct controller *controller, struct slot *slot, struct message *message);
 
 /* ending.c */
 /* The job fails because of `blamed` (NULL: of no single worker). */

@@ -116,6 +116,18 @@ bool shape_bytes(uint32_t dims, const uint64_t *shape, uint32_t element_bytes, u
 	return true;
 }
 
+char *shape_text(uint32_t dims, const uint64_t *shape, char *out, uint32_t out_bytes)
+{
+	uint32_t n = 0;
+
+	for (uint32_t d = 0; d < dims && n < out_bytes; d++)
+		n += (uint32_t)snprintf(out + n, out_bytes - n, "%s%llu", d ? ", " : "[",
+					(unsigned long long)shape[d]);
+	if (n < out_bytes)
+		snprintf(out + n, out_bytes - n, "]");
+	return out;
+}
+
 char *box_text(const struct box *box, char *out, uint32_t out_bytes)
 {
 	uint32_t n = 0;

@@ -44,6 +44,8 @@ bool box_runs(const struct box *box, const uint64_t *shape, uint32_t element_byt
 /* dims >= 1, every size >= 1, product times element_bytes fits 2^62; else false. */
 bool shape_bytes(uint32_t dims, const uint64_t *shape, uint32_t element_bytes,
 		 uint64_t *bytes);
+/* "[896, 448]" into out (always terminated). Returns out. */
+char *shape_text(uint32_t dims, const uint64_t *shape, char *out, uint32_t out_bytes);
 /* "[0..896, 0..448]" into out (always terminated). Returns out. */
 char *box_text(const struct box *box, char *out, uint32_t out_bytes);
 

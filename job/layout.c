@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "job/layout.h"
 
+#include "base/array.h"
 #include "base/compare.h"
-#include "base/memory.h"
-#include "base/text.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,22 +46,17 @@ void holding_fini(struct holding *holding)
 	holding_init(holding);
 }
 
-/* Makes room for one more item; the arrays here are typed members, not ARRAY(), because the
- * header shows them to everyone. */
-static int room(void **items, size_t count, size_t *capacity, size_t size, const char *what,
-		struct error *error)
-{
-	size_t wanted = *capacity ? *capacity * 2 : 16;
-	void *grown;
+/* Adds one to a list; the lists are typed members here, not ARRAY(), because the header shows them
+ * to everyone. */
+#define ADD(owner, items, count, capacity, value)                                     \
+	add_one((void **)&(owner)->items, &(owner)->count, &(owner)->capacity, value, \
+		sizeof(*(owner)->items))
 
-	if (count < *capacity)
-		return 0;
-	grown = memory_resize(*items, wanted, size);
-	if (!grown)
-		return memory_error(error, what, wanted * size);
-	*items = grown;
-	*capacity = wanted;
-	return 0;
+static bool add_one(void **items, size_t *count, size_t *capacity, const void *value, size_t size)
+{
+	void *item = array_push_raw(items, count, capacity, size);
+
+	return item && memcpy(item, value, size);
 }
 
 static int check_shape(const char *what, const char *name, enum dtype dtype, uint32_t dims,
@@ -86,18 +80,6 @@ static int check_shape(const char *what, const char *name, enum dtype dtype, uin
 	return 0;
 }
 
-static void shape_text(uint32_t dims, const uint64_t *shape, char out[BOX_TEXT_BYTES])
-{
-	struct text text = {0};
-
-	for (uint32_t d = 0; d < dims; d++)
-		text_format(&text, "%s%llu", d ? ", " : "[", (unsigned long long)shape[d]);
-	text_add(&text, "]");
-	strncpy(out, text_string(&text), BOX_TEXT_BYTES - 1);
-	out[BOX_TEXT_BYTES - 1] = '\0';
-	text_fini(&text);
-}
-
 static int same_tensor(const struct tensor_info *known, enum dtype dtype, uint32_t dims,
 		       const uint64_t *shape, struct error *error)
 {
@@ -106,11 +88,11 @@ static int same_tensor(const struct tensor_info *known, enum dtype dtype, uint32
 	if (known->dtype == dtype && known->dims == dims &&
 	    memcmp(known->shape, shape, dims * sizeof(*shape)) == 0)
 		return 0;
-	shape_text(known->dims, known->shape, a);
-	shape_text(dims, shape, b);
 	return error_set(error, ERROR_CONFLICT,
 			 "tensor %s is declared twice: as %s %s and as %s %s", known->name,
-			 dtype_name(known->dtype), a, dtype_name(dtype), b);
+			 dtype_name(known->dtype),
+			 shape_text(known->dims, known->shape, a, sizeof(a)), dtype_name(dtype),
+			 shape_text(dims, shape, b, sizeof(b)));
 }
 
 /* Shared by layouts and holdings: find or append a tensor. */
@@ -136,19 +118,17 @@ static int64_t add_tensor(struct tensor_info **tensors, size_t *count, size_t *c
 				       wanted->name, (*tensors)[index].order, wanted->order);
 		return rc ? rc : (int64_t)index;
 	}
-	rc = room((void **)tensors, *count, capacity, sizeof(**tensors), "adding a tensor", error);
-	if (rc)
-		return rc;
 	struct tensor_info info = *wanted;
 
 	info.name = memory_string(wanted->name);
 	info.bytes = bytes;
-	if (!info.name || !strmap_put(names, info.name, (uint32_t)*count)) {
+	if (!info.name || !add_one((void **)tensors, count, capacity, &info, sizeof(info))) {
 		memory_free(info.name);
-		return memory_error(error, "naming a tensor", strlen(wanted->name));
+		return memory_error(error, "adding a tensor", sizeof(info));
 	}
-	(*tensors)[*count] = info;
-	return (int64_t)(*count)++;
+	if (!strmap_put(names, info.name, (uint32_t)*count - 1))
+		return memory_error(error, "naming a tensor", strlen(info.name));
+	return (int64_t)*count - 1;
 }
 
 static struct tensor_info tensor_wanted(const char *name, enum dtype dtype, uint32_t dims,
@@ -193,19 +173,15 @@ int64_t layout_add_param(struct layout *layout, const char *name, enum dtype dty
 		return rc;
 	if (strmap_get(&layout->param_names, name, &index))
 		return error_set(error, ERROR_CONFLICT, "parameter %s is declared twice", name);
-	rc = room((void **)&layout->params, layout->param_count, &layout->param_capacity,
-		  sizeof(*layout->params), "adding a parameter", error);
-	if (rc)
-		return rc;
 	memcpy(info.shape, shape, dims * sizeof(*shape));
 	info.name = memory_string(name);
-	if (!info.name ||
-	    !strmap_put(&layout->param_names, info.name, (uint32_t)layout->param_count)) {
+	if (!info.name || !ADD(layout, params, param_count, param_capacity, &info)) {
 		memory_free(info.name);
-		return memory_error(error, "naming a parameter", strlen(name));
+		return memory_error(error, "adding a parameter", sizeof(info));
 	}
-	layout->params[layout->param_count] = info;
-	return (int64_t)layout->param_count++;
+	if (!strmap_put(&layout->param_names, info.name, (uint32_t)layout->param_count - 1))
+		return memory_error(error, "naming a parameter", strlen(name));
+	return (int64_t)layout->param_count - 1;
 }
 
 static int check_range(const struct layout *layout, uint32_t param, uint64_t offset, uint64_t bytes,
@@ -250,8 +226,8 @@ static int check_scales(const struct layout *layout, const struct piece *piece, 
 	if (scales->dtype == DTYPE_F32 && scales->dims == 2 && scales->shape[0] == need[0] &&
 	    scales->shape[1] == need[1])
 		return 0;
-	shape_text(scales->dims, scales->shape, a);
-	shape_text(2, need, b);
+	shape_text(scales->dims, scales->shape, a, sizeof(a));
+	shape_text(2, need, b, sizeof(b));
 	return error_set(error, ERROR_CONFIG,
 			 "tensor %s is %s %s, but as the scales of tensor %s in blocks of %ux%u it "
 			 "must be F32 %s",
@@ -271,7 +247,7 @@ static int check_transform(const struct layout *layout, const struct piece *piec
 
 	if (!transform_bytes(transform, &piece->src, tensor->dims, tensor->shape, param->dtype,
 			     &bytes)) {
-		shape_text(tensor->dims, tensor->shape, shape);
+		shape_text(tensor->dims, tensor->shape, shape, sizeof(shape));
 		return error_set(
 			error, ERROR_UNSUPPORTED,
 			"a piece takes %s of tensor %s %s for parameter %s (%s, blocks of %ux%u "
@@ -317,7 +293,7 @@ int layout_add_piece(struct layout *layout, const struct piece *piece, struct er
 
 		if (cut.dims > BOX_DIMS_MAX)
 			cut.dims = BOX_DIMS_MAX;
-		shape_text(tensor->dims, tensor->shape, shape);
+		shape_text(tensor->dims, tensor->shape, shape, sizeof(shape));
 		return error_set(error, ERROR_BOUNDS, "a piece takes %s of tensor %s, which is %s",
 				 box_text(&cut, text, sizeof(text)), tensor->name, shape);
 	}
@@ -329,12 +305,8 @@ int layout_add_piece(struct layout *layout, const struct piece *piece, struct er
 	if (rc)
 		return rc;
 	rc = check_transform(layout, piece, error);
-	if (rc)
-		return rc;
-	rc = room((void **)&layout->pieces, layout->piece_count, &layout->piece_capacity,
-		  sizeof(*layout->pieces), "adding a piece", error);
-	if (rc == 0)
-		layout->pieces[layout->piece_count++] = *piece;
+	if (!rc && !ADD(layout, pieces, piece_count, piece_capacity, piece))
+		rc = memory_error(error, "adding a piece", sizeof(*piece));
 	return rc;
 }
 
@@ -342,11 +314,8 @@ int layout_add_fill(struct layout *layout, const struct fill *fill, struct error
 {
 	int rc = check_range(layout, fill->param, fill->offset, fill->bytes, "a fill", error);
 
-	if (rc == 0)
-		rc = room((void **)&layout->fills, layout->fill_count, &layout->fill_capacity,
-			  sizeof(*layout->fills), "adding a fill", error);
-	if (rc == 0)
-		layout->fills[layout->fill_count++] = *fill;
+	if (!rc && !ADD(layout, fills, fill_count, fill_capacity, fill))
+		rc = memory_error(error, "adding a fill", sizeof(*fill));
 	return rc;
 }
 
@@ -436,7 +405,6 @@ int holding_add(struct holding *holding, uint32_t tensor, const struct box *box,
 {
 	const struct tensor_info *info;
 	char text[BOX_TEXT_BYTES];
-	int rc;
 
 	if (tensor >= holding->tensor_count)
 		return error_set(error, ERROR_CONFIG, "a holding names tensor %u of %zu", tensor,
@@ -451,11 +419,9 @@ int holding_add(struct holding *holding, uint32_t tensor, const struct box *box,
 					 "%s of tensor %s is held: trainers hold whole rows of "
 					 "dimension 0",
 					 box_text(box, text, sizeof(text)), info->name);
-	rc = room((void **)&holding->held, holding->held_count, &holding->held_capacity,
-		  sizeof(*holding->held), "adding a holding", error);
-	if (rc == 0)
-		holding->held[holding->held_count++] = (struct held){tensor, *box};
-	return rc;
+	return ADD(holding, held, held_count, held_capacity, &((struct held){tensor, *box}))
+		       ? 0
+		       : memory_error(error, "adding a holding", sizeof(struct held));
 }
 
 int holding_finish(struct holding *holding, struct error *error)
@@ -473,22 +439,29 @@ int holding_finish(struct holding *holding, struct error *error)
 	return 0;
 }
 
+#define digest_numbers(stream, ...)                          \
+	add_numbers(stream, (const uint64_t[]){__VA_ARGS__}, \
+		    sizeof((const uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t))
+
+static void add_numbers(struct digest_stream *stream, const uint64_t *numbers, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		digest_add_u64(stream, numbers[i]);
+}
+
 static void digest_shape(struct digest_stream *stream, const char *name, enum dtype dtype,
 			 uint32_t dims, const uint64_t *shape)
 {
 	digest_add_string(stream, name);
-	digest_add_u64(stream, (uint64_t)dtype);
-	digest_add_u64(stream, dims);
+	digest_numbers(stream, (uint64_t)dtype, dims);
 	for (uint32_t d = 0; d < dims; d++)
 		digest_add_u64(stream, shape[d]);
 }
 
 static void digest_box(struct digest_stream *stream, const struct box *box)
 {
-	for (uint32_t d = 0; d < box->dims; d++) {
-		digest_add_u64(stream, box->lo[d]);
-		digest_add_u64(stream, box->hi[d]);
-	}
+	for (uint32_t d = 0; d < box->dims; d++)
+		digest_numbers(stream, box->lo[d], box->hi[d]);
 }
 
 /* Nothing for a copy, or a conversion: that the dtypes say. The mark is no index and no count. */
@@ -496,13 +469,9 @@ static void digest_make(struct digest_stream *stream, const struct piece *piece)
 {
 	if (transform_plain(&piece->transform))
 		return;
-	digest_add_u64(stream, UINT64_MAX);
-	digest_add_u64(stream, (uint64_t)piece->transform.part);
-	digest_add_u64(stream, piece->transform.from_rows);
-	digest_add_u64(stream, piece->transform.from_columns);
-	digest_add_u64(stream, piece->transform.to_rows);
-	digest_add_u64(stream, piece->transform.to_columns);
-	digest_add_u64(stream, piece->scales);
+	digest_numbers(stream, UINT64_MAX, (uint64_t)piece->transform.part,
+		       piece->transform.from_rows, piece->transform.from_columns,
+		       piece->transform.to_rows, piece->transform.to_columns, piece->scales);
 }
 
 struct digest layout_digest(const struct layout *layout)
@@ -521,19 +490,15 @@ struct digest layout_digest(const struct layout *layout)
 			     layout->params[i].dims, layout->params[i].shape);
 	digest_add_u64(&stream, layout->piece_count);
 	for (size_t i = 0; i < layout->piece_count; i++) {
-		digest_add_u64(&stream, layout->pieces[i].tensor);
-		digest_add_u64(&stream, layout->pieces[i].param);
+		digest_numbers(&stream, layout->pieces[i].tensor, layout->pieces[i].param);
 		digest_box(&stream, &layout->pieces[i].src);
-		digest_add_u64(&stream, layout->pieces[i].offset);
-		digest_add_u64(&stream, layout->pieces[i].bytes);
+		digest_numbers(&stream, layout->pieces[i].offset, layout->pieces[i].bytes);
 		digest_make(&stream, &layout->pieces[i]);
 	}
 	digest_add_u64(&stream, layout->fill_count);
-	for (size_t i = 0; i < layout->fill_count; i++) {
-		digest_add_u64(&stream, layout->fills[i].param);
-		digest_add_u64(&stream, layout->fills[i].offset);
-		digest_add_u64(&stream, layout->fills[i].bytes);
-	}
+	for (size_t i = 0; i < layout->fill_count; i++)
+		digest_numbers(&stream, layout->fills[i].param, layout->fills[i].offset,
+			       layout->fills[i].bytes);
 	return digest_end(&stream);
 }
 

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/progress.h"
+#include "base/text.h"
 #include "job/strmap.h"
 #include "model/content.h"
 #include "model/model.h"
@@ -36,19 +37,7 @@ static int add_tensor(struct checkpoint *checkpoint, uint32_t file_index,
 		      const struct safetensors_entry *entry, struct error *error)
 {
 	const struct file *file = &checkpoint->files.items[file_index];
-	struct checkpoint_tensor *tensor;
-	uint32_t other;
-
-	if (strmap_get(&checkpoint->names, entry->name, &other))
-		return error_set(
-			error, ERROR_FILE, "%s: tensor %.200s is also in %s", file->path,
-			entry->name,
-			checkpoint->files.items[checkpoint->tensors.items[other].file].path);
-	tensor = array_push(&checkpoint->tensors);
-	if (!tensor ||
-	    !strmap_put(&checkpoint->names, entry->name, (uint32_t)checkpoint->tensors.count - 1))
-		return memory_error(error, "listing a checkpoint", sizeof(*tensor));
-	*tensor = (struct checkpoint_tensor){
+	struct checkpoint_tensor tensor = {
 		.name = entry->name,
 		.dtype = entry->dtype,
 		.dims = entry->dims,
@@ -56,8 +45,18 @@ static int add_tensor(struct checkpoint *checkpoint, uint32_t file_index,
 		.bytes = entry->end - entry->begin,
 		.file = file_index,
 	};
-	memcpy(tensor->shape, entry->shape, sizeof(tensor->shape));
-	checkpoint->bytes += tensor->bytes;
+	uint32_t other;
+
+	if (strmap_get(&checkpoint->names, entry->name, &other))
+		return error_set(
+			error, ERROR_FILE, "%s: tensor %.200s is also in %s", file->path,
+			entry->name,
+			checkpoint->files.items[checkpoint->tensors.items[other].file].path);
+	memcpy(tensor.shape, entry->shape, sizeof(tensor.shape));
+	if (!array_add(&checkpoint->tensors, tensor) ||
+	    !strmap_put(&checkpoint->names, entry->name, (uint32_t)checkpoint->tensors.count - 1))
+		return memory_error(error, "listing a checkpoint", sizeof(tensor));
+	checkpoint->bytes += tensor.bytes;
 	return 0;
 }
 
@@ -161,7 +160,7 @@ static int has_file(const struct checkpoint *checkpoint, const char *name, struc
 		return memory_error(error, "opening a checkpoint", strlen(name));
 	rc = stat(path, &status) == 0;
 	if (!rc && errno != ENOENT)
-		rc = error_set_errno(error, ERROR_IO, errno, "cannot read %s", path);
+		rc = file_error(error, "read", path);
 	memory_free(path);
 	return rc;
 }
@@ -191,12 +190,10 @@ static int open_folder(struct checkpoint *checkpoint, struct error *error)
 static int open_path(struct checkpoint *checkpoint, const char *path, struct error *error)
 {
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-	size_t length = strlen(name);
 	struct stat status;
 
 	if (stat(path, &status) != 0)
-		return error_set_errno(error, ERROR_IO, errno, "cannot read the checkpoint at %s",
-				       path);
+		return file_error(error, "read the checkpoint at", path);
 	if (S_ISDIR(status.st_mode))
 		checkpoint->folder = memory_string(path);
 	else if (slash)
@@ -209,7 +206,7 @@ static int open_path(struct checkpoint *checkpoint, const char *path, struct err
 		return memory_error(error, "opening a checkpoint", strlen(path));
 	if (S_ISDIR(status.st_mode))
 		return open_folder(checkpoint, error);
-	if (length > 5 && strcmp(name + length - 5, ".json") == 0)
+	if (text_ends(name, ".json") && strcmp(name, ".json") != 0)
 		return open_index(checkpoint, name, error);
 	return add_file(checkpoint, name, error);
 }
@@ -303,17 +300,6 @@ const char *checkpoint_note(const struct checkpoint *checkpoint, const char *key
 	return first;
 }
 
-static void shape_words(uint32_t dims, const uint64_t *shape, char *out, size_t out_bytes)
-{
-	size_t at = 0;
-
-	for (uint32_t d = 0; d < dims && at < out_bytes; d++)
-		at += (size_t)snprintf(out + at, out_bytes - at, "%s%" PRIu64, d ? ", " : "[",
-				       shape[d]);
-	if (at < out_bytes)
-		snprintf(out + at, out_bytes - at, "]");
-}
-
 int checkpoint_has(const struct checkpoint *checkpoint, const char *name, enum dtype dtype,
 		   uint32_t dims, const uint64_t *shape, const char *who, struct error *error)
 {
@@ -326,24 +312,19 @@ int checkpoint_has(const struct checkpoint *checkpoint, const char *name, enum d
 	if (found->dtype == dtype && found->dims == dims &&
 	    memcmp(found->shape, shape, dims * sizeof(shape[0])) == 0)
 		return 0;
-	shape_words(found->dims, found->shape, a, sizeof(a));
-	shape_words(dims, shape, b, sizeof(b));
 	return error_set(error, ERROR_FILE, "%s: tensor %s is %s %s, but %s needs %s %s",
 			 checkpoint->files.items[found->file].path, found->name,
-			 dtype_name(found->dtype), a, who, dtype_name(dtype), b);
+			 dtype_name(found->dtype),
+			 shape_text(found->dims, found->shape, a, sizeof(a)), who,
+			 dtype_name(dtype), shape_text(dims, shape, b, sizeof(b)));
 }
 
 /* What the model leaves out of a checkpoint that may carry it all the same: a tied model's
  * lm_head, and rotary frequencies, of which config.json says nothing. */
 static bool may_be_extra(const struct model *model, const char *name)
 {
-	static const char rotary[] = ".rotary_emb.inv_freq";
-	size_t length = strlen(name);
-
-	if (model->config.tied && strcmp(name, "lm_head.weight") == 0)
-		return true;
-	return length >= sizeof(rotary) &&
-	       strcmp(name + length - (sizeof(rotary) - 1), rotary) == 0;
+	return (model->config.tied && strcmp(name, "lm_head.weight") == 0) ||
+	       (*name && text_ends(name + 1, ".rotary_emb.inv_freq"));
 }
 
 int checkpoint_matches(const struct checkpoint *checkpoint, const struct model *model,

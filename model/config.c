@@ -14,26 +14,20 @@ struct reader {
 	struct error *error;
 };
 
+/* An error that begins with the name of what is read. */
+#define REFUSE(code, format, ...) \
+	error_set(reader->error, code, "%s: " format, reader->where, ##__VA_ARGS__)
+
 static const char *type_text(const json_t *value)
 {
-	switch (json_typeof(value)) {
-	case JSON_OBJECT:
-		return "an object";
-	case JSON_ARRAY:
-		return "an array";
-	case JSON_STRING:
-		return "a string";
-	case JSON_INTEGER:
-		return "an integer";
-	case JSON_REAL:
-		return "a fraction";
-	case JSON_TRUE:
-	case JSON_FALSE:
-		return "a boolean";
-	case JSON_NULL:
-		break;
-	}
-	return "null";
+	static const char *const words[] = {
+		[JSON_OBJECT] = "an object", [JSON_ARRAY] = "an array",
+		[JSON_STRING] = "a string",  [JSON_INTEGER] = "an integer",
+		[JSON_REAL] = "a fraction",  [JSON_TRUE] = "a boolean",
+		[JSON_FALSE] = "a boolean",  [JSON_NULL] = "null",
+	};
+
+	return words[json_typeof(value)];
 }
 
 /* NULL for a missing field and for null: HuggingFace writes either. */
@@ -46,7 +40,7 @@ static const json_t *field(const struct reader *reader, const char *name)
 
 static int missing(const struct reader *reader, const char *name)
 {
-	return error_set(reader->error, ERROR_CONFIG, "%s: %s is missing", reader->where, name);
+	return REFUSE(ERROR_CONFIG, "%s is missing", name);
 }
 
 /* min..max into *value. A missing field keeps what *value holds. */
@@ -59,14 +53,12 @@ static int read_size(const struct reader *reader, const char *name, uint64_t min
 	if (!found)
 		return 0;
 	if (!json_is_integer(found))
-		return error_set(reader->error, ERROR_CONFIG, "%s: %s is %s; an integer is needed",
-				 reader->where, name, type_text(found));
+		return REFUSE(ERROR_CONFIG, "%s is %s; an integer is needed", name,
+			      type_text(found));
 	number = json_integer_value(found);
 	if (number < (json_int_t)min || (uint64_t)number > max)
-		return error_set(reader->error, ERROR_CONFIG,
-				 "%s: %s is %lld; %llu to %llu is possible", reader->where, name,
-				 (long long)number, (unsigned long long)min,
-				 (unsigned long long)max);
+		return REFUSE(ERROR_CONFIG, "%s is %lld; %llu to %llu is possible", name,
+			      (long long)number, (unsigned long long)min, (unsigned long long)max);
 	*value = (uint64_t)number;
 	return 0;
 }
@@ -97,9 +89,8 @@ static int read_flag(const struct reader *reader, const char *name, bool *value)
 	if (!found)
 		return 0;
 	if (!json_is_boolean(found))
-		return error_set(reader->error, ERROR_CONFIG,
-				 "%s: %s is %s; true or false is needed", reader->where, name,
-				 type_text(found));
+		return REFUSE(ERROR_CONFIG, "%s is %s; true or false is needed", name,
+			      type_text(found));
 	*value = json_is_true(found);
 	return 0;
 }
@@ -117,9 +108,8 @@ static int check_fixed(const struct reader *reader, const struct model_config *c
 			       ? json_is_boolean(found) && json_is_true(found) == row->value
 			       : json_is_integer(found) && json_integer_value(found) == row->value;
 		if (!same)
-			return error_set(reader->error, ERROR_UNSUPPORTED,
-					 "%s: %s is not %s; only that is possible: %s",
-					 reader->where, row->name, row->text, row->why);
+			return REFUSE(ERROR_UNSUPPORTED, "%s is not %s; only that is possible: %s",
+				      row->name, row->text, row->why);
 	}
 	return 0;
 }
@@ -132,19 +122,18 @@ static int check_indexer_types(const struct reader *reader, const struct model_c
 	if (!types || !family_has(config->family, FEATURE_INDEXER))
 		return 0;
 	if (!json_is_array(types) || json_array_size(types) < config->layers)
-		return error_set(reader->error, ERROR_CONFIG,
-				 "%s: indexer_types is not a list of %llu names", reader->where,
-				 (unsigned long long)config->layers);
+		return REFUSE(ERROR_CONFIG, "indexer_types is not a list of %llu names",
+			      (unsigned long long)config->layers);
 	for (uint64_t layer = 0; layer < config->layers; layer++) {
 		const char *type = json_string_value(json_array_get(types, layer));
 		bool full = condition_holds(IF_INDEXER, config, (int64_t)layer);
 
 		if (!type || strcmp(type, full ? "full" : "shared") != 0)
-			return error_set(reader->error, ERROR_UNSUPPORTED,
-					 "%s: indexer_types says %.20s of layer %llu, but "
-					 "index_topk_freq and index_skip_topk_offset make it %s",
-					 reader->where, type ? type : "nothing",
-					 (unsigned long long)layer, full ? "full" : "shared");
+			return REFUSE(ERROR_UNSUPPORTED,
+				      "indexer_types says %.20s of layer %llu, but "
+				      "index_topk_freq and index_skip_topk_offset make it %s",
+				      type ? type : "nothing", (unsigned long long)layer,
+				      full ? "full" : "shared");
 	}
 	return 0;
 }
@@ -156,15 +145,13 @@ static int check_lists(const struct reader *reader, const struct model_config *c
 
 	if (dense && family_has(config->family, FEATURE_EXPERTS) &&
 	    (!json_is_array(dense) || json_array_size(dense)))
-		return error_set(reader->error, ERROR_UNSUPPORTED,
-				 "%s: mlp_only_layers is not an empty list; only that is possible: "
-				 "every layer has experts",
-				 reader->where);
+		return REFUSE(ERROR_UNSUPPORTED,
+			      "mlp_only_layers is not an empty list; only that is possible: "
+			      "every layer has experts");
 	if (field(reader, "index_topk_pattern") && family_has(config->family, FEATURE_INDEXER))
-		return error_set(reader->error, ERROR_UNSUPPORTED,
-				 "%s: index_topk_pattern is not possible; index_topk_freq and "
-				 "index_skip_topk_offset are",
-				 reader->where);
+		return REFUSE(ERROR_UNSUPPORTED,
+			      "index_topk_pattern is not possible; index_topk_freq and "
+			      "index_skip_topk_offset are");
 	return check_indexer_types(reader, config);
 }
 
@@ -178,14 +165,12 @@ static int read_family(const struct reader *reader, struct model_config *config)
 		return missing(reader, "architectures");
 	first = json_is_array(list) ? json_array_get(list, 0) : NULL;
 	if (!json_is_string(first))
-		return error_set(reader->error, ERROR_CONFIG,
-				 "%s: architectures is not a list of names", reader->where);
+		return REFUSE(ERROR_CONFIG, "architectures is not a list of names");
 	config->family = family_find(json_string_value(first));
 	if (!config->family)
-		return error_set(
-			reader->error, ERROR_CONFIG,
-			"%s: architectures names %.100s, which is not known here; known are %s",
-			reader->where, json_string_value(first), family_list(known, sizeof(known)));
+		return REFUSE(ERROR_CONFIG,
+			      "architectures names %.100s, which is not known here; known are %s",
+			      json_string_value(first), family_list(known, sizeof(known)));
 	return 0;
 }
 
@@ -199,16 +184,14 @@ static int read_dtype_field(const struct reader *reader, const char *name, enum 
 		return 0;
 	text = json_string_value(found);
 	if (!text)
-		return error_set(reader->error, ERROR_CONFIG, "%s: %s is %s; a name is needed",
-				 reader->where, name, type_text(found));
+		return REFUSE(ERROR_CONFIG, "%s is %s; a name is needed", name, type_text(found));
 	if (strncmp(text, "torch.", 6) == 0)
 		text += 6;
 	*dtype = config_dtype(text);
 	if (*dtype)
 		return 0;
-	return error_set(reader->error, ERROR_CONFIG,
-			 "%s: %s is %.100s; bfloat16, float16 or float32 is possible",
-			 reader->where, name, text);
+	return REFUSE(ERROR_CONFIG, "%s is %.100s; bfloat16, float16 or float32 is possible", name,
+		      text);
 }
 
 static int read_dtype(const struct reader *reader, struct model_config *config)
@@ -221,9 +204,8 @@ static int read_dtype(const struct reader *reader, struct model_config *config)
 	if (rc)
 		return rc;
 	if (older && newer && older != newer)
-		return error_set(reader->error, ERROR_CONFIG,
-				 "%s: torch_dtype says %s and dtype says %s", reader->where,
-				 dtype_name(older), dtype_name(newer));
+		return REFUSE(ERROR_CONFIG, "torch_dtype says %s and dtype says %s",
+			      dtype_name(older), dtype_name(newer));
 	if (!older && !newer)
 		return missing(reader, "torch_dtype (or dtype)");
 	config->dtype = newer ? newer : older;
@@ -235,8 +217,8 @@ static int check_product(const struct reader *reader, const char *what, uint64_t
 {
 	if (product <= max)
 		return 0;
-	return error_set(reader->error, ERROR_CONFIG, "%s: %s is %llu; at most %llu is possible",
-			 reader->where, what, (unsigned long long)product, (unsigned long long)max);
+	return REFUSE(ERROR_CONFIG, "%s is %llu; at most %llu is possible", what,
+		      (unsigned long long)product, (unsigned long long)max);
 }
 
 /* Heads: num_key_value_heads and head_dim may follow from the others. */
@@ -251,19 +233,17 @@ static int read_heads(const struct reader *reader, struct model_config *config)
 	if (!config->kv_heads)
 		return missing(reader, "num_key_value_heads");
 	if (config->heads % config->kv_heads)
-		return error_set(
-			reader->error, ERROR_CONFIG,
-			"%s: num_key_value_heads %llu does not divide num_attention_heads %llu",
-			reader->where, (unsigned long long)config->kv_heads,
-			(unsigned long long)config->heads);
+		return REFUSE(ERROR_CONFIG,
+			      "num_key_value_heads %llu does not divide num_attention_heads %llu",
+			      (unsigned long long)config->kv_heads,
+			      (unsigned long long)config->heads);
 	if (!field(reader, "head_dim")) {
 		if (config->hidden_size % config->heads)
-			return error_set(
-				reader->error, ERROR_CONFIG,
-				"%s: head_dim is missing and num_attention_heads %llu does not "
-				"divide hidden_size %llu",
-				reader->where, (unsigned long long)config->heads,
-				(unsigned long long)config->hidden_size);
+			return REFUSE(ERROR_CONFIG,
+				      "head_dim is missing and num_attention_heads %llu does not "
+				      "divide hidden_size %llu",
+				      (unsigned long long)config->heads,
+				      (unsigned long long)config->hidden_size);
 		config->head_dim = config->hidden_size / config->heads;
 	}
 	rc = read_size(reader, "head_dim", 1, CONFIG_HEAD_DIM_MAX, &config->head_dim);
@@ -293,15 +273,15 @@ static int check_sizes(const struct reader *reader, const struct model_config *c
 				   config->moe_intermediate_size * config->shared_experts,
 				   CONFIG_INTERMEDIATE_MAX);
 	if (rc == 0 && config->index_every > 1 && !field(reader, "index_skip_topk_offset"))
-		rc = error_set(reader->error, ERROR_CONFIG,
-			       "%s: index_topk_freq is %llu, but index_skip_topk_offset is missing",
-			       reader->where, (unsigned long long)config->index_every);
+		rc = REFUSE(ERROR_CONFIG,
+			    "index_topk_freq is %llu, but index_skip_topk_offset is missing",
+			    (unsigned long long)config->index_every);
 	if (rc == 0 && config->rotary_tensors && config->hidden_size / config->heads < 2)
-		rc = error_set(reader->error, ERROR_CONFIG,
-			       "%s: " CONFIG_ROTARY_FIELD " needs two elements of hidden_size a "
-			       "head; there are %llu for %llu heads",
-			       reader->where, (unsigned long long)config->hidden_size,
-			       (unsigned long long)config->heads);
+		rc = REFUSE(ERROR_CONFIG,
+			    CONFIG_ROTARY_FIELD " needs two elements of hidden_size a "
+						"head; there are %llu for %llu heads",
+			    (unsigned long long)config->hidden_size,
+			    (unsigned long long)config->heads);
 	return rc;
 }
 
@@ -330,17 +310,16 @@ static int read_router(const struct reader *reader, struct model_config *config)
 		return 0;
 	text = json_string_value(found);
 	if (!text)
-		return error_set(reader->error, ERROR_CONFIG,
-				 "%s: topk_method is %s; a name is needed", reader->where,
-				 type_text(found));
+		return REFUSE(ERROR_CONFIG, "topk_method is %s; a name is needed",
+			      type_text(found));
 	config->router_bias = strcmp(text, "noaux_tc") == 0;
 	if (config->router_bias || strcmp(text, "greedy") == 0 ||
 	    strcmp(text, "group_limited_greedy") == 0)
 		return 0;
-	return error_set(reader->error, ERROR_UNSUPPORTED,
-			 "%s: topk_method is %.60s; noaux_tc, greedy or group_limited_greedy is "
-			 "possible",
-			 reader->where, text);
+	return REFUSE(ERROR_UNSUPPORTED,
+		      "topk_method is %.60s; noaux_tc, greedy or group_limited_greedy is "
+		      "possible",
+		      text);
 }
 
 static int read_config(const struct reader *reader, struct model_config *config)

@@ -9,6 +9,9 @@
 
 #define FIELD "quantization_config"
 
+/* An error that begins with the name of what is read. */
+#define REFUSE(code, format, ...) error_set(error, code, "%s: " format, where, ##__VA_ARGS__)
+
 /* Texts that must be these where they are there: anything else is another format. */
 static const struct {
 	const char *name, *value;
@@ -26,9 +29,8 @@ static int check_text(const json_t *object, const char *where, const char *name,
 		return 0;
 	if (json_is_string(found) && strcmp(json_string_value(found), value) == 0)
 		return 0;
-	return error_set(error, ERROR_UNSUPPORTED, "%s: " FIELD ".%s is %.60s; only %s is possible",
-			 where, name, json_is_string(found) ? json_string_value(found) : "no text",
-			 value);
+	return REFUSE(ERROR_UNSUPPORTED, FIELD ".%s is %.60s; only %s is possible", name,
+		      json_is_string(found) ? json_string_value(found) : "no text", value);
 }
 
 static int check_method(const json_t *object, const char *where, struct error *error)
@@ -36,8 +38,7 @@ static int check_method(const json_t *object, const char *where, struct error *e
 	const json_t *method = json_object_get(object, "quant_method");
 
 	if (!json_is_string(method))
-		return error_set(error, ERROR_CONFIG, "%s: " FIELD ".quant_method is missing",
-				 where);
+		return REFUSE(ERROR_CONFIG, FIELD ".quant_method is missing");
 	return check_text(object, where, "quant_method", "fp8", error);
 }
 
@@ -48,22 +49,19 @@ static int read_block(const json_t *object, const char *where, struct model_conf
 	json_int_t sizes[2];
 
 	if (!block || json_is_null(block))
-		return error_set(error, ERROR_UNSUPPORTED,
-				 "%s: " FIELD " has no weight_block_size: one scale for a whole "
-				 "tensor or channel; only fp8 in blocks is possible",
-				 where);
+		return REFUSE(ERROR_UNSUPPORTED,
+			      FIELD " has no weight_block_size: one scale for a whole "
+				    "tensor or channel; only fp8 in blocks is possible");
 	if (!json_is_array(block) || json_array_size(block) != 2 ||
 	    !json_is_integer(json_array_get(block, 0)) ||
 	    !json_is_integer(json_array_get(block, 1)))
-		return error_set(error, ERROR_CONFIG,
-				 "%s: " FIELD ".weight_block_size is not two integers", where);
+		return REFUSE(ERROR_CONFIG, FIELD ".weight_block_size is not two integers");
 	for (size_t d = 0; d < 2; d++) {
 		sizes[d] = json_integer_value(json_array_get(block, d));
 		if (sizes[d] < 1 || sizes[d] > CONFIG_BLOCK_MAX)
-			return error_set(error, ERROR_CONFIG,
-					 "%s: " FIELD
-					 ".weight_block_size has %lld; 1 to %u is possible",
-					 where, (long long)sizes[d], CONFIG_BLOCK_MAX);
+			return REFUSE(ERROR_CONFIG,
+				      FIELD ".weight_block_size has %lld; 1 to %u is possible",
+				      (long long)sizes[d], CONFIG_BLOCK_MAX);
 	}
 	config->block_rows = (uint64_t)sizes[0];
 	config->block_columns = (uint64_t)sizes[1];
@@ -72,9 +70,7 @@ static int read_block(const json_t *object, const char *where, struct model_conf
 
 static size_t word_length(const char *word)
 {
-	size_t n = strcspn(word, ".");
-
-	return n;
+	return strcspn(word, ".");
 }
 
 /* Equal words between dots; "{i}" and "{e}" are any number. */
@@ -122,22 +118,19 @@ static int check_exceptions(const json_t *object, const char *where, const char 
 	if (!list || json_is_null(list))
 		return 0;
 	if (!json_is_array(list))
-		return error_set(error, ERROR_CONFIG, "%s: " FIELD ".%s is not a list", where,
-				 name);
+		return REFUSE(ERROR_CONFIG, FIELD ".%s is not a list", name);
 	for (size_t i = 0; i < json_array_size(list); i++) {
 		const char *module = json_string_value(json_array_get(list, i));
 
 		if (!module)
-			return error_set(error, ERROR_CONFIG,
-					 "%s: " FIELD ".%s has an entry that is no name", where,
-					 name);
+			return REFUSE(ERROR_CONFIG, FIELD ".%s has an entry that is no name", name);
 		for (size_t r = 0; r < family->rule_count; r++)
 			if (family->rules[r].store == STORE_LINEAR &&
 			    names_part_of(family->rules[r].tensor, module))
-				return error_set(error, ERROR_UNSUPPORTED,
-						 "%s: " FIELD ".%s names %.200s, which is "
-						 "quantised in every other checkpoint of %s",
-						 where, name, module, family->architecture);
+				return REFUSE(ERROR_UNSUPPORTED,
+					      FIELD ".%s names %.200s, which is "
+						    "quantised in every other checkpoint of %s",
+					      name, module, family->architecture);
 	}
 	return 0;
 }
@@ -149,13 +142,13 @@ int config_quantization(const json_t *object, const char *where, struct model_co
 	int rc;
 
 	if (!json_is_object(object))
-		return error_set(error, ERROR_CONFIG, "%s: " FIELD " is not an object", where);
+		return REFUSE(ERROR_CONFIG, FIELD " is not an object");
 	rc = check_method(object, where, error);
 	if (rc == 0 && !family_has(family, FEATURE_FP8))
-		rc = error_set(error, ERROR_UNSUPPORTED,
-			       "%s: " FIELD " says that the checkpoint is quantised; only "
-			       "unquantised ones of %s are possible",
-			       where, family->architecture);
+		rc = REFUSE(ERROR_UNSUPPORTED,
+			    FIELD " says that the checkpoint is quantised; only "
+				  "unquantised ones of %s are possible",
+			    family->architecture);
 	for (size_t i = 0; i < ARRAY_SIZE(fixed_texts) && rc == 0; i++)
 		rc = check_text(object, where, fixed_texts[i].name, fixed_texts[i].value, error);
 	if (rc == 0)

@@ -3,6 +3,7 @@
 
 #include "base/array.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "model/family.h"
 #include "model/model.h"
 #include <string.h>
@@ -119,13 +120,6 @@ struct maker {
 	struct error *error;
 };
 
-static bool ends_with(const char *name, const char *end)
-{
-	size_t bytes = strlen(name), tail = strlen(end);
-
-	return bytes >= tail && strcmp(name + bytes - tail, end) == 0;
-}
-
 static uint32_t find_param(const struct layout *layout, const char *name)
 {
 	uint32_t index;
@@ -136,7 +130,7 @@ static uint32_t find_param(const struct layout *layout, const char *name)
 static bool stored_as(const struct maker *maker, const struct row *row,
 		      const struct param_info *param)
 {
-	bool blocks = param->dtype == DTYPE_F8_E4M3 || ends_with(param->name, SCALE_SUFFIX);
+	bool blocks = param->dtype == DTYPE_F8_E4M3 || text_ends(param->name, SCALE_SUFFIX);
 	bool by_128 = maker->block[0] == 128 && maker->block[1] == 128;
 
 	switch (row->stored) {
@@ -159,7 +153,7 @@ static bool applies(const struct maker *maker, const struct row *row,
 {
 	const struct model_config *config = maker->config;
 
-	if (row->engine != maker->infer->names || !ends_with(param->name, row->param) ||
+	if (row->engine != maker->infer->names || !text_ends(param->name, row->param) ||
 	    !stored_as(maker, row, param))
 		return false;
 	if (row->classes[0] && row->classes[0] != config->family &&
@@ -294,7 +288,6 @@ static int add(const struct maker *maker, const struct row *row, uint32_t param)
 {
 	const struct param_info *info = &maker->layout->params[param];
 	struct derived derived = {.kind = &row->kind};
-	struct derived *item;
 
 	if (!find_sources(maker, row, param, &derived))
 		return 0;
@@ -302,13 +295,10 @@ static int add(const struct maker *maker, const struct row *row, uint32_t param)
 	derived.bytes = shape_it(maker, row, &derived) * dtype_bytes(derived.dtype);
 	derived.name = memory_format("%.*s%s", (int)(strlen(info->name) - strlen(row->param)),
 				     info->name, row->kind.name);
-	item = derived.name ? array_push(maker->list) : NULL;
-	if (!item) {
-		memory_free(derived.name);
-		return memory_error(maker->error, "listing derived tensors", sizeof(derived));
-	}
-	*item = derived;
-	return 0;
+	if (derived.name && array_add(maker->list, derived))
+		return 0;
+	memory_free(derived.name);
+	return memory_error(maker->error, "listing derived tensors", sizeof(derived));
 }
 
 int derived_list(struct derived_list *list, const struct model *model,

@@ -210,12 +210,9 @@ static bool wants(const struct walk *walk, const struct model_tensor *tensor,
 
 static int keep_part(struct walk *walk, const struct part *part)
 {
-	struct part *kept = array_push(&walk->parts);
-
-	if (!kept)
-		return memory_error(walk->error, "cutting a layer", sizeof(*kept));
-	*kept = *part;
-	return 0;
+	return array_add(&walk->parts, *part)
+		       ? 0
+		       : memory_error(walk->error, "cutting a layer", sizeof(*part));
 }
 
 /* This rank's share of a weight and, in fp8 blocks, of its scales. */

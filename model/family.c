@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/family.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -47,95 +46,55 @@ static bool has_indexer(const struct model_config *config, int64_t layer)
 
 bool condition_holds(enum condition when, const struct model_config *config, int64_t layer)
 {
-	bool sparse = layer >= (int64_t)config->dense_layers;
+	const bool sparse = layer >= (int64_t)config->dense_layers;
+	const bool holds[CONDITION_COUNT] = {
+		[ALWAYS] = true,
+		[IF_UNTIED] = !config->tied,
+		[IF_ATTENTION_BIAS] = config->attention_bias,
+		[IF_MLP_BIAS] = config->mlp_bias,
+		[IF_QK_NORM] = config->qk_norm,
+		[IF_DENSE] = !sparse,
+		[IF_SPARSE] = sparse,
+		[IF_SHARED] = sparse && config->shared_experts,
+		[IF_ROUTER_BIAS] = sparse && config->router_bias,
+		[IF_Q_LORA] = config->q_lora_rank != 0,
+		[IF_NO_Q_LORA] = config->q_lora_rank == 0,
+		[IF_INDEXER] = has_indexer(config, layer),
+		[IF_ROTARY] = config->rotary_tensors,
+		[IF_MTP] = layer >= (int64_t)config->layers,
+	};
 
-	switch (when) {
-	case IF_UNTIED:
-		return !config->tied;
-	case IF_ATTENTION_BIAS:
-		return config->attention_bias;
-	case IF_MLP_BIAS:
-		return config->mlp_bias;
-	case IF_QK_NORM:
-		return config->qk_norm;
-	case IF_DENSE:
-		return !sparse;
-	case IF_SPARSE:
-		return sparse;
-	case IF_SHARED:
-		return sparse && config->shared_experts;
-	case IF_ROUTER_BIAS:
-		return sparse && config->router_bias;
-	case IF_Q_LORA:
-		return config->q_lora_rank != 0;
-	case IF_NO_Q_LORA:
-		return config->q_lora_rank == 0;
-	case IF_INDEXER:
-		return has_indexer(config, layer);
-	case IF_ROTARY:
-		return config->rotary_tensors;
-	case IF_MTP:
-		return layer >= (int64_t)config->layers;
-	case ALWAYS:
-	case CONDITION_COUNT:
-		break;
-	}
-	return true;
+	return holds[when];
 }
 
 uint64_t dim_value(enum dim dim, const struct model_config *config)
 {
 	const struct model_config *c = config;
+	const uint64_t values[DIM_COUNT] = {
+		[DIM_HIDDEN] = c->hidden_size,
+		[DIM_VOCAB] = c->vocab_size,
+		[DIM_Q_ROWS] = c->heads * c->head_dim,
+		[DIM_KV_ROWS] = c->kv_heads * c->head_dim,
+		[DIM_HEAD] = c->head_dim,
+		[DIM_INTERMEDIATE] = c->intermediate_size,
+		[DIM_INTERMEDIATE_2] = 2 * c->intermediate_size,
+		[DIM_EXPERTS] = c->experts,
+		[DIM_MOE] = c->moe_intermediate_size,
+		[DIM_SHARED] = c->moe_intermediate_size * c->shared_experts,
+		[DIM_Q_LORA] = c->q_lora_rank,
+		[DIM_KV_LORA] = c->kv_lora_rank,
+		[DIM_KV_A] = c->kv_lora_rank + c->qk_rope_head_dim,
+		[DIM_LATENT_Q] = c->heads * (c->qk_nope_head_dim + c->qk_rope_head_dim),
+		[DIM_LATENT_KV] = c->heads * (c->qk_nope_head_dim + c->v_head_dim),
+		[DIM_LATENT_OUT] = c->heads * c->v_head_dim,
+		[DIM_INDEX_Q] = c->index_heads * c->index_head_dim,
+		[DIM_INDEX_HEADS] = c->index_heads,
+		[DIM_INDEX_HEAD] = c->index_head_dim,
+		[DIM_HIDDEN_2] = 2 * c->hidden_size,
+		[DIM_ROTARY] = c->hidden_size / c->heads / 2, /* a config has heads */
+	};
 
-	switch (dim) {
-	case DIM_HIDDEN:
-		return c->hidden_size;
-	case DIM_VOCAB:
-		return c->vocab_size;
-	case DIM_Q_ROWS:
-		return c->heads * c->head_dim;
-	case DIM_KV_ROWS:
-		return c->kv_heads * c->head_dim;
-	case DIM_HEAD:
-		return c->head_dim;
-	case DIM_INTERMEDIATE:
-		return c->intermediate_size;
-	case DIM_INTERMEDIATE_2:
-		return 2 * c->intermediate_size;
-	case DIM_EXPERTS:
-		return c->experts;
-	case DIM_MOE:
-		return c->moe_intermediate_size;
-	case DIM_SHARED:
-		return c->moe_intermediate_size * c->shared_experts;
-	case DIM_Q_LORA:
-		return c->q_lora_rank;
-	case DIM_KV_LORA:
-		return c->kv_lora_rank;
-	case DIM_KV_A:
-		return c->kv_lora_rank + c->qk_rope_head_dim;
-	case DIM_LATENT_Q:
-		return c->heads * (c->qk_nope_head_dim + c->qk_rope_head_dim);
-	case DIM_LATENT_KV:
-		return c->heads * (c->qk_nope_head_dim + c->v_head_dim);
-	case DIM_LATENT_OUT:
-		return c->heads * c->v_head_dim;
-	case DIM_INDEX_Q:
-		return c->index_heads * c->index_head_dim;
-	case DIM_INDEX_HEADS:
-		return c->index_heads;
-	case DIM_INDEX_HEAD:
-		return c->index_head_dim;
-	case DIM_HIDDEN_2:
-		return 2 * c->hidden_size;
-	case DIM_ROTARY:
-		return c->hidden_size / c->heads / 2;
-	case DIM_END:
-	case DIM_COUNT:
-		break;
-	}
-	assert(!"a row has a dimension without a value");
-	return 0;
+	return values[dim];
 }
 
 uint32_t rule_dims(const struct rule *rule)

@@ -16,13 +16,9 @@
 
 static bool our_file(const char *name)
 {
-	static const char ending[] = ".safetensors";
-	size_t length = strlen(name);
-
-	if (strcmp(name, "config.json") == 0 || strcmp(name, "model.safetensors.index.json") == 0)
-		return true;
-	return strncmp(name, "model", 5) == 0 && length > sizeof(ending) - 1 &&
-	       strcmp(name + length - (sizeof(ending) - 1), ending) == 0;
+	return strcmp(name, "config.json") == 0 ||
+	       strcmp(name, "model.safetensors.index.json") == 0 ||
+	       (strncmp(name, "model", 5) == 0 && text_ends(name, ".safetensors"));
 }
 
 /* Walks a folder: finds a foreign file (refused), or with `remove` unlinks ours. */
@@ -33,7 +29,7 @@ static int walk_folder(const char *path, bool remove, struct error *error)
 	int rc = 0;
 
 	if (!stream)
-		return error_set_errno(error, ERROR_IO, errno, "cannot read %s", path);
+		return file_error(error, "read", path);
 	while (rc == 0 && (entry = readdir(stream))) {
 		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
 			continue;
@@ -55,7 +51,7 @@ static int remove_folder(const char *path, struct error *error)
 	int rc = walk_folder(path, true, error);
 
 	if (rc == 0 && rmdir(path) != 0)
-		rc = error_set_errno(error, ERROR_IO, errno, "cannot remove %s", path);
+		rc = file_error(error, "remove", path);
 	return rc;
 }
 
@@ -64,9 +60,7 @@ static int check_target(const struct folder *folder, struct error *error)
 	struct stat status;
 
 	if (lstat(folder->path, &status) != 0)
-		return errno == ENOENT ? 0
-				       : error_set_errno(error, ERROR_IO, errno, "cannot read %s",
-							 folder->path);
+		return errno == ENOENT ? 0 : file_error(error, "read", folder->path);
 	if (!folder->replace)
 		return error_set(error, ERROR_IO,
 				 "%s exists already; remove it or ask to replace it (--force)",
@@ -101,10 +95,10 @@ static int take_partial(struct folder *folder, struct error *error)
 	struct stat by_path, by_lock;
 
 	if (!fresh && errno != EEXIST)
-		return error_set_errno(error, ERROR_IO, errno, "cannot make %s", folder->partial);
+		return file_error(error, "make", folder->partial);
 	folder->lock = open(folder->partial, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (folder->lock < 0)
-		return error_set_errno(error, ERROR_IO, errno, "cannot open %s", folder->partial);
+		return file_error(error, "open", folder->partial);
 	if (flock(folder->lock, LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || !fresh)) {
 		close(folder->lock);
 		folder->lock = -1;
@@ -212,7 +206,7 @@ static int exchange(const struct folder *folder, struct error *error)
 	int rc = 1;
 
 	if (old < 0)
-		return error_set_errno(error, ERROR_IO, errno, "cannot open %s", folder->path);
+		return file_error(error, "open", folder->path);
 	/* waits only for the one that has just published it and is about to let go */
 	while (flock(old, LOCK_EX) != 0 && errno == EINTR)
 		;

@@ -13,6 +13,9 @@
 
 #define PLACE_BYTES 320
 
+/* An error that begins with the name of what is read. */
+#define REFUSE(code, format, ...) error_set(error, code, "%s: " format, where, ##__VA_ARGS__)
+
 /* torch's names; those of safetensors are known to dtype.h. */
 static const struct dtype_row {
 	const char *name;
@@ -81,52 +84,43 @@ static int check_name(const struct live *live, const char *name, const char *whe
 	uint32_t there;
 
 	if (!name || !*name)
-		return error_set(error, ERROR_FILE, "%s: a parameter without a name", where);
+		return REFUSE(ERROR_FILE, "a parameter without a name");
 	if (strlen(name) >= LIVE_NAME_MAX)
-		return error_set(error, ERROR_LIMIT,
-				 "%s: the name '%.40s...' has %zu bytes; at most %u", where, name,
-				 strlen(name), LIVE_NAME_MAX - 1);
+		return REFUSE(ERROR_LIMIT, "the name '%.40s...' has %zu bytes; at most %u", name,
+			      strlen(name), LIVE_NAME_MAX - 1);
 	if (strmap_get(&live->names, name, &there))
-		return error_set(error, ERROR_FILE, "%s: parameter %s stands there twice", where,
-				 name);
+		return REFUSE(ERROR_FILE, "parameter %s stands there twice", name);
 	if (live->params.count >= LIVE_PARAMS_MAX)
-		return error_set(error, ERROR_LIMIT, "%s: more than %u parameters", where,
-				 LIVE_PARAMS_MAX);
+		return REFUSE(ERROR_LIMIT, "more than %u parameters", LIVE_PARAMS_MAX);
 	return 0;
 }
 
 int live_add(struct live *live, const char *name, const char *dtype, uint32_t dims,
 	     const uint64_t *shape, const char *where, struct error *error)
 {
-	struct live_param made = {.dims = dims}, *param;
+	struct live_param made = {.dims = dims};
 	int rc = check_name(live, name, where, error);
 
 	if (rc)
 		return rc;
 	made.bytes = dtype ? find_dtype(dtype, &made.dtype, &made.dtype_text) : 0;
 	if (!made.bytes)
-		return error_set(error, ERROR_FILE,
-				 "%s: %s: dtype '%.60s' is unknown; write torch's names (bfloat16, "
-				 "float8_e4m3fn) or safetensors' (BF16, F8_E4M3)",
-				 where, name, dtype ? dtype : "(null)");
+		return REFUSE(ERROR_FILE,
+			      "%s: dtype '%.60s' is unknown; write torch's names (bfloat16, "
+			      "float8_e4m3fn) or safetensors' (BF16, F8_E4M3)",
+			      name, dtype ? dtype : "(null)");
 	if (dims > LIVE_DIMS_MAX)
-		return error_set(error, ERROR_LIMIT, "%s: %s has %u dimensions; at most %u", where,
-				 name, dims, LIVE_DIMS_MAX);
+		return REFUSE(ERROR_LIMIT, "%s has %u dimensions; at most %u", name, dims,
+			      LIVE_DIMS_MAX);
 	for (uint32_t d = 0; d < dims; d++) {
 		made.shape[d] = shape[d];
 		if (!multiply(&made.bytes, shape[d]))
-			return error_set(error, ERROR_FILE, "%s: %s has 2^62 bytes or more", where,
-					 name);
+			return REFUSE(ERROR_FILE, "%s has 2^62 bytes or more", name);
 	}
-	made.name = memory_string(name);
-	param = made.name ? array_push(&live->params) : NULL;
-	if (param)
-		*param = made;
-	if (!param || !strmap_put(&live->names, made.name, (uint32_t)live->params.count - 1)) {
-		if (!param)
-			memory_free(made.name);
+	made.name = pool_string(&live->pool, name);
+	if (!made.name || !array_add(&live->params, made) ||
+	    !strmap_put(&live->names, made.name, (uint32_t)live->params.count - 1))
 		return memory_error(error, "reading an engine's parameters", strlen(name) + 1);
-	}
 	return 0;
 }
 
@@ -136,19 +130,17 @@ static int read_shape(const json_t *value, uint64_t shape[LIVE_DIMS_MAX], uint32
 		      const char *where, struct error *error)
 {
 	if (!json_is_array(value))
-		return error_set(error, ERROR_FILE, "%s: \"shape\" must be a list of sizes", where);
+		return REFUSE(ERROR_FILE, "\"shape\" must be a list of sizes");
 	if (json_array_size(value) > LIVE_DIMS_MAX)
-		return error_set(error, ERROR_LIMIT, "%s: %zu dimensions; at most %u", where,
-				 json_array_size(value), LIVE_DIMS_MAX);
+		return REFUSE(ERROR_LIMIT, "%zu dimensions; at most %u", json_array_size(value),
+			      LIVE_DIMS_MAX);
 	*dims = (uint32_t)json_array_size(value);
 	for (uint32_t d = 0; d < *dims; d++) {
 		const json_t *size = json_array_get(value, d);
 
 		if (!json_is_integer(size) || json_integer_value(size) < 0)
-			return error_set(
-				error, ERROR_FILE,
-				"%s: size %u of \"shape\" must be a whole number, 0 or more", where,
-				d);
+			return REFUSE(ERROR_FILE,
+				      "size %u of \"shape\" must be a whole number, 0 or more", d);
 		shape[d] = (uint64_t)json_integer_value(size);
 	}
 	return 0;
@@ -161,7 +153,7 @@ static int check_keys(json_t *object, bool named, const char *where, struct erro
 	json_t *value;
 
 	if (!json_is_object(object))
-		return error_set(error, ERROR_FILE, "%s: a parameter must be an object", where);
+		return REFUSE(ERROR_FILE, "a parameter must be an object");
 	json_object_foreach(object, key, value)
 	{
 		bool known = false;
@@ -169,10 +161,10 @@ static int check_keys(json_t *object, bool named, const char *where, struct erro
 		for (size_t i = named ? 0 : 1; i < ARRAY_SIZE(keys) && !known; i++)
 			known = strcmp(keys[i], key) == 0;
 		if (!known)
-			return error_set(error, ERROR_FILE,
-					 "%s: the key \"%.60s\" is unknown; %s\"shape\", \"dtype\" "
-					 "and \"bytes\" are known",
-					 where, key, named ? "\"name\", " : "");
+			return REFUSE(ERROR_FILE,
+				      "the key \"%.60s\" is unknown; %s\"shape\", \"dtype\" "
+				      "and \"bytes\" are known",
+				      key, named ? "\"name\", " : "");
 	}
 	return 0;
 }
@@ -191,12 +183,11 @@ static int read_param(struct live *live, json_t *object, const char *name, const
 	if (!name) {
 		name = json_string_value(json_object_get(object, "name"));
 		if (!name)
-			return error_set(error, ERROR_FILE, "%s: \"name\" must be a string", where);
+			return REFUSE(ERROR_FILE, "\"name\" must be a string");
 	}
 	dtype = json_object_get(object, "dtype");
 	if (!json_is_string(dtype))
-		return error_set(error, ERROR_FILE, "%s: \"dtype\" of %.200s must be a string",
-				 where, name);
+		return REFUSE(ERROR_FILE, "\"dtype\" of %.200s must be a string", name);
 	rc = read_shape(json_object_get(object, "shape"), shape, &dims, where, error);
 	if (!rc)
 		rc = live_add(live, name, json_string_value(dtype), dims, shape, where, error);
@@ -204,15 +195,12 @@ static int read_param(struct live *live, json_t *object, const char *name, const
 	if (rc || !bytes)
 		return rc;
 	if (!json_is_integer(bytes) || json_integer_value(bytes) < 0)
-		return error_set(error, ERROR_FILE,
-				 "%s: \"bytes\" of %.200s must be a whole number, 0 or more", where,
-				 name);
+		return REFUSE(ERROR_FILE, "\"bytes\" of %.200s must be a whole number, 0 or more",
+			      name);
 	if ((uint64_t)json_integer_value(bytes) != live->params.items[live->params.count - 1].bytes)
-		return error_set(
-			error, ERROR_FILE,
-			"%s: %.200s says %lld bytes; its shape and dtype make %llu", where, name,
-			(long long)json_integer_value(bytes),
-			(unsigned long long)live->params.items[live->params.count - 1].bytes);
+		return REFUSE(ERROR_FILE, "%.200s says %lld bytes; its shape and dtype make %llu",
+			      name, (long long)json_integer_value(bytes),
+			      (unsigned long long)live->params.items[live->params.count - 1].bytes);
 	return 0;
 }
 
@@ -256,36 +244,42 @@ static bool blank(const char *text, size_t bytes)
 	return true;
 }
 
+/* NULL at the end. */
+static const char *next_line(const char **text, size_t *bytes, size_t *length)
+{
+	const char *line = *text, *end = memchr(line, '\n', *bytes);
+	size_t taken = end ? (size_t)(end - line) + 1 : *bytes;
+
+	*length = end ? taken - 1 : taken;
+	*text += taken;
+	*bytes -= taken;
+	return taken ? line : NULL;
+}
+
 static int bad_json(const char *where, const json_error_t *trouble, struct error *error)
 {
-	return error_set(error, ERROR_FILE, "%s: no JSON (column %d): %s", where, trouble->column,
-			 trouble->text);
+	return REFUSE(ERROR_FILE, "no JSON (column %d): %s", trouble->column, trouble->text);
 }
 
 static int read_lines(struct live *live, const char *text, size_t bytes, const char *where,
 		      struct error *error)
 {
 	char place[PLACE_BYTES];
-	size_t number = 0;
+	size_t number = 0, length;
+	const char *line;
 	int rc = 0;
 
-	while (bytes && !rc) {
-		const char *end = memchr(text, '\n', bytes);
-		size_t length = end ? (size_t)(end - text) : bytes;
+	while (!rc && (line = next_line(&text, &bytes, &length))) {
 		json_error_t trouble;
 		json_t *object;
 
-		number++;
-		snprintf(place, sizeof(place), "%.256s: line %zu", where, number);
-		if (!blank(text, length)) {
-			object = json_loadb(text, length, JSON_REJECT_DUPLICATES, &trouble);
-			rc = object ? read_param(live, object, NULL, place, error)
-				    : bad_json(place, &trouble, error);
-			json_decref(object);
-		}
-		length += end ? 1 : 0;
-		text += length;
-		bytes -= length;
+		snprintf(place, sizeof(place), "%.256s: line %zu", where, ++number);
+		if (blank(line, length))
+			continue;
+		object = json_loadb(line, length, JSON_REJECT_DUPLICATES, &trouble);
+		rc = object ? read_param(live, object, NULL, place, error)
+			    : bad_json(place, &trouble, error);
+		json_decref(object);
 	}
 	return rc;
 }
@@ -298,22 +292,17 @@ static bool is_param(const json_t *value)
 
 static bool first_line_is_param(const char *text, size_t bytes)
 {
-	while (bytes) {
-		const char *end = memchr(text, '\n', bytes);
-		size_t length = end ? (size_t)(end - text) : bytes;
+	const char *line;
+	size_t length = 0;
 
-		if (!blank(text, length)) {
-			json_t *value = json_loadb(text, length, 0, NULL);
-			bool param = is_param(value);
+	do
+		line = next_line(&text, &bytes, &length);
+	while (line && blank(line, length));
+	json_t *value = line ? json_loadb(line, length, 0, NULL) : NULL;
+	bool param = is_param(value);
 
-			json_decref(value);
-			return param;
-		}
-		length += end ? 1 : 0;
-		text += length;
-		bytes -= length;
-	}
-	return false;
+	json_decref(value);
+	return param;
 }
 
 static int read_any(struct live *live, const char *text, size_t bytes, const char *where,
@@ -348,12 +337,12 @@ int live_read(struct live *live, const char *bytes, size_t length, const char *w
 	int rc;
 
 	if (length > LIVE_BYTES_MAX)
-		return error_set(error, ERROR_LIMIT,
-				 "%s: %zu bytes are too many for a list of parameters; at most %u",
-				 where, length, LIVE_BYTES_MAX);
+		return REFUSE(ERROR_LIMIT,
+			      "%zu bytes are too many for a list of parameters; at most %u", length,
+			      LIVE_BYTES_MAX);
 	rc = read_any(live, bytes ? bytes : "", length, where, error);
 	if (!rc && !live->params.count)
-		rc = error_set(error, ERROR_FILE, "%s: no parameter in it", where);
+		rc = REFUSE(ERROR_FILE, "no parameter in it");
 	if (rc)
 		live_fini(live);
 	return rc;
@@ -373,8 +362,7 @@ int live_read_file(struct live *live, const char *path, struct error *error)
 
 void live_fini(struct live *live)
 {
-	for (size_t i = 0; i < live->params.count; i++)
-		memory_free(live->params.items[i].name);
+	pool_free(&live->pool);
 	array_free(&live->params);
 	strmap_fini(&live->names);
 	*live = (struct live){0};

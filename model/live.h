@@ -18,6 +18,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "base/pool.h"
 #include "job/layout.h"
 #include "job/strmap.h"
 #include <stddef.h>
@@ -38,6 +39,7 @@ struct live_param {
 
 /* Zeroed: empty. */
 struct live {
+	struct pool pool;                /* owns the names */
 	ARRAY(struct live_param) params; /* as the list has them */
 	struct strmap names;             /* to the index */
 };
@@ -54,6 +56,7 @@ void live_fini(struct live *live);
 
 /* Zeroed before live_compare; strings are owned by the report. */
 struct live_report {
+	struct pool pool;          /* owns the strings */
 	ARRAY(char *) differences; /* one line each: the name, what the layout has, what the
 				      engine has, and the option that would agree where one is known */
 	ARRAY(char *) left_alone;  /* names of engine parameters that have no source by design */

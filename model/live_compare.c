@@ -24,13 +24,6 @@ struct difference {
 	const struct live *live;
 };
 
-static bool ends(const char *name, const char *tail)
-{
-	size_t n = strlen(name), m = strlen(tail);
-
-	return n >= m && strcmp(name + n - m, tail) == 0;
-}
-
 /* ---- what has no source by design ---- */
 
 /* Scales of an fp8 KV cache and what is computed from the config: no tensor has them. */
@@ -44,7 +37,7 @@ static bool has_no_source(const char *name)
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(tails); i++)
-		if (ends(name, tails[i]))
+		if (text_ends(name, tails[i]))
 			return true;
 	return false;
 }
@@ -67,7 +60,8 @@ static bool gate(const struct difference *d, struct text *out)
 {
 	if (!d->here || !d->there || d->here->dtype == d->there->dtype ||
 	    d->there->dtype == DTYPE_NONE ||
-	    (!ends(d->name, "mlp.gate.weight") && !ends(d->name, "gate.e_score_correction_bias")))
+	    (!text_ends(d->name, "mlp.gate.weight") &&
+	     !text_ends(d->name, "gate.e_score_correction_bias")))
 		return false;
 	text_format(out, "gate=%s in --infer", dtype_name(d->there->dtype));
 	return true;
@@ -78,20 +72,15 @@ static bool indexer(const struct difference *d, struct text *out)
 	static const char fused[] = "indexer.wk_weights_proj.weight";
 	static const char *const apart[] = {"indexer.wk.weight", "indexer.wk.weight_scale_inv",
 					    "indexer.weights_proj.weight"};
-	bool engine_fused = !d->here && ends(d->name, fused);
+	bool engine_fused = !d->here && text_ends(d->name, fused);
 
 	for (size_t i = 0; i < ARRAY_SIZE(apart) && !engine_fused && d->here && !d->there; i++)
-		engine_fused = ends(d->name, apart[i]) &&
+		engine_fused = text_ends(d->name, apart[i]) &&
 			       has_param(d, strlen(d->name) - strlen(apart[i]), fused, true);
-	if (engine_fused) {
-		text_add(out, "indexer=fused in --infer");
-		return true;
-	}
-	if (d->here && !d->there && ends(d->name, fused)) {
-		text_add(out, "no indexer=fused in --infer");
-		return true;
-	}
-	return false;
+	if (!engine_fused && (!d->here || d->there || !text_ends(d->name, fused)))
+		return false;
+	text_add(out, engine_fused ? "indexer=fused in --infer" : "no indexer=fused in --infer");
+	return true;
 }
 
 /* The difference is called by `one`, and the same parameter by `other` is on the other side. */
@@ -116,16 +105,13 @@ static bool names(const struct difference *d, struct text *out)
 	if (d->here && d->there)
 		return false;
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-		if (other_name(d, rows[i].vllm, rows[i].sglang, d->here != NULL)) {
-			text_add(out,
-				 d->here ? "names=sglang in --infer" : "names=vllm in --infer");
-			return true;
-		}
-		if (other_name(d, rows[i].sglang, rows[i].vllm, d->here != NULL)) {
-			text_add(out,
-				 d->here ? "names=vllm in --infer" : "names=sglang in --infer");
-			return true;
-		}
+		bool vllm = other_name(d, rows[i].vllm, rows[i].sglang, d->here != NULL);
+
+		if (!vllm && !other_name(d, rows[i].sglang, rows[i].vllm, d->here != NULL))
+			continue;
+		text_add(out, vllm == (d->here != NULL) ? "names=sglang in --infer"
+							: "names=vllm in --infer");
+		return true;
 	}
 	return false;
 }
@@ -190,7 +176,7 @@ static bool fp8(const struct difference *d, struct text *out)
 {
 	static const char tail[] = "_scale_inv";
 	char weight[LIVE_NAME_MAX];
-	bool scale = ends(d->name, tail);
+	bool scale = text_ends(d->name, tail);
 
 	snprintf(weight, sizeof(weight), "%.*s",
 		 (int)(strlen(d->name) - (scale ? sizeof(tail) - 1 : 0)), d->name);
@@ -218,9 +204,9 @@ static bool fp8(const struct difference *d, struct text *out)
 
 static bool vocabulary(const struct difference *d, struct text *out)
 {
-	bool head = ends(d->name, "lm_head.weight");
+	bool head = text_ends(d->name, "lm_head.weight");
 
-	if (!d->here || !d->there || (!head && !ends(d->name, "embed_tokens.weight")) ||
+	if (!d->here || !d->there || (!head && !text_ends(d->name, "embed_tokens.weight")) ||
 	    d->there->dims != 2 || d->there->shape[1] != d->here->shape[1] ||
 	    d->there->shape[0] == d->here->shape[0])
 		return false;
@@ -267,26 +253,12 @@ static void add_shape(struct text *out, const char *dtype, uint32_t dims, const 
 	text_add(out, "]");
 }
 
-static int keep_line(struct live_report *report, struct text *text, struct error *error)
-{
-	char **line = text_ok(text) ? array_push(&report->differences) : NULL;
-
-	if (line)
-		*line = memory_string(text_string(text));
-	if (line && !*line)
-		report->differences.count--;
-	if (!line || !*line) {
-		text_fini(text);
-		return memory_error(error, "comparing an engine's parameters", text->bytes);
-	}
-	text_fini(text);
-	return 0;
-}
-
 static int add_difference(struct live_report *report, const struct difference *d, const char *more,
 			  struct error *error)
 {
 	struct text line = {0};
+	char *copy;
+	int rc = 0;
 
 	text_format(&line, "%s: ", d->name);
 	if (d->here)
@@ -301,7 +273,11 @@ static int add_difference(struct live_report *report, const struct difference *d
 	text_add(&line, " in the engine");
 	add_hint(d, &line);
 	text_add(&line, more);
-	return keep_line(report, &line, error);
+	copy = pool_string(&report->pool, text_string(&line));
+	if (!text_ok(&line) || !copy || !array_add(&report->differences, copy))
+		rc = memory_error(error, "comparing an engine's parameters", line.bytes);
+	text_fini(&line);
+	return rc;
 }
 
 /* "; the closest are .." of what the engine lacks, for a name that the layout lacks. */
@@ -355,13 +331,10 @@ static int compare_known(const struct live *live, const struct layout *layout,
 
 static int leave_alone(struct live_report *report, const char *name, struct error *error)
 {
-	char *copy = memory_string(name), **place = copy ? array_push(&report->left_alone) : NULL;
+	char *copy = pool_string(&report->pool, name);
 
-	if (place) {
-		*place = copy;
+	if (copy && array_add(&report->left_alone, copy))
 		return 0;
-	}
-	memory_free(copy);
 	return memory_error(error, "comparing an engine's parameters", strlen(name) + 1);
 }
 
@@ -408,10 +381,7 @@ int live_compare(const struct live *live, const struct layout *layout, struct li
 
 void live_report_fini(struct live_report *report)
 {
-	for (size_t i = 0; i < report->differences.count; i++)
-		memory_free(report->differences.items[i]);
-	for (size_t i = 0; i < report->left_alone.count; i++)
-		memory_free(report->left_alone.items[i]);
+	pool_free(&report->pool);
 	array_free(&report->differences);
 	array_free(&report->left_alone);
 	*report = (struct live_report){0};

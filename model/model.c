@@ -31,11 +31,9 @@ static int add_tensor(void *context, const struct model_tensor *tensor, bool mtp
 
 	if (!rule_name(rule->tensor, (uint64_t)tensor->layer, tensor->expert, tensor->scale, name))
 		return error_set(fill->error, ERROR_INTERNAL, "row %s makes no name", rule->tensor);
-	copy = memory_string(name);
-	if (!copy || !strmap_put(&model->names, copy, (uint32_t)model->all_count)) {
-		memory_free(copy);
+	copy = pool_string(&model->pool, name);
+	if (!copy || !strmap_put(&model->names, copy, (uint32_t)model->all_count))
 		return memory_error(fill->error, "naming a tensor", strlen(name));
-	}
 	*added = *tensor;
 	added->name = copy;
 	model->all_count++;
@@ -51,7 +49,7 @@ static int add_tensors(struct model *model, struct error *error)
 
 	if (rc)
 		return rc;
-	model->tensors = memory_zalloc(totals[1].tensors, sizeof(*model->tensors));
+	model->tensors = pool_array(&model->pool, totals[1].tensors, sizeof(*model->tensors));
 	if (!model->tensors)
 		return memory_error(error, "opening a model",
 				    totals[1].tensors * sizeof(*model->tensors));
@@ -73,7 +71,7 @@ int model_from_config(struct model **model, const char *name, const struct model
 	if (!made)
 		return memory_error(error, "opening a model", sizeof(*made));
 	made->config = *config;
-	made->name = memory_string(name);
+	made->name = pool_string(&made->pool, name);
 	if (!made->name)
 		rc = memory_error(error, "opening a model", strlen(name));
 	else
@@ -92,10 +90,7 @@ void model_close(struct model **model)
 	if (!old)
 		return;
 	strmap_fini(&old->names);
-	for (size_t i = 0; i < old->all_count; i++)
-		memory_free((char *)(uintptr_t)old->tensors[i].name);
-	memory_free(old->tensors);
-	memory_free(old->name);
+	pool_free(&old->pool);
 	memory_free(old);
 }
 
@@ -170,7 +165,7 @@ static int open_file(struct model **model, const char *path, struct error *error
 	if (rc)
 		return rc;
 	if (!realpath(path, whole))
-		return error_set_errno(error, ERROR_IO, errno, "cannot resolve %s", path);
+		return file_error(error, "resolve", path);
 	return model_from_config(model, folder_label(whole), &config, error);
 }
 
@@ -184,8 +179,7 @@ int model_open(struct model **model, const char *name_or_path, struct error *err
 	if (!strchr(name_or_path, '/') && name_or_path[0] != '.')
 		return open_builtin(model, name_or_path, error);
 	if (stat(name_or_path, &status) != 0)
-		return error_set_errno(error, ERROR_IO, errno, "cannot read the model at %s",
-				       name_or_path);
+		return file_error(error, "read the model at", name_or_path);
 	if (!S_ISDIR(status.st_mode))
 		return open_file(model, name_or_path, error);
 	path = memory_format("%s/config.json", name_or_path);

@@ -14,6 +14,7 @@
 #define MODEL_MODEL_H
 
 #include "base/error.h"
+#include "base/pool.h"
 #include "job/layout.h"
 #include "job/parallel.h"
 #include "job/strmap.h"
@@ -68,6 +69,7 @@ struct model_total {
 };
 
 struct model {
+	struct pool pool;      /* owns the tensors, their names and its own */
 	char *name;            /* "Qwen2.5-0.5B", or the folder's name: the label of dumps */
 	struct model_config config;
 	/* Checkpoint order, tensor_count of them; then up to all_count those of MTP layers, which

@@ -11,26 +11,19 @@ struct place rank_place(const struct infer_spec *infer, uint32_t engine_rank, en
 					   ? in_attention
 					   : (struct place){engine_rank, infer->tp, false};
 
-	switch (group) {
-	case GROUP_ATTENTION:
-		return in_attention;
-	case GROUP_EMBEDDING:
-		return infer->embed_replicated ? alone : in_attention;
-	case GROUP_LM_HEAD:
-		return infer->dp_lm_head ? in_attention : in_tp;
-	case GROUP_DENSE:
-		return infer->moe_dense_tp ? alone : in_tp;
-	case GROUP_SHARED:
-		if (infer->fuse_shared)
-			return in_expert;
-		return infer->a2a ? alone : in_tp;
-	case GROUP_EXPERT:
-		return in_expert;
-	case GROUP_TP:
-	case GROUP_COUNT:
-		break;
-	}
-	return in_tp;
+	const struct place places[GROUP_COUNT] = {
+		[GROUP_TP] = in_tp,
+		[GROUP_ATTENTION] = in_attention,
+		[GROUP_EMBEDDING] = infer->embed_replicated ? alone : in_attention,
+		[GROUP_LM_HEAD] = infer->dp_lm_head ? in_attention : in_tp,
+		[GROUP_DENSE] = infer->moe_dense_tp ? alone : in_tp,
+		[GROUP_SHARED] = infer->fuse_shared ? in_expert
+				 : infer->a2a	    ? alone
+						    : in_tp,
+		[GROUP_EXPERT] = in_expert,
+	};
+
+	return places[group];
 }
 
 struct owned rank_experts(const struct infer_spec *infer, uint32_t engine_rank, uint64_t experts)

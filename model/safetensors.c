@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/safetensors.h"
 
-#include "base/memory.h"
+#include "base/compare.h"
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -16,10 +16,13 @@ struct reader {
 	struct error *error;
 };
 
+/* An error that begins with the name of what is read. */
+#define REFUSE(code, format, ...) \
+	error_set(reader->error, code, "%s: " format, reader->where, ##__VA_ARGS__)
+
 static int bad_tensor(const struct reader *reader, const char *name, const char *problem)
 {
-	return error_set(reader->error, ERROR_FILE, "%s: tensor %.200s: %s", reader->where, name,
-			 problem);
+	return REFUSE(ERROR_FILE, "tensor %.200s: %s", name, problem);
 }
 
 /* Names go into messages and dumps, a line each. */
@@ -28,20 +31,17 @@ static int check_name(const struct reader *reader, const char *name)
 	size_t length = strlen(name);
 
 	if (length == 0)
-		return error_set(reader->error, ERROR_FILE, "%s: a tensor has an empty name",
-				 reader->where);
+		return REFUSE(ERROR_FILE, "a tensor has an empty name");
 	if (length > SAFETENSORS_NAME_MAX)
-		return error_set(
-			reader->error, ERROR_FILE,
-			"%s: a tensor's name (%.60s...) has %zu bytes; at most %u are possible",
-			reader->where, name, length, SAFETENSORS_NAME_MAX);
+		return REFUSE(ERROR_FILE,
+			      "a tensor's name (%.60s...) has %zu bytes; at most %u are possible",
+			      name, length, SAFETENSORS_NAME_MAX);
 	for (const char *at = name; *at; at++)
 		if ((unsigned char)*at < 0x20 || *at == 0x7f)
-			return error_set(
-				reader->error, ERROR_FILE,
-				"%s: a tensor's name has the control character 0x%02x at byte "
-				"%td",
-				reader->where, (unsigned char)*at, at - name);
+			return REFUSE(ERROR_FILE,
+				      "a tensor's name has the control character 0x%02x at byte "
+				      "%td",
+				      (unsigned char)*at, at - name);
 	return 0;
 }
 
@@ -54,9 +54,8 @@ static int read_dtype(const struct reader *reader, const char *name, const json_
 		return bad_tensor(reader, name, "dtype is missing or not a string");
 	entry->dtype = dtype_from_name(text);
 	if (entry->dtype == DTYPE_NONE)
-		return error_set(reader->error, ERROR_FILE,
-				 "%s: tensor %.200s: dtype %.40s is not known here", reader->where,
-				 name, text);
+		return REFUSE(ERROR_FILE, "tensor %.200s: dtype %.40s is not known here", name,
+			      text);
 	return 0;
 }
 
@@ -69,10 +68,9 @@ static int read_shape(const struct reader *reader, const char *name, const json_
 	if (!json_is_array(value))
 		return bad_tensor(reader, name, "shape is missing or not a list");
 	if (dims > BOX_DIMS_MAX)
-		return error_set(
-			reader->error, ERROR_FILE,
-			"%s: tensor %.200s: shape has %zu dimensions; at most %d are possible",
-			reader->where, name, dims, BOX_DIMS_MAX);
+		return REFUSE(ERROR_FILE,
+			      "tensor %.200s: shape has %zu dimensions; at most %d are possible",
+			      name, dims, BOX_DIMS_MAX);
 	*bytes = dtype_bytes(entry->dtype);
 	for (size_t d = 0; d < dims; d++) {
 		const json_t *size = json_array_get(value, d);
@@ -102,21 +100,21 @@ static int read_offsets(const struct reader *reader, const char *name, const jso
 	entry->begin = (uint64_t)json_integer_value(begin);
 	entry->end = (uint64_t)json_integer_value(end);
 	if (entry->begin > entry->end)
-		return error_set(reader->error, ERROR_FILE,
-				 "%s: tensor %.200s: data_offsets run backwards, from %" PRIu64
-				 " to %" PRIu64,
-				 reader->where, name, entry->begin, entry->end);
+		return REFUSE(ERROR_FILE,
+			      "tensor %.200s: data_offsets run backwards, from %" PRIu64
+			      " to %" PRIu64,
+			      name, entry->begin, entry->end);
 	if (entry->end > reader->data_bytes)
-		return error_set(reader->error, ERROR_FILE,
-				 "%s: tensor %.200s ends at data byte %" PRIu64
-				 ", but the file holds %" PRIu64
-				 ": it was cut short or its header is wrong",
-				 reader->where, name, entry->end, reader->data_bytes);
+		return REFUSE(ERROR_FILE,
+			      "tensor %.200s ends at data byte %" PRIu64
+			      ", but the file holds %" PRIu64
+			      ": it was cut short or its header is wrong",
+			      name, entry->end, reader->data_bytes);
 	if (entry->end - entry->begin != bytes)
-		return error_set(reader->error, ERROR_FILE,
-				 "%s: tensor %.200s: data_offsets span %" PRIu64
-				 " bytes, but its shape and dtype need %" PRIu64,
-				 reader->where, name, entry->end - entry->begin, bytes);
+		return REFUSE(ERROR_FILE,
+			      "tensor %.200s: data_offsets span %" PRIu64
+			      " bytes, but its shape and dtype need %" PRIu64,
+			      name, entry->end - entry->begin, bytes);
 	return 0;
 }
 
@@ -134,12 +132,13 @@ static int read_entry(const struct reader *reader, const char *name, json_t *val
 		rc = bad_tensor(reader, name, "its description is not an object");
 	if (rc)
 		return rc;
-	json_object_foreach(value, key, unused) if (
-		strcmp(key, "dtype") != 0 && strcmp(key, "shape") != 0 &&
-		strcmp(key, "data_offsets") !=
-			0) return error_set(reader->error, ERROR_FILE,
-					    "%s: tensor %.200s has an unknown field %.60s",
-					    reader->where, name, key);
+	json_object_foreach(
+		value, key,
+		unused) if (strcmp(key, "dtype") != 0 && strcmp(key, "shape") != 0 &&
+			    strcmp(key, "data_offsets") !=
+				    0) return REFUSE(ERROR_FILE,
+						     "tensor %.200s has an unknown field %.60s",
+						     name, key);
 	rc = read_dtype(reader, name, json_object_get(value, "dtype"), entry);
 	if (rc == 0)
 		rc = read_shape(reader, name, json_object_get(value, "shape"), entry, &bytes);
@@ -148,11 +147,11 @@ static int read_entry(const struct reader *reader, const char *name, json_t *val
 				  entry);
 	if (rc)
 		return rc;
-	entry->name = memory_string(name);
-	if (!entry->name)
-		return memory_error(reader->error, "reading a safetensors header", strlen(name));
+	entry->name = pool_string(&out->pool, name);
 	out->count++;
-	return 0;
+	return entry->name
+		       ? 0
+		       : memory_error(reader->error, "reading a safetensors header", strlen(name));
 }
 
 static int read_notes(const struct reader *reader, json_t *value, struct safetensors *out)
@@ -161,9 +160,8 @@ static int read_notes(const struct reader *reader, json_t *value, struct safeten
 	json_t *text;
 
 	if (!json_is_object(value))
-		return error_set(reader->error, ERROR_FILE, "%s: " METADATA_KEY " is not an object",
-				 reader->where);
-	out->notes = memory_zalloc(json_object_size(value), sizeof(*out->notes));
+		return REFUSE(ERROR_FILE, METADATA_KEY " is not an object");
+	out->notes = pool_array(&out->pool, json_object_size(value), sizeof(*out->notes));
 	if (!out->notes)
 		return memory_error(reader->error, "reading safetensors metadata",
 				    json_object_size(value) * sizeof(*out->notes));
@@ -172,13 +170,11 @@ static int read_notes(const struct reader *reader, json_t *value, struct safeten
 		struct safetensors_note *note = &out->notes[out->note_count];
 
 		if (!json_is_string(text))
-			return error_set(reader->error, ERROR_FILE,
-					 "%s: " METADATA_KEY ": %.100s is not a string",
-					 reader->where, key);
-		note->key = memory_string(key);
-		note->value = memory_string(json_string_value(text));
+			return REFUSE(ERROR_FILE, METADATA_KEY ": %.100s is not a string", key);
+		note->key = pool_string(&out->pool, key);
+		note->value = pool_string(&out->pool, json_string_value(text));
 		out->note_count++;
-		if (!note->key || !note->value)
+		if (!pool_ok(&out->pool))
 			return memory_error(reader->error, "reading safetensors metadata",
 					    strlen(key));
 	}
@@ -191,11 +187,8 @@ static int by_place(const void *left, const void *right)
 {
 	const struct safetensors_entry *a = left, *b = right;
 
-	if (a->begin != b->begin)
-		return a->begin < b->begin ? -1 : 1;
-	if (a->end != b->end)
-		return a->end < b->end ? -1 : 1;
-	return strcmp(a->name, b->name);
+	return compare_u64(a->begin, b->begin) ?: compare_u64(a->end, b->end) ?:
+	       strcmp(a->name, b->name);
 }
 
 /* Back to back from the data's first byte to its last. */
@@ -207,23 +200,21 @@ static int check_tiling(const struct reader *reader, const struct safetensors *f
 		const struct safetensors_entry *entry = &file->entries[i];
 
 		if (entry->begin < at)
-			return error_set(
-				reader->error, ERROR_FILE,
-				"%s: tensors %.200s and %.200s overlap at data byte %" PRIu64,
-				reader->where, file->entries[i - 1].name, entry->name,
-				entry->begin);
+			return REFUSE(ERROR_FILE,
+				      "tensors %.200s and %.200s overlap at data byte %" PRIu64,
+				      file->entries[i - 1].name, entry->name, entry->begin);
 		if (entry->begin > at)
-			return error_set(reader->error, ERROR_FILE,
-					 "%s: data bytes %" PRIu64 " to %" PRIu64
-					 " before tensor %.200s belong to no tensor",
-					 reader->where, at, entry->begin, entry->name);
+			return REFUSE(ERROR_FILE,
+				      "data bytes %" PRIu64 " to %" PRIu64
+				      " before tensor %.200s belong to no tensor",
+				      at, entry->begin, entry->name);
 		at = entry->end;
 	}
 	if (at < reader->data_bytes)
-		return error_set(reader->error, ERROR_FILE,
-				 "%s: data bytes %" PRIu64 " to %" PRIu64
-				 " at the file's end belong to no tensor",
-				 reader->where, at, reader->data_bytes);
+		return REFUSE(ERROR_FILE,
+			      "data bytes %" PRIu64 " to %" PRIu64
+			      " at the file's end belong to no tensor",
+			      at, reader->data_bytes);
 	return 0;
 }
 
@@ -233,7 +224,7 @@ static int read_header(const struct reader *reader, json_t *root, struct safeten
 	json_t *value;
 	int rc = 0;
 
-	out->entries = memory_zalloc(json_object_size(root), sizeof(*out->entries));
+	out->entries = pool_array(&out->pool, json_object_size(root), sizeof(*out->entries));
 	if (!out->entries)
 		return memory_error(reader->error, "reading a safetensors header",
 				    json_object_size(root) * sizeof(*out->entries));
@@ -295,14 +286,7 @@ int safetensors_decode(const unsigned char *data, uint64_t bytes, const char *wh
 
 void safetensors_fini(struct safetensors *file)
 {
-	for (size_t i = 0; i < file->count; i++)
-		memory_free(file->entries[i].name);
-	for (size_t i = 0; i < file->note_count; i++) {
-		memory_free(file->notes[i].key);
-		memory_free(file->notes[i].value);
-	}
-	memory_free(file->entries);
-	memory_free(file->notes);
+	pool_free(&file->pool);
 	*file = (struct safetensors){0};
 }
 

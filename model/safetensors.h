@@ -20,6 +20,7 @@
 #include "job/box.h"
 #include "job/dtype.h"
 #include "base/error.h"
+#include "base/pool.h"
 #include "base/text.h"
 #include <stddef.h>
 #include <stdint.h>
@@ -41,6 +42,7 @@ struct safetensors_note {
 };
 
 struct safetensors {
+	struct pool pool;      /* owns all of it */
 	struct safetensors_entry *entries; /* by place in the file */
 	size_t count;
 	struct safetensors_note *notes;
@@ -64,6 +66,7 @@ int safetensors_encode(const struct safetensors_entry *entries, size_t count,
 
 /* model.safetensors.index.json: which file holds which tensor. */
 struct safetensors_index {
+	struct pool pool;      /* owns all of it */
 	char **files;          /* ascending; plain names, without a folder */
 	size_t file_count;
 	struct safetensors_index_entry {

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/safetensors.h"
 
-#include "base/memory.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define ENDING ".safetensors"
+
+/* An error that begins with the name of what is read. */
+#define REFUSE(code, format, ...) error_set(error, code, "%s: " format, where, ##__VA_ARGS__)
 
 /* An index comes from elsewhere: it may only lead to a file beside itself. */
 static bool plain_file_name(const char *name)
@@ -30,16 +32,12 @@ static int by_name(const void *left, const void *right)
 static int collect_files(const json_t *map, struct safetensors_index *out, struct error *error)
 {
 	size_t count = json_object_size(map), n = 0;
-	const char *key, **names;
+	const char *key, **names = pool_array(&out->pool, count, sizeof(*names));
 	json_t *value;
-	int rc = 0;
 
-	names = memory_zalloc(count, sizeof(*names));
-	out->files = memory_zalloc(count, sizeof(*out->files));
-	if (!names || !out->files) {
-		memory_free(names);
+	out->files = pool_array(&out->pool, count, sizeof(*out->files));
+	if (!pool_ok(&out->pool))
 		return memory_error(error, "reading a safetensors index", count * sizeof(*names));
-	}
 	json_object_foreach((json_t *)(uintptr_t)map, key, value) names[n++] =
 		json_string_value(value);
 	if (n)
@@ -47,15 +45,11 @@ static int collect_files(const json_t *map, struct safetensors_index *out, struc
 	for (size_t i = 0; i < n; i++) {
 		if (i && strcmp(names[i], names[i - 1]) == 0)
 			continue;
-		out->files[out->file_count] = memory_string(names[i]);
-		if (!out->files[out->file_count]) {
-			rc = memory_error(error, "reading a safetensors index", strlen(names[i]));
-			break;
-		}
-		out->file_count++;
+		out->files[out->file_count++] = pool_string(&out->pool, names[i]);
+		if (!pool_ok(&out->pool))
+			return memory_error(error, "reading a safetensors index", strlen(names[i]));
 	}
-	memory_free(names);
-	return rc;
+	return 0;
 }
 
 static uint32_t file_number(const struct safetensors_index *index, const char *name)
@@ -72,22 +66,18 @@ static int check_map(const json_t *map, const char *where, struct error *error)
 	json_t *value;
 
 	if (!json_is_object(map))
-		return error_set(error, ERROR_FILE, "%s: weight_map is missing or not an object",
-				 where);
+		return REFUSE(ERROR_FILE, "weight_map is missing or not an object");
 	json_object_foreach((json_t *)(uintptr_t)map, key, value)
 	{
 		file = json_string_value(value);
 		if (!file)
-			return error_set(
-				error, ERROR_FILE,
-				"%s: weight_map: the file of tensor %.200s is not a string", where,
-				key);
+			return REFUSE(ERROR_FILE,
+				      "weight_map: the file of tensor %.200s is not a string", key);
 		if (!plain_file_name(file))
-			return error_set(
-				error, ERROR_FILE,
-				"%s: weight_map: tensor %.200s is in file '%.200s', which is not "
-				"the plain name of a " ENDING " file beside the index",
-				where, key, file);
+			return REFUSE(ERROR_FILE,
+				      "weight_map: tensor %.200s is in file '%.200s', which is not "
+				      "the plain name of a " ENDING " file beside the index",
+				      key, file);
 	}
 	return 0;
 }
@@ -104,7 +94,7 @@ static int read_index(const json_t *root, const char *where, struct safetensors_
 		rc = collect_files(map, out, error);
 	if (rc)
 		return rc;
-	out->entries = memory_zalloc(json_object_size(map), sizeof(*out->entries));
+	out->entries = pool_array(&out->pool, json_object_size(map), sizeof(*out->entries));
 	if (!out->entries)
 		return memory_error(error, "reading a safetensors index",
 				    json_object_size(map) * sizeof(*out->entries));
@@ -113,10 +103,10 @@ static int read_index(const json_t *root, const char *where, struct safetensors_
 		struct safetensors_index_entry *entry = &out->entries[out->count];
 
 		entry->file = file_number(out, json_string_value(value));
-		entry->name = memory_string(key);
+		entry->name = pool_string(&out->pool, key);
+		out->count++;
 		if (!entry->name)
 			return memory_error(error, "reading a safetensors index", strlen(key));
-		out->count++;
 	}
 	return 0;
 }
@@ -130,13 +120,13 @@ int safetensors_index_decode(const char *text, size_t bytes, const char *where,
 
 	*out = (struct safetensors_index){0};
 	if (bytes > SAFETENSORS_HEADER_MAX)
-		return error_set(error, ERROR_FILE,
-				 "%s: %zu bytes are too many for an index; at most %u are possible",
-				 where, bytes, SAFETENSORS_HEADER_MAX);
+		return REFUSE(ERROR_FILE,
+			      "%zu bytes are too many for an index; at most %u are possible", bytes,
+			      SAFETENSORS_HEADER_MAX);
 	root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &json_error);
 	if (!root)
-		return error_set(error, ERROR_FILE, "%s: not JSON at byte %d (line %d): %s", where,
-				 json_error.position, json_error.line, json_error.text);
+		return REFUSE(ERROR_FILE, "not JSON at byte %d (line %d): %s", json_error.position,
+			      json_error.line, json_error.text);
 	rc = read_index(root, where, out, error);
 	json_decref(root);
 	if (rc)
@@ -146,11 +136,6 @@ int safetensors_index_decode(const char *text, size_t bytes, const char *where,
 
 void safetensors_index_fini(struct safetensors_index *index)
 {
-	for (size_t i = 0; i < index->file_count; i++)
-		memory_free(index->files[i]);
-	for (size_t i = 0; i < index->count; i++)
-		memory_free(index->entries[i].name);
-	memory_free(index->files);
-	memory_free(index->entries);
+	pool_free(&index->pool);
 	*index = (struct safetensors_index){0};
 }

@@ -103,61 +103,53 @@ size_t codec_least_bytes(const struct codec_record *record);
 #define CODEC_AT(owner, member, type)                                                       \
 	_Generic(((owner *)0)->member, type: offsetof(owner, member))
 
+#define FIELD_ROW(owner, name, type, of_kind, must, ...)                                    \
+	{.key = #name, .kind = of_kind, .offset = CODEC_AT(owner, name, type), .required = must, __VA_ARGS__}
 #define FIELD_BOOL(owner, name)                                                             \
-	{.key = #name, .kind = CODEC_BOOL, .offset = CODEC_AT(owner, name, bool),           \
-	 .limit = 1, .required = true}
+	FIELD_ROW(owner, name, bool, CODEC_BOOL, true, .limit = 1)
 #define FIELD_U32(owner, name, max)                                                         \
-	{.key = #name, .kind = CODEC_U32, .offset = CODEC_AT(owner, name, uint32_t),        \
-	 .limit = (max), .required = true}
+	FIELD_ROW(owner, name, uint32_t, CODEC_U32, true, .limit = (max))
 #define FIELD_OPTIONAL_U32(owner, name, max)                                                \
-	{.key = #name, .kind = CODEC_U32, .offset = CODEC_AT(owner, name, uint32_t),        \
-	 .limit = (max), .required = false}
-#define FIELD_U64(owner, name)                                                              \
-	{.key = #name, .kind = CODEC_U64, .offset = CODEC_AT(owner, name, uint64_t),        \
-	 .limit = UINT64_MAX, .required = true}
+	FIELD_ROW(owner, name, uint32_t, CODEC_U32, false, .limit = (max))
+#define FIELD_U64(owner, name) FIELD_LIMITED_U64(owner, name, UINT64_MAX)
+#define FIELD_LIMITED_U64(owner, name, max)                                                 \
+	FIELD_ROW(owner, name, uint64_t, CODEC_U64, true, .limit = (max))
 #define FIELD_CODE(owner, name)                                                             \
-	{.key = #name, .kind = CODEC_CODE, .offset = CODEC_AT(owner, name, int),            \
-	 .limit = LIMIT_CODE, .required = true}
+	FIELD_ROW(owner, name, int, CODEC_CODE, true, .limit = LIMIT_CODE)
 #define FIELD_TEXT(owner, name, bytes)                                                      \
-	{.key = #name, .kind = CODEC_TEXT, .offset = CODEC_AT(owner, name, char *),         \
-	 .limit = (bytes), .required = true}
-#define FIELD_ERROR_TEXT(owner, name)                                                         \
-	{.key = #name, .kind = CODEC_ERROR_TEXT, .offset = CODEC_AT(owner, name, char *),     \
-	 .limit = LIMIT_TEXT_BYTES, .required = true}
+	FIELD_ROW(owner, name, char *, CODEC_TEXT, true, .limit = (bytes))
+#define FIELD_ERROR_TEXT(owner, name)                                                       \
+	FIELD_ROW(owner, name, char *, CODEC_ERROR_TEXT, true, .limit = LIMIT_TEXT_BYTES)
 #define FIELD_LABEL(owner, name)                                                            \
-	{.key = #name, .kind = CODEC_LABEL, .offset = CODEC_AT(owner, name, char *),        \
-	 .limit = sizeof(((owner *)0)->name), .required = true}
-#define FIELD_DTYPE(owner, name)                                                            \
-	{.key = #name, .kind = CODEC_DTYPE, .offset = CODEC_AT(owner, name, enum dtype),    \
-	 .required = true}
-#define FIELD_DIGEST(owner, name)                                                           \
-	{.key = #name, .kind = CODEC_DIGEST, .offset = CODEC_AT(owner, name, struct digest),\
-	 .required = true}
+	FIELD_ROW(owner, name, char *, CODEC_LABEL, true, .limit = sizeof(((owner *)0)->name))
+#define FIELD_DTYPE(owner, name) FIELD_ROW(owner, name, enum dtype, CODEC_DTYPE, true, )
+#define FIELD_DIGEST(owner, name) FIELD_ROW(owner, name, struct digest, CODEC_DIGEST, true, )
 #define FIELD_BYTES(owner, name, length, max)                                               \
-	{.key = #name, .kind = CODEC_BYTES, .offset = CODEC_AT(owner, name, unsigned char *),\
-	 .count_offset = CODEC_AT(owner, length, size_t), .limit = (max), .required = true}
+	FIELD_ROW(owner, name, unsigned char *, CODEC_BYTES, true,                          \
+		  .count_offset = CODEC_AT(owner, length, size_t), .limit = (max))
 #define FIELD_SHAPE(owner, name, dims)                                                      \
-	{.key = #name, .kind = CODEC_SHAPE, .offset = CODEC_AT(owner, name, uint64_t *),    \
-	 .count_offset = CODEC_AT(owner, dims, uint32_t), .limit = BOX_DIMS_MAX,            \
-	 .required = true}
+	FIELD_ROW(owner, name, uint64_t *, CODEC_SHAPE, true,                               \
+		  .count_offset = CODEC_AT(owner, dims, uint32_t), .limit = BOX_DIMS_MAX)
 #define FIELD_BOX(owner, name)                                                              \
-	{.key = #name, .kind = CODEC_BOX, .offset = CODEC_AT(owner, name, struct box),      \
-	 .limit = 2 * BOX_DIMS_MAX, .required = true}
+	FIELD_ROW(owner, name, struct box, CODEC_BOX, true, .limit = 2 * BOX_DIMS_MAX)
 #define FIELD_RECORD(owner, name, type, rows)                                               \
-	{.key = #name, .kind = CODEC_RECORD, .offset = CODEC_AT(owner, name, type),         \
-	 .required = true, .record = &(rows)}
+	FIELD_ROW(owner, name, type, CODEC_RECORD, true, .record = &(rows))
+#define FIELD_LIST_ROW(owner, name, count, type, rows, max, must, adder)                    \
+	FIELD_ROW(owner, name, type *, CODEC_LIST, must,                                    \
+		  .count_offset = CODEC_AT(owner, count, size_t), .limit = (max),           \
+		  .record = &(rows), .add = (adder))
 #define FIELD_LIST(owner, name, count, type, rows, max)                                     \
-	{.key = #name, .kind = CODEC_LIST, .offset = CODEC_AT(owner, name, type *),         \
-	 .count_offset = CODEC_AT(owner, count, size_t), .limit = (max), .required = true,  \
-	 .record = &(rows)}
+	FIELD_LIST_ROW(owner, name, count, type, rows, max, true, NULL)
 #define FIELD_OPTIONAL_LIST(owner, name, count, type, rows, max)                            \
-	{.key = #name, .kind = CODEC_LIST, .offset = CODEC_AT(owner, name, type *),         \
-	 .count_offset = CODEC_AT(owner, count, size_t), .limit = (max), .required = false, \
-	 .record = &(rows)}
+	FIELD_LIST_ROW(owner, name, count, type, rows, max, false, NULL)
 #define FIELD_ADDED_LIST(owner, name, count, type, rows, max, adder)                        \
-	{.key = #name, .kind = CODEC_LIST, .offset = CODEC_AT(owner, name, type *),         \
-	 .count_offset = CODEC_AT(owner, count, size_t), .limit = (max), .required = true,  \
-	 .record = &(rows), .add = (adder)}
+	FIELD_LIST_ROW(owner, name, count, type, rows, max, true, adder)
+
+/* Where a field's member lies, and the count that belongs to it. */
+#define CODEC_MEMBER(type, field, item)                                                     \
+	((type *)(void *)((char *)(uintptr_t)(item) + (field)->offset))
+#define CODEC_COUNT(type, field, item)                                                      \
+	((type *)(void *)((char *)(uintptr_t)(item) + (field)->count_offset))
 
 #define CODEC_RECORD_OF(type, rows)                                                         \
 	.size = sizeof(type), .fields = (rows), .field_count = sizeof(rows) / sizeof((rows)[0])

@@ -8,41 +8,26 @@ typedef int copier(const struct codec_field *field, void *to, const void *from,
 		   struct error *error);
 typedef void freer(const struct codec_field *field, void *item);
 
-static char *member(const struct codec_field *field, void *item)
+static char *member(const struct codec_field *field, const void *item)
 {
-	return (char *)item + field->offset;
+	return CODEC_MEMBER(char, field, item);
 }
 
-static const char *member_of(const struct codec_field *field, const void *item)
+static size_t *count(const struct codec_field *field, const void *item)
 {
-	return (const char *)item + field->offset;
-}
-
-static size_t *count(const struct codec_field *field, void *item)
-{
-	return (size_t *)(void *)((char *)item + field->count_offset);
-}
-
-static size_t count_of(const struct codec_field *field, const void *item)
-{
-	return *(const size_t *)(const void *)((const char *)item + field->count_offset);
+	return CODEC_COUNT(size_t, field, item);
 }
 
 /* The owned pointer that TEXT, MESSAGE, BYTES and LIST members are. */
-static void **pointer(const struct codec_field *field, void *item)
+static void **pointer(const struct codec_field *field, const void *item)
 {
-	return (void **)(void *)member(field, item);
-}
-
-static const void *pointer_of(const struct codec_field *field, const void *item)
-{
-	return *(void *const *)(const void *)member_of(field, item);
+	return CODEC_MEMBER(void *, field, item);
 }
 
 static int copy_text(const struct codec_field *field, void *to, const void *from,
 		     struct error *error)
 {
-	const char *text = pointer_of(field, from);
+	const char *text = *pointer(field, from);
 
 	if (!text)
 		return 0;
@@ -54,21 +39,21 @@ static int copy_label(const struct codec_field *field, void *to, const void *fro
 		      struct error *error)
 {
 	(void)error;
-	memcpy(member(field, to), member_of(field, from), (size_t)field->limit);
+	memcpy(member(field, to), member(field, from), (size_t)field->limit);
 	return 0;
 }
 
 static int copy_bytes_field(const struct codec_field *field, void *to, const void *from,
 			    struct error *error)
 {
-	size_t bytes = count_of(field, from);
+	size_t bytes = *count(field, from);
 
 	if (bytes == 0)
 		return 0;
 	*pointer(field, to) = memory_alloc(bytes);
 	if (!*pointer(field, to))
 		return memory_error(error, field->key, bytes);
-	memcpy(*pointer(field, to), pointer_of(field, from), bytes);
+	memcpy(*pointer(field, to), *pointer(field, from), bytes);
 	*count(field, to) = bytes;
 	return 0;
 }
@@ -77,7 +62,7 @@ static int copy_shape(const struct codec_field *field, void *to, const void *fro
 		      struct error *error)
 {
 	(void)error;
-	memcpy(member(field, to), member_of(field, from), BOX_DIMS_MAX * sizeof(uint64_t));
+	memcpy(member(field, to), member(field, from), BOX_DIMS_MAX * sizeof(uint64_t));
 	memcpy((char *)to + field->count_offset, (const char *)from + field->count_offset,
 	       sizeof(uint32_t));
 	return 0;
@@ -86,15 +71,15 @@ static int copy_shape(const struct codec_field *field, void *to, const void *fro
 static int copy_record(const struct codec_field *field, void *to, const void *from,
 		       struct error *error)
 {
-	return codec_copy(field->record, member(field, to), member_of(field, from), error);
+	return codec_copy(field->record, member(field, to), member(field, from), error);
 }
 
 static int copy_list(const struct codec_field *field, void *to, const void *from,
 		     struct error *error)
 {
 	const struct codec_record *record = field->record;
-	const char *source = pointer_of(field, from);
-	size_t items = count_of(field, from);
+	const char *source = *pointer(field, from);
+	size_t items = *count(field, from);
 	char *target = NULL;
 	int rc = 0;
 
@@ -167,7 +152,7 @@ int codec_copy(const struct codec_record *record, void *to, const void *from, st
 		if (kinds[field->kind].copy)
 			rc = kinds[field->kind].copy(field, to, from, error);
 		else
-			memcpy(member(field, to), member_of(field, from), kinds[field->kind].plain);
+			memcpy(member(field, to), member(field, from), kinds[field->kind].plain);
 	}
 	return rc;
 }

@@ -7,9 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MEMBER(type, field, item) ((type *)((char *)(item) + (field)->offset))
-#define COUNT(type, field, item)  ((type *)((char *)(item) + (field)->count_offset))
-
 #define KEY_BYTES (LIMIT_KEY_BYTES + 1)
 #define PAIRS_MAX 64 /* fields of one map: the bits of the `seen` mask */
 
@@ -17,40 +14,37 @@ typedef void decoder(struct reader *reader, const struct codec_field *field, voi
 
 static void decode_bool(struct reader *reader, const struct codec_field *field, void *item)
 {
-	*MEMBER(bool, field, item) = reader_bool(reader);
+	*CODEC_MEMBER(bool, field, item) = reader_bool(reader);
 }
 
 static void decode_u32(struct reader *reader, const struct codec_field *field, void *item)
 {
-	*MEMBER(uint32_t, field, item) = (uint32_t)reader_uint(reader, field->limit);
+	*CODEC_MEMBER(uint32_t, field, item) = (uint32_t)reader_uint(reader, field->limit);
 }
 
 static void decode_u64(struct reader *reader, const struct codec_field *field, void *item)
 {
-	*MEMBER(uint64_t, field, item) = reader_uint(reader, field->limit);
+	*CODEC_MEMBER(uint64_t, field, item) = reader_uint(reader, field->limit);
 }
 
-static void decode_code(struct reader *reader, const struct codec_field *field, void *item)
+/* A copy of a view, with so many zero bytes behind it; NULL when anything failed. */
+static void *keep(struct reader *reader, const void *view, size_t length, size_t behind)
 {
-	*MEMBER(int, field, item) = (int)reader_uint(reader, field->limit);
+	char *copy = reader_ok(reader) ? memory_zalloc(1, length + behind) : NULL;
+
+	if (!reader_ok(reader))
+		return NULL;
+	if (!copy)
+		reader_no_memory(reader, length + behind);
+	return copy ? memcpy(copy, view, length) : NULL;
 }
 
 static void decode_text(struct reader *reader, const struct codec_field *field, void *item)
 {
 	const char *view;
 	size_t length = reader_text(reader, &view, (size_t)field->limit - 1);
-	char *text;
 
-	if (!reader_ok(reader))
-		return;
-	text = memory_alloc(length + 1);
-	if (!text) {
-		reader_no_memory(reader, length + 1);
-		return;
-	}
-	memcpy(text, view, length);
-	text[length] = '\0';
-	*MEMBER(char *, field, item) = text;
+	*CODEC_MEMBER(char *, field, item) = keep(reader, view, length, 1);
 }
 
 static void decode_label(struct reader *reader, const struct codec_field *field, void *item)
@@ -58,7 +52,7 @@ static void decode_label(struct reader *reader, const struct codec_field *field,
 	const char *view;
 	size_t length = reader_text(reader, &view, (size_t)field->limit - 1);
 
-	memcpy(MEMBER(char, field, item), view, length); /* the rest is zero already */
+	memcpy(CODEC_MEMBER(char, field, item), view, length); /* the rest is zero already */
 }
 
 static void decode_dtype(struct reader *reader, const struct codec_field *field, void *item)
@@ -73,7 +67,7 @@ static void decode_dtype(struct reader *reader, const struct codec_field *field,
 	dtype = dtype_from_name(name);
 	if (dtype == DTYPE_NONE)
 		reader_fail(reader, at, "this is no dtype; safetensors' names are needed, as BF16");
-	*MEMBER(enum dtype, field, item) = dtype;
+	*CODEC_MEMBER(enum dtype, field, item) = dtype;
 }
 
 static void decode_digest(struct reader *reader, const struct codec_field *field, void *item)
@@ -88,7 +82,7 @@ static void decode_digest(struct reader *reader, const struct codec_field *field
 	if (!reader_ok(reader))
 		return;
 	memcpy(halves, view, sizeof(halves));
-	*MEMBER(struct digest, field, item) =
+	*CODEC_MEMBER(struct digest, field, item) =
 		(struct digest){.high = be64toh(halves[0]), .low = be64toh(halves[1])};
 }
 
@@ -96,18 +90,10 @@ static void decode_bytes(struct reader *reader, const struct codec_field *field,
 {
 	const unsigned char *view;
 	size_t length = reader_bytes(reader, &view, (size_t)field->limit);
-	unsigned char *bytes;
+	void *bytes = length ? keep(reader, view, length, 0) : NULL;
 
-	if (!reader_ok(reader) || length == 0)
-		return;
-	bytes = memory_alloc(length);
-	if (!bytes) {
-		reader_no_memory(reader, length);
-		return;
-	}
-	memcpy(bytes, view, length);
-	*MEMBER(unsigned char *, field, item) = bytes;
-	*COUNT(size_t, field, item) = length;
+	*CODEC_MEMBER(void *, field, item) = bytes;
+	*CODEC_COUNT(size_t, field, item) = bytes ? length : 0;
 }
 
 static void decode_shape(struct reader *reader, const struct codec_field *field, void *item)
@@ -115,13 +101,13 @@ static void decode_shape(struct reader *reader, const struct codec_field *field,
 	size_t dims = reader_array(reader, field->limit, 1);
 
 	for (size_t d = 0; d < dims; d++)
-		MEMBER(uint64_t, field, item)[d] = reader_uint(reader, UINT64_MAX);
-	*COUNT(uint32_t, field, item) = (uint32_t)dims;
+		CODEC_MEMBER(uint64_t, field, item)[d] = reader_uint(reader, UINT64_MAX);
+	*CODEC_COUNT(uint32_t, field, item) = (uint32_t)dims;
 }
 
 static void decode_box(struct reader *reader, const struct codec_field *field, void *item)
 {
-	struct box *box = MEMBER(struct box, field, item);
+	struct box *box = CODEC_MEMBER(struct box, field, item);
 	size_t at = reader->at, numbers = reader_array(reader, field->limit, 1);
 
 	if (numbers == 0 || numbers % 2)
@@ -141,7 +127,7 @@ static void decode_box(struct reader *reader, const struct codec_field *field, v
 
 static void decode_record(struct reader *reader, const struct codec_field *field, void *item)
 {
-	codec_decode(reader, field->record, MEMBER(char, field, item));
+	codec_decode(reader, field->record, CODEC_MEMBER(char, field, item));
 }
 
 /* Items that their owner takes one by one: each is decoded into the same scratch. */
@@ -188,8 +174,8 @@ static void decode_list(struct reader *reader, const struct codec_field *field, 
 		return;
 	}
 	/* published at once: what is not decoded yet is zero, and so safe to free */
-	*MEMBER(char *, field, item) = items;
-	*COUNT(size_t, field, item) = count;
+	*CODEC_MEMBER(char *, field, item) = items;
+	*CODEC_COUNT(size_t, field, item) = count;
 	for (size_t i = 0; i < count && reader_ok(reader); i++) {
 		path_index(&reader->path, i);
 		codec_decode(reader, record, items + i * record->size);
@@ -202,7 +188,7 @@ static const struct {
 	size_t least;
 } kinds[] = {
 	[CODEC_BOOL] = {decode_bool, 1},      [CODEC_U32] = {decode_u32, 1},
-	[CODEC_U64] = {decode_u64, 1},	      [CODEC_CODE] = {decode_code, 1},
+	[CODEC_U64] = {decode_u64, 1},	      [CODEC_CODE] = {decode_u32, 1},
 	[CODEC_TEXT] = {decode_text, 1},      [CODEC_ERROR_TEXT] = {decode_text, 1},
 	[CODEC_LABEL] = {decode_label, 1},    [CODEC_DTYPE] = {decode_dtype, 3},
 	[CODEC_DIGEST] = {decode_digest, 18}, [CODEC_BYTES] = {decode_bytes, 2},

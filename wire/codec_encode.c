@@ -4,51 +4,48 @@
 #include <endian.h>
 #include <string.h>
 
-#define MEMBER(type, field, item) ((const type *)((const char *)(item) + (field)->offset))
-#define COUNT(type, field, item)  (*(const type *)((const char *)(item) + (field)->count_offset))
-
 typedef void encoder(struct writer *writer, const struct codec_field *field, const void *item);
 
 static void encode_bool(struct writer *writer, const struct codec_field *field, const void *item)
 {
-	writer_bool(writer, *MEMBER(bool, field, item));
+	writer_bool(writer, *CODEC_MEMBER(bool, field, item));
 }
 
 static void encode_u32(struct writer *writer, const struct codec_field *field, const void *item)
 {
-	writer_uint(writer, *MEMBER(uint32_t, field, item), field->limit);
+	writer_uint(writer, *CODEC_MEMBER(uint32_t, field, item), field->limit);
 }
 
 static void encode_u64(struct writer *writer, const struct codec_field *field, const void *item)
 {
-	writer_uint(writer, *MEMBER(uint64_t, field, item), field->limit);
+	writer_uint(writer, *CODEC_MEMBER(uint64_t, field, item), field->limit);
 }
 
 static void encode_code(struct writer *writer, const struct codec_field *field, const void *item)
 {
 	/* a negative code becomes huge and is refused */
-	writer_uint(writer, (uint64_t)(int64_t)*MEMBER(int, field, item), field->limit);
+	writer_uint(writer, (uint64_t)(int64_t)*CODEC_MEMBER(int, field, item), field->limit);
 }
 
 static void encode_text(struct writer *writer, const struct codec_field *field, const void *item)
 {
-	writer_text(writer, *MEMBER(char *, field, item), (size_t)field->limit - 1);
+	writer_text(writer, *CODEC_MEMBER(char *, field, item), (size_t)field->limit - 1);
 }
 
 static void encode_error_text(struct writer *writer, const struct codec_field *field,
 			      const void *item)
 {
-	writer_error_text(writer, *MEMBER(char *, field, item), (size_t)field->limit - 1);
+	writer_error_text(writer, *CODEC_MEMBER(char *, field, item), (size_t)field->limit - 1);
 }
 
 static void encode_label(struct writer *writer, const struct codec_field *field, const void *item)
 {
-	writer_text(writer, MEMBER(char, field, item), (size_t)field->limit - 1);
+	writer_text(writer, CODEC_MEMBER(char, field, item), (size_t)field->limit - 1);
 }
 
 static void encode_dtype(struct writer *writer, const struct codec_field *field, const void *item)
 {
-	enum dtype dtype = *MEMBER(enum dtype, field, item);
+	enum dtype dtype = *CODEC_MEMBER(enum dtype, field, item);
 
 	if (dtype_bytes(dtype) == 0)
 		writer_fail(writer, ERROR_MESSAGE, "%d is no dtype", (int)dtype);
@@ -57,7 +54,7 @@ static void encode_dtype(struct writer *writer, const struct codec_field *field,
 
 static void encode_digest(struct writer *writer, const struct codec_field *field, const void *item)
 {
-	const struct digest *digest = MEMBER(struct digest, field, item);
+	const struct digest *digest = CODEC_MEMBER(struct digest, field, item);
 	uint64_t halves[2] = {htobe64(digest->high), htobe64(digest->low)};
 
 	writer_bytes(writer, halves, sizeof(halves), sizeof(halves));
@@ -65,14 +62,14 @@ static void encode_digest(struct writer *writer, const struct codec_field *field
 
 static void encode_bytes(struct writer *writer, const struct codec_field *field, const void *item)
 {
-	writer_bytes(writer, *MEMBER(unsigned char *, field, item), COUNT(size_t, field, item),
-		     (size_t)field->limit);
+	writer_bytes(writer, *CODEC_MEMBER(unsigned char *, field, item),
+		     *CODEC_COUNT(size_t, field, item), (size_t)field->limit);
 }
 
 static void encode_shape(struct writer *writer, const struct codec_field *field, const void *item)
 {
-	const uint64_t *shape = MEMBER(uint64_t, field, item);
-	uint32_t dims = COUNT(uint32_t, field, item);
+	const uint64_t *shape = CODEC_MEMBER(uint64_t, field, item);
+	uint32_t dims = *CODEC_COUNT(uint32_t, field, item);
 
 	writer_array(writer, dims, field->limit);
 	for (uint32_t d = 0; d < dims && writer_ok(writer); d++)
@@ -81,7 +78,7 @@ static void encode_shape(struct writer *writer, const struct codec_field *field,
 
 static void encode_box(struct writer *writer, const struct codec_field *field, const void *item)
 {
-	const struct box *box = MEMBER(struct box, field, item);
+	const struct box *box = CODEC_MEMBER(struct box, field, item);
 
 	if (box->dims == 0 || box->dims > BOX_DIMS_MAX)
 		writer_fail(writer, ERROR_MESSAGE, "a box of %u dimensions; 1 to %d are possible",
@@ -95,13 +92,13 @@ static void encode_box(struct writer *writer, const struct codec_field *field, c
 
 static void encode_record(struct writer *writer, const struct codec_field *field, const void *item)
 {
-	codec_encode(writer, field->record, MEMBER(char, field, item));
+	codec_encode(writer, field->record, CODEC_MEMBER(char, field, item));
 }
 
 static void encode_list(struct writer *writer, const struct codec_field *field, const void *item)
 {
-	const char *items = *MEMBER(char *, field, item);
-	size_t count = COUNT(size_t, field, item);
+	const char *items = *CODEC_MEMBER(char *, field, item);
+	size_t count = *CODEC_COUNT(size_t, field, item);
 
 	writer_array(writer, count, field->limit);
 	for (size_t i = 0; i < count && writer_ok(writer); i++) {
@@ -148,8 +145,8 @@ static bool left_out(const struct codec_field *field, const void *item)
 	if (field->required)
 		return false;
 	if (field->kind == CODEC_LIST)
-		return COUNT(size_t, field, item) == 0;
-	return *MEMBER(uint32_t, field, item) == 0;
+		return *CODEC_COUNT(size_t, field, item) == 0;
+	return *CODEC_MEMBER(uint32_t, field, item) == 0;
 }
 
 size_t codec_pairs(const struct codec_record *record, const void *item)

@@ -23,6 +23,7 @@ void frame_fini(const struct frame_protocol *protocol, void *message)
 
 	if (type)
 		codec_fini(type->record, (char *)message + protocol->body);
+	memset(message, 0, protocol->size);
 }
 
 static void encode(struct writer *writer, const struct frame_protocol *protocol,
@@ -139,8 +140,9 @@ int frame_decode(const struct frame_protocol *protocol, void *message, const uns
 {
 	const struct frame_type *type;
 	struct reader reader;
-	int rc = 0;
+	int rc;
 
+	memset(message, 0, protocol->size);
 	if (length > protocol->bytes_max)
 		return error_set(error, ERROR_MESSAGE,
 				 "a message of %zu bytes, and at most %zu are "
@@ -148,9 +150,13 @@ int frame_decode(const struct frame_protocol *protocol, void *message, const uns
 				 length, protocol->bytes_max);
 	reader_open(&reader, bytes, length, error);
 	type = decode(&reader, protocol, message);
-	if (!reader_ok(&reader))
-		return reader.failed;
-	if (type->check)
+	rc = reader.failed;
+	if (!rc && type->check) {
 		rc = type->check(body_of(protocol, message), error);
-	return rc ? error_wrap(error, "%s message", type->name) : 0;
+		if (rc)
+			error_wrap(error, "%s message", type->name);
+	}
+	if (rc)
+		frame_fini(protocol, message);
+	return rc;
 }

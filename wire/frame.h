@@ -15,12 +15,14 @@
 
 #include "wire/codec.h"
 
+/* Fields against each other, after decoding and before encoding, so that what the other side would
+ * refuse is refused at home. */
+typedef int frame_check(const void *body, struct error *error);
+
 struct frame_type {
 	const char *name;
 	const struct codec_record *record;
-	/* Optional: fields against each other, after decoding and before encoding, so that what the
-	 * other side would refuse is refused at home. */
-	int (*check)(const void *body, struct error *error);
+	frame_check *check; /* optional */
 };
 
 struct frame_protocol {
@@ -28,6 +30,7 @@ struct frame_protocol {
 	uint32_t version;
 	const char *advice; /* after both versions: what to do */
 	size_t bytes_max;
+	size_t size;       /* of a message */
 	size_t body;       /* where the body of a message lies */
 	const struct codec_record *head; /* of fields that every type has; may have none */
 	const struct frame_type *types;
@@ -37,10 +40,10 @@ struct frame_protocol {
 /* Encodes into *bytes (memory_free it): see message.h for what is refused. */
 int frame_encode(const struct frame_protocol *protocol, const void *message,
 		 unsigned char **bytes, size_t *length, struct error *error);
-/* Into a zeroed message, which may be partly filled on failure: frame_fini it. */
+/* Whatever was in the message is overwritten; on failure it is all zero. */
 int frame_decode(const struct frame_protocol *protocol, void *message,
 		 const unsigned char *bytes, size_t length, struct error *error);
-/* Frees what the body owns. */
+/* Frees what the body owns, and zeroes the message. */
 void frame_fini(const struct frame_protocol *protocol, void *message);
 
 #endif

@@ -22,7 +22,7 @@ static const struct frame_type types[] = {
 	[MESSAGE_LAYOUT] = {"layout", &message_layout_record, message_layout_check},
 	[MESSAGE_HOLDING] = {"holding", &message_holding_record, message_holding_check},
 	[MESSAGE_ENDPOINTS] = {"endpoints", &message_endpoints_record, message_endpoints_check},
-	[MESSAGE_CONNECTED] = {"connected", &message_connected_record, NULL},
+	[MESSAGE_CONNECTED] = {"connected", &message_attempt_record, NULL},
 	[MESSAGE_FAILURE] = {"failure", &message_failure_record, NULL},
 	[MESSAGE_LEAVE] = {"leave", &message_leave_record, NULL},
 	[MESSAGE_HEARTBEAT] = {"heartbeat", &message_heartbeat_record, NULL},
@@ -31,7 +31,7 @@ static const struct frame_type types[] = {
 	[MESSAGE_WANT] = {"want", &message_want_record, NULL},
 	[MESSAGE_PLAN] = {"plan", &message_plan_record, message_plan_check},
 	[MESSAGE_PEERS] = {"peers", &message_peers_record, message_peers_check},
-	[MESSAGE_GO] = {"go", &message_go_record, NULL},
+	[MESSAGE_GO] = {"go", &message_attempt_record, NULL},
 	[MESSAGE_LOST] = {"lost", &message_lost_record, NULL},
 };
 
@@ -43,6 +43,7 @@ static const struct frame_protocol protocol = {
 	.version = WIRE_VERSION,
 	.advice = "run the same release of weft everywhere in a job",
 	.bytes_max = LIMIT_MESSAGE_BYTES,
+	.size = sizeof(struct message),
 	.body = offsetof(struct message, u),
 	.head = &head_record,
 	.types = types,
@@ -57,7 +58,12 @@ const char *message_type_name(enum message_type type)
 void message_fini(struct message *message)
 {
 	frame_fini(&protocol, message);
-	memset(message, 0, sizeof(*message));
+}
+
+void endpoints_fini(struct message_endpoints *endpoints)
+{
+	codec_fini(&message_endpoints_record, endpoints);
+	memset(endpoints, 0, sizeof(*endpoints));
 }
 
 int message_copy(struct message *to, const struct message *from, struct error *error)
@@ -87,13 +93,8 @@ int message_encode(const struct message *message, unsigned char **bytes, size_t 
 int message_decode(struct message *message, const unsigned char *bytes, size_t length,
 		   struct error *error)
 {
-	int rc;
+	int rc = frame_decode(&protocol, message, bytes, length, error);
 
-	memset(message, 0, sizeof(*message));
-	rc = frame_decode(&protocol, message, bytes, length, error);
-	if (rc)
-		message_fini(message);
-	else
-		message->wire = WIRE_VERSION;
+	message->wire = rc ? 0 : WIRE_VERSION;
 	return rc;
 }

@@ -115,7 +115,7 @@ struct peer_endpoints {
 };
 struct message_peers { uint32_t attempt; struct peer_endpoints *peers; size_t peer_count; };
 
-struct message_connected { uint32_t attempt; };
+struct message_attempt { uint32_t attempt; }; /* connected, go */
 
 struct message_failure { int code; char *text; uint64_t version; };
 struct message_leave { bool done; };  /* done: finished its work; else interrupted */
@@ -164,7 +164,6 @@ struct message_plan {
 	struct plan_row *rows;
 	size_t row_count;
 };
-struct message_go { uint32_t attempt; };
 struct message_lost {           /* the job's end for the others: who, and the error message */
 	int code;
 	char *text;
@@ -184,7 +183,7 @@ struct message {
 		struct message_layout layout;
 		struct message_holding holding;
 		struct message_endpoints endpoints;
-		struct message_connected connected;
+		struct message_attempt connected, go;
 		struct message_failure failure;
 		struct message_leave leave;
 		struct message_heartbeat heartbeat;
@@ -193,7 +192,6 @@ struct message {
 		struct message_want want;
 		struct message_plan plan;
 		struct message_peers peers;
-		struct message_go go;
 		struct message_lost lost;
 	} u;
 };
@@ -202,6 +200,7 @@ const char *message_type_name(enum message_type type);
 
 /* Frees everything a message owns and zeroes it; a zeroed message is empty. */
 void message_fini(struct message *message);
+void endpoints_fini(struct message_endpoints *endpoints); /* the same, outside of one */
 
 /* Deep copy; *to is overwritten, not freed, and empty on failure. */
 int message_copy(struct message *to, const struct message *from, struct error *error);

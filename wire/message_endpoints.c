@@ -47,8 +47,7 @@ static const struct codec_field endpoints_fields[] = {
 	FIELD_LIST(struct message_endpoints, records, record_count, struct endpoint_record,
 		   endpoint_record, LIMIT_PEERS),
 };
-const struct codec_record message_endpoints_record = {
-	CODEC_RECORD_OF(struct message_endpoints, endpoints_fields)};
+MESSAGE_RECORD(endpoints);
 
 static const struct codec_field peer_fields[] = {
 	FIELD_RECORD(struct peer_endpoints, member, struct member, message_member_record),
@@ -68,8 +67,7 @@ static const struct codec_field peers_fields[] = {
 	FIELD_LIST(struct message_peers, peers, peer_count, struct peer_endpoints, peer_record,
 		   LIMIT_PEERS),
 };
-const struct codec_record message_peers_record = {
-	CODEC_RECORD_OF(struct message_peers, peers_fields)};
+MESSAGE_RECORD(peers);
 
 /* Whole copies only; without copies, no places. */
 static int check_places(uint32_t copies, size_t places, struct error *error)

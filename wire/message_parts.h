@@ -6,42 +6,43 @@
 #ifndef WIRE_MESSAGE_PARTS_H
 #define WIRE_MESSAGE_PARTS_H
 
-#include "wire/codec.h"
+#include "wire/frame.h"
 #include "wire/message.h"
+
+/* Of `struct message_name`, by the table name_fields. */
+#define MESSAGE_RECORD(name)                            \
+	const struct codec_record message_##name##_record = { \
+		CODEC_RECORD_OF(struct message_##name, name##_fields)}
+
+/* Fields against each other. */
+frame_check message_hello_check, message_declare_check, message_welcome_check,
+	message_layout_check, message_holding_check, message_plan_check,
+	message_endpoints_check, message_peers_check;
 
 /* message_session.c */
 extern const struct codec_record message_hello_record;
 extern const struct codec_record message_declare_record;
-extern const struct codec_record message_connected_record;
 extern const struct codec_record message_failure_record;
 extern const struct codec_record message_leave_record;
 extern const struct codec_record message_heartbeat_record;
 extern const struct codec_record message_welcome_record;
 extern const struct codec_record message_refuse_record;
 extern const struct codec_record message_want_record;
-extern const struct codec_record message_go_record;
+extern const struct codec_record message_attempt_record; /* connected, go */
 extern const struct codec_record message_lost_record;
 extern const struct codec_record message_member_record; /* [role, rank] */
-int message_hello_check(const void *body, struct error *error);
-int message_declare_check(const void *body, struct error *error);
-int message_welcome_check(const void *body, struct error *error);
 
 /* message_layout.c */
 extern const struct codec_record message_transform_record; /* of struct transform: [part, from, to]
 							      */
 extern const struct codec_record message_layout_record;
 extern const struct codec_record message_holding_record;
-int message_layout_check(const void *body, struct error *error);
-int message_holding_check(const void *body, struct error *error);
 
 /* message_plan.c */
 extern const struct codec_record message_plan_record;
-int message_plan_check(const void *body, struct error *error);
 
 /* message_endpoints.c */
 extern const struct codec_record message_endpoints_record;
 extern const struct codec_record message_peers_record;
-int message_endpoints_check(const void *body, struct error *error);
-int message_peers_check(const void *body, struct error *error);
 
 #endif

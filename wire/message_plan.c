@@ -60,7 +60,7 @@ static const struct codec_field plan_fields[] = {
 		   LIMIT_PEERS),
 	FIELD_LIST(struct message_plan, rows, row_count, struct plan_row, row_record, LIMIT_ROUTES),
 };
-const struct codec_record message_plan_record = {CODEC_RECORD_OF(struct message_plan, plan_fields)};
+MESSAGE_RECORD(plan);
 
 static int check_transform(const struct plan_row *row, size_t index, struct error *error)
 {

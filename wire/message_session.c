@@ -26,8 +26,7 @@ static const struct codec_field hello_fields[] = {
 	FIELD_TEXT(struct message_hello, host_id, LIMIT_NAME_BYTES),
 	FIELD_U64(struct message_hello, pid),
 };
-const struct codec_record message_hello_record = {
-	CODEC_RECORD_OF(struct message_hello, hello_fields)};
+MESSAGE_RECORD(hello);
 
 int message_hello_check(const void *body, struct error *error)
 {
@@ -45,11 +44,7 @@ _Static_assert(DISTANCE_PIX == 0 && DISTANCE_SYS == 4 && DISTANCE_COUNT == 5,
 static const struct codec_field nic_fields[] = {
 	FIELD_TEXT(struct nic_report, name, LIMIT_NAME_BYTES),
 	FIELD_U32(struct nic_report, rail, NIC_RAIL_MAX),
-	{.key = "bytes_per_second",
-	 .kind = CODEC_U64,
-	 .offset = CODEC_AT(struct nic_report, bytes_per_second, uint64_t),
-	 .limit = NIC_RATE_MAX,
-	 .required = true},
+	FIELD_LIMITED_U64(struct nic_report, bytes_per_second, NIC_RATE_MAX),
 	FIELD_U32(struct nic_report, distance, DISTANCE_COUNT - 1),
 };
 static const struct codec_record nic_record = {CODEC_RECORD_OF(struct nic_report, nic_fields)};
@@ -69,8 +64,7 @@ static const struct codec_field declare_fields[] = {
 	FIELD_LIST(struct message_declare, nics, nic_count, struct nic_report, nic_record,
 		   LIMIT_NICS),
 };
-const struct codec_record message_declare_record = {
-	CODEC_RECORD_OF(struct message_declare, declare_fields)};
+MESSAGE_RECORD(declare);
 
 int message_declare_check(const void *body, struct error *error)
 {
@@ -90,12 +84,11 @@ int message_declare_check(const void *body, struct error *error)
 	return 0;
 }
 
-/* {"attempt":1} */
-static const struct codec_field connected_fields[] = {
-	FIELD_U32(struct message_connected, attempt, UINT32_MAX),
+/* connected, go: {"attempt":1} */
+static const struct codec_field attempt_fields[] = {
+	FIELD_U32(struct message_attempt, attempt, UINT32_MAX),
 };
-const struct codec_record message_connected_record = {
-	CODEC_RECORD_OF(struct message_connected, connected_fields)};
+MESSAGE_RECORD(attempt);
 
 /* {"code":140, "text":"update 12: write to inference 3 ..", "version":12} */
 static const struct codec_field failure_fields[] = {
@@ -103,23 +96,20 @@ static const struct codec_field failure_fields[] = {
 	FIELD_ERROR_TEXT(struct message_failure, text),
 	FIELD_U64(struct message_failure, version),
 };
-const struct codec_record message_failure_record = {
-	CODEC_RECORD_OF(struct message_failure, failure_fields)};
+MESSAGE_RECORD(failure);
 
 /* {"done":true} */
 static const struct codec_field leave_fields[] = {
 	FIELD_BOOL(struct message_leave, done),
 };
-const struct codec_record message_leave_record = {
-	CODEC_RECORD_OF(struct message_leave, leave_fields)};
+MESSAGE_RECORD(leave);
 
 /* {"sequence":812, "version":12} */
 static const struct codec_field heartbeat_fields[] = {
 	FIELD_U64(struct message_heartbeat, sequence),
 	FIELD_U64(struct message_heartbeat, version),
 };
-const struct codec_record message_heartbeat_record = {
-	CODEC_RECORD_OF(struct message_heartbeat, heartbeat_fields)};
+MESSAGE_RECORD(heartbeat);
 
 /* {"heartbeat_ms":1000, "lost_ms":5000, "controller":0x7a..} */
 static const struct codec_field welcome_fields[] = {
@@ -127,8 +117,7 @@ static const struct codec_field welcome_fields[] = {
 	FIELD_U32(struct message_welcome, lost_ms, UINT32_MAX),
 	FIELD_U64(struct message_welcome, controller),
 };
-const struct codec_record message_welcome_record = {
-	CODEC_RECORD_OF(struct message_welcome, welcome_fields)};
+MESSAGE_RECORD(welcome);
 
 int message_welcome_check(const void *body, struct error *error)
 {
@@ -144,8 +133,7 @@ static const struct codec_field refuse_fields[] = {
 	FIELD_CODE(struct message_refuse, code),
 	FIELD_ERROR_TEXT(struct message_refuse, text),
 };
-const struct codec_record message_refuse_record = {
-	CODEC_RECORD_OF(struct message_refuse, refuse_fields)};
+MESSAGE_RECORD(refuse);
 
 /* {"digests":[bin16, ..]} */
 static const struct codec_field digest_fields[] = {
@@ -157,13 +145,7 @@ static const struct codec_field want_fields[] = {
 	FIELD_LIST(struct message_want, digests, digest_count, struct digest, digest_record,
 		   LIMIT_DIGESTS),
 };
-const struct codec_record message_want_record = {CODEC_RECORD_OF(struct message_want, want_fields)};
-
-/* {"attempt":1} */
-static const struct codec_field go_fields[] = {
-	FIELD_U32(struct message_go, attempt, UINT32_MAX),
-};
-const struct codec_record message_go_record = {CODEC_RECORD_OF(struct message_go, go_fields)};
+MESSAGE_RECORD(want);
 
 /* {"code":131, "text":"trainer 3 (pid 4711 on n1) was lost ..", "member":[0, 3],
  *  "incarnation":0x9f..} */
@@ -173,4 +155,4 @@ static const struct codec_field lost_fields[] = {
 	FIELD_RECORD(struct message_lost, member, struct member, message_member_record),
 	FIELD_U64(struct message_lost, incarnation),
 };
-const struct codec_record message_lost_record = {CODEC_RECORD_OF(struct message_lost, lost_fields)};
+MESSAGE_RECORD(lost);

@@ -64,9 +64,10 @@ static int endpoints(const struct message *message, char *out, size_t bytes)
 			endpoints->place_count, endpoints->copies);
 }
 
-static int connected(const struct message *message, char *out, size_t bytes)
+/* Of connected and go. */
+static int attempt(const struct message *message, char *out, size_t bytes)
 {
-	return snprintf(out, bytes, " attempt %u", message->u.connected.attempt);
+	return snprintf(out, bytes, " attempt %u", message->u.go.attempt);
 }
 
 static int failure(const struct message *message, char *out, size_t bytes)
@@ -128,11 +129,6 @@ static int peers(const struct message *message, char *out, size_t bytes)
 			message->u.peers.peer_count);
 }
 
-static int go(const struct message *message, char *out, size_t bytes)
-{
-	return snprintf(out, bytes, " attempt %u", message->u.go.attempt);
-}
-
 static int lost(const struct message *message, char *out, size_t bytes)
 {
 	const struct message_lost *lost = &message->u.lost;
@@ -143,22 +139,14 @@ static int lost(const struct message *message, char *out, size_t bytes)
 }
 
 static writer *const writers[] = {
-	[MESSAGE_HELLO] = hello,
-	[MESSAGE_DECLARE] = declare,
-	[MESSAGE_LAYOUT] = layout,
-	[MESSAGE_HOLDING] = holding,
-	[MESSAGE_ENDPOINTS] = endpoints,
-	[MESSAGE_CONNECTED] = connected,
-	[MESSAGE_FAILURE] = failure,
-	[MESSAGE_LEAVE] = leave,
-	[MESSAGE_HEARTBEAT] = heartbeat,
-	[MESSAGE_WELCOME] = welcome,
-	[MESSAGE_REFUSE] = refuse,
-	[MESSAGE_WANT] = want,
-	[MESSAGE_PLAN] = plan,
-	[MESSAGE_PEERS] = peers,
-	[MESSAGE_GO] = go,
-	[MESSAGE_LOST] = lost,
+	[MESSAGE_HELLO] = hello,	 [MESSAGE_DECLARE] = declare,
+	[MESSAGE_LAYOUT] = layout,	 [MESSAGE_HOLDING] = holding,
+	[MESSAGE_ENDPOINTS] = endpoints, [MESSAGE_CONNECTED] = attempt,
+	[MESSAGE_FAILURE] = failure,	 [MESSAGE_LEAVE] = leave,
+	[MESSAGE_HEARTBEAT] = heartbeat, [MESSAGE_WELCOME] = welcome,
+	[MESSAGE_REFUSE] = refuse,	 [MESSAGE_WANT] = want,
+	[MESSAGE_PLAN] = plan,		 [MESSAGE_PEERS] = peers,
+	[MESSAGE_GO] = attempt,		 [MESSAGE_LOST] = lost,
 };
 
 _Static_assert(sizeof(writers) / sizeof(writers[0]) == MESSAGE_TYPE_COUNT, "a line a type");

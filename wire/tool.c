@@ -2,7 +2,6 @@
 #include "wire/tool.h"
 
 #include "wire/frame.h"
-#include <string.h>
 
 static const struct codec_field hello_fields[] = {
 	FIELD_LABEL(struct tool_hello, program),
@@ -95,6 +94,7 @@ static const struct frame_protocol protocol = {
 	.version = TOOL_VERSION,
 	.advice = "use the same weft on both hosts",
 	.bytes_max = TOOL_MESSAGE_BYTES,
+	.size = sizeof(struct tool_message),
 	.body = offsetof(struct tool_message, u),
 	.head = &nothing,
 	.types = types,
@@ -115,17 +115,10 @@ int tool_encode(const struct tool_message *message, unsigned char **bytes, size_
 int tool_decode(struct tool_message *message, const unsigned char *bytes, size_t length,
 		struct error *error)
 {
-	int rc;
-
-	memset(message, 0, sizeof(*message));
-	rc = frame_decode(&protocol, message, bytes, length, error);
-	if (rc)
-		tool_fini(message);
-	return rc;
+	return frame_decode(&protocol, message, bytes, length, error);
 }
 
 void tool_fini(struct tool_message *message)
 {
 	frame_fini(&protocol, message);
-	memset(message, 0, sizeof(*message));
 }

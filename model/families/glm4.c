@@ -18,19 +18,12 @@ static const struct rule rules[] = {
 	 2,
 	 STORE_MODEL},
 	DOWN,
-	NORM("input_layernorm", DIM_HIDDEN),
-	NORM("post_attention_layernorm", DIM_HIDDEN),
+	LAYER_NORMS,
 	NORM("post_self_attn_layernorm", DIM_HIDDEN),
 	NORM("post_mlp_layernorm", DIM_HIDDEN),
-	LAST_NORM,
-	LM_HEAD(IF_UNTIED, GROUP_TP),
+	LAST(IF_UNTIED, GROUP_TP),
 };
 
-const struct family family_glm4 = {
-	.architecture = "Glm4ForCausalLM",
-	.model_type = "glm4",
-	.rules = rules,
-	.rule_count = ARRAY_SIZE(rules),
-	.features = FEATURE_GQA | FEATURE_MLP | FEATURE_ATTENTION_BIAS,
-	.attention_dp = true,
-};
+const struct family family_glm4 = FAMILY(
+	"Glm4ForCausalLM", "glm4", rules,
+	.features = FEATURE_GQA | FEATURE_MLP | FEATURE_ATTENTION_BIAS, .attention_dp = true);

@@ -5,27 +5,20 @@
  */
 #include "model/families/rows.h"
 
+/* clang-format off */
 static const struct rule rules[] = {
 	EMBEDDING(GROUP_ATTENTION),
 	QKV(GROUP_ATTENTION),
 	ATTENTION_OUT(GROUP_ATTENTION),
-	NORM_IF(IF_QK_NORM, "self_attn.q_norm", DIM_HEAD),
-	NORM_IF(IF_QK_NORM, "self_attn.k_norm", DIM_HEAD),
-	DENSE_OR_EXPERTS,
-	LAYER_NORMS,
-	MTP,
+	HEAD_NORMS(IF_QK_NORM),
+	SPARSE_LAYER,
 	MTP_VOCAB,
-	LAST_NORM,
-	LM_HEAD(ALWAYS, GROUP_LM_HEAD),
+	LAST(ALWAYS, GROUP_LM_HEAD),
 };
+/* clang-format on */
 
-const struct family family_glm4_moe = {
-	.architecture = "Glm4MoeForCausalLM",
-	.model_type = "glm4_moe",
-	.rules = rules,
-	.rule_count = ARRAY_SIZE(rules),
-	.features = FEATURE_GQA | FEATURE_MLP | FEATURE_EXPERTS | FEATURE_SHARED | FEATURE_MTP |
-		    FEATURE_ATTENTION_BIAS | FEATURE_QK_NORM | FEATURE_FP8,
-	.router_bias = true,
-	.attention_dp = true,
-};
+const struct family family_glm4_moe =
+	FAMILY("Glm4MoeForCausalLM", "glm4_moe", rules,
+	       .features = FEATURE_GQA | FEATURE_MLP | FEATURE_EXPERTS | FEATURE_SHARED |
+			   FEATURE_MTP | FEATURE_ATTENTION_BIAS | FEATURE_QK_NORM | FEATURE_FP8,
+	       .router_bias = true, .attention_dp = true);

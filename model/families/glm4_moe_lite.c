@@ -5,24 +5,18 @@
  */
 #include "model/families/rows.h"
 
+/* clang-format off */
 static const struct rule rules[] = {
 	EMBEDDING(GROUP_ATTENTION),
 	LATENT_ATTENTION,
-	DENSE_OR_EXPERTS,
-	LAYER_NORMS,
-	MTP,
+	SPARSE_LAYER,
 	MTP_VOCAB,
-	LAST_NORM,
-	LM_HEAD(ALWAYS, GROUP_LM_HEAD),
+	LAST(ALWAYS, GROUP_LM_HEAD),
 };
+/* clang-format on */
 
-const struct family family_glm4_moe_lite = {
-	.architecture = "Glm4MoeLiteForCausalLM",
-	.model_type = "glm4_moe_lite",
-	.rules = rules,
-	.rule_count = ARRAY_SIZE(rules),
-	.features = FEATURE_MLP | FEATURE_EXPERTS | FEATURE_SHARED | FEATURE_LATENT | FEATURE_MTP |
-		    FEATURE_FP8,
-	.router_bias = true,
-	.attention_dp = true,
-};
+const struct family family_glm4_moe_lite =
+	FAMILY("Glm4MoeLiteForCausalLM", "glm4_moe_lite", rules,
+	       .features = FEATURE_MLP | FEATURE_EXPERTS | FEATURE_SHARED | FEATURE_LATENT |
+			   FEATURE_MTP | FEATURE_FP8,
+	       .router_bias = true, .attention_dp = true);

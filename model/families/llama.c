@@ -6,6 +6,7 @@
  */
 #include "model/families/rows.h"
 
+/* clang-format off */
 static const struct rule rules[] = {
 	EMBEDDING(GROUP_TP),
 	QKV(GROUP_ATTENTION),
@@ -17,18 +18,12 @@ static const struct rule rules[] = {
 	GATE_UP_BIAS("up"),
 	DOWN,
 	DOWN_BIAS,
-	NORM("input_layernorm", DIM_HIDDEN),
-	NORM("post_attention_layernorm", DIM_HIDDEN),
-	LAST_NORM,
-	LM_HEAD(IF_UNTIED, GROUP_LM_HEAD),
+	LAYER_NORMS,
+	LAST(IF_UNTIED, GROUP_LM_HEAD),
 };
+/* clang-format on */
 
-const struct family family_llama = {
-	.architecture = "LlamaForCausalLM",
-	.model_type = "llama",
-	.rules = rules,
-	.rule_count = ARRAY_SIZE(rules),
-	.features = FEATURE_GQA | FEATURE_MLP | FEATURE_ATTENTION_BIAS | FEATURE_MLP_BIAS,
-	.kv_heads_optional = true,
-	.attention_dp = true,
-};
+const struct family family_llama =
+	FAMILY("LlamaForCausalLM", "llama", rules,
+	       .features = FEATURE_GQA | FEATURE_MLP | FEATURE_ATTENTION_BIAS | FEATURE_MLP_BIAS,
+	       .kv_heads_optional = true, .attention_dp = true);

@@ -5,24 +5,17 @@
  */
 #include "model/families/rows.h"
 
+/* clang-format off */
 static const struct rule rules[] = {
 	EMBEDDING(GROUP_TP),
 	QKV(GROUP_TP),
 	ATTENTION_OUT(GROUP_TP),
-	GATE_UP("gate"),
-	GATE_UP("up"),
-	DOWN,
-	NORM("input_layernorm", DIM_HIDDEN),
-	NORM("post_attention_layernorm", DIM_HIDDEN),
-	LAST_NORM,
-	LM_HEAD(IF_UNTIED, GROUP_TP),
+	DENSE_MLP,
+	LAYER_NORMS,
+	LAST(IF_UNTIED, GROUP_TP),
 };
+/* clang-format on */
 
-const struct family family_qwen2 = {
-	.architecture = "Qwen2ForCausalLM",
-	.model_type = "qwen2",
-	.rules = rules,
-	.rule_count = ARRAY_SIZE(rules),
-	.features = FEATURE_GQA | FEATURE_MLP,
-	.attention_bias_always = true,
-};
+const struct family family_qwen2 =
+	FAMILY("Qwen2ForCausalLM", "qwen2", rules, .features = FEATURE_GQA | FEATURE_MLP,
+	       .attention_bias_always = true);

@@ -10,21 +10,15 @@ static const struct rule rules[] = {
 	QKV(GROUP_ATTENTION),
 	ATTENTION_OUT(GROUP_ATTENTION),
 	ATTENTION_OUT_BIAS,
-	NORM("self_attn.q_norm", DIM_HEAD),
-	NORM("self_attn.k_norm", DIM_HEAD),
+	HEAD_NORMS(ALWAYS),
 	ROUTER,
 	EXPERTS,
 	LAYER_NORMS,
-	LAST_NORM,
-	LM_HEAD(ALWAYS, GROUP_LM_HEAD),
+	LAST(ALWAYS, GROUP_LM_HEAD),
 };
 
-const struct family family_qwen3_moe = {
-	.architecture = "Qwen3MoeForCausalLM",
-	.model_type = "qwen3_moe",
-	.rules = rules,
-	.rule_count = ARRAY_SIZE(rules),
-	.features = FEATURE_GQA | FEATURE_EXPERTS | FEATURE_NUM_EXPERTS | FEATURE_ATTENTION_BIAS |
-		    FEATURE_FP8,
-	.attention_dp = true,
-};
+const struct family family_qwen3_moe =
+	FAMILY("Qwen3MoeForCausalLM", "qwen3_moe", rules,
+	       .features = FEATURE_GQA | FEATURE_EXPERTS | FEATURE_NUM_EXPERTS |
+			   FEATURE_ATTENTION_BIAS | FEATURE_FP8,
+	       .attention_dp = true);

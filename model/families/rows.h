@@ -11,6 +11,11 @@
 
 #define LAYER LAYER_PREFIX
 
+/* A class: its architecture, its model_type, its rows, and what is its own. */
+#define FAMILY(class, type, table, ...) \
+	{.architecture = class, .model_type = type, .rules = table, \
+	 .rule_count = ARRAY_SIZE(table), __VA_ARGS__}
+
 /* tensor, dims, condition, parameter (NULL: its own name), cut, group, parts, store */
 #define EMBEDDING(group) \
 	{"model.embed_tokens.weight", {DIM_VOCAB, DIM_HIDDEN}, ALWAYS, NULL, CUT_VOCAB, group, \
@@ -18,8 +23,10 @@
 /* `when` is ALWAYS for classes whose engine never shares it with the embedding. */
 #define LM_HEAD(when, group) \
 	{"lm_head.weight", {DIM_VOCAB, DIM_HIDDEN}, when, NULL, CUT_VOCAB, group, 0, STORE_MODEL}
-#define LAST_NORM \
-	{"model.norm.weight", {DIM_HIDDEN}, ALWAYS, NULL, CUT_WHOLE, GROUP_TP, 0, STORE_MODEL}
+/* Behind the layers: the last norm, and the lm_head. */
+#define LAST(when, group) \
+	{"model.norm.weight", {DIM_HIDDEN}, ALWAYS, NULL, CUT_WHOLE, GROUP_TP, 0, STORE_MODEL}, \
+	LM_HEAD(when, group)
 
 /* One dimension, whole on every rank: norms and the biases of what is cut by columns. */
 #define WHOLE(name, dim, when, store) \
@@ -43,6 +50,9 @@
 	QKV_PART("v", DIM_KV_ROWS, CUT_KV_HEADS, group)
 #define ATTENTION_OUT(group) \
 	LINEAR("self_attn.o_proj", DIM_HIDDEN, DIM_Q_ROWS, ALWAYS, NULL, CUT_COLUMNS, group)
+/* A norm over each query and key head. */
+#define HEAD_NORMS(when) \
+	NORM_IF(when, "self_attn.q_norm", DIM_HEAD), NORM_IF(when, "self_attn.k_norm", DIM_HEAD)
 #define ATTENTION_OUT_BIAS WHOLE("self_attn.o_proj.bias", DIM_HIDDEN, IF_ATTENTION_BIAS, STORE_MODEL)
 
 /* Two linears of the checkpoint, one parameter of the engine: `part` is "gate" or "up". */
@@ -56,6 +66,7 @@
 	{LAYER "mlp." part "_proj.bias", {DIM_INTERMEDIATE}, IF_MLP_BIAS, \
 	 LAYER "mlp.gate_up_proj.bias", CUT_ROWS, GROUP_TP, 0, STORE_MODEL}
 #define DOWN DOWN_OF("mlp.", DIM_INTERMEDIATE, ALWAYS, GROUP_TP)
+#define DENSE_MLP GATE_UP("gate"), GATE_UP("up"), DOWN
 #define DOWN_BIAS WHOLE("mlp.down_proj.bias", DIM_HIDDEN, IF_MLP_BIAS, STORE_MODEL)
 
 /* Routed experts: two parameters of the engine, one slot an expert. */
@@ -82,6 +93,9 @@
 	GATE_UP_OF("mlp.shared_experts.", "gate", DIM_SHARED, IF_SHARED, GROUP_SHARED), \
 	GATE_UP_OF("mlp.shared_experts.", "up", DIM_SHARED, IF_SHARED, GROUP_SHARED), \
 	DOWN_OF("mlp.shared_experts.", DIM_SHARED, IF_SHARED, GROUP_SHARED)
+
+/* What follows attention in a layer of a class with first dense layers, and its MTP layers. */
+#define SPARSE_LAYER DENSE_OR_EXPERTS, LAYER_NORMS, MTP
 
 /* Multi-head latent attention: the projections into the latent are one parameter, whole on
  * every rank; those out of it are cut by heads. Without a query latent, q_proj is as q_b_proj. */

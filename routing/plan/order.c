@@ -16,10 +16,12 @@ void send_order_fini(struct send_order *sends)
 	*sends = (struct send_order){0};
 }
 
-int order_group(const struct table *table, struct send_order *sends, struct error *error)
+int order_group(const struct table *table, enum role role, struct send_order *sends,
+		struct error *error)
 {
-	uint32_t trainers = table->problem->trainer_count;
-	size_t *next = memory_zalloc((size_t)trainers + 2, sizeof(*next));
+	uint32_t ranks = role == ROLE_TRAINER ? table->problem->trainer_count
+					      : table->problem->inference_count;
+	size_t *next = memory_zalloc((size_t)ranks + 2, sizeof(*next));
 
 	*sends = (struct send_order){.first = next};
 	sends->routes = memory_alloc(table->route_count * sizeof(*sends->routes));
@@ -28,13 +30,13 @@ int order_group(const struct table *table, struct send_order *sends, struct erro
 		return memory_error(error, "ordering sends", table->route_count * sizeof(uint32_t));
 	}
 	for (size_t r = 0; r < table->route_count; r++)
-		next[table->routes[r].trainer + 2]++;
-	for (uint32_t t = 0; t < trainers; t++)
+		next[route_rank(&table->routes[r], role) + 2]++;
+	for (uint32_t t = 0; t < ranks; t++)
 		next[t + 2] += next[t + 1];
 	for (size_t r = 0; r < table->route_count; r++)
-		sends->routes[next[table->routes[r].trainer + 1]++] = (uint32_t)r;
+		sends->routes[next[route_rank(&table->routes[r], role) + 1]++] = (uint32_t)r;
 	WEFT_ASSERT_OP(next[0], ==, 0);
-	WEFT_ASSERT_OP(next[trainers], ==, table->route_count);
+	WEFT_ASSERT_OP(next[ranks], ==, table->route_count);
 	return 0; /* the counting has moved every start one place down: first[t] again */
 }
 
@@ -42,7 +44,7 @@ static int arrange_table(const struct table *table, const struct topology *topol
 			 struct send_order *sends, struct error *error)
 {
 	(void)topology;
-	return order_group(table, sends, error);
+	return order_group(table, ROLE_TRAINER, sends, error);
 }
 
 /* ---- rotated ---- */
@@ -73,7 +75,7 @@ static int arrange_rotated(const struct table *table, const struct topology *top
 		*sends = (struct send_order){0};
 		return memory_error(error, "ordering sends", table->route_count * sizeof(*scratch));
 	}
-	rc = order_group(table, sends, error);
+	rc = order_group(table, ROLE_TRAINER, sends, error);
 	for (uint32_t t = 0; !rc && t < table->problem->trainer_count; t++) {
 		uint32_t *routes = sends->routes + sends->first[t];
 		size_t count = sends->first[t + 1] - sends->first[t];

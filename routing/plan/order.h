@@ -36,7 +36,12 @@ int order_named(const struct order **order, const char *flag, const char *name,
 int order_sends(const struct table *table, struct send_order *sends, struct error *error);
 void send_order_fini(struct send_order *sends);
 
-/* Routes grouped by trainer, in table order: where every order starts from. */
-int order_group(const struct table *table, struct send_order *sends, struct error *error);
+/* Routes grouped by trainer, in table order: where every order starts from; or by inference rank. */
+int order_group(const struct table *table, enum role role, struct send_order *sends,
+		struct error *error);
+static inline uint32_t route_rank(const struct route *route, enum role role)
+{
+	return role == ROLE_TRAINER ? route->trainer : route->inference;
+}
 
 #endif

@@ -162,7 +162,7 @@ int order_boxes_make(struct order_boxes *boxes, const struct table *table, struc
 	size_t slot_count = 16;
 	struct send_order sends = {0};
 	uint32_t *slots = NULL;
-	int rc = order_group(table, &sends, error);
+	int rc = order_group(table, ROLE_TRAINER, &sends, error);
 
 	*boxes = (struct order_boxes){0};
 	boxes->items = pool_array(&boxes->pool, routes, sizeof(*boxes->items));

@@ -127,7 +127,7 @@ int order_rounds(const struct table *table, const struct topology *topology,
 {
 	struct order_boxes boxes = {0};
 	struct rounds rounds = {.boxes = &boxes};
-	int rc = order_group(table, sends, error);
+	int rc = order_group(table, ROLE_TRAINER, sends, error);
 
 	(void)topology;
 	if (!rc)

@@ -7,24 +7,8 @@
 
 #include "routing/plan/table.h"
 
-int greedy_assign(const struct problem *problem, const struct plan_options *options,
-		  struct units *units, uint32_t **trainer, struct error *error);
-int round_robin_assign(const struct problem *problem, const struct plan_options *options,
-		       struct units *units, uint32_t **trainer, struct error *error);
-int round_robin_affinity_assign(const struct problem *problem, const struct plan_options *options,
-				struct units *units, uint32_t **trainer, struct error *error);
-int prefix_assign(const struct problem *problem, const struct plan_options *options,
-		  struct units *units, uint32_t **trainer, struct error *error);
-int first_holder_assign(const struct problem *problem, const struct plan_options *options,
-			struct units *units, uint32_t **trainer, struct error *error);
-int modulo_assign(const struct problem *problem, const struct plan_options *options,
-		  struct units *units, uint32_t **trainer, struct error *error);
-int hash_assign(const struct problem *problem, const struct plan_options *options,
-		struct units *units, uint32_t **trainer, struct error *error);
-int lpt_assign(const struct problem *problem, const struct plan_options *options,
-	       struct units *units, uint32_t **trainer, struct error *error);
-int balanced_assign(const struct problem *problem, const struct plan_options *options,
-		    struct units *units, uint32_t **trainer, struct error *error);
+policy_assign greedy_assign, round_robin_assign, round_robin_affinity_assign, prefix_assign,
+	first_holder_assign, modulo_assign, hash_assign, lpt_assign, balanced_assign;
 
 /* Inference ranks of one kind can use one replica: engine ranks, or layouts. */
 struct round_robin_targets {

@@ -42,18 +42,6 @@ struct builder {
 	uint32_t *fill;	     /* scratch, by problem tensor */
 };
 
-static char *info_text(const struct tensor_info *info, char *out, size_t bytes)
-{
-	size_t n = (size_t)snprintf(out, bytes, "%s ", dtype_name(info->dtype));
-
-	for (uint32_t d = 0; d < info->dims && n < bytes; d++)
-		n += (size_t)snprintf(out + n, bytes - n, "%s%" PRIu64, d ? ", " : "[",
-				      info->shape[d]);
-	if (n < bytes)
-		snprintf(out + n, bytes - n, "]");
-	return out;
-}
-
 static bool info_equal(const struct tensor_info *a, const struct tensor_info *b)
 {
 	return a->dtype == b->dtype && a->dims == b->dims &&
@@ -65,12 +53,14 @@ static int conflict(const struct declared *first, const struct tensor_info *info
 {
 	char one[MEMBER_TEXT_BYTES], two[MEMBER_TEXT_BYTES], a[128], b[128];
 
-	return error_set(error, ERROR_CONFLICT,
-			 "tensor '%s' is declared as %s by %s and as %s by %s; one checkpoint "
-			 "has one shape and one dtype a tensor",
-			 info->name, info_text(first->info, a, sizeof(a)),
-			 member_text(first->by, one), info_text(info, b, sizeof(b)),
-			 member_text(by, two));
+	return error_set(
+		error, ERROR_CONFLICT,
+		"tensor '%s' is declared as %s %s by %s and as %s %s by %s; one checkpoint "
+		"has one shape and one dtype a tensor",
+		info->name, dtype_name(first->info->dtype),
+		shape_text(first->info->dims, first->info->shape, a, sizeof(a)),
+		member_text(first->by, one), dtype_name(info->dtype),
+		shape_text(info->dims, info->shape, b, sizeof(b)), member_text(by, two));
 }
 
 /* Numbers equal digests alike, in order of first appearance. */

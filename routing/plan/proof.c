@@ -38,6 +38,10 @@ struct proof {
 };
 
 #define REFUSE(...) error_set(error, ERROR_UNPROVED, __VA_ARGS__)
+/* Of route r, its tensor and both its ends. */
+#define REFUSE_ROUTE(format, ...)                                                                  \
+	REFUSE("route %zu (tensor '%s', trainer %" PRIu32 " to inference %" PRIu32 ") " format, r, \
+	       tensor->name, route->trainer, route->inference, __VA_ARGS__)
 
 /* ---- what needs no sorting: every number means something ---- */
 
@@ -51,24 +55,19 @@ static int check_piece(const struct proof *proof, size_t r, uint64_t p, struct e
 	char text[160];
 
 	if (piece->param >= layout->param_count)
-		return REFUSE("route %zu (tensor '%s', trainer %" PRIu32 " to inference %" PRIu32
-			      ") writes parameter %" PRIu32 " of %zu",
-			      r, tensor->name, route->trainer, route->inference, piece->param,
-			      layout->param_count);
+		return REFUSE_ROUTE("writes parameter %" PRIu32 " of %zu", piece->param,
+				    layout->param_count);
 	const struct param_info *param = &layout->params[piece->param];
 
 	if (piece->bytes == 0 || piece->offset > param->bytes ||
 	    piece->bytes > param->bytes - piece->offset)
-		return REFUSE("route %zu (tensor '%s', trainer %" PRIu32 " to inference %" PRIu32
-			      ") writes bytes %" PRIu64 " + %" PRIu64 " of parameter '%s', which "
-			      "has %" PRIu64,
-			      r, tensor->name, route->trainer, route->inference, piece->offset,
-			      piece->bytes, param->name, param->bytes);
+		return REFUSE_ROUTE("writes bytes %" PRIu64 " + %" PRIu64
+				    " of parameter '%s', which has %" PRIu64,
+				    piece->offset, piece->bytes, param->name, param->bytes);
 	if (piece->transformed >= proof->problem->transformed_count)
-		return REFUSE("route %zu (tensor '%s', trainer %" PRIu32 " to inference %" PRIu32
-			      ") makes %" PRIu32 " of %zu things for parameter '%s'",
-			      r, tensor->name, route->trainer, route->inference, piece->transformed,
-			      proof->problem->transformed_count, param->name);
+		return REFUSE_ROUTE("makes %" PRIu32 " of %zu things for parameter '%s'",
+				    piece->transformed, proof->problem->transformed_count,
+				    param->name);
 	if (!box_in_shape(&piece->src, tensor->dims, tensor->shape)) {
 		struct box shown = piece->src;
 

@@ -49,16 +49,18 @@ struct plan_options {
 	struct explain *explain;         /* NULL: not asked (explain.h) */
 };
 
+/* Decides every unit; pure and deterministic: ties by rule, never by address or hash order.
+ * On entry *trainer has units->count entries; trainer[i] gets the sender of units->items[i].
+ * A policy that cuts units replaces units->items and *trainer (memory_free the old): the new
+ * items tile the old ones exactly, in the same canonical order (tensor, inference rank, lo),
+ * with holder sets of `units`. options is never NULL. */
+typedef int policy_assign(const struct problem *problem, const struct plan_options *options,
+			  struct units *units, uint32_t **trainer, struct error *error);
+
 struct policy {
 	const char *name;
 	const char *rule;  /* one sentence, for --help and dumps */
-	/* Decides every unit; pure and deterministic: ties by rule, never by address or hash order.
-	 * On entry *trainer has units->count entries; trainer[i] gets the sender of units->items[i].
-	 * A policy that cuts units replaces units->items and *trainer (memory_free the old): the new
-	 * items tile the old ones exactly, in the same canonical order (tensor, inference rank, lo),
-	 * with holder sets of `units`. options is never NULL. */
-	int (*assign)(const struct problem *problem, const struct plan_options *options,
-		      struct units *units, uint32_t **trainer, struct error *error);
+	policy_assign *assign;
 	bool limits_sessions; /* obeys sessions_max; others refuse it (ERROR_USAGE) */
 };
 

@@ -4,13 +4,13 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/threads.h"
 #include "wire/limits.h"
 #include "worker/launch/lookup.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -60,18 +60,6 @@ struct control {
 	bool stop;
 };
 
-void endpoints_fini(struct message_endpoints *endpoints)
-{
-	for (size_t i = 0; i < endpoints->region_count; i++)
-		memory_free(endpoints->regions[i].bytes);
-	for (size_t i = 0; i < endpoints->record_count; i++)
-		memory_free(endpoints->records[i].bytes);
-	memory_free(endpoints->regions);
-	memory_free(endpoints->records);
-	memory_free(endpoints->places);
-	memset(endpoints, 0, sizeof(*endpoints));
-}
-
 static void set_failure(struct control *control, const struct error *failure)
 {
 	pthread_mutex_lock(&control->lock);
@@ -86,14 +74,18 @@ static void set_failure(struct control *control, const struct error *failure)
 	transport_domain_interrupt(control->domain);
 }
 
-static void set_state(struct control *control, const struct action *action)
+/* What the core asks of the host thread, or tells it. */
+static void publish(struct control *control, const struct action *action)
 {
-	if (action->state == WORKER_FAILED) {
-		set_failure(control, &action->error);
-		return;
-	}
 	pthread_mutex_lock(&control->lock);
-	control->state = action->state;
+	if (action->type == WORKER_ACTION_OPEN) {
+		control->plan = action->plan;
+		control->peers = NULL; /* of an older attempt */
+	} else if (action->type == WORKER_ACTION_CONNECT) {
+		control->peers = action->peers;
+	} else {
+		control->state = action->state;
+	}
 	pthread_cond_broadcast(&control->changed);
 	pthread_mutex_unlock(&control->lock);
 }
@@ -129,21 +121,15 @@ static void apply(struct control *control, const struct action *action)
 		else
 			log_info("%s", action->line);
 		break;
-	case WORKER_ACTION_OPEN:
-		pthread_mutex_lock(&control->lock);
-		control->plan = action->plan;
-		control->peers = NULL; /* of an older attempt */
-		pthread_cond_broadcast(&control->changed);
-		pthread_mutex_unlock(&control->lock);
-		break;
-	case WORKER_ACTION_CONNECT:
-		pthread_mutex_lock(&control->lock);
-		control->peers = action->peers;
-		pthread_cond_broadcast(&control->changed);
-		pthread_mutex_unlock(&control->lock);
-		break;
 	case WORKER_ACTION_STATE:
-		set_state(control, action);
+		if (action->state == WORKER_FAILED)
+			set_failure(control, &action->error);
+		else
+			publish(control, action);
+		break;
+	case WORKER_ACTION_OPEN:
+	case WORKER_ACTION_CONNECT:
+		publish(control, action);
 		break;
 	}
 }
@@ -161,7 +147,6 @@ static void step(struct control *control, struct worker_event *event)
 	for (size_t i = 0; i < actions.count; i++)
 		apply(control, &actions.items[i]);
 	actions_clear(&actions);
-	memory_free(actions.items);
 }
 
 static void receive(struct control *control)
@@ -363,16 +348,11 @@ fail:
 int control_start(struct control *control, const struct worker_core_options *options,
 		  struct error *error)
 {
-	sigset_t all, before;
 	int rc = worker_core_new(&control->core, options, clock_ms(), error);
 
 	if (rc)
 		return rc;
-	/* signals of the process go to the host's threads */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	rc = pthread_create(&control->thread, NULL, run, control);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	rc = threads_start(&control->thread, run, control);
 	if (rc) {
 		worker_core_free(&control->core); /* a later start makes its own */
 		return error_set_errno(error, ERROR_IO, rc, "no control thread");
@@ -421,17 +401,14 @@ enum control_request control_next(struct control *control, uint32_t wait_ms,
 
 static int post(struct control *control, const struct post *event, struct error *error)
 {
-	uint64_t one = 1;
-	struct post *slot;
+	bool kept;
 
 	pthread_mutex_lock(&control->lock);
-	slot = array_push(&control->posts);
-	if (slot)
-		*slot = *event;
+	kept = array_add(&control->posts, *event);
 	pthread_mutex_unlock(&control->lock);
-	if (!slot)
-		return memory_error(error, "telling the control thread", sizeof(*slot));
-	if (write(control->wake, &one, sizeof(one)) < 0 && errno != EAGAIN)
+	if (!kept)
+		return memory_error(error, "telling the control thread", sizeof(*event));
+	if (eventfd_write(control->wake, 1) < 0 && errno != EAGAIN)
 		return error_set_errno(error, ERROR_IO, errno, "waking the control thread");
 	return 0;
 }
@@ -517,12 +494,10 @@ uint32_t control_grace_ms(const struct control *control)
 
 static void stop_thread(struct control *control)
 {
-	uint64_t one = 1;
-
 	pthread_mutex_lock(&control->lock);
 	control->stop = true;
 	pthread_mutex_unlock(&control->lock);
-	if (write(control->wake, &one, sizeof(one)) < 0)
+	if (eventfd_write(control->wake, 1) < 0)
 		log_warn("waking the control thread: %s", strerror(errno));
 	pthread_join(control->thread, NULL);
 	control->running = false;

@@ -55,6 +55,4 @@ uint32_t control_grace_ms(const struct control *control);
 /* Ends the thread; NULL inside is fine. */
 void control_close(struct control **control);
 
-void endpoints_fini(struct message_endpoints *endpoints);
-
 #endif

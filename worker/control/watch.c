@@ -3,9 +3,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/threads.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -73,7 +73,6 @@ static void *run(void *context)
 int watch_open(struct watch *watch, const char *log_name, struct transport_domain *domain,
 	       const struct control *control, int *descriptor, struct error *error)
 {
-	sigset_t all, before;
 	int made, rc;
 
 	*descriptor = atomic_load(&watch->descriptor);
@@ -89,11 +88,7 @@ int watch_open(struct watch *watch, const char *log_name, struct transport_domai
 	/* here, for what arrives before the thread runs is news too */
 	watch->seen = transport_signal_wait(domain, UINT64_MAX, 0);
 	atomic_store(&watch->descriptor, made);
-	/* signals of the process go to the host's threads */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	rc = pthread_create(&watch->thread, NULL, run, watch);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	rc = threads_start(&watch->thread, run, watch);
 	if (rc) {
 		atomic_store(&watch->descriptor, -1);
 		close(made);

@@ -71,12 +71,11 @@ static void beside_program(char *path, size_t bytes)
 static int start(const weft_launch *launch, const char *const *more, int64_t *pid,
 		 struct error *error)
 {
-	ARRAY(const char *) arguments = {0};
+	const char **arguments;
 	char bind[32], path[PATH_MAX];
 	const char *const first[] = {"weft-controller", "--die-with-parent", "--bind", bind};
 	const char *port = strrchr(launch->controller, ':');
 	size_t count = 0;
-	const char **slot;
 	int report[2], number, rc;
 	pid_t child;
 
@@ -87,25 +86,21 @@ static int start(const weft_launch *launch, const char *const *more, int64_t *pi
 	beside_program(path, sizeof(path));
 	while (more && more[count])
 		count++;
-	for (size_t i = 0; i <= ARRAY_SIZE(first) + count; i++) {
-		slot = array_push(&arguments);
-		if (!slot) {
-			array_free(&arguments);
-			return memory_error(error, "starting the controller", sizeof(*slot));
-		}
-		*slot = i < ARRAY_SIZE(first)		? first[i]
-			: i < ARRAY_SIZE(first) + count ? more[i - ARRAY_SIZE(first)]
-							: NULL;
-	}
+	arguments = memory_zalloc(ARRAY_SIZE(first) + count + 1, sizeof(*arguments));
+	if (!arguments)
+		return memory_error(error, "starting the controller", sizeof(*arguments));
+	memcpy(arguments, first, sizeof(first));
+	if (count)
+		memcpy(arguments + ARRAY_SIZE(first), more, count * sizeof(*more));
 	if (pipe2(report, O_CLOEXEC)) {
-		array_free(&arguments);
+		memory_free(arguments);
 		return error_set_errno(error, ERROR_IO, errno, "starting the controller");
 	}
 	child = fork();
 	if (!child)
-		exec_controller(arguments.items, path, report[1]);
+		exec_controller(arguments, path, report[1]);
 	number = errno;
-	array_free(&arguments);
+	memory_free(arguments);
 	close(report[1]);
 	rc = child < 0 ? error_set_errno(error, ERROR_IO, number, "starting the controller")
 		       : await_start(child, report[0], error);

@@ -9,7 +9,6 @@
 #include "worker/api/abi.h"
 #include "worker/api/weft.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,20 +16,6 @@
 #include <unistd.h>
 
 #define VICTIM_SECONDS 10 /* a victim's report stands behind the report of the cause */
-
-static void write_whole(int file, const char *data, size_t bytes)
-{
-	while (bytes) {
-		ssize_t n = write(file, data, bytes);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return;
-		data += n;
-		bytes -= (size_t)n;
-	}
-}
 
 void weft_launch_report(const weft_error *given)
 {
@@ -69,7 +54,7 @@ void weft_launch_report(const weft_error *given)
 	/* O_EXCL: whatever failed first in this process keeps its report */
 	file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
 	if (file >= 0 && text_ok(&text))
-		write_whole(file, text_string(&text), text.bytes);
+		dprintf(file, "%s", text_string(&text));
 	if (file >= 0)
 		close(file);
 	text_fini(&text);

@@ -19,7 +19,8 @@ enum kind {
 	KIND_FLAG
 };
 
-/* One row an option: its spelling, the variable that stands in for it, where it goes. */
+/* One row an option: its spelling, the variable that stands in for it, where it goes. Where the
+ * doc begins with a role, the other one has no use for it. */
 static const struct option_row {
 	const char *name, *variable, *argument;
 	enum kind kind;
@@ -185,32 +186,14 @@ static error_t parse(int key, char *value, struct argp_state *state)
  * are set for whole pods. */
 void options_warn(const struct arguments *arguments, bool trainer)
 {
-	static const struct {
-		size_t offset;
-		bool trainer;
-	} owners[] = {
-		{offsetof(struct arguments, verify), false},
-		{offsetof(struct arguments, digests), false},
-		{offsetof(struct arguments, own_memory), false},
-		{offsetof(struct arguments, live_params), false},
-		{offsetof(struct arguments, post_load), false},
-		{offsetof(struct arguments, shadow), false},
-		{offsetof(struct arguments, ring_bytes), true},
-		{offsetof(struct arguments, replica), true},
-		{offsetof(struct arguments, pack_threads), true},
-		{offsetof(struct arguments, register_sources), true},
-	};
+	const char *other = trainer ? "inference: " : "trainer: ";
 	char names[256] = "";
 	size_t used = 0, count = 0;
 
 	for (size_t i = 0; i < ROW_COUNT; i++)
-		for (size_t k = 0; k < sizeof(owners) / sizeof(owners[0]); k++) {
-			if (rows[i].offset != owners[k].offset || owners[k].trainer == trainer ||
-			    !(arguments->given & 1u << i))
-				continue;
+		if (arguments->given & 1u << i && !strncmp(rows[i].doc, other, strlen(other)))
 			used += (size_t)snprintf(names + used, sizeof(names) - used, "%s--%s",
 						 count++ ? ", " : "", rows[i].name);
-		}
 	if (count)
 		fprintf(stderr, "weft-worker: warning: %s %s no meaning for %s\n", names,
 			count > 1 ? "have" : "has", trainer ? "a trainer" : "an inference rank");
