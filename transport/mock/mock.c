@@ -136,7 +136,7 @@ static int region_allocate(struct transport_region *region, struct error *error)
 				 "a mock region of %" PRIu64 " bytes; at most %" PRIu64
 				 " are possible",
 				 region->bytes, MOCK_REGION_MAX);
-	region->memory = memory_aligned((size_t)sysconf(_SC_PAGESIZE), region->bytes);
+	region->memory = memory_aligned(memory_page_bytes(), region->bytes);
 	if (!region->memory)
 		return memory_error(error, "allocating a mock region", region->bytes);
 	memset(region->memory, 0, region->bytes);

@@ -64,7 +64,6 @@ int shm_memfd_open_peer(uint64_t pid, uint32_t number, uint64_t bytes, int *fd,
 int shm_map(int fd, uint64_t offset, uint64_t bytes, unsigned char **memory,
 	    struct error *error);
 void shm_unmap(unsigned char **memory, uint64_t bytes);
-int shm_random(void *out, size_t bytes, struct error *error);
 
 struct shm_trailer {
 	uint64_t magic, bytes;

@@ -101,7 +101,7 @@ static bool list_folder(const struct sysfs *sysfs, const char *folder, const cha
 	char path[SYSFS_PATH_BYTES];
 	struct dirent *entry;
 
-	snprintf(path, sizeof(path), "%s%s", sysfs_root(sysfs), folder);
+	snprintf(path, sizeof(path), "%s%s", sysfs->root, folder);
 	DIR *stream = opendir(path);
 
 	if (!stream)
@@ -123,7 +123,7 @@ static int explain_node(const struct sysfs *sysfs, const char *device, int errnu
 
 	if (!sysfs_uverbs(sysfs, device, node, sizeof(node)))
 		return no_node(error, device, "uverbs*");
-	snprintf(path, sizeof(path), "%s/dev/infiniband/%s", sysfs_root(sysfs), node);
+	snprintf(path, sizeof(path), "%s/dev/infiniband/%s", sysfs->root, node);
 	if (stat(path, &about) != 0)
 		return no_node(error, device, node);
 	if (errnum == 0)

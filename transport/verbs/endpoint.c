@@ -38,7 +38,7 @@ static int make_lanes(struct verbs_endpoint *verbs, struct error *error)
 	for (uint32_t i = 0; i < domain->lane_count; i++) {
 		struct verbs_lane *lane = &verbs->lanes[i];
 		uint32_t psn = 0;
-		int rc = verbs_random(&psn, sizeof(psn), error);
+		int rc = identity_random(&psn, sizeof(psn), "verbs", error);
 
 		if (rc)
 			return rc;

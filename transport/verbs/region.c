@@ -23,16 +23,6 @@
 #define ANNOUNCE_BYTES	  (UINT64_C(16) << 30) /* of registration work: said before it starts */
 #define SLOW_NS		  UINT64_C(2000000000)
 
-static uint64_t page_bytes(void)
-{
-	return (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
-static uint64_t round_up(uint64_t bytes, uint64_t unit)
-{
-	return (bytes + unit - 1) / unit * unit;
-}
-
 /* ---- registration ---- */
 
 /* One NIC's share: pieces in ascending order, which some devices need to be fast. */
@@ -182,7 +172,7 @@ static int plan_pieces(const struct transport_region *region, struct verbs_regio
 		       struct error *error)
 {
 	const struct verbs_domain *domain = region->domain->state;
-	uint64_t piece = round_up(region->bytes, CHUNK_CUT_BYTES), count;
+	uint64_t piece = memory_round_up(region->bytes, CHUNK_CUT_BYTES), count;
 
 	for (uint32_t i = 0; i < domain->nic_count; i++)
 		if (domain->nics[i].limits.max_mr_bytes < piece)
@@ -237,7 +227,7 @@ static void free_region(struct verbs_region *verbs)
 static int check_dmabuf(const struct transport_region *region, uint64_t offset, struct error *error)
 {
 	const struct verbs_domain *domain = region->domain->state;
-	uint64_t page = page_bytes(), at = (uintptr_t)region->memory;
+	uint64_t page = memory_page_bytes(), at = (uintptr_t)region->memory;
 
 	for (uint32_t i = 0; i < domain->nic_count; i++) {
 		const struct verbs_device *limits = &domain->nics[i].limits;

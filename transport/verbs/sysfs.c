@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/verbs/sysfs.h"
 
-#include "base/memory.h"
+#include "base/file.h"
 #include "base/text.h"
 
 #include <arpa/inet.h>
@@ -21,35 +21,17 @@
 
 #define CLASS "/sys/class/infiniband"
 
-struct sysfs {
-	const char *root;
-	struct ifaddrs *addresses; /* NULL: none known */
-};
-
-int sysfs_open(struct sysfs **sysfs, const char *root, struct error *error)
+void sysfs_open(struct sysfs *sysfs, const char *root)
 {
-	*sysfs = memory_zalloc(1, sizeof(**sysfs));
-	if (!*sysfs)
-		return memory_error(error, "reading RDMA devices", sizeof(**sysfs));
-	(*sysfs)->root = root;
-	if (getifaddrs(&(*sysfs)->addresses) != 0)
-		(*sysfs)->addresses = NULL;
-	return 0;
+	sysfs->root = root;
+	if (getifaddrs(&sysfs->addresses) != 0)
+		sysfs->addresses = NULL;
 }
 
-void sysfs_close(struct sysfs **sysfs)
+void sysfs_close(struct sysfs *sysfs)
 {
-	if (!*sysfs)
-		return;
-	if ((*sysfs)->addresses)
-		freeifaddrs((*sysfs)->addresses);
-	memory_free(*sysfs);
-	*sysfs = NULL;
-}
-
-const char *sysfs_root(const struct sysfs *sysfs)
-{
-	return sysfs->root;
+	if (sysfs->addresses)
+		freeifaddrs(sysfs->addresses);
 }
 
 static void path_of(const struct sysfs *sysfs, char path[SYSFS_PATH_BYTES], const char *format,
@@ -79,17 +61,8 @@ bool sysfs_line(const struct sysfs *sysfs, char *line, size_t bytes, const char 
 	va_start(args, format);
 	path_of(sysfs, path, format, args);
 	va_end(args);
-	line[0] = '\0';
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t got = file_read_small(path, line, bytes);
 
-	if (fd < 0)
-		return false;
-	ssize_t got = read(fd, line, bytes - 1);
-
-	close(fd);
-	if (got < 0)
-		got = 0;
-	line[got] = '\0';
 	line[strcspn(line, "\n")] = '\0';
 	return got > 0;
 }

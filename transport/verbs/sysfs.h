@@ -14,12 +14,13 @@
 
 #define SYSFS_PATH_BYTES 512
 
-struct sysfs;
-
 /* root: "" in life; tests bring a folder with its own sys/ and dev/. */
-int sysfs_open(struct sysfs **sysfs, const char *root, struct error *error);
-void sysfs_close(struct sysfs **sysfs);
-const char *sysfs_root(const struct sysfs *sysfs);
+struct sysfs {
+	const char *root;
+	struct ifaddrs *addresses; /* NULL: none known */
+};
+void sysfs_open(struct sysfs *sysfs, const char *root);
+void sysfs_close(struct sysfs *sysfs);
 
 /* First line of the file without its newline; false when it cannot be read. */
 bool sysfs_line(const struct sysfs *sysfs, char *line, size_t bytes, const char *format, ...)

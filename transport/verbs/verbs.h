@@ -243,7 +243,6 @@ PROVIDER_OPS(X)
 int verbs_nic_open(struct verbs_nic *nic, const struct verbs_facts *facts,
 		   const struct verbs_nic_choice *choice, struct error *error);
 void verbs_nic_close(struct verbs_nic *nic);
-int verbs_random(void *out, size_t bytes, struct error *error);
 /* ERROR_PEER_LOST when a record was made by a process of this host that has ended. */
 int verbs_identity_check(const struct verbs_domain *domain, const struct identity *peer,
 			 struct error *error);
