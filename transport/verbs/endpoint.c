@@ -90,7 +90,7 @@ static void destroy(struct verbs_endpoint *verbs)
 {
 	destroy_lanes(verbs, UINT64_MAX);
 	destroy_cqs(verbs);
-	verbs_slot_give(verbs->domain, verbs->place);
+	verbs_slot_give(verbs->place);
 	if (verbs->pidfd >= 0)
 		close(verbs->pidfd);
 	memory_free(verbs->replay);
@@ -120,7 +120,7 @@ int verbs_endpoint_open(struct transport_endpoint *endpoint, struct error *error
 		memory_free(verbs);
 		return rc;
 	}
-	verbs->slot = verbs_slot_at(domain, verbs->place);
+	verbs->slot = verbs_slot_at(verbs->place);
 	endpoint->state = verbs;
 	rc = make_cqs(verbs, error);
 	if (!rc)
@@ -137,7 +137,7 @@ static void record_nic(const struct verbs_endpoint *verbs, uint32_t index,
 {
 	const struct verbs_domain *domain = verbs->domain;
 	const struct verbs_nic *nic = &domain->nics[index];
-	const struct verbs_block *block = verbs_block_at(domain, verbs->place);
+	const struct verbs_block *block = verbs->place.block;
 	uint32_t most = domain->settings.mtu; /* both sides must come to the same path MTU */
 
 	*out = (struct verbs_nic_record){
@@ -173,7 +173,7 @@ void verbs_endpoint_describe(const struct verbs_endpoint *verbs,
 		.nonce = domain->nonce,
 		.attempt = verbs->attempt,
 		.slot_address = (uintptr_t)verbs->slot,
-		.probe_address = (uintptr_t)verbs_block_at(domain, verbs->place)->memory,
+		.probe_address = (uintptr_t)verbs->place.block->memory,
 		.timeout = settings->timeout,
 		.retry = settings->retry,
 		.traffic_class = domain->nics[0].traffic_class,

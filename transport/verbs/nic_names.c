@@ -23,11 +23,6 @@ struct named {
 };
 typedef ARRAY(struct named) names;
 
-static bool same_candidate(const struct nics_candidate *a, const struct nics_candidate *b)
-{
-	return a->device == b->device && a->port == b->port;
-}
-
 static int bad_grammar(const struct nics_chooser *chooser, const char *part, size_t bytes,
 		       struct error *error)
 {
@@ -131,26 +126,28 @@ static int parse_ranks(const struct nics_chooser *chooser, names *out, struct er
 			 chooser->from, chooser->settings->nics, chooser->rank, chooser->rank);
 }
 
-static int take_port(struct nics_chooser *chooser, uint32_t d, uint32_t p, nics_candidates *taken,
-		     struct error *error)
+static const struct nics_candidate *find_port(const nics_candidates *among,
+					      const struct verbs_port *port)
 {
-	struct nics_candidate wanted = {.device = d, .port = p};
-	const struct nics_candidate *known = NULL;
+	for (size_t i = 0; i < among->count; i++)
+		if (among->items[i].port == port)
+			return &among->items[i];
+	return NULL;
+}
 
-	for (size_t i = 0; i < chooser->left.count; i++)
-		if (same_candidate(&chooser->left.items[i], &wanted))
-			known = &chooser->left.items[i];
-	for (size_t i = 0; i < taken->count; i++)
-		if (same_candidate(&taken->items[i], &wanted))
-			return error_set(error, ERROR_CONFIG, "%s=%s: %s:%u is named twice",
-					 chooser->from, chooser->settings->nics,
-					 nics_device(chooser, &wanted)->name,
-					 nics_port(chooser, &wanted)->number);
+static int take_port(struct nics_chooser *chooser, struct verbs_device *device,
+		     struct verbs_port *port, nics_candidates *taken, struct error *error)
+{
+	const struct nics_candidate *known = find_port(&chooser->left, port);
+
+	if (find_port(taken, port))
+		return error_set(error, ERROR_CONFIG, "%s=%s: %s:%u is named twice", chooser->from,
+				 chooser->settings->nics, device->name, port->number);
 	struct nics_candidate *candidate = array_push(taken);
 
 	if (!candidate)
 		return memory_error(error, "choosing NICs", sizeof(*candidate));
-	*candidate = known ? *known : wanted;
+	*candidate = known ? *known : (struct nics_candidate){.device = device, .port = port};
 	return 0;
 }
 
@@ -187,7 +184,7 @@ static int take_named(struct nics_chooser *chooser, const struct named *named,
 			refused = refused ? refused : port;
 			continue;
 		}
-		int rc = take_port(chooser, d, p, taken, error);
+		int rc = take_port(chooser, device, port, taken, error);
 
 		if (rc)
 			return rc;
@@ -209,15 +206,9 @@ static int take_named(struct nics_chooser *chooser, const struct named *named,
 
 static void reject_unnamed(struct nics_chooser *chooser, const nics_candidates *taken)
 {
-	for (size_t i = 0; i < chooser->left.count; i++) {
-		bool named = false;
-
-		for (size_t k = 0; k < taken->count; k++)
-			named |= same_candidate(&chooser->left.items[i], &taken->items[k]);
-		if (!named)
-			nics_reject(nics_port(chooser, &chooser->left.items[i]), "%s names others",
-				    chooser->from);
-	}
+	for (size_t i = 0; i < chooser->left.count; i++)
+		if (!find_port(taken, chooser->left.items[i].port))
+			nics_reject(chooser->left.items[i].port, "%s names others", chooser->from);
 }
 
 int nics_choose_named(struct nics_chooser *chooser, uint32_t max, struct error *error)

@@ -156,8 +156,7 @@ void verbs_request_fill(const struct verbs_lane *lane, struct verbs_request *req
 {
 	const struct verbs_entry *entry = &request->entry;
 	const struct verbs_region *local = entry->region->state;
-	const struct verbs_remote *remote = entry->remote->state;
-	const struct verbs_region_record *record = &remote->record;
+	const struct verbs_region_record *record = entry->remote->state;
 	uint64_t here = piece_of(local->piece_count, local->piece_bytes, local_at(entry));
 	uint64_t there = piece_of(record->piece_count, record->piece_bytes, entry->offset);
 
@@ -184,13 +183,12 @@ static uint64_t to_border(uint32_t count, uint64_t piece_bytes, uint64_t at, uin
 static uint64_t part_bytes(const struct provider_write *write, uint64_t from)
 {
 	const struct verbs_region *local = write->region->state;
-	const struct verbs_remote *remote = write->remote->state;
+	const struct verbs_region_record *record = write->remote->state;
 	uint64_t at = (uint64_t)(write->source - (const unsigned char *)write->region->memory);
 	uint64_t bytes =
 		to_border(local->piece_count, local->piece_bytes, at + from, write->bytes - from);
 
-	return to_border(remote->record.piece_count, remote->record.piece_bytes,
-			 write->offset + from, bytes);
+	return to_border(record->piece_count, record->piece_bytes, write->offset + from, bytes);
 }
 
 static uint32_t part_count(const struct provider_write *write)
@@ -354,7 +352,7 @@ static void fill_signal(const struct verbs_lane *lane, uint32_t lanes, bool payl
 			uint64_t now_ns, struct verbs_request *request)
 {
 	struct verbs_endpoint *endpoint = lane->endpoint;
-	const struct verbs_block *block = verbs_block_at(endpoint->domain, endpoint->place);
+	const struct verbs_block *block = endpoint->place.block;
 	size_t bank = endpoint->signal_sequence & 1;
 
 	*request = (struct verbs_request){

@@ -38,7 +38,7 @@ static int post_probe(struct verbs_lane *lane, enum verbs_kind kind, uint32_t by
 		      struct error *error)
 {
 	const struct verbs_endpoint *verbs = lane->endpoint;
-	const struct verbs_block *block = verbs_block_at(verbs->domain, verbs->place);
+	const struct verbs_block *block = verbs->place.block;
 	struct verbs_request request = {
 		.entry = {.kind = (uint8_t)kind, .bytes = bytes, .posted_ns = clock_ns()},
 		.local_address = (uintptr_t)block->memory,

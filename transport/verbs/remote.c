@@ -10,21 +10,21 @@
 int verbs_remote_check(const struct transport_remote *remote, struct error *error)
 {
 	const struct verbs_endpoint *endpoint = remote->endpoint->state;
-	const struct verbs_remote *verbs = remote->state;
+	const struct verbs_region_record *record = remote->state;
 
-	if (verbs->record.nonce != endpoint->peer.nonce)
+	if (record->nonce != endpoint->peer.nonce)
 		return error_set(error, ERROR_MESSAGE,
 				 "the region's record was made by process %" PRIu64
 				 " and the endpoint's by process %" PRIu64
 				 ": one of them is of an earlier life of %s",
-				 verbs->record.identity.pid, endpoint->peer.identity.pid,
+				 record->identity.pid, endpoint->peer.identity.pid,
 				 remote->endpoint->name);
-	if (verbs->record.nic_count != endpoint->peer.nic_count)
+	if (record->nic_count != endpoint->peer.nic_count)
 		return error_set(
 			error, ERROR_MESSAGE,
 			"the region's record has keys for %u NICs and the endpoint's names "
 			"%u",
-			verbs->record.nic_count, endpoint->peer.nic_count);
+			record->nic_count, endpoint->peer.nic_count);
 	return 0;
 }
 
@@ -33,20 +33,20 @@ int verbs_remote_import(struct transport_remote *remote, struct record_reader *r
 {
 	const struct verbs_domain *domain = remote->endpoint->domain->state;
 	const struct verbs_endpoint *endpoint = remote->endpoint->state;
-	struct verbs_remote *verbs = memory_zalloc(1, sizeof(*verbs));
+	struct verbs_region_record *record = memory_zalloc(1, sizeof(*record));
 	int rc;
 
-	if (!verbs)
-		return memory_error(error, "importing a region", sizeof(*verbs));
-	remote->state = verbs;
-	rc = verbs_region_record_get(reader, remote->bytes, &verbs->record, error);
+	if (!record)
+		return memory_error(error, "importing a region", sizeof(*record));
+	remote->state = record;
+	rc = verbs_region_record_get(reader, remote->bytes, record, error);
 	if (!rc)
-		rc = verbs_identity_check(domain, &verbs->record.identity, error);
+		rc = verbs_identity_check(domain, &record->identity, error);
 	if (!rc && endpoint->connected)
 		rc = verbs_remote_check(remote, error);
 	if (rc) {
 		remote->state = NULL;
-		memory_free(verbs);
+		memory_free(record);
 	}
 	return rc;
 }

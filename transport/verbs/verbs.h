@@ -81,7 +81,8 @@ struct verbs_block {
 #define VERBS_BLOCK_SLOTS ((VERBS_BLOCK_BYTES - VERBS_PROBE_BYTES) / sizeof(struct verbs_slot))
 
 struct verbs_place {
-	uint32_t block, index;
+	struct verbs_block *block;
+	uint32_t index;
 };
 
 /* ---- one port of one device ---- */
@@ -141,10 +142,6 @@ struct verbs_region {
 	bool allocated, huge;
 	uint64_t mapped_bytes;
 	struct ibv_mr **mrs;               /* [piece * nic_count + nic] */
-};
-
-struct verbs_remote {
-	struct verbs_region_record record;
 };
 
 /* ---- an endpoint and its lanes ---- */
@@ -255,10 +252,8 @@ void verbs_domain_break(struct verbs_domain *domain, const struct error *why);
 /* ---- slots.c ---- */
 int verbs_slot_take(struct verbs_domain *domain, struct verbs_place *place,
 		    struct error *error);
-void verbs_slot_give(struct verbs_domain *domain, struct verbs_place place);
-struct verbs_slot *verbs_slot_at(const struct verbs_domain *domain, struct verbs_place place);
-const struct verbs_block *verbs_block_at(const struct verbs_domain *domain,
-					 struct verbs_place place);
+void verbs_slot_give(struct verbs_place place);
+struct verbs_slot *verbs_slot_at(struct verbs_place place);
 void verbs_slots_close(struct verbs_domain *domain);
 
 /* ---- memory.c: sets huge and mapped_bytes ---- */
