@@ -8,7 +8,6 @@
 #include "base/memory.h"
 #include "transport/import.h"
 #include <stdio.h>
-#include <string.h>
 
 #define ALIVE_EVERY_NS 10000000u
 

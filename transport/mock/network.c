@@ -143,9 +143,7 @@ static bool may_go(const struct mock_network *network, const struct parcel *parc
 {
 	if (!parcel->signal || parcel->from->domain->options.wrong == MOCK_SIGNAL_OVERTAKES)
 		return true;
-	for (size_t i = 0; i < network->parcels.count; i++) {
-		const struct parcel *other = &network->parcels.items[i];
-
+	array_each(other, &network->parcels) {
 		if (other->from == parcel->from && other->order < parcel->order)
 			return false;
 	}

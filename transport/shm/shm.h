@@ -34,7 +34,6 @@
 #include "transport/identity.h"
 #include "transport/mailbox.h"
 #include "transport/provider.h"
-#include <sys/types.h>
 
 #define SHM_COOKIE_BYTES  16
 #define SHM_BLOCK_BYTES   65536u
@@ -126,7 +125,7 @@ struct shm_place {
 };
 
 /* mailbox.c */
-int shm_mailbox_open(struct shm_domain *domain, struct error *error);
+int shm_mailbox_grow(struct shm_domain *domain, struct error *error);
 void shm_mailbox_close(struct shm_domain *domain);
 struct doorbell *shm_mailbox_doorbell(const struct shm_domain *domain);
 int shm_slot_take(struct shm_domain *domain, struct shm_place *place, struct error *error);

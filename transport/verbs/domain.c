@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "transport/chunk.h"
 #include "transport/verbs/topology.h"
 #include <errno.h>
@@ -34,20 +35,12 @@ static void prepare_fork(const struct verbs_calls *calls)
 			 verbs_errno(rc));
 }
 
+/* "model" and "model name" begin alike: the whole key counts. */
 static long cpuinfo_number(const char *cpuinfo, const char *key)
 {
-	const char *at = cpuinfo;
-	size_t n = strlen(key);
+	const char *at = text_line(cpuinfo, key);
 
-	/* "model" and "model name" begin alike: only blanks may stand before the colon */
-	while ((at = strstr(at, key))) {
-		const char *rest = at + n + strspn(at + n, " \t");
-
-		if ((at == cpuinfo || at[-1] == '\n') && *rest == ':')
-			return strtol(rest + 1, NULL, 10);
-		at += n;
-	}
-	return -1;
+	return at ? strtol(at, NULL, 10) : -1;
 }
 
 bool verbs_relaxed_fits(const char *cpuinfo)
@@ -238,8 +231,7 @@ static int fit_chunk(struct verbs_domain *verbs, struct error *error)
 {
 	uint64_t chunk = verbs->settings.chunk_bytes;
 
-	for (uint32_t i = 0; i < verbs->nic_count; i++) {
-		const struct verbs_nic *nic = &verbs->nics[i];
+	verbs_each_nic(nic, verbs) {
 		uint64_t most = nic->max_message_bytes;
 
 		if (nic->limits.max_mr_bytes < most)

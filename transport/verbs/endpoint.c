@@ -64,9 +64,7 @@ static void destroy_lanes(struct verbs_endpoint *verbs, uint64_t deadline_ns)
 	for (uint32_t i = 0; i < verbs->lane_count; i++)
 		if (verbs->lanes[i].qp)
 			verbs_lane_stop(&verbs->lanes[i]);
-	for (uint32_t i = 0; i < verbs->lane_count; i++) {
-		struct verbs_lane *lane = &verbs->lanes[i];
-
+	verbs_each_lane(lane, verbs) {
 		if (!lane->qp)
 			continue;
 		verbs_lane_drain(lane, deadline_ns < bound ? deadline_ns : bound);

@@ -346,9 +346,7 @@ int verbs_facts_read(const struct verbs_calls *calls, struct verbs_facts *facts,
 
 void verbs_facts_free(struct verbs_facts *facts)
 {
-	for (size_t d = 0; d < facts->devices.count; d++) {
-		struct verbs_device *device = &facts->devices.items[d];
-
+	array_each(device, &facts->devices) {
 		for (size_t p = 0; p < device->ports.count; p++)
 			array_free(&device->ports.items[p].gids);
 		array_free(&device->ports);

@@ -11,31 +11,17 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
 #define CAP_IPC_LOCK_BIT 14
 #define STATUS_BYTES	 8192
 
-/* What follows "\nKey:" in /proc/self/status, or NULL. */
-static const char *status_line(const char *status, const char *key)
-{
-	size_t length = strlen(key);
-
-	for (const char *line = status; line; line = strchr(line, '\n')) {
-		line += *line == '\n';
-		if (strncmp(line, key, length) == 0 && line[length] == ':')
-			return line + length + 1;
-	}
-	return NULL;
-}
-
 int verbs_memlock_parse(const char *status, struct verbs_memlock *memlock, struct error *error)
 {
-	const char *pinned = status_line(status, "VmPin");
-	const char *uids = status_line(status, "Uid");
-	const char *capabilities = status_line(status, "CapEff");
+	const char *pinned = text_line(status, "VmPin");
+	const char *uids = text_line(status, "Uid");
+	const char *capabilities = text_line(status, "CapEff");
 	uint64_t effective, pinned_kib;
 
 	if (!pinned || sscanf(pinned, "%" SCNu64 " kB", &pinned_kib) != 1)

@@ -10,7 +10,6 @@
 #include "transport/available.h"
 #include <errno.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23

@@ -175,9 +175,7 @@ static int take_named(struct nics_chooser *chooser, const struct named *named,
 		return error_set_errno(error, ERROR_UNSUPPORTED, device->open_errno,
 				       "%s=%s: %s cannot be opened", chooser->from,
 				       chooser->settings->nics, what);
-	for (uint32_t p = 0; p < device->ports.count; p++) {
-		struct verbs_port *port = &device->ports.items[p];
-
+	array_each(port, &device->ports) {
 		if (named->port && port->number != named->port)
 			continue;
 		if (port->rejected[0]) {
@@ -291,13 +289,9 @@ int nics_keep_matching(struct nics_chooser *chooser, bool *named, struct error *
 	size_t matching = 0;
 
 	*named = !pattern.inverse;
-	for (size_t d = 0; d < chooser->facts->devices.count; d++) {
-		struct verbs_device *device = &chooser->facts->devices.items[d];
-
+	array_each(device, &chooser->facts->devices) {
 		matching += device->open_errno && pattern_matches(&pattern, device->name, 1);
-		for (size_t p = 0; p < device->ports.count; p++) {
-			struct verbs_port *port = &device->ports.items[p];
-
+		array_each(port, &device->ports) {
 			if (pattern_matches(&pattern, device->name, port->number))
 				matching++;
 			else if (!port->rejected[0])

@@ -49,9 +49,7 @@ static void reject_for_gids(const struct verbs_device *device, struct verbs_port
 	const struct verbs_gid *told = NULL;
 	char text[VERBS_GID_TEXT_BYTES];
 
-	for (size_t i = 0; i < port->gids.count; i++) {
-		const struct verbs_gid *gid = &port->gids.items[i];
-
+	array_each(gid, &port->gids) {
 		if (!told || (told->type != VERBS_GID_ROCE_V2 && gid->type == VERBS_GID_ROCE_V2))
 			told = gid;
 	}
@@ -90,9 +88,7 @@ static void examine(struct nics_chooser *chooser, const struct verbs_device *dev
 static int examine_all(struct nics_chooser *chooser, verbs_distance *distance, void *context,
 		       struct error *error)
 {
-	for (uint32_t d = 0; d < chooser->facts->devices.count; d++) {
-		struct verbs_device *device = &chooser->facts->devices.items[d];
-
+	array_each(device, &chooser->facts->devices) {
 		for (uint32_t p = 0; p < device->ports.count; p++) {
 			examine(chooser, device, &device->ports.items[p]);
 			if (device->ports.items[p].rejected[0])
@@ -113,8 +109,7 @@ static int examine_all(struct nics_chooser *chooser, verbs_distance *distance, v
 
 static void list_ports(const struct nics_chooser *chooser, struct text *text, bool reasons)
 {
-	for (size_t d = 0; d < chooser->facts->devices.count; d++) {
-		const struct verbs_device *device = &chooser->facts->devices.items[d];
+	array_each(device, &chooser->facts->devices) {
 		const char *between = text->bytes ? (reasons ? "; " : ", ") : "";
 
 		if (device->open_errno)
@@ -122,9 +117,7 @@ static void list_ports(const struct nics_chooser *chooser, struct text *text, bo
 				    strerror(device->open_errno));
 		else if (device->ports.count == 0)
 			text_format(text, "%s%s (no ports)", between, device->name);
-		for (size_t p = 0; p < device->ports.count; p++) {
-			const struct verbs_port *port = &device->ports.items[p];
-
+		array_each(port, &device->ports) {
 			between = text->bytes ? (reasons ? "; " : ", ") : "";
 			text_format(text, "%s%s:%u", between, device->name, port->number);
 			if (reasons)
@@ -218,8 +211,7 @@ static uint64_t weight_of(const struct nics_chooser *chooser, const struct nics_
 {
 	uint64_t sum = 0;
 
-	for (size_t i = 0; i < chooser->left.count; i++) {
-		const struct nics_candidate *other = &chooser->left.items[i];
+	array_each(other, &chooser->left) {
 		uint64_t speed = speed_of(other);
 
 		if (by_speed ? speed == speed_of(like) : other->port->link == like->port->link)
@@ -233,8 +225,7 @@ static const struct nics_candidate *heaviest(const struct nics_chooser *chooser,
 	const struct nics_candidate *best = NULL;
 	uint64_t most = 0;
 
-	for (size_t i = 0; i < chooser->left.count; i++) {
-		const struct nics_candidate *candidate = &chooser->left.items[i];
+	array_each(candidate, &chooser->left) {
 		uint64_t weight = weight_of(chooser, candidate, by_speed);
 
 		if (!best || weight > most ||
@@ -267,8 +258,7 @@ static void keep_fabric(struct nics_chooser *chooser)
 	nics_drop_rejected(chooser);
 	uint64_t speed = speed_of(heaviest(chooser, true));
 
-	for (size_t i = 0; i < chooser->left.count; i++) {
-		const struct nics_candidate *candidate = &chooser->left.items[i];
+	array_each(candidate, &chooser->left) {
 		uint64_t own = speed_of(candidate);
 
 		if (own && own < speed)

@@ -13,7 +13,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include <sched.h>
 
 #define POLL_BATCH   32
 #define POSITION     ((UINT64_C(1) << 56) - 1)
@@ -246,9 +245,7 @@ static int report(struct verbs_endpoint *endpoint, struct provider_completion *o
 {
 	int n = 0;
 
-	for (uint32_t i = 0; i < endpoint->lane_count; i++) {
-		struct verbs_lane *lane = &endpoint->lanes[i];
-
+	verbs_each_lane(lane, endpoint) {
 		if (lane->head < lane->done)
 			n += report_lane(endpoint, lane, out + n, max - n);
 	}
@@ -272,8 +269,7 @@ static int check_broken(const struct verbs_endpoint *endpoint, struct error *err
 
 static int close_lanes(struct verbs_endpoint *endpoint, struct error *error)
 {
-	for (uint32_t i = 0; i < endpoint->lane_count; i++) {
-		struct verbs_lane *lane = &endpoint->lanes[i];
+	verbs_each_lane(lane, endpoint) {
 		char text[VERBS_LANE_TEXT_BYTES];
 
 		if (lane->state != VERBS_LANE_READY || verbs_lane_lives(lane))

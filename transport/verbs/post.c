@@ -379,9 +379,7 @@ int verbs_signal_send(struct verbs_endpoint *endpoint, struct error *error)
 	uint32_t lanes = 0, posted;
 	bool payload = true;
 
-	for (uint32_t i = 0; i < endpoint->lane_count; i++) {
-		const struct verbs_lane *lane = &endpoint->lanes[i];
-
+	verbs_each_lane(lane, endpoint) {
 		/* closed by another thread just now: what it had comes first */
 		if (lane->state == VERBS_LANE_READY && !verbs_lane_lives(lane)) {
 			atomic_store(&endpoint->attention, true);
@@ -398,8 +396,7 @@ int verbs_signal_send(struct verbs_endpoint *endpoint, struct error *error)
 	endpoint->signal_round++;
 	endpoint->signal_lanes = lanes;
 	endpoint->signal_active = true;
-	for (uint32_t i = 0; i < endpoint->lane_count; i++) {
-		struct verbs_lane *lane = &endpoint->lanes[i];
+	verbs_each_lane(lane, endpoint) {
 		struct verbs_request request;
 		int rc;
 

@@ -97,8 +97,7 @@ static void hand_over(struct verbs_lane *lane)
 
 static void finish_dying(struct verbs_endpoint *endpoint)
 {
-	for (uint32_t i = 0; i < endpoint->lane_count; i++) {
-		struct verbs_lane *lane = &endpoint->lanes[i];
+	verbs_each_lane(lane, endpoint) {
 		uint64_t seen = lane->flushed > lane->done ? lane->flushed : lane->done;
 
 		if (lane->state != VERBS_LANE_DYING)
@@ -114,8 +113,7 @@ static struct verbs_lane *pick(struct verbs_endpoint *endpoint)
 	struct verbs_lane *best = NULL;
 	bool best_down = true;
 
-	for (uint32_t i = 0; i < endpoint->lane_count; i++) {
-		struct verbs_lane *lane = &endpoint->lanes[i];
+	verbs_each_lane(lane, endpoint) {
 		bool down = atomic_load(&lane->nic->down);
 
 		if (!verbs_lane_lives(lane) || (best && down && !best_down))

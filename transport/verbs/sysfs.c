@@ -10,13 +10,11 @@
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <limits.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define CLASS "/sys/class/infiniband"
@@ -162,12 +160,11 @@ uint64_t sysfs_rate_mbps(const struct sysfs *sysfs, const char *device, uint32_t
 enum sysfs_gid sysfs_gid(const struct sysfs *sysfs, const char *device, uint32_t port,
 			 uint32_t index, unsigned char raw[16])
 {
-	static const unsigned char zero[16];
 	char line[64];
 
 	if (!sysfs_line(sysfs, line, sizeof(line), CLASS "/%s/ports/%u/gids/%u", device, port,
 			index) ||
-	    inet_pton(AF_INET6, line, raw) != 1 || memcmp(raw, zero, sizeof(zero)) == 0)
+	    inet_pton(AF_INET6, line, raw) != 1 || verbs_gid_is_zero(raw))
 		return SYSFS_GID_EMPTY;
 	if (!sysfs_line(sysfs, line, sizeof(line), CLASS "/%s/ports/%u/gid_attrs/types/%u", device,
 			port, index))

@@ -230,6 +230,13 @@ struct verbs_endpoint {
 	_Atomic bool receive_broken;
 };
 
+#define verbs_each_lane(lane, endpoint)                                                    \
+	for (__typeof__((endpoint)->lanes[0]) *lane = (endpoint)->lanes;                   \
+	     lane < (endpoint)->lanes + (endpoint)->lane_count; lane++)
+#define verbs_each_nic(nic, domain)                                                        \
+	for (__typeof__((domain)->nics[0]) *nic = (domain)->nics;                          \
+	     nic < (domain)->nics + (domain)->nic_count; nic++)
+
 /* ---- the ops, typed as provider.h has them: verbs_domain_open and so on ---- */
 #define X(op) extern __typeof__(*((struct provider *)NULL)->op) verbs_##op;
 PROVIDER_OPS(X)
