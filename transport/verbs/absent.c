@@ -5,7 +5,7 @@
  *   kernel has RDMA? ─► a device? ─► its node in /dev/infiniband? ─► may I open it?
  *                                                             ─► does libibverbs know it?
  */
-#include "transport/verbs/absent.h"
+#include "transport/verbs/sysfs.h"
 
 #include "base/text.h"
 

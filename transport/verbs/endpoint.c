@@ -54,6 +54,13 @@ static int make_lanes(struct verbs_endpoint *verbs, struct error *error)
 	return verbs_replay_reserve(verbs, error);
 }
 
+static void stop_lanes(struct verbs_endpoint *verbs)
+{
+	verbs_each_lane(lane, verbs)
+		if (lane->qp)
+			verbs_lane_stop(lane);
+}
+
 /* No queue pair of this endpoint takes a packet after this. What was in flight has come back or
  * never does, so its memory is the owner's again. */
 static void destroy_lanes(struct verbs_endpoint *verbs, uint64_t deadline_ns)
@@ -61,9 +68,7 @@ static void destroy_lanes(struct verbs_endpoint *verbs, uint64_t deadline_ns)
 	uint64_t bound = clock_ns() + VERBS_DRAIN_NS;
 
 	verbs_receive_remove(verbs->domain, verbs);
-	for (uint32_t i = 0; i < verbs->lane_count; i++)
-		if (verbs->lanes[i].qp)
-			verbs_lane_stop(&verbs->lanes[i]);
+	stop_lanes(verbs);
 	verbs_each_lane(lane, verbs) {
 		if (!lane->qp)
 			continue;
@@ -84,11 +89,16 @@ static void destroy_cqs(struct verbs_endpoint *verbs)
 	}
 }
 
-static void destroy(struct verbs_endpoint *verbs)
+/* A forked child frees its copies of our memory only: the devices' objects are its parent's. */
+static void destroy(struct verbs_endpoint *verbs, bool own)
 {
-	destroy_lanes(verbs, UINT64_MAX);
-	destroy_cqs(verbs);
-	verbs_slot_give(verbs->place);
+	if (own) {
+		destroy_lanes(verbs, UINT64_MAX);
+		destroy_cqs(verbs);
+		verbs_slot_give(verbs->place);
+	}
+	verbs_each_lane(lane, verbs)
+		memory_free(lane->ring);
 	if (verbs->pidfd >= 0)
 		close(verbs->pidfd);
 	memory_free(verbs->replay);
@@ -125,7 +135,7 @@ int verbs_endpoint_open(struct transport_endpoint *endpoint, struct error *error
 		rc = make_lanes(verbs, error);
 	if (rc) {
 		endpoint->state = NULL;
-		destroy(verbs);
+		destroy(verbs, true);
 	}
 	return rc;
 }
@@ -204,11 +214,8 @@ void verbs_endpoint_abort(struct transport_endpoint *endpoint)
 {
 	struct verbs_endpoint *verbs = endpoint->state;
 
-	if (getpid() != endpoint->domain->pid)
-		return;
-	for (uint32_t i = 0; i < verbs->lane_count; i++)
-		if (verbs->lanes[i].qp)
-			verbs_lane_stop(&verbs->lanes[i]);
+	if (getpid() == endpoint->domain->pid)
+		stop_lanes(verbs);
 }
 
 /* Needs nobody: what holds the peer's packets back is that their queue pair is gone. */
@@ -234,19 +241,7 @@ int verbs_endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadline_
 
 void verbs_endpoint_close(struct transport_endpoint *endpoint)
 {
-	struct verbs_endpoint *verbs = endpoint->state;
-
-	if (getpid() == endpoint->domain->pid) {
-		destroy(verbs);
-		return;
-	}
-	/* a forked child: the devices' objects are its parent's */
-	for (uint32_t i = 0; i < verbs->lane_count; i++)
-		memory_free(verbs->lanes[i].ring);
-	if (verbs->pidfd >= 0)
-		close(verbs->pidfd);
-	memory_free(verbs->replay);
-	memory_free(verbs);
+	destroy(endpoint->state, getpid() == endpoint->domain->pid);
 }
 
 /* Another host's processes are not to be seen from here: the controller tells of their end. */

@@ -28,9 +28,8 @@ struct row {
 };
 
 /* A flapping port must not fill the log. */
-static void tell(struct verbs_nic *nic, enum log_level level, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
-static void tell(struct verbs_nic *nic, enum log_level level, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static void tell(struct verbs_nic *nic, enum log_level level,
+						       const char *format, ...)
 {
 	uint64_t now = clock_ns(), since = atomic_load(&nic->events_window_ns);
 	char text[512];

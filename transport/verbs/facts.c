@@ -7,7 +7,6 @@
  */
 #include "transport/verbs/facts.h"
 
-#include "transport/verbs/absent.h"
 #include "transport/verbs/calls.h"
 #include "transport/verbs/errors.h"
 #include "transport/verbs/sysfs.h"

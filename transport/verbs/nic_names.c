@@ -23,24 +23,20 @@ struct named {
 };
 typedef ARRAY(struct named) names;
 
-static int bad_grammar(const struct nics_chooser *chooser, const char *part, size_t bytes,
-		       struct error *error)
+/* `part` of what names NICs is wrong, for `why`. */
+static int bad_part(const struct nics_chooser *chooser, const char *part, size_t bytes,
+		    const char *why, struct error *error)
 {
-	return error_set(error, ERROR_CONFIG,
-			 "%s=%s: '%.*s' is no NIC; write mlx5_0 or mlx5_0:1, several with "
-			 "commas, or for each rank 0=mlx5_0,1=mlx5_1+mlx5_2",
-			 chooser->from, chooser->settings->nics, (int)bytes, part);
+	return error_set(error, ERROR_CONFIG, "%s=%s: '%.*s' %s", chooser->from,
+			 chooser->settings->nics, (int)bytes, part, why);
 }
 
+static const char no_name[] = "is no NIC; write mlx5_0 or mlx5_0:1, several with "
+			      "commas, or for each rank 0=mlx5_0,1=mlx5_1+mlx5_2";
 /* In a map by rank: a plain name among the others, usually meant for the rank before it. */
-static int no_rank(const struct nics_chooser *chooser, const char *part, size_t bytes,
-		   struct error *error)
-{
-	return error_set(error, ERROR_CONFIG,
-			 "%s=%s: '%.*s' says no rank; in a list by rank every entry is RANK=NAME, "
-			 "and several NICs of one rank are joined by +: 0=mlx5_0,1=mlx5_1+mlx5_2",
-			 chooser->from, chooser->settings->nics, (int)bytes, part);
-}
+static const char no_rank[] =
+	"says no rank; in a list by rank every entry is RANK=NAME, "
+	"and several NICs of one rank are joined by +: 0=mlx5_0,1=mlx5_1+mlx5_2";
 
 /* ---- names ---- */
 
@@ -80,7 +76,7 @@ static int parse_names(const struct nics_chooser *chooser, const char *part, siz
 		if (!named)
 			return memory_error(error, "reading NIC names", sizeof(*named));
 		if (!parse_name(part, length, named))
-			return bad_grammar(chooser, part, length, error);
+			return bad_part(chooser, part, length, no_name, error);
 		if (!stop)
 			return 0;
 		part = stop + 1;
@@ -99,11 +95,10 @@ static int parse_ranks(const struct nics_chooser *chooser, names *out, struct er
 		char number[16] = "";
 		uint64_t rank;
 
-		if (!equals || (size_t)(equals - part) >= sizeof(number))
-			return no_rank(chooser, part, bytes, error);
-		memcpy(number, part, (size_t)(equals - part));
-		if (!parse_u64(number, &rank))
-			return no_rank(chooser, part, bytes, error);
+		if (equals && (size_t)(equals - part) < sizeof(number))
+			memcpy(number, part, (size_t)(equals - part));
+		if (!parse_u64(number, &rank)) /* none, or one that is too long */
+			return bad_part(chooser, part, bytes, no_rank, error);
 		names scratch = {0};
 		bool mine = rank == chooser->rank;
 		int rc = parse_names(chooser, equals + 1, bytes - (size_t)(equals + 1 - part), '+',

@@ -29,11 +29,6 @@ static int strange(const struct verbs_nic *nic, const struct ibv_wc *wc, const c
 			 verbs_status_name((int)wc->status));
 }
 
-static struct verbs_entry *entry_at(const struct verbs_lane *lane, uint64_t position)
-{
-	return &lane->ring[position & (lane->depth - 1)];
-}
-
 /* ---- failures ---- */
 
 static enum verbs_port_trouble trouble_told(const struct verbs_nic *nic)
@@ -111,7 +106,7 @@ static const char *path_why(struct verbs_lane *lane, const struct ibv_wc *wc,
 static int on_failure(struct verbs_lane *lane, const struct ibv_wc *wc, uint64_t position,
 		      struct error *error)
 {
-	const struct verbs_entry *entry = entry_at(lane, position);
+	const struct verbs_entry *entry = verbs_entry_at(lane, position);
 	int rc = 0;
 
 	if (lane->state == VERBS_LANE_READY) {
@@ -138,10 +133,10 @@ static int on_failure(struct verbs_lane *lane, const struct ibv_wc *wc, uint64_t
 static int on_success(struct verbs_lane *lane, const struct ibv_wc *wc, uint64_t position,
 		      struct error *error)
 {
-	if (!entry_at(lane, position)->signalled)
+	if (!verbs_entry_at(lane, position)->signalled)
 		return strange(lane->nic, wc, "a completion that was not asked for", error);
 	for (uint64_t at = lane->done; at < position; at++)
-		if (entry_at(lane, at)->signalled)
+		if (verbs_entry_at(lane, at)->signalled)
 			return strange(lane->nic, wc, "completions out of order", error);
 	lane->done = position + 1;
 	return 0;
@@ -232,7 +227,7 @@ static int report_lane(struct verbs_endpoint *endpoint, struct verbs_lane *lane,
 	int n = 0;
 
 	while (lane->head < lane->done && n < room) {
-		const struct verbs_entry *entry = entry_at(lane, lane->head++);
+		const struct verbs_entry *entry = verbs_entry_at(lane, lane->head++);
 
 		if (entry->kind == VERBS_SIGNAL ? signal_done(endpoint, lane, entry)
 						: entry->kind == VERBS_WRITE && entry->last)

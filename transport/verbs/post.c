@@ -28,18 +28,13 @@ static uint64_t wr_id_of(const struct verbs_lane *lane, uint64_t position)
 static void enter(struct verbs_lane *lane, const struct verbs_request *requests, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++) {
-		struct verbs_entry *entry = &lane->ring[(lane->tail + i) & (lane->depth - 1)];
+		struct verbs_entry *entry = verbs_entry_at(lane, lane->tail + i);
 
 		*entry = requests[i].entry;
 		entry->signalled = entry->bytes >= SIGNAL_ALL_BYTES || entry->kind != VERBS_WRITE ||
 				   i + 1 == count || lane->unsignalled + 1 >= lane->depth / 4;
 		lane->unsignalled = entry->signalled ? 0 : lane->unsignalled + 1;
 	}
-}
-
-static const struct verbs_entry *entered(const struct verbs_lane *lane, uint32_t i)
-{
-	return &lane->ring[(lane->tail + i) & (lane->depth - 1)];
 }
 
 /* All or nothing. A data setter is called for empty requests too: devices end a request there. */
@@ -55,7 +50,8 @@ static int post_new(struct verbs_lane *lane, const struct verbs_request *request
 		const struct verbs_request *request = &requests[i];
 
 		qp->wr_id = wr_id_of(lane, lane->tail + i);
-		qp->wr_flags = entered(lane, i)->signalled ? IBV_SEND_SIGNALED : 0;
+		qp->wr_flags =
+			verbs_entry_at(lane, lane->tail + i)->signalled ? IBV_SEND_SIGNALED : 0;
 		if (request->immediate)
 			calls->wr_rdma_write_imm(qp, request->rkey, request->remote_address,
 						 htobe32(request->immediate_value));
@@ -87,7 +83,8 @@ static int post_old(struct verbs_lane *lane, const struct verbs_request *request
 		wr->sg_list = &sges[i];
 		wr->num_sge = request->entry.bytes ? 1 : 0;
 		wr->opcode = request->immediate ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
-		wr->send_flags = entered(lane, i)->signalled ? IBV_SEND_SIGNALED : 0;
+		wr->send_flags =
+			verbs_entry_at(lane, lane->tail + i)->signalled ? IBV_SEND_SIGNALED : 0;
 		wr->imm_data = htobe32(request->immediate_value);
 		wr->wr.rdma.remote_addr = request->remote_address;
 		wr->wr.rdma.rkey = request->rkey;
@@ -289,7 +286,7 @@ bool verbs_lane_refused(struct verbs_lane *lane)
 static void withdraw(struct verbs_lane *lane)
 {
 	for (uint64_t at = lane->tail; at > lane->done; at--) {
-		struct verbs_entry *entry = &lane->ring[(at - 1) & (lane->depth - 1)];
+		struct verbs_entry *entry = verbs_entry_at(lane, at - 1);
 
 		if (entry->last || entry->kind != VERBS_WRITE)
 			break;

@@ -85,8 +85,7 @@ static int take(struct probing *probing, const struct verbs_nic *nic, const stru
 				 "device %s reported a completion of request 0x%" PRIx64
 				 ", which is not in flight",
 				 nic->limits.name, wc->wr_id);
-	entry = &lane->ring[lane->head & (lane->depth - 1)];
-	lane->head++;
+	entry = verbs_entry_at(lane, lane->head++);
 	lane->done = lane->head;
 	probe->left--;
 	probing->left--;

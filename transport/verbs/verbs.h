@@ -267,7 +267,7 @@ void verbs_slots_close(struct verbs_domain *domain);
 int verbs_memory_map(struct verbs_region *region, uint64_t bytes, void **memory,
 		     struct error *error);
 void verbs_memory_unmap(const struct verbs_region *region, void *memory);
-/* ---- remote.c ---- */
+/* ---- region.c ---- */
 /* The remote was made by the process that the endpoint is connected to. */
 int verbs_remote_check(const struct transport_remote *remote, struct error *error);
 
@@ -313,6 +313,10 @@ int verbs_lane_post(struct verbs_lane *lane, const struct verbs_request *request
 /* A post failed because its lane was closed or its device is lost, and another lane lives: to
  * the caller that is a full lane, and the next poll sees to it. False: a failure. */
 bool verbs_lane_refused(struct verbs_lane *lane);
+static inline struct verbs_entry *verbs_entry_at(const struct verbs_lane *lane, uint64_t position)
+{
+	return &lane->ring[position & (lane->depth - 1)];
+}
 /* Slots of a lane that only signals may take: one for the signal, one for the same again. */
 #define VERBS_SIGNAL_SLOTS 2
 static inline uint32_t verbs_lane_free(const struct verbs_lane *lane)
