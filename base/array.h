@@ -40,6 +40,11 @@
 		(array)->count = (array)->capacity = 0;                                    \
 	} while (0)
 
+/* Every item in turn, by its address. */
+#define array_each(item, array)                                                            \
+	for (__typeof__(*(array)->items) *item = (array)->items;                           \
+	     (size_t)(item - (array)->items) < (array)->count; item++)
+
 static inline void *array_push_raw(void **items, size_t *count, size_t *capacity, size_t size)
 {
 	if (*count == *capacity) {

@@ -55,6 +55,24 @@ int file_map_open(struct file_map *map, const char *path, struct error *error)
 	return rc;
 }
 
+ssize_t file_read_small(const char *path, char *out, size_t bytes)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n;
+
+	out[0] = 0;
+	if (fd < 0)
+		return -errno;
+	do
+		n = read(fd, out, bytes - 1);
+	while (n < 0 && errno == EINTR);
+	if (n < 0)
+		n = -errno;
+	close(fd);
+	out[n < 0 ? 0 : n] = 0;
+	return n;
+}
+
 void file_map_close(struct file_map *map)
 {
 	if (map->data)

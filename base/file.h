@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 struct file_map {
 	const unsigned char *data; /* NULL when the file is empty */
@@ -18,6 +19,10 @@ struct file_map {
 /* Maps a regular file read-only. ERROR_IO with path and reason. */
 int file_map_open(struct file_map *map, const char *path, struct error *error);
 void file_map_close(struct file_map *map);
+
+/* What a file begins with, terminated, as one read gives it: whole where the kernel makes it up.
+ * Returns its bytes, or -errno and "". */
+ssize_t file_read_small(const char *path, char *out, size_t bytes);
 
 /* A file that is read piece by piece: a regular file, or a pipe (`<(command)`, /dev/stdin). */
 struct file_stream {

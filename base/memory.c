@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static _Atomic uint64_t allocations;
 static _Atomic uint64_t fail_at; /* value of `allocations` at which to fail; 0 never */
@@ -88,6 +89,11 @@ char *memory_format(const char *format, ...)
 void memory_free(void *pointer)
 {
 	free(pointer);
+}
+
+uint64_t memory_page_bytes(void)
+{
+	return (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
 int memory_error(struct error *error, const char *what, size_t bytes)

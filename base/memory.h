@@ -21,6 +21,12 @@ void *memory_aligned(size_t alignment, size_t bytes);      /* free with memory_f
 char *memory_string(const char *text);                     /* copy; NULL when out of memory */
 char *memory_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void memory_free(void *pointer);                           /* NULL is fine */
+uint64_t memory_page_bytes(void);
+/* The least multiple of `unit` that is not below. */
+static inline uint64_t memory_round_up(uint64_t bytes, uint64_t unit)
+{
+	return (bytes + unit - 1) / unit * unit;
+}
 
 /* Sets "out of memory while <what> (<bytes> bytes)" and returns -ERROR_MEMORY. */
 int memory_error(struct error *error, const char *what, size_t bytes);

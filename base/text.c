@@ -85,6 +85,18 @@ void text_fini(struct text *text)
 	*text = (struct text){0};
 }
 
+const char *text_line(const char *text, const char *key)
+{
+	size_t n = strlen(key);
+
+	for (const char *line = text; line; line = strchr(line, '\n')) {
+		line += *line == '\n';
+		if (strncmp(line, key, n) == 0 && line[n + strspn(line + n, " \t")] == ':')
+			return line + n + strspn(line + n, " \t") + 1;
+	}
+	return NULL;
+}
+
 bool parse_u64(const char *string, uint64_t *value)
 {
 	char *end;

@@ -32,6 +32,10 @@ bool parse_bytes(const char *string, uint64_t *bytes);
 bool parse_duration_ms(const char *string, uint64_t *ms);
 bool parse_u64(const char *string, uint64_t *value); /* decimal, whole string, no sign */
 
+/* What follows "key:" where a line begins with it, blanks before the colon or not, as files of /proc
+ * have it; NULL when no line does. */
+const char *text_line(const char *text, const char *key);
+
 #define TEXT_SHORT_BYTES 32
 /* "988 MB", "1.03 TB": powers of 1000, three digits, for people. Returns out. */
 char *bytes_text(uint64_t bytes, char out[TEXT_SHORT_BYTES]);

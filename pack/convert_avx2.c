@@ -6,7 +6,6 @@
 
 #if PROCESSOR_X86
 #include <immintrin.h>
-#include <string.h>
 
 #define TARGET256 __attribute__((target("avx2,f16c")))
 #define INLINE256 TARGET256 __attribute__((always_inline)) static inline

@@ -168,7 +168,7 @@ static void emit_chunk(const struct pack_part *part, struct chunk_sum *sum, uint
 	uint64_t kept = bytes < COPY_LINE_BYTES ? COPY_LINE_BYTES - bytes : 0;
 
 	if (!part->sum || part->bytes < COPY_SUM_BYTES_MIN) {
-		pack_emit(part, NULL, done, chunk, bytes);
+		pack_emit(part, NULL, 0, done, chunk, bytes);
 		if (part->sum) /* there is one chunk */
 			*part->sum = checksum64(chunk, bytes);
 		return;
@@ -176,8 +176,7 @@ static void emit_chunk(const struct pack_part *part, struct chunk_sum *sum, uint
 	copy_sum_bytes(&sum->sum,
 		       part->target_count ? (unsigned char *)part->targets[0] + done : NULL, chunk,
 		       bytes);
-	for (size_t i = 1; i < part->target_count; i++)
-		copy_bytes((unsigned char *)part->targets[i] + done, chunk, bytes);
+	pack_emit(part, NULL, 1, done, chunk, bytes);
 	memmove(sum->last, sum->last + COPY_LINE_BYTES - kept, kept);
 	memcpy(sum->last + kept, chunk + bytes - (COPY_LINE_BYTES - kept), COPY_LINE_BYTES - kept);
 	if (done + bytes == part->bytes)

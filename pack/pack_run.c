@@ -20,12 +20,12 @@
 /* Of converts; NULL is the best one. Copies and blocks keep their own. */
 static const char *forced;
 
-void pack_emit(const struct pack_part *part, struct digest_stream *sum, uint64_t done,
+void pack_emit(const struct pack_part *part, struct digest_stream *sum, size_t first, uint64_t done,
 	       const unsigned char *chunk, uint64_t bytes)
 {
 	if (sum)
 		digest_add(sum, chunk, bytes);
-	for (size_t i = 0; i < part->target_count; i++)
+	for (size_t i = first; i < part->target_count; i++)
 		copy_bytes((unsigned char *)part->targets[i] + done, chunk, bytes);
 }
 

@@ -16,8 +16,9 @@ static inline uint64_t least(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* One chunk of the part, `done` bytes after its start: added to the sum, and to all targets. */
-void pack_emit(const struct pack_part *part, struct digest_stream *sum, uint64_t done,
+/* One chunk of the part, `done` bytes after its start: added to the sum, and to all targets from
+ * number `first` on. */
+void pack_emit(const struct pack_part *part, struct digest_stream *sum, size_t first, uint64_t done,
 	       const unsigned char *chunk, uint64_t bytes);
 /* Copies, one column or as many as pack_run_columns() takes, and their sums. */
 void pack_copies(const struct pack_column *columns, size_t count);

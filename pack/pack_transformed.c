@@ -14,7 +14,6 @@
  */
 #include "pack/pack_steps.h"
 
-#include "base/copy.h"
 #include "pack/pack_elements.h"
 #include "pack/quantise.h"
 #include "pack/requantise.h"
@@ -175,40 +174,27 @@ static void emit_in_order(struct band *band, uint64_t done)
 			source = tile_at(band, row, column, 1, n, &stride);
 			quantise_scaled(chunk, band->scales + column / band->width, source,
 					band->from, 1, n, stride, band->width);
-			pack_emit(band->part, band->sum, done, chunk, n);
+			pack_emit(band->part, band->sum, 0, done, chunk, n);
 		}
-}
-
-/* From the first target to the sum and to the others. */
-static void emit_on(const struct band *band, uint64_t done, uint64_t bytes)
-{
-	const struct pack_part *part = band->part;
-	const unsigned char *values = (const unsigned char *)part->targets[0] + done;
-
-	if (band->sum)
-		digest_add(band->sum, values, bytes);
-	for (size_t i = 1; i < part->target_count; i++)
-		copy_bytes((unsigned char *)part->targets[i] + done, values, bytes);
 }
 
 static void emit_values(struct band *band, uint64_t done)
 {
 	const struct pack_part *part = band->part;
-	uint64_t bytes = band->rows * band->columns;
+	unsigned char *values =
+		part->target_count ? (unsigned char *)part->targets[0] + done : NULL;
 	bool tiled = band->pack->transform.from_rows;
 
-	if (part->target_count &&
-	    requantise(band, (unsigned char *)part->targets[0] + done, done)) {
-		emit_on(band, done, bytes);
-		return;
+	if (!values || !requantise(band, values, done)) {
+		if (!values || (tiled && band->rows * band->width > TILE_VALUES)) {
+			find_scales(band);
+			emit_in_order(band, done);
+			return;
+		}
+		fill_band(band, values, done);
 	}
-	if (!part->target_count || (tiled && band->rows * band->width > TILE_VALUES)) {
-		find_scales(band);
-		emit_in_order(band, done);
-		return;
-	}
-	fill_band(band, (unsigned char *)part->targets[0] + done, done);
-	emit_on(band, done, bytes);
+	/* from the first target to the sum and to the others */
+	pack_emit(part, band->sum, 1, done, values, band->rows * band->columns);
 }
 
 void pack_transformed(const struct pack *pack, const struct pack_part *part,
@@ -231,7 +217,7 @@ void pack_transformed(const struct pack *pack, const struct pack_part *part,
 		band.rows = least(pack->transform.to_rows, pack->rows - band.row);
 		if (pack->transform.part == TRANSFORM_SCALES) {
 			find_scales(&band);
-			pack_emit(part, sum, done, (const unsigned char *)band.scales,
+			pack_emit(part, sum, 0, done, (const unsigned char *)band.scales,
 				  blocks * sizeof(float));
 			done += blocks * sizeof(float);
 			continue;

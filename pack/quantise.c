@@ -55,14 +55,6 @@ bool quantise_use(const char *kernel)
 
 /* ---- a band ---- */
 
-struct source_kind {
-	quantise_load load;
-	quantise_peaks peaks;
-	quantise_values values, specials;
-	uint32_t (*finite_peak)(const struct quantise_strip *block);
-	quantise_gather gather;
-};
-
 const struct quantise_kernel *quantise_chosen(void)
 {
 	const struct quantise_kernel *kernel = atomic_load_explicit(&chosen, memory_order_acquire);
@@ -114,20 +106,25 @@ DEFINE_SPECIALS(f32, 4)
 DEFINE_SPECIALS(bf16, 2)
 DEFINE_SPECIALS(f16, 2)
 
+/* The two passes of the kernel, and what it leaves to this file. */
+struct source_kind {
+	quantise_load load;
+	uint32_t (*finite_peak)(const struct quantise_strip *block);
+	quantise_values specials;
+	struct quantise_passes passes;
+};
+
 static struct source_kind source_kind(enum dtype from)
 {
 	const struct quantise_kernel *kernel = quantise_chosen();
 
-	if (from == DTYPE_F32)
-		return (struct source_kind){element_load_f32,	kernel->f32.peaks,
-					    kernel->f32.values, specials_f32,
-					    finite_peak_f32,	kernel->f32.gather};
-	if (from == DTYPE_BF16)
-		return (struct source_kind){element_load_bf16,	 kernel->bf16.peaks,
-					    kernel->bf16.values, specials_bf16,
-					    finite_peak_bf16,	 kernel->bf16.gather};
-	return (struct source_kind){element_load_f16, kernel->f16.peaks, kernel->f16.values,
-				    specials_f16,     finite_peak_f16,	 kernel->f16.gather};
+#define KIND(name)                                                                     \
+	(struct source_kind)                                                           \
+	{                                                                              \
+		element_load_##name, finite_peak_##name, specials_##name, kernel->name \
+	}
+	return from == DTYPE_F32 ? KIND(f32) : from == DTYPE_BF16 ? KIND(bf16) : KIND(f16);
+#undef KIND
 }
 
 float quantise_scale_of(uint32_t peak)
@@ -182,7 +179,7 @@ static void run_strip(struct quantise_strip *strip, const uint32_t *peaks, float
 	}
 	if (!strip->values)
 		return;
-	kind->values(strip);
+	kind->passes.values(strip);
 	for (uint64_t b = 0; special >> b; b++) {
 		struct quantise_strip block;
 
@@ -206,13 +203,13 @@ __attribute__((noinline)) static void run_gathered(const struct quantise_strip *
 	near.source = rows;
 	near.stride_bytes = strip->columns * element;
 	near.ahead = NULL; /* its rows would push each other out again */
-	if (kind->gather) {
-		kind->gather(peaks, strip, rows);
+	if (kind->passes.gather) {
+		kind->passes.gather(peaks, strip, rows);
 	} else {
 		for (uint64_t row = 0; row < strip->rows; row++)
 			memcpy(rows + row * near.stride_bytes,
 			       strip->source + row * strip->stride_bytes, near.stride_bytes);
-		kind->peaks(peaks, &near);
+		kind->passes.peaks(peaks, &near);
 	}
 	run_strip(&near, peaks, scales, given, kind, element);
 }
@@ -223,7 +220,7 @@ __attribute__((noinline)) static void run_direct(struct quantise_strip *strip, f
 {
 	uint32_t peaks[QUANTISE_STRIP_BLOCKS];
 
-	kind->peaks(peaks, strip);
+	kind->passes.peaks(peaks, strip);
 	run_strip(strip, peaks, scales, given, kind, element);
 }
 

@@ -60,7 +60,7 @@ typedef void (*requantise_values)(const struct requantise_strip *strip);
 struct quantise_kernel {
 	const char *name;
 	bool (*here)(void);
-	struct {
+	struct quantise_passes {
 		quantise_peaks peaks;
 		quantise_values values;
 		quantise_gather gather;

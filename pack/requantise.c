@@ -142,9 +142,7 @@ static void make_table(unsigned char *table, float scale, float inverse,
 	table[CODE_NAN] = CODE_NAN;
 }
 
-struct strip_peaks {
-	unsigned char codes[GROUPS_MAX][REQUANTISE_CELLS];
-};
+typedef unsigned char strip_peaks[GROUPS_MAX][REQUANTISE_CELLS];
 
 /* The rows of the strip from `row` on that lie in one row of blocks of `from`; their number. */
 static uint64_t take_group(struct requantise_strip *strip, const struct requantise *band,
@@ -162,8 +160,7 @@ static uint64_t take_group(struct requantise_strip *strip, const struct requanti
 }
 
 static void make_scales(float *scales, const struct requantise_strip *strip,
-			const struct requantise *band, const struct strip_peaks *peaks,
-			uint64_t column)
+			const struct requantise *band, strip_peaks peaks, uint64_t column)
 {
 	uint64_t groups = blocks_of(band->row_skip, band->rows, band->from_rows);
 
@@ -173,7 +170,7 @@ static void make_scales(float *scales, const struct requantise_strip *strip,
 
 		for (; cell < strip->cells && strip->ends[cell] <= end; cell++)
 			for (uint64_t g = 0; g < groups; g++) {
-				float x = product(peaks->codes[g][cell],
+				float x = product(peaks[g][cell],
 						  cell_scale(band, strip, column, g, cell));
 
 				most = x > most ? x : most;
@@ -193,14 +190,14 @@ static void run_strip(struct requantise_strip *strip, const struct requantise *b
 		kernel->f8.values ? kernel->f8.values : quantise_portable.f8.values;
 	convert_row decode = convert_find(DTYPE_F8_E4M3, DTYPE_F32, NULL);
 	float *scales = band->transformed_scales + column / band->width;
-	struct strip_peaks peaks;
+	strip_peaks peaks;
 	uint64_t row, g;
 
 	for (row = 0, g = 0; row < band->rows; g++) {
 		row += take_group(strip, band, column, row);
-		find(peaks.codes[g], strip);
+		find(peaks[g], strip);
 	}
-	make_scales(scales, strip, band, &peaks, column);
+	make_scales(scales, strip, band, peaks, column);
 	if (!band->values)
 		return;
 	for (row = 0, g = 0; row < band->rows; g++) {

@@ -1,40 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/available.h"
 
+#include "base/file.h"
 #include "base/text.h"
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-/* A number at the start of a small file, or UINT64_MAX ("max", or no such file). */
+/* A number at the start of a small file, or of the line of a key; UINT64_MAX: "max", or not there. */
 static uint64_t file_number(const char *path, const char *key)
 {
-	char line[256];
-	uint64_t value = UINT64_MAX;
-	FILE *file = fopen(path, "re");
-	size_t n = strlen(key);
+	char text[8192], *end;
+	const char *at = text;
+	uint64_t value;
 
-	while (file && fgets(line, sizeof(line), file)) {
-		char *end;
-
-		if (strncmp(line, key, n) != 0)
-			continue;
-		value = strtoull(line + n, &end, 10);
-		if (end == line + n)
-			value = UINT64_MAX;
-		break;
-	}
-	if (file)
-		fclose(file);
-	return value;
+	file_read_small(path, text, sizeof(text));
+	if (key)
+		at = text_line(text, key);
+	if (!at)
+		return UINT64_MAX;
+	value = strtoull(at, &end, 10);
+	return end == at ? UINT64_MAX : value;
 }
 
 int available_check(uint64_t bytes, const char *what, const char *kind, struct error *error)
 {
-	uint64_t kib = file_number("/proc/meminfo", "MemAvailable:");
-	uint64_t swap = file_number("/proc/meminfo", "SwapFree:");
-	uint64_t limit = file_number("/sys/fs/cgroup/memory.max", "");
+	uint64_t kib = file_number("/proc/meminfo", "MemAvailable");
+	uint64_t swap = file_number("/proc/meminfo", "SwapFree");
+	uint64_t limit = file_number("/sys/fs/cgroup/memory.max", NULL);
 	char wanted[TEXT_SHORT_BYTES], have[TEXT_SHORT_BYTES];
 	uint64_t room = UINT64_MAX;
 

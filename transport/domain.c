@@ -6,7 +6,6 @@
 #include "transport/fault/fault.h"
 #include <assert.h>
 #include <pthread.h>
-#include <string.h>
 #include <unistd.h>
 
 /* Counts forks on the child's side, so that the write path can see one without a system call. */

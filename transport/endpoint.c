@@ -8,7 +8,6 @@
 #include "base/memory.h"
 #include "transport/import.h"
 #include <stdio.h>
-#include <string.h>
 
 #define ALIVE_EVERY_NS 10000000u
 
@@ -97,18 +96,12 @@ int transport_endpoint_record(const struct transport_endpoint *endpoint,
 			      struct error *error)
 {
 	const struct transport_domain *domain = endpoint->domain;
-	struct record_head head = {.kind = RECORD_ENDPOINT,
-				   .tag = record_tag(domain->options.secret),
-				   .owner = domain->options.self,
-				   .peer = endpoint->peer};
+	const struct record_head head = {.kind = RECORD_ENDPOINT, .peer = endpoint->peer};
 	struct record_writer writer;
-	int rc = domain_check_process(domain, error);
+	int rc = export_begin(domain, record, &head, &writer, error);
 
-	if (rc)
-		return rc;
-	snprintf(head.provider, sizeof(head.provider), "%s", domain->wire_name);
-	record_begin(&writer, record, TRANSPORT_RECORD_BYTES, &head);
-	rc = domain->ops.endpoint_record(endpoint, &writer, error);
+	if (!rc)
+		rc = domain->ops.endpoint_record(endpoint, &writer, error);
 	return rc ? rc : record_finish(&writer, length, error);
 }
 

@@ -4,14 +4,15 @@
  */
 #include "transport/identity.h"
 
+#include "base/file.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -19,24 +20,6 @@
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
 #endif
-
-/* Small files of /proc; returns bytes read or -errno. */
-static ssize_t read_small(const char *path, char *out, size_t bytes)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n;
-
-	if (fd < 0)
-		return -errno;
-	do
-		n = read(fd, out, bytes - 1);
-	while (n < 0 && errno == EINTR);
-	if (n < 0)
-		n = -errno;
-	close(fd);
-	out[n < 0 ? 0 : n] = 0;
-	return n;
-}
 
 /* State letter and start time; the command before them may hold spaces and parentheses,
  * so fields are counted from the last one. Returns 0 or -errno. */
@@ -46,7 +29,7 @@ static int read_stat(uint64_t pid, char *state, uint64_t *start)
 	ssize_t n;
 
 	snprintf(path, sizeof(path), "/proc/%" PRIu64 "/stat", pid);
-	n = read_small(path, line, sizeof(line));
+	n = file_read_small(path, line, sizeof(line));
 	if (n < 0)
 		return (int)n;
 	at = strrchr(line, ')');
@@ -67,7 +50,7 @@ static int read_stat(uint64_t pid, char *state, uint64_t *start)
 static int read_boot(unsigned char boot[16], struct error *error)
 {
 	char text[64];
-	ssize_t n = read_small("/proc/sys/kernel/random/boot_id", text, sizeof(text));
+	ssize_t n = file_read_small("/proc/sys/kernel/random/boot_id", text, sizeof(text));
 	int digits = 0;
 
 	memset(boot, 0, 16);
@@ -113,6 +96,22 @@ bool identity_comparable(const struct identity *a, const struct identity *b)
 {
 	return memcmp(a->boot, b->boot, sizeof(a->boot)) == 0 &&
 	       a->pid_namespace == b->pid_namespace;
+}
+
+int identity_random(void *out, size_t bytes, const char *who, struct error *error)
+{
+	size_t have = 0;
+
+	while (have < bytes) {
+		ssize_t n = getrandom((unsigned char *)out + have, bytes - have, 0);
+
+		if (n < 0 && errno != EINTR)
+			return error_set_errno(error, ERROR_UNSUPPORTED, errno,
+					       "%s: the kernel gives no random bytes", who);
+		if (n > 0)
+			have += (size_t)n;
+	}
+	return 0;
 }
 
 int process_open(uint64_t pid, uint64_t start)

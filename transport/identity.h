@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct identity {
@@ -19,6 +20,8 @@ struct identity {
 int identity_read(struct identity *identity, struct error *error);
 /* Same host and pid namespace: only then do pids mean anything between the two. */
 bool identity_comparable(const struct identity *a, const struct identity *b);
+/* What tells two objects of one process apart. `who` asks, for the message. */
+int identity_random(void *out, size_t bytes, const char *who, struct error *error);
 bool process_dead(uint64_t pid, uint64_t start);
 bool process_exists(uint64_t pid);
 /* A pidfd of exactly that process, or -1 where the kernel does not give one. */

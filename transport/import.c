@@ -48,6 +48,22 @@ int import_open(const struct transport_endpoint *endpoint, enum record_kind kind
 	return check_who(endpoint, head, error);
 }
 
+int export_begin(const struct transport_domain *domain,
+		 unsigned char record[TRANSPORT_RECORD_BYTES], const struct record_head *head,
+		 struct record_writer *writer, struct error *error)
+{
+	struct record_head whole = *head;
+	int rc = domain_check_process(domain, error);
+
+	if (rc)
+		return rc;
+	whole.tag = record_tag(domain->options.secret);
+	whole.owner = domain->options.self;
+	__builtin_strncpy(whole.provider, domain->wire_name, sizeof(whole.provider) - 1);
+	record_begin(writer, record, TRANSPORT_RECORD_BYTES, &whole);
+	return 0;
+}
+
 static void attach(struct transport_remote *remote, struct transport_endpoint *endpoint)
 {
 	remote->next = endpoint->remotes;

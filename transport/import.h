@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * import.h -- a peer's record, checked as far as all providers share it.
+ * import.h -- records as far as all providers share them: a peer's checked, our own begun.
  */
 #ifndef TRANSPORT_IMPORT_H
 #define TRANSPORT_IMPORT_H
@@ -11,6 +11,10 @@
 int import_open(const struct transport_endpoint *endpoint, enum record_kind kind,
 		const void *record, size_t length, struct record_reader *reader,
 		struct record_head *head, struct error *error);
+/* The other way: a record of this domain, up to its body; of `head` its kind, peer and bytes. */
+int export_begin(const struct transport_domain *domain,
+		 unsigned char record[TRANSPORT_RECORD_BYTES], const struct record_head *head,
+		 struct record_writer *writer, struct error *error);
 /* Lets go of the peer's memory; the object stays, as a remote of no endpoint. */
 void import_detach(struct transport_remote *remote);
 

@@ -48,33 +48,24 @@ static void close_side(struct side *side)
 
 static int connect_sides(struct side *from, struct side *to, uint64_t deadline, struct error *error)
 {
-	unsigned char *record = memory_alloc(TRANSPORT_RECORD_BYTES);
+	unsigned char record[TRANSPORT_RECORD_BYTES];
 	size_t length;
-	int rc;
+	int rc = transport_endpoint_record(to->endpoint, record, &length, error);
 
-	if (!record)
-		return memory_error(error, "probing a provider", TRANSPORT_RECORD_BYTES);
-	rc = transport_endpoint_record(to->endpoint, record, &length, error);
-	if (!rc)
-		rc = transport_endpoint_connect(from->endpoint, record, length, deadline, error);
-	memory_free(record);
-	return rc;
+	return rc ? rc
+		  : transport_endpoint_connect(from->endpoint, record, length, deadline, error);
 }
 
 static int import(struct side *from, const struct transport_region *region, struct error *error)
 {
-	unsigned char *record = memory_alloc(TRANSPORT_RECORD_BYTES);
+	unsigned char record[TRANSPORT_RECORD_BYTES];
 	size_t length;
 	int rc;
 
-	if (!record)
-		return memory_error(error, "probing a provider", TRANSPORT_RECORD_BYTES);
 	transport_remote_close(&from->remote);
 	rc = transport_region_export(region, record, &length, error);
-	if (!rc)
-		rc = transport_remote_import(from->endpoint, record, length, &from->remote, error);
-	memory_free(record);
-	return rc;
+	return rc ? rc
+		  : transport_remote_import(from->endpoint, record, length, &from->remote, error);
 }
 
 /* Writes from one side's region into `target` of the other, signals, and compares. */

@@ -2,7 +2,7 @@
  *
  * provider.h -- the private table between the shared layer and one way of moving bytes.
  *
- *   transport.h      domain.c region.c remote.c endpoint.c flow.c signal.c
+ *   transport.h      domain.c region.c import.c endpoint.c flow.c signal.c
  *   ------------------------------ this table ------------------------------
  *   shm/ verbs/ mock/ fault/ (later ofi/, cuda/)
  *

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "transport/provider.h"
+#include "transport/import.h"
 
 #include "base/memory.h"
 
@@ -111,17 +111,11 @@ int transport_region_export(const struct transport_region *region,
 			    struct error *error)
 {
 	const struct transport_domain *domain = region->domain;
-	struct record_head head = {.kind = RECORD_REGION,
-				   .tag = record_tag(domain->options.secret),
-				   .owner = domain->options.self,
-				   .bytes = region->bytes};
+	const struct record_head head = {.kind = RECORD_REGION, .bytes = region->bytes};
 	struct record_writer writer;
-	int rc = domain_check_process(domain, error);
+	int rc = export_begin(domain, record, &head, &writer, error);
 
-	if (rc)
-		return rc;
-	__builtin_strncpy(head.provider, domain->wire_name, sizeof(head.provider) - 1);
-	record_begin(&writer, record, TRANSPORT_RECORD_BYTES, &head);
-	rc = domain->ops.region_export(region, &writer, error);
+	if (!rc)
+		rc = domain->ops.region_export(region, &writer, error);
 	return rc ? rc : record_finish(&writer, length, error);
 }

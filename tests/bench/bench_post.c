@@ -96,7 +96,7 @@ struct rig {
 	struct transport_domain shared_domain;
 	struct transport_endpoint shared;
 	struct verbs_region region_state;
-	struct verbs_remote remote_state;
+	struct verbs_region_record remote_state;
 	struct transport_region region;
 	struct transport_remote remote;
 	struct ibv_mr mr, *mrs[1];
@@ -160,7 +160,7 @@ static int rig_init(struct rig *rig, bool new_post, struct error *error)
 						.state = &rig->region_state,
 						.memory = rig->source,
 						.bytes = sizeof(rig->source)};
-	rig->remote_state.record = (struct verbs_region_record){
+	rig->remote_state = (struct verbs_region_record){
 		.piece_bytes = sizeof(rig->source), .piece_count = 1, .nic_count = 1};
 	rig->remote = (struct transport_remote){.endpoint = &rig->shared,
 						.state = &rig->remote_state,

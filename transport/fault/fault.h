@@ -21,7 +21,6 @@
 #define TRANSPORT_FAULT_FAULT_H
 
 #include "base/error.h"
-#include <stdbool.h>
 #include <stdint.h>
 
 enum fault_kind { FAULT_NONE, FAULT_FAIL, FAULT_DELAY, FAULT_DROP, FAULT_FLIP, FAULT_REPEAT,

@@ -19,31 +19,6 @@ static void unlock(struct mock_network *network)
 	pthread_mutex_unlock(&network->lock);
 }
 
-/* One of the pointer arrays of a network: add under the lock with a fresh id, remove. */
-#define network_add(network, list, item)                   \
-	({                                                 \
-		__typeof__((list)->items) place_;          \
-		lock(network);                             \
-		place_ = array_push(list);                 \
-		if (place_) {                              \
-			(item)->id = ++(network)->next_id; \
-			*place_ = (item);                  \
-		}                                          \
-		unlock(network);                           \
-		place_ != NULL;                            \
-	})
-
-#define list_remove(list, item)                                                          \
-	do {                                                                             \
-		for (size_t i_ = 0; i_ < (list)->count; i_++)                            \
-			if ((list)->items[i_] == (item)) {                               \
-				(list)->items[i_] = (list)->items[--(list)->count];      \
-				break;                                                   \
-			}                                                                \
-		if (!(list)->count)                                                      \
-			array_free(list); /* the process's own network leaves nothing */ \
-	} while (0)
-
 static const struct mock_options *default_options;
 
 void mock_options_default(const struct mock_options *options)
@@ -54,21 +29,20 @@ void mock_options_default(const struct mock_options *options)
 static int domain_open(struct transport_domain *domain, struct error *error)
 {
 	const struct mock_options *options = domain->options.provider_options;
-	struct mock_domain *mock = memory_zalloc(1, sizeof(*mock));
+	struct mock_network *network;
+	struct mock_domain *mock;
 
-	if (!mock)
-		return memory_error(error, "opening a mock domain", sizeof(*mock));
 	if (!options)
 		options = default_options;
+	network = options && options->network ? options->network : network_default();
+	mock = network_add(network, MOCK_DOMAINS, sizeof(*mock), "opening a mock domain", error);
+	if (!mock)
+		return -ERROR_MEMORY;
 	if (options)
 		mock->options = *options;
-	mock->network = mock->options.network ? mock->options.network : network_default();
+	mock->network = network;
 	if (!mock->options.wrong_every)
 		mock->options.wrong_every = 3;
-	if (!network_add(mock->network, &mock->network->domains, mock)) {
-		memory_free(mock);
-		return memory_error(error, "opening a mock domain", sizeof(*mock));
-	}
 	options = &mock->options;
 	domain->state = mock;
 	domain->caps = (struct transport_caps){
@@ -90,10 +64,7 @@ static void domain_close(struct transport_domain *domain)
 {
 	struct mock_domain *mock = domain->state;
 
-	lock(mock->network);
-	list_remove(&mock->network->domains, mock);
-	unlock(mock->network);
-	memory_free(mock);
+	network_remove(mock->network, MOCK_DOMAINS, mock);
 }
 
 static void domain_wake(struct transport_domain *domain)
@@ -106,17 +77,14 @@ static void domain_wake(struct transport_domain *domain)
 static int add_region(struct transport_region *region, bool allocated, struct error *error)
 {
 	struct mock_domain *domain = region->domain->state;
-	struct mock_region *mock = memory_zalloc(1, sizeof(*mock));
+	struct mock_region *mock = network_add(domain->network, MOCK_REGIONS, sizeof(*mock),
+					       "opening a mock region", error);
 
 	if (!mock)
-		return memory_error(error, "opening a mock region", sizeof(*mock));
+		return -ERROR_MEMORY;
 	mock->memory = region->memory;
 	mock->bytes = region->bytes;
 	mock->allocated = allocated;
-	if (!network_add(domain->network, &domain->network->regions, mock)) {
-		memory_free(mock);
-		return memory_error(error, "opening a mock region", sizeof(*mock));
-	}
 	region->state = mock;
 	region->mapped = allocated && domain->options.mapped;
 	return 0;
@@ -136,7 +104,7 @@ static int region_allocate(struct transport_region *region, struct error *error)
 				 "a mock region of %" PRIu64 " bytes; at most %" PRIu64
 				 " are possible",
 				 region->bytes, MOCK_REGION_MAX);
-	region->memory = memory_aligned((size_t)sysconf(_SC_PAGESIZE), region->bytes);
+	region->memory = memory_aligned(memory_page_bytes(), region->bytes);
 	if (!region->memory)
 		return memory_error(error, "allocating a mock region", region->bytes);
 	memset(region->memory, 0, region->bytes);
@@ -150,13 +118,11 @@ static void region_close(struct transport_region *region)
 {
 	struct mock_domain *domain = region->domain->state;
 	struct mock_region *mock = region->state;
+	bool allocated = mock->allocated;
 
-	lock(domain->network);
-	list_remove(&domain->network->regions, mock);
-	unlock(domain->network);
-	if (mock->allocated)
-		memory_free(mock->memory);
-	memory_free(mock);
+	network_remove(domain->network, MOCK_REGIONS, mock);
+	if (allocated) /* nobody finds it any more */
+		memory_free(region->memory);
 }
 
 /* Both records: pid and network, which must be this process's, then the object's id. */
@@ -198,23 +164,19 @@ static int region_export(const struct transport_region *region, struct record_wr
 static int endpoint_open(struct transport_endpoint *endpoint, struct error *error)
 {
 	struct mock_domain *domain = endpoint->domain->state;
-	struct mock_endpoint *mock = memory_zalloc(1, sizeof(*mock));
+	struct mock_endpoint *mock = network_add(domain->network, MOCK_ENDPOINTS, sizeof(*mock),
+						 "opening a mock endpoint", error);
 
-	if (mock)
-		mock->posts =
-			memory_zalloc(endpoint->domain->caps.inflight_max, sizeof(*mock->posts));
-	if (!mock || !mock->posts)
-		goto fail;
+	if (!mock)
+		return -ERROR_MEMORY;
 	mock->domain = domain;
-	if (!network_add(domain->network, &domain->network->endpoints, mock))
-		goto fail;
+	mock->posts = memory_zalloc(endpoint->domain->caps.inflight_max, sizeof(*mock->posts));
+	if (!mock->posts) {
+		network_remove(domain->network, MOCK_ENDPOINTS, mock);
+		return memory_error(error, "opening a mock endpoint", sizeof(*mock));
+	}
 	endpoint->state = mock;
 	return 0;
-fail:
-	if (mock)
-		memory_free(mock->posts);
-	memory_free(mock);
-	return memory_error(error, "opening a mock endpoint", sizeof(*mock));
 }
 
 static int endpoint_record(const struct transport_endpoint *endpoint, struct record_writer *writer,
@@ -243,7 +205,7 @@ static int endpoint_connect(struct transport_endpoint *endpoint, struct record_r
 	if (rc)
 		return rc;
 	lock(network);
-	peer = network_endpoint(network, id);
+	peer = network_find(network, MOCK_ENDPOINTS, id);
 	if (peer)
 		mock->peer = id;
 	unlock(network);
@@ -268,7 +230,7 @@ static int endpoint_probe(struct transport_endpoint *endpoint, uint64_t deadline
 		int rc;
 
 		lock(network);
-		peer = network_endpoint(network, mock->peer);
+		peer = network_find(network, MOCK_ENDPOINTS, mock->peer);
 		back = peer && peer->peer == mock->id;
 		unlock(network);
 		if (!peer)
@@ -301,8 +263,8 @@ static int endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadline
 	(void)deadline_ns;
 	(void)error;
 	lock(network);
-	for (size_t i = 0; i < network->endpoints.count; i++) {
-		struct mock_endpoint *other = network->endpoints.items[i];
+	array_each(place, &network->lists[MOCK_ENDPOINTS]) {
+		struct mock_endpoint *other = *place;
 
 		if (other->peer != mock->id)
 			continue;
@@ -320,16 +282,11 @@ static int endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadline
 static void endpoint_close(struct transport_endpoint *endpoint)
 {
 	struct mock_endpoint *mock = endpoint->state;
-	struct mock_network *network = mock->domain->network;
+	struct mock_post *posts = mock->posts;
 
-	lock(network);
-	network_drop(network, mock);
-	list_remove(&network->endpoints, mock);
-	if (!network->parcels.count)
-		array_free(&network->parcels);
-	unlock(network);
-	memory_free(mock->posts);
-	memory_free(mock);
+	endpoint_abort(endpoint);
+	network_remove(mock->domain->network, MOCK_ENDPOINTS, mock);
+	memory_free(posts); /* until then a peer's fence looks at them */
 }
 
 static int remote_import(struct transport_remote *remote, struct record_reader *reader,
@@ -344,7 +301,7 @@ static int remote_import(struct transport_remote *remote, struct record_reader *
 	if (rc)
 		return rc;
 	lock(network);
-	region = network_region(network, id);
+	region = network_find(network, MOCK_REGIONS, id);
 	remote->state = (void *)(uintptr_t)id;
 	if (region && region->allocated && endpoint->domain->options.mapped)
 		remote->pointer = region->memory;
@@ -543,7 +500,7 @@ static bool peer_dead(const struct transport_endpoint *endpoint)
 	bool dead;
 
 	lock(mock->domain->network);
-	dead = mock->peer && !network_has_domain(mock->domain->network, mock->peer_domain);
+	dead = mock->peer && !network_find(mock->domain->network, MOCK_DOMAINS, mock->peer_domain);
 	unlock(mock->domain->network);
 	return dead;
 }

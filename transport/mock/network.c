@@ -33,9 +33,8 @@ void mock_network_close(struct mock_network **network)
 	for (size_t i = 0; i < old->parcels.count; i++)
 		memory_free(old->parcels.items[i].copy);
 	array_free(&old->parcels);
-	array_free(&old->endpoints);
-	array_free(&old->regions);
-	array_free(&old->domains);
+	for (int list = 0; list < MOCK_LISTS; list++)
+		array_free(&old->lists[list]);
 	pthread_mutex_destroy(&old->lock);
 	memory_free(old);
 }
@@ -51,28 +50,50 @@ uint64_t network_random(struct mock_network *network, uint64_t below)
 	return below ? z % below : 0;
 }
 
-struct mock_endpoint *network_endpoint(const struct mock_network *network, uint64_t id)
+void *network_add(struct mock_network *network, enum mock_list list, size_t bytes, const char *what,
+		  struct error *error)
 {
-	for (size_t i = 0; i < network->endpoints.count; i++)
-		if (network->endpoints.items[i]->id == id)
-			return network->endpoints.items[i];
+	uint64_t *object = memory_zalloc(1, bytes);
+	void **place = NULL;
+
+	pthread_mutex_lock(&network->lock);
+	if (object)
+		place = array_push(&network->lists[list]);
+	if (place) {
+		*object = ++network->next_id;
+		*place = object;
+	}
+	pthread_mutex_unlock(&network->lock);
+	if (place)
+		return object;
+	memory_free(object);
+	memory_error(error, what, bytes);
 	return NULL;
 }
 
-struct mock_region *network_region(const struct mock_network *network, uint64_t id)
+void network_remove(struct mock_network *network, enum mock_list list, void *object)
 {
-	for (size_t i = 0; i < network->regions.count; i++)
-		if (network->regions.items[i]->id == id)
-			return network->regions.items[i];
-	return NULL;
+	pthread_mutex_lock(&network->lock);
+	array_each(place, &network->lists[list]) {
+		if (*place != object)
+			continue;
+		*place = network->lists[list].items[--network->lists[list].count];
+		break;
+	}
+	if (!network->lists[list].count)
+		array_free(&network->lists[list]); /* the process's own network leaves nothing */
+	if (!network->parcels.count)
+		array_free(&network->parcels);
+	pthread_mutex_unlock(&network->lock);
+	memory_free(object);
 }
 
-bool network_has_domain(const struct mock_network *network, uint64_t id)
+void *network_find(const struct mock_network *network, enum mock_list list, uint64_t id)
 {
-	for (size_t i = 0; i < network->domains.count; i++)
-		if (network->domains.items[i]->id == id)
-			return true;
-	return false;
+	array_each(place, &network->lists[list])
+		if (*(const uint64_t *)*place == id)
+			return *place;
+	return NULL;
 }
 
 static void remove_parcel(struct mock_network *network, size_t i)
@@ -99,7 +120,7 @@ static struct mock_post *find_post(struct mock_endpoint *endpoint, uint64_t id)
 /* Reason why the target does not take it, or NULL when it was placed. */
 static const char *place(struct mock_network *network, const struct parcel *parcel)
 {
-	struct mock_endpoint *to = network_endpoint(network, parcel->from->peer);
+	struct mock_endpoint *to = network_find(network, MOCK_ENDPOINTS, parcel->from->peer);
 	struct mock_region *region;
 
 	if (parcel->from->fenced)
@@ -113,7 +134,7 @@ static const char *place(struct mock_network *network, const struct parcel *parc
 			to->domain->options.signal_placed(to->domain->options.context);
 		return NULL;
 	}
-	region = network_region(network, parcel->region);
+	region = network_find(network, MOCK_REGIONS, parcel->region);
 	if (!region || parcel->offset + parcel->bytes > region->bytes)
 		return "the peer closed the region";
 	memcpy(region->memory + parcel->offset, parcel->copy ? parcel->copy : parcel->source,
@@ -143,9 +164,7 @@ static bool may_go(const struct mock_network *network, const struct parcel *parc
 {
 	if (!parcel->signal || parcel->from->domain->options.wrong == MOCK_SIGNAL_OVERTAKES)
 		return true;
-	for (size_t i = 0; i < network->parcels.count; i++) {
-		const struct parcel *other = &network->parcels.items[i];
-
+	array_each(other, &network->parcels) {
 		if (other->from == parcel->from && other->order < parcel->order)
 			return false;
 	}

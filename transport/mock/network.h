@@ -12,11 +12,14 @@
 #include "transport/provider.h"
 #include <pthread.h>
 
+/* What a network knows by number; each begins with it. */
+enum mock_list { MOCK_DOMAINS, MOCK_REGIONS, MOCK_ENDPOINTS, MOCK_LISTS };
+
 struct mock_domain {
+	uint64_t id;
 	struct mock_network *network;
 	struct mock_options options;
 	struct doorbell doorbell;
-	uint64_t id;
 };
 
 struct mock_region {
@@ -58,16 +61,16 @@ struct mock_network {
 	pthread_mutex_t lock;
 	uint64_t random, next_id, pumps, writes, completions;
 	ARRAY(struct parcel) parcels;
-	ARRAY(struct mock_endpoint *) endpoints;
-	ARRAY(struct mock_region *) regions;
-	ARRAY(struct mock_domain *) domains;
+	ARRAY(void *) lists[MOCK_LISTS];
 };
 
 struct mock_network *network_default(void);
 uint64_t network_random(struct mock_network *network, uint64_t below);
-struct mock_endpoint *network_endpoint(const struct mock_network *network, uint64_t id);
-struct mock_region *network_region(const struct mock_network *network, uint64_t id);
-bool network_has_domain(const struct mock_network *network, uint64_t id);
+/* A zeroed one of that list with a number of its own, and let go of again: both take the lock. */
+void *network_add(struct mock_network *network, enum mock_list list, size_t bytes,
+		  const char *what, struct error *error);
+void network_remove(struct mock_network *network, enum mock_list list, void *object);
+void *network_find(const struct mock_network *network, enum mock_list list, uint64_t id);
 /* Forgets parcels of this endpoint. */
 void network_drop(struct mock_network *network, const struct mock_endpoint *from);
 void network_pump(struct mock_network *network, uint32_t parcels);

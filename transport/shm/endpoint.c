@@ -14,7 +14,7 @@ int shm_endpoint_open(struct transport_endpoint *endpoint, struct error *error)
 	if (!shm)
 		return memory_error(error, "opening an endpoint", sizeof(*shm));
 	shm->pidfd = -1;
-	rc = shm_random(&shm->nonce, sizeof(shm->nonce), error);
+	rc = identity_random(&shm->nonce, sizeof(shm->nonce), "shm", error);
 	if (!rc)
 		rc = shm_slot_take(domain, &shm->place, error);
 	if (rc) {

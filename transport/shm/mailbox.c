@@ -11,7 +11,7 @@ static struct shm_slot *block_slot(const struct shm_block *block, uint32_t index
 	return (struct shm_slot *)(void *)(block->memfd.memory + SHM_HEAD_BYTES) + index;
 }
 
-static int add_block(struct shm_domain *domain, struct error *error)
+int shm_mailbox_grow(struct shm_domain *domain, struct error *error)
 {
 	struct shm_block *block = memory_zalloc(1, sizeof(*block)), **place;
 	struct shm_block_head *head;
@@ -35,11 +35,6 @@ static int add_block(struct shm_domain *domain, struct error *error)
 	memcpy(head->cookie, block->memfd.cookie, sizeof(head->cookie));
 	*place = block;
 	return 0;
-}
-
-int shm_mailbox_open(struct shm_domain *domain, struct error *error)
-{
-	return add_block(domain, error);
 }
 
 void shm_mailbox_close(struct shm_domain *domain)
@@ -121,7 +116,7 @@ static bool find_free(struct shm_domain *domain, struct shm_place *place)
 int shm_slot_take(struct shm_domain *domain, struct shm_place *place, struct error *error)
 {
 	if (!find_free(domain, place)) {
-		int rc = add_block(domain, error);
+		int rc = shm_mailbox_grow(domain, error);
 
 		if (rc)
 			return rc;

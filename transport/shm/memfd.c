@@ -10,36 +10,13 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
-
-static uint64_t page_bytes(void)
-{
-	return (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
-int shm_random(void *out, size_t bytes, struct error *error)
-{
-	size_t have = 0;
-
-	while (have < bytes) {
-		ssize_t n = getrandom((unsigned char *)out + have, bytes - have, 0);
-
-		if (n < 0 && errno != EINTR)
-			return error_set_errno(error, ERROR_UNSUPPORTED, errno,
-					       "shm: the kernel gives no random bytes");
-		if (n > 0)
-			have += (size_t)n;
-	}
-	return 0;
-}
 
 static int create_error(int errnum, struct error *error)
 {
@@ -90,18 +67,17 @@ static int fill(struct shm_memfd *memfd, const char *what, struct error *error)
 	if (fcntl(memfd->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
 		return error_set_errno(error, ERROR_UNSUPPORTED, errno,
 				       "shm: a memfd cannot be sealed here");
-	return shm_random(memfd->cookie, sizeof(memfd->cookie), error);
+	return identity_random(memfd->cookie, sizeof(memfd->cookie), "shm", error);
 }
 
 int shm_memfd_create(struct shm_memfd *memfd, const char *what, uint64_t bytes, struct error *error)
 {
-	uint64_t page = page_bytes();
 	int rc = available_check(bytes, what, "shared memory", error);
 
 	*memfd = (struct shm_memfd){.fd = -1};
 	if (rc)
 		return rc;
-	memfd->bytes = (bytes + page - 1) / page * page;
+	memfd->bytes = memory_round_up(bytes, memory_page_bytes());
 	memfd->fd = memfd_create("weft", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (memfd->fd < 0)
 		return create_error(errno, error);
@@ -235,7 +211,7 @@ static void *map_aligned(int fd, uint64_t offset, uint64_t bytes)
 		errno = errnum;
 		return MAP_FAILED;
 	}
-	end = at + (bytes + page_bytes() - 1) / page_bytes() * page_bytes();
+	end = at + memory_round_up(bytes, memory_page_bytes());
 	if (at > range)
 		munmap(range, (size_t)(at - range));
 	if (end < range + room)

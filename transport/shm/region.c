@@ -8,9 +8,7 @@
 
 static uint64_t whole_pages(uint64_t bytes)
 {
-	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-
-	return (bytes + page - 1) / page * page;
+	return memory_round_up(bytes, memory_page_bytes());
 }
 
 static uint64_t file_bytes(uint64_t bytes)

@@ -16,7 +16,7 @@ int shm_domain_open(struct transport_domain *domain, struct error *error)
 		return memory_error(error, "opening a shm domain", sizeof(*shm));
 	rc = identity_read(&shm->self, error);
 	if (!rc)
-		rc = shm_mailbox_open(shm, error);
+		rc = shm_mailbox_grow(shm, error);
 	if (rc) {
 		array_free(&shm->blocks);
 		memory_free(shm);

@@ -34,7 +34,6 @@
 #include "transport/identity.h"
 #include "transport/mailbox.h"
 #include "transport/provider.h"
-#include <sys/types.h>
 #include <sys/uio.h>
 
 #define SHM_COOKIE_BYTES  16
@@ -65,7 +64,6 @@ int shm_memfd_open_peer(uint64_t pid, uint32_t number, uint64_t bytes, int *fd,
 int shm_map(int fd, uint64_t offset, uint64_t bytes, unsigned char **memory,
 	    struct error *error);
 void shm_unmap(unsigned char **memory, uint64_t bytes);
-int shm_random(void *out, size_t bytes, struct error *error);
 
 struct shm_trailer {
 	uint64_t magic, bytes;
@@ -128,7 +126,7 @@ struct shm_place {
 };
 
 /* mailbox.c */
-int shm_mailbox_open(struct shm_domain *domain, struct error *error);
+int shm_mailbox_grow(struct shm_domain *domain, struct error *error);
 void shm_mailbox_close(struct shm_domain *domain);
 struct doorbell *shm_mailbox_doorbell(const struct shm_domain *domain);
 int shm_slot_take(struct shm_domain *domain, struct shm_place *place, struct error *error);

@@ -5,7 +5,7 @@
  *   kernel has RDMA? ─► a device? ─► its node in /dev/infiniband? ─► may I open it?
  *                                                             ─► does libibverbs know it?
  */
-#include "transport/verbs/absent.h"
+#include "transport/verbs/sysfs.h"
 
 #include "base/text.h"
 
@@ -18,22 +18,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int no_kernel(struct error *error)
-{
-	return error_set(error, ERROR_UNSUPPORTED,
-			 "this kernel has no RDMA support: there is no /sys/class/infiniband; load "
-			 "the NIC's driver (modprobe mlx5_ib, irdma, bnxt_re, efa, ...) or, to try "
-			 "without hardware, rdma_rxe");
-}
+static const char no_kernel[] =
+	"this kernel has no RDMA support: there is no /sys/class/infiniband; load "
+	"the NIC's driver (modprobe mlx5_ib, irdma, bnxt_re, efa, ...) or, to try "
+	"without hardware, rdma_rxe";
 
-static int no_device(struct error *error)
-{
-	return error_set(
-		error, ERROR_UNSUPPORTED,
-		"there is no RDMA device: /sys/class/infiniband is empty; load the NIC's "
-		"driver (modprobe mlx5_ib, irdma, bnxt_re, efa, ...), or hand the NIC to "
-		"this machine, or add a soft one: rdma link add rxe0 type rxe netdev NAME");
-}
+static const char no_device[] =
+	"there is no RDMA device: /sys/class/infiniband is empty; load the NIC's "
+	"driver (modprobe mlx5_ib, irdma, bnxt_re, efa, ...), or hand the NIC to "
+	"this machine, or add a soft one: rdma link add rxe0 type rxe netdev NAME";
 
 static int no_node(struct error *error, const char *device, const char *node)
 {
@@ -84,15 +77,10 @@ static int no_permission(struct error *error, const char *node, const struct sta
 			 geteuid(), getegid(), node, who);
 }
 
-static int no_provider(struct error *error, const char *devices)
-{
-	return error_set(
-		error, ERROR_UNSUPPORTED,
-		"the kernel has %s, but libibverbs has no driver library for it: install "
-		"ibverbs-providers (Debian, Ubuntu) or libibverbs with rdma-core (Red Hat), "
-		"in the container too, of the same version as libibverbs",
-		devices);
-}
+static const char no_provider[] =
+	"the kernel has %s, but libibverbs has no driver library for it: install "
+	"ibverbs-providers (Debian, Ubuntu) or libibverbs with rdma-core (Red Hat), "
+	"in the container too, of the same version as libibverbs";
 
 /* Names below a folder, with commas; "" when it is empty, false when it is not there. */
 static bool list_folder(const struct sysfs *sysfs, const char *folder, const char *prefix,
@@ -101,7 +89,7 @@ static bool list_folder(const struct sysfs *sysfs, const char *folder, const cha
 	char path[SYSFS_PATH_BYTES];
 	struct dirent *entry;
 
-	snprintf(path, sizeof(path), "%s%s", sysfs_root(sysfs), folder);
+	snprintf(path, sizeof(path), "%s%s", sysfs->root, folder);
 	DIR *stream = opendir(path);
 
 	if (!stream)
@@ -123,7 +111,7 @@ static int explain_node(const struct sysfs *sysfs, const char *device, int errnu
 
 	if (!sysfs_uverbs(sysfs, device, node, sizeof(node)))
 		return no_node(error, device, "uverbs*");
-	snprintf(path, sizeof(path), "%s/dev/infiniband/%s", sysfs_root(sysfs), node);
+	snprintf(path, sizeof(path), "%s/dev/infiniband/%s", sysfs->root, node);
 	if (stat(path, &about) != 0)
 		return no_node(error, device, node);
 	if (errnum == 0)
@@ -140,9 +128,9 @@ static int explain_unlisted(const struct sysfs *sysfs, int list_errno, struct er
 	int rc;
 
 	if (!list_folder(sysfs, "/sys/class/infiniband", "", &devices)) {
-		rc = no_kernel(error);
+		rc = error_set(error, ERROR_UNSUPPORTED, no_kernel);
 	} else if (devices.bytes == 0 && !devices.failed) {
-		rc = no_device(error);
+		rc = error_set(error, ERROR_UNSUPPORTED, no_device);
 	} else if (!text_ok(&devices)) {
 		rc = memory_error(error, "listing RDMA devices", devices.bytes);
 	} else {
@@ -155,7 +143,8 @@ static int explain_unlisted(const struct sysfs *sysfs, int list_errno, struct er
 					     "kernel has %s",
 					     text_string(&devices));
 		else if (rc == 0)
-			rc = no_provider(error, text_string(&devices));
+			rc = error_set(error, ERROR_UNSUPPORTED, no_provider,
+				       text_string(&devices));
 	}
 	text_fini(&devices);
 	return rc;

@@ -4,36 +4,20 @@
  */
 #include "transport/verbs/verbs.h"
 
+#include "base/file.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "transport/chunk.h"
 #include "transport/verbs/topology.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #define DEPTH_LEAST (2 * VERBS_SIGNAL_SLOTS) /* as many for data as for signals */
-
-int verbs_random(void *out, size_t bytes, struct error *error)
-{
-	size_t have = 0;
-
-	while (have < bytes) {
-		ssize_t n = getrandom((unsigned char *)out + have, bytes - have, 0);
-
-		if (n < 0 && errno != EINTR)
-			return error_set_errno(error, ERROR_UNSUPPORTED, errno,
-					       "verbs: the kernel gives no random bytes");
-		if (n > 0)
-			have += (size_t)n;
-	}
-	return 0;
-}
 
 /* Memory registered before a fork is safe in both processes since Linux 5.12. Before, libibverbs
  * must be told, ahead of the first registration of the process. */
@@ -51,20 +35,12 @@ static void prepare_fork(const struct verbs_calls *calls)
 			 verbs_errno(rc));
 }
 
+/* "model" and "model name" begin alike: the whole key counts. */
 static long cpuinfo_number(const char *cpuinfo, const char *key)
 {
-	const char *at = cpuinfo;
-	size_t n = strlen(key);
+	const char *at = text_line(cpuinfo, key);
 
-	/* "model" and "model name" begin alike: only blanks may stand before the colon */
-	while ((at = strstr(at, key))) {
-		const char *rest = at + n + strspn(at + n, " \t");
-
-		if ((at == cpuinfo || at[-1] == '\n') && *rest == ':')
-			return strtol(rest + 1, NULL, 10);
-		at += n;
-	}
-	return -1;
+	return at ? strtol(at, NULL, 10) : -1;
 }
 
 bool verbs_relaxed_fits(const char *cpuinfo)
@@ -86,18 +62,11 @@ bool verbs_relaxed_fits(const char *cpuinfo)
 /* AUTO becomes ON or OFF here, so that everybody later asks one word. */
 static void decide_relaxed(struct verbs_settings *settings)
 {
-	char cpuinfo[4096] = "";
-	int fd;
+	char cpuinfo[4096];
 
 	if (settings->relaxed != VERBS_AUTO)
 		return;
-	fd = open("/proc/cpuinfo", O_RDONLY | O_CLOEXEC);
-	if (fd >= 0) {
-		ssize_t n = read(fd, cpuinfo, sizeof(cpuinfo) - 1);
-
-		cpuinfo[n > 0 ? n : 0] = 0;
-		close(fd);
-	}
+	file_read_small("/proc/cpuinfo", cpuinfo, sizeof(cpuinfo));
 	settings->relaxed = verbs_relaxed_fits(cpuinfo) ? VERBS_ON : VERBS_OFF;
 }
 
@@ -116,7 +85,7 @@ static int begin(struct verbs_domain *verbs, const struct transport_options *opt
 	if (!rc)
 		rc = identity_read(&verbs->self, error);
 	while (!rc && !verbs->nonce)
-		rc = verbs_random(&verbs->nonce, sizeof(verbs->nonce), error);
+		rc = identity_random(&verbs->nonce, sizeof(verbs->nonce), "verbs", error);
 	if (rc)
 		return rc;
 	verbs->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -262,8 +231,7 @@ static int fit_chunk(struct verbs_domain *verbs, struct error *error)
 {
 	uint64_t chunk = verbs->settings.chunk_bytes;
 
-	for (uint32_t i = 0; i < verbs->nic_count; i++) {
-		const struct verbs_nic *nic = &verbs->nics[i];
+	verbs_each_nic(nic, verbs) {
 		uint64_t most = nic->max_message_bytes;
 
 		if (nic->limits.max_mr_bytes < most)

@@ -38,7 +38,7 @@ static int make_lanes(struct verbs_endpoint *verbs, struct error *error)
 	for (uint32_t i = 0; i < domain->lane_count; i++) {
 		struct verbs_lane *lane = &verbs->lanes[i];
 		uint32_t psn = 0;
-		int rc = verbs_random(&psn, sizeof(psn), error);
+		int rc = identity_random(&psn, sizeof(psn), "verbs", error);
 
 		if (rc)
 			return rc;
@@ -54,6 +54,13 @@ static int make_lanes(struct verbs_endpoint *verbs, struct error *error)
 	return verbs_replay_reserve(verbs, error);
 }
 
+static void stop_lanes(struct verbs_endpoint *verbs)
+{
+	verbs_each_lane(lane, verbs)
+		if (lane->qp)
+			verbs_lane_stop(lane);
+}
+
 /* No queue pair of this endpoint takes a packet after this. What was in flight has come back or
  * never does, so its memory is the owner's again. */
 static void destroy_lanes(struct verbs_endpoint *verbs, uint64_t deadline_ns)
@@ -61,12 +68,8 @@ static void destroy_lanes(struct verbs_endpoint *verbs, uint64_t deadline_ns)
 	uint64_t bound = clock_ns() + VERBS_DRAIN_NS;
 
 	verbs_receive_remove(verbs->domain, verbs);
-	for (uint32_t i = 0; i < verbs->lane_count; i++)
-		if (verbs->lanes[i].qp)
-			verbs_lane_stop(&verbs->lanes[i]);
-	for (uint32_t i = 0; i < verbs->lane_count; i++) {
-		struct verbs_lane *lane = &verbs->lanes[i];
-
+	stop_lanes(verbs);
+	verbs_each_lane(lane, verbs) {
 		if (!lane->qp)
 			continue;
 		verbs_lane_drain(lane, deadline_ns < bound ? deadline_ns : bound);
@@ -86,11 +89,16 @@ static void destroy_cqs(struct verbs_endpoint *verbs)
 	}
 }
 
-static void destroy(struct verbs_endpoint *verbs)
+/* A forked child frees its copies of our memory only: the devices' objects are its parent's. */
+static void destroy(struct verbs_endpoint *verbs, bool own)
 {
-	destroy_lanes(verbs, UINT64_MAX);
-	destroy_cqs(verbs);
-	verbs_slot_give(verbs->domain, verbs->place);
+	if (own) {
+		destroy_lanes(verbs, UINT64_MAX);
+		destroy_cqs(verbs);
+		verbs_slot_give(verbs->place);
+	}
+	verbs_each_lane(lane, verbs)
+		memory_free(lane->ring);
 	if (verbs->pidfd >= 0)
 		close(verbs->pidfd);
 	memory_free(verbs->replay);
@@ -120,14 +128,14 @@ int verbs_endpoint_open(struct transport_endpoint *endpoint, struct error *error
 		memory_free(verbs);
 		return rc;
 	}
-	verbs->slot = verbs_slot_at(domain, verbs->place);
+	verbs->slot = verbs_slot_at(verbs->place);
 	endpoint->state = verbs;
 	rc = make_cqs(verbs, error);
 	if (!rc)
 		rc = make_lanes(verbs, error);
 	if (rc) {
 		endpoint->state = NULL;
-		destroy(verbs);
+		destroy(verbs, true);
 	}
 	return rc;
 }
@@ -137,7 +145,7 @@ static void record_nic(const struct verbs_endpoint *verbs, uint32_t index,
 {
 	const struct verbs_domain *domain = verbs->domain;
 	const struct verbs_nic *nic = &domain->nics[index];
-	const struct verbs_block *block = verbs_block_at(domain, verbs->place);
+	const struct verbs_block *block = verbs->place.block;
 	uint32_t most = domain->settings.mtu; /* both sides must come to the same path MTU */
 
 	*out = (struct verbs_nic_record){
@@ -173,7 +181,7 @@ void verbs_endpoint_describe(const struct verbs_endpoint *verbs,
 		.nonce = domain->nonce,
 		.attempt = verbs->attempt,
 		.slot_address = (uintptr_t)verbs->slot,
-		.probe_address = (uintptr_t)verbs_block_at(domain, verbs->place)->memory,
+		.probe_address = (uintptr_t)verbs->place.block->memory,
 		.timeout = settings->timeout,
 		.retry = settings->retry,
 		.traffic_class = domain->nics[0].traffic_class,
@@ -206,11 +214,8 @@ void verbs_endpoint_abort(struct transport_endpoint *endpoint)
 {
 	struct verbs_endpoint *verbs = endpoint->state;
 
-	if (getpid() != endpoint->domain->pid)
-		return;
-	for (uint32_t i = 0; i < verbs->lane_count; i++)
-		if (verbs->lanes[i].qp)
-			verbs_lane_stop(&verbs->lanes[i]);
+	if (getpid() == endpoint->domain->pid)
+		stop_lanes(verbs);
 }
 
 /* Needs nobody: what holds the peer's packets back is that their queue pair is gone. */
@@ -236,19 +241,7 @@ int verbs_endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadline_
 
 void verbs_endpoint_close(struct transport_endpoint *endpoint)
 {
-	struct verbs_endpoint *verbs = endpoint->state;
-
-	if (getpid() == endpoint->domain->pid) {
-		destroy(verbs);
-		return;
-	}
-	/* a forked child: the devices' objects are its parent's */
-	for (uint32_t i = 0; i < verbs->lane_count; i++)
-		memory_free(verbs->lanes[i].ring);
-	if (verbs->pidfd >= 0)
-		close(verbs->pidfd);
-	memory_free(verbs->replay);
-	memory_free(verbs);
+	destroy(endpoint->state, getpid() == endpoint->domain->pid);
 }
 
 /* Another host's processes are not to be seen from here: the controller tells of their end. */

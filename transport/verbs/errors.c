@@ -181,13 +181,6 @@ struct connection {
 	uint32_t path_mtu;
 };
 
-static bool is_ipv4(const unsigned char gid[16])
-{
-	static const unsigned char mapped[12] = {[10] = 0xff, [11] = 0xff};
-
-	return memcmp(gid, mapped, sizeof(mapped)) == 0;
-}
-
 static bool by_address(const struct connection *connection)
 {
 	return connection->local->gid_index >= 0 && connection->remote->gid_index >= 0;
@@ -195,8 +188,8 @@ static bool by_address(const struct connection *connection)
 
 static bool addresses_differ_in_kind(const struct connection *connection)
 {
-	return by_address(connection) &&
-	       is_ipv4(connection->local->gid) != is_ipv4(connection->remote->gid);
+	return by_address(connection) && verbs_gid_is_ipv4(connection->local->gid) !=
+						 verbs_gid_is_ipv4(connection->remote->gid);
 }
 
 static bool links_differ_in_kind(const struct connection *connection)
@@ -208,7 +201,7 @@ static bool links_differ_in_kind(const struct connection *connection)
 static bool subnets_differ(const struct connection *connection)
 {
 	const struct verbs_side *a = connection->local, *b = connection->remote;
-	size_t bytes = is_ipv4(a->gid) ? 15 : 8;
+	size_t bytes = verbs_gid_is_ipv4(a->gid) ? 15 : 8;
 
 	return by_address(connection) && memcmp(a->gid, b->gid, bytes) != 0;
 }

@@ -28,9 +28,8 @@ struct row {
 };
 
 /* A flapping port must not fill the log. */
-static void tell(struct verbs_nic *nic, enum log_level level, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
-static void tell(struct verbs_nic *nic, enum log_level level, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static void tell(struct verbs_nic *nic, enum log_level level,
+						       const char *format, ...)
 {
 	uint64_t now = clock_ns(), since = atomic_load(&nic->events_window_ns);
 	char text[512];
@@ -55,18 +54,11 @@ static void tell(struct verbs_nic *nic, enum log_level level, const char *format
 	log_line(level, "%s:%u: %s", nic->limits.name, nic->port, text);
 }
 
-static void port_down(struct verbs_nic *nic, const struct ibv_async_event *event,
-		      struct error *broken)
+static void port_state(struct verbs_nic *nic, const struct ibv_async_event *event,
+		       struct error *broken)
 {
-	(void)event, (void)broken;
-	atomic_store(&nic->down, true);
-}
-
-static void port_up(struct verbs_nic *nic, const struct ibv_async_event *event,
-		    struct error *broken)
-{
-	(void)event, (void)broken;
-	atomic_store(&nic->down, false);
+	(void)broken;
+	atomic_store(&nic->down, event->event_type == IBV_EVENT_PORT_ERR);
 }
 
 static void gid_change(struct verbs_nic *nic, const struct ibv_async_event *event,
@@ -142,8 +134,8 @@ static void refill(struct verbs_nic *nic, const struct ibv_async_event *event, s
 #define NOTED NULL /* told, and nothing to do */
 
 static const struct row rows[] = {
-	{IBV_EVENT_PORT_ERR, true, LOG_LEVEL_WARN, "the port is down", port_down},
-	{IBV_EVENT_PORT_ACTIVE, true, LOG_LEVEL_INFO, "the port is up", port_up},
+	{IBV_EVENT_PORT_ERR, true, LOG_LEVEL_WARN, "the port is down", port_state},
+	{IBV_EVENT_PORT_ACTIVE, true, LOG_LEVEL_INFO, "the port is up", port_state},
 	{IBV_EVENT_GID_CHANGE, true, LOG_LEVEL_DEBUG, "the GID table changed", gid_change},
 	{IBV_EVENT_LID_CHANGE, true, LOG_LEVEL_WARN,
 	 "the LID changed: peers that knew the old one lose this path", NOTED},

@@ -7,7 +7,6 @@
  */
 #include "transport/verbs/facts.h"
 
-#include "transport/verbs/absent.h"
 #include "transport/verbs/calls.h"
 #include "transport/verbs/errors.h"
 #include "transport/verbs/sysfs.h"
@@ -39,7 +38,7 @@ static const struct {
 
 struct reader {
 	const struct verbs_calls *calls;
-	struct sysfs *sysfs;
+	struct sysfs sysfs;
 };
 
 static uint64_t link_speed_mbps(const struct ibv_port_attr *attr)
@@ -66,7 +65,7 @@ static int read_port(const struct reader *reader, struct ibv_context *context,
 {
 	struct ibv_port_attr attr = {0};
 
-	port->traffic_class = sysfs_traffic_class(reader->sysfs, device->name, port->number);
+	port->traffic_class = sysfs_traffic_class(&reader->sysfs, device->name, port->number);
 	port->gid = -1;
 	errno = 0;
 	if (reader->calls->query_port(context, port->number, &attr) != 0) {
@@ -88,7 +87,7 @@ static int read_port(const struct reader *reader, struct ibv_context *context,
 	port->max_message_bytes = attr.max_msg_sz;
 	port->speed_mbps = link_speed_mbps(&attr);
 	if (port->speed_mbps == 0)
-		port->speed_mbps = sysfs_rate_mbps(reader->sysfs, device->name, port->number);
+		port->speed_mbps = sysfs_rate_mbps(&reader->sysfs, device->name, port->number);
 	return attr.gid_tbl_len > 0 ? attr.gid_tbl_len : 0;
 }
 
@@ -110,13 +109,13 @@ static void name_netdev(const struct reader *reader, const struct verbs_device *
 	if (gid->ifindex && !if_indextoname(gid->ifindex, here))
 		here[0] = '\0';
 	if (here[0] &&
-	    sysfs_gid_netdev(reader->sysfs, device->name, port->number, gid->index, told,
+	    sysfs_gid_netdev(&reader->sysfs, device->name, port->number, gid->index, told,
 			     sizeof(told)) &&
 	    strcmp(here, told) != 0)
 		here[0] = '\0';
 	memcpy(gid->netdev, here, sizeof(gid->netdev));
 	if (here[0])
-		gid->prefix_bits = sysfs_prefix_bits(reader->sysfs, here, gid->raw);
+		gid->prefix_bits = sysfs_prefix_bits(&reader->sysfs, here, gid->raw);
 }
 
 static int add_gid(const struct reader *reader, struct verbs_device *device,
@@ -153,7 +152,7 @@ static int read_gids_from_sysfs(const struct reader *reader, struct verbs_device
 					      .port_num = port->number,
 					      .gid_type = IBV_GID_TYPE_ROCE_V2};
 		char netdev[IF_NAMESIZE];
-		enum sysfs_gid kind = sysfs_gid(reader->sysfs, device->name, port->number,
+		enum sysfs_gid kind = sysfs_gid(&reader->sysfs, device->name, port->number,
 						(uint32_t)i, entry.gid.raw);
 
 		if (kind == SYSFS_GID_EMPTY)
@@ -162,8 +161,8 @@ static int read_gids_from_sysfs(const struct reader *reader, struct verbs_device
 			entry.gid_type = IBV_GID_TYPE_IB;
 		else if (kind == SYSFS_GID_V1)
 			entry.gid_type = IBV_GID_TYPE_ROCE_V1;
-		if (sysfs_gid_netdev(reader->sysfs, device->name, port->number, (uint32_t)i, netdev,
-				     sizeof(netdev)))
+		if (sysfs_gid_netdev(&reader->sysfs, device->name, port->number, (uint32_t)i,
+				     netdev, sizeof(netdev)))
 			entry.ndev_ifindex = if_nametoindex(netdev);
 		int rc = add_gid(reader, device, &entry, error);
 
@@ -205,10 +204,10 @@ static void name_port_netdev(const struct reader *reader, const struct verbs_dev
 	for (size_t i = 0; i < port->gids.count && !port->netdev[0]; i++)
 		memcpy(port->netdev, port->gids.items[i].netdev, sizeof(port->netdev));
 	if (!port->netdev[0])
-		sysfs_port_netdev(reader->sysfs, device->name, port->number, port->netdev,
+		sysfs_port_netdev(&reader->sysfs, device->name, port->number, port->netdev,
 				  sizeof(port->netdev));
 	if (port->netdev[0])
-		port->netdev_mtu = sysfs_netdev_mtu(reader->sysfs, port->netdev);
+		port->netdev_mtu = sysfs_netdev_mtu(&reader->sysfs, port->netdev);
 }
 
 static int read_ports(const struct reader *reader, struct ibv_context *context,
@@ -284,13 +283,13 @@ static int read_device(const struct reader *reader, struct ibv_device *from,
 	struct ibv_device_attr attr = {0};
 
 	snprintf(device->name, sizeof(device->name), "%s", reader->calls->get_device_name(from));
-	sysfs_describe_device(reader->sysfs, device);
+	sysfs_describe_device(&reader->sysfs, device);
 	errno = 0;
 	struct ibv_context *context = reader->calls->open_device(from);
 
 	if (!context) {
 		int said = errno ? errno : ENODEV;
-		int seen = said == ENOENT ? sysfs_node_errno(reader->sysfs, device->name) : 0;
+		int seen = said == ENOENT ? sysfs_node_errno(&reader->sysfs, device->name) : 0;
 
 		device->open_errno = seen ? seen : said;
 		return 0;
@@ -316,13 +315,10 @@ int verbs_facts_read_at(const struct verbs_calls *calls, const char *root,
 			struct verbs_facts *facts, struct error *error)
 {
 	struct reader reader = {.calls = calls};
-	int count = 0;
+	int count = 0, rc = 0;
 
 	memset(facts, 0, sizeof(*facts));
-	int rc = sysfs_open(&reader.sysfs, root, error);
-
-	if (rc)
-		return rc;
+	sysfs_open(&reader.sysfs, root);
 	errno = 0;
 	struct ibv_device **list = calls->get_device_list(&count);
 	int list_errno = errno;
@@ -336,7 +332,7 @@ int verbs_facts_read_at(const struct verbs_calls *calls, const char *root,
 	if (list)
 		calls->free_device_list(list);
 	if (!rc)
-		rc = absent_explain(reader.sysfs, facts, list ? 0 : list_errno, error);
+		rc = absent_explain(&reader.sysfs, facts, list ? 0 : list_errno, error);
 	sysfs_close(&reader.sysfs);
 	return rc;
 }
@@ -349,9 +345,7 @@ int verbs_facts_read(const struct verbs_calls *calls, struct verbs_facts *facts,
 
 void verbs_facts_free(struct verbs_facts *facts)
 {
-	for (size_t d = 0; d < facts->devices.count; d++) {
-		struct verbs_device *device = &facts->devices.items[d];
-
+	array_each(device, &facts->devices) {
 		for (size_t p = 0; p < device->ports.count; p++)
 			array_free(&device->ports.items[p].gids);
 		array_free(&device->ports);

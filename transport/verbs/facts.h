@@ -92,6 +92,7 @@ int verbs_gids_judge(const struct verbs_device *device, struct verbs_port *port,
 		     const char *forced_from, struct error *error);
 /* "::ffff:10.77.0.1" and the like, as inet_ntop writes it. */
 const char *verbs_gid_text(const unsigned char raw[16], char text[VERBS_GID_TEXT_BYTES]);
+bool verbs_gid_is_zero(const unsigned char raw[16]);
 bool verbs_gid_is_ipv4(const unsigned char raw[16]);
 /* Both lie in one subnet by the shorter known prefix; false when none is known. */
 bool verbs_gid_same_subnet(const unsigned char a[16], uint32_t a_bits, const unsigned char b[16],

@@ -59,7 +59,7 @@ static const struct kind *kind_of(const unsigned char raw[16])
 	return kind;
 }
 
-static bool is_zero(const unsigned char raw[16])
+bool verbs_gid_is_zero(const unsigned char raw[16])
 {
 	static const unsigned char zero[16];
 
@@ -71,7 +71,7 @@ static bool is_null(const unsigned char raw[16])
 {
 	static const unsigned char null[16] = {0xfe, 0x80};
 
-	return is_zero(raw) || memcmp(raw, null, sizeof(null)) == 0;
+	return verbs_gid_is_zero(raw) || memcmp(raw, null, sizeof(null)) == 0;
 }
 
 static const char *type_name(enum verbs_gid_type type)
@@ -120,7 +120,7 @@ static void reject(struct verbs_gid *gid, const char *why)
 
 static void judge_ib(struct verbs_gid *gid)
 {
-	if (is_zero(gid->raw))
+	if (verbs_gid_is_zero(gid->raw))
 		reject(gid, "empty row");
 	else
 		gid->rank = gid->index == 0 ? 20 : 10;
@@ -145,9 +145,7 @@ static const struct verbs_gid *best_of(const struct verbs_port *port)
 {
 	const struct verbs_gid *best = NULL;
 
-	for (size_t i = 0; i < port->gids.count; i++) {
-		const struct verbs_gid *gid = &port->gids.items[i];
-
+	array_each(gid, &port->gids) {
 		if (gid->rank < 0)
 			continue;
 		if (!best || gid->rank > best->rank ||
@@ -160,8 +158,7 @@ static const struct verbs_gid *best_of(const struct verbs_port *port)
 /* Last resorts lose their row's rank once there is something better; IB knows none. */
 static void reject_last_resorts(struct verbs_port *port, const struct verbs_gid *best)
 {
-	for (size_t i = 0; i < port->gids.count; i++) {
-		struct verbs_gid *gid = &port->gids.items[i];
+	array_each(gid, &port->gids) {
 		const char *what = kind_of(gid->raw)->last_resort;
 		char why[VERBS_WHY_BYTES];
 
@@ -183,16 +180,13 @@ static int forced_error(struct error *error, const struct verbs_device *device,
 	struct text rows = {0};
 	char text[VERBS_GID_TEXT_BYTES];
 
-	for (size_t i = 0; i < port->gids.count; i++) {
-		const struct verbs_gid *gid = &port->gids.items[i];
-
-		if (!is_zero(gid->raw))
+	array_each(gid, &port->gids) {
+		if (!verbs_gid_is_zero(gid->raw))
 			text_format(&rows, "%s%u (%s, %s)", rows.bytes ? ", " : "", gid->index,
 				    verbs_gid_text(gid->raw, text), type_name(gid->type));
 	}
 	int rc = error_set(error, ERROR_CONFIG, "%s=%d: %s:%u has %s GID %d; it has %s",
-			   forced_from && *forced_from ? forced_from : "the GID index", forced,
-			   device->name, port->number, trouble, forced,
+			   forced_from, forced, device->name, port->number, trouble, forced,
 			   rows.bytes ? text_string(&rows) : "no GIDs at all");
 
 	text_fini(&rows);
@@ -209,12 +203,12 @@ static int take_forced(const struct verbs_device *device, struct verbs_port *por
 		if (port->gids.items[i].index == (uint32_t)forced)
 			port->gid = (int32_t)i;
 	if (port->gid < 0)
-		return forced_error(error, device, port, forced, forced_from, "no");
+		return forced_error(error, device, port, forced, from, "no");
 	struct verbs_gid *chosen = &port->gids.items[port->gid];
 
-	if (is_zero(chosen->raw)) {
+	if (verbs_gid_is_zero(chosen->raw)) {
 		port->gid = -1;
-		return forced_error(error, device, port, forced, forced_from, "an empty");
+		return forced_error(error, device, port, forced, from, "an empty");
 	}
 	snprintf(why, sizeof(why), "%s=%d takes another row", from, forced);
 	for (size_t i = 0; i < port->gids.count; i++)
@@ -229,9 +223,7 @@ int verbs_gids_judge(const struct verbs_device *device, struct verbs_port *port,
 		     const char *forced_from, struct error *error)
 {
 	port->gid = -1;
-	for (size_t i = 0; i < port->gids.count; i++) {
-		struct verbs_gid *gid = &port->gids.items[i];
-
+	array_each(gid, &port->gids) {
 		gid->rank = 0;
 		gid->rejected[0] = '\0';
 		if (port->link == VERBS_LINK_INFINIBAND)

@@ -299,6 +299,7 @@ int verbs_lane_connect(struct verbs_lane *lane, const struct verbs_endpoint_reco
 	const struct verbs_nic_record *record = &peer->nics[peer_nic];
 	uint32_t most = lane->nic->domain->settings.mtu;
 	uint64_t started = clock_ns();
+	enum verbs_step step = VERBS_STEP_RTR;
 	int rc; /* a failure may come without an errno */
 
 	lane->peer_nic = peer_nic;
@@ -312,12 +313,12 @@ int verbs_lane_connect(struct verbs_lane *lane, const struct verbs_endpoint_reco
 	rc = try_rtr(lane, record, peer_lane);
 	if (rc && gid_moved(lane, verbs_errno(rc)))
 		rc = try_rtr(lane, record, peer_lane);
+	if (!rc) {
+		step = VERBS_STEP_RTS;
+		rc = try_rts(lane, record);
+	}
 	if (rc)
-		return verbs_connect_error(error, VERBS_STEP_RTR, verbs_errno(rc), &lane->local,
-					   &lane->remote, lane->path_mtu, clock_ns() - started);
-	rc = try_rts(lane, record);
-	if (rc)
-		return verbs_connect_error(error, VERBS_STEP_RTS, verbs_errno(rc), &lane->local,
+		return verbs_connect_error(error, step, verbs_errno(rc), &lane->local,
 					   &lane->remote, lane->path_mtu, clock_ns() - started);
 	atomic_store(&lane->state, VERBS_LANE_READY);
 	return 0;

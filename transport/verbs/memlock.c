@@ -6,35 +6,22 @@
 #include "transport/verbs/errors.h"
 
 #include "base/array.h"
+#include "base/file.h"
 #include "base/text.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
 #define CAP_IPC_LOCK_BIT 14
 #define STATUS_BYTES	 8192
 
-/* What follows "\nKey:" in /proc/self/status, or NULL. */
-static const char *status_line(const char *status, const char *key)
-{
-	size_t length = strlen(key);
-
-	for (const char *line = status; line; line = strchr(line, '\n')) {
-		line += *line == '\n';
-		if (strncmp(line, key, length) == 0 && line[length] == ':')
-			return line + length + 1;
-	}
-	return NULL;
-}
-
 int verbs_memlock_parse(const char *status, struct verbs_memlock *memlock, struct error *error)
 {
-	const char *pinned = status_line(status, "VmPin");
-	const char *uids = status_line(status, "Uid");
-	const char *capabilities = status_line(status, "CapEff");
+	const char *pinned = text_line(status, "VmPin");
+	const char *uids = text_line(status, "Uid");
+	const char *capabilities = text_line(status, "CapEff");
 	uint64_t effective, pinned_kib;
 
 	if (!pinned || sscanf(pinned, "%" SCNu64 " kB", &pinned_kib) != 1)
@@ -57,8 +44,7 @@ int verbs_memlock_read(struct verbs_memlock *memlock, struct error *error)
 {
 	char status[STATUS_BYTES];
 	struct rlimit limit;
-	FILE *file;
-	size_t n;
+	ssize_t n;
 
 	*memlock = (struct verbs_memlock){0};
 	if (getrlimit(RLIMIT_MEMLOCK, &limit))
@@ -66,12 +52,9 @@ int verbs_memlock_read(struct verbs_memlock *memlock, struct error *error)
 				       "reading the limit on locked memory");
 	memlock->soft = limit_bytes(limit.rlim_cur);
 	memlock->hard = limit_bytes(limit.rlim_max);
-	file = fopen("/proc/self/status", "re");
-	if (!file)
-		return error_set_errno(error, ERROR_IO, errno, "/proc/self/status");
-	n = fread(status, 1, sizeof(status) - 1, file);
-	status[n] = '\0';
-	fclose(file);
+	n = file_read_small("/proc/self/status", status, sizeof(status));
+	if (n < 0)
+		return error_set_errno(error, ERROR_IO, (int)-n, "/proc/self/status");
 	return verbs_memlock_parse(status, memlock, error);
 }
 
@@ -180,17 +163,12 @@ static void device_tell(const struct registration *registration, char text[DETAI
 			 limit_text(limits->max_mr_bytes, largest));
 }
 
-static void nothing_tell(const struct registration *registration, char text[DETAIL_BYTES])
-{
-	(void)registration;
-	text[0] = '\0';
-}
-
 struct register_cause {
 	int errnum; /* -1: any */
 	bool (*fits)(const struct registration *registration);
 	enum error_code code;
 	const char *cause;
+	/* NULL: nothing */
 	void (*tell)(const struct registration *registration, char text[DETAIL_BYTES]);
 	const char *fix;
 };
@@ -203,16 +181,16 @@ struct register_cause {
 	"one region is larger than the device takes", device_tell, \
 		"cut the region into smaller ones, or choose another NIC with --nic"
 #define NO_DMABUF                                                                             \
-	"the kernel driver of this device does not take dma-buf memory", nothing_tell,        \
+	"the kernel driver of this device does not take dma-buf memory", NULL,                \
 		"choose a NIC that does with --nic (weft doctor shows dma-buf), or keep the " \
 		"weights in host memory"
-#define FORBIDDEN                                                \
-	"a security rule of this host forbids it", nothing_tell, \
+#define FORBIDDEN                                        \
+	"a security rule of this host forbids it", NULL, \
 		"look for a denial of this process in dmesg and in the audit log"
 
 static const struct register_cause register_causes[] = {
 	{ENOMEM, memlock_unknown, ERROR_LIMIT,
-	 "usually the limit on locked memory is too small for it", nothing_tell, RAISE_MEMLOCK},
+	 "usually the limit on locked memory is too small for it", NULL, RAISE_MEMLOCK},
 	{ENOMEM, memlock_soft_small, ERROR_LIMIT, "the soft limit on locked memory is too small",
 	 memlock_tell, "start with 'ulimit -l unlimited', which the hard limit allows"},
 	{ENOMEM, memlock_small, ERROR_LIMIT, "the limit on locked memory is too small",
@@ -223,8 +201,8 @@ static const struct register_cause register_causes[] = {
 	 "translation tables are used up",
 	 device_tell,
 	 "raise memory.max of the control group, and use huge pages if dmesg names the device"},
-	{EPERM, memlock_unknown, ERROR_LIMIT, "usually no memory may be locked at all",
-	 nothing_tell, RAISE_MEMLOCK},
+	{EPERM, memlock_unknown, ERROR_LIMIT, "usually no memory may be locked at all", NULL,
+	 RAISE_MEMLOCK},
 	{EPERM, memlock_none, ERROR_LIMIT, "no memory may be locked at all", memlock_tell,
 	 RAISE_MEMLOCK},
 	{EPERM, always, ERROR_UNSUPPORTED, FORBIDDEN},
@@ -232,23 +210,23 @@ static const struct register_cause register_causes[] = {
 	{EFAULT, always, ERROR_UNSUPPORTED,
 	 "a part of the range is not writable memory of this process: it was freed, is mapped "
 	 "read-only, or lies on a GPU",
-	 nothing_tell,
+	 NULL,
 	 "check address and length, and register GPU memory by its dma-buf, without "
 	 "expandable_segments"},
 	{EINVAL, region_too_large, ERROR_LIMIT, TOO_LARGE},
-	{EINVAL, always, ERROR_UNSUPPORTED, "the driver does not take these access rights",
-	 nothing_tell, "set WEFT_RELAXED_ORDERING=off"},
+	{EINVAL, always, ERROR_UNSUPPORTED, "the driver does not take these access rights", NULL,
+	 "set WEFT_RELAXED_ORDERING=off"},
 	{EOPNOTSUPP, always, ERROR_UNSUPPORTED, NO_DMABUF},
 	{EPROTONOSUPPORT, always, ERROR_UNSUPPORTED, NO_DMABUF},
-	{EBADF, always, ERROR_UNSUPPORTED, "the descriptor is no dma-buf", nothing_tell,
+	{EBADF, always, ERROR_UNSUPPORTED, "the descriptor is no dma-buf", NULL,
 	 "export the allocation as a dma-buf and keep it open until it is registered"},
 	{EAGAIN, always, ERROR_LIMIT, "the limit of this process's RDMA control group is reached",
-	 nothing_tell, "raise rdma.max of its control group on the host"},
+	 NULL, "raise rdma.max of its control group on the host"},
 	{ENOSPC, always, ERROR_LIMIT, "the device has no memory key left", device_tell,
 	 "end other processes that use it ('rdma resource' counts what each holds)"},
-	{ENODEV, always, ERROR_TRANSPORT, "the device was removed or is being reset", nothing_tell,
+	{ENODEV, always, ERROR_TRANSPORT, "the device was removed or is being reset", NULL,
 	 "wait until 'rdma link' shows it again, then restart this process"},
-	{0, always, ERROR_UNSUPPORTED, "the driver lacks this kind of registration", nothing_tell,
+	{0, always, ERROR_UNSUPPORTED, "the driver lacks this kind of registration", NULL,
 	 "choose another NIC with --nic (weft doctor shows what each can do)"},
 	{-1, always, ERROR_TRANSPORT, "the driver gives no further reason", device_tell,
 	 "read dmesg for that device"},
@@ -264,7 +242,8 @@ int verbs_register_error(struct error *error, int errnum, const char *device, ui
 
 	while ((row->errnum != -1 && row->errnum != errnum) || !row->fits(&registration))
 		row++; /* the last row fits everything */
-	row->tell(&registration, detail);
+	if (row->tell)
+		row->tell(&registration, detail);
 	return error_set(error, row->code,
 			 "registering %" PRIu64 " bytes (%s) on %.63s failed: %s: %s%s; %s", bytes,
 			 bytes_text(bytes, size), device, verbs_errno_text(errnum, device, name),

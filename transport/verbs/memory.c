@@ -10,21 +10,10 @@
 #include "transport/available.h"
 #include <errno.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
-
-static uint64_t page_bytes(void)
-{
-	return (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
-static uint64_t round_up(uint64_t bytes, uint64_t unit)
-{
-	return (bytes + unit - 1) / unit * unit;
-}
 
 static void *map(uint64_t bytes, int flags)
 {
@@ -42,7 +31,7 @@ static unsigned char *map_aligned(uint64_t bytes)
 
 	if (!memory)
 		return NULL;
-	skip = round_up((uintptr_t)memory, VERBS_HUGE_BYTES) - (uintptr_t)memory;
+	skip = memory_round_up((uintptr_t)memory, VERBS_HUGE_BYTES) - (uintptr_t)memory;
 	if (skip)
 		munmap(memory, skip);
 	munmap(memory + skip + bytes, more - skip - bytes);
@@ -60,7 +49,7 @@ static int reserve(void *memory, uint64_t bytes)
 	while (rc != 0 && (errno == EINTR || errno == EAGAIN));
 	if (rc == 0 || errno != EINVAL)
 		return rc ? errno : 0;
-	for (uint64_t i = 0; i < bytes; i += page_bytes()) /* Linux before 5.14 */
+	for (uint64_t i = 0; i < bytes; i += memory_page_bytes()) /* Linux before 5.14 */
 		at[i] = 0;
 	return 0;
 }
@@ -69,7 +58,7 @@ static void *map_memory(struct verbs_region *verbs, uint64_t bytes)
 {
 	void *memory;
 
-	verbs->mapped_bytes = round_up(bytes, VERBS_HUGE_BYTES);
+	verbs->mapped_bytes = memory_round_up(bytes, VERBS_HUGE_BYTES);
 	if (bytes >= VERBS_HUGE_BYTES) {
 		memory = map(verbs->mapped_bytes, MAP_HUGETLB);
 		verbs->huge = memory != NULL;
@@ -81,7 +70,7 @@ static void *map_memory(struct verbs_region *verbs, uint64_t bytes)
 				  errno);
 		return memory;
 	}
-	verbs->mapped_bytes = round_up(bytes, page_bytes());
+	verbs->mapped_bytes = memory_round_up(bytes, memory_page_bytes());
 	return map(verbs->mapped_bytes, 0);
 }
 

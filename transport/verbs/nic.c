@@ -186,9 +186,4 @@ void verbs_nic_close(struct verbs_nic *nic)
 		check_gone(nic, calls->dealloc_pd(nic->pd), "protection domain");
 	if (nic->context)
 		check_gone(nic, calls->close_device(nic->context), "context");
-	nic->srq = NULL;
-	nic->receive_cq = NULL;
-	nic->channel = NULL;
-	nic->pd = NULL;
-	nic->context = NULL;
 }

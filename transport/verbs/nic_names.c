@@ -23,29 +23,20 @@ struct named {
 };
 typedef ARRAY(struct named) names;
 
-static bool same_candidate(const struct nics_candidate *a, const struct nics_candidate *b)
+/* `part` of what names NICs is wrong, for `why`. */
+static int bad_part(const struct nics_chooser *chooser, const char *part, size_t bytes,
+		    const char *why, struct error *error)
 {
-	return a->device == b->device && a->port == b->port;
+	return error_set(error, ERROR_CONFIG, "%s=%s: '%.*s' %s", chooser->from,
+			 chooser->settings->nics, (int)bytes, part, why);
 }
 
-static int bad_grammar(const struct nics_chooser *chooser, const char *part, size_t bytes,
-		       struct error *error)
-{
-	return error_set(error, ERROR_CONFIG,
-			 "%s=%s: '%.*s' is no NIC; write mlx5_0 or mlx5_0:1, several with "
-			 "commas, or for each rank 0=mlx5_0,1=mlx5_1+mlx5_2",
-			 chooser->from, chooser->settings->nics, (int)bytes, part);
-}
-
+static const char no_name[] = "is no NIC; write mlx5_0 or mlx5_0:1, several with "
+			      "commas, or for each rank 0=mlx5_0,1=mlx5_1+mlx5_2";
 /* In a map by rank: a plain name among the others, usually meant for the rank before it. */
-static int no_rank(const struct nics_chooser *chooser, const char *part, size_t bytes,
-		   struct error *error)
-{
-	return error_set(error, ERROR_CONFIG,
-			 "%s=%s: '%.*s' says no rank; in a list by rank every entry is RANK=NAME, "
-			 "and several NICs of one rank are joined by +: 0=mlx5_0,1=mlx5_1+mlx5_2",
-			 chooser->from, chooser->settings->nics, (int)bytes, part);
-}
+static const char no_rank[] =
+	"says no rank; in a list by rank every entry is RANK=NAME, "
+	"and several NICs of one rank are joined by +: 0=mlx5_0,1=mlx5_1+mlx5_2";
 
 /* ---- names ---- */
 
@@ -85,7 +76,7 @@ static int parse_names(const struct nics_chooser *chooser, const char *part, siz
 		if (!named)
 			return memory_error(error, "reading NIC names", sizeof(*named));
 		if (!parse_name(part, length, named))
-			return bad_grammar(chooser, part, length, error);
+			return bad_part(chooser, part, length, no_name, error);
 		if (!stop)
 			return 0;
 		part = stop + 1;
@@ -104,11 +95,10 @@ static int parse_ranks(const struct nics_chooser *chooser, names *out, struct er
 		char number[16] = "";
 		uint64_t rank;
 
-		if (!equals || (size_t)(equals - part) >= sizeof(number))
-			return no_rank(chooser, part, bytes, error);
-		memcpy(number, part, (size_t)(equals - part));
-		if (!parse_u64(number, &rank))
-			return no_rank(chooser, part, bytes, error);
+		if (equals && (size_t)(equals - part) < sizeof(number))
+			memcpy(number, part, (size_t)(equals - part));
+		if (!parse_u64(number, &rank)) /* none, or one that is too long */
+			return bad_part(chooser, part, bytes, no_rank, error);
 		names scratch = {0};
 		bool mine = rank == chooser->rank;
 		int rc = parse_names(chooser, equals + 1, bytes - (size_t)(equals + 1 - part), '+',
@@ -131,26 +121,28 @@ static int parse_ranks(const struct nics_chooser *chooser, names *out, struct er
 			 chooser->from, chooser->settings->nics, chooser->rank, chooser->rank);
 }
 
-static int take_port(struct nics_chooser *chooser, uint32_t d, uint32_t p, nics_candidates *taken,
-		     struct error *error)
+static const struct nics_candidate *find_port(const nics_candidates *among,
+					      const struct verbs_port *port)
 {
-	struct nics_candidate wanted = {.device = d, .port = p};
-	const struct nics_candidate *known = NULL;
+	for (size_t i = 0; i < among->count; i++)
+		if (among->items[i].port == port)
+			return &among->items[i];
+	return NULL;
+}
 
-	for (size_t i = 0; i < chooser->left.count; i++)
-		if (same_candidate(&chooser->left.items[i], &wanted))
-			known = &chooser->left.items[i];
-	for (size_t i = 0; i < taken->count; i++)
-		if (same_candidate(&taken->items[i], &wanted))
-			return error_set(error, ERROR_CONFIG, "%s=%s: %s:%u is named twice",
-					 chooser->from, chooser->settings->nics,
-					 nics_device(chooser, &wanted)->name,
-					 nics_port(chooser, &wanted)->number);
+static int take_port(struct nics_chooser *chooser, struct verbs_device *device,
+		     struct verbs_port *port, nics_candidates *taken, struct error *error)
+{
+	const struct nics_candidate *known = find_port(&chooser->left, port);
+
+	if (find_port(taken, port))
+		return error_set(error, ERROR_CONFIG, "%s=%s: %s:%u is named twice", chooser->from,
+				 chooser->settings->nics, device->name, port->number);
 	struct nics_candidate *candidate = array_push(taken);
 
 	if (!candidate)
 		return memory_error(error, "choosing NICs", sizeof(*candidate));
-	*candidate = known ? *known : wanted;
+	*candidate = known ? *known : (struct nics_candidate){.device = device, .port = port};
 	return 0;
 }
 
@@ -178,16 +170,14 @@ static int take_named(struct nics_chooser *chooser, const struct named *named,
 		return error_set_errno(error, ERROR_UNSUPPORTED, device->open_errno,
 				       "%s=%s: %s cannot be opened", chooser->from,
 				       chooser->settings->nics, what);
-	for (uint32_t p = 0; p < device->ports.count; p++) {
-		struct verbs_port *port = &device->ports.items[p];
-
+	array_each(port, &device->ports) {
 		if (named->port && port->number != named->port)
 			continue;
 		if (port->rejected[0]) {
 			refused = refused ? refused : port;
 			continue;
 		}
-		int rc = take_port(chooser, d, p, taken, error);
+		int rc = take_port(chooser, device, port, taken, error);
 
 		if (rc)
 			return rc;
@@ -209,15 +199,9 @@ static int take_named(struct nics_chooser *chooser, const struct named *named,
 
 static void reject_unnamed(struct nics_chooser *chooser, const nics_candidates *taken)
 {
-	for (size_t i = 0; i < chooser->left.count; i++) {
-		bool named = false;
-
-		for (size_t k = 0; k < taken->count; k++)
-			named |= same_candidate(&chooser->left.items[i], &taken->items[k]);
-		if (!named)
-			nics_reject(nics_port(chooser, &chooser->left.items[i]), "%s names others",
-				    chooser->from);
-	}
+	for (size_t i = 0; i < chooser->left.count; i++)
+		if (!find_port(taken, chooser->left.items[i].port))
+			nics_reject(chooser->left.items[i].port, "%s names others", chooser->from);
 }
 
 int nics_choose_named(struct nics_chooser *chooser, uint32_t max, struct error *error)
@@ -300,13 +284,9 @@ int nics_keep_matching(struct nics_chooser *chooser, bool *named, struct error *
 	size_t matching = 0;
 
 	*named = !pattern.inverse;
-	for (size_t d = 0; d < chooser->facts->devices.count; d++) {
-		struct verbs_device *device = &chooser->facts->devices.items[d];
-
+	array_each(device, &chooser->facts->devices) {
 		matching += device->open_errno && pattern_matches(&pattern, device->name, 1);
-		for (size_t p = 0; p < device->ports.count; p++) {
-			struct verbs_port *port = &device->ports.items[p];
-
+		array_each(port, &device->ports) {
 			if (pattern_matches(&pattern, device->name, port->number))
 				matching++;
 			else if (!port->rejected[0])

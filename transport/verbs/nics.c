@@ -37,7 +37,7 @@ void nics_drop_rejected(struct nics_chooser *chooser)
 	size_t kept = 0;
 
 	for (size_t i = 0; i < chooser->left.count; i++)
-		if (!nics_port(chooser, &chooser->left.items[i])->rejected[0])
+		if (!chooser->left.items[i].port->rejected[0])
 			chooser->left.items[kept++] = chooser->left.items[i];
 	chooser->left.count = kept;
 }
@@ -49,9 +49,7 @@ static void reject_for_gids(const struct verbs_device *device, struct verbs_port
 	const struct verbs_gid *told = NULL;
 	char text[VERBS_GID_TEXT_BYTES];
 
-	for (size_t i = 0; i < port->gids.count; i++) {
-		const struct verbs_gid *gid = &port->gids.items[i];
-
+	array_each(gid, &port->gids) {
 		if (!told || (told->type != VERBS_GID_ROCE_V2 && gid->type == VERBS_GID_ROCE_V2))
 			told = gid;
 	}
@@ -90,9 +88,7 @@ static void examine(struct nics_chooser *chooser, const struct verbs_device *dev
 static int examine_all(struct nics_chooser *chooser, verbs_distance *distance, void *context,
 		       struct error *error)
 {
-	for (uint32_t d = 0; d < chooser->facts->devices.count; d++) {
-		struct verbs_device *device = &chooser->facts->devices.items[d];
-
+	array_each(device, &chooser->facts->devices) {
 		for (uint32_t p = 0; p < device->ports.count; p++) {
 			examine(chooser, device, &device->ports.items[p]);
 			if (device->ports.items[p].rejected[0])
@@ -101,8 +97,8 @@ static int examine_all(struct nics_chooser *chooser, verbs_distance *distance, v
 
 			if (!candidate)
 				return memory_error(error, "choosing NICs", sizeof(*candidate));
-			candidate->device = d;
-			candidate->port = p;
+			candidate->device = device;
+			candidate->port = &device->ports.items[p];
 			candidate->distance = distance ? distance(context, device) : 0;
 		}
 	}
@@ -113,8 +109,7 @@ static int examine_all(struct nics_chooser *chooser, verbs_distance *distance, v
 
 static void list_ports(const struct nics_chooser *chooser, struct text *text, bool reasons)
 {
-	for (size_t d = 0; d < chooser->facts->devices.count; d++) {
-		const struct verbs_device *device = &chooser->facts->devices.items[d];
+	array_each(device, &chooser->facts->devices) {
 		const char *between = text->bytes ? (reasons ? "; " : ", ") : "";
 
 		if (device->open_errno)
@@ -122,9 +117,7 @@ static void list_ports(const struct nics_chooser *chooser, struct text *text, bo
 				    strerror(device->open_errno));
 		else if (device->ports.count == 0)
 			text_format(text, "%s%s (no ports)", between, device->name);
-		for (size_t p = 0; p < device->ports.count; p++) {
-			const struct verbs_port *port = &device->ports.items[p];
-
+		array_each(port, &device->ports) {
 			between = text->bytes ? (reasons ? "; " : ", ") : "";
 			text_format(text, "%s%s:%u", between, device->name, port->number);
 			if (reasons)
@@ -166,20 +159,20 @@ static void keep_hardware(struct nics_chooser *chooser)
 	size_t hard = 0, present = 0;
 
 	for (size_t i = 0; i < chooser->left.count; i++)
-		hard += !nics_device(chooser, &chooser->left.items[i])->soft;
+		hard += !chooser->left.items[i].device->soft;
 	for (size_t d = 0; d < chooser->facts->devices.count; d++)
 		present += !chooser->facts->devices.items[d].soft;
 	if (hard == 0) {
 		if (present && chooser->left.count)
 			log_warn("none of the %zu hardware NICs here can be used: taking the soft "
 				 "device %s, which is slow; weft doctor shows why",
-				 present, nics_device(chooser, &chooser->left.items[0])->name);
+				 present, chooser->left.items[0].device->name);
 		return;
 	}
 	for (size_t i = 0; i < chooser->left.count; i++)
-		if (nics_device(chooser, &chooser->left.items[i])->soft)
+		if (chooser->left.items[i].device->soft)
 			nics_reject(
-				nics_port(chooser, &chooser->left.items[i]),
+				chooser->left.items[i].port,
 				"soft device: taken only when there is no hardware, or by name");
 	nics_drop_rejected(chooser);
 }
@@ -191,28 +184,24 @@ static void merge_functions(struct nics_chooser *chooser)
 		for (size_t k = 0; k < i; k++) {
 			const struct nics_candidate *a = &chooser->left.items[k];
 			const struct nics_candidate *b = &chooser->left.items[i];
-			const struct verbs_device *first = nics_device(chooser, a);
-			const struct verbs_device *second = nics_device(chooser, b);
+			const struct nics_candidate *nearer = b->distance < a->distance ? b : a;
 
-			if (first->node_guid == 0 || first->node_guid != second->node_guid ||
-			    nics_port(chooser, a)->number != nics_port(chooser, b)->number ||
-			    nics_port(chooser, a)->rejected[0] ||
-			    nics_port(chooser, b)->rejected[0])
+			if (a->device->node_guid == 0 ||
+			    a->device->node_guid != b->device->node_guid ||
+			    a->port->number != b->port->number || a->port->rejected[0] ||
+			    b->port->rejected[0])
 				continue;
-			bool second_stays = b->distance < a->distance;
-
-			nics_reject(nics_port(chooser, second_stays ? a : b),
+			nics_reject((nearer == b ? a : b)->port,
 				    "another function of the same port as %s (node GUID %016" PRIx64
 				    ")",
-				    second_stays ? second->name : first->name, first->node_guid);
+				    nearer->device->name, nearer->device->node_guid);
 		}
 	nics_drop_rejected(chooser);
 }
 
-static uint64_t speed_of(const struct nics_chooser *chooser, const struct nics_candidate *candidate)
+static uint64_t speed_of(const struct nics_candidate *candidate)
 {
-	return nics_device(chooser, candidate)->soft ? 0
-						     : nics_port(chooser, candidate)->speed_mbps;
+	return candidate->device->soft ? 0 : candidate->port->speed_mbps;
 }
 
 /* The link and the speed that together carry most of this host's bandwidth are the fabric for
@@ -222,12 +211,10 @@ static uint64_t weight_of(const struct nics_chooser *chooser, const struct nics_
 {
 	uint64_t sum = 0;
 
-	for (size_t i = 0; i < chooser->left.count; i++) {
-		const struct nics_candidate *other = &chooser->left.items[i];
-		uint64_t speed = speed_of(chooser, other);
+	array_each(other, &chooser->left) {
+		uint64_t speed = speed_of(other);
 
-		if (by_speed ? speed == speed_of(chooser, like)
-			     : nics_port(chooser, other)->link == nics_port(chooser, like)->link)
+		if (by_speed ? speed == speed_of(like) : other->port->link == like->port->link)
 			sum += speed ? speed : 1;
 	}
 	return sum;
@@ -238,12 +225,11 @@ static const struct nics_candidate *heaviest(const struct nics_chooser *chooser,
 	const struct nics_candidate *best = NULL;
 	uint64_t most = 0;
 
-	for (size_t i = 0; i < chooser->left.count; i++) {
-		const struct nics_candidate *candidate = &chooser->left.items[i];
+	array_each(candidate, &chooser->left) {
 		uint64_t weight = weight_of(chooser, candidate, by_speed);
 
 		if (!best || weight > most ||
-		    (weight == most && speed_of(chooser, candidate) > speed_of(chooser, best))) {
+		    (weight == most && speed_of(candidate) > speed_of(best))) {
 			best = candidate;
 			most = weight;
 		}
@@ -257,10 +243,10 @@ static void keep_fabric(struct nics_chooser *chooser)
 
 	if (!main_link)
 		return;
-	enum verbs_link link = nics_port(chooser, main_link)->link;
+	enum verbs_link link = main_link->port->link;
 
 	for (size_t i = 0; i < chooser->left.count; i++) {
-		struct verbs_port *port = nics_port(chooser, &chooser->left.items[i]);
+		struct verbs_port *port = chooser->left.items[i].port;
 
 		if (port->link != link)
 			nics_reject(port,
@@ -270,15 +256,14 @@ static void keep_fabric(struct nics_chooser *chooser)
 				    link == VERBS_LINK_INFINIBAND ? "InfiniBand" : "Ethernet");
 	}
 	nics_drop_rejected(chooser);
-	uint64_t speed = speed_of(chooser, heaviest(chooser, true));
+	uint64_t speed = speed_of(heaviest(chooser, true));
 
-	for (size_t i = 0; i < chooser->left.count; i++) {
-		const struct nics_candidate *candidate = &chooser->left.items[i];
-		uint64_t own = speed_of(chooser, candidate);
+	array_each(candidate, &chooser->left) {
+		uint64_t own = speed_of(candidate);
 
 		if (own && own < speed)
 			nics_reject(
-				nics_port(chooser, candidate),
+				candidate->port,
 				"%.4g Gb/s, slower than the %.4g Gb/s of the NICs for data here: "
 				"taken for a management NIC; name it to use it",
 				(double)own / 1000, (double)speed / 1000);
@@ -295,16 +280,15 @@ static void keep_nearest(struct nics_chooser *chooser)
 			nearest = &chooser->left.items[i];
 	for (size_t i = 0; i < chooser->left.count; i++)
 		if (chooser->left.items[i].distance > nearest->distance)
-			nics_reject(nics_port(chooser, &chooser->left.items[i]),
-				    "farther from this process than %s",
-				    nics_device(chooser, nearest)->name);
+			nics_reject(chooser->left.items[i].port,
+				    "farther from this process than %s", nearest->device->name);
 	size_t before = chooser->left.count;
 
 	nics_drop_rejected(chooser);
 	if (before > 1 && before == chooser->left.count)
 		log_info("all %zu NICs are equally far from this process: rank %u starts with %s",
 			 before, chooser->rank,
-			 nics_device(chooser, &chooser->left.items[chooser->rank % before])->name);
+			 chooser->left.items[chooser->rank % before].device->name);
 }
 
 static int choose_automatically(struct nics_chooser *chooser, struct error *error)
@@ -353,12 +337,13 @@ int verbs_nics_choose(struct verbs_facts *facts, const struct verbs_settings *se
 		const struct nics_candidate *candidate = &chooser.left.items[(first + i) % n];
 
 		if (i >= max) {
-			nics_reject(nics_port(&chooser, candidate),
-				    "a process uses at most %u NICs", max);
+			nics_reject(candidate->port, "a process uses at most %u NICs", max);
 			continue;
 		}
-		out[(*count)++] = (struct verbs_nic_choice){candidate->device, candidate->port,
-							    candidate->distance};
+		out[(*count)++] = (struct verbs_nic_choice){
+			(uint32_t)(candidate->device - facts->devices.items),
+			(uint32_t)(candidate->port - candidate->device->ports.items),
+			candidate->distance};
 	}
 	array_free(&chooser.left);
 	return rc;

@@ -10,7 +10,9 @@
 
 /* A port that may be used. */
 struct nics_candidate {
-	uint32_t device, port, distance;
+	struct verbs_device *device;
+	struct verbs_port *port;
+	uint32_t distance;
 };
 typedef ARRAY(struct nics_candidate) nics_candidates;
 
@@ -22,18 +24,6 @@ struct nics_chooser {
 	bool bad_index;   /* a forced GID index is not there */
 	nics_candidates left;
 };
-
-static inline const struct verbs_device *nics_device(const struct nics_chooser *chooser,
-						     const struct nics_candidate *candidate)
-{
-	return &chooser->facts->devices.items[candidate->device];
-}
-
-static inline struct verbs_port *nics_port(const struct nics_chooser *chooser,
-					   const struct nics_candidate *candidate)
-{
-	return &nics_device(chooser, candidate)->ports.items[candidate->port];
-}
 
 void nics_reject(struct verbs_port *port, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));

@@ -13,7 +13,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include <sched.h>
 
 #define POLL_BATCH   32
 #define POSITION     ((UINT64_C(1) << 56) - 1)
@@ -28,11 +27,6 @@ static int strange(const struct verbs_nic *nic, const struct ibv_wc *wc, const c
 			 "completions cannot be relied on",
 			 nic->limits.name, what, (unsigned long long)wc->wr_id, wc->qp_num,
 			 verbs_status_name((int)wc->status));
-}
-
-static struct verbs_entry *entry_at(const struct verbs_lane *lane, uint64_t position)
-{
-	return &lane->ring[position & (lane->depth - 1)];
 }
 
 /* ---- failures ---- */
@@ -112,7 +106,7 @@ static const char *path_why(struct verbs_lane *lane, const struct ibv_wc *wc,
 static int on_failure(struct verbs_lane *lane, const struct ibv_wc *wc, uint64_t position,
 		      struct error *error)
 {
-	const struct verbs_entry *entry = entry_at(lane, position);
+	const struct verbs_entry *entry = verbs_entry_at(lane, position);
 	int rc = 0;
 
 	if (lane->state == VERBS_LANE_READY) {
@@ -139,10 +133,10 @@ static int on_failure(struct verbs_lane *lane, const struct ibv_wc *wc, uint64_t
 static int on_success(struct verbs_lane *lane, const struct ibv_wc *wc, uint64_t position,
 		      struct error *error)
 {
-	if (!entry_at(lane, position)->signalled)
+	if (!verbs_entry_at(lane, position)->signalled)
 		return strange(lane->nic, wc, "a completion that was not asked for", error);
 	for (uint64_t at = lane->done; at < position; at++)
-		if (entry_at(lane, at)->signalled)
+		if (verbs_entry_at(lane, at)->signalled)
 			return strange(lane->nic, wc, "completions out of order", error);
 	lane->done = position + 1;
 	return 0;
@@ -233,7 +227,7 @@ static int report_lane(struct verbs_endpoint *endpoint, struct verbs_lane *lane,
 	int n = 0;
 
 	while (lane->head < lane->done && n < room) {
-		const struct verbs_entry *entry = entry_at(lane, lane->head++);
+		const struct verbs_entry *entry = verbs_entry_at(lane, lane->head++);
 
 		if (entry->kind == VERBS_SIGNAL ? signal_done(endpoint, lane, entry)
 						: entry->kind == VERBS_WRITE && entry->last)
@@ -246,9 +240,7 @@ static int report(struct verbs_endpoint *endpoint, struct provider_completion *o
 {
 	int n = 0;
 
-	for (uint32_t i = 0; i < endpoint->lane_count; i++) {
-		struct verbs_lane *lane = &endpoint->lanes[i];
-
+	verbs_each_lane(lane, endpoint) {
 		if (lane->head < lane->done)
 			n += report_lane(endpoint, lane, out + n, max - n);
 	}
@@ -272,8 +264,7 @@ static int check_broken(const struct verbs_endpoint *endpoint, struct error *err
 
 static int close_lanes(struct verbs_endpoint *endpoint, struct error *error)
 {
-	for (uint32_t i = 0; i < endpoint->lane_count; i++) {
-		struct verbs_lane *lane = &endpoint->lanes[i];
+	verbs_each_lane(lane, endpoint) {
 		char text[VERBS_LANE_TEXT_BYTES];
 
 		if (lane->state != VERBS_LANE_READY || verbs_lane_lives(lane))

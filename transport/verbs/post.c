@@ -28,18 +28,13 @@ static uint64_t wr_id_of(const struct verbs_lane *lane, uint64_t position)
 static void enter(struct verbs_lane *lane, const struct verbs_request *requests, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++) {
-		struct verbs_entry *entry = &lane->ring[(lane->tail + i) & (lane->depth - 1)];
+		struct verbs_entry *entry = verbs_entry_at(lane, lane->tail + i);
 
 		*entry = requests[i].entry;
 		entry->signalled = entry->bytes >= SIGNAL_ALL_BYTES || entry->kind != VERBS_WRITE ||
 				   i + 1 == count || lane->unsignalled + 1 >= lane->depth / 4;
 		lane->unsignalled = entry->signalled ? 0 : lane->unsignalled + 1;
 	}
-}
-
-static const struct verbs_entry *entered(const struct verbs_lane *lane, uint32_t i)
-{
-	return &lane->ring[(lane->tail + i) & (lane->depth - 1)];
 }
 
 /* All or nothing. A data setter is called for empty requests too: devices end a request there. */
@@ -55,7 +50,8 @@ static int post_new(struct verbs_lane *lane, const struct verbs_request *request
 		const struct verbs_request *request = &requests[i];
 
 		qp->wr_id = wr_id_of(lane, lane->tail + i);
-		qp->wr_flags = entered(lane, i)->signalled ? IBV_SEND_SIGNALED : 0;
+		qp->wr_flags =
+			verbs_entry_at(lane, lane->tail + i)->signalled ? IBV_SEND_SIGNALED : 0;
 		if (request->immediate)
 			calls->wr_rdma_write_imm(qp, request->rkey, request->remote_address,
 						 htobe32(request->immediate_value));
@@ -87,7 +83,8 @@ static int post_old(struct verbs_lane *lane, const struct verbs_request *request
 		wr->sg_list = &sges[i];
 		wr->num_sge = request->entry.bytes ? 1 : 0;
 		wr->opcode = request->immediate ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
-		wr->send_flags = entered(lane, i)->signalled ? IBV_SEND_SIGNALED : 0;
+		wr->send_flags =
+			verbs_entry_at(lane, lane->tail + i)->signalled ? IBV_SEND_SIGNALED : 0;
 		wr->imm_data = htobe32(request->immediate_value);
 		wr->wr.rdma.remote_addr = request->remote_address;
 		wr->wr.rdma.rkey = request->rkey;
@@ -156,8 +153,7 @@ void verbs_request_fill(const struct verbs_lane *lane, struct verbs_request *req
 {
 	const struct verbs_entry *entry = &request->entry;
 	const struct verbs_region *local = entry->region->state;
-	const struct verbs_remote *remote = entry->remote->state;
-	const struct verbs_region_record *record = &remote->record;
+	const struct verbs_region_record *record = entry->remote->state;
 	uint64_t here = piece_of(local->piece_count, local->piece_bytes, local_at(entry));
 	uint64_t there = piece_of(record->piece_count, record->piece_bytes, entry->offset);
 
@@ -184,13 +180,12 @@ static uint64_t to_border(uint32_t count, uint64_t piece_bytes, uint64_t at, uin
 static uint64_t part_bytes(const struct provider_write *write, uint64_t from)
 {
 	const struct verbs_region *local = write->region->state;
-	const struct verbs_remote *remote = write->remote->state;
+	const struct verbs_region_record *record = write->remote->state;
 	uint64_t at = (uint64_t)(write->source - (const unsigned char *)write->region->memory);
 	uint64_t bytes =
 		to_border(local->piece_count, local->piece_bytes, at + from, write->bytes - from);
 
-	return to_border(remote->record.piece_count, remote->record.piece_bytes,
-			 write->offset + from, bytes);
+	return to_border(record->piece_count, record->piece_bytes, write->offset + from, bytes);
 }
 
 static uint32_t part_count(const struct provider_write *write)
@@ -291,7 +286,7 @@ bool verbs_lane_refused(struct verbs_lane *lane)
 static void withdraw(struct verbs_lane *lane)
 {
 	for (uint64_t at = lane->tail; at > lane->done; at--) {
-		struct verbs_entry *entry = &lane->ring[(at - 1) & (lane->depth - 1)];
+		struct verbs_entry *entry = verbs_entry_at(lane, at - 1);
 
 		if (entry->last || entry->kind != VERBS_WRITE)
 			break;
@@ -354,7 +349,7 @@ static void fill_signal(const struct verbs_lane *lane, uint32_t lanes, bool payl
 			uint64_t now_ns, struct verbs_request *request)
 {
 	struct verbs_endpoint *endpoint = lane->endpoint;
-	const struct verbs_block *block = verbs_block_at(endpoint->domain, endpoint->place);
+	const struct verbs_block *block = endpoint->place.block;
 	size_t bank = endpoint->signal_sequence & 1;
 
 	*request = (struct verbs_request){
@@ -381,9 +376,7 @@ int verbs_signal_send(struct verbs_endpoint *endpoint, struct error *error)
 	uint32_t lanes = 0, posted;
 	bool payload = true;
 
-	for (uint32_t i = 0; i < endpoint->lane_count; i++) {
-		const struct verbs_lane *lane = &endpoint->lanes[i];
-
+	verbs_each_lane(lane, endpoint) {
 		/* closed by another thread just now: what it had comes first */
 		if (lane->state == VERBS_LANE_READY && !verbs_lane_lives(lane)) {
 			atomic_store(&endpoint->attention, true);
@@ -400,8 +393,7 @@ int verbs_signal_send(struct verbs_endpoint *endpoint, struct error *error)
 	endpoint->signal_round++;
 	endpoint->signal_lanes = lanes;
 	endpoint->signal_active = true;
-	for (uint32_t i = 0; i < endpoint->lane_count; i++) {
-		struct verbs_lane *lane = &endpoint->lanes[i];
+	verbs_each_lane(lane, endpoint) {
 		struct verbs_request request;
 		int rc;
 

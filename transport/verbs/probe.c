@@ -38,7 +38,7 @@ static int post_probe(struct verbs_lane *lane, enum verbs_kind kind, uint32_t by
 		      struct error *error)
 {
 	const struct verbs_endpoint *verbs = lane->endpoint;
-	const struct verbs_block *block = verbs_block_at(verbs->domain, verbs->place);
+	const struct verbs_block *block = verbs->place.block;
 	struct verbs_request request = {
 		.entry = {.kind = (uint8_t)kind, .bytes = bytes, .posted_ns = clock_ns()},
 		.local_address = (uintptr_t)block->memory,
@@ -85,8 +85,7 @@ static int take(struct probing *probing, const struct verbs_nic *nic, const stru
 				 "device %s reported a completion of request 0x%" PRIx64
 				 ", which is not in flight",
 				 nic->limits.name, wc->wr_id);
-	entry = &lane->ring[lane->head & (lane->depth - 1)];
-	lane->head++;
+	entry = verbs_entry_at(lane, lane->head++);
 	lane->done = lane->head;
 	probe->left--;
 	probing->left--;

@@ -181,9 +181,7 @@ void verbs_receive_lost(struct verbs_nic *nic)
  * land in what comes after: they are closed before anybody is told. */
 static void close_unnamed(struct verbs_endpoint *endpoint, uint32_t named)
 {
-	for (uint32_t i = 0; i < endpoint->lane_count; i++) {
-		struct verbs_lane *lane = &endpoint->lanes[i];
-
+	verbs_each_lane(lane, endpoint) {
 		if (lane->state == VERBS_LANE_UNUSED || named & 1u << lane->wire_index ||
 		    atomic_exchange(&lane->closed_by_signal, true))
 			continue;
@@ -199,8 +197,7 @@ static uint64_t complete_now(const struct verbs_endpoint *endpoint)
 {
 	uint64_t complete = UINT64_MAX;
 
-	for (uint32_t i = 0; i < endpoint->lane_count; i++) {
-		const struct verbs_lane *lane = &endpoint->lanes[i];
+	verbs_each_lane(lane, endpoint) {
 		uint64_t seen = lane->seen;
 
 		if (lane->state == VERBS_LANE_UNUSED ||

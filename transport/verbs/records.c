@@ -139,14 +139,12 @@ static int check_name(const struct verbs_nic_record *nic, struct error *error)
 
 static int check_gid(const struct verbs_nic_record *nic, struct error *error)
 {
-	static const unsigned char none[16];
-
 	if (nic->gid_index < -1 || nic->gid_index > 255)
 		return error_set(error, ERROR_MESSAGE,
 				 "the verbs record's GID index is %" PRId32
 				 "; it must be -1 to 255",
 				 nic->gid_index);
-	if (nic->link == VERBS_LINK_ETHERNET && memcmp(nic->gid, none, sizeof(none)) == 0)
+	if (nic->link == VERBS_LINK_ETHERNET && verbs_gid_is_zero(nic->gid))
 		return error_set(error, ERROR_MESSAGE,
 				 "the verbs record's GID of %s:%" PRIu32
 				 " is all zeros, and nothing reaches an Ethernet port without one",

@@ -23,16 +23,6 @@
 #define ANNOUNCE_BYTES	  (UINT64_C(16) << 30) /* of registration work: said before it starts */
 #define SLOW_NS		  UINT64_C(2000000000)
 
-static uint64_t page_bytes(void)
-{
-	return (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
-static uint64_t round_up(uint64_t bytes, uint64_t unit)
-{
-	return (bytes + unit - 1) / unit * unit;
-}
-
 /* ---- registration ---- */
 
 /* One NIC's share: pieces in ascending order, which some devices need to be fast. */
@@ -182,7 +172,7 @@ static int plan_pieces(const struct transport_region *region, struct verbs_regio
 		       struct error *error)
 {
 	const struct verbs_domain *domain = region->domain->state;
-	uint64_t piece = round_up(region->bytes, CHUNK_CUT_BYTES), count;
+	uint64_t piece = memory_round_up(region->bytes, CHUNK_CUT_BYTES), count;
 
 	for (uint32_t i = 0; i < domain->nic_count; i++)
 		if (domain->nics[i].limits.max_mr_bytes < piece)
@@ -237,7 +227,7 @@ static void free_region(struct verbs_region *verbs)
 static int check_dmabuf(const struct transport_region *region, uint64_t offset, struct error *error)
 {
 	const struct verbs_domain *domain = region->domain->state;
-	uint64_t page = page_bytes(), at = (uintptr_t)region->memory;
+	uint64_t page = memory_page_bytes(), at = (uintptr_t)region->memory;
 
 	for (uint32_t i = 0; i < domain->nic_count; i++) {
 		const struct verbs_device *limits = &domain->nics[i].limits;
@@ -348,4 +338,56 @@ int verbs_region_export(const struct transport_region *region, struct record_wri
 		record.rkeys[i] = verbs->mrs[i]->rkey;
 	verbs_region_record_put(writer, &record);
 	return 0;
+}
+
+/* ---- a peer's region: keys and addresses, believed as far as the record can be. Nothing is asked
+ * of the peer, so what a record of an earlier life would break is refused by its nonce. ---- */
+
+int verbs_remote_check(const struct transport_remote *remote, struct error *error)
+{
+	const struct verbs_endpoint *endpoint = remote->endpoint->state;
+	const struct verbs_region_record *record = remote->state;
+
+	if (record->nonce != endpoint->peer.nonce)
+		return error_set(error, ERROR_MESSAGE,
+				 "the region's record was made by process %" PRIu64
+				 " and the endpoint's by process %" PRIu64
+				 ": one of them is of an earlier life of %s",
+				 record->identity.pid, endpoint->peer.identity.pid,
+				 remote->endpoint->name);
+	if (record->nic_count != endpoint->peer.nic_count)
+		return error_set(
+			error, ERROR_MESSAGE,
+			"the region's record has keys for %u NICs and the endpoint's names "
+			"%u",
+			record->nic_count, endpoint->peer.nic_count);
+	return 0;
+}
+
+int verbs_remote_import(struct transport_remote *remote, struct record_reader *reader,
+			struct error *error)
+{
+	const struct verbs_domain *domain = remote->endpoint->domain->state;
+	const struct verbs_endpoint *endpoint = remote->endpoint->state;
+	struct verbs_region_record *record = memory_zalloc(1, sizeof(*record));
+	int rc;
+
+	if (!record)
+		return memory_error(error, "importing a region", sizeof(*record));
+	remote->state = record;
+	rc = verbs_region_record_get(reader, remote->bytes, record, error);
+	if (!rc)
+		rc = verbs_identity_check(domain, &record->identity, error);
+	if (!rc && endpoint->connected)
+		rc = verbs_remote_check(remote, error);
+	if (rc) {
+		remote->state = NULL;
+		memory_free(record);
+	}
+	return rc;
+}
+
+void verbs_remote_close(struct transport_remote *remote)
+{
+	memory_free(remote->state);
 }

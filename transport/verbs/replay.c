@@ -52,7 +52,7 @@ void verbs_lane_die(struct verbs_lane *lane, const char *why)
 	uint64_t bytes = 0;
 
 	for (uint64_t at = lane->done; at < lane->tail; at++)
-		bytes += lane->ring[at & (lane->depth - 1)].bytes;
+		bytes += verbs_entry_at(lane, at)->bytes;
 	atomic_store(&lane->state, VERBS_LANE_DYING);
 	lane->flushed = lane->done;
 	lane->dying_ns = clock_ns();
@@ -83,7 +83,7 @@ static void hand_over(struct verbs_lane *lane)
 	struct verbs_endpoint *endpoint = lane->endpoint;
 
 	while (lane->tail > lane->done) {
-		const struct verbs_entry *entry = &lane->ring[--lane->tail & (lane->depth - 1)];
+		const struct verbs_entry *entry = verbs_entry_at(lane, --lane->tail);
 
 		if (entry->kind == VERBS_WRITE && !entry->withdrawn)
 			push_front(endpoint, entry);
@@ -97,8 +97,7 @@ static void hand_over(struct verbs_lane *lane)
 
 static void finish_dying(struct verbs_endpoint *endpoint)
 {
-	for (uint32_t i = 0; i < endpoint->lane_count; i++) {
-		struct verbs_lane *lane = &endpoint->lanes[i];
+	verbs_each_lane(lane, endpoint) {
 		uint64_t seen = lane->flushed > lane->done ? lane->flushed : lane->done;
 
 		if (lane->state != VERBS_LANE_DYING)
@@ -114,8 +113,7 @@ static struct verbs_lane *pick(struct verbs_endpoint *endpoint)
 	struct verbs_lane *best = NULL;
 	bool best_down = true;
 
-	for (uint32_t i = 0; i < endpoint->lane_count; i++) {
-		struct verbs_lane *lane = &endpoint->lanes[i];
+	verbs_each_lane(lane, endpoint) {
 		bool down = atomic_load(&lane->nic->down);
 
 		if (!verbs_lane_lives(lane) || (best && down && !best_down))

@@ -26,7 +26,6 @@
 #include <rdma/rdma_cma.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define CM_NODE	   "/dev/infiniband/rdma_cm"

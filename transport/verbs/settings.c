@@ -9,7 +9,6 @@
 #include "base/text.h"
 #include <ctype.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 

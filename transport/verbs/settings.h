@@ -7,7 +7,6 @@
 #define TRANSPORT_VERBS_SETTINGS_H
 
 #include "base/error.h"
-#include <stdbool.h>
 #include <stdint.h>
 
 #define VERBS_NICS_TEXT_BYTES 256

@@ -98,31 +98,23 @@ int verbs_slot_take(struct verbs_domain *domain, struct verbs_place *place, stru
 		i++;
 	block->taken[i] = 1;
 	block->used++;
-	*place = (struct verbs_place){b, i};
-	mailbox_clear(&verbs_slot_at(domain, *place)->mailbox);
+	*place = (struct verbs_place){block, i};
+	mailbox_clear(&verbs_slot_at(*place)->mailbox);
 	return 0;
 }
 
 /* The queue pairs that could write into it are destroyed, so the next one may have it. */
-void verbs_slot_give(struct verbs_domain *domain, struct verbs_place place)
+void verbs_slot_give(struct verbs_place place)
 {
-	struct verbs_block *block = domain->blocks.items[place.block];
-
-	block->taken[place.index] = 0;
-	block->used--;
+	place.block->taken[place.index] = 0;
+	place.block->used--;
 }
 
-struct verbs_slot *verbs_slot_at(const struct verbs_domain *domain, struct verbs_place place)
+struct verbs_slot *verbs_slot_at(struct verbs_place place)
 {
-	unsigned char *slots = domain->blocks.items[place.block]->memory + VERBS_PROBE_BYTES;
+	unsigned char *slots = place.block->memory + VERBS_PROBE_BYTES;
 
 	return (struct verbs_slot *)(void *)(slots + place.index * sizeof(struct verbs_slot));
-}
-
-const struct verbs_block *verbs_block_at(const struct verbs_domain *domain,
-					 struct verbs_place place)
-{
-	return domain->blocks.items[place.block];
 }
 
 void verbs_slots_close(struct verbs_domain *domain)

@@ -18,7 +18,6 @@
 #include <infiniband/verbs.h>
 #include <arpa/inet.h>
 #include <stdio.h>
-#include <string.h>
 
 struct status_row {
 	int status;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/verbs/sysfs.h"
 
-#include "base/memory.h"
+#include "base/file.h"
 #include "base/text.h"
 
 #include <arpa/inet.h>
@@ -10,46 +10,26 @@
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <limits.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define CLASS "/sys/class/infiniband"
 
-struct sysfs {
-	const char *root;
-	struct ifaddrs *addresses; /* NULL: none known */
-};
-
-int sysfs_open(struct sysfs **sysfs, const char *root, struct error *error)
+void sysfs_open(struct sysfs *sysfs, const char *root)
 {
-	*sysfs = memory_zalloc(1, sizeof(**sysfs));
-	if (!*sysfs)
-		return memory_error(error, "reading RDMA devices", sizeof(**sysfs));
-	(*sysfs)->root = root;
-	if (getifaddrs(&(*sysfs)->addresses) != 0)
-		(*sysfs)->addresses = NULL;
-	return 0;
+	sysfs->root = root;
+	if (getifaddrs(&sysfs->addresses) != 0)
+		sysfs->addresses = NULL;
 }
 
-void sysfs_close(struct sysfs **sysfs)
+void sysfs_close(struct sysfs *sysfs)
 {
-	if (!*sysfs)
-		return;
-	if ((*sysfs)->addresses)
-		freeifaddrs((*sysfs)->addresses);
-	memory_free(*sysfs);
-	*sysfs = NULL;
-}
-
-const char *sysfs_root(const struct sysfs *sysfs)
-{
-	return sysfs->root;
+	if (sysfs->addresses)
+		freeifaddrs(sysfs->addresses);
 }
 
 static void path_of(const struct sysfs *sysfs, char path[SYSFS_PATH_BYTES], const char *format,
@@ -79,17 +59,8 @@ bool sysfs_line(const struct sysfs *sysfs, char *line, size_t bytes, const char 
 	va_start(args, format);
 	path_of(sysfs, path, format, args);
 	va_end(args);
-	line[0] = '\0';
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t got = file_read_small(path, line, bytes);
 
-	if (fd < 0)
-		return false;
-	ssize_t got = read(fd, line, bytes - 1);
-
-	close(fd);
-	if (got < 0)
-		got = 0;
-	line[got] = '\0';
 	line[strcspn(line, "\n")] = '\0';
 	return got > 0;
 }
@@ -189,12 +160,11 @@ uint64_t sysfs_rate_mbps(const struct sysfs *sysfs, const char *device, uint32_t
 enum sysfs_gid sysfs_gid(const struct sysfs *sysfs, const char *device, uint32_t port,
 			 uint32_t index, unsigned char raw[16])
 {
-	static const unsigned char zero[16];
 	char line[64];
 
 	if (!sysfs_line(sysfs, line, sizeof(line), CLASS "/%s/ports/%u/gids/%u", device, port,
 			index) ||
-	    inet_pton(AF_INET6, line, raw) != 1 || memcmp(raw, zero, sizeof(zero)) == 0)
+	    inet_pton(AF_INET6, line, raw) != 1 || verbs_gid_is_zero(raw))
 		return SYSFS_GID_EMPTY;
 	if (!sysfs_line(sysfs, line, sizeof(line), CLASS "/%s/ports/%u/gid_attrs/types/%u", device,
 			port, index))

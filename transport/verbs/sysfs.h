@@ -14,12 +14,13 @@
 
 #define SYSFS_PATH_BYTES 512
 
-struct sysfs;
-
 /* root: "" in life; tests bring a folder with its own sys/ and dev/. */
-int sysfs_open(struct sysfs **sysfs, const char *root, struct error *error);
-void sysfs_close(struct sysfs **sysfs);
-const char *sysfs_root(const struct sysfs *sysfs);
+struct sysfs {
+	const char *root;
+	struct ifaddrs *addresses; /* NULL: none known */
+};
+void sysfs_open(struct sysfs *sysfs, const char *root);
+void sysfs_close(struct sysfs *sysfs);
 
 /* First line of the file without its newline; false when it cannot be read. */
 bool sysfs_line(const struct sysfs *sysfs, char *line, size_t bytes, const char *format, ...)
@@ -49,5 +50,12 @@ uint32_t sysfs_prefix_bits(const struct sysfs *sysfs, const char *netdev,
 bool sysfs_uverbs(const struct sysfs *sysfs, const char *device, char *name, size_t bytes);
 /* Why that node cannot be opened, 0: it can. libibverbs says "no such file" for all reasons. */
 int sysfs_node_errno(const struct sysfs *sysfs, const char *device);
+
+/* ---- absent.c: why no RDMA device can be opened here, told with what to do about it ---- */
+
+/* 0 when facts has a device that could be opened; else ERROR_UNSUPPORTED. list_errno: what
+ * libibverbs left when it gave no list at all, 0: an empty list. */
+int absent_explain(const struct sysfs *sysfs, const struct verbs_facts *facts, int list_errno,
+		   struct error *error);
 
 #endif

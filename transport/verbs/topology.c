@@ -16,7 +16,6 @@
 
 #include <errno.h>
 #include <hwloc.h>
-#include <stdio.h>
 
 struct verbs_topology {
 	hwloc_topology_t tree;

@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "transport/verbs/facts.h"
-#include <stdint.h>
 
 struct verbs_topology;
 

@@ -81,7 +81,8 @@ struct verbs_block {
 #define VERBS_BLOCK_SLOTS ((VERBS_BLOCK_BYTES - VERBS_PROBE_BYTES) / sizeof(struct verbs_slot))
 
 struct verbs_place {
-	uint32_t block, index;
+	struct verbs_block *block;
+	uint32_t index;
 };
 
 /* ---- one port of one device ---- */
@@ -141,10 +142,6 @@ struct verbs_region {
 	bool allocated, huge;
 	uint64_t mapped_bytes;
 	struct ibv_mr **mrs;               /* [piece * nic_count + nic] */
-};
-
-struct verbs_remote {
-	struct verbs_region_record record;
 };
 
 /* ---- an endpoint and its lanes ---- */
@@ -233,6 +230,13 @@ struct verbs_endpoint {
 	_Atomic bool receive_broken;
 };
 
+#define verbs_each_lane(lane, endpoint)                                                    \
+	for (__typeof__((endpoint)->lanes[0]) *lane = (endpoint)->lanes;                   \
+	     lane < (endpoint)->lanes + (endpoint)->lane_count; lane++)
+#define verbs_each_nic(nic, domain)                                                        \
+	for (__typeof__((domain)->nics[0]) *nic = (domain)->nics;                          \
+	     nic < (domain)->nics + (domain)->nic_count; nic++)
+
 /* ---- the ops, typed as provider.h has them: verbs_domain_open and so on ---- */
 #define X(op) extern __typeof__(*((struct provider *)NULL)->op) verbs_##op;
 PROVIDER_OPS(X)
@@ -243,7 +247,6 @@ PROVIDER_OPS(X)
 int verbs_nic_open(struct verbs_nic *nic, const struct verbs_facts *facts,
 		   const struct verbs_nic_choice *choice, struct error *error);
 void verbs_nic_close(struct verbs_nic *nic);
-int verbs_random(void *out, size_t bytes, struct error *error);
 /* ERROR_PEER_LOST when a record was made by a process of this host that has ended. */
 int verbs_identity_check(const struct verbs_domain *domain, const struct identity *peer,
 			 struct error *error);
@@ -256,17 +259,15 @@ void verbs_domain_break(struct verbs_domain *domain, const struct error *why);
 /* ---- slots.c ---- */
 int verbs_slot_take(struct verbs_domain *domain, struct verbs_place *place,
 		    struct error *error);
-void verbs_slot_give(struct verbs_domain *domain, struct verbs_place place);
-struct verbs_slot *verbs_slot_at(const struct verbs_domain *domain, struct verbs_place place);
-const struct verbs_block *verbs_block_at(const struct verbs_domain *domain,
-					 struct verbs_place place);
+void verbs_slot_give(struct verbs_place place);
+struct verbs_slot *verbs_slot_at(struct verbs_place place);
 void verbs_slots_close(struct verbs_domain *domain);
 
 /* ---- memory.c: sets huge and mapped_bytes ---- */
 int verbs_memory_map(struct verbs_region *region, uint64_t bytes, void **memory,
 		     struct error *error);
 void verbs_memory_unmap(const struct verbs_region *region, void *memory);
-/* ---- remote.c ---- */
+/* ---- region.c ---- */
 /* The remote was made by the process that the endpoint is connected to. */
 int verbs_remote_check(const struct transport_remote *remote, struct error *error);
 
@@ -312,6 +313,10 @@ int verbs_lane_post(struct verbs_lane *lane, const struct verbs_request *request
 /* A post failed because its lane was closed or its device is lost, and another lane lives: to
  * the caller that is a full lane, and the next poll sees to it. False: a failure. */
 bool verbs_lane_refused(struct verbs_lane *lane);
+static inline struct verbs_entry *verbs_entry_at(const struct verbs_lane *lane, uint64_t position)
+{
+	return &lane->ring[position & (lane->depth - 1)];
+}
 /* Slots of a lane that only signals may take: one for the signal, one for the same again. */
 #define VERBS_SIGNAL_SLOTS 2
 static inline uint32_t verbs_lane_free(const struct verbs_lane *lane)

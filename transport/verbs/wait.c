@@ -32,8 +32,7 @@ static int poll_ms(uint64_t deadline_ns)
 
 static int arm(struct verbs_domain *domain, struct error *error)
 {
-	for (uint32_t i = 0; i < domain->nic_count; i++) {
-		struct verbs_nic *nic = &domain->nics[i];
+	verbs_each_nic(nic, domain) {
 		int rc = domain->calls->req_notify_cq(nic->receive_cq, 0);
 
 		if (rc && !atomic_load(&nic->lost))
@@ -71,8 +70,7 @@ static nfds_t descriptors(const struct verbs_domain *domain, struct pollfd fds[F
 	fds[n++] = (struct pollfd){.fd = domain->wake_fd, .events = POLLIN};
 	if (atomic_load(&domain->is_broken))
 		return n;
-	for (uint32_t i = 0; i < domain->nic_count; i++) {
-		const struct verbs_nic *nic = &domain->nics[i];
+	verbs_each_nic(nic, domain) {
 		bool lost = atomic_load(&nic->lost); /* its descriptors are readable for good */
 
 		fds[n++] = (struct pollfd){.fd = lost ? -1 : nic->channel->fd, .events = POLLIN};
