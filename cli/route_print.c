@@ -69,7 +69,7 @@ static void print_loads(FILE *stream, const struct route_view *view)
 
 		fprintf(stream, "  trainer %-5" PRIu32 " ", t);
 		print_bar(stream, loads[i].bytes, own->lower_bound_bytes, own->makespan_bytes);
-		fprintf(stream, " %9s %4" PRIu32 " session%s", bytes_text(loads[i].bytes, text),
+		fprintf(stream, " %9s %4" PRIu64 " session%s", bytes_text(loads[i].bytes, text),
 			own->sessions[t], own->sessions[t] == 1 ? "" : "s");
 		if (stages)
 			fprintf(stream, ", stage %" PRIu32, view->labels.trainer_stage[t]);

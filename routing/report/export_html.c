@@ -135,11 +135,11 @@ static int put_verdict(const struct page *page, struct error *error)
 
 /* ---- the figures ---- */
 
-enum figure_kind { FIGURE_BYTES, FIGURE_COUNT, FIGURE_PERCENT, FIGURE_RATIO };
+enum shown_as { SHOWN_BYTES, SHOWN_COUNT, SHOWN_PERCENT, SHOWN_RATIO };
 
-struct figure {
+struct shown_figure {
 	const char *key, *name;
-	enum figure_kind kind;
+	enum shown_as kind;
 	const char *meaning;
 	size_t at; /* of the summary's member: a double where it is a ratio, else a uint64_t */
 	double (*ratio)(const struct summary *summary); /* where it is no member */
@@ -169,56 +169,56 @@ static uint64_t sessions_most_of(const struct summary *summary, const struct dum
 	return summary_sessions_max(summary, dump->trainer_count);
 }
 
-static const struct figure figures[] = {
-	{"bytes_total", "one update", FIGURE_BYTES,
+static const struct shown_figure figures[] = {
+	{"bytes_total", "one update", SHOWN_BYTES,
 	 "All bytes that the inference ranks receive together.", AT(bytes_total)},
-	{"makespan_bytes", "busiest trainer (makespan)", FIGURE_BYTES,
+	{"makespan_bytes", "busiest trainer (makespan)", SHOWN_BYTES,
 	 "What the trainer with most bytes sends: with equal NICs, no update ends before it has.",
 	 AT(makespan_bytes)},
-	{"lower_bound_bytes", "least possible (bound)", FIGURE_BYTES,
+	{"lower_bound_bytes", "least possible (bound)", SHOWN_BYTES,
 	 "The smallest makespan that any plan could reach if every tensor could be cut at will "
 	 "among the trainers that hold it; exact.",
 	 AT(lower_bound_bytes)},
-	{"gap", "above the bound (gap)", FIGURE_PERCENT,
+	{"gap", "above the bound (gap)", SHOWN_PERCENT,
 	 "Makespan over bound, less one. 0 % cannot be improved.", AT(gap)},
-	{"receiver_bound_bytes", "busiest inference rank", FIGURE_BYTES,
+	{"receiver_bound_bytes", "busiest inference rank", SHOWN_BYTES,
 	 "What the rank with the largest need receives. The layout fixes it; no plan changes it.",
 	 AT(receiver_bound_bytes)},
-	{"imbalance", "imbalance", FIGURE_RATIO,
+	{"imbalance", "imbalance", SHOWN_RATIO,
 	 "Busiest trainer over the mean of all trainers. Above 1 even at the bound where some "
 	 "stages hold more than others.",
 	 AT(imbalance)},
-	{"prepared_bytes", "prepared", FIGURE_BYTES,
+	{"prepared_bytes", "prepared", SHOWN_BYTES,
 	 "Every distinct box counted once for each trainer that has to read or pack it.",
 	 AT(prepared_bytes)},
-	{"prepared_minimum_bytes", "least that must be prepared", FIGURE_BYTES,
+	{"prepared_minimum_bytes", "least that must be prepared", SHOWN_BYTES,
 	 "Every distinct box counted once in all.", AT(prepared_minimum_bytes)},
-	{"prepared_ratio", "prepared over the least", FIGURE_RATIO,
+	{"prepared_ratio", "prepared over the least", SHOWN_RATIO,
 	 "How many trainers prepare the same box, on average; 1 repeats no work.",
 	 .ratio = prepared_ratio_of},
-	{"sessions_most", "most sessions of a trainer", FIGURE_COUNT,
+	{"sessions_most", "most sessions of a trainer", SHOWN_COUNT,
 	 "Inference ranks that one trainer writes to: connections it keeps open.",
 	 .whole = sessions_most_of},
-	{"sessions", "sessions", FIGURE_COUNT,
+	{"sessions", "sessions", SHOWN_COUNT,
 	 "Pairs of a trainer and an inference rank with at least one route.", .whole = sessions_of},
-	{"routes", "routes", FIGURE_COUNT,
+	{"routes", "routes", SHOWN_COUNT,
 	 "Tensors, or parts of them, with the trainer chosen for one inference rank.", AT(routes)},
-	{"pieces", "pieces", FIGURE_COUNT,
+	{"pieces", "pieces", SHOWN_COUNT,
 	 "Runs of bytes in inference memory: each is one write, or several where it is large.",
 	 AT(pieces)},
-	{"direct", "direct", FIGURE_BYTES, "Sent from where the trainer has them; no copy.",
+	{"direct", "direct", SHOWN_BYTES, "Sent from where the trainer has them; no copy.",
 	 AT(path_bytes[PATH_DIRECT])},
-	{"mapped", "mapped", FIGURE_BYTES,
+	{"mapped", "mapped", SHOWN_BYTES,
 	 "Packed straight into the inference rank's mapped memory; one copy, which is the "
 	 "transfer.",
 	 AT(path_bytes[PATH_MAPPED])},
-	{"replica", "replica", FIGURE_BYTES,
+	{"replica", "replica", SHOWN_BYTES,
 	 "Packed into pinned memory in the target's layout, then written; one copy and the "
 	 "write.",
 	 AT(path_bytes[PATH_REPLICA])},
 };
 
-static void put_value(const struct page *page, const struct figure *figure,
+static void put_value(const struct page *page, const struct shown_figure *figure,
 		      const struct summary *summary)
 {
 	const void *member = (const char *)summary + figure->at;
@@ -226,18 +226,18 @@ static void put_value(const struct page *page, const struct figure *figure,
 	double ratio = 0;
 	uint64_t whole = 0;
 
-	if (figure->kind == FIGURE_PERCENT || figure->kind == FIGURE_RATIO)
+	if (figure->kind == SHOWN_PERCENT || figure->kind == SHOWN_RATIO)
 		ratio = figure->ratio ? figure->ratio(summary) : *(const double *)member;
 	else
 		whole = figure->whole ? figure->whole(summary, page->dump)
 				      : *(const uint64_t *)member;
 	fputs("<td>", page->file);
-	if (figure->kind == FIGURE_BYTES)
+	if (figure->kind == SHOWN_BYTES)
 		fprintf(page->file, "%s<small>%s</small>", bytes_text(whole, text),
 			grouped_text(whole, exact));
-	else if (figure->kind == FIGURE_COUNT)
+	else if (figure->kind == SHOWN_COUNT)
 		fputs(grouped_text(whole, text), page->file);
-	else if (figure->kind == FIGURE_PERCENT)
+	else if (figure->kind == SHOWN_PERCENT)
 		fprintf(page->file, "%.4g&nbsp;%%", ratio * 100);
 	else
 		fprintf(page->file, "%.5g", ratio);

@@ -259,7 +259,7 @@ static void put_plan(struct head *head, const char *key, const char *name,
 	json_put_key_u64s(json, "how", summary->path_bytes, PATH_COUNT);
 	put_u64s(head, "trainer", summary->trainer_bytes, dump->trainer_count);
 	put_u64s(head, "inference", summary->inference_bytes, dump->inference_count);
-	put_u32s(head, "sessions", summary->sessions, dump->trainer_count);
+	put_u64s(head, "sessions", summary->sessions, dump->trainer_count);
 	json_put_object_end(json);
 }
 

@@ -245,7 +245,7 @@ int summary_of(struct summary *summary, const struct table *table, struct error 
 
 	*summary = (struct summary){.routes = table->route_count, .pieces = table->piece_count};
 	summary->trainer_bytes = memory_zalloc(problem->trainer_count, sizeof(uint64_t));
-	summary->sessions = memory_zalloc(problem->trainer_count, sizeof(uint32_t));
+	summary->sessions = memory_zalloc(problem->trainer_count, sizeof(uint64_t));
 	summary->inference_bytes = memory_zalloc(problem->inference_count, sizeof(uint64_t));
 	if (!summary->trainer_bytes || !summary->sessions || !summary->inference_bytes) {
 		rc = memory_error(error, "summing up the table",
@@ -282,6 +282,6 @@ uint32_t summary_sessions_max(const struct summary *summary, uint32_t trainers)
 	uint32_t most = 0;
 
 	for (uint32_t t = 0; t < trainers; t++)
-		most = summary->sessions[t] > most ? summary->sessions[t] : most;
+		most = summary->sessions[t] > most ? (uint32_t)summary->sessions[t] : most;
 	return most;
 }
