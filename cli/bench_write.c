@@ -7,7 +7,6 @@
 #include "cli/children.h"
 #include "cli/command.h"
 #include "base/json_write.h"
-#include "base/text.h"
 #include "transport/transport.h"
 #include "transport/verbs/settings.h"
 

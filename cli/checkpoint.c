@@ -7,7 +7,6 @@
 
 #include "base/json_write.h"
 #include "base/memory.h"
-#include "base/text.h"
 #include "model/checkpoint.h"
 #include "model/model.h"
 #include <inttypes.h>

@@ -9,7 +9,6 @@
 #include "base/json_write.h"
 #include "transport/transport.h"
 #include "transport/verbs/calls.h"
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,13 +5,11 @@
 #include "cli/model_verbs.h"
 
 #include "cli/command.h"
-#include "base/text.h"
 #include "job/parallel.h"
 #include "model/family.h"
 #include "model/model.h"
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 struct options {
 	const char *name;

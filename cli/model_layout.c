@@ -5,10 +5,8 @@
  */
 #include "cli/model_verbs.h"
 
-#include "cli/command.h"
 #include "base/array.h"
 #include "job/parallel.h"
-#include "base/text.h"
 #include "model/derived.h"
 #include "model/model.h"
 #include <inttypes.h>

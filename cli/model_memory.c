@@ -5,15 +5,12 @@
  */
 #include "cli/model_verbs.h"
 
-#include "cli/command.h"
 #include "cli/route.h"
-#include "base/text.h"
 #include "routing/lab/baseline.h"
 #include "routing/report/memory_plan.h"
 #include "routing/lab/scenario.h"
 #include "wire/message.h"
 #include <stdio.h>
-#include <string.h>
 
 struct options {
 	const char *model, *train, *infer, *row, *ring, *bucket;

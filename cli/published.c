@@ -12,7 +12,6 @@
 #include "routing/plan/topology_file.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 static const struct way {

@@ -5,7 +5,6 @@
 #include "job/parallel.h"
 #include "model/model.h"
 #include "routing/report/dump_read.h"
-#include <stddef.h>
 #include <string.h>
 
 #define ROW(verb, what)                                    \

@@ -5,10 +5,8 @@
  *   policy        largest trainer     gap  imbalance   prepared  x least  sessions  ..
  *   greedy                 247 MB   0.01%      1.000     988 MB     1.00         8
  */
-#include "cli/command.h"
 #include "cli/route_options.h"
 #include "base/json_write.h"
-#include "base/text.h"
 #include "routing/report/certificate.h"
 #include "routing/plan/order.h"
 #include "routing/lab/simulate.h"

@@ -5,12 +5,10 @@
 #include "cli/command.h"
 #include "cli/route.h"
 #include "base/json_write.h"
-#include "base/text.h"
 #include "routing/report/diff.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <string.h>
 
 struct options {
 	const char *files[2];

@@ -4,11 +4,9 @@
  * The plan is made again, with a listener; so what is told is what was decided. With a dump the
  * job is the one its labels name, and the dump's own route is held against the plan.
  */
-#include "cli/command.h"
 #include "cli/route_options.h"
 #include "base/closest.h"
 #include "base/json_write.h"
-#include "base/text.h"
 #include "routing/report/dump_read.h"
 #include "routing/plan/explain.h"
 #include "routing/plan/order.h"

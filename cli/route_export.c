@@ -2,14 +2,11 @@
  *
  * weft route export: a routing dump, or the plan of a job, in another form.
  */
-#include "cli/command.h"
 #include "cli/route_options.h"
 #include "base/file.h"
-#include "base/text.h"
 #include "routing/report/export.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct options {

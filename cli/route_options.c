@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/route_options.h"
 
-#include "base/text.h"
 #include "routing/plan/order.h"
 #include "routing/plan/topology_file.h"
 #include <stddef.h>

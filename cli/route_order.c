@@ -3,10 +3,8 @@
  * weft route order: what one trainer sends, in its order. A worker of such a job posts its rows
  * like this.
  */
-#include "cli/command.h"
 #include "cli/route_options.h"
 #include "base/json_write.h"
-#include "base/text.h"
 #include "routing/plan/order.h"
 
 #include <inttypes.h>

@@ -8,11 +8,9 @@
 #include "cli/route.h"
 
 #include "base/memory.h"
-#include "base/text.h"
 #include "routing/plan/order.h"
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define BAR_WIDTH    44
 #define TRAINERS_MAX 32 /* bars; of more trainers the most loaded are shown */

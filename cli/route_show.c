@@ -2,14 +2,11 @@
  *
  * weft route show: a dump for people, without the model it was made from.
  */
-#include "cli/command.h"
 #include "cli/route.h"
 #include "cli/route_lines.h"
 #include "base/json_write.h"
-#include "base/text.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct options {

@@ -10,7 +10,6 @@
  *     trainer 1               SYS    *PIX
  *   host 1 .. host 3: as host 0, with trainer 2 .. trainer 7
  */
-#include "cli/command.h"
 #include "cli/route.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -19,7 +18,6 @@
 
 #include <ctype.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define BYTES_PER_GIGABIT 125e6

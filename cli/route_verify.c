@@ -3,10 +3,8 @@
  * weft route verify: builds the job that the dump's labels name, and proves the dump's routes
  * against it. Nothing of what made the dump is trusted.
  */
-#include "cli/command.h"
 #include "cli/route.h"
 #include "base/json_write.h"
-#include "base/text.h"
 #include "routing/report/dump_read.h"
 
 struct options {

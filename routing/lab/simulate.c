@@ -16,7 +16,6 @@
 #include "routing/lab/simulate_flows.h"
 #include "routing/lab/simulate_wire.h"
 #include <math.h>
-#include <string.h>
 
 #define FINE_BINS    960 /* while it runs; resampled to SIMULATE_BINS at the end */
 #define FINE_SECONDS 1e-7

@@ -2,7 +2,6 @@
 #include "routing/lab/simulate_without.h"
 
 #include "base/memory.h"
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,7 +2,6 @@
 #include "routing/report/diff.h"
 
 #include "base/array.h"
-#include "base/memory.h"
 #include "job/strmap.h"
 #include "routing/plan/topology_file.h"
 #include <inttypes.h>

@@ -9,7 +9,6 @@
 #include "routing/report/dump_value.h"
 
 #include "base/array.h"
-#include <string.h>
 
 #define KNOWN_MAX 64 /* a route's pieces are made in few ways, and so are its neighbours' */
 

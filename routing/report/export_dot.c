@@ -11,7 +11,6 @@
 #include "routing/report/export.h"
 
 #include "base/array.h"
-#include "base/memory.h"
 #include "base/text.h"
 #include <inttypes.h>
 #include <stdlib.h>

@@ -15,7 +15,6 @@
 #include "base/json_write.h"
 #include "base/memory.h"
 #include "routing/plan/topology.h"
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 

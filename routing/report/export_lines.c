@@ -13,7 +13,6 @@
 
 #include "base/array.h"
 #include "base/json_write.h"
-#include "base/memory.h"
 #include "base/text.h"
 #include <inttypes.h>
 #include <stdlib.h>

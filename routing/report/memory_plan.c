@@ -2,11 +2,9 @@
 #include "routing/report/memory_plan.h"
 
 #include "base/array.h"
-#include "base/memory.h"
 #include "model/family.h"
 #include "model/form.h"
 #include "routing/plan/policy.h"
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
