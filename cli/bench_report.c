@@ -56,8 +56,6 @@ void bench_report_round(const struct bench_options *options, const struct bench_
 void bench_report_end(const struct bench_shared *shared, const struct bench_options *options,
 		      uint32_t disturbed)
 {
-	char text[TEXT_SHORT_BYTES];
-
 	if (options->json)
 		return;
 	if (disturbed)
@@ -65,7 +63,7 @@ void bench_report_end(const struct bench_shared *shared, const struct bench_opti
 		       "the best until then: measure again while nothing else runs\n",
 		       disturbed, options->updates, BENCH_DISTURBED_BELOW);
 	printf("# verified after the last update: %s bytes equal\n",
-	       grouped_text(atomic_load(&shared->work[BENCH_COMPARING].done), text));
+	       GROUPED_TEXT(atomic_load(&shared->work[BENCH_COMPARING].done)));
 	printf("# pieces of all updates: %llu straight from the tensors, %llu packed into mapped "
 	       "targets, %llu packed into the replica\n",
 	       (unsigned long long)atomic_load(&shared->direct),

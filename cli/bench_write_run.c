@@ -125,7 +125,6 @@ static int64_t reap(struct pass *pass, struct error *error)
  * work on these same processors, get to work. */
 static int stand_by(struct pass *pass, uint32_t *turns, struct error *error)
 {
-	char waited[TEXT_SHORT_BYTES];
 	uint64_t idle_ns;
 
 	if (++*turns < SPIN_TURNS)
@@ -134,8 +133,7 @@ static int stand_by(struct pass *pass, uint32_t *turns, struct error *error)
 	if (idle_ns >= pass->link->timeout_ns)
 		return error_set(error, ERROR_TIMEOUT,
 				 "no write to %s was completed for %s; %llu of %llu are missing",
-				 pass->link->exchange.peer,
-				 seconds_text(pass->link->timeout_ns, waited),
+				 pass->link->exchange.peer, SECONDS_TEXT(pass->link->timeout_ns),
 				 (unsigned long long)(pass->posted - pass->done),
 				 (unsigned long long)pass->posted);
 	if (idle_ns >= SPIN_NS) {

@@ -30,11 +30,10 @@ static void check_gpus(struct doctor *doctor, struct finding *finding)
 	for (size_t i = 0; i < gpus.count; i++) {
 		const struct system_gpu *gpu = &gpus.items[i];
 		bool narrow = gpu->bar_bytes <= UINT64_C(256) << 20;
-		char bar[TEXT_SHORT_BYTES];
 
 		finding_detail(finding, "GPU %zu at %s: %s, %s %s, NUMA node %d", i, gpu->pci,
 			       gpu->name, gpu->nvidia ? "BAR1" : "largest BAR",
-			       gpu->bar_bytes ? bytes_text(gpu->bar_bytes, bar) : "not readable",
+			       gpu->bar_bytes ? BYTES_TEXT(gpu->bar_bytes) : "not readable",
 			       gpu->numa);
 		small += gpu->bar_bytes && narrow;
 	}
@@ -278,7 +277,6 @@ static void check_hugepages(struct doctor *doctor, struct finding *finding)
 
 static void check_shm_size(struct doctor *doctor, struct finding *finding)
 {
-	char text[TEXT_SHORT_BYTES];
 	struct statvfs status;
 	uint64_t bytes;
 
@@ -292,7 +290,7 @@ static void check_shm_size(struct doctor *doctor, struct finding *finding)
 	bytes = (uint64_t)status.f_blocks * status.f_frsize;
 	finding_say(finding, CHECK_PASS,
 		    "/dev/shm holds %s; weft does not use it, NCCL and PyTorch do",
-		    bytes_text(bytes, text));
+		    BYTES_TEXT(bytes));
 	/* nothing of weft's: it must not be what to fix first */
 	if (bytes < SHM_LOW)
 		finding_detail(finding, "little for those two: docker --shm-size=8g or --ipc=host; "
@@ -410,7 +408,7 @@ static int said_here(const struct error *error)
 static void probe(struct doctor *doctor, struct finding *finding, const char *provider)
 {
 	uint64_t begin = clock_ns();
-	char took[TEXT_SHORT_BYTES];
+
 	struct error error;
 
 	if (transport_probe(provider, &error) != 0) {
@@ -418,7 +416,7 @@ static void probe(struct doctor *doctor, struct finding *finding, const char *pr
 		return;
 	}
 	finding_say(finding, CHECK_PASS, "8 KiB written, signalled and compared, in %s",
-		    seconds_text(clock_ns() - begin, took));
+		    SECONDS_TEXT(clock_ns() - begin));
 	if (!doctor->uses[0])
 		snprintf(doctor->uses, sizeof(doctor->uses), "%s", provider);
 }

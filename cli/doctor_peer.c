@@ -156,7 +156,7 @@ static int open_link(struct session *session, struct finding *finding, struct er
 {
 	const struct doctor_options *options = &session->doctor->options;
 	struct write_options open = {.timeout_ms = DOCTOR_STEP_NS / 1000000};
-	char took[TEXT_SHORT_BYTES], opening[TEXT_SHORT_BYTES];
+
 	int rc;
 
 	snprintf(open.settings.transport, sizeof(open.settings.transport), "%s",
@@ -169,8 +169,8 @@ static int open_link(struct session *session, struct finding *finding, struct er
 	if (rc)
 		return rc;
 	finding_say(finding, CHECK_PASS, "%s connected and probed in %s, opened in %s",
-		    session->link.settings.transport, seconds_text(session->link.connect_ns, took),
-		    seconds_text(session->link.open_ns, opening));
+		    session->link.settings.transport, SECONDS_TEXT(session->link.connect_ns),
+		    SECONDS_TEXT(session->link.open_ns));
 	return 0;
 }
 
@@ -214,7 +214,7 @@ static int write_and_compare(struct session *session, struct finding *finding, u
 {
 	struct write_link *link = &session->link;
 	unsigned char *source = transport_region_memory(link->region);
-	char took[TEXT_SHORT_BYTES];
+
 	uint64_t begin, end;
 	int rc;
 
@@ -232,7 +232,7 @@ static int write_and_compare(struct session *session, struct finding *finding, u
 		rc = compare(session, bytes, error);
 	if (rc == 0)
 		finding_say(finding, CHECK_PASS, "%" PRIu64 " byte%s in %s, checksum equal", bytes,
-			    bytes == 1 ? "" : "s", seconds_text(end - begin, took));
+			    bytes == 1 ? "" : "s", SECONDS_TEXT(end - begin));
 	return rc;
 }
 
@@ -282,7 +282,6 @@ static int ascending(const void *a, const void *b)
 
 static int latency(struct session *session, struct finding *finding, struct error *error)
 {
-	char least[TEXT_SHORT_BYTES], median[TEXT_SHORT_BYTES], most[TEXT_SHORT_BYTES];
 	struct tool_message ping = {.type = TOOL_PING, .u.ping = {PINGS, session->signals + 1}};
 	uint64_t times[PINGS];
 	int rc = exchange_send(&session->link.exchange, &ping, write_deadline(&session->link),
@@ -304,8 +303,8 @@ static int latency(struct session *session, struct finding *finding, struct erro
 	qsort(times, PINGS, sizeof(times[0]), ascending);
 	finding_say(finding, CHECK_PASS,
 		    "round trip of a signal: median %s, least %s, most %s, of %d",
-		    seconds_text(times[PINGS / 2], median), seconds_text(times[0], least),
-		    seconds_text(times[PINGS - 1], most), PINGS);
+		    SECONDS_TEXT(times[PINGS / 2]), SECONDS_TEXT(times[0]),
+		    SECONDS_TEXT(times[PINGS - 1]), PINGS);
 	return 0;
 }
 

@@ -164,7 +164,6 @@ static void write_nodes(FILE *stream, const struct side *side, const char *rank)
 /* Whole tenths, so that no locale and no rounding of doubles has a say. */
 static void write_edges(FILE *stream, const struct graph *graph)
 {
-	char text[TEXT_SHORT_BYTES];
 	uint64_t most = 1;
 
 	for (size_t e = 0; e < graph->edges.count; e++)
@@ -178,7 +177,7 @@ static void write_edges(FILE *stream, const struct graph *graph)
 			"\t%s%" PRIu32 " -> %s%" PRIu32 " [penwidth=%" PRIu64 ".%" PRIu64
 			", label=\"%s\", tooltip=\"%" PRIu64 " bytes, %" PRIu64 " routes\"];\n",
 			graph->from.id, edge->from, graph->to.id, edge->to, tenths / 10,
-			tenths % 10, bytes_text(edge->bytes, text), edge->bytes, edge->routes);
+			tenths % 10, BYTES_TEXT(edge->bytes), edge->bytes, edge->routes);
 	}
 }
 

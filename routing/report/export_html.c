@@ -222,7 +222,7 @@ static void put_value(const struct page *page, const struct shown_figure *figure
 		      const struct summary *summary)
 {
 	const void *member = (const char *)summary + figure->at;
-	char text[TEXT_SHORT_BYTES], exact[TEXT_SHORT_BYTES];
+
 	double ratio = 0;
 	uint64_t whole = 0;
 
@@ -233,10 +233,9 @@ static void put_value(const struct page *page, const struct shown_figure *figure
 				      : *(const uint64_t *)member;
 	fputs("<td>", page->file);
 	if (figure->kind == SHOWN_BYTES)
-		fprintf(page->file, "%s<small>%s</small>", bytes_text(whole, text),
-			grouped_text(whole, exact));
+		fprintf(page->file, "%s<small>%s</small>", BYTES_TEXT(whole), GROUPED_TEXT(whole));
 	else if (figure->kind == SHOWN_COUNT)
-		fputs(grouped_text(whole, text), page->file);
+		fputs(GROUPED_TEXT(whole), page->file);
 	else if (figure->kind == SHOWN_PERCENT)
 		fprintf(page->file, "%.4g&nbsp;%%", ratio * 100);
 	else
@@ -248,9 +247,8 @@ static void put_seconds(const struct page *page, const struct dump *dump, bool b
 {
 	const struct certificate *certificate = &dump->report.certificate;
 	double seconds = bound ? certificate->bound_seconds : certificate->makespan_seconds;
-	char text[TEXT_SHORT_BYTES];
 
-	fprintf(page->file, "<td>%s<small>", seconds_text((uint64_t)(seconds * 1e9), text));
+	fprintf(page->file, "<td>%s<small>", SECONDS_TEXT((uint64_t)(seconds * 1e9)));
 	put_text(page->file, bound ? certificate->bound_limit : certificate->makespan_limit);
 	fputs("</small></td>", page->file);
 }
@@ -333,7 +331,6 @@ static void put_names(FILE *file, const char *id, const char *what, const struct
 static int put_lists(const struct page *page, struct error *error)
 {
 	const struct report *report = &page->dump->report;
-	char bytes[TEXT_SHORT_BYTES];
 
 	(void)error;
 	put_names(page->file, "unwanted", "Tensors that are held, but wanted by no inference rank",
@@ -344,7 +341,7 @@ static int put_lists(const struct page *page, struct error *error)
 		  &report->filled);
 	if (report->filled.count)
 		fprintf(page->file, "<p>%s of such bytes on all inference ranks.</p>\n",
-			bytes_text(report->filled_bytes, bytes));
+			BYTES_TEXT(report->filled_bytes));
 	if (!report->unwanted.count && !report->filled.count)
 		fputs("<p>Nothing: every tensor that is held is wanted, and every byte of every "
 		      "parameter has a source.</p>\n",
