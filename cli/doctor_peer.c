@@ -57,9 +57,8 @@ static const char *rail_address(const struct session *session, uint32_t index,
 static void resolve_rail(const struct session *session, struct finding *finding, uint32_t index)
 {
 	const struct doctor *doctor = session->doctor;
-	const struct verbs_device *device =
-		&doctor->facts.devices.items[doctor->nics[index].device];
-	const struct verbs_port *port = &device->ports.items[doctor->nics[index].port];
+	const struct verbs_port *port;
+	const struct verbs_device *device = doctor_nic(doctor, index, &port);
 	char from[VERBS_GID_TEXT_BYTES], to[VERBS_GID_TEXT_BYTES], remote[VERBS_GID_TEXT_BYTES];
 	const char *source = from, *target;
 	struct resolver_path path;
@@ -246,11 +245,10 @@ static uint64_t packet_bytes(const struct doctor *doctor)
 	uint64_t bytes = 0;
 
 	for (uint32_t i = 0; i < doctor->nic_count; i++) {
-		const struct verbs_device *device =
-			&doctor->facts.devices.items[doctor->nics[i].device];
-		uint32_t mtu = device->ports.items[doctor->nics[i].port].mtu;
+		const struct verbs_port *port;
 
-		bytes = mtu > bytes ? mtu : bytes;
+		doctor_nic(doctor, i, &port);
+		bytes = port->mtu > bytes ? port->mtu : bytes;
 	}
 	return bytes ? bytes : 4096;
 }
@@ -314,12 +312,11 @@ static double line_rate(const struct doctor *doctor)
 	double rate = 0;
 
 	for (uint32_t i = 0; i < doctor->nic_count; i++) {
-		const struct verbs_device *device =
-			&doctor->facts.devices.items[doctor->nics[i].device];
+		const struct verbs_port *port;
 
-		if (device->soft)
+		if (doctor_nic(doctor, i, &port)->soft)
 			return 0;
-		rate += (double)device->ports.items[doctor->nics[i].port].speed_mbps * 1e6;
+		rate += (double)port->speed_mbps * 1e6;
 	}
 	return rate;
 }
