@@ -5,7 +5,6 @@
 #include "cli/bench_judge.h"
 #include "cli/bench_report.h"
 #include "cli/bench_write.h"
-#include "cli/command.h"
 #include "cli/children.h"
 #include "base/progress.h"
 #include "model/model.h"

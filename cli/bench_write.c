@@ -5,7 +5,6 @@
 #include "cli/bench_write.h"
 
 #include "cli/children.h"
-#include "cli/command.h"
 #include "base/json_write.h"
 #include "transport/transport.h"
 #include "transport/verbs/settings.h"

@@ -2,7 +2,6 @@
  *
  * checkpoint.c -- weft checkpoint make | show | verify: HuggingFace checkpoints on disk.
  */
-#include "cli/command.h"
 #include "cli/verb.h"
 
 #include "base/json_write.h"

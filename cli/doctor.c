@@ -4,7 +4,6 @@
  */
 #include "cli/doctor.h"
 
-#include "cli/command.h"
 #include "cli/verb.h"
 #include "base/json_write.h"
 #include "transport/transport.h"

@@ -4,7 +4,6 @@
  */
 #include "cli/model_verbs.h"
 
-#include "cli/command.h"
 #include "job/parallel.h"
 #include "model/family.h"
 #include "model/model.h"

@@ -3,8 +3,6 @@
  * published.c -- each published run: planned, simulated and bounded twice, by our best and by
  * the defaults, beside what its authors measured.
  */
-#include "cli/published.h"
-
 #include "cli/simulate_view.h"
 #include "base/json_write.h"
 #include "routing/plan/order.h"

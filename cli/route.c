@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/route.h"
 
-#include "cli/command.h"
 #include "job/parallel.h"
 #include "model/model.h"
 #include "routing/report/dump_read.h"

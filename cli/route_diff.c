@@ -2,7 +2,6 @@
  *
  * weft route diff: two plans of one job, beside each other.
  */
-#include "cli/command.h"
 #include "cli/route.h"
 #include "base/json_write.h"
 #include "routing/report/diff.h"

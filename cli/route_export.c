@@ -95,7 +95,7 @@ static int begin(void *context, const struct dump *head, struct error *error)
 {
 	struct sink *sink = context;
 
-	return sink->format->begin(sink->stream, head, error);
+	return sink->format->begin ? sink->format->begin(sink->stream, head, error) : 0;
 }
 
 static int add_route(void *context, const struct dump *head, const struct route *route,

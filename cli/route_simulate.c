@@ -2,7 +2,6 @@
  *
  * weft route simulate: a table, from a plan or a dump, through the simulator.
  */
-#include "cli/published.h"
 #include "cli/simulate_view.h"
 #include "base/file.h"
 #include "base/memory.h"
