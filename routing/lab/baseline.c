@@ -2,18 +2,10 @@
 #include "routing/lab/baseline.h"
 
 #include "base/memory.h"
+#include "routing/lab/simulate_flows.h"
 #include "routing/lab/simulate_wire.h"
 
 /* ---- who sends what ---- */
-
-static bool wanted(const struct problem *problem, size_t tensor)
-{
-	for (size_t l = 0; l < problem->layout_count; l++)
-		if (problem->layouts[l].pieces_of[tensor] !=
-		    problem->layouts[l].pieces_of[tensor + 1])
-			return true;
-	return false;
-}
 
 /* The tensor's stage: that of the first trainer that holds any of it. heads[h] is the first
  * trainer of holding h. */
@@ -58,7 +50,7 @@ static int fill_buckets(struct baseline *baseline, const struct problem *problem
 	for (uint32_t t = problem->trainer_count; t-- > 0;)
 		heads[problem->trainer_holding[t]] = t;
 	for (size_t t = 0; t < problem->tensor_count; t++) {
-		uint32_t stage = wanted(problem, t) ? stage_of(problem, heads, t) : UINT32_MAX;
+		uint32_t stage = sim_wanted(problem, t) ? stage_of(problem, heads, t) : UINT32_MAX;
 
 		if (stage == UINT32_MAX)
 			continue;

@@ -326,7 +326,7 @@ int sim_flows_build(struct sim_flows *flows, const struct table *table, uint64_t
 
 /* ---- gathers ---- */
 
-static bool wanted(const struct problem *problem, uint32_t tensor)
+bool sim_wanted(const struct problem *problem, size_t tensor)
 {
 	for (size_t l = 0; l < problem->layout_count; l++)
 		if (problem->layouts[l].pieces_of[tensor] !=
@@ -370,7 +370,7 @@ int sim_gathers(double **out, const struct problem *problem, struct error *error
 	}
 	if (train_spec_parse(&spec, problem->train, NULL) == 0 && spec.source == TRAIN_GATHERED) {
 		for (uint32_t t = 0; t < problem->tensor_count; t++)
-			is_wanted[t] = wanted(problem, t);
+			is_wanted[t] = sim_wanted(problem, t);
 		for (uint32_t t = 0; t < problem->trainer_count; t++)
 			sharers[problem->trainer_holding[t]]++;
 		for (size_t h = 0; h < problem->holding_count; h++)

@@ -10,7 +10,7 @@
  */
 #include "routing/report/export.h"
 
-#include "base/array.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -25,14 +25,10 @@ struct side {
 	const struct topology *hosts; /* nodes are hosts of it; NULL: they are numbers */
 };
 
-struct edge {
-	uint32_t from, to;
-	uint64_t bytes, routes;
-};
-
 struct graph {
 	struct side from, to;
-	ARRAY(struct edge) edges;
+	struct export_cell *edges;
+	size_t edge_count;
 };
 
 static void fini(struct graph *graph)
@@ -41,7 +37,7 @@ static void fini(struct graph *graph)
 	memory_free(graph->from.sorted);
 	memory_free(graph->to.node_of);
 	memory_free(graph->to.sorted);
-	array_free(&graph->edges);
+	memory_free(graph->edges);
 }
 
 static int by_number(const void *x, const void *y)
@@ -49,15 +45,6 @@ static int by_number(const void *x, const void *y)
 	const uint32_t *a = x, *b = y;
 
 	return *a < *b ? -1 : *a > *b;
-}
-
-static int by_ends(const void *x, const void *y)
-{
-	const struct edge *a = x, *b = y;
-
-	if (a->from != b->from)
-		return a->from < b->from ? -1 : 1;
-	return a->to < b->to ? -1 : a->to > b->to;
 }
 
 /* The node of rank r is groups[r * stride], or r when there are no groups. */
@@ -103,31 +90,18 @@ static int init(struct graph *graph, const struct dump *dump, struct error *erro
 
 static int add_edges(struct graph *graph, const struct dump *dump, struct error *error)
 {
-	size_t kept = 0;
-
+	graph->edges = memory_alloc(dump->route_count * sizeof(*graph->edges));
+	if (!graph->edges)
+		return memory_error(error, "drawing a graph",
+				    dump->route_count * sizeof(*graph->edges));
 	for (size_t r = 0; r < dump->route_count; r++) {
 		const struct route *route = &dump->routes[r];
-		struct edge *edge = array_push(&graph->edges);
 
-		if (!edge)
-			return memory_error(error, "drawing a graph", sizeof(*edge));
-		*edge = (struct edge){graph->from.node_of[route->trainer],
-				      graph->to.node_of[route->inference], route->bytes, 1};
+		graph->edges[r] =
+			(struct export_cell){graph->from.node_of[route->trainer],
+					     graph->to.node_of[route->inference], route->bytes, 1};
 	}
-	if (graph->edges.count == 0)
-		return 0;
-	qsort(graph->edges.items, graph->edges.count, sizeof(struct edge), by_ends);
-	for (size_t e = 1; e < graph->edges.count; e++) {
-		struct edge *edge = &graph->edges.items[e], *last = &graph->edges.items[kept];
-
-		if (by_ends(last, edge) == 0) {
-			last->bytes += edge->bytes;
-			last->routes++;
-		} else {
-			graph->edges.items[++kept] = *edge;
-		}
-	}
-	graph->edges.count = kept + 1;
+	graph->edge_count = export_merge(graph->edges, dump->route_count);
 	return 0;
 }
 
@@ -166,11 +140,11 @@ static void write_edges(FILE *stream, const struct graph *graph)
 {
 	uint64_t most = 1;
 
-	for (size_t e = 0; e < graph->edges.count; e++)
-		if (graph->edges.items[e].bytes > most)
-			most = graph->edges.items[e].bytes;
-	for (size_t e = 0; e < graph->edges.count; e++) {
-		const struct edge *edge = &graph->edges.items[e];
+	for (size_t e = 0; e < graph->edge_count; e++)
+		if (graph->edges[e].bytes > most)
+			most = graph->edges[e].bytes;
+	for (size_t e = 0; e < graph->edge_count; e++) {
+		const struct export_cell *edge = &graph->edges[e];
 		uint64_t tenths = 5 + (uint64_t)((__uint128_t)edge->bytes * 75 / most);
 
 		fprintf(stream,
