@@ -24,8 +24,7 @@ static void print_json(const struct bench_round *round)
 {
 	struct json json;
 
-	json_to_file(&json, stdout);
-	json_put_object(&json);
+	json_put_line(&json, stdout);
 	json_put_key_u64(&json, "update", round->update);
 	json_put_key_u64(&json, "bytes", round->bytes);
 	json_put_key_double(&json, "seconds", round->seconds);
@@ -36,8 +35,7 @@ static void print_json(const struct bench_round *round)
 	json_put_key_double(&json, "copy_bytes_per_second", round->copy);
 	json_put_key_double(&json, "ratio_strict", round->rate / round->copy);
 	json_put_key_bool(&json, "disturbed", round->disturbed);
-	json_put_object_end(&json);
-	json_put_newline(&json);
+	json_put_line_end(&json);
 }
 
 void bench_report_round(const struct bench_options *options, const struct bench_round *round)

@@ -6,6 +6,7 @@
 #include "cli/doctor_peer.h"
 
 #include "base/clock.h"
+#include "base/compare.h"
 #include "job/digest.h"
 #include "transport/transport.h"
 #include "transport/verbs/resolver.h"
@@ -271,13 +272,6 @@ static int write_all(struct session *session, struct finding *finding, struct er
 
 /* ---- numbers ---- */
 
-static int ascending(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 static int latency(struct session *session, struct finding *finding, struct error *error)
 {
 	struct tool_message ping = {.type = TOOL_PING, .u.ping = {PINGS, session->signals + 1}};
@@ -298,7 +292,7 @@ static int latency(struct session *session, struct finding *finding, struct erro
 				      NULL, write_deadline(&session->link), error);
 	if (rc)
 		return rc;
-	qsort(times, PINGS, sizeof(times[0]), ascending);
+	qsort(times, PINGS, sizeof(times[0]), compare_u64s);
 	finding_say(finding, CHECK_PASS,
 		    "round trip of a signal: median %s, least %s, most %s, of %d",
 		    SECONDS_TEXT(times[PINGS / 2]), SECONDS_TEXT(times[0]),

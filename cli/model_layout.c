@@ -6,6 +6,7 @@
 #include "cli/model_verbs.h"
 
 #include "base/array.h"
+#include "base/compare.h"
 #include "job/parallel.h"
 #include "model/derived.h"
 #include "model/model.h"
@@ -63,9 +64,7 @@ static int by_param(const void *left, const void *right)
 	const struct piece *a = &sort_layout->pieces[*(const size_t *)left];
 	const struct piece *b = &sort_layout->pieces[*(const size_t *)right];
 
-	if (a->param != b->param)
-		return a->param < b->param ? -1 : 1;
-	return a->offset < b->offset ? -1 : a->offset > b->offset;
+	return compare_u64(a->param, b->param) ?: compare_u64(a->offset, b->offset);
 }
 
 static void print_piece(const struct layout *layout, const struct piece *piece)

@@ -6,6 +6,7 @@
  *   greedy                 247 MB   0.01%      1.000     988 MB     1.00         8
  */
 #include "cli/route_options.h"
+#include "base/clock.h"
 #include "base/json_write.h"
 #include "routing/report/certificate.h"
 #include "routing/plan/order.h"
@@ -13,7 +14,6 @@
 #include "routing/report/summary.h"
 
 #include <inttypes.h>
-#include <time.h>
 
 struct options {
 	struct route_options route;
@@ -48,14 +48,6 @@ struct row {
 };
 
 /* ---- one row ---- */
-
-static double now_seconds(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
 
 static void row_fini(struct row *row)
 {
@@ -96,14 +88,14 @@ static int row_of(struct row *row, const struct options *options, const struct r
 		  const struct policy *policy, struct error *error)
 {
 	struct plan_options plan = job->plan;
-	double start = now_seconds();
+	uint64_t start = clock_ns();
 	int rc;
 
 	*row = (struct row){.policy = policy};
 	if (!policy->limits_sessions)
 		plan.sessions_max = 0; /* shown as it is, and marked where it is more */
 	rc = table_plan(&row->table, job->problem, policy, &plan, error);
-	row->plan_seconds = now_seconds() - start;
+	row->plan_seconds = (double)(clock_ns() - start) / 1e9;
 	if (!rc)
 		rc = summary_of(&row->summary, row->table, error);
 	if (!rc)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/route_lines.h"
 
+#include "base/compare.h"
 #include "base/memory.h"
 #include <stdlib.h>
 
@@ -15,20 +16,11 @@ static int no_memory(struct error *error)
 	return memory_error(error, "gathering routes", sizeof(struct line));
 }
 
-static int by_u64(const void *x, const void *y)
-{
-	const uint64_t *a = x, *b = y;
-
-	return *a < *b ? -1 : *a > *b;
-}
-
 static int by_bytes(const void *x, const void *y)
 {
 	const struct line *a = x, *b = y;
 
-	if (a->bytes != b->bytes)
-		return a->bytes > b->bytes ? -1 : 1;
-	return a->key < b->key ? -1 : a->key > b->key;
+	return compare_u64(b->bytes, a->bytes) ?: compare_u64(a->key, b->key);
 }
 
 /* ---- route by route ---- */
@@ -39,7 +31,7 @@ static void compact(struct lines *lines)
 	size_t kept = 0;
 
 	if (lines->ends.count)
-		qsort(lines->ends.items, lines->ends.count, sizeof(uint64_t), by_u64);
+		qsort(lines->ends.items, lines->ends.count, sizeof(uint64_t), compare_u64s);
 	for (size_t i = 0; i < lines->ends.count; i++)
 		if (i == 0 || lines->ends.items[i] != lines->ends.items[i - 1])
 			lines->ends.items[kept++] = lines->ends.items[i];

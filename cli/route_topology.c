@@ -15,6 +15,7 @@
 #include "base/memory.h"
 #include "job/parallel.h"
 #include "routing/plan/topology_file.h"
+#include "routing/report/export.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -235,15 +236,6 @@ static void print_people(const struct topology *topology, const struct residents
 
 /* ---- for Graphviz ---- */
 
-static void put_quoted(const char *text)
-{
-	for (; *text; text++) {
-		if (*text == '"' || *text == '\\')
-			putchar('\\');
-		putchar(*text);
-	}
-}
-
 static void print_dot(const struct topology *topology, const struct residents *residents)
 {
 	char name[MEMBER_TEXT_BYTES];
@@ -253,14 +245,14 @@ static void print_dot(const struct topology *topology, const struct residents *r
 		const struct topology_host *host = &topology->hosts[h];
 
 		printf("  subgraph cluster_%" PRIu32 " {\n    label=\"", h);
-		put_quoted(host->name);
+		export_quoted(stdout, host->name);
 		if (host->uplink_bytes_per_second)
 			printf("\\nuplink %.5g Gb/s",
 			       (double)host->uplink_bytes_per_second / BYTES_PER_GIGABIT);
 		printf("\"\n");
 		for (uint32_t n = host->nic_first; n < host->nic_first + host->nic_count; n++) {
 			printf("    nic%" PRIu32 " [style=rounded, label=\"", n);
-			put_quoted(topology->nics[n].name);
+			export_quoted(stdout, topology->nics[n].name);
 			printf("\\n%.5g Gb/s\"]\n",
 			       (double)topology->nics[n].bytes_per_second / BYTES_PER_GIGABIT);
 		}

@@ -2,6 +2,7 @@
 #include "routing/report/diff.h"
 
 #include "base/array.h"
+#include "base/compare.h"
 #include "job/strmap.h"
 #include "routing/plan/topology_file.h"
 #include <inttypes.h>
@@ -116,19 +117,19 @@ static int number_of(struct work *work, const char *name, uint32_t *number)
 	return 0;
 }
 
+static int same_target(const struct span *a, const struct span *b)
+{
+	return compare_u64(a->inference, b->inference) ?: compare_u64(a->param, b->param);
+}
+
 static int by_target(const void *x, const void *y)
 {
 	const struct span *a = x, *b = y;
 
-	if (a->inference != b->inference)
-		return a->inference < b->inference ? -1 : 1;
-	if (a->param != b->param)
-		return a->param < b->param ? -1 : 1;
-	if (a->lo != b->lo)
-		return a->lo < b->lo ? -1 : 1;
-	if (a->hi != b->hi)
-		return a->hi < b->hi ? -1 : 1;
-	return a->trainer < b->trainer ? -1 : a->trainer > b->trainer;
+	return same_target(a, b)
+		       ?: compare_u64(a->lo, b->lo)
+		       ?: compare_u64(a->hi, b->hi)
+		       ?: compare_u64(a->trainer, b->trainer);
 }
 
 static int gather(struct work *work, const struct dump *dump, struct spans *spans)
@@ -200,13 +201,6 @@ static int count_both(struct work *work, const struct span *a, const struct span
 	return 0;
 }
 
-static int same_target(const struct span *a, const struct span *b)
-{
-	if (a->inference != b->inference)
-		return a->inference < b->inference ? -1 : 1;
-	return a->param < b->param ? -1 : a->param > b->param;
-}
-
 /* What is left of each list's first span is cut where the other's begins or ends. */
 static int walk(struct work *work, struct spans *a, struct spans *b)
 {
@@ -249,19 +243,12 @@ static int walk(struct work *work, struct spans *a, struct spans *b)
 
 /* ---- results ---- */
 
-static int by_u64(const void *x, const void *y)
-{
-	const uint64_t *a = x, *b = y;
-
-	return *a < *b ? -1 : *a > *b;
-}
-
 static uint64_t distinct(uint64_t *items, size_t count)
 {
 	uint64_t found = 0;
 
 	if (count)
-		qsort(items, count, sizeof(*items), by_u64);
+		qsort(items, count, sizeof(*items), compare_u64s);
 	for (size_t i = 0; i < count; i++)
 		found += i == 0 || items[i] != items[i - 1];
 	return found;
@@ -271,18 +258,15 @@ static int by_moved(const void *x, const void *y)
 {
 	const struct diff_tensor *a = x, *b = y;
 
-	if (a->moved_bytes != b->moved_bytes)
-		return a->moved_bytes > b->moved_bytes ? -1 : 1;
-	return strcmp(a->name, b->name);
+	return compare_u64(b->moved_bytes, a->moved_bytes) ?: strcmp(a->name, b->name);
 }
 
 static int by_change(const void *x, const void *y)
 {
 	const struct diff_trainer *a = x, *b = y;
 
-	if (a->lost + a->gained != b->lost + b->gained)
-		return a->lost + a->gained > b->lost + b->gained ? -1 : 1;
-	return a->rank < b->rank ? -1 : a->rank > b->rank;
+	return compare_u64(b->lost + b->gained, a->lost + a->gained)
+		       ?: compare_u64(a->rank, b->rank);
 }
 
 static int finish(struct work *work, const struct dump *a)

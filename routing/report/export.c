@@ -2,6 +2,7 @@
 #include "routing/report/export.h"
 
 #include "base/array.h"
+#include "base/compare.h"
 #include "base/text.h"
 #include "routing/report/dump.h"
 #include "routing/report/export_html.h"
@@ -12,9 +13,7 @@ static int by_ends(const void *x, const void *y)
 {
 	const struct export_cell *a = x, *b = y;
 
-	if (a->from != b->from)
-		return a->from < b->from ? -1 : 1;
-	return a->to < b->to ? -1 : a->to > b->to;
+	return compare_u64(a->from, b->from) ?: compare_u64(a->to, b->to);
 }
 
 size_t export_merge(struct export_cell *cells, size_t count)

@@ -45,6 +45,8 @@ int export_csv_route(FILE *stream, const struct dump *head, const struct route *
 		     const struct route_piece *pieces, struct error *error);
 int export_jsonl_route(FILE *stream, const struct dump *head, const struct route *route,
 		       const struct route_piece *pieces, struct error *error);
+/* Of Graphviz, between quotes. */
+void export_quoted(FILE *stream, const char *value);
 int export_dot(FILE *stream, const struct dump *dump, struct error *error);
 
 #endif

@@ -10,6 +10,7 @@
  */
 #include "routing/report/export.h"
 
+#include "base/compare.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include <inttypes.h>
@@ -40,13 +41,6 @@ static void fini(struct graph *graph)
 	memory_free(graph->edges);
 }
 
-static int by_number(const void *x, const void *y)
-{
-	const uint32_t *a = x, *b = y;
-
-	return *a < *b ? -1 : *a > *b;
-}
-
 /* The node of rank r is groups[r * stride], or r when there are no groups. */
 static int init_side(struct side *side, uint32_t ranks, const uint32_t *groups, size_t stride,
 		     struct error *error)
@@ -58,7 +52,7 @@ static int init_side(struct side *side, uint32_t ranks, const uint32_t *groups, 
 		return memory_error(error, "drawing a graph", ranks * sizeof(uint32_t));
 	for (uint32_t r = 0; r < ranks; r++)
 		side->node_of[r] = side->sorted[r] = groups ? groups[r * stride] : r;
-	qsort(side->sorted, ranks, sizeof(uint32_t), by_number);
+	qsort(side->sorted, ranks, sizeof(uint32_t), compare_u32s);
 	return 0;
 }
 
@@ -105,7 +99,7 @@ static int add_edges(struct graph *graph, const struct dump *dump, struct error 
 	return 0;
 }
 
-static void write_text(FILE *stream, const char *value)
+void export_quoted(FILE *stream, const char *value)
 {
 	for (; *value; value++) {
 		if (*value == '"' || *value == '\\')
@@ -125,7 +119,7 @@ static void write_nodes(FILE *stream, const struct side *side, const char *rank)
 				break;
 		fprintf(stream, "\n\t\t%s%" PRIu32 " [label=\"", side->id, node);
 		if (side->hosts)
-			write_text(stream, side->hosts->hosts[node].name);
+			export_quoted(stream, side->hosts->hosts[node].name);
 		else
 			fprintf(stream, "%s %" PRIu32, side->label, node);
 		if (members > 1)
@@ -164,13 +158,13 @@ int export_dot(FILE *stream, const struct dump *dump, struct error *error)
 		rc = add_edges(&graph, dump, error);
 	if (!rc) {
 		fputs("digraph routes {\n\tlabel=\"", stream);
-		write_text(stream, dump->model);
+		export_quoted(stream, dump->model);
 		fputs("\\n", stream);
-		write_text(stream, dump->train);
+		export_quoted(stream, dump->train);
 		fputs(" to ", stream);
-		write_text(stream, dump->infer);
+		export_quoted(stream, dump->infer);
 		fputs("\\npolicy ", stream);
-		write_text(stream, dump->policy);
+		export_quoted(stream, dump->policy);
 		fputs("\";\n\trankdir=LR;\n\tranksep=3;\n\tnode [shape=box, fontname=\"sans\"];\n"
 		      "\tedge [arrowhead=none, color=\"#1f6feb80\", fontname=\"sans\", "
 		      "fontsize=9];\n",

@@ -22,26 +22,16 @@
 
 static void put_text(FILE *file, const char *text)
 {
+	static const char special[] = "&<>\"'";
+	static const char *const entities[] = {"&amp;", "&lt;", "&gt;", "&quot;", "&#39;"};
+
 	for (; *text; text++) {
-		switch (*text) {
-		case '&':
-			fputs("&amp;", file);
-			break;
-		case '<':
-			fputs("&lt;", file);
-			break;
-		case '>':
-			fputs("&gt;", file);
-			break;
-		case '"':
-			fputs("&quot;", file);
-			break;
-		case '\'':
-			fputs("&#39;", file);
-			break;
-		default:
+		const char *found = strchr(special, *text);
+
+		if (found)
+			fputs(entities[found - special], file);
+		else
 			fputc(*text, file);
-		}
 	}
 }
 
@@ -62,30 +52,25 @@ static void put_label(FILE *file, const char *label, const char *value, const ch
 	fputs("</dd></div>\n", file);
 }
 
-static int put_title(const struct page *page, struct error *error)
+static void put_title(const struct page *page)
 {
-	(void)error;
 	put_text(page->file, page->dump->model[0] ? page->dump->model : "routing table");
 	fputs(", ", page->file);
 	put_text(page->file, page->dump->policy);
-	return 0;
 }
 
-static int put_model(const struct page *page, struct error *error)
+static void put_model(const struct page *page)
 {
-	(void)error;
 	put_text(page->file, page->dump->model[0] ? page->dump->model : "A job without a name");
-	return 0;
 }
 
-static int put_labels(const struct page *page, struct error *error)
+static void put_labels(const struct page *page)
 {
 	const struct dump *dump = page->dump;
 	const struct policy *policy = policy_find(dump->policy);
 	const struct order *order = order_find(dump->order);
 	char digest[DIGEST_TEXT_BYTES], ranks[2][64];
 
-	(void)error;
 	snprintf(ranks[0], sizeof(ranks[0]), "%" PRIu32 " trainer%s", dump->trainer_count,
 		 dump->trainer_count == 1 ? "" : "s");
 	snprintf(ranks[1], sizeof(ranks[1]), "%" PRIu32 " inference rank%s", dump->inference_count,
@@ -95,17 +80,15 @@ static int put_labels(const struct page *page, struct error *error)
 	put_label(page->file, "policy", dump->policy, policy ? policy->rule : NULL);
 	put_label(page->file, "send order", dump->order, order ? order->rule : NULL);
 	put_label(page->file, "digest", digest_text(dump->digest, digest), NULL);
-	return 0;
 }
 
 /* ---- the verdict: what someone in a hurry needs ---- */
 
-static int put_verdict(const struct page *page, struct error *error)
+static void put_verdict(const struct page *page)
 {
 	const struct summary *own = page->own;
 	char makespan[TEXT_SHORT_BYTES], bound[TEXT_SHORT_BYTES], receiver[TEXT_SHORT_BYTES];
 
-	(void)error;
 	bytes_text(own->makespan_bytes, makespan);
 	bytes_text(own->lower_bound_bytes, bound);
 	bytes_text(own->receiver_bound_bytes, receiver);
@@ -130,7 +113,6 @@ static int put_verdict(const struct page *page, struct error *error)
 			receiver);
 	else
 		fputs(" The busiest inference rank receives as much.", page->file);
-	return 0;
 }
 
 /* ---- the figures ---- */
@@ -283,11 +265,10 @@ static void put_certificates(const struct page *page)
 	}
 }
 
-static int put_figures(const struct page *page, struct error *error)
+static void put_figures(const struct page *page)
 {
 	FILE *file = page->file;
 
-	(void)error;
 	fputs("<thead><tr><th scope=\"col\">figure</th><th scope=\"col\" class=\"own\"><bdi>",
 	      file);
 	put_text(file, page->dump->policy);
@@ -309,7 +290,6 @@ static int put_figures(const struct page *page, struct error *error)
 	if (page->dump->report.has_certificate)
 		put_certificates(page);
 	fputs("</tbody>\n", file);
-	return 0;
 }
 
 /* ---- the lists ---- */
@@ -328,11 +308,10 @@ static void put_names(FILE *file, const char *id, const char *what, const struct
 	fputs("</ul></details>\n", file);
 }
 
-static int put_lists(const struct page *page, struct error *error)
+static void put_lists(const struct page *page)
 {
 	const struct report *report = &page->dump->report;
 
-	(void)error;
 	put_names(page->file, "unwanted", "Tensors that are held, but wanted by no inference rank",
 		  &report->unwanted);
 	put_names(page->file, "filled",
@@ -346,25 +325,22 @@ static int put_lists(const struct page *page, struct error *error)
 		fputs("<p>Nothing: every tensor that is held is wanted, and every byte of every "
 		      "parameter has a source.</p>\n",
 		      page->file);
-	return 0;
 }
 
-static int put_version(const struct page *page, struct error *error)
+static void put_version(const struct page *page)
 {
-	(void)error;
 	fputs(WEFT_VERSION, page->file);
-	return 0;
 }
 
 /* ---- the page ---- */
 
 static const struct {
 	const char *mark;
-	int (*put)(const struct page *page, struct error *error);
+	void (*put)(const struct page *page); /* NULL: page_put_data, which can fail */
 } marks[] = {
 	{"{{title}}", put_title},     {"{{model}}", put_model},	    {"{{labels}}", put_labels},
 	{"{{verdict}}", put_verdict}, {"{{figures}}", put_figures}, {"{{lists}}", put_lists},
-	{"{{data}}", page_put_data},  {"{{version}}", put_version},
+	{"{{data}}", NULL},	      {"{{version}}", put_version},
 };
 
 static int put_page(const struct page *page, struct error *error)
@@ -384,7 +360,10 @@ static int put_page(const struct page *page, struct error *error)
 			text = mark + 2;
 			continue;
 		}
-		rc = marks[which].put(page, error);
+		if (marks[which].put)
+			marks[which].put(page);
+		else
+			rc = page_put_data(page, error);
 		text = mark + strlen(marks[which].mark);
 	}
 	if (!rc)

@@ -12,6 +12,7 @@
 #include "routing/report/export.h"
 
 #include "base/array.h"
+#include "base/compare.h"
 #include "base/json_write.h"
 #include "base/text.h"
 #include <inttypes.h>
@@ -33,9 +34,7 @@ static int by_low(const void *x, const void *y)
 {
 	const struct row_range *a = x, *b = y;
 
-	if (a->lo != b->lo)
-		return a->lo < b->lo ? -1 : 1;
-	return a->hi < b->hi ? -1 : a->hi > b->hi;
+	return compare_u64(a->lo, b->lo) ?: compare_u64(a->hi, b->hi);
 }
 
 static int gather_rows(struct row_ranges *ranges, const struct route *route,

@@ -2,6 +2,7 @@
 #include "routing/report/memory_plan.h"
 
 #include "base/array.h"
+#include "base/compare.h"
 #include "model/family.h"
 #include "model/form.h"
 #include "routing/plan/policy.h"
@@ -136,30 +137,25 @@ struct target {
 	uint64_t offset, bytes;
 };
 
-static int compare(uint64_t a, uint64_t b)
-{
-	return (a > b) - (a < b);
-}
-
 static int by_source(const void *left, const void *right)
 {
 	const struct source *a = left, *b = right;
-	int order = compare(a->trainer, b->trainer);
+	int order = compare_u64(a->trainer, b->trainer);
 
 	for (uint32_t d = 0; !order && d < a->src.dims && d < b->src.dims; d++) {
-		order = compare(a->src.lo[d], b->src.lo[d]);
-		order = order ? order : compare(a->src.hi[d], b->src.hi[d]);
+		order = compare_u64(a->src.lo[d], b->src.lo[d])
+				?: compare_u64(a->src.hi[d], b->src.hi[d]);
 	}
-	return order ? order : compare(a->bytes, b->bytes);
+	return order ?: compare_u64(a->bytes, b->bytes);
 }
 
 static int by_target(const void *left, const void *right)
 {
 	const struct target *a = left, *b = right;
-	int order = compare(a->trainer, b->trainer);
 
-	order = order ? order : compare(a->name, b->name);
-	return order ? order : compare(a->offset, b->offset);
+	return compare_u64(a->trainer, b->trainer)
+		       ?: compare_u64(a->name, b->name)
+		       ?: compare_u64(a->offset, b->offset);
 }
 
 struct pieces {
