@@ -38,18 +38,21 @@ static void compact(struct lines *lines)
 	lines->ends.count = lines->ends_sorted = kept;
 }
 
+/* Up to `count` of them, each with its number. */
+static int add_lines(struct lines *lines, size_t count)
+{
+	while (lines->items.count < count)
+		if (!array_add(&lines->items, (struct line){.key = (uint32_t)lines->items.count}))
+			return -ERROR_MEMORY;
+	return 0;
+}
+
 static int add_end(struct lines *lines, uint32_t key, uint32_t peer, struct error *error)
 {
-	uint64_t *end;
-
 	/* a repeated pair costs nothing for long: twice as many as are distinct are kept */
 	if (lines->ends.count > 65536 && lines->ends.count > 2 * lines->ends_sorted)
 		compact(lines);
-	end = array_push(&lines->ends);
-	if (!end)
-		return no_memory(error);
-	*end = (uint64_t)key << 32 | peer;
-	return 0;
+	return array_add(&lines->ends, (uint64_t)key << 32 | peer) ? 0 : no_memory(error);
 }
 
 static int start(void *context, const struct dump *head, struct error *error)
@@ -76,13 +79,8 @@ static int add_route(void *context, const struct dump *head, const struct route 
 	lines->inference_bytes[route->inference] += route->bytes;
 	if (lines->view != BY_TRAINER && lines->view != BY_INFERENCE && lines->view != BY_TENSOR)
 		return 0;
-	while (lines->items.count <= key) {
-		struct line *line = array_push(&lines->items);
-
-		if (!line)
-			return no_memory(error);
-		line->key = (uint32_t)(lines->items.count - 1);
-	}
+	if (add_lines(lines, (size_t)key + 1))
+		return no_memory(error);
 	lines->items.items[key].routes++;
 	lines->items.items[key].bytes += route->bytes;
 	return add_end(lines, key, peer, error);
@@ -98,13 +96,8 @@ static int finish_ends(struct lines *lines, const struct dump *dump, struct erro
 						       : 0;
 	size_t kept = 0;
 
-	while (lines->items.count < ranks) {
-		struct line *line = array_push(&lines->items);
-
-		if (!line)
-			return no_memory(error);
-		line->key = (uint32_t)(lines->items.count - 1);
-	}
+	if (add_lines(lines, ranks))
+		return no_memory(error);
 	compact(lines);
 	for (size_t i = 0; i < lines->ends.count; i++)
 		lines->items.items[lines->ends.items[i] >> 32].peers++;
@@ -141,13 +134,8 @@ static int finish_places(struct lines *lines, const struct dump *dump, struct er
 	const struct topology *topology = dump->topology;
 	uint32_t count = lines->view == BY_HOST ? topology->host_count : topology->nic_count;
 
-	for (uint32_t k = 0; k < count; k++) {
-		struct line *line = array_push(&lines->items);
-
-		if (!line)
-			return no_memory(error);
-		line->key = k;
-	}
+	if (add_lines(lines, count))
+		return no_memory(error);
 	for (enum role role = ROLE_TRAINER; role < ROLE_COUNT; role++)
 		for (uint32_t r = 0; r < topology->rank_count[role]; r++) {
 			uint64_t bytes = role == ROLE_TRAINER ? lines->trainer_bytes[r]

@@ -12,7 +12,7 @@
  */
 #include "cli/route.h"
 #include "base/error.h"
-#include "base/memory.h"
+#include "base/pool.h"
 #include "job/parallel.h"
 #include "routing/plan/topology_file.h"
 #include "routing/report/export.h"
@@ -47,6 +47,7 @@ static const struct verb_option rows[] = {
 struct residents {
 	struct member *of;
 	uint32_t *first;
+	struct pool pool;
 };
 
 static int residents_of(struct residents *residents, const struct topology *topology,
@@ -56,9 +57,9 @@ static int residents_of(struct residents *residents, const struct topology *topo
 
 	for (int role = 0; role < ROLE_COUNT; role++)
 		ranks += topology->rank_count[role];
-	residents->of = memory_zalloc(ranks, sizeof(*residents->of));
-	residents->first = memory_zalloc(hosts + 2, sizeof(*residents->first));
-	if (!residents->of || !residents->first)
+	residents->of = pool_array(&residents->pool, ranks, sizeof(*residents->of));
+	residents->first = pool_array(&residents->pool, hosts + 2, sizeof(*residents->first));
+	if (!pool_ok(&residents->pool))
 		return memory_error(error, "printing a topology", ranks * sizeof(*residents->of));
 	for (int role = 0; role < ROLE_COUNT; role++)
 		for (uint32_t r = 0; r < topology->rank_count[role]; r++)
@@ -70,12 +71,6 @@ static int residents_of(struct residents *residents, const struct topology *topo
 			residents->of[residents->first[topology->ranks[role][r].host + 1]++] =
 				(struct member){(enum role)role, r};
 	return 0; /* the counting has moved every start one place down */
-}
-
-static void residents_fini(struct residents *residents)
-{
-	memory_free(residents->of);
-	memory_free(residents->first);
 }
 
 static const struct topology_rank *place_of(const struct topology *topology, struct member member)
@@ -294,7 +289,7 @@ static int print(const struct topology *topology, const struct options *options,
 	} else if (!rc) {
 		print_people(topology, &residents);
 	}
-	residents_fini(&residents);
+	pool_free(&residents.pool);
 	return rc;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "routing/lab/baseline.h"
 
-#include "base/memory.h"
+#include "base/pool.h"
 #include "routing/lab/simulate_flows.h"
 #include "routing/lab/simulate_wire.h"
 
@@ -36,12 +36,12 @@ static void fill_bucket(struct baseline *baseline, uint64_t *bucket, uint64_t by
 static int fill_buckets(struct baseline *baseline, const struct problem *problem,
 			struct error *error)
 {
-	uint32_t *heads = memory_alloc(problem->holding_count * sizeof(*heads));
-	uint64_t *bucket = memory_zalloc(problem->trainer_count, sizeof(*bucket));
+	struct pool pool = {0};
+	uint32_t *heads = pool_array(&pool, problem->holding_count, sizeof(*heads));
+	uint64_t *bucket = pool_array(&pool, problem->trainer_count, sizeof(*bucket));
 
-	if (!heads || !bucket) {
-		memory_free(heads);
-		memory_free(bucket);
+	if (!pool_ok(&pool)) {
+		pool_free(&pool);
 		return memory_error(error, "simulating a broadcast",
 				    problem->trainer_count * sizeof(*bucket));
 	}
@@ -57,8 +57,7 @@ static int fill_buckets(struct baseline *baseline, const struct problem *problem
 		baseline->heads += bucket[stage] == 0;
 		fill_bucket(baseline, &bucket[stage], problem->tensors[t].bytes);
 	}
-	memory_free(heads);
-	memory_free(bucket);
+	pool_free(&pool);
 	return 0;
 }
 

@@ -105,15 +105,11 @@ static int compare_topologies(struct diff *diff, const struct dump *a, const str
 
 static int number_of(struct work *work, const char *name, uint32_t *number)
 {
-	const char **slot;
-
 	if (strmap_get(&work->numbers, name, number))
 		return 0;
 	*number = (uint32_t)work->names.count;
-	slot = array_push(&work->names);
-	if (!slot || !strmap_put(&work->numbers, name, *number))
-		return no_memory(work->error, sizeof(*slot));
-	*slot = name;
+	if (!array_add(&work->names, name) || !strmap_put(&work->numbers, name, *number))
+		return no_memory(work->error, sizeof(name));
 	return 0;
 }
 
@@ -183,7 +179,7 @@ static bool same_transformed(const struct work *work, const struct span *a, cons
 static int count_both(struct work *work, const struct span *a, const struct span *b, uint64_t bytes)
 {
 	struct diff *diff = work->diff;
-	uint64_t *pair;
+	uint64_t pair = (uint64_t)b->tensor << 32 | b->inference;
 
 	diff->bytes += bytes;
 	if (!same_transformed(work, a, b))
@@ -194,11 +190,7 @@ static int count_both(struct work *work, const struct span *a, const struct span
 	diff->trainers[a->trainer].lost += bytes;
 	diff->trainers[b->trainer].gained += bytes;
 	work->moved[b->tensor] += bytes;
-	pair = array_push(&work->pairs);
-	if (!pair)
-		return no_memory(work->error, sizeof(*pair));
-	*pair = (uint64_t)b->tensor << 32 | b->inference;
-	return 0;
+	return array_add(&work->pairs, pair) ? 0 : no_memory(work->error, sizeof(pair));
 }
 
 /* What is left of each list's first span is cut where the other's begins or ends. */

@@ -92,13 +92,12 @@ static int add_filled(struct report *report, const struct problem *problem, stru
 		const struct layout *layout = problem->layouts[l].layout;
 
 		for (size_t f = 0; f < layout->fill_count; f++) {
-			const char **name = array_push(&found);
+			const char *name = layout->params[layout->fills[f].param].name;
 
-			if (!name) {
+			if (!array_add(&found, name)) {
 				array_free(&found);
-				return memory_error(error, "listing fills", sizeof(*name));
+				return memory_error(error, "listing fills", sizeof(name));
 			}
-			*name = layout->params[layout->fills[f].param].name;
 		}
 	}
 	for (uint32_t i = 0; i < problem->inference_count; i++) {
