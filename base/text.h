@@ -43,4 +43,10 @@ char *bytes_text(uint64_t bytes, char out[TEXT_SHORT_BYTES]);
 char *grouped_text(uint64_t value, char out[TEXT_SHORT_BYTES]);
 char *seconds_text(uint64_t ns, char out[TEXT_SHORT_BYTES]); /* "12.3 ms", "1.04 s" */
 
+/* The same as an argument: the text lasts as long as the block around it. */
+#define TEXT_HERE           ((char[TEXT_SHORT_BYTES]){0})
+#define BYTES_TEXT(bytes)   bytes_text((bytes), TEXT_HERE)
+#define GROUPED_TEXT(value) grouped_text((value), TEXT_HERE)
+#define SECONDS_TEXT(ns)    seconds_text((ns), TEXT_HERE)
+
 #endif

@@ -5,16 +5,12 @@
 #include "cli/bench_judge.h"
 #include "cli/bench_report.h"
 #include "cli/bench_write.h"
-#include "cli/command.h"
 #include "cli/children.h"
 #include "base/progress.h"
-#include "base/text.h"
 #include "model/model.h"
 #include "routing/plan/order.h"
 
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -54,14 +54,14 @@ static int add_parts(struct filling *filling, const weft_tensor_view *view, unsi
 	uint64_t row_bytes = view->bytes / (view->row_hi - view->row_lo);
 
 	for (uint64_t at = 0; at < view->bytes; at += PART_BYTES) {
-		struct part *part = array_push(&filling->parts);
+		uint64_t left = view->bytes - at;
+		struct part part = {view->name, dtype_from_name(view->dtype),
+				    view->row_lo * row_bytes + at,
+				    left < PART_BYTES ? left : PART_BYTES, out + at};
 
-		if (!part)
+		if (!array_add(&filling->parts, part))
 			return -WEFT_E_MEMORY;
-		*part = (struct part){
-			view->name, dtype_from_name(view->dtype), view->row_lo * row_bytes + at,
-			view->bytes - at < PART_BYTES ? view->bytes - at : PART_BYTES, out + at};
-		atomic_fetch_add(&filling->work->total, part->bytes);
+		atomic_fetch_add(&filling->work->total, part.bytes);
 	}
 	return 0;
 }

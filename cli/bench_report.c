@@ -24,8 +24,7 @@ static void print_json(const struct bench_round *round)
 {
 	struct json json;
 
-	json_to_file(&json, stdout);
-	json_put_object(&json);
+	json_put_line(&json, stdout);
 	json_put_key_u64(&json, "update", round->update);
 	json_put_key_u64(&json, "bytes", round->bytes);
 	json_put_key_double(&json, "seconds", round->seconds);
@@ -36,8 +35,7 @@ static void print_json(const struct bench_round *round)
 	json_put_key_double(&json, "copy_bytes_per_second", round->copy);
 	json_put_key_double(&json, "ratio_strict", round->rate / round->copy);
 	json_put_key_bool(&json, "disturbed", round->disturbed);
-	json_put_object_end(&json);
-	json_put_newline(&json);
+	json_put_line_end(&json);
 }
 
 void bench_report_round(const struct bench_options *options, const struct bench_round *round)
@@ -56,8 +54,6 @@ void bench_report_round(const struct bench_options *options, const struct bench_
 void bench_report_end(const struct bench_shared *shared, const struct bench_options *options,
 		      uint32_t disturbed)
 {
-	char text[TEXT_SHORT_BYTES];
-
 	if (options->json)
 		return;
 	if (disturbed)
@@ -65,7 +61,7 @@ void bench_report_end(const struct bench_shared *shared, const struct bench_opti
 		       "the best until then: measure again while nothing else runs\n",
 		       disturbed, options->updates, BENCH_DISTURBED_BELOW);
 	printf("# verified after the last update: %s bytes equal\n",
-	       grouped_text(atomic_load(&shared->work[BENCH_COMPARING].done), text));
+	       GROUPED_TEXT(atomic_load(&shared->work[BENCH_COMPARING].done)));
 	printf("# pieces of all updates: %llu straight from the tensors, %llu packed into mapped "
 	       "targets, %llu packed into the replica\n",
 	       (unsigned long long)atomic_load(&shared->direct),

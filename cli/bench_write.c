@@ -5,9 +5,7 @@
 #include "cli/bench_write.h"
 
 #include "cli/children.h"
-#include "cli/command.h"
 #include "base/json_write.h"
-#include "base/text.h"
 #include "transport/transport.h"
 #include "transport/verbs/settings.h"
 
@@ -35,15 +33,13 @@ static uint64_t writes_in_flight(const struct write_link *link)
 
 static void print_linked(const struct write_options *options, const struct write_link *link)
 {
-	char opened[TEXT_SHORT_BYTES], connected[TEXT_SHORT_BYTES];
-
 	if (options->json)
 		return;
 	printf("# weft bench write: to %s over %s, %u rail(s), %" PRIu64 " writes in flight\n",
 	       link->exchange.peer, link->settings.transport,
 	       transport_domain_caps(link->domain)->rails, writes_in_flight(link));
 	printf("# opened in %s, connected and probed in %s; first: one write and its flush\n",
-	       seconds_text(link->open_ns, opened), seconds_text(link->connect_ns, connected));
+	       SECONDS_TEXT(link->open_ns), SECONDS_TEXT(link->connect_ns));
 	printf("#%11s %11s %10s %11s %11s %9s %12s  %s\n", "bytes", "iterations", "first ms",
 	       "p50 us", "p99 us", "GB/s", "requests/s", "target");
 	fflush(stdout);

@@ -125,7 +125,6 @@ static int64_t reap(struct pass *pass, struct error *error)
  * work on these same processors, get to work. */
 static int stand_by(struct pass *pass, uint32_t *turns, struct error *error)
 {
-	char waited[TEXT_SHORT_BYTES];
 	uint64_t idle_ns;
 
 	if (++*turns < SPIN_TURNS)
@@ -134,8 +133,7 @@ static int stand_by(struct pass *pass, uint32_t *turns, struct error *error)
 	if (idle_ns >= pass->link->timeout_ns)
 		return error_set(error, ERROR_TIMEOUT,
 				 "no write to %s was completed for %s; %llu of %llu are missing",
-				 pass->link->exchange.peer,
-				 seconds_text(pass->link->timeout_ns, waited),
+				 pass->link->exchange.peer, SECONDS_TEXT(pass->link->timeout_ns),
 				 (unsigned long long)(pass->posted - pass->done),
 				 (unsigned long long)pass->posted);
 	if (idle_ns >= SPIN_NS) {
@@ -292,25 +290,21 @@ int write_client(const struct write_options *options, const struct write_view *v
 	static const struct tool_message bye = {.type = TOOL_BYE};
 	struct write_options mine = *options;
 	struct write_link link = {.exchange = {.fd = -1}};
-	struct error failure;
 	int rc;
 
 	mine.settings.region_bytes = region_bytes(options);
 	rc = exchange_connect(&link.exchange, options->host, (uint16_t)options->port,
-			      BENCH_WRITE_TOOL, clock_ns() + options->timeout_ms * 1000000,
-			      &failure);
+			      BENCH_WRITE_TOOL, clock_ns() + options->timeout_ms * 1000000, error);
 	if (rc == 0)
-		rc = write_link_open(&link, &mine, false, &failure);
+		rc = write_link_open(&link, &mine, false, error);
 	if (rc == 0) {
 		view->linked(options, &link);
-		rc = run_passes(&link, options, view, &failure);
+		rc = run_passes(&link, options, view, error);
 	}
 	if (rc == 0)
-		rc = exchange_send(&link.exchange, &bye, write_deadline(&link), &failure);
-	if (rc) {
-		exchange_send_failure(&link.exchange, &failure);
-		error_set(error, failure.code, "%s", failure.text);
-	}
+		rc = exchange_send(&link.exchange, &bye, write_deadline(&link), error);
+	if (rc)
+		exchange_send_failure(&link.exchange, error);
 	write_link_close(&link);
 	return rc;
 }
@@ -383,18 +377,15 @@ int write_server(const struct write_options *options, const struct exchange_list
 		 struct error *error)
 {
 	struct write_link link = {.exchange = {.fd = -1}};
-	struct error failure;
 	int rc = exchange_accept(listener, &link.exchange, BENCH_WRITE_TOOL, EXCHANGE_FOREVER,
-				 &failure);
+				 error);
 
 	if (rc == 0)
-		rc = write_link_open(&link, options, true, &failure);
+		rc = write_link_open(&link, options, true, error);
 	if (rc == 0)
-		rc = serve_passes(&link, &failure);
-	if (rc) {
-		exchange_send_failure(&link.exchange, &failure);
-		error_set(error, failure.code, "%s", failure.text);
-	}
+		rc = serve_passes(&link, error);
+	if (rc)
+		exchange_send_failure(&link.exchange, error);
 	write_link_close(&link);
 	return rc;
 }

@@ -2,12 +2,10 @@
  *
  * checkpoint.c -- weft checkpoint make | show | verify: HuggingFace checkpoints on disk.
  */
-#include "cli/command.h"
 #include "cli/verb.h"
 
 #include "base/json_write.h"
 #include "base/memory.h"
-#include "base/text.h"
 #include "model/checkpoint.h"
 #include "model/model.h"
 #include <inttypes.h>
@@ -60,7 +58,7 @@ static void catch_signals(void)
 static int make(void *taken, struct error *error)
 {
 	const struct options *options = taken;
-	char bytes[TEXT_SHORT_BYTES];
+
 	struct model *model;
 	struct json json;
 	int rc = model_open(&model, options->arguments[0], error);
@@ -82,7 +80,7 @@ static int make(void *taken, struct error *error)
 	} else if (rc == 0) {
 		printf("%s: %s with seed %" PRIu64 ", %zu tensors, %s bytes\n",
 		       options->arguments[1], model->name, options->seed, model->tensor_count,
-		       grouped_text(model->bytes, bytes));
+		       GROUPED_TEXT(model->bytes));
 	}
 	model_close(&model);
 	return rc;
@@ -131,7 +129,7 @@ static void show_json(const struct checkpoint *checkpoint)
 static void show_lines(const struct checkpoint *checkpoint)
 {
 	const char *seed = checkpoint_note(checkpoint, CHECKPOINT_SEED_NOTE);
-	char bytes[TEXT_SHORT_BYTES];
+
 	uint32_t file = UINT32_MAX;
 
 	for (size_t i = 0; i < checkpoint_count(checkpoint); i++) {
@@ -145,13 +143,13 @@ static void show_lines(const struct checkpoint *checkpoint)
 			text_format(&shape, "%s%" PRIu64, d ? ", " : "[", tensor->shape[d]);
 		text_add(&shape, "]");
 		printf("  %-56s %-5s %-18s %15s\n", tensor->name, dtype_name(tensor->dtype),
-		       text_string(&shape), grouped_text(tensor->bytes, bytes));
+		       text_string(&shape), GROUPED_TEXT(tensor->bytes));
 		text_fini(&shape);
 	}
 	printf("%s: %zu tensors in %zu file%s, %s bytes", checkpoint_folder(checkpoint),
 	       checkpoint_count(checkpoint), checkpoint_file_count(checkpoint),
 	       checkpoint_file_count(checkpoint) == 1 ? "" : "s",
-	       grouped_text(checkpoint_bytes(checkpoint), bytes));
+	       GROUPED_TEXT(checkpoint_bytes(checkpoint)));
 	if (seed)
 		printf(", made with seed %s", seed);
 	printf("\n");
@@ -230,13 +228,11 @@ static int verify_contents(const struct options *options, const struct checkpoin
 static void tell_verified(const struct options *options, const struct checkpoint *checkpoint,
 			  const struct model *model, uint64_t seed)
 {
-	char bytes[TEXT_SHORT_BYTES];
 	struct json json;
 
 	if (!options->json) {
 		printf("%s: good: %zu tensors, %s bytes", options->arguments[0],
-		       checkpoint_count(checkpoint),
-		       grouped_text(checkpoint_bytes(checkpoint), bytes));
+		       checkpoint_count(checkpoint), GROUPED_TEXT(checkpoint_bytes(checkpoint)));
 		if (model)
 			printf("; the tensors of %s", model->name);
 		if (options->contents)

@@ -4,12 +4,10 @@
  */
 #include "cli/doctor.h"
 
-#include "cli/command.h"
 #include "cli/verb.h"
 #include "base/json_write.h"
 #include "transport/transport.h"
 #include "transport/verbs/calls.h"
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -144,7 +142,8 @@ void doctor_run(struct doctor *doctor, const struct check *table)
 	for (const struct check *check = table; check->name; check++) {
 		struct finding finding = {.name = check->name};
 
-		check->run(doctor, &finding);
+		if (doctor_meets(doctor, check->needs, &finding))
+			check->run(doctor, &finding);
 		doctor_print(doctor, &finding);
 	}
 }
@@ -174,48 +173,68 @@ bool doctor_wants_shm(const struct doctor *doctor)
 	return doctor->options.transport && strcmp(doctor->options.transport, "shm") == 0;
 }
 
-bool doctor_without_rdma(const struct doctor *doctor, struct finding *finding)
+static bool has_opened(const struct doctor *doctor)
 {
-	if (doctor_wants_shm(doctor))
-		finding_say(finding, CHECK_SKIP, "not needed with --transport shm");
-	else if (!doctor_has_rdma(doctor))
-		finding_say(finding, CHECK_SKIP, "no RDMA device in this kernel");
-	else
-		return false;
-	return true;
+	for (size_t i = 0; i < doctor->facts.devices.count; i++)
+		if (doctor->facts.devices.items[i].open_errno == 0)
+			return true;
+	return false;
 }
 
-bool doctor_not_live(const struct doctor *doctor, struct finding *finding)
+static bool has_pci(const struct doctor *doctor)
 {
-	if (doctor->live)
-		return false;
-	finding_say(finding, CHECK_SKIP, "cannot be told from files: %s is a copied tree",
-		    doctor->options.root);
-	return true;
+	char name[SYSTEM_TEXT_BYTES];
+
+	for (size_t i = 0; i < doctor->devices.count; i++)
+		if (system_link(&doctor->system, name, sizeof(name),
+				"/sys/class/infiniband/%s/device",
+				doctor->devices.items[i].text) == 0)
+			return true;
+	return false;
+}
+
+bool doctor_meets(const struct doctor *doctor, unsigned needs, struct finding *finding)
+{
+	if (needs & (NEEDS_NOT_SHM | NEEDS_RDMA) && doctor_wants_shm(doctor))
+		finding_say(finding, CHECK_SKIP, "not needed with --transport shm");
+	else if (needs & NEEDS_RDMA && !doctor_has_rdma(doctor))
+		finding_say(finding, CHECK_SKIP, "no RDMA device in this kernel");
+	else if (needs & NEEDS_LIVE && !doctor->live)
+		finding_say(finding, CHECK_SKIP, "cannot be told from files: %s is a copied tree",
+			    doctor->options.root);
+	else if (needs & NEEDS_OPENED && !has_opened(doctor))
+		finding_say(finding, CHECK_SKIP, "no device could be opened");
+	else if (needs & NEEDS_PCI && !has_pci(doctor))
+		finding_say(finding, CHECK_SKIP, "no RDMA device on PCI");
+	else
+		return true;
+	return false;
+}
+
+enum check_state check_share(size_t good, size_t all)
+{
+	return !good ? CHECK_FAIL : good < all ? CHECK_WARN : CHECK_PASS;
+}
+
+const struct verbs_device *doctor_nic(const struct doctor *doctor, uint32_t rail,
+				      const struct verbs_port **port)
+{
+	const struct verbs_nic_choice *nic = &doctor->nics[rail];
+	const struct verbs_device *device = &doctor->facts.devices.items[nic->device];
+
+	*port = &device->ports.items[nic->port];
+	return device;
 }
 
 /* ---- facts ---- */
 
-struct from {
-	const struct verbs_topology *topology;
-};
-
 static uint32_t distance(void *context, const struct verbs_device *device)
 {
-	const struct from *from = context;
+	const struct doctor *doctor = context;
 
-	if (!from->topology || !device->pci[0])
+	if (!doctor->topology || !device->pci[0])
 		return TOPOLOGY_UNKNOWN;
-	return verbs_topology_distance(from->topology, NULL, device->pci);
-}
-
-static void choose_nics(struct doctor *doctor)
-{
-	struct from from = {doctor->topology};
-
-	if (verbs_nics_choose(&doctor->facts, &doctor->settings, 0, distance, &from, doctor->nics,
-			      VERBS_NICS_MAX, &doctor->nic_count, &doctor->nics_error) == 0)
-		doctor->nics_chosen = true;
+	return verbs_topology_distance(doctor->topology, NULL, device->pci);
 }
 
 static void doctor_open(struct doctor *doctor)
@@ -223,6 +242,7 @@ static void doctor_open(struct doctor *doctor)
 	doctor->system.root = doctor->live ? "" : doctor->options.root;
 	doctor->devices_errno =
 		system_list(&doctor->system, &doctor->devices, "/sys/class/infiniband");
+	system_gpus_read(&doctor->system, &doctor->gpus);
 	if (verbs_settings_read(&doctor->settings, doctor->options.nics ? doctor->options.nics : "",
 				getenv, &doctor->settings_error) != 0)
 		verbs_settings_default(&doctor->settings);
@@ -231,7 +251,10 @@ static void doctor_open(struct doctor *doctor)
 	if (verbs_topology_open(&doctor->topology, NULL) != 0)
 		doctor->topology = NULL;
 	if (verbs_facts_read(&verbs_calls_system, &doctor->facts, &doctor->facts_error) == 0)
-		choose_nics(doctor);
+		doctor->nics_chosen =
+			verbs_nics_choose(&doctor->facts, &doctor->settings, 0, distance, doctor,
+					  doctor->nics, VERBS_NICS_MAX, &doctor->nic_count,
+					  &doctor->nics_error) == 0;
 }
 
 static void doctor_close(struct doctor *doctor)
@@ -239,6 +262,7 @@ static void doctor_close(struct doctor *doctor)
 	verbs_topology_close(&doctor->topology);
 	verbs_facts_free(&doctor->facts);
 	array_free(&doctor->devices);
+	array_free(&doctor->gpus);
 }
 
 /* ---- verdict ---- */
@@ -252,11 +276,10 @@ static void say_uses(const struct doctor *doctor, struct text *text)
 	if (strcmp(doctor->uses, "verbs") == 0) {
 		text_add(text, "verbs will be used, over");
 		for (uint32_t i = 0; i < doctor->nic_count; i++) {
-			const struct verbs_device *device =
-				&doctor->facts.devices.items[doctor->nics[i].device];
+			const struct verbs_port *port;
+			const struct verbs_device *device = doctor_nic(doctor, i, &port);
 
-			text_format(text, "%s %s:%u", i ? "," : "", device->name,
-				    device->ports.items[doctor->nics[i].port].number);
+			text_format(text, "%s %s:%u", i ? "," : "", device->name, port->number);
 		}
 	} else if (doctor->uses[0]) {
 		text_format(text, "%s will be used%s", doctor->uses,

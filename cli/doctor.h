@@ -52,6 +52,7 @@ struct doctor {
 
 	int devices_errno;           /* why /sys/class/infiniband cannot be listed, or 0 */
 	system_names devices;        /* the kernel's RDMA devices */
+	system_gpus gpus;
 	struct verbs_facts facts;    /* what libibverbs sees; empty when not live */
 	struct error facts_error;    /* code ERROR_NONE: read */
 	struct verbs_settings settings;
@@ -69,12 +70,24 @@ struct doctor {
 	enum check_state worst;
 };
 
+/* What a check needs; where that is not there it is skipped, and says so. */
+enum check_need {
+	NEEDS_NOT_SHM = 1, /* --transport is not shm */
+	NEEDS_RDMA = 2,    /* nor is there no RDMA device */
+	NEEDS_LIVE = 4,    /* this machine, not a copied tree */
+	NEEDS_OPENED = 8,  /* a device that could be opened: ports and GIDs are known from these */
+	NEEDS_PCI = 16,    /* an RDMA device on PCI */
+	NEEDS_DEVICE = NEEDS_RDMA | NEEDS_LIVE,
+	NEEDS_PORTS = NEEDS_DEVICE | NEEDS_OPENED
+};
+
 struct check {
 	const char *name;
+	unsigned needs; /* of enum check_need */
 	void (*run)(struct doctor *doctor, struct finding *finding);
 };
 
-/* Tables; each ends with a row of NULLs. */
+/* Tables; each ends with a row of zeros. */
 extern const struct check doctor_rdma_checks[], doctor_link_checks[], doctor_host_checks[],
 	doctor_last_checks[];
 
@@ -100,10 +113,14 @@ bool doctor_has_rdma(const struct doctor *doctor);
 bool doctor_has_card(const struct doctor *doctor);
 bool doctor_wants_verbs(const struct doctor *doctor);
 bool doctor_wants_shm(const struct doctor *doctor);
-/* The finding for a check that does not apply: a reason, or nothing done and false. Where RDMA
- * was asked for by name, its absence is a failure. */
-bool doctor_without_rdma(const struct doctor *doctor, struct finding *finding);
-bool doctor_not_live(const struct doctor *doctor, struct finding *finding);
+/* False: something that is needed is not there, which the finding says. */
+bool doctor_meets(const struct doctor *doctor, unsigned needs, struct finding *finding);
+
+/* PASS when all of them are good, WARN when some are. */
+enum check_state check_share(size_t good, size_t all);
+/* A chosen NIC. */
+const struct verbs_device *doctor_nic(const struct doctor *doctor, uint32_t rail,
+				      const struct verbs_port **port);
 
 /* doctor_peer.c. Each step is a finding of its own. */
 void doctor_peer_run(struct doctor *doctor);

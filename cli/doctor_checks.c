@@ -64,10 +64,6 @@ static void say_kernel(const struct doctor *doctor, struct finding *finding)
 
 static void check_kernel(struct doctor *doctor, struct finding *finding)
 {
-	if (doctor_wants_shm(doctor)) {
-		finding_say(finding, CHECK_SKIP, "not needed with --transport shm");
-		return;
-	}
 	say_kernel(doctor, finding);
 	list_modules(doctor, finding);
 	if (!doctor->devices.count &&
@@ -180,8 +176,6 @@ static void check_files(struct doctor *doctor, struct finding *finding)
 	system_names files = {0};
 	size_t opened = 0;
 
-	if (doctor_without_rdma(doctor, finding))
-		return;
 	list_files(doctor, &files);
 	for (size_t i = 0; i < files.count; i++) {
 		char device[64];
@@ -194,10 +188,7 @@ static void check_files(struct doctor *doctor, struct finding *finding)
 	if (!files.count)
 		finding_fix(finding, "on the host: modprobe ib_uverbs rdma_ucm; docker: "
 				     "--device=/dev/infiniband");
-	finding_say(finding,
-		    opened == files.count && opened ? CHECK_PASS
-		    : opened			    ? CHECK_WARN
-						    : CHECK_FAIL,
+	finding_say(finding, check_share(opened, files.count),
 		    "%zu of %zu device files can be opened by uid %u", opened, files.count,
 		    geteuid());
 	if (!try_file(doctor, finding, "rdma_cm", "route lookup"))
@@ -295,8 +286,6 @@ static void check_providers(struct doctor *doctor, struct finding *finding)
 {
 	char folder[PATH_MAX];
 
-	if (doctor_without_rdma(doctor, finding) || doctor_not_live(doctor, finding))
-		return;
 	if (provider_folder(folder))
 		try_providers(doctor, finding, folder);
 	else
@@ -340,23 +329,18 @@ static void check_devices(struct doctor *doctor, struct finding *finding)
 {
 	size_t opened = 0;
 
-	if (doctor_without_rdma(doctor, finding) || doctor_not_live(doctor, finding))
-		return;
-	if (doctor->facts_error.code) {
-		finding_say(finding, CHECK_FAIL, "%s", doctor->facts_error.text);
+	if (doctor->facts_error.code)
 		finding_fix(finding, "see kernel-rdma, char-devices and providers above");
-	}
 	for (size_t i = 0; i < doctor->facts.devices.count; i++) {
 		opened += doctor->facts.devices.items[i].open_errno == 0;
 		say_device(finding, &doctor->facts.devices.items[i]);
 	}
 	if (doctor->facts_error.code)
-		return;
-	finding_say(finding,
-		    opened && opened == doctor->facts.devices.count ? CHECK_PASS
-		    : opened					    ? CHECK_WARN
-								    : CHECK_FAIL,
-		    "libibverbs opens %zu of %zu devices", opened, doctor->facts.devices.count);
+		finding_say(finding, CHECK_FAIL, "%s", doctor->facts_error.text);
+	else
+		finding_say(finding, check_share(opened, doctor->facts.devices.count),
+			    "libibverbs opens %zu of %zu devices", opened,
+			    doctor->facts.devices.count);
 }
 
 static void check_settings(struct doctor *doctor, struct finding *finding)
@@ -364,10 +348,6 @@ static void check_settings(struct doctor *doctor, struct finding *finding)
 	extern char **environ;
 	uint32_t weft = 0, honoured = 0;
 
-	if (doctor_wants_shm(doctor)) {
-		finding_say(finding, CHECK_SKIP, "not needed with --transport shm");
-		return;
-	}
 	for (char **entry = environ; *entry; entry++) {
 		bool ours = strncmp(*entry, "WEFT_", 5) == 0;
 		bool known = strncmp(*entry, "NCCL_IB_HCA=", 12) == 0 ||
@@ -420,8 +400,6 @@ static void check_memlock(struct doctor *doctor, struct finding *finding)
 	struct verbs_memlock memlock;
 	struct error error;
 
-	if (doctor_not_live(doctor, finding))
-		return;
 	if (verbs_memlock_read(&memlock, &error) != 0) {
 		finding_say(finding, CHECK_WARN, "%s", error.text);
 		return;
@@ -455,8 +433,6 @@ static void check_cgroup(struct doctor *doctor, struct finding *finding)
 	system_rdma_limits limits = {0};
 	bool controller;
 
-	if (doctor_without_rdma(doctor, finding))
-		return;
 	system_rdma_limits_read(&doctor->system, &limits, &controller);
 	finding_say(finding, CHECK_PASS, "%s",
 		    !controller	   ? "no rdma controller above this process: no limit"
@@ -489,7 +465,7 @@ static void check_cgroup(struct doctor *doctor, struct finding *finding)
 }
 
 const struct check doctor_rdma_checks[] = {
-	{"kernel-rdma", check_kernel},	{"char-devices", check_files},
-	{"providers", check_providers}, {"devices", check_devices},
-	{"settings", check_settings},	{"locked-memory", check_memlock},
-	{"cgroup-rdma", check_cgroup},	{NULL, NULL}};
+	{"kernel-rdma", NEEDS_NOT_SHM, check_kernel}, {"char-devices", NEEDS_RDMA, check_files},
+	{"providers", NEEDS_DEVICE, check_providers}, {"devices", NEEDS_DEVICE, check_devices},
+	{"settings", NEEDS_NOT_SHM, check_settings},  {"locked-memory", NEEDS_LIVE, check_memlock},
+	{"cgroup-rdma", NEEDS_RDMA, check_cgroup},    {0}};

@@ -23,31 +23,28 @@
 
 static void check_gpus(struct doctor *doctor, struct finding *finding)
 {
-	system_gpus gpus = {0};
+	size_t count = doctor->gpus.count;
 	uint32_t small = 0;
 
-	system_gpus_read(&doctor->system, &gpus);
-	for (size_t i = 0; i < gpus.count; i++) {
-		const struct system_gpu *gpu = &gpus.items[i];
+	for (size_t i = 0; i < count; i++) {
+		const struct system_gpu *gpu = &doctor->gpus.items[i];
 		bool narrow = gpu->bar_bytes <= UINT64_C(256) << 20;
-		char bar[TEXT_SHORT_BYTES];
 
 		finding_detail(finding, "GPU %zu at %s: %s, %s %s, NUMA node %d", i, gpu->pci,
 			       gpu->name, gpu->nvidia ? "BAR1" : "largest BAR",
-			       gpu->bar_bytes ? bytes_text(gpu->bar_bytes, bar) : "not readable",
+			       gpu->bar_bytes ? BYTES_TEXT(gpu->bar_bytes) : "not readable",
 			       gpu->numa);
 		small += gpu->bar_bytes && narrow;
 	}
-	if (!gpus.count)
+	if (!count)
 		finding_say(finding, CHECK_SKIP, "no NVIDIA or AMD GPU on PCI");
 	else
-		finding_say(finding, small ? CHECK_WARN : CHECK_PASS, "%zu GPU%s on PCI%s",
-			    gpus.count, gpus.count == 1 ? "" : "s",
+		finding_say(finding, small ? CHECK_WARN : CHECK_PASS, "%zu GPU%s on PCI%s", count,
+			    count == 1 ? "" : "s",
 			    small ? "; NICs reach at most 256 MiB of some" : "");
 	if (small)
 		finding_fix(finding, "turn on 'Above 4G decoding' and 'Resizable BAR' in the BIOS; "
 				     "consumer cards may stay at 256 MiB");
-	array_free(&gpus);
 }
 
 static bool nvidia_peermem(const struct doctor *doctor, struct finding *finding)
@@ -76,18 +73,11 @@ static bool nvidia_peermem(const struct doctor *doctor, struct finding *finding)
 static void check_gpu_memory(struct doctor *doctor, struct finding *finding)
 {
 	bool open_modules, peermem, nic = false;
-	system_gpus gpus = {0};
 	char text[1024];
-	size_t count;
 
-	system_gpus_read(&doctor->system, &gpus);
-	count = gpus.count;
-	array_free(&gpus);
-	if (!count) {
+	if (!doctor->gpus.count)
 		finding_say(finding, CHECK_SKIP, "no GPU");
-		return;
-	}
-	if (doctor_without_rdma(doctor, finding))
+	if (!doctor->gpus.count || !doctor_meets(doctor, NEEDS_RDMA, finding))
 		return;
 	if (system_read(&doctor->system, text, sizeof(text), "/proc/driver/nvidia/version"))
 		snprintf(text, sizeof(text), "no NVIDIA kernel driver is loaded");
@@ -121,60 +111,40 @@ static void check_gpu_memory(struct doctor *doctor, struct finding *finding)
 
 static void check_distances(struct doctor *doctor, struct finding *finding)
 {
-	system_gpus gpus = {0};
+	size_t count = doctor->gpus.count;
 
-	if (doctor_not_live(doctor, finding))
-		return;
-	system_gpus_read(&doctor->system, &gpus);
-	if (!gpus.count || !doctor_has_card(doctor))
-		finding_say(finding, CHECK_SKIP, "%s", !gpus.count ? "no GPU" : "no RDMA card");
+	if (!count || !doctor_has_card(doctor))
+		finding_say(finding, CHECK_SKIP, "%s", !count ? "no GPU" : "no RDMA card");
 	else if (!doctor->topology)
 		finding_say(finding, CHECK_WARN,
 			    "hwloc cannot read this machine's topology: name "
 			    "NICs with --nic");
 	else
-		finding_say(finding, CHECK_PASS, "%zu GPUs to %zu devices", gpus.count,
+		finding_say(finding, CHECK_PASS, "%zu GPUs to %zu devices", count,
 			    doctor->facts.devices.count);
-	for (size_t i = 0; finding->state == CHECK_PASS && i < gpus.count; i++) {
+	for (size_t i = 0; finding->state == CHECK_PASS && i < count; i++) {
 		struct text text = {0};
 
 		for (size_t d = 0; d < doctor->facts.devices.count; d++) {
 			const struct verbs_device *device = &doctor->facts.devices.items[d];
 
 			if (device->pci[0])
-				text_format(
-					&text, "  %s: %s", device->name,
-					verbs_topology_distance_name(verbs_topology_distance(
-						doctor->topology, gpus.items[i].pci, device->pci)));
+				text_format(&text, "  %s: %s", device->name,
+					    verbs_topology_distance_name(verbs_topology_distance(
+						    doctor->topology, doctor->gpus.items[i].pci,
+						    device->pci)));
 		}
 		finding_detail(finding, "GPU %zu%s", i, text_string(&text));
 		text_fini(&text);
 	}
-	array_free(&gpus);
 }
 
 /* ---- what stands between two devices ---- */
-
-static bool has_pci_traffic(const struct doctor *doctor)
-{
-	char name[SYSTEM_TEXT_BYTES];
-
-	for (size_t i = 0; i < doctor->devices.count; i++)
-		if (system_link(&doctor->system, name, sizeof(name),
-				"/sys/class/infiniband/%s/device",
-				doctor->devices.items[i].text) == 0)
-			return true;
-	return false;
-}
 
 static void check_acs(struct doctor *doctor, struct finding *finding)
 {
 	struct system_acs acs;
 
-	if (!has_pci_traffic(doctor)) {
-		finding_say(finding, CHECK_SKIP, "no RDMA device on PCI");
-		return;
-	}
 	system_acs_read(&doctor->system, &acs);
 	if (!acs.bridges) {
 		finding_say(finding, CHECK_PASS, "no PCI bridge between devices");
@@ -202,10 +172,6 @@ static void check_iommu(struct doctor *doctor, struct finding *finding)
 {
 	struct system_iommu iommu;
 
-	if (!has_pci_traffic(doctor)) {
-		finding_say(finding, CHECK_SKIP, "no RDMA device on PCI");
-		return;
-	}
 	system_iommu_read(&doctor->system, &iommu);
 	if (!iommu.groups) {
 		finding_say(finding, CHECK_PASS, "no IOMMU is on");
@@ -234,11 +200,9 @@ static void check_fork(struct doctor *doctor, struct finding *finding)
 		{IBV_FORK_DISABLED, CHECK_WARN,
 		 "a fork would take registered pages away, until the verbs transport turns "
 		 "protection on at its start"}};
-	int value;
+	int value = verbs_calls_system.is_fork_initialized();
 
-	if (doctor_without_rdma(doctor, finding) || doctor_not_live(doctor, finding))
-		return;
-	value = verbs_calls_system.is_fork_initialized();
+	(void)doctor;
 	finding_say(finding, CHECK_WARN, "libibverbs answers %d, which is unknown", value);
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
 		if (rows[i].value == value)
@@ -278,12 +242,10 @@ static void check_hugepages(struct doctor *doctor, struct finding *finding)
 
 static void check_shm_size(struct doctor *doctor, struct finding *finding)
 {
-	char text[TEXT_SHORT_BYTES];
 	struct statvfs status;
 	uint64_t bytes;
 
-	if (doctor_not_live(doctor, finding))
-		return;
+	(void)doctor;
 	if (statvfs("/dev/shm", &status) != 0) {
 		finding_say(finding, CHECK_SKIP, "/dev/shm: %s; weft does not use it, NCCL does",
 			    strerror(errno));
@@ -292,7 +254,7 @@ static void check_shm_size(struct doctor *doctor, struct finding *finding)
 	bytes = (uint64_t)status.f_blocks * status.f_frsize;
 	finding_say(finding, CHECK_PASS,
 		    "/dev/shm holds %s; weft does not use it, NCCL and PyTorch do",
-		    bytes_text(bytes, text));
+		    BYTES_TEXT(bytes));
 	/* nothing of weft's: it must not be what to fix first */
 	if (bytes < SHM_LOW)
 		finding_detail(finding, "little for those two: docker --shm-size=8g or --ipc=host; "
@@ -364,8 +326,6 @@ static void check_release(struct doctor *doctor, struct finding *finding)
 	struct utsname name;
 	bool mlx5 = false;
 
-	if (doctor_not_live(doctor, finding))
-		return;
 	uname(&name);
 	sscanf(name.release, "%u.%u", &major, &minor);
 	for (size_t i = 0; i < doctor->devices.count; i++)
@@ -385,17 +345,17 @@ static void check_release(struct doctor *doctor, struct finding *finding)
 			       "not weft's doing");
 }
 
-const struct check doctor_host_checks[] = {{"gpus", check_gpus},
-					   {"gpu-memory", check_gpu_memory},
-					   {"gpu-nic-distance", check_distances},
-					   {"acs", check_acs},
-					   {"iommu", check_iommu},
-					   {"fork", check_fork},
-					   {"hugepages", check_hugepages},
-					   {"dev-shm", check_shm_size},
-					   {"ptrace", check_ptrace},
-					   {"kernel", check_release},
-					   {NULL, NULL}};
+const struct check doctor_host_checks[] = {{"gpus", 0, check_gpus},
+					   {"gpu-memory", 0, check_gpu_memory},
+					   {"gpu-nic-distance", NEEDS_LIVE, check_distances},
+					   {"acs", NEEDS_PCI, check_acs},
+					   {"iommu", NEEDS_PCI, check_iommu},
+					   {"fork", NEEDS_DEVICE, check_fork},
+					   {"hugepages", 0, check_hugepages},
+					   {"dev-shm", NEEDS_LIVE, check_shm_size},
+					   {"ptrace", 0, check_ptrace},
+					   {"kernel", NEEDS_LIVE, check_release},
+					   {0}};
 
 /* ---- the writes ---- */
 
@@ -410,7 +370,7 @@ static int said_here(const struct error *error)
 static void probe(struct doctor *doctor, struct finding *finding, const char *provider)
 {
 	uint64_t begin = clock_ns();
-	char took[TEXT_SHORT_BYTES];
+
 	struct error error;
 
 	if (transport_probe(provider, &error) != 0) {
@@ -418,16 +378,14 @@ static void probe(struct doctor *doctor, struct finding *finding, const char *pr
 		return;
 	}
 	finding_say(finding, CHECK_PASS, "8 KiB written, signalled and compared, in %s",
-		    seconds_text(clock_ns() - begin, took));
+		    SECONDS_TEXT(clock_ns() - begin));
 	if (!doctor->uses[0])
 		snprintf(doctor->uses, sizeof(doctor->uses), "%s", provider);
 }
 
 static void check_write_verbs(struct doctor *doctor, struct finding *finding)
 {
-	if (doctor_not_live(doctor, finding))
-		return;
-	if (doctor_without_rdma(doctor, finding)) {
+	if (!doctor_meets(doctor, NEEDS_RDMA, finding)) {
 		if (doctor_wants_verbs(doctor))
 			finding_worsen(finding, CHECK_FAIL);
 		return;
@@ -442,8 +400,6 @@ static void check_write_verbs(struct doctor *doctor, struct finding *finding)
 
 static void check_write_shm(struct doctor *doctor, struct finding *finding)
 {
-	if (doctor_not_live(doctor, finding))
-		return;
 	if (doctor_wants_verbs(doctor)) {
 		finding_say(finding, CHECK_SKIP, "not asked for: --transport verbs");
 		return;
@@ -451,5 +407,6 @@ static void check_write_shm(struct doctor *doctor, struct finding *finding)
 	probe(doctor, finding, "shm");
 }
 
-const struct check doctor_last_checks[] = {
-	{"write-verbs", check_write_verbs}, {"write-shm", check_write_shm}, {NULL, NULL}};
+const struct check doctor_last_checks[] = {{"write-verbs", NEEDS_LIVE, check_write_verbs},
+					   {"write-shm", NEEDS_LIVE, check_write_shm},
+					   {0}};

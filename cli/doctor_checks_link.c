@@ -16,18 +16,6 @@ static const char *link_name(enum verbs_link link)
 	return names[link];
 }
 
-/* Ports and GIDs are known from an opened device only. */
-static bool no_device(const struct doctor *doctor, struct finding *finding)
-{
-	if (doctor_without_rdma(doctor, finding) || doctor_not_live(doctor, finding))
-		return true;
-	for (size_t i = 0; i < doctor->facts.devices.count; i++)
-		if (doctor->facts.devices.items[i].open_errno == 0)
-			return false;
-	finding_say(finding, CHECK_SKIP, "no device could be opened");
-	return true;
-}
-
 /* Walks all ports of all devices. */
 struct walk {
 	size_t next_device, next_port;
@@ -74,27 +62,19 @@ static void check_ports(struct doctor *doctor, struct finding *finding)
 	struct walk at = {0};
 	uint32_t active = 0, count = 0;
 
-	if (no_device(doctor, finding))
-		return;
 	while (next_port(doctor, &at)) {
-		const struct verbs_device *device = at.device;
-		const struct verbs_port *port = at.port;
-
 		count++;
-		active += port->active;
-		say_port(finding, device, port);
-		if (!port->active)
+		active += at.port->active;
+		say_port(finding, at.device, at.port);
+		if (!at.port->active)
 			finding_fix(finding,
 				    "%s:%u is %s: look at the cable, the switch port and "
 				    "`ip link set %s up`",
-				    device->name, port->number, port->state,
-				    port->netdev[0] ? port->netdev : "INTERFACE");
+				    at.device->name, at.port->number, at.port->state,
+				    at.port->netdev[0] ? at.port->netdev : "INTERFACE");
 	}
-	finding_say(finding,
-		    !active	     ? CHECK_FAIL
-		    : active < count ? CHECK_WARN
-				     : CHECK_PASS,
-		    "%u of %u ports are active", active, count);
+	finding_say(finding, check_share(active, count), "%u of %u ports are active", active,
+		    count);
 }
 
 static void check_mtu(struct doctor *doctor, struct finding *finding)
@@ -102,28 +82,24 @@ static void check_mtu(struct doctor *doctor, struct finding *finding)
 	struct walk at = {0};
 	uint32_t small = 0, soft = 0, count = 0;
 
-	if (no_device(doctor, finding))
-		return;
 	while (next_port(doctor, &at)) {
-		const struct verbs_device *device = at.device;
-		const struct verbs_port *port = at.port;
-
-		if (!port->active)
+		if (!at.port->active)
 			continue;
 		count++;
-		if (port->mtu >= 4096 || (port->link == VERBS_LINK_INFINIBAND && port->mtu >= 2048))
+		if (at.port->mtu >= 4096 ||
+		    (at.port->link == VERBS_LINK_INFINIBAND && at.port->mtu >= 2048))
 			continue;
 		/* soft devices sit on whatever interface there is: theirs is no fault */
-		small += !device->soft;
-		soft += device->soft;
-		finding_detail(finding, "%s:%u active MTU %u%s%s%s", device->name, port->number,
-			       port->mtu, port->netdev[0] ? " (netdev " : "", port->netdev,
-			       port->netdev[0] ? ")" : "");
-		if (port->netdev[0] && !device->soft)
+		small += !at.device->soft;
+		soft += at.device->soft;
+		finding_detail(finding, "%s:%u active MTU %u%s%s%s", at.device->name,
+			       at.port->number, at.port->mtu, at.port->netdev[0] ? " (netdev " : "",
+			       at.port->netdev, at.port->netdev[0] ? ")" : "");
+		if (at.port->netdev[0] && !at.device->soft)
 			finding_fix(finding,
 				    "ip link set %s mtu %d, and as much on the switch and "
 				    "the peers",
-				    port->netdev, MTU_ROCE_WANTED);
+				    at.port->netdev, MTU_ROCE_WANTED);
 	}
 	if (!count)
 		finding_say(finding, CHECK_SKIP, "no port is active");
@@ -201,30 +177,22 @@ static void check_gids(struct doctor *doctor, struct finding *finding)
 	struct walk at = {0};
 	uint32_t ports = 0, chosen = 0, active = 0;
 
-	if (no_device(doctor, finding))
-		return;
 	while (next_port(doctor, &at)) {
-		const struct verbs_device *device = at.device;
-		const struct verbs_port *port = at.port;
-
-		say_gids(doctor, finding, device, port);
-		active += port->active;
-		if (!port->active || port->link == VERBS_LINK_INFINIBAND)
+		say_gids(doctor, finding, at.device, at.port);
+		active += at.port->active;
+		if (!at.port->active || at.port->link == VERBS_LINK_INFINIBAND)
 			continue;
 		ports++;
-		chosen += port->gid >= 0;
-		if (port->gid < 0)
-			fix_gids(doctor, finding, port);
+		chosen += at.port->gid >= 0;
+		if (at.port->gid < 0)
+			fix_gids(doctor, finding, at.port);
 	}
 	if (!active)
 		finding_say(finding, CHECK_SKIP, "no port is active");
 	else if (!ports)
 		finding_say(finding, CHECK_PASS, "InfiniBand ports need none");
 	else
-		finding_say(finding,
-			    ports == chosen ? CHECK_PASS
-			    : chosen	    ? CHECK_WARN
-					    : CHECK_FAIL,
+		finding_say(finding, check_share(chosen, ports),
 			    "%u of %u active Ethernet ports have a GID to use", chosen, ports);
 }
 
@@ -301,30 +269,25 @@ static void check_quality(struct doctor *doctor, struct finding *finding)
 	struct walk at = {0};
 	uint32_t told = 0, off = 0;
 
-	if (no_device(doctor, finding))
-		return;
 	while (next_port(doctor, &at)) {
-		const struct verbs_device *device = at.device;
-		const struct verbs_port *port = at.port;
-
 		char texts[3][64], class[32] = "not told by sysfs";
 		int pfc, sender, receiver;
 
-		if (!port->active || port->link != VERBS_LINK_ETHERNET)
+		if (!at.port->active || at.port->link != VERBS_LINK_ETHERNET)
 			continue;
-		pfc = pfc_bits(doctor, port->netdev);
-		sender = enabled_bits(doctor, port->netdev, "roce_rp");
-		receiver = enabled_bits(doctor, port->netdev, "roce_np");
+		pfc = pfc_bits(doctor, at.port->netdev);
+		sender = enabled_bits(doctor, at.port->netdev, "roce_rp");
+		receiver = enabled_bits(doctor, at.port->netdev, "roce_np");
 		told += pfc >= 0 || sender >= 0;
 		off += (pfc >= 0 || sender >= 0) && pfc <= 0 && (sender <= 0 || receiver <= 0);
-		if (port->traffic_class >= 0)
-			snprintf(class, sizeof(class), "%d", port->traffic_class);
+		if (at.port->traffic_class >= 0)
+			snprintf(class, sizeof(class), "%d", at.port->traffic_class);
 		finding_detail(
 			finding,
 			"%s:%u traffic class %s; PFC priorities %s; ECN sender %s, receiver %s",
-			device->name, port->number, class, bits_text(pfc, texts[0]),
+			at.device->name, at.port->number, class, bits_text(pfc, texts[0]),
 			bits_text(sender, texts[1]), bits_text(receiver, texts[2]));
-		say_counters(doctor, finding, device, port);
+		say_counters(doctor, finding, at.device, at.port);
 	}
 	if (doctor->settings.traffic_class >= 0)
 		finding_detail(finding, "WEFT_TRAFFIC_CLASS=%d goes on every packet",
@@ -368,7 +331,6 @@ static bool say_link(const struct doctor *doctor, struct finding *finding, const
 static void check_pcie(struct doctor *doctor, struct finding *finding)
 {
 	uint32_t count = 0, slow = 0;
-	system_gpus gpus = {0};
 	bool below = false;
 
 	for (size_t i = 0; i < doctor->devices.count; i++, below = false) {
@@ -380,15 +342,13 @@ static void check_pcie(struct doctor *doctor, struct finding *finding)
 			count += say_link(doctor, finding, name, pci, false, &below);
 		slow += below;
 	}
-	system_gpus_read(&doctor->system, &gpus);
-	for (size_t i = 0; i < gpus.count; i++, below = false) {
+	for (size_t i = 0; i < doctor->gpus.count; i++, below = false) {
 		char name[32];
 
 		snprintf(name, sizeof(name), "GPU %zu", i);
-		count += say_link(doctor, finding, name, gpus.items[i].pci, true, &below);
+		count += say_link(doctor, finding, name, doctor->gpus.items[i].pci, true, &below);
 		slow += below;
 	}
-	array_free(&gpus);
 	if (!count)
 		finding_say(finding, CHECK_SKIP,
 			    "no RDMA device or GPU on PCI whose link sysfs tells");
@@ -404,8 +364,6 @@ static void check_pcie(struct doctor *doctor, struct finding *finding)
 
 static void check_rails(struct doctor *doctor, struct finding *finding)
 {
-	if (no_device(doctor, finding))
-		return;
 	if (!doctor->nics_chosen) {
 		finding_say(finding, CHECK_FAIL, "%s",
 			    doctor->nics_error.code ? doctor->nics_error.text
@@ -421,9 +379,8 @@ static void check_rails(struct doctor *doctor, struct finding *finding)
 		return;
 	}
 	for (uint32_t i = 0; i < doctor->nic_count; i++) {
-		const struct verbs_device *device =
-			&doctor->facts.devices.items[doctor->nics[i].device];
-		const struct verbs_port *port = &device->ports.items[doctor->nics[i].port];
+		const struct verbs_port *port;
+		const struct verbs_device *device = doctor_nic(doctor, i, &port);
 		char text[VERBS_GID_TEXT_BYTES] = "no GID";
 
 		if (port->gid >= 0)
@@ -440,10 +397,10 @@ static void check_rails(struct doctor *doctor, struct finding *finding)
 		    doctor->settings.nics_from);
 }
 
-const struct check doctor_link_checks[] = {{"ports", check_ports},
-					   {"mtu", check_mtu},
-					   {"gids", check_gids},
-					   {"traffic-class", check_quality},
-					   {"pcie-link", check_pcie},
-					   {"rails", check_rails},
-					   {NULL, NULL}};
+const struct check doctor_link_checks[] = {{"ports", NEEDS_PORTS, check_ports},
+					   {"mtu", NEEDS_PORTS, check_mtu},
+					   {"gids", NEEDS_PORTS, check_gids},
+					   {"traffic-class", NEEDS_PORTS, check_quality},
+					   {"pcie-link", 0, check_pcie},
+					   {"rails", NEEDS_PORTS, check_rails},
+					   {0}};

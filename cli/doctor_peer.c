@@ -6,6 +6,7 @@
 #include "cli/doctor_peer.h"
 
 #include "base/clock.h"
+#include "base/compare.h"
 #include "job/digest.h"
 #include "transport/transport.h"
 #include "transport/verbs/resolver.h"
@@ -57,9 +58,8 @@ static const char *rail_address(const struct session *session, uint32_t index,
 static void resolve_rail(const struct session *session, struct finding *finding, uint32_t index)
 {
 	const struct doctor *doctor = session->doctor;
-	const struct verbs_device *device =
-		&doctor->facts.devices.items[doctor->nics[index].device];
-	const struct verbs_port *port = &device->ports.items[doctor->nics[index].port];
+	const struct verbs_port *port;
+	const struct verbs_device *device = doctor_nic(doctor, index, &port);
 	char from[VERBS_GID_TEXT_BYTES], to[VERBS_GID_TEXT_BYTES], remote[VERBS_GID_TEXT_BYTES];
 	const char *source = from, *target;
 	struct resolver_path path;
@@ -156,7 +156,7 @@ static int open_link(struct session *session, struct finding *finding, struct er
 {
 	const struct doctor_options *options = &session->doctor->options;
 	struct write_options open = {.timeout_ms = DOCTOR_STEP_NS / 1000000};
-	char took[TEXT_SHORT_BYTES], opening[TEXT_SHORT_BYTES];
+
 	int rc;
 
 	snprintf(open.settings.transport, sizeof(open.settings.transport), "%s",
@@ -169,8 +169,8 @@ static int open_link(struct session *session, struct finding *finding, struct er
 	if (rc)
 		return rc;
 	finding_say(finding, CHECK_PASS, "%s connected and probed in %s, opened in %s",
-		    session->link.settings.transport, seconds_text(session->link.connect_ns, took),
-		    seconds_text(session->link.open_ns, opening));
+		    session->link.settings.transport, SECONDS_TEXT(session->link.connect_ns),
+		    SECONDS_TEXT(session->link.open_ns));
 	return 0;
 }
 
@@ -214,7 +214,7 @@ static int write_and_compare(struct session *session, struct finding *finding, u
 {
 	struct write_link *link = &session->link;
 	unsigned char *source = transport_region_memory(link->region);
-	char took[TEXT_SHORT_BYTES];
+
 	uint64_t begin, end;
 	int rc;
 
@@ -232,7 +232,7 @@ static int write_and_compare(struct session *session, struct finding *finding, u
 		rc = compare(session, bytes, error);
 	if (rc == 0)
 		finding_say(finding, CHECK_PASS, "%" PRIu64 " byte%s in %s, checksum equal", bytes,
-			    bytes == 1 ? "" : "s", seconds_text(end - begin, took));
+			    bytes == 1 ? "" : "s", SECONDS_TEXT(end - begin));
 	return rc;
 }
 
@@ -246,11 +246,10 @@ static uint64_t packet_bytes(const struct doctor *doctor)
 	uint64_t bytes = 0;
 
 	for (uint32_t i = 0; i < doctor->nic_count; i++) {
-		const struct verbs_device *device =
-			&doctor->facts.devices.items[doctor->nics[i].device];
-		uint32_t mtu = device->ports.items[doctor->nics[i].port].mtu;
+		const struct verbs_port *port;
 
-		bytes = mtu > bytes ? mtu : bytes;
+		doctor_nic(doctor, i, &port);
+		bytes = port->mtu > bytes ? port->mtu : bytes;
 	}
 	return bytes ? bytes : 4096;
 }
@@ -273,16 +272,8 @@ static int write_all(struct session *session, struct finding *finding, struct er
 
 /* ---- numbers ---- */
 
-static int ascending(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 static int latency(struct session *session, struct finding *finding, struct error *error)
 {
-	char least[TEXT_SHORT_BYTES], median[TEXT_SHORT_BYTES], most[TEXT_SHORT_BYTES];
 	struct tool_message ping = {.type = TOOL_PING, .u.ping = {PINGS, session->signals + 1}};
 	uint64_t times[PINGS];
 	int rc = exchange_send(&session->link.exchange, &ping, write_deadline(&session->link),
@@ -301,11 +292,11 @@ static int latency(struct session *session, struct finding *finding, struct erro
 				      NULL, write_deadline(&session->link), error);
 	if (rc)
 		return rc;
-	qsort(times, PINGS, sizeof(times[0]), ascending);
+	qsort(times, PINGS, sizeof(times[0]), compare_u64s);
 	finding_say(finding, CHECK_PASS,
 		    "round trip of a signal: median %s, least %s, most %s, of %d",
-		    seconds_text(times[PINGS / 2], median), seconds_text(times[0], least),
-		    seconds_text(times[PINGS - 1], most), PINGS);
+		    SECONDS_TEXT(times[PINGS / 2]), SECONDS_TEXT(times[0]),
+		    SECONDS_TEXT(times[PINGS - 1]), PINGS);
 	return 0;
 }
 
@@ -315,12 +306,11 @@ static double line_rate(const struct doctor *doctor)
 	double rate = 0;
 
 	for (uint32_t i = 0; i < doctor->nic_count; i++) {
-		const struct verbs_device *device =
-			&doctor->facts.devices.items[doctor->nics[i].device];
+		const struct verbs_port *port;
 
-		if (device->soft)
+		if (doctor_nic(doctor, i, &port)->soft)
 			return 0;
-		rate += (double)device->ports.items[doctor->nics[i].port].speed_mbps * 1e6;
+		rate += (double)port->speed_mbps * 1e6;
 	}
 	return rate;
 }

@@ -29,10 +29,9 @@ static int send_about(const struct doctor *doctor, struct exchange *exchange, st
 
 	gethostname(host, sizeof(host) - 1);
 	for (uint32_t i = 0; i < doctor->nic_count; i++) {
-		const struct verbs_device *device =
-			&doctor->facts.devices.items[doctor->nics[i].device];
-		const struct verbs_port *port = &device->ports.items[doctor->nics[i].port];
+		const struct verbs_port *port;
 
+		doctor_nic(doctor, i, &port);
 		if (port->gid < 0)
 			continue; /* InfiniBand: counts as a rail, has no address */
 		inet_ntop(AF_INET6, port->gids.items[port->gid].raw, rails[i].gid,

@@ -5,8 +5,6 @@
  */
 #include "cli/doctor_system.h"
 
-#include "base/text.h"
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

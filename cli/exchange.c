@@ -8,7 +8,6 @@
 
 #include <endian.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -69,16 +68,18 @@ static int fail_lost(const struct exchange *exchange, const char *what, int errn
 			       what);
 }
 
-static int read_all(const struct exchange *exchange, void *bytes, size_t length, const char *what,
-		    uint64_t deadline_ns, struct error *error)
+/* All of the bytes, in (`what` is waited for) or out. */
+static int move_all(const struct exchange *exchange, void *bytes, size_t length, bool in,
+		    const char *what, uint64_t deadline_ns, struct error *error)
 {
 	unsigned char *at = bytes;
 
 	while (length) {
-		ssize_t n = recv(exchange->fd, at, length, 0);
+		ssize_t n = in ? recv(exchange->fd, at, length, 0)
+			       : send(exchange->fd, at, length, MSG_NOSIGNAL);
 		int rc;
 
-		if (n > 0) {
+		if (n > 0 || (n == 0 && !in)) {
 			at += n;
 			length -= (size_t)n;
 			continue;
@@ -89,40 +90,27 @@ static int read_all(const struct exchange *exchange, void *bytes, size_t length,
 			continue;
 		if (errno != EAGAIN)
 			return fail_lost(exchange, what, errno, error);
-		rc = wait_ready(exchange->fd, POLLIN, deadline_ns);
+		rc = wait_ready(exchange->fd, in ? POLLIN : POLLOUT, deadline_ns);
 		if (rc < 0)
 			return fail_lost(exchange, what, errno, error);
 		if (rc > 0)
-			return fail_timeout(exchange, "waiting for", what, error);
+			return in ? fail_timeout(exchange, "waiting for", what, error)
+				  : fail_timeout(exchange, "sending to", "a message", error);
 	}
 	return 0;
 }
 
-static int write_all(const struct exchange *exchange, const void *bytes, size_t length,
+static int read_all(const struct exchange *exchange, void *bytes, size_t length, const char *what,
+		    uint64_t deadline_ns, struct error *error)
+{
+	return move_all(exchange, bytes, length, true, what, deadline_ns, error);
+}
+
+static int write_all(const struct exchange *exchange, void *bytes, size_t length,
 		     uint64_t deadline_ns, struct error *error)
 {
-	const unsigned char *at = bytes;
-
-	while (length) {
-		ssize_t n = send(exchange->fd, at, length, MSG_NOSIGNAL);
-		int rc;
-
-		if (n >= 0) {
-			at += n;
-			length -= (size_t)n;
-			continue;
-		}
-		if (errno == EINTR)
-			continue;
-		if (errno != EAGAIN)
-			return fail_lost(exchange, "room to send a message", errno, error);
-		rc = wait_ready(exchange->fd, POLLOUT, deadline_ns);
-		if (rc < 0)
-			return fail_lost(exchange, "room to send a message", errno, error);
-		if (rc > 0)
-			return fail_timeout(exchange, "sending to", "a message", error);
-	}
-	return 0;
+	return move_all(exchange, bytes, length, false, "room to send a message", deadline_ns,
+			error);
 }
 
 /* ---- messages ---- */

@@ -2,7 +2,6 @@
  *
  * The `weft` tool: finds the row of `weft NOUN VERB`, or of a noun that has no verbs, and runs it.
  */
-#include "cli/command.h"
 #include "cli/verb.h"
 #include "base/error.h"
 #include "base/log.h"

@@ -4,14 +4,11 @@
  */
 #include "cli/model_verbs.h"
 
-#include "cli/command.h"
-#include "base/text.h"
 #include "job/parallel.h"
 #include "model/family.h"
 #include "model/model.h"
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 struct options {
 	const char *name;
@@ -77,15 +74,13 @@ static void list_json(const struct model *model)
 
 static void list_line(const struct model *model)
 {
-	char parameters[TEXT_SHORT_BYTES], bytes[TEXT_SHORT_BYTES], size[TEXT_SHORT_BYTES];
-
 	printf("%-19s %-22s %7zu %17s %17s  %s\n", model->name, model->config.family->architecture,
-	       model->tensor_count, grouped_text(model->parameters, parameters),
-	       grouped_text(model->bytes, bytes), bytes_text(model->bytes, size));
+	       model->tensor_count, GROUPED_TEXT(model->parameters), GROUPED_TEXT(model->bytes),
+	       BYTES_TEXT(model->bytes));
 	if (model->all_count > model->tensor_count)
 		printf("%-19s %-22s %7zu %17s %17s  %s\n", "", "  with MTP layers",
-		       model->all_count, grouped_text(model->all_parameters, parameters),
-		       grouped_text(model->all_bytes, bytes), bytes_text(model->all_bytes, size));
+		       model->all_count, GROUPED_TEXT(model->all_parameters),
+		       GROUPED_TEXT(model->all_bytes), BYTES_TEXT(model->all_bytes));
 }
 
 static int run_list(void *taken, struct error *error)
@@ -144,21 +139,20 @@ static void tensors_json(const struct model *model, size_t count)
 
 static void tensors_lines(const struct model *model, size_t count)
 {
-	char shape[MODEL_SHAPE_BYTES], bytes[TEXT_SHORT_BYTES], parameters[TEXT_SHORT_BYTES];
+	char shape[MODEL_SHAPE_BYTES];
 
 	for (size_t i = 0; i < count; i++) {
 		const struct model_tensor *tensor = &model->tensors[i];
 
 		model_shape_text(tensor->dims, tensor->shape, shape);
 		printf("%-56s %-5s %-18s %15s\n", tensor->name, dtype_name(tensor->dtype), shape,
-		       grouped_text(tensor->bytes, bytes));
+		       GROUPED_TEXT(tensor->bytes));
 	}
 	printf("%s: %zu tensors, %s parameters, %s bytes\n", model->name, model->tensor_count,
-	       grouped_text(model->parameters, parameters), grouped_text(model->bytes, bytes));
+	       GROUPED_TEXT(model->parameters), GROUPED_TEXT(model->bytes));
 	if (model->all_count > model->tensor_count)
 		printf("with MTP layers: %zu tensors, %s parameters, %s bytes\n", model->all_count,
-		       grouped_text(model->all_parameters, parameters),
-		       grouped_text(model->all_bytes, bytes));
+		       GROUPED_TEXT(model->all_parameters), GROUPED_TEXT(model->all_bytes));
 }
 
 static int run_tensors(void *taken, struct error *error)

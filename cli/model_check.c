@@ -3,11 +3,9 @@
  * model_check.c -- weft model check: an engine rank's own list of parameters beside the layout
  * that would be written to it, before any byte moves.
  */
-#include "cli/command.h"
 #include "cli/model_verbs.h"
 
 #include "job/parallel.h"
-#include "base/text.h"
 #include "model/live.h"
 #include "model/model.h"
 #include <stdio.h>

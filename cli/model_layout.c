@@ -5,10 +5,9 @@
  */
 #include "cli/model_verbs.h"
 
-#include "cli/command.h"
 #include "base/array.h"
+#include "base/compare.h"
 #include "job/parallel.h"
-#include "base/text.h"
 #include "model/derived.h"
 #include "model/model.h"
 #include <inttypes.h>
@@ -65,9 +64,7 @@ static int by_param(const void *left, const void *right)
 	const struct piece *a = &sort_layout->pieces[*(const size_t *)left];
 	const struct piece *b = &sort_layout->pieces[*(const size_t *)right];
 
-	if (a->param != b->param)
-		return a->param < b->param ? -1 : 1;
-	return a->offset < b->offset ? -1 : a->offset > b->offset;
+	return compare_u64(a->param, b->param) ?: compare_u64(a->offset, b->offset);
 }
 
 static void print_piece(const struct layout *layout, const struct piece *piece)
@@ -90,10 +87,10 @@ static void print_param(const struct layout *layout, uint32_t param, const size_
 			size_t *next, size_t *next_fill)
 {
 	const struct param_info *info = &layout->params[param];
-	char shape[MODEL_SHAPE_BYTES], bytes[TEXT_SHORT_BYTES];
+	char shape[MODEL_SHAPE_BYTES];
 
 	printf("%s %s %s, %s bytes\n", info->name, dtype_name(info->dtype),
-	       model_shape_text(info->dims, info->shape, shape), grouped_text(info->bytes, bytes));
+	       model_shape_text(info->dims, info->shape, shape), GROUPED_TEXT(info->bytes));
 	for (; *next < layout->piece_count; (*next)++) {
 		const struct piece *piece = &layout->pieces[order[*next]];
 
@@ -116,7 +113,6 @@ static int print_layout(const struct layout *layout, const char *title, struct e
 	size_t *order = memory_zalloc(layout->piece_count, sizeof(*order));
 	size_t next = 0, next_fill = 0;
 	uint64_t params = 0, pieces = 0, fills = 0;
-	char a[TEXT_SHORT_BYTES], b[TEXT_SHORT_BYTES], c[TEXT_SHORT_BYTES];
 
 	if (!order)
 		return memory_error(error, "sorting pieces", layout->piece_count * sizeof(*order));
@@ -135,8 +131,8 @@ static int print_layout(const struct layout *layout, const char *title, struct e
 	for (size_t i = 0; i < layout->fill_count; i++)
 		fills += layout->fills[i].bytes;
 	printf("%s: %zu parameters, %s bytes; %zu pieces, %s bytes; %zu fills, %s bytes\n", title,
-	       layout->param_count, grouped_text(params, a), layout->piece_count,
-	       grouped_text(pieces, b), layout->fill_count, grouped_text(fills, c));
+	       layout->param_count, GROUPED_TEXT(params), layout->piece_count, GROUPED_TEXT(pieces),
+	       layout->fill_count, GROUPED_TEXT(fills));
 	return 0;
 }
 
@@ -176,11 +172,11 @@ static void derived_json(const struct layout *layout, const struct derived *deri
 
 static void print_derived(const struct layout *layout, const struct derived *derived)
 {
-	char shape[MODEL_SHAPE_BYTES], strides[MODEL_SHAPE_BYTES], bytes[TEXT_SHORT_BYTES];
+	char shape[MODEL_SHAPE_BYTES], strides[MODEL_SHAPE_BYTES];
 
 	printf("%s %s %s, %s bytes, %s\n", derived->name, dtype_name(derived->dtype),
-	       model_shape_text(derived->dims, derived->shape, shape),
-	       grouped_text(derived->bytes, bytes), derived_state_name(derived->kind->state));
+	       model_shape_text(derived->dims, derived->shape, shape), GROUPED_TEXT(derived->bytes),
+	       derived_state_name(derived->kind->state));
 	if (derived->kind->state == DERIVED_CONSTANT)
 		return;
 	printf("  of %s", layout->params[derived->param].name);
@@ -218,7 +214,6 @@ static void print_derived_list(const struct derived_list *list, const struct lay
 {
 	uint64_t bytes[DERIVED_STATE_COUNT] = {0};
 	size_t counts[DERIVED_STATE_COUNT] = {0};
-	char text[TEXT_SHORT_BYTES];
 
 	for (size_t i = 0; i < list->count; i++) {
 		print_derived(layout, &list->items[i]);
@@ -234,8 +229,7 @@ static void print_derived_list(const struct derived_list *list, const struct lay
 	for (int s = 0; s < DERIVED_STATE_COUNT; s++)
 		if (counts[s])
 			printf(" %zu %s, %s bytes;", counts[s],
-			       derived_state_name((enum derived_state)s),
-			       grouped_text(bytes[s], text));
+			       derived_state_name((enum derived_state)s), GROUPED_TEXT(bytes[s]));
 	if (!list->count) {
 		puts(" no derived tensors");
 		return;

@@ -5,15 +5,12 @@
  */
 #include "cli/model_verbs.h"
 
-#include "cli/command.h"
 #include "cli/route.h"
-#include "base/text.h"
 #include "routing/lab/baseline.h"
 #include "routing/report/memory_plan.h"
 #include "routing/lab/scenario.h"
 #include "wire/message.h"
 #include <stdio.h>
-#include <string.h>
 
 struct options {
 	const char *model, *train, *infer, *row, *ring, *bucket;
@@ -118,10 +115,8 @@ static void print_job(const struct figures *f)
 
 static void print_head(const struct options *options)
 {
-	char ring[TEXT_SHORT_BYTES], bucket[TEXT_SHORT_BYTES];
-
 	printf("at most, of all ranks; ring limit %s, bucket %s\n\n",
-	       bytes_text(options->ring_bytes, ring), bytes_text(options->bucket_bytes, bucket));
+	       BYTES_TEXT(options->ring_bytes), BYTES_TEXT(options->bucket_bytes));
 	printf("%-14s | %29s | %29s | %10s\n", "", "a trainer, published ", "a trainer, Weft ",
 	       "a rank");
 	printf("%-14s | %9s %9s %9s | %9s %9s %9s | %10s\n", "", "replica", "staged", "bucket",

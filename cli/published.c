@@ -3,8 +3,6 @@
  * published.c -- each published run: planned, simulated and bounded twice, by our best and by
  * the defaults, beside what its authors measured.
  */
-#include "cli/published.h"
-
 #include "cli/simulate_view.h"
 #include "base/json_write.h"
 #include "routing/plan/order.h"
@@ -12,7 +10,6 @@
 #include "routing/plan/topology_file.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 static const struct way {

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/route.h"
 
-#include "cli/command.h"
 #include "job/parallel.h"
 #include "model/model.h"
 #include "routing/report/dump_read.h"
-#include <stddef.h>
 #include <string.h>
 
 #define ROW(verb, what)                                    \

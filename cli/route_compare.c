@@ -5,17 +5,15 @@
  *   policy        largest trainer     gap  imbalance   prepared  x least  sessions  ..
  *   greedy                 247 MB   0.01%      1.000     988 MB     1.00         8
  */
-#include "cli/command.h"
 #include "cli/route_options.h"
+#include "base/clock.h"
 #include "base/json_write.h"
-#include "base/text.h"
 #include "routing/report/certificate.h"
 #include "routing/plan/order.h"
 #include "routing/lab/simulate.h"
 #include "routing/report/summary.h"
 
 #include <inttypes.h>
-#include <time.h>
 
 struct options {
 	struct route_options route;
@@ -50,14 +48,6 @@ struct row {
 };
 
 /* ---- one row ---- */
-
-static double now_seconds(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
 
 static void row_fini(struct row *row)
 {
@@ -98,14 +88,14 @@ static int row_of(struct row *row, const struct options *options, const struct r
 		  const struct policy *policy, struct error *error)
 {
 	struct plan_options plan = job->plan;
-	double start = now_seconds();
+	uint64_t start = clock_ns();
 	int rc;
 
 	*row = (struct row){.policy = policy};
 	if (!policy->limits_sessions)
 		plan.sessions_max = 0; /* shown as it is, and marked where it is more */
 	rc = table_plan(&row->table, job->problem, policy, &plan, error);
-	row->plan_seconds = now_seconds() - start;
+	row->plan_seconds = (double)(clock_ns() - start) / 1e9;
 	if (!rc)
 		rc = summary_of(&row->summary, row->table, error);
 	if (!rc)
@@ -127,18 +117,15 @@ static void print_head(const struct options *options, const struct route_job *jo
 		       const struct row *row)
 {
 	const struct summary *summary = &row->summary;
-	char total[TEXT_SHORT_BYTES], bound[TEXT_SHORT_BYTES], least[TEXT_SHORT_BYTES];
-	char wire[TEXT_SHORT_BYTES];
 
 	printf("%s from %" PRIu32 " trainers (%s) to %" PRIu32 " inference ranks (%s)\n",
 	       job->problem->model, job->problem->trainer_count, job->problem->train,
 	       job->problem->inference_count, job->problem->infer);
 	printf("%s in all; no plan has a largest trainer below %s, prepares less than %s or takes "
 	       "less than %s on the wire\n\n",
-	       bytes_text(summary->bytes_total, total),
-	       bytes_text(summary->lower_bound_bytes, bound),
-	       bytes_text(summary->prepared_minimum_bytes, least),
-	       seconds_text((uint64_t)(row->certificate.bound_seconds * 1e9 + 0.5), wire));
+	       BYTES_TEXT(summary->bytes_total), BYTES_TEXT(summary->lower_bound_bytes),
+	       BYTES_TEXT(summary->prepared_minimum_bytes),
+	       SECONDS_TEXT((uint64_t)(row->certificate.bound_seconds * 1e9 + 0.5)));
 	printf("%-21s %10s %10s %9s %10s %8s %9s %8s %9s %8s", "policy", "largest", "gap",
 	       "imbalance", "prepared", "x least", "routes", "sessions", "wire", "of bound");
 	for (size_t o = 0; o < row->simulated_count; o++)
@@ -156,22 +143,20 @@ static void print_row(const struct options *options, const struct row *row)
 	const struct summary *summary = &row->summary;
 	const struct certificate *certificate = &row->certificate;
 	double least = (double)summary->prepared_minimum_bytes;
-	char largest[TEXT_SHORT_BYTES], prepared[TEXT_SHORT_BYTES], wire[TEXT_SHORT_BYTES];
-	char plan[TEXT_SHORT_BYTES];
 
 	printf("%-21s %10s %9.2f%% %9.3f %10s %8.3f %9" PRIu64 " %7" PRIu32 "%c %9s %7.1f%%",
-	       row->policy->name, bytes_text(summary->makespan_bytes, largest), summary->gap * 100,
-	       summary->imbalance, bytes_text(summary->prepared_bytes, prepared),
+	       row->policy->name, BYTES_TEXT(summary->makespan_bytes), summary->gap * 100,
+	       summary->imbalance, BYTES_TEXT(summary->prepared_bytes),
 	       least > 0 ? (double)summary->prepared_bytes / least : 1, summary->routes,
 	       row->sessions, row->too_many ? '!' : ' ',
-	       seconds_text((uint64_t)(certificate->makespan_seconds * 1e9 + 0.5), wire),
+	       SECONDS_TEXT((uint64_t)(certificate->makespan_seconds * 1e9 + 0.5)),
 	       100 / (1 + certificate->gap));
 	for (size_t o = 0; o < row->simulated_count; o++)
 		printf("  %9s %6.1f%%",
-		       seconds_text((uint64_t)(row->simulated[o].seconds * 1e9 + 0.5), wire),
+		       SECONDS_TEXT((uint64_t)(row->simulated[o].seconds * 1e9 + 0.5)),
 		       bound_percent(&row->simulated[o]));
 	if (options->times)
-		printf("  %s", seconds_text((uint64_t)(row->plan_seconds * 1e9), plan));
+		printf("  %s", SECONDS_TEXT((uint64_t)(row->plan_seconds * 1e9)));
 	puts("");
 }
 

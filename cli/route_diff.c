@@ -2,15 +2,12 @@
  *
  * weft route diff: two plans of one job, beside each other.
  */
-#include "cli/command.h"
 #include "cli/route.h"
 #include "base/json_write.h"
-#include "base/text.h"
 #include "routing/report/diff.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <string.h>
 
 struct options {
 	const char *files[2];
@@ -103,13 +100,11 @@ static void print_json(const struct diff *diff, const struct dump *a, const stru
 
 static void row_bytes(const char *what, uint64_t a, uint64_t b)
 {
-	char x[TEXT_SHORT_BYTES], y[TEXT_SHORT_BYTES], z[TEXT_SHORT_BYTES];
-
-	printf("  %-34s %12s %12s   %s%s\n", what, bytes_text(a, x), bytes_text(b, y),
+	printf("  %-34s %12s %12s   %s%s\n", what, BYTES_TEXT(a), BYTES_TEXT(b),
 	       a == b  ? ""
 	       : a < b ? "+"
 		       : "-",
-	       a == b ? "same" : bytes_text(a < b ? b - a : a - b, z));
+	       a == b ? "same" : BYTES_TEXT(a < b ? b - a : a - b));
 }
 
 static void row_ratio(const char *what, double a, double b, const char *unit)
@@ -145,20 +140,18 @@ static void print_figures(const struct dump *a, const struct dump *b)
 static void print_people(const struct diff *diff, const struct dump *a, const struct dump *b,
 			 const struct options *options)
 {
-	char x[TEXT_SHORT_BYTES], y[TEXT_SHORT_BYTES];
-
 	if (diff->same) {
-		printf("the same plan: %s in %" PRIu64 " pairs\n", bytes_text(diff->bytes, x),
+		printf("the same plan: %s in %" PRIu64 " pairs\n", BYTES_TEXT(diff->bytes),
 		       diff->pairs);
 		return;
 	}
 	printf("%s of %s come from another trainer (%.2f%%), in %" PRIu64 " of %" PRIu64 " pairs\n",
-	       bytes_text(diff->moved_bytes, x), bytes_text(diff->bytes, y),
+	       BYTES_TEXT(diff->moved_bytes), BYTES_TEXT(diff->bytes),
 	       diff->bytes ? (double)diff->moved_bytes / (double)diff->bytes * 100 : 0,
 	       diff->moved_pairs, diff->pairs);
 	if (diff->transformed_bytes)
 		printf("%s are transformed in another way: other dtypes, blocks or scales\n",
-		       bytes_text(diff->transformed_bytes, x));
+		       BYTES_TEXT(diff->transformed_bytes));
 	if (diff->only_a || diff->only_b)
 		printf("%" PRIu64 " bytes are written by A alone and %" PRIu64
 		       " by B alone: one is no proved table (weft route verify)\n",
@@ -171,18 +164,16 @@ static void print_people(const struct diff *diff, const struct dump *a, const st
 	printf("\n  %-14s %12s %12s %12s %12s\n", "trainer", "A", "B", "loses", "gains");
 	for (size_t i = 0; i < shown_of(options, diff->trainer_count); i++) {
 		const struct diff_trainer *trainer = &diff->trainers[i];
-		char lost[TEXT_SHORT_BYTES], gained[TEXT_SHORT_BYTES];
 
 		if (trainer->lost || trainer->gained)
 			printf("  %-14" PRIu32 " %12s %12s %12s %12s\n", trainer->rank,
-			       bytes_text(a->report.own.trainer_bytes[trainer->rank], x),
-			       bytes_text(b->report.own.trainer_bytes[trainer->rank], y),
-			       bytes_text(trainer->lost, lost),
-			       bytes_text(trainer->gained, gained));
+			       BYTES_TEXT(a->report.own.trainer_bytes[trainer->rank]),
+			       BYTES_TEXT(b->report.own.trainer_bytes[trainer->rank]),
+			       BYTES_TEXT(trainer->lost), BYTES_TEXT(trainer->gained));
 	}
 	printf("\n  %12s  tensor\n", "moved");
 	for (size_t i = 0; i < shown_of(options, diff->tensor_count); i++)
-		printf("  %12s  %s\n", bytes_text(diff->tensors[i].moved_bytes, x),
+		printf("  %12s  %s\n", BYTES_TEXT(diff->tensors[i].moved_bytes),
 		       diff->tensors[i].name);
 	if (shown_of(options, diff->tensor_count) < diff->tensor_count)
 		printf("  and %zu more tensors (--top 0 shows all)\n",

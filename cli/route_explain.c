@@ -4,11 +4,9 @@
  * The plan is made again, with a listener; so what is told is what was decided. With a dump the
  * job is the one its labels name, and the dump's own route is held against the plan.
  */
-#include "cli/command.h"
 #include "cli/route_options.h"
 #include "base/closest.h"
 #include "base/json_write.h"
-#include "base/text.h"
 #include "routing/report/dump_read.h"
 #include "routing/plan/explain.h"
 #include "routing/plan/order.h"
@@ -215,10 +213,8 @@ static void print_needers(const struct problem *problem, uint32_t tensor)
 
 static void print_decision(const struct explain_decision *decision)
 {
-	char bytes[TEXT_SHORT_BYTES];
-
 	printf("\nrows %" PRIu64 "..%" PRIu64 ", %s bytes: trainer %" PRIu32 ", because %s\n",
-	       decision->lo, decision->hi, grouped_text(decision->bytes, bytes), decision->chosen,
+	       decision->lo, decision->hi, GROUPED_TEXT(decision->bytes), decision->chosen,
 	       decision->reason);
 	for (uint32_t c = 0; c < decision->candidate_count; c++) {
 		const struct explain_candidate *candidate = &decision->candidates[c];
@@ -226,7 +222,7 @@ static void print_decision(const struct explain_decision *decision)
 		printf(decision->has_loads ? "  %c trainer %-5" PRIu32 : "  %c trainer %" PRIu32,
 		       candidate->trainer == decision->chosen ? '>' : ' ', candidate->trainer);
 		if (decision->has_loads)
-			printf(" %20s bytes before", grouped_text(candidate->load_bytes, bytes));
+			printf(" %20s bytes before", GROUPED_TEXT(candidate->load_bytes));
 		putchar('\n');
 	}
 }
@@ -236,7 +232,6 @@ static void print_difference(const struct answer *answer)
 	const char *file = answer->options->file;
 	size_t count;
 	const struct route *routes = pair_routes(answer->dumped, &answer->explain, &count);
-	char bytes[TEXT_SHORT_BYTES];
 
 	if (same_routes(answer)) {
 		printf("\n%s has the same route.\n", file);
@@ -245,7 +240,7 @@ static void print_difference(const struct answer *answer)
 	printf("\n%s has another route: ", file);
 	for (size_t r = 0; r < count; r++)
 		printf("%strainer %" PRIu32 " (%s bytes)", r ? ", " : "", routes[r].trainer,
-		       grouped_text(routes[r].bytes, bytes));
+		       GROUPED_TEXT(routes[r].bytes));
 	printf("%s.\nIt was made by another version of weft, or by hand.\n", count ? "" : "none");
 }
 
@@ -254,10 +249,9 @@ static void print_people(const struct answer *answer)
 	const struct problem *problem = answer->job.problem;
 	const struct explain *explain = &answer->explain;
 	const struct problem_tensor *tensor = &problem->tensors[explain->tensor];
-	char bytes[TEXT_SHORT_BYTES];
 
 	printf("%s, %s, %s, to inference rank %" PRIu32 "\n%s: %s\n", tensor->name,
-	       dtype_name(tensor->dtype), bytes_text(tensor->bytes, bytes), explain->inference,
+	       dtype_name(tensor->dtype), BYTES_TEXT(tensor->bytes), explain->inference,
 	       answer->job.policy->name, answer->job.policy->rule);
 	if (!needs(problem, explain->tensor, explain->inference)) {
 		printf("\ninference rank %" PRIu32 " needs nothing of it; ", explain->inference);

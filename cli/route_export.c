@@ -2,14 +2,11 @@
  *
  * weft route export: a routing dump, or the plan of a job, in another form.
  */
-#include "cli/command.h"
 #include "cli/route_options.h"
 #include "base/file.h"
-#include "base/text.h"
 #include "routing/report/export.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct options {
@@ -98,7 +95,7 @@ static int begin(void *context, const struct dump *head, struct error *error)
 {
 	struct sink *sink = context;
 
-	return sink->format->begin(sink->stream, head, error);
+	return sink->format->begin ? sink->format->begin(sink->stream, head, error) : 0;
 }
 
 static int add_route(void *context, const struct dump *head, const struct route *route,

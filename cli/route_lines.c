@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/route_lines.h"
 
+#include "base/compare.h"
 #include "base/memory.h"
 #include <stdlib.h>
 
@@ -15,20 +16,11 @@ static int no_memory(struct error *error)
 	return memory_error(error, "gathering routes", sizeof(struct line));
 }
 
-static int by_u64(const void *x, const void *y)
-{
-	const uint64_t *a = x, *b = y;
-
-	return *a < *b ? -1 : *a > *b;
-}
-
 static int by_bytes(const void *x, const void *y)
 {
 	const struct line *a = x, *b = y;
 
-	if (a->bytes != b->bytes)
-		return a->bytes > b->bytes ? -1 : 1;
-	return a->key < b->key ? -1 : a->key > b->key;
+	return compare_u64(b->bytes, a->bytes) ?: compare_u64(a->key, b->key);
 }
 
 /* ---- route by route ---- */
@@ -39,25 +31,28 @@ static void compact(struct lines *lines)
 	size_t kept = 0;
 
 	if (lines->ends.count)
-		qsort(lines->ends.items, lines->ends.count, sizeof(uint64_t), by_u64);
+		qsort(lines->ends.items, lines->ends.count, sizeof(uint64_t), compare_u64s);
 	for (size_t i = 0; i < lines->ends.count; i++)
 		if (i == 0 || lines->ends.items[i] != lines->ends.items[i - 1])
 			lines->ends.items[kept++] = lines->ends.items[i];
 	lines->ends.count = lines->ends_sorted = kept;
 }
 
+/* Up to `count` of them, each with its number. */
+static int add_lines(struct lines *lines, size_t count)
+{
+	while (lines->items.count < count)
+		if (!array_add(&lines->items, (struct line){.key = (uint32_t)lines->items.count}))
+			return -ERROR_MEMORY;
+	return 0;
+}
+
 static int add_end(struct lines *lines, uint32_t key, uint32_t peer, struct error *error)
 {
-	uint64_t *end;
-
 	/* a repeated pair costs nothing for long: twice as many as are distinct are kept */
 	if (lines->ends.count > 65536 && lines->ends.count > 2 * lines->ends_sorted)
 		compact(lines);
-	end = array_push(&lines->ends);
-	if (!end)
-		return no_memory(error);
-	*end = (uint64_t)key << 32 | peer;
-	return 0;
+	return array_add(&lines->ends, (uint64_t)key << 32 | peer) ? 0 : no_memory(error);
 }
 
 static int start(void *context, const struct dump *head, struct error *error)
@@ -84,13 +79,8 @@ static int add_route(void *context, const struct dump *head, const struct route 
 	lines->inference_bytes[route->inference] += route->bytes;
 	if (lines->view != BY_TRAINER && lines->view != BY_INFERENCE && lines->view != BY_TENSOR)
 		return 0;
-	while (lines->items.count <= key) {
-		struct line *line = array_push(&lines->items);
-
-		if (!line)
-			return no_memory(error);
-		line->key = (uint32_t)(lines->items.count - 1);
-	}
+	if (add_lines(lines, (size_t)key + 1))
+		return no_memory(error);
 	lines->items.items[key].routes++;
 	lines->items.items[key].bytes += route->bytes;
 	return add_end(lines, key, peer, error);
@@ -106,13 +96,8 @@ static int finish_ends(struct lines *lines, const struct dump *dump, struct erro
 						       : 0;
 	size_t kept = 0;
 
-	while (lines->items.count < ranks) {
-		struct line *line = array_push(&lines->items);
-
-		if (!line)
-			return no_memory(error);
-		line->key = (uint32_t)(lines->items.count - 1);
-	}
+	if (add_lines(lines, ranks))
+		return no_memory(error);
 	compact(lines);
 	for (size_t i = 0; i < lines->ends.count; i++)
 		lines->items.items[lines->ends.items[i] >> 32].peers++;
@@ -149,13 +134,8 @@ static int finish_places(struct lines *lines, const struct dump *dump, struct er
 	const struct topology *topology = dump->topology;
 	uint32_t count = lines->view == BY_HOST ? topology->host_count : topology->nic_count;
 
-	for (uint32_t k = 0; k < count; k++) {
-		struct line *line = array_push(&lines->items);
-
-		if (!line)
-			return no_memory(error);
-		line->key = k;
-	}
+	if (add_lines(lines, count))
+		return no_memory(error);
 	for (enum role role = ROLE_TRAINER; role < ROLE_COUNT; role++)
 		for (uint32_t r = 0; r < topology->rank_count[role]; r++) {
 			uint64_t bytes = role == ROLE_TRAINER ? lines->trainer_bytes[r]

@@ -1,33 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/route_options.h"
 
-#include "base/text.h"
 #include "routing/plan/order.h"
 #include "routing/plan/topology_file.h"
 #include <stddef.h>
 #include <string.h>
 
-/* One row a flag: its key is OPTION_FIRST and its place in the list of fields. */
+/* One row a flag: its key says which member it sets. */
 #define OPTION_FIRST 0x1000
-
-enum { POLICY_ROW = 3, ORDER_ROW = 4 };
+#define KEY(member)  (OPTION_FIRST + (int)offsetof(struct route_options, member))
 
 static const struct argp_option option_rows[] = {
-	{"model", OPTION_FIRST, "NAME", 0,
+	{"model", KEY(model), "NAME", 0,
 	 "a built-in model, or a folder or config.json written with a '/'", 0},
-	{"train", OPTION_FIRST + 1, "SPEC", 0,
+	{"train", KEY(train), "SPEC", 0,
 	 "trainers: world=16,pp=2 or world=16,fsdp=8,source=sharded", 0},
-	{"infer", OPTION_FIRST + 2, "SPEC", 0,
-	 "inference: engines=2,tp=4 (all keys: docs/models.md)", 0},
-	{"policy", OPTION_FIRST + POLICY_ROW, "NAME", 0, "who sends what: ", 0},
-	{"order", OPTION_FIRST + ORDER_ROW, "NAME", 0, "in which order each trainer sends: ", 0},
-	{"memory", OPTION_FIRST + 5, "KIND", 0,
+	{"infer", KEY(infer), "SPEC", 0, "inference: engines=2,tp=4 (all keys: docs/models.md)", 0},
+	{"policy", KEY(policy), "NAME", 0, "who sends what: ", 0},
+	{"order", KEY(order), "NAME", 0, "in which order each trainer sends: ", 0},
+	{"memory", KEY(memory), "KIND", 0,
 	 "engine memory: mapped (default; trainers on the host map it) or process (they do not, so "
 	 "cut columns are packed first)",
 	 0},
-	{"sessions-max", OPTION_FIRST + 6, "N", 0,
+	{"sessions-max", KEY(sessions_max), "N", 0,
 	 "at most N inference ranks for any trainer (only for policies that can)", 0},
-	{"topology", OPTION_FIRST + 7, "FILE|SPEC", 0,
+	{"topology", KEY(topology), "FILE|SPEC", 0,
 	 "hosts and NICs: flat (default: a host and a 400 Gb/s NIC for every rank), a spec like "
 	 "per_host=8,nics=8,gbps=400 (also uplink_gbps, rails), or a file of schema "
 	 "weft.topology/1 (docs/topology.md)",
@@ -35,20 +32,11 @@ static const struct argp_option option_rows[] = {
 	{0},
 };
 
-static const size_t fields[] = {
-	offsetof(struct route_options, model),	      offsetof(struct route_options, train),
-	offsetof(struct route_options, infer),	      offsetof(struct route_options, policy),
-	offsetof(struct route_options, order),	      offsetof(struct route_options, memory),
-	offsetof(struct route_options, sessions_max), offsetof(struct route_options, topology),
-};
-
-#define FIELDS (sizeof(fields) / sizeof(fields[0]))
-
 static error_t parse_option(int key, char *argument, struct argp_state *state)
 {
-	if (key < OPTION_FIRST || key >= OPTION_FIRST + (int)FIELDS)
+	if (key < OPTION_FIRST || key >= OPTION_FIRST + (int)sizeof(struct route_options))
 		return ARGP_ERR_UNKNOWN;
-	memcpy((char *)state->input + fields[key - OPTION_FIRST], &argument, sizeof(argument));
+	memcpy((char *)state->input + (key - OPTION_FIRST), &argument, sizeof(argument));
 	return 0;
 }
 
@@ -113,8 +101,8 @@ static char *filter_help(int key, const char *doc, void *input)
 	struct text text = {0};
 
 	(void)input;
-	if (key == OPTION_FIRST + POLICY_ROW || key == OPTION_FIRST + ORDER_ROW)
-		add_names(&text, doc, key == OPTION_FIRST + ORDER_ROW);
+	if (key == KEY(policy) || key == KEY(order))
+		add_names(&text, doc, key == KEY(order));
 	else if (key == ARGP_KEY_HELP_POST_DOC)
 		add_rules(&text);
 	else

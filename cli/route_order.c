@@ -3,10 +3,8 @@
  * weft route order: what one trainer sends, in its order. A worker of such a job posts its rows
  * like this.
  */
-#include "cli/command.h"
 #include "cli/route_options.h"
 #include "base/json_write.h"
-#include "base/text.h"
 #include "routing/plan/order.h"
 
 #include <inttypes.h>
@@ -59,10 +57,10 @@ static void print_json(const struct table *table, const struct route *route, siz
 static void print_line(const struct table *table, const struct route *route, size_t position)
 {
 	const struct route_piece *first = &table->pieces[route->piece_first];
-	char bytes[TEXT_SHORT_BYTES], box[128];
+	char box[128];
 
 	printf("  %8zu  %9" PRIu32 "  %10s  %-8s %s%s", position, route->inference,
-	       bytes_text(route->bytes, bytes), route_path_name(first->path),
+	       BYTES_TEXT(route->bytes), route_path_name(first->path),
 	       table->problem->tensors[route->tensor].name,
 	       box_text(&first->src, box, sizeof(box)));
 	if (route->piece_count > 1)
@@ -72,14 +70,13 @@ static void print_line(const struct table *table, const struct route *route, siz
 
 static void print_head(const struct table *table, const struct send_order *sends, uint32_t trainer)
 {
-	char bytes[TEXT_SHORT_BYTES], routes[TEXT_SHORT_BYTES];
 	uint64_t total = 0;
 
 	for (size_t i = sends->first[trainer]; i < sends->first[trainer + 1]; i++)
 		total += table->routes[sends->routes[i]].bytes;
 	printf("trainer %" PRIu32 " sends %s routes, %s: policy %s, order %s\n", trainer,
-	       grouped_text(sends->first[trainer + 1] - sends->first[trainer], routes),
-	       bytes_text(total, bytes), table->policy, table->order);
+	       GROUPED_TEXT(sends->first[trainer + 1] - sends->first[trainer]), BYTES_TEXT(total),
+	       table->policy, table->order);
 	printf("  %8s  %9s  %10s  %-8s %s\n", "position", "inference", "bytes", "path",
 	       "source box");
 }

@@ -3,7 +3,6 @@
  * weft route plan: the table of a job that need not run. A live job of the same model, layouts
  * and memory gives the same table, byte for byte.
  */
-#include "cli/command.h"
 #include "cli/route_options.h"
 
 struct options {

@@ -8,11 +8,9 @@
 #include "cli/route.h"
 
 #include "base/memory.h"
-#include "base/text.h"
 #include "routing/plan/order.h"
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define BAR_WIDTH    44
 #define TRAINERS_MAX 32 /* bars; of more trainers the most loaded are shown */
@@ -51,7 +49,6 @@ static void print_loads(FILE *stream, const struct route_view *view)
 	struct load *loads = memory_zalloc(view->labels.trainer_count, sizeof(*loads));
 	uint32_t shown = view->labels.trainer_count;
 	bool stages = false;
-	char text[TEXT_SHORT_BYTES];
 
 	if (!loads)
 		return; /* the figures below do not need them */
@@ -69,7 +66,7 @@ static void print_loads(FILE *stream, const struct route_view *view)
 
 		fprintf(stream, "  trainer %-5" PRIu32 " ", t);
 		print_bar(stream, loads[i].bytes, own->lower_bound_bytes, own->makespan_bytes);
-		fprintf(stream, " %9s %4" PRIu32 " session%s", bytes_text(loads[i].bytes, text),
+		fprintf(stream, " %9s %4" PRIu64 " session%s", BYTES_TEXT(loads[i].bytes),
 			own->sessions[t], own->sessions[t] == 1 ? "" : "s");
 		if (stages)
 			fprintf(stream, ", stage %" PRIu32, view->labels.trainer_stage[t]);
@@ -80,7 +77,7 @@ static void print_loads(FILE *stream, const struct route_view *view)
 			"  and %" PRIu32 " more, down to %s (`weft route show FILE --by "
 			"trainer --top 0` lists all)\n",
 			view->labels.trainer_count - shown,
-			bytes_text(loads[view->labels.trainer_count - 1].bytes, text));
+			BYTES_TEXT(loads[view->labels.trainer_count - 1].bytes));
 	memory_free(loads);
 	fputc('\n', stream);
 }
@@ -89,10 +86,8 @@ static void print_loads(FILE *stream, const struct route_view *view)
 
 static void row_bytes(FILE *stream, const char *what, uint64_t own, uint64_t other)
 {
-	char a[TEXT_SHORT_BYTES], b[TEXT_SHORT_BYTES], exact[TEXT_SHORT_BYTES];
-
-	fprintf(stream, "  %-34s %12s %12s    %s\n", what, bytes_text(own, a), bytes_text(other, b),
-		grouped_text(own, exact));
+	fprintf(stream, "  %-34s %12s %12s    %s\n", what, BYTES_TEXT(own), BYTES_TEXT(other),
+		GROUPED_TEXT(own));
 }
 
 static void row_percent(FILE *stream, const char *what, double own, double other)
@@ -107,9 +102,7 @@ static void row_ratio(FILE *stream, const char *what, double own, double other)
 
 static void row_count(FILE *stream, const char *what, uint64_t own, uint64_t other)
 {
-	char a[TEXT_SHORT_BYTES], b[TEXT_SHORT_BYTES];
-
-	fprintf(stream, "  %-34s %12s %12s\n", what, grouped_text(own, a), grouped_text(other, b));
+	fprintf(stream, "  %-34s %12s %12s\n", what, GROUPED_TEXT(own), GROUPED_TEXT(other));
 }
 
 static void print_figures(FILE *stream, const struct route_view *view)
@@ -187,7 +180,7 @@ void route_print(FILE *stream, const struct route_view *view)
 {
 	const struct policy *policy = policy_find(view->labels.policy);
 	const struct order *order = order_find(view->labels.order);
-	char text[TEXT_SHORT_BYTES], digest[DIGEST_TEXT_BYTES];
+	char digest[DIGEST_TEXT_BYTES];
 
 	fprintf(stream, "%s from %" PRIu32 " trainers (%s) to %" PRIu32 " inference ranks (%s)\n",
 		view->labels.model[0] ? view->labels.model : "(no model name)",
@@ -207,6 +200,6 @@ void route_print(FILE *stream, const struct route_view *view)
 		    &view->report->filled);
 	if (view->report->filled_bytes)
 		fprintf(stream, "  %s of such bytes on all inference ranks\n",
-			bytes_text(view->report->filled_bytes, text));
+			BYTES_TEXT(view->report->filled_bytes));
 	fprintf(stream, "digest %s\n", digest_text(view->labels.digest, digest));
 }

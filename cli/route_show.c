@@ -2,14 +2,11 @@
  *
  * weft route show: a dump for people, without the model it was made from.
  */
-#include "cli/command.h"
 #include "cli/route.h"
 #include "cli/route_lines.h"
 #include "base/json_write.h"
-#include "base/text.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct options {
@@ -123,17 +120,15 @@ static void print_bar(uint64_t bytes, uint64_t largest)
 static void print_line(const struct dump *dump, enum view_by view, const struct line *line,
 		       uint64_t largest)
 {
-	char bytes[TEXT_SHORT_BYTES], sent[TEXT_SHORT_BYTES], received[TEXT_SHORT_BYTES];
-
 	if (view == BY_HOST)
-		printf("%10s %10s %9" PRIu32 "  ", bytes_text(line->sent, sent),
-		       bytes_text(line->received, received), line->peers);
+		printf("%10s %10s %9" PRIu32 "  ", BYTES_TEXT(line->sent),
+		       BYTES_TEXT(line->received), line->peers);
 	else if (view == BY_NIC)
-		printf("%10s %10s %9.3f  ", bytes_text(line->sent, sent),
-		       bytes_text(line->received, received), nic_seconds(dump, line) * 1e3);
+		printf("%10s %10s %9.3f  ", BYTES_TEXT(line->sent), BYTES_TEXT(line->received),
+		       nic_seconds(dump, line) * 1e3);
 	else
-		printf("%10s %9" PRIu64 " %9" PRIu32 "  ", bytes_text(line->bytes, bytes),
-		       line->routes, line->peers);
+		printf("%10s %9" PRIu64 " %9" PRIu32 "  ", BYTES_TEXT(line->bytes), line->routes,
+		       line->peers);
 	print_bar(line->bytes, largest);
 	printf("  ");
 	print_name(dump, view, line->key);

@@ -2,8 +2,6 @@
  *
  * weft route simulate: a table, from a plan or a dump, through the simulator.
  */
-#include "cli/command.h"
-#include "cli/published.h"
 #include "cli/simulate_view.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -15,7 +13,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <string.h>
 
 /* What is open while a command runs. */
 struct session {

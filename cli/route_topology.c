@@ -10,16 +10,15 @@
  *     trainer 1               SYS    *PIX
  *   host 1 .. host 3: as host 0, with trainer 2 .. trainer 7
  */
-#include "cli/command.h"
 #include "cli/route.h"
 #include "base/error.h"
-#include "base/memory.h"
+#include "base/pool.h"
 #include "job/parallel.h"
 #include "routing/plan/topology_file.h"
+#include "routing/report/export.h"
 
 #include <ctype.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define BYTES_PER_GIGABIT 125e6
@@ -48,6 +47,7 @@ static const struct verb_option rows[] = {
 struct residents {
 	struct member *of;
 	uint32_t *first;
+	struct pool pool;
 };
 
 static int residents_of(struct residents *residents, const struct topology *topology,
@@ -57,9 +57,9 @@ static int residents_of(struct residents *residents, const struct topology *topo
 
 	for (int role = 0; role < ROLE_COUNT; role++)
 		ranks += topology->rank_count[role];
-	residents->of = memory_zalloc(ranks, sizeof(*residents->of));
-	residents->first = memory_zalloc(hosts + 2, sizeof(*residents->first));
-	if (!residents->of || !residents->first)
+	residents->of = pool_array(&residents->pool, ranks, sizeof(*residents->of));
+	residents->first = pool_array(&residents->pool, hosts + 2, sizeof(*residents->first));
+	if (!pool_ok(&residents->pool))
 		return memory_error(error, "printing a topology", ranks * sizeof(*residents->of));
 	for (int role = 0; role < ROLE_COUNT; role++)
 		for (uint32_t r = 0; r < topology->rank_count[role]; r++)
@@ -71,12 +71,6 @@ static int residents_of(struct residents *residents, const struct topology *topo
 			residents->of[residents->first[topology->ranks[role][r].host + 1]++] =
 				(struct member){(enum role)role, r};
 	return 0; /* the counting has moved every start one place down */
-}
-
-static void residents_fini(struct residents *residents)
-{
-	memory_free(residents->of);
-	memory_free(residents->first);
 }
 
 static const struct topology_rank *place_of(const struct topology *topology, struct member member)
@@ -237,15 +231,6 @@ static void print_people(const struct topology *topology, const struct residents
 
 /* ---- for Graphviz ---- */
 
-static void put_quoted(const char *text)
-{
-	for (; *text; text++) {
-		if (*text == '"' || *text == '\\')
-			putchar('\\');
-		putchar(*text);
-	}
-}
-
 static void print_dot(const struct topology *topology, const struct residents *residents)
 {
 	char name[MEMBER_TEXT_BYTES];
@@ -255,14 +240,14 @@ static void print_dot(const struct topology *topology, const struct residents *r
 		const struct topology_host *host = &topology->hosts[h];
 
 		printf("  subgraph cluster_%" PRIu32 " {\n    label=\"", h);
-		put_quoted(host->name);
+		export_quoted(stdout, host->name);
 		if (host->uplink_bytes_per_second)
 			printf("\\nuplink %.5g Gb/s",
 			       (double)host->uplink_bytes_per_second / BYTES_PER_GIGABIT);
 		printf("\"\n");
 		for (uint32_t n = host->nic_first; n < host->nic_first + host->nic_count; n++) {
 			printf("    nic%" PRIu32 " [style=rounded, label=\"", n);
-			put_quoted(topology->nics[n].name);
+			export_quoted(stdout, topology->nics[n].name);
 			printf("\\n%.5g Gb/s\"]\n",
 			       (double)topology->nics[n].bytes_per_second / BYTES_PER_GIGABIT);
 		}
@@ -304,7 +289,7 @@ static int print(const struct topology *topology, const struct options *options,
 	} else if (!rc) {
 		print_people(topology, &residents);
 	}
-	residents_fini(&residents);
+	pool_free(&residents.pool);
 	return rc;
 }
 

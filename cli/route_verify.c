@@ -3,10 +3,8 @@
  * weft route verify: builds the job that the dump's labels name, and proves the dump's routes
  * against it. Nothing of what made the dump is trusted.
  */
-#include "cli/command.h"
 #include "cli/route.h"
 #include "base/json_write.h"
-#include "base/text.h"
 #include "routing/report/dump_read.h"
 
 struct options {
@@ -24,17 +22,16 @@ static const struct verb_option rows[] = {
 static void print_verdict(const struct dump *dump, const struct options *options)
 {
 	const struct summary *own = &dump->report.own;
-	char digest[DIGEST_TEXT_BYTES], bytes[TEXT_SHORT_BYTES], routes[TEXT_SHORT_BYTES];
-	char pieces[TEXT_SHORT_BYTES];
+	char digest[DIGEST_TEXT_BYTES];
+
 	struct json json;
 
 	digest_text(dump->digest, digest);
 	if (!options->json) {
 		printf("%s: proved: %s routes in %s pieces write all %s of %u inference ranks "
 		       "exactly once\ndigest %s and the summary are right\n",
-		       options->file, grouped_text(own->routes, routes),
-		       grouped_text(own->pieces, pieces), bytes_text(own->bytes_total, bytes),
-		       dump->inference_count, digest);
+		       options->file, GROUPED_TEXT(own->routes), GROUPED_TEXT(own->pieces),
+		       BYTES_TEXT(own->bytes_total), dump->inference_count, digest);
 		return;
 	}
 	json_put_line(&json, stdout);

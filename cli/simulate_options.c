@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/simulate_options.h"
 
-#include "base/text.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -25,5 +25,7 @@ struct simulate_flags {
 
 /* With the flags, all that can be checked of them before the job is known being checked. */
 int route_simulate_run(void *flags, struct error *error);
+/* --published: runs that others measured, beside ours (published.c). */
+int published_run(const struct simulate_flags *flags, struct error *error);
 
 #endif

@@ -38,14 +38,13 @@ static void print_head(const struct simulate_view *view)
 {
 	const struct problem *problem = view->table->problem;
 	const struct simulate_options *options = &view->flags->simulate;
-	char depth[TEXT_SHORT_BYTES], ring[TEXT_SHORT_BYTES], least[TEXT_SHORT_BYTES];
 
 	printf("%s from %" PRIu32 " trainers (%s) to %" PRIu32 " inference ranks (%s)\n",
 	       problem->model[0] ? problem->model : "(no model name)", problem->trainer_count,
 	       problem->train, problem->inference_count, problem->infer);
 	printf("policy %s, order %s; up to %s posted ahead to a rank, ring of %s\n",
-	       view->table->policy, view->table->order, bytes_text(options->depth_bytes, depth),
-	       bytes_text(options->ring_bytes, ring));
+	       view->table->policy, view->table->order, BYTES_TEXT(options->depth_bytes),
+	       BYTES_TEXT(options->ring_bytes));
 	printf("assumed of each worker:");
 	for (int s = 0; s < STAGE_COUNT; s++) {
 		double rate = options->stage_bytes_per_second[s];
@@ -59,7 +58,7 @@ static void print_head(const struct simulate_view *view)
 	printf("\n");
 	if (view->simulation->flow_bytes_min)
 		printf("routes below %s ride along with others to the same rank\n",
-		       bytes_text(view->simulation->flow_bytes_min, least));
+		       BYTES_TEXT(view->simulation->flow_bytes_min));
 	printf("\n");
 }
 
@@ -67,31 +66,32 @@ static void print_bound(const struct simulate_view *view)
 {
 	const struct simulated_bound *bound = view->bound;
 	double makespan = view->simulation->makespan_seconds;
-	char text[TEXT_SHORT_BYTES];
 
-	printf("  %-16s %10s\n", "makespan", simulate_seconds(makespan, text));
-	printf("  %-16s %10s", "bound", simulate_seconds(bound->seconds, text));
+	printf("  %-16s %10s\n", "makespan", simulate_seconds(makespan, TEXT_HERE));
+	printf("  %-16s %10s", "bound", simulate_seconds(bound->seconds, TEXT_HERE));
 	if (makespan > 0)
 		printf("   %.1f %% of it reached", 100 * bound->seconds / makespan);
 	printf("\n  %-16s", "  of each stage");
 	for (int s = 0; s < STAGE_VERIFY; s++)
 		if (bound->stage_seconds[s] > 0)
 			printf(" %s %s,", stage_name((enum stage)s),
-			       simulate_seconds(bound->stage_seconds[s], text));
-	printf(" wire %s", simulate_seconds(bound->wire_seconds, text));
+			       simulate_seconds(bound->stage_seconds[s], TEXT_HERE));
+	printf(" wire %s", simulate_seconds(bound->wire_seconds, TEXT_HERE));
 	if (bound->stage_seconds[STAGE_VERIFY] > 0)
-		printf(", verify %s", simulate_seconds(bound->stage_seconds[STAGE_VERIFY], text));
+		printf(", verify %s",
+		       simulate_seconds(bound->stage_seconds[STAGE_VERIFY], TEXT_HERE));
 	printf("\n");
 }
 
 static void print_bottleneck(const struct simulate_view *view)
 {
 	struct bottleneck most = simulation_bottleneck(view->simulation);
-	char what[BOTTLENECK_TEXT_BYTES], text[TEXT_SHORT_BYTES];
+	char what[BOTTLENECK_TEXT_BYTES];
 
 	if (most.seconds <= 0)
 		return;
-	printf("  %-16s %10s   of work for %s", "bottleneck", simulate_seconds(most.seconds, text),
+	printf("  %-16s %10s   of work for %s", "bottleneck",
+	       simulate_seconds(most.seconds, TEXT_HERE),
 	       bottleneck_text(view->simulation, &most, view->topology, what));
 	printf(", %.1f %% of the makespan\n",
 	       100 * most.seconds / view->simulation->makespan_seconds);
@@ -128,7 +128,7 @@ static double idle_share(const struct simulation *simulation, enum role role)
 static void print_ends(const struct simulate_view *view, enum role role)
 {
 	const struct simulation *simulation = view->simulation;
-	char one[TEXT_SHORT_BYTES], two[TEXT_SHORT_BYTES];
+
 	uint32_t first = 0, last = 0;
 
 	if (!ends(simulation, role, &first, &last))
@@ -136,8 +136,8 @@ static void print_ends(const struct simulate_view *view, enum role role)
 	printf("  %-16s first done: %" PRIu32 " at %s; last: %" PRIu32
 	       " at %s; NICs idle %.1f %%\n",
 	       role == ROLE_TRAINER ? "trainers" : "inference ranks", first,
-	       simulate_seconds(simulation->ranks[role][first].finish_seconds, one), last,
-	       simulate_seconds(simulation->ranks[role][last].finish_seconds, two),
+	       simulate_seconds(simulation->ranks[role][first].finish_seconds, TEXT_HERE), last,
+	       simulate_seconds(simulation->ranks[role][last].finish_seconds, TEXT_HERE),
 	       100 * idle_share(simulation, role));
 }
 
@@ -161,10 +161,9 @@ static void print_timeline(const struct simulate_view *view)
 {
 	const struct simulation *simulation = view->simulation;
 	double bin = simulation->bin_seconds;
-	char text[TEXT_SHORT_BYTES];
 
 	printf("\n  used, of all     0%*s\n", SIMULATE_BINS - 1,
-	       simulate_seconds(simulation->makespan_seconds, text));
+	       simulate_seconds(simulation->makespan_seconds, TEXT_HERE));
 	for (int s = 0; s < STAGE_COUNT; s++) {
 		double rate = view->flags->simulate.stage_bytes_per_second[s];
 
@@ -202,11 +201,11 @@ static void print_unpublished(const struct simulation *simulation)
 static void print_failure(const struct simulate_view *view)
 {
 	const struct simulate_flags *flags = view->flags;
-	char one[TEXT_SHORT_BYTES], two[TEXT_SHORT_BYTES];
+
 	double total;
 
 	printf("\n%s %" PRIu32 " fails at %s\n", slow_name(flags->failure.what),
-	       flags->failure.index, simulate_seconds(flags->failure.seconds, one));
+	       flags->failure.index, simulate_seconds(flags->failure.seconds, TEXT_HERE));
 	if (!simulate_repeats(view, &total)) {
 		printf("  the update goes on: no rank that it still needed was lost\n");
 		return;
@@ -214,25 +213,25 @@ static void print_failure(const struct simulate_view *view)
 	print_unpublished(view->simulation);
 	printf("  %s later the controller counts it as lost (--lost-after), and the whole update "
 	       "is repeated\n  without it by %s, %s, in %s\n",
-	       simulate_seconds(flags->lost_after_seconds, one), view->table->policy,
-	       view->table->order, simulate_seconds(view->replay->makespan_seconds, two));
-	printf("  in all %s\n", simulate_seconds(total, one));
+	       simulate_seconds(flags->lost_after_seconds, TEXT_HERE), view->table->policy,
+	       view->table->order, simulate_seconds(view->replay->makespan_seconds, TEXT_HERE));
+	printf("  in all %s\n", simulate_seconds(total, TEXT_HERE));
 }
 
 static void print_baseline(const struct simulate_view *view)
 {
 	const struct baseline *baseline = view->baseline;
-	char one[TEXT_SHORT_BYTES], two[TEXT_SHORT_BYTES], three[TEXT_SHORT_BYTES];
-	char bytes[TEXT_SHORT_BYTES];
 
 	printf("\nbroadcast from %" PRIu32 " first rank%s, %" PRIu64 " buckets: %s through every "
 	       "receiver\n",
 	       baseline->heads, baseline->heads == 1 ? "" : "s", baseline->buckets,
-	       bytes_text(baseline->receiver_bytes, bytes));
-	printf("  wire %s + gather %s + fixed %s", simulate_seconds(baseline->wire_seconds, one),
-	       simulate_seconds(baseline->gather_seconds, two),
-	       simulate_seconds(baseline->fixed_seconds, three));
-	printf(" = %s, %.2f times the routed update\n", simulate_seconds(baseline->seconds, one),
+	       BYTES_TEXT(baseline->receiver_bytes));
+	printf("  wire %s + gather %s + fixed %s",
+	       simulate_seconds(baseline->wire_seconds, TEXT_HERE),
+	       simulate_seconds(baseline->gather_seconds, TEXT_HERE),
+	       simulate_seconds(baseline->fixed_seconds, TEXT_HERE));
+	printf(" = %s, %.2f times the routed update\n",
+	       simulate_seconds(baseline->seconds, TEXT_HERE),
 	       baseline->seconds / view->simulation->makespan_seconds);
 }
 

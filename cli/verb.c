@@ -2,7 +2,6 @@
 #include "cli/verb.h"
 
 #include "base/memory.h"
-#include "cli/command.h"
 #include <inttypes.h>
 #include <string.h>
 

@@ -62,6 +62,20 @@ struct verb {
 	int (*run)(void *options, struct error *error);         /* exit code, or a negative error */
 };
 
+/* A row of the tool: one file a noun, one row a verb. */
+struct command {
+	const char *noun, *verb;   /* verb NULL: the noun alone is the command */
+	const char *what;          /* one line for `weft --help` */
+	const struct verb *takes;  /* and does */
+};
+
+/* One per file of cli/; ends with a row of zeros. */
+extern const struct command model_commands[], checkpoint_commands[], route_commands[],
+	bench_commands[], doctor_commands[];
+
+/* Shared by all: prints "weft: WEFT-Ennn <words>: <message>" to stderr, returns exit code. */
+int command_fail(const struct error *error);
+
 /* Parses, runs, prints the error; the exit code. */
 int verb_run(const struct verb *verb, int argc, char **argv);
 

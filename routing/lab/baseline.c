@@ -1,19 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "routing/lab/baseline.h"
 
-#include "base/memory.h"
+#include "base/pool.h"
+#include "routing/lab/simulate_flows.h"
 #include "routing/lab/simulate_wire.h"
 
 /* ---- who sends what ---- */
-
-static bool wanted(const struct problem *problem, size_t tensor)
-{
-	for (size_t l = 0; l < problem->layout_count; l++)
-		if (problem->layouts[l].pieces_of[tensor] !=
-		    problem->layouts[l].pieces_of[tensor + 1])
-			return true;
-	return false;
-}
 
 /* The tensor's stage: that of the first trainer that holds any of it. heads[h] is the first
  * trainer of holding h. */
@@ -44,12 +36,12 @@ static void fill_bucket(struct baseline *baseline, uint64_t *bucket, uint64_t by
 static int fill_buckets(struct baseline *baseline, const struct problem *problem,
 			struct error *error)
 {
-	uint32_t *heads = memory_alloc(problem->holding_count * sizeof(*heads));
-	uint64_t *bucket = memory_zalloc(problem->trainer_count, sizeof(*bucket));
+	struct pool pool = {0};
+	uint32_t *heads = pool_array(&pool, problem->holding_count, sizeof(*heads));
+	uint64_t *bucket = pool_array(&pool, problem->trainer_count, sizeof(*bucket));
 
-	if (!heads || !bucket) {
-		memory_free(heads);
-		memory_free(bucket);
+	if (!pool_ok(&pool)) {
+		pool_free(&pool);
 		return memory_error(error, "simulating a broadcast",
 				    problem->trainer_count * sizeof(*bucket));
 	}
@@ -58,15 +50,14 @@ static int fill_buckets(struct baseline *baseline, const struct problem *problem
 	for (uint32_t t = problem->trainer_count; t-- > 0;)
 		heads[problem->trainer_holding[t]] = t;
 	for (size_t t = 0; t < problem->tensor_count; t++) {
-		uint32_t stage = wanted(problem, t) ? stage_of(problem, heads, t) : UINT32_MAX;
+		uint32_t stage = sim_wanted(problem, t) ? stage_of(problem, heads, t) : UINT32_MAX;
 
 		if (stage == UINT32_MAX)
 			continue;
 		baseline->heads += bucket[stage] == 0;
 		fill_bucket(baseline, &bucket[stage], problem->tensors[t].bytes);
 	}
-	memory_free(heads);
-	memory_free(bucket);
+	pool_free(&pool);
 	return 0;
 }
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "routing/lab/fluid.h"
 
-#include "base/memory.h"
 #include <math.h>
 
 /* Levels closer than this are equal: far above rounding, far below anything of interest. */
@@ -10,19 +9,16 @@
 int fluid_init(struct fluid *fluid, uint32_t resources, uint32_t slots, uint32_t path_max,
 	       struct event_queue *queue, struct error *error)
 {
-	*fluid = (struct fluid){
-		.resources = memory_zalloc(resources, sizeof(*fluid->resources)),
-		.resource_count = resources,
-		.slots = memory_zalloc(slots, sizeof(*fluid->slots)),
-		.slot_count = slots,
-		.path_max = path_max,
-		.paths = memory_zalloc((size_t)slots * path_max, sizeof(*fluid->paths)),
-		.pending = memory_zalloc(resources, sizeof(*fluid->pending)),
-		.touched = memory_zalloc(slots, sizeof(*fluid->touched)),
-		.queue = queue,
-	};
-	if (!fluid->resources || !fluid->slots || !fluid->paths || !fluid->pending ||
-	    !fluid->touched) {
+	*fluid = (struct fluid){.resource_count = resources,
+				.slot_count = slots,
+				.path_max = path_max,
+				.queue = queue};
+	fluid->resources = pool_array(&fluid->pool, resources, sizeof(*fluid->resources));
+	fluid->slots = pool_array(&fluid->pool, slots, sizeof(*fluid->slots));
+	fluid->paths = pool_array(&fluid->pool, (size_t)slots * path_max, sizeof(*fluid->paths));
+	fluid->pending = pool_array(&fluid->pool, resources, sizeof(*fluid->pending));
+	fluid->touched = pool_array(&fluid->pool, slots, sizeof(*fluid->touched));
+	if (!pool_ok(&fluid->pool)) {
 		fluid_fini(fluid);
 		return memory_error(error, "simulating",
 				    (size_t)slots * path_max * sizeof(*fluid->paths));
@@ -34,11 +30,7 @@ int fluid_init(struct fluid *fluid, uint32_t resources, uint32_t slots, uint32_t
 
 void fluid_fini(struct fluid *fluid)
 {
-	memory_free(fluid->resources);
-	memory_free(fluid->slots);
-	memory_free(fluid->paths);
-	memory_free(fluid->pending);
-	memory_free(fluid->touched);
+	pool_free(&fluid->pool);
 	*fluid = (struct fluid){0};
 }
 

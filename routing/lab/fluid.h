@@ -59,6 +59,7 @@ struct fluid {
 	struct event_queue *queue;  /* borrowed: gets the end of each flow, id = slot */
 	fluid_moved *moved;         /* may be NULL */
 	void *context;
+	struct pool pool;           /* of these arrays */
 	uint64_t updates;           /* levels computed: the work done */
 };
 

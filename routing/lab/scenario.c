@@ -6,13 +6,26 @@
 #include <jansson.h>
 #include <string.h>
 
+static const struct {
+	const char *key;
+	size_t at;
+} strings[] = {
+	{"name", offsetof(struct scenario, name)},
+	{"model", offsetof(struct scenario, model)},
+	{"train", offsetof(struct scenario, train)},
+	{"infer", offsetof(struct scenario, infer)},
+	{"topology", offsetof(struct scenario, topology)},
+};
+
+static char **string_at(struct scenario *scenario, size_t row)
+{
+	return (char **)(void *)((char *)scenario + strings[row].at);
+}
+
 static void scenario_fini(struct scenario *scenario)
 {
-	memory_free(scenario->name);
-	memory_free(scenario->model);
-	memory_free(scenario->train);
-	memory_free(scenario->infer);
-	memory_free(scenario->topology);
+	for (size_t i = 0; i < ARRAY_SIZE(strings); i++)
+		memory_free(*string_at(scenario, i));
 }
 
 void scenarios_fini(struct scenarios *scenarios)
@@ -51,23 +64,15 @@ static int take_seconds(double *out, const json_t *item, const char *key, const 
 static int take_scenario(struct scenario *scenario, const json_t *item, const char *file,
 			 size_t index, struct error *error)
 {
-	int rc = take_string(&scenario->name, item, "name", file, index, error);
+	int rc = 0;
 
-	if (!rc)
-		rc = take_string(&scenario->model, item, "model", file, index, error);
-	if (!rc)
-		rc = take_string(&scenario->train, item, "train", file, index, error);
-	if (!rc)
-		rc = take_string(&scenario->infer, item, "infer", file, index, error);
-	if (!rc)
-		rc = take_string(&scenario->topology, item, "topology", file, index, error);
+	for (size_t i = 0; !rc && i < ARRAY_SIZE(strings); i++)
+		rc = take_string(string_at(scenario, i), item, strings[i].key, file, index, error);
 	if (!rc)
 		rc = take_seconds(&scenario->nccl_seconds, item, "nccl_seconds", file, index,
 				  error);
-	if (!rc)
-		rc = take_seconds(&scenario->rdma_seconds, item, "rdma_seconds", file, index,
-				  error);
-	return rc;
+	return rc ? rc
+		  : take_seconds(&scenario->rdma_seconds, item, "rdma_seconds", file, index, error);
 }
 
 static int take_all(struct scenarios *scenarios, const json_t *root, const char *file,

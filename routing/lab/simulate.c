@@ -16,7 +16,6 @@
 #include "routing/lab/simulate_flows.h"
 #include "routing/lab/simulate_wire.h"
 #include <math.h>
-#include <string.h>
 
 #define FINE_BINS    960 /* while it runs; resampled to SIMULATE_BINS at the end */
 #define FINE_SECONDS 1e-7
@@ -65,6 +64,7 @@ struct run {
 	double depth_bytes;
 	uint32_t trainers;
 	bool out_of_memory;
+	struct pool pool; /* of the arrays above */
 };
 
 const char *stage_name(enum stage stage)
@@ -458,16 +458,15 @@ static int open_run(struct run *run, const struct topology *topology, struct err
 	run->out->wire = run->map.resources; /* taken */
 	run->out->wire_count = run->map.count;
 	run->map.resources = NULL;
-	run->senders = memory_zalloc(run->trainers, sizeof(*run->senders));
-	run->receivers =
-		memory_zalloc(run->table->problem->inference_count, sizeof(*run->receivers));
-	run->ready = memory_zalloc(run->flows.count, sizeof(*run->ready));
-	run->done = memory_zalloc(run->flows.count, sizeof(*run->done));
-	run->behind = memory_zalloc(run->flows.count, sizeof(*run->behind));
-	run->slots = memory_zalloc(slots, sizeof(*run->slots));
-	run->path = memory_zalloc(run->map.path_max, sizeof(*run->path));
-	if (!run->senders || !run->receivers || !run->ready || !run->done || !run->behind ||
-	    !run->slots || !run->path)
+	run->senders = pool_array(&run->pool, run->trainers, sizeof(*run->senders));
+	run->receivers = pool_array(&run->pool, run->table->problem->inference_count,
+				    sizeof(*run->receivers));
+	run->ready = pool_array(&run->pool, run->flows.count, sizeof(*run->ready));
+	run->done = pool_array(&run->pool, run->flows.count, sizeof(*run->done));
+	run->behind = pool_array(&run->pool, run->flows.count, sizeof(*run->behind));
+	run->slots = pool_array(&run->pool, slots, sizeof(*run->slots));
+	run->path = pool_array(&run->pool, run->map.path_max, sizeof(*run->path));
+	if (!pool_ok(&run->pool))
 		return memory_error(error, "simulating", run->flows.count * sizeof(*run->ready));
 	for (uint32_t t = 0; t < run->trainers; t++)
 		run->senders[t].through = run->senders[t].posted = run->senders[t].prepared =
@@ -490,13 +489,7 @@ static void close_run(struct run *run)
 	wire_map_fini(&run->map);
 	fluid_fini(&run->fluid);
 	event_queue_fini(&run->queue);
-	memory_free(run->senders);
-	memory_free(run->receivers);
-	memory_free(run->ready);
-	memory_free(run->done);
-	memory_free(run->behind);
-	memory_free(run->slots);
-	memory_free(run->path);
+	pool_free(&run->pool);
 	memory_free(run);
 }
 

@@ -13,6 +13,7 @@
 #include "routing/lab/simulate_flows.h"
 
 #include "base/array.h"
+#include "base/pool.h"
 #include "routing/plan/order.h"
 #include <string.h>
 
@@ -44,6 +45,7 @@ struct builder {
 	uint32_t *last_flow; /* by inference rank: flow of this trainer + 1 */
 	uint32_t *last_stamp;
 	uint32_t *queue, queues; /* by inference rank: this trainer's queue */
+	struct pool pool;	 /* of slots and what is by inference rank */
 };
 
 void sim_flows_fini(struct sim_flows *flows)
@@ -121,7 +123,6 @@ static uint64_t copied_bytes(const struct table *table, const struct route *rout
 static int prepare(struct builder *builder, uint32_t index, struct sim_flow *flow)
 {
 	struct part *part = &builder->parts.items[index];
-	uint32_t *entry;
 
 	if (part->inside || !part->bytes)
 		return 0;
@@ -133,10 +134,8 @@ static int prepare(struct builder *builder, uint32_t index, struct sim_flow *flo
 		if (old->last_use > flow->room_after)
 			flow->room_after = old->last_use;
 	}
-	entry = array_push(&builder->ring);
-	if (!entry)
+	if (!array_add(&builder->ring, index))
 		return -ERROR_MEMORY;
-	*entry = index;
 	part->inside = true;
 	builder->used_bytes += part->bytes;
 	flow->copy_bytes += (double)part->bytes;
@@ -197,11 +196,10 @@ static int add_route(struct builder *builder, uint32_t trainer, size_t first, ui
 
 	if (fresh) {
 		for (uint64_t k = 0; k < parts; k++) {
-			struct part *part = array_push(&builder->parts);
+			uint64_t bytes = copied * (k + 1) / parts - copied * k / parts;
 
-			if (!part)
+			if (!array_add(&builder->parts, (struct part){.bytes = bytes}))
 				return -ERROR_MEMORY;
-			part->bytes = copied * (k + 1) / parts - copied * k / parts;
 		}
 	}
 	if (ride_along(builder, route, trainer, first, fresh))
@@ -276,17 +274,15 @@ static int open_builder(struct builder *builder, const struct table *table,
 	flows->flow_bytes_min = builder->small;
 	for (builder->slot_count = 16; builder->slot_count < 2 * most;)
 		builder->slot_count *= 2;
-	builder->slots = memory_zalloc(builder->slot_count, sizeof(*builder->slots));
-	builder->last_flow = memory_zalloc(problem->inference_count, sizeof(uint32_t));
-	builder->last_stamp = memory_zalloc(problem->inference_count, sizeof(uint32_t));
-	builder->queue = memory_zalloc(problem->inference_count, sizeof(uint32_t));
+	builder->slots = pool_array(&builder->pool, builder->slot_count, sizeof(*builder->slots));
+	builder->last_flow = pool_array(&builder->pool, problem->inference_count, sizeof(uint32_t));
+	builder->last_stamp =
+		pool_array(&builder->pool, problem->inference_count, sizeof(uint32_t));
+	builder->queue = pool_array(&builder->pool, problem->inference_count, sizeof(uint32_t));
 	flows->first = memory_zalloc((size_t)problem->trainer_count + 1, sizeof(*flows->first));
 	flows->queue_first =
 		memory_zalloc((size_t)problem->trainer_count + 1, sizeof(*flows->queue_first));
-	return builder->slots && builder->last_flow && builder->last_stamp && builder->queue &&
-			       flows->first && flows->queue_first
-		       ? 0
-		       : -ERROR_MEMORY;
+	return pool_ok(&builder->pool) && flows->first && flows->queue_first ? 0 : -ERROR_MEMORY;
 }
 
 int sim_flows_build(struct sim_flows *flows, const struct table *table, uint64_t ring_bytes,
@@ -313,10 +309,7 @@ int sim_flows_build(struct sim_flows *flows, const struct table *table, uint64_t
 		flows->first[trainers] = flows->count;
 	else
 		sim_flows_fini(flows);
-	memory_free(builder.slots);
-	memory_free(builder.last_flow);
-	memory_free(builder.last_stamp);
-	memory_free(builder.queue);
+	pool_free(&builder.pool);
 	array_free(&builder.parts);
 	array_free(&builder.ring);
 	memory_free(gathers);
@@ -326,7 +319,7 @@ int sim_flows_build(struct sim_flows *flows, const struct table *table, uint64_t
 
 /* ---- gathers ---- */
 
-static bool wanted(const struct problem *problem, uint32_t tensor)
+bool sim_wanted(const struct problem *problem, size_t tensor)
 {
 	for (size_t l = 0; l < problem->layout_count; l++)
 		if (problem->layouts[l].pieces_of[tensor] !=
@@ -356,21 +349,23 @@ static double gather_of(const struct problem *problem, const struct problem_hold
 
 int sim_gathers(double **out, const struct problem *problem, struct error *error)
 {
-	uint32_t *sharers = memory_zalloc(problem->holding_count, sizeof(*sharers));
-	bool *is_wanted = memory_zalloc(problem->tensor_count, sizeof(*is_wanted));
+	struct pool pool = {0};
+	uint32_t *sharers = pool_array(&pool, problem->holding_count, sizeof(*sharers));
+	bool *is_wanted = pool_array(&pool, problem->tensor_count, sizeof(*is_wanted));
+	double *of_holding = pool_array(&pool, problem->holding_count, sizeof(*of_holding));
 	double *bytes = memory_zalloc(problem->trainer_count, sizeof(*bytes));
-	double *of_holding = memory_zalloc(problem->holding_count, sizeof(*of_holding));
 	struct train_spec spec;
-	int rc = 0;
 
-	*out = NULL;
-	if (!sharers || !is_wanted || !bytes || !of_holding) {
-		rc = memory_error(error, "simulating", problem->tensor_count);
-		goto free_all;
+	*out = bytes;
+	if (!pool_ok(&pool) || !bytes) {
+		*out = NULL;
+		memory_free(bytes);
+		pool_free(&pool);
+		return memory_error(error, "simulating", problem->tensor_count);
 	}
 	if (train_spec_parse(&spec, problem->train, NULL) == 0 && spec.source == TRAIN_GATHERED) {
 		for (uint32_t t = 0; t < problem->tensor_count; t++)
-			is_wanted[t] = wanted(problem, t);
+			is_wanted[t] = sim_wanted(problem, t);
 		for (uint32_t t = 0; t < problem->trainer_count; t++)
 			sharers[problem->trainer_holding[t]]++;
 		for (size_t h = 0; h < problem->holding_count; h++)
@@ -380,12 +375,6 @@ int sim_gathers(double **out, const struct problem *problem, struct error *error
 		for (uint32_t t = 0; t < problem->trainer_count; t++)
 			bytes[t] = of_holding[problem->trainer_holding[t]];
 	}
-	*out = bytes;
-	bytes = NULL;
-free_all:
-	memory_free(sharers);
-	memory_free(is_wanted);
-	memory_free(bytes);
-	memory_free(of_holding);
-	return rc;
+	pool_free(&pool);
+	return 0;
 }

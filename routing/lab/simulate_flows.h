@@ -26,6 +26,8 @@ struct sim_flows {
 	uint64_t flow_bytes_min;
 };
 
+/* Does any inference rank want any of it? */
+bool sim_wanted(const struct problem *problem, size_t tensor);
 /* What a gathered trainer takes in to have its stage's tensors: of each tensor that others hold
  * too and somebody wants, all but its own part (n - 1 of n). By trainer; memory_free. */
 int sim_gathers(double **bytes, const struct problem *problem, struct error *error);

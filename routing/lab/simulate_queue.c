@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "routing/lab/simulate_queue.h"
 
-#include "base/memory.h"
-
 int event_queue_init(struct event_queue *queue, uint32_t ids, struct error *error)
 {
-	*queue = (struct event_queue){
-		.seconds = memory_zalloc(ids, sizeof(*queue->seconds)),
-		.heap = memory_zalloc(ids, sizeof(*queue->heap)),
-		.place = memory_zalloc(ids, sizeof(*queue->place)),
-	};
-	if (queue->seconds && queue->heap && queue->place)
+	*queue = (struct event_queue){0};
+	queue->seconds = pool_array(&queue->pool, ids, sizeof(*queue->seconds));
+	queue->heap = pool_array(&queue->pool, ids, sizeof(*queue->heap));
+	queue->place = pool_array(&queue->pool, ids, sizeof(*queue->place));
+	if (pool_ok(&queue->pool))
 		return 0;
 	event_queue_fini(queue);
 	return memory_error(error, "simulating", ids * sizeof(*queue->seconds));
@@ -18,9 +15,7 @@ int event_queue_init(struct event_queue *queue, uint32_t ids, struct error *erro
 
 void event_queue_fini(struct event_queue *queue)
 {
-	memory_free(queue->seconds);
-	memory_free(queue->heap);
-	memory_free(queue->place);
+	pool_free(&queue->pool);
 	*queue = (struct event_queue){0};
 }
 

@@ -6,7 +6,7 @@
 #ifndef ROUTING_LAB_SIMULATE_QUEUE_H
 #define ROUTING_LAB_SIMULATE_QUEUE_H
 
-#include "base/error.h"
+#include "base/pool.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -15,6 +15,7 @@ struct event_queue {
 	uint32_t *heap;      /* ids; the earliest first */
 	uint32_t *place;     /* by id: index in heap + 1; 0: not in it */
 	uint32_t count;
+	struct pool pool;    /* of the three */
 };
 
 int event_queue_init(struct event_queue *queue, uint32_t ids, struct error *error);

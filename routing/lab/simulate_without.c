@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "routing/lab/simulate_without.h"
 
-#include "base/memory.h"
-#include <inttypes.h>
+#include "base/compare.h"
+#include "base/pool.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,7 +66,7 @@ static int by_lo(const void *x, const void *y)
 {
 	const struct problem_held *a = x, *b = y;
 
-	return a->lo < b->lo ? -1 : a->lo > b->lo;
+	return compare_u64(a->lo, b->lo);
 }
 
 /* Rows of the tensor that live holdings have; `held` has room for all of them. */
@@ -112,17 +112,16 @@ static bool tensor_is_held(const struct problem *problem, const bool *wanted,
 static int check_held(const struct problem *problem, struct error *error)
 {
 	size_t all = 1, missing = 0, first = 0;
-	bool *used = memory_zalloc(problem->holding_count, sizeof(*used));
-	bool *wanted = memory_zalloc(problem->layout_count, sizeof(*wanted));
+	struct pool pool = {0};
+	bool *used = pool_array(&pool, problem->holding_count, sizeof(*used));
+	bool *wanted = pool_array(&pool, problem->layout_count, sizeof(*wanted));
 	struct problem_held *held;
 
 	for (size_t h = 0; h < problem->holding_count; h++)
 		all += problem->holdings[h].held_count;
-	held = memory_alloc(all * sizeof(*held));
-	if (!used || !wanted || !held) {
-		memory_free(used);
-		memory_free(wanted);
-		memory_free(held);
+	held = pool_array(&pool, all, sizeof(*held));
+	if (!pool_ok(&pool)) {
+		pool_free(&pool);
 		return memory_error(error, "planning without the lost ranks", all * sizeof(*held));
 	}
 	for (uint32_t t = 0; t < problem->trainer_count; t++)
@@ -135,9 +134,7 @@ static int check_held(const struct problem *problem, struct error *error)
 		if (!tensor_is_held(problem, wanted, held, count, t) && !missing++)
 			first = t;
 	}
-	memory_free(used);
-	memory_free(wanted);
-	memory_free(held);
+	pool_free(&pool);
 	if (!missing)
 		return 0;
 	return error_set(error, ERROR_UNSOURCED,

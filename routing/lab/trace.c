@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "routing/lab/trace.h"
 
+#include "base/compare.h"
 #include "base/json_write.h"
 #include <inttypes.h>
 #include <math.h>
@@ -19,22 +20,23 @@ static uint32_t tid_of(const struct simulated_slice *slice)
 	return slice->is_stage ? (uint32_t)slice->stage : STAGE_COUNT + slice->peer;
 }
 
+static int compare_tracks(const struct simulated_slice *a, const struct simulated_slice *b)
+{
+	return compare_u64(a->role, b->role)
+		       ?: compare_u64(a->rank, b->rank)
+		       ?: compare_u64(tid_of(a), tid_of(b));
+}
+
 static int by_track(const void *x, const void *y)
 {
 	const struct simulated_slice *a = x, *b = y;
 
-	if (a->role != b->role)
-		return a->role < b->role ? -1 : 1;
-	if (a->rank != b->rank)
-		return a->rank < b->rank ? -1 : 1;
-	if (tid_of(a) != tid_of(b))
-		return tid_of(a) < tid_of(b) ? -1 : 1;
-	return a->from < b->from ? -1 : a->from > b->from;
+	return compare_tracks(a, b) ?: (a->from > b->from) - (a->from < b->from);
 }
 
 static bool same_track(const struct simulated_slice *a, const struct simulated_slice *b)
 {
-	return a->role == b->role && a->rank == b->rank && tid_of(a) == tid_of(b);
+	return compare_tracks(a, b) == 0;
 }
 
 struct writer {

@@ -9,8 +9,8 @@
 #include "base/file.h"
 #include "job/parallel.h"
 #include "job/strmap.h"
+#include "routing/plan/json_read.h"
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
 #include <string.h>
 
@@ -21,144 +21,56 @@ static const char *const rank_lists[ROLE_COUNT] = {
 	[ROLE_INFERENCE] = "inference",
 };
 
-/* Where in the file the reader is: "hosts[3].nics[0]". */
 struct reader {
+	struct json_reader json;
 	struct topology *topology;
 	struct strmap hosts; /* name -> host */
-	const char *list, *inner;
-	size_t index, inner_index;
-	struct error *error;
 };
 
-static int refuse(struct reader *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static int refuse(struct reader *r, const char *format, ...)
+static int take_keys(struct json_reader *r, json_t *object, const char *const *groups)
 {
-	va_list args;
-
-	va_start(args, format);
-	error_vset(r->error, ERROR_FILE, format, args);
-	va_end(args);
-	if (r->inner)
-		return error_wrap(r->error, "%s[%zu].%s[%zu]", r->list, r->index, r->inner,
-				  r->inner_index);
-	if (r->list)
-		return error_wrap(r->error, "%s[%zu]", r->list, r->index);
-	return -ERROR_FILE;
+	json_known_keys(r, object, groups);
+	return json_needed_keys(r, object, groups);
 }
 
-/* Keys of an object: of each group "a|b" exactly one, of a group that ends in "|" at most one. */
-static bool in_group(const char *group, const char *key)
+static int take_list(struct json_reader *r, json_t *object, const char *key, size_t most,
+		     json_t **out)
 {
-	size_t length = strlen(key);
-
-	for (const char *at = group; at; at = strchr(at, '|')) {
-		at += *at == '|';
-		if (strncmp(at, key, length) == 0 && (at[length] == '|' || !at[length]))
-			return length > 0;
-	}
-	return false;
-}
-
-static int check_group(struct reader *r, json_t *object, const char *group)
-{
-	const char *key, *found = NULL;
-	json_t *value;
-
-	json_object_foreach(object, key, value)
-	{
-		if (!in_group(group, key))
-			continue;
-		if (found)
-			return refuse(r, "both \"%s\" and \"%s\" are given", found, key);
-		found = key;
-	}
-	if (found || group[strlen(group) - 1] == '|')
-		return 0;
-	if (strchr(group, '|'))
-		return refuse(r, "key \"%.*s\" or \"%s\" is missing",
-			      (int)(strchr(group, '|') - group), group, strchr(group, '|') + 1);
-	return refuse(r, "key \"%s\" is missing", group);
-}
-
-static int check_keys(struct reader *r, json_t *object, const char *const *groups)
-{
-	const char *key;
-	json_t *value;
-	int rc = 0;
-
-	if (!json_is_object(object))
-		return refuse(r, "not an object");
-	json_object_foreach(object, key, value)
-	{
-		bool known = false;
-
-		for (size_t g = 0; groups[g] && !known; g++)
-			known = in_group(groups[g], key);
-		if (!known)
-			return refuse(r, "key \"%.64s\" is unknown", key);
-	}
-	for (size_t g = 0; groups[g] && !rc; g++)
-		rc = check_group(r, object, groups[g]);
-	return rc;
-}
-
-/* ---- values ---- */
-
-static int list_of(struct reader *r, json_t *object, const char *key, size_t max, json_t **out)
-{
-	*out = json_object_get(object, key);
-	if (!json_is_array(*out))
-		return refuse(r, "\"%s\" is not a list", key);
-	if (json_array_size(*out) > max)
-		return refuse(r, "\"%s\" has %zu items; at most %zu are possible", key,
-			      json_array_size(*out), max);
+	if (json_take_list(r, object, key, out))
+		return r->failed;
+	if (json_array_size(*out) > most)
+		return json_refuse(r, "\"%s\" has %zu items; at most %zu are possible", key,
+				   json_array_size(*out), most);
 	return 0;
 }
 
-static int name_of(struct reader *r, json_t *object, const char *key, const char **out)
+static int take_name(struct json_reader *r, json_t *object, const char *key, const char **out)
 {
-	json_t *value = json_object_get(object, key);
+	size_t bytes = json_string_length(json_object_get(object, key));
 
-	*out = json_string_value(value);
-	if (!*out)
-		return refuse(r, "\"%s\" is not a string", key);
-	if (json_string_length(value) == 0 || json_string_length(value) >= TOPOLOGY_NAME_BYTES)
-		return refuse(r, "\"%s\" has %zu bytes; 1 to %u are possible", key,
-			      json_string_length(value), TOPOLOGY_NAME_BYTES - 1);
-	return 0;
-}
-
-static int number_of(struct reader *r, json_t *object, const char *key, uint64_t least,
-		     uint64_t most, uint64_t *out)
-{
-	json_t *value = json_object_get(object, key);
-	json_int_t number = json_integer_value(value);
-
-	if (!json_is_integer(value))
-		return refuse(r, "\"%s\" is not a whole number", key);
-	if (number < 0 || (uint64_t)number < least || (uint64_t)number > most)
-		return refuse(r, "\"%s\" is %" PRId64 "; %" PRIu64 " to %" PRIu64 " are possible",
-			      key, (int64_t)number, least, most);
-	*out = (uint64_t)number;
+	if (json_take_string(r, object, key, out))
+		return r->failed;
+	if (bytes == 0 || bytes >= TOPOLOGY_NAME_BYTES)
+		return json_refuse(r, "\"%s\" has %zu bytes; 1 to %u are possible", key, bytes,
+				   TOPOLOGY_NAME_BYTES - 1);
 	return 0;
 }
 
 /* A speed by one of two keys: bytes per second, or gigabits per second (a fraction is fine). */
-static int rate_of(struct reader *r, json_t *object, const char *bytes_key, const char *gbps_key,
-		   uint64_t *out)
+static int take_rate(struct json_reader *r, json_t *object, const char *bytes_key,
+		     const char *gbps_key, uint64_t *out)
 {
-	json_t *value = json_object_get(object, gbps_key);
-	double gbps = json_number_value(value);
+	double gbps, rate;
 
 	if (json_object_get(object, bytes_key))
-		return number_of(r, object, bytes_key, 1, TOPOLOGY_RATE_MAX, out);
-	if (!json_is_number(value))
-		return refuse(r, "\"%s\" is not a number", gbps_key);
-	if (!(gbps * BYTES_PER_GIGABIT >= 1 &&
-	      gbps * BYTES_PER_GIGABIT <= (double)TOPOLOGY_RATE_MAX))
-		return refuse(r, "\"%s\" is %.9g; more than 0 and at most %.0f is possible",
-			      gbps_key, gbps, (double)TOPOLOGY_RATE_MAX / BYTES_PER_GIGABIT);
-	*out = (uint64_t)llround(gbps * BYTES_PER_GIGABIT);
+		return json_take_number(r, object, bytes_key, 1, TOPOLOGY_RATE_MAX, out);
+	if (json_take_ratio(r, object, gbps_key, &gbps))
+		return r->failed;
+	rate = gbps * BYTES_PER_GIGABIT;
+	if (!(rate >= 1 && rate <= (double)TOPOLOGY_RATE_MAX))
+		return json_refuse(r, "\"%s\" is %.9g; more than 0 and at most %.0f is possible",
+				   gbps_key, gbps, (double)TOPOLOGY_RATE_MAX / BYTES_PER_GIGABIT);
+	*out = (uint64_t)llround(rate);
 	return 0;
 }
 
@@ -173,74 +85,76 @@ static uint32_t find_nic(const struct topology *topology, const struct topology_
 	return UINT32_MAX;
 }
 
-static int read_nic(struct reader *r, json_t *object)
+static int read_nic(struct reader *reader, json_t *object)
 {
 	static const char *const groups[] = {"name", "rail", "bytes_per_second|gbps", NULL};
-	struct topology *topology = r->topology;
+	struct topology *topology = reader->topology;
 	const struct topology_host *host = &topology->hosts[topology->host_count - 1];
-	uint64_t rail = 0, rate = 0;
+	struct json_reader *r = &reader->json;
+	uint32_t rail;
+	uint64_t rate;
 	const char *name;
-	int rc = check_keys(r, object, groups);
 
-	if (!rc)
-		rc = name_of(r, object, "name", &name);
-	if (!rc && find_nic(topology, host, name) != UINT32_MAX)
-		rc = refuse(r, "the host has a NIC \"%.64s\" already", name);
-	if (!rc)
-		rc = number_of(r, object, "rail", 0, NIC_RAIL_MAX, &rail);
-	if (!rc)
-		rc = rate_of(r, object, "bytes_per_second", "gbps", &rate);
-	return rc ? rc : topology_add_nic(topology, name, (uint32_t)rail, rate, r->error);
+	take_keys(r, object, groups);
+	if (take_name(r, object, "name", &name))
+		return r->failed;
+	if (find_nic(topology, host, name) != UINT32_MAX)
+		return json_refuse(r, "the host has a NIC \"%.64s\" already", name);
+	json_take_number32(r, object, "rail", NIC_RAIL_MAX, &rail);
+	if (take_rate(r, object, "bytes_per_second", "gbps", &rate))
+		return r->failed;
+	return json_failed(r, topology_add_nic(topology, name, rail, rate, r->error));
 }
 
-static int read_host(struct reader *r, json_t *object)
+static int read_host(struct reader *reader, json_t *object)
 {
 	static const char *const groups[] = {"name", "uplink_bytes_per_second|uplink_gbps|", "nics",
 					     NULL};
-	struct topology *topology = r->topology;
+	struct topology *topology = reader->topology;
 	uint32_t at = topology->host_count, other;
+	struct json_reader *r = &reader->json;
 	uint64_t uplink = 0;
-	json_t *nics = NULL;
+	json_t *nics;
 	const char *name;
-	int rc = check_keys(r, object, groups);
 
-	if (!rc)
-		rc = name_of(r, object, "name", &name);
-	if (!rc && strmap_get(&r->hosts, name, &other))
-		rc = refuse(r, "hosts[%" PRIu32 "] is named \"%.64s\" already", other, name);
-	if (!rc && (json_object_get(object, "uplink_bytes_per_second") ||
-		    json_object_get(object, "uplink_gbps")))
-		rc = rate_of(r, object, "uplink_bytes_per_second", "uplink_gbps", &uplink);
-	if (!rc)
-		rc = list_of(r, object, "nics", TOPOLOGY_HOST_NICS_MAX, &nics);
-	if (!rc)
-		rc = topology_add_host(topology, name, uplink, r->error);
-	if (!rc && !strmap_put(&r->hosts, topology->hosts[at].name, at))
-		rc = memory_error(r->error, "reading a topology", sizeof(struct strmap_slot));
-	for (size_t n = 0; !rc && n < json_array_size(nics); n++) {
-		r->inner = "nics";
-		r->inner_index = n;
-		rc = read_nic(r, json_array_get(nics, n));
+	take_keys(r, object, groups);
+	if (take_name(r, object, "name", &name))
+		return r->failed;
+	if (strmap_get(&reader->hosts, name, &other))
+		return json_refuse(r, "hosts[%" PRIu32 "] is named \"%.64s\" already", other, name);
+	if (json_object_get(object, "uplink_bytes_per_second") ||
+	    json_object_get(object, "uplink_gbps"))
+		take_rate(r, object, "uplink_bytes_per_second", "uplink_gbps", &uplink);
+	if (take_list(r, object, "nics", TOPOLOGY_HOST_NICS_MAX, &nics) ||
+	    json_failed(r, topology_add_host(topology, name, uplink, r->error)))
+		return r->failed;
+	if (!strmap_put(&reader->hosts, topology->hosts[at].name, at))
+		json_failed(r, memory_error(r->error, "reading a topology",
+					    sizeof(struct strmap_slot)));
+	for (size_t n = 0; !r->failed && n < json_array_size(nics); n++) {
+		r->at.inner = "nics";
+		r->at.inner_index = n;
+		read_nic(reader, json_array_get(nics, n));
 	}
-	if (!rc)
-		r->inner = NULL;
-	return rc;
+	r->at.inner = NULL;
+	return r->failed;
 }
 
 /* ---- ranks ---- */
 
-static int read_links(struct reader *r, json_t *links, enum role role, uint32_t rank, uint32_t host)
+static int read_links(struct reader *reader, json_t *links, enum role role, uint32_t rank,
+		      uint32_t host)
 {
-	struct topology *topology = r->topology;
+	struct topology *topology = reader->topology;
 	const struct topology_host *place = &topology->hosts[host];
+	struct json_reader *r = &reader->json;
 	const char *name;
 	json_t *value;
-	int rc = 0;
 
 	if (!json_is_object(links))
-		return refuse(r, "\"links\" is not an object of NICs and distances");
+		return json_refuse(r, "\"links\" is not an object of NICs and distances");
 	if (json_object_size(links) == 0)
-		return refuse(r, "\"links\" is empty; a rank needs a NIC");
+		return json_refuse(r, "\"links\" is empty; a rank needs a NIC");
 	json_object_foreach(links, name, value)
 	{
 		const char *word = json_string_value(value);
@@ -248,90 +162,86 @@ static int read_links(struct reader *r, json_t *links, enum role role, uint32_t 
 		enum nic_distance distance;
 
 		if (nic == UINT32_MAX)
-			return refuse(r,
-				      "\"links\" has \"%.64s\", which is no NIC of host \"%.64s\"",
-				      name, place->name);
+			return json_refuse(
+				r, "\"links\" has \"%.64s\", which is no NIC of host \"%.64s\"",
+				name, place->name);
 		if (!word || !nic_distance_parse(word, &distance))
-			return refuse(r,
-				      "\"links\" has \"%.64s\" at \"%.32s\"; distances are pix, "
-				      "pxb, phb, node, sys",
-				      name, word ? word : "(not a string)");
-		rc = topology_add_link(topology, role, rank, nic, distance, r->error);
-		if (rc)
-			return rc;
+			return json_refuse(r,
+					   "\"links\" has \"%.64s\" at \"%.32s\"; distances are "
+					   "pix, pxb, phb, node, sys",
+					   name, word ? word : "(not a string)");
+		if (json_failed(r,
+				topology_add_link(topology, role, rank, nic, distance, r->error)))
+			break;
 	}
-	return 0;
+	return r->failed;
 }
 
-static int read_rank(struct reader *r, json_t *object, enum role role, uint32_t rank)
+static int read_rank(struct reader *reader, json_t *object, enum role role, uint32_t rank)
 {
 	static const char *const groups[] = {"rank", "host", "links", NULL};
-	uint64_t number = 0;
+	struct json_reader *r = &reader->json;
+	uint64_t number = rank;
 	const char *name;
-	uint32_t host = 0;
-	int rc = check_keys(r, object, groups);
+	uint32_t host;
 
-	if (!rc)
-		rc = number_of(r, object, "rank", 0, PARALLEL_RANKS_MAX, &number);
-	if (!rc && number != rank)
-		rc = refuse(r, "\"rank\" is %" PRIu64 "; ranks count from 0", number);
-	if (!rc)
-		rc = name_of(r, object, "host", &name);
-	if (!rc && !strmap_get(&r->hosts, name, &host))
-		rc = refuse(r, "\"host\" is \"%.64s\", which \"hosts\" does not have", name);
-	if (rc)
-		return rc;
-	topology_place(r->topology, role, rank, host);
-	return read_links(r, json_object_get(object, "links"), role, rank, host);
+	take_keys(r, object, groups);
+	json_take_number(r, object, "rank", 0, PARALLEL_RANKS_MAX, &number);
+	if (number != rank)
+		json_refuse(r, "\"rank\" is %" PRIu64 "; ranks count from 0", number);
+	if (take_name(r, object, "host", &name))
+		return r->failed;
+	if (!strmap_get(&reader->hosts, name, &host))
+		return json_refuse(r, "\"host\" is \"%.64s\", which \"hosts\" does not have", name);
+	topology_place(reader->topology, role, rank, host);
+	return read_links(reader, json_object_get(object, "links"), role, rank, host);
 }
 
-static int read_all(struct reader *r, json_t *root)
+static int read_all(struct reader *reader, json_t *root)
 {
 	static const char *const groups[] = {"schema", "hosts", "trainers", "inference", NULL};
 	const char *schema = json_string_value(json_object_get(root, "schema"));
-	json_t *hosts = NULL, *ranks[ROLE_COUNT] = {NULL};
-	int rc;
+	json_t *hosts, *ranks[ROLE_COUNT];
+	struct json_reader *r = &reader->json;
 
 	if (schema && strcmp(schema, TOPOLOGY_SCHEMA) != 0)
-		return refuse(r, "its schema is \"%.64s\"; " TOPOLOGY_SCHEMA " is read", schema);
-	rc = check_keys(r, root, groups);
-	if (!rc && !schema)
-		rc = refuse(r, "\"schema\" is not a string");
-	if (!rc)
-		rc = list_of(r, root, "hosts", TOPOLOGY_HOSTS_MAX, &hosts);
-	for (int role = 0; !rc && role < ROLE_COUNT; role++)
-		rc = list_of(r, root, rank_lists[role], PARALLEL_RANKS_MAX, &ranks[role]);
-	if (!rc)
-		rc = topology_new(&r->topology, (uint32_t)json_array_size(ranks[ROLE_TRAINER]),
-				  (uint32_t)json_array_size(ranks[ROLE_INFERENCE]), r->error);
-	r->list = "hosts";
-	for (r->index = 0; !rc && r->index < json_array_size(hosts); r->index++) {
-		rc = read_host(r, json_array_get(hosts, r->index));
-		if (rc)
-			return rc;
+		return json_refuse(r, "its schema is \"%.64s\"; " TOPOLOGY_SCHEMA " is read",
+				   schema);
+	take_keys(r, root, groups);
+	json_take_string(r, root, "schema", &schema);
+	take_list(r, root, "hosts", TOPOLOGY_HOSTS_MAX, &hosts);
+	for (int role = 0; role < ROLE_COUNT; role++)
+		take_list(r, root, rank_lists[role], PARALLEL_RANKS_MAX, &ranks[role]);
+	if (r->failed ||
+	    json_failed(r,
+			topology_new(&reader->topology,
+				     (uint32_t)json_array_size(ranks[ROLE_TRAINER]),
+				     (uint32_t)json_array_size(ranks[ROLE_INFERENCE]), r->error)))
+		return r->failed;
+	for (size_t h = 0; !r->failed && h < json_array_size(hosts); h++) {
+		r->at = (struct json_place){.list = "hosts", .index = h};
+		read_host(reader, json_array_get(hosts, h));
 	}
-	for (int role = 0; !rc && role < ROLE_COUNT; role++) {
-		r->list = rank_lists[role];
-		for (uint32_t i = 0; !rc && i < r->topology->rank_count[role]; i++) {
-			r->index = i;
-			rc = read_rank(r, json_array_get(ranks[role], i), (enum role)role, i);
+	for (int role = 0; role < ROLE_COUNT; role++)
+		for (uint32_t i = 0; !r->failed && i < reader->topology->rank_count[role]; i++) {
+			r->at = (struct json_place){.list = rank_lists[role], .index = i};
+			read_rank(reader, json_array_get(ranks[role], i), (enum role)role, i);
 		}
-	}
-	return rc;
+	return r->failed;
 }
 
 int topology_take(struct topology **out, const struct json_t *value, struct error *error)
 {
-	struct reader r = {.error = error};
+	struct reader reader = {.json = {.error = error}};
 	/* jansson's readers take no const; nothing here writes */
-	int rc = read_all(&r, (json_t *)(uintptr_t)value);
+	int rc = read_all(&reader, (json_t *)(uintptr_t)value);
 
-	strmap_fini(&r.hosts);
+	strmap_fini(&reader.hosts);
 	if (rc)
-		topology_free(&r.topology);
+		topology_free(&reader.topology);
 	else
-		topology_finish(r.topology);
-	*out = r.topology;
+		topology_finish(reader.topology);
+	*out = reader.topology;
 	return rc;
 }
 

@@ -9,7 +9,7 @@
  */
 #include "routing/report/certificate.h"
 
-#include "base/memory.h"
+#include "base/pool.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,36 +27,24 @@ struct work {
 	const struct table *table;
 	const struct topology *topology;
 	struct side side[ROLE_COUNT];
-	uint64_t *local; /* by host */
+	uint64_t *local;  /* by host */
+	struct pool pool; /* of all that is counted in */
 };
 
-static int no_memory(struct error *error)
-{
-	return memory_error(error, "computing the certificate", sizeof(struct side));
-}
-
-static int side_init(struct side *side, const struct topology *topology, enum role role,
-		     struct error *error)
+static int side_init(struct side *side, struct pool *pool, const struct topology *topology,
+		     enum role role, struct error *error)
 {
 	int rc = limits_of(&side->limits, topology, role, error);
 
 	if (rc)
 		return rc;
-	side->rank_bytes = memory_zalloc(topology->rank_count[role], sizeof(*side->rank_bytes));
-	side->away_bytes = memory_zalloc(topology->host_count, sizeof(*side->away_bytes));
-	side->load = memory_zalloc(side->limits.count, sizeof(*side->load));
-	side->nic = memory_zalloc(topology->nic_count, sizeof(*side->nic));
-	return side->rank_bytes && side->away_bytes && side->load && side->nic ? 0
-									       : no_memory(error);
-}
-
-static void side_fini(struct side *side)
-{
-	limits_fini(&side->limits);
-	memory_free(side->rank_bytes);
-	memory_free(side->away_bytes);
-	memory_free(side->load);
-	memory_free(side->nic);
+	side->rank_bytes = pool_array(pool, topology->rank_count[role], sizeof(*side->rank_bytes));
+	side->away_bytes = pool_array(pool, topology->host_count, sizeof(*side->away_bytes));
+	side->load = pool_array(pool, side->limits.count, sizeof(*side->load));
+	side->nic = pool_array(pool, topology->nic_count, sizeof(*side->nic));
+	return pool_ok(pool)
+		       ? 0
+		       : memory_error(error, "computing the certificate", sizeof(struct side));
 }
 
 /* Seconds of the slowest limit of a side, and its name if they are more than *seconds. */
@@ -255,11 +243,9 @@ static int certify(struct work *w, struct certificate *certificate, struct error
 	bool local;
 	int rc = 0;
 
-	w->local = memory_zalloc(w->topology->host_count, sizeof(*w->local));
-	if (!w->local)
-		return no_memory(error);
+	w->local = pool_array(&w->pool, w->topology->host_count, sizeof(*w->local));
 	for (int role = 0; !rc && role < ROLE_COUNT; role++)
-		rc = side_init(&w->side[role], w->topology, (enum role)role, error);
+		rc = side_init(&w->side[role], &w->pool, w->topology, (enum role)role, error);
 	if (!rc)
 		rc = find_local(w, &local, error);
 	if (rc)
@@ -297,9 +283,9 @@ int certificate_of(struct certificate *certificate, const struct table *table, s
 	}
 	if (!rc)
 		rc = certify(&w, certificate, error);
-	memory_free(w.local);
 	for (int role = 0; role < ROLE_COUNT; role++)
-		side_fini(&w.side[role]);
+		limits_fini(&w.side[role].limits);
+	pool_free(&w.pool);
 	topology_free(&flat);
 	return rc;
 }

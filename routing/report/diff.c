@@ -2,7 +2,7 @@
 #include "routing/report/diff.h"
 
 #include "base/array.h"
-#include "base/memory.h"
+#include "base/compare.h"
 #include "job/strmap.h"
 #include "routing/plan/topology_file.h"
 #include <inttypes.h>
@@ -105,31 +105,27 @@ static int compare_topologies(struct diff *diff, const struct dump *a, const str
 
 static int number_of(struct work *work, const char *name, uint32_t *number)
 {
-	const char **slot;
-
 	if (strmap_get(&work->numbers, name, number))
 		return 0;
 	*number = (uint32_t)work->names.count;
-	slot = array_push(&work->names);
-	if (!slot || !strmap_put(&work->numbers, name, *number))
-		return no_memory(work->error, sizeof(*slot));
-	*slot = name;
+	if (!array_add(&work->names, name) || !strmap_put(&work->numbers, name, *number))
+		return no_memory(work->error, sizeof(name));
 	return 0;
+}
+
+static int same_target(const struct span *a, const struct span *b)
+{
+	return compare_u64(a->inference, b->inference) ?: compare_u64(a->param, b->param);
 }
 
 static int by_target(const void *x, const void *y)
 {
 	const struct span *a = x, *b = y;
 
-	if (a->inference != b->inference)
-		return a->inference < b->inference ? -1 : 1;
-	if (a->param != b->param)
-		return a->param < b->param ? -1 : 1;
-	if (a->lo != b->lo)
-		return a->lo < b->lo ? -1 : 1;
-	if (a->hi != b->hi)
-		return a->hi < b->hi ? -1 : 1;
-	return a->trainer < b->trainer ? -1 : a->trainer > b->trainer;
+	return same_target(a, b)
+		       ?: compare_u64(a->lo, b->lo)
+		       ?: compare_u64(a->hi, b->hi)
+		       ?: compare_u64(a->trainer, b->trainer);
 }
 
 static int gather(struct work *work, const struct dump *dump, struct spans *spans)
@@ -183,7 +179,7 @@ static bool same_transformed(const struct work *work, const struct span *a, cons
 static int count_both(struct work *work, const struct span *a, const struct span *b, uint64_t bytes)
 {
 	struct diff *diff = work->diff;
-	uint64_t *pair;
+	uint64_t pair = (uint64_t)b->tensor << 32 | b->inference;
 
 	diff->bytes += bytes;
 	if (!same_transformed(work, a, b))
@@ -194,18 +190,7 @@ static int count_both(struct work *work, const struct span *a, const struct span
 	diff->trainers[a->trainer].lost += bytes;
 	diff->trainers[b->trainer].gained += bytes;
 	work->moved[b->tensor] += bytes;
-	pair = array_push(&work->pairs);
-	if (!pair)
-		return no_memory(work->error, sizeof(*pair));
-	*pair = (uint64_t)b->tensor << 32 | b->inference;
-	return 0;
-}
-
-static int same_target(const struct span *a, const struct span *b)
-{
-	if (a->inference != b->inference)
-		return a->inference < b->inference ? -1 : 1;
-	return a->param < b->param ? -1 : a->param > b->param;
+	return array_add(&work->pairs, pair) ? 0 : no_memory(work->error, sizeof(pair));
 }
 
 /* What is left of each list's first span is cut where the other's begins or ends. */
@@ -250,19 +235,12 @@ static int walk(struct work *work, struct spans *a, struct spans *b)
 
 /* ---- results ---- */
 
-static int by_u64(const void *x, const void *y)
-{
-	const uint64_t *a = x, *b = y;
-
-	return *a < *b ? -1 : *a > *b;
-}
-
 static uint64_t distinct(uint64_t *items, size_t count)
 {
 	uint64_t found = 0;
 
 	if (count)
-		qsort(items, count, sizeof(*items), by_u64);
+		qsort(items, count, sizeof(*items), compare_u64s);
 	for (size_t i = 0; i < count; i++)
 		found += i == 0 || items[i] != items[i - 1];
 	return found;
@@ -272,18 +250,15 @@ static int by_moved(const void *x, const void *y)
 {
 	const struct diff_tensor *a = x, *b = y;
 
-	if (a->moved_bytes != b->moved_bytes)
-		return a->moved_bytes > b->moved_bytes ? -1 : 1;
-	return strcmp(a->name, b->name);
+	return compare_u64(b->moved_bytes, a->moved_bytes) ?: strcmp(a->name, b->name);
 }
 
 static int by_change(const void *x, const void *y)
 {
 	const struct diff_trainer *a = x, *b = y;
 
-	if (a->lost + a->gained != b->lost + b->gained)
-		return a->lost + a->gained > b->lost + b->gained ? -1 : 1;
-	return a->rank < b->rank ? -1 : a->rank > b->rank;
+	return compare_u64(b->lost + b->gained, a->lost + a->gained)
+		       ?: compare_u64(a->rank, b->rank);
 }
 
 static int finish(struct work *work, const struct dump *a)

@@ -11,22 +11,35 @@
 #include "routing/plan/topology_file.h"
 #include <errno.h>
 
-/* What is written, whether it comes from a table or from a dump: names are asked for. */
+/* What is written, whether it comes from a table or from a dump. */
 struct source {
 	struct plan_labels labels;
-	struct dump_rank (*rank)(const struct source *source, uint32_t inference);
 	const struct route *routes;
 	size_t route_count;
 	const struct route_piece *pieces;
-	const char *(*tensor)(const struct source *source, const struct route *route);
-	const char *(*param)(const struct source *source, const struct route *route,
-			     const struct route_piece *piece);
 	const struct problem_transformed *transformed; /* not asked for a copy */
-	const char *(*scales)(const struct source *source, uint32_t index);
 	const struct report *report;
 	const struct problem *problem; /* of a table */
-	const struct dump *dump;
+	const struct dump *dump;       /* NULL: it is a table */
 };
+
+static const char *tensor_name(const struct source *source, uint32_t tensor)
+{
+	return source->dump ? source->dump->names.items[tensor]
+			    : source->problem->tensors[tensor].name;
+}
+
+static const char *param_name(const struct source *source, const struct route *route,
+			      const struct route_piece *piece)
+{
+	const struct problem *problem = source->problem;
+
+	if (source->dump)
+		return source->dump->names.items[piece->param];
+	return problem->layouts[problem->inference_layout[route->inference]]
+		.layout->params[piece->param]
+		.name;
+}
 
 static void write_ranks(struct json *json, const struct source *source)
 {
@@ -42,7 +55,8 @@ static void write_ranks(struct json *json, const struct source *source)
 	json_put_newline(json);
 	json_put_key_array(json, "inference");
 	for (uint32_t i = 0; i < source->labels.inference_count; i++) {
-		struct dump_rank rank = source->rank(source, i);
+		struct dump_rank rank = source->dump ? source->dump->inference[i]
+						     : rank_in_engine(source->problem, i);
 
 		json_put_object(json);
 		json_put_key_u64(json, "rank", i);
@@ -61,7 +75,7 @@ static void write_transformed(struct json *json, const struct source *source, ui
 	json_put_key_string(json, "make", transform_text(&transformed->transform, true, text));
 	json_put_key_string(json, "to", dtype_name(transformed->to));
 	if (transformed->transform.from_rows)
-		json_put_key_string(json, "scales", source->scales(source, transformed->scales));
+		json_put_key_string(json, "scales", tensor_name(source, transformed->scales));
 }
 
 static void write_piece(struct json *json, const struct source *source, const char *param,
@@ -92,15 +106,15 @@ static void write_routes(struct json *json, const struct source *source)
 
 		json_put_newline(json);
 		json_put_object(json);
-		json_put_key_string(json, "tensor", source->tensor(source, route));
+		json_put_key_string(json, "tensor", tensor_name(source, route->tensor));
 		json_put_key_u64(json, "trainer", route->trainer);
 		json_put_key_u64(json, "inference", route->inference);
 		json_put_key_u64(json, "bytes", route->bytes);
 		json_put_key_string(json, "how", route_path_name(pieces[0].path));
 		json_put_key_array(json, "pieces");
 		for (uint32_t p = 0; p < route->piece_count; p++)
-			write_piece(json, source, source->param(source, route, &pieces[p]),
-				    &pieces[p], pieces[0].path);
+			write_piece(json, source, param_name(source, route, &pieces[p]), &pieces[p],
+				    pieces[0].path);
 		json_put_array_end(json);
 		json_put_object_end(json);
 	}
@@ -108,27 +122,47 @@ static void write_routes(struct json *json, const struct source *source)
 	json_put_array_end(json);
 }
 
-static void write_figures(struct json *json, const struct summary *summary, uint32_t trainers,
-			  uint32_t ranks)
+static void write_paths(struct json *json, const char *key, const uint64_t *bytes)
 {
-	json_put_key_u64(json, "routes", summary->routes);
-	json_put_key_u64(json, "pieces", summary->pieces);
-	json_put_key_u64(json, "bytes_total", summary->bytes_total);
-	json_put_key_u64s(json, "trainer_bytes", summary->trainer_bytes, trainers);
-	json_put_key_u64s(json, "inference_bytes", summary->inference_bytes, ranks);
-	json_put_key_u64(json, "makespan_bytes", summary->makespan_bytes);
-	json_put_key_u64(json, "lower_bound_bytes", summary->lower_bound_bytes);
-	json_put_key_u64(json, "receiver_bound_bytes", summary->receiver_bound_bytes);
-	json_put_key_double(json, "gap", summary->gap);
-	json_put_key_double(json, "imbalance", summary->imbalance);
-	json_put_key_u64(json, "prepared_bytes", summary->prepared_bytes);
-	json_put_key_u64(json, "prepared_minimum_bytes", summary->prepared_minimum_bytes);
-	json_put_key_u32s(json, "sessions", summary->sessions, trainers);
-	json_put_key_object(json, "how_bytes");
+	json_put_key_object(json, key);
 	for (int path = 0; path < PATH_COUNT; path++)
-		json_put_key_u64(json, route_path_name((enum route_path)path),
-				 summary->path_bytes[path]);
+		json_put_key_u64(json, route_path_name((enum route_path)path), bytes[path]);
 	json_put_object_end(json);
+}
+
+static void write_figures(struct json *json, const struct plan_labels *labels,
+			  const struct figure *figures, const void *record)
+{
+	for (const struct figure *figure = figures; figure->name; figure++) {
+		const void *at = (const char *)record + figure->at;
+		const char *key = figure->name;
+
+		switch (figure->kind) {
+		case FIGURE_NUMBER:
+			json_put_key_u64(json, key, *(const uint64_t *)at);
+			break;
+		case FIGURE_RATIO:
+			json_put_key_double(json, key, *(const double *)at);
+			break;
+		case FIGURE_BOOL:
+			json_put_key_bool(json, key, *(const bool *)at);
+			break;
+		case FIGURE_LIMIT:
+			json_put_key_string(json, key, at);
+			break;
+		case FIGURE_TRAINERS:
+		case FIGURE_SESSIONS:
+			json_put_key_u64s(json, key, *(uint64_t *const *)at, labels->trainer_count);
+			break;
+		case FIGURE_INFERENCE:
+			json_put_key_u64s(json, key, *(uint64_t *const *)at,
+					  labels->inference_count);
+			break;
+		case FIGURE_PATHS:
+			write_paths(json, key, at);
+			break;
+		}
+	}
 }
 
 static void write_names(struct json *json, const char *key, const struct names *names)
@@ -139,37 +173,24 @@ static void write_names(struct json *json, const char *key, const struct names *
 	json_put_array_end(json);
 }
 
-static void write_certificate(struct json *json, const struct certificate *certificate)
-{
-	json_put_newline(json);
-	json_put_key_object(json, "certificate");
-	json_put_key_double(json, "bound_seconds", certificate->bound_seconds);
-	json_put_key_double(json, "sender_bound_seconds", certificate->sender_bound_seconds);
-	json_put_key_double(json, "receiver_bound_seconds", certificate->receiver_bound_seconds);
-	json_put_key_u64(json, "sender_bound_bytes", certificate->sender_bound_bytes);
-	json_put_key_u64(json, "sender_bound_rate", certificate->sender_bound_rate);
-	json_put_key_double(json, "makespan_seconds", certificate->makespan_seconds);
-	json_put_key_double(json, "gap", certificate->gap);
-	json_put_key_bool(json, "exact", certificate->exact);
-	json_put_key_string(json, "bound_limit", certificate->bound_limit);
-	json_put_key_string(json, "makespan_limit", certificate->makespan_limit);
-	json_put_object_end(json);
-}
-
-static void write_report(struct json *json, const struct report *report, uint32_t trainers,
-			 uint32_t ranks)
+static void write_report(struct json *json, const struct report *report,
+			 const struct plan_labels *labels)
 {
 	json_put_newline(json);
 	json_put_key_object(json, "summary");
-	write_figures(json, &report->own, trainers, ranks);
+	write_figures(json, labels, summary_figures, &report->own);
 	write_names(json, "unwanted", &report->unwanted);
 	write_names(json, "filled", &report->filled);
 	json_put_key_u64(json, "filled_bytes", report->filled_bytes);
-	if (report->has_certificate)
-		write_certificate(json, &report->certificate);
+	if (report->has_certificate) {
+		json_put_newline(json);
+		json_put_key_object(json, "certificate");
+		write_figures(json, labels, certificate_figures, &report->certificate);
+		json_put_object_end(json);
+	}
 	json_put_newline(json);
 	json_put_key_object(json, "round_robin");
-	write_figures(json, &report->round_robin, trainers, ranks);
+	write_figures(json, labels, summary_figures, &report->round_robin);
 	json_put_object_end(json);
 	json_put_object_end(json);
 }
@@ -197,8 +218,7 @@ static void write_source(FILE *stream, const struct source *source, bool routes)
 	write_ranks(&json, source);
 	if (routes)
 		write_routes(&json, source);
-	write_report(&json, source->report, source->labels.trainer_count,
-		     source->labels.inference_count);
+	write_report(&json, source->report, &source->labels);
 	json_put_newline(&json);
 	json_put_key_string(&json, "digest", digest_text(source->labels.digest, digest));
 	json_put_line_end(&json);
@@ -225,48 +245,16 @@ struct plan_labels table_labels(const struct table *table)
 	};
 }
 
-static struct dump_rank table_rank(const struct source *source, uint32_t inference)
-{
-	uint32_t width = source->problem->ranks_per_engine;
-
-	return width ? (struct dump_rank){inference / width, inference % width}
-		     : (struct dump_rank){0, inference};
-}
-
-static const char *table_tensor(const struct source *source, const struct route *route)
-{
-	return source->problem->tensors[route->tensor].name;
-}
-
-static const char *table_param(const struct source *source, const struct route *route,
-			       const struct route_piece *piece)
-{
-	const struct problem *problem = source->problem;
-
-	return problem->layouts[problem->inference_layout[route->inference]]
-		.layout->params[piece->param]
-		.name;
-}
-
-static const char *table_scales(const struct source *source, uint32_t index)
-{
-	return source->problem->tensors[index].name;
-}
-
 void dump_write(FILE *stream, const struct table *table, const struct report *report,
 		enum dump_part part)
 {
 	const struct problem *problem = table->problem;
 	struct source source = {
 		.labels = table_labels(table),
-		.rank = table_rank,
 		.routes = table->routes,
 		.route_count = table->route_count,
 		.pieces = table->pieces,
-		.tensor = table_tensor,
-		.param = table_param,
 		.transformed = problem->transformed,
-		.scales = table_scales,
 		.report = report,
 		.problem = problem,
 	};
@@ -293,40 +281,14 @@ struct plan_labels dump_labels(const struct dump *dump)
 	};
 }
 
-static struct dump_rank dump_rank(const struct source *source, uint32_t inference)
-{
-	return source->dump->inference[inference];
-}
-
-static const char *dump_tensor(const struct source *source, const struct route *route)
-{
-	return source->dump->names.items[route->tensor];
-}
-
-static const char *dump_param(const struct source *source, const struct route *route,
-			      const struct route_piece *piece)
-{
-	(void)route;
-	return source->dump->names.items[piece->param];
-}
-
-static const char *dump_scales(const struct source *source, uint32_t index)
-{
-	return source->dump->names.items[index];
-}
-
 void dump_put(FILE *stream, const struct dump *dump, enum dump_part part)
 {
 	struct source source = {
 		.labels = dump_labels(dump),
-		.rank = dump_rank,
 		.routes = dump->routes,
 		.route_count = dump->route_count,
 		.pieces = dump->pieces,
-		.tensor = dump_tensor,
-		.param = dump_param,
 		.transformed = dump->transformed,
-		.scales = dump_scales,
 		.report = &dump->report,
 		.dump = dump,
 	};

@@ -5,10 +5,17 @@
 #include "routing/report/dump_read.h"
 
 #include "base/memory.h"
-#include "job/strmap.h"
 #include "routing/report/dump_value.h"
 #include "routing/plan/topology_file.h"
 #include <string.h>
+
+struct dump_rank rank_in_engine(const struct problem *problem, uint32_t inference)
+{
+	uint32_t width = problem->ranks_per_engine;
+
+	return width ? (struct dump_rank){inference / width, inference % width}
+		     : (struct dump_rank){0, inference};
+}
 
 static int copy_labels(struct dump *dump, const struct table *table, struct error *error)
 {
@@ -32,8 +39,6 @@ static int copy_labels(struct dump *dump, const struct table *table, struct erro
 
 static int copy_ranks(struct dump *dump, const struct problem *problem, struct error *error)
 {
-	uint32_t width = problem->ranks_per_engine;
-
 	dump->trainer_count = problem->trainer_count;
 	dump->inference_count = problem->inference_count;
 	dump->trainer_stage = memory_zalloc(dump->trainer_count, sizeof(uint32_t));
@@ -43,30 +48,11 @@ static int copy_ranks(struct dump *dump, const struct problem *problem, struct e
 				    dump->inference_count * sizeof(*dump->inference));
 	memcpy(dump->trainer_stage, problem->trainer_stage, dump->trainer_count * sizeof(uint32_t));
 	for (uint32_t i = 0; i < dump->inference_count; i++)
-		dump->inference[i] =
-			width ? (struct dump_rank){i / width, i % width} : (struct dump_rank){0, i};
+		dump->inference[i] = rank_in_engine(problem, i);
 	return 0;
 }
 
-/* The dump's index of a name, each kept once. */
-static int name_index(struct dump *dump, struct strmap *known, const char *name, uint32_t *index,
-		      struct error *error)
-{
-	int rc;
-
-	if (strmap_get(known, name, index))
-		return 0;
-	rc = names_add(&dump->names, name, error);
-	if (rc)
-		return rc;
-	*index = (uint32_t)dump->names.count - 1;
-	return strmap_put(known, dump->names.items[*index], *index)
-		       ? 0
-		       : memory_error(error, "copying a table", sizeof(struct strmap_slot));
-}
-
-static int copy_transformed(struct dump *dump, struct strmap *known, const struct problem *problem,
-			    struct error *error)
+static int copy_transformed(struct dump *dump, const struct problem *problem, struct error *error)
 {
 	int rc = 0;
 
@@ -74,8 +60,8 @@ static int copy_transformed(struct dump *dump, struct strmap *known, const struc
 		struct problem_transformed transformed = problem->transformed[m];
 
 		if (transformed.transform.from_rows)
-			rc = name_index(dump, known, problem->tensors[transformed.scales].name,
-					&transformed.scales, error);
+			rc = dump_name_index(dump, problem->tensors[transformed.scales].name,
+					     &transformed.scales, error);
 		if (!rc)
 			rc = dump_add_transformed(dump, &transformed, error);
 	}
@@ -85,7 +71,6 @@ static int copy_transformed(struct dump *dump, struct strmap *known, const struc
 static int copy_routes(struct dump *dump, const struct table *table, struct error *error)
 {
 	const struct problem *problem = table->problem;
-	struct strmap known = {0};
 	int rc = 0;
 
 	dump->routes = memory_alloc(table->route_count * sizeof(*dump->routes));
@@ -93,7 +78,7 @@ static int copy_routes(struct dump *dump, const struct table *table, struct erro
 	if (!dump->routes || !dump->pieces)
 		return memory_error(error, "copying a table",
 				    table->piece_count * sizeof(*dump->pieces));
-	rc = copy_transformed(dump, &known, problem, error);
+	rc = copy_transformed(dump, problem, error);
 	for (size_t r = 0; !rc && r < table->route_count; r++) {
 		const struct route *from = &table->routes[r];
 		struct route *to = &dump->routes[r];
@@ -101,17 +86,15 @@ static int copy_routes(struct dump *dump, const struct table *table, struct erro
 			problem->layouts[problem->inference_layout[from->inference]].layout;
 
 		*to = *from;
-		rc = name_index(dump, &known, problem->tensors[from->tensor].name, &to->tensor,
-				error);
+		rc = dump_name_index(dump, problem->tensors[from->tensor].name, &to->tensor, error);
 		for (uint32_t p = 0; !rc && p < from->piece_count; p++) {
 			struct route_piece *piece = &dump->pieces[from->piece_first + p];
 
 			*piece = table->pieces[from->piece_first + p];
-			rc = name_index(dump, &known, layout->params[piece->param].name,
-					&piece->param, error);
+			rc = dump_name_index(dump, layout->params[piece->param].name, &piece->param,
+					     error);
 		}
 	}
-	strmap_fini(&known);
 	dump->has_routes = true;
 	dump->route_count = dump->route_capacity = table->route_count;
 	dump->piece_count = dump->piece_capacity = table->piece_count;

@@ -27,12 +27,13 @@
 
 static const char *const head_keys[] = {"schema", "policy",   "model",	   "train",
 					"infer",  "trainers", "inference", NULL};
-static const char *const needed_keys[] = {"schema",   "policy",	   "model",   "train",	"infer",
-					  "trainers", "inference", "summary", "digest", NULL};
-static const char *const optional_keys[] = {"order", "sessions_max", "topology", NULL};
+static const char *const keys[] = {"schema",	    "policy",	 "model",   "train",  "infer",
+				   "trainers",	    "inference", "summary", "digest", "order|",
+				   "sessions_max|", "topology|", NULL};
 
 struct parse {
-	struct dump_reader reader;
+	struct json_reader reader;
+	struct dump *dump;
 	struct split split;
 	json_t *root; /* all but the routes */
 	const struct dump_visitor *visitor;
@@ -43,85 +44,58 @@ struct parse {
 
 /* ---- ranks ---- */
 
-static int read_trainers(struct dump_reader *r, json_t *root)
+static const struct rank_list {
+	const char *key, *what;
+	size_t count; /* of numbers of a rank */
+	const char *keys[4];
+} trainer_list = {"trainers", "trainers", 1, {"rank", "stage"}},
+  inference_list = {"inference", "inference ranks", 2, {"rank", "engine", "engine_rank"}};
+
+/* The numbers of each rank, one rank after the other. */
+static void *read_ranks(struct json_reader *r, json_t *root, const struct rank_list *list,
+			uint32_t *count)
 {
-	static const char *const keys[] = {"rank", "stage", NULL};
-	struct dump *dump = r->dump;
+	size_t bytes = list->count * sizeof(uint32_t);
+	uint32_t *numbers, *at;
 	json_t *items;
-	int rc = dump_list(r, root, "trainers", &items);
 
-	if (rc)
-		return rc;
-	if (json_array_size(items) > PARALLEL_RANKS_MAX)
-		return dump_refuse(r, "%zu trainers; at most %d are possible",
-				   json_array_size(items), PARALLEL_RANKS_MAX);
-	dump->trainer_count = (uint32_t)json_array_size(items);
-	dump->trainer_stage = memory_zalloc(dump->trainer_count, sizeof(uint32_t));
-	if (!dump->trainer_stage)
-		return dump_no_memory(r, dump->trainer_count * sizeof(uint32_t));
-	for (uint32_t t = 0; t < dump->trainer_count; t++) {
-		json_t *item = json_array_get(items, t);
-		uint64_t rank = 0;
-
-		r->at = (struct dump_place){.list = "trainers", .index = t};
-		dump_keys(r, item, keys, NULL);
-		dump_number(r, item, "rank", PARALLEL_RANKS_MAX, &rank);
-		if (rank != t)
-			dump_refuse(r, "\"rank\" is %" PRIu64 "; ranks count from 0", rank);
-		rc = dump_number32(r, item, "stage", PARALLEL_RANKS_MAX, &dump->trainer_stage[t]);
-		if (rc)
-			return rc;
+	if (json_take_list(r, root, list->key, &items))
+		return NULL;
+	*count = (uint32_t)json_array_size(items);
+	if (json_array_size(items) > PARALLEL_RANKS_MAX) {
+		json_refuse(r, "%zu %s; at most %d are possible", json_array_size(items),
+			    list->what, PARALLEL_RANKS_MAX);
+		return NULL;
 	}
-	r->at = (struct dump_place){0};
-	return 0;
-}
-
-static int read_inference(struct dump_reader *r, json_t *root)
-{
-	static const char *const keys[] = {"rank", "engine", "engine_rank", NULL};
-	struct dump *dump = r->dump;
-	json_t *items;
-	int rc = dump_list(r, root, "inference", &items);
-
-	if (rc)
-		return rc;
-	if (json_array_size(items) > PARALLEL_RANKS_MAX)
-		return dump_refuse(r, "%zu inference ranks; at most %d are possible",
-				   json_array_size(items), PARALLEL_RANKS_MAX);
-	dump->inference_count = (uint32_t)json_array_size(items);
-	dump->inference = memory_zalloc(dump->inference_count, sizeof(*dump->inference));
-	if (!dump->inference)
-		return dump_no_memory(r, dump->inference_count * sizeof(*dump->inference));
-	for (uint32_t i = 0; i < dump->inference_count; i++) {
+	at = numbers = memory_zalloc(*count, bytes);
+	if (!numbers)
+		dump_no_memory(r, *count * bytes);
+	for (uint32_t i = 0; !r->failed && i < *count; i++) {
 		json_t *item = json_array_get(items, i);
-		struct dump_rank *to = &dump->inference[i];
-		uint64_t rank = 0;
+		uint64_t rank = i;
 
-		r->at = (struct dump_place){.list = "inference", .index = i};
-		dump_keys(r, item, keys, NULL);
-		dump_number(r, item, "rank", PARALLEL_RANKS_MAX, &rank);
+		r->at = (struct json_place){.list = list->key, .index = i};
+		dump_keys(r, item, list->keys);
+		json_take_number(r, item, "rank", 0, PARALLEL_RANKS_MAX, &rank);
 		if (rank != i)
-			dump_refuse(r, "\"rank\" is %" PRIu64 "; ranks count from 0", rank);
-		dump_number32(r, item, "engine", PARALLEL_RANKS_MAX, &to->engine);
-		rc = dump_number32(r, item, "engine_rank", PARALLEL_RANKS_MAX, &to->engine_rank);
-		if (rc)
-			return rc;
+			json_refuse(r, "\"rank\" is %" PRIu64 "; ranks count from 0", rank);
+		for (size_t k = 0; k < list->count; k++)
+			json_take_number32(r, item, list->keys[k + 1], PARALLEL_RANKS_MAX, at++);
 	}
-	r->at = (struct dump_place){0};
-	return 0;
+	r->at = (struct json_place){0};
+	return numbers;
 }
 
 /* ---- routes ---- */
 
-static int read_box(struct dump_reader *r, json_t *object, struct box *box)
+static int read_box(struct json_reader *r, json_t *object, struct box *box)
 {
 	json_t *src;
-	int rc = dump_list(r, object, "src", &src);
 
-	if (rc)
-		return rc;
+	if (json_take_list(r, object, "src", &src))
+		return r->failed;
 	if (json_array_size(src) < 1 || json_array_size(src) > BOX_DIMS_MAX)
-		return dump_refuse(r, "\"src\" has %zu dimensions; 1 to %d are possible",
+		return json_refuse(r, "\"src\" has %zu dimensions; 1 to %d are possible",
 				   json_array_size(src), BOX_DIMS_MAX);
 	*box = (struct box){.dims = (uint32_t)json_array_size(src)};
 	for (uint32_t d = 0; d < box->dims; d++) {
@@ -130,7 +104,7 @@ static int read_box(struct dump_reader *r, json_t *object, struct box *box)
 
 		if (json_array_size(range) != 2 || !json_is_integer(lo) || !json_is_integer(hi) ||
 		    json_integer_value(lo) < 0 || json_integer_value(hi) <= json_integer_value(lo))
-			return dump_refuse(r,
+			return json_refuse(r,
 					   "\"src\"[%" PRIu32 "] is not [low, high] with 0 <= low "
 					   "< high",
 					   d);
@@ -140,53 +114,53 @@ static int read_box(struct dump_reader *r, json_t *object, struct box *box)
 	return 0;
 }
 
-static int read_piece(struct dump_reader *r, json_t *object, enum route_path path)
+static int read_piece(struct json_reader *r, struct dump *dump, json_t *object,
+		      enum route_path path)
 {
-	static const char *const keys[] = {"src", "param", "offset", "bytes", NULL};
-	static const char *const optional[] = {"how", "make", "to", "scales", NULL};
+	static const char *const piece_keys[] = {"src",	  "param", "offset",  "bytes", "how|",
+						 "make|", "to|",   "scales|", NULL};
 	struct route_piece piece = {.path = path}, *slot;
 
-	dump_keys(r, object, keys, optional);
+	dump_keys(r, object, piece_keys);
 	read_box(r, object, &piece.src);
-	dump_name(r, object, "param", &piece.param);
-	dump_number(r, object, "offset", DUMP_VALUE_MAX, &piece.offset);
-	dump_number(r, object, "bytes", DUMP_VALUE_MAX, &piece.bytes);
+	dump_name(r, dump, object, "param", &piece.param);
+	json_take_number(r, object, "offset", 0, DUMP_VALUE_MAX, &piece.offset);
+	json_take_number(r, object, "bytes", 0, DUMP_VALUE_MAX, &piece.bytes);
 	if (json_object_get(object, "how"))
 		dump_path(r, object, &piece.path);
-	if (dump_take_transformed(r, object, &piece.transformed))
+	if (dump_take_transformed(r, dump, object, &piece.transformed))
 		return r->failed;
-	slot = array_push_raw((void **)&r->dump->pieces, &r->dump->piece_count,
-			      &r->dump->piece_capacity, sizeof(*slot));
+	slot = array_push_raw((void **)&dump->pieces, &dump->piece_count, &dump->piece_capacity,
+			      sizeof(*slot));
 	if (!slot)
 		return dump_no_memory(r, sizeof(*slot));
 	*slot = piece;
 	return 0;
 }
 
-static int read_route(struct dump_reader *r, json_t *object)
+static int read_route(struct json_reader *r, struct dump *dump, json_t *object)
 {
-	static const char *const keys[] = {"tensor", "trainer", "inference", "bytes",
-					   "how",    "pieces",	NULL};
-	struct dump *dump = r->dump;
+	static const char *const route_keys[] = {"tensor", "trainer", "inference", "bytes",
+						 "how",	   "pieces",  NULL};
 	struct route route = {.piece_first = dump->piece_count}, *slot;
 	enum route_path path = PATH_DIRECT;
 	json_t *pieces = NULL;
 
-	dump_keys(r, object, keys, NULL);
-	dump_name(r, object, "tensor", &route.tensor);
-	dump_number32(r, object, "trainer", dump->trainer_count - 1, &route.trainer);
-	dump_number32(r, object, "inference", dump->inference_count - 1, &route.inference);
-	dump_number(r, object, "bytes", DUMP_VALUE_MAX, &route.bytes);
+	dump_keys(r, object, route_keys);
+	dump_name(r, dump, object, "tensor", &route.tensor);
+	json_take_number32(r, object, "trainer", dump->trainer_count - 1, &route.trainer);
+	json_take_number32(r, object, "inference", dump->inference_count - 1, &route.inference);
+	json_take_number(r, object, "bytes", 0, DUMP_VALUE_MAX, &route.bytes);
 	dump_path(r, object, &path);
-	if (dump_list(r, object, "pieces", &pieces))
+	if (json_take_list(r, object, "pieces", &pieces))
 		return r->failed;
 	if (json_array_size(pieces) == 0 || json_array_size(pieces) > UINT32_MAX)
-		return dump_refuse(r, "\"pieces\" has %zu items", json_array_size(pieces));
+		return json_refuse(r, "\"pieces\" has %zu items", json_array_size(pieces));
 	route.piece_count = (uint32_t)json_array_size(pieces);
 	for (size_t p = 0; p < route.piece_count; p++) {
 		r->at.inner = "pieces";
 		r->at.inner_index = p;
-		if (read_piece(r, json_array_get(pieces, p), path))
+		if (read_piece(r, dump, json_array_get(pieces, p), path))
 			return r->failed;
 	}
 	r->at.inner = NULL;
@@ -208,24 +182,24 @@ static int load(struct parse *p, const struct split_value *value, json_t **out)
 	*out = json_loadb(value->text, value->bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY,
 			  &where);
 	return *out ? 0
-		    : dump_refuse(&p->reader, "%s, at byte %" PRIu64, where.text,
+		    : json_refuse(&p->reader, "%s, at byte %" PRIu64, where.text,
 				  value->offset +
 					  (uint64_t)(where.position > 0 ? where.position : 0));
 }
 
 static int read_one_route(struct parse *p, size_t index)
 {
-	struct dump *dump = p->reader.dump;
+	struct dump *dump = p->dump;
 	struct split_value value;
 	json_t *object;
 	int rc = split_take(&p->split, ROUTE_BYTES_MAX, &value);
 
-	p->reader.at = (struct dump_place){.list = "routes", .index = index};
+	p->reader.at = (struct json_place){.list = "routes", .index = index};
 	if (!rc)
 		rc = load(p, &value, &object);
 	if (rc)
 		return rc;
-	rc = read_route(&p->reader, object);
+	rc = read_route(&p->reader, dump, object);
 	json_decref(object);
 	if (rc || !p->visitor)
 		return rc;
@@ -238,7 +212,7 @@ static int read_one_route(struct parse *p, size_t index)
 static int read_routes(struct parse *p)
 {
 	static const char what[] = "',' or the ']' of the routes";
-	struct dump *dump = p->reader.dump;
+	struct dump *dump = p->dump;
 	bool more;
 	int rc = split_open(&p->split, '[', "the list of \"routes\"");
 
@@ -250,70 +224,62 @@ static int read_routes(struct parse *p)
 		if (rc || !more)
 			break;
 		if (dump->trainer_count == 0 || dump->inference_count == 0)
-			return dump_refuse(&p->reader,
+			return json_refuse(&p->reader,
 					   "routes between no trainers and no inference ranks");
 		if (i == UINT32_MAX)
-			return dump_refuse(&p->reader, "more than %" PRIu32 " routes", UINT32_MAX);
+			return json_refuse(&p->reader, "more than %" PRIu32 " routes", UINT32_MAX);
 		rc = read_one_route(p, i);
 	}
 	if (!rc)
-		p->reader.at = (struct dump_place){0};
+		p->reader.at = (struct json_place){0};
 	return rc;
 }
 
 /* ---- the whole ---- */
 
-static int check_schema(struct dump_reader *r, json_t *root)
+static int check_schema(struct json_reader *r, json_t *root)
 {
 	const char *schema;
-	int rc;
 
 	if (!json_object_get(root, "schema"))
-		return dump_refuse(r, "not a routing dump: key \"schema\" is missing");
-	rc = dump_string(r, root, "schema", &schema);
-	if (!rc && strcmp(schema, DUMP_SCHEMA) != 0)
-		rc = dump_refuse(r,
-				 "\"schema\" is \"%.64s\"; this weft reads %s: use the weft that "
-				 "wrote it, or plan again with this one",
-				 schema, DUMP_SCHEMA);
-	return rc;
+		return json_refuse(r, "not a routing dump: key \"schema\" is missing");
+	if (!json_take_string(r, root, "schema", &schema) && strcmp(schema, DUMP_SCHEMA) != 0)
+		json_refuse(r,
+			    "\"schema\" is \"%.64s\"; this weft reads %s: use the weft that "
+			    "wrote it, or plan again with this one",
+			    schema, DUMP_SCHEMA);
+	return r->failed;
 }
 
 /* Dumps from before there was a choice have none. */
-static int read_order(struct dump_reader *r, json_t *root)
+static int read_order(struct json_reader *r, struct dump *dump, json_t *root)
 {
 	if (json_object_get(root, "order"))
-		return dump_copy(r, root, "order", &r->dump->order);
-	r->dump->order = memory_string(ORDER_DEFAULT);
-	return r->dump->order ? 0 : dump_no_memory(r, sizeof(ORDER_DEFAULT));
+		return dump_copy(r, root, "order", &dump->order);
+	dump->order = memory_string(ORDER_DEFAULT);
+	return dump->order ? 0 : dump_no_memory(r, sizeof(ORDER_DEFAULT));
 }
 
 /* Where it is missing, there was no limit. */
-static int read_sessions_max(struct dump_reader *r, json_t *root)
+static void read_sessions_max(struct json_reader *r, struct dump *dump, json_t *root)
 {
-	int rc;
-
-	if (!json_object_get(root, "sessions_max"))
-		return 0;
-	rc = dump_number32(r, root, "sessions_max", UINT32_MAX, &r->dump->sessions_max);
-	if (!rc && r->dump->sessions_max == 0)
-		rc = dump_refuse(r, "\"sessions_max\" is 0; a plan without a limit leaves it out");
-	return rc;
+	if (json_object_get(root, "sessions_max") &&
+	    !json_take_number32(r, root, "sessions_max", UINT32_MAX, &dump->sessions_max) &&
+	    dump->sessions_max == 0)
+		json_refuse(r, "\"sessions_max\" is 0; a plan without a limit leaves it out");
 }
 
-static int read_topology(struct dump_reader *r, json_t *root)
+static int read_topology(struct json_reader *r, struct dump *dump, json_t *root)
 {
 	const json_t *value = json_object_get(root, "topology");
 	int rc;
 
-	if (!value)
-		return 0;
-	if (r->failed)
+	if (!value || r->failed)
 		return r->failed;
-	rc = topology_take(&r->dump->topology, value, r->error);
+	rc = topology_take(&dump->topology, value, r->error);
 	if (!rc)
-		rc = topology_fits(r->dump->topology, r->dump->trainer_count,
-				   r->dump->inference_count, r->error);
+		rc = topology_fits(dump->topology, dump->trainer_count, dump->inference_count,
+				   r->error);
 	if (rc == -ERROR_CONFIG) { /* of a flag; here it is the file that is wrong */
 		rc = -ERROR_FILE;
 		if (r->error)
@@ -321,13 +287,13 @@ static int read_topology(struct dump_reader *r, json_t *root)
 	}
 	if (rc == -ERROR_FILE)
 		error_wrap(r->error, "%s: topology", r->name);
-	return dump_failed(r, rc);
+	return json_failed(r, rc);
 }
 
 static int read_head(struct parse *p)
 {
-	struct dump_reader *r = &p->reader;
-	struct dump *dump = r->dump;
+	struct json_reader *r = &p->reader;
+	struct dump *dump = p->dump;
 
 	p->has_head = true;
 	check_schema(r, p->root);
@@ -335,8 +301,9 @@ static int read_head(struct parse *p)
 	dump_copy(r, p->root, "model", &dump->model);
 	dump_copy(r, p->root, "train", &dump->train);
 	dump_copy(r, p->root, "infer", &dump->infer);
-	read_trainers(r, p->root);
-	return read_inference(r, p->root);
+	dump->trainer_stage = read_ranks(r, p->root, &trainer_list, &dump->trainer_count);
+	dump->inference = read_ranks(r, p->root, &inference_list, &dump->inference_count);
+	return r->failed;
 }
 
 /* The value of "routes": now, or remembered for the end. */
@@ -345,8 +312,8 @@ static int meet_routes(struct parse *p)
 	bool ready = true;
 	int rc;
 
-	if (p->reader.dump->has_routes || p->routes_waiting)
-		return dump_refuse(&p->reader, "duplicate key \"routes\" before byte %" PRIu64,
+	if (p->dump->has_routes || p->routes_waiting)
+		return json_refuse(&p->reader, "duplicate key \"routes\" before byte %" PRIu64,
 				   split_offset(&p->split));
 	for (size_t i = 0; head_keys[i]; i++)
 		ready = ready && json_object_get(p->root, head_keys[i]);
@@ -367,15 +334,15 @@ static int meet_value(struct parse *p, json_t *key)
 	int rc;
 
 	if (json_object_get(p->root, name))
-		return dump_refuse(&p->reader, "duplicate key \"%.64s\" before byte %" PRIu64, name,
+		return json_refuse(&p->reader, "duplicate key \"%.64s\" before byte %" PRIu64, name,
 				   split_offset(&p->split));
 	rc = split_take(&p->split, HEAD_BYTES_MAX - p->head_bytes, &value);
 	if (rc)
 		return rc;
 	p->head_bytes += value.bytes;
-	p->reader.at = (struct dump_place){.list = name, .index = SIZE_MAX};
+	p->reader.at = (struct json_place){.list = name, .index = SIZE_MAX};
 	rc = load(p, &value, &loaded);
-	p->reader.at = (struct dump_place){0};
+	p->reader.at = (struct json_place){0};
 	if (!rc && json_object_set_new(p->root, name, loaded) != 0)
 		rc = dump_no_memory(&p->reader, value.bytes);
 	return rc;
@@ -414,22 +381,22 @@ static int read_pairs(struct parse *p)
 
 static int read_dump(struct parse *p)
 {
-	struct dump_reader *r = &p->reader;
+	struct json_reader *r = &p->reader;
 	const char *digest;
 	int rc = read_pairs(p);
 
 	if (rc)
 		return rc;
 	check_schema(r, p->root);
-	dump_keys(r, p->root, needed_keys, optional_keys);
-	read_order(r, p->root);
-	read_sessions_max(r, p->root);
+	dump_keys(r, p->root, keys);
+	read_order(r, p->dump, p->root);
+	read_sessions_max(r, p->dump, p->root);
 	if (!p->has_head)
 		read_head(p);
-	read_topology(r, p->root);
-	rc = dump_string(r, p->root, "digest", &digest);
-	if (!rc && !digest_parse(digest, &r->dump->digest))
-		rc = dump_refuse(r, "\"digest\" is not 32 lower-case hex digits");
+	read_topology(r, p->dump, p->root);
+	rc = json_take_string(r, p->root, "digest", &digest);
+	if (!rc && !digest_parse(digest, &p->dump->digest))
+		rc = json_refuse(r, "\"digest\" is not 32 lower-case hex digits");
 	if (!rc && p->routes_waiting) {
 		rc = split_seek(&p->split, p->routes_at);
 		if (!rc)
@@ -437,25 +404,23 @@ static int read_dump(struct parse *p)
 		else
 			error_wrap(r->error, "\"routes\" stand before the labels and ranks");
 	}
-	return rc ? rc : dump_take_summary(r, json_object_get(p->root, "summary"));
+	return rc ? rc : dump_take_summary(r, p->dump, json_object_get(p->root, "summary"));
 }
 
 static int parse(struct dump **out, struct parse *p)
 {
-	struct dump_reader *r = &p->reader;
 	int rc;
 
-	r->name = p->split.name;
-	r->error = p->split.error;
-	r->dump = memory_zalloc(1, sizeof(*r->dump));
+	p->reader.name = p->split.name;
+	p->reader.error = p->split.error;
+	p->dump = memory_zalloc(1, sizeof(*p->dump));
 	p->root = json_object();
-	rc = r->dump && p->root ? read_dump(p) : dump_no_memory(r, sizeof(*r->dump));
+	rc = p->dump && p->root ? read_dump(p) : dump_no_memory(&p->reader, sizeof(*p->dump));
 	json_decref(p->root);
-	strmap_fini(&r->known);
 	split_fini(&p->split);
 	if (rc)
-		dump_free(&r->dump);
-	*out = r->dump;
+		dump_free(&p->dump);
+	*out = p->dump;
 	return rc;
 }
 
@@ -516,6 +481,7 @@ void dump_free(struct dump **pointer)
 	memory_free(dump->trainer_stage);
 	memory_free(dump->inference);
 	names_fini(&dump->names);
+	strmap_fini(&dump->known);
 	memory_free(dump->routes);
 	memory_free(dump->pieces);
 	memory_free(dump->transformed);

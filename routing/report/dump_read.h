@@ -11,7 +11,7 @@
 #ifndef ROUTING_REPORT_DUMP_READ_H
 #define ROUTING_REPORT_DUMP_READ_H
 
-#include "job/parallel.h"
+#include "job/strmap.h"
 #include "routing/report/report.h"
 
 #define DUMP_BYTES_MAX (UINT64_C(1) << 36) /* of a dump file that is read */
@@ -19,6 +19,8 @@
 struct dump_rank {
 	uint32_t engine, engine_rank;
 };
+/* Of a problem's inference rank. */
+struct dump_rank rank_in_engine(const struct problem *problem, uint32_t inference);
 
 struct dump {
 	char *policy, *order, *model, *train, *infer;
@@ -29,6 +31,7 @@ struct dump {
 	struct dump_rank *inference; /* by inference rank */
 	bool has_routes;             /* false: a dump of the summary alone */
 	struct names names;          /* of tensors and parameters: each once */
+	struct strmap known;         /* name -> index into names */
 	/* as in a problem, but `scales` indexes names, and there may be equal ones */
 	struct problem_transformed *transformed;
 	size_t transformed_count, transformed_capacity;

@@ -9,7 +9,6 @@
 #include "routing/report/dump_value.h"
 
 #include "base/array.h"
-#include <string.h>
 
 #define KNOWN_MAX 64 /* a route's pieces are made in few ways, and so are its neighbours' */
 
@@ -26,12 +25,11 @@ int dump_add_transformed(struct dump *dump, const struct problem_transformed *tr
 	return 0;
 }
 
-static int number(struct dump_reader *r, const struct problem_transformed *transformed,
-		  uint32_t *out)
+static int number(struct dump *dump, const struct problem_transformed *transformed, uint32_t *out,
+		  struct error *error)
 {
 	static const struct problem_transformed copy;
-	struct dump *dump = r->dump;
-	int rc = dump->transformed_count ? 0 : dump_add_transformed(dump, &copy, r->error);
+	int rc = dump->transformed_count ? 0 : dump_add_transformed(dump, &copy, error);
 
 	for (size_t i = dump->transformed_count;
 	     !rc && i-- > 1 && i + KNOWN_MAX > dump->transformed_count;) {
@@ -44,47 +42,45 @@ static int number(struct dump_reader *r, const struct problem_transformed *trans
 		}
 	}
 	if (!rc)
-		rc = dump_add_transformed(dump, transformed, r->error);
+		rc = dump_add_transformed(dump, transformed, error);
 	*out = (uint32_t)dump->transformed_count - 1;
 	return rc;
 }
 
-int dump_take_transformed(struct dump_reader *r, json_t *piece, uint32_t *out)
+int dump_take_transformed(struct json_reader *r, struct dump *dump, json_t *piece, uint32_t *out)
 {
 	struct problem_transformed transformed = {0};
 	const char *text;
 	bool convert;
-	int rc;
 
 	*out = 0;
 	if (r->failed)
 		return r->failed;
 	if (!json_object_get(piece, "make")) {
 		if (json_object_get(piece, "to") || json_object_get(piece, "scales"))
-			return dump_refuse(r, "\"to\" and \"scales\" stand beside a \"make\"");
+			return json_refuse(r, "\"to\" and \"scales\" stand beside a \"make\"");
 		return 0;
 	}
-	rc = dump_string(r, piece, "make", &text);
-	if (rc)
-		return rc;
+	if (json_take_string(r, piece, "make", &text))
+		return r->failed;
 	if (!transform_parse(text, &transformed.transform, &convert) ||
 	    (transform_plain(&transformed.transform) && !convert))
-		return dump_refuse(r,
+		return json_refuse(r,
 				   "\"make\" is \"%.64s\"; needed is convert, quantise, scales, "
 				   "dequantise, requantise or rescale with its blocks, as "
 				   "\"quantise 128x128\"",
 				   text);
-	rc = dump_string(r, piece, "to", &text);
-	if (rc)
-		return rc;
+	if (json_take_string(r, piece, "to", &text))
+		return r->failed;
 	transformed.to = dtype_from_name(text);
 	if (transformed.to == DTYPE_NONE)
-		return dump_refuse(r, "\"to\" is \"%.32s\", which is no dtype", text);
+		return json_refuse(r, "\"to\" is \"%.32s\", which is no dtype", text);
 	if (!transformed.transform.from_rows != !json_object_get(piece, "scales"))
-		return dump_refuse(r,
+		return json_refuse(r,
 				   "\"scales\" is needed where the tensor is in blocks, and only "
 				   "there");
-	if (transformed.transform.from_rows)
-		rc = dump_name(r, piece, "scales", &transformed.scales);
-	return rc ? rc : dump_failed(r, number(r, &transformed, out));
+	if (transformed.transform.from_rows &&
+	    dump_name(r, dump, piece, "scales", &transformed.scales))
+		return r->failed;
+	return json_failed(r, number(dump, &transformed, out, r->error));
 }

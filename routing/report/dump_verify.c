@@ -8,7 +8,6 @@
 #include "job/strmap.h"
 #include "routing/plan/order.h"
 #include <inttypes.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,8 +15,6 @@
 
 static int check_ranks(const struct dump *dump, const struct problem *problem, struct error *error)
 {
-	uint32_t width = problem->ranks_per_engine;
-
 	if (dump->trainer_count != problem->trainer_count ||
 	    dump->inference_count != problem->inference_count)
 		return REFUSE("the dump has %" PRIu32 " trainers and %" PRIu32
@@ -33,15 +30,13 @@ static int check_ranks(const struct dump *dump, const struct problem *problem, s
 				      "; it is in stage %" PRIu32,
 				      t, dump->trainer_stage[t], problem->trainer_stage[t]);
 	for (uint32_t i = 0; i < dump->inference_count; i++) {
-		uint32_t engine = width ? i / width : 0, engine_rank = width ? i % width : i;
+		struct dump_rank said = dump->inference[i], is = rank_in_engine(problem, i);
 
-		if (dump->inference[i].engine != engine ||
-		    dump->inference[i].engine_rank != engine_rank)
+		if (said.engine != is.engine || said.engine_rank != is.engine_rank)
 			return REFUSE("the dump has inference %" PRIu32 " as rank %" PRIu32
 				      " of engine %" PRIu32 "; it is rank %" PRIu32
 				      " of engine %" PRIu32,
-				      i, dump->inference[i].engine_rank, dump->inference[i].engine,
-				      engine_rank, engine);
+				      i, said.engine_rank, said.engine, is.engine_rank, is.engine);
 	}
 	return 0;
 }
@@ -189,27 +184,6 @@ int dump_table(struct table **out, const struct dump *dump, struct problem *prob
 
 /* ---- figures ---- */
 
-static const struct figure {
-	const char *name;
-	size_t at;
-} figures[] = {
-#define FIGURE(name)                                  \
-	{                                             \
-#name, offsetof(struct summary, name) \
-	}
-	FIGURE(routes),
-	FIGURE(pieces),
-	FIGURE(bytes_total),
-	FIGURE(makespan_bytes),
-	FIGURE(lower_bound_bytes),
-	FIGURE(receiver_bound_bytes),
-	FIGURE(prepared_bytes),
-	FIGURE(prepared_minimum_bytes),
-	{"how_bytes.direct", offsetof(struct summary, path_bytes[PATH_DIRECT])},
-	{"how_bytes.mapped", offsetof(struct summary, path_bytes[PATH_MAPPED])},
-	{"how_bytes.replica", offsetof(struct summary, path_bytes[PATH_REPLICA])},
-};
-
 static int check_number(const char *where, const char *name, long index, uint64_t said, uint64_t is,
 			struct error *error)
 {
@@ -234,28 +208,78 @@ static int check_ratio(const char *where, const char *name, double said, double 
 	return strcmp(a, b) ? REFUSE("%s.%s says %s; the routes give %s", where, name, a, b) : 0;
 }
 
-static int check_summary(const char *where, const struct summary *said, const struct summary *is,
-			 const struct problem *problem, struct error *error)
+static int check_list(const char *where, const char *name, const void *said, const void *is,
+		      uint32_t count, struct error *error)
+{
+	const uint64_t *a = *(uint64_t *const *)said, *b = *(uint64_t *const *)is;
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && i < count; i++)
+		rc = check_number(where, name, (long)i, a[i], b[i], error);
+	return rc;
+}
+
+static int check_paths(const char *where, const uint64_t *said, const uint64_t *is,
+		       struct error *error)
+{
+	char name[32];
+	int rc = 0;
+
+	for (int path = 0; !rc && path < PATH_COUNT; path++) {
+		snprintf(name, sizeof(name), "how_bytes.%s",
+			 route_path_name((enum route_path)path));
+		rc = check_number(where, name, -1, said[path], is[path], error);
+	}
+	return rc;
+}
+
+/* One figure; a list is left out unless `lists`, and then all else is. */
+static int check_figure(const char *where, const struct figure *figure, const void *said,
+			const void *is, const struct problem *problem, bool lists,
+			struct error *error)
+{
+	const void *a = (const char *)said + figure->at, *b = (const char *)is + figure->at;
+	uint32_t ranks = figure->kind == FIGURE_INFERENCE ? problem->inference_count
+							  : problem->trainer_count;
+	const char *name = figure->name;
+
+	switch (figure->kind) {
+	case FIGURE_TRAINERS:
+	case FIGURE_SESSIONS:
+	case FIGURE_INFERENCE:
+		return lists ? check_list(where, name, a, b, ranks, error) : 0;
+	default:
+		if (lists)
+			return 0;
+	}
+	switch (figure->kind) {
+	case FIGURE_NUMBER:
+		return check_number(where, name, -1, *(const uint64_t *)a, *(const uint64_t *)b,
+				    error);
+	case FIGURE_BOOL:
+		return check_number(where, name, -1, *(const bool *)a, *(const bool *)b, error);
+	case FIGURE_RATIO:
+		return check_ratio(where, name, *(const double *)a, *(const double *)b, error);
+	case FIGURE_PATHS:
+		return check_paths(where, a, b, error);
+	default:
+		if (strcmp(a, b) == 0)
+			return 0;
+		return REFUSE("%s.%s says '%s'; it is '%s'", where, name, (const char *)a,
+			      (const char *)b);
+	}
+}
+
+/* Lists last: what is said of all ranks tells more than the first rank that differs. */
+static int check_figures(const char *where, const struct figure *figures, const void *said,
+			 const void *is, const struct problem *problem, struct error *error)
 {
 	int rc = 0;
 
-	for (size_t i = 0; !rc && i < sizeof(figures) / sizeof(figures[0]); i++)
-		rc = check_number(
-			where, figures[i].name, -1,
-			*(const uint64_t *)(const void *)((const char *)said + figures[i].at),
-			*(const uint64_t *)(const void *)((const char *)is + figures[i].at), error);
-	for (uint32_t t = 0; !rc && t < problem->trainer_count; t++)
-		rc = check_number(where, "trainer_bytes", (long)t, said->trainer_bytes[t],
-				  is->trainer_bytes[t], error);
-	for (uint32_t t = 0; !rc && t < problem->trainer_count; t++)
-		rc = check_number(where, "sessions", (long)t, said->sessions[t], is->sessions[t],
-				  error);
-	for (uint32_t i = 0; !rc && i < problem->inference_count; i++)
-		rc = check_number(where, "inference_bytes", (long)i, said->inference_bytes[i],
-				  is->inference_bytes[i], error);
-	if (!rc)
-		rc = check_ratio(where, "gap", said->gap, is->gap, error);
-	return rc ? rc : check_ratio(where, "imbalance", said->imbalance, is->imbalance, error);
+	for (int lists = 0; lists < 2; lists++)
+		for (const struct figure *figure = figures; !rc && figure->name; figure++)
+			rc = check_figure(where, figure, said, is, problem, lists, error);
+	return rc;
 }
 
 static int check_names(const char *name, const struct names *said, const struct names *is,
@@ -284,49 +308,13 @@ static int check_split(const struct summary *said, struct summary *is, struct er
 			    error);
 }
 
-static int check_certificate(const struct certificate *said, const struct certificate *is,
-			     struct error *error)
-{
-	const struct {
-		const char *name;
-		double said, is;
-	} ratios[] = {
-		{"bound_seconds", said->bound_seconds, is->bound_seconds},
-		{"sender_bound_seconds", said->sender_bound_seconds, is->sender_bound_seconds},
-		{"receiver_bound_seconds", said->receiver_bound_seconds,
-		 is->receiver_bound_seconds},
-		{"makespan_seconds", said->makespan_seconds, is->makespan_seconds},
-		{"gap", said->gap, is->gap},
-	};
-	static const char where[] = "summary.certificate";
-	int rc = 0;
-
-	for (size_t i = 0; !rc && i < sizeof(ratios) / sizeof(ratios[0]); i++)
-		rc = check_ratio(where, ratios[i].name, ratios[i].said, ratios[i].is, error);
-	if (!rc)
-		rc = check_number(where, "sender_bound_bytes", -1, said->sender_bound_bytes,
-				  is->sender_bound_bytes, error);
-	if (!rc)
-		rc = check_number(where, "sender_bound_rate", -1, said->sender_bound_rate,
-				  is->sender_bound_rate, error);
-	if (!rc)
-		rc = check_number(where, "exact", -1, said->exact, is->exact, error);
-	if (!rc && strcmp(said->bound_limit, is->bound_limit) != 0)
-		rc = REFUSE("%s.bound_limit says '%s'; it is '%s'", where, said->bound_limit,
-			    is->bound_limit);
-	if (!rc && strcmp(said->makespan_limit, is->makespan_limit) != 0)
-		rc = REFUSE("%s.makespan_limit says '%s'; it is '%s'", where, said->makespan_limit,
-			    is->makespan_limit);
-	return rc;
-}
-
 /* A plan under a limit keeps it. */
 static int check_sessions(const struct table *table, const struct summary *own, struct error *error)
 {
 	for (uint32_t t = 0; table->sessions_max && t < table->problem->trainer_count; t++)
 		if (own->sessions[t] > table->sessions_max)
 			return REFUSE("\"sessions_max\" is %" PRIu32 "; trainer %" PRIu32
-				      " writes to %" PRIu32 " inference ranks",
+				      " writes to %" PRIu64 " inference ranks",
 				      table->sessions_max, t, own->sessions[t]);
 	return 0;
 }
@@ -338,7 +326,8 @@ static int check_report(const struct dump *dump, const struct table *table, stru
 
 	if (rc)
 		return rc;
-	rc = check_summary("summary", &dump->report.own, &is.own, table->problem, error);
+	rc = check_figures("summary", summary_figures, &dump->report.own, &is.own, table->problem,
+			   error);
 	if (!rc)
 		rc = check_names("unwanted", &dump->report.unwanted, &is.unwanted, error);
 	if (!rc)
@@ -349,12 +338,15 @@ static int check_report(const struct dump *dump, const struct table *table, stru
 	if (!rc)
 		rc = check_sessions(table, &is.own, error);
 	if (!rc && is.has_certificate)
-		rc = check_certificate(&dump->report.certificate, &is.certificate, error);
+		rc = check_figures("summary.certificate", certificate_figures,
+				   &dump->report.certificate, &is.certificate, table->problem,
+				   error);
 	if (!rc)
 		rc = check_split(&dump->report.round_robin, &is.round_robin, error);
 	if (!rc)
-		rc = check_summary("summary.round_robin", &dump->report.round_robin,
-				   &is.round_robin, table->problem, error);
+		rc = check_figures("summary.round_robin", summary_figures,
+				   &dump->report.round_robin, &is.round_robin, table->problem,
+				   error);
 	report_fini(&is);
 	return rc;
 }

@@ -2,22 +2,75 @@
 #include "routing/report/export.h"
 
 #include "base/array.h"
+#include "base/compare.h"
 #include "base/text.h"
 #include "routing/report/dump.h"
 #include "routing/report/export_html.h"
+#include <stdlib.h>
 #include <string.h>
+
+static int by_ends(const void *x, const void *y)
+{
+	const struct export_cell *a = x, *b = y;
+
+	return compare_u64(a->from, b->from) ?: compare_u64(a->to, b->to);
+}
+
+size_t export_merge(struct export_cell *cells, size_t count)
+{
+	size_t kept = 0;
+
+	if (count)
+		qsort(cells, count, sizeof(*cells), by_ends);
+	for (size_t i = 0; i < count; i++) {
+		if (kept && by_ends(&cells[kept - 1], &cells[i]) == 0) {
+			cells[kept - 1].bytes += cells[i].bytes;
+			cells[kept - 1].routes += cells[i].routes;
+		} else {
+			cells[kept++] = cells[i];
+		}
+	}
+	return kept;
+}
 
 static int write_html(FILE *stream, const struct dump *dump, struct error *error)
 {
 	return export_html(stream, dump, NULL, error);
 }
 
+static int write_json(FILE *stream, const struct dump *dump, struct error *error)
+{
+	(void)error;
+	dump_put(stream, dump, DUMP_WHOLE);
+	return 0;
+}
+
+static int write_jsonl(FILE *stream, const struct dump *dump, struct error *error)
+{
+	int rc = 0;
+
+	for (size_t r = 0; !rc && r < dump->route_count; r++)
+		rc = export_jsonl_route(stream, dump, &dump->routes[r],
+					dump->pieces + dump->routes[r].piece_first, error);
+	return rc;
+}
+
+static int write_csv(FILE *stream, const struct dump *dump, struct error *error)
+{
+	int rc = export_csv_begin(stream, dump, error);
+
+	for (size_t r = 0; !rc && r < dump->route_count; r++)
+		rc = export_csv_route(stream, dump, &dump->routes[r],
+				      dump->pieces + dump->routes[r].piece_first, error);
+	return rc;
+}
+
 static const struct export_format formats[] = {
-	{"json", "the routing dump itself, in its canonical form", export_json, NULL, NULL, NULL},
-	{"csv", "one route a line, under a row of column names", export_csv, export_csv_begin,
+	{"json", "the routing dump itself, in its canonical form", write_json, NULL, NULL, NULL},
+	{"csv", "one route a line, under a row of column names", write_csv, export_csv_begin,
 	 export_csv_route, NULL},
-	{"jsonl", "one route a line, each a JSON object", export_jsonl, export_jsonl_begin,
-	 export_jsonl_route, NULL},
+	{"jsonl", "one route a line, each a JSON object", write_jsonl, NULL, export_jsonl_route,
+	 NULL},
 	{"dot", "a Graphviz graph: who sends to whom, wider for more bytes", export_dot, NULL, NULL,
 	 NULL},
 	{"html", "one self-contained page: figures, heat map, loads, a searchable table",
@@ -53,11 +106,4 @@ int export_named(const struct export_format **format, const char *flag, const ch
 		       text_string(&known));
 	text_fini(&known);
 	return rc;
-}
-
-int export_json(FILE *stream, const struct dump *dump, struct error *error)
-{
-	(void)error;
-	dump_put(stream, dump, DUMP_WHOLE);
-	return 0;
 }

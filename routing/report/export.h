@@ -9,13 +9,21 @@
 #include "routing/report/dump_read.h"
 #include <stdio.h>
 
+/* Who sends how much to whom: of ranks, or of what ranks are drawn as. */
+struct export_cell {
+	uint32_t from, to;
+	uint64_t bytes, routes;
+};
+/* Sorts, and adds those of equal ends up; how many are left. */
+size_t export_merge(struct export_cell *cells, size_t count);
+
 struct export_format {
 	const char *name, *what; /* for --help */
 	/* The caller checks ferror. Every format needs the dump's routes: they are there. */
 	int (*write)(FILE *stream, const struct dump *dump, struct error *error);
 	/* Formats of one route a line also come apart, so that a file is exported without holding
-	 * its routes: `begin` once, `route` for each, with the dump's head (labels and ranks).
-	 * NULL: the whole dump is needed. */
+	 * its routes: `begin` once (NULL: nothing), `route` for each, with the dump's head (labels
+	 * and ranks). NULL: the whole dump is needed. */
 	int (*begin)(FILE *stream, const struct dump *head, struct error *error);
 	int (*route)(FILE *stream, const struct dump *head, const struct route *route,
 		     const struct route_piece *pieces, struct error *error);
@@ -32,15 +40,13 @@ int export_named(const struct export_format **format, const char *flag, const ch
 		 struct error *error);
 
 /* The rows' functions. */
-int export_json(FILE *stream, const struct dump *dump, struct error *error);
-int export_csv(FILE *stream, const struct dump *dump, struct error *error);
 int export_csv_begin(FILE *stream, const struct dump *head, struct error *error);
 int export_csv_route(FILE *stream, const struct dump *head, const struct route *route,
 		     const struct route_piece *pieces, struct error *error);
-int export_jsonl(FILE *stream, const struct dump *dump, struct error *error);
-int export_jsonl_begin(FILE *stream, const struct dump *head, struct error *error);
 int export_jsonl_route(FILE *stream, const struct dump *head, const struct route *route,
 		       const struct route_piece *pieces, struct error *error);
+/* Of Graphviz, between quotes. */
+void export_quoted(FILE *stream, const char *value);
 int export_dot(FILE *stream, const struct dump *dump, struct error *error);
 
 #endif

@@ -10,7 +10,7 @@
  */
 #include "routing/report/export.h"
 
-#include "base/array.h"
+#include "base/compare.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include <inttypes.h>
@@ -26,14 +26,10 @@ struct side {
 	const struct topology *hosts; /* nodes are hosts of it; NULL: they are numbers */
 };
 
-struct edge {
-	uint32_t from, to;
-	uint64_t bytes, routes;
-};
-
 struct graph {
 	struct side from, to;
-	ARRAY(struct edge) edges;
+	struct export_cell *edges;
+	size_t edge_count;
 };
 
 static void fini(struct graph *graph)
@@ -42,23 +38,7 @@ static void fini(struct graph *graph)
 	memory_free(graph->from.sorted);
 	memory_free(graph->to.node_of);
 	memory_free(graph->to.sorted);
-	array_free(&graph->edges);
-}
-
-static int by_number(const void *x, const void *y)
-{
-	const uint32_t *a = x, *b = y;
-
-	return *a < *b ? -1 : *a > *b;
-}
-
-static int by_ends(const void *x, const void *y)
-{
-	const struct edge *a = x, *b = y;
-
-	if (a->from != b->from)
-		return a->from < b->from ? -1 : 1;
-	return a->to < b->to ? -1 : a->to > b->to;
+	memory_free(graph->edges);
 }
 
 /* The node of rank r is groups[r * stride], or r when there are no groups. */
@@ -72,7 +52,7 @@ static int init_side(struct side *side, uint32_t ranks, const uint32_t *groups, 
 		return memory_error(error, "drawing a graph", ranks * sizeof(uint32_t));
 	for (uint32_t r = 0; r < ranks; r++)
 		side->node_of[r] = side->sorted[r] = groups ? groups[r * stride] : r;
-	qsort(side->sorted, ranks, sizeof(uint32_t), by_number);
+	qsort(side->sorted, ranks, sizeof(uint32_t), compare_u32s);
 	return 0;
 }
 
@@ -104,35 +84,22 @@ static int init(struct graph *graph, const struct dump *dump, struct error *erro
 
 static int add_edges(struct graph *graph, const struct dump *dump, struct error *error)
 {
-	size_t kept = 0;
-
+	graph->edges = memory_alloc(dump->route_count * sizeof(*graph->edges));
+	if (!graph->edges)
+		return memory_error(error, "drawing a graph",
+				    dump->route_count * sizeof(*graph->edges));
 	for (size_t r = 0; r < dump->route_count; r++) {
 		const struct route *route = &dump->routes[r];
-		struct edge *edge = array_push(&graph->edges);
 
-		if (!edge)
-			return memory_error(error, "drawing a graph", sizeof(*edge));
-		*edge = (struct edge){graph->from.node_of[route->trainer],
-				      graph->to.node_of[route->inference], route->bytes, 1};
+		graph->edges[r] =
+			(struct export_cell){graph->from.node_of[route->trainer],
+					     graph->to.node_of[route->inference], route->bytes, 1};
 	}
-	if (graph->edges.count == 0)
-		return 0;
-	qsort(graph->edges.items, graph->edges.count, sizeof(struct edge), by_ends);
-	for (size_t e = 1; e < graph->edges.count; e++) {
-		struct edge *edge = &graph->edges.items[e], *last = &graph->edges.items[kept];
-
-		if (by_ends(last, edge) == 0) {
-			last->bytes += edge->bytes;
-			last->routes++;
-		} else {
-			graph->edges.items[++kept] = *edge;
-		}
-	}
-	graph->edges.count = kept + 1;
+	graph->edge_count = export_merge(graph->edges, dump->route_count);
 	return 0;
 }
 
-static void write_text(FILE *stream, const char *value)
+void export_quoted(FILE *stream, const char *value)
 {
 	for (; *value; value++) {
 		if (*value == '"' || *value == '\\')
@@ -152,7 +119,7 @@ static void write_nodes(FILE *stream, const struct side *side, const char *rank)
 				break;
 		fprintf(stream, "\n\t\t%s%" PRIu32 " [label=\"", side->id, node);
 		if (side->hosts)
-			write_text(stream, side->hosts->hosts[node].name);
+			export_quoted(stream, side->hosts->hosts[node].name);
 		else
 			fprintf(stream, "%s %" PRIu32, side->label, node);
 		if (members > 1)
@@ -165,21 +132,20 @@ static void write_nodes(FILE *stream, const struct side *side, const char *rank)
 /* Whole tenths, so that no locale and no rounding of doubles has a say. */
 static void write_edges(FILE *stream, const struct graph *graph)
 {
-	char text[TEXT_SHORT_BYTES];
 	uint64_t most = 1;
 
-	for (size_t e = 0; e < graph->edges.count; e++)
-		if (graph->edges.items[e].bytes > most)
-			most = graph->edges.items[e].bytes;
-	for (size_t e = 0; e < graph->edges.count; e++) {
-		const struct edge *edge = &graph->edges.items[e];
+	for (size_t e = 0; e < graph->edge_count; e++)
+		if (graph->edges[e].bytes > most)
+			most = graph->edges[e].bytes;
+	for (size_t e = 0; e < graph->edge_count; e++) {
+		const struct export_cell *edge = &graph->edges[e];
 		uint64_t tenths = 5 + (uint64_t)((__uint128_t)edge->bytes * 75 / most);
 
 		fprintf(stream,
 			"\t%s%" PRIu32 " -> %s%" PRIu32 " [penwidth=%" PRIu64 ".%" PRIu64
 			", label=\"%s\", tooltip=\"%" PRIu64 " bytes, %" PRIu64 " routes\"];\n",
 			graph->from.id, edge->from, graph->to.id, edge->to, tenths / 10,
-			tenths % 10, bytes_text(edge->bytes, text), edge->bytes, edge->routes);
+			tenths % 10, BYTES_TEXT(edge->bytes), edge->bytes, edge->routes);
 	}
 }
 
@@ -192,13 +158,13 @@ int export_dot(FILE *stream, const struct dump *dump, struct error *error)
 		rc = add_edges(&graph, dump, error);
 	if (!rc) {
 		fputs("digraph routes {\n\tlabel=\"", stream);
-		write_text(stream, dump->model);
+		export_quoted(stream, dump->model);
 		fputs("\\n", stream);
-		write_text(stream, dump->train);
+		export_quoted(stream, dump->train);
 		fputs(" to ", stream);
-		write_text(stream, dump->infer);
+		export_quoted(stream, dump->infer);
 		fputs("\\npolicy ", stream);
-		write_text(stream, dump->policy);
+		export_quoted(stream, dump->policy);
 		fputs("\";\n\trankdir=LR;\n\tranksep=3;\n\tnode [shape=box, fontname=\"sans\"];\n"
 		      "\tedge [arrowhead=none, color=\"#1f6feb80\", fontname=\"sans\", "
 		      "fontsize=9];\n",

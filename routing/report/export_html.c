@@ -22,26 +22,16 @@
 
 static void put_text(FILE *file, const char *text)
 {
+	static const char special[] = "&<>\"'";
+	static const char *const entities[] = {"&amp;", "&lt;", "&gt;", "&quot;", "&#39;"};
+
 	for (; *text; text++) {
-		switch (*text) {
-		case '&':
-			fputs("&amp;", file);
-			break;
-		case '<':
-			fputs("&lt;", file);
-			break;
-		case '>':
-			fputs("&gt;", file);
-			break;
-		case '"':
-			fputs("&quot;", file);
-			break;
-		case '\'':
-			fputs("&#39;", file);
-			break;
-		default:
+		const char *found = strchr(special, *text);
+
+		if (found)
+			fputs(entities[found - special], file);
+		else
 			fputc(*text, file);
-		}
 	}
 }
 
@@ -62,30 +52,25 @@ static void put_label(FILE *file, const char *label, const char *value, const ch
 	fputs("</dd></div>\n", file);
 }
 
-static int put_title(const struct page *page, struct error *error)
+static void put_title(const struct page *page)
 {
-	(void)error;
 	put_text(page->file, page->dump->model[0] ? page->dump->model : "routing table");
 	fputs(", ", page->file);
 	put_text(page->file, page->dump->policy);
-	return 0;
 }
 
-static int put_model(const struct page *page, struct error *error)
+static void put_model(const struct page *page)
 {
-	(void)error;
 	put_text(page->file, page->dump->model[0] ? page->dump->model : "A job without a name");
-	return 0;
 }
 
-static int put_labels(const struct page *page, struct error *error)
+static void put_labels(const struct page *page)
 {
 	const struct dump *dump = page->dump;
 	const struct policy *policy = policy_find(dump->policy);
 	const struct order *order = order_find(dump->order);
 	char digest[DIGEST_TEXT_BYTES], ranks[2][64];
 
-	(void)error;
 	snprintf(ranks[0], sizeof(ranks[0]), "%" PRIu32 " trainer%s", dump->trainer_count,
 		 dump->trainer_count == 1 ? "" : "s");
 	snprintf(ranks[1], sizeof(ranks[1]), "%" PRIu32 " inference rank%s", dump->inference_count,
@@ -95,17 +80,15 @@ static int put_labels(const struct page *page, struct error *error)
 	put_label(page->file, "policy", dump->policy, policy ? policy->rule : NULL);
 	put_label(page->file, "send order", dump->order, order ? order->rule : NULL);
 	put_label(page->file, "digest", digest_text(dump->digest, digest), NULL);
-	return 0;
 }
 
 /* ---- the verdict: what someone in a hurry needs ---- */
 
-static int put_verdict(const struct page *page, struct error *error)
+static void put_verdict(const struct page *page)
 {
 	const struct summary *own = page->own;
 	char makespan[TEXT_SHORT_BYTES], bound[TEXT_SHORT_BYTES], receiver[TEXT_SHORT_BYTES];
 
-	(void)error;
 	bytes_text(own->makespan_bytes, makespan);
 	bytes_text(own->lower_bound_bytes, bound);
 	bytes_text(own->receiver_bound_bytes, receiver);
@@ -130,16 +113,15 @@ static int put_verdict(const struct page *page, struct error *error)
 			receiver);
 	else
 		fputs(" The busiest inference rank receives as much.", page->file);
-	return 0;
 }
 
 /* ---- the figures ---- */
 
-enum figure_kind { FIGURE_BYTES, FIGURE_COUNT, FIGURE_PERCENT, FIGURE_RATIO };
+enum shown_as { SHOWN_BYTES, SHOWN_COUNT, SHOWN_PERCENT, SHOWN_RATIO };
 
-struct figure {
+struct shown_figure {
 	const char *key, *name;
-	enum figure_kind kind;
+	enum shown_as kind;
 	const char *meaning;
 	size_t at; /* of the summary's member: a double where it is a ratio, else a uint64_t */
 	double (*ratio)(const struct summary *summary); /* where it is no member */
@@ -169,75 +151,74 @@ static uint64_t sessions_most_of(const struct summary *summary, const struct dum
 	return summary_sessions_max(summary, dump->trainer_count);
 }
 
-static const struct figure figures[] = {
-	{"bytes_total", "one update", FIGURE_BYTES,
+static const struct shown_figure figures[] = {
+	{"bytes_total", "one update", SHOWN_BYTES,
 	 "All bytes that the inference ranks receive together.", AT(bytes_total)},
-	{"makespan_bytes", "busiest trainer (makespan)", FIGURE_BYTES,
+	{"makespan_bytes", "busiest trainer (makespan)", SHOWN_BYTES,
 	 "What the trainer with most bytes sends: with equal NICs, no update ends before it has.",
 	 AT(makespan_bytes)},
-	{"lower_bound_bytes", "least possible (bound)", FIGURE_BYTES,
+	{"lower_bound_bytes", "least possible (bound)", SHOWN_BYTES,
 	 "The smallest makespan that any plan could reach if every tensor could be cut at will "
 	 "among the trainers that hold it; exact.",
 	 AT(lower_bound_bytes)},
-	{"gap", "above the bound (gap)", FIGURE_PERCENT,
+	{"gap", "above the bound (gap)", SHOWN_PERCENT,
 	 "Makespan over bound, less one. 0 % cannot be improved.", AT(gap)},
-	{"receiver_bound_bytes", "busiest inference rank", FIGURE_BYTES,
+	{"receiver_bound_bytes", "busiest inference rank", SHOWN_BYTES,
 	 "What the rank with the largest need receives. The layout fixes it; no plan changes it.",
 	 AT(receiver_bound_bytes)},
-	{"imbalance", "imbalance", FIGURE_RATIO,
+	{"imbalance", "imbalance", SHOWN_RATIO,
 	 "Busiest trainer over the mean of all trainers. Above 1 even at the bound where some "
 	 "stages hold more than others.",
 	 AT(imbalance)},
-	{"prepared_bytes", "prepared", FIGURE_BYTES,
+	{"prepared_bytes", "prepared", SHOWN_BYTES,
 	 "Every distinct box counted once for each trainer that has to read or pack it.",
 	 AT(prepared_bytes)},
-	{"prepared_minimum_bytes", "least that must be prepared", FIGURE_BYTES,
+	{"prepared_minimum_bytes", "least that must be prepared", SHOWN_BYTES,
 	 "Every distinct box counted once in all.", AT(prepared_minimum_bytes)},
-	{"prepared_ratio", "prepared over the least", FIGURE_RATIO,
+	{"prepared_ratio", "prepared over the least", SHOWN_RATIO,
 	 "How many trainers prepare the same box, on average; 1 repeats no work.",
 	 .ratio = prepared_ratio_of},
-	{"sessions_most", "most sessions of a trainer", FIGURE_COUNT,
+	{"sessions_most", "most sessions of a trainer", SHOWN_COUNT,
 	 "Inference ranks that one trainer writes to: connections it keeps open.",
 	 .whole = sessions_most_of},
-	{"sessions", "sessions", FIGURE_COUNT,
+	{"sessions", "sessions", SHOWN_COUNT,
 	 "Pairs of a trainer and an inference rank with at least one route.", .whole = sessions_of},
-	{"routes", "routes", FIGURE_COUNT,
+	{"routes", "routes", SHOWN_COUNT,
 	 "Tensors, or parts of them, with the trainer chosen for one inference rank.", AT(routes)},
-	{"pieces", "pieces", FIGURE_COUNT,
+	{"pieces", "pieces", SHOWN_COUNT,
 	 "Runs of bytes in inference memory: each is one write, or several where it is large.",
 	 AT(pieces)},
-	{"direct", "direct", FIGURE_BYTES, "Sent from where the trainer has them; no copy.",
+	{"direct", "direct", SHOWN_BYTES, "Sent from where the trainer has them; no copy.",
 	 AT(path_bytes[PATH_DIRECT])},
-	{"mapped", "mapped", FIGURE_BYTES,
+	{"mapped", "mapped", SHOWN_BYTES,
 	 "Packed straight into the inference rank's mapped memory; one copy, which is the "
 	 "transfer.",
 	 AT(path_bytes[PATH_MAPPED])},
-	{"replica", "replica", FIGURE_BYTES,
+	{"replica", "replica", SHOWN_BYTES,
 	 "Packed into pinned memory in the target's layout, then written; one copy and the "
 	 "write.",
 	 AT(path_bytes[PATH_REPLICA])},
 };
 
-static void put_value(const struct page *page, const struct figure *figure,
+static void put_value(const struct page *page, const struct shown_figure *figure,
 		      const struct summary *summary)
 {
 	const void *member = (const char *)summary + figure->at;
-	char text[TEXT_SHORT_BYTES], exact[TEXT_SHORT_BYTES];
+
 	double ratio = 0;
 	uint64_t whole = 0;
 
-	if (figure->kind == FIGURE_PERCENT || figure->kind == FIGURE_RATIO)
+	if (figure->kind == SHOWN_PERCENT || figure->kind == SHOWN_RATIO)
 		ratio = figure->ratio ? figure->ratio(summary) : *(const double *)member;
 	else
 		whole = figure->whole ? figure->whole(summary, page->dump)
 				      : *(const uint64_t *)member;
 	fputs("<td>", page->file);
-	if (figure->kind == FIGURE_BYTES)
-		fprintf(page->file, "%s<small>%s</small>", bytes_text(whole, text),
-			grouped_text(whole, exact));
-	else if (figure->kind == FIGURE_COUNT)
-		fputs(grouped_text(whole, text), page->file);
-	else if (figure->kind == FIGURE_PERCENT)
+	if (figure->kind == SHOWN_BYTES)
+		fprintf(page->file, "%s<small>%s</small>", BYTES_TEXT(whole), GROUPED_TEXT(whole));
+	else if (figure->kind == SHOWN_COUNT)
+		fputs(GROUPED_TEXT(whole), page->file);
+	else if (figure->kind == SHOWN_PERCENT)
 		fprintf(page->file, "%.4g&nbsp;%%", ratio * 100);
 	else
 		fprintf(page->file, "%.5g", ratio);
@@ -248,9 +229,8 @@ static void put_seconds(const struct page *page, const struct dump *dump, bool b
 {
 	const struct certificate *certificate = &dump->report.certificate;
 	double seconds = bound ? certificate->bound_seconds : certificate->makespan_seconds;
-	char text[TEXT_SHORT_BYTES];
 
-	fprintf(page->file, "<td>%s<small>", seconds_text((uint64_t)(seconds * 1e9), text));
+	fprintf(page->file, "<td>%s<small>", SECONDS_TEXT((uint64_t)(seconds * 1e9)));
 	put_text(page->file, bound ? certificate->bound_limit : certificate->makespan_limit);
 	fputs("</small></td>", page->file);
 }
@@ -285,11 +265,10 @@ static void put_certificates(const struct page *page)
 	}
 }
 
-static int put_figures(const struct page *page, struct error *error)
+static void put_figures(const struct page *page)
 {
 	FILE *file = page->file;
 
-	(void)error;
 	fputs("<thead><tr><th scope=\"col\">figure</th><th scope=\"col\" class=\"own\"><bdi>",
 	      file);
 	put_text(file, page->dump->policy);
@@ -311,7 +290,6 @@ static int put_figures(const struct page *page, struct error *error)
 	if (page->dump->report.has_certificate)
 		put_certificates(page);
 	fputs("</tbody>\n", file);
-	return 0;
 }
 
 /* ---- the lists ---- */
@@ -330,12 +308,10 @@ static void put_names(FILE *file, const char *id, const char *what, const struct
 	fputs("</ul></details>\n", file);
 }
 
-static int put_lists(const struct page *page, struct error *error)
+static void put_lists(const struct page *page)
 {
 	const struct report *report = &page->dump->report;
-	char bytes[TEXT_SHORT_BYTES];
 
-	(void)error;
 	put_names(page->file, "unwanted", "Tensors that are held, but wanted by no inference rank",
 		  &report->unwanted);
 	put_names(page->file, "filled",
@@ -344,30 +320,27 @@ static int put_lists(const struct page *page, struct error *error)
 		  &report->filled);
 	if (report->filled.count)
 		fprintf(page->file, "<p>%s of such bytes on all inference ranks.</p>\n",
-			bytes_text(report->filled_bytes, bytes));
+			BYTES_TEXT(report->filled_bytes));
 	if (!report->unwanted.count && !report->filled.count)
 		fputs("<p>Nothing: every tensor that is held is wanted, and every byte of every "
 		      "parameter has a source.</p>\n",
 		      page->file);
-	return 0;
 }
 
-static int put_version(const struct page *page, struct error *error)
+static void put_version(const struct page *page)
 {
-	(void)error;
 	fputs(WEFT_VERSION, page->file);
-	return 0;
 }
 
 /* ---- the page ---- */
 
 static const struct {
 	const char *mark;
-	int (*put)(const struct page *page, struct error *error);
+	void (*put)(const struct page *page); /* NULL: page_put_data, which can fail */
 } marks[] = {
 	{"{{title}}", put_title},     {"{{model}}", put_model},	    {"{{labels}}", put_labels},
 	{"{{verdict}}", put_verdict}, {"{{figures}}", put_figures}, {"{{lists}}", put_lists},
-	{"{{data}}", page_put_data},  {"{{version}}", put_version},
+	{"{{data}}", NULL},	      {"{{version}}", put_version},
 };
 
 static int put_page(const struct page *page, struct error *error)
@@ -387,7 +360,10 @@ static int put_page(const struct page *page, struct error *error)
 			text = mark + 2;
 			continue;
 		}
-		rc = marks[which].put(page, error);
+		if (marks[which].put)
+			marks[which].put(page);
+		else
+			rc = page_put_data(page, error);
 		text = mark + strlen(marks[which].mark);
 	}
 	if (!rc)

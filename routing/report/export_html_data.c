@@ -15,8 +15,7 @@
 #include "base/json_write.h"
 #include "base/memory.h"
 #include "routing/plan/topology.h"
-#include <inttypes.h>
-#include <stdlib.h>
+#include "routing/report/export.h"
 #include <string.h>
 
 /* ---- columns ---- */
@@ -139,39 +138,10 @@ static void put_routes(FILE *file, const struct dump *dump, const uint32_t *tens
 
 /* ---- who sends how much to whom in the plan that stands beside ---- */
 
-struct cell {
-	uint32_t trainer, inference;
-	uint64_t bytes, routes;
-};
-
-static int by_place(const void *x, const void *y)
+static uint64_t cell_value(const struct export_cell *cell, int which)
 {
-	const struct cell *a = x, *b = y;
-
-	if (a->trainer != b->trainer)
-		return a->trainer < b->trainer ? -1 : 1;
-	return a->inference < b->inference ? -1 : a->inference > b->inference;
-}
-
-static size_t merge_cells(struct cell *cells, size_t count)
-{
-	size_t kept = 0;
-
-	for (size_t i = 0; i < count; i++) {
-		if (kept && by_place(&cells[kept - 1], &cells[i]) == 0) {
-			cells[kept - 1].bytes += cells[i].bytes;
-			cells[kept - 1].routes += cells[i].routes;
-		} else {
-			cells[kept++] = cells[i];
-		}
-	}
-	return kept;
-}
-
-static uint64_t cell_value(const struct cell *cell, int which)
-{
-	return which == 0   ? cell->trainer
-	       : which == 1 ? cell->inference
+	return which == 0   ? cell->from
+	       : which == 1 ? cell->to
 	       : which == 2 ? cell->bytes
 			    : cell->routes;
 }
@@ -180,7 +150,7 @@ static int put_cells(FILE *file, const struct dump *dump, struct error *error)
 {
 	static const char *const names[] = {"cell-trainer", "cell-inference", "cell-bytes",
 					    "cell-routes"};
-	struct cell *cells = memory_alloc(dump->route_count * sizeof(*cells));
+	struct export_cell *cells = memory_alloc(dump->route_count * sizeof(*cells));
 	size_t count;
 
 	if (!cells)
@@ -189,11 +159,9 @@ static int put_cells(FILE *file, const struct dump *dump, struct error *error)
 	for (size_t r = 0; r < dump->route_count; r++) {
 		const struct route *route = &dump->routes[r];
 
-		cells[r] = (struct cell){route->trainer, route->inference, route->bytes, 1};
+		cells[r] = (struct export_cell){route->trainer, route->inference, route->bytes, 1};
 	}
-	if (dump->route_count)
-		qsort(cells, dump->route_count, sizeof(*cells), by_place);
-	count = merge_cells(cells, dump->route_count);
+	count = export_merge(cells, dump->route_count);
 	for (int which = 0; which < 4; which++) {
 		struct column column;
 		uint64_t largest = 0;
@@ -259,7 +227,7 @@ static void put_plan(struct head *head, const char *key, const char *name,
 	json_put_key_u64s(json, "how", summary->path_bytes, PATH_COUNT);
 	put_u64s(head, "trainer", summary->trainer_bytes, dump->trainer_count);
 	put_u64s(head, "inference", summary->inference_bytes, dump->inference_count);
-	put_u32s(head, "sessions", summary->sessions, dump->trainer_count);
+	put_u64s(head, "sessions", summary->sessions, dump->trainer_count);
 	json_put_object_end(json);
 }
 

@@ -12,8 +12,8 @@
 #include "routing/report/export.h"
 
 #include "base/array.h"
+#include "base/compare.h"
 #include "base/json_write.h"
-#include "base/memory.h"
 #include "base/text.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -34,9 +34,7 @@ static int by_low(const void *x, const void *y)
 {
 	const struct row_range *a = x, *b = y;
 
-	if (a->lo != b->lo)
-		return a->lo < b->lo ? -1 : 1;
-	return a->hi < b->hi ? -1 : a->hi > b->hi;
+	return compare_u64(a->lo, b->lo) ?: compare_u64(a->hi, b->hi);
 }
 
 static int gather_rows(struct row_ranges *ranges, const struct route *route,
@@ -69,17 +67,6 @@ static void drop_rows(struct row_ranges *ranges)
 		memory_free(ranges->items);
 }
 
-static int write_all(FILE *stream, const struct dump *dump, const char *name, struct error *error)
-{
-	const struct export_format *format = export_find(name);
-	int rc = format->begin(stream, dump, error);
-
-	for (size_t r = 0; !rc && r < dump->route_count; r++)
-		rc = format->route(stream, dump, &dump->routes[r],
-				   dump->pieces + dump->routes[r].piece_first, error);
-	return rc;
-}
-
 /* The ways that the route's pieces are made, as one text. */
 static int transform_name(struct text *text, const struct dump *dump, const struct route *route,
 			  const struct route_piece *pieces, struct error *error)
@@ -102,6 +89,19 @@ static int transform_name(struct text *text, const struct dump *dump, const stru
 				       pieces[p].transformed != 0, one));
 	}
 	return text_ok(text) ? 0 : memory_error(error, "writing a route", TRANSFORM_TEXT_BYTES);
+}
+
+/* What both forms need of a route: its rows, and how its pieces are made. */
+static int gather(struct row_ranges *ranges, struct text *made, const struct dump *head,
+		  const struct route *route, const struct route_piece *pieces, struct error *error)
+{
+	int rc = transform_name(made, head, route, pieces, error);
+
+	if (!rc)
+		rc = gather_rows(ranges, route, pieces, error);
+	if (rc)
+		text_fini(made);
+	return rc;
 }
 
 /* ---- CSV (RFC 4180, lines end in \n) ---- */
@@ -136,14 +136,10 @@ int export_csv_route(FILE *stream, const struct dump *head, const struct route *
 	const struct dump_rank *rank = &head->inference[route->inference];
 	struct row_ranges ranges;
 	struct text transformed = {0};
-	int rc = transform_name(&transformed, head, route, pieces, error);
+	int rc = gather(&ranges, &transformed, head, route, pieces, error);
 
-	if (!rc)
-		rc = gather_rows(&ranges, route, pieces, error);
-	if (rc) {
-		text_fini(&transformed);
+	if (rc)
 		return rc;
-	}
 	write_field(stream, head->names.items[route->tensor]);
 	fprintf(stream,
 		",%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu64
@@ -160,20 +156,7 @@ int export_csv_route(FILE *stream, const struct dump *head, const struct route *
 	return 0;
 }
 
-int export_csv(FILE *stream, const struct dump *dump, struct error *error)
-{
-	return write_all(stream, dump, "csv", error);
-}
-
 /* ---- JSON lines ---- */
-
-int export_jsonl_begin(FILE *stream, const struct dump *head, struct error *error)
-{
-	(void)stream;
-	(void)head;
-	(void)error;
-	return 0;
-}
 
 int export_jsonl_route(FILE *stream, const struct dump *head, const struct route *route,
 		       const struct route_piece *pieces, struct error *error)
@@ -182,14 +165,10 @@ int export_jsonl_route(FILE *stream, const struct dump *head, const struct route
 	struct row_ranges ranges;
 	struct text transformed = {0};
 	struct json json;
-	int rc = transform_name(&transformed, head, route, pieces, error);
+	int rc = gather(&ranges, &transformed, head, route, pieces, error);
 
-	if (!rc)
-		rc = gather_rows(&ranges, route, pieces, error);
-	if (rc) {
-		text_fini(&transformed);
+	if (rc)
 		return rc;
-	}
 	json_to_file(&json, stream);
 	json_put_object(&json);
 	json_put_key_string(&json, "tensor", head->names.items[route->tensor]);
@@ -210,9 +189,4 @@ int export_jsonl_route(FILE *stream, const struct dump *head, const struct route
 	text_fini(&transformed);
 	drop_rows(&ranges);
 	return 0;
-}
-
-int export_jsonl(FILE *stream, const struct dump *dump, struct error *error)
-{
-	return write_all(stream, dump, "jsonl", error);
 }

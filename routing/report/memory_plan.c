@@ -2,11 +2,11 @@
 #include "routing/report/memory_plan.h"
 
 #include "base/array.h"
-#include "base/memory.h"
+#include "base/compare.h"
+#include "base/pool.h"
 #include "model/family.h"
 #include "model/form.h"
 #include "routing/plan/policy.h"
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,14 +82,15 @@ static int deal_published(struct memory_published *published, const struct train
 {
 	uint32_t senders = train->world / train->pp, ranks = infer_ranks(infer);
 	struct round_robin_targets targets = {.count = ranks, .kinds = infer->tp};
-	uint32_t *sender = memory_zalloc(ranks, sizeof(*sender));
-	uint32_t *sessions = memory_zalloc(senders, sizeof(*sessions));
-	uint32_t *groups = memory_zalloc(senders, sizeof(*groups));
-	bool *seen = memory_zalloc((size_t)senders * infer->tp, sizeof(*seen));
+	struct pool pool = {0};
+	uint32_t *sender = pool_array(&pool, ranks, sizeof(*sender));
+	uint32_t *sessions = pool_array(&pool, senders, sizeof(*sessions));
+	uint32_t *groups = pool_array(&pool, senders, sizeof(*groups));
+	bool *seen = pool_array(&pool, (size_t)senders * infer->tp, sizeof(*seen));
 	int rc = 0;
 
-	targets.kind = memory_zalloc(ranks, sizeof(*targets.kind));
-	if (!sender || !sessions || !groups || !seen || !targets.kind)
+	targets.kind = pool_array(&pool, ranks, sizeof(*targets.kind));
+	if (!pool_ok(&pool))
 		rc = memory_error(error, "dealing ranks out", ranks * sizeof(*sender));
 	for (uint32_t i = 0; !rc && i < ranks; i++)
 		targets.kind[i] = i % infer->tp;
@@ -105,11 +106,7 @@ static int deal_published(struct memory_published *published, const struct train
 		if (groups[sender[i]] > published->groups)
 			published->groups = groups[sender[i]];
 	}
-	memory_free(targets.kind);
-	memory_free(sender);
-	memory_free(sessions);
-	memory_free(groups);
-	memory_free(seen);
+	pool_free(&pool);
 	return rc;
 }
 
@@ -138,30 +135,25 @@ struct target {
 	uint64_t offset, bytes;
 };
 
-static int compare(uint64_t a, uint64_t b)
-{
-	return (a > b) - (a < b);
-}
-
 static int by_source(const void *left, const void *right)
 {
 	const struct source *a = left, *b = right;
-	int order = compare(a->trainer, b->trainer);
+	int order = compare_u64(a->trainer, b->trainer);
 
 	for (uint32_t d = 0; !order && d < a->src.dims && d < b->src.dims; d++) {
-		order = compare(a->src.lo[d], b->src.lo[d]);
-		order = order ? order : compare(a->src.hi[d], b->src.hi[d]);
+		order = compare_u64(a->src.lo[d], b->src.lo[d])
+				?: compare_u64(a->src.hi[d], b->src.hi[d]);
 	}
-	return order ? order : compare(a->bytes, b->bytes);
+	return order ?: compare_u64(a->bytes, b->bytes);
 }
 
 static int by_target(const void *left, const void *right)
 {
 	const struct target *a = left, *b = right;
-	int order = compare(a->trainer, b->trainer);
 
-	order = order ? order : compare(a->name, b->name);
-	return order ? order : compare(a->offset, b->offset);
+	return compare_u64(a->trainer, b->trainer)
+		       ?: compare_u64(a->name, b->name)
+		       ?: compare_u64(a->offset, b->offset);
 }
 
 struct pieces {
@@ -214,38 +206,35 @@ static void take_targets(struct memory_plan *plan, const struct pieces *pieces)
 struct names {
 	struct strmap map;
 	uint32_t **of; /* by layout, by parameter */
-	size_t layouts;
+	struct pool pool;
 };
 
 static int number_names(struct names *names, const struct problem *problem, struct error *error)
 {
-	names->of = memory_zalloc(problem->layout_count, sizeof(*names->of));
+	bool good = true;
+
+	names->of = pool_array(&names->pool, problem->layout_count, sizeof(*names->of));
 	for (size_t l = 0; names->of && l < problem->layout_count; l++) {
 		const struct layout *layout = problem->layouts[l].layout;
+		uint32_t *of = pool_array(&names->pool, layout->param_count, sizeof(*of));
 
-		names->layouts = l + 1;
-		names->of[l] = memory_zalloc(layout->param_count, sizeof(**names->of));
-		for (size_t p = 0; names->of[l] && p < layout->param_count; p++) {
-			uint32_t number = (uint32_t)names->map.count;
+		names->of[l] = of;
+		for (size_t p = 0; of && good && p < layout->param_count; p++) {
+			const char *name = layout->params[p].name;
 
-			if (strmap_get(&names->map, layout->params[p].name, &number))
-				names->of[l][p] = number;
-			else if (strmap_put(&names->map, layout->params[p].name, number))
-				names->of[l][p] = number;
-			else
-				return memory_error(error, "planning memory", 0);
+			of[p] = (uint32_t)names->map.count;
+			good = strmap_get(&names->map, name, &of[p]) ||
+			       strmap_put(&names->map, name, of[p]);
 		}
-		if (!names->of[l])
-			return memory_error(error, "planning memory", layout->param_count);
 	}
-	return names->of ? 0 : memory_error(error, "planning memory", problem->layout_count);
+	return good && pool_ok(&names->pool)
+		       ? 0
+		       : memory_error(error, "planning memory", problem->layout_count);
 }
 
 static void names_fini(struct names *names)
 {
-	for (size_t l = 0; l < names->layouts; l++)
-		memory_free(names->of[l]);
-	memory_free(names->of);
+	pool_free(&names->pool);
 	strmap_fini(&names->map);
 }
 
@@ -254,15 +243,13 @@ static int add_route(struct memory_plan *plan, const struct table *table, const 
 {
 	for (uint32_t p = 0; p < route->piece_count; p++) {
 		const struct route_piece *piece = &table->pieces[route->piece_first + p];
-		struct source *source = array_push(&pieces->sources);
-		struct target *target = source ? array_push(&pieces->targets) : NULL;
+		struct source source = {route->trainer, piece->path != PATH_DIRECT, piece->bytes,
+					piece->src};
+		struct target target = {route->trainer, names[piece->param], piece->offset,
+					piece->bytes};
 
-		if (!target)
-			return memory_error(error, "planning memory", sizeof(*target));
-		*source = (struct source){route->trainer, piece->path != PATH_DIRECT, piece->bytes,
-					  piece->src};
-		*target = (struct target){route->trainer, names[piece->param], piece->offset,
-					  piece->bytes};
+		if (!array_add(&pieces->sources, source) || !array_add(&pieces->targets, target))
+			return memory_error(error, "planning memory", sizeof(target));
 	}
 	plan->trainers[route->trainer].pieces += route->piece_count;
 	plan->trainers[route->trainer].sent_bytes += route->bytes;

@@ -2,8 +2,52 @@
 #include "routing/report/report.h"
 
 #include "base/array.h"
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define OWN(member, kind)                                       \
+	{                                                       \
+#member, kind, offsetof(struct summary, member) \
+	}
+
+const struct figure summary_figures[] = {
+	OWN(routes, FIGURE_NUMBER),
+	OWN(pieces, FIGURE_NUMBER),
+	OWN(bytes_total, FIGURE_NUMBER),
+	OWN(trainer_bytes, FIGURE_TRAINERS),
+	OWN(inference_bytes, FIGURE_INFERENCE),
+	OWN(makespan_bytes, FIGURE_NUMBER),
+	OWN(lower_bound_bytes, FIGURE_NUMBER),
+	OWN(receiver_bound_bytes, FIGURE_NUMBER),
+	OWN(gap, FIGURE_RATIO),
+	OWN(imbalance, FIGURE_RATIO),
+	OWN(prepared_bytes, FIGURE_NUMBER),
+	OWN(prepared_minimum_bytes, FIGURE_NUMBER),
+	OWN(sessions, FIGURE_SESSIONS),
+	{"how_bytes", FIGURE_PATHS, offsetof(struct summary, path_bytes)},
+	{0},
+};
+
+#undef OWN
+#define OWN(member, kind)                                           \
+	{                                                           \
+#member, kind, offsetof(struct certificate, member) \
+	}
+
+const struct figure certificate_figures[] = {
+	OWN(bound_seconds, FIGURE_RATIO),
+	OWN(sender_bound_seconds, FIGURE_RATIO),
+	OWN(receiver_bound_seconds, FIGURE_RATIO),
+	OWN(sender_bound_bytes, FIGURE_NUMBER),
+	OWN(sender_bound_rate, FIGURE_NUMBER),
+	OWN(makespan_seconds, FIGURE_RATIO),
+	OWN(gap, FIGURE_RATIO),
+	OWN(exact, FIGURE_BOOL),
+	OWN(bound_limit, FIGURE_LIMIT),
+	OWN(makespan_limit, FIGURE_LIMIT),
+	{0},
+};
 
 int names_add(struct names *names, const char *name, struct error *error)
 {
@@ -48,13 +92,12 @@ static int add_filled(struct report *report, const struct problem *problem, stru
 		const struct layout *layout = problem->layouts[l].layout;
 
 		for (size_t f = 0; f < layout->fill_count; f++) {
-			const char **name = array_push(&found);
+			const char *name = layout->params[layout->fills[f].param].name;
 
-			if (!name) {
+			if (!array_add(&found, name)) {
 				array_free(&found);
-				return memory_error(error, "listing fills", sizeof(*name));
+				return memory_error(error, "listing fills", sizeof(name));
 			}
-			*name = layout->params[layout->fills[f].param].name;
 		}
 	}
 	for (uint32_t i = 0; i < problem->inference_count; i++) {

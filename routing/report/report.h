@@ -23,6 +23,24 @@ struct report {
 	struct certificate certificate;
 };
 
+/* A figure of a summary or of a certificate, in the order in which they are written. */
+enum figure_kind {
+	FIGURE_NUMBER,    /* uint64_t */
+	FIGURE_RATIO,     /* double */
+	FIGURE_BOOL,
+	FIGURE_LIMIT,     /* char[LIMITS_TEXT_BYTES] */
+	FIGURE_TRAINERS,  /* uint64_t *, by trainer */
+	FIGURE_INFERENCE, /* likewise, by inference rank */
+	FIGURE_SESSIONS,  /* uint64_t *, by trainer, each a count of inference ranks */
+	FIGURE_PATHS      /* uint64_t[PATH_COUNT] */
+};
+struct figure {
+	const char *name; /* NULL: behind the last */
+	enum figure_kind kind;
+	size_t at;
+};
+extern const struct figure summary_figures[], certificate_figures[];
+
 /* Plans the table's problem once more, by round-robin, unless the table is that plan. */
 int report_of(struct report *report, const struct table *table, struct error *error);
 void report_fini(struct report *report);

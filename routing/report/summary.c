@@ -2,6 +2,7 @@
 #include "routing/report/summary.h"
 
 #include "base/array.h"
+#include "base/pool.h"
 #include "routing/plan/bound.h"
 #include <stdlib.h>
 #include <string.h>
@@ -137,14 +138,12 @@ static int count_minimum(struct summary *summary, const struct problem *problem,
 
 			for (uint32_t p = layout->pieces_of[t];
 			     wanted[l] && p < layout->pieces_of[t + 1]; p++) {
-				struct wanted_piece *slot = array_push(&pieces);
-
-				if (!slot) {
+				if (!array_add(&pieces,
+					       (struct wanted_piece){&layout->pieces[p],
+								     layout->transformed[p]})) {
 					rc = -1;
 					break;
 				}
-				*slot = (struct wanted_piece){&layout->pieces[p],
-							      layout->transformed[p]};
 			}
 		}
 		if (!rc)
@@ -159,15 +158,15 @@ static int count_minimum(struct summary *summary, const struct problem *problem,
 static int count_sessions(struct summary *summary, const struct table *table, struct error *error)
 {
 	const struct problem *problem = table->problem;
-	size_t *next = memory_zalloc((size_t)problem->trainer_count + 2, sizeof(*next));
-	uint32_t *targets = memory_alloc(table->route_count * sizeof(*targets));
-	uint32_t *last = memory_zalloc(problem->inference_count, sizeof(*last));
-	int rc = 0;
+	struct pool pool = {0};
+	size_t *next = pool_array(&pool, (size_t)problem->trainer_count + 2, sizeof(*next));
+	uint32_t *targets = pool_array(&pool, table->route_count, sizeof(*targets));
+	uint32_t *last = pool_array(&pool, problem->inference_count, sizeof(*last));
 
-	if (!next || !targets || !last) {
-		rc = memory_error(error, "counting sessions",
-				  table->route_count * sizeof(*targets));
-		goto free_all;
+	if (!pool_ok(&pool)) {
+		pool_free(&pool);
+		return memory_error(error, "counting sessions",
+				    table->route_count * sizeof(*targets));
 	}
 	for (size_t r = 0; r < table->route_count; r++)
 		next[table->routes[r].trainer + 2]++;
@@ -183,11 +182,8 @@ static int count_sessions(struct summary *summary, const struct table *table, st
 			summary->sessions[t]++;
 		}
 	}
-free_all:
-	memory_free(next);
-	memory_free(targets);
-	memory_free(last);
-	return rc;
+	pool_free(&pool);
+	return 0;
 }
 
 static int lower_bound(struct summary *summary, const struct problem *problem, struct error *error)
@@ -245,7 +241,7 @@ int summary_of(struct summary *summary, const struct table *table, struct error 
 
 	*summary = (struct summary){.routes = table->route_count, .pieces = table->piece_count};
 	summary->trainer_bytes = memory_zalloc(problem->trainer_count, sizeof(uint64_t));
-	summary->sessions = memory_zalloc(problem->trainer_count, sizeof(uint32_t));
+	summary->sessions = memory_zalloc(problem->trainer_count, sizeof(uint64_t));
 	summary->inference_bytes = memory_zalloc(problem->inference_count, sizeof(uint64_t));
 	if (!summary->trainer_bytes || !summary->sessions || !summary->inference_bytes) {
 		rc = memory_error(error, "summing up the table",
@@ -282,6 +278,6 @@ uint32_t summary_sessions_max(const struct summary *summary, uint32_t trainers)
 	uint32_t most = 0;
 
 	for (uint32_t t = 0; t < trainers; t++)
-		most = summary->sessions[t] > most ? summary->sessions[t] : most;
+		most = summary->sessions[t] > most ? (uint32_t)summary->sessions[t] : most;
 	return most;
 }

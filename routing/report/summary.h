@@ -21,7 +21,7 @@ struct summary {
 	uint64_t prepared_bytes;     /* distinct (trainer, tensor, box) bytes: what is packed */
 	uint64_t prepared_minimum_bytes; /* rows of each (tensor, range of columns) that any
 					    rank wants, once: no table of any cuts prepares less */
-	uint32_t *sessions;          /* by trainer: inference ranks it writes to */
+	uint64_t *sessions;          /* by trainer: inference ranks it writes to */
 	uint64_t path_bytes[PATH_COUNT];
 };
 
