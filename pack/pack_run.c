@@ -9,8 +9,6 @@
 #include "pack/pack_steps.h"
 
 #include "base/copy.h"
-#include "pack/convert.h"
-#include "pack/pack_elements.h"
 #include "pack/quantise.h"
 
 #include <string.h>
