@@ -301,23 +301,15 @@ static int remote_import(struct transport_remote *remote, struct record_reader *
 	return 0;
 }
 
-static uint32_t rail_count(const struct mock_endpoint *mock, uint32_t rail)
-{
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < mock->post_count; i++)
-		n += mock->posts[i].rail == rail;
-	return n;
-}
-
 static uint32_t credit(const struct transport_endpoint *endpoint, uint32_t rail)
 {
 	const struct transport_caps *caps = &endpoint->domain->caps;
 	const struct mock_endpoint *mock = endpoint->state;
-	uint32_t limit = (caps->inflight_max + caps->rails - 1) / caps->rails, used;
+	uint32_t limit = (caps->inflight_max + caps->rails - 1) / caps->rails, used = 0;
 
 	pthread_mutex_lock(&mock->domain->network->lock);
-	used = rail_count(mock, rail);
+	for (uint32_t i = 0; i < mock->post_count; i++)
+		used += mock->posts[i].rail == rail;
 	if (mock->post_count >= caps->inflight_max)
 		used = limit;
 	pthread_mutex_unlock(&mock->domain->network->lock);
