@@ -18,6 +18,15 @@ static inline uint64_t clock_deadline_ns(uint64_t timeout_ms)
 	return clock_ns() + timeout_ms * 1000000u;
 }
 
+/* Milliseconds until then, as poll(2) takes them: rounded up, 0 when it has passed. */
+static inline int clock_left_ms(uint64_t deadline_ns)
+{
+	uint64_t now = clock_ns(), left = deadline_ns > now ? deadline_ns - now : 0;
+
+	left = left / 1000000 + (left % 1000000 != 0);
+	return left > INT32_MAX ? INT32_MAX : (int)left;
+}
+
 static inline uint64_t clock_ms(void)
 {
 	return clock_ns() / 1000000;

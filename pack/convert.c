@@ -42,7 +42,7 @@ CONVERT_EACH(ROW, bf16)
 static const struct convert_kernel portable = {
 	.name = "portable",
 	.here = processor_has_any,
-	.rows = CONVERT_ROWS,
+	.rows = CONVERT_ROWS(),
 	.scaled = CONVERT_SCALED_ROWS,
 };
 

@@ -114,7 +114,7 @@ CONVERT_EACH(ROW, bf16)
 const struct convert_kernel convert_avx2 = {
 	.name = "avx2",
 	.here = processor_has_avx2,
-	.rows = CONVERT_ROWS,
+	.rows = CONVERT_ROWS(),
 	.scaled = CONVERT_SCALED_ROWS,
 };
 #endif

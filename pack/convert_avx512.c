@@ -162,8 +162,8 @@ CONVERT_EACH(ROW, rounded)
 const struct convert_kernel convert_avx512 = {
 	.name = "avx512",
 	.here = processor_has_avx512,
-	.rows = CONVERT_ROWS,
-	.streamed = CONVERT_STREAMED_ROWS,
+	.rows = CONVERT_ROWS(),
+	.streamed = CONVERT_ROWS(_past),
 	.scaled = CONVERT_SCALED_ROWS,
 };
 #endif

@@ -72,23 +72,16 @@ extern const struct convert_kernel convert_avx512, convert_avx2;
 
 #define CONVERT_SCALED_ROWS {f8_f32_scaled, f8_bf16_scaled, f8_f16_scaled}
 
-#define CONVERT_ROWS                                                                      \
+/* `past`: nothing, or _past for those past the caches. */
+#define CONVERT_ROWS(past)                                                                \
 	{                                                                                 \
-		[CONVERT_F32] = {[CONVERT_BF16] = f32_bf16, [CONVERT_F16] = f32_f16},     \
-		[CONVERT_BF16] = {[CONVERT_F32] = bf16_f32, [CONVERT_F16] = bf16_f16},    \
-		[CONVERT_F16] = {[CONVERT_F32] = f16_f32, [CONVERT_BF16] = f16_bf16},     \
-		[CONVERT_F8] = {f8_f32, f8_bf16, f8_f16},                                 \
-	}
-
-#define CONVERT_STREAMED_ROWS                                                             \
-	{                                                                                 \
-		[CONVERT_F32] = {[CONVERT_BF16] = f32_bf16_past,                          \
-				 [CONVERT_F16] = f32_f16_past},                           \
-		[CONVERT_BF16] = {[CONVERT_F32] = bf16_f32_past,                          \
-				  [CONVERT_F16] = bf16_f16_past},                         \
-		[CONVERT_F16] = {[CONVERT_F32] = f16_f32_past,                            \
-				 [CONVERT_BF16] = f16_bf16_past},                         \
-		[CONVERT_F8] = {f8_f32_past, f8_bf16_past, f8_f16_past},                  \
+		[CONVERT_F32] = {[CONVERT_BF16] = f32_bf16##past,                         \
+				 [CONVERT_F16] = f32_f16##past},                          \
+		[CONVERT_BF16] = {[CONVERT_F32] = bf16_f32##past,                         \
+				  [CONVERT_F16] = bf16_f16##past},                        \
+		[CONVERT_F16] = {[CONVERT_F32] = f16_f32##past,                           \
+				 [CONVERT_BF16] = f16_bf16##past},                        \
+		[CONVERT_F8] = {f8_f32##past, f8_bf16##past, f8_f16##past},               \
 	}
 
 #endif

@@ -3,7 +3,7 @@
  * pack_elements.c -- row by row in the order of the piece: to where they belong past the caches,
  * if nobody reads them back; else chunk by chunk, each given away from the cache.
  */
-#include "pack/pack_elements.h"
+#include "pack/pack_steps.h"
 
 #include "base/copy.h"
 #include "pack/copy_sum.h"

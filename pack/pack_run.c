@@ -9,11 +9,7 @@
 #include "pack/pack_steps.h"
 
 #include "base/copy.h"
-#include "pack/convert.h"
-#include "pack/pack_elements.h"
 #include "pack/quantise.h"
-
-#include <string.h>
 
 #define ROW_MIN_BYTES 4096u /* rows from here on are read as fast alone */
 
@@ -72,17 +68,10 @@ const char *pack_kernel_name(void)
 
 bool pack_kernel_use(const char *name)
 {
-	const char *const names[] = {"avx512", "avx2", "portable"};
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		if (strcmp(names[i], name) != 0)
-			continue;
-		/* conversions ask the most of a processor */
-		if (!convert_find(DTYPE_F32, DTYPE_BF16, name) || !quantise_use(name) ||
-		    !copy_kernel_use(name))
-			return false;
-		forced = names[i];
-		return true;
-	}
-	return false;
+	/* conversions ask the most of a processor, and know the names */
+	if (!convert_find(DTYPE_F32, DTYPE_BF16, name) || !quantise_use(name) ||
+	    !copy_kernel_use(name))
+		return false;
+	forced = copy_kernel_name();
+	return true;
 }

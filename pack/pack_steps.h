@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * pack_steps.h -- what pack_run.c, pack_copy.c (copies) and pack_transformed.c (blocks) share.
+ * pack_steps.h -- what pack_run.c, pack_copy.c (copies), pack_elements.c (elements alone) and
+ * pack_transformed.c (blocks) share.
  */
 #ifndef PACK_PACK_STEPS_H
 #define PACK_PACK_STEPS_H
 
 #include "job/digest.h"
+#include "pack/convert.h"
 #include "pack/pack.h"
 
 /* A chunk and what it is made from stay in the first two caches. */
@@ -26,5 +28,25 @@ void pack_copies(const struct pack_column *columns, size_t count);
  * as convert_find() takes it. */
 void pack_transformed(const struct pack *pack, const struct pack_part *part,
 		      struct digest_stream *sum, const char *kernel);
+
+/* ---- pack_elements.c: the elements of a box, each transformed alone: conversions, and fp8 with
+ * scales ---- */
+
+/* Element rows of the source, and how one is converted. */
+struct elements {
+	const struct pack *pack;
+	const unsigned char *data, *scales; /* of the box: its first byte, its first scale */
+	convert_row convert;		    /* of one without scales */
+	convert_scaled scaled;		    /* of one with them */
+	uint64_t from_bytes, to_bytes;
+};
+
+struct elements elements_of(const struct pack *pack, const struct pack_part *part, enum dtype to,
+			    const char *kernel);
+/* `count` values of row `row` of the box as a matrix, each times its block's scale. */
+void elements_dequantise(unsigned char *out, const struct elements *elements, uint64_t row,
+			 uint64_t column, uint64_t count);
+/* The part, with its sum. `kernel` as convert_find() takes it. */
+void pack_elements(const struct pack *pack, const struct pack_part *part, const char *kernel);
 
 #endif

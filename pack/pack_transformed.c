@@ -14,7 +14,6 @@
  */
 #include "pack/pack_steps.h"
 
-#include "pack/pack_elements.h"
 #include "pack/quantise.h"
 #include "pack/requantise.h"
 

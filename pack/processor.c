@@ -58,21 +58,6 @@ void float_mode_leave(struct float_mode mode)
 	_mm_setcsr(mode.control);
 }
 #else
-bool processor_has_avx512(void)
-{
-	return false;
-}
-
-bool processor_has_avx512vbmi(void)
-{
-	return false;
-}
-
-bool processor_has_avx2(void)
-{
-	return false;
-}
-
 struct float_mode float_mode_enter(void)
 {
 	struct float_mode mode;

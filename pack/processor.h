@@ -31,6 +31,7 @@ struct float_mode float_mode_enter(void);
 struct float_mode float_mode_enter_flushed(void);
 void float_mode_leave(struct float_mode mode);
 
+/* Those of PROCESSOR_X86, where it is one. */
 bool processor_has_avx512(void); /* F, BW, DQ and VL */
 bool processor_has_avx512vbmi(void); /* and VBMI */
 bool processor_has_avx2(void);   /* and F16C */

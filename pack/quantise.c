@@ -280,11 +280,11 @@ static void run(struct quantise_strip *band, float *scales, const float *given, 
 	float_mode_leave(mode);
 }
 
-void quantise_band_on(unsigned char *values, float *scales, const void *source, enum dtype from,
-		      uint64_t rows, uint64_t columns, uint64_t stride_bytes,
-		      uint64_t block_columns, const void *next, bool stream)
+static struct quantise_strip band_of(unsigned char *values, const void *source, uint64_t rows,
+				     uint64_t columns, uint64_t stride_bytes,
+				     uint64_t block_columns)
 {
-	struct quantise_strip band = {
+	return (struct quantise_strip){
 		.source = source,
 		.rows = rows,
 		.columns = columns,
@@ -292,9 +292,17 @@ void quantise_band_on(unsigned char *values, float *scales, const void *source, 
 		.block_columns = block_columns,
 		.values = values,
 		.values_stride = columns,
-		.ahead = next,
 	};
+}
 
+void quantise_band_on(unsigned char *values, float *scales, const void *source, enum dtype from,
+		      uint64_t rows, uint64_t columns, uint64_t stride_bytes,
+		      uint64_t block_columns, const void *next, bool stream)
+{
+	struct quantise_strip band =
+		band_of(values, source, rows, columns, stride_bytes, block_columns);
+
+	band.ahead = next;
 	/* whole lines only: half a one past the caches is slower than all of it through them */
 	band.stream = stream && ((uintptr_t)values | columns | block_columns) % 64 == 0;
 	run(&band, scales, NULL, from);
@@ -311,15 +319,8 @@ void quantise_scaled(unsigned char *values, const float *scales, const void *sou
 		     enum dtype from, uint64_t rows, uint64_t columns, uint64_t stride_bytes,
 		     uint64_t block_columns)
 {
-	struct quantise_strip band = {
-		.source = source,
-		.rows = rows,
-		.columns = columns,
-		.stride_bytes = stride_bytes,
-		.block_columns = block_columns,
-		.values = values,
-		.values_stride = columns,
-	};
+	struct quantise_strip band =
+		band_of(values, source, rows, columns, stride_bytes, block_columns);
 
 	run(&band, NULL, scales, from);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/provider.h"
 
+#include "base/assert.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "transport/fault/fault.h"
@@ -26,33 +27,6 @@ bool domain_forked(const struct transport_domain *domain)
 	return atomic_load_explicit(&forks, memory_order_relaxed) != domain->forks;
 }
 
-/* What the shared layer relies on; a provider that breaks it is a bug of ours. */
-static int check_caps(const struct transport_domain *domain, struct error *error)
-{
-	const struct transport_caps *caps = &domain->caps;
-
-	if (!caps->write_bytes_max || !caps->inflight_max || !caps->rails ||
-	    caps->rails > PROVIDER_RAILS_MAX)
-		return error_set(error, ERROR_INTERNAL,
-				 "provider %s reports chunks of %llu bytes, %u in "
-				 "flight, %u rails",
-				 domain->ops.name, (unsigned long long)caps->write_bytes_max,
-				 caps->inflight_max, caps->rails);
-	return 0;
-}
-
-static int open_provider(struct transport_domain *domain, struct error *error)
-{
-	int rc = domain->ops.domain_open(domain, error);
-
-	if (rc)
-		return rc;
-	rc = check_caps(domain, error);
-	if (rc)
-		domain->ops.domain_close(domain);
-	return rc;
-}
-
 int transport_domain_open(struct transport_domain **out, const char *provider,
 			  const struct transport_options *options, struct error *error)
 {
@@ -74,12 +48,15 @@ int transport_domain_open(struct transport_domain **out, const char *provider,
 		rc = provider_find(rc ? "fault" : provider, &domain->ops, error);
 	if (!rc) {
 		domain->wire_name = domain->ops.name;
-		rc = open_provider(domain, error);
+		rc = domain->ops.domain_open(domain, error);
 	}
 	if (rc) {
 		memory_free(domain);
 		return rc;
 	}
+	/* what the shared layer relies on */
+	WEFT_ASSERT(domain->caps.write_bytes_max && domain->caps.inflight_max);
+	WEFT_ASSERT(domain->caps.rails && domain->caps.rails <= PROVIDER_RAILS_MAX);
 	domain->chunk_bytes = domain->caps.write_bytes_max;
 	if (options->chunk_bytes && options->chunk_bytes < domain->chunk_bytes)
 		domain->chunk_bytes = options->chunk_bytes;

@@ -51,22 +51,16 @@ static int read_boot(unsigned char boot[16], struct error *error)
 {
 	char text[64];
 	ssize_t n = file_read_small("/proc/sys/kernel/random/boot_id", text, sizeof(text));
-	int digits = 0;
+	const char *at = text;
 
 	memset(boot, 0, 16);
 	if (n < 0)
 		return error_set_errno(error, ERROR_UNSUPPORTED, (int)-n,
 				       "/proc/sys/kernel/random/boot_id cannot be read, and "
 				       "it tells one host from another");
-	for (const char *at = text; *at && digits < 32; at++) {
-		int value = *at >= '0' && *at <= '9'   ? *at - '0'
-			    : *at >= 'a' && *at <= 'f' ? *at - 'a' + 10
-						       : -1;
-
-		if (value < 0)
-			continue;
-		boot[digits / 2] = (unsigned char)(boot[digits / 2] << 4 | value);
-		digits++;
+	for (int i = 0; i < 16 && sscanf(at, "%2hhx", &boot[i]) == 1; i++) {
+		at += 2;
+		at += *at == '-';
 	}
 	return 0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/record.h"
 
+#include "base/array.h"
 #include "job/digest.h"
 #include <inttypes.h>
 #include <string.h>
@@ -60,14 +61,6 @@ void record_put_bytes(struct record_writer *writer, const void *data, size_t byt
 
 	if (at)
 		memcpy(at, data, bytes);
-}
-
-static void put_identity(struct record_writer *writer, const struct identity *identity)
-{
-	record_put_bytes(writer, identity->boot, sizeof(identity->boot));
-	record_put_u64(writer, identity->pid_namespace);
-	record_put_u64(writer, identity->pid);
-	record_put_u64(writer, identity->start);
 }
 
 static void put_member(struct record_writer *writer, struct member member)
@@ -148,14 +141,6 @@ void record_get_bytes(struct record_reader *reader, void *out, size_t bytes)
 		memcpy(out, at, bytes);
 	else
 		memset(out, 0, bytes);
-}
-
-static void get_identity(struct record_reader *reader, struct identity *identity)
-{
-	record_get_bytes(reader, identity->boot, sizeof(identity->boot));
-	identity->pid_namespace = record_get_u64(reader);
-	identity->pid = record_get_u64(reader);
-	identity->start = record_get_u64(reader);
 }
 
 static int get_member(struct record_reader *reader, const char *who, struct member *member,
@@ -276,6 +261,14 @@ int record_done(const struct record_reader *reader, struct error *error)
 
 /* ---- bodies as tables ---- */
 
+static const struct record_field identity_fields[] = {
+	RECORD_ROW_BYTES(struct identity, boot),
+	RECORD_ROW_U64(struct identity, pid_namespace, "pid namespace", 0, UINT64_MAX),
+	RECORD_ROW_U64(struct identity, pid, "pid", 0,
+		       UINT64_MAX), /* judged by the row of the whole */
+	RECORD_ROW_U64(struct identity, start, "start time", 0, UINT64_MAX),
+};
+
 void record_put_fields(struct record_writer *writer, const struct record_field *fields,
 		       size_t count, const void *item)
 {
@@ -289,7 +282,8 @@ void record_put_fields(struct record_writer *writer, const struct record_field *
 		else if (fields[i].type == RECORD_BYTES)
 			record_put_bytes(writer, member, fields[i].bytes);
 		else
-			put_identity(writer, member);
+			record_put_fields(writer, identity_fields, ARRAY_SIZE(identity_fields),
+					  member);
 	}
 }
 
@@ -316,7 +310,8 @@ static uint64_t get_field(struct record_reader *reader, const struct record_fiel
 		record_get_bytes(reader, member, field->bytes);
 		return 0;
 	default:
-		get_identity(reader, member);
+		record_get_fields(reader, identity_fields, ARRAY_SIZE(identity_fields), member,
+				  NULL);
 		return ((const struct identity *)member)->pid;
 	}
 }

@@ -16,7 +16,7 @@
 struct mock_fabric mock_fabric = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static const char *const type_names[MOCK_TYPES] = {"context", "PD",	 "MR", "CQ",
-						   "SRQ",     "channel", "QP", "AH"};
+						   "SRQ",     "channel", "QP"};
 
 void *mock_memory(size_t bytes)
 {
@@ -72,7 +72,6 @@ bool verbs_mock_can_fail(enum verbs_mock_call call)
 	case VERBS_MOCK_wr_rdma_write:
 	case VERBS_MOCK_wr_rdma_write_imm:
 	case VERBS_MOCK_wr_set_sge:
-	case VERBS_MOCK_wr_abort:
 	case VERBS_MOCK_ack_async_event:
 		return false;
 	default:
@@ -233,11 +232,8 @@ static void object_free(struct mock_head *head)
 	case MOCK_PD:
 		free((char *)head - offsetof(struct mock_pd, head));
 		break;
-	case MOCK_MR:
-		free((char *)head - offsetof(struct mock_mr, head));
-		break;
 	default:
-		free((char *)head - offsetof(struct mock_ah, head));
+		free((char *)head - offsetof(struct mock_mr, head));
 		break;
 	}
 }
@@ -417,7 +413,6 @@ struct verbs_mock_counts verbs_mock_counts(void)
 					    .srqs = alive[MOCK_SRQ],
 					    .channels = alive[MOCK_CHANNEL],
 					    .qps = alive[MOCK_QP],
-					    .ahs = alive[MOCK_AH],
 					    .events_unacked = unacked()};
 	mock_unlock();
 	return counts;
@@ -428,5 +423,5 @@ int verbs_mock_alive(void)
 	struct verbs_mock_counts now = verbs_mock_counts();
 
 	return now.lists + now.contexts + now.pds + now.mrs + now.cqs + now.srqs + now.channels +
-	       now.qps + now.ahs + now.events_unacked;
+	       now.qps + now.events_unacked;
 }

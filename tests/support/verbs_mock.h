@@ -65,7 +65,7 @@ uint32_t verbs_mock_violations(void);
 const char *verbs_mock_violation(void); /* the first one, or "" */
 
 struct verbs_mock_counts {
-	int lists, contexts, pds, mrs, cqs, srqs, channels, qps, ahs;
+	int lists, contexts, pds, mrs, cqs, srqs, channels, qps;
 	int events_unacked;          /* async and completion */
 };
 struct verbs_mock_counts verbs_mock_counts(void);

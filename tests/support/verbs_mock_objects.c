@@ -79,38 +79,6 @@ int mock_dealloc_pd(struct ibv_pd *pd)
 	return ended(failed);
 }
 
-struct ibv_ah *mock_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
-{
-	struct mock_ah *ah;
-	int rc;
-
-	mock_lock();
-	rc = context_fault(pd->context, VERBS_MOCK_create_ah);
-	if (rc < 0 && (attr->port_num < 1 || attr->port_num > mock_fabric.options.ports))
-		rc = EINVAL;
-	if (rc >= 0)
-		return mock_null(rc);
-	ah = mock_memory(sizeof(*ah));
-	ah->ibv.context = pd->context;
-	ah->ibv.pd = pd;
-	mock_object_new(&ah->head, MOCK_AH, mock_device_of(pd->context));
-	MOCK_OF(pd, pd)->head.children++;
-	mock_unlock();
-	return &ah->ibv;
-}
-
-int mock_destroy_ah(struct ibv_ah *ah)
-{
-	int failed, rc;
-
-	mock_lock();
-	rc = end(&MOCK_OF(ah, ah)->head, MOCK_AH, VERBS_MOCK_destroy_ah, &failed);
-	if (rc)
-		return mock_positive(rc);
-	MOCK_OF(pd, ah->pd)->head.children--;
-	return ended(failed);
-}
-
 /* ---- memory regions ---- */
 
 static struct ibv_mr *mr_new(struct ibv_pd *pd, void *address, size_t bytes, unsigned access)

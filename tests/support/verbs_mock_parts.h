@@ -16,7 +16,7 @@
 #define MOCK_GIDS 8 /* rows of a port's table */
 
 enum mock_type {
-	MOCK_CONTEXT, MOCK_PD, MOCK_MR, MOCK_CQ, MOCK_SRQ, MOCK_CHANNEL, MOCK_QP, MOCK_AH,
+	MOCK_CONTEXT, MOCK_PD, MOCK_MR, MOCK_CQ, MOCK_SRQ, MOCK_CHANNEL, MOCK_QP,
 	MOCK_TYPES
 };
 
@@ -54,7 +54,6 @@ struct mock_context {
 };
 
 struct mock_pd { struct ibv_pd ibv; struct mock_head head; };
-struct mock_ah { struct ibv_ah ibv; struct mock_head head; };
 
 struct mock_mr {
 	struct ibv_mr ibv;

@@ -372,29 +372,6 @@ int mock_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask)
 	return 0;
 }
 
-int mock_query_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask,
-		  struct ibv_qp_init_attr *init)
-{
-	struct mock_qp *qp = mock_qp_of(base);
-	int rc;
-
-	(void)mask;
-	mock_lock();
-	rc = qp_fault(qp, VERBS_MOCK_query_qp);
-	if (rc >= 0)
-		return mock_positive(rc);
-	*attr = qp->attr;
-	attr->qp_state = attr->cur_qp_state = base->state;
-	attr->cap = qp->cap;
-	*init = (struct ibv_qp_init_attr){.send_cq = base->send_cq,
-					  .recv_cq = base->recv_cq,
-					  .srq = base->srq,
-					  .cap = qp->cap,
-					  .qp_type = base->qp_type};
-	mock_unlock();
-	return 0;
-}
-
 /* ---- posting ---- */
 
 /* 0: there is room. Real devices answer ENOMEM here, or run over the queue. */
@@ -599,15 +576,4 @@ int mock_wr_complete(struct ibv_qp_ex *ex)
 	qp->batching = false;
 	mock_unlock();
 	return 0;
-}
-
-void mock_wr_abort(struct ibv_qp_ex *ex)
-{
-	struct mock_qp *qp = MOCK_OF(qp, ex);
-
-	mock_lock();
-	mock_fabric.called[VERBS_MOCK_wr_abort]++;
-	if (in_batch(qp, "wr_abort"))
-		batch_drop(qp);
-	mock_unlock();
 }

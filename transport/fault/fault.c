@@ -122,13 +122,6 @@ static void close_trace(struct fault *fault)
 		fclose(fault->trace);
 }
 
-static int open_inner(struct transport_domain *domain, struct fault *fault, struct error *error)
-{
-	int rc = enter(domain, PROVIDER_OP_domain_open, error);
-
-	return rc ? rc : fault->inner.domain_open(domain, error);
-}
-
 static int domain_open(struct transport_domain *domain, struct error *error)
 {
 	struct fault *fault = memory_zalloc(1, sizeof(*fault));
@@ -143,8 +136,10 @@ static int domain_open(struct transport_domain *domain, struct error *error)
 		domain->wrapper = fault;
 		domain->wire_name = fault->inner.name;
 		domain->options.provider_options = fault->options.inner_options;
-		rc = open_inner(domain, fault, error);
+		rc = enter(domain, PROVIDER_OP_domain_open, error);
 	}
+	if (!rc)
+		rc = fault->inner.domain_open(domain, error);
 	if (rc) {
 		close_trace(fault);
 		memory_free(fault);

@@ -9,16 +9,6 @@
 #define PARCELS_MAX	3
 #define MOCK_REGION_MAX (UINT64_C(1) << 36)
 
-static void lock(struct mock_network *network)
-{
-	pthread_mutex_lock(&network->lock);
-}
-
-static void unlock(struct mock_network *network)
-{
-	pthread_mutex_unlock(&network->lock);
-}
-
 static const struct mock_options *default_options;
 
 void mock_options_default(const struct mock_options *options)
@@ -204,11 +194,11 @@ static int endpoint_connect(struct transport_endpoint *endpoint, struct record_r
 		rc = wait_turn(&wait, error);
 	if (rc)
 		return rc;
-	lock(network);
+	pthread_mutex_lock(&network->lock);
 	peer = network_find(network, MOCK_ENDPOINTS, id);
 	if (peer)
 		mock->peer = id;
-	unlock(network);
+	pthread_mutex_unlock(&network->lock);
 	if (!peer)
 		return error_set(error, ERROR_PEER_LOST,
 				 "the peer closed this endpoint since it made the record");
@@ -229,10 +219,10 @@ static int endpoint_probe(struct transport_endpoint *endpoint, uint64_t deadline
 		bool back;
 		int rc;
 
-		lock(network);
+		pthread_mutex_lock(&network->lock);
 		peer = network_find(network, MOCK_ENDPOINTS, mock->peer);
 		back = peer && peer->peer == mock->id;
-		unlock(network);
+		pthread_mutex_unlock(&network->lock);
 		if (!peer)
 			return error_set(error, ERROR_PEER_LOST, "the peer closed its endpoint");
 		if (back)
@@ -247,9 +237,9 @@ static void endpoint_abort(struct transport_endpoint *endpoint)
 {
 	struct mock_endpoint *mock = endpoint->state;
 
-	lock(mock->domain->network);
+	pthread_mutex_lock(&mock->domain->network->lock);
 	network_drop(mock->domain->network, mock);
-	unlock(mock->domain->network);
+	pthread_mutex_unlock(&mock->domain->network->lock);
 }
 
 /* Like a destroyed queue pair: what is under way from the peers is gone, later posts
@@ -262,7 +252,7 @@ static int endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadline
 
 	(void)deadline_ns;
 	(void)error;
-	lock(network);
+	pthread_mutex_lock(&network->lock);
 	array_each(place, &network->lists[MOCK_ENDPOINTS]) {
 		struct mock_endpoint *other = *place;
 
@@ -275,7 +265,7 @@ static int endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadline
 			other->posts[p].failed = "the peer fenced this endpoint";
 		}
 	}
-	unlock(network);
+	pthread_mutex_unlock(&network->lock);
 	return 0;
 }
 
@@ -300,37 +290,29 @@ static int remote_import(struct transport_remote *remote, struct record_reader *
 
 	if (rc)
 		return rc;
-	lock(network);
+	pthread_mutex_lock(&network->lock);
 	region = network_find(network, MOCK_REGIONS, id);
 	remote->state = (void *)(uintptr_t)id;
 	if (region && region->allocated && endpoint->domain->options.mapped)
 		remote->pointer = region->memory;
-	unlock(network);
+	pthread_mutex_unlock(&network->lock);
 	if (!region)
 		return error_set(error, ERROR_PEER_LOST, "the peer closed this region");
 	return 0;
-}
-
-static uint32_t rail_count(const struct mock_endpoint *mock, uint32_t rail)
-{
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < mock->post_count; i++)
-		n += mock->posts[i].rail == rail;
-	return n;
 }
 
 static uint32_t credit(const struct transport_endpoint *endpoint, uint32_t rail)
 {
 	const struct transport_caps *caps = &endpoint->domain->caps;
 	const struct mock_endpoint *mock = endpoint->state;
-	uint32_t limit = (caps->inflight_max + caps->rails - 1) / caps->rails, used;
+	uint32_t limit = (caps->inflight_max + caps->rails - 1) / caps->rails, used = 0;
 
-	lock(mock->domain->network);
-	used = rail_count(mock, rail);
+	pthread_mutex_lock(&mock->domain->network->lock);
+	for (uint32_t i = 0; i < mock->post_count; i++)
+		used += mock->posts[i].rail == rail;
 	if (mock->post_count >= caps->inflight_max)
 		used = limit;
-	unlock(mock->domain->network);
+	pthread_mutex_unlock(&mock->domain->network->lock);
 	return used < limit ? limit - used : 0;
 }
 
@@ -403,14 +385,14 @@ static int post_write(struct transport_endpoint *endpoint, uint32_t rail,
 	int rc = 0;
 
 	*posted = 0;
-	lock(network);
+	pthread_mutex_lock(&network->lock);
 	while (*posted < count && mock->post_count < endpoint->domain->caps.inflight_max) {
 		rc = post_one(mock, rail, &writes[*posted], error);
 		if (rc)
 			break;
 		++*posted;
 	}
-	unlock(network);
+	pthread_mutex_unlock(&network->lock);
 	return rc;
 }
 
@@ -422,7 +404,7 @@ static int post_signal(struct transport_endpoint *endpoint, uint64_t id,
 	struct parcel *parcel;
 	int rc = 1;
 
-	lock(network);
+	pthread_mutex_lock(&network->lock);
 	if (mock->post_count < endpoint->domain->caps.inflight_max) {
 		parcel = array_push(&network->parcels);
 		if (parcel) {
@@ -436,7 +418,7 @@ static int post_signal(struct transport_endpoint *endpoint, uint64_t id,
 		}
 		rc = parcel ? 0 : memory_error(error, "signalling", sizeof(*parcel));
 	}
-	unlock(network);
+	pthread_mutex_unlock(&network->lock);
 	return rc;
 }
 
@@ -449,7 +431,7 @@ static int poll(struct transport_endpoint *endpoint, struct provider_completion 
 	int n = 0;
 
 	(void)error;
-	lock(network);
+	pthread_mutex_lock(&network->lock);
 	network_pump(network, (uint32_t)network_random(network, 4));
 	first = (uint32_t)network_random(network, mock->post_count);
 	for (uint32_t i = first; i < mock->post_count && n < max; i++) {
@@ -464,7 +446,7 @@ static int poll(struct transport_endpoint *endpoint, struct provider_completion 
 		*post = mock->posts[--mock->post_count];
 		i--;
 	}
-	unlock(network);
+	pthread_mutex_unlock(&network->lock);
 	return n;
 }
 
@@ -499,9 +481,9 @@ static bool peer_dead(const struct transport_endpoint *endpoint)
 	const struct mock_endpoint *mock = endpoint->state;
 	bool dead;
 
-	lock(mock->domain->network);
+	pthread_mutex_lock(&mock->domain->network->lock);
 	dead = mock->peer && !network_find(mock->domain->network, MOCK_DOMAINS, mock->peer_domain);
-	unlock(mock->domain->network);
+	pthread_mutex_unlock(&mock->domain->network->lock);
 	return dead;
 }
 

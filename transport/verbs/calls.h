@@ -44,8 +44,6 @@
 	  (struct ibv_pd *pd, uint64_t offset, size_t bytes, uint64_t iova, int fd, int access),  \
 	  (pd, offset, bytes, iova, fd, access))                                                  \
 	X(int, dereg_mr, (struct ibv_mr *mr), (mr))                                               \
-	X(struct ibv_ah *, create_ah, (struct ibv_pd *pd, struct ibv_ah_attr *attr), (pd, attr))  \
-	X(int, destroy_ah, (struct ibv_ah *ah), (ah))                                             \
 	X(struct ibv_comp_channel *, create_comp_channel, (struct ibv_context *context),          \
 	  (context))                                                                              \
 	X(int, destroy_comp_channel, (struct ibv_comp_channel *channel), (channel))               \
@@ -71,9 +69,6 @@
 	X(struct ibv_qp_ex *, qp_to_qp_ex, (struct ibv_qp *qp), (qp))                             \
 	X(int, modify_qp, (struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask),                \
 	  (qp, attr, mask))                                                                       \
-	X(int, query_qp,                                                                          \
-	  (struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init), \
-	  (qp, attr, mask, init))                                                                 \
 	X(int, destroy_qp, (struct ibv_qp *qp), (qp))                                             \
 	X(int, post_send, (struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad),  \
 	  (qp, wr, bad))                                                                          \
@@ -87,7 +82,6 @@
 	  (struct ibv_qp_ex *qp, uint32_t lkey, uint64_t address, uint32_t bytes),                \
 	  (qp, lkey, address, bytes))                                                             \
 	X(int, wr_complete, (struct ibv_qp_ex *qp), (qp))                                         \
-	V(void, wr_abort, (struct ibv_qp_ex *qp), (qp))                                           \
 	X(int, get_async_event, (struct ibv_context *context, struct ibv_async_event *event),     \
 	  (context, event))                                                                       \
 	V(void, ack_async_event, (struct ibv_async_event *event), (event))

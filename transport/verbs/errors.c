@@ -72,8 +72,6 @@ static const struct step_cause step_causes[] = {
 	{BIT(OPEN), NO_ERRNO, ERROR_UNSUPPORTED,
 	 "the provider library does not fit the kernel's driver",
 	 "install the ibverbs-providers package of this distribution"},
-	{BIT(OPEN), EACCES, ERROR_UNSUPPORTED, NODE_FORBIDDEN},
-	{BIT(OPEN), EPERM, ERROR_UNSUPPORTED, NODE_FORBIDDEN},
 	{BIT(OPEN), ENOENT, ERROR_UNSUPPORTED, NODE_MISSING},
 	{BIT(OPEN), ENODEV, ERROR_UNSUPPORTED, NODE_MISSING},
 	{BIT(OPEN), ENXIO, ERROR_UNSUPPORTED, NODE_MISSING},

@@ -74,12 +74,7 @@ static bool is_null(const unsigned char raw[16])
 	return verbs_gid_is_zero(raw) || memcmp(raw, null, sizeof(null)) == 0;
 }
 
-static const char *type_name(enum verbs_gid_type type)
-{
-	static const char *const names[] = {"IB", "RoCE v1", "RoCE v2"};
-
-	return names[type];
-}
+static const char *const type_names[] = {"IB", "RoCE v1", "RoCE v2"};
 
 const char *verbs_gid_text(const unsigned char raw[16], char text[VERBS_GID_TEXT_BYTES])
 {
@@ -183,7 +178,7 @@ static int forced_error(struct error *error, const struct verbs_device *device,
 	array_each(gid, &port->gids) {
 		if (!verbs_gid_is_zero(gid->raw))
 			text_format(&rows, "%s%u (%s, %s)", rows.bytes ? ", " : "", gid->index,
-				    verbs_gid_text(gid->raw, text), type_name(gid->type));
+				    verbs_gid_text(gid->raw, text), type_names[gid->type]);
 	}
 	int rc = error_set(error, ERROR_CONFIG, "%s=%d: %s:%u has %s GID %d; it has %s",
 			   forced_from, forced, device->name, port->number, trouble, forced,

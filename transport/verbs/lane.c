@@ -40,17 +40,19 @@ const char *verbs_lane_text(const struct verbs_lane *lane, char text[VERBS_LANE_
 
 /* ---- create ---- */
 
+/* Members of both kinds of attributes. */
+#define QP_OF(lane)                                                                      \
+	.send_cq = (lane)->endpoint->send_cqs[(lane)->nic->index],                       \
+	.recv_cq = (lane)->nic->receive_cq, .srq = (lane)->nic->srq,                     \
+	.cap = {.max_send_wr = (lane)->depth, .max_send_sge = 1}, .qp_type = IBV_QPT_RC, \
+	.sq_sig_all = 0
+
 static struct ibv_qp *create_new(struct verbs_lane *lane)
 {
 	struct verbs_nic *nic = lane->nic;
 	const struct verbs_calls *calls = nic->domain->calls;
 	struct ibv_qp_init_attr_ex attr = {
-		.send_cq = lane->endpoint->send_cqs[nic->index],
-		.recv_cq = nic->receive_cq,
-		.srq = nic->srq,
-		.cap = {.max_send_wr = lane->depth, .max_send_sge = 1},
-		.qp_type = IBV_QPT_RC,
-		.sq_sig_all = 0,
+		QP_OF(lane),
 		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
 		.pd = nic->pd,
 		.send_ops_flags = SEND_OPS,
@@ -72,14 +74,7 @@ static struct ibv_qp *create_new(struct verbs_lane *lane)
 static struct ibv_qp *create_old(struct verbs_lane *lane)
 {
 	struct verbs_nic *nic = lane->nic;
-	struct ibv_qp_init_attr attr = {
-		.send_cq = lane->endpoint->send_cqs[nic->index],
-		.recv_cq = nic->receive_cq,
-		.srq = nic->srq,
-		.cap = {.max_send_wr = lane->depth, .max_send_sge = 1},
-		.qp_type = IBV_QPT_RC,
-		.sq_sig_all = 0,
-	};
+	struct ibv_qp_init_attr attr = {QP_OF(lane)};
 
 	errno = 0;
 	return nic->domain->calls->create_qp(nic->pd, &attr);

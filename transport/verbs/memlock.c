@@ -129,12 +129,6 @@ static bool region_too_large(const struct registration *registration)
 	       registration->bytes > registration->limits->max_mr_bytes;
 }
 
-static bool always(const struct registration *registration)
-{
-	(void)registration;
-	return true;
-}
-
 #define DETAIL_BYTES 320
 
 static void memlock_tell(const struct registration *registration, char text[DETAIL_BYTES])
@@ -164,8 +158,8 @@ static void device_tell(const struct registration *registration, char text[DETAI
 }
 
 struct register_cause {
-	int errnum; /* -1: any */
-	bool (*fits)(const struct registration *registration);
+	int errnum;					       /* -1: any */
+	bool (*fits)(const struct registration *registration); /* NULL: always */
 	enum error_code code;
 	const char *cause;
 	/* NULL: nothing */
@@ -196,7 +190,7 @@ static const struct register_cause register_causes[] = {
 	{ENOMEM, memlock_small, ERROR_LIMIT, "the limit on locked memory is too small",
 	 memlock_tell, RAISE_MEMLOCK},
 	{ENOMEM, region_too_large, ERROR_LIMIT, TOO_LARGE},
-	{ENOMEM, always, ERROR_MEMORY,
+	{ENOMEM, NULL, ERROR_MEMORY,
 	 "the limit on locked memory allows it, so the container's memory or the device's "
 	 "translation tables are used up",
 	 device_tell,
@@ -205,30 +199,30 @@ static const struct register_cause register_causes[] = {
 	 RAISE_MEMLOCK},
 	{EPERM, memlock_none, ERROR_LIMIT, "no memory may be locked at all", memlock_tell,
 	 RAISE_MEMLOCK},
-	{EPERM, always, ERROR_UNSUPPORTED, FORBIDDEN},
-	{EACCES, always, ERROR_UNSUPPORTED, FORBIDDEN},
-	{EFAULT, always, ERROR_UNSUPPORTED,
+	{EPERM, NULL, ERROR_UNSUPPORTED, FORBIDDEN},
+	{EACCES, NULL, ERROR_UNSUPPORTED, FORBIDDEN},
+	{EFAULT, NULL, ERROR_UNSUPPORTED,
 	 "a part of the range is not writable memory of this process: it was freed, is mapped "
 	 "read-only, or lies on a GPU",
 	 NULL,
 	 "check address and length, and register GPU memory by its dma-buf, without "
 	 "expandable_segments"},
 	{EINVAL, region_too_large, ERROR_LIMIT, TOO_LARGE},
-	{EINVAL, always, ERROR_UNSUPPORTED, "the driver does not take these access rights", NULL,
+	{EINVAL, NULL, ERROR_UNSUPPORTED, "the driver does not take these access rights", NULL,
 	 "set WEFT_RELAXED_ORDERING=off"},
-	{EOPNOTSUPP, always, ERROR_UNSUPPORTED, NO_DMABUF},
-	{EPROTONOSUPPORT, always, ERROR_UNSUPPORTED, NO_DMABUF},
-	{EBADF, always, ERROR_UNSUPPORTED, "the descriptor is no dma-buf", NULL,
+	{EOPNOTSUPP, NULL, ERROR_UNSUPPORTED, NO_DMABUF},
+	{EPROTONOSUPPORT, NULL, ERROR_UNSUPPORTED, NO_DMABUF},
+	{EBADF, NULL, ERROR_UNSUPPORTED, "the descriptor is no dma-buf", NULL,
 	 "export the allocation as a dma-buf and keep it open until it is registered"},
-	{EAGAIN, always, ERROR_LIMIT, "the limit of this process's RDMA control group is reached",
+	{EAGAIN, NULL, ERROR_LIMIT, "the limit of this process's RDMA control group is reached",
 	 NULL, "raise rdma.max of its control group on the host"},
-	{ENOSPC, always, ERROR_LIMIT, "the device has no memory key left", device_tell,
+	{ENOSPC, NULL, ERROR_LIMIT, "the device has no memory key left", device_tell,
 	 "end other processes that use it ('rdma resource' counts what each holds)"},
-	{ENODEV, always, ERROR_TRANSPORT, "the device was removed or is being reset", NULL,
+	{ENODEV, NULL, ERROR_TRANSPORT, "the device was removed or is being reset", NULL,
 	 "wait until 'rdma link' shows it again, then restart this process"},
-	{0, always, ERROR_UNSUPPORTED, "the driver lacks this kind of registration", NULL,
+	{0, NULL, ERROR_UNSUPPORTED, "the driver lacks this kind of registration", NULL,
 	 "choose another NIC with --nic (weft doctor shows what each can do)"},
-	{-1, always, ERROR_TRANSPORT, "the driver gives no further reason", device_tell,
+	{-1, NULL, ERROR_TRANSPORT, "the driver gives no further reason", device_tell,
 	 "read dmesg for that device"},
 };
 
@@ -240,7 +234,8 @@ int verbs_register_error(struct error *error, int errnum, const char *device, ui
 	const struct register_cause *row = register_causes;
 	char detail[DETAIL_BYTES] = "", size[TEXT_SHORT_BYTES], name[VERBS_ERRNO_BYTES];
 
-	while ((row->errnum != -1 && row->errnum != errnum) || !row->fits(&registration))
+	while ((row->errnum != -1 && row->errnum != errnum) ||
+	       (row->fits && !row->fits(&registration)))
 		row++; /* the last row fits everything */
 	if (row->tell)
 		row->tell(&registration, detail);

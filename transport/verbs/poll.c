@@ -314,16 +314,19 @@ int verbs_poll(struct transport_endpoint *shared, struct provider_completion *ou
 
 /* ---- the end of a lane ---- */
 
-static void drain_once(struct verbs_lane *lane, bool *failed)
+/* False when the device cannot tell. */
+static bool drain_once(struct verbs_lane *lane)
 {
 	struct verbs_endpoint *endpoint = lane->endpoint;
 	struct ibv_wc wcs[POLL_BATCH];
 	int n = endpoint->domain->calls->poll_cq(endpoint->send_cqs[lane->nic->index], POLL_BATCH,
 						 wcs);
 
-	*failed = n < 0 || n > POLL_BATCH;
-	for (int i = 0; i < n && !*failed; i++)
+	if (n < 0 || n > POLL_BATCH)
+		return false;
+	for (int i = 0; i < n; i++)
 		account(endpoint, &wcs[i]);
+	return true;
 }
 
 static uint64_t unflushed(const struct verbs_lane *lane)
@@ -333,19 +336,14 @@ static uint64_t unflushed(const struct verbs_lane *lane)
 
 void verbs_lane_drain(struct verbs_lane *lane, uint64_t deadline_ns)
 {
-	bool failed = false;
-
 	/* a lost device flushes nothing */
-	while (unflushed(lane) && !failed && lane->state != VERBS_LANE_DEAD &&
-	       !atomic_load(&lane->nic->lost)) {
-		drain_once(lane, &failed);
-		if (!unflushed(lane) || failed)
-			break;
+	while (unflushed(lane) && lane->state != VERBS_LANE_DEAD &&
+	       !atomic_load(&lane->nic->lost) && drain_once(lane) && unflushed(lane)) {
 		if (clock_ns() >= deadline_ns) {
 			log_warn("%s: %llu requests to %s were not flushed in time",
 				 lane->nic->limits.name, (unsigned long long)unflushed(lane),
 				 lane->endpoint->shared->name);
-			break;
+			return;
 		}
 		sched_yield();
 	}

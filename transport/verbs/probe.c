@@ -161,10 +161,10 @@ static int judge(const struct probing *probing, struct error *error)
 static int judge_missing(const struct probing *probing, struct error *error)
 {
 	char path[VERBS_LANE_TEXT_BYTES];
-	int rc = judge(probing, NULL);
+	int rc = judge(probing, error);
 
 	if (rc)
-		return judge(probing, error);
+		return rc;
 	for (uint32_t i = 0; i < probing->verbs->lane_count; i++) {
 		const struct verbs_lane *lane = &probing->verbs->lanes[i];
 		const struct probe *probe = &probing->probes[i];

@@ -105,15 +105,6 @@ static int refused(const struct asking *asking, struct error *error, int errnum,
 	}
 }
 
-static int remaining_ms(const struct asking *asking)
-{
-	uint64_t now = clock_ns();
-	uint64_t left = now < asking->deadline_ns ? asking->deadline_ns - now : 0;
-
-	left = (left + 999999) / 1000000;
-	return left > INT32_MAX ? INT32_MAX : (int)left;
-}
-
 /* Waits for the answer to one step; anything but `wanted` is its failure. The kernel's "timed out"
  * and our waiting in vain are one answer. */
 static int await(struct asking *asking, enum rdma_cm_event_type wanted, const char *step,
@@ -123,7 +114,7 @@ static int await(struct asking *asking, enum rdma_cm_event_type wanted, const ch
 	struct rdma_cm_event *event;
 
 	for (;;) {
-		int polled = poll(&ready, 1, remaining_ms(asking));
+		int polled = poll(&ready, 1, clock_left_ms(asking->deadline_ns));
 
 		if (polled < 0 && errno != EINTR)
 			return error_set_errno(error, ERROR_IO, errno, "waiting for librdmacm");
@@ -189,7 +180,7 @@ static int ask(struct asking *asking, struct sockaddr *from, struct sockaddr *to
 	if (!asking->id->verbs)
 		return refused(asking, error, ENODEV, "resolving the address");
 	take_address(asking, path);
-	if (rdma_resolve_route(asking->id, remaining_ms(asking)) != 0)
+	if (rdma_resolve_route(asking->id, clock_left_ms(asking->deadline_ns)) != 0)
 		return refused(asking, error, errno, "resolving the route");
 	rc = await(asking, RDMA_CM_EVENT_ROUTE_RESOLVED, "resolving the route", error);
 	if (rc == 0)
@@ -270,7 +261,7 @@ static int ask_each(struct asking *asking, const char *host, struct sockaddr *fr
 			first = first ? first : rc;
 			again |= asking->silent;
 		}
-	} while (again && remaining_ms(asking) > 0);
+	} while (again && clock_left_ms(asking->deadline_ns) > 0);
 	return first;
 }
 

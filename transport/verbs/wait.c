@@ -16,19 +16,8 @@
 #include <poll.h>
 #include <unistd.h>
 
-#define SLICE_NS  5000000u
-#define FDS_MAX	  (1 + 2 * VERBS_NICS_MAX)
-#define NS_PER_MS 1000000u
-
-static int poll_ms(uint64_t deadline_ns)
-{
-	uint64_t now = clock_ns(), left;
-
-	if (now >= deadline_ns)
-		return 0;
-	left = (deadline_ns - now + NS_PER_MS - 1) / NS_PER_MS;
-	return left > 1000000 ? 1000000 : (int)left;
-}
+#define SLICE_NS 5000000u
+#define FDS_MAX	 (1 + 2 * VERBS_NICS_MAX)
 
 static int arm(struct verbs_domain *domain, struct error *error)
 {
@@ -95,7 +84,7 @@ static void sleep_here(struct transport_domain *shared, uint64_t seen, uint64_t 
 	if (atomic_load(&domain->doorbell.count) != seen || atomic_load(&shared->interrupt_pending))
 		return;
 	n = descriptors(domain, fds);
-	if (poll(fds, n, poll_ms(deadline_ns)) <= 0)
+	if (poll(fds, n, clock_left_ms(deadline_ns)) <= 0)
 		return;
 	if (fds[0].revents)
 		take_wakes(domain->wake_fd);
