@@ -11,9 +11,6 @@
 
 struct weft_worker;
 
-/* ERROR_STATE once it has joined. */
-int declare_may(const struct weft_worker *worker, const char *call, struct error *error);
-
 /* declared.c. Name, dtype and shape as a host gives them. */
 int declare_check_shape(const char *what, const char *name, const char *dtype_text, uint32_t dims,
 			enum dtype *dtype, struct error *error);

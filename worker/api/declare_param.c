@@ -62,10 +62,8 @@ int weft_declare_param(weft_worker *worker, const weft_param *param, uint32_t *i
 {
 	struct error inner;
 	weft_param taken;
-	int rc = declare_may(worker, "weft_declare_param", &inner);
+	int rc = worker_may_declare(worker, ROLE_INFERENCE, "weft_declare_param", &inner);
 
-	if (!rc)
-		rc = worker_role(worker, ROLE_INFERENCE, "weft_declare_param", &inner);
 	if (!rc)
 		rc = abi_take(ABI_PARAM, "weft_declare_param", param, &taken, &inner);
 	if (!rc)
@@ -77,17 +75,14 @@ int weft_param_bind(weft_worker *worker, uint32_t id, const weft_memory *memory,
 {
 	struct error inner;
 	weft_memory taken;
-	int rc = declare_may(worker, "weft_param_bind", &inner);
+	int rc = worker_may_declare(worker, ROLE_INFERENCE, "weft_param_bind", &inner);
 
-	if (!rc)
-		rc = worker_role(worker, ROLE_INFERENCE, "weft_param_bind", &inner);
 	if (!rc && !worker->own_memory)
 		rc = error_set(&inner, ERROR_STATE,
 			       "weft_param_bind: the worker was opened without own_memory");
-	if (!rc && id >= worker->layout.param_count)
-		rc = error_set(&inner, ERROR_USAGE,
-			       "weft_param_bind: parameter %u; %zu are declared", id,
-			       worker->layout.param_count);
+	if (!rc)
+		rc = worker_check_id("weft_param_bind", "parameter", id, worker->layout.param_count,
+				     &inner);
 	if (!rc)
 		rc = take_memory("weft_param_bind", worker->layout.params[id].name,
 				 worker->layout.params[id].bytes, memory, &taken, &inner);
@@ -212,10 +207,8 @@ static int take_piece(struct weft_worker *worker, const char *call, const weft_t
 		      const weft_tensor *scales, struct error *error)
 {
 	weft_tensor taken, taken_scales;
-	int rc = declare_may(worker, call, error);
+	int rc = worker_may_declare(worker, ROLE_INFERENCE, call, error);
 
-	if (!rc)
-		rc = worker_role(worker, ROLE_INFERENCE, call, error);
 	if (rc)
 		return rc;
 	if (!tensor || !src_lo || !src_hi)
@@ -263,14 +256,11 @@ int weft_declare_fill(weft_worker *worker, uint32_t param, uint64_t offset, uint
 {
 	struct fill fill = {.param = param, .offset = offset, .bytes = bytes};
 	struct error inner;
-	int rc = declare_may(worker, "weft_declare_fill", &inner);
+	int rc = worker_may_declare(worker, ROLE_INFERENCE, "weft_declare_fill", &inner);
 
 	if (!rc)
-		rc = worker_role(worker, ROLE_INFERENCE, "weft_declare_fill", &inner);
-	if (!rc && param >= worker->layout.param_count)
-		rc = error_set(&inner, ERROR_USAGE,
-			       "weft_declare_fill: parameter %u; %zu are declared", param,
-			       worker->layout.param_count);
+		rc = worker_check_id("weft_declare_fill", "parameter", param,
+				     worker->layout.param_count, &inner);
 	if (!rc)
 		rc = layout_add_fill(&worker->layout, &fill, &inner);
 	return worker_result(rc, &inner, error);

@@ -55,10 +55,10 @@ static int take_tensor(const struct weft_worker *worker, uint32_t id, const weft
 	if (rc || !memory.pointer)
 		return rc;
 	rc = abi_check_memory(call, &memory, error);
-	if (!rc && memory.bytes != worker->held[id].bytes)
+	if (!rc && memory.bytes != worker->held.items[id].bytes)
 		rc = error_set(error, ERROR_USAGE, "%s: tensor %s has %llu bytes here, given %llu",
 			       call, worker->holding.tensors[id].name,
-			       (unsigned long long)worker->held[id].bytes,
+			       (unsigned long long)worker->held.items[id].bytes,
 			       (unsigned long long)memory.bytes);
 	return rc;
 }
