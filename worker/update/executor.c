@@ -163,7 +163,7 @@ static struct event post(struct sender *sender, const struct step *step, struct 
 		const struct peer *peer = &epoch->peers[step->peer];
 
 		doing->rows = NULL;
-		doing->from = (const unsigned char *)(epoch->send.sums + peer->sums_first);
+		doing->from = (const unsigned char *)(epoch->send.sums + peer->first_piece);
 		doing->region = epoch->send.sums_region;
 		doing->offset = 0;
 		doing->bytes = peer->plan->pieces * sizeof(uint64_t);

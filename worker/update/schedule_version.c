@@ -466,6 +466,6 @@ void schedule_close(struct schedule *schedule)
 {
 	pool_free(&schedule->pool);
 	replica_close(&schedule->replica);
-	full_end(&schedule->full);
+	full_close(&schedule->full);
 	memset(schedule, 0, sizeof(*schedule));
 }

@@ -124,8 +124,11 @@ static int send_accept(struct waiter *waiter, const struct receive_step *step, s
 		.min_version = receiver->min_version,
 		.max_version = receiver->max_version,
 		.plan = epoch->plan->digest,
-		.sums_offset = peer->sums_first * sizeof(uint64_t),
-		.sums_region = epoch->receive.sums_region ? epoch->receive.sums_index : UINT32_MAX,
+		.sums_offset = peer->first_piece * sizeof(uint64_t),
+		/* sent behind those of the parameters */
+		.sums_region = epoch->receive.sums_region
+				       ? (uint32_t)epoch->options.params->region_count
+				       : UINT32_MAX,
 		.copy = waiter->copy,
 	};
 
@@ -144,13 +147,14 @@ static int verify_piece(const struct waiter *waiter, size_t p, uint32_t k, uint6
 	const struct epoch *epoch = waiter->epoch;
 	const struct receive_plan *plan = &epoch->receive;
 	const struct layout *layout = epoch->options.layout;
-	const struct plan_row *row = &epoch->plan->rows[plan->pair_rows[plan->pair_first[p] + k]];
+	const struct plan_row *row =
+		&epoch->plan->rows[plan->rows[epoch->peers[p].first_piece + k]];
 	const unsigned char *here =
 		params_memory(epoch->options.params, waiter->copy, row->param) + row->offset;
 	uint64_t block = pack_block_bytes(&row->transform, layout->tensors[row->tensor].dtype,
 					  layout->params[row->param].dtype, &row->src, row->bytes);
 	uint64_t sum = pack_piece_sum(here, row->bytes, block);
-	uint64_t sent = plan->sums[epoch->peers[p].sums_first + k];
+	uint64_t sent = plan->sums[epoch->peers[p].first_piece + k];
 
 	if (sum == sent)
 		return 0;
