@@ -15,6 +15,7 @@
 #ifndef WORKER_UPDATE_EXECUTOR_H
 #define WORKER_UPDATE_EXECUTOR_H
 
+#include "worker/api/weft.h"
 #include "worker/control/health.h"
 #include "worker/control/watch.h"
 #include "worker/epoch/epoch.h"
@@ -27,10 +28,6 @@
 struct attempt {
 	bool open;
 	uint64_t version, begin_ns, deadline_ns;
-};
-
-struct send_stats {
-	uint64_t updates, update_ns, wait_ns, copy_ns;
 };
 
 /* The trainer's side of updates, over one epoch at a time. */
@@ -54,7 +51,7 @@ struct sender {
 	char why[80];                  /* of the abort under way */
 	struct attempt attempt;        /* to begin */
 	uint64_t begin_ns, writing_since_ns;
-	struct send_stats stats;
+	weft_stats stats;              /* those that the schedule does not count */
 
 	bool cut;                      /* the update that is given up was cut by an interrupt */
 	bool unfinished;               /* the last update was given up, or could not begin */
@@ -78,8 +75,9 @@ int sender_open(struct sender *sender, struct epoch *epoch, uint32_t threads,
 void sender_close(struct sender *sender);
 
 pthread_mutex_t *executor_wire(struct sender *sender, uint32_t peer);
-/* With the lock held, which it drops meanwhile: a packing thread's task, until sender.stop. */
-int executor_help(struct sender *sender, struct task *task);
+/* With the lock held, which it drops for what takes time: until the task's call is out, or for a packing
+ * thread, which has none, until sender.stop. */
+int executor_go(struct sender *sender, struct task *task);
 /* With the lock held, which it drops meanwhile: the call, to its end. 0, or the error. */
 int executor_run(struct sender *sender, struct call *call);
 /* With the lock held, which it drops meanwhile: a moment, or until something changed. */

@@ -8,7 +8,6 @@
 #ifndef WORKER_UPDATE_SEND_H
 #define WORKER_UPDATE_SEND_H
 
-#include "worker/api/weft.h"
 #include "worker/update/executor.h"
 
 /* block: until every target accepts the version. Else WEFT_AGAIN when not all do yet; the clock of the

@@ -66,7 +66,7 @@ static void *pack_thread(void *context)
 	log_as(sender->epoch->options.log_name);
 	task_init(&task, NULL);
 	pthread_mutex_lock(&sender->lock);
-	executor_help(sender, &task);
+	executor_go(sender, &task);
 	pthread_mutex_unlock(&sender->lock);
 	return NULL;
 }
@@ -196,10 +196,7 @@ void sender_figures(struct sender *sender, weft_stats *stats)
 	const struct schedule_counts *counts = &sender->schedule.counts;
 
 	pthread_mutex_lock(&sender->lock);
-	stats->updates = sender->stats.updates;
-	stats->update_ns = sender->stats.update_ns;
-	stats->wait_ns = sender->stats.wait_ns;
-	stats->copy_ns = sender->stats.copy_ns;
+	*stats = sender->stats;
 	stats->bytes = counts->bytes;
 	stats->pieces_direct = counts->pieces[PATH_DIRECT];
 	stats->pieces_mapped = counts->pieces[PATH_MAPPED];
