@@ -45,26 +45,19 @@ static bool only_interrupted(struct sender *sender, const struct error *error)
 	return whole;
 }
 
-/* What was in the middle of being written can only be given up. */
+/* What was in the middle of being written can only be given up; what was being ended is open again. */
 static int cut(struct sender *sender, const char *what, struct error *error)
 {
 	error_set(error, ERROR_INTERRUPTED,
 		  "update %llu was interrupted by the host program %s (weft_interrupt_clear)",
 		  (unsigned long long)sender->schedule.version, what);
 	pthread_mutex_lock(&sender->lock);
+	if (sender->schedule.state == UPDATE_ENDING)
+		sender->schedule.state = UPDATE_OPEN;
 	if (sender->schedule.failed)
 		sender->schedule.error = *error;
 	pthread_mutex_unlock(&sender->lock);
 	return -(int)ERROR_INTERRUPTED;
-}
-
-/* The update is open again. */
-static int stay_open(struct sender *sender, const char *what, struct error *error)
-{
-	pthread_mutex_lock(&sender->lock);
-	sender->schedule.state = UPDATE_OPEN;
-	pthread_mutex_unlock(&sender->lock);
-	return cut(sender, what, error);
 }
 
 /* ---- begin ---- */
@@ -276,8 +269,11 @@ int sender_check_tensor(const struct sender *sender, uint32_t id, const void *da
 	return check_registered(sender, id, data, error);
 }
 
+/* What nobody wants is not even looked at later. */
 static void submit(struct sender *sender, uint32_t id, const void *data)
 {
+	if (!send_plan_wants(&sender->epoch->send, id))
+		return;
 	sender->data[id] = data;
 	schedule_submit(&sender->schedule, id);
 }
@@ -352,7 +348,7 @@ static int write_all(struct sender *sender, const void *const *data, struct erro
 			return rc;
 	}
 	for (uint32_t t = 0; t < plan->tensor_count; t++)
-		if (send_plan_wants(plan, t) && data[t])
+		if (data[t])
 			submit(sender, t, data[t]);
 	return run_rows(sender, NULL, plan->row_count, true, false, error);
 }
@@ -382,8 +378,7 @@ static int write_bucket(struct sender *sender, const struct bucket_slice *slices
 	if (!rc && !rows)
 		rc = memory_error(error, "writing a bucket", count * sizeof(*rows));
 	for (size_t i = 0; i < count && !rc; i++)
-		if (send_plan_wants(&sender->epoch->send, ids[i]))
-			submit(sender, ids[i], slices[i].data);
+		submit(sender, ids[i], slices[i].data);
 	if (!rc)
 		rc = run_rows(sender, rows, row_count, true, false, error);
 	memory_free(rows);
@@ -457,10 +452,10 @@ static int finish(struct sender *sender, struct error *error)
 	broken = sender->schedule.failed;
 	pthread_mutex_unlock(&sender->lock);
 	if (rc && !broken)
-		return stay_open(sender,
-				 "before it ended: take that back and call weft_update_end again, "
-				 "or weft_update_abort",
-				 error);
+		return cut(sender,
+			   "before it ended: take that back and call weft_update_end again, "
+			   "or weft_update_abort",
+			   error);
 	if (rc)
 		return failed(sender, error);
 	control_version(sender->health->control, version);
@@ -500,10 +495,10 @@ int sender_abort(struct sender *sender, const char *why, struct error *error)
 		sender->failed = sender->schedule.failed = true;
 	pthread_mutex_unlock(&sender->lock);
 	if (rc && !broken)
-		return stay_open(sender,
-				 "before it was given up: take that back and call "
-				 "weft_update_abort again",
-				 error);
+		return cut(sender,
+			   "before it was given up: take that back and call "
+			   "weft_update_abort again",
+			   error);
 	return rc ? failed(sender, error) : 0;
 }
 
@@ -528,11 +523,6 @@ int sender_replay(struct sender *sender, uint64_t version, struct error *error)
 	schedule->state = UPDATE_ENDING; /* nobody else writes */
 	rc = run_rows(sender, NULL, sender->epoch->send.row_count, true, true, error);
 	rc = leave(sender, rc, error);
-	if (rc == -(int)ERROR_INTERRUPTED && !sender->health->failed) {
-		pthread_mutex_lock(&sender->lock);
-		schedule->state = UPDATE_OPEN; /* to be given up */
-		pthread_mutex_unlock(&sender->lock);
-	}
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&sender->lock);

@@ -23,32 +23,29 @@ static int check_shape(const struct sender *sender, const struct bucket_slice *s
 	const struct tensor_info *tensor = &sender->epoch->options.holding->tensors[id];
 	const struct held_rows *held = &sender->epoch->options.held[id];
 	char what[160];
+	uint32_t d = 0; /* the first one that differs */
 
-	if (!slice->dtype || dtype_from_name(slice->dtype) != tensor->dtype) {
+	if (slice->dims == tensor->dims)
+		while (d < tensor->dims &&
+		       slice->shape[d] == (d ? tensor->shape[d] : held->hi - held->lo))
+			d++;
+	if (!slice->dtype || dtype_from_name(slice->dtype) != tensor->dtype)
 		snprintf(what, sizeof(what), "is given as %.20s, declared as %s",
 			 slice->dtype ? slice->dtype : "no dtype", dtype_name(tensor->dtype));
-		return bad_slice(sender, slice->name, what, error);
-	}
-	if (slice->dims != tensor->dims) {
+	else if (slice->dims != tensor->dims)
 		snprintf(what, sizeof(what), "is given with %u dimensions, declared with %u",
 			 slice->dims, tensor->dims);
-		return bad_slice(sender, slice->name, what, error);
-	}
-	for (uint32_t d = 0; d < tensor->dims; d++) {
-		uint64_t wanted = d ? tensor->shape[d] : held->hi - held->lo;
-
-		if (slice->shape[d] == wanted)
-			continue;
+	else if (d < tensor->dims)
 		snprintf(what, sizeof(what), "has %llu in dimension %u, %llu are %s",
-			 (unsigned long long)slice->shape[d], d, (unsigned long long)wanted,
+			 (unsigned long long)slice->shape[d], d,
+			 (unsigned long long)(d ? tensor->shape[d] : held->hi - held->lo),
 			 d ? "declared" : "the rows held here");
-		return bad_slice(sender, slice->name, what, error);
-	}
-	if (slice->data && slice->bytes == held->bytes)
+	else if (!slice->data || slice->bytes != held->bytes)
+		snprintf(what, sizeof(what), "has %llu bytes here, given %llu%s",
+			 (unsigned long long)held->bytes, (unsigned long long)slice->bytes,
+			 slice->data ? "" : " at NULL");
+	else
 		return 0;
-	snprintf(what, sizeof(what), "has %llu bytes here, given %llu%s",
-		 (unsigned long long)held->bytes, (unsigned long long)slice->bytes,
-		 slice->data ? "" : " at NULL");
 	return bad_slice(sender, slice->name, what, error);
 }
 
