@@ -91,17 +91,19 @@ int weft_param_bind(weft_worker *worker, uint32_t id, const weft_memory *memory,
 	return worker_result(rc, &inner, error);
 }
 
-/* A tensor that the layout needs, as a host gives it. Its index, or a negative error. */
-static int64_t need_tensor(struct weft_worker *worker, const weft_tensor *tensor,
-			   struct error *error)
+/* A tensor that the layout needs, as a host gives it. */
+static int need_tensor(struct weft_worker *worker, const weft_tensor *tensor, uint32_t *id,
+		       struct error *error)
 {
 	enum dtype dtype = DTYPE_NONE;
-	int rc = declare_check_shape("tensor", tensor->name, tensor->dtype, tensor->dims, &dtype,
-				     error);
+	int64_t index = declare_check_shape("tensor", tensor->name, tensor->dtype, tensor->dims,
+					    &dtype, error);
 
-	return rc ? rc
-		  : layout_add_tensor(&worker->layout, tensor->name, dtype, tensor->dims,
-				      tensor->shape, error);
+	if (index >= 0)
+		index = layout_add_tensor(&worker->layout, tensor->name, dtype, tensor->dims,
+					  tensor->shape, error);
+	*id = (uint32_t)index;
+	return index < 0 ? (int)index : 0;
 }
 
 /* What can be wrong before a tensor is noted: a refused piece leaves nothing behind that the right
@@ -153,20 +155,14 @@ static int declare_transformed(struct weft_worker *worker, struct piece *piece,
 			       const weft_tensor *tensor, const weft_tensor *scales,
 			       struct error *error)
 {
-	int64_t index = check_transformed(&piece->transform, tensor, scales, error);
+	int rc = check_transformed(&piece->transform, tensor, scales, error);
 
-	if (index < 0)
-		return (int)index;
-	index = need_tensor(worker, tensor, error);
-	if (index < 0)
-		return (int)index;
-	piece->tensor = (uint32_t)index;
-	if (scales) {
-		index = need_tensor(worker, scales, error);
-		if (index < 0)
-			return (int)index;
-		piece->scales = (uint32_t)index;
-	}
+	if (!rc)
+		rc = need_tensor(worker, tensor, &piece->tensor, error);
+	if (!rc && scales)
+		rc = need_tensor(worker, scales, &piece->scales, error);
+	if (rc)
+		return rc;
 	if (!transform_bytes(&piece->transform, &piece->src, tensor->dims, tensor->shape,
 			     worker->layout.params[piece->param].dtype, &piece->bytes))
 		piece->bytes = 1; /* layout_add_piece says why it has none */

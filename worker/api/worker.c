@@ -132,8 +132,6 @@ static int fill(struct weft_worker *worker, const weft_options *options, struct 
 	char name[MEMBER_TEXT_BYTES];
 	int rc = choose_replica(worker, options, error);
 
-	if (!rc)
-		rc = sender_init(&worker->sender, &worker->health, &worker->watch, error);
 	if (rc)
 		return rc;
 	worker->pid = getpid();
@@ -170,6 +168,7 @@ static int open_worker(weft_worker **out, const weft_options *options, struct er
 		return memory_error(error, "opening a worker", sizeof(*worker));
 	health_init(&worker->health, worker->self_name);
 	watch_init(&worker->watch);
+	sender_init(&worker->sender, &worker->health, &worker->watch);
 	rc = fill(worker, options, error);
 	if (!rc)
 		rc = open_domain(worker, error);

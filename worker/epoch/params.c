@@ -82,10 +82,10 @@ int params_open(struct params *params, struct transport_domain *domain, const st
 			error, ERROR_LIMIT,
 			"%zu parameters in host memory; at most %d: let weft allocate them",
 			params->count, LIMIT_REGIONS - 1);
-	params->places = memory_zalloc(places, sizeof(*params->places));
-	params->memory = memory_zalloc(places, sizeof(*params->memory));
-	params->regions = memory_zalloc(places, sizeof(*params->regions));
-	if (!params->places || !params->memory || !params->regions)
+	params->places = pool_array(&params->pool, places, sizeof(*params->places));
+	params->memory = pool_array(&params->pool, places, sizeof(*params->memory));
+	params->regions = pool_array(&params->pool, places, sizeof(*params->regions));
+	if (!pool_ok(&params->pool))
 		return memory_error(error, "placing parameters", places * sizeof(*params->places));
 	if (host) {
 		rc = register_params(params, domain, layout, host, hosted, error);
@@ -105,8 +105,6 @@ void params_close(struct params *params)
 {
 	for (size_t i = 0; i < params->region_count; i++)
 		transport_region_close(&params->regions[i]);
-	memory_free(params->regions);
-	memory_free(params->places);
-	memory_free(params->memory);
+	pool_free(&params->pool);
 	*params = (struct params){0};
 }

@@ -56,7 +56,6 @@ struct sender {
 	bool cut;                      /* the update that is given up was cut by an interrupt */
 	bool unfinished;               /* the last update was given up, or could not begin */
 
-	bool locks;                    /* below is initialised */
 	pthread_mutex_t lock;
 	pthread_cond_t changed, work;
 	pthread_t threads[PACK_THREADS_MAX];
@@ -65,8 +64,7 @@ struct sender {
 };
 
 /* The locks live as long as the worker, the rest as long as an epoch. */
-int sender_init(struct sender *sender, struct health *health, struct watch *watch,
-		struct error *error);
+void sender_init(struct sender *sender, struct health *health, struct watch *watch);
 void sender_fini(struct sender *sender);
 /* Takes hold of a connected epoch. threads: that pack, the calling one included; 0: as many as
  * processors, within reason. Whatever it returns, sender_close. */

@@ -242,12 +242,16 @@ static int leave(struct sender *sender, int rc, struct error *error)
 	return broken ? failed(sender, error) : rc;
 }
 
-/* The plan counts on what was registered before join, and nothing is copied behind its back. */
-static int check_registered(const struct sender *sender, uint32_t id, const void *data,
-			    struct error *error)
+int sender_check_tensor(const struct sender *sender, uint32_t id, const void *data,
+			struct error *error)
 {
 	const struct epoch_options *options = &sender->epoch->options;
 
+	if (sender->schedule.submitted[id])
+		return error_set(error, ERROR_USAGE, "update %llu: tensor %s is written twice",
+				 (unsigned long long)sender->schedule.version,
+				 options->holding->tensors[id].name);
+	/* the plan counts on what was registered before join, and nothing is copied behind its back */
 	if (options->full || !options->ranges->count || !sender->epoch->send.direct[id] ||
 	    ranges_find(options->ranges, data, options->held[id].bytes))
 		return 0;
@@ -259,17 +263,7 @@ static int check_registered(const struct sender *sender, uint32_t id, const void
 		(unsigned long long)options->held[id].bytes, data);
 }
 
-int sender_check_tensor(const struct sender *sender, uint32_t id, const void *data,
-			struct error *error)
-{
-	if (sender->schedule.submitted[id])
-		return error_set(error, ERROR_USAGE, "update %llu: tensor %s is written twice",
-				 (unsigned long long)sender->schedule.version,
-				 sender->epoch->options.holding->tensors[id].name);
-	return check_registered(sender, id, data, error);
-}
-
-/* What nobody wants is not even looked at later. */
+/* Unless nobody wants it. */
 static void submit(struct sender *sender, uint32_t id, const void *data)
 {
 	if (!send_plan_wants(&sender->epoch->send, id))
@@ -378,7 +372,7 @@ static int write_bucket(struct sender *sender, const struct bucket_slice *slices
 	if (!rc && !rows)
 		rc = memory_error(error, "writing a bucket", count * sizeof(*rows));
 	for (size_t i = 0; i < count && !rc; i++)
-		submit(sender, ids[i], slices[i].data);
+		submit(sender, ids[i], slices[i].memory.pointer);
 	if (!rc)
 		rc = run_rows(sender, rows, row_count, true, false, error);
 	memory_free(rows);

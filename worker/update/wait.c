@@ -4,6 +4,7 @@
  */
 #include "worker/update/wait.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/memory.h"
 #include "pack/pack.h"
@@ -233,24 +234,17 @@ static struct receive_event act(struct waiter *waiter, const struct receive_step
 				struct heard *heard)
 {
 	struct receive_event event = {.kind = RECEIVE_ASKS, .error = &heard->error};
-	int rc = 0;
+	int rc;
 
-	switch (step->kind) {
-	case RECEIVE_ACCEPT:
+	if (step->kind == RECEIVE_ACCEPT) {
 		rc = send_accept(waiter, step, &heard->error);
 		event.broken = rc != 0;
-		break;
-	case RECEIVE_VERIFY:
+	} else if (step->kind == RECEIVE_VERIFY) {
 		waiter->stats.wait_ns = clock_ns() - waiter->receiver.began_ns;
 		rc = verify(waiter, step->version, &heard->error);
-		break;
-	case RECEIVE_LOAD:
+	} else {
+		WEFT_ASSERT_OP(step->kind, ==, RECEIVE_LOAD);
 		rc = run_hook(waiter, step->version, &heard->error);
-		break;
-	case RECEIVE_WAIT:
-	case RECEIVE_PUBLISH:
-	case RECEIVE_FAIL:
-		break;
 	}
 	if (rc)
 		event.kind = RECEIVE_FAILED;
