@@ -3,7 +3,6 @@
  * declare.c -- labels, what a trainer holds, and both sides of a model that weft knows.
  */
 #include "worker/api/abi.h"
-#include "worker/api/declare.h"
 #include "worker/api/worker.h"
 
 #include "job/parallel.h"

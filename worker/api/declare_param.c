@@ -3,7 +3,6 @@
  * declare_param.c -- what an inference rank needs: parameters, pieces, padding.
  */
 #include "worker/api/abi.h"
-#include "worker/api/declare.h"
 #include "worker/api/worker.h"
 
 #include <string.h>

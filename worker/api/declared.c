@@ -3,7 +3,6 @@
  * declared.c -- a worker's declaration, kept until it joins: rows held, memory given, labels; and what of it the
  * controller is told.
  */
-#include "worker/api/declare.h"
 #include "worker/api/worker.h"
 
 #include <string.h>

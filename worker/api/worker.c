@@ -150,7 +150,7 @@ static int fill(struct weft_worker *worker, const weft_options *options, struct 
 		 member_text(worker->self, name), worker->host);
 	layout_init(&worker->layout);
 	holding_init(&worker->holding);
-	versions_init(&worker->versions, worker->shadow ? 2 : 1);
+	worker->versions.copies = worker->shadow ? 2 : 1;
 	worker->controller = pool_string(&worker->texts, options->controller);
 	worker->job = pool_string(&worker->texts, text_or(options->job, "weft"));
 	worker->transport = pool_string(&worker->texts, text_or(options->transport, "shm"));

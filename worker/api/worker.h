@@ -80,7 +80,17 @@ int worker_check_id(const char *call, const char *what, uint32_t id, size_t coun
 int worker_may_update(struct weft_worker *worker, enum role role, const char *call,
 		      struct error *error);
 
-/* declared.c */
+/* declared.c, for declare*.c. Name, dtype and shape as a host gives them. */
+int declare_check_shape(const char *what, const char *name, const char *dtype_text, uint32_t dims,
+			enum dtype *dtype, struct error *error);
+/* The row range of a new tensor of the holding, at its id. */
+int declare_note_rows(struct weft_worker *worker, uint32_t id, uint64_t lo, uint64_t hi,
+		      struct error *error);
+/* Where parameter `id` lies, with own_memory. */
+int declare_set_memory(struct weft_worker *worker, uint32_t id, void *memory, struct error *error);
+/* `what` names it in a message; value NULL: as it was. */
+int declare_set_label(char **label, const char *value, const char *what, struct error *error);
+/* declared.c, for who joins and closes. */
 int declare_finish(struct weft_worker *worker, struct message_declare *declare,
 		   struct error *error);
 void declare_fini(struct weft_worker *worker);

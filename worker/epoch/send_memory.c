@@ -4,7 +4,6 @@
  * homes on the node of the nearest NIC, scratch for scales, checksums.
  */
 #include "worker/epoch/epoch.h"
-#include "worker/epoch/send_parts.h"
 
 #include "base/log.h"
 #include "base/numa.h"
