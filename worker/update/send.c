@@ -45,14 +45,15 @@ static bool only_interrupted(struct sender *sender, const struct error *error)
 	return whole;
 }
 
-/* What was in the middle of being written can only be given up; what was being ended is open again. */
-static int cut(struct sender *sender, const char *what, struct error *error)
+/* What was in the middle of being written can only be given up. reopen: what was being ended is open
+ * again. */
+static int cut(struct sender *sender, bool reopen, const char *what, struct error *error)
 {
 	error_set(error, ERROR_INTERRUPTED,
 		  "update %llu was interrupted by the host program %s (weft_interrupt_clear)",
 		  (unsigned long long)sender->schedule.version, what);
 	pthread_mutex_lock(&sender->lock);
-	if (sender->schedule.state == UPDATE_ENDING)
+	if (reopen)
 		sender->schedule.state = UPDATE_OPEN;
 	if (sender->schedule.failed)
 		sender->schedule.error = *error;
@@ -224,6 +225,7 @@ static int leave(struct sender *sender, int rc, struct error *error)
 {
 	struct schedule *schedule = &sender->schedule;
 	bool broken = rc && schedule->failed;
+	bool replay = schedule->state == UPDATE_ENDING; /* nobody else can write or end it */
 
 	if (broken) /* by this call or by one beside it */
 		*error = schedule->error;
@@ -236,7 +238,7 @@ static int leave(struct sender *sender, int rc, struct error *error)
 		executor_pause(sender);
 	pthread_mutex_unlock(&sender->lock);
 	if (broken && only_interrupted(sender, error))
-		return cut(sender,
+		return cut(sender, replay,
 			   "while it was written: take that back and call weft_update_abort",
 			   error);
 	return broken ? failed(sender, error) : rc;
@@ -446,7 +448,7 @@ static int finish(struct sender *sender, struct error *error)
 	broken = sender->schedule.failed;
 	pthread_mutex_unlock(&sender->lock);
 	if (rc && !broken)
-		return cut(sender,
+		return cut(sender, true,
 			   "before it ended: take that back and call weft_update_end again, "
 			   "or weft_update_abort",
 			   error);
@@ -489,7 +491,7 @@ int sender_abort(struct sender *sender, const char *why, struct error *error)
 		sender->failed = sender->schedule.failed = true;
 	pthread_mutex_unlock(&sender->lock);
 	if (rc && !broken)
-		return cut(sender,
+		return cut(sender, true,
 			   "before it was given up: take that back and call "
 			   "weft_update_abort again",
 			   error);
