@@ -487,7 +487,7 @@ static void update(struct weft_worker *worker, const void *memory, bool one_by_o
 	for (uint32_t t = 0; t < holding->tensor_count; t++) {
 		data[t] = memory;
 		if (!rc && one_by_one)
-			rc = weft_update_write(worker, t, HOST(memory, worker->held[t].bytes),
+			rc = weft_update_write(worker, t, HOST(memory, worker->held.items[t].bytes),
 					       &error);
 	}
 	if (!rc && !one_by_one)

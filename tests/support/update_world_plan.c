@@ -176,7 +176,6 @@ static void find_work(struct world *world, struct world_trainer *trainer)
 int world_make_plan(struct world *world, struct world_trainer *trainer)
 {
 	struct send_plan *plan = &trainer->plan;
-	struct full_place *places;
 	struct error error;
 
 	*plan = (struct send_plan){.rows = trainer->rows,
@@ -198,9 +197,5 @@ int world_make_plan(struct world *world, struct world_trainer *trainer)
 	find_work(world, trainer);
 	if (!world->options.full)
 		return 0;
-	places = memory_alloc(plan->source_count * sizeof(*places));
-	if (!places)
-		return -1;
-	memcpy(places, trainer->places, plan->source_count * sizeof(*places));
-	return full_open(&plan->homes, places, plan->source_count, &error);
+	return full_open(&plan->homes, trainer->places, plan->source_count, &error);
 }

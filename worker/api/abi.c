@@ -8,50 +8,40 @@
 /* Absurd for any version of any of these structs: the caller has not set its size. */
 #define SIZE_MOST 4096
 
-/* first: the least that is taken, what any version of it had; it never changes.
- * known: what has a meaning, the same or less where a reserved field fills the end. */
-#define ROW(type, last_first, last_known)                                                          \
-	{                                                                                          \
-#type, sizeof(type), offsetof(type, last_first) + sizeof(((type *)0)->last_first), \
-			offsetof(type, last_known) + sizeof(((type *)0)->last_known)               \
-	}
+/* clang-format off */
+/* Up to `first`: the least that is taken, what any version of it had; it never changes.
+ * Up to `known`: what has a meaning, the same or less where a reserved field fills the end. */
+#define STRUCTS(X)                                                       \
+	/* ABI_       struct            first           known             last */ \
+	X(ERROR,       weft_error,       text,           text,             text) \
+	X(LAUNCH,      weft_launch,      reserved,       start_controller, reserved) \
+	X(OPTIONS,     weft_options,     pack_threads,   replica,          replica) \
+	X(MEMORY,      weft_memory,      stream,         stream,           stream) \
+	X(TENSOR,      weft_tensor,      shape,          shape,            shape) \
+	X(PARAM,       weft_param,       memory,         memory,           memory) \
+	X(TRANSFORM,   weft_transform,   reserved,       scales_part,      reserved) \
+	X(SLICE,       weft_slice,       memory,         memory,           memory) \
+	X(TENSOR_VIEW, weft_tensor_view, bytes,          bytes,            bytes) \
+	X(PARAM_VIEW,  weft_param_view,  bytes,          bytes,            bytes) \
+	X(PLAN_VIEW,   weft_plan_view,   reserved,       peers,            reserved) \
+	X(STATS,       weft_stats,       parts_copacked, parts_copacked,   parts_copacked)
+/* clang-format on */
 
+#define END_OF(type, field) (offsetof(type, field) + sizeof(((type *)0)->field))
+#define ROW(id, type, first, known, last) \
+	[ABI_##id] = {#type, sizeof(type), END_OF(type, first), END_OF(type, known)},
 static const struct row {
 	const char *name;
 	size_t here, first, known;
-} rows[ABI_COUNT] = {
-	[ABI_ERROR] = ROW(weft_error, text, text),
-	[ABI_LAUNCH] = ROW(weft_launch, reserved, start_controller),
-	[ABI_OPTIONS] = ROW(weft_options, pack_threads, replica),
-	[ABI_MEMORY] = ROW(weft_memory, stream, stream),
-	[ABI_TENSOR] = ROW(weft_tensor, shape, shape),
-	[ABI_PARAM] = ROW(weft_param, memory, memory),
-	[ABI_TRANSFORM] = ROW(weft_transform, reserved, scales_part),
-	[ABI_SLICE] = ROW(weft_slice, memory, memory),
-	[ABI_TENSOR_VIEW] = ROW(weft_tensor_view, bytes, bytes),
-	[ABI_PARAM_VIEW] = ROW(weft_param_view, bytes, bytes),
-	[ABI_PLAN_VIEW] = ROW(weft_plan_view, reserved, peers),
-	[ABI_STATS] = ROW(weft_stats, parts_copacked, parts_copacked),
-};
+} rows[ABI_COUNT] = {STRUCTS(ROW)};
 
 /* Bytes behind the last field would be set by nobody, and a field that is put there later would be read
  * from an older caller's noise. */
-#define NO_TAIL(type, last)                                                              \
-	_Static_assert(sizeof(type) == offsetof(type, last) + sizeof(((type *)0)->last), \
-		       #type " ends in padding: add a reserved field");                  \
-	_Static_assert(offsetof(type, size) == 0, #type " begins with its size")
-NO_TAIL(weft_error, text);
-NO_TAIL(weft_launch, reserved);
-NO_TAIL(weft_options, replica);
-NO_TAIL(weft_memory, stream);
-NO_TAIL(weft_tensor, shape);
-NO_TAIL(weft_param, memory);
-NO_TAIL(weft_transform, reserved);
-NO_TAIL(weft_slice, memory);
-NO_TAIL(weft_tensor_view, bytes);
-NO_TAIL(weft_param_view, bytes);
-NO_TAIL(weft_plan_view, reserved);
-NO_TAIL(weft_stats, parts_copacked);
+#define NO_TAIL(id, type, first, known, last)                           \
+	_Static_assert(sizeof(type) == END_OF(type, last),              \
+		       #type " ends in padding: add a reserved field"); \
+	_Static_assert(offsetof(type, size) == 0, #type " begins with its size");
+STRUCTS(NO_TAIL)
 
 static size_t size_of(const void *theirs)
 {

@@ -53,12 +53,9 @@ static int compare(const struct weft_worker *worker, const struct live *live, we
 
 static int may_compare(const weft_worker *worker, bool given, const char *call, struct error *error)
 {
-	int rc;
-
 	if (!worker || !given)
 		return error_set(error, ERROR_USAGE, "%s: an argument is NULL", call);
-	rc = worker_stage(worker, STAGE_OPEN, call, error);
-	return rc ? rc : worker_role(worker, ROLE_INFERENCE, call, error);
+	return worker_may_declare(worker, ROLE_INFERENCE, call, error);
 }
 
 static int add_param(struct live *live, const weft_param *params, size_t stride, size_t at,

@@ -3,7 +3,6 @@
  * declare.c -- labels, what a trainer holds, and both sides of a model that weft knows.
  */
 #include "worker/api/abi.h"
-#include "worker/api/declare.h"
 #include "worker/api/worker.h"
 
 #include "job/parallel.h"
@@ -11,13 +10,6 @@
 
 #include <stdio.h>
 #include <string.h>
-
-int declare_may(const struct weft_worker *worker, const char *call, struct error *error)
-{
-	if (!worker)
-		return error_set(error, ERROR_USAGE, "%s: worker is NULL", call);
-	return worker_stage(worker, STAGE_OPEN, call, error);
-}
 
 static int set_labels(struct weft_worker *worker, const char *model, const char *train,
 		      const char *infer, struct error *error)
@@ -35,7 +27,7 @@ int weft_declare_labels(weft_worker *worker, const char *model, const char *trai
 			const char *infer, weft_error *error)
 {
 	struct error inner;
-	int rc = declare_may(worker, "weft_declare_labels", &inner);
+	int rc = worker_stage(worker, STAGE_OPEN, "weft_declare_labels", &inner);
 
 	if (!rc)
 		rc = set_labels(worker, model, train, infer, &inner);
@@ -86,10 +78,8 @@ int weft_declare_tensor(weft_worker *worker, const weft_tensor *tensor, uint32_t
 {
 	struct error inner;
 	weft_tensor taken;
-	int rc = declare_may(worker, "weft_declare_tensor", &inner);
+	int rc = worker_may_declare(worker, ROLE_TRAINER, "weft_declare_tensor", &inner);
 
-	if (!rc)
-		rc = worker_role(worker, ROLE_TRAINER, "weft_declare_tensor", &inner);
 	if (!rc)
 		rc = abi_take(ABI_TENSOR, "weft_declare_tensor", tensor, &taken, &inner);
 	if (!rc)
@@ -173,7 +163,7 @@ int weft_declare_model(weft_worker *worker, const char *model, const char *train
 		       weft_error *error)
 {
 	struct error inner;
-	int rc = declare_may(worker, "weft_declare_model", &inner);
+	int rc = worker_stage(worker, STAGE_OPEN, "weft_declare_model", &inner);
 
 	if (!rc)
 		rc = declare_model(worker, model, train, infer, &inner);
@@ -201,10 +191,8 @@ int weft_source_register(weft_worker *worker, const weft_memory *memory, weft_er
 {
 	struct error inner;
 	weft_memory taken;
-	int rc = worker_stage(worker, STAGE_OPEN, "weft_source_register", &inner);
+	int rc = worker_may_declare(worker, ROLE_TRAINER, "weft_source_register", &inner);
 
-	if (!rc)
-		rc = worker_role(worker, ROLE_TRAINER, "weft_source_register", &inner);
 	if (!rc)
 		rc = abi_take_memory("weft_source_register", memory, &taken, &inner);
 	if (!rc)

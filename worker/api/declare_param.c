@@ -3,7 +3,6 @@
  * declare_param.c -- what an inference rank needs: parameters, pieces, padding.
  */
 #include "worker/api/abi.h"
-#include "worker/api/declare.h"
 #include "worker/api/worker.h"
 
 #include <string.h>
@@ -62,10 +61,8 @@ int weft_declare_param(weft_worker *worker, const weft_param *param, uint32_t *i
 {
 	struct error inner;
 	weft_param taken;
-	int rc = declare_may(worker, "weft_declare_param", &inner);
+	int rc = worker_may_declare(worker, ROLE_INFERENCE, "weft_declare_param", &inner);
 
-	if (!rc)
-		rc = worker_role(worker, ROLE_INFERENCE, "weft_declare_param", &inner);
 	if (!rc)
 		rc = abi_take(ABI_PARAM, "weft_declare_param", param, &taken, &inner);
 	if (!rc)
@@ -77,17 +74,14 @@ int weft_param_bind(weft_worker *worker, uint32_t id, const weft_memory *memory,
 {
 	struct error inner;
 	weft_memory taken;
-	int rc = declare_may(worker, "weft_param_bind", &inner);
+	int rc = worker_may_declare(worker, ROLE_INFERENCE, "weft_param_bind", &inner);
 
-	if (!rc)
-		rc = worker_role(worker, ROLE_INFERENCE, "weft_param_bind", &inner);
 	if (!rc && !worker->own_memory)
 		rc = error_set(&inner, ERROR_STATE,
 			       "weft_param_bind: the worker was opened without own_memory");
-	if (!rc && id >= worker->layout.param_count)
-		rc = error_set(&inner, ERROR_USAGE,
-			       "weft_param_bind: parameter %u; %zu are declared", id,
-			       worker->layout.param_count);
+	if (!rc)
+		rc = worker_check_id("weft_param_bind", "parameter", id, worker->layout.param_count,
+				     &inner);
 	if (!rc)
 		rc = take_memory("weft_param_bind", worker->layout.params[id].name,
 				 worker->layout.params[id].bytes, memory, &taken, &inner);
@@ -96,17 +90,19 @@ int weft_param_bind(weft_worker *worker, uint32_t id, const weft_memory *memory,
 	return worker_result(rc, &inner, error);
 }
 
-/* A tensor that the layout needs, as a host gives it. Its index, or a negative error. */
-static int64_t need_tensor(struct weft_worker *worker, const weft_tensor *tensor,
-			   struct error *error)
+/* A tensor that the layout needs, as a host gives it. */
+static int need_tensor(struct weft_worker *worker, const weft_tensor *tensor, uint32_t *id,
+		       struct error *error)
 {
 	enum dtype dtype = DTYPE_NONE;
-	int rc = declare_check_shape("tensor", tensor->name, tensor->dtype, tensor->dims, &dtype,
-				     error);
+	int64_t index = declare_check_shape("tensor", tensor->name, tensor->dtype, tensor->dims,
+					    &dtype, error);
 
-	return rc ? rc
-		  : layout_add_tensor(&worker->layout, tensor->name, dtype, tensor->dims,
-				      tensor->shape, error);
+	if (index >= 0)
+		index = layout_add_tensor(&worker->layout, tensor->name, dtype, tensor->dims,
+					  tensor->shape, error);
+	*id = (uint32_t)index;
+	return index < 0 ? (int)index : 0;
 }
 
 /* What can be wrong before a tensor is noted: a refused piece leaves nothing behind that the right
@@ -158,20 +154,14 @@ static int declare_transformed(struct weft_worker *worker, struct piece *piece,
 			       const weft_tensor *tensor, const weft_tensor *scales,
 			       struct error *error)
 {
-	int64_t index = check_transformed(&piece->transform, tensor, scales, error);
+	int rc = check_transformed(&piece->transform, tensor, scales, error);
 
-	if (index < 0)
-		return (int)index;
-	index = need_tensor(worker, tensor, error);
-	if (index < 0)
-		return (int)index;
-	piece->tensor = (uint32_t)index;
-	if (scales) {
-		index = need_tensor(worker, scales, error);
-		if (index < 0)
-			return (int)index;
-		piece->scales = (uint32_t)index;
-	}
+	if (!rc)
+		rc = need_tensor(worker, tensor, &piece->tensor, error);
+	if (!rc && scales)
+		rc = need_tensor(worker, scales, &piece->scales, error);
+	if (rc)
+		return rc;
 	if (!transform_bytes(&piece->transform, &piece->src, tensor->dims, tensor->shape,
 			     worker->layout.params[piece->param].dtype, &piece->bytes))
 		piece->bytes = 1; /* layout_add_piece says why it has none */
@@ -212,10 +202,8 @@ static int take_piece(struct weft_worker *worker, const char *call, const weft_t
 		      const weft_tensor *scales, struct error *error)
 {
 	weft_tensor taken, taken_scales;
-	int rc = declare_may(worker, call, error);
+	int rc = worker_may_declare(worker, ROLE_INFERENCE, call, error);
 
-	if (!rc)
-		rc = worker_role(worker, ROLE_INFERENCE, call, error);
 	if (rc)
 		return rc;
 	if (!tensor || !src_lo || !src_hi)
@@ -263,14 +251,11 @@ int weft_declare_fill(weft_worker *worker, uint32_t param, uint64_t offset, uint
 {
 	struct fill fill = {.param = param, .offset = offset, .bytes = bytes};
 	struct error inner;
-	int rc = declare_may(worker, "weft_declare_fill", &inner);
+	int rc = worker_may_declare(worker, ROLE_INFERENCE, "weft_declare_fill", &inner);
 
 	if (!rc)
-		rc = worker_role(worker, ROLE_INFERENCE, "weft_declare_fill", &inner);
-	if (!rc && param >= worker->layout.param_count)
-		rc = error_set(&inner, ERROR_USAGE,
-			       "weft_declare_fill: parameter %u; %zu are declared", param,
-			       worker->layout.param_count);
+		rc = worker_check_id("weft_declare_fill", "parameter", param,
+				     worker->layout.param_count, &inner);
 	if (!rc)
 		rc = layout_add_fill(&worker->layout, &fill, &inner);
 	return worker_result(rc, &inner, error);

@@ -3,7 +3,6 @@
  * declared.c -- a worker's declaration, kept until it joins: rows held, memory given, labels; and what of it the
  * controller is told.
  */
-#include "worker/api/declare.h"
 #include "worker/api/worker.h"
 
 #include <string.h>
@@ -35,38 +34,20 @@ int declare_note_rows(struct weft_worker *worker, uint32_t id, uint64_t lo, uint
 {
 	const struct tensor_info *tensor = &worker->holding.tensors[id];
 
-	if (worker->held_capacity <= id) {
-		size_t wanted = worker->holding.tensor_capacity;
-		struct held_rows *grown;
-
-		if (wanted <= id)
-			wanted = id + 1u;
-		grown = memory_resize(worker->held, wanted, sizeof(*grown));
-		if (!grown)
-			return memory_error(error, "declaring tensors", wanted * sizeof(*grown));
-		worker->held = grown;
-		worker->held_capacity = wanted;
-	}
-	worker->held[id] = (struct held_rows){
+	while (worker->held.count <= id)
+		if (!array_push(&worker->held))
+			return memory_error(error, "declaring tensors", sizeof(struct held_rows));
+	worker->held.items[id] = (struct held_rows){
 		.lo = lo, .hi = hi, .bytes = tensor->bytes / tensor->shape[0] * (hi - lo)};
 	return 0;
 }
 
 int declare_set_memory(struct weft_worker *worker, uint32_t id, void *memory, struct error *error)
 {
-	if (worker->host_capacity <= id) {
-		size_t wanted = worker->layout.param_capacity > id ? worker->layout.param_capacity
-								   : id + 1u;
-		void **grown = memory_resize(worker->host_memory, wanted, sizeof(*grown));
-
-		if (!grown)
-			return memory_error(error, "declaring parameters", wanted * sizeof(*grown));
-		memset(grown + worker->host_capacity, 0,
-		       (wanted - worker->host_capacity) * sizeof(*grown));
-		worker->host_memory = grown;
-		worker->host_capacity = wanted;
-	}
-	worker->host_memory[id] = memory;
+	while (worker->host_memory.count <= id)
+		if (!array_push(&worker->host_memory))
+			return memory_error(error, "declaring parameters", sizeof(memory));
+	worker->host_memory.items[id] = memory;
 	return 0;
 }
 
@@ -164,8 +145,8 @@ void declare_fini(struct weft_worker *worker)
 {
 	layout_fini(&worker->layout);
 	holding_fini(&worker->holding);
-	memory_free(worker->held);
-	memory_free(worker->host_memory);
+	array_free(&worker->held);
+	array_free(&worker->host_memory);
 	memory_free(worker->nics);
 	memory_free(worker->model);
 	memory_free(worker->train);

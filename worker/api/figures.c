@@ -66,9 +66,9 @@ int weft_tensor_at(const weft_worker *worker, uint32_t id, weft_tensor_view *vie
 	struct error inner;
 	int rc = check_view(worker, ABI_TENSOR_VIEW, "weft_tensor_at", view, &inner);
 
-	if (!rc && id >= worker->holding.tensor_count)
-		rc = error_set(&inner, ERROR_USAGE, "weft_tensor_at: tensor %u; %zu are declared",
-			       id, worker->holding.tensor_count);
+	if (!rc)
+		rc = worker_check_id("weft_tensor_at", "tensor", id, worker->holding.tensor_count,
+				     &inner);
 	if (rc)
 		return worker_result(rc, &inner, error);
 	tensor = &worker->holding.tensors[id];
@@ -76,9 +76,9 @@ int weft_tensor_at(const weft_worker *worker, uint32_t id, weft_tensor_view *vie
 	ours.dtype = dtype_name(tensor->dtype);
 	ours.dims = tensor->dims;
 	memcpy(ours.shape, tensor->shape, sizeof(ours.shape));
-	ours.row_lo = worker->held[id].lo;
-	ours.row_hi = worker->held[id].hi;
-	ours.bytes = worker->held[id].bytes;
+	ours.row_lo = worker->held.items[id].lo;
+	ours.row_hi = worker->held.items[id].hi;
+	ours.bytes = worker->held.items[id].bytes;
 	ours.wanted = worker->epoch && worker->epoch->send.tensor_first &&
 		      send_plan_wants(&worker->epoch->send, id);
 	abi_give(ABI_TENSOR_VIEW, &ours, view);
@@ -92,9 +92,9 @@ int weft_param_at(const weft_worker *worker, uint32_t id, weft_param_view *view,
 	struct error inner;
 	int rc = check_view(worker, ABI_PARAM_VIEW, "weft_param_at", view, &inner);
 
-	if (!rc && id >= worker->layout.param_count)
-		rc = error_set(&inner, ERROR_USAGE, "weft_param_at: parameter %u; %zu are declared",
-			       id, worker->layout.param_count);
+	if (!rc)
+		rc = worker_check_id("weft_param_at", "parameter", id, worker->layout.param_count,
+				     &inner);
 	if (rc)
 		return worker_result(rc, &inner, error);
 	param = &worker->layout.params[id];

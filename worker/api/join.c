@@ -33,8 +33,8 @@ static int start(struct weft_worker *worker, uint32_t timeout_ms, struct error *
 		options.layout = &worker->layout;
 		rc = params_open(&worker->params, worker->domain, &worker->layout,
 				 worker->shadow ? 2 : 1,
-				 worker->own_memory ? worker->host_memory : NULL,
-				 worker->host_capacity, error);
+				 worker->own_memory ? worker->host_memory.items : NULL,
+				 worker->host_memory.count, error);
 		if (rc) {
 			params_close(&worker->params);
 			return rc;
@@ -73,7 +73,7 @@ int join_open(struct weft_worker *worker, const struct message_plan *plan,
 		.domain = worker->domain,
 		.health = &worker->health,
 		.holding = &worker->holding,
-		.held = worker->held,
+		.held = worker->held.items,
 		.ranges = &worker->ranges,
 		.ring_bytes = worker->ring_bytes,
 		.full = worker->full,

@@ -57,18 +57,18 @@ int weft_set_log(weft_log_sink *sink, void *context, enum weft_log_level level, 
 {
 	struct error inner;
 	struct host_sink *next;
+	int rc = 0;
 
 	if ((int)level < 0 || level > WEFT_LOG_DEBUG)
-		return worker_result(
-			error_set(&inner, ERROR_USAGE,
-				  "weft_set_log: level is %d; it is 0 (as WEFT_LOG "
-				  "says) or WEFT_LOG_ERROR (%d) to WEFT_LOG_DEBUG (%d)",
-				  (int)level, WEFT_LOG_ERROR, WEFT_LOG_DEBUG),
-			&inner, error);
-	if (log_inside_sink())
-		return worker_result(error_set(&inner, ERROR_STATE,
-					       "weft_set_log is not possible inside of a log sink"),
-				     &inner, error);
+		rc = error_set(&inner, ERROR_USAGE,
+			       "weft_set_log: level is %d; it is 0 (as WEFT_LOG "
+			       "says) or WEFT_LOG_ERROR (%d) to WEFT_LOG_DEBUG (%d)",
+			       (int)level, WEFT_LOG_ERROR, WEFT_LOG_DEBUG);
+	else if (log_inside_sink())
+		rc = error_set(&inner, ERROR_STATE,
+			       "weft_set_log is not possible inside of a log sink");
+	if (rc)
+		return worker_result(rc, &inner, error);
 	pthread_mutex_lock(&lock);
 	next = &sinks[!in_use];
 	*next = (struct host_sink){sink, context};

@@ -2,46 +2,41 @@
  *
  * play.c -- what programs that play trainer, and referees, need: checkpoints, contents, verification.
  */
-#include "base/memory.h"
 #include "model/checkpoint.h"
 #include "model/content.h"
 #include "worker/api/weft_play.h"
 #include "worker/api/worker.h"
-#include "worker/referee/contents.h"
 #include "worker/referee/verify.h"
+
+/* A weft_checkpoint is the model's checkpoint, under the name that a host knows. */
+static struct checkpoint *inside(const weft_checkpoint *checkpoint)
+{
+	return (struct checkpoint *)(uintptr_t)checkpoint;
+}
 
 int weft_checkpoint_open(weft_checkpoint **out, const char *path, weft_error *error)
 {
-	weft_checkpoint *checkpoint;
+	struct checkpoint *opened = NULL;
 	struct error inner;
 	int rc;
 
+	if (out && path)
+		rc = checkpoint_open(&opened, path, &inner);
+	else
+		rc = error_set(&inner, ERROR_USAGE,
+			       "weft_checkpoint_open: checkpoint or path is NULL");
 	if (out)
-		*out = NULL;
-	if (!out || !path)
-		return worker_result(error_set(&inner, ERROR_USAGE,
-					       "weft_checkpoint_open: checkpoint or path is NULL"),
-				     &inner, error);
-	checkpoint = memory_zalloc(1, sizeof(*checkpoint));
-	if (!checkpoint)
-		return worker_result(
-			memory_error(&inner, "opening a checkpoint", sizeof(*checkpoint)), &inner,
-			error);
-	rc = checkpoint_open(&checkpoint->inner, path, &inner);
-	if (rc) {
-		memory_free(checkpoint);
-		return worker_result(rc, &inner, error);
-	}
-	*out = checkpoint;
-	return 0;
+		*out = rc ? NULL : (weft_checkpoint *)opened;
+	return worker_result(rc, &inner, error);
 }
 
 void weft_checkpoint_close(weft_checkpoint **where)
 {
-	if (!where || !*where)
+	struct checkpoint *checkpoint = where ? inside(*where) : NULL;
+
+	if (!checkpoint)
 		return;
-	checkpoint_close(&(*where)->inner);
-	memory_free(*where);
+	checkpoint_close(&checkpoint);
 	*where = NULL;
 }
 
@@ -49,7 +44,7 @@ const void *weft_checkpoint_tensor(const weft_checkpoint *checkpoint, const char
 				   uint64_t *bytes)
 {
 	const struct checkpoint_tensor *tensor =
-		checkpoint && name ? checkpoint_find(checkpoint->inner, name) : NULL;
+		checkpoint && name ? checkpoint_find(inside(checkpoint), name) : NULL;
 
 	if (!tensor)
 		return NULL;
@@ -79,7 +74,7 @@ int weft_checkpoint_fits(const weft_checkpoint *checkpoint, const weft_worker *w
 		count = worker->layout.tensor_count;
 	}
 	for (size_t i = 0; !rc && i < count; i++)
-		rc = checkpoint_has(checkpoint->inner, tensors[i].name, tensors[i].dtype,
+		rc = checkpoint_has(inside(checkpoint), tensors[i].name, tensors[i].dtype,
 				    tensors[i].dims, tensors[i].shape,
 				    worker->model ? worker->model : "this worker", &inner);
 	return worker_result(rc, &inner, error);
@@ -107,6 +102,6 @@ int weft_verify(const weft_worker *worker, const weft_checkpoint *checkpoint, ui
 	/* no worker is ever in read-only memory; see versions_end for the write that is none */
 	rank = (struct verify_rank){&worker->layout, &worker->params,
 				    (struct versions *)(uintptr_t)&worker->versions};
-	rc = verify_version(&rank, checkpoint->inner, version, bytes_compared, &inner);
+	rc = verify_version(&rank, inside(checkpoint), version, bytes_compared, &inner);
 	return worker_result(rc, &inner, error);
 }

@@ -61,6 +61,22 @@ int worker_role(const struct weft_worker *worker, enum role role, const char *ca
 			 role == ROLE_TRAINER ? "trainers" : "inference ranks", worker->self_name);
 }
 
+int worker_may_declare(const struct weft_worker *worker, enum role role, const char *call,
+		       struct error *error)
+{
+	int rc = worker_stage(worker, STAGE_OPEN, call, error);
+
+	return rc ? rc : worker_role(worker, role, call, error);
+}
+
+int worker_check_id(const char *call, const char *what, uint32_t id, size_t count,
+		    struct error *error)
+{
+	if (id < count)
+		return 0;
+	return error_set(error, ERROR_USAGE, "%s: %s %u; %zu are declared", call, what, id, count);
+}
+
 int worker_may_update(struct weft_worker *worker, enum role role, const char *call,
 		      struct error *error)
 {

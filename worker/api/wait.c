@@ -42,13 +42,9 @@ int weft_tainted(const weft_worker *worker)
 int weft_set_post_load(weft_worker *worker, weft_post_load *hook, void *context, weft_error *error)
 {
 	struct error inner;
-	int rc;
+	int rc = worker ? worker_role(worker, ROLE_INFERENCE, "weft_set_post_load", &inner)
+			: error_set(&inner, ERROR_USAGE, "weft_set_post_load: worker is NULL");
 
-	if (!worker)
-		return worker_result(
-			error_set(&inner, ERROR_USAGE, "weft_set_post_load: worker is NULL"),
-			&inner, error);
-	rc = worker_role(worker, ROLE_INFERENCE, "weft_set_post_load", &inner);
 	if (!rc)
 		rc = post_load_outside(&worker->waiter.post_load, "weft_set_post_load", &inner);
 	if (!rc) {

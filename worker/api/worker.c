@@ -92,12 +92,17 @@ static int open_domain(struct weft_worker *worker, struct error *error)
 	return transport_domain_open(&worker->domain, worker->transport, &options, error);
 }
 
+static const char *text_or(const char *given, const char *other)
+{
+	return given && *given ? given : other;
+}
+
 static int choose_replica(struct weft_worker *worker, const weft_options *options,
 			  struct error *error)
 {
-	const char *form = options->replica && *options->replica ? options->replica : "ring";
+	const char *form = text_or(options->replica, "ring");
 
-	if (options->role == WEFT_INFERENCE && options->replica && *options->replica)
+	if (options->role == WEFT_INFERENCE && *text_or(options->replica, ""))
 		return error_set(error, ERROR_USAGE, "replica '%.40s' is for trainers",
 				 options->replica);
 	worker->full = !strcmp(form, "full");
@@ -127,8 +132,6 @@ static int fill(struct weft_worker *worker, const weft_options *options, struct 
 	char name[MEMBER_TEXT_BYTES];
 	int rc = choose_replica(worker, options, error);
 
-	if (!rc)
-		rc = sender_init(&worker->sender, &worker->health, &worker->watch, error);
 	if (rc)
 		return rc;
 	worker->pid = getpid();
@@ -147,21 +150,38 @@ static int fill(struct weft_worker *worker, const weft_options *options, struct 
 		 member_text(worker->self, name), worker->host);
 	layout_init(&worker->layout);
 	holding_init(&worker->holding);
-	versions_init(&worker->versions, worker->shadow ? 2 : 1);
-	worker->controller = memory_string(options->controller);
-	worker->job = memory_string(options->job && *options->job ? options->job : "weft");
-	worker->transport = memory_string(
-		options->transport && *options->transport ? options->transport : "shm");
-	worker->nic = memory_string(options->nic ? options->nic : "");
-	if (!worker->controller || !worker->job || !worker->transport || !worker->nic)
-		return memory_error(error, "opening a worker", 0);
-	return 0;
+	worker->versions.copies = worker->shadow ? 2 : 1;
+	worker->controller = pool_string(&worker->texts, options->controller);
+	worker->job = pool_string(&worker->texts, text_or(options->job, "weft"));
+	worker->transport = pool_string(&worker->texts, text_or(options->transport, "shm"));
+	worker->nic = pool_string(&worker->texts, text_or(options->nic, ""));
+	return pool_ok(&worker->texts) ? 0 : memory_error(error, "opening a worker", 0);
+}
+
+/* After a failure weft_close closes what there is. */
+static int open_worker(weft_worker **out, const weft_options *options, struct error *error)
+{
+	struct weft_worker *worker = *out = memory_zalloc(1, sizeof(*worker));
+	int rc;
+
+	if (!worker)
+		return memory_error(error, "opening a worker", sizeof(*worker));
+	health_init(&worker->health, worker->self_name);
+	watch_init(&worker->watch);
+	sender_init(&worker->sender, &worker->health, &worker->watch);
+	rc = fill(worker, options, error);
+	if (!rc)
+		rc = open_domain(worker, error);
+	if (!rc)
+		rc = control_open(&worker->control, worker->controller, worker->log_name,
+				  worker->domain, error);
+	worker->health.control = worker->control;
+	return rc;
 }
 
 int weft_open(weft_worker **out, const weft_options *options, weft_error *error)
 {
 	weft_options given;
-	struct weft_worker *worker;
 	struct error inner;
 	int rc;
 
@@ -172,27 +192,11 @@ int weft_open(weft_worker **out, const weft_options *options, weft_error *error)
 	rc = abi_take(ABI_OPTIONS, "weft_open", options, &given, &inner);
 	if (!rc)
 		rc = check_options(&given, &inner);
+	if (!rc)
+		rc = open_worker(out, &given, &inner);
 	if (rc)
-		return worker_result(rc, &inner, error);
-	worker = memory_zalloc(1, sizeof(*worker));
-	if (!worker)
-		return worker_result(memory_error(&inner, "opening a worker", sizeof(*worker)),
-				     &inner, error);
-	health_init(&worker->health, worker->self_name);
-	watch_init(&worker->watch);
-	rc = fill(worker, &given, &inner);
-	if (!rc)
-		rc = open_domain(worker, &inner);
-	if (!rc)
-		rc = control_open(&worker->control, worker->controller, worker->log_name,
-				  worker->domain, &inner);
-	worker->health.control = worker->control;
-	if (rc) {
-		weft_close(&worker);
-		return worker_result(rc, &inner, error);
-	}
-	*out = worker;
-	return 0;
+		weft_close(out);
+	return worker_result(rc, &inner, error);
 }
 
 int weft_join(weft_worker *worker, uint32_t timeout_ms, weft_error *error)
@@ -315,10 +319,7 @@ void weft_close(weft_worker **where)
 	control_close(&worker->control);
 	transport_domain_close(&worker->domain);
 	declare_fini(worker);
-	memory_free(worker->controller);
-	memory_free(worker->job);
-	memory_free(worker->transport);
-	memory_free(worker->nic);
+	pool_free(&worker->texts);
 	sender_fini(&worker->sender);
 	health_fini(&worker->health);
 	memory_free(worker);

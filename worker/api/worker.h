@@ -14,6 +14,7 @@
 #define WORKER_API_WORKER_H
 
 #include "base/array.h"
+#include "base/pool.h"
 #include "job/layout.h"
 #include "worker/api/weft.h"
 #include "worker/control/health.h"
@@ -31,6 +32,7 @@ struct weft_worker {
 	struct member self;
 	char self_name[PEER_NAME_BYTES];
 	char log_name[16];                /* "t3", "i0": in every line of a thread that works for it */
+	struct pool texts;                /* of what follows */
 	char *controller, *job, *transport, *nic;
 	uint32_t join_timeout_ms, update_timeout_ms; /* 0: not set by the host */
 	uint64_t ring_bytes;
@@ -43,11 +45,9 @@ struct weft_worker {
 	char *model, *train, *infer;      /* labels */
 	struct layout layout;             /* inference */
 	struct holding holding;           /* trainer */
-	struct held_rows *held;           /* by tensor of holding */
-	size_t held_capacity;
+	ARRAY(struct held_rows) held;     /* by tensor of holding */
 	struct ranges ranges;             /* trainer: registered */
-	void **host_memory;               /* own_memory: by parameter */
-	size_t host_capacity;
+	ARRAY(void *) host_memory;        /* own_memory: by parameter */
 
 	struct transport_domain *domain;
 	struct control *control;
@@ -70,11 +70,27 @@ int worker_stage(const struct weft_worker *worker, enum worker_stage stage, cons
 		 struct error *error);
 int worker_role(const struct weft_worker *worker, enum role role, const char *call,
 		struct error *error);
+/* What every call of one role asks that declares: worker given, not joined yet, of that role. */
+int worker_may_declare(const struct weft_worker *worker, enum role role, const char *call,
+		       struct error *error);
+/* ERROR_USAGE unless the `what` is one of `count`. */
+int worker_check_id(const char *call, const char *what, uint32_t id, size_t count,
+		    struct error *error);
 /* What every call of an update asks first: worker given, able to go on, of that role, joined. */
 int worker_may_update(struct weft_worker *worker, enum role role, const char *call,
 		      struct error *error);
 
-/* declared.c */
+/* declared.c, for declare*.c. Name, dtype and shape as a host gives them. */
+int declare_check_shape(const char *what, const char *name, const char *dtype_text, uint32_t dims,
+			enum dtype *dtype, struct error *error);
+/* The row range of a new tensor of the holding, at its id. */
+int declare_note_rows(struct weft_worker *worker, uint32_t id, uint64_t lo, uint64_t hi,
+		      struct error *error);
+/* Where parameter `id` lies, with own_memory. */
+int declare_set_memory(struct weft_worker *worker, uint32_t id, void *memory, struct error *error);
+/* `what` names it in a message; value NULL: as it was. */
+int declare_set_label(char **label, const char *value, const char *what, struct error *error);
+/* declared.c, for who joins and closes. */
 int declare_finish(struct weft_worker *worker, struct message_declare *declare,
 		   struct error *error);
 void declare_fini(struct weft_worker *worker);

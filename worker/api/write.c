@@ -6,8 +6,6 @@
 #include "worker/api/abi.h"
 #include "worker/api/worker.h"
 
-#include <string.h>
-
 static int begin(weft_worker *worker, const char *call, uint64_t version, bool block,
 		 weft_error *error)
 {
@@ -55,10 +53,10 @@ static int take_tensor(const struct weft_worker *worker, uint32_t id, const weft
 	if (rc || !memory.pointer)
 		return rc;
 	rc = abi_check_memory(call, &memory, error);
-	if (!rc && memory.bytes != worker->held[id].bytes)
+	if (!rc && memory.bytes != worker->held.items[id].bytes)
 		rc = error_set(error, ERROR_USAGE, "%s: tensor %s has %llu bytes here, given %llu",
 			       call, worker->holding.tensors[id].name,
-			       (unsigned long long)worker->held[id].bytes,
+			       (unsigned long long)worker->held.items[id].bytes,
 			       (unsigned long long)memory.bytes);
 	return rc;
 }
@@ -99,21 +97,9 @@ static int take_slice(const weft_slice *array, size_t stride, size_t at, struct 
 		      struct error *error)
 {
 	static const char call[] = "weft_update_write_bucket";
-	weft_memory memory;
-	weft_slice taken;
-	int rc = abi_take_at(ABI_SLICE, call, array, stride, at, &taken, error);
+	int rc = abi_take_at(ABI_SLICE, call, array, stride, at, &slice->tensor, error);
 
-	if (!rc)
-		rc = abi_take_memory(call, taken.memory, &memory, error);
-	if (rc)
-		return rc;
-	*slice = (struct bucket_slice){.name = taken.name,
-				       .dtype = taken.dtype,
-				       .dims = taken.dims,
-				       .data = memory.pointer,
-				       .bytes = memory.bytes};
-	memcpy(slice->shape, taken.shape, sizeof(slice->shape));
-	return 0;
+	return rc ? rc : abi_take_memory(call, slice->tensor.memory, &slice->memory, error);
 }
 
 static int write_bucket(struct weft_worker *worker, const weft_slice *array, size_t count,

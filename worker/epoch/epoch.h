@@ -52,7 +52,7 @@ struct peer {
 	struct transport_endpoint *endpoint;
 	const struct peer_endpoints *theirs;
 	struct transport_remote **remotes; /* as theirs->regions; trainers only */
-	uint64_t sums_first;               /* index of the pair's checksums among all pairs' */
+	uint64_t first_piece;              /* the pair's pieces, and their checksums, among all pairs' */
 };
 
 struct epoch {
@@ -96,9 +96,10 @@ int peer_check_alive(const struct peer *peer, struct error *error);
 int peers_open(struct epoch *epoch, struct message_endpoints *endpoints, struct error *error);
 int peers_connect(struct epoch *epoch, const struct message_peers *peers, uint64_t deadline_ns,
 		  struct error *error);
-/* Numbers the pieces of all pairs, one checksum each, and allocates them where they are wanted:
- * without checksums, or without pieces, *sums stays NULL. */
-int peers_open_sums(struct epoch *epoch, struct transport_region **sums, struct error *error);
+/* Numbers the pieces of all pairs, and allocates one checksum each where they are wanted: without
+ * checksums, or without pieces, both stay NULL. */
+int peers_open_sums(struct epoch *epoch, struct transport_region **region, uint64_t **sums,
+		    struct error *error);
 void peers_close(struct epoch *epoch);
 
 #endif

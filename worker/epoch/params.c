@@ -1,19 +1,53 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * params.c -- parameters lie in a few large regions instead of one region each, because every region costs
+ * a file descriptor, a mapping in each trainer and a record in each endpoint message.
+ *
+ *   region 0  |param 0 ....|param 1|param 2 ......|      param 0, 2: 4096-aligned (large)
+ *   region 1  |param 3 ...........................|      param 1: 64-aligned (small)
+ */
 #include "worker/epoch/params.h"
 
 #include "base/memory.h"
-#include "worker/epoch/place.h"
 
 #include <string.h>
+
+#define REGION_BYTES (2ull << 30) /* a region ends at the first parameter past this */
+#define LARGE_BYTES  16384	  /* from here on a parameter starts on its own page */
+
+/* Region numbers from `first` on, and the regions' sizes in bytes[]. Returns how many there are. */
+static uint32_t place(const struct layout *layout, uint32_t first, struct param_place *places,
+		      uint64_t *bytes)
+{
+	uint32_t count = 0;
+
+	for (size_t i = 0; i < layout->param_count; i++) {
+		uint64_t size = layout->params[i].bytes;
+		uint64_t align = size >= LARGE_BYTES ? 4096 : 64;
+		uint64_t used = count ? bytes[count - 1] : 0;
+		uint64_t offset = (used + align - 1) / align * align;
+
+		if (!count || (offset && offset + size > REGION_BYTES)) {
+			count++;
+			offset = 0;
+		}
+		places[i] = (struct param_place){.region = first + count - 1, .offset = offset};
+		bytes[count - 1] = offset + size;
+	}
+	return count;
+}
 
 static int allocate_copy(struct params *params, struct transport_domain *domain,
 			 const struct layout *layout, uint32_t copy, struct error *error)
 {
 	struct param_place *places = params->places + copy * params->count;
-	uint32_t first = (uint32_t)params->region_count, count = 0;
-	uint64_t *bytes = NULL;
-	int rc = place_params(layout, PLACE_REGION_BYTES, first, places, &bytes, &count, error);
+	uint64_t *bytes = memory_zalloc(params->count, sizeof(*bytes));
+	uint32_t count = 0;
+	int rc = bytes ? 0
+		       : memory_error(error, "placing parameters", params->count * sizeof(*bytes));
 
+	if (!rc)
+		count = place(layout, (uint32_t)params->region_count, places, bytes);
 	for (uint32_t i = 0; i < count && !rc; i++) {
 		rc = transport_region_allocate(domain, bytes[i],
 					       &params->regions[params->region_count], error);
@@ -82,10 +116,10 @@ int params_open(struct params *params, struct transport_domain *domain, const st
 			error, ERROR_LIMIT,
 			"%zu parameters in host memory; at most %d: let weft allocate them",
 			params->count, LIMIT_REGIONS - 1);
-	params->places = memory_zalloc(places, sizeof(*params->places));
-	params->memory = memory_zalloc(places, sizeof(*params->memory));
-	params->regions = memory_zalloc(places, sizeof(*params->regions));
-	if (!params->places || !params->memory || !params->regions)
+	params->places = pool_array(&params->pool, places, sizeof(*params->places));
+	params->memory = pool_array(&params->pool, places, sizeof(*params->memory));
+	params->regions = pool_array(&params->pool, places, sizeof(*params->regions));
+	if (!pool_ok(&params->pool))
 		return memory_error(error, "placing parameters", places * sizeof(*params->places));
 	if (host) {
 		rc = register_params(params, domain, layout, host, hosted, error);
@@ -105,8 +139,6 @@ void params_close(struct params *params)
 {
 	for (size_t i = 0; i < params->region_count; i++)
 		transport_region_close(&params->regions[i]);
-	memory_free(params->regions);
-	memory_free(params->places);
-	memory_free(params->memory);
+	pool_free(&params->pool);
 	*params = (struct params){0};
 }

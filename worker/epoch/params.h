@@ -7,6 +7,7 @@
 #ifndef WORKER_EPOCH_PARAMS_H
 #define WORKER_EPOCH_PARAMS_H
 
+#include "base/pool.h"
 #include "job/layout.h"
 #include "transport/transport.h"
 #include "wire/message.h"
@@ -14,6 +15,7 @@
 #define PARAMS_COPIES_MAX 2 /* shadow keeps two */
 
 struct params {
+	struct pool pool;                  /* of all arrays here */
 	uint32_t copies;
 	size_t count;                      /* parameters */
 	struct param_place *places;        /* copies * count, copy-major */

@@ -103,7 +103,8 @@ int peers_open(struct epoch *epoch, struct message_endpoints *endpoints, struct 
 	for (size_t i = 0; i < epoch->peer_count && !rc; i++)
 		rc = open_peer(epoch, &epoch->peers[i], endpoints, error);
 	if (!rc && epoch->options.self.role == ROLE_INFERENCE) {
-		rc = receive_plan_open_sums(&epoch->receive, epoch, error);
+		rc = peers_open_sums(epoch, &epoch->receive.sums_region, &epoch->receive.sums,
+				     error);
 		if (!rc)
 			rc = export_regions(epoch, endpoints, error);
 	}
@@ -112,20 +113,24 @@ int peers_open(struct epoch *epoch, struct message_endpoints *endpoints, struct 
 	return rc;
 }
 
-int peers_open_sums(struct epoch *epoch, struct transport_region **sums, struct error *error)
+int peers_open_sums(struct epoch *epoch, struct transport_region **region, uint64_t **sums,
+		    struct error *error)
 {
 	uint64_t slots = 0;
 	int rc;
 
 	for (size_t p = 0; p < epoch->peer_count; p++) {
-		epoch->peers[p].sums_first = slots;
+		epoch->peers[p].first_piece = slots;
 		slots += epoch->peers[p].plan->pieces;
 	}
 	if (!epoch->sums || !slots)
 		return 0;
-	rc = transport_region_allocate(epoch->options.domain, slots * sizeof(uint64_t), sums,
+	rc = transport_region_allocate(epoch->options.domain, slots * sizeof(uint64_t), region,
 				       error);
-	return rc ? error_wrap(error, "memory for %llu checksums", (unsigned long long)slots) : 0;
+	if (rc)
+		return error_wrap(error, "memory for %llu checksums", (unsigned long long)slots);
+	*sums = transport_region_memory(*region);
+	return 0;
 }
 
 static const struct peer_endpoints *find_theirs(const struct message_peers *peers,

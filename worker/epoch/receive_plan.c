@@ -22,7 +22,7 @@ static int note_row(struct receive_plan *plan, const struct epoch *epoch, size_t
 				 "%s: row %zu of the plan: peer, piece, tensor, "
 				 "parameter or bytes are out of range",
 				 epoch->options.name, index);
-	slot = &plan->pair_rows[plan->pair_first[row->peer] + row->ordinal];
+	slot = &plan->rows[epoch->peers[row->peer].first_piece + row->ordinal];
 	if (*slot != NO_ROW)
 		return error_set(error, ERROR_MESSAGE,
 				 "%s: rows %u and %zu of the plan are the same piece of %s",
@@ -31,35 +31,20 @@ static int note_row(struct receive_plan *plan, const struct epoch *epoch, size_t
 	return 0;
 }
 
-int receive_plan_open_sums(struct receive_plan *plan, struct epoch *epoch, struct error *error)
-{
-	int rc = peers_open_sums(epoch, &plan->sums_region, error);
-
-	plan->sums_index = (uint32_t)epoch->options.params->region_count;
-	if (!rc && plan->sums_region)
-		plan->sums = transport_region_memory(plan->sums_region);
-	return rc;
-}
-
 int receive_plan_open(struct receive_plan *plan, const struct epoch *epoch, struct error *error)
 {
 	size_t slots = 0;
 	int rc = 0;
 
-	plan->pair_first = memory_zalloc(epoch->peer_count + 1, sizeof(*plan->pair_first));
-	if (!plan->pair_first)
-		return memory_error(error, "preparing updates", epoch->peer_count * 8);
-	for (size_t p = 0; p < epoch->peer_count; p++) {
-		plan->pair_first[p] = slots;
+	for (size_t p = 0; p < epoch->peer_count; p++)
 		slots += epoch->peers[p].plan->pieces;
-	}
 	if (slots != epoch->plan->row_count)
 		return error_set(error, ERROR_MESSAGE, "%s: the plan has %zu rows for %zu pieces",
 				 epoch->options.name, epoch->plan->row_count, slots);
-	plan->pair_rows = memory_alloc(slots * sizeof(*plan->pair_rows));
-	if (!plan->pair_rows)
+	plan->rows = memory_alloc(slots * sizeof(*plan->rows));
+	if (!plan->rows)
 		return memory_error(error, "preparing updates", slots * sizeof(uint32_t));
-	memset(plan->pair_rows, 0xff, slots * sizeof(*plan->pair_rows));
+	memset(plan->rows, 0xff, slots * sizeof(*plan->rows));
 	for (size_t i = 0; i < epoch->plan->row_count && !rc; i++)
 		rc = note_row(plan, epoch, i, error);
 	return rc;
@@ -68,7 +53,6 @@ int receive_plan_open(struct receive_plan *plan, const struct epoch *epoch, stru
 void receive_plan_close(struct receive_plan *plan)
 {
 	transport_region_close(&plan->sums_region);
-	memory_free(plan->pair_first);
-	memory_free(plan->pair_rows);
+	memory_free(plan->rows);
 	*plan = (struct receive_plan){0};
 }

@@ -11,16 +11,12 @@
 struct epoch;
 
 struct receive_plan {
-	uint32_t *pair_rows;          /* plan rows: pair_first[peer] + ordinal */
-	size_t *pair_first;
+	uint32_t *rows;               /* of the plan: peers[p].first_piece + ordinal */
 	struct transport_region *sums_region; /* NULL: no checksums */
-	const uint64_t *sums;         /* of peer p from peers[p].sums_first */
-	uint32_t sums_index;          /* of the region, among those that were sent */
+	uint64_t *sums;               /* in the same order */
 };
 
-/* Of an epoch whose peers are open: where checksums go. */
-int receive_plan_open_sums(struct receive_plan *plan, struct epoch *epoch, struct error *error);
-/* Of one whose peers are connected. ERROR_MESSAGE names the row that is wrong. Whatever both return,
+/* Of an epoch whose peers are connected. ERROR_MESSAGE names the row that is wrong. Whatever it returns,
  * receive_plan_close. */
 int receive_plan_open(struct receive_plan *plan, const struct epoch *epoch, struct error *error);
 void receive_plan_close(struct receive_plan *plan);

@@ -4,10 +4,8 @@
  * homes on the node of the nearest NIC, scratch for scales, checksums.
  */
 #include "worker/epoch/epoch.h"
-#include "worker/epoch/send_parts.h"
 
 #include "base/log.h"
-#include "base/memory.h"
 #include "base/numa.h"
 #include "worker/replica/ring.h"
 
@@ -119,7 +117,7 @@ static int open_ring(struct send_plan *plan, const struct epoch *epoch, uint64_t
 
 static int open_homes(struct send_plan *plan, const struct epoch *epoch, struct error *error)
 {
-	struct full_place *places = memory_zalloc(plan->source_count, sizeof(*places));
+	struct full_place *places = pool_array(&plan->pool, plan->source_count, sizeof(*places));
 	int rc;
 
 	if (!places)
@@ -138,15 +136,6 @@ static int open_homes(struct send_plan *plan, const struct epoch *epoch, struct 
 	return allocate_near(plan, epoch, plan->homes.bytes, &plan->replica_region, error);
 }
 
-static int open_sums(struct send_plan *plan, struct epoch *epoch, struct error *error)
-{
-	int rc = peers_open_sums(epoch, &plan->sums_region, error);
-
-	if (!rc && plan->sums_region)
-		plan->sums = transport_region_memory(plan->sums_region);
-	return rc;
-}
-
 int send_plan_open_memory(struct send_plan *plan, struct epoch *epoch, struct error *error)
 {
 	uint64_t limit = epoch->options.ring_bytes, bytes;
@@ -162,5 +151,5 @@ int send_plan_open_memory(struct send_plan *plan, struct epoch *epoch, struct er
 	if (!rc)
 		rc = plan->full ? open_homes(plan, epoch, error)
 				: open_ring(plan, epoch, limit, bytes, error);
-	return rc ? rc : open_sums(plan, epoch, error);
+	return rc ? rc : peers_open_sums(epoch, &plan->sums_region, &plan->sums, error);
 }

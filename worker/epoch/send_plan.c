@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/epoch/epoch.h"
-#include "worker/epoch/send_parts.h"
 
 #include "base/memory.h"
 #include <string.h>

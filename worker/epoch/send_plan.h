@@ -85,6 +85,20 @@ struct send_plan {
 int send_plan_open(struct send_plan *plan, struct epoch *epoch, struct error *error);
 void send_plan_close(struct send_plan *plan);
 
+/* ---- send_plan.c and its parts, in the order of their calls ---- */
+
+int send_plan_bad_row(const struct epoch *epoch, size_t row, const char *what,
+		      struct error *error);
+/* send_sources.c: of resolved rows; equal ones share a source. */
+int send_plan_find_sources(struct send_plan *plan, const struct epoch *epoch,
+			   struct error *error);
+/* send_memory.c: cuts them into parts. */
+int send_plan_open_memory(struct send_plan *plan, struct epoch *epoch, struct error *error);
+/* send_sources.c: which are packed together, and which at all. */
+void send_plan_find_work(struct send_plan *plan);
+
+/* ---- what an update asks ---- */
+
 /* Bytes of that part, and where it begins in its source. */
 static inline uint64_t source_part(const struct send_source *source, uint32_t part, uint64_t *from)
 {

@@ -4,7 +4,6 @@
  * it, what is co-packed with it, and what needs no packing at all.
  */
 #include "worker/epoch/epoch.h"
-#include "worker/epoch/send_parts.h"
 
 #include "base/compare.h"
 #include "base/memory.h"

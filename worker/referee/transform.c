@@ -75,13 +75,20 @@ static int apply_scales(const struct job *job, uint64_t at, uint32_t count)
 	return rc;
 }
 
-/* `count` values from element `at` of the tensor on; they lie in one row. */
+/* `count` elements from element `at` of the tensor on; they lie in one row. */
+static int read_raw(const struct job *job, uint64_t at, uint32_t count)
+{
+	uint32_t bytes = dtype_bytes(job->tensor->dtype);
+
+	return job->transform->read(job->transform->context, job->tensor, at * bytes,
+				    (uint64_t)count * bytes, job->transform->work->raw, job->error);
+}
+
+/* The same as values. */
 static int load(const struct job *job, uint64_t at, uint32_t count)
 {
 	struct referee_transform_work *work = job->transform->work;
-	uint32_t bytes = dtype_bytes(job->tensor->dtype);
-	int rc = job->transform->read(job->transform->context, job->tensor, at * bytes,
-				      (uint64_t)count * bytes, work->raw, job->error);
+	int rc = read_raw(job, at, count);
 
 	if (!rc)
 		referee_widen(job->tensor->dtype, work->raw, work->values, count);
@@ -95,39 +102,24 @@ static int take(const struct job *job, uint64_t offset, const void *expected, ui
 				    job->piece->offset + offset, expected, bytes, job->error);
 }
 
-static int copy_run(const struct job *job, uint64_t row)
-{
-	uint32_t bytes = dtype_bytes(job->tensor->dtype);
-	unsigned char *raw = job->transform->work->raw;
-	int rc = 0;
-
-	for (uint64_t done = 0; done < job->width && !rc; done += REFEREE_ELEMENTS) {
-		uint64_t n = least(REFEREE_ELEMENTS, job->width - done) * bytes;
-
-		rc = job->transform->read(job->transform->context, job->tensor,
-					  (job->first + row * job->stride + done) * bytes, n, raw,
-					  job->error);
-		if (!rc)
-			rc = take(job, (row * job->width + done) * bytes, raw, n);
-	}
-	return rc;
-}
-
-static int convert_run(const struct job *job, uint64_t row)
+/* Copied or converted. */
+static int plain_run(const struct job *job, uint64_t row)
 {
 	struct referee_transform_work *work = job->transform->work;
+	bool copy = transform_plain(&job->piece->transform) && job->to == job->tensor->dtype;
 	uint32_t bytes = dtype_bytes(job->to);
 	int rc = 0;
 
 	for (uint64_t done = 0; done < job->width && !rc; done += REFEREE_ELEMENTS) {
 		uint32_t n = (uint32_t)least(REFEREE_ELEMENTS, job->width - done);
+		uint64_t at = job->first + row * job->stride + done;
 
-		rc = load(job, job->first + row * job->stride + done, n);
-		if (rc)
-			break;
-		referee_narrow(job->to, work->values, work->expected, n);
-		rc = take(job, (row * job->width + done) * bytes, work->expected,
-			  (uint64_t)n * bytes);
+		rc = copy ? read_raw(job, at, n) : load(job, at, n);
+		if (!rc && !copy)
+			referee_narrow(job->to, work->values, work->expected, n);
+		if (!rc)
+			rc = take(job, (row * job->width + done) * bytes,
+				  copy ? work->raw : work->expected, (uint64_t)n * bytes);
 	}
 	return rc;
 }
@@ -137,69 +129,59 @@ struct stripe {
 	uint64_t row, rows, column, end;
 };
 
-/* The part of a row of the stripe that lies in one block, of the `n` values from column `at` on.
- * Returns its number of values; the block is to_scales[*block]. */
-static uint32_t block_part(const struct job *job, const struct stripe *stripe, uint64_t at,
-			   uint32_t n, uint64_t *block)
+/* Of `n` values from column `at` of the stripe on, by the blocks that they lie in: pass 1 notes their
+ * largest magnitudes in to_scales, pass 2 quantises by these. */
+static void pass_blocks(const struct job *job, const struct stripe *stripe, uint64_t at, uint32_t n,
+			bool quantise)
 {
-	uint64_t width = job->piece->transform.to_columns, inside = at - stripe->column;
+	struct referee_transform_work *work = job->transform->work;
+	uint64_t width = job->piece->transform.to_columns;
 
-	*block = inside / width;
-	return (uint32_t)least(n, width - inside % width);
+	for (uint32_t i = 0, part; i < n; i += part) {
+		uint64_t inside = at + i - stripe->column;
+		float *scale = &work->to_scales[inside / width], most;
+
+		part = (uint32_t)least(n - i, width - inside % width);
+		if (quantise) {
+			referee_quantise(work->values + i, *scale, work->expected + i, part);
+			continue;
+		}
+		most = referee_largest(work->values + i, part);
+		if (most > *scale)
+			*scale = most;
+	}
 }
 
-/* Pass 1: to_scales of the stripe's blocks. */
+static int pass_stripe(const struct job *job, const struct stripe *stripe, bool quantise)
+{
+	for (uint64_t row = stripe->row; row < stripe->row + stripe->rows; row++)
+		for (uint64_t at = stripe->column; at < stripe->end; at += REFEREE_ELEMENTS) {
+			uint32_t n = (uint32_t)least(REFEREE_ELEMENTS, stripe->end - at);
+			int rc = load(job, job->first + row * job->stride + at, n);
+
+			if (!rc)
+				pass_blocks(job, stripe, at, n, quantise);
+			if (!rc && quantise)
+				rc = take(job, row * job->width + at,
+					  job->transform->work->expected, n);
+			if (rc)
+				return rc;
+		}
+	return 0;
+}
+
+/* to_scales of the stripe's blocks. */
 static int find_scales(const struct job *job, const struct stripe *stripe, uint64_t blocks)
 {
-	struct referee_transform_work *work = job->transform->work;
+	float *scales = job->transform->work->to_scales;
+	int rc;
 
 	for (uint64_t b = 0; b < blocks; b++)
-		work->to_scales[b] = TRANSFORM_AMAX_MIN;
-	for (uint64_t row = stripe->row; row < stripe->row + stripe->rows; row++)
-		for (uint64_t at = stripe->column; at < stripe->end; at += REFEREE_ELEMENTS) {
-			uint32_t n = (uint32_t)least(REFEREE_ELEMENTS, stripe->end - at), part;
-			int rc = load(job, job->first + row * job->stride + at, n);
-
-			if (rc)
-				return rc;
-			for (uint32_t i = 0; i < n; i += part) {
-				uint64_t block;
-				float most;
-
-				part = block_part(job, stripe, at + i, n - i, &block);
-				most = referee_largest(work->values + i, part);
-				if (most > work->to_scales[block])
-					work->to_scales[block] = most;
-			}
-		}
+		scales[b] = TRANSFORM_AMAX_MIN;
+	rc = pass_stripe(job, stripe, false);
 	for (uint64_t b = 0; b < blocks; b++)
-		work->to_scales[b] /= TRANSFORM_FP8_MAX;
-	return 0;
-}
-
-/* Pass 2. */
-static int quantise_stripe(const struct job *job, const struct stripe *stripe)
-{
-	struct referee_transform_work *work = job->transform->work;
-
-	for (uint64_t row = stripe->row; row < stripe->row + stripe->rows; row++)
-		for (uint64_t at = stripe->column; at < stripe->end; at += REFEREE_ELEMENTS) {
-			uint32_t n = (uint32_t)least(REFEREE_ELEMENTS, stripe->end - at), part;
-			int rc = load(job, job->first + row * job->stride + at, n);
-
-			for (uint32_t i = 0; i < n && !rc; i += part) {
-				uint64_t block;
-
-				part = block_part(job, stripe, at + i, n - i, &block);
-				referee_quantise(work->values + i, work->to_scales[block],
-						 work->expected + i, part);
-			}
-			if (!rc)
-				rc = take(job, row * job->width + at, work->expected, n);
-			if (rc)
-				return rc;
-		}
-	return 0;
+		scales[b] /= TRANSFORM_FP8_MAX;
+	return rc;
 }
 
 static int quantise_band(const struct job *job, uint64_t row)
@@ -225,7 +207,7 @@ static int quantise_band(const struct job *job, uint64_t row)
 					  4,
 				  job->transform->work->to_scales, blocks * 4);
 		else if (!rc)
-			rc = quantise_stripe(job, &stripe);
+			rc = pass_stripe(job, &stripe, true);
 	}
 	return rc;
 }
@@ -263,13 +245,10 @@ int referee_transform_piece(const struct referee_transform *transform, const str
 			  .tensor = &layout->tensors[piece->tensor],
 			  .to = layout->params[piece->param].dtype,
 			  .error = error};
-	bool copy = transform_plain(&piece->transform) && job.to == job.tensor->dtype;
 	uint64_t step = transform_grain_rows(&piece->transform);
 	int rc = find_rows(&job);
 
 	for (uint64_t row = 0; row < job.rows && !rc; row += step)
-		rc = piece->transform.to_rows ? quantise_band(&job, row)
-		     : copy		      ? copy_run(&job, row)
-					      : convert_run(&job, row);
+		rc = piece->transform.to_rows ? quantise_band(&job, row) : plain_run(&job, row);
 	return rc;
 }

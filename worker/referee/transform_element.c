@@ -131,21 +131,8 @@ static inline uint16_t f16_code(float value)
 
 /* ---- many ---- */
 
-/* The loop NAME_loop as it is, and once more for processors that have four times the width. */
 #if defined(__x86_64__)
 #define WIDE __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
-#define MANY(name, parameters, arguments)       \
-	WIDE static void name##_wide parameters \
-	{                                       \
-		name##_loop arguments;          \
-	}                                       \
-	static void name parameters             \
-	{                                       \
-		if (is_wide())                  \
-			name##_wide arguments;  \
-		else                            \
-			name##_loop arguments;  \
-	}
 
 static bool processor_is_wide(void)
 {
@@ -154,17 +141,27 @@ static bool processor_is_wide(void)
 	       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 #else
-#define MANY(name, parameters, arguments) \
-	static void name parameters       \
-	{                                 \
-		name##_loop arguments;    \
-	}
+#define WIDE
 
 static bool processor_is_wide(void)
 {
 	return false;
 }
 #endif
+
+/* The loop NAME_loop as it is, and once more for processors that have four times the width. */
+#define MANY(name, parameters, arguments)       \
+	WIDE static void name##_wide parameters \
+	{                                       \
+		name##_loop arguments;          \
+	}                                       \
+	void name parameters                    \
+	{                                       \
+		if (is_wide())                  \
+			name##_wide arguments;  \
+		else                            \
+			name##_loop arguments;  \
+	}
 #define LOOP static inline __attribute__((always_inline)) void
 
 static _Atomic bool narrow_only;
@@ -179,57 +176,54 @@ static inline bool is_wide(void)
 	return !narrow_only && processor_is_wide();
 }
 
-LOOP widen_f8_loop(const unsigned char *from, float *to, uint32_t count)
+static inline uint16_t half_at(const void *elements, uint32_t i)
 {
-	for (uint32_t i = 0; i < count; i++)
-		to[i] = f8_value(from[i]);
+	uint16_t element;
+
+	memcpy(&element, (const unsigned char *)elements + (size_t)i * 2, 2);
+	return element;
 }
 
-LOOP widen_bf16_loop(const unsigned char *from, float *to, uint32_t count)
+static inline void set_half(void *elements, uint32_t i, uint16_t code)
 {
-	for (uint32_t i = 0; i < count; i++) {
-		uint16_t element;
-
-		memcpy(&element, from + (size_t)i * 2, 2);
-		to[i] = bf16_value(element);
-	}
+	memcpy((unsigned char *)elements + (size_t)i * 2, &code, 2);
 }
 
-LOOP widen_f16_loop(const unsigned char *from, float *to, uint32_t count)
+LOOP referee_widen_loop(enum dtype from, const void *elements, float *values, uint32_t count)
 {
-	for (uint32_t i = 0; i < count; i++) {
-		uint16_t element;
+	const unsigned char *bytes = elements;
 
-		memcpy(&element, from + (size_t)i * 2, 2);
-		to[i] = f16_value(element);
-	}
+	if (from == DTYPE_F8_E4M3)
+		for (uint32_t i = 0; i < count; i++)
+			values[i] = f8_value(bytes[i]);
+	else if (from == DTYPE_BF16)
+		for (uint32_t i = 0; i < count; i++)
+			values[i] = bf16_value(half_at(elements, i));
+	else if (from == DTYPE_F16)
+		for (uint32_t i = 0; i < count; i++)
+			values[i] = f16_value(half_at(elements, i));
+	else
+		memcpy(values, elements, (size_t)count * sizeof(float));
 }
 
-LOOP narrow_f8_loop(const float *from, unsigned char *to, uint32_t count)
+LOOP referee_narrow_loop(enum dtype to, const float *values, void *elements, uint32_t count)
 {
-	for (uint32_t i = 0; i < count; i++)
-		to[i] = f8_code(from[i]);
+	unsigned char *bytes = elements;
+
+	if (to == DTYPE_F8_E4M3)
+		for (uint32_t i = 0; i < count; i++)
+			bytes[i] = f8_code(values[i]);
+	else if (to == DTYPE_BF16)
+		for (uint32_t i = 0; i < count; i++)
+			set_half(elements, i, bf16_code(values[i]));
+	else if (to == DTYPE_F16)
+		for (uint32_t i = 0; i < count; i++)
+			set_half(elements, i, f16_code(values[i]));
+	else
+		memcpy(elements, values, (size_t)count * sizeof(float));
 }
 
-LOOP narrow_bf16_loop(const float *from, unsigned char *to, uint32_t count)
-{
-	for (uint32_t i = 0; i < count; i++) {
-		uint16_t code = bf16_code(from[i]);
-
-		memcpy(to + (size_t)i * 2, &code, 2);
-	}
-}
-
-LOOP narrow_f16_loop(const float *from, unsigned char *to, uint32_t count)
-{
-	for (uint32_t i = 0; i < count; i++) {
-		uint16_t code = f16_code(from[i]);
-
-		memcpy(to + (size_t)i * 2, &code, 2);
-	}
-}
-
-LOOP scale_loop(float *values, float scale, uint32_t count)
+LOOP referee_scale_loop(float *values, float scale, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++) {
 		float product = values[i] * scale;
@@ -239,7 +233,7 @@ LOOP scale_loop(float *values, float scale, uint32_t count)
 	}
 }
 
-LOOP largest_loop(const float *values, float *largest, uint32_t count)
+LOOP largest_loop(const float *values, uint32_t count, float *largest)
 {
 	int32_t most = 0; /* of numbers that are not negative, bits have the numbers' order */
 
@@ -254,7 +248,7 @@ LOOP largest_loop(const float *values, float *largest, uint32_t count)
 
 /* A magnitude below scale / 2^11 has a code of 0 (half of the first step is 2^-10). It is made 0
  * before the product, which would be a subnormal F32: a hundred times slower than others. */
-LOOP quantise_loop(const float *values, float scale, unsigned char *codes, uint32_t count)
+LOOP referee_quantise_loop(const float *values, float scale, unsigned char *codes, uint32_t count)
 {
 	float inverse = 1.0f / scale;
 	uint32_t least = bits_of(scale * 0x1p-11f);
@@ -267,56 +261,20 @@ LOOP quantise_loop(const float *values, float scale, unsigned char *codes, uint3
 	}
 }
 
-MANY(widen_f8, (const unsigned char *from, float *to, uint32_t count), (from, to, count))
-MANY(widen_bf16, (const unsigned char *from, float *to, uint32_t count), (from, to, count))
-MANY(widen_f16, (const unsigned char *from, float *to, uint32_t count), (from, to, count))
-MANY(narrow_f8, (const float *from, unsigned char *to, uint32_t count), (from, to, count))
-MANY(narrow_bf16, (const float *from, unsigned char *to, uint32_t count), (from, to, count))
-MANY(narrow_f16, (const float *from, unsigned char *to, uint32_t count), (from, to, count))
-MANY(scale, (float *values, float factor, uint32_t count), (values, factor, count))
-MANY(largest, (const float *values, float *out, uint32_t count), (values, out, count))
-MANY(quantise, (const float *values, float scale, unsigned char *codes, uint32_t count),
+MANY(referee_widen, (enum dtype from, const void *elements, float *values, uint32_t count),
+     (from, elements, values, count))
+MANY(referee_narrow, (enum dtype to, const float *values, void *elements, uint32_t count),
+     (to, values, elements, count))
+MANY(referee_scale, (float *values, float scale, uint32_t count), (values, scale, count))
+static void largest(const float *values, uint32_t count, float *out);
+MANY(largest, (const float *values, uint32_t count, float *out), (values, count, out))
+MANY(referee_quantise, (const float *values, float scale, unsigned char *codes, uint32_t count),
      (values, scale, codes, count))
-
-void referee_widen(enum dtype from, const void *elements, float *values, uint32_t count)
-{
-	if (from == DTYPE_F8_E4M3)
-		widen_f8(elements, values, count);
-	else if (from == DTYPE_BF16)
-		widen_bf16(elements, values, count);
-	else if (from == DTYPE_F16)
-		widen_f16(elements, values, count);
-	else
-		memcpy(values, elements, (size_t)count * sizeof(float));
-}
-
-void referee_narrow(enum dtype to, const float *values, void *elements, uint32_t count)
-{
-	if (to == DTYPE_F8_E4M3)
-		narrow_f8(values, elements, count);
-	else if (to == DTYPE_BF16)
-		narrow_bf16(values, elements, count);
-	else if (to == DTYPE_F16)
-		narrow_f16(values, elements, count);
-	else
-		memcpy(elements, values, (size_t)count * sizeof(float));
-}
-
-void referee_scale(float *values, float factor, uint32_t count)
-{
-	scale(values, factor, count);
-}
 
 float referee_largest(const float *values, uint32_t count)
 {
 	float most;
 
-	largest(values, &most, count);
+	largest(values, count, &most);
 	return most;
-}
-
-void referee_quantise(const float *values, float scale_of_block, unsigned char *codes,
-		      uint32_t count)
-{
-	quantise(values, scale_of_block, codes, count);
 }

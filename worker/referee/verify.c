@@ -6,7 +6,6 @@
  */
 #include "worker/referee/verify.h"
 
-#include "base/memory.h"
 #include "base/threads.h"
 #include "model/checkpoint.h"
 #include "model/content.h"
@@ -17,7 +16,6 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#define BLOCK_BYTES  (1u << 20)
 #define THREADS_MOST 4u
 #define THREAD_BYTES (64u << 20)
 
@@ -26,23 +24,17 @@ struct referee {
 	const struct checkpoint *checkpoint;
 	uint64_t version;
 	_Atomic uint64_t compared;
-	unsigned char *block; /* BLOCK_BYTES of zeroes */
 };
 
-static int differ(const struct referee *referee, uint32_t param, uint64_t offset,
-		  const unsigned char *here, const unsigned char *expected, const char *source,
-		  struct error *error)
+static int differ(const struct referee *referee, uint32_t param, uint64_t at, unsigned char here,
+		  unsigned char expected, const char *source, struct error *error)
 {
-	uint64_t at = 0;
-
-	while (here[at] == expected[at])
-		at++;
 	return error_set(error, ERROR_CHECKSUM,
 			 "version %llu: parameter %s, byte %llu is 0x%02x; "
 			 "%s says 0x%02x",
 			 (unsigned long long)referee->version,
-			 referee->rank->layout->params[param].name,
-			 (unsigned long long)(offset + at), here[at], source, expected[at]);
+			 referee->rank->layout->params[param].name, (unsigned long long)at, here,
+			 source, expected);
 }
 
 static const unsigned char *memory_of(const struct referee *referee, uint32_t param)
@@ -80,12 +72,16 @@ static int compare_bytes(void *context, const struct piece *piece, uint64_t offs
 	struct referee *referee = context;
 	const struct layout *layout = referee->rank->layout;
 	const unsigned char *here = memory_of(referee, piece->param);
+	uint64_t at = 0;
 
 	if (!here)
 		return 1;
-	if (memcmp(here + offset, expected, bytes))
-		return differ(referee, piece->param, offset, here + offset, expected,
+	if (memcmp(here + offset, expected, bytes)) {
+		while (here[offset + at] == expected[at])
+			at++;
+		return differ(referee, piece->param, offset + at, here[offset + at], expected[at],
 			      layout->tensors[piece->tensor].name, error);
+	}
 	referee->compared += bytes;
 	return 0;
 }
@@ -96,15 +92,9 @@ static int compare_fill(struct referee *referee, const struct fill *fill, struct
 
 	if (!here)
 		return 1;
-	for (uint64_t done = 0; done < fill->bytes;) {
-		uint64_t left = fill->bytes - done;
-		uint64_t n = left < BLOCK_BYTES ? left : BLOCK_BYTES;
-
-		if (memcmp(here + fill->offset + done, referee->block, n))
-			return differ(referee, fill->param, fill->offset + done,
-				      here + fill->offset + done, referee->block, "padding", error);
-		done += n;
-	}
+	for (uint64_t at = fill->offset; at < fill->offset + fill->bytes; at++)
+		if (here[at])
+			return differ(referee, fill->param, at, here[at], 0, "padding", error);
 	referee->compared += fill->bytes;
 	return 0;
 }
@@ -150,11 +140,7 @@ int verify_version(const struct verify_rank *rank, const struct checkpoint *chec
 			(unsigned long long)version,
 			(unsigned long long)atomic_load(&rank->versions->published),
 			atomic_load(&rank->versions->tainted) ? ", and a later update failed" : "");
-	referee.block = memory_zalloc(1, BLOCK_BYTES);
-	if (!referee.block)
-		return memory_error(error, "verifying", BLOCK_BYTES);
 	rc = compare_all(&referee, error);
-	memory_free(referee.block);
 	if (bytes_compared)
 		*bytes_compared = referee.compared;
 	return rc;

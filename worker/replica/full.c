@@ -55,47 +55,35 @@ int full_open(struct full *full, struct full_place *places, size_t count, struct
 
 	*full = (struct full){.places = places, .count = count};
 	full->groups = memory_zalloc(count, sizeof(*full->groups));
-	if (!sorted || !full->groups) {
-		memory_free(sorted);
-		full_close(full);
-		return memory_error(error, "laying out the CPU replica",
-				    count * sizeof(*full->groups));
+	if (sorted && full->groups) {
+		for (size_t i = 0; i < count; i++)
+			sorted[i] = (uint32_t)i;
+		qsort_r(sorted, count, sizeof(*sorted), compare_places, places);
+		make_groups(full, sorted);
 	}
-	for (size_t i = 0; i < count; i++)
-		sorted[i] = (uint32_t)i;
-	qsort_r(sorted, count, sizeof(*sorted), compare_places, places);
-	make_groups(full, sorted);
 	memory_free(sorted);
+	return full->group_count || !count ? 0
+					   : memory_error(error, "laying out the CPU replica",
+							  count * sizeof(*full->groups));
+}
+
+int full_begin(struct full *state, const struct full *layout, struct error *error)
+{
+	size_t bytes = layout->group_count * sizeof(*state->groups);
+
+	*state = *layout;
+	state->groups = memory_zalloc(1, bytes);
+	if (!state->groups)
+		return memory_error(error, "laying out the CPU replica", bytes);
+	memcpy(state->groups, layout->groups, bytes);
 	return 0;
 }
 
 void full_close(struct full *full)
 {
-	memory_free(full->places);
 	memory_free(full->groups);
 	uses_free(&full->uses);
-	memset(full, 0, sizeof(*full));
-}
-
-int full_begin(struct full *state, const struct full *layout, struct error *error)
-{
-	*state = (struct full){.places = layout->places,
-			       .count = layout->count,
-			       .group_count = layout->group_count,
-			       .bytes = layout->bytes};
-	state->groups = memory_zalloc(layout->group_count, sizeof(*state->groups));
-	if (!state->groups)
-		return memory_error(error, "laying out the CPU replica",
-				    layout->group_count * sizeof(*state->groups));
-	memcpy(state->groups, layout->groups, layout->group_count * sizeof(*state->groups));
-	return 0;
-}
-
-void full_end(struct full *state)
-{
-	memory_free(state->groups);
-	uses_free(&state->uses);
-	*state = (struct full){0};
+	*full = (struct full){0};
 }
 
 void full_settle(struct full *full)

@@ -36,7 +36,7 @@ struct full_group {
 };
 
 struct full {
-	struct full_place *places; /* by source */
+	struct full_place *places; /* by source; borrowed */
 	size_t count;
 	struct full_group *groups;
 	size_t group_count;
@@ -44,12 +44,12 @@ struct full {
 	struct uses uses;
 };
 
-/* places: param, offset and bytes of every source; taken over, also when it fails. */
+/* places: param, offset and bytes of every source; they outlive it. */
 int full_open(struct full *full, struct full_place *places, size_t count, struct error *error);
-void full_close(struct full *full);
-/* The state of turns over a layout that stays as it is, and outlives it. */
+/* The state of turns over a layout that stays as it is. */
 int full_begin(struct full *state, const struct full *layout, struct error *error);
-void full_end(struct full *state);
+/* Whatever the one or the other returned. */
+void full_close(struct full *full);
 static inline struct full_group *full_group_of(struct full *full, uint32_t source)
 {
 	return &full->groups[full->places[source].group];

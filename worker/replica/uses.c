@@ -1,28 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/replica/uses.h"
 
-#include "base/memory.h"
-
-#include <string.h>
+#include "base/array.h"
 
 static struct use *new_use(struct uses *uses)
 {
-	if (uses->unused) {
-		struct use *use = &uses->items[uses->unused - 1];
+	struct use *use;
 
-		uses->unused = use->next;
-		return use;
-	}
-	if (uses->count == uses->capacity) {
-		size_t wanted = uses->capacity ? 2 * uses->capacity : 64;
-		struct use *grown = memory_resize(uses->items, wanted, sizeof(*grown));
-
-		if (!grown)
-			return NULL;
-		uses->items = grown;
-		uses->capacity = wanted;
-	}
-	return &uses->items[uses->count++];
+	if (!uses->unused)
+		return array_push(uses);
+	use = &uses->items[uses->unused - 1];
+	uses->unused = use->next;
+	return use;
 }
 
 int uses_add(struct uses *uses, uint32_t *first, uint32_t peer, uint64_t write, struct error *error)
@@ -63,6 +52,6 @@ void uses_clear(struct uses *uses)
 
 void uses_free(struct uses *uses)
 {
-	memory_free(uses->items);
-	memset(uses, 0, sizeof(*uses));
+	array_free(uses);
+	uses->unused = 0;
 }

@@ -38,11 +38,6 @@ pthread_mutex_t *executor_wire(struct sender *sender, uint32_t peer)
 	return &sender->wire[sender->wires == 1 ? 0 : peer];
 }
 
-static struct event failed(const struct error *error)
-{
-	return (struct event){.kind = EVENT_FAILED, .error = error};
-}
-
 /* ---- looking up ---- */
 
 static void *slot_or_home(struct sender *sender, uint32_t index, uint32_t part)
@@ -151,36 +146,71 @@ static int write_bytes(struct sender *sender, const struct step *step, const str
 	return rc;
 }
 
-static struct event post(struct sender *sender, const struct step *step, struct doing *doing,
-			 struct error *error)
+static int post(struct sender *sender, const struct step *step, struct doing *doing,
+		struct event *event, struct error *error)
 {
 	const struct epoch *epoch = sender->epoch;
-	struct event event = {.kind = EVENT_POSTED, .peer = step->peer};
-	pthread_mutex_t *wire = executor_wire(sender, step->peer);
 	int rc = 0;
 
+	event->kind = EVENT_POSTED;
 	if (step->sums) {
 		const struct peer *peer = &epoch->peers[step->peer];
 
 		doing->rows = NULL;
-		doing->from = (const unsigned char *)(epoch->send.sums + peer->sums_first);
+		doing->from = (const unsigned char *)(epoch->send.sums + peer->first_piece);
 		doing->region = epoch->send.sums_region;
 		doing->offset = 0;
 		doing->bytes = peer->plan->pieces * sizeof(uint64_t);
 		if (!doing->bytes)
-			return event;
+			return 0;
 	}
-	pthread_mutex_lock(wire);
 	/* an interrupt wakes the one call that is blocked, not those that waited behind it; and
 	 * where that call failed, nobody waits for his own deadline too */
 	if (sender->failed || health_check(sender->health, error))
-		event.kind = EVENT_ASK; /* and the loop looks at why */
+		event->kind = EVENT_ASK; /* and the loop looks at why */
 	else
-		rc = write_bytes(sender, step, doing, &event.write, error);
+		rc = write_bytes(sender, step, doing, &event->write, error);
 	/* where a post is the copy itself: another thread will send the signal */
 	copy_fence();
-	pthread_mutex_unlock(wire);
-	return rc ? failed(error) : event;
+	return rc;
+}
+
+static int signal_peer(struct sender *sender, const struct step *step, struct event *event,
+		       struct error *error)
+{
+	const struct peer *peer = &sender->epoch->peers[step->peer];
+	uint64_t opening = sender->schedule.links[step->peer].used_opening;
+	struct update_end end = {
+		.opening = opening,
+		.version = sender->schedule.version,
+		.plan = sender->epoch->plan->digest,
+		.bytes = peer->plan->bytes,
+		.pieces = peer->plan->pieces,
+		.sums = sender->epoch->sums ? peer->plan->pieces : 0,
+	};
+	struct update_abort gone = {.opening = opening, .version = end.version};
+
+	event->kind = EVENT_SIGNALLED;
+	snprintf(gone.why, sizeof(gone.why), "%s", sender->why);
+	return step->abort ? transport_signal(peer->endpoint, UPDATE_ABORT, &gone, sizeof(gone),
+					      step->until_ns, error)
+			   : transport_signal(peer->endpoint, UPDATE_END, &end, sizeof(end),
+					      step->until_ns, error);
+}
+
+static int wait_writes(struct sender *sender, const struct step *step, struct event *event,
+		       struct error *error)
+{
+	const struct peer *peer = &sender->epoch->peers[step->peer];
+	int rc;
+
+	event->kind = EVENT_COMPLETED;
+	if (step->wait == WAIT_FLUSH) {
+		event->write = sender->writes[step->peer];
+		return transport_flush(peer->endpoint, step->until_ns, error);
+	}
+	rc = transport_progress(peer->endpoint, &event->write, error);
+	return rc || event->write >= step->write ? rc : peer_check_alive(peer, error);
 }
 
 static void relax(uint32_t spins)
@@ -191,76 +221,28 @@ static void relax(uint32_t spins)
 		sched_yield();
 }
 
-static struct event wait_write(struct sender *sender, const struct step *step, struct doing *doing,
-			       struct error *error)
-{
-	const struct peer *peer = &sender->epoch->peers[step->peer];
-	struct event event = {.kind = EVENT_COMPLETED, .peer = step->peer};
-	pthread_mutex_t *wire = executor_wire(sender, step->peer);
-	int rc;
-
-	pthread_mutex_lock(wire);
-	rc = transport_progress(peer->endpoint, &event.write, error);
-	if (!rc && event.write < step->write)
-		rc = peer_check_alive(peer, error);
-	pthread_mutex_unlock(wire);
-	if (!rc && event.write < step->write)
-		relax(doing->spins++);
-	return rc ? failed(error) : event;
-}
-
-static struct event flush(struct sender *sender, const struct step *step, struct error *error)
-{
-	struct event event = {.kind = EVENT_COMPLETED, .peer = step->peer};
-	pthread_mutex_t *wire = executor_wire(sender, step->peer);
-	int rc;
-
-	pthread_mutex_lock(wire);
-	rc = transport_flush(sender->epoch->peers[step->peer].endpoint, step->until_ns, error);
-	event.write = sender->writes[step->peer];
-	pthread_mutex_unlock(wire);
-	return rc ? failed(error) : event;
-}
-
-static struct event signal_peer(struct sender *sender, const struct step *step, struct error *error)
-{
-	const struct peer *peer = &sender->epoch->peers[step->peer];
-	uint64_t opening = sender->schedule.links[step->peer].used_opening;
-	pthread_mutex_t *wire = executor_wire(sender, step->peer);
-	struct update_end end = {
-		.opening = opening,
-		.version = sender->schedule.version,
-		.plan = sender->epoch->plan->digest,
-		.bytes = peer->plan->bytes,
-		.pieces = peer->plan->pieces,
-		.sums = sender->epoch->sums ? peer->plan->pieces : 0,
-	};
-	struct update_abort gone = {.opening = opening, .version = end.version};
-	int rc;
-
-	snprintf(gone.why, sizeof(gone.why), "%s", sender->why);
-	pthread_mutex_lock(wire);
-	rc = step->abort ? transport_signal(peer->endpoint, UPDATE_ABORT, &gone, sizeof(gone),
-					    step->until_ns, error)
-			 : transport_signal(peer->endpoint, UPDATE_END, &end, sizeof(end),
-					    step->until_ns, error);
-	pthread_mutex_unlock(wire);
-	return rc ? failed(error) : (struct event){.kind = EVENT_SIGNALLED, .peer = step->peer};
-}
-
 static struct event act(struct sender *sender, const struct step *step, struct doing *doing,
 			struct error *error)
 {
+	struct event event = {.peer = step->peer, .error = error};
+	pthread_mutex_t *wire = executor_wire(sender, step->peer);
+	int rc;
+
 	if (step->kind == STEP_PACK) {
 		executor_pack(sender, step, &doing->into);
-		return (struct event){.kind = EVENT_PACKED};
+		event.kind = EVENT_PACKED;
+		return event;
 	}
-	if (step->kind == STEP_POST)
-		return post(sender, step, doing, error);
-	if (step->kind == STEP_SIGNAL)
-		return signal_peer(sender, step, error);
-	return step->wait == WAIT_FLUSH ? flush(sender, step, error)
-					: wait_write(sender, step, doing, error);
+	pthread_mutex_lock(wire);
+	rc = step->kind == STEP_POST	 ? post(sender, step, doing, &event, error)
+	     : step->kind == STEP_SIGNAL ? signal_peer(sender, step, &event, error)
+					 : wait_writes(sender, step, &event, error);
+	pthread_mutex_unlock(wire);
+	if (rc)
+		event.kind = EVENT_FAILED;
+	else if (event.write < step->write)
+		relax(doing->spins++);
+	return event;
 }
 
 /* ---- the loop ---- */
@@ -302,9 +284,7 @@ static struct step next(struct sender *sender, struct task *task, struct event *
 	return step;
 }
 
-/* With the lock held, which it drops for what takes time. Until the task's call is out, or for a
- * packing thread until it shall stop. */
-static int run(struct sender *sender, struct task *task)
+int executor_go(struct sender *sender, struct task *task)
 {
 	struct event event = {.kind = EVENT_ASK};
 	struct doing doing = {0};
@@ -352,10 +332,5 @@ int executor_run(struct sender *sender, struct call *call)
 		*last = call;
 		pthread_cond_broadcast(&sender->work);
 	}
-	return run(sender, &task);
-}
-
-int executor_help(struct sender *sender, struct task *task)
-{
-	return run(sender, task);
+	return executor_go(sender, &task);
 }

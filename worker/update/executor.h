@@ -15,6 +15,7 @@
 #ifndef WORKER_UPDATE_EXECUTOR_H
 #define WORKER_UPDATE_EXECUTOR_H
 
+#include "worker/api/weft.h"
 #include "worker/control/health.h"
 #include "worker/control/watch.h"
 #include "worker/epoch/epoch.h"
@@ -27,10 +28,6 @@
 struct attempt {
 	bool open;
 	uint64_t version, begin_ns, deadline_ns;
-};
-
-struct send_stats {
-	uint64_t updates, update_ns, wait_ns, copy_ns;
 };
 
 /* The trainer's side of updates, over one epoch at a time. */
@@ -54,12 +51,11 @@ struct sender {
 	char why[80];                  /* of the abort under way */
 	struct attempt attempt;        /* to begin */
 	uint64_t begin_ns, writing_since_ns;
-	struct send_stats stats;
+	weft_stats stats;              /* those that the schedule does not count */
 
 	bool cut;                      /* the update that is given up was cut by an interrupt */
 	bool unfinished;               /* the last update was given up, or could not begin */
 
-	bool locks;                    /* below is initialised */
 	pthread_mutex_t lock;
 	pthread_cond_t changed, work;
 	pthread_t threads[PACK_THREADS_MAX];
@@ -68,8 +64,7 @@ struct sender {
 };
 
 /* The locks live as long as the worker, the rest as long as an epoch. */
-int sender_init(struct sender *sender, struct health *health, struct watch *watch,
-		struct error *error);
+void sender_init(struct sender *sender, struct health *health, struct watch *watch);
 void sender_fini(struct sender *sender);
 /* Takes hold of a connected epoch. threads: that pack, the calling one included; 0: as many as
  * processors, within reason. Whatever it returns, sender_close. */
@@ -78,8 +73,9 @@ int sender_open(struct sender *sender, struct epoch *epoch, uint32_t threads,
 void sender_close(struct sender *sender);
 
 pthread_mutex_t *executor_wire(struct sender *sender, uint32_t peer);
-/* With the lock held, which it drops meanwhile: a packing thread's task, until sender.stop. */
-int executor_help(struct sender *sender, struct task *task);
+/* With the lock held, which it drops for what takes time: until the task's call is out, or for a packing
+ * thread, which has none, until sender.stop. */
+int executor_go(struct sender *sender, struct task *task);
 /* With the lock held, which it drops meanwhile: the call, to its end. 0, or the error. */
 int executor_run(struct sender *sender, struct call *call);
 /* With the lock held, which it drops meanwhile: a moment, or until something changed. */

@@ -195,7 +195,7 @@ static void sum_source(struct sender *sender, uint32_t index)
 	for (uint32_t i = 0; i < source->row_count; i++) {
 		const struct send_row *row = &plan->rows[plan->source_rows[source->first_row + i]];
 
-		plan->sums[sender->epoch->peers[row->peer].sums_first + row->ordinal] = sum;
+		plan->sums[sender->epoch->peers[row->peer].first_piece + row->ordinal] = sum;
 	}
 }
 

@@ -131,18 +131,18 @@ static struct step begin(struct schedule *schedule, struct call *call, const str
 
 enum phase { PHASE_HALVES, PHASE_SUMS, PHASE_SETTLE, PHASE_FLUSH, PHASE_SIGNAL, PHASE_DONE };
 
-static const enum phase first_phase[] = {
-	[CALL_DRAIN] = PHASE_HALVES, [CALL_END] = PHASE_SUMS, [CALL_ABORT] = PHASE_SETTLE};
+/* The phase of the call from that one on. */
+static enum phase phase_from(enum call_kind kind, enum phase phase)
+{
+	static const bool skipped[][PHASE_DONE + 1] = {
+		[CALL_DRAIN] = {[PHASE_SUMS] = true, [PHASE_FLUSH] = true, [PHASE_SIGNAL] = true},
+		[CALL_END] = {[PHASE_HALVES] = true},
+		[CALL_ABORT] = {[PHASE_HALVES] = true, [PHASE_SUMS] = true}};
 
-static const enum phase next_phase[][PHASE_DONE] = {
-	[CALL_DRAIN] = {[PHASE_HALVES] = PHASE_SETTLE, [PHASE_SETTLE] = PHASE_DONE},
-	[CALL_END] = {[PHASE_SUMS] = PHASE_SETTLE,
-		      [PHASE_SETTLE] = PHASE_FLUSH,
-		      [PHASE_FLUSH] = PHASE_SIGNAL,
-		      [PHASE_SIGNAL] = PHASE_DONE},
-	[CALL_ABORT] = {[PHASE_SETTLE] = PHASE_FLUSH,
-			[PHASE_FLUSH] = PHASE_SIGNAL,
-			[PHASE_SIGNAL] = PHASE_DONE}};
+	while (skipped[kind][phase])
+		phase++;
+	return phase;
+}
 
 /* What is transformed from two tensors can be in work in the call that brought the second one, long
  * after that of the first has returned. */
@@ -211,22 +211,11 @@ static bool peer_step(const struct schedule *schedule, struct call *call, bool a
 	return false;
 }
 
-static bool answers(const struct event *event, enum phase phase)
-{
-	switch (phase) {
-	case PHASE_SUMS:
-		return event->kind == EVENT_POSTED;
-	case PHASE_FLUSH:
-		return event->kind == EVENT_COMPLETED;
-	case PHASE_SIGNAL:
-		return event->kind == EVENT_SIGNALLED;
-	case PHASE_HALVES:
-	case PHASE_SETTLE:
-	case PHASE_DONE:
-		break;
-	}
-	return false;
-}
+/* The event by which a phase's step for a peer is done; 0, which is none of these: it looks at the state. */
+static const enum event_kind answers[PHASE_DONE + 1] = {[PHASE_SUMS] = EVENT_POSTED,
+							[PHASE_FLUSH] = EVENT_COMPLETED,
+							[PHASE_SIGNAL] = EVENT_SIGNALLED};
+_Static_assert(EVENT_ASK == 0, "no event answers a phase that looks at the state");
 
 /* Every row was taken, packed, and is in nobody's hands; every write of it is complete. */
 static bool all_sent(const struct schedule *schedule)
@@ -262,11 +251,11 @@ static struct step close_version(struct schedule *schedule, struct task *task,
 				 const struct event *event)
 {
 	struct call *call = task->own;
-	bool answered = answers(event, (enum phase)call->phase);
+	bool answered = event->kind == answers[call->phase] && answers[call->phase];
 	struct step step;
 
 	if (task->stage == TASK_TAKE) {
-		call->phase = first_phase[call->kind];
+		call->phase = phase_from(call->kind, PHASE_HALVES);
 		task->stage = TASK_ROOM; /* of such a call: under way */
 		answered = false;
 	}
@@ -280,7 +269,7 @@ static struct step close_version(struct schedule *schedule, struct task *task,
 				return step;
 		if (call->phase == PHASE_HALVES) /* which had no deadline of ours */
 			call->deadline_ns = event->now_ns + schedule->options.wait_ns;
-		call->phase = next_phase[call->kind][call->phase];
+		call->phase = phase_from(call->kind, (enum phase)(call->phase + 1));
 		call->peer = 0;
 	}
 	return closed(schedule, call);
@@ -466,6 +455,6 @@ void schedule_close(struct schedule *schedule)
 {
 	pool_free(&schedule->pool);
 	replica_close(&schedule->replica);
-	full_end(&schedule->full);
+	full_close(&schedule->full);
 	memset(schedule, 0, sizeof(*schedule));
 }

@@ -45,26 +45,20 @@ static bool only_interrupted(struct sender *sender, const struct error *error)
 	return whole;
 }
 
-/* What was in the middle of being written can only be given up. */
-static int cut(struct sender *sender, const char *what, struct error *error)
+/* What was in the middle of being written can only be given up. reopen: what was being ended is open
+ * again. */
+static int cut(struct sender *sender, bool reopen, const char *what, struct error *error)
 {
 	error_set(error, ERROR_INTERRUPTED,
 		  "update %llu was interrupted by the host program %s (weft_interrupt_clear)",
 		  (unsigned long long)sender->schedule.version, what);
 	pthread_mutex_lock(&sender->lock);
+	if (reopen)
+		sender->schedule.state = UPDATE_OPEN;
 	if (sender->schedule.failed)
 		sender->schedule.error = *error;
 	pthread_mutex_unlock(&sender->lock);
 	return -(int)ERROR_INTERRUPTED;
-}
-
-/* The update is open again. */
-static int stay_open(struct sender *sender, const char *what, struct error *error)
-{
-	pthread_mutex_lock(&sender->lock);
-	sender->schedule.state = UPDATE_OPEN;
-	pthread_mutex_unlock(&sender->lock);
-	return cut(sender, what, error);
 }
 
 /* ---- begin ---- */
@@ -231,6 +225,7 @@ static int leave(struct sender *sender, int rc, struct error *error)
 {
 	struct schedule *schedule = &sender->schedule;
 	bool broken = rc && schedule->failed;
+	bool replay = schedule->state == UPDATE_ENDING; /* nobody else can write or end it */
 
 	if (broken) /* by this call or by one beside it */
 		*error = schedule->error;
@@ -243,18 +238,22 @@ static int leave(struct sender *sender, int rc, struct error *error)
 		executor_pause(sender);
 	pthread_mutex_unlock(&sender->lock);
 	if (broken && only_interrupted(sender, error))
-		return cut(sender,
+		return cut(sender, replay,
 			   "while it was written: take that back and call weft_update_abort",
 			   error);
 	return broken ? failed(sender, error) : rc;
 }
 
-/* The plan counts on what was registered before join, and nothing is copied behind its back. */
-static int check_registered(const struct sender *sender, uint32_t id, const void *data,
-			    struct error *error)
+int sender_check_tensor(const struct sender *sender, uint32_t id, const void *data,
+			struct error *error)
 {
 	const struct epoch_options *options = &sender->epoch->options;
 
+	if (sender->schedule.submitted[id])
+		return error_set(error, ERROR_USAGE, "update %llu: tensor %s is written twice",
+				 (unsigned long long)sender->schedule.version,
+				 options->holding->tensors[id].name);
+	/* the plan counts on what was registered before join, and nothing is copied behind its back */
 	if (options->full || !options->ranges->count || !sender->epoch->send.direct[id] ||
 	    ranges_find(options->ranges, data, options->held[id].bytes))
 		return 0;
@@ -266,18 +265,11 @@ static int check_registered(const struct sender *sender, uint32_t id, const void
 		(unsigned long long)options->held[id].bytes, data);
 }
 
-int sender_check_tensor(const struct sender *sender, uint32_t id, const void *data,
-			struct error *error)
-{
-	if (sender->schedule.submitted[id])
-		return error_set(error, ERROR_USAGE, "update %llu: tensor %s is written twice",
-				 (unsigned long long)sender->schedule.version,
-				 sender->epoch->options.holding->tensors[id].name);
-	return check_registered(sender, id, data, error);
-}
-
+/* Unless nobody wants it. */
 static void submit(struct sender *sender, uint32_t id, const void *data)
 {
+	if (!send_plan_wants(&sender->epoch->send, id))
+		return;
 	sender->data[id] = data;
 	schedule_submit(&sender->schedule, id);
 }
@@ -352,7 +344,7 @@ static int write_all(struct sender *sender, const void *const *data, struct erro
 			return rc;
 	}
 	for (uint32_t t = 0; t < plan->tensor_count; t++)
-		if (send_plan_wants(plan, t) && data[t])
+		if (data[t])
 			submit(sender, t, data[t]);
 	return run_rows(sender, NULL, plan->row_count, true, false, error);
 }
@@ -382,8 +374,7 @@ static int write_bucket(struct sender *sender, const struct bucket_slice *slices
 	if (!rc && !rows)
 		rc = memory_error(error, "writing a bucket", count * sizeof(*rows));
 	for (size_t i = 0; i < count && !rc; i++)
-		if (send_plan_wants(&sender->epoch->send, ids[i]))
-			submit(sender, ids[i], slices[i].data);
+		submit(sender, ids[i], slices[i].memory.pointer);
 	if (!rc)
 		rc = run_rows(sender, rows, row_count, true, false, error);
 	memory_free(rows);
@@ -457,10 +448,10 @@ static int finish(struct sender *sender, struct error *error)
 	broken = sender->schedule.failed;
 	pthread_mutex_unlock(&sender->lock);
 	if (rc && !broken)
-		return stay_open(sender,
-				 "before it ended: take that back and call weft_update_end again, "
-				 "or weft_update_abort",
-				 error);
+		return cut(sender, true,
+			   "before it ended: take that back and call weft_update_end again, "
+			   "or weft_update_abort",
+			   error);
 	if (rc)
 		return failed(sender, error);
 	control_version(sender->health->control, version);
@@ -500,10 +491,10 @@ int sender_abort(struct sender *sender, const char *why, struct error *error)
 		sender->failed = sender->schedule.failed = true;
 	pthread_mutex_unlock(&sender->lock);
 	if (rc && !broken)
-		return stay_open(sender,
-				 "before it was given up: take that back and call "
-				 "weft_update_abort again",
-				 error);
+		return cut(sender, true,
+			   "before it was given up: take that back and call "
+			   "weft_update_abort again",
+			   error);
 	return rc ? failed(sender, error) : 0;
 }
 
@@ -528,11 +519,6 @@ int sender_replay(struct sender *sender, uint64_t version, struct error *error)
 	schedule->state = UPDATE_ENDING; /* nobody else writes */
 	rc = run_rows(sender, NULL, sender->epoch->send.row_count, true, true, error);
 	rc = leave(sender, rc, error);
-	if (rc == -(int)ERROR_INTERRUPTED && !sender->health->failed) {
-		pthread_mutex_lock(&sender->lock);
-		schedule->state = UPDATE_OPEN; /* to be given up */
-		pthread_mutex_unlock(&sender->lock);
-	}
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&sender->lock);

@@ -8,7 +8,6 @@
 #ifndef WORKER_UPDATE_SEND_H
 #define WORKER_UPDATE_SEND_H
 
-#include "worker/api/weft.h"
 #include "worker/update/executor.h"
 
 /* block: until every target accepts the version. Else WEFT_AGAIN when not all do yet; the clock of the
@@ -17,13 +16,10 @@ int sender_begin(struct sender *sender, uint64_t version, bool block, struct err
 int sender_write(struct sender *sender, uint32_t id, const void *data, uint64_t bytes,
 		 struct error *error);
 int sender_write_all(struct sender *sender, const void *const *data, struct error *error);
-/* A tensor by name. */
+/* A tensor by name, as the host gives it, and where it lies. */
 struct bucket_slice {
-	const char *name, *dtype;
-	uint32_t dims;
-	uint64_t shape[BOX_DIMS_MAX];
-	const void *data;
-	uint64_t bytes;
+	weft_slice tensor;
+	weft_memory memory;
 };
 int sender_write_bucket(struct sender *sender, const struct bucket_slice *slices, size_t count,
 			struct error *error);

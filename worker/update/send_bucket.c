@@ -23,33 +23,31 @@ static int check_shape(const struct sender *sender, const struct bucket_slice *s
 	const struct tensor_info *tensor = &sender->epoch->options.holding->tensors[id];
 	const struct held_rows *held = &sender->epoch->options.held[id];
 	char what[160];
+	uint32_t d = 0; /* the first one that differs */
 
-	if (!slice->dtype || dtype_from_name(slice->dtype) != tensor->dtype) {
+	if (slice->tensor.dims == tensor->dims)
+		while (d < tensor->dims &&
+		       slice->tensor.shape[d] == (d ? tensor->shape[d] : held->hi - held->lo))
+			d++;
+	if (!slice->tensor.dtype || dtype_from_name(slice->tensor.dtype) != tensor->dtype)
 		snprintf(what, sizeof(what), "is given as %.20s, declared as %s",
-			 slice->dtype ? slice->dtype : "no dtype", dtype_name(tensor->dtype));
-		return bad_slice(sender, slice->name, what, error);
-	}
-	if (slice->dims != tensor->dims) {
+			 slice->tensor.dtype ? slice->tensor.dtype : "no dtype",
+			 dtype_name(tensor->dtype));
+	else if (slice->tensor.dims != tensor->dims)
 		snprintf(what, sizeof(what), "is given with %u dimensions, declared with %u",
-			 slice->dims, tensor->dims);
-		return bad_slice(sender, slice->name, what, error);
-	}
-	for (uint32_t d = 0; d < tensor->dims; d++) {
-		uint64_t wanted = d ? tensor->shape[d] : held->hi - held->lo;
-
-		if (slice->shape[d] == wanted)
-			continue;
+			 slice->tensor.dims, tensor->dims);
+	else if (d < tensor->dims)
 		snprintf(what, sizeof(what), "has %llu in dimension %u, %llu are %s",
-			 (unsigned long long)slice->shape[d], d, (unsigned long long)wanted,
+			 (unsigned long long)slice->tensor.shape[d], d,
+			 (unsigned long long)(d ? tensor->shape[d] : held->hi - held->lo),
 			 d ? "declared" : "the rows held here");
-		return bad_slice(sender, slice->name, what, error);
-	}
-	if (slice->data && slice->bytes == held->bytes)
+	else if (!slice->memory.pointer || slice->memory.bytes != held->bytes)
+		snprintf(what, sizeof(what), "has %llu bytes here, given %llu%s",
+			 (unsigned long long)held->bytes, (unsigned long long)slice->memory.bytes,
+			 slice->memory.pointer ? "" : " at NULL");
+	else
 		return 0;
-	snprintf(what, sizeof(what), "has %llu bytes here, given %llu%s",
-		 (unsigned long long)held->bytes, (unsigned long long)slice->bytes,
-		 slice->data ? "" : " at NULL");
-	return bad_slice(sender, slice->name, what, error);
+	return bad_slice(sender, slice->tensor.name, what, error);
 }
 
 /* The slice's tensor. */
@@ -58,13 +56,13 @@ static int check_slice(struct sender *sender, const struct bucket_slice *slice, 
 {
 	int rc;
 
-	if (!slice->name)
+	if (!slice->tensor.name)
 		return bad_slice(sender, "(NULL)", "has no name", error);
-	if (!strmap_get(&sender->epoch->options.holding->tensor_names, slice->name, id))
-		return bad_slice(sender, slice->name, "is not declared", error);
+	if (!strmap_get(&sender->epoch->options.holding->tensor_names, slice->tensor.name, id))
+		return bad_slice(sender, slice->tensor.name, "is not declared", error);
 	rc = check_shape(sender, slice, *id, error);
 	if (!rc && send_plan_wants(&sender->epoch->send, *id))
-		rc = sender_check_tensor(sender, *id, slice->data, error);
+		rc = sender_check_tensor(sender, *id, slice->memory.pointer, error);
 	return rc;
 }
 

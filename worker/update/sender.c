@@ -15,14 +15,11 @@
 
 #define THREADS_DEFAULT_MAX 4u
 
-int sender_init(struct sender *sender, struct health *health, struct watch *watch,
-		struct error *error)
+void sender_init(struct sender *sender, struct health *health, struct watch *watch)
 {
 	pthread_condattr_t attributes;
-	int rc = pthread_condattr_init(&attributes);
 
-	if (rc)
-		return error_set_errno(error, ERROR_MEMORY, rc, "making locks");
+	pthread_condattr_init(&attributes);
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
 	pthread_mutex_init(&sender->lock, NULL);
 	pthread_cond_init(&sender->changed, &attributes);
@@ -30,18 +27,13 @@ int sender_init(struct sender *sender, struct health *health, struct watch *watc
 	pthread_condattr_destroy(&attributes);
 	sender->health = health;
 	sender->watch = watch;
-	sender->locks = true;
-	return 0;
 }
 
 void sender_fini(struct sender *sender)
 {
-	if (!sender->locks)
-		return;
 	pthread_mutex_destroy(&sender->lock);
 	pthread_cond_destroy(&sender->changed);
 	pthread_cond_destroy(&sender->work);
-	sender->locks = false;
 }
 
 /* ---- threads ---- */
@@ -66,7 +58,7 @@ static void *pack_thread(void *context)
 	log_as(sender->epoch->options.log_name);
 	task_init(&task, NULL);
 	pthread_mutex_lock(&sender->lock);
-	executor_help(sender, &task);
+	executor_go(sender, &task);
 	pthread_mutex_unlock(&sender->lock);
 	return NULL;
 }
@@ -196,10 +188,7 @@ void sender_figures(struct sender *sender, weft_stats *stats)
 	const struct schedule_counts *counts = &sender->schedule.counts;
 
 	pthread_mutex_lock(&sender->lock);
-	stats->updates = sender->stats.updates;
-	stats->update_ns = sender->stats.update_ns;
-	stats->wait_ns = sender->stats.wait_ns;
-	stats->copy_ns = sender->stats.copy_ns;
+	*stats = sender->stats;
 	stats->bytes = counts->bytes;
 	stats->pieces_direct = counts->pieces[PATH_DIRECT];
 	stats->pieces_mapped = counts->pieces[PATH_MAPPED];

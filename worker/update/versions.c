@@ -1,15 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/update/versions.h"
 
-void versions_init(struct versions *versions, uint32_t copies)
-{
-	versions->copies = copies;
-	for (uint32_t c = 0; c < PARAMS_COPIES_MAX; c++)
-		atomic_init(&versions->copy[c], 0);
-	atomic_init(&versions->published, 0);
-	atomic_init(&versions->tainted, false);
-}
-
 uint32_t versions_spare(const struct versions *versions)
 {
 	uint64_t published = atomic_load(&versions->published);

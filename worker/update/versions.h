@@ -20,6 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Zeroed but for the number of copies: nothing is published. */
 struct versions {
 	uint32_t copies;
 	_Atomic uint64_t copy[PARAMS_COPIES_MAX];
@@ -27,7 +28,6 @@ struct versions {
 	_Atomic bool tainted;
 };
 
-void versions_init(struct versions *versions, uint32_t copies);
 /* The copy that an update shall go to: the one that is not published. */
 uint32_t versions_spare(const struct versions *versions);
 /* Writer. open: before any peer is told that it may write into the copy. */

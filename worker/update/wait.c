@@ -4,6 +4,7 @@
  */
 #include "worker/update/wait.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/memory.h"
 #include "pack/pack.h"
@@ -124,8 +125,11 @@ static int send_accept(struct waiter *waiter, const struct receive_step *step, s
 		.min_version = receiver->min_version,
 		.max_version = receiver->max_version,
 		.plan = epoch->plan->digest,
-		.sums_offset = peer->sums_first * sizeof(uint64_t),
-		.sums_region = epoch->receive.sums_region ? epoch->receive.sums_index : UINT32_MAX,
+		.sums_offset = peer->first_piece * sizeof(uint64_t),
+		/* sent behind those of the parameters */
+		.sums_region = epoch->receive.sums_region
+				       ? (uint32_t)epoch->options.params->region_count
+				       : UINT32_MAX,
 		.copy = waiter->copy,
 	};
 
@@ -144,13 +148,14 @@ static int verify_piece(const struct waiter *waiter, size_t p, uint32_t k, uint6
 	const struct epoch *epoch = waiter->epoch;
 	const struct receive_plan *plan = &epoch->receive;
 	const struct layout *layout = epoch->options.layout;
-	const struct plan_row *row = &epoch->plan->rows[plan->pair_rows[plan->pair_first[p] + k]];
+	const struct plan_row *row =
+		&epoch->plan->rows[plan->rows[epoch->peers[p].first_piece + k]];
 	const unsigned char *here =
 		params_memory(epoch->options.params, waiter->copy, row->param) + row->offset;
 	uint64_t block = pack_block_bytes(&row->transform, layout->tensors[row->tensor].dtype,
 					  layout->params[row->param].dtype, &row->src, row->bytes);
 	uint64_t sum = pack_piece_sum(here, row->bytes, block);
-	uint64_t sent = plan->sums[epoch->peers[p].sums_first + k];
+	uint64_t sent = plan->sums[epoch->peers[p].first_piece + k];
 
 	if (sum == sent)
 		return 0;
@@ -229,24 +234,17 @@ static struct receive_event act(struct waiter *waiter, const struct receive_step
 				struct heard *heard)
 {
 	struct receive_event event = {.kind = RECEIVE_ASKS, .error = &heard->error};
-	int rc = 0;
+	int rc;
 
-	switch (step->kind) {
-	case RECEIVE_ACCEPT:
+	if (step->kind == RECEIVE_ACCEPT) {
 		rc = send_accept(waiter, step, &heard->error);
 		event.broken = rc != 0;
-		break;
-	case RECEIVE_VERIFY:
+	} else if (step->kind == RECEIVE_VERIFY) {
 		waiter->stats.wait_ns = clock_ns() - waiter->receiver.began_ns;
 		rc = verify(waiter, step->version, &heard->error);
-		break;
-	case RECEIVE_LOAD:
+	} else {
+		WEFT_ASSERT_OP(step->kind, ==, RECEIVE_LOAD);
 		rc = run_hook(waiter, step->version, &heard->error);
-		break;
-	case RECEIVE_WAIT:
-	case RECEIVE_PUBLISH:
-	case RECEIVE_FAIL:
-		break;
 	}
 	if (rc)
 		event.kind = RECEIVE_FAILED;

@@ -97,7 +97,7 @@ static void do_all(struct sender *sender, struct taken *taken)
 {
 	sender->stop = true;
 	for (size_t i = 0; i < taken->count; i++)
-		assert_int_equal(executor_help(sender, &taken->tasks[i]), 0);
+		assert_int_equal(executor_go(sender, &taken->tasks[i]), 0);
 	sender->stop = false;
 }
 
