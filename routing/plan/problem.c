@@ -10,7 +10,6 @@
  * and the check that every wanted row is held (problem_check.c).
  */
 #include "routing/plan/problem.h"
-#include "routing/plan/problem_check.h"
 
 #include "base/array.h"
 #include "base/compare.h"
