@@ -24,12 +24,18 @@
 #define AHEAD_ROWS_BYTES 4096u
 #define BLOCK_BYTES	 16384u
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-
 /* `lines` whole lines to a 64-byte aligned target; those `ahead` bytes after them will be next. */
 typedef void (*lines_kernel)(unsigned char *target, const unsigned char *source, size_t lines,
 			     size_t ahead);
+
+struct kernel {
+	const char *name;
+	enum copy_kernel id;
+	lines_kernel lines;
+};
+
+#if defined(__x86_64__)
+#include <immintrin.h>
 
 __attribute__((target("avx512f"))) static void
 lines_avx512(unsigned char *target, const unsigned char *source, size_t lines, size_t ahead)
@@ -66,11 +72,7 @@ lines_avx2(unsigned char *target, const unsigned char *source, size_t lines, siz
 }
 
 /* Best first. */
-static const struct kernel {
-	const char *name;
-	enum copy_kernel id;
-	lines_kernel lines;
-} kernels[] = {
+static const struct kernel kernels[] = {
 	{"avx512", COPY_KERNEL_AVX512, lines_avx512},
 	{"avx2", COPY_KERNEL_AVX2, lines_avx2},
 	{"portable", COPY_KERNEL_PORTABLE, NULL},
@@ -84,19 +86,12 @@ static bool usable(const char *name)
 	return strcmp(name, "avx2") != 0 || __builtin_cpu_supports("avx2");
 }
 
-static void store_fence(void)
+void copy_fence(void)
 {
 	_mm_sfence();
 }
 #else
-typedef void (*lines_kernel)(unsigned char *target, const unsigned char *source, size_t lines,
-			     size_t ahead);
-
-static const struct kernel {
-	const char *name;
-	enum copy_kernel id;
-	lines_kernel lines;
-} kernels[] = {{"portable", COPY_KERNEL_PORTABLE, NULL}};
+static const struct kernel kernels[] = {{"portable", COPY_KERNEL_PORTABLE, NULL}};
 
 static bool usable(const char *name)
 {
@@ -104,7 +99,7 @@ static bool usable(const char *name)
 	return true;
 }
 
-static void store_fence(void)
+void copy_fence(void)
 {
 	atomic_thread_fence(memory_order_seq_cst);
 }
@@ -189,11 +184,6 @@ void copy_rows(void *target, const void *source, uint64_t rows, uint64_t row_byt
 		filled += row_bytes;
 	}
 	copy_bytes(to, block, filled);
-}
-
-void copy_fence(void)
-{
-	store_fence();
 }
 
 const char *copy_kernel_name(void)

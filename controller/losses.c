@@ -4,6 +4,11 @@
  */
 #include "controller/state.h"
 
+static double silent_for(const struct controller *controller, const struct slot *slot)
+{
+	return (double)(controller->now_ms - slot->heard_ms) / 1000.0;
+}
+
 void losses_restarted(struct error *why, const struct controller *controller,
 		      const struct slot *slot)
 {
@@ -12,7 +17,7 @@ void losses_restarted(struct error *why, const struct controller *controller,
 	error_set(why, ERROR_PEER_LOST,
 		  "%s was restarted: silent for %.1f s, and a new process claims its rank; "
 		  "restart the whole job",
-		  slot_text(slot, who), (double)(controller->now_ms - slot->heard_ms) / 1000.0);
+		  slot_text(slot, who), silent_for(controller, slot));
 }
 
 /* What a worker only saw at a peer or a clock: the cause may be elsewhere. */
@@ -44,7 +49,7 @@ static void blame_silent(struct controller *controller, struct slot *silent,
 	WEFT_ASSERT(silent != reporter);
 	error_set(&why, ERROR_PEER_LOST,
 		  "%s was lost: silent for %.1f s, last heard of at version %llu; %s says: %.500s",
-		  slot_text(silent, who), (double)(controller->now_ms - silent->heard_ms) / 1000.0,
+		  slot_text(silent, who), silent_for(controller, silent),
 		  (unsigned long long)silent->version, slot_text(reporter, whom), text);
 	membership_gone(&controller->members, silent, PRESENCE_LOST);
 	ending_fail(controller, silent, &why);
@@ -104,7 +109,7 @@ static void lost(struct controller *controller, struct slot *slot)
 	WEFT_ASSERT_OP(controller->now_ms, >=, slot->heard_ms + controller->options.lost_ms);
 	if (controller->state == CONTROLLER_GATHER) {
 		say(controller, true, "%s is silent for %.1f s: its place is free again",
-		    slot_text(slot, who), (double)(controller->now_ms - slot->heard_ms) / 1000.0);
+		    slot_text(slot, who), silent_for(controller, slot));
 		declarations_drop(controller, slot);
 		return;
 	}
@@ -114,8 +119,7 @@ static void lost(struct controller *controller, struct slot *slot)
 	else
 		error_set(&why, ERROR_PEER_LOST,
 			  "%s was lost: silent for %.1f s, last heard of at version %llu (%s)",
-			  slot_text(slot, who),
-			  (double)(controller->now_ms - slot->heard_ms) / 1000.0,
+			  slot_text(slot, who), silent_for(controller, slot),
 			  (unsigned long long)slot->version, text_string(&versions));
 	text_fini(&versions);
 	membership_gone(&controller->members, slot, PRESENCE_LOST);

@@ -18,11 +18,9 @@ struct body *bodies_find(const struct bodies *bodies, enum role role, struct dig
 struct body *bodies_add(struct bodies *bodies, enum role role, struct digest digest)
 {
 	struct body *body = memory_zalloc(1, sizeof(*body));
-	struct body **place;
 
 	WEFT_ASSERT(!bodies_find(bodies, role, digest));
-	place = body ? array_push(&bodies->all) : NULL;
-	if (!place) {
+	if (!body || !array_add(&bodies->all, body)) {
 		memory_free(body);
 		return NULL;
 	}
@@ -30,7 +28,6 @@ struct body *bodies_add(struct bodies *bodies, enum role role, struct digest dig
 	body->digest = digest;
 	layout_init(&body->layout);
 	holding_init(&body->holding);
-	*place = body;
 	return body;
 }
 

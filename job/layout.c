@@ -18,31 +18,24 @@ void holding_init(struct holding *holding)
 	*holding = (struct holding){0};
 }
 
-static void tensors_free(struct tensor_info *tensors, size_t count)
-{
-	for (size_t i = 0; i < count; i++)
-		memory_free(tensors[i].name);
-	memory_free(tensors);
-}
-
 void layout_fini(struct layout *layout)
 {
-	tensors_free(layout->tensors, layout->tensor_count);
-	for (size_t i = 0; i < layout->param_count; i++)
-		memory_free(layout->params[i].name);
+	memory_free(layout->tensors);
 	memory_free(layout->params);
 	memory_free(layout->pieces);
 	memory_free(layout->fills);
 	strmap_fini(&layout->tensor_names);
 	strmap_fini(&layout->param_names);
+	pool_free(&layout->names);
 	layout_init(layout);
 }
 
 void holding_fini(struct holding *holding)
 {
-	tensors_free(holding->tensors, holding->tensor_count);
+	memory_free(holding->tensors);
 	memory_free(holding->held);
 	strmap_fini(&holding->tensor_names);
+	pool_free(&holding->names);
 	holding_init(holding);
 }
 
@@ -97,7 +90,7 @@ static int same_tensor(const struct tensor_info *known, enum dtype dtype, uint32
 
 /* Shared by layouts and holdings: find or append a tensor. */
 static int64_t add_tensor(struct tensor_info **tensors, size_t *count, size_t *capacity,
-			  struct strmap *names, const struct tensor_info *wanted,
+			  struct strmap *names, struct pool *pool, const struct tensor_info *wanted,
 			  struct error *error)
 {
 	uint32_t index;
@@ -120,12 +113,10 @@ static int64_t add_tensor(struct tensor_info **tensors, size_t *count, size_t *c
 	}
 	struct tensor_info info = *wanted;
 
-	info.name = memory_string(wanted->name);
+	info.name = pool_string(pool, wanted->name);
 	info.bytes = bytes;
-	if (!info.name || !add_one((void **)tensors, count, capacity, &info, sizeof(info))) {
-		memory_free(info.name);
+	if (!info.name || !add_one((void **)tensors, count, capacity, &info, sizeof(info)))
 		return memory_error(error, "adding a tensor", sizeof(info));
-	}
 	if (!strmap_put(names, info.name, (uint32_t)*count - 1))
 		return memory_error(error, "naming a tensor", strlen(info.name));
 	return (int64_t)*count - 1;
@@ -148,7 +139,7 @@ int64_t layout_add_tensor(struct layout *layout, const char *name, enum dtype dt
 	struct tensor_info wanted = tensor_wanted(name, dtype, dims, shape, 0);
 
 	return add_tensor(&layout->tensors, &layout->tensor_count, &layout->tensor_capacity,
-			  &layout->tensor_names, &wanted, error);
+			  &layout->tensor_names, &layout->names, &wanted, error);
 }
 
 int64_t holding_add_tensor(struct holding *holding, const char *name, enum dtype dtype,
@@ -158,7 +149,7 @@ int64_t holding_add_tensor(struct holding *holding, const char *name, enum dtype
 	struct tensor_info wanted = tensor_wanted(name, dtype, dims, shape, order);
 
 	return add_tensor(&holding->tensors, &holding->tensor_count, &holding->tensor_capacity,
-			  &holding->tensor_names, &wanted, error);
+			  &holding->tensor_names, &holding->names, &wanted, error);
 }
 
 int64_t layout_add_param(struct layout *layout, const char *name, enum dtype dtype, uint32_t dims,
@@ -174,11 +165,9 @@ int64_t layout_add_param(struct layout *layout, const char *name, enum dtype dty
 	if (strmap_get(&layout->param_names, name, &index))
 		return error_set(error, ERROR_CONFLICT, "parameter %s is declared twice", name);
 	memcpy(info.shape, shape, dims * sizeof(*shape));
-	info.name = memory_string(name);
-	if (!info.name || !ADD(layout, params, param_count, param_capacity, &info)) {
-		memory_free(info.name);
+	info.name = pool_string(&layout->names, name);
+	if (!info.name || !ADD(layout, params, param_count, param_capacity, &info))
 		return memory_error(error, "adding a parameter", sizeof(info));
-	}
 	if (!strmap_put(&layout->param_names, info.name, (uint32_t)layout->param_count - 1))
 		return memory_error(error, "naming a parameter", strlen(name));
 	return (int64_t)layout->param_count - 1;

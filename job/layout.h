@@ -19,6 +19,7 @@
 #include "job/digest.h"
 #include "job/dtype.h"
 #include "base/error.h"
+#include "base/pool.h"
 #include "job/transform.h"
 #include "job/strmap.h"
 #include <stddef.h>
@@ -73,6 +74,7 @@ struct layout {
 	struct fill *fills;
 	size_t fill_count, fill_capacity;
 	struct strmap tensor_names, param_names;
+	struct pool names;  /* owns them */
 };
 
 struct held {
@@ -87,6 +89,7 @@ struct holding {
 	struct held *held;
 	size_t held_count, held_capacity;
 	struct strmap tensor_names;
+	struct pool names;
 };
 
 void layout_init(struct layout *layout);

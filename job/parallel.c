@@ -8,7 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define VALUE_BYTES  1024
+#define VALUE_BYTES 1024
+#define REFUSE(spec, format, ...) \
+	error_set(error, ERROR_CONFIG, "--train %s: " format, spec, ##__VA_ARGS__)
 #define TRAIN(field) offsetof(struct train_spec, field)
 
 static const struct spec_key train_keys[] = {
@@ -24,20 +26,16 @@ static int take_layers(struct spec_parse *parse, const char *value, struct error
 	char *rest = copy, *item;
 
 	if (spec->stage_layers_count)
-		return error_set(error, ERROR_CONFIG, "--train %s: key 'layers' is given twice",
-				 parse->spec);
+		return REFUSE(parse->spec, "key 'layers' is given twice");
 	if (snprintf(copy, sizeof(copy), "%s", value) >= (int)sizeof(copy))
-		return error_set(error, ERROR_CONFIG, "--train %s: layers is too long",
-				 parse->spec);
+		return REFUSE(parse->spec, "layers is too long");
 	while ((item = strsep(&rest, "/")) != NULL) {
 		uint64_t layers;
 
 		if (!parse_u64(item, &layers) || layers > 100000 ||
 		    spec->stage_layers_count == PARALLEL_STAGES_MAX)
-			return error_set(
-				error, ERROR_CONFIG,
-				"--train %s: layers is '%s'; give layers a stage like 8/8/5",
-				parse->spec, value);
+			return REFUSE(parse->spec, "layers is '%s'; give layers a stage like 8/8/5",
+				      value);
 		spec->stage_layers[spec->stage_layers_count++] = (uint32_t)layers;
 	}
 	return 1;
@@ -53,17 +51,14 @@ static int take_train(struct spec_parse *parse, const char *key, const char *val
 	if (strcmp(key, "source") != 0)
 		return 0;
 	if (parse->seen & 1u << 31)
-		return error_set(error, ERROR_CONFIG, "--train %s: key 'source' is given twice",
-				 parse->spec);
+		return REFUSE(parse->spec, "key 'source' is given twice");
 	parse->seen |= 1u << 31;
 	if (strcmp(value, "gathered") == 0)
 		spec->source = TRAIN_GATHERED;
 	else if (strcmp(value, "sharded") == 0)
 		spec->source = TRAIN_SHARDED;
 	else
-		return error_set(error, ERROR_CONFIG,
-				 "--train %s: source is '%s'; use gathered or sharded", parse->spec,
-				 value);
+		return REFUSE(parse->spec, "source is '%s'; use gathered or sharded", value);
 	return 1;
 }
 
@@ -81,20 +76,18 @@ int train_spec_parse(struct train_spec *spec, const char *string, struct error *
 	int rc = spec_parse_keys(&parse, error);
 
 	if (rc == 0 && made.world % made.pp != 0)
-		rc = error_set(error, ERROR_CONFIG, "--train %s: pp=%u does not divide world=%u",
-			       string, made.pp, made.world);
+		rc = REFUSE(string, "pp=%u does not divide world=%u", made.pp, made.world);
 	if (rc == 0 && made.fsdp > 1 && made.source != TRAIN_SHARDED)
-		rc = error_set(error, ERROR_CONFIG,
-			       "--train %s: fsdp=%u needs source=sharded (gathered trainers read "
-			       "whole tensors)",
-			       string, made.fsdp);
+		rc = REFUSE(string,
+			    "fsdp=%u needs source=sharded (gathered trainers read "
+			    "whole tensors)",
+			    made.fsdp);
 	if (rc == 0 && made.world / made.pp % made.fsdp != 0)
-		rc = error_set(error, ERROR_CONFIG,
-			       "--train %s: fsdp=%u does not divide the %u trainers of a stage",
-			       string, made.fsdp, made.world / made.pp);
+		rc = REFUSE(string, "fsdp=%u does not divide the %u trainers of a stage", made.fsdp,
+			    made.world / made.pp);
 	if (rc == 0 && made.stage_layers_count && made.stage_layers_count != made.pp)
-		rc = error_set(error, ERROR_CONFIG, "--train %s: layers has %u stages but pp=%u",
-			       string, made.stage_layers_count, made.pp);
+		rc = REFUSE(string, "layers has %u stages but pp=%u", made.stage_layers_count,
+			    made.pp);
 	if (rc == 0)
 		*spec = made;
 	return rc;

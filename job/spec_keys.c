@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#define REFUSE(format, ...) \
+	error_set(error, ERROR_CONFIG, "%s %s: " format, parse->flag, parse->spec, ##__VA_ARGS__)
+
 static uint32_t *field(void *target, const struct spec_key *row)
 {
 	return (uint32_t *)(void *)((char *)target + row->offset);
@@ -19,8 +22,7 @@ static int unknown_key(const struct spec_parse *parse, const char *key, struct e
 	for (size_t i = 0; i < parse->row_count; i++)
 		n += (size_t)snprintf(known + n, sizeof(known) - n, "%s%s", i ? ", " : "",
 				      parse->rows[i].name);
-	return error_set(error, ERROR_CONFIG, "%s %s: unknown key '%s'; keys are %s, %s",
-			 parse->flag, parse->spec, key, known, parse->other_keys);
+	return REFUSE("unknown key '%s'; keys are %s, %s", key, known, parse->other_keys);
 }
 
 static int take_number(const struct spec_parse *parse, const struct spec_key *row,
@@ -29,9 +31,8 @@ static int take_number(const struct spec_parse *parse, const struct spec_key *ro
 	uint64_t number;
 
 	if (!parse_u64(value, &number) || number < row->min || number > row->max)
-		return error_set(error, ERROR_CONFIG,
-				 "%s %s: %s is '%s'; it must be a number from %u to %u",
-				 parse->flag, parse->spec, row->name, value, row->min, row->max);
+		return REFUSE("%s is '%s'; it must be a number from %u to %u", row->name, value,
+			      row->min, row->max);
 	*field(parse->target, row) = (uint32_t)number;
 	return 0;
 }
@@ -53,8 +54,7 @@ static int take_choice(const struct spec_parse *parse, const struct spec_key *ro
 						       : " or ",
 				      choice->name);
 	}
-	return error_set(error, ERROR_CONFIG, "%s %s: %s is '%s'; use %s", parse->flag, parse->spec,
-			 row->name, value, known);
+	return REFUSE("%s is '%s'; use %s", row->name, value, known);
 }
 
 static int take_key(struct spec_parse *parse, const char *key, const char *value,
@@ -70,8 +70,7 @@ static int take_key(struct spec_parse *parse, const char *key, const char *value
 		if (strcmp(row->name, key) != 0)
 			continue;
 		if (parse->seen & 1u << i)
-			return error_set(error, ERROR_CONFIG, "%s %s: key '%s' is given twice",
-					 parse->flag, parse->spec, key);
+			return REFUSE("key '%s' is given twice", key);
 		parse->seen |= 1u << i;
 		return (row->choices ? take_choice : take_number)(parse, row, value, error);
 	}
@@ -97,8 +96,7 @@ int spec_parse_keys(struct spec_parse *parse, struct error *error)
 		int rc;
 
 		if (!value)
-			return error_set(error, ERROR_CONFIG, "%s %s: '%s' is not key=value",
-					 parse->flag, parse->spec, item);
+			return REFUSE("'%s' is not key=value", item);
 		*value++ = '\0';
 		rc = take_key(parse, item, value, error);
 		if (rc)

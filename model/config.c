@@ -2,7 +2,6 @@
 #include "model/config.h"
 
 #include "model/config_fields.h"
-#include "model/config_quant.h"
 #include "model/family.h"
 #include <jansson.h>
 #include <string.h>

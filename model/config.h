@@ -11,6 +11,8 @@
 #include "model/model.h"
 #include <stddef.h>
 
+struct json_t; /* jansson's */
+
 /* So that no product of sizes comes near 2^62, and a hostile file cannot ask for much. */
 #define CONFIG_BYTES_MAX        (4u << 20)
 #define CONFIG_HIDDEN_MAX       (1u << 18)
@@ -35,6 +37,11 @@
  * fp8 blocks. *config is only written on success. */
 int config_parse(const char *text, size_t bytes, const char *where,
 		 struct model_config *config, struct error *error);
+/* Its quantization_config: `object` is the field's value, `where` the file's name for the messages.
+ * Sets block_rows and block_columns; config->family is set already. ERROR_UNSUPPORTED for any other
+ * quantisation than fp8 in blocks, and for exceptions that the family's rows do not know. */
+int config_quantization(const struct json_t *object, const char *where,
+			struct model_config *config, struct error *error);
 /* The config.json of these shapes, ending in a newline; config_parse() reads it back. */
 void config_write(const struct model_config *config, struct text *out);
 /* "bfloat16", "float16", "float32"; DTYPE_NONE for any other. */

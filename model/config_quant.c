@@ -1,10 +1,13 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#include "model/config_quant.h"
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * config_quant.c -- the quantization_config of a config.json: fp8 in blocks, or a refusal.
+ */
+#include "model/config.h"
 
 #include "base/array.h"
-#include "model/config.h"
 #include "model/family.h"
 #include <ctype.h>
+#include <jansson.h>
 #include <string.h>
 
 #define FIELD "quantization_config"

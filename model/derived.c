@@ -57,20 +57,14 @@ struct row {
 /* clang-format off */
 static const struct row rows[] = {
 	/* SGLang: models/deepseek_common/deepseek_weight_loader.py */
-	{{"self_attn.w_kc", DERIVED_REBUILT, HEAD_KEYS, POST_LOAD, NULL},
-	 NAMES_SGLANG, KV_B, STORED_WIDE, FORM_KEYS, DTYPE_NONE, {NULL}},
-	{{"self_attn.w_vc", DERIVED_REBUILT, HEAD_VALUES, POST_LOAD, NULL},
-	 NAMES_SGLANG, KV_B, STORED_WIDE, FORM_VALUES, DTYPE_NONE, {NULL}},
-	{{"self_attn.w_kc", DERIVED_REBUILT, HEAD_KEYS ", dequantised", POST_LOAD, NULL},
-	 NAMES_SGLANG, KV_B, STORED_BLOCKS_128, FORM_KEYS, DTYPE_BF16, {NULL}},
-	{{"self_attn.w_vc", DERIVED_REBUILT, HEAD_VALUES ", dequantised", POST_LOAD, NULL},
-	 NAMES_SGLANG, KV_B, STORED_BLOCKS_128, FORM_VALUES, DTYPE_BF16, {NULL}},
-	{{"self_attn.w_kc", DERIVED_REBUILT, HEAD_KEYS ", quantised again with one scale (w_scale)",
-	  POST_LOAD, NULL},
-	 NAMES_SGLANG, KV_B, STORED_BLOCKS_OTHER, FORM_KEYS, DTYPE_F8_E4M3, {NULL}},
-	{{"self_attn.w_vc", DERIVED_REBUILT, HEAD_VALUES ", quantised again with one scale (w_scale)",
-	  POST_LOAD, NULL},
-	 NAMES_SGLANG, KV_B, STORED_BLOCKS_OTHER, FORM_VALUES, DTYPE_F8_E4M3, {NULL}},
+#define KEYS_AND_VALUES(more, stored, dtype) \
+	{{"self_attn.w_kc", DERIVED_REBUILT, HEAD_KEYS more, POST_LOAD, NULL}, \
+	 NAMES_SGLANG, KV_B, stored, FORM_KEYS, dtype, {NULL}}, \
+	{{"self_attn.w_vc", DERIVED_REBUILT, HEAD_VALUES more, POST_LOAD, NULL}, \
+	 NAMES_SGLANG, KV_B, stored, FORM_VALUES, dtype, {NULL}}
+	KEYS_AND_VALUES("", STORED_WIDE, DTYPE_NONE),
+	KEYS_AND_VALUES(", dequantised", STORED_BLOCKS_128, DTYPE_BF16),
+	KEYS_AND_VALUES(", quantised again with one scale (w_scale)", STORED_BLOCKS_OTHER, DTYPE_F8_E4M3),
 	{{"self_attn.w_scale", DERIVED_REBUILT, "the one scale of w_kc and w_vc", POST_LOAD, NULL},
 	 NAMES_SGLANG, KV_B, STORED_BLOCKS_OTHER, FORM_SCALAR, DTYPE_F32, {NULL}},
 	{{"self_attn.w_scale_k", DERIVED_OPTIONAL, "the block scales of w_kc", POST_LOAD, BMM},

@@ -87,6 +87,12 @@ static int check_space(const struct folder *folder, uint64_t bytes, struct error
 			 bytes_text(bytes, need), bytes_text(available, have));
 }
 
+static void let_go(struct folder *folder)
+{
+	close(folder->lock);
+	folder->lock = -1;
+}
+
 /* Creates or takes over the partial folder. A folder that nobody has locked is what a killed
  * run left: its files go. */
 static int take_partial(struct folder *folder, struct error *error)
@@ -100,16 +106,14 @@ static int take_partial(struct folder *folder, struct error *error)
 	if (folder->lock < 0)
 		return file_error(error, "open", folder->partial);
 	if (flock(folder->lock, LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || !fresh)) {
-		close(folder->lock);
-		folder->lock = -1;
+		let_go(folder);
 		return error_set(error, ERROR_IO, "another process is writing %s (it holds %s)",
 				 folder->path, folder->partial);
 	}
 	/* the one before us may have finished and renamed the folder that we have just locked */
 	if (fstat(folder->lock, &by_lock) != 0 || stat(folder->partial, &by_path) != 0 ||
 	    by_lock.st_ino != by_path.st_ino || by_lock.st_dev != by_path.st_dev) {
-		close(folder->lock);
-		folder->lock = -1;
+		let_go(folder);
 		return error_set(error, ERROR_IO, "another process has just written %s",
 				 folder->path);
 	}
@@ -236,10 +240,8 @@ int folder_commit(struct folder *folder, struct error *error)
 		if (rc > 0)
 			rc = replace_in_steps(folder, error);
 	}
-	if (rc == 0) {
-		close(folder->lock);
-		folder->lock = -1;
-	}
+	if (rc == 0)
+		let_go(folder);
 	return rc;
 }
 

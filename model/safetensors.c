@@ -17,12 +17,12 @@ struct reader {
 };
 
 /* An error that begins with the name of what is read. */
-#define REFUSE(code, format, ...) \
-	error_set(reader->error, code, "%s: " format, reader->where, ##__VA_ARGS__)
+#define REFUSE(format, ...) \
+	error_set(reader->error, ERROR_FILE, "%s: " format, reader->where, ##__VA_ARGS__)
 
 static int bad_tensor(const struct reader *reader, const char *name, const char *problem)
 {
-	return REFUSE(ERROR_FILE, "tensor %.200s: %s", name, problem);
+	return REFUSE("tensor %.200s: %s", name, problem);
 }
 
 /* Names go into messages and dumps, a line each. */
@@ -31,15 +31,13 @@ static int check_name(const struct reader *reader, const char *name)
 	size_t length = strlen(name);
 
 	if (length == 0)
-		return REFUSE(ERROR_FILE, "a tensor has an empty name");
+		return REFUSE("a tensor has an empty name");
 	if (length > SAFETENSORS_NAME_MAX)
-		return REFUSE(ERROR_FILE,
-			      "a tensor's name (%.60s...) has %zu bytes; at most %u are possible",
+		return REFUSE("a tensor's name (%.60s...) has %zu bytes; at most %u are possible",
 			      name, length, SAFETENSORS_NAME_MAX);
 	for (const char *at = name; *at; at++)
 		if ((unsigned char)*at < 0x20 || *at == 0x7f)
-			return REFUSE(ERROR_FILE,
-				      "a tensor's name has the control character 0x%02x at byte "
+			return REFUSE("a tensor's name has the control character 0x%02x at byte "
 				      "%td",
 				      (unsigned char)*at, at - name);
 	return 0;
@@ -54,8 +52,7 @@ static int read_dtype(const struct reader *reader, const char *name, const json_
 		return bad_tensor(reader, name, "dtype is missing or not a string");
 	entry->dtype = dtype_from_name(text);
 	if (entry->dtype == DTYPE_NONE)
-		return REFUSE(ERROR_FILE, "tensor %.200s: dtype %.40s is not known here", name,
-			      text);
+		return REFUSE("tensor %.200s: dtype %.40s is not known here", name, text);
 	return 0;
 }
 
@@ -68,8 +65,7 @@ static int read_shape(const struct reader *reader, const char *name, const json_
 	if (!json_is_array(value))
 		return bad_tensor(reader, name, "shape is missing or not a list");
 	if (dims > BOX_DIMS_MAX)
-		return REFUSE(ERROR_FILE,
-			      "tensor %.200s: shape has %zu dimensions; at most %d are possible",
+		return REFUSE("tensor %.200s: shape has %zu dimensions; at most %d are possible",
 			      name, dims, BOX_DIMS_MAX);
 	*bytes = dtype_bytes(entry->dtype);
 	for (size_t d = 0; d < dims; d++) {
@@ -100,19 +96,16 @@ static int read_offsets(const struct reader *reader, const char *name, const jso
 	entry->begin = (uint64_t)json_integer_value(begin);
 	entry->end = (uint64_t)json_integer_value(end);
 	if (entry->begin > entry->end)
-		return REFUSE(ERROR_FILE,
-			      "tensor %.200s: data_offsets run backwards, from %" PRIu64
+		return REFUSE("tensor %.200s: data_offsets run backwards, from %" PRIu64
 			      " to %" PRIu64,
 			      name, entry->begin, entry->end);
 	if (entry->end > reader->data_bytes)
-		return REFUSE(ERROR_FILE,
-			      "tensor %.200s ends at data byte %" PRIu64
+		return REFUSE("tensor %.200s ends at data byte %" PRIu64
 			      ", but the file holds %" PRIu64
 			      ": it was cut short or its header is wrong",
 			      name, entry->end, reader->data_bytes);
 	if (entry->end - entry->begin != bytes)
-		return REFUSE(ERROR_FILE,
-			      "tensor %.200s: data_offsets span %" PRIu64
+		return REFUSE("tensor %.200s: data_offsets span %" PRIu64
 			      " bytes, but its shape and dtype need %" PRIu64,
 			      name, entry->end - entry->begin, bytes);
 	return 0;
@@ -136,8 +129,7 @@ static int read_entry(const struct reader *reader, const char *name, json_t *val
 		value, key,
 		unused) if (strcmp(key, "dtype") != 0 && strcmp(key, "shape") != 0 &&
 			    strcmp(key, "data_offsets") !=
-				    0) return REFUSE(ERROR_FILE,
-						     "tensor %.200s has an unknown field %.60s",
+				    0) return REFUSE("tensor %.200s has an unknown field %.60s",
 						     name, key);
 	rc = read_dtype(reader, name, json_object_get(value, "dtype"), entry);
 	if (rc == 0)
@@ -160,7 +152,7 @@ static int read_notes(const struct reader *reader, json_t *value, struct safeten
 	json_t *text;
 
 	if (!json_is_object(value))
-		return REFUSE(ERROR_FILE, METADATA_KEY " is not an object");
+		return REFUSE(METADATA_KEY " is not an object");
 	out->notes = pool_array(&out->pool, json_object_size(value), sizeof(*out->notes));
 	if (!out->notes)
 		return memory_error(reader->error, "reading safetensors metadata",
@@ -170,7 +162,7 @@ static int read_notes(const struct reader *reader, json_t *value, struct safeten
 		struct safetensors_note *note = &out->notes[out->note_count];
 
 		if (!json_is_string(text))
-			return REFUSE(ERROR_FILE, METADATA_KEY ": %.100s is not a string", key);
+			return REFUSE(METADATA_KEY ": %.100s is not a string", key);
 		note->key = pool_string(&out->pool, key);
 		note->value = pool_string(&out->pool, json_string_value(text));
 		out->note_count++;
@@ -200,19 +192,16 @@ static int check_tiling(const struct reader *reader, const struct safetensors *f
 		const struct safetensors_entry *entry = &file->entries[i];
 
 		if (entry->begin < at)
-			return REFUSE(ERROR_FILE,
-				      "tensors %.200s and %.200s overlap at data byte %" PRIu64,
+			return REFUSE("tensors %.200s and %.200s overlap at data byte %" PRIu64,
 				      file->entries[i - 1].name, entry->name, entry->begin);
 		if (entry->begin > at)
-			return REFUSE(ERROR_FILE,
-				      "data bytes %" PRIu64 " to %" PRIu64
+			return REFUSE("data bytes %" PRIu64 " to %" PRIu64
 				      " before tensor %.200s belong to no tensor",
 				      at, entry->begin, entry->name);
 		at = entry->end;
 	}
 	if (at < reader->data_bytes)
-		return REFUSE(ERROR_FILE,
-			      "data bytes %" PRIu64 " to %" PRIu64
+		return REFUSE("data bytes %" PRIu64 " to %" PRIu64
 			      " at the file's end belong to no tensor",
 			      at, reader->data_bytes);
 	return 0;

@@ -8,7 +8,7 @@
 #define ENDING ".safetensors"
 
 /* An error that begins with the name of what is read. */
-#define REFUSE(code, format, ...) error_set(error, code, "%s: " format, where, ##__VA_ARGS__)
+#define REFUSE(format, ...) error_set(error, ERROR_FILE, "%s: " format, where, ##__VA_ARGS__)
 
 /* An index comes from elsewhere: it may only lead to a file beside itself. */
 static bool plain_file_name(const char *name)
@@ -66,16 +66,14 @@ static int check_map(const json_t *map, const char *where, struct error *error)
 	json_t *value;
 
 	if (!json_is_object(map))
-		return REFUSE(ERROR_FILE, "weight_map is missing or not an object");
+		return REFUSE("weight_map is missing or not an object");
 	json_object_foreach((json_t *)(uintptr_t)map, key, value)
 	{
 		file = json_string_value(value);
 		if (!file)
-			return REFUSE(ERROR_FILE,
-				      "weight_map: the file of tensor %.200s is not a string", key);
+			return REFUSE("weight_map: the file of tensor %.200s is not a string", key);
 		if (!plain_file_name(file))
-			return REFUSE(ERROR_FILE,
-				      "weight_map: tensor %.200s is in file '%.200s', which is not "
+			return REFUSE("weight_map: tensor %.200s is in file '%.200s', which is not "
 				      "the plain name of a " ENDING " file beside the index",
 				      key, file);
 	}
@@ -120,12 +118,11 @@ int safetensors_index_decode(const char *text, size_t bytes, const char *where,
 
 	*out = (struct safetensors_index){0};
 	if (bytes > SAFETENSORS_HEADER_MAX)
-		return REFUSE(ERROR_FILE,
-			      "%zu bytes are too many for an index; at most %u are possible", bytes,
+		return REFUSE("%zu bytes are too many for an index; at most %u are possible", bytes,
 			      SAFETENSORS_HEADER_MAX);
 	root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &json_error);
 	if (!root)
-		return REFUSE(ERROR_FILE, "not JSON at byte %d (line %d): %s", json_error.position,
+		return REFUSE("not JSON at byte %d (line %d): %s", json_error.position,
 			      json_error.line, json_error.text);
 	rc = read_index(root, where, out, error);
 	json_decref(root);

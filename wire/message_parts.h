@@ -19,30 +19,18 @@ frame_check message_hello_check, message_declare_check, message_welcome_check,
 	message_layout_check, message_holding_check, message_plan_check,
 	message_endpoints_check, message_peers_check;
 
-/* message_session.c */
-extern const struct codec_record message_hello_record;
-extern const struct codec_record message_declare_record;
-extern const struct codec_record message_failure_record;
-extern const struct codec_record message_leave_record;
-extern const struct codec_record message_heartbeat_record;
-extern const struct codec_record message_welcome_record;
-extern const struct codec_record message_refuse_record;
-extern const struct codec_record message_want_record;
-extern const struct codec_record message_attempt_record; /* connected, go */
-extern const struct codec_record message_lost_record;
-extern const struct codec_record message_member_record; /* [role, rank] */
+/* message_session.c; attempt: of connected and go, member: [role, rank] */
+extern const struct codec_record message_hello_record, message_declare_record,
+	message_attempt_record, message_failure_record, message_leave_record,
+	message_heartbeat_record, message_welcome_record, message_refuse_record,
+	message_want_record, message_lost_record, message_member_record;
 
-/* message_layout.c */
-extern const struct codec_record message_transform_record; /* of struct transform: [part, from, to]
-							      */
-extern const struct codec_record message_layout_record;
-extern const struct codec_record message_holding_record;
+/* message_layout.c; transform: of struct transform, [part, from, to] */
+extern const struct codec_record message_transform_record, message_layout_record,
+	message_holding_record;
 
-/* message_plan.c */
-extern const struct codec_record message_plan_record;
-
-/* message_endpoints.c */
-extern const struct codec_record message_endpoints_record;
-extern const struct codec_record message_peers_record;
+/* message_plan.c, message_endpoints.c */
+extern const struct codec_record message_plan_record, message_endpoints_record,
+	message_peers_record;
 
 #endif

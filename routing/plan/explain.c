@@ -8,14 +8,13 @@ int explain_add(struct explain *explain, const struct unit *unit, const struct h
 		const uint64_t *loads, uint32_t chosen, struct error *error, const char *reason,
 		...)
 {
-	struct explain_candidate *candidates = memory_alloc(set->count * sizeof(*candidates));
+	struct explain_candidate *candidates =
+		pool_array(&explain->pool, set->count, sizeof(*candidates));
 	struct explain_decision *decision = candidates ? array_push(&explain->decisions) : NULL;
 	va_list args;
 
-	if (!decision) {
-		memory_free(candidates);
+	if (!decision)
 		return memory_error(error, "explaining a route", set->count * sizeof(*candidates));
-	}
 	for (uint32_t k = 0; k < set->count; k++)
 		candidates[k] = (struct explain_candidate){set->trainers[k],
 							   loads ? loads[set->trainers[k]] : 0};
@@ -34,7 +33,6 @@ int explain_add(struct explain *explain, const struct unit *unit, const struct h
 
 void explain_fini(struct explain *explain)
 {
-	for (size_t d = 0; d < explain->decisions.count; d++)
-		memory_free(explain->decisions.items[d].candidates);
+	pool_free(&explain->pool);
 	array_free(&explain->decisions);
 }

@@ -9,6 +9,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "base/pool.h"
 #include "routing/plan/unit.h"
 
 struct explain_candidate {
@@ -28,6 +29,7 @@ struct explain_decision {
 };
 
 struct explain {
+	struct pool pool;           /* owns the candidates */
 	uint32_t tensor, inference; /* asked for: the problem's indexes */
 	ARRAY(struct explain_decision) decisions;
 };

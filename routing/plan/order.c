@@ -5,7 +5,7 @@
 #include "base/compare.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "routing/plan/order_rounds.h"
+#include "routing/plan/order_boxes.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -15,12 +15,14 @@ struct send_order {
 	size_t *first; /* trainer_count + 1 */
 };
 
+/* Pure and deterministic. topology is never NULL. */
+typedef int order_arrange(const struct table *table, const struct topology *topology,
+			  struct send_order *sends, struct error *error);
+
 struct order {
 	const char *name;
 	const char *rule; /* one sentence, for --help and docs */
-	/* Pure and deterministic. topology is never NULL. */
-	int (*arrange)(const struct table *table, const struct topology *topology,
-		       struct send_order *sends, struct error *error);
+	order_arrange *arrange;
 };
 
 /* Rows in one table; NULL when unknown. */

@@ -4,7 +4,6 @@
 #include "base/assert.h"
 #include "base/compare.h"
 #include "base/memory.h"
-#include "routing/plan/order.h"
 #include <stdlib.h>
 
 /* ---- boxes ---- */

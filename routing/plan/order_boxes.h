@@ -12,7 +12,7 @@
 #ifndef ROUTING_PLAN_ORDER_BOXES_H
 #define ROUTING_PLAN_ORDER_BOXES_H
 
-#include "routing/plan/table.h"
+#include "routing/plan/order.h"
 
 /* A route where it stands: by trainer, box, inference rank. */
 struct order_item {
@@ -37,5 +37,8 @@ struct order_boxes {
 
 int order_boxes_make(struct order_boxes *boxes, const struct table *table, struct error *error);
 void order_boxes_fini(struct order_boxes *boxes);
+
+/* order_rounds.c: the row `rounds` of the send orders. */
+order_arrange order_rounds;
 
 #endif

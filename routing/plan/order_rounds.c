@@ -21,12 +21,11 @@
  *   order   a0 b0 a1 a2 b1 a3 a4 b2 a5               more, by c and set): equal trainers do not turn
  *                                                    from one set to the next at one moment
  */
-#include "routing/plan/order_rounds.h"
+#include "routing/plan/order_boxes.h"
 
 #include "base/assert.h"
 #include "base/compare.h"
 #include "base/memory.h"
-#include "routing/plan/order_boxes.h"
 #include <stdlib.h>
 
 #define EIGHTHS 8u

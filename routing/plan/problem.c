@@ -10,7 +10,6 @@
  * and the check that every wanted row is held (problem_check.c).
  */
 #include "routing/plan/problem.h"
-#include "routing/plan/problem_check.h"
 
 #include "base/array.h"
 #include "base/compare.h"
@@ -39,6 +38,7 @@ struct builder {
 	struct strmap names; /* name -> index into declared */
 	uint32_t *place;     /* index into declared -> problem tensor */
 	uint32_t *map;	     /* tensor of the declaration at hand -> problem tensor */
+	size_t longest;	     /* tensors of one declaration */
 	uint32_t *fill;	     /* scratch, by problem tensor */
 };
 
@@ -130,6 +130,8 @@ static int declare_all(struct builder *b, struct error *error)
 		const struct holding *holding = input->trainers[rank];
 		struct member by = {ROLE_TRAINER, rank};
 
+		b->longest =
+			holding->tensor_count > b->longest ? holding->tensor_count : b->longest;
 		for (size_t t = 0; t < holding->tensor_count; t++) {
 			int rc = declare_held(b, &holding->tensors[t], by, error);
 
@@ -142,6 +144,7 @@ static int declare_all(struct builder *b, struct error *error)
 		uint32_t rank = b->layout_first[l], index;
 		const struct layout *layout = input->inference[rank];
 
+		b->longest = layout->tensor_count > b->longest ? layout->tensor_count : b->longest;
 		for (size_t t = 0; t < layout->tensor_count; t++) {
 			const struct tensor_info *info = &layout->tensors[t];
 
@@ -174,6 +177,7 @@ static int place_tensors(struct builder *b, struct error *error)
 
 	b->place = pool_array(&b->pool, count, sizeof(*b->place));
 	b->fill = pool_array(&b->pool, count + 1, sizeof(*b->fill));
+	b->map = pool_array(&b->pool, b->longest, sizeof(*b->map));
 	problem->tensors = pool_array(&problem->pool, count, sizeof(*problem->tensors));
 	if (!pool_ok(&b->pool) || !problem->tensors)
 		return memory_error(error, "placing tensors", count * sizeof(*sorted));
@@ -322,7 +326,6 @@ static int copy_ranks(struct builder *b, struct error *error)
 	const struct problem_input *input = b->input;
 	struct problem *problem = b->problem;
 	uint32_t trainers = input->trainer_count, ranks = input->inference_count;
-	size_t tensors = 0; /* of the longest declaration */
 
 	problem->model = memory_string(input->model ? input->model : "");
 	problem->train = pool_string(&problem->pool, input->train ? input->train : "");
@@ -334,15 +337,6 @@ static int copy_ranks(struct builder *b, struct error *error)
 	problem->inference_mapped = pool_array(&problem->pool, ranks, sizeof(bool));
 	b->holding_first = pool_array(&b->pool, trainers, sizeof(uint32_t));
 	b->layout_first = pool_array(&b->pool, ranks, sizeof(uint32_t));
-	for (uint32_t i = 0; i < trainers; i++)
-		tensors = input->trainers[i]->tensor_count > tensors
-				  ? input->trainers[i]->tensor_count
-				  : tensors;
-	for (uint32_t i = 0; i < ranks; i++)
-		tensors = input->inference[i]->tensor_count > tensors
-				  ? input->inference[i]->tensor_count
-				  : tensors;
-	b->map = pool_array(&b->pool, tensors, sizeof(*b->map));
 	if (!problem->model || !pool_ok(&problem->pool) || !pool_ok(&b->pool))
 		return memory_error(error, "listing ranks", (size_t)trainers + ranks);
 	problem->ranks_per_engine = input->ranks_per_engine;

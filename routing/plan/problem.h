@@ -114,4 +114,11 @@ int problem_from_model(struct problem **problem, struct problem_storage **storag
 		       const struct infer_spec *infer, bool mapped, struct error *error);
 void problem_storage_free(struct problem_storage **storage);
 
+/* Inside of problem*.c: every row that an engine parameter needs is held by some trainer, else
+ * ERROR_UNSOURCED. layout_first, holding_first: a rank that declared each, for the message. */
+int problem_check(const struct problem *problem, const uint32_t *layout_first,
+		  const uint32_t *holding_first, struct error *error);
+/* Fills problem.transformed and transformed of each layout, whose pieces are there. */
+int problem_find_transformed(struct problem *problem, struct error *error);
+
 #endif

@@ -5,7 +5,7 @@
  *   held     [0 ......... 4)      [6 ...... 9)
  *   wanted         [2 ............... 7)        gap: rows 4..6
  */
-#include "routing/plan/problem_check.h"
+#include "routing/plan/problem.h"
 
 #include "base/array.h"
 #include "base/compare.h"

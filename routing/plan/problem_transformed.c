@@ -4,7 +4,7 @@
  * bytes" is a comparison of two numbers wherever routes are grouped. A tensor's numbers follow each
  * other.
  */
-#include "routing/plan/problem_check.h"
+#include "routing/plan/problem.h"
 
 #include "base/array.h"
 

@@ -178,10 +178,15 @@ struct words {
 	size_t count;
 };
 
-static void word(struct words *words, uint64_t value)
+#define WORDS(words, ...)                                 \
+	add_words(words, (const uint64_t[]){__VA_ARGS__}, \
+		  sizeof((const uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t))
+
+static inline void add_words(struct words *words, const uint64_t *values, size_t count)
 {
-	WEFT_ASSERT_OP(words->count, <, ARRAY_SIZE(words->le));
-	words->le[words->count++] = htole64(value);
+	WEFT_ASSERT_OP(words->count + count, <=, ARRAY_SIZE(words->le));
+	for (size_t i = 0; i < count; i++)
+		words->le[words->count++] = htole64(values[i]);
 }
 
 static void flush(struct digest_stream *stream, struct words *words)
@@ -198,11 +203,9 @@ static void add_transformed(struct digest_stream *stream, struct words *words,
 
 	if (!index)
 		return;
-	word(words, (uint64_t)transformed->transform.part);
-	word(words, transformed->transform.from_rows);
-	word(words, transformed->transform.from_columns);
-	word(words, transformed->transform.to_rows);
-	word(words, transformed->transform.to_columns);
+	WORDS(words, (uint64_t)transformed->transform.part, transformed->transform.from_rows,
+	      transformed->transform.from_columns, transformed->transform.to_rows,
+	      transformed->transform.to_columns);
 	flush(stream, words);
 	digest_add_string(stream, dtype_name(transformed->to));
 	digest_add_string(stream, transformed->transform.from_rows
@@ -222,9 +225,7 @@ struct digest table_digest(const struct table *table)
 	digest_add_string(&stream, problem->model);
 	digest_add_string(&stream, problem->train);
 	digest_add_string(&stream, problem->infer);
-	word(&words, problem->trainer_count);
-	word(&words, problem->inference_count);
-	word(&words, table->route_count);
+	WORDS(&words, problem->trainer_count, problem->inference_count, table->route_count);
 	flush(&stream, &words);
 	for (size_t r = 0; r < table->route_count; r++) {
 		const struct route *route = &table->routes[r];
@@ -232,23 +233,17 @@ struct digest table_digest(const struct table *table)
 			problem->layouts[problem->inference_layout[route->inference]].layout;
 
 		digest_add_string(&stream, problem->tensors[route->tensor].name);
-		word(&words, route->trainer);
-		word(&words, route->inference);
-		word(&words, route->bytes);
-		word(&words, route->piece_count);
+		WORDS(&words, route->trainer, route->inference, route->bytes, route->piece_count);
 		flush(&stream, &words);
 		for (uint32_t p = 0; p < route->piece_count; p++) {
 			const struct route_piece *piece = &table->pieces[route->piece_first + p];
 
 			digest_add_string(&stream, layout->params[piece->param].name);
-			word(&words, piece->src.dims);
-			for (uint32_t d = 0; d < piece->src.dims; d++) {
-				word(&words, piece->src.lo[d]);
-				word(&words, piece->src.hi[d]);
-			}
-			word(&words, piece->offset);
-			word(&words, piece->bytes);
-			word(&words, piece->path | (piece->transformed ? TRANSFORMED : 0));
+			WORDS(&words, piece->src.dims);
+			for (uint32_t d = 0; d < piece->src.dims; d++)
+				WORDS(&words, piece->src.lo[d], piece->src.hi[d]);
+			WORDS(&words, piece->offset, piece->bytes,
+			      piece->path | (piece->transformed ? TRANSFORMED : 0));
 			add_transformed(&stream, &words, problem, piece->transformed);
 			flush(&stream, &words);
 		}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "routing/plan/topology.h"
 
-#include "base/memory.h"
+#include "base/compare.h"
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,15 +13,10 @@ void topology_free(struct topology **pointer)
 	if (!topology)
 		return;
 	*pointer = NULL;
-	for (uint32_t h = 0; h < topology->host_count; h++)
-		memory_free(topology->hosts[h].name);
-	for (uint32_t n = 0; n < topology->nic_count; n++)
-		memory_free(topology->nics[n].name);
 	memory_free(topology->hosts);
 	memory_free(topology->nics);
 	memory_free(topology->links);
-	for (int role = 0; role < ROLE_COUNT; role++)
-		memory_free(topology->ranks[role]);
+	pool_free(&topology->pool);
 	memory_free(topology);
 }
 
@@ -39,7 +34,8 @@ int topology_new(struct topology **out, uint32_t trainers, uint32_t inference, s
 	for (int role = 0; role < ROLE_COUNT; role++) {
 		size_t count = topology->rank_count[role];
 
-		topology->ranks[role] = memory_zalloc(count, sizeof(struct topology_rank));
+		topology->ranks[role] =
+			pool_array(&topology->pool, count, sizeof(struct topology_rank));
 		if (!topology->ranks[role]) {
 			topology_free(out);
 			return memory_error(error, "describing the cluster",
@@ -69,12 +65,10 @@ int topology_add_host(struct topology *topology, const char *name, uint64_t upli
 {
 	int rc = grow((void **)&topology->hosts, topology->host_count, sizeof(*topology->hosts),
 		      error);
-	char *copy = rc ? NULL : memory_string(name);
+	char *copy = rc ? NULL : pool_string(&topology->pool, name);
 
-	if (rc)
-		return rc;
 	if (!copy)
-		return memory_error(error, "describing the cluster", strlen(name));
+		return rc ? rc : memory_error(error, "describing the cluster", strlen(name));
 	topology->hosts[topology->host_count++] = (struct topology_host){
 		.name = copy,
 		.uplink_bytes_per_second = uplink,
@@ -88,13 +82,11 @@ int topology_add_nic(struct topology *topology, const char *name, uint32_t rail,
 {
 	int rc =
 		grow((void **)&topology->nics, topology->nic_count, sizeof(*topology->nics), error);
-	char *copy = rc ? NULL : memory_string(name);
+	char *copy = rc ? NULL : pool_string(&topology->pool, name);
 
 	assert(topology->host_count && bytes_per_second);
-	if (rc)
-		return rc;
 	if (!copy)
-		return memory_error(error, "describing the cluster", strlen(name));
+		return rc ? rc : memory_error(error, "describing the cluster", strlen(name));
 	topology->nics[topology->nic_count++] = (struct topology_nic){
 		.name = copy,
 		.host = topology->host_count - 1,
@@ -134,9 +126,7 @@ static int by_distance(const void *x, const void *y)
 {
 	const struct topology_link *a = x, *b = y;
 
-	if (a->distance != b->distance)
-		return a->distance < b->distance ? -1 : 1;
-	return a->nic < b->nic ? -1 : a->nic > b->nic;
+	return compare_u64(a->distance, b->distance) ?: compare_u64(a->nic, b->nic);
 }
 
 static void finish_rank(struct topology_link *links, struct topology_rank *rank)

@@ -17,6 +17,7 @@
 #define ROUTING_PLAN_TOPOLOGY_H
 
 #include "base/error.h"
+#include "base/pool.h"
 #include "job/member.h"
 #include "job/nic.h"
 #include <stdbool.h>
@@ -49,6 +50,7 @@ struct topology_rank {
 };
 
 struct topology {
+	struct pool pool;                 /* owns the names and ranks */
 	bool flat;
 	struct topology_host *hosts;
 	uint32_t host_count;
