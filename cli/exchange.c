@@ -345,12 +345,9 @@ static int bind_any(int family, uint16_t port)
 	if (fd < 0)
 		return -1;
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-	if (family == AF_INET6) {
-		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-		rc = bind(fd, (struct sockaddr *)&six, sizeof(six));
-	} else {
-		rc = bind(fd, (struct sockaddr *)&four, sizeof(four));
-	}
+	setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)); /* IPv4 has no such option */
+	rc = family == AF_INET6 ? bind(fd, (struct sockaddr *)&six, sizeof(six))
+				: bind(fd, (struct sockaddr *)&four, sizeof(four));
 	if (rc == 0 && listen(fd, 4) == 0)
 		return fd;
 	saved = errno;
@@ -425,8 +422,6 @@ static int accept_one(const struct exchange_listener *listener, struct exchange 
 int exchange_accept(const struct exchange_listener *listener, struct exchange *exchange,
 		    const char *tool, uint64_t deadline_ns, struct error *error)
 {
-	struct error failure;
-
 	for (;;) {
 		uint64_t hello_ns;
 		int rc;
@@ -436,22 +431,20 @@ int exchange_accept(const struct exchange_listener *listener, struct exchange *e
 		if (rc)
 			return rc;
 		hello_ns = clock_ns() + HELLO_NS;
-		rc = take_hello(exchange, tool, hello_ns, &failure);
+		rc = take_hello(exchange, tool, hello_ns, error);
 		if (rc == -ERROR_MESSAGE || rc == -ERROR_TIMEOUT || rc == -ERROR_PEER_LOST) {
-			log_warn("not answered: %s", failure.text);
+			log_warn("not answered: %s", error->text);
 			exchange_close(exchange);
 			continue;
 		}
 		/* ours or another version's: our own hello tells it which we are */
 		if (rc == 0)
-			rc = send_hello(exchange, tool, hello_ns, &failure);
+			rc = send_hello(exchange, tool, hello_ns, error);
 		else
 			send_hello(exchange, tool, hello_ns, NULL);
-		if (rc) {
+		if (rc)
 			exchange_close(exchange);
-			return error_set(error, failure.code, "%s", failure.text);
-		}
-		return 0;
+		return rc;
 	}
 }
 

@@ -289,10 +289,10 @@ static int run(void *taken, struct error *error)
 		return plan_published(options, error);
 	/* a row as the published ones; its strings are argv's */
 	return plan_job(options,
-			&(struct scenario){.name = (char *)options->model,
-					   .model = (char *)options->model,
-					   .train = (char *)options->train,
-					   .infer = (char *)options->infer},
+			&(struct scenario){.name = options->model,
+					   .model = options->model,
+					   .train = options->train,
+					   .infer = options->infer},
 			error);
 }
 

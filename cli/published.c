@@ -4,7 +4,6 @@
  * the defaults, beside what its authors measured.
  */
 #include "cli/simulate_view.h"
-#include "base/json_write.h"
 #include "routing/plan/order.h"
 #include "routing/lab/scenario.h"
 #include "routing/plan/topology_file.h"
@@ -144,11 +143,7 @@ static void put_row(const struct scenario *scenario, const struct outcome *outco
 	json_put_key_string(&json, "topology", scenario->topology);
 	json_put_key_double(&json, "published_nccl_seconds", scenario->nccl_seconds);
 	json_put_key_double(&json, "published_rdma_seconds", scenario->rdma_seconds);
-	json_put_key_object(&json, "rates_bytes_per_second");
-	for (int s = 0; s < STAGE_COUNT; s++)
-		json_put_key_double(&json, stage_name((enum stage)s),
-				    flags->simulate.stage_bytes_per_second[s]);
-	json_put_object_end(&json);
+	simulate_put_rates(&json, &flags->simulate);
 	json_put_key_double(&json, "rank_bytes", outcomes->rank_gigabytes * 1e9);
 	json_put_key_double(&json, "wire_bound_seconds", outcomes->wire);
 	json_put_key_double(&json, "bound_seconds", outcomes->bound);

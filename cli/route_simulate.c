@@ -4,14 +4,13 @@
  */
 #include "cli/simulate_view.h"
 #include "base/file.h"
-#include "base/memory.h"
+#include "base/pool.h"
 #include "routing/report/dump_read.h"
 #include "routing/plan/order.h"
 #include "routing/lab/simulate_without.h"
 #include "routing/plan/topology_file.h"
 #include "routing/lab/trace.h"
 
-#include <errno.h>
 #include <math.h>
 
 /* What is open while a command runs. */
@@ -129,7 +128,8 @@ static int repeat(struct session *session, struct error *error)
 	const struct simulation *simulation = &session->simulation;
 	const struct problem *problem = session->job.table->problem;
 	struct problem_without without;
-	bool *lost[ROLE_COUNT] = {NULL};
+	bool *lost[ROLE_COUNT];
+	struct pool pool = {0};
 	int rc = 0;
 
 	if (!is_needed(simulation))
@@ -140,8 +140,8 @@ static int repeat(struct session *session, struct error *error)
 				 "update cannot be planned again",
 				 session->flags->file, session->dump->policy);
 	for (int role = 0; !rc && role < ROLE_COUNT; role++) {
-		lost[role] = memory_zalloc(simulation->rank_count[role], sizeof(bool));
-		if (!lost[role])
+		lost[role] = pool_array(&pool, simulation->rank_count[role], sizeof(bool));
+		if (!pool_ok(&pool))
 			rc = memory_error(error, "planning again", simulation->rank_count[role]);
 		for (uint32_t r = 0; !rc && r < simulation->rank_count[role]; r++)
 			lost[role][r] = simulation->ranks[role][r].lost;
@@ -154,8 +154,7 @@ static int repeat(struct session *session, struct error *error)
 		rc = plan_replay(session, &without.problem, error);
 		problem_without_fini(&without);
 	}
-	for (int role = 0; role < ROLE_COUNT; role++)
-		memory_free(lost[role]);
+	pool_free(&pool);
 	if (rc)
 		/* what is missing decides, not whose job it was: a failed update */
 		error->code = error->code == ERROR_UNSOURCED ? ERROR_ABORTED : error->code;
@@ -244,7 +243,5 @@ int route_simulate_run(void *flags, struct error *error)
 			show(&session);
 		close_session(&session);
 	}
-	if (!rc && (fflush(stdout) || ferror(stdout)))
-		rc = error_set_errno(error, ERROR_IO, errno, "cannot write to standard output");
 	return rc;
 }

@@ -7,7 +7,7 @@
 
 #include "cli/simulate_options.h"
 #include "routing/lab/baseline.h"
-#include "base/text.h"
+#include "base/json_write.h"
 #include "routing/plan/table.h"
 
 /* What was found out; members that were not asked for are NULL. */
@@ -24,6 +24,8 @@ struct simulate_view {
 void simulate_print(const struct simulate_view *view);
 void simulate_put(const struct simulate_view *view); /* JSON, one line */
 
+/* The speeds of the stages, as a member of the object. */
+void simulate_put_rates(struct json *json, const struct simulate_options *options);
 /* "12.3 ms" */
 char *simulate_seconds(double seconds, char out[TEXT_SHORT_BYTES]);
 /* With a failure: is the update repeated, and when is that through? */

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/simulate_view.h"
 
-#include "base/json_write.h"
 #include <math.h>
 #include <stdio.h>
 
-static void put_rates(struct json *json, const struct simulate_options *options)
+void simulate_put_rates(struct json *json, const struct simulate_options *options)
 {
 	json_put_key_object(json, "rates_bytes_per_second");
 	for (int s = 0; s < STAGE_COUNT; s++)
@@ -153,7 +152,7 @@ void simulate_put(const struct simulate_view *view)
 	json_put_key_string(&json, "order", view->table->order);
 	json_put_key_u64(&json, "depth_bytes", view->flags->simulate.depth_bytes);
 	json_put_key_u64(&json, "ring_bytes", view->flags->simulate.ring_bytes);
-	put_rates(&json, &view->flags->simulate);
+	simulate_put_rates(&json, &view->flags->simulate);
 	put_bound(&json, view);
 	put_bottleneck(&json, view);
 	json_put_key_u64(&json, "bytes", simulation->bytes);

@@ -6,46 +6,11 @@
 #include <jansson.h>
 #include <string.h>
 
-static const struct {
-	const char *key;
-	size_t at;
-} strings[] = {
-	{"name", offsetof(struct scenario, name)},
-	{"model", offsetof(struct scenario, model)},
-	{"train", offsetof(struct scenario, train)},
-	{"infer", offsetof(struct scenario, infer)},
-	{"topology", offsetof(struct scenario, topology)},
-};
-
-static char **string_at(struct scenario *scenario, size_t row)
-{
-	return (char **)(void *)((char *)scenario + strings[row].at);
-}
-
-static void scenario_fini(struct scenario *scenario)
-{
-	for (size_t i = 0; i < ARRAY_SIZE(strings); i++)
-		memory_free(*string_at(scenario, i));
-}
-
 void scenarios_fini(struct scenarios *scenarios)
 {
-	for (size_t i = 0; i < scenarios->count; i++)
-		scenario_fini(&scenarios->items[i]);
+	pool_free(&scenarios->pool);
 	memory_free(scenarios->items);
 	*scenarios = (struct scenarios){0};
-}
-
-static int take_string(char **out, const json_t *item, const char *key, const char *file,
-		       size_t index, struct error *error)
-{
-	const char *text = json_string_value(json_object_get(item, key));
-
-	if (!text)
-		return error_set(error, ERROR_FILE, "%s: scenario %zu needs a string \"%s\"", file,
-				 index, key);
-	*out = memory_string(text);
-	return *out ? 0 : memory_error(error, "reading scenarios", strlen(text));
 }
 
 static int take_seconds(double *out, const json_t *item, const char *key, const char *file,
@@ -61,16 +26,31 @@ static int take_seconds(double *out, const json_t *item, const char *key, const 
 	return 0;
 }
 
-static int take_scenario(struct scenario *scenario, const json_t *item, const char *file,
+static int take_scenario(struct scenarios *scenarios, const json_t *item, const char *file,
 			 size_t index, struct error *error)
 {
-	int rc = 0;
+	struct scenario *scenario = &scenarios->items[index];
+	const struct {
+		const char *key, **to;
+	} strings[] = {{"name", &scenario->name},
+		       {"model", &scenario->model},
+		       {"train", &scenario->train},
+		       {"infer", &scenario->infer},
+		       {"topology", &scenario->topology}};
+	int rc;
 
-	for (size_t i = 0; !rc && i < ARRAY_SIZE(strings); i++)
-		rc = take_string(string_at(scenario, i), item, strings[i].key, file, index, error);
-	if (!rc)
-		rc = take_seconds(&scenario->nccl_seconds, item, "nccl_seconds", file, index,
-				  error);
+	for (size_t i = 0; i < ARRAY_SIZE(strings); i++) {
+		const char *text = json_string_value(json_object_get(item, strings[i].key));
+
+		if (!text)
+			return error_set(error, ERROR_FILE,
+					 "%s: scenario %zu needs a string \"%s\"", file, index,
+					 strings[i].key);
+		*strings[i].to = pool_string(&scenarios->pool, text);
+		if (!*strings[i].to)
+			return memory_error(error, "reading scenarios", strlen(text));
+	}
+	rc = take_seconds(&scenario->nccl_seconds, item, "nccl_seconds", file, index, error);
 	return rc ? rc
 		  : take_seconds(&scenario->rdma_seconds, item, "rdma_seconds", file, index, error);
 }
@@ -90,7 +70,7 @@ static int take_all(struct scenarios *scenarios, const json_t *root, const char 
 	for (size_t i = 0; !rc && i < json_array_size(list); i++) {
 		struct scenario *scenario = array_push(scenarios);
 
-		rc = scenario ? take_scenario(scenario, json_array_get(list, i), file, i, error)
+		rc = scenario ? take_scenario(scenarios, json_array_get(list, i), file, i, error)
 			      : memory_error(error, "reading scenarios", sizeof(*scenario));
 	}
 	return rc;
@@ -132,8 +112,7 @@ int scenarios_select(struct scenarios *scenarios, const char *name, struct error
 			continue;
 		*found = scenarios->items[0];
 		scenarios->items[0] = kept;
-		while (scenarios->count > 1)
-			scenario_fini(&scenarios->items[--scenarios->count]);
+		scenarios->count = 1;
 		return 0;
 	}
 	if (!name)

@@ -7,19 +7,20 @@
 #ifndef ROUTING_LAB_SCENARIO_H
 #define ROUTING_LAB_SCENARIO_H
 
-#include "base/error.h"
+#include "base/pool.h"
 #include <stddef.h>
 
 #define SCENARIO_SCHEMA "weft.scenarios/1"
 
 struct scenario {
-	char *name, *model, *train, *infer, *topology; /* owned */
+	const char *name, *model, *train, *infer, *topology; /* of the pool */
 	double nccl_seconds, rdma_seconds;             /* as measured by their authors */
 };
 
 struct scenarios {
 	struct scenario *items;
 	size_t count, capacity;
+	struct pool pool;
 };
 
 /* ERROR_FILE says which scenario lacks what; `name` stands for the text. */

@@ -14,12 +14,7 @@ const char *slow_name(enum slow_what what)
 void wire_map_fini(struct wire_map *map)
 {
 	memory_free(map->resources);
-	memory_free(map->uplinks);
-	memory_free(map->nic_lost);
-	for (int role = 0; role < ROLE_COUNT; role++) {
-		memory_free(map->slowed[role]);
-		memory_free(map->stage_factor[role]);
-	}
+	pool_free(&map->pool);
 	*map = (struct wire_map){0};
 }
 
@@ -139,25 +134,23 @@ static int allocate(struct wire_map *map, size_t slow_count)
 {
 	const struct topology *topology = map->topology;
 	size_t most = 2 * ((size_t)topology->nic_count + topology->host_count) + slow_count;
-	bool all = true;
 
 	map->resources = memory_zalloc(most, sizeof(*map->resources));
-	map->uplinks = memory_zalloc(topology->host_count, sizeof(*map->uplinks));
-	map->nic_lost = memory_zalloc(topology->nic_count, sizeof(*map->nic_lost));
+	map->uplinks = pool_array(&map->pool, topology->host_count, sizeof(*map->uplinks));
+	map->nic_lost = pool_array(&map->pool, topology->nic_count, sizeof(*map->nic_lost));
 	for (int role = 0; role < ROLE_COUNT; role++) {
 		uint32_t ranks = topology->rank_count[role], used = 0;
 
-		map->slowed[role] = memory_zalloc(ranks, sizeof(uint32_t));
-		map->stage_factor[role] = memory_zalloc(ranks, sizeof(double));
-		all = all && map->slowed[role] && map->stage_factor[role];
-		for (uint32_t r = 0; all && r < ranks; r++) {
+		map->slowed[role] = pool_array(&map->pool, ranks, sizeof(uint32_t));
+		map->stage_factor[role] = pool_array(&map->pool, ranks, sizeof(double));
+		for (uint32_t r = 0; pool_ok(&map->pool) && r < ranks; r++) {
 			map->stage_factor[role][r] = 1;
 			if (topology->ranks[role][r].used_count > used)
 				used = topology->ranks[role][r].used_count;
 		}
 		map->path_max += used + 2; /* an uplink, a slowed rank */
 	}
-	return all && map->resources && map->uplinks && map->nic_lost ? 0 : -ERROR_MEMORY;
+	return pool_ok(&map->pool) && map->resources ? 0 : -ERROR_MEMORY;
 }
 
 int wire_map_init(struct wire_map *map, const struct topology *topology,

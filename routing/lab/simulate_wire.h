@@ -18,6 +18,7 @@ struct wire_map {
 	double *stage_factor[ROLE_COUNT]; /* by rank */
 	bool *nic_lost;
 	uint32_t path_max;
+	struct pool pool;               /* of all but the resources */
 };
 
 /* ERROR_USAGE names a `slow` or failure that points nowhere. */

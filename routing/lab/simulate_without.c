@@ -8,23 +8,15 @@
 
 void problem_without_fini(struct problem_without *without)
 {
-	struct problem *problem = &without->problem;
-
-	if (problem->holdings)
-		memory_free(problem->holdings[problem->holding_count - 1].held_of);
-	if (problem->layouts)
-		memory_free(problem->layouts[problem->layout_count - 1].pieces_of);
-	memory_free(problem->holdings);
-	memory_free(problem->layouts);
-	memory_free(problem->trainer_holding);
-	memory_free(problem->inference_layout);
+	pool_free(&without->pool);
 	layout_fini(&without->nothing);
-	memset(problem, 0, sizeof(*problem));
+	memset(&without->problem, 0, sizeof(without->problem));
 }
 
-static uint32_t *other(const uint32_t *of, uint32_t count, const bool *lost, size_t nothing)
+static uint32_t *other(struct pool *pool, const uint32_t *of, uint32_t count, const bool *lost,
+		       size_t nothing)
 {
-	uint32_t *out = memory_alloc(count * sizeof(*out));
+	uint32_t *out = pool_array(pool, count, sizeof(*out));
 
 	for (uint32_t i = 0; out && i < count; i++)
 		out[i] = lost[i] ? (uint32_t)nothing : of[i];
@@ -36,28 +28,29 @@ static int add_nothing(struct problem_without *without, const struct problem *fr
 		       bool *const lost[ROLE_COUNT])
 {
 	struct problem *to = &without->problem;
+	struct pool *pool = &without->pool;
 	size_t holdings = from->holding_count, layouts = from->layout_count;
 
 	*to = *from;
-	to->holdings = memory_zalloc(holdings + 1, sizeof(*to->holdings));
-	to->layouts = memory_zalloc(layouts + 1, sizeof(*to->layouts));
-	to->trainer_holding =
-		other(from->trainer_holding, from->trainer_count, lost[ROLE_TRAINER], holdings);
-	to->inference_layout =
-		other(from->inference_layout, from->inference_count, lost[ROLE_INFERENCE], layouts);
+	to->holdings = pool_array(pool, holdings + 1, sizeof(*to->holdings));
+	to->layouts = pool_array(pool, layouts + 1, sizeof(*to->layouts));
+	to->trainer_holding = other(pool, from->trainer_holding, from->trainer_count,
+				    lost[ROLE_TRAINER], holdings);
+	to->inference_layout = other(pool, from->inference_layout, from->inference_count,
+				     lost[ROLE_INFERENCE], layouts);
 	to->holding_count = holdings + 1;
 	to->layout_count = layouts + 1;
 	layout_init(&without->nothing);
-	if (!to->holdings || !to->layouts || !to->trainer_holding || !to->inference_layout)
+	if (!pool_ok(pool))
 		return -ERROR_MEMORY;
 	memcpy(to->holdings, from->holdings, holdings * sizeof(*to->holdings));
 	memcpy(to->layouts, from->layouts, layouts * sizeof(*to->layouts));
 	to->holdings[holdings].held_of =
-		memory_zalloc(from->tensor_count + 1, sizeof(*to->holdings->held_of));
+		pool_array(pool, from->tensor_count + 1, sizeof(*to->holdings->held_of));
 	to->layouts[layouts].pieces_of =
-		memory_zalloc(from->tensor_count + 1, sizeof(*to->layouts->pieces_of));
+		pool_array(pool, from->tensor_count + 1, sizeof(*to->layouts->pieces_of));
 	to->layouts[layouts].layout = &without->nothing;
-	return to->holdings[holdings].held_of && to->layouts[layouts].pieces_of ? 0 : -ERROR_MEMORY;
+	return pool_ok(pool) ? 0 : -ERROR_MEMORY;
 }
 
 /* ---- does somebody else hold it? ---- */

@@ -6,11 +6,13 @@
 #ifndef ROUTING_LAB_SIMULATE_WITHOUT_H
 #define ROUTING_LAB_SIMULATE_WITHOUT_H
 
+#include "base/pool.h"
 #include "routing/plan/problem.h"
 
 struct problem_without {
 	struct problem problem;  /* shares all but these with the one it was made of */
 	struct layout nothing;
+	struct pool pool;        /* of the arrays that it does not share */
 };
 
 /* lost[role][rank]. ERROR_UNSOURCED when a tensor has rows that no other trainer holds: the

@@ -3,6 +3,7 @@
 
 #include "base/array.h"
 #include "base/compare.h"
+#include "base/pool.h"
 #include "job/strmap.h"
 #include "routing/plan/topology_file.h"
 #include <inttypes.h>
@@ -29,6 +30,7 @@ struct work {
 	uint64_t *moved;       /* by number, of tensors */
 	ARRAY(uint64_t) pairs; /* (tensor, inference) with moved bytes, repeated */
 	struct error *error;
+	struct pool pool; /* of all but the two arrays that grow */
 };
 
 static int no_memory(struct error *error, size_t bytes)
@@ -130,14 +132,12 @@ static int by_target(const void *x, const void *y)
 
 static int gather(struct work *work, const struct dump *dump, struct spans *spans)
 {
-	uint32_t *numbers = memory_alloc(dump->names.count * sizeof(*numbers));
+	uint32_t *numbers = pool_array(&work->pool, dump->names.count, sizeof(*numbers));
 	int rc = 0;
 
-	spans->items = memory_alloc(dump->piece_count * sizeof(*spans->items));
-	if (!numbers || !spans->items) {
-		memory_free(numbers);
+	spans->items = pool_array(&work->pool, dump->piece_count, sizeof(*spans->items));
+	if (!pool_ok(&work->pool))
 		return no_memory(work->error, dump->piece_count * sizeof(*spans->items));
-	}
 	for (size_t n = 0; !rc && n < dump->names.count; n++)
 		rc = number_of(work, dump->names.items[n], &numbers[n]);
 	for (size_t r = 0; !rc && r < dump->route_count; r++) {
@@ -155,7 +155,6 @@ static int gather(struct work *work, const struct dump *dump, struct spans *span
 								     piece->offset + piece->bytes};
 		}
 	}
-	memory_free(numbers);
 	if (!rc && spans->count)
 		qsort(spans->items, spans->count, sizeof(*spans->items), by_target);
 	return rc;
@@ -264,17 +263,14 @@ static int by_change(const void *x, const void *y)
 static int finish(struct work *work, const struct dump *a)
 {
 	struct diff *diff = work->diff;
-	uint64_t *pairs = memory_alloc(a->route_count * sizeof(*pairs));
+	uint64_t *pairs = pool_array(&work->pool, a->route_count, sizeof(*pairs));
 
 	diff->tensors = memory_alloc(work->names.count * sizeof(*diff->tensors));
-	if (!pairs || !diff->tensors) {
-		memory_free(pairs);
+	if (!pairs || !diff->tensors)
 		return no_memory(work->error, a->route_count * sizeof(*pairs));
-	}
 	for (size_t r = 0; r < a->route_count; r++)
 		pairs[r] = (uint64_t)a->routes[r].tensor << 32 | a->routes[r].inference;
 	diff->pairs = distinct(pairs, a->route_count);
-	memory_free(pairs);
 	diff->moved_pairs = distinct(work->pairs.items, work->pairs.count);
 	for (size_t n = 0; n < work->names.count; n++)
 		if (work->moved[n])
@@ -297,7 +293,7 @@ static int compare(struct work *work, const struct dump *a, const struct dump *b
 		rc = gather(work, b, &of_b);
 	diff->trainer_count = a->trainer_count;
 	diff->trainers = memory_zalloc(a->trainer_count, sizeof(*diff->trainers));
-	work->moved = memory_zalloc(work->names.count, sizeof(*work->moved));
+	work->moved = pool_array(&work->pool, work->names.count, sizeof(*work->moved));
 	if (!rc && (!diff->trainers || !work->moved))
 		rc = no_memory(work->error, work->names.count * sizeof(*work->moved));
 	for (uint32_t t = 0; !rc && t < a->trainer_count; t++)
@@ -306,8 +302,6 @@ static int compare(struct work *work, const struct dump *a, const struct dump *b
 		rc = walk(work, &of_a, &of_b);
 	if (!rc)
 		rc = finish(work, a);
-	memory_free(of_a.items);
-	memory_free(of_b.items);
 	return rc;
 }
 
@@ -325,7 +319,7 @@ int diff_of(struct diff *diff, const struct dump *a, const struct dump *b, struc
 	strmap_fini(&work.numbers);
 	array_free(&work.names);
 	array_free(&work.pairs);
-	memory_free(work.moved);
+	pool_free(&work.pool);
 	diff->order_differs = strcmp(a->order, b->order) != 0;
 	diff->same = !rc && digest_equal(a->digest, b->digest) && !diff->moved_bytes &&
 		     !diff->transformed_bytes && !diff->only_a && !diff->only_b &&

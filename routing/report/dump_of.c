@@ -4,7 +4,7 @@
  */
 #include "routing/report/dump_read.h"
 
-#include "base/memory.h"
+#include "base/array.h"
 #include "routing/report/dump_value.h"
 #include "routing/plan/topology_file.h"
 #include <string.h>
@@ -29,21 +29,19 @@ static int copy_labels(struct dump *dump, const struct table *table, struct erro
 		{problem->infer, &dump->infer},
 	};
 
-	for (size_t i = 0; i < sizeof(labels) / sizeof(labels[0]); i++) {
-		*labels[i].to = memory_string(labels[i].from);
-		if (!*labels[i].to)
-			return memory_error(error, "copying a table", strlen(labels[i].from));
-	}
-	return 0;
+	for (size_t i = 0; i < ARRAY_SIZE(labels); i++)
+		*labels[i].to = pool_string(&dump->pool, labels[i].from);
+	return pool_ok(&dump->pool) ? 0
+				    : memory_error(error, "copying a table", ARRAY_SIZE(labels));
 }
 
 static int copy_ranks(struct dump *dump, const struct problem *problem, struct error *error)
 {
 	dump->trainer_count = problem->trainer_count;
 	dump->inference_count = problem->inference_count;
-	dump->trainer_stage = memory_zalloc(dump->trainer_count, sizeof(uint32_t));
-	dump->inference = memory_zalloc(dump->inference_count, sizeof(*dump->inference));
-	if (!dump->trainer_stage || !dump->inference)
+	dump->trainer_stage = pool_array(&dump->pool, dump->trainer_count, sizeof(uint32_t));
+	dump->inference = pool_array(&dump->pool, dump->inference_count, sizeof(*dump->inference));
+	if (!pool_ok(&dump->pool))
 		return memory_error(error, "copying a table",
 				    dump->inference_count * sizeof(*dump->inference));
 	memcpy(dump->trainer_stage, problem->trainer_stage, dump->trainer_count * sizeof(uint32_t));

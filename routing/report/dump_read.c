@@ -52,8 +52,8 @@ static const struct rank_list {
   inference_list = {"inference", "inference ranks", 2, {"rank", "engine", "engine_rank"}};
 
 /* The numbers of each rank, one rank after the other. */
-static void *read_ranks(struct json_reader *r, json_t *root, const struct rank_list *list,
-			uint32_t *count)
+static void *read_ranks(struct json_reader *r, struct dump *dump, json_t *root,
+			const struct rank_list *list, uint32_t *count)
 {
 	size_t bytes = list->count * sizeof(uint32_t);
 	uint32_t *numbers, *at;
@@ -67,7 +67,7 @@ static void *read_ranks(struct json_reader *r, json_t *root, const struct rank_l
 			    list->what, PARALLEL_RANKS_MAX);
 		return NULL;
 	}
-	at = numbers = memory_zalloc(*count, bytes);
+	at = numbers = pool_array(&dump->pool, *count, bytes);
 	if (!numbers)
 		dump_no_memory(r, *count * bytes);
 	for (uint32_t i = 0; !r->failed && i < *count; i++) {
@@ -255,8 +255,8 @@ static int check_schema(struct json_reader *r, json_t *root)
 static int read_order(struct json_reader *r, struct dump *dump, json_t *root)
 {
 	if (json_object_get(root, "order"))
-		return dump_copy(r, root, "order", &dump->order);
-	dump->order = memory_string(ORDER_DEFAULT);
+		return dump_copy(r, dump, root, "order", &dump->order);
+	dump->order = pool_string(&dump->pool, ORDER_DEFAULT);
 	return dump->order ? 0 : dump_no_memory(r, sizeof(ORDER_DEFAULT));
 }
 
@@ -297,12 +297,12 @@ static int read_head(struct parse *p)
 
 	p->has_head = true;
 	check_schema(r, p->root);
-	dump_copy(r, p->root, "policy", &dump->policy);
-	dump_copy(r, p->root, "model", &dump->model);
-	dump_copy(r, p->root, "train", &dump->train);
-	dump_copy(r, p->root, "infer", &dump->infer);
-	dump->trainer_stage = read_ranks(r, p->root, &trainer_list, &dump->trainer_count);
-	dump->inference = read_ranks(r, p->root, &inference_list, &dump->inference_count);
+	dump_copy(r, dump, p->root, "policy", &dump->policy);
+	dump_copy(r, dump, p->root, "model", &dump->model);
+	dump_copy(r, dump, p->root, "train", &dump->train);
+	dump_copy(r, dump, p->root, "infer", &dump->infer);
+	dump->trainer_stage = read_ranks(r, dump, p->root, &trainer_list, &dump->trainer_count);
+	dump->inference = read_ranks(r, dump, p->root, &inference_list, &dump->inference_count);
 	return r->failed;
 }
 
@@ -472,14 +472,8 @@ void dump_free(struct dump **pointer)
 	if (!dump)
 		return;
 	*pointer = NULL;
-	memory_free(dump->policy);
-	memory_free(dump->order);
-	memory_free(dump->model);
-	memory_free(dump->train);
-	memory_free(dump->infer);
+	pool_free(&dump->pool);
 	topology_free(&dump->topology);
-	memory_free(dump->trainer_stage);
-	memory_free(dump->inference);
 	names_fini(&dump->names);
 	strmap_fini(&dump->known);
 	memory_free(dump->routes);

@@ -11,6 +11,7 @@
 #ifndef ROUTING_REPORT_DUMP_READ_H
 #define ROUTING_REPORT_DUMP_READ_H
 
+#include "base/pool.h"
 #include "job/strmap.h"
 #include "routing/report/report.h"
 
@@ -23,6 +24,7 @@ struct dump_rank {
 struct dump_rank rank_in_engine(const struct problem *problem, uint32_t inference);
 
 struct dump {
+	struct pool pool; /* of labels and ranks */
 	char *policy, *order, *model, *train, *infer;
 	struct topology *topology; /* NULL: flat */
 	uint32_t sessions_max;     /* that it was planned under; 0: any */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "routing/report/dump_value.h"
 
-#include "base/memory.h"
 #include <string.h>
 
 static const char doing[] = "reading a routing dump";
@@ -17,13 +16,13 @@ int dump_keys(struct json_reader *r, json_t *object, const char *const *keys)
 	return json_known_keys(r, object, keys);
 }
 
-int dump_copy(struct json_reader *r, json_t *object, const char *key, char **out)
+int dump_copy(struct json_reader *r, struct dump *dump, json_t *object, const char *key, char **out)
 {
 	const char *value;
 
 	if (json_take_string(r, object, key, &value))
 		return r->failed;
-	*out = memory_string(value);
+	*out = pool_string(&dump->pool, value);
 	return *out ? 0 : dump_no_memory(r, strlen(value));
 }
 

@@ -11,7 +11,7 @@
 #include "routing/report/export.h"
 
 #include "base/compare.h"
-#include "base/memory.h"
+#include "base/pool.h"
 #include "base/text.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -30,25 +30,17 @@ struct graph {
 	struct side from, to;
 	struct export_cell *edges;
 	size_t edge_count;
+	struct pool pool; /* of all arrays here */
 };
 
-static void fini(struct graph *graph)
-{
-	memory_free(graph->from.node_of);
-	memory_free(graph->from.sorted);
-	memory_free(graph->to.node_of);
-	memory_free(graph->to.sorted);
-	memory_free(graph->edges);
-}
-
 /* The node of rank r is groups[r * stride], or r when there are no groups. */
-static int init_side(struct side *side, uint32_t ranks, const uint32_t *groups, size_t stride,
-		     struct error *error)
+static int init_side(struct side *side, struct pool *pool, uint32_t ranks, const uint32_t *groups,
+		     size_t stride, struct error *error)
 {
 	side->ranks = ranks;
-	side->node_of = memory_alloc(ranks * sizeof(uint32_t));
-	side->sorted = memory_alloc(ranks * sizeof(uint32_t));
-	if (!side->node_of || !side->sorted)
+	side->node_of = pool_array(pool, ranks, sizeof(uint32_t));
+	side->sorted = pool_array(pool, ranks, sizeof(uint32_t));
+	if (!pool_ok(pool))
 		return memory_error(error, "drawing a graph", ranks * sizeof(uint32_t));
 	for (uint32_t r = 0; r < ranks; r++)
 		side->node_of[r] = side->sorted[r] = groups ? groups[r * stride] : r;
@@ -78,13 +70,15 @@ static int init(struct graph *graph, const struct dump *dump, struct error *erro
 		to = &dump->inference->engine;
 		to_stride = sizeof(*dump->inference) / sizeof(uint32_t);
 	}
-	rc = init_side(&graph->from, dump->trainer_count, from, from_stride, error);
-	return rc ? rc : init_side(&graph->to, dump->inference_count, to, to_stride, error);
+	rc = init_side(&graph->from, &graph->pool, dump->trainer_count, from, from_stride, error);
+	return rc ? rc
+		  : init_side(&graph->to, &graph->pool, dump->inference_count, to, to_stride,
+			      error);
 }
 
 static int add_edges(struct graph *graph, const struct dump *dump, struct error *error)
 {
-	graph->edges = memory_alloc(dump->route_count * sizeof(*graph->edges));
+	graph->edges = pool_array(&graph->pool, dump->route_count, sizeof(*graph->edges));
 	if (!graph->edges)
 		return memory_error(error, "drawing a graph",
 				    dump->route_count * sizeof(*graph->edges));
@@ -174,6 +168,6 @@ int export_dot(FILE *stream, const struct dump *dump, struct error *error)
 		write_edges(stream, &graph);
 		fputs("}\n", stream);
 	}
-	fini(&graph);
+	pool_free(&graph.pool);
 	return rc;
 }

@@ -12,7 +12,6 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "routing/report/diff.h"
-#include "routing/report/export_html_parts.h"
 #include "routing/report/export_page.h"
 #include "routing/plan/order.h"
 #include "routing/plan/policy.h"

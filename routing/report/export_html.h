@@ -16,4 +16,16 @@
 int export_html(FILE *file, const struct dump *dump, const struct dump *beside,
 		struct error *error);
 
+/* What the two halves of the report share: export_html.c writes what people read, export_html_data.c
+ * what the page's script reads. */
+struct page {
+	FILE *file;
+	const struct dump *dump, *beside; /* beside: or NULL */
+	const struct summary *own, *other; /* other: NULL when there is nothing to compare with */
+	char *other_name;
+};
+
+/* The {{data}} of the page: one JSON head, then columns in base64. */
+int page_put_data(const struct page *page, struct error *error);
+
 #endif

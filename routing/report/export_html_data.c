@@ -10,7 +10,7 @@
  *
  * 10^6 routes are 11 to 13 bytes each, 15 to 17 MB of text. Everything is written as it is met.
  */
-#include "routing/report/export_html_parts.h"
+#include "routing/report/export_html.h"
 
 #include "base/json_write.h"
 #include "base/memory.h"
