@@ -8,32 +8,13 @@
 /* Absurd for any version of any of these structs: the caller has not set its size. */
 #define SIZE_MOST 4096
 
-/* clang-format off */
-/* Up to `first`: the least that is taken, what any version of it had; it never changes.
- * Up to `known`: what has a meaning, the same or less where a reserved field fills the end. */
-#define STRUCTS(X)                                                       \
-	/* ABI_       struct            first           known             last */ \
-	X(ERROR,       weft_error,       text,           text,             text) \
-	X(LAUNCH,      weft_launch,      reserved,       start_controller, reserved) \
-	X(OPTIONS,     weft_options,     pack_threads,   replica,          replica) \
-	X(MEMORY,      weft_memory,      stream,         stream,           stream) \
-	X(TENSOR,      weft_tensor,      shape,          shape,            shape) \
-	X(PARAM,       weft_param,       memory,         memory,           memory) \
-	X(TRANSFORM,   weft_transform,   reserved,       scales_part,      reserved) \
-	X(SLICE,       weft_slice,       memory,         memory,           memory) \
-	X(TENSOR_VIEW, weft_tensor_view, bytes,          bytes,            bytes) \
-	X(PARAM_VIEW,  weft_param_view,  bytes,          bytes,            bytes) \
-	X(PLAN_VIEW,   weft_plan_view,   reserved,       peers,            reserved) \
-	X(STATS,       weft_stats,       parts_copacked, parts_copacked,   parts_copacked)
-/* clang-format on */
-
 #define END_OF(type, field) (offsetof(type, field) + sizeof(((type *)0)->field))
 #define ROW(id, type, first, known, last) \
 	[ABI_##id] = {#type, sizeof(type), END_OF(type, first), END_OF(type, known)},
 static const struct row {
 	const char *name;
 	size_t here, first, known;
-} rows[ABI_COUNT] = {STRUCTS(ROW)};
+} rows[ABI_COUNT] = {ABI_STRUCTS(ROW)};
 
 /* Bytes behind the last field would be set by nobody, and a field that is put there later would be read
  * from an older caller's noise. */
@@ -41,7 +22,7 @@ static const struct row {
 	_Static_assert(sizeof(type) == END_OF(type, last),              \
 		       #type " ends in padding: add a reserved field"); \
 	_Static_assert(offsetof(type, size) == 0, #type " begins with its size");
-STRUCTS(NO_TAIL)
+ABI_STRUCTS(NO_TAIL)
 
 static size_t size_of(const void *theirs)
 {

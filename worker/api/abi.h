@@ -14,21 +14,26 @@
 
 struct weft_memory;
 
-enum abi_struct {
-	ABI_ERROR,
-	ABI_LAUNCH,
-	ABI_OPTIONS,
-	ABI_MEMORY,
-	ABI_TENSOR,
-	ABI_PARAM,
-	ABI_TRANSFORM,
-	ABI_SLICE,
-	ABI_TENSOR_VIEW,
-	ABI_PARAM_VIEW,
-	ABI_PLAN_VIEW,
-	ABI_STATS,
-	ABI_COUNT
-};
+/* Up to `first`: the least that is taken, what any version of it had; it never changes.
+ * Up to `known`: what has a meaning, the same or less where a reserved field fills the end. */
+#define ABI_STRUCTS(X)                                                       \
+	/* ABI_       struct            first           known             last */ \
+	X(ERROR,       weft_error,       text,           text,             text) \
+	X(LAUNCH,      weft_launch,      reserved,       start_controller, reserved) \
+	X(OPTIONS,     weft_options,     pack_threads,   replica,          replica) \
+	X(MEMORY,      weft_memory,      stream,         stream,           stream) \
+	X(TENSOR,      weft_tensor,      shape,          shape,            shape) \
+	X(PARAM,       weft_param,       memory,         memory,           memory) \
+	X(TRANSFORM,   weft_transform,   reserved,       scales_part,      reserved) \
+	X(SLICE,       weft_slice,       memory,         memory,           memory) \
+	X(TENSOR_VIEW, weft_tensor_view, bytes,          bytes,            bytes) \
+	X(PARAM_VIEW,  weft_param_view,  bytes,          bytes,            bytes) \
+	X(PLAN_VIEW,   weft_plan_view,   reserved,       peers,            reserved) \
+	X(STATS,       weft_stats,       parts_copacked, parts_copacked,   parts_copacked)
+
+#define X(id, type, first, known, last) ABI_##id,
+enum abi_struct { ABI_STRUCTS(X) ABI_COUNT };
+#undef X
 
 /* The caller's struct, which `call` was given, into *ours. ERROR_USAGE: it is NULL, its size is none
  * that the struct ever had, or something is set in it that is not known here. */

@@ -37,14 +37,6 @@ int epoch_resolve(struct epoch *epoch, struct error *error)
 		       : receive_plan_open(&epoch->receive, epoch, error);
 }
 
-int epoch_connect(struct epoch *epoch, const struct message_peers *peers, uint64_t deadline_ns,
-		  struct error *error)
-{
-	int rc = peers_connect(epoch, peers, deadline_ns, error);
-
-	return rc ? rc : epoch_resolve(epoch, error);
-}
-
 struct epoch *epoch_hold(struct epoch *epoch)
 {
 	epoch->holders++;

@@ -94,8 +94,6 @@ int peer_check_alive(const struct peer *peer, struct error *error);
 /* ---- peers.c: steps of the above ---- */
 
 int peers_open(struct epoch *epoch, struct message_endpoints *endpoints, struct error *error);
-int peers_connect(struct epoch *epoch, const struct message_peers *peers, uint64_t deadline_ns,
-		  struct error *error);
 /* Numbers the pieces of all pairs, and allocates one checksum each where they are wanted: without
  * checksums, or without pieces, both stay NULL. */
 int peers_open_sums(struct epoch *epoch, struct transport_region **region, uint64_t **sums,

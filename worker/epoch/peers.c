@@ -161,7 +161,7 @@ static int import_regions(struct peer *peer, struct error *error)
 	return 0;
 }
 
-int peers_connect(struct epoch *epoch, const struct message_peers *peers, uint64_t deadline_ns,
+int epoch_connect(struct epoch *epoch, const struct message_peers *peers, uint64_t deadline_ns,
 		  struct error *error)
 {
 	for (size_t i = 0; i < epoch->peer_count; i++) {
@@ -179,7 +179,7 @@ int peers_connect(struct epoch *epoch, const struct message_peers *peers, uint64
 		if (rc)
 			return rc;
 	}
-	return 0;
+	return epoch_resolve(epoch, error);
 }
 
 int epoch_probe(struct epoch *epoch, uint64_t deadline_ns, struct error *error)

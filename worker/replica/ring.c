@@ -60,7 +60,7 @@ bool ring_take(struct ring *ring, uint64_t bytes, uint64_t *id)
 	if (offset == UINT64_MAX)
 		return false;
 	slot = slot_of(ring, ring->next);
-	*slot = (struct ring_slot){.offset = offset, .bytes = bytes};
+	*slot = (struct ring_slot){.offset = offset};
 	ring->head = offset + bytes;
 	*id = ring->next++;
 	return true;

@@ -20,7 +20,7 @@
 #define RING_ALIGN 64 /* slots start on a cache line */
 
 struct ring_slot {
-	uint64_t offset, bytes; /* bytes rounded up to RING_ALIGN */
+	uint64_t offset;
 	bool free;
 };
 

@@ -86,7 +86,6 @@ struct task {
 	uint32_t sent;                /* full: rows of the source looked at */
 	uint32_t follower;            /* to be sent next, or NO_SOURCE */
 	uint32_t follower_row, follower_part;
-	bool following;               /* row and source are the follower's */
 	uint32_t late_peer;           /* of the write that is waited for, */
 	uint64_t late_write;
 	uint64_t deadline_ns;         /* until then; 0: none is */

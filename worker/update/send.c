@@ -84,19 +84,6 @@ static int read_accept(struct sender *sender, uint32_t p, struct update_accept *
 	return 1;
 }
 
-static int check_targets(struct sender *sender, uint64_t version, struct error *error)
-{
-	for (uint32_t p = 0; p < sender->epoch->peer_count; p++) {
-		int rc = 0;
-
-		if (!schedule_accepts(&sender->schedule, p, version))
-			rc = peer_check_alive(&sender->epoch->peers[p], error);
-		if (rc)
-			return rc;
-	}
-	return 0;
-}
-
 /* What the targets have said, and who of them is gone, told to the schedule; then what is next. */
 static int ask_begin(struct sender *sender, struct task *task, struct step *step,
 		     struct error *error)
@@ -107,18 +94,18 @@ static int ask_begin(struct sender *sender, struct task *task, struct step *step
 
 	for (uint32_t p = 0; p < sender->epoch->peer_count; p++) {
 		rc = read_accept(sender, p, &accept, error);
+		if (rc > 0) {
+			event = (struct event){
+				.kind = EVENT_ACCEPTED, .peer = p, .accept = &accept};
+			pthread_mutex_lock(&sender->lock);
+			schedule_next(&sender->schedule, task, &event);
+			pthread_mutex_unlock(&sender->lock);
+		}
+		if (rc >= 0 && !schedule_accepts(&sender->schedule, p, task->own->version))
+			rc = peer_check_alive(&sender->epoch->peers[p], error);
 		if (rc < 0)
 			return rc;
-		if (!rc)
-			continue;
-		event = (struct event){.kind = EVENT_ACCEPTED, .peer = p, .accept = &accept};
-		pthread_mutex_lock(&sender->lock);
-		schedule_next(&sender->schedule, task, &event);
-		pthread_mutex_unlock(&sender->lock);
 	}
-	rc = check_targets(sender, task->own->version, error);
-	if (rc)
-		return rc;
 	event = (struct event){.kind = EVENT_ASK, .now_ns = clock_ns()};
 	pthread_mutex_lock(&sender->lock);
 	*step = schedule_next(&sender->schedule, task, &event);

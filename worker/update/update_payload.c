@@ -2,6 +2,7 @@
 #include "worker/update/update_payload.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <string.h>
 
 #define REFUSE(...) error_set(error, ERROR_MESSAGE, __VA_ARGS__)
@@ -35,56 +36,38 @@ int update_read_accept(const struct transport_signal *signal, const struct updat
 	return 0;
 }
 
-static int check_use(const struct update_pair *pair, uint64_t opening, uint64_t version,
-		     struct error *error)
-{
-	if (!pair->opening || opening != pair->opening)
-		return REFUSE("%s: it ended an update that it had no permission for", pair->name);
-	if (!version)
-		return REFUSE("%s: it ended update 0, which no update is", pair->name);
-	return 0;
-}
-
-static int read_end(const struct transport_signal *signal, const struct update_pair *pair,
-		    struct update_end *out, struct error *error)
-{
-	struct update_end end;
-	int rc;
-
-	memcpy(&end, signal->payload, sizeof(end));
-	rc = check_use(pair, end.opening, end.version, error);
-	if (!rc && end.sums && end.sums != end.pieces)
-		rc = REFUSE("%s sent %" PRIu32 " checksums for %" PRIu32 " pieces", pair->name,
-			    end.sums, end.pieces);
-	if (!rc)
-		*out = end;
-	return rc;
-}
-
-static int read_abort(const struct transport_signal *signal, const struct update_pair *pair,
-		      struct update_abort *out, struct error *error)
-{
-	struct update_abort gone;
-	int rc;
-
-	memcpy(&gone, signal->payload, sizeof(gone));
-	rc = check_use(pair, gone.opening, gone.version, error);
-	if (!rc && !memchr(gone.why, 0, sizeof(gone.why)))
-		rc = REFUSE("%s: its reason to give update %" PRIu64 " up has no end", pair->name,
-			    gone.version);
-	if (!rc)
-		*out = gone;
-	return rc;
-}
+_Static_assert(offsetof(struct update_end, opening) == offsetof(struct update_abort, opening) &&
+		       offsetof(struct update_end, version) ==
+			       offsetof(struct update_abort, version),
+	       "both uses of a permission begin alike");
 
 int update_read_use(const struct transport_signal *signal, const struct update_pair *pair,
 		    enum update_tag *tag, struct update_end *end, struct update_abort *gone,
 		    struct error *error)
 {
+	bool ends = signal->tag == UPDATE_END && signal->length == sizeof(*end);
+	struct update_abort abort;
+	struct update_end use;
+
 	*tag = (enum update_tag)signal->tag;
-	if (signal->tag == UPDATE_END && signal->length == sizeof(*end))
-		return read_end(signal, pair, end, error);
-	if (signal->tag == UPDATE_ABORT && signal->length == sizeof(*gone))
-		return read_abort(signal, pair, gone, error);
-	return REFUSE("%s: its signal is neither the end nor the abort of an update", pair->name);
+	if (!ends && (signal->tag != UPDATE_ABORT || signal->length != sizeof(*gone)))
+		return REFUSE("%s: its signal is neither the end nor the abort of an update",
+			      pair->name);
+	memcpy(&use, signal->payload, sizeof(use));
+	memcpy(&abort, signal->payload, sizeof(abort));
+	if (!pair->opening || use.opening != pair->opening)
+		return REFUSE("%s: it ended an update that it had no permission for", pair->name);
+	if (!use.version)
+		return REFUSE("%s: it ended update 0, which no update is", pair->name);
+	if (ends && use.sums && use.sums != use.pieces)
+		return REFUSE("%s sent %" PRIu32 " checksums for %" PRIu32 " pieces", pair->name,
+			      use.sums, use.pieces);
+	if (!ends && !memchr(abort.why, 0, sizeof(abort.why)))
+		return REFUSE("%s: its reason to give update %" PRIu64 " up has no end", pair->name,
+			      abort.version);
+	if (ends)
+		*end = use;
+	else
+		*gone = abort;
+	return 0;
 }
