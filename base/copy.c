@@ -95,7 +95,6 @@ static const struct kernel kernels[] = {{"portable", COPY_KERNEL_PORTABLE, NULL}
 
 static bool usable(const char *name)
 {
-	(void)name;
 	return true;
 }
 

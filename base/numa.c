@@ -59,7 +59,6 @@ static bool each_in_list(const char *list, void (*take)(void *context, unsigned 
 
 static void count_one(void *context, unsigned long number)
 {
-	(void)number;
 	++*(uint32_t *)context;
 }
 

@@ -102,7 +102,6 @@ static int read_made(void *context, const struct tensor_info *tensor, uint64_t o
 {
 	const struct expected *expected = context;
 
-	(void)error;
 	content_make(tensor->name, tensor->dtype, expected->seed, offset, bytes, out);
 	return 0;
 }

@@ -175,8 +175,6 @@ static void take_sizes(void *taken, const char *argument, struct argp_state *sta
 
 static void take_check(void *taken, const char *argument, struct argp_state *state)
 {
-	(void)argument;
-	(void)state;
 	((struct write_options *)taken)->no_check = false;
 }
 

@@ -202,7 +202,6 @@ static void check_fork(struct doctor *doctor, struct finding *finding)
 		 "protection on at its start"}};
 	int value = verbs_calls_system.is_fork_initialized();
 
-	(void)doctor;
 	finding_say(finding, CHECK_WARN, "libibverbs answers %d, which is unknown", value);
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
 		if (rows[i].value == value)
@@ -245,7 +244,6 @@ static void check_shm_size(struct doctor *doctor, struct finding *finding)
 	struct statvfs status;
 	uint64_t bytes;
 
-	(void)doctor;
 	if (statvfs("/dev/shm", &status) != 0) {
 		finding_say(finding, CHECK_SKIP, "/dev/shm: %s; weft does not use it, NCCL does",
 			    strerror(errno));

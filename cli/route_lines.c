@@ -73,8 +73,6 @@ static int add_route(void *context, const struct dump *head, const struct route 
 						     : route->tensor;
 	uint32_t peer = lines->view == BY_TRAINER ? route->inference : route->trainer;
 
-	(void)head;
-	(void)pieces;
 	lines->trainer_bytes[route->trainer] += route->bytes;
 	lines->inference_bytes[route->inference] += route->bytes;
 	if (lines->view != BY_TRAINER && lines->view != BY_INFERENCE && lines->view != BY_TENSOR)

@@ -100,7 +100,6 @@ static char *filter_help(int key, const char *doc, void *input)
 {
 	struct text text = {0};
 
-	(void)input;
 	if (key == KEY(policy) || key == KEY(order))
 		add_names(&text, doc, key == KEY(order));
 	else if (key == ARGP_KEY_HELP_POST_DOC)

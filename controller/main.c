@@ -198,7 +198,6 @@ static char *filter_help(int key, const char *doc, void *input)
 	struct text text = {0};
 	size_t count = 0;
 
-	(void)input;
 	if (key < KEY_FIRST || key >= KEY_FIRST + (int)ROW_COUNT)
 		return (char *)doc;
 	row = &rows[key - KEY_FIRST];

@@ -119,7 +119,6 @@ static bool usable(const char *name)
 		return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
 	return strcmp(name, "avx2") != 0 || __builtin_cpu_supports("avx2");
 #else
-	(void)name;
 	return true;
 #endif
 }

@@ -30,19 +30,16 @@ INLINE256 __m128i load_eight(const unsigned char *from)
 
 INLINE256 __m256i load_f32(const unsigned char *from, __m256 scale)
 {
-	(void)scale;
 	return _mm256_loadu_si256((const __m256i *)(const void *)from);
 }
 
 INLINE256 __m256i load_bf16(const unsigned char *from, __m256 scale)
 {
-	(void)scale;
 	return quiet(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_eight(from)), 16));
 }
 
 INLINE256 __m256i load_f16(const unsigned char *from, __m256 scale)
 {
-	(void)scale;
 	return _mm256_castps_si256(_mm256_cvtph_ps(load_eight(from)));
 }
 

@@ -16,7 +16,6 @@
 
 INLINE512 __m512i load_f32(const unsigned char *from, __mmask16 mask, __m512 scale)
 {
-	(void)scale;
 	return _mm512_maskz_loadu_epi32(mask, from);
 }
 
@@ -26,13 +25,11 @@ INLINE512 __m512i load_bf16(const unsigned char *from, __mmask16 mask, __m512 sc
 	__m512i bits = _mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16);
 	__mmask16 nan = _mm512_fpclass_ps_mask(_mm512_castsi512_ps(bits), IS_NAN);
 
-	(void)scale;
 	return _mm512_mask_or_epi32(bits, nan, bits, _mm512_set1_epi32(0x00400000));
 }
 
 INLINE512 __m512i load_f16(const unsigned char *from, __mmask16 mask, __m512 scale)
 {
-	(void)scale;
 	return _mm512_castps_si512(_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, from)));
 }
 

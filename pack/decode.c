@@ -139,7 +139,6 @@ decode_row decode_find(enum dtype to)
 #else
 decode_row decode_find(enum dtype to)
 {
-	(void)to;
 	return NULL;
 }
 #endif

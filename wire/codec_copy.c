@@ -38,7 +38,6 @@ static int copy_text(const struct codec_field *field, void *to, const void *from
 static int copy_label(const struct codec_field *field, void *to, const void *from,
 		      struct error *error)
 {
-	(void)error;
 	memcpy(member(field, to), member(field, from), (size_t)field->limit);
 	return 0;
 }
@@ -61,7 +60,6 @@ static int copy_bytes_field(const struct codec_field *field, void *to, const voi
 static int copy_shape(const struct codec_field *field, void *to, const void *from,
 		      struct error *error)
 {
-	(void)error;
 	memcpy(member(field, to), member(field, from), BOX_DIMS_MAX * sizeof(uint64_t));
 	memcpy((char *)to + field->count_offset, (const char *)from + field->count_offset,
 	       sizeof(uint32_t));

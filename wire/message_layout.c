@@ -50,13 +50,11 @@ static int add_param(void *owner, const void *item, size_t place, struct error *
 
 static int add_piece(void *owner, const void *item, size_t place, struct error *error)
 {
-	(void)place;
 	return layout_add_piece(owner, item, error);
 }
 
 static int add_fill(void *owner, const void *item, size_t place, struct error *error)
 {
-	(void)place;
 	return layout_add_fill(owner, item, error);
 }
 
@@ -73,7 +71,6 @@ static int add_held(void *owner, const void *item, size_t place, struct error *e
 {
 	const struct held *held = item;
 
-	(void)place;
 	return holding_add(owner, held->tensor, &held->box, error);
 }
 

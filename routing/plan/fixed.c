@@ -18,7 +18,6 @@ int first_holder_assign(const struct problem *problem, const struct plan_options
 {
 	int rc = 0;
 
-	(void)problem;
 	for (size_t i = 0; i < units->count && !rc; i++) {
 		const struct unit *unit = &units->items[i];
 		const struct holder_set *set = &units->sets[unit->holders];
@@ -38,7 +37,6 @@ int modulo_assign(const struct problem *problem, const struct plan_options *opti
 {
 	int rc = 0;
 
-	(void)problem;
 	for (size_t i = 0; i < units->count && !rc; i++) {
 		const struct unit *unit = &units->items[i];
 		const struct holder_set *set = &units->sets[unit->holders];

@@ -43,7 +43,6 @@ int order_group(const struct table *table, enum role role, struct send_order *se
 static int arrange_table(const struct table *table, const struct topology *topology,
 			 struct send_order *sends, struct error *error)
 {
-	(void)topology;
 	return order_group(table, ROLE_TRAINER, sends, error);
 }
 
@@ -70,7 +69,6 @@ static int arrange_rotated(const struct table *table, const struct topology *top
 	struct send *scratch = memory_alloc(table->route_count * sizeof(*scratch));
 	int rc;
 
-	(void)topology;
 	if (!scratch) {
 		*sends = (struct send_order){0};
 		return memory_error(error, "ordering sends", table->route_count * sizeof(*scratch));

@@ -128,7 +128,6 @@ int order_rounds(const struct table *table, const struct topology *topology,
 	struct rounds rounds = {.boxes = &boxes};
 	int rc = order_group(table, ROLE_TRAINER, sends, error);
 
-	(void)topology;
 	if (!rc)
 		rc = order_boxes_make(&boxes, table, error);
 	if (!rc) {

@@ -40,7 +40,6 @@ static int write_html(FILE *stream, const struct dump *dump, struct error *error
 
 static int write_json(FILE *stream, const struct dump *dump, struct error *error)
 {
-	(void)error;
 	dump_put(stream, dump, DUMP_WHOLE);
 	return 0;
 }

@@ -123,8 +123,6 @@ static void write_field(FILE *stream, const char *value)
 
 int export_csv_begin(FILE *stream, const struct dump *head, struct error *error)
 {
-	(void)head;
-	(void)error;
 	fputs("tensor,trainer,stage,inference,engine,engine_rank,bytes,how,pieces,rows,make\n",
 	      stream);
 	return 0;

@@ -146,7 +146,6 @@ static int region_export(const struct transport_region *region, struct record_wr
 {
 	const struct mock_region *mock = region->state;
 
-	(void)error;
 	put_place(writer, region->domain->state, mock->id);
 	return 0;
 }
@@ -174,7 +173,6 @@ static int endpoint_record(const struct transport_endpoint *endpoint, struct rec
 {
 	const struct mock_endpoint *mock = endpoint->state;
 
-	(void)error;
 	put_place(writer, mock->domain, mock->id);
 	return 0;
 }
@@ -250,8 +248,6 @@ static int endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadline
 	struct mock_endpoint *mock = endpoint->state;
 	struct mock_network *network = mock->domain->network;
 
-	(void)deadline_ns;
-	(void)error;
 	pthread_mutex_lock(&network->lock);
 	array_each(place, &network->lists[MOCK_ENDPOINTS]) {
 		struct mock_endpoint *other = *place;
@@ -430,7 +426,6 @@ static int poll(struct transport_endpoint *endpoint, struct provider_completion 
 	uint32_t first;
 	int n = 0;
 
-	(void)error;
 	pthread_mutex_lock(&network->lock);
 	network_pump(network, (uint32_t)network_random(network, 4));
 	first = (uint32_t)network_random(network, mock->post_count);

@@ -44,7 +44,6 @@ int shm_endpoint_record(const struct transport_endpoint *endpoint, struct record
 		.nonce = shm->nonce,
 	};
 
-	(void)error;
 	memcpy(record.bell_cookie, bell->cookie, SHM_COOKIE_BYTES);
 	memcpy(record.slot_cookie, slot->cookie, SHM_COOKIE_BYTES);
 	shm_endpoint_record_put(writer, &record);

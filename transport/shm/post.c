@@ -77,7 +77,6 @@ int shm_post_write(struct transport_endpoint *endpoint, uint32_t rail,
 {
 	struct shm_endpoint *shm = endpoint->state;
 
-	(void)rail;
 	*posted = 0;
 	for (uint32_t i = 0; i < count; i++) {
 		int rc = check_allowed(endpoint, error);
@@ -98,7 +97,6 @@ int shm_post_signal(struct transport_endpoint *endpoint, uint64_t id,
 	struct shm_endpoint *shm = endpoint->state;
 	int rc = check_allowed(endpoint, error);
 
-	(void)id;
 	if (rc)
 		return rc;
 	copy_fence();
@@ -115,7 +113,6 @@ int shm_poll(struct transport_endpoint *endpoint, struct provider_completion *ou
 	struct shm_endpoint *shm = endpoint->state;
 	int n = 0;
 
-	(void)error;
 	while (n < max && shm->reported < shm->posted)
 		out[n++] = (struct provider_completion){.id = shm->reported++};
 	return n;
@@ -123,8 +120,6 @@ int shm_poll(struct transport_endpoint *endpoint, struct provider_completion *ou
 
 int shm_settle(struct transport_endpoint *endpoint, struct error *error)
 {
-	(void)endpoint;
-	(void)error;
 	copy_fence();
 	return 0;
 }

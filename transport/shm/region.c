@@ -100,7 +100,6 @@ int shm_region_export(const struct transport_region *region, struct record_write
 	struct shm_domain *domain = region->domain->state;
 	struct shm_region_record record = {.identity = domain->self, .kind = shm->kind};
 
-	(void)error;
 	if (shm->kind == SHM_MAPPED) {
 		record.fd = (uint32_t)shm->memfd.fd;
 		memcpy(record.cookie, shm->memfd.cookie, sizeof(record.cookie));

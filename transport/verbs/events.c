@@ -57,7 +57,6 @@ __attribute__((format(printf, 3, 4))) static void tell(struct verbs_nic *nic, en
 static void port_state(struct verbs_nic *nic, const struct ibv_async_event *event,
 		       struct error *broken)
 {
-	(void)broken;
 	atomic_store(&nic->down, event->event_type == IBV_EVENT_PORT_ERR);
 }
 
@@ -69,7 +68,6 @@ static void gid_change(struct verbs_nic *nic, const struct ibv_async_event *even
 	uint32_t index = 0;
 	int rc = verbs_gid_find(nic, &index, &error);
 
-	(void)event, (void)broken;
 	verbs_gid_text(nic->gid.raw, text);
 	atomic_store(&nic->gid_gone, rc > 0);
 	if (rc < 0)
@@ -88,7 +86,6 @@ static void gid_change(struct verbs_nic *nic, const struct ibv_async_event *even
 static void device_lost(struct verbs_nic *nic, const struct ibv_async_event *event,
 			struct error *broken)
 {
-	(void)event, (void)broken;
 	atomic_store(&nic->lost, true);
 	verbs_receive_lost(nic);
 }
@@ -98,7 +95,6 @@ static void lane_failed(struct verbs_nic *nic, const struct ibv_async_event *eve
 {
 	struct verbs_domain *domain = nic->domain;
 
-	(void)broken;
 	for (size_t i = 0; i < domain->lanes.count; i++) {
 		struct verbs_lane *lane = domain->lanes.items[i];
 		char text[VERBS_LANE_TEXT_BYTES];
@@ -127,7 +123,6 @@ static void queue_failed(struct verbs_nic *nic, const struct ibv_async_event *ev
 
 static void refill(struct verbs_nic *nic, const struct ibv_async_event *event, struct error *broken)
 {
-	(void)event;
 	verbs_receive_refill(nic, broken);
 }
 
