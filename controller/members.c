@@ -5,7 +5,6 @@
 #include "controller/state.h"
 
 #include <stdio.h>
-#include <string.h>
 
 static void welcome(struct controller *controller, const struct slot *slot)
 {

@@ -4,7 +4,6 @@
 #include "base/compare.h"
 
 #include <stdio.h>
-#include <string.h>
 
 struct box box_whole(uint32_t dims, const uint64_t *shape)
 {

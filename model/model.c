@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/model.h"
 
-#include "base/array.h"
 #include "base/closest.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -9,7 +8,6 @@
 #include "model/config.h"
 #include "model/family.h"
 #include "model/tensors.h"
-#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>

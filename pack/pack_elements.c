@@ -5,7 +5,6 @@
  */
 #include "pack/pack_steps.h"
 
-#include "base/copy.h"
 #include "pack/copy_sum.h"
 #include "pack/decode.h"
 

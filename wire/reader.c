@@ -5,7 +5,6 @@
 #include "wire/utf8.h"
 #include <inttypes.h>
 #include <stdarg.h>
-#include <stdio.h>
 
 enum kind {
 	KIND_NIL,

@@ -20,7 +20,6 @@
 #include "routing/plan/maxflow.h"
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define NONE UINT32_MAX
 

@@ -14,7 +14,6 @@
  */
 #include "routing/plan/bound.h"
 
-#include "base/array.h"
 #include "routing/plan/maxflow.h"
 #include <string.h>
 

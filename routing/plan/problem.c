@@ -14,9 +14,7 @@
 #include "base/array.h"
 #include "base/compare.h"
 #include "job/strmap.h"
-#include "base/text.h"
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

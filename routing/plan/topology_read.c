@@ -5,7 +5,6 @@
  */
 #include "routing/plan/topology_file.h"
 
-#include "base/array.h"
 #include "base/file.h"
 #include "job/parallel.h"
 #include "job/strmap.h"

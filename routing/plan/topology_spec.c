@@ -11,7 +11,6 @@
  */
 #include "routing/plan/topology_file.h"
 
-#include "base/memory.h"
 #include "job/parallel.h"
 #include "base/text.h"
 #include <inttypes.h>

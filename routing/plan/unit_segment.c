@@ -3,7 +3,6 @@
 
 #include "base/assert.h"
 #include "base/compare.h"
-#include "base/memory.h"
 #include <stdlib.h>
 
 static int by_low(const void *x, const void *y)

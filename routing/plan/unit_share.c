@@ -9,7 +9,6 @@
 #include "routing/plan/unit_builder.h"
 
 #include "base/assert.h"
-#include "base/memory.h"
 #include <inttypes.h>
 
 static bool held_in_one(const struct problem_holding *holding, uint32_t t, uint64_t lo, uint64_t hi)

@@ -11,7 +11,6 @@
  */
 #include "routing/report/export.h"
 
-#include "base/array.h"
 #include "base/compare.h"
 #include "base/json_write.h"
 #include "base/text.h"

@@ -9,7 +9,6 @@
 #include "model/model.h"
 
 #include <stdio.h>
-#include <string.h>
 
 static int set_labels(struct weft_worker *worker, const char *model, const char *train,
 		      const char *infer, struct error *error)

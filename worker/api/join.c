@@ -5,7 +5,6 @@
 #include "base/log.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 

@@ -5,7 +5,6 @@
 #include "worker/api/abi.h"
 #include "worker/api/worker.h"
 
-#include "base/clock.h"
 #include "base/log.h"
 
 #include <string.h>

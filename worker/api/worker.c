@@ -2,12 +2,10 @@
 #include "worker/api/abi.h"
 #include "worker/api/worker.h"
 
-#include "base/clock.h"
 #include "base/log.h"
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

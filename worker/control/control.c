@@ -9,7 +9,6 @@
 #include "worker/launch/lookup.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>

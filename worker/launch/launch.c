@@ -13,7 +13,6 @@
 #include "worker/api/abi.h"
 #include "worker/api/worker.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

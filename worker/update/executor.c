@@ -10,7 +10,6 @@
 
 #include <sched.h>
 #include <stdio.h>
-#include <string.h>
 
 #define SPINS_BEFORE_SLEEP 1000
 

@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/numa.h"
-#include "base/threads.h"
 
 #include <sched.h>
 #include <signal.h>
