@@ -6,6 +6,7 @@
  */
 #include "cli/route_options.h"
 #include "base/closest.h"
+#include "base/compare.h"
 #include "base/json_write.h"
 #include "routing/report/dump_read.h"
 #include "routing/plan/explain.h"
@@ -152,18 +153,12 @@ static void close_answer(struct answer *answer)
 static const struct route *pair_routes(const struct table *table, const struct explain *pair,
 				       size_t *count)
 {
-	size_t from = 0, to = table->route_count;
+	const struct route *routes = table->routes;
+	size_t from =
+		search_first(at, 0, table->route_count,
+			     (compare_u64(routes[at].tensor, pair->tensor)
+				      ?: compare_u64(routes[at].inference, pair->inference)) >= 0);
 
-	while (from < to) {
-		size_t middle = from + (to - from) / 2;
-		const struct route *route = &table->routes[middle];
-
-		if (route->tensor < pair->tensor ||
-		    (route->tensor == pair->tensor && route->inference < pair->inference))
-			from = middle + 1;
-		else
-			to = middle;
-	}
 	for (*count = 0; from + *count < table->route_count; ++*count)
 		if (table->routes[from + *count].tensor != pair->tensor ||
 		    table->routes[from + *count].inference != pair->inference)

@@ -128,20 +128,14 @@ static int find_cuts(struct maker *m, const struct problem_layout *layout, const
 		uint64_t lo = box->lo[0] > unit->lo ? box->lo[0] : unit->lo;
 		uint64_t hi = box->hi[0] < unit->hi ? box->hi[0] : unit->hi;
 		struct border key = {columns_of(m, layout, p), lo};
-		size_t from = 0, to = m->borders.count;
+		size_t from;
 
 		if (lo >= hi)
 			continue;
 		if (!array_add(&m->cuts, lo) || !array_add(&m->cuts, hi))
 			return no_memory(error);
-		while (from < to) { /* the first border after lo */
-			size_t middle = from + (to - from) / 2;
-
-			if (by_border(&m->borders.items[middle], &key) <= 0)
-				from = middle + 1;
-			else
-				to = middle;
-		}
+		from = search_first(at, 0, m->borders.count,
+				    by_border(&m->borders.items[at], &key) > 0);
 		for (; from < m->borders.count && m->borders.items[from].columns == key.columns &&
 		       m->borders.items[from].row < hi;
 		     from++)

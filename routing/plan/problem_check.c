@@ -70,16 +70,8 @@ static bool find_gap(const struct ranges *ranges, uint64_t lo, uint64_t hi,
 		     struct problem_held *gap)
 {
 	const struct problem_held *items = ranges->list.items;
-	size_t from = 0, to = ranges->list.count;
+	size_t from = search_first(at, 0, ranges->list.count, items[at].hi > lo);
 
-	while (from < to) { /* the first range that ends after lo */
-		size_t middle = from + (to - from) / 2;
-
-		if (items[middle].hi <= lo)
-			from = middle + 1;
-		else
-			to = middle;
-	}
 	gap->lo = lo;
 	gap->hi = hi;
 	if (from < ranges->list.count && items[from].lo <= lo) {

@@ -221,19 +221,12 @@ static const uint32_t *wanted_of(struct proof *proof, uint32_t l, struct error *
 
 static bool holds(const struct problem_holding *holding, uint32_t tensor, uint64_t lo, uint64_t hi)
 {
-	uint32_t from = holding->held_of[tensor], end = holding->held_of[tensor + 1], to = end;
+	size_t first = holding->held_of[tensor];
+	size_t behind =
+		search_first(at, first, holding->held_of[tensor + 1], holding->held[at].lo > lo);
 
 	WEFT_ASSERT_OP(lo, <, hi);
-
-	while (from < to) { /* the last range that starts at or before lo, plus one */
-		uint32_t middle = from + (to - from) / 2;
-
-		if (holding->held[middle].lo <= lo)
-			from = middle + 1;
-		else
-			to = middle;
-	}
-	return from > holding->held_of[tensor] && holding->held[from - 1].hi >= hi;
+	return behind > first && holding->held[behind - 1].hi >= hi;
 }
 
 /* Byte `offset` of a parameter is wrong: the message's beginning. */

@@ -175,18 +175,8 @@ int unit_segments(struct unit_builder *b, size_t t, struct error *error)
 /* The segment that has this row. */
 size_t unit_segment_at(const struct unit_builder *b, uint64_t row)
 {
-	size_t from = 0, to = b->segments.count;
+	size_t behind = search_first(at, 0, b->segments.count, b->segments.items[at].lo > row);
 
-	WEFT_ASSERT_OP(to, >, 0);
-
-	while (to - from > 1) {
-		size_t middle = from + (to - from) / 2;
-
-		if (b->segments.items[middle].lo <= row)
-			from = middle;
-		else
-			to = middle;
-	}
-	WEFT_ASSERT_OP(b->segments.items[from].lo, <=, row);
-	return from;
+	WEFT_ASSERT_OP(behind, >, 0);
+	return behind - 1;
 }

@@ -9,21 +9,15 @@
 #include "routing/plan/unit_builder.h"
 
 #include "base/assert.h"
+#include "base/compare.h"
 #include <inttypes.h>
 
 static bool held_in_one(const struct problem_holding *holding, uint32_t t, uint64_t lo, uint64_t hi)
 {
-	uint32_t from = holding->held_of[t], to = holding->held_of[t + 1];
+	size_t end = holding->held_of[t + 1];
+	size_t first = search_first(at, holding->held_of[t], end, holding->held[at].hi >= hi);
 
-	while (from < to) { /* the first range that ends at or after hi */
-		uint32_t middle = from + (to - from) / 2;
-
-		if (holding->held[middle].hi < hi)
-			from = middle + 1;
-		else
-			to = middle;
-	}
-	return from < holding->held_of[t + 1] && holding->held[from].lo <= lo;
+	return first < end && holding->held[first].lo <= lo;
 }
 
 /* For messages: an inference rank that has the layout. */

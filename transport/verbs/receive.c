@@ -12,6 +12,7 @@
  */
 #include "transport/verbs/verbs.h"
 
+#include "base/compare.h"
 #include "base/log.h"
 #include <endian.h>
 #include <stdio.h>
@@ -30,17 +31,8 @@ static int lane_order(const struct verbs_lane *lane, uint32_t nic, uint32_t qpn)
 /* Position of the first lane that is not before (nic, qpn). */
 static size_t lane_position(const struct verbs_domain *domain, uint32_t nic, uint32_t qpn)
 {
-	size_t low = 0, high = domain->lanes.count;
-
-	while (low < high) {
-		size_t middle = (low + high) / 2;
-
-		if (lane_order(domain->lanes.items[middle], nic, qpn) < 0)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
+	return search_first(at, 0, domain->lanes.count,
+			    lane_order(domain->lanes.items[at], nic, qpn) >= 0);
 }
 
 int verbs_receive_add(struct verbs_domain *domain, struct verbs_lane *lane, struct error *error)

@@ -2,24 +2,18 @@
 #include "worker/epoch/ranges.h"
 
 #include "base/array.h"
+#include "base/compare.h"
 #include <string.h>
 
 /* The first range that ends behind `at`. */
 static size_t range_behind(const struct ranges *ranges, uintptr_t at)
 {
-	size_t low = 0, high = ranges->count;
+	struct transport_region *const *items = ranges->items;
 
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-		const struct transport_region *region = ranges->items[middle];
-
-		if ((uintptr_t)transport_region_memory(region) + transport_region_bytes(region) >
-		    at)
-			high = middle;
-		else
-			low = middle + 1;
-	}
-	return low;
+	return search_first(i, 0, ranges->count,
+			    (uintptr_t)transport_region_memory(items[i]) +
+					    transport_region_bytes(items[i]) >
+				    at);
 }
 
 const struct transport_region *ranges_find(const struct ranges *ranges, const void *memory,
