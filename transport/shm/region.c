@@ -80,7 +80,8 @@ void shm_region_close(struct transport_region *region)
 
 /* The kernel looks up each page that a peer writes, so in huge ones a write is a fifth faster: pages to
  * come (HUGEPAGE) and those that are there, whose bytes stay (COLLAPSE). The first and the last one may
- * reach beyond the region: regions of one allocation meet within them. It is advice: where the kernel
+ * reach beyond the region: regions of one allocation meet within them. A small region is not worth it,
+ * for each advice may split a mapping of the host, of which a process may have 65,530. Where the kernel
  * cannot or will not, small pages do. */
 static void use_huge_pages(const struct transport_region *region)
 {
@@ -106,7 +107,7 @@ int shm_region_export(const struct transport_region *region, struct record_write
 	} else {
 		record.address = (uint64_t)(uintptr_t)region->memory;
 		shm_process_allow(domain);
-		if (!shm->exported)
+		if (!shm->exported && region->bytes >= SHM_HUGE_BYTES)
 			use_huge_pages(region);
 		shm->exported = true;
 	}
