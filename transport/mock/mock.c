@@ -19,20 +19,19 @@ void mock_options_default(const struct mock_options *options)
 static int domain_open(struct transport_domain *domain, struct error *error)
 {
 	const struct mock_options *options = domain->options.provider_options;
-	struct mock_network *network;
-	struct mock_domain *mock;
+	struct mock_domain filled = {0}, *mock;
 
 	if (!options)
 		options = default_options;
-	network = options && options->network ? options->network : network_default();
-	mock = network_add(network, MOCK_DOMAINS, sizeof(*mock), "opening a mock domain", error);
+	if (options)
+		filled.options = *options;
+	filled.network = filled.options.network ? filled.options.network : network_default();
+	if (!filled.options.wrong_every)
+		filled.options.wrong_every = 3;
+	mock = network_add(filled.network, MOCK_DOMAINS, &filled, sizeof(filled),
+			   "opening a mock domain", error);
 	if (!mock)
 		return -ERROR_MEMORY;
-	if (options)
-		mock->options = *options;
-	mock->network = network;
-	if (!mock->options.wrong_every)
-		mock->options.wrong_every = 3;
 	options = &mock->options;
 	domain->state = mock;
 	domain->caps = (struct transport_caps){
@@ -67,15 +66,13 @@ static void domain_wake(struct transport_domain *domain)
 static int add_region(struct transport_region *region, bool allocated, struct error *error)
 {
 	struct mock_domain *domain = region->domain->state;
-	struct mock_region *mock = network_add(domain->network, MOCK_REGIONS, sizeof(*mock),
-					       "opening a mock region", error);
+	const struct mock_region filled = {
+		.memory = region->memory, .bytes = region->bytes, .allocated = allocated};
 
-	if (!mock)
+	region->state = network_add(domain->network, MOCK_REGIONS, &filled, sizeof(filled),
+				    "opening a mock region", error);
+	if (!region->state)
 		return -ERROR_MEMORY;
-	mock->memory = region->memory;
-	mock->bytes = region->bytes;
-	mock->allocated = allocated;
-	region->state = mock;
 	region->mapped = allocated && domain->options.mapped;
 	return 0;
 }
@@ -153,19 +150,19 @@ static int region_export(const struct transport_region *region, struct record_wr
 static int endpoint_open(struct transport_endpoint *endpoint, struct error *error)
 {
 	struct mock_domain *domain = endpoint->domain->state;
-	struct mock_endpoint *mock = network_add(domain->network, MOCK_ENDPOINTS, sizeof(*mock),
-						 "opening a mock endpoint", error);
+	struct mock_endpoint filled = {
+		.domain = domain,
+		.posts = memory_zalloc(endpoint->domain->caps.inflight_max, sizeof(*filled.posts)),
+	};
 
-	if (!mock)
-		return -ERROR_MEMORY;
-	mock->domain = domain;
-	mock->posts = memory_zalloc(endpoint->domain->caps.inflight_max, sizeof(*mock->posts));
-	if (!mock->posts) {
-		network_remove(domain->network, MOCK_ENDPOINTS, mock);
-		return memory_error(error, "opening a mock endpoint", sizeof(*mock));
-	}
-	endpoint->state = mock;
-	return 0;
+	if (!filled.posts)
+		return memory_error(error, "opening a mock endpoint", sizeof(filled));
+	endpoint->state = network_add(domain->network, MOCK_ENDPOINTS, &filled, sizeof(filled),
+				      "opening a mock endpoint", error);
+	if (endpoint->state)
+		return 0;
+	memory_free(filled.posts);
+	return -ERROR_MEMORY;
 }
 
 static int endpoint_record(const struct transport_endpoint *endpoint, struct record_writer *writer,

@@ -50,16 +50,17 @@ uint64_t network_random(struct mock_network *network, uint64_t below)
 	return below ? z % below : 0;
 }
 
-void *network_add(struct mock_network *network, enum mock_list list, size_t bytes, const char *what,
-		  struct error *error)
+void *network_add(struct mock_network *network, enum mock_list list, const void *filled,
+		  size_t bytes, const char *what, struct error *error)
 {
-	uint64_t *object = memory_zalloc(1, bytes);
+	uint64_t *object = memory_alloc(bytes);
 	void **place = NULL;
 
 	pthread_mutex_lock(&network->lock);
 	if (object)
 		place = array_push(&network->lists[list]);
 	if (place) {
+		memcpy(object, filled, bytes);
 		*object = ++network->next_id;
 		*place = object;
 	}

@@ -66,9 +66,10 @@ struct mock_network {
 
 struct mock_network *network_default(void);
 uint64_t network_random(struct mock_network *network, uint64_t below);
-/* A zeroed one of that list with a number of its own, and let go of again: both take the lock. */
-void *network_add(struct mock_network *network, enum mock_list list, size_t bytes,
-		  const char *what, struct error *error);
+/* A copy of `filled` in that list with a number of its own, and let go of again: both take the lock, so
+ * that whoever finds it finds it whole. */
+void *network_add(struct mock_network *network, enum mock_list list, const void *filled,
+		  size_t bytes, const char *what, struct error *error);
 void network_remove(struct mock_network *network, enum mock_list list, void *object);
 void *network_find(const struct mock_network *network, enum mock_list list, uint64_t id);
 /* Forgets parcels of this endpoint. */
