@@ -6,7 +6,8 @@
  *   host 0  calls ── devices m0n0, m0n1 ...         host 1  calls ── m1n0 ...
  *                        │ queue pairs                          │
  *        post ─► POSTED ─► SENT (copied, in the network) ─► ACCEPTED by the responder
- *                                                             │ pieces placed in any order
+ *                                                             │ pieces placed in any order, but writes to
+ *                                                             │ the same bytes in theirs, if not relaxed
  *        sender's completion any time after ACCEPTED ◄────────┤ in order per queue pair
  *        receive completion: all earlier requests of the queue pair are placed
  *

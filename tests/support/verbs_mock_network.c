@@ -482,6 +482,23 @@ static uint64_t place_choice(const struct mock_qp *qp)
 	return qp->mood == MOOD_NEWEST ? qp->delivered - 1 : qp->placed_low + mock_random(span);
 }
 
+/* Devices place writes of one queue pair in order where relaxed ordering was not asked for. The mock
+ * keeps only this of it, unless strict_placement: of two writes to the same bytes the later stays. */
+static uint64_t place_under(const struct mock_qp *qp, uint64_t index)
+{
+	const struct mock_request *request = mock_request_at(qp, index);
+
+	for (uint64_t i = qp->placed_low; i < index && !request->relaxed; i++) {
+		const struct mock_request *earlier = mock_request_at(qp, i);
+
+		if (!earlier->placed && !earlier->relaxed &&
+		    earlier->address < request->address + request->bytes &&
+		    request->address < earlier->address + earlier->bytes)
+			return i;
+	}
+	return index;
+}
+
 static bool place(struct mock_qp *qp)
 {
 	struct mock_request *request;
@@ -493,7 +510,7 @@ static bool place(struct mock_qp *qp)
 	index = place_choice(qp);
 	while (mock_request_at(qp, index)->placed)
 		index = index + 1 == qp->delivered ? qp->placed_low : index + 1;
-	request = mock_request_at(qp, index);
+	request = mock_request_at(qp, place_under(qp, index));
 	piece = (uint32_t)mock_random(request->pieces);
 	while (piece_is_done(request, piece))
 		piece = (piece + 1) % request->pieces;

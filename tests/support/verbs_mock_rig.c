@@ -183,7 +183,8 @@ int rig_post(struct rig *rig, const struct rig_write *write)
 				 .imm_data = write->imm};
 	struct ibv_send_wr *bad;
 
-	wr.wr.rdma.remote_addr = (uintptr_t)(write->flag ? b->flags : b->data) + write->offset;
+	wr.wr.rdma.remote_addr = (uintptr_t)(write->flag ? b->flags : b->data) +
+				 (write->to_start ? 0 : write->offset);
 	wr.wr.rdma.rkey = (write->flag ? b->flag_mr : b->data_mr)->rkey;
 	return a->calls->post_send(a->qps[write->qp], &wr, &bad);
 }

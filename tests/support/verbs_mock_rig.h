@@ -46,6 +46,7 @@ void rig_receives(struct rig *rig, uint32_t count);
 struct rig_write {
 	uint32_t qp;
 	bool flag;                   /* from and to the flags, not the data */
+	bool to_start;               /* to the start of the other side's, wherever `offset` is */
 	bool with_imm, unsignalled;
 	uint32_t offset, bytes, imm;
 	uint64_t wr_id;
