@@ -34,7 +34,7 @@ static bool transform_name(const struct layout *layout, const struct piece *piec
 static void piece_json(const struct layout *layout, const struct piece *piece)
 {
 	const struct tensor_info *tensor = &layout->tensors[piece->tensor];
-	const struct param_info *param = &layout->params[piece->param];
+	const struct tensor_info *param = &layout->params[piece->param];
 	char transform[TRANSFORM_TEXT_BYTES];
 	struct json json;
 
@@ -86,7 +86,7 @@ static void print_piece(const struct layout *layout, const struct piece *piece)
 static void print_param(const struct layout *layout, uint32_t param, const size_t *order,
 			size_t *next, size_t *next_fill)
 {
-	const struct param_info *info = &layout->params[param];
+	const struct tensor_info *info = &layout->params[param];
 	char shape[MODEL_SHAPE_BYTES];
 
 	printf("%s %s %s, %s bytes\n", info->name, dtype_name(info->dtype),

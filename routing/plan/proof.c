@@ -57,7 +57,7 @@ static int check_piece(const struct proof *proof, size_t r, uint64_t p, struct e
 	if (piece->param >= layout->param_count)
 		return REFUSE_ROUTE("writes parameter %" PRIu32 " of %zu", piece->param,
 				    layout->param_count);
-	const struct param_info *param = &layout->params[piece->param];
+	const struct tensor_info *param = &layout->params[piece->param];
 
 	if (piece->bytes == 0 || piece->offset > param->bytes ||
 	    piece->bytes > param->bytes - piece->offset)
@@ -342,7 +342,7 @@ static int match(const struct proof *proof, const struct written *written, const
 	const struct route_piece *piece = &proof->table->pieces[written->piece];
 	const struct problem_holding *holding =
 		&problem->holdings[problem->trainer_holding[route->trainer]];
-	const struct param_info *param =
+	const struct tensor_info *param =
 		&problem->layouts[problem->inference_layout[route->inference]]
 			 .layout->params[want->param];
 	char why[400], got[160];
