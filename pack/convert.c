@@ -40,19 +40,21 @@ static void store16(unsigned char *bytes, uint16_t bits)
 CONVERT_EACH(ROW, bf16)
 
 static const struct convert_kernel portable = {
-	.name = "portable",
-	.here = processor_has_any,
 	.rows = CONVERT_ROWS(),
 	.scaled = CONVERT_SCALED_ROWS,
 };
 
-static const struct convert_kernel *const kernels[] = {
+static const struct row {
+	struct processor_row row;
+	const struct convert_kernel *kernel;
+} kernel_rows[] = {
 #if PROCESSOR_X86
-	&convert_avx512,
-	&convert_avx2,
+	{{"avx512", processor_has_avx512}, &convert_avx512},
+	{{"avx2", processor_has_avx2}, &convert_avx2},
 #endif
-	&portable,
+	{{"portable", processor_has_any}, &portable},
 };
+static const struct processor_kernels kernels = PROCESSOR_KERNELS(kernel_rows);
 
 #define COPY(bytes)                                                                             \
 	static void copy_##bytes(void *target, const void *source, uint64_t count, float scale) \
@@ -88,10 +90,9 @@ static enum convert_format format_of(enum dtype dtype)
 
 static const struct convert_kernel *find_kernel(const char *name)
 {
-	for (size_t i = 0; i < sizeof(kernels) / sizeof(kernels[0]); i++)
-		if ((!name || strcmp(kernels[i]->name, name) == 0) && kernels[i]->here())
-			return kernels[i];
-	return NULL;
+	const struct row *found = processor_find(&kernels, name);
+
+	return found ? found->kernel : NULL;
 }
 
 convert_row convert_find(enum dtype from, enum dtype to, const char *kernel)

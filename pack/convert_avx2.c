@@ -109,8 +109,6 @@ INLINE256 void store_f16(unsigned char *to, __m256i bits)
 CONVERT_EACH(ROW, bf16)
 
 const struct convert_kernel convert_avx2 = {
-	.name = "avx2",
-	.here = processor_has_avx2,
 	.rows = CONVERT_ROWS(),
 	.scaled = CONVERT_SCALED_ROWS,
 };

@@ -157,8 +157,6 @@ INLINE512 void ask(const unsigned char *from, uint64_t bytes)
 CONVERT_EACH(ROW, rounded)
 
 const struct convert_kernel convert_avx512 = {
-	.name = "avx512",
-	.here = processor_has_avx512,
 	.rows = CONVERT_ROWS(),
 	.streamed = CONVERT_ROWS(_past),
 	.scaled = CONVERT_SCALED_ROWS,

@@ -14,8 +14,6 @@
 enum convert_format { CONVERT_F32, CONVERT_BF16, CONVERT_F16, CONVERT_F8, CONVERT_FORMATS };
 
 struct convert_kernel {
-	const char *name;
-	bool (*here)(void);
 	convert_row rows[CONVERT_FORMATS][CONVERT_F8]; /* [from][to]; NULL where they are equal */
 	convert_row streamed[CONVERT_FORMATS][CONVERT_F8]; /* the same; NULL for none */
 	convert_scaled scaled[CONVERT_F8];             /* from F8 */

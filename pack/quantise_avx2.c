@@ -177,8 +177,6 @@ TARGET256 static void peaks_16(uint32_t *out, const struct quantise_strip *strip
 }
 
 const struct quantise_kernel quantise_avx2 = {
-	.name = "avx2",
-	.here = processor_has_avx2,
 	.f32 = {.peaks = peaks_32, .values = values_f32},
 	.bf16 = {.peaks = peaks_16, .values = values_bf16},
 	.f16 = {.peaks = peaks_16, .values = values_f16},

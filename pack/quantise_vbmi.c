@@ -210,8 +210,6 @@ TARGET_VBMI static void peaks_f8(unsigned char *peaks, const struct requantise_s
 }
 
 const struct quantise_kernel quantise_vbmi = {
-	.name = "avx512vbmi",
-	.here = processor_has_avx512vbmi,
 	.f32 = {quantise_512_peaks_32, quantise_512_values_f32, quantise_512_gather_32},
 	.bf16 = {quantise_512_peaks_16, values_bf16, quantise_512_gather_16},
 	.f16 = {quantise_512_peaks_16, quantise_512_values_f16, quantise_512_gather_16},
