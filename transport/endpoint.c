@@ -20,9 +20,7 @@ int endpoint_usable(const struct transport_endpoint *endpoint, struct error *err
 	if (endpoint->stage == ENDPOINT_OPEN)
 		return error_set(error, ERROR_STATE, "the endpoint to %s is not connected yet",
 				 endpoint->name);
-	if (error)
-		*error = endpoint->first;
-	return -(int)endpoint->first.code;
+	return error_copy(error, &endpoint->first);
 }
 
 int endpoint_break(struct transport_endpoint *endpoint, const struct error *failure,
@@ -33,9 +31,7 @@ int endpoint_break(struct transport_endpoint *endpoint, const struct error *fail
 		endpoint->stage = ENDPOINT_BROKEN;
 		endpoint->domain->ops.endpoint_abort(endpoint);
 	}
-	if (error)
-		*error = endpoint->first;
-	return -(int)endpoint->first.code;
+	return error_copy(error, &endpoint->first);
 }
 
 int endpoint_check_peer(struct transport_endpoint *endpoint, bool now, struct error *error)
@@ -128,11 +124,8 @@ int transport_endpoint_connect(struct transport_endpoint *endpoint, const void *
 							    &failure);
 	if (rc) {
 		error_wrap(&failure, "connecting to %s", endpoint->name);
-		if (failure.code != ERROR_MESSAGE)
-			return endpoint_break(endpoint, &failure, error);
-		if (error)
-			*error = failure;
-		return rc;
+		return failure.code == ERROR_MESSAGE ? error_copy(error, &failure)
+						     : endpoint_break(endpoint, &failure, error);
 	}
 	endpoint->stage = ENDPOINT_CONNECTED;
 	endpoint->alive_at_ns = clock_ns();

@@ -119,11 +119,8 @@ static int choose(struct verbs_domain *verbs, uint32_t rank, struct verbs_facts 
 	struct error why = {0};
 	int rc = any_on_bus(facts) ? verbs_topology_open(&topology, &why) : 0;
 
-	if (rc == -ERROR_MEMORY) {
-		if (error)
-			*error = why;
-		return rc;
-	}
+	if (rc == -ERROR_MEMORY)
+		return error_copy(error, &why);
 	if (rc)
 		log_debug("verbs: %s", why.text);
 	rc = verbs_nics_choose(facts, &verbs->settings, rank, distance_of, rc ? NULL : topology,

@@ -206,8 +206,7 @@ static int wait_all(struct probing *probing, uint64_t deadline_ns, struct error 
 		rc = wait_turn(&wait, &why);
 		if (!rc)
 			continue;
-		if (error)
-			*error = why;
+		error_copy(error, &why);
 		return rc == -ERROR_INTERRUPTED ? rc : judge_missing(probing, error);
 	}
 }
