@@ -58,7 +58,7 @@ static int map_block(uint64_t pid, uint32_t number, const unsigned char *cookie,
 
 	if (rc)
 		return rc;
-	rc = shm_map(*fd, 0, SHM_BLOCK_BYTES, map, error);
+	rc = shm_map(*fd, SHM_BLOCK_BYTES, map, error);
 	head = (void *)*map;
 	if (!rc && (head->magic != SHM_BLOCK_MAGIC ||
 		    memcmp(head->cookie, cookie, SHM_COOKIE_BYTES) != 0)) {

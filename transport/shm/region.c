@@ -142,7 +142,7 @@ static int import_mapped(struct shm_remote *shm, uint64_t bytes,
 	shm->map_bytes = whole_pages(bytes);
 	rc = check_trailer(fd, bytes, record, error);
 	if (!rc)
-		rc = shm_map(fd, 0, shm->map_bytes, &shm->memory, error);
+		rc = shm_map(fd, shm->map_bytes, &shm->memory, error);
 	close(fd); /* the mapping holds the memory */
 	if (rc)
 		return rc;

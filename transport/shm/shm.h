@@ -61,8 +61,7 @@ void shm_memfd_close(struct shm_memfd *memfd);
 /* Opens a peer's memfd: *fd is open and at least `bytes` long, sealed. */
 int shm_memfd_open_peer(uint64_t pid, uint32_t number, uint64_t bytes, int *fd,
 			struct error *error);
-int shm_map(int fd, uint64_t offset, uint64_t bytes, unsigned char **memory,
-	    struct error *error);
+int shm_map(int fd, uint64_t bytes, unsigned char **memory, struct error *error);
 void shm_unmap(unsigned char **memory, uint64_t bytes);
 
 struct shm_trailer {
