@@ -121,7 +121,8 @@ struct shm_domain {
 };
 
 struct shm_place {
-	uint32_t block, index;
+	struct shm_block *block;
+	uint32_t index;
 };
 
 /* mailbox.c */
@@ -129,8 +130,8 @@ int shm_mailbox_grow(struct shm_domain *domain, struct error *error);
 void shm_mailbox_close(struct shm_domain *domain);
 struct doorbell *shm_mailbox_doorbell(const struct shm_domain *domain);
 int shm_slot_take(struct shm_domain *domain, struct shm_place *place, struct error *error);
-void shm_slot_give(struct shm_domain *domain, struct shm_place place);
-struct shm_slot *shm_slot_at(const struct shm_domain *domain, struct shm_place place);
+void shm_slot_give(struct shm_place place);
+struct shm_slot *shm_slot_at(struct shm_place place);
 /* The peer of this slot cannot write: it never connected, closed, or died. */
 bool shm_slot_quiet(struct shm_slot *slot);
 void shm_slot_refuse(struct shm_slot *slot); /* OPEN becomes FENCED, CONNECTED is told to stop */
