@@ -12,7 +12,6 @@
 #include "model/model.h"
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 struct options {
 	const char *name, *infer, *rank;
@@ -119,8 +118,7 @@ static int print_layout(const struct layout *layout, const char *title, struct e
 	for (size_t i = 0; i < layout->piece_count; i++)
 		order[i] = i;
 	sort_layout = layout;
-	if (layout->piece_count)
-		qsort(order, layout->piece_count, sizeof(*order), by_param);
+	sort_items(order, layout->piece_count, by_param);
 	for (uint32_t p = 0; p < layout->param_count; p++)
 		print_param(layout, p, order, &next, &next_fill);
 	memory_free(order);

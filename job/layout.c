@@ -3,7 +3,6 @@
 
 #include "base/array.h"
 #include "base/compare.h"
-#include <stdlib.h>
 #include <string.h>
 
 #define BOX_TEXT_BYTES 160
@@ -345,10 +344,8 @@ int layout_finish(struct layout *layout, struct error *error)
 	struct fill *ranges; /* of pieces too */
 	int rc;
 
-	if (layout->piece_count)
-		qsort(layout->pieces, layout->piece_count, sizeof(*layout->pieces), piece_compare);
-	if (layout->fill_count)
-		qsort(layout->fills, layout->fill_count, sizeof(*layout->fills), compare_fills);
+	sort_items(layout->pieces, layout->piece_count, piece_compare);
+	sort_items(layout->fills, layout->fill_count, compare_fills);
 	ranges = memory_zalloc(count, sizeof(*ranges));
 	if (!ranges)
 		return memory_error(error, "checking a layout", count * sizeof(*ranges));
@@ -357,8 +354,7 @@ int layout_finish(struct layout *layout, struct error *error)
 					    layout->pieces[i].bytes};
 	for (size_t i = 0; i < layout->fill_count; i++)
 		ranges[n++] = layout->fills[i];
-	if (n)
-		qsort(ranges, n, sizeof(*ranges), compare_fills);
+	sort_items(ranges, n, compare_fills);
 	rc = check_coverage(layout, ranges, n, error);
 	memory_free(ranges);
 	return rc;
@@ -390,8 +386,7 @@ int holding_add(struct holding *holding, uint32_t tensor, const struct box *box,
 
 int holding_finish(struct holding *holding, struct error *error)
 {
-	if (holding->held_count)
-		qsort(holding->held, holding->held_count, sizeof(*holding->held), compare_held);
+	sort_items(holding->held, holding->held_count, compare_held);
 	for (size_t i = 1; i < holding->held_count; i++) {
 		const struct held *a = &holding->held[i - 1], *b = &holding->held[i];
 

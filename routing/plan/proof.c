@@ -19,7 +19,6 @@
 #include "routing/plan/path.h"
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* A piece of the table, seen from its target. */
@@ -196,7 +195,7 @@ static void group(struct proof *proof)
 		for (size_t k = 1; k < count && sorted; k++)
 			sorted = by_target(&first[k - 1], &first[k]) < 0;
 		if (!sorted)
-			qsort(first, count, sizeof(*first), by_target);
+			sort_items(first, count, by_target);
 	}
 }
 
