@@ -147,13 +147,8 @@ static int probe_remotes(struct transport_endpoint *endpoint, struct error *erro
 {
 	int rc = 0;
 
-	for (struct transport_remote *r = endpoint->remotes; r && !rc; r = r->next) {
-		const struct shm_remote *remote = r->state;
-
+	for (struct transport_remote *r = endpoint->remotes; r && !rc; r = r->next)
 		rc = shm_remote_check(r, error);
-		if (!rc && remote->kind == SHM_PROCESS)
-			rc = shm_process_probe(endpoint, error);
-	}
 	return rc;
 }
 

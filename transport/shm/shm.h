@@ -177,11 +177,9 @@ struct shm_region {
 };
 
 struct shm_remote {
-	enum shm_kind kind;
+	struct shm_region_record record; /* its identity must be the endpoint's peer */
 	unsigned char *memory; /* mapped */
 	uint64_t map_bytes;
-	uint64_t address;      /* process */
-	uint64_t pid, start;   /* of its owner; must be the endpoint's peer */
 };
 
 struct shm_endpoint {
@@ -209,7 +207,7 @@ int shm_process_write(uint64_t pid, uint64_t address, const void *source, uint64
 int shm_process_probe(struct transport_endpoint *endpoint, struct error *error);
 void shm_process_allow(struct shm_domain *domain);
 
-/* region.c */
+/* region.c: that it is the endpoint's peer who made the region, and that it can be written */
 int shm_remote_check(const struct transport_remote *remote, struct error *error);
 
 /* The ops, typed as provider.h has them: shm_domain_open and so on. */
