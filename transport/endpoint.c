@@ -47,19 +47,12 @@ int endpoint_check_peer(struct transport_endpoint *endpoint, bool now, struct er
 	return 0;
 }
 
-static void set_name(struct transport_endpoint *endpoint, const char *name)
-{
-	char member[MEMBER_TEXT_BYTES];
-
-	snprintf(endpoint->name, sizeof(endpoint->name), "%s",
-		 name && *name ? name : member_text(endpoint->peer, member));
-}
-
 int transport_endpoint_open(struct transport_domain *domain, struct member peer,
 			    const char *peer_name, struct transport_endpoint **out,
 			    struct error *error)
 {
 	struct transport_endpoint *endpoint;
+	char member[MEMBER_TEXT_BYTES];
 	int rc = domain_check_process(domain, error);
 
 	*out = NULL;
@@ -73,7 +66,8 @@ int transport_endpoint_open(struct transport_domain *domain, struct member peer,
 		return memory_error(error, "opening an endpoint", sizeof(*endpoint));
 	endpoint->domain = domain;
 	endpoint->peer = peer;
-	set_name(endpoint, peer_name);
+	snprintf(endpoint->name, sizeof(endpoint->name), "%s",
+		 peer_name && *peer_name ? peer_name : member_text(peer, member));
 	rc = flow_init(&endpoint->flow, domain->caps.inflight_max, error);
 	if (!rc)
 		rc = domain->ops.endpoint_open(endpoint, error);
