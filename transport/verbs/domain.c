@@ -162,12 +162,12 @@ static void tell_nic(const struct verbs_nic *nic, const struct verbs_facts *fact
 		 settings->gid_index >= 0 ? settings->gid_from : "");
 }
 
-static int open_nics(struct verbs_domain *verbs, uint32_t rank, struct verbs_facts *facts,
-		     struct error *error)
+static int open_nics(struct transport_domain *domain, struct verbs_domain *verbs,
+		     struct verbs_facts *facts, struct error *error)
 {
 	struct verbs_nic_choice choices[VERBS_NICS_MAX];
 	uint32_t count = 0;
-	int rc = choose(verbs, rank, facts, choices, &count, error);
+	int rc = choose(verbs, domain->options.self.rank, facts, choices, &count, error);
 
 	for (uint32_t i = 0; i < count && !rc; i++) {
 		struct verbs_nic *nic = &verbs->nics[i];
@@ -178,7 +178,7 @@ static int open_nics(struct verbs_domain *verbs, uint32_t rank, struct verbs_fac
 		if (rc)
 			break;
 		verbs->nic_count++;
-		verbs_nic_describe(facts, &choices[i], &nic->report);
+		verbs_nic_describe(facts, &choices[i], &domain->nics[domain->nic_count++]);
 		tell_nic(nic, facts, &choices[i]);
 	}
 	return rc;
@@ -283,16 +283,16 @@ static void destroy(struct verbs_domain *verbs, bool own)
 	memory_free(verbs);
 }
 
-static int open_all(struct verbs_domain *verbs, const struct transport_options *options,
+static int open_all(struct transport_domain *domain, struct verbs_domain *verbs,
 		    struct error *error)
 {
 	struct verbs_facts facts = {0};
-	int rc = begin(verbs, options, error);
+	int rc = begin(verbs, &domain->options, error);
 
 	if (!rc) {
 		rc = verbs_facts_read(verbs->calls, &facts, error);
 		if (!rc)
-			rc = open_nics(verbs, options->self.rank, &facts, error);
+			rc = open_nics(domain, verbs, &facts, error);
 		verbs_facts_free(&facts);
 	}
 	if (!rc)
@@ -325,7 +325,7 @@ int verbs_domain_open(struct transport_domain *domain, struct error *error)
 	pthread_mutex_init(&verbs->receive_lock, NULL);
 	pthread_mutex_init(&verbs->shown_lock, NULL);
 	pthread_mutex_init(&verbs->wait_lock, NULL);
-	rc = open_all(verbs, &domain->options, error);
+	rc = open_all(domain, verbs, error);
 	if (rc) {
 		destroy(verbs, true);
 		if (error)
@@ -334,8 +334,6 @@ int verbs_domain_open(struct transport_domain *domain, struct error *error)
 	}
 	domain->state = verbs;
 	set_caps(verbs, &domain->caps);
-	for (uint32_t i = 0; i < verbs->nic_count; i++)
-		domain->nics[domain->nic_count++] = verbs->nics[i].report;
 	return 0;
 }
 
