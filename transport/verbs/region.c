@@ -211,8 +211,8 @@ static int check_dmabuf(const struct transport_region *region, uint64_t offset, 
 	const struct verbs_domain *domain = region->domain->state;
 	uint64_t page = memory_page_bytes(), at = (uintptr_t)region->memory;
 
-	for (uint32_t i = 0; i < domain->nic_count; i++) {
-		const struct verbs_device *limits = &domain->nics[i].limits;
+	verbs_each_nic(nic, domain) {
+		const struct verbs_device *limits = &nic->limits;
 
 		if (!limits->dmabuf)
 			return error_set(

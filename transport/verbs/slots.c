@@ -25,15 +25,14 @@ static void unregister(struct verbs_domain *domain, struct verbs_block *block)
 static int register_everywhere(struct verbs_domain *domain, struct verbs_block *block,
 			       struct error *error)
 {
-	for (uint32_t i = 0; i < domain->nic_count; i++) {
-		const struct verbs_nic *nic = &domain->nics[i];
+	verbs_each_nic(nic, domain) {
 		struct verbs_memlock memlock;
 		int errnum;
 
-		block->mrs[i] =
+		block->mrs[nic->index] =
 			domain->calls->reg_mr(nic->pd, block->memory, VERBS_BLOCK_BYTES,
 					      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-		if (block->mrs[i])
+		if (block->mrs[nic->index])
 			continue;
 		errnum = verbs_errno(-1);
 		unregister(domain, block);
