@@ -72,21 +72,10 @@ COPY(8)
 /* By the bytes of an element. */
 static const convert_row copies[] = {[1] = copy_1, [2] = copy_2, [4] = copy_4, [8] = copy_8};
 
-static enum convert_format format_of(enum dtype dtype)
-{
-	switch (dtype) {
-	case DTYPE_F32:
-		return CONVERT_F32;
-	case DTYPE_BF16:
-		return CONVERT_BF16;
-	case DTYPE_F16:
-		return CONVERT_F16;
-	case DTYPE_F8_E4M3:
-		return CONVERT_F8;
-	default:
-		return CONVERT_FORMATS;
-	}
-}
+static const enum convert_format formats[DTYPE_COUNT] = {[DTYPE_F32] = CONVERT_F32,
+							 [DTYPE_BF16] = CONVERT_BF16,
+							 [DTYPE_F16] = CONVERT_F16,
+							 [DTYPE_F8_E4M3] = CONVERT_F8};
 
 static const struct convert_kernel *find_kernel(const char *name)
 {
@@ -97,32 +86,25 @@ static const struct convert_kernel *find_kernel(const char *name)
 
 convert_row convert_find(enum dtype from, enum dtype to, const char *kernel)
 {
-	enum convert_format source = format_of(from), target = format_of(to);
 	const struct convert_kernel *found = find_kernel(kernel);
 
 	if (!found)
 		return NULL;
 	if (from == to)
 		return copies[dtype_bytes(from)];
-	if (source == CONVERT_FORMATS || target >= CONVERT_F8)
-		return NULL;
-	return found->rows[source][target];
+	return to == DTYPE_F8_E4M3 ? NULL : found->rows[formats[from]][formats[to]];
 }
 
 convert_row convert_find_streamed(enum dtype from, enum dtype to, const char *kernel)
 {
-	enum convert_format source = format_of(from), target = format_of(to);
 	const struct convert_kernel *found = find_kernel(kernel);
 
-	if (!found || from == to || source == CONVERT_FORMATS || target >= CONVERT_F8)
-		return NULL;
-	return found->streamed[source][target];
+	return found && to != DTYPE_F8_E4M3 ? found->streamed[formats[from]][formats[to]] : NULL;
 }
 
 convert_scaled convert_find_scaled(enum dtype to, const char *kernel)
 {
-	enum convert_format target = format_of(to);
 	const struct convert_kernel *found = find_kernel(kernel);
 
-	return found && target < CONVERT_F8 ? found->scaled[target] : NULL;
+	return found && to != DTYPE_F8_E4M3 ? found->scaled[formats[to]] : NULL;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pack/decode.h"
 
+#include "base/processor.h"
 #include "pack/convert.h"
-#include "pack/processor.h"
 
 #include <stddef.h>
 #include <string.h>

@@ -2,7 +2,6 @@
  *
  * quantise_portable.c -- number by number, as element.h says; for every processor.
  */
-#include "pack/processor.h"
 #include "pack/quantise_kernel.h"
 
 #define PEAKS(name, type, magnitude)                                                            \
