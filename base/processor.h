@@ -22,6 +22,14 @@ bool processor_has_avx512vbmi(void); /* and VBMI */
 bool processor_has_avx2(void);   /* and F16C */
 bool processor_has_any(void);    /* true: the portable kernels' row */
 
+/* What a kernel is compiled for, where the question of the same name is answered with true. */
+#define TARGET256   __attribute__((target("avx2,f16c")))
+#define TARGET512   __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
+#define TARGET_VBMI __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")))
+#define INLINE256   TARGET256 __attribute__((always_inline)) static inline
+#define INLINE512   TARGET512 __attribute__((always_inline)) static inline
+#define INLINE_VBMI TARGET_VBMI __attribute__((always_inline)) static inline
+
 struct processor_row {
 	const char *name;
 	bool (*here)(void);

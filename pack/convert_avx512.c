@@ -9,10 +9,8 @@
 #if PROCESSOR_X86
 #include <immintrin.h>
 
-#define TARGET512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
-#define INLINE512 TARGET512 __attribute__((always_inline)) static inline
-#define NEAREST	  (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
-#define IS_NAN	  0x81 /* VFPCLASSPS: quiet, or signalling */
+#define NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+#define IS_NAN	0x81 /* VFPCLASSPS: quiet, or signalling */
 
 INLINE512 __m512i load_f32(const unsigned char *from, __mmask16 mask, __m512 scale)
 {

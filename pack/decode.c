@@ -25,9 +25,6 @@ void decode_table_make(struct decode_table *table, enum dtype to, float scale)
 #if PROCESSOR_X86
 #include <immintrin.h>
 
-#define TARGET_VBMI __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")))
-#define INLINE_VBMI TARGET_VBMI __attribute__((always_inline)) static inline
-
 /* Up to 64 codes to as many elements. */
 typedef void (*decode_64)(__m512i out[4], __m512i codes, const struct decode_table *table);
 

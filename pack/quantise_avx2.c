@@ -10,9 +10,6 @@
 #if PROCESSOR_X86
 #include <immintrin.h>
 
-#define TARGET256 __attribute__((target("avx2,f16c")))
-#define INLINE256 TARGET256 __attribute__((always_inline)) static inline
-
 INLINE256 __m256i load(const unsigned char *from)
 {
 	return _mm256_loadu_si256((const __m256i *)(const void *)from);

@@ -14,9 +14,6 @@
 
 #if PROCESSOR_X86
 
-#define TARGET_VBMI __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")))
-#define INLINE_VBMI TARGET_VBMI __attribute__((always_inline)) static inline
-
 #define TABLE_ROWS_MIN 8 /* fewer are not worth a table */
 
 /* What is added to bits 4..11 of a number, 8 e + m / 16, modulo 256. */
