@@ -63,9 +63,7 @@ ssize_t file_read_small(const char *path, char *out, size_t bytes)
 	out[0] = 0;
 	if (fd < 0)
 		return -errno;
-	do
-		n = read(fd, out, bytes - 1);
-	while (n < 0 && errno == EINTR);
+	n = TEMP_FAILURE_RETRY(read(fd, out, bytes - 1));
 	if (n < 0)
 		n = -errno;
 	close(fd);
@@ -102,10 +100,8 @@ int file_stream_read(struct file_stream *stream, void *data, size_t most, size_t
 {
 	*got = 0;
 	while (*got < most) {
-		ssize_t n = read(stream->fd, (char *)data + *got, most - *got);
+		ssize_t n = TEMP_FAILURE_RETRY(read(stream->fd, (char *)data + *got, most - *got));
 
-		if (n < 0 && errno == EINTR)
-			continue;
 		if (n < 0)
 			return file_error(error, "read", stream->path);
 		if (n == 0)

@@ -37,16 +37,12 @@ static int create_error(int errnum, struct error *error)
 static int reserve(struct shm_memfd *memfd, const char *what, struct error *error)
 {
 	char wanted[TEXT_SHORT_BYTES];
-	int rc;
 
 	if (memfd->bytes >= SHM_HUGE_BYTES &&
 	    madvise(memfd->memory, memfd->bytes, MADV_HUGEPAGE) == 0 &&
 	    madvise(memfd->memory, memfd->bytes, MADV_POPULATE_WRITE) == 0)
 		return 0;
-	do
-		rc = fallocate(memfd->fd, 0, 0, (off_t)memfd->bytes);
-	while (rc != 0 && errno == EINTR);
-	if (rc != 0)
+	if (TEMP_FAILURE_RETRY(fallocate(memfd->fd, 0, 0, (off_t)memfd->bytes)) != 0)
 		return error_set_errno(error, ERROR_MEMORY, errno,
 				       "%s of %s cannot be reserved in shared memory", what,
 				       bytes_text(memfd->bytes, wanted));

@@ -361,11 +361,9 @@ void verbs_domain_wake(struct transport_domain *domain)
 {
 	struct verbs_domain *verbs = domain->state;
 	uint64_t one = 1;
-	ssize_t n;
 
-	do
-		n = write(verbs->wake_fd, &one, sizeof(one)); /* EAGAIN: it is set already */
-	while (n < 0 && errno == EINTR);
+	/* EAGAIN: it is set already */
+	TEMP_FAILURE_RETRY(write(verbs->wake_fd, &one, sizeof(one)));
 	doorbell_wake(&verbs->doorbell);
 }
 
