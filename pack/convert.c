@@ -31,7 +31,6 @@ static void store16(unsigned char *bytes, uint16_t bits)
 		const unsigned char *from = source;                                        \
 		unsigned char *to = target;                                                \
                                                                                            \
-		(void)scale;                                                               \
 		for (; count; count--, from += (from_bytes), to += (to_bytes))             \
 			STORE_##TO(to, LOAD_##FROM(from));                                 \
 	}                                                                                  \
@@ -59,7 +58,6 @@ static const struct processor_kernels kernels = PROCESSOR_KERNELS(kernel_rows);
 #define COPY(bytes)                                                                             \
 	static void copy_##bytes(void *target, const void *source, uint64_t count, float scale) \
 	{                                                                                       \
-		(void)scale;                                                                    \
 		if (count)                                                                      \
 			memcpy(target, source, count *(bytes));                                 \
 	}
