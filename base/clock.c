@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <time.h>
+#include <unistd.h>
 
 static uint64_t read_ns(clockid_t id)
 {
@@ -26,6 +27,5 @@ void clock_sleep_ms(uint64_t ms)
 {
 	struct timespec left = {(time_t)(ms / 1000), (long)(ms % 1000) * 1000000};
 
-	while (nanosleep(&left, &left) != 0 && errno == EINTR)
-		;
+	TEMP_FAILURE_RETRY(nanosleep(&left, &left));
 }

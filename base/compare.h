@@ -9,6 +9,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 static inline int compare_u64(uint64_t a, uint64_t b)
 {
@@ -25,6 +26,13 @@ static inline int compare_u32s(const void *a, const void *b)
 {
 	return compare_u64(*(const uint32_t *)a, *(const uint32_t *)b);
 }
+
+/* qsort() of items of which there may be none, and then no memory either. */
+#define sort_items(items, count, compare)                                                  \
+	do {                                                                               \
+		if (count)                                                                 \
+			qsort(items, count, sizeof(*(items)), compare);                    \
+	} while (0)
 
 /* In sorted items: the first index of [from, to) for which `behind`, an expression of `at`, is true.
  * It is false before that one and true from there on; `to`: never. */

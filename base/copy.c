@@ -12,7 +12,7 @@
  */
 #include "base/copy.h"
 
-#include <stdatomic.h>
+#include "base/processor.h"
 #include <string.h>
 
 #define LINE_BYTES 64u
@@ -28,13 +28,7 @@
 typedef void (*lines_kernel)(unsigned char *target, const unsigned char *source, size_t lines,
 			     size_t ahead);
 
-struct kernel {
-	const char *name;
-	enum copy_kernel id;
-	lines_kernel lines;
-};
-
-#if defined(__x86_64__)
+#if PROCESSOR_X86
 #include <immintrin.h>
 
 __attribute__((target("avx512f"))) static void
@@ -71,62 +65,38 @@ lines_avx2(unsigned char *target, const unsigned char *source, size_t lines, siz
 	}
 }
 
-/* Best first. */
-static const struct kernel kernels[] = {
-	{"avx512", COPY_KERNEL_AVX512, lines_avx512},
-	{"avx2", COPY_KERNEL_AVX2, lines_avx2},
-	{"portable", COPY_KERNEL_PORTABLE, NULL},
-};
-
-static bool usable(const char *name)
-{
-	__builtin_cpu_init();
-	if (strcmp(name, "avx512") == 0)
-		return __builtin_cpu_supports("avx512f");
-	return strcmp(name, "avx2") != 0 || __builtin_cpu_supports("avx2");
-}
-
 void copy_fence(void)
 {
 	_mm_sfence();
 }
 #else
-static const struct kernel kernels[] = {{"portable", COPY_KERNEL_PORTABLE, NULL}};
-
-static bool usable(const char *name)
-{
-	return true;
-}
-
 void copy_fence(void)
 {
 	atomic_thread_fence(memory_order_seq_cst);
 }
 #endif
 
-static _Atomic(const struct kernel *) chosen;
+static const struct kernel {
+	struct processor_row row;
+	enum copy_kernel id;
+	lines_kernel lines;
+} kernel_rows[] = {
+#if PROCESSOR_X86
+	{{"avx512", processor_has_avx512}, COPY_KERNEL_AVX512, lines_avx512},
+	{{"avx2", processor_has_avx2}, COPY_KERNEL_AVX2, lines_avx2},
+#endif
+	{{"portable", processor_has_any}, COPY_KERNEL_PORTABLE, NULL},
+};
+static struct processor_kernels kernels = PROCESSOR_KERNELS(kernel_rows);
 
-/* Chosen once; a race only chooses the same kernel twice. */
 static const struct kernel *kernel(void)
 {
-	const struct kernel *use = atomic_load_explicit(&chosen, memory_order_relaxed);
-
-	if (use)
-		return use;
-	for (use = kernels; !usable(use->name);)
-		use++;
-	atomic_store_explicit(&chosen, use, memory_order_relaxed);
-	return use;
+	return processor_chosen(&kernels);
 }
 
 bool copy_kernel_use(const char *name)
 {
-	for (size_t i = 0; i < sizeof(kernels) / sizeof(kernels[0]); i++)
-		if (strcmp(kernels[i].name, name) == 0 && usable(name)) {
-			atomic_store(&chosen, &kernels[i]);
-			return true;
-		}
-	return false;
+	return processor_choose(&kernels, name);
 }
 
 void copy_bytes(void *target, const void *source, size_t bytes)
@@ -187,7 +157,7 @@ void copy_rows(void *target, const void *source, uint64_t rows, uint64_t row_byt
 
 const char *copy_kernel_name(void)
 {
-	return kernel()->name;
+	return kernel()->row.name;
 }
 
 enum copy_kernel copy_kernel(void)

@@ -81,6 +81,13 @@ int error_wrap(struct error *error, const char *format, ...)
 	return -(int)error->code;
 }
 
+int error_copy(struct error *error, const struct error *failure)
+{
+	if (error)
+		*error = *failure;
+	return -(int)failure->code;
+}
+
 struct code_row {
 	int code;
 	int exit_code;

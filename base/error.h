@@ -66,6 +66,8 @@ int error_set_errno(struct error *error, enum error_code code, int errnum,
 /* Puts "<prefix>: " before the message; keeps the code; returns -code. */
 int error_wrap(struct error *error, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
+/* The same failure once more: copies it out and returns -code. */
+int error_copy(struct error *error, const struct error *failure);
 int error_vset(struct error *error, enum error_code code, const char *format, va_list args)
 	__attribute__((format(printf, 3, 0)));
 

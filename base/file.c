@@ -63,9 +63,7 @@ ssize_t file_read_small(const char *path, char *out, size_t bytes)
 	out[0] = 0;
 	if (fd < 0)
 		return -errno;
-	do
-		n = read(fd, out, bytes - 1);
-	while (n < 0 && errno == EINTR);
+	n = TEMP_FAILURE_RETRY(read(fd, out, bytes - 1));
 	if (n < 0)
 		n = -errno;
 	close(fd);
@@ -102,10 +100,8 @@ int file_stream_read(struct file_stream *stream, void *data, size_t most, size_t
 {
 	*got = 0;
 	while (*got < most) {
-		ssize_t n = read(stream->fd, (char *)data + *got, most - *got);
+		ssize_t n = TEMP_FAILURE_RETRY(read(stream->fd, (char *)data + *got, most - *got));
 
-		if (n < 0 && errno == EINTR)
-			continue;
 		if (n < 0)
 			return file_error(error, "read", stream->path);
 		if (n == 0)
@@ -129,19 +125,6 @@ void file_stream_close(struct file_stream *stream)
 	if (stream->fd >= 0)
 		close(stream->fd);
 	stream->fd = -1;
-}
-
-/* Renaming over /dev/stdout, a pipe or a terminal would take it away from the whole machine.
- * What is no regular file has no old contents to keep: it is written as it is. */
-static int open_special(struct file_writer *writer, struct error *error)
-{
-	writer->stream = fopen(writer->path, "we");
-	if (!writer->stream) {
-		file_error(error, "write", writer->path);
-		file_writer_abort(writer);
-		return -ERROR_IO;
-	}
-	return 0;
 }
 
 /* A file without a name where `path` will be; -1 with errno where that cannot be, or could not be
@@ -177,23 +160,10 @@ static int give_name(struct file_writer *writer)
 	return rc;
 }
 
-int file_writer_open(struct file_writer *writer, const char *path, struct error *error)
+static int open_temporary(struct file_writer *writer, struct error *error)
 {
-	struct stat status;
-	int fd;
+	int rc, fd = open_nameless(writer->path);
 
-	*writer = (struct file_writer){0};
-	if (!*path)
-		return error_set(error, ERROR_IO, "cannot write a file: its name is empty");
-	writer->path = memory_string(path);
-	if (writer->path && stat(path, &status) == 0 && !S_ISREG(status.st_mode))
-		return open_special(writer, error);
-	writer->temporary = memory_format("%s.XXXXXX", path);
-	if (!writer->path || !writer->temporary) {
-		file_writer_abort(writer);
-		return memory_error(error, "naming a file", strlen(path));
-	}
-	fd = open_nameless(path);
 	if (fd < 0) {
 		fd = mkostemp(writer->temporary, O_CLOEXEC);
 		writer->named = fd >= 0;
@@ -202,45 +172,68 @@ int file_writer_open(struct file_writer *writer, const char *path, struct error 
 		fchmod(fd, 0644);
 		writer->stream = fdopen(fd, "w");
 	}
-	if (!writer->stream) {
-		int rc = file_error(error, "make a file in the folder of", path);
+	if (writer->stream)
+		return 0;
+	rc = file_error(error, "make a file in the folder of", writer->path);
+	if (fd >= 0)
+		close(fd);
+	return rc;
+}
 
-		if (fd >= 0)
-			close(fd);
-		file_writer_abort(writer);
-		return rc;
+int file_writer_open(struct file_writer *writer, const char *path, struct error *error)
+{
+	struct stat status;
+	int rc = 0;
+
+	*writer = (struct file_writer){0};
+	if (!*path)
+		return error_set(error, ERROR_IO, "cannot write a file: its name is empty");
+	writer->path = memory_string(path);
+	if (writer->path && stat(path, &status) == 0 && !S_ISREG(status.st_mode)) {
+		/* Renaming over /dev/stdout, a pipe or a terminal would take it away from the
+		 * whole machine. What is no regular file has no old contents to keep: it is
+		 * written as it is. */
+		writer->stream = fopen(path, "we");
+		if (!writer->stream)
+			rc = file_error(error, "write", path);
+	} else {
+		writer->temporary = memory_format("%s.XXXXXX", path);
+		rc = writer->path && writer->temporary
+			     ? open_temporary(writer, error)
+			     : memory_error(error, "naming a file", strlen(path));
 	}
-	return 0;
+	if (rc)
+		file_writer_abort(writer);
+	return rc;
+}
+
+static int close_stream(struct file_writer *writer)
+{
+	FILE *stream = writer->stream;
+
+	writer->stream = NULL;
+	return stream ? fclose(stream) : 0;
 }
 
 int file_writer_commit(struct file_writer *writer, struct error *error)
 {
-	int failed = ferror(writer->stream) || fflush(writer->stream) != 0 ||
-		     (writer->temporary && fsync(fileno(writer->stream)) != 0) ||
-		     (writer->temporary && !writer->named && give_name(writer) != 0);
-	int errnum = errno;
+	int rc = 0;
 
-	failed |= fclose(writer->stream) != 0;
-	writer->stream = NULL;
-	if (!failed && writer->temporary && rename(writer->temporary, writer->path) != 0) {
-		failed = 1;
-		errnum = errno;
-	}
-	if (failed) {
-		int rc = error_set_errno(error, ERROR_IO, errnum, "cannot write %s", writer->path);
-
-		file_writer_abort(writer);
-		return rc;
-	}
-	writer->named = false;
+	if (ferror(writer->stream) || fflush(writer->stream) != 0 ||
+	    (writer->temporary && fsync(fileno(writer->stream)) != 0) ||
+	    (writer->temporary && !writer->named && give_name(writer) != 0) ||
+	    close_stream(writer) != 0 ||
+	    (writer->temporary && rename(writer->temporary, writer->path) != 0))
+		rc = file_error(error, "write", writer->path);
+	else
+		writer->named = false;
 	file_writer_abort(writer);
-	return 0;
+	return rc;
 }
 
 void file_writer_abort(struct file_writer *writer)
 {
-	if (writer->stream)
-		fclose(writer->stream);
+	close_stream(writer);
 	if (writer->named)
 		unlink(writer->temporary);
 	memory_free(writer->temporary);

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <string.h>
 
 void json_to_file(struct json *json, FILE *file)
@@ -112,48 +113,45 @@ void json_put_string(struct json *json, const char *value)
 	quoted(json, value);
 }
 
-static void number(struct json *json, const char *text)
+__attribute__((format(printf, 2, 3))) static void literal(struct json *json, const char *format,
+							  ...)
 {
+	char out[40];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(out, sizeof(out), format, args);
+	va_end(args);
 	separate(json);
-	raw(json, text, strlen(text));
+	raw(json, out, strlen(out));
 }
 
 void json_put_u64(struct json *json, uint64_t value)
 {
-	char out[24];
-
-	snprintf(out, sizeof(out), "%" PRIu64, value);
-	number(json, out);
+	literal(json, "%" PRIu64, value);
 }
 
 void json_put_i64(struct json *json, int64_t value)
 {
-	char out[24];
-
-	snprintf(out, sizeof(out), "%" PRId64, value);
-	number(json, out);
+	literal(json, "%" PRId64, value);
 }
 
 void json_put_double(struct json *json, double value)
 {
-	char out[40];
-
-	if (!isfinite(value)) {
-		number(json, "null");
-		return;
-	}
-	snprintf(out, sizeof(out), "%.9g", value);
-	number(json, out);
+	if (isfinite(value))
+		literal(json, "%.9g", value);
+	else
+		json_put_null(json);
 }
 
 void json_put_bool(struct json *json, bool value)
 {
-	number(json, value ? "true" : "false");
+	literal(json, value ? "true" : "false");
 }
 
 void json_put_null(struct json *json)
 {
-	number(json, "null");
+	literal(json, "null");
 }
 
 void json_put_newline(struct json *json)

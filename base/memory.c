@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 static _Atomic uint64_t allocations;
@@ -89,6 +90,20 @@ char *memory_format(const char *format, ...)
 void memory_free(void *pointer)
 {
 	free(pointer);
+}
+
+void *memory_map_aligned(size_t bytes, size_t alignment, int protection)
+{
+	size_t more = bytes + alignment, skip;
+	unsigned char *range = mmap(NULL, more, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (range == MAP_FAILED)
+		return NULL;
+	skip = memory_round_up((uintptr_t)range, alignment) - (uintptr_t)range;
+	if (skip)
+		munmap(range, skip);
+	munmap(range + skip + bytes, more - skip - bytes);
+	return range + skip;
 }
 
 uint64_t memory_page_bytes(void)

@@ -21,6 +21,9 @@ void *memory_aligned(size_t alignment, size_t bytes);      /* free with memory_f
 char *memory_string(const char *text);                     /* copy; NULL when out of memory */
 char *memory_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void memory_free(void *pointer);                           /* NULL is fine */
+/* Not of the heap: whole pages of no file from a multiple of `alignment` on, with PROT_* as mmap() takes
+ * it, until munmap(); NULL with errno. */
+void *memory_map_aligned(size_t bytes, size_t alignment, int protection);
 uint64_t memory_page_bytes(void);
 /* The least multiple of `unit` that is not below. */
 static inline uint64_t memory_round_up(uint64_t bytes, uint64_t unit)

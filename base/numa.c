@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/numa.h"
 
+#include "base/file.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,18 +16,9 @@
 static bool read_line(const char *root, const char *path, char *line, size_t bytes)
 {
 	char name[512];
-	FILE *file;
-	bool read;
+	int n = snprintf(name, sizeof(name), "%s/%s", root ? root : "/sys", path);
 
-	if ((size_t)snprintf(name, sizeof(name), "%s/%s", root ? root : "/sys", path) >=
-	    sizeof(name))
-		return false;
-	file = fopen(name, "re");
-	if (!file)
-		return false;
-	read = fgets(line, (int)bytes, file) != NULL;
-	fclose(file);
-	return read;
+	return n < (int)sizeof(name) && file_read_small(name, line, bytes) > 0;
 }
 
 /* "0-3,8,10-11": each number is given to `take`; false when it is no such list. */

@@ -12,7 +12,6 @@
 #include "transport/verbs/resolver.h"
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #define KNOCK_NS     UINT64_C(2000000000) /* somebody listens, or nobody does */
 #define RESOLVE_MS   3000
@@ -292,7 +291,7 @@ static int latency(struct session *session, struct finding *finding, struct erro
 				      NULL, write_deadline(&session->link), error);
 	if (rc)
 		return rc;
-	qsort(times, PINGS, sizeof(times[0]), compare_u64s);
+	sort_items(times, PINGS, compare_u64s);
 	finding_say(finding, CHECK_PASS,
 		    "round trip of a signal: median %s, least %s, most %s, of %d",
 		    SECONDS_TEXT(times[PINGS / 2]), SECONDS_TEXT(times[0]),

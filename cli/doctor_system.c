@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/doctor_system.h"
 
+#include "base/compare.h"
 #include "base/text.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 /* A path that is too long names nothing: it is cut to an empty one. */
@@ -114,8 +114,7 @@ int system_list(const struct system *system, system_names *names, const char *fo
 		snprintf(name->text, sizeof(name->text), "%s", entry->d_name);
 	}
 	closedir(folder);
-	if (names->count)
-		qsort(names->items, names->count, sizeof(names->items[0]), by_name);
+	sort_items(names->items, names->count, by_name);
 	return 0;
 }
 

@@ -12,7 +12,6 @@
 #include "model/model.h"
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 struct options {
 	const char *name, *infer, *rank;
@@ -34,7 +33,7 @@ static bool transform_name(const struct layout *layout, const struct piece *piec
 static void piece_json(const struct layout *layout, const struct piece *piece)
 {
 	const struct tensor_info *tensor = &layout->tensors[piece->tensor];
-	const struct param_info *param = &layout->params[piece->param];
+	const struct tensor_info *param = &layout->params[piece->param];
 	char transform[TRANSFORM_TEXT_BYTES];
 	struct json json;
 
@@ -86,7 +85,7 @@ static void print_piece(const struct layout *layout, const struct piece *piece)
 static void print_param(const struct layout *layout, uint32_t param, const size_t *order,
 			size_t *next, size_t *next_fill)
 {
-	const struct param_info *info = &layout->params[param];
+	const struct tensor_info *info = &layout->params[param];
 	char shape[MODEL_SHAPE_BYTES];
 
 	printf("%s %s %s, %s bytes\n", info->name, dtype_name(info->dtype),
@@ -119,8 +118,7 @@ static int print_layout(const struct layout *layout, const char *title, struct e
 	for (size_t i = 0; i < layout->piece_count; i++)
 		order[i] = i;
 	sort_layout = layout;
-	if (layout->piece_count)
-		qsort(order, layout->piece_count, sizeof(*order), by_param);
+	sort_items(order, layout->piece_count, by_param);
 	for (uint32_t p = 0; p < layout->param_count; p++)
 		print_param(layout, p, order, &next, &next_fill);
 	memory_free(order);

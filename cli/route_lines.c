@@ -3,7 +3,6 @@
 
 #include "base/compare.h"
 #include "base/memory.h"
-#include <stdlib.h>
 
 const char *const view_by_names[BY_COUNT] = {
 	[BY_TRAINER] = "trainer", [BY_INFERENCE] = "inference",
@@ -30,8 +29,7 @@ static void compact(struct lines *lines)
 {
 	size_t kept = 0;
 
-	if (lines->ends.count)
-		qsort(lines->ends.items, lines->ends.count, sizeof(uint64_t), compare_u64s);
+	sort_items(lines->ends.items, lines->ends.count, compare_u64s);
 	for (size_t i = 0; i < lines->ends.count; i++)
 		if (i == 0 || lines->ends.items[i] != lines->ends.items[i - 1])
 			lines->ends.items[kept++] = lines->ends.items[i];
@@ -178,8 +176,8 @@ int lines_open(struct lines *lines, struct dump **dump, const char *path, enum v
 				 view_by_names[view], path);
 	rc = view == BY_HOST || view == BY_NIC ? finish_places(lines, *dump, error)
 					       : finish_ends(lines, *dump, error);
-	if (!rc && lines->items.count)
-		qsort(lines->items.items, lines->items.count, sizeof(struct line), by_bytes);
+	if (!rc)
+		sort_items(lines->items.items, lines->items.count, by_bytes);
 	return rc;
 }
 

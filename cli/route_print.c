@@ -7,10 +7,10 @@
  */
 #include "cli/route.h"
 
+#include "base/compare.h"
 #include "base/memory.h"
 #include "routing/plan/order.h"
 #include <inttypes.h>
-#include <stdlib.h>
 
 #define BAR_WIDTH    44
 #define TRAINERS_MAX 32 /* bars; of more trainers the most loaded are shown */
@@ -58,7 +58,7 @@ static void print_loads(FILE *stream, const struct route_view *view)
 	}
 	fprintf(stream, "bytes by trainer (| is the lower bound)\n");
 	if (shown > TRAINERS_MAX) {
-		qsort(loads, view->labels.trainer_count, sizeof(*loads), by_load);
+		sort_items(loads, view->labels.trainer_count, by_load);
 		shown = TRAINERS_MAX / 2;
 	}
 	for (uint32_t i = 0; i < shown; i++) {

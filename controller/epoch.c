@@ -94,9 +94,7 @@ static int check_endpoints(const struct epoch *epoch, const struct party *party,
 	size_t params = inference ? worker->body->layout.param_count : 0;
 	char who[WORKER_TEXT_BYTES], name[MEMBER_TEXT_BYTES];
 
-	if (endpoints->record_count)
-		qsort(endpoints->records, endpoints->record_count, sizeof(*endpoints->records),
-		      compare_records);
+	sort_items(endpoints->records, endpoints->record_count, compare_records);
 	for (size_t i = 0; i < party->peer_count; i++) {
 		struct member peer = epoch->parties[party->peers[i]].worker->who;
 

@@ -14,7 +14,6 @@
 #include "base/assert.h"
 #include "base/compare.h"
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define NONE UINT32_MAX
@@ -147,7 +146,7 @@ static int fill_host(struct gathering *gathering, uint32_t host, struct error *e
 			       gathering->topology->hosts[host].name, gathering->nics.count,
 			       TOPOLOGY_HOST_NICS_MAX);
 	if (!rc)
-		qsort(gathering->nics.items, gathering->nics.count, sizeof(struct found), by_rail);
+		sort_items(gathering->nics.items, gathering->nics.count, by_rail);
 	for (size_t n = 0; !rc && n < gathering->nics.count; n++) {
 		const struct found *nic = &gathering->nics.items[n];
 

@@ -548,7 +548,5 @@ int shell_run(const struct shell_options *options, struct error *error)
 	close_all(&shell);
 	if (rc || shell.end.code == ERROR_NONE)
 		return rc;
-	if (error)
-		*error = shell.end;
-	return -(int)shell.end.code;
+	return error_copy(error, &shell.end);
 }

@@ -3,7 +3,6 @@
 
 #include "base/array.h"
 #include "base/compare.h"
-#include <stdlib.h>
 #include <string.h>
 
 #define BOX_TEXT_BYTES 160
@@ -52,131 +51,120 @@ static bool add_one(void **items, size_t *count, size_t *capacity, const void *v
 	return item && memcpy(item, value, size);
 }
 
-static int check_shape(const char *what, const char *name, enum dtype dtype, uint32_t dims,
-		       const uint64_t *shape, uint64_t *bytes, struct error *error)
+/* Tensors of a layout or a holding, or parameters: where one of them goes, and in what words it fails. */
+struct named_list {
+	struct tensor_info **items;
+	size_t *count, *capacity;
+	struct strmap *map;
+	struct pool *names;
+	const char *what, *adding, *naming;
+	bool once; /* a name may not be given again */
+};
+#define NAMED_LIST(owner, item, word, no_more)                                           \
+	&(struct named_list)                                                             \
+	{                                                                                \
+		&(owner)->item##s, &(owner)->item##_count, &(owner)->item##_capacity,    \
+			&(owner)->item##_names, &(owner)->names, word, "adding a " word, \
+			"naming a " word, no_more                                        \
+	}
+
+static int check_shape(const char *what, struct tensor_info *info, struct error *error)
 {
-	if (!name[0])
+	if (!info->name[0])
 		return error_set(error, ERROR_CONFIG, "a %s without a name", what);
-	if (dims == 0 || dims > BOX_DIMS_MAX)
+	if (info->dims == 0 || info->dims > BOX_DIMS_MAX)
 		return error_set(error, ERROR_CONFIG,
-				 "%s %s has %u dimensions; 1 to %d are possible", what, name, dims,
-				 BOX_DIMS_MAX);
-	if (dtype_bytes(dtype) == 0)
-		return error_set(error, ERROR_CONFIG, "%s %s has no known dtype (%d)", what, name,
-				 (int)dtype);
-	for (uint32_t d = 0; d < dims; d++)
-		if (shape[d] == 0)
+				 "%s %s has %u dimensions; 1 to %d are possible", what, info->name,
+				 info->dims, BOX_DIMS_MAX);
+	if (dtype_bytes(info->dtype) == 0)
+		return error_set(error, ERROR_CONFIG, "%s %s has no known dtype (%d)", what,
+				 info->name, (int)info->dtype);
+	for (uint32_t d = 0; d < info->dims; d++)
+		if (info->shape[d] == 0)
 			return error_set(error, ERROR_CONFIG, "%s %s has size 0 in dimension %u",
-					 what, name, d);
-	if (!shape_bytes(dims, shape, dtype_bytes(dtype), bytes))
-		return error_set(error, ERROR_LIMIT, "%s %s is larger than 2^62 bytes", what, name);
+					 what, info->name, d);
+	if (!shape_bytes(info->dims, info->shape, dtype_bytes(info->dtype), &info->bytes))
+		return error_set(error, ERROR_LIMIT, "%s %s is larger than 2^62 bytes", what,
+				 info->name);
 	return 0;
 }
 
-static int same_tensor(const struct tensor_info *known, enum dtype dtype, uint32_t dims,
-		       const uint64_t *shape, struct error *error)
+static int same_tensor(const struct tensor_info *known, const struct tensor_info *wanted,
+		       struct error *error)
 {
 	char a[BOX_TEXT_BYTES], b[BOX_TEXT_BYTES];
 
-	if (known->dtype == dtype && known->dims == dims &&
-	    memcmp(known->shape, shape, dims * sizeof(*shape)) == 0)
-		return 0;
-	return error_set(error, ERROR_CONFLICT,
-			 "tensor %s is declared twice: as %s %s and as %s %s", known->name,
-			 dtype_name(known->dtype),
-			 shape_text(known->dims, known->shape, a, sizeof(a)), dtype_name(dtype),
-			 shape_text(dims, shape, b, sizeof(b)));
+	if (known->dtype != wanted->dtype || known->dims != wanted->dims ||
+	    memcmp(known->shape, wanted->shape, sizeof(known->shape)) != 0)
+		return error_set(error, ERROR_CONFLICT,
+				 "tensor %s is declared twice: as %s %s and as %s %s", known->name,
+				 dtype_name(known->dtype),
+				 shape_text(known->dims, known->shape, a, sizeof(a)),
+				 dtype_name(wanted->dtype),
+				 shape_text(wanted->dims, wanted->shape, b, sizeof(b)));
+	if (known->order != wanted->order)
+		return error_set(error, ERROR_CONFLICT,
+				 "tensor %s is declared at place %u and at place %u of the "
+				 "checkpoint",
+				 known->name, known->order, wanted->order);
+	return 0;
 }
 
-/* Shared by layouts and holdings: find or append a tensor. */
-static int64_t add_tensor(struct tensor_info **tensors, size_t *count, size_t *capacity,
-			  struct strmap *names, struct pool *pool, const struct tensor_info *wanted,
-			  struct error *error)
-{
-	uint32_t index;
-	uint64_t bytes;
-	int rc;
-
-	rc = check_shape("tensor", wanted->name, wanted->dtype, wanted->dims, wanted->shape, &bytes,
-			 error);
-	if (rc)
-		return rc;
-	if (strmap_get(names, wanted->name, &index)) {
-		rc = same_tensor(&(*tensors)[index], wanted->dtype, wanted->dims, wanted->shape,
-				 error);
-		if (rc == 0 && (*tensors)[index].order != wanted->order)
-			rc = error_set(error, ERROR_CONFLICT,
-				       "tensor %s is declared at place %u and at place %u of the "
-				       "checkpoint",
-				       wanted->name, (*tensors)[index].order, wanted->order);
-		return rc ? rc : (int64_t)index;
-	}
-	struct tensor_info info = *wanted;
-
-	info.name = pool_string(pool, wanted->name);
-	info.bytes = bytes;
-	if (!info.name || !add_one((void **)tensors, count, capacity, &info, sizeof(info)))
-		return memory_error(error, "adding a tensor", sizeof(info));
-	if (!strmap_put(names, info.name, (uint32_t)*count - 1))
-		return memory_error(error, "naming a tensor", strlen(info.name));
-	return (int64_t)*count - 1;
-}
-
-static struct tensor_info tensor_wanted(const char *name, enum dtype dtype, uint32_t dims,
-					const uint64_t *shape, uint32_t order)
+/* Finds or appends. */
+static int64_t add_named(const struct named_list *list, const char *name, enum dtype dtype,
+			 uint32_t dims, const uint64_t *shape, uint32_t order, struct error *error)
 {
 	struct tensor_info info = {
 		.name = (char *)(uintptr_t)name, .dtype = dtype, .dims = dims, .order = order};
+	uint32_t index;
+	int rc;
 
 	if (dims <= BOX_DIMS_MAX)
 		memcpy(info.shape, shape, dims * sizeof(*shape));
-	return info;
+	rc = check_shape(list->what, &info, error);
+	if (rc)
+		return rc;
+	if (strmap_get(list->map, name, &index)) {
+		rc = list->once ? error_set(error, ERROR_CONFLICT, "%s %s is declared twice",
+					    list->what, name)
+				: same_tensor(&(*list->items)[index], &info, error);
+		return rc ? rc : (int64_t)index;
+	}
+	info.name = pool_string(list->names, name);
+	if (!info.name ||
+	    !add_one((void **)list->items, list->count, list->capacity, &info, sizeof(info)))
+		return memory_error(error, list->adding, sizeof(info));
+	if (!strmap_put(list->map, info.name, (uint32_t)*list->count - 1))
+		return memory_error(error, list->naming, strlen(name));
+	return (int64_t)*list->count - 1;
 }
 
 int64_t layout_add_tensor(struct layout *layout, const char *name, enum dtype dtype, uint32_t dims,
 			  const uint64_t *shape, struct error *error)
 {
-	struct tensor_info wanted = tensor_wanted(name, dtype, dims, shape, 0);
-
-	return add_tensor(&layout->tensors, &layout->tensor_count, &layout->tensor_capacity,
-			  &layout->tensor_names, &layout->names, &wanted, error);
+	return add_named(NAMED_LIST(layout, tensor, "tensor", false), name, dtype, dims, shape, 0,
+			 error);
 }
 
 int64_t holding_add_tensor(struct holding *holding, const char *name, enum dtype dtype,
 			   uint32_t dims, const uint64_t *shape, uint32_t order,
 			   struct error *error)
 {
-	struct tensor_info wanted = tensor_wanted(name, dtype, dims, shape, order);
-
-	return add_tensor(&holding->tensors, &holding->tensor_count, &holding->tensor_capacity,
-			  &holding->tensor_names, &holding->names, &wanted, error);
+	return add_named(NAMED_LIST(holding, tensor, "tensor", false), name, dtype, dims, shape,
+			 order, error);
 }
 
 int64_t layout_add_param(struct layout *layout, const char *name, enum dtype dtype, uint32_t dims,
 			 const uint64_t *shape, struct error *error)
 {
-	struct param_info info = {.dtype = dtype, .dims = dims};
-	uint32_t index;
-	int rc;
-
-	rc = check_shape("parameter", name, dtype, dims, shape, &info.bytes, error);
-	if (rc)
-		return rc;
-	if (strmap_get(&layout->param_names, name, &index))
-		return error_set(error, ERROR_CONFLICT, "parameter %s is declared twice", name);
-	memcpy(info.shape, shape, dims * sizeof(*shape));
-	info.name = pool_string(&layout->names, name);
-	if (!info.name || !ADD(layout, params, param_count, param_capacity, &info))
-		return memory_error(error, "adding a parameter", sizeof(info));
-	if (!strmap_put(&layout->param_names, info.name, (uint32_t)layout->param_count - 1))
-		return memory_error(error, "naming a parameter", strlen(name));
-	return (int64_t)layout->param_count - 1;
+	return add_named(NAMED_LIST(layout, param, "parameter", true), name, dtype, dims, shape, 0,
+			 error);
 }
 
 static int check_range(const struct layout *layout, uint32_t param, uint64_t offset, uint64_t bytes,
 		       const char *what, struct error *error)
 {
-	const struct param_info *info;
+	const struct tensor_info *info;
 
 	if (param >= layout->param_count)
 		return error_set(error, ERROR_CONFIG, "%s names parameter %u of %zu", what, param,
@@ -229,7 +217,7 @@ static int check_transform(const struct layout *layout, const struct piece *piec
 			   struct error *error)
 {
 	const struct tensor_info *tensor = &layout->tensors[piece->tensor];
-	const struct param_info *param = &layout->params[piece->param];
+	const struct tensor_info *param = &layout->params[piece->param];
 	const struct transform *transform = &piece->transform;
 	char text[BOX_TEXT_BYTES], shape[BOX_TEXT_BYTES], transformed[TRANSFORM_TEXT_BYTES];
 	uint64_t bytes;
@@ -322,27 +310,14 @@ static int compare_held(const void *left, const void *right)
 	return compare_u64(a->tensor, b->tensor) ?: box_compare(&a->box, &b->box);
 }
 
-/* A byte range of a parameter, with the piece it came from for the message. */
-struct range {
-	uint32_t param;
-	uint64_t offset, bytes;
-};
-
-static int compare_ranges(const void *left, const void *right)
-{
-	const struct range *a = left, *b = right;
-
-	return compare_u64(a->param, b->param) ?: compare_u64(a->offset, b->offset);
-}
-
 /* Walks the sorted ranges of all parameters once; `at` is the first byte not yet covered. */
-static int check_coverage(const struct layout *layout, const struct range *ranges, size_t count,
+static int check_coverage(const struct layout *layout, const struct fill *ranges, size_t count,
 			  struct error *error)
 {
 	size_t i = 0;
 
 	for (uint32_t p = 0; p < layout->param_count; p++) {
-		const struct param_info *param = &layout->params[p];
+		const struct tensor_info *param = &layout->params[p];
 		uint64_t at = 0;
 
 		for (; i < count && ranges[i].param == p && ranges[i].offset <= at; i++) {
@@ -366,24 +341,20 @@ static int check_coverage(const struct layout *layout, const struct range *range
 int layout_finish(struct layout *layout, struct error *error)
 {
 	size_t count = layout->piece_count + layout->fill_count, n = 0;
-	struct range *ranges;
+	struct fill *ranges; /* of pieces too */
 	int rc;
 
-	if (layout->piece_count)
-		qsort(layout->pieces, layout->piece_count, sizeof(*layout->pieces), piece_compare);
-	if (layout->fill_count)
-		qsort(layout->fills, layout->fill_count, sizeof(*layout->fills), compare_fills);
+	sort_items(layout->pieces, layout->piece_count, piece_compare);
+	sort_items(layout->fills, layout->fill_count, compare_fills);
 	ranges = memory_zalloc(count, sizeof(*ranges));
 	if (!ranges)
 		return memory_error(error, "checking a layout", count * sizeof(*ranges));
 	for (size_t i = 0; i < layout->piece_count; i++)
-		ranges[n++] = (struct range){layout->pieces[i].param, layout->pieces[i].offset,
-					     layout->pieces[i].bytes};
+		ranges[n++] = (struct fill){layout->pieces[i].param, layout->pieces[i].offset,
+					    layout->pieces[i].bytes};
 	for (size_t i = 0; i < layout->fill_count; i++)
-		ranges[n++] = (struct range){layout->fills[i].param, layout->fills[i].offset,
-					     layout->fills[i].bytes};
-	if (n)
-		qsort(ranges, n, sizeof(*ranges), compare_ranges);
+		ranges[n++] = layout->fills[i];
+	sort_items(ranges, n, compare_fills);
 	rc = check_coverage(layout, ranges, n, error);
 	memory_free(ranges);
 	return rc;
@@ -415,8 +386,7 @@ int holding_add(struct holding *holding, uint32_t tensor, const struct box *box,
 
 int holding_finish(struct holding *holding, struct error *error)
 {
-	if (holding->held_count)
-		qsort(holding->held, holding->held_count, sizeof(*holding->held), compare_held);
+	sort_items(holding->held, holding->held_count, compare_held);
 	for (size_t i = 1; i < holding->held_count; i++) {
 		const struct held *a = &holding->held[i - 1], *b = &holding->held[i];
 
@@ -438,13 +408,12 @@ static void add_numbers(struct digest_stream *stream, const uint64_t *numbers, s
 		digest_add_u64(stream, numbers[i]);
 }
 
-static void digest_shape(struct digest_stream *stream, const char *name, enum dtype dtype,
-			 uint32_t dims, const uint64_t *shape)
+static void digest_tensor(struct digest_stream *stream, const struct tensor_info *tensor)
 {
-	digest_add_string(stream, name);
-	digest_numbers(stream, (uint64_t)dtype, dims);
-	for (uint32_t d = 0; d < dims; d++)
-		digest_add_u64(stream, shape[d]);
+	digest_add_string(stream, tensor->name);
+	digest_numbers(stream, (uint64_t)tensor->dtype, tensor->dims);
+	for (uint32_t d = 0; d < tensor->dims; d++)
+		digest_add_u64(stream, tensor->shape[d]);
 }
 
 static void digest_box(struct digest_stream *stream, const struct box *box)
@@ -471,12 +440,10 @@ struct digest layout_digest(const struct layout *layout)
 	digest_add_string(&stream, "layout/1");
 	digest_add_u64(&stream, layout->tensor_count);
 	for (size_t i = 0; i < layout->tensor_count; i++)
-		digest_shape(&stream, layout->tensors[i].name, layout->tensors[i].dtype,
-			     layout->tensors[i].dims, layout->tensors[i].shape);
+		digest_tensor(&stream, &layout->tensors[i]);
 	digest_add_u64(&stream, layout->param_count);
 	for (size_t i = 0; i < layout->param_count; i++)
-		digest_shape(&stream, layout->params[i].name, layout->params[i].dtype,
-			     layout->params[i].dims, layout->params[i].shape);
+		digest_tensor(&stream, &layout->params[i]);
 	digest_add_u64(&stream, layout->piece_count);
 	for (size_t i = 0; i < layout->piece_count; i++) {
 		digest_numbers(&stream, layout->pieces[i].tensor, layout->pieces[i].param);
@@ -499,8 +466,7 @@ struct digest holding_digest(const struct holding *holding)
 	digest_add_string(&stream, "holding/1");
 	digest_add_u64(&stream, holding->tensor_count);
 	for (size_t i = 0; i < holding->tensor_count; i++) {
-		digest_shape(&stream, holding->tensors[i].name, holding->tensors[i].dtype,
-			     holding->tensors[i].dims, holding->tensors[i].shape);
+		digest_tensor(&stream, &holding->tensors[i]);
 		digest_add_u64(&stream, holding->tensors[i].order);
 	}
 	digest_add_u64(&stream, holding->held_count);

@@ -24,6 +24,7 @@
 #include "job/strmap.h"
 #include <stddef.h>
 
+/* A tensor of the checkpoint, or a parameter of an engine. */
 struct tensor_info {
 	char *name;        /* owned by the layout or holding */
 	enum dtype dtype;
@@ -31,14 +32,6 @@ struct tensor_info {
 	uint64_t shape[BOX_DIMS_MAX];
 	uint64_t bytes;    /* product of shape times element size */
 	uint32_t order;    /* place in checkpoint order; holdings only (0 in layouts) */
-};
-
-struct param_info {
-	char *name;
-	enum dtype dtype;
-	uint32_t dims;
-	uint64_t shape[BOX_DIMS_MAX];
-	uint64_t bytes;
 };
 
 struct piece {
@@ -67,7 +60,7 @@ struct fill {
 struct layout {
 	struct tensor_info *tensors;
 	size_t tensor_count, tensor_capacity;
-	struct param_info *params;
+	struct tensor_info *params;
 	size_t param_count, param_capacity;
 	struct piece *pieces;
 	size_t piece_count, piece_capacity;

@@ -13,18 +13,25 @@
 	error_set(error, ERROR_CONFIG, "--train %s: " format, spec, ##__VA_ARGS__)
 #define TRAIN(field) offsetof(struct train_spec, field)
 
+static const struct spec_choice source_choices[] = {
+	{"gathered", TRAIN_GATHERED}, {"sharded", TRAIN_SHARDED}, {NULL, 0}};
+
 static const struct spec_key train_keys[] = {
-	{"world", TRAIN(world), 1, PARALLEL_RANKS_MAX, 1, NULL},
-	{"pp", TRAIN(pp), 1, PARALLEL_STAGES_MAX, 1, NULL},
-	{"fsdp", TRAIN(fsdp), 1, PARALLEL_RANKS_MAX, 1, NULL},
+	{"world", TRAIN(world), 1, PARALLEL_RANKS_MAX, 1, NULL, true},
+	{"pp", TRAIN(pp), 1, PARALLEL_STAGES_MAX, 1, NULL, false},
+	{"fsdp", TRAIN(fsdp), 1, PARALLEL_RANKS_MAX, 1, NULL, false},
+	{"source", TRAIN(source), 0, 0, TRAIN_GATHERED, source_choices, true},
 };
 
-static int take_layers(struct spec_parse *parse, const char *value, struct error *error)
+static int take_layers(struct spec_parse *parse, const char *key, const char *value,
+		       struct error *error)
 {
 	struct train_spec *spec = parse->target;
 	char copy[VALUE_BYTES];
 	char *rest = copy, *item;
 
+	if (strcmp(key, "layers") != 0)
+		return 0;
 	if (spec->stage_layers_count)
 		return REFUSE(parse->spec, "key 'layers' is given twice");
 	if (snprintf(copy, sizeof(copy), "%s", value) >= (int)sizeof(copy))
@@ -41,38 +48,17 @@ static int take_layers(struct spec_parse *parse, const char *value, struct error
 	return 1;
 }
 
-static int take_train(struct spec_parse *parse, const char *key, const char *value,
-		      struct error *error)
-{
-	struct train_spec *spec = parse->target;
-
-	if (strcmp(key, "layers") == 0)
-		return take_layers(parse, value, error);
-	if (strcmp(key, "source") != 0)
-		return 0;
-	if (parse->seen & 1u << 31)
-		return REFUSE(parse->spec, "key 'source' is given twice");
-	parse->seen |= 1u << 31;
-	if (strcmp(value, "gathered") == 0)
-		spec->source = TRAIN_GATHERED;
-	else if (strcmp(value, "sharded") == 0)
-		spec->source = TRAIN_SHARDED;
-	else
-		return REFUSE(parse->spec, "source is '%s'; use gathered or sharded", value);
-	return 1;
-}
-
 int train_spec_parse(struct train_spec *spec, const char *string, struct error *error)
 {
-	struct train_spec made = {.source = TRAIN_GATHERED};
+	struct train_spec made = {0};
 	struct spec_parse parse = {.flag = "--train",
 				   .spec = string,
 				   .example = "world=4,source=gathered",
 				   .rows = train_keys,
 				   .row_count = ARRAY_SIZE(train_keys),
 				   .target = &made,
-				   .other = take_train,
-				   .other_keys = "source, layers"};
+				   .other = take_layers,
+				   .other_keys = "layers"};
 	int rc = spec_parse_keys(&parse, error);
 
 	if (rc == 0 && made.world % made.pp != 0)
@@ -97,8 +83,6 @@ char *train_spec_text(const struct train_spec *spec, char out[PARALLEL_TEXT_BYTE
 {
 	size_t n = spec_keys_text(train_keys, ARRAY_SIZE(train_keys), spec, out);
 
-	n += (size_t)snprintf(out + n, PARALLEL_TEXT_BYTES - n, ",source=%s",
-			      spec->source == TRAIN_GATHERED ? "gathered" : "sharded");
 	for (uint32_t i = 0; i < spec->stage_layers_count && n < PARALLEL_TEXT_BYTES; i++)
 		n += (size_t)snprintf(out + n, PARALLEL_TEXT_BYTES - n, "%s%u",
 				      i ? "/" : ",layers=", spec->stage_layers[i]);

@@ -22,7 +22,7 @@ enum train_source { TRAIN_GATHERED, TRAIN_SHARDED };
 struct train_spec {
 	uint32_t world;            /* trainers */
 	uint32_t pp;               /* stages; divides world */
-	enum train_source source;
+	uint32_t source;           /* enum train_source */
 	uint32_t fsdp;             /* sharded: shards of dimension 0; divides world */
 	uint32_t stage_layers_count;               /* 0, or pp: layers=8/8/.. */
 	uint32_t stage_layers[PARALLEL_STAGES_MAX];

@@ -22,20 +22,20 @@ static const struct spec_choice dtype_choices[] = {
 static const struct spec_choice indexer_choices[] = {{"split", 0}, {"fused", 1}, {NULL, 0}};
 
 static const struct spec_key infer_keys[] = {
-	{"engines", INFER(engines), 1, PARALLEL_RANKS_MAX, 1, NULL},
-	{"tp", INFER(tp), 1, PARALLEL_RANKS_MAX, 1, NULL},
-	{"ep", INFER(ep), 1, PARALLEL_RANKS_MAX, 1, NULL},
-	{"dp", INFER(dp), 1, PARALLEL_RANKS_MAX, 1, NULL},
-	{"dp_lm_head", INFER(dp_lm_head), 0, 1, 0, NULL},
-	{"moe_dense_tp", INFER(moe_dense_tp), 0, 1, 0, NULL},
-	{"a2a", INFER(a2a), 0, 1, 0, NULL},
-	{"fuse_shared", INFER(fuse_shared), 0, 1, 0, NULL},
-	{"embed_replicated", INFER(embed_replicated), 0, 1, 0, NULL},
-	{"names", INFER(names), 0, 0, 0, names_choices},
-	{"experts", INFER(experts), 0, 0, 0, experts_choices},
-	{"gate", INFER(gate), 0, 0, 0, dtype_choices},
-	{"indexer", INFER(indexer_fused), 0, 0, 0, indexer_choices},
-	{"dtype", INFER(dtype), 0, 0, 0, dtype_choices},
+	{"engines", INFER(engines), 1, PARALLEL_RANKS_MAX, 1, NULL, true},
+	{"tp", INFER(tp), 1, PARALLEL_RANKS_MAX, 1, NULL, false},
+	{"ep", INFER(ep), 1, PARALLEL_RANKS_MAX, 1, NULL, false},
+	{"dp", INFER(dp), 1, PARALLEL_RANKS_MAX, 1, NULL, false},
+	{"dp_lm_head", INFER(dp_lm_head), 0, 1, 0, NULL, false},
+	{"moe_dense_tp", INFER(moe_dense_tp), 0, 1, 0, NULL, false},
+	{"a2a", INFER(a2a), 0, 1, 0, NULL, false},
+	{"fuse_shared", INFER(fuse_shared), 0, 1, 0, NULL, false},
+	{"embed_replicated", INFER(embed_replicated), 0, 1, 0, NULL, false},
+	{"names", INFER(names), 0, 0, 0, names_choices, false},
+	{"experts", INFER(experts), 0, 0, 0, experts_choices, false},
+	{"gate", INFER(gate), 0, 0, 0, dtype_choices, false},
+	{"indexer", INFER(indexer_fused), 0, 0, 0, indexer_choices, false},
+	{"dtype", INFER(dtype), 0, 0, 0, dtype_choices, false},
 };
 
 /* "128x64", or "128" for both. */

@@ -121,7 +121,7 @@ size_t spec_keys_text(const struct spec_key *rows, size_t count, const void *spe
 		uint32_t value =
 			*(const uint32_t *)(const void *)((const char *)spec + rows[i].offset);
 
-		if (i && value == rows[i].absent)
+		if (!rows[i].told && value == rows[i].absent)
 			continue;
 		n += (size_t)snprintf(out + n, PARALLEL_TEXT_BYTES - n, "%s%s=", n ? "," : "",
 				      rows[i].name);

@@ -74,10 +74,8 @@ static int write_all(const struct maker *maker, int fd, const char *name, const 
 	const char *at = data;
 
 	while (bytes) {
-		ssize_t n = write(fd, at, bytes);
+		ssize_t n = TEMP_FAILURE_RETRY(write(fd, at, bytes));
 
-		if (n < 0 && errno == EINTR)
-			continue;
 		if (n < 0)
 			return error_set_errno(maker->error, ERROR_IO, errno, "cannot write %s/%s",
 					       maker->folder.path, name);

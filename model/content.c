@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/content.h"
 
+#include "base/processor.h"
 #include "job/digest.h"
-#include <stdatomic.h>
 #include <string.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "contents are little-endian words");
@@ -94,65 +94,34 @@ typedef uint64_t (*make_vectors)(const struct source *source, uint64_t first, ui
 				 unsigned char *out);
 
 MAKE_VECTORS(make_portable, , 32)
-#if defined(__x86_64__)
+#if PROCESSOR_X86
 MAKE_VECTORS(make_avx2, __attribute__((target("avx2"))), 32)
 MAKE_VECTORS(make_avx512, __attribute__((target("avx512f,avx512dq"))), 64)
 #endif
 
-/* Best first. */
 static const struct kernel {
-	const char *name;
+	struct processor_row row;
 	make_vectors make;
-} kernels[] = {
-#if defined(__x86_64__)
-	{"avx512", make_avx512},
-	{"avx2", make_avx2},
+} kernel_rows[] = {
+#if PROCESSOR_X86
+	{{"avx512", processor_has_avx512}, make_avx512},
+	{{"avx2", processor_has_avx2}, make_avx2},
 #endif
-	{"portable", make_portable},
+	{{"portable", processor_has_any}, make_portable},
 };
-
-static bool usable(const char *name)
-{
-#if defined(__x86_64__)
-	__builtin_cpu_init();
-	if (strcmp(name, "avx512") == 0)
-		return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
-	return strcmp(name, "avx2") != 0 || __builtin_cpu_supports("avx2");
-#else
-	return true;
-#endif
-}
-
-static _Atomic(make_vectors) chosen;
-
-/* Chosen once; a race only chooses the same one twice. */
-static make_vectors best_vectors(void)
-{
-	make_vectors make = atomic_load_explicit(&chosen, memory_order_relaxed);
-	const struct kernel *kernel = kernels;
-
-	if (make)
-		return make;
-	while (!usable(kernel->name))
-		kernel++;
-	atomic_store_explicit(&chosen, kernel->make, memory_order_relaxed);
-	return kernel->make;
-}
+static struct processor_kernels kernels = PROCESSOR_KERNELS(kernel_rows);
 
 bool content_kernel_use(const char *name)
 {
-	for (size_t i = 0; i < sizeof(kernels) / sizeof(kernels[0]); i++)
-		if (strcmp(kernels[i].name, name) == 0 && usable(name)) {
-			atomic_store(&chosen, kernels[i].make);
-			return true;
-		}
-	return false;
+	return processor_choose(&kernels, name);
 }
 
 static void make_words(const struct source *source, uint64_t first, uint64_t count,
 		       unsigned char *out)
 {
-	for (uint64_t i = best_vectors()(source, first, count, out); i < count; i++) {
+	const struct kernel *kernel = processor_chosen(&kernels);
+
+	for (uint64_t i = kernel->make(source, first, count, out); i < count; i++) {
 		uint64_t word = word_at(source, first + i);
 
 		memcpy(out + i * 8, &word, 8);

@@ -122,7 +122,7 @@ static uint32_t find_param(const struct layout *layout, const char *name)
 }
 
 static bool stored_as(const struct maker *maker, const struct row *row,
-		      const struct param_info *param)
+		      const struct tensor_info *param)
 {
 	bool blocks = param->dtype == DTYPE_F8_E4M3 || text_ends(param->name, SCALE_SUFFIX);
 	bool by_128 = maker->block[0] == 128 && maker->block[1] == 128;
@@ -143,7 +143,7 @@ static bool stored_as(const struct maker *maker, const struct row *row,
 }
 
 static bool applies(const struct maker *maker, const struct row *row,
-		    const struct param_info *param)
+		    const struct tensor_info *param)
 {
 	const struct model_config *config = maker->config;
 
@@ -185,7 +185,7 @@ static void dense(struct derived *derived, uint32_t dims, const uint64_t *shape)
 
 /* What FORM_PACKED is: int32 words, four block columns each, column-major in each slot, the
  * columns rounded up to 16 bytes. Returns elements of storage. */
-static uint64_t packed(struct derived *derived, const struct param_info *weight)
+static uint64_t packed(struct derived *derived, const struct tensor_info *weight)
 {
 	uint32_t dims = weight->dims;
 	uint64_t rows_of = weight->shape[dims - 2], aligned = (rows_of + 3) / 4 * 4;
@@ -208,7 +208,7 @@ static uint64_t packed(struct derived *derived, const struct param_info *weight)
 static uint64_t shape_it(const struct maker *maker, const struct row *row, struct derived *derived)
 {
 	const struct model_config *config = maker->config;
-	const struct param_info *param = &maker->layout->params[derived->param];
+	const struct tensor_info *param = &maker->layout->params[derived->param];
 	uint64_t dn = config->qk_nope_head_dim, dv = config->v_head_dim, kl = config->kv_lora_rank;
 	uint64_t heads = dn + dv ? param->shape[0] / (dn + dv) : 0, width = heads * (dn + dv);
 	const uint64_t one[1] = {1}, keys[3] = {heads, dn, kl}, values[3] = {heads, kl, dv};
@@ -257,7 +257,7 @@ static uint64_t shape_it(const struct maker *maker, const struct row *row, struc
 static bool find_sources(const struct maker *maker, const struct row *row, uint32_t param,
 			 struct derived *derived)
 {
-	const struct param_info *info = &maker->layout->params[param];
+	const struct tensor_info *info = &maker->layout->params[param];
 	char name[RULE_NAME_BYTES];
 	size_t bytes = strlen(info->name);
 
@@ -280,7 +280,7 @@ static bool find_sources(const struct maker *maker, const struct row *row, uint3
 
 static int add(const struct maker *maker, const struct row *row, uint32_t param)
 {
-	const struct param_info *info = &maker->layout->params[param];
+	const struct tensor_info *info = &maker->layout->params[param];
 	struct derived derived = {.kind = &row->kind};
 
 	if (!find_sources(maker, row, param, &derived))

@@ -212,8 +212,7 @@ static int exchange(const struct folder *folder, struct error *error)
 	if (old < 0)
 		return file_error(error, "open", folder->path);
 	/* waits only for the one that has just published it and is about to let go */
-	while (flock(old, LOCK_EX) != 0 && errno == EINTR)
-		;
+	TEMP_FAILURE_RETRY(flock(old, LOCK_EX));
 	if (renameat2(AT_FDCWD, folder->partial, AT_FDCWD, folder->path, RENAME_EXCHANGE) == 0)
 		rc = remove_folder(folder->partial, error);
 	close(old);

@@ -18,7 +18,7 @@
  * has none. */
 struct difference {
 	const char *name;
-	const struct param_info *here;
+	const struct tensor_info *here;
 	const struct live_param *there;
 	const struct layout *layout;
 	const struct live *live;
@@ -301,7 +301,7 @@ static int closest_missing(const struct live *live, const struct layout *layout,
 			    : memory_error(error, "comparing an engine's parameters", strlen(name));
 }
 
-static bool same_shape(const struct param_info *here, const struct live_param *there)
+static bool same_shape(const struct tensor_info *here, const struct live_param *there)
 {
 	return here->dims == there->dims &&
 	       memcmp(here->shape, there->shape, here->dims * sizeof(*here->shape)) == 0;

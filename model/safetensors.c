@@ -4,7 +4,6 @@
 #include "base/compare.h"
 #include <inttypes.h>
 #include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define METADATA_KEY "__metadata__"
@@ -226,8 +225,7 @@ static int read_header(const struct reader *reader, json_t *root, struct safeten
 		if (rc)
 			return rc;
 	}
-	if (out->count)
-		qsort(out->entries, out->count, sizeof(*out->entries), by_place);
+	sort_items(out->entries, out->count, by_place);
 	return check_tiling(reader, out);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/safetensors.h"
 
+#include "base/compare.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,8 +41,7 @@ static int collect_files(const json_t *map, struct safetensors_index *out, struc
 		return memory_error(error, "reading a safetensors index", count * sizeof(*names));
 	json_object_foreach((json_t *)(uintptr_t)map, key, value) names[n++] =
 		json_string_value(value);
-	if (n)
-		qsort(names, n, sizeof(*names), by_name);
+	sort_items(names, n, by_name);
 	for (size_t i = 0; i < n; i++) {
 		if (i && strcmp(names[i], names[i - 1]) == 0)
 			continue;

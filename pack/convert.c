@@ -31,7 +31,6 @@ static void store16(unsigned char *bytes, uint16_t bits)
 		const unsigned char *from = source;                                        \
 		unsigned char *to = target;                                                \
                                                                                            \
-		(void)scale;                                                               \
 		for (; count; count--, from += (from_bytes), to += (to_bytes))             \
 			STORE_##TO(to, LOAD_##FROM(from));                                 \
 	}                                                                                  \
@@ -40,24 +39,25 @@ static void store16(unsigned char *bytes, uint16_t bits)
 CONVERT_EACH(ROW, bf16)
 
 static const struct convert_kernel portable = {
-	.name = "portable",
-	.here = processor_has_any,
 	.rows = CONVERT_ROWS(),
 	.scaled = CONVERT_SCALED_ROWS,
 };
 
-static const struct convert_kernel *const kernels[] = {
+static const struct row {
+	struct processor_row row;
+	const struct convert_kernel *kernel;
+} kernel_rows[] = {
 #if PROCESSOR_X86
-	&convert_avx512,
-	&convert_avx2,
+	{{"avx512", processor_has_avx512}, &convert_avx512},
+	{{"avx2", processor_has_avx2}, &convert_avx2},
 #endif
-	&portable,
+	{{"portable", processor_has_any}, &portable},
 };
+static const struct processor_kernels kernels = PROCESSOR_KERNELS(kernel_rows);
 
 #define COPY(bytes)                                                                             \
 	static void copy_##bytes(void *target, const void *source, uint64_t count, float scale) \
 	{                                                                                       \
-		(void)scale;                                                                    \
 		if (count)                                                                      \
 			memcpy(target, source, count *(bytes));                                 \
 	}
@@ -70,58 +70,39 @@ COPY(8)
 /* By the bytes of an element. */
 static const convert_row copies[] = {[1] = copy_1, [2] = copy_2, [4] = copy_4, [8] = copy_8};
 
-static enum convert_format format_of(enum dtype dtype)
-{
-	switch (dtype) {
-	case DTYPE_F32:
-		return CONVERT_F32;
-	case DTYPE_BF16:
-		return CONVERT_BF16;
-	case DTYPE_F16:
-		return CONVERT_F16;
-	case DTYPE_F8_E4M3:
-		return CONVERT_F8;
-	default:
-		return CONVERT_FORMATS;
-	}
-}
+static const enum convert_format formats[DTYPE_COUNT] = {[DTYPE_F32] = CONVERT_F32,
+							 [DTYPE_BF16] = CONVERT_BF16,
+							 [DTYPE_F16] = CONVERT_F16,
+							 [DTYPE_F8_E4M3] = CONVERT_F8};
 
 static const struct convert_kernel *find_kernel(const char *name)
 {
-	for (size_t i = 0; i < sizeof(kernels) / sizeof(kernels[0]); i++)
-		if ((!name || strcmp(kernels[i]->name, name) == 0) && kernels[i]->here())
-			return kernels[i];
-	return NULL;
+	const struct row *found = processor_find(&kernels, name);
+
+	return found ? found->kernel : NULL;
 }
 
 convert_row convert_find(enum dtype from, enum dtype to, const char *kernel)
 {
-	enum convert_format source = format_of(from), target = format_of(to);
 	const struct convert_kernel *found = find_kernel(kernel);
 
 	if (!found)
 		return NULL;
 	if (from == to)
 		return copies[dtype_bytes(from)];
-	if (source == CONVERT_FORMATS || target >= CONVERT_F8)
-		return NULL;
-	return found->rows[source][target];
+	return to == DTYPE_F8_E4M3 ? NULL : found->rows[formats[from]][formats[to]];
 }
 
 convert_row convert_find_streamed(enum dtype from, enum dtype to, const char *kernel)
 {
-	enum convert_format source = format_of(from), target = format_of(to);
 	const struct convert_kernel *found = find_kernel(kernel);
 
-	if (!found || from == to || source == CONVERT_FORMATS || target >= CONVERT_F8)
-		return NULL;
-	return found->streamed[source][target];
+	return found && to != DTYPE_F8_E4M3 ? found->streamed[formats[from]][formats[to]] : NULL;
 }
 
 convert_scaled convert_find_scaled(enum dtype to, const char *kernel)
 {
-	enum convert_format target = format_of(to);
 	const struct convert_kernel *found = find_kernel(kernel);
 
-	return found && target < CONVERT_F8 ? found->scaled[target] : NULL;
+	return found && to != DTYPE_F8_E4M3 ? found->scaled[formats[to]] : NULL;
 }

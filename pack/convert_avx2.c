@@ -7,9 +7,6 @@
 #if PROCESSOR_X86
 #include <immintrin.h>
 
-#define TARGET256 __attribute__((target("avx2,f16c")))
-#define INLINE256 TARGET256 __attribute__((always_inline)) static inline
-
 /* all ones where the element's F32 is NaN */
 INLINE256 __m256i nan_of(__m256i bits)
 {
@@ -109,8 +106,6 @@ INLINE256 void store_f16(unsigned char *to, __m256i bits)
 CONVERT_EACH(ROW, bf16)
 
 const struct convert_kernel convert_avx2 = {
-	.name = "avx2",
-	.here = processor_has_avx2,
 	.rows = CONVERT_ROWS(),
 	.scaled = CONVERT_SCALED_ROWS,
 };

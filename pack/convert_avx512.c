@@ -9,10 +9,8 @@
 #if PROCESSOR_X86
 #include <immintrin.h>
 
-#define TARGET512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
-#define INLINE512 TARGET512 __attribute__((always_inline)) static inline
-#define NEAREST	  (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
-#define IS_NAN	  0x81 /* VFPCLASSPS: quiet, or signalling */
+#define NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+#define IS_NAN	0x81 /* VFPCLASSPS: quiet, or signalling */
 
 INLINE512 __m512i load_f32(const unsigned char *from, __mmask16 mask, __m512 scale)
 {
@@ -157,8 +155,6 @@ INLINE512 void ask(const unsigned char *from, uint64_t bytes)
 CONVERT_EACH(ROW, rounded)
 
 const struct convert_kernel convert_avx512 = {
-	.name = "avx512",
-	.here = processor_has_avx512,
 	.rows = CONVERT_ROWS(),
 	.streamed = CONVERT_ROWS(_past),
 	.scaled = CONVERT_SCALED_ROWS,

@@ -7,16 +7,15 @@
 
 #include "pack/convert.h"
 #include "pack/processor.h"
-#include <stdbool.h>
 #include <string.h>
 
 /* F8 stands for F8_E4M3; nothing is converted into it here (quantise.h). */
-enum convert_format { CONVERT_F32, CONVERT_BF16, CONVERT_F16, CONVERT_F8, CONVERT_FORMATS };
+enum convert_format {
+	CONVERT_OTHER, CONVERT_F32, CONVERT_BF16, CONVERT_F16, CONVERT_F8, CONVERT_FORMATS
+};
 
 struct convert_kernel {
-	const char *name;
-	bool (*here)(void);
-	convert_row rows[CONVERT_FORMATS][CONVERT_F8]; /* [from][to]; NULL where they are equal */
+	convert_row rows[CONVERT_FORMATS][CONVERT_F8]; /* [from][to]; NULL where there is none */
 	convert_row streamed[CONVERT_FORMATS][CONVERT_F8]; /* the same; NULL for none */
 	convert_scaled scaled[CONVERT_F8];             /* from F8 */
 };
@@ -70,7 +69,7 @@ extern const struct convert_kernel convert_avx512, convert_avx2;
 	CONVERT_SCALED(f8_bf16, 2)                                                        \
 	CONVERT_SCALED(f8_f16, 2)
 
-#define CONVERT_SCALED_ROWS {f8_f32_scaled, f8_bf16_scaled, f8_f16_scaled}
+#define CONVERT_SCALED_ROWS {NULL, f8_f32_scaled, f8_bf16_scaled, f8_f16_scaled}
 
 /* `past`: nothing, or _past for those past the caches. */
 #define CONVERT_ROWS(past)                                                                \
@@ -81,7 +80,7 @@ extern const struct convert_kernel convert_avx512, convert_avx2;
 				  [CONVERT_F16] = bf16_f16##past},                        \
 		[CONVERT_F16] = {[CONVERT_F32] = f16_f32##past,                           \
 				 [CONVERT_BF16] = f16_bf16##past},                        \
-		[CONVERT_F8] = {f8_f32##past, f8_bf16##past, f8_f16##past},               \
+		[CONVERT_F8] = {NULL, f8_f32##past, f8_bf16##past, f8_f16##past},         \
 	}
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pack/decode.h"
 
+#include "base/processor.h"
 #include "pack/convert.h"
-#include "pack/processor.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -24,9 +24,6 @@ void decode_table_make(struct decode_table *table, enum dtype to, float scale)
 
 #if PROCESSOR_X86
 #include <immintrin.h>
-
-#define TARGET_VBMI __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")))
-#define INLINE_VBMI TARGET_VBMI __attribute__((always_inline)) static inline
 
 /* Up to 64 codes to as many elements. */
 typedef void (*decode_64)(__m512i out[4], __m512i codes, const struct decode_table *table);

@@ -224,10 +224,12 @@ static void group_init(struct group *group, const struct pack_column *from, size
 	}
 }
 
-void pack_copies(const struct pack_column *from, size_t count)
+void pack_run_columns(const struct pack_column *from, size_t count)
 {
 	struct group group; /* not cleared: what count says is set */
 
+	if (!count)
+		return;
 	group_init(&group, from, count);
 	if (group.bytes < COPY_SUM_BYTES_MIN) {
 		for (size_t i = 0; i < count; i++)

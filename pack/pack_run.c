@@ -30,7 +30,7 @@ void pack_run(const struct pack *pack, const struct pack_part *part)
 	struct digest_stream stream, *sum = part->sum ? &stream : NULL;
 
 	if (transform_plain(&pack->transform) && pack->from == pack->to) {
-		pack_copies(&(struct pack_column){pack, *part}, 1);
+		pack_run_columns(&(struct pack_column){pack, *part}, 1);
 		return;
 	}
 	if (!pack->transform.to_rows) {
@@ -53,12 +53,6 @@ bool pack_can_copack(const struct pack *a, const struct pack *b)
 	       x->row_bytes < ROW_MIN_BYTES && x->rows == y->rows && x->rows > 1 &&
 	       x->stride_bytes == y->stride_bytes &&
 	       x->offset / x->stride_bytes == y->offset / y->stride_bytes;
-}
-
-void pack_run_columns(const struct pack_column *columns, size_t count)
-{
-	if (count)
-		pack_copies(columns, count);
 }
 
 const char *pack_kernel_name(void)

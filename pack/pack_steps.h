@@ -22,8 +22,6 @@ static inline uint64_t least(uint64_t a, uint64_t b)
  * number `first` on. */
 void pack_emit(const struct pack_part *part, struct digest_stream *sum, size_t first, uint64_t done,
 	       const unsigned char *chunk, uint64_t bytes);
-/* Copies, one column or as many as pack_run_columns() takes, and their sums. */
-void pack_copies(const struct pack_column *columns, size_t count);
 /* What is transformed in blocks; sums into `sum`, which may be NULL, not into part->sum. `kernel`
  * as convert_find() takes it. */
 void pack_transformed(const struct pack *pack, const struct pack_part *part,

@@ -17,7 +17,6 @@
 #include "pack/processor.h"
 #include "pack/quantise_kernel.h"
 
-#include <stdatomic.h>
 #include <stddef.h>
 
 #define STRIP_BYTES    (512u << 10) /* of a second-level cache of 1 MiB or more */
@@ -25,45 +24,29 @@
 #define FAR_BYTES      4096u
 #define MAGNITUDE      0x7fffffffu
 
-static const struct quantise_kernel *const kernels[] = {
+static const struct row {
+	struct processor_row row;
+	const struct quantise_kernel *kernel;
+} kernel_rows[] = {
 #if PROCESSOR_X86
-	&quantise_vbmi,
-	&quantise_avx512,
-	&quantise_avx2,
+	{{"avx512vbmi", processor_has_avx512vbmi}, &quantise_vbmi},
+	{{"avx512", processor_has_avx512}, &quantise_avx512},
+	{{"avx2", processor_has_avx2}, &quantise_avx2},
 #endif
-	&quantise_portable,
+	{{"portable", processor_has_any}, &quantise_portable},
 };
-
-static _Atomic(const struct quantise_kernel *) chosen;
-
-static const struct quantise_kernel *find_kernel(const char *name)
-{
-	for (size_t i = 0; i < sizeof(kernels) / sizeof(kernels[0]); i++)
-		if ((!name || strcmp(kernels[i]->name, name) == 0) && kernels[i]->here())
-			return kernels[i];
-	return NULL;
-}
+static struct processor_kernels kernels = PROCESSOR_KERNELS(kernel_rows);
 
 bool quantise_use(const char *kernel)
 {
-	const struct quantise_kernel *found = find_kernel(kernel);
-
-	if (found)
-		atomic_store(&chosen, found);
-	return found;
+	return processor_choose(&kernels, kernel);
 }
 
 /* ---- a band ---- */
 
 const struct quantise_kernel *quantise_chosen(void)
 {
-	const struct quantise_kernel *kernel = atomic_load_explicit(&chosen, memory_order_acquire);
-
-	if (!kernel) { /* a race only chooses the same one twice */
-		kernel = find_kernel(NULL);
-		atomic_store_explicit(&chosen, kernel, memory_order_release);
-	}
-	return kernel;
+	return ((const struct row *)processor_chosen(&kernels))->kernel;
 }
 
 /* Of a block with infinities or NaN: its largest other magnitude, and the codes of these. */

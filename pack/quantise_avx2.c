@@ -10,9 +10,6 @@
 #if PROCESSOR_X86
 #include <immintrin.h>
 
-#define TARGET256 __attribute__((target("avx2,f16c")))
-#define INLINE256 TARGET256 __attribute__((always_inline)) static inline
-
 INLINE256 __m256i load(const unsigned char *from)
 {
 	return _mm256_loadu_si256((const __m256i *)(const void *)from);
@@ -177,8 +174,6 @@ TARGET256 static void peaks_16(uint32_t *out, const struct quantise_strip *strip
 }
 
 const struct quantise_kernel quantise_avx2 = {
-	.name = "avx2",
-	.here = processor_has_avx2,
 	.f32 = {.peaks = peaks_32, .values = values_f32},
 	.bf16 = {.peaks = peaks_16, .values = values_bf16},
 	.f16 = {.peaks = peaks_16, .values = values_f16},

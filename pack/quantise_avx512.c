@@ -170,8 +170,6 @@ PEAKS(32)
 PEAKS(16)
 
 const struct quantise_kernel quantise_avx512 = {
-	.name = "avx512",
-	.here = processor_has_avx512,
 	.f32 = {quantise_512_peaks_32, quantise_512_values_f32, quantise_512_gather_32},
 	.bf16 = {quantise_512_peaks_16, quantise_512_values_bf16, quantise_512_gather_16},
 	.f16 = {quantise_512_peaks_16, quantise_512_values_f16, quantise_512_gather_16},

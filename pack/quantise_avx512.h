@@ -23,8 +23,6 @@
 #if PROCESSOR_X86
 #include <immintrin.h>
 
-#define TARGET512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
-#define INLINE512 TARGET512 __attribute__((always_inline)) static inline
 #define NEAREST	  (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 
 INLINE512 __mmask64 quantise_first(uint64_t count)

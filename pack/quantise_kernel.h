@@ -58,8 +58,6 @@ typedef void (*requantise_peaks)(unsigned char *peaks, const struct requantise_s
 typedef void (*requantise_values)(const struct requantise_strip *strip);
 
 struct quantise_kernel {
-	const char *name;
-	bool (*here)(void);
 	struct quantise_passes {
 		quantise_peaks peaks;
 		quantise_values values;

@@ -2,7 +2,6 @@
  *
  * quantise_portable.c -- number by number, as element.h says; for every processor.
  */
-#include "pack/processor.h"
 #include "pack/quantise_kernel.h"
 
 #define PEAKS(name, type, magnitude)                                                            \
@@ -97,8 +96,6 @@ static void look_up(const struct requantise_strip *strip)
 }
 
 const struct quantise_kernel quantise_portable = {
-	.name = "portable",
-	.here = processor_has_any,
 	.f32 = {.peaks = peaks_32, .values = values_f32},
 	.bf16 = {.peaks = peaks_16, .values = values_bf16},
 	.f16 = {.peaks = peaks_16, .values = values_f16},

@@ -14,9 +14,6 @@
 
 #if PROCESSOR_X86
 
-#define TARGET_VBMI __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")))
-#define INLINE_VBMI TARGET_VBMI __attribute__((always_inline)) static inline
-
 #define TABLE_ROWS_MIN 8 /* fewer are not worth a table */
 
 /* What is added to bits 4..11 of a number, 8 e + m / 16, modulo 256. */
@@ -210,8 +207,6 @@ TARGET_VBMI static void peaks_f8(unsigned char *peaks, const struct requantise_s
 }
 
 const struct quantise_kernel quantise_vbmi = {
-	.name = "avx512vbmi",
-	.here = processor_has_avx512vbmi,
 	.f32 = {quantise_512_peaks_32, quantise_512_values_f32, quantise_512_gather_32},
 	.bf16 = {quantise_512_peaks_16, values_bf16, quantise_512_gather_16},
 	.f16 = {quantise_512_peaks_16, quantise_512_values_f16, quantise_512_gather_16},

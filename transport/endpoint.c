@@ -20,9 +20,7 @@ int endpoint_usable(const struct transport_endpoint *endpoint, struct error *err
 	if (endpoint->stage == ENDPOINT_OPEN)
 		return error_set(error, ERROR_STATE, "the endpoint to %s is not connected yet",
 				 endpoint->name);
-	if (error)
-		*error = endpoint->first;
-	return -(int)endpoint->first.code;
+	return error_copy(error, &endpoint->first);
 }
 
 int endpoint_break(struct transport_endpoint *endpoint, const struct error *failure,
@@ -33,9 +31,7 @@ int endpoint_break(struct transport_endpoint *endpoint, const struct error *fail
 		endpoint->stage = ENDPOINT_BROKEN;
 		endpoint->domain->ops.endpoint_abort(endpoint);
 	}
-	if (error)
-		*error = endpoint->first;
-	return -(int)endpoint->first.code;
+	return error_copy(error, &endpoint->first);
 }
 
 int endpoint_check_peer(struct transport_endpoint *endpoint, bool now, struct error *error)
@@ -51,19 +47,12 @@ int endpoint_check_peer(struct transport_endpoint *endpoint, bool now, struct er
 	return 0;
 }
 
-static void set_name(struct transport_endpoint *endpoint, const char *name)
-{
-	char member[MEMBER_TEXT_BYTES];
-
-	snprintf(endpoint->name, sizeof(endpoint->name), "%s",
-		 name && *name ? name : member_text(endpoint->peer, member));
-}
-
 int transport_endpoint_open(struct transport_domain *domain, struct member peer,
 			    const char *peer_name, struct transport_endpoint **out,
 			    struct error *error)
 {
 	struct transport_endpoint *endpoint;
+	char member[MEMBER_TEXT_BYTES];
 	int rc = domain_check_process(domain, error);
 
 	*out = NULL;
@@ -77,7 +66,8 @@ int transport_endpoint_open(struct transport_domain *domain, struct member peer,
 		return memory_error(error, "opening an endpoint", sizeof(*endpoint));
 	endpoint->domain = domain;
 	endpoint->peer = peer;
-	set_name(endpoint, peer_name);
+	snprintf(endpoint->name, sizeof(endpoint->name), "%s",
+		 peer_name && *peer_name ? peer_name : member_text(peer, member));
 	rc = flow_init(&endpoint->flow, domain->caps.inflight_max, error);
 	if (!rc)
 		rc = domain->ops.endpoint_open(endpoint, error);
@@ -128,11 +118,8 @@ int transport_endpoint_connect(struct transport_endpoint *endpoint, const void *
 							    &failure);
 	if (rc) {
 		error_wrap(&failure, "connecting to %s", endpoint->name);
-		if (failure.code != ERROR_MESSAGE)
-			return endpoint_break(endpoint, &failure, error);
-		if (error)
-			*error = failure;
-		return rc;
+		return failure.code == ERROR_MESSAGE ? error_copy(error, &failure)
+						     : endpoint_break(endpoint, &failure, error);
 	}
 	endpoint->stage = ENDPOINT_CONNECTED;
 	endpoint->alive_at_ns = clock_ns();

@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -94,17 +93,9 @@ bool identity_comparable(const struct identity *a, const struct identity *b)
 
 int identity_random(void *out, size_t bytes, const char *who, struct error *error)
 {
-	size_t have = 0;
-
-	while (have < bytes) {
-		ssize_t n = getrandom((unsigned char *)out + have, bytes - have, 0);
-
-		if (n < 0 && errno != EINTR)
-			return error_set_errno(error, ERROR_UNSUPPORTED, errno,
-					       "%s: the kernel gives no random bytes", who);
-		if (n > 0)
-			have += (size_t)n;
-	}
+	if (getentropy(out, bytes) != 0)
+		return error_set_errno(error, ERROR_UNSUPPORTED, errno,
+				       "%s: the kernel gives no random bytes", who);
 	return 0;
 }
 

@@ -20,7 +20,7 @@ struct identity {
 int identity_read(struct identity *identity, struct error *error);
 /* Same host and pid namespace: only then do pids mean anything between the two. */
 bool identity_comparable(const struct identity *a, const struct identity *b);
-/* What tells two objects of one process apart. `who` asks, for the message. */
+/* What tells two objects of one process apart, at most 256 bytes. `who` asks, for the message. */
 int identity_random(void *out, size_t bytes, const char *who, struct error *error);
 bool process_dead(uint64_t pid, uint64_t start);
 bool process_exists(uint64_t pid);

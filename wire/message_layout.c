@@ -40,7 +40,7 @@ static int add_layout_tensor(void *owner, const void *item, size_t place, struct
 
 static int add_param(void *owner, const void *item, size_t place, struct error *error)
 {
-	const struct param_info *param = item;
+	const struct tensor_info *param = item;
 	int64_t index = layout_add_param(owner, param->name, param->dtype, param->dims,
 					 param->shape, error);
 
@@ -99,17 +99,10 @@ static const struct codec_field tensor_fields[] = {
 	FIELD_DTYPE(struct tensor_info, dtype), FIELD_SHAPE(struct tensor_info, shape, dims),
 	FIELD_U32(struct tensor_info, order, UINT32_MAX), /* holdings only */
 };
-static const struct codec_record layout_tensor_record = {
+static const struct codec_record plain_tensor_record = {
 	.size = sizeof(struct tensor_info), .fields = tensor_fields, .field_count = 3};
 static const struct codec_record holding_tensor_record = {
 	CODEC_RECORD_OF(struct tensor_info, tensor_fields)};
-
-static const struct codec_field param_fields[] = {
-	FIELD_TEXT(struct param_info, name, LIMIT_NAME_BYTES),
-	FIELD_DTYPE(struct param_info, dtype),
-	FIELD_SHAPE(struct param_info, shape, dims),
-};
-static const struct codec_record param_record = {CODEC_RECORD_OF(struct param_info, param_fields)};
 
 _Static_assert(TRANSFORM_VALUES == 0 && TRANSFORM_SCALES == 1 && TRANSFORM_PART_COUNT == 2,
 	       "part on the wire");
@@ -159,9 +152,9 @@ static const struct codec_record held_record = {CODEC_RECORD_OF(struct held, hel
 
 static const struct codec_field layout_fields[] = {
 	FIELD_ADDED_LIST(struct layout, tensors, tensor_count, struct tensor_info,
-			 layout_tensor_record, LIMIT_TENSORS, add_layout_tensor),
-	FIELD_ADDED_LIST(struct layout, params, param_count, struct param_info, param_record,
-			 LIMIT_PARAMS, add_param),
+			 plain_tensor_record, LIMIT_TENSORS, add_layout_tensor),
+	FIELD_ADDED_LIST(struct layout, params, param_count, struct tensor_info,
+			 plain_tensor_record, LIMIT_PARAMS, add_param),
 	FIELD_ADDED_LIST(struct layout, pieces, piece_count, struct piece, piece_record,
 			 LIMIT_PIECES, add_piece),
 	FIELD_ADDED_LIST(struct layout, fills, fill_count, struct fill, fill_record, LIMIT_PIECES,

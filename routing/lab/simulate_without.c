@@ -3,7 +3,6 @@
 
 #include "base/compare.h"
 #include "base/pool.h"
-#include <stdlib.h>
 #include <string.h>
 
 void problem_without_fini(struct problem_without *without)
@@ -75,8 +74,7 @@ static size_t gather_held(const struct problem *problem, const bool *used, size_
 		     used[h] && i < holding->held_of[tensor + 1]; i++)
 			held[count++] = holding->held[i];
 	}
-	if (count > 1)
-		qsort(held, count, sizeof(*held), by_lo);
+	sort_items(held, count, by_lo);
 	return count;
 }
 

@@ -5,7 +5,6 @@
 #include "base/json_write.h"
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 
 /* Times are whole nanoseconds, so that one slice's end and the next one's begin are equal or in
  * order whatever is rounded. The format wants microseconds. */
@@ -208,9 +207,7 @@ void trace_write(FILE *stream, struct simulation *simulation, const struct table
 {
 	struct writer writer = {.stream = stream, .simulation = simulation};
 
-	if (simulation->slice_count > 1)
-		qsort(simulation->slices, simulation->slice_count, sizeof(*simulation->slices),
-		      by_track);
+	sort_items(simulation->slices, simulation->slice_count, by_track);
 	*merged_seconds = least_of(simulation);
 	fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", stream);
 	put_processes(&writer, table);

@@ -19,7 +19,6 @@
 #include "routing/plan/explain.h"
 #include "routing/plan/maxflow.h"
 #include <inttypes.h>
-#include <stdlib.h>
 
 #define NONE UINT32_MAX
 
@@ -460,8 +459,7 @@ static int make_units(struct work *w, uint32_t **trainer)
 		memory_free(senders);
 		return no_memory(w);
 	}
-	if (w->cuts.count)
-		qsort(w->cuts.items, w->cuts.count, sizeof(struct cut), by_cut);
+	sort_items(w->cuts.items, w->cuts.count, by_cut);
 	for (size_t u = 0; u < w->units->count; u++) {
 		const struct unit *whole = &w->units->items[u];
 

@@ -12,7 +12,6 @@
 
 #include "base/compare.h"
 #include "base/memory.h"
-#include <stdlib.h>
 #include <string.h>
 
 #define NONE UINT32_MAX
@@ -106,7 +105,7 @@ static int find_borders(struct maker *m, struct error *error)
 		}
 	}
 	if (m->borders.count > 2)
-		qsort(m->borders.items, m->borders.count, sizeof(struct border), by_border);
+		sort_items(m->borders.items, m->borders.count, by_border);
 	for (size_t i = 0; i < m->borders.count; i++)
 		if (i == 0 || by_border(&m->borders.items[i], &m->borders.items[kept - 1]) != 0)
 			m->borders.items[kept++] = m->borders.items[i];
@@ -143,7 +142,7 @@ static int find_cuts(struct maker *m, const struct problem_layout *layout, const
 				return no_memory(error);
 	}
 	if (m->cuts.count > 2)
-		qsort(m->cuts.items, m->cuts.count, sizeof(uint64_t), compare_u64s);
+		sort_items(m->cuts.items, m->cuts.count, compare_u64s);
 	for (size_t i = 0; i < m->cuts.count; i++)
 		if (i == 0 || m->cuts.items[i] != m->cuts.items[kept - 1])
 			m->cuts.items[kept++] = m->cuts.items[i];
@@ -259,7 +258,7 @@ static int add_step(struct maker *m, size_t l, const struct unit *unit, uint64_t
 	if (m->here.count == 0)
 		return 0;
 	if (m->here.count > 1)
-		qsort(m->here.items, m->here.count, sizeof(uint32_t), compare_u32s);
+		sort_items(m->here.items, m->here.count, compare_u32s);
 	int rc = intern(m, unit->holders, lo, hi, &found, error);
 
 	if (rc)

@@ -6,7 +6,6 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "routing/plan/order_boxes.h"
-#include <stdlib.h>
 #include <string.h>
 
 void send_order_fini(struct send_order *sends)
@@ -86,8 +85,7 @@ static int arrange_rotated(const struct table *table, const struct topology *top
 			scratch[i] = (struct send){routes[i], route->tensor,
 						   (route->inference + ranks - t % ranks) % ranks};
 		}
-		if (count)
-			qsort(scratch, count, sizeof(*scratch), by_turn);
+		sort_items(scratch, count, by_turn);
 		for (size_t i = 0; i < count; i++)
 			routes[i] = scratch[i].route;
 	}

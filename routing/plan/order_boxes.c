@@ -4,7 +4,6 @@
 #include "base/assert.h"
 #include "base/compare.h"
 #include "base/memory.h"
-#include <stdlib.h>
 
 /* ---- boxes ---- */
 
@@ -72,7 +71,7 @@ static void sort_tensor(struct order_boxes *boxes, const struct table *table, ui
 							      &table->routes[items[i].route])
 					? items[i - 1].box
 					: items[i].route;
-		qsort(items + first, count, sizeof(*items), by_box);
+		sort_items(items + first, count, by_box);
 	}
 	for (uint32_t i = first, from = first; i < end; i++) {
 		if (i + 1 < end && items[i + 1].box == items[from].box)

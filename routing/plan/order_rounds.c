@@ -26,7 +26,6 @@
 #include "base/assert.h"
 #include "base/compare.h"
 #include "base/memory.h"
-#include <stdlib.h>
 
 #define EIGHTHS 8u
 
@@ -100,8 +99,7 @@ static uint32_t place_boxes(struct rounds *rounds, uint32_t trainer)
 		set->before += box->bytes;
 		WEFT_ASSERT_OP(set->before, <=, set->bytes);
 	}
-	if (count)
-		qsort(rounds->places, count, sizeof(*rounds->places), by_place);
+	sort_items(rounds->places, count, by_place);
 	return count;
 }
 

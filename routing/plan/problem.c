@@ -15,7 +15,6 @@
 #include "base/compare.h"
 #include "job/strmap.h"
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define NOWHERE UINT32_MAX
@@ -181,7 +180,7 @@ static int place_tensors(struct builder *b, struct error *error)
 		return memory_error(error, "placing tensors", count * sizeof(*sorted));
 	for (size_t i = 0; i < count; i++)
 		sorted[i] = (struct sortable){b->declared.items[i].info, (uint32_t)i};
-	qsort(sorted, count, sizeof(*sorted), by_order);
+	sort_items(sorted, count, by_order);
 	for (size_t i = 0; i < count; i++) {
 		const struct tensor_info *info = sorted[i].info;
 		struct problem_tensor *tensor = &problem->tensors[i];
@@ -261,7 +260,7 @@ static int add_layout(struct builder *b, size_t index, struct error *error)
 	out->piece_count = layout->piece_count;
 	for (size_t t = 0; t < problem->tensor_count; t++)
 		out->pieces_of[t + 1] += out->pieces_of[t];
-	qsort(out->pieces, out->piece_count, sizeof(*out->pieces), piece_compare);
+	sort_items(out->pieces, out->piece_count, piece_compare);
 	return 0;
 }
 

@@ -10,7 +10,6 @@
 #include "base/array.h"
 #include "base/compare.h"
 #include <inttypes.h>
-#include <stdlib.h>
 
 struct ranges {
 	ARRAY(struct problem_held) list;
@@ -52,7 +51,7 @@ static int held_union(struct ranges *ranges, const struct problem *problem, size
 
 	if (ranges->list.count == 0)
 		return 0;
-	qsort(items, ranges->list.count, sizeof(*items), by_low);
+	sort_items(items, ranges->list.count, by_low);
 	for (size_t i = 1; i < ranges->list.count; i++) {
 		if (items[i].lo <= items[out].hi) {
 			if (items[i].hi > items[out].hi)

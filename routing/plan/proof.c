@@ -19,7 +19,6 @@
 #include "routing/plan/path.h"
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* A piece of the table, seen from its target. */
@@ -57,7 +56,7 @@ static int check_piece(const struct proof *proof, size_t r, uint64_t p, struct e
 	if (piece->param >= layout->param_count)
 		return REFUSE_ROUTE("writes parameter %" PRIu32 " of %zu", piece->param,
 				    layout->param_count);
-	const struct param_info *param = &layout->params[piece->param];
+	const struct tensor_info *param = &layout->params[piece->param];
 
 	if (piece->bytes == 0 || piece->offset > param->bytes ||
 	    piece->bytes > param->bytes - piece->offset)
@@ -196,7 +195,7 @@ static void group(struct proof *proof)
 		for (size_t k = 1; k < count && sorted; k++)
 			sorted = by_target(&first[k - 1], &first[k]) < 0;
 		if (!sorted)
-			qsort(first, count, sizeof(*first), by_target);
+			sort_items(first, count, by_target);
 	}
 }
 
@@ -342,7 +341,7 @@ static int match(const struct proof *proof, const struct written *written, const
 	const struct route_piece *piece = &proof->table->pieces[written->piece];
 	const struct problem_holding *holding =
 		&problem->holdings[problem->trainer_holding[route->trainer]];
-	const struct param_info *param =
+	const struct tensor_info *param =
 		&problem->layouts[problem->inference_layout[route->inference]]
 			 .layout->params[want->param];
 	char why[400], got[160];

@@ -3,7 +3,6 @@
 
 #include "base/compare.h"
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 void topology_free(struct topology **pointer)
@@ -132,7 +131,7 @@ static int by_distance(const void *x, const void *y)
 static void finish_rank(struct topology_link *links, struct topology_rank *rank)
 {
 	assert(rank->link_count);
-	qsort(links, rank->link_count, sizeof(*links), by_distance);
+	sort_items(links, rank->link_count, by_distance);
 	rank->used_count = 1;
 	while (rank->used_count < rank->link_count &&
 	       links[rank->used_count].distance == links[0].distance)

@@ -9,7 +9,6 @@
 #include "base/compare.h"
 #include "base/memory.h"
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define NONE UINT32_MAX
@@ -194,7 +193,7 @@ static int publish_sets(struct unit_builder *b, struct units *units, struct erro
 			out += of[h + 1] - of[h];
 		}
 		if (key->count > 1)
-			qsort(begin, (size_t)(out - begin), sizeof(*begin), compare_u32s);
+			sort_items(begin, (size_t)(out - begin), compare_u32s);
 		units->sets[k] = (struct holder_set){begin, (uint32_t)(out - begin)};
 	}
 	WEFT_ASSERT_OP((size_t)(out - units->set_storage), ==, total);

@@ -3,7 +3,6 @@
 
 #include "base/assert.h"
 #include "base/compare.h"
-#include <stdlib.h>
 
 static int by_low(const void *x, const void *y)
 {
@@ -116,8 +115,8 @@ static int sweep(struct unit_builder *b, struct error *error)
 {
 	size_t next = 0, borders = 0;
 
-	qsort(b->sources.items, b->sources.count, sizeof(struct unit_source), by_low);
-	qsort(b->borders.items, b->borders.count, sizeof(uint64_t), compare_u64s);
+	sort_items(b->sources.items, b->sources.count, by_low);
+	sort_items(b->borders.items, b->borders.count, compare_u64s);
 	for (size_t i = 0; i < b->borders.count; i++)
 		if (i == 0 || b->borders.items[i] != b->borders.items[borders - 1])
 			b->borders.items[borders++] = b->borders.items[i];
@@ -145,8 +144,7 @@ static int sweep(struct unit_builder *b, struct error *error)
 			return rc;
 		for (size_t k = first; k < b->members.count; k++)
 			b->members.items[k] = b->sources.items[b->members.items[k]].holding;
-		qsort(b->members.items + first, b->members.count - first, sizeof(uint32_t),
-		      compare_u32s);
+		sort_items(b->members.items + first, b->members.count - first, compare_u32s);
 	}
 	return 0;
 }

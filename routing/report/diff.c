@@ -7,7 +7,6 @@
 #include "job/strmap.h"
 #include "routing/plan/topology_file.h"
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* A run of target bytes and who writes it; param and tensor are numbers of both dumps. */
@@ -155,8 +154,8 @@ static int gather(struct work *work, const struct dump *dump, struct spans *span
 								     piece->offset + piece->bytes};
 		}
 	}
-	if (!rc && spans->count)
-		qsort(spans->items, spans->count, sizeof(*spans->items), by_target);
+	if (!rc)
+		sort_items(spans->items, spans->count, by_target);
 	return rc;
 }
 
@@ -238,8 +237,7 @@ static uint64_t distinct(uint64_t *items, size_t count)
 {
 	uint64_t found = 0;
 
-	if (count)
-		qsort(items, count, sizeof(*items), compare_u64s);
+	sort_items(items, count, compare_u64s);
 	for (size_t i = 0; i < count; i++)
 		found += i == 0 || items[i] != items[i - 1];
 	return found;
@@ -276,10 +274,8 @@ static int finish(struct work *work, const struct dump *a)
 		if (work->moved[n])
 			diff->tensors[diff->tensor_count++] =
 				(struct diff_tensor){work->names.items[n], work->moved[n]};
-	if (diff->tensor_count)
-		qsort(diff->tensors, diff->tensor_count, sizeof(*diff->tensors), by_moved);
-	if (diff->trainer_count)
-		qsort(diff->trainers, diff->trainer_count, sizeof(*diff->trainers), by_change);
+	sort_items(diff->tensors, diff->tensor_count, by_moved);
+	sort_items(diff->trainers, diff->trainer_count, by_change);
 	return 0;
 }
 

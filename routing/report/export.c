@@ -6,7 +6,6 @@
 #include "base/text.h"
 #include "routing/report/dump.h"
 #include "routing/report/export_html.h"
-#include <stdlib.h>
 #include <string.h>
 
 static int by_ends(const void *x, const void *y)
@@ -20,8 +19,7 @@ size_t export_merge(struct export_cell *cells, size_t count)
 {
 	size_t kept = 0;
 
-	if (count)
-		qsort(cells, count, sizeof(*cells), by_ends);
+	sort_items(cells, count, by_ends);
 	for (size_t i = 0; i < count; i++) {
 		if (kept && by_ends(&cells[kept - 1], &cells[i]) == 0) {
 			cells[kept - 1].bytes += cells[i].bytes;

@@ -14,7 +14,6 @@
 #include "base/pool.h"
 #include "base/text.h"
 #include <inttypes.h>
-#include <stdlib.h>
 
 #define DOT_NODES_MAX 64
 
@@ -44,7 +43,7 @@ static int init_side(struct side *side, struct pool *pool, uint32_t ranks, const
 		return memory_error(error, "drawing a graph", ranks * sizeof(uint32_t));
 	for (uint32_t r = 0; r < ranks; r++)
 		side->node_of[r] = side->sorted[r] = groups ? groups[r * stride] : r;
-	qsort(side->sorted, ranks, sizeof(uint32_t), compare_u32s);
+	sort_items(side->sorted, ranks, compare_u32s);
 	return 0;
 }
 

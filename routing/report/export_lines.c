@@ -15,7 +15,6 @@
 #include "base/json_write.h"
 #include "base/text.h"
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct row_range {
@@ -48,7 +47,7 @@ static int gather_rows(struct row_ranges *ranges, const struct route *route,
 		return memory_error(error, "merging rows", count * sizeof(*items));
 	for (size_t p = 0; p < count; p++)
 		items[p] = (struct row_range){pieces[p].src.lo[0], pieces[p].src.hi[0]};
-	qsort(items, count, sizeof(*items), by_low);
+	sort_items(items, count, by_low);
 	for (size_t p = 1; p < count; p++) {
 		if (items[p].lo > items[kept].hi)
 			items[++kept] = items[p];

@@ -167,8 +167,7 @@ static void take_sources(struct memory_plan *plan, struct pieces *pieces)
 	struct source *items = pieces->sources.items;
 	size_t count = pieces->sources.count;
 
-	if (count)
-		qsort(items, count, sizeof(*items), by_source);
+	sort_items(items, count, by_source);
 	for (size_t i = 0; i < count; i++) {
 		struct memory_trainer *trainer = &plan->trainers[items[i].trainer];
 
@@ -186,8 +185,7 @@ static void take_targets(struct memory_plan *plan, const struct pieces *pieces)
 	struct target *items = pieces->targets.items;
 	uint64_t end = 0;
 
-	if (pieces->targets.count)
-		qsort(items, pieces->targets.count, sizeof(*items), by_target);
+	sort_items(items, pieces->targets.count, by_target);
 	for (size_t i = 0; i < pieces->targets.count; i++) {
 		uint64_t to = items[i].offset + items[i].bytes, from = items[i].offset;
 

@@ -2,8 +2,8 @@
 #include "routing/report/report.h"
 
 #include "base/array.h"
+#include "base/compare.h"
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define OWN(member, kind)                                       \
@@ -106,8 +106,7 @@ static int add_filled(struct report *report, const struct problem *problem, stru
 		for (size_t f = 0; f < layout->fill_count; f++)
 			report->filled_bytes += layout->fills[f].bytes;
 	}
-	if (found.count)
-		qsort(found.items, found.count, sizeof(*found.items), by_name);
+	sort_items(found.items, found.count, by_name);
 	for (size_t i = 0; !rc && i < found.count; i++)
 		if (i == 0 || strcmp(found.items[i - 1], found.items[i]) != 0)
 			rc = names_add(&report->filled, found.items[i], error);

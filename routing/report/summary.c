@@ -2,9 +2,9 @@
 #include "routing/report/summary.h"
 
 #include "base/array.h"
+#include "base/compare.h"
 #include "base/pool.h"
 #include "routing/plan/bound.h"
-#include <stdlib.h>
 #include <string.h>
 
 /* A set of (trainer, box, what is made of it) of one tensor; a slot counts only when its stamp is the tensor's. */
@@ -105,8 +105,7 @@ static uint64_t union_bytes(struct wanted_piece *pieces, size_t count)
 {
 	uint64_t bytes = 0, done = 0;
 
-	if (count > 1)
-		qsort(pieces, count, sizeof(pieces[0]), by_columns);
+	sort_items(pieces, count, by_columns);
 	for (size_t i = 0; i < count; i++) {
 		const struct box *box = &pieces[i].piece->src;
 		struct piece part;

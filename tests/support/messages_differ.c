@@ -40,7 +40,7 @@ static const char *tensor_differs(const struct tensor_info *a, const struct tens
 	return NULL;
 }
 
-static const char *param_differs(const struct param_info *a, const struct param_info *b)
+static const char *param_differs(const struct tensor_info *a, const struct tensor_info *b)
 {
 	SAME_TEXT(name);
 	SAME_NUMBER(dtype);

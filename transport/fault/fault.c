@@ -276,11 +276,8 @@ static int post_write(struct transport_endpoint *endpoint, uint32_t rail,
 static bool hold(struct fault *fault, const struct transport_endpoint *endpoint,
 		 struct provider_completion completion, uint64_t delay_ms)
 {
-	struct held *held = array_push(&fault->held);
-
-	if (held)
-		*held = (struct held){endpoint, completion, clock_ns() + delay_ms * 1000000};
-	return held != NULL;
+	return array_add(&fault->held,
+			 (struct held){endpoint, completion, clock_ns() + delay_ms * 1000000});
 }
 
 /* Applies the policy to one completion; false when it is not to be reported now. */

@@ -4,6 +4,7 @@
 #include "base/array.h"
 #include "base/text.h"
 #include "transport/provider.h"
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,74 +15,70 @@ static const char *const kinds[] = {
 };
 _Static_assert(ARRAY_SIZE(kinds) == FAULT_KIND_COUNT, "a name for every kind");
 
-static bool set_inner(struct fault_options *options, const char *value)
+/* What takes a value into a field; false where it is no such value. */
+typedef bool set_field(void *field, size_t bytes, const char *value);
+
+static bool set_text(void *field, size_t bytes, const char *value)
 {
-	snprintf(options->inner, sizeof(options->inner), "%s", value);
-	return *value && strlen(value) < sizeof(options->inner);
+	snprintf(field, bytes, "%s", value);
+	return *value && strlen(value) < bytes;
 }
 
-static bool set_op(struct fault_options *options, const char *value)
+static bool set_op(void *field, size_t bytes, const char *value)
 {
 	bool known = !strcmp(value, "any") || !strcmp(value, "completion");
 
 	for (int op = 0; op < PROVIDER_OP_COUNT; op++)
 		known = known || !strcmp(value, provider_op_name((enum provider_op)op));
-	snprintf(options->op, sizeof(options->op), "%s", value);
-	return known;
+	return set_text(field, bytes, value) && known;
 }
 
-static bool set_kind(struct fault_options *options, const char *value)
+static bool set_kind(void *field, size_t bytes, const char *value)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
 		if (strcmp(kinds[i], value) == 0) {
-			options->kind = (enum fault_kind)i;
+			*(enum fault_kind *)field = (enum fault_kind)i;
 			return true;
 		}
 	return false;
 }
 
-static bool set_at(struct fault_options *options, const char *value)
+static bool set_number(void *field, size_t bytes, const char *value)
 {
-	return parse_u64(value, &options->at);
+	return parse_u64(value, field);
 }
 
-static bool set_rate(struct fault_options *options, const char *value)
+static bool set_rate(void *field, size_t bytes, const char *value)
 {
+	double *rate = field;
 	char *end;
 
-	options->rate = strtod(value, &end);
-	return *value && !*end && options->rate >= 0 && options->rate <= 1;
+	*rate = strtod(value, &end);
+	return *value && !*end && *rate >= 0 && *rate <= 1;
 }
 
-static bool set_seed(struct fault_options *options, const char *value)
+static bool set_duration(void *field, size_t bytes, const char *value)
 {
-	return parse_u64(value, &options->seed);
+	return parse_duration_ms(value, field);
 }
 
-static bool set_delay(struct fault_options *options, const char *value)
-{
-	return parse_duration_ms(value, &options->delay_ms);
-}
-
-static bool set_trace(struct fault_options *options, const char *value)
-{
-	snprintf(options->trace, sizeof(options->trace), "%s", value);
-	return *value && strlen(value) < sizeof(options->trace);
-}
+#define FIELD(name) \
+	offsetof(struct fault_options, name), sizeof(((struct fault_options *)NULL)->name)
 
 static const struct {
 	const char *key;
-	bool (*set)(struct fault_options *options, const char *value);
+	size_t offset, bytes;
+	set_field *set;
 	const char *allowed;
 } rows[] = {
-	{"inner", set_inner, "a provider's name"},
-	{"op", set_op, "an op of transport/provider.h, completion or any"},
-	{"kind", set_kind, "none, fail, delay, drop, flip or repeat"},
-	{"at", set_at, "a whole number"},
-	{"rate", set_rate, "a number from 0 to 1"},
-	{"seed", set_seed, "a whole number"},
-	{"delay", set_delay, "a duration such as 50ms"},
-	{"trace", set_trace, "a file's name of at most 255 bytes"},
+	{"inner", FIELD(inner), set_text, "a provider's name"},
+	{"op", FIELD(op), set_op, "an op of transport/provider.h, completion or any"},
+	{"kind", FIELD(kind), set_kind, "none, fail, delay, drop, flip or repeat"},
+	{"at", FIELD(at), set_number, "a whole number"},
+	{"rate", FIELD(rate), set_rate, "a number from 0 to 1"},
+	{"seed", FIELD(seed), set_number, "a whole number"},
+	{"delay", FIELD(delay_ms), set_duration, "a duration such as 50ms"},
+	{"trace", FIELD(trace), set_text, "a file's name of at most 255 bytes"},
 };
 
 static int set_pair(struct fault_options *options, char *pair, struct error *error)
@@ -94,7 +91,7 @@ static int set_pair(struct fault_options *options, char *pair, struct error *err
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 		if (strcmp(rows[i].key, pair) != 0)
 			continue;
-		if (rows[i].set(options, value))
+		if (rows[i].set((char *)options + rows[i].offset, rows[i].bytes, value))
 			return 0;
 		return error_set(error, ERROR_CONFIG, "WEFT_FAULT: %s is '%s', not %s", pair, value,
 				 rows[i].allowed);

@@ -16,7 +16,7 @@ void mock_options_default(const struct mock_options *options)
 	default_options = options;
 }
 
-static int domain_open(struct transport_domain *domain, struct error *error)
+static int mock_domain_open(struct transport_domain *domain, struct error *error)
 {
 	const struct mock_options *options = domain->options.provider_options;
 	struct mock_domain filled = {0}, *mock;
@@ -49,14 +49,14 @@ static int domain_open(struct transport_domain *domain, struct error *error)
 	return 0;
 }
 
-static void domain_close(struct transport_domain *domain)
+static void mock_domain_close(struct transport_domain *domain)
 {
 	struct mock_domain *mock = domain->state;
 
 	network_remove(mock->network, MOCK_DOMAINS, mock);
 }
 
-static void domain_wake(struct transport_domain *domain)
+static void mock_domain_wake(struct transport_domain *domain)
 {
 	struct mock_domain *mock = domain->state;
 
@@ -77,12 +77,12 @@ static int add_region(struct transport_region *region, bool allocated, struct er
 	return 0;
 }
 
-static int region_register(struct transport_region *region, struct error *error)
+static int mock_region_register(struct transport_region *region, struct error *error)
 {
 	return add_region(region, false, error);
 }
 
-static int region_allocate(struct transport_region *region, struct error *error)
+static int mock_region_allocate(struct transport_region *region, struct error *error)
 {
 	int rc;
 
@@ -101,7 +101,7 @@ static int region_allocate(struct transport_region *region, struct error *error)
 	return rc;
 }
 
-static void region_close(struct transport_region *region)
+static void mock_region_close(struct transport_region *region)
 {
 	struct mock_domain *domain = region->domain->state;
 	struct mock_region *mock = region->state;
@@ -138,8 +138,8 @@ static int get_place(struct record_reader *reader, const struct mock_domain *dom
 	return 0;
 }
 
-static int region_export(const struct transport_region *region, struct record_writer *writer,
-			 struct error *error)
+static int mock_region_export(const struct transport_region *region, struct record_writer *writer,
+			      struct error *error)
 {
 	const struct mock_region *mock = region->state;
 
@@ -147,7 +147,7 @@ static int region_export(const struct transport_region *region, struct record_wr
 	return 0;
 }
 
-static int endpoint_open(struct transport_endpoint *endpoint, struct error *error)
+static int mock_endpoint_open(struct transport_endpoint *endpoint, struct error *error)
 {
 	struct mock_domain *domain = endpoint->domain->state;
 	struct mock_endpoint filled = {
@@ -165,8 +165,8 @@ static int endpoint_open(struct transport_endpoint *endpoint, struct error *erro
 	return -ERROR_MEMORY;
 }
 
-static int endpoint_record(const struct transport_endpoint *endpoint, struct record_writer *writer,
-			   struct error *error)
+static int mock_endpoint_record(const struct transport_endpoint *endpoint,
+				struct record_writer *writer, struct error *error)
 {
 	const struct mock_endpoint *mock = endpoint->state;
 
@@ -174,8 +174,8 @@ static int endpoint_record(const struct transport_endpoint *endpoint, struct rec
 	return 0;
 }
 
-static int endpoint_connect(struct transport_endpoint *endpoint, struct record_reader *reader,
-			    uint64_t deadline_ns, struct error *error)
+static int mock_endpoint_connect(struct transport_endpoint *endpoint, struct record_reader *reader,
+				 uint64_t deadline_ns, struct error *error)
 {
 	struct mock_endpoint *mock = endpoint->state;
 	struct mock_network *network = mock->domain->network;
@@ -201,8 +201,8 @@ static int endpoint_connect(struct transport_endpoint *endpoint, struct record_r
 }
 
 /* What a probe write would find out: the path is there once the peer has connected back. */
-static int endpoint_probe(struct transport_endpoint *endpoint, uint64_t deadline_ns,
-			  struct error *error)
+static int mock_endpoint_probe(struct transport_endpoint *endpoint, uint64_t deadline_ns,
+			       struct error *error)
 {
 	struct mock_endpoint *mock = endpoint->state;
 	struct mock_network *network = mock->domain->network;
@@ -228,7 +228,7 @@ static int endpoint_probe(struct transport_endpoint *endpoint, uint64_t deadline
 	}
 }
 
-static void endpoint_abort(struct transport_endpoint *endpoint)
+static void mock_endpoint_abort(struct transport_endpoint *endpoint)
 {
 	struct mock_endpoint *mock = endpoint->state;
 
@@ -239,8 +239,8 @@ static void endpoint_abort(struct transport_endpoint *endpoint)
 
 /* Like a destroyed queue pair: what is under way from the peers is gone, later posts
  * fail. */
-static int endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadline_ns,
-			  struct error *error)
+static int mock_endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadline_ns,
+			       struct error *error)
 {
 	struct mock_endpoint *mock = endpoint->state;
 	struct mock_network *network = mock->domain->network;
@@ -262,18 +262,18 @@ static int endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadline
 	return 0;
 }
 
-static void endpoint_close(struct transport_endpoint *endpoint)
+static void mock_endpoint_close(struct transport_endpoint *endpoint)
 {
 	struct mock_endpoint *mock = endpoint->state;
 	struct mock_post *posts = mock->posts;
 
-	endpoint_abort(endpoint);
+	mock_endpoint_abort(endpoint);
 	network_remove(mock->domain->network, MOCK_ENDPOINTS, mock);
 	memory_free(posts); /* until then a peer's fence looks at them */
 }
 
-static int remote_import(struct transport_remote *remote, struct record_reader *reader,
-			 struct error *error)
+static int mock_remote_import(struct transport_remote *remote, struct record_reader *reader,
+			      struct error *error)
 {
 	struct mock_endpoint *endpoint = remote->endpoint->state;
 	struct mock_network *network = endpoint->domain->network;
@@ -294,7 +294,7 @@ static int remote_import(struct transport_remote *remote, struct record_reader *
 	return 0;
 }
 
-static uint32_t credit(const struct transport_endpoint *endpoint, uint32_t rail)
+static uint32_t mock_credit(const struct transport_endpoint *endpoint, uint32_t rail)
 {
 	const struct transport_caps *caps = &endpoint->domain->caps;
 	const struct mock_endpoint *mock = endpoint->state;
@@ -369,9 +369,9 @@ static int post_one(struct mock_endpoint *mock, uint32_t rail, const struct prov
 	return 0;
 }
 
-static int post_write(struct transport_endpoint *endpoint, uint32_t rail,
-		      const struct provider_write *writes, uint32_t count, uint32_t *posted,
-		      struct error *error)
+static int mock_post_write(struct transport_endpoint *endpoint, uint32_t rail,
+			   const struct provider_write *writes, uint32_t count, uint32_t *posted,
+			   struct error *error)
 {
 	struct mock_endpoint *mock = endpoint->state;
 	struct mock_network *network = mock->domain->network;
@@ -389,8 +389,8 @@ static int post_write(struct transport_endpoint *endpoint, uint32_t rail,
 	return rc;
 }
 
-static int post_signal(struct transport_endpoint *endpoint, uint64_t id,
-		       const struct transport_signal *signal, struct error *error)
+static int mock_post_signal(struct transport_endpoint *endpoint, uint64_t id,
+			    const struct transport_signal *signal, struct error *error)
 {
 	struct mock_endpoint *mock = endpoint->state;
 	struct mock_network *network = mock->domain->network;
@@ -415,8 +415,8 @@ static int post_signal(struct transport_endpoint *endpoint, uint64_t id,
 	return rc;
 }
 
-static int poll(struct transport_endpoint *endpoint, struct provider_completion *out, int max,
-		struct error *error)
+static int mock_poll(struct transport_endpoint *endpoint, struct provider_completion *out, int max,
+		     struct error *error)
 {
 	struct mock_endpoint *mock = endpoint->state;
 	struct mock_network *network = mock->domain->network;
@@ -442,7 +442,8 @@ static int poll(struct transport_endpoint *endpoint, struct provider_completion 
 	return n;
 }
 
-static int signal_read(const struct transport_endpoint *endpoint, struct transport_signal *signal)
+static int mock_signal_read(const struct transport_endpoint *endpoint,
+			    struct transport_signal *signal)
 {
 	struct mock_endpoint *mock = endpoint->state;
 
@@ -450,7 +451,8 @@ static int signal_read(const struct transport_endpoint *endpoint, struct transpo
 }
 
 /* Waiting moves the network too: nobody else may be doing it. */
-static uint64_t signal_wait(struct transport_domain *domain, uint64_t seen, uint64_t deadline_ns)
+static uint64_t mock_signal_wait(struct transport_domain *domain, uint64_t seen,
+				 uint64_t deadline_ns)
 {
 	struct mock_domain *mock = domain->state;
 	_Atomic uint32_t never = 0;
@@ -468,7 +470,7 @@ static uint64_t signal_wait(struct transport_domain *domain, uint64_t seen, uint
 	}
 }
 
-static bool peer_dead(const struct transport_endpoint *endpoint)
+static bool mock_peer_dead(const struct transport_endpoint *endpoint)
 {
 	const struct mock_endpoint *mock = endpoint->state;
 	bool dead;
@@ -479,29 +481,14 @@ static bool peer_dead(const struct transport_endpoint *endpoint)
 	return dead;
 }
 
-const struct provider provider_mock = {
-	.name = "mock",
-	.what = "domains of one process, in random order: for tests",
-	.domain_open = domain_open,
-	.domain_close = domain_close,
-	.domain_wake = domain_wake,
-	.region_allocate = region_allocate,
-	.region_register = region_register,
-	.region_export = region_export,
-	.region_close = region_close,
-	.endpoint_open = endpoint_open,
-	.endpoint_record = endpoint_record,
-	.endpoint_connect = endpoint_connect,
-	.endpoint_probe = endpoint_probe,
-	.endpoint_abort = endpoint_abort,
-	.endpoint_fence = endpoint_fence,
-	.endpoint_close = endpoint_close,
-	.remote_import = remote_import,
-	.credit = credit,
-	.post_write = post_write,
-	.post_signal = post_signal,
-	.poll = poll,
-	.signal_read = signal_read,
-	.signal_wait = signal_wait,
-	.peer_dead = peer_dead,
+/* holes: nothing to do, or not to be had */
+#define mock_region_register_dmabuf NULL
+#define mock_remote_close	    NULL
+#define mock_settle		    NULL
+
+const struct provider provider_mock = {.name = "mock",
+				       .what = "domains of one process, in random order: for tests",
+#define X(op) .op = mock_##op,
+				       PROVIDER_OPS(X)
+#undef X
 };

@@ -21,7 +21,7 @@ int shm_endpoint_open(struct transport_endpoint *endpoint, struct error *error)
 		memory_free(shm);
 		return rc;
 	}
-	shm->slot = shm_slot_at(domain, shm->place);
+	shm->slot = shm_slot_at(shm->place);
 	atomic_store(&shm->slot->nonce, shm->nonce);
 	endpoint->state = shm;
 	return 0;
@@ -33,7 +33,7 @@ int shm_endpoint_record(const struct transport_endpoint *endpoint, struct record
 	const struct shm_domain *domain = endpoint->domain->state;
 	const struct shm_endpoint *shm = endpoint->state;
 	const struct shm_memfd *bell = &domain->blocks.items[0]->memfd;
-	const struct shm_memfd *slot = &domain->blocks.items[shm->place.block]->memfd;
+	const struct shm_memfd *slot = &shm->place.block->memfd;
 	struct shm_endpoint_record record = {
 		.identity = domain->self,
 		.bell_fd = (uint32_t)bell->fd,
@@ -58,7 +58,7 @@ static int map_block(uint64_t pid, uint32_t number, const unsigned char *cookie,
 
 	if (rc)
 		return rc;
-	rc = shm_map(*fd, 0, SHM_BLOCK_BYTES, map, error);
+	rc = shm_map(*fd, SHM_BLOCK_BYTES, map, error);
 	head = (void *)*map;
 	if (!rc && (head->magic != SHM_BLOCK_MAGIC ||
 		    memcmp(head->cookie, cookie, SHM_COOKIE_BYTES) != 0)) {
@@ -147,13 +147,8 @@ static int probe_remotes(struct transport_endpoint *endpoint, struct error *erro
 {
 	int rc = 0;
 
-	for (struct transport_remote *r = endpoint->remotes; r && !rc; r = r->next) {
-		const struct shm_remote *remote = r->state;
-
+	for (struct transport_remote *r = endpoint->remotes; r && !rc; r = r->next)
 		rc = shm_remote_check(r, error);
-		if (!rc && remote->kind == SHM_PROCESS)
-			rc = shm_process_probe(endpoint, error);
-	}
 	return rc;
 }
 
@@ -237,7 +232,7 @@ void shm_endpoint_close(struct transport_endpoint *endpoint)
 		unclaim(shm, &domain->self);
 	unmap_peer(shm);
 	if (own)
-		shm_slot_give(domain, shm->place);
+		shm_slot_give(shm->place);
 	memory_free(shm);
 }
 

@@ -6,34 +6,25 @@
 
 enum { SLOT_FREE, SLOT_USED, SLOT_WAITS };
 
-static struct shm_slot *block_slot(const struct shm_block *block, uint32_t index)
-{
-	return (struct shm_slot *)(void *)(block->memfd.memory + SHM_HEAD_BYTES) + index;
-}
-
 int shm_mailbox_grow(struct shm_domain *domain, struct error *error)
 {
-	struct shm_block *block = memory_zalloc(1, sizeof(*block)), **place;
+	struct shm_block **at = array_push(&domain->blocks), *block;
 	struct shm_block_head *head;
 	int rc;
 
-	if (!block)
-		return memory_error(error, "adding a mailbox", sizeof(*block));
-	rc = shm_memfd_create(&block->memfd, "a mailbox", SHM_BLOCK_BYTES, error);
+	if (!at)
+		return memory_error(error, "adding a mailbox", sizeof(*at));
+	*at = block = memory_zalloc(1, sizeof(*block));
+	rc = block ? shm_memfd_create(&block->memfd, "a mailbox", SHM_BLOCK_BYTES, error)
+		   : memory_error(error, "adding a mailbox", sizeof(*block));
 	if (rc) {
 		memory_free(block);
+		domain->blocks.count--;
 		return rc;
-	}
-	place = array_push(&domain->blocks);
-	if (!place) {
-		shm_memfd_close(&block->memfd);
-		memory_free(block);
-		return memory_error(error, "adding a mailbox", sizeof(*place));
 	}
 	head = (struct shm_block_head *)(void *)block->memfd.memory;
 	head->magic = SHM_BLOCK_MAGIC;
 	memcpy(head->cookie, block->memfd.cookie, sizeof(head->cookie));
-	*place = block;
 	return 0;
 }
 
@@ -53,9 +44,10 @@ struct doorbell *shm_mailbox_doorbell(const struct shm_domain *domain)
 	return &((struct shm_block_head *)memory)->doorbell;
 }
 
-struct shm_slot *shm_slot_at(const struct shm_domain *domain, struct shm_place place)
+struct shm_slot *shm_slot_at(struct shm_place place)
 {
-	return block_slot(domain->blocks.items[place.block], place.index);
+	return (struct shm_slot *)(void *)(place.block->memfd.memory + SHM_HEAD_BYTES) +
+	       place.index;
 }
 
 bool shm_slot_quiet(struct shm_slot *slot)
@@ -96,18 +88,17 @@ static void open_slot(struct shm_slot *slot)
 
 static bool find_free(struct shm_domain *domain, struct shm_place *place)
 {
-	for (uint32_t b = 0; b < domain->blocks.count; b++) {
-		struct shm_block *block = domain->blocks.items[b];
-
+	array_each(block, &domain->blocks) {
 		for (uint32_t i = 0; i < SHM_BLOCK_SLOTS; i++) {
+			unsigned char *used = &(*block)->used[i];
+
+			*place = (struct shm_place){*block, i};
 			/* closed here before its peer was: perhaps the peer is done by
 			 * now */
-			if (block->used[i] == SLOT_WAITS && shm_slot_quiet(block_slot(block, i)))
-				block->used[i] = SLOT_FREE;
-			if (block->used[i] == SLOT_FREE) {
-				*place = (struct shm_place){b, i};
+			if (*used == SLOT_WAITS && shm_slot_quiet(shm_slot_at(*place)))
+				*used = SLOT_FREE;
+			if (*used == SLOT_FREE)
 				return true;
-			}
 		}
 	}
 	return false;
@@ -115,23 +106,21 @@ static bool find_free(struct shm_domain *domain, struct shm_place *place)
 
 int shm_slot_take(struct shm_domain *domain, struct shm_place *place, struct error *error)
 {
-	if (!find_free(domain, place)) {
+	while (!find_free(domain, place)) {
 		int rc = shm_mailbox_grow(domain, error);
 
 		if (rc)
 			return rc;
-		*place = (struct shm_place){(uint32_t)domain->blocks.count - 1, 0};
 	}
-	domain->blocks.items[place->block]->used[place->index] = SLOT_USED;
-	open_slot(shm_slot_at(domain, *place));
+	place->block->used[place->index] = SLOT_USED;
+	open_slot(shm_slot_at(*place));
 	return 0;
 }
 
-void shm_slot_give(struct shm_domain *domain, struct shm_place place)
+void shm_slot_give(struct shm_place place)
 {
-	struct shm_slot *slot = shm_slot_at(domain, place);
+	struct shm_slot *slot = shm_slot_at(place);
 
 	shm_slot_refuse(slot);
-	domain->blocks.items[place.block]->used[place.index] =
-		shm_slot_quiet(slot) ? SLOT_FREE : SLOT_WAITS;
+	place.block->used[place.index] = shm_slot_quiet(slot) ? SLOT_FREE : SLOT_WAITS;
 }

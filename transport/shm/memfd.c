@@ -37,16 +37,12 @@ static int create_error(int errnum, struct error *error)
 static int reserve(struct shm_memfd *memfd, const char *what, struct error *error)
 {
 	char wanted[TEXT_SHORT_BYTES];
-	int rc;
 
 	if (memfd->bytes >= SHM_HUGE_BYTES &&
 	    madvise(memfd->memory, memfd->bytes, MADV_HUGEPAGE) == 0 &&
 	    madvise(memfd->memory, memfd->bytes, MADV_POPULATE_WRITE) == 0)
 		return 0;
-	do
-		rc = fallocate(memfd->fd, 0, 0, (off_t)memfd->bytes);
-	while (rc != 0 && errno == EINTR);
-	if (rc != 0)
+	if (TEMP_FAILURE_RETRY(fallocate(memfd->fd, 0, 0, (off_t)memfd->bytes)) != 0)
 		return error_set_errno(error, ERROR_MEMORY, errno,
 				       "%s of %s cannot be reserved in shared memory", what,
 				       bytes_text(memfd->bytes, wanted));
@@ -59,7 +55,7 @@ static int fill(struct shm_memfd *memfd, const char *what, struct error *error)
 
 	if (ftruncate(memfd->fd, (off_t)memfd->bytes) != 0)
 		return error_set_errno(error, ERROR_MEMORY, errno, "%s: ftruncate failed", what);
-	rc = shm_map(memfd->fd, 0, memfd->bytes, &memfd->memory, error);
+	rc = shm_map(memfd->fd, memfd->bytes, &memfd->memory, error);
 	if (!rc)
 		rc = reserve(memfd, what, error);
 	if (rc)
@@ -190,40 +186,28 @@ int shm_memfd_open_peer(uint64_t pid, uint32_t number, uint64_t bytes, int *fd, 
 }
 
 /* Where large pages may be used, the address must agree with the file offset modulo their
- * size: an address range is reserved, and the file mapped at the aligned place inside it.
- */
-static void *map_aligned(int fd, uint64_t offset, uint64_t bytes)
+ * size: an address range is reserved there, and the file mapped over it. */
+static void *map_aligned(int fd, uint64_t bytes)
 {
-	uint64_t room = bytes + SHM_HUGE_BYTES;
-	unsigned char *range =
-		mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	unsigned char *at, *end;
-	void *memory;
+	uint64_t room = memory_round_up(bytes, memory_page_bytes());
+	void *range = memory_map_aligned(room, SHM_HUGE_BYTES, PROT_NONE), *memory;
+	int errnum;
 
-	if (range == MAP_FAILED)
+	if (!range)
 		return MAP_FAILED;
-	at = range + (SHM_HUGE_BYTES - (uintptr_t)range % SHM_HUGE_BYTES) % SHM_HUGE_BYTES;
-	memory = mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, (off_t)offset);
-	if (memory == MAP_FAILED) {
-		int errnum = errno;
-
+	memory = mmap(range, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+	errnum = errno;
+	if (memory == MAP_FAILED)
 		munmap(range, room);
-		errno = errnum;
-		return MAP_FAILED;
-	}
-	end = at + memory_round_up(bytes, memory_page_bytes());
-	if (at > range)
-		munmap(range, (size_t)(at - range));
-	if (end < range + room)
-		munmap(end, (size_t)(range + room - end));
+	errno = errnum;
 	return memory;
 }
 
-int shm_map(int fd, uint64_t offset, uint64_t bytes, unsigned char **memory, struct error *error)
+int shm_map(int fd, uint64_t bytes, unsigned char **memory, struct error *error)
 {
-	bool large = bytes >= SHM_HUGE_BYTES && offset % SHM_HUGE_BYTES == 0;
-	void *at = large ? map_aligned(fd, offset, bytes)
-			 : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)offset);
+	bool large = bytes >= SHM_HUGE_BYTES;
+	void *at = large ? map_aligned(fd, bytes)
+			 : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	char size[TEXT_SHORT_BYTES];
 
 	*memory = NULL;

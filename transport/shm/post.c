@@ -52,7 +52,7 @@ static int write_one(struct transport_endpoint *endpoint, const struct provider_
 	uint64_t done = 0, moved;
 	int rc = 0;
 
-	if (remote->kind == SHM_MAPPED) {
+	if (remote->record.kind == SHM_MAPPED) {
 		for (; done < write->bytes; done += pieces[0].iov_len) {
 			pieces_of(write, done, pieces, 1);
 			copy_bytes(remote->memory + write->offset + done, pieces[0].iov_base,
@@ -65,9 +65,9 @@ static int write_one(struct transport_endpoint *endpoint, const struct provider_
 		return error_set(error, ERROR_PEER_LOST, "the process of %s has died",
 				 endpoint->name);
 	for (; done < write->bytes && !rc; done += moved)
-		rc = shm_process_gather(remote->pid, remote->address + write->offset + done, pieces,
-					pieces_of(write, done, pieces, SHM_PIECES_MAX), &moved,
-					error);
+		rc = shm_process_gather(
+			remote->record.identity.pid, remote->record.address + write->offset + done,
+			pieces, pieces_of(write, done, pieces, SHM_PIECES_MAX), &moved, error);
 	return rc;
 }
 

@@ -57,9 +57,7 @@ int shm_process_gather(uint64_t pid, uint64_t address, const struct iovec *piece
 
 	for (size_t i = 0; i < count; i++)
 		remote.iov_len += pieces[i].iov_len;
-	do
-		n = process_vm_writev((pid_t)pid, pieces, count, &remote, 1, 0);
-	while (n < 0 && errno == EINTR);
+	n = TEMP_FAILURE_RETRY(process_vm_writev((pid_t)pid, pieces, count, &remote, 1, 0));
 	if (n < 0)
 		return vm_error(errno, "writing", pid, error);
 	/* 0 of more than 0 bytes: the next byte cannot be written */

@@ -131,28 +131,29 @@ static int check_trailer(int fd, uint64_t bytes, const struct shm_region_record 
 	return 0;
 }
 
-static int import_mapped(struct shm_remote *shm, uint64_t bytes,
-			 const struct shm_region_record *record, struct error *error)
+static int import_mapped(struct transport_remote *remote, struct error *error)
 {
-	int fd, rc = shm_memfd_open_peer(record->identity.pid, record->fd, file_bytes(bytes), &fd,
-					 error);
+	struct shm_remote *shm = remote->state;
+	int fd, rc = shm_memfd_open_peer(shm->record.identity.pid, shm->record.fd,
+					 file_bytes(remote->bytes), &fd, error);
 
 	if (rc)
 		return rc;
-	shm->map_bytes = whole_pages(bytes);
-	rc = check_trailer(fd, bytes, record, error);
+	shm->map_bytes = whole_pages(remote->bytes);
+	rc = check_trailer(fd, remote->bytes, &shm->record, error);
 	if (!rc)
-		rc = shm_map(fd, 0, shm->map_bytes, &shm->memory, error);
+		rc = shm_map(fd, shm->map_bytes, &shm->memory, error);
 	close(fd); /* the mapping holds the memory */
 	if (rc)
 		return rc;
 	/* A forked child would keep the peer's memory mapped after this process has died, and
 	 * the peer takes that death for proof that nobody can write it any more. */
-	if (madvise(shm->memory, shm->map_bytes, MADV_DONTFORK) == 0)
-		return 0;
-	rc = error_set_errno(error, ERROR_UNSUPPORTED, errno,
-			     "shm: a mapping cannot be kept from forked children");
-	shm_unmap(&shm->memory, shm->map_bytes);
+	if (madvise(shm->memory, shm->map_bytes, MADV_DONTFORK) != 0) {
+		rc = error_set_errno(error, ERROR_UNSUPPORTED, errno,
+				     "shm: a mapping cannot be kept from forked children");
+		shm_unmap(&shm->memory, shm->map_bytes);
+	}
+	remote->pointer = shm->memory;
 	return rc;
 }
 
@@ -162,55 +163,34 @@ int shm_remote_check(const struct transport_remote *remote, struct error *error)
 {
 	const struct shm_endpoint *endpoint = remote->endpoint->state;
 	const struct shm_remote *shm = remote->state;
+	const struct identity *owner = &shm->record.identity, *peer = &endpoint->peer.identity;
 
-	if (shm->pid != endpoint->peer.identity.pid || shm->start != endpoint->peer.identity.start)
+	if (owner->pid != peer->pid || owner->start != peer->start)
 		return error_set(error, ERROR_MESSAGE,
 				 "the region is of process %" PRIu64 ", the endpoint of process "
 				 "%" PRIu64,
-				 shm->pid, endpoint->peer.identity.pid);
-	return 0;
-}
-
-static int import_kind(struct transport_remote *remote, const struct shm_region_record *record,
-		       struct error *error)
-{
-	struct shm_remote *shm = remote->state;
-	struct shm_endpoint *endpoint = remote->endpoint->state;
-	int rc = 0;
-
-	if (endpoint->connected) {
-		rc = shm_remote_check(remote, error);
-		if (!rc && shm->kind == SHM_PROCESS)
-			rc = shm_process_probe(remote->endpoint, error);
-	}
-	if (rc || shm->kind == SHM_PROCESS)
-		return rc;
-	rc = import_mapped(shm, remote->bytes, record, error);
-	remote->pointer = shm->memory;
-	return rc;
+				 owner->pid, peer->pid);
+	return shm->record.kind == SHM_PROCESS ? shm_process_probe(remote->endpoint, error) : 0;
 }
 
 int shm_remote_import(struct transport_remote *remote, struct record_reader *reader,
 		      struct error *error)
 {
 	const struct shm_domain *domain = remote->endpoint->domain->state;
-	struct shm_region_record record;
-	struct shm_remote *shm;
-	int rc = shm_region_record_get(reader, remote->bytes, &record, error);
+	const struct shm_endpoint *endpoint = remote->endpoint->state;
+	struct shm_remote *shm = memory_zalloc(1, sizeof(*shm));
+	int rc;
 
-	if (!rc)
-		rc = shm_identity_check(&record.identity, &domain->self, error);
-	if (rc)
-		return rc;
-	shm = memory_zalloc(1, sizeof(*shm));
 	if (!shm)
 		return memory_error(error, "importing a region", sizeof(*shm));
-	shm->kind = record.kind;
-	shm->address = record.address;
-	shm->pid = record.identity.pid;
-	shm->start = record.identity.start;
 	remote->state = shm;
-	rc = import_kind(remote, &record, error);
+	rc = shm_region_record_get(reader, remote->bytes, &shm->record, error);
+	if (!rc)
+		rc = shm_identity_check(&shm->record.identity, &domain->self, error);
+	if (!rc && endpoint->connected)
+		rc = shm_remote_check(remote, error);
+	if (!rc && shm->record.kind == SHM_MAPPED)
+		rc = import_mapped(remote, error);
 	if (rc) {
 		remote->state = NULL;
 		memory_free(shm);

@@ -61,8 +61,7 @@ void shm_memfd_close(struct shm_memfd *memfd);
 /* Opens a peer's memfd: *fd is open and at least `bytes` long, sealed. */
 int shm_memfd_open_peer(uint64_t pid, uint32_t number, uint64_t bytes, int *fd,
 			struct error *error);
-int shm_map(int fd, uint64_t offset, uint64_t bytes, unsigned char **memory,
-	    struct error *error);
+int shm_map(int fd, uint64_t bytes, unsigned char **memory, struct error *error);
 void shm_unmap(unsigned char **memory, uint64_t bytes);
 
 struct shm_trailer {
@@ -122,7 +121,8 @@ struct shm_domain {
 };
 
 struct shm_place {
-	uint32_t block, index;
+	struct shm_block *block;
+	uint32_t index;
 };
 
 /* mailbox.c */
@@ -130,8 +130,8 @@ int shm_mailbox_grow(struct shm_domain *domain, struct error *error);
 void shm_mailbox_close(struct shm_domain *domain);
 struct doorbell *shm_mailbox_doorbell(const struct shm_domain *domain);
 int shm_slot_take(struct shm_domain *domain, struct shm_place *place, struct error *error);
-void shm_slot_give(struct shm_domain *domain, struct shm_place place);
-struct shm_slot *shm_slot_at(const struct shm_domain *domain, struct shm_place place);
+void shm_slot_give(struct shm_place place);
+struct shm_slot *shm_slot_at(struct shm_place place);
 /* The peer of this slot cannot write: it never connected, closed, or died. */
 bool shm_slot_quiet(struct shm_slot *slot);
 void shm_slot_refuse(struct shm_slot *slot); /* OPEN becomes FENCED, CONNECTED is told to stop */
@@ -177,11 +177,9 @@ struct shm_region {
 };
 
 struct shm_remote {
-	enum shm_kind kind;
+	struct shm_region_record record; /* its identity must be the endpoint's peer */
 	unsigned char *memory; /* mapped */
 	uint64_t map_bytes;
-	uint64_t address;      /* process */
-	uint64_t pid, start;   /* of its owner; must be the endpoint's peer */
 };
 
 struct shm_endpoint {
@@ -209,7 +207,7 @@ int shm_process_write(uint64_t pid, uint64_t address, const void *source, uint64
 int shm_process_probe(struct transport_endpoint *endpoint, struct error *error);
 void shm_process_allow(struct shm_domain *domain);
 
-/* region.c */
+/* region.c: that it is the endpoint's peer who made the region, and that it can be written */
 int shm_remote_check(const struct transport_remote *remote, struct error *error);
 
 /* The ops, typed as provider.h has them: shm_domain_open and so on. */

@@ -119,11 +119,8 @@ static int choose(struct verbs_domain *verbs, uint32_t rank, struct verbs_facts 
 	struct error why = {0};
 	int rc = any_on_bus(facts) ? verbs_topology_open(&topology, &why) : 0;
 
-	if (rc == -ERROR_MEMORY) {
-		if (error)
-			*error = why;
-		return rc;
-	}
+	if (rc == -ERROR_MEMORY)
+		return error_copy(error, &why);
 	if (rc)
 		log_debug("verbs: %s", why.text);
 	rc = verbs_nics_choose(facts, &verbs->settings, rank, distance_of, rc ? NULL : topology,
@@ -165,12 +162,12 @@ static void tell_nic(const struct verbs_nic *nic, const struct verbs_facts *fact
 		 settings->gid_index >= 0 ? settings->gid_from : "");
 }
 
-static int open_nics(struct verbs_domain *verbs, uint32_t rank, struct verbs_facts *facts,
-		     struct error *error)
+static int open_nics(struct transport_domain *domain, struct verbs_domain *verbs,
+		     struct verbs_facts *facts, struct error *error)
 {
 	struct verbs_nic_choice choices[VERBS_NICS_MAX];
 	uint32_t count = 0;
-	int rc = choose(verbs, rank, facts, choices, &count, error);
+	int rc = choose(verbs, domain->options.self.rank, facts, choices, &count, error);
 
 	for (uint32_t i = 0; i < count && !rc; i++) {
 		struct verbs_nic *nic = &verbs->nics[i];
@@ -181,7 +178,7 @@ static int open_nics(struct verbs_domain *verbs, uint32_t rank, struct verbs_fac
 		if (rc)
 			break;
 		verbs->nic_count++;
-		verbs_nic_describe(facts, &choices[i], &nic->report);
+		verbs_nic_describe(facts, &choices[i], &domain->nics[domain->nic_count++]);
 		tell_nic(nic, facts, &choices[i]);
 	}
 	return rc;
@@ -286,16 +283,16 @@ static void destroy(struct verbs_domain *verbs, bool own)
 	memory_free(verbs);
 }
 
-static int open_all(struct verbs_domain *verbs, const struct transport_options *options,
+static int open_all(struct transport_domain *domain, struct verbs_domain *verbs,
 		    struct error *error)
 {
 	struct verbs_facts facts = {0};
-	int rc = begin(verbs, options, error);
+	int rc = begin(verbs, &domain->options, error);
 
 	if (!rc) {
 		rc = verbs_facts_read(verbs->calls, &facts, error);
 		if (!rc)
-			rc = open_nics(verbs, options->self.rank, &facts, error);
+			rc = open_nics(domain, verbs, &facts, error);
 		verbs_facts_free(&facts);
 	}
 	if (!rc)
@@ -328,7 +325,7 @@ int verbs_domain_open(struct transport_domain *domain, struct error *error)
 	pthread_mutex_init(&verbs->receive_lock, NULL);
 	pthread_mutex_init(&verbs->shown_lock, NULL);
 	pthread_mutex_init(&verbs->wait_lock, NULL);
-	rc = open_all(verbs, &domain->options, error);
+	rc = open_all(domain, verbs, error);
 	if (rc) {
 		destroy(verbs, true);
 		if (error)
@@ -337,8 +334,6 @@ int verbs_domain_open(struct transport_domain *domain, struct error *error)
 	}
 	domain->state = verbs;
 	set_caps(verbs, &domain->caps);
-	for (uint32_t i = 0; i < verbs->nic_count; i++)
-		domain->nics[domain->nic_count++] = verbs->nics[i].report;
 	return 0;
 }
 
@@ -366,11 +361,9 @@ void verbs_domain_wake(struct transport_domain *domain)
 {
 	struct verbs_domain *verbs = domain->state;
 	uint64_t one = 1;
-	ssize_t n;
 
-	do
-		n = write(verbs->wake_fd, &one, sizeof(one)); /* EAGAIN: it is set already */
-	while (n < 0 && errno == EINTR);
+	/* EAGAIN: it is set already */
+	TEMP_FAILURE_RETRY(write(verbs->wake_fd, &one, sizeof(one)));
 	doorbell_wake(&verbs->doorbell);
 }
 

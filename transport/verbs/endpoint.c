@@ -111,11 +111,8 @@ int verbs_endpoint_open(struct transport_endpoint *endpoint, struct error *error
 	struct verbs_endpoint *verbs;
 	int rc;
 
-	if (atomic_load(&domain->is_broken)) {
-		if (error)
-			*error = domain->broken;
-		return -(int)domain->broken.code;
-	}
+	if (atomic_load(&domain->is_broken))
+		return error_copy(error, &domain->broken);
 	verbs = memory_zalloc(1, sizeof(*verbs));
 	if (!verbs)
 		return memory_error(error, "opening an endpoint", sizeof(*verbs));

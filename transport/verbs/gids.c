@@ -78,10 +78,7 @@ static const char *const type_names[] = {"IB", "RoCE v1", "RoCE v2"};
 
 const char *verbs_gid_text(const unsigned char raw[16], char text[VERBS_GID_TEXT_BYTES])
 {
-	struct in6_addr address;
-
-	memcpy(&address, raw, sizeof(address));
-	if (!inet_ntop(AF_INET6, &address, text, VERBS_GID_TEXT_BYTES))
+	if (!inet_ntop(AF_INET6, raw, text, VERBS_GID_TEXT_BYTES))
 		text[0] = '\0';
 	return text;
 }

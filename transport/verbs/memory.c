@@ -23,21 +23,6 @@ static void *map(uint64_t bytes, int flags)
 	return memory == MAP_FAILED ? NULL : memory;
 }
 
-/* From a multiple of a huge page on, which is where the kernel puts one. */
-static unsigned char *map_aligned(uint64_t bytes)
-{
-	uint64_t more = bytes + VERBS_HUGE_BYTES, skip;
-	unsigned char *memory = map(more, 0);
-
-	if (!memory)
-		return NULL;
-	skip = memory_round_up((uintptr_t)memory, VERBS_HUGE_BYTES) - (uintptr_t)memory;
-	if (skip)
-		munmap(memory, skip);
-	munmap(memory + skip + bytes, more - skip - bytes);
-	return memory + skip;
-}
-
 /* Takes all pages now: later, on a first touch, a lack of memory is a signal and no answer. */
 static int reserve(void *memory, uint64_t bytes)
 {
@@ -64,7 +49,9 @@ static void *map_memory(struct verbs_region *verbs, uint64_t bytes)
 		verbs->huge = memory != NULL;
 		if (memory)
 			return memory;
-		memory = map_aligned(verbs->mapped_bytes);
+		/* from a multiple of a huge page on, which is where the kernel puts one */
+		memory = memory_map_aligned(verbs->mapped_bytes, VERBS_HUGE_BYTES,
+					    PROT_READ | PROT_WRITE);
 		if (memory && madvise(memory, verbs->mapped_bytes, MADV_HUGEPAGE) != 0)
 			log_debug("verbs: this kernel gives no huge pages on advice (errno %d)",
 				  errno);

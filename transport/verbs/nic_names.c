@@ -138,11 +138,8 @@ static int take_port(struct nics_chooser *chooser, struct verbs_device *device,
 	if (find_port(taken, port))
 		return error_set(error, ERROR_CONFIG, "%s=%s: %s:%u is named twice", chooser->from,
 				 chooser->settings->nics, device->name, port->number);
-	struct nics_candidate *candidate = array_push(taken);
-
-	if (!candidate)
-		return memory_error(error, "choosing NICs", sizeof(*candidate));
-	*candidate = known ? *known : (struct nics_candidate){.device = device, .port = port};
+	if (!array_add(taken, known ? *known : (struct nics_candidate){device, port, 0}))
+		return memory_error(error, "choosing NICs", sizeof(*known));
 	return 0;
 }
 

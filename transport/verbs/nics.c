@@ -91,17 +91,15 @@ static int examine_all(struct nics_chooser *chooser, verbs_distance *distance, v
 		       struct error *error)
 {
 	array_each(device, &chooser->facts->devices) {
-		for (uint32_t p = 0; p < device->ports.count; p++) {
-			examine(chooser, device, &device->ports.items[p]);
-			if (device->ports.items[p].rejected[0])
-				continue;
-			struct nics_candidate *candidate = array_push(&chooser->left);
+		array_each(port, &device->ports) {
+			struct nics_candidate candidate = {device, port, 0};
 
-			if (!candidate)
-				return memory_error(error, "choosing NICs", sizeof(*candidate));
-			candidate->device = device;
-			candidate->port = &device->ports.items[p];
-			candidate->distance = distance ? distance(context, device) : 0;
+			examine(chooser, device, port);
+			if (port->rejected[0])
+				continue;
+			candidate.distance = distance ? distance(context, device) : 0;
+			if (!array_add(&chooser->left, candidate))
+				return memory_error(error, "choosing NICs", sizeof(candidate));
 		}
 	}
 	return 0;

@@ -251,15 +251,11 @@ static int report(struct verbs_endpoint *endpoint, struct provider_completion *o
 
 static int check_broken(const struct verbs_endpoint *endpoint, struct error *error)
 {
-	const struct error *why = NULL;
-
 	if (atomic_load_explicit(&endpoint->domain->is_broken, memory_order_acquire))
-		why = &endpoint->domain->broken;
-	else if (atomic_load_explicit(&endpoint->receive_broken, memory_order_acquire))
-		why = &endpoint->receive_error;
-	if (!why)
-		return 0;
-	return error_set(error, why->code, "%s", why->text);
+		return error_copy(error, &endpoint->domain->broken);
+	if (atomic_load_explicit(&endpoint->receive_broken, memory_order_acquire))
+		return error_copy(error, &endpoint->receive_error);
+	return 0;
 }
 
 static int close_lanes(struct verbs_endpoint *endpoint, struct error *error)

@@ -53,8 +53,7 @@ static int post_probe(struct verbs_lane *lane, enum verbs_kind kind, uint32_t by
 
 static int post_probes(struct probing *probing, struct error *error)
 {
-	for (uint32_t i = 0; i < probing->verbs->lane_count; i++) {
-		struct verbs_lane *lane = &probing->verbs->lanes[i];
+	verbs_each_lane(lane, probing->verbs) {
 		int rc;
 
 		if (!verbs_lane_lives(lane))
@@ -64,7 +63,7 @@ static int post_probes(struct probing *probing, struct error *error)
 			rc = post_probe(lane, VERBS_PROBE_PACKET, lane->path_mtu, error);
 		if (rc)
 			return rc;
-		probing->probes[i].left = PROBES_PER_LANE;
+		probing->probes[lane->index].left = PROBES_PER_LANE;
 		probing->left += PROBES_PER_LANE;
 	}
 	return 0;
@@ -102,9 +101,9 @@ static int poll_once(struct probing *probing, struct error *error)
 	const struct verbs_domain *domain = probing->verbs->domain;
 	struct ibv_wc done[POLL_BATCH];
 
-	for (uint32_t i = 0; i < domain->nic_count; i++) {
-		const struct verbs_nic *nic = &domain->nics[i];
-		int n = domain->calls->poll_cq(probing->verbs->send_cqs[i], POLL_BATCH, done);
+	verbs_each_nic(nic, domain) {
+		int n = domain->calls->poll_cq(probing->verbs->send_cqs[nic->index], POLL_BATCH,
+					       done);
 
 		if (n < 0 || n > POLL_BATCH)
 			return verbs_step_error(error, VERBS_STEP_POLL, nic->limits.name,
@@ -140,17 +139,16 @@ static int judge(const struct probing *probing, struct error *error)
 {
 	const struct verbs_failure *failed = NULL;
 
-	for (uint32_t i = 0; i < probing->verbs->lane_count; i++) {
-		const struct probe *probe = &probing->probes[i];
+	verbs_each_lane(lane, probing->verbs) {
+		const struct probe *probe = &probing->probes[lane->index];
 		const struct verbs_failure *failure = &probe->failure;
 
 		if (!failure->status)
 			continue;
 		if (probe->byte_passed && failure->status == IBV_WC_RETRY_EXC_ERR &&
 		    !failure->peer_known_dead)
-			return packet_lost(&probing->verbs->lanes[i],
-					   verbs_status_name(failure->status), failure->waited_ns,
-					   error);
+			return packet_lost(lane, verbs_status_name(failure->status),
+					   failure->waited_ns, error);
 		if (!failed || failed->status == IBV_WC_WR_FLUSH_ERR)
 			failed = failure;
 	}
@@ -165,9 +163,8 @@ static int judge_missing(const struct probing *probing, struct error *error)
 
 	if (rc)
 		return rc;
-	for (uint32_t i = 0; i < probing->verbs->lane_count; i++) {
-		const struct verbs_lane *lane = &probing->verbs->lanes[i];
-		const struct probe *probe = &probing->probes[i];
+	verbs_each_lane(lane, probing->verbs) {
+		const struct probe *probe = &probing->probes[lane->index];
 
 		if (!probe->left)
 			continue;
@@ -206,8 +203,7 @@ static int wait_all(struct probing *probing, uint64_t deadline_ns, struct error 
 		rc = wait_turn(&wait, &why);
 		if (!rc)
 			continue;
-		if (error)
-			*error = why;
+		error_copy(error, &why);
 		return rc == -ERROR_INTERRUPTED ? rc : judge_missing(probing, error);
 	}
 }

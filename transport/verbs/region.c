@@ -174,6 +174,10 @@ static int plan_pieces(const struct transport_region *region, struct verbs_regio
 	const struct verbs_domain *domain = region->domain->state;
 	uint64_t piece = memory_round_up(region->bytes, CHUNK_CUT_BYTES), count;
 
+	if (region->bytes > REGION_BYTES_MAX)
+		return error_set(error, ERROR_LIMIT,
+				 "a region of %" PRIu64 " bytes; at most %" PRIu64 " are possible",
+				 region->bytes, REGION_BYTES_MAX);
 	for (uint32_t i = 0; i < domain->nic_count; i++)
 		if (domain->nics[i].limits.max_mr_bytes < piece)
 			piece = domain->nics[i].limits.max_mr_bytes;
@@ -196,28 +200,6 @@ static int plan_pieces(const struct transport_region *region, struct verbs_regio
 					 count * domain->nic_count * sizeof(struct ibv_mr *));
 }
 
-static int new_region(const struct transport_region *region, struct verbs_region **out,
-		      struct error *error)
-{
-	struct verbs_region *verbs;
-	int rc;
-
-	if (region->bytes > REGION_BYTES_MAX)
-		return error_set(error, ERROR_LIMIT,
-				 "a region of %" PRIu64 " bytes; at most %" PRIu64 " are possible",
-				 region->bytes, REGION_BYTES_MAX);
-	verbs = memory_zalloc(1, sizeof(*verbs));
-	if (!verbs)
-		return memory_error(error, "opening a region", sizeof(*verbs));
-	rc = plan_pieces(region, verbs, error);
-	if (rc) {
-		memory_free(verbs);
-		return rc;
-	}
-	*out = verbs;
-	return 0;
-}
-
 static void free_region(struct verbs_region *verbs)
 {
 	memory_free(verbs->mrs);
@@ -229,8 +211,8 @@ static int check_dmabuf(const struct transport_region *region, uint64_t offset, 
 	const struct verbs_domain *domain = region->domain->state;
 	uint64_t page = memory_page_bytes(), at = (uintptr_t)region->memory;
 
-	for (uint32_t i = 0; i < domain->nic_count; i++) {
-		const struct verbs_device *limits = &domain->nics[i].limits;
+	verbs_each_nic(nic, domain) {
+		const struct verbs_device *limits = &nic->limits;
 
 		if (!limits->dmabuf)
 			return error_set(
@@ -253,13 +235,14 @@ static int check_dmabuf(const struct transport_region *region, uint64_t offset, 
 static int open_region(struct transport_region *region, int fd, uint64_t offset, bool own,
 		       struct error *error)
 {
-	struct verbs_region *verbs = NULL;
-	int rc = new_region(region, &verbs, error);
+	struct verbs_region *verbs = memory_zalloc(1, sizeof(*verbs));
+	int rc;
 
-	if (rc)
-		return rc;
+	if (!verbs)
+		return memory_error(error, "opening a region", sizeof(*verbs));
 	verbs->allocated = own;
-	if (own)
+	rc = plan_pieces(region, verbs, error);
+	if (!rc && own)
 		rc = verbs_memory_map(verbs, region->bytes, &region->memory, error);
 	if (!rc) {
 		rc = register_all(region, verbs, fd, offset, error);

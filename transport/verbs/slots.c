@@ -25,15 +25,14 @@ static void unregister(struct verbs_domain *domain, struct verbs_block *block)
 static int register_everywhere(struct verbs_domain *domain, struct verbs_block *block,
 			       struct error *error)
 {
-	for (uint32_t i = 0; i < domain->nic_count; i++) {
-		const struct verbs_nic *nic = &domain->nics[i];
+	verbs_each_nic(nic, domain) {
 		struct verbs_memlock memlock;
 		int errnum;
 
-		block->mrs[i] =
+		block->mrs[nic->index] =
 			domain->calls->reg_mr(nic->pd, block->memory, VERBS_BLOCK_BYTES,
 					      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-		if (block->mrs[i])
+		if (block->mrs[nic->index])
 			continue;
 		errnum = verbs_errno(-1);
 		unregister(domain, block);
@@ -44,27 +43,20 @@ static int register_everywhere(struct verbs_domain *domain, struct verbs_block *
 	return 0;
 }
 
-static int make_block(struct verbs_domain *domain, struct verbs_block **out, struct error *error)
+static int fill_block(struct verbs_domain *domain, struct verbs_block *block, struct error *error)
 {
-	struct verbs_block *block = memory_zalloc(1, sizeof(*block));
-	int rc;
-
-	if (!block)
-		return memory_error(error, "opening a mailbox", sizeof(*block));
 	block->memory = memory_aligned(4096, VERBS_BLOCK_BYTES);
-	if (!block->memory) {
-		memory_free(block);
+	if (!block->memory)
 		return memory_error(error, "opening a mailbox", VERBS_BLOCK_BYTES);
-	}
 	memset(block->memory, 0, VERBS_BLOCK_BYTES);
-	rc = register_everywhere(domain, block, error);
-	if (rc) {
+	return register_everywhere(domain, block, error);
+}
+
+static void free_block(struct verbs_block *block)
+{
+	if (block)
 		memory_free(block->memory);
-		memory_free(block);
-		return rc;
-	}
-	*out = block;
-	return 0;
+	memory_free(block);
 }
 
 static int add_block(struct verbs_domain *domain, struct error *error)
@@ -74,9 +66,11 @@ static int add_block(struct verbs_domain *domain, struct error *error)
 
 	if (!at)
 		return memory_error(error, "opening a mailbox", sizeof(*at));
-	rc = make_block(domain, at, error);
+	*at = memory_zalloc(1, sizeof(**at));
+	rc = *at ? fill_block(domain, *at, error)
+		 : memory_error(error, "opening a mailbox", sizeof(**at));
 	if (rc)
-		domain->blocks.count--;
+		free_block(domain->blocks.items[--domain->blocks.count]);
 	return rc;
 }
 
@@ -123,8 +117,7 @@ void verbs_slots_close(struct verbs_domain *domain)
 		struct verbs_block *block = domain->blocks.items[i];
 
 		unregister(domain, block);
-		memory_free(block->memory);
-		memory_free(block);
+		free_block(block);
 	}
 	array_free(&domain->blocks);
 }

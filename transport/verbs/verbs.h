@@ -97,7 +97,6 @@ struct verbs_nic {
 	struct ibv_srq *srq;
 	uint32_t receive_depth, receives_posted;
 	struct verbs_device limits;        /* facts; its ports are not owned here */
-	struct transport_nic report;       /* what others may know of it */
 	uint8_t port;
 	enum verbs_link link;
 	struct verbs_gid gid;

@@ -46,8 +46,7 @@ static void take_wakes(int fd)
 {
 	uint64_t count;
 
-	while (read(fd, &count, sizeof(count)) == -1 && errno == EINTR)
-		;
+	TEMP_FAILURE_RETRY(read(fd, &count, sizeof(count)));
 }
 
 /* fds[0] is wake_fd, then channel and async of each NIC. A broken domain has nothing to say: only

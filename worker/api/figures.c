@@ -87,7 +87,7 @@ int weft_tensor_at(const weft_worker *worker, uint32_t id, weft_tensor_view *vie
 
 int weft_param_at(const weft_worker *worker, uint32_t id, weft_param_view *view, weft_error *error)
 {
-	const struct param_info *param;
+	const struct tensor_info *param;
 	weft_param_view ours = WEFT_PARAM_VIEW_INIT;
 	struct error inner;
 	int rc = check_view(worker, ABI_PARAM_VIEW, "weft_param_at", view, &inner);

@@ -31,8 +31,8 @@ void watch_drain(const struct watch *watch)
 	int descriptor = atomic_load(&watch->descriptor);
 	uint64_t count;
 
-	while (descriptor >= 0 && read(descriptor, &count, sizeof(count)) < 0 && errno == EINTR)
-		;
+	if (descriptor >= 0)
+		TEMP_FAILURE_RETRY(read(descriptor, &count, sizeof(count)));
 }
 
 void watch_deadline(struct watch *watch, uint64_t deadline_ns)

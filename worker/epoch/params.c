@@ -72,7 +72,7 @@ static int register_params(struct params *params, struct transport_domain *domai
 			   struct error *error)
 {
 	for (size_t i = 0; i < params->count; i++) {
-		const struct param_info *param = &layout->params[i];
+		const struct tensor_info *param = &layout->params[i];
 		int rc;
 
 		/* fewer than the parameters when the host went on after an allocation failed */

@@ -29,24 +29,18 @@ static void exec_controller(const char *const *arguments, const char *path, int 
 		execv(path, (char *const *)(uintptr_t)arguments);
 	execvp("weft-controller", (char *const *)(uintptr_t)arguments);
 	number = errno;
-	while (write(report, &number, sizeof(number)) < 0 && errno == EINTR)
-		;
+	TEMP_FAILURE_RETRY(write(report, &number, sizeof(number)));
 	_exit(127);
 }
 
 /* The pipe's end closes when the program has started; what comes through it is why it has not. */
 static int await_start(pid_t child, int report, struct error *error)
 {
-	ssize_t got;
 	int number;
 
-	do
-		got = read(report, &number, sizeof(number));
-	while (got < 0 && errno == EINTR);
-	if (got != (ssize_t)sizeof(number))
+	if (TEMP_FAILURE_RETRY(read(report, &number, sizeof(number))) != (ssize_t)sizeof(number))
 		return 0;
-	while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
-		;
+	TEMP_FAILURE_RETRY(waitpid(child, NULL, 0));
 	return error_set(
 		error, ERROR_CONFIG,
 		"weft-controller, which rank 0 starts for --controller auto, is neither "

@@ -8,7 +8,6 @@
 #include "base/memory.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 static int bad_slice(const struct sender *sender, const char *name, const char *what,
 		     struct error *error)
@@ -79,7 +78,7 @@ int bucket_check(struct sender *sender, const struct bucket_slice *slices, size_
 			return rc;
 		sorted[i] = ids[i];
 	}
-	qsort(sorted, count, sizeof(*sorted), compare_u32s);
+	sort_items(sorted, count, compare_u32s);
 	for (size_t i = 1; i < count; i++)
 		if (sorted[i] == sorted[i - 1])
 			return bad_slice(sender,
@@ -105,7 +104,7 @@ uint32_t *bucket_rows(const struct send_plan *plan, const uint32_t *ids, size_t 
 		for (uint32_t k = plan->tensor_first[ids[i]]; k < plan->tensor_first[ids[i] + 1];
 		     k++)
 			rows[(*count)++] = plan->tensor_rows[k];
-	qsort(rows, *count, sizeof(*rows), compare_u32s);
+	sort_items(rows, *count, compare_u32s);
 	for (size_t i = 0; i < *count; i++)
 		if (!kept || rows[i] != rows[kept - 1])
 			rows[kept++] = rows[i];

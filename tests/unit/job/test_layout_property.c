@@ -352,7 +352,7 @@ static void check_rank(const struct trial *trial, const struct layout *layout)
 /* A number of all that a rank has of a parameter. */
 static uint64_t param_digest(const struct layout *layout, uint32_t param)
 {
-	const struct param_info *info = &layout->params[param];
+	const struct tensor_info *info = &layout->params[param];
 	uint64_t sum = XXH3_64bits(info->shape, info->dims * sizeof(info->shape[0])) + info->dtype;
 
 	for (size_t i = 0; i < layout->piece_count; i++) {

@@ -55,7 +55,7 @@ static void expect_copy(const struct layout *layout, int layer, const char *tens
 	snprintf(target, sizeof(target), "model.layers.%d.%s", layer, param);
 	for (size_t i = 0; i < layout->piece_count; i++) {
 		const struct piece *piece = &layout->pieces[i];
-		const struct param_info *info = &layout->params[piece->param];
+		const struct tensor_info *info = &layout->params[piece->param];
 		uint64_t row_bytes = dtype_bytes(info->dtype);
 
 		if (strcmp(layout->tensors[piece->tensor].name, name) != 0)

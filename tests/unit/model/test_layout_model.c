@@ -207,7 +207,7 @@ static void pieces_text(const struct layout *layout, const char *tensor, char *o
 	out[0] = '\0';
 	for (size_t i = 0; i < layout->piece_count; i++) {
 		const struct piece *piece = &layout->pieces[i];
-		const struct param_info *param = &layout->params[piece->param];
+		const struct tensor_info *param = &layout->params[piece->param];
 		uint64_t row = dtype_bytes(param->dtype);
 		char box[100];
 

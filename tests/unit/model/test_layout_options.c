@@ -59,7 +59,7 @@ static void cut_model(const char *name, const char *spec, uint32_t rank, struct 
 	model_close(&model);
 }
 
-static const struct param_info *find_param(const struct layout *layout, const char *name)
+static const struct tensor_info *find_param(const struct layout *layout, const char *name)
 {
 	uint32_t index;
 
@@ -69,7 +69,7 @@ static const struct param_info *find_param(const struct layout *layout, const ch
 /* "F8_E4M3 [512, 7168]" of a parameter, or "none". */
 static void expect_param(const struct layout *layout, const char *name, const char *want)
 {
-	const struct param_info *param = find_param(layout, name);
+	const struct tensor_info *param = find_param(layout, name);
 	char text[100] = "none";
 	size_t n = 0;
 
@@ -92,7 +92,7 @@ static void expect_pieces(const struct layout *layout, const char *tensor, const
 	for (size_t i = 0; i < layout->piece_count; i++) {
 		const struct piece *piece = &layout->pieces[i];
 		const struct tensor_info *source = &layout->tensors[piece->tensor];
-		const struct param_info *param = &layout->params[piece->param];
+		const struct tensor_info *param = &layout->params[piece->param];
 		uint64_t row = param->shape[param->dims - 1] * dtype_bytes(param->dtype);
 		const char *leaf = strstr(param->name, "layers.");
 		char box[100], transformed[TRANSFORM_TEXT_BYTES];
@@ -125,7 +125,7 @@ static void expect_same_params(const struct layout *a, const struct layout *b)
 {
 	assert_int_equal(a->param_count, b->param_count);
 	for (size_t i = 0; i < a->param_count; i++) {
-		const struct param_info *one = &a->params[i], *other = find_param(b, one->name);
+		const struct tensor_info *one = &a->params[i], *other = find_param(b, one->name);
 
 		if (!other || one->dtype != other->dtype || one->dims != other->dims ||
 		    memcmp(one->shape, other->shape, one->dims * sizeof(one->shape[0])) != 0)
