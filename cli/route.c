@@ -57,13 +57,13 @@ void route_job_close(struct route_job *job)
 
 int route_dump_has_specs(const struct dump *dump, const char *file, struct error *error)
 {
-	if (strchr(dump->train, '=') || strchr(dump->infer, '='))
+	if (strchr(dump->labels.train, '=') || strchr(dump->labels.infer, '='))
 		return 0;
 	return error_set(error, ERROR_CONFIG,
 			 "%s: its job was declared tensor by tensor (train '%s', infer '%s'), so "
 			 "there is no layout to prove it against; the controller proved it before "
 			 "it wrote it",
-			 file, dump->train, dump->infer);
+			 file, dump->labels.train, dump->labels.infer);
 }
 
 int route_dump_wrap(struct error *error, const char *file, const char *model)

@@ -28,7 +28,7 @@ static size_t shown_of(const struct options *options, size_t count)
 
 static uint32_t most_sessions(const struct dump *dump)
 {
-	return summary_sessions_max(&dump->report.own, dump->trainer_count);
+	return summary_sessions_max(&dump->report.own, dump->labels.trainer_count);
 }
 
 /* ---- for programs ---- */
@@ -39,8 +39,8 @@ static void put_side(struct json *json, const char *key, const struct dump *dump
 
 	json_put_key_object(json, key);
 	json_put_key_string(json, "file", file);
-	json_put_key_string(json, "policy", dump->policy);
-	json_put_key_string(json, "order", dump->order);
+	json_put_key_string(json, "policy", dump->labels.policy);
+	json_put_key_string(json, "order", dump->labels.order);
 	json_put_key_u64(json, "routes", own->routes);
 	json_put_key_u64(json, "pieces", own->pieces);
 	json_put_key_u64(json, "makespan_bytes", own->makespan_bytes);
@@ -123,8 +123,8 @@ static void print_figures(const struct dump *a, const struct dump *b)
 	const struct summary *x = &a->report.own, *y = &b->report.own;
 
 	printf("\n  %-34s %12s %12s   change\n", "", "A", "B");
-	printf("  %-34s %12s %12s\n", "policy", a->policy, b->policy);
-	printf("  %-34s %12s %12s\n", "order", a->order, b->order);
+	printf("  %-34s %12s %12s\n", "policy", a->labels.policy, b->labels.policy);
+	printf("  %-34s %12s %12s\n", "order", a->labels.order, b->labels.order);
 	row_bytes("largest trainer", x->makespan_bytes, y->makespan_bytes);
 	row_ratio("gap to the bound (%)", x->gap * 100, y->gap * 100, "");
 	row_ratio("imbalance (largest over mean)", x->imbalance, y->imbalance, "");

@@ -66,23 +66,23 @@ static int open_dump(struct answer *answer, struct error *error)
 		rc = route_dump_has_specs(answer->dump, options->file, error);
 	if (rc)
 		return rc;
-	rc = policy_named(&policy, "\"policy\":", answer->dump->policy, error);
+	rc = policy_named(&policy, "\"policy\":", answer->dump->labels.policy, error);
 	if (!rc)
-		rc = order_named(&order, "\"order\":", answer->dump->order, error);
+		rc = order_named(&order, "\"order\":", answer->dump->labels.order, error);
 	if (rc) {
 		error->code = ERROR_FILE; /* it is the file that says so */
 		return error_wrap(error, "%s", options->file);
 	}
-	route.model = route.model ? route.model : answer->dump->model;
-	route.train = answer->dump->train;
-	route.infer = answer->dump->infer;
-	route.policy = answer->dump->policy;
-	route.order = answer->dump->order;
+	route.model = route.model ? route.model : answer->dump->labels.model;
+	route.train = answer->dump->labels.train;
+	route.infer = answer->dump->labels.infer;
+	route.policy = answer->dump->labels.policy;
+	route.order = answer->dump->labels.order;
 	rc = route_options_open(&answer->job, &route, error);
 	if (rc)
 		return route_dump_wrap(error, options->file, options->route.model);
-	answer->job.plan.topology = answer->dump->topology;
-	answer->job.plan.sessions_max = answer->dump->sessions_max;
+	answer->job.plan.topology = answer->dump->labels.topology;
+	answer->job.plan.sessions_max = answer->dump->labels.sessions_max;
 	return dump_table(&answer->dumped, answer->dump, answer->job.problem, error);
 }
 

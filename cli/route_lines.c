@@ -57,8 +57,8 @@ static int start(void *context, const struct dump *head, struct error *error)
 {
 	struct lines *lines = context;
 
-	lines->trainer_bytes = memory_zalloc(head->trainer_count, sizeof(uint64_t));
-	lines->inference_bytes = memory_zalloc(head->inference_count, sizeof(uint64_t));
+	lines->trainer_bytes = memory_zalloc(head->labels.trainer_count, sizeof(uint64_t));
+	lines->inference_bytes = memory_zalloc(head->labels.inference_count, sizeof(uint64_t));
 	return lines->trainer_bytes && lines->inference_bytes ? 0 : no_memory(error);
 }
 
@@ -87,8 +87,8 @@ static int add_route(void *context, const struct dump *head, const struct route 
 /* Ranks have a line each, also without routes; indexes of names only where a tensor is one. */
 static int finish_ends(struct lines *lines, const struct dump *dump, struct error *error)
 {
-	uint32_t ranks = lines->view == BY_TRAINER     ? dump->trainer_count
-			 : lines->view == BY_INFERENCE ? dump->inference_count
+	uint32_t ranks = lines->view == BY_TRAINER     ? dump->labels.trainer_count
+			 : lines->view == BY_INFERENCE ? dump->labels.inference_count
 						       : 0;
 	size_t kept = 0;
 
@@ -127,7 +127,7 @@ static void spread(struct lines *lines, const struct topology *topology, enum ro
 
 static int finish_places(struct lines *lines, const struct dump *dump, struct error *error)
 {
-	const struct topology *topology = dump->topology;
+	const struct topology *topology = dump->labels.topology;
 	uint32_t count = lines->view == BY_HOST ? topology->host_count : topology->nic_count;
 
 	if (add_lines(lines, count))
@@ -169,7 +169,7 @@ int lines_open(struct lines *lines, struct dump **dump, const char *path, enum v
 	if (!(*dump)->has_routes)
 		return error_set(error, ERROR_FILE,
 				 "%s has no routes to list: it was written with --summary", path);
-	if ((view == BY_HOST || view == BY_NIC) && !(*dump)->topology)
+	if ((view == BY_HOST || view == BY_NIC) && !(*dump)->labels.topology)
 		return error_set(error, ERROR_USAGE,
 				 "--by %s: %s says nothing of hosts and NICs; plan it with "
 				 "--topology FILE|SPEC",

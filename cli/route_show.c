@@ -55,7 +55,8 @@ static void put_nic(struct json *json, const struct topology *topology, uint32_t
 
 static double nic_seconds(const struct dump *dump, const struct line *line)
 {
-	return (double)line->bytes / (double)dump->topology->nics[line->key].bytes_per_second;
+	return (double)line->bytes /
+	       (double)dump->labels.topology->nics[line->key].bytes_per_second;
 }
 
 static void print_json(const struct dump *dump, enum view_by view, const struct line *line)
@@ -67,15 +68,15 @@ static void print_json(const struct dump *dump, enum view_by view, const struct 
 		json_put_key_string(&json, "tensor", dump->names.items[line->key]);
 	} else if (view == BY_TRAINER) {
 		json_put_key_u64(&json, "trainer", line->key);
-		json_put_key_u64(&json, "stage", dump->trainer_stage[line->key]);
+		json_put_key_u64(&json, "stage", dump->labels.trainer_stage[line->key]);
 	} else if (view == BY_INFERENCE) {
 		json_put_key_u64(&json, "inference", line->key);
 		json_put_key_u64(&json, "engine", dump->inference[line->key].engine);
 		json_put_key_u64(&json, "engine_rank", dump->inference[line->key].engine_rank);
 	} else if (view == BY_HOST) {
-		json_put_key_string(&json, "host", dump->topology->hosts[line->key].name);
+		json_put_key_string(&json, "host", dump->labels.topology->hosts[line->key].name);
 	} else {
-		put_nic(&json, dump->topology, line->key);
+		put_nic(&json, dump->labels.topology, line->key);
 	}
 	json_put_key_u64(&json, "bytes", line->bytes);
 	if (view == BY_HOST || view == BY_NIC) {
@@ -93,10 +94,11 @@ static void print_json(const struct dump *dump, enum view_by view, const struct 
 
 static void print_name(const struct dump *dump, enum view_by view, uint32_t key)
 {
-	const struct topology *topology = dump->topology;
+	const struct topology *topology = dump->labels.topology;
 
 	if (view == BY_TRAINER)
-		printf("trainer %" PRIu32 " (stage %" PRIu32 ")\n", key, dump->trainer_stage[key]);
+		printf("trainer %" PRIu32 " (stage %" PRIu32 ")\n", key,
+		       dump->labels.trainer_stage[key]);
 	else if (view == BY_INFERENCE)
 		printf("inference %" PRIu32 " (engine %" PRIu32 ", rank %" PRIu32 ")\n", key,
 		       dump->inference[key].engine, dump->inference[key].engine_rank);
@@ -165,7 +167,7 @@ static void show_lines(const struct dump *dump, const struct lines *lines,
 static void show_summary(const struct dump *dump)
 {
 	const struct report *report = &dump->report;
-	struct route_view view = {dump_labels(dump), report,
+	struct route_view view = {dump->labels, report,
 				  report->has_certificate ? &report->certificate : NULL};
 
 	route_print(stdout, &view);

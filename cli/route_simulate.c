@@ -40,15 +40,16 @@ static int open_dump(struct session *session, struct error *error)
 			       "there are no routes to simulate: it was written with --summary, "
 			       "write it without");
 	if (!rc)
-		rc = route_job_open(&session->job, session->dump->model, session->dump->train,
-				    session->dump->infer, true, error);
+		rc = route_job_open(&session->job, session->dump->labels.model,
+				    session->dump->labels.train, session->dump->labels.infer, true,
+				    error);
 	if (!rc)
 		rc = dump_table(&session->job.table, session->dump, session->job.problem, error);
 	if (!rc) /* times of a table that delivers something else would be worth nothing */
 		rc = table_prove(session->job.table, error);
 	if (rc)
 		return error_wrap(error, "%s", flags->file);
-	session->job.policy = policy_find(session->dump->policy);
+	session->job.policy = policy_find(session->dump->labels.policy);
 	rc = order_named(&order, flags->route.order ? "--order" : "its order",
 			 flags->route.order ? flags->route.order : session->job.table->order,
 			 error);
@@ -138,7 +139,7 @@ static int repeat(struct session *session, struct error *error)
 		return error_set(error, ERROR_USAGE,
 				 "%s was planned by policy %s, which is not known here, so the "
 				 "update cannot be planned again",
-				 session->flags->file, session->dump->policy);
+				 session->flags->file, session->dump->labels.policy);
 	for (int role = 0; !rc && role < ROLE_COUNT; role++) {
 		lost[role] = pool_array(&pool, simulation->rank_count[role], sizeof(bool));
 		if (!pool_ok(&pool))

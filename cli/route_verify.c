@@ -26,12 +26,12 @@ static void print_verdict(const struct dump *dump, const struct options *options
 
 	struct json json;
 
-	digest_text(dump->digest, digest);
+	digest_text(dump->labels.digest, digest);
 	if (!options->json) {
 		printf("%s: proved: %s routes in %s pieces write all %s of %u inference ranks "
 		       "exactly once\ndigest %s and the summary are right\n",
 		       options->file, GROUPED_TEXT(own->routes), GROUPED_TEXT(own->pieces),
-		       BYTES_TEXT(own->bytes_total), dump->inference_count, digest);
+		       BYTES_TEXT(own->bytes_total), dump->labels.inference_count, digest);
 		return;
 	}
 	json_put_line(&json, stdout);
@@ -54,8 +54,8 @@ static int run(void *taken, struct error *error)
 	if (!rc)
 		rc = route_dump_has_specs(dump, options->file, error);
 	if (!rc) {
-		rc = route_job_open(&job, options->model ? options->model : dump->model,
-				    dump->train, dump->infer, true, error);
+		rc = route_job_open(&job, options->model ? options->model : dump->labels.model,
+				    dump->labels.train, dump->labels.infer, true, error);
 		if (rc)
 			route_dump_wrap(error, options->file, options->model);
 		else

@@ -43,9 +43,9 @@ int diff_same_job(const struct dump *a, const struct dump *b, struct error *erro
 {
 	const struct {
 		const char *name, *a, *b;
-	} labels[] = {{"model", a->model, b->model},
-		      {"train", a->train, b->train},
-		      {"infer", a->infer, b->infer}};
+	} labels[] = {{"model", a->labels.model, b->labels.model},
+		      {"train", a->labels.train, b->labels.train},
+		      {"infer", a->labels.infer, b->labels.infer}};
 
 	for (size_t i = 0; i < ARRAY_SIZE(labels); i++)
 		if (strcmp(labels[i].a, labels[i].b) != 0)
@@ -53,13 +53,14 @@ int diff_same_job(const struct dump *a, const struct dump *b, struct error *erro
 					 "two jobs: \"%s\" is '%s' in the first dump and '%s' in "
 					 "the second; only plans of one job are compared",
 					 labels[i].name, labels[i].a, labels[i].b);
-	if (a->trainer_count != b->trainer_count || a->inference_count != b->inference_count)
+	if (a->labels.trainer_count != b->labels.trainer_count ||
+	    a->labels.inference_count != b->labels.inference_count)
 		return error_set(error, ERROR_CONFLICT,
 				 "two jobs: %" PRIu32 " trainers and %" PRIu32
 				 " inference ranks in the first dump, %" PRIu32 " and %" PRIu32
 				 " in the second",
-				 a->trainer_count, a->inference_count, b->trainer_count,
-				 b->inference_count);
+				 a->labels.trainer_count, a->labels.inference_count,
+				 b->labels.trainer_count, b->labels.inference_count);
 	return 0;
 }
 
@@ -81,10 +82,10 @@ static int topology_text(struct text *text, const struct dump *dump, struct erro
 {
 	struct json json;
 
-	if (!dump->topology)
+	if (!dump->labels.topology)
 		return 0;
 	json_to_text(&json, text);
-	topology_put(&json, dump->topology);
+	topology_put(&json, dump->labels.topology);
 	return text_ok(text) ? 0 : no_memory(error, text->bytes);
 }
 
@@ -287,12 +288,12 @@ static int compare(struct work *work, const struct dump *a, const struct dump *b
 
 	if (!rc)
 		rc = gather(work, b, &of_b);
-	diff->trainer_count = a->trainer_count;
-	diff->trainers = memory_zalloc(a->trainer_count, sizeof(*diff->trainers));
+	diff->trainer_count = a->labels.trainer_count;
+	diff->trainers = memory_zalloc(a->labels.trainer_count, sizeof(*diff->trainers));
 	work->moved = pool_array(&work->pool, work->names.count, sizeof(*work->moved));
 	if (!rc && (!diff->trainers || !work->moved))
 		rc = no_memory(work->error, work->names.count * sizeof(*work->moved));
-	for (uint32_t t = 0; !rc && t < a->trainer_count; t++)
+	for (uint32_t t = 0; !rc && t < a->labels.trainer_count; t++)
 		diff->trainers[t].rank = t;
 	if (!rc)
 		rc = walk(work, &of_a, &of_b);
@@ -316,11 +317,12 @@ int diff_of(struct diff *diff, const struct dump *a, const struct dump *b, struc
 	array_free(&work.names);
 	array_free(&work.pairs);
 	pool_free(&work.pool);
-	diff->order_differs = strcmp(a->order, b->order) != 0;
-	diff->same = !rc && digest_equal(a->digest, b->digest) && !diff->moved_bytes &&
-		     !diff->transformed_bytes && !diff->only_a && !diff->only_b &&
-		     a->route_count == b->route_count && a->piece_count == b->piece_count &&
-		     !diff->order_differs && !diff->topology_differs;
+	diff->order_differs = strcmp(a->labels.order, b->labels.order) != 0;
+	diff->same = !rc && digest_equal(a->labels.digest, b->labels.digest) &&
+		     !diff->moved_bytes && !diff->transformed_bytes && !diff->only_a &&
+		     !diff->only_b && a->route_count == b->route_count &&
+		     a->piece_count == b->piece_count && !diff->order_differs &&
+		     !diff->topology_differs;
 	if (rc)
 		diff_fini(diff);
 	return rc;

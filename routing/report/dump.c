@@ -264,27 +264,10 @@ void dump_write(FILE *stream, const struct table *table, const struct report *re
 
 /* ---- from a dump ---- */
 
-struct plan_labels dump_labels(const struct dump *dump)
-{
-	return (struct plan_labels){
-		.policy = dump->policy,
-		.order = dump->order,
-		.sessions_max = dump->sessions_max,
-		.model = dump->model,
-		.train = dump->train,
-		.infer = dump->infer,
-		.trainer_count = dump->trainer_count,
-		.inference_count = dump->inference_count,
-		.trainer_stage = dump->trainer_stage,
-		.topology = dump->topology,
-		.digest = dump->digest,
-	};
-}
-
 void dump_put(FILE *stream, const struct dump *dump, enum dump_part part)
 {
 	struct source source = {
-		.labels = dump_labels(dump),
+		.labels = dump->labels,
 		.routes = dump->routes,
 		.route_count = dump->route_count,
 		.pieces = dump->pieces,

@@ -16,7 +16,7 @@ enum dump_part { DUMP_WHOLE, DUMP_SUMMARY_ONLY };
  * lives. */
 struct plan_labels {
 	const char *policy, *order, *model, *train, *infer;
-	uint32_t sessions_max;
+	uint32_t sessions_max;           /* that it was planned under; 0: any */
 	uint32_t trainer_count, inference_count;
 	const uint32_t *trainer_stage;
 	const struct topology *topology; /* NULL: flat */
@@ -25,7 +25,6 @@ struct plan_labels {
 
 struct dump;
 struct plan_labels table_labels(const struct table *table);
-struct plan_labels dump_labels(const struct dump *dump);
 
 /* Writes what it is given, and computes nothing: the table, and its report (report_of) under the key
  * "summary". The caller checks ferror. */

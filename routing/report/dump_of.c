@@ -19,34 +19,25 @@ struct dump_rank rank_in_engine(const struct problem *problem, uint32_t inferenc
 
 static int copy_labels(struct dump *dump, const struct table *table, struct error *error)
 {
-	const struct problem *problem = table->problem;
-	const struct {
-		const char *from;
-		char **to;
-	} labels[] = {
-		{table->policy, &dump->policy}, {table->order, &dump->order},
-		{problem->model, &dump->model}, {problem->train, &dump->train},
-		{problem->infer, &dump->infer},
-	};
+	struct plan_labels *labels = &dump->labels;
+	const char **const texts[] = {&labels->policy, &labels->order, &labels->model,
+				      &labels->train, &labels->infer};
+	uint32_t *stages;
 
-	for (size_t i = 0; i < ARRAY_SIZE(labels); i++)
-		*labels[i].to = pool_string(&dump->pool, labels[i].from);
-	return pool_ok(&dump->pool) ? 0
-				    : memory_error(error, "copying a table", ARRAY_SIZE(labels));
-}
-
-static int copy_ranks(struct dump *dump, const struct problem *problem, struct error *error)
-{
-	dump->trainer_count = problem->trainer_count;
-	dump->inference_count = problem->inference_count;
-	dump->trainer_stage = pool_array(&dump->pool, dump->trainer_count, sizeof(uint32_t));
-	dump->inference = pool_array(&dump->pool, dump->inference_count, sizeof(*dump->inference));
+	*labels = table_labels(table);
+	labels->topology = NULL; /* copied below */
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+		*texts[i] = pool_string(&dump->pool, *texts[i]);
+	stages = pool_array(&dump->pool, labels->trainer_count, sizeof(*stages));
+	dump->inference =
+		pool_array(&dump->pool, labels->inference_count, sizeof(*dump->inference));
 	if (!pool_ok(&dump->pool))
 		return memory_error(error, "copying a table",
-				    dump->inference_count * sizeof(*dump->inference));
-	memcpy(dump->trainer_stage, problem->trainer_stage, dump->trainer_count * sizeof(uint32_t));
-	for (uint32_t i = 0; i < dump->inference_count; i++)
-		dump->inference[i] = rank_in_engine(problem, i);
+				    labels->inference_count * sizeof(*dump->inference));
+	memcpy(stages, labels->trainer_stage, labels->trainer_count * sizeof(*stages));
+	labels->trainer_stage = stages;
+	for (uint32_t i = 0; i < labels->inference_count; i++)
+		dump->inference[i] = rank_in_engine(table->problem, i);
 	return 0;
 }
 
@@ -114,6 +105,7 @@ static int copy_topology(struct dump *dump, const struct topology *topology, str
 		     ? topology_parse(&dump->topology, text.data, text.bytes, "topology", error)
 		     : memory_error(error, "copying a topology", text.bytes);
 	text_fini(&text);
+	dump->labels.topology = dump->topology;
 	return rc;
 }
 
@@ -127,15 +119,11 @@ int dump_of(struct dump **out, const struct table *table, struct error *error)
 		return memory_error(error, "copying a table", sizeof(*dump));
 	rc = copy_labels(dump, table, error);
 	if (!rc)
-		rc = copy_ranks(dump, table->problem, error);
-	if (!rc)
 		rc = copy_routes(dump, table, error);
 	if (!rc)
 		rc = copy_topology(dump, table->topology, error);
 	if (!rc)
 		rc = report_of(&dump->report, table, error);
-	dump->digest = table->digest;
-	dump->sessions_max = table->sessions_max;
 	if (rc)
 		dump_free(&dump);
 	*out = dump;

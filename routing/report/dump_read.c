@@ -148,8 +148,9 @@ static int read_route(struct json_reader *r, struct dump *dump, json_t *object)
 
 	dump_keys(r, object, route_keys);
 	dump_name(r, dump, object, "tensor", &route.tensor);
-	json_take_number32(r, object, "trainer", dump->trainer_count - 1, &route.trainer);
-	json_take_number32(r, object, "inference", dump->inference_count - 1, &route.inference);
+	json_take_number32(r, object, "trainer", dump->labels.trainer_count - 1, &route.trainer);
+	json_take_number32(r, object, "inference", dump->labels.inference_count - 1,
+			   &route.inference);
 	json_take_number(r, object, "bytes", 0, DUMP_VALUE_MAX, &route.bytes);
 	dump_path(r, object, &path);
 	if (json_take_list(r, object, "pieces", &pieces))
@@ -223,7 +224,7 @@ static int read_routes(struct parse *p)
 		rc = split_next(&p->split, ']', i == 0, what, &more);
 		if (rc || !more)
 			break;
-		if (dump->trainer_count == 0 || dump->inference_count == 0)
+		if (dump->labels.trainer_count == 0 || dump->labels.inference_count == 0)
 			return json_refuse(&p->reader,
 					   "routes between no trainers and no inference ranks");
 		if (i == UINT32_MAX)
@@ -255,17 +256,17 @@ static int check_schema(struct json_reader *r, json_t *root)
 static int read_order(struct json_reader *r, struct dump *dump, json_t *root)
 {
 	if (json_object_get(root, "order"))
-		return dump_copy(r, dump, root, "order", &dump->order);
-	dump->order = pool_string(&dump->pool, ORDER_DEFAULT);
-	return dump->order ? 0 : dump_no_memory(r, sizeof(ORDER_DEFAULT));
+		return dump_copy(r, dump, root, "order", &dump->labels.order);
+	dump->labels.order = pool_string(&dump->pool, ORDER_DEFAULT);
+	return dump->labels.order ? 0 : dump_no_memory(r, sizeof(ORDER_DEFAULT));
 }
 
 /* Where it is missing, there was no limit. */
 static void read_sessions_max(struct json_reader *r, struct dump *dump, json_t *root)
 {
 	if (json_object_get(root, "sessions_max") &&
-	    !json_take_number32(r, root, "sessions_max", UINT32_MAX, &dump->sessions_max) &&
-	    dump->sessions_max == 0)
+	    !json_take_number32(r, root, "sessions_max", UINT32_MAX, &dump->labels.sessions_max) &&
+	    dump->labels.sessions_max == 0)
 		json_refuse(r, "\"sessions_max\" is 0; a plan without a limit leaves it out");
 }
 
@@ -277,9 +278,10 @@ static int read_topology(struct json_reader *r, struct dump *dump, json_t *root)
 	if (!value || r->failed)
 		return r->failed;
 	rc = topology_take(&dump->topology, value, r->error);
+	dump->labels.topology = dump->topology;
 	if (!rc)
-		rc = topology_fits(dump->topology, dump->trainer_count, dump->inference_count,
-				   r->error);
+		rc = topology_fits(dump->topology, dump->labels.trainer_count,
+				   dump->labels.inference_count, r->error);
 	if (rc == -ERROR_CONFIG) { /* of a flag; here it is the file that is wrong */
 		rc = -ERROR_FILE;
 		if (r->error)
@@ -297,12 +299,14 @@ static int read_head(struct parse *p)
 
 	p->has_head = true;
 	check_schema(r, p->root);
-	dump_copy(r, dump, p->root, "policy", &dump->policy);
-	dump_copy(r, dump, p->root, "model", &dump->model);
-	dump_copy(r, dump, p->root, "train", &dump->train);
-	dump_copy(r, dump, p->root, "infer", &dump->infer);
-	dump->trainer_stage = read_ranks(r, dump, p->root, &trainer_list, &dump->trainer_count);
-	dump->inference = read_ranks(r, dump, p->root, &inference_list, &dump->inference_count);
+	dump_copy(r, dump, p->root, "policy", &dump->labels.policy);
+	dump_copy(r, dump, p->root, "model", &dump->labels.model);
+	dump_copy(r, dump, p->root, "train", &dump->labels.train);
+	dump_copy(r, dump, p->root, "infer", &dump->labels.infer);
+	dump->labels.trainer_stage =
+		read_ranks(r, dump, p->root, &trainer_list, &dump->labels.trainer_count);
+	dump->inference =
+		read_ranks(r, dump, p->root, &inference_list, &dump->labels.inference_count);
 	return r->failed;
 }
 
@@ -395,7 +399,7 @@ static int read_dump(struct parse *p)
 		read_head(p);
 	read_topology(r, p->dump, p->root);
 	rc = json_take_string(r, p->root, "digest", &digest);
-	if (!rc && !digest_parse(digest, &p->dump->digest))
+	if (!rc && !digest_parse(digest, &p->dump->labels.digest))
 		rc = json_refuse(r, "\"digest\" is not 32 lower-case hex digits");
 	if (!rc && p->routes_waiting) {
 		rc = split_seek(&p->split, p->routes_at);

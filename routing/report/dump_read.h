@@ -13,6 +13,7 @@
 
 #include "base/pool.h"
 #include "job/strmap.h"
+#include "routing/report/dump.h"
 #include "routing/report/report.h"
 
 #define DUMP_BYTES_MAX (UINT64_C(1) << 36) /* of a dump file that is read */
@@ -25,11 +26,8 @@ struct dump_rank rank_in_engine(const struct problem *problem, uint32_t inferenc
 
 struct dump {
 	struct pool pool; /* of labels and ranks */
-	char *policy, *order, *model, *train, *infer;
-	struct topology *topology; /* NULL: flat */
-	uint32_t sessions_max;     /* that it was planned under; 0: any */
-	uint32_t trainer_count, inference_count;
-	uint32_t *trainer_stage;     /* by trainer */
+	struct plan_labels labels;   /* what they point at is the dump's */
+	struct topology *topology;   /* NULL: flat */
 	struct dump_rank *inference; /* by inference rank */
 	bool has_routes;             /* false: a dump of the summary alone */
 	struct names names;          /* of tensors and parameters: each once */
@@ -43,7 +41,6 @@ struct dump {
 	struct route_piece *pieces;
 	size_t piece_count, piece_capacity;
 	struct report report;
-	struct digest digest;
 };
 
 /* ERROR_FILE with the place in the text; `name` stands for the file in messages. */

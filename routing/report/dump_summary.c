@@ -100,13 +100,14 @@ static int read_figures(struct json_reader *r, const struct dump *dump, json_t *
 			read_limit(r, object, key, out);
 			break;
 		case FIGURE_TRAINERS:
-			read_list(r, object, key, dump->trainer_count, most, out);
+			read_list(r, object, key, dump->labels.trainer_count, most, out);
 			break;
 		case FIGURE_INFERENCE:
-			read_list(r, object, key, dump->inference_count, most, out);
+			read_list(r, object, key, dump->labels.inference_count, most, out);
 			break;
 		case FIGURE_SESSIONS:
-			read_list(r, object, key, dump->trainer_count, dump->inference_count, out);
+			read_list(r, object, key, dump->labels.trainer_count,
+				  dump->labels.inference_count, out);
 			break;
 		case FIGURE_PATHS:
 			read_paths(r, object, key, out);
@@ -146,7 +147,7 @@ int dump_take_summary(struct json_reader *r, struct dump *dump, json_t *summary)
 	read_names(r, summary, "filled", &report->filled);
 	json_take_number(r, summary, "filled_bytes", 0, DUMP_VALUE_MAX, &report->filled_bytes);
 	report->has_certificate = certificate != NULL;
-	if (report->has_certificate != (dump->topology != NULL))
+	if (report->has_certificate != (dump->labels.topology != NULL))
 		json_refuse(r, report->has_certificate
 				       ? "a \"certificate\" without a \"topology\""
 				       : "a \"topology\" without a \"certificate\"");

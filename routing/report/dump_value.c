@@ -16,7 +16,8 @@ int dump_keys(struct json_reader *r, json_t *object, const char *const *keys)
 	return json_known_keys(r, object, keys);
 }
 
-int dump_copy(struct json_reader *r, struct dump *dump, json_t *object, const char *key, char **out)
+int dump_copy(struct json_reader *r, struct dump *dump, json_t *object, const char *key,
+	      const char **out)
 {
 	const char *value;
 

@@ -14,7 +14,7 @@ int dump_no_memory(struct json_reader *r, size_t bytes);
 /* The object has all keys, but those that end in '|' may be missing, and nothing else. */
 int dump_keys(struct json_reader *r, json_t *object, const char *const *keys);
 int dump_copy(struct json_reader *r, struct dump *dump, json_t *object, const char *key,
-	      char **out);
+	      const char **out);
 int dump_path(struct json_reader *r, json_t *object, enum route_path *out);
 /* The index of a name in dump.names, each kept once: routes repeat them by the million. */
 int dump_name_index(struct dump *dump, const char *name, uint32_t *out, struct error *error);

@@ -15,21 +15,24 @@
 
 static int check_ranks(const struct dump *dump, const struct problem *problem, struct error *error)
 {
-	if (dump->trainer_count != problem->trainer_count ||
-	    dump->inference_count != problem->inference_count)
+	if (dump->labels.trainer_count != problem->trainer_count ||
+	    dump->labels.inference_count != problem->inference_count)
 		return REFUSE("the dump has %" PRIu32 " trainers and %" PRIu32
 			      " inference ranks; the job '%s' to '%s' has %" PRIu32 " and %" PRIu32,
-			      dump->trainer_count, dump->inference_count, problem->train,
-			      problem->infer, problem->trainer_count, problem->inference_count);
-	if (strcmp(dump->train, problem->train) || strcmp(dump->infer, problem->infer))
-		return REFUSE("the dump is of '%s' to '%s'; the job is '%s' to '%s'", dump->train,
-			      dump->infer, problem->train, problem->infer);
-	for (uint32_t t = 0; t < dump->trainer_count; t++)
-		if (dump->trainer_stage[t] != problem->trainer_stage[t])
+			      dump->labels.trainer_count, dump->labels.inference_count,
+			      problem->train, problem->infer, problem->trainer_count,
+			      problem->inference_count);
+	if (strcmp(dump->labels.train, problem->train) ||
+	    strcmp(dump->labels.infer, problem->infer))
+		return REFUSE("the dump is of '%s' to '%s'; the job is '%s' to '%s'",
+			      dump->labels.train, dump->labels.infer, problem->train,
+			      problem->infer);
+	for (uint32_t t = 0; t < dump->labels.trainer_count; t++)
+		if (dump->labels.trainer_stage[t] != problem->trainer_stage[t])
 			return REFUSE("the dump has trainer %" PRIu32 " in stage %" PRIu32
 				      "; it is in stage %" PRIu32,
-				      t, dump->trainer_stage[t], problem->trainer_stage[t]);
-	for (uint32_t i = 0; i < dump->inference_count; i++) {
+				      t, dump->labels.trainer_stage[t], problem->trainer_stage[t]);
+	for (uint32_t i = 0; i < dump->labels.inference_count; i++) {
 		struct dump_rank said = dump->inference[i], is = rank_in_engine(problem, i);
 
 		if (said.engine != is.engine || said.engine_rank != is.engine_rank)
@@ -45,10 +48,10 @@ static int check_ranks(const struct dump *dump, const struct problem *problem, s
  * proof then wants every other piece of these ranks to agree. */
 static int take_facts(const struct dump *dump, struct problem *problem, struct error *error)
 {
-	char *model = memory_string(dump->model);
+	char *model = memory_string(dump->labels.model);
 
 	if (!model)
-		return memory_error(error, "naming the model", strlen(dump->model));
+		return memory_error(error, "naming the model", strlen(dump->labels.model));
 	memory_free(problem->model);
 	problem->model = model;
 	memset(problem->trainer_registered, 0, problem->trainer_count * sizeof(bool));
@@ -156,10 +159,10 @@ int dump_table(struct table **out, const struct dump *dump, struct problem *prob
 	if (!table)
 		return memory_error(error, "reading the table", sizeof(*table));
 	table->problem = problem;
-	table->policy = dump->policy;
-	table->order = dump->order;
-	table->topology = dump->topology;
-	table->sessions_max = dump->sessions_max;
+	table->policy = dump->labels.policy;
+	table->order = dump->labels.order;
+	table->topology = dump->labels.topology;
+	table->sessions_max = dump->labels.sessions_max;
 	table->routes = memory_zalloc(dump->route_count, sizeof(*table->routes));
 	table->pieces = memory_zalloc(dump->piece_count, sizeof(*table->pieces));
 	if (!table->routes || !table->pieces)
@@ -356,7 +359,7 @@ static int check_report(const struct dump *dump, const struct table *table, stru
 static int check_order(const struct dump *dump, struct error *error)
 {
 	const struct order *order;
-	int rc = order_named(&order, "\"order\":", dump->order, error);
+	int rc = order_named(&order, "\"order\":", dump->labels.order, error);
 
 	if (rc && error)
 		error->code = ERROR_UNPROVED;
@@ -374,9 +377,9 @@ int dump_verify(const struct dump *dump, struct problem *problem, struct error *
 	rc = table_prove(table, error);
 	if (!rc)
 		rc = check_order(dump, error);
-	if (!rc && !digest_equal(table->digest, dump->digest))
+	if (!rc && !digest_equal(table->digest, dump->labels.digest))
 		rc = REFUSE("the dump says digest %s; its labels and routes give %s",
-			    digest_text(dump->digest, said), digest_text(table->digest, is));
+			    digest_text(dump->labels.digest, said), digest_text(table->digest, is));
 	if (!rc)
 		rc = check_report(dump, table, error);
 	table_free(&table);

@@ -49,8 +49,8 @@ static int init_side(struct side *side, struct pool *pool, uint32_t ranks, const
 
 static int init(struct graph *graph, const struct dump *dump, struct error *error)
 {
-	bool grouped = dump->trainer_count + dump->inference_count > DOT_NODES_MAX;
-	const struct topology *topology = grouped ? dump->topology : NULL;
+	bool grouped = dump->labels.trainer_count + dump->labels.inference_count > DOT_NODES_MAX;
+	const struct topology *topology = grouped ? dump->labels.topology : NULL;
 	const uint32_t *from = NULL, *to = NULL;
 	size_t from_stride = 1, to_stride = 1;
 	int rc;
@@ -65,13 +65,14 @@ static int init(struct graph *graph, const struct dump *dump, struct error *erro
 		to = &topology->ranks[ROLE_INFERENCE]->host;
 		from_stride = to_stride = sizeof(struct topology_rank) / sizeof(uint32_t);
 	} else if (grouped) {
-		from = dump->trainer_stage;
+		from = dump->labels.trainer_stage;
 		to = &dump->inference->engine;
 		to_stride = sizeof(*dump->inference) / sizeof(uint32_t);
 	}
-	rc = init_side(&graph->from, &graph->pool, dump->trainer_count, from, from_stride, error);
+	rc = init_side(&graph->from, &graph->pool, dump->labels.trainer_count, from, from_stride,
+		       error);
 	return rc ? rc
-		  : init_side(&graph->to, &graph->pool, dump->inference_count, to, to_stride,
+		  : init_side(&graph->to, &graph->pool, dump->labels.inference_count, to, to_stride,
 			      error);
 }
 
@@ -151,13 +152,13 @@ int export_dot(FILE *stream, const struct dump *dump, struct error *error)
 		rc = add_edges(&graph, dump, error);
 	if (!rc) {
 		fputs("digraph routes {\n\tlabel=\"", stream);
-		export_quoted(stream, dump->model);
+		export_quoted(stream, dump->labels.model);
 		fputs("\\n", stream);
-		export_quoted(stream, dump->train);
+		export_quoted(stream, dump->labels.train);
 		fputs(" to ", stream);
-		export_quoted(stream, dump->infer);
+		export_quoted(stream, dump->labels.infer);
 		fputs("\\npolicy ", stream);
-		export_quoted(stream, dump->policy);
+		export_quoted(stream, dump->labels.policy);
 		fputs("\";\n\trankdir=LR;\n\tranksep=3;\n\tnode [shape=box, fontname=\"sans\"];\n"
 		      "\tedge [arrowhead=none, color=\"#1f6feb80\", fontname=\"sans\", "
 		      "fontsize=9];\n",

@@ -53,32 +53,34 @@ static void put_label(FILE *file, const char *label, const char *value, const ch
 
 static void put_title(const struct page *page)
 {
-	put_text(page->file, page->dump->model[0] ? page->dump->model : "routing table");
+	put_text(page->file,
+		 page->dump->labels.model[0] ? page->dump->labels.model : "routing table");
 	fputs(", ", page->file);
-	put_text(page->file, page->dump->policy);
+	put_text(page->file, page->dump->labels.policy);
 }
 
 static void put_model(const struct page *page)
 {
-	put_text(page->file, page->dump->model[0] ? page->dump->model : "A job without a name");
+	put_text(page->file,
+		 page->dump->labels.model[0] ? page->dump->labels.model : "A job without a name");
 }
 
 static void put_labels(const struct page *page)
 {
 	const struct dump *dump = page->dump;
-	const struct policy *policy = policy_find(dump->policy);
-	const struct order *order = order_find(dump->order);
+	const struct policy *policy = policy_find(dump->labels.policy);
+	const struct order *order = order_find(dump->labels.order);
 	char digest[DIGEST_TEXT_BYTES], ranks[2][64];
 
-	snprintf(ranks[0], sizeof(ranks[0]), "%" PRIu32 " trainer%s", dump->trainer_count,
-		 dump->trainer_count == 1 ? "" : "s");
-	snprintf(ranks[1], sizeof(ranks[1]), "%" PRIu32 " inference rank%s", dump->inference_count,
-		 dump->inference_count == 1 ? "" : "s");
-	put_label(page->file, "from", ranks[0], dump->train);
-	put_label(page->file, "to", ranks[1], dump->infer);
-	put_label(page->file, "policy", dump->policy, policy ? policy->rule : NULL);
-	put_label(page->file, "send order", dump->order, order ? order->rule : NULL);
-	put_label(page->file, "digest", digest_text(dump->digest, digest), NULL);
+	snprintf(ranks[0], sizeof(ranks[0]), "%" PRIu32 " trainer%s", dump->labels.trainer_count,
+		 dump->labels.trainer_count == 1 ? "" : "s");
+	snprintf(ranks[1], sizeof(ranks[1]), "%" PRIu32 " inference rank%s",
+		 dump->labels.inference_count, dump->labels.inference_count == 1 ? "" : "s");
+	put_label(page->file, "from", ranks[0], dump->labels.train);
+	put_label(page->file, "to", ranks[1], dump->labels.infer);
+	put_label(page->file, "policy", dump->labels.policy, policy ? policy->rule : NULL);
+	put_label(page->file, "send order", dump->labels.order, order ? order->rule : NULL);
+	put_label(page->file, "digest", digest_text(dump->labels.digest, digest), NULL);
 }
 
 /* ---- the verdict: what someone in a hurry needs ---- */
@@ -140,14 +142,14 @@ static uint64_t sessions_of(const struct summary *summary, const struct dump *du
 {
 	uint64_t all = 0;
 
-	for (uint32_t t = 0; t < dump->trainer_count; t++)
+	for (uint32_t t = 0; t < dump->labels.trainer_count; t++)
 		all += summary->sessions[t];
 	return all;
 }
 
 static uint64_t sessions_most_of(const struct summary *summary, const struct dump *dump)
 {
-	return summary_sessions_max(summary, dump->trainer_count);
+	return summary_sessions_max(summary, dump->labels.trainer_count);
 }
 
 static const struct shown_figure figures[] = {
@@ -270,7 +272,7 @@ static void put_figures(const struct page *page)
 
 	fputs("<thead><tr><th scope=\"col\">figure</th><th scope=\"col\" class=\"own\"><bdi>",
 	      file);
-	put_text(file, page->dump->policy);
+	put_text(file, page->dump->labels.policy);
 	fputs("</bdi></th>", file);
 	if (page->other) {
 		fputs("<th scope=\"col\" class=\"other\"><bdi>", file);
@@ -373,8 +375,8 @@ static int put_page(const struct page *page, struct error *error)
 int export_html(FILE *file, const struct dump *dump, const struct dump *beside, struct error *error)
 {
 	struct page page = {file, dump, beside, &dump->report.own, NULL, NULL};
-	const char *policy = beside ? beside->policy : "round-robin";
-	const char *also = strcmp(policy, dump->policy) == 0 ? " (beside)" : "";
+	const char *policy = beside ? beside->labels.policy : "round-robin";
+	const char *also = strcmp(policy, dump->labels.policy) == 0 ? " (beside)" : "";
 	int rc = beside ? diff_same_job(dump, beside, error) : 0;
 
 	if (rc)

@@ -225,9 +225,9 @@ static void put_plan(struct head *head, const char *key, const char *name,
 	json_put_key_u64(json, "bound", summary->lower_bound_bytes);
 	json_put_key_u64(json, "bytes", summary->bytes_total);
 	json_put_key_u64s(json, "how", summary->path_bytes, PATH_COUNT);
-	put_u64s(head, "trainer", summary->trainer_bytes, dump->trainer_count);
-	put_u64s(head, "inference", summary->inference_bytes, dump->inference_count);
-	put_u64s(head, "sessions", summary->sessions, dump->trainer_count);
+	put_u64s(head, "trainer", summary->trainer_bytes, dump->labels.trainer_count);
+	put_u64s(head, "inference", summary->inference_bytes, dump->labels.inference_count);
+	put_u64s(head, "sessions", summary->sessions, dump->labels.trainer_count);
 	json_put_object_end(json);
 }
 
@@ -235,11 +235,11 @@ static void put_ranks(struct head *head, const struct dump *dump)
 {
 	struct json *json = &head->json;
 
-	put_u32s(head, "stage", dump->trainer_stage, dump->trainer_count);
+	put_u32s(head, "stage", dump->labels.trainer_stage, dump->labels.trainer_count);
 	json_put_newline(json);
 	json_put_key(json, "engine"); /* engine, rank in it, engine, rank in it, .. */
 	json_put_array(json);
-	for (uint32_t i = 0; i < dump->inference_count; i++) {
+	for (uint32_t i = 0; i < dump->labels.inference_count; i++) {
 		json_put_u64(json, dump->inference[i].engine);
 		json_put_u64(json, dump->inference[i].engine_rank);
 	}
@@ -272,7 +272,7 @@ static void put_places(struct head *head, const struct topology *topology, enum 
 
 static void put_topology(struct head *head, const struct dump *dump)
 {
-	const struct topology *topology = dump->topology;
+	const struct topology *topology = dump->labels.topology;
 	struct json *json = &head->json;
 
 	json_put_newline(json);
@@ -338,13 +338,13 @@ int page_put_data(const struct page *page, struct error *error)
 	json_to_text(&head.json, &head.text);
 	fputs("<script type=\"application/json\" id=\"weft-head\">\n", page->file);
 	json_put_object(&head.json);
-	json_put_key_string(&head.json, "policy", dump->policy);
+	json_put_key_string(&head.json, "policy", dump->labels.policy);
 	json_put_key_bool(&head.json, "has_routes", dump->has_routes);
 	put_ranks(&head, dump);
-	put_plan(&head, "own", dump->policy, page->own, dump);
+	put_plan(&head, "own", dump->labels.policy, page->own, dump);
 	if (page->other)
 		put_plan(&head, "other", page->other_name, page->other, dump);
-	if (dump->topology)
+	if (dump->labels.topology)
 		put_topology(&head, dump);
 	if (put_tensors(&head, dump, tensor_of_name))
 		rc = memory_error(error, "writing the report", head.text.capacity);

@@ -140,8 +140,8 @@ int export_csv_route(FILE *stream, const struct dump *head, const struct route *
 	fprintf(stream,
 		",%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu64
 		",%s,%" PRIu32 ",",
-		route->trainer, head->trainer_stage[route->trainer], route->inference, rank->engine,
-		rank->engine_rank, route->bytes, route_path_name(pieces[0].path),
+		route->trainer, head->labels.trainer_stage[route->trainer], route->inference,
+		rank->engine, rank->engine_rank, route->bytes, route_path_name(pieces[0].path),
 		route->piece_count);
 	for (size_t i = 0; i < ranges.count; i++)
 		fprintf(stream, "%s%" PRIu64 ":%" PRIu64, i ? " " : "", ranges.items[i].lo,
@@ -169,7 +169,7 @@ int export_jsonl_route(FILE *stream, const struct dump *head, const struct route
 	json_put_object(&json);
 	json_put_key_string(&json, "tensor", head->names.items[route->tensor]);
 	json_put_key_u64(&json, "trainer", route->trainer);
-	json_put_key_u64(&json, "stage", head->trainer_stage[route->trainer]);
+	json_put_key_u64(&json, "stage", head->labels.trainer_stage[route->trainer]);
 	json_put_key_u64(&json, "inference", route->inference);
 	json_put_key_u64(&json, "engine", rank->engine);
 	json_put_key_u64(&json, "engine_rank", rank->engine_rank);

@@ -71,8 +71,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		const struct route *route = &dump->routes[r];
 
 		must(route->tensor < dump->names.count);
-		must(route->trainer < dump->trainer_count);
-		must(route->inference < dump->inference_count);
+		must(route->trainer < dump->labels.trainer_count);
+		must(route->inference < dump->labels.inference_count);
 		must(route->piece_count > 0 && route->piece_first == next);
 		next += route->piece_count;
 	}
@@ -86,7 +86,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			must(piece->src.lo[d] < piece->src.hi[d]);
 	}
 	must(dump->report.own.trainer_bytes && dump->report.round_robin.sessions);
-	must((dump->topology != NULL) == dump->report.has_certificate);
+	must((dump->labels.topology != NULL) == dump->report.has_certificate);
 	check_forms(dump);
 	dump_free(&dump);
 	return 0;

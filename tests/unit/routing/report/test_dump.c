@@ -367,7 +367,7 @@ static void test_dump__without_an_order_is_rotated(void **state)
 	text = dump_text(table, DUMP_WHOLE);
 	older = replaced(text.data, ",\"order\":\"rotated\"", "");
 	assert_int_equal(dump_parse(&dump, older, strlen(older), "job.json", &error), 0);
-	assert_string_equal(dump->order, "rotated");
+	assert_string_equal(dump->labels.order, "rotated");
 	assert_int_equal(dump_verify(dump, job.problem, &error), 0);
 	dump_free(&dump);
 	memory_free(older);

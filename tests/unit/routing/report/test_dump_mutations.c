@@ -193,7 +193,7 @@ static bool mutate(struct dump *dump, const struct job *job, struct dice *dice, 
 		return true;
 	case NON_HOLDER:
 		old = route->trainer;
-		route->trainer = (uint32_t)other_than(dice, old, dump->trainer_count);
+		route->trainer = (uint32_t)other_than(dice, old, dump->labels.trainer_count);
 		return route->trainer != old && !holds(job, dump, route, route->trainer);
 	case PIECE_BYTES:
 		old = piece->bytes;
@@ -262,7 +262,7 @@ static bool mend_digest(struct dump *dump, struct problem *problem)
 
 	if (dump_table(&table, dump, problem, NULL))
 		return false;
-	dump->digest = table->digest;
+	dump->labels.digest = table->digest;
 	table_free(&table);
 	return true;
 }

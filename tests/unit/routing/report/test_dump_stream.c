@@ -129,8 +129,8 @@ static int visit_head(void *context, const struct dump *head, struct error *erro
 
 	(void)error;
 	visit->heads++;
-	assert_string_equal(head->model, visit->whole->model);
-	assert_int_equal(head->trainer_count, visit->whole->trainer_count);
+	assert_string_equal(head->labels.model, visit->whole->labels.model);
+	assert_int_equal(head->labels.trainer_count, visit->whole->labels.trainer_count);
 	return 0;
 }
 
@@ -179,7 +179,7 @@ static void test_visitor__sees_each_route_once_in_order(void **state)
 		assert_int_equal(visit.heads, 1);
 		assert_int_equal(visit.routes, whole->route_count);
 		assert_true(rest->has_routes && rest->route_count == 0);
-		assert_true(digest_equal(rest->digest, whole->digest));
+		assert_true(digest_equal(rest->labels.digest, whole->labels.digest));
 		assert_int_equal(rest->report.own.routes, whole->route_count);
 		dump_free(&rest);
 		visit = (struct visit){.whole = whole, .stop_at = 17};

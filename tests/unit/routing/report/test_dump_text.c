@@ -142,7 +142,7 @@ static int verdict(const struct text_file *text, struct problem *problem, struct
 /* A limit of sessions may be said larger, or left out: the plan keeps that, too. */
 static bool says_limit(const struct dump *dump, uint32_t limit)
 {
-	return dump->sessions_max != limit;
+	return dump->labels.sessions_max != limit;
 }
 
 /* Refused, or the same dump as before. */
@@ -307,7 +307,7 @@ static void test_dump_text__has_the_limit_of_sessions(void **state)
 	at = strstr(text.data, ",\"sessions_max\":2,");
 	assert_non_null(at);
 	assert_int_equal(verdict(&text, job.problem, &dump, &error), 0);
-	assert_int_equal(dump->sessions_max, 2);
+	assert_int_equal(dump->labels.sessions_max, 2);
 	assert_true(same_dump(dump, &text));
 	dump_free(&dump);
 	assert_int_equal(dump_of(&dump, table, NULL), 0);

@@ -119,7 +119,7 @@ static void test_html__two_plans_stand_beside_each_other_when_they_are_of_one_jo
 	struct job job, again;
 	struct dump *dump = hostile_dump(&job, "greedy");
 	struct dump *other = hostile_dump(&again, "round-robin");
-	char *train;
+	const char *train;
 
 	(void)state;
 	assert_int_equal(html_text(&text, dump, other, &error), 0);
@@ -134,14 +134,14 @@ static void test_html__two_plans_stand_beside_each_other_when_they_are_of_one_jo
 	assert_null(strstr(text.data, "class=\"other\""));
 	free(text.data);
 
-	train = other->train;
-	other->train = "world=3";
+	train = other->labels.train;
+	other->labels.train = "world=3";
 	assert_int_equal(html_text(&text, dump, other, &error), -ERROR_CONFLICT);
 	assert_non_null(
 		strstr(error.text, "\"train\" is 'by hand' in the first dump and 'world=3' in"));
 	free(text.data);
-	other->train = train;
-	other->trainer_count = 1;
+	other->labels.train = train;
+	other->labels.trainer_count = 1;
 	assert_int_equal(html_text(&text, dump, other, &error), -ERROR_CONFLICT);
 	assert_non_null(strstr(error.text, ", 1 and 2 in the second"));
 	free(text.data);
