@@ -56,6 +56,7 @@ struct controller_event {
 	enum controller_event_type type;
 	uint64_t now_ms;
 	const char *peer;              /* RECEIVED, BROKEN: from where */
+	const char *key_role;          /* whose key it came with, "trainer"; NULL: keys are not used */
 	struct message *message;       /* RECEIVED; the core takes out what it keeps, the
 					  caller frees the rest with message_fini */
 	const struct error *error;     /* BROKEN: bytes that did not decode; INTERRUPT */

@@ -8,6 +8,7 @@
 
 #include <argp.h>
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -21,8 +22,8 @@ enum kind { KIND_TEXT, KIND_DURATION, KIND_COUNT, KIND_TRAIN, KIND_INFER, KIND_F
 
 struct arguments {
 	struct shell_options shell;
-	const char *topology;
-	bool have_train, have_infer, die_with_parent;
+	const char *topology, *key;
+	bool have_train, have_infer, die_with_parent, remove_key;
 	struct error *error;
 };
 
@@ -37,7 +38,14 @@ static const struct option_row {
 	{"job", "WEFT_JOB", "ID", KIND_TEXT, AT(shell.controller.job),
 	 "job id, the same for all workers (default weft)"},
 	{"bind", "WEFT_BIND", "ADDRESS", KIND_TEXT, AT(shell.bind),
-	 "where to listen (default tcp://*:29600; port 0 lets the system choose)"},
+	 "where to listen (default tcp://*:29600, without a key tcp://127.0.0.1:29600; port 0 lets the "
+	 "system choose)"},
+	{"key", "WEFT_KEY_FILE", "FILE", KIND_TEXT, AT(key),
+	 "the job's key, made by 'weft key make': who has none is kept out (docs/trust.md)"},
+	{"insecure", "WEFT_INSECURE", NULL, KIND_FLAG, AT(shell.insecure),
+	 "listen to other hosts without a key: whoever reaches the port can join and end the job"},
+	{"remove-key", NULL, NULL, KIND_FLAG, AT(remove_key),
+	 "remove the key file and its folder at the end (--controller auto made it)"},
 	{"train", "WEFT_TRAIN", "SPEC", KIND_TRAIN, AT(shell.controller.train),
 	 "the trainers, as world=4,pp=2,source=gathered (needed)"},
 	{"infer", "WEFT_INFER", "SPEC", KIND_INFER, AT(shell.controller.infer),
@@ -189,6 +197,21 @@ static int open_topology(struct topology **topology, struct arguments *arguments
 	return rc;
 }
 
+/* And the folder that was made for it alone. */
+static void remove_key(const char *path)
+{
+	char folder[PATH_MAX];
+	char *slash;
+
+	snprintf(folder, sizeof(folder), "%s", path);
+	slash = strrchr(folder, '/');
+	unlink(path);
+	if (!slash)
+		return;
+	*slash = '\0';
+	rmdir(folder);
+}
+
 /* --help lists the rows of routing as they are now; argp frees what differs from `doc`. */
 static char *filter_help(int key, const char *doc, void *input)
 {
@@ -218,7 +241,6 @@ static int run(int argc, char **argv, pid_t parent, struct error *error)
 {
 	struct arguments arguments = {
 		.error = error,
-		.shell.bind = "tcp://*:29600",
 		.shell.controller = {.job = "weft",
 				     .policy = "greedy",
 				     .heartbeat_ms = 500,
@@ -229,12 +251,13 @@ static int run(int argc, char **argv, pid_t parent, struct error *error)
 	};
 	struct argp_option options[ROW_COUNT + 1] = {{0}};
 	struct topology *topology = NULL;
+	struct key key = {0};
 	const struct argp argp = {
 		.options = options,
 		.parser = parse,
 		.help_filter = filter_help,
 		.doc = "Gathers the workers of one job, routes, connects them, and watches.\v"
-		       "Every option but --die-with-parent can also be given as a variable: "
+		       "Every option but --die-with-parent and --remove-key can also be given as a variable: "
 		       "WEFT_JOB, WEFT_TRAIN, WEFT_JOIN_TIMEOUT and so on. SIGUSR1 logs the state, "
 		       "SIGTERM ends the job. Exit codes: 0 all workers left with their work done, "
 		       "1 failed, 2 usage, 75 try again, 78 bad configuration.",
@@ -261,10 +284,18 @@ static int run(int argc, char **argv, pid_t parent, struct error *error)
 	if (arguments.die_with_parent && (rc = die_with_parent(parent, error)))
 		return rc;
 	arguments.shell.controller.incarnation = random_incarnation();
-	rc = open_topology(&topology, &arguments, error);
+	if (arguments.key) {
+		rc = key_read(&key, arguments.key, error);
+		arguments.shell.key = &key;
+	}
+	if (!rc)
+		rc = open_topology(&topology, &arguments, error);
 	if (!rc)
 		rc = shell_run(&arguments.shell, error);
 	topology_free(&topology);
+	key_forget(&key);
+	if (arguments.remove_key && arguments.key)
+		remove_key(arguments.key);
 	return rc;
 }
 

@@ -2,18 +2,20 @@
 #include "controller/shell.h"
 
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "base/text.h"
+#include "controller/listen.h"
 #include "routing/report/dump.h"
+#include "trust/curve.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -23,11 +25,14 @@
 #define BATCH_MS  60000 /* judged with an empty queue; under a flood, after so long anyway */
 #define QUEUED	  16	/* messages of one connection in memory: each may have its full size */
 #define ID_BYTES  255	/* the longest routing id there is */
+#define REFUSED_MS 60000 /* between two lines about connections without a key */
 
 struct shell {
 	const struct shell_options *options;
 	struct controller *core;
 	void *context, *socket;
+	struct gate *gate; /* NULL: no key */
+	uint64_t gate_told, gate_told_ms;
 	int signals;
 	bool plan_due, planning; /* asked for; the core is busy with it */
 	bool over;
@@ -199,7 +204,11 @@ static int take(struct shell *shell, zmq_msg_t *id, zmq_msg_t *frame, bool more,
 		struct error *error)
 {
 	char peer[PEER_BYTES];
-	struct controller_event event = {.type = CONTROLLER_RECEIVED, .peer = peer};
+	struct controller_event event = {
+		.type = CONTROLLER_RECEIVED,
+		.peer = peer,
+		.key_role = shell->gate ? zmq_msg_gets(frame, "User-Id") : NULL,
+	};
 	struct message message = {0};
 	struct error why;
 	int rc;
@@ -330,16 +339,26 @@ static void *plan_and_dump(void *argument)
 	return NULL;
 }
 
+/* Until a message or `fd`: what is in between belongs to the gate. */
+static void wait_for(struct shell *shell, zmq_pollitem_t items[3], int fd, int ms)
+{
+	items[0] = (zmq_pollitem_t){.socket = shell->socket, .events = ZMQ_POLLIN};
+	items[1] = (zmq_pollitem_t){.fd = fd, .events = ZMQ_POLLIN};
+	if (shell->gate)
+		items[2] = (zmq_pollitem_t){.socket = gate_socket(shell->gate),
+					    .events = ZMQ_POLLIN};
+	zmq_poll(items, shell->gate ? 3 : 2, ms);
+	if (shell->gate && items[2].revents)
+		gate_step(shell->gate);
+}
+
 static void answer_beats_until(struct shell *shell, int done)
 {
-	zmq_pollitem_t items[2] = {
-		{.socket = shell->socket, .events = ZMQ_POLLIN},
-		{.fd = done, .events = ZMQ_POLLIN},
-	};
+	zmq_pollitem_t items[3];
 
 	shell->planning = true;
 	do {
-		zmq_poll(items, 2, -1);
+		wait_for(shell, items, done, -1);
 		if (items[0].revents)
 			receive(shell, NULL);
 	} while (!items[1].revents);
@@ -392,18 +411,31 @@ static int receive_all(struct shell *shell, struct error *error)
 	return rc == 1 ? 0 : rc;
 }
 
+/* At once, and then once a minute at most. */
+static void tell_refused(struct shell *shell)
+{
+	const char *address;
+	uint64_t now = clock_ms(), refused = shell->gate ? gate_refused(shell->gate, &address) : 0;
+
+	if (refused == shell->gate_told ||
+	    (shell->gate_told && now < shell->gate_told_ms + REFUSED_MS))
+		return;
+	log_warn("refused for want of a key of this job: %llu connections, the last from %s",
+		 (unsigned long long)(refused - shell->gate_told), address);
+	shell->gate_told = refused;
+	shell->gate_told_ms = now;
+}
+
 static int loop(struct shell *shell, struct error *error)
 {
 	int rc = 0;
 
 	while (!rc && !shell->over) {
-		zmq_pollitem_t items[2] = {
-			{.socket = shell->socket, .events = ZMQ_POLLIN},
-			{.fd = shell->signals, .events = ZMQ_POLLIN},
-		};
 		struct controller_event event = {.type = CONTROLLER_TICK};
+		zmq_pollitem_t items[3];
 
-		zmq_poll(items, 2, wait_ms(shell));
+		wait_for(shell, items, shell->signals, wait_ms(shell));
+		tell_refused(shell);
 		rc = receive_all(shell, error);
 		if (!rc && !shell->over)
 			rc = take_signals(shell, error);
@@ -424,8 +456,8 @@ static int set_options(struct shell *shell, struct error *error)
 	const struct {
 		int option, value;
 	} rows[] = {
-		{ZMQ_LINGER, LINGER_MS}, {ZMQ_ROUTER_MANDATORY, 1}, {ZMQ_ROUTER_HANDOVER, 1},
-		{ZMQ_IPV6, 1},		 {ZMQ_TCP_KEEPALIVE, 1},    {ZMQ_RCVHWM, QUEUED},
+		{ZMQ_LINGER, LINGER_MS}, {ZMQ_ROUTER_MANDATORY, 1}, {ZMQ_IPV6, 1},
+		{ZMQ_TCP_KEEPALIVE, 1},	 {ZMQ_RCVHWM, QUEUED},
 	};
 	int64_t largest = LIMIT_MESSAGE_BYTES;
 
@@ -438,58 +470,19 @@ static int set_options(struct shell *shell, struct error *error)
 	return 0;
 }
 
-static int write_port(const char *path, const char *endpoint, struct error *error)
-{
-	const char *colon = strrchr(endpoint, ':');
-	struct file_writer writer;
-	int rc = file_writer_open(&writer, path, error);
-
-	if (!rc) {
-		fprintf(writer.stream, "%s\n", colon ? colon + 1 : endpoint);
-		rc = file_writer_commit(&writer, error);
-	}
-	return rc ? error_wrap(error, "port file (--port-file)") : 0;
-}
-
-/* The socket takes both kinds of addresses and names the old ones [::ffff:1.2.3.4]: as users
- * write them, they can be pasted into --controller. */
-static void print_listening(const char *endpoint)
-{
-	static const char mapped[] = "tcp://[::ffff:";
-	const char *host = endpoint + sizeof(mapped) - 1;
-	const char *bracket = strchr(endpoint, ']');
-
-	if (bracket && !strncmp(endpoint, mapped, sizeof(mapped) - 1) &&
-	    memchr(host, '.', (size_t)(bracket - host)))
-		log_info("listening on tcp://%.*s%s", (int)(bracket - host), host, bracket + 1);
-	else
-		log_info("listening on %s", endpoint);
-}
-
-/* The library takes 99999 and listens on what is left of it in 16 bits. */
-static int check_port(const char *address, struct error *error)
-{
-	const char *colon = strrchr(address, ':');
-	uint64_t port;
-
-	if (strncmp(address, "tcp://", 6) != 0 || !colon || strcmp(colon, ":*") == 0)
-		return 0; /* the library's to judge */
-	if (parse_u64(colon + 1, &port) && port <= 65535)
-		return 0;
-	return error_set(
-		error, ERROR_CONFIG,
-		"--bind %s: the port must be a number from 0 to 65535, as in tcp://*:29600",
-		address);
-}
-
 static int listen_on(struct shell *shell, struct error *error)
 {
-	const char *address = shell->options->bind;
+	const struct shell_options *options = shell->options;
+	const char *address = options->bind ? options->bind : listen_default(options->key);
 	char endpoint[512] = "";
 	size_t bytes = sizeof(endpoint);
 
-	if (check_port(address, error))
+	if (listen_check(address, options->key, options->insecure, error))
 		return -ERROR_CONFIG;
+	if (!options->key && listen_is_open(address))
+		log_warn("no key (--insecure): whoever reaches %s can join this job as any rank, send "
+			 "its engines other weights, read its plans and end it",
+			 address);
 	if (zmq_bind(shell->socket, address)) {
 		int number = errno;
 
@@ -503,10 +496,33 @@ static int listen_on(struct shell *shell, struct error *error)
 				  "address of this host");
 	}
 	zmq_getsockopt(shell->socket, ZMQ_LAST_ENDPOINT, endpoint, &bytes);
-	print_listening(endpoint);
-	if (shell->options->port_file)
-		return write_port(shell->options->port_file, endpoint, error);
+	listen_say(endpoint);
+	if (options->port_file)
+		return listen_write_port(options->port_file, endpoint, error);
 	return 0;
+}
+
+/* libzmq counts the ids of connections up from what rand() says first. Without a seed that is the same
+ * number in every process: a stranger who claims the id that comes next ends the process by an
+ * assertion, and one who knows a worker's can speak for it. */
+static void seed_ids(void)
+{
+	unsigned int seed = 0;
+
+	if (getrandom(&seed, sizeof(seed), 0) != (ssize_t)sizeof(seed))
+		seed = (unsigned int)clock_ns();
+	srand(seed);
+}
+
+static int open_keys(struct shell *shell, struct error *error)
+{
+	const struct key *key = shell->options->key;
+	int rc;
+
+	if (!key)
+		return 0;
+	rc = gate_open(&shell->gate, shell->context, key, error);
+	return rc ? rc : curve_serve(shell->socket, key, KEY_JOB, error);
 }
 
 static int open_all(struct shell *shell, struct error *error)
@@ -517,11 +533,14 @@ static int open_all(struct shell *shell, struct error *error)
 	shell->signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 	if (shell->signals < 0)
 		return error_set_errno(error, ERROR_IO, errno, "no descriptor for signals");
+	seed_ids();
 	shell->context = zmq_ctx_new();
 	shell->socket = shell->context ? zmq_socket(shell->context, ZMQ_ROUTER) : NULL;
 	if (!shell->socket)
 		return error_set(error, ERROR_IO, "no control socket: %s", zmq_strerror(errno));
 	rc = set_options(shell, error);
+	if (!rc)
+		rc = open_keys(shell, error);
 	if (!rc)
 		rc = controller_new(&shell->core, &shell->options->controller, clock_ms(), error);
 	return rc ? rc : listen_on(shell, error);
@@ -532,6 +551,7 @@ static void close_all(struct shell *shell)
 	controller_free(&shell->core);
 	if (shell->socket)
 		zmq_close(shell->socket);
+	gate_close(&shell->gate);
 	if (shell->context)
 		zmq_ctx_term(shell->context);
 	if (shell->signals >= 0)

@@ -6,12 +6,13 @@
 #define CONTROLLER_SHELL_H
 
 #include "controller/core.h"
-
-#define CONTROLLER_PORT 29600
+#include "trust/key.h"
 
 struct shell_options {
 	struct controller_options controller;
-	const char *bind;      /* a ZeroMQ address; port 0 lets the system choose */
+	const char *bind;      /* a ZeroMQ address, port 0 lets the system choose; NULL: listen_default */
+	const struct key *key; /* the job's; NULL: none, strangers are let in */
+	bool insecure;         /* without a key, other hosts may connect all the same */
 	const char *dump;      /* file for the routing table of each plan; NULL: none */
 	const char *port_file; /* gets the bound port, whole or not at all; NULL: none */
 };

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -125,6 +126,13 @@ static int choose_replica(struct weft_worker *worker, const weft_options *option
 	return 0;
 }
 
+static const char *key_file(const weft_options *options)
+{
+	const char *named = getenv("WEFT_KEY_FILE");
+
+	return options->key_file && *options->key_file ? options->key_file : text_or(named, "");
+}
+
 static int fill(struct weft_worker *worker, const weft_options *options, struct error *error)
 {
 	char name[MEMBER_TEXT_BYTES];
@@ -152,6 +160,7 @@ static int fill(struct weft_worker *worker, const weft_options *options, struct 
 	worker->controller = pool_string(&worker->texts, options->controller);
 	worker->job = pool_string(&worker->texts, text_or(options->job, "weft"));
 	worker->transport = pool_string(&worker->texts, text_or(options->transport, "shm"));
+	worker->key_file = pool_string(&worker->texts, key_file(options));
 	worker->nic = pool_string(&worker->texts, text_or(options->nic, ""));
 	return pool_ok(&worker->texts) ? 0 : memory_error(error, "opening a worker", 0);
 }
@@ -171,8 +180,16 @@ static int open_worker(weft_worker **out, const weft_options *options, struct er
 	if (!rc)
 		rc = open_domain(worker, error);
 	if (!rc)
-		rc = control_open(&worker->control, worker->controller, worker->log_name,
-				  worker->domain, error);
+		rc = control_open(&worker->control,
+				  &(struct control_options){
+					  .address = worker->controller,
+					  .log_name = worker->log_name,
+					  .domain = worker->domain,
+					  .key_file = worker->key_file,
+					  .key_waits = options->key_waits,
+					  .role = worker->self.role,
+				  },
+				  error);
 	worker->health.control = worker->control;
 	return rc;
 }

@@ -5,7 +5,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/threads.h"
+#include "trust/curve.h"
 #include "wire/limits.h"
+#include "worker/control/connection.h"
 #include "worker/launch/lookup.h"
 
 #include <errno.h>
@@ -14,6 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -22,6 +25,7 @@
 #define RECONNECT_MS	  100
 #define RECONNECT_MAX_MS  2000
 #define POLL_MAX_MS	  1000
+#define KEY_LOOK_MS	  50 /* whether rank 0 has put the key there */
 #define GRACE_MS	  300
 #define GRACE_BEAT_MAX_MS 5000
 #define ZMQ_DESCRIPTORS	  16 /* a context with one socket takes 8, and 3 a connection */
@@ -35,6 +39,15 @@ struct post {
 	bool done;
 };
 
+/* The key that the connection was made with. */
+struct keyed {
+	const char *path; /* "": none is needed */
+	bool waits, connected;
+	enum key_role role;
+	ino_t inode;
+	struct timespec changed; /* of the file when it was read */
+};
+
 struct control {
 	char *address;
 	char log_name[16]; /* of the worker */
@@ -45,6 +58,8 @@ struct control {
 	pthread_t thread;
 	bool running;
 	bool heard;	      /* the control thread's while it runs: anything came */
+	struct keyed keyed;   /* likewise */
+	struct connection connection;
 	struct lookup lookup; /* likewise */
 	_Atomic bool failed;
 	_Atomic uint32_t heartbeat_ms;
@@ -213,23 +228,75 @@ static bool take_posts(struct control *control)
 static long poll_ms(const struct control *control)
 {
 	uint64_t deadline = worker_core_deadline_ms(control->core), now = clock_ms();
+	uint64_t most = control->keyed.waits && !control->heard ? KEY_LOOK_MS : POLL_MAX_MS;
 
 	if (deadline <= now)
 		return 0;
-	return deadline - now < POLL_MAX_MS ? (long)(deadline - now) : POLL_MAX_MS;
+	return (long)(deadline - now < most ? deadline - now : most);
 }
 
-/* Nothing was heard yet: that may be because the address means nothing. */
+/* Nothing was heard yet: that may be because the address means nothing, nobody listens there, or he
+ * wants another key. */
 static void look_up(struct control *control)
 {
-	struct worker_event event = {.type = WORKER_EVENT_NAME};
+	struct worker_event event = {.type = WORKER_EVENT_UNREACHED};
 	struct error error;
 
-	if (!lookup_step(&control->lookup, clock_ms(), &error))
+	if (control->heard)
+		return;
+	/* without an address there is no connection to speak of */
+	if (!lookup_step(&control->lookup, clock_ms(), &error) &&
+	    (!connection_step(&control->connection, &error) || !control->lookup.done))
 		return;
 	if (error.code)
 		event.error = &error;
 	step(control, &event);
+}
+
+/* Closes the connection that was made with another key. */
+static int connect_keyed(struct control *control, struct error *error)
+{
+	struct keyed *keyed = &control->keyed;
+	struct key key;
+	int rc = 0;
+
+	if (*keyed->path) {
+		rc = key_read(&key, keyed->path, error);
+		if (!rc)
+			rc = curve_connect(control->socket, &key, keyed->role, KEY_JOB, error);
+		key_forget(&key);
+		if (rc)
+			return error_wrap(error, "%s", keyed->path);
+	}
+	if (keyed->connected)
+		zmq_disconnect(control->socket, control->address);
+	keyed->connected = true;
+	if (zmq_connect(control->socket, control->address))
+		rc = error_set(error, ERROR_CONFIG,
+			       "controller address '%s' is not usable: %s; write it as "
+			       "tcp://host:29600",
+			       control->address, zmq_strerror(errno));
+	return rc;
+}
+
+/* Rank 0 puts the key there when it starts the controller; what lies there before is of an earlier
+ * launch, and its controller is never heard. */
+static void take_key(struct control *control)
+{
+	struct keyed *keyed = &control->keyed;
+	struct error error;
+	struct stat about;
+
+	if (!keyed->waits || control->heard || stat(keyed->path, &about) ||
+	    (about.st_ino == keyed->inode && about.st_ctim.tv_sec == keyed->changed.tv_sec &&
+	     about.st_ctim.tv_nsec == keyed->changed.tv_nsec))
+		return;
+	keyed->inode = about.st_ino;
+	keyed->changed = about.st_ctim;
+	if (connect_keyed(control, &error))
+		log_warn("%s", error.text);
+	else
+		log_debug("key taken from %s", keyed->path);
 }
 
 static void *run(void *context)
@@ -245,6 +312,7 @@ static void *run(void *context)
 		};
 
 		look_up(control);
+		take_key(control);
 		zmq_poll(items, 2, poll_ms(control));
 		receive(control);
 		if (take_posts(control))
@@ -297,16 +365,12 @@ static int make_socket(struct control *control, struct error *error)
 	zmq_setsockopt(control->socket, ZMQ_TCP_KEEPALIVE, &keep, sizeof(keep));
 	zmq_setsockopt(control->socket, ZMQ_IPV6, &either, sizeof(either)); /* names may be both */
 	zmq_setsockopt(control->socket, ZMQ_MAXMSGSIZE, &largest, sizeof(largest));
-	if (zmq_connect(control->socket, control->address))
-		return error_set(error, ERROR_CONFIG,
-				 "controller address '%s' is not usable: %s; write it as "
-				 "tcp://host:29600",
-				 control->address, zmq_strerror(errno));
-	return 0;
+	connection_open(&control->connection, control->context, control->socket,
+			*control->keyed.path);
+	return control->keyed.waits ? 0 : connect_keyed(control, error);
 }
 
-int control_open(struct control **out, const char *address, const char *log_name,
-		 struct transport_domain *domain, struct error *error)
+int control_open(struct control **out, const struct control_options *options, struct error *error)
 {
 	struct control *control = memory_zalloc(1, sizeof(*control));
 	pthread_condattr_t monotonic;
@@ -315,17 +379,23 @@ int control_open(struct control **out, const char *address, const char *log_name
 	*out = NULL;
 	if (!control)
 		return memory_error(error, "opening the control channel", sizeof(*control));
-	snprintf(control->log_name, sizeof(control->log_name), "%s", log_name);
-	control->domain = domain;
+	snprintf(control->log_name, sizeof(control->log_name), "%s", options->log_name);
+	control->domain = options->domain;
+	control->keyed = (struct keyed){
+		.path = options->key_file,
+		.waits = options->key_waits && *options->key_file,
+		.role = options->role == ROLE_TRAINER ? KEY_TRAINER : KEY_INFERENCE,
+	};
 	control->wake = -1;
 	pthread_mutex_init(&control->lock, NULL);
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_cond_init(&control->changed, &monotonic);
 	pthread_condattr_destroy(&monotonic);
-	control->address = memory_string(address);
+	control->address = memory_string(options->address);
 	if (!control->address) {
-		rc = memory_error(error, "opening the control channel", strlen(address) + 1);
+		rc = memory_error(error, "opening the control channel",
+				  strlen(options->address) + 1);
 		goto fail;
 	}
 	control->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -515,6 +585,8 @@ void control_close(struct control **where)
 	/* what nobody answered would only make the end wait for nobody */
 	if (control->socket && !control->heard)
 		zmq_setsockopt(control->socket, ZMQ_LINGER, &linger, sizeof(linger));
+	if (control->socket)
+		connection_close(&control->connection, control->socket);
 	if (control->socket)
 		zmq_close(control->socket);
 	if (control->context)

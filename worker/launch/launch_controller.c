@@ -5,6 +5,7 @@
 #include "worker/api/abi.h"
 #include "base/array.h"
 #include "worker/api/worker.h"
+#include "worker/launch/launch_key.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -67,7 +68,10 @@ static int start(const weft_launch *launch, const char *const *more, int64_t *pi
 {
 	const char **arguments;
 	char bind[32], path[PATH_MAX];
-	const char *const first[] = {"weft-controller", "--die-with-parent", "--bind", bind};
+	const char *const first[] = {"weft-controller", "--die-with-parent", "--bind", bind,
+				     "--key", launch->key_file, "--remove-key"};
+	/* without a key neither flag; a key of the user's is not removed */
+	size_t firsts = launch->key_waits ? 7 : launch->key_file[0] ? 6 : 4;
 	const char *port = strrchr(launch->controller, ':');
 	size_t count = 0;
 	int report[2], number, rc;
@@ -77,15 +81,20 @@ static int start(const weft_launch *launch, const char *const *more, int64_t *pi
 		return error_set(error, ERROR_USAGE, "the controller's address '%s' has no port",
 				 launch->controller);
 	snprintf(bind, sizeof(bind), "tcp://*%.8s", port);
+	if (launch->key_waits) {
+		rc = launch_make_key(launch->key_file, error);
+		if (rc)
+			return rc;
+	}
 	beside_program(path, sizeof(path));
 	while (more && more[count])
 		count++;
-	arguments = memory_zalloc(ARRAY_SIZE(first) + count + 1, sizeof(*arguments));
+	arguments = memory_zalloc(firsts + count + 1, sizeof(*arguments));
 	if (!arguments)
 		return memory_error(error, "starting the controller", sizeof(*arguments));
-	memcpy(arguments, first, sizeof(first));
+	memcpy(arguments, first, firsts * sizeof(*first));
 	if (count)
-		memcpy(arguments + ARRAY_SIZE(first), more, count * sizeof(*more));
+		memcpy(arguments + firsts, more, count * sizeof(*more));
 	if (pipe2(report, O_CLOEXEC)) {
 		memory_free(arguments);
 		return error_set_errno(error, ERROR_IO, errno, "starting the controller");

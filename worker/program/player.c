@@ -90,6 +90,8 @@ static int open_worker(struct player *player, weft_error *error)
 	const weft_options options = {
 		.size = sizeof(options),
 		.controller = player->launch.controller,
+		.key_file = player->launch.key_file,
+		.key_waits = player->launch.key_waits,
 		.job = a->job,
 		.role = player->role,
 		.rank = player->rank,

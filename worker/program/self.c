@@ -111,6 +111,7 @@ int self_find(struct player *player, weft_error *error)
 		launch->world = a->world <= INT32_MAX ? (int64_t)a->world : INT32_MAX;
 	snprintf(launch->controller, sizeof(launch->controller), "%s",
 		 a->controller ? a->controller : "");
+	snprintf(launch->key_file, sizeof(launch->key_file), "%s", a->key ? a->key : "");
 	rc = weft_launch_find(launch, error);
 	if (!rc)
 		rc = take_rank(player, trainers, inference, error);

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/control/connection.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <zmq.h>
+
+#define ADDRESS "inproc://weft-connection"
+#define EVENTS                                                                        \
+	(ZMQ_EVENT_CONNECT_RETRIED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED |                  \
+	 ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | \
+	 ZMQ_EVENT_HANDSHAKE_FAILED_AUTH)
+
+void connection_open(struct connection *connection, void *context, void *socket, bool keyed)
+{
+	int linger = 0;
+
+	*connection = (struct connection){.keyed = keyed};
+	if (zmq_socket_monitor(socket, ADDRESS, EVENTS))
+		return;
+	connection->monitor = zmq_socket(context, ZMQ_PAIR);
+	if (!connection->monitor)
+		return;
+	zmq_setsockopt(connection->monitor, ZMQ_LINGER, &linger, sizeof(linger));
+	if (zmq_connect(connection->monitor, ADDRESS) == 0)
+		return;
+	zmq_close(connection->monitor);
+	connection->monitor = NULL;
+}
+
+void connection_close(struct connection *connection, void *socket)
+{
+	if (!connection->monitor)
+		return;
+	zmq_socket_monitor(socket, NULL, 0);
+	zmq_close(connection->monitor);
+	connection->monitor = NULL;
+}
+
+/* The event, 0: none. Two frames: 16 bits of event and 32 of value, then the address. */
+static uint16_t next(const struct connection *connection)
+{
+	zmq_msg_t frame;
+	uint16_t event = 0;
+	int more;
+
+	zmq_msg_init(&frame);
+	do {
+		if (zmq_msg_recv(&frame, connection->monitor, ZMQ_DONTWAIT) < 0)
+			break;
+		if (!event && zmq_msg_size(&frame) >= sizeof(event))
+			memcpy(&event, zmq_msg_data(&frame), sizeof(event));
+		more = zmq_msg_more(&frame);
+	} while (more);
+	zmq_msg_close(&frame);
+	return event;
+}
+
+/* A retry follows every other failure too, and says less. */
+static void failed(const struct connection *connection, uint16_t event, struct error *why)
+{
+	switch (event) {
+	case ZMQ_EVENT_CONNECT_RETRIED:
+		if (!why->code)
+			error_set(why, ERROR_CONTROLLER_LOST,
+				  "it takes no connection: is it running there, on this port?");
+		break;
+	case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
+		error_set(why, ERROR_CONFIG,
+			  "it does not take this key: it has the key of another job");
+		break;
+	case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
+		error_set(why, ERROR_CONFIG,
+			  connection->keyed
+				  ? "this worker has a key and the controller has none, or it is no "
+				    "weft-controller: give both the key or neither"
+				  : "the controller wants a key: give --key FILE or WEFT_KEY_FILE");
+		break;
+	default:
+		error_set(why, ERROR_CONFIG,
+			  connection->keyed ? "it broke off: it has the key of another job, or is no "
+					      "weft-controller"
+					    : "it broke off: it is no weft-controller, or wants a key "
+					      "(--key FILE or WEFT_KEY_FILE)");
+	}
+}
+
+bool connection_step(struct connection *connection, struct error *why)
+{
+	struct error found = {0};
+	bool news = false;
+	uint16_t event;
+
+	while (connection->monitor && (event = next(connection)) != 0) {
+		news = true;
+		if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED)
+			found = (struct error){0};
+		else
+			failed(connection, event, &found);
+	}
+	*why = found;
+	return news;
+}
