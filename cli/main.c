@@ -12,8 +12,13 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct command *const tables[] = {model_commands, checkpoint_commands, route_commands,
-					       bench_commands, doctor_commands,	    key_commands,   NULL};
+static const struct command *const tables[] = {model_commands,
+					       checkpoint_commands,
+					       route_commands,
+					       bench_commands,
+					       doctor_commands,
+					       key_commands,
+					       NULL};
 
 int command_fail(const struct error *error)
 {

@@ -16,8 +16,8 @@ const char *listen_default(bool key)
 /* Names and interfaces are taken for open: what they mean is known when it is too late. */
 bool listen_is_open(const char *address)
 {
-	static const char *const closed[] = {"tcp://127.", "tcp://[::1]:", "tcp://localhost:",
-					     "tcp://lo:", "ipc://"};
+	static const char *const closed[] = {
+		"tcp://127.", "tcp://[::1]:", "tcp://localhost:", "tcp://lo:", "ipc://"};
 
 	for (size_t i = 0; i < sizeof(closed) / sizeof(closed[0]); i++)
 		if (strncmp(address, closed[i], strlen(closed[i])) == 0)
@@ -47,12 +47,13 @@ int listen_check(const char *address, bool key, bool insecure, struct error *err
 
 	if (rc || key || insecure || !listen_is_open(address))
 		return rc;
-	return error_set(error, ERROR_CONFIG,
-			 "--bind %s is open to whoever reaches this host, and there is no key: make one "
-			 "with 'weft key make FILE' and give it to the controller and all workers "
-			 "(--key FILE or WEFT_KEY_FILE); or bind tcp://127.0.0.1:PORT; or take the risk "
-			 "with --insecure",
-			 address);
+	return error_set(
+		error, ERROR_CONFIG,
+		"--bind %s is open to whoever reaches this host, and there is no key: make one "
+		"with 'weft key make FILE' and give it to the controller and all workers "
+		"(--key FILE or WEFT_KEY_FILE); or bind tcp://127.0.0.1:PORT; or take the risk "
+		"with --insecure",
+		address);
 }
 
 int listen_write_port(const char *path, const char *bound, struct error *error)

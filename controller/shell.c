@@ -20,11 +20,11 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#define LINGER_MS 2000	/* how long last messages may take to leave */
-#define BATCH	  10000 /* messages between two looks at the clock, so that who is silent is */
-#define BATCH_MS  60000 /* judged with an empty queue; under a flood, after so long anyway */
-#define QUEUED	  16	/* messages of one connection in memory: each may have its full size */
-#define ID_BYTES  255	/* the longest routing id there is */
+#define LINGER_MS  2000	 /* how long last messages may take to leave */
+#define BATCH	   10000 /* messages between two looks at the clock, so that who is silent is */
+#define BATCH_MS   60000 /* judged with an empty queue; under a flood, after so long anyway */
+#define QUEUED	   16	 /* messages of one connection in memory: each may have its full size */
+#define ID_BYTES   255	 /* the longest routing id there is */
 #define REFUSED_MS 60000 /* between two lines about connections without a key */
 
 struct shell {
@@ -345,8 +345,8 @@ static void wait_for(struct shell *shell, zmq_pollitem_t items[3], int fd, int m
 	items[0] = (zmq_pollitem_t){.socket = shell->socket, .events = ZMQ_POLLIN};
 	items[1] = (zmq_pollitem_t){.fd = fd, .events = ZMQ_POLLIN};
 	if (shell->gate)
-		items[2] = (zmq_pollitem_t){.socket = gate_socket(shell->gate),
-					    .events = ZMQ_POLLIN};
+		items[2] =
+			(zmq_pollitem_t){.socket = gate_socket(shell->gate), .events = ZMQ_POLLIN};
 	zmq_poll(items, shell->gate ? 3 : 2, ms);
 	if (shell->gate && items[2].revents)
 		gate_step(shell->gate);
@@ -480,9 +480,10 @@ static int listen_on(struct shell *shell, struct error *error)
 	if (listen_check(address, options->key, options->insecure, error))
 		return -ERROR_CONFIG;
 	if (!options->key && listen_is_open(address))
-		log_warn("no key (--insecure): whoever reaches %s can join this job as any rank, send "
-			 "its engines other weights, read its plans and end it",
-			 address);
+		log_warn(
+			"no key (--insecure): whoever reaches %s can join this job as any rank, send "
+			"its engines other weights, read its plans and end it",
+			address);
 	if (zmq_bind(shell->socket, address)) {
 		int number = errno;
 

@@ -20,9 +20,10 @@ static int set(void *socket, int option, const void *value, size_t bytes, struct
 	if (zmq_setsockopt(socket, option, value, bytes) == 0)
 		return 0;
 	if (errno == EINVAL && !zmq_has("curve"))
-		return error_set(error, ERROR_UNSUPPORTED,
-				 "keys: this libzmq was built without CURVE; install one with libsodium "
-				 "(Debian's libzmq5 has it)");
+		return error_set(
+			error, ERROR_UNSUPPORTED,
+			"keys: this libzmq was built without CURVE; install one with libsodium "
+			"(Debian's libzmq5 has it)");
 	return error_set(error, ERROR_IO, "keys: socket option %d: %s", option,
 			 zmq_strerror(errno));
 }
@@ -166,8 +167,8 @@ static void decide(struct gate *gate, zmq_msg_t to[2], zmq_msg_t frames[FRAMES],
 		role = whose(gate, zmq_msg_data(&frames[6]));
 	if (role == KEY_ROLES) {
 		gate->refused++;
-		snprintf(gate->address, sizeof(gate->address), "%.*s", (int)zmq_msg_size(&frames[3]),
-			 (const char *)zmq_msg_data(&frames[3]));
+		snprintf(gate->address, sizeof(gate->address), "%.*s",
+			 (int)zmq_msg_size(&frames[3]), (const char *)zmq_msg_data(&frames[3]));
 	}
 	answer(gate, to, frames, role);
 }

@@ -114,11 +114,12 @@ int key_pair(const struct key *key, enum key_role as, struct key_pair *out, stru
 		return 0;
 	}
 	if (key->role != as)
-		return error_set(error, ERROR_CONFIG,
-				 "this key is good for %s alone, and %s is asked for; take the key of "
-				 "%s, or the job's own",
-				 names[key->role], as == KEY_JOB ? "the controller" : names[as],
-				 as == KEY_JOB ? "the job" : names[as]);
+		return error_set(
+			error, ERROR_CONFIG,
+			"this key is good for %s alone, and %s is asked for; take the key of "
+			"%s, or the job's own",
+			names[key->role], as == KEY_JOB ? "the controller" : names[as],
+			as == KEY_JOB ? "the job" : names[as]);
 	memcpy(out->secret, key->secret, KEY_BYTES);
 	crypto_scalarmult_base(out->public_key, out->secret);
 	return 0;
@@ -153,8 +154,8 @@ size_t key_print(const struct key *key, char out[KEY_FILE_BYTES])
 			names[key->role], controller, secret);
 	check_of(out, (size_t)used, check);
 	sodium_memzero(secret, sizeof(secret));
-	return (size_t)used + (size_t)snprintf(out + used, KEY_FILE_BYTES - (size_t)used,
-					       "check %s\n", check);
+	return (size_t)used +
+	       (size_t)snprintf(out + used, KEY_FILE_BYTES - (size_t)used, "check %s\n", check);
 }
 
 /* The rest of the line behind "WORD ", of which *at is the start; NULL: another word stands there. */
@@ -240,11 +241,12 @@ static int check_mode(const struct stat *about, const char *path, struct error *
 	if (!S_ISREG(about->st_mode))
 		return error_set(error, ERROR_CONFIG, "key file %s is no regular file", path);
 	if (about->st_mode & (S_IRWXO | S_IWGRP | S_IXGRP))
-		return error_set(error, ERROR_CONFIG,
-				 "key file %s has mode %03o: others may read or change it; chmod 600 "
-				 "(a Kubernetes Secret: defaultMode 0400, or 0440 with fsGroup), and "
-				 "make a new key if somebody has",
-				 path, about->st_mode & 0777u);
+		return error_set(
+			error, ERROR_CONFIG,
+			"key file %s has mode %03o: others may read or change it; chmod 600 "
+			"(a Kubernetes Secret: defaultMode 0400, or 0440 with fsGroup), and "
+			"make a new key if somebody has",
+			path, about->st_mode & 0777u);
 	if (about->st_uid != geteuid() && about->st_uid != 0)
 		return error_set(error, ERROR_CONFIG,
 				 "key file %s belongs to user %u, and this is user %u: it must be "

@@ -50,7 +50,7 @@ typedef struct weft_launch {
 	char controller_source[64];
 	int start_controller;   /* out: 1 when controller was "auto" and this is rank 0 */
 	int key_waits;          /* out: 1 when rank 0 makes the key: the file comes with it */
-	char key_file[256];     /* in: flag or ""; out: the job's key (docs/trust.md), "" without */
+	char key_file[256];     /* in: flag or ""; out: the job's key, "" without */
 } weft_launch;
 #define WEFT_LAUNCH_INIT WEFT_INIT(weft_launch)
 WEFT_API int weft_launch_find(weft_launch *launch, weft_error *error);
@@ -98,7 +98,7 @@ typedef struct weft_options {
 				      home a parameter, as large as what this trainer sends one
 				      inference rank, shared by all of them, keeps the last
 				      version */
-	const char *key_file;      /* the job's key, or its role's (docs/trust.md); NULL or "": what
+	const char *key_file;      /* the job's key, or its role's, from 'weft key'; NULL or "": what
 				      WEFT_KEY_FILE names, and without that no key, as a controller
 				      without one wants it */
 	int key_waits;             /* 1: the file may come, or be replaced, until the controller was

@@ -71,18 +71,20 @@ static void failed(const struct connection *connection, uint16_t event, struct e
 			  "it does not take this key: it has the key of another job");
 		break;
 	case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
-		error_set(why, ERROR_CONFIG,
-			  connection->keyed
-				  ? "this worker has a key and the controller has none, or it is no "
-				    "weft-controller: give both the key or neither"
-				  : "the controller wants a key: give --key FILE or WEFT_KEY_FILE");
+		error_set(
+			why, ERROR_CONFIG,
+			connection->keyed
+				? "this worker has a key and the controller has none, or it is no "
+				  "weft-controller: give both the key or neither"
+				: "the controller wants a key: give --key FILE or WEFT_KEY_FILE");
 		break;
 	default:
 		error_set(why, ERROR_CONFIG,
-			  connection->keyed ? "it broke off: it has the key of another job, or is no "
-					      "weft-controller"
-					    : "it broke off: it is no weft-controller, or wants a key "
-					      "(--key FILE or WEFT_KEY_FILE)");
+			  connection->keyed
+				  ? "it broke off: it has the key of another job, or is no "
+				    "weft-controller"
+				  : "it broke off: it is no weft-controller, or wants a key "
+				    "(--key FILE or WEFT_KEY_FILE)");
 	}
 }
 

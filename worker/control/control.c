@@ -25,6 +25,7 @@
 #define RECONNECT_MS	  100
 #define RECONNECT_MAX_MS  2000
 #define POLL_MAX_MS	  1000
+#define KEY_MISSED_MS	  2000
 #define KEY_LOOK_MS	  50 /* whether rank 0 has put the key there */
 #define GRACE_MS	  300
 #define GRACE_BEAT_MAX_MS 5000
@@ -41,8 +42,9 @@ struct post {
 
 /* The key that the connection was made with. */
 struct keyed {
-	const char *path; /* "": none is needed */
-	bool waits, connected;
+	const char *path;	     /* "": none is needed */
+	bool waits, connected, said; /* said: that there is none */
+	uint64_t missed_ms;
 	enum key_role role;
 	ino_t inode;
 	struct timespec changed; /* of the file when it was read */
@@ -57,8 +59,8 @@ struct control {
 	struct worker_core *core; /* the control thread's once it runs */
 	pthread_t thread;
 	bool running;
-	bool heard;	      /* the control thread's while it runs: anything came */
-	struct keyed keyed;   /* likewise */
+	bool heard;	    /* the control thread's while it runs: anything came */
+	struct keyed keyed; /* likewise */
 	struct connection connection;
 	struct lookup lookup; /* likewise */
 	_Atomic bool failed;
@@ -279,6 +281,24 @@ static int connect_keyed(struct control *control, struct error *error)
 	return rc;
 }
 
+/* Not at once: the others of a launch are often a little ahead of rank 0. */
+static void miss_key(struct control *control)
+{
+	struct keyed *keyed = &control->keyed;
+	struct error error;
+
+	if (!keyed->missed_ms)
+		keyed->missed_ms = clock_ms();
+	if (keyed->said || clock_ms() < keyed->missed_ms + KEY_MISSED_MS)
+		return;
+	keyed->said = true;
+	error_set(&error, ERROR_CONTROLLER_LOST,
+		  "there is no key %s, which rank 0 makes when it starts the controller: has it "
+		  "started, on this host and as this user?",
+		  keyed->path);
+	step(control, &(struct worker_event){.type = WORKER_EVENT_UNREACHED, .error = &error});
+}
+
 /* Rank 0 puts the key there when it starts the controller; what lies there before is of an earlier
  * launch, and its controller is never heard. */
 static void take_key(struct control *control)
@@ -287,9 +307,14 @@ static void take_key(struct control *control)
 	struct error error;
 	struct stat about;
 
-	if (!keyed->waits || control->heard || stat(keyed->path, &about) ||
-	    (about.st_ino == keyed->inode && about.st_ctim.tv_sec == keyed->changed.tv_sec &&
-	     about.st_ctim.tv_nsec == keyed->changed.tv_nsec))
+	if (!keyed->waits || control->heard)
+		return;
+	if (stat(keyed->path, &about)) {
+		miss_key(control);
+		return;
+	}
+	if (about.st_ino == keyed->inode && about.st_ctim.tv_sec == keyed->changed.tv_sec &&
+	    about.st_ctim.tv_nsec == keyed->changed.tv_nsec)
 		return;
 	keyed->inode = about.st_ino;
 	keyed->changed = about.st_ctim;

@@ -23,10 +23,10 @@ struct worker_core {
 	uint32_t heartbeat_ms, lost_ms;
 	struct patience joining;
 	uint64_t heard_ms, beat_ms, resend_ms, stepped_ms, leaving_ms;
-	uint64_t expired_ms;		  /* when the join deadline passed; 0: it has not */
+	uint64_t expired_ms;		/* when the join deadline passed; 0: it has not */
 	bool unreached, said_unreached; /* something stands between the controller and us */
 	struct error unreached_why;
-	bool wanted;			  /* the controller asked for the body */
+	bool wanted; /* the controller asked for the body */
 	bool endpoints_ready, done;
 	uint32_t failure_sends; /* still to go */
 	struct error failure;

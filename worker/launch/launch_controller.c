@@ -68,8 +68,8 @@ static int start(const weft_launch *launch, const char *const *more, int64_t *pi
 {
 	const char **arguments;
 	char bind[32], path[PATH_MAX];
-	const char *const first[] = {"weft-controller", "--die-with-parent", "--bind", bind,
-				     "--key", launch->key_file, "--remove-key"};
+	const char *const first[] = {"weft-controller", "--die-with-parent", "--bind",	    bind,
+				     "--key",		launch->key_file,    "--remove-key"};
 	/* without a key neither flag; a key of the user's is not removed */
 	size_t firsts = launch->key_waits ? 7 : launch->key_file[0] ? 6 : 4;
 	const char *port = strrchr(launch->controller, ':');
@@ -110,6 +110,8 @@ static int start(const weft_launch *launch, const char *const *more, int64_t *pi
 	close(report[0]);
 	if (!rc)
 		*pid = child;
+	else if (launch->key_waits)
+		launch_remove_key(launch->key_file);
 	return rc;
 }
 

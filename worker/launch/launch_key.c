@@ -30,17 +30,19 @@ static const char *variable(const char *name)
 	return value && *value ? value : NULL;
 }
 
-/* All workers of the launch are on this host, as far as anybody says. */
-static bool one_host(const weft_launch *launch)
+/* Whether the launcher says that all workers are on this host (`one`), or that they are not. */
+static bool said(const weft_launch *launch, bool one)
 {
 	static const char *const local[] = {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"};
 	const char *host = variable("MASTER_ADDR");
 	uint64_t count;
 
 	for (size_t i = 0; i < ARRAY_SIZE(local); i++)
-		if (variable(local[i]) && parse_u64(variable(local[i]), &count))
-			return launch->world >= 0 && count == (uint64_t)launch->world;
-	return host && (!strncmp(host, "127.", 4) || !strcmp(host, "localhost") || !strcmp(host, "::1"));
+		if (variable(local[i]) && parse_u64(variable(local[i]), &count) &&
+		    launch->world >= 0)
+			return (count == (uint64_t)launch->world) == one;
+	return one && host &&
+	       (!strncmp(host, "127.", 4) || !strcmp(host, "localhost") || !strcmp(host, "::1"));
 }
 
 static int auto_key(weft_launch *launch, struct error *error)
@@ -48,15 +50,16 @@ static int auto_key(weft_launch *launch, struct error *error)
 	const char *base = variable("XDG_RUNTIME_DIR"), *port = strrchr(launch->controller, ':');
 	int n;
 
-	if (!one_host(launch))
-		return variable("WEFT_INSECURE")
-			       ? 0
-			       : error_set(error, ERROR_CONFIG,
-					   "controller 'auto' over several hosts needs a key that all of them "
-					   "have: make one with 'weft key make FILE', put it on each host and set "
-					   "WEFT_KEY_FILE (or --key); WEFT_INSECURE=1 goes without, for whoever "
-					   "reaches %s to join",
-					   launch->controller);
+	if (said(launch, false) && !variable("WEFT_INSECURE"))
+		return error_set(
+			error, ERROR_CONFIG,
+			"controller 'auto' over several hosts needs a key that all of them "
+			"have: make one with 'weft key make FILE', put it on each host and "
+			"set WEFT_KEY_FILE (or --key); WEFT_INSECURE=1 goes without, and lets "
+			"whoever reaches %s join",
+			launch->controller);
+	if (!said(launch, true)) /* the controller says what it needs */
+		return 0;
 	if (!base || access(base, W_OK | X_OK))
 		base = "/tmp";
 	n = snprintf(launch->key_file, sizeof(launch->key_file), "%s/weft-auto-%u-%s/key", base,
@@ -97,10 +100,21 @@ static int own_folder(const char *folder, struct error *error)
 		return error_set_errno(error, ERROR_IO, errno, "the key's folder %s", folder);
 	if (S_ISDIR(about.st_mode) && about.st_uid == geteuid() && !(about.st_mode & 077))
 		return 0;
-	return error_set(error, ERROR_CONFIG,
-			 "%s, where the key of --controller auto goes, is not a folder of this user "
-			 "alone (owner %u, mode %03o): remove it, or give WEFT_KEY_FILE",
-			 folder, about.st_uid, about.st_mode & 0777u);
+	return error_set(
+		error, ERROR_CONFIG,
+		"%s, where the key of --controller auto goes, is not a folder of this user "
+		"alone (owner %u, mode %03o): remove it, or give WEFT_KEY_FILE",
+		folder, about.st_uid, about.st_mode & 0777u);
+}
+
+void launch_remove_key(const char *path)
+{
+	char folder[sizeof(((weft_launch *)0)->key_file)];
+
+	snprintf(folder, sizeof(folder), "%s", path);
+	*strrchr(folder, '/') = '\0';
+	unlink(path);
+	rmdir(folder);
 }
 
 int launch_make_key(const char *path, struct error *error)

@@ -14,5 +14,7 @@
 int launch_find_key(weft_launch *launch, bool automatic, struct error *error);
 /* Makes that one, instead of what lies there. */
 int launch_make_key(const char *path, struct error *error);
+/* Its folder too: no controller has started that would. */
+void launch_remove_key(const char *path);
 
 #endif

@@ -193,7 +193,8 @@ void options_warn(const struct arguments *arguments, bool trainer)
 	size_t used = 0, count = 0;
 
 	for (size_t i = 0; i < ROW_COUNT; i++)
-		if (arguments->given & UINT64_C(1) << i && !strncmp(rows[i].doc, other, strlen(other)))
+		if (arguments->given & UINT64_C(1) << i &&
+		    !strncmp(rows[i].doc, other, strlen(other)))
 			used += (size_t)snprintf(names + used, sizeof(names) - used, "%s--%s",
 						 count++ ? ", " : "", rows[i].name);
 	if (count)

@@ -218,7 +218,8 @@ static int said(const struct bench *bench, const char *words)
 static void name_event(struct bench *bench, const struct error *why)
 {
 	assert_int_equal(
-		step(bench, (struct worker_event){.type = WORKER_EVENT_UNREACHED, .error = why}), 0);
+		step(bench, (struct worker_event){.type = WORKER_EVENT_UNREACHED, .error = why}),
+		0);
 }
 
 static void test_name__that_does_not_resolve_is_warned_of_once_and_is_the_reason(void **state)
