@@ -67,6 +67,13 @@ class Wire:
         properties = self.property("Socket-Type", b"DEALER") + self.property("Identity", identity)
         command = b"\x05READY" + properties
         self.socket.sendall(b"\x04" + bytes([len(command)]) + command)
+        # libzmq loses what comes in one piece with the handshake
+        self.said = b""
+        while b"READY" not in self.said:
+            data = self.read()
+            if not data:
+                break
+            self.said += data
 
     @staticmethod
     def property(name, value):
