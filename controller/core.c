@@ -435,6 +435,11 @@ int controller_step(struct controller *controller, const struct controller_event
 	return 0;
 }
 
+bool controller_is_member(const struct controller *controller, const char *peer)
+{
+	return membership_at(&controller->members, peer) != NULL;
+}
+
 uint64_t controller_deadline_ms(const struct controller *controller)
 {
 	uint64_t beat = controller->ticked_ms + controller->options.heartbeat_ms;

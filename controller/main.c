@@ -37,12 +37,12 @@ static const struct option_row {
 #define AT(member) offsetof(struct arguments, member)
 	{"job", "WEFT_JOB", "ID", KIND_TEXT, AT(shell.controller.job),
 	 "job id, the same for all workers (default weft)"},
-	{"bind", "WEFT_BIND", "ADDRESS", KIND_TEXT, AT(shell.bind),
+	{"bind", "WEFT_BIND", "ADDRESS", KIND_TEXT, AT(shell.channel.bind),
 	 "where to listen (default tcp://*:29600, without a key tcp://127.0.0.1:29600; port 0 lets the "
 	 "system choose)"},
 	{"key", "WEFT_KEY_FILE", "FILE", KIND_TEXT, AT(key),
 	 "the job's key, made by 'weft key make': who has none is kept out (docs/trust.md)"},
-	{"insecure", "WEFT_INSECURE", NULL, KIND_FLAG, AT(shell.insecure),
+	{"insecure", "WEFT_INSECURE", NULL, KIND_FLAG, AT(shell.channel.insecure),
 	 "listen to other hosts without a key: whoever reaches the port can join and end the job"},
 	{"remove-key", NULL, NULL, KIND_FLAG, AT(remove_key),
 	 "remove the key file and its folder at the end (--controller auto made it)"},
@@ -76,7 +76,7 @@ static const struct option_row {
 	 "silence after which a worker is given up (default 5s)"},
 	{"restarts", "WEFT_RESTARTS", "N", KIND_COUNT, AT(shell.controller.restarts),
 	 "how often the job may gather again after a loss (default 0)"},
-	{"port-file", "WEFT_PORT_FILE", "FILE", KIND_TEXT, AT(shell.port_file),
+	{"port-file", "WEFT_PORT_FILE", "FILE", KIND_TEXT, AT(shell.channel.port_file),
 	 "write the bound port there"},
 	{"die-with-parent", NULL, NULL, KIND_FLAG, AT(die_with_parent),
 	 "stop when the process that started this one ends"},
@@ -286,7 +286,7 @@ static int run(int argc, char **argv, pid_t parent, struct error *error)
 	arguments.shell.controller.incarnation = random_incarnation();
 	if (arguments.key) {
 		rc = key_read(&key, arguments.key, error);
-		arguments.shell.key = &key;
+		arguments.shell.channel.key = &key;
 	}
 	if (!rc)
 		rc = open_topology(&topology, &arguments, error);

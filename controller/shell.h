@@ -5,16 +5,13 @@
 #ifndef CONTROLLER_SHELL_H
 #define CONTROLLER_SHELL_H
 
+#include "controller/channel.h"
 #include "controller/core.h"
-#include "trust/key.h"
 
 struct shell_options {
 	struct controller_options controller;
-	const char *bind;      /* a ZeroMQ address, port 0 lets the system choose; NULL: listen_default */
-	const struct key *key; /* the job's; NULL: none, strangers are let in */
-	bool insecure;         /* without a key, other hosts may connect all the same */
+	struct channel_options channel; /* is_member is the shell's own */
 	const char *dump;      /* file for the routing table of each plan; NULL: none */
-	const char *port_file; /* gets the bound port, whole or not at all; NULL: none */
 };
 
 /* Runs one job to its end. SIGTERM, SIGINT and SIGHUP end it cleanly, SIGUSR1 logs one line of

@@ -47,8 +47,8 @@ WORKER_ROUTING = {"routing/plan/table.h", "routing/plan/path.h"}
 # within controller/: who is here and what was planned see the worker that both hold, not each other
 LIFETIMES = {"membership": {"membership", "worker"}, "epoch": {"epoch", "worker"}, "worker": {"worker"}}
 FOREIGN = {
-    r"zmq\.h": {"controller/shell.c", "trust/curve.c", "worker/control/connection.c",
-                 "worker/control/control.c"},
+    r"zmq\.h": {"controller/channel.c", "trust/curve.c", "worker/control/connection.c",
+                 "worker/control/dealer.c"},
     r"sodium\.h": "trust/",
     r"msgpack.*\.h": "wire/",
     r"infiniband/.*": "transport/verbs/",

@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "controller/channel.h"
+
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "controller/listen.h"
+#include "trust/curve.h"
+#include "wire/parts.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <zmq.h>
+
+#define LINGER_MS     2000  /* how long last messages may take to leave */
+#define QUEUED_FRAMES 16    /* of one connection in memory, before its messages are looked at */
+#define PIPE_FRAMES   64    /* of one connection in memory, before they are on the wire */
+#define RETRY_MS      10    /* between two tries to send what is kept */
+#define REFUSED_MS    60000 /* between two lines about connections without a key */
+#define COLLECT_BYTES ((size_t)512 << 20) /* of all members' messages that are not whole yet */
+
+struct kept {
+	char peer[PEER_BYTES];
+	unsigned char *bytes; /* owned */
+	struct parts_out out;
+};
+
+struct collected {
+	char peer[PEER_BYTES];
+	struct parts_in in;
+};
+
+struct channel {
+	struct channel_options options;
+	void *context, *socket;
+	struct gate *gate; /* NULL: no key */
+	uint64_t refused_told, refused_told_ms;
+	ARRAY(struct kept) kept;
+	uint32_t number; /* of the last message in parts */
+	ARRAY(struct collected) collected;
+	struct parts_budget budget;
+	zmq_msg_t frame;      /* of the last message received */
+	unsigned char *whole; /* or this: it came in parts */
+};
+
+/* ---- ids ---- */
+
+/* A routing id as text: itself when printable, else "#" and hex digits. */
+static bool peer_text(const unsigned char *id, size_t bytes, char out[PEER_BYTES])
+{
+	bool plain = bytes > 0 && id[0] != '#';
+
+	for (size_t i = 0; i < bytes; i++)
+		plain &= id[i] > 0x20 && id[i] < 0x7f;
+	if (plain ? bytes >= PEER_BYTES : 2 * bytes + 2 > PEER_BYTES)
+		return false;
+	if (plain) {
+		memcpy(out, id, bytes);
+		out[bytes] = '\0';
+		return true;
+	}
+	out[0] = '#';
+	out[1] = '\0';
+	for (size_t i = 0; i < bytes; i++)
+		snprintf(out + 1 + 2 * i, 3, "%02x", id[i]);
+	return true;
+}
+
+static size_t peer_id(const char *peer, unsigned char id[PEER_BYTES])
+{
+	size_t bytes = strlen(peer);
+
+	if (peer[0] != '#') {
+		memcpy(id, peer, bytes);
+		return bytes;
+	}
+	for (size_t i = 0; i < bytes / 2; i++) {
+		unsigned int byte = 0;
+
+		sscanf(peer + 1 + 2 * i, "%2x", &byte);
+		id[i] = (unsigned char)byte;
+	}
+	return bytes / 2;
+}
+
+/* ---- out ---- */
+
+/* 0: all of it is on its way; EAGAIN: the peer's pipe is full; another errno: the peer is gone. */
+static int push(struct channel *channel, const char *peer, struct parts_out *out)
+{
+	unsigned char id[PEER_BYTES], frame[PART_BYTES];
+	size_t id_bytes = peer_id(peer, id), bytes;
+
+	while ((bytes = parts_next(out, frame)) > 0) {
+		if (zmq_send(channel->socket, id, id_bytes, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0 ||
+		    zmq_send(channel->socket, frame, bytes, ZMQ_DONTWAIT) < 0)
+			return errno;
+		parts_sent(out);
+	}
+	return 0;
+}
+
+static bool keeps(const struct channel *channel, const char *peer)
+{
+	array_each(kept, &channel->kept)
+		if (!strcmp(kept->peer, peer))
+			return true;
+	return false;
+}
+
+bool channel_send(struct channel *channel, const char *peer, unsigned char *bytes, size_t length)
+{
+	struct kept one = {.bytes = bytes, .out = {.bytes = bytes, .length = length}};
+	bool large = length > PART_BYTES;
+	int rc = EAGAIN;
+
+	/* its parts would come between those of the one that is kept */
+	if (!large || !keeps(channel, peer)) {
+		one.out.number = ++channel->number;
+		rc = push(channel, peer, &one.out);
+		snprintf(one.peer, sizeof(one.peer), "%s", peer);
+		if (rc == EAGAIN && large && array_add(&channel->kept, one))
+			return true;
+	}
+	memory_free(bytes);
+	return rc == 0;
+}
+
+static void push_kept(struct channel *channel)
+{
+	size_t left = 0;
+
+	array_each(kept, &channel->kept) {
+		if (push(channel, kept->peer, &kept->out) == EAGAIN)
+			channel->kept.items[left++] = *kept;
+		else
+			memory_free(kept->bytes);
+	}
+	channel->kept.count = left;
+}
+
+/* ---- in ---- */
+
+static struct collected *collected_of(struct channel *channel, const char *peer)
+{
+	struct collected *made;
+
+	array_each(collected, &channel->collected) {
+		if (!strcmp(collected->peer, peer))
+			return collected;
+	}
+	made = array_push(&channel->collected);
+	if (made)
+		snprintf(made->peer, sizeof(made->peer), "%s", peer);
+	return made;
+}
+
+static void collected_drop(struct channel *channel, struct collected *collected)
+{
+	parts_drop(&collected->in, &channel->budget);
+	*collected = channel->collected.items[--channel->collected.count];
+}
+
+/* Who left in the middle of a message is forgotten when room is needed: the oldest first. */
+static bool make_room(struct channel *channel, const struct collected *but)
+{
+	array_each(collected, &channel->collected) {
+		if (collected == but)
+			continue;
+		collected_drop(channel, collected);
+		return true;
+	}
+	return false;
+}
+
+/* True: *frame has the whole message, or an error. */
+static bool collect(struct channel *channel, struct channel_frame *frame)
+{
+	struct collected *collected;
+	int rc;
+
+	if (!channel->options.is_member(channel->options.context, frame->peer)) {
+		error_set(&frame->error, ERROR_MESSAGE,
+			  "part of a large message from one who has not joined: up to %u bytes are "
+			  "possible before",
+			  PART_BYTES);
+		return true;
+	}
+	collected = collected_of(channel, frame->peer);
+	if (!collected) {
+		memory_error(&frame->error, "collecting a message", sizeof(*collected));
+		return true;
+	}
+	rc = parts_take(&collected->in, &channel->budget, frame->bytes, frame->length,
+			LIMIT_MESSAGE_BYTES, &frame->error);
+	if (rc == -(int)ERROR_LIMIT)
+		make_room(channel, collected); /* it is sent again, and has room then */
+	else if (rc == 1) {
+		channel->whole = collected->in.bytes;
+		frame->bytes = channel->whole;
+		frame->length = collected->in.total;
+		collected->in.bytes = NULL; /* ours from here on */
+	}
+	if (rc)
+		collected_drop(channel, collected);
+	return rc != 0;
+}
+
+/* One message: routing id and one frame. Further frames are read away, and make it malformed. False:
+ * nothing was waiting. */
+static bool receive(struct channel *channel, zmq_msg_t *id, bool *more)
+{
+	zmq_msg_t rest;
+	bool follows;
+
+	*more = false;
+	if (zmq_msg_recv(id, channel->socket, ZMQ_DONTWAIT) < 0 || !zmq_msg_more(id) ||
+	    zmq_msg_recv(&channel->frame, channel->socket, ZMQ_DONTWAIT) < 0)
+		return false;
+	follows = zmq_msg_more(&channel->frame);
+	while (follows) { /* the parts of a message arrive together */
+		*more = true;
+		zmq_msg_init(&rest);
+		follows = zmq_msg_recv(&rest, channel->socket, ZMQ_DONTWAIT) >= 0 &&
+			  zmq_msg_more(&rest);
+		zmq_msg_close(&rest);
+	}
+	return true;
+}
+
+/* False: it is of no use, or not whole yet. */
+static bool take(struct channel *channel, zmq_msg_t *id, bool more, struct channel_frame *frame)
+{
+	*frame = (struct channel_frame){
+		.bytes = zmq_msg_data(&channel->frame),
+		.length = zmq_msg_size(&channel->frame),
+		.key_role = channel->gate ? zmq_msg_gets(&channel->frame, "User-Id") : NULL,
+	};
+	if (!peer_text(zmq_msg_data(id), zmq_msg_size(id), frame->peer))
+		return false; /* no worker has such an id, and no text could name it */
+	if (more)
+		error_set(&frame->error, ERROR_MESSAGE,
+			  "a message of several frames, one is expected");
+	else if (parts_is(frame->bytes, frame->length))
+		return collect(channel, frame);
+	return true;
+}
+
+bool channel_receive(struct channel *channel, struct channel_frame *frame)
+{
+	zmq_msg_t id;
+	bool more, got, taken = false;
+
+	memory_free(channel->whole);
+	channel->whole = NULL;
+	zmq_msg_init(&id);
+	do {
+		got = receive(channel, &id, &more);
+		taken = got && take(channel, &id, more, frame);
+	} while (got && !taken);
+	zmq_msg_close(&id);
+	return taken;
+}
+
+/* ---- waiting ---- */
+
+/* At once, and then once a minute at most. */
+static void tell_refused(struct channel *channel)
+{
+	const char *address;
+	uint64_t now = clock_ms(), refused = gate_refused(channel->gate, &address);
+
+	if (refused == channel->refused_told ||
+	    (channel->refused_told && now < channel->refused_told_ms + REFUSED_MS))
+		return;
+	log_warn("refused for want of a key of this job: %llu connections, the last from %s",
+		 (unsigned long long)(refused - channel->refused_told), address);
+	channel->refused_told = refused;
+	channel->refused_told_ms = now;
+}
+
+bool channel_wait(struct channel *channel, int fd, int ms)
+{
+	zmq_pollitem_t items[3] = {
+		{.socket = channel->socket, .events = ZMQ_POLLIN},
+		{.fd = fd, .events = ZMQ_POLLIN},
+		{.socket = channel->gate ? gate_socket(channel->gate) : NULL, .events = ZMQ_POLLIN},
+	};
+
+	if (channel->kept.count && (ms < 0 || ms > RETRY_MS))
+		ms = RETRY_MS;
+	zmq_poll(items, channel->gate ? 3 : 2, ms);
+	if (channel->gate) {
+		gate_step(channel->gate);
+		tell_refused(channel);
+	}
+	push_kept(channel);
+	return items[1].revents != 0;
+}
+
+/* ---- opening ---- */
+
+/* libzmq counts the ids of connections up from what rand() says first. Without a seed that is the same
+ * number in every process: a stranger who claims the id that comes next ends the process by an
+ * assertion, and one who knows a worker's can speak for it. */
+static void seed_ids(void)
+{
+	unsigned int seed = 0;
+
+	if (getrandom(&seed, sizeof(seed), 0) != (ssize_t)sizeof(seed))
+		seed = (unsigned int)clock_ns();
+	srand(seed);
+}
+
+static int set_options(struct channel *channel, struct error *error)
+{
+	const struct {
+		int option, value;
+	} rows[] = {
+		{ZMQ_LINGER, LINGER_MS},     {ZMQ_ROUTER_MANDATORY, 1}, {ZMQ_IPV6, 1},
+		{ZMQ_RCVHWM, QUEUED_FRAMES}, {ZMQ_SNDHWM, PIPE_FRAMES}, {ZMQ_TCP_KEEPALIVE, 1},
+	};
+	int64_t largest = PART_BYTES;
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+		if (zmq_setsockopt(channel->socket, rows[i].option, &rows[i].value, sizeof(int)))
+			return error_set(error, ERROR_IO, "control socket option %d: %s",
+					 rows[i].option, zmq_strerror(errno));
+	if (zmq_setsockopt(channel->socket, ZMQ_MAXMSGSIZE, &largest, sizeof(largest)))
+		return error_set(error, ERROR_IO, "control socket: %s", zmq_strerror(errno));
+	return 0;
+}
+
+static int open_keys(struct channel *channel, struct error *error)
+{
+	const struct key *key = channel->options.key;
+	int rc;
+
+	if (!key)
+		return 0;
+	rc = gate_open(&channel->gate, channel->context, key, error);
+	return rc ? rc : curve_serve(channel->socket, key, KEY_JOB, error);
+}
+
+static int listen_on(struct channel *channel, struct error *error)
+{
+	const struct channel_options *options = &channel->options;
+	const char *address = options->bind ? options->bind : listen_default(options->key);
+	char endpoint[512] = "";
+	size_t bytes = sizeof(endpoint);
+
+	if (listen_check(address, options->key, options->insecure, error))
+		return -ERROR_CONFIG;
+	if (!options->key && listen_is_open(address))
+		log_warn("no key (--insecure): whoever reaches %s can join this job as any rank, "
+			 "send its engines other weights, read its plans and end it",
+			 address);
+	if (zmq_bind(channel->socket, address)) {
+		int number = errno;
+
+		return error_set(
+			error, number == EADDRINUSE ? ERROR_IO : ERROR_CONFIG,
+			"cannot listen on %s: %s; %s", address, zmq_strerror(number),
+			number == EADDRINUSE
+				? "another controller may be running: stop it, or choose "
+				  "another port with --bind"
+				: "write --bind as tcp://*:29600 or tcp://ADDRESS:PORT, with an "
+				  "address of this host");
+	}
+	zmq_getsockopt(channel->socket, ZMQ_LAST_ENDPOINT, endpoint, &bytes);
+	listen_say(endpoint);
+	if (options->port_file)
+		return listen_write_port(options->port_file, endpoint, error);
+	return 0;
+}
+
+int channel_open(struct channel **out, const struct channel_options *options, struct error *error)
+{
+	struct channel *channel = memory_zalloc(1, sizeof(*channel));
+	int rc;
+
+	*out = NULL;
+	if (!channel)
+		return memory_error(error, "opening the control socket", sizeof(*channel));
+	channel->options = *options;
+	channel->budget.most = COLLECT_BYTES;
+	zmq_msg_init(&channel->frame);
+	seed_ids();
+	channel->context = zmq_ctx_new();
+	channel->socket = channel->context ? zmq_socket(channel->context, ZMQ_ROUTER) : NULL;
+	rc = channel->socket
+		     ? set_options(channel, error)
+		     : error_set(error, ERROR_IO, "no control socket: %s", zmq_strerror(errno));
+	if (!rc)
+		rc = open_keys(channel, error);
+	if (!rc)
+		rc = listen_on(channel, error);
+	if (rc)
+		channel_close(&channel);
+	*out = channel;
+	return rc;
+}
+
+void channel_close(struct channel **where)
+{
+	struct channel *channel = *where;
+
+	if (!channel)
+		return;
+	zmq_msg_close(&channel->frame);
+	if (channel->socket)
+		zmq_close(channel->socket);
+	gate_close(&channel->gate);
+	if (channel->context)
+		zmq_ctx_term(channel->context);
+	array_each(kept, &channel->kept)
+		memory_free(kept->bytes);
+	array_free(&channel->kept);
+	while (channel->collected.count)
+		collected_drop(channel, channel->collected.items);
+	array_free(&channel->collected);
+	memory_free(channel->whole);
+	memory_free(channel);
+	*where = NULL;
+}
