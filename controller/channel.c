@@ -181,12 +181,11 @@ static bool collect(struct channel *channel, struct channel_frame *frame)
 	struct collected *collected;
 	int rc;
 
+	/* a member that has just connected anew says so with its next heartbeat, and the rest again */
 	if (!channel->options.is_member(channel->options.context, frame->peer)) {
-		error_set(&frame->error, ERROR_MESSAGE,
-			  "part of a large message from one who has not joined: up to %u bytes are "
-			  "possible before",
-			  PART_BYTES);
-		return true;
+		log_debug("dropped: a part of a large message from %s, which is no member",
+			  frame->peer);
+		return false;
 	}
 	collected = collected_of(channel, frame->peer);
 	if (!collected) {
@@ -322,7 +321,7 @@ static int set_options(struct channel *channel, struct error *error)
 		{ZMQ_LINGER, LINGER_MS},     {ZMQ_ROUTER_MANDATORY, 1}, {ZMQ_IPV6, 1},
 		{ZMQ_RCVHWM, QUEUED_FRAMES}, {ZMQ_SNDHWM, PIPE_FRAMES}, {ZMQ_TCP_KEEPALIVE, 1},
 	};
-	int64_t largest = PART_BYTES;
+	int64_t largest = PART_WIRE_BYTES;
 
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
 		if (zmq_setsockopt(channel->socket, rows[i].option, &rows[i].value, sizeof(int)))

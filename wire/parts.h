@@ -22,6 +22,7 @@
 
 #define PART_HEAD_BYTES 13
 #define PART_BYTES	16384 /* of a frame, its head included */
+#define PART_WIRE_BYTES (PART_BYTES + 64) /* the most a socket takes: CURVE adds 33 */
 
 /* A message on its way out; the bytes are borrowed. */
 struct parts_out {

@@ -6,6 +6,7 @@ import ctypes
 import ctypes.util
 import socket
 import struct
+import threading
 
 ZMQ = ctypes.CDLL(ctypes.util.find_library("zmq") or "libzmq.so.5", use_errno=True)
 ZMQ.zmq_ctx_new.restype = ZMQ.zmq_socket.restype = ctypes.c_void_p
@@ -105,3 +106,62 @@ class Wire:
     def __exit__(self, *_):
         with contextlib.suppress(OSError):
             self.socket.close()
+
+
+class Proxy:
+    """Between one worker and the controller, on the worker's way: `each` frame that the worker sends is sent on as
+    what `change(frame)` answers, a list of frames; what the controller says is passed on while `reads` is set."""
+
+    def __init__(self, address, change=lambda frame: [frame]):
+        self.target, self.change = port_of(address), change
+        self.reads = threading.Event()
+        self.reads.set()
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.address = f"tcp://127.0.0.1:{self.server.getsockname()[1]}"
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                worker = self.server.accept()[0]
+                controller = socket.socket()
+                controller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                controller.connect(("127.0.0.1", self.target))
+                threading.Thread(target=self.forward, args=(worker, controller), daemon=True).start()
+                threading.Thread(target=self.back, args=(controller, worker), daemon=True).start()
+
+    def forward(self, worker, controller):
+        stream = worker.makefile("rb")
+        with contextlib.suppress(OSError, EOFError):
+            for _ in range(64):  # the greeting comes bit by bit, as the other side answers
+                controller.sendall(stream.read(1))
+            while True:
+                flags = stream.read(1)
+                if not flags:
+                    raise EOFError
+                size = stream.read(8 if flags[0] & 2 else 1)
+                body = stream.read(int.from_bytes(size, "big"))
+                frames = [body] if flags[0] & 4 else self.change(body)
+                for frame in frames:
+                    long = len(frame) > 255
+                    controller.sendall(bytes([flags[0] & 4 | 2 * long]) + len(frame).to_bytes(8 if long else 1, "big") +
+                                       frame)
+        for end in (worker, controller):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def back(self, controller, worker):
+        with contextlib.suppress(OSError):
+            while data := self.passed(controller):
+                worker.sendall(data)
+        for end in (worker, controller):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def passed(self, controller):
+        self.reads.wait()
+        return controller.recv(1 << 16)
+
+    def close(self):
+        self.server.close()
+        self.reads.set()

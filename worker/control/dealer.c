@@ -113,7 +113,7 @@ static int open_socket(struct dealer *dealer, struct error *error)
 		{ZMQ_TCP_KEEPALIVE, 1},
 		{ZMQ_IPV6, 1}, /* names may be both */
 	};
-	int64_t largest = PART_BYTES;
+	int64_t largest = PART_WIRE_BYTES;
 	int rc = check_descriptors(error);
 
 	if (rc)
