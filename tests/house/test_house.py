@@ -49,7 +49,7 @@ LIFETIMES = {"membership": {"membership", "worker"}, "epoch": {"epoch", "worker"
 FOREIGN = {
     r"zmq\.h": {"controller/channel.c", "trust/curve.c", "worker/control/connection.c",
                  "worker/control/dealer.c"},
-    r"sodium\.h": "trust/",
+    r"sodium\.h": {"base/hash.c", "trust/"},
     r"msgpack.*\.h": "wire/",
     r"infiniband/.*": "transport/verbs/",
     r"rdma/.*": "transport/verbs/",
