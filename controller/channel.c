@@ -3,7 +3,9 @@
 
 #include "base/array.h"
 #include "base/clock.h"
+#include "base/descriptors.h"
 #include "base/log.h"
+#include "controller/connections.h"
 #include "controller/listen.h"
 #include "trust/curve.h"
 #include "wire/parts.h"
@@ -19,6 +21,11 @@
 #define PIPE_FRAMES   64    /* of one connection in memory, before they are on the wire */
 #define RETRY_MS      10    /* between two tries to send what is kept */
 #define REFUSED_MS    60000 /* between two lines about connections without a key */
+#define HANDSHAKE_MS  10000 /* for who connects to say who he is */
+#define BEAT_MS	      10000 /* and for each connection to show that somebody is there */
+#define BEAT_LATE_MS  30000
+#define DESCRIPTORS   40   /* of a context with three sockets, and of the rest of the process */
+#define STRANGERS     2048 /* connections beside the workers' */
 #define COLLECT_BYTES ((size_t)512 << 20) /* of all members' messages that are not whole yet */
 
 struct kept {
@@ -37,6 +44,7 @@ struct channel {
 	void *context, *socket;
 	struct gate *gate; /* NULL: no key */
 	uint64_t refused_told, refused_told_ms;
+	struct connections connections;
 	ARRAY(struct kept) kept;
 	uint32_t number; /* of the last message in parts */
 	ARRAY(struct collected) collected;
@@ -282,19 +290,21 @@ static void tell_refused(struct channel *channel)
 
 bool channel_wait(struct channel *channel, int fd, int ms)
 {
-	zmq_pollitem_t items[3] = {
+	zmq_pollitem_t items[4] = {
 		{.socket = channel->socket, .events = ZMQ_POLLIN},
 		{.fd = fd, .events = ZMQ_POLLIN},
+		{.socket = channel->connections.monitor, .events = ZMQ_POLLIN},
 		{.socket = channel->gate ? gate_socket(channel->gate) : NULL, .events = ZMQ_POLLIN},
 	};
 
 	if (channel->kept.count && (ms < 0 || ms > RETRY_MS))
 		ms = RETRY_MS;
-	zmq_poll(items, channel->gate ? 3 : 2, ms);
+	zmq_poll(items, channel->gate ? 4 : 3, ms);
 	if (channel->gate) {
 		gate_step(channel->gate);
 		tell_refused(channel);
 	}
+	connections_step(&channel->connections);
 	push_kept(channel);
 	return items[1].revents != 0;
 }
@@ -318,8 +328,15 @@ static int set_options(struct channel *channel, struct error *error)
 	const struct {
 		int option, value;
 	} rows[] = {
-		{ZMQ_LINGER, LINGER_MS},     {ZMQ_ROUTER_MANDATORY, 1}, {ZMQ_IPV6, 1},
-		{ZMQ_RCVHWM, QUEUED_FRAMES}, {ZMQ_SNDHWM, PIPE_FRAMES}, {ZMQ_TCP_KEEPALIVE, 1},
+		{ZMQ_LINGER, LINGER_MS},
+		{ZMQ_ROUTER_MANDATORY, 1},
+		{ZMQ_IPV6, 1},
+		{ZMQ_RCVHWM, QUEUED_FRAMES},
+		{ZMQ_SNDHWM, PIPE_FRAMES},
+		{ZMQ_TCP_KEEPALIVE, 1},
+		{ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS},
+		{ZMQ_HEARTBEAT_IVL, BEAT_MS},
+		{ZMQ_HEARTBEAT_TIMEOUT, BEAT_LATE_MS},
 	};
 	int64_t largest = PART_WIRE_BYTES;
 
@@ -330,6 +347,26 @@ static int set_options(struct channel *channel, struct error *error)
 	if (zmq_setsockopt(channel->socket, ZMQ_MAXMSGSIZE, &largest, sizeof(largest)))
 		return error_set(error, ERROR_IO, "control socket: %s", zmq_strerror(errno));
 	return 0;
+}
+
+/* As many connections as descriptors allow, each worker twice (it may connect anew before the old one is
+ * found gone). */
+static int open_connections(struct channel *channel, struct error *error)
+{
+	uint64_t limit = descriptors_raise(), workers = channel->options.workers;
+	uint64_t least = DESCRIPTORS + workers, most = STRANGERS + 2 * workers;
+
+	if (limit < least)
+		return error_set(
+			error, ERROR_LIMIT,
+			"a job of %llu workers needs %llu file descriptors, this process may "
+			"open %llu: raise ulimit -n (its hard limit)",
+			(unsigned long long)workers, (unsigned long long)least,
+			(unsigned long long)limit);
+	if (most > limit - DESCRIPTORS)
+		most = limit - DESCRIPTORS;
+	return connections_open(&channel->connections, channel->context, channel->socket, most,
+				error);
 }
 
 static int open_keys(struct channel *channel, struct error *error)
@@ -386,12 +423,19 @@ int channel_open(struct channel **out, const struct channel_options *options, st
 	channel->options = *options;
 	channel->budget.most = COLLECT_BYTES;
 	zmq_msg_init(&channel->frame);
+	rc = descriptors_check("the control socket", DESCRIPTORS - 8, error);
+	if (rc) {
+		memory_free(channel);
+		return rc;
+	}
 	seed_ids();
 	channel->context = zmq_ctx_new();
 	channel->socket = channel->context ? zmq_socket(channel->context, ZMQ_ROUTER) : NULL;
 	rc = channel->socket
 		     ? set_options(channel, error)
 		     : error_set(error, ERROR_IO, "no control socket: %s", zmq_strerror(errno));
+	if (!rc)
+		rc = open_connections(channel, error);
 	if (!rc)
 		rc = open_keys(channel, error);
 	if (!rc)
@@ -409,6 +453,7 @@ void channel_close(struct channel **where)
 	if (!channel)
 		return;
 	zmq_msg_close(&channel->frame);
+	connections_close(&channel->connections, channel->socket);
 	if (channel->socket)
 		zmq_close(channel->socket);
 	gate_close(&channel->gate);

@@ -22,6 +22,7 @@ struct channel_options {
 	const char *port_file;  /* gets the bound port, whole or not at all; NULL: none */
 	const struct key *key;  /* NULL: none, strangers are let in */
 	bool insecure;          /* without a key, other hosts may connect all the same */
+	uint32_t workers;       /* that the job has: there are descriptors for them, and some more */
 	/* Whose messages may be large. */
 	bool (*is_member)(const void *context, const char *peer);
 	const void *context;

@@ -357,6 +357,8 @@ static int open_all(struct shell *shell, struct error *error)
 
 	channel.is_member = is_member;
 	channel.context = shell;
+	channel.workers = shell->options->controller.train.world +
+			  infer_ranks(&shell->options->controller.infer);
 	shell->signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 	if (shell->signals < 0)
 		return error_set_errno(error, ERROR_IO, errno, "no descriptor for signals");

@@ -2,6 +2,7 @@
 #include "worker/control/dealer.h"
 
 #include "base/clock.h"
+#include "base/descriptors.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "trust/curve.h"
@@ -12,9 +13,7 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include <zmq.h>
 
 #define LINGER_MS	 1000 /* how long a last message may take to leave */
@@ -22,7 +21,9 @@
 #define RECONNECT_MAX_MS 2000
 #define KEY_MISSED_MS	 2000
 #define KEY_LOOK_MS	 50 /* whether rank 0 has put the key there */
-#define ZMQ_DESCRIPTORS	 16 /* a context with one socket takes 8, and 3 a connection */
+#define ZMQ_DESCRIPTORS \
+	16 /* a context with two sockets takes 10, and 3 a connection; zmq ends the process
+			     * when it runs out in the middle of making them */
 
 struct dealer {
 	struct dealer_options options;
@@ -51,29 +52,6 @@ const char *dealer_address(const struct dealer *dealer)
 }
 
 /* ---- opening ---- */
-
-/* zmq ends the whole process when it runs out of descriptors in the middle of making its threads
- * and sockets, so they are asked for here first, where that can be said. */
-static int check_descriptors(struct error *error)
-{
-	int taken[ZMQ_DESCRIPTORS], count = 0, errnum = 0;
-
-	while (count < ZMQ_DESCRIPTORS && !errnum) {
-		taken[count] = eventfd(0, EFD_CLOEXEC);
-		if (taken[count] < 0)
-			errnum = errno;
-		else
-			count++;
-	}
-	for (int i = 0; i < count; i++)
-		close(taken[i]);
-	if (errnum)
-		return error_set_errno(error, ERROR_LIMIT, errnum,
-				       "the control channel needs %d file descriptors, %d are "
-				       "left: raise ulimit -n",
-				       ZMQ_DESCRIPTORS, count);
-	return 0;
-}
 
 /* Closes the connection that was made with another key. */
 static int connect_keyed(struct dealer *dealer, struct error *error)
@@ -114,7 +92,7 @@ static int open_socket(struct dealer *dealer, struct error *error)
 		{ZMQ_IPV6, 1}, /* names may be both */
 	};
 	int64_t largest = PART_WIRE_BYTES;
-	int rc = check_descriptors(error);
+	int rc = descriptors_check("the control channel", ZMQ_DESCRIPTORS, error);
 
 	if (rc)
 		return rc;
