@@ -5,6 +5,7 @@
 #include "cli/verb.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/truncated.h"
 
 #include <argp.h>
 #include <errno.h>
@@ -119,6 +120,7 @@ int main(int argc, char **argv)
 	int words;
 
 	log_open("weft", "");
+	truncated_catch("weft");
 	argp_err_exit_status = 2; /* wrong usage, in all programs of the project */
 	if (argc < 2 || is_help(argv[1])) {
 		print_usage(argc < 2 ? stderr : stdout, NULL);
