@@ -445,8 +445,15 @@ WEFT_API int weft_leave(weft_worker *worker, weft_error *error);
 /* Leaves if needed (as one that did not do its work after weft_interrupt, inside an update, or
  * when the last update failed here; the controller then fails the job), fences peers out of host
  * memory, frees weft's memory. NULL inside is fine; sets NULL. In a forked child, where what declares,
- * joins, updates or leaves is WEFT_E_STATE, it only lets go. */
-WEFT_API void weft_close(weft_worker **worker);
+ * joins, updates or leaves is WEFT_E_STATE, it only lets go.
+ *
+ * 0, or -WEFT_E_UNSAFE, which the log explains; the worker is gone in either case. With own_memory a
+ * trainer of this host may have been stopped (or be stuck) in the middle of a write of that memory, for
+ * more than 5 s: no system call takes that back, and the bytes land when it goes on. Until its process
+ * has ended, or has finished the write, the host must not read weights there, free or reuse the memory:
+ * freed, its addresses may be anything else. Declaring or binding it again (weft_declare_param,
+ * weft_param_bind, weft_join) is refused with WEFT_E_UNSAFE for as long, naming rank, process and range. */
+WEFT_API int weft_close(weft_worker **worker);
 
 #ifdef __cplusplus
 }

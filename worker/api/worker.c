@@ -13,7 +13,6 @@
 #define DEFAULT_JOIN_MS	   60000u
 #define DEFAULT_RING_BYTES (1ull << 30)
 #define LEAVE_MS	   3000u
-#define FENCE_MS	   5000u
 
 /* weft.h repeats the project's codes as numbers, for programs that see nothing else */
 #define X(name, number, exit_code, words) \
@@ -308,27 +307,30 @@ static void leave_at_close(struct weft_worker *worker)
 		log_debug("%s: %s", worker->self_name, error.text);
 }
 
-void weft_close(weft_worker **where)
+int weft_close(weft_worker **where)
 {
 	struct weft_worker *worker;
+	struct error error;
+	int rc;
 
 	if (!where || !*where)
-		return;
+		return 0;
 	worker = *where;
 	*where = NULL;
 	log_as(worker->log_name);
 	/* A forked child has neither the control thread nor a part in the job: what it inherited
 	 * goes when it ends, and whatever it did here would be done to its parent. */
 	if (worker->pid && worker->pid != getpid())
-		return;
+		return 0;
 	watch_close(&worker->watch);
 	if (worker->control)
 		leave_at_close(worker);
-	if (worker->own_memory && worker->epoch)
-		epoch_fence(worker->epoch, FENCE_MS);
 	join_undo(worker);
 	params_close(&worker->params);
 	ranges_close(&worker->ranges);
+	rc = declare_check_memory(worker, &error);
+	if (rc)
+		log_error("weft_close: %s", error.text);
 	/* the control thread may interrupt the domain until it has ended; and the core owns the
 	 * plan that everything above points into */
 	control_close(&worker->control);
@@ -338,4 +340,5 @@ void weft_close(weft_worker **where)
 	sender_fini(&worker->sender);
 	health_fini(&worker->health);
 	memory_free(worker);
+	return rc;
 }

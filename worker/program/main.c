@@ -35,7 +35,7 @@ int main(int argc, char **argv)
 	pid_t parent = getppid();
 	weft_error error = WEFT_ERROR_INIT;
 	static char version[64];
-	int rc;
+	int rc, closed;
 
 	keep_standard_streams();
 	snprintf(version, sizeof(version), "weft-worker %s", weft_version_text());
@@ -54,7 +54,11 @@ int main(int argc, char **argv)
 		rc = die_with_parent(parent, &error);
 	if (!rc)
 		rc = player_play(&player, &error);
-	player_close(&player, rc != 0);
+	closed = player_close(&player, rc != 0);
+	if (!rc && closed)
+		rc = fail(&error, -closed,
+			  "the work is done, but a trainer is in the middle of a write of this "
+			  "process's memory (the log says which); it ends with this process");
 	if (!rc)
 		return 0;
 	fprintf(stderr, "weft-worker: WEFT-E%d %s: %s\n", error.code, weft_strerror(error.code),

@@ -231,17 +231,20 @@ int player_play(struct player *player, weft_error *error)
 	return rc ? rc : figures_written(player, error);
 }
 
-void player_close(struct player *player, bool failed)
+int player_close(struct player *player, bool failed)
 {
+	int rc;
+
 	signal_worker = NULL;
 	if (failed) /* perhaps between two updates, where closing alone would say "work done" */
 		weft_interrupt(player->worker);
-	weft_close(&player->worker);
+	rc = weft_close(&player->worker);
 	end_controller(player, failed);
 	weft_checkpoint_close(&player->checkpoint);
 	if (player->digests)
 		fclose(player->digests);
-	if (player->memory)
+	if (player->memory && !rc) /* else somebody may still write it */
 		munmap(player->memory, player->memory_bytes);
 	free(player->data);
+	return rc;
 }

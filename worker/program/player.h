@@ -42,7 +42,7 @@ struct player {
 
 /* ---- player.c ---- */
 int player_play(struct player *player, weft_error *error);
-void player_close(struct player *player, bool failed);
+int player_close(struct player *player, bool failed); /* weft_close's answer */
 void player_interrupt(int number); /* from a signal handler */
 int player_signal(void);           /* the number of the signal that came, or 0 */
 
