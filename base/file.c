@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/file.h"
 
+#include "base/array.h"
 #include "base/memory.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,6 +16,26 @@
 int file_error(struct error *error, const char *what, const char *path)
 {
 	return error_set_errno(error, ERROR_IO, errno, "cannot %s %s", what, path);
+}
+
+int file_descriptors_check(int needed, const char *who, struct error *error)
+{
+	int taken[64], count = 0, errnum = 0;
+
+	while (count < needed && count < (int)ARRAY_SIZE(taken) && !errnum) {
+		taken[count] = eventfd(0, EFD_CLOEXEC);
+		if (taken[count] < 0)
+			errnum = errno;
+		else
+			count++;
+	}
+	for (int i = 0; i < count; i++)
+		close(taken[i]);
+	if (errnum)
+		return error_set_errno(error, ERROR_LIMIT, errnum,
+				       "%s needs %d file descriptors, %d are left: raise ulimit -n",
+				       who, needed, count);
+	return 0;
 }
 
 /* A regular file or, if `pipe`, a pipe. */

@@ -54,6 +54,10 @@ void file_writer_abort(struct file_writer *writer);
 /* ERROR_IO: "cannot `what` `path`: " and what errno says. */
 int file_error(struct error *error, const char *what, const char *path);
 
+/* ERROR_LIMIT: `who` ("the control channel") needs so many new descriptors, and there are fewer. For
+ * libraries that end the process when they run out, in the middle of something. */
+int file_descriptors_check(int needed, const char *who, struct error *error);
+
 int file_make_directory(const char *path, struct error *error); /* with parents */
 
 #endif

@@ -2,6 +2,7 @@
 #include "worker/control/dealer.h"
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "trust/curve.h"
@@ -12,7 +13,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -51,29 +51,6 @@ const char *dealer_address(const struct dealer *dealer)
 }
 
 /* ---- opening ---- */
-
-/* zmq ends the whole process when it runs out of descriptors in the middle of making its threads
- * and sockets, so they are asked for here first, where that can be said. */
-static int check_descriptors(struct error *error)
-{
-	int taken[ZMQ_DESCRIPTORS], count = 0, errnum = 0;
-
-	while (count < ZMQ_DESCRIPTORS && !errnum) {
-		taken[count] = eventfd(0, EFD_CLOEXEC);
-		if (taken[count] < 0)
-			errnum = errno;
-		else
-			count++;
-	}
-	for (int i = 0; i < count; i++)
-		close(taken[i]);
-	if (errnum)
-		return error_set_errno(error, ERROR_LIMIT, errnum,
-				       "the control channel needs %d file descriptors, %d are "
-				       "left: raise ulimit -n",
-				       ZMQ_DESCRIPTORS, count);
-	return 0;
-}
 
 /* Closes the connection that was made with another key. */
 static int connect_keyed(struct dealer *dealer, struct error *error)
@@ -114,7 +91,7 @@ static int open_socket(struct dealer *dealer, struct error *error)
 		{ZMQ_IPV6, 1}, /* names may be both */
 	};
 	int64_t largest = PART_WIRE_BYTES;
-	int rc = check_descriptors(error);
+	int rc = file_descriptors_check(ZMQ_DESCRIPTORS, "the control channel", error);
 
 	if (rc)
 		return rc;
