@@ -3,6 +3,7 @@
 
 #include "base/array.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "trust/curve.h"
@@ -22,6 +23,7 @@
 #define DEAD_MS	     20000
 #define QUEUED	     16 /* messages of a connection: the two sides take turns */
 #define LINES	     10
+#define DESCRIPTORS  24
 #define MINUTE_NS    60000000000ull
 #define EVENTS                                                                        \
 	(ZMQ_EVENT_CONNECTED | ZMQ_EVENT_CONNECT_RETRIED | ZMQ_EVENT_ACCEPTED |       \
@@ -319,6 +321,8 @@ static int open_socket(struct tool_socket **out, bool serves, const struct socke
 	socket->serves = serves;
 	socket->keyed = trust->keyed;
 	socket->open = trust->keyed || trust->insecure;
+	if (file_descriptors_check(DESCRIPTORS, "the connection to the other side", error))
+		return -ERROR_LIMIT;
 	curve_seed_ids();
 	socket->context = zmq_ctx_new();
 	if (socket->context)

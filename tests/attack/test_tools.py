@@ -196,3 +196,13 @@ def test_junk__and_claims_of_ids_end_neither_the_server_nor_who_is_served():
         assert server.process.poll() is None
         for stranger in claims + others:
             stranger.socket.close()
+
+
+@pytest.mark.parametrize("words", [("bench", "write", *SHM), ("bench", "write", "--local", *SHM), ("doctor", "--serve"),
+                                   ("bench", "write", "127.0.0.1:9", *SHM)])
+def test_few_descriptors__are_one_error_and_no_abort(words):
+    for most in (6, 8, 12, 16):
+        done = subprocess.run(["sh", "-c", f'ulimit -n {most}; exec "$@"', "sh", str(jobs.WEFT), *words],
+                              capture_output=True, text=True, timeout=20, close_fds=True)
+        assert done.returncode == 78 and done.stderr.count("WEFT-E") == 1, (most, done.returncode, done.stderr)
+        assert "raise ulimit -n" in done.stderr, done.stderr
