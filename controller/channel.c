@@ -12,8 +12,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <sys/random.h>
 #include <zmq.h>
 
 #define LINGER_MS     2000  /* how long last messages may take to leave */
@@ -311,18 +309,6 @@ bool channel_wait(struct channel *channel, int fd, int ms)
 
 /* ---- opening ---- */
 
-/* libzmq counts the ids of connections up from what rand() says first. Without a seed that is the same
- * number in every process: a stranger who claims the id that comes next ends the process by an
- * assertion, and one who knows a worker's can speak for it. */
-static void seed_ids(void)
-{
-	unsigned int seed = 0;
-
-	if (getrandom(&seed, sizeof(seed), 0) != (ssize_t)sizeof(seed))
-		seed = (unsigned int)clock_ns();
-	srand(seed);
-}
-
 static int set_options(struct channel *channel, struct error *error)
 {
 	const struct {
@@ -428,7 +414,7 @@ int channel_open(struct channel **out, const struct channel_options *options, st
 		memory_free(channel);
 		return rc;
 	}
-	seed_ids();
+	curve_seed_ids();
 	channel->context = zmq_ctx_new();
 	channel->socket = channel->context ? zmq_socket(channel->context, ZMQ_ROUTER) : NULL;
 	rc = channel->socket

@@ -2,12 +2,15 @@
 #include "trust/curve.h"
 
 #include "base/array.h"
+#include "base/clock.h"
 #include "base/memory.h"
 
 #include <errno.h>
 #include <sodium.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <zmq.h>
 
 #define GATE_ADDRESS  "inproc://zeromq.zap.01"
@@ -26,6 +29,15 @@ static int set(void *socket, int option, const void *value, size_t bytes, struct
 			"(Debian's libzmq5 has it)");
 	return error_set(error, ERROR_IO, "keys: socket option %d: %s", option,
 			 zmq_strerror(errno));
+}
+
+void curve_seed_ids(void)
+{
+	unsigned int seed = 0;
+
+	if (getrandom(&seed, sizeof(seed), 0) != (ssize_t)sizeof(seed))
+		seed = (unsigned int)clock_ns();
+	srand(seed);
 }
 
 int curve_serve(void *socket, const struct key *key, enum key_role as, struct error *error)

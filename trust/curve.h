@@ -18,6 +18,11 @@
 #include "trust/key.h"
 #include <stdbool.h>
 
+/* Before the context of a socket that binds is made: libzmq counts the ids of connections up from what
+ * rand() says first. Without a seed that is the same number in every process: a stranger who claims the
+ * id that comes next ends the process by an assertion, and one who knows a worker's can speak for it. */
+void curve_seed_ids(void);
+
 /* The one who binds: as KEY_JOB the controller, which needs the job's own key; KEY_OBSERVER: a weft
  * tool that waits for another one. */
 int curve_serve(void *socket, const struct key *key, enum key_role as, struct error *error);
