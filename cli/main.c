@@ -23,7 +23,7 @@ static const struct command *const tables[] = {model_commands,
 
 int command_fail(const struct error *error)
 {
-	fprintf(stderr, "weft: WEFT-E%d %s: %s\n", (int)error->code, error_strerror(error->code),
+	log_say("weft: WEFT-E%d %s: %s", (int)error->code, error_strerror(error->code),
 		error->text);
 	return error_exit_code(error->code);
 }

@@ -314,7 +314,7 @@ int main(int argc, char **argv)
 	rc = run(argc, argv, parent, &error);
 	if (rc == 0)
 		return 0;
-	fprintf(stderr, "weft-controller: WEFT-E%d %s: %s\n", (int)error.code,
-		error_strerror(error.code), error.text);
+	log_say("weft-controller: WEFT-E%d %s: %s", (int)error.code, error_strerror(error.code),
+		error.text);
 	return error_exit_code(error.code);
 }
