@@ -5,6 +5,7 @@
 #include "cli/doctor.h"
 
 #include "cli/verb.h"
+#include "cli/shown.h"
 #include "base/json_write.h"
 #include "transport/transport.h"
 #include "transport/verbs/calls.h"
@@ -107,15 +108,18 @@ static void print_plain(const struct doctor *doctor, const struct finding *findi
 
 	printf("%s%s%s  %-18s %s\n", doctor->colour ? state_colours[finding->state] : "",
 	       state_words[finding->state], doctor->colour ? "\033[0m" : "", finding->name,
-	       text_string(&finding->evidence));
+	       shown(text_string(&finding->evidence)));
 	while (*line) {
-		int length = (int)strcspn(line, "\n");
+		size_t length = strcspn(line, "\n");
+		struct text one = {0};
 
-		printf("        %.*s\n", length, line);
+		text_add_bytes(&one, line, length);
+		printf("        %s\n", shown(text_string(&one)));
+		text_fini(&one);
 		line += length + (line[length] == '\n');
 	}
 	if (finding->fix.bytes)
-		printf("        fix: %s\n", text_string(&finding->fix));
+		printf("        fix: %s\n", shown(text_string(&finding->fix)));
 }
 
 void doctor_print(struct doctor *doctor, struct finding *finding)
@@ -300,7 +304,7 @@ static void print_verdict(const struct doctor *doctor)
 	else
 		text_format(&text, "; fix first: %s: %s", doctor->first_name, doctor->first_fix);
 	if (!doctor->options.json) {
-		printf("verdict: %s\n", text_string(&text));
+		printf("verdict: %s\n", shown(text_string(&text)));
 		text_fini(&text);
 		return;
 	}

@@ -61,8 +61,7 @@ int main(int argc, char **argv)
 			  "process's memory (the log says which); it ends with this process");
 	if (!rc)
 		return 0;
-	fprintf(stderr, "weft-worker: WEFT-E%d %s: %s\n", error.code, weft_strerror(error.code),
-		error.text);
+	say("weft-worker: WEFT-E%d %s: %s", error.code, weft_strerror(error.code), error.text);
 	weft_launch_report(&error);
 	return weft_exit_code(error.code);
 }

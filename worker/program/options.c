@@ -198,8 +198,8 @@ void options_warn(const struct arguments *arguments, bool trainer)
 			used += (size_t)snprintf(names + used, sizeof(names) - used, "%s--%s",
 						 count++ ? ", " : "", rows[i].name);
 	if (count)
-		fprintf(stderr, "weft-worker: warning: %s %s no meaning for %s\n", names,
-			count > 1 ? "have" : "has", trainer ? "a trainer" : "an inference rank");
+		say("weft-worker: warning: %s %s no meaning for %s", names,
+		    count > 1 ? "have" : "has", trainer ? "a trainer" : "an inference rank");
 }
 
 /* --local_rank is --local-rank: launchers and habits differ. */
