@@ -15,13 +15,20 @@
 #include <zmq.h>
 
 #define LINGER_MS     2000  /* how long last messages may take to leave */
-#define QUEUED_FRAMES 16    /* of one connection in memory, before its messages are looked at */
 #define PIPE_FRAMES   64    /* of one connection in memory, before they are on the wire */
 #define RETRY_MS      10    /* between two tries to send what is kept */
-#define REFUSED_MS    60000 /* between two lines about connections without a key */
+#define BACKLOG	      1024  /* connections that wait to be accepted */
 #define HANDSHAKE_MS  10000 /* for who connects to say who he is */
-#define BEAT_MS	      10000 /* and for each connection to show that somebody is there */
-#define BEAT_LATE_MS  30000
+#define IDLE_S	      10    /* of a connection, before its other end is asked whether it is there */
+#define ASK_S	      5
+#define ASK_MOST      4
+
+/* What frames of strangers cost, of CONNECTIONS_COST_MOST. A worker that nobody answers says hello once a second. One
+ * that has connected anew is a stranger until its next heartbeat, and may be in the middle of a large message,
+ * of which a whole part costs nothing to drop. */
+#define COST_FRAME	256
+#define COST_UNREADABLE 1024
+#define COST_PART	1
 #define DESCRIPTORS   40   /* of a context with three sockets, and of the rest of the process */
 #define STRANGERS     2048 /* connections beside the workers' */
 #define COLLECT_BYTES ((size_t)512 << 20) /* of all members' messages that are not whole yet */
@@ -41,7 +48,7 @@ struct channel {
 	struct channel_options options;
 	void *context, *socket;
 	struct gate *gate; /* NULL: no key */
-	uint64_t refused_told, refused_told_ms;
+	struct tally refused;
 	struct connections connections;
 	ARRAY(struct kept) kept;
 	uint32_t number; /* of the last message in parts */
@@ -235,6 +242,17 @@ static bool receive(struct channel *channel, zmq_msg_t *id, bool *more)
 	return true;
 }
 
+static bool hear(struct channel *channel, uint32_t cost)
+{
+	return connections_hear(&channel->connections, zmq_msg_get(&channel->frame, ZMQ_SRCFD),
+				cost);
+}
+
+void channel_unreadable(struct channel *channel)
+{
+	hear(channel, COST_UNREADABLE);
+}
+
 /* False: it is of no use, or not whole yet. */
 static bool take(struct channel *channel, zmq_msg_t *id, bool more, struct channel_frame *frame)
 {
@@ -243,8 +261,13 @@ static bool take(struct channel *channel, zmq_msg_t *id, bool more, struct chann
 		.length = zmq_msg_size(&channel->frame),
 		.key_role = channel->gate ? zmq_msg_gets(&channel->frame, "User-Id") : NULL,
 	};
-	if (!peer_text(zmq_msg_data(id), zmq_msg_size(id), frame->peer))
+	if (!peer_text(zmq_msg_data(id), zmq_msg_size(id), frame->peer)) {
+		channel_unreadable(channel);
 		return false; /* no worker has such an id, and no text could name it */
+	}
+	if (!channel->options.is_member(channel->options.context, frame->peer) &&
+	    !hear(channel, frame->length == PART_BYTES ? COST_PART : COST_FRAME))
+		return false;
 	if (more)
 		error_set(&frame->error, ERROR_MESSAGE,
 			  "a message of several frames, one is expected");
@@ -271,19 +294,17 @@ bool channel_receive(struct channel *channel, struct channel_frame *frame)
 
 /* ---- waiting ---- */
 
-/* At once, and then once a minute at most. */
 static void tell_refused(struct channel *channel)
 {
 	const char *address;
-	uint64_t now = clock_ms(), refused = gate_refused(channel->gate, &address);
+	uint64_t more;
 
-	if (refused == channel->refused_told ||
-	    (channel->refused_told && now < channel->refused_told_ms + REFUSED_MS))
-		return;
-	log_warn("refused for want of a key of this job: %llu connections, the last from %s",
-		 (unsigned long long)(refused - channel->refused_told), address);
-	channel->refused_told = refused;
-	channel->refused_told_ms = now;
+	channel->refused.count = gate_refused(channel->gate, &address);
+	more = tally_due(&channel->refused, clock_ms());
+	if (more)
+		log_warn("refused for want of a key of this job: %llu connections, the last "
+			 "from %s",
+			 (unsigned long long)more, address);
 }
 
 bool channel_wait(struct channel *channel, int fd, int ms)
@@ -317,12 +338,15 @@ static int set_options(struct channel *channel, struct error *error)
 		{ZMQ_LINGER, LINGER_MS},
 		{ZMQ_ROUTER_MANDATORY, 1},
 		{ZMQ_IPV6, 1},
-		{ZMQ_RCVHWM, QUEUED_FRAMES},
+		{ZMQ_BACKLOG, BACKLOG}, /* what is beyond it tries again after a second */
+		{ZMQ_RCVHWM, 0}, /* controller/connections.h bounds it, and says why */
 		{ZMQ_SNDHWM, PIPE_FRAMES},
-		{ZMQ_TCP_KEEPALIVE, 1},
 		{ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS},
-		{ZMQ_HEARTBEAT_IVL, BEAT_MS},
-		{ZMQ_HEARTBEAT_TIMEOUT, BEAT_LATE_MS},
+		{ZMQ_TCP_KEEPALIVE, 1},
+		{ZMQ_TCP_KEEPALIVE_IDLE, IDLE_S},
+		{ZMQ_TCP_KEEPALIVE_INTVL, ASK_S},
+		{ZMQ_TCP_KEEPALIVE_CNT, ASK_MOST},
+		{ZMQ_TCP_MAXRT, 1000 * (IDLE_S + ASK_S * ASK_MOST)},
 	};
 	int64_t largest = PART_WIRE_BYTES;
 

@@ -23,7 +23,7 @@ struct channel_options {
 	const struct key *key;  /* NULL: none, strangers are let in */
 	bool insecure;          /* without a key, other hosts may connect all the same */
 	uint32_t workers;       /* that the job has: there are descriptors for them, and some more */
-	/* Whose messages may be large. */
+	/* Whose messages may be large, and as many as he likes. */
 	bool (*is_member)(const void *context, const char *peer);
 	const void *context;
 };
@@ -47,6 +47,8 @@ struct channel_frame {
 };
 /* The next message, valid until the next call; false: none is waiting. */
 bool channel_receive(struct channel *channel, struct channel_frame *frame);
+/* Nobody can read the last one: its connection is ended when there are more of them. */
+void channel_unreadable(struct channel *channel);
 /* Takes `bytes` (memory_free). True: it is on its way; else the peer is gone, or does not read. */
 bool channel_send(struct channel *channel, const char *peer, unsigned char *bytes, size_t length);
 

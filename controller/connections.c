@@ -3,23 +3,25 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-
 #include <string.h>
 #include <sys/socket.h>
 #include <zmq.h>
 
-#define ADDRESS "inproc://weft-connections"
-#define TELL_MS 60000
+#define ADDRESS	  "inproc://weft-connections"
+#define FAILED	  (ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL)
 
 int connections_open(struct connections *connections, void *context, void *socket, uint64_t most,
 		     struct error *error)
 {
-	int linger = 0;
+	int linger = 0, unbounded = 0; /* else libzmq's thread would wait for room */
 
 	*connections = (struct connections){.most = most};
-	if (zmq_socket_monitor(socket, ADDRESS, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED) == 0)
+	if (zmq_socket_monitor(socket, ADDRESS,
+			       ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | FAILED) == 0)
 		connections->monitor = zmq_socket(context, ZMQ_PAIR);
-	if (!connections->monitor || zmq_connect(connections->monitor, ADDRESS))
+	if (!connections->monitor ||
+	    zmq_setsockopt(connections->monitor, ZMQ_RCVHWM, &unbounded, sizeof(unbounded)) ||
+	    zmq_connect(connections->monitor, ADDRESS))
 		return error_set(error, ERROR_IO, "control socket: no monitor: %s",
 				 zmq_strerror(zmq_errno()));
 	zmq_setsockopt(connections->monitor, ZMQ_LINGER, &linger, sizeof(linger));
@@ -33,9 +35,10 @@ void connections_close(struct connections *connections, void *socket)
 	zmq_socket_monitor(socket, NULL, 0);
 	zmq_close(connections->monitor);
 	connections->monitor = NULL;
+	array_free(&connections->said);
 }
 
-/* 16 bits of event and 32 of value, here the descriptor; then a frame with the address. 0: none. */
+/* 16 bits of event and 32 of value, of an accepted connection its descriptor; then a frame with the address. 0: none. */
 static uint16_t next(void *monitor, int32_t *descriptor)
 {
 	unsigned char head[6];
@@ -63,29 +66,71 @@ static uint16_t next(void *monitor, int32_t *descriptor)
 static void turn_away(struct connections *connections, int32_t descriptor)
 {
 	shutdown(descriptor, SHUT_RDWR);
-	connections->turned_away++;
+	connections->turned_away.count++;
+	connections->shut++;
+}
+
+/* NULL: no memory for it, or not a descriptor. */
+static struct said *said_on(struct connections *connections, int descriptor)
+{
+	while (descriptor >= 0 && connections->said.count <= (size_t)descriptor)
+		if (!array_push(&connections->said))
+			return NULL;
+	return descriptor < 0 ? NULL : &connections->said.items[descriptor];
+}
+
+bool connections_hear(struct connections *connections, int descriptor, uint32_t cost)
+{
+	struct said *said = said_on(connections, descriptor);
+	uint64_t now = clock_ms();
+
+	if (!said)
+		return true;
+	if (now >= said->since_ms + 1000)
+		*said = (struct said){.since_ms = now, .ended = said->ended};
+	said->cost += cost;
+	if (said->cost > CONNECTIONS_COST_MOST && !said->ended) {
+		said->ended = true;
+		shutdown(descriptor, SHUT_RDWR);
+		connections->ended.count++;
+	}
+	return !said->ended;
+}
+
+/* What its descriptor said was another connection's. */
+static void begin(struct connections *connections, int descriptor)
+{
+	if ((size_t)descriptor < connections->said.count)
+		connections->said.items[descriptor] = (struct said){0};
+	if (++connections->open > connections->most)
+		turn_away(connections, descriptor);
+}
+
+static void tell(struct tally *tally, const char *of_them)
+{
+	uint64_t more = tally_due(tally, clock_ms());
+
+	if (more)
+		log_warn("%llu connections %s", (unsigned long long)more, of_them);
 }
 
 void connections_step(struct connections *connections)
 {
-	uint64_t now;
 	int32_t descriptor;
 	uint16_t event;
 
 	while ((event = next(connections->monitor, &descriptor)) != 0) {
 		if (event == ZMQ_EVENT_DISCONNECTED)
 			connections->open -= connections->open > 0;
-		else if (++connections->open > connections->most)
-			turn_away(connections, descriptor);
+		else if (event & FAILED && connections->shut)
+			connections->shut--;
+		else if (event & FAILED)
+			connections->failed.count++;
+		else
+			begin(connections, descriptor);
 	}
-	if (connections->turned_away == connections->told)
-		return;
-	now = clock_ms();
-	if (connections->told && now < connections->told_ms + TELL_MS)
-		return;
-	log_warn("%llu connections were turned away: %llu are open, which is the most",
-		 (unsigned long long)(connections->turned_away - connections->told),
-		 (unsigned long long)connections->most);
-	connections->told = connections->turned_away;
-	connections->told_ms = now;
+	tell(&connections->turned_away, "were turned away: no more may be open");
+	tell(&connections->failed, "broke off before they were made: they have no key of this "
+				   "job, or are no worker's");
+	tell(&connections->ended, "were ended: they said what no worker says, or too much");
 }

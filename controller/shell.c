@@ -162,6 +162,8 @@ static int take(struct shell *shell, const struct channel_frame *frame, struct e
 	int rc = why.code ? -(int)why.code
 			  : message_decode(&message, frame->bytes, frame->length, &why);
 
+	if (rc)
+		channel_unreadable(shell->channel);
 	if (shell->planning) {
 		if (!rc)
 			answer_beat(shell, frame->peer, &message);
@@ -268,7 +270,8 @@ static void answer_beats_until(struct shell *shell, int done)
 {
 	shell->planning = true;
 	while (!channel_wait(shell->channel, done, -1))
-		receive(shell, NULL);
+		for (int i = 0; i < BATCH && !receive(shell, NULL); i++)
+			;
 	shell->planning = false;
 }
 
@@ -345,8 +348,8 @@ static bool is_member(const void *context, const char *peer)
 {
 	const struct shell *shell = context;
 
-	/* while it plans the core is another thread's, and nothing but heartbeats is taken */
-	return !shell->planning && controller_is_member(shell->core, peer);
+	/* while it plans the core is another thread's; who is a member stays as it is */
+	return controller_is_member(shell->core, peer);
 }
 
 static int open_all(struct shell *shell, struct error *error)

@@ -39,7 +39,7 @@ def test_idle_connections__more_than_the_controller_may_open_cost_nothing(tmp_pa
             assert controller.code is None and time.monotonic() < deadline, controller.stderr
             time.sleep(0.01)
         job.address = f"tcp://127.0.0.1:{port.read_text().strip()}"
-        job.workers("--interval", "50ms", updates=60)
+        job.workers("--interval", "50ms", updates=100)
         while len(job.processes["inference-0"].updates()) < 2:
             assert time.monotonic() < deadline, job.said()
             time.sleep(0.01)
