@@ -1,28 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/control/connection.h"
 
+#include "base/clock.h"
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include <zmq.h>
 
 #define ADDRESS "inproc://weft-connection"
-#define EVENTS                                                                        \
-	(ZMQ_EVENT_CONNECT_RETRIED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED |                  \
-	 ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | \
+#define FAILED                                                                        \
+	(ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | \
 	 ZMQ_EVENT_HANDSHAKE_FAILED_AUTH)
+#define EVENTS                                                                                  \
+	(ZMQ_EVENT_CONNECT_RETRIED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED | FAILED)
+#define WAIT_MS	    100
+#define WAIT_MAX_MS 2000
 
 void connection_open(struct connection *connection, void *context, void *socket, bool keyed)
 {
-	int linger = 0;
+	int linger = 0, unbounded = 0; /* else libzmq's thread would wait for room */
 
-	*connection = (struct connection){.keyed = keyed};
+	*connection = (struct connection){.keyed = keyed, .wait_ms = WAIT_MS};
 	if (zmq_socket_monitor(socket, ADDRESS, EVENTS))
 		return;
 	connection->monitor = zmq_socket(context, ZMQ_PAIR);
 	if (!connection->monitor)
 		return;
 	zmq_setsockopt(connection->monitor, ZMQ_LINGER, &linger, sizeof(linger));
+	zmq_setsockopt(connection->monitor, ZMQ_RCVHWM, &unbounded, sizeof(unbounded));
 	if (zmq_connect(connection->monitor, ADDRESS) == 0)
 		return;
 	zmq_close(connection->monitor);
@@ -88,6 +93,16 @@ static void failed(const struct connection *connection, uint16_t event, struct e
 	}
 }
 
+/* Whoever retries is at it again. */
+static void note(struct connection *connection, uint16_t event)
+{
+	connection->broken = event == ZMQ_EVENT_DISCONNECTED || event & FAILED;
+	if (connection->broken)
+		connection->broken_ms = clock_ms();
+	else if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED)
+		connection->wait_ms = WAIT_MS;
+}
+
 bool connection_step(struct connection *connection, struct error *why)
 {
 	struct error found = {0};
@@ -95,6 +110,9 @@ bool connection_step(struct connection *connection, struct error *why)
 	uint16_t event;
 
 	while (connection->monitor && (event = next(connection)) != 0) {
+		note(connection, event);
+		if (event == ZMQ_EVENT_DISCONNECTED)
+			continue; /* says nothing of why */
 		news = true;
 		if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED)
 			found = (struct error){0};
@@ -103,4 +121,23 @@ bool connection_step(struct connection *connection, struct error *why)
 	}
 	*why = found;
 	return news;
+}
+
+long connection_due_in_ms(const struct connection *connection, uint64_t now_ms)
+{
+	uint64_t due = connection->broken_ms + connection->wait_ms;
+
+	if (!connection->broken)
+		return -1;
+	return due > now_ms ? (long)(due - now_ms) : 0;
+}
+
+bool connection_is_due(struct connection *connection, uint64_t now_ms)
+{
+	if (connection_due_in_ms(connection, now_ms) != 0)
+		return false;
+	connection->broken = false;
+	if (connection->wait_ms < WAIT_MAX_MS)
+		connection->wait_ms *= 2;
+	return true;
 }

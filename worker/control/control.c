@@ -137,6 +137,14 @@ static void step(struct control *control, struct worker_event *event)
 	actions_clear(&actions);
 }
 
+static void take_rhythm(struct control *control, const struct message_welcome *welcome)
+{
+	uint32_t silent = welcome->lost_ms / 3, beats = 2 * welcome->heartbeat_ms;
+
+	atomic_store(&control->heartbeat_ms, welcome->heartbeat_ms);
+	dealer_expect(control->dealer, silent > beats ? silent : beats);
+}
+
 static void receive(struct control *control)
 {
 	const unsigned char *bytes;
@@ -154,7 +162,7 @@ static void receive(struct control *control)
 		}
 		log_debug("< %s", message_type_name(message.type));
 		if (message.type == MESSAGE_WELCOME)
-			atomic_store(&control->heartbeat_ms, message.u.welcome.heartbeat_ms);
+			take_rhythm(control, &message.u.welcome);
 		step(control, &event);
 		message_fini(&message);
 	}

@@ -19,6 +19,8 @@
 #define LINGER_MS	 1000 /* how long a last message may take to leave */
 #define RECONNECT_MS	 100
 #define RECONNECT_MAX_MS 2000
+#define HANDSHAKE_MS	 5000
+#define SILENT_MS	 3000 /* until there is a rhythm */
 #define KEY_MISSED_MS	 2000
 #define KEY_LOOK_MS	 50 /* whether rank 0 has put the key there */
 #define ZMQ_DESCRIPTORS \
@@ -30,6 +32,8 @@ struct dealer {
 	char *address;
 	void *context, *socket;
 	bool heard; /* anything came */
+	uint64_t heard_ms, dialed_ms;
+	uint32_t silent_ms; /* see dealer_expect */
 
 	bool connected, key_missed; /* missed: that was said */
 	uint64_t opened_ms;
@@ -53,7 +57,22 @@ const char *dealer_address(const struct dealer *dealer)
 
 /* ---- opening ---- */
 
-/* Closes the connection that was made with another key. */
+/* What is connected already is closed, and what was half sent with it is lost. */
+static int dial(struct dealer *dealer, struct error *error)
+{
+	if (dealer->connected)
+		zmq_disconnect(dealer->socket, dealer->address);
+	dealer->connected = true;
+	dealer->dialed_ms = clock_ms();
+	memory_free(dealer->sending);
+	dealer->sending = NULL;
+	if (zmq_connect(dealer->socket, dealer->address) == 0)
+		return 0;
+	return error_set(error, ERROR_CONFIG,
+			 "controller address '%s' is not usable: %s; write it as tcp://host:29600",
+			 dealer->address, zmq_strerror(errno));
+}
+
 static int connect_keyed(struct dealer *dealer, struct error *error)
 {
 	const char *path = dealer->options.key_file;
@@ -69,15 +88,7 @@ static int connect_keyed(struct dealer *dealer, struct error *error)
 		if (rc)
 			return error_wrap(error, "%s", path);
 	}
-	if (dealer->connected)
-		zmq_disconnect(dealer->socket, dealer->address);
-	dealer->connected = true;
-	if (zmq_connect(dealer->socket, dealer->address))
-		rc = error_set(error, ERROR_CONFIG,
-			       "controller address '%s' is not usable: %s; write it as "
-			       "tcp://host:29600",
-			       dealer->address, zmq_strerror(errno));
-	return rc;
+	return dial(dealer, error);
 }
 
 static int open_socket(struct dealer *dealer, struct error *error)
@@ -88,8 +99,10 @@ static int open_socket(struct dealer *dealer, struct error *error)
 		{ZMQ_LINGER, LINGER_MS},
 		{ZMQ_RECONNECT_IVL, RECONNECT_MS},
 		{ZMQ_RECONNECT_IVL_MAX, RECONNECT_MAX_MS},
+		{ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS},
 		{ZMQ_TCP_KEEPALIVE, 1},
-		{ZMQ_IPV6, 1}, /* names may be both */
+		{ZMQ_RCVHWM, 0}, /* see controller/connections.h */
+		{ZMQ_IPV6, 1},	 /* names may be both */
 	};
 	int64_t largest = PART_WIRE_BYTES;
 	int rc = descriptors_check("the control channel", ZMQ_DESCRIPTORS, error);
@@ -121,6 +134,7 @@ int dealer_open(struct dealer **out, const struct dealer_options *options, struc
 	dealer->options = *options;
 	dealer->options.key_waits &= *options->key_file != '\0';
 	dealer->opened_ms = clock_ms();
+	dealer->silent_ms = SILENT_MS;
 	dealer->budget.most = 2 * (size_t)LIMIT_MESSAGE_BYTES;
 	dealer->address = memory_string(options->address);
 	rc = dealer->address ? open_socket(dealer, error)
@@ -189,15 +203,28 @@ static bool take_key(struct dealer *dealer, struct error *why)
 	return connect_keyed(dealer, why) != 0;
 }
 
+static void dial_anew(struct dealer *dealer)
+{
+	struct error unusable;
+
+	if (dial(dealer, &unusable))
+		log_warn("%s", unusable.text);
+}
+
 bool dealer_news(struct dealer *dealer, struct error *why)
 {
+	uint64_t now = clock_ms();
+	bool news = connection_step(&dealer->connection, why);
+
+	if (connection_is_due(&dealer->connection, now))
+		dial_anew(dealer);
 	if (dealer->heard)
 		return false;
-	if (dealer->options.key_waits && take_key(dealer, why))
-		return true;
 	/* without an address there is no connection to speak of */
-	return lookup_step(&dealer->lookup, clock_ms(), why) ||
-	       (connection_step(&dealer->connection, why) && dealer->lookup.done);
+	if (news && dealer->lookup.done)
+		return true;
+	return (dealer->options.key_waits && take_key(dealer, why)) ||
+	       lookup_step(&dealer->lookup, now, why);
 }
 
 /* ---- messages ---- */
@@ -235,18 +262,44 @@ bool dealer_send(struct dealer *dealer, unsigned char *bytes, size_t length)
 	return sent;
 }
 
+void dealer_expect(struct dealer *dealer, uint32_t silent_ms)
+{
+	dealer->silent_ms = silent_ms;
+}
+
+/* A connection can stand and carry nothing: a length that was broken on the way, an address translation that was
+ * forgotten. */
+static void check_silence(struct dealer *dealer)
+{
+	uint64_t now = clock_ms(), since = dealer->heard_ms;
+
+	if (since < dealer->dialed_ms)
+		since = dealer->dialed_ms;
+	if (!dealer->connected || now < since + dealer->silent_ms)
+		return;
+	log_info("nothing came from the controller for %.1f s: connecting anew",
+		 (double)(now - since) / 1000.0);
+	dial_anew(dealer);
+}
+
 void dealer_wait(struct dealer *dealer, int fd, long ms)
 {
-	zmq_pollitem_t items[2] = {
+	zmq_pollitem_t items[3] = {
 		{.socket = dealer->socket, .events = ZMQ_POLLIN},
 		{.fd = fd, .events = ZMQ_POLLIN},
+		{.socket = dealer->connection.monitor, .events = ZMQ_POLLIN},
 	};
+	long due = connection_due_in_ms(&dealer->connection, clock_ms());
 
 	if (dealer->sending)
 		items[0].events |= ZMQ_POLLOUT;
 	if (dealer->options.key_waits && !dealer->heard && ms > KEY_LOOK_MS)
 		ms = KEY_LOOK_MS;
-	zmq_poll(items, 2, ms);
+	if (due >= 0 && due < ms)
+		ms = due;
+	zmq_poll(items, dealer->connection.monitor ? 3 : 2, ms);
+	if (!(items[0].revents & ZMQ_POLLIN))
+		check_silence(dealer);
 	if (dealer->sending && push(dealer, &dealer->out)) {
 		memory_free(dealer->sending);
 		dealer->sending = NULL;
@@ -265,6 +318,7 @@ bool dealer_receive(struct dealer *dealer, const unsigned char **bytes, size_t *
 	dealer->whole = false;
 	while (zmq_msg_recv(&dealer->frame, dealer->socket, ZMQ_DONTWAIT) >= 0) {
 		dealer->heard = true;
+		dealer->heard_ms = clock_ms();
 		lookup_stop(&dealer->lookup);
 		*bytes = zmq_msg_data(&dealer->frame);
 		*length = zmq_msg_size(&dealer->frame);

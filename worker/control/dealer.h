@@ -29,6 +29,8 @@ int dealer_open(struct dealer **dealer, const struct dealer_options *options, st
 void dealer_close(struct dealer **dealer);
 
 const char *dealer_address(const struct dealer *dealer);
+/* From here on something comes within so many milliseconds, or the connection is made anew. */
+void dealer_expect(struct dealer *dealer, uint32_t silent_ms);
 /* Until a message may be there, `fd` is readable, or `ms` have passed. */
 void dealer_wait(struct dealer *dealer, int fd, long ms);
 /* The next message, valid until the next call, or what is wrong with it (error->code); false: none. */
