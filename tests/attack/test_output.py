@@ -89,15 +89,12 @@ def test_unread_stderr__does_not_keep_a_failing_process_from_its_end(tmp_path, m
 def test_stderr_read_late__has_whole_lines_and_says_how_many_are_missing(tmp_path, model):
     """More than the queue holds, while nobody reads; then somebody does."""
     with unread("controller"), jobs.Job(tmp_path, model, TRAIN, INFER) as job:
-        controller = job.controller(env={**DEBUG, "WEFT_LOG_FORMAT": "json"})
-        with Wire(job.address) as stranger:
-            for _ in range(12):
-                for _ in range(1000):
-                    stranger.send(b"\xc1")
-                time.sleep(0.1)
-            said, deadline = b"", time.monotonic() + 10
-            while b"log lines were dropped" not in said and time.monotonic() < deadline:
-                said += os.read(controller.end, 65536)
+        controller = job.controller("--heartbeat", "1ms", "--lost-after", "5s", env={**DEBUG, "WEFT_LOG_FORMAT": "json"})
+        job.workers("--interval", "10ms", updates=100000)
+        time.sleep(4)
+        said, deadline = b"", time.monotonic() + 10
+        while b"log lines were dropped" not in said and time.monotonic() < deadline:
+            said += os.read(controller.end, 65536)
         rows = [json.loads(line) for line in said.decode().split("\n")[:-1]]
         dropped = [re.match(r"(\d+) log lines were dropped: nobody read stderr", row["message"]) for row in rows]
         assert sum(int(match.group(1)) for match in dropped if match) > 0
@@ -150,7 +147,7 @@ def test_route__prints_no_control_character_out_of_a_dump(dumps, verb):
         assert [row[0] for row in csv.reader(io.StringIO(done.stdout)) if row[0][0] in "=+-@"] == []
         assert "\n'=1+1,0," in done.stdout
         return
-    lines = in_lines(done.stdout)
+    lines = in_lines(re.sub("\n\t+", "\n", done.stdout))
     assert not any(line.startswith(("lines", "verdict:", "line\u2029")) for line in lines)
     if "tensor" in verb:
         assert any("\\x1b[2J\\x1b]0;owned\\x07" in line for line in lines)
@@ -197,10 +194,18 @@ JOB = ("--model", "Qwen2.5-0.5B", "--train", "world=2", "--infer", "engines=1,tp
 
 
 def test_checkpoint_show__prints_no_control_character_out_of_a_file(tmp_path):
-    head = json.dumps({name: {"dtype": "U8", "shape": [1], "data_offsets": [i, i + 1]} for i, name in enumerate(NAMES)}).encode()
-    (tmp_path / "model.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + bytes(len(NAMES)))
+    def make(names):
+        head = json.dumps({name: {"dtype": "U8", "shape": [1], "data_offsets": [i, i + 1]}
+                           for i, name in enumerate(names)}).encode()
+        (tmp_path / "model.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + bytes(len(names)))
+
+    make([name for name in NAMES if not re.search("[\x00-\x1f\x7f]", name)])
     lines = in_lines(jobs.weft("checkpoint", "show", tmp_path).stdout)
-    assert any("two\\x0alines" in line for line in lines)
+    assert any("\\u009bcsi" in line for line in lines), lines
+    for name in ("two\nlines", "\x1b[2J", "\x7fdel"):
+        make([name])
+        done = jobs.weft("checkpoint", "show", tmp_path, check=False)
+        assert done.returncode and len(in_lines(done.stderr)) == 2
     folder = tmp_path / "no\x1b[2Jsuch\nfolder"
     done = jobs.weft("checkpoint", "show", folder, check=False)
     assert done.returncode and len(in_lines(done.stderr)) == 2
