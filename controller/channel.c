@@ -14,14 +14,14 @@
 #include <stdio.h>
 #include <zmq.h>
 
-#define LINGER_MS     2000  /* how long last messages may take to leave */
-#define PIPE_FRAMES   64    /* of one connection in memory, before they are on the wire */
-#define RETRY_MS      10    /* between two tries to send what is kept */
-#define BACKLOG	      1024  /* connections that wait to be accepted */
-#define HANDSHAKE_MS  10000 /* for who connects to say who he is */
-#define IDLE_S	      10    /* of a connection, before its other end is asked whether it is there */
-#define ASK_S	      5
-#define ASK_MOST      4
+#define LINGER_MS    2000  /* how long last messages may take to leave */
+#define PIPE_FRAMES  64	   /* of one connection in memory, before they are on the wire */
+#define RETRY_MS     10	   /* between two tries to send what is kept */
+#define BACKLOG	     1024  /* connections that wait to be accepted */
+#define HANDSHAKE_MS 10000 /* for who connects to say who he is */
+#define IDLE_S	     10	   /* of a connection, before its other end is asked whether it is there */
+#define ASK_S	     5
+#define ASK_MOST     4
 
 /* What frames of strangers cost, of CONNECTIONS_COST_MOST. A worker that nobody answers says hello once a second. One
  * that has connected anew is a stranger until its next heartbeat, and may be in the middle of a large message,
@@ -29,9 +29,9 @@
 #define COST_FRAME	256
 #define COST_UNREADABLE 1024
 #define COST_PART	1
-#define DESCRIPTORS   40   /* of a context with three sockets, and of the rest of the process */
-#define STRANGERS     2048 /* connections beside the workers' */
-#define COLLECT_BYTES ((size_t)512 << 20) /* of all members' messages that are not whole yet */
+#define DESCRIPTORS	40   /* of a context with three sockets, and of the rest of the process */
+#define STRANGERS	2048 /* connections beside the workers' */
+#define COLLECT_BYTES	((size_t)512 << 20) /* of all members' messages that are not whole yet */
 
 struct kept {
 	char peer[PEER_BYTES];
@@ -339,7 +339,7 @@ static int set_options(struct channel *channel, struct error *error)
 		{ZMQ_ROUTER_MANDATORY, 1},
 		{ZMQ_IPV6, 1},
 		{ZMQ_BACKLOG, BACKLOG}, /* what is beyond it tries again after a second */
-		{ZMQ_RCVHWM, 0}, /* controller/connections.h bounds it, and says why */
+		{ZMQ_RCVHWM, 0},	/* controller/connections.h bounds it, and says why */
 		{ZMQ_SNDHWM, PIPE_FRAMES},
 		{ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS},
 		{ZMQ_TCP_KEEPALIVE, 1},

@@ -7,8 +7,8 @@
 #include <sys/socket.h>
 #include <zmq.h>
 
-#define ADDRESS	  "inproc://weft-connections"
-#define FAILED	  (ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL)
+#define ADDRESS "inproc://weft-connections"
+#define FAILED	(ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL)
 
 int connections_open(struct connections *connections, void *context, void *socket, uint64_t most,
 		     struct error *error)

@@ -11,8 +11,9 @@
 #define FAILED                                                                        \
 	(ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | \
 	 ZMQ_EVENT_HANDSHAKE_FAILED_AUTH)
-#define EVENTS                                                                                  \
-	(ZMQ_EVENT_CONNECT_RETRIED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED | FAILED)
+#define EVENTS                                                                                \
+	(ZMQ_EVENT_CONNECT_RETRIED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED | \
+	 FAILED)
 #define WAIT_MS	    100
 #define WAIT_MAX_MS 2000
 

@@ -193,7 +193,7 @@ static void test_shell__serves_and_stops_under_a_flood(void **state)
 
 	assert_int_equal(pthread_create(&thread, NULL, send_garbage, &flood), 0);
 	clock_sleep_ms(200);
-	for (int i = 0; i < 10; i++) {
+	for (int i = 0; i < 3; i++) { /* more would be a flood too */
 		zmq_send(bench->socket, "", 0, 0);
 		expect_refusal(bench, ERROR_MESSAGE);
 	}
