@@ -19,8 +19,9 @@
 #define MONITOR	     "inproc://weft-tool"
 #define LINGER_MS    1000 /* how long a last message may take to leave */
 #define RETRY_MS     100
-#define HEARTBEAT_MS 5000 /* a host that died is noticed so much and DEAD_MS later */
-#define DEAD_MS	     20000
+#define IDLE_S	     5 /* a host that died is noticed so much and ASK_MOST asks later */
+#define ASK_S	     5
+#define ASK_MOST     4
 #define QUEUED	     16 /* messages of a connection: the two sides take turns */
 #define LINES	     10
 #define DESCRIPTORS  24
@@ -271,11 +272,14 @@ static int set_options(struct tool_socket *socket)
 		int option, value;
 	} rows[] = {
 		{ZMQ_LINGER, LINGER_MS},
-		{ZMQ_RCVHWM, QUEUED},
+		{ZMQ_RCVHWM, 0}, /* controller/connections.h says why, and why no heartbeats */
 		{ZMQ_SNDHWM, QUEUED},
 		{ZMQ_RECONNECT_IVL, RETRY_MS},
-		{ZMQ_HEARTBEAT_IVL, HEARTBEAT_MS},
-		{ZMQ_HEARTBEAT_TIMEOUT, DEAD_MS},
+		{ZMQ_TCP_KEEPALIVE, 1},
+		{ZMQ_TCP_KEEPALIVE_IDLE, IDLE_S},
+		{ZMQ_TCP_KEEPALIVE_INTVL, ASK_S},
+		{ZMQ_TCP_KEEPALIVE_CNT, ASK_MOST},
+		{ZMQ_TCP_MAXRT, 1000 * (IDLE_S + ASK_S * ASK_MOST)},
 		/* who asks has a deadline of his own, and a gate may be late that is in a test */
 		{socket->serves ? ZMQ_ROUTER_MANDATORY : ZMQ_HANDSHAKE_IVL, socket->serves},
 	};

@@ -283,8 +283,13 @@ int key_write(const struct key *key, const char *path, struct error *error)
 	char text[KEY_FILE_BYTES];
 	size_t bytes;
 
+	if (fd < 0 && errno == EEXIST)
+		return error_set(error, ERROR_CONFIG,
+				 "key file %s is there already, and may be in use: name another "
+				 "file, or remove it first",
+				 path);
 	if (fd < 0)
-		return error_set_errno(error, ERROR_CONFIG, errno, "key file %s", path);
+		return error_set_errno(error, ERROR_CONFIG, errno, "cannot make key file %s", path);
 	bytes = key_print(key, text);
 	if (write(fd, text, bytes) != (ssize_t)bytes || fsync(fd))
 		rc = error_set_errno(error, ERROR_IO, errno, "key file %s", path);
