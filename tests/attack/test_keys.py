@@ -83,7 +83,7 @@ def test_stranger__is_not_heard_and_the_job_runs(tmp_path, model, keys, key):
         job.worker("trainer", 1, "--key", keys["job"], updates=20)
         curve = None if key == "none" else (hex_of(keys["job"], "controller"), *pair(keys[key])[1:])
         with recorded_hello(tmp_path, model) as hello, Dealer(job.address, curve=curve, wait_ms=500) as stranger:
-            for _ in range(20):
+            for _ in range(1 if key == "observer" else 20):
                 stranger.send(hello)
                 stranger.send(b"\xc1junk")
             answer = stranger.receive()
