@@ -279,11 +279,11 @@ static void in_parent(void)
 
 static void in_child(void)
 {
-	pthread_mutex_init(&queue.lock, NULL);
 	pthread_cond_init(&queue.moved, NULL);
 	queue.from = queue.used = 0;
 	queue.dropped = 0;
 	queue.dropping = queue.failed = queue.running = queue.started = false;
+	pthread_mutex_unlock(&queue.lock);
 }
 
 __attribute__((constructor)) static void at_begin(void)
