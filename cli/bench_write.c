@@ -3,6 +3,7 @@
  * `weft bench write`: its flags, its lines, and who plays which side (bench_write.h).
  */
 #include "cli/bench_write.h"
+#include "cli/shown.h"
 
 #include "cli/children.h"
 #include "base/json_write.h"
@@ -245,11 +246,12 @@ static void print_listening(const struct write_options *options,
 		json_put_line_end(&json);
 	} else {
 		printf("# weft bench write: waiting on port %" PRIu64
-		       "%s; on the other host run:\n%s\n",
+		       "%s run:\n%s\n",
 		       options->port,
-		       listener->socket->open ? ""
-					      : " of this host alone, as there is no --key FILE",
-		       text_string(&command));
+		       listener->socket->open
+			       ? "; on the other host"
+			       : " of this host alone, as there is no --key FILE; here",
+		       shown(text_string(&command)));
 	}
 	fflush(stdout);
 	text_fini(&command);

@@ -3,6 +3,7 @@
  * doctor_serve.c -- `weft doctor --serve`: the other end of --peer, one client after the other.
  */
 #include "cli/doctor_peer.h"
+#include "cli/shown.h"
 
 #include "base/clock.h"
 #include "job/digest.h"
@@ -220,9 +221,10 @@ int doctor_serve(struct doctor *doctor, struct error *error)
 	if (rc)
 		return rc;
 	exchange_listener_host(&listener, host);
-	printf("serving%s; on the other host run: weft doctor --peer %s:%u%s\n",
-	       listener.socket->open ? "" : " this host alone, as there is no --key FILE", host,
-	       listener.port, listener.socket->keyed ? " --key FILE" : "");
+	printf("serving%s run: weft doctor --peer %s:%u%s\n",
+	       listener.socket->open ? "; on the other host"
+				     : " this host alone, as there is no --key FILE; here",
+	       shown(host), listener.port, listener.socket->keyed ? " --key FILE" : "");
 	fflush(stdout);
 	for (;;) {
 		struct exchange exchange;

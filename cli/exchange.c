@@ -110,7 +110,7 @@ int exchange_receive_any(struct exchange *exchange, const char *waiting_for,
 	*message = (struct tool_message){0};
 	if (news == SOCKET_QUIET)
 		return error_set(error, ERROR_TIMEOUT,
-				 "waiting for %s %s took longer than its deadline", exchange->peer,
+				 "%s: waiting for %s took longer than its deadline", exchange->peer,
 				 waiting_for);
 	if (news == SOCKET_LOST)
 		return error_set(error, ERROR_PEER_LOST,
@@ -330,7 +330,7 @@ static int fail_connect(const struct exchange *exchange, struct error *error)
 				 exchange->peer);
 	if (socket->reached)
 		return error_set(error, ERROR_TIMEOUT,
-				 "waiting for %s its hello took longer than its deadline",
+				 "%s: waiting for its hello took longer than its deadline; is it a weft tool?",
 				 exchange->peer);
 	if (socket->refused)
 		return error_set(error, ERROR_PEER_LOST,

@@ -3,6 +3,7 @@
  * key.c -- `weft key make`, `role`, `show`: key files of jobs (trust/key.h, docs/trust.md).
  */
 #include "cli/verb.h"
+#include "cli/shown.h"
 #include "trust/key.h"
 
 #include <stdio.h>
@@ -16,8 +17,9 @@ static int made(const struct key *key, const char *path)
 {
 	char id[KEY_ID_BYTES];
 
-	printf("%s: key of %s%s, of job key %s\n", path, key->role == KEY_JOB ? "the " : "",
-	       key_role_name(key->role), key_id(key, id));
+	printf("%s: %s%s, job number %s\n", shown(path),
+	       key->role == KEY_JOB ? "the key of a job" : "a key of role ",
+	       key->role == KEY_JOB ? "" : key_role_name(key->role), key_id(key, id));
 	return 0;
 }
 

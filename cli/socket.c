@@ -6,6 +6,7 @@
 #include "base/descriptors.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "trust/curve.h"
 
 #include <errno.h>
@@ -37,7 +38,12 @@ int socket_trust_read(struct socket_trust *trust, struct error *error)
 	const char *file = trust->key_file ? trust->key_file : getenv("WEFT_KEY_FILE");
 	const char *insecure = getenv("WEFT_INSECURE");
 
-	trust->insecure |= insecure && *insecure;
+	bool without_key = false;
+
+	if (insecure && !parse_flag(insecure, &without_key))
+		return error_set(error, ERROR_CONFIG,
+				 "WEFT_INSECURE: '%.60s' is neither 1 nor 0", insecure);
+	trust->insecure |= without_key;
 	trust->keyed = file && *file;
 	return trust->keyed ? key_read(&trust->key, file, error) : 0;
 }

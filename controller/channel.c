@@ -302,9 +302,14 @@ static void tell_refused(struct channel *channel)
 	channel->refused.count = gate_refused(channel->gate, &address);
 	more = tally_due(&channel->refused, clock_ms());
 	if (more)
-		log_warn("refused for want of a key of this job: %llu connections, the last "
-			 "from %s",
+		log_warn("connections refused for want of a key of this job: %llu, the last from "
+			 "%s",
 			 (unsigned long long)more, address);
+}
+
+uint64_t channel_refused(const struct channel *channel)
+{
+	return channel->refused.count + channel->connections.failed.count;
 }
 
 bool channel_wait(struct channel *channel, int fd, int ms)
@@ -375,7 +380,8 @@ static int open_connections(struct channel *channel, struct error *error)
 			(unsigned long long)limit);
 	if (most > limit - DESCRIPTORS)
 		most = limit - DESCRIPTORS;
-	return connections_open(&channel->connections, channel->context, channel->socket, most,
+	return connections_open(&channel->connections, channel->context, channel->socket,
+				channel->options.key != NULL, most,
 				error);
 }
 

@@ -47,6 +47,8 @@ struct channel_frame {
 };
 /* The next message, valid until the next call; false: none is waiting. */
 bool channel_receive(struct channel *channel, struct channel_frame *frame);
+/* Connections that came to nothing for want of a key. */
+uint64_t channel_refused(const struct channel *channel);
 /* Nobody can read the last one: its connection is ended when there are more of them. */
 void channel_unreadable(struct channel *channel);
 /* Takes `bytes` (memory_free). True: it is on its way; else the peer is gone, or does not read. */

@@ -10,12 +10,12 @@
 #define ADDRESS "inproc://weft-connections"
 #define FAILED	(ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL)
 
-int connections_open(struct connections *connections, void *context, void *socket, uint64_t most,
-		     struct error *error)
+int connections_open(struct connections *connections, void *context, void *socket, bool keyed,
+		     uint64_t most, struct error *error)
 {
 	int linger = 0, unbounded = 0; /* else libzmq's thread would wait for room */
 
-	*connections = (struct connections){.most = most};
+	*connections = (struct connections){.keyed = keyed, .most = most};
 	if (zmq_socket_monitor(socket, ADDRESS,
 			       ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | FAILED) == 0)
 		connections->monitor = zmq_socket(context, ZMQ_PAIR);
@@ -111,7 +111,7 @@ static void tell(struct tally *tally, const char *of_them)
 	uint64_t more = tally_due(tally, clock_ms());
 
 	if (more)
-		log_warn("%llu connections %s", (unsigned long long)more, of_them);
+		log_warn("connections %s: %llu", of_them, (unsigned long long)more);
 }
 
 void connections_step(struct connections *connections)
@@ -129,8 +129,11 @@ void connections_step(struct connections *connections)
 		else
 			begin(connections, descriptor);
 	}
-	tell(&connections->turned_away, "were turned away: no more may be open");
-	tell(&connections->failed, "broke off before they were made: they have no key of this "
-				   "job, or are no worker's");
-	tell(&connections->ended, "were ended: they said what no worker says, or too much");
+	tell(&connections->turned_away, "that were turned away, as no more may be open");
+	tell(&connections->failed,
+	     connections->keyed
+		     ? "that broke off before they were made, of who has no key of this job or is no worker"
+		     : "that broke off before they were made, of who has a key (this controller has "
+		       "none) or is no worker");
+	tell(&connections->ended, "that were ended, as they said what no worker says, or too much");
 }

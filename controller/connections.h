@@ -29,6 +29,7 @@ struct said {
 
 struct connections {
 	void *monitor;
+	bool keyed;
 	uint64_t open, most;
 	uint64_t shut; /* and not heard of as failed yet */
 	struct tally turned_away;
@@ -38,8 +39,8 @@ struct connections {
 };
 
 /* Before the socket is bound. */
-int connections_open(struct connections *connections, void *context, void *socket, uint64_t most,
-		     struct error *error);
+int connections_open(struct connections *connections, void *context, void *socket, bool keyed,
+		     uint64_t most, struct error *error);
 /* Counts what happened, turns away, says so once a minute. */
 void connections_step(struct connections *connections);
 #define CONNECTIONS_COST_MOST 4096 /* in a second */

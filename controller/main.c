@@ -115,6 +115,8 @@ static int set(struct arguments *arguments, const struct option_row *row, const 
 		return infer_spec_parse(place, value, error);
 	case KIND_FLAG:
 		*(bool *)place = true;
+		if (value && !parse_flag(value, place))
+			return error_set(error, ERROR_CONFIG, "'%.60s' is neither 1 nor 0", value);
 		return 0;
 	}
 	return 0;
@@ -283,6 +285,7 @@ static int run(int argc, char **argv, pid_t parent, struct error *error)
 				 arguments.have_train ? "infer" : "train");
 	if (arguments.die_with_parent && (rc = die_with_parent(parent, error)))
 		return rc;
+	arguments.shell.parent = arguments.die_with_parent ? parent : 0;
 	arguments.shell.controller.incarnation = random_incarnation();
 	if (arguments.key) {
 		rc = key_read(&key, arguments.key, error);

@@ -206,6 +206,10 @@ static int take_signals(struct shell *shell, struct error *error)
 		}
 		error_set(&why, ERROR_INTERRUPTED, "the controller was stopped by %s",
 			  signal_text(info.ssi_signo));
+		if (shell->options->parent && getppid() != shell->options->parent)
+			error_set(&why, ERROR_INTERRUPTED,
+				  "the process that started the controller (pid %d) has ended",
+				  shell->options->parent);
 		event.error = &why;
 		return step(shell, &event, error);
 	}
@@ -377,6 +381,19 @@ static void close_all(struct shell *shell)
 		close(shell->signals);
 }
 
+/* Who is missing may have been refused. */
+static void tell_refused(struct shell *shell)
+{
+	uint64_t refused = channel_refused(shell->channel);
+	struct error said = shell->end;
+
+	if (refused)
+		error_set(&shell->end, said.code,
+			  "%.1500s; connections that came to nothing for want of the same key: %llu "
+			  "(compare `weft key show FILE`)",
+			  said.text, (unsigned long long)refused);
+}
+
 int shell_run(const struct shell_options *options, struct error *error)
 {
 	struct shell shell = {.options = options, .signals = -1};
@@ -384,6 +401,8 @@ int shell_run(const struct shell_options *options, struct error *error)
 
 	if (!rc)
 		rc = loop(&shell, error);
+	if (!rc && shell.end.code == ERROR_TIMEOUT)
+		tell_refused(&shell);
 	close_all(&shell);
 	if (rc || shell.end.code == ERROR_NONE)
 		return rc;

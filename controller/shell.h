@@ -11,6 +11,7 @@
 struct shell_options {
 	struct controller_options controller;
 	struct channel_options channel; /* is_member is the shell's own */
+	int parent;            /* whose end ends the job, by SIGTERM; 0: nobody's */
 	const char *dump;      /* file for the routing table of each plan; NULL: none */
 };
 

@@ -116,10 +116,10 @@ int key_pair(const struct key *key, enum key_role as, struct key_pair *out, stru
 	if (key->role != as)
 		return error_set(
 			error, ERROR_CONFIG,
-			"this key is good for %s alone, and %s is asked for; take the key of "
-			"%s, or the job's own",
-			names[key->role], as == KEY_JOB ? "the controller" : names[as],
-			as == KEY_JOB ? "the job" : names[as]);
+			"this key is good for %s alone, and %s is asked for; take the job's own"
+			"%s%s",
+			names[key->role], as == KEY_JOB ? "the controller's" : names[as],
+			as == KEY_JOB ? "" : ", or one of role ", as == KEY_JOB ? "" : names[as]);
 	memcpy(out->secret, key->secret, KEY_BYTES);
 	crypto_scalarmult_base(out->public_key, out->secret);
 	return 0;

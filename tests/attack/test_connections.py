@@ -49,7 +49,7 @@ def test_idle_connections__more_than_the_controller_may_open_cost_nothing(tmp_pa
         time.sleep(2)
         assert processor_seconds(controller) - before < 0.4, "the controller is busy with connections that say nothing"
         job.succeed()
-        assert "were turned away" in controller.stderr
+        assert "that were turned away" in controller.stderr
         for connection in idle:
             connection.close()
 

@@ -35,7 +35,7 @@ def test_ping_behind_a_flood__does_not_end_the_controller(tmp_path, model):
             assert controller.code is None, controller.stderr
         job.workers()
         job.succeed()
-        assert "they said what no worker says, or too much" in controller.stderr
+        assert "as they said what no worker says, or too much" in controller.stderr
 
 
 def test_flood__is_ended_and_costs_no_memory(tmp_path, model):

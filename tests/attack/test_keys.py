@@ -96,7 +96,7 @@ def test_stranger__is_not_heard_and_the_job_runs(tmp_path, model, keys, key):
             job.worker("inference", rank, "--key", keys["job"], updates=20)
         job.succeed()
         if key == "other":
-            assert "for want of a key of this job: 1 connections, the last from 127.0.0.1" in \
+            assert "for want of a key of this job: 1, the last from 127.0.0.1" in \
                 job.processes["controller"].stderr
 
 

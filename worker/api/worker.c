@@ -3,6 +3,7 @@
 #include "worker/api/worker.h"
 
 #include "base/log.h"
+#include "base/plain.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -55,9 +56,12 @@ static int check_options(const weft_options *options, struct error *error)
 static void find_host(struct weft_worker *worker)
 {
 	FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+	char name[sizeof(worker->host)];
 
 	if (gethostname(worker->host, sizeof(worker->host) - 1))
 		snprintf(worker->host, sizeof(worker->host), "unknown");
+	snprintf(name, sizeof(name), "%s", worker->host); /* bytes that no message can carry */
+	plain_put(worker->host, sizeof(worker->host), name);
 	snprintf(worker->host_id, sizeof(worker->host_id), "host:%.50s", worker->host);
 	if (!file)
 		return;

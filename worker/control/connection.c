@@ -63,14 +63,29 @@ static uint16_t next(const struct connection *connection)
 	return event;
 }
 
-/* A retry follows every other failure too, and says less. */
+/* How much an event says of why: a retry follows every failure, and a broken handshake shows one side alone what
+ * it is about, this time or the next. */
+static int weight(uint16_t event)
+{
+	switch (event) {
+	case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
+	case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
+		return 3;
+	case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+		return 2;
+	case ZMQ_EVENT_CONNECT_RETRIED:
+		return 1;
+	default:
+		return 0;
+	}
+}
+
 static void failed(const struct connection *connection, uint16_t event, struct error *why)
 {
 	switch (event) {
 	case ZMQ_EVENT_CONNECT_RETRIED:
-		if (!why->code)
-			error_set(why, ERROR_CONTROLLER_LOST,
-				  "it takes no connection: is it running there, on this port?");
+		error_set(why, ERROR_CONTROLLER_LOST,
+			  "it takes no connection: is it running there, on this port?");
 		break;
 	case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
 		error_set(why, ERROR_CONFIG,
@@ -87,7 +102,7 @@ static void failed(const struct connection *connection, uint16_t event, struct e
 	default:
 		error_set(why, ERROR_CONFIG,
 			  connection->keyed
-				  ? "it broke off: it has the key of another job, or is no "
+				  ? "it broke off: it has no key or another job's, or is no "
 				    "weft-controller"
 				  : "it broke off: it is no weft-controller, or wants a key "
 				    "(--key FILE or WEFT_KEY_FILE)");
@@ -114,10 +129,13 @@ bool connection_step(struct connection *connection, struct error *why)
 		note(connection, event);
 		if (event == ZMQ_EVENT_DISCONNECTED)
 			continue; /* says nothing of why */
+		if (event != ZMQ_EVENT_HANDSHAKE_SUCCEEDED &&
+		    weight(event) < weight(connection->said))
+			continue;
 		news = true;
-		if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED)
-			found = (struct error){0};
-		else
+		connection->said = event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED ? 0 : event;
+		found = (struct error){0};
+		if (connection->said)
 			failed(connection, event, &found);
 	}
 	*why = found;

@@ -16,6 +16,7 @@
 struct connection {
 	void *monitor; /* NULL: none could be had; then nothing is told */
 	bool keyed;    /* the socket has a key */
+	uint16_t said; /* the event that said most of what stands in the way; 0: nothing does */
 	bool broken;   /* and libzmq has not begun another */
 	uint64_t broken_ms;
 	uint32_t wait_ms; /* until it is made anew */

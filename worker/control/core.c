@@ -11,6 +11,7 @@
 #define FAILURE_SENDS 5	   /* a worker that failed has no time to wait for an answer */
 #define EXPIRED_MS    1000 /* how long a joined worker waits to hear who is missing */
 #define FORMER_COUNT  8	   /* controllers given up that are still recognised */
+#define UNREACHED_MS  1000 /* a controller that starts beside us is no news before */
 #define SILENT_MS     5000 /* until a welcome says how long a controller may be silent */
 
 struct worker_core {
@@ -461,10 +462,10 @@ static void take_unreached(struct worker_core *core, const struct error *why)
 	if (!core->unreached)
 		return;
 	core->unreached_why = *why;
-	if (!core->said_unreached)
+	if (!core->said_unreached && core->now_ms >= core->joining.since_ms + UNREACHED_MS)
 		say(core, true, "controller %s: %.600s; trying on until the join deadline",
 		    core->options.controller, why->text);
-	core->said_unreached = true;
+	core->said_unreached |= core->now_ms >= core->joining.since_ms + UNREACHED_MS;
 }
 
 static void late_text(const struct worker_core *core, uint64_t waited, struct error *why)

@@ -81,12 +81,12 @@ static int connect_keyed(struct dealer *dealer, struct error *error)
 
 	if (*path) {
 		rc = key_read(&key, path, error);
-		if (!rc)
-			rc = curve_connect(dealer->socket, &key, dealer->options.role, KEY_JOB,
-					   error);
+		if (!rc && (rc = curve_connect(dealer->socket, &key, dealer->options.role, KEY_JOB,
+					       error)))
+			error_wrap(error, "%s", path);
 		key_forget(&key);
 		if (rc)
-			return error_wrap(error, "%s", path);
+			return rc;
 	}
 	return dial(dealer, error);
 }

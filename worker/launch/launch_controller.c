@@ -18,6 +18,9 @@
 
 #define WAIT_STEP_MS 10
 
+/* That the controller of this process was given, and removes at its end; empty: none. */
+static char made_key[sizeof(((weft_launch *)0)->key_file)];
+
 /* In the child: nothing but exec is safe here. */
 static void exec_controller(const char *const *arguments, const char *path, int report)
 {
@@ -108,10 +111,13 @@ static int start(const weft_launch *launch, const char *const *more, int64_t *pi
 	rc = child < 0 ? error_set_errno(error, ERROR_IO, number, "starting the controller")
 		       : await_start(child, report[0], error);
 	close(report[0]);
-	if (!rc)
+	if (!rc) {
 		*pid = child;
-	else if (launch->key_waits)
+		snprintf(made_key, sizeof(made_key), "%s",
+			 launch->key_waits ? launch->key_file : "");
+	} else if (launch->key_waits) {
 		launch_remove_key(launch->key_file);
+	}
 	return rc;
 }
 
@@ -135,6 +141,9 @@ int weft_launch_wait(int64_t *pid, uint32_t timeout_ms)
 	for (uint32_t waited = 0; *pid; waited += WAIT_STEP_MS) {
 		if (waitpid((pid_t)*pid, &status, WNOHANG)) {
 			*pid = 0; /* ended, or not ours to wait for */
+			if (made_key[0])
+				launch_remove_key(made_key);
+			made_key[0] = '\0';
 			break;
 		}
 		if (waited >= timeout_ms)

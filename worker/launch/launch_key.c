@@ -48,9 +48,14 @@ static bool said(const weft_launch *launch, bool one)
 static int auto_key(weft_launch *launch, struct error *error)
 {
 	const char *base = variable("XDG_RUNTIME_DIR"), *port = strrchr(launch->controller, ':');
+	const char *insecure = variable("WEFT_INSECURE");
+	bool without_key = false;
 	int n;
 
-	if (said(launch, false) && !variable("WEFT_INSECURE"))
+	if (insecure && !parse_flag(insecure, &without_key))
+		return error_set(error, ERROR_CONFIG,
+				 "WEFT_INSECURE: '%.60s' is neither 1 nor 0", insecure);
+	if (said(launch, false) && !without_key)
 		return error_set(
 			error, ERROR_CONFIG,
 			"controller 'auto' over several hosts needs a key that all of them "
@@ -134,7 +139,9 @@ int launch_make_key(const char *path, struct error *error)
 	unlink(fresh); /* of a rank 0 that was killed here */
 	rc = key_write(&key, fresh, error);
 	key_forget(&key);
-	if (!rc && rename(fresh, path))
+	if (!rc && rename(fresh, path)) {
 		rc = error_set_errno(error, ERROR_IO, errno, "key file %s", path);
+		unlink(fresh);
+	}
 	return rc;
 }

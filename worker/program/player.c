@@ -15,7 +15,7 @@ static weft_worker *volatile signal_worker;
 static volatile sig_atomic_t signalled;
 /* while it joins: the controller that this process started, and that it has ended */
 static volatile pid_t awaited;
-static volatile sig_atomic_t ended;
+static volatile sig_atomic_t ended, ended_with; /* its exit code; -1: a signal */
 
 int fail(weft_error *error, int code, const char *format, ...)
 {
@@ -154,6 +154,7 @@ static void child_ended(int number)
 	    about.si_pid != awaited)
 		return;
 	ended = 1;
+	ended_with = about.si_code == CLD_EXITED ? about.si_status : -1;
 	if (signal_worker)
 		weft_interrupt(signal_worker);
 }
@@ -172,7 +173,7 @@ static int join(struct player *player, weft_error *error)
 	awaited = 0;
 	if (!rc || !ended || signalled)
 		return rc;
-	return fail(error, WEFT_E_CONTROLLER_LOST,
+	return fail(error, ended_with == 78 ? WEFT_E_CONFIG : WEFT_E_CONTROLLER_LOST,
 		    "the controller that this rank started (pid %lld) ended before the job ran; it "
 		    "says why above",
 		    (long long)player->controller);
