@@ -2,6 +2,7 @@
 #include "base/log_writer.h"
 
 #include "base/array.h"
+#include "base/clock.h"
 #include "base/threads.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -15,8 +16,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LOOK_MS	    50	/* between two looks at whether the process ends, or stderr is another */
-#define PATIENCE_MS 250 /* with a stderr that takes nothing, at the end */
+#define LOOK_MS		50 /* between two looks at whether the process ends, or stderr is another */
+#define PATIENCE_MS	250  /* with a stderr that takes nothing, at the end */
+#define PATIENCE_ALL_MS 3000 /* with one that takes little */
 
 static struct {
 	pthread_mutex_t lock; /* held over no write that could wait */
@@ -240,8 +242,10 @@ static bool wait_for_move(void)
 
 void log_writer_flush(void)
 {
+	uint64_t end = clock_ms() + PATIENCE_ALL_MS;
+
 	pthread_mutex_lock(&queue.lock);
-	while (queue.running && wait_for_move())
+	while (queue.running && clock_ms() < end && wait_for_move())
 		;
 	pthread_mutex_unlock(&queue.lock);
 }

@@ -11,6 +11,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
 #include <unistd.h>
@@ -44,7 +45,12 @@ static const char *path_at(const char *line, uintptr_t address)
 		return NULL;
 	hi = hex(&at);
 	path = strchr(at, '/');
-	return address >= lo && address < hi ? path : NULL;
+	if (address < lo || address >= hi || !path)
+		return NULL;
+	if (!strncmp(path, "/memfd:", 7) || !strncmp(path, "/SYSV", 5) ||
+	    (!strncmp(path, "/dev/", 5) && strncmp(path, "/dev/shm/", 9) != 0))
+		return NULL; /* no file that somebody could have cut */
+	return path;
 }
 
 /* The file that is mapped at the address, in `lines`; NULL: none. */
@@ -78,6 +84,14 @@ static const char *file_at(uintptr_t address)
 	return NULL;
 }
 
+/* A name may have anything in it. */
+static void make_plain(char *path)
+{
+	for (; *path; path++)
+		if ((unsigned char)*path < 0x20 || (unsigned char)*path >= 0x7f)
+			*path = '?';
+}
+
 static void say(const char *text)
 {
 	if (write(STDERR_FILENO, text, strlen(text)) < 0)
@@ -86,13 +100,19 @@ static void say(const char *text)
 
 static void caught(int number, siginfo_t *about, void *context)
 {
-	const char *path = file_at((uintptr_t)about->si_addr);
+	static atomic_flag busy = ATOMIC_FLAG_INIT;
+	char *path;
 
 	(void)context;
+	while (atomic_flag_test_and_set(&busy)) /* another thread, which ends the process */
+		pause();
+	path = (char *)file_at((uintptr_t)about->si_addr);
 	if (!path) { /* the fault comes again, without us */
 		signal(number, SIG_DFL);
+		atomic_flag_clear(&busy);
 		return;
 	}
+	make_plain(path);
 	say(name);
 	say(": WEFT-E111 input or output failed: ");
 	say(path);

@@ -245,8 +245,7 @@ static void print_listening(const struct write_options *options,
 		json_put_key_string(&json, "client", text_string(&command));
 		json_put_line_end(&json);
 	} else {
-		printf("# weft bench write: waiting on port %" PRIu64
-		       "%s run:\n%s\n",
+		printf("# weft bench write: waiting on port %" PRIu64 "%s run:\n%s\n",
 		       options->port,
 		       listener->socket->open
 			       ? "; on the other host"

@@ -329,9 +329,10 @@ static int fail_connect(const struct exchange *exchange, struct error *error)
 				 "%s closed the connection; this side was waiting for its hello",
 				 exchange->peer);
 	if (socket->reached)
-		return error_set(error, ERROR_TIMEOUT,
-				 "%s: waiting for its hello took longer than its deadline; is it a weft tool?",
-				 exchange->peer);
+		return error_set(
+			error, ERROR_TIMEOUT,
+			"%s: waiting for its hello took longer than its deadline; is it a weft tool?",
+			exchange->peer);
 	if (socket->refused)
 		return error_set(error, ERROR_PEER_LOST,
 				 "%s refuses connections: is the other side started, with the same "

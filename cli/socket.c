@@ -17,16 +17,16 @@
 #include <sys/socket.h>
 #include <zmq.h>
 
-#define MONITOR	     "inproc://weft-tool"
-#define LINGER_MS    1000 /* how long a last message may take to leave */
-#define RETRY_MS     100
-#define IDLE_S	     5 /* a host that died is noticed so much and ASK_MOST asks later */
-#define ASK_S	     5
-#define ASK_MOST     4
-#define QUEUED	     16 /* messages of a connection: the two sides take turns */
-#define LINES	     10
-#define DESCRIPTORS  24
-#define MINUTE_NS    60000000000ull
+#define MONITOR	    "inproc://weft-tool"
+#define LINGER_MS   1000 /* how long a last message may take to leave */
+#define RETRY_MS    100
+#define IDLE_S	    5 /* a host that died is noticed so much and ASK_MOST asks later */
+#define ASK_S	    5
+#define ASK_MOST    4
+#define QUEUED	    16 /* messages of a connection: the two sides take turns */
+#define LINES	    10
+#define DESCRIPTORS 24
+#define MINUTE_NS   60000000000ull
 #define EVENTS                                                                        \
 	(ZMQ_EVENT_CONNECTED | ZMQ_EVENT_CONNECT_RETRIED | ZMQ_EVENT_ACCEPTED |       \
 	 ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED |                     \
@@ -41,8 +41,8 @@ int socket_trust_read(struct socket_trust *trust, struct error *error)
 	bool without_key = false;
 
 	if (insecure && !parse_flag(insecure, &without_key))
-		return error_set(error, ERROR_CONFIG,
-				 "WEFT_INSECURE: '%.60s' is neither 1 nor 0", insecure);
+		return error_set(error, ERROR_CONFIG, "WEFT_INSECURE: '%.60s' is neither 1 nor 0",
+				 insecure);
 	trust->insecure |= without_key;
 	trust->keyed = file && *file;
 	return trust->keyed ? key_read(&trust->key, file, error) : 0;
@@ -278,7 +278,9 @@ static int set_options(struct tool_socket *socket)
 		int option, value;
 	} rows[] = {
 		{ZMQ_LINGER, LINGER_MS},
-		{ZMQ_RCVHWM, 0}, /* controller/connections.h says why, and why no heartbeats */
+		/* Nobody reads while a test runs: memory is bounded, although who resets a connection that
+		 * is not read may end the tool (controller/connections.h). No heartbeats, for that. */
+		{ZMQ_RCVHWM, QUEUED},
 		{ZMQ_SNDHWM, QUEUED},
 		{ZMQ_RECONNECT_IVL, RETRY_MS},
 		{ZMQ_TCP_KEEPALIVE, 1},

@@ -4,6 +4,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/descriptors.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "controller/connections.h"
 #include "controller/listen.h"
@@ -16,6 +17,7 @@
 
 #define LINGER_MS    2000  /* how long last messages may take to leave */
 #define PIPE_FRAMES  64	   /* of one connection in memory, before they are on the wire */
+#define DROPS	     1000  /* frames of no use, until something else has its turn */
 #define RETRY_MS     10	   /* between two tries to send what is kept */
 #define BACKLOG	     1024  /* connections that wait to be accepted */
 #define HANDSHAKE_MS 10000 /* for who connects to say who he is */
@@ -28,10 +30,14 @@
  * of which a whole part costs nothing to drop. */
 #define COST_FRAME	256
 #define COST_UNREADABLE 1024
-#define COST_PART	1
+#define COST_PART	16
 #define DESCRIPTORS	40   /* of a context with three sockets, and of the rest of the process */
 #define STRANGERS	2048 /* connections beside the workers' */
-#define COLLECT_BYTES	((size_t)512 << 20) /* of all members' messages that are not whole yet */
+/* Without a key: routing ids are given one after the other, and who connects without end meets one that he claimed. */
+#define STRANGERS_OPEN 128
+#define OPEN_AT_ONCE   32 /* beside two for each worker */
+#define OPEN_A_SECOND  32
+#define COLLECT_BYTES  ((size_t)512 << 20) /* of all members' messages that are not whole yet */
 
 struct kept {
 	char peer[PEER_BYTES];
@@ -47,7 +53,7 @@ struct collected {
 struct channel {
 	struct channel_options options;
 	void *context, *socket;
-	struct gate *gate; /* NULL: no key */
+	struct gate *gate;
 	struct tally refused;
 	struct connections connections;
 	ARRAY(struct kept) kept;
@@ -55,6 +61,7 @@ struct channel {
 	ARRAY(struct collected) collected;
 	struct parts_budget budget;
 	zmq_msg_t frame;      /* of the last message received */
+	uint64_t from;	      /* who sent it, as a hash */
 	unsigned char *whole; /* or this: it came in parts */
 };
 
@@ -172,20 +179,10 @@ static struct collected *collected_of(struct channel *channel, const char *peer)
 
 static void collected_drop(struct channel *channel, struct collected *collected)
 {
-	parts_drop(&collected->in, &channel->budget);
-	*collected = channel->collected.items[--channel->collected.count];
-}
+	size_t behind = --channel->collected.count - (size_t)(collected - channel->collected.items);
 
-/* Who left in the middle of a message is forgotten when room is needed: the oldest first. */
-static bool make_room(struct channel *channel, const struct collected *but)
-{
-	array_each(collected, &channel->collected) {
-		if (collected == but)
-			continue;
-		collected_drop(channel, collected);
-		return true;
-	}
-	return false;
+	parts_drop(&collected->in, &channel->budget);
+	memmove(collected, collected + 1, behind * sizeof(*collected));
 }
 
 /* True: *frame has the whole message, or an error. */
@@ -207,9 +204,7 @@ static bool collect(struct channel *channel, struct channel_frame *frame)
 	}
 	rc = parts_take(&collected->in, &channel->budget, frame->bytes, frame->length,
 			LIMIT_MESSAGE_BYTES, &frame->error);
-	if (rc == -(int)ERROR_LIMIT)
-		make_room(channel, collected); /* it is sent again, and has room then */
-	else if (rc == 1) {
+	if (rc == 1) {
 		channel->whole = collected->in.bytes;
 		frame->bytes = channel->whole;
 		frame->length = collected->in.total;
@@ -217,6 +212,10 @@ static bool collect(struct channel *channel, struct channel_frame *frame)
 	}
 	if (rc)
 		collected_drop(channel, collected);
+	/* Who left in the middle of a message, perhaps, is forgotten: the oldest. This one is sent again, and has
+	 * room then. */
+	if (rc == -(int)ERROR_LIMIT && channel->collected.count)
+		collected_drop(channel, channel->collected.items);
 	return rc != 0;
 }
 
@@ -244,13 +243,24 @@ static bool receive(struct channel *channel, zmq_msg_t *id, bool *more)
 
 static bool hear(struct channel *channel, uint32_t cost)
 {
-	return connections_hear(&channel->connections, zmq_msg_get(&channel->frame, ZMQ_SRCFD),
-				cost);
+	return connections_hear(&channel->connections, channel->from,
+				zmq_msg_get(&channel->frame, ZMQ_SRCFD), cost);
 }
 
 void channel_unreadable(struct channel *channel)
 {
 	hear(channel, COST_UNREADABLE);
+}
+
+/* False: it is a stranger's, who has said enough. */
+static bool is_heard(struct channel *channel, const struct channel_frame *frame)
+{
+	if (!hear(channel, 0))
+		return false;
+	if (!channel->options.is_member(channel->options.context, frame->peer))
+		return hear(channel, frame->length == PART_BYTES ? COST_PART : COST_FRAME);
+	connections_member(&channel->connections, zmq_msg_get(&channel->frame, ZMQ_SRCFD));
+	return true;
 }
 
 /* False: it is of no use, or not whole yet. */
@@ -259,14 +269,16 @@ static bool take(struct channel *channel, zmq_msg_t *id, bool more, struct chann
 	*frame = (struct channel_frame){
 		.bytes = zmq_msg_data(&channel->frame),
 		.length = zmq_msg_size(&channel->frame),
-		.key_role = channel->gate ? zmq_msg_gets(&channel->frame, "User-Id") : NULL,
+		.key_role = channel->options.key ? zmq_msg_gets(&channel->frame, "User-Id") : NULL,
 	};
+	channel->from = hash_keyed(zmq_msg_data(id), zmq_msg_size(id));
 	if (!peer_text(zmq_msg_data(id), zmq_msg_size(id), frame->peer)) {
 		channel_unreadable(channel);
 		return false; /* no worker has such an id, and no text could name it */
 	}
-	if (!channel->options.is_member(channel->options.context, frame->peer) &&
-	    !hear(channel, frame->length == PART_BYTES ? COST_PART : COST_FRAME))
+	if (channel->options.key && !frame->key_role)
+		return false; /* the gate lets nobody in without */
+	if (!is_heard(channel, frame))
 		return false;
 	if (more)
 		error_set(&frame->error, ERROR_MESSAGE,
@@ -280,6 +292,7 @@ bool channel_receive(struct channel *channel, struct channel_frame *frame)
 {
 	zmq_msg_t id;
 	bool more, got, taken = false;
+	unsigned looked = 0;
 
 	memory_free(channel->whole);
 	channel->whole = NULL;
@@ -287,7 +300,7 @@ bool channel_receive(struct channel *channel, struct channel_frame *frame)
 	do {
 		got = receive(channel, &id, &more);
 		taken = got && take(channel, &id, more, frame);
-	} while (got && !taken);
+	} while (got && !taken && ++looked < DROPS);
 	zmq_msg_close(&id);
 	return taken;
 }
@@ -302,8 +315,9 @@ static void tell_refused(struct channel *channel)
 	channel->refused.count = gate_refused(channel->gate, &address);
 	more = tally_due(&channel->refused, clock_ms());
 	if (more)
-		log_warn("connections refused for want of a key of this job: %llu, the last from "
-			 "%s",
+		log_warn("connections refused %s: %llu, the last from %s",
+			 channel->options.key ? "for want of a key of this job"
+					      : "as too many came in a second",
 			 (unsigned long long)more, address);
 }
 
@@ -318,16 +332,14 @@ bool channel_wait(struct channel *channel, int fd, int ms)
 		{.socket = channel->socket, .events = ZMQ_POLLIN},
 		{.fd = fd, .events = ZMQ_POLLIN},
 		{.socket = channel->connections.monitor, .events = ZMQ_POLLIN},
-		{.socket = channel->gate ? gate_socket(channel->gate) : NULL, .events = ZMQ_POLLIN},
+		{.socket = gate_socket(channel->gate), .events = ZMQ_POLLIN},
 	};
 
 	if (channel->kept.count && (ms < 0 || ms > RETRY_MS))
 		ms = RETRY_MS;
-	zmq_poll(items, channel->gate ? 4 : 3, ms);
-	if (channel->gate) {
-		gate_step(channel->gate);
-		tell_refused(channel);
-	}
+	zmq_poll(items, 4, ms);
+	gate_step(channel->gate);
+	tell_refused(channel);
 	connections_step(&channel->connections);
 	push_kept(channel);
 	return items[1].revents != 0;
@@ -369,7 +381,8 @@ static int set_options(struct channel *channel, struct error *error)
 static int open_connections(struct channel *channel, struct error *error)
 {
 	uint64_t limit = descriptors_raise(), workers = channel->options.workers;
-	uint64_t least = DESCRIPTORS + workers, most = STRANGERS + 2 * workers;
+	uint64_t least = DESCRIPTORS + workers;
+	uint64_t most = (channel->options.key ? STRANGERS : STRANGERS_OPEN) + 2 * workers;
 
 	if (limit < least)
 		return error_set(
@@ -381,8 +394,7 @@ static int open_connections(struct channel *channel, struct error *error)
 	if (most > limit - DESCRIPTORS)
 		most = limit - DESCRIPTORS;
 	return connections_open(&channel->connections, channel->context, channel->socket,
-				channel->options.key != NULL, most,
-				error);
+				channel->options.key != NULL, most, error);
 }
 
 static int open_keys(struct channel *channel, struct error *error)
@@ -391,7 +403,9 @@ static int open_keys(struct channel *channel, struct error *error)
 	int rc;
 
 	if (!key)
-		return 0;
+		return gate_open_to_all(&channel->gate, channel->context, channel->socket,
+					OPEN_AT_ONCE + 2 * channel->options.workers, OPEN_A_SECOND,
+					error);
 	rc = gate_open(&channel->gate, channel->context, key, error);
 	return rc ? rc : curve_serve(channel->socket, key, KEY_JOB, error);
 }

@@ -3,6 +3,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
+
 #include <string.h>
 #include <sys/socket.h>
 #include <zmq.h>
@@ -16,6 +18,10 @@ int connections_open(struct connections *connections, void *context, void *socke
 	int linger = 0, unbounded = 0; /* else libzmq's thread would wait for room */
 
 	*connections = (struct connections){.keyed = keyed, .most = most};
+	connections->said = memory_zalloc(CONNECTIONS_PEERS, sizeof(*connections->said));
+	if (!connections->said)
+		return memory_error(error, "the costs of strangers",
+				    CONNECTIONS_PEERS * sizeof(*connections->said));
 	if (zmq_socket_monitor(socket, ADDRESS,
 			       ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | FAILED) == 0)
 		connections->monitor = zmq_socket(context, ZMQ_PAIR);
@@ -30,12 +36,14 @@ int connections_open(struct connections *connections, void *context, void *socke
 
 void connections_close(struct connections *connections, void *socket)
 {
+	memory_free(connections->said);
+	connections->said = NULL;
+	array_free(&connections->by_descriptor);
 	if (!connections->monitor)
 		return;
 	zmq_socket_monitor(socket, NULL, 0);
 	zmq_close(connections->monitor);
 	connections->monitor = NULL;
-	array_free(&connections->said);
 }
 
 /* 16 bits of event and 32 of value, of an accepted connection its descriptor; then a frame with the address. 0: none. */
@@ -63,47 +71,92 @@ static uint16_t next(void *monitor, int32_t *descriptor)
 
 /* The descriptor may be another connection's already: then that one is made anew, which its owner does by
  * himself. */
-static void turn_away(struct connections *connections, int32_t descriptor)
+static void end(int descriptor)
 {
-	shutdown(descriptor, SHUT_RDWR);
-	connections->turned_away.count++;
-	connections->shut++;
+	static const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
+
+	if (connect(descriptor, &nobody, sizeof(nobody)))
+		shutdown(descriptor, SHUT_RDWR);
 }
 
 /* NULL: no memory for it, or not a descriptor. */
-static struct said *said_on(struct connections *connections, int descriptor)
+static struct connection *connection_on(struct connections *connections, int descriptor)
 {
-	while (descriptor >= 0 && connections->said.count <= (size_t)descriptor)
-		if (!array_push(&connections->said))
+	while (descriptor >= 0 && connections->by_descriptor.count <= (size_t)descriptor)
+		if (!array_push(&connections->by_descriptor))
 			return NULL;
-	return descriptor < 0 ? NULL : &connections->said.items[descriptor];
+	return descriptor < 0 ? NULL : &connections->by_descriptor.items[descriptor];
 }
 
-bool connections_hear(struct connections *connections, int descriptor, uint32_t cost)
+void connections_member(struct connections *connections, int descriptor)
 {
-	struct said *said = said_on(connections, descriptor);
+	struct connection *connection = connection_on(connections, descriptor);
+
+	if (connection)
+		connection->member = true;
+}
+
+bool connections_hear(struct connections *connections, uint64_t peer, int descriptor, uint32_t cost)
+{
+	struct said *said = &connections->said[peer % CONNECTIONS_PEERS];
 	uint64_t now = clock_ms();
 
-	if (!said)
-		return true;
-	if (now >= said->since_ms + 1000)
-		*said = (struct said){.since_ms = now, .ended = said->ended};
+	if (said->peer != peer)
+		*said = (struct said){.peer = peer, .since_ms = now};
+	if (now >= said->since_ms + 1000) {
+		said->since_ms = now;
+		said->cost = 0;
+	}
 	said->cost += cost;
 	if (said->cost > CONNECTIONS_COST_MOST && !said->ended) {
 		said->ended = true;
-		shutdown(descriptor, SHUT_RDWR);
+		end(descriptor);
 		connections->ended.count++;
 	}
 	return !said->ended;
 }
 
-/* What its descriptor said was another connection's. */
+static void turn_away(struct connections *connections, int descriptor)
+{
+	end(descriptor);
+	connections->turned_away.count++;
+	connections->shut++;
+}
+
+/* Members' connections stay, whoever else comes. */
+static void make_room(struct connections *connections)
+{
+	int oldest = -1;
+
+	array_each(connection, &connections->by_descriptor)
+		if (connection->number && !connection->member &&
+		    (oldest < 0 ||
+		     connection->number < connections->by_descriptor.items[oldest].number))
+			oldest = (int)(connection - connections->by_descriptor.items);
+	if (oldest < 0)
+		return;
+	turn_away(connections, oldest);
+	connections->by_descriptor.items[oldest].number = 0;
+}
+
 static void begin(struct connections *connections, int descriptor)
 {
-	if ((size_t)descriptor < connections->said.count)
-		connections->said.items[descriptor] = (struct said){0};
-	if (++connections->open > connections->most)
-		turn_away(connections, descriptor);
+	struct connection *connection = connection_on(connections, descriptor);
+
+	connections->open++;
+	if (connection)
+		*connection = (struct connection){.number = ++connections->accepted};
+	if (connections->open > connections->most)
+		make_room(connections);
+}
+
+static void ended(struct connections *connections, int descriptor)
+{
+	struct connection *connection = connection_on(connections, descriptor);
+
+	connections->open -= connections->open > 0;
+	if (connection)
+		*connection = (struct connection){0};
 }
 
 static void tell(struct tally *tally, const char *of_them)
@@ -121,7 +174,7 @@ void connections_step(struct connections *connections)
 
 	while ((event = next(connections->monitor, &descriptor)) != 0) {
 		if (event == ZMQ_EVENT_DISCONNECTED)
-			connections->open -= connections->open > 0;
+			ended(connections, descriptor);
 		else if (event & FAILED && connections->shut)
 			connections->shut--;
 		else if (event & FAILED)
@@ -129,7 +182,7 @@ void connections_step(struct connections *connections)
 		else
 			begin(connections, descriptor);
 	}
-	tell(&connections->turned_away, "that were turned away, as no more may be open");
+	tell(&connections->turned_away, "that were turned away, as there are too many");
 	tell(&connections->failed,
 	     connections->keyed
 		     ? "that broke off before they were made, of who has no key of this job or is no worker"

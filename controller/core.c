@@ -224,8 +224,8 @@ static void stranger(struct controller *controller, const char *peer, const stru
 		  "this controller (started %.1f s ago) does not know this worker: the one it "
 		  "joined is gone, or gave it up",
 		  (double)(controller->now_ms - controller->started_ms) / 1000.0);
-	say_noise(controller, "%s from %s, which never joined: told so",
-		  message_type_name(message->type), peer);
+	say_noise(controller, "%s from somebody who never joined: told so",
+		  message_type_name(message->type));
 	send_refuse(controller, peer, message->epoch, &why);
 }
 
@@ -268,8 +268,8 @@ static void received(struct controller *controller, const struct controller_even
 		return;
 	}
 	if ((unsigned)message->type >= MESSAGE_TYPE_COUNT || !handlers[message->type]) {
-		say_noise(controller, "dropped: a %s from %s, which only controllers send",
-			  message_type_name(message->type), peer);
+		say_noise(controller, "dropped: a %s, which only controllers send",
+			  message_type_name(message->type));
 		return;
 	}
 	slot = membership_find(&controller->members, message->from);
@@ -300,7 +300,7 @@ static void broken(struct controller *controller, const char *peer, const struct
 	struct error why = *what;
 
 	if (!slot) {
-		say_noise(controller, "message of %s refused: %s", peer, what->text);
+		say_noise(controller, "message of a stranger refused: %s", what->text);
 		send_refuse(controller, peer, 0, what);
 		return;
 	}

@@ -46,10 +46,11 @@ int listen_check(const char *address, bool key, bool insecure, struct error *err
 	int rc = check_port(address, error);
 
 	if (!rc && strncmp(address, "tcp://", 6) != 0 && strncmp(address, "ipc://", 6) != 0)
-		return error_set(error, ERROR_CONFIG,
-				 "--bind '%s' is no address to listen on: write tcp://ADDRESS:PORT, as in "
-				 "tcp://*:29600",
-				 address);
+		return error_set(
+			error, ERROR_CONFIG,
+			"--bind '%s' is no address to listen on: write tcp://ADDRESS:PORT, as in "
+			"tcp://*:29600",
+			address);
 	if (rc || key || insecure || !listen_is_open(address))
 		return rc;
 	return error_set(

@@ -388,10 +388,11 @@ static void tell_refused(struct shell *shell)
 	struct error said = shell->end;
 
 	if (refused)
-		error_set(&shell->end, said.code,
-			  "%.1500s; connections that came to nothing for want of the same key: %llu "
-			  "(compare `weft key show FILE`)",
-			  said.text, (unsigned long long)refused);
+		error_set(
+			&shell->end, said.code,
+			"%.1500s; connections that came to nothing for want of the same key: %llu "
+			"(compare `weft key show FILE`)",
+			said.text, (unsigned long long)refused);
 }
 
 int shell_run(const struct shell_options *options, struct error *error)

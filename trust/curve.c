@@ -79,9 +79,20 @@ int curve_connect(void *socket, const struct key *key, enum key_role as, enum ke
 struct gate {
 	void *socket;
 	unsigned char keys[KEY_ROLES][KEY_BYTES]; /* public; zeros: nobody is let in as this */
+	bool to_all;				  /* there are no keys, but: */
+	uint64_t left, at_once, a_second,
+		counted_ms; /* how many may still come, and when that was counted */
 	uint64_t refused;
 	char address[ADDRESS_BYTES];
 };
+
+static int begin(struct gate *gate, void *context, struct error *error)
+{
+	gate->socket = zmq_socket(context, ZMQ_ROUTER);
+	if (gate->socket && zmq_bind(gate->socket, GATE_ADDRESS) == 0)
+		return 0;
+	return error_set(error, ERROR_IO, "keys: no gate: %s", zmq_strerror(errno));
+}
 
 int gate_open(struct gate **out, void *context, const struct key *key, struct error *error)
 {
@@ -100,11 +111,30 @@ int gate_open(struct gate **out, void *context, const struct key *key, struct er
 			memcpy(gate->keys[role], pair.public_key, KEY_BYTES);
 		key_pair_forget(&pair);
 	}
-	if (!rc) {
-		gate->socket = zmq_socket(context, ZMQ_ROUTER);
-		if (!gate->socket || zmq_bind(gate->socket, GATE_ADDRESS))
-			rc = error_set(error, ERROR_IO, "keys: no gate: %s", zmq_strerror(errno));
-	}
+	if (!rc)
+		rc = begin(gate, context, error);
+	if (rc)
+		gate_close(&gate);
+	*out = gate;
+	return rc;
+}
+
+int gate_open_to_all(struct gate **out, void *context, void *socket, uint64_t at_once,
+		     uint64_t a_second, struct error *error)
+{
+	struct gate *gate = memory_zalloc(1, sizeof(*gate));
+	int rc;
+
+	*out = NULL;
+	if (!gate)
+		return memory_error(error, "opening the gate", sizeof(*gate));
+	gate->to_all = true;
+	gate->left = gate->at_once = at_once;
+	gate->a_second = a_second;
+	gate->counted_ms = clock_ms();
+	rc = begin(gate, context, error);
+	if (!rc)
+		rc = set(socket, ZMQ_ZAP_DOMAIN, DOMAIN, strlen(DOMAIN), error);
 	if (rc)
 		gate_close(&gate);
 	*out = gate;
@@ -146,6 +176,20 @@ static enum key_role whose(const struct gate *gate, const unsigned char *key)
 	return KEY_ROLES;
 }
 
+static bool may_come(struct gate *gate)
+{
+	uint64_t now = clock_ms(), more = (now - gate->counted_ms) * gate->a_second / 1000;
+
+	if (more) {
+		gate->counted_ms = now;
+		gate->left = gate->left + more < gate->at_once ? gate->left + more : gate->at_once;
+	}
+	if (!gate->left)
+		return false;
+	gate->left--;
+	return true;
+}
+
 static bool is(zmq_msg_t *frame, const char *text)
 {
 	return zmq_msg_size(frame) == strlen(text) &&
@@ -156,8 +200,8 @@ static bool is(zmq_msg_t *frame, const char *text)
 static void answer(struct gate *gate, zmq_msg_t to[2], zmq_msg_t frames[FRAMES], enum key_role role)
 {
 	bool in = role < KEY_ROLES;
-	const char *const words[] = {in ? "200" : "400", in ? "OK" : "no key of this job",
-				     in ? key_role_name(role) : "", ""};
+	const char *const words[] = {in ? "200" : "400", in ? "OK" : "refused",
+				     in && !gate->to_all ? key_role_name(role) : "", ""};
 
 	zmq_msg_send(&to[0], gate->socket, ZMQ_SNDMORE);
 	zmq_msg_send(&to[1], gate->socket, ZMQ_SNDMORE);
@@ -174,7 +218,10 @@ static void decide(struct gate *gate, zmq_msg_t to[2], zmq_msg_t frames[FRAMES],
 
 	if (count < 2)
 		return; /* libzmq sends no such thing */
-	if (count == FRAMES && is(&frames[0], "1.0") && is(&frames[2], DOMAIN) &&
+	if (gate->to_all && count == FRAMES - 1 && is(&frames[0], "1.0") &&
+	    is(&frames[2], DOMAIN) && is(&frames[5], "NULL") && may_come(gate))
+		role = KEY_JOB;
+	if (!gate->to_all && count == FRAMES && is(&frames[0], "1.0") && is(&frames[2], DOMAIN) &&
 	    is(&frames[5], "CURVE") && zmq_msg_size(&frames[6]) == KEY_BYTES)
 		role = whose(gate, zmq_msg_data(&frames[6]));
 	if (role == KEY_ROLES) {

@@ -35,6 +35,10 @@ struct gate;
 /* Before the first socket of `context` (of zmq) that has curve_serve binds. Lets in the roles of the
  * job whose key this is: all three when it is the job's own, else that one. */
 int gate_open(struct gate **gate, void *context, const struct key *key, struct error *error);
+/* Without a key everybody is let in on `socket`, but not faster than this: who may come again and again without
+ * end fills memory faster than anybody can look at what he says. A frame has no "User-Id". */
+int gate_open_to_all(struct gate **gate, void *context, void *socket, uint64_t at_once,
+		     uint64_t a_second, struct error *error);
 /* The socket to poll for reading. */
 void *gate_socket(const struct gate *gate);
 /* Decides about all who wait. */

@@ -89,7 +89,9 @@ static void failed(const struct connection *connection, uint16_t event, struct e
 		break;
 	case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
 		error_set(why, ERROR_CONFIG,
-			  "it does not take this key: it has the key of another job");
+			  connection->keyed
+				  ? "it does not take this key: it has the key of another job"
+				  : "it takes no more connections now: too many come");
 		break;
 	case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
 		error_set(

@@ -53,8 +53,8 @@ static int auto_key(weft_launch *launch, struct error *error)
 	int n;
 
 	if (insecure && !parse_flag(insecure, &without_key))
-		return error_set(error, ERROR_CONFIG,
-				 "WEFT_INSECURE: '%.60s' is neither 1 nor 0", insecure);
+		return error_set(error, ERROR_CONFIG, "WEFT_INSECURE: '%.60s' is neither 1 nor 0",
+				 insecure);
 	if (said(launch, false) && !without_key)
 		return error_set(
 			error, ERROR_CONFIG,
