@@ -199,21 +199,6 @@ static int open_topology(struct topology **topology, struct arguments *arguments
 	return rc;
 }
 
-/* And the folder that was made for it alone. */
-static void remove_key(const char *path)
-{
-	char folder[PATH_MAX];
-	char *slash;
-
-	snprintf(folder, sizeof(folder), "%s", path);
-	slash = strrchr(folder, '/');
-	unlink(path);
-	if (!slash)
-		return;
-	*slash = '\0';
-	rmdir(folder);
-}
-
 /* --help lists the rows of routing as they are now; argp frees what differs from `doc`. */
 static char *filter_help(int key, const char *doc, void *input)
 {
@@ -253,6 +238,7 @@ static int run(int argc, char **argv, pid_t parent, struct error *error)
 	};
 	struct argp_option options[ROW_COUNT + 1] = {{0}};
 	struct topology *topology = NULL;
+	struct key_place place = {0};
 	struct key key = {0};
 	const struct argp argp = {
 		.options = options,
@@ -288,6 +274,7 @@ static int run(int argc, char **argv, pid_t parent, struct error *error)
 	arguments.shell.parent = arguments.die_with_parent ? parent : 0;
 	arguments.shell.controller.incarnation = random_incarnation();
 	if (arguments.key) {
+		key_place_of(arguments.key, &place);
 		rc = key_read(&key, arguments.key, error);
 		arguments.shell.channel.key = &key;
 	}
@@ -298,7 +285,7 @@ static int run(int argc, char **argv, pid_t parent, struct error *error)
 	topology_free(&topology);
 	key_forget(&key);
 	if (arguments.remove_key && arguments.key)
-		remove_key(arguments.key);
+		key_remove(arguments.key, &place);
 	return rc;
 }
 

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
@@ -298,4 +299,33 @@ int key_write(const struct key *key, const char *path, struct error *error)
 	if (rc)
 		unlink(path);
 	return rc;
+}
+
+void key_place_of(const char *path, struct key_place *place)
+{
+	struct stat about;
+
+	*place = (struct key_place){0};
+	if (lstat(path, &about) == 0)
+		*place = (struct key_place){about.st_ino, about.st_ctim};
+}
+
+void key_remove(const char *path, const struct key_place *place)
+{
+	char folder[PATH_MAX];
+	struct key_place now;
+	char *slash;
+
+	key_place_of(path, &now);
+	if (!now.inode || now.inode != place->inode ||
+	    now.changed.tv_sec != place->changed.tv_sec ||
+	    now.changed.tv_nsec != place->changed.tv_nsec)
+		return;
+	unlink(path);
+	snprintf(folder, sizeof(folder), "%s", path);
+	slash = strrchr(folder, '/');
+	if (!slash)
+		return;
+	*slash = '\0';
+	rmdir(folder);
 }

@@ -25,6 +25,7 @@
 #include "base/error.h"
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #define KEY_BYTES      32
 #define KEY_FILE_BYTES 512 /* more than any key file has */
@@ -66,5 +67,14 @@ size_t key_print(const struct key *key, char out[KEY_FILE_BYTES]);
 int key_read(struct key *key, const char *path, struct error *error);
 /* A new file that its owner alone may read; ERROR_CONFIG when there is one, which is never replaced. */
 int key_write(const struct key *key, const char *path, struct error *error);
+
+/* Which file lies at a path, so that none that came later is removed in its stead. */
+struct key_place {
+	uint64_t inode;
+	struct timespec changed;
+};
+void key_place_of(const char *path, struct key_place *place);
+/* And its folder, when nothing else is in it. */
+void key_remove(const char *path, const struct key_place *place);
 
 #endif

@@ -54,6 +54,26 @@ def test_idle_connections__more_than_the_controller_may_open_cost_nothing(tmp_pa
             connection.close()
 
 
+def test_idle_connections__do_not_keep_a_worker_out(tmp_path, model, descriptors):
+    """The oldest of those who say nothing makes room, not the newcomer."""
+    jobs.weft("key", "make", tmp_path / "key")
+    with jobs.Job(tmp_path, model, TRAIN, INFER) as job:
+        port = tmp_path / "port"
+        controller = job.start("controller", ["prlimit", "--nofile=400:400", jobs.CONTROLLER, "--job", job.name, "--bind",
+                                              "tcp://127.0.0.1:0", "--port-file", port, "--train", TRAIN, "--infer",
+                                              INFER, "--key", tmp_path / "key"])
+        deadline = time.monotonic() + 20
+        while not port.exists():
+            assert controller.code is None and time.monotonic() < deadline, controller.stderr
+            time.sleep(0.01)
+        job.address = f"tcp://127.0.0.1:{port.read_text().strip()}"
+        idle = [socket.create_connection(("127.0.0.1", port_of(job.address))) for _ in range(700)]
+        job.workers("--key", tmp_path / "key")
+        job.succeed(6)  # a handshake may take 10 s
+        for connection in idle:
+            connection.close()
+
+
 @pytest.mark.parametrize("most", [6, 8, 10, 16, 24, 32])
 def test_few_descriptors__are_one_clear_error(tmp_path, most):
     commands = {

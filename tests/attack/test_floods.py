@@ -3,6 +3,7 @@
 import contextlib
 import random
 import re
+import signal
 import socket
 import struct
 import threading
@@ -25,7 +26,7 @@ def test_ping_behind_a_flood__does_not_end_the_controller(tmp_path, model):
     chance = random.Random(1)
     with jobs.Job(tmp_path, model, TRAIN, INFER) as job:
         controller = job.controller()
-        for _ in range(800):
+        for _ in range(150):
             with contextlib.suppress(OSError), Wire(job.address) as stranger:
                 stranger.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 stranger.socket.sendall(2000 * FRAME + PING)
@@ -45,13 +46,13 @@ def test_flood__is_ended_and_costs_no_memory(tmp_path, model):
         while not stop.is_set():
             with contextlib.suppress(OSError), Wire(address) as stranger:
                 while not stop.is_set():
-                    stranger.socket.sendall(2000 * FRAME)
-                    sent.append(2000)
+                    stranger.socket.sendall(100000 * FRAME)
+                    sent.append(100000)
 
     with jobs.Job(tmp_path, model, TRAIN, INFER) as job:
         controller = job.controller()
         before = memory_kib(controller)
-        floods = [threading.Thread(target=flood, args=(job.address,)) for _ in range(4)]
+        floods = [threading.Thread(target=flood, args=(job.address,)) for _ in range(8)]
         for one in floods:
             one.start()
         try:
@@ -66,4 +67,29 @@ def test_flood__is_ended_and_costs_no_memory(tmp_path, model):
             for one in floods:
                 one.join()
         assert most - before < 64 << 10
-        assert sum(sent) > 100000
+        assert sum(sent) > 1000000
+
+
+def test_flood__does_not_keep_the_controller_from_ending(tmp_path, model):
+    stop = threading.Event()
+
+    def flood(address):
+        while not stop.is_set():
+            with contextlib.suppress(OSError), Wire(address) as stranger:
+                while not stop.is_set():
+                    stranger.socket.sendall(100000 * FRAME)
+
+    with jobs.Job(tmp_path, model, TRAIN, INFER) as job:
+        controller = job.controller()
+        floods = [threading.Thread(target=flood, args=(job.address,)) for _ in range(8)]
+        for one in floods:
+            one.start()
+        try:
+            time.sleep(1)
+            job.kill("controller", signal.SIGTERM)
+            job.wait(5)
+        finally:
+            stop.set()
+            for one in floods:
+                one.join()
+        assert controller.code == 75

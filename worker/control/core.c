@@ -462,10 +462,16 @@ static void take_unreached(struct worker_core *core, const struct error *why)
 	if (!core->unreached)
 		return;
 	core->unreached_why = *why;
-	if (!core->said_unreached && core->now_ms >= core->joining.since_ms + UNREACHED_MS)
-		say(core, true, "controller %s: %.600s; trying on until the join deadline",
-		    core->options.controller, why->text);
-	core->said_unreached |= core->now_ms >= core->joining.since_ms + UNREACHED_MS;
+}
+
+static void say_unreached(struct worker_core *core)
+{
+	if (!core->unreached || core->said_unreached || core->state != WORKER_HELLO ||
+	    core->now_ms < core->joining.since_ms + UNREACHED_MS)
+		return;
+	core->said_unreached = true;
+	say(core, true, "controller %s: %.600s; trying on until the join deadline",
+	    core->options.controller, core->unreached_why.text);
 }
 
 static void late_text(const struct worker_core *core, uint64_t waited, struct error *why)
@@ -509,6 +515,7 @@ static void check_join(struct worker_core *core)
 
 	if (core->state > WORKER_CONNECTED)
 		return;
+	say_unreached(core);
 	switch (patience_look(&core->joining, core->now_ms, limit)) {
 	case PATIENCE_ENDS:
 		late(core, waited);

@@ -18,8 +18,26 @@
 
 #define WAIT_STEP_MS 10
 
-/* That the controller of this process was given, and removes at its end; empty: none. */
-static char made_key[sizeof(((weft_launch *)0)->key_file)];
+/* The key that the controller of this process was given, and removes at its end; empty: none. */
+static struct {
+	char path[sizeof(((weft_launch *)0)->key_file)];
+	struct key_place place;
+} made;
+
+static int make_key(const weft_launch *launch, struct error *error)
+{
+	if (!launch->key_waits)
+		return 0;
+	snprintf(made.path, sizeof(made.path), "%s", launch->key_file);
+	return launch_make_key(made.path, &made.place, error);
+}
+
+static void remove_key(void)
+{
+	if (made.path[0])
+		key_remove(made.path, &made.place);
+	made.path[0] = '\0';
+}
 
 /* In the child: nothing but exec is safe here. */
 static void exec_controller(const char *const *arguments, const char *path, int report)
@@ -84,11 +102,9 @@ static int start(const weft_launch *launch, const char *const *more, int64_t *pi
 		return error_set(error, ERROR_USAGE, "the controller's address '%s' has no port",
 				 launch->controller);
 	snprintf(bind, sizeof(bind), "tcp://*%.8s", port);
-	if (launch->key_waits) {
-		rc = launch_make_key(launch->key_file, error);
-		if (rc)
-			return rc;
-	}
+	rc = make_key(launch, error);
+	if (rc)
+		return rc;
 	beside_program(path, sizeof(path));
 	while (more && more[count])
 		count++;
@@ -111,13 +127,10 @@ static int start(const weft_launch *launch, const char *const *more, int64_t *pi
 	rc = child < 0 ? error_set_errno(error, ERROR_IO, number, "starting the controller")
 		       : await_start(child, report[0], error);
 	close(report[0]);
-	if (!rc) {
+	if (!rc)
 		*pid = child;
-		snprintf(made_key, sizeof(made_key), "%s",
-			 launch->key_waits ? launch->key_file : "");
-	} else if (launch->key_waits) {
-		launch_remove_key(launch->key_file);
-	}
+	else
+		remove_key();
 	return rc;
 }
 
@@ -140,10 +153,8 @@ int weft_launch_wait(int64_t *pid, uint32_t timeout_ms)
 
 	for (uint32_t waited = 0; *pid; waited += WAIT_STEP_MS) {
 		if (waitpid((pid_t)*pid, &status, WNOHANG)) {
-			*pid = 0; /* ended, or not ours to wait for */
-			if (made_key[0])
-				launch_remove_key(made_key);
-			made_key[0] = '\0';
+			*pid = 0;     /* ended, or not ours to wait for */
+			remove_key(); /* it did, unless it was killed */
 			break;
 		}
 		if (waited >= timeout_ms)

@@ -112,17 +112,7 @@ static int own_folder(const char *folder, struct error *error)
 		folder, about.st_uid, about.st_mode & 0777u);
 }
 
-void launch_remove_key(const char *path)
-{
-	char folder[sizeof(((weft_launch *)0)->key_file)];
-
-	snprintf(folder, sizeof(folder), "%s", path);
-	*strrchr(folder, '/') = '\0';
-	unlink(path);
-	rmdir(folder);
-}
-
-int launch_make_key(const char *path, struct error *error)
+int launch_make_key(const char *path, struct key_place *place, struct error *error)
 {
 	char folder[sizeof(((weft_launch *)0)->key_file)], fresh[sizeof(folder) + 8];
 	struct key key;
@@ -143,5 +133,6 @@ int launch_make_key(const char *path, struct error *error)
 		rc = error_set_errno(error, ERROR_IO, errno, "key file %s", path);
 		unlink(fresh);
 	}
+	key_place_of(path, place);
 	return rc;
 }

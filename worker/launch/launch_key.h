@@ -6,6 +6,7 @@
 #define WORKER_LAUNCH_LAUNCH_KEY_H
 
 #include "base/error.h"
+#include "trust/key.h"
 #include "worker/api/weft.h"
 #include <stdbool.h>
 
@@ -13,8 +14,6 @@
  * --controller auto) the place where rank 0 will put one. Its controller is found already. */
 int launch_find_key(weft_launch *launch, bool automatic, struct error *error);
 /* Makes that one, instead of what lies there. */
-int launch_make_key(const char *path, struct error *error);
-/* Its folder too: no controller has started that would. */
-void launch_remove_key(const char *path);
+int launch_make_key(const char *path, struct key_place *place, struct error *error);
 
 #endif
