@@ -20,7 +20,7 @@ from test_keys import pair
 
 RUNS = int(os.environ.get("WEFT_CAMPAIGN_RUNS", "16"))
 SEED = int(os.environ.get("WEFT_CAMPAIGN_SEED", "1"))
-PARALLEL = 2
+PARALLEL = int(os.environ.get("WEFT_CAMPAIGN_PARALLEL", "2"))
 TRAIN, INFER = "world=2,source=gathered", "engines=1,tp=2"
 WORKERS = ["trainer-0", "trainer-1", "inference-0", "inference-1"]
 DEEDS = ["nothing", "nothing", "kill", "stop", "twice"]
