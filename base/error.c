@@ -1,26 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/error.h"
 
+#include "base/plain.h"
 #include <stdio.h>
 #include <string.h>
 
-/* A message may quote a file or a peer, and ends on a terminal or as a line of a log: it has no
- * control characters (C0, DEL, and C1, which UTF-8 writes as c2 80 to c2 9f). */
-static void make_plain(char *text)
-{
-	for (unsigned char *at = (unsigned char *)text; *at; at++) {
-		if (*at < 0x20 || *at == 0x7f)
-			*at = '?';
-		else if (at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0)
-			at[0] = at[1] = '?';
-	}
-}
-
+/* A message may quote a file or a peer, and ends on a terminal or as a line of a log. */
 static void mark_cut(char *text, int n)
 {
 	if (n >= ERROR_TEXT_BYTES)
 		memcpy(text + ERROR_TEXT_BYTES - 4, "...", 4);
-	make_plain(text);
+	plain_mask(text);
 }
 
 int error_vset(struct error *error, enum error_code code, const char *format, va_list args)

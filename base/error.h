@@ -43,6 +43,7 @@
 	X(ABORTED, 152, 1, "update aborted")                                               \
 	X(INTERRUPTED, 153, 75, "interrupted")                                             \
 	X(POST_LOAD, 154, 1, "the host's post-load hook failed")                           \
+	X(UNSAFE, 155, 75, "memory may still be written")                                  \
 	X(INTERNAL, 199, 1, "a bug in weft")
 
 enum error_code {

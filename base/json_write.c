@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/json_write.h"
 
+#include "base/plain.h"
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
@@ -70,29 +71,44 @@ void json_put_array_end(struct json *json)
 	leave(json, "]");
 }
 
-static void quoted(struct json *json, const char *value)
+/* What stands for the character that `value` begins with; returns false: itself. */
+static bool escaped(const char *value, const struct plain_character *first, char out[8])
 {
 	static const char short_forms[] = "\bb\ff\nn\rr\tt\"\"\\\\";
+
+	if (first->plain && first->code != '"' && first->code != '\\')
+		return false;
+	for (const char *form = short_forms; *form; form += 2) {
+		if (*form != *value)
+			continue;
+		snprintf(out, 8, "\\%c", form[1]);
+		return true;
+	}
+	/* U+FFFD, "replacement": JSON has no way to write bytes */
+	snprintf(out, 8, "\\u%04x", first->utf8 ? (unsigned)first->code : 0xfffd);
+	return true;
+}
+
+static void quoted(struct json *json, const char *value)
+{
 	const char *plain = value;
 
 	raw(json, "\"", 1);
-	for (; *value; value++) {
-		unsigned char c = (unsigned char)*value;
-		const char *form = NULL;
+	while (*value) {
+		struct plain_character first;
 		char out[8];
 
-		if (c >= 0x20 && c != '"' && c != '\\')
+		if (*value >= 0x20 && *value < 0x7f && *value != '"' && *value != '\\') {
+			value++;
 			continue;
-		raw(json, plain, (size_t)(value - plain));
-		plain = value + 1;
-		for (const char *f = short_forms; *f; f += 2)
-			if ((unsigned char)*f == c)
-				form = f;
-		if (form)
-			snprintf(out, sizeof(out), "\\%c", form[1]);
-		else
-			snprintf(out, sizeof(out), "\\u%04x", c);
-		raw(json, out, strlen(out));
+		}
+		first = plain_first(value);
+		if (escaped(value, &first, out)) {
+			raw(json, plain, (size_t)(value - plain));
+			raw(json, out, strlen(out));
+			plain = value + first.bytes;
+		}
+		value += first.bytes;
 	}
 	raw(json, plain, (size_t)(value - plain));
 	raw(json, "\"", 1);

@@ -29,7 +29,8 @@ void json_put_object_end(struct json *json);
 void json_put_array(struct json *json);
 void json_put_array_end(struct json *json);
 void json_put_key(struct json *json, const char *key);
-void json_put_string(struct json *json, const char *value); /* escapes; bytes >= 0x80 as they are */
+/* UTF-8 as it is where it is plain (base/plain.h), else escaped; what is no UTF-8 becomes U+FFFD */
+void json_put_string(struct json *json, const char *value);
 void json_put_u64(struct json *json, uint64_t value);
 void json_put_i64(struct json *json, int64_t value);
 void json_put_double(struct json *json, double value); /* %.9g; not finite becomes null */

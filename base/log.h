@@ -5,10 +5,14 @@
  * The one process-wide thing of the project, but for who speaks, which is the thread's affair: a
  * process may have many workers. Level from WEFT_LOG (error, warn, info, debug), file from
  * WEFT_LOG_FILE (%h host, %p pid), JSON lines with WEFT_LOG_FORMAT=json. Thread safe.
+ *
+ * A message may name what a stranger said: it is made plain (base/plain.h) before anybody sees it, so a line is
+ * one line. Nobody waits for who reads: base/log_writer.h.
  */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 
+#include "base/log_writer.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -23,7 +27,7 @@ void log_as(const char *who);
 struct log_record {
 	enum log_level level;
 	uint64_t time_ms;              /* since 1970 */
-	const char *program, *host, *who, *message;
+	const char *program, *host, *who, *message; /* all plain */
 	int pid;
 };
 typedef void log_sink(void *context, const struct log_record *record);
@@ -38,6 +42,12 @@ void log_reset_level(void);
 bool log_on(enum log_level level);
 void log_line(enum log_level level, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
+
+/* A program's word to its user, on stderr whatever the level, the file or the sink: plain, behind the lines that
+ * were logged before, and without waiting for who reads. The line break is added. */
+void log_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Before anything is written to stderr by other ways. */
+#define log_flush log_writer_flush
 
 #define log_error(...) log_line(LOG_LEVEL_ERROR, __VA_ARGS__)
 #define log_warn(...)  log_line(LOG_LEVEL_WARN, __VA_ARGS__)

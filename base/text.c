@@ -108,6 +108,12 @@ bool parse_u64(const char *string, uint64_t *value)
 	return errno == 0 && *end == '\0';
 }
 
+bool parse_flag(const char *string, bool *on)
+{
+	*on = strcmp(string, "1") == 0;
+	return *on || strcmp(string, "0") == 0 || !*string;
+}
+
 /* A non-negative decimal number, then a unit that the caller looks up. */
 static bool parse_number(const char *string, double *value, const char **unit)
 {

@@ -31,6 +31,7 @@ bool parse_bytes(const char *string, uint64_t *bytes);
 /* "30s", "2m", "500ms", "1h"; a bare number is seconds, fractions are fine. */
 bool parse_duration_ms(const char *string, uint64_t *ms);
 bool parse_u64(const char *string, uint64_t *value); /* decimal, whole string, no sign */
+bool parse_flag(const char *string, bool *on); /* "1", "0" or "", as a variable has it */
 
 /* What follows "key:" where a line begins with it, blanks before the colon or not, as files of /proc
  * have it; NULL when no line does. */

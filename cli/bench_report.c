@@ -2,6 +2,7 @@
 #include "cli/bench_report.h"
 
 #include "cli/bench_judge.h"
+#include "cli/shown.h"
 #include "base/copy.h"
 #include "base/json_write.h"
 #include "base/text.h"
@@ -11,7 +12,7 @@
 void bench_report_header(const struct bench_options *options, uint32_t copy_threads)
 {
 	printf("# weft bench update: %s, train %s, infer %s, transport %s, policy %s, order %s\n",
-	       options->model, options->train_text, options->infer_text, options->transport,
+	       shown(options->model), options->train_text, options->infer_text, options->transport,
 	       options->policy, options->order);
 	printf("# weft copies with %s; memcpy: the same bytes by as many processes, between updates; "
 	       "copy: %u thread%s, one plain range each, the same kernel\n",

@@ -299,7 +299,7 @@ static int run_inference(struct bench_shared *shared, const struct bench_options
 	weft_worker *worker = NULL;
 	void *memory = NULL;
 	struct error inner;
-	int rc = open_worker(shared, options, WEFT_INFERENCE, rank, &worker, error);
+	int closed, rc = open_worker(shared, options, WEFT_INFERENCE, rank, &worker, error);
 
 	if (rc == 0 && options->own_memory)
 		rc = bind_memory(worker, &memory, error);
@@ -324,8 +324,16 @@ static int run_inference(struct bench_shared *shared, const struct bench_options
 			break;
 	}
 out:
-	weft_close(&worker);
-	memory_free(memory);
+	closed = weft_close(&worker);
+	if (!closed) /* else a trainer may still write it */
+		memory_free(memory);
+	else if (!rc) {
+		error->code = -closed;
+		snprintf(
+			error->text, sizeof(error->text),
+			"a trainer is in the middle of a write of its memory (the log says which)");
+		rc = closed;
+	}
 	return rc;
 }
 

@@ -3,14 +3,16 @@
  * `weft bench write`: its flags, its lines, and who plays which side (bench_write.h).
  */
 #include "cli/bench_write.h"
+#include "cli/shown.h"
 
 #include "cli/children.h"
 #include "base/json_write.h"
 #include "transport/transport.h"
 #include "transport/verbs/settings.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -198,6 +200,8 @@ static void check(void *taken, struct argp_state *state)
 			   options->client_only);
 	if (options->persist && (options->local || options->host))
 		argp_error(state, "--persist is the server's: leave it out here");
+	if (options->trust.insecure && (options->local || options->host))
+		argp_error(state, "--insecure is the server's: leave it out here");
 	if (options->peer_nics[0] && !options->local)
 		argp_error(state, "--peer-nic is for --local: give --nic to the server instead");
 	if (options->iterations && options->duration_ms)
@@ -212,14 +216,15 @@ static void check(void *taken, struct argp_state *state)
 /* ---- sides ---- */
 
 /* What to type on the other host. */
-static void print_listening(const struct write_options *options)
+static void print_listening(const struct write_options *options,
+			    const struct exchange_listener *listener)
 {
 	const struct tool_settings *settings = &options->settings;
-	char host[HOST_NAME_MAX + 1] = "HOST";
+	char host[EXCHANGE_TEXT_BYTES];
 	struct text command = {0};
 	struct json json;
 
-	gethostname(host, sizeof(host) - 1);
+	exchange_listener_host(listener, host);
 	text_format(&command, "weft bench write %s --transport %s", host,
 		    settings->transport[0] ? settings->transport : "verbs");
 	if (options->port != BENCH_WRITE_PORT)
@@ -232,15 +237,20 @@ static void print_listening(const struct write_options *options)
 		text_format(&command, " --mtu %" PRIu64, settings->mtu);
 	if (settings->chunk_bytes)
 		text_format(&command, " --chunk %" PRIu64, settings->chunk_bytes);
+	if (options->trust.keyed)
+		text_add(&command, " --key FILE");
 	if (options->json) {
 		json_put_line(&json, stdout);
 		json_put_key_u64(&json, "port", options->port);
 		json_put_key_string(&json, "client", text_string(&command));
 		json_put_line_end(&json);
 	} else {
-		printf("# weft bench write: waiting on port %" PRIu64
-		       "; on the other host run:\n%s\n",
-		       options->port, text_string(&command));
+		printf("# weft bench write: waiting on port %" PRIu64 "%s run:\n%s\n",
+		       options->port,
+		       listener->socket->open
+			       ? "; on the other host"
+			       : " of this host alone, as there is no --key FILE; here",
+		       shown(text_string(&command)));
 	}
 	fflush(stdout);
 	text_fini(&command);
@@ -249,11 +259,11 @@ static void print_listening(const struct write_options *options)
 static int run_server(const struct write_options *options, struct error *error)
 {
 	struct exchange_listener listener;
-	int rc = exchange_listen(&listener, (uint16_t)options->port, error);
+	int rc = exchange_listen(&listener, &options->trust, (uint16_t)options->port, error);
 
 	if (rc)
 		return rc;
-	print_listening(options);
+	print_listening(options, &listener);
 	do {
 		rc = write_server(options, &listener, error);
 		if (rc && options->persist)
@@ -263,36 +273,65 @@ static int run_server(const struct write_options *options, struct error *error)
 	return rc;
 }
 
-/* The server as a child: what it fails of it tells the client, who prints it. */
+/* What the server that --local starts says first: the port, or why there is none. */
+struct begun {
+	uint16_t port;
+	struct error error;
+};
+
+/* What it fails of later it tells the client, who prints it. */
+static void be_local_server(struct write_options *options, int tell)
+{
+	struct exchange_listener listener;
+	struct begun begun = {0};
+	int rc = exchange_listen(&listener, &options->trust, 0, &begun.error);
+
+	begun.port = listener.port;
+	if (options->peer_nics[0])
+		strcpy(options->nics, options->peer_nics);
+	if (write(tell, &begun, sizeof(begun)) == (ssize_t)sizeof(begun) && rc == 0)
+		rc = write_server(options, &listener, &begun.error);
+	exchange_listener_close(&listener);
+	_exit(rc ? error_exit_code(begun.error.code) : 0);
+}
+
+static int hear_local_server(int from, struct begun *begun, struct error *error)
+{
+	if (read(from, begun, sizeof(*begun)) != (ssize_t)sizeof(*begun))
+		return error_set(error, ERROR_IO, "the server that --local starts has ended");
+	if (begun->error.code)
+		*error = begun->error;
+	return -(int)begun->error.code;
+}
+
+/* The server is a child with a socket of its own: libzmq's threads do not pass a fork. */
 static int run_local(struct write_options *options, struct error *error)
 {
 	_Atomic uint32_t failed = 0;
-	struct exchange_listener listener;
 	struct children children;
+	struct begun begun;
+	int ends[2] = {-1, -1};
 	char address[32];
-	pid_t pid;
+	pid_t pid = -1;
 	int rc = children_open(&children, 1, &failed, error);
 
+	if (rc == 0 && pipe2(ends, O_CLOEXEC) != 0)
+		rc = error_set_errno(error, ERROR_IO, errno, "cannot make a pipe");
 	if (rc == 0)
-		rc = exchange_listen(&listener, 0, error);
-	if (rc)
-		goto out;
-	pid = children_fork(&children, error);
-	if (pid == 0) {
-		if (options->peer_nics[0])
-			strcpy(options->nics, options->peer_nics);
-		rc = write_server(options, &listener, error);
-		_exit(rc ? error_exit_code(error->code) : 0);
-	}
-	rc = pid < 0 ? -(int)error->code : 0;
-	snprintf(address, sizeof(address), "127.0.0.1:%u", listener.port);
-	exchange_listener_close(&listener);
-	options->host = address;
+		rc = (pid = children_fork(&children, error)) < 0 ? -(int)error->code : 0;
+	if (pid == 0)
+		be_local_server(options, ends[1]);
+	close(ends[1]);
 	if (rc == 0)
+		rc = hear_local_server(ends[0], &begun, error);
+	close(ends[0]);
+	if (rc == 0) {
+		snprintf(address, sizeof(address), "127.0.0.1:%u", begun.port);
+		options->host = address;
 		rc = write_client(options, &view, error);
+	}
 	if (rc == 0)
 		rc = children_wait(&children, error);
-out:
 	children_close(&children);
 	return rc;
 }
@@ -300,10 +339,19 @@ out:
 static int run(void *taken, struct error *error)
 {
 	struct write_options *options = taken;
+	int rc = socket_trust_read(&options->trust, error);
 
-	if (options->local)
-		return run_local(options, error);
-	return options->host ? write_client(options, &view, error) : run_server(options, error);
+	/* both sides are ours: nobody else of this host shall be one of them */
+	if (rc == 0 && options->local && !options->trust.keyed) {
+		rc = key_make(&options->trust.key, error);
+		options->trust.keyed = true;
+	}
+	if (rc == 0)
+		rc = options->local  ? run_local(options, error)
+		     : options->host ? write_client(options, &view, error)
+				     : run_server(options, error);
+	key_forget(&options->trust.key);
+	return rc;
 }
 
 #define AT(member)    .offset = offsetof(struct write_options, member)
@@ -327,6 +375,8 @@ static const struct verb_option rows[] = {
 	 .most = 65535},
 	{"timeout", 0, "TIME", "of every wait (default 30s)", VERB_TIME, AT(timeout_ms),
 	 .group = 1},
+	{"key", 0, "FILE", "the job's key, or an observer's (WEFT_KEY_FILE; docs/trust.md)",
+	 VERB_TEXT, AT(trust.key_file), .group = 1},
 	{.doc = "The client:", .group = 2},
 	{"sizes", 's', "SIZES", "4K..64M (x4, the default), 4K..64M:2 (x2), or a list: 64K,1M,16M",
 	 VERB_TAKE, .take = take_sizes, CLIENT_ONLY},
@@ -346,6 +396,10 @@ static const struct verb_option rows[] = {
 	 CHARS(peer_nics), .group = 2},
 	{.doc = "The server:", .group = 3},
 	{"persist", 0, NULL, "serve one client after another", VERB_FLAG, AT(persist), .group = 3},
+	{"insecure", 0, NULL,
+	 "without a key, listen to other hosts too: whoever reaches the port can write into the "
+	 "test's memory (default: this host alone)",
+	 VERB_FLAG, AT(trust.insecure), .group = 3},
 	{0},
 };
 

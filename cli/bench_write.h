@@ -4,7 +4,7 @@
  * else around it. What perftest's ib_write_bw measures, over any of our providers.
  *
  *   server (target)                              client (initiator)
- *   exchange_accept ◄────────── TCP ──────────── exchange_connect
+ *   exchange_accept ◄───────── ZeroMQ ────────── exchange_connect
  *        what this side was told ◄──────────►    ... the two must not contradict
  *        domain, region, endpoint                domain, region, endpoint
  *        record, "connected", region ◄───────►   record, "connected"
@@ -38,6 +38,7 @@ struct write_options {
 	uint64_t footprint, timeout_ms;
 	uint64_t port;
 	bool json, no_check, local, persist;
+	struct socket_trust trust;
 	const char *client_only;            /* a flag that means nothing to a server */
 };
 

@@ -93,7 +93,7 @@ static int send_settings(struct write_link *link, const struct tool_settings *se
 {
 	struct tool_message message = {.type = TOOL_SETTINGS, .u.settings = *settings};
 
-	return exchange_send(&link->exchange, &message, write_deadline(link), error);
+	return exchange_send(&link->exchange, &message, error);
 }
 
 static int settings_agree(struct write_link *link, bool server, struct error *error)
@@ -145,7 +145,7 @@ static int open_domain(struct write_link *link, const struct write_options *opti
 static int swap(struct write_link *link, const struct tool_message *mine, const char *waiting_for,
 		struct tool_message *theirs, struct error *error)
 {
-	int rc = exchange_send(&link->exchange, mine, write_deadline(link), error);
+	int rc = exchange_send(&link->exchange, mine, error);
 
 	return rc ? rc
 		  : exchange_receive(&link->exchange, mine->type, waiting_for, theirs,
@@ -160,8 +160,7 @@ static int move_region(struct write_link *link, bool server, struct error *error
 
 	if (server) {
 		rc = transport_region_export(link->region, record, &message.u.record.length, error);
-		return rc ? rc
-			  : exchange_send(&link->exchange, &message, write_deadline(link), error);
+		return rc ? rc : exchange_send(&link->exchange, &message, error);
 	}
 	rc = exchange_receive(&link->exchange, TOOL_REGION, "the record of its memory", &message,
 			      write_deadline(link), error);

@@ -212,7 +212,7 @@ static int finish_pass(struct pass *pass, uint32_t number, uint64_t touched, boo
 
 	result->signal_ns = clock_ns() - begin;
 	if (rc == 0)
-		rc = exchange_send(&link->exchange, &message, write_deadline(link), error);
+		rc = exchange_send(&link->exchange, &message, error);
 	if (rc == 0)
 		rc = exchange_receive(&link->exchange, TOOL_PASSED, "its checksum", NULL,
 				      write_deadline(link), error);
@@ -289,12 +289,13 @@ int write_client(const struct write_options *options, const struct write_view *v
 {
 	static const struct tool_message bye = {.type = TOOL_BYE};
 	struct write_options mine = *options;
-	struct write_link link = {.exchange = {.fd = -1}};
+	struct write_link link = {0};
 	int rc;
 
 	mine.settings.region_bytes = region_bytes(options);
-	rc = exchange_connect(&link.exchange, options->host, (uint16_t)options->port,
-			      BENCH_WRITE_TOOL, clock_ns() + options->timeout_ms * 1000000, error);
+	rc = exchange_connect(&link.exchange, &options->trust, options->host,
+			      (uint16_t)options->port, BENCH_WRITE_TOOL,
+			      clock_deadline_ns(options->timeout_ms), error);
 	if (rc == 0)
 		rc = write_link_open(&link, &mine, false, error);
 	if (rc == 0) {
@@ -302,7 +303,7 @@ int write_client(const struct write_options *options, const struct write_view *v
 		rc = run_passes(&link, options, view, error);
 	}
 	if (rc == 0)
-		rc = exchange_send(&link.exchange, &bye, write_deadline(&link), error);
+		rc = exchange_send(&link.exchange, &bye, error);
 	if (rc)
 		exchange_send_failure(&link.exchange, error);
 	write_link_close(&link);
@@ -349,7 +350,7 @@ static int serve_pass(struct write_link *link, const struct tool_pass *pass, str
 				 "%016llx there",
 				 (unsigned long long)pass->touched, link->exchange.peer,
 				 (unsigned long long)sum, (unsigned long long)pass->sum);
-	return exchange_send(&link->exchange, &passed, write_deadline(link), error);
+	return exchange_send(&link->exchange, &passed, error);
 }
 
 static int serve_passes(struct write_link *link, struct error *error)
@@ -376,9 +377,8 @@ static int serve_passes(struct write_link *link, struct error *error)
 int write_server(const struct write_options *options, const struct exchange_listener *listener,
 		 struct error *error)
 {
-	struct write_link link = {.exchange = {.fd = -1}};
-	int rc = exchange_accept(listener, &link.exchange, BENCH_WRITE_TOOL, EXCHANGE_FOREVER,
-				 error);
+	struct write_link link = {0};
+	int rc = exchange_accept(listener, &link.exchange, BENCH_WRITE_TOOL, error);
 
 	if (rc == 0)
 		rc = write_link_open(&link, options, true, error);

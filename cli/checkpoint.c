@@ -3,6 +3,7 @@
  * checkpoint.c -- weft checkpoint make | show | verify: HuggingFace checkpoints on disk.
  */
 #include "cli/verb.h"
+#include "cli/shown.h"
 
 #include "base/json_write.h"
 #include "base/memory.h"
@@ -78,8 +79,8 @@ static int make(void *taken, struct error *error)
 		json_put_line_end(&json);
 	} else if (rc == 0) {
 		printf("%s: %s with seed %" PRIu64 ", %zu tensors, %s bytes\n",
-		       options->arguments[1], model->name, options->seed, model->tensor_count,
-		       GROUPED_TEXT(model->bytes));
+		       shown(options->arguments[1]), shown(model->name), options->seed,
+		       model->tensor_count, GROUPED_TEXT(model->bytes));
 	}
 	model_close(&model);
 	return rc;
@@ -136,21 +137,21 @@ static void show_lines(const struct checkpoint *checkpoint)
 		struct text shape = {0};
 
 		if (tensor->file != file)
-			printf("%s:\n", checkpoint_file(checkpoint, tensor->file));
+			printf("%s:\n", shown(checkpoint_file(checkpoint, tensor->file)));
 		file = tensor->file;
 		for (uint32_t d = 0; d < tensor->dims; d++)
 			text_format(&shape, "%s%" PRIu64, d ? ", " : "[", tensor->shape[d]);
 		text_add(&shape, "]");
-		printf("  %-56s %-5s %-18s %15s\n", tensor->name, dtype_name(tensor->dtype),
+		printf("  %-56s %-5s %-18s %15s\n", shown(tensor->name), dtype_name(tensor->dtype),
 		       text_string(&shape), GROUPED_TEXT(tensor->bytes));
 		text_fini(&shape);
 	}
-	printf("%s: %zu tensors in %zu file%s, %s bytes", checkpoint_folder(checkpoint),
+	printf("%s: %zu tensors in %zu file%s, %s bytes", shown(checkpoint_folder(checkpoint)),
 	       checkpoint_count(checkpoint), checkpoint_file_count(checkpoint),
 	       checkpoint_file_count(checkpoint) == 1 ? "" : "s",
 	       GROUPED_TEXT(checkpoint_bytes(checkpoint)));
 	if (seed)
-		printf(", made with seed %s", seed);
+		printf(", made with seed %s", shown(seed));
 	printf("\n");
 }
 
@@ -230,10 +231,10 @@ static void tell_verified(const struct options *options, const struct checkpoint
 	struct json json;
 
 	if (!options->json) {
-		printf("%s: good: %zu tensors, %s bytes", options->arguments[0],
+		printf("%s: good: %zu tensors, %s bytes", shown(options->arguments[0]),
 		       checkpoint_count(checkpoint), GROUPED_TEXT(checkpoint_bytes(checkpoint)));
 		if (model)
-			printf("; the tensors of %s", model->name);
+			printf("; the tensors of %s", shown(model->name));
 		if (options->contents)
 			printf("; the contents of seed %" PRIu64, seed);
 		printf("\n");

@@ -5,6 +5,7 @@
 #include "cli/doctor.h"
 
 #include "cli/verb.h"
+#include "cli/shown.h"
 #include "base/json_write.h"
 #include "transport/transport.h"
 #include "transport/verbs/calls.h"
@@ -107,15 +108,18 @@ static void print_plain(const struct doctor *doctor, const struct finding *findi
 
 	printf("%s%s%s  %-18s %s\n", doctor->colour ? state_colours[finding->state] : "",
 	       state_words[finding->state], doctor->colour ? "\033[0m" : "", finding->name,
-	       text_string(&finding->evidence));
+	       shown(text_string(&finding->evidence)));
 	while (*line) {
-		int length = (int)strcspn(line, "\n");
+		size_t length = strcspn(line, "\n");
+		struct text one = {0};
 
-		printf("        %.*s\n", length, line);
+		text_add_bytes(&one, line, length);
+		printf("        %s\n", shown(text_string(&one)));
+		text_fini(&one);
 		line += length + (line[length] == '\n');
 	}
 	if (finding->fix.bytes)
-		printf("        fix: %s\n", text_string(&finding->fix));
+		printf("        fix: %s\n", shown(text_string(&finding->fix)));
 }
 
 void doctor_print(struct doctor *doctor, struct finding *finding)
@@ -300,7 +304,7 @@ static void print_verdict(const struct doctor *doctor)
 	else
 		text_format(&text, "; fix first: %s: %s", doctor->first_name, doctor->first_fix);
 	if (!doctor->options.json) {
-		printf("verdict: %s\n", text_string(&text));
+		printf("verdict: %s\n", shown(text_string(&text)));
 		text_fini(&text);
 		return;
 	}
@@ -379,6 +383,11 @@ static void check_together(void *taken, struct argp_state *state)
 			   "--port 0 with --peer: give the port that the other side serves on");
 	if (options->nics && options->transport && strcmp(options->transport, "shm") == 0)
 		argp_error(state, "--nic with --transport shm: shm uses no NIC");
+	if (options->trust.key_file && !options->serve && !options->peer)
+		argp_error(state,
+			   "--key is for the two sides of --serve and --peer: give one of them");
+	if (options->trust.insecure && !options->serve)
+		argp_error(state, "--insecure says to whom --serve listens: leave it out here");
 	if (options->serve && options->json)
 		argp_error(state, "--serve prints no checks: --json is for the side with --peer");
 	if (options->root && system_exists(&(struct system){""}, "%s", options->root) != 0)
@@ -387,13 +396,18 @@ static void check_together(void *taken, struct argp_state *state)
 
 static int run(void *taken, struct error *error)
 {
-	const struct doctor_options *options = taken;
-	struct doctor doctor = {.options = *options, .live = !options->root};
-	int rc;
+	struct doctor_options *options = taken;
+	struct doctor doctor = {0};
+	int rc = options->serve || options->peer ? socket_trust_read(&options->trust, error) : 0;
 
+	if (rc)
+		return rc;
+	doctor = (struct doctor){.options = *options, .live = !options->root};
 	doctor_open(&doctor);
 	rc = options->serve ? doctor_serve(&doctor, error) : diagnose(&doctor);
 	doctor_close(&doctor);
+	key_forget(&doctor.options.trust.key);
+	key_forget(&options->trust.key);
 	return rc;
 }
 
@@ -406,6 +420,13 @@ static const struct verb_option rows[] = {
 	 AT(serve)},
 	{"port", 0, "N", "TCP port of --serve and --peer (default 29610; --serve 0: a free one)",
 	 VERB_TAKE, .take = take_port},
+	{"key", 0, "FILE",
+	 "the job's key, or an observer's, on both sides: without one --serve listens to this host "
+	 "alone (WEFT_KEY_FILE; docs/trust.md)",
+	 VERB_TEXT, AT(trust.key_file)},
+	{"insecure", 0, NULL,
+	 "--serve other hosts without a key: whoever reaches the port can write into the test's memory",
+	 VERB_FLAG, AT(trust.insecure)},
 	{"transport", 'T', "NAME", "verbs or shm: fail when it cannot be used", VERB_TAKE,
 	 .take = take_transport},
 	{"nic", 0, "MAP", "which NICs, as weft-worker's --nic", VERB_TEXT, AT(nics)},

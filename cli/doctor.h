@@ -14,6 +14,7 @@
 #define CLI_DOCTOR_H
 
 #include "cli/doctor_system.h"
+#include "cli/socket.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "transport/verbs/errors.h"
@@ -42,6 +43,7 @@ struct doctor_options {
 	bool port_given;
 	uint16_t port;
 	bool serve, json;
+	struct socket_trust trust;
 };
 
 struct doctor {

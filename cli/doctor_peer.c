@@ -117,7 +117,7 @@ static void say_route(struct session *session)
 static void knock(struct session *session)
 {
 	const struct doctor_options *options = &session->doctor->options;
-	int rc = exchange_connect(&session->link.exchange, options->peer,
+	int rc = exchange_connect(&session->link.exchange, &options->trust, options->peer,
 				  options->port ? options->port : DOCTOR_PORT, DOCTOR_TOOL,
 				  clock_ns() + KNOCK_NS, &session->error);
 
@@ -189,8 +189,7 @@ static int compare(struct session *session, uint64_t bytes, struct error *error)
 {
 	struct tool_message message = {.type = TOOL_CHECK, .u.check = {bytes, session->signals}};
 	uint64_t here, there;
-	int rc = exchange_send(&session->link.exchange, &message, write_deadline(&session->link),
-			       error);
+	int rc = exchange_send(&session->link.exchange, &message, error);
 
 	if (rc == 0)
 		rc = exchange_receive(&session->link.exchange, TOOL_CHECKED, "its checksum",
@@ -275,8 +274,7 @@ static int latency(struct session *session, struct finding *finding, struct erro
 {
 	struct tool_message ping = {.type = TOOL_PING, .u.ping = {PINGS, session->signals + 1}};
 	uint64_t times[PINGS];
-	int rc = exchange_send(&session->link.exchange, &ping, write_deadline(&session->link),
-			       error);
+	int rc = exchange_send(&session->link.exchange, &ping, error);
 
 	for (int i = 0; rc == 0 && i < PINGS; i++) {
 		uint64_t begin = clock_ns();
@@ -405,7 +403,7 @@ static void run_step(struct session *session, const struct step *step)
 void doctor_peer_run(struct doctor *doctor)
 {
 	static const struct tool_message bye = {.type = TOOL_BYE};
-	struct session session = {.doctor = doctor, .link = {.exchange = {.fd = -1}}};
+	struct session session = {.doctor = doctor};
 
 	knock(&session);
 	say_route(&session);
@@ -413,6 +411,6 @@ void doctor_peer_run(struct doctor *doctor)
 	for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
 		run_step(&session, &steps[i]);
 	if (!session.failed)
-		exchange_send(&session.link.exchange, &bye, write_deadline(&session.link), NULL);
+		exchange_send(&session.link.exchange, &bye, NULL);
 	write_link_close(&session.link);
 }

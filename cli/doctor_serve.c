@@ -3,6 +3,7 @@
  * doctor_serve.c -- `weft doctor --serve`: the other end of --peer, one client after the other.
  */
 #include "cli/doctor_peer.h"
+#include "cli/shown.h"
 
 #include "base/clock.h"
 #include "job/digest.h"
@@ -10,7 +11,6 @@
 #include "transport/transport.h"
 #include <arpa/inet.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -38,7 +38,7 @@ static int send_about(const struct doctor *doctor, struct exchange *exchange, st
 			  sizeof(rails[i].gid));
 		rails[i].prefix_bits = port->gids.items[port->gid].prefix_bits;
 	}
-	return exchange_send(exchange, &message, clock_ns() + DOCTOR_STEP_NS, error);
+	return exchange_send(exchange, &message, error);
 }
 
 static int take_about(const struct exchange *exchange, const struct tool_about *about,
@@ -94,12 +94,11 @@ static bool signal_came(const struct write_link *link, uint64_t sequence)
  * came before it counts first. */
 static int heard(struct write_link *link, uint64_t sequence, struct error *error)
 {
-	struct pollfd socket = {.fd = link->exchange.fd, .events = POLLIN};
 	struct tool_message message;
 	char what[40];
 	int rc;
 
-	if (poll(&socket, 1, 0) <= 0)
+	if (!exchange_waits(&link->exchange))
 		return 1;
 	if (signal_came(link, sequence))
 		return 0;
@@ -147,7 +146,7 @@ static int answer_check(struct write_link *link, const struct tool_check *check,
 	if (rc)
 		return rc;
 	message.u.checked.sum = checksum64(transport_region_memory(link->region), check->bytes);
-	return exchange_send(&link->exchange, &message, write_deadline(link), error);
+	return exchange_send(&link->exchange, &message, error);
 }
 
 static int answer_pings(struct write_link *link, const struct tool_ping *ping, struct error *error)
@@ -165,7 +164,7 @@ static int answer_pings(struct write_link *link, const struct tool_ping *ping, s
 			rc = transport_signal(link->endpoint, DOCTOR_TAG, NULL, 0,
 					      write_deadline(link), error);
 	}
-	return rc ? rc : exchange_send(&link->exchange, &pong, write_deadline(link), error);
+	return rc ? rc : exchange_send(&link->exchange, &pong, error);
 }
 
 static int answer(struct write_link *link, struct error *error)
@@ -175,7 +174,7 @@ static int answer(struct write_link *link, struct error *error)
 	int rc;
 
 	do {
-		/* the other side measures in between; its end would be told by TCP */
+		/* the other side measures in between; its end would be told at once */
 		rc = exchange_receive_any(&link->exchange, waiting_for, &message,
 					  write_deadline(link) + 3 * DOCTOR_STEP_NS, error);
 		if (rc == 0 && message.type == TOOL_BYE)
@@ -216,20 +215,21 @@ static int serve_one(const struct doctor *doctor, struct exchange *exchange, str
 int doctor_serve(struct doctor *doctor, struct error *error)
 {
 	struct exchange_listener listener;
-	char host[64] = "THIS_HOST";
-	int rc = exchange_listen(&listener, doctor->options.port, error);
+	char host[EXCHANGE_TEXT_BYTES];
+	int rc = exchange_listen(&listener, &doctor->options.trust, doctor->options.port, error);
 
 	if (rc)
 		return rc;
-	gethostname(host, sizeof(host) - 1);
-	printf("serving; on the other host run: weft doctor --peer %s:%u\n", host, listener.port);
+	exchange_listener_host(&listener, host);
+	printf("serving%s run: weft doctor --peer %s:%u%s\n",
+	       listener.socket->open ? "; on the other host"
+				     : " this host alone, as there is no --key FILE; here",
+	       shown(host), listener.port, listener.socket->keyed ? " --key FILE" : "");
 	fflush(stdout);
 	for (;;) {
 		struct exchange exchange;
 
-		rc = exchange_accept(&listener, &exchange, DOCTOR_TOOL, EXCHANGE_FOREVER, error);
-		if (rc == -ERROR_IO)
-			break;
+		rc = exchange_accept(&listener, &exchange, DOCTOR_TOOL, error);
 		if (rc) {
 			log_warn("%s", error->text);
 			continue;

@@ -5,6 +5,7 @@
 #include "cli/verb.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/truncated.h"
 
 #include <argp.h>
 #include <errno.h>
@@ -12,12 +13,17 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct command *const tables[] = {model_commands, checkpoint_commands, route_commands,
-					       bench_commands, doctor_commands,	    NULL};
+static const struct command *const tables[] = {model_commands,
+					       checkpoint_commands,
+					       route_commands,
+					       bench_commands,
+					       doctor_commands,
+					       key_commands,
+					       NULL};
 
 int command_fail(const struct error *error)
 {
-	fprintf(stderr, "weft: WEFT-E%d %s: %s\n", (int)error->code, error_strerror(error->code),
+	log_say("weft: WEFT-E%d %s: %s", (int)error->code, error_strerror(error->code),
 		error->text);
 	return error_exit_code(error->code);
 }
@@ -114,6 +120,7 @@ int main(int argc, char **argv)
 	int words;
 
 	log_open("weft", "");
+	truncated_catch("weft");
 	argp_err_exit_status = 2; /* wrong usage, in all programs of the project */
 	if (argc < 2 || is_help(argv[1])) {
 		print_usage(argc < 2 ? stderr : stdout, NULL);

@@ -3,6 +3,7 @@
  * model.c -- weft model list | tensors: what a model is made of; and the other verbs.
  */
 #include "cli/model_verbs.h"
+#include "cli/shown.h"
 
 #include "job/parallel.h"
 #include "model/family.h"
@@ -74,8 +75,9 @@ static void list_json(const struct model *model)
 
 static void list_line(const struct model *model)
 {
-	printf("%-19s %-22s %7zu %17s %17s  %s\n", model->name, model->config.family->architecture,
-	       model->tensor_count, GROUPED_TEXT(model->parameters), GROUPED_TEXT(model->bytes),
+	printf("%-19s %-22s %7zu %17s %17s  %s\n", shown(model->name),
+	       model->config.family->architecture, model->tensor_count,
+	       GROUPED_TEXT(model->parameters), GROUPED_TEXT(model->bytes),
 	       BYTES_TEXT(model->bytes));
 	if (model->all_count > model->tensor_count)
 		printf("%-19s %-22s %7zu %17s %17s  %s\n", "", "  with MTP layers",
@@ -145,11 +147,11 @@ static void tensors_lines(const struct model *model, size_t count)
 		const struct model_tensor *tensor = &model->tensors[i];
 
 		model_shape_text(tensor->dims, tensor->shape, shape);
-		printf("%-56s %-5s %-18s %15s\n", tensor->name, dtype_name(tensor->dtype), shape,
-		       GROUPED_TEXT(tensor->bytes));
+		printf("%-56s %-5s %-18s %15s\n", shown(tensor->name), dtype_name(tensor->dtype),
+		       shape, GROUPED_TEXT(tensor->bytes));
 	}
-	printf("%s: %zu tensors, %s parameters, %s bytes\n", model->name, model->tensor_count,
-	       GROUPED_TEXT(model->parameters), GROUPED_TEXT(model->bytes));
+	printf("%s: %zu tensors, %s parameters, %s bytes\n", shown(model->name),
+	       model->tensor_count, GROUPED_TEXT(model->parameters), GROUPED_TEXT(model->bytes));
 	if (model->all_count > model->tensor_count)
 		printf("with MTP layers: %zu tensors, %s parameters, %s bytes\n", model->all_count,
 		       GROUPED_TEXT(model->all_parameters), GROUPED_TEXT(model->all_bytes));

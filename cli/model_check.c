@@ -4,6 +4,7 @@
  * that would be written to it, before any byte moves.
  */
 #include "cli/model_verbs.h"
+#include "cli/shown.h"
 
 #include "job/parallel.h"
 #include "model/live.h"
@@ -31,13 +32,13 @@ static int print_report(const struct model *model, uint32_t rank, const struct o
 	size_t count = report->differences.count;
 
 	for (size_t i = 0; i < count; i++)
-		puts(report->differences.items[i]);
+		printf("%s\n", shown(report->differences.items[i]));
 	for (size_t i = 0; i < report->left_alone.count; i++)
-		printf("%s: no source, left alone\n", report->left_alone.items[i]);
+		printf("%s: no source, left alone\n", shown(report->left_alone.items[i]));
 	printf("%s, inference rank %u, %s: %zu of %zu parameters equal, %zu difference%s, "
 	       "%zu left alone\n",
-	       model->name, rank, options->live, report->equal, layout->param_count, count,
-	       count == 1 ? "" : "s", report->left_alone.count);
+	       shown(model->name), rank, shown(options->live), report->equal, layout->param_count,
+	       count, count == 1 ? "" : "s", report->left_alone.count);
 	return count ? 1 : 0;
 }
 

@@ -4,6 +4,7 @@
  * and, with --derived, what its engine makes of that.
  */
 #include "cli/model_verbs.h"
+#include "cli/shown.h"
 
 #include "base/array.h"
 #include "base/compare.h"
@@ -71,8 +72,8 @@ static void print_piece(const struct layout *layout, const struct piece *piece)
 	const struct tensor_info *tensor = &layout->tensors[piece->tensor];
 	char box[160], transform[TRANSFORM_TEXT_BYTES];
 
-	printf("  %12" PRIu64 " +%12" PRIu64 "  %s %s", piece->offset, piece->bytes, tensor->name,
-	       box_text(&piece->src, box, sizeof(box)));
+	printf("  %12" PRIu64 " +%12" PRIu64 "  %s %s", piece->offset, piece->bytes,
+	       shown(tensor->name), box_text(&piece->src, box, sizeof(box)));
 	if (transform_name(layout, piece, transform)) {
 		printf(", %s, %s to %s", transform, dtype_name(tensor->dtype),
 		       dtype_name(layout->params[piece->param].dtype));
@@ -88,7 +89,7 @@ static void print_param(const struct layout *layout, uint32_t param, const size_
 	const struct tensor_info *info = &layout->params[param];
 	char shape[MODEL_SHAPE_BYTES];
 
-	printf("%s %s %s, %s bytes\n", info->name, dtype_name(info->dtype),
+	printf("%s %s %s, %s bytes\n", shown(info->name), dtype_name(info->dtype),
 	       model_shape_text(info->dims, info->shape, shape), GROUPED_TEXT(info->bytes));
 	for (; *next < layout->piece_count; (*next)++) {
 		const struct piece *piece = &layout->pieces[order[*next]];
@@ -128,9 +129,9 @@ static int print_layout(const struct layout *layout, const char *title, struct e
 		pieces += layout->pieces[i].bytes;
 	for (size_t i = 0; i < layout->fill_count; i++)
 		fills += layout->fills[i].bytes;
-	printf("%s: %zu parameters, %s bytes; %zu pieces, %s bytes; %zu fills, %s bytes\n", title,
-	       layout->param_count, GROUPED_TEXT(params), layout->piece_count, GROUPED_TEXT(pieces),
-	       layout->fill_count, GROUPED_TEXT(fills));
+	printf("%s: %zu parameters, %s bytes; %zu pieces, %s bytes; %zu fills, %s bytes\n",
+	       shown(title), layout->param_count, GROUPED_TEXT(params), layout->piece_count,
+	       GROUPED_TEXT(pieces), layout->fill_count, GROUPED_TEXT(fills));
 	return 0;
 }
 
@@ -223,7 +224,7 @@ static void print_derived_list(const struct derived_list *list, const struct lay
 	print_kinds(list);
 	if (list->count)
 		putchar('\n');
-	printf("%s:", title);
+	printf("%s:", shown(title));
 	for (int s = 0; s < DERIVED_STATE_COUNT; s++)
 		if (counts[s])
 			printf(" %zu %s, %s bytes;", counts[s],

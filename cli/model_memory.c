@@ -6,6 +6,7 @@
 #include "cli/model_verbs.h"
 
 #include "cli/route.h"
+#include "cli/shown.h"
 #include "routing/lab/baseline.h"
 #include "routing/report/memory_plan.h"
 #include "routing/lab/scenario.h"
@@ -88,7 +89,8 @@ static void print_job(const struct figures *f)
 	uint64_t rank_sums = f->rank.pieces * (uint64_t)MEMORY_SUM_BYTES;
 	char note[64];
 
-	printf("%s: %s, --train %s --infer %s\n\n", f->name, f->model, f->train, f->infer);
+	printf("%s: %s, --train %s --infer %s\n\n", shown(f->name), shown(f->model), f->train,
+	       f->infer);
 	printf("%-40s %10s %10s %10s\n", "", "published", "ring", "full");
 	printf("each of %u trainers, at most\n", f->plan->trainer_count);
 	snprintf(note, sizeof(note), "published: %u engine rank%s, %u session%s", published->groups,
@@ -127,7 +129,7 @@ static void print_row(const struct figures *f)
 {
 	const struct memory_published *published = &f->plan->published;
 
-	printf("%-14s | %9s %9s %9s | %9s %9s %9s | %10s\n", f->name,
+	printf("%-14s | %9s %9s %9s | %9s %9s %9s | %10s\n", shown(f->name),
 	       size(published->replica_bytes), size(published->staged_bytes), size(f->bucket_bytes),
 	       size(f->most.ring_bytes), size(f->most.full_bytes), size(f->most.packed_bytes),
 	       size(f->rank.param_bytes));

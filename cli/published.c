@@ -4,6 +4,7 @@
  * the defaults, beside what its authors measured.
  */
 #include "cli/simulate_view.h"
+#include "cli/shown.h"
 #include "routing/plan/order.h"
 #include "routing/lab/scenario.h"
 #include "routing/plan/topology_file.h"
@@ -26,7 +27,8 @@ struct outcome {
 static void show_progress(const struct scenario *scenario, const struct way *way)
 {
 	if (isatty(STDERR_FILENO))
-		fprintf(stderr, "\r\033[K%s: %s, %s ..", scenario->name, way->policy, way->order);
+		fprintf(stderr, "\r\033[K%s: %s, %s ..", shown(scenario->name), way->policy,
+			way->order);
 }
 
 static void end_progress(void)
@@ -121,8 +123,8 @@ static void print_head(const struct simulate_flags *flags)
 
 static void print_row(const struct scenario *scenario, const struct outcome *outcomes)
 {
-	printf("%-14s %8.2f %6.3f s %6.3f s  %-6.6s", scenario->name, outcomes->rank_gigabytes,
-	       outcomes->wire, outcomes->bound, outcomes->limit);
+	printf("%-14s %8.2f %6.3f s %6.3f s  %-6.6s", shown(scenario->name),
+	       outcomes->rank_gigabytes, outcomes->wire, outcomes->bound, outcomes->limit);
 	for (size_t w = 0; w < WAYS; w++)
 		printf(" %8.3f s %5.1f %%", outcomes[w].makespan,
 		       100 * outcomes[w].bound / outcomes[w].makespan);

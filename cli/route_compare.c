@@ -6,6 +6,7 @@
  *   greedy                 247 MB   0.01%      1.000     988 MB     1.00         8
  */
 #include "cli/route_options.h"
+#include "cli/shown.h"
 #include "base/clock.h"
 #include "base/json_write.h"
 #include "routing/report/certificate.h"
@@ -119,8 +120,8 @@ static void print_head(const struct options *options, const struct route_job *jo
 	const struct summary *summary = &row->summary;
 
 	printf("%s from %" PRIu32 " trainers (%s) to %" PRIu32 " inference ranks (%s)\n",
-	       job->problem->model, job->problem->trainer_count, job->problem->train,
-	       job->problem->inference_count, job->problem->infer);
+	       shown(job->problem->model), job->problem->trainer_count, shown(job->problem->train),
+	       job->problem->inference_count, shown(job->problem->infer));
 	printf("%s in all; no plan has a largest trainer below %s, prepares less than %s or takes "
 	       "less than %s on the wire\n\n",
 	       BYTES_TEXT(summary->bytes_total), BYTES_TEXT(summary->lower_bound_bytes),

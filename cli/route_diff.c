@@ -3,6 +3,7 @@
  * weft route diff: two plans of one job, beside each other.
  */
 #include "cli/route.h"
+#include "cli/shown.h"
 #include "base/json_write.h"
 #include "routing/report/diff.h"
 
@@ -123,8 +124,8 @@ static void print_figures(const struct dump *a, const struct dump *b)
 	const struct summary *x = &a->report.own, *y = &b->report.own;
 
 	printf("\n  %-34s %12s %12s   change\n", "", "A", "B");
-	printf("  %-34s %12s %12s\n", "policy", a->labels.policy, b->labels.policy);
-	printf("  %-34s %12s %12s\n", "order", a->labels.order, b->labels.order);
+	printf("  %-34s %12s %12s\n", "policy", shown(a->labels.policy), shown(b->labels.policy));
+	printf("  %-34s %12s %12s\n", "order", shown(a->labels.order), shown(b->labels.order));
 	row_bytes("largest trainer", x->makespan_bytes, y->makespan_bytes);
 	row_ratio("gap to the bound (%)", x->gap * 100, y->gap * 100, "");
 	row_ratio("imbalance (largest over mean)", x->imbalance, y->imbalance, "");
@@ -174,7 +175,7 @@ static void print_people(const struct diff *diff, const struct dump *a, const st
 	printf("\n  %12s  tensor\n", "moved");
 	for (size_t i = 0; i < shown_of(options, diff->tensor_count); i++)
 		printf("  %12s  %s\n", BYTES_TEXT(diff->tensors[i].moved_bytes),
-		       diff->tensors[i].name);
+		       shown(diff->tensors[i].name));
 	if (shown_of(options, diff->tensor_count) < diff->tensor_count)
 		printf("  and %zu more tensors (--top 0 shows all)\n",
 		       diff->tensor_count - shown_of(options, diff->tensor_count));

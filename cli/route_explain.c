@@ -5,6 +5,7 @@
  * job is the one its labels name, and the dump's own route is held against the plan.
  */
 #include "cli/route_options.h"
+#include "cli/shown.h"
 #include "base/closest.h"
 #include "base/compare.h"
 #include "base/json_write.h"
@@ -224,7 +225,7 @@ static void print_decision(const struct explain_decision *decision)
 
 static void print_difference(const struct answer *answer)
 {
-	const char *file = answer->options->file;
+	const char *file = shown(answer->options->file);
 	size_t count;
 	const struct route *routes = pair_routes(answer->dumped, &answer->explain, &count);
 
@@ -245,7 +246,7 @@ static void print_people(const struct answer *answer)
 	const struct explain *explain = &answer->explain;
 	const struct problem_tensor *tensor = &problem->tensors[explain->tensor];
 
-	printf("%s, %s, %s, to inference rank %" PRIu32 "\n%s: %s\n", tensor->name,
+	printf("%s, %s, %s, to inference rank %" PRIu32 "\n%s: %s\n", shown(tensor->name),
 	       dtype_name(tensor->dtype), BYTES_TEXT(tensor->bytes), explain->inference,
 	       answer->job.policy->name, answer->job.policy->rule);
 	if (!needs(problem, explain->tensor, explain->inference)) {

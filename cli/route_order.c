@@ -4,6 +4,7 @@
  * like this.
  */
 #include "cli/route_options.h"
+#include "cli/shown.h"
 #include "base/json_write.h"
 #include "routing/plan/order.h"
 
@@ -61,7 +62,7 @@ static void print_line(const struct table *table, const struct route *route, siz
 
 	printf("  %8zu  %9" PRIu32 "  %10s  %-8s %s%s", position, route->inference,
 	       BYTES_TEXT(route->bytes), route_path_name(first->path),
-	       table->problem->tensors[route->tensor].name,
+	       shown(table->problem->tensors[route->tensor].name),
 	       box_text(&first->src, box, sizeof(box)));
 	if (route->piece_count > 1)
 		printf(" and %" PRIu32 " more", route->piece_count - 1);

@@ -6,6 +6,7 @@
  *     trainer 0   ########################################|   247 MB   4 sessions
  */
 #include "cli/route.h"
+#include "cli/shown.h"
 
 #include "base/compare.h"
 #include "base/memory.h"
@@ -109,7 +110,7 @@ static void print_figures(FILE *stream, const struct route_view *view)
 {
 	const struct summary *own = &view->report->own, *other = &view->report->round_robin;
 
-	fprintf(stream, "  %-34s %12s %12s    %s\n", "", view->labels.policy, "round-robin",
+	fprintf(stream, "  %-34s %12s %12s    %s\n", "", shown(view->labels.policy), "round-robin",
 		"exact bytes");
 	row_bytes(stream, "bytes of one update", own->bytes_total, other->bytes_total);
 	row_bytes(stream, "largest trainer", own->makespan_bytes, other->makespan_bytes);
@@ -158,9 +159,9 @@ static void print_certificate(FILE *stream, const struct certificate *certificat
 	fprintf(stream, "  %-34s %12s    %s\n", "on the wire alone", "", "limited by");
 	print_seconds(stream,
 		      certificate->exact ? "least possible" : "least possible (not less than)",
-		      certificate->bound_seconds, certificate->bound_limit);
+		      certificate->bound_seconds, shown(certificate->bound_limit));
 	print_seconds(stream, "this table", certificate->makespan_seconds,
-		      certificate->makespan_limit);
+		      shown(certificate->makespan_limit));
 	fprintf(stream, "  %-34s %11.2f%%\n\n", "gap", certificate->gap * 100);
 }
 
@@ -170,7 +171,7 @@ static void print_names(FILE *stream, const char *what, const struct names *name
 		return;
 	fprintf(stream, "%s (%zu):", what, names->count);
 	for (size_t i = 0; i < names->count && i < NAMES_MAX; i++)
-		fprintf(stream, "%s %s", i ? "," : "", names->items[i]);
+		fprintf(stream, "%s %s", i ? "," : "", shown(names->items[i]));
 	if (names->count > NAMES_MAX)
 		fprintf(stream, ", and %zu more (--json lists all)", names->count - NAMES_MAX);
 	fputc('\n', stream);
@@ -183,9 +184,9 @@ void route_print(FILE *stream, const struct route_view *view)
 	char digest[DIGEST_TEXT_BYTES];
 
 	fprintf(stream, "%s from %" PRIu32 " trainers (%s) to %" PRIu32 " inference ranks (%s)\n",
-		view->labels.model[0] ? view->labels.model : "(no model name)",
-		view->labels.trainer_count, view->labels.train, view->labels.inference_count,
-		view->labels.infer);
+		view->labels.model[0] ? shown(view->labels.model) : "(no model name)",
+		view->labels.trainer_count, shown(view->labels.train), view->labels.inference_count,
+		shown(view->labels.infer));
 	if (policy)
 		fprintf(stream, "%s: %s\n", policy->name, policy->rule);
 	if (order)

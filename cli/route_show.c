@@ -4,6 +4,7 @@
  */
 #include "cli/route.h"
 #include "cli/route_lines.h"
+#include "cli/shown.h"
 #include "base/json_write.h"
 
 #include <inttypes.h>
@@ -103,12 +104,12 @@ static void print_name(const struct dump *dump, enum view_by view, uint32_t key)
 		printf("inference %" PRIu32 " (engine %" PRIu32 ", rank %" PRIu32 ")\n", key,
 		       dump->inference[key].engine, dump->inference[key].engine_rank);
 	else if (view == BY_TENSOR)
-		printf("%s\n", dump->names.items[key]);
+		printf("%s\n", shown(dump->names.items[key]));
 	else if (view == BY_HOST)
-		printf("%s\n", topology->hosts[key].name);
+		printf("%s\n", shown(topology->hosts[key].name));
 	else
-		printf("%s of %s\n", topology->nics[key].name,
-		       topology->hosts[topology->nics[key].host].name);
+		printf("%s of %s\n", shown(topology->nics[key].name),
+		       shown(topology->hosts[topology->nics[key].host].name));
 }
 
 static void print_bar(uint64_t bytes, uint64_t largest)
@@ -149,19 +150,19 @@ static void show_lines(const struct dump *dump, const struct lines *lines,
 		       const struct options *options)
 {
 	size_t count = lines->items.count;
-	size_t shown = options->top && options->top < count ? options->top : count;
+	size_t lines_shown = options->top && options->top < count ? options->top : count;
 
 	if (!options->json)
 		print_header(lines->view);
-	for (size_t i = 0; i < shown; i++) {
+	for (size_t i = 0; i < lines_shown; i++) {
 		if (options->json)
 			print_json(dump, lines->view, &lines->items.items[i]);
 		else
 			print_line(dump, lines->view, &lines->items.items[i],
 				   lines->items.items[0].bytes);
 	}
-	if (!options->json && shown < count)
-		printf("and %zu more (--top 0 shows all)\n", count - shown);
+	if (!options->json && lines_shown < count)
+		printf("and %zu more (--top 0 shows all)\n", count - lines_shown);
 }
 
 static void show_summary(const struct dump *dump)

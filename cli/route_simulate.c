@@ -4,6 +4,7 @@
  */
 #include "cli/simulate_view.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/pool.h"
 #include "routing/report/dump_read.h"
 #include "routing/plan/order.h"
@@ -176,8 +177,7 @@ static int write_trace(struct session *session, struct error *error)
 	trace_write(writer.stream, &session->simulation, session->job.table, &merged);
 	rc = file_writer_commit(&writer, error);
 	if (!rc && merged > 0 && !session->flags->json)
-		fprintf(stderr, "weft: %s: slices shorter than %.3g us are joined\n", path,
-			merged * 1e6);
+		log_say("weft: %s: slices shorter than %.3g us are joined", path, merged * 1e6);
 	return rc;
 }
 

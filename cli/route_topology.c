@@ -11,6 +11,7 @@
  *   host 1 .. host 3: as host 0, with trainer 2 .. trainer 7
  */
 #include "cli/route.h"
+#include "cli/shown.h"
 #include "base/error.h"
 #include "base/pool.h"
 #include "job/parallel.h"
@@ -158,9 +159,9 @@ static void print_host(const struct topology *topology, const struct residents *
 	const struct topology_nic *nics = &topology->nics[host->nic_first];
 	char name[MEMBER_TEXT_BYTES], word[8];
 
-	printf("%-*s", LABEL_WIDTH + 2, host->name);
+	printf("%-*s", LABEL_WIDTH + 2, shown(host->name));
 	for (uint32_t n = 0; n < host->nic_count; n++)
-		printf("%*s", column_width(&nics[n]), nics[n].name);
+		printf("%*s", column_width(&nics[n]), shown(nics[n].name));
 	printf("\n  %-*s", LABEL_WIDTH, "rail");
 	for (uint32_t n = 0; n < host->nic_count; n++)
 		printf("%*" PRIu32, column_width(&nics[n]), nics[n].rail);
@@ -188,10 +189,10 @@ static void print_like(const struct topology *topology, const struct residents *
 	const uint32_t *at = residents->first;
 	char from[MEMBER_TEXT_BYTES], to[MEMBER_TEXT_BYTES];
 
-	printf("%s", topology->hosts[first].name);
+	printf("%s", shown(topology->hosts[first].name));
 	if (last > first)
-		printf(" .. %s", topology->hosts[last].name);
-	printf(": as %s", topology->hosts[model].name);
+		printf(" .. %s", shown(topology->hosts[last].name));
+	printf(": as %s", shown(topology->hosts[model].name));
 	if (at[last + 1] > at[first])
 		printf(", with %s .. %s", member_text(residents->of[at[first]], from),
 		       member_text(residents->of[at[last + 1] - 1], to));

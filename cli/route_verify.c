@@ -4,6 +4,7 @@
  * against it. Nothing of what made the dump is trusted.
  */
 #include "cli/route.h"
+#include "cli/shown.h"
 #include "base/json_write.h"
 #include "routing/report/dump_read.h"
 
@@ -30,7 +31,7 @@ static void print_verdict(const struct dump *dump, const struct options *options
 	if (!options->json) {
 		printf("%s: proved: %s routes in %s pieces write all %s of %u inference ranks "
 		       "exactly once\ndigest %s and the summary are right\n",
-		       options->file, GROUPED_TEXT(own->routes), GROUPED_TEXT(own->pieces),
+		       shown(options->file), GROUPED_TEXT(own->routes), GROUPED_TEXT(own->pieces),
 		       BYTES_TEXT(own->bytes_total), dump->labels.inference_count, digest);
 		return;
 	}

@@ -7,6 +7,7 @@
  *   senders        ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▅▃   share of all NICs that is used
  */
 #include "cli/simulate_view.h"
+#include "cli/shown.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -40,8 +41,9 @@ static void print_head(const struct simulate_view *view)
 	const struct simulate_options *options = &view->flags->simulate;
 
 	printf("%s from %" PRIu32 " trainers (%s) to %" PRIu32 " inference ranks (%s)\n",
-	       problem->model[0] ? problem->model : "(no model name)", problem->trainer_count,
-	       problem->train, problem->inference_count, problem->infer);
+	       problem->model[0] ? shown(problem->model) : "(no model name)",
+	       problem->trainer_count, shown(problem->train), problem->inference_count,
+	       shown(problem->infer));
 	printf("policy %s, order %s; up to %s posted ahead to a rank, ring of %s\n",
 	       view->table->policy, view->table->order, BYTES_TEXT(options->depth_bytes),
 	       BYTES_TEXT(options->ring_bytes));
@@ -92,7 +94,7 @@ static void print_bottleneck(const struct simulate_view *view)
 		return;
 	printf("  %-16s %10s   of work for %s", "bottleneck",
 	       simulate_seconds(most.seconds, TEXT_HERE),
-	       bottleneck_text(view->simulation, &most, view->topology, what));
+	       shown(bottleneck_text(view->simulation, &most, view->topology, what)));
 	printf(", %.1f %% of the makespan\n",
 	       100 * most.seconds / view->simulation->makespan_seconds);
 }

@@ -9,8 +9,9 @@ static int memory_is_out(struct error *error)
 	return error_set(error, ERROR_MEMORY, "the controller is out of memory");
 }
 
-#define NOISE_LINES 100
-#define NOISE_MS    10000
+#define NOISE_LINES	100
+#define NOISE_MS	10000
+#define UNREADABLE_MOST 3 /* frames of a member in a row, while the job gathers */
 
 static void noise_summary(struct controller *controller)
 {
@@ -223,13 +224,36 @@ static void stranger(struct controller *controller, const char *peer, const stru
 		  "this controller (started %.1f s ago) does not know this worker: the one it "
 		  "joined is gone, or gave it up",
 		  (double)(controller->now_ms - controller->started_ms) / 1000.0);
-	say_noise(controller, "%s from %s, which never joined: told so",
-		  message_type_name(message->type), peer);
+	say_noise(controller, "%s from somebody who never joined: told so",
+		  message_type_name(message->type));
 	send_refuse(controller, peer, message->epoch, &why);
 }
 
-static void received(struct controller *controller, const char *peer, struct message *message)
+/* The role that a message says it is of is the one whose key came with it. */
+static bool key_fits(const struct controller_event *event, enum role role)
 {
+	return !event->key_role || strcmp(event->key_role, role_name(role)) == 0;
+}
+
+static void wrong_key(struct controller *controller, const char *peer,
+		      const struct message *message, const char *key_role)
+{
+	const struct message_hello *hello = &message->u.hello;
+	char name[MEMBER_TEXT_BYTES];
+	struct error why;
+
+	error_set(&why, ERROR_CONFIG,
+		  "%s (host %s, pid %llu) came with the key of role %s: give it --key (or "
+		  "WEFT_KEY_FILE) with a file for %s, or the job's own",
+		  member_text((struct member){hello->role, hello->rank}, name), hello->host,
+		  (unsigned long long)hello->pid, key_role, role_name(hello->role));
+	say_refused(controller, peer, message->epoch, &why);
+}
+
+static void received(struct controller *controller, const struct controller_event *event)
+{
+	struct message *message = event->message;
+	const char *peer = event->peer;
 	struct slot *slot;
 
 	if (strcmp(message->job, controller->job) != 0) {
@@ -237,16 +261,19 @@ static void received(struct controller *controller, const char *peer, struct mes
 		return;
 	}
 	if (message->type == MESSAGE_HELLO) {
-		members_hello(controller, peer, message);
+		if (key_fits(event, message->u.hello.role))
+			members_hello(controller, peer, message);
+		else
+			wrong_key(controller, peer, message, event->key_role);
 		return;
 	}
 	if ((unsigned)message->type >= MESSAGE_TYPE_COUNT || !handlers[message->type]) {
-		say_noise(controller, "dropped: a %s from %s, which only controllers send",
-			  message_type_name(message->type), peer);
+		say_noise(controller, "dropped: a %s, which only controllers send",
+			  message_type_name(message->type));
 		return;
 	}
 	slot = membership_find(&controller->members, message->from);
-	if (!slot) {
+	if (!slot || !key_fits(event, slot->who.role)) {
 		stranger(controller, peer, message);
 		return;
 	}
@@ -261,22 +288,28 @@ static void received(struct controller *controller, const char *peer, struct mes
 		handlers[message->type](controller, slot, message);
 }
 
+/* Whoever can break a member's frames must not end the member by it: they are dropped, and what was not
+ * answered it says again. One that never says anything else is refused while the job gathers, since then
+ * it is of another build, and is found silent while it runs. A stranger is told why, not by which id he is
+ * known here. */
 static void broken(struct controller *controller, const char *peer, const struct error *what)
 {
 	struct slot *slot = membership_at(&controller->members, peer);
+	bool gathers = controller->state == CONTROLLER_GATHER;
 	char who[WORKER_TEXT_BYTES];
 	struct error why = *what;
 
-	if (!slot || controller->state == CONTROLLER_GATHER) {
-		error_wrap(&why, "message of %s refused", slot ? slot_text(slot, who) : peer);
-		say_noise(controller, "%s", why.text);
-		send_refuse(controller, peer, slot ? controller->number : 0, &why);
-		if (slot)
-			declarations_drop(controller, slot);
-	} else if (controller->state <= CONTROLLER_RUN) {
-		error_wrap(&why, "%s sent what cannot be read", slot_text(slot, who));
-		ending_fail(controller, slot, &why);
+	if (!slot) {
+		say_noise(controller, "message of a stranger refused: %s", what->text);
+		send_refuse(controller, peer, 0, what);
+		return;
 	}
+	error_wrap(&why, "message of %s refused", slot_text(slot, who));
+	say_noise(controller, "%s", why.text);
+	if (++slot->unreadable < UNREADABLE_MOST || !gathers)
+		return;
+	send_refuse(controller, peer, controller->number, &why);
+	declarations_drop(controller, slot);
 }
 
 /* A controller that was stopped itself has not listened; nor has one that planned. */
@@ -327,7 +360,7 @@ static void take(struct controller *controller, const struct controller_event *e
 {
 	switch (event->type) {
 	case CONTROLLER_RECEIVED:
-		received(controller, event->peer, event->message);
+		received(controller, event);
 		break;
 	case CONTROLLER_BROKEN:
 		broken(controller, event->peer, event->error);
@@ -400,6 +433,11 @@ int controller_step(struct controller *controller, const struct controller_event
 		return memory_is_out(error);
 	check(controller, event);
 	return 0;
+}
+
+bool controller_is_member(const struct controller *controller, const char *peer)
+{
+	return membership_at(&controller->members, peer) != NULL;
 }
 
 uint64_t controller_deadline_ms(const struct controller *controller)

@@ -56,6 +56,7 @@ struct controller_event {
 	enum controller_event_type type;
 	uint64_t now_ms;
 	const char *peer;              /* RECEIVED, BROKEN: from where */
+	const char *key_role;          /* whose key it came with, "trainer"; NULL: keys are not used */
 	struct message *message;       /* RECEIVED; the core takes out what it keeps, the
 					  caller frees the rest with message_fini */
 	const struct error *error;     /* BROKEN: bytes that did not decode; INTERRUPT */
@@ -76,6 +77,8 @@ void controller_free(struct controller **controller);
 /* Consumes one event, appends actions. An error here is fatal for the controller (memory). */
 int controller_step(struct controller *controller, const struct controller_event *event,
 		    struct actions *actions, struct error *error);
+/* A worker that has joined is answered there. */
+bool controller_is_member(const struct controller *controller, const char *peer);
 /* When the next TICK is due even if nothing arrives. */
 uint64_t controller_deadline_ms(const struct controller *controller);
 /* The state in one line, for a person who asks; memory_free. NULL when out of memory. */

@@ -8,6 +8,7 @@
 
 #include <argp.h>
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -21,8 +22,8 @@ enum kind { KIND_TEXT, KIND_DURATION, KIND_COUNT, KIND_TRAIN, KIND_INFER, KIND_F
 
 struct arguments {
 	struct shell_options shell;
-	const char *topology;
-	bool have_train, have_infer, die_with_parent;
+	const char *topology, *key;
+	bool have_train, have_infer, die_with_parent, remove_key;
 	struct error *error;
 };
 
@@ -36,8 +37,15 @@ static const struct option_row {
 #define AT(member) offsetof(struct arguments, member)
 	{"job", "WEFT_JOB", "ID", KIND_TEXT, AT(shell.controller.job),
 	 "job id, the same for all workers (default weft)"},
-	{"bind", "WEFT_BIND", "ADDRESS", KIND_TEXT, AT(shell.bind),
-	 "where to listen (default tcp://*:29600; port 0 lets the system choose)"},
+	{"bind", "WEFT_BIND", "ADDRESS", KIND_TEXT, AT(shell.channel.bind),
+	 "where to listen (default tcp://*:29600, without a key tcp://127.0.0.1:29600; port 0 lets the "
+	 "system choose)"},
+	{"key", "WEFT_KEY_FILE", "FILE", KIND_TEXT, AT(key),
+	 "the job's key, made by 'weft key make': who has none is kept out (docs/trust.md)"},
+	{"insecure", "WEFT_INSECURE", NULL, KIND_FLAG, AT(shell.channel.insecure),
+	 "listen to other hosts without a key: whoever reaches the port can join and end the job"},
+	{"remove-key", NULL, NULL, KIND_FLAG, AT(remove_key),
+	 "remove the key file and its folder at the end (--controller auto made it)"},
 	{"train", "WEFT_TRAIN", "SPEC", KIND_TRAIN, AT(shell.controller.train),
 	 "the trainers, as world=4,pp=2,source=gathered (needed)"},
 	{"infer", "WEFT_INFER", "SPEC", KIND_INFER, AT(shell.controller.infer),
@@ -68,7 +76,7 @@ static const struct option_row {
 	 "silence after which a worker is given up (default 5s)"},
 	{"restarts", "WEFT_RESTARTS", "N", KIND_COUNT, AT(shell.controller.restarts),
 	 "how often the job may gather again after a loss (default 0)"},
-	{"port-file", "WEFT_PORT_FILE", "FILE", KIND_TEXT, AT(shell.port_file),
+	{"port-file", "WEFT_PORT_FILE", "FILE", KIND_TEXT, AT(shell.channel.port_file),
 	 "write the bound port there"},
 	{"die-with-parent", NULL, NULL, KIND_FLAG, AT(die_with_parent),
 	 "stop when the process that started this one ends"},
@@ -107,6 +115,8 @@ static int set(struct arguments *arguments, const struct option_row *row, const 
 		return infer_spec_parse(place, value, error);
 	case KIND_FLAG:
 		*(bool *)place = true;
+		if (value && !parse_flag(value, place))
+			return error_set(error, ERROR_CONFIG, "'%.60s' is neither 1 nor 0", value);
 		return 0;
 	}
 	return 0;
@@ -218,7 +228,6 @@ static int run(int argc, char **argv, pid_t parent, struct error *error)
 {
 	struct arguments arguments = {
 		.error = error,
-		.shell.bind = "tcp://*:29600",
 		.shell.controller = {.job = "weft",
 				     .policy = "greedy",
 				     .heartbeat_ms = 500,
@@ -229,12 +238,14 @@ static int run(int argc, char **argv, pid_t parent, struct error *error)
 	};
 	struct argp_option options[ROW_COUNT + 1] = {{0}};
 	struct topology *topology = NULL;
+	struct key_place place = {0};
+	struct key key = {0};
 	const struct argp argp = {
 		.options = options,
 		.parser = parse,
 		.help_filter = filter_help,
 		.doc = "Gathers the workers of one job, routes, connects them, and watches.\v"
-		       "Every option but --die-with-parent can also be given as a variable: "
+		       "Every option but --die-with-parent and --remove-key can also be given as a variable: "
 		       "WEFT_JOB, WEFT_TRAIN, WEFT_JOIN_TIMEOUT and so on. SIGUSR1 logs the state, "
 		       "SIGTERM ends the job. Exit codes: 0 all workers left with their work done, "
 		       "1 failed, 2 usage, 75 try again, 78 bad configuration.",
@@ -260,11 +271,21 @@ static int run(int argc, char **argv, pid_t parent, struct error *error)
 				 arguments.have_train ? "infer" : "train");
 	if (arguments.die_with_parent && (rc = die_with_parent(parent, error)))
 		return rc;
+	arguments.shell.parent = arguments.die_with_parent ? parent : 0;
 	arguments.shell.controller.incarnation = random_incarnation();
-	rc = open_topology(&topology, &arguments, error);
+	if (arguments.key) {
+		key_place_of(arguments.key, &place);
+		rc = key_read(&key, arguments.key, error);
+		arguments.shell.channel.key = &key;
+	}
+	if (!rc)
+		rc = open_topology(&topology, &arguments, error);
 	if (!rc)
 		rc = shell_run(&arguments.shell, error);
 	topology_free(&topology);
+	key_forget(&key);
+	if (arguments.remove_key && arguments.key)
+		key_remove(arguments.key, &place);
 	return rc;
 }
 
@@ -283,7 +304,7 @@ int main(int argc, char **argv)
 	rc = run(argc, argv, parent, &error);
 	if (rc == 0)
 		return 0;
-	fprintf(stderr, "weft-controller: WEFT-E%d %s: %s\n", (int)error.code,
-		error_strerror(error.code), error.text);
+	log_say("weft-controller: WEFT-E%d %s: %s", (int)error.code, error_strerror(error.code),
+		error.text);
 	return error_exit_code(error.code);
 }

@@ -154,6 +154,7 @@ void membership_heard(struct slot *slot, const char *peer, uint64_t now_ms)
 	WEFT_ASSERT(slot->worker);
 	WEFT_ASSERT_OP(strlen(peer), <, PEER_BYTES);
 	slot->heard_ms = now_ms;
+	slot->unreadable = 0;
 	snprintf(slot->peer, sizeof(slot->peer), "%s", peer);
 }
 

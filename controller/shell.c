@@ -2,10 +2,9 @@
 #include "controller/shell.h"
 
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "base/text.h"
+#include "controller/channel.h"
 #include "routing/report/dump.h"
 
 #include <errno.h>
@@ -16,18 +15,14 @@
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
-#include <zmq.h>
 
-#define LINGER_MS 2000	/* how long last messages may take to leave */
-#define BATCH	  10000 /* messages between two looks at the clock, so that who is silent is */
-#define BATCH_MS  60000 /* judged with an empty queue; under a flood, after so long anyway */
-#define QUEUED	  16	/* messages of one connection in memory: each may have its full size */
-#define ID_BYTES  255	/* the longest routing id there is */
+#define BATCH	 10000 /* messages between two looks at the clock, so that who is silent is */
+#define BATCH_MS 60000 /* judged with an empty queue; under a flood, after so long anyway */
 
 struct shell {
 	const struct shell_options *options;
 	struct controller *core;
-	void *context, *socket;
+	struct channel *channel;
 	int signals;
 	bool plan_due, planning; /* asked for; the core is busy with it */
 	bool over;
@@ -65,44 +60,6 @@ static const char *signal_text(uint32_t number)
 	return number == SIGTERM ? "SIGTERM" : number == SIGHUP ? "SIGHUP" : "SIGINT";
 }
 
-/* A routing id as text: itself when printable, else "#" and hex digits. */
-static bool peer_text(const unsigned char *id, size_t bytes, char out[PEER_BYTES])
-{
-	bool plain = bytes > 0 && id[0] != '#';
-
-	for (size_t i = 0; i < bytes; i++)
-		plain &= id[i] > 0x20 && id[i] < 0x7f;
-	if (plain ? bytes >= PEER_BYTES : 2 * bytes + 2 > PEER_BYTES)
-		return false;
-	if (plain) {
-		memcpy(out, id, bytes);
-		out[bytes] = '\0';
-		return true;
-	}
-	out[0] = '#';
-	out[1] = '\0';
-	for (size_t i = 0; i < bytes; i++)
-		snprintf(out + 1 + 2 * i, 3, "%02x", id[i]);
-	return true;
-}
-
-static size_t peer_id(const char *peer, unsigned char id[PEER_BYTES])
-{
-	size_t bytes = strlen(peer);
-
-	if (peer[0] != '#') {
-		memcpy(id, peer, bytes);
-		return bytes;
-	}
-	for (size_t i = 0; i < bytes / 2; i++) {
-		unsigned int byte = 0;
-
-		sscanf(peer + 1 + 2 * i, "%2x", &byte);
-		id[i] = (unsigned char)byte;
-	}
-	return bytes / 2;
-}
-
 static void in_trouble(struct shell *shell, const struct error *why)
 {
 	log_error("%s", why->text);
@@ -113,9 +70,9 @@ static void in_trouble(struct shell *shell, const struct error *why)
 
 static void send_message(struct shell *shell, const char *peer, const struct message *message)
 {
-	unsigned char id[PEER_BYTES], *bytes = NULL;
-	size_t id_bytes = peer_id(peer, id), length = 0;
+	unsigned char *bytes = NULL;
 	struct error error;
+	size_t length = 0;
 
 	if (message_encode(message, &bytes, &length, &error)) {
 		in_trouble(shell, &error);
@@ -125,15 +82,14 @@ static void send_message(struct shell *shell, const char *peer, const struct mes
 		error_set(&error, ERROR_LIMIT, "a %s for %s takes %zu bytes, the limit is %u",
 			  message_type_name(message->type), peer, length, LIMIT_MESSAGE_BYTES);
 		in_trouble(shell, &error);
-	} else if (zmq_send(shell->socket, id, id_bytes, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0 ||
-		   zmq_send(shell->socket, bytes, length, ZMQ_DONTWAIT) < 0) {
-		/* gone, or not reading: it asks again, or falls silent and is found missing */
-		log_debug("%s to %s not sent: %s", message_type_name(message->type), peer,
-			  zmq_strerror(errno));
+		memory_free(bytes);
 	} else {
-		log_debug("> %s %s (%zu bytes)", peer, message_type_name(message->type), length);
+		bool sent = channel_send(shell->channel, peer, bytes, length);
+
+		/* gone, or not reading: it asks again, or falls silent and is found missing */
+		log_debug("> %s %s (%zu bytes)%s", peer, message_type_name(message->type), length,
+			  sent ? "" : ", not sent");
 	}
-	memory_free(bytes);
 }
 
 static void perform(struct shell *shell, const struct action *action)
@@ -194,25 +150,23 @@ static void answer_beat(struct shell *shell, const char *peer, const struct mess
 	send_message(shell, peer, &answer);
 }
 
-/* One message: routing id and one frame. `more` frames are read away, and make it malformed. */
-static int take(struct shell *shell, zmq_msg_t *id, zmq_msg_t *frame, bool more,
-		struct error *error)
+static int take(struct shell *shell, const struct channel_frame *frame, struct error *error)
 {
-	char peer[PEER_BYTES];
-	struct controller_event event = {.type = CONTROLLER_RECEIVED, .peer = peer};
+	struct controller_event event = {
+		.type = CONTROLLER_RECEIVED,
+		.peer = frame->peer,
+		.key_role = frame->key_role,
+	};
 	struct message message = {0};
-	struct error why;
-	int rc;
+	struct error why = frame->error;
+	int rc = why.code ? -(int)why.code
+			  : message_decode(&message, frame->bytes, frame->length, &why);
 
-	if (!peer_text(zmq_msg_data(id), zmq_msg_size(id), peer)) {
-		log_warn("dropped: a message with a routing id of %zu bytes", zmq_msg_size(id));
-		return 0;
-	}
-	rc = more ? error_set(&why, ERROR_MESSAGE, "a message of several frames, one is expected")
-		  : message_decode(&message, zmq_msg_data(frame), zmq_msg_size(frame), &why);
+	if (rc)
+		channel_unreadable(shell->channel);
 	if (shell->planning) {
 		if (!rc)
-			answer_beat(shell, peer, &message);
+			answer_beat(shell, frame->peer, &message);
 		message_fini(&message);
 		return 0;
 	}
@@ -221,7 +175,7 @@ static int take(struct shell *shell, zmq_msg_t *id, zmq_msg_t *frame, bool more,
 		event.error = &why;
 	} else {
 		event.message = &message;
-		log_debug("< %s %s", peer, message_type_name(message.type));
+		log_debug("< %s %s", frame->peer, message_type_name(message.type));
 	}
 	rc = step(shell, &event, error);
 	message_fini(&message);
@@ -231,27 +185,9 @@ static int take(struct shell *shell, zmq_msg_t *id, zmq_msg_t *frame, bool more,
 /* 1: nothing was waiting. */
 static int receive(struct shell *shell, struct error *error)
 {
-	zmq_msg_t id, frame, rest;
-	bool more = false;
-	int rc = 1;
+	struct channel_frame frame;
 
-	zmq_msg_init(&id);
-	zmq_msg_init(&frame);
-	if (zmq_msg_recv(&id, shell->socket, ZMQ_DONTWAIT) >= 0 && zmq_msg_more(&id) &&
-	    zmq_msg_recv(&frame, shell->socket, ZMQ_DONTWAIT) >= 0) {
-		rc = zmq_msg_more(&frame);
-		while (rc) { /* the parts of a message arrive together */
-			more = true;
-			zmq_msg_init(&rest);
-			rc = zmq_msg_recv(&rest, shell->socket, ZMQ_DONTWAIT) >= 0 &&
-			     zmq_msg_more(&rest);
-			zmq_msg_close(&rest);
-		}
-		rc = take(shell, &id, &frame, more, error);
-	}
-	zmq_msg_close(&frame);
-	zmq_msg_close(&id);
-	return rc;
+	return channel_receive(shell->channel, &frame) ? take(shell, &frame, error) : 1;
 }
 
 static int take_signals(struct shell *shell, struct error *error)
@@ -270,6 +206,10 @@ static int take_signals(struct shell *shell, struct error *error)
 		}
 		error_set(&why, ERROR_INTERRUPTED, "the controller was stopped by %s",
 			  signal_text(info.ssi_signo));
+		if (shell->options->parent && getppid() != shell->options->parent)
+			error_set(&why, ERROR_INTERRUPTED,
+				  "the process that started the controller (pid %d) has ended",
+				  shell->options->parent);
 		event.error = &why;
 		return step(shell, &event, error);
 	}
@@ -332,17 +272,10 @@ static void *plan_and_dump(void *argument)
 
 static void answer_beats_until(struct shell *shell, int done)
 {
-	zmq_pollitem_t items[2] = {
-		{.socket = shell->socket, .events = ZMQ_POLLIN},
-		{.fd = done, .events = ZMQ_POLLIN},
-	};
-
 	shell->planning = true;
-	do {
-		zmq_poll(items, 2, -1);
-		if (items[0].revents)
-			receive(shell, NULL);
-	} while (!items[1].revents);
+	while (!channel_wait(shell->channel, done, -1))
+		for (int i = 0; i < BATCH && !receive(shell, NULL); i++)
+			;
 	shell->planning = false;
 }
 
@@ -397,13 +330,9 @@ static int loop(struct shell *shell, struct error *error)
 	int rc = 0;
 
 	while (!rc && !shell->over) {
-		zmq_pollitem_t items[2] = {
-			{.socket = shell->socket, .events = ZMQ_POLLIN},
-			{.fd = shell->signals, .events = ZMQ_POLLIN},
-		};
 		struct controller_event event = {.type = CONTROLLER_TICK};
 
-		zmq_poll(items, 2, wait_ms(shell));
+		channel_wait(shell->channel, shell->signals, wait_ms(shell));
 		rc = receive_all(shell, error);
 		if (!rc && !shell->over)
 			rc = take_signals(shell, error);
@@ -419,123 +348,51 @@ static int loop(struct shell *shell, struct error *error)
 	return rc;
 }
 
-static int set_options(struct shell *shell, struct error *error)
+static bool is_member(const void *context, const char *peer)
 {
-	const struct {
-		int option, value;
-	} rows[] = {
-		{ZMQ_LINGER, LINGER_MS}, {ZMQ_ROUTER_MANDATORY, 1}, {ZMQ_ROUTER_HANDOVER, 1},
-		{ZMQ_IPV6, 1},		 {ZMQ_TCP_KEEPALIVE, 1},    {ZMQ_RCVHWM, QUEUED},
-	};
-	int64_t largest = LIMIT_MESSAGE_BYTES;
+	const struct shell *shell = context;
 
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-		if (zmq_setsockopt(shell->socket, rows[i].option, &rows[i].value, sizeof(int)))
-			return error_set(error, ERROR_IO, "control socket option %d: %s",
-					 rows[i].option, zmq_strerror(errno));
-	if (zmq_setsockopt(shell->socket, ZMQ_MAXMSGSIZE, &largest, sizeof(largest)))
-		return error_set(error, ERROR_IO, "control socket: %s", zmq_strerror(errno));
-	return 0;
-}
-
-static int write_port(const char *path, const char *endpoint, struct error *error)
-{
-	const char *colon = strrchr(endpoint, ':');
-	struct file_writer writer;
-	int rc = file_writer_open(&writer, path, error);
-
-	if (!rc) {
-		fprintf(writer.stream, "%s\n", colon ? colon + 1 : endpoint);
-		rc = file_writer_commit(&writer, error);
-	}
-	return rc ? error_wrap(error, "port file (--port-file)") : 0;
-}
-
-/* The socket takes both kinds of addresses and names the old ones [::ffff:1.2.3.4]: as users
- * write them, they can be pasted into --controller. */
-static void print_listening(const char *endpoint)
-{
-	static const char mapped[] = "tcp://[::ffff:";
-	const char *host = endpoint + sizeof(mapped) - 1;
-	const char *bracket = strchr(endpoint, ']');
-
-	if (bracket && !strncmp(endpoint, mapped, sizeof(mapped) - 1) &&
-	    memchr(host, '.', (size_t)(bracket - host)))
-		log_info("listening on tcp://%.*s%s", (int)(bracket - host), host, bracket + 1);
-	else
-		log_info("listening on %s", endpoint);
-}
-
-/* The library takes 99999 and listens on what is left of it in 16 bits. */
-static int check_port(const char *address, struct error *error)
-{
-	const char *colon = strrchr(address, ':');
-	uint64_t port;
-
-	if (strncmp(address, "tcp://", 6) != 0 || !colon || strcmp(colon, ":*") == 0)
-		return 0; /* the library's to judge */
-	if (parse_u64(colon + 1, &port) && port <= 65535)
-		return 0;
-	return error_set(
-		error, ERROR_CONFIG,
-		"--bind %s: the port must be a number from 0 to 65535, as in tcp://*:29600",
-		address);
-}
-
-static int listen_on(struct shell *shell, struct error *error)
-{
-	const char *address = shell->options->bind;
-	char endpoint[512] = "";
-	size_t bytes = sizeof(endpoint);
-
-	if (check_port(address, error))
-		return -ERROR_CONFIG;
-	if (zmq_bind(shell->socket, address)) {
-		int number = errno;
-
-		return error_set(
-			error, number == EADDRINUSE ? ERROR_IO : ERROR_CONFIG,
-			"cannot listen on %s: %s; %s", address, zmq_strerror(number),
-			number == EADDRINUSE
-				? "another controller may be running: stop it, or choose "
-				  "another port with --bind"
-				: "write --bind as tcp://*:29600 or tcp://ADDRESS:PORT, with an "
-				  "address of this host");
-	}
-	zmq_getsockopt(shell->socket, ZMQ_LAST_ENDPOINT, endpoint, &bytes);
-	print_listening(endpoint);
-	if (shell->options->port_file)
-		return write_port(shell->options->port_file, endpoint, error);
-	return 0;
+	/* while it plans the core is another thread's; who is a member stays as it is */
+	return controller_is_member(shell->core, peer);
 }
 
 static int open_all(struct shell *shell, struct error *error)
 {
+	struct channel_options channel = shell->options->channel;
 	sigset_t set = signal_set();
 	int rc;
 
+	channel.is_member = is_member;
+	channel.context = shell;
+	channel.workers = shell->options->controller.train.world +
+			  infer_ranks(&shell->options->controller.infer);
 	shell->signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 	if (shell->signals < 0)
 		return error_set_errno(error, ERROR_IO, errno, "no descriptor for signals");
-	shell->context = zmq_ctx_new();
-	shell->socket = shell->context ? zmq_socket(shell->context, ZMQ_ROUTER) : NULL;
-	if (!shell->socket)
-		return error_set(error, ERROR_IO, "no control socket: %s", zmq_strerror(errno));
-	rc = set_options(shell, error);
-	if (!rc)
-		rc = controller_new(&shell->core, &shell->options->controller, clock_ms(), error);
-	return rc ? rc : listen_on(shell, error);
+	rc = controller_new(&shell->core, &shell->options->controller, clock_ms(), error);
+	return rc ? rc : channel_open(&shell->channel, &channel, error);
 }
 
 static void close_all(struct shell *shell)
 {
+	channel_close(&shell->channel);
 	controller_free(&shell->core);
-	if (shell->socket)
-		zmq_close(shell->socket);
-	if (shell->context)
-		zmq_ctx_term(shell->context);
 	if (shell->signals >= 0)
 		close(shell->signals);
+}
+
+/* Who is missing may have been refused. */
+static void tell_refused(struct shell *shell)
+{
+	uint64_t refused = channel_refused(shell->channel);
+	struct error said = shell->end;
+
+	if (refused)
+		error_set(
+			&shell->end, said.code,
+			"%.1500s; connections that came to nothing for want of the same key: %llu "
+			"(compare `weft key show FILE`)",
+			said.text, (unsigned long long)refused);
 }
 
 int shell_run(const struct shell_options *options, struct error *error)
@@ -545,6 +402,8 @@ int shell_run(const struct shell_options *options, struct error *error)
 
 	if (!rc)
 		rc = loop(&shell, error);
+	if (!rc && shell.end.code == ERROR_TIMEOUT)
+		tell_refused(&shell);
 	close_all(&shell);
 	if (rc || shell.end.code == ERROR_NONE)
 		return rc;

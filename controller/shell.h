@@ -5,15 +5,14 @@
 #ifndef CONTROLLER_SHELL_H
 #define CONTROLLER_SHELL_H
 
+#include "controller/channel.h"
 #include "controller/core.h"
-
-#define CONTROLLER_PORT 29600
 
 struct shell_options {
 	struct controller_options controller;
-	const char *bind;      /* a ZeroMQ address; port 0 lets the system choose */
+	struct channel_options channel; /* is_member is the shell's own */
+	int parent;            /* whose end ends the job, by SIGTERM; 0: nobody's */
 	const char *dump;      /* file for the routing table of each plan; NULL: none */
-	const char *port_file; /* gets the bound port, whole or not at all; NULL: none */
 };
 
 /* Runs one job to its end. SIGTERM, SIGINT and SIGHUP end it cleanly, SIGUSR1 logs one line of

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "job/strmap.h"
 
-#include "job/digest.h"
+#include "base/hash.h"
 #include "base/memory.h"
 #include <string.h>
 
 static struct strmap_slot *slot_of(const struct strmap *map, const char *key)
 {
 	size_t mask = map->capacity - 1;
-	size_t i = (size_t)checksum64(key, strlen(key)) & mask;
+	size_t i = (size_t)hash_keyed(key, strlen(key)) & mask;
 
 	while (map->slots[i].key && strcmp(map->slots[i].key, key) != 0)
 		i = (i + 1) & mask;

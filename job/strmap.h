@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * strmap.h -- from a string to a u32. Open addressing; keys are borrowed and must outlive it.
- * A zeroed struct is an empty map. The order of insertion does not matter to any result.
+ * A zeroed struct is an empty map. The order of insertion does not matter to any result, and keys that
+ * fall on each other cannot be chosen (base/hash.h): peers name what is put here.
  */
 #ifndef JOB_STRMAP_H
 #define JOB_STRMAP_H

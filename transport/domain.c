@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "transport/fault/fault.h"
+#include "transport/late.h"
 #include <assert.h>
 #include <pthread.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@ static _Atomic uint32_t forks;
 static void count_fork(void)
 {
 	atomic_fetch_add_explicit(&forks, 1, memory_order_relaxed);
+	late_forked();
 }
 
 static void watch_forks(void)

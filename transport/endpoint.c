@@ -144,20 +144,35 @@ int transport_endpoint_probe(struct transport_endpoint *endpoint, uint64_t deadl
 
 /* Works on a broken endpoint too: that is when it is needed. A deadline that passed
  * leaves the endpoint as it was, so that the fence can be asked for again. */
-int transport_endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadline_ns,
-			     struct error *error)
+static int end_posts(struct transport_endpoint *endpoint, int rc, const char *doing,
+		     struct error *error)
 {
 	struct error fenced = {0};
-	int rc = endpoint->domain->ops.endpoint_fence(endpoint, deadline_ns, error);
 
 	if (rc) {
-		error_wrap(error, "fencing %s", endpoint->name);
+		error_wrap(error, "%s %s", doing, endpoint->name);
 		return rc;
 	}
 	error_set(&fenced, ERROR_STATE, "the endpoint to %s was fenced: only close is left",
 		  endpoint->name);
 	endpoint_break(endpoint, &fenced, NULL);
 	return 0;
+}
+
+int transport_endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadline_ns,
+			     struct error *error)
+{
+	int rc = endpoint->domain->ops.endpoint_fence(endpoint, deadline_ns, error);
+
+	return end_posts(endpoint, rc, "fencing", error);
+}
+
+int transport_endpoint_stop(struct transport_endpoint *endpoint, uint64_t deadline_ns,
+			    struct error *error)
+{
+	int rc = endpoint->domain->ops.endpoint_stop(endpoint, deadline_ns, error);
+
+	return end_posts(endpoint, rc, "stopping", error);
 }
 
 void transport_endpoint_close(struct transport_endpoint **endpoint)

@@ -59,6 +59,9 @@ HOLE_VOID(endpoint_abort, (struct transport_endpoint * endpoint))
 HOLE(int, endpoint_fence,
      (struct transport_endpoint * endpoint, uint64_t deadline_ns, struct error *error),
      refuse(endpoint->domain, "fence a peer", error))
+HOLE(int, endpoint_stop,
+     (struct transport_endpoint * endpoint, uint64_t deadline_ns, struct error *error),
+     endpoint->domain->ops.endpoint_fence(endpoint, deadline_ns, error))
 HOLE_VOID(endpoint_close, (struct transport_endpoint * endpoint))
 HOLE(int, remote_import,
      (struct transport_remote * remote, struct record_reader *reader, struct error *error),

@@ -12,9 +12,10 @@
  * report what completed.
  *
  * Rules for a provider:
- *  - It never blocks, but for endpoint_connect, endpoint_probe and endpoint_fence (until their
- *    deadline), signal_wait, and poll for a moment once something has failed. Posting does not allocate, log or take a system-wide lock.
+ *  - It never blocks, but for endpoint_connect, endpoint_probe, endpoint_fence and endpoint_stop (until
+ *    their deadline), signal_wait, and poll for a moment once something has failed. Posting does not allocate, log or take a system-wide lock.
  *  - A constructor that fails has undone itself; the matching close is not called then.
+ *  - What may still land in registered memory after a close is held (late.h).
  *  - Each posted id is reported exactly once by poll, in any order; after endpoint_abort no
  *    more need be. A bad status breaks the endpoint: there is no repair in place.
  *  - post_signal must keep behind every earlier write of the endpoint if caps.ordered; if not,
@@ -69,6 +70,7 @@ struct provider_completion {
 	X(endpoint_probe)                                                                  \
 	X(endpoint_abort)                                                                  \
 	X(endpoint_fence)                                                                  \
+	X(endpoint_stop)                                                                   \
 	X(endpoint_close)                                                                  \
 	X(remote_import)                                                                   \
 	X(remote_close)                                                                    \
@@ -120,6 +122,9 @@ struct provider {
 	void (*endpoint_abort)(struct transport_endpoint *endpoint);
 	int (*endpoint_fence)(struct transport_endpoint *endpoint, uint64_t deadline_ns,
 			      struct error *error);
+	/* NULL: its fence needs nobody, and is this too. */
+	int (*endpoint_stop)(struct transport_endpoint *endpoint, uint64_t deadline_ns,
+			     struct error *error);
 	void (*endpoint_close)(struct transport_endpoint *endpoint); /* no remotes are left */
 
 	/* Sets remote->state, and remote->pointer where the memory is mapped here. */

@@ -54,7 +54,7 @@ static int check_memory(const void *memory, uint64_t bytes, struct error *error)
 	if (!memory || __builtin_add_overflow((uintptr_t)memory, bytes, &end))
 		return error_set(error, ERROR_USAGE, "no memory of %llu bytes at %p",
 				 (unsigned long long)bytes, memory);
-	return 0;
+	return transport_memory_check(memory, bytes, error);
 }
 
 int transport_region_register(struct transport_domain *domain, void *memory, uint64_t bytes,

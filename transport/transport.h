@@ -164,7 +164,19 @@ int transport_endpoint_probe(struct transport_endpoint *endpoint, uint64_t deadl
  * connected yet never can. On success the endpoint takes no more posts. */
 int transport_endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadline_ns,
 			     struct error *error);
+/* The same of registered memory alone, which is the caller's again afterwards: waits for nobody but a
+ * peer that is in the middle of a write. ERROR_TIMEOUT: it still is at the deadline. After a close,
+ * stopped before or not, transport_memory_check tells what it may still write. On success the
+ * endpoint takes no more posts. */
+int transport_endpoint_stop(struct transport_endpoint *endpoint, uint64_t deadline_ns,
+			    struct error *error);
 void transport_endpoint_close(struct transport_endpoint **endpoint);
+
+/* 0, or ERROR_UNSAFE: a peer of an endpoint that was closed in this process is stopped (or stuck) in
+ * the middle of a write of this memory, and lives; the message names it, and what to do. Registering
+ * any such memory is refused alike, with every provider, until that process has ended or finished
+ * the write. Any thread. */
+int transport_memory_check(const void *memory, uint64_t bytes, struct error *error);
 
 int transport_remote_import(struct transport_endpoint *endpoint, const void *record,
 			    size_t length, struct transport_remote **remote,

@@ -3,7 +3,7 @@
  * frame.h -- one message of a protocol: a map whose first two pairs say what it is and which
  * version of the protocol its sender speaks.
  *
- *   {"type":"hello", "wire":3, ...fields of the head and of the type}
+ *   {"type":"hello", "wire":4, ...fields of the head and of the type}
  *     └── these two stand first, in every version for ever: so that a program of another
  *         version is told so, whatever else has changed. The other keys come in any order.
  *

@@ -9,7 +9,7 @@
 #include "job/box.h"
 #include "job/parallel.h"
 
-#define WIRE_VERSION 3
+#define WIRE_VERSION 4
 
 /* A plan or layout of 10^6 rows takes up to 57 MB. Decoded, a row of 11 bytes takes 136, so
  * the counts, and not the bytes, bound what a hostile message costs: a quarter of a GiB. */

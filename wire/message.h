@@ -6,7 +6,7 @@
  * same head, then the fields of its type, which one table (message.c) decodes: unknown, missing
  * and duplicate keys, wrong types and counts past a limit are named in the error.
  *
- *   {"type":"hello", "wire":3, "job":"demo", "epoch":0, "from":0x9f.. , ...fields }
+ *   {"type":"hello", "wire":4, "job":"demo", "epoch":0, "from":0x9f.. , ...fields }
  *
  *   worker                         controller                         worker
  *     hello ───────────────────────────►

@@ -2,7 +2,7 @@
 #include "wire/reader.h"
 
 #include "base/memory.h"
-#include "wire/utf8.h"
+#include "base/utf8.h"
 #include <inttypes.h>
 #include <stdarg.h>
 

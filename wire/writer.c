@@ -3,7 +3,7 @@
 
 #include "base/memory.h"
 #include "wire/limits.h"
-#include "wire/utf8.h"
+#include "base/utf8.h"
 #include <inttypes.h>
 #include <msgpack/pack.h>
 #include <stdarg.h>

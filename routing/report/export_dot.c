@@ -11,6 +11,7 @@
 #include "routing/report/export.h"
 
 #include "base/compare.h"
+#include "base/plain.h"
 #include "base/pool.h"
 #include "base/text.h"
 #include <inttypes.h>
@@ -95,10 +96,15 @@ static int add_edges(struct graph *graph, const struct dump *dump, struct error 
 
 void export_quoted(FILE *stream, const char *value)
 {
-	for (; *value; value++) {
-		if (*value == '"' || *value == '\\')
-			fputc('\\', stream);
-		fputc(*value, stream);
+	char one[PLAIN_SHOWN_BYTES];
+
+	while (*value) {
+		plain_next(&value, one);
+		for (const char *at = one; *at; at++) {
+			if (*at == '"' || *at == '\\')
+				fputc('\\', stream);
+			fputc(*at, stream);
+		}
 	}
 }
 

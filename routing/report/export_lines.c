@@ -7,12 +7,15 @@
  *
  * `rows` are the rows of the tensor (dimension 0) that the route sends, low:high, high not
  * included, neighbours merged, by a space where there are several; in JSON [[low,high],..].
+ * A CSV cell that a spreadsheet would take for a formula begins with an apostrophe (owasp.org, "CSV Injection").
  * `make` is how its pieces are made, each way once, by " + " where there are several.
  */
 #include "routing/report/export.h"
 
+#include "base/array.h"
 #include "base/compare.h"
 #include "base/json_write.h"
+#include "base/plain.h"
 #include "base/text.h"
 #include <inttypes.h>
 #include <string.h>
@@ -104,19 +107,44 @@ static int gather(struct row_ranges *ranges, struct text *made, const struct dum
 
 /* ---- CSV (RFC 4180, lines end in \n) ---- */
 
+/* = + - @, also as wide as ideographs, and what some programs skip before them. */
+static bool begins_a_formula(const char *value)
+{
+	static const uint32_t begins[] = {'=',	'+',	'-',	'@',	'\t',  '\r',
+					  '\n', 0xff1d, 0xff0b, 0xff0d, 0xff20};
+	uint32_t code = *value ? plain_first(value).code : 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(begins); i++)
+		if (code == begins[i])
+			return true;
+	return false;
+}
+
 static void write_field(FILE *stream, const char *value)
 {
-	if (!value[strcspn(value, ",\"\r\n")]) {
+	bool quote = value[strcspn(value, ",\"\r\n")] != '\0';
+	char one[PLAIN_SHOWN_BYTES];
+
+	if (quote)
+		fputc('"', stream);
+	if (begins_a_formula(value))
+		fputc('\'', stream);
+	if (!quote && plain_is(value)) {
 		fputs(value, stream);
 		return;
 	}
-	fputc('"', stream);
-	for (; *value; value++) {
+	while (*value) {
+		if (strchr("\t\r\n", *value)) { /* quoted, they are part of the cell */
+			fputc(*value++, stream);
+			continue;
+		}
 		if (*value == '"')
 			fputc('"', stream);
-		fputc(*value, stream);
+		plain_next(&value, one);
+		fputs(one, stream);
 	}
-	fputc('"', stream);
+	if (quote)
+		fputc('"', stream);
 }
 
 int export_csv_begin(FILE *stream, const struct dump *head, struct error *error)

@@ -60,7 +60,7 @@ def test_map__names_every_symbol_in_a_version():
 
 CHANGES = {
     "a field that is wider": (r"uint32_t update_timeout_ms;", "uint64_t update_timeout_ms;"),
-    "a field in the middle": (r"(const char \*nic;)", r"int more, reserved; \1"),
+    "a field in the middle": (r"(const char \*nic;)", r"int more, other; \1"),
     "a field at the end": (r"(const char \*replica;)", r"\1 uint64_t more;"),
     "two fields that changed places": (r"int checksums;(.*?)int shadow;", r"int shadow;\1int checksums;"),
 }

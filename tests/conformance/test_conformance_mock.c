@@ -36,6 +36,7 @@ static const struct mock_options overtakes = {
 static const struct mock_options drops = {
 	.write_bytes_max = 4096, .wrong = MOCK_CHUNK_DROPPED, WATCHED};
 static const struct mock_options twice = {.wrong = MOCK_COMPLETES_TWICE, .wrong_every = 1};
+static const struct mock_options late = {.wrong = MOCK_LATE_LANDS};
 static const struct mock_options mute = {.connect_never = true};
 
 static uint64_t violations(const struct mock_options *options, unsigned rounds)
@@ -70,6 +71,34 @@ static void test_mock__a_completion_that_comes_twice_is_an_error(void **state)
 	assert_int_equal(conformance_session(&subject, UINT64_C(60000000000), &error),
 			 -ERROR_TRANSPORT);
 	assert_non_null(strstr(error.text, "not in flight"));
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define LATE_WRITERS 2000
+#else
+#define LATE_WRITERS 100000
+#endif
+
+static void test_mock__late_writes_land_nowhere_in_many_schedules(void **state)
+{
+	struct conformance subject = {.name = "mock", .provider = "mock", .options = &plain};
+
+	(void)state;
+	assert_int_equal(conformance_late_writes(&subject, LATE_WRITERS / 2), 0);
+	subject.registered = true;
+	assert_int_equal(conformance_late_writes(&subject, LATE_WRITERS / 2), 0);
+}
+
+static void test_mock__a_late_write_that_lands_is_caught(void **state)
+{
+	struct conformance subject = {.name = "mock, wrong",
+				      .provider = "mock",
+				      .options = &late,
+				      .registered = true,
+				      .wrong = true};
+
+	(void)state;
+	assert_true(conformance_late_writes(&subject, 60) > 0);
 }
 
 static void test_mock__a_connect_without_an_answer_ends_at_its_deadline(void **state)
@@ -131,6 +160,8 @@ int main(void)
 		cmocka_unit_test(test_mock__a_signal_that_overtakes_its_data_is_caught),
 		cmocka_unit_test(test_mock__a_dropped_chunk_is_caught),
 		cmocka_unit_test(test_mock__a_completion_that_comes_twice_is_an_error),
+		cmocka_unit_test(test_mock__late_writes_land_nowhere_in_many_schedules),
+		cmocka_unit_test(test_mock__a_late_write_that_lands_is_caught),
 		cmocka_unit_test(test_mock__a_connect_without_an_answer_ends_at_its_deadline),
 		cmocka_unit_test(test_mock__one_seed_gives_one_schedule),
 	};

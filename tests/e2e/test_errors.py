@@ -148,7 +148,8 @@ def test_wrong_configuration__says_what_and_exits_78(tmp_path, models):
         ([jobs.WEFT, "route", "plan", "--model", "Qwen2.5-0.5B", "--train", "world=3,pp=2", "--infer", "tp=2"], "pp=2"),
         ([jobs.WEFT, "route", "plan", "--model", "Qwen2.5-0.5B", "--train", "world=2", "--infer", "tp=3"], "3 ranks"),
         ([jobs.CONTROLLER, "--train", "world=x", "--infer", "tp=2"], "world"),
-        ([jobs.CONTROLLER, "--train", "world=2", "--infer", "tp=2", "--bind", "tcp://203.0.113.1:1"], "203.0.113.1"),
+        ([jobs.CONTROLLER, "--train", "world=2", "--infer", "tp=2", "--bind", "tcp://203.0.113.1:1", "--insecure"],
+         "cannot listen on tcp://203.0.113.1"),
     ]
     for number, (command, word) in enumerate(cases):
         process = jobs.Process(f"case-{number}", command, tmp_path)

@@ -85,7 +85,7 @@ def test_job__reaches_its_controller_by_ipv6_and_by_name(tmp_path, models, bind,
     if "::1" in host and not pathlib.Path("/proc/net/if_inet6").read_text().strip():
         pytest.skip("this machine has no IPv6")
     with jobs.Job(tmp_path, models["qwen2"], "world=1,source=gathered", "engines=1,tp=1") as job:
-        job.controller(bind=bind)
+        job.controller(*(["--insecure"] if "*" in bind else []), bind=bind)
         job.address = job.address.replace("127.0.0.1", host)
         job.workers(updates=1)
         job.succeed()

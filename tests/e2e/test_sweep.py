@@ -21,16 +21,17 @@ NAMES = {"trainer-0": "trainer 0", "trainer-1": "trainer 1", "inference-0": "inf
 UPDATES = 100000  # more than any run reaches: the kill ends it
 
 
-def one_kill(number, folder, model):
+def one_kill(number, folder, model, key):
     """One job, one kill; returns (victim, delay, versions published, complaint or None)."""
     chance = random.Random(SEED * 1000003 + number)
     victim, delay = chance.choice(VICTIMS), chance.uniform(0.0, 1.2)
     modes = chance.choice([[], ["--checksums"]])
     inference = chance.choice([[], ["--own-memory"], ["--shadow"]])
-    what = f"kill {number} ({victim} after {delay:.3f} s, {modes + inference})"
+    keyed = ["--key", key] if number % 2 else []
+    what = f"kill {number} ({victim} after {delay:.3f} s, {modes + inference}{', with a key' if keyed else ''})"
     with jobs.Job(folder, model, TRAIN, INFER) as job:
-        job.controller("--heartbeat", "100ms", "--lost-after", "1s", "--join-timeout", "8s")
-        job.workers(*modes, "--join-timeout", "8s", "--update-timeout", "8s", updates=UPDATES,
+        job.controller("--heartbeat", "100ms", "--lost-after", "1s", "--join-timeout", "8s", *keyed)
+        job.workers(*modes, *keyed, "--join-timeout", "8s", "--update-timeout", "8s", updates=UPDATES,
                     inference_flags=inference)
         time.sleep(delay)
         job.kill(victim)
@@ -62,8 +63,10 @@ def test_sweep__every_kill_is_named_and_nothing_false_is_published(tmp_path, mod
     before = jobs.leftovers()
     model, expected = models["qwen2"], jobs.expected(models["qwen2"], INFER)
     known, complaints, published = {}, [], 0
+    key = tmp_path / "job.key"
+    jobs.weft("key", "make", key)
     with concurrent.futures.ThreadPoolExecutor(PARALLEL) as pool:
-        runs = [pool.submit(one_kill, number, tmp_path / str(number), model) for number in range(KILLS)]
+        runs = [pool.submit(one_kill, number, tmp_path / str(number), model, key) for number in range(KILLS)]
         for run in concurrent.futures.as_completed(runs):
             victim, delay, ranks, complaint = run.result()
             if complaint:

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The real torchrun (PyTorch's CPU build) launches the native worker."""
+import concurrent.futures
+import contextlib
 import os
+import socket
 import subprocess
+import time
 
 import pytest
 
@@ -32,6 +36,29 @@ def test_torchrun__finds_ranks_and_starts_the_controller(tmp_path, models):
         assert f"rank {rank}/4 (from RANK)" in said
     assert "29617" in said  # MASTER_PORT + 100
     assert said.count("update version=3") == 4
+
+
+def greeting(port, seconds=60):
+    """What the controller says first to whoever connects: 64 bytes with the mechanism it wants (ZeroMQ RFC 37)."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as stranger:
+            stranger.sendall(b"\xff" + bytes(8) + b"\x7f\x03")
+            said = stranger.makefile("rb").read(32)
+            if said:
+                return said
+        time.sleep(0.05)
+    raise AssertionError(f"nobody listens on port {port}")
+
+
+def test_torchrun__on_one_host_makes_a_key_and_hands_it_over(tmp_path, models):
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        run = pool.submit(torchrun, tmp_path, models["qwen2"], "--controller", "auto", "--updates", "100", "--interval",
+                          "20ms", port=29521, env={"XDG_RUNTIME_DIR": str(tmp_path)})
+        assert b"CURVE" in greeting(29621)
+        done = run.result()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert list(tmp_path.glob("weft-auto*/*")) == []
 
 
 def test_torchrun__shows_the_message_of_a_failing_worker(tmp_path, models):

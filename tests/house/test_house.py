@@ -20,6 +20,7 @@ ROUTING = {"routing/plan", "routing/report", "routing/lab"}
 ROOMS = {
     "base": set(),
     "job": {"base"},
+    "trust": {"base"},
     "wire": DATA,
     "model": DATA,
     "pack": DATA,
@@ -27,17 +28,17 @@ ROOMS = {
     "routing/report": DATA | {"model", "routing/plan"},
     "routing/lab": DATA | {"model", "routing/plan", "routing/report"},
     "transport": DATA,
-    "controller": DATA | {"wire", "routing/plan", "routing/report"},
+    "controller": DATA | {"trust", "wire", "routing/plan", "routing/report"},
     "worker/replica": {"base"},
-    "worker/control": DATA | {"wire", "transport", "worker/launch"},
+    "worker/control": DATA | {"trust", "wire", "transport", "worker/launch"},
     "worker/epoch": DATA | {"wire", "pack", "transport", "worker/control", "worker/replica"},
     "worker/update": DATA | {"wire", "pack", "transport", "worker/control", "worker/epoch", "worker/replica"},
     "worker/referee": DATA | {"model", "pack", "transport", "worker/epoch", "worker/update"},
-    "worker/launch": DATA | {"wire", "worker/api"},  # weft_launch_*: entry points too
-    "worker/api": DATA | {"wire", "model", "transport", "worker/control", "worker/epoch", "worker/launch",
+    "worker/launch": DATA | {"trust", "wire", "worker/api"},  # weft_launch_*: entry points too
+    "worker/api": DATA | {"trust", "wire", "model", "transport", "worker/control", "worker/epoch", "worker/launch",
                           "worker/referee", "worker/update"},
     "worker/program": set(),  # weft.h alone: a rule of its own
-    "cli": DATA | {"wire", "model", "pack", "transport", "worker/api", "worker/referee"} | ROUTING,
+    "cli": DATA | {"trust", "wire", "model", "pack", "transport", "worker/api", "worker/referee"} | ROUTING,
 }
 FOLDERS = sorted({room.split("/")[0] for room in ROOMS})
 PUBLIC = {"worker/api/weft.h"}  # to be seen from every room of worker/
@@ -46,7 +47,9 @@ WORKER_ROUTING = {"routing/plan/table.h", "routing/plan/path.h"}
 # within controller/: who is here and what was planned see the worker that both hold, not each other
 LIFETIMES = {"membership": {"membership", "worker"}, "epoch": {"epoch", "worker"}, "worker": {"worker"}}
 FOREIGN = {
-    r"zmq\.h": {"controller/shell.c", "worker/control/control.c"},
+    r"zmq\.h": {"cli/socket.c", "controller/channel.c", "controller/connections.c", "trust/curve.c", "worker/control/connection.c",
+                 "worker/control/dealer.c"},
+    r"sodium\.h": {"base/hash.c", "trust/"},
     r"msgpack.*\.h": "wire/",
     r"infiniband/.*": "transport/verbs/",
     r"rdma/.*": "transport/verbs/",

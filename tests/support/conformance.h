@@ -38,6 +38,10 @@ int conformance_run(const struct conformance *subject);
  * data. Right providers give 0. */
 uint64_t conformance_violations(const struct conformance *subject, unsigned rounds);
 
+/* Writers that are given up in the middle of their writes; counts those of which bytes landed in memory
+ * that was used again. Right providers give 0. */
+uint64_t conformance_late_writes(const struct conformance *subject, unsigned rounds);
+
 /* Open, connect, write, flush, signal, wait, read, fence, close. 0, or the first error. */
 int conformance_session(const struct conformance *subject, uint64_t budget_ns,
 			struct error *error);

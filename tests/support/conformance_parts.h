@@ -39,6 +39,7 @@ extern const struct conformance *conformance_subject;
 	X(fence__stops_a_peer_that_let_go) \
 	X(fence__waits_for_a_peer_or_needs_nobody) \
 	X(fence__refuses_a_peer_that_comes_later) \
+	X(late_write__never_lands_in_memory_that_is_used_again) \
 	X(pointer__stores_count_as_written) \
 	X(close__any_order_is_right) \
 	X(session__survives_every_failed_allocation) \

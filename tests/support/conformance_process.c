@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -130,6 +132,20 @@ static int write_once(struct side *side, uint64_t round, struct error *error)
 	return rc;
 }
 
+/* In a child: before so many of its calls it stops, as a machine or an attacker may stop it, between what
+ * it has asked and what it does. The provider calls this one, for it lies in the program. */
+static unsigned planted;
+
+ssize_t process_vm_writev(pid_t pid, const struct iovec *local, unsigned long locals,
+			  const struct iovec *remote, unsigned long remotes, unsigned long flags)
+{
+	if (planted && !--planted)
+		raise(SIGSTOP);
+	return syscall(SYS_process_vm_writev, pid, local, locals, remote, remotes, flags);
+}
+
+static unsigned plant_at, plant_probe_at;
+
 /* Forks; the child plays `role` until `play` returns and never comes back. */
 static pid_t start(enum role role, int *fd, int (*play)(struct side *side, int fd))
 {
@@ -142,6 +158,7 @@ static pid_t start(enum role role, int *fd, int (*play)(struct side *side, int f
 	child = fork();
 	if (child == 0) {
 		close(pair[0]);
+		planted = plant_probe_at;
 		if (side_open(&side, role, pair[1], &error)) {
 			fprintf(stderr, "child: %s\n", error.text);
 			_exit(9);
@@ -178,6 +195,14 @@ static int write_forever(struct side *side, int fd)
 	for (uint64_t round = 1;; round++)
 		if (write_once(side, round, &error))
 			return 7;
+}
+
+static int write_planted(struct side *side, int fd)
+{
+	if (send(fd, "r", 1, MSG_NOSIGNAL) != 1) /* it is open: from here on it may be stopped */
+		return 8;
+	planted = plant_at;
+	return write_forever(side, fd);
 }
 
 static int write_one_round(struct side *side, int fd)
@@ -309,6 +334,136 @@ static void fence__stops_a_writer_that_is_alive(void **state)
 	close(fd);
 }
 
+/* Where its plant, or else we, stopped it: often enough in the middle of a write. */
+static void wait_stopped(pid_t child, uint64_t ms)
+{
+	uint64_t end = within_ms(ms);
+	int status;
+
+	while (clock_ns() < end) {
+		if (waitpid(child, &status, WUNTRACED | WNOHANG) == child) {
+			assert_true(WIFSTOPPED(status));
+			return;
+		}
+		clock_sleep_ms(1);
+	}
+	kill(child, SIGSTOP);
+	assert_int_equal(waitpid(child, &status, WUNTRACED), child);
+	assert_true(WIFSTOPPED(status));
+}
+
+/* The memory is refused by name, in whatever is opened, and other memory is not; until the writer has
+ * died, or has gone on and is through. */
+static void refused_until_it_is_over(struct side *side, pid_t child, bool kills)
+{
+	struct transport_region *region = NULL;
+	struct error error = {0};
+	char pid[32];
+
+	snprintf(pid, sizeof(pid), "process %d", (int)child);
+	assert_int_equal(transport_region_register(side->domain, side->owned + 5, BYTES - 5,
+						   &region, &error),
+			 -ERROR_UNSAFE);
+	assert_non_null(strstr(error.text, "trainer 0"));
+	assert_non_null(strstr(error.text, pid));
+	ok(transport_region_register(side->domain, &error, sizeof(error), &region, &error_));
+	transport_region_close(&region);
+	kill(child, kills ? SIGKILL : SIGCONT);
+	assert_int_equal(WEXITSTATUS(reap(child)), kills ? 0 : 7);
+	ok(transport_memory_check(side->owned, BYTES, &error_));
+}
+
+static bool takes_memory_back(const struct side *side)
+{
+	return !subject->registered || !transport_domain_caps(side->domain)->fence_waits;
+}
+
+/* Closes, and uses the memory again as soon as it may. Returns whether it had to wait for the writer. */
+static bool close_and_use_again(struct side *side, pid_t child, bool kills)
+{
+	struct error error = {0};
+	int rc = transport_endpoint_stop(side->endpoint, within_ms(20), &error), check;
+
+	transport_remote_close(&side->remote);
+	transport_endpoint_close(&side->endpoint);
+	check = transport_memory_check(side->memory, BYTES, &error);
+	assert_int_equal(check, rc ? -ERROR_UNSAFE : 0);
+	transport_region_close(&side->region);
+	if (check) {
+		assert_false(takes_memory_back(side));
+		refused_until_it_is_over(side, child, kills);
+	}
+	if (side->owned)
+		ok(transport_region_register(side->domain, side->owned, BYTES, &side->region,
+					     &error_));
+	else
+		ok(transport_region_allocate(side->domain, BYTES, &side->region, &error_));
+	side->memory = transport_region_memory(side->region);
+	memset(side->memory, 0xee, BYTES);
+	if (!check) {
+		kill(child, SIGCONT);
+		assert_int_equal(WEXITSTATUS(reap(child)), 7); /* it was given up, and learns it */
+	}
+	for (uint64_t i = 0; i < BYTES; i++)
+		assert_int_equal(side->memory[i], 0xee);
+	return check;
+}
+
+static void late_write__of_a_stopped_writer_never_lands_in_memory_that_is_used_again(void **state)
+{
+	unsigned held = 0, rounds = test_slow() > 1 ? 4 : 16;
+	bool takes_back = false;
+
+	(void)state;
+	for (unsigned round = 0; round < rounds; round++) {
+		struct side side;
+		pid_t child;
+		char ready;
+		int fd;
+
+		plant_at = round % 2 ? 1 + round % 3 : 0; /* else anywhere */
+		child = start(ROLE_TRAINER, &fd, write_planted);
+		ok(side_open(&side, ROLE_INFERENCE, fd, &error_));
+		assert_int_equal(recv(fd, &ready, 1, 0), 1);
+		takes_back = takes_memory_back(&side);
+		wait_stopped(child, plant_at && !takes_back ? 5000 : 1 + round * 2);
+		held += close_and_use_again(&side, child, round / 2 % 2);
+		side_close(&side);
+		close(fd);
+	}
+	assert_true(takes_back ? held == 0 : held >= rounds / 2);
+}
+
+/* What proves the path writes a word of the mailbox itself. */
+static void late_probe__hits_nothing_that_is_used_again(void **state)
+{
+	struct conformance_footprint held, free;
+	struct error error = {0};
+	struct side side;
+	bool takes_back;
+	pid_t child;
+	int fd;
+
+	(void)state;
+	plant_probe_at = 1;
+	child = start(ROLE_TRAINER, &fd, idle);
+	plant_probe_at = 0;
+	ok(side_open(&side, ROLE_INFERENCE, fd, &error_));
+	takes_back = takes_memory_back(&side);
+	wait_stopped(child, takes_back ? 1 : 5000);
+	(void)transport_endpoint_stop(side.endpoint, within_ms(5), &error);
+	side_close(&side); /* the memory is free: the probe is not of it */
+	held = conformance_footprint();
+	kill(child, SIGKILL);
+	reap(child);
+	ok(transport_memory_check(&side, sizeof(side), &error_));
+	free = conformance_footprint();
+	if (!takes_back)
+		assert_true(held.mappings > free.mappings);
+	assert_true(held.files >= free.files);
+	close(fd);
+}
+
 /* What inference 0 exports, and then dies. */
 static void records_of_the_dead(struct sent_record *region, struct sent_record *endpoint)
 {
@@ -407,6 +562,9 @@ int conformance_process_run(const struct conformance *given)
 		cmocka_unit_test(death__of_the_target_is_an_error_at_the_writer),
 		cmocka_unit_test(death__of_a_writer_in_the_middle_is_proved_and_fenced),
 		cmocka_unit_test(fence__stops_a_writer_that_is_alive),
+		cmocka_unit_test(
+			late_write__of_a_stopped_writer_never_lands_in_memory_that_is_used_again),
+		cmocka_unit_test(late_probe__hits_nothing_that_is_used_again),
 		cmocka_unit_test(records__of_a_dead_process_are_refused),
 		cmocka_unit_test(records__of_an_earlier_process_of_the_rank_are_refused),
 		cmocka_unit_test(fork__a_child_may_not_use_its_parents_domain),

@@ -18,6 +18,7 @@ mark footprint; weft --local --nic rxe0 --peer-nic rxe1 --sizes 64K --footprint 
 mark nic; weft --local --nic rxe7 --peer-nic rxe1 --sizes 4K
 mark peer; weft --local --nic rxe0 --peer-nic rxe7 --sizes 4K
 mark killed
+{WEFT} key make /tmp/job.key; export WEFT_KEY_FILE=/tmp/job.key
 {WEFT} bench write --nic rxe1 --port 20001 >/dev/null 2>&1 &
 server=$!
 weft 10.77.0.2:20001 --nic rxe0 --sizes 64K,64K --seconds 4s --timeout 40s | while read -r line; do

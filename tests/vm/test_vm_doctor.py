@@ -197,8 +197,9 @@ def test_gone__no_device_files_is_a_failure_with_the_containers_flag(hidden):
 
 def test_peer__a_pair_over_the_cable_passes_every_step():
     """TCP goes over lo, the writes over the cable: its counters say so."""
-    found = parts("""
-        sent() { cat /sys/class/net/veth0/statistics/tx_packets; }
+    found = parts(f"""
+        sent() {{ cat /sys/class/net/veth0/statistics/tx_packets; }}
+        {WEFT} key make /tmp/job.key; export WEFT_KEY_FILE=/tmp/job.key
         weft --serve --nic rxe1 >/tmp/serve 2>&1 & server=$!
         for try in $(seq 100); do grep -q serving /tmp/serve && break; sleep 0.1; done
         before=$(sent)

@@ -214,6 +214,9 @@ FORWARD_VOID(endpoint_abort, endpoint->domain, (struct transport_endpoint * endp
 FORWARD(endpoint_fence, endpoint->domain,
 	(struct transport_endpoint * endpoint, uint64_t deadline_ns, struct error *error),
 	(endpoint, deadline_ns, error))
+FORWARD(endpoint_stop, endpoint->domain,
+	(struct transport_endpoint * endpoint, uint64_t deadline_ns, struct error *error),
+	(endpoint, deadline_ns, error))
 FORWARD(remote_import, remote->endpoint->domain,
 	(struct transport_remote * remote, struct record_reader *reader, struct error *error),
 	(remote, reader, error))

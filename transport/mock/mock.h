@@ -27,6 +27,7 @@ enum mock_wrong {
 	MOCK_SIGNAL_OVERTAKES, /* a signal may be placed before earlier writes */
 	MOCK_CHUNK_DROPPED,    /* some chunks complete but are never placed */
 	MOCK_COMPLETES_TWICE,  /* some completions are reported again */
+	MOCK_LATE_LANDS,       /* a fence forgets what is under way, and it lands */
 };
 
 struct mock_options {

@@ -126,15 +126,17 @@ static const char *place(struct mock_network *network, const struct parcel *parc
 
 	if (parcel->from->fenced)
 		return "the peer fenced this endpoint";
-	if (!to)
+	if (!to && parcel->from->domain->options.wrong != MOCK_LATE_LANDS)
 		return "the peer closed its endpoint";
-	if (parcel->signal) {
+	if (parcel->signal && to) {
 		mailbox_store(&to->mailbox, &parcel->sent);
 		doorbell_ring(&to->domain->doorbell);
 		if (to->domain->options.signal_placed)
 			to->domain->options.signal_placed(to->domain->options.context);
 		return NULL;
 	}
+	if (parcel->signal)
+		return "the peer closed its endpoint";
 	region = network_find(network, MOCK_REGIONS, parcel->region);
 	if (!region || parcel->offset + parcel->bytes > region->bytes)
 		return "the peer closed the region";

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/shm/shm.h"
+#include "transport/late.h"
 
 #include <inttypes.h>
 #include <stddef.h>
@@ -14,10 +15,13 @@ int shm_endpoint_open(struct transport_endpoint *endpoint, struct error *error)
 	if (!shm)
 		return memory_error(error, "opening an endpoint", sizeof(*shm));
 	shm->pidfd = -1;
-	rc = identity_random(&shm->nonce, sizeof(shm->nonce), "shm", error);
+	shm->late = shm_late_new();
+	rc = shm->late ? identity_random(&shm->nonce, sizeof(shm->nonce), "shm", error)
+		       : memory_error(error, "opening an endpoint", sizeof(*shm->late));
 	if (!rc)
 		rc = shm_slot_take(domain, &shm->place, error);
 	if (rc) {
+		memory_free(shm->late);
 		memory_free(shm);
 		return rc;
 	}
@@ -217,6 +221,28 @@ int shm_endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadline_ns
 	return 0;
 }
 
+/* Own memory needs no more than that nobody is in the middle of a write (turn.h). */
+int shm_endpoint_stop(struct transport_endpoint *endpoint, uint64_t deadline_ns,
+		      struct error *error)
+{
+	struct shm_endpoint *shm = endpoint->state;
+	struct transport_wait wait;
+	int rc;
+
+	shm_slot_refuse(shm->slot);
+	wait_begin(&wait, endpoint->domain, deadline_ns);
+	while (shm_late_busy(shm->slot)) {
+		rc = wait_turn(&wait, error);
+		if (rc)
+			return error_wrap(error,
+					  "process %" PRIu64 " is alive and in the middle of "
+					  "a write of this process's memory",
+					  shm_word_pid(atomic_load(&shm->slot->word))),
+			       rc;
+	}
+	return 0;
+}
+
 void shm_endpoint_close(struct transport_endpoint *endpoint)
 {
 	struct shm_domain *domain = endpoint->domain->state;
@@ -230,9 +256,12 @@ void shm_endpoint_close(struct transport_endpoint *endpoint)
 	 * data */
 	if (shm->connected && own)
 		unclaim(shm, &domain->self);
+	if (own)
+		shm_late_hold(endpoint);
 	unmap_peer(shm);
 	if (own)
 		shm_slot_give(shm->place);
+	memory_free(shm->late);
 	memory_free(shm);
 }
 

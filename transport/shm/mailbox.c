@@ -22,18 +22,25 @@ int shm_mailbox_grow(struct shm_domain *domain, struct error *error)
 		domain->blocks.count--;
 		return rc;
 	}
+	atomic_store(&block->holders, 1);
 	head = (struct shm_block_head *)(void *)block->memfd.memory;
 	head->magic = SHM_BLOCK_MAGIC;
 	memcpy(head->cookie, block->memfd.cookie, sizeof(head->cookie));
 	return 0;
 }
 
+void shm_block_drop(struct shm_block *block)
+{
+	if (atomic_fetch_sub(&block->holders, 1) != 1)
+		return;
+	shm_memfd_close(&block->memfd);
+	memory_free(block);
+}
+
 void shm_mailbox_close(struct shm_domain *domain)
 {
-	for (size_t i = 0; i < domain->blocks.count; i++) {
-		shm_memfd_close(&domain->blocks.items[i]->memfd);
-		memory_free(domain->blocks.items[i]);
-	}
+	array_each(block, &domain->blocks)
+		shm_block_drop(*block);
 	array_free(&domain->blocks);
 }
 
@@ -83,6 +90,7 @@ static void open_slot(struct shm_slot *slot)
 	atomic_store(&slot->stop, 0);
 	atomic_store(&slot->probe_mapped, 0);
 	atomic_store(&slot->probe_process, 0);
+	atomic_store(&slot->writing, 0);
 	atomic_store(&slot->word, shm_word(generation, 0, SHM_OPEN));
 }
 

@@ -3,18 +3,22 @@
  * post.c -- a post is the copy itself, so it is complete when it returns; poll only
  * tells.
  */
-#include "transport/shm/shm.h"
+#include "transport/shm/turn.h"
 
 #include "base/copy.h"
+
+int shm_given_up(const struct transport_endpoint *endpoint, struct error *error)
+{
+	return error_set(error, ERROR_ABORTED,
+			 "%s gave this sender up (closed or fenced its endpoint)", endpoint->name);
+}
 
 static int check_allowed(const struct transport_endpoint *endpoint, struct error *error)
 {
 	const struct shm_endpoint *shm = endpoint->state;
 
 	if (atomic_load_explicit(&shm->peer_slot->stop, memory_order_relaxed))
-		return error_set(error, ERROR_ABORTED,
-				 "%s gave this sender up (closed or fenced its endpoint)",
-				 endpoint->name);
+		return shm_given_up(endpoint, error);
 	return 0;
 }
 
@@ -44,30 +48,57 @@ static size_t pieces_of(const struct provider_write *write, uint64_t at, struct 
 	return count;
 }
 
-static int write_one(struct transport_endpoint *endpoint, const struct provider_write *write,
-		     struct error *error)
+static void write_mapped(const struct provider_write *write)
 {
 	const struct shm_remote *remote = write->remote->state;
+	struct iovec piece;
+
+	for (uint64_t done = 0; done < write->bytes; done += piece.iov_len) {
+		pieces_of(write, done, &piece, 1);
+		copy_bytes(remote->memory + write->offset + done, piece.iov_base, piece.iov_len);
+	}
+}
+
+/* Inside its turn: asked before each call, since one chunk of short rows can take a thousand of them. */
+static int write_process(struct transport_endpoint *endpoint, const struct provider_write *write,
+			 struct error *error)
+{
+	const struct shm_remote *remote = write->remote->state;
+	const struct shm_endpoint *shm = endpoint->state;
 	struct iovec pieces[SHM_PIECES_MAX];
 	uint64_t done = 0, moved;
 	int rc = 0;
 
-	if (remote->record.kind == SHM_MAPPED) {
-		for (; done < write->bytes; done += pieces[0].iov_len) {
-			pieces_of(write, done, pieces, 1);
-			copy_bytes(remote->memory + write->offset + done, pieces[0].iov_base,
-				   pieces[0].iov_len);
-		}
-		return 0;
-	}
 	/* between death and a reused pid lies at least this look */
 	if (shm_peer_dead(endpoint))
 		return error_set(error, ERROR_PEER_LOST, "the process of %s has died",
 				 endpoint->name);
-	for (; done < write->bytes && !rc; done += moved)
+	for (; done < write->bytes && !rc; done += moved) {
+		if (!shm_turn_may(shm->peer_slot))
+			return shm_given_up(endpoint, error);
 		rc = shm_process_gather(
 			remote->record.identity.pid, remote->record.address + write->offset + done,
 			pieces, pieces_of(write, done, pieces, SHM_PIECES_MAX), &moved, error);
+	}
+	return rc;
+}
+
+static int write_one(struct transport_endpoint *endpoint, const struct provider_write *write,
+		     struct error *error)
+{
+	const struct shm_remote *remote = write->remote->state;
+	const struct shm_endpoint *shm = endpoint->state;
+	int rc = 0;
+
+	if (remote->record.kind == SHM_MAPPED) {
+		rc = check_allowed(endpoint, error);
+		if (!rc)
+			write_mapped(write);
+		return rc;
+	}
+	shm_turn_say(shm->peer_slot, remote->record.address + write->offset, write->bytes);
+	rc = write_process(endpoint, write, error);
+	shm_turn_end(shm->peer_slot);
 	return rc;
 }
 
@@ -79,10 +110,8 @@ int shm_post_write(struct transport_endpoint *endpoint, uint32_t rail,
 
 	*posted = 0;
 	for (uint32_t i = 0; i < count; i++) {
-		int rc = check_allowed(endpoint, error);
+		int rc = write_one(endpoint, &writes[i], error);
 
-		if (!rc)
-			rc = write_one(endpoint, &writes[i], error);
 		if (rc)
 			return rc;
 		shm->posted++;

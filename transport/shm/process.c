@@ -2,7 +2,7 @@
  *
  * process.c -- writing another process's memory: process_vm_writev, and whether it may.
  */
-#include "transport/shm/shm.h"
+#include "transport/shm/turn.h"
 
 #include "base/log.h"
 #include <errno.h>
@@ -97,6 +97,22 @@ static int check_nonce(const struct shm_endpoint_record *peer, struct error *err
 	return 0;
 }
 
+/* In its turn, as any write of the peer's memory. */
+static int write_probe(const struct transport_endpoint *endpoint, uint64_t probe,
+		       struct error *error)
+{
+	const struct shm_endpoint *shm = endpoint->state;
+	uint64_t address = shm->peer.slot_address + offsetof(struct shm_slot, probe_process);
+	int rc;
+
+	shm_turn_say(shm->peer_slot, address, sizeof(probe));
+	rc = shm_turn_may(shm->peer_slot) ? shm_process_write(shm->peer.identity.pid, address,
+							      &probe, sizeof(probe), error)
+					  : shm_given_up(endpoint, error);
+	shm_turn_end(shm->peer_slot);
+	return rc;
+}
+
 /* One word, written the way weights will be and read back through the shared page. */
 int shm_process_probe(struct transport_endpoint *endpoint, struct error *error)
 {
@@ -109,9 +125,7 @@ int shm_process_probe(struct transport_endpoint *endpoint, struct error *error)
 		return 0;
 	rc = check_nonce(&shm->peer, error);
 	if (!rc)
-		rc = shm_process_write(
-			pid, shm->peer.slot_address + offsetof(struct shm_slot, probe_process),
-			&probe, sizeof(probe), error);
+		rc = write_probe(endpoint, probe, error);
 	if (rc)
 		return error_wrap(error, "probing process_vm_writev"), rc;
 	if (atomic_load(&shm->peer_slot->probe_process) != probe)

@@ -25,7 +25,8 @@
  *   FREE ──open──► OPEN ──connect (peer, CAS)──► CONNECTED ──close (peer)──► CLOSED ─► FREE
  *                   └───fence or close (CAS)───► FENCED ─────────────────────────────► FREE
  *
- * A slot whose peer is CONNECTED is not reused until the peer closed or is proved dead.
+ * A slot whose peer is CONNECTED is not reused until the peer closed or is proved dead. Who writes memory
+ * of the caller's own says so in the slot (turn.h).
  */
 #ifndef TRANSPORT_SHM_SHM_H
 #define TRANSPORT_SHM_SHM_H
@@ -97,6 +98,7 @@ struct shm_slot {
 	_Atomic uint64_t nonce;         /* of the target's endpoint */
 	_Atomic uint64_t stop;          /* the target asks the peer to write no more */
 	_Atomic uint64_t probe_mapped, probe_process;
+	_Atomic uint64_t writing_at, writing; /* the peer's: bytes of ours that it is writing (turn.h) */
 	_Alignas(64) struct mailbox_slot mailbox;
 };
 _Static_assert(sizeof(struct shm_slot) == 320, "both sides of a slot must agree");
@@ -106,12 +108,13 @@ struct shm_block_head {
 	unsigned char cookie[SHM_COOKIE_BYTES];
 	_Alignas(64) struct doorbell doorbell; /* only block 0's is used */
 };
-#define SHM_BLOCK_MAGIC UINT64_C(0x786f626c69616d77)
+#define SHM_BLOCK_MAGIC UINT64_C(0x786f626c69616d32) /* other slots, another number */
 #define SHM_BLOCK_SLOTS ((SHM_BLOCK_BYTES - SHM_HEAD_BYTES) / sizeof(struct shm_slot))
 
 struct shm_block {
 	struct shm_memfd memfd;
 	unsigned char used[SHM_BLOCK_SLOTS]; /* 0 free, 1 used, 2 waits for its peer */
+	_Atomic uint32_t holders;            /* its domain, and late writers (late.c) */
 };
 
 struct shm_domain {
@@ -135,6 +138,14 @@ struct shm_slot *shm_slot_at(struct shm_place place);
 /* The peer of this slot cannot write: it never connected, closed, or died. */
 bool shm_slot_quiet(struct shm_slot *slot);
 void shm_slot_refuse(struct shm_slot *slot); /* OPEN becomes FENCED, CONNECTED is told to stop */
+void shm_block_drop(struct shm_block *block); /* the last holder frees it */
+
+/* late.c */
+struct late_write *shm_late_new(void);
+/* Whether the peer is in the middle of a write, and lives. */
+bool shm_late_busy(struct shm_slot *slot);
+/* Its slot was refused, and closes: if it is, that range of memory is held. */
+void shm_late_hold(struct transport_endpoint *endpoint);
 
 /* ---- records.c: bodies ---- */
 
@@ -193,8 +204,12 @@ struct shm_endpoint {
 	struct shm_slot *peer_slot;
 	struct doorbell *peer_bell;
 	bool process_probed;
+	struct late_write *late;     /* for shm_late_hold */
 	uint64_t posted, reported;   /* posts complete at once; poll reports them */
 };
+
+/* post.c: the error of a sender that was told to stop */
+int shm_given_up(const struct transport_endpoint *endpoint, struct error *error);
 
 /* process.c: process_vm_writev */
 #define SHM_PIECES_MAX 1024 /* IOV_MAX, which Linux does not change */

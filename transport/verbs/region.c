@@ -14,7 +14,9 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "transport/chunk.h"
+#include "transport/late.h"
 #include <inttypes.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #define REGION_BYTES_MAX  (UINT64_C(1) << 46)
@@ -93,16 +95,21 @@ static void run_jobs(struct job *jobs, uint32_t count, bool parallel)
 			pthread_join(threads[i], NULL);
 }
 
-static void unregister(const struct verbs_domain *domain, struct verbs_region *verbs)
+/* The name of a NIC that does not let go of it, or NULL. */
+static const char *unregister(const struct verbs_domain *domain, struct verbs_region *verbs)
 {
+	const char *keeps = NULL;
+
 	for (uint32_t i = 0; i < verbs->piece_count * domain->nic_count; i++) {
 		struct ibv_mr *mr = verbs->mrs[i];
 
-		if (mr && domain->calls->dereg_mr(mr))
-			log_warn("verbs: %s does not let go of a region",
-				 domain->nics[i % domain->nic_count].limits.name);
+		if (mr && domain->calls->dereg_mr(mr)) {
+			keeps = domain->nics[i % domain->nic_count].limits.name;
+			log_warn("verbs: %s does not let go of a region", keeps);
+		}
 		verbs->mrs[i] = NULL;
 	}
+	return keeps;
 }
 
 static void tell_time(const struct transport_region *region, const struct verbs_domain *domain,
@@ -160,7 +167,7 @@ static int register_all(const struct transport_region *region, struct verbs_regi
 	for (uint32_t i = 0; i < domain->nic_count; i++) {
 		if (!jobs[i].failed)
 			continue;
-		unregister(domain, verbs);
+		(void)unregister(domain, verbs); /* no key of it was shown to anybody */
 		return failed_job(&jobs[i], error);
 	}
 	tell_time(region, domain, verbs, begin);
@@ -202,6 +209,7 @@ static int plan_pieces(const struct transport_region *region, struct verbs_regio
 
 static void free_region(struct verbs_region *verbs)
 {
+	memory_free(verbs->late);
 	memory_free(verbs->mrs);
 	memory_free(verbs);
 }
@@ -241,7 +249,9 @@ static int open_region(struct transport_region *region, int fd, uint64_t offset,
 	if (!verbs)
 		return memory_error(error, "opening a region", sizeof(*verbs));
 	verbs->allocated = own;
-	rc = plan_pieces(region, verbs, error);
+	verbs->late = late_new(0);
+	rc = verbs->late ? plan_pieces(region, verbs, error)
+			 : memory_error(error, "opening a region", sizeof(*verbs->late));
 	if (!rc && own)
 		rc = verbs_memory_map(verbs, region->bytes, &region->memory, error);
 	if (!rc) {
@@ -274,6 +284,18 @@ int verbs_region_allocate(struct transport_region *region, struct error *error)
 	return open_region(region, -1, 0, true, error);
 }
 
+/* A key that a NIC keeps lets packets in: our own memory then stays mapped, the caller's is held. */
+static void keep(const struct transport_region *region, struct verbs_region *verbs, const char *nic)
+{
+	if (verbs->allocated || region->domain->options.self.role != ROLE_INFERENCE)
+		return;
+	verbs->late->at = (uintptr_t)region->memory;
+	verbs->late->bytes = region->bytes;
+	snprintf(verbs->late->name, sizeof(verbs->late->name), "%s", nic);
+	late_hold(verbs->late);
+	verbs->late = NULL;
+}
+
 void verbs_region_close(struct transport_region *region)
 {
 	struct verbs_region *verbs = region->state;
@@ -281,8 +303,11 @@ void verbs_region_close(struct transport_region *region)
 	/* not in a forked child: registrations are its parent's, and what is mapped at that address
 	 * there may be something else */
 	if (getpid() == region->domain->pid) {
-		unregister(region->domain->state, verbs);
-		if (verbs->allocated)
+		const char *nic = unregister(region->domain->state, verbs);
+
+		if (nic)
+			keep(region, verbs, nic);
+		else if (verbs->allocated)
 			verbs_memory_unmap(verbs, region->memory);
 	}
 	free_region(verbs);

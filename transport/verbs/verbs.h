@@ -141,6 +141,7 @@ struct verbs_region {
 	bool allocated, huge;
 	uint64_t mapped_bytes;
 	struct ibv_mr **mrs;               /* [piece * nic_count + nic] */
+	struct late_write *late;           /* for a NIC that does not let go of it */
 };
 
 /* ---- an endpoint and its lanes ---- */

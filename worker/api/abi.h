@@ -19,8 +19,8 @@ struct weft_memory;
 #define ABI_STRUCTS(X)                                                       \
 	/* ABI_       struct            first           known             last */ \
 	X(ERROR,       weft_error,       text,           text,             text) \
-	X(LAUNCH,      weft_launch,      reserved,       start_controller, reserved) \
-	X(OPTIONS,     weft_options,     pack_threads,   replica,          replica) \
+	X(LAUNCH,      weft_launch,      key_waits,      key_file,         key_file) \
+	X(OPTIONS,     weft_options,     pack_threads,   key_waits,        reserved) \
 	X(MEMORY,      weft_memory,      stream,         stream,           stream) \
 	X(TENSOR,      weft_tensor,      shape,          shape,            shape) \
 	X(PARAM,       weft_param,       memory,         memory,           memory) \

@@ -13,8 +13,12 @@ static int take_memory(const char *call, const char *name, uint64_t bytes, const
 {
 	int rc = abi_take_memory(call, given, memory, error);
 
-	if (rc || (memory->pointer && memory->bytes >= bytes))
+	if (rc)
 		return rc;
+	if (memory->pointer && memory->bytes >= bytes)
+		return transport_memory_check(memory->pointer, bytes, error)
+			       ? error_wrap(error, "%s: parameter %s", call, name)
+			       : 0;
 	return error_set(error, ERROR_USAGE, "%s: parameter %s needs %llu bytes, given %llu%s",
 			 call, name, (unsigned long long)bytes, (unsigned long long)memory->bytes,
 			 memory->pointer ? "" : " at NULL");

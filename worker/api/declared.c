@@ -51,6 +51,18 @@ int declare_set_memory(struct weft_worker *worker, uint32_t id, void *memory, st
 	return 0;
 }
 
+int declare_check_memory(const struct weft_worker *worker, struct error *error)
+{
+	for (size_t i = 0; i < worker->host_memory.count; i++) {
+		const struct tensor_info *param = &worker->layout.params[i];
+		const void *memory = worker->host_memory.items[i];
+
+		if (memory && transport_memory_check(memory, param->bytes, error))
+			return error_wrap(error, "parameter %s", param->name);
+	}
+	return 0;
+}
+
 int declare_set_label(char **label, const char *value, const char *what, struct error *error)
 {
 	char *copy;

@@ -8,6 +8,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#define FENCE_MS 5000u
+
 static uint64_t new_incarnation(void)
 {
 	uint64_t value = 0;
@@ -57,6 +59,8 @@ static int start(struct weft_worker *worker, uint32_t timeout_ms, struct error *
 
 void join_undo(struct weft_worker *worker)
 {
+	if (worker->own_memory && worker->epoch)
+		epoch_fence(worker->epoch, FENCE_MS);
 	sender_close(&worker->sender);
 	waiter_close(&worker->waiter);
 	epoch_release(&worker->epoch);
@@ -81,8 +85,12 @@ int join_open(struct weft_worker *worker, const struct message_plan *plan,
 		.update_timeout_ms = worker->update_timeout_ms,
 	};
 
+	int rc;
+
 	join_undo(worker);
-	return epoch_open(&worker->epoch, &options, plan, endpoints, error);
+	/* the plan before this one is over, but perhaps not for all who wrote for it */
+	rc = declare_check_memory(worker, error);
+	return rc ? rc : epoch_open(&worker->epoch, &options, plan, endpoints, error);
 }
 
 int join_connected(struct weft_worker *worker, struct error *error)

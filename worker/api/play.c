@@ -2,6 +2,7 @@
  *
  * play.c -- what programs that play trainer, and referees, need: checkpoints, contents, verification.
  */
+#include "base/truncated.h"
 #include "model/checkpoint.h"
 #include "model/content.h"
 #include "worker/api/weft_play.h"
@@ -104,4 +105,9 @@ int weft_verify(const weft_worker *worker, const weft_checkpoint *checkpoint, ui
 				    (struct versions *)(uintptr_t)&worker->versions};
 	rc = verify_version(&rank, inside(checkpoint), version, bytes_compared, &inner);
 	return worker_result(rc, &inner, error);
+}
+
+void weft_catch_truncated_files(const char *program)
+{
+	truncated_catch(program);
 }

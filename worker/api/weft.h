@@ -49,7 +49,8 @@ typedef struct weft_launch {
 	char rank_source[64];   /* out: "RANK", "--rank", ... for one printed line */
 	char controller_source[64];
 	int start_controller;   /* out: 1 when controller was "auto" and this is rank 0 */
-	int reserved;           /* 0 */
+	int key_waits;          /* out: 1 when rank 0 makes the key: the file comes with it */
+	char key_file[256];     /* in: flag or ""; out: the job's key, "" without */
 } weft_launch;
 #define WEFT_LAUNCH_INIT WEFT_INIT(weft_launch)
 WEFT_API int weft_launch_find(weft_launch *launch, weft_error *error);
@@ -97,6 +98,12 @@ typedef struct weft_options {
 				      home a parameter, as large as what this trainer sends one
 				      inference rank, shared by all of them, keeps the last
 				      version */
+	const char *key_file;      /* the job's key, or its role's, from 'weft key'; NULL or "": what
+				      WEFT_KEY_FILE names, and without that no key, as a controller
+				      without one wants it */
+	int key_waits;             /* 1: the file may come, or be replaced, until the controller was
+				      heard; as weft_launch.key_waits says */
+	int reserved;              /* 0 */
 } weft_options;
 #define WEFT_OPTIONS_INIT WEFT_INIT(weft_options)
 
@@ -438,8 +445,15 @@ WEFT_API int weft_leave(weft_worker *worker, weft_error *error);
 /* Leaves if needed (as one that did not do its work after weft_interrupt, inside an update, or
  * when the last update failed here; the controller then fails the job), fences peers out of host
  * memory, frees weft's memory. NULL inside is fine; sets NULL. In a forked child, where what declares,
- * joins, updates or leaves is WEFT_E_STATE, it only lets go. */
-WEFT_API void weft_close(weft_worker **worker);
+ * joins, updates or leaves is WEFT_E_STATE, it only lets go.
+ *
+ * 0, or -WEFT_E_UNSAFE, which the log explains; the worker is gone in either case. With own_memory a
+ * trainer of this host may have been stopped (or be stuck) in the middle of a write of that memory, for
+ * more than 5 s: no system call takes that back, and the bytes land when it goes on. Until its process
+ * has ended, or has finished the write, the host must not read weights there, free or reuse the memory:
+ * freed, its addresses may be anything else. Declaring or binding it again (weft_declare_param,
+ * weft_param_bind, weft_join) is refused with WEFT_E_UNSAFE for as long, naming rank, process and range. */
+WEFT_API int weft_close(weft_worker **worker);
 
 #ifdef __cplusplus
 }

@@ -13,6 +13,10 @@
 extern "C" {
 #endif
 
+/* For programs, which own their signals: reading a mapped file that was truncated meanwhile ends the process
+ * with one message that names the file and exit code 1, and not by SIGBUS without a word. */
+WEFT_API void weft_catch_truncated_files(const char *program);
+
 typedef struct weft_checkpoint weft_checkpoint;
 WEFT_API int weft_checkpoint_open(weft_checkpoint **checkpoint, const char *path,
 				  weft_error *error);

@@ -3,16 +3,17 @@
 #include "worker/api/worker.h"
 
 #include "base/log.h"
+#include "base/plain.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define DEFAULT_JOIN_MS	   60000u
 #define DEFAULT_RING_BYTES (1ull << 30)
 #define LEAVE_MS	   3000u
-#define FENCE_MS	   5000u
 
 /* weft.h repeats the project's codes as numbers, for programs that see nothing else */
 #define X(name, number, exit_code, words) \
@@ -55,9 +56,12 @@ static int check_options(const weft_options *options, struct error *error)
 static void find_host(struct weft_worker *worker)
 {
 	FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+	char name[sizeof(worker->host)];
 
 	if (gethostname(worker->host, sizeof(worker->host) - 1))
 		snprintf(worker->host, sizeof(worker->host), "unknown");
+	snprintf(name, sizeof(name), "%s", worker->host); /* bytes that no message can carry */
+	plain_put(worker->host, sizeof(worker->host), name);
 	snprintf(worker->host_id, sizeof(worker->host_id), "host:%.50s", worker->host);
 	if (!file)
 		return;
@@ -125,6 +129,13 @@ static int choose_replica(struct weft_worker *worker, const weft_options *option
 	return 0;
 }
 
+static const char *key_file(const weft_options *options)
+{
+	const char *named = getenv("WEFT_KEY_FILE");
+
+	return options->key_file && *options->key_file ? options->key_file : text_or(named, "");
+}
+
 static int fill(struct weft_worker *worker, const weft_options *options, struct error *error)
 {
 	char name[MEMBER_TEXT_BYTES];
@@ -152,6 +163,7 @@ static int fill(struct weft_worker *worker, const weft_options *options, struct 
 	worker->controller = pool_string(&worker->texts, options->controller);
 	worker->job = pool_string(&worker->texts, text_or(options->job, "weft"));
 	worker->transport = pool_string(&worker->texts, text_or(options->transport, "shm"));
+	worker->key_file = pool_string(&worker->texts, key_file(options));
 	worker->nic = pool_string(&worker->texts, text_or(options->nic, ""));
 	return pool_ok(&worker->texts) ? 0 : memory_error(error, "opening a worker", 0);
 }
@@ -171,8 +183,16 @@ static int open_worker(weft_worker **out, const weft_options *options, struct er
 	if (!rc)
 		rc = open_domain(worker, error);
 	if (!rc)
-		rc = control_open(&worker->control, worker->controller, worker->log_name,
-				  worker->domain, error);
+		rc = control_open(&worker->control,
+				  &(struct control_options){
+					  .address = worker->controller,
+					  .log_name = worker->log_name,
+					  .domain = worker->domain,
+					  .key_file = worker->key_file,
+					  .key_waits = options->key_waits,
+					  .role = worker->self.role,
+				  },
+				  error);
 	worker->health.control = worker->control;
 	return rc;
 }
@@ -291,27 +311,30 @@ static void leave_at_close(struct weft_worker *worker)
 		log_debug("%s: %s", worker->self_name, error.text);
 }
 
-void weft_close(weft_worker **where)
+int weft_close(weft_worker **where)
 {
 	struct weft_worker *worker;
+	struct error error;
+	int rc;
 
 	if (!where || !*where)
-		return;
+		return 0;
 	worker = *where;
 	*where = NULL;
 	log_as(worker->log_name);
 	/* A forked child has neither the control thread nor a part in the job: what it inherited
 	 * goes when it ends, and whatever it did here would be done to its parent. */
 	if (worker->pid && worker->pid != getpid())
-		return;
+		return 0;
 	watch_close(&worker->watch);
 	if (worker->control)
 		leave_at_close(worker);
-	if (worker->own_memory && worker->epoch)
-		epoch_fence(worker->epoch, FENCE_MS);
 	join_undo(worker);
 	params_close(&worker->params);
 	ranges_close(&worker->ranges);
+	rc = declare_check_memory(worker, &error);
+	if (rc)
+		log_error("weft_close: %s", error.text);
 	/* the control thread may interrupt the domain until it has ended; and the core owns the
 	 * plan that everything above points into */
 	control_close(&worker->control);
@@ -321,4 +344,5 @@ void weft_close(weft_worker **where)
 	sender_fini(&worker->sender);
 	health_fini(&worker->health);
 	memory_free(worker);
+	return rc;
 }

@@ -33,7 +33,7 @@ struct weft_worker {
 	char self_name[PEER_NAME_BYTES];
 	char log_name[16];                /* "t3", "i0": in every line of a thread that works for it */
 	struct pool texts;                /* of what follows */
-	char *controller, *job, *transport, *nic;
+	char *controller, *job, *transport, *nic, *key_file;
 	uint32_t join_timeout_ms, update_timeout_ms; /* 0: not set by the host */
 	uint64_t ring_bytes;
 	bool full;                        /* the replica keeps everything */
@@ -88,6 +88,8 @@ int declare_note_rows(struct weft_worker *worker, uint32_t id, uint64_t lo, uint
 		      struct error *error);
 /* Where parameter `id` lies, with own_memory. */
 int declare_set_memory(struct weft_worker *worker, uint32_t id, void *memory, struct error *error);
+/* ERROR_UNSAFE when a late write may land in one of them (transport/late.h). */
+int declare_check_memory(const struct weft_worker *worker, struct error *error);
 /* `what` names it in a message; value NULL: as it was. */
 int declare_set_label(char **label, const char *value, const char *what, struct error *error);
 /* declared.c, for who joins and closes. */
@@ -102,6 +104,7 @@ int join_run(struct weft_worker *worker, uint32_t timeout_ms, struct error *erro
 int join_open(struct weft_worker *worker, const struct message_plan *plan,
 	      struct message_endpoints *endpoints, struct error *error);
 int join_connected(struct weft_worker *worker, struct error *error);
+/* The host's memory is its own again, or declare_check_memory says who may still write it. */
 void join_undo(struct weft_worker *worker);
 
 #endif

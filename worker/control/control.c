@@ -5,8 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/threads.h"
-#include "wire/limits.h"
-#include "worker/launch/lookup.h"
+#include "worker/control/dealer.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -16,15 +15,10 @@
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
-#include <zmq.h>
 
-#define LINGER_MS	  1000 /* how long a last message may take to leave */
-#define RECONNECT_MS	  100
-#define RECONNECT_MAX_MS  2000
 #define POLL_MAX_MS	  1000
 #define GRACE_MS	  300
 #define GRACE_BEAT_MAX_MS 5000
-#define ZMQ_DESCRIPTORS	  16 /* a context with one socket takes 8, and 3 a connection */
 
 /* From the host thread to the core. */
 struct post {
@@ -36,16 +30,13 @@ struct post {
 };
 
 struct control {
-	char *address;
-	char log_name[16]; /* of the worker */
-	void *context, *socket;
+	char log_name[16];     /* of the worker */
+	struct dealer *dealer; /* the control thread's while it runs */
 	int wake;
 	struct transport_domain *domain;
 	struct worker_core *core; /* the control thread's once it runs */
 	pthread_t thread;
 	bool running;
-	bool heard;	      /* the control thread's while it runs: anything came */
-	struct lookup lookup; /* likewise */
 	_Atomic bool failed;
 	_Atomic uint32_t heartbeat_ms;
 	pthread_mutex_t lock;
@@ -101,11 +92,9 @@ static void send_message(struct control *control, const struct message *message)
 		return;
 	}
 	log_debug("> %s (%zu bytes)", message_type_name(message->type), length);
-	/* a full queue drops: the core sends an unanswered message again */
-	if (zmq_send(control->socket, bytes, length, ZMQ_DONTWAIT) < 0)
-		log_debug("%s not queued: %s", message_type_name(message->type),
-			  zmq_strerror(errno));
-	memory_free(bytes);
+	/* the core sends an unanswered message again */
+	if (!dealer_send(control->dealer, bytes, length))
+		log_debug("%s not queued", message_type_name(message->type));
 }
 
 static void apply(struct control *control, const struct action *action)
@@ -148,33 +137,35 @@ static void step(struct control *control, struct worker_event *event)
 	actions_clear(&actions);
 }
 
+static void take_rhythm(struct control *control, const struct message_welcome *welcome)
+{
+	uint32_t silent = welcome->lost_ms / 3, beats = 2 * welcome->heartbeat_ms;
+
+	atomic_store(&control->heartbeat_ms, welcome->heartbeat_ms);
+	dealer_expect(control->dealer, silent > beats ? silent : beats);
+}
+
 static void receive(struct control *control)
 {
-	zmq_msg_t frame;
+	const unsigned char *bytes;
+	struct error error;
+	size_t length;
 
-	zmq_msg_init(&frame);
-	while (zmq_msg_recv(&frame, control->socket, ZMQ_DONTWAIT) >= 0) {
-		struct message message;
-		struct error error;
+	while (dealer_receive(control->dealer, &bytes, &length, &error)) {
+		struct message message = {0};
 		struct worker_event event = {.type = WORKER_EVENT_RECEIVED, .message = &message};
-		int rc;
 
-		control->heard = true;
-		lookup_stop(&control->lookup);
-		/* a stray frame part is a message of its own and fails to decode */
-		rc = message_decode(&message, zmq_msg_data(&frame), zmq_msg_size(&frame), &error);
-		if (rc) {
+		if (error.code || message_decode(&message, bytes, length, &error)) {
 			event = (struct worker_event){.type = WORKER_EVENT_BROKEN, .error = &error};
 			step(control, &event);
 			continue;
 		}
 		log_debug("< %s", message_type_name(message.type));
 		if (message.type == MESSAGE_WELCOME)
-			atomic_store(&control->heartbeat_ms, message.u.welcome.heartbeat_ms);
+			take_rhythm(control, &message.u.welcome);
 		step(control, &event);
 		message_fini(&message);
 	}
-	zmq_msg_close(&frame);
 }
 
 /* Runs what the host posted; true when the thread shall end. */
@@ -216,19 +207,18 @@ static long poll_ms(const struct control *control)
 
 	if (deadline <= now)
 		return 0;
-	return deadline - now < POLL_MAX_MS ? (long)(deadline - now) : POLL_MAX_MS;
+	return (long)(deadline - now < POLL_MAX_MS ? deadline - now : POLL_MAX_MS);
 }
 
-/* Nothing was heard yet: that may be because the address means nothing. */
-static void look_up(struct control *control)
+static void take_news(struct control *control)
 {
-	struct worker_event event = {.type = WORKER_EVENT_NAME};
-	struct error error;
+	struct worker_event event = {.type = WORKER_EVENT_UNREACHED};
+	struct error why;
 
-	if (!lookup_step(&control->lookup, clock_ms(), &error))
+	if (!dealer_news(control->dealer, &why))
 		return;
-	if (error.code)
-		event.error = &error;
+	if (why.code)
+		event.error = &why;
 	step(control, &event);
 }
 
@@ -239,13 +229,8 @@ static void *run(void *context)
 
 	log_as(control->log_name);
 	for (;;) {
-		zmq_pollitem_t items[2] = {
-			{.socket = control->socket, .events = ZMQ_POLLIN},
-			{.fd = control->wake, .events = ZMQ_POLLIN},
-		};
-
-		look_up(control);
-		zmq_poll(items, 2, poll_ms(control));
+		take_news(control);
+		dealer_wait(control->dealer, control->wake, poll_ms(control));
 		receive(control);
 		if (take_posts(control))
 			return NULL;
@@ -254,60 +239,14 @@ static void *run(void *context)
 	}
 }
 
-/* zmq ends the whole process when it runs out of descriptors in the middle of making its threads
- * and sockets, so they are asked for here first, where that can be said. */
-static int check_descriptors(struct error *error)
+int control_open(struct control **out, const struct control_options *options, struct error *error)
 {
-	int taken[ZMQ_DESCRIPTORS], count = 0, errnum = 0;
-
-	while (count < ZMQ_DESCRIPTORS && !errnum) {
-		taken[count] = eventfd(0, EFD_CLOEXEC);
-		if (taken[count] < 0)
-			errnum = errno;
-		else
-			count++;
-	}
-	for (int i = 0; i < count; i++)
-		close(taken[i]);
-	if (errnum)
-		return error_set_errno(error, ERROR_LIMIT, errnum,
-				       "the control channel needs %d file descriptors, %d are "
-				       "left: raise ulimit -n",
-				       ZMQ_DESCRIPTORS, count);
-	return 0;
-}
-
-static int make_socket(struct control *control, struct error *error)
-{
-	int linger = LINGER_MS, interval = RECONNECT_MS, longest = RECONNECT_MAX_MS, keep = 1,
-	    either = 1;
-	int64_t largest = LIMIT_MESSAGE_BYTES;
-	int rc = check_descriptors(error);
-
-	if (rc)
-		return rc;
-	control->context = zmq_ctx_new();
-	if (control->context)
-		control->socket = zmq_socket(control->context, ZMQ_DEALER);
-	if (!control->socket)
-		return error_set(error, ERROR_IO, "no control socket: %s", zmq_strerror(errno));
-	zmq_setsockopt(control->socket, ZMQ_LINGER, &linger, sizeof(linger));
-	zmq_setsockopt(control->socket, ZMQ_RECONNECT_IVL, &interval, sizeof(interval));
-	zmq_setsockopt(control->socket, ZMQ_RECONNECT_IVL_MAX, &longest, sizeof(longest));
-	zmq_setsockopt(control->socket, ZMQ_TCP_KEEPALIVE, &keep, sizeof(keep));
-	zmq_setsockopt(control->socket, ZMQ_IPV6, &either, sizeof(either)); /* names may be both */
-	zmq_setsockopt(control->socket, ZMQ_MAXMSGSIZE, &largest, sizeof(largest));
-	if (zmq_connect(control->socket, control->address))
-		return error_set(error, ERROR_CONFIG,
-				 "controller address '%s' is not usable: %s; write it as "
-				 "tcp://host:29600",
-				 control->address, zmq_strerror(errno));
-	return 0;
-}
-
-int control_open(struct control **out, const char *address, const char *log_name,
-		 struct transport_domain *domain, struct error *error)
-{
+	struct dealer_options dealer = {
+		.address = options->address,
+		.key_file = options->key_file,
+		.key_waits = options->key_waits,
+		.role = options->role == ROLE_TRAINER ? KEY_TRAINER : KEY_INFERENCE,
+	};
 	struct control *control = memory_zalloc(1, sizeof(*control));
 	pthread_condattr_t monotonic;
 	int rc;
@@ -315,28 +254,23 @@ int control_open(struct control **out, const char *address, const char *log_name
 	*out = NULL;
 	if (!control)
 		return memory_error(error, "opening the control channel", sizeof(*control));
-	snprintf(control->log_name, sizeof(control->log_name), "%s", log_name);
-	control->domain = domain;
+	snprintf(control->log_name, sizeof(control->log_name), "%s", options->log_name);
+	control->domain = options->domain;
 	control->wake = -1;
 	pthread_mutex_init(&control->lock, NULL);
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_cond_init(&control->changed, &monotonic);
 	pthread_condattr_destroy(&monotonic);
-	control->address = memory_string(address);
-	if (!control->address) {
-		rc = memory_error(error, "opening the control channel", strlen(address) + 1);
-		goto fail;
-	}
 	control->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (control->wake < 0) {
 		rc = error_set_errno(error, ERROR_IO, errno, "no wake-up counter");
 		goto fail;
 	}
-	rc = make_socket(control, error);
+	dealer.wake = control->wake;
+	rc = dealer_open(&control->dealer, &dealer, error);
 	if (rc)
 		goto fail;
-	lookup_init(&control->lookup, control->address, control->wake);
 	*out = control;
 	return 0;
 fail:
@@ -467,7 +401,7 @@ int control_leave(struct control *control, bool done, uint32_t wait_ms, struct e
 	else if (control->state != WORKER_LEFT)
 		rc = error_set(error, ERROR_TIMEOUT,
 			       "leaving: no answer from the controller at %s for %.1f s",
-			       control->address, wait_ms / 1000.0);
+			       dealer_address(control->dealer), wait_ms / 1000.0);
 	pthread_mutex_unlock(&control->lock);
 	return rc;
 }
@@ -505,20 +439,12 @@ static void stop_thread(struct control *control)
 void control_close(struct control **where)
 {
 	struct control *control = *where;
-	int linger = 0;
 
 	if (!control)
 		return;
 	if (control->running)
 		stop_thread(control);
-	lookup_fini(&control->lookup);
-	/* what nobody answered would only make the end wait for nobody */
-	if (control->socket && !control->heard)
-		zmq_setsockopt(control->socket, ZMQ_LINGER, &linger, sizeof(linger));
-	if (control->socket)
-		zmq_close(control->socket);
-	if (control->context)
-		zmq_ctx_term(control->context);
+	dealer_close(&control->dealer);
 	for (size_t i = 0; i < control->posts.count; i++)
 		endpoints_fini(&control->posts.items[i].endpoints);
 	array_free(&control->posts);
@@ -527,7 +453,6 @@ void control_close(struct control **where)
 		close(control->wake);
 	pthread_cond_destroy(&control->changed);
 	pthread_mutex_destroy(&control->lock);
-	memory_free(control->address);
 	memory_free(control);
 	*where = NULL;
 }

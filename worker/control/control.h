@@ -26,10 +26,17 @@ enum control_request {
 	CONTROL_NOTHING    /* the slice ended */
 };
 
-/* Creates the socket; an address that no socket can have is ERROR_CONFIG. Lines of its thread are
- * from `log_name`. */
-int control_open(struct control **control, const char *address, const char *log_name,
-		 struct transport_domain *domain, struct error *error);
+struct control_options {
+	const char *address, *log_name; /* lines of its thread are from log_name */
+	struct transport_domain *domain;
+	const char *key_file; /* "": none; outlives the control, like `domain` */
+	bool key_waits;       /* it may come, or be replaced, until the controller was heard */
+	enum role role;       /* whose key it must be good for */
+};
+
+/* Creates the socket. ERROR_CONFIG: no socket can have the address, or the key file is not good. */
+int control_open(struct control **control, const struct control_options *options,
+		 struct error *error);
 /* Makes the core and starts the thread. What `options` points at must outlive the control. */
 int control_start(struct control *control, const struct worker_core_options *options,
 		  struct error *error);

@@ -11,6 +11,7 @@
 #define FAILURE_SENDS 5	   /* a worker that failed has no time to wait for an answer */
 #define EXPIRED_MS    1000 /* how long a joined worker waits to hear who is missing */
 #define FORMER_COUNT  8	   /* controllers given up that are still recognised */
+#define UNREACHED_MS  1000 /* a controller that starts beside us is no news before */
 #define SILENT_MS     5000 /* until a welcome says how long a controller may be silent */
 
 struct worker_core {
@@ -23,10 +24,10 @@ struct worker_core {
 	uint32_t heartbeat_ms, lost_ms;
 	struct patience joining;
 	uint64_t heard_ms, beat_ms, resend_ms, stepped_ms, leaving_ms;
-	uint64_t expired_ms;		  /* when the join deadline passed; 0: it has not */
-	bool unresolved, said_unresolved; /* the controller's name means nothing yet */
-	struct error name;		  /* why */
-	bool wanted;			  /* the controller asked for the body */
+	uint64_t expired_ms;		/* when the join deadline passed; 0: it has not */
+	bool unreached, said_unreached; /* something stands between the controller and us */
+	struct error unreached_why;
+	bool wanted; /* the controller asked for the body */
 	bool endpoints_ready, done;
 	uint32_t failure_sends; /* still to go */
 	struct error failure;
@@ -455,16 +456,22 @@ static void check_silence(struct worker_core *core)
 }
 
 /* A name may come to mean something later: DNS of a pod that is being started. */
-static void take_name(struct worker_core *core, const struct error *name)
+static void take_unreached(struct worker_core *core, const struct error *why)
 {
-	core->unresolved = name && core->state == WORKER_HELLO;
-	if (!core->unresolved)
+	core->unreached = why && core->state == WORKER_HELLO;
+	if (!core->unreached)
 		return;
-	core->name = *name;
-	if (!core->said_unresolved)
-		say(core, true, "controller %s: %.600s; trying on until the join deadline",
-		    core->options.controller, name->text);
-	core->said_unresolved = true;
+	core->unreached_why = *why;
+}
+
+static void say_unreached(struct worker_core *core)
+{
+	if (!core->unreached || core->said_unreached || core->state != WORKER_HELLO ||
+	    core->now_ms < core->joining.since_ms + UNREACHED_MS)
+		return;
+	core->said_unreached = true;
+	say(core, true, "controller %s: %.600s; trying on until the join deadline",
+	    core->options.controller, core->unreached_why.text);
 }
 
 static void late_text(const struct worker_core *core, uint64_t waited, struct error *why)
@@ -472,8 +479,8 @@ static void late_text(const struct worker_core *core, uint64_t waited, struct er
 	const char *hint = "";
 
 	if (core->state == WORKER_HELLO)
-		hint = core->unresolved
-			       ? core->name.text
+		hint = core->unreached
+			       ? core->unreached_why.text
 			       : "is it running, is its address right, can this host reach it";
 	error_set(why, ERROR_TIMEOUT,
 		  "waiting for %s at %s for %.1f s%s%.600s; raise --join-timeout if this is "
@@ -508,6 +515,7 @@ static void check_join(struct worker_core *core)
 
 	if (core->state > WORKER_CONNECTED)
 		return;
+	say_unreached(core);
 	switch (patience_look(&core->joining, core->now_ms, limit)) {
 	case PATIENCE_ENDS:
 		late(core, waited);
@@ -568,8 +576,8 @@ static void take(struct worker_core *core, const struct worker_event *event)
 	case WORKER_EVENT_VERSION:
 		core->version = event->version > core->version ? event->version : core->version;
 		break;
-	case WORKER_EVENT_NAME:
-		take_name(core, event->error);
+	case WORKER_EVENT_UNREACHED:
+		take_unreached(core, event->error);
 		break;
 	}
 }

@@ -43,8 +43,8 @@ enum worker_event_type {
 	WORKER_EVENT_FAILURE,     /* the worker itself failed: error, version */
 	WORKER_EVENT_LEAVE,       /* the host is done (done) or interrupted */
 	WORKER_EVENT_VERSION,     /* version ended or published, for heartbeats */
-	WORKER_EVENT_NAME         /* the controller's name: error says why it does not resolve,
-				     NULL: it does */
+	WORKER_EVENT_UNREACHED    /* error says why the controller is not reached: its name, the
+				     connection, the key; NULL: nothing stands in the way */
 };
 struct worker_event {
 	enum worker_event_type type;

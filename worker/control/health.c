@@ -51,8 +51,12 @@ int health_fail(struct health *health, struct error *failure, uint64_t version)
 {
 	bool heard = false, first, host_did = health->interrupted;
 
-	if (health->failed)
+	if (health->failed) { /* this is its echo, and another code would hide it from launchers */
+		pthread_mutex_lock(&health->lock);
+		*failure = health->failure;
+		pthread_mutex_unlock(&health->lock);
 		return -(int)failure->code;
+	}
 	/* a peer that closed its side has left the job, for this worker */
 	if (failure->code == ERROR_ABORTED)
 		failure->code = ERROR_PEER_LOST;

@@ -82,7 +82,8 @@ struct epoch *epoch_hold(struct epoch *epoch);
 /* The last one closes it; NULL inside is fine, sets NULL. */
 void epoch_release(struct epoch **epoch);
 
-/* No peer writes into host memory any more, or a warning says who may. */
+/* No peer writes into host memory any more; or the time is over, and transport_memory_check says
+ * after epoch_release who may write what. An interrupt does not cut it short. */
 void epoch_fence(struct epoch *epoch, uint32_t timeout_ms);
 
 /* Adds the peer's posts since its endpoint was opened. */

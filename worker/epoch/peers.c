@@ -205,19 +205,30 @@ int peer_check_alive(const struct peer *peer, struct error *error)
 		peer->name);
 }
 
-void epoch_fence(struct epoch *epoch, uint32_t timeout_ms)
+static void stop_all(struct epoch *epoch, uint64_t deadline_ns)
 {
-	uint64_t deadline = clock_deadline_ns(timeout_ms);
 	struct error error;
 
 	for (size_t i = 0; i < epoch->peer_count; i++) {
 		struct peer *peer = &epoch->peers[i];
+		int rc;
 
-		if (!peer->endpoint || !peer->theirs)
+		if (!peer->endpoint)
 			continue;
-		if (transport_endpoint_fence(peer->endpoint, deadline, &error))
+		do
+			rc = transport_endpoint_stop(peer->endpoint, deadline_ns, &error);
+		while (rc == -(int)ERROR_INTERRUPTED && clock_ns() < deadline_ns);
+		if (rc && deadline_ns)
 			log_warn("%s may still write into host memory: %s", peer->name, error.text);
 	}
+}
+
+/* Where peers are waited for, all are told before: one that is stuck takes no time from the others. */
+void epoch_fence(struct epoch *epoch, uint32_t timeout_ms)
+{
+	if (transport_domain_caps(epoch->options.domain)->fence_waits)
+		stop_all(epoch, 0);
+	stop_all(epoch, clock_deadline_ns(timeout_ms));
 }
 
 void peers_close(struct epoch *epoch)

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "worker/api/abi.h"
 #include "worker/api/worker.h"
+#include "worker/launch/launch_key.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -270,7 +271,8 @@ static int auto_address(weft_launch *launch, const char *source, struct error *e
 	return rc;
 }
 
-static int find_controller(weft_launch *launch, struct error *error)
+/* *automatic: rank 0 starts it. */
+static int find_controller(weft_launch *launch, bool *automatic, struct error *error)
 {
 	const char *from_env = variable("WEFT_CONTROLLER");
 	const char *leader = variable("LWS_LEADER_ADDRESS");
@@ -281,6 +283,7 @@ static int find_controller(weft_launch *launch, struct error *error)
 	memcpy(flag, launch->controller, sizeof(flag));
 	flag[sizeof(flag) - 1] = 0;
 	memset(launch->controller, 0, sizeof(launch->controller));
+	*automatic = !strcmp(flag, "auto") || (from_env && !strcmp(from_env, "auto"));
 	if (!*flag && !from_env)
 		return leader ? spell_address(launch, leader, "LWS_LEADER_ADDRESS", error) : 0;
 	if (*flag) {
@@ -307,6 +310,7 @@ int weft_launch_find(weft_launch *launch, weft_error *error)
 {
 	weft_launch ours;
 	struct error inner;
+	bool automatic;
 	int rc = abi_take(ABI_LAUNCH, "weft_launch_find", launch, &ours, &inner);
 
 	if (rc)
@@ -321,7 +325,9 @@ int weft_launch_find(weft_launch *launch, weft_error *error)
 	if (!rc && ours.restart_count < 0)
 		ours.restart_count = 0;
 	if (!rc)
-		rc = find_controller(&ours, &inner);
+		rc = find_controller(&ours, &automatic, &inner);
+	if (!rc)
+		rc = launch_find_key(&ours, automatic, &inner);
 	abi_give(ABI_LAUNCH, &ours, launch);
 	return worker_result(rc, &inner, error);
 }

@@ -5,6 +5,7 @@
 #include "worker/api/abi.h"
 #include "base/array.h"
 #include "worker/api/worker.h"
+#include "worker/launch/launch_key.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +17,27 @@
 #include <unistd.h>
 
 #define WAIT_STEP_MS 10
+
+/* The key that the controller of this process was given, and removes at its end; empty: none. */
+static struct {
+	char path[sizeof(((weft_launch *)0)->key_file)];
+	struct key_place place;
+} made;
+
+static int make_key(const weft_launch *launch, struct error *error)
+{
+	if (!launch->key_waits)
+		return 0;
+	snprintf(made.path, sizeof(made.path), "%s", launch->key_file);
+	return launch_make_key(made.path, &made.place, error);
+}
+
+static void remove_key(void)
+{
+	if (made.path[0])
+		key_remove(made.path, &made.place);
+	made.path[0] = '\0';
+}
 
 /* In the child: nothing but exec is safe here. */
 static void exec_controller(const char *const *arguments, const char *path, int report)
@@ -67,7 +89,10 @@ static int start(const weft_launch *launch, const char *const *more, int64_t *pi
 {
 	const char **arguments;
 	char bind[32], path[PATH_MAX];
-	const char *const first[] = {"weft-controller", "--die-with-parent", "--bind", bind};
+	const char *const first[] = {"weft-controller", "--die-with-parent", "--bind",	    bind,
+				     "--key",		launch->key_file,    "--remove-key"};
+	/* without a key neither flag; a key of the user's is not removed */
+	size_t firsts = launch->key_waits ? 7 : launch->key_file[0] ? 6 : 4;
 	const char *port = strrchr(launch->controller, ':');
 	size_t count = 0;
 	int report[2], number, rc;
@@ -77,15 +102,18 @@ static int start(const weft_launch *launch, const char *const *more, int64_t *pi
 		return error_set(error, ERROR_USAGE, "the controller's address '%s' has no port",
 				 launch->controller);
 	snprintf(bind, sizeof(bind), "tcp://*%.8s", port);
+	rc = make_key(launch, error);
+	if (rc)
+		return rc;
 	beside_program(path, sizeof(path));
 	while (more && more[count])
 		count++;
-	arguments = memory_zalloc(ARRAY_SIZE(first) + count + 1, sizeof(*arguments));
+	arguments = memory_zalloc(firsts + count + 1, sizeof(*arguments));
 	if (!arguments)
 		return memory_error(error, "starting the controller", sizeof(*arguments));
-	memcpy(arguments, first, sizeof(first));
+	memcpy(arguments, first, firsts * sizeof(*first));
 	if (count)
-		memcpy(arguments + ARRAY_SIZE(first), more, count * sizeof(*more));
+		memcpy(arguments + firsts, more, count * sizeof(*more));
 	if (pipe2(report, O_CLOEXEC)) {
 		memory_free(arguments);
 		return error_set_errno(error, ERROR_IO, errno, "starting the controller");
@@ -101,6 +129,8 @@ static int start(const weft_launch *launch, const char *const *more, int64_t *pi
 	close(report[0]);
 	if (!rc)
 		*pid = child;
+	else
+		remove_key();
 	return rc;
 }
 
@@ -123,7 +153,8 @@ int weft_launch_wait(int64_t *pid, uint32_t timeout_ms)
 
 	for (uint32_t waited = 0; *pid; waited += WAIT_STEP_MS) {
 		if (waitpid((pid_t)*pid, &status, WNOHANG)) {
-			*pid = 0; /* ended, or not ours to wait for */
+			*pid = 0;     /* ended, or not ours to wait for */
+			remove_key(); /* it did, unless it was killed */
 			break;
 		}
 		if (waited >= timeout_ms)

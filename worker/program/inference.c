@@ -12,7 +12,7 @@ static void print_difference(void *context, const char *text)
 {
 	const struct player *player = context;
 
-	fprintf(stderr, "weft-worker: inference %u: %s\n", player->rank, text);
+	say("weft-worker: inference %u: %s", player->rank, text);
 }
 
 int inference_compare(struct player *player, weft_error *error)

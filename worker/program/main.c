@@ -35,13 +35,14 @@ int main(int argc, char **argv)
 	pid_t parent = getppid();
 	weft_error error = WEFT_ERROR_INIT;
 	static char version[64];
-	int rc;
+	int rc, closed;
 
 	keep_standard_streams();
 	snprintf(version, sizeof(version), "weft-worker %s", weft_version_text());
 	argp_program_version = version;
 	argp_err_exit_status = 2;
 	setlinebuf(stdout);
+	weft_catch_truncated_files("weft-worker");
 	sigaction(SIGTERM, &action, NULL);
 	sigaction(SIGINT, &action, NULL);
 	/* a closed terminal ends the work in order too, unless nohup had it ignored */
@@ -53,11 +54,14 @@ int main(int argc, char **argv)
 		rc = die_with_parent(parent, &error);
 	if (!rc)
 		rc = player_play(&player, &error);
-	player_close(&player, rc != 0);
+	closed = player_close(&player, rc != 0);
+	if (!rc && closed)
+		rc = fail(&error, -closed,
+			  "the work is done, but a trainer is in the middle of a write of this "
+			  "process's memory (the log says which); it ends with this process");
 	if (!rc)
 		return 0;
-	fprintf(stderr, "weft-worker: WEFT-E%d %s: %s\n", error.code, weft_strerror(error.code),
-		error.text);
+	say("weft-worker: WEFT-E%d %s: %s", error.code, weft_strerror(error.code), error.text);
 	weft_launch_report(&error);
 	return weft_exit_code(error.code);
 }

@@ -30,6 +30,8 @@ static const struct option_row {
 #define AT(member) offsetof(struct arguments, member)
 	{"controller", NULL, "ADDRESS", KIND_TEXT, AT(controller),
 	 "tcp://host:29600, or auto: rank 0 starts it (or WEFT_CONTROLLER)"},
+	{"key", NULL, "FILE", KIND_TEXT, AT(key),
+	 "the job's key, or its role's, as the controller has one (or WEFT_KEY_FILE; docs/trust.md)"},
 	{"role", "WEFT_ROLE", "ROLE", KIND_TEXT, AT(role),
 	 "trainer, inference, or auto (default): the first ranks of the launch are trainers"},
 	{"rank", NULL, "N", KIND_RANK, AT(rank),
@@ -90,7 +92,7 @@ static const struct option_row {
 };
 #define ROW_COUNT (sizeof(rows) / sizeof(rows[0]))
 #define KEY_FIRST 1000
-_Static_assert(ROW_COUNT <= 32, "arguments.given has a bit for every row");
+_Static_assert(ROW_COUNT <= 64, "arguments.given has a bit for every row");
 
 static bool parse_number(const char *text, uint64_t *value)
 {
@@ -178,7 +180,7 @@ static error_t parse(int key, char *value, struct argp_state *state)
 	row = &rows[key - KEY_FIRST];
 	if (set(state->input, row, value, &error))
 		argp_error(state, "--%s: %s", row->name, error.text);
-	((struct arguments *)state->input)->given |= 1u << (row - rows);
+	((struct arguments *)state->input)->given |= UINT64_C(1) << (row - rows);
 	return 0;
 }
 
@@ -191,12 +193,13 @@ void options_warn(const struct arguments *arguments, bool trainer)
 	size_t used = 0, count = 0;
 
 	for (size_t i = 0; i < ROW_COUNT; i++)
-		if (arguments->given & 1u << i && !strncmp(rows[i].doc, other, strlen(other)))
+		if (arguments->given & UINT64_C(1) << i &&
+		    !strncmp(rows[i].doc, other, strlen(other)))
 			used += (size_t)snprintf(names + used, sizeof(names) - used, "%s--%s",
 						 count++ ? ", " : "", rows[i].name);
 	if (count)
-		fprintf(stderr, "weft-worker: warning: %s %s no meaning for %s\n", names,
-			count > 1 ? "have" : "has", trainer ? "a trainer" : "an inference rank");
+		say("weft-worker: warning: %s %s no meaning for %s", names,
+		    count > 1 ? "have" : "has", trainer ? "a trainer" : "an inference rank");
 }
 
 /* --local_rank is --local-rank: launchers and habits differ. */

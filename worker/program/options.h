@@ -12,11 +12,11 @@
 #define NOT_GIVEN UINT64_MAX /* rank, world */
 
 struct arguments {
-	const char *controller, *role, *model, *checkpoint, *train, *infer, *job, *transport;
+	const char *controller, *key, *role, *model, *checkpoint, *train, *infer, *job, *transport;
 	const char *digests, *nic, *replica, *live_params, *post_load;
 	uint64_t rank, world, updates, first_version, interval_ms, join_timeout_ms;
 	uint64_t update_timeout_ms, ring_bytes, pack_threads;
-	uint32_t given; /* a bit for every option of the command line */
+	uint64_t given; /* a bit for every option of the command line */
 	bool checksums, verify, own_memory, shadow, json, die_with_parent, ignored;
 	bool register_sources;
 };

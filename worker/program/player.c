@@ -7,11 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 
 #define STOP_CONTROLLER_MS 5000 /* how long our controller may take to end after a failure */
 
 static weft_worker *volatile signal_worker;
 static volatile sig_atomic_t signalled;
+/* while it joins: the controller that this process started, and that it has ended */
+static volatile pid_t awaited;
+static volatile sig_atomic_t ended, ended_with; /* its exit code; -1: a signal */
 
 int fail(weft_error *error, int code, const char *format, ...)
 {
@@ -90,6 +94,8 @@ static int open_worker(struct player *player, weft_error *error)
 	const weft_options options = {
 		.size = sizeof(options),
 		.controller = player->launch.controller,
+		.key_file = player->launch.key_file,
+		.key_waits = player->launch.key_waits,
 		.job = a->job,
 		.role = player->role,
 		.rank = player->rank,
@@ -138,6 +144,41 @@ static int open_files(struct player *player, weft_error *error)
 	return weft_checkpoint_open(&player->checkpoint, a->checkpoint, error);
 }
 
+/* A signal handler: ours has ended before the job ran, so nobody answers any more. */
+static void child_ended(int number)
+{
+	siginfo_t about = {0};
+
+	(void)number;
+	if (!awaited || waitid(P_PID, (id_t)awaited, &about, WEXITED | WNOHANG | WNOWAIT) ||
+	    about.si_pid != awaited)
+		return;
+	ended = 1;
+	ended_with = about.si_code == CLD_EXITED ? about.si_status : -1;
+	if (signal_worker)
+		weft_interrupt(signal_worker);
+}
+
+static int join(struct player *player, weft_error *error)
+{
+	struct sigaction action = {.sa_handler = child_ended, .sa_flags = SA_RESTART};
+	int rc;
+
+	awaited = (pid_t)player->controller;
+	if (awaited) {
+		sigaction(SIGCHLD, &action, NULL);
+		child_ended(SIGCHLD); /* perhaps it has already */
+	}
+	rc = weft_join(player->worker, 0, error);
+	awaited = 0;
+	if (!rc || !ended || signalled)
+		return rc;
+	return fail(error, ended_with == 78 ? WEFT_E_CONFIG : WEFT_E_CONTROLLER_LOST,
+		    "the controller that this rank started (pid %lld) ended before the job ran; it "
+		    "says why above",
+		    (long long)player->controller);
+}
+
 static int play(struct player *player, weft_error *error)
 {
 	int rc = self_find(player, error);
@@ -152,7 +193,7 @@ static int play(struct player *player, weft_error *error)
 	if (!rc)
 		rc = open_worker(player, error);
 	if (!rc)
-		rc = weft_join(player->worker, 0, error);
+		rc = join(player, error);
 	player->plan = (weft_plan_view)WEFT_PLAN_VIEW_INIT;
 	if (!rc)
 		rc = weft_plan(player->worker, &player->plan, error);
@@ -191,17 +232,20 @@ int player_play(struct player *player, weft_error *error)
 	return rc ? rc : figures_written(player, error);
 }
 
-void player_close(struct player *player, bool failed)
+int player_close(struct player *player, bool failed)
 {
+	int rc;
+
 	signal_worker = NULL;
 	if (failed) /* perhaps between two updates, where closing alone would say "work done" */
 		weft_interrupt(player->worker);
-	weft_close(&player->worker);
+	rc = weft_close(&player->worker);
 	end_controller(player, failed);
 	weft_checkpoint_close(&player->checkpoint);
 	if (player->digests)
 		fclose(player->digests);
-	if (player->memory)
+	if (player->memory && !rc) /* else somebody may still write it */
 		munmap(player->memory, player->memory_bytes);
 	free(player->data);
+	return rc;
 }

@@ -10,6 +10,7 @@
  *   inference.c  waits for versions, compares them, writes digests
  *   post_load.c  runs a command before a version is published
  *   figures.c    the lines for standard output
+ *   say.c        a line for standard error
  *
  * This program is a plain user of weft.h and weft_play.h, as any host program: it includes nothing else of this
  * project, and may allocate as it likes.
@@ -42,7 +43,7 @@ struct player {
 
 /* ---- player.c ---- */
 int player_play(struct player *player, weft_error *error);
-void player_close(struct player *player, bool failed);
+int player_close(struct player *player, bool failed); /* weft_close's answer */
 void player_interrupt(int number); /* from a signal handler */
 int player_signal(void);           /* the number of the signal that came, or 0 */
 
@@ -53,6 +54,10 @@ size_t player_padded(uint64_t bytes); /* to whole pages */
 /* Fills the error; -code. */
 __attribute__((format(printf, 3, 4))) int fail(weft_error *error, int code, const char *format,
 					       ...);
+
+/* ---- say.c ---- */
+/* The line break is added. */
+__attribute__((format(printf, 1, 2))) void say(const char *format, ...);
 
 /* ---- self.c ---- */
 int self_find(struct player *player, weft_error *error);

@@ -111,6 +111,7 @@ int self_find(struct player *player, weft_error *error)
 		launch->world = a->world <= INT32_MAX ? (int64_t)a->world : INT32_MAX;
 	snprintf(launch->controller, sizeof(launch->controller), "%s",
 		 a->controller ? a->controller : "");
+	snprintf(launch->key_file, sizeof(launch->key_file), "%s", a->key ? a->key : "");
 	rc = weft_launch_find(launch, error);
 	if (!rc)
 		rc = take_rank(player, trainers, inference, error);
@@ -130,10 +131,8 @@ void self_print(const struct player *player)
 	const weft_launch *launch = &player->launch;
 	bool launched = player->source == launch->rank_source && launch->world >= 0;
 
-	fprintf(stderr,
-		"weft-worker: rank %lld/%lld (from %s), %s %u/%u, controller %s (from %s)\n",
-		launched ? (long long)launch->rank : player->rank,
-		launched ? (long long)launch->world : player->count, player->source,
-		self_role(player), player->rank, player->count, launch->controller,
-		launch->controller_source);
+	say("weft-worker: rank %lld/%lld (from %s), %s %u/%u, controller %s (from %s)",
+	    launched ? (long long)launch->rank : player->rank,
+	    launched ? (long long)launch->world : player->count, player->source, self_role(player),
+	    player->rank, player->count, launch->controller, launch->controller_source);
 }

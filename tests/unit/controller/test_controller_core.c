@@ -272,19 +272,66 @@ static void test_newcomer__to_a_failed_job_hears_of_the_failure(void **state)
 	assert_string_equal(sent(bench, I0, MESSAGE_REFUSE)->u.refuse.text, "stopped by SIGTERM");
 }
 
-static void test_broken__bytes_of_a_member_of_a_running_job_end_it(void **state)
+/* Whoever can break its frames would end the job. */
+static void test_broken__bytes_of_a_member_of_a_running_job_are_dropped(void **state)
 {
 	struct bench *bench = *state;
+	struct message beat;
 	struct error error;
 
 	reach(bench, TO_RUN);
 	error_set(&error, ERROR_MESSAGE, "unknown key");
-	step(bench,
-	     (struct controller_event){.type = CONTROLLER_BROKEN, .peer = "t0", .error = &error});
-	assert_non_null(strstr(sent(bench, I0, MESSAGE_LOST)->u.lost.text, "trainer 0"));
+	for (int i = 0; i < 50; i++) {
+		step(bench, (struct controller_event){
+				    .type = CONTROLLER_BROKEN, .peer = "t0", .error = &error});
+		assert_null(sent(bench, I0, MESSAGE_LOST));
+		assert_null(sent(bench, T0, MESSAGE_REFUSE));
+		assert_int_equal(logged(bench, "trainer 0"), 1);
+	}
 	step(bench, (struct controller_event){
 			    .type = CONTROLLER_BROKEN, .peer = "nobody", .error = &error});
 	assert_null(exited(bench));
+	beat = from_worker(bench, T0, MESSAGE_HEARTBEAT);
+	beat.u.heartbeat.sequence = 7;
+	receive(bench, T0, &beat);
+	assert_int_equal(sent(bench, T0, MESSAGE_HEARTBEAT)->u.heartbeat.sequence, 7);
+}
+
+static void test_broken__a_stranger_is_told_why_and_not_by_which_id(void **state)
+{
+	struct bench *bench = *state;
+	struct error error;
+
+	error_set(&error, ERROR_MESSAGE, "unknown key");
+	step(bench, (struct controller_event){
+			    .type = CONTROLLER_BROKEN, .peer = "#006b8b4567", .error = &error});
+	assert_int_equal(bench->actions.count, 2);
+	assert_int_equal(bench->actions.items[1].message.type, MESSAGE_REFUSE);
+	assert_string_equal(bench->actions.items[1].message.u.refuse.text, "unknown key");
+}
+
+static void test_key__of_another_role_is_refused_and_speaks_for_nobody(void **state)
+{
+	struct bench *bench = *state;
+	struct message message = from_worker(bench, T0, MESSAGE_HELLO);
+
+	message.u.hello.host = memory_string("far");
+	step(bench, (struct controller_event){.type = CONTROLLER_RECEIVED,
+					      .peer = "t0",
+					      .key_role = "inference",
+					      .message = &message});
+	message_fini(&message);
+	assert_non_null(strstr(sent(bench, T0, MESSAGE_REFUSE)->u.refuse.text,
+			       "came with the key of role inference"));
+	assert_null(sent(bench, T0, MESSAGE_WELCOME));
+	reach(bench, TO_RUN);
+	message = from_worker(bench, T0, MESSAGE_LEAVE);
+	step(bench, (struct controller_event){.type = CONTROLLER_RECEIVED,
+					      .peer = "x",
+					      .key_role = "inference",
+					      .message = &message});
+	assert_null(exited(bench));
+	assert_int_equal(logged(bench, "left"), 0);
 }
 
 static void test_reconnected__member_is_answered_where_it_is_now(void **state)
@@ -405,7 +452,9 @@ int main(void)
 		TEST(test_failure__is_told_again_until_the_worker_leaves),
 		TEST(test_failure__waits_for_the_deaf_no_longer_than_a_silence),
 		TEST(test_newcomer__to_a_failed_job_hears_of_the_failure),
-		TEST(test_broken__bytes_of_a_member_of_a_running_job_end_it),
+		TEST(test_broken__bytes_of_a_member_of_a_running_job_are_dropped),
+		TEST(test_broken__a_stranger_is_told_why_and_not_by_which_id),
+		TEST(test_key__of_another_role_is_refused_and_speaks_for_nobody),
 		TEST(test_reconnected__member_is_answered_where_it_is_now),
 		TEST(test_line__tells_the_state),
 		TEST(test_new__refuses_what_cannot_work),

@@ -10,7 +10,7 @@
 
 #include "base/memory.h"
 #include "wire/codec.h"
-#include "wire/utf8.h"
+#include "base/utf8.h"
 #include <stdio.h>
 #include <string.h>
 

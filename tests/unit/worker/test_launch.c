@@ -14,6 +14,11 @@
 #include <unistd.h>
 
 static const char *const variables[] = {
+	"WEFT_KEY_FILE",
+	"WEFT_INSECURE",
+	"XDG_RUNTIME_DIR",
+	"LOCAL_WORLD_SIZE",
+	"OMPI_COMM_WORLD_LOCAL_SIZE",
 	"WEFT_RANK",
 	"WEFT_WORLD_SIZE",
 	"WEFT_LOCAL_RANK",
@@ -190,6 +195,45 @@ static void test_launch__finds_the_controller(void **state)
 	}
 }
 
+static void test_launch__finds_the_key(void **state)
+{
+	static const struct {
+		const char *environment, *controller, *file;
+		int waits;
+	} rows[] = {
+		{"", "head", "", 0},
+		{"WEFT_KEY_FILE=/k/job", "head", "/k/job", 0},
+		{"RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 XDG_RUNTIME_DIR=/dev", "auto",
+		 "/dev/weft-auto-UID-29600/key", 1},
+		{"RANK=1 WORLD_SIZE=4 LOCAL_WORLD_SIZE=4 MASTER_ADDR=node MASTER_PORT=29500 "
+		 "XDG_RUNTIME_DIR=/not/there",
+		 "auto", "/tmp/weft-auto-UID-29600/key", 1},
+		{"RANK=0 MASTER_ADDR=node MASTER_PORT=29500", "auto", "", 0},
+		{"RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 WEFT_KEY_FILE=/k", "auto", "/k",
+		 0},
+		{"RANK=0 WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 MASTER_ADDR=n MASTER_PORT=29500 "
+		 "WEFT_INSECURE=1",
+		 "auto", "", 0},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		weft_error error = WEFT_ERROR_INIT;
+		weft_launch launch;
+		char want[256];
+		const char *uid = strstr(rows[i].file, "UID");
+
+		snprintf(want, sizeof(want), "%s", rows[i].file);
+		if (uid)
+			snprintf(want, sizeof(want), "%.*s%u%s", (int)(uid - rows[i].file),
+				 rows[i].file, geteuid(), uid + 3);
+		assert_int_equal(find(rows[i].environment, -1, rows[i].controller, &launch, &error),
+				 0);
+		assert_string_equal(launch.key_file, want);
+		assert_int_equal(launch.key_waits, rows[i].waits);
+	}
+}
+
 static void test_launch__refuses_bad_controllers(void **state)
 {
 	static const struct {
@@ -211,6 +255,8 @@ static void test_launch__refuses_bad_controllers(void **state)
 		{"MASTER_ADDR=a MASTER_PORT=1", "auto", "rank"},
 		{"RANK=0 MASTER_ADDR=a MASTER_PORT=tcp://1.2.3.4:5", "auto", "enableServiceLinks"},
 		{"WEFT_CONTROLLER=b", "a", "tcp://b:29600 by WEFT_CONTROLLER"},
+		{"RANK=0 WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 MASTER_ADDR=n MASTER_PORT=29500", "auto",
+		 "over several hosts needs a key"},
 	};
 
 	(void)state;
@@ -273,6 +319,7 @@ int main(void)
 		cmocka_unit_test(test_launch__finds_the_rank_by_every_launcher),
 		cmocka_unit_test(test_launch__refuses_what_contradicts_naming_both),
 		cmocka_unit_test(test_launch__finds_the_controller),
+		cmocka_unit_test(test_launch__finds_the_key),
 		cmocka_unit_test(test_launch__refuses_bad_controllers),
 		cmocka_unit_test(test_report__is_what_torchrun_reads_and_victims_come_second),
 	};

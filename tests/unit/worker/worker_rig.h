@@ -101,7 +101,7 @@ static inline void rig_start_controller(struct rig *rig)
 			       .update_timeout_ms = 5000, .incarnation = 77,
 			       .train = {.world = rig->options.trainers, .pp = 1, .fsdp = 1},
 			       .infer = {.engines = 1, .tp = rig->options.ranks, .ep = 1, .dp = 1}},
-		.bind = "tcp://127.0.0.1:0", .port_file = rig->port_file,
+		.channel.bind = "tcp://127.0.0.1:0", .channel.port_file = rig->port_file,
 	};
 	assert_int_equal(pthread_create(&rig->controller, NULL, rig_controller, rig), 0);
 	for (int i = 0; i < 1000 && !file; i++) {

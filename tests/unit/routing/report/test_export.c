@@ -65,6 +65,76 @@ static void test_lines__merge_rows_and_quote_names(void **state)
 	job_fini(&job);
 }
 
+/* One tensor of that name, sent once. */
+static char *exported_name(const char *format, const char *name)
+{
+	static struct job job;
+	struct table *table;
+	struct dump *dump;
+	char *text;
+
+	job_init(&job, 1, 1);
+	job_hold(&job, 0, name, 0, 4, 2, 0, 4);
+	job_want(&job, 0, "p", name, 4, 2, 0, 4, 0, 2);
+	job_build(&job);
+	table = job_plan(&job, "greedy");
+	assert_int_equal(dump_of(&dump, table, NULL), 0);
+	text = exported(export_find(format), dump);
+	dump_free(&dump);
+	table_free(&table);
+	job_fini(&job);
+	return text;
+}
+
+static void test_csv__has_no_formula_and_no_control_character(void **state)
+{
+	static const struct {
+		const char *name, *cell;
+	} rows[] = {
+		{"model.norm.weight", "model.norm.weight"},
+		{"a=b+c-d@e", "a=b+c-d@e"},
+		{"'=1", "'=1"},
+		{"=1+1", "'=1+1"},
+		{"+1", "'+1"},
+		{"-1", "'-1"},
+		{"@SUM(A1)", "'@SUM(A1)"},
+		{"\t=1", "'\t=1"},
+		{"\r=1", "\"'\r=1\""},
+		{"\n=1", "\"'\n=1\""},
+		{"\xef\xbc\x9d"
+		 "1",
+		 "'\xef\xbc\x9d"
+		 "1"},
+		{"=HYPERLINK(\"http://x\",\"y\")", "\"'=HYPERLINK(\"\"http://x\"\",\"\"y\"\")\""},
+		{"a\x1b[2Jb", "a\\x1b[2Jb"},
+		{"a,\x1b\"", "\"a,\\x1b\"\"\""},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		char *text = exported_name("csv", rows[i].name), line[256];
+		int n = snprintf(line, sizeof(line), "%s,0,0,0,0,0,32,", rows[i].cell);
+
+		assert_memory_equal(strchr(text, '\n') + 1, line, (size_t)n);
+		free(text);
+	}
+}
+
+/* Labels of a graph are between quotes, and nothing ends them early. */
+static void test_dot__quotes_what_is_foreign(void **state)
+{
+	char *data = NULL;
+	size_t bytes;
+	FILE *stream = open_memstream(&data, &bytes);
+
+	(void)state;
+	assert_non_null(stream);
+	export_quoted(stream, "a\"]; b [label=<<b>x</b>>] \\ \n\x1b");
+	fclose(stream);
+	assert_string_equal(data, "a\\\"]; b [label=<<b>x</b>>] \\\\ \\\\x0a\\\\x1b");
+	free(data);
+}
+
 static int all_forms(const struct table *table, FILE *sink, struct error *error)
 {
 	size_t count;
@@ -147,6 +217,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_lines__merge_rows_and_quote_names),
+		cmocka_unit_test(test_csv__has_no_formula_and_no_control_character),
+		cmocka_unit_test(test_dot__quotes_what_is_foreign),
 		cmocka_unit_test(test_forms__survive_every_failed_allocation),
 		cmocka_unit_test(test_forms__a_full_device_is_seen),
 	};

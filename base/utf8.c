@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wire/utf8.h"
+#include "base/utf8.h"
 
 /* First byte, length, and the range of the second byte: where overlong forms, surrogates and
  * code points past the end would hide. Later bytes are always 80..BF. */
@@ -11,7 +11,6 @@ static const struct {
 	{0xf0, 0xf0, 4, 0x90, 0xbf}, {0xf1, 0xf3, 4, 0x80, 0xbf}, {0xf4, 0xf4, 4, 0x80, 0x8f},
 };
 
-/* Bytes of the character at text; 0 when it is malformed or cut off. */
 static size_t character(const unsigned char *text, size_t bytes)
 {
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -27,6 +26,11 @@ static size_t character(const unsigned char *text, size_t bytes)
 		return rows[i].length;
 	}
 	return 0;
+}
+
+size_t utf8_character(const char *text, size_t bytes)
+{
+	return character((const unsigned char *)text, bytes);
 }
 
 size_t utf8_prefix(const char *text, size_t bytes)
