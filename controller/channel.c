@@ -30,7 +30,7 @@
  * of which a whole part costs nothing to drop. */
 #define COST_FRAME	256
 #define COST_UNREADABLE 1024
-#define COST_PART	16
+#define COST_PART	4
 #define DESCRIPTORS	40   /* of a context with three sockets, and of the rest of the process */
 #define STRANGERS	2048 /* connections beside the workers' */
 /* Without a key: routing ids are given one after the other, and who connects without end meets one that he claimed. */
