@@ -155,7 +155,8 @@ struct provider {
 	bool (*peer_dead)(const struct transport_endpoint *endpoint);
 };
 
-extern const struct provider provider_shm, provider_verbs, provider_mock, provider_fault;
+extern const struct provider provider_shm, provider_verbs, provider_tcp, provider_efa, provider_mock,
+	provider_fault;
 
 /* By name: ERROR_UNSUPPORTED lists the names there are. *ops is a complete table. */
 int provider_find(const char *name, struct provider *ops, struct error *error);
