@@ -9,10 +9,16 @@
 
 int main(void)
 {
-	const struct ofi_settings two = {
-		.nics = "lo", .nics_from = "the test", .streams = 2, .depth = 4, .chunk_bytes = 65536};
-	const struct ofi_settings one = {
-		.nics = "lo", .nics_from = "the test", .streams = 1, .depth = 2, .chunk_bytes = 4096};
+	const struct ofi_settings two = {.nics = "lo",
+					 .nics_from = "the test",
+					 .streams = 2,
+					 .depth = 4,
+					 .chunk_bytes = 65536};
+	const struct ofi_settings one = {.nics = "lo",
+					 .nics_from = "the test",
+					 .streams = 1,
+					 .depth = 2,
+					 .chunk_bytes = 4096};
 	const struct ofi_options here = {.settings = &two};
 	const struct ofi_options far = {.settings = &one, .no_identity = true};
 	const struct conformance subjects[] = {

@@ -32,7 +32,8 @@ static int info_of(const struct ofi_domain *domain, const char *name, struct fi_
 		hints->domain_attr->name = wanted;
 	}
 	rc = calls->getinfo(OFI_API, NULL, NULL, 0, hints, info);
-	hints->fabric_attr->prov_name = hints->domain_attr->name = NULL; /* not libfabric's to free */
+	hints->fabric_attr->prov_name = hints->domain_attr->name =
+		NULL; /* not libfabric's to free */
 	calls->freeinfo(hints);
 	if (rc)
 		return error_set(error, ERROR_UNSUPPORTED,

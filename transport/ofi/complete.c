@@ -79,8 +79,7 @@ static void show_waiting(struct ofi_endpoint *endpoint)
 		}
 		if (message->sequence > endpoint->shown)
 			show(endpoint, message);
-		memmove(message, message + 1,
-			(--endpoint->waiting_count - i) * sizeof(*message));
+		memmove(message, message + 1, (--endpoint->waiting_count - i) * sizeof(*message));
 	}
 }
 
@@ -98,8 +97,7 @@ static void wait_for_writes(struct ofi_endpoint *endpoint, const struct ofi_mess
 	if (endpoint->waiting_count == ARRAY_SIZE(endpoint->waiting)) {
 		if (!at)
 			return;
-		memmove(&endpoint->waiting[0], &endpoint->waiting[1],
-			--at * sizeof(*message));
+		memmove(&endpoint->waiting[0], &endpoint->waiting[1], --at * sizeof(*message));
 		endpoint->waiting_count--;
 	} else {
 		memmove(&endpoint->waiting[at + 1], &endpoint->waiting[at],

@@ -56,7 +56,8 @@ static int rail_info(struct ofi_rail *rail, struct error *error)
 	rc = calls->getinfo(OFI_API, node, NULL, FI_SOURCE | FI_NUMERICHOST, hints, &rail->info);
 	hints->fabric_attr->prov_name = NULL; /* not libfabric's to free */
 	calls->freeinfo(hints);
-	return rc ? ofi_error(error, rail->domain, -rc, "libfabric %u.%u has no provider tcp for %s",
+	return rc ? ofi_error(error, rail->domain, -rc,
+			      "libfabric %u.%u has no provider tcp for %s",
 			      FI_MAJOR(calls->version()), FI_MINOR(calls->version()), node)
 		  : 0;
 }
@@ -213,11 +214,12 @@ static int no_path(const struct ofi_lane *lane, struct error *error)
 	const struct ofi_rail_record *peer = &lane->endpoint->peer.rails[0];
 	char here[IP_TEXT_BYTES], there[IP_TEXT_BYTES];
 
-	return error_set(error, ERROR_UNSUPPORTED,
-			 "tcp: %s here has %s, %s there has %s: no address family is common to both; "
-			 "choose other interfaces with --nic",
-			 own->name, ip_text(&own->addresses[0], here), peer->name,
-			 ip_text(&peer->addresses[0], there));
+	return error_set(
+		error, ERROR_UNSUPPORTED,
+		"tcp: %s here has %s, %s there has %s: no address family is common to both; "
+		"choose other interfaces with --nic",
+		own->name, ip_text(&own->addresses[0], here), peer->name,
+		ip_text(&peer->addresses[0], there));
 }
 
 static int call(struct ofi_lane *lane, struct fi_info *info, const struct path *path,
@@ -282,7 +284,8 @@ static struct ofi_endpoint *endpoint_with(struct ofi_domain *domain, const unsig
 }
 
 /* The lane that is called, now on this rail; NULL: nobody's, closed, or taken. */
-static struct ofi_lane *take_lane(struct ofi_rail *rail, const struct request *request, bool *connected)
+static struct ofi_lane *take_lane(struct ofi_rail *rail, const struct request *request,
+				  bool *connected)
 {
 	struct ofi_domain *domain = rail->domain;
 	struct ofi_lane *lane = NULL;

@@ -48,7 +48,8 @@ static void give_index(struct ofi_endpoint *endpoint)
 
 static int make_messages(struct ofi_endpoint *ofi, struct error *error)
 {
-	uint64_t bytes = (uint64_t)ofi->lane_count * (OFI_RECEIVES + 1) * sizeof(struct ofi_message);
+	uint64_t bytes =
+		(uint64_t)ofi->lane_count * (OFI_RECEIVES + 1) * sizeof(struct ofi_message);
 	uint64_t key, base;
 	int rc = pages_map(&ofi->messages, bytes, ofi->domain->name, error);
 
@@ -58,8 +59,7 @@ static int make_messages(struct ofi_endpoint *ofi, struct error *error)
 		rc = ofi_rail_register(rail, ofi->messages.memory, bytes, FI_SEND | FI_RECV,
 				       &ofi->message_mrs[rail->index], &key, &base, error);
 		if (!rc)
-			ofi->message_descs[rail->index] =
-				fi_mr_desc(ofi->message_mrs[rail->index]);
+			ofi->message_descs[rail->index] = fi_mr_desc(ofi->message_mrs[rail->index]);
 	}
 	return rc;
 }

@@ -233,8 +233,7 @@ static int choose_one(struct ofi_interface *all, uint32_t *count, struct error *
 		*count = 1;
 		return 0;
 	}
-	rc = error_set(error, ERROR_CONFIG,
-		       "%s: name those to use with --nic; there are: %.512s",
+	rc = error_set(error, ERROR_CONFIG, "%s: name those to use with --nic; there are: %.512s",
 		       *count ? "several network interfaces and no default route"
 			      : "no network interface is up with an address",
 		       interfaces_text(all, *count, &known));

@@ -17,7 +17,8 @@ static bool is_six(const struct ofi_address *address)
 	return address->length == IP_BYTES && address->bytes[AT_FAMILY] == 6;
 }
 
-bool ip_from_sockaddr(struct ofi_address *address, const struct sockaddr *from, uint32_t prefix_bits)
+bool ip_from_sockaddr(struct ofi_address *address, const struct sockaddr *from,
+		      uint32_t prefix_bits)
 {
 	const struct sockaddr_in *four = (const void *)from;
 	const struct sockaddr_in6 *six = (const void *)from;

@@ -32,8 +32,7 @@ static struct ofi_message *message_at(const struct ofi_lane *lane, uint32_t whic
 int ofi_lane_receive(struct ofi_lane *lane, struct ofi_op *op)
 {
 	ssize_t rc = fi_recv(lane->ep, op->message, sizeof(*op->message),
-			     lane->endpoint->message_descs[lane->rail->index], FI_ADDR_UNSPEC,
-			     op);
+			     lane->endpoint->message_descs[lane->rail->index], FI_ADDR_UNSPEC, op);
 
 	if (rc)
 		ofi_lane_lost(lane, (int)-rc);
@@ -46,15 +45,13 @@ static int post_receives(struct ofi_lane *lane, struct error *error)
 		struct ofi_op *op = &lane->receives[i];
 		ssize_t rc;
 
-		*op = (struct ofi_op){.lane = lane,
-				      .kind = OFI_OP_RECEIVE,
-				      .message = message_at(lane, 1 + i)};
+		*op = (struct ofi_op){
+			.lane = lane, .kind = OFI_OP_RECEIVE, .message = message_at(lane, 1 + i)};
 		rc = fi_recv(lane->ep, op->message, sizeof(*op->message),
-			     lane->endpoint->message_descs[lane->rail->index], FI_ADDR_UNSPEC,
-			     op);
+			     lane->endpoint->message_descs[lane->rail->index], FI_ADDR_UNSPEC, op);
 		if (rc)
-			return ofi_error(error, lane->rail->domain, (int)-rc,
-					 "receiving on %s", lane->rail->interface.name);
+			return ofi_error(error, lane->rail->domain, (int)-rc, "receiving on %s",
+					 lane->rail->interface.name);
 	}
 	lane->send = (struct ofi_op){.lane = lane, .message = message_at(lane, 0)};
 	return 0;

@@ -66,8 +66,8 @@ static ssize_t post_one(struct ofi_lane *lane, const struct provider_write *writ
 	if (!op)
 		return -FI_EAGAIN;
 	rc = write_data(lane, write->source, write->bytes,
-			region ? region->descs[lane->rail->index] : NULL,
-			key->base + write->offset, key->key, op);
+			region ? region->descs[lane->rail->index] : NULL, key->base + write->offset,
+			key->key, op);
 	if (rc) {
 		give_op(op);
 		return rc;
@@ -102,8 +102,8 @@ int ofi_post_write(struct transport_endpoint *endpoint, uint32_t rail,
 /* ---- messages ---- */
 
 /* On one lane; complete when the peer has it. 1: the lane is full. */
-static int send_message(struct ofi_lane *lane, const struct ofi_message *message, enum ofi_op_kind kind,
-			uint64_t id, struct error *error)
+static int send_message(struct ofi_lane *lane, const struct ofi_message *message,
+			enum ofi_op_kind kind, uint64_t id, struct error *error)
 {
 	struct ofi_op *op = &lane->send;
 	struct iovec part = {.iov_base = op->message, .iov_len = sizeof(*op->message)};

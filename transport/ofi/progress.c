@@ -17,9 +17,9 @@
 
 #define BATCH	    32
 #define SLEEP_MS    1000
-#define SLICE_MS    1   /* where a queue cannot be slept on */
-#define ASIDE_MS    1   /* the owner is at it */
-#define EMPTY_LOOKS 64  /* before a sleep, which costs the next arrival a wake-up */
+#define SLICE_MS    1  /* where a queue cannot be slept on */
+#define ASIDE_MS    1  /* the owner is at it */
+#define EMPTY_LOOKS 64 /* before a sleep, which costs the next arrival a wake-up */
 
 static void read_error(struct ofi_rail *rail)
 {

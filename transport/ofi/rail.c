@@ -101,9 +101,8 @@ static int open_probe(struct ofi_rail *rail, struct error *error)
 {
 	unsigned char *memory = rail->domain->probe.memory;
 
-	return ofi_rail_register(rail, memory, 2 * OFI_PROBE_BYTES,
-				 FI_WRITE | FI_REMOTE_WRITE, &rail->probe_mr, &rail->probe_key,
-				 &rail->probe_base, error);
+	return ofi_rail_register(rail, memory, 2 * OFI_PROBE_BYTES, FI_WRITE | FI_REMOTE_WRITE,
+				 &rail->probe_mr, &rail->probe_key, &rail->probe_base, error);
 }
 
 int ofi_rail_open(struct ofi_rail *rail, struct error *error)
@@ -127,11 +126,11 @@ int ofi_rail_open(struct ofi_rail *rail, struct error *error)
 	return rc ? rc : ofi_thread_start(rail, error);
 }
 
-#define CLOSE(object)                        \
-	do {                                 \
-		if (object)                  \
+#define CLOSE(object)                           \
+	do {                                    \
+		if (object)                     \
 			fi_close(&object->fid); \
-		object = NULL;               \
+		object = NULL;                  \
 	} while (0)
 
 void ofi_rail_close(struct ofi_rail *rail)

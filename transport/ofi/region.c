@@ -108,9 +108,8 @@ int ofi_region_export(const struct transport_region *region, struct record_write
 {
 	const struct ofi_domain *domain = region->domain->state;
 	const struct ofi_region *ofi = region->state;
-	struct ofi_region_record record = {.identity = domain->self,
-					   .nonce = domain->nonce,
-					   .rail_count = domain->rail_count};
+	struct ofi_region_record record = {
+		.identity = domain->self, .nonce = domain->nonce, .rail_count = domain->rail_count};
 
 	if (!ofi->writable)
 		return error_set(error, ERROR_STATE,
