@@ -127,6 +127,7 @@ static int domain_open(struct transport_domain *domain, const char *name, const 
 		return rc;
 	}
 	domain->state = ofi;
+	domain->idles = true;
 	domain->caps = (struct transport_caps){
 		.ordered = true, /* a signal waits at the target for the writes before it */
 		.passive_target = true,
@@ -164,5 +165,7 @@ uint64_t ofi_signal_wait(struct transport_domain *domain, uint64_t seen, uint64_
 {
 	struct ofi_domain *ofi = domain->state;
 
+	ofi_each_rail(rail, ofi)
+		ofi_thread_recall(rail);
 	return doorbell_wait(&ofi->doorbell, seen, deadline_ns, &domain->interrupt_pending);
 }

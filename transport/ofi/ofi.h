@@ -112,6 +112,7 @@ struct ofi_rail {
 	bool has_thread;
 	_Atomic bool stop;
 	_Atomic uint64_t owner_looks; /* the owner reads the queues itself while this changes */
+	_Atomic bool aside;           /* the thread has left it to the owner */
 	_Atomic uint64_t strangers;   /* connection requests without the right cookie */
 };
 
@@ -226,6 +227,8 @@ bool ofi_rail_needs_local(const struct ofi_rail *rail);
 /* ---- progress.c ---- */
 int ofi_thread_start(struct ofi_rail *rail, struct error *error);
 void ofi_thread_stop(struct ofi_rail *rail);
+/* The owner sleeps from here on: the thread reads again. */
+void ofi_thread_recall(struct ofi_rail *rail);
 /* Takes what is there, unless another thread is at it. */
 void ofi_rail_progress(struct ofi_rail *rail);
 /* Reads until nothing is left; the caller holds rail->lock. */

@@ -17,9 +17,9 @@
 
 #define BATCH	    32
 #define SLEEP_MS    1000
-#define SLICE_MS    1  /* where a queue cannot be slept on */
-#define ASIDE_MS    1  /* the owner is at it */
-#define EMPTY_LOOKS 64 /* before a sleep, which costs the next arrival a wake-up */
+#define SLICE_MS    1 /* where a queue cannot be slept on, and of the owner's sleep */
+#define ASIDE_MS    1 /* the owner is at it */
+#define EMPTY_LOOKS 2 /* before a sleep, which costs the next arrival a wake-up */
 
 static void read_error(struct ofi_rail *rail)
 {
@@ -65,31 +65,82 @@ static bool look(struct ofi_rail *rail)
 
 	pthread_mutex_lock(&rail->lock);
 	found = read_batch(rail);
-	if (rail->eq)
-		rail->domain->way->events(rail);
 	pthread_mutex_unlock(&rail->lock);
 	return found;
 }
 
-/* Until something may be there. libfabric says whether its descriptors tell all there is. */
-static void sleep_here(struct ofi_rail *rail)
+static void look_at_events(struct ofi_rail *rail)
+{
+	pthread_mutex_lock(&rail->lock);
+	rail->domain->way->events(rail);
+	pthread_mutex_unlock(&rail->lock);
+}
+
+/* libfabric says whether its descriptors tell all there is; false: there is something. */
+static bool may_sleep(struct ofi_rail *rail, bool events)
 {
 	struct fid *fids[2] = {&rail->cq->fid, rail->eq ? &rail->eq->fid : NULL};
+	int rc;
+
+	pthread_mutex_lock(&rail->lock);
+	rc = fi_trywait(rail->fabric, fids, rail->eq && events ? 2 : 1);
+	pthread_mutex_unlock(&rail->lock);
+	return rc == 0;
+}
+
+/* Until something may be there. */
+static void sleep_here(struct ofi_rail *rail)
+{
 	struct pollfd fds[3] = {{.fd = rail->wake_fd, .events = POLLIN},
 				{.fd = rail->cq_fd, .events = POLLIN},
 				{.fd = rail->eq_fd, .events = POLLIN}};
-	int timeout_ms = SLEEP_MS, rc;
+	bool blind = rail->cq_fd < 0;
 
-	if (rail->cq_fd < 0) {
-		timeout_ms = SLICE_MS;
-	} else {
-		pthread_mutex_lock(&rail->lock);
-		rc = fi_trywait(rail->fabric, fids, rail->eq ? 2 : 1);
-		pthread_mutex_unlock(&rail->lock);
-		if (rc)
+	if ((blind || may_sleep(rail, true)) && poll(fds, 3, blind ? SLICE_MS : SLEEP_MS) >= 0 &&
+	    !fds[2].revents)
+		return;
+	if (rail->eq)
+		look_at_events(rail);
+}
+
+/* The owner waits for completions: it sleeps where they would be told, and takes them itself. */
+void ofi_idle(struct transport_domain *domain, uint32_t turns)
+{
+	struct ofi_domain *ofi = domain->state;
+	struct pollfd fds[OFI_RAILS_MAX];
+
+	if (turns < EMPTY_LOOKS)
+		return;
+	ofi_each_rail(rail, ofi) {
+		fds[rail->index] = (struct pollfd){.fd = rail->cq_fd, .events = POLLIN};
+		if (rail->cq_fd >= 0 && !may_sleep(rail, false))
 			return;
 	}
-	poll(fds, 3, timeout_ms);
+	poll(fds, ofi->rail_count, SLICE_MS);
+}
+
+static void wake(struct ofi_rail *rail)
+{
+	uint64_t one = 1;
+
+	TEMP_FAILURE_RETRY(write(rail->wake_fd, &one, sizeof(one))); /* EAGAIN: it is set already */
+}
+
+void ofi_thread_recall(struct ofi_rail *rail)
+{
+	if (atomic_exchange(&rail->aside, false))
+		wake(rail);
+}
+
+static void stand_aside(struct ofi_rail *rail)
+{
+	struct pollfd fd = {.fd = rail->wake_fd, .events = POLLIN};
+	uint64_t count;
+
+	atomic_store(&rail->aside, true);
+	poll(&fd, 1, ASIDE_MS);
+	if (!atomic_exchange(&rail->aside, false) && !atomic_load(&rail->stop))
+		TEMP_FAILURE_RETRY(read(rail->wake_fd, &count, sizeof(count)));
 }
 
 static void *rail_thread(void *context)
@@ -102,16 +153,16 @@ static void *rail_thread(void *context)
 		uint64_t now = atomic_load_explicit(&rail->owner_looks, memory_order_relaxed);
 
 		if (now != looks) {
-			struct pollfd wake = {.fd = rail->wake_fd, .events = POLLIN};
-
 			looks = now;
 			empty = 0;
-			poll(&wake, 1, ASIDE_MS);
+			stand_aside(rail);
+			if (rail->eq)
+				look_at_events(rail);
 		}
 		empty = look(rail) ? 0 : empty + 1;
 		if (empty >= EMPTY_LOOKS) {
 			sleep_here(rail);
-			empty = EMPTY_LOOKS - 1;
+			empty = 0;
 		}
 	}
 	return NULL;
@@ -135,12 +186,10 @@ int ofi_thread_start(struct ofi_rail *rail, struct error *error)
 
 void ofi_thread_stop(struct ofi_rail *rail)
 {
-	uint64_t one = 1;
-
 	if (!rail->has_thread)
 		return;
 	atomic_store(&rail->stop, true);
-	TEMP_FAILURE_RETRY(write(rail->wake_fd, &one, sizeof(one)));
+	wake(rail);
 	pthread_join(rail->thread, NULL);
 	rail->has_thread = false;
 }
