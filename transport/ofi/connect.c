@@ -19,7 +19,6 @@
 #include <arpa/inet.h>
 #include <rdma/fi_errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #define REQUEST_MAGIC 0x77660010u
 
@@ -62,27 +61,34 @@ static int rail_info(struct ofi_rail *rail, struct error *error)
 		  : 0;
 }
 
-/* The same for another address of the interface, and a port; freed with freeinfo. */
-static struct fi_info *info_at(const struct ofi_rail *rail, const struct ofi_address *address,
-			       uint32_t port)
-{
-	struct fi_info *info = rail->domain->calls->dupinfo(rail->info);
-	struct sockaddr_storage *storage;
-	struct sockaddr_in *four;
+/* rail->info with another address of the interface, and a port. */
+struct own_address {
+	struct fi_info *info;
+	void *was; /* what is libfabric's to free */
+	struct sockaddr_storage storage;
+};
 
+static int own_address_open(struct own_address *own, const struct ofi_rail *rail,
+			    const struct ofi_address *address, uint32_t port, struct error *error)
+{
+	struct sockaddr_in *four = (void *)&own->storage;
+	struct fi_info *info = rail->domain->calls->dupinfo(rail->info);
+
+	own->info = info;
 	if (!info)
-		return NULL;
-	free(info->src_addr);
-	info->src_addr = storage = calloc(1, sizeof(*storage)); /* libfabric frees it */
-	if (!storage) {
-		rail->domain->calls->freeinfo(info);
-		return NULL;
-	}
-	info->src_addrlen = ip_to_sockaddr(address, storage);
-	info->addr_format = storage->ss_family == AF_INET ? FI_SOCKADDR_IN : FI_SOCKADDR_IN6;
-	four = (void *)storage; /* a port stands at one place in both */
-	four->sin_port = htons((uint16_t)port);
-	return info;
+		return memory_error(error, "asking libfabric", sizeof(*info));
+	own->was = info->src_addr;
+	info->src_addr = &own->storage;
+	info->src_addrlen = ip_to_sockaddr(address, &own->storage);
+	info->addr_format = own->storage.ss_family == AF_INET ? FI_SOCKADDR_IN : FI_SOCKADDR_IN6;
+	four->sin_port = htons((uint16_t)port); /* at the same place as IPv6 has it */
+	return 0;
+}
+
+static void own_address_close(struct own_address *own, const struct ofi_rail *rail)
+{
+	own->info->src_addr = own->was;
+	rail->domain->calls->freeinfo(own->info);
 }
 
 /* ---- listening ---- */
@@ -93,13 +99,13 @@ static int listen_at(struct ofi_rail *rail, struct ofi_listener *listener,
 {
 	struct sockaddr_storage name = {0};
 	size_t length = sizeof(name);
-	struct fi_info *info = info_at(rail, address, port);
-	int rc;
+	struct own_address own;
+	int rc = own_address_open(&own, rail, address, port, error);
 
-	if (!info)
-		return memory_error(error, "listening", sizeof(*info));
-	rc = fi_passive_ep(rail->fabric, info, &listener->pep, NULL);
-	rail->domain->calls->freeinfo(info);
+	if (rc)
+		return rc;
+	rc = fi_passive_ep(rail->fabric, own.info, &listener->pep, NULL);
+	own_address_close(&own, rail);
 	if (!rc)
 		rc = fi_pep_bind(listener->pep, &rail->eq->fid, 0);
 	if (!rc)
@@ -248,7 +254,7 @@ static int call_lane(struct ofi_lane *lane, struct error *error)
 	struct ofi_rail *rail = &lane->endpoint->domain->rails[lane->index];
 	struct path path = choose_path(lane);
 	char from[IP_TEXT_BYTES], to[IP_TEXT_BYTES];
-	struct fi_info *info = NULL;
+	struct own_address own;
 	int rc;
 
 	if (!path.reach)
@@ -256,14 +262,14 @@ static int call_lane(struct ofi_lane *lane, struct error *error)
 	lane->peer_rail = path.peer_rail;
 	snprintf(lane->path, sizeof(lane->path), "%s %s to %s", rail->interface.name,
 		 ip_text(path.from, from), ip_text(path.to, to));
-	info = info_at(rail, path.from, 0);
-	if (!info)
-		return memory_error(error, "connecting", sizeof(*info));
+	rc = own_address_open(&own, rail, path.from, 0, error);
+	if (rc)
+		return rc;
 	pthread_mutex_lock(&rail->lock);
 	lane->rail = rail;
-	rc = call(lane, info, &path, error);
+	rc = call(lane, own.info, &path, error);
 	pthread_mutex_unlock(&rail->lock);
-	rail->domain->calls->freeinfo(info);
+	own_address_close(&own, rail);
 	return rc;
 }
 
