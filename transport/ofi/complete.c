@@ -47,9 +47,13 @@ void ofi_lane_lost(struct ofi_lane *lane, int errnum)
 
 /* ---- signals ---- */
 
-/* Every write that the signal is behind has landed. */
-static bool all_here(const struct ofi_endpoint *endpoint, const struct ofi_message *message)
+/* Every write that the signal is behind has landed, and every message that brings it has come. */
+static bool all_here(const struct ofi_endpoint *endpoint, const struct ofi_waiting *waiting)
 {
+	const struct ofi_message *message = &waiting->message;
+
+	if (waiting->seen != message->carriers)
+		return false;
 	for (uint32_t i = 0; i < message->lanes; i++)
 		if ((int32_t)(endpoint->lanes[i].arrived - message->writes[i]) < 0)
 			return false;
@@ -67,44 +71,46 @@ static void show(struct ofi_endpoint *endpoint, const struct ofi_message *messag
 	doorbell_ring(&endpoint->domain->doorbell);
 }
 
-/* The waiting ones, oldest first, as far as their writes have landed. */
+/* The waiting ones, oldest first, as far as they are whole. */
 static void show_waiting(struct ofi_endpoint *endpoint)
 {
 	for (uint32_t i = 0; i < endpoint->waiting_count;) {
-		struct ofi_message *message = &endpoint->waiting[i];
+		struct ofi_waiting *waiting = &endpoint->waiting[i];
+		bool news = waiting->message.sequence > endpoint->shown;
 
-		if (message->sequence > endpoint->shown && !all_here(endpoint, message)) {
+		if (news && !all_here(endpoint, waiting)) {
 			i++;
 			continue;
 		}
-		if (message->sequence > endpoint->shown)
-			show(endpoint, message);
-		memmove(message, message + 1, (--endpoint->waiting_count - i) * sizeof(*message));
+		if (news)
+			show(endpoint, &waiting->message);
+		memmove(waiting, waiting + 1, (--endpoint->waiting_count - i) * sizeof(*waiting));
 	}
 }
 
 /* In the order of sequences, however they came. A full list drops its oldest: a slot keeps the latest
  * signal alone. */
-static void wait_for_writes(struct ofi_endpoint *endpoint, const struct ofi_message *message)
+static void wait_for_rest(struct ofi_endpoint *endpoint, const struct ofi_message *message,
+			  uint32_t lane)
 {
+	struct ofi_waiting *all = endpoint->waiting;
 	uint32_t at = endpoint->waiting_count;
 
-	while (at && endpoint->waiting[at - 1].sequence >= message->sequence) {
-		if (endpoint->waiting[at - 1].sequence == message->sequence)
-			return;
+	while (at && all[at - 1].message.sequence > message->sequence)
 		at--;
+	if (at && all[at - 1].message.sequence == message->sequence) {
+		all[at - 1].seen |= 1u << lane;
+		return;
 	}
 	if (endpoint->waiting_count == ARRAY_SIZE(endpoint->waiting)) {
 		if (!at)
 			return;
-		memmove(&endpoint->waiting[0], &endpoint->waiting[1], --at * sizeof(*message));
-		endpoint->waiting_count--;
+		memmove(&all[0], &all[1], --at * sizeof(*all));
 	} else {
-		memmove(&endpoint->waiting[at + 1], &endpoint->waiting[at],
-			(endpoint->waiting_count - at) * sizeof(*message));
+		memmove(&all[at + 1], &all[at], (endpoint->waiting_count - at) * sizeof(*all));
+		endpoint->waiting_count++;
 	}
-	endpoint->waiting[at] = *message;
-	endpoint->waiting_count++;
+	all[at] = (struct ofi_waiting){.message = *message, .seen = 1u << lane};
 }
 
 /* The peer is of this job, but its memory may be anything: what it says is checked as a record is. */
@@ -115,7 +121,7 @@ static bool makes_sense(const struct ofi_endpoint *endpoint, const struct ofi_me
 		return false;
 	if (message->kind == OFI_MESSAGE_PROBE)
 		return true;
-	return message->kind == OFI_MESSAGE_SIGNAL && message->sequence &&
+	return message->kind == OFI_MESSAGE_SIGNAL && message->sequence && message->carriers &&
 	       message->length <= TRANSPORT_PAYLOAD_BYTES;
 }
 
@@ -134,7 +140,7 @@ static void received(struct ofi_lane *lane, const struct ofi_message *message, s
 	}
 	if (message->kind != OFI_MESSAGE_SIGNAL || message->sequence <= endpoint->shown)
 		return;
-	wait_for_writes(endpoint, message);
+	wait_for_rest(endpoint, message, lane->index);
 	show_waiting(endpoint);
 }
 

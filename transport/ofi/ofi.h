@@ -9,13 +9,14 @@
  *
  * Data: a chunk becomes one RMA write with 32 bits of remote completion data, which name endpoint
  * and lane at the target. The target counts them. Signal: a message, behind the writes, on each
- * lane that carried any since the last one (all lanes carry the same message). It says how many
- * writes each lane has carried since the endpoint was opened:
+ * lane that carried any since the last one (all lanes carry the same message). It says which lanes
+ * these are, and how many writes each lane has carried since the endpoint was opened:
  *
  *   lane 0  W W W . . . S{3,2}       target: arrived {3,1}: the signal waits
- *   lane 1  W W S{3,2}                       arrived {3,2}: the signal is there
+ *   lane 1  W W S{3,2}                       arrived {3,2}, and both messages: it is there
  *
- * So nothing is asked of the order of writes and messages, in one lane or between lanes: over tcp a
+ * It waits for all of its messages too, or a target that leaves with its last signal would cut off a
+ * message that its sender still wants taken. So nothing is asked of the order of writes and messages, in one lane or between lanes: over tcp a
  * lane is a stream and keeps it, EFA's SRD keeps none. A message completes at the sender when the
  * target has taken it (FI_DELIVERY_COMPLETE), and on a stream everything before it with it.
  *
@@ -66,6 +67,7 @@ struct ofi_options {
 struct ofi_message {
 	uint32_t kind;               /* enum ofi_message_kind */
 	uint32_t tag, length, lanes;
+	uint32_t carriers, zero;     /* lanes that bring this signal, a bit each */
 	uint64_t sequence;
 	unsigned char payload[TRANSPORT_PAYLOAD_BYTES];
 	uint32_t writes[OFI_RAILS_MAX]; /* of each lane since it was opened, modulo 2^32 */
@@ -169,6 +171,12 @@ struct ofi_lane {
 	struct ofi_op send;          /* a signal or a probe: one at a time */
 };
 
+/* A signal that is not whole. */
+struct ofi_waiting {
+	struct ofi_message message;
+	uint32_t seen;               /* lanes that have brought it, a bit each */
+};
+
 struct ofi_endpoint {
 	struct transport_endpoint *shared;
 	struct ofi_domain *domain;
@@ -190,7 +198,7 @@ struct ofi_endpoint {
 	struct { uint64_t id; int rc; } *done; /* ring of completions for poll */
 	uint32_t done_head, done_count, done_capacity;
 	uint32_t probes_left, signals_left;
-	struct ofi_message waiting[OFI_RECEIVES]; /* signals whose writes are not all here */
+	struct ofi_waiting waiting[OFI_RECEIVES];
 	uint32_t waiting_count;
 	uint64_t shown;              /* newest sequence in the slot */
 };

@@ -147,18 +147,30 @@ static int send_patiently(struct ofi_lane *lane, const struct ofi_message *messa
 	}
 }
 
+/* Those that carried writes since the last signal; one that lives where none did. */
+static uint32_t carriers(const struct ofi_endpoint *ofi)
+{
+	uint32_t used = ofi_lanes_used(ofi), all = 0, live = 0;
+
+	for (uint32_t i = used; i-- > 0;) {
+		if (ofi->lanes[i].used)
+			all |= 1u << i;
+		if (ofi->lanes[i].state == OFI_LANE_READY)
+			live = 1u << i;
+	}
+	return all ? all : live ? live : 1;
+}
+
 static int post_signals(struct ofi_endpoint *ofi, const struct ofi_message *message, uint64_t id,
 			struct error *error)
 {
-	uint32_t used = ofi_lanes_used(ofi), carried = 0;
-
 	/* one more, so that the signal is not complete while it is still being posted */
 	count_signals(ofi, 1);
-	for (uint32_t i = 0; i < used; i++) {
+	for (uint32_t i = 0; i < message->lanes; i++) {
 		struct ofi_lane *lane = &ofi->lanes[i];
 		int rc;
 
-		if (!lane->used && (i + 1 < used || carried))
+		if (!(message->carriers & 1u << i))
 			continue;
 		count_signals(ofi, 1);
 		rc = send_patiently(lane, message, OFI_OP_SIGNAL, id, error);
@@ -167,7 +179,6 @@ static int post_signals(struct ofi_endpoint *ofi, const struct ofi_message *mess
 			return rc;
 		}
 		lane->used = false;
-		carried++;
 	}
 	return 0;
 }
@@ -180,6 +191,7 @@ int ofi_post_signal(struct transport_endpoint *endpoint, uint64_t id,
 				      .tag = signal->tag,
 				      .length = signal->length,
 				      .lanes = ofi_lanes_used(ofi),
+				      .carriers = carriers(ofi),
 				      .sequence = signal->sequence};
 	int rc;
 
