@@ -76,6 +76,8 @@ void ofi_mock_open(const struct ofi_mock_options *options)
 		om.options.again_in = 8;
 	if (!om.options.steps_per_read)
 		om.options.steps_per_read = 8;
+	if (!om.options.lag)
+		om.options.lag = 32;
 	om.random = options->seed;
 	om.has_pumper = options->background;
 	atomic_store(&om.pumper_stop, false);
@@ -110,8 +112,9 @@ void ofi_mock_close(void)
 	om.ops = NULL;
 	om.op_count = om.op_capacity = 0;
 	om.eps = NULL;
+	om.lost_on = NULL;
 	om.mrs = NULL;
-	om.open = om.mute = om.has_pumper = om.twice = om.failed = false;
+	om.open = om.mute = om.has_pumper = om.failed = false;
 	om.unique = om.key = om.posts = om.writes = om.messages = om.fail_at = 0;
 	om.alive = om.infos = 0;
 	om.violations = 0;

@@ -30,7 +30,7 @@ enum ofi_mock_wrong {
 	OFI_MOCK_DELIVERY_EARLY, /* "delivered" writes are only accepted */
 	OFI_MOCK_LATE_LANDS,	 /* what was accepted lands after its endpoint was closed */
 	OFI_MOCK_MESSAGE_LOST,	 /* the first message that is no probe is delivered, and is not */
-	OFI_MOCK_LOST_AND_TWICE, /* one write in ten is lost, the next one told twice */
+	OFI_MOCK_LOST_AND_TWICE, /* one write in ten is lost, the next of another lane told twice */
 };
 
 struct ofi_mock_options {
@@ -41,6 +41,7 @@ struct ofi_mock_options {
 	uint32_t tx_size;	 /* posts of an endpoint that are not complete; 0: 64 */
 	uint32_t again_in;	 /* one post in that many is EAGAIN; 0: 8 */
 	uint32_t steps_per_read; /* at most; 0: 8 */
+	uint32_t lag;		 /* some posts have one turn where others have that many; 0: 32 */
 	enum ofi_mock_wrong wrong;
 	/* What arrives, before it is looked at: schemes that count otherwise. data: NULL of a message. */
 	void (*rewrite)(void *bytes, size_t length, uint64_t *data);
@@ -61,13 +62,12 @@ int ofi_mock_alive(void);	      /* objects and infos */
 uint64_t ofi_mock_posts(void);	      /* writes and messages taken so far */
 
 /* ---- calls that fail ---- */
-#define OFI_MOCK_CALLS(X)                                                                         \
-	X(getinfo)                                                                                \
-	X(dupinfo) X(fabric) X(domain) X(cq_open) X(cq_getwait) X(av_open) X(av_insert) X(mr_reg) \
-		X(endpoint) X(ep_bind) X(ep_enable) X(getname) X(recv) X(sendmsg) X(writemsg)     \
-			X(cq_read) X(cq_readerr) X(trywait) X(av_remove) X(ep_close) X(mr_close)  \
-				X(av_close) X(cq_close) X(domain_close) X(fabric_close)           \
-					X(completion) /* of a post, at its sender */
+#define OFI_MOCK_CALLS(X)                                                                  \
+	X(getinfo) X(dupinfo) X(fabric) X(domain) X(cq_open) X(cq_getwait) X(av_open)      \
+	X(av_insert) X(mr_reg) X(endpoint) X(ep_bind) X(ep_enable) X(getname) X(recv)      \
+	X(sendmsg) X(writemsg) X(cq_read) X(cq_readerr) X(trywait) X(av_remove)            \
+	X(ep_close) X(mr_close) X(av_close) X(cq_close) X(domain_close) X(fabric_close)    \
+	X(completion) /* of a post, at its sender */
 
 enum ofi_mock_call {
 #define X(name) OFI_MOCK_##name,

@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PATIENCE 8 /* turns until a target that is not there is told to the sender */
+#define PATIENCE    8 /* turns until a target that is not there is told to the sender */
+#define LAGGARDS_IN 6 /* one post in so many takes a long way round */
 
 /* What EFA's provider makes of its device's answers. */
 #define ERR_NOBODY FI_ENOTCONN /* no such queue pair */
@@ -22,6 +23,7 @@ void om_post(struct om_op *op)
 			abort();
 	}
 	op->patience = PATIENCE;
+	op->lags = om_random(LAGGARDS_IN) == 0;
 	op->tells = 1;
 	op->source->posted++;
 	om.posts++;
@@ -133,14 +135,17 @@ static void lose(struct om_op *op)
 	om.writes += !op->message;
 	om.messages += op->message;
 	if (om.options.wrong == OFI_MOCK_LOST_AND_TWICE && !op->message) {
-		op->lost = om.writes % 10 == 9;
-		if (om.twice)
+		if (om.lost_on && om.lost_on != op->source) {
 			op->tells = 2;
-		om.twice = op->lost;
+			om.lost_on = NULL;
+		} else if (!om.lost_on && om.writes % 10 == 9) {
+			op->lost = true;
+			om.lost_on = op->source;
+		}
 	}
-	/* in the suite's pairs the first four messages are probes */
+	/* of four lanes, both sides' probes are the first eight */
 	if (om.options.wrong == OFI_MOCK_MESSAGE_LOST && op->message)
-		op->lost = om.messages > 4;
+		op->lost = om.messages > 8;
 }
 
 static bool accept(struct om_op *op)
@@ -260,7 +265,8 @@ bool om_step(void)
 	first = om_random(count);
 	for (size_t i = 0; i < count; i++) {
 		size_t at = (first + i) % count;
-		bool moved = turn(om.ops[at]);
+		bool moved = om.ops[at]->lags && om_random(om.options.lag) ? i + 1 == count
+									   : turn(om.ops[at]);
 
 		if (is_over(om.ops[at])) {
 			remove_at(at);

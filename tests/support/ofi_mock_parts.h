@@ -115,7 +115,7 @@ struct om_op {
 	struct om_receive receive; /* of a message */
 	uint32_t pieces, pieces_left;
 	bool placed[OFI_MOCK_PIECES];
-	bool accepted, told, completed, lost;
+	bool accepted, told, completed, lost, lags;
 	uint32_t tells;	   /* how often it is told */
 	uint32_t patience; /* turns without a target */
 };
@@ -132,7 +132,7 @@ struct om_network {
 	size_t op_count, op_capacity;
 	int alive, infos;
 	uint64_t writes, messages;
-	bool twice;
+	const struct om_ep *lost_on;
 	enum ofi_mock_call fail_call;
 	uint64_t fail_at;
 	int fail_errnum;
