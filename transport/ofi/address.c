@@ -16,7 +16,7 @@ static int info_of(const struct ofi_domain *domain, const char *name, struct fi_
 {
 	const struct ofi_calls *calls = domain->calls;
 	struct fi_info *hints = calls->dupinfo(NULL);
-	char provider[] = "efa", wanted[OFI_RAIL_NAME_BYTES];
+	char provider[32], wanted[OFI_RAIL_NAME_BYTES];
 	int rc;
 
 	if (!hints)
@@ -26,6 +26,8 @@ static int info_of(const struct ofi_domain *domain, const char *name, struct fi_
 	hints->domain_attr->mr_mode = MR_MODE;
 	hints->domain_attr->threading = FI_THREAD_SAFE;
 	hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
+	hints->domain_attr->cq_data_size = sizeof(uint32_t);
+	snprintf(provider, sizeof(provider), "%s", domain->fabric);
 	hints->fabric_attr->prov_name = provider;
 	if (name) {
 		snprintf(wanted, sizeof(wanted), "%s", name);
@@ -98,44 +100,70 @@ static int endpoint_open(struct ofi_endpoint *endpoint, struct error *error)
 	return rc;
 }
 
-static void describe(const struct ofi_endpoint *endpoint, struct ofi_endpoint_record *record)
+static int describe(const struct ofi_endpoint *endpoint, struct ofi_endpoint_record *record,
+		    struct error *error)
 {
 	for (uint32_t i = 0; i < endpoint->lane_count; i++) {
+		const struct ofi_lane *lane = &endpoint->lanes[i];
 		struct ofi_address *address = &record->rails[i].addresses[0];
 		size_t length = sizeof(address->bytes);
+		int rc = fi_getname(&lane->ep->fid, address->bytes, &length);
 
+		if (rc)
+			return ofi_error(error, endpoint->domain, -rc,
+					 "the address of a stream on %s",
+					 lane->rail->interface.name);
 		record->rails[i].address_count = 1;
-		if (fi_getname(&endpoint->lanes[i].ep->fid, address->bytes, &length) == 0)
-			address->length = (uint32_t)length;
-	}
-}
-
-static int endpoint_connect(struct ofi_endpoint *endpoint, struct error *error)
-{
-	uint32_t used = ofi_lanes_used(endpoint);
-
-	for (uint32_t i = 0; i < used; i++) {
-		struct ofi_lane *lane = &endpoint->lanes[i];
-		const struct ofi_rail_record *peer = &endpoint->peer.rails[i];
-
-		lane->peer_rail = i;
-		if (fi_av_insert(lane->rail->av, peer->addresses[0].bytes, 1, &lane->address, 0,
-				 NULL) != 1)
-			return error_set(error, ERROR_MESSAGE,
-					 "%s does not know what to do with the address of %s there",
-					 lane->rail->interface.name, peer->name);
-		snprintf(lane->path, sizeof(lane->path), "%s to %s there",
-			 lane->rail->interface.name, peer->name);
-		pthread_mutex_lock(&endpoint->domain->lock);
-		lane->state = OFI_LANE_READY;
-		pthread_mutex_unlock(&endpoint->domain->lock);
+		address->length = (uint32_t)length;
 	}
 	return 0;
 }
 
+/* Out of the table, which would grow with every peer that ever was. */
 static void forget(struct ofi_lane *lane)
 {
-	/* nobody calls */
+	if (lane->address != FI_ADDR_UNSPEC)
+		fi_av_remove(lane->rail->av, &lane->address, 1, 0);
+	lane->address = FI_ADDR_UNSPEC;
+}
+
+static int insert(struct ofi_lane *lane, const struct ofi_rail_record *peer, struct error *error)
+{
+	const struct ofi_rail *rail = lane->rail;
+	fi_addr_t address;
+	int rc = fi_av_insert(rail->av, peer->addresses[0].bytes, 1, &address, 0, NULL);
+
+	if (rc < 0)
+		return ofi_error(error, rail->domain, -rc, "taking the address of %s there on %s",
+				 peer->name, rail->interface.name);
+	if (rc != 1)
+		return error_set(error, ERROR_MESSAGE,
+				 "%s does not know what to do with the address of %s there",
+				 rail->interface.name, peer->name);
+	lane->address = address;
+	snprintf(lane->path, sizeof(lane->path), "%s to %s there", rail->interface.name,
+		 peer->name);
+	return 0;
+}
+
+/* All of them or none, since a record that is refused leaves the endpoint as it was. */
+static int endpoint_connect(struct ofi_endpoint *endpoint, struct error *error)
+{
+	uint32_t used = ofi_lanes_used(endpoint);
+	int rc = 0;
+
+	for (uint32_t i = 0; i < used && !rc; i++) {
+		endpoint->lanes[i].peer_rail = i;
+		rc = insert(&endpoint->lanes[i], &endpoint->peer.rails[i], error);
+	}
+	for (uint32_t i = 0; i < used && rc; i++)
+		forget(&endpoint->lanes[i]);
+	pthread_mutex_lock(&endpoint->domain->lock);
+	for (uint32_t i = 0; i < used && !rc; i++)
+		if (endpoint->lanes[i].state == OFI_LANE_IDLE)
+			endpoint->lanes[i].state = OFI_LANE_READY;
+	pthread_mutex_unlock(&endpoint->domain->lock);
+	return rc;
 }
 
 static void events(struct ofi_rail *rail)
@@ -145,6 +173,9 @@ static void events(struct ofi_rail *rail)
 
 const struct ofi_way ofi_address_way = {
 	.type = FI_EP_RDM,
+	/* What is complete has landed. A signal counts writes without knowing which, so none of the
+	 * next signal's may be under way before all of its own are there. */
+	.write_flags = FI_DELIVERY_COMPLETE,
 	.interfaces = interfaces,
 	.info = rail_info,
 	.listen = rail_listen,

@@ -45,6 +45,32 @@ void ofi_lane_lost(struct ofi_lane *lane, int errnum)
 	pthread_mutex_unlock(&domain->lock);
 }
 
+void ofi_lane_failed(struct ofi_lane *lane, int errnum)
+{
+	struct ofi_domain *domain = lane->endpoint->domain;
+
+	pthread_mutex_lock(&domain->lock);
+	lost(lane, errnum);
+	fail(lane);
+	pthread_mutex_unlock(&domain->lock);
+}
+
+void ofi_rail_failed(struct ofi_rail *rail, int errnum)
+{
+	struct ofi_domain *domain = rail->domain;
+
+	pthread_mutex_lock(&domain->lock);
+	array_each(at, &domain->endpoints) {
+		for (uint32_t i = 0; *at && i < (*at)->lane_count; i++) {
+			if ((*at)->lanes[i].rail != rail)
+				continue;
+			lost(&(*at)->lanes[i], errnum);
+			fail(&(*at)->lanes[i]);
+		}
+	}
+	pthread_mutex_unlock(&domain->lock);
+}
+
 /* ---- signals ---- */
 
 /* Every write that the signal is behind has landed, and every message that brings it has come. */

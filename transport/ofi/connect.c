@@ -156,7 +156,8 @@ static int endpoint_open(struct ofi_endpoint *endpoint, struct error *error)
 	return 0; /* lanes come with connections */
 }
 
-static void describe(const struct ofi_endpoint *endpoint, struct ofi_endpoint_record *record)
+static int describe(const struct ofi_endpoint *endpoint, struct ofi_endpoint_record *record,
+		    struct error *error)
 {
 	const struct ofi_domain *domain = endpoint->domain;
 
@@ -167,6 +168,7 @@ static void describe(const struct ofi_endpoint *endpoint, struct ofi_endpoint_re
 		for (uint32_t a = 0; a < rail->listener_count; a++)
 			record->rails[i].addresses[a] = rail->listeners[a].address;
 	}
+	return 0;
 }
 
 /* ---- calling ---- */

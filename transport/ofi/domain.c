@@ -17,6 +17,7 @@ static int begin(struct ofi_domain *ofi, const struct transport_options *options
 	int rc = 0;
 
 	ofi->calls = given && given->calls ? given->calls : &ofi_calls_system;
+	ofi->fabric = given && given->fabric ? given->fabric : ofi->name;
 	ofi->no_identity = given && given->no_identity;
 	if (given && given->settings)
 		ofi->settings = *given->settings;

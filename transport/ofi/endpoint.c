@@ -150,6 +150,7 @@ int ofi_endpoint_record(const struct transport_endpoint *endpoint, struct record
 					     .nonce = domain->nonce,
 					     .data = ofi->data,
 					     .rail_count = domain->rail_count};
+	int rc;
 
 	if (ofi->closing)
 		return error_set(error, ERROR_STATE,
@@ -163,9 +164,10 @@ int ofi_endpoint_record(const struct transport_endpoint *endpoint, struct record
 		record.rails[i].probe_key = rail->probe_key;
 		record.rails[i].probe_base = rail->probe_base;
 	}
-	domain->way->describe(ofi, &record);
-	ofi_endpoint_record_put(writer, &record);
-	return 0;
+	rc = domain->way->describe(ofi, &record, error);
+	if (!rc)
+		ofi_endpoint_record_put(writer, &record);
+	return rc;
 }
 
 static bool comparable(const struct ofi_endpoint *ofi)
@@ -259,8 +261,13 @@ static int not_ready(struct ofi_endpoint *ofi, struct error *error)
 
 static int probes_passed(struct ofi_endpoint *ofi, struct error *error)
 {
-	int rc;
+	uint32_t used = ofi_lanes_used(ofi);
+	int rc = 0;
 
+	for (uint32_t i = 0; i < used && !rc; i++)
+		rc = ofi_lane_probe(&ofi->lanes[i], error);
+	if (rc)
+		return rc;
 	pthread_mutex_lock(&ofi->domain->lock);
 	rc = ofi->failure.code ? error_copy(error, &ofi->failure) : ofi->probes_left != 0;
 	pthread_mutex_unlock(&ofi->domain->lock);
@@ -316,8 +323,8 @@ int ofi_endpoint_probe(struct transport_endpoint *endpoint, uint64_t deadline_ns
 	pthread_mutex_lock(&ofi->domain->lock);
 	ofi->probes_left = 2 * used;
 	pthread_mutex_unlock(&ofi->domain->lock);
-	for (uint32_t i = 0; i < used && !rc; i++)
-		rc = ofi_lane_probe(&ofi->lanes[i], error);
+	for (uint32_t i = 0; i < used; i++)
+		ofi->lanes[i].probe = OFI_PROBE_TO_WRITE;
 	return rc ? rc : wait_for(ofi, probes_passed, probe_missing, deadline_ns, error);
 }
 

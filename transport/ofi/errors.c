@@ -61,6 +61,10 @@ static const struct loss losses[] = {
 	{FI_ECONNREFUSED, ERROR_PEER_LOST,
 	 "was refused: nobody listens there any more, or a firewall answers (WEFT_TCP_PORTS names the "
 	 "ports to open)"},
+	{FI_ENOTCONN, ERROR_PEER_LOST,
+	 "leads to nobody: its process has ended, or has given this endpoint up"},
+	{FI_ECONNABORTED, ERROR_PEER_LOST,
+	 "has no answer any more: its process or its host has ended, or the path is down"},
 	{FI_ETIMEDOUT, ERROR_TRANSPORT,
 	 "has no answer: the host is gone, or a firewall drops packets (WEFT_TCP_PORTS names the "
 	 "ports to open)"},

@@ -34,8 +34,11 @@ int ofi_lane_receive(struct ofi_lane *lane, struct ofi_op *op)
 	ssize_t rc = fi_recv(lane->ep, op->message, sizeof(*op->message),
 			     lane->endpoint->message_descs[lane->rail->index], FI_ADDR_UNSPEC, op);
 
-	if (rc)
+	/* a connection that is down takes no receive either, and that is its event's to tell */
+	if (rc && lane->rail->domain->way->stream)
 		ofi_lane_lost(lane, (int)-rc);
+	else if (rc)
+		ofi_lane_failed(lane, (int)-rc);
 	return (int)rc;
 }
 

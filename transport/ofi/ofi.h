@@ -16,9 +16,10 @@
  *   lane 1  W W S{3,2}                       arrived {3,2}, and both messages: it is there
  *
  * It waits for all of its messages too, or a target that leaves with its last signal would cut off a
- * message that its sender still wants taken. So nothing is asked of the order of writes and messages, in one lane or between lanes: over tcp a
- * lane is a stream and keeps it, EFA's SRD keeps none. A message completes at the sender when the
- * target has taken it (FI_DELIVERY_COMPLETE), and on a stream everything before it with it.
+ * message that its sender still wants taken. So nothing is asked of the order of writes and messages,
+ * in one lane or between lanes: over tcp a lane is a stream and keeps it, EFA's SRD keeps none. A
+ * message completes at the sender when the target has taken it (FI_DELIVERY_COMPLETE), and on a stream
+ * everything before it with it; over EFA a write completes when it has landed.
  *
  * A lane is of one peer alone: closing its fid_ep is the fence, after which nothing can land. The way
  * to a peer (way.h) is what differs: connections over tcp, whose requests carry a cookie that only the
@@ -58,7 +59,8 @@ struct ofi_way;
 struct ofi_options {
 	const struct ofi_calls *calls;
 	const struct ofi_settings *settings;
-	bool no_identity; /* behave as if every peer were on another host */
+	const char *fabric;          /* libfabric's provider behind "efa"; NULL: "efa" */
+	bool no_identity;            /* behave as if every peer were on another host */
 };
 
 /* ---- what is sent ---- */
@@ -122,6 +124,7 @@ struct ofi_domain {
 	const struct ofi_calls *calls;
 	const struct ofi_way *way;
 	const char *name;            /* of the provider */
+	const char *fabric;          /* of libfabric's */
 	struct ofi_settings settings;
 	struct identity self;
 	bool no_identity;
@@ -153,6 +156,8 @@ enum ofi_lane_state {
 	OFI_LANE_DEAD
 };
 
+enum ofi_probe { OFI_PROBE_TO_WRITE, OFI_PROBE_TO_SEND, OFI_PROBE_POSTED };
+
 struct ofi_lane {
 	struct ofi_endpoint *endpoint;
 	struct ofi_rail *_Atomic rail; /* where its fid_ep is; set once */
@@ -166,6 +171,7 @@ struct ofi_lane {
 	_Atomic uint32_t in_flight;  /* writes posted and not complete */
 	uint32_t writes;             /* posted since it was opened */
 	bool used;                   /* since the last signal */
+	enum ofi_probe probe;        /* what of it is posted */
 	uint32_t arrived;            /* writes of the peer's that landed; under domain->lock */
 	struct ofi_op receives[OFI_RECEIVES];
 	struct ofi_op send;          /* a signal or a probe: one at a time */
@@ -192,6 +198,8 @@ struct ofi_endpoint {
 	struct ofi_endpoint_record peer;
 	int pidfd;                   /* of the peer where comparable, or -1 */
 	struct ofi_op *ops, *free_ops; /* of writes */
+	bool signalling;             /* a signal is posted on the lanes below signal_lane */
+	uint32_t signal_lane, signal_carriers;
 	/* under domain->lock */
 	bool closing;                /* lanes are or will be closed: no new one */
 	struct error failure;        /* for the owner's next poll */
@@ -247,6 +255,10 @@ void ofi_complete(struct ofi_rail *rail, const struct fi_cq_data_entry *entry);
 void ofi_complete_error(struct ofi_rail *rail, const struct fi_cq_err_entry *entry);
 /* The lane does not work any more; errnum of libfabric's. */
 void ofi_lane_lost(struct ofi_lane *lane, int errnum);
+/* The same where it cannot be the peer's going: its endpoint fails. */
+void ofi_lane_failed(struct ofi_lane *lane, int errnum);
+/* The rail's queue cannot be read any more: no lane on it works. */
+void ofi_rail_failed(struct ofi_rail *rail, int errnum);
 
 /* ---- lane.c ---- */
 /* A fid_ep of `info` on lane->rail with its receives posted; the caller holds rail->lock. */
@@ -259,6 +271,7 @@ uint32_t ofi_lanes_used(const struct ofi_endpoint *endpoint);
 const struct ofi_rail_record *ofi_lane_peer(const struct ofi_lane *lane);
 
 /* ---- post.c ---- */
+/* Posts what the lane takes of its probe now, and may be asked again. */
 int ofi_lane_probe(struct ofi_lane *lane, struct error *error);
 
 #endif

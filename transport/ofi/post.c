@@ -50,9 +50,23 @@ uint32_t ofi_credit(const struct transport_endpoint *endpoint, uint32_t rail)
 static ssize_t write_data(struct ofi_lane *lane, const void *source, uint64_t bytes, void *desc,
 			  uint64_t address, uint64_t key, struct ofi_op *op)
 {
+	uint64_t flags = lane->endpoint->domain->way->write_flags;
 	uint32_t data = lane->endpoint->peer.data + lane->index;
+	struct iovec part = {.iov_base = (void *)(uintptr_t)source, .iov_len = bytes};
+	struct fi_rma_iov there = {.addr = address, .len = bytes, .key = key};
+	struct fi_msg_rma msg = {.msg_iov = &part,
+				 .desc = &desc,
+				 .iov_count = 1,
+				 .addr = lane->address,
+				 .rma_iov = &there,
+				 .rma_iov_count = 1,
+				 .context = op,
+				 .data = data};
 
-	return fi_writedata(lane->ep, source, bytes, desc, data, lane->address, address, key, op);
+	if (!flags)
+		return fi_writedata(lane->ep, source, bytes, desc, data, lane->address, address,
+				    key, op);
+	return fi_writemsg(lane->ep, &msg, flags | FI_COMPLETION | FI_REMOTE_CQ_DATA);
 }
 
 static ssize_t post_one(struct ofi_lane *lane, const struct provider_write *write)
@@ -131,20 +145,17 @@ static void count_signals(struct ofi_endpoint *endpoint, int change)
 	pthread_mutex_unlock(&endpoint->domain->lock);
 }
 
-/* A lane that has no room for the signal is asked until it has: the others carry it by then, and the
- * shared layer would begin anew. Messages are few and small, so this is for moments. */
-static int send_patiently(struct ofi_lane *lane, const struct ofi_message *message,
-			  enum ofi_op_kind kind, uint64_t id, struct error *error)
+static int lane_ready(const struct ofi_lane *lane, struct error *error)
 {
-	for (;;) {
-		int rc = atomic_load(&lane->state) == OFI_LANE_READY
-				 ? send_message(lane, message, kind, id, error)
-				 : ofi_lane_error(error, lane, lane->lost_errnum);
+	struct ofi_domain *domain = lane->endpoint->domain;
+	int rc = 0;
 
-		if (rc <= 0)
-			return rc;
-		ofi_rail_progress(lane->rail);
-	}
+	if (atomic_load(&lane->state) == OFI_LANE_READY)
+		return 0;
+	pthread_mutex_lock(&domain->lock);
+	rc = ofi_lane_error(error, lane, lane->lost_errnum);
+	pthread_mutex_unlock(&domain->lock);
+	return rc;
 }
 
 /* Those that carried writes since the last signal; one that lives where none did. */
@@ -161,19 +172,21 @@ static uint32_t carriers(const struct ofi_endpoint *ofi)
 	return all ? all : live ? live : 1;
 }
 
+/* 1: a lane is full; the shared layer polls and asks again, and it goes on there. */
 static int post_signals(struct ofi_endpoint *ofi, const struct ofi_message *message, uint64_t id,
 			struct error *error)
 {
-	/* one more, so that the signal is not complete while it is still being posted */
-	count_signals(ofi, 1);
-	for (uint32_t i = 0; i < message->lanes; i++) {
-		struct ofi_lane *lane = &ofi->lanes[i];
+	for (; ofi->signal_lane < message->lanes; ofi->signal_lane++) {
+		struct ofi_lane *lane = &ofi->lanes[ofi->signal_lane];
 		int rc;
 
-		if (!(message->carriers & 1u << i))
+		if (!(message->carriers & 1u << ofi->signal_lane))
 			continue;
+		rc = lane_ready(lane, error);
+		if (rc)
+			return rc;
 		count_signals(ofi, 1);
-		rc = send_patiently(lane, message, OFI_OP_SIGNAL, id, error);
+		rc = send_message(lane, message, OFI_OP_SIGNAL, id, error);
 		if (rc) {
 			count_signals(ofi, -1);
 			return rc;
@@ -181,6 +194,17 @@ static int post_signals(struct ofi_endpoint *ofi, const struct ofi_message *mess
 		lane->used = false;
 	}
 	return 0;
+}
+
+static void begin_signal(struct ofi_endpoint *ofi)
+{
+	if (ofi->signalling)
+		return;
+	ofi->signalling = true;
+	ofi->signal_lane = 0;
+	ofi->signal_carriers = carriers(ofi);
+	/* one more, so that it is not complete while it is still being posted */
+	count_signals(ofi, 1);
 }
 
 int ofi_post_signal(struct transport_endpoint *endpoint, uint64_t id,
@@ -191,16 +215,18 @@ int ofi_post_signal(struct transport_endpoint *endpoint, uint64_t id,
 				      .tag = signal->tag,
 				      .length = signal->length,
 				      .lanes = ofi_lanes_used(ofi),
-				      .carriers = carriers(ofi),
 				      .sequence = signal->sequence};
 	int rc;
 
+	begin_signal(ofi);
+	message.carriers = ofi->signal_carriers;
 	memcpy(message.payload, signal->payload, sizeof(message.payload));
 	for (uint32_t i = 0; i < message.lanes; i++)
 		message.writes[i] = ofi->lanes[i].writes;
 	rc = post_signals(ofi, &message, id, error);
 	if (rc)
 		return rc;
+	ofi->signalling = false;
 	pthread_mutex_lock(&ofi->domain->lock);
 	if (--ofi->signals_left == 0) {
 		/* all of them were quicker than this thread */
@@ -213,29 +239,49 @@ int ofi_post_signal(struct transport_endpoint *endpoint, uint64_t id,
 	return 0;
 }
 
-/* As long a write as packets get, and a message behind it: a path that loses large packets alone is
- * found here, not in the first update. */
-int ofi_lane_probe(struct ofi_lane *lane, struct error *error)
+/* As long a write as packets get. 1: the lane is full. */
+static int write_probe(struct ofi_lane *lane, struct error *error)
 {
-	struct ofi_endpoint *endpoint = lane->endpoint;
 	struct ofi_rail *rail = lane->rail;
 	const struct ofi_rail_record *peer = ofi_lane_peer(lane);
-	struct ofi_message message = {.kind = OFI_MESSAGE_PROBE};
 	struct ofi_op *op = take_op(lane, OFI_OP_PROBE, 0);
 	ssize_t rc;
 
 	if (!op)
 		return error_set(error, ERROR_STATE, "the endpoint to %s has writes in flight",
-				 endpoint->shared->name);
+				 lane->endpoint->shared->name);
 	rc = write_data(lane, rail->domain->probe.memory, OFI_PROBE_BYTES,
 			ofi_rail_needs_local(rail) ? fi_mr_desc(rail->probe_mr) : NULL,
 			peer->probe_base + OFI_PROBE_BYTES, peer->probe_key, op);
-	if (rc) {
+	if (rc)
 		give_op(op);
-		return ofi_lane_error(error, lane, (int)-rc);
+	else
+		lane->writes++;
+	if (rc == -FI_EAGAIN)
+		return 1;
+	return rc ? ofi_lane_error(error, lane, (int)-rc) : 0;
+}
+
+/* A long write and a message behind it: a path that loses large packets alone is found here, not in
+ * the first update. */
+int ofi_lane_probe(struct ofi_lane *lane, struct error *error)
+{
+	const struct ofi_message message = {.kind = OFI_MESSAGE_PROBE};
+	int rc = 0;
+
+	if (lane->probe != OFI_PROBE_POSTED)
+		rc = lane_ready(lane, error);
+	if (!rc && lane->probe == OFI_PROBE_TO_WRITE) {
+		rc = write_probe(lane, error);
+		if (!rc)
+			lane->probe = OFI_PROBE_TO_SEND;
 	}
-	lane->writes++;
-	return send_patiently(lane, &message, OFI_OP_PROBE, 0, error);
+	if (!rc && lane->probe == OFI_PROBE_TO_SEND) {
+		rc = send_message(lane, &message, OFI_OP_PROBE, 0, error);
+		if (!rc)
+			lane->probe = OFI_PROBE_POSTED;
+	}
+	return rc < 0 ? rc : 0;
 }
 
 /* ---- poll ---- */

@@ -39,6 +39,8 @@ static bool read_batch(struct ofi_rail *rail)
 		read_error(rail);
 		return true;
 	}
+	if (n < 0 && n != -FI_EAGAIN && n != -FI_EINTR)
+		ofi_rail_failed(rail, (int)-n);
 	for (ssize_t i = 0; i < n; i++)
 		ofi_complete(rail, &entries[i]);
 	return n > 0;

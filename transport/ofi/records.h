@@ -17,7 +17,7 @@
 #define OFI_ADDRESSES_MAX     2  /* of one rail: IPv4 and IPv6 */
 #define OFI_ADDRESS_BYTES     48
 #define OFI_COOKIE_BYTES      16
-#define OFI_RAIL_NAME_BYTES   16
+#define OFI_RAIL_NAME_BYTES   32 /* "eth0", "rdmap200s31-rdm" */
 
 /* As libfabric's provider has it; an address of IP as ip.h writes it. */
 struct ofi_address {

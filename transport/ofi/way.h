@@ -13,6 +13,7 @@
 struct ofi_way {
 	enum fi_ep_type type;
 	bool stream;                 /* a region can be closed only once no lane is inside of it */
+	uint64_t write_flags;        /* besides those of every write: what "complete" has to mean */
 	/* The interfaces there are. */
 	int (*interfaces)(const struct ofi_domain *domain, struct ofi_interface *out,
 			  uint32_t capacity, uint32_t *count, struct error *error);
@@ -22,10 +23,11 @@ struct ofi_way {
 	int (*listen)(struct ofi_rail *rail, struct error *error);
 	/* Lanes of an endpoint that is being opened. */
 	int (*open)(struct ofi_endpoint *endpoint, struct error *error);
-	/* The addresses of lane `index`, for the record. */
-	void (*describe)(const struct ofi_endpoint *endpoint, struct ofi_endpoint_record *record);
+	/* The addresses of each lane, for the record. */
+	int (*describe)(const struct ofi_endpoint *endpoint, struct ofi_endpoint_record *record,
+			struct error *error);
 	int (*connect)(struct ofi_endpoint *endpoint, struct error *error);
-	/* A lane that is being closed before it was accepted; the caller holds rail->lock. */
+	/* A lane whose fid_ep is closed: what else there is of it; the caller holds rail->lock. */
 	void (*forget)(struct ofi_lane *lane);
 	/* What the queue of events has; the caller holds rail->lock. */
 	void (*events)(struct ofi_rail *rail);
