@@ -167,14 +167,14 @@ bool doctor_has_card(const struct doctor *doctor)
 	return false;
 }
 
-bool doctor_wants_verbs(const struct doctor *doctor)
+bool doctor_wants(const struct doctor *doctor, const char *transport)
 {
-	return doctor->options.transport && strcmp(doctor->options.transport, "verbs") == 0;
+	return doctor->options.transport && strcmp(doctor->options.transport, transport) == 0;
 }
 
-bool doctor_wants_shm(const struct doctor *doctor)
+bool doctor_wants_other(const struct doctor *doctor, const char *transport)
 {
-	return doctor->options.transport && strcmp(doctor->options.transport, "shm") == 0;
+	return doctor->options.transport && !doctor_wants(doctor, transport);
 }
 
 static bool has_opened(const struct doctor *doctor)
@@ -199,8 +199,9 @@ static bool has_pci(const struct doctor *doctor)
 
 bool doctor_meets(const struct doctor *doctor, unsigned needs, struct finding *finding)
 {
-	if (needs & (NEEDS_NOT_SHM | NEEDS_RDMA) && doctor_wants_shm(doctor))
-		finding_say(finding, CHECK_SKIP, "not needed with --transport shm");
+	if (needs & (NEEDS_VERBS | NEEDS_RDMA) && doctor_wants_other(doctor, "verbs"))
+		finding_say(finding, CHECK_SKIP, "not needed with --transport %s",
+			    doctor->options.transport);
 	else if (needs & NEEDS_RDMA && !doctor_has_rdma(doctor))
 		finding_say(finding, CHECK_SKIP, "no RDMA device in this kernel");
 	else if (needs & NEEDS_LIVE && !doctor->live)
@@ -286,8 +287,12 @@ static void say_uses(const struct doctor *doctor, struct text *text)
 			text_format(text, "%s %s:%u", i ? "," : "", device->name, port->number);
 		}
 	} else if (doctor->uses[0]) {
-		text_format(text, "%s will be used%s", doctor->uses,
-			    strcmp(doctor->uses, "shm") == 0 ? ", within this host only" : "");
+		bool here = strcmp(doctor->uses, "shm") == 0;
+
+		text_format(text, "%s will be used%s%s", doctor->uses,
+			    here ? ", within this host only" : "",
+			    here && doctor->tcp_works ? "; between hosts --transport tcp works"
+						      : "");
 	} else {
 		text_add(text, "no transport works here");
 	}
@@ -360,8 +365,9 @@ static void take_port(void *taken, const char *argument, struct argp_state *stat
 
 static void take_transport(void *taken, const char *argument, struct argp_state *state)
 {
-	if (strcmp(argument, "verbs") != 0 && strcmp(argument, "shm") != 0)
-		argp_error(state, "--transport %s: verbs or shm is needed", argument);
+	if (strcmp(argument, "verbs") != 0 && strcmp(argument, "shm") != 0 &&
+	    strcmp(argument, "tcp") != 0 && strcmp(argument, "efa") != 0)
+		argp_error(state, "--transport %s: verbs, shm, tcp or efa is needed", argument);
 	((struct doctor_options *)taken)->transport = argument;
 }
 
@@ -427,7 +433,7 @@ static const struct verb_option rows[] = {
 	{"insecure", 0, NULL,
 	 "--serve other hosts without a key: whoever reaches the port can write into the test's memory",
 	 VERB_FLAG, AT(trust.insecure)},
-	{"transport", 'T', "NAME", "verbs or shm: fail when it cannot be used", VERB_TAKE,
+	{"transport", 'T', "NAME", "verbs, shm, tcp or efa: fail when it cannot be used", VERB_TAKE,
 	 .take = take_transport},
 	{"nic", 0, "MAP", "which NICs, as weft-worker's --nic", VERB_TEXT, AT(nics)},
 	{"json", 0, NULL, "one object a line: the checks, then a summary", VERB_FLAG, AT(json)},

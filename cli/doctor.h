@@ -66,6 +66,7 @@ struct doctor {
 	bool nics_chosen;            /* else nobody could choose: no device is open */
 
 	char uses[16];               /* the transport that the loopback write probed, or "" */
+	bool tcp_works;
 	uint32_t counts[CHECK_STATES];
 	char first_fix[512];         /* of the worst finding, the earliest of these */
 	char first_name[64];
@@ -74,7 +75,7 @@ struct doctor {
 
 /* What a check needs; where that is not there it is skipped, and says so. */
 enum check_need {
-	NEEDS_NOT_SHM = 1, /* --transport is not shm */
+	NEEDS_VERBS = 1,  /* --transport is verbs or was not given */
 	NEEDS_RDMA = 2,    /* nor is there no RDMA device */
 	NEEDS_LIVE = 4,    /* this machine, not a copied tree */
 	NEEDS_OPENED = 8,  /* a device that could be opened: ports and GIDs are known from these */
@@ -113,8 +114,9 @@ void doctor_print(struct doctor *doctor, struct finding *finding);
 bool doctor_has_rdma(const struct doctor *doctor);
 /* At least one is a card, not software. */
 bool doctor_has_card(const struct doctor *doctor);
-bool doctor_wants_verbs(const struct doctor *doctor);
-bool doctor_wants_shm(const struct doctor *doctor);
+/* --transport is this one; is given and is another one. */
+bool doctor_wants(const struct doctor *doctor, const char *transport);
+bool doctor_wants_other(const struct doctor *doctor, const char *transport);
 /* False: something that is needed is not there, which the finding says. */
 bool doctor_meets(const struct doctor *doctor, unsigned needs, struct finding *finding);
 

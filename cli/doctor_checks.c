@@ -36,7 +36,7 @@ static void say_kernel(const struct doctor *doctor, struct finding *finding)
 {
 	/* who names NICs means to use them */
 	enum check_state missing =
-		doctor_wants_verbs(doctor) || doctor->options.nics ? CHECK_FAIL : CHECK_SKIP;
+		doctor_wants(doctor, "verbs") || doctor->options.nics ? CHECK_FAIL : CHECK_SKIP;
 	struct text names = {0};
 
 	for (size_t i = 0; i < doctor->devices.count; i++)
@@ -406,7 +406,8 @@ static void check_memlock(struct doctor *doctor, struct finding *finding)
 	}
 	if (!memlock.ipc_lock && memlock.soft != UINT64_MAX)
 		state = memlock.soft < MEMLOCK_LOW ? CHECK_FAIL : CHECK_WARN;
-	if (state != CHECK_PASS && (doctor_wants_shm(doctor) || !doctor_has_rdma(doctor)))
+	if (state != CHECK_PASS &&
+	    (doctor_wants_other(doctor, "verbs") || !doctor_has_rdma(doctor)))
 		state = CHECK_SKIP;
 	finding_say(
 		finding, state,
@@ -465,7 +466,7 @@ static void check_cgroup(struct doctor *doctor, struct finding *finding)
 }
 
 const struct check doctor_rdma_checks[] = {
-	{"kernel-rdma", NEEDS_NOT_SHM, check_kernel}, {"char-devices", NEEDS_RDMA, check_files},
+	{"kernel-rdma", NEEDS_VERBS, check_kernel},   {"char-devices", NEEDS_RDMA, check_files},
 	{"providers", NEEDS_DEVICE, check_providers}, {"devices", NEEDS_DEVICE, check_devices},
-	{"settings", NEEDS_NOT_SHM, check_settings},  {"locked-memory", NEEDS_LIVE, check_memlock},
+	{"settings", NEEDS_VERBS, check_settings},    {"locked-memory", NEEDS_LIVE, check_memlock},
 	{"cgroup-rdma", NEEDS_RDMA, check_cgroup},    {0}};

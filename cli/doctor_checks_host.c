@@ -384,7 +384,7 @@ static void probe(struct doctor *doctor, struct finding *finding, const char *pr
 static void check_write_verbs(struct doctor *doctor, struct finding *finding)
 {
 	if (!doctor_meets(doctor, NEEDS_RDMA, finding)) {
-		if (doctor_wants_verbs(doctor))
+		if (doctor_wants(doctor, "verbs"))
 			finding_worsen(finding, CHECK_FAIL);
 		return;
 	}
@@ -396,15 +396,53 @@ static void check_write_verbs(struct doctor *doctor, struct finding *finding)
 		finding_fix(finding, "%s, which failed above, comes first", doctor->first_name);
 }
 
-static void check_write_shm(struct doctor *doctor, struct finding *finding)
+/* Writes by a transport that needs no device; of another one than asked for there is nothing to say. */
+static void check_write(struct doctor *doctor, struct finding *finding, const char *transport)
 {
-	if (doctor_wants_verbs(doctor)) {
-		finding_say(finding, CHECK_SKIP, "not asked for: --transport verbs");
+	if (doctor_wants_other(doctor, transport)) {
+		finding_say(finding, CHECK_SKIP, "not asked for: --transport %s",
+			    doctor->options.transport);
 		return;
 	}
-	probe(doctor, finding, "shm");
+	probe(doctor, finding, transport);
+}
+
+static void check_write_shm(struct doctor *doctor, struct finding *finding)
+{
+	check_write(doctor, finding, "shm");
+}
+
+/* --nic names RDMA devices, unless tcp or efa was asked for. */
+static void take_nics(const struct doctor *doctor, const char *transport)
+{
+	if (!doctor_wants(doctor, transport))
+		unsetenv("WEFT_NIC");
+	else if (doctor->options.nics)
+		setenv("WEFT_NIC", doctor->options.nics, 1);
+}
+
+/* Where nobody asked for it, that it does not work (no interface but many, say) is no failure. */
+static void check_write_tcp(struct doctor *doctor, struct finding *finding)
+{
+	take_nics(doctor, "tcp");
+	check_write(doctor, finding, "tcp");
+	doctor->tcp_works = finding->state == CHECK_PASS;
+	if (finding->state == CHECK_FAIL && !doctor_wants(doctor, "tcp"))
+		finding->state = CHECK_WARN;
+}
+
+static void check_write_efa(struct doctor *doctor, struct finding *finding)
+{
+	if (!doctor_wants(doctor, "efa")) {
+		finding_say(finding, CHECK_SKIP, "only with --transport efa");
+		return;
+	}
+	take_nics(doctor, "efa");
+	check_write(doctor, finding, "efa");
 }
 
 const struct check doctor_last_checks[] = {{"write-verbs", NEEDS_LIVE, check_write_verbs},
 					   {"write-shm", NEEDS_LIVE, check_write_shm},
+					   {"write-tcp", NEEDS_LIVE, check_write_tcp},
+					   {"write-efa", NEEDS_LIVE, check_write_efa},
 					   {0}};

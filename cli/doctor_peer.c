@@ -21,12 +21,15 @@
 
 struct session {
 	struct doctor *doctor;
+	const char *transport;
 	struct write_link link;
 	struct doctor_about theirs; /* rail_count 0: not heard */
 	struct error error;	    /* of the connection's first part */
 	uint64_t signals;	    /* sent so far */
 	uint64_t answers;	    /* expected so far */
 	bool nobody, failed;
+	bool second;	/* tcp, tried beside what works on each host by itself */
+	bool elsewhere; /* shm, and the peer is on another host */
 };
 
 /* ---- route ---- */
@@ -99,10 +102,10 @@ static void say_route(struct session *session)
 	struct finding finding = {.name = "peer-route"};
 	const struct doctor *doctor = session->doctor;
 
-	if (!doctor->nic_count || doctor_wants_shm(doctor)) {
+	if (!doctor->nic_count || doctor_wants_other(doctor, "verbs")) {
 		finding_say(&finding, CHECK_SKIP, "%s",
-			    doctor_wants_shm(doctor) ? "not needed with --transport shm"
-						     : "no RDMA device is chosen here");
+			    doctor_wants_other(doctor, "verbs") ? "only a way by RDMA is resolved"
+								: "no RDMA device is chosen here");
 	} else {
 		for (uint32_t i = 0; i < doctor->nic_count; i++)
 			resolve_rail(session, &finding, i);
@@ -159,8 +162,9 @@ static int open_link(struct session *session, struct finding *finding, struct er
 	int rc;
 
 	snprintf(open.settings.transport, sizeof(open.settings.transport), "%s",
-		 options->transport ? options->transport : session->doctor->uses);
-	snprintf(open.nics, sizeof(open.nics), "%s", options->nics ? options->nics : "");
+		 session->transport);
+	snprintf(open.nics, sizeof(open.nics), "%s",
+		 options->nics && !session->second ? options->nics : "");
 	open.settings.region_bytes = DOCTOR_REGION_BYTES;
 	if (!open.settings.transport[0])
 		return error_set(error, ERROR_UNSUPPORTED, "no transport works on this side");
@@ -378,39 +382,79 @@ static int bandwidth(struct session *session, struct finding *finding, struct er
 /* ---- the steps ---- */
 
 static const struct step {
-	const char *name;
+	const char *name, *second_name; /* NULL: not of tcp beside another transport */
 	int (*run)(struct session *session, struct finding *finding, struct error *error);
-} steps[] = {{"peer-connect", open_link},      {"peer-write-byte", write_byte},
-	     {"peer-write-mtu", write_packet}, {"peer-write-1mib", write_all},
-	     {"peer-latency", latency},	       {"peer-bandwidth", bandwidth}};
+} steps[] = {{"peer-connect", "peer-tcp-connect", open_link},
+	     {"peer-write-byte", NULL, write_byte},
+	     {"peer-write-mtu", NULL, write_packet},
+	     {"peer-write-1mib", "peer-tcp-write-1mib", write_all},
+	     {"peer-latency", "peer-tcp-latency", latency},
+	     {"peer-bandwidth", "peer-tcp-bandwidth", bandwidth}};
+
+/* What was not asked for may be impossible: shm to another host is, and tcp is an offer. */
+static enum check_state failed_state(const struct session *session)
+{
+	if (session->elsewhere)
+		return CHECK_SKIP;
+	return session->second ? CHECK_WARN : CHECK_FAIL;
+}
 
 static void run_step(struct session *session, const struct step *step)
 {
-	struct finding finding = {.name = step->name};
+	struct finding finding = {.name = session->second ? step->second_name : step->name};
 	struct error error;
 
+	if (!finding.name)
+		return;
 	if (session->failed) {
 		finding_say(&finding, CHECK_SKIP, "%s",
-			    session->nobody ? "nobody serves there" : "after what failed above");
+			    session->nobody	 ? "nobody serves there"
+			    : session->elsewhere ? "the peer is on another host"
+						 : "after what failed above");
 	} else if (step->run(session, &finding, &error) != 0) {
-		finding_say(&finding, CHECK_FAIL, "%s", error.text);
+		session->elsewhere = !session->doctor->options.transport &&
+				     strcmp(session->transport, "shm") == 0 &&
+				     error.code == ERROR_UNSUPPORTED;
+		finding_say(&finding, failed_state(session), "%s", error.text);
 		exchange_send_failure(&session->link.exchange, &error);
 		session->failed = true;
 	}
 	doctor_print(session->doctor, &finding);
 }
 
-void doctor_peer_run(struct doctor *doctor)
+static void run_steps(struct session *session)
 {
 	static const struct tool_message bye = {.type = TOOL_BYE};
-	struct session session = {.doctor = doctor};
+
+	for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
+		run_step(session, &steps[i]);
+	if (!session->failed)
+		exchange_send(&session->link.exchange, &bye, NULL);
+	write_link_close(&session->link);
+}
+
+/* Between any two hosts there is tcp; where nothing was asked for, its figure is told beside. */
+static void try_tcp(struct doctor *doctor)
+{
+	struct session session = {.doctor = doctor, .transport = "tcp", .second = true};
+
+	if (!doctor->tcp_works)
+		return;
+	knock(&session);
+	run_steps(&session);
+}
+
+void doctor_peer_run(struct doctor *doctor)
+{
+	const char *asked = doctor->options.transport;
+	struct session session = {.doctor = doctor, .transport = asked ? asked : doctor->uses};
+	bool nobody;
 
 	knock(&session);
 	say_route(&session);
 	say_tools(&session);
-	for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
-		run_step(&session, &steps[i]);
-	if (!session.failed)
-		exchange_send(&session.link.exchange, &bye, NULL);
-	write_link_close(&session.link);
+	nobody = session.failed; /* before any transport was tried */
+	run_steps(&session);
+	if (!asked && !nobody)
+		try_tcp(doctor);
 }

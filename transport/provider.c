@@ -7,8 +7,8 @@
 #include "base/array.h"
 #include "base/text.h"
 
-static const struct provider *const providers[] = {&provider_shm, &provider_verbs, &provider_mock,
-						   &provider_fault};
+static const struct provider *const providers[] = {&provider_shm, &provider_verbs, &provider_tcp,
+						   &provider_efa, &provider_mock, &provider_fault};
 
 static int refuse(const struct transport_domain *domain, const char *what, struct error *error)
 {
@@ -82,6 +82,7 @@ HOLE(int, poll,
       struct error *error),
      refuse(endpoint->domain, "report completions", error))
 HOLE(int, settle, (struct transport_endpoint * endpoint, struct error *error), 0)
+HOLE_VOID(idle, (struct transport_domain * domain, uint32_t turns))
 HOLE(int, signal_read, (const struct transport_endpoint *endpoint, struct transport_signal *signal),
      1)
 HOLE(bool, peer_dead, (const struct transport_endpoint *endpoint), false)

@@ -13,7 +13,7 @@
  *
  * Rules for a provider:
  *  - It never blocks, but for endpoint_connect, endpoint_probe, endpoint_fence and endpoint_stop (until
- *    their deadline), signal_wait, and poll for a moment once something has failed. Posting does not allocate, log or take a system-wide lock.
+ *    their deadline), signal_wait, idle, and poll for a moment once something has failed. Posting does not allocate, log or take a system-wide lock.
  *  - A constructor that fails has undone itself; the matching close is not called then.
  *  - What may still land in registered memory after a close is held (late.h).
  *  - Each posted id is reported exactly once by poll, in any order; after endpoint_abort no
@@ -79,6 +79,7 @@ struct provider_completion {
 	X(post_signal)                                                                     \
 	X(poll)                                                                            \
 	X(settle)                                                                          \
+	X(idle)                                                                            \
 	X(signal_read)                                                                     \
 	X(signal_wait)                                                                     \
 	X(peer_dead)
@@ -147,6 +148,9 @@ struct provider {
 		    int max, struct error *error);
 	/* Every post has completed: make it, and stores through remote->pointer, visible. */
 	int (*settle)(struct transport_endpoint *endpoint, struct error *error);
+	/* Nothing happened in `turns` looks in a row: sleeps until something may have, for a ms at most.
+	 * Only with domain->idles; else waiting is looking again, with pauses that grow. */
+	void (*idle)(struct transport_domain *domain, uint32_t turns);
 
 	int (*signal_read)(const struct transport_endpoint *endpoint,
 			   struct transport_signal *signal); /* any thread */
@@ -155,7 +159,8 @@ struct provider {
 	bool (*peer_dead)(const struct transport_endpoint *endpoint);
 };
 
-extern const struct provider provider_shm, provider_verbs, provider_mock, provider_fault;
+extern const struct provider provider_shm, provider_verbs, provider_tcp, provider_efa, provider_mock,
+	provider_fault;
 
 /* By name: ERROR_UNSUPPORTED lists the names there are. *ops is a complete table. */
 int provider_find(const char *name, struct provider *ops, struct error *error);
@@ -176,6 +181,7 @@ struct transport_domain {
 	uint64_t chunk_bytes;
 	pid_t pid;               /* that opened it: a forked child must not use it */
 	uint32_t forks;          /* seen when it was opened */
+	bool idles;              /* ops.idle knows when to look again */
 	uint32_t children;       /* regions and endpoints still open */
 	_Atomic uint64_t interrupts;      /* ends the blocking call in progress */
 	_Atomic uint32_t interrupt_pending; /* ends one signal_wait, this or the next */
@@ -252,6 +258,7 @@ struct transport_wait {
 	struct transport_domain *domain;
 	uint64_t deadline_ns, started_ns, interrupts;
 	uint32_t turns;
+	bool sleeps; /* in ops.idle */
 };
 void wait_begin(struct transport_wait *wait, struct transport_domain *domain,
 		uint64_t deadline_ns);

@@ -27,6 +27,7 @@ void wait_begin(struct transport_wait *wait, struct transport_domain *domain, ui
 		.deadline_ns = deadline_ns,
 		.started_ns = clock_ns(),
 		.interrupts = atomic_load(&domain->interrupts),
+		.sleeps = domain->idles,
 	};
 }
 
@@ -47,7 +48,7 @@ static void pause_for(uint32_t turns)
 
 bool wait_looks(const struct transport_wait *wait)
 {
-	return wait->turns >= SPIN_TURNS || wait->turns % LOOK_TURNS == 0;
+	return wait->sleeps || wait->turns >= SPIN_TURNS || wait->turns % LOOK_TURNS == 0;
 }
 
 int wait_turn(struct transport_wait *wait, struct error *error)
@@ -66,7 +67,10 @@ int wait_turn(struct transport_wait *wait, struct error *error)
 	if (now >= wait->deadline_ns)
 		return error_set(error, ERROR_TIMEOUT, "deadline passed after %s",
 				 seconds_text(now - wait->started_ns, took));
-	pause_for(wait->turns);
+	if (wait->sleeps)
+		wait->domain->ops.idle(wait->domain, wait->turns);
+	else
+		pause_for(wait->turns);
 	if (wait->turns < UINT32_MAX / 2)
 		wait->turns++;
 	return 0;

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(pathlib.Path("/sys/class/infiniband").is_dir()
                                 and any(pathlib.Path("/sys/class/infiniband").iterdir()),
                                 reason="this machine has RDMA devices")
 LIVE_ONLY = ("providers", "devices", "locked-memory", "ports", "gids", "rails", "gpu-nic-distance",
-             "dev-shm", "kernel", "write-verbs", "write-shm")
+             "dev-shm", "kernel", "write-verbs", "write-shm", "write-tcp", "write-efa")
 
 
 def doctor(*words, code=0, env=None):
@@ -127,7 +127,7 @@ def test_settings__a_wrong_one_fails_by_name_and_nccls_are_told_apart():
 
 @pytest.mark.parametrize("words, said", [
     (("extra",), "'extra' is not an option"),
-    (("--transport", "tcp"), "verbs or shm"),
+    (("--transport", "rdma"), "verbs, shm, tcp or efa"),
     (("--port", "70000"), "0 to 65535"),
     (("--port", "x"), "0 to 65535"),
     (("--serve", "--peer", "a"), "exclude each other"),

@@ -452,6 +452,7 @@ def test_refused_worker__may_be_started_again_as_the_others(tmp_path, models):
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="only root can be two users")
+@pytest.mark.shm
 def test_workers_of_two_users__are_told_which_at_once():
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)

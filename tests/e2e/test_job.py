@@ -53,6 +53,7 @@ def test_job__delivers_every_byte_in_every_mode(tmp_path, models, flags, inferen
         job.verify(jobs.expected(models["qwen2"], infer), [1, 2, 3, 4])
 
 
+@pytest.mark.shm
 @pytest.mark.parametrize("flags,engines,packs", [([], 1, False), (["--checksums"], 2, False), ([], 4, True)],
                          ids=["one-target", "checksums", "many-targets"])
 def test_job__long_rows_reach_own_memory_without_being_packed(tmp_path, flags, engines, packs):
@@ -115,6 +116,7 @@ def test_job__a_late_worker_is_waited_for(tmp_path, models):
         job.verify(jobs.expected(models["qwen2"], job.infer), [1, 2])
 
 
+@pytest.mark.shm  # an offline plan is told of no transport, and takes the one that maps memory
 def test_dump__of_a_live_job_equals_the_offline_plan_byte_for_byte(tmp_path, models):
     for number, (kind, train, infer) in enumerate(SHAPES):
         for policy in ("greedy", "round-robin"):

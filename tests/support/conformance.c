@@ -8,7 +8,7 @@ const struct conformance *conformance_subject;
 
 static uint64_t random_state = 1;
 
-uint64_t random_below(uint64_t below)
+uint64_t conformance_random(uint64_t below)
 {
 	uint64_t z = random_state += UINT64_C(0x9e3779b97f4a7c15);
 

@@ -15,16 +15,16 @@
 
 static void start_writes(struct pair *pair)
 {
-	uint64_t writes = 1 + random_below(WRITES_MAX), done;
+	uint64_t writes = 1 + conformance_random(WRITES_MAX), done;
 
 	memset(pair->from, THEIRS, BYTES);
 	for (uint64_t i = 0; i < writes; i++) {
-		uint64_t at = random_below(BYTES - 1);
+		uint64_t at = conformance_random(BYTES - 1);
 
 		ok(transport_write(pair->ab, pair->from, pair->source, pair->remote, at,
-				   1 + random_below(BYTES - at), soon(), &error_));
+				   1 + conformance_random(BYTES - at), soon(), &error_));
 	}
-	for (uint64_t looks = random_below(4); looks > 0; looks--)
+	for (uint64_t looks = conformance_random(4); looks > 0; looks--)
 		ok(transport_progress(pair->ab, &done, &error_));
 }
 
@@ -36,7 +36,7 @@ static void take_back(struct pair *pair)
 	ok(transport_endpoint_stop(pair->ba, soon(), &error_)); /* again is fine */
 	transport_endpoint_close(&pair->ba);
 	ok(transport_memory_check(pair->to, BYTES, &error_));
-	if (random_below(2)) {
+	if (conformance_random(2)) {
 		transport_region_close(&pair->target);
 		if (pair->owned)
 			ok(transport_region_register(pair->b, pair->owned, BYTES, &pair->target,

@@ -71,6 +71,6 @@ void wait_signals(struct transport_domain *domain, uint64_t count);
 /* Until the target has seen the signal: only who has may look at the bytes. */
 void write_and_signal(struct pair *pair, uint64_t offset, uint64_t bytes);
 bool all_bytes(const unsigned char *at, uint64_t bytes, unsigned char value);
-uint64_t random_below(uint64_t below);
+uint64_t conformance_random(uint64_t below);
 
 #endif

@@ -168,7 +168,7 @@ void records__garbled_or_cut_are_refused(void **state)
 		for (size_t i = 0; i < length[kind]; i++) {
 			expect_refused(&pair, record[kind], i, kind == 1);
 			memcpy(bad, record[kind], length[kind]);
-			bad[i] ^= (unsigned char)(1u << random_below(8));
+			bad[i] ^= (unsigned char)(1u << conformance_random(8));
 			expect_refused(&pair, bad, length[kind], kind == 1);
 		}
 		expect_refused(&pair, record[kind], length[kind] + 1, kind == 1);

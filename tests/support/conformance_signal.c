@@ -123,7 +123,7 @@ static int hammer_round(struct hammer *hammer, uint64_t round, struct error *err
 	for (uint64_t i = 0; i < pair->bytes; i++)
 		pair->from[i] = pattern(round, i);
 	while (at < pair->bytes && !rc) {
-		uint64_t bytes = 1 + random_below(pair->bytes - at);
+		uint64_t bytes = 1 + conformance_random(pair->bytes - at);
 
 		rc = transport_write(pair->ab, pair->from + at, pair->source, pair->remote, at,
 				     bytes, soon(), error);

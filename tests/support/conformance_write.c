@@ -16,7 +16,7 @@
 static void check_one_size(struct pair *pair, uint64_t bytes)
 {
 	uint64_t room = pair->bytes - bytes - 2 * GUARD;
-	uint64_t offset = GUARD + random_below(room < 9000 ? room + 1 : 9000);
+	uint64_t offset = GUARD + conformance_random(room < 9000 ? room + 1 : 9000);
 
 	for (uint64_t i = 0; i < bytes; i++)
 		pair->from[i] = (unsigned char)(i * 131 + (i >> 8) * 7 + bytes);
@@ -38,7 +38,7 @@ void write__moves_exactly_its_bytes_at_any_size(void **state)
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
 		check_one_size(&pair, sizes[i]);
 	for (int i = 0; i < 50; i++)
-		check_one_size(&pair, random_below(20000));
+		check_one_size(&pair, conformance_random(20000));
 	pair_close(&pair);
 }
 

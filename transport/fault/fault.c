@@ -229,6 +229,7 @@ FORWARD(post_signal, endpoint->domain,
 	(endpoint, id, signal, error))
 FORWARD(settle, endpoint->domain, (struct transport_endpoint * endpoint, struct error *error),
 	(endpoint, error))
+FORWARD_VOID(idle, domain, (struct transport_domain * domain, uint32_t turns), (domain, turns))
 FORWARD_OR(int, signal_read, endpoint->domain, 1,
 	   (const struct transport_endpoint *endpoint, struct transport_signal *signal),
 	   (endpoint, signal))

@@ -488,6 +488,7 @@ static bool mock_peer_dead(const struct transport_endpoint *endpoint)
 #define mock_endpoint_stop	    NULL
 #define mock_remote_close	    NULL
 #define mock_settle		    NULL
+#define mock_idle		    NULL
 
 const struct provider provider_mock = {.name = "mock",
 				       .what = "domains of one process, in random order: for tests",

@@ -104,11 +104,12 @@ int shm_identity_check(const struct identity *peer, const struct identity *self,
 {
 	if (memcmp(peer->boot, self->boot, sizeof(peer->boot)) != 0)
 		return error_set(error, ERROR_UNSUPPORTED,
-				 "shm joins processes of one host; the peer runs on another");
+				 "shm joins processes of one host; the peer runs on another: between "
+				 "hosts use --transport verbs (RDMA) or --transport tcp");
 	if (peer->pid_namespace != self->pid_namespace)
 		return error_set(error, ERROR_UNSUPPORTED,
 				 "the peer is in another pid namespace: let the containers share "
-				 "one (--pid=host, shareProcessNamespace)");
+				 "one (--pid=host, shareProcessNamespace), or use --transport tcp");
 	if (process_dead(peer->pid, peer->start))
 		return error_set(error, ERROR_PEER_LOST,
 				 "process %" PRIu64 " that made the record has ended", peer->pid);

@@ -9,7 +9,7 @@ int shm_domain_open(struct transport_domain *domain, struct error *error)
 	if (domain->options.nics[0])
 		return error_set(error, ERROR_CONFIG,
 				 "transport shm uses no NIC, but '%s' is asked for: leave --nic "
-				 "out, or choose --transport verbs",
+				 "out, or choose --transport verbs or tcp",
 				 domain->options.nics);
 	shm = memory_zalloc(1, sizeof(*shm));
 	if (!shm)
@@ -68,6 +68,7 @@ int shm_signal_read(const struct transport_endpoint *endpoint, struct transport_
 #define shm_endpoint_probe	   NULL
 #define shm_endpoint_abort	   NULL
 #define shm_credit		   NULL
+#define shm_idle		   NULL
 
 const struct provider provider_shm = {
 	.name = "shm",

@@ -43,7 +43,8 @@ struct verbs_failure {
  * number. */
 int verbs_failure_error(const struct verbs_failure *failure, struct error *error);
 /* Ends the message of a domain that cannot be opened; the doctor itself leaves it out. */
-#define VERBS_SEE_DOCTOR "; weft doctor checks this machine step by step"
+#define VERBS_SEE_DOCTOR "; weft doctor checks this machine step by step; without RDMA, --transport tcp works "  \
+	"between any two hosts"
 const char *verbs_status_name(int status); /* "RETRY_EXC_ERR"; "status 77" never NULL */
 
 /* What a foreign call left: NULL or -1 with errno, -errno, or a positive errno. 0 when it set

@@ -248,16 +248,17 @@ static int open_region(struct transport_region *region, int fd, uint64_t offset,
 
 	if (!verbs)
 		return memory_error(error, "opening a region", sizeof(*verbs));
-	verbs->allocated = own;
 	verbs->late = late_new(0);
 	rc = verbs->late ? plan_pieces(region, verbs, error)
 			 : memory_error(error, "opening a region", sizeof(*verbs->late));
 	if (!rc && own)
-		rc = verbs_memory_map(verbs, region->bytes, &region->memory, error);
+		rc = pages_map(&verbs->pages, region->bytes, "verbs", error);
 	if (!rc) {
+		if (own)
+			region->memory = verbs->pages.memory;
 		rc = register_all(region, verbs, fd, offset, error);
-		if (rc && own)
-			verbs_memory_unmap(verbs, region->memory);
+		if (rc)
+			pages_unmap(&verbs->pages);
 	}
 	if (rc)
 		free_region(verbs);
@@ -287,7 +288,7 @@ int verbs_region_allocate(struct transport_region *region, struct error *error)
 /* A key that a NIC keeps lets packets in: our own memory then stays mapped, the caller's is held. */
 static void keep(const struct transport_region *region, struct verbs_region *verbs, const char *nic)
 {
-	if (verbs->allocated || region->domain->options.self.role != ROLE_INFERENCE)
+	if (verbs->pages.memory || region->domain->options.self.role != ROLE_INFERENCE)
 		return;
 	verbs->late->at = (uintptr_t)region->memory;
 	verbs->late->bytes = region->bytes;
@@ -307,8 +308,8 @@ void verbs_region_close(struct transport_region *region)
 
 		if (nic)
 			keep(region, verbs, nic);
-		else if (verbs->allocated)
-			verbs_memory_unmap(verbs, region->memory);
+		else
+			pages_unmap(&verbs->pages);
 	}
 	free_region(verbs);
 }

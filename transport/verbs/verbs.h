@@ -41,6 +41,7 @@
 #include "base/array.h"
 #include "transport/identity.h"
 #include "transport/mailbox.h"
+#include "transport/pages.h"
 #include "transport/provider.h"
 #include "transport/verbs/calls.h"
 #include "transport/verbs/errors.h"
@@ -52,7 +53,6 @@
 
 #define VERBS_BLOCK_BYTES  65536u
 #define VERBS_PROBE_BYTES  4096u
-#define VERBS_HUGE_BYTES   (2u << 20)
 /* To see every request flushed before the queue pairs go. It is for the record only: destroying
  * them is what stops the device, and some lose a flushed completion. */
 #define VERBS_DRAIN_NS     UINT64_C(2000000000)
@@ -138,8 +138,7 @@ struct verbs_domain {
 struct verbs_region {
 	uint64_t piece_bytes;
 	uint32_t piece_count;
-	bool allocated, huge;
-	uint64_t mapped_bytes;
+	struct pages pages;                /* of a region allocated here */
 	struct ibv_mr **mrs;               /* [piece * nic_count + nic] */
 	struct late_write *late;           /* for a NIC that does not let go of it */
 };
@@ -263,10 +262,6 @@ void verbs_slot_give(struct verbs_place place);
 struct verbs_slot *verbs_slot_at(struct verbs_place place);
 void verbs_slots_close(struct verbs_domain *domain);
 
-/* ---- memory.c: sets huge and mapped_bytes ---- */
-int verbs_memory_map(struct verbs_region *region, uint64_t bytes, void **memory,
-		     struct error *error);
-void verbs_memory_unmap(const struct verbs_region *region, void *memory);
 /* ---- region.c ---- */
 /* The remote was made by the process that the endpoint is connected to. */
 int verbs_remote_check(const struct transport_remote *remote, struct error *error);

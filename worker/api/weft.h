@@ -79,7 +79,7 @@ typedef struct weft_options {
 	const char *job;           /* default "weft"; all workers and the controller agree */
 	enum weft_role role;       /* needed */
 	uint32_t rank;             /* within the role, from 0 */
-	const char *transport;     /* a requirement; default "shm" */
+	const char *transport;     /* a requirement: "shm" (default), "verbs", "tcp", "efa" */
 	uint32_t join_timeout_ms;    /* default 60000 */
 	uint32_t update_timeout_ms;  /* any wait inside an update; default: the controller's */
 	uint64_t ring_bytes;       /* trainer: CPU replica ring, at most; default 1 GiB. It takes
@@ -92,7 +92,7 @@ typedef struct weft_options {
 	uint32_t pack_threads;     /* trainer: threads that pack, the calling one included; 0: as many
 				      as processors this process may use, at most 4 */
 	const char *nic;           /* which NICs the transport uses, a list of names ("mlx5_0,mlx5_1",
-				      "mlx5_0:1" for one port), or one by rank ("0=mlx5_0,1=mlx5_1"), as
+				      "mlx5_0:1" for one port; "eth0" with tcp), or one by rank ("0=mlx5_0,1=mlx5_1"), as
 				      weft-worker --nic takes it; NULL or "": it chooses */
 	const char *replica;       /* trainer: "ring" (default), at most ring_bytes; or "full": one
 				      home a parameter, as large as what this trainer sends one

@@ -52,10 +52,10 @@ static const struct option_row {
 	{"interval", NULL, "TIME", KIND_PAUSE, AT(interval_ms),
 	 "a trainer's pause between updates (default 0)"},
 	{"transport", "WEFT_TRANSPORT", "NAME", KIND_TEXT, AT(transport),
-	 "a requirement, never changed silently (default shm)"},
+	 "shm (default), verbs, tcp or efa: a requirement, never changed silently"},
 	/* no variable: WEFT_NIC is the provider's own, and says there where it was read */
 	{"nic", NULL, "LIST", KIND_TEXT, AT(nic),
-	 "which NICs, as mlx5_0,mlx5_1:2 (docs/verbs.md; default: chosen)"},
+	 "which NICs, as mlx5_0,mlx5_1:2 (docs/verbs.md), or eth0 with tcp (docs/tcp.md); default: chosen"},
 	{"register-sources", NULL, NULL, KIND_FLAG, AT(register_sources),
 	 "trainer: register the tensors' memory, so that verbs sends from there without a copy"},
 	{"checksums", NULL, NULL, KIND_FLAG, AT(checksums), "sum and verify every piece"},

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * ofi_mock_network.c -- what happens to a post until both sides have been told, one random step at a time.
+ */
+#include "tests/support/ofi_mock_parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PATIENCE    8 /* turns until a target that is not there is told to the sender */
+#define LAGGARDS_IN 6 /* one post in so many takes a long way round */
+
+/* What EFA's provider makes of its device's answers. */
+#define ERR_NOBODY FI_ENOTCONN /* no such queue pair */
+#define ERR_KEY	   FI_EINVAL   /* no such key, or not for that */
+
+void om_post(struct om_op *op)
+{
+	if (om.op_count == om.op_capacity) {
+		om.op_capacity = om.op_capacity ? om.op_capacity * 2 : 64;
+		om.ops = realloc(om.ops, om.op_capacity * sizeof(*om.ops));
+		if (!om.ops)
+			abort();
+	}
+	op->patience = PATIENCE;
+	op->lags = om_random(LAGGARDS_IN) == 0;
+	op->tells = 1;
+	op->source->posted++;
+	om.posts++;
+	om.ops[om.op_count++] = op;
+}
+
+/* ---- the sender is told ---- */
+
+static void complete(struct om_op *op, int errnum)
+{
+	struct fi_cq_err_entry entry = {.op_context = op->context,
+					.flags = op->message ? FI_SEND | FI_MSG : FI_WRITE | FI_RMA,
+					.err = errnum};
+	int fault;
+
+	op->completed = true;
+	if (!op->source)
+		return;
+	op->source->posted--;
+	fault = om_fault(OFI_MOCK_completion);
+	if (fault)
+		entry.err = -fault;
+	om_push(op->source->cq, &entry);
+}
+
+static void finish(struct om_op *op)
+{
+	op->told = true;
+	op->pieces_left = 0;
+	op->accepted = true;
+}
+
+/* It does not arrive. */
+static void fail(struct om_op *op, int errnum)
+{
+	finish(op);
+	if (!op->completed)
+		complete(op, errnum);
+}
+
+/* ---- accepted ---- */
+
+static struct om_ep *target_of(const struct om_op *op)
+{
+	for (struct om_ep *ep = om.eps; ep; ep = ep->next_unique)
+		if (memcmp(&ep->address, &op->to, sizeof(op->to)) == 0)
+			return ep->enabled ? ep : NULL;
+	return NULL;
+}
+
+static const struct om_mr *region_of(const struct om_op *op, const struct om_ep *target)
+{
+	for (const struct om_mr *mr = om.mrs; mr; mr = mr->next_key)
+		if (mr->fid.key == op->key)
+			return mr->domain == target->domain && (mr->access & FI_REMOTE_WRITE) &&
+					       op->address >= (uintptr_t)mr->memory &&
+					       op->bytes <= mr->bytes &&
+					       op->address - (uintptr_t)mr->memory <=
+						       mr->bytes - op->bytes
+				       ? mr
+				       : NULL;
+	return NULL;
+}
+
+static void take_copy(struct om_op *op)
+{
+	op->copy = om_memory(op->bytes);
+	memcpy(op->copy, op->local, op->bytes);
+	op->pieces = op->pieces_left = 1 + (uint32_t)om_random(OFI_MOCK_PIECES);
+	if (op->pieces > op->bytes)
+		op->pieces = op->pieces_left = (uint32_t)op->bytes;
+	op->accepted = true;
+	if (om.options.rewrite)
+		om.options.rewrite(op->copy, op->bytes, op->message ? NULL : &op->data);
+}
+
+/* False: nobody listens there now, so another turn may find it. */
+static bool accept_message(struct om_op *op)
+{
+	struct om_ep *target = op->target;
+
+	if (!target->receive_count)
+		return false;
+	op->receive = target->receives[target->receive_first];
+	if (op->receive.bytes < op->bytes) {
+		fail(op, FI_EMSGSIZE);
+		return true;
+	}
+	target->receive_first = (target->receive_first + 1) % OFI_MOCK_RECEIVES;
+	target->receive_count--;
+	op->landing = op->receive.memory;
+	take_copy(op);
+	return true;
+}
+
+static void accept_write(struct om_op *op)
+{
+	op->target_mr = region_of(op, op->target);
+	if (!op->target_mr) {
+		fail(op, ERR_KEY);
+		return;
+	}
+	op->landing = (unsigned char *)(uintptr_t)op->address;
+	take_copy(op);
+}
+
+static void lose(struct om_op *op)
+{
+	om.writes += !op->message;
+	om.messages += op->message;
+	if (om.options.wrong == OFI_MOCK_LOST_AND_TWICE && !op->message) {
+		if (om.lost_on && om.lost_on != op->source) {
+			op->tells = 2;
+			om.lost_on = NULL;
+		} else if (!om.lost_on && om.writes % 10 == 9) {
+			op->lost = true;
+			om.lost_on = op->source;
+		}
+	}
+	/* of four lanes, both sides' probes are the first eight */
+	if (om.options.wrong == OFI_MOCK_MESSAGE_LOST && op->message)
+		op->lost = om.messages > 8;
+}
+
+static bool accept(struct om_op *op)
+{
+	op->target = target_of(op);
+	if (!op->target) {
+		if (op->patience && --op->patience)
+			return true;
+		fail(op, ERR_NOBODY);
+		return true;
+	}
+	if (op->message && !op->target->receive_count)
+		return false;
+	lose(op);
+	if (op->lost) {
+		finish(op);
+		return true;
+	}
+	if (op->message)
+		return accept_message(op);
+	accept_write(op);
+	return true;
+}
+
+/* ---- placed, told ---- */
+
+static void place(struct om_op *op, uint32_t piece)
+{
+	size_t from = op->bytes * piece / op->pieces, to = op->bytes * (piece + 1) / op->pieces;
+	const struct om_mr *mr = op->message ? op->receive.mr : op->target_mr;
+
+	op->placed[piece] = true;
+	op->pieces_left--;
+	if (mr->head.alive)
+		memcpy(op->landing + from, op->copy + from, to - from);
+	else if (op->message)
+		om_violation("a receive's memory has lost its registration");
+}
+
+static void place_any(struct om_op *op)
+{
+	uint32_t piece = (uint32_t)om_random(op->pieces);
+
+	while (op->placed[piece])
+		piece = (piece + 1) % op->pieces;
+	place(op, piece);
+}
+
+static void tell(struct om_op *op)
+{
+	struct fi_cq_err_entry entry = {.flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA,
+					.len = op->bytes,
+					.data = op->data};
+
+	if (op->message)
+		entry = (struct fi_cq_err_entry){.op_context = op->receive.context,
+						 .flags = FI_RECV | FI_MSG,
+						 .len = op->bytes};
+	om_push(op->target->cq, &entry);
+	op->told = --op->tells == 0;
+}
+
+static bool may_tell(const struct om_op *op)
+{
+	return !op->told && op->accepted && op->target->head.alive &&
+	       (!op->pieces_left || (om.options.wrong == OFI_MOCK_DATA_EARLY && !op->message));
+}
+
+/* Of a message "delivered" is that it waits in the target's queue: the next one is behind it. */
+static bool may_complete(const struct om_op *op)
+{
+	if (op->completed || !op->accepted)
+		return false;
+	if (op->delivery && op->message)
+		return op->told;
+	return !op->delivery || !op->pieces_left || om.options.wrong == OFI_MOCK_DELIVERY_EARLY;
+}
+
+/* One thing of those that may happen to it; false: none. */
+static bool turn(struct om_op *op)
+{
+	uint32_t first = (uint32_t)om_random(3);
+
+	if (!op->accepted)
+		return accept(op);
+	for (uint32_t i = 0; i < 3; i++) {
+		uint32_t what = (first + i) % 3;
+
+		if (what == 0 && op->pieces_left)
+			return place_any(op), true;
+		if (what == 1 && may_tell(op))
+			return tell(op), true;
+		if (what == 2 && may_complete(op))
+			return complete(op, 0), true;
+	}
+	return false;
+}
+
+static bool is_over(const struct om_op *op)
+{
+	return op->accepted && !op->pieces_left && op->completed && op->told;
+}
+
+static void remove_at(size_t at)
+{
+	free(om.ops[at]->copy);
+	free(om.ops[at]);
+	om.ops[at] = om.ops[--om.op_count];
+}
+
+bool om_step(void)
+{
+	size_t first, count = om.op_count;
+
+	if (!count)
+		return false;
+	first = om_random(count);
+	for (size_t i = 0; i < count; i++) {
+		size_t at = (first + i) % count;
+		bool moved = om.ops[at]->lags && om_random(om.options.lag) ? i + 1 == count
+									   : turn(om.ops[at]);
+
+		if (is_over(om.ops[at])) {
+			remove_at(at);
+			return true;
+		}
+		if (moved)
+			return true;
+	}
+	return false;
+}
+
+/* ---- something is closed ---- */
+
+/* The device has it: some of it lands now, nothing later. */
+static void settle(struct om_op *op)
+{
+	while (op->pieces_left && om_random(2))
+		place_any(op);
+	fail(op, ERR_NOBODY);
+}
+
+static void source_gone(struct om_op *op)
+{
+	op->source = NULL;
+	op->completed = true;
+	if (!op->accepted)
+		finish(op);
+}
+
+void om_ep_gone(struct om_ep *ep)
+{
+	struct om_ep **link = &om.eps;
+
+	while (*link != ep)
+		link = &(*link)->next_unique;
+	*link = ep->next_unique;
+	for (size_t i = 0; i < om.op_count; i++) {
+		struct om_op *op = om.ops[i];
+
+		if (op->source == ep)
+			source_gone(op);
+		if (op->target != ep || !op->accepted)
+			continue;
+		if (om.options.wrong == OFI_MOCK_LATE_LANDS && !op->message)
+			op->told = true;
+		else
+			settle(op);
+	}
+}
+
+void om_mr_gone(const struct om_mr *mr)
+{
+	struct om_mr **link = &om.mrs;
+
+	while (*link != mr)
+		link = &(*link)->next_key;
+	*link = mr->next_key;
+	for (size_t i = 0; i < om.op_count; i++) {
+		struct om_op *op = om.ops[i];
+
+		if (!op->accepted && op->local_mr == mr && op->source)
+			om_violation("memory is unregistered while a post reads it");
+		if (op->target_mr == mr && op->pieces_left && !op->message) {
+			if (om.options.wrong == OFI_MOCK_LATE_LANDS)
+				continue;
+			settle(op);
+		}
+	}
+	for (const struct om_ep *ep = om.eps; ep; ep = ep->next_unique)
+		for (uint32_t i = 0; i < ep->receive_count; i++)
+			if (ep->receives[(ep->receive_first + i) % OFI_MOCK_RECEIVES].mr == mr)
+				om_violation("memory is unregistered while a receive waits in it");
+}

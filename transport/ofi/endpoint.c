@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * endpoint.c -- one peer: open, record, connect, probe, fence, close.
+ */
+#include "transport/ofi/way.h"
+
+#include "base/clock.h"
+#include <stdio.h>
+#include <unistd.h>
+
+/* ---- the table that data of remote writes points into ---- */
+
+static int take_index(struct ofi_endpoint *endpoint, struct error *error)
+{
+	struct ofi_domain *domain = endpoint->domain;
+	size_t index = 0;
+	int rc = 0;
+
+	pthread_mutex_lock(&domain->lock);
+	while (index < domain->endpoints.count && domain->endpoints.items[index])
+		index++;
+	if (index > UINT16_MAX)
+		rc = error_set(error, ERROR_LIMIT, "more than %u peers of one process",
+			       UINT16_MAX + 1);
+	else if (index == domain->endpoints.count && !array_add(&domain->endpoints, NULL))
+		rc = memory_error(error, "opening an endpoint", sizeof(void *));
+	if (!rc) {
+		domain->endpoints.items[index] = endpoint;
+		endpoint->index = (uint32_t)index;
+		endpoint->data = (uint32_t)index << 16 | (domain->generation++ & 0xfff) << 4;
+	}
+	pthread_mutex_unlock(&domain->lock);
+	return rc;
+}
+
+static void give_index(struct ofi_endpoint *endpoint)
+{
+	struct ofi_domain *domain = endpoint->domain;
+
+	pthread_mutex_lock(&domain->lock);
+	if (endpoint->index < domain->endpoints.count &&
+	    domain->endpoints.items[endpoint->index] == endpoint)
+		domain->endpoints.items[endpoint->index] = NULL;
+	pthread_mutex_unlock(&domain->lock);
+}
+
+/* ---- open, close ---- */
+
+static int make_messages(struct ofi_endpoint *ofi, struct error *error)
+{
+	uint64_t bytes =
+		(uint64_t)ofi->lane_count * (OFI_RECEIVES + 1) * sizeof(struct ofi_message);
+	uint64_t key, base;
+	int rc = pages_map(&ofi->messages, bytes, ofi->domain->name, error);
+
+	ofi_each_rail(rail, ofi->domain) {
+		if (rc || !ofi_rail_needs_local(rail))
+			break;
+		rc = ofi_rail_register(rail, ofi->messages.memory, bytes, FI_SEND | FI_RECV,
+				       &ofi->message_mrs[rail->index], &key, &base, error);
+		if (!rc)
+			ofi->message_descs[rail->index] = fi_mr_desc(ofi->message_mrs[rail->index]);
+	}
+	return rc;
+}
+
+static int make_ops(struct ofi_endpoint *ofi, struct error *error)
+{
+	uint32_t count = ofi->shared->domain->caps.inflight_max;
+
+	ofi->done_capacity = count + 1;
+	ofi->ops = memory_zalloc(count, sizeof(*ofi->ops));
+	ofi->done = memory_zalloc(ofi->done_capacity, sizeof(*ofi->done));
+	if (!ofi->ops || !ofi->done)
+		return memory_error(error, "opening an endpoint", count * sizeof(*ofi->ops));
+	for (uint32_t i = 0; i < count; i++) {
+		ofi->ops[i].next = ofi->free_ops;
+		ofi->free_ops = &ofi->ops[i];
+	}
+	return 0;
+}
+
+/* A forked child frees its copies of our memory only: streams are its parent's. */
+static void destroy(struct ofi_endpoint *ofi, bool own)
+{
+	if (own) {
+		ofi_lanes_close(ofi);
+		give_index(ofi);
+		for (uint32_t i = 0; i < OFI_RAILS_MAX; i++)
+			if (ofi->message_mrs[i])
+				fi_close(&ofi->message_mrs[i]->fid);
+		pages_unmap(&ofi->messages);
+	}
+	if (ofi->pidfd >= 0)
+		close(ofi->pidfd);
+	memory_free(ofi->ops);
+	memory_free(ofi->done);
+	memory_free(ofi);
+}
+
+int ofi_endpoint_open(struct transport_endpoint *endpoint, struct error *error)
+{
+	struct ofi_domain *domain = endpoint->domain->state;
+	struct ofi_endpoint *ofi = memory_zalloc(1, sizeof(*ofi));
+	int rc;
+
+	if (!ofi)
+		return memory_error(error, "opening an endpoint", sizeof(*ofi));
+	ofi->shared = endpoint;
+	ofi->domain = domain;
+	ofi->pidfd = -1;
+	ofi->index = UINT32_MAX;
+	ofi->lane_count = domain->rail_count;
+	mailbox_clear(&ofi->slot);
+	for (uint32_t i = 0; i < ofi->lane_count; i++) {
+		ofi->lanes[i].endpoint = ofi;
+		ofi->lanes[i].index = i;
+		ofi->lanes[i].address = FI_ADDR_UNSPEC;
+	}
+	rc = identity_random(ofi->cookie, sizeof(ofi->cookie), domain->name, error);
+	if (!rc)
+		rc = make_messages(ofi, error);
+	if (!rc)
+		rc = make_ops(ofi, error);
+	if (!rc)
+		rc = take_index(ofi, error);
+	if (!rc)
+		rc = domain->way->open(ofi, error);
+	if (rc) {
+		destroy(ofi, true);
+		return rc;
+	}
+	endpoint->state = ofi;
+	return 0;
+}
+
+void ofi_endpoint_close(struct transport_endpoint *endpoint)
+{
+	destroy(endpoint->state, getpid() == endpoint->domain->pid);
+}
+
+/* ---- records ---- */
+
+int ofi_endpoint_record(const struct transport_endpoint *endpoint, struct record_writer *writer,
+			struct error *error)
+{
+	const struct ofi_endpoint *ofi = endpoint->state;
+	const struct ofi_domain *domain = ofi->domain;
+	struct ofi_endpoint_record record = {.identity = domain->self,
+					     .nonce = domain->nonce,
+					     .data = ofi->data,
+					     .rail_count = domain->rail_count};
+	int rc;
+
+	if (ofi->closing)
+		return error_set(error, ERROR_STATE,
+				 "the endpoint to %s was fenced: only close is left",
+				 endpoint->name);
+	memcpy(record.cookie, ofi->cookie, sizeof(record.cookie));
+	for (uint32_t i = 0; i < domain->rail_count; i++) {
+		const struct ofi_rail *rail = &domain->rails[i];
+
+		memcpy(record.rails[i].name, rail->interface.name, sizeof(rail->interface.name));
+		record.rails[i].probe_key = rail->probe_key;
+		record.rails[i].probe_base = rail->probe_base;
+	}
+	rc = domain->way->describe(ofi, &record, error);
+	if (!rc)
+		ofi_endpoint_record_put(writer, &record);
+	return rc;
+}
+
+static bool comparable(const struct ofi_endpoint *ofi)
+{
+	return !ofi->domain->no_identity &&
+	       identity_comparable(&ofi->peer.identity, &ofi->domain->self);
+}
+
+static int check_regions(const struct ofi_endpoint *ofi, const struct transport_remote *remotes,
+			 uint64_t nonce, struct error *error)
+{
+	for (const struct transport_remote *remote = remotes; remote; remote = remote->next) {
+		const struct ofi_region_record *region = remote->state;
+
+		if (region->nonce != nonce)
+			return error_set(error, ERROR_MESSAGE,
+					 "a region imported before is of another process of %s: "
+					 "exchange records again",
+					 ofi->shared->name);
+	}
+	return 0;
+}
+
+int ofi_endpoint_connect(struct transport_endpoint *endpoint, struct record_reader *reader,
+			 uint64_t deadline_ns, struct error *error)
+{
+	struct ofi_endpoint *ofi = endpoint->state;
+	struct ofi_endpoint_record *record = memory_zalloc(1, sizeof(*record));
+	int rc;
+
+	(void)deadline_ns; /* nothing here waits for the peer: the probe does */
+	if (!record)
+		return memory_error(error, "connecting", sizeof(*record));
+	rc = ofi_endpoint_record_get(reader, record, error);
+	if (!rc)
+		rc = check_regions(ofi, endpoint->remotes, record->nonce, error);
+	if (!rc) {
+		pthread_mutex_lock(&ofi->domain->lock); /* a rail's thread may be taking a lane */
+		ofi->peer = *record;
+		ofi->connected = true;
+		pthread_mutex_unlock(&ofi->domain->lock);
+	}
+	memory_free(record);
+	if (rc)
+		return rc;
+	if (comparable(ofi)) {
+		if (process_dead(ofi->peer.identity.pid, ofi->peer.identity.start))
+			return error_set(error, ERROR_PEER_LOST,
+					 "process %llu that made the record has ended",
+					 (unsigned long long)ofi->peer.identity.pid);
+		ofi->pidfd = process_open(ofi->peer.identity.pid, ofi->peer.identity.start);
+	}
+	return ofi->domain->way->connect(ofi, error);
+}
+
+/* ---- probe ---- */
+
+/* 0 when every lane in use is ready, 1 while one is not yet. */
+static int lanes_ready(struct ofi_endpoint *ofi, struct error *error)
+{
+	uint32_t used = ofi_lanes_used(ofi);
+	int rc = 0;
+
+	pthread_mutex_lock(&ofi->domain->lock);
+	for (uint32_t i = 0; i < used && rc >= 0; i++) {
+		if (ofi->lanes[i].state == OFI_LANE_DEAD)
+			rc = ofi_lane_error(error, &ofi->lanes[i], ofi->lanes[i].lost_errnum);
+		else if (ofi->lanes[i].state != OFI_LANE_READY)
+			rc = 1;
+	}
+	pthread_mutex_unlock(&ofi->domain->lock);
+	return rc;
+}
+
+static int not_ready(struct ofi_endpoint *ofi, struct error *error)
+{
+	uint32_t used = ofi_lanes_used(ofi), ready = 0;
+	const char *path = "";
+
+	for (uint32_t i = 0; i < used; i++) {
+		if (atomic_load(&ofi->lanes[i].state) == OFI_LANE_READY)
+			ready++;
+		else if (ofi->lanes[i].path[0])
+			path = ofi->lanes[i].path;
+	}
+	return error_wrap(error,
+			  "%u of %u streams are not connected (%s): the other side has not called, "
+			  "or a firewall drops packets (WEFT_TCP_PORTS names the ports to open)",
+			  used - ready, used, path[0] ? path : "it calls here");
+}
+
+static int probes_passed(struct ofi_endpoint *ofi, struct error *error)
+{
+	uint32_t used = ofi_lanes_used(ofi);
+	int rc = 0;
+
+	for (uint32_t i = 0; i < used && !rc; i++)
+		rc = ofi_lane_probe(&ofi->lanes[i], error);
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&ofi->domain->lock);
+	rc = ofi->failure.code ? error_copy(error, &ofi->failure) : ofi->probes_left != 0;
+	pthread_mutex_unlock(&ofi->domain->lock);
+	return rc;
+}
+
+static void progress(struct ofi_endpoint *ofi)
+{
+	ofi_each_lane(lane, ofi)
+		if (lane->rail)
+			ofi_rail_progress(lane->rail);
+}
+
+/* Until `look` says 0, or fails. */
+static int wait_for(struct ofi_endpoint *ofi, int (*look)(struct ofi_endpoint *, struct error *),
+		    int (*missing)(struct ofi_endpoint *, struct error *), uint64_t deadline_ns,
+		    struct error *error)
+{
+	struct transport_wait wait;
+
+	wait_begin(&wait, ofi->shared->domain, deadline_ns);
+	for (;;) {
+		int rc;
+
+		progress(ofi);
+		rc = look(ofi, error);
+		if (rc <= 0)
+			return rc;
+		if (wait_looks(&wait) && ofi_peer_dead(ofi->shared))
+			return error_set(error, ERROR_PEER_LOST, "the process of %s has died",
+					 ofi->shared->name);
+		rc = wait_turn(&wait, error);
+		if (rc)
+			return missing(ofi, error);
+	}
+}
+
+static int probe_missing(struct ofi_endpoint *ofi, struct error *error)
+{
+	return error_wrap(error,
+			  "the streams are connected, but %u of %u probes (%u KiB each) are not "
+			  "through: something on the way drops large packets (look at MTUs)",
+			  ofi->probes_left, 2 * ofi_lanes_used(ofi), OFI_PROBE_BYTES / 1024);
+}
+
+int ofi_endpoint_probe(struct transport_endpoint *endpoint, uint64_t deadline_ns,
+		       struct error *error)
+{
+	struct ofi_endpoint *ofi = endpoint->state;
+	uint32_t used = ofi_lanes_used(ofi);
+	int rc = wait_for(ofi, lanes_ready, not_ready, deadline_ns, error);
+
+	pthread_mutex_lock(&ofi->domain->lock);
+	ofi->probes_left = 2 * used;
+	pthread_mutex_unlock(&ofi->domain->lock);
+	for (uint32_t i = 0; i < used; i++)
+		ofi->lanes[i].probe = OFI_PROBE_TO_WRITE;
+	return rc ? rc : wait_for(ofi, probes_passed, probe_missing, deadline_ns, error);
+}
+
+/* ---- end ---- */
+
+void ofi_endpoint_abort(struct transport_endpoint *endpoint)
+{
+	if (getpid() == endpoint->domain->pid)
+		ofi_lanes_close(endpoint->state);
+}
+
+/* Needs nobody: what the peer still sends has no stream to come by. */
+int ofi_endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadline_ns,
+		       struct error *error)
+{
+	int rc = domain_check_process(endpoint->domain, error);
+
+	(void)deadline_ns;
+	if (!rc)
+		ofi_lanes_close(endpoint->state);
+	return rc;
+}
+
+bool ofi_peer_dead(const struct transport_endpoint *endpoint)
+{
+	const struct ofi_endpoint *ofi = endpoint->state;
+
+	if (!ofi->connected || !comparable(ofi))
+		return false;
+	if (ofi->pidfd >= 0)
+		return process_fd_dead(ofi->pidfd);
+	return process_dead(ofi->peer.identity.pid, ofi->peer.identity.start);
+}

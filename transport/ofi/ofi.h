@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * ofi.h -- providers "tcp" and "efa": one-sided writes over libfabric. Private to this folder.
+ *
+ *   domain ─┬─ rail 0 (eth0) ── fid_domain, cq, eq, listening addresses, a thread
+ *           └─ rail 1 ...
+ *   endpoint ─┬─ lane 0 = a fid_ep of its own on a rail ◄═══► fid_ep of the peer
+ *             └─ lane 1 ...                  "rail" of the shared layer = lane
+ *
+ * Data: a chunk becomes one RMA write with 32 bits of remote completion data, which name endpoint
+ * and lane at the target. The target counts them. Signal: a message, behind the writes, on each
+ * lane that carried any since the last one (all lanes carry the same message). It says which lanes
+ * these are, and how many writes each lane has carried since the endpoint was opened:
+ *
+ *   lane 0  W W W . . . S{3,2}       target: arrived {3,1}: the signal waits
+ *   lane 1  W W S{3,2}                       arrived {3,2}, and both messages: it is there
+ *
+ * It waits for all of its messages too, or a target that leaves with its last signal would cut off a
+ * message that its sender still wants taken. So nothing is asked of the order of writes and messages,
+ * in one lane or between lanes: over tcp a lane is a stream and keeps it, EFA's SRD keeps none. A
+ * message completes at the sender when the target has taken it (FI_DELIVERY_COMPLETE), and on a stream
+ * everything before it with it; over EFA a write completes when it has landed.
+ *
+ * A lane is of one peer alone: closing its fid_ep is the fence, after which nothing can land. The way
+ * to a peer (way.h) is what differs: connections over tcp, whose requests carry a cookie that only the
+ * peer of this job was told of, and addresses over EFA.
+ *
+ * Threads: the owner (one thread at a time per domain) posts, polls, opens and closes. Each rail has
+ * a thread that takes what arrives; libfabric's tcp provider moves bytes only inside its calls. Locks,
+ * in this order: rail->lock (its queues are read, lanes on it opened and closed), domain->lock (what
+ * threads and owner share of endpoints).
+ */
+#ifndef TRANSPORT_OFI_OFI_H
+#define TRANSPORT_OFI_OFI_H
+
+#include "base/array.h"
+#include "transport/identity.h"
+#include "transport/mailbox.h"
+#include "transport/ofi/calls.h"
+#include "transport/ofi/interfaces.h"
+#include "transport/ofi/records.h"
+#include "transport/ofi/settings.h"
+#include "transport/pages.h"
+#include "transport/provider.h"
+#include <pthread.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_rma.h>
+
+#define OFI_RECEIVES    4u       /* messages that one lane can hold unread; one comes at a time */
+#define OFI_PROBE_BYTES 65536u
+
+struct ofi_way;
+
+/* transport_options.provider_options, for tests; NULL: the system's libfabric and environment. */
+struct ofi_options {
+	const struct ofi_calls *calls;
+	const struct ofi_settings *settings;
+	const char *fabric;          /* libfabric's provider behind "efa"; NULL: "efa" */
+	bool no_identity;            /* behave as if every peer were on another host */
+};
+
+/* ---- what is sent ---- */
+
+/* Little-endian as it lies: all hosts that libfabric's providers here run on are. */
+struct ofi_message {
+	uint32_t kind;               /* enum ofi_message_kind */
+	uint32_t tag, length, lanes;
+	uint32_t carriers, zero;     /* lanes that bring this signal, a bit each */
+	uint64_t sequence;
+	unsigned char payload[TRANSPORT_PAYLOAD_BYTES];
+	uint32_t writes[OFI_RAILS_MAX]; /* of each lane since it was opened, modulo 2^32 */
+};
+enum ofi_message_kind { OFI_MESSAGE_PROBE = 0x77660001, OFI_MESSAGE_SIGNAL = 0x77660002 };
+
+enum ofi_op_kind { OFI_OP_WRITE, OFI_OP_SIGNAL, OFI_OP_PROBE, OFI_OP_RECEIVE };
+
+/* One call to libfabric that is not complete; its context, so it must lie still. */
+struct ofi_op {
+	struct fi_context2 context;  /* first: what a completion points to */
+	struct ofi_lane *lane;
+	enum ofi_op_kind kind;
+	uint64_t id;                 /* of the shared layer's post */
+	struct ofi_message *message; /* of a receive */
+	struct ofi_op *next;         /* free ones */
+};
+
+/* ---- a rail ---- */
+
+struct ofi_listener {
+	struct fid_pep *pep;         /* NULL: an address that is only told */
+	struct ofi_address address;
+};
+
+struct ofi_rail {
+	struct ofi_domain *domain;
+	uint32_t index;
+	struct ofi_interface interface;
+	struct fi_info *info;        /* of the interface's first address */
+	struct fid_fabric *fabric;
+	struct fid_domain *access;
+	struct fid_cq *cq;
+	struct fid_eq *eq;           /* connections alone */
+	struct fid_av *av;           /* addresses alone */
+	int cq_fd, eq_fd;            /* -1: cannot be slept on, so the thread looks again and again */
+	int wake_fd;
+	struct ofi_listener listeners[OFI_ADDRESSES_MAX];
+	uint32_t listener_count;
+	struct fid_mr *probe_mr;
+	uint64_t probe_key, probe_base;
+	pthread_mutex_t lock;
+	pthread_t thread;
+	bool has_thread;
+	_Atomic bool stop;
+	_Atomic uint64_t owner_looks; /* the owner reads the queues itself while this changes */
+	_Atomic bool aside;           /* the thread has left it to the owner */
+	_Atomic uint64_t strangers;   /* connection requests without the right cookie */
+};
+
+struct ofi_domain {
+	const struct ofi_calls *calls;
+	const struct ofi_way *way;
+	const char *name;            /* of the provider */
+	const char *fabric;          /* of libfabric's */
+	struct ofi_settings settings;
+	struct identity self;
+	bool no_identity;
+	uint64_t nonce;
+	uint32_t rail_count;
+	struct ofi_rail rails[OFI_RAILS_MAX];
+	struct pages probe;          /* two times OFI_PROBE_BYTES: what is sent, what is written */
+	struct doorbell doorbell;
+	pthread_mutex_t lock;
+	ARRAY(struct ofi_endpoint *) endpoints; /* by index; NULL: free */
+	uint32_t generation;         /* of the next index that is given */
+};
+
+struct ofi_region {
+	struct pages pages;          /* of a region allocated here */
+	struct fid_mr *mrs[OFI_RAILS_MAX];
+	void *descs[OFI_RAILS_MAX];
+	uint64_t keys[OFI_RAILS_MAX], bases[OFI_RAILS_MAX];
+	bool writable;               /* peers may write it */
+};
+
+/* ---- an endpoint and its lanes ---- */
+
+enum ofi_lane_state {
+	OFI_LANE_IDLE,               /* no connection yet, or none is to be */
+	OFI_LANE_CALLED,             /* the peer has called before this side had its record */
+	OFI_LANE_CONNECTING,
+	OFI_LANE_READY,
+	OFI_LANE_DEAD
+};
+
+enum ofi_probe { OFI_PROBE_TO_WRITE, OFI_PROBE_TO_SEND, OFI_PROBE_POSTED };
+
+struct ofi_lane {
+	struct ofi_endpoint *endpoint;
+	struct ofi_rail *_Atomic rail; /* where its fid_ep is; set once */
+	uint32_t index, peer_rail;
+	_Atomic int state;           /* enum ofi_lane_state; changed under domain->lock */
+	int lost_errnum;             /* DEAD: why */
+	struct fi_info *call;        /* CALLED: what is to be accepted; under rail->lock */
+	struct fid_ep *ep;           /* under rail->lock for opening and closing */
+	fi_addr_t address;           /* FI_ADDR_UNSPEC over a connection */
+	char path[160];              /* "eth0 10.0.0.1 to 10.0.0.2:4711", for messages */
+	_Atomic uint32_t in_flight;  /* writes posted and not complete */
+	uint32_t writes;             /* posted since it was opened */
+	bool used;                   /* since the last signal */
+	enum ofi_probe probe;        /* what of it is posted */
+	uint32_t arrived;            /* writes of the peer's that landed; under domain->lock */
+	struct ofi_op receives[OFI_RECEIVES];
+	struct ofi_op send;          /* a signal or a probe: one at a time */
+};
+
+/* A signal that is not whole. */
+struct ofi_waiting {
+	struct ofi_message message;
+	uint32_t seen;               /* lanes that have brought it, a bit each */
+};
+
+struct ofi_endpoint {
+	struct transport_endpoint *shared;
+	struct ofi_domain *domain;
+	uint32_t index, data;        /* data: what the peer's writes carry, with the lane added */
+	unsigned char cookie[OFI_COOKIE_BYTES];
+	struct mailbox_slot slot;
+	struct pages messages;       /* of lanes: one to send, OFI_RECEIVES to receive each */
+	struct fid_mr *message_mrs[OFI_RAILS_MAX]; /* where a rail wants it (FI_MR_LOCAL) */
+	void *message_descs[OFI_RAILS_MAX];
+	struct ofi_lane lanes[OFI_RAILS_MAX];
+	uint32_t lane_count;         /* ours; those in use are the fewer of both sides */
+	bool connected;
+	struct ofi_endpoint_record peer;
+	int pidfd;                   /* of the peer where comparable, or -1 */
+	struct ofi_op *ops, *free_ops; /* of writes */
+	bool signalling;             /* a signal is posted on the lanes below signal_lane */
+	uint32_t signal_lane, signal_carriers;
+	/* under domain->lock */
+	bool closing;                /* lanes are or will be closed: no new one */
+	struct error failure;        /* for the owner's next poll */
+	struct { uint64_t id; int rc; } *done; /* ring of completions for poll */
+	uint32_t done_head, done_count, done_capacity;
+	uint32_t probes_left, signals_left;
+	struct ofi_waiting waiting[OFI_RECEIVES];
+	uint32_t waiting_count;
+	uint64_t shown;              /* newest sequence in the slot */
+};
+
+#define ofi_each_lane(lane, endpoint)                                                      \
+	for (struct ofi_lane *lane = (endpoint)->lanes;                                    \
+	     lane < (endpoint)->lanes + (endpoint)->lane_count; lane++)
+#define ofi_each_rail(rail, domain)                                                        \
+	for (struct ofi_rail *rail = (domain)->rails;                                      \
+	     rail < (domain)->rails + (domain)->rail_count; rail++)
+
+/* ---- the ops, typed as provider.h has them: ofi_domain_close and so on ---- */
+#define X(op) extern __typeof__(*((struct provider *)NULL)->op) ofi_##op;
+PROVIDER_OPS(X)
+#undef X
+int ofi_tcp_open(struct transport_domain *domain, struct error *error);
+int ofi_efa_open(struct transport_domain *domain, struct error *error);
+
+/* ---- errors.c ---- */
+/* "<what>: <libfabric's words> (errno N)", as ERROR_LIMIT, MEMORY, UNSUPPORTED, .. by the errno. */
+int ofi_error(struct error *error, const struct ofi_domain *domain, int errnum, const char *format,
+	      ...) __attribute__((format(printf, 4, 5)));
+/* A lane that worked and does not any more: the message for its owner. */
+int ofi_lane_error(struct error *error, const struct ofi_lane *lane, int errnum);
+
+/* ---- rail.c ---- */
+int ofi_rail_open(struct ofi_rail *rail, struct error *error);
+void ofi_rail_close(struct ofi_rail *rail);
+/* Memory on this rail. key and base: what a peer needs to write it; access: FI_WRITE, FI_SEND, .. */
+int ofi_rail_register(struct ofi_rail *rail, void *memory, uint64_t bytes, uint64_t access,
+		      struct fid_mr **mr, uint64_t *key, uint64_t *base, struct error *error);
+bool ofi_rail_needs_local(const struct ofi_rail *rail);
+
+/* ---- progress.c ---- */
+int ofi_thread_start(struct ofi_rail *rail, struct error *error);
+void ofi_thread_stop(struct ofi_rail *rail);
+/* The owner sleeps from here on: the thread reads again. */
+void ofi_thread_recall(struct ofi_rail *rail);
+/* Takes what is there, unless another thread is at it. */
+void ofi_rail_progress(struct ofi_rail *rail);
+/* Reads until nothing is left; the caller holds rail->lock. */
+void ofi_rail_drain(struct ofi_rail *rail);
+
+/* ---- complete.c: what a completion means; the caller holds rail->lock ---- */
+void ofi_complete(struct ofi_rail *rail, const struct fi_cq_data_entry *entry);
+void ofi_complete_error(struct ofi_rail *rail, const struct fi_cq_err_entry *entry);
+/* The lane does not work any more; errnum of libfabric's. */
+void ofi_lane_lost(struct ofi_lane *lane, int errnum);
+/* The same where it cannot be the peer's going: its endpoint fails. */
+void ofi_lane_failed(struct ofi_lane *lane, int errnum);
+/* The rail's queue cannot be read any more: no lane on it works. */
+void ofi_rail_failed(struct ofi_rail *rail, int errnum);
+
+/* ---- lane.c ---- */
+/* A fid_ep of `info` on lane->rail with its receives posted; the caller holds rail->lock. */
+int ofi_lane_open(struct ofi_lane *lane, struct fi_info *info, struct error *error);
+int ofi_lane_receive(struct ofi_lane *lane, struct ofi_op *op);
+/* All lanes: closed, and nothing of theirs is left in any queue. */
+void ofi_lanes_close(struct ofi_endpoint *endpoint);
+uint32_t ofi_lanes_used(const struct ofi_endpoint *endpoint);
+/* What the peer's record says of a rail, 0 where there is none. */
+const struct ofi_rail_record *ofi_lane_peer(const struct ofi_lane *lane);
+
+/* ---- post.c ---- */
+/* Posts what the lane takes of its probe now, and may be asked again. */
+int ofi_lane_probe(struct ofi_lane *lane, struct error *error);
+
+#endif

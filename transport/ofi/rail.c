@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * rail.c -- one interface: libfabric's objects, memory registered there, its queues.
+ */
+#include "transport/ofi/way.h"
+
+#include "base/log.h"
+#include <errno.h>
+#include <rdma/fi_errno.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define CQ_ENTRIES 8192 /* more than all lanes of a rail have in flight, were all peers to write */
+
+/* Sleeping on a queue is an extra that a provider may not have: then it is looked at again and
+ * again. */
+static int open_cq(struct ofi_rail *rail, struct error *error)
+{
+	struct fi_cq_attr attr = {
+		.size = CQ_ENTRIES, .format = FI_CQ_FORMAT_DATA, .wait_obj = FI_WAIT_FD};
+	int rc = fi_cq_open(rail->access, &attr, &rail->cq, NULL);
+
+	if (rc) {
+		attr.wait_obj = FI_WAIT_NONE;
+		rc = fi_cq_open(rail->access, &attr, &rail->cq, NULL);
+		if (rc)
+			return ofi_error(error, rail->domain, -rc, "a completion queue on %s",
+					 rail->interface.name);
+		return 0;
+	}
+	rc = fi_control(&rail->cq->fid, FI_GETWAIT, &rail->cq_fd);
+	return rc ? ofi_error(error, rail->domain, -rc, "sleeping on %s", rail->interface.name) : 0;
+}
+
+static int open_eq(struct ofi_rail *rail, struct error *error)
+{
+	struct fi_eq_attr attr = {.size = 1024, .wait_obj = FI_WAIT_FD};
+	int rc = fi_eq_open(rail->fabric, &attr, &rail->eq, NULL);
+
+	if (!rc)
+		rc = fi_control(&rail->eq->fid, FI_GETWAIT, &rail->eq_fd);
+	return rc ? ofi_error(error, rail->domain, -rc, "an event queue on %s",
+			      rail->interface.name)
+		  : 0;
+}
+
+static int open_av(struct ofi_rail *rail, struct error *error)
+{
+	struct fi_av_attr attr = {.type = FI_AV_TABLE};
+	int rc = fi_av_open(rail->access, &attr, &rail->av, NULL);
+
+	return rc ? ofi_error(error, rail->domain, -rc, "a table of addresses on %s",
+			      rail->interface.name)
+		  : 0;
+}
+
+static int open_objects(struct ofi_rail *rail, struct error *error)
+{
+	const struct ofi_domain *domain = rail->domain;
+	int rc = domain->calls->fabric(rail->info->fabric_attr, &rail->fabric, NULL);
+
+	if (!rc)
+		rc = fi_domain(rail->fabric, rail->info, &rail->access, NULL);
+	if (rc)
+		return ofi_error(error, domain, -rc, "opening %s", rail->interface.name);
+	rc = open_cq(rail, error);
+	if (!rc)
+		rc = domain->way->type == FI_EP_MSG ? open_eq(rail, error) : open_av(rail, error);
+	return rc;
+}
+
+bool ofi_rail_needs_local(const struct ofi_rail *rail)
+{
+	return rail->info->domain_attr->mr_mode & FI_MR_LOCAL;
+}
+
+/* A key that we may choose is random, so that one who was not told it does not guess it. */
+int ofi_rail_register(struct ofi_rail *rail, void *memory, uint64_t bytes, uint64_t access,
+		      struct fid_mr **mr, uint64_t *key, uint64_t *base, struct error *error)
+{
+	int mode = rail->info->domain_attr->mr_mode;
+	uint64_t wanted = 0;
+	int rc = 0;
+
+	while (!rc && !wanted && !(mode & FI_MR_PROV_KEY))
+		rc = identity_random(&wanted, sizeof(wanted), rail->domain->name, error);
+	if (rc)
+		return rc;
+	rc = fi_mr_reg(rail->access, memory, bytes, access, 0, wanted, 0, mr, NULL);
+	if (rc)
+		return ofi_error(error, rail->domain, -rc,
+				 "registering %llu bytes on %s (memlock allows what 'ulimit -l' "
+				 "says)",
+				 (unsigned long long)bytes, rail->interface.name);
+	*key = fi_mr_key(*mr);
+	*base = mode & FI_MR_VIRT_ADDR ? (uintptr_t)memory : 0;
+	return 0;
+}
+
+static int open_probe(struct ofi_rail *rail, struct error *error)
+{
+	unsigned char *memory = rail->domain->probe.memory;
+
+	return ofi_rail_register(rail, memory, 2 * OFI_PROBE_BYTES, FI_WRITE | FI_REMOTE_WRITE,
+				 &rail->probe_mr, &rail->probe_key, &rail->probe_base, error);
+}
+
+int ofi_rail_open(struct ofi_rail *rail, struct error *error)
+{
+	int rc;
+
+	rail->cq_fd = rail->eq_fd = -1;
+	pthread_mutex_init(&rail->lock, NULL);
+	rail->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (rail->wake_fd < 0)
+		return error_set_errno(error, ERROR_LIMIT, errno,
+				       "%s: no file descriptor is left: raise ulimit -n",
+				       rail->domain->name);
+	rc = rail->domain->way->info(rail, error);
+	if (!rc)
+		rc = open_objects(rail, error);
+	if (!rc)
+		rc = open_probe(rail, error);
+	if (!rc)
+		rc = rail->domain->way->listen(rail, error);
+	return rc ? rc : ofi_thread_start(rail, error);
+}
+
+#define CLOSE(object)                           \
+	do {                                    \
+		if (object)                     \
+			fi_close(&object->fid); \
+		object = NULL;                  \
+	} while (0)
+
+void ofi_rail_close(struct ofi_rail *rail)
+{
+	ofi_thread_stop(rail);
+	for (uint32_t i = 0; i < rail->listener_count; i++)
+		CLOSE(rail->listeners[i].pep);
+	CLOSE(rail->probe_mr);
+	CLOSE(rail->av);
+	CLOSE(rail->cq);
+	CLOSE(rail->eq);
+	CLOSE(rail->access);
+	CLOSE(rail->fabric);
+	if (rail->info)
+		rail->domain->calls->freeinfo(rail->info);
+	if (rail->wake_fd >= 0)
+		close(rail->wake_fd);
+	pthread_mutex_destroy(&rail->lock);
+}
