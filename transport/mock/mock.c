@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include <inttypes.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #define PARCELS_MAX	3
@@ -44,6 +45,7 @@ static int mock_domain_open(struct transport_domain *domain, struct error *error
 		.inflight_max = options->inflight_max ? options->inflight_max : 16,
 		.rails = options->rails ? options->rails : 1,
 	};
+	snprintf(domain->reach, sizeof(domain->reach), "process %d", (int)getpid());
 	for (uint32_t i = 0; i < options->nic_count && i < PROVIDER_NICS_MAX; i++)
 		domain->nics[domain->nic_count++] = options->nics[i];
 	return 0;
