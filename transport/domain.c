@@ -147,6 +147,11 @@ const char *transport_domain_reach(const struct transport_domain *domain)
 	return domain->reach;
 }
 
+bool transport_domain_makes_memory(const struct transport_domain *member)
+{
+	return !member->owner || several_maker(member->owner) == member->place;
+}
+
 int transport_domain_find(struct transport_domain *domain, const char *provider,
 			  struct transport_domain **member, struct error *error)
 {

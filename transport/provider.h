@@ -95,6 +95,8 @@ enum provider_op {
 struct provider {
 	const char *name; /* as in --transport and in records; shorter than 16 bytes */
 	const char *what; /* one line for people */
+	bool one_host;    /* never reaches another host */
+	bool maps;        /* its own memory can be mapped by peers */
 
 	/* Sets domain->caps, domain->state and, if it has any, domain->nics and domain->reach.
 	 * ERROR_UNSUPPORTED says what is missing here. */

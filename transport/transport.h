@@ -94,7 +94,11 @@ struct transport_stats {
 
 /* Providers this build has, each with one line for people; transport_probe() says whether one
  * can be used here. */
-struct transport_provider_info { const char *name; const char *what; };
+struct transport_provider_info {
+	const char *name, *what;
+	bool one_host; /* never reaches another host */
+	bool maps;     /* its own memory can be mapped by peers, unless told otherwise */
+};
 const struct transport_provider_info *transport_providers(size_t *count);
 /* Proves by doing it that the provider works here; ERROR_UNSUPPORTED says why not. */
 int transport_probe(const char *provider, struct error *error);
@@ -116,6 +120,8 @@ const char *transport_domain_name(const struct transport_domain *domain); /* as 
 /* Whom it reaches: two domains of one provider with equal text may reach each other, with different
  * text never can. "": nothing is known beforehand. */
 const char *transport_domain_reach(const struct transport_domain *domain);
+/* Is it this one that makes memory when a region is allocated? Only then can its peers map it. */
+bool transport_domain_makes_memory(const struct transport_domain *member);
 /* Endpoints, remotes and regions must be closed before. NULL inside is fine. */
 void transport_domain_close(struct transport_domain **domain);
 const struct transport_caps *transport_domain_caps(const struct transport_domain *domain);

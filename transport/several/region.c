@@ -12,9 +12,9 @@
 
 #define PART_BYTES_MIN (RECORD_HEAD_BYTES + RECORD_TAIL_BYTES)
 
-/* Who makes memory: the first whose memory peers can map, since the others take any. */
-static uint32_t maker(const struct several *several)
+uint32_t several_maker(const struct transport_domain *domain)
 {
+	const struct several *several = domain->state;
 	uint32_t i = 0;
 
 	while (i < several->count && !several->members[i]->caps.mapped_remote)
@@ -36,7 +36,7 @@ static int begin(struct transport_region *region, struct error *error)
 static void close_parts(struct transport_region *region)
 {
 	struct several *several = region->domain->state;
-	uint32_t made = maker(several);
+	uint32_t made = several_maker(region->domain);
 
 	for (uint32_t i = 0; i < several->count; i++)
 		if (i != made)
@@ -77,7 +77,7 @@ static int register_parts(struct transport_region *region, struct error *error)
 int several_region_allocate(struct transport_region *region, struct error *error)
 {
 	struct several *several = region->domain->state;
-	uint32_t made = maker(several);
+	uint32_t made = several_maker(region->domain);
 	int rc = begin(region, error);
 
 	if (rc)

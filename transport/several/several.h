@@ -23,6 +23,8 @@
 uint32_t several_count(const struct transport_domain *domain);
 struct transport_domain *several_member(const struct transport_domain *domain, uint32_t i);
 
+/* Who makes memory: the first whose memory peers can map, since the others take any. */
+uint32_t several_maker(const struct transport_domain *domain);
 /* The members' names, as a list is written. */
 char *several_names(const struct transport_domain *domain, char out[TRANSPORTS_TEXT_BYTES]);
 

@@ -86,6 +86,8 @@ int shm_signal_read(const struct transport_endpoint *endpoint, struct transport_
 const struct provider provider_shm = {
 	.name = "shm",
 	.what = "processes of one host: mapped memory, or process_vm_writev",
+	.one_host = true,
+	.maps = true,
 #define X(op) .op = shm_##op,
 	PROVIDER_OPS(X)
 #undef X
