@@ -52,23 +52,6 @@ const char *pairs_name(const struct pairs *pairs, uint32_t trainer, uint32_t inf
 	return i < pairs->list.count ? pairs->list.names[i] : "none";
 }
 
-bool pairs_reach_equal(const struct pairs *a, const struct pairs *b)
-{
-	if (a->list.count != b->list.count)
-		return false;
-	for (uint32_t i = 0; i < a->list.count; i++)
-		if (strcmp(a->list.names[i], b->list.names[i]) != 0)
-			return false;
-	for (int role = 0; role < ROLE_COUNT; role++) {
-		if (a->count[role] != b->count[role])
-			return false;
-		for (size_t i = 0; i < (size_t)a->count[role] * a->list.count; i++)
-			if (a->sides[role][i].reach != b->sides[role][i].reach)
-				return false;
-	}
-	return true;
-}
-
 /* What a number becomes, by number as it was given. */
 static void number_one(struct pairs *pairs, uint32_t transport, uint32_t *number)
 {

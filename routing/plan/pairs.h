@@ -40,9 +40,6 @@ struct pair_side *pairs_side(const struct pairs *pairs, enum role role, uint32_t
 uint32_t pairs_transport(const struct pairs *pairs, uint32_t trainer, uint32_t inference);
 /* Its name, or "none". */
 const char *pairs_name(const struct pairs *pairs, uint32_t trainer, uint32_t inference);
-/* The same list and numbers: all that a dump knows beside `registered` and
- * `mapped`. */
-bool pairs_reach_equal(const struct pairs *a, const struct pairs *b);
 /* From any numbers to those counted from 1 by first use, trainers first: the same for any job
  * whose ranks reach each other alike. False: no memory. */
 bool pairs_number(struct pairs *pairs);
