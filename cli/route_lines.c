@@ -7,7 +7,7 @@
 const char *const view_by_names[BY_COUNT] = {
 	[BY_TRAINER] = "trainer", [BY_INFERENCE] = "inference",
 	[BY_TENSOR] = "tensor",	  [BY_HOST] = "host",
-	[BY_NIC] = "nic",
+	[BY_NIC] = "nic",	  [BY_TRANSPORT] = "transport",
 };
 
 static int no_memory(struct error *error)
@@ -71,9 +71,15 @@ static int add_route(void *context, const struct dump *head, const struct route 
 						     : route->tensor;
 	uint32_t peer = lines->view == BY_TRAINER ? route->inference : route->trainer;
 
+	if (lines->view == BY_TRANSPORT && head->labels.pairs) {
+		key = pairs_transport(head->labels.pairs, route->trainer, route->inference);
+		peer = route->trainer << 16 |
+		       route->inference; /* the pair; ranks are below 65536 */
+	}
+
 	lines->trainer_bytes[route->trainer] += route->bytes;
 	lines->inference_bytes[route->inference] += route->bytes;
-	if (lines->view != BY_TRAINER && lines->view != BY_INFERENCE && lines->view != BY_TENSOR)
+	if (lines->view == BY_HOST || lines->view == BY_NIC || lines->view == BY_NOTHING)
 		return 0;
 	if (add_lines(lines, (size_t)key + 1))
 		return no_memory(error);
@@ -174,6 +180,12 @@ int lines_open(struct lines *lines, struct dump **dump, const char *path, enum v
 				 "--by %s: %s says nothing of hosts and NICs; plan it with "
 				 "--topology FILE|SPEC",
 				 view_by_names[view], path);
+	if (view == BY_TRANSPORT && !(*dump)->labels.pairs)
+		return error_set(
+			error, ERROR_USAGE,
+			"--by transport: the pairs of %s use one transport; a job of several "
+			"is started, and planned, with --transport LIST",
+			path);
 	rc = view == BY_HOST || view == BY_NIC ? finish_places(lines, *dump, error)
 					       : finish_ends(lines, *dump, error);
 	if (!rc)

@@ -9,14 +9,23 @@
 #include "base/array.h"
 #include "routing/report/dump_read.h"
 
-enum view_by { BY_NOTHING, BY_TRAINER, BY_INFERENCE, BY_TENSOR, BY_HOST, BY_NIC, BY_COUNT };
+enum view_by {
+	BY_NOTHING,
+	BY_TRAINER,
+	BY_INFERENCE,
+	BY_TENSOR,
+	BY_HOST,
+	BY_NIC,
+	BY_TRANSPORT,
+	BY_COUNT
+};
 
 extern const char *const view_by_names[BY_COUNT];
 
 struct line {
-	uint32_t key;   /* rank; index of a name, host or NIC */
+	uint32_t key;   /* rank; index of a name, host, NIC or transport */
 	uint32_t peers; /* distinct ranks on the other side (trainers for a tensor); of a host: its
-			   ranks */
+			   ranks; of a transport: pairs */
 	uint64_t routes;
 	uint64_t sent, received; /* of hosts and NICs */
 	uint64_t bytes;          /* what lines are sorted by: of hosts and NICs the larger
@@ -32,7 +41,7 @@ struct lines {
 };
 
 /* Reads the file and gathers. *dump has all but the routes; the topology is needed for hosts
- * and NICs (ERROR_USAGE says how to get one). The caller frees both, on errors too. */
+ * and NICs, a list of transports for these (ERROR_USAGE says how to get one). The caller frees both, on errors too. */
 int lines_open(struct lines *lines, struct dump **dump, const char *path, enum view_by view,
 	       struct error *error);
 void lines_fini(struct lines *lines);

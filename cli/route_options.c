@@ -3,6 +3,7 @@
 
 #include "routing/plan/order.h"
 #include "routing/plan/topology_file.h"
+#include "transport/transport.h"
 #include <stddef.h>
 #include <string.h>
 
@@ -28,6 +29,10 @@ static const struct argp_option option_rows[] = {
 	 "hosts and NICs: flat (default: a host and a 400 Gb/s NIC for every rank), a spec like "
 	 "per_host=8,nics=8,gbps=400 (also uplink_gbps, rails), or a file of schema "
 	 "weft.topology/1 (docs/topology.md)",
+	 0},
+	{"transport", KEY(transport), "LIST", 0,
+	 "the job's list of transports, such as shm,verbs, or auto: each pair uses the first that "
+	 "reaches, on hosts as --topology says (default: one transport for all)",
 	 0},
 	{0},
 };
@@ -118,6 +123,89 @@ const struct argp route_argp = {option_rows, parse_option, NULL, "\v(rules)",
 
 const struct argp_child route_children[] = {{&route_argp, 0, NULL, 0}, {0}};
 
+/* ---- transports ---- */
+
+static const struct transport_provider_info *find_transport(const char *name)
+{
+	size_t count;
+	const struct transport_provider_info *infos = transport_providers(&count);
+
+	for (size_t i = 0; i < count; i++)
+		if (strcmp(infos[i].name, name) == 0)
+			return &infos[i];
+	return NULL;
+}
+
+/* A plan has no machines to look at: every host is taken to have all of them. */
+static void fill_pairs(struct pairs *pairs, const struct topology *topology,
+		       const struct transport_provider_info *info, uint32_t t, bool mapped)
+{
+	uint32_t trainers = pairs->count[ROLE_TRAINER];
+
+	for (int role = 0; role < ROLE_COUNT; role++)
+		for (uint32_t rank = 0; rank < pairs->count[role]; rank++) {
+			uint32_t host = topology ? topology->ranks[role][rank].host
+						 : rank + (role == ROLE_TRAINER ? 0 : trainers);
+
+			*pairs_side(pairs, (enum role)role, rank, t) = (struct pair_side){
+				.reach = info->one_host ? host + 1 : 1,
+				.registered = true,
+				.mapped = info->maps && mapped,
+			};
+		}
+}
+
+static int set_pairs(struct route_job *job, const struct route_options *options, bool mapped,
+		     struct error *error)
+{
+	struct problem *problem = job->problem;
+	const struct topology *topology = job->topology;
+	struct transports list;
+	struct pairs pairs;
+	struct pool pool = {0};
+	int rc = transports_parse(&list, options->transport, error);
+
+	if (!rc && !transports_listed(options->transport))
+		return error_set(error, ERROR_USAGE,
+				 "--transport %s is one transport for all pairs, which a plan need "
+				 "not know; give a list, or leave it out",
+				 options->transport);
+	if (!rc &&
+	    !pairs_init(&pairs, &pool, &list, problem->trainer_count, problem->inference_count))
+		rc = memory_error(error, "listing transports", problem->trainer_count);
+	for (uint32_t t = 0; !rc && t < list.count; t++) {
+		const struct transport_provider_info *info = find_transport(list.names[t]);
+
+		if (info)
+			fill_pairs(&pairs, topology && !topology->flat ? topology : NULL, info, t,
+				   mapped);
+		else
+			rc = error_set(error, ERROR_USAGE,
+				       "--transport %s: this weft has no transport '%s'",
+				       options->transport, list.names[t]);
+	}
+	if (!rc && !pairs_number(&pairs))
+		rc = memory_error(error, "listing transports", problem->trainer_count);
+	if (!rc)
+		rc = problem_set_pairs(problem, &pairs, error);
+	pool_free(&pool);
+	return rc;
+}
+
+static int check_pairs(const struct table *table, struct error *error)
+{
+	size_t r = table_unreached(table);
+	char names[TRANSPORTS_TEXT_BYTES];
+
+	if (r == table->route_count)
+		return 0;
+	return error_set(error, ERROR_UNSUPPORTED,
+			 "no transport of %s gets from trainer %u to inference %u: they are on two "
+			 "hosts (of the --topology; without one every rank has a host of its own)",
+			 transports_text(&table->problem->pairs->list, names),
+			 table->routes[r].trainer, table->routes[r].inference);
+}
+
 /* ---- checks ---- */
 
 bool route_options_any(const struct route_options *options)
@@ -159,26 +247,27 @@ static int check(const struct route_options *options, struct route_job *job, str
 int route_options_open(struct route_job *job, const struct route_options *options,
 		       struct error *error)
 {
+	bool mapped = !options->memory || strcmp(options->memory, "mapped") == 0;
 	struct route_job checked = {0};
 	int rc;
 
 	*job = (struct route_job){0};
 	rc = check(options, &checked, error);
 	if (!rc)
-		rc = route_job_open(job, options->model, options->train, options->infer,
-				    !options->memory || strcmp(options->memory, "mapped") == 0,
+		rc = route_job_open(job, options->model, options->train, options->infer, mapped,
 				    error);
 	if (rc)
 		return rc;
 	job->policy = checked.policy;
 	job->plan = checked.plan;
-	if (!options->topology)
-		return 0;
-	rc = topology_open(&job->topology, options->topology, job->problem->trainer_count,
-			   job->problem->inference_count, error);
+	if (options->topology)
+		rc = topology_open(&job->topology, options->topology, job->problem->trainer_count,
+				   job->problem->inference_count, error);
+	job->plan.topology = job->topology;
+	if (!rc && options->transport)
+		rc = set_pairs(job, options, mapped, error);
 	if (rc)
 		route_job_close(job);
-	job->plan.topology = job->topology;
 	return rc;
 }
 
@@ -187,5 +276,7 @@ int route_options_plan(struct route_job *job, const struct route_options *option
 {
 	int rc = route_options_open(job, options, error);
 
-	return rc ? rc : table_plan(&job->table, job->problem, job->policy, &job->plan, error);
+	if (!rc)
+		rc = table_plan(&job->table, job->problem, job->policy, &job->plan, error);
+	return rc ? rc : check_pairs(job->table, error);
 }

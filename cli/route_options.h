@@ -19,10 +19,11 @@ struct route_options {
 	const char *memory;                /* mapped */
 	const char *sessions_max;
 	const char *topology;              /* flat */
+	const char *transport;             /* one for all */
 };
 
-/* --model --train --infer --policy --order --memory --sessions-max --topology; its input is a struct
- * route_options. --help lists every policy and order with its rule. */
+/* --model --train --infer --policy --order --memory --sessions-max --topology --transport; its input is
+ * a struct route_options. --help lists every policy and order with its rule. */
 extern const struct argp route_argp;
 extern const struct argp_child route_children[];
 #define ROUTE_VERB              \

@@ -181,7 +181,7 @@ void route_print(FILE *stream, const struct route_view *view)
 {
 	const struct policy *policy = policy_find(view->labels.policy);
 	const struct order *order = order_find(view->labels.order);
-	char digest[DIGEST_TEXT_BYTES];
+	char digest[DIGEST_TEXT_BYTES], names[TRANSPORTS_TEXT_BYTES];
 
 	fprintf(stream, "%s from %" PRIu32 " trainers (%s) to %" PRIu32 " inference ranks (%s)\n",
 		view->labels.model[0] ? shown(view->labels.model) : "(no model name)",
@@ -191,6 +191,11 @@ void route_print(FILE *stream, const struct route_view *view)
 		fprintf(stream, "%s: %s\n", policy->name, policy->rule);
 	if (order)
 		fprintf(stream, "%s: %s\n", order->name, order->rule);
+	if (view->labels.pairs)
+		fprintf(stream,
+			"transports %s: each pair uses the first of them that both sides have and "
+			"that reaches\n",
+			transports_text(&view->labels.pairs->list, names));
 	fputc('\n', stream);
 	print_loads(stream, view);
 	print_figures(stream, view);

@@ -26,15 +26,15 @@ static void take_by(void *taken, const char *argument, struct argp_state *state)
 			options->view = by;
 	if (options->view == BY_NOTHING)
 		argp_error(state,
-			   "--by %s is not known; it is trainer, inference, tensor, host or "
-			   "nic",
+			   "--by %s is not known; it is trainer, inference, tensor, host, nic "
+			   "or transport",
 			   argument);
 }
 
 static const struct verb_option rows[] = {
 	TAKE(take_by, "by", "WHAT",
-	     "one line for each trainer, inference, tensor, host or nic (the last two of plans with "
-	     "--topology)"),
+	     "one line for each trainer, inference, tensor, host or nic (these two of plans with "
+	     "--topology), or transport (of jobs with several)"),
 	NUMBER(top, "top", "N", "only the N largest (default 20; 0: all)"),
 	FLAG(json, "json", "one JSON object a line (by trainer, unless --by)"),
 	{0},
@@ -60,6 +60,11 @@ static double nic_seconds(const struct dump *dump, const struct line *line)
 	       (double)dump->labels.topology->nics[line->key].bytes_per_second;
 }
 
+static const char *peers_name(enum view_by view)
+{
+	return view == BY_TRAINER ? "sessions" : view == BY_TRANSPORT ? "pairs" : "trainers";
+}
+
 static void print_json(const struct dump *dump, enum view_by view, const struct line *line)
 {
 	struct json json;
@@ -74,6 +79,8 @@ static void print_json(const struct dump *dump, enum view_by view, const struct 
 		json_put_key_u64(&json, "inference", line->key);
 		json_put_key_u64(&json, "engine", dump->inference[line->key].engine);
 		json_put_key_u64(&json, "engine_rank", dump->inference[line->key].engine_rank);
+	} else if (view == BY_TRANSPORT) {
+		json_put_key_string(&json, "transport", dump->labels.pairs->list.names[line->key]);
 	} else if (view == BY_HOST) {
 		json_put_key_string(&json, "host", dump->labels.topology->hosts[line->key].name);
 	} else {
@@ -88,7 +95,7 @@ static void print_json(const struct dump *dump, enum view_by view, const struct 
 		json_put_key_u64(&json, "ranks", line->peers);
 	} else {
 		json_put_key_u64(&json, "routes", line->routes);
-		json_put_key_u64(&json, view == BY_TRAINER ? "sessions" : "trainers", line->peers);
+		json_put_key_u64(&json, peers_name(view), line->peers);
 	}
 	json_put_line_end(&json);
 }
@@ -105,6 +112,8 @@ static void print_name(const struct dump *dump, enum view_by view, uint32_t key)
 		       dump->inference[key].engine, dump->inference[key].engine_rank);
 	else if (view == BY_TENSOR)
 		printf("%s\n", shown(dump->names.items[key]));
+	else if (view == BY_TRANSPORT)
+		printf("%s\n", dump->labels.pairs->list.names[key]);
 	else if (view == BY_HOST)
 		printf("%s\n", shown(topology->hosts[key].name));
 	else
@@ -142,8 +151,7 @@ static void print_header(enum view_by view)
 	if (view == BY_HOST || view == BY_NIC)
 		printf("%10s %10s %9s\n", "sent", "received", view == BY_HOST ? "ranks" : "ms");
 	else
-		printf("%10s %9s %9s\n", "bytes", "routes",
-		       view == BY_TRAINER ? "sessions" : "trainers");
+		printf("%10s %9s %9s\n", "bytes", "routes", peers_name(view));
 }
 
 static void show_lines(const struct dump *dump, const struct lines *lines,

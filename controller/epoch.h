@@ -13,6 +13,7 @@
  *   epoch_problem.c  workers -> routing problem -> table
  *   epoch_rows.c     the table as each worker reads it
  *   epoch_cluster.c  the topology that workers report
+ *   epoch_pairs.c    which transport each pair uses
  */
 #ifndef CONTROLLER_EPOCH_H
 #define CONTROLLER_EPOCH_H
@@ -91,6 +92,14 @@ void epoch_connected(struct epoch *epoch, uint32_t party);
 bool epoch_all_connected(const struct epoch *epoch);
 /* Its invariants, where asserts are on. */
 void epoch_check(const struct epoch *epoch, uint64_t now_ms);
+
+/* epoch_pairs.c: NULL where the workers name one transport for all; else, once there is a table, an error
+ * that says of the first pair with bytes to move which none reaches why. */
+int epoch_pairs(struct pairs **pairs, struct pool *pool, const struct epoch *epoch,
+		struct error *error);
+int epoch_pairs_check(const struct epoch *epoch, struct error *error);
+/* "" where there is one for all. */
+const char *epoch_pair_transport(const struct epoch *epoch, struct member a, struct member b);
 
 /* epoch_cluster.c, epoch_rows.c: of epoch_plan */
 int epoch_cluster(struct topology **topology, const struct epoch *epoch, struct actions *actions,

@@ -50,7 +50,7 @@ static bool mapped_by_all(const struct epoch *epoch, const struct worker *rank)
 }
 
 static void input_fill(struct input *input, const struct epoch *epoch,
-		       const struct epoch_rules *rules)
+		       const struct epoch_rules *rules, const struct pairs *pairs)
 {
 	const struct message_declare *labels = &epoch->parties[0].worker->declare;
 	uint32_t trainers = epoch->trainers;
@@ -83,16 +83,20 @@ static void input_fill(struct input *input, const struct epoch *epoch,
 		.inference_digests = input->inference_digests,
 		.inference_mapped = input->mapped,
 		.inference_count = epoch->count - trainers,
+		.pairs = pairs,
 	};
 }
 
 static int build_problem(struct epoch *epoch, const struct epoch_rules *rules, struct error *error)
 {
 	struct input input = {0};
-	int rc = -ERROR_MEMORY;
+	struct pairs *pairs;
+	int rc = epoch_pairs(&pairs, &input.pool, epoch, error);
 
-	if (input_alloc(&input, epoch->trainers, epoch->count - epoch->trainers)) {
-		input_fill(&input, epoch, rules);
+	if (!rc && !input_alloc(&input, epoch->trainers, epoch->count - epoch->trainers))
+		rc = -ERROR_MEMORY;
+	if (!rc) {
+		input_fill(&input, epoch, rules, pairs);
 		rc = problem_build(&epoch->problem, &input.problem, error);
 	}
 	pool_free(&input.pool);
@@ -138,6 +142,8 @@ int epoch_plan(struct epoch *epoch, const struct epoch_rules *rules, struct acti
 		rc = table_plan(&epoch->table, epoch->problem, rules->policy, &options, error);
 	if (!rc)
 		rc = check_hosts(epoch, error);
+	if (!rc)
+		rc = epoch_pairs_check(epoch, error);
 	if (!rc)
 		rc = order_sends(epoch->table, &epoch->sends, error);
 	return rc ? rc : epoch_number_rows(epoch);

@@ -239,7 +239,9 @@ int epoch_rows(const struct epoch *epoch, uint32_t index, struct message_plan *p
 		plan->peers[i].host = memory_string(peer->hello.host);
 		plan->peer_count++;
 		filling.peer_of[peer->who.rank] = (uint32_t)i;
-		rc = plan->peers[i].host ? 0 : -ERROR_MEMORY;
+		plan->peers[i].transport =
+			memory_string(epoch_pair_transport(epoch, worker->who, peer->who));
+		rc = plan->peers[i].host && plan->peers[i].transport ? 0 : -ERROR_MEMORY;
 	}
 	if (!rc)
 		rc = fill_rows(&filling, error);

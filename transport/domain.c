@@ -4,10 +4,13 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "job/transports.h"
 #include "transport/fault/fault.h"
 #include "transport/late.h"
+#include "transport/several/several.h"
 #include <assert.h>
 #include <pthread.h>
+#include <string.h>
 #include <unistd.h>
 
 /* Counts forks on the child's side, so that the write path can see one without a system call. */
@@ -29,8 +32,25 @@ bool domain_forked(const struct transport_domain *domain)
 	return atomic_load_explicit(&forks, memory_order_relaxed) != domain->forks;
 }
 
-int transport_domain_open(struct transport_domain **out, const char *provider,
-			  const struct transport_options *options, struct error *error)
+/* The table of a provider, wrapped where the environment asks for it. */
+static int find_ops(struct transport_domain *domain, const char *provider, struct error *error)
+{
+	int rc;
+
+	if (transports_listed(provider)) {
+		domain->ops = provider_several;
+		domain->listed = provider;
+		provider_complete(&domain->ops);
+		return 0;
+	}
+	rc = fault_wanted(provider, error);
+	domain->wrapped_by_environment = rc == 1;
+	return rc < 0 ? rc : provider_find(rc ? "fault" : provider, &domain->ops, error);
+}
+
+static int open_domain(struct transport_domain **out, const char *provider,
+		       const struct transport_options *options, struct transport_domain *owner,
+		       uint32_t place, struct error *error)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct transport_domain *domain = memory_zalloc(1, sizeof(*domain));
@@ -41,13 +61,12 @@ int transport_domain_open(struct transport_domain **out, const char *provider,
 		return memory_error(error, "opening a transport domain", sizeof(*domain));
 	domain->options = *options;
 	domain->options.name[sizeof(domain->options.name) - 1] = 0;
+	domain->owner = owner;
+	domain->place = place;
 	pthread_once(&once, watch_forks);
 	domain->forks = atomic_load(&forks);
 	domain->pid = getpid();
-	rc = fault_wanted(provider, error);
-	domain->wrapped_by_environment = rc == 1;
-	if (rc >= 0)
-		rc = provider_find(rc ? "fault" : provider, &domain->ops, error);
+	rc = find_ops(domain, provider, error);
 	if (!rc) {
 		domain->wire_name = domain->ops.name;
 		rc = domain->ops.domain_open(domain, error);
@@ -64,6 +83,18 @@ int transport_domain_open(struct transport_domain **out, const char *provider,
 		domain->chunk_bytes = options->chunk_bytes;
 	*out = domain;
 	return 0;
+}
+
+int transport_domain_open(struct transport_domain **out, const char *provider,
+			  const struct transport_options *options, struct error *error)
+{
+	return open_domain(out, provider, options, NULL, 0, error);
+}
+
+int domain_open_member(struct transport_domain **out, const char *provider,
+		       struct transport_domain *owner, uint32_t place, struct error *error)
+{
+	return open_domain(out, provider, &owner->options, owner, place, error);
 }
 
 void transport_domain_close(struct transport_domain **domain)
@@ -94,6 +125,48 @@ const struct transport_nic *transport_domain_nics(const struct transport_domain 
 {
 	*count = domain->nic_count;
 	return domain->nics;
+}
+
+uint32_t transport_domain_members(const struct transport_domain *domain)
+{
+	return several_count(domain);
+}
+
+struct transport_domain *transport_domain_member(struct transport_domain *domain, uint32_t i)
+{
+	return several_member(domain, i);
+}
+
+const char *transport_domain_name(const struct transport_domain *domain)
+{
+	return domain->wire_name;
+}
+
+const char *transport_domain_reach(const struct transport_domain *domain)
+{
+	return domain->reach;
+}
+
+bool transport_domain_makes_memory(const struct transport_domain *member)
+{
+	return !member->owner || several_maker(member->owner) == member->place;
+}
+
+int transport_domain_find(struct transport_domain *domain, const char *provider,
+			  struct transport_domain **member, struct error *error)
+{
+	char names[TRANSPORTS_TEXT_BYTES];
+	uint32_t count = several_count(domain);
+
+	for (uint32_t i = 0; i < count; i++) {
+		*member = several_member(domain, i);
+		if ((!provider || !*provider) ? count == 1
+					      : !strcmp((*member)->wire_name, provider))
+			return 0;
+	}
+	*member = NULL;
+	return error_set(error, ERROR_USAGE, "this side has no transport '%.40s'; it opened %s",
+			 provider ? provider : "", several_names(domain, names));
 }
 
 void transport_domain_interrupt(struct transport_domain *domain)

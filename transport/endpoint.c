@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "transport/import.h"
+#include "transport/several/several.h"
 #include <stdio.h>
 
 #define ALIVE_EVERY_NS 10000000u
@@ -58,6 +59,7 @@ int transport_endpoint_open(struct transport_domain *domain, struct member peer,
 	*out = NULL;
 	if (rc)
 		return rc;
+	domain = several_member(domain, 0);
 	if ((unsigned)peer.role >= ROLE_COUNT)
 		return error_set(error, ERROR_USAGE, "an endpoint to role %d; known are 0..%d",
 				 (int)peer.role, ROLE_COUNT - 1);
@@ -193,6 +195,11 @@ void transport_endpoint_close(struct transport_endpoint **endpoint)
 bool transport_peer_dead(const struct transport_endpoint *endpoint)
 {
 	return endpoint->domain->ops.peer_dead(endpoint);
+}
+
+const struct transport_caps *transport_endpoint_caps(const struct transport_endpoint *endpoint)
+{
+	return &endpoint->domain->caps;
 }
 
 const struct transport_stats *transport_endpoint_stats(const struct transport_endpoint *endpoint)

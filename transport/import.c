@@ -2,6 +2,7 @@
 #include "transport/import.h"
 
 #include "base/memory.h"
+#include "transport/several/several.h"
 #include <string.h>
 
 static bool same_member(struct member a, struct member b)
@@ -25,9 +26,9 @@ static int check_who(const struct transport_endpoint *endpoint, const struct rec
 	return 0;
 }
 
-int import_open(const struct transport_endpoint *endpoint, enum record_kind kind,
-		const void *record, size_t length, struct record_reader *reader,
-		struct record_head *head, struct error *error)
+int import_open_as(const struct transport_endpoint *endpoint, const char *provider,
+		   enum record_kind kind, const void *record, size_t length,
+		   struct record_reader *reader, struct record_head *head, struct error *error)
 {
 	const struct transport_domain *domain = endpoint->domain;
 	int rc = record_open(reader, record, length, head, error);
@@ -40,12 +41,20 @@ int import_open(const struct transport_endpoint *endpoint, enum record_kind kind
 				 kind == RECORD_REGION ? "a region" : "an endpoint");
 	if (head->tag != record_tag(domain->options.secret))
 		return error_set(error, ERROR_MESSAGE, "the record was made for another job");
-	if (strcmp(head->provider, domain->wire_name) != 0)
+	if (strcmp(head->provider, provider) != 0)
 		return error_set(error, ERROR_MESSAGE,
 				 "the record is of provider %s; this side uses %s: "
 				 "give both the same --transport",
-				 head->provider, domain->wire_name);
+				 head->provider, provider);
 	return check_who(endpoint, head, error);
+}
+
+int import_open(const struct transport_endpoint *endpoint, enum record_kind kind,
+		const void *record, size_t length, struct record_reader *reader,
+		struct record_head *head, struct error *error)
+{
+	return import_open_as(endpoint, endpoint->domain->wire_name, kind, record, length, reader,
+			      head, error);
 }
 
 int export_begin(const struct transport_domain *domain,
@@ -101,10 +110,14 @@ int transport_remote_import(struct transport_endpoint *endpoint, const void *rec
 	if (!remote)
 		return memory_error(error, "importing a region", sizeof(*remote));
 	remote->endpoint = endpoint;
-	rc = import_open(endpoint, RECORD_REGION, record, length, &reader, &head, error);
-	remote->bytes = head.bytes;
+	if (endpoint->domain->owner)
+		rc = several_part(endpoint, &record, &length, error);
 	if (!rc)
+		rc = import_open(endpoint, RECORD_REGION, record, length, &reader, &head, error);
+	if (!rc) {
+		remote->bytes = head.bytes;
 		rc = endpoint->domain->ops.remote_import(remote, &reader, error);
+	}
 	if (rc) {
 		memory_free(remote);
 		return error_wrap(error, "importing a region of %s", endpoint->name), rc;

@@ -11,6 +11,10 @@
 int import_open(const struct transport_endpoint *endpoint, enum record_kind kind,
 		const void *record, size_t length, struct record_reader *reader,
 		struct record_head *head, struct error *error);
+/* The same of a record of another provider than the endpoint's. */
+int import_open_as(const struct transport_endpoint *endpoint, const char *provider,
+		   enum record_kind kind, const void *record, size_t length,
+		   struct record_reader *reader, struct record_head *head, struct error *error);
 /* The other way: a record of this domain, up to its body; of `head` its kind, peer and bytes. */
 int export_begin(const struct transport_domain *domain,
 		 unsigned char record[TRANSPORT_RECORD_BYTES], const struct record_head *head,

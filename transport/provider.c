@@ -152,6 +152,8 @@ const struct transport_provider_info *transport_providers(size_t *count)
 	for (size_t i = 0; i < ARRAY_SIZE(providers); i++) {
 		__atomic_store_n(&infos[i].name, providers[i]->name, __ATOMIC_RELAXED);
 		__atomic_store_n(&infos[i].what, providers[i]->what, __ATOMIC_RELAXED);
+		__atomic_store_n(&infos[i].one_host, providers[i]->one_host, __ATOMIC_RELAXED);
+		__atomic_store_n(&infos[i].maps, providers[i]->maps, __ATOMIC_RELAXED);
 	}
 	*count = ARRAY_SIZE(providers);
 	return infos;

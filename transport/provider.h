@@ -14,6 +14,7 @@
  * Rules for a provider:
  *  - It never blocks, but for endpoint_connect, endpoint_probe, endpoint_fence and endpoint_stop (until
  *    their deadline), signal_wait, idle, and poll for a moment once something has failed. Posting does not allocate, log or take a system-wide lock.
+ *  - What domain_open writes into domain->reach may be empty; a peer's whose text differs is never tried.
  *  - A constructor that fails has undone itself; the matching close is not called then.
  *  - What may still land in registered memory after a close is held (late.h).
  *  - Each posted id is reported exactly once by poll, in any order; after endpoint_abort no
@@ -35,6 +36,7 @@
 #define PROVIDER_BATCH_MAX 16
 #define PROVIDER_RAILS_MAX 16
 #define PROVIDER_NICS_MAX  16
+#define PROVIDER_REACH_BYTES 96
 #define TRANSPORT_NAME_BYTES 96
 
 /* One chunk of one write. */
@@ -94,9 +96,11 @@ enum provider_op {
 struct provider {
 	const char *name; /* as in --transport and in records; shorter than 16 bytes */
 	const char *what; /* one line for people */
+	bool one_host;    /* never reaches another host */
+	bool maps;        /* its own memory can be mapped by peers */
 
-	/* Sets domain->caps, domain->state and, if it has any, domain->nics. ERROR_UNSUPPORTED
-	 * says what is missing here. */
+	/* Sets domain->caps, domain->state and, if it has any, domain->nics and domain->reach.
+	 * ERROR_UNSUPPORTED says what is missing here. */
 	int (*domain_open)(struct transport_domain *domain, struct error *error);
 	void (*domain_close)(struct transport_domain *domain);
 	void (*domain_wake)(struct transport_domain *domain); /* end signal_wait; any thread */
@@ -161,6 +165,7 @@ struct provider {
 
 extern const struct provider provider_shm, provider_verbs, provider_tcp, provider_efa, provider_mock,
 	provider_fault;
+extern const struct provider provider_several; /* of lists; in no list itself */
 
 /* By name: ERROR_UNSUPPORTED lists the names there are. *ops is a complete table. */
 int provider_find(const char *name, struct provider *ops, struct error *error);
@@ -177,6 +182,10 @@ struct transport_domain {
 	struct transport_caps caps;
 	struct transport_nic nics[PROVIDER_NICS_MAX];
 	uint32_t nic_count;
+	char reach[PROVIDER_REACH_BYTES];
+	const char *listed;      /* while a domain of several is opened: what it was asked for */
+	struct transport_domain *owner; /* the domain of several that this is a member of, or NULL */
+	uint32_t place;          /* among its members */
 	struct transport_options options;
 	uint64_t chunk_bytes;
 	pid_t pid;               /* that opened it: a forked child must not use it */
@@ -193,6 +202,8 @@ struct transport_region {
 	void *memory;
 	uint64_t bytes;
 	bool mapped; /* set by the provider */
+	bool source; /* is only read from here */
+	struct transport_region **parts; /* of a domain of several: by member, some NULL; or NULL */
 };
 
 struct transport_remote {
@@ -248,6 +259,12 @@ int endpoint_break(struct transport_endpoint *endpoint, const struct error *fail
 		   struct error *error);
 /* The peer is gone: ERROR_PEER_LOST. Asks the provider at most every 10 ms unless `now`. */
 int endpoint_check_peer(struct transport_endpoint *endpoint, bool now, struct error *error);
+/* The region as the endpoint's provider has it: itself, its part, or NULL. */
+const struct transport_region *endpoint_region(const struct transport_endpoint *endpoint,
+					       const struct transport_region *region);
+/* A member of a domain of several; options are the whole's. */
+int domain_open_member(struct transport_domain **out, const char *provider,
+		       struct transport_domain *owner, uint32_t place, struct error *error);
 int domain_check_process(const struct transport_domain *domain, struct error *error);
 /* The same question without a message and without a system call: for the write path. */
 bool domain_forked(const struct transport_domain *domain);

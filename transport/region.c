@@ -9,7 +9,7 @@ struct dmabuf {
 };
 
 static int open_region(struct transport_domain *domain, void *memory, uint64_t bytes,
-		       const struct dmabuf *dmabuf, struct transport_region **out,
+		       const struct dmabuf *dmabuf, bool source, struct transport_region **out,
 		       struct error *error)
 {
 	struct transport_region *region;
@@ -26,6 +26,7 @@ static int open_region(struct transport_domain *domain, void *memory, uint64_t b
 	region->domain = domain;
 	region->memory = memory;
 	region->bytes = bytes;
+	region->source = source;
 	if (dmabuf)
 		rc = domain->ops.region_register_dmabuf(region, dmabuf->fd, dmabuf->offset, error);
 	else if (memory)
@@ -44,7 +45,7 @@ static int open_region(struct transport_domain *domain, void *memory, uint64_t b
 int transport_region_allocate(struct transport_domain *domain, uint64_t bytes,
 			      struct transport_region **region, struct error *error)
 {
-	return open_region(domain, NULL, bytes, NULL, region, error);
+	return open_region(domain, NULL, bytes, NULL, false, region, error);
 }
 
 static int check_memory(const void *memory, uint64_t bytes, struct error *error)
@@ -63,7 +64,16 @@ int transport_region_register(struct transport_domain *domain, void *memory, uin
 	int rc = check_memory(memory, bytes, error);
 
 	*region = NULL;
-	return rc ? rc : open_region(domain, memory, bytes, NULL, region, error);
+	return rc ? rc : open_region(domain, memory, bytes, NULL, false, region, error);
+}
+
+int transport_source_register(struct transport_domain *domain, void *memory, uint64_t bytes,
+			      struct transport_region **region, struct error *error)
+{
+	int rc = check_memory(memory, bytes, error);
+
+	*region = NULL;
+	return rc ? rc : open_region(domain, memory, bytes, NULL, true, region, error);
 }
 
 int transport_region_register_dmabuf(struct transport_domain *domain, int fd, uint64_t offset,
@@ -76,7 +86,7 @@ int transport_region_register_dmabuf(struct transport_domain *domain, int fd, ui
 	*region = NULL;
 	if (!rc && fd < 0)
 		rc = error_set(error, ERROR_USAGE, "%d is not a file descriptor", fd);
-	return rc ? rc : open_region(domain, memory, bytes, &dmabuf, region, error);
+	return rc ? rc : open_region(domain, memory, bytes, &dmabuf, false, region, error);
 }
 
 void transport_region_close(struct transport_region **region)
@@ -113,7 +123,13 @@ int transport_region_export(const struct transport_region *region,
 	const struct transport_domain *domain = region->domain;
 	const struct record_head head = {.kind = RECORD_REGION, .bytes = region->bytes};
 	struct record_writer writer;
-	int rc = export_begin(domain, record, &head, &writer, error);
+	int rc;
+
+	if (region->source)
+		return error_set(error, ERROR_USAGE,
+				 "memory at %p was registered as a source, which no peer writes",
+				 region->memory);
+	rc = export_begin(domain, record, &head, &writer, error);
 
 	if (!rc)
 		rc = domain->ops.region_export(region, &writer, error);

@@ -2,7 +2,7 @@
  *
  * transport.h -- the one-sided contract that the update engine is written against.
  *
- *   domain      one process's access to one provider ("shm", later "verbs", ...)
+ *   domain      one process's access to one provider ("shm", "verbs", ...), or to several
  *   region      memory of this process that may be written by peers (or read as a source)
  *   remote      a peer's region, imported from its export record
  *   endpoint    this domain <-> one peer domain, all rails
@@ -94,13 +94,34 @@ struct transport_stats {
 
 /* Providers this build has, each with one line for people; transport_probe() says whether one
  * can be used here. */
-struct transport_provider_info { const char *name; const char *what; };
+struct transport_provider_info {
+	const char *name, *what;
+	bool one_host; /* never reaches another host */
+	bool maps;     /* its own memory can be mapped by peers, unless told otherwise */
+};
 const struct transport_provider_info *transport_providers(size_t *count);
 /* Proves by doing it that the provider works here; ERROR_UNSUPPORTED says why not. */
 int transport_probe(const char *provider, struct error *error);
 
 int transport_domain_open(struct transport_domain **domain, const char *provider,
 			  const struct transport_options *options, struct error *error);
+/* A list instead of a name ("shm,verbs", job/transports.h) opens a domain of several providers: those of
+ * the list that can be opened here, its members; what cannot be is logged with the reason, and an error
+ * when nothing is left. Regions are opened with such a domain and belong to all its members; endpoints
+ * are opened with a member, which for all else is a domain like any other, and is closed with the one
+ * that it is of. Capabilities of such a domain are what any member has of mapped_remote, fence_waits,
+ * gpu_memory and local_registration, and what all have of the rest. */
+uint32_t transport_domain_members(const struct transport_domain *domain); /* 1: itself */
+struct transport_domain *transport_domain_member(struct transport_domain *domain, uint32_t i);
+/* The member of that name; NULL or "" names the only one there is. ERROR_USAGE lists what there is. */
+int transport_domain_find(struct transport_domain *domain, const char *provider,
+			  struct transport_domain **member, struct error *error);
+const char *transport_domain_name(const struct transport_domain *domain); /* as in --transport */
+/* Whom it reaches: two domains of one provider with equal text may reach each other, with different
+ * text never can. "": nothing is known beforehand. */
+const char *transport_domain_reach(const struct transport_domain *domain);
+/* Is it this one that makes memory when a region is allocated? Only then can its peers map it. */
+bool transport_domain_makes_memory(const struct transport_domain *member);
 /* Endpoints, remotes and regions must be closed before. NULL inside is fine. */
 void transport_domain_close(struct transport_domain **domain);
 const struct transport_caps *transport_domain_caps(const struct transport_domain *domain);
@@ -140,8 +161,13 @@ int transport_region_register_dmabuf(struct transport_domain *domain, int fd, ui
 				     void *memory, uint64_t bytes,
 				     struct transport_region **region, struct error *error);
 
-/* An endpoint for one peer. The mailbox slot that this peer signals into lives in this domain
- * and is part of the record. */
+/* The caller's memory that this process only reads from, for providers with caps.local_registration:
+ * the others need nothing. It cannot be exported. */
+int transport_source_register(struct transport_domain *domain, void *memory, uint64_t bytes,
+			      struct transport_region **region, struct error *error);
+
+/* An endpoint for one peer; of a domain of several, with its first member. The mailbox slot that this
+ * peer signals into lives in this domain and is part of the record. */
 int transport_endpoint_open(struct transport_domain *domain, struct member peer,
 			    const char *peer_name, struct transport_endpoint **endpoint,
 			    struct error *error);
@@ -229,6 +255,8 @@ uint64_t transport_signal_wait(struct transport_domain *domain, uint64_t seen,
 /* Proof that the peer process is gone (its pid with its start time), if the provider can tell.
  * Writes and flushes ask every 10 ms, signals always: they end with ERROR_PEER_LOST. */
 bool transport_peer_dead(const struct transport_endpoint *endpoint);
+/* Of the provider that it is of. */
+const struct transport_caps *transport_endpoint_caps(const struct transport_endpoint *endpoint);
 
 const struct transport_stats *transport_endpoint_stats(const struct transport_endpoint *endpoint);
 

@@ -73,11 +73,29 @@ int endpoint_drain(struct transport_endpoint *endpoint, const char *doing,
 	}
 }
 
-static int check_source(const struct transport_endpoint *endpoint, const void *source,
-			const struct transport_region *region, uint64_t bytes, struct error *error)
+const struct transport_region *endpoint_region(const struct transport_endpoint *endpoint,
+					       const struct transport_region *region)
 {
+	const struct transport_domain *domain = endpoint->domain;
+
+	if (!region || region->domain == domain)
+		return region;
+	return domain->owner && region->domain == domain->owner ? region->parts[domain->place]
+								: NULL;
+}
+
+/* *given: the caller's region; becomes what the endpoint's provider knows it as. */
+static int check_source(const struct transport_endpoint *endpoint, const void *source,
+			const struct transport_region **given, uint64_t bytes, struct error *error)
+{
+	const struct transport_region *region = endpoint_region(endpoint, *given);
 	uint64_t at;
 
+	if (*given && !region && (*given)->domain != endpoint->domain->owner)
+		return error_set(error, ERROR_USAGE,
+				 "write to %s: the source region is of another domain",
+				 endpoint->name);
+	*given = region;
 	if (!source && bytes)
 		return error_set(error, ERROR_USAGE, "write of %llu bytes to %s from NULL",
 				 (unsigned long long)bytes, endpoint->name);
@@ -88,10 +106,6 @@ static int check_source(const struct transport_endpoint *endpoint, const void *s
 				 "write to %s: provider %s reads only from registered regions",
 				 endpoint->name, endpoint->domain->ops.name);
 	}
-	if (region->domain != endpoint->domain)
-		return error_set(error, ERROR_USAGE,
-				 "write to %s: the source region is of another domain",
-				 endpoint->name);
 	at = (uint64_t)((uintptr_t)source - (uintptr_t)region->memory);
 	if (bytes && (at > region->bytes || bytes > region->bytes - at))
 		return error_set(error, ERROR_BOUNDS,
@@ -270,7 +284,7 @@ int transport_write(struct transport_endpoint *endpoint, const void *source,
 	if (!rc)
 		rc = check_target(endpoint, remote, offset, bytes, error);
 	if (!rc)
-		rc = check_source(endpoint, source, region, bytes, error);
+		rc = check_source(endpoint, source, &plan.region, bytes, error);
 	return rc ? rc : write_chunks(&plan, 0, offset, bytes, deadline_ns, error);
 }
 

@@ -8,8 +8,9 @@
 
 #include "job/box.h"
 #include "job/parallel.h"
+#include "job/transports.h"
 
-#define WIRE_VERSION 4
+#define WIRE_VERSION 5
 
 /* A plan or layout of 10^6 rows takes up to 57 MB. Decoded, a row of 11 bytes takes 136, so
  * the counts, and not the bytes, bound what a hostile message costs: a quarter of a GiB. */
@@ -28,6 +29,8 @@
 #define LIMIT_RECORD_BYTES    4096    /* an endpoint record or a region export */
 #define LIMIT_REGIONS         4096
 #define LIMIT_NICS            64      /* that one worker uses */
+#define LIMIT_OFFERS          TRANSPORTS_MAX
+#define LIMIT_REACH_BYTES     256     /* what of a transport must be equal on both sides */
 #define LIMIT_COPIES          2       /* of a parameter: in place, and its shadow */
 #define LIMIT_CODE            999     /* error codes; a peer's may be unknown here */
 #define LIMIT_KEY_BYTES       64      /* a key of a map, no terminator */

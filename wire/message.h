@@ -68,6 +68,12 @@ struct message_hello {
 	uint64_t pid;
 };
 
+/* One transport of a list. Workers reach each other by it when both offer it with one `reach`. */
+struct transport_offer {
+	char *name, *reach;
+	bool mapped, registered;   /* as in the declaration, by this transport */
+};
+
 struct message_declare {
 	/* labels: what the dump prints; all workers of a job must agree */
 	char *model, *train, *infer;
@@ -75,10 +81,13 @@ struct message_declare {
 	bool mapped;               /* inference: memory from weft's allocator, mappable by peers
 				      on the same host; trainer: able to map such memory */
 	bool registered;           /* trainer: tensors stay in registered memory (see path.h) */
-	char *transport;           /* "shm": required by this worker; all must agree */
+	char *transport;           /* "shm": required by this worker; or a list, "shm,verbs"; all
+				      must agree */
 	bool checksums;            /* asks for piece checksums; all must agree */
 	struct nic_report *nics;   /* all that it sends or receives through; none for shm */
 	size_t nic_count;
+	struct transport_offer *offers; /* with a list: what of it this worker has; else none */
+	size_t offer_count;
 };
 
 struct message_layout { struct digest digest; struct layout layout; };
@@ -137,6 +146,7 @@ struct plan_peer {
 	char *host;
 	uint64_t bytes;            /* between the two, per update */
 	uint32_t pieces;           /* piece ordinals 0..pieces-1 are this pair's checksum slots */
+	char *transport;           /* with a list: the one that this pair uses; else "" */
 };
 /* One piece to move. Trainers get them in send order, inference ranks in ordinal order.
  * `tensor` indexes the receiver's own declaration: the trainer's holding (layout for an

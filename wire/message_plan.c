@@ -5,7 +5,7 @@
  *   {"attempt":1, "digest":bin16, "policy":"greedy", "order":"rotated",
  *    "checksums":false, "update_timeout_ms":60000, "peers":[..], "rows":[..]}
  *
- *   peers  [[[role, rank], host, bytes, pieces], ..]
+ *   peers  [[[role, rank], host, bytes, pieces, transport], ..]
  *   rows   [[peer, ordinal, tensor, param, how, [lo0, hi0, lo1, hi1, ..], offset, bytes], ..]
  *             │      └─ below that peer's pieces
  *             └──────── place in peers
@@ -21,6 +21,7 @@ static const struct codec_field peer_fields[] = {
 	FIELD_TEXT(struct plan_peer, host, LIMIT_NAME_BYTES),
 	FIELD_U64(struct plan_peer, bytes),
 	FIELD_U32(struct plan_peer, pieces, LIMIT_PIECES),
+	FIELD_TEXT(struct plan_peer, transport, TRANSPORTS_NAME_BYTES),
 };
 static const struct codec_record peer_record = {CODEC_RECORD_OF(struct plan_peer, peer_fields)};
 

@@ -49,9 +49,19 @@ static const struct codec_field nic_fields[] = {
 };
 static const struct codec_record nic_record = {CODEC_RECORD_OF(struct nic_report, nic_fields)};
 
+/* offer [name, reach, mapped, registered] */
+static const struct codec_field offer_fields[] = {
+	FIELD_TEXT(struct transport_offer, name, TRANSPORTS_NAME_BYTES),
+	FIELD_TEXT(struct transport_offer, reach, LIMIT_REACH_BYTES),
+	FIELD_BOOL(struct transport_offer, mapped),
+	FIELD_BOOL(struct transport_offer, registered),
+};
+static const struct codec_record offer_record = {
+	CODEC_RECORD_OF(struct transport_offer, offer_fields)};
+
 /* {"model":"Qwen3-4B", "train":"world=4,..", "infer":"engines=2,tp=2", "digest":bin16,
  *  "mapped":true, "registered":false, "transport":"verbs", "checksums":false,
- *  "nics":[["mlx5_0:1", 0, 50000000000, 0], ..]} */
+ *  "nics":[["mlx5_0:1", 0, 50000000000, 0], ..], "offers":[["verbs", "", false, true], ..]} */
 static const struct codec_field declare_fields[] = {
 	FIELD_TEXT(struct message_declare, model, LIMIT_LABEL_BYTES),
 	FIELD_TEXT(struct message_declare, train, LIMIT_LABEL_BYTES),
@@ -63,8 +73,26 @@ static const struct codec_field declare_fields[] = {
 	FIELD_BOOL(struct message_declare, checksums),
 	FIELD_LIST(struct message_declare, nics, nic_count, struct nic_report, nic_record,
 		   LIMIT_NICS),
+	FIELD_LIST(struct message_declare, offers, offer_count, struct transport_offer,
+		   offer_record, LIMIT_OFFERS),
 };
 MESSAGE_RECORD(declare);
+
+static int check_offers(const struct message_declare *declare, struct error *error)
+{
+	for (size_t i = 0; i < declare->offer_count; i++) {
+		const char *name = declare->offers[i].name;
+
+		if (!name || !name[0])
+			return error_set(error, ERROR_MESSAGE, "offers[%zu] has no name", i);
+		for (size_t k = 0; k < i; k++)
+			if (strcmp(declare->offers[k].name, name) == 0)
+				return error_set(error, ERROR_MESSAGE,
+						 "offers[%zu] and offers[%zu] are both '%s'", k, i,
+						 name);
+	}
+	return 0;
+}
 
 int message_declare_check(const void *body, struct error *error)
 {
@@ -81,7 +109,7 @@ int message_declare_check(const void *body, struct error *error)
 						 "nics[%zu] and nics[%zu] are both '%.64s'", k, i,
 						 name);
 	}
-	return 0;
+	return check_offers(declare, error);
 }
 
 /* connected, go: {"attempt":1} */

@@ -8,7 +8,6 @@
 #include "base/memory.h"
 #include "routing/plan/bound.h"
 #include "routing/report/certificate.h"
-#include "routing/plan/path.h"
 #include "routing/lab/simulate_flows.h"
 #include <string.h>
 
@@ -54,9 +53,8 @@ static uint64_t copies_of(struct counted *counted, const struct problem *problem
 		struct piece part;
 
 		if (!piece_cut_rows(&layout->pieces[p], unit->lo, unit->hi, &part) ||
-		    path_of_piece(!transformed, &part.src, shape,
-				  problem->trainer_registered[holder],
-				  problem->inference_mapped[unit->inference]) == PATH_DIRECT ||
+		    problem_path(problem, holder, unit->inference, !transformed, &part.src,
+				 shape) == PATH_DIRECT ||
 		    !count_once(counted, unit->tensor + 1, transformed, &part.src))
 			continue;
 		bytes += part.bytes;

@@ -14,6 +14,7 @@
 #include "base/array.h"
 #include "base/compare.h"
 #include "job/strmap.h"
+#include "routing/plan/path.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -348,7 +349,37 @@ static int copy_ranks(struct builder *b, struct error *error)
 	for (uint32_t i = 0; i < ranks; i++)
 		problem->inference_mapped[i] =
 			input->inference_mapped ? input->inference_mapped[i] : true;
-	return 0;
+	return input->pairs ? problem_set_pairs(problem, input->pairs, error) : 0;
+}
+
+int problem_set_pairs(struct problem *problem, const struct pairs *pairs, struct error *error)
+{
+	problem->pairs = pool_array(&problem->pool, 1, sizeof(*problem->pairs));
+	if (problem->pairs && pairs_copy(problem->pairs, &problem->pool, pairs))
+		return 0;
+	return memory_error(error, "listing transports",
+			    (size_t)pairs->count[ROLE_TRAINER] + pairs->count[ROLE_INFERENCE]);
+}
+
+enum route_path problem_path(const struct problem *problem, uint32_t trainer, uint32_t inference,
+			     bool copy, const struct box *src, const uint64_t *shape)
+{
+	bool registered = problem->trainer_registered[trainer];
+	bool mapped = problem->inference_mapped[inference];
+
+	if (problem->pairs) {
+		const struct pairs *pairs = problem->pairs;
+		uint32_t transport = pairs_transport(pairs, trainer, inference);
+		const struct pair_side *from, *to;
+
+		if (transport == pairs->list.count) /* nothing goes there */
+			return PATH_REPLICA;
+		from = pairs_side(pairs, ROLE_TRAINER, trainer, transport);
+		to = pairs_side(pairs, ROLE_INFERENCE, inference, transport);
+		registered = from->registered;
+		mapped = from->mapped && to->mapped;
+	}
+	return path_of_piece(copy, src, shape, registered, mapped);
 }
 
 static int build(struct builder *b, struct error *error)

@@ -16,6 +16,7 @@
 #include "job/layout.h"
 #include "job/member.h"
 #include "job/parallel.h"
+#include "routing/plan/pairs.h"
 #include <stddef.h>
 
 struct problem_tensor {
@@ -76,6 +77,7 @@ struct problem {
 	/* facts for the path (path.h): bit per pair would be large, so per rank */
 	bool *inference_mapped;       /* target memory can be mapped by trainers */
 	bool *trainer_registered;
+	struct pairs *pairs;          /* NULL: one transport, and the facts above; else its own */
 };
 
 /* A declaration as it came; pointers are borrowed until problem_build returns. layouts and
@@ -92,6 +94,7 @@ struct problem_input {
 	const struct digest *inference_digests;
 	const bool *inference_mapped;            /* NULL: all true */
 	uint32_t inference_count;
+	const struct pairs *pairs;               /* NULL: one transport; else copied */
 };
 
 /* Refuses, each by name: a tensor declared with two shapes, dtypes or orders (with both
@@ -101,6 +104,13 @@ struct problem_input {
 int problem_build(struct problem **problem, const struct problem_input *input,
 		  struct error *error);
 void problem_free(struct problem **problem);
+
+/* After it was built: a copy of these. */
+int problem_set_pairs(struct problem *problem, const struct pairs *pairs, struct error *error);
+
+/* How this piece's bytes get from one to the other: path.h with the facts of the pair. */
+enum route_path problem_path(const struct problem *problem, uint32_t trainer, uint32_t inference,
+			     bool copy, const struct box *src, const uint64_t *shape);
 
 /* Tensors that are held but wanted by no inference rank, not even as scales: indexes, ascending; memory_free. */
 int problem_unwanted(const struct problem *problem, uint32_t **tensors, size_t *count,

@@ -368,10 +368,9 @@ static int match(const struct proof *proof, const struct written *written, const
 			 want->transform.from_rows ? " and the scales of its blocks" : "");
 		return wrong_byte(proof, written, at, why, error);
 	}
-	enum route_path path = path_of_piece(piece->transformed == 0, &piece->src,
-					     problem->tensors[route->tensor].shape,
-					     problem->trainer_registered[route->trainer],
-					     problem->inference_mapped[route->inference]);
+	enum route_path path =
+		problem_path(problem, route->trainer, route->inference, piece->transformed == 0,
+			     &piece->src, problem->tensors[route->tensor].shape);
 
 	if (piece->path != path) {
 		snprintf(why, sizeof(why), "it is to go '%s', and its memory asks for '%s'",

@@ -78,10 +78,8 @@ static void add_route(struct table *table, const struct unit *unit, uint32_t tra
 		if (!cut_piece(&layout->pieces[p], unit->lo, unit->hi, piece))
 			continue;
 		piece->transformed = layout->transformed[p];
-		piece->path = path_of_piece(!piece->transformed, &piece->src,
-					    problem->tensors[unit->tensor].shape,
-					    problem->trainer_registered[trainer],
-					    problem->inference_mapped[unit->inference]);
+		piece->path = problem_path(problem, trainer, unit->inference, !piece->transformed,
+					   &piece->src, problem->tensors[unit->tensor].shape);
 		route->bytes += piece->bytes;
 		route->piece_count++;
 		table->piece_count++;
@@ -131,6 +129,18 @@ static int fill(struct table *table, const struct units *units, const uint32_t *
 	WEFT_ASSERT_OP(table->route_count, ==, units->count);
 	WEFT_ASSERT_OP(table->piece_count, ==, pieces);
 	return 0;
+}
+
+size_t table_unreached(const struct table *table)
+{
+	const struct pairs *pairs = table->problem->pairs;
+	size_t r = pairs ? 0 : table->route_count;
+
+	while (r < table->route_count &&
+	       pairs_transport(pairs, table->routes[r].trainer, table->routes[r].inference) <
+		       pairs->list.count)
+		r++;
+	return r;
 }
 
 int table_plan(struct table **out, const struct problem *problem, const struct policy *policy,

@@ -82,6 +82,8 @@ int plan_options_check(const struct policy *policy, const struct plan_options *o
 int table_plan(struct table **table, const struct problem *problem, const struct policy *policy,
 	       const struct plan_options *options, struct error *error);
 void table_free(struct table **table);
+/* The first route between two that no transport of a list connects, or route_count. */
+size_t table_unreached(const struct table *table);
 
 /* The proof (docs/routing.md), independent of how the table was made: every byte of every
  * parameter that has a source is written exactly once, in bounds, from the right box, by a

@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 #include "base/json_write.h"
-#include "routing/report/dump_read.h"
+#include "routing/report/dump_value.h"
 #include "routing/plan/topology_file.h"
 #include <errno.h>
 
@@ -111,6 +111,10 @@ static void write_routes(struct json *json, const struct source *source)
 		json_put_key_u64(json, "inference", route->inference);
 		json_put_key_u64(json, "bytes", route->bytes);
 		json_put_key_string(json, "how", route_path_name(pieces[0].path));
+		if (source->labels.pairs)
+			json_put_key_string(
+				json, "transport",
+				pairs_name(source->labels.pairs, route->trainer, route->inference));
 		json_put_key_array(json, "pieces");
 		for (uint32_t p = 0; p < route->piece_count; p++)
 			write_piece(json, source, param_name(source, route, &pieces[p]), &pieces[p],
@@ -216,6 +220,8 @@ static void write_source(FILE *stream, const struct source *source, bool routes)
 		topology_put(&json, source->labels.topology);
 	}
 	write_ranks(&json, source);
+	if (source->labels.pairs)
+		dump_put_pairs(&json, source->labels.pairs);
 	if (routes)
 		write_routes(&json, source);
 	write_report(&json, source->report, &source->labels);
@@ -241,6 +247,7 @@ struct plan_labels table_labels(const struct table *table)
 		.inference_count = problem->inference_count,
 		.trainer_stage = problem->trainer_stage,
 		.topology = table->topology && !table->topology->flat ? table->topology : NULL,
+		.pairs = problem->pairs,
 		.digest = table->digest,
 	};
 }

@@ -26,6 +26,7 @@ static int copy_labels(struct dump *dump, const struct table *table, struct erro
 
 	*labels = table_labels(table);
 	labels->topology = NULL; /* copied below */
+	labels->pairs = NULL;
 	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
 		*texts[i] = pool_string(&dump->pool, *texts[i]);
 	stages = pool_array(&dump->pool, labels->trainer_count, sizeof(*stages));
@@ -36,6 +37,13 @@ static int copy_labels(struct dump *dump, const struct table *table, struct erro
 				    labels->inference_count * sizeof(*dump->inference));
 	memcpy(stages, labels->trainer_stage, labels->trainer_count * sizeof(*stages));
 	labels->trainer_stage = stages;
+	if (table->problem->pairs) {
+		struct pairs *pairs = pool_array(&dump->pool, 1, sizeof(*pairs));
+
+		if (!pairs || !pairs_copy(pairs, &dump->pool, table->problem->pairs))
+			return memory_error(error, "copying a table", sizeof(*pairs));
+		labels->pairs = pairs;
+	}
 	for (uint32_t i = 0; i < labels->inference_count; i++)
 		dump->inference[i] = rank_in_engine(table->problem, i);
 	return 0;

@@ -27,9 +27,9 @@
 
 static const char *const head_keys[] = {"schema", "policy",   "model",	   "train",
 					"infer",  "trainers", "inference", NULL};
-static const char *const keys[] = {"schema",	    "policy",	 "model",   "train",  "infer",
-				   "trainers",	    "inference", "summary", "digest", "order|",
-				   "sessions_max|", "topology|", NULL};
+static const char *const keys[] = {"schema",	    "policy",	 "model",	"train",  "infer",
+				   "trainers",	    "inference", "summary",	"digest", "order|",
+				   "sessions_max|", "topology|", "transports|", NULL};
 
 struct parse {
 	struct json_reader reader;
@@ -140,8 +140,8 @@ static int read_piece(struct json_reader *r, struct dump *dump, json_t *object,
 
 static int read_route(struct json_reader *r, struct dump *dump, json_t *object)
 {
-	static const char *const route_keys[] = {"tensor", "trainer", "inference", "bytes",
-						 "how",	   "pieces",  NULL};
+	static const char *const route_keys[] = {"tensor", "trainer", "inference",  "bytes",
+						 "how",	   "pieces",  "transport|", NULL};
 	struct route route = {.piece_first = dump->piece_count}, *slot;
 	enum route_path path = PATH_DIRECT;
 	json_t *pieces = NULL;
@@ -153,6 +153,8 @@ static int read_route(struct json_reader *r, struct dump *dump, json_t *object)
 			   &route.inference);
 	json_take_number(r, object, "bytes", 0, DUMP_VALUE_MAX, &route.bytes);
 	dump_path(r, object, &path);
+	if (!r->failed)
+		dump_check_pair(r, dump, object, &route);
 	if (json_take_list(r, object, "pieces", &pieces))
 		return r->failed;
 	if (json_array_size(pieces) == 0 || json_array_size(pieces) > UINT32_MAX)
@@ -307,7 +309,7 @@ static int read_head(struct parse *p)
 		read_ranks(r, dump, p->root, &trainer_list, &dump->labels.trainer_count);
 	dump->inference =
 		read_ranks(r, dump, p->root, &inference_list, &dump->labels.inference_count);
-	return r->failed;
+	return dump_take_pairs(r, dump, p->root);
 }
 
 /* The value of "routes": now, or remembered for the end. */
@@ -397,6 +399,8 @@ static int read_dump(struct parse *p)
 	read_sessions_max(r, p->dump, p->root);
 	if (!p->has_head)
 		read_head(p);
+	else if (!p->dump->labels.pairs && json_object_get(p->root, "transports"))
+		json_refuse(r, "\"transports\" stand behind the routes; they have to come before");
 	read_topology(r, p->dump, p->root);
 	rc = json_take_string(r, p->root, "digest", &digest);
 	if (!rc && !digest_parse(digest, &p->dump->labels.digest))

@@ -5,6 +5,7 @@
 #ifndef ROUTING_REPORT_DUMP_VALUE_H
 #define ROUTING_REPORT_DUMP_VALUE_H
 
+#include "base/json_write.h"
 #include "routing/plan/json_read.h"
 #include "routing/report/dump_read.h"
 
@@ -27,6 +28,16 @@ int dump_take_transformed(struct json_reader *r, struct dump *dump, json_t *piec
 /* Adds to dump.made; the first is the copy. */
 int dump_add_transformed(struct dump *dump, const struct problem_transformed *transformed,
 			 struct error *error);
+
+/* "transports", if there are any, into dump.labels.pairs; ranks are known (dump_pairs.c). */
+int dump_take_pairs(struct json_reader *r, struct dump *dump, json_t *root);
+/* A route's "transport" is what they say. */
+int dump_check_pair(struct json_reader *r, const struct dump *dump, json_t *object,
+		    const struct route *route);
+void dump_put_pairs(struct json *json, const struct pairs *pairs);
+/* Into problem.pairs, with what the routes show: `direct` anywhere on a transport means registered with
+ * it, `mapped` means mapped. */
+int dump_pair_facts(const struct dump *dump, struct problem *problem, struct error *error);
 
 /* The value of "summary", into dump.report (dump_summary.c). */
 int dump_take_summary(struct json_reader *r, struct dump *dump, json_t *summary);

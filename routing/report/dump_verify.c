@@ -2,7 +2,7 @@
  *
  * dump_verify.c -- is a dump a right table for this job, and are its figures that table's?
  */
-#include "routing/report/dump_read.h"
+#include "routing/report/dump_value.h"
 
 #include "base/memory.h"
 #include "job/strmap.h"
@@ -68,7 +68,7 @@ static int take_facts(const struct dump *dump, struct problem *problem, struct e
 				problem->inference_mapped[route->inference] = true;
 		}
 	}
-	return 0;
+	return dump_pair_facts(dump, problem, error);
 }
 
 /* The problem's number for what the dump says is made of that tensor for that parameter. */

@@ -302,6 +302,28 @@ static void put_topology(struct head *head, const struct dump *dump)
 	json_put_object_end(json);
 }
 
+static void put_transports(struct head *head, const struct pairs *pairs)
+{
+	struct json *json = &head->json;
+
+	json_put_newline(json);
+	json_put_key_array(json, "transports");
+	for (uint32_t t = 0; t < pairs->list.count; t++) {
+		json_put_object(json);
+		json_put_key_string(json, "name", pairs->list.names[t]);
+		for (int role = 0; role < ROLE_COUNT; role++) {
+			json_put_key_array(json, role_name((enum role)role));
+			for (uint32_t rank = 0; rank < pairs->count[role]; rank++)
+				json_put_u64(json,
+					     pairs_side(pairs, (enum role)role, rank, t)->reach);
+			json_put_array_end(json);
+			head_flush(head);
+		}
+		json_put_object_end(json);
+	}
+	json_put_array_end(json);
+}
+
 /* Tensors get numbers in the order in which routes name them: checkpoint order. */
 static int put_tensors(struct head *head, const struct dump *dump, uint32_t *tensor_of_name)
 {
@@ -346,6 +368,8 @@ int page_put_data(const struct page *page, struct error *error)
 		put_plan(&head, "other", page->other_name, page->other, dump);
 	if (dump->labels.topology)
 		put_topology(&head, dump);
+	if (dump->labels.pairs)
+		put_transports(&head, dump->labels.pairs);
 	if (put_tensors(&head, dump, tensor_of_name))
 		rc = memory_error(error, "writing the report", head.text.capacity);
 	json_put_object_end(&head.json);

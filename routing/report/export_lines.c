@@ -8,7 +8,8 @@
  * `rows` are the rows of the tensor (dimension 0) that the route sends, low:high, high not
  * included, neighbours merged, by a space where there are several; in JSON [[low,high],..].
  * A CSV cell that a spreadsheet would take for a formula begins with an apostrophe (owasp.org, "CSV Injection").
- * `make` is how its pieces are made, each way once, by " + " where there are several.
+ * `make` is how its pieces are made, each way once, by " + " where there are several. A plan whose pairs
+ * use several transports has one more column at the end, `transport`.
  */
 #include "routing/report/export.h"
 
@@ -149,8 +150,9 @@ static void write_field(FILE *stream, const char *value)
 
 int export_csv_begin(FILE *stream, const struct dump *head, struct error *error)
 {
-	fputs("tensor,trainer,stage,inference,engine,engine_rank,bytes,how,pieces,rows,make\n",
-	      stream);
+	fprintf(stream,
+		"tensor,trainer,stage,inference,engine,engine_rank,bytes,how,pieces,rows,make%s\n",
+		head->labels.pairs ? ",transport" : "");
 	return 0;
 }
 
@@ -174,7 +176,11 @@ int export_csv_route(FILE *stream, const struct dump *head, const struct route *
 	for (size_t i = 0; i < ranges.count; i++)
 		fprintf(stream, "%s%" PRIu64 ":%" PRIu64, i ? " " : "", ranges.items[i].lo,
 			ranges.items[i].hi);
-	fprintf(stream, ",%s\n", text_string(&transformed));
+	fprintf(stream, ",%s", text_string(&transformed));
+	if (head->labels.pairs)
+		fprintf(stream, ",%s",
+			pairs_name(head->labels.pairs, route->trainer, route->inference));
+	fputc('\n', stream);
 	text_fini(&transformed);
 	drop_rows(&ranges);
 	return 0;
@@ -209,6 +215,10 @@ int export_jsonl_route(FILE *stream, const struct dump *head, const struct route
 		json_put_range(&json, ranges.items[i].lo, ranges.items[i].hi);
 	json_put_array_end(&json);
 	json_put_key_string(&json, "make", text_string(&transformed));
+	if (head->labels.pairs)
+		json_put_key_string(
+			&json, "transport",
+			pairs_name(head->labels.pairs, route->trainer, route->inference));
 	json_put_line_end(&json);
 	text_fini(&transformed);
 	drop_rows(&ranges);

@@ -8,6 +8,7 @@ import pathlib
 import signal
 import subprocess
 import time
+import uuid
 
 import engine_layout
 
@@ -93,6 +94,15 @@ def weft(*arguments, check=True, timeout=300):
     return done
 
 
+def elsewhere(folder, host):
+    """What stands before a command that is to run on another host, as far as weft can see: another name and
+    boot id."""
+    boot = folder / f"{host}.boot"
+    boot.write_text(f"{uuid.uuid5(uuid.NAMESPACE_DNS, host)}\n")
+    return ["unshare", *([] if os.geteuid() == 0 else ["--map-root-user"]), "--mount", "--uts", "sh", "-c",
+            'hostname "$0" && mount --bind "$1" /proc/sys/kernel/random/boot_id && shift && exec "$@"', host, boot]
+
+
 def make_model(folder, kind, **changes):
     """A checkpoint of a small model; returns its folder."""
     source = folder / f"{kind}-config"
@@ -143,6 +153,7 @@ class Job:
         self.folder, self.model, self.train, self.infer, self.name = folder, model, train, infer, name
         self.trainers, self.inference = counts(train, infer)
         self.processes, self.address = {}, None
+        self.hosts = {}  # by a worker's name: the host that it is on; else this one
 
     def __enter__(self):
         return self
@@ -174,6 +185,8 @@ class Job:
                    self.train, "--infer", self.infer, "--role", role, "--rank", rank, "--updates", updates,
                    "--checkpoint", self.model, "--json", *flags]
         name = name or f"{role}-{rank}"
+        if name in self.hosts:
+            command = elsewhere(self.folder, self.hosts[name]) + command
         if role == "inference" and "--digests" not in flags:
             command += ["--digests", self.folder / f"{name}.digests"]
         return self.start(name, command, env)

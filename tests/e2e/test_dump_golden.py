@@ -22,6 +22,8 @@ SMALL = {
                 "round-robin", "--memory", "process", "--order", "table"),
     "hosts": ("glm4", "--train", "world=2", "--infer", "engines=1,tp=4", "--topology",
               "per_host=2,nics=2,gbps=400,uplink_gbps=600"),
+    "mixed": ("qwen2", "--train", "world=2", "--infer", "engines=1,tp=2", "--topology", GOLDEN / "mixed.topology.json",
+              "--transport", "auto"),
 }
 LOCALES = ({}, {"LC_ALL": "de_DE.UTF-8", "LANG": "de_DE.UTF-8"}, {"LC_ALL": "C", "OMP_NUM_THREADS": "7"},
            {"LC_NUMERIC": "fr_FR.UTF-8", "TZ": "Asia/Tokyo"})

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which transport, which NIC, is the path there, and was a byte written beside its target."""
+import json
 import pathlib
 import re
 import time
@@ -98,3 +99,92 @@ def test_verbs_without_a_device__says_so_and_points_to_doctor(tmp_path, models):
     bench = jobs.weft("bench", "update", "--transport", "verbs", "--model", models["qwen2"], "--train", TRAIN, "--infer", INFER,
                       check=False)
     assert bench.returncode != 0 and "weft doctor" in bench.stderr, bench.stderr
+
+
+# ---- several transports in one job ----
+
+RDMA = any(pathlib.Path("/sys/class/infiniband").glob("*"))
+
+
+def test_auto__says_its_rule_and_what_is_missing_and_delivers_over_what_is_there(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.controller("--dump", tmp_path / "live.json")
+        job.workers("--transport", "auto", "--verify", env={"WEFT_LOG": "info"})
+        job.succeed()
+        job.verify(jobs.expected(models["qwen2"], INFER), [1, 2])
+        for process in (job.processes["trainer-0"], job.processes["inference-1"]):
+            assert "transports shm,verbs: each pair uses the first of them that both sides have and that reaches" in process.stderr
+            assert RDMA or "transport verbs cannot be used here: " in process.stderr, process.stderr
+    live = json.loads((tmp_path / "live.json").read_text())
+    shm, verbs = live["transports"]
+    assert shm == {"name": "shm", "trainers": [1, 1], "inference": [1, 1]} and verbs["name"] == "verbs"
+    assert RDMA or verbs["trainers"] == verbs["inference"] == [0, 0]
+    assert {route["transport"] for route in live["routes"]} == {"shm"}
+    assert {route["how"] for route in live["routes"]} == {"direct", "mapped"}
+    shown = jobs.weft("route", "show", tmp_path / "live.json", "--by", "transport", "--json").stdout
+    assert json.loads(shown) == {"transport": "shm", "bytes": live["summary"]["bytes_total"],
+                                 "routes": len(live["routes"]), "pairs": 4}
+    jobs.weft("route", "verify", tmp_path / "live.json", "--model", models["qwen2"])
+
+
+@pytest.mark.skipif(RDMA, reason="this machine has an RDMA device, so verbs would reach")
+def test_pair_that_nothing_reaches__is_refused_by_name_and_everyone_hears_what_to_do(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.hosts = {"inference-1": "far"}
+        job.controller("--lost-after", "2s")
+        job.workers("--transport", "auto")
+        codes = job.wait(20)
+        assert all(codes.values()), job.said()
+        said = last_error(job.processes["controller"])
+        assert re.search(r"no transport of shm,verbs gets from trainer \d \(host .*\) to inference 1 \(host far\): "
+                         r"shm: one reaches 'boot .*', the other 'boot .*'; verbs: neither has it; "
+                         r"give all workers --transport shm,verbs,tcp", said), said
+
+
+def test_lists_that_differ__are_refused_with_both(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.controller("--join-timeout", "3s")
+        job.worker("trainer", 0, "--transport", "auto")
+        time.sleep(0.5)
+        process = job.worker("trainer", 1, "--transport", "verbs,shm")
+        job.wait(20, names=["trainer-1"])
+        assert process.code and "'verbs,shm'" in process.stderr and "'shm,verbs'" in process.stderr, process.stderr
+
+
+@pytest.mark.parametrize("given, said", [("shm,", "'' is no name of a transport"), ("shm,shm", "lists shm twice"),
+                                         ("shm,carrier-pigeon", "'carrier-pigeon' is no name"),
+                                         ("shm,pigeon", "no transport provider 'pigeon'")])
+def test_list__that_is_none_is_refused_at_once(tmp_path, models, given, said):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.address = "tcp://127.0.0.1:9"
+        process = job.worker("trainer", 0, "--transport", given)
+        job.wait(20)
+        assert process.code == 78 and said in last_error(process), process.stderr
+
+
+def test_plan_offline__wants_a_list_and_hosts_that_it_reaches(models):
+    flags = ("route", "plan", "--model", models["qwen2"], "--train", "world=2", "--infer", "engines=1,tp=2")
+    for more, said in ((("--transport", "shm"), "one transport for all pairs"), (("--transport", "shm,pigeon"), "no transport 'pigeon'"),
+                       (("--transport", "shm,mock", "--topology", "per_host=2"), "no transport of shm,mock gets from trainer")):
+        done = jobs.weft(*flags, *more, check=False)
+        assert done.returncode and said in done.stderr, done.stderr
+    done = jobs.weft(*flags, "--transport", "auto", "--topology", "per_host=2", "--memory", "process")
+    assert "transports shm,verbs: each pair uses the first" in done.stdout
+
+
+@pytest.mark.parametrize("change, said", [
+    (lambda dump: dump["routes"][0].update(transport="verbs"), "the pair uses shm"),
+    (lambda dump: dump["routes"][0].pop("transport"), "transport"),
+    (lambda dump: dump.pop("transports"), "no \"transports\""),
+    (lambda dump: dump["transports"][0]["trainers"].append(1), "3 numbers"),
+    (lambda dump: dump["transports"][0].update(name="verbs"), "there already"),
+    (lambda dump: dump["transports"][0].update(name="Verbs"), "no name of a transport"),
+    (lambda dump: dump["transports"][1]["inference"].__setitem__(0, -1), "no number"),
+    (lambda dump: dump["transports"].clear(), "0 transports"),
+])
+def test_dump__whose_transports_contradict_each_other_is_refused(tmp_path, change, said):
+    dump = json.loads((jobs.ROOT / "tests/e2e/golden/mixed.json").read_text())
+    change(dump)
+    (tmp_path / "changed.json").write_text(json.dumps(dump))
+    done = jobs.weft("route", "export", tmp_path / "changed.json", "--format", "json", check=False)
+    assert done.returncode and said in done.stderr, done.stderr

@@ -147,7 +147,7 @@ void fence__waits_for_a_peer_or_needs_nobody(void **state)
 	memset(pair.from, 5, 4096);
 	write_and_signal(&pair, 0, 4096);
 	rc = transport_endpoint_fence(pair.ba, within_ms(20), &error);
-	if (transport_domain_caps(pair.b)->fence_waits) {
+	if (transport_endpoint_caps(pair.ba)->fence_waits) {
 		assert_int_equal(rc, -ERROR_TIMEOUT);
 		assert_non_null(strstr(error.text, "trainer 3"));
 		pair_close(&pair);

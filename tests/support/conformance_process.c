@@ -240,7 +240,7 @@ static void processes__one_writes_into_the_other(void **state)
 	for (uint64_t i = 0; i < BYTES; i++)
 		assert_int_equal(side.memory[i], 6);
 	assert_false(transport_peer_dead(side.endpoint));
-	if (transport_domain_caps(side.domain)->fence_waits) {
+	if (transport_endpoint_caps(side.endpoint)->fence_waits) {
 		/* it has the memory mapped and lives: no fence yet */
 		assert_int_equal(transport_endpoint_fence(side.endpoint, within_ms(5), &error),
 				 -ERROR_TIMEOUT);
@@ -375,7 +375,7 @@ static void refused_until_it_is_over(struct side *side, pid_t child, bool kills)
 
 static bool takes_memory_back(const struct side *side)
 {
-	return !subject->registered || !transport_domain_caps(side->domain)->fence_waits;
+	return !subject->registered || !transport_endpoint_caps(side->endpoint)->fence_waits;
 }
 
 /* Closes, and uses the memory again as soon as it may. Returns whether it had to wait for the writer. */

@@ -97,7 +97,7 @@ void write__refuses_what_lies_outside_and_stays_usable(void **state)
 	assert_int_equal(
 		transport_write(pair.ab, pair.from, pair.target, pair.remote, 0, 1, soon(), &error),
 		-ERROR_USAGE);
-	if (transport_domain_caps(pair.a)->local_registration)
+	if (transport_endpoint_caps(pair.ab)->local_registration)
 		assert_int_equal(transport_write(pair.ab, pair.from, NULL, pair.remote, 0, 1,
 						 soon(), &error),
 				 -ERROR_USAGE);
@@ -157,7 +157,7 @@ void write_rows__gathers_them_where_they_lie_or_refuses(void **state)
 		struct transport_rows rows = {memory, row_bytes[r], 2 * row_bytes[r]};
 		uint64_t all = sizeof(memory) / rows.stride_bytes * rows.row_bytes;
 
-		if (!transport_domain_caps(pair.a)->gathers) {
+		if (!transport_endpoint_caps(pair.ab)->gathers) {
 			assert_int_equal(transport_write_rows(pair.ab, &rows, 0, pair.remote, 0, 1,
 							      soon(), &error),
 					 -ERROR_UNSUPPORTED);
@@ -168,7 +168,7 @@ void write_rows__gathers_them_where_they_lie_or_refuses(void **state)
 		check_rows(&pair, &rows, 0, 4095, all);
 		check_rows(&pair, &rows, all / 3, 1, all - all / 3);
 	}
-	if (transport_domain_caps(pair.a)->gathers)
+	if (transport_endpoint_caps(pair.ab)->gathers)
 		check_bad_rows(&pair);
 	write_and_signal(&pair, 0, 64);
 	pair_close(&pair);
@@ -183,7 +183,7 @@ void pointer__stores_count_as_written(void **state)
 	(void)state;
 	open_pair(&pair, 8192);
 	there = transport_remote_pointer(pair.remote);
-	if (!transport_domain_caps(pair.a)->mapped_remote ||
+	if (!transport_endpoint_caps(pair.ab)->mapped_remote ||
 	    !transport_region_mapped(pair.target)) {
 		assert_null(there);
 	} else {

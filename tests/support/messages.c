@@ -362,6 +362,8 @@ static void random_plan(struct message_plan *to, uint64_t *state)
 		to->peers[i].host = text(state);
 		to->peers[i].bytes = number(state);
 		to->peers[i].pieces = 1 + (uint32_t)random_below(state, 1000);
+		to->peers[i].transport = memory_format("t%zu", i % 3);
+		NEED(to->peers[i].transport);
 	}
 	if (to->peer_count == 0)
 		return;
@@ -399,6 +401,14 @@ static void random_declare(struct message_declare *to, uint64_t *state)
 		to->nics[i].rail = (uint32_t)random_below(state, NIC_RAIL_MAX + 1);
 		to->nics[i].bytes_per_second = random_below(state, NIC_RATE_MAX + 1);
 		to->nics[i].distance = (enum nic_distance)random_below(state, DISTANCE_COUNT);
+	}
+	to->offers = list(&to->offer_count, sizeof(*to->offers), state);
+	for (size_t i = 0; i < to->offer_count; i++) {
+		to->offers[i].name = memory_format("t%zu", i);
+		NEED(to->offers[i].name);
+		to->offers[i].reach = text(state);
+		to->offers[i].mapped = coin(state);
+		to->offers[i].registered = coin(state);
 	}
 }
 

@@ -142,6 +142,7 @@ static const char *plan_peer_differs(const struct plan_peer *a, const struct pla
 	SAME_TEXT(host);
 	SAME_NUMBER(bytes);
 	SAME_NUMBER(pieces);
+	SAME_TEXT(transport);
 	return NULL;
 }
 
@@ -200,6 +201,15 @@ static const char *nic_differs(const struct nic_report *a, const struct nic_repo
 	return NULL;
 }
 
+static const char *offer_differs(const struct transport_offer *a, const struct transport_offer *b)
+{
+	SAME_TEXT(name);
+	SAME_TEXT(reach);
+	SAME_NUMBER(mapped);
+	SAME_NUMBER(registered);
+	return NULL;
+}
+
 static const char *declare_differs(const struct message *a, const struct message *b)
 {
 	SAME_TEXT(u.declare.model);
@@ -211,6 +221,7 @@ static const char *declare_differs(const struct message *a, const struct message
 	SAME_TEXT(u.declare.transport);
 	SAME_NUMBER(u.declare.checksums);
 	SAME_EACH(u.declare.nics, u.declare.nic_count, nic_differs);
+	SAME_EACH(u.declare.offers, u.declare.offer_count, offer_differs);
 	return NULL;
 }
 

@@ -29,3 +29,8 @@ def test_job__over_verbs_delivers_every_byte_in_every_mode(modes):
 def test_job__over_verbs_is_planned_over_the_nics_that_its_workers_report():
     said = inside("deliver", "routed", seconds=400)
     assert "routed: over " in said and "delivered and compared" in said, said
+
+
+def test_job__of_two_hosts_uses_shm_on_one_and_verbs_to_the_other():
+    said = inside("mixed", seconds=400)
+    assert "by shm and" in said and "delivered and compared" in said, said

@@ -2,6 +2,7 @@
 """Runs inside the machine: whole jobs over verbs, trainers on rxe0, inference ranks on rxe1.
 
     vm_job.py deliver [MODE ...]      one job a mode, every byte of every version compared
+    vm_job.py mixed                   shm on one host and verbs to another in one job, the same
     vm_job.py kills COUNT SEED        kill -9 at random points; who survives must say who died
 
 Exits 0 when all was well; else the reasons are on stdout.
@@ -31,6 +32,7 @@ MODES = {  # flags of all, of trainers, of inference ranks, of the controller
     "routed": (["--checksums"], ["--register-sources"], ["--own-memory"],
                ["--topology", "workers", "--policy", "balanced", "--order", "rounds"]),
 }
+MIXED = ["--transport", "auto", "--join-timeout", "120s", "--update-timeout", "120s", "--register-sources"]
 VICTIMS = {"trainer-0": "trainer 0", "trainer-1": "trainer 1", "inference-0": "inference 0",
            "inference-1": "inference 1"}
 
@@ -82,6 +84,34 @@ def deliver(folder, modes):
         assert packets * 1024 >= total, f"{mode}: {packets} packets cannot carry {total} bytes"
         print(f"{mode}: {total} bytes delivered and compared, {packets} packets, {took:.0f} s; {way[-1].split(': ')[-1]}",
               flush=True)
+
+
+def mixed(folder):
+    """Trainers and one inference rank on one host, the other rank elsewhere: shm here, verbs there."""
+    model = jobs.make_model(folder, "qwen2", **MODEL)
+    with jobs.Job(folder / "mixed", model, TRAIN, INFER) as job:
+        job.hosts = {"inference-1": "right"}
+        job.controller("--lost-after", "30s", "--topology", "workers", "--dump", job.folder / "live.json")
+        for rank in range(2):
+            job.worker("trainer", rank, *MIXED, "--nic", "rxe0", "--checksums", updates=3)
+            job.worker("inference", rank, *MIXED[:-1], "--nic", f"rxe{rank}", "--verify", "--checksums", updates=3)
+        before = port_bytes("rxe0")
+        job.succeed(240)
+        packets = port_bytes("rxe0") - before
+        job.verify(jobs.expected(model, INFER), [1, 2, 3])
+        total = [sum(update["bytes"] for update in job.processes[f"inference-{rank}"].updates()) for rank in range(2)]
+        assert packets * 1024 >= total[1], f"{packets} packets cannot carry {total[1]} bytes"
+        live = json.loads((job.folder / "live.json").read_text())
+        ways = {(route["inference"], route["transport"]): 0 for route in live["routes"]}
+        assert set(ways) == {(0, "shm"), (1, "verbs")}, ways
+        how = {(route["transport"], piece.get("how", route["how"])) for route in live["routes"] for piece in route["pieces"]}
+        assert how == {("shm", "direct"), ("shm", "mapped"), ("verbs", "direct"), ("verbs", "replica")}, how
+        (job.folder / "topology.json").write_text(json.dumps(live["topology"]))
+        offline = jobs.weft("route", "plan", "--model", model, "--train", TRAIN, "--infer", INFER, "--topology",
+                            job.folder / "topology.json", "--transport", "auto", "--json")
+        assert (job.folder / "live.json").read_text() == offline.stdout
+        print(f"mixed: {total[0]} bytes by shm and {total[1]} by verbs delivered and compared, {packets} packets; "
+              f"{job.processes['trainer-0'].stderr.splitlines()[-1].split(': ')[-1]}", flush=True)
 
 
 def one_kill(folder, model, chance):
@@ -150,6 +180,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         if sys.argv[1] == "deliver":
             deliver(pathlib.Path(folder), sys.argv[2:] or list(MODES))
+            return 0
+        if sys.argv[1] == "mixed":
+            mixed(pathlib.Path(folder))
             return 0
         return 1 if kills(pathlib.Path(folder), int(sys.argv[2]), int(sys.argv[3])) else 0
 

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include <inttypes.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #define PARCELS_MAX	3
@@ -44,6 +45,9 @@ static int mock_domain_open(struct transport_domain *domain, struct error *error
 		.inflight_max = options->inflight_max ? options->inflight_max : 16,
 		.rails = options->rails ? options->rails : 1,
 	};
+	snprintf(domain->reach, sizeof(domain->reach), "process %d", (int)getpid());
+	if (options->reach)
+		snprintf(domain->reach, sizeof(domain->reach), "%s", options->reach);
 	for (uint32_t i = 0; i < options->nic_count && i < PROVIDER_NICS_MAX; i++)
 		domain->nics[domain->nic_count++] = options->nics[i];
 	return 0;
@@ -492,6 +496,7 @@ static bool mock_peer_dead(const struct transport_endpoint *endpoint)
 
 const struct provider provider_mock = {.name = "mock",
 				       .what = "domains of one process, in random order: for tests",
+				       .one_host = true,
 #define X(op) .op = mock_##op,
 				       PROVIDER_OPS(X)
 #undef X

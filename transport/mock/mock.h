@@ -43,6 +43,7 @@ struct mock_options {
 	bool local_registration;
 	bool complete_early;          /* writes complete before they are placed */
 	bool connect_never;           /* connects wait until their deadline */
+	const char *reach;            /* what the domain says of whom it reaches; NULL: its process */
 	enum mock_wrong wrong;
 	uint32_t wrong_every;         /* 0: 3: one in how many */
 	/* Of the target's domain: called at the moment a signal was placed, with the network

@@ -1,12 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/shm/shm.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
+/* One host and one pid namespace: whose records shm_identity_check takes. */
+static void shm_reach(const struct identity *self, char *out, size_t bytes)
+{
+	char boot[2 * sizeof(self->boot) + 1];
+
+	for (size_t i = 0; i < sizeof(self->boot); i++)
+		snprintf(boot + 2 * i, 3, "%02x", self->boot[i]);
+	snprintf(out, bytes, "boot %s, pid namespace %" PRIu64, boot, self->pid_namespace);
+}
+
 int shm_domain_open(struct transport_domain *domain, struct error *error)
 {
 	struct shm_domain *shm;
 	int rc;
 
-	if (domain->options.nics[0])
+	if (domain->options.nics[0] && !domain->owner) /* else they are another member's */
 		return error_set(error, ERROR_CONFIG,
 				 "transport shm uses no NIC, but '%s' is asked for: leave --nic "
 				 "out, or choose --transport verbs or tcp",
@@ -23,6 +36,7 @@ int shm_domain_open(struct transport_domain *domain, struct error *error)
 		return rc;
 	}
 	domain->state = shm;
+	shm_reach(&shm->self, domain->reach, sizeof(domain->reach));
 	domain->caps = (struct transport_caps){
 		.ordered = true, /* one thread stores, and the signal releases */
 		.mapped_remote = true,
@@ -73,6 +87,8 @@ int shm_signal_read(const struct transport_endpoint *endpoint, struct transport_
 const struct provider provider_shm = {
 	.name = "shm",
 	.what = "processes of one host: mapped memory, or process_vm_writev",
+	.one_host = true,
+	.maps = true,
 #define X(op) .op = shm_##op,
 	PROVIDER_OPS(X)
 #undef X

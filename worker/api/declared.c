@@ -5,6 +5,7 @@
  */
 #include "worker/api/worker.h"
 
+#include "job/transports.h"
 #include <string.h>
 
 int declare_check_shape(const char *what, const char *name, const char *dtype_text, uint32_t dims,
@@ -117,14 +118,53 @@ static int report_nics(struct weft_worker *worker, uint32_t *count, struct error
 	return 0;
 }
 
+/* A trainer maps what it can, of a rank it is mapped what weft allocates. */
+static bool can_map(const struct weft_worker *worker, const struct transport_domain *domain)
+{
+	return transport_domain_caps(domain)->mapped_remote && !worker->own_memory &&
+	       (worker->self.role == ROLE_TRAINER || transport_domain_makes_memory(domain));
+}
+
+static bool reads_tensors(const struct weft_worker *worker, const struct transport_caps *caps)
+{
+	return worker->self.role == ROLE_TRAINER &&
+	       (!caps->local_registration || worker->ranges.count);
+}
+
+/* What was opened of a list. One transport alone is said by its name, and needs no more. */
+static int report_offers(struct weft_worker *worker, uint32_t *count, struct error *error)
+{
+	*count =
+		transports_listed(worker->transport) ? transport_domain_members(worker->domain) : 0;
+	memory_free(worker->offers); /* of a join that failed */
+	worker->offers = memory_zalloc(*count, sizeof(*worker->offers));
+	if (!worker->offers)
+		return memory_error(error, "declaring transports",
+				    *count * sizeof(*worker->offers));
+	for (uint32_t i = 0; i < *count; i++) {
+		const struct transport_domain *member = transport_domain_member(worker->domain, i);
+		const struct transport_caps *caps = transport_domain_caps(member);
+
+		worker->offers[i] = (struct transport_offer){
+			.name = (char *)(uintptr_t)transport_domain_name(member),
+			.reach = (char *)(uintptr_t)transport_domain_reach(member),
+			.mapped = can_map(worker, member),
+			.registered = reads_tensors(worker, caps),
+		};
+	}
+	return 0;
+}
+
 int declare_finish(struct weft_worker *worker, struct message_declare *declare, struct error *error)
 {
 	const struct transport_caps *caps = transport_domain_caps(worker->domain);
-	uint32_t nic_count = 0;
+	uint32_t nic_count = 0, offer_count = 0;
 	int rc = check_limits(worker, error);
 
 	if (!rc)
 		rc = report_nics(worker, &nic_count, error);
+	if (!rc)
+		rc = report_offers(worker, &offer_count, error);
 	if (!rc)
 		rc = worker->self.role == ROLE_TRAINER ? holding_finish(&worker->holding, error)
 						       : layout_finish(&worker->layout, error);
@@ -140,13 +180,14 @@ int declare_finish(struct weft_worker *worker, struct message_declare *declare, 
 		.model = worker->model,
 		.train = worker->train,
 		.infer = worker->infer,
-		.mapped = caps->mapped_remote && !worker->own_memory,
-		.registered = worker->self.role == ROLE_TRAINER &&
-			      (!caps->local_registration || worker->ranges.count),
+		.mapped = can_map(worker, worker->domain),
+		.registered = reads_tensors(worker, caps),
 		.transport = worker->transport,
 		.checksums = worker->checksums,
 		.nics = worker->nics,
 		.nic_count = nic_count,
+		.offers = worker->offers,
+		.offer_count = offer_count,
 	};
 	declare->digest = worker->self.role == ROLE_TRAINER ? holding_digest(&worker->holding)
 							    : layout_digest(&worker->layout);
@@ -160,6 +201,7 @@ void declare_fini(struct weft_worker *worker)
 	array_free(&worker->held);
 	array_free(&worker->host_memory);
 	memory_free(worker->nics);
+	memory_free(worker->offers);
 	memory_free(worker->model);
 	memory_free(worker->train);
 	memory_free(worker->infer);

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/plain.h"
+#include "job/transports.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -129,6 +130,25 @@ static int choose_replica(struct weft_worker *worker, const weft_options *option
 	return 0;
 }
 
+/* A list is declared as one text, which all workers have to give alike. */
+static int choose_transport(struct weft_worker *worker, const char *given, struct error *error)
+{
+	char text[TRANSPORTS_TEXT_BYTES];
+	struct transports list;
+	int rc = 0;
+
+	if (transports_listed(given)) {
+		rc = transports_parse(&list, given, error);
+		given = transports_text(&list, text);
+		if (!rc)
+			log_info("transports %s: each pair uses the first of them that both sides "
+				 "have and that reaches",
+				 given);
+	}
+	worker->transport = pool_string(&worker->texts, given);
+	return rc;
+}
+
 static const char *key_file(const weft_options *options)
 {
 	const char *named = getenv("WEFT_KEY_FILE");
@@ -162,7 +182,9 @@ static int fill(struct weft_worker *worker, const weft_options *options, struct 
 	worker->versions.copies = worker->shadow ? 2 : 1;
 	worker->controller = pool_string(&worker->texts, options->controller);
 	worker->job = pool_string(&worker->texts, text_or(options->job, "weft"));
-	worker->transport = pool_string(&worker->texts, text_or(options->transport, "shm"));
+	rc = choose_transport(worker, text_or(options->transport, "shm"), error);
+	if (rc)
+		return rc;
 	worker->key_file = pool_string(&worker->texts, key_file(options));
 	worker->nic = pool_string(&worker->texts, text_or(options->nic, ""));
 	return pool_ok(&worker->texts) ? 0 : memory_error(error, "opening a worker", 0);

@@ -33,7 +33,8 @@ struct weft_worker {
 	char self_name[PEER_NAME_BYTES];
 	char log_name[16];                /* "t3", "i0": in every line of a thread that works for it */
 	struct pool texts;                /* of what follows */
-	char *controller, *job, *transport, *nic, *key_file;
+	char *controller, *job, *transport, *nic, *key_file; /* transport: "auto" is spelled out */
+	struct transport_offer *offers; /* as declared, with a list; names and reach are the domain's */
 	uint32_t join_timeout_ms, update_timeout_ms; /* 0: not set by the host */
 	uint64_t ring_bytes;
 	bool full;                        /* the replica keeps everything */

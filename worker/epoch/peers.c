@@ -66,6 +66,7 @@ static int open_peer(const struct epoch *epoch, struct peer *peer,
 {
 	struct endpoint_record *out = &endpoints->records[endpoints->record_count];
 	unsigned char record[TRANSPORT_RECORD_BYTES];
+	struct transport_domain *domain;
 	char name[MEMBER_TEXT_BYTES];
 	size_t length;
 	int rc;
@@ -73,8 +74,11 @@ static int open_peer(const struct epoch *epoch, struct peer *peer,
 	snprintf(peer->name, sizeof(peer->name), "%s (host %.80s)",
 		 member_text(peer->plan->member, name),
 		 peer->plan->host ? peer->plan->host : "unknown");
-	rc = transport_endpoint_open(epoch->options.domain, peer->plan->member, peer->name,
-				     &peer->endpoint, error);
+	rc = transport_domain_find(epoch->options.domain, peer->plan->transport, &domain, error);
+	if (rc)
+		return error_wrap(error, "%s", peer->name), rc;
+	rc = transport_endpoint_open(domain, peer->plan->member, peer->name, &peer->endpoint,
+				     error);
 	if (rc)
 		return rc;
 	rc = transport_endpoint_record(peer->endpoint, record, &length, error);

@@ -62,7 +62,7 @@ int ranges_add(struct ranges *ranges, struct transport_domain *domain, void *mem
 	if (!array_push(ranges))
 		return memory_error(error, "registering source memory", sizeof(region));
 	ranges->count = count;
-	rc = transport_region_register(domain, memory, bytes, &region, error);
+	rc = transport_source_register(domain, memory, bytes, &region, error);
 	if (rc)
 		return error_wrap(error, "source memory of %llu bytes", (unsigned long long)bytes),
 		       rc;

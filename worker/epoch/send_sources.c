@@ -113,12 +113,18 @@ static void find_follower(struct send_plan *plan, const struct epoch *epoch, siz
 
 /* Where a post is the copy itself and can read rows in place, packing them first is a copy too many:
  * for a few targets, and rows so long that no columns would be packed together. */
-static bool gathers(const struct epoch *epoch, const struct send_source *source)
+static bool gathers(const struct send_plan *plan, const struct epoch *epoch,
+		    const struct send_source *source)
 {
 	const struct pack *pack = &source->pack;
 
-	return transport_domain_caps(epoch->options.domain)->gathers && source->slots &&
-	       transform_plain(&pack->transform) && pack->from == pack->to &&
+	for (uint32_t i = 0; i < source->row_count && source->slots; i++) {
+		uint32_t peer = plan->rows[plan->source_rows[source->first_row + i]].peer;
+
+		if (!transport_endpoint_caps(epoch->peers[peer].endpoint)->gathers)
+			return false;
+	}
+	return source->slots && transform_plain(&pack->transform) && pack->from == pack->to &&
 	       pack->runs.row_bytes > GROUP_ROW_BYTES / 2 && source->row_count < PACK_ROWS;
 }
 
@@ -168,7 +174,7 @@ int send_plan_find_sources(struct send_plan *plan, const struct epoch *epoch, st
 					       error);
 	}
 	for (size_t s = 0; s < plan->source_count && !rc; s++) {
-		plan->sources[s].gathers = gathers(epoch, &plan->sources[s]);
+		plan->sources[s].gathers = gathers(plan, epoch, &plan->sources[s]);
 		plan->sources[s].slots &= !plan->sources[s].gathers;
 	}
 	return rc;

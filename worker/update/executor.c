@@ -34,7 +34,7 @@ void executor_pause(struct sender *sender)
 
 pthread_mutex_t *executor_wire(struct sender *sender, uint32_t peer)
 {
-	return &sender->wire[sender->wires == 1 ? 0 : peer];
+	return &sender->wire[sender->wire_of[peer]];
 }
 
 /* ---- looking up ---- */

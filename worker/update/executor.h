@@ -8,8 +8,8 @@
  *            └────────────── what happened ◄────────────────────────────┘
  *
  * Locks: `lock` for the schedule and everything here that is not said to be constant; a wire for
- * calls on endpoints. There is one wire for all, or, where the transport allows that
- * (caps.endpoints_parallel), one an endpoint. `lock` and a wire are never held together, nor are two
+ * calls on endpoints. Endpoints of a transport share one wire, or, where it allows that
+ * (caps.endpoints_parallel), have one each. `lock` and a wire are never held together, nor are two
  * wires but to look at figures. Whoever waits looks at `failed`: the first error stops all.
  */
 #ifndef WORKER_UPDATE_EXECUTOR_H
@@ -38,7 +38,8 @@ struct sender {
 	struct watch *watch;
 	struct pool pool;              /* of all arrays here */
 	const char **names;            /* of peers, then of tensors */
-	uint32_t wires;                /* 1, or one a peer */
+	uint32_t wires;
+	uint32_t *wire_of;             /* by peer */
 	pthread_mutex_t *wire;
 
 	struct schedule schedule;

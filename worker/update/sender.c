@@ -109,6 +109,27 @@ static void stop_threads(struct sender *sender)
 
 /* ---- an epoch ---- */
 
+/* One an endpoint that may be used beside others, one for all others. */
+static bool find_wires(struct sender *sender)
+{
+	const struct epoch *epoch = sender->epoch;
+	uint32_t shared = UINT32_MAX;
+
+	sender->wire_of = pool_array(&sender->pool, epoch->peer_count, sizeof(uint32_t));
+	for (size_t p = 0; sender->wire_of && p < epoch->peer_count; p++) {
+		bool parallel =
+			transport_endpoint_caps(epoch->peers[p].endpoint)->endpoints_parallel;
+
+		if (parallel || shared == UINT32_MAX)
+			sender->wire_of[p] = sender->wires++;
+		else
+			sender->wire_of[p] = shared;
+		if (!parallel)
+			shared = sender->wire_of[p];
+	}
+	return shared == UINT32_MAX;
+}
+
 static int allocate(struct sender *sender, struct error *error)
 {
 	const struct send_plan *plan = &sender->epoch->send;
@@ -139,19 +160,17 @@ static int allocate(struct sender *sender, struct error *error)
 
 int sender_open(struct sender *sender, struct epoch *epoch, uint32_t threads, struct error *error)
 {
-	const struct transport_caps *caps = transport_domain_caps(epoch->options.domain);
 	struct schedule_options options = {
 		.plan = &epoch->send,
 		.full = epoch->options.full,
 		.sums = epoch->send.sums != NULL,
-		.parallel = caps->endpoints_parallel,
 		.wait_ns = (uint64_t)epoch->wait_ms * 1000000u,
 	};
 	int rc;
 
 	sender->epoch = epoch_hold(epoch);
-	sender->wires =
-		caps->endpoints_parallel && epoch->peer_count ? (uint32_t)epoch->peer_count : 1;
+	sender->wires = 0;
+	options.parallel = find_wires(sender);
 	rc = allocate(sender, error);
 	if (rc)
 		return rc;
@@ -169,6 +188,7 @@ void sender_close(struct sender *sender)
 	for (uint32_t w = 0; sender->wire && w < sender->wires; w++)
 		pthread_mutex_destroy(&sender->wire[w]);
 	sender->wire = NULL;
+	sender->wire_of = NULL;
 	sender->block_sums = NULL;
 	pool_free(&sender->pool);
 	schedule_close(&sender->schedule);

@@ -122,6 +122,10 @@ function readPlan() {
 	plan.trainers = plan.stage.length;
 	plan.inference = plan.engine.length / 2;
 	plan.engineOf = plan.own.inference.map((_, i) => plan.engine[2 * i]);
+	plan.transportOf = (trainer, inference) => { /* the first that reaches; null: one for all */
+		const by = (plan.transports || []).find((t) => t.trainer[trainer] && t.trainer[trainer] === t.inference[inference]);
+		return by ? by.name : null;
+	};
 	plan.engineRank = plan.own.inference.map((_, i) => plan.engine[2 * i + 1]);
 	return plan;
 }

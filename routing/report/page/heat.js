@@ -225,7 +225,8 @@ function heatMap(plan, pick) {
 			return said + ')';
 		};
 		let said = place('trainer', rows, r) + '\nto ' + place('inference', cols, c) + ':\n';
-		const amount = (sums) => bytesText(sums.bytes[i]) + ' in ' + plural(sums.routes[i], 'route');
+		const by = rows.ranks[r].length === 1 && cols.ranks[c].length === 1 ? plan.transportOf(rows.ranks[r][0], cols.ranks[c][0]) : null;
+		const amount = (sums) => bytesText(sums.bytes[i]) + ' in ' + plural(sums.routes[i], 'route') + (by ? ', by ' + by : '');
 		if (!grid.other) return said + amount(grid.own);
 		return said + plan.own.name + ': ' + amount(grid.own) + '\n' + plan.other.name + ': ' + amount(grid.other);
 	}

@@ -43,6 +43,11 @@ function routeTable(plan) {
 		{key: 'pieces', title: 'pieces', style: 'number wide', text: (r) => grouped(routes.pieces[r]), rank: (r) => routes.pieces[r]},
 		{key: 'how', title: 'path', style: 'wide', text: (r) => howText(routes.how[r]), rank: (r) => routes.how[r]},
 	];
+	if (plan.transports) {
+		const by = (r) => plan.transportOf(routes.trainer[r], routes.inference[r]);
+		fields.push({key: 'transport', title: 'transport', style: 'wide', text: by, rank: (r) => plan.transports.findIndex((t) => t.name === by(r))});
+		byId('routes').classList.add('by-transport');
+	}
 	const height = Math.min(Math.max(routes.count, 3), ROWS_SHOWN) * ROW_HEIGHT;
 	const state = {search: '', trainer: '', inference: '', sort: null, descending: false, found: null, list: null, bytes: 0};
 

@@ -156,6 +156,81 @@ static void test_epoch__refuses_endpoints_that_its_peers_could_not_use(void **st
 	epoch_free(&epoch);
 }
 
+/* One offer each of two transports; reach NULL: it has not this one. */
+static void offer(struct worker *worker, const char *shm, const char *verbs)
+{
+	const char *const reach[] = {shm, verbs}, *const name[] = {"shm", "verbs"};
+	struct message_declare *declare = &worker->declare;
+
+	for (size_t i = 0; i < declare->offer_count; i++) {
+		memory_free(declare->offers[i].name);
+		memory_free(declare->offers[i].reach);
+	}
+	memory_free(declare->offers);
+	memory_free(declare->transport);
+	declare->transport = memory_string("shm,verbs");
+	declare->offers = memory_zalloc(2, sizeof(*declare->offers));
+	declare->offer_count = 0;
+	for (int i = 0; i < 2; i++)
+		if (reach[i])
+			declare->offers[declare->offer_count++] =
+				(struct transport_offer){.name = memory_string(name[i]),
+							 .reach = memory_string(reach[i]),
+							 .mapped = i == 0,
+							 .registered = i == 0};
+}
+
+static void test_epoch__each_pair_has_the_first_transport_that_reaches(void **state)
+{
+	const struct {
+		const char *trainer[2], *rank[2], *transport;
+		enum route_path path;
+	} rows[] = {
+		{{"boot 1", ""}, {"boot 1", ""}, "shm", PATH_DIRECT},
+		{{"boot 1", ""}, {"boot 2", ""}, "verbs", PATH_REPLICA},
+		{{"boot 1", ""}, {NULL, ""}, "verbs", PATH_REPLICA},
+		{{"", NULL}, {"", ""}, "shm", PATH_DIRECT},
+	};
+	struct pair *pair = *state;
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct message message = {.type = MESSAGE_PLAN};
+		struct epoch *epoch;
+
+		offer(pair->workers[T0], rows[i].trainer[0], rows[i].trainer[1]);
+		offer(pair->workers[I0], rows[i].rank[0], rows[i].rank[1]);
+		epoch = planned(pair, 1, 1);
+		for (uint32_t who = 0; who < 2; who++) {
+			assert_int_equal(epoch_rows(epoch, who, &message.u.plan, NULL), 0);
+			assert_string_equal(message.u.plan.peers[0].transport, rows[i].transport);
+			assert_int_equal(message.u.plan.rows[0].path, rows[i].path);
+			message_fini(&message);
+			message.type = MESSAGE_PLAN;
+		}
+		epoch_free(&epoch);
+	}
+}
+
+static void test_epoch__a_pair_that_nothing_reaches_is_refused_with_what_both_have(void **state)
+{
+	struct pair *pair = *state;
+	struct epoch *epoch;
+	struct error error;
+
+	offer(pair->workers[T0], "boot 1", "");
+	offer(pair->workers[I0], "boot 2", NULL);
+	assert_int_equal(epoch_new(&epoch, 1, 1, 1, 1), 0);
+	epoch_add(epoch, pair->workers[T0]);
+	epoch_add(epoch, pair->workers[I0]);
+	assert_int_equal(epoch_plan(epoch, &pair->rules, &pair->actions, &error),
+			 -ERROR_UNSUPPORTED);
+	assert_string_equal(error.text,
+			    "no transport of shm,verbs gets from trainer 0 (host a) to inference 0 "
+			    "(host a): shm: one reaches 'boot 1', the other 'boot 2'; verbs: "
+			    "inference 0 has none; give all workers --transport shm,verbs,tcp");
+	epoch_free(&epoch);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -168,6 +243,12 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			test_epoch__refuses_endpoints_that_its_peers_could_not_use, set_up_pair,
 			tear_down_pair),
+		cmocka_unit_test_setup_teardown(
+			test_epoch__each_pair_has_the_first_transport_that_reaches, set_up_pair,
+			tear_down_pair),
+		cmocka_unit_test_setup_teardown(
+			test_epoch__a_pair_that_nothing_reaches_is_refused_with_what_both_have,
+			set_up_pair, tear_down_pair),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

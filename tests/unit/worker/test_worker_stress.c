@@ -148,9 +148,19 @@ static void declare_rank(struct stress *stress, uint32_t rank)
 	}
 }
 
-/* mapped: the ranks that are, a bit each; a trainer maps what it can. */
+static void register_sources(struct stress *stress)
+{
+	for (uint32_t t = 0; t < TENSORS; t++) {
+		weft_memory memory = weft_host_memory(stress->data[t], stress->bytes[t]);
+		weft_error error = WEFT_ERROR_INIT;
+
+		rig_ok(weft_source_register(stress->rig.trainers[0], &memory, &error), &error);
+	}
+}
+
+/* A bit a rank: mapped; and, of two transports, out of the first one's reach. A trainer maps what it can. */
 static void open_stress(struct stress *stress, const struct rig_options *options,
-			struct mock_options mock, uint32_t mapped)
+			struct mock_options mock, uint32_t mapped, uint32_t beyond, bool registered)
 {
 	struct rig *rig = &stress->rig;
 	uint32_t count = 0;
@@ -167,9 +177,12 @@ static void open_stress(struct stress *stress, const struct rig_options *options
 		assert_int_equal(weft_declare_tensor(rig->trainers[0], &stress->tensors[t], t, 0,
 						     stress->tensors[t].shape[0], NULL, NULL),
 				 0);
+	if (registered)
+		register_sources(stress);
 	rig->joins[count++].worker = rig->trainers[0];
 	for (uint32_t i = 0; i < options->ranks; i++) {
 		mock.mapped = mapped >> i & 1;
+		mock.reach = beyond >> i & 1 ? "another process" : NULL;
 		rig->ranks[i] = rig_open_worker(rig, WEFT_INFERENCE, i);
 		declare_rank(stress, i);
 		rig->joins[count++].worker = rig->ranks[i];
@@ -367,15 +380,16 @@ static uint64_t distinct_bytes(const struct stress *stress)
 	return bytes;
 }
 
-static void run_plan(uint64_t number)
+static void run_plan(uint64_t number, bool mixed)
 {
 	static const uint64_t rings[] = {1, 1000, 4096, 65536, 0, 300000};
 	struct stress *stress = malloc(sizeof(*stress));
 	struct mock_options mock = {.local_registration = true};
-	struct rig_options options = {.trainers = 1, .transport = "mock"};
+	struct rig_options options = {.trainers = 1, .transport = mixed ? "mock,shm" : "mock"};
 	uint64_t updates = 4, ended = 0;
 	bool given_up = false, full = number % 4 == 3;
-	uint32_t mapped;
+	uint32_t mapped, beyond = 0;
+	bool registered = false;
 	weft_stats stats = WEFT_STATS_INIT;
 
 	assert_non_null(stress);
@@ -390,7 +404,11 @@ static void run_plan(uint64_t number)
 	options.checksums = (int)draw(2);
 	options.shadow = (int)draw(2);
 	options.replica = full ? "full" : "ring";
-	open_stress(stress, &options, mock, mapped);
+	if (mixed) {
+		beyond = 1 + draw((1u << options.ranks) - 1);
+		registered = draw(2);
+	}
+	open_stress(stress, &options, mock, mapped, beyond, registered);
 	stress->frees = full;
 	stress->drains = !stress->frees && draw(2);
 	for (uint64_t i = 0; i < updates; i++) {
@@ -401,7 +419,7 @@ static void run_plan(uint64_t number)
 		ended += !gives_up;
 	}
 	weft_get_stats(stress->rig.trainers[0], &stats, NULL);
-	if (!given_up && !mapped && (stress->frees || !options.ring_bytes))
+	if (!given_up && !mapped && !mixed && (stress->frees || !options.ring_bytes))
 		assert_int_equal(stats.packed_bytes, ended * distinct_bytes(stress));
 	close_stress(stress);
 }
@@ -410,7 +428,14 @@ static void test_engine__moves_every_byte_of_drawn_plans(void **state)
 {
 	(void)state;
 	for (uint64_t number = first_plan; number < first_plan + plans; number++)
-		run_plan(number);
+		run_plan(number, false);
+}
+
+static void test_engine__moves_every_byte_over_two_transports_at_once(void **state)
+{
+	(void)state;
+	for (uint64_t number = first_plan; number < first_plan + plans; number++)
+		run_plan(number, true);
 }
 
 /* Pieces larger than the ring: what is co-packed would be gone again in its turn. */
@@ -429,7 +454,7 @@ static void test_slices__are_packed_once_however_small_the_ring(void **state)
 	assert_non_null(stress);
 	seed = 5;
 	columns_only = true;
-	open_stress(stress, &options, mock, 0);
+	open_stress(stress, &options, mock, 0, 0, false);
 	stress->version = 1;
 	stress->left_count = TENSORS;
 	for (uint32_t t = 0; t < TENSORS; t++) {
@@ -455,6 +480,7 @@ int main(int count, char **arguments)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_engine__moves_every_byte_of_drawn_plans),
+		cmocka_unit_test(test_engine__moves_every_byte_over_two_transports_at_once),
 		cmocka_unit_test(test_slices__are_packed_once_however_small_the_ring),
 	};
 
