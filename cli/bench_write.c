@@ -7,6 +7,7 @@
 
 #include "cli/children.h"
 #include "base/json_write.h"
+#include "job/transports.h"
 #include "transport/transport.h"
 #include "transport/verbs/settings.h"
 
@@ -208,6 +209,9 @@ static void check(void *taken, struct argp_state *state)
 		argp_error(state, "give --iterations or --seconds, not both");
 	if (!options->iterations && !options->duration_ms)
 		options->duration_ms = DURATION_MS;
+	if (transports_listed(settings->transport))
+		argp_error(state, "--transport %s: one pair is measured, so name one transport",
+			   settings->transport);
 	if (flag && settings->transport[0] && strcmp(settings->transport, "verbs") != 0)
 		argp_error(state, "%s is a setting of verbs; --transport %s has none", flag,
 			   settings->transport);

@@ -245,6 +245,9 @@ struct digest table_digest(const struct table *table)
 		digest_add_string(&stream, problem->tensors[route->tensor].name);
 		WORDS(&words, route->trainer, route->inference, route->bytes, route->piece_count);
 		flush(&stream, &words);
+		if (problem->pairs)
+			digest_add_string(&stream, pairs_name(problem->pairs, route->trainer,
+							      route->inference));
 		for (uint32_t p = 0; p < route->piece_count; p++) {
 			const struct route_piece *piece = &table->pieces[route->piece_first + p];
 

@@ -363,6 +363,17 @@ def test_figures__are_there_without_scripts(browser, reports):
     assert "The figures below are complete" in browser.evaluate("document.querySelector('header').textContent")
 
 
+def test_transports__of_each_pair_are_in_the_table_and_where_one_points(browser, tmp_path):
+    page = export(tmp_path, jobs.ROOT / "tests/e2e/golden/mixed.json")
+    browser.open(page)
+    assert browser.trouble() == []
+    assert browser.evaluate("[...document.querySelectorAll('[role=columnheader]')].map(e => e.textContent)")[-1] == "transport"
+    assert browser.evaluate("[weft.plan.transportOf(0, 0), weft.plan.transportOf(0, 1)]") == ["shm", "verbs"]
+    browser.evaluate("document.querySelectorAll('.head button')[6].click()")
+    shown = browser.evaluate("[...document.querySelectorAll('.viewport .row')].filter(r => !r.hidden).map(r => r.lastChild.textContent)")
+    assert {"shm", "verbs"} >= set(shown) - {""} and "shm" in shown, shown
+
+
 def test_errors__of_the_script_are_shown_in_the_page(browser, reports, tmp_path):
     text = reports("8x8").path.read_text()
     cut = tmp_path / "cut.html"

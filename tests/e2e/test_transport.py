@@ -141,6 +141,55 @@ def test_pair_that_nothing_reaches__is_refused_by_name_and_everyone_hears_what_t
                          r"give all workers --transport shm,verbs,tcp", said), said
 
 
+MIXED = {  # flags of trainers, of inference ranks; how pieces go by shm and by tcp
+    "weft-memory": ([], [], {"direct", "mapped"}, {"direct", "replica"}),
+    "own-memory": (["--register-sources"], ["--own-memory"], {"direct", "replica"}, {"direct", "replica"}),
+    "full-shadow": (["--replica", "full"], ["--shadow"], {"direct", "mapped"}, {"direct", "replica"}),
+}
+
+
+@pytest.mark.parametrize("mode", MIXED)
+def test_job_of_two_hosts__uses_shm_on_one_and_tcp_to_the_other(tmp_path, models, mode):
+    trainer_flags, inference_flags, by_shm, by_tcp = MIXED[mode]
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.hosts = {"inference-1": "far"}
+        job.controller("--topology", "workers", "--dump", tmp_path / "live.json")
+        job.workers("--transport", "shm,tcp", "--checksums", updates=3, trainer_flags=trainer_flags,
+                    inference_flags=["--verify", *inference_flags])
+        job.succeed()
+        job.verify(jobs.expected(models["qwen2"], INFER), [1, 2, 3])
+    live = json.loads((tmp_path / "live.json").read_text())
+    how = {"shm": set(), "tcp": set()}
+    for route in live["routes"]:
+        assert route["transport"] == ("tcp" if route["inference"] else "shm")
+        how[route["transport"]] |= {piece.get("how", route["how"]) for piece in route["pieces"]}
+    assert how == {"shm": by_shm, "tcp": by_tcp}
+    if mode == "own-memory":
+        return  # offline a rank's memory is weft's, or nobody's
+    (tmp_path / "topology.json").write_text(json.dumps(live["topology"]))
+    offline = jobs.weft("route", "plan", "--model", models["qwen2"], "--train", TRAIN, "--infer", INFER, "--transport", "shm,tcp",
+                        "--topology", tmp_path / "topology.json", "--json")
+    assert offline.stdout == (tmp_path / "live.json").read_text()
+
+
+def test_mixed_job__that_loses_a_rank_over_tcp_names_it_on_every_side(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.hosts = {"inference-1": "far"}
+        job.controller("--lost-after", "2s")
+        job.workers("--transport", "shm,tcp", updates=100000)
+        deadline = time.monotonic() + 30
+        while not job.processes["inference-1"].updates():
+            assert time.monotonic() < deadline, job.said()
+            time.sleep(0.02)
+        job.kill("inference-1")
+        job.processes["inference-1"].popen.wait()
+        names = [name for name in job.processes if name != "inference-1"]
+        codes = job.wait(30, names=names)
+        assert set(codes.values()) == {75}, job.said()
+        for name in names:
+            assert "inference 1" in last_error(job.processes[name]), job.said([name])
+
+
 def test_lists_that_differ__are_refused_with_both(tmp_path, models):
     with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
         job.controller("--join-timeout", "3s")

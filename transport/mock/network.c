@@ -5,8 +5,28 @@
 
 static struct mock_network whole_process = {.lock = PTHREAD_MUTEX_INITIALIZER, .random = 1};
 
+static void lock_default(void)
+{
+	pthread_mutex_lock(&whole_process.lock);
+}
+
+static void unlock_default(void)
+{
+	pthread_mutex_unlock(&whole_process.lock);
+}
+
+/* A thread that waits for signals may hold the lock when another one forks, and the child closes what it
+ * inherited. */
+static void watch_forks(void)
+{
+	pthread_atfork(lock_default, unlock_default, unlock_default);
+}
+
 struct mock_network *network_default(void)
 {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, watch_forks);
 	return &whole_process;
 }
 

@@ -79,7 +79,10 @@ typedef struct weft_options {
 	const char *job;           /* default "weft"; all workers and the controller agree */
 	enum weft_role role;       /* needed */
 	uint32_t rank;             /* within the role, from 0 */
-	const char *transport;     /* a requirement: "shm" (default), "verbs", "tcp", "efa" */
+	const char *transport;     /* a requirement: "shm" (default), "verbs", "tcp", "efa". A list
+				      ("shm,verbs,tcp", or "auto" for "shm,verbs") lets each pair use
+				      the first of it that both sides have and that reaches; all
+				      workers of the job give the same */
 	uint32_t join_timeout_ms;    /* default 60000 */
 	uint32_t update_timeout_ms;  /* any wait inside an update; default: the controller's */
 	uint64_t ring_bytes;       /* trainer: CPU replica ring, at most; default 1 GiB. It takes

@@ -52,7 +52,9 @@ static const struct option_row {
 	{"interval", NULL, "TIME", KIND_PAUSE, AT(interval_ms),
 	 "a trainer's pause between updates (default 0)"},
 	{"transport", "WEFT_TRANSPORT", "NAME", KIND_TEXT, AT(transport),
-	 "shm (default), verbs, tcp or efa: a requirement, never changed silently"},
+	 "shm (default), verbs, tcp or efa: a requirement, never changed silently; or a list as "
+	 "shm,verbs,tcp (auto: shm,verbs), of which each pair uses the first that both sides have and "
+	 "that reaches"},
 	/* no variable: WEFT_NIC is the provider's own, and says there where it was read */
 	{"nic", NULL, "LIST", KIND_TEXT, AT(nic),
 	 "which NICs, as mlx5_0,mlx5_1:2 (docs/verbs.md), or eth0 with tcp (docs/tcp.md); default: chosen"},
