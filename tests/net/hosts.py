@@ -25,7 +25,7 @@ import uuid
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 PR_SET_PDEATHSIG = 1
-TOOLS = ("unshare", "nsenter", "ip", "tc")
+TOOLS = {"unshare": "util-linux", "nsenter": "util-linux", "ip": "iproute2", "tc": "iproute2", "nft": "nftables"}
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 # A host's first process: its own /proc with another boot id, /sys and /dev/shm; then it says so and waits.
@@ -51,9 +51,9 @@ def die_with_parent():
 
 def require():
     """Raises Missing unless a host can be made here."""
-    for tool in TOOLS:
+    for tool, package in TOOLS.items():
         if not any(os.access(f"{folder}/{tool}", os.X_OK) for folder in PATH.split(":")):
-            raise Missing(f"{tool} is missing: install util-linux and iproute2")
+            raise Missing(f"{tool} is missing: install the package {package}")
     with tempfile.TemporaryDirectory(prefix="weft-net-") as folder, contextlib.ExitStack() as stack:
         stack.enter_context(Host("probe", pathlib.Path(folder)))
 
@@ -64,6 +64,7 @@ class Host:
     def __init__(self, name, folder):
         self.name, self.folder = name, folder
         self.interfaces = []  # (name, IPv4 or None, IPv6 or None)
+        self.cables = []  # of each: (the host at its other end, that end's name)
         self.holder = self.first = None
 
     def __enter__(self):
@@ -83,11 +84,20 @@ class Host:
 
     def __exit__(self, *_):
         if self.holder and self.holder.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.first, signal.SIGKILL)  # and with it every process of the host
-            self.holder.wait()
+            self.end()
         for pipe in (self.holder.stdout, self.holder.stderr) if self.holder else ():
             pipe.close()
+
+    def end(self):
+        """Every process of the host ends with its first. Who started them must go on: they are its to bury, and a
+        stopped program's nsenter has stopped itself."""
+        keepers = {parent_of(pid) for pid in self.processes()} - {self.first, 0}
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.first, signal.SIGKILL)
+        for keeper in keepers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(keeper, signal.SIGCONT)
+        self.holder.wait()
 
     def words(self, command):
         """The command as this host's."""
@@ -132,52 +142,54 @@ class Host:
                     found.append(int(entry.name))
         return found
 
-    # what can happen to a host
-
-    def link(self, up, interface=0):
-        """Pulls the cable, or puts it back; addresses stay."""
-        self.net("ip", "link", "set", self.interfaces[interface][0], "up" if up else "down")
-        if up:  # going down took the IPv6 address away
-            self.give_addresses(interface, replace=True)
-            self.settled()
-
-    def settled(self, patience=10):
-        """Waits until every interface is up: the kernel says so a while after the cable is in."""
-        deadline = time.monotonic() + patience
-        while "state DOWN" in (said := self.net("ip", "-o", "link", "show", "type", "veth").stdout):
-            assert time.monotonic() < deadline, f"{self.name}: interfaces stay down: {said}"
-            time.sleep(0.01)
-
-    def give_addresses(self, interface, replace=False):
+    def give_addresses(self, interface):
         name, four, six = self.interfaces[interface]
         for address, bits, flags in ((four, 24, ()), (six, 64, ("nodad",))):
             if address:
-                self.net("ip", "address", "replace" if replace else "add", f"{address}/{bits}", "dev", name, *flags)
+                self.net("ip", "address", "add", f"{address}/{bits}", "dev", name, *flags)
+
+    def settled(self, interface, patience=10):
+        """Waits until the interface is up: the kernel says so a while after the cable is in."""
+        deadline = time.monotonic() + patience
+        while "state UP" not in self.net("ip", "-o", "link", "show", "dev", self.interfaces[interface][0]).stdout:
+            assert time.monotonic() < deadline, f"{self.name}: interface {interface} is not up after {patience} s"
+            time.sleep(0.01)
+
+    # what can happen to a host
+
+    def link(self, up, interface=None):
+        """Pulls the cable out of the other end, or puts it back; of one interface, or all. Nobody is told."""
+        for number in range(len(self.interfaces)) if interface is None else [interface]:
+            other, port = self.cables[number]
+            other.net("ip", "link", "set", port, "up" if up else "down")
+            if up:
+                self.settled(number)
 
     def freeze(self):
-        """Everything on it stops where it is, and says nothing more."""
+        """Everything on it stops where it is."""
         for pid in self.processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)
 
     def vanish(self):
-        """The host is gone, as by a power cut: no FIN, no RST, no answer, no last word."""
+        """The host is gone, as by a power cut: no FIN, no RST, no last word."""
         self.freeze()
-        for number in range(len(self.interfaces)):
-            self.net("ip", "link", "set", self.interfaces[number][0], "down")
-        os.kill(self.first, signal.SIGKILL)
-        self.holder.wait()
+        self.link(False)
+        self.end()
 
     def firewall(self, *ports):
-        """Lets nothing in to these ports ("a-b" or "n"), nor says so: packets are dropped."""
-        for version in ("-4", "-6"):
-            if self.net("ip", version, "rule", "show", "pref", "0").stdout:
-                self.net("ip", version, "rule", "add", "pref", "200", "lookup", "local")
-                self.net("ip", version, "rule", "del", "pref", "0")
-            for port in ports:
-                for name, *_ in self.interfaces:
-                    self.net("ip", version, "rule", "add", "pref", "100", "iif", name, "ipproto", "tcp", "dport",
-                             str(port), "blackhole")
+        """New connections come in to these ports ("a-b" or "n") alone; to others they are dropped without a word."""
+        elsewhere = ["tcp", "dport", "!=", "{ %s }" % ", ".join(map(str, ports))] if ports else []
+        self.drop(*elsewhere, "tcp", "flags", "&", "(syn|ack)", "==", "syn")
+
+    def deaf(self, interface=0):
+        """Nothing comes in there any more; what it says still leaves."""
+        self.drop("iifname", self.interfaces[interface][0])
+
+    def drop(self, *what):
+        self.net("nft", "add", "table", "inet", "weft")
+        self.net("nft", "add", "chain", "inet", "weft", "in", "{ type filter hook input priority 0; }")
+        self.net("nft", "add", "rule", "inet", "weft", "in", *what, "drop")
 
     def netem(self, *how, interface=0):
         """What its interface does to packets on their way out (tc-netem(8)); nothing: as before."""
@@ -187,15 +199,24 @@ class Host:
             self.net("tc", "qdisc", "add", "dev", name, "root", "netem", *map(str, how))
 
 
+def parent_of(pid):
+    """0: it has ended."""
+    with contextlib.suppress(OSError):
+        return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    return 0
+
+
 def child_of(pid, patience=10):
     """The one child of a process, as the machine's id."""
     deadline = time.monotonic() + patience
-    while time.monotonic() < deadline:
-        children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        if children:
-            return int(children[0])
+    while True:
+        with contextlib.suppress(OSError):
+            children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            if children:
+                return int(children[0])
+        if time.monotonic() >= deadline:
+            raise Missing(f"process {pid} has no child after {patience} s")
         time.sleep(0.002)
-    raise Missing(f"process {pid} has no child after {patience} s")
 
 
 class Hosts:
@@ -231,7 +252,8 @@ class Hosts:
                     host.give_addresses(number)
                     host.net("ip", "link", "set", f"eth{number}", "up")
             for host in self.hosts:
-                host.settled()
+                for number in range(len(self.networks)):
+                    host.settled(number)
             self.stack = stack.pop_all()
         return self.hosts
 
@@ -241,6 +263,8 @@ class Hosts:
     @staticmethod
     def cable(a, a_name, b, b_name):
         a.net("ip", "link", "add", a_name, "type", "veth", "peer", "name", b_name, "netns", str(b.first))
+        a.cables.append((b, b_name))
+        b.cables.append((a, a_name))
 
     def bridge(self, switch, number):
         switch.net("ip", "link", "add", f"net{number}", "type", "bridge")
