@@ -118,7 +118,8 @@ static int check_hosts(const struct epoch *epoch, struct error *error)
 			continue;
 		return error_set(error, ERROR_UNSUPPORTED,
 				 "transport shm needs one host: %s is on %.200s (boot id %.64s), "
-				 "%s is on %.200s (boot id %.64s)",
+				 "%s is on %.200s (boot id %.64s); between hosts use --transport "
+				 "tcp, or verbs where both have RDMA",
 				 member_text(from->who, a), from->hello.host, from->hello.host_id,
 				 member_text(to->who, b), to->hello.host, to->hello.host_id);
 	}

@@ -316,7 +316,8 @@ static void test_join__shm_between_two_hosts_is_refused(void **unused)
 	simulation_expect(
 		s,
 		"[     5] controller: the job fails: transport shm needs one host: trainer 1 is on a "
-		"(boot id boot-a), inference 1 is on b (boot id boot-b)\n"
+		"(boot id boot-a), inference 1 is on b (boot id boot-b); between hosts use --transport "
+		"tcp, or verbs where both have RDMA\n"
 		"[     7] controller exits 78\n");
 	simulation_free(&s);
 }

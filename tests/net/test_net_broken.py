@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happens to networks and hosts while a job runs: it ends right, or with an error that names who is missing, in
+bounded time, and no wrong byte is ever published. Deadlines here are many times what it takes."""
+import os
+import random
+import time
+
+import pytest
+from hosts import Hosts
+from net_job import NetJob
+
+SOON = ("--heartbeat", "200ms", "--lost-after", "3s")
+ENDLESS = 1000000
+KILLS = int(os.environ.get("WEFT_NET_KILLS", "3"))
+SURVIVORS = ("controller", "trainer-0", "trainer-1", "inference-0", "inference-1")
+
+
+def begin(job, *flags, controller=SOON, updates=ENDLESS, **how):
+    """Starts the job; returns when updates go from one to the next."""
+    job.controller(*controller)
+    job.workers(*flags, updates=updates, **how)
+    deadline = time.monotonic() + 60
+    while len(job.processes["inference-0"].updates()) < 3:
+        assert time.monotonic() < deadline and job.processes["inference-0"].code is None, job.said()
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("seconds", [0.05, 1.0])
+def test_flap__of_the_link_ends_right_or_clean(tmp_path, large, seconds):
+    model, referee = large
+    with Hosts(2) as (a, b), NetJob(tmp_path / "job", model, a, [a], [b]) as job:
+        begin(job, "--checksums", updates=20)
+        b.link(False)
+        time.sleep(seconds)
+        b.link(True)
+        job.right_or_clean(referee, 20)
+
+
+def test_flap__again_and_again_ends_right_or_clean(tmp_path, large):
+    model, referee = large
+    with Hosts(2) as (a, b), NetJob(tmp_path / "job", model, a, [a], [b]) as job:
+        begin(job, updates=20)
+        for _ in range(5):
+            b.link(False)
+            time.sleep(0.1)
+            b.link(True)
+        job.right_or_clean(referee, 20)
+
+
+@pytest.mark.parametrize("role,loser", [("trainer", "trainer 1"), ("inference", "inference 1")])
+def test_vanished_host__is_named_by_every_survivor(tmp_path, large, role, loser):
+    model, referee = large
+    with Hosts(3) as (a, b, c):
+        places = {"trainers": [a, c] if role == "trainer" else [a], "ranks": [b, c] if role == "inference" else [b]}
+        with NetJob(tmp_path / "job", model, a, **places) as job:
+            begin(job)
+            c.vanish()
+            gone = loser.replace(" ", "-")
+            survivors = [name for name in SURVIVORS if name != gone]
+            job.wait(60, survivors)
+            job.named(loser, survivors)
+            job.published(referee)
+
+
+def test_half_open__both_sides_of_a_cut_end_and_name_each_other(tmp_path, large):
+    """The processes behind the cut live on, and nothing tells either side: no FIN, no RST."""
+    model, referee = large
+    with Hosts(3) as (a, b, c), NetJob(tmp_path / "job", model, a, [a], [b, c]) as job:
+        begin(job)
+        c.link(False)
+        job.wait(60)
+        job.named("inference 1", [name for name in SURVIVORS if name != "inference-1"])
+        job.named("controller", ["inference-1"])
+        job.published(referee)
+
+
+@pytest.mark.parametrize("how", ["cut", "deaf"])
+def test_half_open__of_the_data_alone_is_an_error_in_time(tmp_path, large, how):
+    """The control channel is on another network and goes on: heartbeats do not hide that no byte arrives."""
+    model, referee = large
+    with Hosts(2, networks=(Hosts.BOTH, Hosts.SECOND)) as (a, b), \
+            NetJob(tmp_path / "job", model, a, [a], [b]) as job:
+        begin(job, "--nic", "eth1", "--update-timeout", "4s")
+        b.link(False, 1) if how == "cut" else b.deaf(1)
+        assert not job.right_or_clean(referee, ENDLESS, 60), job.said()
+        assert any("inference" in job.processes[f"trainer-{rank}"].stderr.splitlines()[-1] for rank in range(2)), job.said()
+
+
+def one_kill(folder, model, referee, hosts, chance):
+    a, b, c = hosts
+    victim = chance.choice(["trainer-0", "trainer-1", "inference-0", "inference-1"])
+    delay = chance.uniform(0, 1)
+    with NetJob(folder, model, a, [a, b], [b, c]) as job:
+        if chance.random() < 0.7:
+            begin(job, *chance.choice([[], ["--checksums"]]), inference_flags=chance.choice([[], ["--own-memory"], ["--shadow"]]))
+        else:  # on the way there
+            job.controller(*SOON)
+            job.workers(updates=ENDLESS)
+        time.sleep(delay)
+        job.kill(victim)
+        job.wait(60)
+        job.named(victim.replace("-", " "), [name for name in SURVIVORS if name != victim])
+        job.published(referee)
+
+
+def test_kills__at_random_moments_never_publish_a_wrong_byte(tmp_path, small):
+    """WEFT_NET_KILLS of them; afterwards the same hosts run a job to its end."""
+    model, referee = small
+    seed = int(os.environ.get("WEFT_NET_SEED", random.SystemRandom().randrange(1 << 32)))
+    print(f"WEFT_NET_SEED={seed}")
+    chance = random.Random(seed)
+    with Hosts(3) as hosts:
+        for number in range(KILLS):
+            one_kill(tmp_path / f"kill-{number}", model, referee, hosts, chance)
+        with NetJob(tmp_path / "after", model, hosts[0], [hosts[0], hosts[1]], [hosts[1], hosts[2]]) as job:
+            job.controller()
+            job.workers("--verify", updates=2)
+            assert job.right_or_clean(referee, 2), job.said()
