@@ -7,11 +7,13 @@
 #include "base/progress.h"
 #include "model/content.h"
 #include "model/folder.h"
+#include "model/layout_file.h"
 #include "model/model.h"
 #include "model/safetensors.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -218,15 +220,36 @@ static int write_index(const struct maker *maker)
 	return rc;
 }
 
-static int write_folder(struct maker *maker)
+/* What the folder is of: its config.json, or the layout file that the model came from. */
+static int write_description(const struct maker *maker)
 {
-	char *config = model_config_json(maker->model, maker->error);
+	const struct model *model = maker->model;
+	char *text = model->file ? NULL : model_config_json(model, maker->error);
+	size_t bytes;
+	FILE *stream;
 	int rc;
 
-	if (!config)
-		return -ERROR_MEMORY;
-	rc = write_text(maker, "config.json", config);
-	memory_free(config);
+	if (!model->file) {
+		rc = text ? write_text(maker, "config.json", text) : -ERROR_MEMORY;
+		memory_free(text);
+		return rc;
+	}
+	stream = open_memstream(&text, &bytes);
+	if (!stream)
+		return memory_error(maker->error, "writing a layout file", 0);
+	rc = layout_file_write(model, &model->file->infer, stream, maker->error);
+	if (fclose(stream) != 0 && rc == 0)
+		rc = memory_error(maker->error, "writing a layout file", bytes);
+	if (rc == 0)
+		rc = write_text(maker, LAYOUT_FILE_NAME, text);
+	free(text);
+	return rc;
+}
+
+static int write_folder(struct maker *maker)
+{
+	int rc = write_description(maker);
+
 	for (size_t i = 0; i < maker->shards.count && rc == 0; i++)
 		rc = write_shard(maker, i);
 	if (rc == 0 && maker->shards.count > 1)
