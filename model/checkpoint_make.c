@@ -13,7 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -220,35 +220,39 @@ static int write_index(const struct maker *maker)
 	return rc;
 }
 
-/* What the folder is of: its config.json, or the layout file that the model came from. */
-static int write_description(const struct maker *maker)
+static int write_config(const struct maker *maker)
+{
+	char *config = model_config_json(maker->model, maker->error);
+	int rc = config ? write_text(maker, "config.json", config) : -ERROR_MEMORY;
+
+	memory_free(config);
+	return rc;
+}
+
+/* Of a model that came from one. */
+static int write_layout_file(const struct maker *maker)
 {
 	const struct model *model = maker->model;
-	char *text = model->file ? NULL : model_config_json(model, maker->error);
-	size_t bytes;
 	FILE *stream;
-	int rc;
+	int fd, rc = open_file(maker, LAYOUT_FILE_NAME, &fd);
 
-	if (!model->file) {
-		rc = text ? write_text(maker, "config.json", text) : -ERROR_MEMORY;
-		memory_free(text);
+	if (rc)
 		return rc;
-	}
-	stream = open_memstream(&text, &bytes);
-	if (!stream)
+	stream = fdopen(fd, "w");
+	if (!stream) {
+		close(fd);
 		return memory_error(maker->error, "writing a layout file", 0);
+	}
 	rc = layout_file_write(model, &model->file->infer, stream, maker->error);
-	if (fclose(stream) != 0 && rc == 0)
-		rc = memory_error(maker->error, "writing a layout file", bytes);
-	if (rc == 0)
-		rc = write_text(maker, LAYOUT_FILE_NAME, text);
-	free(text);
+	if ((ferror(stream) | fclose(stream)) && rc == 0)
+		rc = error_set_errno(maker->error, ERROR_IO, errno,
+				     "cannot write %s/" LAYOUT_FILE_NAME, maker->folder.path);
 	return rc;
 }
 
 static int write_folder(struct maker *maker)
 {
-	int rc = write_description(maker);
+	int rc = maker->model->file ? write_layout_file(maker) : write_config(maker);
 
 	for (size_t i = 0; i < maker->shards.count && rc == 0; i++)
 		rc = write_shard(maker, i);

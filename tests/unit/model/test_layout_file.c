@@ -146,7 +146,7 @@ static void there_and_back(const struct model *model, const char *spec)
 	model_close(&again);
 }
 
-/* Of its size but for the depth: two layers of each kind. */
+/* Two layers of each kind, few experts, and all else of its size. */
 static struct model *shallow(const struct model_builtin *builtin)
 {
 	struct model_config config;
@@ -158,6 +158,7 @@ static struct model *shallow(const struct model_builtin *builtin)
 		fail_msg("%s", error.text);
 	config.dense_layers = config.dense_layers > 2 ? 2 : config.dense_layers;
 	config.layers = config.dense_layers + 2;
+	config.experts = config.experts ? 16 : 0;
 	if (model_from_config(&model, builtin->name, &config, &error))
 		fail_msg("%s", error.text);
 	return model;
@@ -446,8 +447,7 @@ static void test_file__that_is_wrong_is_refused_with_its_place(void **state)
 		{"[{\"tensor\": \"norm\"}]", "[]", "params[1]: \"pieces\" is empty"},
 		{"{\"fill\": 8}]}]}", "{\"fill\": 8}]}", "the text ends at byte"},
 		{"{\"fill\": 8}]}]}", "{\"fill\": 8}]}]} x", "text after the end"},
-		{"\"fill\": 8", "\"fill\": 8, \"fill\": 8",
-		 "params[3]: duplicate object key"},
+		{"\"fill\": 8", "\"fill\": 8, \"fill\": 8", "params[3]: duplicate object key"},
 		{"\"fill\": 8", "\"fill\": [[[[[[[[[[[[[[[[[8]]]]]]]]]]]]]]]]]",
 		 "more than 16 brackets inside each other"},
 	};
