@@ -43,12 +43,13 @@ int layout_file_fits(const struct model *model, const struct infer_spec *infer, 
 static bool find_place(const struct layout_file *file, const struct layout_entry *entry,
 		       uint32_t rank, uint32_t *place)
 {
-	const struct layout_place *ranks = file->ranks.items + entry->rank_first;
+	const struct layout_place *ranks;
 	size_t low = 0, high = entry->rank_count;
 
 	*place = rank;
 	if (entry->rank_count == 0)
 		return true;
+	ranks = file->ranks.items + entry->rank_first;
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
 
