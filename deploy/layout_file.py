@@ -47,11 +47,14 @@ class Layout:
             self.head["tied"] = True
         self.tensors, self.left_alone, self.params = {}, {}, []
 
-    def tensor(self, name, dtype, shape, layer=None, left_alone=False):
-        """In the order of the checkpoint. Layer -1 or None: before the layers; their number: after them."""
+    def tensor(self, name, dtype, shape, layer=None, left_alone=False, scale=False):
+        """In the order of the checkpoint. Layer -1 or None: before the layers; their number: after them.
+        scale: of other tensors' elements, and no parameters."""
         row = {"name": name, "dtype": dtype, "shape": list(shape) or [1]}
         if layer is not None:
             row["layer"] = layer
+        if scale:
+            row["scale"] = True
         (self.left_alone if left_alone else self.tensors)[name] = row
 
     def checkpoint(self, folder, leave_alone=lambda name: False):
@@ -67,7 +70,8 @@ class Layout:
                 if found:
                     layer = int(found[1])
                 at = layer if found or layer < 0 else layers
-                self.tensor(name, row["dtype"], row["shape"], at if layers else None, leave_alone(name))
+                self.tensor(name, row["dtype"], row["shape"], at if layers else None, leave_alone(name),
+                            name.endswith("_scale_inv"))
 
     def src(self, piece):
         shape, which = self.tensors[piece["tensor"]]["shape"], piece["which"]

@@ -128,6 +128,10 @@ def test_example__is_checked_planned_and_sent(own, tmp_path):
     pieces = [json.loads(line) for line in jobs.weft("model", "layout", file, "--rank", "1", "--json").stdout.splitlines()]
     assert [(piece["param"], piece["src"], piece["offset"]) for piece in pieces if piece["tensor"] == "h.1.attn.weight"] == [
         ("h.1.qkv", [[4, 8], [0, 8]], 0), ("h.1.qkv", [[12, 16], [0, 8]], 128), ("h.1.qkv", [[20, 24], [0, 8]], 256)]
+    live = tmp_path / "live.jsonl"
+    live.write_text("".join(json.dumps({key: param[key] for key in ("name", "dtype", "shape")}) + "\n"
+                            for param in json.loads(file.read_text())["params"]))
+    assert "8 of 8 parameters equal" in jobs.weft("model", "check", "--model", file, "--infer", "tp=2", "--live", live).stdout
     with jobs.Job(tmp_path / "job", file, "world=2,pp=2", "engines=2,tp=2") as job:
         job.controller()
         for role, count in (("trainer", 2), ("inference", 4)):
