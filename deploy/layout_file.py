@@ -46,6 +46,7 @@ class Layout:
         if tied:
             self.head["tied"] = True
         self.tensors, self.left_alone, self.params = {}, {}, []
+        self.beginnings = []  # of names that a checkpoint may have too: "vision_tower."
 
     def tensor(self, name, dtype, shape, layer=None, left_alone=False, scale=False):
         """In the order of the checkpoint. Layer -1 or None: before the layers; their number: after them.
@@ -110,7 +111,7 @@ class Layout:
         self.params.append(row)
 
     def write(self, path):
-        lists = {"tensors": list(self.tensors.values()), "left_alone": list(self.left_alone.values()),
+        lists = {"tensors": list(self.tensors.values()), "left_alone": self.beginnings + list(self.left_alone.values()),
                  "params": self.params}
         with open(path, "w", encoding="utf-8") as file:
             file.write(json.dumps(self.head)[:-1])

@@ -19,8 +19,18 @@ void layout_file_free(struct layout_file **pointer)
 	array_free(&file->entries);
 	array_free(&file->items);
 	array_free(&file->ranks);
+	array_free(&file->left_alone);
 	pool_free(&file->names);
 	memory_free(file);
+}
+
+bool layout_file_leaves(const struct layout_file *file, const char *name)
+{
+	for (size_t i = 0; i < file->left_alone.count; i++)
+		if (strncmp(name, file->left_alone.items[i], strlen(file->left_alone.items[i])) ==
+		    0)
+			return true;
+	return false;
 }
 
 int layout_file_fits(const struct model *model, const struct infer_spec *infer, struct error *error)

@@ -42,6 +42,7 @@ struct model;
 #define LAYOUT_FILE_PARAMS_MAX 1000000u	 /* entries */
 #define LAYOUT_FILE_RANKS_MAX  16000000u /* in the "ranks" of all entries */
 #define LAYOUT_FILE_NAME_BYTES 512	 /* of a tensor or parameter, with terminator */
+#define LAYOUT_FILE_LEFT_MAX   1024u /* beginnings of names in "left_alone" */
 #define LAYOUT_FILE_VALUE_MAX  (UINT64_C(1) << 62)
 
 #define LAYOUT_FILL UINT32_MAX
@@ -75,6 +76,7 @@ struct layout_file {
 	ARRAY(struct layout_entry) entries;
 	ARRAY(struct layout_item) items;
 	ARRAY(struct layout_place) ranks;
+	ARRAY(char *) left_alone; /* what names begin with that a checkpoint may have too */
 };
 
 /* Is this a file of our own (a JSON object with a "schema" of weft's), and no config.json? */
@@ -85,6 +87,9 @@ int layout_file_open(struct model **model, const char *path, struct error *error
 int layout_file_parse(struct model **model, const char *text, size_t bytes, const char *name,
 		      struct error *error);
 void layout_file_free(struct layout_file **file);
+
+/* May a checkpoint have a tensor of that name, which the file does not list? */
+bool layout_file_leaves(const struct layout_file *file, const char *name);
 
 /* model_layout of a model that came from a file. */
 int layout_file_layout(const struct model *model, const struct infer_spec *infer,

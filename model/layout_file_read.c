@@ -275,6 +275,26 @@ static int read_tensor(struct reading *reading, json_t *object, enum list list)
 	return keep_tensor(reading, &tensor, name, list == LIST_TENSORS);
 }
 
+/* Of "left_alone": what the names of tensors begin with that nobody needs to list. */
+static int read_beginning(struct reading *reading, json_t *text)
+{
+	struct json_reader *r = &reading->reader;
+	struct layout_file *file = reading->model->file;
+	const char *name = json_string_value(text);
+	char *copy;
+
+	if (!*name || strlen(name) >= LAYOUT_FILE_NAME_BYTES)
+		return json_refuse(r, "a beginning of names has %zu bytes; 1 to %d are possible",
+				   strlen(name), LAYOUT_FILE_NAME_BYTES - 1);
+	if (file->left_alone.count >= LAYOUT_FILE_LEFT_MAX)
+		return json_refuse(r, "more than %u beginnings of names", LAYOUT_FILE_LEFT_MAX);
+	copy = pool_string(&file->names, name);
+	if (!copy || !array_add(&file->left_alone, copy))
+		return json_failed(r,
+				   memory_error(r->error, "reading a layout file", strlen(name)));
+	return 0;
+}
+
 /* ---- lists ---- */
 
 static int read_item(struct reading *reading, enum list list, size_t index)
@@ -289,8 +309,12 @@ static int read_item(struct reading *reading, enum list list, size_t index)
 		rc = load(reading, &value, &object);
 	if (rc)
 		return rc;
-	rc = list == LIST_PARAMS ? layout_file_param(&reading->reader, reading->model, object)
-				 : read_tensor(reading, object, list);
+	if (list == LIST_PARAMS)
+		rc = layout_file_param(&reading->reader, reading->model, object);
+	else if (list == LIST_LEFT_ALONE && json_is_string(object))
+		rc = read_beginning(reading, object);
+	else
+		rc = read_tensor(reading, object, list);
 	json_decref(object);
 	return rc;
 }

@@ -353,12 +353,11 @@ static void put_params(struct writing *writing)
 
 /* ---- the head ---- */
 
-static void put_tensors(struct writing *writing, const char *key, size_t from, size_t to)
+static void put_tensors(struct writing *writing, size_t from, size_t to)
 {
 	const struct model *model = writing->model;
 	struct json *json = &writing->json;
 
-	json_put_key_array(json, key);
 	for (size_t t = from; t < to; t++) {
 		const struct model_tensor *tensor = &model->tensors[t];
 		int64_t layers = (int64_t)model->config.layers;
@@ -376,6 +375,27 @@ static void put_tensors(struct writing *writing, const char *key, size_t from, s
 			json_put_key_bool(json, "scale", true);
 		json_put_object_end(json);
 	}
+}
+
+static void put_lists(struct writing *writing)
+{
+	const struct model *model = writing->model;
+	size_t beginnings = model->file ? model->file->left_alone.count : 0;
+	struct json *json = &writing->json;
+
+	json_put_key_array(json, "tensors");
+	put_tensors(writing, 0, model->tensor_count);
+	json_put_newline(json);
+	json_put_array_end(json);
+	json_put_newline(json);
+	if (model->all_count == model->tensor_count && !beginnings)
+		return;
+	json_put_key_array(json, "left_alone");
+	for (size_t i = 0; i < beginnings; i++) {
+		json_put_newline(json);
+		json_put_string(json, model->file->left_alone.items[i]);
+	}
+	put_tensors(writing, model->tensor_count, model->all_count);
 	json_put_newline(json);
 	json_put_array_end(json);
 	json_put_newline(json);
@@ -404,9 +424,7 @@ static void put_file(struct writing *writing, const struct infer_spec *infer)
 	if (model->config.tied)
 		json_put_key_bool(json, "tied", true);
 	json_put_newline(json);
-	put_tensors(writing, "tensors", 0, model->tensor_count);
-	if (model->all_count > model->tensor_count)
-		put_tensors(writing, "left_alone", model->tensor_count, model->all_count);
+	put_lists(writing);
 	put_params(writing);
 	json_put_object_end(json);
 	json_put_newline(json);

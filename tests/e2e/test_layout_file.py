@@ -85,6 +85,21 @@ def test_checkpoint__of_a_file_is_made_and_verified(configs, tmp_path):
     assert jobs.weft("model", "tensors", file, "--all").stdout == jobs.weft("model", "tensors", configs / "glm4-moe", "--all").stdout
 
 
+def test_checkpoint__may_have_what_the_file_leaves_alone(models, configs, tmp_path):
+    file = tmp_path / "file.json"
+    jobs.weft("model", "layout", configs / "qwen2", "--infer", "tp=2", "--output", file)
+    whole = json.loads(file.read_text())
+    del whole["params"][-1]
+    whole["tensors"] = [tensor for tensor in whole["tensors"] if not tensor["name"].startswith("model.norm")]
+    file.write_text(json.dumps(whole))
+    done = jobs.weft("checkpoint", "verify", models["qwen2"], "--model", file, check=False)
+    assert done.returncode == 1 and "tensor model.norm.weight is not one of qwen2" in done.stderr
+    whole["left_alone"] = ["model.norm."]
+    validator().validate(whole)
+    file.write_text(json.dumps(whole))
+    assert "good" in jobs.weft("checkpoint", "verify", models["qwen2"], "--model", file).stdout
+
+
 def test_memory_plan__of_a_file_is_the_families(configs, tmp_path):
     file, spec = tmp_path / "file.json", ("--train", "world=4,pp=2", "--infer", "engines=2,tp=2", "--json")
     for kind in ("qwen3", "glm4-moe"):

@@ -25,7 +25,7 @@ static const char tiny[] =
 	"{\"name\": \"kv\", \"dtype\": \"BF16\", \"shape\": [4, 4], \"layer\": 1},\n"
 	"{\"name\": \"norm\", \"dtype\": \"F32\", \"shape\": [4], \"layer\": 2},\n"
 	"{\"name\": \"head\", \"dtype\": \"BF16\", \"shape\": [5, 4], \"layer\": 2}],\n"
-	"\"left_alone\": [{\"name\": \"vision\", \"dtype\": \"F16\", \"shape\": [3]}],\n"
+	"\"left_alone\": [\"tower.\", {\"name\": \"vision\", \"dtype\": \"F16\", \"shape\": [3]}],\n"
 	"\"params\": [\n"
 	"{\"name\": \"qkv\", \"dtype\": \"BF16\", \"shape\": [6, 4], \"pieces\": [\n"
 	"  {\"tensor\": \"q\", \"src\": [[0, 4, 4], [0, 4]]},\n"
@@ -311,6 +311,8 @@ static void test_tiny__is_laid_out_piece_by_piece(void **state)
 	assert_int_equal(model->tensor_count, 4);
 	assert_int_equal(model->all_count, 5);
 	assert_int_equal(model_find(model, "vision"), 4);
+	assert_true(layout_file_leaves(model->file, "tower.0.weight"));
+	assert_false(layout_file_leaves(model->file, "vision.tower."));
 	assert_int_equal(model->parameters, 32 + 16 + 4 + 20);
 	assert_int_equal(model_layout(model, &infer, 1, &layout, NULL), 0);
 	assert_int_equal(layout.tensor_count, 4); /* in checkpoint order */
@@ -433,6 +435,9 @@ static void test_file__that_is_wrong_is_refused_with_its_place(void **state)
 		 "\"scales\" without a \"make\" from blocks"},
 		{"{\"tensor\": \"norm\"}", "{\"tensor\": \"norm\", \"make\": \"quantise 3x3\"}",
 		 "norm, at place 0 of 2: a piece takes [0..4] of tensor norm [4] for parameter norm (quantise 3x3"},
+		{"\"tower.\"", "\"\"",
+		 "left_alone[0]: a beginning of names has 0 bytes; 1 to 511 are possible"},
+		{"\"tower.\"", "7", "left_alone[0]: not an object"},
 		{"{\"fill\": 8}", "{\"fill\": 0}", "params[3].pieces[1]: \"fill\" is 0; 1 to"},
 		{"{\"fill\": 8}", "{\"fill\": 8, \"src\": []}",
 		 "params[3].pieces[1]: key \"src\" is unknown"},
