@@ -5,9 +5,11 @@
 #include "cli/verb.h"
 #include "cli/shown.h"
 
+#include "base/array.h"
 #include "base/json_write.h"
 #include "base/memory.h"
 #include "model/checkpoint.h"
+#include "model/layout_file.h"
 #include "model/model.h"
 #include <inttypes.h>
 #include <signal.h>
@@ -102,8 +104,8 @@ static const struct verb make_verb = {
 	.defaults = &(const struct options){.shard_bytes = (uint64_t)2 << 30},
 	.arguments = "MODEL DIR",
 	.too_few = "2 arguments are needed, %d given",
-	.doc = "Write a HuggingFace checkpoint of a model's shapes at full size: config.json, "
-	       "safetensors files and, when there are several, their index. The contents look like "
+	.doc = "Write a HuggingFace checkpoint of a model's shapes at full size: config.json "
+	       "(of a layout file: weft.layout.json), safetensors files and, when there are several, their index. The contents look like "
 	       "weights and are a function of the seed and the tensor's name. DIR appears whole or "
 	       "not at all.",
 	.run = make,
@@ -183,24 +185,28 @@ static const struct verb show_verb = {
 	.run = show,
 };
 
-/* The model to compare with: the one that was named, else the checkpoint's own config.json;
- * *model stays NULL when there is neither. */
+/* The model to compare with: the one that was named, else the checkpoint's own layout file or
+ * config.json; *model stays NULL when there is none. */
 static int model_of(const struct options *options, const struct checkpoint *checkpoint,
 		    struct model **model, struct error *error)
 {
+	static const char *const names[] = {LAYOUT_FILE_NAME, "config.json"};
 	const char *folder = checkpoint_folder(checkpoint);
-	char *path;
 	int rc = 0;
 
 	*model = NULL;
 	if (options->model)
 		return model_open(model, options->model, error);
-	path = memory_format("%s%s/config.json", strchr(folder, '/') ? "" : "./", folder);
-	if (!path)
-		return memory_error(error, "naming a config", strlen(folder));
-	if (access(path, F_OK) == 0)
-		rc = model_open(model, path, error);
-	memory_free(path);
+	for (size_t i = 0; i < ARRAY_SIZE(names) && rc == 0 && !*model; i++) {
+		char *path =
+			memory_format("%s%s/%s", strchr(folder, '/') ? "" : "./", folder, names[i]);
+
+		if (!path)
+			return memory_error(error, "naming a config", strlen(folder));
+		if (access(path, F_OK) == 0)
+			rc = model_open(model, path, error);
+		memory_free(path);
+	}
 	return rc;
 }
 
@@ -276,7 +282,7 @@ static int verify(void *taken, struct error *error)
 
 static const struct verb_option verify_rows[] = {
 	TEXT(model, "model", "MODEL",
-	     "compare with this model (default: the folder's config.json, if any)"),
+	     "compare with this model (default: the folder's weft.layout.json or config.json, if any)"),
 	FLAG(contents, "contents", "recompute every byte that `weft checkpoint make` wrote"),
 	FLAG(json, "json", "print the result as one JSON object"),
 	ROW_QUIET,

@@ -10,12 +10,13 @@
 #include "base/compare.h"
 #include "job/parallel.h"
 #include "model/derived.h"
+#include "model/layout_file.h"
 #include "model/model.h"
 #include <inttypes.h>
 #include <stdio.h>
 
 struct options {
-	const char *name, *infer, *rank;
+	const char *name, *from, *infer, *rank, *output;
 	bool json, derived;
 };
 
@@ -283,33 +284,73 @@ static int show_rank(const struct options *options, const struct model *model,
 	return rc;
 }
 
+static int run_model(const struct options *options, const struct model *model, struct error *error)
+{
+	char of_file[PARALLEL_TEXT_BYTES];
+	const char *infer_text = options->infer;
+	struct infer_spec infer;
+	uint32_t rank;
+	int rc;
+
+	if (!infer_text && model->file)
+		infer_text = infer_spec_text(&model->file->infer, of_file);
+	if (!infer_text)
+		return error_set(error, ERROR_USAGE,
+				 "--infer is missing: say for example --infer engines=1,tp=2");
+	rc = model_rank(infer_text, options->rank ? options->rank : "0", &infer, &rank, error);
+	if (rc)
+		return rc;
+	if (options->output)
+		return model_layout_output(model, &infer, options->output, error);
+	if (options->from && !options->rank && !options->derived && !options->json)
+		return model_layout_check(model, &infer, options->from, error);
+	return show_rank(options, model, &infer, rank, error);
+}
+
 static int run(void *taken, struct error *error)
 {
 	const struct options *options = taken;
 	struct infer_spec infer;
 	struct model *model;
-	uint32_t rank;
-	int rc;
+	/* a spec that is wrong is told before a large file is read */
+	int rc = options->infer ? infer_spec_parse(&infer, options->infer, error) : 0;
 
-	if (!options->infer)
-		return error_set(error, ERROR_USAGE,
-				 "--infer is missing: say for example --infer engines=1,tp=2");
-	rc = model_rank(options->infer, options->rank, &infer, &rank, error);
 	if (!rc)
-		rc = model_open(&model, options->name, error);
+		rc = options->from ? layout_file_open(&model, options->from, error)
+				   : model_open(&model, options->name, error);
 	if (rc)
 		return rc;
-	rc = show_rank(options, model, &infer, rank, error);
+	rc = run_model(options, model, error);
 	model_close(&model);
 	return rc;
 }
 
+static void check_arguments(void *taken, struct argp_state *state)
+{
+	const struct options *options = taken;
+
+	if (!options->name && !options->from)
+		argp_error(state, MODEL_NEEDED);
+	if (options->name && options->from)
+		argp_error(state, "MODEL and --from: give one of the two");
+	if (options->output && (options->rank || options->derived || options->json))
+		argp_error(state, "--output writes the parameters of all ranks: leave --%s out",
+			   options->rank      ? "rank"
+			   : options->derived ? "derived"
+					      : "json");
+}
+
 static const struct verb_option rows[] = {
+	TEXT(from, "from", "FILE",
+	     "instead of MODEL: a layout file (docs/layout-file.md). Without --rank, --json or "
+	     "--derived: check the ranks of it all, a line each"),
 	TEXT(infer, "infer", "SPEC",
 	     "the inference side, as engines=2,tp=8,ep=8 (also dp, dp_lm_head, moe_dense_tp, "
 	     "a2a, fuse_shared, embed_replicated, names, experts, gate, indexer, dtype, fp8: "
 	     "docs/models.md)"),
 	TEXT(rank, "rank", "R", "the inference rank, counted over all engines (default 0)"),
+	TEXT(output, "output", "FILE",
+	     "write a layout file of all ranks, which is given in the place of a model's name"),
 	FLAG(derived, "derived",
 	     "not the parameters, but what the engine makes of them after a load"),
 	FLAG(json, "json", "one JSON object a piece, or a derived tensor"),
@@ -318,13 +359,14 @@ static const struct verb_option rows[] = {
 
 const struct verb model_layout_verb = {
 	VERB_OF(struct options, rows),
-	VERB_ARGUMENTS(struct options, name, 1, 1),
-	.defaults = &(const struct options){.rank = "0"},
-	.arguments = "MODEL",
-	.too_few = MODEL_NEEDED,
+	VERB_ARGUMENTS(struct options, name, 0, 1),
+	.check = check_arguments,
+	.arguments = "MODEL\n--from FILE",
 	.doc = "The parameters of one inference rank, and which part of which tensor becomes which "
-	       "byte range of them. MODEL is a built-in name, or a folder or config.json written "
-	       "with a '/'.\v"
+	       "byte range of them. MODEL is a built-in name, or a folder, config.json or layout "
+	       "file written with a '/'.\v"
+	       "A layout file is made for one --infer spec (with any number of engines), which "
+	       "is the default with it.\n\n"
 	       "A piece whose bytes are not the tensor's own also says how they are transformed "
 	       "(in JSON \"make\", \"from\", \"to\", and \"scales\" with an fp8 source): convert, "
 	       "quantise, scales, dequantise, requantise, rescale, with the rows and columns of a "

@@ -11,9 +11,9 @@
 
 extern const struct verb model_check_verb, model_layout_verb, model_memory_verb;
 
-#define MODEL_NEEDED                                               \
+#define MODEL_NEEDED                                                  \
 	"name a model: a built-in one (see `weft model list`), or a " \
-	"folder or config.json written with a '/'"
+	"folder, config.json or layout file written with a '/'"
 
 #define MODEL_SHAPE_BYTES 96
 /* "[4096, 512]" into out; returns out. */
@@ -21,7 +21,14 @@ char *model_shape_text(uint32_t dims, const uint64_t *shape, char out[MODEL_SHAP
 
 /* --infer and --rank of one inference rank. */
 struct infer_spec;
+struct model;
 int model_rank(const char *infer_text, const char *rank_text, struct infer_spec *infer,
 	       uint32_t *rank, struct error *error);
+
+/* weft model layout of all ranks: into a layout file; a line each, of a layout file. */
+int model_layout_output(const struct model *model, const struct infer_spec *infer, const char *path,
+			struct error *error);
+int model_layout_check(const struct model *model, const struct infer_spec *infer, const char *path,
+		       struct error *error);
 
 #endif

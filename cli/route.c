@@ -70,7 +70,7 @@ int route_dump_wrap(struct error *error, const char *file, const char *model)
 {
 	return error_wrap(error,
 			  model ? "%s: the job it is of"
-				: "%s: the job it is of (--model names the model's config.json or "
-				  "folder)",
+				: "%s: the job it is of (--model names the model's config.json, "
+				  "folder or layout file)",
 			  file);
 }

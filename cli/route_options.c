@@ -13,7 +13,7 @@
 
 static const struct argp_option option_rows[] = {
 	{"model", KEY(model), "NAME", 0,
-	 "a built-in model, or a folder or config.json written with a '/'", 0},
+	 "a built-in model, or a folder, config.json or layout file written with a '/'", 0},
 	{"train", KEY(train), "SPEC", 0,
 	 "trainers: world=16,pp=2 or world=16,fsdp=8,source=sharded", 0},
 	{"infer", KEY(infer), "SPEC", 0, "inference: engines=2,tp=4 (all keys: docs/models.md)", 0},

@@ -8,7 +8,7 @@ install(TARGETS weft EXPORT weftTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBD
 install(FILES worker/api/weft.h worker/api/weft_base.h worker/api/weft_play.h
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT weftTargets NAMESPACE weft:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/weft)
-install(DIRECTORY routing/report/schema DESTINATION ${CMAKE_INSTALL_DATADIR}/weft
+install(DIRECTORY routing/report/schema model/schema DESTINATION ${CMAKE_INSTALL_DATADIR}/weft
   FILES_MATCHING PATTERN "*.schema.json")
 install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 

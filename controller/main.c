@@ -267,7 +267,8 @@ static int run(int argc, char **argv, pid_t parent, struct error *error)
 	if (!arguments.have_train || !arguments.have_infer)
 		return error_set(error, ERROR_USAGE,
 				 "--%s is needed, for example --train world=4 "
-				 "--infer engines=2,tp=2",
+				 "--infer engines=2,tp=2: it says which ranks to wait for, also "
+				 "where programs declare tensors of their own (weft.h)",
 				 arguments.have_train ? "infer" : "train");
 	if (arguments.die_with_parent && (rc = die_with_parent(parent, error)))
 		return rc;

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "job/strmap.h"
 #include "model/content.h"
+#include "model/layout_file.h"
 #include "model/model.h"
 #include "model/safetensors.h"
 #include <errno.h>
@@ -320,9 +321,11 @@ int checkpoint_has(const struct checkpoint *checkpoint, const char *name, enum d
 }
 
 /* What the model leaves out of a checkpoint that may carry it all the same: a tied model's
- * lm_head, and rotary frequencies, of which config.json says nothing. */
+ * lm_head, rotary frequencies, of which config.json says nothing, and what a layout file leaves alone. */
 static bool may_be_extra(const struct model *model, const char *name)
 {
+	if (model->file && layout_file_leaves(model->file, name))
+		return true;
 	return (model->config.tied && strcmp(name, "lm_head.weight") == 0) ||
 	       (*name && text_ends(name + 1, ".rotary_emb.inv_freq"));
 }

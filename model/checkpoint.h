@@ -61,7 +61,7 @@ int checkpoint_matches(const struct checkpoint *checkpoint, const struct model *
 int checkpoint_verify_contents(const struct checkpoint *checkpoint, uint64_t seed, bool quiet,
 			       const volatile sig_atomic_t *stop, struct error *error);
 
-/* Writes a whole folder (config.json, safetensors in checkpoint order, an index when there are
+/* Writes a whole folder (config.json or weft.layout.json, safetensors in checkpoint order, an index when there are
  * several files) with the contents of content.h. A file holds at most shard_bytes of tensors,
  * or one larger tensor; 0 means one file. The folder appears whole or not at all: it is written
  * beside, as .NAME.weft-partial, then renamed; what an interrupted run left there is reused. An

@@ -7,11 +7,13 @@
 #include "base/progress.h"
 #include "model/content.h"
 #include "model/folder.h"
+#include "model/layout_file.h"
 #include "model/model.h"
 #include "model/safetensors.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -218,15 +220,40 @@ static int write_index(const struct maker *maker)
 	return rc;
 }
 
-static int write_folder(struct maker *maker)
+static int write_config(const struct maker *maker)
 {
 	char *config = model_config_json(maker->model, maker->error);
-	int rc;
+	int rc = config ? write_text(maker, "config.json", config) : -ERROR_MEMORY;
 
-	if (!config)
-		return -ERROR_MEMORY;
-	rc = write_text(maker, "config.json", config);
 	memory_free(config);
+	return rc;
+}
+
+/* Of a model that came from one. */
+static int write_layout_file(const struct maker *maker)
+{
+	const struct model *model = maker->model;
+	FILE *stream;
+	int fd, rc = open_file(maker, LAYOUT_FILE_NAME, &fd);
+
+	if (rc)
+		return rc;
+	stream = fdopen(fd, "w");
+	if (!stream) {
+		close(fd);
+		return memory_error(maker->error, "writing a layout file", 0);
+	}
+	rc = layout_file_write(model, &model->file->infer, stream, maker->error);
+	if ((ferror(stream) | fclose(stream)) && rc == 0)
+		rc = error_set_errno(maker->error, ERROR_IO, errno,
+				     "cannot write %s/" LAYOUT_FILE_NAME, maker->folder.path);
+	return rc;
+}
+
+static int write_folder(struct maker *maker)
+{
+	int rc = maker->model->file ? write_layout_file(maker) : write_config(maker);
+
 	for (size_t i = 0; i < maker->shards.count && rc == 0; i++)
 		rc = write_shard(maker, i);
 	if (rc == 0 && maker->shards.count > 1)

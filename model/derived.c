@@ -305,6 +305,11 @@ int derived_list(struct derived_list *list, const struct model *model,
 	int rc = 0;
 
 	*list = (struct derived_list){0};
+	if (model->file)
+		return error_set(error, ERROR_UNSUPPORTED,
+				 "%s comes from a layout file, which does not say what the engine "
+				 "makes of its parameters after a load; leave --derived out",
+				 model->name);
 	if (infer->fp8 == FP8_BLOCKS) {
 		maker.block[0] = infer->fp8_rows;
 		maker.block[1] = infer->fp8_columns;

@@ -59,7 +59,7 @@ struct derived_list {
 };
 
 /* All of one rank, whose layout this is. Initialises *list; empty after a failure
- * (ERROR_MEMORY). */
+ * (ERROR_MEMORY; ERROR_UNSUPPORTED of a layout file's, which says nothing of it). */
 int derived_list(struct derived_list *list, const struct model *model,
 		 const struct infer_spec *infer, const struct layout *layout,
 		 struct error *error);

@@ -22,6 +22,7 @@
 #include "model/cut.h"
 #include "model/family.h"
 #include "model/form.h"
+#include "model/layout_file.h"
 #include "model/ranks.h"
 #include <string.h>
 
@@ -284,8 +285,9 @@ static int find_rows(struct walk *walk)
 	return 0;
 }
 
-int model_layout(const struct model *model, const struct infer_spec *infer, uint32_t engine_rank,
-		 struct layout *layout, struct error *error)
+/* By the rows of the model's family. */
+static int layout_by_rows(const struct model *model, const struct infer_spec *infer,
+			  uint32_t engine_rank, struct layout *layout, struct error *error)
 {
 	struct walk walk = {.model = model,
 			    .infer = infer,
@@ -294,10 +296,8 @@ int model_layout(const struct model *model, const struct infer_spec *infer, uint
 			    .error = error};
 	int rc = form_check(model, infer, error);
 
-	layout_init(layout);
-	if (rc == 0 && engine_rank >= infer->tp)
-		rc = error_set(error, ERROR_CONFIG, "engine rank %u is not below tp=%u",
-			       engine_rank, infer->tp);
+	if (rc == 0)
+		rc = rank_check(infer, engine_rank, error);
 	if (rc == 0)
 		rc = find_rows(&walk);
 	if (rc == 0) {
@@ -309,6 +309,17 @@ int model_layout(const struct model *model, const struct infer_spec *infer, uint
 	array_free(&walk.parts);
 	memory_free(walk.rows);
 	memory_free(walk.stacks);
+	return rc;
+}
+
+int model_layout(const struct model *model, const struct infer_spec *infer, uint32_t engine_rank,
+		 struct layout *layout, struct error *error)
+{
+	int rc;
+
+	layout_init(layout);
+	rc = (model->file ? layout_file_layout : layout_by_rows)(model, infer, engine_rank, layout,
+								 error);
 	if (rc == 0)
 		rc = layout_finish(layout, error);
 	if (rc == 0)

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "model/layout_file.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +17,7 @@
 
 static bool our_file(const char *name)
 {
-	return strcmp(name, "config.json") == 0 ||
+	return strcmp(name, "config.json") == 0 || strcmp(name, LAYOUT_FILE_NAME) == 0 ||
 	       strcmp(name, "model.safetensors.index.json") == 0 ||
 	       (strncmp(name, "model", 5) == 0 && text_ends(name, ".safetensors"));
 }

@@ -5,7 +5,7 @@
  *   parent/.NAME.weft-partial   written here, under a lock that dies with the process
  *   parent/NAME                 renamed to (or exchanged with) this by commit
  *
- * Only files that a checkpoint made here consists of are ever removed: config.json,
+ * Only files that a checkpoint made here consists of are ever removed: config.json, weft.layout.json,
  * model*.safetensors and the index.
  */
 #ifndef MODEL_FOLDER_H

@@ -34,6 +34,19 @@ static int hold(const struct model *model, const struct train_spec *train, uint3
 	return index < 0 ? (int)index : holding_add(holding, (uint32_t)index, &box, error);
 }
 
+/* Without layers nothing says which tensors are whose. */
+static int check_stages(const struct model *model, const struct train_spec *train,
+			struct error *error)
+{
+	if (train->pp == 1 || model->config.layers)
+		return 0;
+	return error_set(
+		error, ERROR_CONFIG,
+		"--train: pp=%u stages, but the layout file says nothing of layers: give it "
+		"\"layers\", and its tensors their \"layer\"",
+		train->pp);
+}
+
 static int check_train(const struct train_spec *train, uint32_t rank, struct error *error)
 {
 	if (rank >= train->world)
@@ -57,6 +70,8 @@ int model_holding(const struct model *model, const struct train_spec *train, uin
 	int rc = check_train(train, rank, error);
 
 	holding_init(holding);
+	if (rc == 0)
+		rc = check_stages(model, train, error);
 	for (size_t t = 0; t < model->tensor_count && rc == 0; t++) {
 		uint32_t stage;
 

@@ -7,12 +7,14 @@
 #include "base/text.h"
 #include "model/config.h"
 #include "model/family.h"
+#include "model/layout_file.h"
 #include "model/tensors.h"
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 struct filling {
 	struct model *model;
@@ -87,6 +89,7 @@ void model_close(struct model **model)
 	*model = NULL;
 	if (!old)
 		return;
+	layout_file_free(&old->file);
 	strmap_fini(&old->names);
 	pool_free(&old->pool);
 	memory_free(old);
@@ -132,7 +135,7 @@ static int open_builtin(struct model **model, const char *name, struct error *er
 	return error_set(
 		error, ERROR_CONFIG,
 		"no built-in model is called '%.100s'; the closest are %s (`weft model list` "
-		"shows all); a folder or config.json is written with a '/', as ./%.100s",
+		"shows all); a folder, config.json or layout file is written with a '/', as ./%.100s",
 		name, closest_text(&closest, known, sizeof(known)), name);
 }
 
@@ -154,8 +157,12 @@ static int open_file(struct model **model, const char *path, struct error *error
 	struct model_config config;
 	struct file_map map;
 	char whole[PATH_MAX];
-	int rc = file_map_open(&map, path, error);
+	bool ours;
+	int rc = layout_file_is(path, &ours, error);
 
+	if (rc || ours)
+		return rc ? rc : layout_file_open(model, path, error);
+	rc = file_map_open(&map, path, error);
 	if (rc)
 		return rc;
 	rc = config_parse(map.data ? (const char *)map.data : "", map.bytes, path, &config, error);
@@ -180,7 +187,11 @@ int model_open(struct model **model, const char *name_or_path, struct error *err
 		return file_error(error, "read the model at", name_or_path);
 	if (!S_ISDIR(status.st_mode))
 		return open_file(model, name_or_path, error);
-	path = memory_format("%s/config.json", name_or_path);
+	path = memory_format("%s/" LAYOUT_FILE_NAME, name_or_path);
+	if (path && access(path, F_OK) != 0) {
+		memory_free(path);
+		path = memory_format("%s/config.json", name_or_path);
+	}
 	if (!path)
 		return memory_error(error, "naming a config", strlen(name_or_path));
 	rc = open_file(model, path, error);

@@ -23,6 +23,7 @@
 #include <stdint.h>
 
 struct family; /* model/family.h */
+struct layout_file; /* model/layout_file.h */
 
 /* Sizes that a family does not have are 0. */
 struct model_config {
@@ -59,7 +60,7 @@ struct model_tensor {
 				  layer when the index is not below tensor_count */
 	uint32_t rule;         /* row of the family it came from */
 	uint32_t expert;       /* EXPERT_NONE outside of routed experts */
-	bool scale;            /* the scales of the tensor before it */
+	bool scale;            /* the scales of the tensor before it; from a layout file, of any */
 };
 
 /* Elements, without those of scales and rotary tensors, and bytes with them. */
@@ -72,6 +73,9 @@ struct model {
 	struct pool pool;      /* owns the tensors, their names and its own */
 	char *name;            /* "Qwen2.5-0.5B", or the folder's name: the label of dumps */
 	struct model_config config;
+	/* Of a model that a layout file describes, else NULL. Such a config has no family, and of all its
+	 * sizes the layers alone. */
+	struct layout_file *file;
 	/* Checkpoint order, tensor_count of them; then up to all_count those of MTP layers, which
 	 * engines leave to their draft model: they are not held, needed or routed. */
 	struct model_tensor *tensors;
@@ -86,8 +90,8 @@ struct model {
 int model_totals(const struct model_config *config, struct model_total totals[2],
 		 struct error *error);
 
-/* `name_or_path`: a built-in name (case does not matter), a config.json, or a folder with one.
- * A folder or file wins only when the text contains '/' or starts with '.', so that a folder
+/* `name_or_path`: a built-in name (case does not matter), a config.json, a layout file, or a folder
+ * with one of them (of both, the layout file). A folder or file wins only when the text contains '/' or starts with '.', so that a folder
  * never shadows a built-in name silently. Unknown names list the closest built-in ones. */
 int model_open(struct model **model, const char *name_or_path, struct error *error);
 /* The same from a config that is already read. */

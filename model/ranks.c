@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/ranks.h"
 
+int rank_check(const struct infer_spec *infer, uint32_t engine_rank, struct error *error)
+{
+	if (engine_rank < infer->tp)
+		return 0;
+	return error_set(error, ERROR_CONFIG, "engine rank %u is not below tp=%u", engine_rank,
+			 infer->tp);
+}
+
 struct place rank_place(const struct infer_spec *infer, uint32_t engine_rank, enum group group)
 {
 	const uint32_t attention = infer->tp / infer->dp, expert = infer->tp / infer->ep;

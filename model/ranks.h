@@ -21,6 +21,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* ERROR_CONFIG when there is no such rank. */
+int rank_check(const struct infer_spec *infer, uint32_t engine_rank, struct error *error);
 /* The options must have passed infer_spec_check. */
 struct place rank_place(const struct infer_spec *infer, uint32_t engine_rank, enum group group);
 

@@ -137,17 +137,28 @@ struct sums {
 	struct error *error;
 };
 
+/* Scales and rotary frequencies are no parameters. */
+static bool counts(const struct model_config *config, const struct model_tensor *tensor)
+{
+	return !tensor->scale &&
+	       !(config->family && config->family->rules[tensor->rule].when == IF_ROTARY);
+}
+
+bool tensor_counts(const struct model *model, const struct model_tensor *tensor)
+{
+	return counts(&model->config, tensor);
+}
+
 static int add_up(void *context, const struct model_tensor *tensor, bool mtp)
 {
 	const struct sums *sums = context;
-	const struct rule *rule = &sums->config->family->rules[tensor->rule];
 
 	for (int all = mtp; all < 2; all++) {
 		struct model_total *total = &sums->totals[all];
 
 		total->tensors++;
 		total->bytes += tensor->bytes;
-		if (!tensor->scale && rule->when != IF_ROTARY)
+		if (counts(sums->config, tensor))
 			total->parameters += tensor->bytes / dtype_bytes(tensor->dtype);
 	}
 	if (sums->totals[1].tensors > MODEL_TENSORS_MAX)

@@ -15,6 +15,9 @@
  * all others. Anything but 0 ends the walk and is what it returns. */
 typedef int tensor_visit(void *context, const struct model_tensor *tensor, bool mtp);
 
+/* Is it one of the model's parameters? Scales and rotary frequencies are not. */
+bool tensor_counts(const struct model *model, const struct model_tensor *tensor);
+
 int tensors_each(const struct model_config *config, tensor_visit *visit, void *context,
 		 struct error *error);
 

@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "job/parallel.h"
 #include "job/strmap.h"
-#include "routing/plan/json_read.h"
+#include "model/json_read.h"
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>

@@ -15,7 +15,7 @@
 #include "base/array.h"
 #include "base/file.h"
 #include "routing/report/dump.h"
-#include "routing/report/dump_split.h"
+#include "base/json_split.h"
 #include "routing/report/dump_value.h"
 #include "routing/plan/order.h"
 #include "routing/plan/topology_file.h"

@@ -6,7 +6,7 @@
 #define ROUTING_REPORT_DUMP_VALUE_H
 
 #include "base/json_write.h"
-#include "routing/plan/json_read.h"
+#include "model/json_read.h"
 #include "routing/report/dump_read.h"
 
 #define DUMP_VALUE_MAX (UINT64_C(1) << 62) /* of any number of bytes */

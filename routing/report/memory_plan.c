@@ -6,7 +6,9 @@
 #include "base/pool.h"
 #include "model/family.h"
 #include "model/form.h"
+#include "model/layout_file.h"
 #include "routing/plan/policy.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,6 +69,69 @@ static void find_staged(struct memory_published *published, const struct model *
 	}
 }
 
+/* Of one parameter name of a layout file, over all ranks' entries. */
+struct staging {
+	const char *name;
+	uint64_t bytes;
+	uint32_t parts;
+};
+
+struct staging_names {
+	struct staging *items;
+	uint32_t count;
+	uint32_t *last_seen; /* by tensor: the name that it was counted for, plus 1 */
+	struct strmap known;
+};
+
+/* Entries of one name stand together in a file: a tensor that several of them take counts once. */
+static bool stage_entry(struct staging_names *names, const struct model *model,
+			const struct layout_entry *entry)
+{
+	const struct layout_item *item = &model->file->items.items[entry->item_first];
+	const struct layout_item *end = item + entry->item_count;
+	uint32_t at = names->count;
+
+	if (!strmap_get(&names->known, entry->name, &at)) {
+		if (!strmap_put(&names->known, entry->name, at))
+			return false;
+		names->items[names->count++].name = entry->name;
+	}
+	for (; item < end; item++) {
+		if (item->tensor == LAYOUT_FILL || names->last_seen[item->tensor] == at + 1)
+			continue;
+		names->last_seen[item->tensor] = at + 1;
+		names->items[at].bytes += model->tensors[item->tensor].bytes;
+		names->items[at].parts += !model->tensors[item->tensor].scale;
+	}
+	return true;
+}
+
+static int find_staged_in_file(struct memory_published *published, const struct model *model,
+			       struct error *error)
+{
+	size_t entries = model->file->entries.count;
+	struct staging_names names = {
+		.items = memory_zalloc(entries, sizeof(*names.items)),
+		.last_seen = memory_zalloc(model->tensor_count, sizeof(*names.last_seen)),
+	};
+	bool ok = names.items && names.last_seen;
+
+	for (size_t e = 0; ok && e < entries; e++)
+		ok = stage_entry(&names, model, &model->file->entries.items[e]);
+	for (uint32_t n = 0; ok && n < names.count; n++) {
+		const struct staging *staging = &names.items[n];
+
+		if (staging->parts < 2 || staging->bytes <= published->staged_bytes)
+			continue;
+		published->staged_bytes = staging->bytes;
+		snprintf(published->staged, sizeof(published->staged), "%s", staging->name);
+	}
+	strmap_fini(&names.known);
+	memory_free(names.items);
+	memory_free(names.last_seen);
+	return ok ? 0 : memory_error(error, "planning memory", entries * sizeof(*names.items));
+}
+
 static uint64_t layout_bytes(const struct layout *layout)
 {
 	uint64_t bytes = 0;
@@ -115,7 +180,14 @@ int memory_published(struct memory_published *published, const struct model *mod
 		     struct error *error)
 {
 	*published = (struct memory_published){0};
-	find_staged(published, model, infer);
+	if (!model->file) {
+		find_staged(published, model, infer);
+	} else {
+		int rc = find_staged_in_file(published, model, error);
+
+		if (rc)
+			return rc;
+	}
 	return deal_published(published, train, infer, error);
 }
 

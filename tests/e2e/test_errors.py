@@ -128,6 +128,8 @@ def test_wrong_flags__say_what_and_exit_2(tmp_path):
         ([jobs.WORKER, "--rank", ""], "'' is not a number"),
         ([jobs.WORKER, "--rank", "99999999999999999999"], "from 0 to 2147483647"),
         ([jobs.CONTROLLER, "--train", "world=2"], "--infer"),
+        ([jobs.CONTROLLER, "--infer", "engines=3"], "--train is needed, for example --train world=4 --infer engines=2,tp=2: it says "
+         "which ranks to wait for, also where programs declare tensors of their own (weft.h)"),
         ([jobs.CONTROLLER, "--join-timeout", "soon"], "soon"),
         ([jobs.CONTROLLER, "--train", "world=2", "--infer", "tp=2", "--policy", "best"], "these are: greedy, "),
         ([jobs.WEFT, "model", "tensors"], ""),

@@ -73,13 +73,13 @@ def test_install__serves_cmake_and_pkg_config(prefix, tmp_path):
 
 
 def test_install__has_the_schemas_and_the_scenarios_of_the_source(prefix):
-    routing = pathlib.Path(__file__).resolve().parents[2] / "routing"
-    for folder in ("report/schema", "lab/scenarios"):
-        installed = prefix / "share" / "weft" / pathlib.Path(folder).name
-        assert [path.name for path in sorted(installed.iterdir())] == \
-            [path.name for path in sorted((routing / folder).iterdir())]
+    root = pathlib.Path(__file__).resolve().parents[2]
+    for folders in (("routing/report/schema", "model/schema"), ("routing/lab/scenarios",)):
+        installed = prefix / "share" / "weft" / pathlib.Path(folders[0]).name
+        sources = {path.name: path for folder in folders for path in (root / folder).iterdir()}
+        assert sorted(path.name for path in installed.iterdir()) == sorted(sources)
         for path in installed.iterdir():
-            assert path.read_bytes() == (routing / folder / path.name).read_bytes()
+            assert path.read_bytes() == sources[path.name].read_bytes()
 
 
 def test_install__the_tool_needs_no_file_beside_it(prefix, tmp_path):

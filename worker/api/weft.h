@@ -137,7 +137,24 @@ WEFT_API int weft_open(weft_worker **worker, const weft_options *options, weft_e
 WEFT_API void weft_interrupt(weft_worker *worker);
 WEFT_API void weft_interrupt_clear(weft_worker *worker);
 
-/* ---- declare: before join ---- */
+/* ---- declare: before join ----
+ *
+ * A model that weft knows, or that a layout file describes, is one call: weft_declare_model, with the
+ * two specs that the controller was started with. Tensors of one's own are declared one by one; their
+ * controller needs specs too, though nothing is cut by them, for it counts by them whom it waits for:
+ *
+ *     weft-controller --train world=W --infer engines=E,tp=T
+ *
+ *   W         trainers: ranks 0 to W - 1. With pp=P they are P stages of W/P neighbours, and a tensor
+ *             is looked for where it was declared, whatever its stage
+ *   E times T inference ranks: rank r is rank r mod T of engine r / T. Ranks at the same place of
+ *             two engines may declare the same; none must. engines=N alone for N unlike ranks
+ *   all other keys say nothing here: leave them out
+ *
+ * A controller without the two ends at once, with what to give (exit code 2); a rank that they do not
+ * have is refused when it joins (WEFT_E_CONFIG, naming the spec); one that is missing is named
+ * after the join timeout. Labels (below) may be these specs; they are then held to the controller's.
+ */
 
 #define WEFT_DIMS_MAX 4
 
@@ -223,8 +240,9 @@ WEFT_API int weft_declare_transformed_piece(weft_worker *worker, const weft_tens
 WEFT_API int weft_declare_fill(weft_worker *worker, uint32_t param, uint64_t offset,
 			       uint64_t bytes, weft_error *error);
 
-/* All of the above for a model that weft knows (built-in name, config.json or folder) and two
- * parallel layouts ("world=4,source=gathered", "engines=2,tp=2"). */
+/* All of the above for a model that weft knows (built-in name, config.json or folder) or that a layout
+ * file describes (its path, written with a '/'; `weft model layout --help`), and two parallel layouts
+ * ("world=4,source=gathered", "engines=2,tp=2"). */
 WEFT_API int weft_declare_model(weft_worker *worker, const char *model, const char *train,
 				const char *infer, weft_error *error);
 

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "routing/report/dump.h"
 #include "routing/report/dump_read.h"
-#include "routing/report/dump_split.h"
+#include "base/json_split.h"
 #include <jansson.h>
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "routing/report/dump_split.h"
+#include "base/json_split.h"
 
 #include "base/memory.h"
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "routing/plan/json_read.h"
+#include "model/json_read.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -5,8 +5,8 @@
  * Errors are sticky, as in wire/reader.h: after the first one nothing is read and the same is
  * answered, so callers look once, before they use what was read.
  */
-#ifndef ROUTING_PLAN_JSON_READ_H
-#define ROUTING_PLAN_JSON_READ_H
+#ifndef MODEL_JSON_READ_H
+#define MODEL_JSON_READ_H
 
 #include "base/error.h"
 #include <jansson.h>

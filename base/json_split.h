@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * dump_split.h -- takes one large JSON object apart, in chunks, without a tree of the whole:
+ * json_split.h -- takes one large JSON object apart, in chunks, without a tree of the whole:
  *
  *   {"schema":"weft.routing/1", ... ,"routes":[ {...} , {...} , ... ],"summary":{...}}
  *    ^key     ^value                          ^item   ^item
@@ -9,8 +9,8 @@
  * jansson as text, which is strict about these. Depth, tokens and values have a largest size, so
  * memory is bounded whatever the file says. Errors are ERROR_FILE with the byte they are at.
  */
-#ifndef ROUTING_REPORT_DUMP_SPLIT_H
-#define ROUTING_REPORT_DUMP_SPLIT_H
+#ifndef BASE_JSON_SPLIT_H
+#define BASE_JSON_SPLIT_H
 
 #include "base/file.h"
 #include "base/text.h"
