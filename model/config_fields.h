@@ -43,7 +43,14 @@ struct fixed_field {
 	const char *why;
 };
 
-extern const struct size_field config_sizes[];   /* ending with a NULL name, as the others */
+/* Another name that a class takes for a field: its attribute_map in transformers. */
+struct spelling {
+	const char *name, *other;
+	uint32_t features;
+};
+
+extern const struct spelling config_spellings[]; /* ending with a NULL name, as the others */
+extern const struct size_field config_sizes[];
 extern const struct flag_field config_flags[];
 extern const struct fixed_field config_fixed[];
 

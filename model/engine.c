@@ -23,6 +23,7 @@
 #include "model/family.h"
 #include "model/form.h"
 #include "model/ranks.h"
+#include "model/tower.h"
 #include <string.h>
 
 #define PARAM_NONE UINT32_MAX
@@ -100,7 +101,8 @@ static int add_param(const struct walk *walk, const struct part *first, struct s
 		dims++;
 	}
 	if (!rule_name(form_param(first->rule, walk->infer), (uint64_t)tensor->layer, 0,
-		       first->scale, name))
+		       first->scale, name) ||
+	    !tower_param_name(walk->model->config.tower, walk->infer, name))
 		return error_set(walk->error, ERROR_INTERNAL, "parameter name of %s is too long",
 				 tensor->name);
 	added = layout_add_param(walk->layout, name, first->dtype, dims, shape, walk->error);

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 const struct family *const families[] = {
 	&family_llama,	     &family_qwen2,	   &family_qwen3,	  &family_qwen3_moe,
@@ -18,20 +19,35 @@ const struct family *family_find(const char *architecture)
 	return NULL;
 }
 
-char *family_list(char *out, size_t out_bytes)
+const struct family *family_named(const char *name)
+{
+	for (size_t i = 0; families[i]; i++)
+		if (strcasecmp(families[i]->model_type, name) == 0 ||
+		    strcasecmp(families[i]->architecture, name) == 0)
+			return families[i];
+	return NULL;
+}
+
+char *family_list(bool types, char *out, size_t out_bytes)
 {
 	size_t at = 0;
 
 	out[0] = '\0';
 	for (size_t i = 0; families[i] && at < out_bytes; i++) {
 		int n = snprintf(out + at, out_bytes - at, "%s%s", i ? ", " : "",
-				 families[i]->architecture);
+				 types ? families[i]->model_type : families[i]->architecture);
 
 		if (n < 0)
 			break;
 		at += (size_t)n;
 	}
 	return out;
+}
+
+const char *family_unknown_hint(void)
+{
+	return "one whose tensors are called and shaped as theirs is taken with --as, as in --as "
+	       "llama; any other can be described: weft model layout --from FILE";
 }
 
 /* The first layers have one, then every index_every-th: the others use their top k again. */

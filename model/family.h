@@ -118,7 +118,7 @@ enum feature {
 	FEATURE_GQA = 1 << 0,          /* num_key_value_heads, head_dim */
 	FEATURE_MLP = 1 << 1,          /* intermediate_size */
 	FEATURE_EXPERTS = 1 << 2,
-	FEATURE_NUM_EXPERTS = 1 << 3,  /* called num_experts, else n_routed_experts */
+	FEATURE_NUM_EXPERTS = 1 << 3,  /* called num_experts */
 	FEATURE_SHARED = 1 << 4,       /* shared experts and first dense layers */
 	FEATURE_LATENT = 1 << 5,       /* multi-head latent attention */
 	FEATURE_INDEXER = 1 << 6,      /* of sparse attention */
@@ -128,6 +128,10 @@ enum feature {
 	FEATURE_MLP_BIAS = 1 << 10,
 	FEATURE_QK_NORM = 1 << 11,     /* use_qk_norm says whether q and k have norms */
 	FEATURE_FP8 = 1 << 12,         /* its checkpoints may be quantised in blocks */
+	FEATURE_LOCAL_EXPERTS = 1 << 13, /* called num_local_experts, and intermediate_size theirs;
+					    without this and NUM_EXPERTS: n_routed_experts */
+	FEATURE_SHARED_GATE = 1 << 14, /* one shared expert with a size and a gate of its own */
+	FEATURE_QKV_BIAS = 1 << 15,    /* qkv_bias says whether q, k and v have biases */
 };
 
 struct rule {
@@ -141,13 +145,22 @@ struct rule {
 	enum store store;
 };
 
+/* What transformers' class says where a config says nothing. */
+struct size_default {
+	const char *name;
+	uint64_t value;
+};
+
 struct family {
 	const char *architecture;      /* "Qwen2ForCausalLM" */
 	const char *model_type;        /* "qwen2" */
 	const struct rule *rules;
 	size_t rule_count;
 	uint32_t features;             /* enum feature */
-	bool attention_bias_always;    /* the class has q, k, v biases whatever the config says */
+	const struct size_default *defaults; /* of a nested text_config; NULL: none. head_dim's
+						counts everywhere. Ending with a NULL name */
+	bool tied;                     /* a config without tie_word_embeddings means true */
+	bool attention_bias;           /* q, k, v biases where no field is read that says */
 	bool router_bias;              /* unless topk_method says otherwise */
 	bool kv_heads_optional;        /* a missing num_key_value_heads means all heads */
 	bool attention_dp;             /* the engine's class can replicate attention (dp > 1) */
@@ -161,8 +174,13 @@ extern const struct family family_glm_moe_dsa;
 /* Every family, ending with NULL. */
 extern const struct family *const families[];
 const struct family *family_find(const char *architecture); /* NULL when unknown */
-/* "A, B, C" of all architectures into out; returns out. */
-char *family_list(char *out, size_t out_bytes);
+/* By its model_type or its architecture, in any case; NULL when unknown. */
+const struct family *family_named(const char *name);
+/* "A, B, C" of all architectures into out; returns out. `types`: of their model_types. */
+char *family_list(bool types, char *out, size_t out_bytes);
+/* What may be done about a class that no row knows: the end of a message. */
+const char *family_unknown_hint(void);
+#define FAMILY_LIST_BYTES 768
 
 static inline bool family_has(const struct family *family, uint32_t features)
 {

@@ -8,6 +8,7 @@
 #include "model/config.h"
 #include "model/family.h"
 #include "model/tensors.h"
+#include "model/tower.h"
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +28,9 @@ static int add_tensor(void *context, const struct model_tensor *tensor, bool mtp
 	struct model_tensor *added = &model->tensors[model->all_count];
 	char name[RULE_NAME_BYTES], *copy;
 
-	if (!rule_name(rule->tensor, (uint64_t)tensor->layer, tensor->expert, tensor->scale, name))
+	if (!rule_name(rule->tensor, (uint64_t)tensor->layer, tensor->expert, tensor->scale,
+		       name) ||
+	    !tower_tensor_name(model->config.tower, name))
 		return error_set(fill->error, ERROR_INTERNAL, "row %s makes no name", rule->tensor);
 	copy = pool_string(&model->pool, name);
 	if (!copy || !strmap_put(&model->names, copy, (uint32_t)model->all_count))

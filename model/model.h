@@ -23,13 +23,16 @@
 #include <stdint.h>
 
 struct family; /* model/family.h */
+struct tower;  /* model/tower.h */
 
 /* Sizes that a family does not have are 0. */
 struct model_config {
 	const struct family *family;
+	const struct tower *tower;    /* NULL: the checkpoint is of a text model alone */
 	uint64_t hidden_size, vocab_size, layers, heads, kv_heads, head_dim, intermediate_size;
 	uint64_t experts;             /* routed ones */
 	uint64_t shared_experts, moe_intermediate_size;
+	uint64_t shared_intermediate_size; /* of the one shared expert that has a gate */
 	uint64_t dense_layers;        /* first_k_dense_replace: layers without experts */
 	uint64_t q_lora_rank;         /* 0: queries have no latent */
 	uint64_t kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim;
