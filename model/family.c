@@ -6,9 +6,12 @@
 #include <strings.h>
 
 const struct family *const families[] = {
-	&family_llama,	     &family_qwen2,	   &family_qwen3,	  &family_qwen3_moe,
-	&family_glm4,	     &family_glm4_moe,	   &family_glm4_moe_lite, &family_deepseek_v2,
-	&family_deepseek_v3, &family_deepseek_v32, &family_glm_moe_dsa,	  NULL,
+	&family_llama,	       &family_qwen2,	    &family_qwen3,
+	&family_qwen3_moe,     &family_glm4,	    &family_glm4_moe,
+	&family_glm4_moe_lite, &family_deepseek_v2, &family_deepseek_v3,
+	&family_deepseek_v32,  &family_glm_moe_dsa, &family_mistral,
+	&family_mixtral,       &family_phi3,	    &family_gemma2,
+	&family_gemma3,	       &family_qwen2_moe,   NULL,
 };
 
 const struct family *family_find(const char *architecture)
@@ -91,12 +94,15 @@ uint64_t dim_value(enum dim dim, const struct model_config *config)
 		[DIM_VOCAB] = c->vocab_size,
 		[DIM_Q_ROWS] = c->heads * c->head_dim,
 		[DIM_KV_ROWS] = c->kv_heads * c->head_dim,
+		[DIM_QKV_ROWS] = (c->heads + 2 * c->kv_heads) * c->head_dim,
 		[DIM_HEAD] = c->head_dim,
 		[DIM_INTERMEDIATE] = c->intermediate_size,
 		[DIM_INTERMEDIATE_2] = 2 * c->intermediate_size,
 		[DIM_EXPERTS] = c->experts,
 		[DIM_MOE] = c->moe_intermediate_size,
 		[DIM_SHARED] = c->moe_intermediate_size * c->shared_experts,
+		[DIM_SHARED_GATED] = c->shared_intermediate_size,
+		[DIM_ONE] = 1,
 		[DIM_Q_LORA] = c->q_lora_rank,
 		[DIM_KV_LORA] = c->kv_lora_rank,
 		[DIM_KV_A] = c->kv_lora_rank + c->qk_rope_head_dim,

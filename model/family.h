@@ -42,12 +42,15 @@ enum dim {
 	DIM_VOCAB,           /* V */
 	DIM_Q_ROWS,          /* h * d: query heads times head size */
 	DIM_KV_ROWS,         /* g * d */
+	DIM_QKV_ROWS,        /* (h + 2 g) d: all three in one tensor */
 	DIM_HEAD,            /* d */
 	DIM_INTERMEDIATE,    /* I */
 	DIM_INTERMEDIATE_2,  /* 2 I: gate and up in one tensor */
 	DIM_EXPERTS,         /* E */
 	DIM_MOE,             /* M: an expert's intermediate size */
 	DIM_SHARED,          /* M S: of the shared experts, which are one MLP */
+	DIM_SHARED_GATED,    /* of the one shared expert that has a gate */
+	DIM_ONE,
 	DIM_Q_LORA,          /* ql */
 	DIM_KV_LORA,         /* kl */
 	DIM_KV_A,            /* kl + dr: the latent and the one rotary key */
@@ -87,6 +90,7 @@ enum cut {
 	CUT_COLUMNS,   /* 1/n of dimension 1: the row-parallel linear, strided in the source */
 	CUT_Q_HEADS,   /* rows of 1/n of the query heads */
 	CUT_KV_HEADS,  /* whole KV heads; with n > g, n/g neighbours hold the same head */
+	CUT_QKV,       /* of one tensor: rows of its query heads, then of its KV heads, twice */
 	CUT_VOCAB,     /* 1/n of the vocabulary rounded up to 64; the rounding is filled */
 	CUT_NONE,      /* no engine has a parameter for it */
 	CUT_COUNT
@@ -169,7 +173,8 @@ struct family {
 extern const struct family family_llama, family_qwen2, family_qwen3, family_qwen3_moe;
 extern const struct family family_glm4, family_glm4_moe, family_glm4_moe_lite;
 extern const struct family family_deepseek_v2, family_deepseek_v3, family_deepseek_v32;
-extern const struct family family_glm_moe_dsa;
+extern const struct family family_glm_moe_dsa, family_mistral, family_mixtral, family_phi3;
+extern const struct family family_gemma2, family_gemma3, family_qwen2_moe;
 
 /* Every family, ending with NULL. */
 extern const struct family *const families[];
