@@ -2,6 +2,7 @@
  *
  * checkpoint.c -- weft checkpoint make | show | verify: HuggingFace checkpoints on disk.
  */
+#include "cli/model_verbs.h"
 #include "cli/verb.h"
 #include "cli/shown.h"
 
@@ -17,7 +18,7 @@
 
 struct options {
 	const char *arguments[2];
-	const char *model;
+	const char *model, *as;
 	uint64_t seed, shard_bytes;
 	bool json, force, contents, quiet;
 };
@@ -61,7 +62,7 @@ static int make(void *taken, struct error *error)
 
 	struct model *model;
 	struct json json;
-	int rc = model_open(&model, options->arguments[0], error);
+	int rc = model_open_as(&model, options->arguments[0], options->as, error);
 
 	if (rc)
 		return rc;
@@ -90,6 +91,7 @@ static const struct verb_option make_rows[] = {
 	TAKE(take_seed, "seed", "N", "which contents (default 0)"),
 	TAKE(take_shard_bytes, "shard-bytes", "BYTES",
 	     "start a new file before one would hold more (default 2G; 0: one file)"),
+	ROW_AS,
 	FLAG(force, "force", "replace DIR if it is a checkpoint that was made here"),
 	FLAG(json, "json", "print what was made as one JSON object"),
 	ROW_QUIET,
@@ -194,12 +196,12 @@ static int model_of(const struct options *options, const struct checkpoint *chec
 
 	*model = NULL;
 	if (options->model)
-		return model_open(model, options->model, error);
+		return model_open_as(model, options->model, options->as, error);
 	path = memory_format("%s%s/config.json", strchr(folder, '/') ? "" : "./", folder);
 	if (!path)
 		return memory_error(error, "naming a config", strlen(folder));
 	if (access(path, F_OK) == 0)
-		rc = model_open(model, path, error);
+		rc = model_open_as(model, path, options->as, error);
 	memory_free(path);
 	return rc;
 }
@@ -277,6 +279,7 @@ static int verify(void *taken, struct error *error)
 static const struct verb_option verify_rows[] = {
 	TEXT(model, "model", "MODEL",
 	     "compare with this model (default: the folder's config.json, if any)"),
+	ROW_AS,
 	FLAG(contents, "contents", "recompute every byte that `weft checkpoint make` wrote"),
 	FLAG(json, "json", "print the result as one JSON object"),
 	ROW_QUIET,

@@ -15,7 +15,7 @@
 #include <stdio.h>
 
 struct options {
-	const char *name, *infer, *rank;
+	const char *name, *as, *infer, *rank;
 	bool json, derived;
 };
 
@@ -296,7 +296,7 @@ static int run(void *taken, struct error *error)
 				 "--infer is missing: say for example --infer engines=1,tp=2");
 	rc = model_rank(options->infer, options->rank, &infer, &rank, error);
 	if (!rc)
-		rc = model_open(&model, options->name, error);
+		rc = model_open_as(&model, options->name, options->as, error);
 	if (rc)
 		return rc;
 	rc = show_rank(options, model, &infer, rank, error);
@@ -313,6 +313,7 @@ static const struct verb_option rows[] = {
 	FLAG(derived, "derived",
 	     "not the parameters, but what the engine makes of them after a load"),
 	FLAG(json, "json", "one JSON object a piece, or a derived tensor"),
+	ROW_AS,
 	{0},
 };
 
@@ -328,7 +329,7 @@ const struct verb model_layout_verb = {
 	       "A piece whose bytes are not the tensor's own also says how they are transformed "
 	       "(in JSON \"make\", \"from\", \"to\", and \"scales\" with an fp8 source): convert, "
 	       "quantise, scales, dequantise, requantise, rescale, with the rows and columns of a "
-	       "block.\n\nDerived tensors are never written. Their states: rebuilt (the engine "
+	       "block, or transpose.\n\nDerived tensors are never written. Their states: rebuilt (the engine "
 	       "makes them after every load), optional (the same, in some builds), view (a "
 	       "parameter's own bytes), constant (made of no tensor), stale (nobody makes them "
 	       "again). Strides count elements. Not listed, because they are parameters in another "

@@ -312,6 +312,20 @@ static int read_router(const struct config_reader *reader, struct model_config *
 		      text);
 }
 
+/* As many key and value heads as query heads, all of one size; an MLP of four times the width. */
+static int read_gpt2(const struct config_reader *reader, struct model_config *config)
+{
+	if (config->hidden_size % config->heads)
+		return REFUSE(ERROR_CONFIG, "n_head %llu does not divide n_embd %llu",
+			      (unsigned long long)config->heads,
+			      (unsigned long long)config->hidden_size);
+	config->kv_heads = config->heads;
+	config->head_dim = config->hidden_size / config->heads;
+	if (!config->intermediate_size)
+		config->intermediate_size = 4 * config->hidden_size;
+	return 0;
+}
+
 static int read_config(struct config_reader *reader, const char *as, struct model_config *config)
 {
 	const json_t *quantization;
@@ -321,6 +335,8 @@ static int read_config(struct config_reader *reader, const char *as, struct mode
 		rc = read_sizes(reader, config);
 	if (rc == 0 && family_has(config->family, FEATURE_GQA))
 		rc = read_heads(reader, config);
+	if (rc == 0 && family_has(config->family, FEATURE_GPT2))
+		rc = read_gpt2(reader, config);
 	if (rc == 0)
 		rc = read_flags(reader, config);
 	if (rc == 0)

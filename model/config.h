@@ -19,6 +19,7 @@ struct json_t; /* jansson's */
 #define CONFIG_VOCAB_MAX        (1u << 24)
 #define CONFIG_INTERMEDIATE_MAX (1u << 22)
 #define CONFIG_LAYERS_MAX       1024u
+#define CONFIG_POSITIONS_MAX    (1u << 24)
 #define CONFIG_HEADS_MAX        (1u << 14)
 #define CONFIG_HEAD_DIM_MAX     (1u << 14)
 #define CONFIG_HEAD_ROWS_MAX    (1u << 20) /* heads times head_dim */

@@ -9,6 +9,7 @@
 #define EXPERTS	   FEATURE_EXPERTS
 #define INDEXER	   FEATURE_INDEXER
 #define LOCAL	   FEATURE_LOCAL_EXPERTS
+#define GPT2	   FEATURE_GPT2
 
 /* Newer transformers write num_local_experts for every class that it runs experts of alike. */
 const struct spelling config_spellings[] = {
@@ -16,16 +17,25 @@ const struct spelling config_spellings[] = {
 	{"num_local_experts", "num_experts", EXPERTS},
 	{"n_routed_experts", "num_local_experts", EXPERTS},
 	{"num_nextn_predict_layers", "num_mtp_layers", FEATURE_MTP},
+	{"n_embd", "hidden_size", GPT2},
+	{"n_layer", "num_hidden_layers", GPT2},
+	{"n_head", "num_attention_heads", GPT2},
+	{"n_positions", "max_position_embeddings", GPT2},
 	{0},
 };
 
 const struct size_field config_sizes[] = {
-	{"hidden_size", AT(hidden_size), 1, CONFIG_HIDDEN_MAX, FIELD_NEEDED, 0, 0},
+	{"hidden_size", AT(hidden_size), 1, CONFIG_HIDDEN_MAX, FIELD_NEEDED, 0, GPT2},
+	{"n_embd", AT(hidden_size), 1, CONFIG_HIDDEN_MAX, FIELD_NEEDED, GPT2, 0},
 	{"vocab_size", AT(vocab_size), 1, CONFIG_VOCAB_MAX, FIELD_NEEDED, 0, 0},
-	{"num_hidden_layers", AT(layers), 1, CONFIG_LAYERS_MAX, FIELD_NEEDED, 0, 0},
+	{"num_hidden_layers", AT(layers), 1, CONFIG_LAYERS_MAX, FIELD_NEEDED, 0, GPT2},
+	{"n_layer", AT(layers), 1, CONFIG_LAYERS_MAX, FIELD_NEEDED, GPT2, 0},
 	{"intermediate_size", AT(intermediate_size), 1, CONFIG_INTERMEDIATE_MAX, FIELD_NEEDED,
 	 FEATURE_MLP, 0},
-	{"num_attention_heads", AT(heads), 1, CONFIG_HEADS_MAX, FIELD_NEEDED, 0, 0},
+	{"num_attention_heads", AT(heads), 1, CONFIG_HEADS_MAX, FIELD_NEEDED, 0, GPT2},
+	{"n_head", AT(heads), 1, CONFIG_HEADS_MAX, FIELD_NEEDED, GPT2, 0},
+	{"n_positions", AT(positions), 1, CONFIG_POSITIONS_MAX, FIELD_NEEDED, GPT2, 0},
+	{"n_inner", AT(intermediate_size), 1, CONFIG_INTERMEDIATE_MAX, FIELD_OPTIONAL, GPT2, 0},
 	{"num_experts", AT(experts), 1, CONFIG_EXPERTS_MAX, FIELD_NEEDED, FEATURE_NUM_EXPERTS, 0},
 	{"num_local_experts", AT(experts), 1, CONFIG_EXPERTS_MAX, FIELD_NEEDED, LOCAL, 0},
 	{"n_routed_experts", AT(experts), 1, CONFIG_EXPERTS_MAX, FIELD_NEEDED, EXPERTS,

@@ -217,12 +217,38 @@ static int keep_part(struct walk *walk, const struct part *part)
 		       : memory_error(walk->error, "cutting a layer", sizeof(*part));
 }
 
+static void swap(uint64_t *pair)
+{
+	uint64_t first = pair[0];
+
+	pair[0] = pair[1];
+	pair[1] = first;
+}
+
+/* As cut_share(); what is transposed on disk is cut as the engine sees it, its boxes as they lie. */
+static int cut_weight(const struct walk *walk, const struct rule *rule,
+		      const struct model_tensor *weight, struct place place, struct share *share)
+{
+	const struct model_config *config = &walk->model->config;
+	struct model_tensor turned = *weight;
+	int rc;
+
+	if (rule->store != STORE_CONV1D)
+		return cut_share(rule, weight, config, place, share, walk->error);
+	swap(turned.shape);
+	rc = cut_share(rule, &turned, config, place, share, walk->error);
+	for (uint32_t b = 0; b < share->box_count && rc == 0; b++) {
+		swap(share->boxes[b].lo);
+		swap(share->boxes[b].hi);
+	}
+	return rc;
+}
+
 /* This rank's share of a weight and, in fp8 blocks, of its scales. */
 static int take_weight(struct walk *walk, const struct model_tensor *weight,
 		       const struct model_tensor *scales)
 {
-	const struct model_config *config = &walk->model->config;
-	const struct rule *rule = &config->family->rules[weight->rule];
+	const struct rule *rule = &walk->model->config.family->rules[weight->rule];
 	const struct form *form = &walk->rows[weight->rule].form;
 	struct place place = rank_place(walk->infer, walk->engine_rank, rule->group);
 	struct part part = {.rule = rule,
@@ -230,7 +256,7 @@ static int take_weight(struct walk *walk, const struct model_tensor *weight,
 			    .scales = scales,
 			    .dtype = form->dtype,
 			    .transform = form->transform};
-	int rc = cut_share(rule, weight, config, place, &part.share, walk->error);
+	int rc = cut_weight(walk, rule, weight, place, &part.share);
 
 	if (rc == 0)
 		rc = keep_part(walk, &part);

@@ -6,12 +6,25 @@
 #include <strings.h>
 
 const struct family *const families[] = {
-	&family_llama,	       &family_qwen2,	    &family_qwen3,
-	&family_qwen3_moe,     &family_glm4,	    &family_glm4_moe,
-	&family_glm4_moe_lite, &family_deepseek_v2, &family_deepseek_v3,
-	&family_deepseek_v32,  &family_glm_moe_dsa, &family_mistral,
-	&family_mixtral,       &family_phi3,	    &family_gemma2,
-	&family_gemma3,	       &family_qwen2_moe,   NULL,
+	&family_llama,
+	&family_qwen2,
+	&family_qwen3,
+	&family_qwen3_moe,
+	&family_glm4,
+	&family_glm4_moe,
+	&family_glm4_moe_lite,
+	&family_deepseek_v2,
+	&family_deepseek_v3,
+	&family_deepseek_v32,
+	&family_glm_moe_dsa,
+	&family_mistral,
+	&family_mixtral,
+	&family_phi3,
+	&family_gemma2,
+	&family_gemma3,
+	&family_qwen2_moe,
+	&family_gpt2,
+	NULL,
 };
 
 const struct family *family_find(const char *architecture)
@@ -94,6 +107,7 @@ uint64_t dim_value(enum dim dim, const struct model_config *config)
 		[DIM_VOCAB] = c->vocab_size,
 		[DIM_Q_ROWS] = c->heads * c->head_dim,
 		[DIM_KV_ROWS] = c->kv_heads * c->head_dim,
+		[DIM_POSITIONS] = c->positions,
 		[DIM_QKV_ROWS] = (c->heads + 2 * c->kv_heads) * c->head_dim,
 		[DIM_HEAD] = c->head_dim,
 		[DIM_INTERMEDIATE] = c->intermediate_size,

@@ -42,6 +42,7 @@ enum dim {
 	DIM_VOCAB,           /* V */
 	DIM_Q_ROWS,          /* h * d: query heads times head size */
 	DIM_KV_ROWS,         /* g * d */
+	DIM_POSITIONS,       /* learned ones */
 	DIM_QKV_ROWS,        /* (h + 2 g) d: all three in one tensor */
 	DIM_HEAD,            /* d */
 	DIM_INTERMEDIATE,    /* I */
@@ -113,6 +114,7 @@ enum store {
 	STORE_LINEAR,     /* the same, or fp8 in blocks */
 	STORE_ROUTER,     /* the same; engines may keep it in another */
 	STORE_F32,        /* 32 bits, in engines too */
+	STORE_CONV1D,     /* the model's dtype, and the matrix transposed: [in, out] on disk */
 	STORE_F32_WITH_FP8, /* where the linears are fp8, else the model's dtype; in engines always */
 	STORE_COUNT
 };
@@ -136,6 +138,7 @@ enum feature {
 					    without this and NUM_EXPERTS: n_routed_experts */
 	FEATURE_SHARED_GATE = 1 << 14, /* one shared expert with a size and a gate of its own */
 	FEATURE_QKV_BIAS = 1 << 15,    /* qkv_bias says whether q, k and v have biases */
+	FEATURE_GPT2 = 1 << 16,        /* GPT-2's names for sizes; learned positions */
 };
 
 struct rule {
@@ -174,7 +177,7 @@ extern const struct family family_llama, family_qwen2, family_qwen3, family_qwen
 extern const struct family family_glm4, family_glm4_moe, family_glm4_moe_lite;
 extern const struct family family_deepseek_v2, family_deepseek_v3, family_deepseek_v32;
 extern const struct family family_glm_moe_dsa, family_mistral, family_mixtral, family_phi3;
-extern const struct family family_gemma2, family_gemma3, family_qwen2_moe;
+extern const struct family family_gemma2, family_gemma3, family_qwen2_moe, family_gpt2;
 
 /* Every family, ending with NULL. */
 extern const struct family *const families[];

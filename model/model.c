@@ -115,7 +115,7 @@ char *model_config_json(const struct model *model, struct error *error)
 	return copy;
 }
 
-static int open_builtin(struct model **model, const char *name, struct error *error)
+static int open_builtin(struct model **model, const char *name, const char *as, struct error *error)
 {
 	size_t count;
 	const struct model_builtin *builtins = model_builtins(&count);
@@ -128,6 +128,12 @@ static int open_builtin(struct model **model, const char *name, struct error *er
 		closest_offer(&closest, builtins[i].name);
 		if (strcasecmp(builtins[i].name, name) != 0)
 			continue;
+		if (as)
+			return error_set(
+				error, ERROR_USAGE,
+				"%s is built in, and its family with it; --as %.60s is for a "
+				"folder or config.json: leave it out",
+				builtins[i].name, as);
 		rc = config_parse(builtins[i].config_json, strlen(builtins[i].config_json),
 				  builtins[i].name, &config, error);
 		return rc ? rc : model_from_config(model, builtins[i].name, &config, error);
@@ -152,7 +158,7 @@ static const char *folder_label(char *path)
 	return *path ? path : "model";
 }
 
-static int open_file(struct model **model, const char *path, struct error *error)
+static int open_file(struct model **model, const char *path, const char *as, struct error *error)
 {
 	struct model_config config;
 	struct file_map map;
@@ -161,7 +167,8 @@ static int open_file(struct model **model, const char *path, struct error *error
 
 	if (rc)
 		return rc;
-	rc = config_parse(map.data ? (const char *)map.data : "", map.bytes, path, &config, error);
+	rc = config_parse_as(map.data ? (const char *)map.data : "", map.bytes, path, as, &config,
+			     error);
 	file_map_close(&map);
 	if (rc)
 		return rc;
@@ -170,7 +177,8 @@ static int open_file(struct model **model, const char *path, struct error *error
 	return model_from_config(model, folder_label(whole), &config, error);
 }
 
-int model_open(struct model **model, const char *name_or_path, struct error *error)
+int model_open_as(struct model **model, const char *name_or_path, const char *as,
+		  struct error *error)
 {
 	struct stat status;
 	char *path;
@@ -178,15 +186,20 @@ int model_open(struct model **model, const char *name_or_path, struct error *err
 
 	*model = NULL;
 	if (!strchr(name_or_path, '/') && name_or_path[0] != '.')
-		return open_builtin(model, name_or_path, error);
+		return open_builtin(model, name_or_path, as, error);
 	if (stat(name_or_path, &status) != 0)
 		return file_error(error, "read the model at", name_or_path);
 	if (!S_ISDIR(status.st_mode))
-		return open_file(model, name_or_path, error);
+		return open_file(model, name_or_path, as, error);
 	path = memory_format("%s/config.json", name_or_path);
 	if (!path)
 		return memory_error(error, "naming a config", strlen(name_or_path));
-	rc = open_file(model, path, error);
+	rc = open_file(model, path, as, error);
 	memory_free(path);
 	return rc;
+}
+
+int model_open(struct model **model, const char *name_or_path, struct error *error)
+{
+	return model_open_as(model, name_or_path, NULL, error);
 }

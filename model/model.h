@@ -38,6 +38,7 @@ struct model_config {
 	uint64_t kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim;
 	uint64_t index_heads, index_head_dim;
 	uint64_t index_every, index_offset; /* which layers have an indexer; every 0 or 1: all */
+	uint64_t positions;           /* that have an embedding of their own */
 	uint64_t mtp_layers;          /* num_nextn_predict_layers */
 	uint64_t block_rows, block_columns; /* of one fp8 scale; 0: not quantised */
 	bool tied;             /* tie_word_embeddings */
@@ -93,6 +94,10 @@ int model_totals(const struct model_config *config, struct model_total totals[2]
  * A folder or file wins only when the text contains '/' or starts with '.', so that a folder
  * never shadows a built-in name silently. Unknown names list the closest built-in ones. */
 int model_open(struct model **model, const char *name_or_path, struct error *error);
+/* The same with a folder's or file's model read as one of a family, by the family's model_type or
+ * class, whatever class its config names; `as` may be NULL. A built-in model is not read so. */
+int model_open_as(struct model **model, const char *name_or_path, const char *as,
+		  struct error *error);
 /* The same from a config that is already read. */
 int model_from_config(struct model **model, const char *name, const struct model_config *config,
 		      struct error *error);

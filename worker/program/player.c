@@ -117,7 +117,7 @@ static int open_worker(struct player *player, weft_error *error)
 	signal_worker = player->worker;
 	if (signalled)
 		weft_interrupt(player->worker);
-	rc = weft_declare_model(player->worker, a->model, a->train, a->infer, error);
+	rc = weft_declare_model_as(player->worker, a->model, a->as, a->train, a->infer, error);
 	if (!rc && player->checkpoint)
 		rc = weft_checkpoint_fits(player->checkpoint, player->worker, error);
 	if (rc)
