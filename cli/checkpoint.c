@@ -9,6 +9,7 @@
 #include "base/json_write.h"
 #include "base/memory.h"
 #include "model/checkpoint.h"
+#include "model/checkpoint_names.h"
 #include "model/model.h"
 #include <inttypes.h>
 #include <signal.h>
@@ -228,7 +229,7 @@ static int verify_contents(const struct options *options, const struct checkpoin
 }
 
 static void tell_verified(const struct options *options, const struct checkpoint *checkpoint,
-			  const struct model *model, uint64_t seed)
+			  const struct model *model, uint64_t seed, const char *left)
 {
 	struct json json;
 
@@ -240,6 +241,8 @@ static void tell_verified(const struct options *options, const struct checkpoint
 		if (options->contents)
 			printf("; the contents of seed %" PRIu64, seed);
 		printf("\n");
+		if (*left)
+			printf("%s: %s\n", shown(options->arguments[0]), shown(left));
 		return;
 	}
 	json_put_line(&json, stdout);
@@ -248,6 +251,8 @@ static void tell_verified(const struct options *options, const struct checkpoint
 	json_put_key_u64(&json, "bytes", checkpoint_bytes(checkpoint));
 	if (model)
 		json_put_key_string(&json, "model", model->name);
+	if (*left)
+		json_put_key_string(&json, "left_alone", left);
 	json_put_key_bool(&json, "contents", options->contents);
 	if (options->contents)
 		json_put_key_u64(&json, "seed", seed);
@@ -259,6 +264,7 @@ static int verify(void *taken, struct error *error)
 	const struct options *options = taken;
 	struct checkpoint *checkpoint;
 	struct model *model = NULL;
+	struct text left = {0};
 	uint64_t seed = 0;
 	int rc = checkpoint_open(&checkpoint, options->arguments[0], error);
 
@@ -267,10 +273,13 @@ static int verify(void *taken, struct error *error)
 	rc = model_of(options, checkpoint, &model, error);
 	if (rc == 0 && model)
 		rc = checkpoint_matches(checkpoint, model, error);
+	if (rc == 0 && model)
+		rc = checkpoint_left_alone(checkpoint, model, &left, error);
 	if (rc == 0 && options->contents)
 		rc = verify_contents(options, checkpoint, &seed, error);
 	if (rc == 0)
-		tell_verified(options, checkpoint, model, seed);
+		tell_verified(options, checkpoint, model, seed, text_string(&left));
+	text_fini(&left);
 	model_close(&model);
 	checkpoint_close(&checkpoint);
 	return rc;

@@ -283,7 +283,8 @@ static int read_flags(const struct config_reader *reader, struct model_config *c
 		int rc = 0;
 
 		if (family_has(config->family, row->features))
-			rc = config_read_flag(reader, row->name, config_flag(config, row));
+			rc = config_read_flag(reader, row->name, row->whole,
+					      config_flag(config, row));
 		if (rc)
 			return rc;
 	}

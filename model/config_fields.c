@@ -67,14 +67,14 @@ const struct size_field config_sizes[] = {
 };
 
 const struct flag_field config_flags[] = {
-	{"tie_word_embeddings", AT(tied), 0},
-	{"attention_bias", AT(attention_bias), FEATURE_ATTENTION_BIAS},
-	{"qkv_bias", AT(attention_bias), FEATURE_QKV_BIAS},
-	{"mlp_bias", AT(mlp_bias), FEATURE_MLP_BIAS},
-	{"use_qk_norm", AT(qk_norm), FEATURE_QK_NORM},
+	{"tie_word_embeddings", AT(tied), 0, true},
+	{"attention_bias", AT(attention_bias), FEATURE_ATTENTION_BIAS, false},
+	{"qkv_bias", AT(attention_bias), FEATURE_QKV_BIAS, false},
+	{"mlp_bias", AT(mlp_bias), FEATURE_MLP_BIAS, false},
+	{"use_qk_norm", AT(qk_norm), FEATURE_QK_NORM, false},
 	/* not HuggingFace's: files of some checkpoints carry rotary_emb.inv_freq, config.json does
 	 * not say which */
-	{CONFIG_ROTARY_FIELD, AT(rotary_tensors), LATENT},
+	{CONFIG_ROTARY_FIELD, AT(rotary_tensors), LATENT, false},
 	{0},
 };
 

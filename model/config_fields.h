@@ -30,6 +30,7 @@ struct flag_field {
 	const char *name;
 	size_t offset;          /* of a bool */
 	uint32_t features;
+	bool whole;             /* a nested text model has what the whole config says of it, if it does */
 };
 
 /* A field that must be missing, null or this value: anything else changes the tensors in a way

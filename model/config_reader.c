@@ -55,9 +55,9 @@ const json_t *config_field(const struct config_reader *reader, const char *name)
 
 const json_t *config_field_anywhere(const struct config_reader *reader, const char *name)
 {
-	const json_t *value = config_field(reader, name);
+	const json_t *value = spelled(reader, reader->root, name);
 
-	return value ? value : spelled(reader, reader->root, name);
+	return value ? value : config_field(reader, name);
 }
 
 bool config_mentions(const struct config_reader *reader, const char *name)
@@ -115,9 +115,10 @@ int config_read_size(const struct config_reader *reader, const char *name, uint6
 	return 0;
 }
 
-int config_read_flag(const struct config_reader *reader, const char *name, bool *value)
+int config_read_flag(const struct config_reader *reader, const char *name, bool whole, bool *value)
 {
-	const json_t *found = config_field_anywhere(reader, name);
+	const json_t *found =
+		whole ? config_field_anywhere(reader, name) : config_field(reader, name);
 
 	if (!found)
 		return 0;

@@ -42,8 +42,7 @@ const char *config_type_text(const struct json_t *value);
 /* Of the text model, under whatever spelling; NULL for a missing field and for null: HuggingFace
  * writes either. */
 const struct json_t *config_field(const struct config_reader *reader, const char *name);
-/* The same, but of the whole config where the text model does not say: what may stand at either
- * place. */
+/* What may stand at either place: the whole config is asked first, as transformers asks it. */
 const struct json_t *config_field_anywhere(const struct config_reader *reader, const char *name);
 /* Is it there, null or not? */
 bool config_mentions(const struct config_reader *reader, const char *name);
@@ -53,7 +52,8 @@ int config_missing(const struct config_reader *reader, const char *name);
 /* min..max into *value. A missing field keeps what *value holds. */
 int config_read_size(const struct config_reader *reader, const char *name, uint64_t min,
 		     uint64_t max, uint64_t *value);
-int config_read_flag(const struct config_reader *reader, const char *name, bool *value);
+/* `whole`: config_field_anywhere(). */
+int config_read_flag(const struct config_reader *reader, const char *name, bool whole, bool *value);
 /* What the class gives a field that is not there: false when nothing. */
 bool config_default(const struct config_reader *reader, const char *name, uint64_t *value);
 

@@ -94,7 +94,7 @@ static void test_nested__what_it_leaves_out_is_its_class_own(void **state)
 	assert_false(config.tied);
 }
 
-static void test_nested__the_text_model_is_asked_before_the_whole(void **state)
+static void test_nested__ties_are_the_whole_s_before_the_text_model_s(void **state)
 {
 	struct model_config config;
 
@@ -105,7 +105,7 @@ static void test_nested__the_text_model_is_asked_before_the_whole(void **state)
 		      "\"text_config\": {\"model_type\": \"llama\", \"tie_word_embeddings\": false}}",
 		      &config, NULL),
 		0);
-	assert_false(config.tied);
+	assert_true(config.tied); /* as the multimodal class shares them */
 	assert_int_equal(parse("{\"architectures\": [\"Qwen2_5_VLForConditionalGeneration\"],"
 			       "\"tie_word_embeddings\": true, \"torch_dtype\": \"bfloat16\","
 			       "\"text_config\": {\"model_type\": \"qwen2_5_vl_text\", " SIZES "}}",
@@ -193,7 +193,7 @@ int main(void)
 		cmocka_unit_test(test_spellings__must_agree),
 		cmocka_unit_test(test_spellings__are_those_of_the_class),
 		cmocka_unit_test(test_nested__what_it_leaves_out_is_its_class_own),
-		cmocka_unit_test(test_nested__the_text_model_is_asked_before_the_whole),
+		cmocka_unit_test(test_nested__ties_are_the_whole_s_before_the_text_model_s),
 		cmocka_unit_test(test_nested__an_older_config_has_it_at_the_top),
 		cmocka_unit_test(test_nested__a_wrong_field_is_named_with_its_place),
 		cmocka_unit_test(test_nested__its_tensors_go_by_the_names_of_the_whole),
