@@ -5,7 +5,7 @@
  *
  *   base_model.model.model.layers.0.self_attn.q_proj.base_layer.weight     as peft keeps it beside
  *                    model.layers.0.self_attn.q_proj.weight                an adapter
- *   h.0.ln_1.weight  transformer.h.0.ln_1.weight                           GPT-2 without its head
+ *   wte.weight       transformer.wte.weight                                GPT-2 without its head
  */
 #ifndef MODEL_CHECKPOINT_NAMES_H
 #define MODEL_CHECKPOINT_NAMES_H

@@ -141,14 +141,14 @@ static int cut_vocab(const struct model_tensor *tensor, struct place place, stru
 	return 0;
 }
 
-int cut_share(const struct rule *rule, const struct model_tensor *tensor,
+int cut_share(const struct rule *rule, enum cut cut, const struct model_tensor *tensor,
 	      const struct model_config *config, struct place place, struct share *share,
 	      struct error *error)
 {
 	*share = (struct share){.dims = tensor->dims};
 	memcpy(share->shape, tensor->shape, sizeof(share->shape));
 	share->shape[0] = 0;
-	switch (rule->cut) {
+	switch (cut) {
 	case CUT_WHOLE:
 		take_rows(share, tensor, 0, tensor->shape[0]);
 		return 0;
@@ -164,6 +164,7 @@ int cut_share(const struct rule *rule, const struct model_tensor *tensor,
 		return cut_qkv(tensor, config, place, share, error);
 	case CUT_VOCAB:
 		return cut_vocab(tensor, place, share, error);
+	case CUT_VOCAB_OR_WHOLE:
 	case CUT_NONE:
 	case CUT_COUNT:
 		break;

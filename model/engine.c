@@ -225,18 +225,27 @@ static void swap(uint64_t *pair)
 	pair[1] = first;
 }
 
+/* What the row's cut comes to in this engine. */
+static enum cut cut_of(const struct rule *rule, const struct infer_spec *infer)
+{
+	if (rule->cut != CUT_VOCAB_OR_WHOLE)
+		return rule->cut;
+	return infer->names == NAMES_VLLM ? CUT_VOCAB : CUT_WHOLE;
+}
+
 /* As cut_share(); what is transposed on disk is cut as the engine sees it, its boxes as they lie. */
 static int cut_weight(const struct walk *walk, const struct rule *rule,
 		      const struct model_tensor *weight, struct place place, struct share *share)
 {
 	const struct model_config *config = &walk->model->config;
+	enum cut cut = cut_of(rule, walk->infer);
 	struct model_tensor turned = *weight;
 	int rc;
 
 	if (rule->store != STORE_CONV1D)
-		return cut_share(rule, weight, config, place, share, walk->error);
+		return cut_share(rule, cut, weight, config, place, share, walk->error);
 	swap(turned.shape);
-	rc = cut_share(rule, &turned, config, place, share, walk->error);
+	rc = cut_share(rule, cut, &turned, config, place, share, walk->error);
 	for (uint32_t b = 0; b < share->box_count && rc == 0; b++) {
 		swap(share->boxes[b].lo);
 		swap(share->boxes[b].hi);

@@ -93,6 +93,7 @@ enum cut {
 	CUT_KV_HEADS,  /* whole KV heads; with n > g, n/g neighbours hold the same head */
 	CUT_QKV,       /* of one tensor: rows of its query heads, then of its KV heads, twice */
 	CUT_VOCAB,     /* 1/n of the vocabulary rounded up to 64; the rounding is filled */
+	CUT_VOCAB_OR_WHOLE, /* with names=vllm as CUT_VOCAB, else all of it, not rounded up */
 	CUT_NONE,      /* no engine has a parameter for it */
 	CUT_COUNT
 };

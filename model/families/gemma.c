@@ -25,7 +25,8 @@ static const struct rule rules2[] = {
 };
 
 static const struct rule rules3[] = {
-	EMBEDDING(GROUP_TP),
+	{"model.embed_tokens.weight", {DIM_VOCAB, DIM_HIDDEN}, ALWAYS, NULL, CUT_VOCAB_OR_WHOLE,
+	 GROUP_TP, 0, STORE_MODEL},
 	QKV(GROUP_TP),
 	ATTENTION_OUT(GROUP_TP),
 	ATTENTION_OUT_BIAS,

@@ -8,6 +8,7 @@
 
 #define H "transformer.h.{i}."
 
+/* clang-format off */
 #define PAIR(name) \
 	{H name ".weight", {DIM_HIDDEN}, ALWAYS, NULL, CUT_WHOLE, GROUP_TP, 0, STORE_MODEL}, \
 	{H name ".bias", {DIM_HIDDEN}, ALWAYS, NULL, CUT_WHOLE, GROUP_TP, 0, STORE_MODEL}
@@ -15,7 +16,6 @@
 	{H name ".weight", {in, out}, ALWAYS, NULL, weight_cut, GROUP_TP, 0, STORE_CONV1D}, \
 	{H name ".bias", {out}, ALWAYS, NULL, bias_cut, GROUP_TP, 0, STORE_MODEL}
 
-/* clang-format off */
 static const struct rule rules[] = {
 	{"transformer.wte.weight", {DIM_VOCAB, DIM_HIDDEN}, ALWAYS, NULL, CUT_VOCAB, GROUP_TP, 0,
 	 STORE_MODEL},

@@ -41,6 +41,7 @@ class Vllm:
         import vllm.engine.arg_utils
         import vllm.model_executor.model_loader.utils
         import vllm.model_executor.models.llama  # noqa: F401, what every class needs, before the first fork
+        torch.ops._C.gelu_new = None  # an op of the extension that the CPU has not; loading runs none
         self.version = vllm.__version__
 
     def load(self, folder, rank, tp, ep):
@@ -81,7 +82,7 @@ class Sglang:
         empty_module("vllm._custom_ops", rotary_embedding=None)
         import sglang.srt.distributed.bootstrap
         import sglang.srt.model_loader
-        import sglang.srt.models.llama  # noqa: F401
+        import sglang.srt.models.registry  # noqa: F401, all classes, before the first fork
         import sglang.version
         self.version = sglang.version.__version__
 

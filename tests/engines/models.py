@@ -14,7 +14,7 @@ MODELS = {
     "mixtral": ("mixtral", SMALL | {"num_local_experts": 4}),
     "phi3": ("phi3", SMALL | {"num_key_value_heads": 4}),
     "phi3-grouped": ("phi3", SMALL | {"tie_word_embeddings": True}),
-    "gemma2": ("gemma2", SMALL | {"head_dim": 24}),
+    "gemma2": ("gemma2", SMALL | {"head_dim": 24, "hidden_act": "gelu_pytorch_tanh"}),
     "gemma3": ("gemma3_text", SMALL | {"head_dim": 24, "num_key_value_heads": 1}),
     "gpt2": ("gpt2", {"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 203, "n_positions": 40, "bos_token_id": 1,
                       "eos_token_id": 2}),
