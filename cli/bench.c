@@ -201,7 +201,8 @@ static int run(void *taken, struct error *error)
 	const struct policy *policy;
 	const struct order *order;
 	struct model *model = NULL;
-	int rc = model_open(&model, options->model, error); /* before processes start for it */
+	int rc = model_open_as(&model, options->model, options->as,
+			       error); /* before processes start for it */
 
 	model_close(&model);
 	if (rc == 0)
@@ -220,6 +221,9 @@ static const struct verb_option rows[] = {
 	{"model", 'm', "NAME",
 	 "a built-in model, or a folder, config.json or layout file written with a '/' (default Qwen2.5-0.5B)",
 	 VERB_TEXT, AT(model)},
+	{"as", 0, "FAMILY",
+	 "read the folder's or file's model as one of this family, whatever class its config names",
+	 VERB_TEXT, AT(as)},
 	{"train", 't', "SPEC", "trainers (default world=4,source=gathered)", VERB_TEXT,
 	 AT(train_text)},
 	{"infer", 'i', "SPEC", "inference ranks (default engines=2,tp=2; all keys: docs/models.md)",

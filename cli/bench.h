@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 struct bench_options {
-	const char *model, *train_text, *infer_text, *transport;
+	const char *model, *as, *train_text, *infer_text, *transport;
 	const char *policy, *order;  /* rows of routing */
 	const char *nic, *infer_nic; /* of the trainers; of the inference ranks, NULL: the same */
 	const char *replica;         /* of the trainers; NULL: weft's default */

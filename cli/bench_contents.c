@@ -139,7 +139,7 @@ int bench_compare(struct bench_shared *shared, const struct bench_options *optio
 	int rc;
 
 	layout_init(&layout);
-	rc = model_open(&model, options->model, error);
+	rc = model_open_as(&model, options->model, options->as, error);
 	if (rc == 0)
 		rc = model_layout(model, &options->infer, rank % options->infer.tp, &layout, error);
 	for (size_t i = 0; rc == 0 && i < layout.piece_count; i++)

@@ -231,8 +231,8 @@ static int open_worker(struct bench_shared *shared, const struct bench_options *
 	int rc = weft_open(worker, &open, error);
 
 	return rc ? rc
-		  : weft_declare_model(*worker, options->model, options->train_text,
-				       options->infer_text, error);
+		  : weft_declare_model_as(*worker, options->model, options->as, options->train_text,
+					  options->infer_text, error);
 }
 
 static void count_pieces(struct bench_shared *shared, const weft_worker *worker)

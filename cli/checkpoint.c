@@ -2,6 +2,7 @@
  *
  * checkpoint.c -- weft checkpoint make | show | verify: HuggingFace checkpoints on disk.
  */
+#include "cli/model_verbs.h"
 #include "cli/verb.h"
 #include "cli/shown.h"
 
@@ -9,6 +10,7 @@
 #include "base/json_write.h"
 #include "base/memory.h"
 #include "model/checkpoint.h"
+#include "model/checkpoint_names.h"
 #include "model/layout_file.h"
 #include "model/model.h"
 #include <inttypes.h>
@@ -19,7 +21,7 @@
 
 struct options {
 	const char *arguments[2];
-	const char *model;
+	const char *model, *as;
 	uint64_t seed, shard_bytes;
 	bool json, force, contents, quiet;
 };
@@ -63,7 +65,7 @@ static int make(void *taken, struct error *error)
 
 	struct model *model;
 	struct json json;
-	int rc = model_open(&model, options->arguments[0], error);
+	int rc = model_open_as(&model, options->arguments[0], options->as, error);
 
 	if (rc)
 		return rc;
@@ -92,6 +94,7 @@ static const struct verb_option make_rows[] = {
 	TAKE(take_seed, "seed", "N", "which contents (default 0)"),
 	TAKE(take_shard_bytes, "shard-bytes", "BYTES",
 	     "start a new file before one would hold more (default 2G; 0: one file)"),
+	ROW_AS,
 	FLAG(force, "force", "replace DIR if it is a checkpoint that was made here"),
 	FLAG(json, "json", "print what was made as one JSON object"),
 	ROW_QUIET,
@@ -196,7 +199,7 @@ static int model_of(const struct options *options, const struct checkpoint *chec
 
 	*model = NULL;
 	if (options->model)
-		return model_open(model, options->model, error);
+		return model_open_as(model, options->model, options->as, error);
 	for (size_t i = 0; i < ARRAY_SIZE(names) && rc == 0 && !*model; i++) {
 		char *path =
 			memory_format("%s%s/%s", strchr(folder, '/') ? "" : "./", folder, names[i]);
@@ -204,7 +207,7 @@ static int model_of(const struct options *options, const struct checkpoint *chec
 		if (!path)
 			return memory_error(error, "naming a config", strlen(folder));
 		if (access(path, F_OK) == 0)
-			rc = model_open(model, path, error);
+			rc = model_open_as(model, path, options->as, error);
 		memory_free(path);
 	}
 	return rc;
@@ -232,7 +235,7 @@ static int verify_contents(const struct options *options, const struct checkpoin
 }
 
 static void tell_verified(const struct options *options, const struct checkpoint *checkpoint,
-			  const struct model *model, uint64_t seed)
+			  const struct model *model, uint64_t seed, const char *left)
 {
 	struct json json;
 
@@ -244,6 +247,8 @@ static void tell_verified(const struct options *options, const struct checkpoint
 		if (options->contents)
 			printf("; the contents of seed %" PRIu64, seed);
 		printf("\n");
+		if (*left)
+			printf("%s: %s\n", shown(options->arguments[0]), shown(left));
 		return;
 	}
 	json_put_line(&json, stdout);
@@ -252,6 +257,8 @@ static void tell_verified(const struct options *options, const struct checkpoint
 	json_put_key_u64(&json, "bytes", checkpoint_bytes(checkpoint));
 	if (model)
 		json_put_key_string(&json, "model", model->name);
+	if (*left)
+		json_put_key_string(&json, "left_alone", left);
 	json_put_key_bool(&json, "contents", options->contents);
 	if (options->contents)
 		json_put_key_u64(&json, "seed", seed);
@@ -263,6 +270,7 @@ static int verify(void *taken, struct error *error)
 	const struct options *options = taken;
 	struct checkpoint *checkpoint;
 	struct model *model = NULL;
+	struct text left = {0};
 	uint64_t seed = 0;
 	int rc = checkpoint_open(&checkpoint, options->arguments[0], error);
 
@@ -271,10 +279,13 @@ static int verify(void *taken, struct error *error)
 	rc = model_of(options, checkpoint, &model, error);
 	if (rc == 0 && model)
 		rc = checkpoint_matches(checkpoint, model, error);
+	if (rc == 0 && model)
+		rc = checkpoint_left_alone(checkpoint, model, &left, error);
 	if (rc == 0 && options->contents)
 		rc = verify_contents(options, checkpoint, &seed, error);
 	if (rc == 0)
-		tell_verified(options, checkpoint, model, seed);
+		tell_verified(options, checkpoint, model, seed, text_string(&left));
+	text_fini(&left);
 	model_close(&model);
 	checkpoint_close(&checkpoint);
 	return rc;
@@ -283,6 +294,7 @@ static int verify(void *taken, struct error *error)
 static const struct verb_option verify_rows[] = {
 	TEXT(model, "model", "MODEL",
 	     "compare with this model (default: the folder's weft.layout.json or config.json, if any)"),
+	ROW_AS,
 	FLAG(contents, "contents", "recompute every byte that `weft checkpoint make` wrote"),
 	FLAG(json, "json", "print the result as one JSON object"),
 	ROW_QUIET,

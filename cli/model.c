@@ -12,7 +12,7 @@
 #include <stdio.h>
 
 struct options {
-	const char *name;
+	const char *name, *as;
 	bool json, all;
 };
 
@@ -161,7 +161,7 @@ static int run_tensors(void *taken, struct error *error)
 {
 	const struct options *options = taken;
 	struct model *model;
-	int rc = model_open(&model, options->name, error);
+	int rc = model_open_as(&model, options->name, options->as, error);
 
 	if (rc)
 		return rc;
@@ -174,6 +174,7 @@ static int run_tensors(void *taken, struct error *error)
 static const struct verb_option tensors_rows[] = {
 	FLAG(json, "json", "one JSON object a tensor"),
 	FLAG(all, "all", "with the tensors of MTP layers, which are not sent"),
+	ROW_AS,
 	{0},
 };
 

@@ -12,7 +12,7 @@
 #include <stdio.h>
 
 struct options {
-	const char *model, *infer, *rank, *live;
+	const char *model, *as, *infer, *rank, *live;
 };
 
 static void check_missing(void *taken, struct argp_state *state)
@@ -55,7 +55,7 @@ static int run(void *taken, struct error *error)
 
 	if (rc)
 		return rc;
-	rc = model_open(&model, options->model, error);
+	rc = model_open_as(&model, options->model, options->as, error);
 	if (rc)
 		return rc;
 	rc = model_layout(model, &infer, rank % infer.tp, &layout, error);
@@ -77,6 +77,7 @@ static const struct verb_option rows[] = {
 	     "a built-in name, or a folder, config.json or layout file written with a '/'"),
 	TEXT(infer, "infer", "SPEC", "the inference side, as engines=2,tp=8,ep=8"),
 	TEXT(rank, "rank", "R", "the inference rank, counted over all engines (default 0)"),
+	ROW_AS,
 	TEXT(live, "live", "FILE", "the parameters that this rank's engine has (docs/models.md)"),
 	{0},
 };

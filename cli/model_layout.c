@@ -16,7 +16,7 @@
 #include <stdio.h>
 
 struct options {
-	const char *name, *from, *infer, *rank, *output;
+	const char *name, *as, *from, *infer, *rank, *output;
 	bool json, derived;
 };
 
@@ -317,7 +317,7 @@ static int run(void *taken, struct error *error)
 
 	if (!rc)
 		rc = options->from ? layout_file_open(&model, options->from, error)
-				   : model_open(&model, options->name, error);
+				   : model_open_as(&model, options->name, options->as, error);
 	if (rc)
 		return rc;
 	rc = run_model(options, model, error);
@@ -354,6 +354,7 @@ static const struct verb_option rows[] = {
 	FLAG(derived, "derived",
 	     "not the parameters, but what the engine makes of them after a load"),
 	FLAG(json, "json", "one JSON object a piece, or a derived tensor"),
+	ROW_AS,
 	{0},
 };
 
@@ -370,7 +371,7 @@ const struct verb model_layout_verb = {
 	       "A piece whose bytes are not the tensor's own also says how they are transformed "
 	       "(in JSON \"make\", \"from\", \"to\", and \"scales\" with an fp8 source): convert, "
 	       "quantise, scales, dequantise, requantise, rescale, with the rows and columns of a "
-	       "block.\n\nDerived tensors are never written. Their states: rebuilt (the engine "
+	       "block, or transpose.\n\nDerived tensors are never written. Their states: rebuilt (the engine "
 	       "makes them after every load), optional (the same, in some builds), view (a "
 	       "parameter's own bytes), constant (made of no tensor), stale (nobody makes them "
 	       "again). Strides count elements. Not listed, because they are parameters in another "

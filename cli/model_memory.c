@@ -14,7 +14,7 @@
 #include <stdio.h>
 
 struct options {
-	const char *model, *train, *infer, *row, *ring, *bucket;
+	const char *model, *as, *train, *infer, *row, *ring, *bucket;
 	bool json, all;
 	uint64_t ring_bytes, bucket_bytes;
 };
@@ -203,7 +203,8 @@ static int plan_job(const struct options *options, const struct scenario *row, s
 	struct train_spec train;
 	struct infer_spec infer;
 	struct route_job job;
-	int rc = route_job_open(&job, row->model, row->train, row->infer, false, error);
+	int rc =
+		route_job_open(&job, row->model, options->as, row->train, row->infer, false, error);
 
 	if (rc)
 		return rc;
@@ -257,7 +258,7 @@ static int parse_size(const char *flag, const char *text, uint64_t absent, uint6
 
 static int check_options(struct options *options, struct error *error)
 {
-	bool own = options->model || options->train || options->infer;
+	bool own = options->model || options->as || options->train || options->infer;
 	int rc = parse_size("--ring-bytes", options->ring, MEMORY_RING_DEFAULT,
 			    &options->ring_bytes, error);
 
@@ -303,6 +304,7 @@ static const struct verb_option rows[] = {
 	     "a built-in model, or a folder, config.json or layout file written with a '/'"),
 	TEXT(train, "train", "SPEC", "trainers: world=16,pp=2 or world=16,fsdp=8,source=sharded"),
 	TEXT(infer, "infer", "SPEC", "inference: engines=2,tp=4 (all keys: docs/models.md)"),
+	ROW_AS,
 	TEXT(row, "row", "NAME", "one of the published runs, in full"),
 	FLAG(all, "all", "all published runs, a line each"),
 	TEXT(ring, "ring-bytes", "SIZE", "the ring's limit (default 1G)"),

@@ -9,6 +9,12 @@
 #include "cli/verb.h"
 #include <stdint.h>
 
+/* A class that no row knows, read as one that is known. */
+#define ROW_AS \
+	TEXT(as, "as", "FAMILY", \
+	     "read the folder's or file's model as one of this family, as llama, whatever class " \
+	     "its config names")
+
 extern const struct verb model_check_verb, model_layout_verb, model_memory_verb;
 
 #define MODEL_NEEDED                                                  \

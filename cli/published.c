@@ -91,8 +91,8 @@ static int simulate_row(struct outcome *outcomes, const struct scenario *scenari
 			const struct simulate_flags *flags, struct error *error)
 {
 	struct route_job job;
-	int rc = route_job_open(&job, scenario->model, scenario->train, scenario->infer, false,
-				error);
+	int rc = route_job_open(&job, scenario->model, NULL, scenario->train, scenario->infer,
+				false, error);
 
 	if (rc)
 		return rc;

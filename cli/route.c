@@ -25,8 +25,8 @@ const struct command route_commands[] = {
 	{0},
 };
 
-int route_job_open(struct route_job *job, const char *model, const char *train, const char *infer,
-		   bool mapped, struct error *error)
+int route_job_open(struct route_job *job, const char *model, const char *as, const char *train,
+		   const char *infer, bool mapped, struct error *error)
 {
 	struct train_spec train_spec;
 	struct infer_spec infer_spec;
@@ -37,7 +37,7 @@ int route_job_open(struct route_job *job, const char *model, const char *train, 
 	if (!rc)
 		rc = infer_spec_parse(&infer_spec, infer, error);
 	if (!rc)
-		rc = model_open(&job->model, model, error);
+		rc = model_open_as(&job->model, model, as, error);
 	if (!rc)
 		rc = problem_from_model(&job->problem, &job->storage, job->model, &train_spec,
 					&infer_spec, mapped, error);

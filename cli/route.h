@@ -36,7 +36,7 @@ struct route_job {
 	struct topology *topology;    /* behind plan.topology; NULL: flat */
 	struct table *table;          /* with route_options_plan, else NULL */
 };
-int route_job_open(struct route_job *job, const char *model, const char *train,
+int route_job_open(struct route_job *job, const char *model, const char *as, const char *train,
 		   const char *infer, bool mapped, struct error *error);
 void route_job_close(struct route_job *job);
 

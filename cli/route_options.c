@@ -14,6 +14,10 @@
 static const struct argp_option option_rows[] = {
 	{"model", KEY(model), "NAME", 0,
 	 "a built-in model, or a folder, config.json or layout file written with a '/'", 0},
+	{"as", KEY(as), "FAMILY", 0,
+	 "read the folder's or file's model as one of this family, as llama, whatever class its "
+	 "config names",
+	 0},
 	{"train", KEY(train), "SPEC", 0,
 	 "trainers: world=16,pp=2 or world=16,fsdp=8,source=sharded", 0},
 	{"infer", KEY(infer), "SPEC", 0, "inference: engines=2,tp=4 (all keys: docs/models.md)", 0},
@@ -254,8 +258,8 @@ int route_options_open(struct route_job *job, const struct route_options *option
 	*job = (struct route_job){0};
 	rc = check(options, &checked, error);
 	if (!rc)
-		rc = route_job_open(job, options->model, options->train, options->infer, mapped,
-				    error);
+		rc = route_job_open(job, options->model, options->as, options->train, options->infer,
+				    mapped, error);
 	if (rc)
 		return rc;
 	job->policy = checked.policy;

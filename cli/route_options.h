@@ -15,6 +15,7 @@
 /* As they were given; NULL: not given. Zeroed is the default. */
 struct route_options {
 	const char *model, *train, *infer; /* needed */
+	const char *as;                    /* family of the model, where its class is not known */
 	const char *policy, *order;
 	const char *memory;                /* mapped */
 	const char *sessions_max;
@@ -22,8 +23,8 @@ struct route_options {
 	const char *transport;             /* one for all */
 };
 
-/* --model --train --infer --policy --order --memory --sessions-max --topology --transport; its input is
- * a struct route_options. --help lists every policy and order with its rule. */
+/* --model --as --train --infer --policy --order --memory --sessions-max --topology --transport; its
+ * input is a struct route_options. --help lists every policy and order with its rule. */
 extern const struct argp route_argp;
 extern const struct argp_child route_children[];
 #define ROUTE_VERB              \

@@ -41,7 +41,7 @@ static int open_dump(struct session *session, struct error *error)
 			       "there are no routes to simulate: it was written with --summary, "
 			       "write it without");
 	if (!rc)
-		rc = route_job_open(&session->job, session->dump->labels.model,
+		rc = route_job_open(&session->job, session->dump->labels.model, NULL,
 				    session->dump->labels.train, session->dump->labels.infer, true,
 				    error);
 	if (!rc)

@@ -6,16 +6,18 @@
 #include "cli/route.h"
 #include "cli/shown.h"
 #include "base/json_write.h"
+#include "cli/model_verbs.h"
 #include "routing/report/dump_read.h"
 
 struct options {
-	const char *file, *model;
+	const char *file, *model, *as;
 	bool json;
 };
 
 static const struct verb_option rows[] = {
 	TEXT(model, "model", "PATH",
 	     "the model, where the dump's name for it is not a built-in one"),
+	ROW_AS,
 	FLAG(json, "json", "one JSON object"),
 	{0},
 };
@@ -56,7 +58,8 @@ static int run(void *taken, struct error *error)
 		rc = route_dump_has_specs(dump, options->file, error);
 	if (!rc) {
 		rc = route_job_open(&job, options->model ? options->model : dump->labels.model,
-				    dump->labels.train, dump->labels.infer, true, error);
+				    options->as, dump->labels.train, dump->labels.infer, true,
+				    error);
 		if (rc)
 			route_dump_wrap(error, options->file, options->model);
 		else

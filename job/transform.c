@@ -18,6 +18,8 @@ bool transform_equal(const struct transform *a, const struct transform *b)
 
 uint32_t transform_grain_rows(const struct transform *transform)
 {
+	if (transform->part == TRANSFORM_TRANSPOSED)
+		return TRANSFORM_UNCUT;
 	return transform->to_rows ? transform->to_rows : 1;
 }
 
@@ -29,6 +31,8 @@ static bool block_ok(uint32_t rows, uint32_t columns)
 
 bool transform_valid(const struct transform *transform)
 {
+	if (transform->part == TRANSFORM_TRANSPOSED && (transform->from_rows || transform->to_rows))
+		return false;
 	return block_ok(transform->from_rows, transform->from_columns) &&
 	       block_ok(transform->to_rows, transform->to_columns) &&
 	       (unsigned)transform->part < TRANSFORM_PART_COUNT &&
@@ -86,7 +90,7 @@ static bool is_float(enum dtype dtype)
 
 bool transform_possible(const struct transform *transform, enum dtype from, enum dtype to)
 {
-	if (transform_plain(transform))
+	if (transform_plain(transform) || transform->part == TRANSFORM_TRANSPOSED)
 		return from == to || (is_float(from) && is_float(to));
 	if (transform->from_rows ? from != DTYPE_F8_E4M3 : !is_float(from))
 		return false;
@@ -99,6 +103,8 @@ static const char *word_of(const struct transform *transform, bool convert)
 {
 	if (transform_plain(transform))
 		return convert ? "convert" : "copy";
+	if (transform->part == TRANSFORM_TRANSPOSED)
+		return "transpose";
 	if (!transform->to_rows)
 		return "dequantise";
 	if (transform->part == TRANSFORM_SCALES)
@@ -156,6 +162,7 @@ bool transform_parse(const char *text, struct transform *transform, bool *conver
 		{"dequantise", true, true, false, TRANSFORM_VALUES},
 		{"requantise", false, true, true, TRANSFORM_VALUES},
 		{"rescale", true, true, true, TRANSFORM_SCALES},
+		{"transpose", false, false, false, TRANSFORM_TRANSPOSED},
 	};
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {

@@ -33,7 +33,14 @@
 #define TRANSFORM_AMAX_MIN 1e-10f
 #define TRANSFORM_BLOCK_MAX 65536u /* rows or columns of a block */
 
-enum transform_part { TRANSFORM_VALUES, TRANSFORM_SCALES, TRANSFORM_PART_COUNT };
+/* TRANSFORM_TRANSPOSED: column by column of the box, each a row of the parameter; no blocks. Its rows
+ * cannot be cut: one row of the tensor is in every row of the parameter. */
+enum transform_part {
+	TRANSFORM_VALUES,
+	TRANSFORM_SCALES,
+	TRANSFORM_TRANSPOSED,
+	TRANSFORM_PART_COUNT
+};
 
 struct transform {
 	enum transform_part part;
@@ -41,12 +48,15 @@ struct transform {
 	uint32_t to_rows, to_columns;     /* 0, 0: the parameter is not */
 };
 
-/* The numbers fit each other: no block of 0 rows and some columns, scales only of blocks. */
+/* The numbers fit each other: no block of 0 rows and some columns, scales only of blocks, and nothing
+ * transposed in them. */
 bool transform_valid(const struct transform *transform);
 /* Nothing but the elements, perhaps in another dtype. */
 bool transform_plain(const struct transform *transform);
 bool transform_equal(const struct transform *a, const struct transform *b);
-/* Rows of the tensor after which a piece may be cut: 1, or the rows of a block of `to`. */
+/* Rows of the tensor after which a piece may be cut: 1, or the rows of a block of `to`, or
+ * TRANSFORM_UNCUT, which no tensor of a model has. */
+#define TRANSFORM_UNCUT UINT32_MAX
 uint32_t transform_grain_rows(const struct transform *transform);
 /* Bytes that the box becomes in a parameter of dtype `to`; false when it has none (a box that is
  * no matrix in blocks, or that starts inside of a block of `to`, or does not fit 2^62). `shape` is
@@ -59,7 +69,7 @@ struct box transform_scales_box(const struct transform *transform, const struct 
  * scales into them; equal dtypes of any kind are copied. */
 bool transform_possible(const struct transform *transform, enum dtype from, enum dtype to);
 /* "copy", "convert", "quantise 128x128", "scales 128x128", "dequantise 128x128",
- * "requantise 128x128 64x64", "rescale 128x128 64x64" into out; returns out. `convert` says that
+ * "requantise 128x128 64x64", "rescale 128x128 64x64", "transpose" into out; returns out. `convert` says that
  * the dtypes differ. */
 #define TRANSFORM_TEXT_BYTES 64
 char *transform_text(const struct transform *transform, bool convert,

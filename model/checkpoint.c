@@ -7,6 +7,7 @@
 #include "base/progress.h"
 #include "base/text.h"
 #include "job/strmap.h"
+#include "model/checkpoint_names.h"
 #include "model/content.h"
 #include "model/layout_file.h"
 #include "model/model.h"
@@ -31,15 +32,30 @@ struct checkpoint {
 	ARRAY(struct file) files;
 	ARRAY(struct checkpoint_tensor) tensors;
 	struct strmap names;
+	ARRAY(char *) renamed; /* names that are not the files' own */
 	uint64_t bytes;
 };
+
+/* The model's name of a file's tensor, which lives as long as the checkpoint. */
+static const char *plain_name(struct checkpoint *checkpoint, const char *name)
+{
+	char plain[CHECKPOINT_NAME_BYTES], *kept;
+
+	if (!checkpoint_plain_name(name, plain))
+		return name;
+	kept = memory_string(plain);
+	if (kept && array_add(&checkpoint->renamed, kept))
+		return kept;
+	memory_free(kept);
+	return NULL;
+}
 
 static int add_tensor(struct checkpoint *checkpoint, uint32_t file_index,
 		      const struct safetensors_entry *entry, struct error *error)
 {
 	const struct file *file = &checkpoint->files.items[file_index];
 	struct checkpoint_tensor tensor = {
-		.name = entry->name,
+		.name = plain_name(checkpoint, entry->name),
 		.dtype = entry->dtype,
 		.dims = entry->dims,
 		.data = file->map.data + file->header.data_offset + entry->begin,
@@ -48,14 +64,16 @@ static int add_tensor(struct checkpoint *checkpoint, uint32_t file_index,
 	};
 	uint32_t other;
 
-	if (strmap_get(&checkpoint->names, entry->name, &other))
+	if (!tensor.name)
+		return memory_error(error, "listing a checkpoint", strlen(entry->name));
+	if (strmap_get(&checkpoint->names, tensor.name, &other))
 		return error_set(
 			error, ERROR_FILE, "%s: tensor %.200s is also in %s", file->path,
 			entry->name,
 			checkpoint->files.items[checkpoint->tensors.items[other].file].path);
 	memcpy(tensor.shape, entry->shape, sizeof(tensor.shape));
 	if (!array_add(&checkpoint->tensors, tensor) ||
-	    !strmap_put(&checkpoint->names, entry->name, (uint32_t)checkpoint->tensors.count - 1))
+	    !strmap_put(&checkpoint->names, tensor.name, (uint32_t)checkpoint->tensors.count - 1))
 		return memory_error(error, "listing a checkpoint", sizeof(tensor));
 	checkpoint->bytes += tensor.bytes;
 	return 0;
@@ -236,6 +254,9 @@ void checkpoint_close(struct checkpoint **checkpoint)
 	if (!old)
 		return;
 	strmap_fini(&old->names);
+	for (size_t i = 0; i < old->renamed.count; i++)
+		memory_free(old->renamed.items[i]);
+	array_free(&old->renamed);
 	array_free(&old->tensors);
 	for (size_t i = 0; i < old->files.count; i++) {
 		safetensors_fini(&old->files.items[i].header);
@@ -261,10 +282,13 @@ const struct checkpoint_tensor *checkpoint_at(const struct checkpoint *checkpoin
 const struct checkpoint_tensor *checkpoint_find(const struct checkpoint *checkpoint,
 						const char *name)
 {
+	char plain[CHECKPOINT_NAME_BYTES];
 	uint32_t index;
 
-	return strmap_get(&checkpoint->names, name, &index) ? &checkpoint->tensors.items[index]
-							    : NULL;
+	if (strmap_get(&checkpoint->names, name, &index) ||
+	    (checkpoint_plain_name(name, plain) && strmap_get(&checkpoint->names, plain, &index)))
+		return &checkpoint->tensors.items[index];
+	return NULL;
 }
 
 uint64_t checkpoint_bytes(const struct checkpoint *checkpoint)
@@ -347,7 +371,8 @@ int checkpoint_matches(const struct checkpoint *checkpoint, const struct model *
 	for (size_t i = 0; i < checkpoint->tensors.count; i++) {
 		const struct checkpoint_tensor *tensor = &checkpoint->tensors.items[i];
 
-		if (model_find(model, tensor->name) >= 0 || may_be_extra(model, tensor->name))
+		if (model_find(model, tensor->name) >= 0 || may_be_extra(model, tensor->name) ||
+		    checkpoint_leaves(model, tensor->name))
 			continue;
 		return error_set(error, ERROR_FILE, "%s: tensor %.200s is not one of %s",
 				 checkpoint->files.items[tensor->file].path, tensor->name,

@@ -9,6 +9,7 @@
 #include "job/dtype.h"
 #include "base/error.h"
 #include "job/box.h"
+#include "model/safetensors.h"
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,7 +21,7 @@ struct checkpoint_tensor {
 	const char *name;          /* owned by the checkpoint */
 	enum dtype dtype;
 	uint32_t dims;
-	uint64_t shape[BOX_DIMS_MAX];
+	uint64_t shape[SAFETENSORS_DIMS_MAX];
 	const unsigned char *data; /* mapped; row-major; valid until checkpoint_close */
 	uint64_t bytes;
 	uint32_t file;             /* index of the file it lies in */
@@ -53,7 +54,7 @@ int checkpoint_has(const struct checkpoint *checkpoint, const char *name, enum d
 		   uint32_t dims, const uint64_t *shape, const char *who, struct error *error);
 
 /* Every tensor of the model is there with the model's dtype and shape, and nothing else is
- * (a tied model's lm_head.weight is allowed). ERROR_FILE names the first difference. */
+ * (but a tied model's lm_head.weight, and what checkpoint_leaves). ERROR_FILE names the first difference. */
 int checkpoint_matches(const struct checkpoint *checkpoint, const struct model *model,
 		       struct error *error);
 

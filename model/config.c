@@ -2,103 +2,41 @@
 #include "model/config.h"
 
 #include "model/config_fields.h"
+#include "model/config_reader.h"
 #include "model/family.h"
+#include "model/tower.h"
 #include <jansson.h>
 #include <string.h>
 
-/* The object being read, and its name for the messages. */
-struct reader {
-	const json_t *root;
-	const char *where;
-	struct error *error;
-};
+#define REFUSE(code, format, ...) CONFIG_REFUSE(reader, code, format, ##__VA_ARGS__)
 
-/* An error that begins with the name of what is read. */
-#define REFUSE(code, format, ...) \
-	error_set(reader->error, code, "%s: " format, reader->where, ##__VA_ARGS__)
-
-static const char *type_text(const json_t *value)
-{
-	static const char *const words[] = {
-		[JSON_OBJECT] = "an object", [JSON_ARRAY] = "an array",
-		[JSON_STRING] = "a string",  [JSON_INTEGER] = "an integer",
-		[JSON_REAL] = "a fraction",  [JSON_TRUE] = "a boolean",
-		[JSON_FALSE] = "a boolean",  [JSON_NULL] = "null",
-	};
-
-	return words[json_typeof(value)];
-}
-
-/* NULL for a missing field and for null: HuggingFace writes either. */
-static const json_t *field(const struct reader *reader, const char *name)
-{
-	const json_t *value = json_object_get(reader->root, name);
-
-	return value && !json_is_null(value) ? value : NULL;
-}
-
-static int missing(const struct reader *reader, const char *name)
-{
-	return REFUSE(ERROR_CONFIG, "%s is missing", name);
-}
-
-/* min..max into *value. A missing field keeps what *value holds. */
-static int read_size(const struct reader *reader, const char *name, uint64_t min, uint64_t max,
-		     uint64_t *value)
-{
-	const json_t *found = field(reader, name);
-	json_int_t number;
-
-	if (!found)
-		return 0;
-	if (!json_is_integer(found))
-		return REFUSE(ERROR_CONFIG, "%s is %s; an integer is needed", name,
-			      type_text(found));
-	number = json_integer_value(found);
-	if (number < (json_int_t)min || (uint64_t)number > max)
-		return REFUSE(ERROR_CONFIG, "%s is %lld; %llu to %llu is possible", name,
-			      (long long)number, (unsigned long long)min, (unsigned long long)max);
-	*value = (uint64_t)number;
-	return 0;
-}
-
-static int read_sizes(const struct reader *reader, struct model_config *config)
+static int read_sizes(const struct config_reader *reader, struct model_config *config)
 {
 	for (const struct size_field *row = config_sizes; row->name; row++) {
-		bool there = field(reader, row->name);
+		bool there = config_field(reader, row->name);
 		int rc;
 
 		if (!config_has(config, row))
 			continue;
 		if (row->presence == FIELD_NULLABLE)
-			there = json_object_get(reader->root, row->name);
+			there = config_mentions(reader, row->name);
+		if (!there && config_nested(reader))
+			there = config_default(reader, row->name, config_size(config, row));
 		if (!there && row->presence != FIELD_OPTIONAL)
-			return missing(reader, row->name);
-		rc = read_size(reader, row->name, row->min, row->max, config_size(config, row));
+			return config_missing(reader, row->name);
+		rc = config_read_size(reader, row->name, row->min, row->max,
+				      config_size(config, row));
 		if (rc)
 			return rc;
 	}
 	return 0;
 }
 
-static int read_flag(const struct reader *reader, const char *name, bool *value)
-{
-	const json_t *found = field(reader, name);
-
-	if (!found)
-		return 0;
-	if (!json_is_boolean(found))
-		return REFUSE(ERROR_CONFIG, "%s is %s; true or false is needed", name,
-			      type_text(found));
-	*value = json_is_true(found);
-	return 0;
-}
-
 /* Fields that would change the tensors in a way that no row says. */
-static int check_fixed(const struct reader *reader, const struct model_config *config)
+static int check_fixed(const struct config_reader *reader, const struct model_config *config)
 {
 	for (const struct fixed_field *row = config_fixed; row->name; row++) {
-		const json_t *found = field(reader, row->name);
+		const json_t *found = config_field(reader, row->name);
 		bool same;
 
 		if (!found || !family_has(config->family, row->features))
@@ -114,9 +52,10 @@ static int check_fixed(const struct reader *reader, const struct model_config *c
 }
 
 /* Newer configs list the layers too: "full" has an indexer, "shared" uses another's choice. */
-static int check_indexer_types(const struct reader *reader, const struct model_config *config)
+static int check_indexer_types(const struct config_reader *reader,
+			       const struct model_config *config)
 {
-	const json_t *types = field(reader, "indexer_types");
+	const json_t *types = config_field(reader, "indexer_types");
 
 	if (!types || !family_has(config->family, FEATURE_INDEXER))
 		return 0;
@@ -138,52 +77,101 @@ static int check_indexer_types(const struct reader *reader, const struct model_c
 }
 
 /* Lists that would do so. */
-static int check_lists(const struct reader *reader, const struct model_config *config)
+static int check_lists(const struct config_reader *reader, const struct model_config *config)
 {
-	const json_t *dense = field(reader, "mlp_only_layers");
+	const json_t *dense = config_field(reader, "mlp_only_layers");
 
 	if (dense && family_has(config->family, FEATURE_EXPERTS) &&
 	    (!json_is_array(dense) || json_array_size(dense)))
 		return REFUSE(ERROR_UNSUPPORTED,
 			      "mlp_only_layers is not an empty list; only that is possible: "
 			      "every layer has experts");
-	if (field(reader, "index_topk_pattern") && family_has(config->family, FEATURE_INDEXER))
+	if (config_field(reader, "index_topk_pattern") &&
+	    family_has(config->family, FEATURE_INDEXER))
 		return REFUSE(ERROR_UNSUPPORTED,
 			      "index_topk_pattern is not possible; index_topk_freq and "
 			      "index_skip_topk_offset are");
 	return check_indexer_types(reader, config);
 }
 
-static int read_family(const struct reader *reader, struct model_config *config)
+/* The class of the text model of a multimodal one. */
+static int read_tower(struct config_reader *reader, struct model_config *config)
 {
-	const json_t *list = field(reader, "architectures");
+	const json_t *nested = json_object_get(reader->root, "text_config");
+	const char *type;
+
+	if (json_is_object(nested))
+		reader->text = nested;
+	reader->family = config->tower->family; /* whose sizes have other defaults there */
+	if (reader->family)
+		return 0;
+	type = json_string_value(json_object_get(reader->text, "model_type"));
+	if (!type || !config_nested(reader))
+		return config_missing(reader, "text_config.model_type");
+	reader->family = family_named(type);
+	if (reader->family) {
+		reader->defaults = reader->family->defaults;
+		return 0;
+	}
+	return REFUSE(ERROR_CONFIG,
+		      "text_config.model_type of %s is %.100s, which is not known here",
+		      config->tower->architecture, type);
+}
+
+static int read_architecture(struct config_reader *reader, struct model_config *config)
+{
+	const json_t *list = config_field(reader, "architectures");
 	const json_t *first;
-	char known[512];
+	char known[FAMILY_LIST_BYTES];
 
 	if (!list)
-		return missing(reader, "architectures");
+		return config_missing(reader, "architectures");
 	first = json_is_array(list) ? json_array_get(list, 0) : NULL;
 	if (!json_is_string(first))
 		return REFUSE(ERROR_CONFIG, "architectures is not a list of names");
-	config->family = family_find(json_string_value(first));
-	if (!config->family)
-		return REFUSE(ERROR_CONFIG,
-			      "architectures names %.100s, which is not known here; known are %s",
-			      json_string_value(first), family_list(known, sizeof(known)));
-	return 0;
+	config->tower = tower_find(json_string_value(first));
+	if (config->tower)
+		return read_tower(reader, config);
+	reader->family = family_find(json_string_value(first));
+	if (reader->family) {
+		reader->defaults = reader->family->defaults;
+		return 0;
+	}
+	return REFUSE(ERROR_CONFIG,
+		      "architectures names %.100s, which is not known here; known are %s; %s",
+		      json_string_value(first), family_list(false, known, sizeof(known)),
+		      family_unknown_hint());
+}
+
+static int read_family(struct config_reader *reader, const char *as, struct model_config *config)
+{
+	char known[FAMILY_LIST_BYTES];
+	int rc;
+
+	if (!as) {
+		rc = read_architecture(reader, config);
+		config->family = reader->family;
+		return rc;
+	}
+	reader->family = config->family = family_named(as);
+	if (config->family)
+		return 0; /* and no defaults: the class is another one */
+	return REFUSE(ERROR_CONFIG, "no family is called '%.100s'; --as takes one of %s", as,
+		      family_list(true, known, sizeof(known)));
 }
 
 /* One of the two spellings of the weights' dtype: torch_dtype, since 2025 dtype. */
-static int read_dtype_field(const struct reader *reader, const char *name, enum dtype *dtype)
+static int read_dtype_field(const struct config_reader *reader, const char *name, enum dtype *dtype)
 {
-	const json_t *found = field(reader, name);
+	const json_t *found = config_field_anywhere(reader, name);
 	const char *text;
 
 	if (!found)
 		return 0;
 	text = json_string_value(found);
 	if (!text)
-		return REFUSE(ERROR_CONFIG, "%s is %s; a name is needed", name, type_text(found));
+		return REFUSE(ERROR_CONFIG, "%s is %s; a name is needed", name,
+			      config_type_text(found));
 	if (strncmp(text, "torch.", 6) == 0)
 		text += 6;
 	*dtype = config_dtype(text);
@@ -193,7 +181,7 @@ static int read_dtype_field(const struct reader *reader, const char *name, enum 
 		      text);
 }
 
-static int read_dtype(const struct reader *reader, struct model_config *config)
+static int read_dtype(const struct config_reader *reader, struct model_config *config)
 {
 	enum dtype older = DTYPE_NONE, newer = DTYPE_NONE;
 	int rc = read_dtype_field(reader, "torch_dtype", &older);
@@ -206,12 +194,12 @@ static int read_dtype(const struct reader *reader, struct model_config *config)
 		return REFUSE(ERROR_CONFIG, "torch_dtype says %s and dtype says %s",
 			      dtype_name(older), dtype_name(newer));
 	if (!older && !newer)
-		return missing(reader, "torch_dtype (or dtype)");
+		return config_missing(reader, "torch_dtype (or dtype)");
 	config->dtype = newer ? newer : older;
 	return 0;
 }
 
-static int check_product(const struct reader *reader, const char *what, uint64_t product,
+static int check_product(const struct config_reader *reader, const char *what, uint64_t product,
 			 uint64_t max)
 {
 	if (product <= max)
@@ -221,22 +209,25 @@ static int check_product(const struct reader *reader, const char *what, uint64_t
 }
 
 /* Heads: num_key_value_heads and head_dim may follow from the others. */
-static int read_heads(const struct reader *reader, struct model_config *config)
+static int read_heads(const struct config_reader *reader, struct model_config *config)
 {
 	int rc;
 
 	config->kv_heads = config->family->kv_heads_optional ? config->heads : 0;
-	rc = read_size(reader, "num_key_value_heads", 1, config->heads, &config->kv_heads);
+	if (config_nested(reader))
+		config_default(reader, "num_key_value_heads", &config->kv_heads);
+	rc = config_read_size(reader, "num_key_value_heads", 1, config->heads, &config->kv_heads);
 	if (rc)
 		return rc;
 	if (!config->kv_heads)
-		return missing(reader, "num_key_value_heads");
+		return config_missing(reader, "num_key_value_heads");
 	if (config->heads % config->kv_heads)
 		return REFUSE(ERROR_CONFIG,
 			      "num_key_value_heads %llu does not divide num_attention_heads %llu",
 			      (unsigned long long)config->kv_heads,
 			      (unsigned long long)config->heads);
-	if (!field(reader, "head_dim")) {
+	if (!config_field(reader, "head_dim") &&
+	    !config_default(reader, "head_dim", &config->head_dim)) {
 		if (config->hidden_size % config->heads)
 			return REFUSE(ERROR_CONFIG,
 				      "head_dim is missing and num_attention_heads %llu does not "
@@ -245,14 +236,14 @@ static int read_heads(const struct reader *reader, struct model_config *config)
 				      (unsigned long long)config->hidden_size);
 		config->head_dim = config->hidden_size / config->heads;
 	}
-	rc = read_size(reader, "head_dim", 1, CONFIG_HEAD_DIM_MAX, &config->head_dim);
+	rc = config_read_size(reader, "head_dim", 1, CONFIG_HEAD_DIM_MAX, &config->head_dim);
 	return rc ? rc
 		  : check_product(reader, "num_attention_heads times head_dim",
 				  config->heads * config->head_dim, CONFIG_HEAD_ROWS_MAX);
 }
 
 /* What the sizes must be to each other. */
-static int check_sizes(const struct reader *reader, const struct model_config *config)
+static int check_sizes(const struct config_reader *reader, const struct model_config *config)
 {
 	uint64_t wider = config->qk_rope_head_dim > config->v_head_dim ? config->qk_rope_head_dim
 								       : config->v_head_dim;
@@ -271,7 +262,7 @@ static int check_sizes(const struct reader *reader, const struct model_config *c
 		rc = check_product(reader, "moe_intermediate_size times n_shared_experts",
 				   config->moe_intermediate_size * config->shared_experts,
 				   CONFIG_INTERMEDIATE_MAX);
-	if (rc == 0 && config->index_every > 1 && !field(reader, "index_skip_topk_offset"))
+	if (rc == 0 && config->index_every > 1 && !config_field(reader, "index_skip_topk_offset"))
 		rc = REFUSE(ERROR_CONFIG,
 			    "index_topk_freq is %llu, but index_skip_topk_offset is missing",
 			    (unsigned long long)config->index_every);
@@ -284,24 +275,25 @@ static int check_sizes(const struct reader *reader, const struct model_config *c
 	return rc;
 }
 
-static int read_flags(const struct reader *reader, struct model_config *config)
+static int read_flags(const struct config_reader *reader, struct model_config *config)
 {
+	config->tied = config->family->tied;
+	config->attention_bias = config->family->attention_bias;
 	for (const struct flag_field *row = config_flags; row->name; row++) {
 		int rc = 0;
 
 		if (family_has(config->family, row->features))
-			rc = read_flag(reader, row->name, config_flag(config, row));
+			rc = config_read_flag(reader, row->name, row->whole,
+					      config_flag(config, row));
 		if (rc)
 			return rc;
 	}
-	if (config->family->attention_bias_always)
-		config->attention_bias = true;
 	return 0;
 }
 
-static int read_router(const struct reader *reader, struct model_config *config)
+static int read_router(const struct config_reader *reader, struct model_config *config)
 {
-	const json_t *found = field(reader, "topk_method");
+	const json_t *found = config_field(reader, "topk_method");
 	const char *text;
 
 	config->router_bias = config->family->router_bias;
@@ -310,7 +302,7 @@ static int read_router(const struct reader *reader, struct model_config *config)
 	text = json_string_value(found);
 	if (!text)
 		return REFUSE(ERROR_CONFIG, "topk_method is %s; a name is needed",
-			      type_text(found));
+			      config_type_text(found));
 	config->router_bias = strcmp(text, "noaux_tc") == 0;
 	if (config->router_bias || strcmp(text, "greedy") == 0 ||
 	    strcmp(text, "group_limited_greedy") == 0)
@@ -321,15 +313,31 @@ static int read_router(const struct reader *reader, struct model_config *config)
 		      text);
 }
 
-static int read_config(const struct reader *reader, struct model_config *config)
+/* As many key and value heads as query heads, all of one size; an MLP of four times the width. */
+static int read_gpt2(const struct config_reader *reader, struct model_config *config)
+{
+	if (config->hidden_size % config->heads)
+		return REFUSE(ERROR_CONFIG, "n_head %llu does not divide n_embd %llu",
+			      (unsigned long long)config->heads,
+			      (unsigned long long)config->hidden_size);
+	config->kv_heads = config->heads;
+	config->head_dim = config->hidden_size / config->heads;
+	if (!config->intermediate_size)
+		config->intermediate_size = 4 * config->hidden_size;
+	return 0;
+}
+
+static int read_config(struct config_reader *reader, const char *as, struct model_config *config)
 {
 	const json_t *quantization;
-	int rc = read_family(reader, config);
+	int rc = read_family(reader, as, config);
 
 	if (rc == 0)
 		rc = read_sizes(reader, config);
 	if (rc == 0 && family_has(config->family, FEATURE_GQA))
 		rc = read_heads(reader, config);
+	if (rc == 0 && family_has(config->family, FEATURE_GPT2))
+		rc = read_gpt2(reader, config);
 	if (rc == 0)
 		rc = read_flags(reader, config);
 	if (rc == 0)
@@ -340,14 +348,14 @@ static int read_config(const struct reader *reader, struct model_config *config)
 		rc = check_fixed(reader, config);
 	if (rc == 0)
 		rc = check_lists(reader, config);
-	quantization = field(reader, "quantization_config");
+	quantization = config_field_anywhere(reader, "quantization_config");
 	if (rc == 0 && quantization)
 		rc = config_quantization(quantization, reader->where, config, reader->error);
 	return rc ? rc : read_dtype(reader, config);
 }
 
-int config_parse(const char *text, size_t bytes, const char *where, struct model_config *config,
-		 struct error *error)
+int config_parse_as(const char *text, size_t bytes, const char *where, const char *as,
+		    struct model_config *config, struct error *error)
 {
 	struct model_config made = {0};
 	json_error_t json_error;
@@ -364,12 +372,21 @@ int config_parse(const char *text, size_t bytes, const char *where, struct model
 		return error_set(error, ERROR_FILE, "%s: not JSON at byte %d (line %d): %s", where,
 				 json_error.position, json_error.line, json_error.text);
 	if (json_is_object(root))
-		rc = read_config(&(struct reader){root, where, error}, &made);
+		rc = read_config(
+			&(struct config_reader){
+				.root = root, .text = root, .where = where, .error = error},
+			as, &made);
 	else
 		rc = error_set(error, ERROR_FILE, "%s: the text is %s; an object is needed", where,
-			       type_text(root));
+			       config_type_text(root));
 	json_decref(root);
 	if (rc == 0)
 		*config = made;
 	return rc;
+}
+
+int config_parse(const char *text, size_t bytes, const char *where, struct model_config *config,
+		 struct error *error)
+{
+	return config_parse_as(text, bytes, where, NULL, config, error);
 }

@@ -19,6 +19,7 @@ struct json_t; /* jansson's */
 #define CONFIG_VOCAB_MAX        (1u << 24)
 #define CONFIG_INTERMEDIATE_MAX (1u << 22)
 #define CONFIG_LAYERS_MAX       1024u
+#define CONFIG_POSITIONS_MAX    (1u << 24)
 #define CONFIG_HEADS_MAX        (1u << 14)
 #define CONFIG_HEAD_DIM_MAX     (1u << 14)
 #define CONFIG_HEAD_ROWS_MAX    (1u << 20) /* heads times head_dim */
@@ -37,6 +38,10 @@ struct json_t; /* jansson's */
  * fp8 blocks. *config is only written on success. */
 int config_parse(const char *text, size_t bytes, const char *where,
 		 struct model_config *config, struct error *error);
+/* The same, taken as of a family whatever its architectures say: `as` is a family's model_type or
+ * class ("llama", "LlamaForCausalLM"), or NULL. */
+int config_parse_as(const char *text, size_t bytes, const char *where, const char *as,
+		    struct model_config *config, struct error *error);
 /* Its quantization_config: `object` is the field's value, `where` the file's name for the messages.
  * Sets block_rows and block_columns; config->family is set already. ERROR_UNSUPPORTED for any other
  * quantisation than fp8 in blocks, and for exceptions that the family's rows do not know. */

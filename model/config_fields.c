@@ -8,19 +8,44 @@
 #define LATENT	   FEATURE_LATENT
 #define EXPERTS	   FEATURE_EXPERTS
 #define INDEXER	   FEATURE_INDEXER
+#define LOCAL	   FEATURE_LOCAL_EXPERTS
+#define GPT2	   FEATURE_GPT2
+
+/* Newer transformers write num_local_experts for every class that it runs experts of alike. */
+const struct spelling config_spellings[] = {
+	{"num_experts", "num_local_experts", EXPERTS},
+	{"num_local_experts", "num_experts", EXPERTS},
+	{"n_routed_experts", "num_local_experts", EXPERTS},
+	{"num_nextn_predict_layers", "num_mtp_layers", FEATURE_MTP},
+	{"n_embd", "hidden_size", GPT2},
+	{"n_layer", "num_hidden_layers", GPT2},
+	{"n_head", "num_attention_heads", GPT2},
+	{"n_positions", "max_position_embeddings", GPT2},
+	{0},
+};
 
 const struct size_field config_sizes[] = {
-	{"hidden_size", AT(hidden_size), 1, CONFIG_HIDDEN_MAX, FIELD_NEEDED, 0, 0},
+	{"hidden_size", AT(hidden_size), 1, CONFIG_HIDDEN_MAX, FIELD_NEEDED, 0, GPT2},
+	{"n_embd", AT(hidden_size), 1, CONFIG_HIDDEN_MAX, FIELD_NEEDED, GPT2, 0},
 	{"vocab_size", AT(vocab_size), 1, CONFIG_VOCAB_MAX, FIELD_NEEDED, 0, 0},
-	{"num_hidden_layers", AT(layers), 1, CONFIG_LAYERS_MAX, FIELD_NEEDED, 0, 0},
+	{"num_hidden_layers", AT(layers), 1, CONFIG_LAYERS_MAX, FIELD_NEEDED, 0, GPT2},
+	{"n_layer", AT(layers), 1, CONFIG_LAYERS_MAX, FIELD_NEEDED, GPT2, 0},
 	{"intermediate_size", AT(intermediate_size), 1, CONFIG_INTERMEDIATE_MAX, FIELD_NEEDED,
 	 FEATURE_MLP, 0},
-	{"num_attention_heads", AT(heads), 1, CONFIG_HEADS_MAX, FIELD_NEEDED, 0, 0},
+	{"num_attention_heads", AT(heads), 1, CONFIG_HEADS_MAX, FIELD_NEEDED, 0, GPT2},
+	{"n_head", AT(heads), 1, CONFIG_HEADS_MAX, FIELD_NEEDED, GPT2, 0},
+	{"n_positions", AT(positions), 1, CONFIG_POSITIONS_MAX, FIELD_NEEDED, GPT2, 0},
+	{"n_inner", AT(intermediate_size), 1, CONFIG_INTERMEDIATE_MAX, FIELD_OPTIONAL, GPT2, 0},
 	{"num_experts", AT(experts), 1, CONFIG_EXPERTS_MAX, FIELD_NEEDED, FEATURE_NUM_EXPERTS, 0},
+	{"num_local_experts", AT(experts), 1, CONFIG_EXPERTS_MAX, FIELD_NEEDED, LOCAL, 0},
 	{"n_routed_experts", AT(experts), 1, CONFIG_EXPERTS_MAX, FIELD_NEEDED, EXPERTS,
-	 FEATURE_NUM_EXPERTS},
+	 FEATURE_NUM_EXPERTS | LOCAL},
 	{"moe_intermediate_size", AT(moe_intermediate_size), 1, CONFIG_INTERMEDIATE_MAX,
-	 FIELD_NEEDED, EXPERTS, 0},
+	 FIELD_NEEDED, EXPERTS, LOCAL},
+	{"intermediate_size", AT(moe_intermediate_size), 1, CONFIG_INTERMEDIATE_MAX, FIELD_NEEDED,
+	 LOCAL, 0},
+	{"shared_expert_intermediate_size", AT(shared_intermediate_size), 1,
+	 CONFIG_INTERMEDIATE_MAX, FIELD_NEEDED, FEATURE_SHARED_GATE, 0},
 	{"n_shared_experts", AT(shared_experts), 0, CONFIG_SHARED_MAX, FIELD_OPTIONAL,
 	 FEATURE_SHARED, 0},
 	{"first_k_dense_replace", AT(dense_layers), 0, CONFIG_LAYERS_MAX, FIELD_NEEDED,
@@ -42,13 +67,14 @@ const struct size_field config_sizes[] = {
 };
 
 const struct flag_field config_flags[] = {
-	{"tie_word_embeddings", AT(tied), 0},
-	{"attention_bias", AT(attention_bias), FEATURE_ATTENTION_BIAS},
-	{"mlp_bias", AT(mlp_bias), FEATURE_MLP_BIAS},
-	{"use_qk_norm", AT(qk_norm), FEATURE_QK_NORM},
+	{"tie_word_embeddings", AT(tied), 0, true},
+	{"attention_bias", AT(attention_bias), FEATURE_ATTENTION_BIAS, false},
+	{"qkv_bias", AT(attention_bias), FEATURE_QKV_BIAS, false},
+	{"mlp_bias", AT(mlp_bias), FEATURE_MLP_BIAS, false},
+	{"use_qk_norm", AT(qk_norm), FEATURE_QK_NORM, false},
 	/* not HuggingFace's: files of some checkpoints carry rotary_emb.inv_freq, config.json does
 	 * not say which */
-	{CONFIG_ROTARY_FIELD, AT(rotary_tensors), LATENT},
+	{CONFIG_ROTARY_FIELD, AT(rotary_tensors), LATENT, false},
 	{0},
 };
 

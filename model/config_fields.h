@@ -30,6 +30,7 @@ struct flag_field {
 	const char *name;
 	size_t offset;          /* of a bool */
 	uint32_t features;
+	bool whole;             /* a nested text model has what the whole config says of it, if it does */
 };
 
 /* A field that must be missing, null or this value: anything else changes the tensors in a way
@@ -43,7 +44,14 @@ struct fixed_field {
 	const char *why;
 };
 
-extern const struct size_field config_sizes[];   /* ending with a NULL name, as the others */
+/* Another name that a class takes for a field: its attribute_map in transformers. */
+struct spelling {
+	const char *name, *other;
+	uint32_t features;
+};
+
+extern const struct spelling config_spellings[]; /* ending with a NULL name, as the others */
+extern const struct size_field config_sizes[];
 extern const struct flag_field config_flags[];
 extern const struct fixed_field config_fixed[];
 

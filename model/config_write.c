@@ -9,6 +9,7 @@
 #include "base/json_write.h"
 #include "model/config_fields.h"
 #include "model/family.h"
+#include "model/tower.h"
 #include <string.h>
 
 static const struct {
@@ -89,11 +90,16 @@ void config_write(const struct model_config *config, struct text *out)
 	json_to_text(&json, out);
 	json_put_object(&json);
 	json_put_key_array(&json, "architectures");
-	json_put_string(&json, config->family->architecture);
+	json_put_string(&json,
+			config->tower ? config->tower->architecture : config->family->architecture);
 	json_put_array_end(&json);
+	if (config->tower)
+		json_put_key_object(&json, "text_config");
 	json_put_key_string(&json, "model_type", config->family->model_type);
 	write_sizes(config, &json);
 	write_flags(config, &json);
+	if (config->tower)
+		json_put_object_end(&json);
 	json_put_key_string(&json, "torch_dtype", weight_dtype_name(config->dtype));
 	write_quantization(config, &json);
 	json_put_object_end(&json);

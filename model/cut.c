@@ -70,11 +70,10 @@ static int cut_q_heads(const struct model_tensor *tensor, const struct model_con
 	return 0;
 }
 
-static int cut_kv_heads(const struct model_tensor *tensor, const struct model_config *config,
-			struct place place, struct share *share, struct error *error)
+/* A rank's first row and rows among those of the KV heads. */
+static int kv_rows(const struct model_tensor *tensor, const struct model_config *config,
+		   struct place place, uint64_t *first, uint64_t *rows, struct error *error)
 {
-	uint64_t rows, first;
-
 	if (place.size >= config->kv_heads) {
 		if (place.size % config->kv_heads)
 			return error_set(
@@ -82,16 +81,44 @@ static int cut_kv_heads(const struct model_tensor *tensor, const struct model_co
 				"%s: num_key_value_heads %llu cannot be repeated over %u ranks, "
 				"which is no multiple of it; choose another tp or dp",
 				tensor->name, (unsigned long long)config->kv_heads, place.size);
-		rows = config->head_dim;
-		first = place.rank / (place.size / config->kv_heads) * rows;
-	} else {
-		if (config->kv_heads % place.size)
-			return indivisible(tensor, "num_key_value_heads", config->kv_heads,
-					   place.size, error);
-		rows = config->kv_heads / place.size * config->head_dim;
-		first = place.rank * rows;
+		*rows = config->head_dim;
+		*first = place.rank / (place.size / config->kv_heads) * *rows;
+		return 0;
 	}
-	take_rows(share, tensor, first, first + rows);
+	if (config->kv_heads % place.size)
+		return indivisible(tensor, "num_key_value_heads", config->kv_heads, place.size,
+				   error);
+	*rows = config->kv_heads / place.size * config->head_dim;
+	*first = place.rank * *rows;
+	return 0;
+}
+
+static int cut_kv_heads(const struct model_tensor *tensor, const struct model_config *config,
+			struct place place, struct share *share, struct error *error)
+{
+	uint64_t rows = 0, first = 0;
+	int rc = kv_rows(tensor, config, place, &first, &rows, error);
+
+	if (rc == 0)
+		take_rows(share, tensor, first, first + rows);
+	return rc;
+}
+
+static int cut_qkv(const struct model_tensor *tensor, const struct model_config *config,
+		   struct place place, struct share *share, struct error *error)
+{
+	uint64_t queries = config->heads * config->head_dim, keys, rows = 0, first = 0;
+	uint64_t each = queries / place.size;
+	int rc = kv_rows(tensor, config, place, &first, &rows, error);
+
+	if (rc)
+		return rc;
+	if (config->heads % place.size)
+		return indivisible(tensor, "num_attention_heads", config->heads, place.size, error);
+	keys = config->kv_heads * config->head_dim;
+	take_rows(share, tensor, place.rank * each, (place.rank + 1) * each);
+	take_rows(share, tensor, queries + first, queries + first + rows);
+	take_rows(share, tensor, queries + keys + first, queries + keys + first + rows);
 	return 0;
 }
 
@@ -114,14 +141,14 @@ static int cut_vocab(const struct model_tensor *tensor, struct place place, stru
 	return 0;
 }
 
-int cut_share(const struct rule *rule, const struct model_tensor *tensor,
+int cut_share(const struct rule *rule, enum cut cut, const struct model_tensor *tensor,
 	      const struct model_config *config, struct place place, struct share *share,
 	      struct error *error)
 {
 	*share = (struct share){.dims = tensor->dims};
 	memcpy(share->shape, tensor->shape, sizeof(share->shape));
 	share->shape[0] = 0;
-	switch (rule->cut) {
+	switch (cut) {
 	case CUT_WHOLE:
 		take_rows(share, tensor, 0, tensor->shape[0]);
 		return 0;
@@ -133,8 +160,11 @@ int cut_share(const struct rule *rule, const struct model_tensor *tensor,
 		return cut_q_heads(tensor, config, place, share, error);
 	case CUT_KV_HEADS:
 		return cut_kv_heads(tensor, config, place, share, error);
+	case CUT_QKV:
+		return cut_qkv(tensor, config, place, share, error);
 	case CUT_VOCAB:
 		return cut_vocab(tensor, place, share, error);
+	case CUT_VOCAB_OR_WHOLE:
 	case CUT_NONE:
 	case CUT_COUNT:
 		break;

@@ -39,8 +39,8 @@ struct share {
 					  full; nothing may stack on top of them then. Else 0 */
 };
 
-/* ERROR_CONFIG names the tensor, the number and the divisor when it cannot be cut. */
-int cut_share(const struct rule *rule, const struct model_tensor *tensor,
+/* `cut` is the rule's, or what it comes to in this engine. ERROR_CONFIG names the tensor, the number and the divisor when it cannot be cut. */
+int cut_share(const struct rule *rule, enum cut cut, const struct model_tensor *tensor,
 	      const struct model_config *config, struct place place, struct share *share,
 	      struct error *error);
 /* From a weight's share (of the shape) to that of its scales, cut where it is. The boxes become

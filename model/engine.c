@@ -24,6 +24,7 @@
 #include "model/form.h"
 #include "model/layout_file.h"
 #include "model/ranks.h"
+#include "model/tower.h"
 #include <string.h>
 
 #define PARAM_NONE UINT32_MAX
@@ -101,7 +102,8 @@ static int add_param(const struct walk *walk, const struct part *first, struct s
 		dims++;
 	}
 	if (!rule_name(form_param(first->rule, walk->infer), (uint64_t)tensor->layer, 0,
-		       first->scale, name))
+		       first->scale, name) ||
+	    !tower_param_name(walk->model->config.tower, walk->infer, name))
 		return error_set(walk->error, ERROR_INTERNAL, "parameter name of %s is too long",
 				 tensor->name);
 	added = layout_add_param(walk->layout, name, first->dtype, dims, shape, walk->error);
@@ -216,12 +218,47 @@ static int keep_part(struct walk *walk, const struct part *part)
 		       : memory_error(walk->error, "cutting a layer", sizeof(*part));
 }
 
+static void swap(uint64_t *pair)
+{
+	uint64_t first = pair[0];
+
+	pair[0] = pair[1];
+	pair[1] = first;
+}
+
+/* What the row's cut comes to in this engine. */
+static enum cut cut_of(const struct rule *rule, const struct infer_spec *infer)
+{
+	if (rule->cut != CUT_VOCAB_OR_WHOLE)
+		return rule->cut;
+	return infer->names == NAMES_VLLM ? CUT_VOCAB : CUT_WHOLE;
+}
+
+/* As cut_share(); what is transposed on disk is cut as the engine sees it, its boxes as they lie. */
+static int cut_weight(const struct walk *walk, const struct rule *rule,
+		      const struct model_tensor *weight, struct place place, struct share *share)
+{
+	const struct model_config *config = &walk->model->config;
+	enum cut cut = cut_of(rule, walk->infer);
+	struct model_tensor turned = *weight;
+	int rc;
+
+	if (rule->store != STORE_CONV1D)
+		return cut_share(rule, cut, weight, config, place, share, walk->error);
+	swap(turned.shape);
+	rc = cut_share(rule, cut, &turned, config, place, share, walk->error);
+	for (uint32_t b = 0; b < share->box_count && rc == 0; b++) {
+		swap(share->boxes[b].lo);
+		swap(share->boxes[b].hi);
+	}
+	return rc;
+}
+
 /* This rank's share of a weight and, in fp8 blocks, of its scales. */
 static int take_weight(struct walk *walk, const struct model_tensor *weight,
 		       const struct model_tensor *scales)
 {
-	const struct model_config *config = &walk->model->config;
-	const struct rule *rule = &config->family->rules[weight->rule];
+	const struct rule *rule = &walk->model->config.family->rules[weight->rule];
 	const struct form *form = &walk->rows[weight->rule].form;
 	struct place place = rank_place(walk->infer, walk->engine_rank, rule->group);
 	struct part part = {.rule = rule,
@@ -229,7 +266,7 @@ static int take_weight(struct walk *walk, const struct model_tensor *weight,
 			    .scales = scales,
 			    .dtype = form->dtype,
 			    .transform = form->transform};
-	int rc = cut_share(rule, weight, config, place, &part.share, walk->error);
+	int rc = cut_weight(walk, rule, weight, place, &part.share);
 
 	if (rc == 0)
 		rc = keep_part(walk, &part);

@@ -1,13 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/family.h"
+#include "model/layout_file.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 const struct family *const families[] = {
-	&family_llama,	     &family_qwen2,	   &family_qwen3,	  &family_qwen3_moe,
-	&family_glm4,	     &family_glm4_moe,	   &family_glm4_moe_lite, &family_deepseek_v2,
-	&family_deepseek_v3, &family_deepseek_v32, &family_glm_moe_dsa,	  NULL,
+	&family_llama,
+	&family_qwen2,
+	&family_qwen3,
+	&family_qwen3_moe,
+	&family_glm4,
+	&family_glm4_moe,
+	&family_glm4_moe_lite,
+	&family_deepseek_v2,
+	&family_deepseek_v3,
+	&family_deepseek_v32,
+	&family_glm_moe_dsa,
+	&family_mistral,
+	&family_mixtral,
+	&family_phi3,
+	&family_gemma2,
+	&family_gemma3,
+	&family_qwen2_moe,
+	&family_gpt2,
+	NULL,
 };
 
 const struct family *family_find(const char *architecture)
@@ -18,20 +36,35 @@ const struct family *family_find(const char *architecture)
 	return NULL;
 }
 
-char *family_list(char *out, size_t out_bytes)
+const struct family *family_named(const char *name)
+{
+	for (size_t i = 0; families[i]; i++)
+		if (strcasecmp(families[i]->model_type, name) == 0 ||
+		    strcasecmp(families[i]->architecture, name) == 0)
+			return families[i];
+	return NULL;
+}
+
+char *family_list(bool types, char *out, size_t out_bytes)
 {
 	size_t at = 0;
 
 	out[0] = '\0';
 	for (size_t i = 0; families[i] && at < out_bytes; i++) {
 		int n = snprintf(out + at, out_bytes - at, "%s%s", i ? ", " : "",
-				 families[i]->architecture);
+				 types ? families[i]->model_type : families[i]->architecture);
 
 		if (n < 0)
 			break;
 		at += (size_t)n;
 	}
 	return out;
+}
+
+const char *family_unknown_hint(void)
+{
+	return "one whose tensors are called and shaped as theirs is taken with --as, as in --as "
+	       "llama; " LAYOUT_FILE_HINT;
 }
 
 /* The first layers have one, then every index_every-th: the others use their top k again. */
@@ -75,12 +108,16 @@ uint64_t dim_value(enum dim dim, const struct model_config *config)
 		[DIM_VOCAB] = c->vocab_size,
 		[DIM_Q_ROWS] = c->heads * c->head_dim,
 		[DIM_KV_ROWS] = c->kv_heads * c->head_dim,
+		[DIM_POSITIONS] = c->positions,
+		[DIM_QKV_ROWS] = (c->heads + 2 * c->kv_heads) * c->head_dim,
 		[DIM_HEAD] = c->head_dim,
 		[DIM_INTERMEDIATE] = c->intermediate_size,
 		[DIM_INTERMEDIATE_2] = 2 * c->intermediate_size,
 		[DIM_EXPERTS] = c->experts,
 		[DIM_MOE] = c->moe_intermediate_size,
 		[DIM_SHARED] = c->moe_intermediate_size * c->shared_experts,
+		[DIM_SHARED_GATED] = c->shared_intermediate_size,
+		[DIM_ONE] = 1,
 		[DIM_Q_LORA] = c->q_lora_rank,
 		[DIM_KV_LORA] = c->kv_lora_rank,
 		[DIM_KV_A] = c->kv_lora_rank + c->qk_rope_head_dim,

@@ -42,12 +42,16 @@ enum dim {
 	DIM_VOCAB,           /* V */
 	DIM_Q_ROWS,          /* h * d: query heads times head size */
 	DIM_KV_ROWS,         /* g * d */
+	DIM_POSITIONS,       /* learned ones */
+	DIM_QKV_ROWS,        /* (h + 2 g) d: all three in one tensor */
 	DIM_HEAD,            /* d */
 	DIM_INTERMEDIATE,    /* I */
 	DIM_INTERMEDIATE_2,  /* 2 I: gate and up in one tensor */
 	DIM_EXPERTS,         /* E */
 	DIM_MOE,             /* M: an expert's intermediate size */
 	DIM_SHARED,          /* M S: of the shared experts, which are one MLP */
+	DIM_SHARED_GATED,    /* of the one shared expert that has a gate */
+	DIM_ONE,
 	DIM_Q_LORA,          /* ql */
 	DIM_KV_LORA,         /* kl */
 	DIM_KV_A,            /* kl + dr: the latent and the one rotary key */
@@ -87,7 +91,9 @@ enum cut {
 	CUT_COLUMNS,   /* 1/n of dimension 1: the row-parallel linear, strided in the source */
 	CUT_Q_HEADS,   /* rows of 1/n of the query heads */
 	CUT_KV_HEADS,  /* whole KV heads; with n > g, n/g neighbours hold the same head */
+	CUT_QKV,       /* of one tensor: rows of its query heads, then of its KV heads, twice */
 	CUT_VOCAB,     /* 1/n of the vocabulary rounded up to 64; the rounding is filled */
+	CUT_VOCAB_OR_WHOLE, /* with names=vllm as CUT_VOCAB, else all of it, not rounded up */
 	CUT_NONE,      /* no engine has a parameter for it */
 	CUT_COUNT
 };
@@ -109,6 +115,7 @@ enum store {
 	STORE_LINEAR,     /* the same, or fp8 in blocks */
 	STORE_ROUTER,     /* the same; engines may keep it in another */
 	STORE_F32,        /* 32 bits, in engines too */
+	STORE_CONV1D,     /* the model's dtype, and the matrix transposed: [in, out] on disk */
 	STORE_F32_WITH_FP8, /* where the linears are fp8, else the model's dtype; in engines always */
 	STORE_COUNT
 };
@@ -118,7 +125,7 @@ enum feature {
 	FEATURE_GQA = 1 << 0,          /* num_key_value_heads, head_dim */
 	FEATURE_MLP = 1 << 1,          /* intermediate_size */
 	FEATURE_EXPERTS = 1 << 2,
-	FEATURE_NUM_EXPERTS = 1 << 3,  /* called num_experts, else n_routed_experts */
+	FEATURE_NUM_EXPERTS = 1 << 3,  /* called num_experts */
 	FEATURE_SHARED = 1 << 4,       /* shared experts and first dense layers */
 	FEATURE_LATENT = 1 << 5,       /* multi-head latent attention */
 	FEATURE_INDEXER = 1 << 6,      /* of sparse attention */
@@ -128,6 +135,11 @@ enum feature {
 	FEATURE_MLP_BIAS = 1 << 10,
 	FEATURE_QK_NORM = 1 << 11,     /* use_qk_norm says whether q and k have norms */
 	FEATURE_FP8 = 1 << 12,         /* its checkpoints may be quantised in blocks */
+	FEATURE_LOCAL_EXPERTS = 1 << 13, /* called num_local_experts, and intermediate_size theirs;
+					    without this and NUM_EXPERTS: n_routed_experts */
+	FEATURE_SHARED_GATE = 1 << 14, /* one shared expert with a size and a gate of its own */
+	FEATURE_QKV_BIAS = 1 << 15,    /* qkv_bias says whether q, k and v have biases */
+	FEATURE_GPT2 = 1 << 16,        /* GPT-2's names for sizes; learned positions */
 };
 
 struct rule {
@@ -141,13 +153,22 @@ struct rule {
 	enum store store;
 };
 
+/* What transformers' class says where a config says nothing. */
+struct size_default {
+	const char *name;
+	uint64_t value;
+};
+
 struct family {
 	const char *architecture;      /* "Qwen2ForCausalLM" */
 	const char *model_type;        /* "qwen2" */
 	const struct rule *rules;
 	size_t rule_count;
 	uint32_t features;             /* enum feature */
-	bool attention_bias_always;    /* the class has q, k, v biases whatever the config says */
+	const struct size_default *defaults; /* of a nested text_config; NULL: none. head_dim's
+						counts everywhere. Ending with a NULL name */
+	bool tied;                     /* a config without tie_word_embeddings means true */
+	bool attention_bias;           /* q, k, v biases where no field is read that says */
 	bool router_bias;              /* unless topk_method says otherwise */
 	bool kv_heads_optional;        /* a missing num_key_value_heads means all heads */
 	bool attention_dp;             /* the engine's class can replicate attention (dp > 1) */
@@ -156,13 +177,19 @@ struct family {
 extern const struct family family_llama, family_qwen2, family_qwen3, family_qwen3_moe;
 extern const struct family family_glm4, family_glm4_moe, family_glm4_moe_lite;
 extern const struct family family_deepseek_v2, family_deepseek_v3, family_deepseek_v32;
-extern const struct family family_glm_moe_dsa;
+extern const struct family family_glm_moe_dsa, family_mistral, family_mixtral, family_phi3;
+extern const struct family family_gemma2, family_gemma3, family_qwen2_moe, family_gpt2;
 
 /* Every family, ending with NULL. */
 extern const struct family *const families[];
 const struct family *family_find(const char *architecture); /* NULL when unknown */
-/* "A, B, C" of all architectures into out; returns out. */
-char *family_list(char *out, size_t out_bytes);
+/* By its model_type or its architecture, in any case; NULL when unknown. */
+const struct family *family_named(const char *name);
+/* "A, B, C" of all architectures into out; returns out. `types`: of their model_types. */
+char *family_list(bool types, char *out, size_t out_bytes);
+/* What may be done about a class that no row knows: the end of a message. */
+const char *family_unknown_hint(void);
+#define FAMILY_LIST_BYTES 768
 
 static inline bool family_has(const struct family *family, uint32_t features)
 {

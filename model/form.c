@@ -64,6 +64,8 @@ struct form form_of(const struct rule *rule, const struct model_config *config,
 	const struct rename *rename = rename_of(rule, infer);
 	uint32_t from[2] = {(uint32_t)config->block_rows, (uint32_t)config->block_columns};
 
+	if (rule->store == STORE_CONV1D)
+		form.transform.part = TRANSFORM_TRANSPOSED;
 	if (rule->store != STORE_LINEAR)
 		return form;
 	if (infer->fp8 == FP8_AS_STORED)

@@ -133,7 +133,7 @@ static int read_make(struct json_reader *r, const struct model *model, json_t *p
 			return r->failed;
 		if (!transform_parse(text, &item->transform, &convert))
 			return json_refuse(r,
-					   "\"make\" is \"%.64s\"; it is copy, convert, or "
+					   "\"make\" is \"%.64s\"; it is copy, convert, transpose, or "
 					   "quantise, scales, dequantise, requantise or rescale "
 					   "with the blocks, as \"quantise 128x128\"",
 					   text);

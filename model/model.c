@@ -9,6 +9,7 @@
 #include "model/family.h"
 #include "model/layout_file.h"
 #include "model/tensors.h"
+#include "model/tower.h"
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +30,9 @@ static int add_tensor(void *context, const struct model_tensor *tensor, bool mtp
 	struct model_tensor *added = &model->tensors[model->all_count];
 	char name[RULE_NAME_BYTES], *copy;
 
-	if (!rule_name(rule->tensor, (uint64_t)tensor->layer, tensor->expert, tensor->scale, name))
+	if (!rule_name(rule->tensor, (uint64_t)tensor->layer, tensor->expert, tensor->scale,
+		       name) ||
+	    !tower_tensor_name(model->config.tower, name))
 		return error_set(fill->error, ERROR_INTERNAL, "row %s makes no name", rule->tensor);
 	copy = pool_string(&model->pool, name);
 	if (!copy || !strmap_put(&model->names, copy, (uint32_t)model->all_count))
@@ -115,7 +118,7 @@ char *model_config_json(const struct model *model, struct error *error)
 	return copy;
 }
 
-static int open_builtin(struct model **model, const char *name, struct error *error)
+static int open_builtin(struct model **model, const char *name, const char *as, struct error *error)
 {
 	size_t count;
 	const struct model_builtin *builtins = model_builtins(&count);
@@ -128,6 +131,12 @@ static int open_builtin(struct model **model, const char *name, struct error *er
 		closest_offer(&closest, builtins[i].name);
 		if (strcasecmp(builtins[i].name, name) != 0)
 			continue;
+		if (as)
+			return error_set(
+				error, ERROR_USAGE,
+				"%s is built in, and its family with it; --as %.60s is for a "
+				"folder or config.json: leave it out",
+				builtins[i].name, as);
 		rc = config_parse(builtins[i].config_json, strlen(builtins[i].config_json),
 				  builtins[i].name, &config, error);
 		return rc ? rc : model_from_config(model, builtins[i].name, &config, error);
@@ -152,7 +161,7 @@ static const char *folder_label(char *path)
 	return *path ? path : "model";
 }
 
-static int open_file(struct model **model, const char *path, struct error *error)
+static int open_file(struct model **model, const char *path, const char *as, struct error *error)
 {
 	struct model_config config;
 	struct file_map map;
@@ -160,12 +169,19 @@ static int open_file(struct model **model, const char *path, struct error *error
 	bool ours;
 	int rc = layout_file_is(path, &ours, error);
 
-	if (rc || ours)
-		return rc ? rc : layout_file_open(model, path, error);
+	if (rc)
+		return rc;
+	if (ours && as)
+		return error_set(error, ERROR_USAGE,
+				 "%s is a layout file, which names all that it holds: leave --as %.64s out",
+				 path, as);
+	if (ours)
+		return layout_file_open(model, path, error);
 	rc = file_map_open(&map, path, error);
 	if (rc)
 		return rc;
-	rc = config_parse(map.data ? (const char *)map.data : "", map.bytes, path, &config, error);
+	rc = config_parse_as(map.data ? (const char *)map.data : "", map.bytes, path, as, &config,
+			     error);
 	file_map_close(&map);
 	if (rc)
 		return rc;
@@ -174,7 +190,8 @@ static int open_file(struct model **model, const char *path, struct error *error
 	return model_from_config(model, folder_label(whole), &config, error);
 }
 
-int model_open(struct model **model, const char *name_or_path, struct error *error)
+int model_open_as(struct model **model, const char *name_or_path, const char *as,
+		  struct error *error)
 {
 	struct stat status;
 	char *path;
@@ -182,11 +199,11 @@ int model_open(struct model **model, const char *name_or_path, struct error *err
 
 	*model = NULL;
 	if (!strchr(name_or_path, '/') && name_or_path[0] != '.')
-		return open_builtin(model, name_or_path, error);
+		return open_builtin(model, name_or_path, as, error);
 	if (stat(name_or_path, &status) != 0)
 		return file_error(error, "read the model at", name_or_path);
 	if (!S_ISDIR(status.st_mode))
-		return open_file(model, name_or_path, error);
+		return open_file(model, name_or_path, as, error);
 	path = memory_format("%s/" LAYOUT_FILE_NAME, name_or_path);
 	if (path && access(path, F_OK) != 0) {
 		memory_free(path);
@@ -194,7 +211,12 @@ int model_open(struct model **model, const char *name_or_path, struct error *err
 	}
 	if (!path)
 		return memory_error(error, "naming a config", strlen(name_or_path));
-	rc = open_file(model, path, error);
+	rc = open_file(model, path, as, error);
 	memory_free(path);
 	return rc;
+}
+
+int model_open(struct model **model, const char *name_or_path, struct error *error)
+{
+	return model_open_as(model, name_or_path, NULL, error);
 }

@@ -24,18 +24,22 @@
 
 struct family; /* model/family.h */
 struct layout_file; /* model/layout_file.h */
+struct tower;  /* model/tower.h */
 
 /* Sizes that a family does not have are 0. */
 struct model_config {
 	const struct family *family;
+	const struct tower *tower;    /* NULL: the checkpoint is of a text model alone */
 	uint64_t hidden_size, vocab_size, layers, heads, kv_heads, head_dim, intermediate_size;
 	uint64_t experts;             /* routed ones */
 	uint64_t shared_experts, moe_intermediate_size;
+	uint64_t shared_intermediate_size; /* of the one shared expert that has a gate */
 	uint64_t dense_layers;        /* first_k_dense_replace: layers without experts */
 	uint64_t q_lora_rank;         /* 0: queries have no latent */
 	uint64_t kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim;
 	uint64_t index_heads, index_head_dim;
 	uint64_t index_every, index_offset; /* which layers have an indexer; every 0 or 1: all */
+	uint64_t positions;           /* that have an embedding of their own */
 	uint64_t mtp_layers;          /* num_nextn_predict_layers */
 	uint64_t block_rows, block_columns; /* of one fp8 scale; 0: not quantised */
 	bool tied;             /* tie_word_embeddings */
@@ -94,6 +98,10 @@ int model_totals(const struct model_config *config, struct model_total totals[2]
  * with one of them (of both, the layout file). A folder or file wins only when the text contains '/' or starts with '.', so that a folder
  * never shadows a built-in name silently. Unknown names list the closest built-in ones. */
 int model_open(struct model **model, const char *name_or_path, struct error *error);
+/* The same with a folder's or file's model read as one of a family, by the family's model_type or
+ * class, whatever class its config names; `as` may be NULL. A built-in model is not read so. */
+int model_open_as(struct model **model, const char *name_or_path, const char *as,
+		  struct error *error);
 /* The same from a config that is already read. */
 int model_from_config(struct model **model, const char *name, const struct model_config *config,
 		      struct error *error);

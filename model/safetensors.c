@@ -63,9 +63,9 @@ static int read_shape(const struct reader *reader, const char *name, const json_
 
 	if (!json_is_array(value))
 		return bad_tensor(reader, name, "shape is missing or not a list");
-	if (dims > BOX_DIMS_MAX)
+	if (dims > SAFETENSORS_DIMS_MAX)
 		return REFUSE("tensor %.200s: shape has %zu dimensions; at most %d are possible",
-			      name, dims, BOX_DIMS_MAX);
+			      name, dims, SAFETENSORS_DIMS_MAX);
 	*bytes = dtype_bytes(entry->dtype);
 	for (size_t d = 0; d < dims; d++) {
 		const json_t *size = json_array_get(value, d);

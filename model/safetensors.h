@@ -27,13 +27,14 @@
 
 #define SAFETENSORS_HEADER_MAX 100000000u
 #define SAFETENSORS_NAME_MAX   1024u
+#define SAFETENSORS_DIMS_MAX   8u /* more than a routed tensor may have: others lie beside them */
 #define SAFETENSORS_ALIGN      64u /* what we write: the data's first byte on a cache line */
 
 struct safetensors_entry {
 	char *name;
 	enum dtype dtype;
 	uint32_t dims;
-	uint64_t shape[BOX_DIMS_MAX];
+	uint64_t shape[SAFETENSORS_DIMS_MAX];
 	uint64_t begin, end;   /* bytes from the data's first */
 };
 

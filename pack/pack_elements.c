@@ -110,6 +110,46 @@ static void ask_row(const struct elements *elements, uint64_t row)
 		__builtin_prefetch(elements->data + row * runs->stride_bytes + at);
 }
 
+#define GATHER_ELEMENTS 256u
+
+/* `count` elements of one column of the box from `row` on, as they are. */
+static void gather(unsigned char *out, const struct elements *elements, uint64_t row,
+		   uint64_t column, uint64_t count)
+{
+	uint64_t stride = elements->pack->stride_bytes, element = elements->from_bytes;
+	const unsigned char *at = elements->data + row * stride + column * element;
+
+	switch (element) {
+	case 2:
+		for (uint64_t i = 0; i < count; i++, at += stride)
+			memcpy(out + 2 * i, at, 2);
+		return;
+	case 4:
+		for (uint64_t i = 0; i < count; i++, at += stride)
+			memcpy(out + 4 * i, at, 4);
+		return;
+	default:
+		for (uint64_t i = 0; i < count; i++, at += stride)
+			memcpy(out + element * i, at, element);
+	}
+}
+
+/* Elements [at, at + count) of a transposed piece: column after column of the box. */
+static void take_columns(unsigned char *out, const struct elements *elements, uint64_t at,
+			 uint64_t count)
+{
+	_Alignas(64) unsigned char buffer[GATHER_ELEMENTS * sizeof(uint64_t)];
+	uint64_t rows = elements->pack->rows;
+
+	for (uint64_t n; count; count -= n, at += n, out += n * elements->to_bytes) {
+		uint64_t column = at / rows, row = at % rows;
+
+		n = least(least(rows - row, count), GATHER_ELEMENTS);
+		gather(buffer, elements, row, column, n);
+		elements->convert(out, buffer, n, 1);
+	}
+}
+
 /* Elements [at, at + count) in the order of the piece. */
 static void take_elements(unsigned char *out, const struct elements *elements,
 			  struct decoder *decoder, uint64_t at, uint64_t count)
@@ -119,6 +159,10 @@ static void take_elements(unsigned char *out, const struct elements *elements,
 	bool blocks = pack->transform.from_rows;
 	uint64_t length = blocks ? pack->columns : runs->row_bytes / elements->from_bytes;
 
+	if (pack->transform.part == TRANSFORM_TRANSPOSED) {
+		take_columns(out, elements, at, count);
+		return;
+	}
 	for (uint64_t n; count; count -= n, at += n, out += n * elements->to_bytes) {
 		uint64_t row = at / length, column = at % length;
 
@@ -147,6 +191,8 @@ static bool streamed(const struct pack_part *part, const struct elements *elemen
 	const struct pack *pack = elements->pack;
 	uint64_t borders = 0;
 
+	if (pack->transform.part == TRANSFORM_TRANSPOSED)
+		return false;
 	if (pack->transform.from_rows)
 		borders = pack->columns | pack->column_skip | pack->transform.from_columns;
 	else if (pack->runs.rows > 1)

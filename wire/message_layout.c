@@ -104,7 +104,8 @@ static const struct codec_record plain_tensor_record = {
 static const struct codec_record holding_tensor_record = {
 	CODEC_RECORD_OF(struct tensor_info, tensor_fields)};
 
-_Static_assert(TRANSFORM_VALUES == 0 && TRANSFORM_SCALES == 1 && TRANSFORM_PART_COUNT == 2,
+_Static_assert(TRANSFORM_VALUES == 0 && TRANSFORM_SCALES == 1 && TRANSFORM_TRANSPOSED == 2 &&
+		       TRANSFORM_PART_COUNT == 3,
 	       "part on the wire");
 
 static const struct codec_field transform_fields[] = {

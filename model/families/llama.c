@@ -23,7 +23,12 @@ static const struct rule rules[] = {
 };
 /* clang-format on */
 
+static const struct size_default defaults[] = {
+	{"hidden_size", 4096},	     {"intermediate_size", 11008}, {"num_hidden_layers", 32},
+	{"num_attention_heads", 32}, {"vocab_size", 32000},	   {0},
+};
+
 const struct family family_llama =
 	FAMILY("LlamaForCausalLM", "llama", rules,
 	       .features = FEATURE_GQA | FEATURE_MLP | FEATURE_ATTENTION_BIAS | FEATURE_MLP_BIAS,
-	       .kv_heads_optional = true, .attention_dp = true);
+	       .defaults = defaults, .kv_heads_optional = true, .attention_dp = true);

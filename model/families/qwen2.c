@@ -16,6 +16,16 @@ static const struct rule rules[] = {
 };
 /* clang-format on */
 
+static const struct size_default defaults[] = {
+	{"hidden_size", 4096},
+	{"intermediate_size", 22016},
+	{"num_hidden_layers", 32},
+	{"num_attention_heads", 32},
+	{"num_key_value_heads", 32},
+	{"vocab_size", 151936},
+	{0},
+};
+
 const struct family family_qwen2 =
 	FAMILY("Qwen2ForCausalLM", "qwen2", rules, .features = FEATURE_GQA | FEATURE_MLP,
-	       .attention_bias_always = true);
+	       .attention_bias = true, .defaults = defaults);

@@ -16,7 +16,14 @@ static const struct rule rules[] = {
 	LAST(IF_UNTIED, GROUP_LM_HEAD),
 };
 
+static const struct size_default defaults[] = {
+	{"hidden_size", 4096},	     {"intermediate_size", 22016},
+	{"num_hidden_layers", 32},   {"num_attention_heads", 32},
+	{"num_key_value_heads", 32}, {"head_dim", 128},
+	{"vocab_size", 151936},	     {0},
+};
+
 const struct family family_qwen3 =
 	FAMILY("Qwen3ForCausalLM", "qwen3", rules,
 	       .features = FEATURE_GQA | FEATURE_MLP | FEATURE_ATTENTION_BIAS | FEATURE_FP8,
-	       .attention_dp = true);
+	       .defaults = defaults, .attention_dp = true);

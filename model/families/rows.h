@@ -24,9 +24,9 @@
 #define LM_HEAD(when, group) \
 	{"lm_head.weight", {DIM_VOCAB, DIM_HIDDEN}, when, NULL, CUT_VOCAB, group, 0, STORE_MODEL}
 /* Behind the layers: the last norm, and the lm_head. */
-#define LAST(when, group) \
-	{"model.norm.weight", {DIM_HIDDEN}, ALWAYS, NULL, CUT_WHOLE, GROUP_TP, 0, STORE_MODEL}, \
-	LM_HEAD(when, group)
+#define NORM_LAST \
+	{"model.norm.weight", {DIM_HIDDEN}, ALWAYS, NULL, CUT_WHOLE, GROUP_TP, 0, STORE_MODEL}
+#define LAST(when, group) NORM_LAST, LM_HEAD(when, group)
 
 /* One dimension, whole on every rank: norms and the biases of what is cut by columns. */
 #define WHOLE(name, dim, when, store) \
@@ -78,11 +78,20 @@
 	LINEAR("mlp.experts.{e}.down_proj", DIM_HIDDEN, DIM_MOE, IF_SPARSE, \
 	       LAYER "mlp.experts.w2_weight", CUT_COLUMNS, GROUP_EXPERT)
 /* Which expert gets a token: never quantised, whole on every rank. */
-#define ROUTER \
-	{LAYER "mlp.gate.weight", {DIM_EXPERTS, DIM_HIDDEN}, IF_SPARSE, NULL, CUT_WHOLE, GROUP_TP, \
-	 0, STORE_ROUTER}
+#define ROUTER_OF(prefix) \
+	{LAYER prefix "gate.weight", {DIM_EXPERTS, DIM_HIDDEN}, IF_SPARSE, NULL, CUT_WHOLE, \
+	 GROUP_TP, 0, STORE_ROUTER}
+#define ROUTER ROUTER_OF("mlp.")
 #define ROUTER_BIAS \
 	WHOLE("mlp.gate.e_score_correction_bias", DIM_EXPERTS, IF_ROUTER_BIAS, STORE_F32)
+
+/* One shared expert with a size of its own, and how much of it a token gets. */
+#define GATED_SHARED_EXPERT \
+	GATE_UP_OF("mlp.shared_expert.", "gate", DIM_SHARED_GATED, IF_SPARSE, GROUP_SHARED), \
+	GATE_UP_OF("mlp.shared_expert.", "up", DIM_SHARED_GATED, IF_SPARSE, GROUP_SHARED), \
+	DOWN_OF("mlp.shared_expert.", DIM_SHARED_GATED, IF_SPARSE, GROUP_SHARED), \
+	{LAYER "mlp.shared_expert_gate.weight", {DIM_ONE, DIM_HIDDEN}, IF_SPARSE, NULL, CUT_WHOLE, \
+	 GROUP_TP, 0, STORE_MODEL}
 
 /* First dense layers, then experts beside a shared one (an MLP of S times their size). */
 #define DENSE_OR_EXPERTS \

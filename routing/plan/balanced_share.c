@@ -223,11 +223,12 @@ static void keep_blocks(struct maker *m, const struct problem_layout *layout)
 	for (uint32_t p = layout->pieces_of[m->tensor]; p < layout->pieces_of[m->tensor + 1]; p++) {
 		const struct piece *piece = &layout->pieces[p];
 
-		for (size_t c = 1; piece->transform.to_rows && c + 1 < m->cuts.count; c++) {
+		uint32_t grain = transform_grain_rows(&piece->transform);
+
+		for (size_t c = 1; grain > 1 && c + 1 < m->cuts.count; c++) {
 			uint64_t row = m->cuts.items[c];
 
-			if (row % piece->transform.to_rows == 0 || row <= piece->src.lo[0] ||
-			    row >= piece->src.hi[0])
+			if (row % grain == 0 || row <= piece->src.lo[0] || row >= piece->src.hi[0])
 				continue;
 			m->cuts.items[1] = m->cuts.items[m->cuts.count - 1];
 			m->cuts.count = 2;

@@ -260,7 +260,7 @@ static uint64_t steps_of(uint64_t rows, uint64_t step)
 static struct grid grid_of(const struct piece *want)
 {
 	uint64_t rows = want->src.hi[0] - want->src.lo[0];
-	uint64_t block = want->transform.to_rows ? want->transform.to_rows : 1;
+	uint64_t block = transform_grain_rows(&want->transform);
 	uint64_t step = want->transform.part == TRANSFORM_SCALES ? block : 1;
 
 	/* the layout was finished: its own pieces fit their rows */

@@ -55,9 +55,17 @@ static int unsourced(const struct unit_builder *b, const struct unit_wants *want
 	const struct piece *piece = wants->pieces;
 	struct box part, scales;
 
-	while (!box_cut_rows(&piece->src, lo, hi, &part) ||
-	       (!piece->transform.from_rows && !piece->transform.to_rows))
+	while (!box_cut_rows(&piece->src, lo, hi, &part) || transform_plain(&piece->transform))
 		piece++; /* there is one: copies are cut anywhere, by holders of every row */
+	if (piece->transform.part == TRANSFORM_TRANSPOSED)
+		return error_set(
+			error, ERROR_UNSOURCED,
+			"parameter '%s' of inference %" PRIu32
+			" is tensor '%s' transposed, so that each of its rows needs all rows "
+			"of the tensor, and no trainer holds rows %" PRIu64 "..%" PRIu64
+			" together: use source=gathered",
+			layout->layout->params[piece->param].name, rank_of(problem, wants->layout),
+			problem->tensors[wants->tensor].name, lo, hi);
 	if (!piece->transform.from_rows)
 		return error_set(
 			error, ERROR_UNSOURCED,
@@ -152,8 +160,8 @@ static bool may_cut(const struct unit_wants *wants, uint64_t row)
 	for (size_t i = 0; i < wants->count; i++) {
 		const struct piece *piece = &wants->pieces[i];
 
-		if (piece->transform.to_rows && row % piece->transform.to_rows &&
-		    piece->src.lo[0] < row && row < piece->src.hi[0])
+		if (row % transform_grain_rows(&piece->transform) && piece->src.lo[0] < row &&
+		    row < piece->src.hi[0])
 			return false;
 	}
 	return true;

@@ -120,8 +120,8 @@ static int declare_inference(struct weft_worker *worker, const struct model *mod
 	return rc;
 }
 
-static int declare_model(struct weft_worker *worker, const char *name, const char *train_text,
-			 const char *infer_text, struct error *error)
+static int declare_model(struct weft_worker *worker, const char *name, const char *as,
+			 const char *train_text, const char *infer_text, struct error *error)
 {
 	char train_label[PARALLEL_TEXT_BYTES], infer_label[PARALLEL_TEXT_BYTES];
 	struct train_spec train;
@@ -139,7 +139,7 @@ static int declare_model(struct weft_worker *worker, const char *name, const cha
 	if (!rc)
 		rc = infer_spec_parse(&infer, infer_text, error);
 	if (!rc)
-		rc = model_open(&model, name, error);
+		rc = model_open_as(&model, name, as, error);
 	if (rc)
 		return rc;
 	rc = worker->self.role == ROLE_TRAINER ? declare_trainer(worker, model, &train, error)
@@ -158,15 +158,21 @@ static int declare_model(struct weft_worker *worker, const char *name, const cha
 	return rc;
 }
 
-int weft_declare_model(weft_worker *worker, const char *model, const char *train, const char *infer,
-		       weft_error *error)
+int weft_declare_model_as(weft_worker *worker, const char *model, const char *as, const char *train,
+			  const char *infer, weft_error *error)
 {
 	struct error inner;
 	int rc = worker_stage(worker, STAGE_OPEN, "weft_declare_model", &inner);
 
 	if (!rc)
-		rc = declare_model(worker, model, train, infer, &inner);
+		rc = declare_model(worker, model, as, train, infer, &inner);
 	return worker_result(rc, &inner, error);
+}
+
+int weft_declare_model(weft_worker *worker, const char *model, const char *train, const char *infer,
+		       weft_error *error)
+{
+	return weft_declare_model_as(worker, model, NULL, train, infer, error);
 }
 
 int weft_count_ranks(const char *train, const char *infer, uint32_t *trainers, uint32_t *inference,

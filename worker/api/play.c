@@ -2,12 +2,16 @@
  *
  * play.c -- what programs that play trainer, and referees, need: checkpoints, contents, verification.
  */
+#include "base/text.h"
 #include "base/truncated.h"
 #include "model/checkpoint.h"
+#include "model/checkpoint_names.h"
 #include "model/content.h"
 #include "worker/api/weft_play.h"
 #include "worker/api/worker.h"
 #include "worker/referee/verify.h"
+
+#include <stdio.h>
 
 /* A weft_checkpoint is the model's checkpoint, under the name that a host knows. */
 static struct checkpoint *inside(const weft_checkpoint *checkpoint)
@@ -79,6 +83,30 @@ int weft_checkpoint_fits(const weft_checkpoint *checkpoint, const weft_worker *w
 				    tensors[i].dims, tensors[i].shape,
 				    worker->model ? worker->model : "this worker", &inner);
 	return worker_result(rc, &inner, error);
+}
+
+int weft_checkpoint_left_alone(const weft_checkpoint *checkpoint, const char *name, const char *as,
+			       char *text, size_t size, weft_error *error)
+{
+	struct text left = {0};
+	struct model *model = NULL;
+	struct error inner;
+	int rc, length = 0;
+
+	if (checkpoint && name && text && size)
+		rc = model_open_as(&model, name, as, &inner);
+	else
+		rc = error_set(&inner, ERROR_USAGE,
+			       "weft_checkpoint_left_alone: checkpoint, model or text is NULL, or "
+			       "the text of 0 bytes");
+	if (!rc)
+		rc = checkpoint_left_alone(inside(checkpoint), model, &left, &inner);
+	if (!rc)
+		length = snprintf(text, size, "%s", text_string(&left));
+	text_fini(&left);
+	model_close(&model);
+	rc = worker_result(rc, &inner, error);
+	return rc ? rc : length;
 }
 
 void weft_content_version(const char *name, const void *tensor, uint64_t tensor_bytes,

@@ -245,6 +245,10 @@ WEFT_API int weft_declare_fill(weft_worker *worker, uint32_t param, uint64_t off
  * ("world=4,source=gathered", "engines=2,tp=2"). */
 WEFT_API int weft_declare_model(weft_worker *worker, const char *model, const char *train,
 				const char *infer, weft_error *error);
+/* The same with a folder or config.json whose class weft does not know, but whose tensors are called
+ * and shaped as those of a family that it does: `as` is the family's model_type ("llama"), or NULL. */
+WEFT_API int weft_declare_model_as(weft_worker *worker, const char *model, const char *as,
+				   const char *train, const char *infer, weft_error *error);
 
 /* How many trainers and inference ranks two such layouts have. Either may be NULL with its
  * count. */

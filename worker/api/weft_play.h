@@ -28,6 +28,12 @@ WEFT_API const void *weft_checkpoint_tensor(const weft_checkpoint *checkpoint, c
  * same dtype and shape. WEFT_E_FILE names the first that is not, and both. */
 WEFT_API int weft_checkpoint_fits(const weft_checkpoint *checkpoint, const weft_worker *worker,
 				  weft_error *error);
+/* What the checkpoint has beside the model's own tensors and nobody sends, as text of one line: the vision
+ * tower of a multimodal model, an adapter. "" when all is the model's. `as` as weft_declare_model_as takes
+ * it. Its length, also where that is `size` or more and the text is cut; or a negative error. */
+WEFT_API int weft_checkpoint_left_alone(const weft_checkpoint *checkpoint, const char *model,
+					const char *as, char *text, size_t size,
+					weft_error *error);
 /* [any thread] Bytes [offset, offset + bytes) of version `version` of a tensor: a function of
  * its checkpoint bytes and the version, so anyone can recompute them: with w_i the tensor's little-endian
  * words of 64 bits, the last one padded with zero bytes, and key a hash of name and version,

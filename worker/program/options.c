@@ -40,6 +40,8 @@ static const struct option_row {
 	{"job", "WEFT_JOB", "ID", KIND_TEXT, AT(job), "job id (default weft)"},
 	{"model", "WEFT_MODEL", "NAME", KIND_TEXT, AT(model),
 	 "built-in name, or a config.json, checkpoint folder or layout file written with a '/' (needed)"},
+	{"as", "WEFT_AS", "FAMILY", KIND_TEXT, AT(as),
+	 "read the model as one of this family, as llama, whatever class its config names"},
 	{"checkpoint", "WEFT_CHECKPOINT", "DIR", KIND_TEXT, AT(checkpoint),
 	 "weights that versions are made from (trainers, --verify)"},
 	{"train", "WEFT_TRAIN", "SPEC", KIND_TEXT, AT(train),

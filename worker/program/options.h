@@ -12,7 +12,7 @@
 #define NOT_GIVEN UINT64_MAX /* rank, world */
 
 struct arguments {
-	const char *controller, *key, *role, *model, *checkpoint, *train, *infer, *job, *transport;
+	const char *controller, *key, *role, *model, *as, *checkpoint, *train, *infer, *job, *transport;
 	const char *digests, *nic, *replica, *live_params, *post_load;
 	uint64_t rank, world, updates, first_version, interval_ms, join_timeout_ms;
 	uint64_t update_timeout_ms, ring_bytes, pack_threads;

@@ -88,6 +88,19 @@ static void end_controller(struct player *player, bool failed)
 	weft_launch_stop(&player->controller, STOP_CONTROLLER_MS);
 }
 
+/* One trainer says it for all: what of the checkpoint nobody sends. */
+static int say_left_alone(const struct player *player, weft_error *error)
+{
+	const struct arguments *a = &player->arguments;
+	char left[512];
+	int length = weft_checkpoint_left_alone(player->checkpoint, a->model, a->as, left,
+						sizeof(left), error);
+
+	if (length > 0)
+		say("%s: %s", a->checkpoint, left);
+	return length < 0 ? length : 0;
+}
+
 static int open_worker(struct player *player, weft_error *error)
 {
 	const struct arguments *a = &player->arguments;
@@ -117,9 +130,11 @@ static int open_worker(struct player *player, weft_error *error)
 	signal_worker = player->worker;
 	if (signalled)
 		weft_interrupt(player->worker);
-	rc = weft_declare_model(player->worker, a->model, a->train, a->infer, error);
+	rc = weft_declare_model_as(player->worker, a->model, a->as, a->train, a->infer, error);
 	if (!rc && player->checkpoint)
 		rc = weft_checkpoint_fits(player->checkpoint, player->worker, error);
+	if (!rc && player->checkpoint && player->role == WEFT_TRAINER && !player->rank)
+		rc = say_left_alone(player, error);
 	if (rc)
 		return rc;
 	if (player->role == WEFT_TRAINER)

@@ -18,8 +18,9 @@ struct referee_transform_work {
 	unsigned char raw[REFEREE_ELEMENTS * 8];      /* as the tensor has them */
 	unsigned char expected[REFEREE_ELEMENTS * 4]; /* as the parameter has them */
 	float values[REFEREE_ELEMENTS];
-	float from_scales[REFEREE_ELEMENTS]; /* of the blocks that the values lie in */
-	float to_scales[REFEREE_ELEMENTS];   /* of the stripe's blocks */
+	float from_scales[REFEREE_ELEMENTS];	  /* of the blocks that the values lie in */
+	float to_scales[REFEREE_ELEMENTS];	  /* of the stripe's blocks */
+	unsigned char tile[REFEREE_ELEMENTS * 8]; /* a transposed square, as the parameter has it */
 };
 
 int referee_transform_open(struct referee_transform *transform, struct error *error)
@@ -121,6 +122,46 @@ static int plain_run(const struct job *job, uint64_t row)
 			rc = take(job, (row * job->width + done) * bytes,
 				  copy ? work->raw : work->expected, (uint64_t)n * bytes);
 	}
+	return rc;
+}
+
+#define TILE_SIDE 256u
+_Static_assert(TILE_SIDE *TILE_SIDE <= REFEREE_ELEMENTS, "a tile fits");
+
+/* A corner of the box; what it becomes is written run by run, one of each column. */
+static int transposed_tile(const struct job *job, uint64_t row, uint64_t column)
+{
+	struct referee_transform_work *work = job->transform->work;
+	uint32_t rows = (uint32_t)least(TILE_SIDE, job->rows - row);
+	uint32_t columns = (uint32_t)least(TILE_SIDE, job->width - column);
+	uint32_t bytes = dtype_bytes(job->to);
+	bool copy = job->to == job->tensor->dtype;
+	const unsigned char *line = copy ? work->raw : work->expected;
+	int rc = 0;
+
+	for (uint32_t r = 0; r < rows && !rc; r++) {
+		uint64_t at = job->first + (row + r) * job->stride + column;
+
+		rc = copy ? read_raw(job, at, columns) : load(job, at, columns);
+		if (!rc && !copy)
+			referee_narrow(job->to, work->values, work->expected, columns);
+		for (uint32_t c = 0; c < columns && !rc; c++)
+			memcpy(work->tile + ((uint64_t)c * rows + r) * bytes,
+			       line + (uint64_t)c * bytes, bytes);
+	}
+	for (uint32_t c = 0; c < columns && !rc; c++)
+		rc = take(job, ((column + c) * job->rows + row) * bytes,
+			  work->tile + (uint64_t)c * rows * bytes, (uint64_t)rows * bytes);
+	return rc;
+}
+
+static int transpose(const struct job *job)
+{
+	int rc = 0;
+
+	for (uint64_t row = 0; row < job->rows && !rc; row += TILE_SIDE)
+		for (uint64_t column = 0; column < job->width && !rc; column += TILE_SIDE)
+			rc = transposed_tile(job, row, column);
 	return rc;
 }
 
@@ -248,6 +289,8 @@ int referee_transform_piece(const struct referee_transform *transform, const str
 	uint64_t step = transform_grain_rows(&piece->transform);
 	int rc = find_rows(&job);
 
+	if (!rc && piece->transform.part == TRANSFORM_TRANSPOSED)
+		return transpose(&job);
 	for (uint64_t row = 0; row < job.rows && !rc; row += step)
 		rc = piece->transform.to_rows ? quantise_band(&job, row) : plain_run(&job, row);
 	return rc;

@@ -194,8 +194,9 @@ static void test_config__products_of_heads_are_bounded(void **state)
 static void test_config__an_unknown_architecture_lists_the_known_ones(void **state)
 {
 	(void)state;
-	expect_refusal("architectures", "[\"GPT2LMHeadModel\"]", ERROR_CONFIG,
-		       "GPT2LMHeadModel, which is not known here; known are LlamaForCausalLM, "
+	expect_refusal("architectures", "[\"T5ForConditionalGeneration\"]", ERROR_CONFIG,
+		       "T5ForConditionalGeneration, which is not known here; known are "
+		       "LlamaForCausalLM, "
 		       "Qwen2ForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM, Glm4ForCausalLM, "
 		       "Glm4MoeForCausalLM, Glm4MoeLiteForCausalLM, DeepseekV2ForCausalLM, "
 		       "DeepseekV3ForCausalLM, DeepseekV32ForCausalLM, GlmMoeDsaForCausalLM");

@@ -67,11 +67,13 @@ static float value_at(uint64_t row, uint64_t column)
 static uint64_t want_elements(void)
 {
 	const struct box *box = &job.source.src;
+	const bool turned = job.source.transform.part == TRANSFORM_TRANSPOSED;
+	const uint32_t outer = turned, inner = !turned;
 	uint64_t n = 0;
 
-	for (uint64_t row = box->lo[0]; row < box->hi[0]; row++)
-		for (uint64_t column = box->lo[1]; column < box->hi[1]; column++) {
-			uint32_t bits = element_bits(value_at(row, column));
+	for (uint64_t i = box->lo[outer]; i < box->hi[outer]; i++)
+		for (uint64_t j = box->lo[inner]; j < box->hi[inner]; j++) {
+			uint32_t bits = element_bits(turned ? value_at(j, i) : value_at(i, j));
 			uint16_t word = job.source.to == DTYPE_BF16 ? element_bf16_from_f32(bits)
 								    : element_f16_from_f32(bits);
 			bool wide = job.source.to == DTYPE_F32;
@@ -267,6 +269,23 @@ static void test_elements__equal_a_loop_for_random_boxes_and_parts(void **state)
 	use_best();
 }
 
+static void test_transposed__is_column_after_column_of_the_box(void **state)
+{
+	static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+	const struct transform transform = {.part = TRANSFORM_TRANSPOSED};
+
+	(void)state;
+	for (size_t k = 0; k < ARRAY_SIZE(kernels); k++) {
+		if (!use_kernel(kernels[k]))
+			continue;
+		for (size_t r = 0; r < 4 * 9; r++) { /* also of equal dtypes */
+			choose_source(dtypes[r % 3], dtypes[r / 3 % 3], &transform);
+			run_job();
+		}
+	}
+	use_best();
+}
+
 static void test_blocks__equal_a_loop_for_random_blocks_boxes_and_parts(void **state)
 {
 	static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_F8_E4M3,
@@ -340,6 +359,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_elements__equal_a_loop_for_random_boxes_and_parts),
+		cmocka_unit_test(test_transposed__is_column_after_column_of_the_box),
 		cmocka_unit_test(test_blocks__equal_a_loop_for_random_blocks_boxes_and_parts),
 		cmocka_unit_test(test_pack_init__names_what_cannot_be_made),
 	};

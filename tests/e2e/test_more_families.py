@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Families whose layouts are held to the engines' own loaders (test_engines.py), through real processes: every byte that
+arrives is what the referee recomputes from the checkpoint and the layout. Beside them: a class that no row knows, and
+checkpoints that hold more than the text model."""
+import json
+import struct
+
+import pytest
+
+import job as jobs
+
+SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "vocab_size": 203, "dtype": "bfloat16"}
+CONFIGS = {
+    "mixtral": {"architectures": ["MixtralForCausalLM"], **SMALL, "num_local_experts": 4},
+    "phi3": {"architectures": ["Phi3ForCausalLM"], **SMALL},
+    "gemma3": {"architectures": ["Gemma3ForCausalLM"], **SMALL, "head_dim": 24},
+    "gpt2": {"architectures": ["GPT2LMHeadModel"], "n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 203,
+             "n_positions": 40, "dtype": "float32"},
+    "qwen2-moe": {"architectures": ["Qwen2MoeForCausalLM"], **SMALL, "num_local_experts": 4, "moe_intermediate_size": 32,
+                  "shared_expert_intermediate_size": 48},
+}
+SHARDED = "world=2,fsdp=2,source=sharded"
+CASES = [
+    ("mixtral", SHARDED, "engines=1,tp=4,ep=2,dtype=F16", ["--checksums"]),
+    ("phi3", SHARDED, "engines=1,tp=4", ["--checksums"]),
+    ("gemma3", "world=2,pp=2,source=gathered", "engines=1,tp=2,names=vllm", []),
+    ("gpt2", "world=2,source=gathered", "engines=1,tp=4", ["--checksums"]),
+    ("gpt2", "world=2,pp=2,source=gathered", "engines=1,tp=2,dtype=BF16", ["--own-memory"]),
+    ("qwen2-moe", "world=2,source=gathered", "engines=1,tp=2,ep=2,gate=F32,a2a=1", []),
+]
+
+
+def make(folder, config):
+    (folder / "config").mkdir()
+    (folder / "config/config.json").write_text(json.dumps(config))
+    jobs.weft("checkpoint", "make", folder / "config/config.json", folder / "model", "--seed", 5)
+    return folder / "model"
+
+
+def run(folder, model, train, infer, flags):
+    with jobs.Job(folder, model, train, infer) as job:
+        job.controller()
+        job.workers("--verify", *flags, updates=2)
+        job.succeed()
+        return job.said()
+
+
+@pytest.mark.parametrize("kind,train,infer,flags", CASES, ids=["-".join(case[:3]) for case in CASES])
+def test_family__arrives_as_its_layout_says(tmp_path, kind, train, infer, flags):
+    run(tmp_path, make(tmp_path, CONFIGS[kind]), train, infer, flags)
+
+
+def test_transposed__shards_are_refused_by_name(tmp_path):
+    """A row of the tensor is a part of every row of the parameter, so nobody who has some rows can send it."""
+    model = make(tmp_path, CONFIGS["gpt2"])
+    done = jobs.weft("route", "plan", "--model", model, "--train", SHARDED, "--infer", "tp=2", check=False)
+    assert done.returncode != 0
+    for word in ("transformer.h.0.attn.c_attn.weight", "transposed", "use source=gathered"):
+        assert word in done.stderr, done.stderr
+
+
+def test_as__takes_an_unknown_class_for_a_family(tmp_path):
+    model = make(tmp_path, {"architectures": ["LlamaForCausalLM"], **SMALL})
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"architectures": ["NobodyForCausalLM"]}))
+    for arguments in (("checkpoint", "verify", model), ("model", "tensors", model),
+                      ("model", "layout", model, "--infer", "tp=2"),
+                      ("route", "plan", "--model", model, "--train", "world=2", "--infer", "tp=2"),
+                      ("model", "plan-memory", "--model", model, "--train", "world=2", "--infer", "tp=2")):
+        done = jobs.weft(*arguments, check=False)
+        assert done.returncode == 78 and "NobodyForCausalLM" in done.stderr and "--as llama" in done.stderr, done.stderr
+        jobs.weft(*arguments, "--as", "llama")
+    run(tmp_path, model, "world=2", "tp=2", ["--as", "llama"])
+
+
+def add_tensor(path, name, shape):
+    """Behind the others of a safetensors file: zeroes of BF16."""
+    data = path.read_bytes()
+    length, = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8:8 + length])
+    size, end = 2, len(data) - 8 - length
+    for side in shape:
+        size *= side
+    header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [end, end + size]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length:] + bytes(size))
+
+
+def test_multimodal__its_text_model_is_sent_and_the_rest_named(tmp_path):
+    model = make(tmp_path, {"architectures": ["Gemma3ForConditionalGeneration"], "dtype": "bfloat16",
+                            "text_config": {"model_type": "gemma3_text", **SMALL, "head_dim": 24}})
+    file = model / "model.safetensors"
+    add_tensor(file, "vision_tower.patch_embed.proj.weight", [2, 3, 1, 2, 2])
+    add_tensor(file, "multi_modal_projector.weight", [8, 8])
+    left = "left alone: 2 tensors, 176 bytes: vision_tower (1), multi_modal_projector (1)"
+    assert left in jobs.weft("checkpoint", "verify", model).stdout
+    assert left in run(tmp_path, model, "world=2", "tp=2", [])
+
+
+def test_adapter__is_named_and_its_base_sent(tmp_path):
+    """As peft saves a whole model: its base under base_layer, two matrices beside it."""
+    model = make(tmp_path, {"architectures": ["LlamaForCausalLM"], **SMALL})
+    file, name = model / "model.safetensors", "model.layers.0.self_attn.q_proj"
+    data = file.read_bytes()
+    length, = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8:8 + length])
+    header[f"base_model.model.{name}.base_layer.weight"] = header.pop(f"{name}.weight")
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    file.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length:])
+    add_tensor(file, f"base_model.model.{name}.lora_A.default.weight", [4, 64])
+    add_tensor(file, f"base_model.model.{name}.lora_B.default.weight", [64, 4])
+    assert "left alone: 2 tensors, 1,024 bytes: lora_A (1), lora_B (1)" in jobs.weft("checkpoint", "verify", model).stdout
+    run(tmp_path, model, "world=2", "tp=2", [])

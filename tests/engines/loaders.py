@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SGLang's and vLLM's own model classes and weight loaders, as one rank of an engine of any size in one process without a
+GPU: torch's "fake" process groups, which answer for ranks that are not there. Every parameter is filled with 0xA5 before
+the load, so that a byte that nobody writes shows.
+
+Imported once, then a fork a rank: a process can have one engine."""
+import os
+import sys
+import types
+
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+os.environ.setdefault("VLLM_TARGET_DEVICE", "cpu")
+
+import torch
+import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+torch.set_num_threads(1)  # threads of a pool are not there after a fork, and waited for
+
+
+def fake_groups(rank, world):
+    made = dist.new_group
+    dist.new_group = lambda ranks=None, *_, **__: made(ranks, backend="fake")
+    dist.init_process_group(backend="fake", store=FakeStore(), rank=rank, world_size=world)
+
+
+def parameters_of(model, load):
+    for parameter in model.parameters():
+        parameter.data.view(torch.uint8).fill_(0xA5)
+    load(model)
+    return {name: (list(parameter.shape), str(parameter.dtype), parameter.data.contiguous())
+            for name, parameter in model.named_parameters()}
+
+
+class Vllm:
+    name = "vllm"
+
+    def __init__(self):
+        import vllm
+        import vllm.distributed.parallel_state
+        import vllm.engine.arg_utils
+        import vllm.model_executor.model_loader.utils
+        import vllm.model_executor.models.llama  # noqa: F401, what every class needs, before the first fork
+        torch.ops._C.gelu_new = None  # an op of the extension that the CPU has not; loading runs none
+        self.version = vllm.__version__
+
+    def load(self, folder, rank, tp, ep):
+        from vllm.config import set_current_vllm_config
+        from vllm.distributed import parallel_state
+        from vllm.distributed.device_communicators import shm_broadcast
+        from vllm.engine.arg_utils import EngineArgs
+        from vllm.model_executor.model_loader import get_model_loader
+        from vllm.model_executor.model_loader.utils import initialize_model
+
+        fake_groups(rank, tp)
+        shm_broadcast.MessageQueue.create_from_process_group = staticmethod(lambda *_, **__: None)
+        config = EngineArgs(model=str(folder), tensor_parallel_size=tp, load_format="safetensors", enforce_eager=True,
+                            skip_tokenizer_init=True, dtype="bfloat16", enable_expert_parallel=ep > 1).create_engine_config()
+        with set_current_vllm_config(config):
+            parallel_state.init_distributed_environment(tp, rank, "env://", rank, "fake")
+            parallel_state.initialize_model_parallel(tp)
+            torch.set_default_dtype(torch.bfloat16)
+            model = initialize_model(vllm_config=config)
+            loader = get_model_loader(config.load_config)
+            return parameters_of(model, lambda model: loader.load_weights(model, config.model_config))
+
+
+def empty_module(name, **members):
+    """In place of an extension that only a device has; nothing of it runs while weights are loaded."""
+    *above, last = name.split(".")
+    made = sys.modules.setdefault(name, types.ModuleType(name))
+    vars(made).update(members)
+    if above:
+        setattr(empty_module(".".join(above)), last, made)
+    return made
+
+
+class Sglang:
+    name = "sglang"
+
+    def __init__(self):
+        empty_module("vllm._custom_ops", rotary_embedding=None)
+        import sglang.srt.distributed.bootstrap
+        import sglang.srt.model_loader
+        import sglang.srt.models.registry  # noqa: F401, all classes, before the first fork
+        import sglang.version
+        self.version = sglang.version.__version__
+
+    def load(self, folder, rank, tp, ep):
+        from sglang.srt import runtime_context
+        from sglang.srt.configs.device_config import DeviceConfig
+        from sglang.srt.configs.load_config import LoadConfig
+        from sglang.srt.configs.model_config import ModelConfig
+        from sglang.srt.distributed import parallel_state
+        from sglang.srt.distributed.device_communicators import shm_broadcast
+        from sglang.srt.layers import dp_attention
+        from sglang.srt.model_loader import get_model_loader
+        from sglang.srt.model_loader.loader import _initialize_model
+        from sglang.srt.server_args import ServerArgs
+
+        fake_groups(rank, tp)
+        arguments = ServerArgs(model_path=str(folder), tp_size=tp, ep_size=ep, device="cpu", skip_tokenizer_init=True,
+                               dtype="bfloat16", disable_cuda_graph=True)
+        runtime_context.publish(arguments, role="scheduler",
+                                ranks=runtime_context.SpawnRanks(world_rank=rank, gpu_id=0, dp_rank=None))
+        shm_broadcast.MessageQueue.create_from_process_group = staticmethod(lambda *_, **__: None)
+        parallel_state.init_distributed_environment(backend="fake", world_size=tp, rank=rank, local_rank=0)
+        parallel_state.initialize_model_parallel()
+        dp_attention.initialize_dp_attention(arguments)
+        config = ModelConfig.from_server_args(arguments)
+        dp_attention.init_dp_gathered_buffer(config)
+        loading = LoadConfig()
+        torch.set_default_dtype(torch.bfloat16)
+        loader = get_model_loader(loading, config)
+        model = _initialize_model(config, loading)
+        return parameters_of(model, lambda model: model.load_weights(loader._get_all_weights(config, model)))
+
+
+ENGINES = {"vllm": Vllm, "sglang": Sglang}
