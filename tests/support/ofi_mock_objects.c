@@ -44,13 +44,13 @@ static int mr_reg(struct fid *fid, const void *memory, size_t bytes, uint64_t ac
 	om_new(&mr->head, "memory region", &domain->head, mr);
 	mr->fid.fid = (struct fid){.fclass = FI_CLASS_MR, .context = context, .ops = &mr_fid_ops};
 	mr->fid.mem_desc = mr;
-	mr->fid.key = ++om.key * 0x10001; /* whatever was asked for: FI_MR_PROV_KEY */
+	mr->fid.key = om.key; /* whatever was asked for: FI_MR_PROV_KEY */
 	mr->domain = domain;
 	mr->memory = (void *)(uintptr_t)memory;
 	mr->bytes = bytes;
 	mr->access = access;
-	mr->next_key = om.mrs;
-	om.mrs = mr;
+	om.mrs = om_grow(om.mrs, om.key);
+	om.mrs[om.key++] = mr;
 	*out = &mr->fid;
 	return om_unlock(0);
 }

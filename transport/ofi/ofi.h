@@ -131,7 +131,7 @@ struct ofi_domain {
 	uint64_t nonce;
 	uint32_t rail_count;
 	struct ofi_rail rails[OFI_RAILS_MAX];
-	struct pages probe;          /* two times OFI_PROBE_BYTES: what is sent, what is written */
+	struct pages probe;          /* OFI_PROBE_BYTES that are sent, as many that each rail's peers write */
 	struct doorbell doorbell;
 	pthread_mutex_t lock;
 	ARRAY(struct ofi_endpoint *) endpoints; /* by index; NULL: free */

@@ -99,10 +99,12 @@ int ofi_rail_register(struct ofi_rail *rail, void *memory, uint64_t bytes, uint6
 
 static int open_probe(struct ofi_rail *rail, struct error *error)
 {
-	unsigned char *memory = rail->domain->probe.memory;
+	const struct pages *probe = &rail->domain->probe;
+	int rc = ofi_rail_register(rail, probe->memory, probe->bytes, FI_WRITE | FI_REMOTE_WRITE,
+				   &rail->probe_mr, &rail->probe_key, &rail->probe_base, error);
 
-	return ofi_rail_register(rail, memory, 2 * OFI_PROBE_BYTES, FI_WRITE | FI_REMOTE_WRITE,
-				 &rail->probe_mr, &rail->probe_key, &rail->probe_base, error);
+	rail->probe_base += rail->index * OFI_PROBE_BYTES; /* peers write behind the first */
+	return rc;
 }
 
 int ofi_rail_open(struct ofi_rail *rail, struct error *error)
