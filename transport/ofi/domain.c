@@ -18,6 +18,7 @@ static int begin(struct ofi_domain *ofi, const struct transport_options *options
 
 	ofi->calls = given && given->calls ? given->calls : &ofi_calls_system;
 	ofi->fabric = given && given->fabric ? given->fabric : ofi->name;
+	ofi->no_sleep = given && given->no_sleep;
 	ofi->no_identity = given && given->no_identity;
 	if (given && given->settings)
 		ofi->settings = *given->settings;
