@@ -19,8 +19,7 @@
 
 #define OFI_MOCK_DEVICES   4
 #define OFI_MOCK_PIECES	   8
-#define OFI_MOCK_RECEIVES  64
-#define OFI_MOCK_ADDRESSES 4096 /* of one table */
+#define OFI_MOCK_RECEIVES  16
 
 struct om_object {
 	bool alive;
@@ -74,7 +73,7 @@ struct om_address {
 struct om_av {
 	struct fid_av fid;
 	struct om_object head;
-	uint32_t count;
+	uint32_t count, capacity;
 	struct om_address *addresses; /* magic 0: removed */
 };
 
