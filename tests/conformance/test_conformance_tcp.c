@@ -7,6 +7,13 @@
 
 #include "transport/ofi/ofi.h"
 
+/* A session opens listeners, connections and threads. */
+#ifdef __SANITIZE_THREAD__
+#define MANY .sessions = 60, .endpoints = 100
+#else
+#define MANY .sessions = 200
+#endif
+
 int main(void)
 {
 	const struct ofi_settings two = {.nics = "lo",
@@ -26,14 +33,16 @@ int main(void)
 		 .provider = "tcp",
 		 .options = &here,
 		 .processes = true,
-		 .probes = true},
+		 .probes = true,
+		 MANY},
 		{.name = "tcp, registered memory, as between hosts",
 		 .provider = "tcp",
 		 .options = &far,
 		 .registered = true,
 		 .processes = true,
 		 .probes = true,
-		 .blind = true},
+		 .blind = true,
+		 MANY},
 	};
 	int failed = 0;
 

@@ -5,6 +5,8 @@
  * encode to the same bytes.
  */
 #include "job/digest.h"
+#include "transport/ofi/ip.h"
+#include "transport/ofi/records.h"
 #include "transport/shm/shm.h"
 #include "transport/verbs/records.h"
 #include <stdlib.h>
@@ -17,13 +19,24 @@ union body {
 	struct shm_region_record shm_region;
 	struct verbs_endpoint_record verbs_endpoint;
 	struct verbs_region_record verbs_region;
+	struct ofi_endpoint_record ofi_endpoint;
+	struct ofi_region_record ofi_region;
 };
+
+static bool is_ofi(const struct record_head *head)
+{
+	return strcmp(head->provider, "tcp") == 0 || strcmp(head->provider, "efa") == 0;
+}
 
 static int get(struct record_reader *reader, const struct record_head *head, union body *body,
 	       struct error *error)
 {
 	bool verbs = strcmp(head->provider, "verbs") == 0;
 
+	if (is_ofi(head))
+		return head->kind == RECORD_REGION
+			       ? ofi_region_record_get(reader, &body->ofi_region, error)
+			       : ofi_endpoint_record_get(reader, &body->ofi_endpoint, error);
 	if (head->kind == RECORD_REGION)
 		return verbs ? verbs_region_record_get(reader, head->bytes, &body->verbs_region,
 						       error)
@@ -37,7 +50,11 @@ static void put(struct record_writer *writer, const struct record_head *head,
 {
 	bool verbs = strcmp(head->provider, "verbs") == 0;
 
-	if (head->kind == RECORD_REGION && verbs)
+	if (is_ofi(head) && head->kind == RECORD_REGION)
+		ofi_region_record_put(writer, &body->ofi_region);
+	else if (is_ofi(head))
+		ofi_endpoint_record_put(writer, &body->ofi_endpoint);
+	else if (head->kind == RECORD_REGION && verbs)
 		verbs_region_record_put(writer, &body->verbs_region);
 	else if (head->kind == RECORD_REGION)
 		shm_region_record_put(writer, &body->shm_region);
@@ -63,6 +80,23 @@ static void match(const struct record_head *head, const union body *body)
 			abort();
 }
 
+/* Addresses are read as addresses of IP, whatever they are; a text of one has an end. */
+static void read_addresses(const struct ofi_rail_record *rail)
+{
+	for (uint32_t i = 0; i < rail->address_count; i++) {
+		struct sockaddr_storage storage;
+		char text[IP_TEXT_BYTES];
+
+		ip_to_sockaddr(&rail->addresses[i], &storage);
+		if (!memchr(ip_text(&rail->addresses[i], text), 0, sizeof(text)) ||
+		    (ip_is_loopback(&rail->addresses[i]) && ip_is_link_local(&rail->addresses[i])))
+			abort();
+		for (uint32_t to = 0; to < rail->address_count; to++)
+			if ((unsigned)ip_reaches(&rail->addresses[i], &rail->addresses[to]) > 2)
+				abort();
+	}
+}
+
 static void decode(const unsigned char *data, size_t size)
 {
 	unsigned char again[TRANSPORT_RECORD_BYTES];
@@ -76,6 +110,9 @@ static void decode(const unsigned char *data, size_t size)
 	if (record_open(&reader, data, size, &head, &error) || get(&reader, &head, &body, &error))
 		return;
 	match(&head, &body);
+	for (uint32_t i = 0;
+	     is_ofi(&head) && head.kind == RECORD_ENDPOINT && i < body.ofi_endpoint.rail_count; i++)
+		read_addresses(&body.ofi_endpoint.rails[i]);
 	record_begin(&writer, again, sizeof(again), &head);
 	put(&writer, &head, &body);
 	if (record_finish(&writer, &length, &error) || length != size ||

@@ -23,6 +23,8 @@ struct conformance {
 	bool probes;      /* transport_endpoint_probe uses the path, so it needs the peer connected
 			     */
 	bool blind;       /* transport_peer_dead cannot know: the peer is as on another host */
+	uint32_t sessions; /* one after the other, where each takes long; 0: 1000 */
+	uint32_t endpoints; /* at once, likewise; 0: 450 */
 	uint32_t lost_ms; /* a writer knows that its target died within this; 0: 5000 */
 	/* If the provider can say at what moment a signal became visible: it calls
 	 * watch->look(watch->context) then. */

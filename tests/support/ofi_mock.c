@@ -31,6 +31,16 @@ void *om_memory(size_t bytes)
 	return memory;
 }
 
+void *om_grow(void *table, uint64_t count)
+{
+	if (count && (count & (count - 1)))
+		return table;
+	table = realloc(table, (count ? 2 * count : 1) * sizeof(void *));
+	if (!table)
+		abort();
+	return table;
+}
+
 uint64_t om_random(uint64_t below)
 {
 	uint64_t z = om.random += UINT64_C(0x9e3779b97f4a7c15);
@@ -55,7 +65,7 @@ static void *pump_thread(void *context)
 	struct timespec step = {0, 20000};
 
 	while (!atomic_load(&om.pumper_stop)) {
-		ofi_mock_pump(4);
+		ofi_mock_pump(64);
 		nanosleep(&step, NULL);
 	}
 	return context;
@@ -102,6 +112,8 @@ void ofi_mock_close(void)
 	for (size_t i = 0; i < om.op_count; i++)
 		free_op(om.ops[i]);
 	free(om.ops);
+	free(om.eps);
+	free(om.mrs);
 	while (om.objects) {
 		struct om_object *gone = om.objects;
 

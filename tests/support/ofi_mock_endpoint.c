@@ -111,9 +111,11 @@ static ssize_t ep_recv(struct fid_ep *fid, void *memory, size_t bytes, void *des
 		rc = -FI_EINVAL;
 	if (!rc && ep->receive_count == OFI_MOCK_RECEIVES)
 		rc = -FI_EAGAIN;
-	if (!rc)
+	if (!rc) {
 		ep->receives[(ep->receive_first + ep->receive_count++) % OFI_MOCK_RECEIVES] =
 			(struct om_receive){memory, context, bytes, desc};
+		OM_OF(mr, desc)->receives++;
+	}
 	return om_unlock(rc);
 }
 
@@ -238,10 +240,10 @@ int om_endpoint(struct fid_domain *fid, struct fi_info *info, struct fid_ep **ou
 	ep->fid.rma = &ep_rma_ops;
 	ep->domain = domain;
 	ep->met = FI_ADDR_UNSPEC;
-	ep->address = (struct om_address){
-		.magic = 0xefa, .unique = ++om.unique, .device = domain->device};
-	ep->next_unique = om.eps;
-	om.eps = ep;
+	ep->address =
+		(struct om_address){.magic = 0xefa, .unique = om.unique, .device = domain->device};
+	om.eps = om_grow(om.eps, om.unique);
+	om.eps[om.unique++] = ep;
 	*out = &ep->fid;
 	return om_unlock(0);
 }

@@ -68,24 +68,20 @@ static void fail(struct om_op *op, int errnum)
 
 static struct om_ep *target_of(const struct om_op *op)
 {
-	for (struct om_ep *ep = om.eps; ep; ep = ep->next_unique)
-		if (memcmp(&ep->address, &op->to, sizeof(op->to)) == 0)
-			return ep->enabled ? ep : NULL;
-	return NULL;
+	struct om_ep *ep = op->to.unique < om.unique ? om.eps[op->to.unique] : NULL;
+
+	return ep && ep->enabled ? ep : NULL;
 }
 
 static const struct om_mr *region_of(const struct om_op *op, const struct om_ep *target)
 {
-	for (const struct om_mr *mr = om.mrs; mr; mr = mr->next_key)
-		if (mr->fid.key == op->key)
-			return mr->domain == target->domain && (mr->access & FI_REMOTE_WRITE) &&
-					       op->address >= (uintptr_t)mr->memory &&
-					       op->bytes <= mr->bytes &&
-					       op->address - (uintptr_t)mr->memory <=
-						       mr->bytes - op->bytes
-				       ? mr
-				       : NULL;
-	return NULL;
+	const struct om_mr *mr = op->key < om.key ? om.mrs[op->key] : NULL;
+
+	if (!mr || mr->domain != target->domain || !(mr->access & FI_REMOTE_WRITE) ||
+	    op->address < (uintptr_t)mr->memory || op->bytes > mr->bytes ||
+	    op->address - (uintptr_t)mr->memory > mr->bytes - op->bytes)
+		return NULL;
+	return mr;
 }
 
 static void take_copy(struct om_op *op)
@@ -114,6 +110,7 @@ static bool accept_message(struct om_op *op)
 	}
 	target->receive_first = (target->receive_first + 1) % OFI_MOCK_RECEIVES;
 	target->receive_count--;
+	op->receive.mr->receives--;
 	op->landing = op->receive.memory;
 	take_copy(op);
 	return true;
@@ -298,11 +295,9 @@ static void source_gone(struct om_op *op)
 
 void om_ep_gone(struct om_ep *ep)
 {
-	struct om_ep **link = &om.eps;
-
-	while (*link != ep)
-		link = &(*link)->next_unique;
-	*link = ep->next_unique;
+	for (uint32_t i = 0; i < ep->receive_count; i++)
+		ep->receives[(ep->receive_first + i) % OFI_MOCK_RECEIVES].mr->receives--;
+	om.eps[ep->address.unique] = NULL;
 	for (size_t i = 0; i < om.op_count; i++) {
 		struct om_op *op = om.ops[i];
 
@@ -319,11 +314,7 @@ void om_ep_gone(struct om_ep *ep)
 
 void om_mr_gone(const struct om_mr *mr)
 {
-	struct om_mr **link = &om.mrs;
-
-	while (*link != mr)
-		link = &(*link)->next_key;
-	*link = mr->next_key;
+	om.mrs[mr->fid.key] = NULL;
 	for (size_t i = 0; i < om.op_count; i++) {
 		struct om_op *op = om.ops[i];
 
@@ -335,8 +326,6 @@ void om_mr_gone(const struct om_mr *mr)
 			settle(op);
 		}
 	}
-	for (const struct om_ep *ep = om.eps; ep; ep = ep->next_unique)
-		for (uint32_t i = 0; i < ep->receive_count; i++)
-			if (ep->receives[(ep->receive_first + i) % OFI_MOCK_RECEIVES].mr == mr)
-				om_violation("memory is unregistered while a receive waits in it");
+	if (mr->receives)
+		om_violation("memory is unregistered while a receive waits in it");
 }

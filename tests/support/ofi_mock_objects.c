@@ -44,13 +44,13 @@ static int mr_reg(struct fid *fid, const void *memory, size_t bytes, uint64_t ac
 	om_new(&mr->head, "memory region", &domain->head, mr);
 	mr->fid.fid = (struct fid){.fclass = FI_CLASS_MR, .context = context, .ops = &mr_fid_ops};
 	mr->fid.mem_desc = mr;
-	mr->fid.key = ++om.key * 0x10001; /* whatever was asked for: FI_MR_PROV_KEY */
+	mr->fid.key = om.key; /* whatever was asked for: FI_MR_PROV_KEY */
 	mr->domain = domain;
 	mr->memory = (void *)(uintptr_t)memory;
 	mr->bytes = bytes;
 	mr->access = access;
-	mr->next_key = om.mrs;
-	om.mrs = mr;
+	om.mrs = om_grow(om.mrs, om.key);
+	om.mrs[om.key++] = mr;
 	*out = &mr->fid;
 	return om_unlock(0);
 }
@@ -220,8 +220,12 @@ static fi_addr_t place_of(struct om_av *av, const struct om_address *address)
 		if (!av->addresses[i].magic && free_place == av->count)
 			free_place = i;
 	}
-	if (free_place == OFI_MOCK_ADDRESSES)
-		return FI_ADDR_NOTAVAIL;
+	if (free_place == av->capacity) {
+		av->capacity = av->capacity ? 2 * av->capacity : 4;
+		av->addresses = realloc(av->addresses, av->capacity * sizeof(*av->addresses));
+		if (!av->addresses)
+			abort();
+	}
 	if (free_place == av->count)
 		av->count++;
 	av->addresses[free_place] = *address;
@@ -282,7 +286,6 @@ static int av_open(struct fid_domain *fid, struct fi_av_attr *attr, struct fid_a
 		return om_unlock(rc ? rc : -FI_EINVAL);
 	av = om_memory(sizeof(*av));
 	om_new(&av->head, "table of addresses", &domain->head, av);
-	av->addresses = om_memory(OFI_MOCK_ADDRESSES * sizeof(*av->addresses));
 	av->fid.fid = (struct fid){.fclass = FI_CLASS_AV, .context = context, .ops = &av_fid_ops};
 	av->fid.ops = &av_ops;
 	*out = &av->fid;

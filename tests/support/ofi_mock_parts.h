@@ -19,8 +19,7 @@
 
 #define OFI_MOCK_DEVICES   4
 #define OFI_MOCK_PIECES	   8
-#define OFI_MOCK_RECEIVES  64
-#define OFI_MOCK_ADDRESSES 4096 /* of one table */
+#define OFI_MOCK_RECEIVES  16
 
 struct om_object {
 	bool alive;
@@ -49,7 +48,7 @@ struct om_mr {
 	unsigned char *memory;
 	size_t bytes;
 	uint64_t access;
-	struct om_mr *next_key;
+	uint32_t receives; /* that wait in it */
 };
 
 struct om_entry {
@@ -74,14 +73,14 @@ struct om_address {
 struct om_av {
 	struct fid_av fid;
 	struct om_object head;
-	uint32_t count;
+	uint32_t count, capacity;
 	struct om_address *addresses; /* magic 0: removed */
 };
 
 struct om_receive {
 	void *memory, *context;
 	size_t bytes;
-	const struct om_mr *mr;
+	struct om_mr *mr;
 };
 
 struct om_ep {
@@ -98,7 +97,6 @@ struct om_ep {
 	/* the handshake with the peer that was sent to last: reads of the queue that it still takes */
 	fi_addr_t met;
 	uint64_t met_at;
-	struct om_ep *next_unique;
 };
 
 struct om_op {
@@ -126,8 +124,8 @@ struct om_network {
 	pthread_mutex_t lock;
 	uint64_t random, unique, key, posts;
 	struct om_object *objects;
-	struct om_ep *eps;
-	struct om_mr *mrs;
+	struct om_ep **eps; /* by what is unique in their addresses; NULL: closed */
+	struct om_mr **mrs; /* by key */
 	struct om_op **ops;
 	size_t op_count, op_capacity;
 	int alive, infos;
@@ -162,6 +160,8 @@ static inline int om_unlock(int rc)
 void om_violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void *om_memory(size_t bytes); /* zeroed; never NULL: the mock's own memory does not fail */
 uint64_t om_random(uint64_t below);
+/* A table of `count` pointers with room for one more. */
+void *om_grow(void *table, uint64_t count);
 /* This call fails now: a negative errno; 0: it does not. */
 int om_fault(enum ofi_mock_call call);
 

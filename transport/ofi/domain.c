@@ -18,6 +18,7 @@ static int begin(struct ofi_domain *ofi, const struct transport_options *options
 
 	ofi->calls = given && given->calls ? given->calls : &ofi_calls_system;
 	ofi->fabric = given && given->fabric ? given->fabric : ofi->name;
+	ofi->no_sleep = given && given->no_sleep;
 	ofi->no_identity = given && given->no_identity;
 	if (given && given->settings)
 		ofi->settings = *given->settings;
@@ -29,7 +30,7 @@ static int begin(struct ofi_domain *ofi, const struct transport_options *options
 		rc = identity_random(&ofi->nonce, sizeof(ofi->nonce), ofi->name, error);
 	if (!rc) /* so that an index of an earlier endpoint is not one of a later */
 		rc = identity_random(&ofi->generation, sizeof(ofi->generation), ofi->name, error);
-	return rc ? rc : pages_map(&ofi->probe, 2 * OFI_PROBE_BYTES, ofi->name, error);
+	return rc;
 }
 
 /* The one line from which a slow or wrong path can be seen: what was chosen, and who said so. */
@@ -79,6 +80,8 @@ static int open_rails(struct transport_domain *domain, struct ofi_domain *ofi, s
 				 "interfaces with --nic",
 				 count, ofi->settings.streams, count * ofi->settings.streams,
 				 OFI_RAILS_MAX);
+	rc = pages_map(&ofi->probe, (1 + count * ofi->settings.streams) * OFI_PROBE_BYTES,
+		       ofi->name, error);
 	/* neighbours in the list are on different interfaces */
 	for (uint32_t i = 0; i < count * ofi->settings.streams && !rc; i++) {
 		struct ofi_rail *rail = &ofi->rails[i];
@@ -128,7 +131,7 @@ static int domain_open(struct transport_domain *domain, const char *name, const 
 		return rc;
 	}
 	domain->state = ofi;
-	domain->idles = true;
+	domain->idles = ofi->rails[0].cq_fd >= 0; /* EFA has nothing to sleep on */
 	domain->caps = (struct transport_caps){
 		.ordered = true, /* a signal waits at the target for the writes before it */
 		.passive_target = true,

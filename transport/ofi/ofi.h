@@ -60,6 +60,7 @@ struct ofi_options {
 	const struct ofi_calls *calls;
 	const struct ofi_settings *settings;
 	const char *fabric;          /* libfabric's provider behind "efa"; NULL: "efa" */
+	bool no_sleep;               /* behave as if no queue could be slept on, as EFA's cannot */
 	bool no_identity;            /* behave as if every peer were on another host */
 };
 
@@ -127,11 +128,11 @@ struct ofi_domain {
 	const char *fabric;          /* of libfabric's */
 	struct ofi_settings settings;
 	struct identity self;
-	bool no_identity;
+	bool no_sleep, no_identity;
 	uint64_t nonce;
 	uint32_t rail_count;
 	struct ofi_rail rails[OFI_RAILS_MAX];
-	struct pages probe;          /* two times OFI_PROBE_BYTES: what is sent, what is written */
+	struct pages probe;          /* OFI_PROBE_BYTES that are sent, as many that each rail's peers write */
 	struct doorbell doorbell;
 	pthread_mutex_t lock;
 	ARRAY(struct ofi_endpoint *) endpoints; /* by index; NULL: free */

@@ -18,7 +18,8 @@ static int open_cq(struct ofi_rail *rail, struct error *error)
 {
 	struct fi_cq_attr attr = {
 		.size = CQ_ENTRIES, .format = FI_CQ_FORMAT_DATA, .wait_obj = FI_WAIT_FD};
-	int rc = fi_cq_open(rail->access, &attr, &rail->cq, NULL);
+	int rc = rail->domain->no_sleep ? -FI_ENOSYS
+					: fi_cq_open(rail->access, &attr, &rail->cq, NULL);
 
 	if (rc) {
 		attr.wait_obj = FI_WAIT_NONE;
@@ -99,10 +100,25 @@ int ofi_rail_register(struct ofi_rail *rail, void *memory, uint64_t bytes, uint6
 
 static int open_probe(struct ofi_rail *rail, struct error *error)
 {
-	unsigned char *memory = rail->domain->probe.memory;
+	const struct pages *probe = &rail->domain->probe;
+	int rc = ofi_rail_register(rail, probe->memory, probe->bytes, FI_WRITE | FI_REMOTE_WRITE,
+				   &rail->probe_mr, &rail->probe_key, &rail->probe_base, error);
 
-	return ofi_rail_register(rail, memory, 2 * OFI_PROBE_BYTES, FI_WRITE | FI_REMOTE_WRITE,
-				 &rail->probe_mr, &rail->probe_key, &rail->probe_base, error);
+	rail->probe_base += rail->index * OFI_PROBE_BYTES; /* peers write behind the first */
+	return rc;
+}
+
+/* Rails of one interface have the same, and asking for it is a good part of what opening costs. */
+static int find_info(struct ofi_rail *rail, struct error *error)
+{
+	for (const struct ofi_rail *at = rail->domain->rails; at < rail; at++) {
+		if (strcmp(at->interface.name, rail->interface.name) != 0)
+			continue;
+		rail->info = rail->domain->calls->dupinfo(at->info);
+		return rail->info ? 0
+				  : memory_error(error, "asking libfabric", sizeof(*rail->info));
+	}
+	return rail->domain->way->info(rail, error);
 }
 
 int ofi_rail_open(struct ofi_rail *rail, struct error *error)
@@ -116,7 +132,7 @@ int ofi_rail_open(struct ofi_rail *rail, struct error *error)
 		return error_set_errno(error, ERROR_LIMIT, errno,
 				       "%s: no file descriptor is left: raise ulimit -n",
 				       rail->domain->name);
-	rc = rail->domain->way->info(rail, error);
+	rc = find_info(rail, error);
 	if (!rc)
 		rc = open_objects(rail, error);
 	if (!rc)

@@ -51,7 +51,9 @@ static int ports_read(struct ofi_settings *settings, const char *text, struct er
 
 	if (!text || !*text)
 		return 0;
-	if (sscanf(text, "%5u-%5u%n", &low, &high, &read) != 2 || text[read] || !low ||
+	/* digits alone: sscanf() takes blanks and signs before a number */
+	if (text[strspn(text, "0123456789-")] || text[0] == '-' || strstr(text, "--") ||
+	    sscanf(text, "%5u-%5u%n", &low, &high, &read) != 2 || text[read] || !low ||
 	    low > high || high > UINT16_MAX)
 		return error_set(error, ERROR_CONFIG,
 				 "WEFT_TCP_PORTS=%.64s: must be LOW-HIGH, ports from 1 to 65535, "

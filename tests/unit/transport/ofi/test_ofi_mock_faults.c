@@ -43,7 +43,8 @@ static void expect_message(enum ofi_mock_call call, uint64_t at, int rc, const s
 /* 0 where it had no turn any more. */
 static int session(enum ofi_mock_call call, uint64_t at, int errnum, bool wait_fd)
 {
-	const struct ofi_mock_options mock = {.seed = at, .devices = 2, .wait_fd = wait_fd};
+	const struct ofi_mock_options mock = {
+		.seed = at, .devices = 2, .wait_fd = wait_fd, .background = wait_fd};
 	struct ofi_mock_subject efa;
 	struct error error = {0};
 	int rc, struck;

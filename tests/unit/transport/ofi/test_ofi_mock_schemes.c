@@ -19,9 +19,11 @@
 #include <cmocka.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SCHEDULES 2500
+#define SCHEDULES    2000
+#define LATE_WRITERS 40
 #else
-#define SCHEDULES 50000 /* of each of two networks */
+#define SCHEDULES    50000 /* of each of two networks */
+#define LATE_WRITERS 200
 #endif
 #define WRONG_SCHEDULES 1000
 #define CHUNK		1024
@@ -179,8 +181,8 @@ static uint64_t late_writes(enum ofi_mock_wrong wrong, unsigned rounds)
 static void test_network__in_which_late_writes_land_is_caught(void **state)
 {
 	(void)state;
-	assert_int_equal(late_writes(OFI_MOCK_RIGHT, 200), 0);
-	assert_true(late_writes(OFI_MOCK_LATE_LANDS, 200) > 0);
+	assert_int_equal(late_writes(OFI_MOCK_RIGHT, LATE_WRITERS), 0);
+	assert_true(late_writes(OFI_MOCK_LATE_LANDS, LATE_WRITERS) > 0);
 }
 
 int main(void)
