@@ -101,7 +101,7 @@ class Host:
 
     def words(self, command):
         """The command as this host's."""
-        return ["nsenter", "--target", str(self.first), "--net", "--uts", "--ipc", "--mount", "--pid", "--",
+        return ["nsenter", "--target", str(self.first), "--net", "--uts", "--ipc", "--mount", "--pid", "--root", "--",
                 *map(str, command)]
 
     def net(self, *command, check=True):

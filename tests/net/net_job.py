@@ -4,13 +4,13 @@
     net_job.py CASE ...       runs these cases of NETEM (tests/vm/test_vm_net.py does, in the test machine)
 """
 import contextlib
-import json
 import os
 import pathlib
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "e2e"), str(ROOT / "tests" / "net")]
@@ -95,3 +95,58 @@ class NetJob(jobs.Job):
             process = self.processes[name]
             lines = [line for line in process.stderr.splitlines() if "WEFT-E" in line]
             assert process.code == TRY_AGAIN and lines and loser in lines[-1], f"{name} of {loser}:\n{self.said()}"
+
+
+# What a network does to packets, on the way there and back (tc-netem(8)); kernels of clouds lack it, the test
+# machine's has it.
+NETEM = {
+    "loss": "loss 1%",
+    "delay": "delay 20ms 5ms",
+    "duplicate": "duplicate 5%",
+    "reorder": "delay 5ms reorder 25% 50%",
+}
+PATIENT = ("--join-timeout", "120s", "--update-timeout", "120s")
+
+
+def updates(job):
+    return min(len(job.processes[f"inference-{rank}"].updates()) for rank in range(job.inference))
+
+
+def one_job(folder, cases, count, model, referee, pair):
+    """A job that meets one case after the other, `count` updates in each; the cases that are left when it ends with
+    an error. Every version that it published is compared."""
+    with NetJob(folder, model, pair[0], [pair[0]], [pair[1]]) as job:
+        for number, case in enumerate(cases):
+            for host in pair:
+                host.netem(*NETEM[case].split())
+            if not number:
+                job.controller("--lost-after", "30s", *PATIENT)
+                job.workers(*PATIENT, "--interval", "700ms", updates=1000000)
+            before, deadline = updates(job), time.monotonic() + 240
+            while updates(job) < before + count:
+                assert time.monotonic() < deadline, f"{case}: {updates(job) - before} updates in 240 s\n{job.said()}"
+                if all(process.code is not None for process in job.processes.values()):
+                    assert not job.right_or_clean(referee, count), job.said()
+                    print(f"{case}: an error: {job.said()}", flush=True)
+                    return cases[number + 1:]
+                time.sleep(0.05)
+            shown = pair[0].net("tc", "-s", "qdisc", "show", "dev", "eth0").stdout.split("\n")[1].strip()
+            print(f"{case}: right; {shown}", flush=True)
+        for name in job.processes:
+            job.kill(name)
+        job.wait()
+        assert all(len(versions) >= count * len(cases) for versions in job.published(referee).values())
+    return []
+
+
+def disturbed(folder, cases, count=2):
+    model = jobs.make_model(folder, "qwen2")
+    referee = jobs.expected(model, INFER)
+    with hosts.Hosts(2, pair=True) as pair:
+        while cases:
+            cases = one_job(folder / f"job-{len(cases)}", cases, count, model, referee, pair)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as scratch:
+        disturbed(pathlib.Path(scratch), sys.argv[1:])

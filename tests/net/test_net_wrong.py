@@ -18,8 +18,8 @@ def test_firewall__names_address_and_ports_in_time(tmp_path, small):
     model, _ = small
     with Hosts(2) as (a, b), NetJob(tmp_path / "job", model, a, [a], [b]) as job:
         b.firewall()
-        job.controller("--exchange-timeout", "5s")
-        job.workers("--join-timeout", "10s")
+        job.controller()
+        job.workers("--join-timeout", "30s", trainer_flags=["--join-timeout", "8s"])  # who calls gives up first
         codes = job.wait(60)
         assert set(codes.values()) == {75}, job.said()
         said = last_words(job, "trainer-0") + last_words(job, "trainer-1")
@@ -42,7 +42,7 @@ def test_shm__between_two_hosts_names_tcp(tmp_path, small):
 def test_verbs__without_a_device_names_tcp(tmp_path, small):
     model, _ = small
     with Hosts(2) as (a, b), NetJob(tmp_path / "job", model, a, [a], [b], transport="verbs") as job:
-        job.controller("--join-timeout", "5s")
+        job.controller("--join-timeout", "2s")
         job.workers()
         codes = job.wait(60)
         assert 0 not in codes.values(), job.said()
