@@ -8,7 +8,7 @@
 #include "base/text.h"
 
 static const struct provider *const providers[] = {&provider_shm, &provider_verbs, &provider_tcp,
-						   &provider_efa, &provider_mock, &provider_fault};
+						   &provider_efa, &provider_mock,  &provider_fault};
 
 static int refuse(const struct transport_domain *domain, const char *what, struct error *error)
 {

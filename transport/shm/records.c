@@ -103,9 +103,10 @@ int shm_identity_check(const struct identity *peer, const struct identity *self,
 		       struct error *error)
 {
 	if (memcmp(peer->boot, self->boot, sizeof(peer->boot)) != 0)
-		return error_set(error, ERROR_UNSUPPORTED,
-				 "shm joins processes of one host; the peer runs on another: between "
-				 "hosts use --transport verbs (RDMA) or --transport tcp");
+		return error_set(
+			error, ERROR_UNSUPPORTED,
+			"shm joins processes of one host; the peer runs on another: between "
+			"hosts use --transport verbs (RDMA) or --transport tcp");
 	if (peer->pid_namespace != self->pid_namespace)
 		return error_set(error, ERROR_UNSUPPORTED,
 				 "the peer is in another pid namespace: let the containers share "
