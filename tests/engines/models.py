@@ -41,14 +41,16 @@ MODELS = {
 WITH_EXPERTS = ("mixtral", "qwen2-moe", "qwen3-moe", "qwen3-next", "gpt-oss", "gpt-oss-mxfp4", "deepseek-v3")
 
 # what an engine does: (tp, ep)
-def engines_of(name):
+def engines_of(name, engine):
     yield from ((1, 1), (2, 1), (4, 1))
+    if (name, engine) == ("gpt-oss", "sglang"):
+        return  # whose loader takes experts apart only of MXFP4 checkpoints
     if name in WITH_EXPERTS:
         yield from ((2, 2), (4, 4))
 
 
 # what published configs have and today's transformers does not write; engines read it
-PUBLISHED = {"qwen3-next": {"full_attention_interval": 4},
+PUBLISHED = {"qwen3-next": {"full_attention_interval": 4}, "deepseek-v3": {"moe_layer_freq": 1},
              "gpt-oss-mxfp4": {"quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": [
                  "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}}}
 
