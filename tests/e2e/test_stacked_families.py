@@ -6,6 +6,7 @@ import json
 import pytest
 
 import job as jobs
+from test_more_families import add_tensor
 
 SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 16,
          "vocab_size": 203, "dtype": "bfloat16"}
@@ -57,3 +58,9 @@ def test_layout__refuses_what_no_engine_loads(tmp_path, kind, infer, words):
     assert done.returncode != 0
     for word in words:
         assert word in done.stderr, done.stderr
+
+
+def test_draft_model__is_left_alone(tmp_path):
+    model = make(tmp_path, CONFIGS["qwen3-next"])
+    add_tensor(model / "model.safetensors", "mtp.fc.weight", [64, 128])
+    assert "left alone: 1 tensors, 16,384 bytes: mtp (1)" in jobs.weft("checkpoint", "verify", model).stdout
