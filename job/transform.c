@@ -51,6 +51,13 @@ static bool on_blocks(const struct transform *transform, const struct box *src,
 	return true;
 }
 
+/* What is transposed may be one matrix of a stack of them. */
+static bool one_matrix(const struct transform *transform, const struct box *src)
+{
+	return transform->part == TRANSFORM_TRANSPOSED && src->dims == 3 &&
+	       src->hi[0] - src->lo[0] == 1;
+}
+
 bool transform_bytes(const struct transform *transform, const struct box *src, uint32_t dims,
 		     const uint64_t *shape, enum dtype to, uint64_t *bytes)
 {
@@ -58,7 +65,7 @@ bool transform_bytes(const struct transform *transform, const struct box *src, u
 
 	if (!box_in_shape(src, dims, shape) || !transform_valid(transform))
 		return false;
-	if (!transform_plain(transform) && dims != 2)
+	if (!transform_plain(transform) && dims != 2 && !one_matrix(transform, src))
 		return false;
 	if (transform->to_rows && !on_blocks(transform, src, shape))
 		return false;

@@ -34,7 +34,8 @@
 #define TRANSFORM_BLOCK_MAX 65536u /* rows or columns of a block */
 
 /* TRANSFORM_TRANSPOSED: column by column of the box, each a row of the parameter; no blocks. Its rows
- * cannot be cut: one row of the tensor is in every row of the parameter. */
+ * cannot be cut: one row of the tensor is in every row of the parameter. A box of three dimensions is one
+ * matrix, which has index lo[0]. */
 enum transform_part {
 	TRANSFORM_VALUES,
 	TRANSFORM_SCALES,

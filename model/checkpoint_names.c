@@ -3,6 +3,7 @@
 
 #include "base/array.h"
 #include "base/memory.h"
+#include "model/family.h"
 #include "model/tower.h"
 #include <stdio.h>
 #include <string.h>
@@ -62,6 +63,11 @@ static bool part_of(const struct model *model, const char *name, char out[64])
 	/* GPT-2's causal mask, which older files carry; its projections are c_attn */
 	if (text_ends(name, ".attn.bias")) {
 		snprintf(out, 64, "attn.bias");
+		return true;
+	}
+	/* Qwen3-Next's draft model; other classes' lies among the layers */
+	if (family_has(model->config.family, FEATURE_LINEAR) && strncmp(name, "mtp.", 4) == 0) {
+		snprintf(out, 64, "mtp");
 		return true;
 	}
 	if (tower_has(tower, name))

@@ -327,6 +327,61 @@ static int read_gpt2(const struct config_reader *reader, struct model_config *co
 	return 0;
 }
 
+#define FULL_EVERY 4 /* of Qwen3-Next, where a config says neither */
+
+static bool is_full_attention(const json_t *types, size_t layer)
+{
+	const char *type = json_string_value(json_array_get(types, layer));
+
+	return type && strcmp(type, "full_attention") == 0;
+}
+
+/* Which layers attend to all tokens: every n-th, said as n or layer by layer. */
+static int read_layer_types(const struct config_reader *reader, struct model_config *config)
+{
+	const json_t *types = config_field(reader, "layer_types");
+	size_t count = json_array_size(types), first = 0;
+
+	if (!family_has(config->family, FEATURE_LINEAR))
+		return 0;
+	if (types && count != config->layers)
+		return REFUSE(ERROR_CONFIG, "layer_types has %zu entries for %llu layers", count,
+			      (unsigned long long)config->layers);
+	while (first < count && !is_full_attention(types, first))
+		first++;
+	if (!config->full_every)
+		config->full_every = types ? first + 1 : FULL_EVERY;
+	for (size_t l = 0; l < count; l++)
+		if (is_full_attention(types, l) != ((l + 1) % config->full_every == 0))
+			return REFUSE(ERROR_UNSUPPORTED,
+				      "layer_types[%zu] is %s, but with full_attention_interval "
+				      "%llu %s; only every n-th layer can be full_attention",
+				      l, is_full_attention(types, l) ? "full_attention" : "linear",
+				      (unsigned long long)config->full_every,
+				      (l + 1) % config->full_every ? "it is linear_attention"
+								   : "it is full_attention");
+	return 0;
+}
+
+static int check_linear(const struct config_reader *reader, const struct model_config *config)
+{
+	uint64_t keys = config->linear_k_heads, values = config->linear_v_heads;
+	int rc;
+
+	if (!family_has(config->family, FEATURE_LINEAR))
+		return 0;
+	if (values % keys)
+		return REFUSE(
+			ERROR_CONFIG,
+			"linear_num_key_heads %llu does not divide linear_num_value_heads %llu",
+			(unsigned long long)keys, (unsigned long long)values);
+	rc = check_product(reader, "linear_num_key_heads times linear_key_head_dim",
+			   keys * config->linear_k_head_dim, CONFIG_HEAD_ROWS_MAX);
+	return rc ? rc
+		  : check_product(reader, "linear_num_value_heads times linear_value_head_dim",
+				  values * config->linear_v_head_dim, CONFIG_HEAD_ROWS_MAX);
+}
+
 static int read_config(struct config_reader *reader, const char *as, struct model_config *config)
 {
 	const json_t *quantization;
@@ -343,7 +398,11 @@ static int read_config(struct config_reader *reader, const char *as, struct mode
 	if (rc == 0)
 		rc = read_router(reader, config);
 	if (rc == 0)
+		rc = read_layer_types(reader, config);
+	if (rc == 0)
 		rc = check_sizes(reader, config);
+	if (rc == 0)
+		rc = check_linear(reader, config);
 	if (rc == 0)
 		rc = check_fixed(reader, config);
 	if (rc == 0)

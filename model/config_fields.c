@@ -9,6 +9,7 @@
 #define EXPERTS	   FEATURE_EXPERTS
 #define INDEXER	   FEATURE_INDEXER
 #define LOCAL	   FEATURE_LOCAL_EXPERTS
+#define LINEAR	   FEATURE_LINEAR
 #define GPT2	   FEATURE_GPT2
 
 /* Newer transformers write num_local_experts for every class that it runs experts of alike. */
@@ -61,6 +62,17 @@ const struct size_field config_sizes[] = {
 	{"index_topk_freq", AT(index_every), 1, CONFIG_LAYERS_MAX, FIELD_OPTIONAL, INDEXER, 0},
 	{"index_skip_topk_offset", AT(index_offset), 0, CONFIG_LAYERS_MAX, FIELD_OPTIONAL, INDEXER,
 	 0},
+	{"linear_num_key_heads", AT(linear_k_heads), 1, CONFIG_HEADS_MAX, FIELD_NEEDED, LINEAR, 0},
+	{"linear_num_value_heads", AT(linear_v_heads), 1, CONFIG_HEADS_MAX, FIELD_NEEDED, LINEAR,
+	 0},
+	{"linear_key_head_dim", AT(linear_k_head_dim), 1, CONFIG_HEAD_DIM_MAX, FIELD_NEEDED, LINEAR,
+	 0},
+	{"linear_value_head_dim", AT(linear_v_head_dim), 1, CONFIG_HEAD_DIM_MAX, FIELD_NEEDED,
+	 LINEAR, 0},
+	{"linear_conv_kernel_dim", AT(linear_kernel), 1, CONFIG_HEAD_DIM_MAX, FIELD_NEEDED, LINEAR,
+	 0},
+	{"full_attention_interval", AT(full_every), 1, CONFIG_LAYERS_MAX, FIELD_OPTIONAL, LINEAR,
+	 0},
 	{"num_nextn_predict_layers", AT(mtp_layers), 0, CONFIG_MTP_MAX, FIELD_OPTIONAL, FEATURE_MTP,
 	 0},
 	{0},
@@ -82,6 +94,8 @@ const struct fixed_field config_fixed[] = {
 	{"moe_layer_freq", 1, false, "1", EXPERTS, "every layer past the dense ones has experts"},
 	{"decoder_sparse_step", 1, false, "1", EXPERTS, "every layer has experts"},
 	{"ep_num_redundant_experts", 0, false, "0", EXPERTS, "each expert exists once"},
+	{"attention_bias", 0, true, "false", LINEAR, "its attention has no biases"},
+	{"attn_output_gate", 1, true, "true", LINEAR, "query heads have gates"},
 	{"attention_bias", 0, true, "false", LATENT, "latent attention has no biases"},
 	{0},
 };

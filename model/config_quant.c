@@ -138,6 +138,32 @@ static int check_exceptions(const json_t *object, const char *where, const char 
 	return 0;
 }
 
+/* Experts of 4 bits; everything else stays as it is, whatever the list of exceptions says. */
+static int read_mxfp4(const char *where, struct model_config *config, struct error *error)
+{
+	const uint64_t sizes[] = {config->hidden_size, config->moe_intermediate_size};
+
+	if (!family_has(config->family, FEATURE_STACKED))
+		return REFUSE(ERROR_UNSUPPORTED,
+			      FIELD ".quant_method is mxfp4; of %s only fp8 in blocks is possible",
+			      config->family->architecture);
+	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++)
+		if (sizes[i] % MXFP4_BLOCK)
+			return REFUSE(ERROR_CONFIG,
+				      "%s %llu is no multiple of %u, the block of mxfp4",
+				      i ? "intermediate_size" : "hidden_size",
+				      (unsigned long long)sizes[i], MXFP4_BLOCK);
+	config->mxfp4 = true;
+	return 0;
+}
+
+static bool is_mxfp4(const json_t *object)
+{
+	const char *method = json_string_value(json_object_get(object, "quant_method"));
+
+	return method && strcmp(method, "mxfp4") == 0;
+}
+
 int config_quantization(const json_t *object, const char *where, struct model_config *config,
 			struct error *error)
 {
@@ -146,6 +172,8 @@ int config_quantization(const json_t *object, const char *where, struct model_co
 
 	if (!json_is_object(object))
 		return REFUSE(ERROR_CONFIG, FIELD " is not an object");
+	if (is_mxfp4(object))
+		return read_mxfp4(where, config, error);
 	rc = check_method(object, where, error);
 	if (rc == 0 && !family_has(family, FEATURE_FP8))
 		rc = REFUSE(ERROR_UNSUPPORTED,

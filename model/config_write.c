@@ -73,10 +73,14 @@ static void write_flags(const struct model_config *config, struct json *json)
 
 static void write_quantization(const struct model_config *config, struct json *json)
 {
-	if (!config->block_rows)
+	if (!config->block_rows && !config->mxfp4)
 		return;
 	json_put_key_object(json, "quantization_config");
-	json_put_key_string(json, "quant_method", "fp8");
+	json_put_key_string(json, "quant_method", config->mxfp4 ? "mxfp4" : "fp8");
+	if (config->mxfp4) {
+		json_put_object_end(json);
+		return;
+	}
 	json_put_key_string(json, "fmt", "e4m3");
 	json_put_key_string(json, "activation_scheme", "dynamic");
 	json_put_key_range(json, "weight_block_size", config->block_rows, config->block_columns);

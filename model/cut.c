@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/cut.h"
 
+#include "base/array.h"
 #include <string.h>
 
 /* Engines round the vocabulary up to this before they cut it, whatever the group's size. */
@@ -122,6 +123,60 @@ static int cut_qkv(const struct model_tensor *tensor, const struct model_config 
 	return 0;
 }
 
+/* This rank's experts of a tensor of all of them, and 1/n of dimension `d` of each. */
+static int cut_experts(const struct model_tensor *tensor, struct place place, uint32_t d,
+		       struct share *share, struct error *error)
+{
+	uint64_t each = tensor->shape[d] / place.size;
+
+	if (tensor->shape[d] % place.size)
+		return indivisible(tensor,
+				   tensor->dtype == DTYPE_U8 ? "MXFP4 rows or blocks"
+							     : "rows or columns",
+				   tensor->shape[d], place.size, error);
+	take_rows(share, tensor, place.first, place.first + place.experts);
+	share->boxes[0].lo[d] = place.rank * each;
+	share->boxes[0].hi[d] = (place.rank + 1) * each;
+	share->shape[d] = each;
+	return 0;
+}
+
+/* What is added once, after the ranks' sums. */
+static void cut_expert_first(const struct model_tensor *tensor, struct place place,
+			     struct share *share)
+{
+	if (place.rank == 0) {
+		take_rows(share, tensor, place.first, place.first + place.experts);
+		return;
+	}
+	share->fill_rows = place.experts;
+	share->shape[0] = place.experts;
+}
+
+/* Of linear attention all that belongs to a key head lies together, and is cut with it. */
+static int cut_linear(const struct model_tensor *tensor, const struct model_config *config,
+		      struct place place, bool conv, struct share *share, struct error *error)
+{
+	const uint64_t keys = config->linear_k_heads * config->linear_k_head_dim;
+	const uint64_t parts[] = {keys, keys, tensor->shape[0] - 2 * keys};
+	uint64_t each = tensor->shape[0] / place.size, start = 0;
+
+	if (config->linear_k_heads % place.size)
+		return indivisible(tensor, "linear_num_key_heads", config->linear_k_heads,
+				   place.size, error);
+	if (!conv) {
+		take_rows(share, tensor, place.rank * each, (place.rank + 1) * each);
+		return 0;
+	}
+	for (size_t p = 0; p < ARRAY_SIZE(parts); p++) {
+		each = parts[p] / place.size;
+		take_rows(share, tensor, start + place.rank * each,
+			  start + (place.rank + 1) * each);
+		start += parts[p];
+	}
+	return 0;
+}
+
 static int cut_vocab(const struct model_tensor *tensor, struct place place, struct share *share,
 		     struct error *error)
 {
@@ -162,6 +217,15 @@ int cut_share(const struct rule *rule, enum cut cut, const struct model_tensor *
 		return cut_kv_heads(tensor, config, place, share, error);
 	case CUT_QKV:
 		return cut_qkv(tensor, config, place, share, error);
+	case CUT_EXPERT_ROWS:
+	case CUT_EXPERT_COLUMNS:
+		return cut_experts(tensor, place, cut == CUT_EXPERT_ROWS ? 1 : 2, share, error);
+	case CUT_EXPERT_FIRST:
+		cut_expert_first(tensor, place, share);
+		return 0;
+	case CUT_LINEAR_HEADS:
+	case CUT_LINEAR_CONV:
+		return cut_linear(tensor, config, place, cut == CUT_LINEAR_CONV, share, error);
 	case CUT_VOCAB:
 		return cut_vocab(tensor, place, share, error);
 	case CUT_VOCAB_OR_WHOLE:

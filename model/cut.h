@@ -26,6 +26,7 @@
 /* Rank `rank` of a group of `size`. */
 struct place {
 	uint32_t rank, size;
+	uint32_t first, experts; /* this rank's, of a tensor that holds all of them */
 	bool whole_blocks; /* the last fp8 block must be full even where nothing is cut */
 };
 

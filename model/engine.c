@@ -101,8 +101,13 @@ static int add_param(const struct walk *walk, const struct part *first, struct s
 		shape[1] /= walk->slots;
 		dims++;
 	}
+	if (first->rule->store == STORE_MXFP4) {
+		dims--;
+		shape[dims - 1] *= shape[dims];
+	}
 	if (!rule_name(form_param(first->rule, walk->infer), (uint64_t)tensor->layer, 0,
 		       first->scale, name) ||
+	    !form_param_name(walk->model->config.family, walk->infer, name) ||
 	    !tower_param_name(walk->model->config.tower, walk->infer, name))
 		return error_set(walk->error, ERROR_INTERNAL, "parameter name of %s is too long",
 				 tensor->name);
@@ -119,21 +124,37 @@ static int64_t add_tensor(const struct walk *walk, const struct model_tensor *te
 				 tensor->shape, walk->error);
 }
 
+/* One box of a part, the next bytes of the parameter: one piece or, of matrices that are transposed,
+ * one each. */
+static int add_box(const struct walk *walk, const struct part *part, const struct box *box,
+		   struct piece *piece)
+{
+	const struct model_tensor *tensor = part->tensor;
+	bool apart = piece->transform.part == TRANSFORM_TRANSPOSED && tensor->dims == 3;
+	uint64_t step = apart ? 1 : box->hi[0] - box->lo[0];
+	int rc = 0;
+
+	for (uint64_t at = box->lo[0]; at < box->hi[0] && rc == 0; at += step) {
+		piece->src = *box;
+		piece->src.lo[0] = at;
+		piece->src.hi[0] = at + step;
+		if (!transform_bytes(&piece->transform, &piece->src, tensor->dims, tensor->shape,
+				     part->dtype, &piece->bytes))
+			return error_set(walk->error, ERROR_INTERNAL,
+					 "a part of %s has no size as a parameter", tensor->name);
+		rc = layout_add_piece(walk->layout, piece, walk->error);
+		piece->offset += piece->bytes;
+	}
+	return rc;
+}
+
 /* The boxes of a part, one after the other. */
 static int add_boxes(const struct walk *walk, const struct part *part, struct piece piece)
 {
-	const struct model_tensor *tensor = part->tensor;
 	int rc = 0;
 
-	for (uint32_t b = 0; b < part->share.box_count && rc == 0; b++) {
-		piece.src = part->share.boxes[b];
-		if (!transform_bytes(&piece.transform, &piece.src, tensor->dims, tensor->shape,
-				     part->dtype, &piece.bytes))
-			return error_set(walk->error, ERROR_INTERNAL,
-					 "a part of %s has no size as a parameter", tensor->name);
-		rc = layout_add_piece(walk->layout, &piece, walk->error);
-		piece.offset += piece.bytes;
-	}
+	for (uint32_t b = 0; b < part->share.box_count && rc == 0; b++)
+		rc = add_box(walk, part, &part->share.boxes[b], &piece);
 	return rc;
 }
 
@@ -241,15 +262,16 @@ static int cut_weight(const struct walk *walk, const struct rule *rule,
 	const struct model_config *config = &walk->model->config;
 	enum cut cut = cut_of(rule, walk->infer);
 	struct model_tensor turned = *weight;
+	uint32_t last = weight->dims - 2; /* of the dimensions of a matrix */
 	int rc;
 
-	if (rule->store != STORE_CONV1D)
+	if (rule->store != STORE_CONV1D) /* whose tensors are matrices, or stacks of them */
 		return cut_share(rule, cut, weight, config, place, share, walk->error);
-	swap(turned.shape);
+	swap(turned.shape + last);
 	rc = cut_share(rule, cut, &turned, config, place, share, walk->error);
 	for (uint32_t b = 0; b < share->box_count && rc == 0; b++) {
-		swap(share->boxes[b].lo);
-		swap(share->boxes[b].hi);
+		swap(share->boxes[b].lo + last);
+		swap(share->boxes[b].hi + last);
 	}
 	return rc;
 }
@@ -266,7 +288,11 @@ static int take_weight(struct walk *walk, const struct model_tensor *weight,
 			    .scales = scales,
 			    .dtype = form->dtype,
 			    .transform = form->transform};
-	int rc = cut_weight(walk, rule, weight, place, &part.share);
+	int rc;
+
+	place.first = walk->owned.first;
+	place.experts = walk->owned.count;
+	rc = cut_weight(walk, rule, weight, place, &part.share);
 
 	if (rc == 0)
 		rc = keep_part(walk, &part);

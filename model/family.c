@@ -7,25 +7,13 @@
 #include <strings.h>
 
 const struct family *const families[] = {
-	&family_llama,
-	&family_qwen2,
-	&family_qwen3,
-	&family_qwen3_moe,
-	&family_glm4,
-	&family_glm4_moe,
-	&family_glm4_moe_lite,
-	&family_deepseek_v2,
-	&family_deepseek_v3,
-	&family_deepseek_v32,
-	&family_glm_moe_dsa,
-	&family_mistral,
-	&family_mixtral,
-	&family_phi3,
-	&family_gemma2,
-	&family_gemma3,
-	&family_qwen2_moe,
-	&family_gpt2,
-	NULL,
+	&family_llama,	       &family_qwen2,	    &family_qwen3,
+	&family_qwen3_moe,     &family_glm4,	    &family_glm4_moe,
+	&family_glm4_moe_lite, &family_deepseek_v2, &family_deepseek_v3,
+	&family_deepseek_v32,  &family_glm_moe_dsa, &family_mistral,
+	&family_mixtral,       &family_phi3,	    &family_gemma2,
+	&family_gemma3,	       &family_qwen2_moe,   &family_gpt2,
+	&family_qwen3_next,    &family_gpt_oss,	    NULL,
 };
 
 const struct family *family_find(const char *architecture)
@@ -77,6 +65,12 @@ static bool has_indexer(const struct model_config *config, int64_t layer)
 	return at <= config->index_offset || (at - config->index_offset) % config->index_every == 0;
 }
 
+/* Every full_every-th layer attends to all tokens; a class without linear attention has 0. */
+static bool is_full(const struct model_config *config, int64_t layer)
+{
+	return !config->full_every || ((uint64_t)layer + 1) % config->full_every == 0;
+}
+
 bool condition_holds(enum condition when, const struct model_config *config, int64_t layer)
 {
 	const bool sparse = layer >= (int64_t)config->dense_layers;
@@ -94,6 +88,10 @@ bool condition_holds(enum condition when, const struct model_config *config, int
 		[IF_NO_Q_LORA] = config->q_lora_rank == 0,
 		[IF_INDEXER] = has_indexer(config, layer),
 		[IF_ROTARY] = config->rotary_tensors,
+		[IF_MXFP4] = config->mxfp4,
+		[IF_NOT_MXFP4] = !config->mxfp4,
+		[IF_LINEAR] = !is_full(config, layer),
+		[IF_FULL] = is_full(config, layer),
 		[IF_MTP] = layer >= (int64_t)config->layers,
 	};
 
@@ -103,6 +101,8 @@ bool condition_holds(enum condition when, const struct model_config *config, int
 uint64_t dim_value(enum dim dim, const struct model_config *config)
 {
 	const struct model_config *c = config;
+	const uint64_t linear_keys = c->linear_k_heads * c->linear_k_head_dim;
+	const uint64_t linear_values = c->linear_v_heads * c->linear_v_head_dim;
 	const uint64_t values[DIM_COUNT] = {
 		[DIM_HIDDEN] = c->hidden_size,
 		[DIM_VOCAB] = c->vocab_size,
@@ -128,6 +128,19 @@ uint64_t dim_value(enum dim dim, const struct model_config *config)
 		[DIM_INDEX_HEADS] = c->index_heads,
 		[DIM_INDEX_HEAD] = c->index_head_dim,
 		[DIM_HIDDEN_2] = 2 * c->hidden_size,
+		[DIM_HEADS] = c->heads,
+		[DIM_MOE_2] = 2 * c->moe_intermediate_size,
+		[DIM_MOE_BLOCKS] = c->moe_intermediate_size / MXFP4_BLOCK,
+		[DIM_HIDDEN_BLOCKS] = c->hidden_size / MXFP4_BLOCK,
+		[DIM_BLOCK_BYTES] = MXFP4_BLOCK / 2,
+		[DIM_Q_GATED] = 2 * c->heads * c->head_dim,
+		[DIM_LINEAR_QKVZ] = 2 * (linear_keys + linear_values),
+		[DIM_LINEAR_BA] = 2 * c->linear_v_heads,
+		[DIM_LINEAR_CONV] = 2 * linear_keys + linear_values,
+		[DIM_LINEAR_KERNEL] = c->linear_kernel,
+		[DIM_LINEAR_V_HEADS] = c->linear_v_heads,
+		[DIM_LINEAR_V_HEAD] = c->linear_v_head_dim,
+		[DIM_LINEAR_OUT] = linear_values,
 		[DIM_ROTARY] = c->hidden_size / c->heads / 2, /* a config has heads */
 	};
 

@@ -32,8 +32,9 @@
 #include <stdint.h>
 
 #define LAYER_PREFIX "model.layers.{i}."
-#define RULE_DIMS_MAX 2
+#define RULE_DIMS_MAX 4
 #define RULE_NAME_BYTES 256
+#define MXFP4_BLOCK 32 /* numbers of a row that share a scale */
 
 /* Dimension symbols; DIM_END is 0, so that a short list ends itself. */
 enum dim {
@@ -62,6 +63,19 @@ enum dim {
 	DIM_INDEX_HEADS,
 	DIM_INDEX_HEAD,
 	DIM_HIDDEN_2,        /* 2 H */
+	DIM_Q_GATED,         /* 2 h d: each query head beside its gate */
+	DIM_LINEAR_QKVZ,     /* linear attention: of each key head its q, k, values and gates */
+	DIM_LINEAR_BA,       /* and the two numbers of each value head */
+	DIM_LINEAR_CONV,     /* all q, all k, all values */
+	DIM_LINEAR_KERNEL,
+	DIM_LINEAR_V_HEADS,
+	DIM_LINEAR_V_HEAD,
+	DIM_LINEAR_OUT,      /* value heads times their size */
+	DIM_HEADS,
+	DIM_MOE_2,           /* 2 M: gate and up of an expert, row by row in turn */
+	DIM_MOE_BLOCKS,      /* M/32: what one MXFP4 scale is for */
+	DIM_HIDDEN_BLOCKS,   /* H/32 */
+	DIM_BLOCK_BYTES,     /* 16: of 32 numbers of 4 bits */
 	DIM_ROTARY,          /* H/h/2: the frequencies that some checkpoints carry along */
 	DIM_COUNT
 };
@@ -80,6 +94,10 @@ enum condition {
 	IF_NO_Q_LORA,
 	IF_INDEXER,      /* layers with an indexer of their own */
 	IF_ROTARY,
+	IF_MXFP4,        /* the experts are stored so */
+	IF_NOT_MXFP4,
+	IF_LINEAR,       /* layers of linear attention */
+	IF_FULL,         /* the others: every full_attention_interval-th */
 	IF_MTP,          /* layers from num_hidden_layers on */
 	CONDITION_COUNT
 };
@@ -92,6 +110,11 @@ enum cut {
 	CUT_Q_HEADS,   /* rows of 1/n of the query heads */
 	CUT_KV_HEADS,  /* whole KV heads; with n > g, n/g neighbours hold the same head */
 	CUT_QKV,       /* of one tensor: rows of its query heads, then of its KV heads, twice */
+	CUT_EXPERT_ROWS,    /* of a tensor of all experts this rank's, and 1/n of dimension 1 of each */
+	CUT_EXPERT_COLUMNS, /* the same of dimension 2 */
+	CUT_EXPERT_FIRST,   /* whole on the first rank of the group; the others fill zeroes */
+	CUT_LINEAR_HEADS, /* rows of 1/n of linear attention's key heads */
+	CUT_LINEAR_CONV, /* the same of its q, its k and its values, which lie after each other */
 	CUT_VOCAB,     /* 1/n of the vocabulary rounded up to 64; the rounding is filled */
 	CUT_VOCAB_OR_WHOLE, /* with names=vllm as CUT_VOCAB, else all of it, not rounded up */
 	CUT_NONE,      /* no engine has a parameter for it */
@@ -116,6 +139,10 @@ enum store {
 	STORE_ROUTER,     /* the same; engines may keep it in another */
 	STORE_F32,        /* 32 bits, in engines too */
 	STORE_CONV1D,     /* the model's dtype, and the matrix transposed: [in, out] on disk */
+	STORE_MXFP4,      /* bytes; the engine joins the last two dimensions */
+	STORE_MXFP4_SCALES, /* bytes */
+	STORE_EXPERT_BIAS, /* the model's dtype; SGLang keeps 32 bits beside unquantised experts */
+	STORE_F32_IN_ENGINE, /* the model's dtype; 32 bits in engines */
 	STORE_F32_WITH_FP8, /* where the linears are fp8, else the model's dtype; in engines always */
 	STORE_COUNT
 };
@@ -139,6 +166,8 @@ enum feature {
 					    without this and NUM_EXPERTS: n_routed_experts */
 	FEATURE_SHARED_GATE = 1 << 14, /* one shared expert with a size and a gate of its own */
 	FEATURE_QKV_BIAS = 1 << 15,    /* qkv_bias says whether q, k and v have biases */
+	FEATURE_STACKED = 1 << 18,     /* a tensor holds all experts of its layer; may be MXFP4 */
+	FEATURE_LINEAR = 1 << 17,      /* linear attention in most layers */
 	FEATURE_GPT2 = 1 << 16,        /* GPT-2's names for sizes; learned positions */
 };
 
@@ -151,6 +180,11 @@ struct rule {
 	enum group group;
 	uint32_t parts;                /* CUT_ROWS of a tensor fused on disk; 0 means 1 */
 	enum store store;
+};
+
+/* A part of parameter names, and what an engine has there. */
+struct param_name {
+	const char *name, *sglang, *vllm;
 };
 
 /* What transformers' class says where a config says nothing. */
@@ -167,6 +201,8 @@ struct family {
 	uint32_t features;             /* enum feature */
 	const struct size_default *defaults; /* of a nested text_config; NULL: none. head_dim's
 						counts everywhere. Ending with a NULL name */
+	const struct param_name *names; /* of engines, where they are not the rows'; ending with a NULL
+					   name. NULL: they are */
 	bool tied;                     /* a config without tie_word_embeddings means true */
 	bool attention_bias;           /* q, k, v biases where no field is read that says */
 	bool router_bias;              /* unless topk_method says otherwise */
@@ -179,6 +215,7 @@ extern const struct family family_glm4, family_glm4_moe, family_glm4_moe_lite;
 extern const struct family family_deepseek_v2, family_deepseek_v3, family_deepseek_v32;
 extern const struct family family_glm_moe_dsa, family_mistral, family_mixtral, family_phi3;
 extern const struct family family_gemma2, family_gemma3, family_qwen2_moe, family_gpt2;
+extern const struct family family_qwen3_next, family_gpt_oss;
 
 /* Every family, ending with NULL. */
 extern const struct family *const families[];

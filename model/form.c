@@ -47,10 +47,32 @@ const char *form_param(const struct rule *rule, const struct infer_spec *infer)
 	return rename ? rename->to : rule_param(rule);
 }
 
+bool form_param_name(const struct family *family, const struct infer_spec *infer,
+		     char name[RULE_NAME_BYTES])
+{
+	for (const struct param_name *row = family->names; row && row->name; row++) {
+		const char *by = infer->names == NAMES_VLLM ? row->vllm : row->sglang;
+		char *at = strstr(name, row->name);
+		size_t old = strlen(row->name), new = strlen(by);
+
+		if (!at)
+			continue;
+		if (strlen(name) - old + new >= RULE_NAME_BYTES)
+			return false;
+		memmove(at + new, at + old, strlen(at + old) + 1);
+		memcpy(at, by, new);
+	}
+	return true;
+}
+
 static enum dtype plain_dtype(enum store store, const struct model_config *config,
 			      const struct infer_spec *infer)
 {
-	if (store == STORE_F32 || store == STORE_F32_WITH_FP8)
+	if (store == STORE_F32 || store == STORE_F32_IN_ENGINE || store == STORE_F32_WITH_FP8)
+		return DTYPE_F32;
+	if (store == STORE_MXFP4 || store == STORE_MXFP4_SCALES)
+		return DTYPE_U8;
+	if (store == STORE_EXPERT_BIAS && infer->names == NAMES_SGLANG && !config->mxfp4)
 		return DTYPE_F32;
 	if (store == STORE_ROUTER && infer->gate)
 		return (enum dtype)infer->gate;
@@ -190,6 +212,30 @@ static int check_embedding(const struct model *model, const struct infer_spec *i
 			 family->architecture, model->name);
 }
 
+/* Engines slice a tensor of all experts; each does it in one way. */
+static int check_stacked(const struct model *model, const struct infer_spec *infer,
+			 struct error *error)
+{
+	const struct model_config *config = &model->config;
+
+	if (!family_has(config->family, FEATURE_STACKED))
+		return 0;
+	if (infer->experts == EXPERTS_ROUND_ROBIN || config->experts % infer->ep)
+		return error_set(error, ERROR_CONFIG,
+				 "--infer: %s (%s) has tensors of all experts, of which engines "
+				 "take equal blocks of neighbours: %llu experts, ep=%u, "
+				 "experts=%s; choose an ep that divides them, and experts=linear",
+				 model->name, config->family->architecture,
+				 (unsigned long long)config->experts, infer->ep,
+				 infer->experts == EXPERTS_ROUND_ROBIN ? "round_robin" : "linear");
+	if (infer->ep == 1 || config->mxfp4 || infer->names == NAMES_VLLM)
+		return 0;
+	return error_set(error, ERROR_UNSUPPORTED,
+			 "--infer: ep=%u, but SGLang's loader of %s takes experts apart only of "
+			 "MXFP4 checkpoints, and %s is not one; leave ep out",
+			 infer->ep, config->family->architecture, model->name);
+}
+
 int form_check(const struct model *model, const struct infer_spec *infer, struct error *error)
 {
 	int rc = infer_spec_check(infer, error);
@@ -205,5 +251,7 @@ int form_check(const struct model *model, const struct infer_spec *infer, struct
 		rc = check_needs(model, infer, error);
 	if (rc == 0)
 		rc = check_shared(model, infer, error);
+	if (rc == 0)
+		rc = check_stacked(model, infer, error);
 	return rc ? rc : check_experts(model, infer, error);
 }

@@ -40,8 +40,12 @@ struct model_config {
 	uint64_t index_heads, index_head_dim;
 	uint64_t index_every, index_offset; /* which layers have an indexer; every 0 or 1: all */
 	uint64_t positions;           /* that have an embedding of their own */
+	uint64_t full_every;          /* full_attention_interval; 0: no linear attention */
+	uint64_t linear_k_heads, linear_v_heads, linear_k_head_dim, linear_v_head_dim;
+	uint64_t linear_kernel;       /* of its convolution */
 	uint64_t mtp_layers;          /* num_nextn_predict_layers */
 	uint64_t block_rows, block_columns; /* of one fp8 scale; 0: not quantised */
+	bool mxfp4;            /* experts: 4 bits a number, a scale for 32 of a row */
 	bool tied;             /* tie_word_embeddings */
 	bool attention_bias;   /* q, k, v biases */
 	bool mlp_bias;

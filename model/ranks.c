@@ -12,12 +12,13 @@ int rank_check(const struct infer_spec *infer, uint32_t engine_rank, struct erro
 struct place rank_place(const struct infer_spec *infer, uint32_t engine_rank, enum group group)
 {
 	const uint32_t attention = infer->tp / infer->dp, expert = infer->tp / infer->ep;
-	const struct place alone = {0, 1, false};
-	const struct place in_attention = {engine_rank % attention, attention, false};
-	const struct place in_expert = {engine_rank % expert, expert, infer->tp > 1};
+	const struct place alone = {.size = 1};
+	const struct place in_attention = {.rank = engine_rank % attention, .size = attention};
+	const struct place in_expert = {
+		.rank = engine_rank % expert, .size = expert, .whole_blocks = infer->tp > 1};
 	const struct place in_tp = infer->names == NAMES_VLLM
 					   ? in_attention
-					   : (struct place){engine_rank, infer->tp, false};
+					   : (struct place){.rank = engine_rank, .size = infer->tp};
 
 	const struct place places[GROUP_COUNT] = {
 		[GROUP_TP] = in_tp,

@@ -23,6 +23,8 @@ static const struct tower towers[] = {
 	{"Gemma3ForConditionalGeneration", NULL, INSIDE, INSIDE, INSIDE},
 	{"Mistral3ForConditionalGeneration", NULL, INSIDE, INSIDE, INSIDE},
 	{"LlavaForConditionalGeneration", NULL, INSIDE, INSIDE, INSIDE},
+	{"KimiK25ForConditionalGeneration", &family_deepseek_v3, INSIDE, INSIDE, INSIDE},
+	{"KimiVLForConditionalGeneration", &family_deepseek_v3, INSIDE, INSIDE, INSIDE},
 	{"Qwen2VLForConditionalGeneration", &family_qwen2, AS_FAMILY, AS_FAMILY, INSIDE},
 	{"Qwen2_5_VLForConditionalGeneration", &family_qwen2, AS_FAMILY, AS_FAMILY, INSIDE},
 	{"Qwen3VLForConditionalGeneration",

@@ -146,6 +146,8 @@ static int init_scales(struct pack *pack, const struct pack_source *source, stru
 int pack_init(struct pack *pack, const struct pack_source *source, struct error *error)
 {
 	uint32_t element = dtype_bytes(source->from);
+	/* the dimension of its rows: behind the index of a matrix among others */
+	uint32_t row = source->transform.part == TRANSFORM_TRANSPOSED ? source->dims - 2 : 0;
 	int rc;
 
 	*pack = (struct pack){
@@ -161,10 +163,10 @@ int pack_init(struct pack *pack, const struct pack_source *source, struct error 
 		rc = init_scales(pack, source, error);
 	if (rc)
 		return rc;
-	pack->rows = source->src.hi[0] - source->src.lo[0];
+	pack->rows = source->src.hi[row] - source->src.lo[row];
 	pack->columns = box_elements(&source->src) / pack->rows;
 	pack->stride_bytes = element;
-	for (uint32_t d = 1; d < source->dims; d++)
+	for (uint32_t d = row + 1; d < source->dims; d++)
 		pack->stride_bytes *= source->shape[d];
 	pack->grain_bytes = grain_of(&source->transform, source->from, source->to, &source->src);
 	pack->block_bytes = pack_block_bytes(&source->transform, source->from, source->to,

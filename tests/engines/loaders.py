@@ -42,6 +42,11 @@ class Vllm:
         import vllm.model_executor.model_loader.utils
         import vllm.model_executor.models.llama  # noqa: F401, what every class needs, before the first fork
         torch.ops._C.gelu_new = None  # an op of the extension that the CPU has not; loading runs none
+        from vllm.model_executor.layers.fused_moe.oracle import mxfp4 as oracle
+        from vllm.model_executor.layers.quantization import mxfp4
+
+        # no backend runs on a CPU; this one pads the least and is Hopper's
+        mxfp4.select_mxfp4_moe_backend = lambda *_, **__: (oracle.Mxfp4MoeBackend.TRITON, None)
         self.version = vllm.__version__
 
     def load(self, folder, rank, tp, ep):
@@ -84,6 +89,10 @@ class Sglang:
         import sglang.srt.model_loader
         import sglang.srt.models.registry  # noqa: F401, all classes, before the first fork
         import sglang.version
+        from sglang.srt.layers import quantization
+        from sglang.srt.layers.quantization.mxfp4 import Mxfp4Config
+
+        quantization.QUANTIZATION_METHODS["mxfp4"] = Mxfp4Config  # which only devices have
         self.version = sglang.version.__version__
 
     def load(self, folder, rank, tp, ep):
@@ -95,12 +104,12 @@ class Sglang:
         from sglang.srt.distributed.device_communicators import shm_broadcast
         from sglang.srt.layers import dp_attention
         from sglang.srt.model_loader import get_model_loader
-        from sglang.srt.model_loader.loader import _initialize_model
+        from sglang.srt.model_loader.loader import _get_quantization_config, _initialize_model
         from sglang.srt.server_args import ServerArgs
 
         fake_groups(rank, tp)
         arguments = ServerArgs(model_path=str(folder), tp_size=tp, ep_size=ep, device="cpu", skip_tokenizer_init=True,
-                               dtype="bfloat16", disable_cuda_graph=True)
+                               dtype="bfloat16", disable_cuda_graph=True, disable_radix_cache=True)
         runtime_context.publish(arguments, role="scheduler",
                                 ranks=runtime_context.SpawnRanks(world_rank=rank, gpu_id=0, dp_rank=None))
         shm_broadcast.MessageQueue.create_from_process_group = staticmethod(lambda *_, **__: None)
@@ -112,7 +121,7 @@ class Sglang:
         loading = LoadConfig()
         torch.set_default_dtype(torch.bfloat16)
         loader = get_model_loader(loading, config)
-        model = _initialize_model(config, loading)
+        model = _initialize_model(config, loading, _get_quantization_config(config, loading))
         return parameters_of(model, lambda model: model.load_weights(loader._get_all_weights(config, model)))
 
 

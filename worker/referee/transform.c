@@ -257,14 +257,17 @@ static int quantise_band(const struct job *job, uint64_t row)
 static int find_rows(struct job *job)
 {
 	const struct box *src = &job->piece->src;
-	uint32_t bytes = dtype_bytes(job->tensor->dtype);
+	const uint64_t *shape = job->tensor->shape;
+	uint32_t bytes = dtype_bytes(job->tensor->dtype), row = src->dims == 3;
 	struct runs runs;
 
 	if (!transform_plain(&job->piece->transform)) {
-		job->rows = src->hi[0] - src->lo[0];
-		job->width = src->hi[1] - src->lo[1];
-		job->stride = job->tensor->shape[1];
-		job->first = src->lo[0] * job->stride + src->lo[1];
+		job->rows = src->hi[row] - src->lo[row];
+		job->width = src->hi[row + 1] - src->lo[row + 1];
+		job->stride = shape[row + 1];
+		job->first = src->lo[row] * job->stride + src->lo[row + 1];
+		if (row) /* one matrix of several */
+			job->first += src->lo[0] * shape[1] * shape[2];
 		return 0;
 	}
 	if (!box_runs(src, job->tensor->shape, bytes, &runs))

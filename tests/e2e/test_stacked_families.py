@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Classes with linear attention or with tensors that hold all experts, through real processes: every byte that arrives is what
+the referee recomputes from the checkpoint and the layout, which test_engines.py holds to the engines' own loaders."""
+import json
+
+import pytest
+
+import job as jobs
+from test_more_families import add_tensor
+
+SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 16,
+         "vocab_size": 203, "dtype": "bfloat16"}
+GPT_OSS = {"architectures": ["GptOssForCausalLM"], **SMALL, "intermediate_size": 128, "num_local_experts": 4}
+CONFIGS = {
+    "qwen3-next": {"architectures": ["Qwen3NextForCausalLM"], **SMALL, "num_experts": 4, "moe_intermediate_size": 32,
+                   "shared_expert_intermediate_size": 48, "linear_num_value_heads": 8, "linear_num_key_heads": 4,
+                   "linear_key_head_dim": 16, "linear_value_head_dim": 16, "linear_conv_kernel_dim": 4,
+                   "full_attention_interval": 2},
+    "gpt-oss": GPT_OSS,
+    "gpt-oss-mxfp4": {**GPT_OSS, "quantization_config": {"quant_method": "mxfp4"}},
+}
+SHARDED = "world=2,fsdp=2,source=sharded"
+CASES = [
+    ("qwen3-next", SHARDED, "engines=1,tp=4,ep=2", ["--checksums"]),
+    ("gpt-oss", SHARDED, "engines=1,tp=2", ["--checksums"]),
+    ("gpt-oss", "world=2,source=gathered", "engines=1,tp=4,ep=4,names=vllm,dtype=F16", []),
+    ("gpt-oss-mxfp4", SHARDED, "engines=1,tp=4,ep=2", ["--checksums"]),
+]
+
+
+def make(folder, config):
+    (folder / "config").mkdir()
+    (folder / "config/config.json").write_text(json.dumps(config))
+    jobs.weft("checkpoint", "make", folder / "config/config.json", folder / "model", "--seed", 5)
+    return folder / "model"
+
+
+@pytest.mark.parametrize("kind,train,infer,flags", CASES, ids=["-".join(case[:3]) for case in CASES])
+def test_family__arrives_as_its_layout_says(tmp_path, kind, train, infer, flags):
+    model = make(tmp_path, CONFIGS[kind])
+    assert json.loads((model / "config.json").read_text()).get("quantization_config") == \
+        CONFIGS[kind].get("quantization_config")
+    with jobs.Job(tmp_path, model, train, infer) as job:
+        job.controller()
+        job.workers("--verify", *flags, updates=2)
+        job.succeed()
+
+
+@pytest.mark.parametrize("kind,infer,words", [
+    ("gpt-oss", "tp=2,ep=2", ("SGLang's loader", "only of MXFP4 checkpoints", "leave ep out")),
+    ("gpt-oss-mxfp4", "tp=4,ep=4,names=vllm,experts=round_robin", ("tensors of all experts", "experts=linear")),
+    ("gpt-oss-mxfp4", "tp=8", ("cannot be cut for 8 ranks",)),
+    ("qwen3-next", "tp=8", ("linear_num_key_heads 4",)),
+])
+def test_layout__refuses_what_no_engine_loads(tmp_path, kind, infer, words):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS[kind]))
+    done = jobs.weft("model", "layout", tmp_path / "config.json", "--infer", infer, check=False)
+    assert done.returncode != 0
+    for word in words:
+        assert word in done.stderr, done.stderr
+
+
+def test_draft_model__is_left_alone(tmp_path):
+    model = make(tmp_path, CONFIGS["qwen3-next"])
+    add_tensor(model / "model.safetensors", "mtp.fc.weight", [64, 128])
+    assert "left alone: 1 tensors, 16,384 bytes: mtp (1)" in jobs.weft("checkpoint", "verify", model).stdout
