@@ -218,7 +218,7 @@ static int run(void *taken, struct error *error)
 #define AT(member) .offset = offsetof(struct bench_options, member)
 static const struct verb_option rows[] = {
 	{"model", 'm', "NAME",
-	 "a built-in model, or a folder, config.json or layout file written with a '/' (default Qwen2.5-0.5B)",
+	 "a built-in model, or a folder, config.json or layout file (default Qwen2.5-0.5B)",
 	 VERB_TEXT, AT(model)},
 	{"train", 't', "SPEC", "trainers (default world=4,source=gathered)", VERB_TEXT,
 	 AT(train_text)},

@@ -9,6 +9,7 @@
 #include "base/json_write.h"
 #include "base/memory.h"
 #include "model/checkpoint.h"
+#include "model/folder.h"
 #include "model/layout_file.h"
 #include "model/model.h"
 #include <inttypes.h>
@@ -21,7 +22,7 @@ struct options {
 	const char *arguments[2];
 	const char *model;
 	uint64_t seed, shard_bytes;
-	bool json, force, contents, quiet;
+	bool json, force, contents;
 };
 
 static void take_seed(void *taken, const char *argument, struct argp_state *state)
@@ -38,8 +39,6 @@ static void take_shard_bytes(void *taken, const char *argument, struct argp_stat
 			   "one file",
 			   argument);
 }
-
-#define ROW_QUIET FLAG(quiet, "quiet", "show no progress")
 
 static volatile sig_atomic_t stop;
 
@@ -69,8 +68,7 @@ static int make(void *taken, struct error *error)
 		return rc;
 	catch_signals();
 	rc = checkpoint_make_until(model, options->arguments[1], options->seed,
-				   options->shard_bytes, options->force, options->quiet, &stop,
-				   error);
+				   options->shard_bytes, options->force, false, &stop, error);
 	if (rc == 0 && options->json) {
 		json_put_line(&json, stdout);
 		json_put_key_string(&json, "path", options->arguments[1]);
@@ -92,9 +90,10 @@ static const struct verb_option make_rows[] = {
 	TAKE(take_seed, "seed", "N", "which contents (default 0)"),
 	TAKE(take_shard_bytes, "shard-bytes", "BYTES",
 	     "start a new file before one would hold more (default 2G; 0: one file)"),
-	FLAG(force, "force", "replace DIR if it is a checkpoint that was made here"),
+	FLAG(force, "force",
+	     "replace DIR if it is a checkpoint that was made here, and what a run that was killed "
+	     "left of it"),
 	FLAG(json, "json", "print what was made as one JSON object"),
-	ROW_QUIET,
 	{0},
 };
 
@@ -157,11 +156,28 @@ static void show_lines(const struct checkpoint *checkpoint)
 	printf("\n");
 }
 
+/* Opens what a verb is about. Where there is none, a folder beside it may be what is left of one. */
+static int open_checkpoint(struct checkpoint **checkpoint, const char *path, struct error *error)
+{
+	struct folder_left left;
+	int rc = checkpoint_open(checkpoint, path, error);
+
+	if (!rc || access(path, F_OK) == 0 || !folder_left(path, &left))
+		return rc;
+	error_set(
+		error, ERROR_FILE,
+		"there is no %s; %s is what a `weft checkpoint make` that was killed left of it (%s): "
+		"remove it (rm -r -- '%s') or make it anew with --force",
+		path, left.partial, BYTES_TEXT(left.bytes), left.partial);
+	memory_free(left.partial);
+	return -ERROR_FILE;
+}
+
 static int show(void *taken, struct error *error)
 {
 	const struct options *options = taken;
 	struct checkpoint *checkpoint;
-	int rc = checkpoint_open(&checkpoint, options->arguments[0], error);
+	int rc = open_checkpoint(&checkpoint, options->arguments[0], error);
 
 	if (rc)
 		return rc;
@@ -228,7 +244,7 @@ static int verify_contents(const struct options *options, const struct checkpoin
 			"%s was made with recipe %.40s of the contents; this weft knows recipe 1",
 			options->arguments[0], recipe);
 	catch_signals();
-	return checkpoint_verify_contents(checkpoint, *seed, options->quiet, &stop, error);
+	return checkpoint_verify_contents(checkpoint, *seed, false, &stop, error);
 }
 
 static void tell_verified(const struct options *options, const struct checkpoint *checkpoint,
@@ -264,7 +280,7 @@ static int verify(void *taken, struct error *error)
 	struct checkpoint *checkpoint;
 	struct model *model = NULL;
 	uint64_t seed = 0;
-	int rc = checkpoint_open(&checkpoint, options->arguments[0], error);
+	int rc = open_checkpoint(&checkpoint, options->arguments[0], error);
 
 	if (rc)
 		return rc;
@@ -285,7 +301,6 @@ static const struct verb_option verify_rows[] = {
 	     "compare with this model (default: the folder's weft.layout.json or config.json, if any)"),
 	FLAG(contents, "contents", "recompute every byte that `weft checkpoint make` wrote"),
 	FLAG(json, "json", "print the result as one JSON object"),
-	ROW_QUIET,
 	{0},
 };
 

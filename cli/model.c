@@ -183,7 +183,7 @@ static const struct verb tensors = {
 	.arguments = "MODEL",
 	.too_few = MODEL_NEEDED,
 	.doc = "The tensors of a model's checkpoint, in checkpoint order. MODEL is a built-in name, "
-	       "or a folder, config.json or layout file written with a '/'.\v"
+	       "or a folder, config.json or layout file.\v"
 	       "In JSON, \"layer\" is -1 for tensors before the layers and the number of layers for "
 	       "those after them (with --all also for those of the first MTP layer, which stand at "
 	       "the end).",

@@ -161,7 +161,7 @@ WEFT_API void weft_interrupt_clear(weft_worker *worker);
 typedef struct weft_tensor {
 	size_t size;
 	const char *name;          /* HuggingFace name */
-	const char *dtype;         /* "BF16", "F16", "F32", "F8_E4M3", ... (safetensors names) */
+	const char *dtype;         /* "BF16", "F16", "F32", "F8_E4M3", ... (safetensors names, in any case) */
 	uint32_t dims;             /* 1..4, row-major */
 	uint64_t shape[WEFT_DIMS_MAX];
 } weft_tensor;
