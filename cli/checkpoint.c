@@ -3,6 +3,7 @@
  * checkpoint.c -- weft checkpoint make | show | verify: HuggingFace checkpoints on disk.
  */
 #include "cli/verb.h"
+#include "cli/screen.h"
 #include "cli/shown.h"
 
 #include "base/array.h"
@@ -131,6 +132,7 @@ static void show_lines(const struct checkpoint *checkpoint)
 {
 	const char *seed = checkpoint_note(checkpoint, CHECKPOINT_SEED_NOTE);
 
+	int width = screen_name_width(56, 2 + 1 + 5 + 1 + 18 + 1 + 15);
 	uint32_t file = UINT32_MAX;
 
 	for (size_t i = 0; i < checkpoint_count(checkpoint); i++) {
@@ -143,8 +145,8 @@ static void show_lines(const struct checkpoint *checkpoint)
 		for (uint32_t d = 0; d < tensor->dims; d++)
 			text_format(&shape, "%s%" PRIu64, d ? ", " : "[", tensor->shape[d]);
 		text_add(&shape, "]");
-		printf("  %-56s %-5s %-18s %15s\n", shown(tensor->name), dtype_name(tensor->dtype),
-		       text_string(&shape), GROUPED_TEXT(tensor->bytes));
+		printf("  %-*s %-5s %-18s %15s\n", width, screen_name(shown(tensor->name), width),
+		       dtype_name(tensor->dtype), text_string(&shape), GROUPED_TEXT(tensor->bytes));
 		text_fini(&shape);
 	}
 	printf("%s: %zu tensors in %zu file%s, %s bytes", shown(checkpoint_folder(checkpoint)),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the programs look like to who sits before them: names as people write them, progress where a terminal
 shows it and nowhere else, quiet where it was asked for, and what a killed run left behind."""
+import contextlib
 import json
 import os
 import pty
@@ -120,3 +121,28 @@ def test_half_a_checkpoint__is_named_with_its_size_and_removed_only_on_request(t
     (source / "config.json").write_text(json.dumps(jobs.CONFIGS["llama"]))
     weft("checkpoint", "make", source / "config.json", tmp_path / "big", "--force")
     assert not left.exists() and (tmp_path / "big" / "config.json").exists()
+
+
+# ---- tables ----
+
+def test_lists__of_names_fit_a_terminal_and_are_whole_elsewhere(tmp_path):
+    jobs.make_model(tmp_path, "deepseek-fp8")
+    for words in (("model", "tensors", f"{tmp_path}/deepseek-fp8"), ("checkpoint", "show", f"{tmp_path}/deepseek-fp8"),
+                  ("model", "list")):
+        whole = weft(*words, COLUMNS="80").stdout.splitlines()
+        assert max(len(line) for line in whole) > 90
+        for columns in (80, 100, 200):
+            ours, theirs = pty.openpty()
+            process = subprocess.Popen([jobs.WEFT, *words], stdout=theirs, env={**os.environ, "COLUMNS": str(columns)})
+            os.close(theirs)
+            text = b""
+            with contextlib.suppress(OSError):  # the other side is closed
+                while part := os.read(ours, 4096):
+                    text += part
+            os.close(ours)
+            assert process.wait(timeout=60) == 0
+            rows = text.decode().replace("\r\n", "\n").splitlines()
+            table = [row for row in rows if re.search(r"\d,\d{3}|\d$", row) and not row.startswith("/")
+                     and " tensors" not in row]
+            assert len(table) > 20 and max(len(row) for row in table) <= columns, max(table, key=len)
+            assert len(rows) == len(whole) and (columns < 200 or rows == whole)
