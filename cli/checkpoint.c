@@ -132,7 +132,7 @@ static void show_lines(const struct checkpoint *checkpoint)
 {
 	const char *seed = checkpoint_note(checkpoint, CHECKPOINT_SEED_NOTE);
 
-	int width = screen_name_width(56, 2 + 1 + 5 + 1 + 18 + 1 + 15);
+	int width = screen_name_width(56, 2 + 1 + 7 + 1 + 18 + 1 + 15);
 	uint32_t file = UINT32_MAX;
 
 	for (size_t i = 0; i < checkpoint_count(checkpoint); i++) {

@@ -152,7 +152,7 @@ static void tensors_json(const struct model *model, size_t count)
 static void tensors_lines(const struct model *model, size_t count)
 {
 	char shape[MODEL_SHAPE_BYTES];
-	int width = screen_name_width(56, 1 + 5 + 1 + 18 + 1 + 15);
+	int width = screen_name_width(56, 1 + 7 + 1 + 18 + 1 + 15);
 
 	for (size_t i = 0; i < count; i++) {
 		const struct model_tensor *tensor = &model->tensors[i];

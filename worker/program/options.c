@@ -39,7 +39,7 @@ static const struct option_row {
 	{"world", NULL, "N", KIND_RANK, AT(world), "all workers of the launch"},
 	{"job", "WEFT_JOB", "ID", KIND_TEXT, AT(job), "job id (default weft)"},
 	{"model", "WEFT_MODEL", "NAME", KIND_TEXT, AT(model),
-	 "built-in name, or a config.json, checkpoint folder or layout file written with a '/' (needed)"},
+	 "built-in name, or a config.json, checkpoint folder or layout file (needed)"},
 	{"checkpoint", "WEFT_CHECKPOINT", "DIR", KIND_TEXT, AT(checkpoint),
 	 "weights that versions are made from (trainers, --verify)"},
 	{"train", "WEFT_TRAIN", "SPEC", KIND_TEXT, AT(train),
