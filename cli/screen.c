@@ -43,7 +43,7 @@ const char *screen_name(const char *name, int width)
 	int length = (int)strlen(name), front = (width - 2) / 2;
 	char *out;
 
-	if (length <= width || !screen_columns() || width < 8 || width > MOST)
+	if (length <= width || !screen_columns() || width < 4 || width > MOST)
 		return name;
 	out = kept[next++ % ARRAY_SIZE(kept)];
 	snprintf(out, sizeof(kept[0]), "%.*s..%s", front, name,
