@@ -2,19 +2,26 @@
 #include "base/progress.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/text.h"
+#include <stdarg.h>
 #include <stdio.h>
 #include <unistd.h>
 
-#define TERMINAL_INTERVAL_NS 200000000u
-#define PLAIN_INTERVAL_NS    10000000000u
+#define INTERVAL_NS    200000000u
+#define FIRST_AFTER_NS 1000000000u
+
+/* A terminal reads it, and nobody asked for quiet. */
+static bool wanted(void)
+{
+	return isatty(STDERR_FILENO) == 1 && log_on(LOG_LEVEL_WARN);
+}
 
 void progress_begin(struct progress *progress, const char *what, uint64_t total_bytes, bool quiet)
 {
 	uint64_t now = clock_ns();
 
-	*progress =
-		(struct progress){what, total_bytes, now, now, isatty(STDERR_FILENO) == 1, quiet};
+	*progress = (struct progress){what, total_bytes, now, now, !quiet && wanted(), false};
 }
 
 static void show(struct progress *progress, uint64_t bytes, uint64_t now, bool end)
@@ -23,8 +30,9 @@ static void show(struct progress *progress, uint64_t bytes, uint64_t now, bool e
 	double rate = seconds > 0 ? (double)bytes / seconds : 0;
 	char done[TEXT_SHORT_BYTES], total[TEXT_SHORT_BYTES], speed[TEXT_SHORT_BYTES];
 
-	fprintf(stderr, "%s%s: %s of %s (%.0f %%), %s/s", progress->terminal ? "\r" : "",
-		progress->what, bytes_text(bytes, done), bytes_text(progress->total_bytes, total),
+	progress->shown = true;
+	fprintf(stderr, "\r%s: %s of %s (%.0f %%), %s/s", progress->what, bytes_text(bytes, done),
+		bytes_text(progress->total_bytes, total),
 		progress->total_bytes ? 100.0 * (double)bytes / (double)progress->total_bytes
 				      : 100.0,
 		bytes_text((uint64_t)rate, speed));
@@ -32,9 +40,7 @@ static void show(struct progress *progress, uint64_t bytes, uint64_t now, bool e
 		fprintf(stderr, ", %.1f s", seconds);
 	else if (rate > 0 && progress->total_bytes > bytes)
 		fprintf(stderr, ", %.0f s left", (double)(progress->total_bytes - bytes) / rate);
-	fputs(progress->terminal ? "\033[K" : "", stderr);
-	if (end || !progress->terminal)
-		fputc('\n', stderr);
+	fputs(end ? "\033[K\n" : "\033[K", stderr);
 	fflush(stderr);
 }
 
@@ -42,11 +48,10 @@ void progress_at(struct progress *progress, uint64_t bytes)
 {
 	uint64_t now;
 
-	if (progress->quiet)
+	if (!progress->shows)
 		return;
 	now = clock_ns();
-	if (now - progress->shown_ns <
-	    (progress->terminal ? TERMINAL_INTERVAL_NS : PLAIN_INTERVAL_NS))
+	if (now - progress->shown_ns < (progress->shown ? INTERVAL_NS : FIRST_AFTER_NS))
 		return;
 	progress->shown_ns = now;
 	show(progress, bytes, now, false);
@@ -54,6 +59,28 @@ void progress_at(struct progress *progress, uint64_t bytes)
 
 void progress_end(struct progress *progress, uint64_t bytes)
 {
-	if (!progress->quiet)
+	if (progress->shown)
 		show(progress, bytes, clock_ns(), true);
+}
+
+void progress_step(const char *format, ...)
+{
+	va_list args;
+
+	if (!wanted())
+		return;
+	va_start(args, format);
+	fputs("\r", stderr);
+	vfprintf(stderr, format, args);
+	fputs(" ..\033[K", stderr);
+	va_end(args);
+	fflush(stderr);
+}
+
+void progress_steps_end(void)
+{
+	if (!wanted())
+		return;
+	fputs("\r\033[K", stderr);
+	fflush(stderr);
 }

@@ -219,7 +219,7 @@ static int run(void *taken, struct error *error)
 #define AT(member) .offset = offsetof(struct bench_options, member)
 static const struct verb_option rows[] = {
 	{"model", 'm', "NAME",
-	 "a built-in model, or a folder, config.json or layout file written with a '/' (default Qwen2.5-0.5B)",
+	 "a built-in model, or a folder, config.json or layout file (default Qwen2.5-0.5B)",
 	 VERB_TEXT, AT(model)},
 	{"as", 0, "FAMILY",
 	 "read the folder's or file's model as one of this family, whatever class its config names",

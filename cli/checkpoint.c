@@ -4,6 +4,7 @@
  */
 #include "cli/model_verbs.h"
 #include "cli/verb.h"
+#include "cli/screen.h"
 #include "cli/shown.h"
 
 #include "base/array.h"
@@ -11,6 +12,7 @@
 #include "base/memory.h"
 #include "model/checkpoint.h"
 #include "model/checkpoint_names.h"
+#include "model/folder.h"
 #include "model/layout_file.h"
 #include "model/model.h"
 #include <inttypes.h>
@@ -23,7 +25,7 @@ struct options {
 	const char *arguments[2];
 	const char *model, *as;
 	uint64_t seed, shard_bytes;
-	bool json, force, contents, quiet;
+	bool json, force, contents;
 };
 
 static void take_seed(void *taken, const char *argument, struct argp_state *state)
@@ -40,8 +42,6 @@ static void take_shard_bytes(void *taken, const char *argument, struct argp_stat
 			   "one file",
 			   argument);
 }
-
-#define ROW_QUIET FLAG(quiet, "quiet", "show no progress")
 
 static volatile sig_atomic_t stop;
 
@@ -71,8 +71,7 @@ static int make(void *taken, struct error *error)
 		return rc;
 	catch_signals();
 	rc = checkpoint_make_until(model, options->arguments[1], options->seed,
-				   options->shard_bytes, options->force, options->quiet, &stop,
-				   error);
+				   options->shard_bytes, options->force, false, &stop, error);
 	if (rc == 0 && options->json) {
 		json_put_line(&json, stdout);
 		json_put_key_string(&json, "path", options->arguments[1]);
@@ -95,9 +94,10 @@ static const struct verb_option make_rows[] = {
 	TAKE(take_shard_bytes, "shard-bytes", "BYTES",
 	     "start a new file before one would hold more (default 2G; 0: one file)"),
 	ROW_AS,
-	FLAG(force, "force", "replace DIR if it is a checkpoint that was made here"),
+	FLAG(force, "force",
+	     "replace DIR if it is a checkpoint that was made here, and what a run that was killed "
+	     "left of it"),
 	FLAG(json, "json", "print what was made as one JSON object"),
-	ROW_QUIET,
 	{0},
 };
 
@@ -135,6 +135,7 @@ static void show_lines(const struct checkpoint *checkpoint)
 {
 	const char *seed = checkpoint_note(checkpoint, CHECKPOINT_SEED_NOTE);
 
+	int width = screen_name_width(56, 2 + 1 + 7 + 1 + 18 + 1 + 15);
 	uint32_t file = UINT32_MAX;
 
 	for (size_t i = 0; i < checkpoint_count(checkpoint); i++) {
@@ -147,8 +148,8 @@ static void show_lines(const struct checkpoint *checkpoint)
 		for (uint32_t d = 0; d < tensor->dims; d++)
 			text_format(&shape, "%s%" PRIu64, d ? ", " : "[", tensor->shape[d]);
 		text_add(&shape, "]");
-		printf("  %-56s %-5s %-18s %15s\n", shown(tensor->name), dtype_name(tensor->dtype),
-		       text_string(&shape), GROUPED_TEXT(tensor->bytes));
+		printf("  %-*s %-5s %-18s %15s\n", width, screen_name(shown(tensor->name), width),
+		       dtype_name(tensor->dtype), text_string(&shape), GROUPED_TEXT(tensor->bytes));
 		text_fini(&shape);
 	}
 	printf("%s: %zu tensors in %zu file%s, %s bytes", shown(checkpoint_folder(checkpoint)),
@@ -160,11 +161,28 @@ static void show_lines(const struct checkpoint *checkpoint)
 	printf("\n");
 }
 
+/* Opens what a verb is about. Where there is none, a folder beside it may be what is left of one. */
+static int open_checkpoint(struct checkpoint **checkpoint, const char *path, struct error *error)
+{
+	struct folder_left left;
+	int rc = checkpoint_open(checkpoint, path, error);
+
+	if (!rc || access(path, F_OK) == 0 || !folder_left(path, &left))
+		return rc;
+	error_set(
+		error, ERROR_FILE,
+		"there is no %s; %s is what a `weft checkpoint make` that was killed left of it (%s): "
+		"remove it (rm -r -- '%s') or make it anew with --force",
+		path, left.partial, BYTES_TEXT(left.bytes), left.partial);
+	memory_free(left.partial);
+	return -ERROR_FILE;
+}
+
 static int show(void *taken, struct error *error)
 {
 	const struct options *options = taken;
 	struct checkpoint *checkpoint;
-	int rc = checkpoint_open(&checkpoint, options->arguments[0], error);
+	int rc = open_checkpoint(&checkpoint, options->arguments[0], error);
 
 	if (rc)
 		return rc;
@@ -231,7 +249,7 @@ static int verify_contents(const struct options *options, const struct checkpoin
 			"%s was made with recipe %.40s of the contents; this weft knows recipe 1",
 			options->arguments[0], recipe);
 	catch_signals();
-	return checkpoint_verify_contents(checkpoint, *seed, options->quiet, &stop, error);
+	return checkpoint_verify_contents(checkpoint, *seed, false, &stop, error);
 }
 
 static void tell_verified(const struct options *options, const struct checkpoint *checkpoint,
@@ -272,7 +290,7 @@ static int verify(void *taken, struct error *error)
 	struct model *model = NULL;
 	struct text left = {0};
 	uint64_t seed = 0;
-	int rc = checkpoint_open(&checkpoint, options->arguments[0], error);
+	int rc = open_checkpoint(&checkpoint, options->arguments[0], error);
 
 	if (rc)
 		return rc;
@@ -297,7 +315,6 @@ static const struct verb_option verify_rows[] = {
 	ROW_AS,
 	FLAG(contents, "contents", "recompute every byte that `weft checkpoint make` wrote"),
 	FLAG(json, "json", "print the result as one JSON object"),
-	ROW_QUIET,
 	{0},
 };
 

@@ -3,6 +3,7 @@
  * model.c -- weft model list | tensors: what a model is made of; and the other verbs.
  */
 #include "cli/model_verbs.h"
+#include "cli/screen.h"
 #include "cli/shown.h"
 
 #include "job/parallel.h"
@@ -73,16 +74,25 @@ static void list_json(const struct model *model)
 	json_put_line_end(json);
 }
 
+/* The class gives way where the line is too long. */
+static int class_width(void)
+{
+	return screen_name_width(22, 19 + 1 + 1 + 7 + 1 + 17 + 1 + 17 + 2 + 7);
+}
+
 static void list_line(const struct model *model)
 {
-	printf("%-19s %-22s %7zu %17s %17s  %s\n", shown(model->name),
-	       model->config.family->architecture, model->tensor_count,
+	int width = class_width();
+
+	printf("%-19s %-*s %7zu %17s %17s  %s\n", shown(model->name), width,
+	       screen_name(model->config.family->architecture, width), model->tensor_count,
 	       GROUPED_TEXT(model->parameters), GROUPED_TEXT(model->bytes),
 	       BYTES_TEXT(model->bytes));
 	if (model->all_count > model->tensor_count)
-		printf("%-19s %-22s %7zu %17s %17s  %s\n", "", "  with MTP layers",
-		       model->all_count, GROUPED_TEXT(model->all_parameters),
-		       GROUPED_TEXT(model->all_bytes), BYTES_TEXT(model->all_bytes));
+		printf("%-19s %-*s %7zu %17s %17s  %s\n", "", width,
+		       screen_name("  with MTP layers", width), model->all_count,
+		       GROUPED_TEXT(model->all_parameters), GROUPED_TEXT(model->all_bytes),
+		       BYTES_TEXT(model->all_bytes));
 }
 
 static int run_list(void *taken, struct error *error)
@@ -94,8 +104,8 @@ static int run_list(void *taken, struct error *error)
 
 	builtins = model_builtins(&count);
 	if (!options->json)
-		printf("%-19s %-22s %7s %17s %17s\n", "name", "class", "tensors", "parameters",
-		       "bytes");
+		printf("%-19s %-*s %7s %17s %17s\n", "name", class_width(), "class", "tensors",
+		       "parameters", "bytes");
 	for (size_t i = 0; i < count; i++) {
 		int rc = model_open(&model, builtins[i].name, error);
 
@@ -142,13 +152,14 @@ static void tensors_json(const struct model *model, size_t count)
 static void tensors_lines(const struct model *model, size_t count)
 {
 	char shape[MODEL_SHAPE_BYTES];
+	int width = screen_name_width(56, 1 + 7 + 1 + 18 + 1 + 15);
 
 	for (size_t i = 0; i < count; i++) {
 		const struct model_tensor *tensor = &model->tensors[i];
 
 		model_shape_text(tensor->dims, tensor->shape, shape);
-		printf("%-56s %-5s %-18s %15s\n", shown(tensor->name), dtype_name(tensor->dtype),
-		       shape, GROUPED_TEXT(tensor->bytes));
+		printf("%-*s %-5s %-18s %15s\n", width, screen_name(shown(tensor->name), width),
+		       dtype_name(tensor->dtype), shape, GROUPED_TEXT(tensor->bytes));
 	}
 	printf("%s: %zu tensors, %s parameters, %s bytes\n", shown(model->name),
 	       model->tensor_count, GROUPED_TEXT(model->parameters), GROUPED_TEXT(model->bytes));
@@ -184,7 +195,7 @@ static const struct verb tensors = {
 	.arguments = "MODEL",
 	.too_few = MODEL_NEEDED,
 	.doc = "The tensors of a model's checkpoint, in checkpoint order. MODEL is a built-in name, "
-	       "or a folder, config.json or layout file written with a '/'.\v"
+	       "or a folder, config.json or layout file.\v"
 	       "In JSON, \"layer\" is -1 for tensors before the layers and the number of layers for "
 	       "those after them (with --all also for those of the first MTP layer, which stand at "
 	       "the end).",

@@ -73,8 +73,7 @@ static int run(void *taken, struct error *error)
 }
 
 static const struct verb_option rows[] = {
-	TEXT(model, "model", "M",
-	     "a built-in name, or a folder, config.json or layout file written with a '/'"),
+	TEXT(model, "model", "M", "a built-in name, or a folder, config.json or layout file"),
 	TEXT(infer, "infer", "SPEC", "the inference side, as engines=2,tp=8,ep=8"),
 	TEXT(rank, "rank", "R", "the inference rank, counted over all engines (default 0)"),
 	ROW_AS,

@@ -365,7 +365,7 @@ const struct verb model_layout_verb = {
 	.arguments = "MODEL\n--from FILE",
 	.doc = "The parameters of one inference rank, and which part of which tensor becomes which "
 	       "byte range of them. MODEL is a built-in name, or a folder, config.json or layout "
-	       "file written with a '/'.\v"
+	       "file.\v"
 	       "A layout file is made for one --infer spec (with any number of engines), which "
 	       "is the default with it.\n\n"
 	       "A piece whose bytes are not the tensor's own also says how they are transformed "

@@ -300,8 +300,7 @@ static int run(void *taken, struct error *error)
 }
 
 static const struct verb_option rows[] = {
-	TEXT(model, "model", "NAME",
-	     "a built-in model, or a folder, config.json or layout file written with a '/'"),
+	TEXT(model, "model", "NAME", "a built-in model, or a folder, config.json or layout file"),
 	TEXT(train, "train", "SPEC", "trainers: world=16,pp=2 or world=16,fsdp=8,source=sharded"),
 	TEXT(infer, "infer", "SPEC", "inference: engines=2,tp=4 (all keys: docs/models.md)"),
 	ROW_AS,

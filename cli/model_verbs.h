@@ -19,7 +19,7 @@ extern const struct verb model_check_verb, model_layout_verb, model_memory_verb;
 
 #define MODEL_NEEDED                                                  \
 	"name a model: a built-in one (see `weft model list`), or a " \
-	"folder, config.json or layout file written with a '/'"
+	"folder, config.json or layout file"
 
 #define MODEL_SHAPE_BYTES 96
 /* "[4096, 512]" into out; returns out. */

@@ -9,8 +9,8 @@
 #include "routing/lab/scenario.h"
 #include "routing/plan/topology_file.h"
 
+#include "base/progress.h"
 #include <stdio.h>
-#include <unistd.h>
 
 static const struct way {
 	const char *policy, *order;
@@ -23,19 +23,6 @@ struct outcome {
 	const char *limit; /* the stage whose bound is the largest */
 	char slowest[BOTTLENECK_TEXT_BYTES];
 };
-
-static void show_progress(const struct scenario *scenario, const struct way *way)
-{
-	if (isatty(STDERR_FILENO))
-		fprintf(stderr, "\r\033[K%s: %s, %s ..", shown(scenario->name), way->policy,
-			way->order);
-}
-
-static void end_progress(void)
-{
-	if (isatty(STDERR_FILENO))
-		fprintf(stderr, "\r\033[K");
-}
 
 static void note(struct outcome *outcome, const struct simulation *simulation,
 		 const struct simulated_bound *bound, const struct topology *topology)
@@ -88,7 +75,7 @@ static int simulate_way(struct outcome *outcome, struct route_job *job, const st
 }
 
 static int simulate_row(struct outcome *outcomes, const struct scenario *scenario,
-			const struct simulate_flags *flags, struct error *error)
+			const char *where, const struct simulate_flags *flags, struct error *error)
 {
 	struct route_job job;
 	int rc = route_job_open(&job, scenario->model, NULL, scenario->train, scenario->infer,
@@ -99,10 +86,10 @@ static int simulate_row(struct outcome *outcomes, const struct scenario *scenari
 	rc = topology_open(&job.topology, scenario->topology, job.problem->trainer_count,
 			   job.problem->inference_count, error);
 	for (size_t w = 0; !rc && w < WAYS; w++) {
-		show_progress(scenario, &ways[w]);
+		progress_step("run %s: %s, %s", shown(where), ways[w].policy, ways[w].order);
 		rc = simulate_way(&outcomes[w], &job, &ways[w], flags, error);
 	}
-	end_progress();
+	progress_steps_end();
 	route_job_close(&job);
 	return rc;
 }
@@ -177,8 +164,11 @@ int published_run(const struct simulate_flags *flags, struct error *error)
 		print_head(flags);
 	for (size_t i = 0; !rc && i < scenarios.count; i++) {
 		struct outcome outcomes[WAYS];
+		char where[128];
 
-		rc = simulate_row(outcomes, &scenarios.items[i], flags, error);
+		snprintf(where, sizeof(where), "%zu of %zu, %s", i + 1, scenarios.count,
+			 scenarios.items[i].name);
+		rc = simulate_row(outcomes, &scenarios.items[i], where, flags, error);
 		if (rc)
 			error_wrap(error, "%s", scenarios.items[i].name);
 		else if (flags->json)

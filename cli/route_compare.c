@@ -8,6 +8,7 @@
 #include "cli/route_options.h"
 #include "cli/shown.h"
 #include "base/clock.h"
+#include "base/progress.h"
 #include "base/json_write.h"
 #include "routing/report/certificate.h"
 #include "routing/plan/order.h"
@@ -74,6 +75,7 @@ static int simulate_orders(struct row *row, const struct route_job *job, bool on
 		if (one && &orders[o] != job->plan.order)
 			continue;
 		row->table->order = orders[o].name;
+		progress_step("%s: simulating order %s", row->policy->name, orders[o].name);
 		rc = simulate(&simulation, row->table, &options, error);
 		if (rc)
 			break;
@@ -95,6 +97,7 @@ static int row_of(struct row *row, const struct options *options, const struct r
 	*row = (struct row){.policy = policy};
 	if (!policy->limits_sessions)
 		plan.sessions_max = 0; /* shown as it is, and marked where it is more */
+	progress_step("planning by %s", policy->name);
 	rc = table_plan(&row->table, job->problem, policy, &plan, error);
 	row->plan_seconds = (double)(clock_ns() - start) / 1e9;
 	if (!rc)
@@ -103,6 +106,7 @@ static int row_of(struct row *row, const struct options *options, const struct r
 		rc = certificate_of(&row->certificate, row->table, error);
 	if (!rc && options->simulate)
 		rc = simulate_orders(row, job, options->route.order != NULL, error);
+	progress_steps_end();
 	if (rc) {
 		row_fini(row);
 		return error_wrap(error, "policy %s", policy->name);

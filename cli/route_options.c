@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/route_options.h"
+#include "cli/shown.h"
 
+#include "base/progress.h"
 #include "routing/plan/order.h"
 #include "routing/plan/topology_file.h"
 #include "transport/transport.h"
@@ -13,7 +15,7 @@
 
 static const struct argp_option option_rows[] = {
 	{"model", KEY(model), "NAME", 0,
-	 "a built-in model, or a folder, config.json or layout file written with a '/'", 0},
+	 "a built-in model, or a folder, config.json or layout file", 0},
 	{"as", KEY(as), "FAMILY", 0,
 	 "read the folder's or file's model as one of this family, as llama, whatever class its "
 	 "config names",
@@ -280,7 +282,10 @@ int route_options_plan(struct route_job *job, const struct route_options *option
 {
 	int rc = route_options_open(job, options, error);
 
-	if (!rc)
-		rc = table_plan(&job->table, job->problem, job->policy, &job->plan, error);
+	if (rc)
+		return rc;
+	progress_step("planning %s by %s", shown(options->model), job->policy->name);
+	rc = table_plan(&job->table, job->problem, job->policy, &job->plan, error);
+	progress_steps_end();
 	return rc ? rc : check_pairs(job->table, error);
 }

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/pool.h"
+#include "base/progress.h"
 #include "routing/report/dump_read.h"
 #include "routing/plan/order.h"
 #include "routing/lab/simulate_without.h"
@@ -186,8 +187,11 @@ static int run(struct session *session, struct error *error)
 	struct simulate_flags *flags = session->flags;
 	int rc = flags->file ? open_dump(session, error) : open_plan(session, error);
 
-	if (!rc)
+	if (!rc) {
+		progress_step("simulating");
 		rc = simulate(&session->simulation, session->job.table, &flags->simulate, error);
+		progress_steps_end();
+	}
 	if (!rc)
 		rc = simulate_bound(&session->bound, session->job.table,
 				    flags->simulate.stage_bytes_per_second, error);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/verb.h"
 
+#include "base/log.h"
 #include "base/memory.h"
 #include <inttypes.h>
 #include <string.h>
 
 #define ROWS_MAX  32
 #define KEY_FIRST 0x100 /* of options without a letter: no character */
+#define KEY_QUIET 'q'	/* of every verb */
 #define BYTES_MAX (UINT64_C(1) << 46)
 #define DAY_MS	  86400000
 
@@ -132,6 +134,10 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 			verb->check(parsing->options, state);
 		return 0;
 	}
+	if (key == KEY_QUIET) {
+		log_set_level(LOG_LEVEL_ERROR);
+		return 0;
+	}
 	row = row_of(verb, key);
 	if (!row)
 		return ARGP_ERR_UNKNOWN;
@@ -161,6 +167,7 @@ static char *filter_help(int key, const char *doc, void *input)
 int verb_run(const struct verb *verb, int argc, char **argv)
 {
 	struct argp_option rows[ROWS_MAX] = {{0}};
+	size_t count = 0;
 	struct argp argp = {.options = rows,
 			    .parser = parse,
 			    .args_doc = verb->arguments,
@@ -179,15 +186,21 @@ int verb_run(const struct verb *verb, int argc, char **argv)
 		memcpy(parsing.options, verb->defaults, verb->size);
 	if (verb->begin)
 		verb->begin(parsing.options);
-	for (size_t i = 0; verb->rows[i].name || verb->rows[i].doc; i++) {
-		const struct verb_option *row = &verb->rows[i];
+	for (; verb->rows[count].name || verb->rows[count].doc; count++) {
+		const struct verb_option *row = &verb->rows[count];
 
-		rows[i] = (struct argp_option){.name = row->name,
-					       .key = row->name ? key_of(verb, row) : 0,
-					       .arg = row->argument,
-					       .doc = row->doc,
-					       .group = row->group};
+		rows[count] = (struct argp_option){.name = row->name,
+						   .key = row->name ? key_of(verb, row) : 0,
+						   .arg = row->argument,
+						   .doc = row->doc,
+						   .group = row->group};
 	}
+	rows[count] = (struct argp_option){
+		.name = "quiet",
+		.key = KEY_QUIET,
+		.doc = "on standard error only what failed: no warnings, no progress",
+		.group = -1,
+	};
 	argp_parse(&argp, argc, argv, 0, NULL, &parsing);
 	rc = verb->run(parsing.options, &error);
 	memory_free(parsing.options);

@@ -23,7 +23,7 @@ enum kind { KIND_TEXT, KIND_DURATION, KIND_COUNT, KIND_TRAIN, KIND_INFER, KIND_F
 struct arguments {
 	struct shell_options shell;
 	const char *topology, *key;
-	bool have_train, have_infer, die_with_parent, remove_key;
+	bool have_train, have_infer, die_with_parent, remove_key, quiet;
 	struct error *error;
 };
 
@@ -80,10 +80,23 @@ static const struct option_row {
 	 "write the bound port there"},
 	{"die-with-parent", NULL, NULL, KIND_FLAG, AT(die_with_parent),
 	 "stop when the process that started this one ends"},
+	{"quiet", NULL, NULL, KIND_FLAG, AT(quiet),
+	 "on standard error only what failed, as WEFT_LOG=error does (-q)"},
 #undef AT
 };
 #define ROW_COUNT (sizeof(rows) / sizeof(rows[0]))
 #define KEY_FIRST 1000
+/* one of them has a letter */
+#define KEY(row) \
+	((row)->offset == offsetof(struct arguments, quiet) ? 'q' : KEY_FIRST + (int)((row)-rows))
+
+static const struct option_row *row_of(int key)
+{
+	for (size_t i = 0; i < ROW_COUNT; i++)
+		if (key == KEY(&rows[i]))
+			return &rows[i];
+	return NULL;
+}
 
 static int set(struct arguments *arguments, const struct option_row *row, const char *value,
 	       struct error *error)
@@ -132,9 +145,9 @@ static error_t parse(int key, char *value, struct argp_state *state)
 
 	if (key == ARGP_KEY_ARG)
 		argp_error(state, "unexpected argument '%s'", value);
-	if (key < KEY_FIRST || key >= KEY_FIRST + (int)ROW_COUNT)
+	row = row_of(key);
+	if (!row)
 		return ARGP_ERR_UNKNOWN;
-	row = &rows[key - KEY_FIRST];
 	if (row->kind == KIND_TRAIN || row->kind == KIND_INFER)
 		return set(arguments, row, value, arguments->error) ? EINVAL : 0;
 	if (set(arguments, row, value, &error))
@@ -208,9 +221,9 @@ static char *filter_help(int key, const char *doc, void *input)
 	struct text text = {0};
 	size_t count = 0;
 
-	if (key < KEY_FIRST || key >= KEY_FIRST + (int)ROW_COUNT)
+	row = row_of(key);
+	if (!row)
 		return (char *)doc;
-	row = &rows[key - KEY_FIRST];
 	text_add(&text, doc);
 	policies = policy_list(&count);
 	for (size_t i = 0; !strcmp(row->name, "policy") && i < count; i++)
@@ -245,7 +258,7 @@ static int run(int argc, char **argv, pid_t parent, struct error *error)
 		.parser = parse,
 		.help_filter = filter_help,
 		.doc = "Gathers the workers of one job, routes, connects them, and watches.\v"
-		       "Every option but --die-with-parent and --remove-key can also be given as a variable: "
+		       "Every option but --die-with-parent, --remove-key and --quiet can also be given as a variable: "
 		       "WEFT_JOB, WEFT_TRAIN, WEFT_JOIN_TIMEOUT and so on. SIGUSR1 logs the state, "
 		       "SIGTERM ends the job. Exit codes: 0 all workers left with their work done, "
 		       "1 failed, 2 usage, 75 try again, 78 bad configuration.",
@@ -256,7 +269,7 @@ static int run(int argc, char **argv, pid_t parent, struct error *error)
 		return rc;
 	for (size_t i = 0; i < ROW_COUNT; i++)
 		options[i] = (struct argp_option){.name = rows[i].name,
-						  .key = KEY_FIRST + (int)i,
+						  .key = KEY(&rows[i]),
 						  .arg = rows[i].argument,
 						  .doc = rows[i].doc};
 	hyphens(argc, argv);
@@ -264,6 +277,8 @@ static int run(int argc, char **argv, pid_t parent, struct error *error)
 	if (rc)
 		return rc == EINVAL ? -(int)error->code
 				    : error_set(error, ERROR_MEMORY, "no memory for the options");
+	if (arguments.quiet)
+		log_set_level(LOG_LEVEL_ERROR);
 	if (!arguments.have_train || !arguments.have_infer)
 		return error_set(error, ERROR_USAGE,
 				 "--%s is needed, for example --train world=4 "

@@ -2,6 +2,7 @@
 #include "job/dtype.h"
 
 #include <string.h>
+#include <strings.h>
 
 static const struct {
 	const char *name;
@@ -26,6 +27,14 @@ enum dtype dtype_from_name(const char *name)
 {
 	for (int i = 1; i < DTYPE_COUNT; i++)
 		if (strcmp(rows[i].name, name) == 0)
+			return (enum dtype)i;
+	return DTYPE_NONE;
+}
+
+enum dtype dtype_from_text(const char *text)
+{
+	for (int i = 1; i < DTYPE_COUNT; i++)
+		if (strcasecmp(rows[i].name, text) == 0)
 			return (enum dtype)i;
 	return DTYPE_NONE;
 }

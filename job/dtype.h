@@ -36,6 +36,7 @@ enum dtype {
 
 uint32_t dtype_bytes(enum dtype dtype);          /* bytes of one element; 0 for DTYPE_NONE */
 const char *dtype_name(enum dtype dtype);        /* "BF16"; "none" for DTYPE_NONE */
-enum dtype dtype_from_name(const char *name);    /* DTYPE_NONE when unknown */
+enum dtype dtype_from_name(const char *name);    /* as dtype_name writes it; DTYPE_NONE when unknown */
+enum dtype dtype_from_text(const char *text);    /* of people and programs: in any case */
 
 #endif

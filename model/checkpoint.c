@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "job/strmap.h"
 #include "model/checkpoint_names.h"
+#include "model/folder.h"
 #include "model/content.h"
 #include "model/layout_file.h"
 #include "model/model.h"
@@ -239,7 +240,13 @@ int checkpoint_open(struct checkpoint **checkpoint, const char *path, struct err
 	made = memory_zalloc(1, sizeof(*made));
 	if (!made)
 		return memory_error(error, "opening a checkpoint", sizeof(*made));
-	rc = open_path(made, path, error);
+	if (folder_is_partial(path))
+		rc = error_set(
+			error, ERROR_FILE,
+			"%s is half a checkpoint: `weft checkpoint make` is writing it, or was killed",
+			path);
+	else
+		rc = open_path(made, path, error);
 	if (rc)
 		checkpoint_close(&made);
 	*checkpoint = made;

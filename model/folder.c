@@ -8,7 +8,9 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -94,8 +96,35 @@ static void let_go(struct folder *folder)
 	folder->lock = -1;
 }
 
-/* Creates or takes over the partial folder. A folder that nobody has locked is what a killed
- * run left: its files go. */
+/* Bytes on disk of the files in a folder. */
+static uint64_t folder_bytes(const char *path)
+{
+	DIR *stream = opendir(path);
+	struct dirent *entry;
+	struct stat status;
+	uint64_t bytes = 0;
+
+	while (stream && (entry = readdir(stream)))
+		if (fstatat(dirfd(stream), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+		    S_ISREG(status.st_mode))
+			bytes += (uint64_t)status.st_blocks * 512;
+	if (stream)
+		closedir(stream);
+	return bytes;
+}
+
+static int refuse_left(const struct folder *folder, struct error *error)
+{
+	return error_set(
+		error, ERROR_IO,
+		"%s is what a run that was killed left of %s (%s): remove it (rm -r -- '%s') "
+		"or write it anew with --force",
+		folder->partial, folder->path, BYTES_TEXT(folder_bytes(folder->partial)),
+		folder->partial);
+}
+
+/* Creates the partial folder, or with `replace` takes it over. One that nobody has locked is what a
+ * killed run left: its files go when that was asked for, and never without. */
 static int take_partial(struct folder *folder, struct error *error)
 {
 	bool fresh = mkdir(folder->partial, 0777) == 0;
@@ -118,7 +147,12 @@ static int take_partial(struct folder *folder, struct error *error)
 		return error_set(error, ERROR_IO, "another process has just written %s",
 				 folder->path);
 	}
-	return fresh ? 0 : walk_folder(folder->partial, true, error);
+	if (fresh)
+		return 0;
+	if (folder->replace)
+		return walk_folder(folder->partial, true, error);
+	let_go(folder);
+	return refuse_left(folder, error);
 }
 
 /* path without trailing slashes, and the hidden name beside it. */
@@ -254,4 +288,38 @@ void folder_abort(struct folder *folder)
 	memory_free(folder->path);
 	memory_free(folder->partial);
 	*folder = (struct folder){.lock = -1};
+}
+
+bool folder_left(const char *path, struct folder_left *left)
+{
+	struct folder folder = {.lock = -1};
+	bool found = name_folder(&folder, path, NULL) == 0;
+	int lock = -1;
+
+	*left = (struct folder_left){0};
+	if (found)
+		lock = open(folder.partial, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	/* who writes it holds the lock; a shared one is enough to ask, and disturbs nobody for long */
+	found = lock >= 0 && flock(lock, LOCK_SH | LOCK_NB) == 0;
+	if (lock >= 0)
+		close(lock);
+	if (found) {
+		left->bytes = folder_bytes(folder.partial);
+		left->partial = folder.partial;
+		folder.partial = NULL;
+	}
+	folder_abort(&folder);
+	return found;
+}
+
+bool folder_is_partial(const char *path)
+{
+	static const char suffix[] = ".weft-partial";
+	char whole[PATH_MAX];
+	const char *at;
+
+	if (!realpath(path, whole))
+		return false;
+	at = strstr(whole, suffix);
+	return at && (!at[sizeof(suffix) - 1] || at[sizeof(suffix) - 1] == '/');
 }

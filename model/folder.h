@@ -15,14 +15,24 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Whether the path, links resolved, lies in (or is) a folder that is not yet whole, or never was. */
+bool folder_is_partial(const char *path);
+/* What a run that was killed left of `path`: its name and bytes on disk. False: nothing, or it is being
+ * written now. */
+struct folder_left {
+	char *partial; /* memory_free it */
+	uint64_t bytes;
+};
+bool folder_left(const char *path, struct folder_left *left);
+
 struct folder {
 	char *path, *partial;
 	int lock;      /* the open, locked partial folder; -1 when closed */
 	bool replace;
 };
 
-/* Refuses an existing `path` unless `replace`; refuses foreign files in it; refuses when
- * `bytes` do not fit on the disk. */
+/* Refuses an existing `path`, and what a killed run left of it, unless `replace`; refuses foreign files
+ * in either; refuses when `bytes` do not fit on the disk. */
 int folder_begin(struct folder *folder, const char *path, bool replace, uint64_t bytes,
 		 struct error *error);
 int folder_commit(struct folder *folder, struct error *error);

@@ -56,11 +56,11 @@ static uint32_t find_dtype(const char *name, enum dtype *dtype, const char **tex
 {
 	static const char prefix[] = "torch.";
 
-	if (strncmp(name, prefix, sizeof(prefix) - 1) == 0)
+	if (strncasecmp(name, prefix, sizeof(prefix) - 1) == 0)
 		name += sizeof(prefix) - 1;
-	*dtype = dtype_from_name(name);
+	*dtype = dtype_from_text(name);
 	for (size_t i = 0; *dtype == DTYPE_NONE && i < ARRAY_SIZE(dtype_rows); i++) {
-		if (strcmp(dtype_rows[i].name, name) != 0)
+		if (strcasecmp(dtype_rows[i].name, name) != 0)
 			continue;
 		*dtype = dtype_rows[i].dtype;
 		*text = dtype_rows[i].name;

@@ -144,8 +144,23 @@ static int open_builtin(struct model **model, const char *name, const char *as, 
 	return error_set(
 		error, ERROR_CONFIG,
 		"no built-in model is called '%.100s'; the closest are %s (`weft model list` "
-		"shows all); a folder, config.json or layout file is written with a '/', as ./%.100s",
+		"shows all), and there is no folder, config.json or layout file %.100s here",
 		name, closest_text(&closest, known, sizeof(known)), name);
+}
+
+/* Built-in names win: a folder never takes the place of one silently, and is then written ./NAME. */
+static bool names_builtin(const char *text)
+{
+	size_t count;
+	const struct model_builtin *builtins = model_builtins(&count);
+	struct stat status;
+
+	if (strchr(text, '/') || text[0] == '.')
+		return false;
+	for (size_t i = 0; i < count; i++)
+		if (strcasecmp(builtins[i].name, text) == 0)
+			return true;
+	return stat(text, &status) != 0; /* what is neither is told by names */
 }
 
 /* The label of a model on disk: its folder's name. `path` is the config's; changed in place. */
@@ -198,7 +213,7 @@ int model_open_as(struct model **model, const char *name_or_path, const char *as
 	int rc;
 
 	*model = NULL;
-	if (!strchr(name_or_path, '/') && name_or_path[0] != '.')
+	if (names_builtin(name_or_path))
 		return open_builtin(model, name_or_path, as, error);
 	if (stat(name_or_path, &status) != 0)
 		return file_error(error, "read the model at", name_or_path);

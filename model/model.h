@@ -99,8 +99,8 @@ int model_totals(const struct model_config *config, struct model_total totals[2]
 		 struct error *error);
 
 /* `name_or_path`: a built-in name (case does not matter), a config.json, a layout file, or a folder
- * with one of them (of both, the layout file). A folder or file wins only when the text contains '/' or starts with '.', so that a folder
- * never shadows a built-in name silently. Unknown names list the closest built-in ones. */
+ * with one of them (of both, the layout file). A built-in name wins over a folder or file of that name,
+ * which is then written with a '/' or a leading '.'. Unknown names list the closest built-in ones. */
 int model_open(struct model **model, const char *name_or_path, struct error *error);
 /* The same with a folder's or file's model read as one of a family, by the family's model_type or
  * class, whatever class its config names; `as` may be NULL. A built-in model is not read so. */

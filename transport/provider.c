@@ -8,7 +8,17 @@
 #include "base/text.h"
 
 static const struct provider *const providers[] = {&provider_shm, &provider_verbs, &provider_tcp,
-						   &provider_efa, &provider_mock,  &provider_fault};
+						   &provider_efa};
+
+const struct provider_tested *provider_tested;
+
+/* Row i of all that this program has, or NULL behind the last. */
+static const struct provider *provider_at(size_t i)
+{
+	if (i < ARRAY_SIZE(providers))
+		return providers[i];
+	return provider_tested ? provider_tested->rows[i - ARRAY_SIZE(providers)] : NULL;
+}
 
 static int refuse(const struct transport_domain *domain, const char *what, struct error *error)
 {
@@ -124,17 +134,18 @@ const char *provider_op_name(enum provider_op op)
 
 int provider_find(const char *name, struct provider *ops, struct error *error)
 {
+	const struct provider *row;
 	struct text known = {0};
 	int rc;
 
-	for (size_t i = 0; i < ARRAY_SIZE(providers); i++) {
-		if (strcmp(providers[i]->name, name) == 0) {
-			*ops = *providers[i];
+	for (size_t i = 0; (row = provider_at(i)); i++) {
+		if (strcmp(row->name, name) == 0) {
+			*ops = *row;
 			provider_complete(ops);
 			text_fini(&known);
 			return 0;
 		}
-		text_format(&known, "%s%s", i ? ", " : "", providers[i]->name);
+		text_format(&known, "%s%s", i ? ", " : "", row->name);
 	}
 	rc = error_set(error, ERROR_UNSUPPORTED,
 		       "there is no transport provider '%s' in this build; there are: %s", name,
@@ -145,16 +156,18 @@ int provider_find(const char *name, struct provider *ops, struct error *error)
 
 const struct transport_provider_info *transport_providers(size_t *count)
 {
-	static struct transport_provider_info infos[ARRAY_SIZE(providers)];
+	static struct transport_provider_info infos[ARRAY_SIZE(providers) + PROVIDER_TESTED_MAX];
+	const struct provider *row;
+	size_t i;
 
 	/* the same values each time, so a second caller at the same moment does no harm
 	 */
-	for (size_t i = 0; i < ARRAY_SIZE(providers); i++) {
-		__atomic_store_n(&infos[i].name, providers[i]->name, __ATOMIC_RELAXED);
-		__atomic_store_n(&infos[i].what, providers[i]->what, __ATOMIC_RELAXED);
-		__atomic_store_n(&infos[i].one_host, providers[i]->one_host, __ATOMIC_RELAXED);
-		__atomic_store_n(&infos[i].maps, providers[i]->maps, __ATOMIC_RELAXED);
+	for (i = 0; i < ARRAY_SIZE(infos) && (row = provider_at(i)); i++) {
+		__atomic_store_n(&infos[i].name, row->name, __ATOMIC_RELAXED);
+		__atomic_store_n(&infos[i].what, row->what, __ATOMIC_RELAXED);
+		__atomic_store_n(&infos[i].one_host, row->one_host, __ATOMIC_RELAXED);
+		__atomic_store_n(&infos[i].maps, row->maps, __ATOMIC_RELAXED);
 	}
-	*count = ARRAY_SIZE(providers);
+	*count = i;
 	return infos;
 }

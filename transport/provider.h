@@ -163,9 +163,19 @@ struct provider {
 	bool (*peer_dead)(const struct transport_endpoint *endpoint);
 };
 
-extern const struct provider provider_shm, provider_verbs, provider_tcp, provider_efa, provider_mock,
-	provider_fault;
+extern const struct provider provider_shm, provider_verbs, provider_tcp, provider_efa;
 extern const struct provider provider_several; /* of lists; in no list itself */
+
+/* What only programs of tests have: providers beside those of a release, and who is asked whether the
+ * environment wants one of them around another: 1 and *wrapper, 0, or a negative error. Set before the
+ * first domain (transport/fault/tested.c); NULL in a release, where WEFT_FAULT is refused. */
+struct provider_tested {
+	const struct provider *const *rows; /* ends with NULL; at most PROVIDER_TESTED_MAX */
+	int (*wrapper)(const char *provider, const char **wrapper, struct error *error);
+};
+#define PROVIDER_TESTED_MAX 4
+extern const struct provider_tested *provider_tested;
+extern const struct provider provider_mock, provider_fault; /* its rows: not in a release */
 
 /* By name: ERROR_UNSUPPORTED lists the names there are. *ops is a complete table. */
 int provider_find(const char *name, struct provider *ops, struct error *error);

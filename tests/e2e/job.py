@@ -15,6 +15,8 @@ import engine_layout
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("WEFT_BIN", ROOT / "build" / "release"))
 WEFT, CONTROLLER, WORKER = (BIN / name for name in ("weft", "weft-controller", "weft-worker"))
+# the same with the providers that a release does not have: for WEFT_FAULT and --transport mock
+TESTED_WEFT, TESTED_WORKER = (BIN / "tests" / "programs" / name for name in ("weft", "weft-worker"))
 
 # vocab 200 is padded to 256; kv heads 2 are replicated at tp=4; nothing is a round power of two
 CONFIGS = {
@@ -87,8 +89,8 @@ CONFIGS = {
 }
 
 
-def weft(*arguments, check=True, timeout=300):
-    done = subprocess.run([str(WEFT), *map(str, arguments)], capture_output=True, text=True, timeout=timeout)
+def weft(*arguments, check=True, timeout=300, program=WEFT):
+    done = subprocess.run([str(program), *map(str, arguments)], capture_output=True, text=True, timeout=timeout)
     if check:
         assert done.returncode == 0, f"weft {' '.join(map(str, arguments))}: {done.stderr}"
     return done
@@ -181,7 +183,8 @@ class Job:
         return process
 
     def worker(self, role, rank, *flags, updates=2, env=None, name=None):
-        command = [WORKER, "--controller", self.address, "--job", self.name, "--model", self.model, "--train",
+        program = TESTED_WORKER if env and "WEFT_FAULT" in env else WORKER
+        command = [program, "--controller", self.address, "--job", self.name, "--model", self.model, "--train",
                    self.train, "--infer", self.infer, "--role", role, "--rank", rank, "--updates", updates,
                    "--checkpoint", self.model, "--json", *flags]
         name = name or f"{role}-{rank}"

@@ -26,8 +26,8 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def bench(*arguments, timeout=60):
-    done = jobs.weft("bench", "write", *arguments, check=False, timeout=timeout)
+def bench(*arguments, timeout=60, program=jobs.WEFT):
+    done = jobs.weft("bench", "write", *arguments, check=False, timeout=timeout, program=program)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -114,7 +114,7 @@ def test_settings__that_contradict_are_told_to_both_with_both_values():
         one_message(code, stderr, "--depth 3", "--depth 5", str(server.port), exit_code=78)
         one_message(*server.ends(), "--depth 3", "--depth 5", exit_code=78)
     with Server(*SHM) as server:
-        code, _, stderr = bench(f"127.0.0.1:{server.port}", "--transport", "mock")
+        code, _, stderr = bench(f"127.0.0.1:{server.port}", "--transport", "mock", program=jobs.TESTED_WEFT)
         one_message(code, stderr, "--transport shm", "--transport mock", exit_code=78)
 
 
@@ -267,13 +267,14 @@ def test_unknown_transport__lists_those_there_are():
 
 def test_failed_write__ends_the_run_with_the_size(monkeypatch):
     monkeypatch.setenv("WEFT_FAULT", "inner=shm,op=completion,at=3,kind=flip")
-    code, _, stderr = bench("--local", *SHM, "--sizes", "64K", "--iterations", 10)
+    code, _, stderr = bench("--local", *SHM, "--sizes", "64K", "--iterations", 10, program=jobs.TESTED_WEFT)
     one_message(code, stderr, "writes of 65536 bytes", "flipped", exit_code=75)
 
 
 def test_lost_completion__is_a_deadline_that_counts_what_is_missing(monkeypatch):
     monkeypatch.setenv("WEFT_FAULT", "inner=shm,op=completion,at=3,kind=drop")
-    code, _, stderr = bench("--local", *SHM, "--sizes", "64K", "--iterations", 10, "--timeout", "700ms")
+    code, _, stderr = bench("--local", *SHM, "--sizes", "64K", "--iterations", 10, "--timeout", "700ms",
+                            program=jobs.TESTED_WEFT)
     one_message(code, stderr, "writes of 65536 bytes", "700.0 ms", "9 of 10", exit_code=75)
 
 

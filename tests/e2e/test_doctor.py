@@ -23,7 +23,8 @@ LIVE_ONLY = ("providers", "devices", "locked-memory", "ports", "gids", "rails", 
 
 
 def doctor(*words, code=0, env=None):
-    done = subprocess.run([jobs.WEFT, "doctor", *map(str, words)], capture_output=True, text=True,
+    program = jobs.TESTED_WEFT if "WEFT_FAULT" in (env or {}) else jobs.WEFT
+    done = subprocess.run([program, "doctor", *map(str, words)], capture_output=True, text=True,
                           timeout=60, env={**os.environ, **(env or {})})
     assert done.returncode == code, f"exit {done.returncode}: {done.stdout}{done.stderr}"
     return done
@@ -294,7 +295,8 @@ def test_tree__an_empty_one_says_there_is_nothing(tmp_path):
 
 @contextlib.contextmanager
 def serving(*words, **env):
-    process = subprocess.Popen([jobs.WEFT, "doctor", "--serve", "--port", "0", *words], text=True,
+    program = jobs.TESTED_WEFT if "WEFT_FAULT" in env else jobs.WEFT
+    process = subprocess.Popen([program, "doctor", "--serve", "--port", "0", *words], text=True,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **env})
     try:
         line = process.stdout.readline()

@@ -1,13 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """An installed Weft serves a stranger's build: pkg-config, find_package, C and C++; and its tool has
 all it needs in itself."""
+import contextlib
 import json
 import os
 import pathlib
+import re
+import shlex
+import shutil
 import subprocess
+import time
 
 import job as jobs
 import pytest
+
+EXAMPLES = jobs.ROOT / "examples" / "c"
 
 PROGRAM = """
 #include <stdio.h>
@@ -46,8 +53,11 @@ def run(*command, cwd=None, env=None):
 
 @pytest.fixture(scope="module")
 def prefix(tmp_path_factory):
-    prefix = tmp_path_factory.mktemp("installed")
-    run("cmake", "--install", jobs.BIN, "--prefix", prefix)
+    """Installed with DESTDIR below a prefix that was given then, and moved: no file may name where it was."""
+    folder = tmp_path_factory.mktemp("install")
+    run("cmake", "--install", jobs.BIN, "--prefix", "/opt/the weft", env={"DESTDIR": str(folder / "stage")})
+    prefix = folder / "a moved prefix"
+    (folder / "stage" / "opt" / "the weft").rename(prefix)
     return prefix
 
 
@@ -63,10 +73,8 @@ def test_install__serves_cmake_and_pkg_config(prefix, tmp_path):
         assert "WEFT-E" in run(tmp_path / "build" / name)
     pc = next(prefix.rglob("weft.pc")).parent
     library = next(prefix.rglob("libweft.so")).parent
-    flags = run("pkg-config", "--cflags", "--libs", "weft", env={"PKG_CONFIG_PATH": str(pc)}).split()
-    # the prefix of the .pc file is that of configure time; the installed tree is elsewhere here
-    run("gcc", source / "c.c", "-o", tmp_path / "plain", f"-I{prefix}/include", f"-L{library}", *flags[-1:],
-        f"-Wl,-rpath,{library}")
+    flags = shlex.split(run("pkg-config", "--cflags", "--libs", "weft", env={"PKG_CONFIG_PATH": str(pc)}))
+    run("gcc", source / "c.c", "-o", tmp_path / "plain", *flags, f"-Wl,-rpath,{library}")
     assert "WEFT-E" in run(tmp_path / "plain")
     assert "0.2.0" in run(prefix / "bin" / "weft", "--version")
     run(prefix / "bin" / "weft-worker", "--version")
@@ -98,3 +106,82 @@ def test_install__the_tool_needs_no_file_beside_it(prefix, tmp_path):
         row = json.loads(process.stdout.readline())
         process.kill()  # seven more follow, the largest for seconds
     assert row["simulated"][0]["makespan_seconds"] >= row["bound_seconds"] > 0
+
+
+def test_install__names_no_folder_of_the_build_or_of_its_prefix(prefix):
+    words = [str(jobs.ROOT), str(jobs.BIN), "/opt/the weft", "/usr/local"]
+    files = [*prefix.rglob("*.pc"), *prefix.rglob("*.cmake")]
+    assert len(files) >= 4
+    assert [(path.name, word) for path in files for word in words if word in path.read_text()] == []
+
+
+def test_install__links_of_its_documents_lead_to_installed_files(prefix):
+    documents = list(prefix.rglob("*.md"))
+    assert {"README.md", "install.md", "models.md"} <= {path.name for path in documents}
+    for path in documents:
+        links = re.findall(r"\]\(([^)#\s]+)", path.read_text())
+        assert [link for link in links if "://" not in link and not (path.parent / link).exists()] == [], path
+
+
+def test_install__is_removed_by_its_list(tmp_path):
+    prefix = tmp_path / "some where"
+    run("cmake", "--install", jobs.BIN, "--prefix", prefix)
+    shutil.copy(jobs.BIN / "install_manifest.txt", tmp_path)
+    assert any(path.is_file() for path in prefix.rglob("*"))
+    run("sh", "-c", "tr '\\n' '\\0' <install_manifest.txt | xargs -0 rm --", cwd=tmp_path)
+    assert [path for path in prefix.rglob("*") if not path.is_dir()] == []
+
+
+def with_make(prefix, source, out):
+    pc = next(prefix.rglob("weft.pc")).parent
+    run("make", f"OUT={out}", cwd=source, env={"PKG_CONFIG_PATH": str(pc)})
+
+
+def with_cmake(prefix, source, out):
+    run("cmake", "-S", source, "-B", out, f"-DCMAKE_PREFIX_PATH={prefix}")
+    run("cmake", "--build", out)
+
+
+@pytest.mark.parametrize("build", [with_make, with_cmake])
+def test_examples__are_built_from_what_is_installed_and_run(prefix, tmp_path, build):
+    """examples/c, as it is installed, in a folder of the user's: two trainers, an engine with a reader."""
+    source, out = tmp_path / "examples", tmp_path / "out"
+    shutil.copytree(next(prefix.rglob("examples")) / "c", source)
+    assert {path.name for path in source.iterdir()} == {path.name for path in EXAMPLES.iterdir()}
+    build(prefix, source, out)
+    port, commands = tmp_path / "port", [("trainer", 0, 3), ("trainer", 1, 3), ("engine", 3)]
+    with contextlib.ExitStack() as stack:
+        def start(*command):
+            process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE,
+                                       stderr=subprocess.PIPE, text=True)
+            stack.callback(process.kill)
+            return process
+        controller = start(prefix / "bin" / "weft-controller", "--train", "world=2", "--infer", "engines=1,tp=1",
+                           "--bind", "tcp://127.0.0.1:0", "--port-file", port)
+        while not (port.exists() and port.read_text()):
+            assert controller.poll() is None
+            time.sleep(0.01)
+        address = f"tcp://127.0.0.1:{port.read_text().strip()}"
+        started = [start(out / name, address, *words) for name, *words in commands]
+        said = [(process.communicate(timeout=60), process.returncode) for process in [*started, controller]]
+    assert [code for _, code in said] == [0, 0, 0, 0], said
+    assert "trainer 0: sent versions 1 to 3" in said[0][0][0]
+    assert said[2][0][0].splitlines() == [f"engine: version {v} is here" for v in (1, 2, 3)] + \
+        ["engine: the reader read version 3 whole, 0 reads were wrong"]
+
+
+def test_installed_programs__have_no_transport_of_tests(prefix):
+    """mock and fault are of tests; who asks a release for failures is told that there are none."""
+    for name in ("mock", "fault"):
+        done = jobs.weft("bench", "write", "--local", "--transport", name, "--sizes", "4K", check=False,
+                         program=prefix / "bin" / "weft")
+        assert done.returncode == 78, done.stderr
+        known = re.search(rf"no transport provider '{name}' in this build; there are: (.*)", done.stderr).group(1)
+        assert not {"mock", "fault"} & set(known.split(", ")) and "shm" in known.split(", ")
+    worker = [prefix / "bin" / "weft-worker", "--controller", "tcp://127.0.0.1:9", "--role", "inference", "--rank", "0",
+              "--model", "Qwen2.5-0.5B", "--train", "world=1", "--infer", "tp=1"]
+    for command in (worker, [prefix / "bin" / "weft", "bench", "write", "--local", "--transport", "shm"]):
+        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=60,
+                              env={**os.environ, "WEFT_FAULT": "inner=shm,op=post_write,at=3"})
+        assert done.returncode == 78 and "WEFT_FAULT is 'inner=shm" in done.stderr, done.stderr
+        assert "unset it" in done.stderr

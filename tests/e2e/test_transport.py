@@ -215,7 +215,7 @@ def test_plan_offline__wants_a_list_and_hosts_that_it_reaches(models):
     flags = ("route", "plan", "--model", models["qwen2"], "--train", "world=2", "--infer", "engines=1,tp=2")
     for more, said in ((("--transport", "shm"), "one transport for all pairs"), (("--transport", "shm,pigeon"), "no transport 'pigeon'"),
                        (("--transport", "shm,mock", "--topology", "per_host=2"), "no transport of shm,mock gets from trainer")):
-        done = jobs.weft(*flags, *more, check=False)
+        done = jobs.weft(*flags, *more, check=False, program=jobs.TESTED_WEFT)
         assert done.returncode and said in done.stderr, done.stderr
     done = jobs.weft(*flags, "--transport", "auto", "--topology", "per_host=2", "--memory", "process")
     assert "transports shm,verbs: each pair uses the first" in done.stdout

@@ -218,6 +218,16 @@ def test_files__stay_below_700_lines():
     assert [f for f in tracked if len((ROOT / f).read_text().splitlines()) > 700] == []
 
 
+def test_examples__see_the_installed_headers_only():
+    """They are built from what is installed, so they can name nothing else; and they are a page each."""
+    examples = sorted((ROOT / "examples").rglob("*.[ch]"))
+    assert examples
+    for path in examples:
+        names = [name for quote, name in includes(path) if quote == '"']
+        assert [name for name in names if not (path.parent / name).exists()] == [], path
+        assert len(path.read_text().splitlines()) <= 150, path
+
+
 def test_files__start_with_the_licence_line():
-    assert [str(path.relative_to(ROOT)) for path in sources()
+    assert [str(path.relative_to(ROOT)) for path in [*sources(), *sorted((ROOT / "examples").rglob("*.[ch]"))]
             if "SPDX-License-Identifier: Apache-2.0" not in path.read_text()[:80]] == []

@@ -11,8 +11,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = sorted((ROOT / "routing" / "report" / "page").iterdir())
 DATA = [*sorted((ROOT / "routing" / "report" / "schema").iterdir()), *sorted((ROOT / "model" / "schema").iterdir()),
         *sorted((ROOT / "routing" / "lab" / "scenarios").iterdir())]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
-FOLDERS = "base cli cmake controller deploy docs job model pack routing tests transport wire worker".split()
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")),
+             ROOT / "examples" / "c" / "README.md"]
+FOLDERS = "base cli cmake controller deploy docs examples job model pack routing tests transport wire worker".split()
 SVG = "'http://www.w3.org/2000/svg'"  # a name, not an address
 
 

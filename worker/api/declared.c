@@ -17,7 +17,7 @@ int declare_check_shape(const char *what, const char *name, const char *dtype_te
 		return error_set(error, ERROR_LIMIT,
 				 "%s name of %zu bytes ('%.40s...'); at most %d", what,
 				 strlen(name), name, LIMIT_NAME_BYTES - 1);
-	*dtype = dtype_text ? dtype_from_name(dtype_text) : DTYPE_NONE;
+	*dtype = dtype_text ? dtype_from_text(dtype_text) : DTYPE_NONE;
 	if (*dtype == DTYPE_NONE)
 		return error_set(error, ERROR_USAGE,
 				 "%s %s: dtype '%s' is unknown; use the names "

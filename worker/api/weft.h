@@ -161,7 +161,7 @@ WEFT_API void weft_interrupt_clear(weft_worker *worker);
 typedef struct weft_tensor {
 	size_t size;
 	const char *name;          /* HuggingFace name */
-	const char *dtype;         /* "BF16", "F16", "F32", "F8_E4M3", ... (safetensors names) */
+	const char *dtype;         /* "BF16", "F16", "F32", "F8_E4M3", ... (safetensors names, in any case) */
 	uint32_t dims;             /* 1..4, row-major */
 	uint64_t shape[WEFT_DIMS_MAX];
 } weft_tensor;
@@ -241,7 +241,7 @@ WEFT_API int weft_declare_fill(weft_worker *worker, uint32_t param, uint64_t off
 			       uint64_t bytes, weft_error *error);
 
 /* All of the above for a model that weft knows (built-in name, config.json or folder) or that a layout
- * file describes (its path, written with a '/'; `weft model layout --help`), and two parallel layouts
+ * file describes (its path; `weft model layout --help`), and two parallel layouts
  * ("world=4,source=gathered", "engines=2,tp=2"). */
 WEFT_API int weft_declare_model(weft_worker *worker, const char *model, const char *train,
 				const char *infer, weft_error *error);

@@ -39,7 +39,7 @@ static const struct option_row {
 	{"world", NULL, "N", KIND_RANK, AT(world), "all workers of the launch"},
 	{"job", "WEFT_JOB", "ID", KIND_TEXT, AT(job), "job id (default weft)"},
 	{"model", "WEFT_MODEL", "NAME", KIND_TEXT, AT(model),
-	 "built-in name, or a config.json, checkpoint folder or layout file written with a '/' (needed)"},
+	 "built-in name, or a config.json, checkpoint folder or layout file (needed)"},
 	{"as", "WEFT_AS", "FAMILY", KIND_TEXT, AT(as),
 	 "read the model as one of this family, as llama, whatever class its config names"},
 	{"checkpoint", "WEFT_CHECKPOINT", "DIR", KIND_TEXT, AT(checkpoint),
@@ -91,11 +91,16 @@ static const struct option_row {
 	{"json", NULL, NULL, KIND_FLAG, AT(json), "print JSON lines"},
 	{"die-with-parent", NULL, NULL, KIND_FLAG, AT(die_with_parent),
 	 "stop when the process that started this one ends"},
+	{"quiet", NULL, NULL, KIND_FLAG, AT(quiet),
+	 "on standard error only what failed, as WEFT_LOG=error does (-q)"},
 	{"local-rank", NULL, "N", KIND_FLAG, AT(ignored), "accepted from old launchers"},
 #undef AT
 };
 #define ROW_COUNT (sizeof(rows) / sizeof(rows[0]))
 #define KEY_FIRST 1000
+/* one of them has a letter */
+#define KEY(row) \
+	((row)->offset == offsetof(struct arguments, quiet) ? 'q' : KEY_FIRST + (int)((row)-rows))
 _Static_assert(ROW_COUNT <= 64, "arguments.given has a bit for every row");
 
 static bool parse_number(const char *text, uint64_t *value)
@@ -179,9 +184,10 @@ static error_t parse(int key, char *value, struct argp_state *state)
 
 	if (key == ARGP_KEY_ARG)
 		argp_error(state, "unexpected argument '%s'", value);
-	if (key < KEY_FIRST || key >= KEY_FIRST + (int)ROW_COUNT)
+	for (row = rows; row < rows + ROW_COUNT && KEY(row) != key;)
+		row++;
+	if (row == rows + ROW_COUNT)
 		return ARGP_ERR_UNKNOWN;
-	row = &rows[key - KEY_FIRST];
 	if (set(state->input, row, value, &error))
 		argp_error(state, "--%s: %s", row->name, error.text);
 	((struct arguments *)state->input)->given |= UINT64_C(1) << (row - rows);
@@ -197,7 +203,7 @@ void options_warn(const struct arguments *arguments, bool trainer)
 	size_t used = 0, count = 0;
 
 	for (size_t i = 0; i < ROW_COUNT; i++)
-		if (arguments->given & UINT64_C(1) << i &&
+		if (!arguments->quiet && arguments->given & UINT64_C(1) << i &&
 		    !strncmp(rows[i].doc, other, strlen(other)))
 			used += (size_t)snprintf(names + used, sizeof(names) - used, "%s--%s",
 						 count++ ? ", " : "", rows[i].name);
@@ -241,11 +247,11 @@ int options_read(struct arguments *arguments, int argc, char **argv, weft_error 
 			return fail(error, error->code, "%s: %.900s", rows[i].variable, text);
 		}
 		options[i] = (struct argp_option){.name = rows[i].name,
-						  .key = KEY_FIRST + (int)i,
+						  .key = KEY(&rows[i]),
 						  .arg = rows[i].argument,
 						  .doc = rows[i].doc};
 	}
 	hyphens(argc, argv);
 	argp_parse(&argp, argc, argv, 0, NULL, arguments);
-	return 0;
+	return arguments->quiet ? weft_set_log(NULL, NULL, WEFT_LOG_ERROR, error) : 0;
 }

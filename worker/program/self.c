@@ -131,6 +131,8 @@ void self_print(const struct player *player)
 	const weft_launch *launch = &player->launch;
 	bool launched = player->source == launch->rank_source && launch->world >= 0;
 
+	if (player->arguments.quiet)
+		return;
 	say("weft-worker: rank %lld/%lld (from %s), %s %u/%u, controller %s (from %s)",
 	    launched ? (long long)launch->rank : player->rank,
 	    launched ? (long long)launch->world : player->count, player->source, self_role(player),

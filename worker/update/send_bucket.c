@@ -28,7 +28,7 @@ static int check_shape(const struct sender *sender, const struct bucket_slice *s
 		while (d < tensor->dims &&
 		       slice->tensor.shape[d] == (d ? tensor->shape[d] : held->hi - held->lo))
 			d++;
-	if (!slice->tensor.dtype || dtype_from_name(slice->tensor.dtype) != tensor->dtype)
+	if (!slice->tensor.dtype || dtype_from_text(slice->tensor.dtype) != tensor->dtype)
 		snprintf(what, sizeof(what), "is given as %.20s, declared as %s",
 			 slice->tensor.dtype ? slice->tensor.dtype : "no dtype",
 			 dtype_name(tensor->dtype));

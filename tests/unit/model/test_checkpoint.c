@@ -258,7 +258,8 @@ static void test_make__interrupted_leaves_nothing(void **state)
 	assert_int_equal(entries_in(scene->folder), 0);
 }
 
-static void test_make__reuses_what_a_killed_run_left_but_not_a_living_one(void **state)
+static void
+test_make__replaces_what_a_killed_run_left_when_told_to_but_not_a_living_one(void **state)
 {
 	struct scene *scene = *state;
 	struct error error = {0};
@@ -273,8 +274,14 @@ static void test_make__reuses_what_a_killed_run_left_but_not_a_living_one(void *
 	assert_int_equal(checkpoint_make(scene->model, path, 0, 0, false, true, &error), -ERROR_IO);
 	assert_non_null(strstr(error.text, "another process is writing"));
 	assert_int_equal(access(left, F_OK), 0);
+	assert_int_equal(checkpoint_make(scene->model, path, 0, 0, true, true, &error), -ERROR_IO);
+	assert_int_equal(access(left, F_OK), 0);
 	close(lock);
-	assert_int_equal(checkpoint_make(scene->model, path, 0, 0, false, true, NULL), 0);
+	assert_int_equal(checkpoint_make(scene->model, path, 0, 0, false, true, &error), -ERROR_IO);
+	assert_non_null(strstr(error.text, partial));
+	assert_non_null(strstr(error.text, "rm -r"));
+	assert_int_equal(access(left, F_OK), 0);
+	assert_int_equal(checkpoint_make(scene->model, path, 0, 0, true, true, NULL), 0);
 	assert_int_equal(entries_in(scene->folder), 1);
 }
 
@@ -574,7 +581,7 @@ int main(void)
 		SCENE(test_make__refuses_an_existing_folder_unless_told_to_replace_it),
 		SCENE(test_make__refuses_names_that_are_no_folder),
 		SCENE(test_make__interrupted_leaves_nothing),
-		SCENE(test_make__reuses_what_a_killed_run_left_but_not_a_living_one),
+		SCENE(test_make__replaces_what_a_killed_run_left_when_told_to_but_not_a_living_one),
 		SCENE(test_make__two_at_once_give_one_whole_folder),
 		SCENE(test_make__a_disk_without_room_is_told_before_writing),
 		SCENE(test_open__tells_what_a_folder_lacks_or_has_twice),
