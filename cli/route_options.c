@@ -260,8 +260,8 @@ int route_options_open(struct route_job *job, const struct route_options *option
 	*job = (struct route_job){0};
 	rc = check(options, &checked, error);
 	if (!rc)
-		rc = route_job_open(job, options->model, options->as, options->train, options->infer,
-				    mapped, error);
+		rc = route_job_open(job, options->model, options->as, options->train,
+				    options->infer, mapped, error);
 	if (rc)
 		return rc;
 	job->policy = checked.policy;

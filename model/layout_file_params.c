@@ -132,11 +132,12 @@ static int read_make(struct json_reader *r, const struct model *model, json_t *p
 		if (json_take_string(r, piece, "make", &text))
 			return r->failed;
 		if (!transform_parse(text, &item->transform, &convert))
-			return json_refuse(r,
-					   "\"make\" is \"%.64s\"; it is copy, convert, transpose, or "
-					   "quantise, scales, dequantise, requantise or rescale "
-					   "with the blocks, as \"quantise 128x128\"",
-					   text);
+			return json_refuse(
+				r,
+				"\"make\" is \"%.64s\"; it is copy, convert, transpose, or "
+				"quantise, scales, dequantise, requantise or rescale "
+				"with the blocks, as \"quantise 128x128\"",
+				text);
 		if (transform_plain(&item->transform) && convert != (tensor->dtype != to))
 			return json_refuse(r, "\"make\" is \"%s\", of tensor %s, %s, for %s", text,
 					   tensor->name, dtype_name(tensor->dtype), dtype_name(to));

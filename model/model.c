@@ -187,9 +187,10 @@ static int open_file(struct model **model, const char *path, const char *as, str
 	if (rc)
 		return rc;
 	if (ours && as)
-		return error_set(error, ERROR_USAGE,
-				 "%s is a layout file, which names all that it holds: leave --as %.64s out",
-				 path, as);
+		return error_set(
+			error, ERROR_USAGE,
+			"%s is a layout file, which names all that it holds: leave --as %.64s out",
+			path, as);
 	if (ours)
 		return layout_file_open(model, path, error);
 	rc = file_map_open(&map, path, error);

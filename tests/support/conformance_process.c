@@ -381,6 +381,7 @@ static bool takes_memory_back(const struct side *side)
 /* Closes, and uses the memory again as soon as it may. Returns whether it had to wait for the writer. */
 static bool close_and_use_again(struct side *side, pid_t child, bool kills)
 {
+	bool takes_back = takes_memory_back(side); /* asks the endpoint */
 	struct error error = {0};
 	int rc = transport_endpoint_stop(side->endpoint, within_ms(20), &error), check;
 
@@ -390,7 +391,7 @@ static bool close_and_use_again(struct side *side, pid_t child, bool kills)
 	assert_int_equal(check, rc ? -ERROR_UNSAFE : 0);
 	transport_region_close(&side->region);
 	if (check) {
-		assert_false(takes_memory_back(side));
+		assert_false(takes_back);
 		refused_until_it_is_over(side, child, kills);
 	}
 	if (side->owned)

@@ -51,7 +51,7 @@ static bool one_in(uint64_t n)
 struct class
 {
 	bool llama, qwen2, qwen3_moe, glm4, latent, deepseek, indexer, experts, shared, fp8;
-	bool own_head;
+	bool own_head, other; /* other: of a shape that this test has no picture of */
 };
 
 static struct class class_of(const struct family *family)
@@ -68,6 +68,8 @@ static struct class class_of(const struct family *family)
 		.own_head = strstr(name, "Moe") && !strstr(name, "Dsa"),
 	};
 
+	class.other = !class.llama && !class.qwen2 && strncmp(name, "Qwen3For", 8) != 0 &&
+		      !class.qwen3_moe && strncmp(name, "Glm4", 4) != 0 && !class.deepseek;
 	class.latent = class.deepseek || strstr(name, "Lite");
 	class.shared = class.experts && !class.qwen3_moe;
 	class.fp8 = class.experts || strcmp(name, "Qwen3ForCausalLM") == 0;
@@ -474,6 +476,8 @@ static void test_layout__of_random_models_is_whole_or_refused_by_a_division(void
 		const struct class class = class_of(families[f]);
 		unsigned cut = 0, in_blocks = 0, refused = 0;
 
+		if (class.other) /* held to what engines' own loaders did (tests/engines/compared) */
+			continue;
 		state = 1000 + f;
 		while (cut < 60 || refused < 20 || (class.fp8 && in_blocks < 20)) {
 			struct model_config config = random_config(families[f]);

@@ -428,7 +428,7 @@ static void test_file__that_is_wrong_is_refused_with_its_place(void **state)
 		{"{\"tensor\": \"norm\"}", "{\"tensor\": \"norm\", \"make\": \"copy\"}",
 		 "\"make\" is \"copy\", of tensor norm, F32, for BF16"},
 		{"{\"tensor\": \"norm\"}", "{\"tensor\": \"norm\", \"make\": \"shuffle\"}",
-		 "\"make\" is \"shuffle\"; it is copy, convert, or quantise"},
+		 "\"make\" is \"shuffle\"; it is copy, convert, transpose, or quantise"},
 		{"{\"tensor\": \"norm\"}", "{\"tensor\": \"norm\", \"make\": \"dequantise 2x2\"}",
 		 "key \"scales\" is missing"},
 		{"{\"tensor\": \"norm\"}", "{\"tensor\": \"norm\", \"scales\": \"q\"}",
