@@ -149,7 +149,8 @@ MIXED = {  # flags of trainers, of inference ranks; how pieces go by shm and by 
 
 
 @pytest.mark.parametrize("mode", MIXED)
-def test_job_of_two_hosts__uses_shm_on_one_and_tcp_to_the_other(tmp_path, models, mode):
+def test_job_of_two_hosts__uses_shm_on_one_and_tcp_to_the_other(tmp_path, models, monkeypatch, mode):
+    monkeypatch.setenv("WEFT_NIC", "lo")  # whatever other interfaces this machine has
     trainer_flags, inference_flags, by_shm, by_tcp = MIXED[mode]
     with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
         job.hosts = {"inference-1": "far"}
@@ -172,7 +173,8 @@ def test_job_of_two_hosts__uses_shm_on_one_and_tcp_to_the_other(tmp_path, models
     assert offline.stdout == (tmp_path / "live.json").read_text()
 
 
-def test_mixed_job__that_loses_a_rank_over_tcp_names_it_on_every_side(tmp_path, models):
+def test_mixed_job__that_loses_a_rank_over_tcp_names_it_on_every_side(tmp_path, models, monkeypatch):
+    monkeypatch.setenv("WEFT_NIC", "lo")
     with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
         job.hosts = {"inference-1": "far"}
         job.controller("--lost-after", "2s")
