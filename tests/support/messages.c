@@ -326,8 +326,10 @@ static struct transform transform(uint64_t *state)
 	if (coin(state)) {
 		transformed.to_rows = 1 + (uint32_t)random_below(state, TRANSFORM_BLOCK_MAX);
 		transformed.to_columns = 1 + (uint32_t)random_below(state, TRANSFORM_BLOCK_MAX);
-		transformed.part = (enum transform_part)random_below(state, TRANSFORM_PART_COUNT);
+		transformed.part = coin(state) ? TRANSFORM_VALUES : TRANSFORM_SCALES;
 	}
+	if (random_below(state, 4) == 0) /* has no blocks */
+		transformed = (struct transform){.part = TRANSFORM_TRANSPOSED};
 	return transformed;
 }
 

@@ -130,6 +130,7 @@ static void forget(struct ofi_lane *lane)
 static int insert(struct ofi_lane *lane, const struct ofi_rail_record *peer, struct error *error)
 {
 	const struct ofi_rail *rail = lane->rail;
+	char path[sizeof(lane->path)];
 	fi_addr_t address;
 	int rc = fi_av_insert(rail->av, peer->addresses[0].bytes, 1, &address, 0, NULL);
 
@@ -141,8 +142,8 @@ static int insert(struct ofi_lane *lane, const struct ofi_rail_record *peer, str
 				 "%s does not know what to do with the address of %s there",
 				 rail->interface.name, peer->name);
 	lane->address = address;
-	snprintf(lane->path, sizeof(lane->path), "%s to %s there", rail->interface.name,
-		 peer->name);
+	snprintf(path, sizeof(path), "%s to %s there", rail->interface.name, peer->name);
+	memcpy(lane->path, path, sizeof(lane->path));
 	return 0;
 }
 

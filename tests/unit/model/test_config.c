@@ -414,7 +414,8 @@ static void test_model__a_path_is_a_folder_or_a_config_and_never_shadows_a_name(
 	assert_string_equal(model->name, folder);
 	model_close(&model);
 	assert_int_equal(model_open(&model, "no-such-folder", &error), -ERROR_CONFIG);
-	assert_non_null(strstr(error.text, "no folder, config.json or layout file no-such-folder here"));
+	assert_non_null(
+		strstr(error.text, "no folder, config.json or layout file no-such-folder here"));
 	assert_int_equal(chdir(folder), 0);
 	assert_int_equal(model_open(&model, ".", NULL), 0);
 	assert_string_equal(model->name, folder);
