@@ -368,7 +368,7 @@ static const struct verb_option rows[] = {
 	 CHARS(settings.transport), .group = 1},
 	{"nic", 'd', "NICS", "of this side: rxe0, mlx5_0:1, mlx5_0,mlx5_3", VERB_CHARS, CHARS(nics),
 	 .group = 1},
-	{"qps", 'q', "N", "queue pairs per NIC (verbs)", VERB_COUNT, AT(settings.qps), .group = 1,
+	{"qps", 'Q', "N", "queue pairs per NIC (verbs)", VERB_COUNT, AT(settings.qps), .group = 1,
 	 .least = 1, .most = 8},
 	{"depth", 't', "N", "writes in flight per rail (default 128)", VERB_COUNT,
 	 AT(settings.depth), .group = 1, .least = 1, .most = 4096},

@@ -13,7 +13,7 @@
 
 const struct command route_commands[] = {
 	ROW(plan, "plan who sends what to whom, and how good that is"),
-	ROW(show, "a routing dump by trainer, inference, tensor, host, nic or transport"),
+	ROW(show, "a routing dump by trainer, tensor, NIC, transport, .."),
 	ROW(verify, "prove a routing dump against the model, byte by byte"),
 	ROW(explain, "why a tensor comes to a rank from where it does"),
 	ROW(compare, "all policies on one input, a line each"),

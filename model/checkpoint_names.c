@@ -55,6 +55,8 @@ static bool part_of(const struct model *model, const char *name, char out[64])
 	const struct tower *tower = model->config.tower;
 	size_t at = 0;
 
+	if (!model->config.family) /* a layout file names all that is left alone */
+		return false;
 	for (size_t i = 0; i < ARRAY_SIZE(others); i++)
 		if (strstr(name, others[i])) {
 			snprintf(out, 64, "%s", others[i]);

@@ -61,7 +61,7 @@ static int read_version(void *context, const struct tensor_info *info, uint64_t 
 				 info->name, (unsigned long long)tensor->bytes,
 				 dtype_name(tensor->dtype), (unsigned long long)info->bytes,
 				 dtype_name(info->dtype));
-	content_version(tensor->name, tensor->data, tensor->bytes, referee->version, offset, bytes,
+	content_version(info->name, tensor->data, tensor->bytes, referee->version, offset, bytes,
 			out);
 	return 0;
 }
