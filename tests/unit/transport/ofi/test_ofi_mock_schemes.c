@@ -182,7 +182,9 @@ static void test_network__in_which_late_writes_land_is_caught(void **state)
 {
 	(void)state;
 	assert_int_equal(late_writes(OFI_MOCK_RIGHT, LATE_WRITERS), 0);
+#ifndef __SANITIZE_THREAD__ /* a late write races with whoever uses the memory again */
 	assert_true(late_writes(OFI_MOCK_LATE_LANDS, LATE_WRITERS) > 0);
+#endif
 }
 
 int main(void)
