@@ -11,9 +11,9 @@
 #define FAILED                                                                        \
 	(ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | \
 	 ZMQ_EVENT_HANDSHAKE_FAILED_AUTH)
-#define EVENTS                                                                                \
-	(ZMQ_EVENT_CONNECT_RETRIED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED | \
-	 FAILED)
+#define EVENTS                                                                             \
+	(ZMQ_EVENT_CONNECT_RETRIED | ZMQ_EVENT_CONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | \
+	 ZMQ_EVENT_DISCONNECTED | FAILED)
 #define WAIT_MS	    100
 #define WAIT_MAX_MS 2000
 
@@ -63,17 +63,15 @@ static uint16_t next(const struct connection *connection)
 	return event;
 }
 
-/* How much an event says of why: a retry follows every failure, and a broken handshake shows one side alone what
- * it is about, this time or the next. */
+/* How much an event says of why: a broken handshake shows one side alone what it is about, this time or the
+ * next. */
 static int weight(uint16_t event)
 {
 	switch (event) {
 	case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
 	case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
-		return 3;
-	case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
 		return 2;
-	case ZMQ_EVENT_CONNECT_RETRIED:
+	case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
 		return 1;
 	default:
 		return 0;
@@ -83,10 +81,6 @@ static int weight(uint16_t event)
 static void failed(const struct connection *connection, uint16_t event, struct error *why)
 {
 	switch (event) {
-	case ZMQ_EVENT_CONNECT_RETRIED:
-		error_set(why, ERROR_CONTROLLER_LOST,
-			  "it takes no connection: is it running there, on this port?");
-		break;
 	case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
 		error_set(why, ERROR_CONFIG,
 			  connection->keyed
@@ -115,6 +109,7 @@ static void failed(const struct connection *connection, uint16_t event, struct e
 static void note(struct connection *connection, uint16_t event)
 {
 	connection->broken = event == ZMQ_EVENT_DISCONNECTED || event & FAILED;
+	connection->stands = event == ZMQ_EVENT_CONNECTED || event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
 	if (connection->broken)
 		connection->broken_ms = clock_ms();
 	else if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED)
@@ -129,7 +124,8 @@ bool connection_step(struct connection *connection, struct error *why)
 
 	while (connection->monitor && (event = next(connection)) != 0) {
 		note(connection, event);
-		if (event == ZMQ_EVENT_DISCONNECTED)
+		if (event == ZMQ_EVENT_DISCONNECTED || event == ZMQ_EVENT_CONNECTED ||
+		    event == ZMQ_EVENT_CONNECT_RETRIED)
 			continue; /* says nothing of why */
 		if (event != ZMQ_EVENT_HANDSHAKE_SUCCEEDED &&
 		    weight(event) < weight(connection->said))

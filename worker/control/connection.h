@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * connection.h -- why the controller is not reached: what libzmq, which tries again and again without a
+ * connection.h -- why no connection to the controller stands: what libzmq, which tries again and again without a
  * word, tells a monitor of its socket. And when it no longer tries: after a byte that was broken on the way it
  * takes the other side for no peer at all, and never connects again by itself.
  *
@@ -16,6 +16,7 @@
 struct connection {
 	void *monitor; /* NULL: none could be had; then nothing is told */
 	bool keyed;    /* the socket has a key */
+	bool stands;   /* made, whatever comes of it; else reach.h finds out why not */
 	uint16_t said; /* the event that said most of what stands in the way; 0: nothing does */
 	bool broken;   /* and libzmq has not begun another */
 	uint64_t broken_ms;

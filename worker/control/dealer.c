@@ -9,6 +9,7 @@
 #include "wire/limits.h"
 #include "wire/parts.h"
 #include "worker/control/connection.h"
+#include "worker/control/reach.h"
 #include "worker/launch/lookup.h"
 
 #include <errno.h>
@@ -22,7 +23,9 @@
 #define HANDSHAKE_MS	 5000
 #define SILENT_MS	 3000 /* until there is a rhythm */
 #define KEY_MISSED_MS	 2000
-#define KEY_LOOK_MS	 50 /* whether rank 0 has put the key there */
+#define LOOK_MS \
+	300 /* a connection on its way is made by then, or who listens there is looked into */
+#define KEY_LOOK_MS 50 /* whether rank 0 has put the key there */
 #define ZMQ_DESCRIPTORS \
 	16 /* a context with two sockets takes 10, and 3 a connection; zmq ends the process
 			     * when it runs out in the middle of making them */
@@ -41,6 +44,7 @@ struct dealer {
 	struct timespec key_changed; /* of the file when it was read */
 	struct connection connection;
 	struct lookup lookup;
+	struct reach reach;
 
 	unsigned char *sending; /* owned; NULL: nothing is half out */
 	struct parts_out out;
@@ -131,6 +135,7 @@ int dealer_open(struct dealer **out, const struct dealer_options *options, struc
 	if (!dealer)
 		return memory_error(error, "opening the control channel", sizeof(*dealer));
 	zmq_msg_init(&dealer->frame);
+	reach_init(&dealer->reach);
 	dealer->options = *options;
 	dealer->options.key_waits &= *options->key_file != '\0';
 	dealer->opened_ms = clock_ms();
@@ -157,6 +162,7 @@ void dealer_close(struct dealer **where)
 	if (!dealer)
 		return;
 	lookup_fini(&dealer->lookup);
+	reach_stop(&dealer->reach);
 	zmq_msg_close(&dealer->frame);
 	/* what nobody answered would only make the end wait for nobody */
 	if (dealer->socket && !dealer->heard)
@@ -211,6 +217,22 @@ static void dial_anew(struct dealer *dealer)
 		log_warn("%s", unusable.text);
 }
 
+/* A handshake that failed says more; and a connection that nobody answers at all, without a refusal, is
+ * seen by its silence. */
+static bool look_there(struct dealer *dealer, uint64_t now, struct error *why)
+{
+	const struct connection *connection = &dealer->connection;
+	socklen_t bytes;
+	const struct sockaddr *address = lookup_address(&dealer->lookup, &bytes);
+
+	if (!dealer->connected || connection->stands || connection->said ||
+	    now < dealer->dialed_ms + LOOK_MS) {
+		reach_stop(&dealer->reach);
+		return false;
+	}
+	return reach_step(&dealer->reach, address, bytes, now, why);
+}
+
 bool dealer_news(struct dealer *dealer, struct error *why)
 {
 	uint64_t now = clock_ms();
@@ -224,7 +246,7 @@ bool dealer_news(struct dealer *dealer, struct error *why)
 	if (news && dealer->lookup.done)
 		return true;
 	return (dealer->options.key_waits && take_key(dealer, why)) ||
-	       lookup_step(&dealer->lookup, now, why);
+	       lookup_step(&dealer->lookup, now, why) || look_there(dealer, now, why);
 }
 
 /* ---- messages ---- */
@@ -284,11 +306,11 @@ static void check_silence(struct dealer *dealer)
 
 void dealer_wait(struct dealer *dealer, int fd, long ms)
 {
-	zmq_pollitem_t items[3] = {
+	zmq_pollitem_t items[4] = {
 		{.socket = dealer->socket, .events = ZMQ_POLLIN},
 		{.fd = fd, .events = ZMQ_POLLIN},
-		{.socket = dealer->connection.monitor, .events = ZMQ_POLLIN},
 	};
+	int count = 2;
 	long due = connection_due_in_ms(&dealer->connection, clock_ms());
 
 	if (dealer->sending)
@@ -297,7 +319,14 @@ void dealer_wait(struct dealer *dealer, int fd, long ms)
 		ms = KEY_LOOK_MS;
 	if (due >= 0 && due < ms)
 		ms = due;
-	zmq_poll(items, dealer->connection.monitor ? 3 : 2, ms);
+	if (dealer->connection.monitor)
+		items[count++] = (zmq_pollitem_t){.socket = dealer->connection.monitor,
+						  .events = ZMQ_POLLIN};
+	if (dealer->reach.fd >= 0)
+		items[count++] = (zmq_pollitem_t){.fd = dealer->reach.fd, .events = ZMQ_POLLOUT};
+	if (!dealer->heard && ms > LOOK_MS)
+		ms = LOOK_MS;
+	zmq_poll(items, count, ms);
 	if (!(items[0].revents & ZMQ_POLLIN))
 		check_silence(dealer);
 	if (dealer->sending && push(dealer, &dealer->out)) {

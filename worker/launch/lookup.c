@@ -1,48 +1,68 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/launch/lookup.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define RETRY_MS 1000
 
+/* As the worker's socket resolves it, which is of both families. */
+static int resolve(struct lookup *lookup, int flags)
+{
+	const struct addrinfo hints = {
+		.ai_family = AF_INET6, .ai_socktype = SOCK_STREAM, .ai_flags = AI_V4MAPPED | flags};
+	struct addrinfo *found = NULL;
+	int result = getaddrinfo(lookup->host, lookup->port, &hints, &found);
+
+	lookup->errnum = errno;
+	if (result)
+		return result;
+	memcpy(&lookup->address, found->ai_addr, found->ai_addrlen);
+	lookup->address_bytes = found->ai_addrlen;
+	freeaddrinfo(found);
+	return 0;
+}
+
 void lookup_init(struct lookup *lookup, const char *address, int wake)
 {
 	static const char scheme[] = "tcp://";
 	const char *host = address + sizeof(scheme) - 1, *colon = strrchr(address, ':');
-	struct in_addr number;
+	bool bracket;
 	size_t length;
 
 	*lookup = (struct lookup){.wake = wake, .done = true};
-	/* in brackets there is a number */
-	if (strncmp(address, scheme, sizeof(scheme) - 1) != 0 || colon < host || *host == '[')
+	if (strncmp(address, scheme, sizeof(scheme) - 1) != 0 || colon < host)
 		return;
-	length = (size_t)(colon - host);
-	if (length >= sizeof(lookup->host))
+	bracket = *host == '[' && colon[-1] == ']';
+	host += bracket;
+	length = (size_t)(colon - host) - bracket;
+	if (length >= sizeof(lookup->host) || strlen(colon + 1) >= sizeof(lookup->port))
 		return;
 	memcpy(lookup->host, host, length);
-	lookup->done = inet_pton(AF_INET, lookup->host, &number) == 1;
+	snprintf(lookup->port, sizeof(lookup->port), "%s", colon + 1);
+	/* in brackets there is a number */
+	lookup->done = resolve(lookup, AI_NUMERICHOST) == 0 || bracket;
 }
 
 static void *ask(void *context)
 {
 	struct lookup *lookup = context;
-	/* the family that the worker's socket connects with */
-	const struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM};
-	struct addrinfo *found = NULL;
 	uint64_t one = 1;
 
-	lookup->result = getaddrinfo(lookup->host, NULL, &hints, &found);
-	lookup->errnum = errno;
-	if (!lookup->result)
-		freeaddrinfo(found);
+	lookup->result = resolve(lookup, 0);
 	atomic_store(&lookup->answered, true);
 	/* only to be sooner than the next tick */
 	return write(lookup->wake, &one, sizeof(one)) < 0 ? context : NULL;
+}
+
+const struct sockaddr *lookup_address(const struct lookup *lookup, socklen_t *bytes)
+{
+	*bytes = lookup->address_bytes;
+	return lookup->running || !*bytes ? NULL : (const struct sockaddr *)&lookup->address;
 }
 
 bool lookup_step(struct lookup *lookup, uint64_t now_ms, struct error *error)

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * reach.h -- whether anybody listens where the controller is said to be. libzmq tries again and again and
+ * says of no try why it failed, so a plain connection is tried beside it, of which the kernel does:
+ *
+ *   refused               nobody listens there: the controller is not running, or the port is another
+ *   no route, no network  it cannot be reached from here
+ *   no answer in time     neither: a host that is down, a firewall that drops
+ *   made                  somebody listens: closed at once, libzmq's own is on its way
+ *
+ * Threads: the one that owns the socket.
+ */
+#ifndef WORKER_CONTROL_REACH_H
+#define WORKER_CONTROL_REACH_H
+
+#include "base/error.h"
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+struct reach {
+	int fd; /* of the try under way; -1: none */
+	uint64_t began_ms, next_ms;
+	int said; /* errno of the last try; 0: none, or it was made */
+};
+
+void reach_init(struct reach *reach);
+/* Goes on with the try, or begins one when it is time. True when there is news: *why says what stands in the
+ * way, or has code 0 when nothing does any more. */
+bool reach_step(struct reach *reach, const struct sockaddr *address, socklen_t bytes,
+		uint64_t now_ms, struct error *why);
+/* libzmq has a connection: nothing is tried any more. */
+void reach_stop(struct reach *reach);
+
+#endif
