@@ -207,6 +207,22 @@ int file_writer_open(struct file_writer *writer, const char *path, struct error 
 	return rc;
 }
 
+int file_writer_check(const char *path, struct error *error)
+{
+	struct file_writer writer;
+	struct stat status;
+	int rc;
+
+	if (*path && stat(path, &status) == 0 && !S_ISREG(status.st_mode)) {
+		errno = S_ISDIR(status.st_mode) ? EISDIR : 0;
+		return errno || access(path, W_OK) ? file_error(error, "write", path) : 0;
+	}
+	rc = file_writer_open(&writer, path, error);
+	if (!rc)
+		file_writer_abort(&writer);
+	return rc;
+}
+
 static int close_stream(struct file_writer *writer)
 {
 	FILE *stream = writer->stream;

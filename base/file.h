@@ -50,6 +50,9 @@ struct file_writer {
 int file_writer_open(struct file_writer *writer, const char *path, struct error *error);
 int file_writer_commit(struct file_writer *writer, struct error *error);
 void file_writer_abort(struct file_writer *writer);
+/* Whether a writer could be opened there now, before a long work whose result it is to take. Nothing
+ * changes on disk; what is no regular file is not opened, only asked for the right. */
+int file_writer_check(const char *path, struct error *error);
 
 /* ERROR_IO: "cannot `what` `path`: " and what errno says. */
 int file_error(struct error *error, const char *what, const char *path);

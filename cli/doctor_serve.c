@@ -14,7 +14,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#define LISTEN_NS UINT64_C(100000000) /* how often a wait for a signal looks at the connection */
+#define LISTEN_NS      UINT64_C(100000000) /* how often a wait for a signal looks at the connection */
+#define STRANGERS_SAID 16
 
 /* ---- who is there ---- */
 
@@ -212,9 +213,20 @@ static int serve_one(const struct doctor *doctor, struct exchange *exchange, str
 	return rc;
 }
 
+/* A port scan must not fill the log: past a number of them, only each doubling is said. */
+static void say_stranger(uint64_t *count, const struct error *why)
+{
+	(*count)++;
+	if (*count <= STRANGERS_SAID)
+		log_warn("%s", why->text);
+	else if ((*count & (*count - 1)) == 0)
+		log_warn("%s (%llu like it so far)", why->text, (unsigned long long)*count);
+}
+
 int doctor_serve(struct doctor *doctor, struct error *error)
 {
 	struct exchange_listener listener;
+	uint64_t strangers = 0;
 	char host[EXCHANGE_TEXT_BYTES];
 	int rc = exchange_listen(&listener, &doctor->options.trust, doctor->options.port, error);
 
@@ -231,7 +243,7 @@ int doctor_serve(struct doctor *doctor, struct error *error)
 
 		rc = exchange_accept(&listener, &exchange, DOCTOR_TOOL, error);
 		if (rc) {
-			log_warn("%s", error->text);
+			say_stranger(&strangers, error);
 			continue;
 		}
 		rc = serve_one(doctor, &exchange, error);

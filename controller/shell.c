@@ -2,6 +2,7 @@
 #include "controller/shell.h"
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "controller/channel.h"
@@ -362,6 +363,9 @@ static int open_all(struct shell *shell, struct error *error)
 	sigset_t set = signal_set();
 	int rc;
 
+	/* known now, and not when everybody has come and waits for the plan */
+	if (shell->options->dump && file_writer_check(shell->options->dump, error))
+		return error_wrap(error, "routing dump (--dump)");
 	channel.is_member = is_member;
 	channel.context = shell;
 	channel.workers = shell->options->controller.train.world +
