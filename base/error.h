@@ -44,6 +44,7 @@
 	X(INTERRUPTED, 153, 75, "interrupted")                                             \
 	X(POST_LOAD, 154, 1, "the host's post-load hook failed")                           \
 	X(UNSAFE, 155, 75, "memory may still be written")                                  \
+	X(HOST, 156, 1, "the host program failed")                                         \
 	X(INTERNAL, 199, 1, "a bug in weft")
 
 enum error_code {

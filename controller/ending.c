@@ -4,7 +4,8 @@
  *
  * Then either the controller gathers again (restarts left; everyone of the failed epoch is
  * told so whenever it speaks), or it waits until all who live have heard, at most lost_ms, and
- * exits with the code of the failure.
+ * exits with the code of the failure. When a worker failed while others were still to join, those
+ * count as living: they are told when they come, and need not find nobody.
  */
 #include "controller/state.h"
 
@@ -59,16 +60,21 @@ static void gather_again(struct controller *controller)
 	    (unsigned long long)controller->number, controller->restarts_left);
 }
 
+static bool to_be_told(const struct controller *controller, const struct slot *slot)
+{
+	if (slot->presence == PRESENCE_ABSENT)
+		return controller->latecomers && !slot->told;
+	return slot->presence != PRESENCE_LEFT && slot->presence != PRESENCE_LOST;
+}
+
 /* Everyone who can be told has been. */
 static void maybe_exit(struct controller *controller)
 {
-	const struct membership *members = &controller->members;
-
 	WEFT_ASSERT_OP(controller->state, ==, CONTROLLER_FAILED);
-	if (members->in[PRESENCE_ABSENT] + members->in[PRESENCE_LEFT] +
-		    members->in[PRESENCE_LOST] ==
-	    members->count)
-		controller_exit(controller, &controller->failure);
+	for (uint32_t i = 0; i < controller->members.count; i++)
+		if (to_be_told(controller, &controller->members.slots[i]))
+			return;
+	controller_exit(controller, &controller->failure);
 }
 
 void ending_fail(struct controller *controller, const struct slot *blamed, const struct error *why)
@@ -92,6 +98,8 @@ void ending_fail(struct controller *controller, const struct slot *blamed, const
 		gather_again(controller);
 		return;
 	}
+	/* after a deadline they have been waited for */
+	controller->latecomers = blamed && !controller->epoch && why->code != ERROR_TIMEOUT;
 	controller_enter(controller, CONTROLLER_FAILED);
 	controller->grace_ms = controller->now_ms + controller->options.lost_ms;
 	maybe_exit(controller);
@@ -106,6 +114,15 @@ void ending_answer(struct controller *controller, struct slot *slot, struct mess
 	}
 	if (slot->presence != PRESENCE_LEFT)
 		membership_gone(&controller->members, slot, PRESENCE_LEFT);
+	maybe_exit(controller);
+}
+
+void ending_answer_late(struct controller *controller, struct slot *slot, const char *peer,
+			const struct message *message)
+{
+	WEFT_ASSERT_OP(controller->state, ==, CONTROLLER_FAILED);
+	say_refused(controller, peer, message->epoch, &controller->failure);
+	slot->told = true;
 	maybe_exit(controller);
 }
 

@@ -4,6 +4,8 @@
  */
 #include "controller/state.h"
 
+#include <stdio.h>
+
 static double silent_for(const struct controller *controller, const struct slot *slot)
 {
 	return (double)(controller->now_ms - slot->heard_ms) / 1000.0;
@@ -55,6 +57,20 @@ static void blame_silent(struct controller *controller, struct slot *silent,
 	ending_fail(controller, silent, &why);
 }
 
+/* With its own words. That its host interrupted it is, for the others, the loss of a worker. */
+static void failed_text(struct error *why, const struct slot *slot, bool running,
+			const struct message_failure *failure)
+{
+	enum error_code code =
+		error_known(failure->code) ? (enum error_code)failure->code : ERROR_INTERNAL;
+	char who[WORKER_TEXT_BYTES], when[48] = "before the job ran";
+
+	if (running)
+		snprintf(when, sizeof(when), "at version %llu", (unsigned long long)slot->version);
+	error_set(why, code == ERROR_INTERRUPTED ? ERROR_PEER_LOST : code, "%s failed %s: %.700s",
+		  slot_text(slot, who), when, failure->text);
+}
+
 void losses_report(struct controller *controller, struct slot *slot, struct message *message)
 {
 	const struct message_failure *failure = &message->u.failure;
@@ -91,11 +107,7 @@ void losses_report(struct controller *controller, struct slot *slot, struct mess
 		error_set(&why, ERROR_TIMEOUT, "waiting for %.300s%.400s; %s has given up: %.400s",
 			  text_string(&missing), refused, slot_text(slot, who), failure->text);
 	else
-		error_set(&why,
-			  error_known(failure->code) ? (enum error_code)failure->code
-						     : ERROR_INTERNAL,
-			  "%s failed at version %llu: %.700s", slot_text(slot, who),
-			  (unsigned long long)slot->version, failure->text);
+		failed_text(&why, slot, running, failure);
 	text_fini(&missing);
 	ending_fail(controller, early ? early : slot, &why);
 }

@@ -132,7 +132,7 @@ void members_hello(struct controller *controller, const char *peer, struct messa
 		else
 			welcome(controller, slot);
 	} else if (controller->state == CONTROLLER_FAILED) {
-		say_refused(controller, peer, message->epoch, &controller->failure);
+		ending_answer_late(controller, slot, peer, message);
 	} else if (slot->presence == PRESENCE_ABSENT) {
 		join(controller, slot, peer, message);
 	} else {

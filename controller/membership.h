@@ -33,6 +33,7 @@ struct slot {
 	uint64_t heard_ms, version;
 	uint32_t unreadable;          /* frames since the last one that could be read */
 	char *refused;                /* why the last one to claim this rank was; until one declares */
+	bool told;                    /* came for the rank after the job failed, and was refused with why */
 	uint64_t claim, claim_ms;     /* another incarnation that wants this rank; 0 none */
 };
 

@@ -57,6 +57,7 @@ struct controller {
 	bool blamed_someone;
 	struct member blamed;
 	uint64_t blamed_incarnation;
+	bool latecomers;                   /* FAILED: who is absent may be on his way, and is told too */
 	uint64_t grace_ms;                 /* FAILED: when the controller exits at the latest */
 	ARRAY(struct former) formers;
 	uint64_t noise_ms;                 /* start of the time in which warnings are counted */
@@ -122,6 +123,9 @@ void exchange_replay_plan(struct controller *controller, struct slot *slot);
 /* The job fails because of `blamed` (NULL: of no single worker). */
 void ending_fail(struct controller *controller, const struct slot *blamed, const struct error *why);
 void ending_answer(struct controller *controller, struct slot *slot, struct message *message);
+/* It comes when the job has failed already. */
+void ending_answer_late(struct controller *controller, struct slot *slot, const char *peer,
+			const struct message *message);
 /* False: it was in no epoch that failed. */
 bool ending_answer_former(struct controller *controller, const char *peer,
 			  const struct message *message);

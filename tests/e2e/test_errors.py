@@ -5,6 +5,7 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -22,6 +23,12 @@ def one_error(process, *words, code):
     assert lines, process.stderr
     for word in words:
         assert word in lines[-1], f"'{word}' is not in: {lines[-1]}"
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def test_missing_worker__is_named_at_the_join_deadline(tmp_path, models):
@@ -170,6 +177,93 @@ def test_missing_checkpoint__names_the_path(tmp_path, models):
         one_error(job.processes["trainer-0"], "nowhere", code=1)
 
 
+def started(job, role, rank, *flags, env=None, checkpoint=None):
+    return job.start(f"{role}-{rank}", [jobs.WORKER, "--controller", job.address, "--job", "test", "--model", job.model,
+                                        "--train", job.train, "--infer", job.infer, "--role", role, "--rank", rank,
+                                        "--checkpoint", checkpoint or job.model, *flags], env)
+
+
+# what a trainer fails at before it joined, and what everybody reads of it
+BEFORE_JOIN = [
+    ("checkpoint", {"checkpoint": "/nowhere/at all"}, 1, "/nowhere/at all"),
+    ("model", {"flags": ["--model", "Qwen9-9B"]}, 78, "Qwen9-9B"),
+    ("transport", {"flags": ["--transport", "pigeon"]}, 78, "pigeon"),
+    ("hostile", {"checkpoint": "/nowhere/\x1b[2J%s%n\n{}"}, 1, "/nowhere/"),
+]
+
+
+@pytest.mark.parametrize("how", BEFORE_JOIN, ids=[row[0] for row in BEFORE_JOIN])
+@pytest.mark.parametrize("keyed", (False, True), ids=("open", "keyed"))
+def test_failure_before_join__is_what_everybody_reads_and_nobody_waits(tmp_path, models, how, keyed):
+    _, wrong, code, word = how
+    env = {}
+    if keyed:
+        env["WEFT_KEY_FILE"] = str(tmp_path / "job.key")
+        jobs.weft("key", "make", env["WEFT_KEY_FILE"])
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.controller(env=env)
+        job.worker("trainer", 1, env=env)
+        job.worker("inference", 0, env=env)
+        while job.processes["controller"].stderr.count(" joins") < 2:
+            time.sleep(0.02)
+        started(job, "trainer", 0, *wrong.get("flags", []), env=env, checkpoint=wrong.get("checkpoint"))
+        codes = job.wait(20)  # the deadlines are 60 s and 120 s
+        assert set(codes.values()) == {code}, f"{codes}\n{job.said()}"
+        for name in ("controller", "trainer-1", "inference-0"):
+            one_error(job.processes[name], "trainer 0 (host ", "failed before the job ran", word, code=code)
+            assert "\x1b" not in job.processes[name].stderr
+        one_error(job.processes["trainer-0"], word, code=code)
+
+
+def test_failure_before_join__reaches_who_comes_after_it(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.controller()
+        started(job, "trainer", 0, checkpoint="/nowhere")
+        job.wait(20, ["trainer-0"])
+        job.worker("trainer", 1)
+        job.worker("inference", 0)
+        job.wait(20)
+        for name in job.processes:
+            one_error(job.processes[name], "/nowhere", code=1)
+
+
+def test_failure_before_join__of_the_rank_that_starts_the_controller_reaches_the_others(tmp_path, models):
+    """Rank 0 of --controller auto: its controller lives until the others have read why."""
+    port = free_port()
+    env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
+           "WEFT_KEY_FILE": str(tmp_path / "job.key")}
+    jobs.weft("key", "make", env["WEFT_KEY_FILE"])
+    with jobs.Job(tmp_path, models["qwen2"], "world=1", INFER) as job:
+        for rank, checkpoint in ((1, job.model), (0, "/nowhere")):
+            job.start(f"rank-{rank}", [jobs.WORKER, "--controller", "auto", "--model", job.model, "--train", job.train,
+                                       "--infer", job.infer, "--checkpoint", checkpoint, "--verify"],
+                      {**env, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+        job.wait(30)
+        for process in job.processes.values():
+            one_error(process, "/nowhere", code=1)
+
+
+def test_nobody_listening__is_said_soon_and_is_not_an_unreachable_host(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job, socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(0)
+        fillers = [socket.socket() for _ in range(8)]
+        for filler in fillers:  # its queue is full: what comes gets no answer
+            filler.setblocking(False)
+            filler.connect_ex(deaf.getsockname())
+        for name, port in (("refused", free_port()), ("deaf", deaf.getsockname()[1])):
+            job.address = f"tcp://127.0.0.1:{port}"
+            job.worker("trainer", 0, "--join-timeout", "4s", name=name)
+        job.wait(20)
+        for filler in fillers:
+            filler.close()
+        for name, said, other in (("refused", "nobody listens there (connection refused)", "no answer from there"),
+                                  ("deaf", "no answer from there", "nobody listens")):
+            one_error(job.processes[name], said, "4.0 s", code=75)
+            lines = [line for line in job.processes[name].stderr.splitlines() if "trying on" in line]
+            assert len(lines) == 1 and said in lines[0] and other not in job.processes[name].stderr, lines
+
+
 def test_checkpoint_of_another_dtype__is_named_before_the_job_starts(tmp_path, models):
     config = json.loads((pathlib.Path(models["qwen2"]) / "config.json").read_text())
     config["torch_dtype"] = "float16"
@@ -189,16 +283,32 @@ def test_worker_that_fails_between_updates__is_not_taken_for_done(tmp_path, mode
     """A digest that cannot be written, after version 1 is published."""
     with jobs.Job(tmp_path, models["qwen2"], "world=1,source=gathered", "engines=1,tp=1") as job:
         job.controller()
-        job.worker("trainer", 0, updates=1)
-        job.worker("inference", 0, "--digests", "/dev/full", updates=1)
+        job.worker("trainer", 0, updates=2)
+        job.worker("inference", 0, "--digests", "/dev/full", updates=2)
         codes = job.wait(20)
-        assert codes["inference-0"] == 1 and codes["controller"] == 75, job.said()
-        assert "inference 0" in job.processes["controller"].stderr.splitlines()[-1]
+        assert set(codes.values()) == {1}, job.said()
+        for name in ("controller", "trainer-0"):
+            one_error(job.processes[name], "inference 0 (host ", "failed at version 1: /dev/full: No space left", code=1)
 
 
-def test_unwritable_dump__fails_before_anything_is_published(tmp_path, models):
+def test_unwritable_dump__fails_before_anybody_waits(tmp_path):
+    (tmp_path / "file").write_text("")
+    for number, dump in enumerate((tmp_path / "no" / "folder" / "x.json", tmp_path, tmp_path / "file" / "x.json", "/proc/x.json")):
+        process = jobs.Process(f"case-{number}", [jobs.CONTROLLER, "--train", TRAIN, "--infer", INFER, "--bind",
+                                                  "tcp://127.0.0.1:0", "--dump", dump], tmp_path)
+        process.popen.wait(20)
+        one_error(process, "--dump", str(dump), code=1)
+        assert "listening" not in process.stderr
+    assert (tmp_path / "file").read_text() == ""
+
+
+def test_dump_folder_that_goes_away__fails_before_anything_is_published(tmp_path, models):
+    folder = tmp_path / "dumps"
+    folder.mkdir()
     with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
-        job.controller("--dump", tmp_path / "no" / "folder" / "x.json")
+        job.controller("--dump", folder / "x.json")
+        assert not list(folder.iterdir())  # nothing was left by looking
+        folder.rmdir()
         job.workers(updates=1)
         job.wait(30)
         one_error(job.processes["controller"], "x.json", code=1)

@@ -124,6 +124,68 @@ static void test_join__a_worker_that_never_comes_is_named_to_all(void **unused)
 	simulation_free(&s);
 }
 
+static void test_join__a_worker_that_failed_before_is_told_to_all(void **unused)
+{
+	struct simulation *s = fresh();
+	struct error error;
+
+	(void)unused;
+	START(ROLE_TRAINER, 1);
+	START(ROLE_INFERENCE, 0);
+	simulation_run(s, 100);
+	START(ROLE_TRAINER, 0, .failure = "no such checkpoint /x");
+	simulation_run(s, 1000);
+	simulation_expect(
+		s,
+		"[   102] trainer 0 fails: no such checkpoint /x\n"
+		"[   103] controller: the job fails: trainer 0 (host a, pid 1002) failed before the job "
+		"ran: no such checkpoint /x\n"
+		"[   104] trainer 1 fails: trainer 0 (host a, pid 1002) failed before the job ran: no "
+		"such checkpoint /x\n"
+		"[   104] inference 0 fails: trainer 0 (host a, pid 1002) failed before the job ran: no "
+		"such checkpoint /x\n");
+	assert_false(simulation_controller_over(s, &error));
+	/* one that is a little behind is told too, and then all have been */
+	START(ROLE_INFERENCE, 1);
+	simulation_run(s, 2000);
+	simulation_expect(s,
+			  "[  1002] inference 1 fails: trainer 0 (host a, pid 1002) failed before "
+			  "the job ran: no such checkpoint /x\n");
+	assert_true(simulation_controller_over(s, &error));
+	assert_int_equal(error.code, ERROR_FILE);
+	simulation_free(&s);
+}
+
+static void test_join__who_is_behind_a_failure_is_waited_for_as_long_as_for_a_silence(void **unused)
+{
+	struct simulation *s = fresh();
+	struct error error;
+
+	(void)unused;
+	START(ROLE_TRAINER, 0, .failure = "no such checkpoint /x");
+	simulation_run(s, 4900);
+	assert_false(simulation_controller_over(s, &error));
+	simulation_run(s, 6000);
+	assert_true(simulation_controller_over(s, &error));
+	simulation_free(&s);
+}
+
+static void test_join__a_failure_waits_for_a_controller_that_comes_later(void **unused)
+{
+	struct simulation_options options = {0};
+	struct simulation *s = simulation_new(&options);
+	struct error error;
+
+	(void)unused;
+	START(ROLE_TRAINER, 0, .failure = "no such checkpoint /x");
+	simulation_run(s, 1200);
+	simulation_controller_start(s);
+	simulation_run(s, 9000);
+	assert_true(simulation_controller_over(s, &error));
+	assert_non_null(strstr(error.text, "no such checkpoint /x"));
+	simulation_free(&s);
+}
+
 static void test_join__a_controller_that_nobody_finds_ends_by_its_deadline(void **unused)
 {
 	struct simulation *s = fresh();
@@ -329,6 +391,10 @@ int main(void)
 		cmocka_unit_test(test_join__a_trainer_with_nothing_to_send_goes_through),
 		cmocka_unit_test(test_join__a_late_worker_is_waited_for_and_named),
 		cmocka_unit_test(test_join__a_worker_that_never_comes_is_named_to_all),
+		cmocka_unit_test(test_join__a_worker_that_failed_before_is_told_to_all),
+		cmocka_unit_test(
+			test_join__who_is_behind_a_failure_is_waited_for_as_long_as_for_a_silence),
+		cmocka_unit_test(test_join__a_failure_waits_for_a_controller_that_comes_later),
 		cmocka_unit_test(test_join__a_controller_that_nobody_finds_ends_by_its_deadline),
 		cmocka_unit_test(test_join__a_worker_without_a_controller_names_the_address),
 		cmocka_unit_test(test_join__a_rank_claimed_twice_stays_with_the_first),

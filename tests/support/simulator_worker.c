@@ -207,6 +207,8 @@ uint32_t simulation_start(struct simulation *simulation, const struct simulation
 	options.layout = trainer ? NULL : &worker->layout;
 	options.holding = trainer ? &worker->holding : NULL;
 	options.join_timeout_ms = simulation->options.join_timeout_ms;
+	if (what->failure)
+		error_set(&options.failure, ERROR_FILE, "%s", what->failure);
 	if (worker_core_new(&worker->core, &options, simulation->now, &error))
 		fail_msg("%s: %s", worker->name, error.text);
 	worker_tick(simulation, index);

@@ -86,7 +86,7 @@ int weft_compare_params(weft_worker *worker, const weft_param *params, size_t co
 	if (!rc)
 		rc = compare(worker, &live, NULL, NULL, &inner);
 	live_fini(&live);
-	return worker_result(rc, &inner, error);
+	return worker_answer(worker, rc, &inner, error);
 }
 
 int weft_compare_params_file(weft_worker *worker, const char *path, weft_line *line, void *context,
@@ -101,5 +101,5 @@ int weft_compare_params_file(weft_worker *worker, const char *path, weft_line *l
 	if (!rc)
 		rc = compare(worker, &live, line, context, &inner);
 	live_fini(&live);
-	return worker_result(rc, &inner, error);
+	return worker_answer(worker, rc, &inner, error);
 }

@@ -30,7 +30,7 @@ int weft_declare_labels(weft_worker *worker, const char *model, const char *trai
 
 	if (!rc)
 		rc = set_labels(worker, model, train, infer, &inner);
-	return worker_result(rc, &inner, error);
+	return worker_answer(worker, rc, &inner, error);
 }
 
 static int declare_tensor(struct weft_worker *worker, const weft_tensor *tensor, uint32_t order,
@@ -83,7 +83,7 @@ int weft_declare_tensor(weft_worker *worker, const weft_tensor *tensor, uint32_t
 		rc = abi_take(ABI_TENSOR, "weft_declare_tensor", tensor, &taken, &inner);
 	if (!rc)
 		rc = declare_tensor(worker, &taken, order, row_lo, row_hi, id, &inner);
-	return worker_result(rc, &inner, error);
+	return worker_answer(worker, rc, &inner, error);
 }
 
 static int declare_trainer(struct weft_worker *worker, const struct model *model,
@@ -166,7 +166,7 @@ int weft_declare_model_as(weft_worker *worker, const char *model, const char *as
 
 	if (!rc)
 		rc = declare_model(worker, model, as, train, infer, &inner);
-	return worker_result(rc, &inner, error);
+	return worker_answer(worker, rc, &inner, error);
 }
 
 int weft_declare_model(weft_worker *worker, const char *model, const char *train, const char *infer,
@@ -207,5 +207,5 @@ int weft_source_register(weft_worker *worker, const weft_memory *memory, weft_er
 	if (!rc && transport_domain_caps(worker->domain)->local_registration)
 		rc = ranges_add(&worker->ranges, worker->domain, taken.pointer, taken.bytes,
 				&inner);
-	return worker_result(rc, &inner, error);
+	return worker_answer(worker, rc, &inner, error);
 }

@@ -71,7 +71,7 @@ int weft_declare_param(weft_worker *worker, const weft_param *param, uint32_t *i
 		rc = abi_take(ABI_PARAM, "weft_declare_param", param, &taken, &inner);
 	if (!rc)
 		rc = declare_param(worker, &taken, id, &inner);
-	return worker_result(rc, &inner, error);
+	return worker_answer(worker, rc, &inner, error);
 }
 
 int weft_param_bind(weft_worker *worker, uint32_t id, const weft_memory *memory, weft_error *error)
@@ -91,7 +91,7 @@ int weft_param_bind(weft_worker *worker, uint32_t id, const weft_memory *memory,
 				 worker->layout.params[id].bytes, memory, &taken, &inner);
 	if (!rc)
 		rc = declare_set_memory(worker, id, taken.pointer, &inner);
-	return worker_result(rc, &inner, error);
+	return worker_answer(worker, rc, &inner, error);
 }
 
 /* A tensor that the layout needs, as a host gives it. */
@@ -228,7 +228,7 @@ int weft_declare_piece(weft_worker *worker, const weft_tensor *tensor, const uin
 	int rc = take_piece(worker, "weft_declare_piece", tensor, src_lo, src_hi, &piece, NULL,
 			    &inner);
 
-	return worker_result(rc, &inner, error);
+	return worker_answer(worker, rc, &inner, error);
 }
 
 int weft_declare_transformed_piece(weft_worker *worker, const weft_tensor *tensor,
@@ -247,7 +247,7 @@ int weft_declare_transformed_piece(weft_worker *worker, const weft_tensor *tenso
 		taken.from_columns, taken.to_rows, taken.to_columns};
 	if (!rc)
 		rc = take_piece(worker, call, tensor, src_lo, src_hi, &piece, scales, &inner);
-	return worker_result(rc, &inner, error);
+	return worker_answer(worker, rc, &inner, error);
 }
 
 int weft_declare_fill(weft_worker *worker, uint32_t param, uint64_t offset, uint64_t bytes,
@@ -262,5 +262,5 @@ int weft_declare_fill(weft_worker *worker, uint32_t param, uint64_t offset, uint
 				     worker->layout.param_count, &inner);
 	if (!rc)
 		rc = layout_add_fill(&worker->layout, &fill, &inner);
-	return worker_result(rc, &inner, error);
+	return worker_answer(worker, rc, &inner, error);
 }

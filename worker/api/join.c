@@ -5,19 +5,8 @@
 #include "base/log.h"
 
 #include <stdio.h>
-#include <sys/random.h>
-#include <unistd.h>
 
 #define FENCE_MS 5000u
-
-static uint64_t new_incarnation(void)
-{
-	uint64_t value = 0;
-
-	if (getrandom(&value, sizeof(value), 0) != sizeof(value))
-		value = clock_ns() ^ (uint64_t)getpid() << 40;
-	return value ? value : 1;
-}
 
 static int start(struct weft_worker *worker, uint32_t timeout_ms, struct error *error)
 {
@@ -43,14 +32,7 @@ static int start(struct weft_worker *worker, uint32_t timeout_ms, struct error *
 	} else {
 		options.holding = &worker->holding;
 	}
-	options.hello = (struct message_hello){
-		.role = worker->self.role,
-		.rank = worker->self.rank,
-		.incarnation = new_incarnation(),
-		.host = worker->host,
-		.host_id = worker->host_id,
-		.pid = (uint64_t)getpid(),
-	};
+	options.hello = worker_hello(worker);
 	rc = control_start(worker->control, &options, error);
 	if (rc)
 		params_close(&worker->params);
@@ -175,14 +157,17 @@ static void log_plan(const struct weft_worker *worker)
 
 int join_run(struct weft_worker *worker, uint32_t timeout_ms, struct error *error)
 {
+	struct error untold;
 	int rc;
 
 	if (!timeout_ms)
 		timeout_ms = worker->join_timeout_ms;
 	if (worker->stage == STAGE_OPEN) {
 		rc = start(worker, timeout_ms, error);
-		if (rc)
-			return rc; /* still open: declare more and retry */
+		if (rc) { /* nobody shall wait for this worker */
+			worker_tell(worker, error, timeout_ms, &untold);
+			return rc;
+		}
 		worker->stage = STAGE_JOINING;
 	}
 	rc = follow(worker, clock_deadline_ns(timeout_ms), error);

@@ -28,6 +28,15 @@ int worker_result(int rc, const struct error *inner, weft_error *error)
 	return rc;
 }
 
+int worker_answer(weft_worker *worker, int rc, const struct error *inner, weft_error *error)
+{
+	if (worker && rc >= 0)
+		worker->unhandled.code = ERROR_NONE;
+	else if (worker && inner->code != ERROR_INTERRUPTED && worker->pid == getpid())
+		worker->unhandled = *inner;
+	return worker_result(rc, inner, error);
+}
+
 int worker_stage(const struct weft_worker *worker, enum worker_stage stage, const char *call,
 		 struct error *error)
 {

@@ -14,7 +14,7 @@ static int wait(weft_worker *worker, const char *call, uint64_t version, uint32_
 		rc = post_load_outside(&worker->waiter.post_load, call, &inner);
 	if (!rc)
 		rc = waiter_wait(&worker->waiter, version, timeout_ms, block, published, &inner);
-	return worker_result(rc, &inner, error);
+	return worker_answer(worker, rc, &inner, error);
 }
 
 int weft_update_wait(weft_worker *worker, uint64_t version, uint32_t timeout_ms,

@@ -10,6 +10,7 @@
  *     trainer    weft_update_begin, weft_update_write ..., weft_update_end    every update
  *     inference  weft_update_wait                                             every update
  *                weft_read_begin, weft_read_end   from any thread, at any time
+ *     weft_fail                 at any stage: everybody is told why this worker cannot go on
  *     weft_leave, weft_close
  *
  * Results: 0 done; negative (-WEFT_E_*) failed, with one message in *error; positive
@@ -111,7 +112,7 @@ typedef struct weft_options {
 #define WEFT_OPTIONS_INIT WEFT_INIT(weft_options)
 
 /* Opens the transport and the control socket; waits for nobody. The control thread starts with
- * weft_join. */
+ * weft_join. When the transport cannot be opened here, the job is told so, as by weft_fail. */
 WEFT_API int weft_open(weft_worker **worker, const weft_options *options, weft_error *error);
 /* [any thread, signal handlers] Every wait of this worker ends within 0.1 s with
  * WEFT_E_INTERRUPTED, and so does every later call that would wait, until weft_interrupt_clear. A
@@ -296,7 +297,9 @@ WEFT_API int weft_compare_params_file(weft_worker *worker, const char *path, wef
 				      void *context, weft_error *error);
 
 /* Blocks until every worker of the job is here, routed and connected, or timeout_ms (0: the
- * option). The error names who is missing. */
+ * option). The error names who is missing. Whatever it refuses by itself (memory that is not there, nothing
+ * declared) the others are told before it returns, as by weft_fail: a worker whose weft_join failed, other
+ * than with WEFT_E_INTERRUPTED, can only be closed. */
 WEFT_API int weft_join(weft_worker *worker, uint32_t timeout_ms, weft_error *error);
 
 /* After join: digest of the routing table (32 hex digits), routes and bytes of this worker. */
@@ -467,8 +470,21 @@ WEFT_API int weft_get_stats(const weft_worker *worker, weft_stats *stats, weft_e
 
 /* Tells the controller that this worker is done. */
 WEFT_API int weft_leave(weft_worker *worker, weft_error *error);
+/* This worker cannot go on for a reason of its own program: no such checkpoint, an exception. At any stage
+ * from weft_open to weft_close. Everybody else, those who wait in weft_join too, gets within a second
+ *
+ *     trainer 0 (host a, pid 12) failed before the job ran: no such checkpoint /x
+ *
+ * with `code`, one of enum weft_code (0 and others: WEFT_E_HOST). `text` is one line; control characters in it are
+ * shown escaped. It waits until the controller has heard, 2 s at most (then WEFT_E_CONTROLLER_LOST), so a
+ * program may exit after it. Later calls are this error; the worker can only be closed. 0 also when the job had
+ * failed already: what came first is what everybody is told. */
+WEFT_API int weft_fail(weft_worker *worker, int code, const char *text, weft_error *error);
 /* Leaves if needed (as one that did not do its work after weft_interrupt, inside an update, or
- * when the last update failed here; the controller then fails the job), fences peers out of host
+ * when the last update failed here; the controller then fails the job). A host that closes after a call that
+ * failed, of those that declare, register, compare, write or wait, and no such call went well since, could not
+ * go on because of it: unless its work was done (before weft_join: it never is) the others are told that message,
+ * as by weft_fail. Then it fences peers out of host
  * memory, frees weft's memory. NULL inside is fine; sets NULL. In a forked child, where what declares,
  * joins, updates or leaves is WEFT_E_STATE, it only lets go.
  *

@@ -77,6 +77,7 @@ enum weft_code {
 	WEFT_E_INTERRUPTED = 153,     /* weft_interrupt was called */
 	WEFT_E_POST_LOAD = 154,       /* the host's own hook failed; nothing was published */
 	WEFT_E_UNSAFE = 155,          /* a process that was given up may still write this memory */
+	WEFT_E_HOST = 156,            /* a host program gave up (weft_fail) */
 	WEFT_E_INTERNAL = 199
 };
 

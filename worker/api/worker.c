@@ -2,6 +2,7 @@
 #include "worker/api/abi.h"
 #include "worker/api/worker.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/plain.h"
 #include "job/transports.h"
@@ -10,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #define DEFAULT_JOIN_MS	   60000u
@@ -51,6 +53,15 @@ static int check_options(const weft_options *options, struct error *error)
 		return error_set(error, ERROR_USAGE,
 				 "shadow and own_memory are for inference ranks");
 	return 0;
+}
+
+static uint64_t new_incarnation(void)
+{
+	uint64_t value = 0;
+
+	if (getrandom(&value, sizeof(value), 0) != sizeof(value))
+		value = clock_ns() ^ (uint64_t)getpid() << 40;
+	return value ? value : 1;
 }
 
 /* What names this machine's kernel: two workers with the same can share memory. */
@@ -164,6 +175,7 @@ static int fill(struct weft_worker *worker, const weft_options *options, struct 
 	if (rc)
 		return rc;
 	worker->pid = getpid();
+	worker->incarnation = new_incarnation();
 	worker->self.role = roles[options->role];
 	worker->self.rank = options->rank;
 	worker->join_timeout_ms =
@@ -194,6 +206,7 @@ static int fill(struct weft_worker *worker, const weft_options *options, struct 
 static int open_worker(weft_worker **out, const weft_options *options, struct error *error)
 {
 	struct weft_worker *worker = *out = memory_zalloc(1, sizeof(*worker));
+	struct error untold;
 	int rc;
 
 	if (!worker)
@@ -202,20 +215,22 @@ static int open_worker(weft_worker **out, const weft_options *options, struct er
 	watch_init(&worker->watch);
 	sender_init(&worker->sender, &worker->health, &worker->watch);
 	rc = fill(worker, options, error);
-	if (!rc)
-		rc = open_domain(worker, error);
+	/* first, so that the others can be told why the rest could not be opened */
 	if (!rc)
 		rc = control_open(&worker->control,
 				  &(struct control_options){
 					  .address = worker->controller,
 					  .log_name = worker->log_name,
-					  .domain = worker->domain,
 					  .key_file = worker->key_file,
 					  .key_waits = options->key_waits,
 					  .role = worker->self.role,
 				  },
 				  error);
 	worker->health.control = worker->control;
+	if (!rc && (rc = open_domain(worker, error)))
+		worker_tell(worker, error, worker->join_timeout_ms, &untold);
+	if (!rc)
+		control_attach(worker->control, worker->domain);
 	return rc;
 }
 
@@ -318,18 +333,20 @@ int weft_leave(weft_worker *worker, weft_error *error)
 	return worker_result(control_leave(worker->control, true, LEAVE_MS, &inner), &inner, error);
 }
 
+/* A host that closes after a call that failed could not go on because of it. */
 static void leave_at_close(struct weft_worker *worker)
 {
 	bool interrupted = atomic_load(&worker->health.interrupted);
+	bool done = !worker->health.failed && worker->stage == STAGE_JOINED && !interrupted &&
+		    !sender_open_version(&worker->sender) && !worker->sender.unfinished &&
+		    !worker->waiter.unfinished;
 	struct error error;
 
+	if (!done && worker->stage != STAGE_LEFT && worker->unhandled.code != ERROR_NONE)
+		worker_tell_unhandled(worker);
 	if (worker->stage != STAGE_JOINED && worker->stage != STAGE_JOINING)
 		return;
-	if (control_leave(worker->control,
-			  !worker->health.failed && worker->stage == STAGE_JOINED && !interrupted &&
-				  !sender_open_version(&worker->sender) &&
-				  !worker->sender.unfinished && !worker->waiter.unfinished,
-			  LEAVE_MS, &error))
+	if (control_leave(worker->control, done, LEAVE_MS, &error))
 		log_debug("%s: %s", worker->self_name, error.text);
 }
 

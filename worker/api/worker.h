@@ -4,6 +4,7 @@
  *
  *   worker.c     open, join, leave, close        join.c      plan, endpoints, both sides opened
  *   state.c      what every call asks first      declare*.c  what the host holds or needs
+ *   tell.c       its failure reaches the others
  *   write.c, wait.c, read.c, figures.c, compare.c, play.c    weft.h by noun
  *
  *   lives as long as    the process    weft_worker: options, declarations, parameters' memory
@@ -41,6 +42,7 @@ struct weft_worker {
 	uint32_t pack_threads;            /* 0: as many as processors, within reason */
 	bool checksums, shadow, own_memory;
 	enum worker_stage stage;
+	uint64_t incarnation;
 	pid_t pid;                        /* that opened it; a forked child must leave it alone */
 
 	char *model, *train, *infer;      /* labels */
@@ -53,6 +55,7 @@ struct weft_worker {
 	struct transport_domain *domain;
 	struct control *control;
 	struct health health;
+	struct error unhandled;           /* of the last call for this worker's work, if it failed */
 	struct watch watch;
 	char host[64], host_id[64];
 	struct nic_report *nics;          /* as declared; names are the domain's */
@@ -66,6 +69,9 @@ struct weft_worker {
 
 /* Copies an internal error out; returns rc. */
 int worker_result(int rc, const struct error *inner, weft_error *error);
+/* The same, of a call that is this worker's work: a host that closes the worker after it could not
+ * handle it, and the others are told. worker may be NULL. */
+int worker_answer(weft_worker *worker, int rc, const struct error *inner, weft_error *error);
 /* ERROR_STATE unless the worker is in that stage; `call` is for the message. */
 int worker_stage(const struct weft_worker *worker, enum worker_stage stage, const char *call,
 		 struct error *error);
@@ -97,6 +103,15 @@ int declare_set_label(char **label, const char *value, const char *what, struct 
 int declare_finish(struct weft_worker *worker, struct message_declare *declare,
 		   struct error *error);
 void declare_fini(struct weft_worker *worker);
+
+/* tell.c: what it says hello with */
+struct message_hello worker_hello(struct weft_worker *worker);
+/* This worker has failed: everybody is told, and later calls are this error. Waits until the controller has
+ * heard, at most so long: ERROR_CONTROLLER_LOST. 0 also when the job had failed before. */
+int worker_tell(struct weft_worker *worker, const struct error *why, uint32_t most_ms,
+		struct error *error);
+/* Before control_leave: the host closes it because of `unhandled`. */
+void worker_tell_unhandled(struct weft_worker *worker);
 
 /* join.c: declares, waits for the plan, opens what it names; timeout_ms 0: the option's */
 int join_run(struct weft_worker *worker, uint32_t timeout_ms, struct error *error);

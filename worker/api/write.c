@@ -14,7 +14,7 @@ static int begin(weft_worker *worker, const char *call, uint64_t version, bool b
 
 	if (!rc)
 		rc = sender_begin(&worker->sender, version, block, &inner);
-	return worker_result(rc, &inner, error);
+	return worker_answer(worker, rc, &inner, error);
 }
 
 int weft_update_begin(weft_worker *worker, uint64_t version, weft_error *error)
@@ -38,7 +38,7 @@ int weft_update_write(weft_worker *worker, uint32_t id, const weft_memory *memor
 		rc = abi_take_memory("weft_update_write", memory, &taken, &inner);
 	if (!rc)
 		rc = sender_write(&worker->sender, id, taken.pointer, taken.bytes, &inner);
-	return worker_result(rc, &inner, error);
+	return worker_answer(worker, rc, &inner, error);
 }
 
 /* Where tensor `id` lies; NULL: nowhere, which the update judges. */
@@ -90,7 +90,7 @@ int weft_update_write_all(weft_worker *worker, const weft_memory *memory, size_t
 
 	if (!rc)
 		rc = write_all(worker, memory, count, stride, &inner);
-	return worker_result(rc, &inner, error);
+	return worker_answer(worker, rc, &inner, error);
 }
 
 static int take_slice(const weft_slice *array, size_t stride, size_t at, struct bucket_slice *slice,
@@ -129,7 +129,7 @@ int weft_update_write_bucket(weft_worker *worker, const weft_slice *slices, size
 
 	if (!rc)
 		rc = write_bucket(worker, slices, count, stride, &inner);
-	return worker_result(rc, &inner, error);
+	return worker_answer(worker, rc, &inner, error);
 }
 
 int weft_update_drain(weft_worker *worker, weft_error *error)
@@ -139,7 +139,7 @@ int weft_update_drain(weft_worker *worker, weft_error *error)
 
 	if (!rc)
 		rc = sender_drain(&worker->sender, &inner);
-	return worker_result(rc, &inner, error);
+	return worker_answer(worker, rc, &inner, error);
 }
 
 int weft_update_end(weft_worker *worker, weft_error *error)
@@ -149,7 +149,7 @@ int weft_update_end(weft_worker *worker, weft_error *error)
 
 	if (!rc)
 		rc = sender_end(&worker->sender, &inner);
-	return worker_result(rc, &inner, error);
+	return worker_answer(worker, rc, &inner, error);
 }
 
 int weft_update_replay(weft_worker *worker, uint64_t version, weft_error *error)
@@ -159,7 +159,7 @@ int weft_update_replay(weft_worker *worker, uint64_t version, weft_error *error)
 
 	if (!rc)
 		rc = sender_replay(&worker->sender, version, &inner);
-	return worker_result(rc, &inner, error);
+	return worker_answer(worker, rc, &inner, error);
 }
 
 int weft_update_abort(weft_worker *worker, const char *why, weft_error *error)

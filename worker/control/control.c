@@ -47,6 +47,7 @@ struct control {
 	const struct message_peers *peers;
 	enum worker_state state;
 	struct error failure;
+	bool settled; /* worker_core_settled */
 	bool stop;
 };
 
@@ -61,7 +62,8 @@ static void set_failure(struct control *control, const struct error *failure)
 	pthread_cond_broadcast(&control->changed);
 	pthread_mutex_unlock(&control->lock);
 	/* a host inside a transport wait wakes up and looks at the flag */
-	transport_domain_interrupt(control->domain);
+	if (control->domain)
+		transport_domain_interrupt(control->domain);
 }
 
 /* What the core asks of the host thread, or tells it. */
@@ -135,6 +137,12 @@ static void step(struct control *control, struct worker_event *event)
 	for (size_t i = 0; i < actions.count; i++)
 		apply(control, &actions.items[i]);
 	actions_clear(&actions);
+	if (!worker_core_settled(control->core))
+		return;
+	pthread_mutex_lock(&control->lock);
+	control->settled = true;
+	pthread_cond_broadcast(&control->changed);
+	pthread_mutex_unlock(&control->lock);
 }
 
 static void take_rhythm(struct control *control, const struct message_welcome *welcome)
@@ -255,7 +263,6 @@ int control_open(struct control **out, const struct control_options *options, st
 	if (!control)
 		return memory_error(error, "opening the control channel", sizeof(*control));
 	snprintf(control->log_name, sizeof(control->log_name), "%s", options->log_name);
-	control->domain = options->domain;
 	control->wake = -1;
 	pthread_mutex_init(&control->lock, NULL);
 	pthread_condattr_init(&monotonic);
@@ -276,6 +283,11 @@ int control_open(struct control **out, const struct control_options *options, st
 fail:
 	control_close(&control);
 	return rc;
+}
+
+void control_attach(struct control *control, struct transport_domain *domain)
+{
+	control->domain = domain;
 }
 
 int control_start(struct control *control, const struct worker_core_options *options,
@@ -379,6 +391,25 @@ void control_failure(struct control *control, const struct error *failure, uint6
 	/* when even this fails, the controller sees silence instead of the error message */
 	if (post(control, &event, NULL))
 		log_error("the controller cannot be told: %s", failure->text);
+}
+
+bool control_running(const struct control *control)
+{
+	return control->running;
+}
+
+bool control_settle(struct control *control, uint32_t wait_ms)
+{
+	uint64_t deadline = clock_deadline_ns(wait_ms);
+	bool settled;
+
+	pthread_mutex_lock(&control->lock);
+	while (!control->settled)
+		if (!wait_change(control, deadline))
+			break;
+	settled = control->settled;
+	pthread_mutex_unlock(&control->lock);
+	return settled;
 }
 
 int control_leave(struct control *control, bool done, uint32_t wait_ms, struct error *error)

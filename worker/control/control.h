@@ -28,8 +28,7 @@ enum control_request {
 
 struct control_options {
 	const char *address, *log_name; /* lines of its thread are from log_name */
-	struct transport_domain *domain;
-	const char *key_file; /* "": none; outlives the control, like `domain` */
+	const char *key_file; /* "": none; outlives the control */
 	bool key_waits;       /* it may come, or be replaced, until the controller was heard */
 	enum role role;       /* whose key it must be good for */
 };
@@ -37,6 +36,8 @@ struct control_options {
 /* Creates the socket. ERROR_CONFIG: no socket can have the address, or the key file is not good. */
 int control_open(struct control **control, const struct control_options *options,
 		 struct error *error);
+/* What to wake when the job fails; outlives the control. Before it starts. */
+void control_attach(struct control *control, struct transport_domain *domain);
 /* Makes the core and starts the thread. What `options` points at must outlive the control. */
 int control_start(struct control *control, const struct worker_core_options *options,
 		  struct error *error);
@@ -51,6 +52,9 @@ int control_connected(struct control *control, struct error *error);
 void control_version(struct control *control, uint64_t version);
 /* This worker failed: the controller tells the others. */
 void control_failure(struct control *control, const struct error *failure, uint64_t version);
+bool control_running(const struct control *control);
+/* Waits until the controller has heard the failure, or said one itself; false: not within wait_ms. */
+bool control_settle(struct control *control, uint32_t wait_ms);
 /* Says good-bye and waits up to wait_ms until it is on its way. */
 int control_leave(struct control *control, bool done, uint32_t wait_ms, struct error *error);
 /* [any thread] */

@@ -1,41 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker/control/core.h"
+#include "worker/control/core_state.h"
 
-#include "base/array.h"
-#include "base/assert.h"
 #include "base/memory.h"
 #include <stdio.h>
-#include <string.h>
 
-#define RESEND_MS     500
-#define FAILURE_SENDS 5	   /* a worker that failed has no time to wait for an answer */
-#define EXPIRED_MS    1000 /* how long a joined worker waits to hear who is missing */
-#define FORMER_COUNT  8	   /* controllers given up that are still recognised */
-#define UNREACHED_MS  1000 /* a controller that starts beside us is no news before */
-#define SILENT_MS     5000 /* until a welcome says how long a controller may be silent */
-
-struct worker_core {
-	struct worker_core_options options;
-	enum worker_state state;
-	uint64_t controller; /* incarnation; 0 before the welcome */
-	uint64_t former[FORMER_COUNT];
-	uint32_t former_count;
-	uint64_t epoch, version, sequence;
-	uint32_t heartbeat_ms, lost_ms;
-	struct patience joining;
-	uint64_t heard_ms, beat_ms, resend_ms, stepped_ms, leaving_ms;
-	uint64_t expired_ms;		/* when the join deadline passed; 0: it has not */
-	bool unreached, said_unreached; /* something stands between the controller and us */
-	struct error unreached_why;
-	bool wanted; /* the controller asked for the body */
-	bool endpoints_ready, done;
-	uint32_t failure_sends; /* still to go */
-	struct error failure;
-	struct message plan, peers, endpoints; /* kept for life; zeroed until they are here */
-	/* of the running step */
-	struct actions *actions;
-	uint64_t now_ms;
-};
+#define RESEND_MS    500
+#define EXPIRED_MS   1000 /* how long a joined worker waits to hear who is missing */
+#define UNREACHED_MS 1000 /* a controller that starts beside us is no news before */
+#define SILENT_MS    5000 /* until a welcome says how long a controller may be silent */
 
 static const char *const state_names[] = {
 	[WORKER_HELLO] = "hello",	  [WORKER_DECLARE] = "declare",
@@ -65,108 +37,6 @@ static int memory_is_out(struct error *error)
 	return error_set(error, ERROR_MEMORY, "the control channel is out of memory");
 }
 
-#define say(core, warn, ...) action_log((core)->actions, warn, __VA_ARGS__)
-
-static bool have_plan(const struct worker_core *core)
-{
-	return core->plan.type == MESSAGE_PLAN;
-}
-
-static bool have_peers(const struct worker_core *core)
-{
-	return core->peers.type == MESSAGE_PEERS;
-}
-
-/* All that follows fails in one way, out of memory, and marks it in the actions: the step goes on as
- * far as it can and fails at its end. */
-
-/* Sends a copy of a message whose body may be borrowed; the head is filled in here. */
-static void send_copy(struct worker_core *core, struct message *message)
-{
-	struct action *action = action_push(core->actions, WORKER_ACTION_SEND);
-
-	WEFT_ASSERT_OP(message->type, <=, MESSAGE_HEARTBEAT); /* the others are the controller's */
-	WEFT_ASSERT(message->type == MESSAGE_HELLO || core->controller);
-	snprintf(message->job, sizeof(message->job), "%s", core->options.job);
-	message->epoch = core->epoch;
-	message->from = core->options.hello.incarnation;
-	if (message_copy(&action->message, message, NULL))
-		core->actions->failed = true;
-}
-
-static void send_hello(struct worker_core *core)
-{
-	struct message message = {.type = MESSAGE_HELLO, .u.hello = core->options.hello};
-
-	send_copy(core, &message);
-}
-
-static void send_declare(struct worker_core *core)
-{
-	struct message message = {.type = MESSAGE_DECLARE, .u.declare = core->options.declare};
-
-	if (core->wanted && core->options.layout) {
-		message.type = MESSAGE_LAYOUT;
-		message.u.layout.digest = core->options.declare.digest;
-		message.u.layout.layout = *core->options.layout;
-	} else if (core->wanted) {
-		message.type = MESSAGE_HOLDING;
-		message.u.holding.digest = core->options.declare.digest;
-		message.u.holding.holding = *core->options.holding;
-	}
-	send_copy(core, &message);
-}
-
-static void send_endpoints(struct worker_core *core)
-{
-	WEFT_ASSERT(have_plan(core));
-	if (core->endpoints_ready)
-		send_copy(core, &core->endpoints);
-}
-
-static void send_connected(struct worker_core *core)
-{
-	struct message message = {.type = MESSAGE_CONNECTED,
-				  .u.connected.attempt = core->plan.u.plan.attempt};
-
-	WEFT_ASSERT(have_peers(core));
-	send_copy(core, &message);
-}
-
-static void send_leave(struct worker_core *core)
-{
-	struct message message = {.type = MESSAGE_LEAVE, .u.leave.done = core->done};
-
-	send_copy(core, &message);
-}
-
-static void send_failure(struct worker_core *core)
-{
-	struct message message = {
-		.type = MESSAGE_FAILURE,
-		.u.failure = {(int)core->failure.code, core->failure.text, core->version}};
-
-	if (!core->failure_sends)
-		return;
-	WEFT_ASSERT_OP(core->failure.code, !=, ERROR_NONE);
-	core->failure_sends--;
-	send_copy(core, &message);
-}
-
-/* The latest unanswered message of each state. */
-static void (*const resends[WORKER_STATE_COUNT])(struct worker_core *) = {
-	[WORKER_HELLO] = send_hello,	   [WORKER_DECLARE] = send_declare,
-	[WORKER_PLANNED] = send_endpoints, [WORKER_CONNECTED] = send_connected,
-	[WORKER_LEAVING] = send_leave,	   [WORKER_FAILED] = send_failure,
-};
-
-static void send_latest(struct worker_core *core)
-{
-	core->resend_ms = core->now_ms + core->options.resend_ms;
-	if (resends[core->state])
-		resends[core->state](core);
-}
-
 #define TO(state) (1u << WORKER_##state)
 /* state -> the states that may follow; each state of the way to RUN once, in its order */
 static const unsigned follows[WORKER_STATE_COUNT] = {
@@ -179,7 +49,7 @@ static const unsigned follows[WORKER_STATE_COUNT] = {
 	[WORKER_LEAVING] = TO(LEFT) | TO(FAILED),
 };
 
-static void enter(struct worker_core *core, enum worker_state state)
+void core_enter(struct worker_core *core, enum worker_state state)
 {
 	struct action *action = action_push(core->actions, WORKER_ACTION_STATE);
 
@@ -188,205 +58,42 @@ static void enter(struct worker_core *core, enum worker_state state)
 	action->state = state;
 	if (state == WORKER_FAILED)
 		action->error = core->failure;
-	send_latest(core);
+	say_latest(core);
 }
 
-/* `told`: how many times the controller is to hear it; 0 when it said so itself. */
-static void fail(struct worker_core *core, const struct error *why, uint32_t told)
+void core_fail(struct worker_core *core, const struct error *why, uint32_t told)
 {
 	WEFT_ASSERT_OP(why->code, !=, ERROR_NONE);
 	if (core->state >= WORKER_LEFT)
 		return;
 	core->failure = *why;
 	core->failure_sends = core->controller ? told : 0;
-	enter(core, WORKER_FAILED);
+	core_enter(core, WORKER_FAILED);
 }
 
-/* The controller told the job's end. One leave lets it go without waiting for us. */
-static void told_the_end(struct worker_core *core, int code, const char *text)
+/* One leave lets the controller go without waiting for us. */
+void core_told_the_end(struct worker_core *core, int code, const char *text)
 {
 	struct error why;
 
 	core->failure_sends = 0;
 	if (core->state == WORKER_LEAVING)
-		enter(core, WORKER_LEFT);
+		core_enter(core, WORKER_LEFT);
 	if (core->state == WORKER_LEFT)
 		return;
 	error_set(&why, error_known(code) ? (enum error_code)code : ERROR_INTERNAL, "%s", text);
-	fail(core, &why, 0);
+	core_fail(core, &why, 0);
 	if (core->controller)
-		send_leave(core);
+		say_leave(core);
 }
 
-static bool is_former(const struct worker_core *core, uint64_t controller)
+/* Before the welcome nobody can be told: it goes on saying hello, and tells then. */
+static void host_failed(struct worker_core *core, const struct error *why)
 {
-	for (uint32_t i = 0; i < FORMER_COUNT; i++)
-		if (core->former[i] == controller)
-			return true;
-	return false;
-}
-
-/* The address answers, but it is another controller (other != 0) or one that forgot us. */
-static void start_over(struct worker_core *core, uint64_t other)
-{
-	struct error why;
-
-	if (core->state == WORKER_LEAVING)
-		enter(core, WORKER_LEFT);
-	if (core->state >= WORKER_LEFT)
-		return;
-	if (core->state >= WORKER_PLANNED) {
-		error_set(
-			&why, ERROR_CONTROLLER_LOST,
-			"the controller at %s was restarted (incarnation %016llx, was %016llx), so "
-			"the plan of epoch %llu is gone; restart the whole job",
-			core->options.controller, (unsigned long long)other,
-			(unsigned long long)core->controller, (unsigned long long)core->epoch);
-		fail(core, &why, 0);
-		return;
-	}
-	say(core, true, "the controller at %s %s: joining again", core->options.controller,
-	    other ? "was restarted" : "does not know this worker");
-	WEFT_ASSERT(core->controller);
-	if (other) {
-		core->former[core->former_count++ % FORMER_COUNT] = core->controller;
-		core->controller = 0;
-	}
-	core->epoch = 0;
-	core->wanted = false;
-	enter(core, WORKER_HELLO);
-}
-
-static void on_welcome(struct worker_core *core, struct message *message)
-{
-	if (core->state != WORKER_HELLO)
-		return;
-	core->controller = message->u.welcome.controller;
-	core->epoch = message->epoch;
-	core->heartbeat_ms = message->u.welcome.heartbeat_ms;
-	core->lost_ms = message->u.welcome.lost_ms;
-	core->heard_ms = core->now_ms;
-	core->beat_ms = core->now_ms + core->heartbeat_ms;
-	enter(core, WORKER_DECLARE);
-}
-
-static void on_refuse(struct worker_core *core, struct message *message)
-{
-	const struct message_refuse *refuse = &message->u.refuse;
-
-	if (refuse->code != ERROR_CONTROLLER_LOST)
-		told_the_end(core, refuse->code, refuse->text);
-	/* "never saw you": a late answer, unless this is the controller that we joined */
-	else if (core->state == WORKER_DECLARE)
-		start_over(core, 0);
-}
-
-static void on_want(struct worker_core *core, struct message *message)
-{
-	bool ours = false;
-
-	if (core->state != WORKER_DECLARE)
-		return;
-	for (size_t i = 0; i < message->u.want.digest_count; i++)
-		ours |= digest_equal(message->u.want.digests[i], core->options.declare.digest);
-	if (ours && !core->wanted) {
-		core->wanted = true;
-		send_latest(core);
-	}
-	core->wanted = ours;
-}
-
-static void on_plan(struct worker_core *core, struct message *message)
-{
-	if (core->state != WORKER_DECLARE)
-		return;
-	WEFT_ASSERT(!have_plan(core));
-	core->plan = *message;
-	*message = (struct message){0};
-	say(core, false, "plan attempt %u: %zu rows, %zu peers", core->plan.u.plan.attempt,
-	    core->plan.u.plan.row_count, core->plan.u.plan.peer_count);
-	enter(core, WORKER_PLANNED);
-	action_push(core->actions, WORKER_ACTION_OPEN)->plan = &core->plan.u.plan;
-}
-
-static bool peers_match(const struct message_plan *plan, const struct message_peers *peers)
-{
-	if (plan->peer_count != peers->peer_count)
-		return false;
-	for (size_t i = 0; i < plan->peer_count; i++)
-		if (plan->peers[i].member.role != peers->peers[i].member.role ||
-		    plan->peers[i].member.rank != peers->peers[i].member.rank)
-			return false;
-	return true;
-}
-
-static void on_peers(struct worker_core *core, struct message *message)
-{
-	struct error why;
-
-	if (core->state != WORKER_PLANNED || !core->endpoints_ready ||
-	    message->u.peers.attempt != core->plan.u.plan.attempt)
-		return;
-	if (!peers_match(&core->plan.u.plan, &message->u.peers)) {
-		error_set(&why, ERROR_MESSAGE,
-			  "the controller at %s sent endpoints of other peers "
-			  "than its plan names",
-			  core->options.controller);
-		fail(core, &why, FAILURE_SENDS);
-		return;
-	}
-	WEFT_ASSERT(!have_peers(core));
-	core->peers = *message;
-	*message = (struct message){0};
-	enter(core, WORKER_CONNECTING);
-	action_push(core->actions, WORKER_ACTION_CONNECT)->peers = &core->peers.u.peers;
-}
-
-static void on_go(struct worker_core *core, struct message *message)
-{
-	if (core->state == WORKER_CONNECTED && message->u.go.attempt == core->plan.u.plan.attempt)
-		enter(core, WORKER_RUN);
-}
-
-static void on_heartbeat(struct worker_core *core, struct message *message)
-{
-	if (core->state == WORKER_LEAVING && message->u.heartbeat.sequence == 0)
-		enter(core, WORKER_LEFT);
-}
-
-static void on_lost(struct worker_core *core, struct message *message)
-{
-	told_the_end(core, message->u.lost.code, message->u.lost.text);
-}
-
-typedef void (*handler)(struct worker_core *, struct message *);
-static const handler handlers[MESSAGE_TYPE_COUNT] = {
-	[MESSAGE_WELCOME] = on_welcome, [MESSAGE_REFUSE] = on_refuse,
-	[MESSAGE_WANT] = on_want,	[MESSAGE_PLAN] = on_plan,
-	[MESSAGE_PEERS] = on_peers,	[MESSAGE_GO] = on_go,
-	[MESSAGE_LOST] = on_lost,	[MESSAGE_HEARTBEAT] = on_heartbeat,
-};
-
-static void received(struct worker_core *core, struct message *message)
-{
-	bool refuse = message->type == MESSAGE_REFUSE;
-	bool opens = refuse || message->type == MESSAGE_WELCOME;
-
-	if ((unsigned)message->type >= MESSAGE_TYPE_COUNT || !handlers[message->type] ||
-	    is_former(core, message->from))
-		return;
-	/* before the welcome there is only the welcome, or a refusal, even by another job's */
-	if (core->controller == 0 || (core->state == WORKER_HELLO && refuse)) {
-		if (opens)
-			handlers[message->type](core, message);
-	} else if (strcmp(message->job, core->options.job) != 0) {
-		return;
-	} else if (message->from != core->controller) {
-		start_over(core, message->from);
-	} else if (opens || message->epoch == core->epoch) { /* else stale: of another plan */
-		core->heard_ms = core->now_ms;
-		handlers[message->type](core, message);
-	}
+	if (core->state == WORKER_HELLO)
+		core->owed = *why;
+	else
+		core_fail(core, why, FAILURE_SENDS);
 }
 
 static void broken(struct worker_core *core, const struct error *what)
@@ -394,7 +101,7 @@ static void broken(struct worker_core *core, const struct error *what)
 	struct error why = *what;
 
 	error_wrap(&why, "the controller at %s sent what cannot be read", core->options.controller);
-	fail(core, &why, FAILURE_SENDS);
+	core_fail(core, &why, FAILURE_SENDS);
 }
 
 static void take_endpoints(struct worker_core *core, const struct message_endpoints *endpoints)
@@ -409,7 +116,7 @@ static void take_endpoints(struct worker_core *core, const struct message_endpoi
 		return;
 	}
 	core->endpoints_ready = true;
-	send_latest(core);
+	say_latest(core);
 }
 
 static void leave(struct worker_core *core, bool done)
@@ -417,13 +124,13 @@ static void leave(struct worker_core *core, bool done)
 	/* it failed, said so, and ends before the answer: the controller need not wait for it */
 	if (core->state == WORKER_FAILED && core->failure_sends) {
 		core->failure_sends = 0;
-		send_leave(core);
+		say_leave(core);
 	}
 	if (core->state >= WORKER_LEAVING)
 		return;
 	core->done = done;
 	core->leaving_ms = core->now_ms;
-	enter(core, core->controller ? WORKER_LEAVING : WORKER_LEFT);
+	core_enter(core, core->controller ? WORKER_LEAVING : WORKER_LEFT);
 }
 
 static void beat(struct worker_core *core)
@@ -435,7 +142,7 @@ static void beat(struct worker_core *core)
 		return;
 	core->beat_ms = core->now_ms + core->heartbeat_ms;
 	message.u.heartbeat.sequence = ++core->sequence;
-	send_copy(core, &message);
+	say_copy(core, &message);
 }
 
 static void check_silence(struct worker_core *core)
@@ -443,7 +150,7 @@ static void check_silence(struct worker_core *core)
 	struct error why;
 
 	if (core->state == WORKER_LEAVING && core->now_ms >= core->leaving_ms + core->lost_ms)
-		enter(core, WORKER_LEFT);
+		core_enter(core, WORKER_LEFT);
 	if (core->state < WORKER_DECLARE || core->state > WORKER_RUN ||
 	    core->now_ms < core->heard_ms + core->lost_ms)
 		return;
@@ -452,7 +159,7 @@ static void check_silence(struct worker_core *core)
 		  "restart the whole job",
 		  core->options.controller, (double)(core->now_ms - core->heard_ms) / 1000.0,
 		  (unsigned long long)core->version);
-	fail(core, &why, 0);
+	core_fail(core, &why, 0);
 }
 
 /* A name may come to mean something later: DNS of a pod that is being started. */
@@ -499,13 +206,13 @@ static void late(struct worker_core *core, uint64_t waited)
 		return;
 	late_text(core, waited, &why);
 	if (core->expired_ms || core->state == WORKER_HELLO) {
-		fail(core, &why, FAILURE_SENDS);
+		core_fail(core, &why, FAILURE_SENDS);
 		return;
 	}
 	core->expired_ms = core->now_ms;
 	core->failure = why;
 	core->failure_sends = 1;
-	send_failure(core);
+	say_failure(core);
 }
 
 static void check_join(struct worker_core *core)
@@ -515,12 +222,15 @@ static void check_join(struct worker_core *core)
 
 	if (core->state > WORKER_CONNECTED)
 		return;
-	say_unreached(core);
+	if (core->owed.code == ERROR_NONE)
+		say_unreached(core);
 	switch (patience_look(&core->joining, core->now_ms, limit)) {
 	case PATIENCE_ENDS:
 		late(core, waited);
 		break;
 	case PATIENCE_WARNS:
+		if (core->owed.code != ERROR_NONE)
+			break; /* its host does not wait for the job */
 		say(core, true, "still waiting for %s at %s, %.1f of %.1f s", waits[core->state],
 		    core->options.controller, (double)waited / 1000.0, (double)limit / 1000.0);
 		break;
@@ -545,14 +255,14 @@ static void tick(struct worker_core *core)
 	check_join(core);
 	beat(core);
 	if (core->now_ms >= core->resend_ms)
-		send_latest(core);
+		say_latest(core);
 }
 
 static void take(struct worker_core *core, const struct worker_event *event)
 {
 	switch (event->type) {
 	case WORKER_EVENT_RECEIVED:
-		received(core, event->message);
+		hear_message(core, event->message);
 		break;
 	case WORKER_EVENT_BROKEN:
 		broken(core, event->error);
@@ -565,10 +275,10 @@ static void take(struct worker_core *core, const struct worker_event *event)
 		break;
 	case WORKER_EVENT_CONNECTED:
 		if (core->state == WORKER_CONNECTING)
-			enter(core, WORKER_CONNECTED);
+			core_enter(core, WORKER_CONNECTED);
 		break;
 	case WORKER_EVENT_FAILURE:
-		fail(core, event->error, FAILURE_SENDS);
+		host_failed(core, event->error);
 		break;
 	case WORKER_EVENT_LEAVE:
 		leave(core, event->done);
@@ -636,9 +346,9 @@ uint64_t worker_core_deadline_ms(const struct worker_core *core)
 {
 	uint64_t limit = core->options.join_timeout_ms, deadline = UINT64_MAX;
 
-	if (core->state == WORKER_LEFT || (core->state == WORKER_FAILED && !core->failure_sends))
+	if (worker_core_settled(core))
 		return deadline;
-	if (resends[core->state])
+	if (say_resends(core->state))
 		sooner(&deadline, core->resend_ms);
 	if (core->state <= WORKER_CONNECTED)
 		sooner(&deadline, core->expired_ms ? core->expired_ms + EXPIRED_MS
@@ -661,12 +371,13 @@ int worker_core_new(struct worker_core **out, const struct worker_core_options *
 
 	if (rc)
 		return rc;
-	if (!options->layout == !options->holding)
+	if (options->failure.code == ERROR_NONE && !options->layout == !options->holding)
 		return error_set(error, ERROR_STATE, "a worker declares a layout or a holding");
 	core = memory_zalloc(1, sizeof(*core));
 	if (!core)
 		return memory_is_out(error);
 	core->options = *options;
+	core->owed = options->failure;
 	if (!core->options.resend_ms)
 		core->options.resend_ms = RESEND_MS;
 	core->lost_ms = SILENT_MS;
@@ -688,6 +399,11 @@ void worker_core_free(struct worker_core **out)
 	message_fini(&core->endpoints);
 	memory_free(core);
 	*out = NULL;
+}
+
+bool worker_core_settled(const struct worker_core *core)
+{
+	return core->state == WORKER_LEFT || (core->state == WORKER_FAILED && !core->failure_sends);
 }
 
 enum worker_state worker_core_state(const struct worker_core *core)

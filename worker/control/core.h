@@ -11,6 +11,8 @@
  * A leave is answered by a heartbeat of sequence 0; unanswered, it counts as heard after
  * lost_ms, for nobody waits for a worker that is done. A worker that was told of the job's end
  * leaves once, so that the controller need not wait for it.
+ * A worker that fails before it has joined says hello all the same, and its failure to whoever
+ * welcomes it: the others are told why, and do not wait for it.
  */
 #ifndef WORKER_CONTROL_CORE_H
 #define WORKER_CONTROL_CORE_H
@@ -30,6 +32,8 @@ struct worker_core_options {
 	struct message_declare declare;    /* borrowed strings */
 	const struct layout *layout;       /* inference: body to send when wanted; borrowed */
 	const struct holding *holding;     /* trainer */
+	struct error failure;              /* it has failed already, and joins only to say so: then
+					      nothing is declared; code 0: it has not */
 	uint32_t join_timeout_ms;          /* from new to RUN */
 	uint32_t resend_ms;                /* default 500 */
 };
@@ -40,7 +44,8 @@ enum worker_event_type {
 	WORKER_EVENT_TICK,
 	WORKER_EVENT_ENDPOINTS,   /* endpoints: the shell opened them after OPEN (leg 1) */
 	WORKER_EVENT_CONNECTED,   /* the shell connected all after CONNECT (leg 3) */
-	WORKER_EVENT_FAILURE,     /* the worker itself failed: error, version */
+	WORKER_EVENT_FAILURE,     /* the worker itself failed: error, version; before the welcome it
+				     stays in HELLO until it could say so */
 	WORKER_EVENT_LEAVE,       /* the host is done (done) or interrupted */
 	WORKER_EVENT_VERSION,     /* version ended or published, for heartbeats */
 	WORKER_EVENT_UNREACHED    /* error says why the controller is not reached: its name, the
@@ -73,6 +78,8 @@ void worker_core_free(struct worker_core **core);
 int worker_core_step(struct worker_core *core, const struct worker_event *event,
 		     struct actions *actions, struct error *error);
 uint64_t worker_core_deadline_ms(const struct worker_core *core);
+/* It has nothing more to say: it left, or failed, and the controller has heard or said it, or cannot. */
+bool worker_core_settled(const struct worker_core *core);
 enum worker_state worker_core_state(const struct worker_core *core);
 
 #endif

@@ -33,6 +33,20 @@ int health_check(struct health *health, struct error *error)
 	return 0;
 }
 
+bool health_end(struct health *health, const struct error *failure)
+{
+	bool first;
+
+	pthread_mutex_lock(&health->lock);
+	first = !health->failed && !control_failed(health->control);
+	if (first) {
+		health->failure = *failure;
+		health->failed = true;
+	}
+	pthread_mutex_unlock(&health->lock);
+	return first;
+}
+
 /* True when the control channel named the cause of what was seen at a peer. */
 static bool hear_cause(struct health *health, struct error *failure)
 {

@@ -130,7 +130,14 @@ static int open_worker(struct player *player, weft_error *error)
 	signal_worker = player->worker;
 	if (signalled)
 		weft_interrupt(player->worker);
-	rc = weft_declare_model_as(player->worker, a->model, a->as, a->train, a->infer, error);
+	return 0;
+}
+
+static int declare(struct player *player, weft_error *error)
+{
+	const struct arguments *a = &player->arguments;
+	int rc = weft_declare_model_as(player->worker, a->model, a->as, a->train, a->infer, error);
+
 	if (!rc && player->checkpoint)
 		rc = weft_checkpoint_fits(player->checkpoint, player->worker, error);
 	if (!rc && player->checkpoint && player->role == WEFT_TRAINER && !player->rank)
@@ -202,11 +209,14 @@ static int play(struct player *player, weft_error *error)
 		return rc;
 	self_print(player);
 	options_warn(&player->arguments, player->role == WEFT_TRAINER);
-	rc = open_files(player, error);
-	if (!rc)
-		rc = start_controller(player, error);
+	/* controller and worker first: what fails then is told to the others */
+	rc = start_controller(player, error);
 	if (!rc)
 		rc = open_worker(player, error);
+	if (!rc)
+		rc = open_files(player, error);
+	if (!rc)
+		rc = declare(player, error);
 	if (!rc)
 		rc = join(player, error);
 	player->plan = (weft_plan_view)WEFT_PLAN_VIEW_INIT;
@@ -244,7 +254,12 @@ int player_play(struct player *player, weft_error *error)
 
 	if (rc && error->code == WEFT_E_INTERRUPTED)
 		say_signal(player, error);
-	return rc ? rc : figures_written(player, error);
+	if (!rc)
+		rc = figures_written(player, error);
+	/* the others are told, also of what is our own, between two updates; by a controller that lives */
+	if (rc && player->worker && !ended)
+		weft_fail(player->worker, error->code, error->text, NULL);
+	return rc;
 }
 
 int player_close(struct player *player, bool failed)
@@ -252,8 +267,6 @@ int player_close(struct player *player, bool failed)
 	int rc;
 
 	signal_worker = NULL;
-	if (failed) /* perhaps between two updates, where closing alone would say "work done" */
-		weft_interrupt(player->worker);
 	rc = weft_close(&player->worker);
 	end_controller(player, failed);
 	weft_checkpoint_close(&player->checkpoint);

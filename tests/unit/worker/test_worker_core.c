@@ -318,6 +318,30 @@ static void test_peers__that_the_plan_does_not_name_fail_the_worker(void **state
 	assert_non_null(sent(bench, MESSAGE_FAILURE));
 }
 
+static void test_failure__before_the_welcome_is_told_after_it(void **state)
+{
+	struct bench *bench = *state;
+	struct message message = from_controller(MESSAGE_LOST);
+	struct error why;
+
+	tick(bench, 0);
+	error_set(&why, ERROR_FILE, "no such checkpoint /x");
+	step(bench, (struct worker_event){.type = WORKER_EVENT_FAILURE, .error = &why});
+	assert_int_equal(state_of(bench), WORKER_HELLO); /* it goes on saying hello */
+	assert_false(worker_core_settled(bench->core));
+	receive_welcome(bench);
+	assert_int_equal(state_of(bench), WORKER_FAILED);
+	assert_string_equal(sent(bench, MESSAGE_FAILURE)->u.failure.text, "no such checkpoint /x");
+	assert_null(sent(bench, MESSAGE_DECLARE));
+	assert_false(
+		worker_core_settled(bench->core)); /* until the controller says that it heard */
+	message.u.lost.code = ERROR_FILE;
+	message.u.lost.text = memory_string("trainer 0 failed");
+	receive(bench, message);
+	assert_true(worker_core_settled(bench->core));
+	assert_non_null(sent(bench, MESSAGE_LEAVE));
+}
+
 static void test_refusal__ends_the_worker_with_the_message(void **state)
 {
 	struct bench *bench = *state;
@@ -534,6 +558,7 @@ int main(void)
 		TEST(test_body__is_sent_while_it_is_wanted),
 		TEST(test_stale__messages_of_another_epoch_or_attempt_change_nothing),
 		TEST(test_peers__that_the_plan_does_not_name_fail_the_worker),
+		TEST(test_failure__before_the_welcome_is_told_after_it),
 		TEST(test_refusal__ends_the_worker_with_the_message),
 		TEST(test_refusal__of_a_forgetful_controller_means_hello_again),
 		TEST(test_former_controller__is_not_heard_any_more),

@@ -493,6 +493,7 @@ static int open_and_declare(weft_error *error)
 	const weft_options options = {.size = sizeof(options),
 				      .controller = "tcp://127.0.0.1:9",
 				      .role = WEFT_INFERENCE,
+				      .join_timeout_ms = 1, /* nobody is there to be told */
 				      .own_memory = 1};
 	const weft_tensor tensor = {sizeof(weft_tensor), "t", "F32", 2, {4, 4}};
 	const uint64_t lo[2] = {0, 0}, hi[2] = {4, 4};

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/control/core_state.h"
+
+#include <string.h>
+
+static bool is_former(const struct worker_core *core, uint64_t controller)
+{
+	for (uint32_t i = 0; i < FORMER_COUNT; i++)
+		if (core->former[i] == controller)
+			return true;
+	return false;
+}
+
+/* The address answers, but it is another controller (other != 0) or one that forgot us. */
+static void start_over(struct worker_core *core, uint64_t other)
+{
+	struct error why;
+
+	if (core->state == WORKER_LEAVING)
+		core_enter(core, WORKER_LEFT);
+	if (core->state >= WORKER_LEFT)
+		return;
+	if (core->state >= WORKER_PLANNED) {
+		error_set(
+			&why, ERROR_CONTROLLER_LOST,
+			"the controller at %s was restarted (incarnation %016llx, was %016llx), so "
+			"the plan of epoch %llu is gone; restart the whole job",
+			core->options.controller, (unsigned long long)other,
+			(unsigned long long)core->controller, (unsigned long long)core->epoch);
+		core_fail(core, &why, 0);
+		return;
+	}
+	say(core, true, "the controller at %s %s: joining again", core->options.controller,
+	    other ? "was restarted" : "does not know this worker");
+	WEFT_ASSERT(core->controller);
+	if (other) {
+		core->former[core->former_count++ % FORMER_COUNT] = core->controller;
+		core->controller = 0;
+	}
+	core->epoch = 0;
+	core->wanted = false;
+	core_enter(core, WORKER_HELLO);
+}
+
+static void on_welcome(struct worker_core *core, struct message *message)
+{
+	if (core->state != WORKER_HELLO)
+		return;
+	core->controller = message->u.welcome.controller;
+	core->epoch = message->epoch;
+	core->heartbeat_ms = message->u.welcome.heartbeat_ms;
+	core->lost_ms = message->u.welcome.lost_ms;
+	core->heard_ms = core->now_ms;
+	core->beat_ms = core->now_ms + core->heartbeat_ms;
+	if (core->owed.code != ERROR_NONE)
+		core_fail(core, &core->owed, FAILURE_SENDS);
+	else
+		core_enter(core, WORKER_DECLARE);
+}
+
+static void on_refuse(struct worker_core *core, struct message *message)
+{
+	const struct message_refuse *refuse = &message->u.refuse;
+
+	if (refuse->code != ERROR_CONTROLLER_LOST)
+		core_told_the_end(core, refuse->code, refuse->text);
+	/* "never saw you": a late answer, unless this is the controller that we joined */
+	else if (core->state == WORKER_DECLARE)
+		start_over(core, 0);
+}
+
+static void on_want(struct worker_core *core, struct message *message)
+{
+	bool ours = false;
+
+	if (core->state != WORKER_DECLARE)
+		return;
+	for (size_t i = 0; i < message->u.want.digest_count; i++)
+		ours |= digest_equal(message->u.want.digests[i], core->options.declare.digest);
+	if (ours && !core->wanted) {
+		core->wanted = true;
+		say_latest(core);
+	}
+	core->wanted = ours;
+}
+
+static void on_plan(struct worker_core *core, struct message *message)
+{
+	if (core->state != WORKER_DECLARE)
+		return;
+	WEFT_ASSERT(!have_plan(core));
+	core->plan = *message;
+	*message = (struct message){0};
+	say(core, false, "plan attempt %u: %zu rows, %zu peers", core->plan.u.plan.attempt,
+	    core->plan.u.plan.row_count, core->plan.u.plan.peer_count);
+	core_enter(core, WORKER_PLANNED);
+	action_push(core->actions, WORKER_ACTION_OPEN)->plan = &core->plan.u.plan;
+}
+
+static bool peers_match(const struct message_plan *plan, const struct message_peers *peers)
+{
+	if (plan->peer_count != peers->peer_count)
+		return false;
+	for (size_t i = 0; i < plan->peer_count; i++)
+		if (plan->peers[i].member.role != peers->peers[i].member.role ||
+		    plan->peers[i].member.rank != peers->peers[i].member.rank)
+			return false;
+	return true;
+}
+
+static void on_peers(struct worker_core *core, struct message *message)
+{
+	struct error why;
+
+	if (core->state != WORKER_PLANNED || !core->endpoints_ready ||
+	    message->u.peers.attempt != core->plan.u.plan.attempt)
+		return;
+	if (!peers_match(&core->plan.u.plan, &message->u.peers)) {
+		error_set(&why, ERROR_MESSAGE,
+			  "the controller at %s sent endpoints of other peers "
+			  "than its plan names",
+			  core->options.controller);
+		core_fail(core, &why, FAILURE_SENDS);
+		return;
+	}
+	WEFT_ASSERT(!have_peers(core));
+	core->peers = *message;
+	*message = (struct message){0};
+	core_enter(core, WORKER_CONNECTING);
+	action_push(core->actions, WORKER_ACTION_CONNECT)->peers = &core->peers.u.peers;
+}
+
+static void on_go(struct worker_core *core, struct message *message)
+{
+	if (core->state == WORKER_CONNECTED && message->u.go.attempt == core->plan.u.plan.attempt)
+		core_enter(core, WORKER_RUN);
+}
+
+static void on_heartbeat(struct worker_core *core, struct message *message)
+{
+	if (core->state == WORKER_LEAVING && message->u.heartbeat.sequence == 0)
+		core_enter(core, WORKER_LEFT);
+}
+
+static void on_lost(struct worker_core *core, struct message *message)
+{
+	core_told_the_end(core, message->u.lost.code, message->u.lost.text);
+}
+
+typedef void (*handler)(struct worker_core *, struct message *);
+static const handler handlers[MESSAGE_TYPE_COUNT] = {
+	[MESSAGE_WELCOME] = on_welcome, [MESSAGE_REFUSE] = on_refuse,
+	[MESSAGE_WANT] = on_want,	[MESSAGE_PLAN] = on_plan,
+	[MESSAGE_PEERS] = on_peers,	[MESSAGE_GO] = on_go,
+	[MESSAGE_LOST] = on_lost,	[MESSAGE_HEARTBEAT] = on_heartbeat,
+};
+
+void hear_message(struct worker_core *core, struct message *message)
+{
+	bool refuse = message->type == MESSAGE_REFUSE;
+	bool opens = refuse || message->type == MESSAGE_WELCOME;
+
+	if ((unsigned)message->type >= MESSAGE_TYPE_COUNT || !handlers[message->type] ||
+	    is_former(core, message->from))
+		return;
+	/* before the welcome there is only the welcome, or a refusal, even by another job's */
+	if (core->controller == 0 || (core->state == WORKER_HELLO && refuse)) {
+		if (opens)
+			handlers[message->type](core, message);
+	} else if (strcmp(message->job, core->options.job) != 0) {
+		return;
+	} else if (message->from != core->controller) {
+		start_over(core, message->from);
+	} else if (opens || message->epoch == core->epoch) { /* else stale: of another plan */
+		core->heard_ms = core->now_ms;
+		handlers[message->type](core, message);
+	}
+}

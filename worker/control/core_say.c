@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/control/core_state.h"
+
+#include <stdio.h>
+
+/* Sends a copy of a message whose body may be borrowed; the head is filled in here. */
+void say_copy(struct worker_core *core, struct message *message)
+{
+	struct action *action = action_push(core->actions, WORKER_ACTION_SEND);
+
+	WEFT_ASSERT_OP(message->type, <=, MESSAGE_HEARTBEAT); /* the others are the controller's */
+	WEFT_ASSERT(message->type == MESSAGE_HELLO || core->controller);
+	snprintf(message->job, sizeof(message->job), "%s", core->options.job);
+	message->epoch = core->epoch;
+	message->from = core->options.hello.incarnation;
+	if (message_copy(&action->message, message, NULL))
+		core->actions->failed = true;
+}
+
+static void send_hello(struct worker_core *core)
+{
+	struct message message = {.type = MESSAGE_HELLO, .u.hello = core->options.hello};
+
+	say_copy(core, &message);
+}
+
+static void send_declare(struct worker_core *core)
+{
+	struct message message = {.type = MESSAGE_DECLARE, .u.declare = core->options.declare};
+
+	if (core->wanted && core->options.layout) {
+		message.type = MESSAGE_LAYOUT;
+		message.u.layout.digest = core->options.declare.digest;
+		message.u.layout.layout = *core->options.layout;
+	} else if (core->wanted) {
+		message.type = MESSAGE_HOLDING;
+		message.u.holding.digest = core->options.declare.digest;
+		message.u.holding.holding = *core->options.holding;
+	}
+	say_copy(core, &message);
+}
+
+static void send_endpoints(struct worker_core *core)
+{
+	WEFT_ASSERT(have_plan(core));
+	if (core->endpoints_ready)
+		say_copy(core, &core->endpoints);
+}
+
+static void send_connected(struct worker_core *core)
+{
+	struct message message = {.type = MESSAGE_CONNECTED,
+				  .u.connected.attempt = core->plan.u.plan.attempt};
+
+	WEFT_ASSERT(have_peers(core));
+	say_copy(core, &message);
+}
+
+void say_leave(struct worker_core *core)
+{
+	struct message message = {.type = MESSAGE_LEAVE, .u.leave.done = core->done};
+
+	say_copy(core, &message);
+}
+
+void say_failure(struct worker_core *core)
+{
+	struct message message = {
+		.type = MESSAGE_FAILURE,
+		.u.failure = {(int)core->failure.code, core->failure.text, core->version}};
+
+	if (!core->failure_sends)
+		return;
+	WEFT_ASSERT_OP(core->failure.code, !=, ERROR_NONE);
+	core->failure_sends--;
+	say_copy(core, &message);
+}
+
+/* The latest unanswered message of each state. */
+static void (*const resends[WORKER_STATE_COUNT])(struct worker_core *) = {
+	[WORKER_HELLO] = send_hello,	   [WORKER_DECLARE] = send_declare,
+	[WORKER_PLANNED] = send_endpoints, [WORKER_CONNECTED] = send_connected,
+	[WORKER_LEAVING] = say_leave,	   [WORKER_FAILED] = say_failure,
+};
+
+void say_latest(struct worker_core *core)
+{
+	core->resend_ms = core->now_ms + core->options.resend_ms;
+	if (resends[core->state])
+		resends[core->state](core);
+}
+
+bool say_resends(enum worker_state state)
+{
+	return resends[state] != NULL;
+}

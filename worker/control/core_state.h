@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * core_state.h -- what a worker's control core knows, shared by its files; nobody else includes it.
+ *
+ *   core.c        events in, actions out; states, deadlines, failure
+ *   core_hear.c   what the controller says, by message
+ *   core_say.c    what the worker says: the latest unanswered message of each state
+ */
+#ifndef WORKER_CONTROL_CORE_STATE_H
+#define WORKER_CONTROL_CORE_STATE_H
+
+#include "base/array.h"
+#include "base/assert.h"
+#include "worker/control/core.h"
+
+#define FAILURE_SENDS 5 /* a worker that failed has no time to wait for an answer */
+#define FORMER_COUNT  8 /* controllers given up that are still recognised */
+
+struct worker_core {
+	struct worker_core_options options;
+	enum worker_state state;
+	uint64_t controller; /* incarnation; 0 before the welcome */
+	uint64_t former[FORMER_COUNT];
+	uint32_t former_count;
+	uint64_t epoch, version, sequence;
+	uint32_t heartbeat_ms, lost_ms;
+	struct patience joining;
+	uint64_t heard_ms, beat_ms, resend_ms, stepped_ms, leaving_ms;
+	uint64_t expired_ms;		/* when the join deadline passed; 0: it has not */
+	bool unreached, said_unreached; /* something stands between the controller and us */
+	struct error unreached_why;
+	bool wanted; /* the controller asked for the body */
+	bool endpoints_ready, done;
+	uint32_t failure_sends; /* still to go */
+	struct error failure;
+	struct error owed; /* it failed before the controller was known, who is told first */
+	struct message plan, peers, endpoints; /* kept for life; zeroed until they are here */
+	/* of the running step */
+	struct actions *actions;
+	uint64_t now_ms;
+};
+
+/* All that follows fails in one way, out of memory, and marks it in the actions: the step goes on as
+ * far as it can and fails at its end. */
+
+#define say(core, warn, ...) action_log((core)->actions, warn, __VA_ARGS__)
+
+static inline bool have_plan(const struct worker_core *core)
+{
+	return core->plan.type == MESSAGE_PLAN;
+}
+
+static inline bool have_peers(const struct worker_core *core)
+{
+	return core->peers.type == MESSAGE_PEERS;
+}
+
+/* core.c */
+void core_enter(struct worker_core *core, enum worker_state state);
+/* `told`: how many times the controller is to hear it; 0 when it said so itself. */
+void core_fail(struct worker_core *core, const struct error *why, uint32_t told);
+/* The controller told the job's end. */
+void core_told_the_end(struct worker_core *core, int code, const char *text);
+
+/* core_say.c */
+void say_copy(struct worker_core *core, struct message *message);
+void say_leave(struct worker_core *core);
+void say_failure(struct worker_core *core);
+/* Again, if its state has something to say that was not answered. */
+void say_latest(struct worker_core *core);
+bool say_resends(enum worker_state state);
+
+/* core_hear.c */
+void hear_message(struct worker_core *core, struct message *message);
+
+#endif
