@@ -342,11 +342,16 @@ static void sooner(uint64_t *deadline, uint64_t other)
 		*deadline = other;
 }
 
+static bool says_no_more(const struct worker_core *core)
+{
+	return core->state == WORKER_LEFT || (core->state == WORKER_FAILED && !core->failure_sends);
+}
+
 uint64_t worker_core_deadline_ms(const struct worker_core *core)
 {
 	uint64_t limit = core->options.join_timeout_ms, deadline = UINT64_MAX;
 
-	if (worker_core_settled(core))
+	if (says_no_more(core))
 		return deadline;
 	if (say_resends(core->state))
 		sooner(&deadline, core->resend_ms);
@@ -403,7 +408,7 @@ void worker_core_free(struct worker_core **out)
 
 bool worker_core_settled(const struct worker_core *core)
 {
-	return core->state == WORKER_LEFT || (core->state == WORKER_FAILED && !core->failure_sends);
+	return says_no_more(core) && core->controller;
 }
 
 enum worker_state worker_core_state(const struct worker_core *core)

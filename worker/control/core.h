@@ -78,7 +78,8 @@ void worker_core_free(struct worker_core **core);
 int worker_core_step(struct worker_core *core, const struct worker_event *event,
 		     struct actions *actions, struct error *error);
 uint64_t worker_core_deadline_ms(const struct worker_core *core);
-/* It has nothing more to say: it left, or failed, and the controller has heard or said it, or cannot. */
+/* It has nothing more to say to its controller: it left, or failed, and that was heard, came from there, or was said
+ * often enough. Never when no controller was found. */
 bool worker_core_settled(const struct worker_core *core);
 enum worker_state worker_core_state(const struct worker_core *core);
 
