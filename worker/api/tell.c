@@ -8,9 +8,10 @@
 
 #include "base/log.h"
 
-#define TELL_MS 2000u
-#define TELL_CLOSE_MS \
-	300u /* a host that closes has not said that it failed: it may be a tool that only looked */
+/* SHORT: to whoever was asked for the job and has not answered; by a host that did not say that it failed, and may
+ * only have looked at a layout. */
+#define TELL_MS	      2000u
+#define TELL_SHORT_MS 300u
 
 struct message_hello worker_hello(struct weft_worker *worker)
 {
@@ -39,15 +40,22 @@ static int start(struct weft_worker *worker, const struct error *why, uint32_t w
 	return control_start(worker->control, &options, error);
 }
 
+static uint32_t least(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
 int worker_tell(struct weft_worker *worker, const struct error *why, uint32_t most_ms,
 		struct error *error)
 {
-	uint32_t wait_ms = most_ms < TELL_MS ? most_ms : TELL_MS;
+	uint32_t wait_ms = least(most_ms, TELL_MS);
 	struct health *health = &worker->health;
 	int rc = 0;
 
 	if (!worker->control || !health_end(health, why))
 		return 0; /* nobody to tell; or the job is over, and that was told */
+	if (control_running(worker->control) && !control_welcomed(worker->control))
+		wait_ms = least(wait_ms, TELL_SHORT_MS);
 	if (control_running(worker->control))
 		control_failure(worker->control, why, atomic_load(&worker->versions.published));
 	else
@@ -67,9 +75,7 @@ void worker_tell_unhandled(struct weft_worker *worker)
 
 	if (!control_running(worker->control))
 		worker_tell(worker, &worker->unhandled,
-			    worker->join_timeout_ms < TELL_CLOSE_MS ? worker->join_timeout_ms
-								    : TELL_CLOSE_MS,
-			    &untold);
+			    least(worker->join_timeout_ms, TELL_SHORT_MS), &untold);
 	else if (health_end(&worker->health, &worker->unhandled)) /* leaving waits for it */
 		control_failure(worker->control, &worker->unhandled,
 				atomic_load(&worker->versions.published));

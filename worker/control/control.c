@@ -398,6 +398,11 @@ bool control_running(const struct control *control)
 	return control->running;
 }
 
+bool control_welcomed(const struct control *control)
+{
+	return atomic_load(&control->heartbeat_ms) != 0;
+}
+
 bool control_settle(struct control *control, uint32_t wait_ms)
 {
 	uint64_t deadline = clock_deadline_ns(wait_ms);

@@ -53,6 +53,7 @@ void control_version(struct control *control, uint64_t version);
 /* This worker failed: the controller tells the others. */
 void control_failure(struct control *control, const struct error *failure, uint64_t version);
 bool control_running(const struct control *control);
+bool control_welcomed(const struct control *control); /* by a controller */
 /* Waits until the controller has heard the failure, or said one itself; false: not within wait_ms. */
 bool control_settle(struct control *control, uint32_t wait_ms);
 /* Says good-bye and waits up to wait_ms until it is on its way. */
