@@ -30,10 +30,16 @@ int worker_result(int rc, const struct error *inner, weft_error *error)
 
 int worker_answer(weft_worker *worker, int rc, const struct error *inner, weft_error *error)
 {
-	if (worker && rc >= 0)
-		worker->unhandled.code = ERROR_NONE;
-	else if (worker && inner->code != ERROR_INTERRUPTED && worker->pid == getpid())
+	if (worker && rc >= 0) {
+		/* many threads write at once: nothing is stored unless there is something to take back */
+		if (atomic_load_explicit(&worker->is_unhandled, memory_order_relaxed))
+			atomic_store(&worker->is_unhandled, false);
+	} else if (worker && inner->code != ERROR_INTERRUPTED && worker->pid == getpid()) {
+		pthread_mutex_lock(&worker->health.lock);
 		worker->unhandled = *inner;
+		atomic_store(&worker->is_unhandled, true);
+		pthread_mutex_unlock(&worker->health.lock);
+	}
 	return worker_result(rc, inner, error);
 }
 

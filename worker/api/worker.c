@@ -342,7 +342,7 @@ static void leave_at_close(struct weft_worker *worker)
 		    !worker->waiter.unfinished;
 	struct error error;
 
-	if (!done && worker->stage != STAGE_LEFT && worker->unhandled.code != ERROR_NONE)
+	if (!done && worker->stage != STAGE_LEFT && worker->is_unhandled)
 		worker_tell_unhandled(worker);
 	if (worker->stage != STAGE_JOINED && worker->stage != STAGE_JOINING)
 		return;

@@ -55,7 +55,8 @@ struct weft_worker {
 	struct transport_domain *domain;
 	struct control *control;
 	struct health health;
-	struct error unhandled;           /* of the last call for this worker's work, if it failed */
+	_Atomic bool is_unhandled;        /* the last call for this worker's work failed */
+	struct error unhandled;           /* so; under health's lock */
 	struct watch watch;
 	char host[64], host_id[64];
 	struct nic_report *nics;          /* as declared; names are the domain's */
