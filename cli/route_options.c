@@ -205,11 +205,15 @@ static int check_pairs(const struct table *table, struct error *error)
 
 	if (r == table->route_count)
 		return 0;
-	return error_set(error, ERROR_UNSUPPORTED,
-			 "no transport of %s gets from trainer %u to inference %u: they are on two "
-			 "hosts (of the --topology; without one every rank has a host of its own)",
-			 transports_text(&table->problem->pairs->list, names),
-			 table->routes[r].trainer, table->routes[r].inference);
+	return error_set(
+		error, ERROR_UNSUPPORTED,
+		"no transport of %s gets from trainer %u to inference %u, nor from another "
+		"trainer that holds these rows of %.200s: they are on two hosts (of the "
+		"--topology; without one every rank has a host of its own); name one "
+		"between hosts too: --transport %s,tcp",
+		transports_text(&table->problem->pairs->list, names), table->routes[r].trainer,
+		table->routes[r].inference, table->problem->tensors[table->routes[r].tensor].name,
+		names);
 }
 
 /* ---- checks ---- */

@@ -84,24 +84,30 @@ static void add_reason(struct text *text, const char *name, const struct worker 
 		text_format(text, "one reaches '%.80s', the other '%.80s'", a->reach, b->reach);
 }
 
+/* Routing takes who reaches, so nobody who holds what this route brings does. */
 static int refuse(const struct epoch *epoch, const struct worker *from, const struct worker *to,
-		  struct error *error)
+		  const char *tensor, struct error *error)
 {
 	const struct transports *list = &epoch->problem->pairs->list;
 	bool tcp = transports_find(list, "tcp") < list->count;
 	char a[MEMBER_TEXT_BYTES], b[MEMBER_TEXT_BYTES], names[TRANSPORTS_TEXT_BYTES];
-	struct text reasons = {0};
+	struct text reasons = {0}, others = {0};
 
 	transports_text(list, names);
+	if (epoch->trainers > 1)
+		text_format(&others, "; no trainer that holds these rows of %.200s reaches it",
+			    tensor);
 	for (uint32_t i = 0; i < list->count; i++)
 		add_reason(&reasons, list->names[i], from, to);
-	error_set(error, ERROR_UNSUPPORTED,
-		  "no transport of %s gets from %s (host %.80s) to %s (host %.80s): %.500s; %s%s%s",
-		  names, member_text(from->who, a), from->hello.host, member_text(to->who, b),
-		  to->hello.host, text_string(&reasons),
-		  tcp ? "their logs say what could not be opened" : "give all workers --transport ",
-		  tcp ? "" : names, tcp ? "" : ",tcp");
+	error_set(
+		error, ERROR_UNSUPPORTED,
+		"no transport of %s gets from %s (host %.80s) to %s (host %.80s): %.500s; %s%s%s%s",
+		names, member_text(from->who, a), from->hello.host, member_text(to->who, b),
+		to->hello.host, text_string(&reasons),
+		tcp ? "their logs say what could not be opened" : "give all workers --transport ",
+		tcp ? "" : names, tcp ? "" : ",tcp", text_string(&others));
 	text_fini(&reasons);
+	text_fini(&others);
 	return -ERROR_UNSUPPORTED;
 }
 
@@ -113,7 +119,8 @@ int epoch_pairs_check(const struct epoch *epoch, struct error *error)
 	if (r == table->route_count)
 		return 0;
 	return refuse(epoch, epoch->parties[table->routes[r].trainer].worker,
-		      epoch->parties[epoch->trainers + table->routes[r].inference].worker, error);
+		      epoch->parties[epoch->trainers + table->routes[r].inference].worker,
+		      table->problem->tensors[table->routes[r].tensor].name, error);
 }
 
 const char *epoch_pair_transport(const struct epoch *epoch, struct member a, struct member b)

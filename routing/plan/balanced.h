@@ -39,7 +39,7 @@ struct part {
 	uint32_t share, trainer;
 };
 
-/* Ranks of one layout cut the units of one tensor alike. */
+/* Ranks of one kind (unit.h) cut the units of one tensor alike. */
 struct recipe {
 	size_t first;   /* into steps */
 	uint32_t count;

@@ -6,7 +6,7 @@
  *   rank 0 wants   [0 ............... 64)          shares  0..32  for ranks 0 and 1
  *   rank 1 wants   [0 ..... 32)                            32..64 for rank 0
  *
- * Worked out once per (tensor, distinct layout).
+ * Worked out once per (tensor, kind of inference ranks: those with one layout and the same holders).
  */
 #include "routing/plan/balanced.h"
 
@@ -36,8 +36,8 @@ struct maker {
 	const struct units *units;
 	struct shares *shares;
 	uint32_t tensor;
-	uint32_t *ranks_of, *first_rank; /* by layout */
-	uint32_t *recipe_first, *stamp;	 /* by layout: of this tensor */
+	uint32_t *ranks_of, *first_rank; /* by kind */
+	uint32_t *recipe_first, *stamp;	 /* by kind: of this tensor */
 	ARRAY(struct columns) columns;	 /* of this tensor: each distinct range */
 	ARRAY(struct border) borders;	 /* of this tensor, ascending, each once */
 	ARRAY(uint64_t) cuts;		 /* of one unit */
@@ -45,7 +45,7 @@ struct maker {
 	ARRAY(uint32_t) here;		 /* columns of one segment */
 	struct slot *slots;		 /* this tensor's shares; size a power of two */
 	size_t slot_count, first_share;
-	struct pool pool; /* owns what is by layout */
+	struct pool pool; /* owns what is by kind */
 };
 
 static int no_memory(struct error *error)
@@ -238,11 +238,16 @@ static void keep_blocks(struct maker *m, const struct problem_layout *layout)
 	}
 }
 
-/* Rows lo..hi of a unit, between two cuts: a share, unless they are a hole between pieces. */
-static int add_step(struct maker *m, size_t l, const struct unit *unit, uint64_t lo, uint64_t hi,
-		    struct error *error)
+static const struct problem_layout *layout_of(const struct maker *m, const struct unit *unit)
 {
-	const struct problem_layout *layout = &m->problem->layouts[l];
+	return &m->problem->layouts[m->problem->inference_layout[unit->inference]];
+}
+
+/* Rows lo..hi of a unit, between two cuts: a share, unless they are a hole between pieces. */
+static int add_step(struct maker *m, uint32_t kind, const struct unit *unit, uint64_t lo,
+		    uint64_t hi, struct error *error)
+{
+	const struct problem_layout *layout = layout_of(m, unit);
 	uint64_t row_bytes = 0;
 	uint32_t found = NONE;
 
@@ -270,31 +275,32 @@ static int add_step(struct maker *m, size_t l, const struct unit *unit, uint64_t
 		return no_memory(error);
 	share->row_bytes = row_bytes > share->row_bytes ? row_bytes : share->row_bytes;
 	share->grain = m->grain;
-	share->targets += m->ranks_of[l];
-	if (m->first_rank[l] < share->first_target)
-		share->first_target = m->first_rank[l];
+	share->targets += m->ranks_of[kind];
+	if (m->first_rank[kind] < share->first_target)
+		share->first_target = m->first_rank[kind];
 	m->shares->recipes.items[m->shares->recipes.count - 1].count++;
 	return 0;
 }
 
-static int add_recipe(struct maker *m, size_t l, const struct unit *unit, struct error *error)
+static int add_recipe(struct maker *m, uint32_t kind, const struct unit *unit, struct error *error)
 {
+	const struct problem_layout *layout = layout_of(m, unit);
 	int rc;
 
 	if (!array_add(&m->shares->recipes, (struct recipe){.first = m->shares->steps.count}))
 		return no_memory(error);
-	m->grain = pieces_grain(m->problem, &m->problem->layouts[l], m->tensor);
-	rc = find_cuts(m, &m->problem->layouts[l], unit, error);
+	m->grain = pieces_grain(m->problem, layout, m->tensor);
+	rc = find_cuts(m, layout, unit, error);
 	if (!rc && m->problem->transformed_count > 1)
-		keep_blocks(m, &m->problem->layouts[l]);
+		keep_blocks(m, layout);
 	for (size_t c = 0; !rc && c + 1 < m->cuts.count; c++)
-		rc = add_step(m, l, unit, m->cuts.items[c], m->cuts.items[c + 1], error);
+		rc = add_step(m, kind, unit, m->cuts.items[c], m->cuts.items[c + 1], error);
 	return rc;
 }
 
 /* ---- all tensors ---- */
 
-/* Units of m->tensor: from..to. A rank's are neighbours, and alike for ranks of one layout. */
+/* Units of m->tensor: from..to. A rank's are neighbours, and alike for ranks of one kind. */
 static int add_tensor(struct maker *m, size_t from, size_t to, struct error *error)
 {
 	const struct unit *items = m->units->items;
@@ -302,17 +308,17 @@ static int add_tensor(struct maker *m, size_t from, size_t to, struct error *err
 
 	m->first_share = m->shares->items.count;
 	for (size_t u = from, end; !rc && u < to; u = end) {
-		uint32_t l = m->problem->inference_layout[items[u].inference];
-		bool known = m->stamp[l] == m->tensor + 1;
+		uint32_t kind = m->units->kind[items[u].inference];
+		bool known = m->stamp[kind] == m->tensor + 1;
 
 		if (!known) {
-			m->stamp[l] = m->tensor + 1;
-			m->recipe_first[l] = (uint32_t)m->shares->recipes.count;
+			m->stamp[kind] = m->tensor + 1;
+			m->recipe_first[kind] = (uint32_t)m->shares->recipes.count;
 		}
 		for (end = u; !rc && end < to && items[end].inference == items[u].inference;
 		     end++) {
-			m->shares->recipe_of[end] = m->recipe_first[l] + (uint32_t)(end - u);
-			rc = known ? 0 : add_recipe(m, l, &items[end], error);
+			m->shares->recipe_of[end] = m->recipe_first[kind] + (uint32_t)(end - u);
+			rc = known ? 0 : add_recipe(m, kind, &items[end], error);
 		}
 	}
 	return rc;
@@ -321,18 +327,18 @@ static int add_tensor(struct maker *m, size_t from, size_t to, struct error *err
 static int maker_init(struct maker *m, struct error *error)
 {
 	const struct problem *problem = m->problem;
-	size_t layouts = problem->layout_count;
+	size_t kinds = m->units->kind_count;
 
-	m->ranks_of = pool_array(&m->pool, layouts, sizeof(*m->ranks_of));
-	m->first_rank = pool_array(&m->pool, layouts, sizeof(*m->first_rank));
-	m->recipe_first = pool_array(&m->pool, layouts, sizeof(*m->recipe_first));
-	m->stamp = pool_array(&m->pool, layouts, sizeof(*m->stamp));
+	m->ranks_of = pool_array(&m->pool, kinds, sizeof(*m->ranks_of));
+	m->first_rank = pool_array(&m->pool, kinds, sizeof(*m->first_rank));
+	m->recipe_first = pool_array(&m->pool, kinds, sizeof(*m->recipe_first));
+	m->stamp = pool_array(&m->pool, kinds, sizeof(*m->stamp));
 	m->shares->recipe_of = memory_alloc(m->units->count * sizeof(uint32_t));
 	if (!pool_ok(&m->pool) || !m->shares->recipe_of)
 		return no_memory(error);
 	for (uint32_t i = problem->inference_count; i-- > 0;) {
-		m->ranks_of[problem->inference_layout[i]]++;
-		m->first_rank[problem->inference_layout[i]] = i;
+		m->ranks_of[m->units->kind[i]]++;
+		m->first_rank[m->units->kind[i]] = i;
 	}
 	return 0;
 }

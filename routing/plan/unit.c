@@ -201,7 +201,7 @@ static int publish_sets(struct unit_builder *b, struct units *units, struct erro
 	return 0;
 }
 
-static void builder_fini(struct unit_builder *b)
+void unit_builder_fini(struct unit_builder *b)
 {
 	array_free(&b->sources);
 	array_free(&b->segments);
@@ -239,30 +239,91 @@ static int build(struct units *units, struct unit_builder *b, uint64_t **weights
 		*weights = rc ? NULL : b->weights.items;
 		b->weights.items = rc ? b->weights.items : NULL;
 	}
-	builder_fini(b);
+	unit_builder_fini(b);
+	return rc;
+}
+
+/* The layout: what ranks want alike, if all trainers reach them. */
+static int kinds_of_layouts(struct units *units, const struct problem *problem, struct error *error)
+{
+	units->kind = memory_alloc(problem->inference_count * sizeof(*units->kind));
+	if (!units->kind)
+		return unit_no_memory(error);
+	memcpy(units->kind, problem->inference_layout,
+	       problem->inference_count * sizeof(*units->kind));
+	units->kind_count = problem->layout_count;
+	return 0;
+}
+
+static int build_reached(struct units *units, const struct problem *problem, bool cut,
+			 bool *left_out, struct error *error)
+{
+	struct unit_builder b = {.problem = problem, .cut = cut, .list = true};
+	bool all;
+	int rc = unit_reach_all(&all, problem, error);
+
+	*units = (struct units){0};
+	*left_out = false;
+	if (!rc)
+		rc = build(units, &b, NULL, error);
+	if (!rc)
+		rc = all ? kinds_of_layouts(units, problem, error)
+			 : unit_reach(units, problem, left_out, error);
+	if (rc)
+		units_fini(units);
 	return rc;
 }
 
 int units_build(struct units *units, const struct problem *problem, struct error *error)
 {
-	struct unit_builder b = {.problem = problem, .list = true};
+	bool left_out;
+	int rc = build_reached(units, problem, false, &left_out, error);
 
-	return build(units, &b, NULL, error);
+	if (rc || !left_out)
+		return rc;
+	units_fini(units); /* who holds a shard alone may reach where who holds all does not */
+	return build_reached(units, problem, true, &left_out, error);
 }
 
 int units_build_cut(struct units *units, const struct problem *problem, struct error *error)
 {
-	struct unit_builder b = {.problem = problem, .cut = true, .list = true};
+	bool left_out;
 
-	return build(units, &b, NULL, error);
+	return build_reached(units, problem, true, &left_out, error);
+}
+
+/* By the units themselves, whose holders differ from rank to rank. */
+static int weigh_units(struct units *units, uint64_t **set_bytes, const struct problem *problem,
+		       struct error *error)
+{
+	int rc = units_build_cut(units, problem, error);
+
+	*set_bytes = rc ? NULL : memory_zalloc(units->set_count, sizeof(**set_bytes));
+	if (!rc && !*set_bytes) {
+		units_fini(units);
+		return unit_no_memory(error);
+	}
+	for (size_t i = 0; !rc && i < units->count; i++)
+		(*set_bytes)[units->items[i].holders] += units->items[i].bytes;
+	memory_free(units->items);
+	units->items = NULL;
+	units->count = 0;
+	return rc;
 }
 
 int units_weigh(struct units *units, uint64_t **set_bytes, const struct problem *problem,
 		struct error *error)
 {
 	struct unit_builder b = {.problem = problem, .cut = true};
+	bool all;
+	int rc = unit_reach_all(&all, problem, error);
 
-	return build(units, &b, set_bytes, error);
+	*units = (struct units){0};
+	*set_bytes = NULL;
+	if (rc)
+		return rc;
+	return all ? build(units, &b, set_bytes, error)
+		   : weigh_units(units, set_bytes, problem, error);
 }
 
 void units_fini(struct units *units)
@@ -270,5 +331,6 @@ void units_fini(struct units *units)
 	memory_free(units->items);
 	memory_free(units->sets);
 	memory_free(units->set_storage);
+	memory_free(units->kind);
 	*units = (struct units){0};
 }

@@ -13,6 +13,10 @@
  * A pair that is transformed into blocks is cut only between them, and who holds a tensor in blocks
  * is who holds its scales too (else ERROR_UNSOURCED). Holder sets are interned: `holders` indexes a
  * list of distinct ascending trainer lists.
+ *
+ * Where the job lists several transports, a unit's holders are those that reach its inference rank. If nobody
+ * that holds all of a pair does, all pairs are cut at the shards; a unit that still nobody reaches keeps its
+ * holders, and table_unreached finds its route.
  */
 #ifndef ROUTING_PLAN_UNIT_H
 #define ROUTING_PLAN_UNIT_H
@@ -38,6 +42,8 @@ struct units {
 	struct holder_set *sets;
 	size_t set_count;
 	uint32_t *set_storage;
+	uint32_t *kind;       /* by inference rank: equal ones have the same units of the same holders */
+	size_t kind_count;
 };
 
 int units_build(struct units *units, const struct problem *problem, struct error *error);

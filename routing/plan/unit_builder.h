@@ -3,8 +3,8 @@
  * unit_builder.h -- inside unit*.c: what the steps from holdings to units hand to each other, one
  * tensor after the other.
  *
- *   holdings ──► segments ──► shares of each distinct layout ──► units of each rank
- *            unit_segment.c  unit_share.c                        unit.c
+ *   holdings ──► segments ──► shares of each distinct layout ──► units of each rank ──► who reaches it
+ *            unit_segment.c  unit_share.c                        unit.c            unit_reach.c
  */
 #ifndef ROUTING_PLAN_UNIT_BUILDER_H
 #define ROUTING_PLAN_UNIT_BUILDER_H
@@ -84,5 +84,12 @@ int unit_segments(struct unit_builder *b, size_t t, struct error *error);
 size_t unit_segment_at(const struct unit_builder *b, uint64_t row);
 /* Appends the shares of one layout. ERROR_UNSOURCED when rows are held, but not together. */
 int unit_shares(struct unit_builder *b, const struct unit_wants *wants, struct error *error);
+/* Does each trainer reach each inference rank? Always, where the job lists no transports. */
+int unit_reach_all(bool *all, const struct problem *problem, struct error *error);
+/* Where they do not: each unit's holder set becomes that of those who reach its inference rank, and ranks
+ * get kinds. *left_out: there is a unit that nobody of them reaches; it keeps them all. */
+int unit_reach(struct units *units, const struct problem *problem, bool *left_out,
+	       struct error *error);
+void unit_builder_fini(struct unit_builder *b);
 
 #endif

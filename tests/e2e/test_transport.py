@@ -138,7 +138,19 @@ def test_pair_that_nothing_reaches__is_refused_by_name_and_everyone_hears_what_t
         said = last_error(job.processes["controller"])
         assert re.search(r"no transport of shm,verbs gets from trainer \d \(host .*\) to inference 1 \(host far\): "
                          r"shm: one reaches 'boot .*', the other 'boot .*'; verbs: neither has it; "
-                         r"give all workers --transport shm,verbs,tcp", said), said
+                         r"give all workers --transport shm,verbs,tcp; no trainer that holds these rows of model\.\S+ reaches it", said), said
+
+
+def test_trainers_of_two_hosts__each_send_to_their_own_where_nothing_crosses(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.hosts = {"trainer-1": "far", "inference-1": "far"}
+        job.controller("--topology", "workers", "--policy", "first-holder", "--dump", tmp_path / "live.json")
+        job.workers("--transport", "auto", "--verify")
+        job.succeed()
+        job.verify(jobs.expected(models["qwen2"], INFER), [1, 2])
+    live = json.loads((tmp_path / "live.json").read_text())
+    assert {(route["trainer"], route["inference"]) for route in live["routes"]} == {(0, 0), (1, 1)}
+    jobs.weft("route", "verify", tmp_path / "live.json", "--model", models["qwen2"])
 
 
 MIXED = {  # flags of trainers, of inference ranks; how pieces go by shm and by tcp
