@@ -20,6 +20,7 @@
 #include "cli/exchange.h"
 #include "cli/verb.h"
 #include "base/error.h"
+#include "job/transports.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -40,6 +41,7 @@ struct write_options {
 	bool json, no_check, local, persist;
 	struct socket_trust trust;
 	const char *client_only;            /* a flag that means nothing to a server */
+	const struct transports *taken;     /* of a server: these; NULL: what the settings say */
 };
 
 struct transport_domain;

@@ -38,6 +38,19 @@ static uint64_t *setting_at(struct tool_settings *settings, const struct setting
 	return (uint64_t *)((unsigned char *)settings + row->offset);
 }
 
+/* A server of several transports takes each of them, and no other. */
+static int check_taken(const struct transports *taken, const char *transport, struct error *error)
+{
+	char names[TRANSPORTS_TEXT_BYTES];
+
+	if (!taken || transports_find(taken, transport) < taken->count)
+		return 0;
+	return error_set(error, ERROR_CONFIG,
+			 "the server was started with --transport %s, the client asks for %s: give "
+			 "both the same list",
+			 transports_text(taken, names), transport);
+}
+
 /* What only one side was told holds for both; what both were told must be the same. */
 static int settings_merge(struct tool_settings *client, const struct tool_settings *server,
 			  struct error *error)
@@ -96,7 +109,8 @@ static int send_settings(struct write_link *link, const struct tool_settings *se
 	return exchange_send(&link->exchange, &message, error);
 }
 
-static int settings_agree(struct write_link *link, bool server, struct error *error)
+static int settings_agree(struct write_link *link, const struct transports *taken, bool server,
+			  struct error *error)
 {
 	struct tool_message theirs;
 	int rc = server ? 0 : send_settings(link, &link->settings, error);
@@ -106,6 +120,8 @@ static int settings_agree(struct write_link *link, bool server, struct error *er
 				      write_deadline(link), error);
 	if (rc == 0 && server)
 		rc = settings_merge(&theirs.u.settings, &link->settings, error);
+	if (rc == 0 && server)
+		rc = check_taken(taken, theirs.u.settings.transport, error);
 	if (rc)
 		return rc;
 	if (server)
@@ -211,7 +227,7 @@ int write_link_open(struct write_link *link, const struct write_options *options
 
 	link->settings = options->settings;
 	link->timeout_ns = options->timeout_ms * 1000000;
-	rc = settings_agree(link, server, error);
+	rc = settings_agree(link, options->taken, server, error);
 	begin = clock_ns();
 	if (rc == 0)
 		rc = open_domain(link, options, server, error);

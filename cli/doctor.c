@@ -169,7 +169,19 @@ bool doctor_has_card(const struct doctor *doctor)
 
 bool doctor_wants(const struct doctor *doctor, const char *transport)
 {
-	return doctor->options.transport && strcmp(doctor->options.transport, transport) == 0;
+	const struct transports *wanted = &doctor->options.wanted;
+
+	return transports_find(wanted, transport) < wanted->count;
+}
+
+bool doctor_wants_only(const struct doctor *doctor, const char *transport)
+{
+	return doctor_wants(doctor, transport) && doctor->options.wanted.count == 1;
+}
+
+bool doctor_wants_several(const struct doctor *doctor)
+{
+	return doctor->options.wanted.count > 1;
 }
 
 bool doctor_wants_other(const struct doctor *doctor, const char *transport)
@@ -272,13 +284,35 @@ static void doctor_close(struct doctor *doctor)
 
 /* ---- verdict ---- */
 
+/* Of several: which work here, and the rule by which pairs use them. */
+static void say_list(const struct doctor *doctor, struct text *text)
+{
+	const struct transports *wanted = &doctor->options.wanted;
+	char names[TRANSPORTS_TEXT_BYTES];
+	const char *separator = "";
+
+	for (uint32_t i = 0; i < wanted->count; i++) {
+		if (!doctor->works[i])
+			continue;
+		text_format(text, "%s%s", separator, wanted->names[i]);
+		separator = ", ";
+	}
+	text_format(
+		text,
+		" work%s here: each pair uses the first of %s that both sides have and that reaches",
+		strcmp(separator, "") && text->bytes == strlen(doctor->uses) ? "s" : "",
+		transports_text(wanted, names));
+}
+
 static void say_uses(const struct doctor *doctor, struct text *text)
 {
 	if (!doctor->live) {
 		text_format(text, "%s was looked at, nothing was tried", doctor->options.root);
 		return;
 	}
-	if (strcmp(doctor->uses, "verbs") == 0) {
+	if (doctor_wants_several(doctor) && doctor->uses[0]) {
+		say_list(doctor, text);
+	} else if (strcmp(doctor->uses, "verbs") == 0) {
 		text_add(text, "verbs will be used, over");
 		for (uint32_t i = 0; i < doctor->nic_count; i++) {
 			const struct verbs_port *port;
@@ -328,8 +362,7 @@ static void print_verdict(const struct doctor *doctor)
 static int exit_code(const struct doctor *doctor)
 {
 	/* what was asked for by name is not to be had: as a job that asks for it would end */
-	if (doctor->live && doctor->options.transport &&
-	    strcmp(doctor->uses, doctor->options.transport) != 0)
+	if (doctor->live && doctor->options.transport && !doctor->uses[0])
 		return error_exit_code(ERROR_UNSUPPORTED);
 	return doctor->counts[CHECK_FAIL] ? 1 : 0;
 }
@@ -365,10 +398,20 @@ static void take_port(void *taken, const char *argument, struct argp_state *stat
 
 static void take_transport(void *taken, const char *argument, struct argp_state *state)
 {
-	if (strcmp(argument, "verbs") != 0 && strcmp(argument, "shm") != 0 &&
-	    strcmp(argument, "tcp") != 0 && strcmp(argument, "efa") != 0)
-		argp_error(state, "--transport %s: verbs, shm, tcp or efa is needed", argument);
-	((struct doctor_options *)taken)->transport = argument;
+	static const char *const known[] = {"verbs", "shm", "tcp", "efa"};
+	struct doctor_options *options = taken;
+	struct error error;
+	size_t found = 0;
+	int rc = transports_parse(&options->wanted, argument, &error);
+
+	for (size_t i = 0; !rc && i < ARRAY_SIZE(known); i++)
+		found += transports_find(&options->wanted, known[i]) < options->wanted.count;
+	if (rc || found < options->wanted.count)
+		argp_error(state,
+			   "--transport %s: verbs, shm, tcp or efa is needed, a list of them such "
+			   "as shm,verbs,tcp, or auto, which is " TRANSPORTS_AUTO "%s%s",
+			   argument, rc ? ": " : "", rc ? error.text : "");
+	options->transport = argument;
 }
 
 static void check_together(void *taken, struct argp_state *state)
@@ -387,7 +430,7 @@ static void check_together(void *taken, struct argp_state *state)
 	if (options->port_given && options->peer && options->port == 0)
 		argp_error(state,
 			   "--port 0 with --peer: give the port that the other side serves on");
-	if (options->nics && options->transport && strcmp(options->transport, "shm") == 0)
+	if (options->nics && options->wanted.count == 1 && strcmp(options->transport, "shm") == 0)
 		argp_error(state, "--nic with --transport shm: shm uses no NIC");
 	if (options->trust.key_file && !options->serve && !options->peer)
 		argp_error(state,
@@ -433,8 +476,11 @@ static const struct verb_option rows[] = {
 	{"insecure", 0, NULL,
 	 "--serve other hosts without a key: whoever reaches the port can write into the test's memory",
 	 VERB_FLAG, AT(trust.insecure)},
-	{"transport", 'T', "NAME", "verbs, shm, tcp or efa: fail when it cannot be used", VERB_TAKE,
-	 .take = take_transport},
+	{"transport", 'T', "NAME|LIST",
+	 "verbs, shm, tcp or efa: try it alone, and fail when it cannot be used. A list such as "
+	 "shm,verbs,tcp, or auto (" TRANSPORTS_AUTO "): try just those, and fail when none of them "
+	 "can be used",
+	 VERB_TAKE, .take = take_transport},
 	{"nic", 0, "MAP", "which NICs, as weft-worker's --nic", VERB_TEXT, AT(nics)},
 	{"json", 0, NULL, "one object a line: the checks, then a summary", VERB_FLAG, AT(json)},
 	{"root", 0, "DIR",
@@ -449,9 +495,9 @@ static const struct verb doctor_verb = {
 	.too_many = "'%s' is not an option",
 	.check = check_together,
 	.doc = "Checks what of this machine weft can use: PASS, WARN, FAIL or SKIP, with what was "
-	       "found and how to fix it. It ends with a write through the real transport and one "
-	       "line of verdict. Exit code: 0 without a FAIL, 1 with one, 78 when the transport "
-	       "asked for cannot be used.",
+	       "found and how to fix it. It ends with a write through each transport and one line "
+	       "of verdict. Exit code: 0 without a FAIL, 1 with one, 78 when the transport asked "
+	       "for, or all of a list, cannot be used.",
 	.run = run,
 };
 

@@ -17,6 +17,7 @@
 #include "cli/socket.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "job/transports.h"
 #include "transport/verbs/errors.h"
 #include "transport/verbs/facts.h"
 #include "transport/verbs/records.h"
@@ -38,7 +39,8 @@ struct finding {
 };
 
 struct doctor_options {
-	const char *transport; /* NULL: whatever works */
+	const char *transport; /* as it was given; NULL: whatever works */
+	struct transports wanted; /* the same, name by name */
 	const char *nics, *peer, *root;
 	bool port_given;
 	uint16_t port;
@@ -65,7 +67,9 @@ struct doctor {
 	struct error nics_error;
 	bool nics_chosen;            /* else nobody could choose: no device is open */
 
-	char uses[16];               /* the transport that the loopback write probed, or "" */
+	/* the transport whose loopback write arrived, the first of those that were asked for; or "" */
+	char uses[TRANSPORTS_NAME_BYTES];
+	bool works[TRANSPORTS_MAX];  /* by its place in options.wanted */
 	bool tcp_works;
 	uint32_t counts[CHECK_STATES];
 	char first_fix[512];         /* of the worst finding, the earliest of these */
@@ -75,7 +79,7 @@ struct doctor {
 
 /* What a check needs; where that is not there it is skipped, and says so. */
 enum check_need {
-	NEEDS_VERBS = 1,  /* --transport is verbs or was not given */
+	NEEDS_VERBS = 1,  /* --transport names verbs or was not given */
 	NEEDS_RDMA = 2,    /* nor is there no RDMA device */
 	NEEDS_LIVE = 4,    /* this machine, not a copied tree */
 	NEEDS_OPENED = 8,  /* a device that could be opened: ports and GIDs are known from these */
@@ -114,9 +118,12 @@ void doctor_print(struct doctor *doctor, struct finding *finding);
 bool doctor_has_rdma(const struct doctor *doctor);
 /* At least one is a card, not software. */
 bool doctor_has_card(const struct doctor *doctor);
-/* --transport is this one; is given and is another one. */
+/* --transport names it; it alone; is given and names others. */
 bool doctor_wants(const struct doctor *doctor, const char *transport);
+bool doctor_wants_only(const struct doctor *doctor, const char *transport);
 bool doctor_wants_other(const struct doctor *doctor, const char *transport);
+/* Several are asked for: what one of them cannot do is no failure while another one can. */
+bool doctor_wants_several(const struct doctor *doctor);
 /* False: something that is needed is not there, which the finding says. */
 bool doctor_meets(const struct doctor *doctor, unsigned needs, struct finding *finding);
 

@@ -36,7 +36,10 @@ static void say_kernel(const struct doctor *doctor, struct finding *finding)
 {
 	/* who names NICs means to use them */
 	enum check_state missing =
-		doctor_wants(doctor, "verbs") || doctor->options.nics ? CHECK_FAIL : CHECK_SKIP;
+		doctor_wants_only(doctor, "verbs") ||
+				(doctor->options.nics && !doctor_wants_several(doctor))
+			? CHECK_FAIL
+			: CHECK_SKIP;
 	struct text names = {0};
 
 	for (size_t i = 0; i < doctor->devices.count; i++)

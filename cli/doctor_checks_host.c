@@ -369,15 +369,20 @@ static void probe(struct doctor *doctor, struct finding *finding, const char *pr
 {
 	uint64_t begin = clock_ns();
 
+	const struct transports *wanted = &doctor->options.wanted;
+	uint32_t place = transports_find(wanted, provider);
 	struct error error;
 
 	if (transport_probe(provider, &error) != 0) {
-		finding_say(finding, CHECK_FAIL, "%.*s", said_here(&error), error.text);
+		finding_say(finding, doctor_wants_several(doctor) ? CHECK_WARN : CHECK_FAIL, "%.*s",
+			    said_here(&error), error.text);
 		return;
 	}
 	finding_say(finding, CHECK_PASS, "8 KiB written, signalled and compared, in %s",
 		    SECONDS_TEXT(clock_ns() - begin));
-	if (!doctor->uses[0])
+	if (place < wanted->count)
+		doctor->works[place] = true;
+	if (!doctor->uses[0] || place < transports_find(wanted, doctor->uses))
 		snprintf(doctor->uses, sizeof(doctor->uses), "%s", provider);
 }
 
@@ -385,7 +390,8 @@ static void check_write_verbs(struct doctor *doctor, struct finding *finding)
 {
 	if (!doctor_meets(doctor, NEEDS_RDMA, finding)) {
 		if (doctor_wants(doctor, "verbs"))
-			finding_worsen(finding, CHECK_FAIL);
+			finding_worsen(finding,
+				       doctor_wants_several(doctor) ? CHECK_WARN : CHECK_FAIL);
 		return;
 	}
 	/* the probe takes no map of its own; no check after this one looks at the environment */
@@ -396,7 +402,7 @@ static void check_write_verbs(struct doctor *doctor, struct finding *finding)
 		finding_fix(finding, "%s, which failed above, comes first", doctor->first_name);
 }
 
-/* Writes by a transport that needs no device; of another one than asked for there is nothing to say. */
+/* Writes by a transport that needs no device; of others than asked for there is nothing to say. */
 static void check_write(struct doctor *doctor, struct finding *finding, const char *transport)
 {
 	if (doctor_wants_other(doctor, transport)) {
@@ -427,7 +433,7 @@ static void check_write_tcp(struct doctor *doctor, struct finding *finding)
 	take_nics(doctor, "tcp");
 	check_write(doctor, finding, "tcp");
 	doctor->tcp_works = finding->state == CHECK_PASS;
-	if (finding->state == CHECK_FAIL && !doctor_wants(doctor, "tcp"))
+	if (finding->state == CHECK_FAIL && !doctor_wants_only(doctor, "tcp"))
 		finding->state = CHECK_WARN;
 }
 

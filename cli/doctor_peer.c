@@ -28,7 +28,7 @@ struct session {
 	uint64_t signals;	    /* sent so far */
 	uint64_t answers;	    /* expected so far */
 	bool nobody, failed;
-	bool second;	/* tcp, tried beside what works on each host by itself */
+	bool several;	/* one of those that are tried, and named in its findings */
 	bool elsewhere; /* shm, and the peer is on another host */
 };
 
@@ -164,7 +164,7 @@ static int open_link(struct session *session, struct finding *finding, struct er
 	snprintf(open.settings.transport, sizeof(open.settings.transport), "%s",
 		 session->transport);
 	snprintf(open.nics, sizeof(open.nics), "%s",
-		 options->nics && !session->second ? options->nics : "");
+		 options->nics && (!session->several || options->transport) ? options->nics : "");
 	open.settings.region_bytes = DOCTOR_REGION_BYTES;
 	if (!open.settings.transport[0])
 		return error_set(error, ERROR_UNSUPPORTED, "no transport works on this side");
@@ -382,37 +382,38 @@ static int bandwidth(struct session *session, struct finding *finding, struct er
 /* ---- the steps ---- */
 
 static const struct step {
-	const char *name, *second_name; /* NULL: not of tcp beside another transport */
+	const char *name;
 	int (*run)(struct session *session, struct finding *finding, struct error *error);
-} steps[] = {{"peer-connect", "peer-tcp-connect", open_link},
-	     {"peer-write-byte", NULL, write_byte},
-	     {"peer-write-mtu", NULL, write_packet},
-	     {"peer-write-1mib", "peer-tcp-write-1mib", write_all},
-	     {"peer-latency", "peer-tcp-latency", latency},
-	     {"peer-bandwidth", "peer-tcp-bandwidth", bandwidth}};
+	bool once; /* not of each where several are tried */
+} steps[] = {{"connect", open_link, false},	{"write-byte", write_byte, true},
+	     {"write-mtu", write_packet, true}, {"write-1mib", write_all, false},
+	     {"latency", latency, false},	{"bandwidth", bandwidth, false}};
 
-/* What was not asked for may be impossible: shm to another host is, and tcp is an offer. */
+/* What was not asked for by itself may be impossible: shm to another host is, and tcp is an offer. */
 static enum check_state failed_state(const struct session *session)
 {
 	if (session->elsewhere)
 		return CHECK_SKIP;
-	return session->second ? CHECK_WARN : CHECK_FAIL;
+	return session->several ? CHECK_WARN : CHECK_FAIL;
 }
 
 static void run_step(struct session *session, const struct step *step)
 {
-	struct finding finding = {.name = session->second ? step->second_name : step->name};
+	char name[64];
+	struct finding finding = {.name = name};
 	struct error error;
 
-	if (!finding.name)
+	if (session->several && step->once)
 		return;
+	snprintf(name, sizeof(name), "peer-%s%s%s", session->several ? session->transport : "",
+		 session->several ? "-" : "", step->name);
 	if (session->failed) {
 		finding_say(&finding, CHECK_SKIP, "%s",
 			    session->nobody	 ? "nobody serves there"
 			    : session->elsewhere ? "the peer is on another host"
 						 : "after what failed above");
 	} else if (step->run(session, &finding, &error) != 0) {
-		session->elsewhere = !session->doctor->options.transport &&
+		session->elsewhere = !doctor_wants_only(session->doctor, "shm") &&
 				     strcmp(session->transport, "shm") == 0 &&
 				     error.code == ERROR_UNSUPPORTED;
 		finding_say(&finding, failed_state(session), "%s", error.text);
@@ -433,15 +434,37 @@ static void run_steps(struct session *session)
 	write_link_close(&session->link);
 }
 
-/* Between any two hosts there is tcp; where nothing was asked for, its figure is told beside. */
-static void try_tcp(struct doctor *doctor)
+static bool try(struct doctor *doctor, const char *transport)
 {
-	struct session session = {.doctor = doctor, .transport = "tcp", .second = true};
+	struct session session = {.doctor = doctor, .transport = transport, .several = true};
 
-	if (!doctor->tcp_works)
-		return;
 	knock(&session);
 	run_steps(&session);
+	return !session.failed;
+}
+
+/* Each of the list that works here, by itself; then which of them a pair would use. */
+static void try_list(struct doctor *doctor)
+{
+	const struct transports *wanted = &doctor->options.wanted;
+	struct finding finding = {.name = "peer-pairs"};
+	bool tcp = transports_find(wanted, "tcp") < wanted->count;
+	char names[TRANSPORTS_TEXT_BYTES];
+	uint32_t first = wanted->count;
+
+	for (uint32_t i = 0; i < wanted->count; i++)
+		if (doctor->works[i] && try(doctor, wanted->names[i]) && first == wanted->count)
+			first = i;
+	transports_text(wanted, names);
+	if (first < wanted->count) {
+		finding_say(&finding, CHECK_PASS, "%s: the first of %s that gets to this peer",
+			    wanted->names[first], names);
+	} else {
+		finding_say(&finding, CHECK_FAIL, "no transport of %s gets to this peer", names);
+		finding_fix(&finding, "%s%s%s", tcp ? "see above" : "give both sides --transport ",
+			    tcp ? "" : names, tcp ? "" : ",tcp");
+	}
+	doctor_print(doctor, &finding);
 }
 
 void doctor_peer_run(struct doctor *doctor)
@@ -454,7 +477,13 @@ void doctor_peer_run(struct doctor *doctor)
 	say_route(&session);
 	say_tools(&session);
 	nobody = session.failed; /* before any transport was tried */
+	if (!nobody && doctor_wants_several(doctor)) {
+		write_link_close(&session.link);
+		try_list(doctor);
+		return;
+	}
 	run_steps(&session);
-	if (!asked && !nobody)
-		try_tcp(doctor);
+	/* between any two hosts there is tcp: where nothing was asked for, its figure is told beside */
+	if (!asked && !nobody && doctor->tcp_works)
+		try(doctor, "tcp");
 }

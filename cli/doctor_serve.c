@@ -200,7 +200,9 @@ static int serve_one(const struct doctor *doctor, struct exchange *exchange, str
 	if (rc == 0) {
 		snprintf(options.nics, sizeof(options.nics), "%s",
 			 doctor->options.nics ? doctor->options.nics : "");
-		if (doctor->options.transport)
+		if (doctor_wants_several(doctor))
+			options.taken = &doctor->options.wanted;
+		else if (doctor->options.transport)
 			snprintf(options.settings.transport, sizeof(options.settings.transport),
 				 "%s", doctor->options.transport);
 		rc = write_link_open(&link, &options, true, error);

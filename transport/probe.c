@@ -68,12 +68,26 @@ static int import(struct side *from, const struct transport_region *region, stru
 		  : transport_remote_import(from->endpoint, record, length, &from->remote, error);
 }
 
+/* What the target holds is seen as soon as its own thread has looked, where one looks for it. */
+static bool signal_arrives(struct side *to, uint32_t tag, uint64_t deadline)
+{
+	struct transport_signal signal = {0};
+	uint64_t seen = 0;
+
+	for (;;) {
+		if (transport_signal_read(to->endpoint, &signal) == 0 && signal.tag == tag)
+			return signal.length == 1;
+		if (clock_ns() >= deadline)
+			return false;
+		seen = transport_signal_wait(to->domain, seen, deadline);
+	}
+}
+
 /* Writes from one side's region into `target` of the other, signals, and compares. */
 static int transfer(struct side *from, struct side *to, const struct transport_region *target,
 		    unsigned char seed, uint64_t deadline, struct error *error)
 {
 	unsigned char *source = transport_region_memory(from->region);
-	struct transport_signal signal;
 	int rc = import(from, target, error);
 
 	for (int i = 0; i < PROBE_BYTES; i++)
@@ -87,8 +101,7 @@ static int transfer(struct side *from, struct side *to, const struct transport_r
 		rc = transport_signal(from->endpoint, PROBE_TAG + seed, &seed, 1, deadline, error);
 	if (rc)
 		return rc;
-	if (transport_signal_read(to->endpoint, &signal) != 0 || signal.tag != PROBE_TAG + seed ||
-	    signal.length != 1)
+	if (!signal_arrives(to, PROBE_TAG + seed, deadline))
 		return error_set(error, ERROR_UNSUPPORTED, "the probe's signal did not arrive");
 	if (memcmp(source, transport_region_memory(target), PROBE_BYTES) != 0)
 		return error_set(error, ERROR_UNSUPPORTED, "the probe's bytes did not arrive");

@@ -74,6 +74,24 @@ def test_shm_asked_for__nothing_about_rdma_is_said():
     assert summary["transport"] == "shm"
 
 
+@pytest.mark.parametrize("given, tried, uses", [("auto", ["shm"], "shm"), ("tcp,shm", ["tcp", "shm"], "tcp"),
+                                                ("shm,verbs,tcp", ["shm", "tcp"], "shm")])
+def test_list__tries_just_those_and_says_which_work_and_the_rule(given, tried, uses):
+    checks, summary = findings("--transport", given, env={"WEFT_NIC": "lo"})
+    for name in ("shm", "tcp", "verbs", "efa"):
+        asked = name in given or (given == "auto" and name == "verbs")
+        assert checks[f"write-{name}"]["state"] == ("PASS" if name in tried else "WARN" if asked else "SKIP"), checks
+    rule = "shm,verbs" if given == "auto" else given
+    assert summary["transport"] == uses and summary["fail"] == 0
+    assert summary["verdict"].startswith(f"{', '.join(tried)} work{'s' if len(tried) == 1 else ''} here: each pair uses the first of {rule} ")
+
+
+def test_list__of_which_none_works_fails_with_78():
+    checks, summary = findings("--transport", "verbs,efa", code=78)
+    assert checks["write-shm"]["evidence"] == "not asked for: --transport verbs,efa"
+    assert summary["transport"] == "" and summary["verdict"].startswith("no transport works here; fix first: ")
+
+
 def test_summary__counts_what_was_printed():
     checks, summary = findings()
     for state in ("PASS", "WARN", "FAIL", "SKIP"):
@@ -129,6 +147,9 @@ def test_settings__a_wrong_one_fails_by_name_and_nccls_are_told_apart():
 @pytest.mark.parametrize("words, said", [
     (("extra",), "'extra' is not an option"),
     (("--transport", "rdma"), "verbs, shm, tcp or efa"),
+    (("--transport", "shm,rdma"), "a list of them such as shm,verbs,tcp, or auto, which is shm,verbs"),
+    (("--transport", "shm,shm"), "lists shm twice"),
+    (("--transport", "shm,"), "'' is no name of a transport"),
     (("--port", "70000"), "0 to 65535"),
     (("--port", "x"), "0 to 65535"),
     (("--serve", "--peer", "a"), "exclude each other"),
@@ -322,6 +343,18 @@ def test_peer__every_step_passes_with_its_numbers_and_the_server_takes_the_next(
             assert "Gb/s" in checks["peer-bandwidth"]["evidence"]
             assert summary["fail"] == 0
             assert process.stdout.readline().endswith(": done\n")
+
+
+def test_peer__of_a_list_each_is_tried_and_the_one_that_a_pair_would_use_is_named():
+    with serving("--transport", "shm,tcp", WEFT_NIC="lo") as (_, port):
+        checks, summary = findings("--peer", f"127.0.0.1:{port}", "--transport", "verbs,tcp", env={"WEFT_NIC": "lo"})
+        assert [checks[f"peer-tcp-{step}"]["state"] for step in ("connect", "write-1mib", "latency", "bandwidth")] == ["PASS"] * 4
+        assert checks["peer-pairs"]["evidence"] == "tcp: the first of verbs,tcp that gets to this peer"
+        assert not [name for name in checks if name.startswith(("peer-verbs", "peer-shm"))] and summary["fail"] == 0
+    with serving("--transport", "tcp,efa", WEFT_NIC="lo") as (_, port):
+        checks, _ = findings("--peer", f"127.0.0.1:{port}", "--transport", "shm,verbs", code=1)
+        assert "the server was started with --transport tcp,efa, the client asks for shm" in checks["peer-shm-connect"]["evidence"]
+        assert checks["peer-pairs"]["fix"] == "give both sides --transport shm,verbs,tcp"
 
 
 def free_port():

@@ -42,6 +42,19 @@ static void test_probe__works_or_says_why(void **state)
 	unsetenv("WEFT_FAULT");
 }
 
+/* A target's own thread may look at what came a moment later. */
+static void test_probe__waits_for_what_arrives(void **state)
+{
+	struct error error;
+
+	(void)state;
+	setenv("WEFT_NIC", "lo", 1);
+	for (int i = 0; i < 5; i++)
+		if (transport_probe("tcp", &error))
+			fail_msg("%s", error.text);
+	unsetenv("WEFT_NIC");
+}
+
 static void test_probe__survives_every_failed_allocation(void **state)
 {
 	struct error error;
@@ -140,6 +153,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_providers__are_listed_with_words),
 		cmocka_unit_test(test_probe__works_or_says_why),
+		cmocka_unit_test(test_probe__waits_for_what_arrives),
 		cmocka_unit_test(test_probe__survives_every_failed_allocation),
 		cmocka_unit_test(test_provider__a_table_has_no_holes),
 		cmocka_unit_test(test_flow__counts_like_its_model),
