@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #define INTERVAL_NS    200000000u
@@ -15,6 +16,22 @@
 static bool wanted(void)
 {
 	return isatty(STDERR_FILENO) == 1 && log_on(LOG_LEVEL_WARN);
+}
+
+/* One line that is redrawn must be one: a longer one is cut at the terminal's last column but one. */
+static void draw(const struct text *line, const char *end)
+{
+	struct winsize size;
+	int columns =
+		ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
+	const char *text = text_string(line), *at = text;
+
+	for (int used = 0; *at && used + 1 < columns; used++)
+		do
+			at++;
+		while ((*at & 0xc0) == 0x80); /* of one character */
+	fprintf(stderr, "\r%.*s\033[K%s", (int)(at - text), text, end);
+	fflush(stderr);
 }
 
 void progress_begin(struct progress *progress, const char *what, uint64_t total_bytes, bool quiet)
@@ -30,18 +47,20 @@ static void show(struct progress *progress, uint64_t bytes, uint64_t now, bool e
 	double rate = seconds > 0 ? (double)bytes / seconds : 0;
 	char done[TEXT_SHORT_BYTES], total[TEXT_SHORT_BYTES], speed[TEXT_SHORT_BYTES];
 
+	struct text line = {0};
+
 	progress->shown = true;
-	fprintf(stderr, "\r%s: %s of %s (%.0f %%), %s/s", progress->what, bytes_text(bytes, done),
-		bytes_text(progress->total_bytes, total),
-		progress->total_bytes ? 100.0 * (double)bytes / (double)progress->total_bytes
-				      : 100.0,
-		bytes_text((uint64_t)rate, speed));
+	text_format(&line, "%s: %s of %s (%.0f %%), %s/s", progress->what, bytes_text(bytes, done),
+		    bytes_text(progress->total_bytes, total),
+		    progress->total_bytes ? 100.0 * (double)bytes / (double)progress->total_bytes
+					  : 100.0,
+		    bytes_text((uint64_t)rate, speed));
 	if (end)
-		fprintf(stderr, ", %.1f s", seconds);
+		text_format(&line, ", %.1f s", seconds);
 	else if (rate > 0 && progress->total_bytes > bytes)
-		fprintf(stderr, ", %.0f s left", (double)(progress->total_bytes - bytes) / rate);
-	fputs(end ? "\033[K\n" : "\033[K", stderr);
-	fflush(stderr);
+		text_format(&line, ", %.0f s left", (double)(progress->total_bytes - bytes) / rate);
+	draw(&line, end ? "\n" : "");
+	text_fini(&line);
 }
 
 void progress_at(struct progress *progress, uint64_t bytes)
@@ -65,16 +84,18 @@ void progress_end(struct progress *progress, uint64_t bytes)
 
 void progress_step(const char *format, ...)
 {
+	struct text line = {0};
+	char what[512];
 	va_list args;
 
 	if (!wanted())
 		return;
 	va_start(args, format);
-	fputs("\r", stderr);
-	vfprintf(stderr, format, args);
-	fputs(" ..\033[K", stderr);
+	vsnprintf(what, sizeof(what), format, args);
 	va_end(args);
-	fflush(stderr);
+	text_format(&line, "%s ..", what);
+	draw(&line, "");
+	text_fini(&line);
 }
 
 void progress_steps_end(void)

@@ -129,6 +129,7 @@ static int run_rounds(struct bench_shared *shared, const struct bench_options *o
 	struct waiting waiting = {.children = children, .shared = shared};
 	struct bench_copy copy = {0};
 	struct bench_judge judge = {0};
+	struct grid grid = {0};
 	bool good = true;
 
 	error->code = ERROR_NONE;
@@ -143,10 +144,11 @@ static int run_rounds(struct bench_shared *shared, const struct bench_options *o
 			continue;
 		round.update = i - options->warmup + 1;
 		*disturbed += round.disturbed;
-		if (i == options->warmup && !options->json)
-			bench_report_header(options, copy.threads);
-		bench_report_round(options, &round);
+		if (i == options->warmup)
+			bench_report_header(&grid, options, copy.threads);
+		bench_report_round(&grid, options, &round);
 	}
+	grid_end(&grid);
 	bench_copy_close(&copy);
 	if (good)
 		return 0;

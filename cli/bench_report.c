@@ -9,16 +9,31 @@
 
 #include <stdio.h>
 
-void bench_report_header(const struct bench_options *options, uint32_t copy_threads)
+static const struct grid_column columns[] = {
+	COLUMN("# update", 8),
+	COLUMN("bytes", 16, .least = 13),
+	COLUMN("seconds", 10, .least = 8),
+	COLUMN("GB/s", 12, .least = 7),
+	COLUMN("memcpy GB/s", 12, .least = 11),
+	COLUMN("ratio", 8, .least = 6),
+	COLUMN("copy GB/s", 12, .least = 9),
+	COLUMN("strict", 8, .least = 6),
+	COLUMN(NULL, 0, .folds = true), /* disturbed */
+};
+
+void bench_report_header(struct grid *grid, const struct bench_options *options,
+			 uint32_t copy_threads)
 {
+	if (options->json)
+		return;
+
 	printf("# weft bench update: %s, train %s, infer %s, transport %s, policy %s, order %s\n",
 	       shown(options->model), options->train_text, options->infer_text, options->transport,
 	       options->policy, options->order);
 	printf("# weft copies with %s; memcpy: the same bytes by as many processes, between updates; "
 	       "copy: %u thread%s, one plain range each, the same kernel\n",
 	       copy_kernel_name(), copy_threads, copy_threads == 1 ? "" : "s");
-	printf("#%7s %16s %10s %12s %12s %8s %12s %8s\n", "update", "bytes", "seconds", "GB/s",
-	       "memcpy GB/s", "ratio", "copy GB/s", "strict");
+	grid_begin_slow(grid, columns, ARRAY_SIZE(columns));
 }
 
 static void print_json(const struct bench_round *round)
@@ -39,17 +54,23 @@ static void print_json(const struct bench_round *round)
 	json_put_line_end(&json);
 }
 
-void bench_report_round(const struct bench_options *options, const struct bench_round *round)
+void bench_report_round(struct grid *grid, const struct bench_options *options,
+			const struct bench_round *round)
 {
-	if (options->json)
+	if (options->json) {
 		print_json(round);
-	else
-		printf("%8u %16llu %10.4f %12.2f %12.2f %8.3f %12.2f %8.3f%s\n", round->update,
-		       (unsigned long long)round->bytes, round->seconds, round->rate / 1e9,
-		       round->memcpy_before / 1e9, round->rate / round->memcpy_before,
-		       round->copy / 1e9, round->rate / round->copy,
-		       round->disturbed ? " disturbed" : "");
-	fflush(stdout);
+		fflush(stdout);
+		return;
+	}
+	grid_row(grid, (const char *[]){grid_cell("%u", round->update),
+					grid_cell("%llu", (unsigned long long)round->bytes),
+					grid_cell("%.4f", round->seconds),
+					grid_cell("%.2f", round->rate / 1e9),
+					grid_cell("%.2f", round->memcpy_before / 1e9),
+					grid_cell("%.3f", round->rate / round->memcpy_before),
+					grid_cell("%.2f", round->copy / 1e9),
+					grid_cell("%.3f", round->rate / round->copy),
+					round->disturbed ? "disturbed" : NULL});
 }
 
 void bench_report_end(const struct bench_shared *shared, const struct bench_options *options,

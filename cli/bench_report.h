@@ -6,6 +6,7 @@
 #define CLI_BENCH_REPORT_H
 
 #include "cli/bench.h"
+#include "cli/grid.h"
 
 struct bench_round {
 	uint32_t update; /* from 1 */
@@ -15,8 +16,11 @@ struct bench_round {
 	bool disturbed;
 };
 
-void bench_report_header(const struct bench_options *options, uint32_t copy_threads);
-void bench_report_round(const struct bench_options *options, const struct bench_round *round);
+/* Opens the table, unless it is JSON. */
+void bench_report_header(struct grid *grid, const struct bench_options *options,
+			 uint32_t copy_threads);
+void bench_report_round(struct grid *grid, const struct bench_options *options,
+			const struct bench_round *round);
 /* After the last one: how many were disturbed, what was compared, which way the pieces went. */
 void bench_report_end(const struct bench_shared *shared, const struct bench_options *options,
 		      uint32_t disturbed);

@@ -3,6 +3,7 @@
  * `weft bench write`: its flags, its lines, and who plays which side (bench_write.h).
  */
 #include "cli/bench_write.h"
+#include "cli/grid.h"
 #include "cli/shown.h"
 
 #include "cli/children.h"
@@ -34,6 +35,14 @@ static uint64_t writes_in_flight(const struct write_link *link)
 	return depth * transport_domain_caps(link->domain)->rails;
 }
 
+static const struct grid_column columns[] = {
+	COLUMN("#      bytes", 12, .least = 12), COLUMN("iterations", 11, .least = 10),
+	COLUMN("first ms", 10, .least = 8),	 COLUMN("p50 us", 11, .least = 7),
+	COLUMN("p99 us", 11, .least = 7),	 COLUMN("GB/s", 9, .least = 6),
+	COLUMN("requests/s", 12, .least = 10),	 COLUMN("target", 0, .before = "  ", .least = 12),
+};
+static struct grid table; /* of the one run of this process */
+
 static void print_linked(const struct write_options *options, const struct write_link *link)
 {
 	if (options->json)
@@ -43,8 +52,7 @@ static void print_linked(const struct write_options *options, const struct write
 	       transport_domain_caps(link->domain)->rails, writes_in_flight(link));
 	printf("# opened in %s, connected and probed in %s; first: one write and its flush\n",
 	       SECONDS_TEXT(link->open_ns), SECONDS_TEXT(link->connect_ns));
-	printf("#%11s %11s %10s %11s %11s %9s %12s  %s\n", "bytes", "iterations", "first ms",
-	       "p50 us", "p99 us", "GB/s", "requests/s", "target");
+	grid_begin_slow(&table, columns, ARRAY_SIZE(columns));
 	fflush(stdout);
 }
 
@@ -108,10 +116,14 @@ static void print_passed(const struct write_options *options, const struct write
 	if (options->json)
 		print_json(options, link, result, rate, requests);
 	else
-		printf("%12" PRIu64 " %11" PRIu64 " %10.3f %11.2f %11.2f %9.3f %12.0f  %s\n",
-		       result->bytes, result->iterations, (double)result->first_ns / 1e6,
-		       (double)result->p50_ns / 1e3, (double)result->p99_ns / 1e3, rate / 1e9,
-		       requests, result->checked ? "verified" : "not verified");
+		grid_row(&table, (const char *[]){grid_cell("%" PRIu64, result->bytes),
+						  grid_cell("%" PRIu64, result->iterations),
+						  grid_cell("%.3f", (double)result->first_ns / 1e6),
+						  grid_cell("%.2f", (double)result->p50_ns / 1e3),
+						  grid_cell("%.2f", (double)result->p99_ns / 1e3),
+						  grid_cell("%.3f", rate / 1e9),
+						  grid_cell("%.0f", requests),
+						  result->checked ? "verified" : "not verified"});
 	fflush(stdout);
 }
 

@@ -4,7 +4,7 @@
  */
 #include "cli/model_verbs.h"
 #include "cli/verb.h"
-#include "cli/screen.h"
+#include "cli/grid.h"
 #include "cli/shown.h"
 
 #include "base/array.h"
@@ -97,7 +97,7 @@ static const struct verb_option make_rows[] = {
 	FLAG(force, "force",
 	     "replace DIR if it is a checkpoint that was made here, and what a run that was killed "
 	     "left of it"),
-	FLAG(json, "json", "print what was made as one JSON object"),
+	FORMAT(json, "json", "print what was made as one JSON object"),
 	{0},
 };
 
@@ -135,23 +135,30 @@ static void show_lines(const struct checkpoint *checkpoint)
 {
 	const char *seed = checkpoint_note(checkpoint, CHECKPOINT_SEED_NOTE);
 
-	int width = screen_name_width(56, 2 + 1 + 7 + 1 + 18 + 1 + 15);
+	static const struct grid_column columns[] = {COLUMN(NULL, -56, .before = "  ", .least = 24),
+						     COLUMN(NULL, -5), COLUMN(NULL, -18),
+						     COLUMN(NULL, 15)};
 	uint32_t file = UINT32_MAX;
+	struct grid grid;
+
+	grid_begin(&grid, columns, ARRAY_SIZE(columns));
 
 	for (size_t i = 0; i < checkpoint_count(checkpoint); i++) {
 		const struct checkpoint_tensor *tensor = checkpoint_at(checkpoint, i);
 		struct text shape = {0};
 
 		if (tensor->file != file)
-			printf("%s:\n", shown(checkpoint_file(checkpoint, tensor->file)));
+			grid_line(&grid, grid_cell("%s:", shown(checkpoint_file(checkpoint,
+										tensor->file))));
 		file = tensor->file;
 		for (uint32_t d = 0; d < tensor->dims; d++)
 			text_format(&shape, "%s%" PRIu64, d ? ", " : "[", tensor->shape[d]);
 		text_add(&shape, "]");
-		printf("  %-*s %-5s %-18s %15s\n", width, screen_name(shown(tensor->name), width),
-		       dtype_name(tensor->dtype), text_string(&shape), GROUPED_TEXT(tensor->bytes));
+		grid_row(&grid, (const char *[]){shown(tensor->name), dtype_name(tensor->dtype),
+						 text_string(&shape), GROUPED_TEXT(tensor->bytes)});
 		text_fini(&shape);
 	}
+	grid_end(&grid);
 	printf("%s: %zu tensors in %zu file%s, %s bytes", shown(checkpoint_folder(checkpoint)),
 	       checkpoint_count(checkpoint), checkpoint_file_count(checkpoint),
 	       checkpoint_file_count(checkpoint) == 1 ? "" : "s",
@@ -192,7 +199,7 @@ static int show(void *taken, struct error *error)
 }
 
 static const struct verb_option show_rows[] = {
-	FLAG(json, "json", "one JSON object a tensor"),
+	FORMAT(json, "json", "one JSON object a tensor"),
 	{0},
 };
 
@@ -314,7 +321,7 @@ static const struct verb_option verify_rows[] = {
 	     "compare with this model (default: the folder's weft.layout.json or config.json, if any)"),
 	ROW_AS,
 	FLAG(contents, "contents", "recompute every byte that `weft checkpoint make` wrote"),
-	FLAG(json, "json", "print the result as one JSON object"),
+	FORMAT(json, "json", "print the result as one JSON object"),
 	{0},
 };
 

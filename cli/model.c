@@ -3,7 +3,7 @@
  * model.c -- weft model list | tensors: what a model is made of; and the other verbs.
  */
 #include "cli/model_verbs.h"
-#include "cli/screen.h"
+#include "cli/grid.h"
 #include "cli/shown.h"
 
 #include "job/parallel.h"
@@ -75,24 +75,27 @@ static void list_json(const struct model *model)
 }
 
 /* The class gives way where the line is too long. */
-static int class_width(void)
+static const struct grid_column list_columns[] = {
+	COLUMN("name", -19),  COLUMN("class", -22, .least = 12),
+	COLUMN("tensors", 7), COLUMN("parameters", 17),
+	COLUMN("bytes", 17),  COLUMN(NULL, 0, .before = "  ", .spare = true),
+};
+
+static void list_line(struct grid *grid, const char *name, const char *class, size_t tensors,
+		      uint64_t parameters, uint64_t bytes)
 {
-	return screen_name_width(22, 19 + 1 + 1 + 7 + 1 + 17 + 1 + 17 + 2 + 7);
+	grid_row(grid,
+		 (const char *[]){name, class, grid_cell("%zu", tensors), GROUPED_TEXT(parameters),
+				  GROUPED_TEXT(bytes), BYTES_TEXT(bytes)});
 }
 
-static void list_line(const struct model *model)
+static void list_lines(struct grid *grid, const struct model *model)
 {
-	int width = class_width();
-
-	printf("%-19s %-*s %7zu %17s %17s  %s\n", shown(model->name), width,
-	       screen_name(model->config.family->architecture, width), model->tensor_count,
-	       GROUPED_TEXT(model->parameters), GROUPED_TEXT(model->bytes),
-	       BYTES_TEXT(model->bytes));
+	list_line(grid, shown(model->name), model->config.family->architecture, model->tensor_count,
+		  model->parameters, model->bytes);
 	if (model->all_count > model->tensor_count)
-		printf("%-19s %-*s %7zu %17s %17s  %s\n", "", width,
-		       screen_name("  with MTP layers", width), model->all_count,
-		       GROUPED_TEXT(model->all_parameters), GROUPED_TEXT(model->all_bytes),
-		       BYTES_TEXT(model->all_bytes));
+		list_line(grid, "", "  with MTP layers", model->all_count, model->all_parameters,
+			  model->all_bytes);
 }
 
 static int run_list(void *taken, struct error *error)
@@ -100,25 +103,30 @@ static int run_list(void *taken, struct error *error)
 	const struct options *options = taken;
 	const struct model_builtin *builtins;
 	struct model *model;
+	struct grid grid;
 	size_t count;
+	int rc = 0;
 
 	builtins = model_builtins(&count);
 	if (!options->json)
-		printf("%-19s %-*s %7s %17s %17s\n", "name", class_width(), "class", "tensors",
-		       "parameters", "bytes");
-	for (size_t i = 0; i < count; i++) {
-		int rc = model_open(&model, builtins[i].name, error);
-
+		grid_begin(&grid, list_columns, ARRAY_SIZE(list_columns));
+	for (size_t i = 0; i < count && !rc; i++) {
+		rc = model_open(&model, builtins[i].name, error);
 		if (rc)
-			return rc;
-		(options->json ? list_json : list_line)(model);
+			break;
+		if (options->json)
+			list_json(model);
+		else
+			list_lines(&grid, model);
 		model_close(&model);
 	}
-	return 0;
+	if (!options->json)
+		grid_end(&grid);
+	return rc;
 }
 
 static const struct verb_option list_rows[] = {
-	FLAG(json, "json", "one JSON object a model"),
+	FORMAT(json, "json", "one JSON object a model"),
 	{0},
 };
 
@@ -151,16 +159,21 @@ static void tensors_json(const struct model *model, size_t count)
 
 static void tensors_lines(const struct model *model, size_t count)
 {
+	static const struct grid_column columns[] = {COLUMN(NULL, -56, .least = 24),
+						     COLUMN(NULL, -5), COLUMN(NULL, -18),
+						     COLUMN(NULL, 15)};
 	char shape[MODEL_SHAPE_BYTES];
-	int width = screen_name_width(56, 1 + 7 + 1 + 18 + 1 + 15);
+	struct grid grid;
 
+	grid_begin(&grid, columns, ARRAY_SIZE(columns));
 	for (size_t i = 0; i < count; i++) {
 		const struct model_tensor *tensor = &model->tensors[i];
 
 		model_shape_text(tensor->dims, tensor->shape, shape);
-		printf("%-*s %-5s %-18s %15s\n", width, screen_name(shown(tensor->name), width),
-		       dtype_name(tensor->dtype), shape, GROUPED_TEXT(tensor->bytes));
+		grid_row(&grid, (const char *[]){shown(tensor->name), dtype_name(tensor->dtype),
+						 shape, GROUPED_TEXT(tensor->bytes)});
 	}
+	grid_end(&grid);
 	printf("%s: %zu tensors, %s parameters, %s bytes\n", shown(model->name),
 	       model->tensor_count, GROUPED_TEXT(model->parameters), GROUPED_TEXT(model->bytes));
 	if (model->all_count > model->tensor_count)
@@ -183,7 +196,7 @@ static int run_tensors(void *taken, struct error *error)
 }
 
 static const struct verb_option tensors_rows[] = {
-	FLAG(json, "json", "one JSON object a tensor"),
+	FORMAT(json, "json", "one JSON object a tensor"),
 	FLAG(all, "all", "with the tensors of MTP layers, which are not sent"),
 	ROW_AS,
 	{0},

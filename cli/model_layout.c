@@ -353,7 +353,7 @@ static const struct verb_option rows[] = {
 	     "write a layout file of all ranks, which is given in the place of a model's name"),
 	FLAG(derived, "derived",
 	     "not the parameters, but what the engine makes of them after a load"),
-	FLAG(json, "json", "one JSON object a piece, or a derived tensor"),
+	FORMAT(json, "json", "one JSON object a piece, or a derived tensor"),
 	ROW_AS,
 	{0},
 };

@@ -5,12 +5,14 @@
  */
 #include "cli/model_verbs.h"
 
+#include "cli/grid.h"
 #include "cli/route.h"
 #include "cli/shown.h"
 #include "routing/lab/baseline.h"
 #include "routing/report/memory_plan.h"
 #include "routing/lab/scenario.h"
 #include "wire/message.h"
+#include "base/progress.h"
 #include <stdio.h>
 
 struct options {
@@ -73,11 +75,19 @@ static const char *size(uint64_t bytes)
 	return bytes ? bytes_text(bytes, texts[next++ % 8]) : "-";
 }
 
-static void print_line(const char *what, uint64_t published, uint64_t ring, uint64_t full,
-		       const char *note)
+static const struct grid_column job_columns[] = {
+	COLUMN("", -40),
+	COLUMN("published", 10),
+	COLUMN("ring", 10),
+	COLUMN("full", 10),
+	COLUMN(NULL, 0, .before = "  ", .folds = true),
+};
+
+static void add_line(struct grid *grid, const char *what, uint64_t published, uint64_t ring,
+		     uint64_t full, const char *note)
 {
-	printf("  %-38s %10s %10s %10s%s%s\n", what, size(published), size(ring), size(full),
-	       *note ? "  " : "", note);
+	grid_row(grid, (const char *[]){grid_cell("  %s", what), size(published), size(ring),
+					size(full), *note ? note : NULL});
 }
 
 static void print_job(const struct figures *f)
@@ -87,53 +97,59 @@ static void print_job(const struct figures *f)
 	uint64_t bucket = f->sharded ? 0 : f->bucket_bytes;
 	uint64_t trainer_sums = most->pieces * (uint64_t)MEMORY_SUM_BYTES;
 	uint64_t rank_sums = f->rank.pieces * (uint64_t)MEMORY_SUM_BYTES;
+	struct grid grid;
 	char note[64];
 
 	printf("%s: %s, --train %s --infer %s\n\n", shown(f->name), shown(f->model), f->train,
 	       f->infer);
-	printf("%-40s %10s %10s %10s\n", "", "published", "ring", "full");
-	printf("each of %u trainers, at most\n", f->plan->trainer_count);
+	grid_begin(&grid, job_columns, ARRAY_SIZE(job_columns));
+	grid_line(&grid, grid_cell("each of %u trainers, at most", f->plan->trainer_count));
 	snprintf(note, sizeof(note), "published: %u engine rank%s, %u session%s", published->groups,
 		 published->groups == 1 ? "" : "s", published->sessions,
 		 published->sessions == 1 ? "" : "s");
-	print_line("CPU replica, pinned and registered", published->replica_bytes, most->ring_bytes,
-		   most->full_bytes, note);
-	print_line("staged until a parameter is complete", published->staged_bytes, 0, 0,
-		   published->staged);
-	print_line("bucket of gathered tensors", f->bucket_bytes, bucket, bucket,
-		   f->sharded ? "shards are packed as they lie" : "the framework's");
-	print_line("rows of the plan", 0, rows_bytes(most->pieces), rows_bytes(most->pieces), "");
-	print_line("checksums, if asked", 0, trainer_sums, trainer_sums, "");
-	print_line("replica, if tensors stay registered", 0, most->packed_bytes, most->full_bytes,
-		   "only what is no run of source bytes");
-	print_line("  and the tensors, registered", 0, most->source_bytes, most->source_bytes, "");
-	printf("each of %u inference ranks, at most\n", f->plan->inference_count);
-	print_line("parameters, registered", f->rank.param_bytes, f->rank.param_bytes,
-		   f->rank.param_bytes, "twice with --shadow");
-	print_line("rows of the plan", 0, rows_bytes(f->rank.pieces), rows_bytes(f->rank.pieces),
-		   "");
-	print_line("checksums, if asked", 0, rank_sums, rank_sums, "");
+	add_line(&grid, "CPU replica, pinned and registered", published->replica_bytes,
+		 most->ring_bytes, most->full_bytes, note);
+	add_line(&grid, "staged until a parameter is complete", published->staged_bytes, 0, 0,
+		 published->staged);
+	add_line(&grid, "bucket of gathered tensors", f->bucket_bytes, bucket, bucket,
+		 f->sharded ? "shards are packed as they lie" : "the framework's");
+	add_line(&grid, "rows of the plan", 0, rows_bytes(most->pieces), rows_bytes(most->pieces),
+		 "");
+	add_line(&grid, "checksums, if asked", 0, trainer_sums, trainer_sums, "");
+	add_line(&grid, "replica, if tensors stay registered", 0, most->packed_bytes,
+		 most->full_bytes, "only what is no run of source bytes");
+	add_line(&grid, "  and the tensors, registered", 0, most->source_bytes, most->source_bytes,
+		 "");
+	grid_line(&grid,
+		  grid_cell("each of %u inference ranks, at most", f->plan->inference_count));
+	add_line(&grid, "parameters, registered", f->rank.param_bytes, f->rank.param_bytes,
+		 f->rank.param_bytes, "twice with --shadow");
+	add_line(&grid, "rows of the plan", 0, rows_bytes(f->rank.pieces),
+		 rows_bytes(f->rank.pieces), "");
+	add_line(&grid, "checksums, if asked", 0, rank_sums, rank_sums, "");
+	grid_end(&grid);
 }
 
-static void print_head(const struct options *options)
-{
-	printf("at most, of all ranks; ring limit %s, bucket %s\n\n",
-	       BYTES_TEXT(options->ring_bytes), BYTES_TEXT(options->bucket_bytes));
-	printf("%-14s | %29s | %29s | %10s\n", "", "a trainer, published ", "a trainer, Weft ",
-	       "a rank");
-	printf("%-14s | %9s %9s %9s | %9s %9s %9s | %10s\n", "", "replica", "staged", "bucket",
-	       "ring", "full", "in place", "registered");
-}
+static const char of_published[] = "a trainer, published ", of_weft[] = "a trainer, Weft ";
+static const struct grid_column all_columns[] = {
+	COLUMN("", -14, .group = ""),
+	COLUMN("replica", 9, .before = " | ", .least = 7, .group = of_published),
+	COLUMN("staged", 9, .least = 7, .group = of_published),
+	COLUMN("bucket", 9, .least = 7, .group = of_published),
+	COLUMN("ring", 9, .before = " | ", .least = 7, .group = of_weft),
+	COLUMN("full", 9, .least = 7, .group = of_weft),
+	COLUMN("in place", 9, .least = 8, .group = of_weft),
+	COLUMN("registered", 10, .before = " | ", .group = "a rank"),
+};
 
-static void print_row(const struct figures *f)
+static void print_row(struct grid *grid, const struct figures *f)
 {
 	const struct memory_published *published = &f->plan->published;
 
-	printf("%-14s | %9s %9s %9s | %9s %9s %9s | %10s\n", shown(f->name),
-	       size(published->replica_bytes), size(published->staged_bytes), size(f->bucket_bytes),
-	       size(f->most.ring_bytes), size(f->most.full_bytes), size(f->most.packed_bytes),
-	       size(f->rank.param_bytes));
-	fflush(stdout);
+	grid_row(grid, (const char *[]){shown(f->name), size(published->replica_bytes),
+					size(published->staged_bytes), size(f->bucket_bytes),
+					size(f->most.ring_bytes), size(f->most.full_bytes),
+					size(f->most.packed_bytes), size(f->rank.param_bytes)});
 }
 
 /* ---- JSON ---- */
@@ -191,7 +207,9 @@ static void put_job(const struct figures *f)
 
 /* ---- jobs ---- */
 
-static int plan_job(const struct options *options, const struct scenario *row, struct error *error)
+/* grid: the table of all jobs, or NULL. */
+static int plan_job(const struct options *options, const struct scenario *row, struct grid *grid,
+		    struct error *error)
 {
 	struct figures figures = {.name = row->name,
 				  .model = row->model,
@@ -203,12 +221,13 @@ static int plan_job(const struct options *options, const struct scenario *row, s
 	struct train_spec train;
 	struct infer_spec infer;
 	struct route_job job;
-	int rc =
-		route_job_open(&job, row->model, options->as, row->train, row->infer, false, error);
+	int rc;
 
-	if (rc)
-		return rc;
-	rc = train_spec_parse(&train, row->train, error);
+	progress_step("planning %s", shown(row->name));
+	rc = route_job_open(&job, row->model, options->as, row->train, row->infer, false, error);
+
+	if (!rc)
+		rc = train_spec_parse(&train, row->train, error);
 	if (!rc)
 		rc = infer_spec_parse(&infer, row->infer, error);
 	if (!rc)
@@ -216,11 +235,15 @@ static int plan_job(const struct options *options, const struct scenario *row, s
 	if (!rc)
 		rc = memory_plan(&plan, job.model, &train, &infer, table, options->ring_bytes,
 				 error);
+	progress_steps_end();
 	if (!rc) {
 		figures.plan = &plan;
 		figures.sharded = train.source == TRAIN_SHARDED;
 		find_most(&figures);
-		(options->json ? put_job : options->all ? print_row : print_job)(&figures);
+		if (grid)
+			print_row(grid, &figures);
+		else
+			(options->json ? put_job : print_job)(&figures);
 		memory_plan_fini(&plan);
 	}
 	table_free(&table);
@@ -230,19 +253,26 @@ static int plan_job(const struct options *options, const struct scenario *row, s
 
 static int plan_published(const struct options *options, struct error *error)
 {
+	bool lines = options->all && !options->json;
 	struct scenarios scenarios;
+	struct grid grid;
 	int rc = scenarios_published(&scenarios, error);
 
 	if (rc)
 		return rc;
 	rc = scenarios_select(&scenarios, options->row, error);
-	if (options->all && !options->json)
-		print_head(options);
+	if (lines) {
+		printf("at most, of all ranks; ring limit %s, bucket %s\n\n",
+		       BYTES_TEXT(options->ring_bytes), BYTES_TEXT(options->bucket_bytes));
+		grid_begin_slow(&grid, all_columns, ARRAY_SIZE(all_columns));
+	}
 	for (size_t i = 0; !rc && i < scenarios.count; i++) {
-		rc = plan_job(options, &scenarios.items[i], error);
+		rc = plan_job(options, &scenarios.items[i], lines ? &grid : NULL, error);
 		if (rc)
 			error_wrap(error, "%s", scenarios.items[i].name);
 	}
+	if (lines)
+		grid_end(&grid);
 	scenarios_fini(&scenarios);
 	return rc;
 }
@@ -296,7 +326,7 @@ static int run(void *taken, struct error *error)
 					   .model = options->model,
 					   .train = options->train,
 					   .infer = options->infer},
-			error);
+			NULL, error);
 }
 
 static const struct verb_option rows[] = {
@@ -309,7 +339,7 @@ static const struct verb_option rows[] = {
 	TEXT(ring, "ring-bytes", "SIZE", "the ring's limit (default 1G)"),
 	TEXT(bucket, "bucket-bytes", "SIZE",
 	     "tensors that the framework gathers at a time (default 512M)"),
-	FLAG(json, "json", "one JSON object a job, with every rank"),
+	FORMAT(json, "json", "one JSON object a job, with every rank"),
 	{0},
 };
 

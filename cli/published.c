@@ -4,6 +4,7 @@
  * the defaults, beside what its authors measured.
  */
 #include "cli/simulate_view.h"
+#include "cli/grid.h"
 #include "cli/shown.h"
 #include "routing/plan/order.h"
 #include "routing/lab/scenario.h"
@@ -104,19 +105,36 @@ static void print_head(const struct simulate_flags *flags)
 		       flags->simulate.stage_bytes_per_second[s] / 1e9);
 	printf(" (0: no stage); 400 Gb/s NICs\nmeasured by others: NCCL broadcast, RDMA point to "
 	       "point, whole update; ours: simulated transfer, no pause and no engine\n\n");
-	printf("%-14s %8s %8s %8s  %-6s %18s %18s %8s %8s\n", "", "GB/rank", "wire", "bound", "of",
-	       "balanced + rounds", "greedy + rotated", "NCCL", "RDMA");
 }
 
-static void print_row(const struct scenario *scenario, const struct outcome *outcomes)
+static const struct grid_column columns[] = {
+	COLUMN("", -14),
+	COLUMN("GB/rank", 8),
+	COLUMN("wire", 8),
+	COLUMN("bound", 8),
+	COLUMN("of", -6, .before = "  "),
+	COLUMN("balanced + rounds", 18),
+	COLUMN("greedy + rotated", 18),
+	COLUMN("NCCL", 8),
+	COLUMN("RDMA", 8),
+};
+
+static const char *way_cell(const struct outcome *outcome)
 {
-	printf("%-14s %8.2f %6.3f s %6.3f s  %-6.6s", shown(scenario->name),
-	       outcomes->rank_gigabytes, outcomes->wire, outcomes->bound, outcomes->limit);
-	for (size_t w = 0; w < WAYS; w++)
-		printf(" %8.3f s %5.1f %%", outcomes[w].makespan,
-		       100 * outcomes[w].bound / outcomes[w].makespan);
-	printf(" %6.3f s %6.3f s\n", scenario->nccl_seconds, scenario->rdma_seconds);
-	fflush(stdout);
+	return grid_cell("%.3f s %5.1f %%", outcome->makespan,
+			 100 * outcome->bound / outcome->makespan);
+}
+
+static void print_row(struct grid *grid, const struct scenario *scenario,
+		      const struct outcome *outcomes)
+{
+	grid_row(grid,
+		 (const char *[]){
+			 shown(scenario->name), grid_cell("%.2f", outcomes->rank_gigabytes),
+			 grid_cell("%.3f s", outcomes->wire), grid_cell("%.3f s", outcomes->bound),
+			 grid_cell("%.6s", outcomes->limit), way_cell(&outcomes[0]),
+			 way_cell(&outcomes[1]), grid_cell("%.3f s", scenario->nccl_seconds),
+			 grid_cell("%.3f s", scenario->rdma_seconds)});
 }
 
 static void put_row(const struct scenario *scenario, const struct outcome *outcomes,
@@ -155,13 +173,18 @@ static void put_row(const struct scenario *scenario, const struct outcome *outco
 int published_run(const struct simulate_flags *flags, struct error *error)
 {
 	struct scenarios scenarios;
+	struct grid grid;
+	bool lines;
 	int rc = scenarios_published(&scenarios, error);
 
 	if (rc)
 		return rc;
 	rc = scenarios_select(&scenarios, flags->row, error);
-	if (!rc && !flags->json)
+	lines = !rc && !flags->json;
+	if (lines) {
 		print_head(flags);
+		grid_begin_slow(&grid, columns, ARRAY_SIZE(columns));
+	}
 	for (size_t i = 0; !rc && i < scenarios.count; i++) {
 		struct outcome outcomes[WAYS];
 		char where[128];
@@ -174,8 +197,10 @@ int published_run(const struct simulate_flags *flags, struct error *error)
 		else if (flags->json)
 			put_row(&scenarios.items[i], outcomes, flags);
 		else
-			print_row(&scenarios.items[i], outcomes);
+			print_row(&grid, &scenarios.items[i], outcomes);
 	}
+	if (lines)
+		grid_end(&grid);
 	scenarios_fini(&scenarios);
 	return rc;
 }

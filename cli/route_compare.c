@@ -6,6 +6,7 @@
  *   greedy                 247 MB   0.01%      1.000     988 MB     1.00         8
  */
 #include "cli/route_options.h"
+#include "cli/grid.h"
 #include "cli/shown.h"
 #include "base/clock.h"
 #include "base/progress.h"
@@ -27,7 +28,7 @@ static const struct verb_option rows[] = {
 	     "also simulate every order (or --order): seconds of an update, and the least possible as "
 	     "part of them; `weft route simulate` tells more"),
 	FLAG(times, "times", "also the seconds each plan took, its proof included"),
-	FLAG(json, "json", "one JSON object a line"),
+	FORMAT(json, "json", "one JSON object a line"),
 	{0},
 };
 
@@ -118,8 +119,36 @@ static int row_of(struct row *row, const struct options *options, const struct r
 
 /* ---- for people ---- */
 
-static void print_head(const struct options *options, const struct route_job *job,
-		       const struct row *row)
+#define COLUMNS 10
+
+static const struct grid_column figures[COLUMNS] = {
+	COLUMN("policy", -21),	COLUMN("largest", 10), COLUMN("gap", 10),   COLUMN("imbalance", 9),
+	COLUMN("prepared", 10), COLUMN("x least", 8),  COLUMN("routes", 9), COLUMN("sessions", 8),
+	COLUMN("wire", 9),	COLUMN("of bound", 8),
+};
+
+/* Two columns an order behind the figures, and the time of planning. */
+struct view {
+	struct grid_column columns[COLUMNS + 2 * ORDERS_MAX + 1];
+	struct grid grid;
+};
+
+static void begin_table(struct view *view, const struct options *options, const struct row *row)
+{
+	size_t count = COLUMNS;
+
+	memcpy(view->columns, figures, sizeof(figures));
+	for (size_t o = 0; o < row->simulated_count; o++) {
+		view->columns[count++] = (struct grid_column)COLUMN(row->simulated[o].order->name,
+								    9, .before = "  ");
+		view->columns[count++] = (struct grid_column)COLUMN("of bound", 8);
+	}
+	if (options->times)
+		view->columns[count++] = (struct grid_column)COLUMN("plan", 0, .before = "  ");
+	grid_begin_slow(&view->grid, view->columns, count);
+}
+
+static void print_head(const struct route_job *job, const struct row *row)
 {
 	const struct summary *summary = &row->summary;
 
@@ -131,11 +160,6 @@ static void print_head(const struct options *options, const struct route_job *jo
 	       BYTES_TEXT(summary->bytes_total), BYTES_TEXT(summary->lower_bound_bytes),
 	       BYTES_TEXT(summary->prepared_minimum_bytes),
 	       SECONDS_TEXT((uint64_t)(row->certificate.bound_seconds * 1e9 + 0.5)));
-	printf("%-21s %10s %10s %9s %10s %8s %9s %8s %9s %8s", "policy", "largest", "gap",
-	       "imbalance", "prepared", "x least", "routes", "sessions", "wire", "of bound");
-	for (size_t o = 0; o < row->simulated_count; o++)
-		printf("   %7s %7s", row->simulated[o].order->name, "of bound");
-	printf("%s\n", options->times ? "  plan" : "");
 }
 
 static double bound_percent(const struct simulated *simulated)
@@ -143,26 +167,37 @@ static double bound_percent(const struct simulated *simulated)
 	return simulated->seconds > 0 ? 100 * simulated->bound_seconds / simulated->seconds : 100;
 }
 
-static void print_row(const struct options *options, const struct row *row)
+static const char *seconds_cell(double seconds)
+{
+	return grid_cell("%s", SECONDS_TEXT((uint64_t)(seconds * 1e9 + 0.5)));
+}
+
+static void print_row(struct view *view, const struct options *options, const struct row *row)
 {
 	const struct summary *summary = &row->summary;
 	const struct certificate *certificate = &row->certificate;
 	double least = (double)summary->prepared_minimum_bytes;
+	const char *cells[ARRAY_SIZE(view->columns)] = {
+		row->policy->name,
+		BYTES_TEXT(summary->makespan_bytes),
+		grid_cell("%.2f%%", summary->gap * 100),
+		grid_cell("%.3f", summary->imbalance),
+		BYTES_TEXT(summary->prepared_bytes),
+		grid_cell("%.3f", least > 0 ? (double)summary->prepared_bytes / least : 1),
+		grid_cell("%" PRIu64, summary->routes),
+		grid_cell("%" PRIu32 "%c", row->sessions, row->too_many ? '!' : ' '),
+		seconds_cell(certificate->makespan_seconds),
+		grid_cell("%.1f%%", 100 / (1 + certificate->gap)),
+	};
+	size_t count = COLUMNS;
 
-	printf("%-21s %10s %9.2f%% %9.3f %10s %8.3f %9" PRIu64 " %7" PRIu32 "%c %9s %7.1f%%",
-	       row->policy->name, BYTES_TEXT(summary->makespan_bytes), summary->gap * 100,
-	       summary->imbalance, BYTES_TEXT(summary->prepared_bytes),
-	       least > 0 ? (double)summary->prepared_bytes / least : 1, summary->routes,
-	       row->sessions, row->too_many ? '!' : ' ',
-	       SECONDS_TEXT((uint64_t)(certificate->makespan_seconds * 1e9 + 0.5)),
-	       100 / (1 + certificate->gap));
-	for (size_t o = 0; o < row->simulated_count; o++)
-		printf("  %9s %6.1f%%",
-		       SECONDS_TEXT((uint64_t)(row->simulated[o].seconds * 1e9 + 0.5)),
-		       bound_percent(&row->simulated[o]));
+	for (size_t o = 0; o < row->simulated_count; o++) {
+		cells[count++] = seconds_cell(row->simulated[o].seconds);
+		cells[count++] = grid_cell("%.1f%%", bound_percent(&row->simulated[o]));
+	}
 	if (options->times)
-		printf("  %s", SECONDS_TEXT((uint64_t)(row->plan_seconds * 1e9)));
-	puts("");
+		cells[count++] = seconds_cell(row->plan_seconds);
+	grid_row(&view->grid, cells);
 }
 
 /* ---- for programs ---- */
@@ -209,6 +244,7 @@ static void put_row(const struct options *options, const struct row *row)
 static int compare(const struct options *options, const struct route_job *job, struct error *error)
 {
 	bool one = options->route.policy != NULL, head = !options->json, too_many = false;
+	struct view view;
 	size_t count;
 	const struct policy *policies = policy_list(&count);
 	int rc = 0;
@@ -221,17 +257,21 @@ static int compare(const struct options *options, const struct route_job *job, s
 		rc = row_of(&row, options, job, &policies[p], error);
 		if (rc)
 			break;
-		if (head)
-			print_head(options, job, &row);
+		if (head) {
+			print_head(job, &row);
+			begin_table(&view, options, &row);
+		}
 		head = false;
 		if (options->json)
 			put_row(options, &row);
 		else
-			print_row(options, &row);
+			print_row(&view, options, &row);
 		fflush(stdout); /* large jobs take seconds a row */
 		too_many = too_many || row.too_many;
 		row_fini(&row);
 	}
+	if (!options->json && !head)
+		grid_end(&view.grid);
 	if (!rc && too_many && !options->json)
 		printf("\n! more than --sessions-max %" PRIu32 ": this policy cannot limit them\n",
 		       job->plan.sessions_max);

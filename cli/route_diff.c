@@ -3,6 +3,7 @@
  * weft route diff: two plans of one job, beside each other.
  */
 #include "cli/route.h"
+#include "cli/grid.h"
 #include "cli/shown.h"
 #include "base/json_write.h"
 #include "routing/report/diff.h"
@@ -18,7 +19,7 @@ struct options {
 
 static const struct verb_option rows[] = {
 	NUMBER(top, "top", "N", "the N most moved trainers and tensors (default 10; 0: all)"),
-	FLAG(json, "json", "one JSON object"),
+	FORMAT(json, "json", "one JSON object"),
 	{0},
 };
 
@@ -141,6 +142,11 @@ static void print_figures(const struct dump *a, const struct dump *b)
 static void print_people(const struct diff *diff, const struct dump *a, const struct dump *b,
 			 const struct options *options)
 {
+	static const struct grid_column tensor_columns[] = {
+		COLUMN("moved", 12, .before = "  "),
+		COLUMN("tensor", 0, .before = "  ", .least = 24)};
+	struct grid grid;
+
 	if (diff->same) {
 		printf("the same plan: %s in %" PRIu64 " pairs\n", BYTES_TEXT(diff->bytes),
 		       diff->pairs);
@@ -172,10 +178,12 @@ static void print_people(const struct diff *diff, const struct dump *a, const st
 			       BYTES_TEXT(b->report.own.trainer_bytes[trainer->rank]),
 			       BYTES_TEXT(trainer->lost), BYTES_TEXT(trainer->gained));
 	}
-	printf("\n  %12s  tensor\n", "moved");
+	putchar('\n');
+	grid_begin(&grid, tensor_columns, ARRAY_SIZE(tensor_columns));
 	for (size_t i = 0; i < shown_of(options, diff->tensor_count); i++)
-		printf("  %12s  %s\n", BYTES_TEXT(diff->tensors[i].moved_bytes),
-		       shown(diff->tensors[i].name));
+		grid_row(&grid, (const char *[]){BYTES_TEXT(diff->tensors[i].moved_bytes),
+						 shown(diff->tensors[i].name)});
+	grid_end(&grid);
 	if (shown_of(options, diff->tensor_count) < diff->tensor_count)
 		printf("  and %zu more tensors (--top 0 shows all)\n",
 		       diff->tensor_count - shown_of(options, diff->tensor_count));

@@ -25,7 +25,7 @@ struct options {
 static const struct verb_option rows[] = {
 	TEXT(tensor, "tensor", "NAME", "the tensor, as the checkpoint names it"),
 	TEXT(inference, "inference", "RANK", "the inference rank, from 0"),
-	FLAG(json, "json", "one JSON object"),
+	FORMAT(json, "json", "one JSON object"),
 	{0},
 };
 

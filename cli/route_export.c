@@ -191,6 +191,7 @@ const struct verb route_export_verb = {
 	.defaults = &(const struct options){.format = "json"},
 	.arguments = "[FILE]",
 	.too_many = "'%s' is one file too many",
+	.as_is = true,
 	.doc = "Writes a routing dump in another form.\v(formats)",
 	.help = help,
 	.run = run,

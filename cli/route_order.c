@@ -4,6 +4,7 @@
  * like this.
  */
 #include "cli/route_options.h"
+#include "cli/grid.h"
 #include "cli/shown.h"
 #include "base/json_write.h"
 #include "routing/plan/order.h"
@@ -19,7 +20,7 @@ struct options {
 static const struct verb_option rows[] = {
 	NUMBER(trainer, "trainer", "N", "whose sends (default 0)"),
 	NUMBER(top, "top", "N", "only the first N (default all)"),
-	FLAG(json, "json", "one object a line"),
+	FORMAT(json, "json", "one object a line"),
 	{0},
 };
 
@@ -55,18 +56,28 @@ static void print_json(const struct table *table, const struct route *route, siz
 	json_put_line_end(&json);
 }
 
-static void print_line(const struct table *table, const struct route *route, size_t position)
+static const struct grid_column columns[] = {
+	COLUMN("position", 8, .before = "  "),	COLUMN("inference", 9, .before = "  "),
+	COLUMN("bytes", 10, .before = "  "),	COLUMN("path", -8, .before = "  "),
+	COLUMN("source box", 0, .folds = true),
+};
+
+static void print_line(struct grid *grid, const struct table *table, const struct route *route,
+		       size_t position)
 {
 	const struct route_piece *first = &table->pieces[route->piece_first];
+	struct text source = {0};
 	char box[128];
 
-	printf("  %8zu  %9" PRIu32 "  %10s  %-8s %s%s", position, route->inference,
-	       BYTES_TEXT(route->bytes), route_path_name(first->path),
-	       shown(table->problem->tensors[route->tensor].name),
-	       box_text(&first->src, box, sizeof(box)));
+	text_format(&source, "%s%s", shown(table->problem->tensors[route->tensor].name),
+		    box_text(&first->src, box, sizeof(box)));
 	if (route->piece_count > 1)
-		printf(" and %" PRIu32 " more", route->piece_count - 1);
-	putchar('\n');
+		text_format(&source, " and %" PRIu32 " more", route->piece_count - 1);
+	grid_row(grid,
+		 (const char *[]){grid_cell("%zu", position),
+				  grid_cell("%" PRIu32, route->inference), BYTES_TEXT(route->bytes),
+				  route_path_name(first->path), text_string(&source)});
+	text_fini(&source);
 }
 
 static void print_head(const struct table *table, const struct send_order *sends, uint32_t trainer)
@@ -78,8 +89,6 @@ static void print_head(const struct table *table, const struct send_order *sends
 	printf("trainer %" PRIu32 " sends %s routes, %s: policy %s, order %s\n", trainer,
 	       GROUPED_TEXT(sends->first[trainer + 1] - sends->first[trainer]), BYTES_TEXT(total),
 	       table->policy, table->order);
-	printf("  %8s  %9s  %10s  %-8s %s\n", "position", "inference", "bytes", "path",
-	       "source box");
 }
 
 static int print(const struct table *table, const struct options *options, struct error *error)
@@ -87,6 +96,7 @@ static int print(const struct table *table, const struct options *options, struc
 	uint32_t trainer = (uint32_t)options->trainer;
 	struct send_order sends;
 	size_t count, shown;
+	struct grid grid;
 	int rc;
 
 	if (options->trainer >= table->problem->trainer_count)
@@ -100,13 +110,20 @@ static int print(const struct table *table, const struct options *options, struc
 		return rc;
 	count = sends.first[trainer + 1] - sends.first[trainer];
 	shown = options->top && options->top < count ? (size_t)options->top : count;
-	if (!options->json)
+	if (!options->json) {
 		print_head(table, &sends, trainer);
+		grid_begin(&grid, columns, ARRAY_SIZE(columns));
+	}
 	for (size_t i = 0; i < shown; i++) {
 		const struct route *route = &table->routes[sends.routes[sends.first[trainer] + i]];
 
-		(options->json ? print_json : print_line)(table, route, i);
+		if (options->json)
+			print_json(table, route, i);
+		else
+			print_line(&grid, table, route, i);
 	}
+	if (!options->json)
+		grid_end(&grid);
 	if (!options->json && shown < count)
 		printf("  and %zu more (leave --top out)\n", count - shown);
 	send_order_fini(&sends);

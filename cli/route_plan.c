@@ -12,7 +12,7 @@ struct options {
 };
 
 static const struct verb_option rows[] = {
-	FLAG(json, "json", "the routing dump (weft.routing/1) on standard output"),
+	FORMAT(json, "json", "the routing dump (weft.routing/1) on standard output"),
 	FLAG(summary, "summary", "leave the routes out"),
 	TEXT(output, "output", "FILE", "also write the dump to FILE"),
 	{0},

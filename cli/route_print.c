@@ -6,6 +6,7 @@
  *     trainer 0   ########################################|   247 MB   4 sessions
  */
 #include "cli/route.h"
+#include "cli/screen.h"
 #include "cli/shown.h"
 
 #include "base/compare.h"
@@ -14,6 +15,7 @@
 #include <inttypes.h>
 
 #define BAR_WIDTH    44
+#define BAR_BESIDE   (16 + 1 + 9 + 1 + 13 + 10) /* whose it is; bytes, sessions, stage */
 #define TRAINERS_MAX 32 /* bars; of more trainers the most loaded are shown */
 #define NAMES_MAX    8
 
@@ -31,16 +33,17 @@ static int by_load(const void *x, const void *y)
 	return a->trainer < b->trainer ? -1 : a->trainer > b->trainer;
 }
 
-static uint32_t columns_of(uint64_t bytes, uint64_t largest)
+static uint32_t columns_of(uint64_t bytes, uint64_t largest, uint32_t width)
 {
-	return largest ? (uint32_t)((double)bytes / (double)largest * (BAR_WIDTH - 1) + 0.5) : 0;
+	return largest ? (uint32_t)((double)bytes / (double)largest * (width - 1) + 0.5) : 0;
 }
 
 static void print_bar(FILE *stream, uint64_t bytes, uint64_t bound, uint64_t largest)
 {
-	uint32_t full = columns_of(bytes, largest), mark = columns_of(bound, largest);
+	uint32_t width = (uint32_t)screen_width(BAR_WIDTH, BAR_BESIDE);
+	uint32_t full = columns_of(bytes, largest, width), mark = columns_of(bound, largest, width);
 
-	for (uint32_t column = 0; column < BAR_WIDTH; column++)
+	for (uint32_t column = 0; column < width; column++)
 		fputc(column == mark ? '|' : column < full ? '#' : ' ', stream);
 }
 

@@ -4,6 +4,8 @@
  */
 #include "cli/route.h"
 #include "cli/route_lines.h"
+#include "cli/grid.h"
+#include "cli/screen.h"
 #include "cli/shown.h"
 #include "base/json_write.h"
 
@@ -36,13 +38,14 @@ static const struct verb_option rows[] = {
 	     "one line for each trainer, inference, tensor, host or nic (these two of plans with "
 	     "--topology), or transport (of jobs with several)"),
 	NUMBER(top, "top", "N", "only the N largest (default 20; 0: all)"),
-	FLAG(json, "json", "one JSON object a line (by trainer, unless --by)"),
+	FORMAT(json, "json", "one JSON object a line (by trainer, unless --by)"),
 	{0},
 };
 
 /* ---- one line each ---- */
 
-#define BAR_WIDTH 24
+#define BAR_WIDTH  24
+#define BAR_BESIDE 72 /* the figures, and enough of a name */
 
 static void put_nic(struct json *json, const struct topology *topology, uint32_t index)
 {
@@ -100,75 +103,92 @@ static void print_json(const struct dump *dump, enum view_by view, const struct 
 	json_put_line_end(&json);
 }
 
-static void print_name(const struct dump *dump, enum view_by view, uint32_t key)
+static void add_name(struct text *text, const struct dump *dump, enum view_by view, uint32_t key)
 {
 	const struct topology *topology = dump->labels.topology;
 
 	if (view == BY_TRAINER)
-		printf("trainer %" PRIu32 " (stage %" PRIu32 ")\n", key,
-		       dump->labels.trainer_stage[key]);
+		text_format(text, "trainer %" PRIu32 " (stage %" PRIu32 ")", key,
+			    dump->labels.trainer_stage[key]);
 	else if (view == BY_INFERENCE)
-		printf("inference %" PRIu32 " (engine %" PRIu32 ", rank %" PRIu32 ")\n", key,
-		       dump->inference[key].engine, dump->inference[key].engine_rank);
+		text_format(text, "inference %" PRIu32 " (engine %" PRIu32 ", rank %" PRIu32 ")",
+			    key, dump->inference[key].engine, dump->inference[key].engine_rank);
 	else if (view == BY_TENSOR)
-		printf("%s\n", shown(dump->names.items[key]));
+		text_add(text, shown(dump->names.items[key]));
 	else if (view == BY_TRANSPORT)
-		printf("%s\n", dump->labels.pairs->list.names[key]);
+		text_add(text, dump->labels.pairs->list.names[key]);
 	else if (view == BY_HOST)
-		printf("%s\n", shown(topology->hosts[key].name));
+		text_add(text, shown(topology->hosts[key].name));
 	else
-		printf("%s of %s\n", shown(topology->nics[key].name),
-		       shown(topology->hosts[topology->nics[key].host].name));
+		text_format(text, "%s of %s", shown(topology->nics[key].name),
+			    shown(topology->hosts[topology->nics[key].host].name));
 }
 
-static void print_bar(uint64_t bytes, uint64_t largest)
+static const char *bar(uint64_t bytes, uint64_t largest, char out[BAR_WIDTH + 1])
 {
-	uint64_t full = (uint64_t)((__uint128_t)bytes * BAR_WIDTH / (largest ? largest : 1));
+	int width = screen_width(BAR_WIDTH, BAR_BESIDE);
+	uint64_t full = (uint64_t)((__uint128_t)bytes * (uint64_t)width / (largest ? largest : 1));
 
-	for (uint64_t column = 0; column < BAR_WIDTH; column++)
-		putchar(column < full ? '#' : ' ');
+	memset(out, ' ', (size_t)width);
+	memset(out, '#', (size_t)full);
+	out[width] = '\0';
+	return out;
 }
 
-static void print_line(const struct dump *dump, enum view_by view, const struct line *line,
-		       uint64_t largest)
+static void print_line(struct grid *grid, const struct dump *dump, enum view_by view,
+		       const struct line *line, uint64_t largest)
 {
-	if (view == BY_HOST)
-		printf("%10s %10s %9" PRIu32 "  ", BYTES_TEXT(line->sent),
-		       BYTES_TEXT(line->received), line->peers);
-	else if (view == BY_NIC)
-		printf("%10s %10s %9.3f  ", BYTES_TEXT(line->sent), BYTES_TEXT(line->received),
-		       nic_seconds(dump, line) * 1e3);
-	else
-		printf("%10s %9" PRIu64 " %9" PRIu32 "  ", BYTES_TEXT(line->bytes), line->routes,
-		       line->peers);
-	print_bar(line->bytes, largest);
-	printf("  ");
-	print_name(dump, view, line->key);
+	bool place = view == BY_HOST || view == BY_NIC;
+	char graph[BAR_WIDTH + 1];
+	struct text name = {0};
+
+	add_name(&name, dump, view, line->key);
+	grid_row(grid,
+		 (const char *[]){BYTES_TEXT(place ? line->sent : line->bytes),
+				  place ? BYTES_TEXT(line->received)
+					: grid_cell("%" PRIu64, line->routes),
+				  view == BY_NIC ? grid_cell("%.3f", nic_seconds(dump, line) * 1e3)
+						 : grid_cell("%" PRIu32, line->peers),
+				  bar(line->bytes, largest, graph), text_string(&name)});
+	text_fini(&name);
 }
 
-static void print_header(enum view_by view)
-{
-	if (view == BY_HOST || view == BY_NIC)
-		printf("%10s %10s %9s\n", "sent", "received", view == BY_HOST ? "ranks" : "ms");
-	else
-		printf("%10s %9s %9s\n", "bytes", "routes", peers_name(view));
-}
+/* The bar and the name have no heads. */
+#define FIGURES(first, second, second_width, third)                                \
+	{                                                                          \
+		COLUMN(first, 10), COLUMN(second, second_width), COLUMN(third, 9), \
+			COLUMN(NULL, 0, .before = "  "),                           \
+			COLUMN(NULL, 0, .before = "  ", .least = 24),              \
+	}
+#define COLUMNS 5
+
+static const struct grid_column columns[BY_COUNT][COLUMNS] = {
+	[BY_TRAINER] = FIGURES("bytes", "routes", 9, "sessions"),
+	[BY_INFERENCE] = FIGURES("bytes", "routes", 9, "trainers"),
+	[BY_TENSOR] = FIGURES("bytes", "routes", 9, "trainers"),
+	[BY_TRANSPORT] = FIGURES("bytes", "routes", 9, "pairs"),
+	[BY_HOST] = FIGURES("sent", "received", 10, "ranks"),
+	[BY_NIC] = FIGURES("sent", "received", 10, "ms"),
+};
 
 static void show_lines(const struct dump *dump, const struct lines *lines,
 		       const struct options *options)
 {
 	size_t count = lines->items.count;
 	size_t lines_shown = options->top && options->top < count ? options->top : count;
+	struct grid grid;
 
 	if (!options->json)
-		print_header(lines->view);
+		grid_begin(&grid, columns[lines->view], COLUMNS);
 	for (size_t i = 0; i < lines_shown; i++) {
 		if (options->json)
 			print_json(dump, lines->view, &lines->items.items[i]);
 		else
-			print_line(dump, lines->view, &lines->items.items[i],
+			print_line(&grid, dump, lines->view, &lines->items.items[i],
 				   lines->items.items[0].bytes);
 	}
+	if (!options->json)
+		grid_end(&grid);
 	if (!options->json && lines_shown < count)
 		printf("and %zu more (--top 0 shows all)\n", count - lines_shown);
 }

@@ -11,6 +11,7 @@
  *   host 1 .. host 3: as host 0, with trainer 2 .. trainer 7
  */
 #include "cli/route.h"
+#include "cli/grid.h"
 #include "cli/shown.h"
 #include "base/error.h"
 #include "base/pool.h"
@@ -37,8 +38,8 @@ static const struct verb_option rows[] = {
 	TEXT(topology, "topology", "FILE|SPEC",
 	     "flat (default), a spec like per_host=8,nics=8,gbps=400 (also uplink_gbps, rails), or a "
 	     "file of schema weft.topology/1 (docs/topology.md)"),
-	FLAG(json, "json", "the same as a file, to be edited"),
-	FLAG(dot, "dot", "the same for Graphviz"),
+	FORMAT(json, "json", "the same as a file, to be edited"),
+	FORMAT(dot, "dot", "the same for Graphviz"),
 	{0},
 };
 
@@ -134,7 +135,7 @@ static int column_width(const struct topology_nic *nic)
 }
 
 static const char *distance_to(const struct topology *topology, const struct topology_rank *rank,
-			       uint32_t nic, char out[8])
+			       uint32_t nic, char out[32])
 {
 	for (uint32_t l = 0; l < rank->link_count; l++) {
 		const struct topology_link *link = &topology->links[rank->link_first + l];
@@ -152,34 +153,85 @@ static const char *distance_to(const struct topology *topology, const struct top
 	return "-";
 }
 
-static void print_host(const struct topology *topology, const struct residents *residents,
-		       uint32_t h)
+/* A host's table while it is made: a label, a column a NIC, and behind them its uplink. */
+struct host_view {
+	struct grid grid;
+	struct grid_column *columns;
+	const char **cells;
+	char (*texts)[32]; /* of the cells */
+};
+
+static void begin_host(struct host_view *view, const struct topology_host *host,
+		       const struct topology_nic *nics, struct pool *pool)
+{
+	view->columns[0] =
+		(struct grid_column){shown(host->name), -(LABEL_WIDTH + 2), .least = LABEL_WIDTH};
+	for (uint32_t n = 0; n < host->nic_count; n++)
+		view->columns[n + 1] = (struct grid_column){pool_string(pool, shown(nics[n].name)),
+							    column_width(&nics[n]), .before = ""};
+	view->columns[host->nic_count + 1] =
+		(struct grid_column)COLUMN(NULL, 0, .before = "   ", .folds = true);
+	grid_begin(&view->grid, view->columns, host->nic_count + 2);
+}
+
+static const char *gigabits(uint64_t bytes_per_second, char out[32])
+{
+	snprintf(out, 32, "%.5g", (double)bytes_per_second / BYTES_PER_GIGABIT);
+	return out;
+}
+
+static void add_host(struct host_view *view, const struct topology *topology,
+		     const struct residents *residents, uint32_t h)
 {
 	const struct topology_host *host = &topology->hosts[h];
 	const struct topology_nic *nics = &topology->nics[host->nic_first];
-	char name[MEMBER_TEXT_BYTES], word[8];
+	char name[MEMBER_TEXT_BYTES], uplink[32];
 
-	printf("%-*s", LABEL_WIDTH + 2, shown(host->name));
-	for (uint32_t n = 0; n < host->nic_count; n++)
-		printf("%*s", column_width(&nics[n]), shown(nics[n].name));
-	printf("\n  %-*s", LABEL_WIDTH, "rail");
-	for (uint32_t n = 0; n < host->nic_count; n++)
-		printf("%*" PRIu32, column_width(&nics[n]), nics[n].rail);
-	printf("\n  %-*s", LABEL_WIDTH, "Gb/s");
-	for (uint32_t n = 0; n < host->nic_count; n++)
-		printf("%*.5g", column_width(&nics[n]),
-		       (double)nics[n].bytes_per_second / BYTES_PER_GIGABIT);
-	if (host->uplink_bytes_per_second)
-		printf("   uplink %.5g", (double)host->uplink_bytes_per_second / BYTES_PER_GIGABIT);
-	putchar('\n');
-	for (uint32_t i = residents->first[h]; i < residents->first[h + 1]; i++) {
-		printf("  %-*s", LABEL_WIDTH, member_text(residents->of[i], name));
-		for (uint32_t n = 0; n < host->nic_count; n++)
-			printf("%*s", column_width(&nics[n]),
-			       distance_to(topology, place_of(topology, residents->of[i]),
-					   host->nic_first + n, word));
-		putchar('\n');
+	view->cells[0] = "  rail";
+	for (uint32_t n = 0; n < host->nic_count; n++) {
+		snprintf(view->texts[n], sizeof(view->texts[n]), "%" PRIu32, nics[n].rail);
+		view->cells[n + 1] = view->texts[n];
 	}
+	view->cells[host->nic_count + 1] = NULL;
+	grid_row(&view->grid, view->cells);
+	view->cells[0] = "  Gb/s";
+	for (uint32_t n = 0; n < host->nic_count; n++)
+		gigabits(nics[n].bytes_per_second, view->texts[n]);
+	if (host->uplink_bytes_per_second)
+		view->cells[host->nic_count + 1] =
+			grid_cell("uplink %s", gigabits(host->uplink_bytes_per_second, uplink));
+	grid_row(&view->grid, view->cells);
+	view->cells[host->nic_count + 1] = NULL;
+	for (uint32_t i = residents->first[h]; i < residents->first[h + 1]; i++) {
+		view->cells[0] = grid_cell("  %s", member_text(residents->of[i], name));
+		for (uint32_t n = 0; n < host->nic_count; n++)
+			view->cells[n + 1] =
+				distance_to(topology, place_of(topology, residents->of[i]),
+					    host->nic_first + n, view->texts[n]);
+		grid_row(&view->grid, view->cells);
+	}
+}
+
+static int print_host(const struct topology *topology, const struct residents *residents,
+		      uint32_t h, struct error *error)
+{
+	const struct topology_host *host = &topology->hosts[h];
+	size_t count = (size_t)host->nic_count + 2;
+	struct pool pool = {0};
+	struct host_view view = {
+		.columns = pool_array(&pool, count, sizeof(*view.columns)),
+		.cells = pool_array(&pool, count, sizeof(*view.cells)),
+		.texts = pool_array(&pool, count, sizeof(*view.texts)),
+	};
+	bool ok = pool_ok(&pool);
+
+	if (ok) {
+		begin_host(&view, host, &topology->nics[host->nic_first], &pool);
+		add_host(&view, topology, residents, h);
+		grid_end(&view.grid);
+	}
+	pool_free(&pool);
+	return ok ? 0 : memory_error(error, "printing a topology", count * sizeof(*view.columns));
 }
 
 /* Hosts first .. last are like `model`, whose lines stand above. */
@@ -199,7 +251,8 @@ static void print_like(const struct topology *topology, const struct residents *
 	putchar('\n');
 }
 
-static void print_people(const struct topology *topology, const struct residents *residents)
+static int print_people(const struct topology *topology, const struct residents *residents,
+			struct error *error)
 {
 	uint32_t h = 0;
 
@@ -210,7 +263,8 @@ static void print_people(const struct topology *topology, const struct residents
 	while (h < topology->host_count) {
 		uint32_t model = h++, last;
 
-		print_host(topology, residents, model);
+		if (print_host(topology, residents, model, error))
+			return -ERROR_MEMORY;
 		for (last = h;
 		     last < topology->host_count &&
 		     (topology->flat ? residents->of[last].role == residents->of[model].role
@@ -228,6 +282,7 @@ static void print_people(const struct topology *topology, const struct residents
 	       "NODE  over host bridges of one NUMA node\n"
 	       "SYS  over the link between NUMA nodes\n"
 	       "-  not said\n");
+	return 0;
 }
 
 /* ---- for Graphviz ---- */
@@ -288,7 +343,7 @@ static int print(const struct topology *topology, const struct options *options,
 	} else if (!rc && options->dot) {
 		print_dot(topology, &residents);
 	} else if (!rc) {
-		print_people(topology, &residents);
+		rc = print_people(topology, &residents, error);
 	}
 	pool_free(&residents.pool);
 	return rc;

@@ -18,7 +18,7 @@ static const struct verb_option rows[] = {
 	TEXT(model, "model", "PATH",
 	     "the model, where the dump's name for it is not a built-in one"),
 	ROW_AS,
-	FLAG(json, "json", "one JSON object"),
+	FORMAT(json, "json", "one JSON object"),
 	{0},
 };
 

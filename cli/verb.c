@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/verb.h"
 
+#include "cli/screen.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include <inttypes.h>
@@ -16,6 +17,7 @@ struct parsing {
 	const struct verb *verb;
 	void *options;
 	unsigned arguments;
+	bool as_is;
 };
 
 static int key_of(const struct verb *verb, const struct verb_option *row)
@@ -144,6 +146,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 	if (row->note)
 		*(const char **)(void *)((char *)parsing->options + row->note) = row->name;
 	set(row, parsing->options, argument, state);
+	parsing->as_is = parsing->as_is || row->as_is;
 	return 0;
 }
 
@@ -202,6 +205,8 @@ int verb_run(const struct verb *verb, int argc, char **argv)
 		.group = -1,
 	};
 	argp_parse(&argp, argc, argv, 0, NULL, &parsing);
+	if (!parsing.as_is && !verb->as_is)
+		screen_fold();
 	rc = verb->run(parsing.options, &error);
 	memory_free(parsing.options);
 	return rc < 0 ? command_fail(&error) : rc;

@@ -41,6 +41,7 @@ struct verb_option {
 	/* VERB_TAKE: sets what it means; argp_error on what cannot be. */
 	void (*take)(void *options, const char *argument, struct argp_state *state);
 	int group;
+	bool as_is;            /* with it standard output is for programs: no line is folded */
 	uint64_t least, most;
 	size_t note;           /* of a const char * that becomes the name of what was given */
 };
@@ -50,6 +51,7 @@ struct verb {
 	size_t size;                          /* of the options */
 	const void *defaults;                 /* NULL: zeros */
 	void (*begin)(void *options);         /* sets the defaults that are computed */
+	bool as_is;                           /* as of an option, always */
 	const char *arguments, *doc;          /* of the usage line; of --help, as argp's */
 	const struct argp_child *children;    /* their input is the options' first member */
 	/* Adds what --help says instead of the doc, of an option or (NULL) behind all of them;
@@ -89,6 +91,10 @@ int verb_run(const struct verb *verb, int argc, char **argv);
 	_Generic(((struct options *)0)->member, type: offsetof(struct options, member))
 #define FLAG(member, option, says) \
 	{.name = option, .doc = says, .kind = VERB_FLAG, .offset = VERB_MEMBER(member, bool)}
+/* A flag that makes the output one for programs. */
+#define FORMAT(member, option, says)                                                         \
+	{.name = option, .doc = says, .kind = VERB_FLAG, .offset = VERB_MEMBER(member, bool), \
+	 .as_is = true}
 #define TEXT(member, option, takes, says)                                  \
 	{.name = option, .argument = takes, .doc = says, .kind = VERB_TEXT, \
 	 .offset = VERB_MEMBER(member, const char *)}

@@ -10,8 +10,10 @@ import shutil
 import signal
 import subprocess
 import time
+import unicodedata
 
 import job as jobs
+import pytest
 import test_live
 
 ROUTE = ["--train", "world=2", "--infer", "tp=2"]
@@ -125,15 +127,94 @@ def test_half_a_checkpoint__is_named_with_its_size_and_removed_only_on_request(t
 
 # ---- tables ----
 
+def seen(columns, *words, cwd=None):
+    """What a command shows on a terminal so wide."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([jobs.WEFT, *map(str, words)], stdout=theirs, stderr=subprocess.PIPE, cwd=cwd,
+                               env={**os.environ, "COLUMNS": str(columns), "NO_COLOR": "1", "WEFT_NIC": "lo"})
+    os.close(theirs)
+    text = b""
+    with contextlib.suppress(OSError):  # the other side is closed
+        while part := os.read(ours, 65536):
+            text += part
+    os.close(ours)
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode in (0, 1) and not said, said.decode()  # 1: diff's answer
+    return text.decode().replace("\r\n", "\n").splitlines()
+
+
+def width(line):
+    """Columns that a terminal needs for it."""
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line)
+
+
+LONG = "eth-with-a-name-as-only-virtual-functions-in-containers-of-hosts-have-them-0"
+
+
+@pytest.fixture(scope="module")
+def shown_job(tmp_path_factory):
+    """A model with long names, two plans of it, and a topology whose hosts and NICs have long names, and names
+    in letters of two columns."""
+    folder = tmp_path_factory.mktemp("looks")
+    jobs.make_model(folder, "deepseek-fp8")
+    weft("checkpoint", "make", "./deepseek-fp8", "checkpoint-of-" + LONG, cwd=folder)
+    spec = weft("route", "topology", "--train", "world=4", "--infer", "engines=2,tp=2", "--topology", "per_host=4,nics=4,gbps=400,uplink_gbps=800",
+                "--json", cwd=folder).stdout
+    spec = re.sub(r'"host (\d)"', rf'"\1-host-計算機-{LONG}"', spec)
+    (folder / "cluster.json").write_text(re.sub(r'"nic (\d)"', rf'"nic \1 {LONG}"', spec))
+    for name, policy in (("a", "greedy"), ("b", "first-holder")):
+        weft("route", "plan", *JOB, "--topology", "./cluster.json", "--policy", policy, "--output", f"{name}.json", cwd=folder)
+    weft("route", "plan", *JOB, "--transport", "shm,tcp", "--output", "pairs.json", cwd=folder)
+    return folder
+
+
+JOB = ("--model", "./deepseek-fp8", "--train", "world=4", "--infer", "engines=2,tp=2")
+SHOWN = ["model layout ./deepseek-fp8 --infer tp=2", "model layout ./deepseek-fp8 --infer tp=2 --derived", "model plan-memory JOB",
+         "checkpoint show ./checkpoint-of-LONG", "route plan JOB --topology ./cluster.json --policy round-robin-affinity",
+         "route show a.json --by trainer", "route show a.json --by tensor", "route show a.json --by nic", "route show pairs.json --by transport",
+         "route verify a.json --model ./deepseek-fp8", "route explain JOB --tensor model.norm.weight --inference 1",
+         "route compare JOB --simulate --topology ./cluster.json", "route topology --train world=4 --infer engines=2,tp=2 --topology ./cluster.json",
+         "route simulate JOB --topology ./cluster.json", "route simulate --published --row GLM-Z1-9B", "route order JOB --top 20",
+         "route diff a.json b.json", "doctor --transport shm", "bench update --model ./deepseek-fp8 --train world=1 --infer tp=1 --updates 2",
+         "bench write --local --transport shm --sizes 4K --iterations 9", "--help"]
+
+
+@pytest.mark.parametrize("command", SHOWN)
+def test_table__fits_terminals_of_80_120_and_200_and_is_whole_elsewhere(shown_job, command):
+    words = [part for word in command.split() for part in (JOB if word == "JOB" else [word.replace("LONG", LONG)])]
+    narrow = {columns: seen(columns, *words, cwd=shown_job) for columns in (80, 120, 200)}
+    for columns, lines in narrow.items():
+        longest = max(lines, key=width)
+        assert width(longest) <= columns, longest
+    if command.startswith(("bench", "doctor")):
+        return  # what is timed differs from run to run
+    piped = subprocess.run([jobs.WEFT, *words], cwd=shown_job, capture_output=True, text=True, env={**os.environ, "COLUMNS": "80"}).stdout.splitlines()
+    if max(map(width, piped)) <= 200:
+        assert [line.split() for line in narrow[200]] == [line.split() for line in piped]
+    words, lines = " ".join(piped), " ".join(narrow[80])
+    if ".." not in lines:  # nothing was cut: nothing is lost
+        assert set(re.findall(r"\d+", words)) == set(re.findall(r"\d+", lines))
+
+
+def test_names__are_cut_in_the_middle_and_nothing_is_cut_for_programs(shown_job):
+    name = "model.layers.2.mlp.shared_experts.gate_proj.weight_scale_inv"
+    assert name in weft("route", "show", "a.json", "--by", "tensor", "--top", "0", cwd=shown_job).stdout
+    lines = "\n".join(seen(80, "route", "show", "a.json", "--by", "tensor", "--top", "0", cwd=shown_job))
+    assert name not in lines and re.search(r" model\.layers\.2\.\S*\.\.\S*weight_scale_inv$", lines, re.M)
+    for words in (("route", "show", "a.json", "--by", "nic", "--json"), ("route", "export", "a.json", "--format", "csv"),
+                  ("doctor", "--json", "--transport", "shm")):
+        assert max(width(line) for line in seen(80, *words, cwd=shown_job)) > 80
+
+
 def test_lists__of_names_fit_a_terminal_and_are_whole_elsewhere(tmp_path):
     jobs.make_model(tmp_path, "deepseek-fp8")
-    for words in (("model", "tensors", f"{tmp_path}/deepseek-fp8"), ("checkpoint", "show", f"{tmp_path}/deepseek-fp8"),
+    for words in (("model", "tensors", "./deepseek-fp8"), ("checkpoint", "show", "./deepseek-fp8"),
                   ("model", "list")):
-        whole = weft(*words, COLUMNS="80").stdout.splitlines()
+        whole = weft(*words, cwd=tmp_path, COLUMNS="80").stdout.splitlines()
         assert max(len(line) for line in whole) > 90
         for columns in (80, 100, 200):
             ours, theirs = pty.openpty()
-            process = subprocess.Popen([jobs.WEFT, *words], stdout=theirs, env={**os.environ, "COLUMNS": str(columns)})
+            process = subprocess.Popen([jobs.WEFT, *words], stdout=theirs, cwd=tmp_path, env={**os.environ, "COLUMNS": str(columns)})
             os.close(theirs)
             text = b""
             with contextlib.suppress(OSError):  # the other side is closed
@@ -146,3 +227,11 @@ def test_lists__of_names_fit_a_terminal_and_are_whole_elsewhere(tmp_path):
                      and " tensors" not in row]
             assert len(table) > 20 and max(len(row) for row in table) <= columns, max(table, key=len)
             assert len(rows) == len(whole)
+
+
+def test_progress__is_one_line_of_the_terminal(tmp_path):
+    folder = tmp_path / ("a-model-in-a-folder-with-a-name-that-is-much-longer-than-any-terminal-is-wide" * 2)
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(jobs.CONFIGS["llama"]))
+    said = on_a_terminal("route", "plan", "--model", folder, *ROUTE)
+    assert "planning " in said and max(len(part.replace("\033[K", "")) for part in said.split("\r")) < 80, said
