@@ -3,6 +3,7 @@
 
 #include "cli/bench_judge.h"
 #include "cli/shown.h"
+#include "cli/screen.h"
 #include "base/copy.h"
 #include "base/json_write.h"
 #include "base/text.h"
@@ -59,7 +60,7 @@ void bench_report_round(struct grid *grid, const struct bench_options *options,
 {
 	if (options->json) {
 		print_json(round);
-		fflush(stdout);
+		screen_flush();
 		return;
 	}
 	grid_row(grid, (const char *[]){grid_cell("%u", round->update),

@@ -7,6 +7,7 @@
 #include "cli/shown.h"
 
 #include "cli/children.h"
+#include "cli/screen.h"
 #include "base/json_write.h"
 #include "job/transports.h"
 #include "transport/transport.h"
@@ -53,7 +54,7 @@ static void print_linked(const struct write_options *options, const struct write
 	printf("# opened in %s, connected and probed in %s; first: one write and its flush\n",
 	       SECONDS_TEXT(link->open_ns), SECONDS_TEXT(link->connect_ns));
 	grid_begin_slow(&table, columns, ARRAY_SIZE(columns));
-	fflush(stdout);
+	screen_flush();
 }
 
 /* Where it was measured. */
@@ -124,7 +125,7 @@ static void print_passed(const struct write_options *options, const struct write
 						  grid_cell("%.3f", rate / 1e9),
 						  grid_cell("%.0f", requests),
 						  result->checked ? "verified" : "not verified"});
-	fflush(stdout);
+	screen_flush();
 }
 
 static const struct write_view view = {print_linked, print_passed};
@@ -268,7 +269,7 @@ static void print_listening(const struct write_options *options,
 			       : " of this host alone, as there is no --key FILE; here",
 		       shown(text_string(&command)));
 	}
-	fflush(stdout);
+	screen_flush();
 	text_fini(&command);
 }
 

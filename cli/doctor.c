@@ -6,6 +6,7 @@
 
 #include "cli/verb.h"
 #include "cli/shown.h"
+#include "cli/screen.h"
 #include "base/json_write.h"
 #include "transport/transport.h"
 #include "transport/verbs/calls.h"
@@ -137,7 +138,7 @@ void doctor_print(struct doctor *doctor, struct finding *finding)
 		print_json(finding);
 	else
 		print_plain(doctor, finding);
-	fflush(stdout); /* the next check may take seconds */
+	screen_flush(); /* the next check may take seconds */
 	finding_free(finding);
 }
 

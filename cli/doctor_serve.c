@@ -4,6 +4,7 @@
  */
 #include "cli/doctor_peer.h"
 #include "cli/shown.h"
+#include "cli/screen.h"
 
 #include "base/clock.h"
 #include "job/digest.h"
@@ -239,7 +240,7 @@ int doctor_serve(struct doctor *doctor, struct error *error)
 	       listener.socket->open ? "; on the other host"
 				     : " this host alone, as there is no --key FILE; here",
 	       shown(host), listener.port, listener.socket->keyed ? " --key FILE" : "");
-	fflush(stdout);
+	screen_flush();
 	for (;;) {
 		struct exchange exchange;
 
@@ -253,7 +254,7 @@ int doctor_serve(struct doctor *doctor, struct error *error)
 			printf("%s: failed: %s\n", exchange.peer, error->text);
 		else
 			printf("%s: done\n", exchange.peer);
-		fflush(stdout);
+		screen_flush();
 	}
 	exchange_listener_close(&listener);
 	return rc;

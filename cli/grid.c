@@ -303,7 +303,7 @@ static void add(struct grid *grid, const char *const *cells, const char *line)
 	else
 		put_row(grid, &all, cells);
 	if (grid->slow)
-		fflush(stdout);
+		screen_flush();
 }
 
 void grid_row(struct grid *grid, const char *const *cells)

@@ -6,12 +6,14 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/truncated.h"
+#include "cli/screen.h"
 
 #include <argp.h>
-#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct command *const tables[] = {model_commands,
 					       checkpoint_commands,
@@ -67,17 +69,26 @@ static bool is_help(const char *word)
 	return strcmp(word, "--help") == 0 || strcmp(word, "-?") == 0 || strcmp(word, "help") == 0;
 }
 
+static bool flushed;
+
 /* Output that did not arrive is a failure, whatever the command thinks of its work. */
 static int flush_output(int rc)
 {
 	struct error error;
+	int why = screen_failed();
 
-	if (!ferror(stdout) && fflush(stdout) == 0)
+	flushed = true;
+	if (rc || !why)
 		return rc;
-	if (rc)
-		return rc;
-	error_set_errno(&error, ERROR_IO, errno, "cannot write to standard output");
+	error_set_errno(&error, ERROR_IO, why, "cannot write to standard output");
 	return command_fail(&error);
+}
+
+/* argp ends the process itself after --help, --usage and wrong usage. */
+static void flush_at_exit(void)
+{
+	if (!flushed && flush_output(0))
+		_exit(1);
 }
 
 /* The table's row; *words is how many arguments named it. */
@@ -121,6 +132,7 @@ int main(int argc, char **argv)
 
 	log_open("weft", "");
 	truncated_catch("weft");
+	atexit(flush_at_exit);
 	argp_err_exit_status = 2; /* wrong usage, in all programs of the project */
 	if (argc < 2 || is_help(argv[1])) {
 		print_usage(argc < 2 ? stderr : stdout, NULL);

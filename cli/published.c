@@ -6,6 +6,7 @@
 #include "cli/simulate_view.h"
 #include "cli/grid.h"
 #include "cli/shown.h"
+#include "cli/screen.h"
 #include "routing/plan/order.h"
 #include "routing/lab/scenario.h"
 #include "routing/plan/topology_file.h"
@@ -167,7 +168,7 @@ static void put_row(const struct scenario *scenario, const struct outcome *outco
 	}
 	json_put_array_end(&json);
 	json_put_line_end(&json);
-	fflush(stdout);
+	screen_flush();
 }
 
 int published_run(const struct simulate_flags *flags, struct error *error)

@@ -8,6 +8,7 @@
 #include "cli/route_options.h"
 #include "cli/grid.h"
 #include "cli/shown.h"
+#include "cli/screen.h"
 #include "base/clock.h"
 #include "base/progress.h"
 #include "base/json_write.h"
@@ -266,7 +267,7 @@ static int compare(const struct options *options, const struct route_job *job, s
 			put_row(options, &row);
 		else
 			print_row(&view, options, &row);
-		fflush(stdout); /* large jobs take seconds a row */
+		screen_flush(); /* large jobs take seconds a row */
 		too_many = too_many || row.too_many;
 		row_fini(&row);
 	}

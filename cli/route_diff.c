@@ -4,11 +4,11 @@
  */
 #include "cli/route.h"
 #include "cli/grid.h"
+#include "cli/screen.h"
 #include "cli/shown.h"
 #include "base/json_write.h"
 #include "routing/report/diff.h"
 
-#include <errno.h>
 #include <inttypes.h>
 
 struct options {
@@ -195,6 +195,7 @@ static int run(void *taken, struct error *error)
 	struct dump *a = NULL, *b = NULL;
 	struct diff diff = {0};
 	bool same;
+	int why;
 	int rc = dump_open(&a, options->files[0], error);
 
 	if (!rc)
@@ -207,8 +208,9 @@ static int run(void *taken, struct error *error)
 	diff_fini(&diff);
 	dump_free(&a);
 	dump_free(&b);
-	if (!rc && (fflush(stdout) || ferror(stdout)))
-		rc = error_set_errno(error, ERROR_IO, errno, "cannot write to standard output");
+	why = screen_failed();
+	if (!rc && why)
+		rc = error_set_errno(error, ERROR_IO, why, "cannot write to standard output");
 	if (!rc)
 		return same ? 0 : 1;
 	rc = command_fail(error);

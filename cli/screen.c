@@ -4,6 +4,7 @@
 #include "base/array.h"
 #include "base/plain.h"
 #include "base/text.h"
+#include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -218,4 +219,18 @@ void screen_fold(void)
 	fold = (struct fold){.stream = stdout, .columns = screen_columns()};
 	stdout = stream;
 	atexit(finish_at_exit);
+}
+
+static int first_failure;
+
+void screen_flush(void)
+{
+	if (fflush(stdout) && !first_failure)
+		first_failure = errno ? errno : EIO;
+}
+
+int screen_failed(void)
+{
+	screen_flush();
+	return first_failure ? first_failure : ferror(stdout) ? EIO : 0;
 }

@@ -32,4 +32,9 @@ const char *screen_cut(const char *text, int width);
  * out at once. */
 void screen_fold(void);
 
+/* What was printed is out now; a failure is remembered, since nothing after it tells why. */
+void screen_flush(void);
+/* 0, or an errno: all that was printed is out, or the first failure. */
+int screen_failed(void);
+
 #endif
