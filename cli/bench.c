@@ -136,7 +136,15 @@ static int run_rounds(struct bench_shared *shared, const struct bench_options *o
 	for (uint32_t i = 0; good && i < options->warmup + options->updates; i++) {
 		struct bench_round round = {0};
 
+		if (i < options->warmup)
+			progress_step("%s %u of %u, to warm up",
+				      i ? "update" : "making contents, then update", i + 1,
+				      options->warmup);
+		else
+			progress_step("%s %u of %u", i ? "update" : "making contents, then update",
+				      i - options->warmup + 1, options->updates);
 		good = run_round(&waiting, options, &copy, i, &round, error);
+		progress_steps_end();
 		if (!good)
 			break;
 		round.disturbed = bench_disturbed(&judge, round.memcpy_before, round.memcpy_after);

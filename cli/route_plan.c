@@ -4,6 +4,8 @@
  * and memory gives the same table, byte for byte.
  */
 #include "cli/route_options.h"
+#include "cli/shown.h"
+#include "base/progress.h"
 
 struct options {
 	struct route_options route;
@@ -37,8 +39,11 @@ static int show(const struct table *table, const struct options *options, struct
 
 	if (rc)
 		return rc;
-	if (options->output)
+	if (options->output) {
+		progress_step("writing %s", shown(options->output));
 		rc = dump_save(options->output, table, &report, part, error);
+		progress_steps_end();
+	}
 	if (!rc && options->json)
 		dump_write(stdout, table, &report, part);
 	else if (!rc)

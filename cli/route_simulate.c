@@ -3,6 +3,7 @@
  * weft route simulate: a table, from a plan or a dump, through the simulator.
  */
 #include "cli/simulate_view.h"
+#include "cli/shown.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/pool.h"
@@ -47,8 +48,10 @@ static int open_dump(struct session *session, struct error *error)
 				    error);
 	if (!rc)
 		rc = dump_table(&session->job.table, session->dump, session->job.problem, error);
+	progress_step("proving %s", shown(flags->file));
 	if (!rc) /* times of a table that delivers something else would be worth nothing */
 		rc = table_prove(session->job.table, error);
+	progress_steps_end();
 	if (rc)
 		return error_wrap(error, "%s", flags->file);
 	session->job.policy = policy_find(session->dump->labels.policy);

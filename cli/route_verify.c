@@ -6,6 +6,7 @@
 #include "cli/route.h"
 #include "cli/shown.h"
 #include "base/json_write.h"
+#include "base/progress.h"
 #include "cli/model_verbs.h"
 #include "routing/report/dump_read.h"
 
@@ -62,8 +63,10 @@ static int run(void *taken, struct error *error)
 				    error);
 		if (rc)
 			route_dump_wrap(error, options->file, options->model);
-		else
+		progress_step("proving %s", shown(options->file));
+		if (!rc)
 			rc = dump_verify(dump, job.problem, error);
+		progress_steps_end();
 		if (rc && job.problem)
 			error_wrap(error, "%s", options->file);
 	}

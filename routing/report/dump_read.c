@@ -16,6 +16,8 @@
 #include "base/file.h"
 #include "routing/report/dump.h"
 #include "base/json_split.h"
+#include "base/plain.h"
+#include "base/progress.h"
 #include "routing/report/dump_value.h"
 #include "routing/plan/order.h"
 #include "routing/plan/topology_file.h"
@@ -40,6 +42,7 @@ struct parse {
 	uint64_t head_bytes;
 	uint64_t routes_at; /* where routes that were passed over begin */
 	bool has_head, routes_waiting;
+	struct progress progress; /* of a file whose size is known */
 };
 
 /* ---- ranks ---- */
@@ -232,6 +235,7 @@ static int read_routes(struct parse *p)
 		if (i == UINT32_MAX)
 			return json_refuse(&p->reader, "more than %" PRIu32 " routes", UINT32_MAX);
 		rc = read_one_route(p, i);
+		progress_at(&p->progress, split_offset(&p->split));
 	}
 	if (!rc)
 		p->reader.at = (struct json_place){0};
@@ -451,19 +455,26 @@ int dump_visit(struct dump **out, const char *path, const struct dump_visitor *v
 {
 	struct parse p = {.visitor = visitor};
 	struct file_stream file;
+	char what[256] = "reading ";
 	int rc = file_stream_open(&file, path, error);
 
 	*out = NULL;
 	if (rc)
 		return rc;
+	plain_put(what + strlen(what), sizeof(what) - strlen(what), path);
 	if (file.bytes != UINT64_MAX && file.bytes > DUMP_BYTES_MAX)
 		rc = error_set(error, ERROR_LIMIT,
 			       "%s has %" PRIu64 " bytes; dumps of up to %" PRIu64 " are read",
 			       path, file.bytes, DUMP_BYTES_MAX);
 	if (!rc)
 		rc = split_file(&p.split, &file, path, error);
+	progress_begin(&p.progress, what, file.bytes, file.bytes == UINT64_MAX);
 	if (!rc)
 		rc = parse(out, &p);
+	if (rc)
+		progress_steps_end();
+	else
+		progress_end(&p.progress, file.bytes);
 	file_stream_close(&file);
 	return rc;
 }

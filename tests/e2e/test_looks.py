@@ -27,10 +27,10 @@ def weft(*words, cwd=None, code=0, **env):
     return done
 
 
-def on_a_terminal(*words):
+def on_a_terminal(*words, cwd=None):
     """What a command writes to a terminal on its standard error; standard output is no part of it."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen([jobs.WEFT, *map(str, words)], stderr=theirs, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen([jobs.WEFT, *map(str, words)], stderr=theirs, stdout=subprocess.DEVNULL, cwd=cwd)
     os.close(theirs)
     said = b""
     while True:
@@ -74,7 +74,7 @@ def test_dtypes__of_a_live_engine_are_read_in_any_case(models, tmp_path):
 
 # ---- progress and quiet ----
 
-def test_progress__is_for_terminals_alone():
+def test_progress__is_for_terminals_alone(models):
     words = ("route", "compare", "--model", "Qwen2.5-0.5B", *ROUTE)
     assert weft(*words).stderr == ""
     said = on_a_terminal(*words)
@@ -83,6 +83,9 @@ def test_progress__is_for_terminals_alone():
     first = on_a_terminal("route", "simulate", "--published", "--row", json.loads(
         (jobs.ROOT / "routing/lab/scenarios/published.json").read_text())["scenarios"][0]["name"])
     assert re.search(r"run 1 of 1, .*: balanced, rounds \.\.", first), first
+    bench = ("bench", "update", "--model", "./qwen2", "--train", "world=1", "--infer", "tp=1", "--updates", "1")
+    assert "making contents, then update 1 of" in on_a_terminal(*bench, cwd=models["qwen2"].parent)
+    assert on_a_terminal(*bench, "-q", cwd=models["qwen2"].parent) == ""
 
 
 def test_quiet__leaves_results_and_what_failed(models, tmp_path):

@@ -152,6 +152,9 @@ WEFT_API void weft_interrupt_clear(weft_worker *worker);
  *             two engines may declare the same; none must. engines=N alone for N unlike ranks
  *   all other keys say nothing here: leave them out
  *
+ * Two trainers and one engine of a single rank, as examples/c has them: --train world=2 --infer engines=1,tp=1.
+ * Four trainers and three engines of two ranks each: --train world=4 --infer engines=3,tp=2.
+ *
  * A controller without the two ends at once, with what to give (exit code 2); a rank that they do not
  * have is refused when it joins (WEFT_E_CONFIG, naming the spec); one that is missing is named
  * after the join timeout. Labels (below) may be these specs; they are then held to the controller's.
