@@ -177,6 +177,7 @@ const struct ofi_way ofi_address_way = {
 	/* What is complete has landed. A signal counts writes without knowing which, so none of the
 	 * next signal's may be under way before all of its own are there. */
 	.write_flags = FI_DELIVERY_COMPLETE,
+	.takes_all = true,
 	.interfaces = interfaces,
 	.info = rail_info,
 	.listen = rail_listen,

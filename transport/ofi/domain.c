@@ -62,6 +62,18 @@ static void describe_nic(struct transport_domain *domain, const struct ofi_inter
 	memcpy(nic->name, interface->name, sizeof(interface->name));
 }
 
+static int choose(const struct ofi_domain *ofi, struct ofi_interface *all, uint32_t *count,
+		  uint32_t rank, struct error *error)
+{
+	const struct ofi_settings *settings = &ofi->settings;
+
+	if (!ofi->way->takes_all)
+		return ofi_interfaces_choose(all, count, settings->nics, settings->nics_from, rank,
+					     error);
+	return ofi_devices_choose(all, count, OFI_RAILS_MAX / settings->streams, settings->nics,
+				  settings->nics_from, rank, error);
+}
+
 static int open_rails(struct transport_domain *domain, struct ofi_domain *ofi, struct error *error)
 {
 	struct ofi_interface all[64];
@@ -69,8 +81,7 @@ static int open_rails(struct transport_domain *domain, struct ofi_domain *ofi, s
 	int rc = ofi->way->interfaces(ofi, all, ARRAY_SIZE(all), &count, error);
 
 	if (!rc)
-		rc = ofi_interfaces_choose(all, &count, ofi->settings.nics, ofi->settings.nics_from,
-					   domain->options.self.rank, error);
+		rc = choose(ofi, all, &count, domain->options.self.rank, error);
 	if (rc)
 		return rc;
 	if (count * ofi->settings.streams > OFI_RAILS_MAX)

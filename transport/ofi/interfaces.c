@@ -247,3 +247,19 @@ int ofi_interfaces_choose(struct ofi_interface *all, uint32_t *count, const char
 	return names[0] ? choose_named(all, count, names, names_from, rank, error)
 			: choose_one(all, count, error);
 }
+
+int ofi_devices_choose(struct ofi_interface *all, uint32_t *count, uint32_t most, const char *names,
+		       const char *names_from, uint32_t rank, struct error *error)
+{
+	uint32_t first;
+
+	if (names[0])
+		return choose_named(all, count, names, names_from, rank, error);
+	if (*count <= most)
+		return 0;
+	first = (uint32_t)((uint64_t)rank * most % *count);
+	for (uint32_t i = first; i && i < *count; i++)
+		take(all, *count - 1, 0); /* the last to the front, until `first` is there */
+	*count = most;
+	return 0;
+}

@@ -23,5 +23,9 @@ int ofi_interfaces_read(struct ofi_interface *out, uint32_t capacity, uint32_t *
  * order asked for; *count is how many. ERROR_CONFIG tells what there is. Pure. */
 int ofi_interfaces_choose(struct ofi_interface *all, uint32_t *count, const char *names,
 			  const char *names_from, uint32_t rank, struct error *error);
+/* The same of devices that are for data alone (EFA's): "" takes all of them. Where there are more than
+ * `most`, ranks start with different ones, so that processes of one host use all between them. */
+int ofi_devices_choose(struct ofi_interface *all, uint32_t *count, uint32_t most, const char *names,
+		       const char *names_from, uint32_t rank, struct error *error);
 
 #endif

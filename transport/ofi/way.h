@@ -14,6 +14,7 @@ struct ofi_way {
 	enum fi_ep_type type;
 	bool stream;                 /* a region can be closed only once no lane is inside of it */
 	uint64_t write_flags;        /* besides those of every write: what "complete" has to mean */
+	bool takes_all;              /* without --nic: all interfaces, they are for nothing else */
 	/* The interfaces there are. */
 	int (*interfaces)(const struct ofi_domain *domain, struct ofi_interface *out,
 			  uint32_t capacity, uint32_t *count, struct error *error);

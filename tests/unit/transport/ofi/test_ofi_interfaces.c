@@ -213,6 +213,34 @@ static void test_interfaces__are_taken_by_rank(void **state)
 	expect(container(0), "eth0,1=eth1", 2, "eth0", NULL);
 }
 
+static void expect_devices(uint32_t most, const char *names, uint32_t rank, const char *wanted)
+{
+	struct host host = {0};
+	struct error error = {0};
+	char got[32] = "";
+
+	for (const char *ip = "1234"; *ip; ip++)
+		add(&host, (char[]){'e', *ip, 0}, "10.0.0.2", 0);
+	if (ofi_devices_choose(host.all, &host.count, most, names, "--nic", rank, &error))
+		fail_msg("%s", error.text);
+	for (uint32_t i = 0; i < host.count; i++)
+		strcat(got, host.all[i].name);
+	assert_string_equal(got, wanted);
+}
+
+static void test_devices__without_names_are_all_or_turned_by_rank_where_there_are_more(void **state)
+{
+	(void)state;
+	expect_devices(8, "", 0, "e1e2e3e4");
+	expect_devices(4, "", 3, "e1e2e3e4");
+	expect_devices(3, "", 0, "e1e2e3");
+	expect_devices(3, "", 1, "e4e1e2");
+	expect_devices(2, "", 1, "e3e4");
+	expect_devices(2, "", 2, "e1e2");
+	expect_devices(1, "", 0xffffffff, "e4");
+	expect_devices(2, "e4,e2", 7, "e4e2");
+}
+
 static void test_interfaces__that_are_not_there_are_named_with_those_that_are(void **state)
 {
 	const struct {
@@ -268,6 +296,8 @@ int main(void)
 		cmocka_unit_test(test_interfaces__in_doubt_are_refused_with_the_list),
 		cmocka_unit_test(test_interfaces__are_taken_by_name_in_the_order_asked_for),
 		cmocka_unit_test(test_interfaces__are_taken_by_rank),
+		cmocka_unit_test(
+			test_devices__without_names_are_all_or_turned_by_rank_where_there_are_more),
 		cmocka_unit_test(test_interfaces__that_are_not_there_are_named_with_those_that_are),
 		cmocka_unit_test(test_interfaces__of_this_host_are_read),
 	};

@@ -177,6 +177,37 @@ static void test_domain__without_a_device_names_what_is_missing_and_tcp(void **s
 	nothing_left("no device", 0);
 }
 
+/* As many as streams allow, in the order that the host has them. */
+static void expect_rails(uint32_t devices, uint32_t streams, uint32_t wanted)
+{
+	const struct ofi_mock_options mock = {.devices = devices};
+	struct transport_options options = {.self = {ROLE_TRAINER, 0}};
+	struct transport_domain *domain = NULL;
+	struct ofi_mock_subject efa;
+	struct error error = {0};
+	uint32_t nics;
+
+	ofi_mock_subject(&efa, &mock, streams, 4, 4096);
+	efa.settings.nics[0] = 0;
+	options.provider_options = &efa.options;
+	ofi_mock_open(&efa.mock);
+	if (transport_domain_open(&domain, "efa", &options, &error))
+		fail_msg("%s", error.text);
+	assert_int_equal(transport_domain_caps(domain)->rails, wanted * streams);
+	assert_string_equal(transport_domain_nics(domain, &nics)[0].name, "mock0");
+	assert_int_equal(nics, wanted);
+	transport_domain_close(&domain);
+	nothing_left("devices", devices);
+}
+
+static void test_domain__without_names_takes_every_device_that_streams_allow(void **state)
+{
+	(void)state;
+	expect_rails(1, 2, 1);
+	expect_rails(4, 2, 4);
+	expect_rails(4, 8, 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -187,6 +218,7 @@ int main(void)
 		cmocka_unit_test(test_peer__that_never_answers_ends_a_write_at_its_deadline),
 		cmocka_unit_test(test_peer__that_never_answers_ends_a_signal_at_its_deadline),
 		cmocka_unit_test(test_domain__without_a_device_names_what_is_missing_and_tcp),
+		cmocka_unit_test(test_domain__without_names_takes_every_device_that_streams_allow),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
