@@ -27,6 +27,24 @@ def test_firewall__names_address_and_ports_in_time(tmp_path, small):
             assert word in said, job.said()
 
 
+def test_firewall__at_the_callers_the_listening_side_names_its_addresses(tmp_path, small):
+    """The trainers' packets do not leave their host: the ranks say whom they wait for, and where."""
+    model, _ = small
+    with Hosts(2) as (a, b), NetJob(tmp_path / "job", model, b, [a], [b]) as job:
+        a.net("nft", "add", "table", "inet", "weft")
+        a.net("nft", "add", "chain", "inet", "weft", "out", "{ type filter hook output priority 0; }")
+        a.net("nft", "add", "rule", "inet", "weft", "out", "tcp", "dport", "40000-40100", "drop")
+        job.controller()
+        job.workers("--join-timeout", "30s", inference_flags=["--join-timeout", "4s"],
+                    env={"WEFT_TCP_PORTS": "40000-40100"})  # who listens gives up first
+        codes = job.wait(60)
+        assert set(codes.values()) == {75}, job.said()
+        for rank in range(2):
+            said = last_words(job, f"inference-{rank}")
+            for word in ("has not called here", "trainer", f"eth0 {b.address()}:400", f"[{b.address(version=6)}]:400"):
+                assert word in said, job.said()
+
+
 def test_shm__between_two_hosts_names_tcp(tmp_path, small):
     model, _ = small
     with Hosts(2) as (a, b), NetJob(tmp_path / "job", model, a, [a], [b], transport="shm") as job:

@@ -5,6 +5,7 @@
 #include "transport/ofi/way.h"
 
 #include "base/clock.h"
+#include "transport/ofi/ip.h"
 #include <stdio.h>
 #include <unistd.h>
 
@@ -242,10 +243,26 @@ static int lanes_ready(struct ofi_endpoint *ofi, struct error *error)
 	return rc;
 }
 
+/* Where the peer has to call: it may take any interface of this side. */
+static const char *listening_at(const struct ofi_endpoint *ofi, char *out, size_t size)
+{
+	char address[IP_TEXT_BYTES];
+	size_t at = 0;
+
+	snprintf(out, size, "nowhere");
+	ofi_each_rail(rail, ofi->domain)
+		for (uint32_t i = 0; i < rail->listener_count && at < size; i++)
+			at += (size_t)snprintf(out + at, size - at, "%s%s %s", at ? ", " : "",
+					       rail->interface.name,
+					       ip_text(&rail->listeners[i].address, address));
+	return out;
+}
+
 static int not_ready(struct ofi_endpoint *ofi, struct error *error)
 {
 	uint32_t used = ofi_lanes_used(ofi), ready = 0;
 	const char *path = "";
+	char here[384];
 
 	for (uint32_t i = 0; i < used; i++) {
 		if (atomic_load(&ofi->lanes[i].state) == OFI_LANE_READY)
@@ -253,10 +270,17 @@ static int not_ready(struct ofi_endpoint *ofi, struct error *error)
 		else if (ofi->lanes[i].path[0])
 			path = ofi->lanes[i].path;
 	}
+	if (path[0])
+		return error_wrap(error,
+				  "%u of %u streams are not connected (%s): the other side does "
+				  "not answer, or a firewall drops packets (WEFT_TCP_PORTS names "
+				  "the ports to open)",
+				  used - ready, used, path);
 	return error_wrap(error,
-			  "%u of %u streams are not connected (%s): the other side has not called, "
-			  "or a firewall drops packets (WEFT_TCP_PORTS names the ports to open)",
-			  used - ready, used, path[0] ? path : "it calls here");
+			  "%u of %u streams are not connected: %s has not called here (%s), or a "
+			  "firewall drops its packets (WEFT_TCP_PORTS names the ports to open)",
+			  used - ready, used, ofi->shared->name,
+			  listening_at(ofi, here, sizeof(here)));
 }
 
 static int probes_passed(struct ofi_endpoint *ofi, struct error *error)
