@@ -70,6 +70,7 @@ def test_as__takes_an_unknown_class_for_a_family(tmp_path):
                       ("model", "plan-memory", "--model", model, "--train", "world=2", "--infer", "tp=2")):
         done = jobs.weft(*arguments, check=False)
         assert done.returncode == 78 and "NobodyForCausalLM" in done.stderr and "--as llama" in done.stderr, done.stderr
+        assert "weft model layout --from FILE" in done.stderr and "docs/layout-file.md" in done.stderr, done.stderr
         jobs.weft(*arguments, "--as", "llama")
     run(tmp_path, model, "world=2", "tp=2", ["--as", "llama"])
 
