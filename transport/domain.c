@@ -85,6 +85,7 @@ static int open_domain(struct transport_domain **out, const char *provider,
 	pthread_once(&once, watch_forks);
 	domain->forks = atomic_load(&forks);
 	domain->pid = getpid();
+	domain->batch = PROVIDER_BATCH_MAX;
 	rc = find_ops(domain, provider, error);
 	if (!rc) {
 		domain->wire_name = domain->ops.name;

@@ -201,6 +201,7 @@ struct transport_domain {
 	pid_t pid;               /* that opened it: a forked child must not use it */
 	uint32_t forks;          /* seen when it was opened */
 	bool idles;              /* ops.idle knows when to look again */
+	uint32_t batch;          /* chunks that a rail is offered before the next one's turn */
 	uint32_t children;       /* regions and endpoints still open */
 	_Atomic uint64_t interrupts;      /* ends the blocking call in progress */
 	_Atomic uint32_t interrupt_pending; /* ends one signal_wait, this or the next */

@@ -172,7 +172,7 @@ static uint32_t batch_count(const struct plan *plan, uint32_t credit)
 	uint64_t window = flow->capacity - (flow->next - flow->head);
 	uint32_t inflight = flow->inflight_max - flow->inflight;
 
-	n = n > PROVIDER_BATCH_MAX ? PROVIDER_BATCH_MAX : n;
+	n = n > plan->endpoint->domain->batch ? plan->endpoint->domain->batch : n;
 	n = n > credit ? credit : n;
 	n = n > inflight ? inflight : n;
 	return (uint32_t)(n > window ? window : n);
@@ -233,22 +233,22 @@ static int post_all(struct plan *plan, uint64_t deadline_ns, struct error *failu
 {
 	struct transport_endpoint *endpoint = plan->endpoint;
 	struct transport_wait wait;
-	uint32_t posted;
+	uint32_t posted, inflight;
 	int rc = 0;
 
 	wait_begin(&wait, endpoint->domain, deadline_ns);
 	while (plan->left && !rc) {
 		rc = post_batch(plan, &posted, failure);
+		inflight = endpoint->flow.inflight;
 		if (!rc)
 			rc = endpoint_poll(endpoint, failure);
 		if (rc || !plan->left)
 			break;
-		if (posted) {
-			/* moving: only look at the clock, do not pause */
-			wait.turns = 0;
-		} else {
+		if (!posted)
 			endpoint->stats.retries++;
-		}
+		/* moving: only look at the clock, do not pause. What has completed has made room. */
+		if (posted || endpoint->flow.inflight != inflight)
+			wait.turns = 0;
 		rc = wait_once(endpoint, "writing to", &wait, failure);
 	}
 	return rc;

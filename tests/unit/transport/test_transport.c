@@ -148,6 +148,104 @@ static void test_flow__a_write_without_bytes_waits_for_those_before(void **state
 	flow_fini(&flow);
 }
 
+/* ---- writes over a provider of two rails that keeps a diary ---- */
+
+static struct diary {
+	uint32_t rails[64], counts[64], posts; /* of each batch */
+	uint64_t ids[64], posted, told;	       /* chunks in flight, oldest first */
+	uint32_t looks, sleeps;
+	bool found; /* by the latest look */
+} diary;
+
+static uint32_t diary_credit(const struct transport_endpoint *endpoint, uint32_t rail)
+{
+	uint32_t limit = endpoint->domain->caps.inflight_max;
+
+	(void)rail;
+	return limit - (uint32_t)(diary.posted - diary.told);
+}
+
+static int diary_post(struct transport_endpoint *endpoint, uint32_t rail,
+		      const struct provider_write *writes, uint32_t count, uint32_t *posted,
+		      struct error *error)
+{
+	(void)endpoint, (void)error;
+	diary.rails[diary.posts] = rail;
+	diary.counts[diary.posts++] = count;
+	for (uint32_t i = 0; i < count; i++)
+		diary.ids[diary.posted++] = writes[i].id;
+	*posted = count;
+	return 0;
+}
+
+/* Every fourth look finds one chunk that is done. */
+static int diary_poll(struct transport_endpoint *endpoint, struct provider_completion *out, int max,
+		      struct error *error)
+{
+	(void)endpoint, (void)max, (void)error;
+	diary.found = ++diary.looks % 4 == 0 && diary.told < diary.posted;
+	if (diary.found)
+		out[0] = (struct provider_completion){.id = diary.ids[diary.told++]};
+	return diary.found;
+}
+
+static void diary_idle(struct transport_domain *domain, uint32_t turns)
+{
+	(void)domain;
+	if (!turns)
+		return;
+	diary.sleeps++;
+	assert_false(diary.found); /* there is room for the next chunk: no time to sleep */
+}
+
+static void write_with_diary(uint32_t batch, uint32_t inflight, uint64_t chunks)
+{
+	static unsigned char source[64 * 4096];
+	struct transport_domain domain = {
+		.ops = {.name = "diary",
+			.credit = diary_credit,
+			.post_write = diary_post,
+			.poll = diary_poll,
+			.idle = diary_idle},
+		.caps = {.rails = 2, .inflight_max = inflight, .write_bytes_max = 4096},
+		.chunk_bytes = 4096,
+		.batch = batch,
+		.idles = true,
+	};
+	struct transport_endpoint endpoint = {.domain = &domain, .stage = ENDPOINT_CONNECTED};
+	struct transport_remote remote = {.endpoint = &endpoint, .bytes = sizeof(source)};
+	struct error error = {0};
+
+	diary = (struct diary){0};
+	provider_complete(&domain.ops);
+	assert_int_equal(flow_init(&endpoint.flow, inflight, &error), 0);
+	assert_int_equal(transport_write(&endpoint, source, NULL, &remote, 0, chunks * 4096,
+					 UINT64_MAX, &error),
+			 0);
+	assert_int_equal(diary.posted, chunks);
+	flow_fini(&endpoint.flow);
+}
+
+static void test_write__offers_a_rail_what_its_provider_takes_at_once(void **state)
+{
+	(void)state;
+	write_with_diary(1, 64, 8);
+	assert_int_equal(diary.posts, 8);
+	for (uint32_t i = 0; i < diary.posts; i++) {
+		assert_int_equal(diary.rails[i], i % 2);
+		assert_int_equal(diary.counts[i], 1);
+	}
+	write_with_diary(PROVIDER_BATCH_MAX, 64, 8);
+	assert_int_equal(diary.counts[0], 4);
+}
+
+static void test_write__does_not_sleep_where_a_look_has_made_room(void **state)
+{
+	(void)state;
+	write_with_diary(1, 2, 12);
+	assert_true(diary.sleeps > 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -158,6 +256,8 @@ int main(void)
 		cmocka_unit_test(test_provider__a_table_has_no_holes),
 		cmocka_unit_test(test_flow__counts_like_its_model),
 		cmocka_unit_test(test_flow__a_write_without_bytes_waits_for_those_before),
+		cmocka_unit_test(test_write__offers_a_rail_what_its_provider_takes_at_once),
+		cmocka_unit_test(test_write__does_not_sleep_where_a_look_has_made_room),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
