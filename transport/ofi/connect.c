@@ -275,7 +275,7 @@ static int call_lane(struct ofi_lane *lane, struct error *error)
 	return rc;
 }
 
-/* ---- being called; all of it in a rail's thread, under rail->lock ---- */
+/* ---- being called; all of it in the rail's thread, under rail->lock ---- */
 
 static struct ofi_endpoint *endpoint_with(struct ofi_domain *domain, const unsigned char *cookie)
 {

@@ -107,12 +107,14 @@ static int open_rails(struct transport_domain *domain, struct ofi_domain *ofi, s
 			tell_rail(rail);
 		}
 	}
-	return rc;
+	return rc ? rc : ofi_threads_start(ofi, error);
 }
 
 /* A forked child frees its copies of our memory only: sockets and devices are its parent's. */
 static void destroy(struct ofi_domain *ofi, bool own)
 {
+	if (own)
+		ofi_threads_stop(ofi);
 	while (own && ofi->rail_count)
 		ofi_rail_close(&ofi->rails[--ofi->rail_count]);
 	if (own)
@@ -180,7 +182,6 @@ uint64_t ofi_signal_wait(struct transport_domain *domain, uint64_t seen, uint64_
 {
 	struct ofi_domain *ofi = domain->state;
 
-	ofi_each_rail(rail, ofi)
-		ofi_thread_recall(rail);
+	ofi_threads_recall(ofi);
 	return doorbell_wait(&ofi->doorbell, seen, deadline_ns, &domain->interrupt_pending);
 }

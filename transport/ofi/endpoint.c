@@ -206,7 +206,7 @@ int ofi_endpoint_connect(struct transport_endpoint *endpoint, struct record_read
 	if (!rc)
 		rc = check_regions(ofi, endpoint->remotes, record->nonce, error);
 	if (!rc) {
-		pthread_mutex_lock(&ofi->domain->lock); /* a rail's thread may be taking a lane */
+		pthread_mutex_lock(&ofi->domain->lock); /* a thread may be taking a lane */
 		ofi->peer = *record;
 		ofi->connected = true;
 		pthread_mutex_unlock(&ofi->domain->lock);

@@ -103,7 +103,7 @@ void ofi_lanes_close(struct ofi_endpoint *endpoint)
 	if (!endpoint->closing && !endpoint->failure.code)
 		error_set(&endpoint->failure, ERROR_STATE,
 			  "the streams to %s were closed on this side", endpoint->shared->name);
-	endpoint->closing = true; /* no rail's thread takes a lane after this */
+	endpoint->closing = true; /* no thread takes a lane after this */
 	pthread_mutex_unlock(&domain->lock);
 	ofi_each_lane(lane, endpoint)
 		if (lane->rail)

@@ -2,7 +2,7 @@
  *
  * ofi.h -- providers "tcp" and "efa": one-sided writes over libfabric. Private to this folder.
  *
- *   domain ─┬─ rail 0 (eth0) ── fid_domain, cq, eq, listening addresses, a thread
+ *   domain ─┬─ rail 0 (eth0) ── fid_domain, cq, eq, listening addresses
  *           └─ rail 1 ...
  *   endpoint ─┬─ lane 0 = a fid_ep of its own on a rail ◄═══► fid_ep of the peer
  *             └─ lane 1 ...                  "rail" of the shared layer = lane
@@ -25,8 +25,8 @@
  * to a peer (way.h) is what differs: connections over tcp, whose requests carry a cookie that only the
  * peer of this job was told of, and addresses over EFA.
  *
- * Threads: the owner (one thread at a time per domain) posts, polls, opens and closes. Each rail has
- * a thread that takes what arrives; libfabric's tcp provider moves bytes only inside its calls. Locks,
+ * Threads: the owner (one thread at a time per domain) posts, polls, opens and closes. Threads
+ * take what arrives (thread.c); libfabric's tcp provider moves bytes only inside its calls. Locks,
  * in this order: rail->lock (its queues are read, lanes on it opened and closed), domain->lock (what
  * threads and owner share of endpoints).
  */
@@ -52,6 +52,7 @@
 
 #define OFI_RECEIVES    4u       /* messages that one lane can hold unread; one comes at a time */
 #define OFI_PROBE_BYTES 65536u
+#define OFI_EMPTY_LOOKS 2u       /* before a sleep, which costs the next arrival a wake-up */
 
 struct ofi_way;
 
@@ -107,18 +108,24 @@ struct ofi_rail {
 	struct fid_eq *eq;           /* connections alone */
 	struct fid_av *av;           /* addresses alone */
 	int cq_fd, eq_fd;            /* -1: cannot be slept on, so the thread looks again and again */
-	int wake_fd;
 	struct ofi_listener listeners[OFI_ADDRESSES_MAX];
 	uint32_t listener_count;
 	struct fid_mr *probe_mr;
 	uint64_t probe_key, probe_base;
 	pthread_mutex_t lock;
-	pthread_t thread;
-	bool has_thread;
-	_Atomic bool stop;
 	_Atomic uint64_t owner_looks; /* the owner reads the queues itself while this changes */
-	_Atomic bool aside;           /* the thread has left it to the owner */
 	_Atomic uint64_t strangers;   /* connection requests without the right cookie */
+};
+
+/* Looks after the rails index, index + stride, .. */
+struct ofi_thread {
+	struct ofi_domain *domain;
+	uint32_t index, stride;
+	pthread_t id;
+	int wake_fd;
+	_Atomic bool stop;
+	_Atomic bool aside;          /* it has left rails to the owner */
+	_Atomic bool recalled;       /* which does not look at them any more */
 };
 
 struct ofi_domain {
@@ -132,6 +139,8 @@ struct ofi_domain {
 	uint64_t nonce;
 	uint32_t rail_count;
 	struct ofi_rail rails[OFI_RAILS_MAX];
+	uint32_t thread_count;
+	struct ofi_thread threads[OFI_RAILS_MAX];
 	struct pages probe;          /* OFI_PROBE_BYTES that are sent, as many that each rail's peers write */
 	struct doorbell doorbell;
 	pthread_mutex_t lock;
@@ -218,6 +227,10 @@ struct ofi_endpoint {
 #define ofi_each_rail(rail, domain)                                                        \
 	for (struct ofi_rail *rail = (domain)->rails;                                      \
 	     rail < (domain)->rails + (domain)->rail_count; rail++)
+#define ofi_each_watched(rail, thread)                                                     \
+	for (struct ofi_rail *rail = (thread)->domain->rails + (thread)->index;            \
+	     rail < (thread)->domain->rails + (thread)->domain->rail_count;                \
+	     rail += (thread)->stride)
 
 /* ---- the ops, typed as provider.h has them: ofi_domain_close and so on ---- */
 #define X(op) extern __typeof__(*((struct provider *)NULL)->op) ofi_##op;
@@ -242,14 +255,20 @@ int ofi_rail_register(struct ofi_rail *rail, void *memory, uint64_t bytes, uint6
 bool ofi_rail_needs_local(const struct ofi_rail *rail);
 
 /* ---- progress.c ---- */
-int ofi_thread_start(struct ofi_rail *rail, struct error *error);
-void ofi_thread_stop(struct ofi_rail *rail);
-/* The owner sleeps from here on: the thread reads again. */
-void ofi_thread_recall(struct ofi_rail *rail);
-/* Takes what is there, unless another thread is at it. */
+/* Takes what is there, unless a thread is at it: the owner's look. */
 void ofi_rail_progress(struct ofi_rail *rail);
+/* Some of what is there; false: nothing was. The caller holds rail->lock. */
+bool ofi_rail_read(struct ofi_rail *rail);
 /* Reads until nothing is left; the caller holds rail->lock. */
 void ofi_rail_drain(struct ofi_rail *rail);
+/* Whether libfabric's descriptors will tell of what comes next; false: something is there. */
+bool ofi_rail_may_sleep(struct ofi_rail *rail, bool completions, bool events);
+
+/* ---- thread.c ---- */
+int ofi_threads_start(struct ofi_domain *domain, struct error *error);
+void ofi_threads_stop(struct ofi_domain *domain);
+/* The owner sleeps from here on: the threads read again what it has read. */
+void ofi_threads_recall(struct ofi_domain *domain);
 
 /* ---- complete.c: what a completion means; the caller holds rail->lock ---- */
 void ofi_complete(struct ofi_rail *rail, const struct fi_cq_data_entry *entry);

@@ -5,10 +5,7 @@
 #include "transport/ofi/way.h"
 
 #include "base/log.h"
-#include <errno.h>
 #include <rdma/fi_errno.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #define CQ_ENTRIES 8192 /* more than all lanes of a rail have in flight, were all peers to write */
 
@@ -127,11 +124,6 @@ int ofi_rail_open(struct ofi_rail *rail, struct error *error)
 
 	rail->cq_fd = rail->eq_fd = -1;
 	pthread_mutex_init(&rail->lock, NULL);
-	rail->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-	if (rail->wake_fd < 0)
-		return error_set_errno(error, ERROR_LIMIT, errno,
-				       "%s: no file descriptor is left: raise ulimit -n",
-				       rail->domain->name);
 	rc = find_info(rail, error);
 	if (!rc)
 		rc = open_objects(rail, error);
@@ -139,7 +131,7 @@ int ofi_rail_open(struct ofi_rail *rail, struct error *error)
 		rc = open_probe(rail, error);
 	if (!rc)
 		rc = rail->domain->way->listen(rail, error);
-	return rc ? rc : ofi_thread_start(rail, error);
+	return rc;
 }
 
 #define CLOSE(object)                           \
@@ -151,7 +143,6 @@ int ofi_rail_open(struct ofi_rail *rail, struct error *error)
 
 void ofi_rail_close(struct ofi_rail *rail)
 {
-	ofi_thread_stop(rail);
 	for (uint32_t i = 0; i < rail->listener_count; i++)
 		CLOSE(rail->listeners[i].pep);
 	CLOSE(rail->probe_mr);
@@ -162,7 +153,5 @@ void ofi_rail_close(struct ofi_rail *rail)
 	CLOSE(rail->fabric);
 	if (rail->info)
 		rail->domain->calls->freeinfo(rail->info);
-	if (rail->wake_fd >= 0)
-		close(rail->wake_fd);
 	pthread_mutex_destroy(&rail->lock);
 }
