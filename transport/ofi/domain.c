@@ -145,6 +145,8 @@ static int domain_open(struct transport_domain *domain, const char *name, const 
 	}
 	domain->state = ofi;
 	domain->idles = ofi->rails[0].cq_fd >= 0; /* EFA has nothing to sleep on */
+	if (way->stream)
+		domain->batch = 1; /* in turns, see docs/tcp.md: what is posted is copied at once */
 	domain->caps = (struct transport_caps){
 		.ordered = true, /* a signal waits at the target for the writes before it */
 		.passive_target = true,

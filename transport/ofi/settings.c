@@ -21,8 +21,8 @@ struct row {
 
 static const struct row rows[] = {
 	{"WEFT_STREAMS", AT(streams), 1, 8, 1, 2, "1 to 8 streams per peer and interface"},
-	{"WEFT_STREAM_DEPTH", AT(depth), 2, 256, 1, 8, "2 to 256 writes in flight per stream"},
-	{"WEFT_CHUNK_BYTES", AT(chunk_bytes), 4096, 16 * MIB, 4096, MIB,
+	{"WEFT_STREAM_DEPTH", AT(depth), 2, 256, 1, 4, "2 to 256 writes in flight per stream"},
+	{"WEFT_CHUNK_BYTES", AT(chunk_bytes), 4096, 16 * MIB, 4096, MIB / 2,
 	 "4 KiB to 16 MiB and a multiple of 4 KiB, written like 1M or 262144"},
 };
 

@@ -35,8 +35,8 @@ static void test_settings__without_variables_are_the_standard_ones(void **state)
 	(void)state;
 	assert_int_equal(read_with(&settings, NULL, NULL, NULL, &error), 0);
 	assert_int_equal(settings.streams, 2);
-	assert_int_equal(settings.depth, 8);
-	assert_int_equal(settings.chunk_bytes, 1 << 20);
+	assert_int_equal(settings.depth, 4);
+	assert_int_equal(settings.chunk_bytes, 1 << 19);
 	assert_int_equal(settings.port_low, 0);
 	assert_int_equal(settings.port_high, 0);
 	assert_string_equal(settings.nics, "");
