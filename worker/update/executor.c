@@ -323,7 +323,7 @@ int executor_run(struct sender *sender, struct call *call)
 	struct task task;
 
 	task_init(&task, call);
-	if (call->shared && sender->thread_count) {
+	if (call->shared && sender->shares && sender->thread_count) {
 		struct call **last = &sender->schedule.calls;
 
 		while (*last)

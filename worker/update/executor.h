@@ -40,6 +40,7 @@ struct sender {
 	const char **names;            /* of peers, then of tensors */
 	uint32_t wires;
 	uint32_t *wire_of;             /* by peer */
+	bool shares;                   /* there is work for packing threads */
 	pthread_mutex_t *wire;
 
 	struct schedule schedule;

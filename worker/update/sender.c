@@ -130,6 +130,18 @@ static bool find_wires(struct sender *sender)
 	return shared == UINT32_MAX;
 }
 
+/* Where nothing is packed and one thread at a time may post, more threads only wait for the wire and
+ * take a processor from who moves the bytes. */
+static bool has_shares(const struct sender *sender)
+{
+	const struct send_plan *plan = &sender->epoch->send;
+	bool packs = sender->wires > 1;
+
+	for (size_t s = 0; s < plan->source_count && !packs; s++)
+		packs = plan->sources[s].packs;
+	return packs;
+}
+
 static int allocate(struct sender *sender, struct error *error)
 {
 	const struct send_plan *plan = &sender->epoch->send;
@@ -171,6 +183,7 @@ int sender_open(struct sender *sender, struct epoch *epoch, uint32_t threads, st
 	sender->epoch = epoch_hold(epoch);
 	sender->wires = 0;
 	options.parallel = find_wires(sender);
+	sender->shares = has_shares(sender);
 	rc = allocate(sender, error);
 	if (rc)
 		return rc;
