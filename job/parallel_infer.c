@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #define INFER(field) offsetof(struct infer_spec, field)
 
@@ -47,7 +48,7 @@ static bool parse_block(const char *value, uint32_t *rows, uint32_t *columns)
 
 	if (snprintf(copy, sizeof(copy), "%s", value) >= (int)sizeof(copy))
 		return false;
-	cross = strchr(copy, 'x');
+	cross = strpbrk(copy, "xX");
 	if (cross)
 		*cross++ = '\0';
 	if (!parse_u64(copy, &sizes[0]) || !parse_u64(cross ? cross : copy, &sizes[1]))
@@ -70,7 +71,7 @@ static int take_infer(struct spec_parse *parse, const char *key, const char *val
 	if (spec->fp8 != FP8_AS_STORED)
 		return error_set(error, ERROR_CONFIG, "--infer %s: key 'fp8' is given twice",
 				 parse->spec);
-	spec->fp8 = strcmp(value, "none") == 0 ? FP8_NONE : FP8_BLOCKS;
+	spec->fp8 = strcasecmp(value, "none") == 0 ? FP8_NONE : FP8_BLOCKS;
 	if (spec->fp8 == FP8_BLOCKS && !parse_block(value, &spec->fp8_rows, &spec->fp8_columns))
 		return error_set(error, ERROR_CONFIG,
 				 "--infer %s: fp8 is '%s'; use none, or the rows and columns of a "

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #define REFUSE(format, ...) \
 	error_set(error, ERROR_CONFIG, "%s %s: " format, parse->flag, parse->spec, ##__VA_ARGS__)
@@ -44,7 +45,7 @@ static int take_choice(const struct spec_parse *parse, const struct spec_key *ro
 	size_t n = 0;
 
 	for (const struct spec_choice *choice = row->choices; choice->name; choice++) {
-		if (strcmp(choice->name, value) == 0) {
+		if (strcasecmp(choice->name, value) == 0) {
 			*field(parse->target, row) = choice->value;
 			return 0;
 		}
