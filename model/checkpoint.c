@@ -7,12 +7,14 @@
 #include "base/progress.h"
 #include "base/text.h"
 #include "job/strmap.h"
+#include "model/adapter.h"
 #include "model/checkpoint_names.h"
 #include "model/folder.h"
 #include "model/content.h"
 #include "model/layout_file.h"
 #include "model/model.h"
 #include "model/safetensors.h"
+#include "model/tower.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -189,6 +191,7 @@ static int open_folder(struct checkpoint *checkpoint, struct error *error)
 {
 	int single = has_file(checkpoint, SINGLE_FILE, error);
 	int index = single < 0 ? 0 : has_file(checkpoint, INDEX_FILE, error);
+	int rc;
 
 	if (single < 0 || index < 0)
 		return single < 0 ? single : index;
@@ -201,6 +204,9 @@ static int open_folder(struct checkpoint *checkpoint, struct error *error)
 		return open_index(checkpoint, INDEX_FILE, error);
 	if (single)
 		return add_file(checkpoint, SINGLE_FILE, error);
+	rc = adapter_refuse(checkpoint->folder, error);
+	if (rc)
+		return rc;
 	return error_set(error, ERROR_IO,
 			 "%s holds neither " SINGLE_FILE " nor " INDEX_FILE
 			 "; `weft checkpoint make MODEL FOLDER` writes a made checkpoint",
@@ -351,13 +357,20 @@ int checkpoint_has(const struct checkpoint *checkpoint, const char *name, enum d
 			 dtype_name(dtype), shape_text(dims, shape, b, sizeof(b)));
 }
 
+static bool is_head(const struct model *model, const char *name)
+{
+	char head[RULE_NAME_BYTES] = "lm_head.weight";
+
+	return tower_tensor_name(model->config.tower, head) && strcmp(name, head) == 0;
+}
+
 /* What the model leaves out of a checkpoint that may carry it all the same: a tied model's
  * lm_head, rotary frequencies, of which config.json says nothing, and what a layout file leaves alone. */
 static bool may_be_extra(const struct model *model, const char *name)
 {
 	if (model->file && layout_file_leaves(model->file, name))
 		return true;
-	return (model->config.tied && strcmp(name, "lm_head.weight") == 0) ||
+	return (model->config.tied && is_head(model, name)) ||
 	       (*name && text_ends(name + 1, ".rotary_emb.inv_freq"));
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/array.h"
 #include "base/memory.h"
+#include "model/adapter.h"
 #include "model/family.h"
 #include "model/tower.h"
 #include <stdio.h>
@@ -10,7 +11,6 @@
 #include <unistd.h>
 
 #define BASE_LAYER "base_layer."
-#define ADAPTER	   "adapter_model.safetensors"
 
 /* A name that begins so, begins otherwise in the model. */
 static const struct {
@@ -120,17 +120,18 @@ static void leave(struct left *left, const char *part, uint64_t bytes)
 static int leave_adapter(struct left *left, const struct checkpoint *checkpoint,
 			 struct error *error)
 {
-	char *path = memory_format("%s/" ADAPTER, checkpoint_folder(checkpoint));
+	char *path = memory_format("%s/" ADAPTER_FILE, checkpoint_folder(checkpoint));
 	struct checkpoint *adapter;
 	int rc = 0;
 
 	if (!path)
-		return memory_error(error, "looking for an adapter", sizeof(ADAPTER));
-	if (access(path, F_OK) == 0 && (checkpoint_file_count(checkpoint) != 1 ||
-					strcmp(checkpoint_file(checkpoint, 0), ADAPTER) != 0)) {
+		return memory_error(error, "looking for an adapter", sizeof(ADAPTER_FILE));
+	if (access(path, F_OK) == 0 &&
+	    (checkpoint_file_count(checkpoint) != 1 ||
+	     strcmp(checkpoint_file(checkpoint, 0), ADAPTER_FILE) != 0)) {
 		rc = checkpoint_open(&adapter, path, error);
 		for (size_t i = 0; rc == 0 && i < checkpoint_count(adapter); i++)
-			leave(left, ADAPTER, checkpoint_at(adapter, i)->bytes);
+			leave(left, ADAPTER_FILE, checkpoint_at(adapter, i)->bytes);
 		checkpoint_close(&adapter);
 	}
 	memory_free(path);

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "model/adapter.h"
 #include "model/config.h"
 #include "model/family.h"
 #include "model/layout_file.h"
@@ -227,7 +228,9 @@ int model_open_as(struct model **model, const char *name_or_path, const char *as
 	}
 	if (!path)
 		return memory_error(error, "naming a config", strlen(name_or_path));
-	rc = open_file(model, path, as, error);
+	rc = access(path, F_OK) == 0 ? 0 : adapter_refuse(name_or_path, error);
+	if (!rc)
+		rc = open_file(model, path, as, error);
 	memory_free(path);
 	return rc;
 }
