@@ -14,6 +14,8 @@ import pathlib
 import re
 import struct
 
+# What the names of a multimodal model's other parts begin with, in checkpoints and in engines.
+TOWERS = re.compile(r"(?:model\.)?((?:vision_tower|vision_model|visual|audio_tower|multi_modal_projector|mm_projector)\.)")
 LAYER = re.compile(r"(?:^|\.)(?:layers|blocks|h)\.(\d+)\.")
 
 
@@ -58,15 +60,26 @@ class Layout:
             row["scale"] = True
         (self.left_alone if left_alone else self.tensors)[name] = row
 
-    def checkpoint(self, folder, leave_alone=lambda name: False):
+    def leave(self, beginning):
+        """Tensors of a checkpoint and parameters of an engine whose names begin so are nobody's concern."""
+        if beginning not in self.beginnings:
+            self.beginnings.append(beginning)
+
+    def checkpoint(self, folder, leave_alone=lambda name: False, towers=False):
         """Every tensor of a folder's safetensors files, with the layer that its name says; those
-        behind the last layer come after the layers."""
+        behind the last layer come after the layers. The other parts of a multimodal model are left
+        alone unless `towers` says that they are sent too."""
         layers, layer = self.head.get("layers", 0), -1
         for path in sorted(pathlib.Path(folder).glob("*.safetensors")):
             with open(path, "rb") as file:
                 header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
             header.pop("__metadata__", None)
             for name, row in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+                tower = None if towers else TOWERS.match(name)
+                if tower:
+                    self.leave(tower[0])
+                    self.leave(tower[1])
+                    continue
                 found = LAYER.search(name)
                 if found:
                     layer = int(found[1])

@@ -25,6 +25,7 @@ void layout_fini(struct layout *layout)
 	memory_free(layout->fills);
 	strmap_fini(&layout->tensor_names);
 	strmap_fini(&layout->param_names);
+	memory_free(layout->beginnings);
 	pool_free(&layout->names);
 	layout_init(layout);
 }
@@ -336,6 +337,23 @@ static int check_coverage(const struct layout *layout, const struct fill *ranges
 				(unsigned long long)param->bytes);
 	}
 	return 0;
+}
+
+int layout_leave(struct layout *layout, const char *beginning, struct error *error)
+{
+	const char *copy = pool_string(&layout->names, beginning);
+
+	if (copy && ADD(layout, beginnings, beginning_count, beginning_capacity, &copy))
+		return 0;
+	return memory_error(error, "laying out a model", strlen(beginning) + 1);
+}
+
+bool layout_leaves(const struct layout *layout, const char *param)
+{
+	for (size_t i = 0; i < layout->beginning_count; i++)
+		if (strncmp(param, layout->beginnings[i], strlen(layout->beginnings[i])) == 0)
+			return true;
+	return false;
 }
 
 int layout_finish(struct layout *layout, struct error *error)

@@ -67,7 +67,11 @@ struct layout {
 	struct fill *fills;
 	size_t fill_count, fill_capacity;
 	struct strmap tensor_names, param_names;
-	struct pool names;  /* owns them */
+	/* What the names begin with of other parameters that the engine has, which are its own affair
+	 * (the tower of a multimodal model): for comparing only, in no digest and on no wire. */
+	char **beginnings;
+	size_t beginning_count, beginning_capacity;
+	struct pool names;  /* owns them all */
 };
 
 struct held {
@@ -102,6 +106,9 @@ int64_t layout_add_param(struct layout *layout, const char *name, enum dtype dty
  * of one number a block; a tensor may be there only as scales. */
 int layout_add_piece(struct layout *layout, const struct piece *piece, struct error *error);
 int layout_add_fill(struct layout *layout, const struct fill *fill, struct error *error);
+/* An engine's parameters whose names begin so are left to it. The beginning is copied. */
+int layout_leave(struct layout *layout, const char *beginning, struct error *error);
+bool layout_leaves(const struct layout *layout, const char *param);
 /* Every byte of every parameter in exactly one piece or fill, else ERROR_UNSOURCED or
  * ERROR_CONFLICT naming parameter and first byte. Sorts pieces by (tensor, src, param,
  * offset, make, scales) and fills by (param, offset): the canonical order that the digest uses. */

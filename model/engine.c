@@ -352,6 +352,7 @@ static int find_rows(struct walk *walk)
 static int layout_by_rows(const struct model *model, const struct infer_spec *infer,
 			  uint32_t engine_rank, struct layout *layout, struct error *error)
 {
+	const struct tower *tower = model->config.tower;
 	struct walk walk = {.model = model,
 			    .infer = infer,
 			    .engine_rank = engine_rank,
@@ -372,6 +373,8 @@ static int layout_by_rows(const struct model *model, const struct infer_spec *in
 	array_free(&walk.parts);
 	memory_free(walk.rows);
 	memory_free(walk.stacks);
+	for (size_t i = 0; tower && tower->left[i] && rc == 0; i++)
+		rc = layout_leave(layout, tower->left[i], error);
 	return rc;
 }
 

@@ -189,6 +189,8 @@ int layout_file_layout(const struct model *model, const struct infer_spec *infer
 		rc = rank_check(infer, engine_rank, error);
 	if (rc == 0)
 		rc = add_tensors(model, engine_rank, layout, error);
+	for (size_t i = 0; i < file->left_alone.count && rc == 0; i++)
+		rc = layout_leave(layout, file->left_alone.items[i], error);
 	for (size_t e = 0; e < file->entries.count && rc == 0; e++) {
 		const struct layout_entry *entry = &file->entries.items[e];
 

@@ -380,7 +380,8 @@ static void put_tensors(struct writing *writing, size_t from, size_t to)
 static void put_lists(struct writing *writing)
 {
 	const struct model *model = writing->model;
-	size_t beginnings = model->file ? model->file->left_alone.count : 0;
+	const struct layout *layout =
+		&writing->ranks[0].layout; /* each rank's beginnings are these */
 	struct json *json = &writing->json;
 
 	json_put_key_array(json, "tensors");
@@ -388,12 +389,12 @@ static void put_lists(struct writing *writing)
 	json_put_newline(json);
 	json_put_array_end(json);
 	json_put_newline(json);
-	if (model->all_count == model->tensor_count && !beginnings)
+	if (model->all_count == model->tensor_count && !layout->beginning_count)
 		return;
 	json_put_key_array(json, "left_alone");
-	for (size_t i = 0; i < beginnings; i++) {
+	for (size_t i = 0; i < layout->beginning_count; i++) {
 		json_put_newline(json);
-		json_put_string(json, model->file->left_alone.items[i]);
+		json_put_string(json, layout->beginnings[i]);
 	}
 	put_tensors(writing, model->tensor_count, model->all_count);
 	json_put_newline(json);

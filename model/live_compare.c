@@ -30,10 +30,10 @@ struct difference {
 static bool has_no_source(const char *name)
 {
 	static const char *const tails[] = {
-		"attn_mqa.k_scale",	 "attn_mqa.v_scale",	     "attn_mha.k_scale",
-		"attn_mha.v_scale",	 "self_attn.attn.k_scale",   "self_attn.attn.v_scale",
-		"rotary_emb.inv_freq",	 "rotary_emb.cos_sin_cache", "rotary_emb.cos_cached",
-		"rotary_emb.sin_cached",
+		"attn_mqa.k_scale",	    "attn_mqa.v_scale",		 "attn_mha.k_scale",
+		"attn_mha.v_scale",	    "self_attn.attn.k_scale",	 "self_attn.attn.v_scale",
+		"self_attn.attn.q_scale",   "self_attn.attn.prob_scale", "rotary_emb.inv_freq",
+		"rotary_emb.cos_sin_cache", "rotary_emb.cos_cached",	 "rotary_emb.sin_cached",
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(tails); i++)
@@ -354,7 +354,7 @@ static int compare_unknown(const struct live *live, const struct layout *layout,
 
 		if (strmap_get(&layout->param_names, d.name, &at))
 			continue;
-		if (has_no_source(d.name)) {
+		if (has_no_source(d.name) || layout_leaves(layout, d.name)) {
 			rc = leave_alone(report, d.name, error);
 			continue;
 		}

@@ -19,19 +19,35 @@
 		"language_model.model.", "language_model.lm_head." \
 	}
 
+#define VISION "vision_tower."
+#define PROJECTOR                                \
+	{                                        \
+		VISION, "multi_modal_projector." \
+	}
+#define VISUAL            \
+	{                 \
+		"visual." \
+	}
+
 static const struct tower towers[] = {
-	{"Gemma3ForConditionalGeneration", NULL, INSIDE, INSIDE, INSIDE},
-	{"Mistral3ForConditionalGeneration", NULL, INSIDE, INSIDE, INSIDE},
-	{"LlavaForConditionalGeneration", NULL, INSIDE, INSIDE, INSIDE},
-	{"KimiK25ForConditionalGeneration", &family_deepseek_v3, INSIDE, INSIDE, INSIDE},
-	{"KimiVLForConditionalGeneration", &family_deepseek_v3, INSIDE, INSIDE, INSIDE},
-	{"Qwen2VLForConditionalGeneration", &family_qwen2, AS_FAMILY, AS_FAMILY, INSIDE},
-	{"Qwen2_5_VLForConditionalGeneration", &family_qwen2, AS_FAMILY, AS_FAMILY, INSIDE},
+	{"Gemma3ForConditionalGeneration", NULL, INSIDE, INSIDE, INSIDE, PROJECTOR},
+	{"Mistral3ForConditionalGeneration", NULL, INSIDE, INSIDE, INSIDE, PROJECTOR},
+	{"LlavaForConditionalGeneration", NULL, INSIDE, INSIDE, INSIDE, PROJECTOR},
+	{"KimiK25ForConditionalGeneration",
+	 &family_deepseek_v3,
+	 INSIDE,
+	 INSIDE,
+	 INSIDE,
+	 {VISION, "mm_projector."}},
+	{"KimiVLForConditionalGeneration", &family_deepseek_v3, INSIDE, INSIDE, INSIDE, PROJECTOR},
+	{"Qwen2VLForConditionalGeneration", &family_qwen2, AS_FAMILY, AS_FAMILY, INSIDE, VISUAL},
+	{"Qwen2_5_VLForConditionalGeneration", &family_qwen2, AS_FAMILY, AS_FAMILY, INSIDE, VISUAL},
 	{"Qwen3VLForConditionalGeneration",
 	 &family_qwen3,
 	 {"model.language_model.", HEAD},
 	 AS_FAMILY,
-	 INSIDE},
+	 INSIDE,
+	 {"model.visual.", "visual."}},
 	{0},
 };
 

@@ -14,6 +14,8 @@
 #include "job/parallel.h"
 #include "model/family.h"
 
+#define TOWER_LEFT_MAX 3
+
 /* What "model." and "lm_head." are called at one place. */
 struct tower_names {
 	const char *body, *head;
@@ -23,6 +25,8 @@ struct tower {
 	const char *architecture;      /* "Gemma3ForConditionalGeneration" */
 	const struct family *family;   /* of its text model; NULL: text_config.model_type says */
 	struct tower_names checkpoint, sglang, vllm;
+	const char *left[TOWER_LEFT_MAX + 1]; /* what the names of the rest begin with, in checkpoints and
+						 in engines; ending with NULL */
 };
 
 const struct tower *tower_find(const char *architecture); /* NULL when it is none */

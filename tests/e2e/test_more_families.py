@@ -4,10 +4,14 @@ arrives is what the referee recomputes from the checkpoint and the layout. Besid
 checkpoints that hold more than the text model."""
 import json
 import struct
+import sys
 
 import pytest
 
 import job as jobs
+
+sys.path.insert(0, str(jobs.ROOT / "deploy"))
+import layout_file as lf  # noqa: E402
 
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
          "num_key_value_heads": 2, "vocab_size": 203, "dtype": "bfloat16"}
@@ -89,15 +93,69 @@ def add_tensor(path, name, shape):
     path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length:] + bytes(size))
 
 
-def test_multimodal__its_text_model_is_sent_and_the_rest_named(tmp_path):
+@pytest.fixture
+def multimodal(tmp_path):
     model = make(tmp_path, {"architectures": ["Gemma3ForConditionalGeneration"], "dtype": "bfloat16",
                             "text_config": {"model_type": "gemma3_text", **SMALL, "head_dim": 24}})
     file = model / "model.safetensors"
     add_tensor(file, "vision_tower.patch_embed.proj.weight", [2, 3, 1, 2, 2])
     add_tensor(file, "multi_modal_projector.weight", [8, 8])
+    return model
+
+
+def test_multimodal__its_text_model_is_sent_and_the_rest_named(multimodal, tmp_path):
+    model = multimodal
     left = "left alone: 2 tensors, 176 bytes: vision_tower (1), multi_modal_projector (1)"
     assert left in jobs.weft("checkpoint", "verify", model).stdout
     assert left in run(tmp_path, model, "world=2", "tp=2", [])
+
+
+def test_multimodal__its_tower_is_left_alone_in_layout_files_too(multimodal, tmp_path):
+    file = tmp_path / "gemma.layout.json"
+    jobs.weft("model", "layout", multimodal, "--infer", "tp=2", "--output", file)
+    made = lf.Layout("gemma", "tp=2", layers=2)
+    made.checkpoint(multimodal)
+    assert json.loads(file.read_text())["left_alone"] == ["vision_tower.", "multi_modal_projector."]
+    assert sorted(made.beginnings) == ["multi_modal_projector.", "vision_tower."]
+    assert set(made.tensors) == {row["name"] for row in json.loads(file.read_text())["tensors"]}
+    assert "good" in jobs.weft("checkpoint", "verify", multimodal, "--model", file).stdout
+
+
+def test_multimodal__an_engines_own_tower_is_no_difference(multimodal, tmp_path):
+    """By the class and by a layout file of it; a parameter of the text model that nobody sends is one."""
+    file = tmp_path / "file.json"
+    jobs.weft("model", "layout", multimodal, "--infer", "tp=1", "--output", file)
+    rows = [{key: row[key] for key in ("name", "dtype", "shape")} for row in json.loads(file.read_text())["params"]]
+    rows.append({"name": "vision_tower.blocks.0.qkv.weight", "dtype": "BF16", "shape": [6, 2]})
+    live = tmp_path / "live.json"
+    for model in (multimodal, file):
+        for extra, code in ([], 0), ([{"name": "language_model.model.extra.weight", "dtype": "BF16", "shape": [2]}], 1):
+            live.write_text(json.dumps(rows + extra))
+            done = jobs.weft("model", "check", "--model", model, "--infer", "tp=1", "--live", live, check=False)
+            assert done.returncode == code and f"{code} difference" in done.stdout, done.stdout
+            assert "vision_tower.blocks.0.qkv.weight: no source, left alone\n" in done.stdout
+
+
+def test_adapter__alone_is_no_model_and_says_what_is_wanted(tmp_path):
+    make_adapter(tmp_path / "adapter")
+    for arguments in (("checkpoint", "verify"), ("checkpoint", "show"), ("model", "tensors"),
+                      ("model", "layout", "--infer", "tp=2")):
+        done = jobs.weft(*arguments[:2], tmp_path / "adapter", *arguments[2:], check=False)
+        assert done.returncode == 78 and "WEFT-E141" in done.stderr, done.stderr
+        for words in ("LoRA adapter alone", "of the model nobody/llama", "give the base model's folder", "are left alone",
+                      "merge_and_unload"):
+            assert words in done.stderr, done.stderr
+    (tmp_path / "adapter/adapter_config.json").unlink()
+    assert "LoRA adapter alone" in jobs.weft("model", "tensors", tmp_path / "adapter", check=False).stderr
+
+
+def make_adapter(folder):
+    """As peft saves an adapter."""
+    name = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
+    header = json.dumps({name: {"dtype": "F32", "shape": [2, 4], "data_offsets": [0, 32]}}).encode()
+    folder.mkdir()
+    (folder / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(32))
+    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "base_model_name_or_path": "nobody/llama"}))
 
 
 def test_adapter__is_named_and_its_base_sent(tmp_path):
