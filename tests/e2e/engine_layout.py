@@ -66,7 +66,7 @@ class Served:
         """What the engine keeps a tensor in that has no blocks there."""
         if ".indexer.k_norm." in name or name.endswith("e_score_correction_bias"):
             return "F32"
-        if name.endswith("mlp.gate.weight") and "gate" in self.infer:
+        if name.endswith(("mlp.gate.weight", "moe.gate.weight")) and "gate" in self.infer:
             return self.infer["gate"]
         plain = STORED[self.config["torch_dtype"]] if stored == "F8_E4M3" else stored
         return self.infer.get("dtype", plain)
@@ -97,6 +97,7 @@ class Served:
 
 class Engine:
     """What the ranks of one engine hold of `served` tensors (a Served, or what looks like one)."""
+    EXPERT_PARTS = {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}
 
     def __init__(self, config, infer, served):
         self.config, self.infer, self.names, self.full = config, infer, served, served.full
@@ -260,8 +261,8 @@ class Engine:
     def experts(self, prefix):
         config = self.config
         count = config.get("num_experts") or config["n_routed_experts"]
-        names = {part: [f"{prefix}experts.{e}.{part}_proj.weight" for e in range(count)]
-                 for part in ("gate", "up", "down")}
+        names = {part: [f"{prefix}experts.{e}.{name}.weight" for e in range(count)]
+                 for part, name in self.EXPERT_PARTS.items()}
         shared = f"{prefix}shared_experts.down_proj.weight" in self.names
         if self.fused and shared:
             for part, list_of in names.items():
