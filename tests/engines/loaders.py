@@ -26,7 +26,7 @@ def fake_groups(rank, world):
 
 def parameters_of(model, load):
     for parameter in model.parameters():
-        parameter.data.view(torch.uint8).fill_(0xA5)
+        parameter.data.view(-1).view(torch.uint8).fill_(0xA5)
     load(model)
     return {name: (list(parameter.shape), str(parameter.dtype), parameter.data.contiguous())
             for name, parameter in model.named_parameters()}
@@ -40,13 +40,19 @@ class Vllm:
         import vllm.distributed.parallel_state
         import vllm.engine.arg_utils
         import vllm.model_executor.model_loader.utils
-        import vllm.model_executor.models.llama  # noqa: F401, what every class needs, before the first fork
-        torch.ops._C.gelu_new = None  # an op of the extension that the CPU has not; loading runs none
+        from vllm.model_executor.models import deepseek_v2, gemma3_mm, kimi_k25, llama  # noqa: F401, before the first fork
+        from vllm.model_executor.models import registry
+
+        registry._run_in_subprocess = lambda function: function()  # an interpreter a rank otherwise
+        torch.ops._C.gelu_new = torch.ops._C.gelu_quick = None  # of an extension that a CPU has not; loading runs none
         from vllm.model_executor.layers.fused_moe.oracle import mxfp4 as oracle
-        from vllm.model_executor.layers.quantization import mxfp4
+        from vllm.model_executor.layers.fused_moe.oracle.fp8 import Fp8MoeBackend
+        from vllm.model_executor.layers.quantization import fp8, mxfp4
 
         # no backend runs on a CPU; this one pads the least and is Hopper's
         mxfp4.select_mxfp4_moe_backend = lambda *_, **__: (oracle.Mxfp4MoeBackend.TRITON, None)
+        fp8.select_fp8_moe_backend = lambda *_, **__: (Fp8MoeBackend.TRITON, None)
+        fp8.init_fp8_linear_kernel = lambda *_, **__: None  # nor does a kernel, and loading runs none
         self.version = vllm.__version__
 
     def load(self, folder, rank, tp, ep):

@@ -5,6 +5,8 @@ of 64, fewer key-value heads than ranks, heads that are not hidden_size / num_at
 import json
 import pathlib
 
+import towers
+
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
          "num_key_value_heads": 2, "vocab_size": 203, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
          "max_position_embeddings": 128}
@@ -13,6 +15,12 @@ YARN = {"rope_type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1, "msc
         "original_max_position_embeddings": 4096, "rope_theta": 10000}
 GPT_OSS = SMALL | {"head_dim": 32, "num_local_experts": 4, "intermediate_size": 256, "hidden_size": 128,
                    "num_key_value_heads": 4}
+
+# shares of four ranks that are whole blocks of 32
+IN_BLOCKS = {"intermediate_size": 128, "moe_intermediate_size": 128, "head_dim": 32}
+LATENT = {"first_k_dense_replace": 1, "n_routed_experts": 8, "moe_intermediate_size": 32, "n_shared_experts": 1,
+          "q_lora_rank": 32, "kv_lora_rank": 32, "n_group": 2, "qk_nope_head_dim": 16, "qk_rope_head_dim": 16,
+          "v_head_dim": 16, "topk_group": 1, "num_experts_per_tok": 2, "num_key_value_heads": 4, "rope_parameters": YARN}
 
 # name: (transformers' model_type, its config's sizes)
 MODELS = {
@@ -31,17 +39,20 @@ MODELS = {
                                                     "linear_value_head_dim": 16, "shared_expert_intermediate_size": 48}),
     "gpt-oss": ("gpt_oss", GPT_OSS),
     "gpt-oss-mxfp4": ("gpt_oss", GPT_OSS),
-    "deepseek-v3": ("deepseek_v3", SMALL | {"first_k_dense_replace": 1, "n_routed_experts": 8, "moe_intermediate_size": 32,
-                                            "n_shared_experts": 1, "q_lora_rank": 32, "kv_lora_rank": 32, "n_group": 2,
-                                            "qk_nope_head_dim": 16, "qk_rope_head_dim": 16, "v_head_dim": 16,
-                                            "topk_group": 1, "num_experts_per_tok": 2, "num_key_value_heads": 4,
-                                            "rope_parameters": YARN}),
+    "deepseek-v3": ("deepseek_v3", SMALL | LATENT),
+    "deepseek-v3-fp8": ("deepseek_v3", SMALL | LATENT | IN_BLOCKS | {"qk_nope_head_dim": 32, "qk_rope_head_dim": 32,
+                                                                     "v_head_dim": 32}),
+    "deepseek-v3-q": ("deepseek_v3", SMALL | LATENT | {"q_lora_rank": None, "n_shared_experts": 2}),
     "qwen3-moe": ("qwen3_moe", SMALL | EXPERTS | {"head_dim": 16}),
-}
-WITH_EXPERTS = ("mixtral", "qwen2-moe", "qwen3-moe", "qwen3-next", "gpt-oss", "gpt-oss-mxfp4", "deepseek-v3")
+    "qwen3-moe-fp8": ("qwen3_moe", SMALL | EXPERTS | IN_BLOCKS),
+} | towers.towers(SMALL, LATENT)
+WITH_EXPERTS = ("mixtral", "qwen2-moe", "qwen3-moe", "qwen3-next", "gpt-oss", "gpt-oss-mxfp4", "deepseek-v3",
+                "deepseek-v3-fp8", "deepseek-v3-q", "qwen3-moe-fp8", "kimi-k2.5")
 
 # what an engine does: (tp, ep)
 def engines_of(name, engine):
+    if (name, engine) == ("llava", "sglang"):
+        return  # whose class does not start with today's transformers and a CLIP tower
     yield from ((1, 1), (2, 1), (4, 1))
     if (name, engine) == ("gpt-oss", "sglang"):
         return  # whose loader takes experts apart only of MXFP4 checkpoints
@@ -49,8 +60,21 @@ def engines_of(name, engine):
         yield from ((2, 2), (4, 4))
 
 
+# what published checkpoints have in 32 bits
+IN_32_BITS = ("e_score_correction_bias",)
 # what published configs have and today's transformers does not write; engines read it
-PUBLISHED = {"qwen3-next": {"full_attention_interval": 4}, "deepseek-v3": {"moe_layer_freq": 1},
+DEEPSEEK = {"moe_layer_freq": 1, "topk_method": "noaux_tc", "scoring_func": "sigmoid"}
+KIMI = {"architectures": ["KimiK25ForConditionalGeneration"],
+        "text_config": DEEPSEEK | {"architectures": ["DeepseekV3ForCausalLM"]},
+        "vision_config": {"vt_hidden_size": 32, "vt_num_attention_heads": 4, "vt_num_hidden_layers": 1,
+                          "vt_intermediate_size": 48, "mm_hidden_size": 32, "text_hidden_size": 64,
+                          "init_pos_emb_height": 4, "init_pos_emb_width": 4}}
+FP8 = {"quantization_config": {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [32, 32]}}
+NOT_GATES = {"modules_to_not_convert": ["lm_head", "model.layers.0.mlp.gate", "model.layers.1.mlp.gate"]}
+PUBLISHED = {"qwen3-next": {"full_attention_interval": 4}, "deepseek-v3": DEEPSEEK, "deepseek-v3-q": DEEPSEEK,
+             "deepseek-v3-fp8": DEEPSEEK | FP8, "kimi-k2.5": KIMI,
+             "qwen3-moe-fp8": {"quantization_config": FP8["quantization_config"] | NOT_GATES},
+             "qwen2-vl": {"vision_config": {"in_chans": 3}},
              "gpt-oss-mxfp4": {"quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": [
                  "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}}}
 
@@ -71,6 +95,34 @@ def to_mxfp4(folder, generator):
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
+def to_fp8(folder, generator):
+    """The linears of the layers as published checkpoints have them: any bits (but no NaN), and a scale for each block."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    tensors = {}
+    for name, tensor in load_file(folder / "model.safetensors").items():
+        if tensor.dim() < 2 or ".layers." not in name or name.endswith("mlp.gate.weight"):
+            tensors[name] = tensor
+            continue
+        rows, columns = tensor.shape
+        tensors[name] = torch.randint(0, 127, (rows, columns), dtype=torch.uint8,
+                                      generator=generator).view(torch.float8_e4m3fn)
+        tensors[name + "_scale_inv"] = torch.rand(-(-rows // 32), -(-columns // 32), generator=generator)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def rename(folder, names):
+    from safetensors.torch import load_file, save_file
+
+    tensors = {}
+    for name, tensor in load_file(folder / "model.safetensors").items():
+        for old, new in names:
+            name = new + name.removeprefix(old) if name.startswith(old) else name
+        tensors[name] = tensor
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
 def make(name, folder):
     """Today's transformers write the folder; no element of a tensor is like its neighbour."""
     import torch
@@ -79,13 +131,23 @@ def make(name, folder):
     model_type, sizes = MODELS[name]
     config = transformers.AutoConfig.for_model(model_type, **sizes)
     with torch.no_grad():
-        model = transformers.AutoModelForCausalLM.from_config(config).to(torch.bfloat16)
+        auto = transformers.AutoModelForImageTextToText if "text_config" in sizes else transformers.AutoModelForCausalLM
+        model = auto.from_config(config).to(torch.bfloat16)
         generator = torch.Generator().manual_seed(17)
-        for parameter in model.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator))
+        for name_of, tensor in [*model.named_parameters(), *model.named_buffers()]:
+            if name_of.endswith(IN_32_BITS):
+                tensor.data = tensor.data.float()
+            tensor.copy_(torch.randn(tensor.shape, generator=generator))
     model.save_pretrained(folder)
     folder = pathlib.Path(folder)
     if name.endswith("mxfp4"):
         to_mxfp4(folder, generator)
+    if name.endswith("fp8"):
+        to_fp8(folder, generator)
+    if name in towers.RENAMED:
+        rename(folder, towers.RENAMED[name])
     path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | PUBLISHED.get(name, {}), indent=2) + "\n")
+    config = json.loads(path.read_text())
+    for key, value in PUBLISHED.get(name, {}).items():
+        config[key] = config[key] | value if isinstance(config.get(key), dict) else value
+    path.write_text(json.dumps(config, indent=2) + "\n")
