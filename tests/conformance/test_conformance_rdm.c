@@ -19,7 +19,8 @@
 
 static int offered(void)
 {
-	struct fi_info *hints = fi_dupinfo(NULL), *info = NULL;
+	const struct ofi_calls *calls = ofi_calls_open(NULL);
+	struct fi_info *hints = calls->dupinfo(NULL), *info = NULL;
 	char name[] = FABRIC;
 	int rc = -FI_ENOMEM;
 
@@ -28,11 +29,11 @@ static int offered(void)
 	hints->caps = FI_MSG | FI_RMA;
 	hints->ep_attr->type = FI_EP_RDM;
 	hints->fabric_attr->prov_name = name;
-	rc = fi_getinfo(OFI_API, NULL, NULL, 0, hints, &info);
+	rc = calls->getinfo(OFI_API, NULL, NULL, 0, hints, &info);
 	hints->fabric_attr->prov_name = NULL;
-	fi_freeinfo(hints);
+	calls->freeinfo(hints);
 	if (info)
-		fi_freeinfo(info);
+		calls->freeinfo(info);
 	return rc;
 }
 
@@ -89,7 +90,7 @@ int main(void)
 	setenv("FI_OFI_RXM_TX_SIZE", "64", 0);
 	rc = offered();
 	if (rc) {
-		printf("skipped: libfabric here offers no %s: %s\n", FABRIC, fi_strerror(-rc));
+		printf("skipped: libfabric here offers no %s: %s\n", FABRIC, ofi_strerror(-rc));
 		return 77;
 	}
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -256,7 +256,7 @@ static struct fi_info *mock_dupinfo(const struct fi_info *info)
 	struct fi_info *copy;
 
 	om_lock();
-	copy = om_fault(OFI_MOCK_dupinfo) ? NULL : ofi_calls_system.dupinfo(info);
+	copy = om_fault(OFI_MOCK_dupinfo) ? NULL : ofi_calls_open(NULL)->dupinfo(info);
 	om.infos += copy != NULL;
 	om_unlock(0);
 	return copy;
@@ -267,7 +267,7 @@ static void mock_freeinfo(struct fi_info *info)
 	om_lock();
 	for (struct fi_info *at = info; at; at = at->next)
 		om.infos--;
-	ofi_calls_system.freeinfo(info);
+	ofi_calls_open(NULL)->freeinfo(info);
 	om_unlock(0);
 }
 
@@ -286,7 +286,7 @@ static bool wanted(const struct fi_info *hints, const char *name)
 
 static struct fi_info *info_of(const char *name)
 {
-	struct fi_info *info = ofi_calls_system.dupinfo(NULL);
+	struct fi_info *info = ofi_calls_open(NULL)->dupinfo(NULL);
 
 	if (!info)
 		abort();
@@ -339,4 +339,5 @@ const struct ofi_calls ofi_mock_calls = {
 	.dupinfo = mock_dupinfo,
 	.fabric = om_fabric_open,
 	.version = mock_version,
+	.strerror = ofi_strerror,
 };

@@ -44,7 +44,7 @@ static int info_of(const struct ofi_domain *domain, const char *name, struct fi_
 				 "AWS's EFA installer brings it; between any two hosts --transport "
 				 "tcp works",
 				 FI_MAJOR(calls->version()), FI_MINOR(calls->version()),
-				 fi_strerror(-rc));
+				 ofi_strerror(-rc));
 	return 0;
 }
 

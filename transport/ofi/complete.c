@@ -250,7 +250,7 @@ void ofi_complete_error(struct ofi_rail *rail, const struct fi_cq_err_entry *ent
 
 	if (!op) {
 		log_debug("%s: %s reported an error without a context: %s (errno %d)", domain->name,
-			  rail->interface.name, fi_strerror(entry->err), entry->err);
+			  rail->interface.name, ofi_strerror(entry->err), entry->err);
 		return;
 	}
 	pthread_mutex_lock(&domain->lock);

@@ -16,7 +16,9 @@ static int begin(struct ofi_domain *ofi, const struct transport_options *options
 	const struct ofi_options *given = options->provider_options;
 	int rc = 0;
 
-	ofi->calls = given && given->calls ? given->calls : &ofi_calls_system;
+	ofi->calls = given && given->calls ? given->calls : ofi_calls_open(error);
+	if (!ofi->calls)
+		return -ERROR_UNSUPPORTED;
 	ofi->fabric = given && given->fabric ? given->fabric : ofi->name;
 	ofi->no_sleep = given && given->no_sleep;
 	ofi->no_identity = given && given->no_identity;

@@ -41,7 +41,7 @@ int ofi_error(struct error *error, const struct ofi_domain *domain, int errnum, 
 	vsnprintf(what, sizeof(what), format, args);
 	va_end(args);
 	return error_set(error, code_of(errnum), "%s: %s: %s (errno %d)", domain->name, what,
-			 fi_strerror(errnum), errnum);
+			 ofi_strerror(errnum), errnum);
 }
 
 /* What the peer's end of a connection can look like from here, and what that says about it. */
@@ -83,5 +83,5 @@ int ofi_lane_error(struct error *error, const struct ofi_lane *lane, int errnum)
 			return error_set(error, losses[i].code, "stream %u to %s (%s) %s",
 					 lane->index, peer, lane->path, losses[i].words);
 	return error_set(error, ERROR_TRANSPORT, "stream %u to %s (%s) failed: %s (errno %d)",
-			 lane->index, peer, lane->path, fi_strerror(errnum), errnum);
+			 lane->index, peer, lane->path, ofi_strerror(errnum), errnum);
 }
