@@ -66,18 +66,22 @@ static void test_scheme__counts_of_each_lane_are_never_early(void **state)
 
 #ifndef __SANITIZE_THREAD__ /* bytes are looked at while they land, and that is the point */
 
-static uint64_t violations(const struct ofi_mock_options *mock, unsigned rounds)
+/* Whether another thread's look finds a signal before its bytes; on a busy machine it may look late for long. */
+static bool caught(const struct ofi_mock_options *mock)
 {
 	struct ofi_mock_subject efa;
+	unsigned tries = 100;
 	uint64_t wrong;
 
 	ofi_mock_subject(&efa, mock, 2, DEPTH, CHUNK);
 	efa.subject.registered = true;
 	efa.mock.lag = 500; /* so that the other side's thread sees it under way */
 	ofi_mock_open(&efa.mock);
-	wrong = conformance_violations(&efa.subject, rounds);
+	do
+		wrong = conformance_violations(&efa.subject, 50);
+	while (!wrong && --tries);
 	ofi_mock_close();
-	return wrong;
+	return wrong > 0;
 }
 
 static void test_network__that_tells_of_bytes_before_they_are_there_is_caught(void **state)
@@ -85,7 +89,7 @@ static void test_network__that_tells_of_bytes_before_they_are_there_is_caught(vo
 	const struct ofi_mock_options early = {.devices = 2, .wrong = OFI_MOCK_DATA_EARLY};
 
 	(void)state;
-	assert_true(violations(&early, 50) > 0);
+	assert_true(caught(&early));
 }
 
 static void test_network__whose_delivered_writes_are_under_way_is_caught(void **state)
@@ -111,7 +115,7 @@ static void test_scheme__that_shows_a_signal_as_it_comes_is_caught(void **state)
 	const struct ofi_mock_options mock = {.devices = 2, .rewrite = show_at_once};
 
 	(void)state;
-	assert_true(violations(&mock, 50) > 0);
+	assert_true(caught(&mock));
 }
 
 #endif
