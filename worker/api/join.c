@@ -164,10 +164,10 @@ int join_run(struct weft_worker *worker, uint32_t timeout_ms, struct error *erro
 		timeout_ms = worker->join_timeout_ms;
 	if (worker->stage == STAGE_OPEN) {
 		rc = start(worker, timeout_ms, error);
-		if (rc) { /* nobody shall wait for this worker */
+		if (rc && worker_ends_by(error->code)) /* nobody shall wait for it */
 			worker_tell(worker, error, timeout_ms, &untold);
+		if (rc)
 			return rc;
-		}
 		worker->stage = STAGE_JOINING;
 	}
 	rc = follow(worker, clock_deadline_ns(timeout_ms), error);

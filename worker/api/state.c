@@ -28,13 +28,19 @@ int worker_result(int rc, const struct error *inner, weft_error *error)
 	return rc;
 }
 
+/* An interrupt is told as one; and a host whose memory is not its own yet goes on with other memory. */
+bool worker_ends_by(enum error_code code)
+{
+	return code != ERROR_INTERRUPTED && code != ERROR_UNSAFE;
+}
+
 int worker_answer(weft_worker *worker, int rc, const struct error *inner, weft_error *error)
 {
 	if (worker && rc >= 0) {
 		/* many threads write at once: nothing is stored unless there is something to take back */
 		if (atomic_load_explicit(&worker->is_unhandled, memory_order_relaxed))
 			atomic_store(&worker->is_unhandled, false);
-	} else if (worker && inner->code != ERROR_INTERRUPTED && worker->pid == getpid()) {
+	} else if (worker && worker_ends_by(inner->code) && worker->pid == getpid()) {
 		pthread_mutex_lock(&worker->health.lock);
 		worker->unhandled = *inner;
 		atomic_store(&worker->is_unhandled, true);

@@ -302,7 +302,8 @@ WEFT_API int weft_compare_params_file(weft_worker *worker, const char *path, wef
 /* Blocks until every worker of the job is here, routed and connected, or timeout_ms (0: the
  * option). The error names who is missing. Whatever it refuses by itself (memory that is not there, nothing
  * declared) the others are told before it returns, as by weft_fail: a worker whose weft_join failed, other
- * than with WEFT_E_INTERRUPTED, can only be closed. */
+ * than with WEFT_E_INTERRUPTED, can only be closed. With WEFT_E_UNSAFE nobody is told: closed, and
+ * opened again with other memory, the host goes on. */
 WEFT_API int weft_join(weft_worker *worker, uint32_t timeout_ms, weft_error *error);
 
 /* After join: digest of the routing table (32 hex digits), routes and bytes of this worker. */
@@ -483,13 +484,13 @@ WEFT_API int weft_leave(weft_worker *worker, weft_error *error);
  * program may exit after it. Later calls are this error; the worker can only be closed. 0 also when the job had
  * failed already: what came first is what everybody is told. */
 WEFT_API int weft_fail(weft_worker *worker, int code, const char *text, weft_error *error);
-/* Leaves if needed (as one that did not do its work after weft_interrupt, inside an update, or
- * when the last update failed here; the controller then fails the job). A host that closes after a call that
- * failed, of those that declare, register, compare, write or wait, and no such call went well since, could not
- * go on because of it: unless its work was done (before weft_join: it never is) the others are told that message,
- * as by weft_fail. Then it fences peers out of host
- * memory, frees weft's memory. NULL inside is fine; sets NULL. In a forked child, where what declares,
- * joins, updates or leaves is WEFT_E_STATE, it only lets go.
+/* Leaves if needed (as one that did not do its work after weft_interrupt, inside an update, or when the last
+ * update failed here; the controller then fails the job). A host that closes after a call that failed, of those
+ * that declare, register, compare, write or wait, and no such call went well since, could not go on because of
+ * it (but for WEFT_E_UNSAFE, where other memory helps): unless its work was done, which before weft_join it never
+ * is, the others are told that message, as by weft_fail. Then it fences peers out of host memory and frees
+ * weft's. NULL inside is fine; sets NULL. In a forked child, where what declares, joins, updates or leaves is
+ * WEFT_E_STATE, it only lets go.
  *
  * 0, or -WEFT_E_UNSAFE, which the log explains; the worker is gone in either case. With own_memory a
  * trainer of this host may have been stopped (or be stuck) in the middle of a write of that memory, for

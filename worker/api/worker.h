@@ -70,6 +70,8 @@ struct weft_worker {
 
 /* Copies an internal error out; returns rc. */
 int worker_result(int rc, const struct error *inner, weft_error *error);
+/* Whether a call that failed so keeps the worker from going on. */
+bool worker_ends_by(enum error_code code);
 /* The same, of a call that is this worker's work: a host that closes the worker after it could not
  * handle it, and the others are told. worker may be NULL. */
 int worker_answer(weft_worker *worker, int rc, const struct error *inner, weft_error *error);
