@@ -61,8 +61,8 @@ static void *ask(void *context)
 
 const struct sockaddr *lookup_address(const struct lookup *lookup, socklen_t *bytes)
 {
-	*bytes = lookup->address_bytes;
-	return lookup->running || !*bytes ? NULL : (const struct sockaddr *)&lookup->address;
+	*bytes = lookup->running ? 0 : lookup->address_bytes; /* running: the thread's */
+	return *bytes ? (const struct sockaddr *)&lookup->address : NULL;
 }
 
 bool lookup_step(struct lookup *lookup, uint64_t now_ms, struct error *error)
