@@ -20,7 +20,8 @@ static void place(struct job *job, const struct places *places)
 	assert_true(pairs_init(&pairs, &pool, &list, job->trainer_count, job->inference_count));
 	for (int role = 0; role < ROLE_COUNT; role++)
 		for (uint32_t i = 0; i < pairs.count[role]; i++) {
-			pairs_side(&pairs, (enum role)role, i, 0)->reach = places->host[role][i] + 1;
+			pairs_side(&pairs, (enum role)role, i, 0)->reach =
+				places->host[role][i] + 1;
 			pairs_side(&pairs, (enum role)role, i, 1)->reach = places->tcp[role][i];
 		}
 	assert_int_equal(problem_set_pairs(job->problem, &pairs, NULL), 0);
@@ -180,8 +181,7 @@ static bool can_be_served(const struct job *job, const struct places *places)
 
 				for (uint32_t t = 0; t < job->trainer_count; t++)
 					held = held || (reaches(places, t, i) &&
-							naive_holds(job, t, name, row,
-									    row + 1));
+							naive_holds(job, t, name, row, row + 1));
 				if (!held)
 					return false;
 			}
@@ -255,10 +255,12 @@ static void test_random_jobs__are_served_by_who_reaches_whenever_that_can_be(voi
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_policies__take_a_holder_that_reaches_whatever_their_rule_says),
+		cmocka_unit_test(
+			test_policies__take_a_holder_that_reaches_whatever_their_rule_says),
 		cmocka_unit_test(test_shards__are_taken_where_who_holds_all_does_not_reach),
 		cmocka_unit_test(test_bound__counts_only_who_may_send),
-		cmocka_unit_test(test_plan__without_memory_for_who_reaches_whom_fails_and_leaks_nothing),
+		cmocka_unit_test(
+			test_plan__without_memory_for_who_reaches_whom_fails_and_leaks_nothing),
 		cmocka_unit_test(test_random_jobs__are_served_by_who_reaches_whenever_that_can_be),
 	};
 
