@@ -304,17 +304,20 @@ int serve(struct side *side, int fd, uint64_t leave_at, struct error *error)
 	uint64_t seen = 0;
 
 	for (;;) {
+		bool dead;
 		int said;
 
 		seen = transport_signal_wait(side->domain, seen, clock_ns() + 10 * MS);
 		check_live(side);
 		if (leave_at && side->checked >= leave_at)
 			return 0;
-		if (transport_peer_dead(side->endpoint))
-			return error_set(error, ERROR_PEER_LOST, "trainer 0 has died");
+		/* a writer that said goodbye may be gone before it is heard: asked first, heard after */
+		dead = transport_peer_dead(side->endpoint);
 		said = heard(fd);
 		if (said > 0)
 			return 0;
+		if (dead)
+			return error_set(error, ERROR_PEER_LOST, "trainer 0 has died");
 		if (said < 0 && plan.blind)
 			return hung_up(side, error);
 	}
