@@ -7,7 +7,7 @@ import time
 
 import pytest
 from hosts import Hosts
-from net_job import NetJob
+from net_job import NetJob, updates
 
 SOON = ("--heartbeat", "200ms", "--lost-after", "2s")
 ENDLESS = 1000000
@@ -74,6 +74,50 @@ def test_half_open__of_the_data_alone_is_an_error_in_time(tmp_path, large, how):
         b.link(False, 1) if how == "cut" else b.deaf(1)
         assert not job.right_or_clean(referee, ENDLESS, 60), job.said()
         assert any("inference" in job.processes[f"trainer-{rank}"].stderr.splitlines()[-1] for rank in range(2)), job.said()
+
+
+# How a stream is lost: who has to do it, and the words; PORT is the one that the inference rank has of it. After the last,
+# the trainer's end is never told by its network: what it sends is dropped, and so is the answer that nobody has that stream.
+LOSSES = [
+    ("a", "ss -K -t dport = PORT"),
+    ("b", "ss -K -t sport = PORT"),
+    ("b", "nft add rule inet weft in tcp dport PORT reject with tcp reset"),
+    ("a", "nft add rule inet weft in tcp sport PORT reject with tcp reset"),
+]
+
+
+def made_up(job, rank):
+    """Streams that a trainer has lost and got over."""
+    return job.processes[f"trainer-{rank}"].stderr.count("go out again on the other streams")
+
+
+def test_lost_streams__in_the_midst_of_updates_are_made_up_for_by_the_others(tmp_path, large):
+    """Four of six of each rank, one after the other: not a wrong byte is published, and the job goes on."""
+    model, referee = large
+    with Hosts(2, pair=True) as (a, b), NetJob(tmp_path / "job", model, a, [a], [b]) as job:
+        for host in (a, b):
+            host.drop("tcp", "dport", "1")  # a table for rules
+        begin(job, "--checksums", env={"WEFT_STREAMS": "6", "WEFT_TCP_PORTS": "40000-40099",
+                                         "WEFT_CHUNK_BYTES": "65536"})
+        shown = b.net("ss", "-tnpH", "state", "established", "( sport >= 40000 and sport <= 40099 )").stdout
+        ports = {}
+        for line in shown.splitlines():
+            ports.setdefault(line.split("pid=")[1].split(",")[0], set()).add(line.split()[2].rsplit(":", 1)[1])
+        assert [len(of_rank) for of_rank in ports.values()] == [6, 6], shown
+        for number, (where, words) in enumerate(LOSSES, 1):
+            before, deadline = updates(job), time.monotonic() + 60
+            for of_rank in ports.values():
+                time.sleep(0.05)
+                {"a": a, "b": b}[where].net(*words.replace("PORT", of_rank.pop()).split())
+            # a stream is of one trainer and one inference rank
+            while updates(job) < before + 4 or min(made_up(job, rank) for rank in range(2)) < 2 * number:
+                assert time.monotonic() < deadline and job.processes["trainer-0"].code is None, f"{words}\n{job.said()}"
+                time.sleep(0.02)
+        for name in job.processes:
+            job.kill(name)
+        job.wait()
+        job.published(referee)
+        assert [made_up(job, rank) for rank in range(2)] == 2 * [2 * len(LOSSES)], job.said()
 
 
 def joined(job, victim):

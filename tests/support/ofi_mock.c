@@ -129,6 +129,7 @@ void ofi_mock_close(void)
 	om.open = om.mute = om.has_pumper = om.failed = false;
 	om.unique = om.key = om.posts = om.writes = om.messages = om.fail_at = 0;
 	om.alive = om.infos = 0;
+	om.cuts = om.cut_times = 0;
 	om.violations = 0;
 	om.violation[0] = 0;
 	om_unlock(0);
@@ -201,6 +202,22 @@ void ofi_mock_fail(enum ofi_mock_call call, uint64_t at, int errnum)
 	om.fail_at = at;
 	om.fail_errnum = errnum;
 	om_unlock(0);
+}
+
+void ofi_mock_cut(uint64_t at, uint64_t every, uint32_t times, uint32_t lag)
+{
+	om_lock();
+	om.cut_at = at;
+	om.cut_every = every;
+	om.cut_times = times;
+	om.cut_lag = lag;
+	om_unlock(0);
+}
+
+uint32_t ofi_mock_cuts(void)
+{
+	om_lock();
+	return (uint32_t)om_unlock((int)om.cuts);
 }
 
 bool ofi_mock_failed(void)

@@ -14,6 +14,10 @@
  * libfabric forbids (objects closed while others need them, memory without its registration, addresses and
  * contexts that are none) is a violation: counted, the first one kept as a message.
  *
+ * As streams (options.stream) each endpoint keeps its order, and what is not to be delivered is complete once it is
+ * sent: it may lie in a socket. An endpoint that is cut (ofi_mock_cut) fails: what it had under way is an error at
+ * its sender and is lost, or still on its way, until the other end is closed.
+ *
  * One network per process; one lock covers all of it, so any thread may call.
  */
 #ifndef TESTS_SUPPORT_OFI_MOCK_H
@@ -43,6 +47,10 @@ struct ofi_mock_options {
 	uint32_t steps_per_read; /* at most; 0: 8 */
 	uint32_t lag;		 /* some posts have one turn where others have that many; 0: 32 */
 	enum ofi_mock_wrong wrong;
+	bool stream;
+	void (*watch)(void); /* called whenever something has moved, under the network's lock */
+	/* True: this message is lost, as if it were delivered, and comes back to its sender, as changed. */
+	bool (*reflect)(void *bytes, size_t length);
 	/* What arrives, before it is looked at: schemes that count otherwise. data: NULL of a message. */
 	void (*rewrite)(void *bytes, size_t length, uint64_t *data);
 };
@@ -55,6 +63,11 @@ void ofi_mock_seed(uint64_t seed);
 void ofi_mock_pump(uint32_t steps);
 /* Every post is EAGAIN from here on: a peer that never answers the first handshake. */
 void ofi_mock_mute(bool mute);
+
+/* The endpoint that takes the at-th post from now (1: the next) is cut there, then each `every`-th, `times` in all.
+ * What of it stays under way is late by up to `lag` turns. */
+void ofi_mock_cut(uint64_t at, uint64_t every, uint32_t times, uint32_t lag);
+uint32_t ofi_mock_cuts(void); /* so far */
 
 uint32_t ofi_mock_violations(void);
 const char *ofi_mock_violation(void); /* the first one, or "" */

@@ -145,6 +145,8 @@ static int post(struct om_ep *ep, fi_addr_t to, const struct om_op *wanted, cons
 		om_violation("%s to an address that is not in the table", call);
 		rc = -FI_EINVAL;
 	}
+	if (!rc && ep->cut)
+		rc = -FI_ENOTCONN;
 	if (!rc && again(ep, to))
 		rc = -FI_EAGAIN;
 	if (rc)

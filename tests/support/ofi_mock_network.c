@@ -14,7 +14,7 @@
 #define ERR_NOBODY FI_ENOTCONN /* no such queue pair */
 #define ERR_KEY	   FI_EINVAL   /* no such key, or not for that */
 
-void om_post(struct om_op *op)
+static void enqueue(struct om_op *op)
 {
 	if (om.op_count == om.op_capacity) {
 		om.op_capacity = om.op_capacity ? om.op_capacity * 2 : 64;
@@ -25,9 +25,47 @@ void om_post(struct om_op *op)
 	op->patience = PATIENCE;
 	op->lags = om_random(LAGGARDS_IN) == 0;
 	op->tells = 1;
-	op->source->posted++;
-	om.posts++;
+	op->number = om.posts++;
 	om.ops[om.op_count++] = op;
+}
+
+/* It does not arrive, and its sender believes that it has. */
+static void reflect(struct om_op *op)
+{
+	struct om_op *back;
+	unsigned char *changed = om_memory(op->bytes);
+
+	memcpy(changed, op->local, op->bytes);
+	if (!om.options.reflect(changed, op->bytes)) {
+		free(changed);
+		return;
+	}
+	back = om_memory(sizeof(*back));
+	*back = (struct om_op){.message = true,
+			       .completed = true,
+			       .sent = true,
+			       .to = op->source->address,
+			       .local = changed,
+			       .bytes = op->bytes,
+			       .copy = changed,
+			       .link = UINT64_MAX};
+	enqueue(back);
+	op->accepted = op->told = true;
+	op->pieces_left = 0;
+}
+
+void om_post(struct om_op *op)
+{
+	enqueue(op);
+	op->link = op->source->address.unique;
+	op->source->posted++;
+	if (om.options.reflect && op->message)
+		reflect(op);
+	if (!om.cut_times || --om.cut_at)
+		return;
+	om.cut_times--;
+	om.cut_at = om.cut_every;
+	om_cut(op->source);
 }
 
 /* ---- the sender is told ---- */
@@ -84,10 +122,17 @@ static const struct om_mr *region_of(const struct om_op *op, const struct om_ep 
 	return mr;
 }
 
-static void take_copy(struct om_op *op)
+static void take_bytes(struct om_op *op)
 {
+	if (op->copy)
+		return;
 	op->copy = om_memory(op->bytes);
 	memcpy(op->copy, op->local, op->bytes);
+}
+
+static void take_copy(struct om_op *op)
+{
+	take_bytes(op);
 	op->pieces = op->pieces_left = 1 + (uint32_t)om_random(OFI_MOCK_PIECES);
 	if (op->pieces > op->bytes)
 		op->pieces = op->pieces_left = (uint32_t)op->bytes;
@@ -216,9 +261,35 @@ static bool may_complete(const struct om_op *op)
 {
 	if (op->completed || !op->accepted)
 		return false;
-	if (op->delivery && op->message)
-		return op->told;
+	if (op->delivery && (op->message || om.options.stream))
+		return op->told || om.options.wrong == OFI_MOCK_DELIVERY_EARLY;
 	return !op->delivery || !op->pieces_left || om.options.wrong == OFI_MOCK_DELIVERY_EARLY;
+}
+
+/* Of a stream, nothing happens to what is behind another. */
+static bool is_next(const struct om_op *op, bool to_send)
+{
+	for (size_t i = 0; i < om.op_count; i++) {
+		const struct om_op *other = om.ops[i];
+		bool over = to_send ? other->sent || other->completed
+				    : other->accepted && !other->pieces_left && other->told;
+
+		if (other->link == op->link && other->number < op->number && !over)
+			return false;
+	}
+	return true;
+}
+
+/* Into the socket. */
+static bool send(struct om_op *op)
+{
+	if (!is_next(op, true))
+		return false;
+	take_bytes(op);
+	op->sent = true;
+	if (!op->delivery || om.options.wrong == OFI_MOCK_DELIVERY_EARLY)
+		complete(op, 0);
+	return true;
 }
 
 /* One thing of those that may happen to it; false: none. */
@@ -226,6 +297,14 @@ static bool turn(struct om_op *op)
 {
 	uint32_t first = (uint32_t)om_random(3);
 
+	if (op->late) {
+		op->late--;
+		return true;
+	}
+	if (om.options.stream && !op->sent && !op->told)
+		return send(op);
+	if (om.options.stream && !op->told && !is_next(op, false))
+		return false;
 	if (!op->accepted)
 		return accept(op);
 	for (uint32_t i = 0; i < 3; i++) {
@@ -253,7 +332,7 @@ static void remove_at(size_t at)
 	om.ops[at] = om.ops[--om.op_count];
 }
 
-bool om_step(void)
+static bool step(void)
 {
 	size_t first, count = om.op_count;
 
@@ -275,6 +354,50 @@ bool om_step(void)
 	return false;
 }
 
+bool om_step(void)
+{
+	bool moved = step();
+
+	if (moved && om.options.watch)
+		om.options.watch();
+	return moved;
+}
+
+/* ---- something is cut ---- */
+
+/* Of what is not there: lost, or late. Of a stream the front is late and the rest lost. */
+static void cut_one(struct om_op *op, bool stays)
+{
+	bool under_way = op->accepted || om.options.stream || !op->message;
+
+	op->late = (uint32_t)om_random(om.cut_lag + 1);
+	if (!op->completed)
+		complete(op, FI_ECONNRESET);
+	if (op->accepted && op->told && !op->pieces_left)
+		return;
+	op->sent = true;
+	if (stays && under_way)
+		take_bytes(op);
+	else
+		finish(op);
+}
+
+void om_cut(struct om_ep *ep)
+{
+	uint64_t last = om.posts, stays = last - om_random(8);
+
+	om.cuts++;
+	ep->cut = true;
+	for (size_t i = 0; i < om.op_count; i++) {
+		struct om_op *op = om.ops[i];
+
+		if (op->source != ep)
+			continue;
+		cut_one(op, om.options.stream ? op->number < stays : om_random(2));
+		op->source = NULL;
+	}
+}
+
 /* ---- something is closed ---- */
 
 /* The device has it: some of it lands now, nothing later. */
@@ -289,7 +412,7 @@ static void source_gone(struct om_op *op)
 {
 	op->source = NULL;
 	op->completed = true;
-	if (!op->accepted)
+	if (!op->accepted && !op->sent)
 		finish(op);
 }
 

@@ -2,6 +2,7 @@
 #include "tests/support/ofi_mock_pair.h"
 
 #include "base/clock.h"
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -29,9 +30,12 @@ void ofi_mock_subject(struct ofi_mock_subject *out, const struct ofi_mock_option
 
 struct pipeline {
 	struct pair pair;
-	uint64_t sent;
+	_Atomic uint64_t sent;
 	struct ofi_mock_pipeline *result;
 };
+
+static struct pipeline *running; /* under looking */
+static pthread_mutex_t looking = PTHREAD_MUTEX_INITIALIZER;
 
 static unsigned char pattern(uint64_t version, uint64_t at)
 {
@@ -63,11 +67,28 @@ static void look(struct pipeline *pipeline)
 	pipeline->result->wrong += !right;
 }
 
+void ofi_mock_pipeline_watch(void)
+{
+	pthread_mutex_lock(&looking);
+	if (running)
+		look(running);
+	pthread_mutex_unlock(&looking);
+}
+
+static void watch(struct pipeline *pipeline)
+{
+	pthread_mutex_lock(&looking);
+	running = pipeline;
+	pthread_mutex_unlock(&looking);
+}
+
 static int progress(struct pipeline *pipeline, struct error *error)
 {
 	int rc = transport_progress(pipeline->pair.ba, NULL, error);
 
+	pthread_mutex_lock(&looking);
 	look(pipeline);
+	pthread_mutex_unlock(&looking);
 	return rc;
 }
 
@@ -116,7 +137,12 @@ int ofi_mock_pipeline(const struct conformance *subject, uint64_t versions, uint
 	*result = (struct ofi_mock_pipeline){0};
 	rc = pair_open(&pipeline.pair, subject, PARTS * PART_BYTES, error);
 	if (!rc)
+		result->from = pipeline.pair.ab->state;
+	if (!rc) {
+		watch(&pipeline);
 		rc = run(&pipeline, versions, wait_ms, error);
+		watch(NULL);
+	}
 	pair_close(&pipeline.pair);
 	return rc;
 }

@@ -23,12 +23,14 @@ void ofi_mock_subject(struct ofi_mock_subject *out, const struct ofi_mock_option
 
 struct ofi_mock_pipeline {
 	uint64_t wrong; /* looks that found a signal whose bytes were not there */
-	uint64_t shown; /* newest signal that was seen */
+	_Atomic uint64_t shown; /* newest signal that was seen */
+	const struct ofi_endpoint *from; /* while it runs */
 };
 
 /* `versions` times: one of four parts is written and signalled, whether or not the signal before it has
  * been shown; each look at the target holds all parts against the signal that is shown. Ends once all
  * are shown, or wait_ms after the last was sent. */
+void ofi_mock_pipeline_watch(void); /* ofi_mock_options.watch: looks at each of its steps too */
 int ofi_mock_pipeline(const struct conformance *subject, uint64_t versions, uint64_t wait_ms,
 		      struct ofi_mock_pipeline *result, struct error *error);
 

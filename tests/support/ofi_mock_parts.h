@@ -89,7 +89,7 @@ struct om_ep {
 	struct om_domain *domain;
 	struct om_cq *cq;
 	struct om_av *av;
-	bool enabled;
+	bool enabled, cut;
 	struct om_address address;
 	uint32_t posted; /* that are not complete */
 	struct om_receive receives[OFI_MOCK_RECEIVES];
@@ -116,6 +116,9 @@ struct om_op {
 	bool accepted, told, completed, lost, lags;
 	uint32_t tells;	   /* how often it is told */
 	uint32_t patience; /* turns without a target */
+	uint64_t number, link; /* of all posts; of the endpoint that it is of */
+	bool sent;	   /* a stream: copied, and out of the sender's hands */
+	uint32_t late;	   /* turns that it waits after a cut */
 };
 
 struct om_network {
@@ -131,6 +134,8 @@ struct om_network {
 	int alive, infos;
 	uint64_t writes, messages;
 	const struct om_ep *lost_on;
+	uint64_t cut_at, cut_every;
+	uint32_t cut_times, cut_lag, cuts;
 	enum ofi_mock_call fail_call;
 	uint64_t fail_at;
 	int fail_errnum;
@@ -175,6 +180,7 @@ int om_fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void
 int om_endpoint(struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep, void *context);
 
 void om_post(struct om_op *op);
+void om_cut(struct om_ep *ep);
 bool om_step(void);
 /* What is under way from it, to it, into it is dropped or placed at once. */
 void om_ep_gone(struct om_ep *ep);

@@ -100,15 +100,29 @@ static int endpoint_open(struct ofi_endpoint *endpoint, struct error *error)
 	return rc;
 }
 
-static int describe(const struct ofi_endpoint *endpoint, struct ofi_endpoint_record *record,
+/* -FI_ENOTCONN: it was lost meanwhile, before it was of any use. */
+static int name_of(struct ofi_lane *lane, struct ofi_address *address, size_t *length)
+{
+	int rc = -FI_ENOTCONN;
+
+	pthread_mutex_lock(&lane->rail->lock);
+	if (lane->ep)
+		rc = fi_getname(&lane->ep->fid, address->bytes, length);
+	pthread_mutex_unlock(&lane->rail->lock);
+	return rc;
+}
+
+static int describe(struct ofi_endpoint *endpoint, struct ofi_endpoint_record *record,
 		    struct error *error)
 {
 	for (uint32_t i = 0; i < endpoint->lane_count; i++) {
-		const struct ofi_lane *lane = &endpoint->lanes[i];
+		struct ofi_lane *lane = &endpoint->lanes[i];
 		struct ofi_address *address = &record->rails[i].addresses[0];
 		size_t length = sizeof(address->bytes);
-		int rc = fi_getname(&lane->ep->fid, address->bytes, &length);
+		int rc = name_of(lane, address, &length);
 
+		if (rc == -FI_ENOTCONN)
+			return ofi_lane_error(error, lane, lane->lost_errnum);
 		if (rc)
 			return ofi_error(error, endpoint->domain, -rc,
 					 "the address of a stream on %s",
@@ -119,7 +133,7 @@ static int describe(const struct ofi_endpoint *endpoint, struct ofi_endpoint_rec
 	return 0;
 }
 
-/* Out of the table, which would grow with every peer that ever was. */
+/* Out of the table, which would grow with every peer that ever was. The caller holds rail->lock. */
 static void forget(struct ofi_lane *lane)
 {
 	if (lane->address != FI_ADDR_UNSPEC)
@@ -127,13 +141,29 @@ static void forget(struct ofi_lane *lane)
 	lane->address = FI_ADDR_UNSPEC;
 }
 
+/* A lane that is lost has forgotten its address already, and does not get another. */
+static int insert_address(struct ofi_lane *lane, const struct ofi_rail_record *peer)
+{
+	int rc = -FI_ENOTCONN;
+
+	pthread_mutex_lock(&lane->rail->lock);
+	if (lane->ep)
+		rc = fi_av_insert(lane->rail->av, peer->addresses[0].bytes, 1, &lane->address, 0,
+				  NULL);
+	if (rc != 1)
+		lane->address = FI_ADDR_UNSPEC;
+	pthread_mutex_unlock(&lane->rail->lock);
+	return rc;
+}
+
 static int insert(struct ofi_lane *lane, const struct ofi_rail_record *peer, struct error *error)
 {
 	const struct ofi_rail *rail = lane->rail;
 	char path[sizeof(lane->path)];
-	fi_addr_t address;
-	int rc = fi_av_insert(rail->av, peer->addresses[0].bytes, 1, &address, 0, NULL);
+	int rc = insert_address(lane, peer);
 
+	if (rc == -FI_ENOTCONN)
+		return ofi_lane_error(error, lane, lane->lost_errnum);
 	if (rc < 0)
 		return ofi_error(error, rail->domain, -rc, "taking the address of %s there on %s",
 				 peer->name, rail->interface.name);
@@ -141,7 +171,6 @@ static int insert(struct ofi_lane *lane, const struct ofi_rail_record *peer, str
 		return error_set(error, ERROR_MESSAGE,
 				 "%s does not know what to do with the address of %s there",
 				 rail->interface.name, peer->name);
-	lane->address = address;
 	snprintf(path, sizeof(path), "%s to %s there", rail->interface.name, peer->name);
 	memcpy(lane->path, path, sizeof(lane->path));
 	return 0;
@@ -157,8 +186,11 @@ static int endpoint_connect(struct ofi_endpoint *endpoint, struct error *error)
 		endpoint->lanes[i].peer_rail = i;
 		rc = insert(&endpoint->lanes[i], &endpoint->peer.rails[i], error);
 	}
-	for (uint32_t i = 0; i < used && rc; i++)
+	for (uint32_t i = 0; i < used && rc; i++) {
+		pthread_mutex_lock(&endpoint->lanes[i].rail->lock);
 		forget(&endpoint->lanes[i]);
+		pthread_mutex_unlock(&endpoint->lanes[i].rail->lock);
+	}
 	pthread_mutex_lock(&endpoint->domain->lock);
 	for (uint32_t i = 0; i < used && !rc; i++)
 		if (endpoint->lanes[i].state == OFI_LANE_IDLE)
@@ -174,9 +206,6 @@ static void events(struct ofi_rail *rail)
 
 const struct ofi_way ofi_address_way = {
 	.type = FI_EP_RDM,
-	/* What is complete has landed. A signal counts writes without knowing which, so none of the
-	 * next signal's may be under way before all of its own are there. */
-	.write_flags = FI_DELIVERY_COMPLETE,
 	.takes_all = true,
 	.interfaces = interfaces,
 	.info = rail_info,

@@ -10,24 +10,30 @@
 
 /* ---- for the owner's poll ---- */
 
-static void done(struct ofi_endpoint *endpoint, uint64_t id, int rc)
+static void done(struct ofi_endpoint *endpoint, uint64_t id)
 {
 	uint32_t at = (endpoint->done_head + endpoint->done_count) % endpoint->done_capacity;
 
-	endpoint->done[at].id = id;
-	endpoint->done[at].rc = rc;
+	endpoint->done[at] = id;
 	endpoint->done_count++; /* as many places as there can be posts */
 }
 
-/* A peer that has all it was sent may go: a lane that is lost with nothing of ours on it is no failure. */
-static void lost(struct ofi_lane *lane, int errnum)
+void ofi_lane_lost_locked(struct ofi_lane *lane, int errnum)
 {
+	struct ofi_endpoint *endpoint = lane->endpoint;
+
 	if (lane->state == OFI_LANE_DEAD)
 		return;
 	lane->lost_errnum = errnum;
 	lane->state = OFI_LANE_DEAD;
+	endpoint->lost_last = lane->index;
+	if (!endpoint->connected || endpoint->closing)
+		return;
+	atomic_store(&endpoint->mending, true);
+	ofi_mend_wanted(endpoint->domain);
 }
 
+/* Where other lanes cannot help. */
 static void fail(struct ofi_lane *lane)
 {
 	struct ofi_endpoint *endpoint = lane->endpoint;
@@ -41,17 +47,7 @@ void ofi_lane_lost(struct ofi_lane *lane, int errnum)
 	struct ofi_domain *domain = lane->endpoint->domain;
 
 	pthread_mutex_lock(&domain->lock);
-	lost(lane, errnum);
-	pthread_mutex_unlock(&domain->lock);
-}
-
-void ofi_lane_failed(struct ofi_lane *lane, int errnum)
-{
-	struct ofi_domain *domain = lane->endpoint->domain;
-
-	pthread_mutex_lock(&domain->lock);
-	lost(lane, errnum);
-	fail(lane);
+	ofi_lane_lost_locked(lane, errnum);
 	pthread_mutex_unlock(&domain->lock);
 }
 
@@ -64,7 +60,7 @@ void ofi_rail_failed(struct ofi_rail *rail, int errnum)
 		for (uint32_t i = 0; *at && i < (*at)->lane_count; i++) {
 			if ((*at)->lanes[i].rail != rail)
 				continue;
-			lost(&(*at)->lanes[i], errnum);
+			ofi_lane_lost_locked(&(*at)->lanes[i], errnum);
 			fail(&(*at)->lanes[i]);
 		}
 	}
@@ -86,14 +82,15 @@ static bool all_here(const struct ofi_endpoint *endpoint, const struct ofi_waiti
 	return true;
 }
 
-static void show(struct ofi_endpoint *endpoint, const struct ofi_message *message)
+static void show(struct ofi_endpoint *endpoint, const struct ofi_message *message,
+		 uint64_t sequence)
 {
 	struct transport_signal signal = {
-		.tag = message->tag, .length = message->length, .sequence = message->sequence};
+		.tag = message->tag, .length = message->length, .sequence = sequence};
 
 	memcpy(signal.payload, message->payload, sizeof(signal.payload));
 	mailbox_store(&endpoint->slot, &signal);
-	endpoint->shown = message->sequence;
+	endpoint->shown = sequence;
 	doorbell_ring(&endpoint->domain->doorbell);
 }
 
@@ -109,9 +106,19 @@ static void show_waiting(struct ofi_endpoint *endpoint)
 			continue;
 		}
 		if (news)
-			show(endpoint, &waiting->message);
+			show(endpoint, &waiting->message, waiting->message.sequence);
 		memmove(waiting, waiting + 1, (--endpoint->waiting_count - i) * sizeof(*waiting));
 	}
+}
+
+/* A later round of a signal has the counts that are right since a lane is lost. */
+static void same_signal(struct ofi_waiting *waiting, const struct ofi_message *message,
+			uint32_t lane)
+{
+	if (message->round == waiting->message.round)
+		waiting->seen |= 1u << lane;
+	else if (message->round > waiting->message.round)
+		*waiting = (struct ofi_waiting){.message = *message, .seen = 1u << lane};
 }
 
 /* In the order of sequences, however they came. A full list drops its oldest: a slot keeps the latest
@@ -125,7 +132,7 @@ static void wait_for_rest(struct ofi_endpoint *endpoint, const struct ofi_messag
 	while (at && all[at - 1].message.sequence > message->sequence)
 		at--;
 	if (at && all[at - 1].message.sequence == message->sequence) {
-		all[at - 1].seen |= 1u << lane;
+		same_signal(&all[at - 1], message, lane);
 		return;
 	}
 	if (endpoint->waiting_count == ARRAY_SIZE(endpoint->waiting)) {
@@ -147,8 +154,32 @@ static bool makes_sense(const struct ofi_endpoint *endpoint, const struct ofi_me
 		return false;
 	if (message->kind == OFI_MESSAGE_PROBE)
 		return true;
-	return message->kind == OFI_MESSAGE_SIGNAL && message->sequence && message->carriers &&
-	       message->length <= TRANSPORT_PAYLOAD_BYTES;
+	if (!message->carriers)
+		return false;
+	if (message->length > TRANSPORT_PAYLOAD_BYTES)
+		return false;
+	if (message->kind == OFI_MESSAGE_LOST)
+		return !(message->carriers >> endpoint->lane_count);
+	return message->kind == OFI_MESSAGE_SIGNAL && message->sequence;
+}
+
+/* The peer has closed its end of these lanes, and tells what it has counted of each. Of a signal that is complete
+ * there, everything had come, and yet it may not all be counted: closing a lane without an order takes what would
+ * have told of it. Its sender asks for nothing any more, so this is the word that it is whole. */
+static void given_up(struct ofi_endpoint *endpoint, const struct ofi_message *message)
+{
+	ofi_each_lane(lane, endpoint) {
+		if (!(message->carriers & 1u << lane->index) || lane->given_up)
+			continue;
+		ofi_lane_lost_locked(lane, FI_ECONNRESET);
+		lane->given_up = true;
+		lane->peer_counted = message->writes[lane->index];
+		lane->peer_shown = message->sequence;
+	}
+	if (message->complete > endpoint->shown) {
+		show(endpoint, message, message->complete);
+		show_waiting(endpoint);
+	}
 }
 
 static void received(struct ofi_lane *lane, const struct ofi_message *message, size_t bytes)
@@ -161,9 +192,11 @@ static void received(struct ofi_lane *lane, const struct ofi_message *message, s
 				  "stream %u to %s (%s) brought a message of %zu bytes that no "
 				  "peer of this version sends",
 				  lane->index, endpoint->shared->name, lane->path, bytes);
-		lost(lane, FI_EIO);
+		ofi_lane_lost_locked(lane, FI_EIO);
 		return;
 	}
+	if (message->kind == OFI_MESSAGE_LOST)
+		given_up(endpoint, message);
 	if (message->kind != OFI_MESSAGE_SIGNAL || message->sequence <= endpoint->shown)
 		return;
 	wait_for_rest(endpoint, message, lane->index);
@@ -182,44 +215,122 @@ static void landed(struct ofi_domain *domain, uint32_t data)
 	if (index >= domain->endpoints.count)
 		return;
 	endpoint = domain->endpoints.items[index];
-	if (!endpoint || endpoint->data != data - lane || lane >= endpoint->lane_count)
+	if (!endpoint || endpoint->data != data - lane || lane >= endpoint->lane_count ||
+	    endpoint->lanes[lane].closed)
 		return;
 	endpoint->lanes[lane].arrived++;
 	if (endpoint->waiting_count)
 		show_waiting(endpoint);
 }
 
-static void free_op(struct ofi_op *op)
+static void write_done(struct ofi_op *op)
 {
 	struct ofi_endpoint *endpoint = op->lane->endpoint;
 
-	op->lane->in_flight--;
-	op->next = endpoint->free_ops;
-	endpoint->free_ops = op;
+	if (op->told)
+		return;
+	op->told = true;
+	if (op->kind == OFI_OP_PROBE) {
+		endpoint->probes_left--;
+		return;
+	}
+	done(endpoint, op->write.id);
+	endpoint->writes_left--;
 }
 
-static void op_done(struct ofi_op *op, int rc)
+void ofi_lane_told(struct ofi_lane *lane, uint32_t upto)
+{
+	for (; (int32_t)(upto - lane->told) > 0; lane->told++)
+		write_done(ofi_lane_op(lane, lane->told));
+}
+
+/* Without an order each tells of itself. */
+static void told_of(struct ofi_op *op)
 {
 	struct ofi_lane *lane = op->lane;
-	struct ofi_endpoint *endpoint = lane->endpoint;
+
+	write_done(op);
+	while (lane->told != lane->writes && ofi_lane_op(lane, lane->told)->told)
+		lane->told++;
+}
+
+void ofi_signal_fails(struct ofi_endpoint *endpoint)
+{
+	endpoint->replay_signal = true;
+	atomic_store(&endpoint->mending, true); /* also where the lane was settled before */
+}
+
+/* On a stream what was taken is counted. Else a signal that is complete before a lane's loss is told is vouched for
+ * with that (lost.c), and a later one waits until it is known what the peer has counted. */
+static bool unsettled(struct ofi_endpoint *endpoint)
+{
+	if (endpoint->domain->stream)
+		return false;
+	ofi_each_lane(lane, endpoint)
+		if (lane->state == OFI_LANE_DEAD && !lane->settled)
+			return true;
+	return false;
+}
+
+void ofi_signal_finish(struct ofi_endpoint *endpoint)
+{
+	if (!endpoint->signalling || endpoint->signal_to_post || endpoint->signals_left ||
+	    endpoint->replay_signal || endpoint->writes_left || unsettled(endpoint))
+		return;
+	endpoint->signalling = false;
+	endpoint->complete = endpoint->signal;
+	done(endpoint, endpoint->signal_id);
+}
+
+static void message_returned(struct ofi_op *op, bool delivered)
+{
+	struct ofi_endpoint *endpoint = op->lane->endpoint;
 
 	switch (op->kind) {
-	case OFI_OP_WRITE:
-		done(endpoint, op->id, rc);
-		free_op(op);
-		break;
 	case OFI_OP_SIGNAL:
-		if (--endpoint->signals_left == 0)
-			done(endpoint, op->id, rc);
+		endpoint->signals_left--;
+		if (!delivered)
+			ofi_signal_fails(endpoint);
 		break;
 	case OFI_OP_PROBE:
-		endpoint->probes_left--;
-		if (op != &lane->send)
-			free_op(op);
+		endpoint->probes_left -= delivered;
 		break;
-	case OFI_OP_RECEIVE:
+	case OFI_OP_LOST:
+		if (delivered)
+			endpoint->gone_told |= endpoint->gone_telling;
+		endpoint->gone_telling = 0;
+		if (endpoint->gone & ~endpoint->gone_told) /* by another lane, or of another */
+			ofi_mend_wanted(endpoint->domain);
+		break;
+	default:
 		break;
 	}
+}
+
+static void returned(struct ofi_op *op, bool well)
+{
+	struct ofi_lane *lane = op->lane;
+
+	if (!op->posted)
+		return;
+	op->posted = false;
+	if (op->is_write)
+		lane->in_flight--;
+	else
+		message_returned(op, well);
+	if (well && op->covers && lane->endpoint->domain->stream)
+		ofi_lane_told(lane, op->upto);
+	else if (well && op->covers && op->is_write)
+		told_of(op);
+	ofi_signal_finish(lane->endpoint);
+}
+
+void ofi_lane_returned(struct ofi_lane *lane)
+{
+	for (uint32_t i = 0; i < lane->endpoint->op_count; i++)
+		returned(&lane->ops[i], false);
+	returned(&lane->send, false);
+	returned(&lane->tell, false);
 }
 
 void ofi_complete(struct ofi_rail *rail, const struct fi_cq_data_entry *entry)
@@ -235,7 +346,7 @@ void ofi_complete(struct ofi_rail *rail, const struct fi_cq_data_entry *entry)
 		received(op->lane, op->message, entry->len);
 		again = op->lane->state != OFI_LANE_DEAD && !op->lane->endpoint->closing;
 	} else if (op) {
-		op_done(op, 0);
+		returned(op, true);
 	}
 	pthread_mutex_unlock(&domain->lock);
 	if (again)
@@ -254,9 +365,9 @@ void ofi_complete_error(struct ofi_rail *rail, const struct fi_cq_err_entry *ent
 		return;
 	}
 	pthread_mutex_lock(&domain->lock);
-	lost(op->lane, entry->err == FI_ECANCELED ? FI_ESHUTDOWN : entry->err);
-	if (op->kind != OFI_OP_RECEIVE)
-		fail(op->lane);
-	op_done(op, -ERROR_TRANSPORT);
+	ofi_lane_lost_locked(op->lane, entry->err == FI_ECANCELED ? FI_ESHUTDOWN : entry->err);
+	if (op->kind == OFI_OP_PROBE)
+		fail(op->lane); /* every lane has to work when it begins */
+	returned(op, false);
 	pthread_mutex_unlock(&domain->lock);
 }

@@ -156,7 +156,7 @@ static int endpoint_open(struct ofi_endpoint *endpoint, struct error *error)
 	return 0; /* lanes come with connections */
 }
 
-static int describe(const struct ofi_endpoint *endpoint, struct ofi_endpoint_record *record,
+static int describe(struct ofi_endpoint *endpoint, struct ofi_endpoint_record *record,
 		    struct error *error)
 {
 	const struct ofi_domain *domain = endpoint->domain;

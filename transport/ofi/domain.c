@@ -22,6 +22,7 @@ static int begin(struct ofi_domain *ofi, const struct transport_options *options
 	ofi->fabric = given && given->fabric ? given->fabric : ofi->name;
 	ofi->no_sleep = given && given->no_sleep;
 	ofi->no_identity = given && given->no_identity;
+	ofi->stream = ofi->way->stream || (given && given->stream);
 	if (given && given->settings)
 		ofi->settings = *given->settings;
 	else
@@ -154,7 +155,7 @@ static int domain_open(struct transport_domain *domain, const char *name, const 
 		.passive_target = true,
 		.local_registration = ofi_rail_needs_local(&ofi->rails[0]),
 		.write_bytes_max = ofi->settings.chunk_bytes,
-		.inflight_max = ofi->rail_count * ofi->settings.depth,
+		.inflight_max = ofi->rail_count * OFI_HELD * ofi->settings.depth,
 		.rails = ofi->rail_count,
 	};
 	return 0;

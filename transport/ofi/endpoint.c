@@ -49,8 +49,7 @@ static void give_index(struct ofi_endpoint *endpoint)
 
 static int make_messages(struct ofi_endpoint *ofi, struct error *error)
 {
-	uint64_t bytes =
-		(uint64_t)ofi->lane_count * (OFI_RECEIVES + 1) * sizeof(struct ofi_message);
+	uint64_t bytes = (uint64_t)ofi->lane_count * OFI_MESSAGES * sizeof(struct ofi_message);
 	uint64_t key, base;
 	int rc = pages_map(&ofi->messages, bytes, ofi->domain->name, error);
 
@@ -69,15 +68,14 @@ static int make_ops(struct ofi_endpoint *ofi, struct error *error)
 {
 	uint32_t count = ofi->shared->domain->caps.inflight_max;
 
-	ofi->done_capacity = count + 1;
-	ofi->ops = memory_zalloc(count, sizeof(*ofi->ops));
+	ofi->op_count = OFI_HELD * ofi->domain->settings.depth;
+	ofi->done_capacity = count + 1; /* a signal */
+	ofi->ops = memory_zalloc((size_t)ofi->lane_count * ofi->op_count, sizeof(*ofi->ops));
 	ofi->done = memory_zalloc(ofi->done_capacity, sizeof(*ofi->done));
 	if (!ofi->ops || !ofi->done)
 		return memory_error(error, "opening an endpoint", count * sizeof(*ofi->ops));
-	for (uint32_t i = 0; i < count; i++) {
-		ofi->ops[i].next = ofi->free_ops;
-		ofi->free_ops = &ofi->ops[i];
-	}
+	ofi_each_lane(lane, ofi)
+		lane->ops = &ofi->ops[lane->index * ofi->op_count];
 	return 0;
 }
 
@@ -145,7 +143,7 @@ void ofi_endpoint_close(struct transport_endpoint *endpoint)
 int ofi_endpoint_record(const struct transport_endpoint *endpoint, struct record_writer *writer,
 			struct error *error)
 {
-	const struct ofi_endpoint *ofi = endpoint->state;
+	struct ofi_endpoint *ofi = endpoint->state;
 	const struct ofi_domain *domain = ofi->domain;
 	struct ofi_endpoint_record record = {.identity = domain->self,
 					     .nonce = domain->nonce,
@@ -226,19 +224,27 @@ int ofi_endpoint_connect(struct transport_endpoint *endpoint, struct record_read
 
 /* ---- probe ---- */
 
-/* 0 when every lane in use is ready, 1 while one is not yet. */
-static int lanes_ready(struct ofi_endpoint *ofi, struct error *error)
+/* 0 when every lane in use is ready, 1 while one is not yet. Under domain->lock. */
+static int lanes_ready_locked(struct ofi_endpoint *ofi, struct error *error)
 {
 	uint32_t used = ofi_lanes_used(ofi);
 	int rc = 0;
 
-	pthread_mutex_lock(&ofi->domain->lock);
 	for (uint32_t i = 0; i < used && rc >= 0; i++) {
 		if (ofi->lanes[i].state == OFI_LANE_DEAD)
 			rc = ofi_lane_error(error, &ofi->lanes[i], ofi->lanes[i].lost_errnum);
 		else if (ofi->lanes[i].state != OFI_LANE_READY)
 			rc = 1;
 	}
+	return rc;
+}
+
+static int lanes_ready(struct ofi_endpoint *ofi, struct error *error)
+{
+	int rc;
+
+	pthread_mutex_lock(&ofi->domain->lock);
+	rc = lanes_ready_locked(ofi, error);
 	pthread_mutex_unlock(&ofi->domain->lock);
 	return rc;
 }
@@ -293,7 +299,13 @@ static int probes_passed(struct ofi_endpoint *ofi, struct error *error)
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&ofi->domain->lock);
-	rc = ofi->failure.code ? error_copy(error, &ofi->failure) : ofi->probes_left != 0;
+	if (ofi->failure.code)
+		rc = error_copy(error, &ofi->failure);
+	else if (ofi->probes_left)
+		rc = lanes_ready_locked(ofi,
+					error); /* a lane that is lost meanwhile keeps its own */
+	if (!rc && ofi->probes_left)
+		rc = 1;
 	pthread_mutex_unlock(&ofi->domain->lock);
 	return rc;
 }

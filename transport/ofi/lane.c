@@ -26,7 +26,7 @@ static struct ofi_message *message_at(const struct ofi_lane *lane, uint32_t whic
 {
 	struct ofi_message *all = lane->endpoint->messages.memory;
 
-	return &all[lane->index * (OFI_RECEIVES + 1) + which];
+	return &all[lane->index * OFI_MESSAGES + which];
 }
 
 int ofi_lane_receive(struct ofi_lane *lane, struct ofi_op *op)
@@ -34,11 +34,8 @@ int ofi_lane_receive(struct ofi_lane *lane, struct ofi_op *op)
 	ssize_t rc = fi_recv(lane->ep, op->message, sizeof(*op->message),
 			     lane->endpoint->message_descs[lane->rail->index], FI_ADDR_UNSPEC, op);
 
-	/* a connection that is down takes no receive either, and that is its event's to tell */
-	if (rc && lane->rail->domain->way->stream)
+	if (rc)
 		ofi_lane_lost(lane, (int)-rc);
-	else if (rc)
-		ofi_lane_failed(lane, (int)-rc);
 	return (int)rc;
 }
 
@@ -49,7 +46,7 @@ static int post_receives(struct ofi_lane *lane, struct error *error)
 		ssize_t rc;
 
 		*op = (struct ofi_op){
-			.lane = lane, .kind = OFI_OP_RECEIVE, .message = message_at(lane, 1 + i)};
+			.lane = lane, .kind = OFI_OP_RECEIVE, .message = message_at(lane, 2 + i)};
 		rc = fi_recv(lane->ep, op->message, sizeof(*op->message),
 			     lane->endpoint->message_descs[lane->rail->index], FI_ADDR_UNSPEC, op);
 		if (rc)
@@ -57,6 +54,8 @@ static int post_receives(struct ofi_lane *lane, struct error *error)
 					 lane->rail->interface.name);
 	}
 	lane->send = (struct ofi_op){.lane = lane, .message = message_at(lane, 0)};
+	lane->tell =
+		(struct ofi_op){.lane = lane, .kind = OFI_OP_LOST, .message = message_at(lane, 1)};
 	return 0;
 }
 

@@ -47,6 +47,8 @@ void ofi_rail_progress(struct ofi_rail *rail)
 	if (pthread_mutex_trylock(&rail->lock))
 		return;
 	ofi_rail_drain(rail);
+	if (atomic_load_explicit(&rail->mend, memory_order_relaxed))
+		ofi_rail_mend(rail);
 	pthread_mutex_unlock(&rail->lock);
 }
 

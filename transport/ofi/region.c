@@ -96,7 +96,7 @@ void ofi_region_close(struct transport_region *region)
 	/* not in a forked child: registrations are its parent's */
 	if (getpid() == region->domain->pid) {
 		unregister(domain, ofi);
-		if (ofi->writable && domain->way->stream)
+		if (ofi->writable && domain->stream)
 			close_streams(domain);
 		pages_unmap(&ofi->pages);
 	}

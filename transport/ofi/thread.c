@@ -47,6 +47,8 @@ static bool look(struct ofi_rail *rail)
 
 	pthread_mutex_lock(&rail->lock);
 	found = ofi_rail_read(rail);
+	if (atomic_load_explicit(&rail->mend, memory_order_relaxed))
+		ofi_rail_mend(rail);
 	pthread_mutex_unlock(&rail->lock);
 	return found;
 }
@@ -94,7 +96,7 @@ static void make_bed(struct watch *watch, struct bed *bed)
 		bool owners = with_owner(watch, rail), sleeps = rail->cq_fd >= 0 && !owners;
 
 		aside |= owners;
-		if (bed->ms && (owners || rail->cq_fd < 0))
+		if (bed->ms && (owners || rail->cq_fd < 0 || atomic_load(&rail->mend)))
 			bed->ms = SLICE_MS;
 		if (!ofi_rail_may_sleep(rail, sleeps, true))
 			bed->ms = 0;
@@ -159,6 +161,14 @@ static void wake(struct ofi_thread *thread)
 
 	TEMP_FAILURE_RETRY(
 		write(thread->wake_fd, &one, sizeof(one))); /* EAGAIN: it is set already */
+}
+
+void ofi_thread_wake(struct ofi_rail *rail)
+{
+	struct ofi_domain *domain = rail->domain;
+
+	if (domain->thread_count)
+		wake(&domain->threads[rail->index % domain->thread_count]);
 }
 
 void ofi_threads_recall(struct ofi_domain *domain)

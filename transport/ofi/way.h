@@ -12,8 +12,7 @@
 
 struct ofi_way {
 	enum fi_ep_type type;
-	bool stream;                 /* a region can be closed only once no lane is inside of it */
-	uint64_t write_flags;        /* besides those of every write: what "complete" has to mean */
+	bool stream;                 /* lanes keep order; a region can be closed only once none is inside of it */
 	bool takes_all;              /* without --nic: all interfaces, they are for nothing else */
 	/* The interfaces there are. */
 	int (*interfaces)(const struct ofi_domain *domain, struct ofi_interface *out,
@@ -25,7 +24,7 @@ struct ofi_way {
 	/* Lanes of an endpoint that is being opened. */
 	int (*open)(struct ofi_endpoint *endpoint, struct error *error);
 	/* The addresses of each lane, for the record. */
-	int (*describe)(const struct ofi_endpoint *endpoint, struct ofi_endpoint_record *record,
+	int (*describe)(struct ofi_endpoint *endpoint, struct ofi_endpoint_record *record,
 			struct error *error);
 	int (*connect)(struct ofi_endpoint *endpoint, struct error *error);
 	/* A lane whose fid_ep is closed: what else there is of it; the caller holds rail->lock. */
