@@ -494,11 +494,13 @@ def test_full_replica__with_a_size_of_the_ring_is_refused(tmp_path, models):
 
 
 def test_signal__is_named_by_both_roles(tmp_path, models):
-    for number, (victim, sent) in enumerate((("trainer-0", signal.SIGTERM), ("inference-0", signal.SIGTERM),
-                                             ("inference-0", signal.SIGINT))):
+    tcp = ["--transport", "tcp", "--nic", "lo"]
+    rows = (("trainer-0", signal.SIGTERM, []), ("inference-0", signal.SIGTERM, tcp), ("inference-0", signal.SIGINT, []),
+            ("trainer-0", signal.SIGINT, tcp))
+    for number, (victim, sent, over) in enumerate(rows):
         with jobs.Job(tmp_path / str(number), models["qwen2"], "world=1", INFER) as job:
             job.controller()
-            job.workers("--interval", "50ms", updates=1000)
+            job.workers("--interval", "50ms", *over, updates=1000)
             while not job.processes["inference-0"].updates():
                 time.sleep(0.02)
             job.kill(victim, sent)

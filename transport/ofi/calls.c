@@ -3,6 +3,8 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,9 +28,32 @@ static struct ofi_calls opened;
 static char failure[256]; /* "": it is open */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
+/* Debian's library is linked to a driver (infinipath) whose constructor takes the handlers of INT, TERM, SEGV, BUS,
+ * ILL and ABRT, to end the process with 1 and no word. They are the host's. Threads of ours take no signal, so in
+ * our programs one that comes meanwhile waits for its own handler. */
+static void *open_without_handlers(void)
+{
+	struct sigaction before[NSIG], after;
+	bool known[NSIG] = {false};
+	sigset_t all, mask;
+	void *library;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &mask);
+	for (int i = 1; i < NSIG; i++)
+		known[i] = sigaction(i, NULL, &before[i]) == 0;
+	library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+	for (int i = 1; i < NSIG; i++)
+		if (known[i] && sigaction(i, NULL, &after) == 0 &&
+		    after.sa_handler != before[i].sa_handler)
+			sigaction(i, &before[i], NULL);
+	pthread_sigmask(SIG_SETMASK, &mask, NULL);
+	return library;
+}
+
 static void open_library(void)
 {
-	void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE), *found;
+	void *library = open_without_handlers(), *found;
 
 	if (!library)
 		snprintf(failure, sizeof(failure), "%s", dlerror());

@@ -4,7 +4,8 @@
  * the tables inside its objects, so whoever stands in for these stands in for the library.
  *
  * The library is opened when the first domain asks for it: Debian's is linked to two drivers (psm, psm2) whose
- * constructors sleep 0.1 s each, in every process that only might write over tcp.
+ * constructors sleep 0.1 s each, in every process that only might write over tcp. It keeps the host's handlers of
+ * signals.
  */
 #ifndef TRANSPORT_OFI_CALLS_H
 #define TRANSPORT_OFI_CALLS_H
