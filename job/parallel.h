@@ -4,7 +4,8 @@
  *   --train world=256,pp=8,source=gathered      --train world=16,fsdp=8,source=sharded
  *   --infer engines=8,tp=32,ep=32,dp=8,dp_lm_head=1,moe_dense_tp=1
  *   --infer engines=1,tp=8,a2a=1,fuse_shared=1,embed_replicated=1,names=vllm,
- *           experts=round_robin,gate=F32,indexer=fused,dtype=BF16,fp8=128x128 (or fp8=none)
+ *           experts=round_robin,routed_experts=1,gate=F32,indexer=fused,dtype=BF16,
+ *           fp8=128x128 (or fp8=none)
  * Missing keys are 1 or off. Trainer r is in stage r / (world/pp). Inference ranks are
  * engine-major: rank = engine * tp + engine_rank.
  */
@@ -43,6 +44,7 @@ struct infer_spec {
 	uint32_t embed_replicated; /* flag: the embedding whole on every rank */
 	uint32_t names;            /* enum engine_names */
 	uint32_t experts;          /* enum expert_map */
+	uint32_t routed_experts;   /* flag: experts' parameters are those of a module of that name */
 	uint32_t gate;             /* enum dtype of router gates; DTYPE_NONE: the model's */
 	uint32_t indexer_fused;    /* flag: wk and weights_proj are one unquantised parameter */
 	uint32_t dtype;            /* enum dtype of what is not quantised; DTYPE_NONE: as stored */

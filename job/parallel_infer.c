@@ -34,6 +34,7 @@ static const struct spec_key infer_keys[] = {
 	{"embed_replicated", INFER(embed_replicated), 0, 1, 0, NULL, false},
 	{"names", INFER(names), 0, 0, 0, names_choices, false},
 	{"experts", INFER(experts), 0, 0, 0, experts_choices, false},
+	{"routed_experts", INFER(routed_experts), 0, 1, 0, NULL, false},
 	{"gate", INFER(gate), 0, 0, 0, dtype_choices, false},
 	{"indexer", INFER(indexer_fused), 0, 0, 0, indexer_choices, false},
 	{"dtype", INFER(dtype), 0, 0, 0, dtype_choices, false},
@@ -146,6 +147,10 @@ int infer_spec_check(const struct infer_spec *spec, struct error *error)
 		rc = error_set(error, ERROR_CONFIG,
 			       "experts=round_robin needs names=vllm: other engines own blocks of "
 			       "neighbours; leave it out");
+	if (rc == 0 && spec->routed_experts && spec->names != NAMES_VLLM)
+		rc = error_set(error, ERROR_CONFIG,
+			       "routed_experts=1 needs names=vllm: other engines have no module "
+			       "of that name around the experts; leave it out");
 	return rc;
 }
 

@@ -47,22 +47,28 @@ const char *form_param(const struct rule *rule, const struct infer_spec *infer)
 	return rename ? rename->to : rule_param(rule);
 }
 
+/* A part of the name, if it has it; false when the new name is too long. */
+static bool replace(char name[RULE_NAME_BYTES], const char *part, const char *by)
+{
+	char *at = strstr(name, part);
+	size_t old = strlen(part), new = strlen(by);
+
+	if (!at)
+		return true;
+	if (strlen(name) - old + new >= RULE_NAME_BYTES)
+		return false;
+	memmove(at + new, at + old, strlen(at + old) + 1);
+	memcpy(at, by, new);
+	return true;
+}
+
 bool form_param_name(const struct family *family, const struct infer_spec *infer,
 		     char name[RULE_NAME_BYTES])
 {
-	for (const struct param_name *row = family->names; row && row->name; row++) {
-		const char *by = infer->names == NAMES_VLLM ? row->vllm : row->sglang;
-		char *at = strstr(name, row->name);
-		size_t old = strlen(row->name), new = strlen(by);
-
-		if (!at)
-			continue;
-		if (strlen(name) - old + new >= RULE_NAME_BYTES)
+	for (const struct param_name *row = family->names; row && row->name; row++)
+		if (!replace(name, row->name, infer->names == NAMES_VLLM ? row->vllm : row->sglang))
 			return false;
-		memmove(at + new, at + old, strlen(at + old) + 1);
-		memcpy(at, by, new);
-	}
-	return true;
+	return !infer->routed_experts || replace(name, ".experts.w", ".experts.routed_experts.w");
 }
 
 static enum dtype plain_dtype(enum store store, const struct model_config *config,
@@ -117,6 +123,7 @@ static const struct {
 	{"moe_dense_tp=1", INFER(moe_dense_tp), 1, FEATURE_EXPERTS,
 	 "the dense layers of a model with experts"},
 	{"a2a=1", INFER(a2a), 1, FEATURE_EXPERTS, "experts"},
+	{"routed_experts=1", INFER(routed_experts), 1, FEATURE_EXPERTS, "experts"},
 	{"gate", INFER(gate), 0, FEATURE_EXPERTS, "the router of experts"},
 	{"fuse_shared=1", INFER(fuse_shared), 1, FEATURE_SHARED, "shared experts"},
 	{"indexer=fused", INFER(indexer_fused), 1, FEATURE_INDEXER, "sparse attention's indexer"},

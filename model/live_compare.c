@@ -99,18 +99,23 @@ static bool other_name(const struct difference *d, const char *one, const char *
 static bool names(const struct difference *d, struct text *out)
 {
 	static const struct {
-		const char *sglang, *vllm;
-	} rows[] = {{"fused_qkv_a_proj_with_mqa.", "fused_qkv_a_proj."}};
+		const char *without, *with; /* the option */
+		const char *say[2];	    /* to the layout with it, without it */
+	} rows[] = {
+		{"fused_qkv_a_proj_with_mqa.", "fused_qkv_a_proj.", {"names=sglang", "names=vllm"}},
+		{"experts.w",
+		 "experts.routed_experts.w",
+		 {"no routed_experts=1", "names=vllm,routed_experts=1"}},
+	};
 
 	if (d->here && d->there)
 		return false;
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-		bool vllm = other_name(d, rows[i].vllm, rows[i].sglang, d->here != NULL);
+		bool with = other_name(d, rows[i].with, rows[i].without, d->here != NULL);
 
-		if (!vllm && !other_name(d, rows[i].sglang, rows[i].vllm, d->here != NULL))
+		if (!with && !other_name(d, rows[i].without, rows[i].with, d->here != NULL))
 			continue;
-		text_add(out, vllm == (d->here != NULL) ? "names=sglang in --infer"
-							: "names=vllm in --infer");
+		text_format(out, "%s in --infer", rows[i].say[with != (d->here != NULL)]);
 		return true;
 	}
 	return false;

@@ -113,6 +113,7 @@ class Engine:
         self.shared_tp = 1 if infer.get("a2a") == "1" else whole
         self.whole_tp = whole
         self.fused = infer.get("fuse_shared") == "1"
+        self.slots = "experts.routed_experts." if infer.get("routed_experts") == "1" else "experts."
         self.block = target_block(config, infer)
 
     def parameters(self):
@@ -289,8 +290,8 @@ class Engine:
 
         yield from self.copied(prefix + "gate.weight")
         yield from self.copied(prefix + "gate.e_score_correction_bias")
-        yield from self.linear(prefix + "experts.w13_weight", names["gate"] + names["up"], take_in)
-        yield from self.linear(prefix + "experts.w2_weight", names["down"], take_out, 1)
+        yield from self.linear(f"{prefix}{self.slots}w13_weight", names["gate"] + names["up"], take_in)
+        yield from self.linear(f"{prefix}{self.slots}w2_weight", names["down"], take_out, 1)
         if shared and not self.fused:
             yield from self.mlp(prefix + "shared_experts.", self.shared_tp)
 

@@ -22,7 +22,8 @@ CONFIGS = {
     "Qwen2MoeForCausalLM": {**SMALL, "num_experts": 4, "moe_intermediate_size": 8, "shared_expert_intermediate_size": 12},
 }
 SPECS = [{"tp": "4", "dtype": "F32"}, {"tp": "2", "names": "vllm"}]
-EXPERTS = [{"tp": "4", "ep": "2"}, {"tp": "2", "ep": "2", "names": "vllm", "gate": "F32"}]
+EXPERTS = [{"tp": "4", "ep": "2"}, {"tp": "2", "ep": "2", "names": "vllm", "gate": "F32",
+                                         "routed_experts": "1"}]
 CASES = [(family, infer) for family in CONFIGS for infer in SPECS + (EXPERTS if "Moe" in family or family[:3] == "Mix" else [])]
 
 

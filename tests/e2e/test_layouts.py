@@ -80,6 +80,7 @@ def random_infer(rng, config):
         if vllm:
             infer["ep"] = rng.choice((1, infer["tp"]))
             infer["experts"] = rng.choice(("linear", "round_robin"))
+            infer["routed_experts"] = rng.choice((0, 1))
         else:
             infer["moe_dense_tp"] = rng.choice((0, 1))
         fusible = infer["ep"] == 1 and not vllm and config.get("n_shared_experts") == 1

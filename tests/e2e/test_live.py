@@ -53,6 +53,7 @@ OPTIONS = [
     ("glm4-moe", "engines=1,tp=2", "gate=F32"),
     ("glm-dsa", "engines=1,tp=2", "indexer=fused"),
     ("deepseek-fp8", "engines=1,tp=2,ep=2", "names=vllm"),
+    ("qwen3-moe", "engines=1,tp=2,ep=2", "names=vllm,routed_experts=1"),
     ("glm4-moe", "engines=1,tp=2", "fuse_shared=1"),
     ("deepseek-fp8", "engines=1,tp=1", "fp8=none"),
     ("qwen3-moe", "engines=1,tp=1", "fp8=16x16"),

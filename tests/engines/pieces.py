@@ -7,8 +7,10 @@ import subprocess
 PARTS = ("param", "offset", "bytes", "tensor", "src", "make", "from", "to", "scales")
 
 
-def spec_of(engine, tp, ep):
-    return f"tp={tp}" + (f",ep={ep}" if ep > 1 else "") + (",names=vllm" if engine == "vllm" else "")
+def spec_of(engine, tp, ep, experts):
+    """The experts of a vLLM of today are in a module of their own."""
+    vllm = ",names=vllm" + (",routed_experts=1" if experts else "")
+    return f"tp={tp}" + (f",ep={ep}" if ep > 1 else "") + (vllm if engine == "vllm" else "")
 
 
 def pieces_of(weft, folder, spec, rank):

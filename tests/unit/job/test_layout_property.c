@@ -139,6 +139,7 @@ static struct infer_spec random_infer(const struct class *class)
 	while (infer.tp % infer.ep);
 	infer.names = one_in(3) ? NAMES_VLLM : NAMES_SGLANG;
 	infer.experts = one_in(infer.names == NAMES_VLLM ? 2 : 30);
+	infer.routed_experts = one_in(infer.names == NAMES_VLLM ? (class->experts ? 2 : 20) : 30);
 	if (infer.names == NAMES_SGLANG || one_in(12)) {
 		infer.dp_lm_head = one_in(3);
 		infer.moe_dense_tp = one_in(class->experts ? 3 : 20);
@@ -194,12 +195,14 @@ static bool has_sense(const struct class *class, const struct model_config *conf
 		if (class->experts && config->experts < infer->ep)
 			return false;
 	} else {
-		if (infer->experts || (class->qwen2 && (infer->dp > 1 || infer->dp_lm_head)))
+		if (infer->experts || infer->routed_experts ||
+		    (class->qwen2 && (infer->dp > 1 || infer->dp_lm_head)))
 			return false;
 		if (class->experts && config->experts % infer->ep)
 			return false;
 	}
-	if (!class->experts && (infer->ep > 1 || infer->moe_dense_tp || infer->a2a || infer->gate))
+	if (!class->experts && (infer->ep > 1 || infer->moe_dense_tp || infer->a2a || infer->gate ||
+				infer->routed_experts))
 		return false;
 	if (infer->fuse_shared && (infer->ep > 1 || infer->a2a || config->shared_experts != 1))
 		return false;
@@ -455,6 +458,7 @@ static void note_options(const struct infer_spec *infer, uint32_t *seen)
 				infer->embed_replicated,
 				infer->names == NAMES_VLLM,
 				infer->experts == EXPERTS_ROUND_ROBIN,
+				infer->routed_experts,
 				infer->gate,
 				infer->indexer_fused,
 				infer->dtype,
@@ -465,7 +469,7 @@ static void note_options(const struct infer_spec *infer, uint32_t *seen)
 		*seen |= (uint32_t)options[i] << i;
 }
 
-#define ALL_OPTIONS ((1u << 14) - 1)
+#define ALL_OPTIONS ((1u << 15) - 1)
 
 static void test_layout__of_random_models_is_whole_or_refused_by_a_division(void **unused)
 {

@@ -46,6 +46,8 @@ static void test_infer__canonical_text_leaves_defaults_out(void **unused)
 		 "engines=1,tp=4,fuse_shared=1,embed_replicated=1,indexer=fused,dtype=BF16"},
 		{"tp=8,ep=8,dp=2,experts=round_robin,names=vllm,gate=BF16",
 		 "engines=1,tp=8,ep=8,dp=2,names=vllm,experts=round_robin,gate=BF16"},
+		{"routed_experts=1,names=vllm,gate=F32",
+		 "engines=1,names=vllm,routed_experts=1,gate=F32"},
 	};
 
 	(void)unused;
@@ -103,6 +105,7 @@ static void test_specs__refuse_with_key_value_and_what_is_allowed(void **unused)
 		{"tp=4,ep=4,fuse_shared=1", "fuse_shared=1 with ep=4"},
 		{"tp=4,a2a=1,fuse_shared=1", "fuse_shared=1 with a2a=1"},
 		{"experts=round_robin", "experts=round_robin needs names=vllm"},
+		{"routed_experts=1", "routed_experts=1 needs names=vllm"},
 		{"names=vllm,dp_lm_head=1", "dp_lm_head=1 is not for names=vllm"},
 		{"names=vllm,moe_dense_tp=1", "moe_dense_tp=1 is not for"},
 		{"names=vllm,fuse_shared=1", "fuse_shared=1 is not for"},

@@ -468,6 +468,8 @@ static void test_options__without_sense_are_refused_with_the_reason(void **state
 		{"Qwen3-4B", "tp=2,a2a=1",
 		 "a2a=1 is about experts; Qwen3-4B (Qwen3ForCausalLM) has none"},
 		{"Qwen3-4B", "tp=2,gate=F32", "gate is about the router of experts"},
+		{"Qwen3-4B", "tp=2,names=vllm,routed_experts=1",
+		 "routed_experts=1 is about experts; Qwen3-4B (Qwen3ForCausalLM) has none"},
 		{"Qwen3-30B-A3B", "tp=2,fuse_shared=1", "fuse_shared=1 is about shared experts"},
 		{"Qwen3-30B-A3B", "tp=2,embed_replicated=1",
 		 "Qwen3MoeForCausalLM (Qwen3-30B-A3B) always cuts its embedding"},
