@@ -31,6 +31,9 @@ struct json_t; /* jansson's */
 
 /* A field of Weft's own: the checkpoint has rotary_emb.inv_freq tensors. */
 #define CONFIG_ROTARY_FIELD "weft_rotary_inv_freq"
+/* Another: it has e_score_correction_bias in the model's dtype. A checkpoint beside config.json says so
+ * itself (model/router_bias.h). */
+#define CONFIG_BIAS_FIELD "weft_router_bias_cast"
 
 /* Pure: `text` is the file's bytes, `where` its name for the messages. ERROR_FILE when it is
  * not JSON, ERROR_CONFIG naming the field that is missing, mistyped or out of range,

@@ -87,6 +87,7 @@ const struct flag_field config_flags[] = {
 	/* not HuggingFace's: files of some checkpoints carry rotary_emb.inv_freq, config.json does
 	 * not say which */
 	{CONFIG_ROTARY_FIELD, AT(rotary_tensors), LATENT, false},
+	{CONFIG_BIAS_FIELD, AT(router_bias_cast), FEATURE_SHARED, false},
 	{0},
 };
 

@@ -137,7 +137,7 @@ enum store {
 	STORE_MODEL,      /* the model's dtype */
 	STORE_LINEAR,     /* the same, or fp8 in blocks */
 	STORE_ROUTER,     /* the same; engines may keep it in another */
-	STORE_F32,        /* 32 bits, in engines too */
+	STORE_F32,        /* 32 bits, in engines too; the model's dtype in a checkpoint that was cast */
 	STORE_CONV1D,     /* the model's dtype, and the matrix transposed: [in, out] on disk */
 	STORE_MXFP4,      /* bytes; the engine joins the last two dimensions */
 	STORE_MXFP4_SCALES, /* bytes */

@@ -51,6 +51,7 @@ struct model_config {
 	bool mlp_bias;
 	bool qk_norm;          /* where it is a choice */
 	bool router_bias;
+	bool router_bias_cast; /* the checkpoint has it in the model's dtype, not in 32 bits */
 	bool rotary_tensors;   /* the checkpoint carries rotary frequencies along */
 	enum dtype dtype;      /* torch_dtype: of what is not quantised */
 };

@@ -48,7 +48,7 @@ static int give_row(const struct walk *walk, size_t row, int64_t layer, uint32_t
 		tensor.dtype = DTYPE_F8_E4M3;
 	else if (rule->store == STORE_MXFP4 || rule->store == STORE_MXFP4_SCALES)
 		tensor.dtype = DTYPE_U8;
-	else if (rule->store == STORE_F32 ||
+	else if ((rule->store == STORE_F32 && !config->router_bias_cast) ||
 		 (rule->store == STORE_F32_WITH_FP8 && config->block_rows))
 		tensor.dtype = DTYPE_F32;
 	rc = give(walk, rule, &tensor);

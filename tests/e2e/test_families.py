@@ -2,8 +2,11 @@
 """Whole small models of every family, with the options that engines have, through real processes:
 every byte of every parameter on every rank is what numpy makes of the checkpoint (engine_layout.py:
 no code of Weft), also where it is converted, quantised or taken out of its blocks on the way."""
+import json
+
 import pytest
 
+import contents
 import job as jobs
 
 GATHERED, STAGES = "world=2,source=gathered", "world=4,pp=2,source=gathered"
@@ -66,6 +69,20 @@ def test_family__is_the_same_through_every_replica(tmp_path, models, train, trai
     """Experts, shared ones, blocks made on the way: packed into mapped targets and out of the replica."""
     run(tmp_path, models, "glm4-moe", train, "engines=2,tp=2,ep=2,gate=F32,fp8=8x8", ["--checksums"], updates=3,
         trainer_flags=trainer_flags, inference_flags=inference_flags)
+
+
+@pytest.mark.parametrize("shard_bytes", [0, 60_000], ids=["one-file", "index"])
+def test_router_bias__of_a_checkpoint_that_was_cast_is_converted(tmp_path, shard_bytes):
+    """config.json says nothing of it; as engines' loaders do it, the engine has 32 bits."""
+    (tmp_path / "config.json").write_text(json.dumps(jobs.CONFIGS["moonlight"] | {"weft_router_bias_cast": True}))
+    model = tmp_path / "cast"
+    jobs.weft("checkpoint", "make", tmp_path / "config.json", model, "--shard-bytes", shard_bytes)
+    config = json.loads((model / "config.json").read_text())
+    assert config.pop("weft_router_bias_cast") is True
+    (model / "config.json").write_text(json.dumps(config))
+    bias = "model.layers.1.mlp.gate.e_score_correction_bias"
+    assert contents.checkpoint_tensors(model)[bias][0] == "BF16"
+    run(tmp_path, {"cast": model}, "cast", GATHERED, "engines=1,tp=2,ep=2", ["--checksums"])
 
 
 def test_shards__that_end_inside_of_a_block_are_refused(tmp_path, models):

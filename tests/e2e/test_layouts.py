@@ -44,6 +44,7 @@ def random_config(rng, family):
     if family not in DENSE and not family.startswith("Qwen3"):
         config |= {"n_shared_experts": rng.choice((0, 1, 2)), "num_nextn_predict_layers": rng.choice((0, 1)),
                    "first_k_dense_replace": rng.randint(0, config["num_hidden_layers"])}
+        config["weft_router_bias_cast"] = rng.random() < 0.3
     if family == "Glm4MoeForCausalLM":
         config["use_qk_norm"] = rng.random() < 0.5
     if latent:

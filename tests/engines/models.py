@@ -42,12 +42,13 @@ MODELS = {
     "deepseek-v3": ("deepseek_v3", SMALL | LATENT),
     "deepseek-v3-fp8": ("deepseek_v3", SMALL | LATENT | IN_BLOCKS | {"qk_nope_head_dim": 32, "qk_rope_head_dim": 32,
                                                                      "v_head_dim": 32}),
+    "deepseek-v3-cast": ("deepseek_v3", SMALL | LATENT),
     "deepseek-v3-q": ("deepseek_v3", SMALL | LATENT | {"q_lora_rank": None, "n_shared_experts": 2}),
     "qwen3-moe": ("qwen3_moe", SMALL | EXPERTS | {"head_dim": 16}),
     "qwen3-moe-fp8": ("qwen3_moe", SMALL | EXPERTS | IN_BLOCKS),
 } | towers.towers(SMALL, LATENT)
 WITH_EXPERTS = ("mixtral", "qwen2-moe", "qwen3-moe", "qwen3-next", "gpt-oss", "gpt-oss-mxfp4", "deepseek-v3",
-                "deepseek-v3-fp8", "deepseek-v3-q", "qwen3-moe-fp8", "kimi-k2.5")
+                "deepseek-v3-fp8", "deepseek-v3-cast", "deepseek-v3-q", "qwen3-moe-fp8", "kimi-k2.5")
 
 # what an engine does: (tp, ep)
 def engines_of(name, engine):
@@ -60,7 +61,7 @@ def engines_of(name, engine):
         yield from ((2, 2), (4, 4))
 
 
-# what published checkpoints have in 32 bits
+# what published checkpoints have in 32 bits, and one that was cast as a whole has not
 IN_32_BITS = ("e_score_correction_bias",)
 # what published configs have and today's transformers does not write; engines read it
 DEEPSEEK = {"moe_layer_freq": 1, "topk_method": "noaux_tc", "scoring_func": "sigmoid"}
@@ -72,6 +73,7 @@ KIMI = {"architectures": ["KimiK25ForConditionalGeneration"],
 FP8 = {"quantization_config": {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [32, 32]}}
 NOT_GATES = {"modules_to_not_convert": ["lm_head", "model.layers.0.mlp.gate", "model.layers.1.mlp.gate"]}
 PUBLISHED = {"qwen3-next": {"full_attention_interval": 4}, "deepseek-v3": DEEPSEEK, "deepseek-v3-q": DEEPSEEK,
+             "deepseek-v3-cast": DEEPSEEK | {"weft_router_bias_cast": True},
              "deepseek-v3-fp8": DEEPSEEK | FP8, "kimi-k2.5": KIMI,
              "qwen3-moe-fp8": {"quantization_config": FP8["quantization_config"] | NOT_GATES},
              "qwen2-vl": {"vision_config": {"in_chans": 3}},
@@ -135,7 +137,7 @@ def make(name, folder):
         model = auto.from_config(config).to(torch.bfloat16)
         generator = torch.Generator().manual_seed(17)
         for name_of, tensor in [*model.named_parameters(), *model.named_buffers()]:
-            if name_of.endswith(IN_32_BITS):
+            if name_of.endswith(IN_32_BITS) and not name.endswith("-cast"):
                 tensor.data = tensor.data.float()
             tensor.copy_(torch.randn(tensor.shape, generator=generator))
     model.save_pretrained(folder)

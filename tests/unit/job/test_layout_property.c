@@ -104,6 +104,7 @@ static struct model_config random_config(const struct family *family)
 	if (class.shared) {
 		config.shared_experts = PICK(0, 1, 1, 2);
 		config.dense_layers = below(config.layers + 1);
+		config.router_bias_cast = config.router_bias && one_in(3);
 		config.mtp_layers = below(2);
 	}
 	if (class.latent) {

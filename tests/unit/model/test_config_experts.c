@@ -329,6 +329,7 @@ static void test_config__what_is_written_reads_back_the_same(void **state)
 		{{"architectures", "[\"DeepseekV2ForCausalLM\"]"}, {"n_shared_experts", "null"}},
 		{{"index_topk_freq", "2"}, {"index_skip_topk_offset", "0"}},
 		{{"topk_method", "\"greedy\""}, {"weft_rotary_inv_freq", "true"}},
+		{{"weft_router_bias_cast", "true"}, {"topk_method", "\"noaux_tc\""}},
 		{{"quantization_config", FP8(BLOCK)}, {"tie_word_embeddings", "true"}},
 		{{"architectures", "[\"Glm4MoeForCausalLM\"]"}, {"num_key_value_heads", "4"}},
 		{{"architectures", "[\"Glm4MoeLiteForCausalLM\"]"}, {"first_k_dense_replace", "0"}},
