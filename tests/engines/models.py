@@ -59,6 +59,8 @@ def engines_of(name, engine):
         return  # whose loader takes experts apart only of MXFP4 checkpoints
     if name in WITH_EXPERTS:
         yield from ((2, 2), (4, 4))
+        if engine == "sglang":
+            yield (4, 2)  # vLLM shares experts out to all ranks or to none
 
 
 # what published checkpoints have in 32 bits, and one that was cast as a whole has not
