@@ -346,8 +346,8 @@ static const struct verb_option rows[] = {
 	     "--derived: check the ranks of it all, a line each"),
 	TEXT(infer, "infer", "SPEC",
 	     "the inference side, as engines=2,tp=8,ep=8 (also dp, dp_lm_head, moe_dense_tp, "
-	     "a2a, fuse_shared, embed_replicated, names, experts, routed_experts, gate, indexer, "
-	     "dtype, fp8: docs/models.md)"),
+	     "a2a, fuse_shared, embed_replicated, names, experts, routed_experts, expert_weights, "
+	     "gate, indexer, dtype, fp8, mxfp4_pad: docs/models.md)"),
 	TEXT(rank, "rank", "R", "the inference rank, counted over all engines (default 0)"),
 	TEXT(output, "output", "FILE",
 	     "write a layout file of all ranks, which is given in the place of a model's name"),
@@ -371,7 +371,7 @@ const struct verb model_layout_verb = {
 	       "A piece whose bytes are not the tensor's own also says how they are transformed "
 	       "(in JSON \"make\", \"from\", \"to\", and \"scales\" with an fp8 source): convert, "
 	       "quantise, scales, dequantise, requantise, rescale, with the rows and columns of a "
-	       "block, or transpose.\n\nDerived tensors are never written. Their states: rebuilt (the engine "
+	       "block, or transpose, or pad with the elements of a row.\n\nDerived tensors are never written. Their states: rebuilt (the engine "
 	       "makes them after every load), optional (the same, in some builds), view (a "
 	       "parameter's own bytes), constant (made of no tensor), stale (nobody makes them "
 	       "again). Strides count elements. Not listed, because they are parameters in another "

@@ -230,7 +230,8 @@ static int check_transform(const struct layout *layout, const struct piece *piec
 			error, ERROR_UNSUPPORTED,
 			"a piece takes %s of tensor %s %s for parameter %s (%s, blocks of %ux%u "
 			"to %ux%u): blocks need a matrix, and the box must begin at a block's "
-			"border and end at one or at the tensor's end",
+			"border and end at one or at the tensor's end; padding needs three "
+			"dimensions",
 			box_text(&piece->src, text, sizeof(text)), tensor->name, shape, param->name,
 			transform_text(transform, tensor->dtype != param->dtype, transformed),
 			transform->from_rows, transform->from_columns, transform->to_rows,

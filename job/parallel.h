@@ -5,7 +5,8 @@
  *   --infer engines=8,tp=32,ep=32,dp=8,dp_lm_head=1,moe_dense_tp=1
  *   --infer engines=1,tp=8,a2a=1,fuse_shared=1,embed_replicated=1,names=vllm,
  *           experts=round_robin,routed_experts=1,gate=F32,indexer=fused,dtype=BF16,
- *           fp8=128x128 (or fp8=none)
+ *           fp8=128x128 (or fp8=none),mxfp4_pad=64x1
+ *   --infer tp=8,expert_weights=in_out
  * Missing keys are 1 or off. Trainer r is in stage r / (world/pp). Inference ranks are
  * engine-major: rank = engine * tp + engine_rank.
  */
@@ -29,6 +30,8 @@ struct train_spec {
 	uint32_t stage_layers[PARALLEL_STAGES_MAX];
 };
 
+#define MXFP4_BLOCK 32 /* numbers of a row that share a scale */
+
 /* Whose parameter names, and whose rules where they differ (docs/models.md). */
 enum engine_names { NAMES_SGLANG, NAMES_VLLM, NAMES_COUNT };
 /* Which experts a rank of the ep group owns. */
@@ -45,11 +48,15 @@ struct infer_spec {
 	uint32_t names;            /* enum engine_names */
 	uint32_t experts;          /* enum expert_map */
 	uint32_t routed_experts;   /* flag: experts' parameters are those of a module of that name */
+	uint32_t experts_in_out;   /* flag: matrices of experts lie as tensors of all experts do */
 	uint32_t gate;             /* enum dtype of router gates; DTYPE_NONE: the model's */
 	uint32_t indexer_fused;    /* flag: wk and weights_proj are one unquantised parameter */
 	uint32_t dtype;            /* enum dtype of what is not quantised; DTYPE_NONE: as stored */
 	uint32_t fp8;              /* enum infer_fp8 */
 	uint32_t fp8_rows, fp8_columns; /* of a block, with FP8_BLOCKS */
+	/* of experts in MXFP4: a rank's share of their size, and the hidden size, are rounded up to
+	 * these; 0, 0: engines keep both */
+	uint32_t pad_share, pad_hidden;
 };
 /* Are the engine's linears in fp8 blocks? */
 enum infer_fp8 { FP8_AS_STORED, FP8_BLOCKS, FP8_NONE };

@@ -20,6 +20,7 @@ static const struct spec_choice experts_choices[] = {
 	{"linear", EXPERTS_LINEAR}, {"round_robin", EXPERTS_ROUND_ROBIN}, {NULL, 0}};
 static const struct spec_choice dtype_choices[] = {
 	{"F32", DTYPE_F32}, {"BF16", DTYPE_BF16}, {"F16", DTYPE_F16}, {NULL, 0}};
+static const struct spec_choice weights_choices[] = {{"out_in", 0}, {"in_out", 1}, {NULL, 0}};
 static const struct spec_choice indexer_choices[] = {{"split", 0}, {"fused", 1}, {NULL, 0}};
 
 static const struct spec_key infer_keys[] = {
@@ -35,6 +36,7 @@ static const struct spec_key infer_keys[] = {
 	{"names", INFER(names), 0, 0, 0, names_choices, false},
 	{"experts", INFER(experts), 0, 0, 0, experts_choices, false},
 	{"routed_experts", INFER(routed_experts), 0, 1, 0, NULL, false},
+	{"expert_weights", INFER(experts_in_out), 0, 0, 0, weights_choices, false},
 	{"gate", INFER(gate), 0, 0, 0, dtype_choices, false},
 	{"indexer", INFER(indexer_fused), 0, 0, 0, indexer_choices, false},
 	{"dtype", INFER(dtype), 0, 0, 0, dtype_choices, false},
@@ -62,11 +64,31 @@ static bool parse_block(const char *value, uint32_t *rows, uint32_t *columns)
 	return true;
 }
 
+static int take_pad(struct spec_parse *parse, const char *value, struct error *error)
+{
+	struct infer_spec *spec = parse->target;
+
+	if (spec->pad_share)
+		return error_set(error, ERROR_CONFIG, "--infer %s: key 'mxfp4_pad' is given twice",
+				 parse->spec);
+	if (!strpbrk(value, "xX") || !parse_block(value, &spec->pad_share, &spec->pad_hidden) ||
+	    (spec->pad_share > 1 && spec->pad_share % MXFP4_BLOCK) ||
+	    (spec->pad_hidden > 1 && spec->pad_hidden % MXFP4_BLOCK))
+		return error_set(error, ERROR_CONFIG,
+				 "--infer %s: mxfp4_pad is '%s'; use what a rank's share of an "
+				 "expert and the hidden size are rounded up to, as 64x1 or 128x256 "
+				 "(1 or a multiple of %u each)",
+				 parse->spec, value, MXFP4_BLOCK);
+	return 1;
+}
+
 static int take_infer(struct spec_parse *parse, const char *key, const char *value,
 		      struct error *error)
 {
 	struct infer_spec *spec = parse->target;
 
+	if (strcmp(key, "mxfp4_pad") == 0)
+		return take_pad(parse, value, error);
 	if (strcmp(key, "fp8") != 0)
 		return 0;
 	if (spec->fp8 != FP8_AS_STORED)
@@ -147,6 +169,10 @@ int infer_spec_check(const struct infer_spec *spec, struct error *error)
 		rc = error_set(error, ERROR_CONFIG,
 			       "experts=round_robin needs names=vllm: other engines own blocks of "
 			       "neighbours; leave it out");
+	if (rc == 0 && spec->experts_in_out && spec->names != NAMES_SGLANG)
+		rc = error_set(error, ERROR_CONFIG,
+			       "expert_weights=in_out is not for names=vllm: its loader keeps "
+			       "matrices of experts [out, in]; leave it out");
 	if (rc == 0 && spec->routed_experts && spec->names != NAMES_VLLM)
 		rc = error_set(error, ERROR_CONFIG,
 			       "routed_experts=1 needs names=vllm: other engines have no module "
@@ -164,7 +190,7 @@ int infer_spec_parse(struct infer_spec *spec, const char *string, struct error *
 				   .row_count = ARRAY_SIZE(infer_keys),
 				   .target = &made,
 				   .other = take_infer,
-				   .other_keys = "fp8"};
+				   .other_keys = "fp8, mxfp4_pad"};
 	int rc = spec_parse_keys(&parse, error);
 
 	if (rc)
@@ -182,9 +208,12 @@ char *infer_spec_text(const struct infer_spec *spec, char out[PARALLEL_TEXT_BYTE
 	size_t n = spec_keys_text(infer_keys, ARRAY_SIZE(infer_keys), spec, out);
 
 	if (spec->fp8 == FP8_NONE)
-		snprintf(out + n, PARALLEL_TEXT_BYTES - n, ",fp8=none");
+		n += (size_t)snprintf(out + n, PARALLEL_TEXT_BYTES - n, ",fp8=none");
 	else if (spec->fp8 == FP8_BLOCKS)
-		snprintf(out + n, PARALLEL_TEXT_BYTES - n, ",fp8=%ux%u", spec->fp8_rows,
-			 spec->fp8_columns);
+		n += (size_t)snprintf(out + n, PARALLEL_TEXT_BYTES - n, ",fp8=%ux%u",
+				      spec->fp8_rows, spec->fp8_columns);
+	if (spec->pad_share)
+		snprintf(out + n, PARALLEL_TEXT_BYTES - n, ",mxfp4_pad=%ux%u", spec->pad_share,
+			 spec->pad_hidden);
 	return out;
 }

@@ -33,6 +33,9 @@ bool transform_valid(const struct transform *transform)
 {
 	if (transform->part == TRANSFORM_TRANSPOSED && (transform->from_rows || transform->to_rows))
 		return false;
+	if (transform->part == TRANSFORM_PADDED)
+		return !transform->from_rows && !transform->from_columns && !transform->to_rows &&
+		       transform->to_columns && transform->to_columns <= TRANSFORM_BLOCK_MAX;
 	return block_ok(transform->from_rows, transform->from_columns) &&
 	       block_ok(transform->to_rows, transform->to_columns) &&
 	       (unsigned)transform->part < TRANSFORM_PART_COUNT &&
@@ -58,6 +61,15 @@ static bool one_matrix(const struct transform *transform, const struct box *src)
 	       src->hi[0] - src->lo[0] == 1;
 }
 
+uint64_t transform_row_elements(const struct box *src)
+{
+	uint64_t elements = 1;
+
+	for (uint32_t d = 2; d < src->dims; d++)
+		elements *= src->hi[d] - src->lo[d];
+	return elements;
+}
+
 bool transform_bytes(const struct transform *transform, const struct box *src, uint32_t dims,
 		     const uint64_t *shape, enum dtype to, uint64_t *bytes)
 {
@@ -65,6 +77,13 @@ bool transform_bytes(const struct transform *transform, const struct box *src, u
 
 	if (!box_in_shape(src, dims, shape) || !transform_valid(transform))
 		return false;
+	if (transform->part == TRANSFORM_PADDED) {
+		sizes[0] = src->hi[0] - src->lo[0];
+		sizes[1] = dims > 2 ? src->hi[1] - src->lo[1] : 0;
+		sizes[2] = transform->to_columns;
+		return dims > 2 && transform_row_elements(src) <= sizes[2] &&
+		       shape_bytes(3, sizes, dtype_bytes(to), bytes);
+	}
 	if (!transform_plain(transform) && dims != 2 && !one_matrix(transform, src))
 		return false;
 	if (transform->to_rows && !on_blocks(transform, src, shape))
@@ -97,6 +116,8 @@ static bool is_float(enum dtype dtype)
 
 bool transform_possible(const struct transform *transform, enum dtype from, enum dtype to)
 {
+	if (transform->part == TRANSFORM_PADDED)
+		return from == to;
 	if (transform_plain(transform) || transform->part == TRANSFORM_TRANSPOSED)
 		return from == to || (is_float(from) && is_float(to));
 	if (transform->from_rows ? from != DTYPE_F8_E4M3 : !is_float(from))
@@ -112,6 +133,8 @@ static const char *word_of(const struct transform *transform, bool convert)
 		return convert ? "convert" : "copy";
 	if (transform->part == TRANSFORM_TRANSPOSED)
 		return "transpose";
+	if (transform->part == TRANSFORM_PADDED)
+		return "pad";
 	if (!transform->to_rows)
 		return "dequantise";
 	if (transform->part == TRANSFORM_SCALES)
@@ -130,29 +153,33 @@ char *transform_text(const struct transform *transform, bool convert,
 	if (transform->to_rows)
 		snprintf(out + n, TRANSFORM_TEXT_BYTES - (size_t)n, " %ux%u", transform->to_rows,
 			 transform->to_columns);
+	if (transform->part == TRANSFORM_PADDED)
+		snprintf(out + n, TRANSFORM_TEXT_BYTES - (size_t)n, " %u", transform->to_columns);
 	return out;
+}
+
+/* A number behind the mark from *text on; false when there is none. */
+static bool take_number(const char **text, char mark, uint32_t *out)
+{
+	const char *at = *text;
+	uint64_t number = 0;
+
+	if (*at++ != mark || *at < '1' || *at > '9')
+		return false;
+	for (; *at >= '0' && *at <= '9'; at++) {
+		number = number * 10 + (uint64_t)(*at - '0');
+		if (number > TRANSFORM_BLOCK_MAX)
+			return false;
+	}
+	*out = (uint32_t)number;
+	*text = at;
+	return true;
 }
 
 /* " 128x64" from *text on; false when there is none. */
 static bool take_block(const char **text, uint32_t *rows, uint32_t *columns)
 {
-	uint32_t *const numbers[2] = {rows, columns};
-	const char *at = *text;
-
-	for (int i = 0; i < 2; i++) {
-		uint64_t number = 0;
-
-		if (*at++ != (i ? 'x' : ' ') || *at < '1' || *at > '9')
-			return false;
-		for (; *at >= '0' && *at <= '9'; at++) {
-			number = number * 10 + (uint64_t)(*at - '0');
-			if (number > TRANSFORM_BLOCK_MAX)
-				return false;
-		}
-		*numbers[i] = (uint32_t)number;
-	}
-	*text = at;
-	return true;
+	return take_number(text, ' ', rows) && take_number(text, 'x', columns);
 }
 
 bool transform_parse(const char *text, struct transform *transform, bool *convert)
@@ -170,6 +197,7 @@ bool transform_parse(const char *text, struct transform *transform, bool *conver
 		{"requantise", false, true, true, TRANSFORM_VALUES},
 		{"rescale", true, true, true, TRANSFORM_SCALES},
 		{"transpose", false, false, false, TRANSFORM_TRANSPOSED},
+		{"pad", false, false, false, TRANSFORM_PADDED},
 	};
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -183,6 +211,9 @@ bool transform_parse(const char *text, struct transform *transform, bool *conver
 		    !take_block(&rest, &transform->from_rows, &transform->from_columns))
 			continue;
 		if (rows[i].to && !take_block(&rest, &transform->to_rows, &transform->to_columns))
+			continue;
+		if (rows[i].part == TRANSFORM_PADDED &&
+		    !take_number(&rest, ' ', &transform->to_columns))
 			continue;
 		if (*rest)
 			continue;

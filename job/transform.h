@@ -36,10 +36,13 @@
 /* TRANSFORM_TRANSPOSED: column by column of the box, each a row of the parameter; no blocks. Its rows
  * cannot be cut: one row of the tensor is in every row of the parameter. A box of three dimensions is one
  * matrix, which has index lo[0]. */
+/* TRANSFORM_PADDED: elements as they are. A row, which is all dimensions of the box but its first two, is
+ * to_columns elements in the parameter; behind the tensor's own are zeroes. No blocks. */
 enum transform_part {
 	TRANSFORM_VALUES,
 	TRANSFORM_SCALES,
 	TRANSFORM_TRANSPOSED,
+	TRANSFORM_PADDED,
 	TRANSFORM_PART_COUNT
 };
 
@@ -50,7 +53,7 @@ struct transform {
 };
 
 /* The numbers fit each other: no block of 0 rows and some columns, scales only of blocks, and nothing
- * transposed in them. */
+ * transposed or padded in them. */
 bool transform_valid(const struct transform *transform);
 /* Nothing but the elements, perhaps in another dtype. */
 bool transform_plain(const struct transform *transform);
@@ -59,6 +62,8 @@ bool transform_equal(const struct transform *a, const struct transform *b);
  * TRANSFORM_UNCUT, which no tensor of a model has. */
 #define TRANSFORM_UNCUT UINT32_MAX
 uint32_t transform_grain_rows(const struct transform *transform);
+/* Elements of a row of what is padded, without its padding. */
+uint64_t transform_row_elements(const struct box *src);
 /* Bytes that the box becomes in a parameter of dtype `to`; false when it has none (a box that is
  * no matrix in blocks, or that starts inside of a block of `to`, or does not fit 2^62). `shape` is
  * the tensor's: a box may end inside of a block only where the tensor ends. */
@@ -70,8 +75,8 @@ struct box transform_scales_box(const struct transform *transform, const struct 
  * scales into them; equal dtypes of any kind are copied. */
 bool transform_possible(const struct transform *transform, enum dtype from, enum dtype to);
 /* "copy", "convert", "quantise 128x128", "scales 128x128", "dequantise 128x128",
- * "requantise 128x128 64x64", "rescale 128x128 64x64", "transpose" into out; returns out. `convert` says that
- * the dtypes differ. */
+ * "requantise 128x128 64x64", "rescale 128x128 64x64", "transpose", "pad 736" into out; returns out. `convert`
+ * says that the dtypes differ. */
 #define TRANSFORM_TEXT_BYTES 64
 char *transform_text(const struct transform *transform, bool convert,
 		     char out[TRANSFORM_TEXT_BYTES]);

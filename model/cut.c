@@ -129,11 +129,14 @@ static int cut_experts(const struct model_tensor *tensor, struct place place, ui
 {
 	uint64_t each = tensor->shape[d] / place.size;
 
+	if (tensor->shape[d] % place.size && tensor->dtype == DTYPE_U8)
+		return error_set(error, ERROR_CONFIG,
+				 "%s: MXFP4 rows or blocks %llu cannot be cut for %u ranks in "
+				 "equal parts; choose another tp or dp, or say mxfp4_pad= where "
+				 "the engine pads",
+				 tensor->name, (unsigned long long)tensor->shape[d], place.size);
 	if (tensor->shape[d] % place.size)
-		return indivisible(tensor,
-				   tensor->dtype == DTYPE_U8 ? "MXFP4 rows or blocks"
-							     : "rows or columns",
-				   tensor->shape[d], place.size, error);
+		return indivisible(tensor, "rows or columns", tensor->shape[d], place.size, error);
 	take_rows(share, tensor, place.first, place.first + place.experts);
 	share->boxes[0].lo[d] = place.rank * each;
 	share->boxes[0].hi[d] = (place.rank + 1) * each;

@@ -36,6 +36,8 @@ struct share {
 	uint32_t box_count;            /* 0 when the rank's rows are all fill */
 	struct box boxes[SHARE_BOXES_MAX]; /* of the tensor; they stack in this order */
 	uint64_t fill_rows;            /* after the boxes */
+	bool padded;                   /* the shape is larger than the one box: zeroes behind each
+					  row, and behind the rows of each expert */
 	uint64_t ragged_rows;          /* of scales: rows of the weight, when its last block is not
 					  full; nothing may stack on top of them then. Else 0 */
 };

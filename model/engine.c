@@ -23,6 +23,7 @@
 #include "model/family.h"
 #include "model/form.h"
 #include "model/layout_file.h"
+#include "model/pad.h"
 #include "model/ranks.h"
 #include "model/tower.h"
 #include <string.h>
@@ -148,10 +149,43 @@ static int add_box(const struct walk *walk, const struct part *part, const struc
 	return rc;
 }
 
+/* A box that is smaller than its place: zeroes behind its rows are a part of the piece, those behind
+ * the rows of an expert a fill. */
+static int add_padded(const struct walk *walk, const struct part *part, struct piece *piece)
+{
+	const struct share *share = &part->share;
+	const struct box *box = &share->boxes[0];
+	uint64_t own = transform_row_elements(box), rows = box->hi[1] - box->lo[1];
+	uint64_t step = rows == share->shape[1] ? box->hi[0] - box->lo[0] : 1;
+	uint64_t expert = row_bytes(part), row = expert / share->shape[1];
+	uint64_t width = row / dtype_bytes(part->dtype);
+	struct fill fill = {piece->param, 0, (share->shape[1] - rows) * row};
+	int rc = 0;
+
+	if (width != own)
+		piece->transform =
+			(struct transform){.part = TRANSFORM_PADDED, .to_columns = (uint32_t)width};
+	for (uint64_t at = box->lo[0]; at < box->hi[0] && rc == 0; at += step) {
+		piece->src = *box;
+		piece->src.lo[0] = at;
+		piece->src.hi[0] = at + step;
+		piece->bytes = step * rows * row;
+		rc = layout_add_piece(walk->layout, piece, walk->error);
+		fill.offset = piece->offset + rows * row;
+		if (rc == 0 && fill.bytes)
+			rc = layout_add_fill(walk->layout, &fill, walk->error);
+		piece->offset += step * expert;
+	}
+	return rc;
+}
+
 /* The boxes of a part, one after the other. */
 static int add_boxes(const struct walk *walk, const struct part *part, struct piece piece)
 {
 	int rc = 0;
+
+	if (part->share.padded && part->share.box_count)
+		return add_padded(walk, part, &piece);
 
 	for (uint32_t b = 0; b < part->share.box_count && rc == 0; b++)
 		rc = add_box(walk, part, &part->share.boxes[b], &piece);
@@ -265,6 +299,8 @@ static int cut_weight(const struct walk *walk, const struct rule *rule,
 	uint32_t last = weight->dims - 2; /* of the dimensions of a matrix */
 	int rc;
 
+	if (walk->infer->pad_share && pad_row(rule))
+		return pad_share(rule, weight, config, walk->infer, place, share, walk->error);
 	if (rule->store != STORE_CONV1D) /* whose tensors are matrices, or stacks of them */
 		return cut_share(rule, cut, weight, config, place, share, walk->error);
 	swap(turned.shape + last);
@@ -273,6 +309,8 @@ static int cut_weight(const struct walk *walk, const struct rule *rule,
 		swap(share->boxes[b].lo + last);
 		swap(share->boxes[b].hi + last);
 	}
+	if (walk->infer->experts_in_out)
+		swap(share->shape + last);
 	return rc;
 }
 

@@ -26,6 +26,7 @@
 #ifndef MODEL_FAMILY_H
 #define MODEL_FAMILY_H
 
+#include "job/parallel.h"
 #include "model/model.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,7 +35,6 @@
 #define LAYER_PREFIX "model.layers.{i}."
 #define RULE_DIMS_MAX 4
 #define RULE_NAME_BYTES 256
-#define MXFP4_BLOCK 32 /* numbers of a row that share a scale */
 
 /* Dimension symbols; DIM_END is 0, so that a short list ends itself. */
 enum dim {

@@ -92,7 +92,7 @@ struct form form_of(const struct rule *rule, const struct model_config *config,
 	const struct rename *rename = rename_of(rule, infer);
 	uint32_t from[2] = {(uint32_t)config->block_rows, (uint32_t)config->block_columns};
 
-	if (rule->store == STORE_CONV1D)
+	if (rule->store == STORE_CONV1D && !infer->experts_in_out)
 		form.transform.part = TRANSFORM_TRANSPOSED;
 	if (rule->store != STORE_LINEAR)
 		return form;
@@ -124,6 +124,9 @@ static const struct {
 	 "the dense layers of a model with experts"},
 	{"a2a=1", INFER(a2a), 1, FEATURE_EXPERTS, "experts"},
 	{"routed_experts=1", INFER(routed_experts), 1, FEATURE_EXPERTS, "experts"},
+	{"expert_weights=in_out", INFER(experts_in_out), 1, FEATURE_STACKED,
+	 "tensors of all experts"},
+	{"mxfp4_pad", INFER(pad_share), 0, FEATURE_STACKED, "experts in MXFP4"},
 	{"gate", INFER(gate), 0, FEATURE_EXPERTS, "the router of experts"},
 	{"fuse_shared=1", INFER(fuse_shared), 1, FEATURE_SHARED, "shared experts"},
 	{"indexer=fused", INFER(indexer_fused), 1, FEATURE_INDEXER, "sparse attention's indexer"},
@@ -235,6 +238,14 @@ static int check_stacked(const struct model *model, const struct infer_spec *inf
 				 model->name, config->family->architecture,
 				 (unsigned long long)config->experts, infer->ep,
 				 infer->experts == EXPERTS_ROUND_ROBIN ? "round_robin" : "linear");
+	if (config->mxfp4 ? infer->experts_in_out != 0 : infer->pad_share != 0)
+		return error_set(error, ERROR_CONFIG,
+				 "--infer: %s is about experts %s, and those of %s (%s) are %s; "
+				 "leave it out",
+				 config->mxfp4 ? "expert_weights=in_out" : "mxfp4_pad",
+				 config->mxfp4 ? "that are not quantised" : "in MXFP4", model->name,
+				 config->family->architecture,
+				 config->mxfp4 ? "in MXFP4" : "not quantised");
 	if (infer->ep == 1 || config->mxfp4 || infer->names == NAMES_VLLM)
 		return 0;
 	return error_set(error, ERROR_UNSUPPORTED,

@@ -136,7 +136,8 @@ static int read_make(struct json_reader *r, const struct model *model, json_t *p
 				r,
 				"\"make\" is \"%.64s\"; it is copy, convert, transpose, or "
 				"quantise, scales, dequantise, requantise or rescale "
-				"with the blocks, as \"quantise 128x128\"",
+				"with the blocks, as \"quantise 128x128\", or pad with the "
+				"elements of a row, as \"pad 736\"",
 				text);
 		if (transform_plain(&item->transform) && convert != (tensor->dtype != to))
 			return json_refuse(r, "\"make\" is \"%s\", of tensor %s, %s, for %s", text,

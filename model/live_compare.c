@@ -154,6 +154,24 @@ static bool shared(const struct difference *d, struct text *out)
 	return true;
 }
 
+/* Matrices of experts that lie otherwise, or are padded. */
+static bool experts(const struct difference *d, struct text *out)
+{
+	if (!d->here || !d->there || !strstr(d->name, ".experts.") ||
+	    d->here->dtype != d->there->dtype || d->here->dims != d->there->dims ||
+	    d->here->dims < 2 || d->here->shape[0] != d->there->shape[0])
+		return false;
+	if (d->here->dims == 3 && d->here->shape[1] == d->there->shape[2] &&
+	    d->here->shape[2] == d->there->shape[1]) {
+		text_add(out, "expert_weights=in_out in --infer, or out_in if it says that");
+		return true;
+	}
+	if (d->here->dtype != DTYPE_U8)
+		return false;
+	text_add(out, "mxfp4_pad= in --infer, what the engine rounds sizes up to");
+	return true;
+}
+
 /* "fp8=128x128" from the engine's own scales, where the sizes leave one answer. */
 static void add_block(const struct difference *d, const char *weight, struct text *out)
 {
@@ -236,7 +254,7 @@ static bool plain_dtype(const struct difference *d, struct text *out)
 static void add_hint(const struct difference *d, struct text *out)
 {
 	static bool (*const hints[])(const struct difference *, struct text *) = {
-		gate, indexer, names, shared, fp8, vocabulary, plain_dtype};
+		gate, indexer, names, shared, experts, fp8, vocabulary, plain_dtype};
 	struct text hint = {0};
 
 	for (size_t i = 0; i < ARRAY_SIZE(hints); i++)

@@ -164,6 +164,8 @@ int pack_init(struct pack *pack, const struct pack_source *source, struct error 
 	if (rc)
 		return rc;
 	pack->rows = source->src.hi[row] - source->src.lo[row];
+	if (source->transform.part == TRANSFORM_PADDED)
+		pack->rows = box_elements(&source->src) / transform_row_elements(&source->src);
 	pack->columns = box_elements(&source->src) / pack->rows;
 	pack->stride_bytes = element;
 	for (uint32_t d = row + 1; d < source->dims; d++)

@@ -30,7 +30,8 @@ struct pack {
 	struct transform transform;
 	enum dtype from, to;
 	struct runs runs;            /* of the box in the memory it lies in, in source bytes */
-	uint64_t rows, columns;      /* of the box as a matrix: dimension 0, all others together */
+	uint64_t rows, columns;      /* of the box as a matrix: dimension 0, all others together; of
+					what is padded: the rows that are */
 	uint64_t stride_bytes;       /* from row to row */
 	struct runs scale_runs;      /* with transform.from_rows: the same of its scales' box */
 	uint64_t scale_stride_bytes; /* from row to row of the scales */

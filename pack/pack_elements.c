@@ -150,37 +150,66 @@ static void take_columns(unsigned char *out, const struct elements *elements, ui
 	}
 }
 
-/* Elements [at, at + count) in the order of the piece. */
-static void take_elements(unsigned char *out, const struct elements *elements,
-			  struct decoder *decoder, uint64_t at, uint64_t count)
+/* Elements [at, at + count) of the box as they are, one run of memory after the other. */
+static void take_runs(unsigned char *out, const struct elements *elements, uint64_t at,
+		      uint64_t count)
 {
-	const struct pack *pack = elements->pack;
-	const struct runs *runs = &pack->runs;
-	bool blocks = pack->transform.from_rows;
-	uint64_t length = blocks ? pack->columns : runs->row_bytes / elements->from_bytes;
+	const struct runs *runs = &elements->pack->runs;
+	uint64_t length = runs->row_bytes / elements->from_bytes;
 
-	if (pack->transform.part == TRANSFORM_TRANSPOSED) {
-		take_columns(out, elements, at, count);
-		return;
-	}
 	for (uint64_t n; count; count -= n, at += n, out += n * elements->to_bytes) {
 		uint64_t row = at / length, column = at % length;
 
 		n = least(length - column, count);
-		if (decoder->row) {
-			decode(out, elements, decoder, row, column, n);
-			continue;
-		}
-		if (blocks) {
-			elements_dequantise(out, elements, row, column, n);
-			continue;
-		}
 		if (!column)
 			ask_row(elements, row + 1);
 		elements->convert(out,
 				  elements->data + row * runs->stride_bytes +
 					  column * elements->from_bytes,
 				  n, 1);
+	}
+}
+
+/* Elements [at, at + count) of a padded piece: the box's rows, each with zeroes behind it. */
+static void take_padded(unsigned char *out, const struct elements *elements, uint64_t at,
+			uint64_t count)
+{
+	const struct pack *pack = elements->pack;
+	uint64_t width = pack->transform.to_columns;
+
+	for (uint64_t n; count; count -= n, at += n, out += n * elements->to_bytes) {
+		uint64_t row = at / width, column = at % width;
+
+		if (column < pack->columns) {
+			n = least(pack->columns - column, count);
+			take_runs(out, elements, row * pack->columns + column, n);
+		} else {
+			n = least(width - column, count);
+			memset(out, 0, n * elements->to_bytes);
+		}
+	}
+}
+
+/* Elements [at, at + count) in the order of the piece. */
+static void take_elements(unsigned char *out, const struct elements *elements,
+			  struct decoder *decoder, uint64_t at, uint64_t count)
+{
+	const struct pack *pack = elements->pack;
+
+	if (!pack->transform.from_rows) {
+		(pack->transform.part == TRANSFORM_TRANSPOSED ? take_columns
+		 : pack->transform.part == TRANSFORM_PADDED   ? take_padded
+							    : take_runs)(out, elements, at, count);
+		return;
+	}
+	for (uint64_t n; count; count -= n, at += n, out += n * elements->to_bytes) {
+		uint64_t row = at / pack->columns, column = at % pack->columns;
+
+		n = least(pack->columns - column, count);
+		if (decoder->row)
+			decode(out, elements, decoder, row, column, n);
+		else
+			elements_dequantise(out, elements, row, column, n);
 	}
 }
 
@@ -191,7 +220,8 @@ static bool streamed(const struct pack_part *part, const struct elements *elemen
 	const struct pack *pack = elements->pack;
 	uint64_t borders = 0;
 
-	if (pack->transform.part == TRANSFORM_TRANSPOSED)
+	if (pack->transform.part == TRANSFORM_TRANSPOSED ||
+	    pack->transform.part == TRANSFORM_PADDED)
 		return false;
 	if (pack->transform.from_rows)
 		borders = pack->columns | pack->column_skip | pack->transform.from_columns;

@@ -105,7 +105,7 @@ static const struct codec_record holding_tensor_record = {
 	CODEC_RECORD_OF(struct tensor_info, tensor_fields)};
 
 _Static_assert(TRANSFORM_VALUES == 0 && TRANSFORM_SCALES == 1 && TRANSFORM_TRANSPOSED == 2 &&
-		       TRANSFORM_PART_COUNT == 3,
+		       TRANSFORM_PADDED == 3 && TRANSFORM_PART_COUNT == 4,
 	       "part on the wire");
 
 static const struct codec_field transform_fields[] = {

@@ -68,7 +68,8 @@ int dump_take_transformed(struct json_reader *r, struct dump *dump, json_t *piec
 		return json_refuse(r,
 				   "\"make\" is \"%.64s\"; needed is convert, quantise, scales, "
 				   "dequantise, requantise or rescale with its blocks, as "
-				   "\"quantise 128x128\", or transpose",
+				   "\"quantise 128x128\", or transpose, or pad with the elements "
+				   "of a row, as \"pad 736\"",
 				   text);
 	if (json_take_string(r, piece, "to", &text))
 		return r->failed;

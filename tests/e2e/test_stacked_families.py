@@ -17,6 +17,7 @@ CONFIGS = {
                    "linear_key_head_dim": 16, "linear_value_head_dim": 16, "linear_conv_kernel_dim": 4,
                    "full_attention_interval": 2},
     "gpt-oss": GPT_OSS,
+    "gpt-oss-mxfp4-odd": {**GPT_OSS, "intermediate_size": 160, "quantization_config": {"quant_method": "mxfp4"}},
     "gpt-oss-mxfp4": {**GPT_OSS, "quantization_config": {"quant_method": "mxfp4"}},
 }
 SHARDED = "world=2,fsdp=2,source=sharded"
@@ -24,7 +25,10 @@ CASES = [
     ("qwen3-next", SHARDED, "engines=1,tp=4,ep=2", ["--checksums"]),
     ("gpt-oss", SHARDED, "engines=1,tp=2", ["--checksums"]),
     ("gpt-oss", "world=2,source=gathered", "engines=1,tp=4,ep=4,names=vllm,dtype=F16", []),
+    ("gpt-oss", SHARDED, "engines=1,tp=2,expert_weights=in_out", []),
     ("gpt-oss-mxfp4", SHARDED, "engines=1,tp=4,ep=2", ["--checksums"]),
+    ("gpt-oss-mxfp4-odd", SHARDED, "engines=1,tp=2,mxfp4_pad=64x1", ["--checksums"]),
+    ("gpt-oss-mxfp4-odd", "world=1,source=gathered", "engines=1,tp=4,ep=2,mxfp4_pad=128x256", ["--own-memory"]),
 ]
 
 
@@ -50,6 +54,7 @@ def test_family__arrives_as_its_layout_says(tmp_path, kind, train, infer, flags)
     ("gpt-oss", "tp=2,ep=2", ("SGLang's loader", "only of MXFP4 checkpoints", "leave ep out")),
     ("gpt-oss-mxfp4", "tp=4,ep=4,names=vllm,experts=round_robin", ("tensors of all experts", "experts=linear")),
     ("gpt-oss-mxfp4", "tp=8", ("cannot be cut for 8 ranks",)),
+    ("gpt-oss-mxfp4-odd", "tp=2", ("cannot be cut for 2 ranks", "mxfp4_pad=")),
     ("qwen3-next", "tp=8", ("linear_num_key_heads 4",)),
 ])
 def test_layout__refuses_what_no_engine_loads(tmp_path, kind, infer, words):

@@ -53,9 +53,11 @@ class Vllm:
         mxfp4.select_mxfp4_moe_backend = lambda *_, **__: (oracle.Mxfp4MoeBackend.TRITON, None)
         fp8.select_fp8_moe_backend = lambda *_, **__: (Fp8MoeBackend.TRITON, None)
         fp8.init_fp8_linear_kernel = lambda *_, **__: None  # nor does a kernel, and loading runs none
+        self.mxfp4, self.backends = mxfp4, oracle.Mxfp4MoeBackend
         self.version = vllm.__version__
 
-    def load(self, folder, rank, tp, ep):
+    def load(self, folder, rank, tp, ep, runner):
+        """runner: of experts in MXFP4, a name of vLLM's; None: as above"""
         from vllm.config import set_current_vllm_config
         from vllm.distributed import parallel_state
         from vllm.distributed.device_communicators import shm_broadcast
@@ -63,6 +65,8 @@ class Vllm:
         from vllm.model_executor.model_loader import get_model_loader
         from vllm.model_executor.model_loader.utils import initialize_model
 
+        if runner:
+            self.mxfp4.select_mxfp4_moe_backend = lambda *_, **__: (self.backends[runner], None)
         fake_groups(rank, tp)
         shm_broadcast.MessageQueue.create_from_process_group = staticmethod(lambda *_, **__: None)
         config = EngineArgs(model=str(folder), tensor_parallel_size=tp, load_format="safetensors", enforce_eager=True,
@@ -96,12 +100,14 @@ class Sglang:
         import sglang.srt.models.registry  # noqa: F401, all classes, before the first fork
         import sglang.version
         from sglang.srt.layers import quantization
-        from sglang.srt.layers.quantization.mxfp4 import Mxfp4Config
+        from sglang.srt.layers.quantization import mxfp4
 
-        quantization.QUANTIZATION_METHODS["mxfp4"] = Mxfp4Config  # which only devices have
+        quantization.QUANTIZATION_METHODS["mxfp4"] = mxfp4.Mxfp4Config  # which only devices have
+        self.mxfp4 = mxfp4
         self.version = sglang.version.__version__
 
-    def load(self, folder, rank, tp, ep):
+    def load(self, folder, rank, tp, ep, runner):
+        """runner: --moe-runner-backend, or "installed": its own choice where the package triton_kernels is"""
         from sglang.srt import runtime_context
         from sglang.srt.configs.device_config import DeviceConfig
         from sglang.srt.configs.load_config import LoadConfig
@@ -109,18 +115,22 @@ class Sglang:
         from sglang.srt.distributed import parallel_state
         from sglang.srt.distributed.device_communicators import shm_broadcast
         from sglang.srt.layers import dp_attention
+        from sglang.srt.layers.moe.utils import initialize_moe_config
         from sglang.srt.model_loader import get_model_loader
         from sglang.srt.model_loader.loader import _get_quantization_config, _initialize_model
         from sglang.srt.server_args import ServerArgs
 
+        self.mxfp4.has_triton_kernels = runner in ("triton_kernel", "installed")  # loading runs none of it
         fake_groups(rank, tp)
         arguments = ServerArgs(model_path=str(folder), tp_size=tp, ep_size=ep, device="cpu", skip_tokenizer_init=True,
-                               dtype="bfloat16", disable_cuda_graph=True, disable_radix_cache=True)
+                               dtype="bfloat16", disable_cuda_graph=True, disable_radix_cache=True,
+                               moe_runner_backend="auto" if runner in (None, "installed") else runner)
         runtime_context.publish(arguments, role="scheduler",
                                 ranks=runtime_context.SpawnRanks(world_rank=rank, gpu_id=0, dp_rank=None))
         shm_broadcast.MessageQueue.create_from_process_group = staticmethod(lambda *_, **__: None)
         parallel_state.init_distributed_environment(backend="fake", world_size=tp, rank=rank, local_rank=0)
         parallel_state.initialize_model_parallel()
+        initialize_moe_config()
         dp_attention.initialize_dp_attention(arguments)
         config = ModelConfig.from_server_args(arguments)
         dp_attention.init_dp_gathered_buffer(config)

@@ -16,6 +16,8 @@ YARN = {"rope_type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1, "msc
 GPT_OSS = SMALL | {"head_dim": 32, "num_local_experts": 4, "intermediate_size": 256, "hidden_size": 128,
                    "num_key_value_heads": 4}
 
+# shares of two or four ranks that are not equal
+IN_FIVE_BLOCKS = {"intermediate_size": 160}
 # shares of four ranks that are whole blocks of 32
 IN_BLOCKS = {"intermediate_size": 128, "moe_intermediate_size": 128, "head_dim": 32}
 LATENT = {"first_k_dense_replace": 1, "n_routed_experts": 8, "moe_intermediate_size": 32, "n_shared_experts": 1,
@@ -38,7 +40,10 @@ MODELS = {
                                                     "linear_num_key_heads": 4, "linear_key_head_dim": 16,
                                                     "linear_value_head_dim": 16, "shared_expert_intermediate_size": 48}),
     "gpt-oss": ("gpt_oss", GPT_OSS),
+    "gpt-oss-in-out": ("gpt_oss", GPT_OSS),
     "gpt-oss-mxfp4": ("gpt_oss", GPT_OSS),
+    "gpt-oss-mxfp4-64": ("gpt_oss", GPT_OSS | IN_FIVE_BLOCKS),
+    "gpt-oss-mxfp4-128": ("gpt_oss", GPT_OSS | IN_FIVE_BLOCKS),
     "deepseek-v3": ("deepseek_v3", SMALL | LATENT),
     "deepseek-v3-fp8": ("deepseek_v3", SMALL | LATENT | IN_BLOCKS | {"qk_nope_head_dim": 32, "qk_rope_head_dim": 32,
                                                                      "v_head_dim": 32}),
@@ -47,15 +52,26 @@ MODELS = {
     "qwen3-moe": ("qwen3_moe", SMALL | EXPERTS | {"head_dim": 16}),
     "qwen3-moe-fp8": ("qwen3_moe", SMALL | EXPERTS | IN_BLOCKS),
 } | towers.towers(SMALL, LATENT)
-WITH_EXPERTS = ("mixtral", "qwen2-moe", "qwen3-moe", "qwen3-next", "gpt-oss", "gpt-oss-mxfp4", "deepseek-v3",
+WITH_EXPERTS = ("mixtral", "qwen2-moe", "qwen3-moe", "qwen3-next", "gpt-oss", "gpt-oss-in-out", "gpt-oss-mxfp4",
+                "gpt-oss-mxfp4-64", "gpt-oss-mxfp4-128", "deepseek-v3",
                 "deepseek-v3-fp8", "deepseek-v3-cast", "deepseek-v3-q", "qwen3-moe-fp8", "kimi-k2.5")
+
+# what runs experts where it says their sizes or how they lie: (the engine's name of it, the option of --infer)
+RUNNERS = {("gpt-oss-in-out", "sglang"): ("triton_kernel", ",expert_weights=in_out"),
+           ("gpt-oss-mxfp4-64", "sglang"): ("installed", ",mxfp4_pad=64x1"),
+           ("gpt-oss-mxfp4-64", "vllm"): ("TRITON", ",mxfp4_pad=64x1"),
+           ("gpt-oss-mxfp4-128", "sglang"): ("marlin", ",mxfp4_pad=128x256"),
+           ("gpt-oss-mxfp4-128", "vllm"): ("MARLIN", ",mxfp4_pad=128x256")}
+
 
 # what an engine does: (tp, ep)
 def engines_of(name, engine):
     if (name, engine) == ("llava", "sglang"):
         return  # whose class does not start with today's transformers and a CLIP tower
+    if (name, engine) == ("gpt-oss-in-out", "vllm"):
+        return  # which has one way
     yield from ((1, 1), (2, 1), (4, 1))
-    if (name, engine) == ("gpt-oss", "sglang"):
+    if name in ("gpt-oss", "gpt-oss-in-out") and engine == "sglang":
         return  # whose loader takes experts apart only of MXFP4 checkpoints
     if name in WITH_EXPERTS:
         yield from ((2, 2), (4, 4))
@@ -74,13 +90,14 @@ KIMI = {"architectures": ["KimiK25ForConditionalGeneration"],
                           "init_pos_emb_height": 4, "init_pos_emb_width": 4}}
 FP8 = {"quantization_config": {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [32, 32]}}
 NOT_GATES = {"modules_to_not_convert": ["lm_head", "model.layers.0.mlp.gate", "model.layers.1.mlp.gate"]}
+MXFP4 = {"quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": [
+                 "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}}
 PUBLISHED = {"qwen3-next": {"full_attention_interval": 4}, "deepseek-v3": DEEPSEEK, "deepseek-v3-q": DEEPSEEK,
              "deepseek-v3-cast": DEEPSEEK | {"weft_router_bias_cast": True},
              "deepseek-v3-fp8": DEEPSEEK | FP8, "kimi-k2.5": KIMI,
              "qwen3-moe-fp8": {"quantization_config": FP8["quantization_config"] | NOT_GATES},
              "qwen2-vl": {"vision_config": {"in_chans": 3}},
-             "gpt-oss-mxfp4": {"quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": [
-                 "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}}}
+             **dict.fromkeys(("gpt-oss-mxfp4", "gpt-oss-mxfp4-64", "gpt-oss-mxfp4-128"), MXFP4)}
 
 
 def to_mxfp4(folder, generator):
@@ -144,7 +161,7 @@ def make(name, folder):
             tensor.copy_(torch.randn(tensor.shape, generator=generator))
     model.save_pretrained(folder)
     folder = pathlib.Path(folder)
-    if name.endswith("mxfp4"):
+    if "mxfp4" in name:
         to_mxfp4(folder, generator)
     if name.endswith("fp8"):
         to_fp8(folder, generator)

@@ -7,10 +7,10 @@ import subprocess
 PARTS = ("param", "offset", "bytes", "tensor", "src", "make", "from", "to", "scales")
 
 
-def spec_of(engine, tp, ep, experts):
-    """The experts of a vLLM of today are in a module of their own."""
+def spec_of(engine, tp, ep, experts, option=""):
+    """The experts of a vLLM of today are in a module of their own. option: what the runner of its experts asks for."""
     vllm = ",names=vllm" + (",routed_experts=1" if experts else "")
-    return f"tp={tp}" + (f",ep={ep}" if ep > 1 else "") + (vllm if engine == "vllm" else "")
+    return f"tp={tp}" + (f",ep={ep}" if ep > 1 else "") + (vllm if engine == "vllm" else "") + option
 
 
 def pieces_of(weft, folder, spec, rank):

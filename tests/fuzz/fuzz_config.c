@@ -30,6 +30,8 @@ static const char *const engines[] = {
 	"tp=2,ep=2,names=vllm,experts=round_robin,routed_experts=1,fp8=none",
 	"tp=2,fp8=128x128",
 	"tp=1,fp8=64x32,dtype=F32",
+	"tp=2,mxfp4_pad=64x1",
+	"tp=4,expert_weights=in_out",
 };
 
 /* Every byte of every parameter in one piece or fill is layout_finish's affair; here the sums. */

@@ -330,6 +330,10 @@ static struct transform transform(uint64_t *state)
 	}
 	if (random_below(state, 4) == 0) /* has no blocks */
 		transformed = (struct transform){.part = TRANSFORM_TRANSPOSED};
+	else if (random_below(state, 4) == 0)
+		transformed = (struct transform){
+			.part = TRANSFORM_PADDED,
+			.to_columns = 1 + (uint32_t)random_below(state, TRANSFORM_BLOCK_MAX)};
 	return transformed;
 }
 

@@ -165,6 +165,31 @@ static int transpose(const struct job *job)
 	return rc;
 }
 
+/* Each row as it is, and zeroes behind it. */
+static int pad(const struct job *job)
+{
+	static const unsigned char zeroes[REFEREE_ELEMENTS];
+	uint32_t bytes = dtype_bytes(job->to);
+	uint64_t width = job->piece->transform.to_columns;
+	uint64_t own = transform_row_elements(&job->piece->src);
+	int rc = 0;
+
+	for (uint64_t row = 0, rows = job->rows * job->width / own; row < rows && !rc; row++) {
+		uint64_t at = row * own, padding = (width - own) * bytes, n;
+
+		/* rows are whole in a run of memory, of which there may be one or many */
+		rc = read_raw(job, job->first + at / job->width * job->stride + at % job->width,
+			      (uint32_t)own);
+		if (!rc)
+			rc = take(job, row * width * bytes, job->transform->work->raw, own * bytes);
+		for (uint64_t done = 0; done < padding && !rc; done += n) {
+			n = least(padding - done, sizeof(zeroes));
+			rc = take(job, (row * width + own) * bytes + done, zeroes, n);
+		}
+	}
+	return rc;
+}
+
 /* Columns [column, end) of a band. */
 struct stripe {
 	uint64_t row, rows, column, end;
@@ -261,7 +286,8 @@ static int find_rows(struct job *job)
 	uint32_t bytes = dtype_bytes(job->tensor->dtype), row = src->dims == 3;
 	struct runs runs;
 
-	if (!transform_plain(&job->piece->transform)) {
+	if (!transform_plain(&job->piece->transform) &&
+	    job->piece->transform.part != TRANSFORM_PADDED) {
 		job->rows = src->hi[row] - src->lo[row];
 		job->width = src->hi[row + 1] - src->lo[row + 1];
 		job->stride = shape[row + 1];
@@ -294,6 +320,8 @@ int referee_transform_piece(const struct referee_transform *transform, const str
 
 	if (!rc && piece->transform.part == TRANSFORM_TRANSPOSED)
 		return transpose(&job);
+	if (!rc && piece->transform.part == TRANSFORM_PADDED)
+		return pad(&job);
 	for (uint64_t row = 0; row < job.rows && !rc; row += step)
 		rc = piece->transform.to_rows ? quantise_band(&job, row) : plain_run(&job, row);
 	return rc;

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "base/array.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "model/config.h"
@@ -29,6 +30,9 @@
 #define OSS                                                                                \
 	"{\"architectures\": [\"GptOssForCausalLM\"], " SIZES "\"num_local_experts\": 4, " \
 	"\"intermediate_size\": 128, \"num_hidden_layers\": 1"
+#define OSS_OF_160                                                                         \
+	"{\"architectures\": [\"GptOssForCausalLM\"], " SIZES "\"num_local_experts\": 4, " \
+	"\"intermediate_size\": 160, \"num_hidden_layers\": 1"
 #define MXFP4 ", \"quantization_config\": {\"quant_method\": \"mxfp4\"}"
 
 static int parse(const char *text, struct model_config *config, struct error *error)
@@ -206,6 +210,105 @@ static void test_unquantised__experts_are_transposed_one_by_one(void **state)
 	layout_fini(&layout);
 }
 
+static void test_in_out__experts_lie_as_stored(void **state)
+{
+	const struct tensor_info *param;
+	const struct piece *piece;
+	struct layout layout;
+
+	(void)state;
+	lay_out(OSS "}", "tp=2,expert_weights=in_out", 1, &layout);
+	piece = piece_at(&layout, EXPERTS "w13_weight", 0);
+	expect_box(piece, "[0..4, 0..64, 128..256]");
+	assert_true(transform_plain(&piece->transform));
+	expect_box(piece_at(&layout, EXPERTS "w2_weight", 0), "[0..4, 64..128, 0..64]");
+	param = &layout.params[param_of(&layout, EXPERTS "w2_weight")];
+	assert_memory_equal(param->shape, ((uint64_t[]){4, 64, 64}), 3 * sizeof(uint64_t));
+	param = &layout.params[param_of(&layout, EXPERTS "w13_weight")];
+	assert_memory_equal(param->shape, ((uint64_t[]){4, 64, 128}), 3 * sizeof(uint64_t));
+	layout_fini(&layout);
+}
+
+static void expect_pad(const struct piece *piece, const char *box, uint32_t columns, uint64_t bytes)
+{
+	expect_box(piece, box);
+	assert_int_equal(piece->transform.part, columns ? TRANSFORM_PADDED : TRANSFORM_VALUES);
+	assert_int_equal(piece->transform.to_columns, columns);
+	assert_int_equal(piece->bytes, bytes);
+}
+
+/* Of 5 blocks rank 0 of 2 has three and rank 1 two; both have room for four. */
+static void test_padded__shares_are_of_whole_blocks(void **state)
+{
+	struct layout layout;
+
+	(void)state;
+	lay_out(OSS_OF_160 MXFP4 "}", "tp=2,mxfp4_pad=64x1", 1, &layout);
+	expect_pad(piece_at(&layout, EXPERTS "w13_weight", 3 * 256 * 32),
+		   "[3..4, 192..320, 0..2, 0..16]", 0, 128 * 32);
+	expect_pad(piece_at(&layout, EXPERTS "w13_weight_bias", 256 * 2), "[1..2, 192..320]", 0,
+		   128 * 2);
+	expect_pad(piece_at(&layout, EXPERTS "w2_weight", 0), "[0..4, 0..64, 3..5, 0..16]", 64,
+		   4 * 64 * 64);
+	expect_pad(piece_at(&layout, EXPERTS "w2_weight_scale", 0), "[0..4, 0..64, 3..5]", 4,
+		   4 * 64 * 4);
+	/* behind the rows of w13 of 4 experts, thrice, and the bias that another rank has */
+	assert_int_equal(layout.fill_count, 13);
+	layout_fini(&layout);
+}
+
+static void test_padded__hidden_size_too(void **state)
+{
+	const struct tensor_info *param;
+	struct layout layout;
+
+	(void)state;
+	lay_out(OSS_OF_160 MXFP4 "}", "tp=4,names=vllm,mxfp4_pad=128x256", 2, &layout);
+	param = &layout.params[param_of(&layout, EXPERTS "w13_weight")];
+	assert_memory_equal(param->shape, ((uint64_t[]){4, 256, 128}), 3 * sizeof(uint64_t));
+	expect_pad(piece_at(&layout, EXPERTS "w13_weight", 256 * 128),
+		   "[1..2, 256..320, 0..2, 0..16]", 128, 64 * 128);
+	expect_pad(piece_at(&layout, EXPERTS "w2_weight", 256 * 64), "[1..2, 0..64, 4..5, 0..16]",
+		   64, 64 * 64);
+	layout_fini(&layout);
+	/* the fourth has none of them */
+	lay_out(OSS_OF_160 MXFP4 "}", "tp=4,names=vllm,mxfp4_pad=128x256", 3, &layout);
+	assert_int_equal(layout.fills[0].bytes, 4 * 256 * 128);
+	layout_fini(&layout);
+}
+
+static void test_padded__sizes_must_hold_what_loaders_give(void **state)
+{
+	static const struct {
+		const char *config, *spec, *message;
+	} rows[] = {
+		{OSS_OF_160 MXFP4 "}", "tp=2,mxfp4_pad=1x1",
+		 "5 blocks of 32 for 2 ranks are up to 3 each, and an engine with this mxfp4_pad "
+		 "has room for 2"},
+		{OSS_OF_160 MXFP4 "}", "tp=64,mxfp4_pad=64x1", "tp"},
+		{OSS_OF_160 MXFP4 "}", "tp=2,expert_weights=in_out",
+		 "expert_weights=in_out is about experts that are not quantised"},
+		{OSS_OF_160 "}", "tp=2,mxfp4_pad=64x1", "mxfp4_pad is about experts in MXFP4"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct model_config config;
+		struct infer_spec infer;
+		struct layout layout;
+		struct error error = {0};
+		struct model *model;
+
+		assert_int_equal(parse(rows[i].config, &config, NULL), 0);
+		assert_int_equal(infer_spec_parse(&infer, rows[i].spec, NULL), 0);
+		assert_int_equal(model_from_config(&model, "m", &config, NULL), 0);
+		assert_int_equal(model_layout(model, &infer, 0, &layout, &error), -ERROR_CONFIG);
+		if (!strstr(error.text, rows[i].message))
+			fail_msg("'%s' does not say '%s'", error.text, rows[i].message);
+		model_close(&model);
+	}
+}
+
 static void test_linear_attention__is_cut_by_key_heads(void **state)
 {
 	struct layout layout;
@@ -238,6 +341,10 @@ int main(void)
 		cmocka_unit_test(test_kimi__is_deepseek_under_another_name),
 		cmocka_unit_test(test_mxfp4__a_rank_has_bytes_of_its_rows_and_blocks),
 		cmocka_unit_test(test_unquantised__experts_are_transposed_one_by_one),
+		cmocka_unit_test(test_in_out__experts_lie_as_stored),
+		cmocka_unit_test(test_padded__shares_are_of_whole_blocks),
+		cmocka_unit_test(test_padded__hidden_size_too),
+		cmocka_unit_test(test_padded__sizes_must_hold_what_loaders_give),
 		cmocka_unit_test(test_linear_attention__is_cut_by_key_heads),
 	};
 

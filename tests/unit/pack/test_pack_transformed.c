@@ -286,6 +286,50 @@ static void test_transposed__is_column_after_column_of_the_box(void **state)
 	use_best();
 }
 
+/* Row after row of the box, each with zeroes behind it, from random places on. */
+static void test_padded__rows_have_zeroes_behind_them(void **state)
+{
+	static const uint64_t sizes[][4] = {{3, 40, 23, 16}, {2, 7, 5, 1}, {1, 300, 90, 2}};
+	struct pack_source *source = &job.source;
+
+	(void)state;
+	for (size_t r = 0; r < 60; r++) {
+		const uint64_t *size = sizes[r % ARRAY_SIZE(sizes)];
+		uint64_t bytes = size[0] * size[1] * size[2] * size[3], row, n = 0;
+		struct pack pack;
+
+		*source = (struct pack_source){
+			.from = DTYPE_U8, .to = DTYPE_U8, .dims = 4, .held_hi = size[0]};
+		memcpy(source->shape, size, sizeof(source->shape));
+		source->src = box_whole(4, size);
+		choose_box(0, 1);
+		if (below(2)) /* columns of every row, or all of some rows of one expert */
+			choose_box(2, 1);
+		else if (source->src.hi[0] - source->src.lo[0] == 1)
+			choose_box(1, 1);
+		row = (source->src.hi[2] - source->src.lo[2]) * size[3];
+		source->transform = (struct transform){.part = TRANSFORM_PADDED,
+						       .to_columns = (uint32_t)(row + below(70))};
+		for (uint64_t i = 0; i < bytes; i++)
+			job.tensor[1 + i] = (unsigned char)splitmix64(++random_state);
+		memset(job.want, 0, sizeof(job.want) / 8);
+		for (uint64_t e = source->src.lo[0]; e < source->src.hi[0]; e++)
+			for (uint64_t i = source->src.lo[1]; i < source->src.hi[1]; i++) {
+				memcpy(job.want + n,
+				       job.tensor + 1 +
+					       ((e * size[1] + i) * size[2] + source->src.lo[2]) *
+						       size[3],
+				       row);
+				n += source->transform.to_columns;
+			}
+		assert_int_equal(pack_init(&pack, source, NULL), 0);
+		assert_int_equal(pack.bytes, n);
+		run_part(&pack, 0, n);
+		row = below(n);
+		run_part(&pack, row, 1 + below(n - row));
+	}
+}
+
 static void test_blocks__equal_a_loop_for_random_blocks_boxes_and_parts(void **state)
 {
 	static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_F8_E4M3,
@@ -360,6 +404,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_elements__equal_a_loop_for_random_boxes_and_parts),
 		cmocka_unit_test(test_transposed__is_column_after_column_of_the_box),
+		cmocka_unit_test(test_padded__rows_have_zeroes_behind_them),
 		cmocka_unit_test(test_blocks__equal_a_loop_for_random_blocks_boxes_and_parts),
 		cmocka_unit_test(test_pack_init__names_what_cannot_be_made),
 	};

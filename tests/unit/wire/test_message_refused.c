@@ -482,7 +482,7 @@ static void test_layouts__pass_every_check_of_what_is_made(void **state)
 	refuse(&writer, ERROR_UNSUPPORTED, "layout.pieces[0] at byte");
 	transformed_piece(&writer, 6, 0, 1);
 	refuse(&writer, ERROR_MESSAGE, "6 fields where 5 are needed");
-	transformed_piece(&writer, 7, 3, 1);
+	transformed_piece(&writer, 7, TRANSFORM_PART_COUNT, 1);
 	refuse(&writer, ERROR_MESSAGE, "layout.pieces[0].transform.part at byte");
 	transformed_piece(&writer, 7, 0, TRANSFORM_BLOCK_MAX + 1);
 	refuse(&writer, ERROR_MESSAGE, "layout.pieces[0].transform.to_rows at byte");
