@@ -16,7 +16,7 @@ import xxhash
 import quantise_reference as reference
 from contents import checkpoint_tensors, version_bytes
 
-ELEMENT_BYTES = {"BF16": 2, "F16": 2, "F32": 4, "F8_E4M3": 1}
+ELEMENT_BYTES = {"BF16": 2, "F16": 2, "F32": 4, "F8_E4M3": 1, "U8": 1}
 STORED = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
 SCALE = "_scale_inv"
 OWN_HEAD = ("Qwen3MoeForCausalLM", "Glm4MoeForCausalLM", "Glm4MoeLiteForCausalLM")
@@ -40,6 +40,10 @@ def target_block(config, infer):
 def source_block(config):
     block = (config.get("quantization_config") or {}).get("weight_block_size")
     return tuple(block) if block else None
+
+
+def zeroes_behind(array, axis, size):
+    return numpy.pad(array, [(0, size - array.shape[axis] if d == axis else 0) for d in range(array.ndim)])
 
 
 class Served:

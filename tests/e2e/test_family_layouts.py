@@ -24,16 +24,33 @@ CONFIGS = {
 SPECS = [{"tp": "4", "dtype": "F32"}, {"tp": "2", "names": "vllm"}]
 EXPERTS = [{"tp": "4", "ep": "2"}, {"tp": "2", "ep": "2", "names": "vllm", "gate": "F32",
                                          "routed_experts": "1"}]
-CASES = [(family, infer) for family in CONFIGS for infer in SPECS + (EXPERTS if "Moe" in family or family[:3] == "Mix" else [])]
+CASES = [(family, CONFIGS[family], infer) for family in CONFIGS
+         for infer in SPECS + (EXPERTS if "Moe" in family or family[:3] == "Mix" else [])]
+GPT2 = {"n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": 10, "vocab_size": 100, "torch_dtype": "bfloat16"}
+GPT_OSS = {**SMALL, "hidden_size": 64, "head_dim": 8, "num_local_experts": 4, "intermediate_size": 64, "attention_bias": True}
+MXFP4 = {**GPT_OSS, "intermediate_size": 160, "quantization_config": {"quant_method": "mxfp4"}}
+CASES += [("GPT2LMHeadModel", GPT2, infer) for infer in SPECS]
+CASES += [("GptOssForCausalLM", GPT_OSS, infer) for infer in (
+    *SPECS, {"tp": "4", "ep": "4", "names": "vllm", "routed_experts": "1", "gate": "F32"},
+    {"tp": "2", "expert_weights": "in_out"}, {"tp": "4", "dp": "2", "expert_weights": "in_out", "dtype": "F16"})]
+CASES += [("GptOssForCausalLM", MXFP4, infer) for infer in (
+    {"tp": "2", "ep": "2"}, {"tp": "2", "mxfp4_pad": "64x1", "gate": "F32"}, {"tp": "4", "mxfp4_pad": "128x256"},
+    {"tp": "4", "ep": "2", "mxfp4_pad": "64x128"}, {"tp": "4", "ep": "4", "names": "vllm", "mxfp4_pad": "64x1"})]
 
 
-@pytest.mark.parametrize("family,infer", CASES, ids=["-".join([family[:-11], *infer.values()]) for family, infer in CASES])
-def test_layout__is_what_a_loader_makes(tmp_path, family, infer):
-    config = {"architectures": [family], **CONFIGS[family]}
+class Numbers(engine_families.FamilyServed, ServedNumbers):
+    """Every element its own number."""
+
+
+@pytest.mark.parametrize("family,config,infer", CASES,
+                         ids=["-".join([family[:-11], "mxfp4" * ("quantization_config" in config), *infer.values()])
+                              for family, config, infer in CASES])
+def test_layout__is_what_a_loader_makes(tmp_path, family, config, infer):
+    config = {"architectures": [family], **config}
     (tmp_path / "config.json").write_text(json.dumps(config))
     spec = ",".join(f"{key}={value}" for key, value in infer.items())
     numbered = Numbered(lines("model", "tensors", tmp_path, "--json"))
-    served = ServedNumbers(config, infer, numbered, None)
+    served = Numbers(config, infer, numbered, None)
     want = [{} for _ in range(int(infer["tp"]))]
     for rank, name, value in engine_families.LOADERS[family](config, infer, served).parameters():
         want[rank][name] = value.reshape(-1)

@@ -224,6 +224,10 @@ def filled(served, pieces, sizes, used):
             used[numbers.full(piece["scales"])[blocks]] = True
         if how and scales:
             part = part[::served.target[0], ::served.target[1]]
+        if how and how[0] == "transpose":
+            part = part.swapaxes(-2, -1)
+        if how and how[0].startswith("pad "):
+            part = engine_layout.zeroes_behind(part.reshape(*part.shape[:2], -1), 2, int(how[0][4:]))
         part = part.reshape(-1)
         assert piece["bytes"] == part.size * element and piece["offset"] % element == 0, piece
         at = piece["offset"] // element
