@@ -54,7 +54,7 @@ MODELS = {
 } | towers.towers(SMALL, LATENT)
 WITH_EXPERTS = ("mixtral", "qwen2-moe", "qwen3-moe", "qwen3-next", "gpt-oss", "gpt-oss-in-out", "gpt-oss-mxfp4",
                 "gpt-oss-mxfp4-64", "gpt-oss-mxfp4-128", "deepseek-v3",
-                "deepseek-v3-fp8", "deepseek-v3-cast", "deepseek-v3-q", "qwen3-moe-fp8", "kimi-k2.5")
+                "deepseek-v3-fp8", "deepseek-v3-cast", "deepseek-v3-q", "qwen3-moe-fp8", "kimi-k2.5", "kimi-vl")
 
 # what runs experts where it says their sizes or how they lie: (the engine's name of it, the option of --infer)
 RUNNERS = {("gpt-oss-in-out", "sglang"): ("triton_kernel", ",expert_weights=in_out"),
@@ -67,7 +67,7 @@ RUNNERS = {("gpt-oss-in-out", "sglang"): ("triton_kernel", ",expert_weights=in_o
 # what an engine does: (tp, ep)
 def engines_of(name, engine):
     if (name, engine) == ("llava", "sglang"):
-        return  # whose class does not start with today's transformers and a CLIP tower
+        return  # which has no class for a CLIP tower by itself, and takes transformers', which has no embedding of tokens
     if (name, engine) == ("gpt-oss-in-out", "vllm"):
         return  # which has one way
     yield from ((1, 1), (2, 1), (4, 1))
@@ -133,6 +133,19 @@ def to_fp8(folder, generator):
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
+def to_kimi_vl(folder, generator):
+    """The text model under `language_model.`, beside a tower."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    tensors = {"language_model." + name: tensor for name, tensor in load_file(folder / "model.safetensors").items()}
+    for name, shape in towers.kimi_vl_tower(SMALL["hidden_size"]).items():
+        tensors[name] = torch.randn(shape, generator=generator).to(torch.bfloat16)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    path = folder / "config.json"
+    path.write_text(json.dumps(towers.KIMI_VL | {"text_config": json.loads(path.read_text()) | DEEPSEEK}, indent=2) + "\n")
+
+
 def rename(folder, names):
     from safetensors.torch import load_file, save_file
 
@@ -165,6 +178,8 @@ def make(name, folder):
         to_mxfp4(folder, generator)
     if name.endswith("fp8"):
         to_fp8(folder, generator)
+    if name == "kimi-vl":
+        to_kimi_vl(folder, generator)
     if name in towers.RENAMED:
         rename(folder, towers.RENAMED[name])
     path = folder / "config.json"

@@ -17,6 +17,10 @@ def towers(small, latent):
                                   "tie_word_embeddings": False}),
         "llava": ("llava", {"text_config": small | {"model_type": "llama"},
                             "vision_config": SIGLIP | {"model_type": "clip_vision_model"}}),
+        "llava-pixtral": ("llava", {"text_config": small | {"head_dim": 24, "model_type": "mistral"},
+                                    "vision_config": SIGLIP | {"model_type": "pixtral", "head_dim": 8},
+                                    "vision_feature_select_strategy": "full"}),  # as published
+        "kimi-vl": ("deepseek_v3", small | latent | {"q_lora_rank": None, "n_shared_experts": 2}),  # as published
         "qwen2-vl": ("qwen2_vl", {"text_config": small | SECTIONS,
                                   "vision_config": QWEN_TOWER | {"embed_dim": 32, "hidden_size": 64, "patch_size": 14}}),
         "qwen2.5-vl": ("qwen2_5_vl", {"text_config": small | SECTIONS,
@@ -33,6 +37,27 @@ def towers(small, latent):
 
 
 # how published files call what transformers 5.23 writes otherwise; engines read the published names
+# Kimi-VL's config and tower, of which transformers have no class: its text model is a DeepSeek-V3
+KIMI_VL = {"architectures": ["KimiVLForConditionalGeneration"], "model_type": "kimi_vl", "dtype": "bfloat16",
+           "tie_word_embeddings": False,
+           "vision_config": {"model_type": "moonvit", "patch_size": 14, "init_pos_emb_height": 4, "init_pos_emb_width": 4,
+                             "num_attention_heads": 4, "num_hidden_layers": 1, "hidden_size": 32, "intermediate_size": 48,
+                             "merge_kernel_size": [2, 2]}}
+
+
+def kimi_vl_tower(text_hidden, hidden=32, inner=48, merged=128):
+    """The shapes of its tensors as published files name them."""
+    block, projector = "vision_tower.encoder.blocks.0.", "multi_modal_projector."
+    linears = {block + "wqkv": (3 * hidden, hidden), block + "wo": (hidden, hidden), block + "mlp.fc0": (inner, hidden),
+               block + "mlp.fc1": (hidden, inner), projector + "linear_1": (merged, merged),
+               projector + "linear_2": (text_hidden, merged), "vision_tower.patch_embed.proj": (hidden, 3, 14, 14),
+               block + "norm0": (hidden,), block + "norm1": (hidden,), "vision_tower.encoder.final_layernorm": (hidden,),
+               projector + "pre_norm": (hidden,)}
+    shapes = {f"{name}.weight": shape for name, shape in linears.items()}
+    shapes |= {f"{name}.bias": shape[:1] for name, shape in linears.items()}
+    return shapes | {"vision_tower.patch_embed.pos_emb.weight": (4, 4, hidden)}
+
+
 SIGLIP_NAMES = (("vision_tower.", "vision_tower.vision_model."),)
 RENAMED = {
     "gemma3-mm": SIGLIP_NAMES,
