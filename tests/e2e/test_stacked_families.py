@@ -3,6 +3,7 @@
 the referee recomputes from the checkpoint and the layout, which test_engines.py holds to the engines' own loaders."""
 import json
 
+import jsonschema
 import pytest
 
 import job as jobs
@@ -20,6 +21,8 @@ CONFIGS = {
     "gpt-oss-mxfp4-odd": {**GPT_OSS, "intermediate_size": 160, "quantization_config": {"quant_method": "mxfp4"}},
     "gpt-oss-mxfp4": {**GPT_OSS, "quantization_config": {"quant_method": "mxfp4"}},
 }
+SCHEMAS = {"model": jobs.ROOT / "model/schema/weft.layout-1.schema.json",
+           "routing": jobs.ROOT / "routing/report/schema/weft.routing-1.schema.json"}
 SHARDED = "world=2,fsdp=2,source=sharded"
 CASES = [
     ("qwen3-next", SHARDED, "engines=1,tp=4,ep=2", ["--checksums"]),
@@ -29,6 +32,7 @@ CASES = [
     ("gpt-oss-mxfp4", SHARDED, "engines=1,tp=4,ep=2", ["--checksums"]),
     ("gpt-oss-mxfp4-odd", SHARDED, "engines=1,tp=2,mxfp4_pad=64x1", ["--checksums"]),
     ("gpt-oss-mxfp4-odd", "world=1,source=gathered", "engines=1,tp=4,ep=2,mxfp4_pad=128x256", ["--own-memory"]),
+    ("gpt-oss-mxfp4-odd", SHARDED, "engines=1,tp=2,mxfp4_pad=128x128", ["--own-memory", "--checksums"]),
 ]
 
 
@@ -63,6 +67,21 @@ def test_layout__refuses_what_no_engine_loads(tmp_path, kind, infer, words):
     assert done.returncode != 0
     for word in words:
         assert word in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("kind,infer", [("gpt-oss", "engines=1,tp=2,expert_weights=in_out"),
+                                        ("gpt-oss-mxfp4-odd", "engines=1,tp=4,mxfp4_pad=128x256")])
+def test_layout_file__of_it_gives_the_same_plan_byte_for_byte(tmp_path, kind, infer):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS[kind]))
+    file, dump = tmp_path / "file.json", tmp_path / "dump.json"
+    jobs.weft("model", "layout", tmp_path, "--infer", infer, "--output", file)
+    jsonschema.validate(json.loads(file.read_text()), json.loads(SCHEMAS["model"].read_text()))
+    dumps = [jobs.weft("route", "plan", "--model", model, "--train", SHARDED, "--infer", infer, "--json").stdout
+             for model in (tmp_path, file)]
+    assert dumps[0] == dumps[1]
+    jsonschema.validate(json.loads(dumps[0]), json.loads(SCHEMAS["routing"].read_text()))
+    dump.write_text(dumps[0])
+    jobs.weft("route", "verify", dump, "--model", file)
 
 
 def test_draft_model__is_left_alone(tmp_path):

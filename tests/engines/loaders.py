@@ -109,7 +109,7 @@ class Sglang:
         self.version = sglang.version.__version__
 
     def load(self, folder, rank, tp, ep, runner):
-        """runner: --moe-runner-backend, or "installed": its own choice where the package triton_kernels is"""
+        """runner: --moe-runner-backend, a device beside it; or "installed": its own choice where the package triton_kernels is"""
         from sglang.srt import runtime_context
         from sglang.srt.configs.device_config import DeviceConfig
         from sglang.srt.configs.load_config import LoadConfig
@@ -123,10 +123,14 @@ class Sglang:
         from sglang.srt.server_args import ServerArgs
 
         self.mxfp4.has_triton_kernels = runner in ("triton_kernel", "installed")  # loading runs none of it
+        runner, _, device = (runner or "auto").partition(" ")
+        if device:
+            self.mxfp4.get_platform = lambda: types.SimpleNamespace(**{f"is_{one}": one == device for one in ("sm90", "sm100", "sm120")})
+            self.mxfp4._FI_HAS_SM90_CUTLASS_MXFP4 = True
         fake_groups(rank, tp)
         arguments = ServerArgs(model_path=str(folder), tp_size=tp, ep_size=ep, device="cpu", skip_tokenizer_init=True,
                                dtype="bfloat16", disable_cuda_graph=True, disable_radix_cache=True,
-                               moe_runner_backend="auto" if runner in (None, "installed") else runner)
+                               moe_runner_backend="auto" if runner == "installed" else runner)
         runtime_context.publish(arguments, role="scheduler",
                                 ranks=runtime_context.SpawnRanks(world_rank=rank, gpu_id=0, dp_rank=None))
         shm_broadcast.MessageQueue.create_from_process_group = staticmethod(lambda *_, **__: None)

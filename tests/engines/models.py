@@ -44,6 +44,8 @@ MODELS = {
     "gpt-oss-mxfp4": ("gpt_oss", GPT_OSS),
     "gpt-oss-mxfp4-64": ("gpt_oss", GPT_OSS | IN_FIVE_BLOCKS),
     "gpt-oss-mxfp4-128": ("gpt_oss", GPT_OSS | IN_FIVE_BLOCKS),
+    "gpt-oss-mxfp4-sm90": ("gpt_oss", GPT_OSS),
+    "gpt-oss-mxfp4-sm100": ("gpt_oss", GPT_OSS | IN_FIVE_BLOCKS),
     "deepseek-v3": ("deepseek_v3", SMALL | LATENT),
     "deepseek-v3-fp8": ("deepseek_v3", SMALL | LATENT | IN_BLOCKS | {"qk_nope_head_dim": 32, "qk_rope_head_dim": 32,
                                                                      "v_head_dim": 32}),
@@ -53,7 +55,7 @@ MODELS = {
     "qwen3-moe-fp8": ("qwen3_moe", SMALL | EXPERTS | IN_BLOCKS),
 } | towers.towers(SMALL, LATENT)
 WITH_EXPERTS = ("mixtral", "qwen2-moe", "qwen3-moe", "qwen3-next", "gpt-oss", "gpt-oss-in-out", "gpt-oss-mxfp4",
-                "gpt-oss-mxfp4-64", "gpt-oss-mxfp4-128", "deepseek-v3",
+                "gpt-oss-mxfp4-64", "gpt-oss-mxfp4-128", "gpt-oss-mxfp4-sm90", "gpt-oss-mxfp4-sm100", "deepseek-v3",
                 "deepseek-v3-fp8", "deepseek-v3-cast", "deepseek-v3-q", "qwen3-moe-fp8", "kimi-k2.5", "kimi-vl")
 
 # what runs experts where it says their sizes or how they lie: (the engine's name of it, the option of --infer)
@@ -61,6 +63,8 @@ RUNNERS = {("gpt-oss-in-out", "sglang"): ("triton_kernel", ",expert_weights=in_o
            ("gpt-oss-mxfp4-64", "sglang"): ("installed", ",mxfp4_pad=64x1"),
            ("gpt-oss-mxfp4-64", "vllm"): ("TRITON", ",mxfp4_pad=64x1"),
            ("gpt-oss-mxfp4-128", "sglang"): ("marlin", ",mxfp4_pad=128x256"),
+           ("gpt-oss-mxfp4-sm90", "sglang"): ("flashinfer_mxfp4 sm90", ",mxfp4_pad=1x256"),
+           ("gpt-oss-mxfp4-sm100", "sglang"): ("flashinfer_mxfp4 sm100", ",mxfp4_pad=128x256"),
            ("gpt-oss-mxfp4-128", "vllm"): ("MARLIN", ",mxfp4_pad=128x256")}
 
 
@@ -68,8 +72,8 @@ RUNNERS = {("gpt-oss-in-out", "sglang"): ("triton_kernel", ",expert_weights=in_o
 def engines_of(name, engine):
     if (name, engine) == ("llava", "sglang"):
         return  # which has no class for a CLIP tower by itself, and takes transformers', which has no embedding of tokens
-    if (name, engine) == ("gpt-oss-in-out", "vllm"):
-        return  # which has one way
+    if engine == "vllm" and name in ("gpt-oss-in-out", "gpt-oss-mxfp4-sm90", "gpt-oss-mxfp4-sm100"):
+        return  # which has one way, or the same sizes in another backend
     yield from ((1, 1), (2, 1), (4, 1))
     if name in ("gpt-oss", "gpt-oss-in-out") and engine == "sglang":
         return  # whose loader takes experts apart only of MXFP4 checkpoints
@@ -97,7 +101,7 @@ PUBLISHED = {"qwen3-next": {"full_attention_interval": 4}, "deepseek-v3": DEEPSE
              "deepseek-v3-fp8": DEEPSEEK | FP8, "kimi-k2.5": KIMI,
              "qwen3-moe-fp8": {"quantization_config": FP8["quantization_config"] | NOT_GATES},
              "qwen2-vl": {"vision_config": {"in_chans": 3}},
-             **dict.fromkeys(("gpt-oss-mxfp4", "gpt-oss-mxfp4-64", "gpt-oss-mxfp4-128"), MXFP4)}
+             **dict.fromkeys([name for name in MODELS if "mxfp4" in name], MXFP4)}
 
 
 def to_mxfp4(folder, generator):
