@@ -337,6 +337,8 @@ bool channel_wait(struct channel *channel, int fd, int ms)
 
 	if (channel->kept.count && (ms < 0 || ms > RETRY_MS))
 		ms = RETRY_MS;
+	if (ms < 0 || ms > CONNECTIONS_LOOK_MS)
+		ms = CONNECTIONS_LOOK_MS;
 	zmq_poll(items, 4, ms);
 	gate_step(channel->gate);
 	tell_refused(channel);

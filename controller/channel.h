@@ -35,7 +35,7 @@ int channel_open(struct channel **channel, const struct channel_options *options
 /* Last messages get two seconds to leave. */
 void channel_close(struct channel **channel);
 
-/* Until a message may be there, `fd` is readable (true) or `ms` have passed (-1: for ever). */
+/* Until a message may be there, `fd` is readable (true), `ms` have passed (-1: no limit), or for half a second. */
 bool channel_wait(struct channel *channel, int fd, int ms);
 
 struct channel_frame {

@@ -10,14 +10,16 @@
 #include <zmq.h>
 
 #define ADDRESS "inproc://weft-connections"
-#define FAILED	(ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL)
+/* A worker connects anew when it hears nothing for a third of --lost-after: with the usual one after 1.7 s. */
+#define STOOD_STILL_MS 1500
+#define FAILED	       (ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL)
 
 int connections_open(struct connections *connections, void *context, void *socket, bool keyed,
 		     uint64_t most, struct error *error)
 {
 	int linger = 0, unbounded = 0; /* else libzmq's thread would wait for room */
 
-	*connections = (struct connections){.keyed = keyed, .most = most};
+	*connections = (struct connections){.keyed = keyed, .most = most, .looked_ms = clock_ms()};
 	connections->said = memory_zalloc(CONNECTIONS_PEERS, sizeof(*connections->said));
 	if (!connections->said)
 		return memory_error(error, "the costs of strangers",
@@ -167,18 +169,30 @@ static void tell(struct tally *tally, const char *of_them)
 		log_warn("connections %s: %llu", of_them, (unsigned long long)more);
 }
 
+/* libzmq's own thread stood still too, and tells of them within moments. */
+static void look(struct connections *connections)
+{
+	uint64_t now = clock_ms(), gap = now - connections->looked_ms;
+
+	if (gap >= STOOD_STILL_MS)
+		connections->forgiven_ms = now + STOOD_STILL_MS;
+	connections->looked_ms = now;
+}
+
 void connections_step(struct connections *connections)
 {
 	int32_t descriptor;
 	uint16_t event;
 
+	look(connections);
 	while ((event = next(connections->monitor, &descriptor)) != 0) {
 		if (event == ZMQ_EVENT_DISCONNECTED)
 			ended(connections, descriptor);
 		else if (event & FAILED && connections->shut)
 			connections->shut--;
 		else if (event & FAILED)
-			connections->failed.count++;
+			connections->failed.count +=
+				connections->looked_ms >= connections->forgiven_ms;
 		else
 			begin(connections, descriptor);
 	}

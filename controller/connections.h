@@ -23,6 +23,7 @@
 #include <stdbool.h>
 
 #define CONNECTIONS_COST_MOST 4096 /* in a second */
+#define CONNECTIONS_LOOK_MS   500
 #define CONNECTIONS_PEERS     8192 /* whose costs are known at a time */
 
 /* An open connection, by its descriptor. */
@@ -43,6 +44,7 @@ struct connections {
 	bool keyed;
 	uint64_t open, most, accepted;
 	uint64_t shut; /* and not heard of as failed yet */
+	uint64_t looked_ms, forgiven_ms; /* the last look, and until when a failure is no one's fault but ours */
 	struct tally turned_away;
 	struct tally failed; /* their handshake, before a key was seen */
 	struct tally ended;
@@ -53,7 +55,9 @@ struct connections {
 /* Before the socket is bound. `most` may be open. */
 int connections_open(struct connections *connections, void *context, void *socket, bool keyed,
 		     uint64_t most, struct error *error);
-/* Counts what happened, ends who is too many, says so once a minute. */
+/* Counts what happened, ends who is too many, says so once a minute. To be called at least every CONNECTIONS_LOOK_MS:
+ * who is called much later stood still, stopped or starved, and the job's own workers, whom nobody answered, have hung
+ * up and connected anew meanwhile. Those are not counted. */
 void connections_step(struct connections *connections);
 /* The frame that came on this descriptor is a member's. */
 void connections_member(struct connections *connections, int descriptor);

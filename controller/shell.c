@@ -394,8 +394,8 @@ static void tell_refused(struct shell *shell)
 	if (refused)
 		error_set(
 			&shell->end, said.code,
-			"%.1500s; connections that came to nothing for want of the same key: %llu "
-			"(compare `weft key show FILE`)",
+			"%.1500s; connections that were refused or broke off before they were made, "
+			"perhaps for want of the same key: %llu (compare `weft key show FILE`)",
 			said.text, (unsigned long long)refused);
 }
 

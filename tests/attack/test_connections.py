@@ -2,7 +2,9 @@
 """Connections that come and say nothing, and processes that may open hardly anything."""
 import os
 import resource
+import signal
 import socket
+import struct
 import time
 
 import pytest
@@ -72,6 +74,34 @@ def test_idle_connections__do_not_keep_a_worker_out(tmp_path, model, descriptors
         job.succeed(6)  # a handshake may take 10 s
         for connection in idle:
             connection.close()
+
+
+def call(address, says, is_reset=False):
+    with socket.create_connection(("127.0.0.1", port_of(address))) as stranger:
+        if is_reset:
+            stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        stranger.sendall(says)
+
+
+def test_broken_connections__of_the_jobs_own_workers_are_not_told_and_a_strangers_are(tmp_path, model):
+    """A worker that looks whether anybody listens says one byte; one that nobody answered, as the controller was
+    stopped, hung up in the middle of a greeting."""
+    with jobs.Job(tmp_path, model, TRAIN, INFER) as job:
+        controller = job.controller("--join-timeout", "2s")
+        call(job.address, b"\0")
+        job.kill("controller", signal.SIGSTOP)
+        call(job.address, b"\xff" + bytes(8) + b"\x7f")
+        time.sleep(1.6)
+        job.kill("controller", signal.SIGCONT)
+        job.wait(10)
+        assert "waiting for trainer 0" in controller.stderr, job.said()
+        assert "broke off" not in controller.stderr and "same key" not in controller.stderr, job.said()
+    with jobs.Job(tmp_path, model, TRAIN, INFER) as job:
+        controller = job.controller("--join-timeout", "0.8s")
+        call(job.address, b"\xff" + bytes(8) + b"\x7f", is_reset=True)
+        job.wait(10)
+        assert "connections that broke off before they were made" in controller.stderr, job.said()
+        assert "perhaps for want of the same key: 1" in controller.stderr.splitlines()[-1], job.said()
 
 
 @pytest.mark.parametrize("most", [6, 8, 10, 16, 24, 32])

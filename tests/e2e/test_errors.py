@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a user does wrong, and the message and exit code they get."""
+import contextlib
 import json
 import os
 import pathlib
@@ -262,6 +263,26 @@ def test_nobody_listening__is_said_soon_and_is_not_an_unreachable_host(tmp_path,
             one_error(job.processes[name], said, "4.0 s", code=75)
             lines = [line for line in job.processes[name].stderr.splitlines() if "trying on" in line]
             assert len(lines) == 1 and said in lines[0] and other not in job.processes[name].stderr, lines
+
+
+def test_another_program_on_the_controllers_port__is_said_to_be_none(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job, socket.socket() as silent, socket.socket() as loud:
+        for name, listener in (("silent", silent), ("loud", loud)):
+            listener.bind(("127.0.0.1", 0))
+            listener.listen(16)
+            job.address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+            job.worker("trainer", 0, "--join-timeout", "3s", name=name)
+        loud.settimeout(0.1)
+        callers = []
+        while job.processes["loud"].code is None:
+            with contextlib.suppress(TimeoutError):
+                callers.append(loud.accept()[0])
+                callers[-1].sendall(b"220 mail.example.org ESMTP\r\n")
+        job.wait(10)
+        for caller in callers:
+            caller.close()
+        one_error(job.processes["silent"], "somebody listens there and says nothing", "does not speak ZMTP", code=75)
+        one_error(job.processes["loud"], "no weft-controller", code=75)
 
 
 def test_checkpoint_of_another_dtype__is_named_before_the_job_starts(tmp_path, models):

@@ -2,6 +2,7 @@
 #include "worker/control/connection.h"
 
 #include "base/clock.h"
+#include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -44,9 +45,12 @@ void connection_close(struct connection *connection, void *socket)
 	connection->monitor = NULL;
 }
 
-/* The event, 0: none. Two frames: 16 bits of event and 32 of value, then the address. */
-static uint16_t next(const struct connection *connection)
+/* The event, 0: none. Two frames: 16 bits of event and 32 of value (of a handshake that failed, errno), then the
+ * address. A handshake that ran out of time says nothing of keys: reach.h finds out. */
+static uint16_t next(const struct connection *connection, bool *late)
 {
+	unsigned char head[6];
+	int32_t value;
 	zmq_msg_t frame;
 	uint16_t event = 0;
 	int more;
@@ -55,8 +59,12 @@ static uint16_t next(const struct connection *connection)
 	do {
 		if (zmq_msg_recv(&frame, connection->monitor, ZMQ_DONTWAIT) < 0)
 			break;
-		if (!event && zmq_msg_size(&frame) >= sizeof(event))
-			memcpy(&event, zmq_msg_data(&frame), sizeof(event));
+		if (!event && zmq_msg_size(&frame) == sizeof(head)) {
+			memcpy(head, zmq_msg_data(&frame), sizeof(head));
+			memcpy(&event, head, sizeof(event));
+			memcpy(&value, head + sizeof(event), sizeof(value));
+			*late = event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL && value == EAGAIN;
+		}
 		more = zmq_msg_more(&frame);
 	} while (more);
 	zmq_msg_close(&frame);
@@ -109,7 +117,7 @@ static void failed(const struct connection *connection, uint16_t event, struct e
 static void note(struct connection *connection, uint16_t event)
 {
 	connection->broken = event == ZMQ_EVENT_DISCONNECTED || event & FAILED;
-	connection->stands = event == ZMQ_EVENT_CONNECTED || event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
+	connection->made = event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
 	if (connection->broken)
 		connection->broken_ms = clock_ms();
 	else if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED)
@@ -119,12 +127,12 @@ static void note(struct connection *connection, uint16_t event)
 bool connection_step(struct connection *connection, struct error *why)
 {
 	struct error found = {0};
-	bool news = false;
+	bool news = false, late = false;
 	uint16_t event;
 
-	while (connection->monitor && (event = next(connection)) != 0) {
+	while (connection->monitor && (event = next(connection, &late)) != 0) {
 		note(connection, event);
-		if (event == ZMQ_EVENT_DISCONNECTED || event == ZMQ_EVENT_CONNECTED ||
+		if (late || event == ZMQ_EVENT_DISCONNECTED || event == ZMQ_EVENT_CONNECTED ||
 		    event == ZMQ_EVENT_CONNECT_RETRIED)
 			continue; /* says nothing of why */
 		if (event != ZMQ_EVENT_HANDSHAKE_SUCCEEDED &&

@@ -16,7 +16,7 @@
 struct connection {
 	void *monitor; /* NULL: none could be had; then nothing is told */
 	bool keyed;    /* the socket has a key */
-	bool stands;   /* made, whatever comes of it; else reach.h finds out why not */
+	bool made;     /* its handshake too; else reach.h finds out why not */
 	uint16_t said; /* the event that said most of what stands in the way; 0: nothing does */
 	bool broken;   /* and libzmq has not begun another */
 	uint64_t broken_ms;

@@ -217,15 +217,15 @@ static void dial_anew(struct dealer *dealer)
 		log_warn("%s", unusable.text);
 }
 
-/* A handshake that failed says more; and a connection that nobody answers at all, without a refusal, is
- * seen by its silence. */
+/* A handshake that failed says more; and a connection that nobody answers at all, without a refusal, or that
+ * was made with a program of another kind, is seen by its silence. */
 static bool look_there(struct dealer *dealer, uint64_t now, struct error *why)
 {
 	const struct connection *connection = &dealer->connection;
 	socklen_t bytes;
 	const struct sockaddr *address = lookup_address(&dealer->lookup, &bytes);
 
-	if (!dealer->connected || connection->stands || connection->said ||
+	if (!dealer->connected || connection->made || connection->said ||
 	    now < dealer->dialed_ms + LOOK_MS) {
 		reach_stop(&dealer->reach);
 		return false;

@@ -4,9 +4,10 @@
  * says of no try why it failed, so a plain connection is tried beside it, of which the kernel does:
  *
  *   refused               nobody listens there: the controller is not running, or the port is another
- *   no route, no network  it cannot be reached from here
+ *   no route, no network  it cannot be reached from here, or a firewall rejects it
  *   no answer in time     neither: a host that is down, a firewall that drops
- *   made                  somebody listens: closed at once, libzmq's own is on its way
+ *   made, greeted         somebody who speaks ZMTP listens: closed at once, libzmq's own is on its way
+ *   made, no greeting     another program, or a controller that is stopped
  *
  * Threads: the one that owns the socket.
  */
@@ -21,7 +22,8 @@
 struct reach {
 	int fd; /* of the try under way; -1: none */
 	uint64_t began_ms, next_ms;
-	int said; /* errno of the last try; 0: none, or it was made */
+	bool made; /* that try: now its greeting is waited for */
+	int said;  /* of the last try: errno, or what reach.c has beside; 0: none, or greeted */
 };
 
 void reach_init(struct reach *reach);
