@@ -28,6 +28,25 @@ static bool is_symptom(int code)
 	return code == ERROR_PEER_LOST || code == ERROR_TRANSPORT || code == ERROR_TIMEOUT;
 }
 
+/* A peer of the reporter, by the plan, that left and did no version that the reporter has not: who goes on waits for
+ * it in vain. NULL: nobody is, and what the reporter waits for is another's. */
+static const struct slot *left_early(const struct controller *controller,
+				     const struct slot *reporter)
+{
+	const struct membership *members = &controller->members;
+	const struct party *party = &controller->epoch->parties[reporter - members->slots];
+	const struct slot *first = NULL;
+
+	for (size_t i = 0; i < party->peer_count; i++) {
+		const struct slot *slot = &members->slots[party->peers[i]];
+
+		if (slot->presence == PRESENCE_LEFT && slot->version <= reporter->version &&
+		    (!first || slot->version < first->version))
+			first = slot;
+	}
+	return first;
+}
+
 static void left_early_text(struct error *why, const struct slot *early,
 			    const struct slot *reporter, const char *text)
 {
@@ -35,8 +54,8 @@ static void left_early_text(struct error *why, const struct slot *early,
 
 	error_set(
 		why, ERROR_PEER_LOST,
-		"%s did its work and left (last heard of at version %llu), but %s is at version "
-		"%llu and goes on: give all workers the same number of updates (--updates); it says: %.400s",
+		"%s did its work and left after version %llu, but %s, which is at version %llu, goes "
+		"on and needs it: give all workers the same number of updates (--updates); it says: %.400s",
 		slot_text(early, who), (unsigned long long)early->version,
 		slot_text(reporter, whom), (unsigned long long)reporter->version, text);
 }
@@ -96,7 +115,7 @@ void losses_report(struct controller *controller, struct slot *slot, struct mess
 	}
 	/* who did all its updates and left is no loss; who still needs it is told so */
 	if (running && is_symptom(failure->code))
-		early = membership_first_left(&controller->members);
+		early = left_early(controller, slot);
 	if (!running && failure->code == ERROR_TIMEOUT)
 		view_missing(controller, &missing); /* which the worker could not know */
 	if (missing.bytes)

@@ -213,19 +213,6 @@ struct slot *membership_most_silent(const struct membership *membership, const s
 	return found;
 }
 
-const struct slot *membership_first_left(const struct membership *membership)
-{
-	const struct slot *first = NULL;
-
-	for (uint32_t i = 0; i < membership->count; i++) {
-		const struct slot *slot = &membership->slots[i];
-
-		if (slot->presence == PRESENCE_LEFT && (!first || slot->version < first->version))
-			first = slot;
-	}
-	return first;
-}
-
 void membership_versions(const struct membership *membership, struct text *text)
 {
 	static const char *const words[ROLE_COUNT] = {"trainers", "inference ranks"};

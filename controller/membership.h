@@ -76,8 +76,6 @@ bool membership_claimed(const struct membership *membership, uint32_t heartbeat_
 /* Silent longest, and for at least so long; NULL when all but `but` have been heard. */
 struct slot *membership_most_silent(const struct membership *membership, const struct slot *but,
 				    uint64_t now_ms, uint64_t least_ms);
-/* LEFT, at the lowest version; NULL when nobody has. */
-const struct slot *membership_first_left(const struct membership *membership);
 /* "trainers at version 3..4, inference ranks at 3" */
 void membership_versions(const struct membership *membership, struct text *text);
 /* Its invariants, where asserts are on. */

@@ -119,6 +119,18 @@ static void take_endpoints(struct worker_core *core, const struct message_endpoi
 	say_latest(core);
 }
 
+static void beat(struct worker_core *core)
+{
+	struct message message = {.type = MESSAGE_HEARTBEAT, .u.heartbeat.version = core->version};
+
+	if (!core->controller || core->state < WORKER_DECLARE || core->state > WORKER_RUN)
+		return;
+	core->beat_ms = core->now_ms + core->heartbeat_ms;
+	message.u.heartbeat.sequence = ++core->sequence;
+	say_copy(core, &message);
+}
+
+/* With a last heartbeat: who goes on and needs it is told up to which version it came. */
 static void leave(struct worker_core *core, bool done)
 {
 	/* it failed, said so, and ends before the answer: the controller need not wait for it */
@@ -130,19 +142,8 @@ static void leave(struct worker_core *core, bool done)
 		return;
 	core->done = done;
 	core->leaving_ms = core->now_ms;
+	beat(core);
 	core_enter(core, core->controller ? WORKER_LEAVING : WORKER_LEFT);
-}
-
-static void beat(struct worker_core *core)
-{
-	struct message message = {.type = MESSAGE_HEARTBEAT, .u.heartbeat.version = core->version};
-
-	if (!core->controller || core->state < WORKER_DECLARE || core->state > WORKER_RUN ||
-	    core->now_ms < core->beat_ms)
-		return;
-	core->beat_ms = core->now_ms + core->heartbeat_ms;
-	message.u.heartbeat.sequence = ++core->sequence;
-	say_copy(core, &message);
 }
 
 static void check_silence(struct worker_core *core)
@@ -253,7 +254,8 @@ static void tick(struct worker_core *core)
 {
 	check_silence(core);
 	check_join(core);
-	beat(core);
+	if (core->now_ms >= core->beat_ms)
+		beat(core);
 	if (core->now_ms >= core->resend_ms)
 		say_latest(core);
 }

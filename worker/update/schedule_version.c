@@ -59,8 +59,8 @@ static int begin_late(const struct schedule *schedule, const struct call *call)
 		text_format(&missing, " and %zu more", count - NAMED_MAX);
 	rc = error_set(call->error, ERROR_TIMEOUT,
 		       "update %llu: not accepted for %.1f s by %s; %zu of "
-		       "%zu targets accept; raise the update timeout (--update-timeout) if this is "
-		       "expected",
+		       "%zu targets accept (none does while its post-load hook runs); raise the "
+		       "update timeout (--update-timeout) if this is expected",
 		       (unsigned long long)call->version, (double)schedule->options.wait_ns / 1e9,
 		       text_string(&missing), peers - count, peers);
 	text_fini(&missing);

@@ -67,6 +67,48 @@ static void test_failure__of_its_own_is_not_put_on_a_silent_one(void **state)
 	assert_int_equal(sent(bench, T0, MESSAGE_LOST)->u.lost.code, ERROR_CHECKSUM);
 }
 
+static void leave_at(struct bench *bench, int who, uint64_t version)
+{
+	struct message beat = from_worker(bench, who, MESSAGE_HEARTBEAT);
+	struct message leave = from_worker(bench, who, MESSAGE_LEAVE);
+
+	beat.u.heartbeat.version = version;
+	leave.u.leave.done = true;
+	receive(bench, who, &beat);
+	receive(bench, who, &leave);
+}
+
+static void test_failure__for_want_of_a_peer_that_left_is_the_peers(void **state)
+{
+	struct bench *bench = *state;
+
+	reach(bench, TO_RUN);
+	leave_at(bench, T0, 2);
+	struct message beat = from_worker(bench, I0, MESSAGE_HEARTBEAT);
+
+	beat.u.heartbeat.version = 2;
+	receive(bench, I0, &beat);
+	report(bench, I0, ERROR_TIMEOUT, "update 3: no signal from trainer 0");
+	assert_string_equal(
+		sent(bench, I0, MESSAGE_LOST)->u.lost.text,
+		"trainer 0 (host a, pid 1) did its work and left after version 2, but inference 0 "
+		"(host a, pid 1), which is at version 2, goes on and needs it: give all workers the "
+		"same number of updates (--updates); it says: update 3: no signal from trainer 0");
+}
+
+/* Its last version is here, or will be: what is waited for is not its. */
+static void test_failure__is_not_put_on_a_peer_that_did_more_and_left(void **state)
+{
+	struct bench *bench = *state;
+
+	reach(bench, TO_RUN);
+	leave_at(bench, T0, 2);
+	report(bench, I0, ERROR_TIMEOUT, "update 1: something else");
+	assert_string_equal(
+		sent(bench, I0, MESSAGE_LOST)->u.lost.text,
+		"inference 0 (host a, pid 1) failed at version 0: update 1: something else");
+}
+
 static void claim_by(struct bench *bench, uint64_t incarnation)
 {
 	uint64_t own = bench->incarnation[T0];
@@ -232,6 +274,8 @@ int main(void)
 		TEST(test_failure__at_a_silent_peer_is_the_silent_ones),
 		TEST(test_failure__while_all_others_beat_is_the_reporters),
 		TEST(test_failure__of_its_own_is_not_put_on_a_silent_one),
+		TEST(test_failure__for_want_of_a_peer_that_left_is_the_peers),
+		TEST(test_failure__is_not_put_on_a_peer_that_did_more_and_left),
 		TEST(test_claims__in_turn_are_both_refused_while_the_holder_beats),
 		TEST(test_claims__of_the_past_make_no_loss_a_restart),
 		TEST(test_strangers__do_not_fill_the_log),

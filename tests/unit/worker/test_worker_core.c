@@ -456,6 +456,18 @@ static void test_leaving__ends_with_the_answer_or_after_a_silence(void **state)
 	assert_int_equal(state_of(bench), WORKER_LEFT);
 }
 
+static void test_leaving__is_told_with_the_last_version(void **state)
+{
+	struct bench *bench = *state;
+
+	reach_run(bench);
+	tick(bench, 500);
+	step(bench, (struct worker_event){.type = WORKER_EVENT_VERSION, .version = 2});
+	step(bench, (struct worker_event){.type = WORKER_EVENT_LEAVE, .done = true});
+	assert_int_equal(sent(bench, MESSAGE_HEARTBEAT)->u.heartbeat.version, 2);
+	assert_non_null(sent(bench, MESSAGE_LEAVE));
+}
+
 static void test_leaving__before_anyone_answered_is_immediate(void **state)
 {
 	struct bench *bench = *state;
@@ -567,6 +579,7 @@ int main(void)
 		TEST(test_heartbeats__count_from_one_and_carry_the_version),
 		TEST(test_failure__is_local_at_once_and_told_a_few_times),
 		TEST(test_leaving__ends_with_the_answer_or_after_a_silence),
+		TEST(test_leaving__is_told_with_the_last_version),
 		TEST(test_leaving__before_anyone_answered_is_immediate),
 		TEST(test_broken__bytes_name_the_controller),
 		TEST(test_memory__may_end_at_any_allocation),
