@@ -20,6 +20,8 @@
 #define BATCH	 10000 /* messages between two looks at the clock, so that who is silent is */
 #define BATCH_MS 60000 /* judged with an empty queue; under a flood, after so long anyway */
 
+#define PARENT_LOOKS 20
+
 struct shell {
 	const struct shell_options *options;
 	struct controller *core;
@@ -191,6 +193,41 @@ static int receive(struct shell *shell, struct error *error)
 	return channel_receive(shell->channel, &frame) ? take(shell, &frame, error) : 1;
 }
 
+/* A process ends thread by thread: whoever started us may be dead, told us so, and still be our parent for as long as
+ * another of its threads takes. Its state shows it then ("Z", behind the name in parentheses). */
+static bool is_zombie(int pid)
+{
+	char path[64], line[512] = "";
+	const char *name_end;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	file = fopen(path, "re");
+	if (!file)
+		return true;
+	if (!fgets(line, sizeof(line), file))
+		line[0] = '\0';
+	fclose(file);
+	name_end = strrchr(line, ')');
+	return name_end && (name_end[2] == 'Z' || name_end[2] == 'X');
+}
+
+static bool parent_has_ended(int parent, const struct signalfd_siginfo *info)
+{
+	/* the kernel sends that signal in its name, and a little before it is seen to be dead */
+	int looks = info->ssi_pid == (uint32_t)parent ? PARENT_LOOKS : 1;
+	bool ended = false;
+
+	if (!parent || info->ssi_signo != SIGTERM)
+		return false;
+	for (int i = 0; i < looks && !ended; i++) {
+		if (i)
+			clock_sleep_ms(1);
+		ended = getppid() != parent || is_zombie(parent);
+	}
+	return ended;
+}
+
 static int take_signals(struct shell *shell, struct error *error)
 {
 	struct controller_event event = {.type = CONTROLLER_INTERRUPT};
@@ -207,9 +244,10 @@ static int take_signals(struct shell *shell, struct error *error)
 		}
 		error_set(&why, ERROR_INTERRUPTED, "the controller was stopped by %s",
 			  signal_text(info.ssi_signo));
-		if (shell->options->parent && getppid() != shell->options->parent)
+		if (parent_has_ended(shell->options->parent, &info))
 			error_set(&why, ERROR_INTERRUPTED,
-				  "the process that started the controller (pid %d) has ended",
+				  "the process that started the controller (pid %d; rank 0 with "
+				  "--controller auto) has ended",
 				  shell->options->parent);
 		event.error = &why;
 		return step(shell, &event, error);

@@ -244,6 +244,24 @@ def test_failure_before_join__of_the_rank_that_starts_the_controller_reaches_the
             one_error(process, "/nowhere", code=1)
 
 
+def test_killed_rank_that_started_the_controller__is_named_as_the_cause(tmp_path, models):
+    env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
+           "WEFT_KEY_FILE": str(tmp_path / "job.key")}
+    jobs.weft("key", "make", env["WEFT_KEY_FILE"])
+    with jobs.Job(tmp_path, models["qwen2"], "world=1", INFER) as job:
+        for rank in (0, 1):
+            job.start(f"rank-{rank}", [jobs.WORKER, "--controller", "auto", "--model", job.model, "--train", job.train,
+                                       "--infer", job.infer, "--checkpoint", job.model, "--json", "--updates", 9999,
+                                       "--interval", "10ms"], {**env, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+        deadline = time.monotonic() + 20
+        while not job.processes["rank-1"].updates():
+            assert time.monotonic() < deadline, job.said()
+            time.sleep(0.01)
+        job.kill("rank-0")
+        job.wait(20)
+        one_error(job.processes["rank-1"], "the process that started the controller", "rank 0", "has ended", code=75)
+
+
 def test_nobody_listening__is_said_soon_and_is_not_an_unreachable_host(tmp_path, models):
     with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job, socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
