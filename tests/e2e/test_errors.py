@@ -125,7 +125,8 @@ def test_tensor_no_one_wants__is_listed_and_the_job_runs(tmp_path, models):
 
 def test_wrong_flags__say_what_and_exit_2(tmp_path):
     cases = [
-        ([jobs.WORKER], "--controller"),
+        ([jobs.WORKER], "; --controller, --model, --train and --infer are missing"),
+        ([jobs.WORKER, "--controller", "tcp://x:1", "--model", "m", "--train", "world=1"], "; --infer is missing"),
         ([jobs.WORKER, "--nonsense"], "nonsense"),
         ([jobs.WORKER, "--controller", "tcp://x:1", "--updates", "many"], "many"),
         ([jobs.WORKER, "--join-timeout", "0"], "'0' is no time"),

@@ -142,6 +142,7 @@ def test_worker__ends_before_it_joins_when_its_engine_differs(tmp_path, models):
                                  "--live-params", tmp_path / f"{file}.jsonl"], tmp_path)
         assert process.popen.wait(30) == code, process.stderr
         assert says in process.stderr
+        assert ("--live-params: " in process.stderr) == (file == "none"), process.stderr
         if file == "bad":
             assert "2 differences between the" in process.stderr
             assert (f"weft-worker: inference 1: {rows[2]['name']}: BF16" in process.stderr and
@@ -169,3 +170,12 @@ def test_worker__does_not_publish_what_the_command_refuses(tmp_path, models):
     assert codes["inference-0"] == 1 and "WEFT-E154" in said, said
     assert "update 2: the post-load hook returned 9" in said
     assert [update["version"] for update in job.processes["inference-0"].updates()] == [1]
+
+
+def test_worker__says_which_command_it_waits_for(tmp_path, models):
+    with Job(tmp_path, models["qwen3"], "world=1,source=gathered", "engines=1,tp=1") as job:
+        job.controller()
+        job.workers(updates=1, inference_flags=("--post-load", "sleep 3"))
+        job.succeed()
+        said = job.processes["inference-0"].stderr
+    assert "inference 0: still waiting for the hook 'sleep 3' (--post-load) before version 1 is published, for " in said

@@ -17,10 +17,18 @@ static void print_difference(void *context, const char *text)
 
 int inference_compare(struct player *player, weft_error *error)
 {
+	char why[sizeof(error->text)];
+	int rc;
+
 	if (!player->arguments.live_params)
 		return 0;
-	return weft_compare_params_file(player->worker, player->arguments.live_params,
-					print_difference, player, error);
+	rc = weft_compare_params_file(player->worker, player->arguments.live_params,
+				      print_difference, player, error);
+	if (rc && error->code == WEFT_E_IO) { /* its text names the file */
+		snprintf(why, sizeof(why), "%s", error->text);
+		return fail(error, WEFT_E_IO, "--live-params: %s", why);
+	}
+	return rc;
 }
 
 /* With own_memory every parameter lies between guards that nobody may write:

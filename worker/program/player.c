@@ -159,7 +159,8 @@ static int open_files(struct player *player, weft_error *error)
 	if (a->digests && player->role == WEFT_INFERENCE) {
 		player->digests = fopen(a->digests, "we");
 		if (!player->digests)
-			return fail(error, WEFT_E_IO, "%s: %s", a->digests, strerror(errno));
+			return fail(error, WEFT_E_IO, "--digests: cannot open %s: %s", a->digests,
+				    strerror(errno));
 	}
 	if (!a->checkpoint || (player->role == WEFT_INFERENCE && !a->verify))
 		return 0;

@@ -10,11 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define VARIABLE "WEFT_VERSION="
 #define STOPPED	 256 /* no exit status: the command was ended by a signal or never began */
 #define LOOK_US	 2000
+#define SAY_S	 2  /* after so long that a command goes on is said, */
+#define AGAIN_S	 30 /* and so often again */
 
 /* The environment with WEFT_VERSION; free it. NULL: no memory. */
 static char **make_environment(char *variable)
@@ -34,12 +37,31 @@ static char **make_environment(char *variable)
 	return made;
 }
 
+/* Nobody else knows: the trainers have ended that update, and a hook has no deadline. */
+static void say_long(const struct player *player, uint64_t version, time_t began, time_t *due)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (player->arguments.quiet || now.tv_sec < *due)
+		return;
+	*due = now.tv_sec + AGAIN_S;
+	say("weft-worker: inference %u: still waiting for the hook '%.200s' (--post-load) before version %llu "
+	    "is published, for %lld s",
+	    player->rank, player->arguments.post_load, (unsigned long long)version,
+	    (long long)(now.tv_sec - began));
+}
+
 /* Its status; a signal to us ends it too, for it may wait for something that never comes. */
-static int wait_for(pid_t child)
+static int wait_for(const struct player *player, uint64_t version, pid_t child)
 {
 	bool told = false;
+	struct timespec began;
+	time_t due;
 	int status;
 
+	clock_gettime(CLOCK_MONOTONIC, &began);
+	due = began.tv_sec + SAY_S;
 	for (;;) {
 		pid_t ended = waitpid(child, &status, WNOHANG);
 
@@ -51,6 +73,7 @@ static int wait_for(pid_t child)
 			told = true;
 			kill(child, SIGTERM);
 		}
+		say_long(player, version, began.tv_sec, &due);
 		usleep(LOOK_US);
 	}
 }
@@ -67,7 +90,7 @@ static int run_command(void *context, uint64_t version)
 	snprintf(variable, sizeof(variable), VARIABLE "%llu", (unsigned long long)version);
 	environment = make_environment(variable);
 	if (environment && !posix_spawn(&child, "/bin/sh", NULL, NULL, argv, environment))
-		status = wait_for(child);
+		status = wait_for(player, version, child);
 	free(environment);
 	return status;
 }

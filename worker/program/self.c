@@ -85,6 +85,40 @@ static int take_rank(struct player *player, uint32_t trainers, uint32_t inferenc
 	return 0;
 }
 
+/* The controller may come from elsewhere: it is asked for later, and named here beside what else is missing. */
+static int check_given(const struct arguments *a, weft_error *error)
+{
+	const char *controller = a->controller ? a->controller : getenv("WEFT_CONTROLLER");
+	const struct {
+		const char *flag, *value;
+	} rows[] = {{"--controller", controller},
+		    {"--model", a->model},
+		    {"--train", a->train},
+		    {"--infer", a->infer}};
+	const size_t count = sizeof(rows) / sizeof(rows[0]);
+	size_t missing = 0, named = 0, bytes = 0;
+	char names[64];
+
+	if (a->train && a->infer && a->model)
+		return 0;
+	for (size_t i = 0; i < count; i++)
+		missing += !rows[i].value;
+	for (size_t i = 0; i < count; i++) {
+		if (rows[i].value)
+			continue;
+		named++;
+		bytes += (size_t)snprintf(names + bytes, sizeof(names) - bytes, "%s%s",
+					  named == 1	     ? ""
+					  : named == missing ? " and "
+							     : ", ",
+					  rows[i].flag);
+	}
+	return fail(error, WEFT_E_USAGE,
+		    "--controller ADDRESS, --model NAME, --train SPEC and "
+		    "--infer SPEC are needed; %s %s missing",
+		    names, missing == 1 ? "is" : "are");
+}
+
 int self_find(struct player *player, weft_error *error)
 {
 	const struct arguments *a = &player->arguments;
@@ -93,13 +127,8 @@ int self_find(struct player *player, weft_error *error)
 	uint32_t trainers = 0, inference = 0;
 	int rc;
 
-	if (!a->train || !a->infer || !a->model)
-		return fail(error, WEFT_E_USAGE,
-			    "--controller ADDRESS, --model NAME, --train SPEC and "
-			    "--infer SPEC are needed; --%s is missing",
-			    !a->model	? "model"
-			    : !a->train ? "train"
-					: "infer");
+	if (check_given(a, error))
+		return -error->code;
 	rc = weft_count_ranks(a->train, a->infer, &trainers, &inference, error);
 	if (rc)
 		return rc;
