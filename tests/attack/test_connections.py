@@ -97,7 +97,7 @@ def test_broken_connections__of_the_jobs_own_workers_are_not_told_and_a_stranger
         assert "waiting for trainer 0" in controller.stderr, job.said()
         assert "broke off" not in controller.stderr and "same key" not in controller.stderr, job.said()
     with jobs.Job(tmp_path, model, TRAIN, INFER) as job:
-        controller = job.controller("--join-timeout", "0.8s")
+        controller = job.controller("--join-timeout", "0.5s")
         call(job.address, b"\xff" + bytes(8) + b"\x7f", is_reset=True)
         job.wait(10)
         assert "connections that broke off before they were made" in controller.stderr, job.said()

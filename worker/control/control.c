@@ -38,6 +38,7 @@ struct control {
 	pthread_t thread;
 	bool running;
 	_Atomic bool failed;
+	_Atomic bool connected; /* dealer_is_connected */
 	_Atomic uint32_t heartbeat_ms;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -238,6 +239,7 @@ static void *run(void *context)
 	log_as(control->log_name);
 	for (;;) {
 		take_news(control);
+		atomic_store(&control->connected, dealer_is_connected(control->dealer));
 		dealer_wait(control->dealer, control->wake, poll_ms(control));
 		receive(control);
 		if (take_posts(control))
@@ -435,9 +437,15 @@ int control_leave(struct control *control, bool done, uint32_t wait_ms, struct e
 	if (control->state == WORKER_FAILED)
 		rc = error_set(error, control->failure.code, "%s", control->failure.text);
 	else if (control->state != WORKER_LEFT)
-		rc = error_set(error, ERROR_TIMEOUT,
-			       "leaving: no answer from the controller at %s for %.1f s",
-			       dealer_address(control->dealer), wait_ms / 1000.0);
+		rc = error_set(
+			error, ERROR_TIMEOUT,
+			"%sleaving: no answer from the controller at %s for %.1f s: %s",
+			done ? "all its updates are done; " : "", dealer_address(control->dealer),
+			wait_ms / 1000.0,
+			atomic_load(&control->connected)
+				? "the connection to it stands"
+				: "the connection to it is gone and none can be made, so it has "
+				  "ended or cannot be reached");
 	pthread_mutex_unlock(&control->lock);
 	return rc;
 }

@@ -59,6 +59,11 @@ const char *dealer_address(const struct dealer *dealer)
 	return dealer->address;
 }
 
+bool dealer_is_connected(const struct dealer *dealer)
+{
+	return !dealer->connection.monitor || dealer->connection.made;
+}
+
 /* ---- opening ---- */
 
 /* What is connected already is closed, and what was half sent with it is lost. */

@@ -38,6 +38,8 @@ bool dealer_receive(struct dealer *dealer, const unsigned char **bytes, size_t *
 		    struct error *error);
 /* Takes `bytes` (memory_free). False: dropped, too much is on its way already. */
 bool dealer_send(struct dealer *dealer, unsigned char *bytes, size_t length);
+/* libzmq has a connection that stands, or cannot tell. */
+bool dealer_is_connected(const struct dealer *dealer);
 /* True when there is news: *why says what stands between the controller and us, or has code 0 when
  * nothing does. Never once the controller was heard. To be asked before each wait. */
 bool dealer_news(struct dealer *dealer, struct error *why);
