@@ -158,9 +158,11 @@ static void late(struct controller *controller, uint64_t waited)
 	view_refused(controller, refused, sizeof(refused));
 	view_missing(controller, &text);
 	if (*refused)
-		error_set(&why, ERROR_TIMEOUT,
-			  "waiting for %.200s for %.1f s%.700s; start it like the others",
-			  text_string(&text), (double)waited / 1000.0, refused);
+		error_set(&why, ERROR_TIMEOUT, "waiting for %.200s for %.1f s%.700s; %s",
+			  text_string(&text), (double)waited / 1000.0, refused,
+			  controller->members.in[PRESENCE_ABSENT] < controller->members.count
+				  ? "start it like the others"
+				  : "nobody was let in, so it may be the controller that differs");
 	else
 		error_set(&why, ERROR_TIMEOUT,
 			  "waiting for %.800s for %.1f s; raise --%s-timeout if this is expected",
@@ -186,8 +188,43 @@ static void still_waiting(struct controller *controller)
 	text_fini(&text);
 }
 
+static uint64_t telling_ms(const struct controller *controller)
+{
+	uint64_t quiet = controller->options.lost_ms / 4;
+
+	return controller->said_telling
+		       ? UINT64_MAX
+		       : controller->grace_ms - controller->options.lost_ms + quiet;
+}
+
+/* Who does not answer has gone, perhaps, without a word. */
+static void still_telling(struct controller *controller)
+{
+	char first[WORKER_TEXT_BYTES] = "";
+	uint32_t count = 0;
+
+	controller->said_telling = true;
+	for (uint32_t i = 0; i < controller->members.count; i++) {
+		const struct slot *slot = &controller->members.slots[i];
+
+		if (!to_be_told(controller, slot))
+			continue;
+		if (!count++ && slot->worker)
+			slot_text(slot, first);
+		else if (count == 1)
+			member_text(slot->who, first);
+	}
+	say(controller, true,
+	    "waiting for %u worker%s to hear of it and leave, the first is %s; %.1f s more at most",
+	    count, count == 1 ? "" : "s", first,
+	    (double)(controller->grace_ms - controller->now_ms) / 1000.0);
+}
+
 void ending_deadlines(struct controller *controller)
 {
+	if (controller->state == CONTROLLER_FAILED && controller->now_ms < controller->grace_ms &&
+	    controller->now_ms >= telling_ms(controller))
+		still_telling(controller);
 	if (controller->state == CONTROLLER_FAILED && controller->now_ms >= controller->grace_ms)
 		controller_exit(controller, &controller->failure);
 	if (controller->state != CONTROLLER_GATHER && controller->state != CONTROLLER_EXCHANGE)
@@ -207,7 +244,8 @@ void ending_deadlines(struct controller *controller)
 uint64_t ending_next_ms(const struct controller *controller)
 {
 	if (controller->state == CONTROLLER_FAILED)
-		return controller->grace_ms;
+		return telling_ms(controller) < controller->grace_ms ? telling_ms(controller)
+								     : controller->grace_ms;
 	if (controller->state != CONTROLLER_GATHER && controller->state != CONTROLLER_EXCHANGE)
 		return UINT64_MAX;
 	return patience_next_ms(&controller->patience, limit_ms(controller));

@@ -182,8 +182,8 @@ void exchange_connected(struct controller *controller, struct slot *slot, struct
 		return;
 	WEFT_ASSERT_OP(members->in[PRESENCE_DECLARED], ==, members->count);
 	controller_enter(controller, CONTROLLER_RUN);
-	say(controller, false, "all %u workers are connected after %.1f s: go", members->count,
-	    (double)(controller->now_ms - controller->patience.since_ms) / 1000.0);
+	say(controller, false, "all %u workers have their peers' endpoints after %.1f s: go",
+	    members->count, (double)(controller->now_ms - controller->patience.since_ms) / 1000.0);
 	for (uint32_t i = 0; i < members->count; i++)
 		go(controller, &members->slots[i]);
 }

@@ -338,7 +338,7 @@ static int plan(struct shell *shell, struct error *error)
 		close(planning.done);
 	perform_all(shell, &planning.actions, planning.rc);
 	if (planning.dump_rc) {
-		error_wrap(&planning.dump_error, "routing dump (--dump)");
+		error_wrap(&planning.dump_error, "--dump");
 		in_trouble(shell, &planning.dump_error);
 	} else if (planning.dumped) {
 		log_info("routing table written to %s", shell->options->dump);
@@ -403,7 +403,7 @@ static int open_all(struct shell *shell, struct error *error)
 
 	/* known now, and not when everybody has come and waits for the plan */
 	if (shell->options->dump && file_writer_check(shell->options->dump, error))
-		return error_wrap(error, "routing dump (--dump)");
+		return error_wrap(error, "--dump");
 	channel.is_member = is_member;
 	channel.context = shell;
 	channel.workers = shell->options->controller.train.world +

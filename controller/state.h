@@ -58,6 +58,7 @@ struct controller {
 	struct member blamed;
 	uint64_t blamed_incarnation;
 	bool latecomers;                   /* FAILED: who is absent may be on his way, and is told too */
+	bool said_telling;                 /* FAILED: that it waits, and for whom */
 	uint64_t grace_ms;                 /* FAILED: when the controller exits at the latest */
 	ARRAY(struct former) formers;
 	uint64_t noise_ms;                 /* start of the time in which warnings are counted */

@@ -48,7 +48,7 @@ static void test_join__a_job_joins_plans_and_connects(void **unused)
 		"[     8] inference 0 > endpoints attempt 1: 1 records, 1 regions, 3 places in 1 copies\n"
 		"[     9] controller > trainer 0: peers attempt 1: 1 peers\n"
 		"[    12] trainer 0 > connected attempt 1\n"
-		"[    13] controller: all 4 workers are connected after 0.0 s: go\n"
+		"[    13] controller: all 4 workers have their peers' endpoints after 0.0 s: go\n"
 		"[    13] controller > inference 1: go attempt 1\n"
 		"[    14] inference 1 is run\n");
 	/* a holding that two trainers declare travels once */
@@ -95,7 +95,7 @@ static void test_join__a_late_worker_is_waited_for_and_named(void **unused)
 		s,
 		"[  5001] controller: still waiting for inference 1 of 2 to join, 5.0 of 20.0 s\n"
 		"[  8001] controller: inference 1 (host a, pid 1003) joins, 4 of 4 here\n"
-		"[  8013] controller: all 4 workers are connected after 0.0 s: go\n");
+		"[  8013] controller: all 4 workers have their peers' endpoints after 0.0 s: go\n");
 	simulation_free(&s);
 }
 

@@ -45,7 +45,7 @@ static void test_restart__a_controller_before_the_plan_is_joined_again(void **un
 		"[   504] trainer 0: the controller at tcp://head:29600 was restarted: joining again\n"
 		"[   504] trainer 0 is hello\n"
 		"[   505] controller: trainer 0 (host a, pid 1000) joins, 3 of 4 here\n"
-		"[   517] controller: all 4 workers are connected after 0.0 s: go\n");
+		"[   517] controller: all 4 workers have their peers' endpoints after 0.0 s: go\n");
 	simulation_free(&s);
 }
 
@@ -138,7 +138,7 @@ static void test_restart__a_lost_job_gathers_again_as_a_new_epoch(void **unused)
 		"[  5503] controller: trainer 1 (host a, pid 1004) declares, known already\n"
 		"[  5603] controller: plan of epoch 2 by greedy, order rotated: 6 routes, 6 pieces, 384 B, digest "
 		"*\n"
-		"[  5611] controller: all 4 workers are connected after 0.0 s: go\n");
+		"[  5611] controller: all 4 workers have their peers' endpoints after 0.0 s: go\n");
 	simulation_update(s, 1);
 	simulation_run(s, 6000);
 	simulation_leave_all(s);

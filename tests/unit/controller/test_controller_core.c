@@ -254,6 +254,11 @@ static void test_failure__waits_for_the_deaf_no_longer_than_a_silence(void **sta
 	for (uint64_t now = 500; now < 5000; now += 500) {
 		tick(bench, now);
 		assert_null(exited(bench));
+		/* a quarter of it was silent: now for whom, once */
+		assert_int_equal(logged(bench,
+					"waiting for 2 workers to hear of it and leave, the "
+					"first is trainer 0 (host a, pid 1); 3.5 s more at most"),
+				 now == 1500);
 	}
 	assert_int_equal(controller_deadline_ms(bench->controller), 5000);
 	tick(bench, 5000);

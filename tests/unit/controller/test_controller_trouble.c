@@ -266,6 +266,9 @@ static void test_declare__of_another_spec_than_the_controllers_is_refused(void *
 		if (!strstr(sent(bench, T0, MESSAGE_REFUSE)->u.refuse.text, rows[i].words))
 			fail_msg("%s", sent(bench, T0, MESSAGE_REFUSE)->u.refuse.text);
 	}
+	tick(bench, 20000); /* there are no others that it could be started like */
+	assert_int_equal(
+		logged(bench, "nobody was let in, so it may be the controller that differs"), 1);
 }
 
 int main(void)
