@@ -25,6 +25,8 @@ def test_firewall__names_address_and_ports_in_time(tmp_path, small):
         said = last_words(job, "trainer-0") + last_words(job, "trainer-1")
         for word in (b.address(), "WEFT_TCP_PORTS", "inference"):
             assert word in said, job.said()
+        for rank in range(2):  # and not only at the end
+            assert "still connecting to inference" in job.processes[f"trainer-{rank}"].stderr, job.said()
 
 
 def test_firewall__at_the_callers_the_listening_side_names_its_addresses(tmp_path, small):

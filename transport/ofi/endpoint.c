@@ -5,9 +5,13 @@
 #include "transport/ofi/way.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "transport/ofi/ip.h"
 #include <stdio.h>
 #include <unistd.h>
+
+#define SAY_NS	     2000000000ull  /* after so long that a path is not there is said, */
+#define SAY_AGAIN_NS 15000000000ull /* and so often again */
 
 /* ---- the table that data of remote writes points into ---- */
 
@@ -317,12 +321,29 @@ static void progress(struct ofi_endpoint *ofi)
 			ofi_rail_progress(lane->rail);
 }
 
+/* Whoever looks at the log of a job that does not begin to run sees what it waits for before the deadline. */
+static void say_missing(struct ofi_endpoint *ofi,
+			int (*missing)(struct ofi_endpoint *, struct error *), uint64_t began_ns,
+			uint64_t *due_ns)
+{
+	uint64_t now = clock_ns();
+	struct error why;
+
+	if (now < *due_ns)
+		return;
+	*due_ns = now + SAY_AGAIN_NS;
+	error_set(&why, ERROR_TIMEOUT, "for %.1f s", (double)(now - began_ns) / 1e9);
+	missing(ofi, &why);
+	log_warn("still connecting to %s: %s", ofi->shared->name, why.text);
+}
+
 /* Until `look` says 0, or fails. */
 static int wait_for(struct ofi_endpoint *ofi, int (*look)(struct ofi_endpoint *, struct error *),
 		    int (*missing)(struct ofi_endpoint *, struct error *), uint64_t deadline_ns,
 		    struct error *error)
 {
 	struct transport_wait wait;
+	uint64_t began_ns = clock_ns(), due_ns = began_ns + SAY_NS;
 
 	wait_begin(&wait, ofi->shared->domain, deadline_ns);
 	for (;;) {
@@ -332,6 +353,7 @@ static int wait_for(struct ofi_endpoint *ofi, int (*look)(struct ofi_endpoint *,
 		rc = look(ofi, error);
 		if (rc <= 0)
 			return rc;
+		say_missing(ofi, missing, began_ns, &due_ns);
 		if (wait_looks(&wait) && ofi_peer_dead(ofi->shared))
 			return error_set(error, ERROR_PEER_LOST, "the process of %s has died",
 					 ofi->shared->name);
