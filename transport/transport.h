@@ -107,7 +107,7 @@ int transport_domain_open(struct transport_domain **domain, const char *provider
 			  const struct transport_options *options, struct error *error);
 /* A list instead of a name ("shm,verbs", job/transports.h) opens a domain of several providers: those of
  * the list that can be opened here, its members; what cannot be is logged with the reason, and an error
- * when nothing is left. Regions are opened with such a domain and belong to all its members; endpoints
+ * when nothing is left, or when options.nics names nothing that any of them could use. Regions are opened with such a domain and belong to all its members; endpoints
  * are opened with a member, which for all else is a domain like any other, and is closed with the one
  * that it is of. Capabilities of such a domain are what any member has of mapped_remote, fence_waits,
  * gpu_memory and local_registration, and what all have of the rest. */
