@@ -184,6 +184,9 @@ int transport_endpoint_connect(struct transport_endpoint *endpoint, const void *
  * connect has probed it already, this is nothing. A path that fails breaks the endpoint. */
 int transport_endpoint_probe(struct transport_endpoint *endpoint, uint64_t deadline_ns,
 			     struct error *error);
+/* Over which network the bytes of this pair go, for messages about one that is silent ("tcp, eth0 10.0.0.1 to
+ * 10.0.0.2:4711"); "" before it was probed, and where there is no network. It stays where it is. */
+const char *transport_endpoint_path(const struct transport_endpoint *endpoint);
 /* After this no write of the peer can land any more (the fence of docs/transport.md): mapped
  * memory is proved unmapped or its owner dead, else ERROR_TIMEOUT at the deadline. Works on a
  * broken endpoint; a peer that is still writing learns of it and fails; one that has not
