@@ -327,6 +327,9 @@ static void test_make__a_disk_without_room_is_told_before_writing(void **state)
 		checkpoint_make(&huge, in_scene(scene, "m", path), 0, 0, false, true, &error),
 		-ERROR_IO);
 	assert_non_null(strstr(error.text, "left"));
+	/* what is kept beside them is named, and small for a small model */
+	assert_non_null(strstr(error.text, " for tensors and up to "));
+	assert_non_null(strstr(error.text, " kB for headers, index and config"));
 	assert_int_equal(entries_in(scene->folder), 0);
 }
 
