@@ -271,6 +271,8 @@ static void tell_verified(const struct options *options, const struct checkpoint
 			printf("; the tensors of %s", shown(model->name));
 		if (options->contents)
 			printf("; the contents of seed %" PRIu64, seed);
+		else
+			printf("; contents not compared (--contents)");
 		printf("\n");
 		if (*left)
 			printf("%s: %s\n", shown(options->arguments[0]), shown(left));
@@ -331,8 +333,9 @@ static const struct verb verify_verb = {
 	.arguments = "PATH",
 	.too_few = "1 argument is needed, %d given",
 	.doc = "Check a checkpoint on disk: the files' structure, that the index and the files agree, "
-	       "and that the tensors are those of its model. PATH is a folder, a .safetensors file or "
-	       "an index.",
+	       "and that the tensors are those of its model. What the tensors hold is compared with "
+	       "--contents alone, and only of what `weft checkpoint make` wrote. PATH is a folder, a "
+	       ".safetensors file or an index.",
 	.run = verify,
 };
 
@@ -340,6 +343,6 @@ const struct command checkpoint_commands[] = {
 	{"checkpoint", "make", "write a real-size checkpoint with deterministic contents",
 	 &make_verb},
 	{"checkpoint", "show", "the tensors of a checkpoint on disk", &show_verb},
-	{"checkpoint", "verify", "check a checkpoint's files, tensors and contents", &verify_verb},
+	{"checkpoint", "verify", "check a checkpoint's files and tensors", &verify_verb},
 	{0},
 };

@@ -17,8 +17,10 @@
 #include "model/tower.h"
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define SINGLE_FILE  "model.safetensors"
 #define INDEX_FILE   "model.safetensors.index.json"
@@ -83,6 +85,22 @@ static int add_tensor(struct checkpoint *checkpoint, uint32_t file_index,
 }
 
 /* Maps and decodes one file and lists its tensors. */
+/* Of what cannot be opened. A cache of downloads links to files beside it, and one that was cut short, or
+ * moved, leaves the links. 0: it is no such link. */
+static int check_link(const char *path, struct error *error)
+{
+	char to[PATH_MAX];
+	ssize_t length = readlink(path, to, sizeof(to) - 1);
+
+	if (length < 0 || access(path, F_OK) == 0)
+		return 0;
+	to[length] = 0;
+	return error_set(error, ERROR_FILE,
+			 "%s is a link to %.300s, where nothing is: was the download cut short, or "
+			 "the folder moved without what its links lead to?",
+			 path, to);
+}
+
 static int add_file(struct checkpoint *checkpoint, const char *name, struct error *error)
 {
 	uint32_t index = (uint32_t)checkpoint->files.count;
@@ -96,6 +114,11 @@ static int add_file(struct checkpoint *checkpoint, const char *name, struct erro
 	if (!file->name || !file->path)
 		return memory_error(error, "opening a checkpoint", strlen(name));
 	rc = file_map_open(&file->map, file->path, error);
+	if (rc) {
+		int link = check_link(file->path, error);
+
+		return link ? link : rc;
+	}
 	if (rc == 0)
 		rc = safetensors_decode(file->map.data, file->map.bytes, file->path, &file->header,
 					error);
@@ -183,6 +206,8 @@ static int has_file(const struct checkpoint *checkpoint, const char *name, struc
 	rc = stat(path, &status) == 0;
 	if (!rc && errno != ENOENT)
 		rc = file_error(error, "read", path);
+	if (!rc)
+		rc = check_link(path, error);
 	memory_free(path);
 	return rc;
 }
@@ -218,8 +243,12 @@ static int open_path(struct checkpoint *checkpoint, const char *path, struct err
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
 	struct stat status;
 
-	if (stat(path, &status) != 0)
-		return file_error(error, "read the checkpoint at", path);
+	if (stat(path, &status) != 0) {
+		int rc = file_error(error, "read the checkpoint at", path),
+		    link = check_link(path, error);
+
+		return link ? link : rc;
+	}
 	if (S_ISDIR(status.st_mode))
 		checkpoint->folder = memory_string(path);
 	else if (slash)

@@ -18,9 +18,12 @@
 #include <unistd.h>
 
 /* Large enough for few calls, small enough to be still in the cache when the kernel copies it. */
-#define WRITE_BYTES	 (256u << 10)
-#define FILE_NAME_BYTES	 64
-#define HEADER_ALLOWANCE (16u << 20) /* headers, config and index, for the check of the disk */
+#define WRITE_BYTES	(256u << 10)
+#define FILE_NAME_BYTES 64
+/* For the check of the disk, generously: what a file takes beside its lines, and a tensor's lines in header,
+ * index and layout file beside its name. */
+#define ROOM_FILE   (32u << 10)
+#define ROOM_TENSOR 512u
 
 /* One file: the tensors [first, last) of the model. */
 struct shard {
@@ -59,6 +62,16 @@ static int plan_shards(struct maker *maker, uint64_t shard_bytes)
 		shard->bytes += bytes;
 	}
 	return 0;
+}
+
+static uint64_t beside_tensors(const struct maker *maker)
+{
+	const struct model *model = maker->model;
+	uint64_t bytes = (maker->shards.count + 2) * ROOM_FILE; /* 2: config and index */
+
+	for (size_t t = 0; t < model->all_count; t++)
+		bytes += ROOM_TENSOR + 2 * strlen(model->tensors[t].name);
+	return bytes;
 }
 
 static void shard_name(const struct maker *maker, size_t i, char out[FILE_NAME_BYTES])
@@ -275,8 +288,8 @@ int checkpoint_make_until(const struct model *model, const char *folder, uint64_
 	else
 		rc = plan_shards(&maker, shard_bytes);
 	if (rc == 0)
-		rc = folder_begin(&maker.folder, folder, replace,
-				  model->all_bytes + HEADER_ALLOWANCE, error);
+		rc = folder_begin(&maker.folder, folder, replace, model->all_bytes,
+				  beside_tensors(&maker), error);
 	if (rc == 0) {
 		progress_begin(&maker.progress, what, model->all_bytes, quiet);
 		rc = write_folder(&maker);

@@ -73,7 +73,9 @@ static const char *inside(const struct config_reader *reader)
 
 int config_missing(const struct config_reader *reader, const char *name)
 {
-	return CONFIG_REFUSE(reader, ERROR_CONFIG, "%s%s is missing", inside(reader), name);
+	return CONFIG_REFUSE(reader, ERROR_CONFIG, "%s%s is %s", inside(reader), name,
+			     json_object_get(reader->text, name) ? "null; a value is needed"
+								 : "missing");
 }
 
 /* Two spellings of one size must say the same: which one wins depends on transformers' version. */

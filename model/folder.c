@@ -74,9 +74,10 @@ static int check_target(const struct folder *folder, struct error *error)
 	return walk_folder(folder->path, false, error);
 }
 
-static int check_space(const struct folder *folder, uint64_t bytes, struct error *error)
+static int check_space(const struct folder *folder, uint64_t bytes, uint64_t beside,
+		       struct error *error)
 {
-	char need[TEXT_SHORT_BYTES], have[TEXT_SHORT_BYTES];
+	char need[TEXT_SHORT_BYTES], more[TEXT_SHORT_BYTES], have[TEXT_SHORT_BYTES];
 	struct statvfs status;
 	uint64_t available;
 
@@ -84,10 +85,13 @@ static int check_space(const struct folder *folder, uint64_t bytes, struct error
 	if (statvfs(folder->partial, &status) != 0)
 		return 0;
 	available = (uint64_t)status.f_bavail * status.f_frsize;
-	if (available >= bytes)
+	if (available >= bytes + beside)
 		return 0;
-	return error_set(error, ERROR_IO, "%s needs %s, but its disk has %s left", folder->path,
-			 bytes_text(bytes, need), bytes_text(available, have));
+	return error_set(error, ERROR_IO,
+			 "%s needs %s for tensors and up to %s for headers, index and config, but "
+			 "its disk has %s left",
+			 folder->path, bytes_text(bytes, need), bytes_text(beside, more),
+			 bytes_text(available, have));
 }
 
 static void let_go(struct folder *folder)
@@ -195,7 +199,7 @@ static int make_parent(const struct folder *folder, struct error *error)
 }
 
 int folder_begin(struct folder *folder, const char *path, bool replace, uint64_t bytes,
-		 struct error *error)
+		 uint64_t beside, struct error *error)
 {
 	int rc;
 
@@ -208,7 +212,7 @@ int folder_begin(struct folder *folder, const char *path, bool replace, uint64_t
 	if (rc == 0)
 		rc = take_partial(folder, error);
 	if (rc == 0)
-		rc = check_space(folder, bytes, error);
+		rc = check_space(folder, bytes, beside, error);
 	if (rc)
 		folder_abort(folder);
 	return rc;

@@ -32,9 +32,10 @@ struct folder {
 };
 
 /* Refuses an existing `path`, and what a killed run left of it, unless `replace`; refuses foreign files
- * in either; refuses when `bytes` do not fit on the disk. */
+ * in either; refuses when `bytes` of tensors and `beside` of what is written with them do not fit on
+ * the disk. */
 int folder_begin(struct folder *folder, const char *path, bool replace, uint64_t bytes,
-		 struct error *error);
+		 uint64_t beside, struct error *error);
 int folder_commit(struct folder *folder, struct error *error);
 /* Removes the partial folder. Fine after a failed begin or a commit. */
 void folder_abort(struct folder *folder);

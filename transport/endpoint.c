@@ -144,6 +144,11 @@ int transport_endpoint_probe(struct transport_endpoint *endpoint, uint64_t deadl
 	return 0;
 }
 
+const char *transport_endpoint_path(const struct transport_endpoint *endpoint)
+{
+	return endpoint->path;
+}
+
 /* Works on a broken endpoint too: that is when it is needed. A deadline that passed
  * leaves the endpoint as it was, so that the fence can be asked for again. */
 static int end_posts(struct transport_endpoint *endpoint, int rc, const char *doing,

@@ -38,6 +38,7 @@
 #define PROVIDER_NICS_MAX  16
 #define PROVIDER_REACH_BYTES 96
 #define TRANSPORT_NAME_BYTES 96
+#define TRANSPORT_PATH_BYTES 224
 
 /* One chunk of one write. */
 struct provider_write {
@@ -254,6 +255,7 @@ struct transport_endpoint {
 	void *state;
 	struct member peer;
 	char name[TRANSPORT_NAME_BYTES]; /* of the peer, in every message */
+	char path[TRANSPORT_PATH_BYTES]; /* once probed: the network that bytes take, for messages; or "" */
 	enum endpoint_stage stage;
 	struct error first;              /* when broken */
 	struct transport_remote *remotes;

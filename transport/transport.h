@@ -107,7 +107,7 @@ int transport_domain_open(struct transport_domain **domain, const char *provider
 			  const struct transport_options *options, struct error *error);
 /* A list instead of a name ("shm,verbs", job/transports.h) opens a domain of several providers: those of
  * the list that can be opened here, its members; what cannot be is logged with the reason, and an error
- * when nothing is left. Regions are opened with such a domain and belong to all its members; endpoints
+ * when nothing is left, or when options.nics names nothing that any of them could use. Regions are opened with such a domain and belong to all its members; endpoints
  * are opened with a member, which for all else is a domain like any other, and is closed with the one
  * that it is of. Capabilities of such a domain are what any member has of mapped_remote, fence_waits,
  * gpu_memory and local_registration, and what all have of the rest. */
@@ -184,6 +184,9 @@ int transport_endpoint_connect(struct transport_endpoint *endpoint, const void *
  * connect has probed it already, this is nothing. A path that fails breaks the endpoint. */
 int transport_endpoint_probe(struct transport_endpoint *endpoint, uint64_t deadline_ns,
 			     struct error *error);
+/* Over which network the bytes of this pair go, for messages about one that is silent ("tcp, eth0 10.0.0.1 to
+ * 10.0.0.2:4711"); "" before it was probed, and where there is no network. It stays where it is. */
+const char *transport_endpoint_path(const struct transport_endpoint *endpoint);
 /* After this no write of the peer can land any more (the fence of docs/transport.md): mapped
  * memory is proved unmapped or its owner dead, else ERROR_TIMEOUT at the deadline. Works on a
  * broken endpoint; a peer that is still writing learns of it and fails; one that has not

@@ -41,10 +41,11 @@ static int wait_failed(const struct transport_endpoint *endpoint, const char *do
 	struct error why = *failure;
 
 	return error_set(failure, why.code,
-			 "%s %s: %.80s; %u of %llu posts (%s of %s) are not complete", doing,
+			 "%s %s: %.80s; %u of %llu posts (%s of %s) are not complete%s%s", doing,
 			 endpoint->name, why.text, flow->inflight, (unsigned long long)flow->next,
 			 bytes_text(flow->bytes_posted - flow->bytes_done, missing),
-			 bytes_text(flow->bytes_posted, posted));
+			 bytes_text(flow->bytes_posted, posted),
+			 endpoint->path[0] ? "; it is written over " : "", endpoint->path);
 }
 
 /* One look: completions, then whether to go on waiting. */

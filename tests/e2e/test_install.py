@@ -132,6 +132,17 @@ def test_install__is_removed_by_its_list(tmp_path):
     assert [path for path in prefix.rglob("*") if not path.is_dir()] == []
 
 
+def test_install__that_was_staged_is_removed_by_the_page_and_one_in_use_stays(tmp_path):
+    prefix, stage = tmp_path / "opt" / "weft", tmp_path / "stage"
+    run("cmake", "--install", jobs.BIN, "--prefix", prefix, env={"DESTDIR": str(stage)})
+    shutil.copy(jobs.BIN / "install_manifest.txt", tmp_path)
+    shutil.copytree(stage / prefix.relative_to("/"), prefix, symlinks=True)
+    kept = sorted(prefix.rglob("*"))
+    line = next(line for line in (jobs.ROOT / "docs" / "install.md").read_text().splitlines() if line.startswith("tr ") and "|/stage|" in line)
+    run("sh", "-c", line.replace("build/install/", "").replace("|/stage|", f"|{stage}|"), cwd=tmp_path)
+    assert [path for path in stage.rglob("*") if not path.is_dir()] == [] and sorted(prefix.rglob("*")) == kept
+
+
 def with_make(prefix, source, out):
     pc = next(prefix.rglob("weft.pc")).parent
     run("make", f"OUT={out}", cwd=source, env={"PKG_CONFIG_PATH": str(pc)})

@@ -79,7 +79,8 @@ def test_checkpoint__of_a_file_is_made_and_verified(configs, tmp_path):
     jobs.weft("checkpoint", "make", file, folder, "--quiet")
     assert sorted(path.name for path in folder.iterdir()) == ["model.safetensors", "weft.layout.json"]
     assert (folder / "weft.layout.json").read_text() == file.read_text()
-    assert "the tensors of glm4-moe" in jobs.weft("checkpoint", "verify", folder, "--contents").stdout
+    assert "; the tensors of glm4-moe; the contents of seed 0\n" in jobs.weft("checkpoint", "verify", folder, "--contents").stdout
+    assert "; the tensors of glm4-moe; contents not compared (--contents)\n" in jobs.weft("checkpoint", "verify", folder).stdout
     jobs.weft("checkpoint", "verify", folder, "--model", configs / "glm4-moe")
     jobs.weft("checkpoint", "make", file, folder, "--force", "--quiet")
     assert jobs.weft("model", "tensors", file, "--all").stdout == jobs.weft("model", "tensors", configs / "glm4-moe", "--all").stdout

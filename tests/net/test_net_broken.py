@@ -3,6 +3,7 @@
 bounded time, and no wrong byte is ever published. Deadlines here are many times what it takes."""
 import os
 import random
+import re
 import time
 
 import pytest
@@ -66,14 +67,19 @@ def test_half_open__both_sides_of_a_cut_end_and_name_each_other(tmp_path, large)
 
 @pytest.mark.parametrize("how", ["cut", "deaf"])
 def test_half_open__of_the_data_alone_is_an_error_in_time(tmp_path, large, how):
-    """The control channel is on another network and goes on: heartbeats do not hide that no byte arrives."""
+    """The control channel is on another network and goes on: heartbeats do not hide that no byte arrives. Who notices
+    first, once a rank and once a trainer, says over which interface and addresses."""
     model, referee = large
     with Hosts(2, networks=(Hosts.BOTH, Hosts.SECOND)) as (a, b), \
             NetJob(tmp_path / "job", model, a, [a], [b]) as job:
-        begin(job, "--nic", "eth1", "--update-timeout", "3s")
+        patient = {"inference_flags" if how == "deaf" else "trainer_flags": ["--update-timeout", "50s"]}
+        begin(job, "--nic", "eth1", "--update-timeout", "3s", **patient)
         b.link(False, 1) if how == "cut" else b.deaf(1)
         assert not job.right_or_clean(referee, ENDLESS, 60), job.said()
         assert any("inference" in job.processes[f"trainer-{rank}"].stderr.splitlines()[-1] for rank in range(2)), job.said()
+        mine, theirs = (re.escape(host.address(1)) for host in (a, b))
+        path = f"eth1 {mine} to {theirs}" if how == "deaf" else f"eth1 {theirs} from {mine}"
+        assert re.search(rf"WEFT-E130 .*tcp, {path}:\d+", job.processes["controller"].stderr), job.said()
 
 
 # How a stream is lost: who has to do it, and the words; PORT is the one that the inference rank has of it. After the last,

@@ -6,8 +6,10 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "transport/ofi/ip.h"
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #define SAY_NS	     2000000000ull  /* after so long that a path is not there is said, */
@@ -371,6 +373,27 @@ static int probe_missing(struct ofi_endpoint *ofi, struct error *error)
 			  ofi->probes_left, 2 * ofi_lanes_used(ofi), OFI_PROBE_BYTES / 1024);
 }
 
+/* One stream of each interface: they differ in ports alone. */
+static void tell_path(struct transport_endpoint *endpoint)
+{
+	const struct ofi_endpoint *ofi = endpoint->state;
+	const struct ofi_rail *told = NULL;
+	struct text text = {0};
+
+	text_format(&text, "%s", ofi->domain->name);
+	for (uint32_t i = 0; i < ofi_lanes_used(ofi); i++) {
+		const struct ofi_rail *rail = ofi->lanes[i].rail;
+
+		/* neighbours are on different interfaces, and after the last comes the first again */
+		if (!rail || (told && !strcmp(told->interface.name, rail->interface.name)))
+			break;
+		text_format(&text, ", %s", ofi->lanes[i].path);
+		told = told ? told : rail;
+	}
+	snprintf(endpoint->path, sizeof(endpoint->path), "%s", text_string(&text));
+	text_fini(&text);
+}
+
 int ofi_endpoint_probe(struct transport_endpoint *endpoint, uint64_t deadline_ns,
 		       struct error *error)
 {
@@ -383,7 +406,11 @@ int ofi_endpoint_probe(struct transport_endpoint *endpoint, uint64_t deadline_ns
 	pthread_mutex_unlock(&ofi->domain->lock);
 	for (uint32_t i = 0; i < used; i++)
 		ofi->lanes[i].probe = OFI_PROBE_TO_WRITE;
-	return rc ? rc : wait_for(ofi, probes_passed, probe_missing, deadline_ns, error);
+	if (!rc)
+		rc = wait_for(ofi, probes_passed, probe_missing, deadline_ns, error);
+	if (!rc)
+		tell_path(endpoint);
+	return rc;
 }
 
 /* ---- end ---- */

@@ -108,9 +108,17 @@ static struct ofi_interface *interface_named(struct ofi_interface *all, uint32_t
 	return &all[(*count)++];
 }
 
+static bool address_of(const struct ifaddrs *at, struct ofi_address *address)
+{
+	return at->ifa_addr && (at->ifa_flags & IFF_UP) &&
+	       ip_from_sockaddr(address, at->ifa_addr, prefix_bits(at->ifa_netmask));
+}
+
 int ofi_interfaces_read(struct ofi_interface *out, uint32_t capacity, uint32_t *count,
 			struct error *error)
 {
+	struct ofi_interface *interface;
+	struct ofi_address address;
 	char route[IF_NAMESIZE];
 	struct ifaddrs *list;
 
@@ -120,12 +128,7 @@ int ofi_interfaces_read(struct ofi_interface *out, uint32_t capacity, uint32_t *
 				       "this host's network interfaces cannot be listed");
 	default_route(route);
 	for (struct ifaddrs *at = list; at; at = at->ifa_next) {
-		struct ofi_interface *interface;
-		struct ofi_address address;
-
-		if (!at->ifa_addr || !(at->ifa_flags & IFF_UP) ||
-		    !ip_from_sockaddr(&address, at->ifa_addr, prefix_bits(at->ifa_netmask)) ||
-		    ip_is_link_local(&address))
+		if (!address_of(at, &address) || ip_is_link_local(&address))
 			continue;
 		interface = interface_named(out, capacity, count, at->ifa_name);
 		if (!interface)
@@ -133,6 +136,14 @@ int ofi_interfaces_read(struct ofi_interface *out, uint32_t capacity, uint32_t *
 		interface->loopback = at->ifa_flags & IFF_LOOPBACK;
 		interface->has_route = strcmp(route, at->ifa_name) == 0;
 		add_address(interface, &address);
+	}
+	/* last, so that a host's many bridge ports take no place from one that can be used */
+	for (struct ifaddrs *at = list; at; at = at->ifa_next) {
+		if (!address_of(at, &address) || !ip_is_link_local(&address))
+			continue;
+		interface = interface_named(out, capacity, count, at->ifa_name);
+		if (interface)
+			interface->link_local = !interface->address_count;
 	}
 	freeifaddrs(list);
 	return 0;
@@ -146,10 +157,10 @@ static const char *interfaces_text(const struct ofi_interface *all, uint32_t cou
 	char address[IP_TEXT_BYTES];
 
 	for (uint32_t i = 0; i < count; i++)
-		text_format(text, "%s%s%s%s%s", i ? ", " : "", all[i].name,
+		text_format(text, "%s%s%s%s%s%s", i ? ", " : "", all[i].name,
 			    all[i].address_count ? " (" : "",
 			    all[i].address_count ? ip_text(&all[i].addresses[0], address) : "",
-			    all[i].address_count ? ")" : "");
+			    all[i].loopback ? ", loopback" : "", all[i].address_count ? ")" : "");
 	return count ? text_string(text) : "none";
 }
 
@@ -172,10 +183,25 @@ static void take(struct ofi_interface *all, uint32_t from, uint32_t to)
 	all[to] = chosen;
 }
 
-static int choose_named(struct ofi_interface *all, uint32_t *count, const char *names,
-			const char *from, uint32_t rank, struct error *error)
+static const char only_link_local[] = "has link-local addresses only, which do not count";
+
+/* Why `name` cannot be taken; what has link-local addresses alone lies behind the others, up to total. */
+static void say_unknown(const struct ofi_interface *all, uint32_t count, uint32_t total,
+			const char *name, char *why, size_t bytes)
 {
-	char copy[256], why[96], *save = NULL;
+	for (uint32_t i = count; i < total; i++) {
+		if (strcmp(all[i].name, name) == 0) {
+			snprintf(why, bytes, "%.32s %s", name, only_link_local);
+			return;
+		}
+	}
+	snprintf(why, bytes, "no interface %.32s that is up and has an address", name);
+}
+
+static int choose_named(struct ofi_interface *all, uint32_t *count, uint32_t total,
+			const char *names, const char *from, uint32_t rank, struct error *error)
+{
+	char copy[256], why[128], *save = NULL;
 	uint32_t taken = 0;
 
 	snprintf(copy, sizeof(copy), "%s", names);
@@ -197,8 +223,7 @@ static int choose_named(struct ofi_interface *all, uint32_t *count, const char *
 		while (i < *count && strcmp(all[i].name, name) != 0)
 			i++;
 		if (i == *count) {
-			snprintf(why, sizeof(why),
-				 "no interface %.32s that is up and has an address", name);
+			say_unknown(all, *count, total, name, why, sizeof(why));
 			return none_named(all, *count, names, from, why, error);
 		}
 		take(all, i, taken++);
@@ -211,11 +236,28 @@ static int choose_named(struct ofi_interface *all, uint32_t *count, const char *
 	return 0;
 }
 
-static int choose_one(struct ofi_interface *all, uint32_t *count, struct error *error)
+/* Loopback is not among those to name: no other host is reached by it. */
+static int in_doubt(struct ofi_interface *all, uint32_t count, struct error *error)
+{
+	struct text known = {0};
+	uint32_t far = 0;
+	int rc;
+
+	for (uint32_t i = 0; i < count; i++)
+		if (!all[i].loopback)
+			take(all, i, far++);
+	rc = error_set(error, ERROR_CONFIG,
+		       "several network interfaces and no default route: name those to use with "
+		       "--nic; there are: %.512s",
+		       interfaces_text(all, far, &known));
+	text_fini(&known);
+	return rc;
+}
+
+static int choose_one(struct ofi_interface *all, uint32_t *count, uint32_t total,
+		      struct error *error)
 {
 	uint32_t best = 0, far = 0;
-	struct text known = {0};
-	int rc;
 
 	for (uint32_t i = 0; i < *count; i++) {
 		if (all[i].has_route) {
@@ -233,19 +275,36 @@ static int choose_one(struct ofi_interface *all, uint32_t *count, struct error *
 		*count = 1;
 		return 0;
 	}
-	rc = error_set(error, ERROR_CONFIG, "%s: name those to use with --nic; there are: %.512s",
-		       *count ? "several network interfaces and no default route"
-			      : "no network interface is up with an address",
-		       interfaces_text(all, *count, &known));
-	text_fini(&known);
-	return rc;
+	if (*count)
+		return in_doubt(all, *count, error);
+	if (total)
+		return error_set(
+			error, ERROR_CONFIG,
+			"no network interface is up with an address: %s %s; give it another",
+			all[0].name, only_link_local);
+	return error_set(error, ERROR_CONFIG,
+			 "no network interface is up with an address; not even loopback is");
+}
+
+/* Those that can be taken, to the front. */
+static uint32_t usable(struct ofi_interface *all, uint32_t total)
+{
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < total; i++)
+		if (!all[i].link_local)
+			take(all, i, count++);
+	return count;
 }
 
 int ofi_interfaces_choose(struct ofi_interface *all, uint32_t *count, const char *names,
 			  const char *names_from, uint32_t rank, struct error *error)
 {
-	return names[0] ? choose_named(all, count, names, names_from, rank, error)
-			: choose_one(all, count, error);
+	uint32_t total = *count;
+
+	*count = usable(all, total);
+	return names[0] ? choose_named(all, count, total, names, names_from, rank, error)
+			: choose_one(all, count, total, error);
 }
 
 int ofi_devices_choose(struct ofi_interface *all, uint32_t *count, uint32_t most, const char *names,
@@ -254,7 +313,7 @@ int ofi_devices_choose(struct ofi_interface *all, uint32_t *count, uint32_t most
 	uint32_t first;
 
 	if (names[0])
-		return choose_named(all, count, names, names_from, rank, error);
+		return choose_named(all, count, *count, names, names_from, rank, error);
 	if (*count <= most)
 		return 0;
 	first = (uint32_t)((uint64_t)rank * most % *count);

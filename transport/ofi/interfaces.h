@@ -13,9 +13,11 @@ struct ofi_interface {
 	uint32_t address_count;
 	uint32_t speed_mbps;         /* 0: not known */
 	bool loopback, has_route;    /* has_route: the default route leaves through it */
+	bool link_local;             /* IP: no address but link-local ones, so it is never taken */
 };
 
-/* Interfaces of this host that are up and have an address another host can use, or loopback's. */
+/* Interfaces of this host that are up and have an address another host can use, or loopback's; after
+ * them those with link-local addresses alone, so that messages can say so. */
 int ofi_interfaces_read(struct ofi_interface *out, uint32_t capacity, uint32_t *count,
 			struct error *error);
 /* `names` as --nic has them: "eth0,eth1", or by rank "0=eth0,1=eth1"; "": the one of the default

@@ -71,10 +71,38 @@ static void add_member(struct transport_domain *domain, struct transport_domain 
 	several->members[several->count++] = member;
 }
 
+/* A setting that is wrong is told by default, and so is tcp, which works wherever there is a network;
+ * that a host has no RDMA is nothing to warn of. */
+static void tell_missing(const char *name, const struct error *why, struct text *missing)
+{
+	bool wrong = why->code == ERROR_CONFIG;
+	/* of what a host lacks the first clause says what, and the others what to do */
+	const char *rest = wrong ? NULL : strchr(why->text, ';');
+	int bytes = rest ? (int)(rest - why->text) : (int)strlen(why->text);
+
+	log_line(wrong || !strcmp(name, "tcp") ? LOG_LEVEL_WARN : LOG_LEVEL_INFO,
+		 "transport %s cannot be used here: %s", name, why->text);
+	text_format(missing, "%s%s: %.*s", missing->bytes ? "; " : "", name,
+		    bytes < 300 ? bytes : 300, why->text);
+}
+
+static int refuse(const struct transport_domain *domain, const struct transports *list,
+		  struct text *missing, struct error *error)
+{
+	return error_set(error, ERROR_UNSUPPORTED,
+			 "of --transport %.100s none can be used here (%.600s); weft doctor says "
+			 "more%s",
+			 domain->listed, text_string(missing),
+			 transports_find(list, "tcp") < list->count
+				 ? ""
+				 : "; --transport tcp needs nothing but a network");
+}
+
 static int open_members(struct transport_domain *domain, const struct transports *list,
 			struct text *missing, struct error *error)
 {
 	struct several *several = domain->state;
+	bool wrong = false;
 
 	for (uint32_t i = 0; i < list->count; i++) {
 		const char *name = list->names[i];
@@ -85,20 +113,20 @@ static int open_members(struct transport_domain *domain, const struct transports
 		if (rc == -(int)ERROR_MEMORY)
 			return error_copy(error, &why);
 		if (rc) {
-			log_info("transport %s cannot be used here: %s", name, why.text);
-			text_format(missing, "%s%s: %.300s", missing->bytes ? "; " : "", name,
-				    why.text);
+			tell_missing(name, &why, missing);
+			wrong |= rc == -(int)ERROR_CONFIG;
 		} else {
 			log_info("transport %s can be used here", name);
 			add_member(domain, member);
 		}
 	}
-	if (several->count)
-		return 0;
-	return error_set(error, ERROR_UNSUPPORTED,
-			 "of --transport %.100s none can be used here (%.600s); --transport tcp "
-			 "needs nothing but a network",
-			 domain->listed, text_string(missing));
+	/* a name that nobody took is a mistake, whatever works without NICs */
+	if (wrong && domain->options.nics[0] && !domain->nic_count)
+		return error_set(
+			error, ERROR_CONFIG,
+			"--nic names nothing that --transport %.100s could use here: %.700s",
+			domain->listed, text_string(missing));
+	return several->count ? 0 : refuse(domain, list, missing, error);
 }
 
 static void close_members(struct several *several)

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include <inttypes.h>
+#include <stdio.h>
 
 #define PROBES_PER_LANE 2
 #define POLL_BATCH	8
@@ -212,6 +213,7 @@ int verbs_endpoint_probe(struct transport_endpoint *endpoint, uint64_t deadline_
 			 struct error *error)
 {
 	struct probing probing = {.endpoint = endpoint, .verbs = endpoint->state};
+	char path[VERBS_LANE_TEXT_BYTES];
 	struct transport_wait wait;
 	int rc;
 
@@ -223,5 +225,11 @@ int verbs_endpoint_probe(struct transport_endpoint *endpoint, uint64_t deadline_
 		return rc;
 	probing.begin_ns = clock_ns();
 	rc = post_probes(&probing, error);
-	return rc ? rc : wait_all(&probing, deadline_ns, error);
+	if (!rc)
+		rc = wait_all(&probing, deadline_ns, error);
+	if (!rc)
+		snprintf(endpoint->path, sizeof(endpoint->path), "verbs, %s%s",
+			 verbs_lane_text(&probing.verbs->lanes[0], path),
+			 probing.verbs->lane_count > 1 ? ", .." : "");
+	return rc;
 }

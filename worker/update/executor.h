@@ -38,6 +38,7 @@ struct sender {
 	struct watch *watch;
 	struct pool pool;              /* of all arrays here */
 	const char **names;            /* of peers, then of tensors */
+	const char **paths;            /* of peers, as transport_endpoint_path has them */
 	uint32_t wires;
 	uint32_t *wire_of;             /* by peer */
 	bool shares;                   /* there is work for packing threads */

@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "base/text.h"
+#include "worker/update/path.h"
 
 #define NAMED_MAX 4 /* missing trainers named in a message */
 
@@ -56,7 +57,7 @@ static struct receive_step fail(struct receiver *receiver, bool broken)
 
 static struct receive_step late(struct receiver *receiver)
 {
-	struct text missing = {0}, update = {0};
+	struct text missing = {0}, update = {0}, paths = {0};
 	uint64_t version = receiver->wanted;
 	size_t count = 0;
 
@@ -68,6 +69,7 @@ static struct receive_step late(struct receiver *receiver)
 		if (++count <= NAMED_MAX)
 			text_format(&missing, "%s%s", count > 1 ? ", " : "",
 				    receiver->peers[p].name);
+		path_add(&paths, receiver->peers[p].path);
 	}
 	if (count > NAMED_MAX)
 		text_format(&missing, " and %zu more", count - NAMED_MAX);
@@ -77,10 +79,11 @@ static struct receive_step late(struct receiver *receiver)
 		text_add(&update, "the next update");
 	error_set(&receiver->error, ERROR_TIMEOUT,
 		  "%s: no signal from %s for %.1f s; %zu of %zu trainers done; raise the update "
-		  "timeout (--update-timeout) if this is expected",
+		  "timeout (--update-timeout) if this is expected%s",
 		  text_string(&update), text_string(&missing),
 		  (double)(receiver->deadline_ns - receiver->began_ns) / 1e9,
-		  receiver->peer_count - count, receiver->peer_count);
+		  receiver->peer_count - count, receiver->peer_count, text_string(&paths));
+	text_fini(&paths);
 	text_fini(&missing);
 	text_fini(&update);
 	return fail(receiver, false);

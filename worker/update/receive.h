@@ -22,6 +22,7 @@ struct receive_peer {
 	const char *name;          /* for messages */
 	uint64_t bytes;
 	uint32_t pieces;
+	const char *path;          /* over which network it writes, for messages; NULL or "": none */
 };
 
 struct receive_link {

@@ -11,6 +11,7 @@
 #include "worker/update/schedule.h"
 
 #include "base/assert.h"
+#include "worker/update/path.h"
 
 #include <string.h>
 
@@ -53,6 +54,7 @@ static struct replica_slot *slot_of(struct schedule *schedule, const struct task
 static struct step wait_write(struct schedule *schedule, struct task *task, uint32_t peer,
 			      uint64_t write, uint64_t now_ns)
 {
+	struct text path = {0};
 	struct error late;
 
 	if (!task->deadline_ns || task->late_peer != peer || task->late_write != write) {
@@ -61,11 +63,15 @@ static struct step wait_write(struct schedule *schedule, struct task *task, uint
 		task->late_write = write;
 	}
 	if (now_ns >= task->deadline_ns) {
+		if (schedule->options.peer_paths)
+			path_add(&path, schedule->options.peer_paths[peer]);
 		error_set(&late, ERROR_TIMEOUT,
-			  "write %llu to %s is not complete after %.1f s; %llu are",
+			  "write %llu to %s is not complete after %.1f s; %llu are; raise the "
+			  "update timeout (--update-timeout) if this is expected%s",
 			  (unsigned long long)write, schedule->options.peer_names[peer],
 			  (double)schedule->options.wait_ns / 1e9,
-			  (unsigned long long)schedule->done[peer]);
+			  (unsigned long long)schedule->done[peer], text_string(&path));
+		text_fini(&path);
 		schedule_fail(schedule, &late);
 	}
 	return (struct step){.kind = STEP_WAIT,

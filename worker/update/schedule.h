@@ -143,6 +143,7 @@ struct schedule_counts {
 struct schedule_options {
 	const struct send_plan *plan;
 	const char *const *peer_names; /* for messages */
+	const char *const *peer_paths; /* as receive_peer has them; NULL: none */
 	const char *const *tensor_names;
 	bool full, sums;
 	bool parallel;                /* endpoints may be posted to at once, and a post takes time */

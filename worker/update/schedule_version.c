@@ -16,6 +16,7 @@
 #include "base/assert.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "worker/update/path.h"
 #include <string.h>
 
 #define NAMED_MAX 4 /* peers or tensors named in a message */
@@ -41,7 +42,7 @@ bool schedule_accepts(const struct schedule *schedule, uint32_t peer, uint64_t v
 static int begin_late(const struct schedule *schedule, const struct call *call)
 {
 	size_t peers = schedule->options.plan->peer_count, count = 0;
-	struct text missing = {0};
+	struct text missing = {0}, paths = {0};
 	int rc;
 
 	for (size_t p = 0; p < peers; p++) {
@@ -49,6 +50,8 @@ static int begin_late(const struct schedule *schedule, const struct call *call)
 
 		if (accepts(link, call->version) || ++count > NAMED_MAX)
 			continue;
+		if (schedule->options.peer_paths)
+			path_add(&paths, schedule->options.peer_paths[p]);
 		text_format(&missing, "%s%s", count > 1 ? ", " : "",
 			    schedule->options.peer_names[p]);
 		if (permitted(link))
@@ -60,9 +63,10 @@ static int begin_late(const struct schedule *schedule, const struct call *call)
 	rc = error_set(call->error, ERROR_TIMEOUT,
 		       "update %llu: not accepted for %.1f s by %s; %zu of "
 		       "%zu targets accept (none does while its post-load hook runs); raise the "
-		       "update timeout (--update-timeout) if this is expected",
+		       "update timeout (--update-timeout) if this is expected%s",
 		       (unsigned long long)call->version, (double)schedule->options.wait_ns / 1e9,
-		       text_string(&missing), peers - count, peers);
+		       text_string(&missing), peers - count, peers, text_string(&paths));
+	text_fini(&paths);
 	text_fini(&missing);
 	return rc;
 }

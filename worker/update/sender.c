@@ -149,6 +149,7 @@ static int allocate(struct sender *sender, struct error *error)
 	struct pool *pool = &sender->pool;
 
 	sender->names = pool_array(pool, names, sizeof(*sender->names));
+	sender->paths = pool_array(pool, peers, sizeof(*sender->paths));
 	sender->data = pool_array(pool, plan->tensor_count, sizeof(*sender->data));
 	sender->seen = pool_array(pool, peers, sizeof(*sender->seen));
 	sender->writes = pool_array(pool, peers, sizeof(*sender->writes));
@@ -163,8 +164,10 @@ static int allocate(struct sender *sender, struct error *error)
 					    plan->block_count * sizeof(uint64_t));
 	for (uint32_t w = 0; w < sender->wires; w++)
 		pthread_mutex_init(&sender->wire[w], NULL);
-	for (size_t p = 0; p < peers; p++)
+	for (size_t p = 0; p < peers; p++) {
 		sender->names[p] = sender->epoch->peers[p].name;
+		sender->paths[p] = transport_endpoint_path(sender->epoch->peers[p].endpoint);
+	}
 	for (size_t t = 0; t < plan->tensor_count; t++)
 		sender->names[peers + t] = sender->epoch->options.holding->tensors[t].name;
 	return 0;
@@ -188,6 +191,7 @@ int sender_open(struct sender *sender, struct epoch *epoch, uint32_t threads, st
 	if (rc)
 		return rc;
 	options.peer_names = sender->names;
+	options.peer_paths = sender->paths;
 	options.tensor_names = sender->names + epoch->peer_count;
 	if (epoch->send.ring_bytes)
 		options.ring = transport_region_memory(epoch->send.replica_region);

@@ -32,7 +32,8 @@ int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *healt
 	for (size_t p = 0; p < count; p++)
 		waiter->peers[p] =
 			(struct receive_peer){epoch->peers[p].name, epoch->peers[p].plan->bytes,
-					      epoch->peers[p].plan->pieces};
+					      epoch->peers[p].plan->pieces,
+					      transport_endpoint_path(epoch->peers[p].endpoint)};
 	receiver_init(&waiter->receiver, waiter->peers, count, waiter->links, epoch->plan->digest,
 		      epoch->sums);
 	return 0;

@@ -327,6 +327,9 @@ static void test_make__a_disk_without_room_is_told_before_writing(void **state)
 		checkpoint_make(&huge, in_scene(scene, "m", path), 0, 0, false, true, &error),
 		-ERROR_IO);
 	assert_non_null(strstr(error.text, "left"));
+	/* what is kept beside them is named, and small for a small model */
+	assert_non_null(strstr(error.text, " for tensors and up to "));
+	assert_non_null(strstr(error.text, " kB for headers, index and config"));
 	assert_int_equal(entries_in(scene->folder), 0);
 }
 
@@ -351,7 +354,15 @@ static void test_open__tells_what_a_folder_lacks_or_has_twice(void **state)
 	assert_non_null(strstr(error.text, "neither model.safetensors nor"));
 	assert_int_equal(open_error(in_scene(scene, "none", path), &error), -ERROR_IO);
 	assert_non_null(strstr(error.text, "/none"));
-	write_file(in_scene(scene, "model.safetensors", path), "", 0);
+	/* the cache of a download that was cut short */
+	assert_int_equal(symlink("../blobs/5f1e", in_scene(scene, "model.safetensors", path)), 0);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(open_error(i ? path : scene->folder, &error), -ERROR_FILE);
+		assert_non_null(strstr(error.text, "/model.safetensors is a link to ../blobs/5f1e, "
+						   "where nothing is"));
+	}
+	assert_int_equal(unlink(path), 0);
+	write_file(path, "", 0);
 	assert_int_equal(open_error(scene->folder, &error), -ERROR_FILE);
 	assert_non_null(strstr(error.text, "0 bytes are too few"));
 	write_file(in_scene(scene, "model.safetensors.index.json", path), "", 0);

@@ -108,6 +108,8 @@ static void test_config__a_missing_field_is_named(void **state)
 		snprintf(message, sizeof(message), "%s%s is missing", needed[i],
 			 strcmp(needed[i], "torch_dtype") == 0 ? " (or dtype)" : "");
 		expect_refusal(needed[i], NULL, ERROR_CONFIG, message);
+		if (strcmp(needed[i], "torch_dtype") != 0) /* or dtype, which is missing */
+			snprintf(message, sizeof(message), "%s is null", needed[i]);
 		expect_refusal(needed[i], "null", ERROR_CONFIG, message);
 	}
 }

@@ -189,7 +189,7 @@ static void test_config__a_query_latent_may_be_null_but_not_left_out(void **stat
 		       "q_lora_rank is missing");
 	/* an indexer reads the latent */
 	expect_refusal((struct field){"q_lora_rank", "null"}, NOTHING, ERROR_CONFIG,
-		       "q_lora_rank is missing");
+		       "q_lora_rank is null");
 }
 
 static void test_config__topk_method_says_whether_the_router_has_a_bias(void **state)

@@ -5,6 +5,7 @@
 #include "transport/transport.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "tests/support/conformance.h"
 #include "transport/mock/mock.h"
@@ -13,6 +14,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -238,6 +240,42 @@ static void test_several__opens_what_can_be_and_says_what_cannot(void **state)
 	transport_domain_close(&domain);
 }
 
+static void keep_warnings(void *context, const struct log_record *record)
+{
+	if (record->level == LOG_LEVEL_WARN)
+		snprintf(context, ERROR_TEXT_BYTES, "%s", record->message);
+}
+
+static void test_several__a_nic_that_none_of_them_has_is_refused_at_once(void **state)
+{
+	struct transport_options options = {.self = {ROLE_TRAINER, 0}, .nics = "eht0"};
+	const char *const lists[] = {"shm,tcp", "verbs,tcp"};
+	char warned[ERROR_TEXT_BYTES] = "";
+	struct transport_domain *domain;
+	struct error error = {0};
+
+	(void)state;
+	log_set_sink(keep_warnings, warned);
+	for (size_t i = 0; i < 2; i++) {
+		assert_int_equal(transport_domain_open(&domain, lists[i], &options, &error),
+				 -ERROR_CONFIG);
+		assert_non_null(strstr(error.text, "--nic names nothing that --transport "));
+		assert_non_null(strstr(error.text, "tcp: --nic=eht0: no interface eht0"));
+		assert_null(strstr(error.text, "--transport tcp")); /* which was asked for */
+		assert_true(strlen(error.text) < 400);
+	}
+	assert_non_null(strstr(warned, "transport tcp cannot be used here: --nic=eht0"));
+	/* where the environment names it, what works without goes on, and it is told */
+	warned[0] = options.nics[0] = 0;
+	setenv("WEFT_NIC", "eht0", 1);
+	ok(transport_domain_open(&domain, "shm,tcp", &options, &error_));
+	assert_int_equal(transport_domain_members(domain), 1);
+	transport_domain_close(&domain);
+	assert_non_null(strstr(warned, "transport tcp cannot be used here: WEFT_NIC=eht0"));
+	unsetenv("WEFT_NIC");
+	log_set_sink(NULL, NULL);
+}
+
 static void test_several__the_first_with_nics_says_which(void **state)
 {
 	const struct transport_nic nics[] = {{.name = "a"}, {.name = "b"}};
@@ -294,6 +332,7 @@ int main(void)
 		cmocka_unit_test(test_several__an_interrupt_ends_a_wait_and_a_call_on_a_member),
 		cmocka_unit_test(test_several__sources_are_registered_only_where_that_is_needed),
 		cmocka_unit_test(test_several__opens_what_can_be_and_says_what_cannot),
+		cmocka_unit_test(test_several__a_nic_that_none_of_them_has_is_refused_at_once),
 		cmocka_unit_test(test_several__the_first_with_nics_says_which),
 		cmocka_unit_test(test_several__a_record_without_a_part_for_it_is_refused),
 	};

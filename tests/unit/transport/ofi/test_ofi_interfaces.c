@@ -122,7 +122,7 @@ static void test_address__of_one_host_or_one_link_is_known(void **state)
 
 /* ---- choosing ---- */
 
-enum { LO = 1, ROUTE = 2 };
+enum { LO = 1, ROUTE = 2, LINK_LOCAL = 4 };
 
 struct host {
 	struct ofi_interface all[4];
@@ -136,7 +136,11 @@ static void add(struct host *host, const char *name, const char *ip, unsigned wh
 	*one = (struct ofi_interface){
 		.address_count = 1, .loopback = what & LO, .has_route = what & ROUTE};
 	memcpy(one->name, name, strlen(name) + 1);
-	one->addresses[0] = address(ip, 24, 0);
+	one->link_local = what & LINK_LOCAL;
+	if (one->link_local)
+		one->address_count = 0;
+	else
+		one->addresses[0] = address(ip, 24, 0);
 }
 
 static struct host container(unsigned eth1)
@@ -183,15 +187,37 @@ static void test_interfaces__without_names_are_that_of_the_default_route(void **
 static void test_interfaces__in_doubt_are_refused_with_the_list(void **state)
 {
 	struct host host = container(0), none = {0};
-	struct error error;
+	struct error error = {0};
 
 	(void)state;
 	assert_int_equal(choose(&host, "", 0, &error), -ERROR_CONFIG);
 	assert_non_null(strstr(error.text, "no default route: name those to use with --nic"));
-	assert_non_null(strstr(error.text, "eth0 (172.17.0.2), eth1 (10.0.0.2)"));
+	assert_non_null(strstr(error.text, "there are: eth0 (172.17.0.2), eth1 (10.0.0.2)"));
+	assert_null(strstr(error.text, "lo ("));
 	assert_int_equal(choose(&none, "", 0, &error), -ERROR_CONFIG);
 	assert_non_null(strstr(error.text, "no network interface is up"));
-	assert_non_null(strstr(error.text, "there are: none"));
+	assert_null(strstr(error.text, "--nic")); /* there is nothing to name */
+}
+
+static void
+test_interfaces__with_link_local_addresses_alone_are_never_taken_and_told_of(void **state)
+{
+	struct host host = {0}, alone = {0};
+	struct error error = {0};
+
+	(void)state;
+	add(&host, "eth1", NULL, LINK_LOCAL);
+	add(&host, "lo", "127.0.0.1", LO);
+	add(&host, "eth0", "10.0.0.2", 0);
+	expect(host, "", 0, "eth0", NULL);
+	assert_int_equal(choose(&host, "eth1", 0, &error), -ERROR_CONFIG);
+	assert_string_equal(error.text,
+			    "--nic=eth1: eth1 has link-local addresses only, which do not count; "
+			    "there are: lo (127.0.0.1, loopback), eth0 (10.0.0.2)");
+	add(&alone, "eth0", NULL, LINK_LOCAL);
+	assert_int_equal(choose(&alone, "", 0, &error), -ERROR_CONFIG);
+	assert_non_null(strstr(error.text, "eth0 has link-local addresses only"));
+	assert_null(strstr(error.text, "--nic"));
 }
 
 static void test_interfaces__are_taken_by_name_in_the_order_asked_for(void **state)
@@ -275,7 +301,7 @@ static void test_interfaces__of_this_host_are_read(void **state)
 	(void)state;
 	assert_int_equal(ofi_interfaces_read(all, 64, &count, &error), 0);
 	for (uint32_t i = 0; i < count; i++) {
-		assert_true(all[i].name[0] && all[i].address_count);
+		assert_true(all[i].name[0] && !all[i].address_count == all[i].link_local);
 		if (all[i].address_count == 2)
 			assert_true(all[i].addresses[0].bytes[0] == 4);
 		loopbacks += all[i].loopback;
@@ -294,6 +320,8 @@ int main(void)
 		cmocka_unit_test(test_address__of_one_host_or_one_link_is_known),
 		cmocka_unit_test(test_interfaces__without_names_are_that_of_the_default_route),
 		cmocka_unit_test(test_interfaces__in_doubt_are_refused_with_the_list),
+		cmocka_unit_test(
+			test_interfaces__with_link_local_addresses_alone_are_never_taken_and_told_of),
 		cmocka_unit_test(test_interfaces__are_taken_by_name_in_the_order_asked_for),
 		cmocka_unit_test(test_interfaces__are_taken_by_rank),
 		cmocka_unit_test(

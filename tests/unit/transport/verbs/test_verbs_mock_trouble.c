@@ -271,6 +271,7 @@ static void test_receives__that_run_out_end_at_the_deadline_or_go_on_later(void 
 	begin(&options);
 	verbs_mock_receives_hide(true);
 	assert_int_equal(verbs_pair_send(&pair, 1, clock_ns() + 50000000, &error), -ERROR_TIMEOUT);
+	assert_non_null(strstr(error.text, "; it is written over verbs, m"));
 	verbs_mock_receives_hide(false);
 	end(8);
 	options.seed = 9;
