@@ -303,6 +303,8 @@ static void say_list(const struct doctor *doctor, struct text *text)
 		" work%s here: each pair uses the first of %s that both sides have and that reaches",
 		strcmp(separator, "") && text->bytes == strlen(doctor->uses) ? "s" : "",
 		transports_text(wanted, names));
+	if (doctor->tcp_works && !doctor->tcp_far)
+		text_add(text, "; over loopback tcp reaches this host alone");
 }
 
 static void say_uses(const struct doctor *doctor, struct text *text)
@@ -322,12 +324,12 @@ static void say_uses(const struct doctor *doctor, struct text *text)
 			text_format(text, "%s %s:%u", i ? "," : "", device->name, port->number);
 		}
 	} else if (doctor->uses[0]) {
-		bool here = strcmp(doctor->uses, "shm") == 0;
+		bool shm = strcmp(doctor->uses, "shm") == 0;
+		bool tcp = strcmp(doctor->uses, "tcp") == 0;
 
 		text_format(text, "%s will be used%s%s", doctor->uses,
-			    here ? ", within this host only" : "",
-			    here && doctor->tcp_works ? "; between hosts --transport tcp works"
-						      : "");
+			    shm || (tcp && !doctor->tcp_far) ? ", within this host only" : "",
+			    shm && doctor->tcp_far ? "; between hosts --transport tcp works" : "");
 	} else {
 		text_add(text, "no transport works here");
 	}

@@ -70,7 +70,7 @@ struct doctor {
 	/* the transport whose loopback write arrived, the first of those that were asked for; or "" */
 	char uses[TRANSPORTS_NAME_BYTES];
 	bool works[TRANSPORTS_MAX];  /* by its place in options.wanted */
-	bool tcp_works;
+	bool tcp_works, tcp_far;     /* far: over an interface that leads to other hosts */
 	uint32_t counts[CHECK_STATES];
 	char first_fix[512];         /* of the worst finding, the earliest of these */
 	char first_name[64];

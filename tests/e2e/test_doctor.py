@@ -67,6 +67,20 @@ def test_nic_asked_for__the_absence_of_all_of_them_fails_though_shm_works():
     assert "; fix first: kernel-rdma: load the NIC's driver" in summary["verdict"]
 
 
+def test_nic__without_a_transport_says_that_it_names_rdma_devices():
+    checks, _ = findings("--nic", "foo", code=1)
+    assert "if --nic names a network interface: --transport tcp too" in checks["kernel-rdma"]["fix"]
+    assert "--nic foo names RDMA devices" in "".join(checks["write-tcp"]["details"])
+
+
+def test_nic__of_tcp_is_named_as_it_was_given():
+    checks, _ = findings("--transport", "tcp", "--nic", "eth99", code=78)
+    assert "--nic=eth99: no interface eth99" in checks["write-tcp"]["evidence"]
+    checks, summary = findings("--transport", "tcp", "--nic", "lo")
+    assert checks["write-tcp"]["evidence"].endswith(", over lo 127.0.0.1, as --nic says: loopback reaches this host alone")
+    assert summary["verdict"] == "tcp will be used, within this host only; nothing to fix"
+
+
 def test_shm_asked_for__nothing_about_rdma_is_said():
     checks, summary = findings("--transport", "shm", env={"WEFT_QPS": "99"})
     assert checks["kernel-rdma"]["evidence"] == "not needed with --transport shm"
