@@ -133,6 +133,12 @@ def test_absent_server__is_named_with_its_port():
     one_message(code, stderr, f"127.0.0.1:{port}", "refuses connections", exit_code=75)
 
 
+def test_server__without_rdma_refuses_at_once_and_names_what_would_do():
+    code, stdout, stderr = bench("--port", free_port(), timeout=10)
+    one_message(code, stderr, "RDMA", "--transport tcp", exit_code=78)
+    assert stdout == ""
+
+
 def test_late_server__is_waited_for():
     port = free_port()
     result = []
