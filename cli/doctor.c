@@ -125,14 +125,19 @@ static void print_plain(const struct doctor *doctor, const struct finding *findi
 
 void doctor_print(struct doctor *doctor, struct finding *finding)
 {
+	bool why;
+
 	if (finding->evidence.failed || finding->details.failed || finding->fix.failed)
 		finding_say(finding, CHECK_FAIL, "out of memory while telling what was found");
+	why = finding->why && finding->fix.bytes;
 	doctor->counts[finding->state]++;
 	if (finding->state > CHECK_SKIP && finding->state > doctor->worst) {
 		doctor->worst = finding->state;
 		snprintf(doctor->first_name, sizeof(doctor->first_name), "%s", finding->name);
-		snprintf(doctor->first_fix, sizeof(doctor->first_fix), "%s",
-			 text_string(finding->fix.bytes ? &finding->fix : &finding->evidence));
+		snprintf(doctor->first_fix, sizeof(doctor->first_fix), "%s%s%s%s",
+			 text_string(finding->fix.bytes ? &finding->fix : &finding->evidence),
+			 why ? " (" : "", why ? text_string(&finding->evidence) : "",
+			 why ? ")" : "");
 	}
 	if (doctor->options.json)
 		print_json(finding);

@@ -36,6 +36,7 @@ struct finding {
 	struct text evidence; /* one line */
 	struct text details;  /* any number of lines, each with its line break */
 	struct text fix;      /* one line, or empty */
+	bool why;             /* the verdict, which says the fix, says the evidence too */
 };
 
 struct doctor_options {
@@ -72,7 +73,7 @@ struct doctor {
 	bool works[TRANSPORTS_MAX];  /* by its place in options.wanted */
 	bool tcp_works, tcp_far;     /* far: over an interface that leads to other hosts */
 	uint32_t counts[CHECK_STATES];
-	char first_fix[512];         /* of the worst finding, the earliest of these */
+	char first_fix[1024];        /* of the worst finding, the earliest of these */
 	char first_name[64];
 	enum check_state worst;
 };

@@ -124,16 +124,35 @@ static void knock(struct session *session)
 				  options->port ? options->port : DOCTOR_PORT, DOCTOR_TOOL,
 				  clock_ns() + KNOCK_NS, &session->error);
 
-	session->nobody = rc == -ERROR_PEER_LOST || rc == -ERROR_TIMEOUT;
+	session->nobody = session->link.exchange.absent;
 	if (rc == 0)
 		rc = doctor_about_swap(session->doctor, &session->link.exchange, &session->theirs,
 				       &session->error);
 	session->failed = rc != 0;
 }
 
+/* The command to run there; without a key it would listen to that host alone. */
+static void fix_nobody(const struct session *session, struct finding *finding)
+{
+	const struct doctor_options *options = &session->doctor->options;
+	const char *host = session->link.exchange.host;
+	const char *colon = strrchr(session->link.exchange.peer, ':');
+	bool here = strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 ||
+		    strcmp(host, "localhost") == 0;
+
+	finding_fix(finding, "run there: weft doctor --serve --port %s%s%s%s%s", colon + 1,
+		    options->transport ? " --transport " : "",
+		    options->transport ? options->transport : "",
+		    options->trust.keyed || !here ? " --key FILE" : "",
+		    options->trust.keyed || here
+			    ? ""
+			    : ", and give --key FILE here too: the same file, which weft key make "
+			      "FILE makes; without it that host serves itself alone");
+}
+
 static void say_tools(struct session *session)
 {
-	struct finding finding = {.name = "peer-serve"};
+	struct finding finding = {.name = "peer-serve", .why = true};
 
 	if (!session->failed)
 		finding_say(&finding, CHECK_PASS, "%s answers: %s, weft %s, %u rails",
@@ -142,15 +161,8 @@ static void say_tools(struct session *session)
 	else
 		/* what was asked for was not tried: that must not look like "all is well" */
 		finding_say(&finding, CHECK_FAIL, "%s", session->error.text);
-	if (session->nobody) {
-		const char *colon = strrchr(session->link.exchange.peer, ':');
-
-		finding_fix(&finding, "run there: weft doctor --serve --port %s%s%s",
-			    colon ? colon + 1 : "29610",
-			    session->doctor->options.transport ? " --transport " : "",
-			    session->doctor->options.transport ? session->doctor->options.transport
-							       : "");
-	}
+	if (session->nobody)
+		fix_nobody(session, &finding);
 	doctor_print(session->doctor, &finding);
 }
 

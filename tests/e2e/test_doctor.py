@@ -387,13 +387,21 @@ def test_peer__nobody_there_fails_with_the_command_to_run_as_nothing_was_tried(b
     assert checks["peer-serve"]["fix"] == f"run there: weft doctor --serve --port {port}"
     assert {checks[name]["evidence"] for name in STEPS} == {"nobody serves there"}
     assert summary["fail"] == 1
-    assert summary["verdict"].endswith(f"; fix first: peer-serve: run there: weft doctor --serve --port {port}")
+    assert f"; fix first: peer-serve: run there: weft doctor --serve --port {port} (127.0.0.1:{port} refuses " in summary["verdict"]
+
+
+def test_peer__nobody_there_without_a_key_names_it_for_both_as_a_server_without_serves_its_host_alone():
+    checks, _ = findings("--peer", f"tcp://[::ffff:127.0.0.2]:{free_port()}", code=1)
+    assert re.fullmatch(r"run there: weft doctor --serve --port \d+ --key FILE, and give --key FILE here too: .*",
+                        checks["peer-serve"]["fix"])
 
 
 def test_peer__a_name_without_an_address_fails():
-    checks, _ = findings("--peer", "no-such-host.invalid", code=1)
-    assert checks["peer-serve"]["state"] == "FAIL"
+    checks, summary = findings("--peer", "no-such-host.invalid", code=1)
+    assert checks["peer-serve"]["state"] == "FAIL" and checks["peer-serve"]["fix"] == ""
     assert "no-such-host.invalid" in checks["peer-serve"]["evidence"]
+    assert "; fix first: peer-serve: the name 'no-such-host.invalid' has no address" in summary["verdict"]
+    assert "run there" not in summary["verdict"]
 
 
 def test_peer__somebody_else_on_that_port_is_told_within_the_deadline():
