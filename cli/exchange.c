@@ -254,6 +254,10 @@ int exchange_accept(const struct exchange_listener *listener, struct exchange *e
 			continue;
 		snprintf(exchange->peer, sizeof(exchange->peer), "%s", socket->from.text);
 		snprintf(exchange->host, sizeof(exchange->host), "%s", socket->from.host);
+		if (socket_from_last(socket)) {
+			socket->held = false; /* it tells why it gave up, which this side did too */
+			continue;
+		}
 		rc = take_hello(exchange, tool, error);
 		if (rc == -ERROR_MESSAGE) {
 			socket_tell(socket, "not answered: %s", error->text);
