@@ -312,13 +312,40 @@ static void say_list(const struct doctor *doctor, struct text *text)
 		text_add(text, "; over loopback tcp reaches this host alone");
 }
 
+/* What works here is no promise for the peer. */
+static void say_peer(const struct doctor *doctor, struct text *text)
+{
+	static const struct {
+		const char *before, *after;
+	} rows[] = {
+		[PEER_UNTRIED] = {"; the way to ", " was not tried"},
+		[PEER_FAILED] = {"; none of it gets to ", ""},
+		[PEER_BY_TCP] = {"; it does not get to ", ", --transport tcp does"},
+	};
+	const struct transports *wanted = &doctor->options.wanted;
+	const char *separator = "usable here: ";
+
+	for (uint32_t i = 0; i < wanted->count; i++)
+		if (doctor->works[i]) {
+			text_format(text, "%s%s", separator, wanted->names[i]);
+			separator = ", ";
+		}
+	if (!wanted->count)
+		text_format(text, "%s%s%s", separator, doctor->uses,
+			    doctor->tcp_works && doctor->peer != PEER_BY_TCP ? ", tcp" : "");
+	text_format(text, "%s%s%s", rows[doctor->peer].before, doctor->options.peer,
+		    rows[doctor->peer].after);
+}
+
 static void say_uses(const struct doctor *doctor, struct text *text)
 {
 	if (!doctor->live) {
 		text_format(text, "%s was looked at, nothing was tried", doctor->options.root);
 		return;
 	}
-	if (doctor_wants_several(doctor) && doctor->uses[0]) {
+	if (doctor->options.peer && doctor->peer != PEER_REACHED && doctor->uses[0]) {
+		say_peer(doctor, text);
+	} else if (doctor_wants_several(doctor) && doctor->uses[0]) {
 		say_list(doctor, text);
 	} else if (strcmp(doctor->uses, "verbs") == 0) {
 		text_add(text, "verbs will be used, over");

@@ -446,18 +446,26 @@ static void run_steps(struct session *session)
 	write_link_close(&session->link);
 }
 
-static bool try(struct doctor *doctor, const char *transport)
+/* `first`: with the connection that is there, of which it takes over; NULL: with one of its own. */
+static bool try(struct doctor *doctor, const char *transport, struct exchange *first)
 {
 	struct session session = {.doctor = doctor, .transport = transport, .several = true};
 
-	knock(&session);
+	if (first && first->socket) {
+		session.link.exchange = *first;
+		first->socket = NULL;
+	} else {
+		knock(&session);
+	}
 	run_steps(&session);
 	return !session.failed;
 }
 
-/* Each of the list that works here, by itself; then which of them a pair would use. */
-static void try_list(struct doctor *doctor)
+/* Each of the list that works here, by itself; then which of them a pair would use. `here` is the
+ * connection that is there. */
+static void try_list(struct doctor *doctor, struct exchange *here)
 {
+	static const struct tool_message bye = {.type = TOOL_BYE};
 	const struct transports *wanted = &doctor->options.wanted;
 	struct finding finding = {.name = "peer-pairs"};
 	bool tcp = transports_find(wanted, "tcp") < wanted->count;
@@ -465,8 +473,12 @@ static void try_list(struct doctor *doctor)
 	uint32_t first = wanted->count;
 
 	for (uint32_t i = 0; i < wanted->count; i++)
-		if (doctor->works[i] && try(doctor, wanted->names[i]) && first == wanted->count)
+		if (doctor->works[i] && try(doctor, wanted->names[i], here) &&
+		    first == wanted->count)
 			first = i;
+	if (here->socket) /* nothing was tried */
+		exchange_send(here, &bye, NULL);
+	doctor->peer = first < wanted->count ? PEER_REACHED : PEER_FAILED;
 	transports_text(wanted, names);
 	if (first < wanted->count) {
 		finding_say(&finding, CHECK_PASS, "%s: the first of %s that gets to this peer",
@@ -490,12 +502,14 @@ void doctor_peer_run(struct doctor *doctor)
 	say_tools(&session);
 	nobody = session.failed; /* before any transport was tried */
 	if (!nobody && doctor_wants_several(doctor)) {
+		try_list(doctor, &session.link.exchange);
 		write_link_close(&session.link);
-		try_list(doctor);
 		return;
 	}
 	run_steps(&session);
+	if (!nobody)
+		doctor->peer = session.failed ? PEER_FAILED : PEER_REACHED;
 	/* between any two hosts there is tcp: where nothing was asked for, its figure is told beside */
-	if (!asked && !nobody && doctor->tcp_works)
-		try(doctor, "tcp");
+	if (!asked && !nobody && doctor->tcp_works && try(doctor, "tcp", NULL) && session.failed)
+		doctor->peer = session.elsewhere ? PEER_REACHED : PEER_BY_TCP;
 }
