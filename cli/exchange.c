@@ -4,8 +4,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/reach.h"
 #include "base/text.h"
-#include "worker/control/reach.h"
 
 #include <errno.h>
 #include <inttypes.h>
