@@ -294,12 +294,15 @@ static int check_verbs(const struct write_options *options, struct error *error)
 static int run_server(const struct write_options *options, struct error *error)
 {
 	struct exchange_listener listener;
-	int rc = check_verbs(options, error);
+	int rc = exchange_listen(&listener, &options->trust, (uint16_t)options->port, error);
 
-	if (rc == 0)
-		rc = exchange_listen(&listener, &options->trust, (uint16_t)options->port, error);
 	if (rc)
 		return rc;
+	rc = check_verbs(options, error);
+	if (rc) {
+		exchange_listener_close(&listener);
+		return rc;
+	}
 	print_listening(options, &listener);
 	do {
 		rc = write_server(options, &listener, error);
