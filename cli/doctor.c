@@ -465,6 +465,8 @@ static void check_together(void *taken, struct argp_state *state)
 	if (options->port_given && options->peer && options->port == 0)
 		argp_error(state,
 			   "--port 0 with --peer: give the port that the other side serves on");
+	if (options->nics && !*options->nics)
+		argp_error(state, "--nic is '': name devices, or leave it out");
 	if (options->nics && options->wanted.count == 1 && strcmp(options->transport, "shm") == 0)
 		argp_error(state, "--nic with --transport shm: shm uses no NIC");
 	if (options->trust.key_file && !options->serve && !options->peer)

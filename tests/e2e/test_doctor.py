@@ -173,11 +173,16 @@ def test_settings__a_wrong_one_fails_by_name_and_nccls_are_told_apart():
     (("--root", "/no/such/folder"), "no such folder"),
     (("--root", "/", "--peer", "a"), "--peer needs a machine that lives"),
     (("--nic", "mlx5_0", "--transport", "shm"), "shm uses no NIC"),
+    (("--nic", ""), "--nic is ''"),
     (("--no-such",), "unrecognized option"),
 ])
 def test_wrong_usage__ends_with_2_and_says_what_is_wanted(words, said):
     done = doctor(*words, code=2)
     assert said in done.stderr and done.stdout == ""
+
+
+def test_log_format__that_is_none_is_said():
+    assert "WEFT_LOG_FORMAT is 'xml': use json or text" in doctor("--nic", "", code=2, env={"WEFT_LOG_FORMAT": "xml"}).stderr
 
 
 def test_help__names_every_option():
