@@ -100,6 +100,8 @@ void log_open(const char *program, const char *who)
 	plain_put(state.host, sizeof(state.host), host[0] ? host : "?");
 	state.json = format && strcmp(format, "json") == 0;
 	open_file();
+	if (format && *format && !state.json && strcmp(format, "text") != 0)
+		log_say("weft: WEFT_LOG_FORMAT is '%s': use json or text", format);
 	if (!state.level_set)
 		read_level();
 	pthread_mutex_unlock(&state.lock);

@@ -273,6 +273,24 @@ static void print_listening(const struct write_options *options,
 	text_fini(&command);
 }
 
+/* A server without RDMA would wait for a client in vain: it says so before, and what would do. */
+static int check_verbs(const struct write_options *options, struct error *error)
+{
+	const char *asked = options->settings.transport;
+	struct transport_options open = {.self = {ROLE_INFERENCE, 0}, .name = "the server"};
+	struct transport_domain *domain = NULL;
+	int rc;
+
+	if (asked[0] && strcmp(asked, "verbs") != 0)
+		return 0;
+	snprintf(open.nics, sizeof(open.nics), "%s", options->nics);
+	rc = transport_domain_open(&domain, "verbs", &open, error);
+	transport_domain_close(&domain);
+	if (rc && !asked[0])
+		error_wrap(error, "without --transport this is verbs");
+	return rc;
+}
+
 static int run_server(const struct write_options *options, struct error *error)
 {
 	struct exchange_listener listener;
@@ -280,6 +298,11 @@ static int run_server(const struct write_options *options, struct error *error)
 
 	if (rc)
 		return rc;
+	rc = check_verbs(options, error);
+	if (rc) {
+		exchange_listener_close(&listener);
+		return rc;
+	}
 	print_listening(options, &listener);
 	do {
 		rc = write_server(options, &listener, error);

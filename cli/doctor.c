@@ -125,14 +125,19 @@ static void print_plain(const struct doctor *doctor, const struct finding *findi
 
 void doctor_print(struct doctor *doctor, struct finding *finding)
 {
+	bool why;
+
 	if (finding->evidence.failed || finding->details.failed || finding->fix.failed)
 		finding_say(finding, CHECK_FAIL, "out of memory while telling what was found");
+	why = finding->why && finding->fix.bytes;
 	doctor->counts[finding->state]++;
 	if (finding->state > CHECK_SKIP && finding->state > doctor->worst) {
 		doctor->worst = finding->state;
 		snprintf(doctor->first_name, sizeof(doctor->first_name), "%s", finding->name);
-		snprintf(doctor->first_fix, sizeof(doctor->first_fix), "%s",
-			 text_string(finding->fix.bytes ? &finding->fix : &finding->evidence));
+		snprintf(doctor->first_fix, sizeof(doctor->first_fix), "%s%s%s%s",
+			 text_string(finding->fix.bytes ? &finding->fix : &finding->evidence),
+			 why ? " (" : "", why ? text_string(&finding->evidence) : "",
+			 why ? ")" : "");
 	}
 	if (doctor->options.json)
 		print_json(finding);
@@ -303,6 +308,33 @@ static void say_list(const struct doctor *doctor, struct text *text)
 		" work%s here: each pair uses the first of %s that both sides have and that reaches",
 		strcmp(separator, "") && text->bytes == strlen(doctor->uses) ? "s" : "",
 		transports_text(wanted, names));
+	if (doctor->tcp_works && !doctor->tcp_far)
+		text_add(text, "; over loopback tcp reaches this host alone");
+}
+
+/* What works here is no promise for the peer. */
+static void say_peer(const struct doctor *doctor, struct text *text)
+{
+	static const struct {
+		const char *before, *after;
+	} rows[] = {
+		[PEER_UNTRIED] = {"; the way to ", " was not tried"},
+		[PEER_FAILED] = {"; none of it gets to ", ""},
+		[PEER_BY_TCP] = {"; it does not get to ", ", --transport tcp does"},
+	};
+	const struct transports *wanted = &doctor->options.wanted;
+	const char *separator = "usable here: ";
+
+	for (uint32_t i = 0; i < wanted->count; i++)
+		if (doctor->works[i]) {
+			text_format(text, "%s%s", separator, wanted->names[i]);
+			separator = ", ";
+		}
+	if (!wanted->count)
+		text_format(text, "%s%s%s", separator, doctor->uses,
+			    doctor->tcp_works && doctor->peer != PEER_BY_TCP ? ", tcp" : "");
+	text_format(text, "%s%s%s", rows[doctor->peer].before, doctor->options.peer,
+		    rows[doctor->peer].after);
 }
 
 static void say_uses(const struct doctor *doctor, struct text *text)
@@ -311,7 +343,9 @@ static void say_uses(const struct doctor *doctor, struct text *text)
 		text_format(text, "%s was looked at, nothing was tried", doctor->options.root);
 		return;
 	}
-	if (doctor_wants_several(doctor) && doctor->uses[0]) {
+	if (doctor->options.peer && doctor->peer != PEER_REACHED && doctor->uses[0]) {
+		say_peer(doctor, text);
+	} else if (doctor_wants_several(doctor) && doctor->uses[0]) {
 		say_list(doctor, text);
 	} else if (strcmp(doctor->uses, "verbs") == 0) {
 		text_add(text, "verbs will be used, over");
@@ -322,12 +356,12 @@ static void say_uses(const struct doctor *doctor, struct text *text)
 			text_format(text, "%s %s:%u", i ? "," : "", device->name, port->number);
 		}
 	} else if (doctor->uses[0]) {
-		bool here = strcmp(doctor->uses, "shm") == 0;
+		bool shm = strcmp(doctor->uses, "shm") == 0;
+		bool tcp = strcmp(doctor->uses, "tcp") == 0;
 
 		text_format(text, "%s will be used%s%s", doctor->uses,
-			    here ? ", within this host only" : "",
-			    here && doctor->tcp_works ? "; between hosts --transport tcp works"
-						      : "");
+			    shm || (tcp && !doctor->tcp_far) ? ", within this host only" : "",
+			    shm && doctor->tcp_far ? "; between hosts --transport tcp works" : "");
 	} else {
 		text_add(text, "no transport works here");
 	}
@@ -431,6 +465,8 @@ static void check_together(void *taken, struct argp_state *state)
 	if (options->port_given && options->peer && options->port == 0)
 		argp_error(state,
 			   "--port 0 with --peer: give the port that the other side serves on");
+	if (options->nics && !*options->nics)
+		argp_error(state, "--nic is '': name devices, or leave it out");
 	if (options->nics && options->wanted.count == 1 && strcmp(options->transport, "shm") == 0)
 		argp_error(state, "--nic with --transport shm: shm uses no NIC");
 	if (options->trust.key_file && !options->serve && !options->peer)

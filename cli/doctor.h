@@ -28,6 +28,9 @@
 
 #define DOCTOR_PORT 29610
 
+/* Nothing was tried; what was tried does not get there; it does; it does not, but tcp does. */
+enum peer_way { PEER_UNTRIED, PEER_FAILED, PEER_REACHED, PEER_BY_TCP };
+
 enum check_state { CHECK_PASS, CHECK_SKIP, CHECK_WARN, CHECK_FAIL, CHECK_STATES };
 
 struct finding {
@@ -36,6 +39,7 @@ struct finding {
 	struct text evidence; /* one line */
 	struct text details;  /* any number of lines, each with its line break */
 	struct text fix;      /* one line, or empty */
+	bool why;             /* the verdict, which says the fix, says the evidence too */
 };
 
 struct doctor_options {
@@ -70,9 +74,10 @@ struct doctor {
 	/* the transport whose loopback write arrived, the first of those that were asked for; or "" */
 	char uses[TRANSPORTS_NAME_BYTES];
 	bool works[TRANSPORTS_MAX];  /* by its place in options.wanted */
-	bool tcp_works;
+	bool tcp_works, tcp_far;     /* far: over an interface that leads to other hosts */
+	enum peer_way peer;          /* what became of --peer */
 	uint32_t counts[CHECK_STATES];
-	char first_fix[512];         /* of the worst finding, the earliest of these */
+	char first_fix[1024];        /* of the worst finding, the earliest of these */
 	char first_name[64];
 	enum check_state worst;
 };

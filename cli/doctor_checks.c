@@ -74,9 +74,13 @@ static void check_kernel(struct doctor *doctor, struct finding *finding)
 	     (doctor->devices_errno && doctor->devices_errno != ENOENT))) {
 		finding_fix(finding, "mount sysfs on /sys in this container");
 	} else if (!doctor->devices.count) {
-		finding_fix(finding, "load the NIC's driver on the host (modprobe mlx5_ib, irdma, "
-				     "bnxt_re, efa; for tests rdma_rxe); in a VM the NIC must be "
-				     "passed through");
+		finding_fix(finding,
+			    "load the NIC's driver on the host (modprobe mlx5_ib, irdma, "
+			    "bnxt_re, efa; for tests rdma_rxe); in a VM the NIC must be "
+			    "passed through%s",
+			    doctor->options.nics && !doctor->options.transport
+				    ? "; if --nic names a network interface: --transport tcp too"
+				    : "");
 	} else if (system_exists(&doctor->system, "/sys/class/infiniband_verbs") != 0) {
 		finding_say(finding, CHECK_FAIL,
 			    "there are RDMA devices but no way to them from programs: ib_uverbs is "

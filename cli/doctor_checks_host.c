@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * doctor_checks_host.c -- GPUs and the way from them to the NICs, IOMMU, memory of this host, and
- * the writes that probe a transport by using it.
+ * doctor_checks_host.c -- GPUs and the way from them to the NICs, IOMMU, memory of this host.
  */
 #include "cli/doctor.h"
 
-#include "base/clock.h"
-#include "transport/transport.h"
 #include "transport/verbs/calls.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -353,102 +350,4 @@ const struct check doctor_host_checks[] = {{"gpus", 0, check_gpus},
 					   {"dev-shm", NEEDS_LIVE, check_shm_size},
 					   {"ptrace", 0, check_ptrace},
 					   {"kernel", NEEDS_LIVE, check_release},
-					   {0}};
-
-/* ---- the writes ---- */
-
-/* What is said to others, that the doctor would tell more, is no news here. */
-static int said_here(const struct error *error)
-{
-	const char *tail = strstr(error->text, VERBS_SEE_DOCTOR);
-
-	return (int)(tail ? (size_t)(tail - error->text) : strlen(error->text));
-}
-
-static void probe(struct doctor *doctor, struct finding *finding, const char *provider)
-{
-	uint64_t begin = clock_ns();
-
-	const struct transports *wanted = &doctor->options.wanted;
-	uint32_t place = transports_find(wanted, provider);
-	struct error error;
-
-	if (transport_probe(provider, &error) != 0) {
-		finding_say(finding, doctor_wants_several(doctor) ? CHECK_WARN : CHECK_FAIL, "%.*s",
-			    said_here(&error), error.text);
-		return;
-	}
-	finding_say(finding, CHECK_PASS, "8 KiB written, signalled and compared, in %s",
-		    SECONDS_TEXT(clock_ns() - begin));
-	if (place < wanted->count)
-		doctor->works[place] = true;
-	if (!doctor->uses[0] || place < transports_find(wanted, doctor->uses))
-		snprintf(doctor->uses, sizeof(doctor->uses), "%s", provider);
-}
-
-static void check_write_verbs(struct doctor *doctor, struct finding *finding)
-{
-	if (!doctor_meets(doctor, NEEDS_RDMA, finding)) {
-		if (doctor_wants(doctor, "verbs"))
-			finding_worsen(finding,
-				       doctor_wants_several(doctor) ? CHECK_WARN : CHECK_FAIL);
-		return;
-	}
-	/* the probe takes no map of its own; no check after this one looks at the environment */
-	if (doctor->options.nics)
-		setenv("WEFT_NIC", doctor->options.nics, 1);
-	probe(doctor, finding, "verbs");
-	if (finding->state == CHECK_FAIL && doctor->counts[CHECK_FAIL])
-		finding_fix(finding, "%s, which failed above, comes first", doctor->first_name);
-}
-
-/* Writes by a transport that needs no device; of others than asked for there is nothing to say. */
-static void check_write(struct doctor *doctor, struct finding *finding, const char *transport)
-{
-	if (doctor_wants_other(doctor, transport)) {
-		finding_say(finding, CHECK_SKIP, "not asked for: --transport %s",
-			    doctor->options.transport);
-		return;
-	}
-	probe(doctor, finding, transport);
-}
-
-static void check_write_shm(struct doctor *doctor, struct finding *finding)
-{
-	check_write(doctor, finding, "shm");
-}
-
-/* --nic names RDMA devices, unless tcp or efa was asked for. */
-static void take_nics(const struct doctor *doctor, const char *transport)
-{
-	if (!doctor_wants(doctor, transport))
-		unsetenv("WEFT_NIC");
-	else if (doctor->options.nics)
-		setenv("WEFT_NIC", doctor->options.nics, 1);
-}
-
-/* Where nobody asked for it, that it does not work (no interface but many, say) is no failure. */
-static void check_write_tcp(struct doctor *doctor, struct finding *finding)
-{
-	take_nics(doctor, "tcp");
-	check_write(doctor, finding, "tcp");
-	doctor->tcp_works = finding->state == CHECK_PASS;
-	if (finding->state == CHECK_FAIL && !doctor_wants_only(doctor, "tcp"))
-		finding->state = CHECK_WARN;
-}
-
-static void check_write_efa(struct doctor *doctor, struct finding *finding)
-{
-	if (!doctor_wants(doctor, "efa")) {
-		finding_say(finding, CHECK_SKIP, "only with --transport efa");
-		return;
-	}
-	take_nics(doctor, "efa");
-	check_write(doctor, finding, "efa");
-}
-
-const struct check doctor_last_checks[] = {{"write-verbs", NEEDS_LIVE, check_write_verbs},
-					   {"write-shm", NEEDS_LIVE, check_write_shm},
-					   {"write-tcp", NEEDS_LIVE, check_write_tcp},
-					   {"write-efa", NEEDS_LIVE, check_write_efa},
 					   {0}};

@@ -124,16 +124,35 @@ static void knock(struct session *session)
 				  options->port ? options->port : DOCTOR_PORT, DOCTOR_TOOL,
 				  clock_ns() + KNOCK_NS, &session->error);
 
-	session->nobody = rc == -ERROR_PEER_LOST || rc == -ERROR_TIMEOUT;
+	session->nobody = session->link.exchange.absent;
 	if (rc == 0)
 		rc = doctor_about_swap(session->doctor, &session->link.exchange, &session->theirs,
 				       &session->error);
 	session->failed = rc != 0;
 }
 
+/* The command to run there; without a key it would listen to that host alone. */
+static void fix_nobody(const struct session *session, struct finding *finding)
+{
+	const struct doctor_options *options = &session->doctor->options;
+	const char *host = session->link.exchange.host;
+	const char *colon = strrchr(session->link.exchange.peer, ':');
+	bool here = strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 ||
+		    strcmp(host, "localhost") == 0;
+
+	finding_fix(finding, "run there: weft doctor --serve --port %s%s%s%s%s", colon + 1,
+		    options->transport ? " --transport " : "",
+		    options->transport ? options->transport : "",
+		    options->trust.keyed || !here ? " --key FILE" : "",
+		    options->trust.keyed || here
+			    ? ""
+			    : ", and give --key FILE here too: the same file, which weft key make "
+			      "FILE makes; without it that host serves itself alone");
+}
+
 static void say_tools(struct session *session)
 {
-	struct finding finding = {.name = "peer-serve"};
+	struct finding finding = {.name = "peer-serve", .why = true};
 
 	if (!session->failed)
 		finding_say(&finding, CHECK_PASS, "%s answers: %s, weft %s, %u rails",
@@ -142,15 +161,8 @@ static void say_tools(struct session *session)
 	else
 		/* what was asked for was not tried: that must not look like "all is well" */
 		finding_say(&finding, CHECK_FAIL, "%s", session->error.text);
-	if (session->nobody) {
-		const char *colon = strrchr(session->link.exchange.peer, ':');
-
-		finding_fix(&finding, "run there: weft doctor --serve --port %s%s%s",
-			    colon ? colon + 1 : "29610",
-			    session->doctor->options.transport ? " --transport " : "",
-			    session->doctor->options.transport ? session->doctor->options.transport
-							       : "");
-	}
+	if (session->nobody)
+		fix_nobody(session, &finding);
 	doctor_print(session->doctor, &finding);
 }
 
@@ -434,18 +446,26 @@ static void run_steps(struct session *session)
 	write_link_close(&session->link);
 }
 
-static bool try(struct doctor *doctor, const char *transport)
+/* `first`: with the connection that is there, of which it takes over; NULL: with one of its own. */
+static bool try(struct doctor *doctor, const char *transport, struct exchange *first)
 {
 	struct session session = {.doctor = doctor, .transport = transport, .several = true};
 
-	knock(&session);
+	if (first && first->socket) {
+		session.link.exchange = *first;
+		first->socket = NULL;
+	} else {
+		knock(&session);
+	}
 	run_steps(&session);
 	return !session.failed;
 }
 
-/* Each of the list that works here, by itself; then which of them a pair would use. */
-static void try_list(struct doctor *doctor)
+/* Each of the list that works here, by itself; then which of them a pair would use. `here` is the
+ * connection that is there. */
+static void try_list(struct doctor *doctor, struct exchange *here)
 {
+	static const struct tool_message bye = {.type = TOOL_BYE};
 	const struct transports *wanted = &doctor->options.wanted;
 	struct finding finding = {.name = "peer-pairs"};
 	bool tcp = transports_find(wanted, "tcp") < wanted->count;
@@ -453,8 +473,12 @@ static void try_list(struct doctor *doctor)
 	uint32_t first = wanted->count;
 
 	for (uint32_t i = 0; i < wanted->count; i++)
-		if (doctor->works[i] && try(doctor, wanted->names[i]) && first == wanted->count)
+		if (doctor->works[i] && try(doctor, wanted->names[i], here) &&
+		    first == wanted->count)
 			first = i;
+	if (here->socket) /* nothing was tried */
+		exchange_send(here, &bye, NULL);
+	doctor->peer = first < wanted->count ? PEER_REACHED : PEER_FAILED;
 	transports_text(wanted, names);
 	if (first < wanted->count) {
 		finding_say(&finding, CHECK_PASS, "%s: the first of %s that gets to this peer",
@@ -478,12 +502,14 @@ void doctor_peer_run(struct doctor *doctor)
 	say_tools(&session);
 	nobody = session.failed; /* before any transport was tried */
 	if (!nobody && doctor_wants_several(doctor)) {
+		try_list(doctor, &session.link.exchange);
 		write_link_close(&session.link);
-		try_list(doctor);
 		return;
 	}
 	run_steps(&session);
+	if (!nobody)
+		doctor->peer = session.failed ? PEER_FAILED : PEER_REACHED;
 	/* between any two hosts there is tcp: where nothing was asked for, its figure is told beside */
-	if (!asked && !nobody && doctor->tcp_works)
-		try(doctor, "tcp");
+	if (!asked && !nobody && doctor->tcp_works && try(doctor, "tcp", NULL) && session.failed)
+		doctor->peer = session.elsewhere ? PEER_REACHED : PEER_BY_TCP;
 }

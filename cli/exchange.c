@@ -4,12 +4,18 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/reach.h"
 #include "base/text.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+#define FIRST_NS UINT64_C(250000000) /* somebody who is there has taken a connection by then */
+#define SLICE_NS UINT64_C(100000000)
+#define SAID_NS	 UINT64_C(1000000000) /* who gives up as soon as this need not be told that we try */
 
 /* ---- messages ---- */
 
@@ -248,6 +254,10 @@ int exchange_accept(const struct exchange_listener *listener, struct exchange *e
 			continue;
 		snprintf(exchange->peer, sizeof(exchange->peer), "%s", socket->from.text);
 		snprintf(exchange->host, sizeof(exchange->host), "%s", socket->from.host);
+		if (socket_from_last(socket)) {
+			socket->held = false; /* it tells why it gave up, which this side did too */
+			continue;
+		}
 		rc = take_hello(exchange, tool, error);
 		if (rc == -ERROR_MESSAGE) {
 			socket_tell(socket, "not answered: %s", error->text);
@@ -271,10 +281,16 @@ int exchange_accept(const struct exchange_listener *listener, struct exchange *e
 static int parse_address(const char *address, uint16_t default_port, char *host, size_t host_bytes,
 			 uint16_t *port, struct error *error)
 {
-	const char *colon = strrchr(address, ':'), *begin = address, *end;
+	const char *given = address, *begin, *colon, *end;
 	uint64_t value = default_port;
 
-	if (*address == '[') {
+	if (strncmp(address, "tcp://", 6) == 0)
+		address += 6; /* as --controller is written */
+	begin = address;
+	colon = strrchr(address, ':');
+	if (strstr(address, "://")) {
+		begin = end = address; /* refused below */
+	} else if (*address == '[') {
 		begin++;
 		end = strchr(begin, ']');
 		colon = end && end[1] == ':' ? end + 1 : NULL;
@@ -290,7 +306,7 @@ static int parse_address(const char *address, uint16_t default_port, char *host,
 	    (colon && (!parse_u64(colon + 1, &value) || value < 1 || value > 65535)))
 		return error_set(error, ERROR_USAGE,
 				 "'%.120s' is no address: give NAME, NAME:PORT or [IPV6]:PORT",
-				 address);
+				 given);
 	snprintf(host, host_bytes, "%.*s", (int)(end - begin), begin);
 	*port = (uint16_t)value;
 	return 0;
@@ -316,10 +332,39 @@ static int look_up(struct exchange *exchange, const char *address, uint16_t port
 		  : 0;
 }
 
-/* No hello came. */
-static int fail_connect(const struct exchange *exchange, struct error *error)
+/* libzmq says of no try why it failed, so one is made beside it, until it has an answer. Returns its
+ * errno; 0: there was no need of it, or somebody is there. */
+static int try_beside(struct exchange *exchange, const struct addrinfo *to, uint64_t deadline_ns,
+		      enum socket_news *news)
+{
+	uint64_t next = clock_ns() + FIRST_NS;
+	struct reach reach;
+	bool said = false;
+	struct error why;
+
+	reach_init(&reach);
+	while (*news = socket_wait(exchange->socket, next < deadline_ns ? next : deadline_ns),
+	       *news == SOCKET_QUIET && clock_ns() < deadline_ns) {
+		uint64_t now = clock_ns();
+
+		next = said || exchange->socket->reached ? deadline_ns : now + SLICE_NS;
+		if (next == deadline_ns ||
+		    !reach_step(&reach, to->ai_addr, to->ai_addrlen, now / 1000000, &why))
+			continue;
+		said = true;
+		if (deadline_ns - now > SAID_NS)
+			log_warn("%s: %s; trying for %" PRIu64 " s more", exchange->peer, why.text,
+				 (deadline_ns - now) / 1000000000);
+	}
+	reach_stop(&reach);
+	return reach.said;
+}
+
+/* No hello came. `number`: of the try beside. */
+static int fail_connect(struct exchange *exchange, int number, struct error *error)
 {
 	const struct tool_socket *socket = exchange->socket;
+	bool no_route = number == EHOSTUNREACH || number == ENETUNREACH;
 
 	if (socket->why.code)
 		return error_set(error, socket->why.code, "%s %s", exchange->peer,
@@ -333,8 +378,14 @@ static int fail_connect(const struct exchange *exchange, struct error *error)
 			error, ERROR_TIMEOUT,
 			"%s: waiting for its hello took longer than its deadline; is it a weft tool?",
 			exchange->peer);
-	if (socket->refused)
-		return error_set(error, ERROR_PEER_LOST,
+	exchange->absent = true;
+	if (no_route)
+		return error_set(error, ERROR_TIMEOUT,
+				 "%s: there is no route to it from here: is the address right, and "
+				 "this host's network up?",
+				 exchange->peer);
+	if (socket->refused && number != ETIMEDOUT)
+		return error_set(error, ERROR_TIMEOUT,
 				 "%s refuses connections: is the other side started, with the same "
 				 "--port, and with --key FILE? (without a key it listens to its "
 				 "own host alone)",
@@ -349,20 +400,22 @@ int exchange_connect(struct exchange *exchange, const struct socket_trust *trust
 		     uint64_t deadline_ns, struct error *error)
 {
 	struct addrinfo *found = NULL;
-	int rc;
+	enum socket_news news;
+	int rc, number;
 
 	*exchange = (struct exchange){0};
 	rc = look_up(exchange, address, default_port, &found, error);
 	if (rc)
 		return rc;
 	rc = socket_connect(&exchange->socket, trust, found, error);
-	freeaddrinfo(found);
 	if (rc == 0)
 		rc = send_hello(exchange, NULL, tool, error);
-	if (rc == 0)
-		rc = socket_wait(exchange->socket, deadline_ns) == SOCKET_FRAME
-			     ? take_hello(exchange, tool, error)
-			     : fail_connect(exchange, error);
+	if (rc == 0) {
+		number = try_beside(exchange, found, deadline_ns, &news);
+		rc = news == SOCKET_FRAME ? take_hello(exchange, tool, error)
+					  : fail_connect(exchange, number, error);
+	}
+	freeaddrinfo(found);
 	if (rc)
 		exchange_close(exchange);
 	return rc;

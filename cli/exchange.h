@@ -25,6 +25,7 @@ struct exchange {
 	struct tool_socket *socket;      /* NULL: closed */
 	char peer[EXCHANGE_TEXT_BYTES];  /* "host:port", in every error message */
 	char host[EXCHANGE_TEXT_BYTES];  /* the same without the port */
+	bool absent;                     /* nobody took the connection: what exchange_connect failed of */
 };
 
 struct exchange_listener {
@@ -45,8 +46,9 @@ void exchange_listener_close(struct exchange_listener *listener);
 void exchange_listener_host(const struct exchange_listener *listener,
 			    char host[EXCHANGE_TEXT_BYTES]);
 
-/* "name", "name:port", "10.0.0.1", "fd00::1", "[fd00::1]:port". A peer that does not listen yet is
- * asked again until the deadline; one that wants another key, or none, is an error at once. */
+/* "name", "name:port", "10.0.0.1", "fd00::1", "[fd00::1]:port", and these after "tcp://". A peer that does not listen yet is
+ * asked again until the deadline, of which a line of the log says so and why within 2 s, where it is
+ * further away; one that wants another key, or none, is an error at once. */
 int exchange_connect(struct exchange *exchange, const struct socket_trust *trust,
 		     const char *address, uint16_t default_port, const char *tool,
 		     uint64_t deadline_ns, struct error *error);

@@ -242,11 +242,19 @@ enum socket_news socket_wait(struct tool_socket *socket, uint64_t deadline_ns)
 	}
 }
 
+static bool same_id(const struct socket_peer *a, const struct socket_peer *b)
+{
+	return a->id_bytes == b->id_bytes && memcmp(a->id, b->id, a->id_bytes) == 0;
+}
+
 bool socket_from_peer(const struct tool_socket *socket)
 {
-	return !socket->serves ||
-	       (socket->peer.fd && socket->from.id_bytes == socket->peer.id_bytes &&
-		memcmp(socket->from.id, socket->peer.id, socket->peer.id_bytes) == 0);
+	return !socket->serves || (socket->peer.fd && same_id(&socket->from, &socket->peer));
+}
+
+bool socket_from_last(const struct tool_socket *socket)
+{
+	return !socket->peer.fd && socket->peer.id_bytes && same_id(&socket->from, &socket->peer);
 }
 
 /* What the monitor has said until here is of earlier connections with that descriptor; whether this

@@ -71,6 +71,8 @@ void socket_close(struct tool_socket **out);
 enum socket_news { SOCKET_QUIET, SOCKET_FRAME, SOCKET_LOST };
 enum socket_news socket_wait(struct tool_socket *socket, uint64_t deadline_ns);
 bool socket_from_peer(const struct tool_socket *socket);
+/* Nobody is the peer, and the frame is on the connection of the one who was it last. */
+bool socket_from_last(const struct tool_socket *socket);
 void socket_take_peer(struct tool_socket *socket);
 /* False: `to` is not there, or does not read. */
 bool socket_send(struct tool_socket *socket, const struct socket_peer *to,

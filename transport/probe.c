@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include <stdio.h>
 #include <string.h>
 
 #define PROBE_BYTES 8192
@@ -24,11 +25,13 @@ struct side {
 	struct member self, peer;
 };
 
-static int open_side(struct side *side, const char *provider, struct error *error)
+static int open_side(struct side *side, const char *provider, const char *nics, struct error *error)
 {
 	struct transport_options options = {.self = side->self, .name = "probe", .secret = 1};
-	int rc = transport_domain_open(&side->domain, provider, &options, error);
+	int rc;
 
+	snprintf(options.nics, sizeof(options.nics), "%s", nics);
+	rc = transport_domain_open(&side->domain, provider, &options, error);
 	if (!rc)
 		rc = transport_region_allocate(side->domain, PROBE_BYTES, &side->region, error);
 	if (!rc)
@@ -130,16 +133,16 @@ static void probe_registered(struct side *from, struct side *to, const char *pro
 	memory_free(memory);
 }
 
-int transport_probe(const char *provider, struct error *error)
+int transport_probe(const char *provider, const char *nics, struct error *error)
 {
 	struct side a = {.self = {ROLE_TRAINER, 0}, .peer = {ROLE_INFERENCE, 0}};
 	struct side b = {.self = {ROLE_INFERENCE, 0}, .peer = {ROLE_TRAINER, 0}};
 	uint64_t deadline = clock_ns() + PROBE_NS;
 	struct error why = {0};
-	int rc = open_side(&a, provider, &why);
+	int rc = open_side(&a, provider, nics, &why);
 
 	if (!rc)
-		rc = open_side(&b, provider, &why);
+		rc = open_side(&b, provider, nics, &why);
 	if (!rc)
 		rc = connect_sides(&a, &b, deadline, &why);
 	if (!rc)

@@ -100,8 +100,9 @@ struct transport_provider_info {
 	bool maps;     /* its own memory can be mapped by peers, unless told otherwise */
 };
 const struct transport_provider_info *transport_providers(size_t *count);
-/* Proves by doing it that the provider works here; ERROR_UNSUPPORTED says why not. */
-int transport_probe(const char *provider, struct error *error);
+/* Proves by doing it that the provider works here, over `nics` as --nic names them ("": as without it);
+ * ERROR_UNSUPPORTED says why not. */
+int transport_probe(const char *provider, const char *nics, struct error *error);
 
 int transport_domain_open(struct transport_domain **domain, const char *provider,
 			  const struct transport_options *options, struct error *error);

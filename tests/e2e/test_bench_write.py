@@ -131,6 +131,22 @@ def test_absent_server__is_named_with_its_port():
     port = free_port()
     code, _, stderr = bench(f"127.0.0.1:{port}", *SHM, "--timeout", "500ms")
     one_message(code, stderr, f"127.0.0.1:{port}", "refuses connections", exit_code=75)
+    assert "worker was lost" not in stderr
+
+
+def test_absent_server__is_said_long_before_the_deadline():
+    port = free_port()
+    client = subprocess.Popen([str(jobs.WEFT), "bench", "write", f"127.0.0.1:{port}", *SHM], stderr=subprocess.PIPE, text=True)
+    said = client.stderr.readline()
+    client.kill()
+    client.communicate()
+    assert f"127.0.0.1:{port}: nobody listens there (connection refused)" in said and "s more" in said, said
+
+
+def test_server__without_rdma_refuses_at_once_and_names_what_would_do():
+    code, stdout, stderr = bench("--port", free_port(), timeout=10)
+    one_message(code, stderr, "RDMA", "--transport tcp", exit_code=78)
+    assert stdout == ""
 
 
 def test_late_server__is_waited_for():

@@ -67,6 +67,20 @@ def test_nic_asked_for__the_absence_of_all_of_them_fails_though_shm_works():
     assert "; fix first: kernel-rdma: load the NIC's driver" in summary["verdict"]
 
 
+def test_nic__without_a_transport_says_that_it_names_rdma_devices():
+    checks, _ = findings("--nic", "foo", code=1)
+    assert "if --nic names a network interface: --transport tcp too" in checks["kernel-rdma"]["fix"]
+    assert "--nic foo names RDMA devices" in "".join(checks["write-tcp"]["details"])
+
+
+def test_nic__of_tcp_is_named_as_it_was_given():
+    checks, _ = findings("--transport", "tcp", "--nic", "eth99", code=78)
+    assert "--nic=eth99: no interface eth99" in checks["write-tcp"]["evidence"]
+    checks, summary = findings("--transport", "tcp", "--nic", "lo")
+    assert checks["write-tcp"]["evidence"].endswith(", over lo 127.0.0.1, as --nic says: loopback reaches this host alone")
+    assert summary["verdict"] == "tcp will be used, within this host only; nothing to fix"
+
+
 def test_shm_asked_for__nothing_about_rdma_is_said():
     checks, summary = findings("--transport", "shm", env={"WEFT_QPS": "99"})
     assert checks["kernel-rdma"]["evidence"] == "not needed with --transport shm"
@@ -159,11 +173,16 @@ def test_settings__a_wrong_one_fails_by_name_and_nccls_are_told_apart():
     (("--root", "/no/such/folder"), "no such folder"),
     (("--root", "/", "--peer", "a"), "--peer needs a machine that lives"),
     (("--nic", "mlx5_0", "--transport", "shm"), "shm uses no NIC"),
+    (("--nic", ""), "--nic is ''"),
     (("--no-such",), "unrecognized option"),
 ])
 def test_wrong_usage__ends_with_2_and_says_what_is_wanted(words, said):
     done = doctor(*words, code=2)
     assert said in done.stderr and done.stdout == ""
+
+
+def test_log_format__that_is_none_is_said():
+    assert "WEFT_LOG_FORMAT is 'xml': use json or text" in doctor("--nic", "", code=2, env={"WEFT_LOG_FORMAT": "xml"}).stderr
 
 
 def test_help__names_every_option():
@@ -373,13 +392,21 @@ def test_peer__nobody_there_fails_with_the_command_to_run_as_nothing_was_tried(b
     assert checks["peer-serve"]["fix"] == f"run there: weft doctor --serve --port {port}"
     assert {checks[name]["evidence"] for name in STEPS} == {"nobody serves there"}
     assert summary["fail"] == 1
-    assert summary["verdict"].endswith(f"; fix first: peer-serve: run there: weft doctor --serve --port {port}")
+    assert f"; fix first: peer-serve: run there: weft doctor --serve --port {port} (127.0.0.1:{port} refuses " in summary["verdict"]
+
+
+def test_peer__nobody_there_without_a_key_names_it_for_both_as_a_server_without_serves_its_host_alone():
+    checks, _ = findings("--peer", f"tcp://[::ffff:127.0.0.2]:{free_port()}", code=1)
+    assert re.fullmatch(r"run there: weft doctor --serve --port \d+ --key FILE, and give --key FILE here too: .*",
+                        checks["peer-serve"]["fix"])
 
 
 def test_peer__a_name_without_an_address_fails():
-    checks, _ = findings("--peer", "no-such-host.invalid", code=1)
-    assert checks["peer-serve"]["state"] == "FAIL"
+    checks, summary = findings("--peer", "no-such-host.invalid", code=1)
+    assert checks["peer-serve"]["state"] == "FAIL" and checks["peer-serve"]["fix"] == ""
     assert "no-such-host.invalid" in checks["peer-serve"]["evidence"]
+    assert "; fix first: peer-serve: the name 'no-such-host.invalid' has no address" in summary["verdict"]
+    assert "run there" not in summary["verdict"]
 
 
 def test_peer__somebody_else_on_that_port_is_told_within_the_deadline():

@@ -82,6 +82,12 @@ int ofi_lane_error(struct error *error, const struct ofi_lane *lane, int errnum)
 		if (losses[i].errnum == errnum)
 			return error_set(error, losses[i].code, "stream %u to %s (%s) %s",
 					 lane->index, peer, lane->path, losses[i].words);
+	/* the kernel's word for a way out of this host that begins at 127.0.0.1 */
+	if (errnum == FI_EINVAL && lane->rail && lane->rail->interface.loopback)
+		return error_set(error, ERROR_CONFIG,
+				 "stream %u to %s (%s) has no way there: %s, which is loopback, "
+				 "reaches this host alone; choose another interface with --nic",
+				 lane->index, peer, lane->path, lane->rail->interface.name);
 	return error_set(error, ERROR_TRANSPORT, "stream %u to %s (%s) failed: %s (errno %d)",
 			 lane->index, peer, lane->path, ofi_strerror(errnum), errnum);
 }

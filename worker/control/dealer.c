@@ -5,11 +5,11 @@
 #include "base/descriptors.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/reach.h"
 #include "trust/curve.h"
 #include "wire/limits.h"
 #include "wire/parts.h"
 #include "worker/control/connection.h"
-#include "worker/control/reach.h"
 #include "worker/launch/lookup.h"
 
 #include <errno.h>

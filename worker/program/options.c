@@ -229,7 +229,8 @@ int options_read(struct arguments *arguments, int argc, char **argv, weft_error 
 		.parser = parse,
 		.doc = "Plays one trainer or one inference rank of a weft job.\v"
 		       "Exit codes: 0 done, 1 failed, 2 usage, 75 try again (network, deadline, lost "
-		       "worker, signal), 78 bad configuration.",
+		       "worker, signal), 78 bad configuration. WEFT_LOG=info says more, such as which "
+		       "interfaces and devices were chosen.",
 	};
 
 	*arguments = (struct arguments){.role = "auto",

@@ -32,12 +32,12 @@ static void test_probe__works_or_says_why(void **state)
 	struct error error;
 
 	(void)state;
-	assert_int_equal(transport_probe("shm", &error), 0);
-	assert_int_equal(transport_probe("mock", &error), 0);
-	assert_int_equal(transport_probe("telepathy", &error), -ERROR_UNSUPPORTED);
+	assert_int_equal(transport_probe("shm", "", &error), 0);
+	assert_int_equal(transport_probe("mock", "", &error), 0);
+	assert_int_equal(transport_probe("telepathy", "", &error), -ERROR_UNSUPPORTED);
 	assert_non_null(strstr(error.text, "telepathy"));
 	setenv("WEFT_FAULT", "inner=shm,op=endpoint_connect,at=1", 1);
-	assert_int_equal(transport_probe("shm", &error), -ERROR_UNSUPPORTED);
+	assert_int_equal(transport_probe("shm", "", &error), -ERROR_UNSUPPORTED);
 	assert_non_null(strstr(error.text, "injected"));
 	unsetenv("WEFT_FAULT");
 }
@@ -50,7 +50,7 @@ static void test_probe__waits_for_what_arrives(void **state)
 	(void)state;
 	setenv("WEFT_NIC", "lo", 1);
 	for (int i = 0; i < 5; i++)
-		if (transport_probe("tcp", &error))
+		if (transport_probe("tcp", "", &error))
 			fail_msg("%s", error.text);
 	unsetenv("WEFT_NIC");
 }
@@ -63,7 +63,7 @@ static void test_probe__survives_every_failed_allocation(void **state)
 	(void)state;
 	for (uint64_t k = 1; rc && k < 200; k++) {
 		memory_fail_at(k);
-		rc = transport_probe("shm", &error);
+		rc = transport_probe("shm", "", &error);
 		memory_fail_at(0);
 		if (rc)
 			assert_non_null(strstr(error.text, "out of memory"));

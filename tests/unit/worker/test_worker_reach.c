@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "worker/control/reach.h"
+#include "base/reach.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker/control/reach.h"
+#include "base/reach.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * reach.h -- whether anybody listens where the controller is said to be. libzmq tries again and again and
- * says of no try why it failed, so a plain connection is tried beside it, of which the kernel does:
+ * reach.h -- whether anybody listens where the controller, or a tool's other side, is said to be. libzmq
+ * tries again and again and says of no try why it failed, so a plain connection is tried beside it, of
+ * which the kernel does:
  *
- *   refused               nobody listens there: the controller is not running, or the port is another
+ *   refused               nobody listens there: it is not running, or the port is another
  *   no route, no network  it cannot be reached from here, or a firewall rejects it
  *   no answer in time     neither: a host that is down, a firewall that drops
  *   made, greeted         somebody who speaks ZMTP listens: closed at once, libzmq's own is on its way
@@ -11,8 +12,8 @@
  *
  * Threads: the one that owns the socket.
  */
-#ifndef WORKER_CONTROL_REACH_H
-#define WORKER_CONTROL_REACH_H
+#ifndef BASE_REACH_H
+#define BASE_REACH_H
 
 #include "base/error.h"
 #include <stdbool.h>
