@@ -122,7 +122,7 @@ def test_job__prints_no_cookie_and_no_key_at_its_most_talkative(tmp_path, model,
 @contextlib.contextmanager
 def disturbed(tmp_path, model, env, how):
     with jobs.Job(tmp_path, model, TRAIN, INFER) as job:
-        job.controller("--dump", tmp_path / "dump.json", "--lost-after", "1s", env=env)
+        job.controller("--dump", tmp_path / "dump.json", "--lost-after", "2s", env=env)
         trainer = {**env, "WEFT_FAULT": "inner=tcp,op=post_write,at=9,kind=fail"} if how == "fault" else env
         job.worker("trainer", 0, *TCP, updates=100000, env=env)
         job.worker("trainer", 1, *TCP, updates=100000, env=trainer)
