@@ -117,6 +117,24 @@ def test_host_name__of_a_stranger_forges_no_line_and_moves_no_cursor(tmp_path, m
             assert all(json.loads(line)["time"] if env else re.match(r"\d{4}-.*Z [EWID] ", line) for line in lines)
 
 
+def test_strangers_words__are_a_hundred_lines_in_ten_seconds_however_many_they_are(tmp_path, model):
+    """Of another job, and no words at all: some are told as they come, the others counted."""
+    with jobs.Job(tmp_path, model, TRAIN, INFER) as job, recorded_hello(tmp_path, model) as hello:
+        began, controller = time.monotonic(), job.controller()
+        other, sent = hello.replace(b"test", b"tset", 1), 0
+        assert other != hello
+        for _ in range(24):  # 32 a second are let in
+            with contextlib.suppress(OSError), Wire(job.address) as stranger:
+                for frame in 8 * (other, b"\xc1junk", b"GET / HTTP/1.1"):
+                    stranger.send(frame)
+                    sent += 1
+                stranger.read()
+        job.workers()
+        job.succeed()
+        words = [line for line in controller.stderr.splitlines() if "stranger refused" in line or "'tset'" in line]
+        assert sent > 400 and 1 <= len(words) <= 100 * (1 + (time.monotonic() - began) // 10), f"{len(words)} of {sent}"
+
+
 NAMES = [*synthetic_dump.HOSTILE, "\x1b[2J\x1b]0;owned\x07", "two\nlines", "\x9bcsi", "\x7fdel", "=1+1", "@SUM(A1)", "-1", "+1"]
 NOT_PLAIN = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 

@@ -376,6 +376,15 @@ def test_peer__of_a_list_each_is_tried_and_the_one_that_a_pair_would_use_is_name
         assert checks["peer-pairs"]["fix"] == "give both sides --transport shm,verbs,tcp"
 
 
+def test_peer__where_nothing_was_asked_for_tcp_is_tried_beside_and_its_figure_told():
+    with serving(WEFT_NIC="lo") as (_, port):
+        checks, summary = findings("--peer", f"127.0.0.1:{port}", env={"WEFT_NIC": "lo"})
+    assert checks["peer-bandwidth"]["state"] == "PASS" and summary["transport"] == "shm"
+    for step, figure in (("connect", ""), ("write-1mib", "1048576 bytes in "), ("latency", "median"), ("bandwidth", "Gb/s")):
+        row = checks[f"peer-tcp-{step}"]
+        assert row["state"] == "PASS" and figure in row["evidence"], row
+
+
 def free_port():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -123,6 +123,57 @@ def test_install__links_of_its_documents_lead_to_installed_files(prefix):
         assert [link for link in links if "://" not in link and not (path.parent / link).exists()] == [], path
 
 
+# In the engine's process and for a checkpoint, as their first lines say, with what the user has: Python.
+SCRIPTS = {
+    "engine_params.py": """
+class Weight:
+    shape, dtype = (4, 2), "torch.bfloat16"
+    numel, element_size = (lambda self: 8), (lambda self: 2)
+class Model:
+    named_parameters = lambda self: [("head.weight", Weight())]
+engine_params.write(Model(), "live.jsonl")
+""",
+    "layout_file.py": """
+file = layout_file.Layout("mine", "tp=1")
+file.tensor("head.weight", "BF16", [4, 2])
+file.param("head.weight", [layout_file.part("head.weight")])
+file.write("mine.json")
+""",
+}
+
+
+def test_install__every_program_and_every_script_runs_where_it_was_moved(prefix, tmp_path):
+    """Whatever has the right to be run, in a folder of the user's and with nothing in the environment."""
+    def moved(*command):
+        done = subprocess.run([str(part) for part in command], cwd=tmp_path, capture_output=True, text=True, timeout=60,
+                              env={"PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"})
+        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+    found = {path.name: path for path in prefix.rglob("*") if path.is_file() and os.access(path, os.X_OK)}
+    found |= {path.name: path for path in prefix.rglob("*.py")}
+    programs = sorted(path.name for path in (prefix / "bin").iterdir())
+    assert sorted(found) == sorted([*programs, *SCRIPTS]) and programs == ["weft", "weft-controller", "weft-worker"]
+    for name in programs:
+        assert f"usage: {name} " in moved(found[name], "--help").lower()
+    verbs = re.findall(r"^  ([a-z]+) +([a-z-]*)  +\S", moved(found["weft"], "--help"), re.M)
+    assert {"route", "model", "checkpoint", "doctor", "bench", "key"} == {noun for noun, _ in verbs}
+    for words in verbs:
+        assert f"Usage: weft {' '.join(words).strip()} " in moved(found["weft"], *filter(None, words), "--help")
+    for name, use in SCRIPTS.items():
+        assert moved(found[name]) == ""  # by itself it does nothing, and fails at nothing
+        moved("/usr/bin/python3", "-c", f"import sys; sys.path.insert(0, {str(found[name].parent)!r}); import {name[:-3]}\n{use}")
+    assert "1 of 1 parameters equal" in moved(found["weft"], "model", "check", "--model", "./mine.json", "--infer", "tp=1",
+                                              "--live", "live.jsonl")
+
+
+def test_install__its_configs_of_models_are_planned(prefix):
+    models = [path.parent for path in (prefix / "share" / "weft" / "deploy" / "models").glob("*/config.json")]
+    assert {path.name for path in models} == {path.parent.name for path in (jobs.ROOT / "deploy" / "models").glob("*/config.json")}
+    for folder in models:
+        run(prefix / "bin" / "weft", "route", "plan", "--model", folder, "--train", "world=2", "--infer", "tp=2")
+
+
 def test_install__is_removed_by_its_list(tmp_path):
     prefix = tmp_path / "some where"
     run("cmake", "--install", jobs.BIN, "--prefix", prefix)

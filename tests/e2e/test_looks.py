@@ -88,6 +88,23 @@ def test_progress__is_for_terminals_alone(models):
     assert on_a_terminal(*bench, "-q", cwd=models["qwen2"].parent) == ""
 
 
+TALKATIVE = {"plan": ("route plan --model ./qwen2 --train world=2 --infer tp=2", "planning ./qwen2 by greedy .."),
+             "update": ("bench update --model ./qwen2 --train world=1 --infer tp=1 --updates 1", "update 1 of 1"),
+             "memory": ("model plan-memory --model ./qwen2 --train world=2 --infer tp=2", "planning ")}
+
+
+@pytest.mark.parametrize("command", TALKATIVE)
+def test_progress__of_one_command_is_on_a_terminal_and_in_no_pipe_and_no_file(models, tmp_path, command):
+    words, step = TALKATIVE[command]
+    said = on_a_terminal(*words.split(), cwd=models["qwen2"].parent)
+    assert step in said and said.endswith("\r\033[K"), said
+    assert weft(*words.split(), cwd=models["qwen2"].parent).stderr == ""
+    with open(tmp_path / "said", "w") as file:
+        subprocess.run([jobs.WEFT, *words.split()], stdout=subprocess.DEVNULL, stderr=file, check=True, timeout=60,
+                       cwd=models["qwen2"].parent)
+    assert (tmp_path / "said").read_text() == ""
+
+
 def test_quiet__leaves_results_and_what_failed(models, tmp_path):
     with jobs.Job(tmp_path, models["qwen2"], "world=1,source=gathered", "tp=1") as job:
         job.controller("-q")
