@@ -44,7 +44,7 @@ static void plant(const unsigned char *bytes, size_t length, unsigned form)
 	if (form == 7)
 		dprintf(STDERR_FILENO, "0x%llx", word);
 	else if (form == 8)
-		dprintf(STDERR_FILENO, "%016llX", __builtin_bswap64(word));
+		dprintf(STDERR_FILENO, "%016llX", (unsigned long long)__builtin_bswap64(word));
 	else if (form == 9)
 		dprintf(STDERR_FILENO, "%llu", word);
 	else if (form == 10)
