@@ -13,12 +13,15 @@ import ctypes
 import hashlib
 import json
 import mmap
+import select
+import socket
 import sys
+import threading
 import time
 
 import numpy
 
-SETTINGS = {"seconds": 1.0, "depth": 2, "split": 1, "threads": 0, "workers": 1, "batch": 0, "progress": 1}
+SETTINGS = {"seconds": 1.0, "depth": 2, "split": 1, "threads": 0, "workers": 1, "batch": 0, "progress": 1, "streams": 1}
 
 
 class Memory:
@@ -40,7 +43,12 @@ class Memory:
         return [(at, min(step, self.size - at)) for at in range(0, self.size, step)]
 
 
-class Mooncake:
+class Engine:
+    def settle(self):
+        """All that was sent is in the target's memory."""
+
+
+class Mooncake(Engine):
     def __init__(self, _role, address, memory, _settings):
         from mooncake.engine import TransferEngine
         self.engine = TransferEngine()
@@ -63,7 +71,7 @@ class Mooncake:
             sys.exit("mooncake: a transfer failed")
 
 
-class Nixl:
+class Nixl(Engine):
     def __init__(self, role, address, memory, settings):
         import nixl_cu12._api as api
         backend = {"num_workers": str(settings["workers"])}
@@ -97,7 +105,56 @@ class Nixl:
             sys.exit(f"nixl: a transfer ended as {state}")
 
 
-ENGINES = {"mooncake": Mooncake, "nixl": Nixl}
+class Sockets(Engine):
+    """No engine: as many streams as iperf3 has, a thread on each side, each stream one part of the memory again and
+    again. What is left of iperf3's rate when the bytes come from somewhere and go somewhere."""
+    CALL = 512 << 10  # bytes; the best of 64 KiB to 1 MiB here
+
+    def __init__(self, role, address, memory, settings):
+        self.memory = memory
+        self.parts = [[at, size, 0] for at, size in memory.pieces(settings["streams"])]  # start, bytes, moved
+        if role == "target":
+            self.listener = socket.create_server((address, 0))
+            self.taker = threading.Thread(target=self.take)
+            self.taker.start()
+
+    def reached(self):
+        return {"name": self.listener.getsockname()}
+
+    def settle(self):
+        self.taker.join()
+
+    def take(self):
+        streams = [self.listener.accept()[0] for _ in self.parts]
+        self.each(streams, select.EPOLLIN, lambda one, where: one.recv_into(where), float("inf"))
+
+    def connect(self, reached, settings):
+        self.streams, self.rounds, self.depth = [], 0, settings["depth"]
+        for _ in self.parts:
+            self.streams.append(socket.create_connection(reached["name"]))
+
+    def write(self):
+        self.rounds += self.depth
+        self.each(self.streams, select.EPOLLOUT, lambda one, where: one.send(where), self.rounds)
+
+    def each(self, streams, event, move, rounds):
+        """Moves bytes wherever a stream can, until each has its rounds or its end."""
+        view, ready = memoryview(self.memory.bytes), select.epoll()
+        left = {one.fileno(): (one, part) for one, part in zip(streams, self.parts)}
+        for one in streams:
+            one.setblocking(False)
+            ready.register(one, event)
+        while left:
+            for name, _ in ready.poll():
+                one, part = left[name]
+                at = part[2] % part[1]
+                moved = move(one, view[part[0] + at:part[0] + min(part[1], at + self.CALL)])
+                part[2] += moved
+                if not moved or part[2] == rounds * part[1]:
+                    ready.unregister(one)
+                    del left[name]
+
+ENGINES = {"mooncake": Mooncake, "nixl": Nixl, "sockets": Sockets}
 
 
 def main():
@@ -111,6 +168,7 @@ def main():
     if role == "target":
         print(json.dumps(engine.reached()), flush=True)
         sys.stdin.read()
+        engine.settle()
         print(json.dumps({"digest": memory.digest()}), flush=True)
         return
     engine.connect(json.loads(sys.stdin.readline()), settings)

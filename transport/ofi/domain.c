@@ -4,11 +4,25 @@
  */
 #include "transport/ofi/way.h"
 
+#include "base/file.h"
 #include "base/log.h"
 #include "transport/ofi/ip.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
+
+#define CONGESTION "/proc/sys/net/ipv4/tcp_congestion_control"
+
+static void choose_chunk(struct ofi_domain *ofi)
+{
+	char name[32] = "";
+
+	if (ofi->settings.chunk_bytes)
+		return;
+	if (ofi->stream && file_read_small(CONGESTION, name, sizeof(name)) < 0)
+		log_debug("%s: cannot read " CONGESTION, ofi->name);
+	ofi->settings.chunk_bytes = ofi_chunk_standard(name);
+}
 
 static int begin(struct ofi_domain *ofi, const struct transport_options *options,
 		 struct error *error)
@@ -27,6 +41,7 @@ static int begin(struct ofi_domain *ofi, const struct transport_options *options
 		ofi->settings = *given->settings;
 	else
 		rc = ofi_settings_read(&ofi->settings, options->nics, getenv, error);
+	choose_chunk(ofi);
 	if (!rc)
 		rc = identity_read(&ofi->self, error);
 	while (!rc && !ofi->nonce)

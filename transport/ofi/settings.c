@@ -21,10 +21,19 @@ struct row {
 
 static const struct row rows[] = {
 	{"WEFT_STREAMS", AT(streams), 1, 8, 1, 2, "1 to 8 streams per peer and interface"},
-	{"WEFT_STREAM_DEPTH", AT(depth), 2, 256, 1, 4, "2 to 256 writes in flight per stream"},
-	{"WEFT_CHUNK_BYTES", AT(chunk_bytes), 4096, 16 * MIB, 4096, MIB / 2,
+	{"WEFT_STREAM_DEPTH", AT(depth), 2, 256, 1, 8, "2 to 256 writes in flight per stream"},
+	{"WEFT_CHUNK_BYTES", AT(chunk_bytes), 4096, 16 * MIB, 4096, 0,
 	 "4 KiB to 16 MiB and a multiple of 4 KiB, written like 1M or 262144"},
 };
+
+/* A piece is copied into its socket at once. What TCP cannot send meanwhile is left over, and a congestion control that
+ * paces sends the rest with a timer a packet: there pieces are small. Elsewhere a piece costs its system calls alone. */
+uint64_t ofi_chunk_standard(const char *congestion)
+{
+	bool paced = !*congestion || strncmp(congestion, "bbr", 3) == 0;
+
+	return paced ? MIB / 2 : 2 * MIB;
+}
 
 static int row_read(struct ofi_settings *settings, const struct row *row,
 		    char *(*get)(const char *name), struct error *error)

@@ -35,12 +35,22 @@ static void test_settings__without_variables_are_the_standard_ones(void **state)
 	(void)state;
 	assert_int_equal(read_with(&settings, NULL, NULL, NULL, &error), 0);
 	assert_int_equal(settings.streams, 2);
-	assert_int_equal(settings.depth, 4);
-	assert_int_equal(settings.chunk_bytes, 1 << 19);
+	assert_int_equal(settings.depth, 8);
+	assert_int_equal(settings.chunk_bytes, 0);
 	assert_int_equal(settings.port_low, 0);
 	assert_int_equal(settings.port_high, 0);
 	assert_string_equal(settings.nics, "");
 	assert_string_equal(settings.nics_from, "");
+}
+
+static void test_settings__pieces_are_small_where_tcp_paces(void **state)
+{
+	(void)state;
+	assert_int_equal(ofi_chunk_standard("bbr\n"), 512 << 10);
+	assert_int_equal(ofi_chunk_standard("bbr3"), 512 << 10);
+	assert_int_equal(ofi_chunk_standard(""), 512 << 10);
+	assert_int_equal(ofi_chunk_standard("cubic\n"), 2 << 20);
+	assert_int_equal(ofi_chunk_standard("reno"), 2 << 20);
 }
 
 static void test_settings__take_what_is_in_range(void **state)
@@ -141,6 +151,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_settings__without_variables_are_the_standard_ones),
+		cmocka_unit_test(test_settings__pieces_are_small_where_tcp_paces),
 		cmocka_unit_test(test_settings__take_what_is_in_range),
 		cmocka_unit_test(test_settings__that_are_out_of_range_are_told_with_the_range),
 		cmocka_unit_test(test_settings__the_flag_beats_the_variable),
