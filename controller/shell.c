@@ -348,13 +348,15 @@ static int plan(struct shell *shell, struct error *error)
 	return planning.rc;
 }
 
-/* Signals are heard between two messages: a flood must not keep the controller from ending. */
+/* Signals are heard between two messages: a flood must not keep the controller from ending. Trouble ends it too: a quick
+ * job would be over, and in order, before a dump that failed is told. */
 static int receive_all(struct shell *shell, struct error *error)
 {
 	uint64_t end = clock_ms() + BATCH_MS;
 	int rc = 0;
 
-	for (int i = 0; !rc && !shell->over && i < BATCH && clock_ms() < end; i++) {
+	for (int i = 0; !rc && !shell->over && !shell->trouble && i < BATCH && clock_ms() < end;
+	     i++) {
 		rc = receive(shell, error);
 		if (!rc && shell->plan_due)
 			rc = plan(shell, error);

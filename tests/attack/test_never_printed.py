@@ -58,7 +58,9 @@ class Told:
     def __init__(self, folder):
         self.folder = folder / "told"
         self.folder.mkdir()
-        self.env = {"WEFT_TOLD": str(self.folder), "LD_PRELOAD": str(TOLD), "WEFT_LOG": "debug"}
+        library = folder / "told.so"
+        library.symlink_to(TOLD)  # a blank ends a path in LD_PRELOAD, and the clone's may have one
+        self.env = {"WEFT_TOLD": str(self.folder), "LD_PRELOAD": str(library), "WEFT_LOG": "debug"}
 
     def of(self, pid=None):
         paths = [self.folder / str(pid)] if pid else list(self.folder.iterdir())
