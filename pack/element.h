@@ -20,11 +20,17 @@
 #include <stdint.h>
 #include <string.h>
 
+#ifdef __CUDACC__ /* pack/cuda/ */
+#define ELEMENT_FUNCTION static __host__ __device__ inline
+#else
+#define ELEMENT_FUNCTION static inline
+#endif
+
 #define ELEMENT_F32_INFINITY 0x7f800000u
 #define ELEMENT_F32_QUIET    0x00400000u
 #define ELEMENT_F32_NAN      0x7fc00000u
 
-static inline uint32_t element_bits(float value)
+ELEMENT_FUNCTION uint32_t element_bits(float value)
 {
 	uint32_t bits;
 
@@ -32,7 +38,7 @@ static inline uint32_t element_bits(float value)
 	return bits;
 }
 
-static inline float element_float(uint32_t bits)
+ELEMENT_FUNCTION float element_float(uint32_t bits)
 {
 	float value;
 
@@ -41,7 +47,7 @@ static inline float element_float(uint32_t bits)
 }
 
 /* value / 2^shift, 1 <= shift <= 31 */
-static inline uint32_t element_round(uint32_t value, uint32_t shift)
+ELEMENT_FUNCTION uint32_t element_round(uint32_t value, uint32_t shift)
 {
 	uint32_t odd = (value >> shift) & 1;
 
@@ -50,7 +56,7 @@ static inline uint32_t element_round(uint32_t value, uint32_t shift)
 
 /* The subnormal of a format with steps of 2^-step that is nearest to the F32, which is below the
  * format's smallest normal number. The F32's own subnormals are far below half a step. */
-static inline uint32_t element_subnormal(uint32_t magnitude, uint32_t step)
+ELEMENT_FUNCTION uint32_t element_subnormal(uint32_t magnitude, uint32_t step)
 {
 	uint32_t shift = 150 - step - (magnitude >> 23);
 
@@ -59,14 +65,14 @@ static inline uint32_t element_subnormal(uint32_t magnitude, uint32_t step)
 	return element_round((magnitude & 0x007fffff) | 0x00800000, shift);
 }
 
-static inline uint32_t element_f32_from_bf16(uint16_t bits)
+ELEMENT_FUNCTION uint32_t element_f32_from_bf16(uint16_t bits)
 {
 	uint32_t nan = (bits & 0x7fffu) > 0x7f80 ? ELEMENT_F32_QUIET : 0;
 
 	return (uint32_t)bits << 16 | nan;
 }
 
-static inline uint32_t element_f32_from_f16(uint16_t bits)
+ELEMENT_FUNCTION uint32_t element_f32_from_f16(uint16_t bits)
 {
 	uint32_t sign = (bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
 
@@ -78,7 +84,7 @@ static inline uint32_t element_f32_from_f16(uint16_t bits)
 	       (magnitude > 0x7c00 ? ELEMENT_F32_QUIET : 0);
 }
 
-static inline uint32_t element_f32_from_f8(uint8_t bits)
+ELEMENT_FUNCTION uint32_t element_f32_from_f8(uint8_t bits)
 {
 	uint32_t sign = (bits & 0x80u) << 24, magnitude = bits & 0x7fu;
 
@@ -91,7 +97,7 @@ static inline uint32_t element_f32_from_f8(uint8_t bits)
 
 /* Of an F8_E4M3 element and the scale of its block. Every NaN is the element's sign with no
  * payload: which of two NaNs a product keeps is the processor's affair. */
-static inline uint32_t element_f32_from_f8_scaled(uint8_t bits, float scale)
+ELEMENT_FUNCTION uint32_t element_f32_from_f8_scaled(uint8_t bits, float scale)
 {
 	float product = element_float(element_f32_from_f8(bits)) * scale;
 
@@ -99,14 +105,14 @@ static inline uint32_t element_f32_from_f8_scaled(uint8_t bits, float scale)
 				  : ((bits & 0x80u) << 24 | ELEMENT_F32_NAN);
 }
 
-static inline uint16_t element_bf16_from_f32(uint32_t bits)
+ELEMENT_FUNCTION uint16_t element_bf16_from_f32(uint32_t bits)
 {
 	if ((bits & 0x7fffffff) > ELEMENT_F32_INFINITY)
 		return (uint16_t)(bits >> 16 | 0x0040);
 	return (uint16_t)element_round(bits, 16);
 }
 
-static inline uint16_t element_f16_from_f32(uint32_t bits)
+ELEMENT_FUNCTION uint16_t element_f16_from_f32(uint32_t bits)
 {
 	uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff, to;
 
@@ -121,7 +127,7 @@ static inline uint16_t element_f16_from_f32(uint32_t bits)
 	return (uint16_t)(sign | to);
 }
 
-static inline uint8_t element_f8_from_f32(uint32_t bits)
+ELEMENT_FUNCTION uint8_t element_f8_from_f32(uint32_t bits)
 {
 	uint32_t sign = bits >> 24 & 0x80, magnitude = bits & 0x7fffffff, to;
 
@@ -137,7 +143,7 @@ static inline uint8_t element_f8_from_f32(uint32_t bits)
 }
 
 /* Numbers in memory, any alignment, as the bits of an F32. */
-static inline uint32_t element_load_f32(const unsigned char *bytes)
+ELEMENT_FUNCTION uint32_t element_load_f32(const unsigned char *bytes)
 {
 	uint32_t bits;
 
@@ -145,7 +151,7 @@ static inline uint32_t element_load_f32(const unsigned char *bytes)
 	return bits;
 }
 
-static inline uint32_t element_load_bf16(const unsigned char *bytes)
+ELEMENT_FUNCTION uint32_t element_load_bf16(const unsigned char *bytes)
 {
 	uint16_t bits;
 
@@ -153,7 +159,7 @@ static inline uint32_t element_load_bf16(const unsigned char *bytes)
 	return element_f32_from_bf16(bits);
 }
 
-static inline uint32_t element_load_f16(const unsigned char *bytes)
+ELEMENT_FUNCTION uint32_t element_load_f16(const unsigned char *bytes)
 {
 	uint16_t bits;
 

@@ -90,7 +90,7 @@ void import_detach(struct transport_remote *remote)
 		remote->next->link = remote->link;
 	remote->endpoint = NULL;
 	remote->state = NULL;
-	remote->pointer = NULL;
+	remote->pointer = remote->device_pointer = NULL;
 }
 
 int transport_remote_import(struct transport_endpoint *endpoint, const void *record, size_t length,
@@ -150,4 +150,11 @@ void *transport_remote_pointer(const struct transport_remote *remote)
 	if (!remote->endpoint || remote->endpoint->stage != ENDPOINT_CONNECTED)
 		return NULL;
 	return remote->pointer;
+}
+
+void *transport_remote_device_pointer(const struct transport_remote *remote)
+{
+	if (!remote->endpoint || remote->endpoint->stage != ENDPOINT_CONNECTED)
+		return NULL;
+	return remote->device_pointer;
 }

@@ -7,8 +7,8 @@
 #include "base/array.h"
 #include "base/text.h"
 
-static const struct provider *const providers[] = {&provider_shm, &provider_verbs, &provider_tcp,
-						   &provider_efa};
+static const struct provider *const providers[] = {&provider_shm, &provider_cuda, &provider_verbs,
+						   &provider_tcp, &provider_efa};
 
 const struct provider_tested *provider_tested;
 

@@ -4,7 +4,7 @@
  *
  *   transport.h      domain.c region.c import.c endpoint.c flow.c signal.c
  *   ------------------------------ this table ------------------------------
- *   shm/ verbs/ mock/ fault/ (later ofi/, cuda/)
+ *   shm/ cuda/ verbs/ ofi/ mock/ fault/
  *
  * Above the table, once for all: argument and bounds checks, chunking, choice of rail, credit
  * and the window of chunks in flight, deadlines, the sticky error, statistics, sequence
@@ -133,7 +133,7 @@ struct provider {
 			     struct error *error);
 	void (*endpoint_close)(struct transport_endpoint *endpoint); /* no remotes are left */
 
-	/* Sets remote->state, and remote->pointer where the memory is mapped here. */
+	/* Sets remote->state, and remote->pointer or device_pointer where the memory is mapped here. */
 	int (*remote_import)(struct transport_remote *remote, struct record_reader *reader,
 			     struct error *error);
 	void (*remote_close)(struct transport_remote *remote); /* its endpoint is open */
@@ -164,7 +164,7 @@ struct provider {
 	bool (*peer_dead)(const struct transport_endpoint *endpoint);
 };
 
-extern const struct provider provider_shm, provider_verbs, provider_tcp, provider_efa;
+extern const struct provider provider_shm, provider_cuda, provider_verbs, provider_tcp, provider_efa;
 extern const struct provider provider_several; /* of lists; in no list itself */
 
 /* What only programs of tests have: providers beside those of a release, and who is asked whether the
@@ -213,7 +213,7 @@ struct transport_region {
 	void *state;
 	void *memory;
 	uint64_t bytes;
-	bool mapped; /* set by the provider */
+	bool mapped, on_device; /* set by the provider */
 	bool source; /* is only read from here */
 	struct transport_region **parts; /* of a domain of several: by member, some NULL; or NULL */
 };
@@ -222,7 +222,7 @@ struct transport_remote {
 	struct transport_endpoint *endpoint; /* NULL once the endpoint closed */
 	struct transport_remote *next, **link;
 	void *state;
-	void *pointer;
+	void *pointer, *device_pointer;
 	uint64_t bytes;
 };
 

@@ -116,6 +116,11 @@ bool transport_region_mapped(const struct transport_region *region)
 	return region->mapped;
 }
 
+bool transport_region_on_device(const struct transport_region *region)
+{
+	return region->on_device;
+}
+
 int transport_region_export(const struct transport_region *region,
 			    unsigned char record[TRANSPORT_RECORD_BYTES], size_t *length,
 			    struct error *error)

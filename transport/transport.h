@@ -75,6 +75,7 @@ struct transport_options {
 	uint64_t secret;        /* of the job: a record made for another job is refused */
 	char nics[256];         /* which NICs, as --nic says it (docs/verbs.md); "": choose */
 	uint64_t chunk_bytes;   /* 0: the provider's default */
+	int device;             /* cuda: the GPU of this process, whose streams copy */
 	const void *provider_options; /* mock and fault take theirs here; NULL is fine */
 };
 
@@ -145,13 +146,14 @@ void transport_domain_interrupt(struct transport_domain *domain);
 /* From weft's own allocator: zeroed, page aligned, mappable by peers of the same host. */
 int transport_region_allocate(struct transport_domain *domain, uint64_t bytes,
 			      struct transport_region **region, struct error *error);
-/* The caller's memory; stays the caller's; must outlive the region. */
+/* The caller's memory; stays the caller's; must outlive the region. With provider cuda it may be a device's. */
 int transport_region_register(struct transport_domain *domain, void *memory, uint64_t bytes,
 			      struct transport_region **region, struct error *error);
 void transport_region_close(struct transport_region **region);
 void *transport_region_memory(const struct transport_region *region);
 uint64_t transport_region_bytes(const struct transport_region *region);
 bool transport_region_mapped(const struct transport_region *region); /* peers can map it */
+bool transport_region_on_device(const struct transport_region *region); /* a GPU's: the processor cannot touch it */
 int transport_region_export(const struct transport_region *region,
 			    unsigned char record[TRANSPORT_RECORD_BYTES], size_t *length,
 			    struct error *error);
@@ -195,7 +197,7 @@ const char *transport_endpoint_path(const struct transport_endpoint *endpoint);
 int transport_endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadline_ns,
 			     struct error *error);
 /* The same of registered memory alone, which is the caller's again afterwards: waits for nobody but a
- * peer that is in the middle of a write. ERROR_TIMEOUT: it still is at the deadline. After a close,
+ * peer that is in the middle of a write, or, of a device's memory that was exported, has it still open. ERROR_TIMEOUT: it still is at the deadline. After a close,
  * stopped before or not, transport_memory_check tells what it may still write. On success the
  * endpoint takes no more posts. */
 int transport_endpoint_stop(struct transport_endpoint *endpoint, uint64_t deadline_ns,
@@ -218,6 +220,10 @@ uint64_t transport_remote_bytes(const struct transport_remote *remote);
  * endpoint returns. Other threads that store through it call copy_fence() themselves before
  * they hand back. */
 void *transport_remote_pointer(const struct transport_remote *remote);
+
+/* The peer's region in device memory, as kernels of the domain's device (transport_options.device) reach it; NULL where
+ * it is none, and as above. A kernel's stores count as written once its stream was waited for. */
+void *transport_remote_device_pointer(const struct transport_remote *remote);
 
 /* Copies `bytes` from source to remote + offset. `source` must stay unchanged until a later
  * flush returns. May block for credit until deadline_ns. Bounds are checked before anything

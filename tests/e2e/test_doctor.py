@@ -19,11 +19,12 @@ pytestmark = pytest.mark.skipif(pathlib.Path("/sys/class/infiniband").is_dir()
                                 and any(pathlib.Path("/sys/class/infiniband").iterdir()),
                                 reason="this machine has RDMA devices")
 LIVE_ONLY = ("providers", "devices", "locked-memory", "ports", "gids", "rails", "gpu-nic-distance",
-             "dev-shm", "kernel", "write-verbs", "write-shm", "write-tcp", "write-efa")
+             "dev-shm", "kernel", "write-verbs", "write-shm", "write-cuda", "write-tcp", "write-efa",
+             "cuda-driver", "cuda-devices", "cuda-peers", "cuda-dmabuf")
 
 
 def doctor(*words, code=0, env=None):
-    program = jobs.TESTED_WEFT if "WEFT_FAULT" in (env or {}) else jobs.WEFT
+    program = jobs.TESTED_WEFT if {"WEFT_FAULT", "WEFT_CUDA_MOCK"} & set(env or {}) else jobs.WEFT
     done = subprocess.run([program, "doctor", *map(str, words)], capture_output=True, text=True,
                           timeout=60, env={**os.environ, **(env or {})})
     assert done.returncode == code, f"exit {done.returncode}: {done.stdout}{done.stderr}"
@@ -66,6 +67,43 @@ def test_nic_asked_for__the_absence_of_all_of_them_fails_though_shm_works():
     assert summary["transport"] == "shm"
     assert "; fix first: kernel-rdma: load the NIC's driver" in summary["verdict"]
 
+
+CUDA = ("cuda-driver", "cuda-devices", "cuda-peers", "cuda-dmabuf")
+
+
+def test_cuda__without_a_gpu_is_skipped_and_asked_for_fails_with_the_reason():
+    if os.path.exists("/dev/nvidiactl"):
+        pytest.skip("there is a GPU")
+    checks, _ = findings()
+    assert [checks[name]["state"] for name in CUDA] == 4 * ["SKIP"]
+    checks, summary = findings("--transport", "cuda", code=78)
+    assert checks["cuda-driver"]["state"] == checks["write-cuda"]["state"] == "FAIL"
+    assert summary["fail"] == 2 and "GPU" in checks["cuda-driver"]["evidence"]
+
+
+@pytest.mark.parametrize("mock,states", [
+    ("devices=2,order=late", ("PASS", "PASS", "PASS", "PASS")),
+    ("devices=1", ("PASS", "PASS", "SKIP", "PASS")),
+    ("devices=3,peer=no", ("PASS", "PASS", "WARN", "PASS")),
+    ("devices=1,ipc=no", ("PASS", "WARN", "SKIP", "PASS")),
+    ("devices=1,dmabuf=no", ("PASS", "PASS", "SKIP", "WARN")),
+    ("driver=old", ("WARN", "SKIP", "SKIP", "SKIP")),
+])
+def test_cuda__is_told_by_using_each_device(mock, states):
+    checks, _ = findings(env={"WEFT_CUDA_MOCK": mock})
+    assert tuple(checks[name]["state"] for name in CUDA) == states, [checks[name] for name in CUDA]
+
+
+def test_cuda__a_device_that_fails_is_a_failure_with_its_name():
+    checks, summary = findings(code=1, env={"WEFT_CUDA_MOCK": "devices=1,lose=1"})
+    assert "packing 5000 bytes on cuda:0 (Mock 0)" in checks["cuda-devices"]["evidence"]
+    assert summary["verdict"].endswith("(Xid)")
+
+
+def test_cuda__asked_for_is_proved_by_a_write():
+    checks, summary = findings("--transport", "cuda", env={"WEFT_CUDA_MOCK": "devices=1,order=late"})
+    assert checks["write-cuda"]["state"] == "PASS" and summary["transport"] == "cuda"
+    assert summary["verdict"] == "cuda will be used, within this host only; nothing to fix"
 
 def test_nic__without_a_transport_says_that_it_names_rdma_devices():
     checks, _ = findings("--nic", "foo", code=1)
@@ -151,6 +189,12 @@ def test_settings__a_wrong_one_fails_by_name_and_nccls_are_told_apart():
     assert checks["settings"]["state"] == "FAIL"
     assert "WEFT_QPS=99" in checks["settings"]["evidence"]
     assert "fix first: settings: correct or unset WEFT_QPS; " in summary["verdict"]
+    for asked in ((), ("--transport", "tcp"), ("--transport", "efa")):
+        checks, summary = findings(*asked, env={"WEFT_STREAMS": "99"}, code=78 if asked else 1)
+        assert checks["settings"]["evidence"] == "WEFT_STREAMS=99: must be 1 to 8 streams per peer and interface"
+        assert "correct or unset WEFT_STREAMS; docs/tcp.md lists" in checks["settings"]["fix"]
+    checks, _ = findings("--transport", "shm", env={"WEFT_STREAMS": "99", "WEFT_QPS": "99"})
+    assert re.fullmatch(r"\d+ WEFT_\* set", checks["settings"]["evidence"])  # CI sets some of its own
     checks, _ = findings(env={"NCCL_IB_HCA": "mlx5_0", "NCCL_IB_TC": "106"})
     assert "NICs from NCCL_IB_HCA" in checks["settings"]["evidence"]
     details = "\n".join(checks["settings"]["details"])
@@ -160,7 +204,7 @@ def test_settings__a_wrong_one_fails_by_name_and_nccls_are_told_apart():
 
 @pytest.mark.parametrize("words, said", [
     (("extra",), "'extra' is not an option"),
-    (("--transport", "rdma"), "verbs, shm, tcp or efa"),
+    (("--transport", "rdma"), "verbs, shm, cuda, tcp or efa"),
     (("--transport", "shm,rdma"), "a list of them such as shm,verbs,tcp, or auto, which is shm,verbs"),
     (("--transport", "shm,shm"), "lists shm twice"),
     (("--transport", "shm,"), "'' is no name of a transport"),
@@ -173,6 +217,7 @@ def test_settings__a_wrong_one_fails_by_name_and_nccls_are_told_apart():
     (("--root", "/no/such/folder"), "no such folder"),
     (("--root", "/", "--peer", "a"), "--peer needs a machine that lives"),
     (("--nic", "mlx5_0", "--transport", "shm"), "shm uses no NIC"),
+    (("--nic", "mlx5_0", "--transport", "cuda"), "--transport cuda: cuda uses no NIC"),
     (("--nic", ""), "--nic is ''"),
     (("--no-such",), "unrecognized option"),
 ])

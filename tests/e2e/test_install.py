@@ -80,6 +80,14 @@ def test_install__serves_cmake_and_pkg_config(prefix, tmp_path):
     run(prefix / "bin" / "weft-worker", "--version")
 
 
+def test_install__needs_nothing_of_cuda(prefix):
+    """Its runtime is part of the library, which finds a driver where there is one."""
+    for path in [*(prefix / "bin").iterdir(), *prefix.rglob("libweft.so")]:
+        needed = re.findall(r"\(NEEDED\).*\[(.*)\]", run("readelf", "-d", path))
+        assert len(needed) > 1
+        assert [name for name in needed if "cuda" in name or "nvidia" in name] == []
+
+
 def test_install__has_the_schemas_and_the_scenarios_of_the_source(prefix):
     root = pathlib.Path(__file__).resolve().parents[2]
     for folders in (("routing/report/schema", "model/schema"), ("routing/lab/scenarios",)):

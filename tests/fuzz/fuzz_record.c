@@ -5,6 +5,7 @@
  * encode to the same bytes.
  */
 #include "job/digest.h"
+#include "transport/cuda/cuda.h"
 #include "transport/ofi/ip.h"
 #include "transport/ofi/records.h"
 #include "transport/shm/shm.h"
@@ -17,6 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 union body {
 	struct shm_endpoint_record shm_endpoint;
 	struct shm_region_record shm_region;
+	struct cuda_region_record cuda_region;
 	struct verbs_endpoint_record verbs_endpoint;
 	struct verbs_region_record verbs_region;
 	struct ofi_endpoint_record ofi_endpoint;
@@ -28,6 +30,26 @@ static bool is_ofi(const struct record_head *head)
 	return strcmp(head->provider, "tcp") == 0 || strcmp(head->provider, "efa") == 0;
 }
 
+static bool is_cuda_region(const struct record_head *head)
+{
+	return strcmp(head->provider, "cuda") == 0 && head->kind == RECORD_REGION;
+}
+
+/* As cuda_remote_import reads it: of host memory the rest is shm's. */
+static int get_cuda(struct record_reader *reader, const struct record_head *head, union body *body,
+		    struct error *error)
+{
+	uint32_t way = record_get_u32(reader);
+
+	if (way < CUDA_HOST_MEMORY || way > CUDA_MAPPED)
+		return -ERROR_MESSAGE;
+	memset(&body->cuda_region, 0, sizeof(body->cuda_region));
+	body->cuda_region.way = way;
+	return way == CUDA_HOST_MEMORY
+		       ? -ERROR_MESSAGE
+		       : cuda_region_record_get(reader, head->bytes, &body->cuda_region, error);
+}
+
 static int get(struct record_reader *reader, const struct record_head *head, union body *body,
 	       struct error *error)
 {
@@ -37,6 +59,8 @@ static int get(struct record_reader *reader, const struct record_head *head, uni
 		return head->kind == RECORD_REGION
 			       ? ofi_region_record_get(reader, &body->ofi_region, error)
 			       : ofi_endpoint_record_get(reader, &body->ofi_endpoint, error);
+	if (is_cuda_region(head))
+		return get_cuda(reader, head, body, error);
 	if (head->kind == RECORD_REGION)
 		return verbs ? verbs_region_record_get(reader, head->bytes, &body->verbs_region,
 						       error)
@@ -50,7 +74,9 @@ static void put(struct record_writer *writer, const struct record_head *head,
 {
 	bool verbs = strcmp(head->provider, "verbs") == 0;
 
-	if (is_ofi(head) && head->kind == RECORD_REGION)
+	if (is_cuda_region(head))
+		cuda_region_record_put(writer, &body->cuda_region);
+	else if (is_ofi(head) && head->kind == RECORD_REGION)
 		ofi_region_record_put(writer, &body->ofi_region);
 	else if (is_ofi(head))
 		ofi_endpoint_record_put(writer, &body->ofi_endpoint);

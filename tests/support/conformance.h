@@ -19,6 +19,11 @@ struct conformance {
 	const char *name, *provider;
 	const void *options;
 	bool registered;  /* targets register their own memory, instead of the allocator's */
+	/* Memory of another kind, that this process can touch all the same, registered on both sides; NULL: the host's. */
+	void *(*memory)(uint64_t bytes);
+	void (*memory_free)(void *memory);
+	void (*child)(void); /* in each child, before all else; NULL: nothing to do */
+	bool stop_waits;     /* a stop waits until the peer has closed: nothing that one thread can do */
 	bool processes;   /* peers may be other processes */
 	bool probes;      /* transport_endpoint_probe uses the path, so it needs the peer connected
 			     */
@@ -61,12 +66,16 @@ struct pair {
 	struct transport_region *source, *target;
 	struct transport_endpoint *ab, *ba;
 	struct transport_remote *remote;
-	unsigned char *from, *to, *owned;
+	unsigned char *from, *to, *owned, *owned_source;
 	uint64_t bytes;
+	const struct conformance *subject;
 };
 int pair_open(struct pair *pair, const struct conformance *subject, uint64_t bytes,
 	      struct error *error);
 void pair_close(struct pair *pair);
+/* Of the subject's kind, zeroed. */
+void *conformance_memory(const struct conformance *subject, uint64_t bytes);
+void conformance_memory_free(const struct conformance *subject, void *memory);
 uint64_t soon(void); /* a deadline that a healthy machine never meets */
 /* WEFT_TEST_SLOW, for emulated machines: how many times slower this one may be; 1 by default. */
 uint64_t test_slow(void);

@@ -67,15 +67,39 @@ static int open_domains(struct pair *pair, const struct conformance *subject, st
 	return rc ? rc : transport_domain_open(&pair->b, subject->provider, &b, error);
 }
 
+void *conformance_memory(const struct conformance *subject, uint64_t bytes)
+{
+	return subject->memory ? subject->memory(bytes) : memory_zalloc(1, bytes);
+}
+
+void conformance_memory_free(const struct conformance *subject, void *memory)
+{
+	if (!memory)
+		return; /* of a pair that a test made by hand there is no subject */
+	if (subject->memory_free)
+		subject->memory_free(memory);
+	else
+		memory_free(memory);
+}
+
+static int open_source(struct pair *pair, const struct conformance *subject, struct error *error)
+{
+	if (!subject->memory)
+		return transport_region_allocate(pair->a, pair->bytes, &pair->source, error);
+	pair->owned_source = conformance_memory(subject, pair->bytes);
+	return transport_region_register(pair->a, pair->owned_source, pair->bytes, &pair->source,
+					 error);
+}
+
 static int open_regions(struct pair *pair, const struct conformance *subject, struct error *error)
 {
-	int rc = transport_region_allocate(pair->a, pair->bytes, &pair->source, error);
+	int rc = open_source(pair, subject, error);
 
 	if (rc)
 		return rc;
 	pair->from = transport_region_memory(pair->source);
 	if (subject->registered) {
-		pair->owned = memory_zalloc(1, pair->bytes);
+		pair->owned = conformance_memory(subject, pair->bytes);
 		if (!pair->owned)
 			return memory_error(error, "registering a target", pair->bytes);
 		rc = transport_region_register(pair->b, pair->owned, pair->bytes, &pair->target,
@@ -127,7 +151,7 @@ int pair_open(struct pair *pair, const struct conformance *subject, uint64_t byt
 {
 	int rc;
 
-	*pair = (struct pair){.bytes = bytes};
+	*pair = (struct pair){.bytes = bytes, .subject = subject};
 	rc = open_domains(pair, subject, error);
 	if (!rc)
 		rc = open_regions(pair, subject, error);
@@ -147,8 +171,9 @@ void pair_close(struct pair *pair)
 	transport_region_close(&pair->target);
 	transport_domain_close(&pair->a);
 	transport_domain_close(&pair->b);
-	memory_free(pair->owned);
-	pair->owned = NULL;
+	conformance_memory_free(pair->subject, pair->owned);
+	conformance_memory_free(pair->subject, pair->owned_source);
+	pair->owned = pair->owned_source = NULL;
 }
 
 static int session_transfer(struct pair *pair, uint64_t deadline, struct error *error)

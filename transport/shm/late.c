@@ -55,30 +55,58 @@ static int take_pidfd(struct shm_endpoint *shm, uint64_t pid, uint64_t start)
 	return fd;
 }
 
-void shm_late_hold(struct transport_endpoint *endpoint)
+/* Of what a mapping can still write a slot says nothing: only that its peer closed, or died. */
+static bool is_quiet(void *state)
+{
+	const struct hold *hold = state;
+
+	return shm_word_generation(atomic_load(&hold->slot->word)) != hold->generation ||
+	       shm_slot_quiet(hold->slot);
+}
+
+static void hold_range(struct transport_endpoint *endpoint, struct late_write *late, uintptr_t at,
+		       uint64_t bytes, bool (*done)(void *state))
 {
 	struct shm_endpoint *shm = endpoint->state;
-	struct late_write *late = shm->late;
-	struct hold *hold;
+	struct hold *hold = late->state;
 
-	shm_slot_refuse(shm->slot);
-	if (!shm_late_busy(shm->slot))
-		return;
-	hold = late->state;
 	*hold = (struct hold){
 		.block = shm->place.block,
 		.slot = shm->slot,
 		.generation = shm_word_generation(atomic_load(&shm->slot->word)),
 	};
 	atomic_fetch_add(&hold->block->holders, 1);
-	late->at = atomic_load(&shm->slot->writing_at);
-	late->bytes = atomic_load(&shm->slot->writing);
+	late->at = at;
+	late->bytes = bytes;
 	late->pid = shm_word_pid(atomic_load(&shm->slot->word));
 	late->start = atomic_load(&shm->slot->start);
 	late->pidfd = take_pidfd(shm, late->pid, late->start);
 	snprintf(late->name, sizeof(late->name), "%s", endpoint->name);
-	late->done = is_done;
+	late->done = done;
 	late->drop = let_go;
 	late_hold(late);
+}
+
+void shm_late_hold(struct transport_endpoint *endpoint)
+{
+	struct shm_endpoint *shm = endpoint->state;
+
+	shm_slot_refuse(shm->slot);
+	if (!shm_late_busy(shm->slot))
+		return;
+	hold_range(endpoint, shm->late, atomic_load(&shm->slot->writing_at),
+		   atomic_load(&shm->slot->writing), is_done);
 	shm->late = NULL;
+}
+
+void shm_late_hold_mapped(struct transport_endpoint *endpoint, struct late_write **late,
+			  uintptr_t at, uint64_t bytes)
+{
+	struct shm_endpoint *shm = endpoint->state;
+
+	shm_slot_refuse(shm->slot);
+	if (!bytes || shm_slot_quiet(shm->slot))
+		return;
+	hold_range(endpoint, *late, at, bytes, is_quiet);
+	*late = NULL;
 }

@@ -13,7 +13,7 @@ int shm_given_up(const struct transport_endpoint *endpoint, struct error *error)
 			 "%s gave this sender up (closed or fenced its endpoint)", endpoint->name);
 }
 
-static int check_allowed(const struct transport_endpoint *endpoint, struct error *error)
+int shm_check_allowed(const struct transport_endpoint *endpoint, struct error *error)
 {
 	const struct shm_endpoint *shm = endpoint->state;
 
@@ -91,7 +91,7 @@ static int write_one(struct transport_endpoint *endpoint, const struct provider_
 	int rc = 0;
 
 	if (remote->record.kind == SHM_MAPPED) {
-		rc = check_allowed(endpoint, error);
+		rc = shm_check_allowed(endpoint, error);
 		if (!rc)
 			write_mapped(write);
 		return rc;
@@ -124,7 +124,7 @@ int shm_post_signal(struct transport_endpoint *endpoint, uint64_t id,
 		    const struct transport_signal *signal, struct error *error)
 {
 	struct shm_endpoint *shm = endpoint->state;
-	int rc = check_allowed(endpoint, error);
+	int rc = shm_check_allowed(endpoint, error);
 
 	if (rc)
 		return rc;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * shm.h -- provider "shm": processes of one host. Private to this folder.
+ * shm.h -- provider "shm": processes of one host. Private to this folder, and to transport/cuda, which stands on it:
+ * each object has room for what that adds (`more`; NULL: nothing).
  *
  * Two kinds of region, chosen by how the target made it:
  *
@@ -121,6 +122,7 @@ struct shm_domain {
 	struct identity self;
 	ARRAY(struct shm_block *) blocks;
 	bool ptracer_set;
+	void *more;
 };
 
 struct shm_place {
@@ -146,6 +148,9 @@ struct late_write *shm_late_new(void);
 bool shm_late_busy(struct shm_slot *slot);
 /* Its slot was refused, and closes: if it is, that range of memory is held. */
 void shm_late_hold(struct transport_endpoint *endpoint);
+/* The same of memory that the peer may write until it closes, or dies, by what it has mapped: takes *late over and
+ * sets it to NULL, unless that has happened. */
+void shm_late_hold_mapped(struct transport_endpoint *endpoint, struct late_write **late, uintptr_t at, uint64_t bytes);
 
 /* ---- records.c: bodies ---- */
 
@@ -185,12 +190,14 @@ struct shm_region {
 	enum shm_kind kind;
 	struct shm_memfd memfd; /* mapped */
 	bool exported;          /* process */
+	void *more;
 };
 
 struct shm_remote {
 	struct shm_region_record record; /* its identity must be the endpoint's peer */
 	unsigned char *memory; /* mapped */
 	uint64_t map_bytes;
+	void *more;
 };
 
 struct shm_endpoint {
@@ -206,10 +213,12 @@ struct shm_endpoint {
 	bool process_probed;
 	struct late_write *late;     /* for shm_late_hold */
 	uint64_t posted, reported;   /* posts complete at once; poll reports them */
+	void *more;
 };
 
-/* post.c: the error of a sender that was told to stop */
+/* post.c: the error of a sender that was told to stop, and whether it was */
 int shm_given_up(const struct transport_endpoint *endpoint, struct error *error);
+int shm_check_allowed(const struct transport_endpoint *endpoint, struct error *error);
 
 /* process.c: process_vm_writev */
 #define SHM_PIECES_MAX 1024 /* IOV_MAX, which Linux does not change */

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The folder that goes to a machine with a GPU: here its programs run from it on mock devices."""
+import json
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+import job as jobs
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.skipif(not (jobs.BIN / "kernels.fatbin").exists(), reason="built without CUDA")
+
+
+def run(*words, env=None):
+    return subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=300,
+                          env={**os.environ, **(env or {})})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gpu") / "a folder"
+    done = run(ROOT / "tests" / "gpu" / "pack", folder, jobs.BIN)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_folder__is_small_and_brings_its_libraries(folder):
+    assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 60 << 20
+    names = [path.name for path in (folder / "lib").iterdir()]
+    assert any(name.startswith("libxxhash") for name in names)
+    assert not any(name.startswith(("libc.", "libcuda")) for name in names)
+
+
+def test_folder__runs_every_test_and_prints_figures(folder):
+    done = run(folder / "run", "--mib", "192", "--rounds", "1", env={"WEFT_CUDA_MOCK": "order=random"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(re.findall("^PASS ", done.stdout, re.M)) == 2, done.stdout
+    figures = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert len(figures) == 6 and all(figure["device"] == "Mock 0" for figure in figures)
+    assert all(figure["launches"] == 1 for figure in figures[:5])
+
+
+def test_folder__without_a_gpu_says_why_and_fails(folder):
+    done = run(folder / "run")
+    if os.path.exists("/dev/nvidiactl"):
+        pytest.skip("there is a GPU")
+    assert done.returncode == 1
+    assert len(re.findall("^FAIL ", done.stdout, re.M)) == 2 and "this host has no NVIDIA GPU" in done.stdout
+    assert "bench_gpu: this host has no NVIDIA GPU" in done.stderr
+
+
+@pytest.mark.parametrize("words,said", [((), "tests/gpu/pack FOLDER"), (("/tmp",), "/tmp exists"),
+                                        (("new", "/nowhere"), "there is no /nowhere/tests/test_pack_cuda: build first")])
+def test_pack__tells_what_is_wrong(words, said, tmp_path):
+    done = subprocess.run([ROOT / "tests" / "gpu" / "pack", *words], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode in (1, 2) and said in done.stderr
