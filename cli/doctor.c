@@ -8,6 +8,7 @@
 #include "cli/shown.h"
 #include "cli/screen.h"
 #include "base/json_write.h"
+#include "transport/ofi/settings.h"
 #include "transport/transport.h"
 #include "transport/verbs/calls.h"
 #include <stdarg.h>
@@ -185,6 +186,17 @@ bool doctor_wants_only(const struct doctor *doctor, const char *transport)
 	return doctor_wants(doctor, transport) && doctor->options.wanted.count == 1;
 }
 
+bool doctor_stays_here(const char *transport)
+{
+	size_t count;
+	const struct transport_provider_info *all = transport_providers(&count);
+
+	for (size_t i = 0; i < count; i++)
+		if (strcmp(all[i].name, transport) == 0)
+			return all[i].one_host;
+	return false;
+}
+
 bool doctor_wants_several(const struct doctor *doctor)
 {
 	return doctor->options.wanted.count > 1;
@@ -262,6 +274,8 @@ static uint32_t distance(void *context, const struct verbs_device *device)
 
 static void doctor_open(struct doctor *doctor)
 {
+	struct ofi_settings tcp;
+
 	doctor->system.root = doctor->live ? "" : doctor->options.root;
 	doctor->devices_errno =
 		system_list(&doctor->system, &doctor->devices, "/sys/class/infiniband");
@@ -269,6 +283,7 @@ static void doctor_open(struct doctor *doctor)
 	if (verbs_settings_read(&doctor->settings, doctor->options.nics ? doctor->options.nics : "",
 				getenv, &doctor->settings_error) != 0)
 		verbs_settings_default(&doctor->settings);
+	(void)ofi_settings_read(&tcp, doctor->options.nics, getenv, &doctor->tcp_settings_error);
 	if (!doctor->live)
 		return;
 	if (verbs_topology_open(&doctor->topology, NULL) != 0)
@@ -356,12 +371,12 @@ static void say_uses(const struct doctor *doctor, struct text *text)
 			text_format(text, "%s %s:%u", i ? "," : "", device->name, port->number);
 		}
 	} else if (doctor->uses[0]) {
-		bool shm = strcmp(doctor->uses, "shm") == 0;
+		bool near = doctor_stays_here(doctor->uses);
 		bool tcp = strcmp(doctor->uses, "tcp") == 0;
 
 		text_format(text, "%s will be used%s%s", doctor->uses,
-			    shm || (tcp && !doctor->tcp_far) ? ", within this host only" : "",
-			    shm && doctor->tcp_far ? "; between hosts --transport tcp works" : "");
+			    near || (tcp && !doctor->tcp_far) ? ", within this host only" : "",
+			    near && doctor->tcp_far ? "; between hosts --transport tcp works" : "");
 	} else {
 		text_add(text, "no transport works here");
 	}
@@ -410,6 +425,7 @@ static int diagnose(struct doctor *doctor)
 	doctor_run(doctor, doctor_rdma_checks);
 	doctor_run(doctor, doctor_link_checks);
 	doctor_run(doctor, doctor_host_checks);
+	doctor_run(doctor, doctor_cuda_checks);
 	doctor_run(doctor, doctor_last_checks);
 	if (doctor->options.peer)
 		doctor_peer_run(doctor);
@@ -433,7 +449,7 @@ static void take_port(void *taken, const char *argument, struct argp_state *stat
 
 static void take_transport(void *taken, const char *argument, struct argp_state *state)
 {
-	static const char *const known[] = {"verbs", "shm", "tcp", "efa"};
+	static const char *const known[] = {"verbs", "shm", "cuda", "tcp", "efa"};
 	struct doctor_options *options = taken;
 	struct error error;
 	size_t found = 0;
@@ -442,10 +458,11 @@ static void take_transport(void *taken, const char *argument, struct argp_state 
 	for (size_t i = 0; !rc && i < ARRAY_SIZE(known); i++)
 		found += transports_find(&options->wanted, known[i]) < options->wanted.count;
 	if (rc || found < options->wanted.count)
-		argp_error(state,
-			   "--transport %s: verbs, shm, tcp or efa is needed, a list of them such "
-			   "as shm,verbs,tcp, or auto, which is " TRANSPORTS_AUTO "%s%s",
-			   argument, rc ? ": " : "", rc ? error.text : "");
+		argp_error(
+			state,
+			"--transport %s: verbs, shm, cuda, tcp or efa is needed, a list of them such "
+			"as shm,verbs,tcp, or auto, which is " TRANSPORTS_AUTO "%s%s",
+			argument, rc ? ": " : "", rc ? error.text : "");
 	options->transport = argument;
 }
 
@@ -467,8 +484,9 @@ static void check_together(void *taken, struct argp_state *state)
 			   "--port 0 with --peer: give the port that the other side serves on");
 	if (options->nics && !*options->nics)
 		argp_error(state, "--nic is '': name devices, or leave it out");
-	if (options->nics && options->wanted.count == 1 && strcmp(options->transport, "shm") == 0)
-		argp_error(state, "--nic with --transport shm: shm uses no NIC");
+	if (options->nics && options->wanted.count == 1 && doctor_stays_here(options->transport))
+		argp_error(state, "--nic with --transport %s: %s uses no NIC", options->transport,
+			   options->transport);
 	if (options->trust.key_file && !options->serve && !options->peer)
 		argp_error(state,
 			   "--key is for the two sides of --serve and --peer: give one of them");
@@ -514,7 +532,7 @@ static const struct verb_option rows[] = {
 	 "--serve other hosts without a key: whoever reaches the port can write into the test's memory",
 	 VERB_FLAG, AT(trust.insecure)},
 	{"transport", 'T', "NAME|LIST",
-	 "verbs, shm, tcp or efa: try it alone, and fail when it cannot be used. A list such as "
+	 "verbs, shm, cuda, tcp or efa: try it alone, and fail when it cannot be used. A list such as "
 	 "shm,verbs,tcp, or auto (" TRANSPORTS_AUTO "): try just those, and fail when none of them "
 	 "can be used",
 	 VERB_TAKE, .take = take_transport},

@@ -64,7 +64,7 @@ struct doctor {
 	struct verbs_facts facts;    /* what libibverbs sees; empty when not live */
 	struct error facts_error;    /* code ERROR_NONE: read */
 	struct verbs_settings settings;
-	struct error settings_error;
+	struct error settings_error, tcp_settings_error; /* code ERROR_NONE: none */
 	struct verbs_topology *topology;   /* NULL: hwloc sees nothing */
 	struct verbs_nic_choice nics[VERBS_NICS_MAX];
 	uint32_t nic_count;
@@ -101,7 +101,7 @@ struct check {
 
 /* Tables; each ends with a row of zeros. */
 extern const struct check doctor_rdma_checks[], doctor_link_checks[], doctor_host_checks[],
-	doctor_last_checks[];
+	doctor_cuda_checks[], doctor_last_checks[];
 
 /* State and the one line. Called again, it replaces both. */
 void finding_say(struct finding *finding, enum check_state state, const char *format, ...)
@@ -127,6 +127,8 @@ bool doctor_has_card(const struct doctor *doctor);
 bool doctor_wants(const struct doctor *doctor, const char *transport);
 bool doctor_wants_only(const struct doctor *doctor, const char *transport);
 bool doctor_wants_other(const struct doctor *doctor, const char *transport);
+/* Its row says that it never reaches another host. */
+bool doctor_stays_here(const char *transport);
 /* Several are asked for: what one of them cannot do is no failure while another one can. */
 bool doctor_wants_several(const struct doctor *doctor);
 /* False: something that is needed is not there, which the finding says. */

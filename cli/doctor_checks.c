@@ -350,6 +350,18 @@ static void check_devices(struct doctor *doctor, struct finding *finding)
 			    doctor->facts.devices.count);
 }
 
+static void say_setting(struct finding *finding, const struct error *error, const char *page)
+{
+	if (!error->code)
+		return;
+	if (finding->state == CHECK_FAIL)
+		finding_detail(finding, "%s", error->text);
+	else
+		finding_say(finding, CHECK_FAIL, "%s", error->text);
+	finding_fix(finding, "correct or unset %.*s; %s lists the settings",
+		    (int)strcspn(error->text, "= "), error->text, page);
+}
+
 static void check_settings(struct doctor *doctor, struct finding *finding)
 {
 	extern char **environ;
@@ -370,11 +382,14 @@ static void check_settings(struct doctor *doctor, struct finding *finding)
 			: known ? "  (honoured where WEFT_NIC, --nic or WEFT_GID_INDEX say nothing)"
 				: "  (NCCL's own: weft does not read it)");
 	}
-	if (doctor->settings_error.code) {
-		finding_say(finding, CHECK_FAIL, "%s", doctor->settings_error.text);
-		finding_fix(finding, "correct or unset %.*s; docs/verbs.md lists the settings",
-			    (int)strcspn(doctor->settings_error.text, "= "),
-			    doctor->settings_error.text);
+	if (!doctor_wants_other(doctor, "verbs"))
+		say_setting(finding, &doctor->settings_error, "docs/verbs.md");
+	if (!doctor_wants_other(doctor, "tcp") || doctor_wants(doctor, "efa"))
+		say_setting(finding, &doctor->tcp_settings_error, "docs/tcp.md");
+	if (finding->state == CHECK_FAIL)
+		return;
+	if (doctor_wants_other(doctor, "verbs")) {
+		finding_say(finding, CHECK_PASS, "%u WEFT_* set", weft);
 		return;
 	}
 	finding_say(finding, CHECK_PASS,
@@ -472,8 +487,11 @@ static void check_cgroup(struct doctor *doctor, struct finding *finding)
 	array_free(&limits);
 }
 
-const struct check doctor_rdma_checks[] = {
-	{"kernel-rdma", NEEDS_VERBS, check_kernel},   {"char-devices", NEEDS_RDMA, check_files},
-	{"providers", NEEDS_DEVICE, check_providers}, {"devices", NEEDS_DEVICE, check_devices},
-	{"settings", NEEDS_VERBS, check_settings},    {"locked-memory", NEEDS_LIVE, check_memlock},
-	{"cgroup-rdma", NEEDS_RDMA, check_cgroup},    {0}};
+const struct check doctor_rdma_checks[] = {{"kernel-rdma", NEEDS_VERBS, check_kernel},
+					   {"char-devices", NEEDS_RDMA, check_files},
+					   {"providers", NEEDS_DEVICE, check_providers},
+					   {"devices", NEEDS_DEVICE, check_devices},
+					   {"settings", 0, check_settings},
+					   {"locked-memory", NEEDS_LIVE, check_memlock},
+					   {"cgroup-rdma", NEEDS_RDMA, check_cgroup},
+					   {0}};

@@ -154,8 +154,16 @@ static void check_write_efa(struct doctor *doctor, struct finding *finding)
 	check_write(doctor, finding, "efa", take_nics(doctor, "efa"));
 }
 
-const struct check doctor_last_checks[] = {{"write-verbs", NEEDS_LIVE, check_write_verbs},
-					   {"write-shm", NEEDS_LIVE, check_write_shm},
-					   {"write-tcp", NEEDS_LIVE, check_write_tcp},
-					   {"write-efa", NEEDS_LIVE, check_write_efa},
-					   {0}};
+static void check_write_cuda(struct doctor *doctor, struct finding *finding)
+{
+	if (!doctor_wants(doctor, "cuda")) {
+		finding_say(finding, CHECK_SKIP, "only with --transport cuda");
+		return;
+	}
+	check_write(doctor, finding, "cuda", NULL);
+}
+
+const struct check doctor_last_checks[] = {
+	{"write-verbs", NEEDS_LIVE, check_write_verbs}, {"write-shm", NEEDS_LIVE, check_write_shm},
+	{"write-cuda", NEEDS_LIVE, check_write_cuda},	{"write-tcp", NEEDS_LIVE, check_write_tcp},
+	{"write-efa", NEEDS_LIVE, check_write_efa},	{0}};

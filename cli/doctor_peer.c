@@ -425,8 +425,8 @@ static void run_step(struct session *session, const struct step *step)
 			    : session->elsewhere ? "the peer is on another host"
 						 : "after what failed above");
 	} else if (step->run(session, &finding, &error) != 0) {
-		session->elsewhere = !doctor_wants_only(session->doctor, "shm") &&
-				     strcmp(session->transport, "shm") == 0 &&
+		session->elsewhere = !doctor_wants_only(session->doctor, session->transport) &&
+				     doctor_stays_here(session->transport) &&
 				     error.code == ERROR_UNSUPPORTED;
 		finding_say(&finding, failed_state(session), "%s", error.text);
 		exchange_send_failure(&session->link.exchange, &error);
