@@ -43,7 +43,8 @@ static bool mapped_by_all(const struct epoch *epoch, const struct worker *rank)
 	for (uint32_t t = 0; t < epoch->trainers; t++) {
 		const struct worker *trainer = epoch->parties[t].worker;
 
-		if (!trainer->declare.mapped || !same_host(trainer, rank))
+		if (!trainer->declare.mapped || !same_host(trainer, rank) ||
+		    (rank->declare.device && !trainer->declare.device))
 			return false;
 	}
 	return true;

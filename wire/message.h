@@ -81,6 +81,8 @@ struct message_declare {
 	bool mapped;               /* inference: memory from weft's allocator, mappable by peers
 				      on the same host; trainer: able to map such memory */
 	bool registered;           /* trainer: tensors stay in registered memory (see path.h) */
+	bool device;               /* trainer: tensors lie in memory of a GPU, which maps all that is mappable;
+				      inference: what peers write does, and only such trainers can map it */
 	char *transport;           /* "shm": required by this worker; or a list, "shm,verbs"; all
 				      must agree */
 	bool checksums;            /* asks for piece checksums; all must agree */

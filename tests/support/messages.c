@@ -398,6 +398,7 @@ static void random_declare(struct message_declare *to, uint64_t *state)
 	to->digest = digest(state);
 	to->mapped = coin(state);
 	to->registered = coin(state);
+	to->device = coin(state);
 	to->transport = text(state);
 	to->checksums = coin(state);
 	to->nics = list(&to->nic_count, sizeof(*to->nics), state);

@@ -217,6 +217,7 @@ static const char *declare_differs(const struct message *a, const struct message
 	SAME_TEXT(u.declare.infer);
 	SAME_DIGEST(u.declare.digest);
 	SAME_NUMBER(u.declare.mapped);
+	SAME_NUMBER(u.declare.device);
 	SAME_NUMBER(u.declare.registered);
 	SAME_TEXT(u.declare.transport);
 	SAME_NUMBER(u.declare.checksums);

@@ -110,7 +110,7 @@ static void test_other_wire_version__is_named_whatever_else_the_message_holds(vo
 	assert_int_equal(decode_exact(&out, writer.bytes, writer.length, &error),
 			 -ERROR_WIRE_VERSION);
 	assert_non_null(strstr(error.text, "version 7"));
-	assert_non_null(strstr(error.text, "version 5"));
+	assert_non_null(strstr(error.text, "version 6"));
 	assert_non_null(strstr(error.text, "same release"));
 	memory_free(writer.bytes);
 }
