@@ -76,6 +76,7 @@ struct transport_options {
 	char nics[256];         /* which NICs, as --nic says it (docs/verbs.md); "": choose */
 	uint64_t chunk_bytes;   /* 0: the provider's default */
 	int device;             /* cuda: the GPU of this process, whose streams copy */
+	bool device_sources;    /* cuda: kernels of that device store into peers' memory, the host's too */
 	const void *provider_options; /* mock and fault take theirs here; NULL is fine */
 };
 
@@ -221,8 +222,8 @@ uint64_t transport_remote_bytes(const struct transport_remote *remote);
  * they hand back. */
 void *transport_remote_pointer(const struct transport_remote *remote);
 
-/* The peer's region in device memory, as kernels of the domain's device (transport_options.device) reach it; NULL where
- * it is none, and as above. A kernel's stores count as written once its stream was waited for. */
+/* The peer's region as kernels of the domain's device (transport_options.device) reach it: device memory, or, with
+ * device_sources, what it allocated on the host. NULL where they do not, and as above. A kernel's stores count as written once its stream was waited for. */
 void *transport_remote_device_pointer(const struct transport_remote *remote);
 
 /* Copies `bytes` from source to remote + offset. `source` must stay unchanged until a later

@@ -108,6 +108,9 @@ int cuda_opened_get(const struct cuda_region_record *record, int device, struct 
 		    uint64_t *base, struct error *error);
 void cuda_opened_put(struct cuda_opened *opened);
 
+/* ---- post.c: a peer's memfd is pinned once, by the first copy from a device into it, or for kernels to store there ---- */
+int cuda_remote_pin(struct transport_remote *remote, struct error *error);
+
 /* The ops, typed as provider.h has them. */
 #define X(op) extern __typeof__(*((struct provider *)NULL)->op) cuda_##op;
 PROVIDER_OPS(X)

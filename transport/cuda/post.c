@@ -33,12 +33,11 @@ static int on_device(const struct provider_write *write, uint64_t source, bool *
 	return rc ? cuda_failed(rc, error, "asking where 0x%" PRIx64 " lies", source) : 0;
 }
 
-/* A peer's memfd is pinned once, by the first copy from a device into it. */
-static int pin(struct transport_remote *remote, int device, struct error *error)
+int cuda_remote_pin(struct transport_remote *remote, struct error *error)
 {
 	struct shm_remote *shm = remote->state;
 	struct cuda_remote *cuda = shm->more;
-	int rc;
+	int device = cuda_domain_of(remote->endpoint->domain)->device, rc;
 
 	if (cuda->pinned)
 		return 0;
@@ -76,7 +75,7 @@ static int way_of(struct transport_endpoint *endpoint, const struct provider_wri
 			"a GPU cannot write the memory that %s registered: let it use memory of weft's allocator",
 			endpoint->name);
 	way->target = (uint64_t)(uintptr_t)(shm->memory + write->offset);
-	return pin(write->remote, cuda_domain_of(endpoint->domain)->device, error);
+	return cuda_remote_pin(write->remote, error);
 }
 
 /* Whole rows in one call, the ends that are none alone. */

@@ -207,11 +207,17 @@ static int import_host(struct transport_remote *remote, struct record_reader *re
 		return rc;
 	shm = remote->state;
 	shm->more = memory_zalloc(1, sizeof(struct cuda_remote));
-	if (shm->more)
+	rc = shm->more ? 0 : memory_error(error, "importing a region", sizeof(struct cuda_remote));
+	if (!rc && remote->endpoint->domain->options.device_sources && shm->memory) {
+		rc = cuda_remote_pin(remote, error);
+		remote->device_pointer = rc ? NULL : shm->memory;
+	}
+	if (!rc)
 		return 0;
+	memory_free(shm->more);
 	shm_remote_close(remote);
 	remote->state = remote->pointer = NULL;
-	return memory_error(error, "importing a region", sizeof(struct cuda_remote));
+	return rc;
 }
 
 int cuda_remote_import(struct transport_remote *remote, struct record_reader *reader,
