@@ -23,9 +23,14 @@ uint64_t clock_wall_ms(void)
 	return read_ns(CLOCK_REALTIME) / 1000000;
 }
 
-void clock_sleep_ms(uint64_t ms)
+void clock_sleep_ns(uint64_t ns)
 {
-	struct timespec left = {(time_t)(ms / 1000), (long)(ms % 1000) * 1000000};
+	struct timespec left = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
 
 	TEMP_FAILURE_RETRY(nanosleep(&left, &left));
+}
+
+void clock_sleep_ms(uint64_t ms)
+{
+	clock_sleep_ns(ms * 1000000);
 }

@@ -11,6 +11,7 @@
 uint64_t clock_ns(void);      /* monotonic */
 uint64_t clock_wall_ms(void); /* since 1970, for log lines */
 void clock_sleep_ms(uint64_t ms);
+void clock_sleep_ns(uint64_t ns);
 
 /* So far from now. */
 static inline uint64_t clock_deadline_ns(uint64_t timeout_ms)

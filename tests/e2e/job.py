@@ -15,7 +15,7 @@ import engine_layout
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("WEFT_BIN", ROOT / "build" / "release"))
 WEFT, CONTROLLER, WORKER = (BIN / name for name in ("weft", "weft-controller", "weft-worker"))
-# the same with the providers that a release does not have: for WEFT_FAULT and --transport mock
+# the same with what a release does not have: for WEFT_FAULT, --transport mock and WEFT_CUDA_MOCK
 TESTED_WEFT, TESTED_WORKER = (BIN / "tests" / "programs" / name for name in ("weft", "weft-worker"))
 
 # vocab 200 is padded to 256; kv heads 2 are replicated at tp=4; nothing is a round power of two
@@ -183,7 +183,8 @@ class Job:
         return process
 
     def worker(self, role, rank, *flags, updates=2, env=None, name=None):
-        program = TESTED_WORKER if env and "WEFT_FAULT" in env else WORKER
+        tested = {"WEFT_FAULT", "WEFT_CUDA_MOCK"} & {**os.environ, **(env or {})}.keys()
+        program = TESTED_WORKER if tested else WORKER
         command = [program, "--controller", self.address, "--job", self.name, "--model", self.model, "--train",
                    self.train, "--infer", self.infer, "--role", role, "--rank", rank, "--updates", updates,
                    "--checkpoint", self.model, "--json", *flags]

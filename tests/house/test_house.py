@@ -33,12 +33,14 @@ ROOMS = {
     "controller": DATA | {"trust", "wire", "routing/plan", "routing/report"},
     "worker/replica": {"base"},
     "worker/control": DATA | {"trust", "wire", "transport", "worker/launch"},
-    "worker/epoch": DATA | {"wire", "pack", "transport", "worker/control", "worker/replica"},
-    "worker/update": DATA | {"wire", "pack", "transport", "worker/control", "worker/epoch", "worker/replica"},
+    "worker/device": DATA | {"pack", "transport"},
+    "worker/epoch": DATA | {"wire", "pack", "transport", "worker/control", "worker/device", "worker/replica"},
+    "worker/update": DATA | {"wire", "pack", "transport", "worker/control", "worker/device", "worker/epoch",
+                             "worker/replica"},
     "worker/referee": DATA | {"model", "pack", "transport", "worker/epoch", "worker/update"},
     "worker/launch": DATA | {"trust", "wire", "worker/api"},  # weft_launch_*: entry points too
-    "worker/api": DATA | {"trust", "wire", "model", "transport", "worker/control", "worker/epoch", "worker/launch",
-                          "worker/referee", "worker/update"},
+    "worker/api": DATA | {"trust", "wire", "model", "transport", "worker/control", "worker/device", "worker/epoch",
+                          "worker/launch", "worker/referee", "worker/update"},
     "worker/program": set(),  # weft.h alone: a rule of its own
     "cli": DATA | {"trust", "wire", "model", "pack", "transport", "worker/api", "worker/referee"} | ROUTING,
 }

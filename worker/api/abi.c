@@ -121,12 +121,7 @@ void abi_give(enum abi_struct type, const void *ours, void *theirs)
 int abi_check_memory(const char *call, const struct weft_memory *ours, struct error *error)
 {
 	if (ours->kind == WEFT_MEMORY_CUDA)
-		return error_set(error, ERROR_UNSUPPORTED,
-				 "%s: device memory (kind cuda, device %d, %llu bytes at %p); this "
-				 "build moves host memory: copy it to host memory and pass that "
-				 "(kind WEFT_MEMORY_HOST)",
-				 call, (int)ours->device, (unsigned long long)ours->bytes,
-				 ours->pointer);
+		return 0;
 	if (ours->kind != WEFT_MEMORY_HOST)
 		return error_set(error, ERROR_USAGE,
 				 "%s: weft_memory.kind is %u; it is WEFT_MEMORY_HOST (%d), or "
@@ -139,12 +134,4 @@ int abi_check_memory(const char *call, const struct weft_memory *ours, struct er
 			"kind WEFT_MEMORY_HOST",
 			call, ours->pointer, (int)ours->device, ours->stream);
 	return 0;
-}
-
-int abi_take_memory(const char *call, const void *theirs, struct weft_memory *ours,
-		    struct error *error)
-{
-	int rc = abi_take(ABI_MEMORY, call, theirs, ours, error);
-
-	return rc ? rc : abi_check_memory(call, ours, error);
 }

@@ -20,7 +20,7 @@ struct weft_memory;
 	/* ABI_       struct            first           known             last */ \
 	X(ERROR,       weft_error,       text,           text,             text) \
 	X(LAUNCH,      weft_launch,      key_waits,      key_file,         key_file) \
-	X(OPTIONS,     weft_options,     pack_threads,   key_waits,        reserved) \
+	X(OPTIONS,     weft_options,     pack_threads,   stage,            stage) \
 	X(MEMORY,      weft_memory,      stream,         stream,           stream) \
 	X(TENSOR,      weft_tensor,      shape,          shape,            shape) \
 	X(PARAM,       weft_param,       memory,         memory,           memory) \
@@ -29,7 +29,7 @@ struct weft_memory;
 	X(TENSOR_VIEW, weft_tensor_view, bytes,          bytes,            bytes) \
 	X(PARAM_VIEW,  weft_param_view,  bytes,          bytes,            bytes) \
 	X(PLAN_VIEW,   weft_plan_view,   reserved,       peers,            reserved) \
-	X(STATS,       weft_stats,       parts_copacked, parts_copacked,   parts_copacked)
+	X(STATS,       weft_stats,       parts_copacked, pause_ns,         pause_ns)
 
 #define X(id, type, first, known, last) ABI_##id,
 enum abi_struct { ABI_STRUCTS(X) ABI_COUNT };
@@ -42,11 +42,7 @@ int abi_take(enum abi_struct type, const char *call, const void *theirs, void *o
 /* The same for element `at` of an array of `stride` bytes each. */
 int abi_take_at(enum abi_struct type, const char *call, const void *array, size_t stride, size_t at,
 		void *ours, struct error *error);
-/* The caller's weft_memory, which must be host memory. ERROR_UNSUPPORTED names any other; ERROR_USAGE:
- * no kind, or a host's with a stream. A NULL pointer is the caller's to judge. */
-int abi_take_memory(const char *call, const void *theirs, struct weft_memory *ours,
-		    struct error *error);
-/* The same of one that was taken. */
+/* A weft_memory that was taken. ERROR_USAGE: no kind, or a host's with a device or stream. */
 int abi_check_memory(const char *call, const struct weft_memory *ours, struct error *error);
 /* Before the work, that what is filled afterwards can be: the caller's struct is there and its size is
  * possible. */

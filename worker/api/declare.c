@@ -199,12 +199,12 @@ int weft_source_register(weft_worker *worker, const weft_memory *memory, weft_er
 	int rc = worker_may_declare(worker, ROLE_TRAINER, "weft_source_register", &inner);
 
 	if (!rc)
-		rc = abi_take_memory("weft_source_register", memory, &taken, &inner);
+		rc = worker_take_memory(worker, "weft_source_register", memory, &taken, &inner);
 	if (!rc)
 		rc = ranges_check(&worker->ranges, taken.pointer, taken.bytes, &inner);
-	/* a transport that reads any memory gains nothing from it, and shm would have to open
+	/* a GPU's is packed by it; a transport that reads any memory gains nothing from it, and shm would have to open
 	 * this process to its peers */
-	if (!rc && transport_domain_caps(worker->domain)->local_registration)
+	if (!rc && !worker->device && transport_domain_caps(worker->domain)->local_registration)
 		rc = ranges_add(&worker->ranges, worker->domain, taken.pointer, taken.bytes,
 				&inner);
 	return worker_answer(worker, rc, &inner, error);

@@ -7,11 +7,12 @@
 
 #include <string.h>
 
-/* At least `bytes` of host memory for the parameter. */
-static int take_memory(const char *call, const char *name, uint64_t bytes, const weft_memory *given,
-		       weft_memory *memory, struct error *error)
+/* At least `bytes` of the host program's memory for the parameter. */
+static int take_memory(const struct weft_worker *worker, const char *call, const char *name,
+		       uint64_t bytes, const weft_memory *given, weft_memory *memory,
+		       struct error *error)
 {
-	int rc = abi_take_memory(call, given, memory, error);
+	int rc = worker_take_memory(worker, call, given, memory, error);
 
 	if (rc)
 		return rc;
@@ -44,8 +45,8 @@ static int declare_param(struct weft_worker *worker, const weft_param *param, ui
 				 param->name);
 	/* a shape that has no size is refused below */
 	if (param->memory && shape_bytes(param->dims, param->shape, dtype_bytes(dtype), &bytes)) {
-		rc = take_memory("weft_declare_param", param->name, bytes, param->memory, &memory,
-				 error);
+		rc = take_memory(worker, "weft_declare_param", param->name, bytes, param->memory,
+				 &memory, error);
 		if (rc)
 			return rc;
 	}
@@ -87,7 +88,7 @@ int weft_param_bind(weft_worker *worker, uint32_t id, const weft_memory *memory,
 		rc = worker_check_id("weft_param_bind", "parameter", id, worker->layout.param_count,
 				     &inner);
 	if (!rc)
-		rc = take_memory("weft_param_bind", worker->layout.params[id].name,
+		rc = take_memory(worker, "weft_param_bind", worker->layout.params[id].name,
 				 worker->layout.params[id].bytes, memory, &taken, &inner);
 	if (!rc)
 		rc = declare_set_memory(worker, id, taken.pointer, &inner);

@@ -118,15 +118,29 @@ static int report_nics(struct weft_worker *worker, uint32_t *count, struct error
 	return 0;
 }
 
+/* Its GPU reaches memory of peers, and they its. */
+static bool by_device(const struct weft_worker *worker)
+{
+	return worker->device && transport_domain_members(worker->domain) == 1 &&
+	       transport_domain_caps(worker->domain)->gpu_memory;
+}
+
 /* A trainer maps what it can, of a rank it is mapped what weft allocates. */
 static bool can_map(const struct weft_worker *worker, const struct transport_domain *domain)
 {
-	return transport_domain_caps(domain)->mapped_remote && !worker->own_memory &&
-	       (worker->self.role == ROLE_TRAINER || transport_domain_makes_memory(domain));
+	bool given = worker->own_memory && !worker->landing; /* the host program's own */
+
+	if (!transport_domain_caps(domain)->mapped_remote)
+		return false;
+	if (worker->self.role == ROLE_TRAINER)
+		return !worker->device || by_device(worker);
+	return (!given || by_device(worker)) && transport_domain_makes_memory(domain);
 }
 
 static bool reads_tensors(const struct weft_worker *worker, const struct transport_caps *caps)
 {
+	if (worker->device)
+		return worker->self.role == ROLE_TRAINER && by_device(worker);
 	return worker->self.role == ROLE_TRAINER &&
 	       (!caps->local_registration || worker->ranges.count);
 }
@@ -182,6 +196,7 @@ int declare_finish(struct weft_worker *worker, struct message_declare *declare, 
 		.infer = worker->infer,
 		.mapped = can_map(worker, worker->domain),
 		.registered = reads_tensors(worker, caps),
+		.device = worker->device && worker->landing != LANDING_HOST,
 		.transport = worker->transport,
 		.checksums = worker->checksums,
 		.nics = worker->nics,

@@ -15,16 +15,20 @@ static int start(struct weft_worker *worker, uint32_t timeout_ms, struct error *
 		.controller = worker->controller,
 		.join_timeout_ms = timeout_ms,
 	};
+	const struct params_options params = {
+		.copies = worker->shadow ? 2 : 1,
+		.host = worker->own_memory ? worker->host_memory.items : NULL,
+		.hosted = worker->host_memory.count,
+		.device = worker->device,
+		.landing = worker->landing,
+	};
 	int rc = declare_finish(worker, &options.declare, error);
 
 	if (rc)
 		return rc;
 	if (worker->self.role == ROLE_INFERENCE) {
 		options.layout = &worker->layout;
-		rc = params_open(&worker->params, worker->domain, &worker->layout,
-				 worker->shadow ? 2 : 1,
-				 worker->own_memory ? worker->host_memory.items : NULL,
-				 worker->host_memory.count, error);
+		rc = params_open(&worker->params, worker->domain, &worker->layout, &params, error);
 		if (rc) {
 			params_close(&worker->params);
 			return rc;
@@ -41,7 +45,9 @@ static int start(struct weft_worker *worker, uint32_t timeout_ms, struct error *
 
 void join_undo(struct weft_worker *worker)
 {
-	if (worker->own_memory && worker->epoch)
+	/* a driver leaves undefined what comes of freeing what a peer has open */
+	if ((worker->own_memory || worker->device) && worker->self.role == ROLE_INFERENCE &&
+	    worker->epoch)
 		epoch_fence(worker->epoch, FENCE_MS);
 	sender_close(&worker->sender);
 	waiter_close(&worker->waiter);
@@ -62,6 +68,7 @@ int join_open(struct weft_worker *worker, const struct message_plan *plan,
 		.ranges = &worker->ranges,
 		.ring_bytes = worker->ring_bytes,
 		.full = worker->full,
+		.device = worker->device,
 		.layout = &worker->layout,
 		.params = &worker->params,
 		.update_timeout_ms = worker->update_timeout_ms,

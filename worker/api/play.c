@@ -7,11 +7,13 @@
 #include "model/checkpoint.h"
 #include "model/checkpoint_names.h"
 #include "model/content.h"
+#include "worker/api/abi.h"
 #include "worker/api/weft_play.h"
 #include "worker/api/worker.h"
 #include "worker/referee/verify.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* A weft_checkpoint is the model's checkpoint, under the name that a host knows. */
 static struct checkpoint *inside(const weft_checkpoint *checkpoint)
@@ -132,6 +134,65 @@ int weft_verify(const weft_worker *worker, const weft_checkpoint *checkpoint, ui
 	rank = (struct verify_rank){&worker->layout, &worker->params,
 				    (struct versions *)(uintptr_t)&worker->versions};
 	rc = verify_version(&rank, inside(checkpoint), version, bytes_compared, &inner);
+	return worker_result(rc, &inner, error);
+}
+
+static int allocate(int32_t device, uint64_t bytes, weft_memory *memory, struct error *error)
+{
+	const struct device named = {.number = device};
+	uint64_t address = 0;
+	void *host;
+	int rc;
+
+	if (device >= 0) {
+		rc = device_allocate(&named, bytes, &address, error);
+		*memory = weft_cuda_memory(device, (void *)(uintptr_t)address, bytes, NULL);
+		return rc;
+	}
+	host = memory_zalloc(1, bytes);
+	*memory = weft_host_memory(host, bytes);
+	return host ? 0 : memory_error(error, "weft_play_allocate", bytes);
+}
+
+int weft_play_allocate(int32_t device, uint64_t bytes, weft_memory *memory, weft_error *error)
+{
+	weft_memory ours = WEFT_MEMORY_INIT;
+	struct error inner;
+	int rc = abi_check_out(ABI_MEMORY, "weft_play_allocate", memory, &inner);
+
+	if (!rc) {
+		rc = allocate(device, bytes, &ours, &inner);
+		if (rc)
+			ours = (weft_memory)WEFT_MEMORY_INIT;
+		abi_give(ABI_MEMORY, &ours, memory);
+	}
+	return worker_result(rc, &inner, error);
+}
+
+void weft_play_free(weft_memory *memory)
+{
+	const struct device named = {.number = memory ? memory->device : -1};
+
+	if (!memory || !memory->pointer)
+		return;
+	if (memory->kind == WEFT_MEMORY_CUDA)
+		device_release(&named, (uint64_t)(uintptr_t)memory->pointer);
+	else
+		memory_free(memory->pointer);
+	memory->pointer = NULL;
+}
+
+int weft_play_copy(int32_t device, void *to, const void *from, uint64_t bytes, weft_error *error)
+{
+	const struct device named = {.number = device};
+	struct error inner;
+	int rc = 0;
+
+	if (device >= 0)
+		rc = device_copy(&named, (uint64_t)(uintptr_t)to, (uint64_t)(uintptr_t)from, bytes,
+				 &inner);
+	else
+		memcpy(to, from, bytes);
 	return worker_result(rc, &inner, error);
 }
 

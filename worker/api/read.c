@@ -36,6 +36,22 @@ int weft_read_end(const weft_worker *worker, uint64_t version)
 										      : WEFT_TORN;
 }
 
+static int digest_of(const weft_worker *worker, const void *memory, uint64_t bytes, char digest[33])
+{
+	void *copy = NULL;
+	int rc = 0;
+
+	if (worker->device) {
+		copy = memory_alloc(bytes);
+		rc = copy ? params_read(&worker->params, copy, memory, bytes, NULL) : -1;
+		memory = copy;
+	}
+	if (!rc)
+		digest_text(digest_bytes(memory, bytes), digest);
+	memory_free(copy);
+	return rc;
+}
+
 int weft_param_digest(const weft_worker *worker, uint32_t id, uint64_t version, char digest[33])
 {
 	const void *memory;
@@ -45,6 +61,7 @@ int weft_param_digest(const weft_worker *worker, uint32_t id, uint64_t version, 
 	memory = weft_param_memory(worker, id, version);
 	if (!memory || !version)
 		return WEFT_NONE;
-	digest_text(digest_bytes(memory, worker->layout.params[id].bytes), digest);
+	if (digest_of(worker, memory, worker->layout.params[id].bytes, digest))
+		return -WEFT_E_MEMORY;
 	return weft_read_end(worker, version);
 }

@@ -80,7 +80,7 @@ typedef struct weft_options {
 	const char *job;           /* default "weft"; all workers and the controller agree */
 	enum weft_role role;       /* needed */
 	uint32_t rank;             /* within the role, from 0 */
-	const char *transport;     /* a requirement: "shm" (default), "verbs", "tcp", "efa". A list
+	const char *transport;     /* a requirement: "shm" (default), "cuda", "verbs", "tcp", "efa". A list
 				      ("shm,verbs,tcp", or "auto" for "shm,verbs") lets each pair use
 				      the first of it that both sides have and that reaches; all
 				      workers of the job give the same */
@@ -108,6 +108,16 @@ typedef struct weft_options {
 	int key_waits;             /* 1: the file may come, or be replaced, until the controller was
 				      heard; as weft_launch.key_waits says */
 	int reserved;              /* 0 */
+	const char *memory;        /* where what is written from or into lies: "host" (default), "cuda" (the GPU of
+				      this process: the launcher's local rank) or "cuda:N". Trainer: all tensors that
+				      it writes; inference: its parameters, weft's or with own_memory the host's.
+				      On one host, transport "cuda" goes from GPU to GPU, and between GPU and host;
+				      over others a trainer's pieces are packed by its GPU into pinned memory, and an
+				      inference rank needs stage "host" */
+	const char *stage;         /* inference with memory "cuda": "none" (default): versions are written in place.
+				      "device", "host": a version lands in spare memory, of the GPU (transport "cuda")
+				      or pinned, while readers keep the last one; it is verified there, and then
+				      copied at once: readers are without a version for that copy alone */
 } weft_options;
 #define WEFT_OPTIONS_INIT WEFT_INIT(weft_options)
 
@@ -180,6 +190,9 @@ WEFT_API int weft_declare_labels(weft_worker *worker, const char *model, const c
 WEFT_API int weft_declare_tensor(weft_worker *worker, const weft_tensor *tensor, uint32_t order,
 				 uint64_t row_lo, uint64_t row_hi, uint32_t *id,
 				 weft_error *error);
+
+/* [any thread] The GPU that the worker uses ("cuda:N"); -1: none. */
+WEFT_API int32_t weft_device(const weft_worker *worker);
 
 /* Trainer: memory that tensors will lie in when they are written. A transport that reads only from
  * registered memory (verbs) then sends a piece that is contiguous in the source straight from
@@ -407,7 +420,7 @@ WEFT_API int weft_set_post_load(weft_worker *worker, weft_post_load *hook, void 
 WEFT_API const void *weft_loaded_memory(const weft_worker *worker, uint32_t id);
 
 /* [any thread] A reader's bracket. begin: 0 and the version, or WEFT_NONE. Then read through
- * weft_param_memory(worker, id, version). end: 0 when all that was read is of that version,
+ * weft_param_memory(worker, id, version), device memory with memory "cuda". end: 0 when all that was read is of that version,
  * WEFT_TORN when not. Never blocks; a reader is never waited for. */
 WEFT_API int weft_read_begin(const weft_worker *worker, uint64_t *version);
 WEFT_API int weft_read_end(const weft_worker *worker, uint64_t version);
@@ -416,6 +429,11 @@ WEFT_API int weft_read_end(const weft_worker *worker, uint64_t version);
  * after join, whatever lies there. */
 WEFT_API const void *weft_param_memory(const weft_worker *worker, uint32_t id,
 				       uint64_t version);
+
+/* [any thread] Inference with memory "cuda": what is queued on the cudaStream_t (NULL: the default one) from now on
+ * waits on the GPU until `version`, or a later one, is published here. It does not keep the next update from changing
+ * the memory: that is what weft_read_end tells. WEFT_E_UNSUPPORTED where the device cannot wait for a word. */
+WEFT_API int weft_stream_wait(weft_worker *worker, uint64_t version, void *stream, weft_error *error);
 
 /* [any thread] XXH3-128 of a parameter's bytes, as 32 hex digits; WEFT_NONE when that version is
  * not here, WEFT_TORN when an update came in between. */
@@ -465,6 +483,11 @@ typedef struct weft_stats {
 				     counts again */
 	uint64_t parts_copacked;  /* parts of pieces that were packed in the pass over the slice
 				     beside them */
+	uint64_t launches;        /* trainer with memory "cuda": kernels, of all updates */
+	uint64_t install_ns;      /* inference: of update_ns, from the last byte to publication (verified, copied
+				     where it is staged, post-loaded); wait_ns is what was before */
+	uint64_t pause_ns;        /* inference: readers had no version: with shadow 0, staged the copy and the hook,
+				     in place all of update_ns */
 } weft_stats;
 #define WEFT_STATS_INIT WEFT_INIT(weft_stats)
 /* [any thread after join, on a trainer] Of an inference rank: not while it is in weft_update_wait. */

@@ -99,7 +99,7 @@ WEFT_API int weft_exit_code(int code);
 
 enum weft_memory_kind {
 	WEFT_MEMORY_HOST = 1,
-	WEFT_MEMORY_CUDA = 2 /* named for programs to come: this library refuses it, WEFT_E_UNSUPPORTED */
+	WEFT_MEMORY_CUDA = 2 /* of a GPU: for workers that are opened with one (weft_options.memory) */
 };
 
 /* Memory that the host program hands in. */
@@ -109,7 +109,8 @@ typedef struct weft_memory {
 	int32_t device; /* cuda: its number; host: 0 */
 	void *pointer;  /* what weft only reads it does not write to */
 	uint64_t bytes;
-	void *stream;   /* cuda: work that is queued on it comes first; host: NULL */
+	void *stream;   /* cuda: a cudaStream_t, and what is queued on it comes first (NULL: the default stream);
+			   host: NULL */
 } weft_memory;
 #define WEFT_MEMORY_INIT WEFT_INIT(weft_memory)
 
@@ -120,6 +121,17 @@ static inline weft_memory weft_host_memory(const void *pointer, uint64_t bytes)
 	memory.kind = WEFT_MEMORY_HOST;
 	memory.pointer = (void *)(uintptr_t)pointer;
 	memory.bytes = bytes;
+	return memory;
+}
+
+/* Any part of an allocation: cudaMalloc's, a caching allocator's block, mapped memory. */
+static inline weft_memory weft_cuda_memory(int32_t device, const void *pointer, uint64_t bytes, void *stream)
+{
+	weft_memory memory = weft_host_memory(pointer, bytes);
+
+	memory.kind = WEFT_MEMORY_CUDA;
+	memory.device = device;
+	memory.stream = stream;
 	return memory;
 }
 

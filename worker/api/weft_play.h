@@ -49,6 +49,13 @@ WEFT_API void weft_content_version(const char *name, const void *tensor, uint64_
 WEFT_API int weft_verify(const weft_worker *worker, const weft_checkpoint *checkpoint,
 			 uint64_t version, uint64_t *bytes_compared, weft_error *error);
 
+/* Memory of device `device` (weft_device), zeroed; -1: of the host. [any thread] */
+WEFT_API int weft_play_allocate(int32_t device, uint64_t bytes, weft_memory *memory, weft_error *error);
+/* Waits for what the device still does with it. Of a pointer that is NULL: nothing. [any thread] */
+WEFT_API void weft_play_free(weft_memory *memory);
+/* Between any two of host memory and memory of that device; done when it returns. [any thread] */
+WEFT_API int weft_play_copy(int32_t device, void *to, const void *from, uint64_t bytes, weft_error *error);
+
 #ifdef __cplusplus
 }
 #endif

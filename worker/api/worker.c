@@ -49,6 +49,10 @@ static int check_options(const weft_options *options, struct error *error)
 		return error_set(error, ERROR_USAGE,
 				 "shadow keeps two copies of the parameters, "
 				 "own_memory gives one: choose one of them");
+	if (options->reserved)
+		return error_set(error, ERROR_USAGE,
+				 "weft_open: weft_options.reserved is %d; it must be 0",
+				 options->reserved);
 	if (options->role == WEFT_TRAINER && (options->shadow || options->own_memory))
 		return error_set(error, ERROR_USAGE,
 				 "shadow and own_memory are for inference ranks");
@@ -93,7 +97,11 @@ static void open_log(struct weft_worker *worker)
 
 static int open_domain(struct weft_worker *worker, struct error *error)
 {
-	struct transport_options options = {.self = worker->self};
+	struct transport_options options = {
+		.self = worker->self,
+		.device = worker->device ? worker->device->number : 0,
+		.device_sources = worker->device && worker->self.role == ROLE_TRAINER,
+	};
 	int length = snprintf(options.nics, sizeof(options.nics), "%s", worker->nic);
 
 	if ((size_t)length >= sizeof(options.nics))
@@ -197,6 +205,9 @@ static int fill(struct weft_worker *worker, const weft_options *options, struct 
 	rc = choose_transport(worker, text_or(options->transport, "shm"), error);
 	if (rc)
 		return rc;
+	rc = worker_choose_memory(worker, options, error);
+	if (rc)
+		return rc;
 	worker->key_file = pool_string(&worker->texts, key_file(options));
 	worker->nic = pool_string(&worker->texts, text_or(options->nic, ""));
 	return pool_ok(&worker->texts) ? 0 : memory_error(error, "opening a worker", 0);
@@ -227,7 +238,7 @@ static int open_worker(weft_worker **out, const weft_options *options, struct er
 				  },
 				  error);
 	worker->health.control = worker->control;
-	if (!rc && (rc = open_domain(worker, error)))
+	if (!rc && ((rc = worker_open_device(worker, error)) || (rc = open_domain(worker, error))))
 		worker_tell(worker, error, worker->join_timeout_ms, &untold);
 	if (!rc)
 		control_attach(worker->control, worker->domain);
@@ -378,6 +389,7 @@ int weft_close(weft_worker **where)
 	 * plan that everything above points into */
 	control_close(&worker->control);
 	transport_domain_close(&worker->domain);
+	device_close(&worker->device);
 	declare_fini(worker);
 	pool_free(&worker->texts);
 	sender_fini(&worker->sender);

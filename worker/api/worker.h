@@ -5,6 +5,7 @@
  *   worker.c     open, join, leave, close        join.c      plan, endpoints, both sides opened
  *   state.c      what every call asks first      declare*.c  what the host holds or needs
  *   tell.c       its failure reaches the others
+ *   memory.c     where its memory lies
  *   write.c, wait.c, read.c, figures.c, compare.c, play.c    weft.h by noun
  *
  *   lives as long as    the process    weft_worker: options, declarations, parameters' memory
@@ -41,6 +42,9 @@ struct weft_worker {
 	bool full;                        /* the replica keeps everything */
 	uint32_t pack_threads;            /* 0: as many as processors, within reason */
 	bool checksums, shadow, own_memory;
+	char *memory;                     /* "cuda" or "cuda:N", as the host said it; NULL: the host's */
+	struct device *device;            /* that this is; NULL: none */
+	enum landing landing;
 	enum worker_stage stage;
 	uint64_t incarnation;
 	pid_t pid;                        /* that opened it; a forked child must leave it alone */
@@ -106,6 +110,17 @@ int declare_set_label(char **label, const char *value, const char *what, struct 
 int declare_finish(struct weft_worker *worker, struct message_declare *declare,
 		   struct error *error);
 void declare_fini(struct weft_worker *worker);
+
+/* memory.c. What the options say, and the device that they name. */
+int worker_choose_memory(struct weft_worker *worker, const weft_options *options, struct error *error);
+int worker_open_device(struct weft_worker *worker, struct error *error);
+/* The caller's weft_memory, which must be of the kind that the worker was opened for; what its stream has queued
+ * comes before what the worker queues from now on. A NULL pointer is the caller's to judge. */
+int worker_take_memory(const struct weft_worker *worker, const char *call, const void *theirs,
+		       struct weft_memory *ours, struct error *error);
+/* The same of one that was taken. */
+int worker_check_memory(const struct weft_worker *worker, const char *call, const struct weft_memory *memory,
+			struct error *error);
 
 /* tell.c: what it says hello with */
 struct message_hello worker_hello(struct weft_worker *worker);

@@ -35,7 +35,7 @@ int weft_update_write(weft_worker *worker, uint32_t id, const weft_memory *memor
 	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_write", &inner);
 
 	if (!rc)
-		rc = abi_take_memory("weft_update_write", memory, &taken, &inner);
+		rc = worker_take_memory(worker, "weft_update_write", memory, &taken, &inner);
 	if (!rc)
 		rc = sender_write(&worker->sender, id, taken.pointer, taken.bytes, &inner);
 	return worker_answer(worker, rc, &inner, error);
@@ -52,7 +52,7 @@ static int take_tensor(const struct weft_worker *worker, uint32_t id, const weft
 	*data = memory.pointer;
 	if (rc || !memory.pointer)
 		return rc;
-	rc = abi_check_memory(call, &memory, error);
+	rc = worker_check_memory(worker, call, &memory, error);
 	if (!rc && memory.bytes != worker->held.items[id].bytes)
 		rc = error_set(error, ERROR_USAGE, "%s: tensor %s has %llu bytes here, given %llu",
 			       call, worker->holding.tensors[id].name,
@@ -93,13 +93,14 @@ int weft_update_write_all(weft_worker *worker, const weft_memory *memory, size_t
 	return worker_answer(worker, rc, &inner, error);
 }
 
-static int take_slice(const weft_slice *array, size_t stride, size_t at, struct bucket_slice *slice,
-		      struct error *error)
+static int take_slice(const struct weft_worker *worker, const weft_slice *array, size_t stride,
+		      size_t at, struct bucket_slice *slice, struct error *error)
 {
 	static const char call[] = "weft_update_write_bucket";
 	int rc = abi_take_at(ABI_SLICE, call, array, stride, at, &slice->tensor, error);
 
-	return rc ? rc : abi_take_memory(call, slice->tensor.memory, &slice->memory, error);
+	return rc ? rc
+		  : worker_take_memory(worker, call, slice->tensor.memory, &slice->memory, error);
 }
 
 static int write_bucket(struct weft_worker *worker, const weft_slice *array, size_t count,
@@ -114,7 +115,7 @@ static int write_bucket(struct weft_worker *worker, const weft_slice *array, siz
 	if (!slices)
 		return memory_error(error, "writing a bucket", count * sizeof(*slices));
 	for (size_t i = 0; i < count && !rc; i++)
-		rc = take_slice(array, stride, i, &slices[i], error);
+		rc = take_slice(worker, array, stride, i, &slices[i], error);
 	if (!rc)
 		rc = sender_write_bucket(&worker->sender, slices, count, error);
 	memory_free(slices);

@@ -16,6 +16,7 @@
 #define WORKER_EPOCH_EPOCH_H
 
 #include "worker/control/health.h"
+#include "worker/device/device.h"
 #include "worker/epoch/params.h"
 #include "worker/epoch/ranges.h"
 #include "worker/epoch/receive_plan.h"
@@ -39,9 +40,10 @@ struct epoch_options {
 	const struct ranges *ranges;
 	uint64_t ring_bytes;
 	bool full;
+	const struct device *device;   /* tensors lie in its memory; NULL: in the host's */
 	/* inference rank */
 	const struct layout *layout;
-	const struct params *params;
+	struct params *params;
 	uint32_t update_timeout_ms;    /* 0: the plan's */
 };
 

@@ -10,8 +10,6 @@
 
 #include "base/memory.h"
 
-#include <string.h>
-
 #define REGION_BYTES (2ull << 30) /* a region ends at the first parameter past this */
 #define LARGE_BYTES  16384	  /* from here on a parameter starts on its own page */
 
@@ -48,12 +46,8 @@ static int allocate_copy(struct params *params, struct transport_domain *domain,
 
 	if (!rc)
 		count = place(layout, (uint32_t)params->region_count, places, bytes);
-	for (uint32_t i = 0; i < count && !rc; i++) {
-		rc = transport_region_allocate(domain, bytes[i],
-					       &params->regions[params->region_count], error);
-		if (!rc)
-			params->region_count++;
-	}
+	for (uint32_t i = 0; i < count && !rc; i++)
+		rc = params_region(params, domain, bytes[i], error);
 	memory_free(bytes);
 	if (rc)
 		return error_wrap(error, "memory for %zu parameters (copy %u)", params->count,
@@ -61,73 +55,69 @@ static int allocate_copy(struct params *params, struct transport_domain *domain,
 	for (size_t i = 0; i < params->count; i++) {
 		struct transport_region *region = params->regions[places[i].region];
 
-		params->memory[copy * params->count + i] =
+		params->landed[copy * params->count + i] =
 			(unsigned char *)transport_region_memory(region) + places[i].offset;
 	}
 	return 0;
 }
 
+/* Fewer than the parameters when the host went on after an allocation failed. */
+static int check_given(const struct layout *layout, const struct params_options *options,
+		       struct error *error)
+{
+	for (size_t i = 0; options->host && i < layout->param_count; i++)
+		if (i >= options->hosted || !options->host[i])
+			return error_set(error, ERROR_USAGE,
+					 "parameter %s has no memory; with "
+					 "own_memory every parameter needs weft_param.memory or "
+					 "weft_param_bind",
+					 layout->params[i].name);
+	return 0;
+}
+
 static int register_params(struct params *params, struct transport_domain *domain,
-			   const struct layout *layout, void *const *host, size_t hosted,
-			   struct error *error)
+			   const struct layout *layout, void *const *host, struct error *error)
 {
 	for (size_t i = 0; i < params->count; i++) {
 		const struct tensor_info *param = &layout->params[i];
 		int rc;
 
-		/* fewer than the parameters when the host went on after an allocation failed */
-		if (i >= hosted || !host[i])
-			return error_set(error, ERROR_USAGE,
-					 "parameter %s has no memory; with "
-					 "own_memory every parameter needs weft_param.memory or "
-					 "weft_param_bind",
-					 param->name);
 		rc = transport_region_register(domain, host[i], param->bytes,
 					       &params->regions[params->region_count], error);
 		if (rc)
 			return error_wrap(error, "parameter %s", param->name);
 		params->places[i] =
 			(struct param_place){.region = (uint32_t)params->region_count++};
-		params->memory[i] = host[i];
+		params->landed[i] = host[i];
 	}
 	return 0;
 }
 
 /* Allocated memory is zero already. */
-static void zero_fills(const struct params *params, const struct layout *layout)
+static int zero_fills(const struct params *params, const struct layout *layout, struct error *error)
 {
-	for (size_t i = 0; i < layout->fill_count; i++) {
-		const struct fill *fill = &layout->fills[i];
-
-		memset(params->memory[fill->param] + fill->offset, 0, fill->bytes);
-	}
-}
-
-int params_open(struct params *params, struct transport_domain *domain, const struct layout *layout,
-		uint32_t copies, void *const *host, size_t hosted, struct error *error)
-{
-	size_t places = copies * layout->param_count;
 	int rc = 0;
 
-	*params = (struct params){.copies = copies, .count = layout->param_count};
-	/* one region a parameter at most, and one for checksums */
-	if (host && params->count + 1 > LIMIT_REGIONS)
-		return error_set(
-			error, ERROR_LIMIT,
-			"%zu parameters in host memory; at most %d: let weft allocate them",
-			params->count, LIMIT_REGIONS - 1);
-	params->places = pool_array(&params->pool, places, sizeof(*params->places));
-	params->memory = pool_array(&params->pool, places, sizeof(*params->memory));
-	params->regions = pool_array(&params->pool, places, sizeof(*params->regions));
-	if (!pool_ok(&params->pool))
-		return memory_error(error, "placing parameters", places * sizeof(*params->places));
-	if (host) {
-		rc = register_params(params, domain, layout, host, hosted, error);
-		if (!rc)
-			zero_fills(params, layout);
-		return rc;
+	for (size_t i = 0; i < layout->fill_count && !rc; i++) {
+		const struct fill *fill = &layout->fills[i];
+
+		rc = params_zero(params, params->landed[fill->param] + fill->offset, fill->bytes,
+				 error);
 	}
-	for (uint32_t copy = 0; copy < copies && !rc; copy++)
+	return rc;
+}
+
+static int open_regions(struct params *params, struct transport_domain *domain,
+			const struct layout *layout, const struct params_options *options,
+			struct error *error)
+{
+	int rc = 0;
+
+	if (options->host && !options->landing) {
+		rc = register_params(params, domain, layout, options->host, error);
+		return rc ? rc : zero_fills(params, layout, error);
+	}
+	for (uint32_t copy = 0; copy < params->copies && !rc; copy++)
 		rc = allocate_copy(params, domain, layout, copy, error);
 	if (!rc && params->region_count + 1 > LIMIT_REGIONS)
 		rc = error_set(error, ERROR_LIMIT, "%zu regions of memory; at most %d",
@@ -135,8 +125,40 @@ int params_open(struct params *params, struct transport_domain *domain, const st
 	return rc;
 }
 
+int params_open(struct params *params, struct transport_domain *domain, const struct layout *layout,
+		const struct params_options *options, struct error *error)
+{
+	size_t places = options->copies * layout->param_count;
+	int rc = 0;
+
+	*params = (struct params){.copies = options->copies,
+				  .count = layout->param_count,
+				  .device = options->device,
+				  .landing = options->landing};
+	/* one region a parameter at most, and one for checksums */
+	if (options->host && !options->landing && params->count + 1 > LIMIT_REGIONS)
+		return error_set(
+			error, ERROR_LIMIT,
+			"%zu parameters in host memory; at most %d: let weft allocate them",
+			params->count, LIMIT_REGIONS - 1);
+	params->places = pool_array(&params->pool, places, sizeof(*params->places));
+	params->landed = pool_array(&params->pool, places, sizeof(*params->landed));
+	params->regions = pool_array(&params->pool, places, sizeof(*params->regions));
+	params->blocks = pool_array(&params->pool, places, sizeof(*params->blocks));
+	params->pinned = pool_array(&params->pool, places, sizeof(*params->pinned));
+	params->memory = params->landed;
+	if (!pool_ok(&params->pool))
+		return memory_error(error, "placing parameters", places * sizeof(*params->places));
+	rc = check_given(layout, options, error);
+	if (!rc)
+		rc = open_regions(params, domain, layout, options, error);
+	return rc || !options->landing ? rc : params_open_live(params, layout, options, error);
+}
+
 void params_close(struct params *params)
 {
+	if (params->device)
+		params_close_device(params);
 	for (size_t i = 0; i < params->region_count; i++)
 		transport_region_close(&params->regions[i]);
 	pool_free(&params->pool);

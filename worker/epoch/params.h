@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * params.h -- the memory of an inference rank's parameters: regions from weft's allocator, or the
+ * params.h -- the memory of an inference rank's parameters: regions from weft's allocator, of a GPU's memory, or the
  * host's memory registered as it is. It lies where it lies for as long as the worker, whatever plan
  * is carried out.
+ *
+ *                 peers write             readers read
+ *   in place      region ───────────────► the same bytes
+ *   shadow        region 0, region 1      the one that is published
+ *   staged        landing regions ─ commit: one launch, or one copy a region ─► parameters on the GPU
  */
 #ifndef WORKER_EPOCH_PARAMS_H
 #define WORKER_EPOCH_PARAMS_H
@@ -11,28 +16,68 @@
 #include "job/layout.h"
 #include "transport/transport.h"
 #include "wire/message.h"
+#include "worker/device/table.h"
 
 #define PARAMS_COPIES_MAX 2 /* shadow keeps two */
 
+/* Where a version lands that is not written in place. */
+enum landing { LANDING_NONE, LANDING_HOST, LANDING_DEVICE };
+
+struct params_options {
+	uint32_t copies;
+	void *const *host;                 /* by parameter, `hosted` of them, the host program's memory to use (then
+					      copies is 1); NULL: weft allocates */
+	size_t hosted;
+	const struct device *device;       /* parameters lie in its memory; NULL: in the host's */
+	enum landing landing;              /* with a device and one copy */
+};
+
 struct params {
 	struct pool pool;                  /* of all arrays here */
+	const struct device *device;
+	enum landing landing;
 	uint32_t copies;
 	size_t count;                      /* parameters */
 	struct param_place *places;        /* copies * count, copy-major */
-	unsigned char **memory;            /* the same, as addresses */
-	struct transport_region **regions;
+	unsigned char **memory;            /* as addresses, where readers read; of a device's not to be touched */
+	unsigned char **landed;            /* and where peers write: the same but for what is staged */
+	struct transport_region **regions; /* that peers write */
 	size_t region_count;
+	uint64_t *blocks;                  /* device memory under regions, by region; 0: none */
+	uint64_t *live;                    /* staged, weft's own: what region r is copied to */
+	bool *pinned;                      /* regions */
+	struct device_table commit;               /* staged, the host program's own: one part a parameter */
+	uint64_t bases;                    /* where its regions lie, for the device */
 };
 
-/* host: by parameter, `hosted` of them, the host's memory to use (then copies is 1); NULL: weft
- * allocates. Fills are zeroed. Whatever it returns, params_close. */
+/* Fills are zeroed. Whatever it returns, params_close. */
 int params_open(struct params *params, struct transport_domain *domain,
-		const struct layout *layout, uint32_t copies, void *const *host, size_t hosted,
-		struct error *error);
+		const struct layout *layout, const struct params_options *options, struct error *error);
+/* Memory of a device that some peer may still have open stays allocated until this process ends. */
 void params_close(struct params *params);
+/* Staged: from where a version landed to where it is read; done when it returns. */
+int params_commit(struct params *params, struct error *error);
+/* Bytes at `from`, which params handed out, to host memory. */
+int params_read(const struct params *params, void *to, const unsigned char *from, uint64_t bytes,
+		struct error *error);
 static inline unsigned char *params_memory(const struct params *params, uint32_t copy, size_t id)
 {
 	return params->memory[(size_t)copy * params->count + id];
 }
+
+static inline unsigned char *params_landed(const struct params *params, uint32_t copy, size_t id)
+{
+	return params->landed[(size_t)copy * params->count + id];
+}
+
+/* ---- params_device.c, for params.c ---- */
+
+/* A region that peers write, where the options want it. */
+int params_region(struct params *params, struct transport_domain *domain, uint64_t bytes, struct error *error);
+/* Staged: what is read, and how a version gets there. */
+int params_open_live(struct params *params, const struct layout *layout, const struct params_options *options,
+		     struct error *error);
+int params_zero(const struct params *params, unsigned char *at, uint64_t bytes, struct error *error);
+void params_close_device(struct params *params);
 
 #endif

@@ -5,6 +5,7 @@
  */
 #include "worker/epoch/epoch.h"
 
+#include "base/array.h"
 #include "base/log.h"
 #include "base/numa.h"
 #include "worker/replica/ring.h"
@@ -33,6 +34,16 @@ static int cut_source(const struct epoch *epoch, struct send_source *source, uin
 	}
 	source->sum_parts = !source->follows && (source->part_bytes == pack->block_bytes ||
 						 pack->bytes <= source->part_bytes);
+	/* a GPU's tensors are summed where they are packed */
+	if (epoch->options.device && epoch->sums && !source->sum_parts && !source->follows)
+		return error_set(
+			error, ERROR_CONFIG,
+			"a ring of %llu bytes cuts the blocks of checksums of tensor %s, "
+			"%llu bytes each, which is not possible with memory \"cuda\"; raise "
+			"ring_bytes (--ring-bytes) to four times that",
+			(unsigned long long)ring,
+			epoch->options.holding->tensors[source->tensor].name,
+			(unsigned long long)pack->block_bytes);
 	source->parts = (uint32_t)((pack->bytes + source->part_bytes - 1) / source->part_bytes);
 	return 0;
 }
@@ -81,6 +92,12 @@ static int find_node(const struct epoch *epoch)
 	return node >= 0 ? node : numa_node_here(NULL);
 }
 
+static uint64_t whole_pages(uint64_t bytes)
+{
+	return (bytes + 4095) / 4096 * 4096;
+}
+
+/* Pinned for a GPU that packs into it. */
 static int allocate_near(const struct send_plan *plan, const struct epoch *epoch, uint64_t bytes,
 			 struct transport_region **region, struct error *error)
 {
@@ -93,6 +110,14 @@ static int allocate_near(const struct send_plan *plan, const struct epoch *epoch
 	if (rc)
 		return error_wrap(error, "CPU replica of %llu bytes", (unsigned long long)bytes);
 	numa_place(transport_region_memory(*region), bytes, node);
+	if (epoch->options.device) {
+		rc = device_pin(epoch->options.device, transport_region_memory(*region),
+				whole_pages(bytes), error);
+		if (rc) {
+			transport_region_close(region);
+			return rc;
+		}
+	}
 	if (node >= 0)
 		log_debug("%s: %llu bytes of the CPU replica on node %d", epoch->options.name,
 			  (unsigned long long)bytes, node);
@@ -134,6 +159,17 @@ static int open_homes(struct send_plan *plan, const struct epoch *epoch, struct 
 	if (rc || !plan->homes.bytes)
 		return rc;
 	return allocate_near(plan, epoch, plan->homes.bytes, &plan->replica_region, error);
+}
+
+void send_plan_close_memory(struct send_plan *plan)
+{
+	struct transport_region **regions[] = {&plan->replica_region, &plan->scratch_region};
+
+	for (size_t i = 0; i < ARRAY_SIZE(regions); i++) {
+		if (*regions[i] && plan->device)
+			device_unpin(plan->device, transport_region_memory(*regions[i]));
+		transport_region_close(regions[i]);
+	}
 }
 
 int send_plan_open_memory(struct send_plan *plan, struct epoch *epoch, struct error *error)

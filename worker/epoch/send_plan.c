@@ -12,8 +12,18 @@ int send_plan_bad_row(const struct epoch *epoch, size_t row, const char *what, s
 			 row, what);
 }
 
-static int resolve_target(const struct epoch *epoch, size_t index, uint32_t copy,
-			  struct send_target *target, struct error *error)
+/* A kernel stores into whatever it reaches, where the plan says replica for another trainer's sake too. What it does not
+ * reach gets all from the ring. */
+static enum route_path path_here(const struct send_plan *plan, const struct epoch *epoch,
+				 const struct plan_row *row)
+{
+	if (plan->by_device)
+		return row->path == PATH_REPLICA ? PATH_MAPPED : row->path;
+	return epoch->options.device ? PATH_REPLICA : row->path;
+}
+
+static int resolve_target(const struct send_plan *plan, const struct epoch *epoch, size_t index,
+			  uint32_t copy, struct send_target *target, struct error *error)
 {
 	const struct plan_row *row = &epoch->plan->rows[index];
 	const struct peer *peer = &epoch->peers[row->peer];
@@ -42,7 +52,11 @@ static int resolve_target(const struct epoch *epoch, size_t index, uint32_t copy
 				 index, (unsigned long long)target->offset,
 				 (unsigned long long)row->bytes, (unsigned long long)size,
 				 peer->name);
-	if (row->path == PATH_MAPPED && !target->pointer)
+	if (plan->by_device)
+		target->pointer = transport_remote_device_pointer(target->remote);
+	else if (epoch->options.device)
+		target->pointer = NULL; /* where the processor would store */
+	if (path_here(plan, epoch, row) == PATH_MAPPED && !target->pointer)
 		return error_set(error, ERROR_UNSUPPORTED,
 				 "the plan says mapped for %s, but its "
 				 "memory is not mapped here",
@@ -63,20 +77,20 @@ static int resolve_row(struct send_plan *plan, const struct epoch *epoch, size_t
 					 error);
 	*out = (struct send_row){.peer = row->peer,
 				 .ordinal = row->ordinal,
-				 .path = row->path,
+				 .path = path_here(plan, epoch, row),
 				 .stored = epoch->options.full || row->path != PATH_REPLICA,
 				 .target = (uint32_t)plan->target_count};
 	if (epoch->peers[row->peer].theirs->copies > PARAMS_COPIES_MAX)
 		return send_plan_bad_row(epoch, index, "its target has too many copies", error);
 	for (uint32_t c = 0; c < epoch->peers[row->peer].theirs->copies; c++) {
 		struct send_target *target = &plan->targets[plan->target_count++];
-		int rc = resolve_target(epoch, index, c, target, error);
+		int rc = resolve_target(plan, epoch, index, c, target, error);
 
 		if (rc)
 			return rc;
-		out->stored = out->stored && target->pointer;
+		out->stored = out->stored && target->pointer && !plan->by_device;
 	}
-	plan->posts = plan->posts || !out->stored;
+	plan->posts = plan->posts || (!out->stored && !plan->by_device);
 	return 0;
 }
 
@@ -93,6 +107,7 @@ static int resolve_rows(struct send_plan *plan, const struct epoch *epoch, struc
 	if (!pool_ok(&plan->pool))
 		return memory_error(error, "preparing updates", rows * sizeof(*plan->rows));
 	plan->row_count = rows;
+	plan->copies = (uint32_t)copies;
 	for (size_t i = 0; i < rows && !rc; i++)
 		rc = resolve_row(plan, epoch, i, error);
 	return rc;
@@ -139,14 +154,20 @@ int send_plan_open(struct send_plan *plan, struct epoch *epoch, struct error *er
 
 	plan->node = -1;
 	plan->full = epoch->options.full;
+	plan->device = epoch->options.device;
+	plan->by_device = send_plan_reaches_all(epoch);
 	plan->peer_count = epoch->peer_count;
 	rc = resolve_rows(plan, epoch, error);
 	if (!rc)
 		rc = send_plan_find_sources(plan, epoch, error);
+	if (plan->by_device)
+		plan->scratch_bytes = 0; /* scales go straight to their targets too */
 	if (!rc)
 		rc = group_by_tensor(plan, epoch, error);
 	if (!rc)
 		rc = send_plan_open_memory(plan, epoch, error);
+	if (!rc && plan->by_device)
+		return send_plan_open_batch(plan, epoch, error);
 	if (!rc)
 		send_plan_find_work(plan);
 	return rc;
@@ -154,10 +175,10 @@ int send_plan_open(struct send_plan *plan, struct epoch *epoch, struct error *er
 
 void send_plan_close(struct send_plan *plan)
 {
+	batch_close(&plan->batch);
 	pool_free(&plan->pool);
 	full_close(&plan->homes);
-	transport_region_close(&plan->replica_region);
-	transport_region_close(&plan->scratch_region);
+	send_plan_close_memory(plan);
 	transport_region_close(&plan->sums_region);
 	*plan = (struct send_plan){.node = -1};
 }

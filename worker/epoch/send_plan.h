@@ -16,6 +16,7 @@
 #include "job/layout.h"
 #include "pack/pack.h"
 #include "transport/transport.h"
+#include "worker/device/batch.h"
 #include "worker/replica/full.h"
 
 #define NO_SOURCE UINT32_MAX
@@ -42,7 +43,7 @@ struct send_source {
 
 struct send_target {
 	struct transport_remote *remote;
-	unsigned char *pointer;        /* mapped here: its first byte; else NULL */
+	unsigned char *pointer;        /* mapped here: its first byte, with a batch as the device reaches it; else NULL */
 	uint64_t offset;
 };
 
@@ -78,6 +79,10 @@ struct send_plan {
 	struct transport_region *sums_region;
 	uint64_t *sums;                /* by pair and ordinal; NULL: none are wanted */
 	int node;                      /* of the replica's memory; -1: it does not matter */
+	const struct device *device;   /* that has the tensors; NULL: the host */
+	bool by_device;                /* its kernels store every row at its target; else it packs into the ring */
+	struct batch *batch;           /* tensors of a GPU, whose kernel stores every row at its target; NULL: none */
+	uint32_t copies;               /* of targets, at most; the batch's group of a row is peer * copies + copy */
 };
 
 /* Of an epoch whose peers are connected. Everything a peer said is checked here, so that an update
@@ -89,13 +94,18 @@ void send_plan_close(struct send_plan *plan);
 
 int send_plan_bad_row(const struct epoch *epoch, size_t row, const char *what,
 		      struct error *error);
+/* send_device.c: the tensors are a GPU's, and its kernels reach the memory of every peer. */
+bool send_plan_reaches_all(const struct epoch *epoch);
 /* send_sources.c: of resolved rows; equal ones share a source. */
 int send_plan_find_sources(struct send_plan *plan, const struct epoch *epoch,
 			   struct error *error);
 /* send_memory.c: cuts them into parts. */
 int send_plan_open_memory(struct send_plan *plan, struct epoch *epoch, struct error *error);
+void send_plan_close_memory(struct send_plan *plan);
 /* send_sources.c: which are packed together, and which at all. */
 void send_plan_find_work(struct send_plan *plan);
+/* send_device.c: the same for a GPU. */
+int send_plan_open_batch(struct send_plan *plan, const struct epoch *epoch, struct error *error);
 
 /* ---- what an update asks ---- */
 

@@ -118,6 +118,8 @@ static bool gathers(const struct send_plan *plan, const struct epoch *epoch,
 {
 	const struct pack *pack = &source->pack;
 
+	if (epoch->options.device)
+		return false;
 	for (uint32_t i = 0; i < source->row_count && source->slots; i++) {
 		uint32_t peer = plan->rows[plan->source_rows[source->first_row + i]].peer;
 

@@ -38,22 +38,25 @@ int inference_compare(struct player *player, weft_error *error)
 int inference_bind(struct player *player, weft_error *error)
 {
 	weft_param_view view = WEFT_PARAM_VIEW_INIT;
-	size_t bytes = GUARD;
-	char *next;
+	size_t bytes = GUARD, next = GUARD;
 	int rc;
 
 	if (!player->arguments.own_memory)
 		return 0;
 	for (uint32_t id = 0; !weft_param_at(player->worker, id, &view, NULL); id++)
 		bytes += player_padded(view.bytes) + GUARD;
-	rc = player_map(player, bytes, error);
+	rc = player_map_device(player, bytes, error);
+	if (!rc)
+		rc = player_map(player, bytes, error);
 	if (rc)
 		return rc;
 	if (player->arguments.verify)
 		memset(player->memory, GUARD_VALUE, bytes);
-	next = (char *)player->memory + GUARD;
+	if (player->device_memory.pointer)
+		rc = weft_play_copy(player->device_memory.device, player->device_memory.pointer,
+				    player->memory, bytes, error);
 	for (uint32_t id = 0; !rc && !weft_param_at(player->worker, id, &view, NULL); id++) {
-		const weft_memory memory = weft_host_memory(next, view.bytes);
+		const weft_memory memory = player_memory_at(player, next, view.bytes);
 
 		rc = weft_param_bind(player->worker, id, &memory, error);
 		next += player_padded(view.bytes) + GUARD;
@@ -84,6 +87,9 @@ static int check_guards(const struct player *player, weft_error *error)
 
 	if (!player->arguments.own_memory)
 		return 0;
+	if (player->device_memory.pointer)
+		rc = weft_play_copy(player->device_memory.device, player->memory,
+				    player->device_memory.pointer, player->memory_bytes, error);
 	for (uint32_t id = 0; !rc && !weft_param_at(player->worker, id, &view, NULL); id++) {
 		size_t room = player_padded(view.bytes) + GUARD;
 

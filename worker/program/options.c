@@ -54,7 +54,7 @@ static const struct option_row {
 	{"interval", NULL, "TIME", KIND_PAUSE, AT(interval_ms),
 	 "a trainer's pause between updates (default 0)"},
 	{"transport", "WEFT_TRANSPORT", "NAME", KIND_TEXT, AT(transport),
-	 "shm (default), verbs, tcp or efa: a requirement, never changed silently; or a list as "
+	 "shm (default), cuda, verbs, tcp or efa: a requirement, never changed silently; or a list as "
 	 "shm,verbs,tcp (auto: shm,verbs), of which each pair uses the first that both sides have and "
 	 "that reaches"},
 	/* no variable: WEFT_NIC is the provider's own, and says there where it was read */
@@ -62,6 +62,12 @@ static const struct option_row {
 	 "which NICs, as mlx5_0,mlx5_1:2 (docs/verbs.md), or eth0 with tcp (docs/tcp.md); default: chosen"},
 	{"register-sources", NULL, NULL, KIND_FLAG, AT(register_sources),
 	 "trainer: register the tensors' memory, so that verbs sends from there without a copy"},
+	{"memory", "WEFT_MEMORY", "KIND", KIND_TEXT, AT(memory),
+	 "where a trainer's tensors and a rank's parameters lie: host (default), cuda (the GPU of the local "
+	 "rank) or cuda:N; by role as trainer=cuda,inference=host (docs/cuda.md)"},
+	{"stage", "WEFT_STAGE", "WHERE", KIND_TEXT, AT(stage),
+	 "inference: with --memory cuda, versions land in spare memory, of the GPU (device) or pinned (host), and "
+	 "are copied at once; none (default): they are written in place"},
 	{"checksums", NULL, NULL, KIND_FLAG, AT(checksums), "sum and verify every piece"},
 	{"verify", NULL, NULL, KIND_FLAG, AT(verify),
 	 "inference: recompute every byte of every version and compare; with --own-memory also that "

@@ -13,7 +13,7 @@
 
 struct arguments {
 	const char *controller, *key, *role, *model, *as, *checkpoint, *train, *infer, *job, *transport;
-	const char *digests, *nic, *replica, *live_params, *post_load;
+	const char *digests, *nic, *replica, *live_params, *post_load, *memory, *stage;
 	uint64_t rank, world, updates, first_version, interval_ms, join_timeout_ms;
 	uint64_t update_timeout_ms, ring_bytes, pack_threads;
 	uint64_t given; /* a bit for every option of the command line */

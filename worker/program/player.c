@@ -56,6 +56,49 @@ int player_map(struct player *player, size_t bytes, weft_error *error)
 	return fail(error, WEFT_E_MEMORY, "no %zu bytes of memory: %s", bytes, strerror(errno));
 }
 
+int player_map_device(struct player *player, size_t bytes, weft_error *error)
+{
+	int32_t device = weft_device(player->worker);
+
+	player->device_memory = (weft_memory)WEFT_MEMORY_INIT;
+	return device < 0 ? 0
+			  : weft_play_allocate(device, bytes ? bytes : 1, &player->device_memory,
+					       error);
+}
+
+weft_memory player_memory_at(const struct player *player, size_t offset, uint64_t bytes)
+{
+	const weft_memory *device = &player->device_memory;
+
+	return device->pointer ? weft_cuda_memory(device->device, (char *)device->pointer + offset,
+						  bytes, NULL)
+			       : weft_host_memory((char *)player->memory + offset, bytes);
+}
+
+/* "cuda" is for both roles, "trainer=cuda,inference=host" each its own; a role that is not named: host. */
+static int memory_of(const struct player *player, char memory[32], weft_error *error)
+{
+	const char *all = player->arguments.memory, *at = all;
+
+	snprintf(memory, 32, "%s", all && !strchr(all, '=') ? all : "host");
+	if (!all || !strchr(all, '='))
+		return 0;
+	while (*at) {
+		size_t length = strcspn(at, ","), name = strcspn(at, "=");
+		bool trainer = !strncmp(at, "trainer=", 8), other = !strncmp(at, "inference=", 10);
+
+		if (name >= length || (!trainer && !other) || length - name > 31)
+			return fail(error, WEFT_E_CONFIG,
+				    "--memory: '%.60s' is neither host, cuda, cuda:N nor a list as "
+				    "trainer=cuda,inference=host",
+				    all);
+		if (trainer == (player->role == WEFT_TRAINER))
+			snprintf(memory, 32, "%.*s", (int)(length - name - 1), at + name + 1);
+		at += length + (at[length] == ',');
+	}
+	return 0;
+}
+
 static int start_controller(struct player *player, weft_error *error)
 {
 	const struct arguments *a = &player->arguments;
@@ -104,6 +147,7 @@ static int say_left_alone(const struct player *player, weft_error *error)
 static int open_worker(struct player *player, weft_error *error)
 {
 	const struct arguments *a = &player->arguments;
+	char memory[32];
 	const weft_options options = {
 		.size = sizeof(options),
 		.controller = player->launch.controller,
@@ -122,9 +166,13 @@ static int open_worker(struct player *player, weft_error *error)
 		.checksums = a->checksums,
 		.shadow = player->role == WEFT_INFERENCE && a->shadow,
 		.own_memory = player->role == WEFT_INFERENCE && a->own_memory,
+		.memory = memory,
+		.stage = player->role == WEFT_INFERENCE ? a->stage : NULL,
 	};
-	int rc = weft_open(&player->worker, &options, error);
+	int rc = memory_of(player, memory, error);
 
+	if (!rc)
+		rc = weft_open(&player->worker, &options, error);
 	if (rc)
 		return rc;
 	signal_worker = player->worker;
@@ -275,6 +323,8 @@ int player_close(struct player *player, bool failed)
 		fclose(player->digests);
 	if (player->memory && !rc) /* else somebody may still write it */
 		munmap(player->memory, player->memory_bytes);
+	if (!rc)
+		weft_play_free(&player->device_memory);
 	free(player->data);
 	return rc;
 }

@@ -33,8 +33,9 @@ struct player {
 	weft_plan_view plan;
 	int64_t controller; /* its process, when started here */
 	FILE *digests;
-	void *memory; /* trainer: contents; own_memory: parameters and guards */
+	void *memory; /* trainer: contents; own_memory: parameters and guards; of what lies on a GPU a copy */
 	size_t memory_bytes;
+	weft_memory device_memory; /* the same on a GPU; its pointer NULL: none */
 	weft_memory *data; /* trainer: by tensor id; its pointer NULL when not wanted */
 	uint32_t tensors;
 	uint64_t verified;
@@ -50,6 +51,10 @@ int player_signal(void);           /* the number of the signal that came, or 0 *
 /* Zeroed, or a message; player_close unmaps it. */
 int player_map(struct player *player, size_t bytes, weft_error *error);
 size_t player_padded(uint64_t bytes); /* to whole pages */
+/* Memory of the worker's GPU, where it has one; player_close frees it. */
+int player_map_device(struct player *player, size_t bytes, weft_error *error);
+/* `bytes` of memory that a worker reads or writes, at `offset` in what was mapped. */
+weft_memory player_memory_at(const struct player *player, size_t offset, uint64_t bytes);
 
 /* Fills the error; -code. */
 __attribute__((format(printf, 3, 4))) int fail(weft_error *error, int code, const char *format,

@@ -5,34 +5,50 @@
 #include <time.h>
 
 /* One buffer for all wanted tensors; data[id] points into it. Before join nobody knows yet which
- * are wanted, so it has room for all. */
+ * are wanted, so it has room for all. On a GPU, the host has room for the largest one. */
 static int map_tensors(struct player *player, bool joined, weft_error *error)
 {
 	weft_tensor_view view = WEFT_TENSOR_VIEW_INIT;
-	size_t bytes = 0;
+	size_t bytes = 0, largest = 0, next = 0;
 	uint32_t count = 0;
-	char *next;
 	int rc;
 
-	for (; !weft_tensor_at(player->worker, count, &view, NULL); count++)
+	for (; !weft_tensor_at(player->worker, count, &view, NULL); count++) {
 		bytes += view.wanted || !joined ? player_padded(view.bytes) : 0;
-	rc = player_map(player, bytes, error);
+		largest = view.bytes > largest ? view.bytes : largest;
+	}
+	rc = player_map_device(player, bytes, error);
+	if (!rc)
+		rc = player_map(player, player->device_memory.pointer ? largest : bytes, error);
 	if (rc)
 		return rc;
 	player->data = calloc(count + 1u, sizeof(*player->data));
 	if (!player->data)
 		return fail(error, WEFT_E_MEMORY, "no memory for %u tensors", count);
 	player->tensors = count;
-	next = player->memory;
 	for (uint32_t id = 0; !weft_tensor_at(player->worker, id, &view, NULL); id++) {
 		bool placed = view.wanted || !joined;
 
-		player->data[id] = weft_host_memory(placed ? next : NULL, view.bytes);
-		if (!placed)
-			continue;
-		next += player_padded(view.bytes);
+		player->data[id] = player_memory_at(player, next, view.bytes);
+		if (placed)
+			next += player_padded(view.bytes);
+		else
+			player->data[id].pointer = NULL;
 	}
 	return 0;
+}
+
+static int make_tensor(const struct player *player, const weft_tensor_view *view,
+		       const void *tensor, uint64_t tensor_bytes, uint64_t version,
+		       const weft_memory *to, weft_error *error)
+{
+	bool device = player->device_memory.pointer != NULL;
+	uint64_t row_bytes = view->bytes / (view->row_hi - view->row_lo);
+	void *made = device ? player->memory : to->pointer;
+
+	weft_content_version(view->name, tensor, tensor_bytes, version, view->row_lo * row_bytes,
+			     view->bytes, made);
+	return device ? weft_play_copy(to->device, to->pointer, made, view->bytes, error) : 0;
 }
 
 /* The held rows of every wanted tensor, as version `version` has them. */
@@ -51,8 +67,8 @@ static int make_version(struct player *player, uint64_t version, weft_error *err
 			return fail(
 				error, WEFT_E_FILE, "%s: tensor %s has %llu bytes, not the model's",
 				player->arguments.checkpoint, view.name, (unsigned long long)bytes);
-		weft_content_version(view.name, tensor, bytes, version, view.row_lo * row_bytes,
-				     view.bytes, player->data[id].pointer);
+		if (make_tensor(player, &view, tensor, bytes, version, &player->data[id], error))
+			return -error->code;
 		if (player_signal())
 			return fail(error, WEFT_E_INTERRUPTED, "version %llu is not made",
 				    (unsigned long long)version);
@@ -68,8 +84,12 @@ int trainer_register(struct player *player, weft_error *error)
 	if (!player->arguments.register_sources)
 		return 0;
 	rc = map_tensors(player, false, error);
-	memory = weft_host_memory(player->memory, player->memory_bytes);
-	return rc ? rc : weft_source_register(player->worker, &memory, error);
+	if (rc)
+		return rc;
+	memory = player->device_memory.pointer
+			 ? player->device_memory
+			 : weft_host_memory(player->memory, player->memory_bytes);
+	return weft_source_register(player->worker, &memory, error);
 }
 
 int trainer_run(struct player *player, weft_error *error)

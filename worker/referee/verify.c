@@ -6,6 +6,7 @@
  */
 #include "worker/referee/verify.h"
 
+#include "base/memory.h"
 #include "base/threads.h"
 #include "model/checkpoint.h"
 #include "model/content.h"
@@ -66,37 +67,61 @@ static int read_version(void *context, const struct tensor_info *info, uint64_t 
 	return 0;
 }
 
+/* Where the processor reads these bytes: in place, or in *copy of what lies on a GPU. 1: the version is gone. */
+static int fetch(const struct referee *referee, uint32_t param, uint64_t offset, uint64_t bytes,
+		 const unsigned char **here, unsigned char **copy, struct error *error)
+{
+	const unsigned char *memory = memory_of(referee, param);
+
+	*copy = NULL;
+	if (!memory)
+		return 1;
+	*here = memory + offset;
+	if (!referee->rank->params->device)
+		return 0;
+	*copy = memory_alloc(bytes);
+	if (!*copy)
+		return memory_error(error, "comparing a parameter", bytes);
+	*here = *copy;
+	return params_read(referee->rank->params, *copy, memory + offset, bytes, error);
+}
+
 static int compare_bytes(void *context, const struct piece *piece, uint64_t offset,
 			 const unsigned char *expected, uint64_t bytes, struct error *error)
 {
 	struct referee *referee = context;
-	const struct layout *layout = referee->rank->layout;
-	const unsigned char *here = memory_of(referee, piece->param);
+	const char *name = referee->rank->layout->tensors[piece->tensor].name;
+	const unsigned char *here;
+	unsigned char *copy;
 	uint64_t at = 0;
+	int rc = fetch(referee, piece->param, offset, bytes, &here, &copy, error);
 
-	if (!here)
-		return 1;
-	if (memcmp(here + offset, expected, bytes)) {
-		while (here[offset + at] == expected[at])
+	if (!rc && memcmp(here, expected, bytes)) {
+		while (here[at] == expected[at])
 			at++;
-		return differ(referee, piece->param, offset + at, here[offset + at], expected[at],
-			      layout->tensors[piece->tensor].name, error);
+		rc = differ(referee, piece->param, offset + at, here[at], expected[at], name,
+			    error);
 	}
-	referee->compared += bytes;
-	return 0;
+	if (!rc)
+		referee->compared += bytes;
+	memory_free(copy);
+	return rc;
 }
 
 static int compare_fill(struct referee *referee, const struct fill *fill, struct error *error)
 {
-	const unsigned char *here = memory_of(referee, fill->param);
+	const unsigned char *here;
+	unsigned char *copy;
+	int rc = fetch(referee, fill->param, fill->offset, fill->bytes, &here, &copy, error);
 
-	if (!here)
-		return 1;
-	for (uint64_t at = fill->offset; at < fill->offset + fill->bytes; at++)
+	for (uint64_t at = 0; at < fill->bytes && !rc; at++)
 		if (here[at])
-			return differ(referee, fill->param, at, here[at], 0, "padding", error);
-	referee->compared += fill->bytes;
-	return 0;
+			rc = differ(referee, fill->param, fill->offset + at, here[at], 0, "padding",
+				    error);
+	if (!rc)
+		referee->compared += fill->bytes;
+	memory_free(copy);
+	return rc;
 }
 
 /* More only where they are worth their start: other ranks of this host compare too. */

@@ -228,8 +228,8 @@ static struct event act(struct sender *sender, const struct step *step, struct d
 	int rc;
 
 	if (step->kind == STEP_PACK) {
-		executor_pack(sender, step, &doing->into);
-		event.kind = EVENT_PACKED;
+		rc = executor_pack(sender, step, &doing->into, error);
+		event.kind = rc ? EVENT_FAILED : EVENT_PACKED;
 		return event;
 	}
 	pthread_mutex_lock(wire);

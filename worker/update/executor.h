@@ -18,6 +18,7 @@
 #include "worker/api/weft.h"
 #include "worker/control/health.h"
 #include "worker/control/watch.h"
+#include "worker/device/lane.h"
 #include "worker/epoch/epoch.h"
 #include "worker/update/schedule.h"
 #include <pthread.h>
@@ -50,6 +51,8 @@ struct sender {
 	uint64_t *source_sums;         /* of those whose parts are no blocks of their sum */
 	uint64_t *seen;                /* by peer: sequence of the signal handled last */
 	uint64_t *writes;              /* by peer: posted; under its wire */
+	struct lanes *lanes;           /* tensors of a GPU that go through the ring; NULL: they do not */
+	uint32_t *groups;              /* with a batch: of each peer, the one of the copy that it accepts */
 	_Atomic bool failed;           /* schedule.failed, for who holds a wire */
 	char why[80];                  /* of the abort under way */
 	struct attempt attempt;        /* to begin */
@@ -90,9 +93,21 @@ void executor_pause(struct sender *sender);
 struct pack_into {
 	void *memory[PACK_COLUMNS_MAX];
 };
-void executor_pack(struct sender *sender, const struct step *step, const struct pack_into *into);
+/* An error is one of a GPU. */
+int executor_pack(struct sender *sender, const struct step *step, const struct pack_into *into, struct error *error);
 const struct send_target *executor_target(const struct sender *sender,
 					  const struct send_row *row);
+/* ---- send_device.c: the plan has a batch. With the lock held ---- */
+
+/* A version begins. */
+void send_device_begin(struct sender *sender);
+/* Tensors whose memory is known: what they complete leaves. */
+int send_device_write(struct sender *sender, const uint32_t *ids, size_t count, struct error *error);
+/* Drops the lock meanwhile: until all that was written is at its targets. An error but for an interrupt is everybody's. */
+int send_device_settle(struct sender *sender, struct error *error);
+/* All is at its targets: the sums of what was sent. */
+int send_device_sums(struct sender *sender, struct error *error);
+
 /* With the lock held: sums of those of the step's sources whose last part it packed. */
 void executor_sum(struct sender *sender, const struct step *step);
 

@@ -9,6 +9,7 @@
  */
 #include "worker/update/executor.h"
 
+#include "base/clock.h"
 #include "base/copy.h"
 #include "job/digest.h"
 
@@ -162,11 +163,46 @@ static void pack_follower(struct sender *sender, const struct step *step, void *
 			pack_piece_sum(packed, source->pack.bytes, source->pack.block_bytes);
 }
 
-void executor_pack(struct sender *sender, const struct step *step, const struct pack_into *into)
+/* What lies on a GPU goes into slots alone: nothing is mapped there, and posts read no tensor. */
+static int pack_by_device(struct sender *sender, const struct step *step,
+			  const struct pack_into *into, struct error *error)
+{
+	uint32_t first = step->fresh ? step->source : step->group_first;
+	uint32_t count = step->fresh ? 1 : step->group;
+	const struct send_source *sources = &sender->epoch->send.sources[first];
+	struct pack_part parts[PACK_COLUMNS_MAX];
+	struct lane *lane = lanes_take(sender->lanes);
+	int rc;
+
+	for (uint32_t i = 0; i < count; i++) {
+		uint64_t from, bytes = source_part(&sources[i], step->part, &from);
+
+		parts[i] = part_of(sender, &sources[i], from, bytes);
+		if (!step->fresh)
+			add_products(sender, &sources[i], step->part, &parts[i]);
+		if (!i)
+			lane_begin(lane, parts[i].data, parts[i].scales);
+		lane_add(lane, &sources[i].pack, from, bytes, into->memory[i],
+			 parts[i].transformed_scales);
+	}
+	rc = lane_launch(lane, error);
+	if (!rc)
+		rc = lane_wait(lane, clock_deadline_ns(sender->epoch->wait_ms), error);
+	lanes_give(sender->lanes, lane);
+	for (uint32_t i = 0; i < count && !rc; i++)
+		if (parts[i].sum)
+			*parts[i].sum = checksum64(into->memory[i], parts[i].bytes);
+	return rc;
+}
+
+int executor_pack(struct sender *sender, const struct step *step, const struct pack_into *into,
+		  struct error *error)
 {
 	const struct send_source *source = &sender->epoch->send.sources[step->source];
 	uint64_t from, bytes = source_part(source, step->part, &from);
 
+	if (sender->lanes && !source->follows)
+		return pack_by_device(sender, step, into, error);
 	if (step->replay) {
 		copy_to_targets(sender, source, into->memory[0], from, bytes);
 	} else if (step->fresh) {
@@ -181,6 +217,7 @@ void executor_pack(struct sender *sender, const struct step *step, const struct 
 		pack_group(sender, step, into);
 	}
 	copy_fence();
+	return 0;
 }
 
 /* The source's sum, for all rows that want it. */

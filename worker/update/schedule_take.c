@@ -65,6 +65,22 @@ static bool take_row(struct schedule *schedule, const struct call *call, uint32_
 	return true;
 }
 
+void schedule_sent(struct schedule *schedule, uint32_t tensor)
+{
+	const struct send_plan *plan = schedule->options.plan;
+
+	for (uint32_t i = plan->tensor_first[tensor]; i < plan->tensor_first[tensor + 1]; i++) {
+		const struct send_row *row = &plan->rows[plan->tensor_rows[i]];
+		const struct send_source *source = &plan->sources[row->source];
+
+		if (!schedule->submitted[source->tensor] ||
+		    (source->scales != NO_TENSOR && !schedule->submitted[source->scales]))
+			continue;
+		mark_row(schedule, plan->tensor_rows[i]);
+		schedule->sources[row->source] = (struct source_state){0, 0};
+	}
+}
+
 static uint32_t row_at(const struct call *call, size_t at)
 {
 	return call->rows ? call->rows[at] : (uint32_t)at;

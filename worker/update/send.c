@@ -153,6 +153,7 @@ static int finish_begin(struct sender *sender, int rc)
 		return rc;
 	pthread_mutex_lock(&sender->lock);
 	memset(sender->data, 0, sender->epoch->send.tensor_count * sizeof(*sender->data));
+	send_device_begin(sender);
 	sender->begin_ns = begin;
 	sender->stats.wait_ns = clock_ns() - begin;
 	sender->stats.copy_ns = 0;
@@ -274,6 +275,14 @@ static int run_rows(struct sender *sender, const uint32_t *rows, size_t count, b
 	return executor_run(sender, &call);
 }
 
+/* Tensors that were submitted, and the rows that read them (NULL: all). */
+static int send_rows(struct sender *sender, const uint32_t *ids, size_t id_count,
+		     const uint32_t *rows, size_t count, bool shared, struct error *error)
+{
+	return sender->epoch->send.batch ? send_device_write(sender, ids, id_count, error)
+					 : run_rows(sender, rows, count, shared, false, error);
+}
+
 static int write_tensor(struct sender *sender, uint32_t id, const void *data, uint64_t bytes,
 			struct error *error)
 {
@@ -297,9 +306,9 @@ static int write_tensor(struct sender *sender, uint32_t id, const void *data, ui
 	if (rc)
 		return rc;
 	submit(sender, id, data);
-	return run_rows(sender, plan->tensor_rows + plan->tensor_first[id],
-			plan->tensor_first[id + 1] - plan->tensor_first[id], bytes > LARGE_BYTES,
-			false, error);
+	return send_rows(sender, &id, 1, plan->tensor_rows + plan->tensor_first[id],
+			 plan->tensor_first[id + 1] - plan->tensor_first[id], bytes > LARGE_BYTES,
+			 error);
 }
 
 int sender_write(struct sender *sender, uint32_t id, const void *data, uint64_t bytes,
@@ -310,9 +319,11 @@ int sender_write(struct sender *sender, uint32_t id, const void *data, uint64_t 
 	return rc ? rc : leave(sender, write_tensor(sender, id, data, bytes, error), error);
 }
 
-static int write_all(struct sender *sender, const void *const *data, struct error *error)
+static int write_all(struct sender *sender, const void *const *data, uint32_t *ids,
+		     struct error *error)
 {
 	const struct send_plan *plan = &sender->epoch->send;
+	size_t count = 0;
 
 	for (uint32_t t = 0; t < plan->tensor_count; t++) {
 		int rc = 0;
@@ -331,16 +342,37 @@ static int write_all(struct sender *sender, const void *const *data, struct erro
 			return rc;
 	}
 	for (uint32_t t = 0; t < plan->tensor_count; t++)
-		if (data[t])
+		if (data[t] && send_plan_wants(plan, t)) {
 			submit(sender, t, data[t]);
-	return run_rows(sender, NULL, plan->row_count, true, false, error);
+			ids[count++] = t;
+		}
+	return send_rows(sender, ids, count, NULL, plan->row_count, true, error);
 }
 
 int sender_write_all(struct sender *sender, const void *const *data, struct error *error)
 {
-	int rc = enter(sender, "weft_update_write_all", error);
+	size_t count = sender->epoch->send.tensor_count;
+	uint32_t *ids = memory_zalloc(count + 1, sizeof(*ids));
+	int rc;
 
-	return rc ? rc : leave(sender, write_all(sender, data, error), error);
+	if (!ids)
+		return memory_error(error, "writing all tensors", count * sizeof(*ids));
+	rc = enter(sender, "weft_update_write_all", error);
+	if (!rc)
+		rc = leave(sender, write_all(sender, data, ids, error), error);
+	memory_free(ids);
+	return rc;
+}
+
+/* Moves those that somebody wants to the front, in their order; returns how many they are. */
+static size_t wanted_first(const struct sender *sender, uint32_t *ids, size_t count)
+{
+	size_t wanted = 0;
+
+	for (size_t i = 0; i < count; i++)
+		if (send_plan_wants(&sender->epoch->send, ids[i]))
+			ids[wanted++] = ids[i];
+	return wanted;
 }
 
 static int write_bucket(struct sender *sender, const struct bucket_slice *slices, size_t count,
@@ -363,7 +395,8 @@ static int write_bucket(struct sender *sender, const struct bucket_slice *slices
 	for (size_t i = 0; i < count && !rc; i++)
 		submit(sender, ids[i], slices[i].memory.pointer);
 	if (!rc)
-		rc = run_rows(sender, rows, row_count, true, false, error);
+		rc = send_rows(sender, ids, wanted_first(sender, ids, count), rows, row_count, true,
+			       error);
 	memory_free(rows);
 	memory_free(ids);
 	return rc;
@@ -392,6 +425,8 @@ int sender_drain(struct sender *sender, struct error *error)
 	if (rc)
 		return rc;
 	rc = schedule_check_halves(&sender->schedule, error);
+	if (!rc)
+		rc = send_device_settle(sender, error);
 	if (!rc)
 		rc = run_version(sender, CALL_DRAIN, error);
 	return leave(sender, rc, error);
@@ -427,7 +462,11 @@ static int finish(struct sender *sender, struct error *error)
 	int rc;
 
 	copy_fence();
-	rc = run_version(sender, CALL_END, error);
+	rc = send_device_settle(sender, error);
+	if (!rc)
+		rc = send_device_sums(sender, error);
+	if (!rc)
+		rc = run_version(sender, CALL_END, error);
 	if (!rc) {
 		sender->stats.updates++;
 		sender->stats.update_ns = clock_ns() - sender->begin_ns;
@@ -472,7 +511,9 @@ int sender_abort(struct sender *sender, const char *why, struct error *error)
 	sender->unfinished = true;
 	copy_fence();
 	/* what was posted must have landed before a target opens its memory again */
-	rc = run_version(sender, CALL_ABORT, error);
+	rc = send_device_settle(sender, error);
+	if (!rc)
+		rc = run_version(sender, CALL_ABORT, error);
 	broken = sender->schedule.failed;
 	if (rc && !broken && sender->cut) /* and so it stays */
 		sender->failed = sender->schedule.failed = true;

@@ -153,6 +153,7 @@ static int allocate(struct sender *sender, struct error *error)
 	sender->data = pool_array(pool, plan->tensor_count, sizeof(*sender->data));
 	sender->seen = pool_array(pool, peers, sizeof(*sender->seen));
 	sender->writes = pool_array(pool, peers, sizeof(*sender->writes));
+	sender->groups = pool_array(pool, peers, sizeof(*sender->groups));
 	sender->wire = pool_array(pool, sender->wires, sizeof(*sender->wire));
 	if (plan->sums) {
 		sender->block_sums = pool_array(pool, plan->block_count, sizeof(uint64_t));
@@ -196,6 +197,8 @@ int sender_open(struct sender *sender, struct epoch *epoch, uint32_t threads, st
 	if (epoch->send.ring_bytes)
 		options.ring = transport_region_memory(epoch->send.replica_region);
 	rc = schedule_open(&sender->schedule, &options, error);
+	if (!rc && epoch->options.device && !epoch->send.batch)
+		rc = lanes_open(&sender->lanes, epoch->options.device, error);
 	return rc ? rc : start_threads(sender, threads, error);
 }
 
@@ -207,6 +210,7 @@ void sender_close(struct sender *sender)
 	sender->wire = NULL;
 	sender->wire_of = NULL;
 	sender->block_sums = NULL;
+	lanes_close(&sender->lanes);
 	pool_free(&sender->pool);
 	schedule_close(&sender->schedule);
 	epoch_release(&sender->epoch);
@@ -231,6 +235,10 @@ void sender_figures(struct sender *sender, weft_stats *stats)
 	stats->pieces_replica = counts->pieces[PATH_REPLICA];
 	stats->packed_bytes = counts->packed_bytes;
 	stats->parts_copacked = counts->copacked;
+	if (sender->epoch && sender->epoch->send.batch)
+		stats->launches = batch_launches(sender->epoch->send.batch);
+	if (sender->lanes)
+		stats->launches = lanes_launches(sender->lanes);
 	pthread_mutex_unlock(&sender->lock);
 	for (uint32_t p = 0; sender->epoch && p < sender->epoch->peer_count; p++) {
 		pthread_mutex_t *wire = executor_wire(sender, p);

@@ -15,6 +15,44 @@
 
 /* ---- life ---- */
 
+/* What landed there the processor cannot read. */
+static bool sums_by_device(const struct epoch *epoch)
+{
+	const struct params *params = epoch->options.params;
+
+	return params->device && params->landing != LANDING_HOST;
+}
+
+static struct sums_piece piece_at(const struct epoch *epoch, size_t number, uint32_t copy)
+{
+	const struct layout *layout = epoch->options.layout;
+	const struct plan_row *row = &epoch->plan->rows[epoch->receive.rows[number]];
+
+	return (struct sums_piece){
+		.memory = params_landed(epoch->options.params, copy, row->param) + row->offset,
+		.bytes = row->bytes,
+		.block_bytes =
+			pack_block_bytes(&row->transform, layout->tensors[row->tensor].dtype,
+					 layout->params[row->param].dtype, &row->src, row->bytes)};
+}
+
+static int open_sums(struct waiter *waiter, struct error *error)
+{
+	const struct epoch *epoch = waiter->epoch;
+	size_t count = epoch->plan->row_count, copies = epoch->options.params->copies;
+	struct sums_piece *pieces = memory_zalloc(copies * count + 1, sizeof(*pieces));
+	int rc;
+
+	if (!pieces)
+		return memory_error(error, "preparing checksums", copies * count * sizeof(*pieces));
+	for (uint32_t copy = 0; copy < copies; copy++)
+		for (size_t i = 0; i < count; i++)
+			pieces[copy * count + i] = piece_at(epoch, i, copy);
+	rc = sums_open(&waiter->sums, epoch->options.params->device, pieces, copies * count, error);
+	memory_free(pieces);
+	return rc;
+}
+
 int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *health,
 		struct versions *versions, struct watch *watch, struct error *error)
 {
@@ -36,11 +74,12 @@ int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *healt
 					      transport_endpoint_path(epoch->peers[p].endpoint)};
 	receiver_init(&waiter->receiver, waiter->peers, count, waiter->links, epoch->plan->digest,
 		      epoch->sums);
-	return 0;
+	return epoch->sums && sums_by_device(epoch) ? open_sums(waiter, error) : 0;
 }
 
 void waiter_close(struct waiter *waiter)
 {
+	sums_close(&waiter->sums);
 	pool_free(&waiter->pool);
 	epoch_release(&waiter->epoch);
 }
@@ -151,12 +190,13 @@ static int verify_piece(const struct waiter *waiter, size_t p, uint32_t k, uint6
 	const struct layout *layout = epoch->options.layout;
 	const struct plan_row *row =
 		&epoch->plan->rows[plan->rows[epoch->peers[p].first_piece + k]];
-	const unsigned char *here =
-		params_memory(epoch->options.params, waiter->copy, row->param) + row->offset;
-	uint64_t block = pack_block_bytes(&row->transform, layout->tensors[row->tensor].dtype,
-					  layout->params[row->param].dtype, &row->src, row->bytes);
-	uint64_t sum = pack_piece_sum(here, row->bytes, block);
-	uint64_t sent = plan->sums[epoch->peers[p].first_piece + k];
+	size_t number = epoch->peers[p].first_piece + k;
+	struct sums_piece piece = piece_at(epoch, number, waiter->copy);
+	uint64_t sum =
+		waiter->sums.device
+			? sums_of(&waiter->sums, waiter->copy * epoch->plan->row_count + number)
+			: pack_piece_sum(piece.memory, piece.bytes, piece.block_bytes);
+	uint64_t sent = plan->sums[number];
 
 	if (sum == sent)
 		return 0;
@@ -175,8 +215,12 @@ static int verify_piece(const struct waiter *waiter, size_t p, uint32_t k, uint6
 static int verify(struct waiter *waiter, uint64_t version, struct error *error)
 {
 	uint64_t begin = clock_ns();
-	size_t wrong = 0;
+	size_t wrong = 0, pieces = waiter->epoch->plan->row_count;
+	int rc = waiter->sums.device ? sums_run(&waiter->sums, waiter->copy * pieces, pieces, error)
+				     : 0;
 
+	if (rc)
+		return rc;
 	for (size_t p = 0; p < waiter->epoch->peer_count && waiter->epoch->sums; p++)
 		for (uint32_t k = 0; k < waiter->epoch->peers[p].plan->pieces; k++)
 			wrong += (size_t)verify_piece(waiter, p, k, version, !wrong, error);
@@ -220,13 +264,48 @@ static int run_hook(struct waiter *waiter, uint64_t version, struct error *error
 			 (unsigned long long)version, answer);
 }
 
+/* From where it landed to where it is read, and only now readers lose their version. */
+static int install(struct waiter *waiter, uint64_t version, struct error *error)
+{
+	struct params *params = waiter->epoch->options.params;
+	int rc = 0;
+
+	if (params->landing) {
+		waiter->installing = true;
+		waiter->paused_ns = clock_ns();
+		versions_open(waiter->versions, waiter->copy);
+		rc = params_commit(params, error);
+	}
+	if (rc)
+		return error_wrap(
+			       error,
+			       "update %llu: all bytes had arrived, the version is not published",
+			       (unsigned long long)version),
+		       rc;
+	return run_hook(waiter, version, error);
+}
+
+static void count_clocks(struct waiter *waiter)
+{
+	const struct params *params = waiter->epoch->options.params;
+	uint64_t now = clock_ns();
+
+	waiter->stats.update_ns = now - waiter->receiver.began_ns;
+	waiter->stats.install_ns = now - waiter->installs_ns;
+	waiter->stats.pause_ns = params->copies > 1 ? 0 : now - waiter->paused_ns;
+}
+
 static void publish(struct waiter *waiter, uint64_t version)
 {
+	const struct device *device = waiter->epoch->options.params->device;
+
 	versions_publish(waiter->versions, waiter->copy, version);
+	if (device)
+		device_publish(device, version);
 	waiter->stats.updates++;
 	for (size_t p = 0; p < waiter->epoch->peer_count; p++)
 		waiter->stats.bytes += waiter->epoch->peers[p].plan->bytes;
-	waiter->stats.update_ns = clock_ns() - waiter->receiver.began_ns;
+	count_clocks(waiter);
 	control_version(waiter->health->control, version);
 	watch_tell(waiter->watch);
 }
@@ -241,11 +320,12 @@ static struct receive_event act(struct waiter *waiter, const struct receive_step
 		rc = send_accept(waiter, step, &heard->error);
 		event.broken = rc != 0;
 	} else if (step->kind == RECEIVE_VERIFY) {
-		waiter->stats.wait_ns = clock_ns() - waiter->receiver.began_ns;
+		waiter->installs_ns = clock_ns();
+		waiter->stats.wait_ns = waiter->installs_ns - waiter->receiver.began_ns;
 		rc = verify(waiter, step->version, &heard->error);
 	} else {
 		WEFT_ASSERT_OP(step->kind, ==, RECEIVE_LOAD);
-		rc = run_hook(waiter, step->version, &heard->error);
+		rc = install(waiter, step->version, &heard->error);
 	}
 	if (rc)
 		event.kind = RECEIVE_FAILED;
@@ -259,7 +339,9 @@ static int give_up(struct waiter *waiter, const struct receive_step *step, struc
 	*error = waiter->receiver.error;
 	if (!waiter->stats.wait_ns)
 		waiter->stats.wait_ns = clock_ns() - waiter->receiver.began_ns;
-	versions_fail(waiter->versions, waiter->copy);
+	/* what is staged has touched nothing that is read, up to its installation */
+	if (!waiter->epoch->options.params->landing || waiter->installing)
+		versions_fail(waiter->versions, waiter->copy);
 	if (step->broken)
 		return health_fail(waiter->health, error, waiter->receiver.wanted);
 	return -(int)error->code;
@@ -313,7 +395,10 @@ static struct receive_event opens(struct waiter *waiter, uint64_t version, uint3
 
 	waiter->stats.wait_ns = waiter->stats.verify_ns = waiter->stats.post_load_ns = 0;
 	waiter->copy = versions_spare(waiter->versions);
-	versions_open(waiter->versions, waiter->copy);
+	waiter->installing = false;
+	waiter->paused_ns = clock_ns();
+	if (!waiter->epoch->options.params->landing)
+		versions_open(waiter->versions, waiter->copy);
 	watch_deadline(waiter->watch, deadline);
 	return (struct receive_event){
 		.kind = RECEIVE_OPENS,

@@ -12,6 +12,7 @@
 #include "base/pool.h"
 #include "worker/api/weft.h"
 #include "worker/control/watch.h"
+#include "worker/device/sums.h"
 #include "worker/epoch/epoch.h"
 #include "worker/update/receive.h"
 #include "worker/update/versions.h"
@@ -37,6 +38,9 @@ struct waiter {
 	uint64_t *seen;            /* by peer: sequence of the signal handled last */
 	uint64_t signals;          /* of the domain, seen */
 	uint32_t copy;             /* that is open; the same while any permission is out */
+	struct sums sums;          /* of pieces in memory of a GPU, where they are summed: copy after copy */
+	bool installing;           /* staged: readers' memory may have changed */
+	uint64_t installs_ns, paused_ns; /* when that began, and when readers lost their version */
 	bool unfinished;           /* the last wait failed */
 	weft_stats stats;
 };

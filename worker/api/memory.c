@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * memory.c -- where a worker's memory lies: what the host asks for when it opens the worker, and memory that it hands in.
+ */
+#include "worker/api/abi.h"
+#include "worker/api/worker.h"
+
+#include "job/transports.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- opened ---- */
+
+static const char *text_or(const char *given, const char *other)
+{
+	return given && *given ? given : other;
+}
+
+static int choose_stage(struct weft_worker *worker, const weft_options *options, bool cuda,
+			struct error *error)
+{
+	static const char *const names[] = {
+		[LANDING_NONE] = "none", [LANDING_HOST] = "host", [LANDING_DEVICE] = "device"};
+	const char *stage = text_or(options->stage, "none");
+
+	for (int i = 0; i < 3; i++)
+		if (strcmp(stage, names[i]) == 0) {
+			worker->landing = (enum landing)i;
+			if (!i)
+				return 0;
+			if (options->role != WEFT_INFERENCE || !cuda)
+				return error_set(
+					error, ERROR_USAGE,
+					"stage '%s' (--stage) is for inference ranks whose "
+					"parameters lie on a GPU (memory \"cuda\", --memory cuda); "
+					"in host memory shadow does the same without a copy",
+					stage);
+			if (options->shadow)
+				return error_set(error, ERROR_USAGE,
+						 "stage '%s' (--stage) and shadow both keep the "
+						 "last version readable: choose one of them",
+						 stage);
+			return 0;
+		}
+	return error_set(
+		error, ERROR_CONFIG,
+		"stage '%.40s' (--stage) is unknown; it is \"none\", \"device\" or \"host\"",
+		stage);
+}
+
+/* What peers write is mapped into their processes by transport cuda alone. */
+static int check_way(const struct weft_worker *worker, struct error *error)
+{
+	bool alone = strcmp(worker->transport, "cuda") == 0;
+
+	if (alone || worker->self.role == ROLE_TRAINER || worker->landing == LANDING_HOST)
+		return 0;
+	return error_set(
+		error, ERROR_UNSUPPORTED,
+		"transport %s does not write memory of a GPU: let versions land in pinned host memory "
+		"(stage \"host\", --stage host), or use transport cuda where all workers are on one "
+		"host",
+		worker->transport);
+}
+
+int worker_choose_memory(struct weft_worker *worker, const weft_options *options,
+			 struct error *error)
+{
+	const char *memory = text_or(options->memory, "host");
+	bool cuda = strcmp(memory, "cuda") == 0 || strncmp(memory, "cuda:", 5) == 0;
+	int rc;
+
+	if (!cuda && strcmp(memory, "host") != 0)
+		return error_set(
+			error, ERROR_CONFIG,
+			"memory '%.40s' (--memory) is unknown; it is \"host\", \"cuda\" or \"cuda:N\"",
+			memory);
+	rc = choose_stage(worker, options, cuda, error);
+	if (rc || !cuda)
+		return rc;
+	if (worker->full)
+		return error_set(error, ERROR_UNSUPPORTED,
+				 "replica 'full' (--replica full) keeps a version in host memory, "
+				 "which tensors of a GPU do not pass through: use 'ring'");
+	worker->memory = pool_string(&worker->texts, memory);
+	return check_way(worker, error);
+}
+
+int worker_open_device(struct weft_worker *worker, struct error *error)
+{
+	weft_launch launch = WEFT_LAUNCH_INIT;
+
+	if (!worker->memory)
+		return 0;
+	launch.rank = launch.world = -1;
+	if (weft_launch_find(&launch, NULL))
+		launch.local_rank = -1; /* of a program that was launched by nobody we know */
+	return device_open(&worker->device, worker->memory, (int)launch.local_rank, error);
+}
+
+int32_t weft_device(const weft_worker *worker)
+{
+	return worker && worker->device ? worker->device->number : -1;
+}
+
+/* ---- handed in ---- */
+
+static int check_device(const struct weft_worker *worker, const char *call,
+			const struct weft_memory *memory, struct error *error)
+{
+	int rc;
+
+	if (memory->device != worker->device->number)
+		return error_set(error, ERROR_USAGE,
+				 "%s: memory of device %d, but this worker uses %s: open it with "
+				 "memory \"cuda:%d\" (--memory cuda:%d)",
+				 call, (int)memory->device, device_text(worker->device),
+				 (int)memory->device, (int)memory->device);
+	if (!memory->pointer)
+		return 0;
+	rc = device_holds(worker->device, memory->pointer, memory->bytes, call, error);
+	return rc ? rc : device_after(worker->device, memory->stream, error);
+}
+
+int worker_check_memory(const struct weft_worker *worker, const char *call,
+			const struct weft_memory *memory, struct error *error)
+{
+	int rc = abi_check_memory(call, memory, error);
+
+	if (rc)
+		return rc;
+	if (memory->kind == WEFT_MEMORY_CUDA && worker->device)
+		return check_device(worker, call, memory, error);
+	if (memory->kind == WEFT_MEMORY_CUDA)
+		return error_set(error, ERROR_UNSUPPORTED,
+				 "%s: device memory (kind cuda, device %d, %llu bytes at %p), but "
+				 "this worker was opened for host memory: open it with memory "
+				 "\"cuda\" (weft_options.memory), or pass host memory",
+				 call, (int)memory->device, (unsigned long long)memory->bytes,
+				 memory->pointer);
+	if (!worker->device || !memory->pointer)
+		return 0;
+	return error_set(error, ERROR_USAGE,
+			 "%s: host memory at %p, but this worker was opened with memory \"%s\": "
+			 "pass memory of %s (weft_cuda_memory), or open it with memory \"host\"",
+			 call, memory->pointer, worker->memory, device_text(worker->device));
+}
+
+int worker_take_memory(const struct weft_worker *worker, const char *call, const void *theirs,
+		       struct weft_memory *ours, struct error *error)
+{
+	int rc = abi_take(ABI_MEMORY, call, theirs, ours, error);
+
+	return rc ? rc : worker_check_memory(worker, call, ours, error);
+}
+
+/* ---- streams ---- */
+
+int weft_stream_wait(weft_worker *worker, uint64_t version, void *stream, weft_error *error)
+{
+	struct error inner;
+	int rc = worker ? worker_role(worker, ROLE_INFERENCE, "weft_stream_wait", &inner)
+			: error_set(&inner, ERROR_USAGE, "weft_stream_wait: worker is NULL");
+
+	if (!rc && !worker->device)
+		rc = error_set(&inner, ERROR_STATE,
+			       "weft_stream_wait: the worker was opened for host memory, which no "
+			       "stream waits for (weft_options.memory)");
+	if (!rc && !worker->device->facts.stream_wait)
+		rc = error_set(&inner, ERROR_UNSUPPORTED,
+			       "weft_stream_wait: %s cannot let a stream wait for a word of the "
+			       "host; wait with weft_update_wait",
+			       device_text(worker->device));
+	if (!rc)
+		rc = device_stream_wait(worker->device, stream, version, &inner);
+	return worker_result(rc, &inner, error);
+}
