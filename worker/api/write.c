@@ -27,6 +27,15 @@ int weft_update_try_begin(weft_worker *worker, uint64_t version, weft_error *err
 	return begin(worker, "weft_update_try_begin", version, false, error);
 }
 
+/* Memory that was judged before anything was sent: what the caller has wrong leaves the update as it is, a device that
+ * is lost ends it for everybody. */
+static int judged(weft_worker *worker, int rc, struct error *error)
+{
+	return rc == -(int)ERROR_TRANSPORT
+		       ? health_fail(&worker->health, error, sender_open_version(&worker->sender))
+		       : rc;
+}
+
 int weft_update_write(weft_worker *worker, uint32_t id, const weft_memory *memory,
 		      weft_error *error)
 {
@@ -35,7 +44,9 @@ int weft_update_write(weft_worker *worker, uint32_t id, const weft_memory *memor
 	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_write", &inner);
 
 	if (!rc)
-		rc = worker_take_memory(worker, "weft_update_write", memory, &taken, &inner);
+		rc = judged(worker,
+			    worker_take_memory(worker, "weft_update_write", memory, &taken, &inner),
+			    &inner);
 	if (!rc)
 		rc = sender_write(&worker->sender, id, taken.pointer, taken.bytes, &inner);
 	return worker_answer(worker, rc, &inner, error);
@@ -75,7 +86,9 @@ static int write_all(struct weft_worker *worker, const weft_memory *array, size_
 	if (!data)
 		return memory_error(error, "writing all tensors", count * sizeof(*data));
 	for (size_t i = 0; i < count && !rc; i++)
-		rc = take_tensor(worker, (uint32_t)i, array, stride, &data[i], error);
+		rc = judged(worker,
+			    take_tensor(worker, (uint32_t)i, array, stride, &data[i], error),
+			    error);
 	if (!rc)
 		rc = sender_write_all(&worker->sender, data, error);
 	memory_free(data);
@@ -115,7 +128,7 @@ static int write_bucket(struct weft_worker *worker, const weft_slice *array, siz
 	if (!slices)
 		return memory_error(error, "writing a bucket", count * sizeof(*slices));
 	for (size_t i = 0; i < count && !rc; i++)
-		rc = take_slice(worker, array, stride, i, &slices[i], error);
+		rc = judged(worker, take_slice(worker, array, stride, i, &slices[i], error), error);
 	if (!rc)
 		rc = sender_write_bucket(&worker->sender, slices, count, error);
 	memory_free(slices);

@@ -35,6 +35,7 @@
 struct rig_options {
 	uint32_t trainers, ranks;
 	const char *transport, *order, *replica;
+	const char *memory, *rank_memory, *stage; /* of trainers, of ranks */
 	int checksums, shadow, own_memory;
 	uint64_t ring_bytes;
 	uint32_t update_timeout_ms, pack_threads;
@@ -162,10 +163,13 @@ static inline weft_worker *rig_open_worker(struct rig *rig, enum weft_role role,
 	weft_error error = WEFT_ERROR_INIT;
 
 	if (role == WEFT_TRAINER) {
+		options.memory = rig->options.memory;
 		options.replica = rig->options.replica;
 		options.pack_threads = rig->options.pack_threads;
 	}
 	if (role == WEFT_INFERENCE) {
+		options.memory = rig->options.rank_memory;
+		options.stage = rig->options.stage;
 		options.shadow = rig->options.shadow;
 		options.own_memory = rig->options.own_memory;
 	}

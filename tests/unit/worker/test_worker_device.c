@@ -1,0 +1,492 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Memory of GPUs on either side of an update, on mock devices whose streams are as late as they may be.
+ */
+#include "tests/cuda_mock/cuda_mock.h"
+#include "tests/unit/worker/worker_rig.h"
+#include "worker/api/weft_play.h"
+
+static const struct rig_options both = {.trainers = 1,
+					.ranks = 2,
+					.transport = "cuda",
+					.memory = "cuda:0",
+					.rank_memory = "cuda:1"};
+
+/* A trainer's tensors on its GPU. */
+struct tensors {
+	weft_memory memory[RIG_TENSORS];
+};
+
+static void tensors_open(struct tensors *tensors, int32_t device)
+{
+	for (uint32_t t = 0; t < RIG_TENSORS; t++) {
+		tensors->memory[t] = (weft_memory)WEFT_MEMORY_INIT;
+		assert_int_equal(
+			weft_play_allocate(device, rig_bytes[t], &tensors->memory[t], NULL), 0);
+	}
+}
+
+static void tensors_fill(struct tensors *tensors, struct rig *rig, uint64_t version)
+{
+	rig_fill(rig, version);
+	for (uint32_t t = 0; t < RIG_TENSORS; t++)
+		assert_int_equal(weft_play_copy(tensors->memory[t].device,
+						tensors->memory[t].pointer, rig->tensors[t],
+						rig_bytes[t], NULL),
+				 0);
+}
+
+static void tensors_close(struct tensors *tensors)
+{
+	for (uint32_t t = 0; t < RIG_TENSORS; t++)
+		weft_play_free(&tensors->memory[t]);
+}
+
+static void open_all(struct rig *rig, struct tensors *tensors, const struct rig_options *options)
+{
+	cuda_mock_open(&(struct cuda_mock_options){.devices = 2, .order = CUDA_MOCK_LATE});
+	rig_open(rig, options);
+	tensors_open(tensors, weft_device(rig->trainers[0]));
+}
+
+/* Trainers first: a rank's memory is freed once nobody has it open. */
+static void close_all(struct rig *rig, struct tensors *tensors)
+{
+	for (uint32_t i = 0; i < RIG_MAX; i++)
+		weft_close(&rig->trainers[i]);
+	tensors_close(tensors);
+	rig_close(rig);
+	assert_int_equal(cuda_mock_close(), 0);
+}
+
+static void send(struct rig *rig, struct tensors *tensors, uint64_t version)
+{
+	weft_error error = WEFT_ERROR_INIT;
+	weft_worker *worker = rig->trainers[0];
+
+	rig_ok(weft_update_begin(worker, version, &error), &error);
+	rig_ok(weft_update_write_all(worker, tensors->memory, RIG_TENSORS,
+				     sizeof(*tensors->memory), &error),
+	       &error);
+	rig_ok(weft_update_end(worker, &error), &error);
+}
+
+/* The rank's parameters, wherever they lie, are of the version. */
+static void check_rank(struct rig *rig, uint32_t rank, uint64_t version)
+{
+	uint64_t rows = 12 / rig->options.ranks;
+	const uint64_t bytes[RIG_TENSORS] = {rows * 40, rows * 40, 32};
+	unsigned char here[RIG_TENSORS][480];
+
+	for (uint32_t p = 0; p < RIG_TENSORS; p++) {
+		const void *memory = weft_param_memory(rig->ranks[rank], p, version);
+
+		assert_non_null(memory);
+		assert_int_equal(weft_play_copy(weft_device(rig->ranks[rank]), here[p], memory,
+						bytes[p], NULL),
+				 0);
+	}
+	for (uint64_t i = 0; i < rows * 40; i++)
+		assert_int_equal(here[0][i], rig_byte(version, 0, rank * rows * 40 + i));
+	for (uint64_t r = 0; r < 10; r++)
+		for (uint64_t i = 0; i < rows * 4; i++)
+			assert_int_equal(here[1][r * rows * 4 + i],
+					 rig_byte(version, 1, r * 48 + rank * rows * 4 + i));
+	for (uint64_t i = 0; i < 28; i++)
+		assert_int_equal(here[2][i], rig_byte(version, 2, i));
+	assert_memory_equal(here[2] + 28, "\0\0\0\0", 4);
+}
+
+static void update(struct rig *rig, struct tensors *tensors, uint64_t version)
+{
+	tensors_fill(tensors, rig, version);
+	rig_wait_begin(rig, version, 0);
+	send(rig, tensors, version);
+	rig_wait_end(rig, 0);
+	for (uint32_t i = 0; i < rig->options.ranks; i++)
+		check_rank(rig, i, version);
+}
+
+static uint64_t launches(const struct rig *rig)
+{
+	weft_stats stats = WEFT_STATS_INIT;
+
+	assert_int_equal(weft_get_stats(rig->trainers[0], &stats, NULL), 0);
+	return stats.launches;
+}
+
+/* ---- launches ---- */
+
+static void test_update__from_gpu_to_gpu_is_one_launch_a_peer(void **state)
+{
+	struct tensors tensors;
+	struct rig rig;
+
+	(void)state;
+	open_all(&rig, &tensors, &both);
+	for (uint64_t version = 1; version <= 3; version++) {
+		update(&rig, &tensors, version);
+		assert_int_equal(launches(&rig), 2 * version);
+	}
+	close_all(&rig, &tensors);
+}
+
+static void test_write__of_tensors_one_by_one_is_a_launch_a_tensor_and_peer(void **state)
+{
+	weft_error error = WEFT_ERROR_INIT;
+	struct tensors tensors;
+	struct rig rig;
+
+	(void)state;
+	open_all(&rig, &tensors, &both);
+	tensors_fill(&tensors, &rig, 5);
+	rig_wait_begin(&rig, 5, 0);
+	rig_ok(weft_update_begin(rig.trainers[0], 5, &error), &error);
+	for (uint32_t t = RIG_TENSORS; t--;) {
+		rig_ok(weft_update_write(rig.trainers[0], t, &tensors.memory[t], &error), &error);
+		/* drained, its memory may be reused */
+		rig_ok(weft_update_drain(rig.trainers[0], &error), &error);
+		rig_ok(weft_play_copy(0, tensors.memory[t].pointer, rig.own, rig_bytes[t], &error),
+		       &error);
+	}
+	rig_ok(weft_update_end(rig.trainers[0], &error), &error);
+	rig_wait_end(&rig, 0);
+	check_rank(&rig, 0, 5);
+	check_rank(&rig, 1, 5);
+	assert_int_equal(launches(&rig), 2 * RIG_TENSORS);
+	close_all(&rig, &tensors);
+}
+
+static void test_shadow__copies_are_launched_each_with_its_own_targets(void **state)
+{
+	struct rig_options options = both;
+	struct tensors tensors;
+	struct rig rig;
+
+	(void)state;
+	options.shadow = options.checksums = 1;
+	open_all(&rig, &tensors, &options);
+	for (uint64_t version = 1; version <= 4; version++)
+		update(&rig, &tensors, version);
+	close_all(&rig, &tensors);
+}
+
+/* ---- streams ---- */
+
+static void *queue_late(weft_memory *to, const void *from, uint64_t bytes)
+{
+	const struct cuda_calls *calls = cuda_calls();
+	cuda_stream stream;
+
+	assert_int_equal(calls->enter(to->device), 0);
+	assert_int_equal(calls->stream_create(&stream), 0);
+	assert_int_equal(calls->copy((uint64_t)(uintptr_t)to->pointer, (uint64_t)(uintptr_t)from,
+				     bytes, stream),
+			 0);
+	calls->leave();
+	return stream;
+}
+
+static void end_stream(int32_t device, void *stream)
+{
+	assert_int_equal(cuda_calls()->enter(device), 0);
+	assert_int_equal(cuda_calls()->stream_synchronize(stream), 0);
+	assert_int_equal(cuda_calls()->stream_destroy(stream), 0);
+	cuda_calls()->leave();
+}
+
+/* `tell`: the stream is given with the tensor. */
+static bool arrives_from_stream(bool tell)
+{
+	weft_error error = WEFT_ERROR_INIT;
+	unsigned char here;
+	struct tensors tensors;
+	struct rig rig;
+	void *stream;
+	bool new;
+
+	open_all(&rig, &tensors, &both);
+	tensors_fill(&tensors, &rig, 1);
+	rig_fill(&rig, 2);
+	stream = queue_late(&tensors.memory[0], rig.tensors[0], rig_bytes[0]);
+	if (tell)
+		tensors.memory[0].stream = stream;
+	rig_wait_begin(&rig, 2, 0);
+	send(&rig, &tensors, 2);
+	rig_wait_end(&rig, 0);
+	rig_ok(weft_play_copy(1, &here, weft_param_memory(rig.ranks[0], 0, 2), 1, &error), &error);
+	new = here == rig_byte(2, 0, 0);
+	assert_true(new || here == rig_byte(1, 0, 0));
+	end_stream(0, stream);
+	close_all(&rig, &tensors);
+	return new;
+}
+
+static void test_stream__of_a_tensor_comes_first(void **state)
+{
+	(void)state;
+	assert_true(arrives_from_stream(true));
+	/* and this is what is seen without it */
+	assert_false(arrives_from_stream(false));
+}
+
+static void test_stream_wait__holds_a_stream_until_the_version_is_published(void **state)
+{
+	const struct cuda_calls *calls = cuda_calls();
+	weft_error error = WEFT_ERROR_INIT;
+	struct tensors tensors;
+	unsigned char *here;
+	cuda_stream stream;
+	struct rig rig;
+
+	(void)state;
+	open_all(&rig, &tensors, &both);
+	calls = cuda_calls();
+	update(&rig, &tensors, 1);
+	here = aligned_alloc(4096, 4096);
+	assert_int_equal(calls->enter(1), 0);
+	assert_int_equal(calls->host_register(here, 4096), 0);
+	assert_int_equal(calls->stream_create(&stream), 0);
+	rig_ok(weft_stream_wait(rig.ranks[0], 2, stream, &error), &error);
+	assert_int_equal(calls->copy((uint64_t)(uintptr_t)here,
+				     (uint64_t)(uintptr_t)weft_param_memory(rig.ranks[0], 0, 0), 1,
+				     stream),
+			 0);
+	for (int i = 0; i < 20; i++)
+		assert_int_not_equal(calls->stream_query(stream), 0);
+	calls->leave();
+	update(&rig, &tensors, 2);
+	end_stream(1, stream);
+	assert_int_equal(here[0], rig_byte(2, 0, 0));
+	assert_int_equal(calls->enter(1), 0);
+	assert_int_equal(calls->host_unregister(here), 0);
+	calls->leave();
+	free(here);
+	close_all(&rig, &tensors);
+}
+
+/* ---- staged ---- */
+
+static void stage(const char *where, const char *transport, int checksums)
+{
+	struct rig_options options = both;
+	weft_error error = WEFT_ERROR_INIT;
+	weft_stats stats = WEFT_STATS_INIT;
+	struct tensors tensors;
+	uint64_t version = 0;
+	struct rig rig;
+
+	options.stage = where;
+	options.transport = transport;
+	options.checksums = checksums;
+	open_all(&rig, &tensors, &options);
+	update(&rig, &tensors, 1);
+	tensors_fill(&tensors, &rig, 2);
+	rig_wait_begin(&rig, 2, 0);
+	rig_ok(weft_update_begin(rig.trainers[0], 2, &error), &error);
+	rig_ok(weft_update_write_all(rig.trainers[0], tensors.memory, RIG_TENSORS,
+				     sizeof(*tensors.memory), &error),
+	       &error);
+	rig_ok(weft_update_drain(rig.trainers[0], &error), &error);
+	/* all of it has landed, and readers have what they had */
+	assert_int_equal(weft_read_begin(rig.ranks[1], &version), 0);
+	assert_int_equal(version, 1);
+	check_rank(&rig, 1, 1);
+	assert_int_equal(weft_read_end(rig.ranks[1], 1), 0);
+	rig_ok(weft_update_end(rig.trainers[0], &error), &error);
+	rig_wait_end(&rig, 0);
+	assert_int_equal(weft_read_end(rig.ranks[1], 1), WEFT_TORN);
+	check_rank(&rig, 1, 2);
+	rig_ok(weft_get_stats(rig.ranks[1], &stats, &error), &error);
+	assert_true(stats.pause_ns && stats.pause_ns <= stats.install_ns);
+	assert_true(stats.install_ns + stats.wait_ns <= stats.update_ns + 1000000);
+	close_all(&rig, &tensors);
+}
+
+static void test_stage__readers_keep_their_version_until_it_is_installed(void **state)
+{
+	(void)state;
+	stage("device", "cuda", 1);
+	stage("host", "cuda", 0);
+	stage("host", "shm", 1);
+}
+
+static void test_stage__an_update_that_is_given_up_leaves_the_last_version(void **state)
+{
+	struct rig_options options = both;
+	weft_error error = WEFT_ERROR_INIT;
+	struct tensors tensors;
+	struct rig rig;
+
+	(void)state;
+	options.stage = "device";
+	open_all(&rig, &tensors, &options);
+	update(&rig, &tensors, 1);
+	tensors_fill(&tensors, &rig, 2);
+	rig_wait_begin(&rig, 2, 0);
+	rig_ok(weft_update_begin(rig.trainers[0], 2, &error), &error);
+	rig_ok(weft_update_write(rig.trainers[0], 0, &tensors.memory[0], &error), &error);
+	rig_ok(weft_update_abort(rig.trainers[0], "no", &error), &error);
+	rig_wait_end(&rig, -WEFT_E_ABORTED);
+	for (uint32_t i = 0; i < 2; i++) {
+		assert_int_equal(weft_tainted(rig.ranks[i]), 0);
+		check_rank(&rig, i, 1);
+	}
+	update(&rig, &tensors, 3);
+	close_all(&rig, &tensors);
+}
+
+/* ---- what fails ---- */
+
+static void test_device__lost_in_an_update_is_told_and_nothing_is_published(void **state)
+{
+	weft_error error = WEFT_ERROR_INIT;
+	struct tensors tensors;
+	struct rig rig;
+	int rc;
+
+	(void)state;
+	open_all(&rig, &tensors, &both);
+	update(&rig, &tensors, 1);
+	tensors_fill(&tensors, &rig, 2);
+	rig_wait_begin(&rig, 2, 0);
+	rig_ok(weft_update_begin(rig.trainers[0], 2, &error), &error);
+	rig_ok(weft_update_write(rig.trainers[0], 0, &tensors.memory[0], &error), &error);
+	cuda_mock_lose(0);
+	rc = weft_update_write(rig.trainers[0], 1, &tensors.memory[1], &error);
+	if (!rc)
+		rc = weft_update_end(rig.trainers[0], &error);
+	assert_int_equal(rc, -WEFT_E_TRANSPORT);
+	assert_non_null(strstr(error.text, "start it again"));
+	for (uint32_t i = 0; i < 2; i++) {
+		pthread_join(rig.waits[i].thread, NULL);
+		assert_int_equal(rig.waits[i].rc, -WEFT_E_TRANSPORT);
+		assert_non_null(strstr(rig.waits[i].error.text, "trainer 0"));
+		assert_int_equal(weft_published(rig.ranks[i]), 1);
+	}
+	weft_close(&rig.trainers[0]);
+	rig_close(&rig);
+	cuda_mock_close(); /* what was on a lost device is gone with it */
+}
+
+/* ---- what is refused ---- */
+
+static weft_worker *open_one(enum weft_role role, const char *transport, const char *memory,
+			     const char *where, int shadow, int rc, const char *words)
+{
+	weft_options options = WEFT_OPTIONS_INIT;
+	weft_error error = WEFT_ERROR_INIT;
+	weft_worker *worker = NULL;
+
+	options.controller = "tcp://127.0.0.1:1";
+	options.role = role;
+	options.transport = transport;
+	options.memory = memory;
+	options.stage = where;
+	options.shadow = shadow;
+	options.join_timeout_ms = 50;
+	assert_int_equal(weft_open(&worker, &options, &error), rc);
+	if (rc && !strstr(error.text, words))
+		fail_msg("'%s' is not in: %s", words, error.text);
+	return worker;
+}
+
+static void test_open__refuses_what_does_not_go_together(void **state)
+{
+	(void)state;
+	cuda_mock_open(&(struct cuda_mock_options){.devices = 1});
+	open_one(WEFT_INFERENCE, "cuda", "gpu", NULL, 0, -WEFT_E_CONFIG, "'gpu' (--memory) is unknown");
+	open_one(WEFT_INFERENCE, "cuda", "cuda:1", NULL, 0, -WEFT_E_CONFIG, "no device cuda:1");
+	open_one(WEFT_INFERENCE, "shm", "cuda", NULL, 0, -WEFT_E_UNSUPPORTED, "--stage host");
+	open_one(WEFT_INFERENCE, "tcp", "cuda", "device", 0, -WEFT_E_UNSUPPORTED, "--stage host");
+	open_one(WEFT_INFERENCE, "cuda", "host", "host", 0, -WEFT_E_USAGE, "shadow does the same");
+	open_one(WEFT_INFERENCE, "cuda", "cuda", "disk", 0, -WEFT_E_CONFIG, "'disk' (--stage)");
+	open_one(WEFT_INFERENCE, "cuda", "cuda", "host", 1, -WEFT_E_USAGE, "choose one of them");
+	open_one(WEFT_TRAINER, "cuda", "cuda", "host", 0, -WEFT_E_USAGE, "is for inference ranks");
+	assert_int_equal(cuda_mock_close(), 0);
+}
+
+static void expect(int got, int rc, const weft_error *error, const char *words)
+{
+	assert_int_equal(got, rc);
+	if (!strstr(error->text, words))
+		fail_msg("'%s' is not in: %s", words, error->text);
+}
+
+static void test_memory__that_is_not_of_the_workers_gpu_is_refused_where_it_is_given(void **state)
+{
+	weft_error error = WEFT_ERROR_INIT;
+	weft_memory other = WEFT_MEMORY_INIT;
+	struct tensors tensors;
+	weft_memory wrong;
+	struct rig rig;
+
+	(void)state;
+	open_all(&rig, &tensors, &both);
+	rig_ok(weft_play_allocate(1, 480, &other, &error), &error);
+	rig_wait_begin(&rig, 1, 0);
+	rig_ok(weft_update_begin(rig.trainers[0], 1, &error), &error);
+	wrong = weft_host_memory(rig.tensors[0], 480);
+	expect(weft_update_write(rig.trainers[0], 0, &wrong, &error), -WEFT_E_USAGE, &error,
+	       "opened with memory \"cuda:0\"");
+	expect(weft_update_write(rig.trainers[0], 0, &other, &error), -WEFT_E_USAGE, &error,
+	       "memory of device 1");
+	wrong = weft_cuda_memory(0, other.pointer, 480, NULL);
+	expect(weft_update_write(rig.trainers[0], 0, &wrong, &error), -WEFT_E_USAGE, &error,
+	       "is memory of cuda:1");
+	wrong = weft_cuda_memory(0, rig.tensors[0], 480, NULL);
+	expect(weft_update_write(rig.trainers[0], 0, &wrong, &error), -WEFT_E_USAGE, &error,
+	       "no device memory");
+	wrong = weft_cuda_memory(0, (char *)tensors.memory[0].pointer + (1 << 22), 480, NULL);
+	assert_int_not_equal(weft_update_write(rig.trainers[0], 0, &wrong, &error), 0);
+	/* and the update goes on */
+	tensors_fill(&tensors, &rig, 1);
+	rig_ok(weft_update_write_all(rig.trainers[0], tensors.memory, RIG_TENSORS,
+				     sizeof(*tensors.memory), &error),
+	       &error);
+	rig_ok(weft_update_end(rig.trainers[0], &error), &error);
+	rig_wait_end(&rig, 0);
+	check_rank(&rig, 0, 1);
+	weft_play_free(&other);
+	close_all(&rig, &tensors);
+}
+
+static void test_little_memory__is_said_with_what_is_free(void **state)
+{
+	weft_error error = WEFT_ERROR_INIT;
+	weft_tensor tensor = {sizeof(tensor), "w", "F32", 2, {1024, 1024}};
+	weft_param param = {sizeof(param), "w", "F32", 2, {1024, 1024}, NULL};
+	const uint64_t lo[2] = {0, 0}, hi[2] = {1024, 1024};
+	weft_worker *worker;
+	uint32_t id;
+
+	(void)state;
+	cuda_mock_open(&(struct cuda_mock_options){.devices = 1, .bytes = 3 << 20});
+	worker = open_one(WEFT_INFERENCE, "cuda", "cuda", NULL, 0, 0, "");
+	rig_ok(weft_declare_param(worker, &param, &id, &error), &error);
+	rig_ok(weft_declare_piece(worker, &tensor, lo, hi, id, 0, &error), &error);
+	expect(weft_join(worker, 50, &error), -WEFT_E_MEMORY, &error, "out of device memory");
+	assert_non_null(strstr(error.text, "are free"));
+	weft_close(&worker);
+	assert_int_equal(cuda_mock_close(), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_update__from_gpu_to_gpu_is_one_launch_a_peer),
+		cmocka_unit_test(test_write__of_tensors_one_by_one_is_a_launch_a_tensor_and_peer),
+		cmocka_unit_test(test_shadow__copies_are_launched_each_with_its_own_targets),
+		cmocka_unit_test(test_stream__of_a_tensor_comes_first),
+		cmocka_unit_test(test_stream_wait__holds_a_stream_until_the_version_is_published),
+		cmocka_unit_test(test_stage__readers_keep_their_version_until_it_is_installed),
+		cmocka_unit_test(test_stage__an_update_that_is_given_up_leaves_the_last_version),
+		cmocka_unit_test(test_device__lost_in_an_update_is_told_and_nothing_is_published),
+		cmocka_unit_test(test_open__refuses_what_does_not_go_together),
+		cmocka_unit_test(
+			test_memory__that_is_not_of_the_workers_gpu_is_refused_where_it_is_given),
+		cmocka_unit_test(test_little_memory__is_said_with_what_is_free),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
