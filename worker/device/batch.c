@@ -146,7 +146,7 @@ static int open_sums(struct batch *batch, const struct batch_options *options, s
 		rc = device_allocate(batch->device, options->blocks * sizeof(uint64_t),
 				     &batch->sums_at, error);
 	if (rc)
-		return error_wrap(error, "scratch memory for checksums"), rc;
+		return error_wrap(error, "scratch memory for checksums");
 	for (size_t i = 0; i < options->summed_count; i++) {
 		note_scales(batch, options->summed[i].tensor, options->summed[i].scales);
 		add_blocks(batch, &options->summed[i], sums, bytes, &used, &count);

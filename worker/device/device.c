@@ -105,16 +105,19 @@ static int zero_entered(const struct device *device, uint64_t address, uint64_t 
 int device_allocate(const struct device *device, uint64_t bytes, uint64_t *address,
 		    struct error *error)
 {
-	uint64_t left = 0, all = 0;
+	uint64_t left = 0, all = 0, made;
 	int rc = cuda_enter(device->number, error);
 
+	*address = 0;
 	if (rc)
 		return rc;
-	rc = cuda_calls()->allocate(bytes, address);
+	rc = cuda_calls()->allocate(bytes, &made);
 	if (rc)
 		cuda_calls()->memory_left(&left, &all);
-	else if ((rc = zero_entered(device, *address, bytes)))
-		cuda_calls()->release(*address);
+	else if ((rc = zero_entered(device, made, bytes)))
+		cuda_calls()->release(made);
+	else
+		*address = made;
 	cuda_leave();
 	if (rc == CUDA_OUT_OF_MEMORY)
 		return cuda_failed(rc, error,
@@ -196,7 +199,7 @@ int device_holds(const struct device *device, const void *memory, uint64_t bytes
 	int rc = cuda_pointer_of(memory, bytes, &pointer, error);
 
 	if (rc)
-		return error_wrap(error, "%s", what), rc;
+		return error_wrap(error, "%s", what);
 	if (pointer.memory == CUDA_MEMORY_MANAGED ||
 	    (pointer.memory == CUDA_MEMORY_DEVICE && pointer.device == device->number))
 		return 0;

@@ -35,7 +35,7 @@ const char *device_text(const struct device *device);
 
 /* ---- memory ---- */
 
-/* Zeroed, and for the worker to hand out. */
+/* Zeroed; *address is 0 after a failure. */
 int device_allocate(const struct device *device, uint64_t bytes, uint64_t *address, struct error *error);
 void device_release(const struct device *device, uint64_t address);
 int device_zero(const struct device *device, uint64_t address, uint64_t bytes, struct error *error);

@@ -50,10 +50,7 @@ int sums_open(struct sums *sums, const struct device *device, const struct sums_
 	rc = fill(sums, pieces, blocks, error);
 	if (rc || !blocks)
 		return rc;
-	rc = device_allocate(device, blocks * sizeof(*sums->blocks), &sums->at, error);
-	if (rc)
-		sums->at = 0;
-	return rc;
+	return device_allocate(device, blocks * sizeof(*sums->blocks), &sums->at, error);
 }
 
 void sums_close(struct sums *sums)

@@ -17,10 +17,8 @@ int device_table_open(struct device_table *table, const struct device *device,
 		return error_set(error, ERROR_LIMIT, "%zu parts for one launch table", count);
 	pack_cuda_table_finish(parts, count);
 	rc = device_allocate(device, bytes, &table->at, error);
-	if (rc) {
-		table->at = 0;
+	if (rc)
 		return error_wrap(error, "the table of %zu pieces", count);
-	}
 	table->count = (uint32_t)count;
 	return device_copy(device, table->at, (uint64_t)(uintptr_t)parts, bytes, error);
 }

@@ -28,10 +28,8 @@ static int register_block(struct params *params, struct transport_domain *domain
 	size_t r = params->region_count;
 	int rc = device_allocate(params->device, bytes, &params->blocks[r], error);
 
-	if (rc) {
-		params->blocks[r] = 0;
+	if (rc)
 		return rc;
-	}
 	rc = transport_region_register(domain, (void *)(uintptr_t)params->blocks[r], bytes,
 				       &params->regions[r], error);
 	if (!rc)
@@ -73,13 +71,10 @@ static int open_own(struct params *params, const struct layout *layout, struct e
 		int rc = device_allocate(params->device, transport_region_bytes(params->regions[r]),
 					 &params->live[r], error);
 
-		if (rc) {
-			params->live[r] = 0;
+		if (rc)
 			return error_wrap(error,
 					  "parameters beside the memory that versions land in "
-					  "(--stage)"),
-			       rc;
-		}
+					  "(--stage)");
 	}
 	for (size_t i = 0; i < layout->param_count; i++)
 		params->memory[i] =
@@ -119,11 +114,8 @@ static int open_bases(struct params *params, struct error *error)
 	for (size_t r = 0; r < params->region_count; r++)
 		bases[r] = address_of(transport_region_memory(params->regions[r]));
 	rc = device_allocate(params->device, bytes, &params->bases, error);
-	if (rc) {
-		params->bases = 0;
-		return rc;
-	}
-	return device_copy(params->device, params->bases, address_of(bases), bytes, error);
+	return rc ? rc
+		  : device_copy(params->device, params->bases, address_of(bases), bytes, error);
 }
 
 static int open_given(struct params *params, const struct layout *layout, void *const *host,

@@ -278,10 +278,8 @@ static int install(struct waiter *waiter, uint64_t version, struct error *error)
 	}
 	if (rc)
 		return error_wrap(
-			       error,
-			       "update %llu: all bytes had arrived, the version is not published",
-			       (unsigned long long)version),
-		       rc;
+			error, "update %llu: all bytes had arrived, the version is not published",
+			(unsigned long long)version);
 	return run_hook(waiter, version, error);
 }
 

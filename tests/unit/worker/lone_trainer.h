@@ -317,6 +317,8 @@ static void lone_close(struct lone *lone)
 {
 	if (lone->worker && lone->worker->stage == STAGE_JOINED)
 		lone->worker->stage = STAGE_LEFT; /* there is no controller to tell */
+	if (lone->worker)
+		lone->worker->is_unhandled = false; /* nor of a failure, which would take 2 s */
 	weft_close(&lone->worker);
 }
 

@@ -65,8 +65,8 @@ static void send(struct rig *rig, struct tensors *tensors, uint64_t version)
 	weft_worker *worker = rig->trainers[0];
 
 	rig_ok(weft_update_begin(worker, version, &error), &error);
-	rig_ok(weft_update_write_all(worker, tensors->memory, RIG_TENSORS,
-				     sizeof(*tensors->memory), &error),
+	rig_ok(weft_update_write_all(worker, tensors->memory, RIG_TENSORS, sizeof(*tensors->memory),
+				     &error),
 	       &error);
 	rig_ok(weft_update_end(worker, &error), &error);
 }
@@ -395,7 +395,8 @@ static void test_open__refuses_what_does_not_go_together(void **state)
 {
 	(void)state;
 	cuda_mock_open(&(struct cuda_mock_options){.devices = 1});
-	open_one(WEFT_INFERENCE, "cuda", "gpu", NULL, 0, -WEFT_E_CONFIG, "'gpu' (--memory) is unknown");
+	open_one(WEFT_INFERENCE, "cuda", "gpu", NULL, 0, -WEFT_E_CONFIG,
+		 "'gpu' (--memory) is unknown");
 	open_one(WEFT_INFERENCE, "cuda", "cuda:1", NULL, 0, -WEFT_E_CONFIG, "no device cuda:1");
 	open_one(WEFT_INFERENCE, "shm", "cuda", NULL, 0, -WEFT_E_UNSUPPORTED, "--stage host");
 	open_one(WEFT_INFERENCE, "tcp", "cuda", "device", 0, -WEFT_E_UNSUPPORTED, "--stage host");
