@@ -9,13 +9,17 @@
  */
 #include "tests/cuda_mock/mock.h"
 
-#include <errno.h>
-#include <signal.h>
+#include "transport/identity.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
 
 static uint64_t whole_pages(uint64_t bytes)
 {
@@ -44,13 +48,24 @@ void gpu_head_leave(struct gpu_head *head)
 	}
 }
 
+/* One that was killed is gone before its parent has asked for it. */
+static bool lives(uint64_t pid)
+{
+	int fd = pid ? (int)syscall(SYS_pidfd_open, (pid_t)pid, 0) : -1;
+	bool dead = fd < 0 || process_fd_dead(fd);
+
+	if (fd >= 0)
+		close(fd);
+	return !dead;
+}
+
 /* A living process that has it open, or 0. */
 static uint64_t opener_of(struct gpu_head *head)
 {
 	for (int i = 0; i < GPU_OPENERS; i++) {
 		uint64_t pid = atomic_load(&head->openers[i]);
 
-		if (pid && (kill((pid_t)pid, 0) == 0 || errno == EPERM))
+		if (lives(pid))
 			return pid;
 	}
 	return 0;

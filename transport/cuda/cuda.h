@@ -106,7 +106,7 @@ void cuda_unshare(struct transport_region *region);
 struct cuda_opened;
 int cuda_opened_get(const struct cuda_region_record *record, int device, struct cuda_opened **opened,
 		    uint64_t *base, struct error *error);
-void cuda_opened_put(struct cuda_opened *opened);
+int cuda_opened_put(struct cuda_opened *opened); /* the driver's number, when it does not let go */
 
 /* ---- post.c: a peer's memfd is pinned once, by the first copy from a device into it, or for kernels to store there ---- */
 int cuda_remote_pin(struct transport_remote *remote, struct error *error);

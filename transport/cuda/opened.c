@@ -76,9 +76,11 @@ int cuda_opened_get(const struct cuda_region_record *record, int device,
 	return rc;
 }
 
-/* The device is entered. Closing cannot fail but on a lost device, which has let go of everything. */
-void cuda_opened_put(struct cuda_opened *opened)
+/* The device is entered. Closing fails on a lost device, which may hold on until this process ends. */
+int cuda_opened_put(struct cuda_opened *opened)
 {
+	int rc = 0;
+
 	pthread_mutex_lock(&lock);
 	if (--opened->holders == 0) {
 		struct cuda_opened **link = &all;
@@ -86,8 +88,9 @@ void cuda_opened_put(struct cuda_opened *opened)
 		while (*link != opened)
 			link = &(*link)->next;
 		*link = opened->next;
-		cuda_calls()->ipc_close(opened->base);
+		rc = cuda_calls()->ipc_close(opened->base);
 		memory_free(opened);
 	}
 	pthread_mutex_unlock(&lock);
+	return rc;
 }

@@ -82,11 +82,12 @@ static int map_part(int pidfd, const struct cuda_region_record *record, uint32_t
 		  : 0;
 }
 
-static void unmap_window(struct cuda_remote *cuda, uint64_t mapped)
+static int unmap_window(struct cuda_remote *cuda, uint64_t mapped)
 {
-	if (mapped)
-		cuda_calls()->unmap(cuda->window, mapped);
+	int rc = mapped ? cuda_calls()->unmap(cuda->window, mapped) : 0;
+
 	cuda_calls()->unreserve(cuda->window, cuda->window_bytes);
+	return rc;
 }
 
 static int open_mapped(struct cuda_remote *cuda, const struct cuda_region_record *record,
@@ -238,23 +239,27 @@ int cuda_remote_import(struct transport_remote *remote, struct record_reader *re
 	return rc;
 }
 
-/* Copies into it are waited for: closing what a stream still writes is what must not be. */
+/* Copies into it are waited for: closing what a stream still writes is what must not be. What a lost device does not
+ * let go of stays open to the peer, too, until this process ends. */
 static void close_device(struct transport_remote *remote, struct cuda_remote *cuda)
 {
 	const struct shm_remote *shm = remote->state;
-	const struct cuda_endpoint *endpoint =
-		((struct shm_endpoint *)remote->endpoint->state)->more;
+	struct shm_endpoint *shared = remote->endpoint->state;
+	const struct cuda_endpoint *endpoint = shared->more;
+	int rc = cuda_enter(cuda_domain_of(remote->endpoint->domain)->device, NULL);
 
-	if (cuda_enter(cuda_domain_of(remote->endpoint->domain)->device, NULL))
-		return;
-	cuda_calls()->stream_synchronize(endpoint->stream);
-	if (cuda->opened)
-		cuda_opened_put(cuda->opened);
-	if (cuda->window)
-		unmap_window(cuda, cuda->window_bytes);
-	if (cuda->pinned)
-		cuda_calls()->host_unregister(shm->memory);
-	cuda_leave();
+	if (!rc) {
+		cuda_calls()->stream_synchronize(endpoint->stream);
+		if (cuda->opened)
+			rc = cuda_opened_put(cuda->opened);
+		if (cuda->window)
+			rc = unmap_window(cuda, cuda->window_bytes);
+		if (cuda->pinned)
+			cuda_calls()->host_unregister(shm->memory);
+		cuda_leave();
+	}
+	if (rc && (cuda->opened || cuda->window))
+		shared->stays_open = true;
 }
 
 void cuda_remote_close(struct transport_remote *remote)

@@ -254,7 +254,7 @@ void shm_endpoint_close(struct transport_endpoint *endpoint)
 
 	/* the remotes are unmapped: from here on no store of ours can reach the peer's
 	 * data */
-	if (shm->connected && own)
+	if (shm->connected && own && !shm->stays_open)
 		unclaim(shm, &domain->self);
 	if (own)
 		shm_late_hold(endpoint);

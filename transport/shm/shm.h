@@ -211,6 +211,7 @@ struct shm_endpoint {
 	struct shm_slot *peer_slot;
 	struct doorbell *peer_bell;
 	bool process_probed;
+	bool stays_open;             /* memory of the peer could not be let go of: it must not take this for closed */
 	struct late_write *late;     /* for shm_late_hold */
 	uint64_t posted, reported;   /* posts complete at once; poll reports them */
 	void *more;

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole jobs with memory of GPUs, on mock devices: the ways that the main suite's jobs do not take (it runs with memory
+of GPUs too: ./bootstrap, cuda_processes)."""
+import json
+
+import pytest
+
+import job as jobs
+
+TRAIN, INFER = "world=2,source=gathered", "engines=1,tp=2"
+LATE, RANDOM = {"WEFT_CUDA_MOCK": "devices=2,order=late"}, {"WEFT_CUDA_MOCK": "devices=2,order=random,seed=3"}
+CUDA, TCP = ["--transport", "cuda"], ["--transport", "tcp", "--nic", "lo"]
+WAYS = {
+    "staged-on-the-gpu": [*CUDA, "--memory", "cuda", "--stage", "device"],
+    "staged-on-the-gpu-checksums": [*CUDA, "--memory", "cuda", "--stage", "device", "--checksums"],
+    "staged-into-own-memory": [*CUDA, "--memory", "cuda", "--stage", "device", "--own-memory"],
+    "staged-on-the-host": [*CUDA, "--memory", "cuda", "--stage", "host", "--checksums"],
+    "staged-by-a-host-trainer": [*CUDA, "--memory", "inference=cuda:1", "--stage", "device"],
+    "shm": ["--transport", "shm", "--memory", "cuda", "--stage", "host"],
+    "shm-own-memory": ["--transport", "shm", "--memory", "cuda", "--stage", "host", "--own-memory", "--checksums"],
+    "shm-host-rank": ["--transport", "shm", "--memory", "trainer=cuda:1"],
+    "tcp": [*TCP, "--memory", "cuda", "--stage", "host"],
+    "tcp-checksums": [*TCP, "--memory", "trainer=cuda", "--checksums"],
+    "list": ["--transport", "shm,tcp", "--nic", "lo", "--memory", "cuda", "--stage", "host"],
+    "two-gpus": [*CUDA, "--memory", "trainer=cuda:0,inference=cuda:1", "--checksums"],
+    "small-ring": ["--transport", "shm", "--memory", "cuda", "--stage", "host", "--ring-bytes", "16K"],
+}
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "deepseek-fp8"])
+@pytest.mark.parametrize("flags", WAYS.values(), ids=WAYS.keys())
+def test_way__delivers_every_byte_of_every_version(tmp_path, models, flags, kind):
+    with jobs.Job(tmp_path, models[kind], TRAIN, INFER) as job:
+        job.controller()
+        job.workers("--verify", *flags, updates=3, env=RANDOM if kind == "qwen2" else LATE)
+        job.succeed()
+        job.verify(jobs.expected(models[kind], INFER), [1, 2, 3])
+
+
+PATHS = {
+    "both": ("cuda", {"direct", "mapped"}),
+    "trainers": ("trainer=cuda", {"direct", "mapped"}),
+    "ranks": ("inference=cuda", {"direct", "replica"}),
+}
+
+
+@pytest.mark.parametrize("memory,paths", PATHS.values(), ids=PATHS.keys())
+def test_plan__says_how_each_piece_travels(tmp_path, models, memory, paths):
+    dump = tmp_path / "plan.json"
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.controller("--dump", dump)
+        job.workers(*CUDA, "--memory", memory, env=LATE)
+        job.succeed()
+    table = json.loads(dump.read_text())
+    found = {route["how"] for route in table["routes"]}
+    assert found == paths
+
+
+@pytest.mark.parametrize("memory", ["cuda", "trainer=cuda", "inference=cuda"])
+def test_killed_trainer__is_told_and_its_version_is_not_published(tmp_path, models, memory):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.controller()
+        job.workers("--verify", *CUDA, "--memory", memory, updates=100000, env=LATE)
+        deadline = 200
+        while not job.processes["inference-0"].updates() and deadline:
+            deadline -= 1
+            jobs.time.sleep(0.05)
+        job.kill("trainer-1")
+        codes = job.wait()
+        assert codes["trainer-1"] == -9 and set(codes.values()) == {-9, 75}, job.said()
+        for rank in range(2):
+            assert "trainer 1" in job.processes[f"inference-{rank}"].stderr
+            # all that was published was verified, and equals the recomputation
+            versions = sorted(job.digests(rank))[-3:]
+            want = jobs.expected(models["qwen2"], INFER)
+            assert all(job.digests(rank)[version] == want.digests(version)[rank] for version in versions[:-1])
+    assert not jobs.leftovers()
+
+
+def test_device__that_is_lost_is_told_to_everybody(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.controller()
+        for rank in range(2):
+            lose = {"WEFT_CUDA_MOCK": "devices=1,order=late,lose=60"} if rank else LATE
+            job.worker("trainer", rank, *CUDA, "--memory", "cuda", updates=50, env=lose)
+            job.worker("inference", rank, *CUDA, "--memory", "cuda", updates=50, env=LATE)
+        codes = job.wait()
+        assert 0 not in codes.values(), job.said()
+        for name in ("trainer-0", "inference-0", "inference-1"):
+            assert "trainer 1" in job.processes[name].stderr and "CUDA error" in job.processes[name].stderr, job.said()
