@@ -110,16 +110,18 @@ static bool run_round(struct waiting *waiting, const struct bench_options *optio
 			       : gate(waiting)))
 		return false;
 	round->bytes = atomic_load(&shared->bytes);
-	if (!copy->source &&
+	if (!options->memory && !copy->source &&
 	    bench_copy_open(copy, round->bytes, options->train.world, options->pack_threads, error))
 		return false;
-	round->copy = bench_copy_run(copy);
+	round->copy = options->memory ? 0 : bench_copy_run(copy);
 	if (!gate(waiting) || !time_phase(waiting, &before) ||
 	    !time_phase(waiting, &round->seconds) || !time_phase(waiting, &after))
 		return false;
 	round->rate = (double)round->bytes / round->seconds;
 	round->memcpy_before = (double)round->bytes / before;
 	round->memcpy_after = (double)round->bytes / after;
+	if (options->memory) /* the processor's copy says nothing of a GPU's memory */
+		round->copy = round->memcpy_before;
 	return number == last ? gate_after(waiting, BENCH_COMPARING) : gate(waiting);
 }
 
@@ -238,7 +240,8 @@ static const struct verb_option rows[] = {
 	 AT(train_text)},
 	{"infer", 'i', "SPEC", "inference ranks (default engines=2,tp=2; all keys: docs/models.md)",
 	 VERB_TEXT, AT(infer_text)},
-	{"transport", 'T', "NAME", "a requirement, or a list as shm,verbs (default shm)", VERB_TEXT,
+	{"transport", 'T', "NAME",
+	 "a requirement, or a list as shm,verbs (default shm; cuda from GPU to GPU)", VERB_TEXT,
 	 AT(transport)},
 	{"policy", 0, "NAME",
 	 "who sends what (default " POLICY_DEFAULT "; `weft route plan --help` lists all)",
@@ -263,6 +266,13 @@ static const struct verb_option rows[] = {
 	{"own-memory", 0, NULL,
 	 "targets in ordinary process memory (shm: process_vm_writev) instead of weft's allocator",
 	 VERB_FLAG, AT(own_memory)},
+	{"memory", 0, "KIND",
+	 "where tensors and parameters lie: host (default), cuda, cuda:N, or trainer=cuda,inference=host; the "
+	 "measure is then a copy of the same bytes by each trainer's GPU",
+	 VERB_TEXT, AT(memory)},
+	{"stage", 0, "WHERE",
+	 "where versions land with --memory cuda: none (default), device or host", VERB_TEXT,
+	 AT(stage)},
 	{"nic", 'd', "NICS", "of the trainers (verbs): rxe0, or per rank 0=mlx5_0,1=mlx5_1",
 	 VERB_TEXT, AT(nic)},
 	{"infer-nic", 0, "NICS", "of the inference ranks (default: as --nic)", VERB_TEXT,

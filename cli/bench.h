@@ -24,6 +24,7 @@ struct bench_options {
 	const char *policy, *order;  /* rows of routing */
 	const char *nic, *infer_nic; /* of the trainers; of the inference ranks, NULL: the same */
 	const char *replica;         /* of the trainers; NULL: weft's default */
+	const char *memory, *stage;  /* as weft_options has them; NULL: the host's */
 	struct train_spec train;
 	struct infer_spec infer;
 	uint32_t updates, warmup;

@@ -3,7 +3,9 @@
 
 #include "base/array.h"
 #include "job/layout.h"
+#include "base/memory.h"
 #include "base/threads.h"
+#include "worker/api/weft_play.h"
 #include "model/content.h"
 #include "model/model.h"
 #include "worker/referee/transform.h"
@@ -106,14 +108,36 @@ static int read_made(void *context, const struct tensor_info *tensor, uint64_t o
 	return 0;
 }
 
+/* 1: they differ; -1: no memory for a copy of what lies on a GPU. */
+static int compare(const weft_worker *worker, const unsigned char *here, const unsigned char *bytes,
+		   uint64_t count)
+{
+	int32_t device = weft_device(worker);
+	unsigned char *copy;
+	int differs;
+
+	if (device < 0)
+		return memcmp(here, bytes, count) != 0;
+	copy = memory_alloc(count);
+	if (!copy)
+		return -1;
+	differs = weft_play_copy(device, copy, here, count, NULL) ? -1
+								  : memcmp(copy, bytes, count) != 0;
+	memory_free(copy);
+	return differs;
+}
+
 static int compare_transformed(void *context, const struct piece *piece, uint64_t offset,
 			       const unsigned char *bytes, uint64_t count, struct error *error)
 {
 	struct expected *expected = context;
 	const unsigned char *here =
 		weft_param_memory(expected->worker, piece->param, expected->version);
+	int differs = compare(expected->worker, here + offset, bytes, count);
 
-	if (memcmp(here + offset, bytes, count) != 0)
+	if (differs < 0)
+		return memory_error(error, "comparing a parameter", count);
+	if (differs)
 		return error_set(error, ERROR_CHECKSUM,
 				 "parameter %s differs from tensor %s in bytes %llu..%llu",
 				 expected->layout->params[piece->param].name,

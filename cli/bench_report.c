@@ -31,9 +31,14 @@ void bench_report_header(struct grid *grid, const struct bench_options *options,
 	printf("# weft bench update: %s, train %s, infer %s, transport %s, policy %s, order %s\n",
 	       shown(options->model), options->train_text, options->infer_text, options->transport,
 	       options->policy, options->order);
-	printf("# weft copies with %s; memcpy: the same bytes by as many processes, between updates; "
-	       "copy: %u thread%s, one plain range each, the same kernel\n",
-	       copy_kernel_name(), copy_threads, copy_threads == 1 ? "" : "s");
+	if (options->memory)
+		printf("# memory %s, stage %s; memcpy and copy: the same bytes by one copy of each trainer's "
+		       "GPU, or of the processor where its tensors lie on the host, between updates\n",
+		       options->memory, options->stage ? options->stage : "none");
+	else
+		printf("# weft copies with %s; memcpy: the same bytes by as many processes, between updates; "
+		       "copy: %u thread%s, one plain range each, the same kernel\n",
+		       copy_kernel_name(), copy_threads, copy_threads == 1 ? "" : "s");
 	grid_begin_slow(grid, columns, ARRAY_SIZE(columns));
 }
 

@@ -9,7 +9,7 @@
 #include "cli/bench_contents.h"
 #include "base/clock.h"
 #include "base/memory.h"
-#include "worker/api/weft.h"
+#include "worker/api/weft_play.h"
 
 #include <linux/futex.h>
 #include <stdio.h>
@@ -83,11 +83,20 @@ struct trainer {
 	unsigned char *target; /* of the memcpy: shared pages like the real one's */
 	uint64_t target_bytes;
 	unsigned char *arena; /* registered before join, with room for every tensor; or NULL */
+	/* on a GPU: tensors, one after the other, which `memory` is of, and what they are copied to */
+	weft_memory device, device_target;
+	uint64_t device_bytes;
 };
 
 static uint64_t padded(uint64_t bytes)
 {
 	return (bytes + 63) / 64 * 64;
+}
+
+/* As an allocator of a framework places them. */
+static uint64_t device_padded(uint64_t bytes)
+{
+	return (bytes + 511) / 512 * 512;
 }
 
 static int no_memory(weft_error *error, uint64_t bytes, const char *what)
@@ -114,6 +123,42 @@ static int register_sources(struct trainer *trainer, weft_error *error)
 	return weft_source_register(trainer->worker, &memory, error);
 }
 
+static int place_on_device(struct trainer *trainer, weft_error *error)
+{
+	int32_t device = weft_device(trainer->worker);
+	uint64_t bytes = 0, at = 0;
+	int rc;
+
+	for (uint32_t id = 0; id < trainer->tensors; id++)
+		bytes += trainer->data[id] ? device_padded(trainer->memory[id].bytes) : 0;
+	trainer->device = trainer->device_target = (weft_memory)WEFT_MEMORY_INIT;
+	trainer->device_bytes = bytes;
+	rc = weft_play_allocate(device, bytes + 1, &trainer->device, error);
+	if (rc == 0)
+		rc = weft_play_allocate(device, bytes + 1, &trainer->device_target, error);
+	for (uint32_t id = 0; rc == 0 && id < trainer->tensors; id++) {
+		if (!trainer->data[id])
+			continue;
+		trainer->memory[id] =
+			weft_cuda_memory(device, (unsigned char *)trainer->device.pointer + at,
+					 trainer->memory[id].bytes, NULL);
+		at += device_padded(trainer->memory[id].bytes);
+	}
+	return rc;
+}
+
+/* What was made on the host goes up. */
+static int upload(const struct trainer *trainer, weft_error *error)
+{
+	int rc = 0;
+
+	for (uint32_t id = 0; trainer->device.pointer && rc == 0 && id < trainer->tensors; id++)
+		if (trainer->data[id])
+			rc = weft_play_copy(trainer->device.device, trainer->memory[id].pointer,
+					    trainer->data[id], trainer->memory[id].bytes, error);
+	return rc;
+}
+
 /* Places for the wanted tensors. */
 static int place_tensors(struct trainer *trainer, weft_error *error)
 {
@@ -133,7 +178,7 @@ static int place_tensors(struct trainer *trainer, weft_error *error)
 			return no_memory(error, view.bytes, view.name);
 		trainer->memory[id] = weft_host_memory(trainer->data[id], view.bytes);
 	}
-	return 0;
+	return weft_device(trainer->worker) < 0 ? 0 : place_on_device(trainer, error);
 }
 
 static int trainer_open(struct trainer *trainer, weft_error *error)
@@ -159,9 +204,15 @@ static int trainer_open(struct trainer *trainer, weft_error *error)
 /* The measure: as many bytes as this trainer sends, whole tensors at a time, libc's memcpy. */
 static void trainer_memcpy(const struct trainer *trainer)
 {
-	uint64_t at = 0;
+	uint64_t at = 0, copied;
 	weft_tensor_view view = WEFT_TENSOR_VIEW_INIT;
 
+	for (; trainer->device.pointer && at < trainer->target_bytes; at += copied) {
+		copied = trainer->target_bytes - at;
+		copied = copied < trainer->device_bytes ? copied : trainer->device_bytes;
+		weft_play_copy(trainer->device.device, trainer->device_target.pointer,
+			       trainer->device.pointer, copied, NULL);
+	}
 	while (at < trainer->target_bytes) {
 		for (uint32_t id = 0; id < trainer->tensors && at < trainer->target_bytes; id++) {
 			uint64_t bytes;
@@ -189,7 +240,7 @@ static int trainer_update(const struct trainer *trainer, uint64_t version, weft_
 }
 
 /* With --own-memory: one ordinary allocation for all parameters of the rank. */
-static int bind_memory(weft_worker *worker, void **memory, weft_error *error)
+static int bind_memory(weft_worker *worker, weft_memory *memory, weft_error *error)
 {
 	weft_param_view view = WEFT_PARAM_VIEW_INIT;
 	uint64_t bytes = 0;
@@ -197,14 +248,13 @@ static int bind_memory(weft_worker *worker, void **memory, weft_error *error)
 
 	for (uint32_t id = 0; weft_param_at(worker, id, &view, NULL) == 0; id++)
 		bytes += padded(view.bytes);
-	*memory = memory_aligned(4096, bytes);
-	if (!*memory)
-		return no_memory(error, bytes, "parameters");
+	rc = weft_play_allocate(weft_device(worker), bytes, memory, error);
 	bytes = 0;
 	for (uint32_t id = 0; rc == 0 && weft_param_at(worker, id, &view, NULL) == 0; id++) {
-		const weft_memory place =
-			weft_host_memory((unsigned char *)*memory + bytes, view.bytes);
+		weft_memory place = *memory;
 
+		place.pointer = (unsigned char *)memory->pointer + bytes;
+		place.bytes = view.bytes;
 		rc = weft_param_bind(worker, id, &place, error);
 		bytes += padded(view.bytes);
 	}
@@ -227,7 +277,9 @@ static int open_worker(struct bench_shared *shared, const struct bench_options *
 			     .checksums = options->checksums,
 			     .replica = role == WEFT_TRAINER ? options->replica : NULL,
 			     .pack_threads = role == WEFT_TRAINER ? options->pack_threads : 0,
-			     .own_memory = options->own_memory && role == WEFT_INFERENCE};
+			     .own_memory = options->own_memory && role == WEFT_INFERENCE,
+			     .memory = options->memory,
+			     .stage = role == WEFT_INFERENCE ? options->stage : NULL};
 	int rc = weft_open(worker, &open, error);
 
 	return rc ? rc
@@ -267,6 +319,8 @@ static int run_trainer(struct bench_shared *shared, const struct bench_options *
 			rc = bench_fill(shared, options,
 					round ? BENCH_OTHER_CONTENTS : BENCH_CONTENTS,
 					trainer.worker, trainer.data, seed, error);
+		if (rc == 0)
+			rc = upload(&trainer, error);
 		if (rc || !bench_gate(shared, NULL, NULL) || !bench_gate(shared, NULL, NULL))
 			break;
 		trainer_memcpy(&trainer);
@@ -284,6 +338,10 @@ static int run_trainer(struct bench_shared *shared, const struct bench_options *
 			break;
 	}
 	weft_close(&trainer.worker);
+	if (trainer.device_bytes) {
+		weft_play_free(&trainer.device);
+		weft_play_free(&trainer.device_target);
+	}
 	for (uint32_t id = 0; trainer.data && !trainer.arena && id < trainer.tensors; id++)
 		memory_free(trainer.data[id]);
 	memory_free(trainer.arena);
@@ -297,7 +355,7 @@ static int run_inference(struct bench_shared *shared, const struct bench_options
 {
 	uint32_t rounds = options->warmup + options->updates;
 	weft_worker *worker = NULL;
-	void *memory = NULL;
+	weft_memory memory = WEFT_MEMORY_INIT;
 	struct error inner;
 	int closed, rc = open_worker(shared, options, WEFT_INFERENCE, rank, &worker, error);
 
@@ -326,7 +384,7 @@ static int run_inference(struct bench_shared *shared, const struct bench_options
 out:
 	closed = weft_close(&worker);
 	if (!closed) /* else a trainer may still write it */
-		memory_free(memory);
+		weft_play_free(&memory);
 	else if (!rc) {
 		error->code = -closed;
 		snprintf(

@@ -5,6 +5,7 @@
  */
 #include "tests/cuda_mock/cuda_mock.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,10 +120,17 @@ int cuda_mock_parse(const char *text, struct cuda_mock_options *options, char *m
 	return 0;
 }
 
+static struct cuda_mock_options options;
+
+/* A driver that was not started before a fork is any child's to start. */
+static void open_in_child(void)
+{
+	cuda_mock_open(&options);
+}
+
 __attribute__((constructor)) static void install(void)
 {
 	const char *text = getenv("WEFT_CUDA_MOCK");
-	struct cuda_mock_options options;
 	char message[256];
 
 	if (!text)
@@ -132,4 +140,5 @@ __attribute__((constructor)) static void install(void)
 		_Exit(2);
 	}
 	cuda_mock_open(&options);
+	pthread_atfork(NULL, NULL, open_in_child);
 }

@@ -34,17 +34,22 @@ def test_folder__is_small_and_brings_its_libraries(folder):
     assert not any(name.startswith(("libc.", "libcuda")) for name in names)
 
 
-def test_folder__runs_every_test_and_prints_figures(folder):
-    done = run(folder / "run", "--mib", "192", "--rounds", "1", env={"WEFT_CUDA_MOCK": "order=random"})
+def test_folder__runs_every_test_and_prints_figures(folder, tmp_path):
+    model = tmp_path / "config.json"
+    model.write_text(json.dumps(jobs.CONFIGS["qwen2"]))
+    done = run(folder / "run", "--mib", "192", "--rounds", "1",
+               env={"WEFT_CUDA_MOCK": "order=random", "GPU_MODEL": str(model)})
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(re.findall("^PASS ", done.stdout, re.M)) == 8, done.stdout
     figures = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    assert len(figures) == 6 and all(figure["device"] == "Mock 0" for figure in figures)
-    assert all(figure["launches"] == 1 for figure in figures[:5])
+    kernels = [figure for figure in figures if "device" in figure]
+    assert len(kernels) == 6 and all(figure["device"] == "Mock 0" for figure in kernels)
+    assert all(figure["launches"] == 1 for figure in kernels[:5])
+    assert len([figure for figure in figures if "update" in figure]) == 10
 
 
 def test_folder__without_a_gpu_says_why_and_fails(folder):
-    done = run(folder / "run")
+    done = run(folder / "run", env={"GPU_MODEL": "Qwen2.5-0.5B"})
     if os.path.exists("/dev/nvidiactl"):
         pytest.skip("there is a GPU")
     assert done.returncode == 1

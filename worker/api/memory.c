@@ -6,6 +6,7 @@
 #include "worker/api/worker.h"
 
 #include "job/transports.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,18 +64,48 @@ static int check_way(const struct weft_worker *worker, struct error *error)
 		worker->transport);
 }
 
+#define KIND_BYTES 24
+
+/* "cuda" is for both roles, "trainer=cuda,inference=host" each its own; a role that is not named: host. */
+static bool kind_of(const char *text, enum weft_role role, char kind[KIND_BYTES])
+{
+	static const char *const names[] = {
+		[WEFT_TRAINER] = "trainer=", [WEFT_INFERENCE] = "inference="};
+
+	snprintf(kind, KIND_BYTES, "%s", strchr(text, '=') ? "host" : text);
+	while (strchr(text, '=')) {
+		size_t length = strcspn(text, ",");
+		enum weft_role named =
+			strncmp(text, names[WEFT_TRAINER], strlen(names[WEFT_TRAINER])) == 0
+				? WEFT_TRAINER
+				: WEFT_INFERENCE;
+		size_t name = strlen(names[named]);
+
+		if (strncmp(text, names[named], name) != 0 || length <= name)
+			return false;
+		if (named == role)
+			snprintf(kind, KIND_BYTES, "%.*s", (int)(length - name), text + name);
+		text += length + (text[length] == ',');
+	}
+	return strcmp(kind, "host") == 0 || strcmp(kind, "cuda") == 0 ||
+	       strncmp(kind, "cuda:", 5) == 0;
+}
+
 int worker_choose_memory(struct weft_worker *worker, const weft_options *options,
 			 struct error *error)
 {
-	const char *memory = text_or(options->memory, "host");
-	bool cuda = strcmp(memory, "cuda") == 0 || strncmp(memory, "cuda:", 5) == 0;
+	const char *text = text_or(options->memory, "host");
+	char memory[KIND_BYTES];
+	bool cuda;
 	int rc;
 
-	if (!cuda && strcmp(memory, "host") != 0)
+	if (!kind_of(text, options->role, memory))
 		return error_set(
 			error, ERROR_CONFIG,
-			"memory '%.40s' (--memory) is unknown; it is \"host\", \"cuda\" or \"cuda:N\"",
-			memory);
+			"memory '%.60s' (--memory) is unknown; it is \"host\", \"cuda\" or "
+			"\"cuda:N\", or by role as \"trainer=cuda,inference=host\"",
+			text);
+	cuda = strcmp(memory, "host") != 0;
 	rc = choose_stage(worker, options, cuda, error);
 	if (rc || !cuda)
 		return rc;
@@ -108,8 +139,6 @@ int32_t weft_device(const weft_worker *worker)
 static int check_device(const struct weft_worker *worker, const char *call,
 			const struct weft_memory *memory, struct error *error)
 {
-	int rc;
-
 	if (memory->device != worker->device->number)
 		return error_set(error, ERROR_USAGE,
 				 "%s: memory of device %d, but this worker uses %s: open it with "
@@ -118,8 +147,16 @@ static int check_device(const struct weft_worker *worker, const char *call,
 				 (int)memory->device, (int)memory->device);
 	if (!memory->pointer)
 		return 0;
-	rc = device_holds(worker->device, memory->pointer, memory->bytes, call, error);
-	return rc ? rc : device_after(worker->device, memory->stream, error);
+	return device_holds(worker->device, memory->pointer, memory->bytes, call, error);
+}
+
+int worker_after(const struct weft_worker *worker, const struct weft_memory *memory,
+		 const struct weft_memory *before, struct error *error)
+{
+	if (!worker->device || !memory->pointer || memory->kind != WEFT_MEMORY_CUDA ||
+	    (before && before->pointer && before->stream == memory->stream))
+		return 0;
+	return device_after(worker->device, memory->stream, error);
 }
 
 int worker_check_memory(const struct weft_worker *worker, const char *call,
@@ -151,7 +188,9 @@ int worker_take_memory(const struct weft_worker *worker, const char *call, const
 {
 	int rc = abi_take(ABI_MEMORY, call, theirs, ours, error);
 
-	return rc ? rc : worker_check_memory(worker, call, ours, error);
+	if (!rc)
+		rc = worker_check_memory(worker, call, ours, error);
+	return rc ? rc : worker_after(worker, ours, NULL, error);
 }
 
 /* ---- streams ---- */

@@ -149,7 +149,9 @@ static int allocate(int32_t device, uint64_t bytes, weft_memory *memory, struct 
 		*memory = weft_cuda_memory(device, (void *)(uintptr_t)address, bytes, NULL);
 		return rc;
 	}
-	host = memory_zalloc(1, bytes);
+	host = memory_aligned(4096, bytes);
+	if (host)
+		memset(host, 0, bytes);
 	*memory = weft_host_memory(host, bytes);
 	return host ? 0 : memory_error(error, "weft_play_allocate", bytes);
 }

@@ -109,7 +109,8 @@ typedef struct weft_options {
 				      heard; as weft_launch.key_waits says */
 	int reserved;              /* 0 */
 	const char *memory;        /* where what is written from or into lies: "host" (default), "cuda" (the GPU of
-				      this process: the launcher's local rank) or "cuda:N". Trainer: all tensors that
+				      this process: the launcher's local rank) or "cuda:N"; or by role, as
+				      "trainer=cuda,inference=host". Trainer: all tensors that
 				      it writes; inference: its parameters, weft's or with own_memory the host's.
 				      On one host, transport "cuda" goes from GPU to GPU, and between GPU and host;
 				      over others a trainer's pieces are packed by its GPU into pinned memory, and an

@@ -118,9 +118,12 @@ int worker_open_device(struct weft_worker *worker, struct error *error);
  * comes before what the worker queues from now on. A NULL pointer is the caller's to judge. */
 int worker_take_memory(const struct weft_worker *worker, const char *call, const void *theirs,
 		       struct weft_memory *ours, struct error *error);
-/* The same of one that was taken. */
+/* The same of one that was taken; but not yet its stream, */
 int worker_check_memory(const struct weft_worker *worker, const char *call, const struct weft_memory *memory,
 			struct error *error);
+/* .. which is this, and nothing where `before` was of the same one in this call (NULL: none was). */
+int worker_after(const struct weft_worker *worker, const struct weft_memory *memory,
+		 const struct weft_memory *before, struct error *error);
 
 /* tell.c: what it says hello with */
 struct message_hello worker_hello(struct weft_worker *worker);

@@ -54,7 +54,7 @@ int weft_update_write(weft_worker *worker, uint32_t id, const weft_memory *memor
 
 /* Where tensor `id` lies; NULL: nowhere, which the update judges. */
 static int take_tensor(const struct weft_worker *worker, uint32_t id, const weft_memory *array,
-		       size_t stride, const void **data, struct error *error)
+		       size_t stride, weft_memory *before, const void **data, struct error *error)
 {
 	static const char call[] = "weft_update_write_all";
 	weft_memory memory;
@@ -69,12 +69,16 @@ static int take_tensor(const struct weft_worker *worker, uint32_t id, const weft
 			       call, worker->holding.tensors[id].name,
 			       (unsigned long long)worker->held.items[id].bytes,
 			       (unsigned long long)memory.bytes);
+	if (!rc)
+		rc = worker_after(worker, &memory, before, error);
+	*before = memory;
 	return rc;
 }
 
 static int write_all(struct weft_worker *worker, const weft_memory *array, size_t count,
 		     size_t stride, struct error *error)
 {
+	weft_memory before = {.pointer = NULL};
 	const void **data;
 	int rc = 0;
 
@@ -86,9 +90,10 @@ static int write_all(struct weft_worker *worker, const weft_memory *array, size_
 	if (!data)
 		return memory_error(error, "writing all tensors", count * sizeof(*data));
 	for (size_t i = 0; i < count && !rc; i++)
-		rc = judged(worker,
-			    take_tensor(worker, (uint32_t)i, array, stride, &data[i], error),
-			    error);
+		rc = judged(
+			worker,
+			take_tensor(worker, (uint32_t)i, array, stride, &before, &data[i], error),
+			error);
 	if (!rc)
 		rc = sender_write_all(&worker->sender, data, error);
 	memory_free(data);
@@ -107,13 +112,18 @@ int weft_update_write_all(weft_worker *worker, const weft_memory *memory, size_t
 }
 
 static int take_slice(const struct weft_worker *worker, const weft_slice *array, size_t stride,
-		      size_t at, struct bucket_slice *slice, struct error *error)
+		      size_t at, struct bucket_slice *slices, struct error *error)
 {
 	static const char call[] = "weft_update_write_bucket";
+	struct bucket_slice *slice = &slices[at];
 	int rc = abi_take_at(ABI_SLICE, call, array, stride, at, &slice->tensor, error);
 
+	if (!rc)
+		rc = abi_take(ABI_MEMORY, call, slice->tensor.memory, &slice->memory, error);
+	if (!rc)
+		rc = worker_check_memory(worker, call, &slice->memory, error);
 	return rc ? rc
-		  : worker_take_memory(worker, call, slice->tensor.memory, &slice->memory, error);
+		  : worker_after(worker, &slice->memory, at ? &slices[at - 1].memory : NULL, error);
 }
 
 static int write_bucket(struct weft_worker *worker, const weft_slice *array, size_t count,
@@ -128,7 +138,7 @@ static int write_bucket(struct weft_worker *worker, const weft_slice *array, siz
 	if (!slices)
 		return memory_error(error, "writing a bucket", count * sizeof(*slices));
 	for (size_t i = 0; i < count && !rc; i++)
-		rc = judged(worker, take_slice(worker, array, stride, i, &slices[i], error), error);
+		rc = judged(worker, take_slice(worker, array, stride, i, slices, error), error);
 	if (!rc)
 		rc = sender_write_bucket(&worker->sender, slices, count, error);
 	memory_free(slices);

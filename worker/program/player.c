@@ -75,30 +75,6 @@ weft_memory player_memory_at(const struct player *player, size_t offset, uint64_
 			       : weft_host_memory((char *)player->memory + offset, bytes);
 }
 
-/* "cuda" is for both roles, "trainer=cuda,inference=host" each its own; a role that is not named: host. */
-static int memory_of(const struct player *player, char memory[32], weft_error *error)
-{
-	const char *all = player->arguments.memory, *at = all;
-
-	snprintf(memory, 32, "%s", all && !strchr(all, '=') ? all : "host");
-	if (!all || !strchr(all, '='))
-		return 0;
-	while (*at) {
-		size_t length = strcspn(at, ","), name = strcspn(at, "=");
-		bool trainer = !strncmp(at, "trainer=", 8), other = !strncmp(at, "inference=", 10);
-
-		if (name >= length || (!trainer && !other) || length - name > 31)
-			return fail(error, WEFT_E_CONFIG,
-				    "--memory: '%.60s' is neither host, cuda, cuda:N nor a list as "
-				    "trainer=cuda,inference=host",
-				    all);
-		if (trainer == (player->role == WEFT_TRAINER))
-			snprintf(memory, 32, "%.*s", (int)(length - name - 1), at + name + 1);
-		at += length + (at[length] == ',');
-	}
-	return 0;
-}
-
 static int start_controller(struct player *player, weft_error *error)
 {
 	const struct arguments *a = &player->arguments;
@@ -147,7 +123,6 @@ static int say_left_alone(const struct player *player, weft_error *error)
 static int open_worker(struct player *player, weft_error *error)
 {
 	const struct arguments *a = &player->arguments;
-	char memory[32];
 	const weft_options options = {
 		.size = sizeof(options),
 		.controller = player->launch.controller,
@@ -166,13 +141,11 @@ static int open_worker(struct player *player, weft_error *error)
 		.checksums = a->checksums,
 		.shadow = player->role == WEFT_INFERENCE && a->shadow,
 		.own_memory = player->role == WEFT_INFERENCE && a->own_memory,
-		.memory = memory,
+		.memory = a->memory,
 		.stage = player->role == WEFT_INFERENCE ? a->stage : NULL,
 	};
-	int rc = memory_of(player, memory, error);
+	int rc = weft_open(&player->worker, &options, error);
 
-	if (!rc)
-		rc = weft_open(&player->worker, &options, error);
 	if (rc)
 		return rc;
 	signal_worker = player->worker;
