@@ -108,23 +108,26 @@ static int read_made(void *context, const struct tensor_info *tensor, uint64_t o
 	return 0;
 }
 
-/* 1: they differ; -1: no memory for a copy of what lies on a GPU. */
+/* 1: they differ. */
 static int compare(const weft_worker *worker, const unsigned char *here, const unsigned char *bytes,
-		   uint64_t count)
+		   uint64_t count, struct error *error)
 {
 	int32_t device = weft_device(worker);
+	weft_error why = WEFT_ERROR_INIT;
 	unsigned char *copy;
-	int differs;
+	int rc;
 
 	if (device < 0)
 		return memcmp(here, bytes, count) != 0;
 	copy = memory_alloc(count);
 	if (!copy)
-		return -1;
-	differs = weft_play_copy(device, copy, here, count, NULL) ? -1
-								  : memcmp(copy, bytes, count) != 0;
+		return memory_error(error, "comparing a parameter", count);
+	if (weft_play_copy(device, copy, here, count, &why))
+		rc = error_set(error, (enum error_code)why.code, "%s", why.text);
+	else
+		rc = memcmp(copy, bytes, count) != 0;
 	memory_free(copy);
-	return differs;
+	return rc;
 }
 
 static int compare_transformed(void *context, const struct piece *piece, uint64_t offset,
@@ -133,10 +136,10 @@ static int compare_transformed(void *context, const struct piece *piece, uint64_
 	struct expected *expected = context;
 	const unsigned char *here =
 		weft_param_memory(expected->worker, piece->param, expected->version);
-	int differs = compare(expected->worker, here + offset, bytes, count);
+	int differs = compare(expected->worker, here + offset, bytes, count, error);
 
 	if (differs < 0)
-		return memory_error(error, "comparing a parameter", count);
+		return differs;
 	if (differs)
 		return error_set(error, ERROR_CHECKSUM,
 				 "parameter %s differs from tensor %s in bytes %llu..%llu",

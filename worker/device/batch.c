@@ -304,8 +304,8 @@ static int upload_bases(struct batch *batch, const uint32_t *ids, size_t count, 
 	return rc;
 }
 
-int batch_write(struct batch *batch, const uint32_t *ids, const void *const *addresses,
-		size_t count, const uint32_t *groups, size_t group_count, struct error *error)
+int batch_write(struct batch *batch, const void *const *data, const uint32_t *ids, size_t count,
+		const uint32_t *groups, size_t group_count, struct error *error)
 {
 	uint32_t low = UINT32_MAX, high = 0;
 	int rc;
@@ -313,7 +313,7 @@ int batch_write(struct batch *batch, const uint32_t *ids, const void *const *add
 	for (size_t i = 0; i < count; i++) {
 		uint32_t id = ids[i];
 
-		batch->bases[id] = (uint64_t)(uintptr_t)addresses[i];
+		batch->bases[id] = (uint64_t)(uintptr_t)data[id];
 		batch->here[id] = true;
 		low = id < low ? id : low;
 		high = id > high ? id : high;

@@ -53,8 +53,8 @@ void batch_close(struct batch **batch);
 
 /* A version begins: no tensor is here. Nothing is queued any more. */
 void batch_begin(struct batch *batch);
-/* Tensor ids[i] lies at addresses[i]: queues what that completes, of these groups. */
-int batch_write(struct batch *batch, const uint32_t *ids, const void *const *addresses, size_t count,
+/* Tensor t of these lies at data[t]: queues what that completes, of these groups. */
+int batch_write(struct batch *batch, const void *const *data, const uint32_t *ids, size_t count,
 		const uint32_t *groups, size_t group_count, struct error *error);
 /* Sums of all blocks, of a version that was written whole. */
 int batch_sums(struct batch *batch, uint64_t *sums, struct error *error);

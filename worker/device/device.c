@@ -153,6 +153,7 @@ int device_pin(const struct device *device, void *memory, uint64_t bytes, struct
 {
 	int rc = cuda_enter(device->number, error);
 
+	bytes = (bytes + PAGE - 1) / PAGE * PAGE;
 	if (rc)
 		return rc;
 	rc = cuda_calls()->host_register(memory, bytes);
@@ -228,6 +229,27 @@ int device_after(const struct device *device, void *stream, struct error *error)
 		rc = cuda_calls()->stream_wait(device->stream, device->behind);
 	cuda_leave();
 	return rc ? cuda_failed(rc, error, "waiting for stream %p of the host on %s", stream,
+				device_text(device))
+		  : 0;
+}
+
+int device_launch(const struct device *device, struct pack_cuda_launch *launch, uint32_t *launched,
+		  struct error *error)
+{
+	const struct cuda_dim dim = {pack_cuda_blocks(launch, device->facts.processors),
+				     PACK_CUDA_THREADS};
+	int rc;
+
+	*launched = 0;
+	if (!dim.blocks)
+		return 0;
+	rc = cuda_enter(device->number, error);
+	if (rc)
+		return rc;
+	rc = cuda_calls()->launch(device->kernel, dim, launch, device->stream);
+	cuda_leave();
+	*launched = !rc;
+	return rc ? cuda_failed(rc, error, "packing %u pieces on %s", launch->count,
 				device_text(device))
 		  : 0;
 }

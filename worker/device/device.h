@@ -13,6 +13,7 @@
 #define WORKER_DEVICE_DEVICE_H
 
 #include "base/error.h"
+#include "pack/cuda/part.h"
 #include "transport/cuda/calls.h"
 
 #include <stdatomic.h>
@@ -39,7 +40,8 @@ const char *device_text(const struct device *device);
 int device_allocate(const struct device *device, uint64_t bytes, uint64_t *address, struct error *error);
 void device_release(const struct device *device, uint64_t address);
 int device_zero(const struct device *device, uint64_t address, uint64_t bytes, struct error *error);
-/* Host memory that kernels reach at its own address and copies need not stage; whole pages. */
+/* Host memory that kernels reach at its own address and copies need not stage. It begins on a page, and is made of
+ * whole ones. */
 int device_pin(const struct device *device, void *memory, uint64_t bytes, struct error *error);
 void device_unpin(const struct device *device, void *memory);
 /* Between any two of host and device; both are done when it returns. */
@@ -54,6 +56,9 @@ int device_holds(const struct device *device, const void *memory, uint64_t bytes
 
 /* What was queued on the host's stream (NULL: the default one) comes before what is queued here from now on. */
 int device_after(const struct device *device, void *stream, struct error *error);
+/* The kernel over that range of a table. *launched: 1, or 0 where there is nothing to do. */
+int device_launch(const struct device *device, struct pack_cuda_launch *launch, uint32_t *launched,
+		  struct error *error);
 /* A place in the stream: reached when all queued before it is complete. */
 int device_mark(const struct device *device, cuda_event *mark, struct error *error);
 /* 1: reached; 0: not yet. */

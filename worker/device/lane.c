@@ -5,8 +5,6 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/memory.h"
-#include "transport/cuda/device.h"
-#include "transport/cuda/errors.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -123,27 +121,17 @@ void lane_add(struct lane *lane, const struct pack *pack, uint64_t from, uint64_
 
 int lane_launch(struct lane *lane, struct error *error)
 {
-	const struct device *device = lane->lanes->device;
 	struct pack_cuda_launch launch;
-	struct cuda_dim dim = {.threads = PACK_CUDA_THREADS};
+	uint32_t launched;
 	int rc;
 
 	pack_cuda_table_finish(lane->parts, lane->count);
 	launch = pack_cuda_launch_of(lane->parts, 0, lane->count, (uint64_t)(uintptr_t)lane->parts,
 				     (uint64_t)(uintptr_t)lane->bases, 0);
-	dim.blocks = pack_cuda_blocks(&launch, device->facts.processors);
 	lane->mark = NULL;
-	if (!dim.blocks)
-		return 0;
-	rc = cuda_enter(device->number, error);
-	if (rc)
-		return rc;
-	rc = cuda_calls()->launch(device->kernel, dim, &launch, device->stream);
-	cuda_leave();
-	if (rc)
-		return cuda_failed(rc, error, "packing on %s", device_text(device));
-	atomic_fetch_add_explicit(&lane->lanes->launches, 1, memory_order_relaxed);
-	return device_mark(device, &lane->mark, error);
+	rc = device_launch(lane->lanes->device, &launch, &launched, error);
+	atomic_fetch_add_explicit(&lane->lanes->launches, launched, memory_order_relaxed);
+	return rc || !launched ? rc : device_mark(lane->lanes->device, &lane->mark, error);
 }
 
 int lane_wait(struct lane *lane, uint64_t deadline_ns, struct error *error)

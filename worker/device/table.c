@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/device/table.h"
 
-#include "transport/cuda/device.h"
-#include "transport/cuda/errors.h"
-
 int device_table_open(struct device_table *table, const struct device *device,
 		      struct pack_cuda_part *parts, size_t count, struct error *error)
 {
@@ -34,20 +31,9 @@ int device_table_launch(struct device_table *table, const struct device *device,
 {
 	struct pack_cuda_launch launch =
 		pack_cuda_launch_of(table->parts, first, count, table->at, bases, sums);
-	struct cuda_dim dim = {pack_cuda_blocks(&launch, device->facts.processors),
-			       PACK_CUDA_THREADS};
-	int rc;
+	uint32_t launched;
+	int rc = device_launch(device, &launch, &launched, error);
 
-	if (!dim.blocks)
-		return 0;
-	rc = cuda_enter(device->number, error);
-	if (rc)
-		return rc;
-	rc = cuda_calls()->launch(device->kernel, dim, &launch, device->stream);
-	cuda_leave();
-	if (rc)
-		return cuda_failed(rc, error, "packing %u pieces on %s", count,
-				   device_text(device));
-	table->launches++;
-	return 0;
+	table->launches += launched;
+	return rc;
 }

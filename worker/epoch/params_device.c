@@ -10,16 +10,9 @@
 
 #include <string.h>
 
-#define PAGE 4096u
-
 static uint64_t address_of(const void *memory)
 {
 	return (uint64_t)(uintptr_t)memory;
-}
-
-static uint64_t whole_pages(uint64_t bytes)
-{
-	return (bytes + PAGE - 1) / PAGE * PAGE;
 }
 
 static int register_block(struct params *params, struct transport_domain *domain, uint64_t bytes,
@@ -44,7 +37,7 @@ static int pin_landing(struct params *params, struct error *error)
 {
 	size_t r = params->region_count - 1;
 	int rc = device_pin(params->device, transport_region_memory(params->regions[r]),
-			    whole_pages(transport_region_bytes(params->regions[r])), error);
+			    transport_region_bytes(params->regions[r]), error);
 
 	params->pinned[r] = !rc;
 	return rc;

@@ -92,11 +92,6 @@ static int find_node(const struct epoch *epoch)
 	return node >= 0 ? node : numa_node_here(NULL);
 }
 
-static uint64_t whole_pages(uint64_t bytes)
-{
-	return (bytes + 4095) / 4096 * 4096;
-}
-
 /* Pinned for a GPU that packs into it. */
 static int allocate_near(const struct send_plan *plan, const struct epoch *epoch, uint64_t bytes,
 			 struct transport_region **region, struct error *error)
@@ -111,8 +106,8 @@ static int allocate_near(const struct send_plan *plan, const struct epoch *epoch
 		return error_wrap(error, "CPU replica of %llu bytes", (unsigned long long)bytes);
 	numa_place(transport_region_memory(*region), bytes, node);
 	if (epoch->options.device) {
-		rc = device_pin(epoch->options.device, transport_region_memory(*region),
-				whole_pages(bytes), error);
+		rc = device_pin(epoch->options.device, transport_region_memory(*region), bytes,
+				error);
 		if (rc) {
 			transport_region_close(region);
 			return rc;

@@ -52,6 +52,7 @@ struct sender {
 	uint64_t *seen;                /* by peer: sequence of the signal handled last */
 	uint64_t *writes;              /* by peer: posted; under its wire */
 	struct lanes *lanes;           /* tensors of a GPU that go through the ring; NULL: they do not */
+	uint32_t *ids;                 /* with a batch: tensors of one call; under `lock` */
 	uint32_t *groups;              /* with a batch: of each peer, the one of the copy that it accepts */
 	_Atomic bool failed;           /* schedule.failed, for who holds a wire */
 	char why[80];                  /* of the abort under way */

@@ -319,8 +319,7 @@ int sender_write(struct sender *sender, uint32_t id, const void *data, uint64_t 
 	return rc ? rc : leave(sender, write_tensor(sender, id, data, bytes, error), error);
 }
 
-static int write_all(struct sender *sender, const void *const *data, uint32_t *ids,
-		     struct error *error)
+static int write_all(struct sender *sender, const void *const *data, struct error *error)
 {
 	const struct send_plan *plan = &sender->epoch->send;
 	size_t count = 0;
@@ -342,37 +341,19 @@ static int write_all(struct sender *sender, const void *const *data, uint32_t *i
 			return rc;
 	}
 	for (uint32_t t = 0; t < plan->tensor_count; t++)
-		if (data[t] && send_plan_wants(plan, t)) {
+		if (data[t]) {
 			submit(sender, t, data[t]);
-			ids[count++] = t;
+			if (sender->ids)
+				sender->ids[count++] = t;
 		}
-	return send_rows(sender, ids, count, NULL, plan->row_count, true, error);
+	return send_rows(sender, sender->ids, count, NULL, plan->row_count, true, error);
 }
 
 int sender_write_all(struct sender *sender, const void *const *data, struct error *error)
 {
-	size_t count = sender->epoch->send.tensor_count;
-	uint32_t *ids = memory_zalloc(count + 1, sizeof(*ids));
-	int rc;
+	int rc = enter(sender, "weft_update_write_all", error);
 
-	if (!ids)
-		return memory_error(error, "writing all tensors", count * sizeof(*ids));
-	rc = enter(sender, "weft_update_write_all", error);
-	if (!rc)
-		rc = leave(sender, write_all(sender, data, ids, error), error);
-	memory_free(ids);
-	return rc;
-}
-
-/* Moves those that somebody wants to the front, in their order; returns how many they are. */
-static size_t wanted_first(const struct sender *sender, uint32_t *ids, size_t count)
-{
-	size_t wanted = 0;
-
-	for (size_t i = 0; i < count; i++)
-		if (send_plan_wants(&sender->epoch->send, ids[i]))
-			ids[wanted++] = ids[i];
-	return wanted;
+	return rc ? rc : leave(sender, write_all(sender, data, error), error);
 }
 
 static int write_bucket(struct sender *sender, const struct bucket_slice *slices, size_t count,
@@ -395,8 +376,7 @@ static int write_bucket(struct sender *sender, const struct bucket_slice *slices
 	for (size_t i = 0; i < count && !rc; i++)
 		submit(sender, ids[i], slices[i].memory.pointer);
 	if (!rc)
-		rc = send_rows(sender, ids, wanted_first(sender, ids, count), rows, row_count, true,
-			       error);
+		rc = send_rows(sender, ids, count, rows, row_count, true, error);
 	memory_free(rows);
 	memory_free(ids);
 	return rc;

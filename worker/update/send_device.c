@@ -8,7 +8,6 @@
 #include "worker/update/executor.h"
 
 #include "base/clock.h"
-#include "base/memory.h"
 
 #define SPIN_NS	 UINT64_C(200000) /* then it sleeps between two looks */
 #define SLEEP_NS 50000
@@ -38,20 +37,12 @@ static int broken(struct sender *sender, struct error *error)
 int send_device_write(struct sender *sender, const uint32_t *ids, size_t count, struct error *error)
 {
 	const struct send_plan *plan = &sender->epoch->send;
-	const void **addresses;
 	int rc;
 
 	if (health_check(sender->health, error))
 		return broken(sender, error);
-	addresses = memory_zalloc(count + 1, sizeof(*addresses));
-	if (!addresses)
-		return memory_error(error, "writing tensors", count * sizeof(*addresses)),
-		       broken(sender, error);
-	for (size_t i = 0; i < count; i++)
-		addresses[i] = sender->data[ids[i]];
-	rc = batch_write(plan->batch, ids, addresses, count, sender->groups, plan->peer_count,
+	rc = batch_write(plan->batch, sender->data, ids, count, sender->groups, plan->peer_count,
 			 error);
-	memory_free(addresses);
 	if (rc)
 		return broken(sender, error);
 	for (size_t i = 0; i < count; i++)

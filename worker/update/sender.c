@@ -153,7 +153,10 @@ static int allocate(struct sender *sender, struct error *error)
 	sender->data = pool_array(pool, plan->tensor_count, sizeof(*sender->data));
 	sender->seen = pool_array(pool, peers, sizeof(*sender->seen));
 	sender->writes = pool_array(pool, peers, sizeof(*sender->writes));
-	sender->groups = pool_array(pool, peers, sizeof(*sender->groups));
+	if (plan->batch) {
+		sender->ids = pool_array(pool, plan->tensor_count, sizeof(*sender->ids));
+		sender->groups = pool_array(pool, peers, sizeof(*sender->groups));
+	}
 	sender->wire = pool_array(pool, sender->wires, sizeof(*sender->wire));
 	if (plan->sums) {
 		sender->block_sums = pool_array(pool, plan->block_count, sizeof(uint64_t));
@@ -210,6 +213,7 @@ void sender_close(struct sender *sender)
 	sender->wire = NULL;
 	sender->wire_of = NULL;
 	sender->block_sums = NULL;
+	sender->ids = NULL;
 	lanes_close(&sender->lanes);
 	pool_free(&sender->pool);
 	schedule_close(&sender->schedule);
