@@ -167,6 +167,11 @@ const char *transport_domain_reach(const struct transport_domain *domain)
 	return domain->reach;
 }
 
+const char *transport_domain_no_gpu(const struct transport_domain *domain)
+{
+	return domain->no_gpu;
+}
+
 bool transport_domain_makes_memory(const struct transport_domain *member)
 {
 	return !member->owner || several_maker(member->owner) == member->place;

@@ -202,6 +202,11 @@ bool transport_peer_dead(const struct transport_endpoint *endpoint)
 	return endpoint->domain->ops.peer_dead(endpoint);
 }
 
+const struct transport_domain *transport_endpoint_domain(const struct transport_endpoint *endpoint)
+{
+	return endpoint->domain;
+}
+
 const struct transport_caps *transport_endpoint_caps(const struct transport_endpoint *endpoint)
 {
 	return &endpoint->domain->caps;

@@ -47,9 +47,6 @@ HOLE(int, region_allocate, (struct transport_region * region, struct error *erro
      refuse(region->domain, "allocate regions: register memory instead", error))
 HOLE(int, region_register, (struct transport_region * region, struct error *error),
      refuse(region->domain, "register memory: use regions from weft's own allocator", error))
-HOLE(int, region_register_dmabuf,
-     (struct transport_region * region, int fd, uint64_t offset, struct error *error),
-     refuse(region->domain, "register device memory", error))
 HOLE(int, region_export,
      (const struct transport_region *region, struct record_writer *writer, struct error *error),
      refuse(region->domain, "export regions", error))

@@ -37,6 +37,7 @@
 #define PROVIDER_RAILS_MAX 16
 #define PROVIDER_NICS_MAX  16
 #define PROVIDER_REACH_BYTES 96
+#define PROVIDER_NO_GPU_BYTES 240
 #define TRANSPORT_NAME_BYTES 96
 #define TRANSPORT_PATH_BYTES 224
 
@@ -64,7 +65,6 @@ struct provider_completion {
 	X(domain_wake)                                                                     \
 	X(region_allocate)                                                                 \
 	X(region_register)                                                                 \
-	X(region_register_dmabuf)                                                          \
 	X(region_export)                                                                   \
 	X(region_close)                                                                    \
 	X(endpoint_open)                                                                   \
@@ -107,9 +107,7 @@ struct provider {
 	void (*domain_wake)(struct transport_domain *domain); /* end signal_wait; any thread */
 
 	int (*region_allocate)(struct transport_region *region, struct error *error);
-	int (*region_register)(struct transport_region *region, struct error *error);
-	int (*region_register_dmabuf)(struct transport_region *region, int fd, uint64_t offset,
-				      struct error *error);
+	int (*region_register)(struct transport_region *region, struct error *error); /* on_device: with caps.gpu_memory */
 	int (*region_export)(const struct transport_region *region,
 			     struct record_writer *writer, struct error *error);
 	void (*region_close)(struct transport_region *region);
@@ -194,6 +192,7 @@ struct transport_domain {
 	struct transport_nic nics[PROVIDER_NICS_MAX];
 	uint32_t nic_count;
 	char reach[PROVIDER_REACH_BYTES];
+	char no_gpu[PROVIDER_NO_GPU_BYTES]; /* as transport_domain_no_gpu says it */
 	const char *listed;      /* while a domain of several is opened: what it was asked for */
 	struct transport_domain *owner; /* the domain of several that this is a member of, or NULL */
 	uint32_t place;          /* among its members */
@@ -213,7 +212,8 @@ struct transport_region {
 	void *state;
 	void *memory;
 	uint64_t bytes;
-	bool mapped, on_device; /* set by the provider */
+	bool mapped;    /* set by the provider */
+	bool on_device; /* memory of a GPU */
 	bool source; /* is only read from here */
 	struct transport_region **parts; /* of a domain of several: by member, some NULL; or NULL */
 };

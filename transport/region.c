@@ -2,15 +2,31 @@
 #include "transport/import.h"
 
 #include "base/memory.h"
+#include "transport/cuda/device.h"
 
-struct dmabuf {
-	int fd;
-	uint64_t offset;
-};
+/* Memory that the driver does not know is the host's. */
+static int find_device(struct transport_region *region, struct error *error)
+{
+	const struct transport_domain *domain = region->domain;
+	struct cuda_pointer pointer;
+	int rc;
 
-static int open_region(struct transport_domain *domain, void *memory, uint64_t bytes,
-		       const struct dmabuf *dmabuf, bool source, struct transport_region **out,
-		       struct error *error)
+	if (!region->memory || !domain->options.device_memory)
+		return 0;
+	rc = cuda_pointer_of(region->memory, region->bytes, &pointer, error);
+	region->on_device =
+		pointer.memory == CUDA_MEMORY_DEVICE || pointer.memory == CUDA_MEMORY_MANAGED;
+	if (rc || !region->on_device || domain->caps.gpu_memory)
+		return rc;
+	return error_set(error, ERROR_UNSUPPORTED,
+			 "provider %s cannot use %llu bytes at %p, memory of %s%s%s",
+			 domain->wire_name, (unsigned long long)region->bytes, region->memory,
+			 cuda_device_text(pointer.device), domain->no_gpu[0] ? ": " : "",
+			 domain->no_gpu);
+}
+
+static int open_region(struct transport_domain *domain, void *memory, uint64_t bytes, bool source,
+		       struct transport_region **out, struct error *error)
 {
 	struct transport_region *region;
 	int rc = domain_check_process(domain, error);
@@ -27,12 +43,10 @@ static int open_region(struct transport_domain *domain, void *memory, uint64_t b
 	region->memory = memory;
 	region->bytes = bytes;
 	region->source = source;
-	if (dmabuf)
-		rc = domain->ops.region_register_dmabuf(region, dmabuf->fd, dmabuf->offset, error);
-	else if (memory)
-		rc = domain->ops.region_register(region, error);
-	else
-		rc = domain->ops.region_allocate(region, error);
+	rc = find_device(region, error);
+	if (!rc)
+		rc = memory ? domain->ops.region_register(region, error)
+			    : domain->ops.region_allocate(region, error);
 	if (rc) {
 		memory_free(region);
 		return rc;
@@ -45,7 +59,7 @@ static int open_region(struct transport_domain *domain, void *memory, uint64_t b
 int transport_region_allocate(struct transport_domain *domain, uint64_t bytes,
 			      struct transport_region **region, struct error *error)
 {
-	return open_region(domain, NULL, bytes, NULL, false, region, error);
+	return open_region(domain, NULL, bytes, false, region, error);
 }
 
 static int check_memory(const void *memory, uint64_t bytes, struct error *error)
@@ -64,7 +78,7 @@ int transport_region_register(struct transport_domain *domain, void *memory, uin
 	int rc = check_memory(memory, bytes, error);
 
 	*region = NULL;
-	return rc ? rc : open_region(domain, memory, bytes, NULL, false, region, error);
+	return rc ? rc : open_region(domain, memory, bytes, false, region, error);
 }
 
 int transport_source_register(struct transport_domain *domain, void *memory, uint64_t bytes,
@@ -73,20 +87,7 @@ int transport_source_register(struct transport_domain *domain, void *memory, uin
 	int rc = check_memory(memory, bytes, error);
 
 	*region = NULL;
-	return rc ? rc : open_region(domain, memory, bytes, NULL, true, region, error);
-}
-
-int transport_region_register_dmabuf(struct transport_domain *domain, int fd, uint64_t offset,
-				     void *memory, uint64_t bytes, struct transport_region **region,
-				     struct error *error)
-{
-	const struct dmabuf dmabuf = {fd, offset};
-	int rc = check_memory(memory, bytes, error);
-
-	*region = NULL;
-	if (!rc && fd < 0)
-		rc = error_set(error, ERROR_USAGE, "%d is not a file descriptor", fd);
-	return rc ? rc : open_region(domain, memory, bytes, &dmabuf, false, region, error);
+	return rc ? rc : open_region(domain, memory, bytes, true, region, error);
 }
 
 void transport_region_close(struct transport_region **region)

@@ -60,7 +60,8 @@ struct transport_caps {
 	bool mapped_remote;    /* transport_remote_pointer can be non-NULL */
 	bool passive_target;   /* the target need not call anything for data to arrive */
 	bool fence_waits;      /* a fence waits until the peer lets go; else it needs nobody */
-	bool gpu_memory;
+	bool gpu_memory;       /* regions may lie in memory of a GPU (transport_options.device_memory) */
+	bool gpu_direct;       /* there a NIC reads and writes: kernels see what it wrote once the GPU was flushed */
 	bool local_registration; /* source memory must lie in a registered region */
 	bool endpoints_parallel; /* several endpoints may be used at once, a thread each */
 	bool gathers;            /* transport_write_rows: a write reads rows where they lie */
@@ -75,8 +76,8 @@ struct transport_options {
 	uint64_t secret;        /* of the job: a record made for another job is refused */
 	char nics[256];         /* which NICs, as --nic says it (docs/verbs.md); "": choose */
 	uint64_t chunk_bytes;   /* 0: the provider's default */
-	int device;             /* cuda: the GPU of this process, whose streams copy */
-	bool device_sources;    /* cuda: kernels of that device store into peers' memory, the host's too */
+	int device;             /* the GPU of this process: cuda's copies are its, and NICs are chosen by their distance from it */
+	bool device_memory;     /* regions of this process may lie in memory of GPUs, and kernels store into peers' */
 	const void *provider_options; /* mock and fault take theirs here; NULL is fine */
 };
 
@@ -113,7 +114,7 @@ int transport_domain_open(struct transport_domain **domain, const char *provider
  * when nothing is left, or when options.nics names nothing that any of them could use. Regions are opened with such a domain and belong to all its members; endpoints
  * are opened with a member, which for all else is a domain like any other, and is closed with the one
  * that it is of. Capabilities of such a domain are what any member has of mapped_remote, fence_waits,
- * gpu_memory and local_registration, and what all have of the rest. */
+ * gpu_memory, gpu_direct and local_registration, and what all have of the rest. */
 uint32_t transport_domain_members(const struct transport_domain *domain); /* 1: itself */
 struct transport_domain *transport_domain_member(struct transport_domain *domain, uint32_t i);
 /* The member of that name; NULL or "" names the only one there is. ERROR_USAGE lists what there is. */
@@ -125,6 +126,9 @@ const char *transport_domain_name(const struct transport_domain *domain); /* as 
 const char *transport_domain_reach(const struct transport_domain *domain);
 /* Is it this one that makes memory when a region is allocated? Only then can its peers map it. */
 bool transport_domain_makes_memory(const struct transport_domain *member);
+/* Why regions cannot lie in memory of GPUs (caps.gpu_memory is false), for messages: "mlx5_0 knows no dma-buf ..". "": such
+ * a domain never can. */
+const char *transport_domain_no_gpu(const struct transport_domain *domain);
 /* Endpoints, remotes and regions must be closed before. NULL inside is fine. */
 void transport_domain_close(struct transport_domain **domain);
 const struct transport_caps *transport_domain_caps(const struct transport_domain *domain);
@@ -147,7 +151,8 @@ void transport_domain_interrupt(struct transport_domain *domain);
 /* From weft's own allocator: zeroed, page aligned, mappable by peers of the same host. */
 int transport_region_allocate(struct transport_domain *domain, uint64_t bytes,
 			      struct transport_region **region, struct error *error);
-/* The caller's memory; stays the caller's; must outlive the region. With provider cuda it may be a device's. */
+/* The caller's memory; stays the caller's; must outlive the region. With caps.gpu_memory it may be a device's: of a
+ * domain of several, members without know nothing of it then. */
 int transport_region_register(struct transport_domain *domain, void *memory, uint64_t bytes,
 			      struct transport_region **region, struct error *error);
 void transport_region_close(struct transport_region **region);
@@ -158,12 +163,6 @@ bool transport_region_on_device(const struct transport_region *region); /* a GPU
 int transport_region_export(const struct transport_region *region,
 			    unsigned char record[TRANSPORT_RECORD_BYTES], size_t *length,
 			    struct error *error);
-
-/* Device memory by its dma-buf: `memory` is its device address, `fd` the dma-buf (stays the
- * caller's; may be closed afterwards), `offset` where the memory starts in it. */
-int transport_region_register_dmabuf(struct transport_domain *domain, int fd, uint64_t offset,
-				     void *memory, uint64_t bytes,
-				     struct transport_region **region, struct error *error);
 
 /* The caller's memory that this process only reads from, for providers with caps.local_registration:
  * the others need nothing. It cannot be exported. */
@@ -222,8 +221,8 @@ uint64_t transport_remote_bytes(const struct transport_remote *remote);
  * they hand back. */
 void *transport_remote_pointer(const struct transport_remote *remote);
 
-/* The peer's region as kernels of the domain's device (transport_options.device) reach it: device memory, or, with
- * device_sources, what it allocated on the host. NULL where they do not, and as above. A kernel's stores count as written once its stream was waited for. */
+/* The peer's device memory as kernels of the domain's device (transport_options.device) reach it. NULL where they do not,
+ * and as above. A kernel's stores count as written once its stream was waited for. */
 void *transport_remote_device_pointer(const struct transport_remote *remote);
 
 /* Copies `bytes` from source to remote + offset. `source` must stay unchanged until a later
@@ -268,6 +267,8 @@ uint64_t transport_signal_wait(struct transport_domain *domain, uint64_t seen,
 bool transport_peer_dead(const struct transport_endpoint *endpoint);
 /* Of the provider that it is of. */
 const struct transport_caps *transport_endpoint_caps(const struct transport_endpoint *endpoint);
+/* That it was opened with: of a domain of several, a member. */
+const struct transport_domain *transport_endpoint_domain(const struct transport_endpoint *endpoint);
 
 const struct transport_stats *transport_endpoint_stats(const struct transport_endpoint *endpoint);
 

@@ -21,7 +21,8 @@
 struct pair_side {
 	uint32_t reach;
 	bool registered; /* a trainer's tensors may be read where they lie */
-	bool mapped;     /* a rank's memory can be mapped; a trainer can map it */
+	bool mapped;     /* a rank's memory can be mapped; a trainer can map it: */
+	bool device;     /* that of GPUs, if this is one's */
 };
 
 struct pairs {

@@ -377,7 +377,7 @@ enum route_path problem_path(const struct problem *problem, uint32_t trainer, ui
 		from = pairs_side(pairs, ROLE_TRAINER, trainer, transport);
 		to = pairs_side(pairs, ROLE_INFERENCE, inference, transport);
 		registered = from->registered;
-		mapped = from->mapped && to->mapped;
+		mapped = from->mapped && to->mapped && (!to->device || from->device);
 	}
 	return path_of_piece(copy, src, shape, registered, mapped);
 }

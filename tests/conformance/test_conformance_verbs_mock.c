@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The suite over provider "verbs" on a mock of libibverbs that reorders all it may: one NIC; two
- * NICs with two queue pairs each; without ibv_wr_*; with tiny limits; InfiniBand. Then over a
- * network that lets immediates overtake their data, which the suite must notice.
+ * NICs with two queue pairs each; without ibv_wr_*; with tiny limits; InfiniBand; memory of mock GPUs on both sides. Then
+ * over a network that lets immediates overtake their data, which the suite must notice.
+ *
+ * The suite looks where it wrote, so device memory may be touched here, and what NICs write there is seen at once:
+ * without either is tests/unit/worker/test_worker_gpudirect.c.
  */
+#include "tests/cuda_mock/cuda_mock.h"
 #include "tests/support/conformance.h"
 #include "tests/support/verbs_mock.h"
 #include "transport/verbs/verbs.h"
@@ -21,7 +25,13 @@ struct fabric {
 	uint32_t qps, depth, receive_depth;
 	uint64_t chunk_bytes;
 	bool registered;
+	bool device; /* memory */
 };
+
+static const struct verbs_mock_gpu touched = {.dmabuf = cuda_mock_dmabuf,
+					      .is_device = cuda_mock_is_device,
+					      .read = cuda_mock_nic_read,
+					      .write = cuda_mock_poke};
 
 static const struct fabric fabrics[] = {
 	{.name = "verbs on a mock, one NIC", .mock = {.seed = 1}, .qps = 1},
@@ -46,6 +56,16 @@ static const struct fabric fabrics[] = {
 	{.name = "verbs on a mock, InfiniBand",
 	 .mock = {.seed = 5, .nics = 2, .infiniband = true},
 	 .qps = 2},
+	{.name = "verbs on a mock, device memory by dma-buf",
+	 .mock = {.seed = 6, .nics = 2, .dmabuf = true, .gpu = &touched, .max_mr_size = 2 << 20},
+	 .qps = 2,
+	 .registered = true,
+	 .device = true},
+	{.name = "verbs on a mock, device memory by nvidia-peermem",
+	 .mock = {.seed = 7, .peermem = true, .gpu = &touched},
+	 .qps = 1,
+	 .registered = true,
+	 .device = true},
 };
 
 static void settings_for(const struct fabric *fabric, struct verbs_settings *settings)
@@ -55,6 +75,18 @@ static void settings_for(const struct fabric *fabric, struct verbs_settings *set
 	settings->depth = fabric->depth ? fabric->depth : settings->depth;
 	settings->chunk_bytes = fabric->chunk_bytes ? fabric->chunk_bytes : settings->chunk_bytes;
 	settings->relaxed = VERBS_ON;
+}
+
+static void *device_memory(uint64_t bytes)
+{
+	void *memory = (void *)(uintptr_t)cuda_mock_allocate(0, CUDA_MOCK_PLAIN, bytes);
+
+	return memset(memory, 0, bytes);
+}
+
+static void device_free(void *memory)
+{
+	cuda_mock_free((uint64_t)(uintptr_t)memory);
 }
 
 static int run(const struct fabric *fabric)
@@ -69,10 +101,20 @@ static int run(const struct fabric *fabric)
 				      .probes = true};
 	int failed;
 
+	if (fabric->device) {
+		subject.memory = device_memory;
+		subject.memory_free = device_free;
+		cuda_mock_open(&(struct cuda_mock_options){.devices = 1,
+							   .touchable = true,
+							   .no_dmabuf = !mock.dmabuf,
+							   .peermem = mock.peermem});
+	}
 	settings_for(fabric, &settings);
 	mock.background = true;
 	verbs_mock_open(&mock);
 	failed = conformance_run(&subject);
+	if (fabric->device)
+		failed += cuda_mock_close();
 	if (verbs_mock_alive()) {
 		print_error("%s: %d objects or events are left\n", fabric->name,
 			    verbs_mock_alive());

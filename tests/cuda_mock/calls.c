@@ -155,8 +155,9 @@ int gpu_device_facts(int device, struct cuda_facts *facts)
 		.mapped_memory = !gpu.options.no_mapped,
 		.dmabuf = !gpu.options.no_dmabuf,
 		.gpudirect = true,
-		.flush = true,
-		.flush_needed = true,
+		.peermem = gpu.options.peermem,
+		.flush = !gpu.options.no_flush,
+		.flush_needed = !gpu.options.flush_lies,
 		.stream_wait = true,
 	};
 	snprintf(facts->name, sizeof(facts->name), "Mock %d", device);

@@ -14,6 +14,7 @@
  *             and written before it returns
  *   sharing   memfds: IPC handles and descriptors cross processes; freeing what a living process has open, opening
  *             it twice, or opening one's own, is told
+ *   NICs      write behind the devices' back: kernels and copies see it once the device was flushed
  *   failure   any call, once, with any number; a device can be lost, after which all calls on it answer that
  *
  * What the driver forbids, or leaves undefined, is a violation: one line on stderr and abort(), or counted.
@@ -32,7 +33,9 @@ struct cuda_mock_options {
 	enum cuda_mock_order order;
 	uint64_t seed;
 	enum cuda_mock_driver driver;
-	bool no_peer, no_mapped, no_dmabuf, no_ipc; /* what the devices cannot do */
+	bool no_peer, no_mapped, no_dmabuf, no_ipc, no_flush; /* what the devices cannot do */
+	bool peermem;        /* nvidia-peermem is loaded */
+	bool flush_lies;     /* what NICs write is seen after a flush, and devices say that they need none */
 	bool count;          /* violations are counted, not the end */
 	bool touchable;      /* the processor may touch ordinary device memory: for checks that look where they wrote */
 	/* one call fails: the nth (from 1) of that name, or of all */
@@ -70,7 +73,15 @@ void cuda_mock_free(uint64_t address);
 void cuda_mock_peek(uint64_t address, void *to, uint64_t bytes);
 void cuda_mock_poke(uint64_t address, const void *from, uint64_t bytes);
 
-/* From "devices=2,order=late,..": 0, or the message. WEFT_CUDA_MOCK opens it before main (install.c). */
+/* ---- what a NIC does, beside all streams ---- */
+
+/* Memory of a device that a descriptor of `dmabuf` stands for; false: it is none. */
+bool cuda_mock_dmabuf(int fd, uint64_t *address, uint64_t *bytes);
+bool cuda_mock_is_device(uint64_t address);
+void cuda_mock_nic_read(uint64_t address, void *to, uint64_t bytes);
+void cuda_mock_nic_write(uint64_t address, const void *from, uint64_t bytes);
+
+/* From "devices=2,order=late,..: 0, or the message. WEFT_CUDA_MOCK opens it before main (install.c). */
 int cuda_mock_parse(const char *text, struct cuda_mock_options *options, char *message, size_t bytes);
 
 #endif

@@ -35,6 +35,9 @@ static const struct word words[] = {
 	{"mapped", "no", NO, AT(no_mapped), 1},
 	{"dmabuf", "no", NO, AT(no_dmabuf), 1},
 	{"ipc", "no", NO, AT(no_ipc), 1},
+	{"flush", "no", NO, AT(no_flush), 1},
+	{"peermem", "yes", NO, AT(peermem), 1},
+	{"touch", "yes", NO, AT(touchable), 1},
 };
 
 /* fail=CALL:N[:RESULT], CALL may be "any" */

@@ -185,6 +185,7 @@ struct gpu_range *gpu_range_new(int device, enum cuda_mock_kind kind, uint64_t b
 /* The addresses stay taken, and known, until the mock closes: who uses them is told. */
 static void range_end(struct gpu_range *range)
 {
+	gpu_nic_drop(range->address, range->bytes);
 	for (uint64_t i = 0; i < range->count; i++)
 		if (range->parts[i])
 			gpu_physical_drop(range->parts[i]);
@@ -401,6 +402,8 @@ int gpu_pointer(uint64_t address, struct cuda_pointer *pointer)
 	pointer->ipc = range->kind == CUDA_MOCK_PLAIN && !range->reserved && !range->opened &&
 		       !gpu.options.no_ipc;
 	pointer->pool = range->kind == CUDA_MOCK_POOL;
+	pointer->rdma = range->kind != CUDA_MOCK_POOL && range->kind != CUDA_MOCK_UNSHAREABLE &&
+			range->kind != CUDA_MOCK_MANAGED;
 	pointer->mapped = range->reserved || range->kind == CUDA_MOCK_MAPPED ||
 			  range->kind == CUDA_MOCK_UNSHAREABLE;
 	return gpu_end(0);

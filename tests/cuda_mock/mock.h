@@ -87,6 +87,14 @@ struct cuda_kernel {
 	int device;
 };
 
+/* Bytes that a NIC wrote, and no kernel sees yet. */
+struct gpu_nic_write {
+	struct gpu_nic_write *next;
+	uint64_t address, bytes;
+	int device;
+	unsigned char data[];
+};
+
 struct gpu_state {
 	pthread_mutex_t lock;
 	struct cuda_mock_options options;
@@ -103,6 +111,7 @@ struct gpu_state {
 	struct gpu_range **ranges;    /* by address; freed ones stay */
 	size_t range_count, range_room;
 	struct gpu_host *hosts;
+	struct gpu_nic_write *nic_writes, **nic_last;
 	struct cuda_stream *streams, *defaults[GPU_DEVICES_MAX];
 	struct cuda_event *events;
 	int kernels;
@@ -127,6 +136,7 @@ int gpu_end(int result);        /* gives the lock back */
 void gpu_arena_open(void);
 void gpu_arena_close(void);
 struct gpu_range *gpu_range_of(uint64_t address);
+bool gpu_range_mapped(const struct gpu_range *range, uint64_t address, uint64_t bytes);
 struct gpu_host *gpu_host_of(uint64_t address, uint64_t bytes);
 /* Where `bytes` lie for the mock, in one part; less is stored into *piece where a part ends. NULL: told. */
 unsigned char *gpu_reach(uint64_t address, uint64_t bytes, uint64_t *piece);
@@ -136,6 +146,11 @@ struct gpu_range *gpu_range_new(int device, enum cuda_mock_kind kind, uint64_t b
 void gpu_range_free(struct gpu_range *range);
 void gpu_head_enter(struct gpu_head *head);
 void gpu_head_leave(struct gpu_head *head);
+
+/* ---- nic.c ---- */
+/* What waits of a device becomes seen; of memory that goes, it is forgotten. */
+void gpu_nic_flush(int device);
+void gpu_nic_drop(uint64_t address, uint64_t bytes);
 
 /* ---- work.c: an operation is run; 0, or the number with which its device is lost ---- */
 int gpu_run(struct cuda_stream *stream, struct gpu_op *op);

@@ -276,28 +276,3 @@ int gpu_unmap(uint64_t address, uint64_t bytes)
 	}
 	return gpu_end(0);
 }
-
-/* ---- NICs ---- */
-
-int gpu_dmabuf(uint64_t address, uint64_t bytes, int *fd)
-{
-	int device, rc = gpu_begin_on(CUDA_CALL_dmabuf, &device);
-	struct gpu_range *range;
-
-	if (rc)
-		return rc;
-	range = gpu_range_of(address);
-	if (gpu.options.no_dmabuf)
-		return gpu_end(CUDA_NOT_SUPPORTED);
-	if (!range || range->freed || address % 4096 || bytes % 4096)
-		return gpu_end(CUDA_INVALID_VALUE);
-	*fd = fcntl(range->parts[0]->fd, F_DUPFD_CLOEXEC, 3);
-	return gpu_end(*fd < 0 ? CUDA_OUT_OF_MEMORY : 0);
-}
-
-int gpu_flush_writes(void)
-{
-	int device, rc = gpu_begin_on(CUDA_CALL_flush_writes, &device);
-
-	return rc ? rc : gpu_end(0);
-}

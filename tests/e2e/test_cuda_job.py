@@ -21,7 +21,9 @@ WAYS = {
     "shm-host-rank": ["--transport", "shm", "--memory", "trainer=cuda:1"],
     "tcp": [*TCP, "--memory", "cuda", "--stage", "host"],
     "tcp-checksums": [*TCP, "--memory", "trainer=cuda", "--checksums"],
+    "shm-gpu-to-host": ["--transport", "shm", "--memory", "trainer=cuda", "--checksums"],
     "list": ["--transport", "shm,tcp", "--nic", "lo", "--memory", "cuda", "--stage", "host"],
+    "list-in-place": ["--transport", "cuda,tcp", "--nic", "lo", "--memory", "cuda", "--checksums"],
     "two-gpus": [*CUDA, "--memory", "trainer=cuda:0,inference=cuda:1", "--checksums"],
     "small-ring": ["--transport", "shm", "--memory", "cuda", "--stage", "host", "--ring-bytes", "16K"],
 }
@@ -38,18 +40,22 @@ def test_way__delivers_every_byte_of_every_version(tmp_path, models, flags, kind
 
 
 PATHS = {
-    "both": ("cuda", {"direct", "mapped"}),
-    "trainers": ("trainer=cuda", {"direct", "mapped"}),
-    "ranks": ("inference=cuda", {"direct", "replica"}),
+    "both": ([*CUDA, "--memory", "cuda"], {"mapped"}),
+    "trainers": ([*CUDA, "--memory", "trainer=cuda"], {"mapped"}),
+    "ranks": ([*CUDA, "--memory", "inference=cuda"], {"direct", "replica"}),
+    "shm": (["--transport", "shm", "--memory", "trainer=cuda"], {"mapped"}),
+    "own-memory": ([*CUDA, "--memory", "trainer=cuda", "--own-memory"], {"replica"}),
+    "tcp": ([*TCP, "--memory", "trainer=cuda"], {"replica"}),
+    "list": (["--transport", "tcp,cuda", "--nic", "lo", "--memory", "cuda"], {"mapped"}),
 }
 
 
-@pytest.mark.parametrize("memory,paths", PATHS.values(), ids=PATHS.keys())
-def test_plan__says_how_each_piece_travels(tmp_path, models, memory, paths):
+@pytest.mark.parametrize("flags,paths", PATHS.values(), ids=PATHS.keys())
+def test_plan__says_how_each_piece_travels(tmp_path, models, flags, paths):
     dump = tmp_path / "plan.json"
     with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
         job.controller("--dump", dump)
-        job.workers(*CUDA, "--memory", memory, env=LATE)
+        job.workers("--verify", *flags, env=LATE)
         job.succeed()
     table = json.loads(dump.read_text())
     found = {route["how"] for route in table["routes"]}

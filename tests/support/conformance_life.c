@@ -257,36 +257,6 @@ void session__survives_every_failed_allocation(void **state)
 	assert_int_equal(conformance_footprint().files, before.files);
 }
 
-/* The memory is no device's, so even a provider that knows device memory refuses it. */
-void device_memory__is_registered_only_where_it_can_be(void **state)
-{
-	struct transport_region *region = NULL;
-	struct error error = {0};
-	struct pair pair;
-	int fd = memfd_create("not a dma-buf", MFD_CLOEXEC), rc;
-
-	(void)state;
-	assert_true(fd >= 0);
-	open_pair(&pair, 4096);
-	rc = transport_region_register_dmabuf(pair.b, fd, 0, pair.to, 4096, &region, &error);
-	assert_null(region);
-	assert_true(rc < 0);
-	if (!transport_domain_caps(pair.b)->gpu_memory) {
-		assert_int_equal(rc, -ERROR_UNSUPPORTED);
-		assert_non_null(strstr(error.text, conformance_subject->provider));
-	}
-	assert_true(strlen(error.text) > 10);
-	assert_int_equal(
-		transport_region_register_dmabuf(pair.b, -1, 0, pair.to, 4096, &region, &error),
-		-ERROR_USAGE);
-	assert_int_equal(
-		transport_region_register_dmabuf(pair.b, fd, 0, NULL, 4096, &region, &error),
-		-ERROR_USAGE);
-	write_and_signal(&pair, 0, 4096); /* nothing is broken by it */
-	pair_close(&pair);
-	close(fd);
-}
-
 void misuse__is_answered(void **state)
 {
 	struct transport_options options = {.provider_options = conformance_subject->options};

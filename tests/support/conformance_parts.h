@@ -44,7 +44,6 @@ extern const struct conformance *conformance_subject;
 	X(close__any_order_is_right) \
 	X(session__survives_every_failed_allocation) \
 	X(sessions__many_leave_nothing_behind) \
-	X(device_memory__is_registered_only_where_it_can_be) \
 	X(misuse__is_answered)
 
 #define X(check) void check(void **state);

@@ -32,6 +32,7 @@ static void mesh_side(enum role role, uint32_t rank, struct transport_domain **d
 {
 	struct transport_options options = {.self = {role, rank},
 					    .secret = 42,
+					    .device_memory = conformance_subject->memory != NULL,
 					    .provider_options = conformance_subject->options};
 
 	ok(transport_domain_open(domain, conformance_subject->provider, &options, &error_));

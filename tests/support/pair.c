@@ -57,10 +57,12 @@ static int open_domains(struct pair *pair, const struct conformance *subject, st
 	struct transport_options a = {.self = {ROLE_TRAINER, 3},
 				      .name = "trainer 3",
 				      .secret = 42,
+				      .device_memory = subject->memory != NULL,
 				      .provider_options = subject->options};
 	struct transport_options b = {.self = {ROLE_INFERENCE, 5},
 				      .name = "inference 5",
 				      .secret = 42,
+				      .device_memory = subject->memory != NULL,
 				      .provider_options = subject->options};
 	int rc = transport_domain_open(&pair->a, subject->provider, &a, error);
 

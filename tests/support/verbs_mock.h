@@ -27,6 +27,14 @@
 #define VERBS_MOCK_HOSTS 4
 #define VERBS_MOCK_NICS  4
 
+/* Memory of devices, as NICs reach it. */
+struct verbs_mock_gpu {
+	bool (*dmabuf)(int fd, uint64_t *address, uint64_t *bytes); /* what it stands for; false: no dma-buf */
+	bool (*is_device)(uint64_t address);
+	void (*read)(uint64_t address, void *to, uint64_t bytes);
+	void (*write)(uint64_t address, const void *from, uint64_t bytes);
+};
+
 struct verbs_mock_options {
 	uint64_t seed;
 	uint32_t nics;               /* per host; 0: 1 */
@@ -35,7 +43,9 @@ struct verbs_mock_options {
 	bool strict_placement;       /* without relaxed ordering, writes of one QP land in order */
 	bool imm_overtakes;          /* breaks the rules: a receive completion waits for its own bytes only */
 	bool no_send_ops;            /* create_qp_ex is refused: EOPNOTSUPP */
-	bool dmabuf;                 /* reg_dmabuf_mr works (iova is an address of this process) */
+	bool dmabuf;                 /* reg_dmabuf_mr works, with `gpu` */
+	bool peermem;                /* with `gpu`: reg_mr takes its addresses */
+	const struct verbs_mock_gpu *gpu; /* memory that the processor does not reach; NULL: there is none */
 	bool post_enomem;            /* a full send queue answers ENOMEM, instead of taking it */
 	bool background;             /* a thread pumps */
 	uint32_t subnets[VERBS_MOCK_NICS]; /* third byte of the address; 0: 77 + NIC */

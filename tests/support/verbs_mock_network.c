@@ -218,10 +218,20 @@ void mock_qp_deafen(struct mock_qp *qp, bool gone)
 
 /* ---- the things to do ---- */
 
+static void fetch(const struct mock_mr *mr, struct mock_request *request)
+{
+	uint64_t at = request->local - (uintptr_t)mr->ibv.addr;
+
+	if (mr->device)
+		mock_fabric.options.gpu->read(mr->device + at, request->copy, request->bytes);
+	else
+		memcpy(request->copy, (const void *)(uintptr_t)request->local, request->bytes);
+}
+
 static bool transmit(struct mock_qp *qp)
 {
 	struct mock_request *request;
-	struct mock_mr *mr;
+	struct mock_mr *mr = NULL;
 
 	if (qp->broken || qp->sent == qp->tail || qp->ibv.qp_base.state != IBV_QPS_RTS ||
 	    !link_up(qp))
@@ -252,8 +262,7 @@ static bool transmit(struct mock_qp *qp)
 					? request->small
 					: mock_memory(request->bytes);
 		if (request->bytes)
-			memcpy(request->copy, (const void *)(uintptr_t)request->local,
-			       request->bytes);
+			fetch(mr, request);
 	} else {
 		request->copy = request->small;
 	}
@@ -278,6 +287,8 @@ static int access_check(const struct mock_qp *peer, struct mock_request *request
 	    request->address - (uintptr_t)mr->ibv.addr > mr->ibv.length - request->bytes)
 		return IBV_WC_REM_ACCESS_ERR;
 	request->relaxed = mr->access & IBV_ACCESS_RELAXED_ORDERING;
+	request->device =
+		mr->device ? mr->device + (request->address - (uintptr_t)mr->ibv.addr) : 0;
 	return IBV_WC_SUCCESS;
 }
 
@@ -416,7 +427,9 @@ static void piece_place(struct mock_request *request, uint32_t piece, bool reall
 	request->piece_done[piece / 64] |= UINT64_C(1) << piece % 64;
 	request->pieces_left--;
 	request->placed = request->pieces_left == 0;
-	if (really)
+	if (really && request->device)
+		mock_fabric.options.gpu->write(request->device + at, request->copy + at, bytes);
+	else if (really)
 		put((unsigned char *)(uintptr_t)(request->address + at), request->copy + at, bytes);
 }
 

@@ -81,7 +81,8 @@ int mock_dealloc_pd(struct ibv_pd *pd)
 
 /* ---- memory regions ---- */
 
-static struct ibv_mr *mr_new(struct ibv_pd *pd, void *address, size_t bytes, unsigned access)
+static struct ibv_mr *mr_new(struct ibv_pd *pd, void *address, size_t bytes, unsigned access,
+			     uint64_t device)
 {
 	struct mock_mr *mr = mock_memory(sizeof(*mr)), **place = array_push(&mock_fabric.mrs);
 
@@ -89,6 +90,7 @@ static struct ibv_mr *mr_new(struct ibv_pd *pd, void *address, size_t bytes, uns
 		abort();
 	*place = mr;
 	mr->access = access;
+	mr->device = device;
 	mr->ibv.context = pd->context;
 	mr->ibv.pd = pd;
 	mr->ibv.addr = address;
@@ -132,8 +134,23 @@ static int reg_check(struct ibv_pd *pd, size_t bytes, unsigned access)
 	return -1;
 }
 
+/* Addresses of a device, as they are: the driver of its NICs has to know how. */
+static int find_device(const void *address, uint64_t *device)
+{
+	const struct verbs_mock_gpu *gpu = mock_fabric.options.gpu;
+
+	*device = 0;
+	if (!gpu || !gpu->is_device((uintptr_t)address))
+		return -1;
+	if (!mock_fabric.options.peermem)
+		return EFAULT;
+	*device = (uintptr_t)address;
+	return -1;
+}
+
 struct ibv_mr *mock_reg_mr(struct ibv_pd *pd, void *address, size_t bytes, unsigned access)
 {
+	uint64_t device;
 	int rc;
 
 	mock_lock();
@@ -142,26 +159,41 @@ struct ibv_mr *mock_reg_mr(struct ibv_pd *pd, void *address, size_t bytes, unsig
 		rc = reg_check(pd, bytes, access);
 	if (rc < 0 && bytes && !address)
 		rc = EFAULT;
-	return rc >= 0 ? mock_null(rc) : mr_new(pd, address, bytes, access);
+	if (rc < 0)
+		rc = find_device(address, &device);
+	return rc >= 0 ? mock_null(rc) : mr_new(pd, address, bytes, access, device);
+}
+
+/* Bytes [offset, offset + bytes) of what the descriptor stands for, wherever iova says that they are. */
+static int find_dmabuf(int fd, uint64_t offset, size_t bytes, uint64_t iova, uint64_t *device)
+{
+	const struct verbs_mock_gpu *gpu = mock_fabric.options.gpu;
+	uint64_t length;
+
+	if (!mock_fabric.options.dmabuf)
+		return EOPNOTSUPP;
+	if (fd < 0 || !gpu || !gpu->dmabuf(fd, device, &length))
+		return EBADF;
+	if ((offset & 4095) != (iova & 4095) || offset > length || bytes > length - offset)
+		return EINVAL;
+	*device += offset;
+	return -1;
 }
 
 struct ibv_mr *mock_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t bytes, uint64_t iova,
 				  int fd, int access)
 {
+	uint64_t device;
 	int rc;
 
 	mock_lock();
 	rc = context_fault(pd->context, VERBS_MOCK_reg_dmabuf_mr);
-	if (rc < 0 && !mock_fabric.options.dmabuf)
-		rc = EOPNOTSUPP;
-	if (rc < 0 && fd < 0)
-		rc = EBADF;
-	if (rc < 0 && (offset & 4095) != (iova & 4095))
-		rc = EINVAL;
+	if (rc < 0)
+		rc = find_dmabuf(fd, offset, bytes, iova, &device);
 	if (rc < 0)
 		rc = reg_check(pd, bytes, (unsigned)access);
 	return rc >= 0 ? mock_null(rc)
-		       : mr_new(pd, (void *)(uintptr_t)iova, bytes, (unsigned)access);
+		       : mr_new(pd, (void *)(uintptr_t)iova, bytes, (unsigned)access, device);
 }
 
 int mock_dereg_mr(struct ibv_mr *mr)

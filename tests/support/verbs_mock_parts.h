@@ -59,6 +59,7 @@ struct mock_mr {
 	struct ibv_mr ibv;
 	struct mock_head head;
 	unsigned access;
+	uint64_t device;             /* where its first byte lies on a device; 0: at its address */
 };
 
 struct mock_channel {
@@ -103,6 +104,7 @@ struct mock_request {
 	struct mock_qp *target;
 	uint32_t target_epoch;
 	unsigned char *copy;
+	uint64_t device;             /* where it is placed on a device; 0: at `address` */
 	uint32_t piece_bytes, pieces, pieces_left;
 	uint64_t *piece_done;        /* bits */
 	uint64_t small_done;

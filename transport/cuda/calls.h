@@ -39,6 +39,7 @@ struct cuda_facts {
 	bool mapped_memory;     /* memory without an address, and file descriptors for it */
 	bool dmabuf;
 	bool gpudirect;         /* NICs may reach its memory */
+	bool peermem;           /* nvidia-peermem is loaded: NICs register its addresses as they are */
 	bool flush;             /* flush_writes works, and ..*/
 	bool flush_needed;      /* .. is needed before kernels see what a NIC wrote */
 	bool stream_wait;       /* stream_wait_value */
@@ -56,6 +57,7 @@ struct cuda_pointer {
 	bool ipc;             /* ipc_export takes it */
 	bool pool;            /* of a pool (cudaMallocAsync) */
 	bool mapped;          /* physical memory under an address (cuMemMap): retain takes it */
+	bool rdma;            /* made so that NICs may reach it */
 };
 
 /* What a launch reads: code for devices, and its kernel's name. */
@@ -101,7 +103,7 @@ struct cuda_dim {
 	X(unreserve, (uint64_t address, uint64_t bytes))                                                \
 	X(map, (uint64_t address, uint64_t bytes, cuda_physical physical))                              \
 	X(unmap, (uint64_t address, uint64_t bytes))                                                    \
-	/* whole host pages of a range, for NICs */                                                     \
+	/* whole host pages of one allocation, or of memory that is mapped all through, for NICs */     \
 	X(dmabuf, (uint64_t address, uint64_t bytes, int *fd))                                          \
 	/* what NICs wrote is seen by what is launched after it */                                      \
 	X(flush_writes, (void))                                                                         \

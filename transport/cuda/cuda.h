@@ -68,14 +68,15 @@ struct cuda_exported {
 struct cuda_domain {
 	int device;
 	const struct cuda_region *regions; /* those that were exported */
+	bool device_targets; /* some peer's memory is a device's */
 	ARRAY(struct cuda_exported) exported;
 };
 
 struct cuda_region {
-	bool exported, pinned;            /* pinned: a source of the host, registered by us */
+	bool exported, pinned;            /* pinned: memory of the host that copies begin in, registered by us */
 	const struct cuda_region *next;   /* cuda_domain.regions */
 	uint64_t bytes;
-	struct cuda_region_record record; /* of a device's that is no source */
+	struct cuda_region_record record; /* of a device's that is no source; way 0: of none */
 	uint64_t ids[CUDA_PARTS_MAX];     /* its parts' places in cuda_domain.exported */
 };
 
@@ -107,9 +108,6 @@ struct cuda_opened;
 int cuda_opened_get(const struct cuda_region_record *record, int device, struct cuda_opened **opened,
 		    uint64_t *base, struct error *error);
 int cuda_opened_put(struct cuda_opened *opened); /* the driver's number, when it does not let go */
-
-/* ---- post.c: a peer's memfd is pinned once, by the first copy from a device into it, or for kernels to store there ---- */
-int cuda_remote_pin(struct transport_remote *remote, struct error *error);
 
 /* The ops, typed as provider.h has them. */
 #define X(op) extern __typeof__(*((struct provider *)NULL)->op) cuda_##op;

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define DRIVER_DEVICES_MAX 64
 #define DRIVER_AS_OF	   12000
@@ -128,6 +129,8 @@ static int facts_of(CUdevice device, struct cuda_facts *facts)
 			       ATTRIBUTE(HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
 	facts->dmabuf = ATTRIBUTE(DMA_BUF_SUPPORTED);
 	facts->gpudirect = ATTRIBUTE(GPU_DIRECT_RDMA_SUPPORTED);
+	facts->peermem = access("/sys/module/nvidia_peermem", F_OK) == 0 ||
+			 access("/sys/kernel/mm/memory_peers/nv_mem", F_OK) == 0;
 	facts->flush = ATTRIBUTE(GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS) &
 		       CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST;
 	facts->flush_needed = ATTRIBUTE(GPU_DIRECT_RDMA_WRITES_ORDERING) <

@@ -66,7 +66,8 @@ int driver_pointer(uint64_t address, struct cuda_pointer *pointer)
 	CUdeviceptr base = 0;
 	size_t bytes = 0;
 	unsigned long long id = 0;
-	bool ipc = false; /* the driver writes a bool there (cuda.h) */
+	bool ipc = false;  /* the driver writes a bool there (cuda.h) */
+	uint64_t rdma = 0; /* and there it does not say of what width */
 	CUmemoryPool pool = NULL;
 	CUpointer_attribute attributes[] = {
 		CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
@@ -77,8 +78,9 @@ int driver_pointer(uint64_t address, struct cuda_pointer *pointer)
 		CU_POINTER_ATTRIBUTE_BUFFER_ID,
 		CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
 		CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
+		CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE,
 	};
-	void *values[] = {&type, &managed, &device, &base, &bytes, &id, &ipc, &pool};
+	void *values[] = {&type, &managed, &device, &base, &bytes, &id, &ipc, &pool, &rdma};
 	/* an address that the driver does not know answers 0 and leaves every value at 0 */
 	CUresult rc = driver.cuPointerGetAttributes_(sizeof(attributes) / sizeof(*attributes),
 						     attributes, values, address);
@@ -97,6 +99,7 @@ int driver_pointer(uint64_t address, struct cuda_pointer *pointer)
 	pointer->id = id;
 	pointer->ipc = ipc;
 	pointer->pool = pool != NULL;
+	pointer->rdma = rdma != 0;
 	pointer->mapped =
 		pointer->memory == CUDA_MEMORY_DEVICE && !ipc && !pool && is_mapped(address);
 	return pointer->mapped ? mapped_part(address, pointer) : 0;

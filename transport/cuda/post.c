@@ -33,7 +33,8 @@ static int on_device(const struct provider_write *write, uint64_t source, bool *
 	return rc ? cuda_failed(rc, error, "asking where 0x%" PRIx64 " lies", source) : 0;
 }
 
-int cuda_remote_pin(struct transport_remote *remote, struct error *error)
+/* A peer's memfd, for copies from a device into it: once, by the first. The host program may have done so itself. */
+static int pin_remote(struct transport_remote *remote, struct error *error)
 {
 	struct shm_remote *shm = remote->state;
 	struct cuda_remote *cuda = shm->more;
@@ -47,10 +48,12 @@ int cuda_remote_pin(struct transport_remote *remote, struct error *error)
 	rc = cuda_calls()->host_register(shm->memory, shm->map_bytes);
 	cuda_leave();
 	cuda->pinned = !rc;
-	return rc ? cuda_failed(rc, error,
-				"pinning %" PRIu64 " bytes of the peer's memory for copies from %s",
-				shm->map_bytes, cuda_device_text(device))
-		  : 0;
+	return rc && rc != CUDA_HOST_REGISTERED
+		       ? cuda_failed(rc, error,
+				     "pinning %" PRIu64
+				     " bytes of the peer's memory for copies from %s",
+				     shm->map_bytes, cuda_device_text(device))
+		       : 0;
 }
 
 static int way_of(struct transport_endpoint *endpoint, const struct provider_write *write,
@@ -75,7 +78,7 @@ static int way_of(struct transport_endpoint *endpoint, const struct provider_wri
 			"a GPU cannot write the memory that %s registered: let it use memory of weft's allocator",
 			endpoint->name);
 	way->target = (uint64_t)(uintptr_t)(shm->memory + write->offset);
-	return cuda_remote_pin(write->remote, error);
+	return pin_remote(write->remote, error);
 }
 
 /* Whole rows in one call, the ends that are none alone. */

@@ -14,8 +14,7 @@ static struct cuda_region *more_of(const struct transport_region *region)
 
 /* Copies from memory that is not pinned go through a buffer of the driver's, in the call. What the host program
  * pinned itself is as good. */
-static int pin_source(struct transport_region *region, struct cuda_region *cuda,
-		      struct error *error)
+static int pin(struct transport_region *region, struct cuda_region *cuda, struct error *error)
 {
 	int device = cuda_domain_of(region->domain)->device, rc = cuda_enter(device, error);
 
@@ -68,7 +67,27 @@ int cuda_region_register(struct transport_region *region, struct error *error)
 	else if (device)
 		rc = use_device(region, shm->more, &pointer, error);
 	else
-		rc = pin_source(region, shm->more, error);
+		rc = pin(region, shm->more, error);
+	if (rc) {
+		memory_free(shm->more);
+		shm_region_close(region);
+	}
+	return rc;
+}
+
+/* Shm's too. Where copies go from it to devices of peers, and this process does not see to it itself, it is pinned. */
+int cuda_region_allocate(struct transport_region *region, struct error *error)
+{
+	struct shm_region *shm;
+	int rc = shm_region_allocate(region, error);
+
+	if (rc || region->domain->options.device_memory ||
+	    !cuda_domain_of(region->domain)->device_targets)
+		return rc;
+	shm = region->state;
+	shm->more = memory_zalloc(1, sizeof(struct cuda_region));
+	rc = shm->more ? pin(region, shm->more, error)
+		       : memory_error(error, "allocating a region", sizeof(struct cuda_region));
 	if (rc) {
 		memory_free(shm->more);
 		shm_region_close(region);
@@ -81,7 +100,7 @@ int cuda_region_export(const struct transport_region *region, struct record_writ
 {
 	struct cuda_region *cuda = more_of(region);
 
-	if (!cuda) {
+	if (!cuda || !cuda->record.way) {
 		record_put_u32(writer, CUDA_HOST_MEMORY);
 		return shm_region_export(region, writer, error);
 	}

@@ -164,6 +164,7 @@ static int open_device(struct transport_remote *remote, struct cuda_remote *cuda
 	if (rc)
 		return rc;
 	cuda->device = true;
+	cuda_domain_of(remote->endpoint->domain)->device_targets = true;
 	remote->device_pointer = (void *)(uintptr_t)cuda->address;
 	return 0;
 }
@@ -208,17 +209,11 @@ static int import_host(struct transport_remote *remote, struct record_reader *re
 		return rc;
 	shm = remote->state;
 	shm->more = memory_zalloc(1, sizeof(struct cuda_remote));
-	rc = shm->more ? 0 : memory_error(error, "importing a region", sizeof(struct cuda_remote));
-	if (!rc && remote->endpoint->domain->options.device_sources && shm->memory) {
-		rc = cuda_remote_pin(remote, error);
-		remote->device_pointer = rc ? NULL : shm->memory;
-	}
-	if (!rc)
+	if (shm->more)
 		return 0;
-	memory_free(shm->more);
 	shm_remote_close(remote);
 	remote->state = remote->pointer = NULL;
-	return rc;
+	return memory_error(error, "importing a region", sizeof(struct cuda_remote));
 }
 
 int cuda_remote_import(struct transport_remote *remote, struct record_reader *reader,

@@ -190,9 +190,6 @@ FORWARD(region_allocate, region->domain, (struct transport_region * region, stru
 	(region, error))
 FORWARD(region_register, region->domain, (struct transport_region * region, struct error *error),
 	(region, error))
-FORWARD(region_register_dmabuf, region->domain,
-	(struct transport_region * region, int fd, uint64_t offset, struct error *error),
-	(region, fd, offset, error))
 FORWARD(region_export, region->domain,
 	(const struct transport_region *region, struct record_writer *writer, struct error *error),
 	(region, writer, error))

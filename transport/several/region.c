@@ -52,7 +52,14 @@ static int finish(struct transport_region *region, int rc)
 	return rc;
 }
 
-/* With every member that has no part yet; a source only where it has to be. */
+/* A source only where it has to be, a GPU's where that can be: who is reached by another member has no part of it. */
+static bool takes(const struct transport_domain *member, const struct transport_region *region)
+{
+	return (!region->source || member->caps.local_registration) &&
+	       (!region->on_device || member->caps.gpu_memory);
+}
+
+/* With every member that has no part yet. */
 static int register_parts(struct transport_region *region, struct error *error)
 {
 	struct several *several = region->domain->state;
@@ -61,7 +68,7 @@ static int register_parts(struct transport_region *region, struct error *error)
 	for (uint32_t i = 0; i < several->count && !rc; i++) {
 		struct transport_domain *member = several->members[i];
 
-		if (region->parts[i] || (region->source && !member->caps.local_registration))
+		if (region->parts[i] || !takes(member, region))
 			continue;
 		rc = region->source
 			     ? transport_source_register(member, region->memory, region->bytes,
@@ -97,29 +104,6 @@ int several_region_register(struct transport_region *region, struct error *error
 	int rc = begin(region, error);
 
 	return rc ? rc : finish(region, register_parts(region, error));
-}
-
-/* Those that can take device memory; a peer that is reached by another has no part of it. */
-int several_region_register_dmabuf(struct transport_region *region, int fd, uint64_t offset,
-				   struct error *error)
-{
-	struct several *several = region->domain->state;
-	char names[TRANSPORTS_TEXT_BYTES];
-	int rc;
-
-	if (!region->domain->caps.gpu_memory)
-		return error_set(error, ERROR_UNSUPPORTED,
-				 "none of the transports %s can register device memory",
-				 several_names(region->domain, names));
-	rc = begin(region, error);
-	if (rc)
-		return rc;
-	for (uint32_t i = 0; i < several->count && !rc; i++)
-		if (several->members[i]->caps.gpu_memory)
-			rc = transport_region_register_dmabuf(several->members[i], fd, offset,
-							      region->memory, region->bytes,
-							      &region->parts[i], error);
-	return finish(region, rc);
 }
 
 void several_region_close(struct transport_region *region)

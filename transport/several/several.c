@@ -45,6 +45,7 @@ static void join_caps(struct transport_caps *all, const struct transport_caps *o
 	all->mapped_remote |= one->mapped_remote;
 	all->fence_waits |= one->fence_waits;
 	all->gpu_memory |= one->gpu_memory;
+	all->gpu_direct |= one->gpu_direct;
 	all->local_registration |= one->local_registration;
 	all->ordered &= one->ordered;
 	all->passive_target &= one->passive_target;
@@ -64,6 +65,8 @@ static void add_member(struct transport_domain *domain, struct transport_domain 
 	struct several *several = domain->state;
 
 	join_caps(&domain->caps, &member->caps, several->count == 0);
+	if (!domain->no_gpu[0])
+		memcpy(domain->no_gpu, member->no_gpu, sizeof(domain->no_gpu));
 	if (!domain->nic_count) {
 		memcpy(domain->nics, member->nics, sizeof(domain->nics));
 		domain->nic_count = member->nic_count;
@@ -183,7 +186,6 @@ const struct provider provider_several = {
 	.domain_wake = several_domain_wake,
 	.region_allocate = several_region_allocate,
 	.region_register = several_region_register,
-	.region_register_dmabuf = several_region_register_dmabuf,
 	.region_export = several_region_export,
 	.region_close = several_region_close,
 	.signal_wait = several_signal_wait,

@@ -57,8 +57,6 @@ void several_domain_wake(struct transport_domain *domain);
 
 int several_region_allocate(struct transport_region *region, struct error *error);
 int several_region_register(struct transport_region *region, struct error *error);
-int several_region_register_dmabuf(struct transport_region *region, int fd, uint64_t offset,
-				   struct error *error);
 int several_region_export(const struct transport_region *region, struct record_writer *writer,
 			  struct error *error);
 void several_region_close(struct transport_region *region);

@@ -78,11 +78,10 @@ int shm_signal_read(const struct transport_endpoint *endpoint, struct transport_
 }
 
 /* holes: nothing to do, or not to be had */
-#define shm_region_register_dmabuf NULL
-#define shm_endpoint_probe	   NULL
-#define shm_endpoint_abort	   NULL
-#define shm_credit		   NULL
-#define shm_idle		   NULL
+#define shm_endpoint_probe NULL
+#define shm_endpoint_abort NULL
+#define shm_credit	   NULL
+#define shm_idle	   NULL
 
 const struct provider provider_shm = {
 	.name = "shm",

@@ -19,6 +19,8 @@
 		ibv_##name arguments;                  \
 	}
 
+const struct verbs_calls *(*verbs_calls_tested)(struct member self);
+
 VERBS_CALLS(CALL, CALL_VOID)
 
 const struct verbs_calls verbs_calls_system = {

@@ -11,6 +11,7 @@
 #ifndef TRANSPORT_VERBS_CALLS_H
 #define TRANSPORT_VERBS_CALLS_H
 
+#include "job/member.h"
 #include <infiniband/verbs.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -93,5 +94,7 @@ struct verbs_calls {
 };
 
 extern const struct verbs_calls verbs_calls_system;
+/* Set by tests before the first domain, or NULL: the table of each domain that is given none, by who opens it. */
+extern const struct verbs_calls *(*verbs_calls_tested)(struct member self);
 
 #endif

@@ -76,7 +76,9 @@ static int begin(struct verbs_domain *verbs, const struct transport_options *opt
 	const struct verbs_options *given = options->provider_options;
 	int rc = 0;
 
-	verbs->calls = given && given->calls ? given->calls : &verbs_calls_system;
+	verbs->calls = given && given->calls ? given->calls
+		       : verbs_calls_tested  ? verbs_calls_tested(options->self)
+					     : &verbs_calls_system;
 	verbs->no_identity = given && given->no_identity;
 	if (given && given->settings)
 		verbs->settings = *given->settings;
@@ -97,9 +99,19 @@ static int begin(struct verbs_domain *verbs, const struct transport_options *opt
 	return 0;
 }
 
+/* Bytes go between a NIC and the GPU, or the cores where there is none. */
+struct near {
+	struct verbs_topology *topology; /* NULL: it cannot be seen */
+	struct cuda_facts gpu;
+	const char *pci;
+};
+
 static uint32_t distance_of(void *context, const struct verbs_device *device)
 {
-	return context ? verbs_topology_distance(context, NULL, device->pci) : TOPOLOGY_UNKNOWN;
+	const struct near *near = context;
+
+	return near->topology ? verbs_topology_distance(near->topology, near->pci, device->pci)
+			      : TOPOLOGY_UNKNOWN;
 }
 
 /* Soft devices have no place on the bus: then reading all of it, tens of ms, tells nothing. */
@@ -112,20 +124,22 @@ static bool any_on_bus(const struct verbs_facts *facts)
 }
 
 /* Where the topology cannot be seen, all NICs are equally far; that is said by each one's line. */
-static int choose(struct verbs_domain *verbs, uint32_t rank, struct verbs_facts *facts,
-		  struct verbs_nic_choice *choices, uint32_t *count, struct error *error)
+static int choose(const struct transport_domain *domain, struct verbs_domain *verbs,
+		  struct verbs_facts *facts, struct verbs_nic_choice *choices, uint32_t *count,
+		  struct error *error)
 {
-	struct verbs_topology *topology = NULL;
+	struct near near = {.topology = NULL};
 	struct error why = {0};
-	int rc = any_on_bus(facts) ? verbs_topology_open(&topology, &why) : 0;
+	int rc = any_on_bus(facts) ? verbs_topology_open(&near.topology, &why) : 0;
 
 	if (rc == -ERROR_MEMORY)
 		return error_copy(error, &why);
 	if (rc)
 		log_debug("verbs: %s", why.text);
-	rc = verbs_nics_choose(facts, &verbs->settings, rank, distance_of, rc ? NULL : topology,
-			       choices, VERBS_NICS_MAX, count, error);
-	verbs_topology_close(&topology);
+	near.pci = verbs_gpu_pci(domain, &near.gpu);
+	rc = verbs_nics_choose(facts, &verbs->settings, domain->options.self.rank, distance_of,
+			       &near, choices, VERBS_NICS_MAX, count, error);
+	verbs_topology_close(&near.topology);
 	if (rc)
 		return rc;
 	if (*count * verbs->settings.qps > VERBS_LANES_MAX)
@@ -139,23 +153,25 @@ static int choose(struct verbs_domain *verbs, uint32_t rank, struct verbs_facts 
 }
 
 /* The one line from which a slow or wrong path can be seen: what was chosen, and who said so. */
-static void tell_nic(const struct verbs_nic *nic, const struct verbs_facts *facts,
-		     const struct verbs_nic_choice *choice)
+static void tell_nic(const struct transport_domain *domain, const struct verbs_nic *nic,
+		     const struct verbs_facts *facts, const struct verbs_nic_choice *choice)
 {
 	const struct verbs_port *port =
 		&facts->devices.items[choice->device].ports.items[choice->port];
 	const struct verbs_settings *settings = &nic->domain->settings;
-	char gid[VERBS_GID_TEXT_BYTES], speed[32];
+	char gid[VERBS_GID_TEXT_BYTES], speed[32], from[32] = "";
 
+	if (domain->options.device_memory)
+		snprintf(from, sizeof(from), " from cuda:%d", domain->options.device);
 	if (nic->limits.soft)
 		snprintf(speed, sizeof(speed), "in software");
 	else
 		snprintf(speed, sizeof(speed), "%.5g Gb/s", (double)port->speed_mbps / 1000);
-	log_info("verbs: %s:%u gid[%u] %s, %s, MTU %u, %s, distance: %s, relaxed ordering %s, "
+	log_info("verbs: %s:%u gid[%u] %s, %s, MTU %u, %s, distance%s: %s, relaxed ordering %s, "
 		 "traffic class %u%s%s%s%s",
 		 nic->limits.name, nic->port, nic->gid.index, verbs_gid_text(nic->gid.raw, gid),
 		 nic->link == VERBS_LINK_INFINIBAND ? "InfiniBand" : "Ethernet", nic->mtu, speed,
-		 verbs_topology_distance_name((enum verbs_topology_distance)choice->distance),
+		 from, verbs_topology_distance_name((enum verbs_topology_distance)choice->distance),
 		 settings->relaxed == VERBS_ON ? "on" : "off", nic->traffic_class,
 		 settings->nics[0] ? "; NIC by " : "", settings->nics[0] ? settings->nics_from : "",
 		 settings->gid_index >= 0 ? "; GID by " : "",
@@ -167,7 +183,7 @@ static int open_nics(struct transport_domain *domain, struct verbs_domain *verbs
 {
 	struct verbs_nic_choice choices[VERBS_NICS_MAX];
 	uint32_t count = 0;
-	int rc = choose(verbs, domain->options.self.rank, facts, choices, &count, error);
+	int rc = choose(domain, verbs, facts, choices, &count, error);
 
 	for (uint32_t i = 0; i < count && !rc; i++) {
 		struct verbs_nic *nic = &verbs->nics[i];
@@ -179,7 +195,7 @@ static int open_nics(struct transport_domain *domain, struct verbs_domain *verbs
 			break;
 		verbs->nic_count++;
 		verbs_nic_describe(facts, &choices[i], &domain->nics[domain->nic_count++]);
-		tell_nic(nic, facts, &choices[i]);
+		tell_nic(domain, nic, facts, &choices[i]);
 	}
 	return rc;
 }
@@ -254,13 +270,12 @@ static void set_caps(const struct verbs_domain *verbs, struct transport_caps *ca
 		.ordered = verbs->lane_count == 1,
 		.passive_target = true,
 		.local_registration = true,
-		.gpu_memory = true,
+		.gpu_memory = verbs->gpu != VERBS_GPU_NONE,
+		.gpu_direct = verbs->gpu != VERBS_GPU_NONE,
 		.write_bytes_max = verbs->settings.chunk_bytes,
 		.inflight_max = verbs->lane_count * verbs->settings.depth,
 		.rails = verbs->lane_count,
 	};
-	for (uint32_t i = 0; i < verbs->nic_count; i++)
-		caps->gpu_memory = caps->gpu_memory && verbs->nics[i].limits.dmabuf;
 }
 
 /* A forked child frees its copies of our memory only: what the devices hold is its parent's. */
@@ -302,6 +317,7 @@ static int open_all(struct transport_domain *domain, struct verbs_domain *verbs,
 	if (rc)
 		return rc;
 	verbs->lane_count = verbs->nic_count * verbs->settings.qps;
+	verbs_gpu_choose(domain, verbs);
 	return 0;
 }
 

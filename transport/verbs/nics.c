@@ -280,15 +280,14 @@ static void keep_nearest(struct nics_chooser *chooser)
 			nearest = &chooser->left.items[i];
 	for (size_t i = 0; i < chooser->left.count; i++)
 		if (chooser->left.items[i].distance > nearest->distance)
-			nics_reject(chooser->left.items[i].port,
-				    "farther from this process than %s", nearest->device->name);
+			nics_reject(chooser->left.items[i].port, "farther away than %s",
+				    nearest->device->name);
 	size_t before = chooser->left.count;
 
 	nics_drop_rejected(chooser);
 	if (before > 1 && before == chooser->left.count)
-		log_info("all %zu NICs are equally far from this process: rank %u starts with %s",
-			 before, chooser->rank,
-			 chooser->left.items[chooser->rank % before].device->name);
+		log_info("all %zu NICs are equally far away: rank %u starts with %s", before,
+			 chooser->rank, chooser->left.items[chooser->rank % before].device->name);
 }
 
 static int choose_automatically(struct nics_chooser *chooser, struct error *error)

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "transport/chunk.h"
+#include "transport/cuda/dmabuf.h"
 #include "transport/late.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -33,8 +34,7 @@ struct job {
 	const struct verbs_domain *domain;
 	struct verbs_region *verbs;
 	uint32_t nic;
-	int fd;		 /* dma-buf, or -1 */
-	uint64_t offset; /* in it */
+	const struct cuda_dmabuf *dmabuf; /* or NULL */
 	unsigned access;
 	bool failed;
 	int errnum;
@@ -66,10 +66,10 @@ static void *register_nic(void *context)
 		unsigned char *memory = (unsigned char *)job->region->memory + at;
 		struct ibv_mr *mr;
 
-		mr = job->fd < 0
-			     ? calls->reg_mr(pd, memory, bytes, job->access)
-			     : calls->reg_dmabuf_mr(pd, job->offset + at, bytes, (uintptr_t)memory,
-						    job->fd, (int)job->access);
+		mr = job->dmabuf ? calls->reg_dmabuf_mr(pd, job->dmabuf->offset + at, bytes,
+							(uintptr_t)memory, job->dmabuf->fd,
+							(int)job->access)
+				 : calls->reg_mr(pd, memory, bytes, job->access);
 		if (!mr) {
 			job->errnum = verbs_errno(-1);
 			job->failed = true;
@@ -131,16 +131,20 @@ static void tell_time(const struct transport_region *region, const struct verbs_
 static int failed_job(const struct job *job, struct error *error)
 {
 	const struct verbs_device *limits = &job->domain->nics[job->nic].limits;
-	struct verbs_memlock memlock;
-	bool known = verbs_memlock_read(&memlock, NULL) == 0;
+	struct verbs_memlock memlock = {.soft = UINT64_MAX, .hard = UINT64_MAX};
+	bool device = job->region->on_device; /* which is not charged to the limit */
+	bool known = device || verbs_memlock_read(&memlock, NULL) == 0;
+	int rc = verbs_register_error(error, job->errnum, limits->name, job->region->bytes,
+				      job->domain->nic_count, known ? &memlock : NULL, limits);
 
-	return verbs_register_error(error, job->errnum, limits->name, job->region->bytes,
-				    job->domain->nic_count, known ? &memlock : NULL, limits);
+	return device ? error_wrap(error, "memory of a GPU, by %s",
+				   job->dmabuf ? "dma-buf" : "nvidia-peermem")
+		      : rc;
 }
 
 /* On every NIC or on none. */
-static int register_all(const struct transport_region *region, struct verbs_region *verbs, int fd,
-			uint64_t offset, struct error *error)
+static int register_all(const struct transport_region *region, struct verbs_region *verbs,
+			const struct cuda_dmabuf *dmabuf, struct error *error)
 {
 	const struct verbs_domain *domain = region->domain->state;
 	struct job jobs[VERBS_NICS_MAX];
@@ -157,8 +161,7 @@ static int register_all(const struct transport_region *region, struct verbs_regi
 				       .domain = domain,
 				       .verbs = verbs,
 				       .nic = i,
-				       .fd = fd,
-				       .offset = offset,
+				       .dmabuf = dmabuf,
 				       .access = access};
 	if (region->bytes * domain->nic_count >= ANNOUNCE_BYTES)
 		log_info("verbs: registering %s on %u NICs", bytes_text(region->bytes, bytes),
@@ -214,33 +217,8 @@ static void free_region(struct verbs_region *verbs)
 	memory_free(verbs);
 }
 
-static int check_dmabuf(const struct transport_region *region, uint64_t offset, struct error *error)
-{
-	const struct verbs_domain *domain = region->domain->state;
-	uint64_t page = memory_page_bytes(), at = (uintptr_t)region->memory;
-
-	verbs_each_nic(nic, domain) {
-		const struct verbs_device *limits = &nic->limits;
-
-		if (!limits->dmabuf)
-			return error_set(
-				error, ERROR_UNSUPPORTED,
-				"provider verbs cannot register device memory here: %s "
-				"(driver %s) knows no dma-buf; name other NICs with --nic, "
-				"or give host memory",
-				limits->name, limits->driver[0] ? limits->driver : "?");
-	}
-	if (offset % page != at % page)
-		return error_set(error, ERROR_USAGE,
-				 "device memory at 0x%" PRIx64 " is said to be at offset %" PRIu64
-				 " of its dma-buf; both must have the same place in a page of "
-				 "%" PRIu64 " bytes",
-				 at, offset, page);
-	return 0;
-}
-
-/* `fd`: of a dma-buf, or -1. `own`: the memory is made here. */
-static int open_region(struct transport_region *region, int fd, uint64_t offset, bool own,
+/* `dmabuf`: of a GPU's memory, or NULL. `own`: the memory is made here. */
+static int open_region(struct transport_region *region, const struct cuda_dmabuf *dmabuf, bool own,
 		       struct error *error)
 {
 	struct verbs_region *verbs = memory_zalloc(1, sizeof(*verbs));
@@ -256,7 +234,7 @@ static int open_region(struct transport_region *region, int fd, uint64_t offset,
 	if (!rc) {
 		if (own)
 			region->memory = verbs->pages.memory;
-		rc = register_all(region, verbs, fd, offset, error);
+		rc = register_all(region, verbs, dmabuf, error);
 		if (rc)
 			pages_unmap(&verbs->pages);
 	}
@@ -267,22 +245,34 @@ static int open_region(struct transport_region *region, int fd, uint64_t offset,
 	return rc;
 }
 
-int verbs_region_register(struct transport_region *region, struct error *error)
+/* One dma-buf for all NICs: each export takes room of its own in what the bus sees of a GPU. */
+static int register_dmabuf(struct transport_region *region, struct error *error)
 {
-	return open_region(region, -1, 0, false, error);
+	struct cuda_dmabuf dmabuf;
+	int rc = cuda_dmabuf_open(region->memory, region->bytes, &dmabuf, error);
+
+	if (rc)
+		return rc;
+	rc = open_region(region, &dmabuf, false, error);
+	close(dmabuf.fd);
+	return rc;
 }
 
-int verbs_region_register_dmabuf(struct transport_region *region, int fd, uint64_t offset,
-				 struct error *error)
+int verbs_region_register(struct transport_region *region, struct error *error)
 {
-	int rc = check_dmabuf(region, offset, error);
+	const struct verbs_domain *domain = region->domain->state;
+	int rc = 0;
 
-	return rc ? rc : open_region(region, fd, offset, false, error);
+	if (region->on_device && domain->gpu == VERBS_GPU_DMABUF)
+		return register_dmabuf(region, error);
+	if (region->on_device)
+		rc = cuda_peermem_check(region->memory, region->bytes, error);
+	return rc ? rc : open_region(region, NULL, false, error);
 }
 
 int verbs_region_allocate(struct transport_region *region, struct error *error)
 {
-	return open_region(region, -1, 0, true, error);
+	return open_region(region, NULL, true, error);
 }
 
 /* A key that a NIC keeps lets packets in: our own memory then stays mapped, the caller's is held. */

@@ -42,6 +42,7 @@
 #include "transport/identity.h"
 #include "transport/mailbox.h"
 #include "transport/pages.h"
+#include "transport/cuda/calls.h"
 #include "transport/provider.h"
 #include "transport/verbs/calls.h"
 #include "transport/verbs/errors.h"
@@ -110,11 +111,14 @@ struct verbs_nic {
 	_Atomic uint32_t events_told, events_untold;
 };
 
+enum verbs_gpu { VERBS_GPU_NONE, VERBS_GPU_DMABUF, VERBS_GPU_PEERMEM };
+
 struct verbs_domain {
 	const struct verbs_calls *calls;
 	struct verbs_settings settings;
 	struct identity self;
 	bool no_identity;
+	enum verbs_gpu gpu;                /* how memory of GPUs is registered */
 	uint64_t nonce;
 	uint32_t attempts;
 	bool warned_peers;                 /* that a peer is set differently: said once */
@@ -254,6 +258,12 @@ int verbs_identity_check(const struct verbs_domain *domain, const struct identit
 bool verbs_relaxed_fits(const char *cpuinfo);
 /* CQ_ERR and the like: every endpoint breaks with this. First one wins. */
 void verbs_domain_break(struct verbs_domain *domain, const struct error *why);
+
+/* ---- gpu.c ---- */
+/* Decides verbs->gpu, of the GPU that the options name, or writes why not (domain->no_gpu). Says it in one line. */
+void verbs_gpu_choose(struct transport_domain *domain, struct verbs_domain *verbs);
+/* Where the GPU sits whose distance NICs are chosen by; "": there is none. */
+const char *verbs_gpu_pci(const struct transport_domain *domain, struct cuda_facts *facts);
 
 /* ---- slots.c ---- */
 int verbs_slot_take(struct verbs_domain *domain, struct verbs_place *place,

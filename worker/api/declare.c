@@ -192,20 +192,39 @@ int weft_count_ranks(const char *train, const char *infer, uint32_t *trainers, u
 	return worker_result(rc, &inner, error);
 }
 
+/* A transport that reads any memory gains nothing from it, and shm would have to open this process to its peers; one
+ * that reads no memory of GPUs is sent what they pack. */
+static int register_source(struct weft_worker *worker, const weft_memory *memory,
+			   struct error *error)
+{
+	const struct transport_caps *caps = transport_domain_caps(worker->domain);
+	bool host = memory->kind == WEFT_MEMORY_HOST;
+	bool registers = caps->local_registration && (host || caps->gpu_direct);
+	const struct device *pins = host ? worker->device : NULL;
+
+	if (!registers && !pins)
+		return 0;
+	return ranges_add(&worker->ranges, registers ? worker->domain : NULL, pins, memory->pointer,
+			  memory->bytes, error);
+}
+
 int weft_source_register(weft_worker *worker, const weft_memory *memory, weft_error *error)
 {
+	static const char call[] = "weft_source_register";
 	struct error inner;
 	weft_memory taken;
-	int rc = worker_may_declare(worker, ROLE_TRAINER, "weft_source_register", &inner);
+	int rc = worker_may_declare(worker, ROLE_TRAINER, call, &inner);
 
 	if (!rc)
-		rc = worker_take_memory(worker, "weft_source_register", memory, &taken, &inner);
+		rc = abi_take(ABI_MEMORY, call, memory, &taken, &inner);
+	/* host memory is named here so that a GPU may read it */
+	if (!rc)
+		rc = worker->device && taken.kind == WEFT_MEMORY_HOST
+			     ? abi_check_memory(call, &taken, &inner)
+			     : worker_check_memory(worker, call, &taken, &inner);
 	if (!rc)
 		rc = ranges_check(&worker->ranges, taken.pointer, taken.bytes, &inner);
-	/* a GPU's is packed by it; a transport that reads any memory gains nothing from it, and shm would have to open
-	 * this process to its peers */
-	if (!rc && !worker->device && transport_domain_caps(worker->domain)->local_registration)
-		rc = ranges_add(&worker->ranges, worker->domain, taken.pointer, taken.bytes,
-				&inner);
+	if (!rc)
+		rc = register_source(worker, &taken, &inner);
 	return worker_answer(worker, rc, &inner, error);
 }

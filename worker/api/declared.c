@@ -118,48 +118,64 @@ static int report_nics(struct weft_worker *worker, uint32_t *count, struct error
 	return 0;
 }
 
-/* Its GPU reaches memory of peers, and they its. */
-static bool by_device(const struct weft_worker *worker)
+/* What peers write lies in memory of a GPU. */
+static bool lands_on_device(const struct weft_worker *worker)
 {
-	return worker->device && transport_domain_members(worker->domain) == 1 &&
-	       transport_domain_caps(worker->domain)->gpu_memory;
+	return worker->device && worker->self.role == ROLE_INFERENCE &&
+	       worker->landing != LANDING_HOST;
 }
 
-/* A trainer maps what it can, of a rank it is mapped what weft allocates. */
+/* A trainer maps what it can, and its GPU pins that. Of a rank's memory it is mapped what weft allocates on the host, or
+ * what lies on a GPU. */
 static bool can_map(const struct weft_worker *worker, const struct transport_domain *domain)
 {
-	bool given = worker->own_memory && !worker->landing; /* the host program's own */
+	const struct transport_caps *caps = transport_domain_caps(domain);
 
-	if (!transport_domain_caps(domain)->mapped_remote)
-		return false;
-	if (worker->self.role == ROLE_TRAINER)
-		return !worker->device || by_device(worker);
-	return (!given || by_device(worker)) && transport_domain_makes_memory(domain);
+	if (!caps->mapped_remote || worker->self.role == ROLE_TRAINER)
+		return caps->mapped_remote;
+	if (lands_on_device(worker))
+		return caps->gpu_memory;
+	return !(worker->own_memory && !worker->landing) && transport_domain_makes_memory(domain);
 }
 
+/* Writes begin where tensors lie: anywhere, or in what was registered. Those of a GPU only a NIC reads; what maps is
+ * written by kernels. */
 static bool reads_tensors(const struct weft_worker *worker, const struct transport_caps *caps)
 {
+	bool registered = worker->ranges.count != 0;
+
+	if (worker->self.role != ROLE_TRAINER)
+		return false;
 	if (worker->device)
-		return worker->self.role == ROLE_TRAINER && by_device(worker);
-	return worker->self.role == ROLE_TRAINER &&
-	       (!caps->local_registration || worker->ranges.count);
+		return caps->gpu_direct && registered && !worker->host_ring;
+	return !caps->local_registration || registered;
+}
+
+/* Memory that peers are to write can be registered with it. */
+static bool takes_memory(const struct weft_worker *worker, const struct transport_domain *member)
+{
+	return !lands_on_device(worker) || transport_domain_caps(member)->gpu_memory;
 }
 
 /* What was opened of a list. One transport alone is said by its name, and needs no more. */
 static int report_offers(struct weft_worker *worker, uint32_t *count, struct error *error)
 {
-	*count =
+	uint32_t members =
 		transports_listed(worker->transport) ? transport_domain_members(worker->domain) : 0;
+
+	*count = 0;
 	memory_free(worker->offers); /* of a join that failed */
-	worker->offers = memory_zalloc(*count, sizeof(*worker->offers));
+	worker->offers = memory_zalloc(members, sizeof(*worker->offers));
 	if (!worker->offers)
 		return memory_error(error, "declaring transports",
-				    *count * sizeof(*worker->offers));
-	for (uint32_t i = 0; i < *count; i++) {
+				    members * sizeof(*worker->offers));
+	for (uint32_t i = 0; i < members; i++) {
 		const struct transport_domain *member = transport_domain_member(worker->domain, i);
 		const struct transport_caps *caps = transport_domain_caps(member);
 
-		worker->offers[i] = (struct transport_offer){
+		if (!takes_memory(worker, member))
+			continue;
+		worker->offers[(*count)++] = (struct transport_offer){
 			.name = (char *)(uintptr_t)transport_domain_name(member),
 			.reach = (char *)(uintptr_t)transport_domain_reach(member),
 			.mapped = can_map(worker, member),
@@ -196,7 +212,8 @@ int declare_finish(struct weft_worker *worker, struct message_declare *declare, 
 		.infer = worker->infer,
 		.mapped = can_map(worker, worker->domain),
 		.registered = reads_tensors(worker, caps),
-		.device = worker->device && worker->landing != LANDING_HOST,
+		.device = worker->self.role == ROLE_TRAINER ? worker->device != NULL
+							    : lands_on_device(worker),
 		.transport = worker->transport,
 		.checksums = worker->checksums,
 		.nics = worker->nics,

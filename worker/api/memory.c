@@ -49,19 +49,28 @@ static int choose_stage(struct weft_worker *worker, const weft_options *options,
 		stage);
 }
 
-/* What peers write is mapped into their processes by transport cuda alone. */
-static int check_way(const struct weft_worker *worker, struct error *error)
+/* Peers of another process write it by transport cuda, or with a NIC that knows how. */
+int worker_check_way(const struct weft_worker *worker, struct error *error)
 {
-	bool alone = strcmp(worker->transport, "cuda") == 0;
+	const struct transport_caps *caps = transport_domain_caps(worker->domain);
+	const char *why = transport_domain_no_gpu(worker->domain);
 
-	if (alone || worker->self.role == ROLE_TRAINER || worker->landing == LANDING_HOST)
+	if (!worker->device || worker->self.role == ROLE_TRAINER || worker->landing == LANDING_HOST)
+		return 0;
+	if (caps->gpu_direct && worker->device->facts.flush_needed && !worker->device->facts.flush)
+		return error_set(error, ERROR_UNSUPPORTED,
+				 "%s needs a flush before kernels see what a NIC wrote into its "
+				 "memory, and its driver offers none: let versions land in pinned "
+				 "host memory (stage \"host\", --stage host)",
+				 device_text(worker->device));
+	if (caps->gpu_memory)
 		return 0;
 	return error_set(
 		error, ERROR_UNSUPPORTED,
-		"transport %s does not write memory of a GPU: let versions land in pinned host memory "
+		"transport %s does not write memory of %s%s%s: let versions land in pinned host memory "
 		"(stage \"host\", --stage host), or use transport cuda where all workers are on one "
 		"host",
-		worker->transport);
+		worker->transport, device_text(worker->device), why[0] ? ": " : "", why);
 }
 
 #define KIND_BYTES 24
@@ -107,6 +116,11 @@ int worker_choose_memory(struct weft_worker *worker, const weft_options *options
 			text);
 	cuda = strcmp(memory, "host") != 0;
 	rc = choose_stage(worker, options, cuda, error);
+	if (!rc && worker->host_ring && !cuda)
+		return error_set(
+			error, ERROR_USAGE,
+			"replica 'host' (--replica host) is for tensors of a GPU (memory \"cuda\", "
+			"--memory cuda); in host memory 'ring' is there already");
 	if (rc || !cuda)
 		return rc;
 	if (worker->full)
@@ -114,7 +128,7 @@ int worker_choose_memory(struct weft_worker *worker, const weft_options *options
 				 "replica 'full' (--replica full) keeps a version in host memory, "
 				 "which tensors of a GPU do not pass through: use 'ring'");
 	worker->memory = pool_string(&worker->texts, memory);
-	return check_way(worker, error);
+	return 0;
 }
 
 int worker_open_device(struct weft_worker *worker, struct error *error)
@@ -177,9 +191,14 @@ int worker_check_memory(const struct weft_worker *worker, const char *call,
 				 memory->pointer);
 	if (!worker->device || !memory->pointer)
 		return 0;
+	if (worker->self.role == ROLE_INFERENCE ||
+	    ranges_find(&worker->ranges, memory->pointer, memory->bytes))
+		return 0;
 	return error_set(error, ERROR_USAGE,
 			 "%s: host memory at %p, but this worker was opened with memory \"%s\": "
-			 "pass memory of %s (weft_cuda_memory), or open it with memory \"host\"",
+			 "pass memory of %s (weft_cuda_memory), name it in weft_source_register "
+			 "before weft_join, so that the GPU reads it too, or open the worker with "
+			 "memory \"host\"",
 			 call, memory->pointer, worker->memory, device_text(worker->device));
 }
 

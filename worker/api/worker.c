@@ -100,7 +100,7 @@ static int open_domain(struct weft_worker *worker, struct error *error)
 	struct transport_options options = {
 		.self = worker->self,
 		.device = worker->device ? worker->device->number : 0,
-		.device_sources = worker->device && worker->self.role == ROLE_TRAINER,
+		.device_memory = worker->device != NULL,
 	};
 	int length = snprintf(options.nics, sizeof(options.nics), "%s", worker->nic);
 
@@ -128,11 +128,13 @@ static int choose_replica(struct weft_worker *worker, const weft_options *option
 		return error_set(error, ERROR_USAGE, "replica '%.40s' is for trainers",
 				 options->replica);
 	worker->full = !strcmp(form, "full");
-	if (!worker->full && strcmp(form, "ring") != 0)
+	worker->host_ring = !strcmp(form, "host");
+	if (!worker->full && !worker->host_ring && strcmp(form, "ring") != 0)
 		return error_set(
 			error, ERROR_CONFIG,
-			"replica '%.40s' is unknown; it is \"ring\" (bounded, the default) "
-			"or \"full\" (keeps the last version)",
+			"replica '%.40s' is unknown; it is \"ring\" (bounded, the default), "
+			"\"host\" (the same in memory of the host, for tensors of a GPU) or "
+			"\"full\" (keeps the last version)",
 			form);
 	if (worker->full && options->ring_bytes)
 		return error_set(
@@ -238,7 +240,8 @@ static int open_worker(weft_worker **out, const weft_options *options, struct er
 				  },
 				  error);
 	worker->health.control = worker->control;
-	if (!rc && ((rc = worker_open_device(worker, error)) || (rc = open_domain(worker, error))))
+	if (!rc && ((rc = worker_open_device(worker, error)) || (rc = open_domain(worker, error)) ||
+		    (rc = worker_check_way(worker, error))))
 		worker_tell(worker, error, worker->join_timeout_ms, &untold);
 	if (!rc)
 		control_attach(worker->control, worker->domain);

@@ -40,6 +40,7 @@ struct weft_worker {
 	uint32_t join_timeout_ms, update_timeout_ms; /* 0: not set by the host */
 	uint64_t ring_bytes;
 	bool full;                        /* the replica keeps everything */
+	bool host_ring;                   /* it is memory of the host, whatever NICs read */
 	uint32_t pack_threads;            /* 0: as many as processors, within reason */
 	bool checksums, shadow, own_memory;
 	char *memory;                     /* "cuda" or "cuda:N", as the host said it; NULL: the host's */
@@ -114,6 +115,8 @@ void declare_fini(struct weft_worker *worker);
 /* memory.c. What the options say, and the device that they name. */
 int worker_choose_memory(struct weft_worker *worker, const weft_options *options, struct error *error);
 int worker_open_device(struct weft_worker *worker, struct error *error);
+/* Once the transport is open: whether it writes parameters where they are to land. */
+int worker_check_way(const struct weft_worker *worker, struct error *error);
 /* The caller's weft_memory, which must be of the kind that the worker was opened for; what its stream has queued
  * comes before what the worker queues from now on. A NULL pointer is the caller's to judge. */
 int worker_take_memory(const struct weft_worker *worker, const char *call, const void *theirs,

@@ -207,12 +207,10 @@ int batch_open(struct batch **out, const struct batch_options *options, struct e
 void batch_close(struct batch **where)
 {
 	struct batch *batch = *where;
-	struct error ignored;
 
 	*where = NULL;
-	if (!batch)
+	if (!batch || !device_quiet(batch->device, "tables of pieces"))
 		return;
-	device_finish(batch->device, &ignored); /* a lost device has let go of everything */
 	device_table_close(&batch->targets.table, batch->device);
 	device_table_close(&batch->blocks.table, batch->device);
 	device_table_close(&batch->sums, batch->device);
@@ -297,7 +295,8 @@ static int upload_bases(struct batch *batch, const uint32_t *ids, size_t count, 
 		next = i + 1;
 		while (next < count && ids[next] == ids[next - 1] + 1)
 			next++;
-		rc = device_queue_copy(batch->device, batch->bases_at + ids[i] * sizeof(uint64_t),
+		rc = device_queue_copy(batch->device, DEVICE_KERNELS,
+				       batch->bases_at + ids[i] * sizeof(uint64_t),
 				       (uint64_t)(uintptr_t)&batch->bases[ids[i]],
 				       (next - i) * sizeof(uint64_t), error);
 	}

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/device/device.h"
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "pack/cuda/image.h"
 #include "pack/cuda/launch.h"
@@ -10,7 +12,11 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define PAGE 4096u
+#define PAGE	 4096u
+#define WAIT_MS	 60000u /* for work of our own that is short */
+#define CLOSE_MS 5000u
+#define SPIN_NS	 UINT64_C(200000) /* then it sleeps between two looks */
+#define SLEEP_NS 20000
 
 const char *device_text(const struct device *device)
 {
@@ -24,10 +30,11 @@ static int open_entered(struct device *device, struct error *error)
 	const struct cuda_calls *calls = cuda_calls();
 	size_t bytes;
 	const struct cuda_image image = {pack_cuda_image(&bytes), PACK_CUDA_KERNEL_NAME};
-	int rc = calls->stream_create(&device->stream);
+	int rc = 0;
 
-	if (rc)
-		device->stream = NULL;
+	for (int i = 0; i < 2 && !rc; i++)
+		if ((rc = calls->stream_create(&device->streams[i])))
+			device->streams[i] = NULL;
 	if (!rc && (rc = calls->event_create(&device->behind)))
 		device->behind = NULL;
 	if (!rc && (rc = calls->load(&image, &device->kernel)))
@@ -70,6 +77,19 @@ int device_open(struct device **out, const char *name, int local_rank, struct er
 	return rc ? rc : open_published(device, error);
 }
 
+static void close_entered(struct device *device)
+{
+	const struct cuda_calls *calls = cuda_calls();
+
+	if (device->kernel)
+		calls->unload(device->kernel);
+	if (device->behind)
+		calls->event_destroy(device->behind);
+	for (int i = 0; i < 2; i++)
+		if (device->streams[i])
+			calls->stream_destroy(device->streams[i]);
+}
+
 void device_close(struct device **where)
 {
 	struct device *device = *where;
@@ -81,31 +101,142 @@ void device_close(struct device **where)
 		device_unpin(device, (void *)device->published);
 		memory_free((void *)device->published);
 	}
-	if (device->stream && !cuda_enter(device->number, NULL)) {
-		cuda_calls()->stream_synchronize(device->stream);
-		if (device->kernel)
-			cuda_calls()->unload(device->kernel);
-		if (device->behind)
-			cuda_calls()->event_destroy(device->behind);
-		cuda_calls()->stream_destroy(device->stream);
+	if (device->streams[DEVICE_KERNELS] && device_quiet(device, "its streams") &&
+	    !cuda_enter(device->number, NULL)) {
+		close_entered(device);
 		cuda_leave();
 	}
 	memory_free(device);
 }
 
-/* ---- memory ---- */
+/* ---- events, and waiting for them ---- */
 
-static int zero_entered(const struct device *device, uint64_t address, uint64_t bytes)
+int device_event(const struct device *device, cuda_event *event, struct error *error)
 {
-	int rc = cuda_calls()->fill(address, 0, bytes, device->stream);
+	int rc = cuda_enter(device->number, error);
 
-	return rc ? rc : cuda_calls()->stream_synchronize(device->stream);
+	*event = NULL;
+	if (rc)
+		return rc;
+	rc = cuda_calls()->event_create(event);
+	cuda_leave();
+	if (!rc)
+		return 0;
+	*event = NULL;
+	return cuda_failed(rc, error, "making an event on %s", device_text(device));
 }
+
+int device_record(const struct device *device, cuda_event event, enum device_stream stream,
+		  struct error *error)
+{
+	int rc = cuda_enter(device->number, error);
+
+	if (rc)
+		return rc;
+	rc = cuda_calls()->event_record(event, device->streams[stream]);
+	cuda_leave();
+	return rc ? cuda_failed(rc, error, "marking a stream of %s", device_text(device)) : 0;
+}
+
+int device_mark(const struct device *device, cuda_event *mark, struct error *error)
+{
+	int rc = device_event(device, mark, error);
+
+	if (!rc)
+		rc = device_record(device, *mark, DEVICE_KERNELS, error);
+	if (rc) {
+		device_unmark(device, *mark);
+		*mark = NULL;
+	}
+	return rc;
+}
+
+int device_reached(const struct device *device, cuda_event mark, struct error *error)
+{
+	int rc = cuda_enter(device->number, error);
+
+	if (rc)
+		return rc;
+	rc = cuda_calls()->event_query(mark);
+	cuda_leave();
+	if (rc && rc != CUDA_NOT_READY)
+		return cuda_failed(rc, error, "waiting for %s", device_text(device));
+	return !rc;
+}
+
+void device_unmark(const struct device *device, cuda_event mark)
+{
+	if (!mark || cuda_enter(device->number, NULL))
+		return;
+	cuda_calls()->event_destroy(mark);
+	cuda_leave();
+}
+
+int device_reach(const struct device *device, cuda_event mark, uint64_t until_ns,
+		 struct error *error)
+{
+	uint64_t begin = clock_ns();
+
+	for (;;) {
+		int rc = device_reached(device, mark, error);
+
+		if (rc)
+			return rc > 0 ? 0 : rc;
+		if (clock_ns() >= until_ns)
+			return error_set(error, ERROR_TIMEOUT,
+					 "%s has not done what was queued on it in time: a kernel "
+					 "of this process may hold it, or a stream that was given "
+					 "with memory waits for something",
+					 device_text(device));
+		if (clock_ns() - begin > SPIN_NS)
+			clock_sleep_ns(SLEEP_NS);
+	}
+}
+
+static int settle(const struct device *device, enum device_stream stream, uint64_t until_ns,
+		  struct error *error)
+{
+	cuda_event mark;
+	int rc = device_event(device, &mark, error);
+
+	if (!rc)
+		rc = device_record(device, mark, stream, error);
+	if (!rc)
+		rc = device_reach(device, mark, until_ns, error);
+	device_unmark(device, mark);
+	return rc;
+}
+
+int device_settle(const struct device *device, uint64_t until_ns, struct error *error)
+{
+	int rc = settle(device, DEVICE_KERNELS, until_ns, error);
+
+	return rc ? rc : settle(device, DEVICE_COPIES, until_ns, error);
+}
+
+bool device_quiet(const struct device *device, const char *keeps)
+{
+	struct error error;
+	int rc = device_settle(device, clock_deadline_ns(CLOSE_MS), &error);
+
+	if (rc && rc != -(int)ERROR_TIMEOUT && !cuda_enter(device->number, NULL)) {
+		/* no event was to be had: the driver waits, or says that the device is lost */
+		for (int i = 0; i < 2; i++)
+			cuda_calls()->stream_synchronize(device->streams[i]);
+		cuda_leave();
+	}
+	if (rc != -(int)ERROR_TIMEOUT)
+		return true;
+	log_warn("%s; %s stay as they are until this process ends", error.text, keeps);
+	return false;
+}
+
+/* ---- memory ---- */
 
 int device_allocate(const struct device *device, uint64_t bytes, uint64_t *address,
 		    struct error *error)
 {
-	uint64_t left = 0, all = 0, made;
+	uint64_t left = 0, all = 0, made = 0;
 	int rc = cuda_enter(device->number, error);
 
 	*address = 0;
@@ -114,18 +245,20 @@ int device_allocate(const struct device *device, uint64_t bytes, uint64_t *addre
 	rc = cuda_calls()->allocate(bytes, &made);
 	if (rc)
 		cuda_calls()->memory_left(&left, &all);
-	else if ((rc = zero_entered(device, made, bytes)))
-		cuda_calls()->release(made);
-	else
-		*address = made;
 	cuda_leave();
 	if (rc == CUDA_OUT_OF_MEMORY)
 		return cuda_failed(rc, error,
 				   "%" PRIu64 " bytes on %s (%" PRIu64 " of %" PRIu64 " are free)",
 				   bytes, device_text(device), left, all);
-	return rc ? cuda_failed(rc, error, "allocating %" PRIu64 " bytes on %s", bytes,
-				device_text(device))
-		  : 0;
+	if (rc)
+		return cuda_failed(rc, error, "allocating %" PRIu64 " bytes on %s", bytes,
+				   device_text(device));
+	rc = device_zero(device, made, bytes, error);
+	if (rc)
+		device_release(device, made);
+	else
+		*address = made;
+	return rc;
 }
 
 int device_zero(const struct device *device, uint64_t address, uint64_t bytes, struct error *error)
@@ -134,11 +267,11 @@ int device_zero(const struct device *device, uint64_t address, uint64_t bytes, s
 
 	if (rc)
 		return rc;
-	rc = zero_entered(device, address, bytes);
+	rc = cuda_calls()->fill(address, 0, bytes, device->streams[DEVICE_KERNELS]);
 	cuda_leave();
 	return rc ? cuda_failed(rc, error, "zeroing %" PRIu64 " bytes on %s", bytes,
 				device_text(device))
-		  : 0;
+		  : settle(device, DEVICE_KERNELS, clock_deadline_ns(WAIT_MS), error);
 }
 
 void device_release(const struct device *device, uint64_t address)
@@ -171,14 +304,37 @@ void device_unpin(const struct device *device, void *memory)
 	cuda_leave();
 }
 
-int device_queue_copy(const struct device *device, uint64_t to, uint64_t from, uint64_t bytes,
-		      struct error *error)
+static enum cuda_memory kind_of(const void *memory)
+{
+	struct cuda_pointer pointer;
+
+	return cuda_calls()->pointer((uint64_t)(uintptr_t)memory, &pointer) ? CUDA_MEMORY_UNKNOWN
+									    : pointer.memory;
+}
+
+int device_pin_pages(const struct device *device, void *memory, uint64_t bytes, void **pinned,
+		     struct error *error)
+{
+	uintptr_t at = (uintptr_t)memory / PAGE * PAGE, last = (uintptr_t)memory + bytes - 1;
+	int rc;
+
+	*pinned = NULL;
+	if (kind_of(memory) == CUDA_MEMORY_HOST && kind_of((void *)last) == CUDA_MEMORY_HOST)
+		return 0;
+	rc = device_pin(device, (void *)at, last + 1 - at, error);
+	if (!rc)
+		*pinned = (void *)at;
+	return rc;
+}
+
+int device_queue_copy(const struct device *device, enum device_stream stream, uint64_t to,
+		      uint64_t from, uint64_t bytes, struct error *error)
 {
 	int rc = cuda_enter(device->number, error);
 
 	if (rc)
 		return rc;
-	rc = cuda_calls()->copy(to, from, bytes, device->stream);
+	rc = cuda_calls()->copy(to, from, bytes, device->streams[stream]);
 	cuda_leave();
 	return rc ? cuda_failed(rc, error, "copying %" PRIu64 " bytes on %s", bytes,
 				device_text(device))
@@ -188,9 +344,9 @@ int device_queue_copy(const struct device *device, uint64_t to, uint64_t from, u
 int device_copy(const struct device *device, uint64_t to, uint64_t from, uint64_t bytes,
 		struct error *error)
 {
-	int rc = device_queue_copy(device, to, from, bytes, error);
+	int rc = device_queue_copy(device, DEVICE_KERNELS, to, from, bytes, error);
 
-	return rc ? rc : device_finish(device, error);
+	return rc ? rc : settle(device, DEVICE_KERNELS, clock_deadline_ns(WAIT_MS), error);
 }
 
 int device_holds(const struct device *device, const void *memory, uint64_t bytes, const char *what,
@@ -210,13 +366,21 @@ int device_holds(const struct device *device, const void *memory, uint64_t bytes
 				 "with memory \"cuda:%d\" (--memory cuda:%d)",
 				 what, memory, pointer.device, device_text(device), pointer.device,
 				 pointer.device);
-	return error_set(error, ERROR_USAGE,
-			 "%s: %p is no device memory of this process; pass host memory with kind "
-			 "WEFT_MEMORY_HOST to a worker that is opened with memory \"host\"",
-			 what, memory);
+	return error_set(
+		error, ERROR_USAGE,
+		"%s: %p is no device memory of this process; pass host memory with kind "
+		"WEFT_MEMORY_HOST, registered (weft_source_register) where it is a tensor's",
+		what, memory);
 }
 
-/* ---- the stream ---- */
+bool device_has(const void *memory)
+{
+	enum cuda_memory kind = kind_of(memory);
+
+	return kind == CUDA_MEMORY_DEVICE || kind == CUDA_MEMORY_MANAGED;
+}
+
+/* ---- streams ---- */
 
 int device_after(const struct device *device, void *stream, struct error *error)
 {
@@ -226,11 +390,22 @@ int device_after(const struct device *device, void *stream, struct error *error)
 		return rc;
 	rc = cuda_calls()->event_record(device->behind, stream);
 	if (!rc)
-		rc = cuda_calls()->stream_wait(device->stream, device->behind);
+		rc = cuda_calls()->stream_wait(device->streams[DEVICE_KERNELS], device->behind);
 	cuda_leave();
 	return rc ? cuda_failed(rc, error, "waiting for stream %p of the host on %s", stream,
 				device_text(device))
 		  : 0;
+}
+
+int device_copies_after(const struct device *device, cuda_event event, struct error *error)
+{
+	int rc = cuda_enter(device->number, error);
+
+	if (rc)
+		return rc;
+	rc = cuda_calls()->stream_wait(device->streams[DEVICE_COPIES], event);
+	cuda_leave();
+	return rc ? cuda_failed(rc, error, "ordering streams of %s", device_text(device)) : 0;
 }
 
 int device_launch(const struct device *device, struct pack_cuda_launch *launch, uint32_t *launched,
@@ -246,7 +421,7 @@ int device_launch(const struct device *device, struct pack_cuda_launch *launch, 
 	rc = cuda_enter(device->number, error);
 	if (rc)
 		return rc;
-	rc = cuda_calls()->launch(device->kernel, dim, launch, device->stream);
+	rc = cuda_calls()->launch(device->kernel, dim, launch, device->streams[DEVICE_KERNELS]);
 	cuda_leave();
 	*launched = !rc;
 	return rc ? cuda_failed(rc, error, "packing %u pieces on %s", launch->count,
@@ -254,54 +429,20 @@ int device_launch(const struct device *device, struct pack_cuda_launch *launch, 
 		  : 0;
 }
 
-int device_mark(const struct device *device, cuda_event *mark, struct error *error)
+int device_flush(const struct device *device, struct error *error)
 {
-	int rc = cuda_enter(device->number, error);
+	int rc;
 
-	*mark = NULL;
+	if (!device->facts.flush_needed)
+		return 0;
+	rc = cuda_enter(device->number, error);
 	if (rc)
 		return rc;
-	rc = cuda_calls()->event_create(mark);
-	if (rc)
-		*mark = NULL;
-	else if ((rc = cuda_calls()->event_record(*mark, device->stream))) {
-		cuda_calls()->event_destroy(*mark);
-		*mark = NULL;
-	}
+	rc = cuda_calls()->flush_writes();
 	cuda_leave();
-	return rc ? cuda_failed(rc, error, "marking a stream of %s", device_text(device)) : 0;
-}
-
-int device_reached(const struct device *device, cuda_event mark, struct error *error)
-{
-	int rc = cuda_enter(device->number, error);
-
-	if (rc)
-		return rc;
-	rc = cuda_calls()->event_query(mark);
-	cuda_leave();
-	if (rc && rc != CUDA_NOT_READY)
-		return cuda_failed(rc, error, "waiting for %s", device_text(device));
-	return !rc;
-}
-
-void device_unmark(const struct device *device, cuda_event mark)
-{
-	if (!mark || cuda_enter(device->number, NULL))
-		return;
-	cuda_calls()->event_destroy(mark);
-	cuda_leave();
-}
-
-int device_finish(const struct device *device, struct error *error)
-{
-	int rc = cuda_enter(device->number, error);
-
-	if (rc)
-		return rc;
-	rc = cuda_calls()->stream_synchronize(device->stream);
-	cuda_leave();
-	return rc ? cuda_failed(rc, error, "waiting for %s", device_text(device)) : 0;
+	return rc ? cuda_failed(rc, error, "flushing what NICs wrote into memory of %s",
+				device_text(device))
+		  : 0;
 }
 
 /* ---- versions, for streams ---- */

@@ -3,11 +3,14 @@
  * device.h -- the GPU of this process as a worker uses it: its stream, its kernel, memory, and what lies where.
  *
  *   host's stream ── work queued there ──► event ─┐
- *   ours          ────────────────────────────────┴─► kernels and copies ──► mark ── asked, never waited for blindly
+ *   KERNELS       ────────────────────────────────┴─► kernels and copies ──► mark ── asked, never waited for blindly
+ *   COPIES        ────── after an event of KERNELS ──► down to the host, while the next kernel runs
  *
  * Addresses are device addresses, uint64_t: nothing here may be touched by the processor but what is pinned.
  *
- * Threads: any for device_copy, device_fill and what tells; who queues work on the stream does so one at a time.
+ * Every wait has a deadline: what was queued may wait for a stream of the host program, which may wait for anything.
+ *
+ * Threads: any for device_copy, device_zero and what tells; who queues work on a stream does so one at a time.
  */
 #ifndef WORKER_DEVICE_DEVICE_H
 #define WORKER_DEVICE_DEVICE_H
@@ -18,10 +21,12 @@
 
 #include <stdatomic.h>
 
+enum device_stream { DEVICE_KERNELS, DEVICE_COPIES };
+
 struct device {
 	int number;
 	struct cuda_facts facts;
-	cuda_stream stream;         /* waits for nobody unasked */
+	cuda_stream streams[2];     /* by enum device_stream; they wait for nobody unasked */
 	cuda_event behind;          /* what a host has queued on its own */
 	cuda_kernel kernel;
 	_Atomic uint64_t *published; /* pinned: the version that streams may wait for */
@@ -29,7 +34,7 @@ struct device {
 
 /* name: "cuda" (the launcher's local rank; -1: 0) or "cuda:N". Whatever it returns, device_close. */
 int device_open(struct device **device, const char *name, int local_rank, struct error *error);
-/* Waits for what is queued. NULL inside is fine. */
+/* NULL inside is fine. */
 void device_close(struct device **device);
 /* For messages: "cuda:1 (NVIDIA H100 80GB HBM3)". */
 const char *device_text(const struct device *device);
@@ -44,28 +49,46 @@ int device_zero(const struct device *device, uint64_t address, uint64_t bytes, s
  * whole ones. */
 int device_pin(const struct device *device, void *memory, uint64_t bytes, struct error *error);
 void device_unpin(const struct device *device, void *memory);
+/* The same of the host program's memory: the pages around it, *pinned; NULL where somebody has pinned all of it. */
+int device_pin_pages(const struct device *device, void *memory, uint64_t bytes, void **pinned, struct error *error);
 /* Between any two of host and device; both are done when it returns. */
 int device_copy(const struct device *device, uint64_t to, uint64_t from, uint64_t bytes, struct error *error);
-/* The same, queued on the stream; the host's memory is pinned. */
-int device_queue_copy(const struct device *device, uint64_t to, uint64_t from, uint64_t bytes, struct error *error);
+/* The same, queued on a stream; the host's memory is pinned. */
+int device_queue_copy(const struct device *device, enum device_stream stream, uint64_t to, uint64_t from, uint64_t bytes,
+		      struct error *error);
 /* ERROR_USAGE unless all of it is memory of this device; `what` is for the message. */
 int device_holds(const struct device *device, const void *memory, uint64_t bytes, const char *what,
 		 struct error *error);
+/* Whether it is memory of a GPU at all. */
+bool device_has(const void *memory);
 
-/* ---- the stream ---- */
+/* ---- streams ---- */
 
-/* What was queued on the host's stream (NULL: the default one) comes before what is queued here from now on. */
+/* What was queued on the host's stream (NULL: the default one) comes before what is queued on KERNELS from now on. */
 int device_after(const struct device *device, void *stream, struct error *error);
 /* The kernel over that range of a table. *launched: 1, or 0 where there is nothing to do. */
 int device_launch(const struct device *device, struct pack_cuda_launch *launch, uint32_t *launched,
 		  struct error *error);
-/* A place in the stream: reached when all queued before it is complete. */
+/* An event that is recorded any number of times; device_unmark. */
+int device_event(const struct device *device, cuda_event *event, struct error *error);
+/* It is reached when all that is queued on the stream now is complete. */
+int device_record(const struct device *device, cuda_event event, enum device_stream stream, struct error *error);
+/* What is queued on COPIES from now on comes after it. */
+int device_copies_after(const struct device *device, cuda_event event, struct error *error);
+/* A new event, recorded on KERNELS. */
 int device_mark(const struct device *device, cuda_event *mark, struct error *error);
 /* 1: reached; 0: not yet. */
 int device_reached(const struct device *device, cuda_event mark, struct error *error);
+/* Until it is; ERROR_TIMEOUT: by then it is not. */
+int device_reach(const struct device *device, cuda_event mark, uint64_t until_ns, struct error *error);
 void device_unmark(const struct device *device, cuda_event mark);
-/* The same by waiting, for work of our own that is short. */
-int device_finish(const struct device *device, struct error *error);
+/* Until all that is queued on both streams is complete; ERROR_TIMEOUT: by then it is not. */
+int device_settle(const struct device *device, uint64_t until_ns, struct error *error);
+/* For who closes: true when nothing queued here is at work any more, so that memory may go; or the device is lost, and has
+ * let go of everything. Waits some seconds; false was said in the log, and memory that it may touch must stay. */
+bool device_quiet(const struct device *device, const char *keeps);
+/* What NICs wrote into memory of the device is seen by kernels that are launched from now on. */
+int device_flush(const struct device *device, struct error *error);
 
 /* ---- versions, for streams ---- */
 

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * lane.h -- what one thread packs with a GPU into pinned memory of the host, for a transport that reads it there:
+ * lane.h -- what one thread packs with a GPU for a transport that sends it from where it was packed:
  *
- *   thread ── parts of one group ──► one launch ──► slots of the ring ── lane_wait ──► posted
+ *   a NIC reads the GPU's memory    parts ─► one launch ─► slots of a ring on the device
+ *   else                            parts ─► one launch ─► staging ─► copy engine ─► slots of a pinned ring
+ *                                            lane 1's kernel runs    while lane 0's copy does, and others' posts
  *
- * The table is read where it lies, in pinned memory: it is a few hundred bytes beside a block of megabytes.
+ * What needs no packing is copied from where it lies, without a kernel. Sums are of what was packed, or lies there, on
+ * the device. The table is read where it lies, in pinned memory: it is a few hundred bytes beside a block of megabytes.
  *
  * Threads: lanes_take and lanes_give any, at once; a lane is one thread's in between.
  */
@@ -17,8 +20,16 @@
 struct lanes;
 struct lane;
 
-/* Whatever it returns, lanes_close. */
-int lanes_open(struct lanes **lanes, const struct device *device, struct error *error);
+/* Of its staging that a part takes. */
+#define LANE_ALIGN 256u
+static inline uint64_t lane_staged(uint64_t bytes)
+{
+	return (bytes + LANE_ALIGN - 1) / LANE_ALIGN * LANE_ALIGN;
+}
+
+/* staging_bytes: of one lane, what is packed in one go at most; 0: the ring lies on the device, or nothing is packed.
+ * Whatever it returns, lanes_close. */
+int lanes_open(struct lanes **lanes, const struct device *device, uint64_t staging_bytes, struct error *error);
 void lanes_close(struct lanes **lanes);
 
 /* Waits while all of them are taken. */
@@ -27,13 +38,19 @@ void lanes_give(struct lanes *lanes, struct lane *lane);
 
 /* Tensors of the parts to come. */
 void lane_begin(struct lane *lane, const void *data, const void *scales);
-/* Bytes [from, from + bytes) of the piece to pinned memory at `target`; scales_target: NULL, or where those of the values
- * go. At most PACK_COLUMNS_MAX of them. */
-void lane_add(struct lane *lane, const struct pack *pack, uint64_t from, uint64_t bytes, void *target,
-	      void *scales_target);
-int lane_launch(struct lane *lane, struct error *error);
-/* Until all is packed. ERROR_TIMEOUT: it is not by then. */
-int lane_wait(struct lane *lane, uint64_t deadline_ns, struct error *error);
+/* One part: at most PACK_COLUMNS_MAX of them. */
+struct lane_part {
+	const struct pack *pack;    /* NULL: only the sum of `bytes` at `target` */
+	uint64_t from, bytes;       /* of the piece */
+	void *target;               /* its slot; NULL: only the sum, of a part that lies contiguous in its tensor */
+	void *scales_target;        /* NULL, or where the scales of the values go */
+	bool sum;
+};
+void lane_add(struct lane *lane, const struct lane_part *part);
+/* Queues them, and waits. ERROR_TIMEOUT: they are not packed by then. */
+int lane_run(struct lane *lane, uint64_t deadline_ns, struct error *error);
+/* checksum64() of the i-th part, after lane_run. */
+uint64_t lane_sum(const struct lane *lane, uint32_t i);
 uint64_t lanes_launches(const struct lanes *lanes);
 
 #endif

@@ -41,6 +41,7 @@ struct epoch_options {
 	uint64_t ring_bytes;
 	bool full;
 	const struct device *device;   /* tensors lie in its memory; NULL: in the host's */
+	bool host_ring;                /* with a device: the ring is pinned memory of the host, wherever NICs could read */
 	/* inference rank */
 	const struct layout *layout;
 	struct params *params;
@@ -54,6 +55,7 @@ struct peer {
 	struct transport_endpoint *endpoint;
 	const struct peer_endpoints *theirs;
 	struct transport_remote **remotes; /* as theirs->regions; trainers only */
+	void **pinned;                     /* the same: mapped memory of the host, for kernels that store there; or NULL */
 	uint64_t first_piece;              /* the pair's pieces, and their checksums, among all pairs' */
 };
 
@@ -90,6 +92,9 @@ void epoch_fence(struct epoch *epoch, uint32_t timeout_ms);
 
 /* Adds the peer's posts since its endpoint was opened. */
 void peer_figures(const struct peer *peer, uint64_t *writes, uint64_t *chunks);
+
+/* Where kernels of this trainer's GPU reach that memory of the peer; NULL: they do not. */
+void *peer_device_pointer(const struct peer *peer, size_t region);
 
 /* PEER_LOST when the peer's process is provably gone. */
 int peer_check_alive(const struct peer *peer, struct error *error);

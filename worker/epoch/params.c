@@ -150,6 +150,8 @@ int params_open(struct params *params, struct transport_domain *domain, const st
 	if (!pool_ok(&params->pool))
 		return memory_error(error, "placing parameters", places * sizeof(*params->places));
 	rc = check_given(layout, options, error);
+	if (!rc && params->device && options->host)
+		rc = params_pin_given(params, layout, options, error);
 	if (!rc)
 		rc = open_regions(params, domain, layout, options, error);
 	return rc || !options->landing ? rc : params_open_live(params, layout, options, error);

@@ -46,6 +46,7 @@ struct params {
 	uint64_t *blocks;                  /* device memory under regions, by region; 0: none */
 	uint64_t *live;                    /* staged, weft's own: what region r is copied to */
 	bool *pinned;                      /* regions */
+	void **given;                      /* by parameter: host memory of the host program's that was pinned here; or NULL */
 	struct device_table commit;               /* staged, the host program's own: one part a parameter */
 	uint64_t bases;                    /* where its regions lie, for the device */
 };
@@ -55,8 +56,8 @@ int params_open(struct params *params, struct transport_domain *domain,
 		const struct layout *layout, const struct params_options *options, struct error *error);
 /* Memory of a device that some peer may still have open stays allocated until this process ends. */
 void params_close(struct params *params);
-/* Staged: from where a version landed to where it is read; done when it returns. */
-int params_commit(struct params *params, struct error *error);
+/* Staged: from where a version landed to where it is read; ERROR_TIMEOUT: not by then. */
+int params_commit(struct params *params, uint64_t until_ns, struct error *error);
 /* Bytes at `from`, which params handed out, to host memory. */
 int params_read(const struct params *params, void *to, const unsigned char *from, uint64_t bytes,
 		struct error *error);
@@ -74,6 +75,9 @@ static inline unsigned char *params_landed(const struct params *params, uint32_t
 
 /* A region that peers write, where the options want it. */
 int params_region(struct params *params, struct transport_domain *domain, uint64_t bytes, struct error *error);
+/* Parameters of the host program's that lie on the host: pinned, so that kernels reach them too. */
+int params_pin_given(struct params *params, const struct layout *layout, const struct params_options *options,
+		     struct error *error);
 /* Staged: what is read, and how a version gets there. */
 int params_open_live(struct params *params, const struct layout *layout, const struct params_options *options,
 		     struct error *error);

@@ -56,6 +56,27 @@ int params_region(struct params *params, struct transport_domain *domain, uint64
 	return rc || params->landing != LANDING_HOST ? rc : pin_landing(params, error);
 }
 
+int params_pin_given(struct params *params, const struct layout *layout,
+		     const struct params_options *options, struct error *error)
+{
+	params->given = pool_array(&params->pool, params->count, sizeof(*params->given));
+	if (!params->given)
+		return memory_error(error, "placing parameters",
+				    params->count * sizeof(*params->given));
+	for (size_t i = 0; i < params->count; i++) {
+		const struct tensor_info *param = &layout->params[i];
+
+		if (!device_has(options->host[i]) &&
+		    device_pin_pages(params->device, options->host[i], param->bytes,
+				     &params->given[i], error))
+			return error_wrap(error,
+					  "parameter %s, in memory of the host (give it whole "
+					  "pages, or pin it: torch's pin_memory())",
+					  param->name);
+	}
+	return 0;
+}
+
 /* ---- staged ---- */
 
 static int open_own(struct params *params, const struct layout *layout, struct error *error)
@@ -140,7 +161,7 @@ int params_open_live(struct params *params, const struct layout *layout,
 			     : open_own(params, layout, error);
 }
 
-int params_commit(struct params *params, struct error *error)
+int params_commit(struct params *params, uint64_t until_ns, struct error *error)
 {
 	int rc = 0;
 
@@ -148,17 +169,17 @@ int params_commit(struct params *params, struct error *error)
 		rc = device_table_launch(&params->commit, params->device, 0, params->commit.count,
 					 params->bases, 0, error);
 	for (size_t r = 0; r < params->region_count && !params->commit.count && !rc; r++)
-		rc = device_queue_copy(params->device, params->live[r],
+		rc = device_queue_copy(params->device, DEVICE_KERNELS, params->live[r],
 				       address_of(transport_region_memory(params->regions[r])),
 				       transport_region_bytes(params->regions[r]), error);
-	return rc ? rc : device_finish(params->device, error);
+	return rc ? rc : device_settle(params->device, until_ns, error);
 }
 
 /* ---- for all ---- */
 
 int params_zero(const struct params *params, unsigned char *at, uint64_t bytes, struct error *error)
 {
-	if (params->device && params->landing != LANDING_HOST)
+	if (params->device && params->landing != LANDING_HOST && device_has(at))
 		return device_zero(params->device, address_of(at), bytes, error);
 	memset(at, 0, bytes);
 	return 0;
@@ -190,9 +211,11 @@ static void release_block(struct params *params, size_t r)
 
 void params_close_device(struct params *params)
 {
-	struct error ignored;
-
-	device_finish(params->device, &ignored); /* nothing is freed under a copy */
+	if (!device_quiet(params->device, "parameters"))
+		return;
+	for (size_t i = 0; params->given && i < params->count; i++)
+		if (params->given[i])
+			device_unpin(params->device, params->given[i]);
 	device_table_close(&params->commit, params->device);
 	device_release(params->device, params->bases);
 	for (size_t r = 0; r < params->region_count; r++) {

@@ -147,18 +147,42 @@ static const struct peer_endpoints *find_theirs(const struct message_peers *peer
 	return NULL;
 }
 
-static int import_regions(struct peer *peer, struct error *error)
+/* What a peer has on the host and is mapped here: kernels store into pinned memory. */
+static int pin_mapped(const struct device *device, struct peer *peer, size_t r, struct error *error)
+{
+	void *memory = transport_remote_pointer(peer->remotes[r]);
+	int rc;
+
+	if (!device || !memory)
+		return 0;
+	rc = device_pin(device, memory, transport_remote_bytes(peer->remotes[r]), error);
+	if (!rc)
+		peer->pinned[r] = memory;
+	return rc;
+}
+
+void *peer_device_pointer(const struct peer *peer, size_t region)
+{
+	void *pointer = transport_remote_device_pointer(peer->remotes[region]);
+
+	return pointer ? pointer : peer->pinned[region];
+}
+
+static int import_regions(const struct device *device, struct peer *peer, struct error *error)
 {
 	size_t count = peer->theirs->region_count;
 
 	peer->remotes = memory_zalloc(count, sizeof(*peer->remotes));
-	if (!peer->remotes)
+	peer->pinned = memory_zalloc(count, sizeof(*peer->pinned));
+	if (!peer->remotes || !peer->pinned)
 		return memory_error(error, "importing regions", count * sizeof(*peer->remotes));
 	for (size_t i = 0; i < count; i++) {
 		const struct region_record *region = &peer->theirs->regions[i];
 		int rc = transport_remote_import(peer->endpoint, region->bytes, region->length,
 						 &peer->remotes[i], error);
 
+		if (!rc)
+			rc = pin_mapped(device, peer, i, error);
 		if (rc)
 			return error_wrap(error, "memory of %s", peer->name);
 	}
@@ -179,7 +203,7 @@ int epoch_connect(struct epoch *epoch, const struct message_peers *peers, uint64
 		rc = transport_endpoint_connect(peer->endpoint, peer->theirs->record,
 						peer->theirs->record_length, deadline_ns, error);
 		if (!rc && epoch->options.self.role == ROLE_TRAINER)
-			rc = import_regions(peer, error);
+			rc = import_regions(epoch->options.device, peer, error);
 		if (rc)
 			return rc;
 	}
@@ -240,9 +264,13 @@ void peers_close(struct epoch *epoch)
 	for (size_t i = 0; i < epoch->peer_count; i++) {
 		struct peer *peer = &epoch->peers[i];
 
-		for (size_t r = 0; peer->remotes && r < peer->theirs->region_count; r++)
+		for (size_t r = 0; peer->remotes && r < peer->theirs->region_count; r++) {
+			if (peer->pinned && peer->pinned[r])
+				device_unpin(epoch->options.device, peer->pinned[r]);
 			transport_remote_close(&peer->remotes[r]);
+		}
 		memory_free(peer->remotes);
+		memory_free(peer->pinned);
 		transport_endpoint_close(&peer->endpoint);
 	}
 	memory_free(epoch->peers);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * send_device.c -- a trainer's rows as a GPU packs them: by peer and tensor, each straight into its target, and once more
- * for its checksum (worker/device/batch.h).
+ * send_device.c -- a trainer's rows as a GPU packs them. Those whose targets its kernels reach: by peer and tensor, each
+ * straight into its target, and once more for its checksum (worker/device/batch.h). The others go through a ring, on the
+ * GPU where every NIC that sends from there reads it, else on the host.
  */
 #include "worker/epoch/epoch.h"
 
@@ -11,16 +12,36 @@
 
 #include <stdlib.h>
 
-/* The host's own memory in another process is not reached: it gets its bytes from the ring. */
-bool send_plan_reaches_all(const struct epoch *epoch)
+/* The first peer that is sent something from the ring by a transport whose NICs do not read the GPU's memory. */
+static const struct peer *cannot_read(const struct send_plan *plan, const struct epoch *epoch)
 {
-	if (!epoch->options.device)
-		return false;
-	for (size_t p = 0; p < epoch->peer_count; p++)
-		for (size_t r = 0; r < epoch->peers[p].theirs->region_count; r++)
-			if (!transport_remote_device_pointer(epoch->peers[p].remotes[r]))
-				return false;
-	return true;
+	for (size_t i = 0; i < plan->row_count; i++) {
+		const struct peer *peer = &epoch->peers[plan->rows[i].peer];
+
+		if (plan->rows[i].path == PATH_REPLICA &&
+		    !transport_endpoint_caps(peer->endpoint)->gpu_direct)
+			return peer;
+	}
+	return NULL;
+}
+
+/* A copy down to the host is slower than a NIC on the GPU's own switch: nobody shall have to find out. */
+void send_plan_place_ring(struct send_plan *plan, const struct epoch *epoch)
+{
+	const struct peer *peer = cannot_read(plan, epoch);
+	const struct transport_domain *by;
+	const char *why;
+
+	plan->ring_on_device = !peer && !epoch->options.host_ring;
+	if (!peer)
+		return;
+	by = transport_endpoint_domain(peer->endpoint);
+	why = transport_domain_no_gpu(by);
+	log_line(why[0] && !epoch->options.host_ring ? LOG_LEVEL_WARN : LOG_LEVEL_INFO,
+		 "%s: pieces for %s go through pinned memory of the host, which %s reads instead "
+		 "of %s%s%s",
+		 epoch->options.name, peer->name, transport_domain_name(by),
+		 device_text(epoch->options.device), why[0] ? ": " : "", why);
 }
 
 /* Scales come right behind their values: sources are numbered so. */
@@ -54,15 +75,26 @@ static uint64_t address_of(const struct send_target *target)
 	return (uint64_t)(uintptr_t)target->pointer + target->offset;
 }
 
-static size_t list_pieces(const struct send_plan *plan, const struct epoch *epoch,
-			  const uint32_t *rows, struct batch_piece *pieces)
+static size_t list_rows(const struct send_plan *plan, uint32_t *rows)
 {
 	size_t count = 0;
 
-	for (size_t first = 0, end; first < plan->row_count; first = end) {
+	for (size_t i = 0; i < plan->row_count; i++)
+		if (plan->rows[i].by_device)
+			rows[count++] = (uint32_t)i;
+	qsort_r(rows, count, sizeof(*rows), compare_rows, (void *)(uintptr_t)plan);
+	return count;
+}
+
+static size_t list_pieces(const struct send_plan *plan, const struct epoch *epoch,
+			  const uint32_t *rows, size_t row_count, struct batch_piece *pieces)
+{
+	size_t count = 0;
+
+	for (size_t first = 0, end; first < row_count; first = end) {
 		uint32_t peer = plan->rows[rows[first]].peer;
 
-		for (end = first; end < plan->row_count && plan->rows[rows[end]].peer == peer;)
+		for (end = first; end < row_count && plan->rows[rows[end]].peer == peer;)
 			end++;
 		for (uint32_t copy = 0; copy < epoch->peers[peer].theirs->copies; copy++)
 			for (size_t i = first; i < end; i++) {
@@ -82,14 +114,17 @@ static size_t list_pieces(const struct send_plan *plan, const struct epoch *epoc
 	return count;
 }
 
-/* Sources are by tensor already. */
+/* Sources are by tensor already. What a task packs is summed by it. */
 static size_t list_summed(const struct send_plan *plan, struct batch_summed *summed)
 {
+	size_t count = 0;
+
 	for (size_t s = 0; plan->sums && s < plan->source_count; s++)
-		summed[s] = (struct batch_summed){&plan->sources[s].pack, plan->sources[s].tensor,
-						  scales_of(&plan->sources[s]),
-						  plan->sources[s].first_block};
-	return plan->sums ? plan->source_count : 0;
+		if (!plan->sources[s].scheduled)
+			summed[count++] = (struct batch_summed){
+				&plan->sources[s].pack, plan->sources[s].tensor,
+				scales_of(&plan->sources[s]), plan->sources[s].first_block};
+	return count;
 }
 
 int send_plan_open_batch(struct send_plan *plan, const struct epoch *epoch, struct error *error)
@@ -106,22 +141,22 @@ int send_plan_open_batch(struct send_plan *plan, const struct epoch *epoch, stru
 		.summed = summed,
 		.blocks = plan->block_count,
 	};
-	int rc;
+	size_t count = 0;
+	int rc = pool_ok(&pool) ? 0
+				: memory_error(error, "preparing updates",
+					       plan->target_count * sizeof(*pieces));
 
-	if (!pool_ok(&pool)) {
-		rc = memory_error(error, "preparing updates", plan->target_count * sizeof(*pieces));
-	} else {
-		for (size_t i = 0; i < plan->row_count; i++)
-			rows[i] = (uint32_t)i;
-		qsort_r(rows, plan->row_count, sizeof(*rows), compare_rows, plan);
-		options.piece_count = list_pieces(plan, epoch, rows, pieces);
+	if (!rc)
+		count = list_rows(plan, rows);
+	if (count) {
+		options.piece_count = list_pieces(plan, epoch, rows, count, pieces);
 		options.summed_count = list_summed(plan, summed);
 		rc = batch_open(&plan->batch, &options, error);
 	}
-	if (!rc)
+	if (!rc && count)
 		log_info(
 			"%s: %s packs %zu pieces straight into their targets, in one launch a peer",
-			epoch->options.name, device_text(epoch->options.device), plan->row_count);
+			epoch->options.name, device_text(epoch->options.device), count);
 	pool_free(&pool);
 	return rc;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * send_memory.c -- the parts that sources are packed in, and the memory that these go through: ring or
- * homes on the node of the nearest NIC, scratch for scales, checksums.
+ * homes on the node of the nearest NIC, or a GPU's memory that NICs read; scratch for scales, checksums.
  */
 #include "worker/epoch/epoch.h"
 
@@ -92,6 +92,18 @@ static int find_node(const struct epoch *epoch)
 	return node >= 0 ? node : numa_node_here(NULL);
 }
 
+static int allocate_on_device(const struct epoch *epoch, uint64_t bytes,
+			      struct transport_region **region, uint64_t *block,
+			      struct error *error)
+{
+	int rc = device_allocate(epoch->options.device, bytes, block, error);
+
+	if (rc)
+		return error_wrap(error, "the ring that pieces are packed in");
+	return transport_source_register(epoch->options.domain, (void *)(uintptr_t)*block, bytes,
+					 region, error);
+}
+
 /* Pinned for a GPU that packs into it. */
 static int allocate_near(const struct send_plan *plan, const struct epoch *epoch, uint64_t bytes,
 			 struct transport_region **region, struct error *error)
@@ -105,7 +117,7 @@ static int allocate_near(const struct send_plan *plan, const struct epoch *epoch
 	if (rc)
 		return error_wrap(error, "CPU replica of %llu bytes", (unsigned long long)bytes);
 	numa_place(transport_region_memory(*region), bytes, node);
-	if (epoch->options.device) {
+	if (plan->device) {
 		rc = device_pin(epoch->options.device, transport_region_memory(*region), bytes,
 				error);
 		if (rc) {
@@ -119,6 +131,13 @@ static int allocate_near(const struct send_plan *plan, const struct epoch *epoch
 	return 0;
 }
 
+static int allocate(const struct send_plan *plan, const struct epoch *epoch, uint64_t bytes,
+		    struct transport_region **region, uint64_t *block, struct error *error)
+{
+	return plan->ring_on_device ? allocate_on_device(epoch, bytes, region, block, error)
+				    : allocate_near(plan, epoch, bytes, region, error);
+}
+
 /* The ring is no larger than what one update puts in, for all of it is taken from the host now; one
  * cut short by the limit has room for four blocks. */
 static int open_ring(struct send_plan *plan, const struct epoch *epoch, uint64_t limit,
@@ -128,8 +147,8 @@ static int open_ring(struct send_plan *plan, const struct epoch *epoch, uint64_t
 
 	if (!bytes)
 		return 0;
-	rc = allocate_near(plan, epoch, bytes < limit ? bytes : limit, &plan->replica_region,
-			   error);
+	rc = allocate(plan, epoch, bytes < limit ? bytes : limit, &plan->replica_region,
+		      &plan->replica_block, error);
 	if (!rc)
 		plan->ring_bytes = transport_region_bytes(plan->replica_region);
 	return rc;
@@ -158,12 +177,17 @@ static int open_homes(struct send_plan *plan, const struct epoch *epoch, struct 
 
 void send_plan_close_memory(struct send_plan *plan)
 {
-	struct transport_region **regions[] = {&plan->replica_region, &plan->scratch_region};
+	struct {
+		struct transport_region **region;
+		uint64_t block;
+	} places[] = {{&plan->replica_region, plan->replica_block},
+		      {&plan->scratch_region, plan->scratch_block}};
 
-	for (size_t i = 0; i < ARRAY_SIZE(regions); i++) {
-		if (*regions[i] && plan->device)
-			device_unpin(plan->device, transport_region_memory(*regions[i]));
-		transport_region_close(regions[i]);
+	for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
+		if (*places[i].region && plan->device && !places[i].block)
+			device_unpin(plan->device, transport_region_memory(*places[i].region));
+		transport_region_close(places[i].region);
+		device_release(plan->device, places[i].block);
 	}
 }
 
@@ -176,7 +200,8 @@ int send_plan_open_memory(struct send_plan *plan, struct epoch *epoch, struct er
 	rc = cut_sources(plan, epoch, limit, &bytes, error);
 	plan->node = find_node(epoch);
 	if (!rc && plan->scratch_bytes)
-		rc = allocate_near(plan, epoch, plan->scratch_bytes, &plan->scratch_region, error);
+		rc = allocate(plan, epoch, plan->scratch_bytes, &plan->scratch_region,
+			      &plan->scratch_block, error);
 	if (!rc && plan->scratch_region)
 		plan->scratch = transport_region_memory(plan->scratch_region);
 	if (!rc)

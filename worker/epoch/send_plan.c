@@ -13,17 +13,19 @@ int send_plan_bad_row(const struct epoch *epoch, size_t row, const char *what, s
 }
 
 /* A kernel stores into whatever it reaches, where the plan says replica for another trainer's sake too. What it does not
- * reach gets all from the ring. */
-static enum route_path path_here(const struct send_plan *plan, const struct epoch *epoch,
-				 const struct plan_row *row)
+ * reach, a transport that reads the GPU's memory sends as it lies; the rest goes through the ring. */
+static enum route_path path_here(const struct epoch *epoch, const struct plan_row *row,
+				 bool by_device)
 {
-	if (plan->by_device)
-		return row->path == PATH_REPLICA ? PATH_MAPPED : row->path;
-	return epoch->options.device ? PATH_REPLICA : row->path;
+	if (!epoch->options.device)
+		return row->path;
+	if (by_device)
+		return PATH_MAPPED;
+	return row->path == PATH_DIRECT ? PATH_DIRECT : PATH_REPLICA;
 }
 
-static int resolve_target(const struct send_plan *plan, const struct epoch *epoch, size_t index,
-			  uint32_t copy, struct send_target *target, struct error *error)
+static int resolve_target(const struct epoch *epoch, size_t index, uint32_t copy,
+			  struct send_target *target, struct error *error)
 {
 	const struct plan_row *row = &epoch->plan->rows[index];
 	const struct peer *peer = &epoch->peers[row->peer];
@@ -52,11 +54,9 @@ static int resolve_target(const struct send_plan *plan, const struct epoch *epoc
 				 index, (unsigned long long)target->offset,
 				 (unsigned long long)row->bytes, (unsigned long long)size,
 				 peer->name);
-	if (plan->by_device)
-		target->pointer = transport_remote_device_pointer(target->remote);
-	else if (epoch->options.device)
-		target->pointer = NULL; /* where the processor would store */
-	if (path_here(plan, epoch, row) == PATH_MAPPED && !target->pointer)
+	if (epoch->options.device)
+		target->pointer = peer_device_pointer(peer, r);
+	else if (row->path == PATH_MAPPED && !target->pointer)
 		return error_set(error, ERROR_UNSUPPORTED,
 				 "the plan says mapped for %s, but its "
 				 "memory is not mapped here",
@@ -77,20 +77,24 @@ static int resolve_row(struct send_plan *plan, const struct epoch *epoch, size_t
 					 error);
 	*out = (struct send_row){.peer = row->peer,
 				 .ordinal = row->ordinal,
-				 .path = path_here(plan, epoch, row),
-				 .stored = epoch->options.full || row->path != PATH_REPLICA,
+				 .stored = !epoch->options.device &&
+					   (epoch->options.full || row->path != PATH_REPLICA),
+				 .by_device = epoch->options.device != NULL,
 				 .target = (uint32_t)plan->target_count};
 	if (epoch->peers[row->peer].theirs->copies > PARAMS_COPIES_MAX)
 		return send_plan_bad_row(epoch, index, "its target has too many copies", error);
 	for (uint32_t c = 0; c < epoch->peers[row->peer].theirs->copies; c++) {
 		struct send_target *target = &plan->targets[plan->target_count++];
-		int rc = resolve_target(plan, epoch, index, c, target, error);
+		int rc = resolve_target(epoch, index, c, target, error);
 
 		if (rc)
 			return rc;
-		out->stored = out->stored && target->pointer && !plan->by_device;
+		out->stored = out->stored && target->pointer;
+		out->by_device = out->by_device && target->pointer;
 	}
-	plan->posts = plan->posts || (!out->stored && !plan->by_device);
+	out->path = path_here(epoch, row, out->by_device);
+	plan->scheduled = plan->scheduled || !out->by_device;
+	plan->posts = plan->posts || (!out->stored && !out->by_device);
 	return 0;
 }
 
@@ -143,7 +147,7 @@ static int group_by_tensor(struct send_plan *plan, const struct epoch *epoch, st
 		plan->tensor_rows[first[row->tensor + 1]++] = (uint32_t)i;
 		if (row->transform.from_rows)
 			plan->tensor_rows[first[row->scales + 1]++] = (uint32_t)i;
-		plan->direct[row->tensor] |= row->path == PATH_DIRECT;
+		plan->direct[row->tensor] |= plan->rows[i].path == PATH_DIRECT;
 	}
 	return 0;
 }
@@ -155,19 +159,18 @@ int send_plan_open(struct send_plan *plan, struct epoch *epoch, struct error *er
 	plan->node = -1;
 	plan->full = epoch->options.full;
 	plan->device = epoch->options.device;
-	plan->by_device = send_plan_reaches_all(epoch);
 	plan->peer_count = epoch->peer_count;
 	rc = resolve_rows(plan, epoch, error);
+	if (!rc && plan->device)
+		send_plan_place_ring(plan, epoch);
 	if (!rc)
 		rc = send_plan_find_sources(plan, epoch, error);
-	if (plan->by_device)
-		plan->scratch_bytes = 0; /* scales go straight to their targets too */
 	if (!rc)
 		rc = group_by_tensor(plan, epoch, error);
 	if (!rc)
 		rc = send_plan_open_memory(plan, epoch, error);
-	if (!rc && plan->by_device)
-		return send_plan_open_batch(plan, epoch, error);
+	if (!rc && plan->device)
+		rc = send_plan_open_batch(plan, epoch, error);
 	if (!rc)
 		send_plan_find_work(plan);
 	return rc;

@@ -30,6 +30,7 @@ struct send_source {
 	uint32_t first_block, parts;   /* blocks, of part_bytes each */
 	uint32_t follower;             /* source of the scales that are packed along with these values */
 	bool follows;                  /* this is one: it leaves when its values are packed */
+	bool scheduled;                /* some row of it is not by_device */
 	bool slots;                    /* some row goes through the ring */
 	bool gathers;                  /* or would, but posts read its rows where they lie */
 	bool packs;                    /* a part of it is work: a slot, a mapped target, a sum, scales */
@@ -43,7 +44,7 @@ struct send_source {
 
 struct send_target {
 	struct transport_remote *remote;
-	unsigned char *pointer;        /* mapped here: its first byte, with a batch as the device reaches it; else NULL */
+	unsigned char *pointer;        /* mapped here: its first byte, by_device as kernels reach it; else NULL */
 	uint64_t offset;
 };
 
@@ -51,7 +52,8 @@ struct send_row {
 	uint32_t peer, ordinal, source;
 	uint32_t target;               /* targets[target + copy] */
 	enum route_path path : 8;      /* a byte: there may be millions of rows */
-	bool stored;                   /* packing stores it at the target; else it is posted */
+	bool stored;                   /* packing stores it at the target; else it is posted, */
+	bool by_device;                /* or a GPU's kernel stores it there: no task's affair */
 };
 
 struct send_plan {
@@ -69,19 +71,21 @@ struct send_plan {
 	size_t tensor_count, peer_count;
 	bool *direct;                  /* by tensor: some piece goes out in place */
 	bool posts;                    /* some row is posted */
+	bool scheduled;                /* some row is not by_device */
 	bool full;                     /* the replica keeps everything */
 	struct full homes;             /* full: by source; its groups are never taken */
 	uint64_t ring_bytes;           /* that one update puts into the ring, its limit at most */
 	struct transport_region *replica_region; /* of the ring, or of all homes */
 	struct transport_region *scratch_region; /* followers' bytes */
+	uint64_t replica_block, scratch_block; /* memory of the GPU under them; 0: they lie on the host */
 	unsigned char *scratch;
 	uint64_t scratch_bytes;
 	struct transport_region *sums_region;
 	uint64_t *sums;                /* by pair and ordinal; NULL: none are wanted */
 	int node;                      /* of the replica's memory; -1: it does not matter */
 	const struct device *device;   /* that has the tensors; NULL: the host */
-	bool by_device;                /* its kernels store every row at its target; else it packs into the ring */
-	struct batch *batch;           /* tensors of a GPU, whose kernel stores every row at its target; NULL: none */
+	bool ring_on_device;           /* and NICs read the ring in its memory; else it is pinned */
+	struct batch *batch;           /* the rows that are by_device; NULL: there are none */
 	uint32_t copies;               /* of targets, at most; the batch's group of a row is peer * copies + copy */
 };
 
@@ -94,8 +98,8 @@ void send_plan_close(struct send_plan *plan);
 
 int send_plan_bad_row(const struct epoch *epoch, size_t row, const char *what,
 		      struct error *error);
-/* send_device.c: the tensors are a GPU's, and its kernels reach the memory of every peer. */
-bool send_plan_reaches_all(const struct epoch *epoch);
+/* send_device.c: of resolved rows: whether the ring can lie in the GPU's memory; said where it cannot. */
+void send_plan_place_ring(struct send_plan *plan, const struct epoch *epoch);
 /* send_sources.c: of resolved rows; equal ones share a source. */
 int send_plan_find_sources(struct send_plan *plan, const struct epoch *epoch,
 			   struct error *error);
@@ -104,7 +108,7 @@ int send_plan_open_memory(struct send_plan *plan, struct epoch *epoch, struct er
 void send_plan_close_memory(struct send_plan *plan);
 /* send_sources.c: which are packed together, and which at all. */
 void send_plan_find_work(struct send_plan *plan);
-/* send_device.c: the same for a GPU. */
+/* send_device.c: rows that are by_device. */
 int send_plan_open_batch(struct send_plan *plan, const struct epoch *epoch, struct error *error);
 
 /* ---- what an update asks ---- */

@@ -17,6 +17,8 @@
 #define GROUP_ROW_BYTES 4096u
 /* Packed bytes are read faster than rows are gathered, and from so many rows on that pays. */
 #define PACK_ROWS 4u
+/* What a GPU packs in one go before it leaves its memory; more would only wait for the copy. */
+#define DEVICE_GROUP_BYTES (UINT64_C(8) << 20)
 
 /* What is read, and in which blocks: equal for values and their scales. */
 static int compare_reads(const struct plan_row *x, const struct plan_row *y)
@@ -92,21 +94,24 @@ static int add_source(struct send_plan *plan, const struct epoch *epoch, uint32_
 	return init_pack(epoch, row, source, error);
 }
 
-/* Scales of the very box of the values before them are packed with these. */
+/* Scales of the very box of the values before them are packed with these; by a task they wait in scratch memory. */
 static void find_follower(struct send_plan *plan, const struct epoch *epoch, size_t values,
 			  size_t scales)
 {
 	struct send_source *leader = &plan->sources[values], *source = &plan->sources[scales];
 	const struct plan_row *rows = epoch->plan->rows;
 
-	if (leader->pack.transform.part != TRANSFORM_VALUES || !leader->pack.transform.to_rows ||
+	if (leader->scheduled != source->scheduled ||
+	    leader->pack.transform.part != TRANSFORM_VALUES || !leader->pack.transform.to_rows ||
 	    source->pack.transform.part != TRANSFORM_SCALES || leader->follower != NO_SOURCE ||
 	    compare_reads(&rows[plan->source_rows[leader->first_row]],
 			  &rows[plan->source_rows[source->first_row]]) ||
-	    plan->scratch_bytes + source->pack.bytes > SCRATCH_BYTES_MAX)
+	    (source->scheduled && plan->scratch_bytes + source->pack.bytes > SCRATCH_BYTES_MAX))
 		return;
 	leader->follower = (uint32_t)scales;
 	source->follows = true;
+	if (!source->scheduled)
+		return;
 	source->scratch = plan->scratch_bytes;
 	plan->scratch_bytes += (source->pack.bytes + RING_ALIGN - 1) / RING_ALIGN * RING_ALIGN;
 }
@@ -130,12 +135,50 @@ static bool gathers(const struct send_plan *plan, const struct epoch *epoch,
 	       pack->runs.row_bytes > GROUP_ROW_BYTES / 2 && source->row_count < PACK_ROWS;
 }
 
+/* Rows as they are sorted: those of one source stand together. */
+static int list_sources(struct send_plan *plan, const struct epoch *epoch, struct error *error)
+{
+	const uint32_t *sorted = plan->source_rows;
+	void *context = (void *)(uintptr_t)epoch;
+	int rc = 0;
+
+	for (size_t i = 0; i < plan->row_count && !rc; i++) {
+		struct send_row *row = &plan->rows[sorted[i]];
+		struct send_source *source;
+
+		if (!i || compare_sources(&sorted[i - 1], &sorted[i], context))
+			rc = add_source(plan, epoch, (uint32_t)i, &epoch->plan->rows[sorted[i]],
+					error);
+		row->source = (uint32_t)plan->source_count - 1;
+		source = &plan->sources[row->source];
+		source->row_count++;
+		source->scheduled |= !row->by_device;
+		if (!rc && row->path == PATH_DIRECT &&
+		    (!transform_plain(&source->pack.transform) ||
+		     source->pack.from != source->pack.to ||
+		     (source->pack.runs.rows > 1 &&
+		      source->pack.runs.stride_bytes != source->pack.runs.row_bytes)))
+			rc = send_plan_bad_row(epoch, sorted[i], "it cannot go out as it lies",
+					       error);
+	}
+	return rc;
+}
+
+/* Some row of it is packed into the ring. */
+static bool in_ring(const struct send_plan *plan, const struct send_source *source)
+{
+	for (uint32_t i = 0; i < source->row_count && !source->follows && !plan->full; i++)
+		if (plan->rows[plan->source_rows[source->first_row + i]].path == PATH_REPLICA)
+			return true;
+	return false;
+}
+
 /* Equal rows share a source. */
 int send_plan_find_sources(struct send_plan *plan, const struct epoch *epoch, struct error *error)
 {
 	size_t rows = plan->row_count;
 	uint32_t *sorted = pool_array(&plan->pool, rows, sizeof(*sorted));
-	int rc = 0;
+	int rc;
 
 	plan->source_rows = sorted;
 	if (!sorted)
@@ -151,31 +194,11 @@ int send_plan_find_sources(struct send_plan *plan, const struct epoch *epoch, st
 		return memory_error(error, "preparing updates",
 				    plan->source_count * sizeof(*plan->sources));
 	plan->source_count = 0;
-	for (size_t i = 0; i < rows && !rc; i++) {
-		struct send_row *row = &plan->rows[sorted[i]];
-		struct send_source *source;
-
-		if (!i || compare_sources(&sorted[i - 1], &sorted[i], (void *)(uintptr_t)epoch)) {
-			rc = add_source(plan, epoch, (uint32_t)i, &epoch->plan->rows[sorted[i]],
-					error);
-			if (!rc && plan->source_count > 1)
-				find_follower(plan, epoch, plan->source_count - 2,
-					      plan->source_count - 1);
-		}
-		row->source = (uint32_t)plan->source_count - 1;
-		source = &plan->sources[row->source];
-		source->row_count++;
-		source->slots |=
-			row->path == PATH_REPLICA && !source->follows && !epoch->options.full;
-		if (!rc && row->path == PATH_DIRECT &&
-		    (!transform_plain(&source->pack.transform) ||
-		     source->pack.from != source->pack.to ||
-		     (source->pack.runs.rows > 1 &&
-		      source->pack.runs.stride_bytes != source->pack.runs.row_bytes)))
-			rc = send_plan_bad_row(epoch, sorted[i], "it cannot go out as it lies",
-					       error);
-	}
+	rc = list_sources(plan, epoch, error);
+	for (size_t s = 0; s + 1 < plan->source_count && !rc; s++)
+		find_follower(plan, epoch, s, s + 1);
 	for (size_t s = 0; s < plan->source_count && !rc; s++) {
+		plan->sources[s].slots = in_ring(plan, &plan->sources[s]);
 		plan->sources[s].gathers = gathers(plan, epoch, &plan->sources[s]);
 		plan->sources[s].slots &= !plan->sources[s].gathers;
 	}
@@ -200,11 +223,15 @@ static uint8_t group_max(const struct send_plan *plan, const struct send_source 
 	/* pieces larger than the ring together would lose their slots before their turn */
 	if (source->slots && most > plan->ring_bytes / source->pack.bytes)
 		most = plan->ring_bytes / source->pack.bytes;
-	return (uint8_t)most;
+	if (plan->device && most > DEVICE_GROUP_BYTES / source->part_bytes)
+		most = DEVICE_GROUP_BYTES / source->part_bytes;
+	return most ? (uint8_t)most : 1;
 }
 
 static bool packs(const struct send_plan *plan, const struct send_source *source)
 {
+	if (!source->scheduled)
+		return false;
 	if (plan->full || source->slots || plan->sums || source->follower != NO_SOURCE)
 		return true;
 	for (uint32_t i = 0; i < source->row_count; i++)

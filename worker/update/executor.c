@@ -70,11 +70,12 @@ static void look_up_post(struct sender *sender, const struct step *step, struct 
 	} else {
 		const unsigned char *first = (const unsigned char *)sender->data[source->tensor] +
 					     source->pack.runs.offset;
+		const struct range *range =
+			ranges_find(sender->epoch->options.ranges, first, source->pack.bytes);
 
 		doing->rows = source->gathers ? source : NULL;
 		doing->from = doing->rows ? first : first + doing->offset;
-		doing->region =
-			ranges_find(sender->epoch->options.ranges, first, source->pack.bytes);
+		doing->region = range ? range->region : NULL;
 	}
 }
 

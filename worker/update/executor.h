@@ -49,10 +49,11 @@ struct sender {
 	const void **data;             /* by tensor: its memory in this update */
 	uint64_t *block_sums;          /* by block; where sums are wanted */
 	uint64_t *source_sums;         /* of those whose parts are no blocks of their sum */
+	uint64_t *device_sums;         /* as block_sums, of what the batch sends */
 	uint64_t *seen;                /* by peer: sequence of the signal handled last */
 	uint64_t *writes;              /* by peer: posted; under its wire */
 	struct lanes *lanes;           /* tensors of a GPU that go through the ring; NULL: they do not */
-	uint32_t *ids;                 /* with a batch: tensors of one call; under `lock` */
+	uint32_t *ids;                 /* tensors of a GPU: those of one call; under `lock` */
 	uint32_t *groups;              /* with a batch: of each peer, the one of the copy that it accepts */
 	_Atomic bool failed;           /* schedule.failed, for who holds a wire */
 	char why[80];                  /* of the abort under way */
@@ -98,15 +99,16 @@ struct pack_into {
 int executor_pack(struct sender *sender, const struct step *step, const struct pack_into *into, struct error *error);
 const struct send_target *executor_target(const struct sender *sender,
 					  const struct send_row *row);
-/* ---- send_device.c: the plan has a batch. With the lock held ---- */
+/* ---- send_device.c: tensors of a GPU. With the lock held ---- */
 
 /* A version begins. */
 void send_device_begin(struct sender *sender);
-/* Tensors whose memory is known: what they complete leaves. */
+/* Tensors whose memory is known: what they complete of the batch leaves, and what NICs read in place is there when it
+ * returns. Drops the lock meanwhile. */
 int send_device_write(struct sender *sender, const uint32_t *ids, size_t count, struct error *error);
-/* Drops the lock meanwhile: until all that was written is at its targets. An error but for an interrupt is everybody's. */
+/* Drops the lock meanwhile: until what the batch was given is at its targets. An error but for an interrupt is everybody's. */
 int send_device_settle(struct sender *sender, struct error *error);
-/* All is at its targets: the sums of what was sent. */
+/* All of the batch is at its targets: the sums of what was sent. */
 int send_device_sums(struct sender *sender, struct error *error);
 
 /* With the lock held: sums of those of the step's sources whose last part it packed. */

@@ -163,7 +163,7 @@ static void pack_follower(struct sender *sender, const struct step *step, void *
 			pack_piece_sum(packed, source->pack.bytes, source->pack.block_bytes);
 }
 
-/* What lies on a GPU goes into slots alone: nothing is mapped there, and posts read no tensor. */
+/* What lies on a GPU goes into slots alone: nothing that tasks pack for is mapped, and posts read no tensor but in place. */
 static int pack_by_device(struct sender *sender, const struct step *step,
 			  const struct pack_into *into, struct error *error)
 {
@@ -182,16 +182,51 @@ static int pack_by_device(struct sender *sender, const struct step *step,
 			add_products(sender, &sources[i], step->part, &parts[i]);
 		if (!i)
 			lane_begin(lane, parts[i].data, parts[i].scales);
-		lane_add(lane, &sources[i].pack, from, bytes, into->memory[i],
-			 parts[i].transformed_scales);
+		lane_add(lane, &(struct lane_part){.pack = &sources[i].pack,
+						   .from = from,
+						   .bytes = bytes,
+						   .target = into->memory[i],
+						   .scales_target = parts[i].transformed_scales,
+						   .sum = parts[i].sum != NULL});
 	}
-	rc = lane_launch(lane, error);
-	if (!rc)
-		rc = lane_wait(lane, clock_deadline_ns(sender->epoch->wait_ms), error);
-	lanes_give(sender->lanes, lane);
+	rc = lane_run(lane, clock_deadline_ns(sender->epoch->wait_ms), error);
 	for (uint32_t i = 0; i < count && !rc; i++)
 		if (parts[i].sum)
-			*parts[i].sum = checksum64(into->memory[i], parts[i].bytes);
+			*parts[i].sum = lane_sum(lane, i);
+	lanes_give(sender->lanes, lane);
+	return rc;
+}
+
+/* Scales that wait in the GPU's memory: they leave from there, and only their sum is wanted. */
+static int sum_follower(struct sender *sender, const struct step *step, struct error *error)
+{
+	const struct send_plan *plan = &sender->epoch->send;
+	const struct send_source *source = &plan->sources[step->source];
+	const struct pack *pack = &source->pack;
+	unsigned char *packed = plan->scratch + source->scratch;
+	uint64_t sums[PACK_COLUMNS_MAX];
+	uint32_t count = 0;
+	struct lane *lane;
+	int rc;
+
+	if (!sender->block_sums || step->part)
+		return 0;
+	lane = lanes_take(sender->lanes);
+	lane_begin(lane, NULL, NULL);
+	for (uint64_t from = 0; from < pack->bytes; from += pack->block_bytes, count++) {
+		uint64_t left = pack->bytes - from;
+
+		lane_add(lane, &(struct lane_part){
+				       .target = packed + from,
+				       .bytes = left < pack->block_bytes ? left : pack->block_bytes,
+				       .sum = true});
+	}
+	rc = lane_run(lane, clock_deadline_ns(sender->epoch->wait_ms), error);
+	for (uint32_t i = 0; i < count && !rc; i++)
+		sums[i] = lane_sum(lane, i);
+	if (!rc)
+		sender->source_sums[step->source] = pack_sum(sums, count);
+	lanes_give(sender->lanes, lane);
 	return rc;
 }
 
@@ -203,6 +238,8 @@ int executor_pack(struct sender *sender, const struct step *step, const struct p
 
 	if (sender->lanes && !source->follows)
 		return pack_by_device(sender, step, into, error);
+	if (sender->epoch->send.ring_on_device)
+		return sum_follower(sender, step, error);
 	if (step->replay) {
 		copy_to_targets(sender, source, into->memory[0], from, bytes);
 	} else if (step->fresh) {

@@ -263,7 +263,8 @@ static bool post(const struct schedule *schedule, struct task *task, struct step
 	const struct send_source *source = &plan->sources[task->source];
 	uint32_t row = task->row;
 
-	if (!schedule->options.full && (task->ahead || task->sent || plan->rows[row].stored))
+	if (!schedule->options.full &&
+	    (task->ahead || task->sent || plan->rows[row].stored || plan->rows[row].by_device))
 		return false;
 	for (; schedule->options.full; task->sent++) {
 		if (task->sent == source->row_count)

@@ -215,7 +215,7 @@ int schedule_check_replay(const struct schedule *schedule, struct error *error);
 bool schedule_accepts(const struct schedule *schedule, uint32_t peer, uint64_t version);
 /* The tensor's memory is here, for the rows that want it. */
 void schedule_submit(struct schedule *schedule, uint32_t tensor);
-/* Rows of that tensor whose tensors are all here leave by themselves (plan->batch): no task takes them. */
+/* Rows of that tensor that are by_device, and whose tensors are all here, have left: no task takes them. */
 void schedule_sent(struct schedule *schedule, uint32_t tensor);
 
 /* ---- between the parts of schedule*.c ---- */

@@ -56,7 +56,8 @@ static bool take_row(struct schedule *schedule, const struct call *call, uint32_
 	const struct send_plan *plan = schedule->options.plan;
 	const struct send_source *source = &plan->sources[plan->rows[index].source];
 
-	if (schedule->rows[index].taken || (!call->replay && !ready(schedule, source)))
+	if (schedule->rows[index].taken || plan->rows[index].by_device ||
+	    (!call->replay && !ready(schedule, source)))
 		return false;
 	mark_row(schedule, index);
 	if (schedule->options.full)
@@ -73,11 +74,12 @@ void schedule_sent(struct schedule *schedule, uint32_t tensor)
 		const struct send_row *row = &plan->rows[plan->tensor_rows[i]];
 		const struct send_source *source = &plan->sources[row->source];
 
-		if (!schedule->submitted[source->tensor] ||
+		if (!row->by_device || !schedule->submitted[source->tensor] ||
 		    (source->scales != NO_TENSOR && !schedule->submitted[source->scales]))
 			continue;
 		mark_row(schedule, plan->tensor_rows[i]);
-		schedule->sources[row->source] = (struct source_state){0, 0};
+		if (!source->scheduled)
+			schedule->sources[row->source] = (struct source_state){0, 0};
 	}
 }
 
@@ -307,7 +309,8 @@ static bool take_follower(struct schedule *schedule, struct task *task)
 		uint32_t row = plan->source_rows[source->first_row + task->follower_row];
 		bool first = !task->follower_row;
 
-		if (task->follower_part == source->parts || (!first && plan->rows[row].stored))
+		if (task->follower_part == source->parts ||
+		    (!first && (plan->rows[row].stored || plan->rows[row].by_device)))
 			continue;
 		begin(schedule, task, task->call, task->cursor, row, task->follower_part);
 		if (first)

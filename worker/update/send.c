@@ -275,12 +275,14 @@ static int run_rows(struct sender *sender, const uint32_t *rows, size_t count, b
 	return executor_run(sender, &call);
 }
 
-/* Tensors that were submitted, and the rows that read them (NULL: all). */
+/* Tensors that were submitted, and the rows that read them (NULL: all): those that a GPU stores, then the others. */
 static int send_rows(struct sender *sender, const uint32_t *ids, size_t id_count,
 		     const uint32_t *rows, size_t count, bool shared, struct error *error)
 {
-	return sender->epoch->send.batch ? send_device_write(sender, ids, id_count, error)
-					 : run_rows(sender, rows, count, shared, false, error);
+	const struct send_plan *plan = &sender->epoch->send;
+	int rc = plan->device ? send_device_write(sender, ids, id_count, error) : 0;
+
+	return rc || !plan->scheduled ? rc : run_rows(sender, rows, count, shared, false, error);
 }
 
 static int write_tensor(struct sender *sender, uint32_t id, const void *data, uint64_t bytes,

@@ -9,9 +9,6 @@
 
 #include "base/clock.h"
 
-#define SPIN_NS	 UINT64_C(200000) /* then it sleeps between two looks */
-#define SLEEP_NS 50000
-
 void send_device_begin(struct sender *sender)
 {
 	const struct send_plan *plan = &sender->epoch->send;
@@ -26,70 +23,76 @@ void send_device_begin(struct sender *sender)
 /* Nobody frees a tensor that is still read: whoever fails waits for what is queued, if it can be. */
 static int broken(struct sender *sender, struct error *error)
 {
-	struct error ignored;
-
-	device_finish(sender->epoch->options.device, &ignored);
+	device_quiet(sender->epoch->options.device, "tensors that are read");
 	schedule_fail(&sender->schedule, error);
 	sender->failed = true;
 	return -(int)error->code;
-}
-
-int send_device_write(struct sender *sender, const uint32_t *ids, size_t count, struct error *error)
-{
-	const struct send_plan *plan = &sender->epoch->send;
-	int rc;
-
-	if (health_check(sender->health, error))
-		return broken(sender, error);
-	rc = batch_write(plan->batch, sender->data, ids, count, sender->groups, plan->peer_count,
-			 error);
-	if (rc)
-		return broken(sender, error);
-	for (size_t i = 0; i < count; i++)
-		schedule_sent(&sender->schedule, ids[i]);
-	return 0;
 }
 
 /* 0 when it is reached. */
 static int wait_for(struct sender *sender, cuda_event mark, struct error *error)
 {
 	const struct device *device = sender->epoch->options.device;
-	uint64_t begin = clock_ns(), end = clock_deadline_ns(sender->epoch->wait_ms);
+	uint64_t end = clock_deadline_ns(sender->epoch->wait_ms);
 
 	for (;;) {
-		int rc = device_reached(device, mark, error);
+		uint64_t slice = clock_deadline_ns(WAIT_SLICE_MS);
+		int rc = device_reach(device, mark, slice < end ? slice : end, error);
 
-		if (rc)
-			return rc > 0 ? 0 : rc;
+		if (rc != -(int)ERROR_TIMEOUT || clock_ns() >= end)
+			return rc;
 		rc = health_check(sender->health, error);
 		if (rc)
 			return rc;
-		if (clock_ns() >= end)
-			return error_set(
-				error, ERROR_TIMEOUT,
-				"%s has not packed what was written within %u ms: a kernel "
-				"of this process may hold it, or the stream that was given "
-				"with a tensor waits for something",
-				device_text(device), sender->epoch->wait_ms);
-		if (clock_ns() - begin > SPIN_NS)
-			clock_sleep_ns(SLEEP_NS);
 	}
 }
 
-int send_device_settle(struct sender *sender, struct error *error)
+/* With the lock held, which it drops meanwhile: until all that is queued now is complete. */
+static int settle(struct sender *sender, struct error *error)
 {
 	const struct device *device = sender->epoch->options.device;
 	cuda_event mark;
-	int rc;
+	int rc = device_mark(device, &mark, error);
 
-	if (!sender->epoch->send.batch)
-		return 0;
-	rc = device_mark(device, &mark, error);
 	pthread_mutex_unlock(&sender->lock);
 	if (!rc)
 		rc = wait_for(sender, mark, error);
 	device_unmark(device, mark);
 	pthread_mutex_lock(&sender->lock);
+	return rc;
+}
+
+/* A NIC knows nothing of streams: what it reads in place must be there. */
+static bool posts_in_place(const struct send_plan *plan, const uint32_t *ids, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (plan->direct[ids[i]])
+			return true;
+	return false;
+}
+
+int send_device_write(struct sender *sender, const uint32_t *ids, size_t count, struct error *error)
+{
+	const struct send_plan *plan = &sender->epoch->send;
+	int rc = health_check(sender->health, error);
+
+	if (!rc && plan->batch)
+		rc = batch_write(plan->batch, sender->data, ids, count, sender->groups,
+				 plan->peer_count, error);
+	for (size_t i = 0; i < count && !rc && plan->batch; i++)
+		schedule_sent(&sender->schedule, ids[i]);
+	if (!rc && posts_in_place(plan, ids, count))
+		rc = settle(sender, error);
+	return rc ? broken(sender, error) : 0;
+}
+
+int send_device_settle(struct sender *sender, struct error *error)
+{
+	int rc;
+
+	if (!sender->epoch->send.batch)
+		return 0;
+	rc = settle(sender, error);
 	if (rc && (error->code != ERROR_INTERRUPTED || control_failed(sender->health->control))) {
 		schedule_fail(&sender->schedule, error);
 		sender->failed = true;
@@ -104,14 +107,14 @@ int send_device_sums(struct sender *sender, struct error *error)
 
 	if (!plan->batch || !plan->sums)
 		return 0;
-	rc = batch_sums(plan->batch, sender->block_sums, error);
+	rc = batch_sums(plan->batch, sender->device_sums, error);
 	if (rc)
 		return broken(sender, error);
 	for (uint32_t s = 0; s < plan->source_count; s++) {
 		const struct send_source *source = &plan->sources[s];
-		uint64_t sum = pack_sum(&sender->block_sums[source->first_block], source->parts);
+		uint64_t sum = pack_sum(&sender->device_sums[source->first_block], source->parts);
 
-		for (uint32_t i = 0; i < source->row_count; i++) {
+		for (uint32_t i = 0; i < source->row_count && !source->scheduled; i++) {
 			const struct send_row *row =
 				&plan->rows[plan->source_rows[source->first_row + i]];
 

@@ -153,11 +153,13 @@ static int allocate(struct sender *sender, struct error *error)
 	sender->data = pool_array(pool, plan->tensor_count, sizeof(*sender->data));
 	sender->seen = pool_array(pool, peers, sizeof(*sender->seen));
 	sender->writes = pool_array(pool, peers, sizeof(*sender->writes));
-	if (plan->batch) {
+	if (plan->device)
 		sender->ids = pool_array(pool, plan->tensor_count, sizeof(*sender->ids));
+	if (plan->batch)
 		sender->groups = pool_array(pool, peers, sizeof(*sender->groups));
-	}
 	sender->wire = pool_array(pool, sender->wires, sizeof(*sender->wire));
+	if (plan->sums && plan->batch)
+		sender->device_sums = pool_array(pool, plan->block_count, sizeof(uint64_t));
 	if (plan->sums) {
 		sender->block_sums = pool_array(pool, plan->block_count, sizeof(uint64_t));
 		sender->source_sums = pool_array(pool, plan->source_count, sizeof(uint64_t));
@@ -175,6 +177,21 @@ static int allocate(struct sender *sender, struct error *error)
 	for (size_t t = 0; t < plan->tensor_count; t++)
 		sender->names[peers + t] = sender->epoch->options.holding->tensors[t].name;
 	return 0;
+}
+
+/* What a GPU packs in one go on its way to the host. */
+static uint64_t staging(const struct send_plan *plan)
+{
+	uint64_t most = 0;
+
+	for (size_t s = 0; s < plan->source_count && !plan->ring_on_device; s++) {
+		const struct send_source *source = &plan->sources[s];
+		uint64_t bytes = source->group_max * lane_staged(source->part_bytes);
+
+		if (source->slots && bytes > most)
+			most = bytes;
+	}
+	return most;
 }
 
 int sender_open(struct sender *sender, struct epoch *epoch, uint32_t threads, struct error *error)
@@ -200,8 +217,8 @@ int sender_open(struct sender *sender, struct epoch *epoch, uint32_t threads, st
 	if (epoch->send.ring_bytes)
 		options.ring = transport_region_memory(epoch->send.replica_region);
 	rc = schedule_open(&sender->schedule, &options, error);
-	if (!rc && epoch->options.device && !epoch->send.batch)
-		rc = lanes_open(&sender->lanes, epoch->options.device, error);
+	if (!rc && epoch->send.device && epoch->send.scheduled)
+		rc = lanes_open(&sender->lanes, epoch->send.device, staging(&epoch->send), error);
 	return rc ? rc : start_threads(sender, threads, error);
 }
 
@@ -212,7 +229,7 @@ void sender_close(struct sender *sender)
 		pthread_mutex_destroy(&sender->wire[w]);
 	sender->wire = NULL;
 	sender->wire_of = NULL;
-	sender->block_sums = NULL;
+	sender->block_sums = sender->device_sums = NULL;
 	sender->ids = NULL;
 	lanes_close(&sender->lanes);
 	pool_free(&sender->pool);
@@ -242,7 +259,7 @@ void sender_figures(struct sender *sender, weft_stats *stats)
 	if (sender->epoch && sender->epoch->send.batch)
 		stats->launches = batch_launches(sender->epoch->send.batch);
 	if (sender->lanes)
-		stats->launches = lanes_launches(sender->lanes);
+		stats->launches += lanes_launches(sender->lanes);
 	pthread_mutex_unlock(&sender->lock);
 	for (uint32_t p = 0; sender->epoch && p < sender->epoch->peer_count; p++) {
 		pthread_mutex_t *wire = executor_wire(sender, p);

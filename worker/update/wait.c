@@ -16,7 +16,7 @@
 /* ---- life ---- */
 
 /* What landed there the processor cannot read. */
-static bool sums_by_device(const struct epoch *epoch)
+static bool lands_on_device(const struct epoch *epoch)
 {
 	const struct params *params = epoch->options.params;
 
@@ -74,7 +74,7 @@ int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *healt
 					      transport_endpoint_path(epoch->peers[p].endpoint)};
 	receiver_init(&waiter->receiver, waiter->peers, count, waiter->links, epoch->plan->digest,
 		      epoch->sums);
-	return epoch->sums && sums_by_device(epoch) ? open_sums(waiter, error) : 0;
+	return epoch->sums && lands_on_device(epoch) ? open_sums(waiter, error) : 0;
 }
 
 void waiter_close(struct waiter *waiter)
@@ -212,13 +212,25 @@ static int verify_piece(const struct waiter *waiter, size_t p, uint32_t k, uint6
 	return 1;
 }
 
+/* Kernels see what NICs wrote: those that sum here, and those of whoever is told of the version. */
+static int flush(const struct epoch *epoch, struct error *error)
+{
+	if (!lands_on_device(epoch))
+		return 0;
+	for (size_t p = 0; p < epoch->peer_count; p++)
+		if (transport_endpoint_caps(epoch->peers[p].endpoint)->gpu_direct)
+			return device_flush(epoch->options.params->device, error);
+	return 0;
+}
+
 static int verify(struct waiter *waiter, uint64_t version, struct error *error)
 {
 	uint64_t begin = clock_ns();
 	size_t wrong = 0, pieces = waiter->epoch->plan->row_count;
-	int rc = waiter->sums.device ? sums_run(&waiter->sums, waiter->copy * pieces, pieces, error)
-				     : 0;
+	int rc = flush(waiter->epoch, error);
 
+	if (!rc && waiter->sums.device)
+		rc = sums_run(&waiter->sums, waiter->copy * pieces, pieces, error);
 	if (rc)
 		return rc;
 	for (size_t p = 0; p < waiter->epoch->peer_count && waiter->epoch->sums; p++)
@@ -274,7 +286,7 @@ static int install(struct waiter *waiter, uint64_t version, struct error *error)
 		waiter->installing = true;
 		waiter->paused_ns = clock_ns();
 		versions_open(waiter->versions, waiter->copy);
-		rc = params_commit(params, error);
+		rc = params_commit(params, clock_deadline_ns(waiter->epoch->wait_ms), error);
 	}
 	if (rc)
 		return error_wrap(

@@ -2,110 +2,13 @@
  *
  * Memory of GPUs on either side of an update, on mock devices whose streams are as late as they may be.
  */
-#include "tests/cuda_mock/cuda_mock.h"
-#include "tests/unit/worker/worker_rig.h"
-#include "worker/api/weft_play.h"
+#include "tests/unit/worker/device_rig.h"
 
 static const struct rig_options both = {.trainers = 1,
 					.ranks = 2,
 					.transport = "cuda",
 					.memory = "cuda:0",
 					.rank_memory = "cuda:1"};
-
-/* A trainer's tensors on its GPU. */
-struct tensors {
-	weft_memory memory[RIG_TENSORS];
-};
-
-static void tensors_open(struct tensors *tensors, int32_t device)
-{
-	for (uint32_t t = 0; t < RIG_TENSORS; t++) {
-		tensors->memory[t] = (weft_memory)WEFT_MEMORY_INIT;
-		assert_int_equal(
-			weft_play_allocate(device, rig_bytes[t], &tensors->memory[t], NULL), 0);
-	}
-}
-
-static void tensors_fill(struct tensors *tensors, struct rig *rig, uint64_t version)
-{
-	rig_fill(rig, version);
-	for (uint32_t t = 0; t < RIG_TENSORS; t++)
-		assert_int_equal(weft_play_copy(tensors->memory[t].device,
-						tensors->memory[t].pointer, rig->tensors[t],
-						rig_bytes[t], NULL),
-				 0);
-}
-
-static void tensors_close(struct tensors *tensors)
-{
-	for (uint32_t t = 0; t < RIG_TENSORS; t++)
-		weft_play_free(&tensors->memory[t]);
-}
-
-static void open_all(struct rig *rig, struct tensors *tensors, const struct rig_options *options)
-{
-	cuda_mock_open(&(struct cuda_mock_options){.devices = 2, .order = CUDA_MOCK_LATE});
-	rig_open(rig, options);
-	tensors_open(tensors, weft_device(rig->trainers[0]));
-}
-
-/* Trainers first: a rank's memory is freed once nobody has it open. */
-static void close_all(struct rig *rig, struct tensors *tensors)
-{
-	for (uint32_t i = 0; i < RIG_MAX; i++)
-		weft_close(&rig->trainers[i]);
-	tensors_close(tensors);
-	rig_close(rig);
-	assert_int_equal(cuda_mock_close(), 0);
-}
-
-static void send(struct rig *rig, struct tensors *tensors, uint64_t version)
-{
-	weft_error error = WEFT_ERROR_INIT;
-	weft_worker *worker = rig->trainers[0];
-
-	rig_ok(weft_update_begin(worker, version, &error), &error);
-	rig_ok(weft_update_write_all(worker, tensors->memory, RIG_TENSORS, sizeof(*tensors->memory),
-				     &error),
-	       &error);
-	rig_ok(weft_update_end(worker, &error), &error);
-}
-
-/* The rank's parameters, wherever they lie, are of the version. */
-static void check_rank(struct rig *rig, uint32_t rank, uint64_t version)
-{
-	uint64_t rows = 12 / rig->options.ranks;
-	const uint64_t bytes[RIG_TENSORS] = {rows * 40, rows * 40, 32};
-	unsigned char here[RIG_TENSORS][480];
-
-	for (uint32_t p = 0; p < RIG_TENSORS; p++) {
-		const void *memory = weft_param_memory(rig->ranks[rank], p, version);
-
-		assert_non_null(memory);
-		assert_int_equal(weft_play_copy(weft_device(rig->ranks[rank]), here[p], memory,
-						bytes[p], NULL),
-				 0);
-	}
-	for (uint64_t i = 0; i < rows * 40; i++)
-		assert_int_equal(here[0][i], rig_byte(version, 0, rank * rows * 40 + i));
-	for (uint64_t r = 0; r < 10; r++)
-		for (uint64_t i = 0; i < rows * 4; i++)
-			assert_int_equal(here[1][r * rows * 4 + i],
-					 rig_byte(version, 1, r * 48 + rank * rows * 4 + i));
-	for (uint64_t i = 0; i < 28; i++)
-		assert_int_equal(here[2][i], rig_byte(version, 2, i));
-	assert_memory_equal(here[2] + 28, "\0\0\0\0", 4);
-}
-
-static void update(struct rig *rig, struct tensors *tensors, uint64_t version)
-{
-	tensors_fill(tensors, rig, version);
-	rig_wait_begin(rig, version, 0);
-	send(rig, tensors, version);
-	rig_wait_end(rig, 0);
-	for (uint32_t i = 0; i < rig->options.ranks; i++)
-		check_rank(rig, i, version);
-}
 
 static uint64_t launches(const struct rig *rig)
 {
@@ -172,28 +75,6 @@ static void test_shadow__copies_are_launched_each_with_its_own_targets(void **st
 }
 
 /* ---- streams ---- */
-
-static void *queue_late(weft_memory *to, const void *from, uint64_t bytes)
-{
-	const struct cuda_calls *calls = cuda_calls();
-	cuda_stream stream;
-
-	assert_int_equal(calls->enter(to->device), 0);
-	assert_int_equal(calls->stream_create(&stream), 0);
-	assert_int_equal(calls->copy((uint64_t)(uintptr_t)to->pointer, (uint64_t)(uintptr_t)from,
-				     bytes, stream),
-			 0);
-	calls->leave();
-	return stream;
-}
-
-static void end_stream(int32_t device, void *stream)
-{
-	assert_int_equal(cuda_calls()->enter(device), 0);
-	assert_int_equal(cuda_calls()->stream_synchronize(stream), 0);
-	assert_int_equal(cuda_calls()->stream_destroy(stream), 0);
-	cuda_calls()->leave();
-}
 
 /* `tell`: the stream is given with the tensor. */
 static bool arrives_from_stream(bool tell)
@@ -263,6 +144,124 @@ static void test_stream_wait__holds_a_stream_until_the_version_is_published(void
 	calls->leave();
 	free(here);
 	close_all(&rig, &tensors);
+}
+
+/* A word of the host that a stream waits for, and that nobody writes yet. */
+static void test_stream__that_never_ends_is_a_deadline_and_no_hang(void **state)
+{
+	struct rig_options options = both;
+	const struct cuda_calls *calls;
+	weft_error error = WEFT_ERROR_INIT;
+	struct tensors tensors;
+	_Atomic uint64_t *word;
+	cuda_stream stream;
+	struct rig rig;
+
+	(void)state;
+	options.update_timeout_ms = 300;
+	open_all(&rig, &tensors, &options);
+	calls = cuda_calls();
+	word = aligned_alloc(4096, 4096);
+	*word = 0;
+	assert_int_equal(calls->enter(0), 0);
+	assert_int_equal(calls->host_register((void *)word, 4096), 0);
+	assert_int_equal(calls->stream_create(&stream), 0);
+	assert_int_equal(calls->stream_wait_value(stream, (uint64_t)(uintptr_t)word, 1), 0);
+	calls->leave();
+	tensors_fill(&tensors, &rig, 1);
+	tensors.memory[0].stream = stream;
+	rig_wait_begin(&rig, 1, 3000);
+	rig_ok(weft_update_begin(rig.trainers[0], 1, &error), &error);
+	rig_ok(weft_update_write_all(rig.trainers[0], tensors.memory, RIG_TENSORS,
+				     sizeof(*tensors.memory), &error),
+	       &error);
+	assert_int_equal(weft_update_end(rig.trainers[0], &error), -WEFT_E_TIMEOUT);
+	assert_non_null(strstr(error.text, "a stream that was given with memory waits"));
+	*word = 1;
+	rig_wait_end(&rig, -WEFT_E_TIMEOUT);
+	assert_int_equal(weft_published(rig.ranks[0]), 0);
+	end_stream(0, stream);
+	assert_int_equal(calls->enter(0), 0);
+	assert_int_equal(calls->host_unregister((void *)word), 0);
+	calls->leave();
+	close_all(&rig, &tensors);
+	free((void *)word);
+}
+
+/* ---- host memory beside a GPU's ---- */
+
+static unsigned char *host_tensor; /* o, of a trainer whose other tensors lie on its GPU */
+
+static void register_host(struct rig *rig)
+{
+	const weft_memory memory = weft_host_memory(host_tensor, rig_bytes[1]);
+	weft_error error = WEFT_ERROR_INIT;
+
+	rig_ok(weft_source_register(rig->trainers[0], &memory, &error), &error);
+}
+
+static uint64_t mixed_own[2][RIG_TENSORS];
+
+/* p.o lies on the host, the others on the GPU. */
+static weft_memory mixed_memory(struct rig *rig, uint32_t rank, uint32_t param)
+{
+	static unsigned char host[2][4096] __attribute__((aligned(4096)));
+
+	(void)rig;
+	if (param == 1)
+		return weft_host_memory(host[rank] + 8, 480);
+	mixed_own[rank][param] = cuda_mock_allocate(1, CUDA_MOCK_PLAIN, 512);
+	return weft_cuda_memory(1, (void *)(uintptr_t)mixed_own[rank][param], 512, NULL);
+}
+
+static void mixed(const struct rig_options *options)
+{
+	struct tensors tensors;
+	weft_memory device;
+	struct rig rig;
+
+	host_tensor = aligned_alloc(4096, 4096);
+	open_all(&rig, &tensors, options);
+	device = tensors.memory[1];
+	for (uint64_t version = 1; version <= 3; version++) {
+		tensors_fill(&tensors, &rig, version);
+		memcpy(host_tensor, rig.tensors[1], rig_bytes[1]);
+		tensors.memory[1] = weft_host_memory(host_tensor, rig_bytes[1]);
+		rig_wait_begin(&rig, version, 0);
+		send(&rig, &tensors, version);
+		rig_wait_end(&rig, 0);
+		for (uint32_t i = 0; i < options->ranks; i++)
+			check_rank(&rig, i, version);
+		tensors.memory[1] = device;
+	}
+	for (uint32_t i = 0; i < RIG_MAX; i++)
+		weft_close(&rig.trainers[i]);
+	tensors_close(&tensors);
+	rig_close(&rig);
+	for (uint32_t i = 0; i < options->ranks && options->own; i++) {
+		cuda_mock_free(mixed_own[i][0]);
+		cuda_mock_free(mixed_own[i][2]);
+	}
+	assert_int_equal(cuda_mock_close(), 0);
+	free(host_tensor);
+}
+
+static void test_host_memory__goes_beside_a_gpus_once_it_was_named(void **state)
+{
+	struct rig_options options = both;
+
+	(void)state;
+	options.declared = register_host;
+	options.checksums = 1;
+	mixed(&options);
+	options.own_memory = 1;
+	options.own = mixed_memory;
+	mixed(&options);
+	options.stage = "device";
+	mixed(&options);
+	options.stage = "host";
+	options.transport = "shm";
+	mixed(&options);
 }
 
 /* ---- staged ---- */
@@ -480,6 +479,8 @@ int main(void)
 		cmocka_unit_test(test_shadow__copies_are_launched_each_with_its_own_targets),
 		cmocka_unit_test(test_stream__of_a_tensor_comes_first),
 		cmocka_unit_test(test_stream_wait__holds_a_stream_until_the_version_is_published),
+		cmocka_unit_test(test_stream__that_never_ends_is_a_deadline_and_no_hang),
+		cmocka_unit_test(test_host_memory__goes_beside_a_gpus_once_it_was_named),
 		cmocka_unit_test(test_stage__readers_keep_their_version_until_it_is_installed),
 		cmocka_unit_test(test_stage__an_update_that_is_given_up_leaves_the_last_version),
 		cmocka_unit_test(test_device__lost_in_an_update_is_told_and_nothing_is_published),

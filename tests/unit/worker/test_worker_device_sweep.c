@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every call of a driver fails once, somewhere in a job with memory of GPUs on both sides: whoever fails says why,
- * nothing is published that is not whole, nothing is left open.
+ * Every call of a driver fails once, somewhere in a job with memory of GPUs on both sides, over mapped memory and over NICs:
+ * whoever fails says why, nothing is published that is not whole, nothing is left open.
  */
 #include "tests/cuda_mock/cuda_mock.h"
+#include "tests/support/gpu_nic.h"
 #include "tests/unit/worker/worker_rig.h"
+#include "transport/verbs/calls.h"
 #include "worker/api/weft_play.h"
 
 #define UPDATES 2u
@@ -13,7 +15,7 @@
 struct run {
 	struct rig rig;
 	weft_memory tensors[RIG_TENSORS];
-	bool failed;
+	bool failed, nics;
 	char text[1024];
 };
 
@@ -36,13 +38,37 @@ static weft_worker *open_worker(struct run *run, enum weft_role role, const char
 	options.controller = run->rig.address;
 	options.job = "rig";
 	options.role = role;
-	options.transport = "cuda";
+	options.transport = run->nics ? "verbs" : "cuda";
 	options.memory = role == WEFT_TRAINER ? "cuda:0" : "cuda:1";
 	options.stage = role == WEFT_TRAINER ? NULL : where;
 	options.checksums = 1;
 	options.join_timeout_ms = 10000;
 	good(run, weft_open(&worker, &options, &error), &error);
 	return worker;
+}
+
+static const struct verbs_calls *calls_of(struct member self)
+{
+	return verbs_mock_calls(self.role == ROLE_TRAINER ? 0 : 1);
+}
+
+static void open_nics(const struct run *run)
+{
+	if (!run->nics)
+		return;
+	verbs_mock_open(&(struct verbs_mock_options){
+		.seed = 1, .dmabuf = true, .background = true, .gpu = &gpu_nic});
+	verbs_calls_tested = calls_of;
+}
+
+static void close_nics(const struct run *run)
+{
+	if (!run->nics)
+		return;
+	assert_int_equal(verbs_mock_alive(), 0);
+	assert_string_equal(verbs_mock_violation(), "");
+	verbs_calls_tested = NULL;
+	verbs_mock_close();
 }
 
 /* Who could be opened; who could not has told the other. */
@@ -143,13 +169,14 @@ static bool lets_go(const char *call)
 }
 
 /* False: the job makes fewer such calls. */
-static bool run_with(enum cuda_call call, uint64_t nth, const char *where)
+static bool run_with(enum cuda_call call, uint64_t nth, const char *where, bool nics)
 {
-	struct run run = {.failed = false};
+	struct run run = {.nics = nics};
 	uint64_t before;
 	int left;
 
 	cuda_mock_open(&(struct cuda_mock_options){.devices = 2, .order = CUDA_MOCK_LATE});
+	open_nics(&run);
 	run.rig.options = (struct rig_options){.trainers = 1, .ranks = 1};
 	rig_start_controller(&run.rig);
 	for (uint32_t t = 0; t < RIG_TENSORS; t++) {
@@ -170,6 +197,7 @@ static bool run_with(enum cuda_call call, uint64_t nth, const char *where)
 	pthread_join(run.rig.controller, NULL);
 	nth = cuda_mock_count(call) - before >= nth;
 	left = cuda_mock_close();
+	close_nics(&run);
 	assert_true(!run.failed || run.text[0]);
 	if (left && !lets_go(cuda_call_name(call)))
 		fail_msg("%s failed, and %d were left open (%s)", cuda_call_name(call), left,
@@ -181,7 +209,8 @@ static void test_call__that_fails_once_is_told_and_leaves_nothing_behind(void **
 {
 	(void)state;
 	for (int call = 0; call < CUDA_CALL_COUNT; call++)
-		for (uint64_t nth = 1; nth <= 4 && run_with((enum cuda_call)call, nth, "none");)
+		for (uint64_t nth = 1;
+		     nth <= 4 && run_with((enum cuda_call)call, nth, "none", false);)
 			nth += 3;
 }
 
@@ -189,7 +218,14 @@ static void test_call__that_fails_once_is_told_where_versions_are_staged(void **
 {
 	(void)state;
 	for (int call = 0; call < CUDA_CALL_COUNT; call++)
-		run_with((enum cuda_call)call, 2, "host");
+		run_with((enum cuda_call)call, 2, "host", false);
+}
+
+static void test_call__that_fails_once_is_told_where_nics_reach_the_gpus(void **state)
+{
+	(void)state;
+	for (int call = 0; call < CUDA_CALL_COUNT; call++)
+		run_with((enum cuda_call)call, 2, "none", true);
 }
 
 int main(void)
@@ -197,6 +233,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_call__that_fails_once_is_told_and_leaves_nothing_behind),
 		cmocka_unit_test(test_call__that_fails_once_is_told_where_versions_are_staged),
+		cmocka_unit_test(test_call__that_fails_once_is_told_where_nics_reach_the_gpus),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

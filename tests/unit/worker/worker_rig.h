@@ -32,11 +32,14 @@
 #define RIG_MAX 4
 #define RIG_TENSORS 3
 
+struct rig;
 struct rig_options {
 	uint32_t trainers, ranks;
 	const char *transport, *order, *replica;
 	const char *memory, *rank_memory, *stage; /* of trainers, of ranks */
 	int checksums, shadow, own_memory;
+	weft_memory (*own)(struct rig *rig, uint32_t rank, uint32_t param); /* own_memory that is not rig.own */
+	void (*declared)(struct rig *rig); /* all have declared, nobody has joined */
 	uint64_t ring_bytes;
 	uint32_t update_timeout_ms, pack_threads;
 };
@@ -140,7 +143,8 @@ static inline void rig_declare_rank(struct rig *rig, uint32_t rank)
 	const uint64_t hi[RIG_TENSORS][2] = {{(rank + 1) * rows, 10}, {10, (rank + 1) * rows}, {7, 0}};
 
 	for (uint32_t t = 0; t < RIG_TENSORS; t++) {
-		const weft_memory memory = weft_host_memory(rig->own[rank][t], sizeof(rig->own[rank][t]));
+		const weft_memory memory = rig->options.own ? rig->options.own(rig, rank, t)
+							    : weft_host_memory(rig->own[rank][t], sizeof(rig->own[rank][t]));
 
 		if (rig->options.own_memory)
 			params[t].memory = &memory;
@@ -203,6 +207,8 @@ static inline void rig_open(struct rig *rig, const struct rig_options *options)
 		rig_declare_rank(rig, i);
 		rig->joins[count++].worker = rig->ranks[i];
 	}
+	if (options->declared)
+		options->declared(rig);
 	for (uint32_t i = 0; i < count; i++)
 		rig->joins[i].error = (weft_error)WEFT_ERROR_INIT;
 	for (uint32_t i = 0; i < count; i++)
