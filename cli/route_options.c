@@ -26,8 +26,8 @@ static const struct argp_option option_rows[] = {
 	{"policy", KEY(policy), "NAME", 0, "who sends what: ", 0},
 	{"order", KEY(order), "NAME", 0, "in which order each trainer sends: ", 0},
 	{"memory", KEY(memory), "KIND", 0,
-	 "engine memory: mapped (default; trainers on the host map it) or process (they do not, so "
-	 "cut columns are packed first)",
+	 "engine memory: mapped (default; trainers on the host map it), process (they do not, so "
+	 "cut columns are packed first) or landed (a GPU's that the transport does not write)",
 	 0},
 	{"sessions-max", KEY(sessions_max), "N", 0,
 	 "at most N inference ranks for any trainer (only for policies that can)", 0},
@@ -144,7 +144,7 @@ static const struct transport_provider_info *find_transport(const char *name)
 
 /* A plan has no machines to look at: every host is taken to have all of them. */
 static void fill_pairs(struct pairs *pairs, const struct topology *topology,
-		       const struct transport_provider_info *info, uint32_t t, bool mapped)
+		       const struct transport_provider_info *info, uint32_t t, const char *memory)
 {
 	uint32_t trainers = pairs->count[ROLE_TRAINER];
 
@@ -156,12 +156,13 @@ static void fill_pairs(struct pairs *pairs, const struct topology *topology,
 			*pairs_side(pairs, (enum role)role, rank, t) = (struct pair_side){
 				.reach = info->one_host ? host + 1 : 1,
 				.registered = true,
-				.mapped = info->maps && mapped,
+				.mapped = info->maps && !strcmp(memory, "mapped"),
+				.landed = !strcmp(memory, "landed"),
 			};
 		}
 }
 
-static int set_pairs(struct route_job *job, const struct route_options *options, bool mapped,
+static int set_pairs(struct route_job *job, const struct route_options *options, const char *memory,
 		     struct error *error)
 {
 	struct problem *problem = job->problem;
@@ -184,7 +185,7 @@ static int set_pairs(struct route_job *job, const struct route_options *options,
 
 		if (info)
 			fill_pairs(&pairs, topology && !topology->flat ? topology : NULL, info, t,
-				   mapped);
+				   memory);
 		else
 			rc = error_set(error, ERROR_USAGE,
 				       "--transport %s: this weft has no transport '%s'",
@@ -237,9 +238,10 @@ static int check(const struct route_options *options, struct route_job *job, str
 
 	if (missing)
 		return error_set(error, ERROR_USAGE, "%s is missing", missing);
-	if (strcmp(memory, "mapped") && strcmp(memory, "process"))
+	if (strcmp(memory, "mapped") && strcmp(memory, "process") && strcmp(memory, "landed"))
 		return error_set(error, ERROR_USAGE,
-				 "--memory %s is not known; it is mapped or process", memory);
+				 "--memory %s is not known; it is mapped, process or landed",
+				 memory);
 	if (options->sessions_max && (!parse_u64(options->sessions_max, &sessions) ||
 				      sessions == 0 || sessions > UINT32_MAX))
 		return error_set(error, ERROR_USAGE,
@@ -257,7 +259,7 @@ static int check(const struct route_options *options, struct route_job *job, str
 int route_options_open(struct route_job *job, const struct route_options *options,
 		       struct error *error)
 {
-	bool mapped = !options->memory || strcmp(options->memory, "mapped") == 0;
+	const char *memory = options->memory ? options->memory : "mapped";
 	struct route_job checked = {0};
 	int rc;
 
@@ -265,9 +267,11 @@ int route_options_open(struct route_job *job, const struct route_options *option
 	rc = check(options, &checked, error);
 	if (!rc)
 		rc = route_job_open(job, options->model, options->as, options->train,
-				    options->infer, mapped, error);
+				    options->infer, !strcmp(memory, "mapped"), error);
 	if (rc)
 		return rc;
+	if (!strcmp(memory, "landed"))
+		problem_land_all(job->problem);
 	job->policy = checked.policy;
 	job->plan = checked.plan;
 	if (options->topology)
@@ -275,7 +279,7 @@ int route_options_open(struct route_job *job, const struct route_options *option
 				   job->problem->inference_count, error);
 	job->plan.topology = job->topology;
 	if (!rc && options->transport)
-		rc = set_pairs(job, options, mapped, error);
+		rc = set_pairs(job, options, memory, error);
 	if (rc)
 		route_job_close(job);
 	return rc;

@@ -135,6 +135,7 @@ static void print_figures(FILE *stream, const struct route_view *view)
 			[PATH_DIRECT] = "direct (no copy)",
 			[PATH_MAPPED] = "mapped (one copy)",
 			[PATH_REPLICA] = "replica (pack, then write)",
+			[PATH_LANDED] = "landed (put in place by the target)",
 		};
 
 		if (own->path_bytes[path] || other->path_bytes[path])

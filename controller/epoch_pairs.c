@@ -34,6 +34,7 @@ static int number(struct pairs *pairs, const struct epoch *epoch, uint32_t trans
 			continue;
 		side->mapped = offer->mapped;
 		side->device = worker->declare.device;
+		side->landed = offer->landed;
 		side->registered = offer->registered;
 		if (strmap_get(&texts, offer->reach, &side->reach))
 			continue;

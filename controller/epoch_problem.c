@@ -14,7 +14,7 @@ struct input {
 	const struct layout **inference;
 	struct digest *trainer_digests, *inference_digests;
 	uint32_t *stages;
-	bool *registered, *mapped;
+	bool *registered, *mapped, *landed;
 };
 
 static bool input_alloc(struct input *input, uint32_t trainers, uint32_t ranks)
@@ -26,6 +26,7 @@ static bool input_alloc(struct input *input, uint32_t trainers, uint32_t ranks)
 	input->stages = pool_array(&input->pool, trainers, sizeof(uint32_t));
 	input->registered = pool_array(&input->pool, trainers, sizeof(bool));
 	input->mapped = pool_array(&input->pool, ranks, sizeof(bool));
+	input->landed = pool_array(&input->pool, ranks, sizeof(bool));
 	return pool_ok(&input->pool);
 }
 
@@ -68,6 +69,7 @@ static void input_fill(struct input *input, const struct epoch *epoch,
 			input->inference[i - trainers] = &worker->body->layout;
 			input->inference_digests[i - trainers] = worker->body->digest;
 			input->mapped[i - trainers] = mapped_by_all(epoch, worker);
+			input->landed[i - trainers] = worker->declare.landed;
 		}
 	}
 	input->problem = (struct problem_input){
@@ -83,6 +85,7 @@ static void input_fill(struct input *input, const struct epoch *epoch,
 		.inference = input->inference,
 		.inference_digests = input->inference_digests,
 		.inference_mapped = input->mapped,
+		.inference_landed = input->landed,
 		.inference_count = epoch->count - trainers,
 		.pairs = pairs,
 	};

@@ -4,8 +4,10 @@
 #include <stdio.h>
 
 static const char *const roles[] = {[ROLE_TRAINER] = "trainer", [ROLE_INFERENCE] = "inference"};
-static const char *const paths[] = {
-	[PATH_DIRECT] = "direct", [PATH_MAPPED] = "mapped", [PATH_REPLICA] = "replica"};
+static const char *const paths[] = {[PATH_DIRECT] = "direct",
+				    [PATH_MAPPED] = "mapped",
+				    [PATH_REPLICA] = "replica",
+				    [PATH_LANDED] = "landed"};
 
 _Static_assert(sizeof(roles) / sizeof(roles[0]) == ROLE_COUNT, "a name for every role");
 _Static_assert(sizeof(paths) / sizeof(paths[0]) == PATH_COUNT, "a name for every path");

@@ -71,7 +71,7 @@ struct message_hello {
 /* One transport of a list. Workers reach each other by it when both offer it with one `reach`. */
 struct transport_offer {
 	char *name, *reach;
-	bool mapped, registered;   /* as in the declaration, by this transport */
+	bool mapped, registered, landed; /* as in the declaration, by this transport */
 };
 
 struct message_declare {
@@ -83,6 +83,7 @@ struct message_declare {
 	bool registered;           /* trainer: tensors stay in registered memory (see path.h) */
 	bool device;               /* trainer: tensors lie in memory of a GPU, which maps all that is mappable;
 				      inference: what peers write does, and only such trainers can map it */
+	bool landed;               /* inference: peers cannot write its memory, but a window of it that it empties itself */
 	char *transport;           /* "shm": required by this worker; or a list, "shm,verbs"; all
 				      must agree */
 	bool checksums;            /* asks for piece checksums; all must agree */

@@ -13,7 +13,8 @@
  */
 #include "wire/message_parts.h"
 
-_Static_assert(PATH_DIRECT == 0 && PATH_MAPPED == 1 && PATH_REPLICA == 2 && PATH_COUNT == 3,
+_Static_assert(PATH_DIRECT == 0 && PATH_MAPPED == 1 && PATH_REPLICA == 2 && PATH_LANDED == 3 &&
+		       PATH_COUNT == 4,
 	       "path on the wire");
 
 static const struct codec_field peer_fields[] = {

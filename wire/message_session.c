@@ -49,19 +49,20 @@ static const struct codec_field nic_fields[] = {
 };
 static const struct codec_record nic_record = {CODEC_RECORD_OF(struct nic_report, nic_fields)};
 
-/* offer [name, reach, mapped, registered] */
+/* offer [name, reach, mapped, registered, landed] */
 static const struct codec_field offer_fields[] = {
 	FIELD_TEXT(struct transport_offer, name, TRANSPORTS_NAME_BYTES),
 	FIELD_TEXT(struct transport_offer, reach, LIMIT_REACH_BYTES),
 	FIELD_BOOL(struct transport_offer, mapped),
 	FIELD_BOOL(struct transport_offer, registered),
+	FIELD_BOOL(struct transport_offer, landed),
 };
 static const struct codec_record offer_record = {
 	CODEC_RECORD_OF(struct transport_offer, offer_fields)};
 
 /* {"model":"Qwen3-4B", "train":"world=4,..", "infer":"engines=2,tp=2", "digest":bin16,
- *  "mapped":true, "registered":false, "device":false, "transport":"verbs", "checksums":false,
- *  "nics":[["mlx5_0:1", 0, 50000000000, 0], ..], "offers":[["verbs", "", false, true], ..]} */
+ *  "mapped":true, "registered":false, "device":false, "landed":false, "transport":"verbs", "checksums":false,
+ *  "nics":[["mlx5_0:1", 0, 50000000000, 0], ..], "offers":[["verbs", "", false, true, false], ..]} */
 static const struct codec_field declare_fields[] = {
 	FIELD_TEXT(struct message_declare, model, LIMIT_LABEL_BYTES),
 	FIELD_TEXT(struct message_declare, train, LIMIT_LABEL_BYTES),
@@ -70,6 +71,7 @@ static const struct codec_field declare_fields[] = {
 	FIELD_BOOL(struct message_declare, mapped),
 	FIELD_BOOL(struct message_declare, registered),
 	FIELD_BOOL(struct message_declare, device),
+	FIELD_BOOL(struct message_declare, landed),
 	FIELD_TEXT(struct message_declare, transport, LIMIT_NAME_BYTES),
 	FIELD_BOOL(struct message_declare, checksums),
 	FIELD_LIST(struct message_declare, nics, nic_count, struct nic_report, nic_record,

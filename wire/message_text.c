@@ -27,11 +27,12 @@ static int declare(const struct message *message, char *out, size_t bytes)
 {
 	const struct message_declare *declare = &message->u.declare;
 
-	return snprintf(out, bytes, " %s, train %s, infer %s, %08" PRIx32 "%s%s%s%s%s%s",
+	return snprintf(out, bytes, " %s, train %s, infer %s, %08" PRIx32 "%s%s%s%s%s%s%s",
 			shown(declare->model), shown(declare->train), shown(declare->infer),
 			DIGEST_SHORT(declare->digest), declare->mapped ? ", mapped" : "",
 			declare->registered ? ", registered" : "",
-			declare->device ? ", device" : "", declare->checksums ? ", checksums" : "",
+			declare->device ? ", device" : "", declare->landed ? ", landed" : "",
+			declare->checksums ? ", checksums" : "",
 			shown(declare->transport)[0] ? ", " : "", shown(declare->transport));
 }
 

@@ -38,11 +38,16 @@ uint32_t pairs_transport(const struct pairs *pairs, uint32_t trainer, uint32_t i
 {
 	const struct pair_side *a = pairs_side(pairs, ROLE_TRAINER, trainer, 0);
 	const struct pair_side *b = pairs_side(pairs, ROLE_INFERENCE, inference, 0);
-	uint32_t i = 0;
+	uint32_t count = pairs->list.count, found = count;
 
-	while (i < pairs->list.count && (!a[i].reach || a[i].reach != b[i].reach))
-		i++;
-	return i;
+	for (uint32_t i = 0; i < count; i++) {
+		if (!a[i].reach || a[i].reach != b[i].reach)
+			continue;
+		if (!b[i].landed)
+			return i;
+		found = found < count ? found : i;
+	}
+	return found;
 }
 
 const char *pairs_name(const struct pairs *pairs, uint32_t trainer, uint32_t inference)

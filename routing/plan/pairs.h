@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * pairs.h -- which transport each pair of a trainer and an inference rank uses, in a job that lists several:
- * the first of the list that both have and that reaches. Who reaches whom is a number a rank and
+ * the first of the list that both have and that reaches, of those that write the rank's memory first. Who reaches whom is a number a rank and
  * transport, so that nothing is as large as all pairs:
  *
  *              shm  verbs                       number 0: this rank does not have it
@@ -23,6 +23,7 @@ struct pair_side {
 	bool registered; /* a trainer's tensors may be read where they lie */
 	bool mapped;     /* a rank's memory can be mapped; a trainer can map it: */
 	bool device;     /* that of GPUs, if this is one's */
+	bool landed;     /* a rank's: peers write a window of it, which it empties itself */
 };
 
 struct pairs {

@@ -2,7 +2,8 @@
  *
  * path.h -- the path of a piece's bytes to the wire, from facts alone:
  *
- *   source box contiguous, a copy, trainer's tensors registered   -> direct (no copy)
+ *   target memory that peers cannot write                          -> landed (beside it; put in place by the target)
+ *   else source box contiguous, a copy, trainer's tensors registered -> direct (no copy)
  *   else target memory mapped in the trainer                              -> mapped (one copy)
  *   else                                                                  -> replica (pack, write)
  */
@@ -12,7 +13,7 @@
 #include "job/box.h"
 #include "job/member.h"
 
-/* copy: the target gets the tensor's bytes as they are (problem.h, `transformed` 0). */
+/* Of memory that peers can write. copy: the target gets the tensor's bytes as they are (problem.h, `transformed` 0). */
 enum route_path path_of_piece(bool copy, const struct box *src, const uint64_t *shape,
 			      bool registered, bool mapped);
 

@@ -333,6 +333,7 @@ static int copy_ranks(struct builder *b, struct error *error)
 	problem->trainer_registered = pool_array(&problem->pool, trainers, sizeof(bool));
 	problem->inference_layout = pool_array(&problem->pool, ranks, sizeof(uint32_t));
 	problem->inference_mapped = pool_array(&problem->pool, ranks, sizeof(bool));
+	problem->inference_landed = pool_array(&problem->pool, ranks, sizeof(bool));
 	b->holding_first = pool_array(&b->pool, trainers, sizeof(uint32_t));
 	b->layout_first = pool_array(&b->pool, ranks, sizeof(uint32_t));
 	if (!problem->model || !pool_ok(&problem->pool) || !pool_ok(&b->pool))
@@ -346,10 +347,19 @@ static int copy_ranks(struct builder *b, struct error *error)
 		if (input->trainer_stages)
 			problem->trainer_stage[i] = input->trainer_stages[i];
 	}
-	for (uint32_t i = 0; i < ranks; i++)
+	for (uint32_t i = 0; i < ranks; i++) {
 		problem->inference_mapped[i] =
 			input->inference_mapped ? input->inference_mapped[i] : true;
+		problem->inference_landed[i] =
+			input->inference_landed && input->inference_landed[i];
+	}
 	return input->pairs ? problem_set_pairs(problem, input->pairs, error) : 0;
+}
+
+void problem_land_all(struct problem *problem)
+{
+	for (uint32_t i = 0; i < problem->inference_count; i++)
+		problem->inference_landed[i] = true;
 }
 
 int problem_set_pairs(struct problem *problem, const struct pairs *pairs, struct error *error)
@@ -366,6 +376,7 @@ enum route_path problem_path(const struct problem *problem, uint32_t trainer, ui
 {
 	bool registered = problem->trainer_registered[trainer];
 	bool mapped = problem->inference_mapped[inference];
+	bool landed = problem->inference_landed[inference];
 
 	if (problem->pairs) {
 		const struct pairs *pairs = problem->pairs;
@@ -378,8 +389,9 @@ enum route_path problem_path(const struct problem *problem, uint32_t trainer, ui
 		to = pairs_side(pairs, ROLE_INFERENCE, inference, transport);
 		registered = from->registered;
 		mapped = from->mapped && to->mapped && (!to->device || from->device);
+		landed = to->landed;
 	}
-	return path_of_piece(copy, src, shape, registered, mapped);
+	return landed ? PATH_LANDED : path_of_piece(copy, src, shape, registered, mapped);
 }
 
 static int build(struct builder *b, struct error *error)

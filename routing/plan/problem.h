@@ -76,6 +76,7 @@ struct problem {
 	uint32_t inference_count;
 	/* facts for the path (path.h): bit per pair would be large, so per rank */
 	bool *inference_mapped;       /* target memory can be mapped by trainers */
+	bool *inference_landed;       /* .. or cannot be written: the rank puts in place what lands beside it */
 	bool *trainer_registered;
 	struct pairs *pairs;          /* NULL: one transport, and the facts above; else its own */
 };
@@ -93,6 +94,7 @@ struct problem_input {
 	const struct layout *const *inference;   /* inference_count */
 	const struct digest *inference_digests;
 	const bool *inference_mapped;            /* NULL: all true */
+	const bool *inference_landed;            /* NULL: none */
 	uint32_t inference_count;
 	const struct pairs *pairs;               /* NULL: one transport; else copied */
 };
@@ -105,7 +107,9 @@ int problem_build(struct problem **problem, const struct problem_input *input,
 		  struct error *error);
 void problem_free(struct problem **problem);
 
-/* After it was built: a copy of these. */
+/* After it was built: every rank's memory is one that pieces are landed for. */
+void problem_land_all(struct problem *problem);
+/* The same: a copy of these. */
 int problem_set_pairs(struct problem *problem, const struct pairs *pairs, struct error *error);
 
 /* How this piece's bytes get from one to the other: path.h with the facts of the pair. */

@@ -126,11 +126,13 @@ static void write_routes(struct json *json, const struct source *source)
 	json_put_array_end(json);
 }
 
+/* What is landed is named where there is any. */
 static void write_paths(struct json *json, const char *key, const uint64_t *bytes)
 {
 	json_put_key_object(json, key);
 	for (int path = 0; path < PATH_COUNT; path++)
-		json_put_key_u64(json, route_path_name((enum route_path)path), bytes[path]);
+		if (path != PATH_LANDED || bytes[path])
+			json_put_key_u64(json, route_path_name((enum route_path)path), bytes[path]);
 	json_put_object_end(json);
 }
 

@@ -171,6 +171,9 @@ int dump_pair_facts(const struct dump *dump, struct problem *problem, struct err
 			else if (path == PATH_MAPPED)
 				pairs_side(pairs, ROLE_INFERENCE, route->inference, t)->mapped =
 					true;
+			else if (path == PATH_LANDED)
+				pairs_side(pairs, ROLE_INFERENCE, route->inference, t)->landed =
+					true;
 		}
 	}
 	return 0;

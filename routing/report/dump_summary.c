@@ -52,16 +52,21 @@ static int read_list(struct json_reader *r, json_t *object, const char *key, uin
 static int read_paths(struct json_reader *r, json_t *object, const char *key,
 		      uint64_t out[PATH_COUNT])
 {
-	const char *keys[PATH_COUNT + 1] = {NULL};
+	const char *keys[PATH_COUNT + 1] = {NULL}, *needed[PATH_LANDED + 1] = {NULL};
 	json_t *split = json_object_get(object, key);
 
 	for (int path = 0; path < PATH_COUNT; path++)
 		keys[path] = route_path_name((enum route_path)path);
 	if (!json_is_object(split))
 		return json_refuse(r, "\"%s\" is not an object", key);
-	dump_keys(r, split, keys);
+	memcpy(needed, keys, PATH_LANDED * sizeof(*keys));
+	json_needed_keys(r, split, needed);
+	json_known_keys(r, split, keys);
+	out[PATH_LANDED] = 0; /* named where there is any */
 	for (int path = 0; path < PATH_COUNT; path++)
-		json_take_number(r, split, keys[path], 0, DUMP_VALUE_MAX, &out[path]);
+		if (path != PATH_LANDED || json_object_get(split, keys[path]))
+			json_take_number(r, split, keys[path], path == PATH_LANDED, DUMP_VALUE_MAX,
+					 &out[path]);
 	return r->failed;
 }
 

@@ -36,7 +36,8 @@ int dump_path(struct json_reader *r, json_t *object, enum route_path *out)
 	for (*out = 0; *out < PATH_COUNT; ++*out)
 		if (strcmp(name, route_path_name(*out)) == 0)
 			return 0;
-	return json_refuse(r, "\"how\" is \"%.32s\"; direct, mapped and replica are known", name);
+	return json_refuse(r, "\"how\" is \"%.32s\"; direct, mapped, replica and landed are known",
+			   name);
 }
 
 int dump_name_index(struct dump *dump, const char *name, uint32_t *out, struct error *error)

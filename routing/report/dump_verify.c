@@ -56,6 +56,7 @@ static int take_facts(const struct dump *dump, struct problem *problem, struct e
 	problem->model = model;
 	memset(problem->trainer_registered, 0, problem->trainer_count * sizeof(bool));
 	memset(problem->inference_mapped, 0, problem->inference_count * sizeof(bool));
+	memset(problem->inference_landed, 0, problem->inference_count * sizeof(bool));
 	for (size_t r = 0; r < dump->route_count; r++) {
 		const struct route *route = &dump->routes[r];
 
@@ -66,6 +67,8 @@ static int take_facts(const struct dump *dump, struct problem *problem, struct e
 				problem->trainer_registered[route->trainer] = true;
 			else if (path == PATH_MAPPED)
 				problem->inference_mapped[route->inference] = true;
+			else if (path == PATH_LANDED)
+				problem->inference_landed[route->inference] = true;
 		}
 	}
 	return dump_pair_facts(dump, problem, error);

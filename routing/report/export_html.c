@@ -127,6 +127,7 @@ struct shown_figure {
 	size_t at; /* of the summary's member: a double where it is a ratio, else a uint64_t */
 	double (*ratio)(const struct summary *summary); /* where it is no member */
 	uint64_t (*whole)(const struct summary *summary, const struct dump *dump);
+	bool rare; /* shown where there is any */
 };
 
 #define AT(member) .at = offsetof(struct summary, member)
@@ -199,6 +200,9 @@ static const struct shown_figure figures[] = {
 	 "Packed into pinned memory in the target's layout, then written; one copy and the "
 	 "write.",
 	 AT(path_bytes[PATH_REPLICA])},
+	{"landed", "landed", SHOWN_BYTES,
+	 "Written beside memory that peers cannot write, and put in place by the inference rank.",
+	 AT(path_bytes[PATH_LANDED]), .rare = true},
 };
 
 static void put_value(const struct page *page, const struct shown_figure *figure,
@@ -266,6 +270,15 @@ static void put_certificates(const struct page *page)
 	}
 }
 
+static bool any_of(const struct page *page, const struct shown_figure *figure)
+{
+	const uint64_t *own = (const void *)((const char *)page->own + figure->at);
+	const uint64_t *other =
+		page->other ? (const void *)((const char *)page->other + figure->at) : NULL;
+
+	return *own || (other && *other);
+}
+
 static void put_figures(const struct page *page)
 {
 	FILE *file = page->file;
@@ -281,6 +294,8 @@ static void put_figures(const struct page *page)
 	}
 	fputs("<th scope=\"col\">what it means</th></tr></thead>\n<tbody>\n", file);
 	for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
+		if (figures[i].rare && !any_of(page, &figures[i]))
+			continue;
 		fprintf(file, "<tr id=\"figure-%s\"><th scope=\"row\">%s</th>", figures[i].key,
 			figures[i].name);
 		put_value(page, &figures[i], page->own);

@@ -2,6 +2,8 @@
 """`weft route` from the outside: a plan is stable, verified, shown, and refused by name."""
 import json
 
+import pytest
+
 import job as jobs
 
 MODEL, TRAIN, INFER = "Qwen2.5-0.5B", "world=4,pp=2", "engines=2,tp=2"
@@ -102,9 +104,10 @@ def changed_leaves(value, path=()):
         yield path, value + (1 if isinstance(value, int) else 0.001)
 
 
-def test_verify__refuses_a_change_of_any_field(tmp_path):
+@pytest.mark.parametrize("memory", ["mapped", "landed"])
+def test_verify__refuses_a_change_of_any_field(tmp_path, memory):
     file = tmp_path / "plan.json"
-    text = plan("--json")
+    text = plan("--memory", memory, "--json")
     for path, other in changed_leaves(json.loads(text)):
         dump = json.loads(text)
         inner = dump
@@ -117,7 +120,7 @@ def test_verify__refuses_a_change_of_any_field(tmp_path):
         if path[0] in ("summary", "trainers", "inference"):
             name = [key for key in path if isinstance(key, str)][-1]
             words = [name, {"engine": "of engine", "engine_rank": "as rank"}.get(name, name)]
-            words.append({"direct": "how_bytes", "mapped": "how_bytes", "replica": "how_bytes"}.get(name, name))
+            words.append({"direct": "how_bytes", "mapped": "how_bytes", "replica": "how_bytes", "landed": "how_bytes"}.get(name, name))
             assert any(word in done.stderr for word in words), f"{path}: {done.stderr}"
 
 

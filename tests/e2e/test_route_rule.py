@@ -150,8 +150,13 @@ def transformed(piece):
     return () if piece.get("make", "copy") == "copy" else (piece["make"], piece["to"], piece.get("scales", ""))
 
 
+WAYS = ("direct", "mapped", "replica", "landed")
+
+
 def how(tensor, piece, memory):
     """Direct when the box is one run of bytes of the tensor, copied as they are."""
+    if memory == "landed":  # however it leaves
+        return memory
     inner = False  # a dimension before this one has more than one element
     for (lo, hi), size in zip(piece["src"], tensor["shape"]):
         if transformed(piece) or inner and (lo, hi) != (0, size):
@@ -163,7 +168,7 @@ def how(tensor, piece, memory):
 def figures(problem, routes, memory):
     loads, needs = [0] * problem.trainers, [0] * problem.ranks
     sessions = [set() for _ in loads]
-    prepared, distinct, ways, pieces_count = {}, {}, dict.fromkeys(("direct", "mapped", "replica"), 0), 0
+    prepared, distinct, ways, pieces_count = {}, {}, dict.fromkeys(WAYS, 0), 0
     for tensor, trainer, rank, pieces in routes:
         for piece in pieces:
             box = tuple(map(tuple, piece["src"]))
@@ -186,7 +191,7 @@ def figures(problem, routes, memory):
             "gap": max(loads) / bound - 1, "receiver_bound_bytes": max(needs),
             "imbalance": max(loads) / (sum(loads) / len(loads)), "prepared_bytes": sum(prepared.values()),
             "prepared_minimum_bytes": sum(distinct.values()), "sessions": [len(s) for s in sessions],
-            "how_bytes": ways}
+            "how_bytes": {way: count for way, count in ways.items() if count or way != "landed"}}
 
 
 def digest(dump):
@@ -213,7 +218,7 @@ def digest(dump):
             for low, high in piece["src"]:
                 number(low, high)
             way = piece.get("how", route["how"])
-            way = ("direct", "mapped", "replica").index(way) + (bool(transformed(piece)) << 32)
+            way = WAYS.index(way) + (bool(transformed(piece)) << 32)
             number(piece["offset"], piece["bytes"], way)
             if transformed(piece):
                 word, *blocks = piece["make"].split()
@@ -239,7 +244,7 @@ def test_plan__is_what_the_rule_says(tmp_path, model, train, infer):
         model = tmp_path
     problem = Problem(model, train, infer)
     rules = {"greedy": list(greedy(problem)), "round-robin": list(round_robin(problem))}
-    for policy, memory in (("greedy", "mapped"), ("round-robin", "process")):
+    for policy, memory in (("greedy", "mapped"), ("round-robin", "process"), ("greedy", "landed")):
         text = jobs.weft("route", "plan", "--model", model, "--train", train, "--infer", infer, "--policy",
                          policy, "--memory", memory, "--json").stdout
         dump = json.loads(text)

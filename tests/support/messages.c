@@ -399,6 +399,7 @@ static void random_declare(struct message_declare *to, uint64_t *state)
 	to->mapped = coin(state);
 	to->registered = coin(state);
 	to->device = coin(state);
+	to->landed = coin(state);
 	to->transport = text(state);
 	to->checksums = coin(state);
 	to->nics = list(&to->nic_count, sizeof(*to->nics), state);
@@ -416,6 +417,7 @@ static void random_declare(struct message_declare *to, uint64_t *state)
 		to->offers[i].reach = text(state);
 		to->offers[i].mapped = coin(state);
 		to->offers[i].registered = coin(state);
+		to->offers[i].landed = coin(state);
 	}
 }
 

@@ -207,6 +207,7 @@ static const char *offer_differs(const struct transport_offer *a, const struct t
 	SAME_TEXT(reach);
 	SAME_NUMBER(mapped);
 	SAME_NUMBER(registered);
+	SAME_NUMBER(landed);
 	return NULL;
 }
 
@@ -218,6 +219,7 @@ static const char *declare_differs(const struct message *a, const struct message
 	SAME_DIGEST(u.declare.digest);
 	SAME_NUMBER(u.declare.mapped);
 	SAME_NUMBER(u.declare.device);
+	SAME_NUMBER(u.declare.landed);
 	SAME_NUMBER(u.declare.registered);
 	SAME_TEXT(u.declare.transport);
 	SAME_NUMBER(u.declare.checksums);

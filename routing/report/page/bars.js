@@ -177,12 +177,13 @@ function loadCharts(plan) {
 
 /* One bar a plan, cut by how the bytes travel. */
 function howChart(plan) {
-	const box = byId('how-chart'), ways = ['direct', 'mapped', 'replica'];
-	const words = ['direct: sent from where they are, no copy', 'mapped: packed straight into the target, one copy', 'replica: packed, then written'];
+	const box = byId('how-chart'), ways = ['direct', 'mapped', 'replica', 'landed'];
+	const words = ['direct: sent from where they are, no copy', 'mapped: packed straight into the target, one copy', 'replica: packed, then written', 'landed: put in place by the target'];
+	const plans = plan.other ? [plan.own, plan.other] : [plan.own];
 	const keys = make('p', {class: 'keys'});
-	ways.forEach((way, i) => keys.append(make('span', {class: 'key ' + way}, words[i])));
+	ways.forEach((way, i) => { if (i < 3 || plans.some((one) => one.how[i])) keys.append(make('span', {class: 'key ' + way}, words[i])); });
 	function render() {
-		const plans = plan.other ? [plan.own, plan.other] : [plan.own], width = roomOf(box), left = 150, w = width - left - 4;
+		const width = roomOf(box), left = 150, w = width - left - 4;
 		const svg = makeSvg('svg', {viewBox: '0 0 ' + width + ' ' + (plans.length * 40 + 4), width, height: plans.length * 40 + 4, role: 'img'});
 		const said = [];
 		plans.forEach((one, p) => {

@@ -6,7 +6,7 @@
 const ROW_HEIGHT = 26, ROWS_SHOWN = 20;
 const SPACE_MAX = 8000000; /* browsers lose precision on taller elements; beyond, scrolling is scaled */
 const PRINT_ROWS = 50;
-const HOW_NAMES = ['direct', 'mapped', 'replica'];
+const HOW_NAMES = ['direct', 'mapped', 'replica', 'landed'];
 const howText = (bits) => HOW_NAMES.filter((_, i) => bits & 1 << i).join(' + ');
 
 /* Stable radix sort of route numbers by whole numbers: ties stay in table order. */
