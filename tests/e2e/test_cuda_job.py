@@ -22,6 +22,11 @@ WAYS = {
     "tcp": [*TCP, "--memory", "cuda", "--stage", "host"],
     "tcp-checksums": [*TCP, "--memory", "trainer=cuda", "--checksums"],
     "shm-gpu-to-host": ["--transport", "shm", "--memory", "trainer=cuda", "--checksums"],
+    "tcp-in-place": [*TCP, "--memory", "cuda", "--checksums"],
+    "tcp-host-to-gpu": [*TCP, "--memory", "inference=cuda:1", "--shadow"],
+    "shm-in-place": ["--transport", "shm", "--memory", "cuda", "--landing-bytes", "1", "--checksums"],
+    "shm-host-to-gpu": ["--transport", "shm", "--memory", "inference=cuda", "--replica", "full", "--landing-bytes", "200K"],
+    "shm-into-own-memory": ["--transport", "shm", "--memory", "cuda", "--own-memory", "--replica", "host"],
     "list": ["--transport", "shm,tcp", "--nic", "lo", "--memory", "cuda", "--stage", "host"],
     "list-in-place": ["--transport", "cuda,tcp", "--nic", "lo", "--memory", "cuda", "--checksums"],
     "two-gpus": [*CUDA, "--memory", "trainer=cuda:0,inference=cuda:1", "--checksums"],
@@ -47,6 +52,8 @@ PATHS = {
     "own-memory": ([*CUDA, "--memory", "trainer=cuda", "--own-memory"], {"replica"}),
     "tcp": ([*TCP, "--memory", "trainer=cuda"], {"replica"}),
     "list": (["--transport", "tcp,cuda", "--nic", "lo", "--memory", "cuda"], {"mapped"}),
+    "landed": ([*TCP, "--memory", "cuda"], {"landed"}),
+    "landed-shm": (["--transport", "shm", "--memory", "inference=cuda"], {"landed"}),
 }
 
 
@@ -63,10 +70,24 @@ def test_plan__says_how_each_piece_travels(tmp_path, models, flags, paths):
 
 
 @pytest.mark.parametrize("memory", ["cuda", "trainer=cuda", "inference=cuda"])
-def test_killed_trainer__is_told_and_its_version_is_not_published(tmp_path, models, memory):
+def test_two_hosts__share_gpus_on_each_and_land_between_them(tmp_path, models, memory):
+    dump, train = tmp_path / "plan.json", "world=2,fsdp=2,source=sharded"
+    with jobs.Job(tmp_path, models["qwen2"], train, INFER) as job:
+        job.hosts = {f"{role}-{rank}": "ab"[rank] for role in ("trainer", "inference") for rank in range(2)}
+        job.controller("--dump", dump)
+        job.workers("--verify", "--checksums", "--transport", "cuda,tcp", "--nic", "lo", "--memory", memory, updates=3, env=LATE)
+        job.succeed()
+        job.verify(jobs.expected(models["qwen2"], INFER), [1, 2, 3])
+    found = {(route["transport"], route["how"] == "landed") for route in json.loads(dump.read_text())["routes"]}
+    assert found == {("cuda", False), ("tcp", memory != "trainer=cuda")}
+
+
+@pytest.mark.parametrize("way,memory", [(CUDA, "cuda"), (CUDA, "trainer=cuda"), (CUDA, "inference=cuda"), (TCP, "cuda")],
+                         ids=["both", "trainers", "ranks", "landed"])
+def test_killed_trainer__is_told_and_its_version_is_not_published(tmp_path, models, way, memory):
     with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
         job.controller()
-        job.workers("--verify", *CUDA, "--memory", memory, updates=100000, env=LATE)
+        job.workers("--verify", *way, "--memory", memory, updates=100000, env=LATE)
         deadline = 200
         while not job.processes["inference-0"].updates() and deadline:
             deadline -= 1

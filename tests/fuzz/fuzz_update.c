@@ -28,6 +28,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct update_accept accept = {0}, no_accept = {0};
 	struct update_abort gone = {0}, no_gone = {0};
 	struct update_end end = {0}, no_end = {0};
+	struct update_landed landed = {0}, no_landed = {0};
+	struct update_taken taken = {0}, no_taken = {0};
 	struct transport_signal signal = {0};
 	struct error error = {0};
 	enum update_tag tag;
@@ -46,12 +48,23 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	} else {
 		must(accept.opening >= pair.opening && accept.copy < pair.copies);
 		must(accept.min_version && accept.min_version <= accept.max_version);
+		must(accept.window_offset + accept.window_bytes >= accept.window_offset);
 	}
-	rc = update_read_use(&signal, &pair, &tag, &end, &gone, &error);
+	rc = update_read_taken(&signal, &pair, &taken, &error);
+	if (rc) {
+		must_refuse(rc, &error);
+		must(memcmp(&taken, &no_taken, sizeof(taken)) == 0);
+	} else {
+		must(taken.opening == pair.opening);
+	}
+	rc = update_read_use(&signal, &pair, &tag, &end, &gone, &landed, &error);
 	if (rc) {
 		must_refuse(rc, &error);
 		must(memcmp(&end, &no_end, sizeof(end)) == 0);
 		must(memcmp(&gone, &no_gone, sizeof(gone)) == 0);
+		must(memcmp(&landed, &no_landed, sizeof(landed)) == 0);
+	} else if (tag == UPDATE_LANDED) {
+		must(landed.opening == pair.opening);
 	} else if (tag == UPDATE_END) {
 		must(end.opening == pair.opening && end.version);
 		must(!end.sums || end.sums == end.pieces);

@@ -169,6 +169,33 @@ static void test_story__an_abort_is_told_when_all_has_landed(void **state)
 		     "[ 30.00] rank 1 publishes version 2\n");
 }
 
+static void test_story__what_lands_in_a_window_is_taken_while_more_comes(void **state)
+{
+	(void)state;
+	expect_story(&(struct world_options){.small_landed = true},
+		     "[  2.00] trainer 0 begins version 1\n"
+		     "[  2.00] trainer 0 packs source 0 part 0\n"
+		     "[  3.00] trainer 0 packs source 0 part 1\n"
+		     "[  4.00] trainer 0 posts source 0 part 0 to rank 0\n"
+		     "[  5.00] trainer 0 posts source 0 part 1 to rank 0\n"
+		     "[  5.00] trainer 0 packs source 1 part 0\n"
+		     "[  6.00] trainer 0 posts source 2 bytes 0..64 into the window of rank 1\n"
+		     "[  7.00] trainer 0 tells rank 1 of 1 entries\n"
+		     "[  7.00] trainer 0 posts source 0 bytes 64..128 into the window of rank 1\n"
+		     "[ 11.00] trainer 0 tells rank 1 of 2 entries\n"
+		     "[ 15.00] trainer 0 posts source 0 bytes 0..64 into the window of rank 1\n"
+		     "[ 16.00] rank 1 has taken 2 entries\n"
+		     "[ 17.00] trainer 0 posts checksums to rank 0\n"
+		     "[ 18.00] trainer 0 posts checksums to rank 1\n"
+		     "[ 19.00] trainer 0 tells rank 1 of 3 entries\n"
+		     "[ 23.00] trainer 0 signals the end of version 1 to rank 0\n"
+		     "[ 24.00] trainer 0 signals the end of version 1 to rank 1\n"
+		     "[ 24.00] rank 1 has taken 3 entries\n"
+		     "[ 25.00] trainer 0 has ended version 1\n"
+		     "[ 26.00] rank 0 publishes version 1\n"
+		     "[ 27.00] rank 1 publishes version 1\n");
+}
+
 static struct world_options options_of(uint64_t seed)
 {
 	return (struct world_options){
@@ -181,6 +208,7 @@ static struct world_options options_of(uint64_t seed)
 		.abort = seed % 7 < 2,
 		.slow_target = seed % 11 < 3,
 		.small_ring = seed % 2 == 0,
+		.landed = seed % 5 == 4 || seed % 5 == 1,
 	};
 }
 
@@ -258,6 +286,7 @@ int main(void)
 		cmocka_unit_test(test_story__a_slow_pack_is_waited_for_and_the_others_go_on),
 		cmocka_unit_test(test_story__a_full_ring_waits_for_writes_and_packs_once_more),
 		cmocka_unit_test(test_story__a_lost_link_publishes_nowhere),
+		cmocka_unit_test(test_story__what_lands_in_a_window_is_taken_while_more_comes),
 		cmocka_unit_test(test_story__an_abort_is_told_when_all_has_landed),
 		cmocka_unit_test(test_schedule__nothing_wrong_is_published_and_nothing_is_stuck),
 		cmocka_unit_test(test_schedule__every_planted_bug_is_found),

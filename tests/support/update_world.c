@@ -71,70 +71,6 @@ tag tag_of(uint64_t version, uint32_t source, uint32_t part)
 	return version << 32 | (uint64_t)(source + 1) << 8 | part;
 }
 
-/* ---- a trainer's memory ---- */
-
-static tag *place_of(struct world_trainer *trainer, uint32_t source, uint32_t part)
-{
-	const struct send_source *from = &trainer->sources[source];
-	uint64_t offset = (uint64_t)part * from->part_bytes;
-	tag *slot;
-
-	if (trainer->plan.full)
-		return &trainer->ring[(trainer->plan.homes.places[source].at + offset) / 8];
-	slot = from->slots ? replica_find(&trainer->schedule.replica, from->first_block + part)
-			   : NULL;
-	return slot;
-}
-
-static void store_mapped(struct world *world, uint32_t t, uint32_t source, uint32_t part,
-			 uint64_t version)
-{
-	struct world_trainer *trainer = &world->trainers[t];
-	const struct send_source *from = &trainer->sources[source];
-
-	for (uint32_t i = 0; i < from->row_count; i++) {
-		uint32_t row = trainer->source_rows[from->first_row + i];
-
-		if (!trainer->rows[row].stored)
-			continue;
-		if (!world->ranks[trainer->rows[row].peer].links[t].outstanding)
-			world_find(world, "trainer %u stored row %u where nothing is accepted", t,
-				   row);
-		world->ranks[trainer->rows[row].peer].cells[t][row][part] =
-			tag_of(version, source, part);
-	}
-}
-
-/* Slots and homes are wrong from the first byte to the last. */
-static void pack_begins(struct world *world, uint32_t t, const struct step *step)
-{
-	struct world_trainer *trainer = &world->trainers[t];
-
-	for (uint32_t i = 0; i < (step->group ? step->group : 1) && !step->replay; i++) {
-		uint32_t source = step->group ? step->group_first + i : step->source;
-		tag *place = place_of(trainer, source, step->part);
-
-		if (place)
-			*place = 0;
-	}
-}
-
-static void pack_ends(struct world *world, uint32_t t, const struct step *step)
-{
-	struct world_trainer *trainer = &world->trainers[t];
-	uint64_t version = trainer->schedule.version;
-
-	for (uint32_t i = 0; i < (step->group ? step->group : 1); i++) {
-		uint32_t source = step->group ? step->group_first + i : step->source;
-		tag *place = place_of(trainer, source, step->part);
-
-		if (place) /* a replay: the same bytes, of a new version */
-			*place = tag_of(version, source, step->part);
-		if (!step->fresh)
-			store_mapped(world, t, source, step->part, version);
-	}
-}
-
 /* ---- bugs ---- */
 
 static void spoil(struct world *world, struct world_trainer *trainer, struct world_thread *thread)
@@ -179,6 +115,25 @@ static void spoil(struct world *world, struct world_trainer *trainer, struct wor
 			if (schedule->links[p].used_opening)
 				schedule->links[p].used_opening--;
 		break;
+	case BUG_WINDOW_LET_GO:
+		for (uint32_t p = 0; p < trainer->plan.peer_count; p++) {
+			struct send_window *window = &schedule->windows[p];
+
+			while (window->ring.first < window->first_id + window->posted)
+				ring_give_back(&window->ring, window->ring.first);
+			window->taken = window->posted;
+		}
+		break;
+	case BUG_TOLD_TOO_EARLY:
+		if (step->kind == STEP_POST && step->lands)
+			schedule->windows[step->peer].posted =
+				schedule->windows[step->peer].ring.next -
+				schedule->windows[step->peer].first_id;
+		break;
+	case BUG_TAIL_UNTOLD:
+		if (step->kind == STEP_SIGNAL && !step->tells && step->entries)
+			thread->step.entries--;
+		break;
 	case BUG_NONE:
 	case BUG_EVENT_LOST:
 	case BUG_COUNT:
@@ -201,161 +156,6 @@ void world_wake(struct world *world, struct world_trainer *trainer, enum thread_
 	}
 }
 
-static void later(struct world *world, struct world_thread *thread, struct event event)
-{
-	thread->state = THREAD_READY;
-	thread->event = event;
-	thread->at = world->now + world_takes(world);
-}
-
-static void fails(struct world *world, struct world_thread *thread, const char *what)
-{
-	error_set(&thread->error, ERROR_TRANSPORT, "%s", what);
-	thread->event = (struct event){.kind = EVENT_FAILED, .error = &thread->error};
-	thread->state = THREAD_READY;
-	thread->at = world->now;
-}
-
-/* ---- steps ---- */
-
-static void do_post(struct world *world, uint32_t t, struct world_thread *thread)
-{
-	struct world_trainer *trainer = &world->trainers[t];
-	const struct step *step = &thread->step;
-	const struct send_source *source = &trainer->sources[step->source];
-	struct flight flight = {.row = UINT32_MAX};
-
-	if (!step->sums) {
-		flight = (struct flight){
-			.row = step->row,
-			.part = step->part,
-			.wanted = tag_of(trainer->schedule.version, step->source, step->part)};
-		if (trainer->plan.full ||
-		    (source->slots && trainer->rows[step->row].path == PATH_REPLICA))
-			flight.from = place_of(trainer, step->source, step->part);
-	}
-	if (!world_post(world, t, step->peer, &flight)) {
-		world_tell(world, "trainer %u loses rank %u", t, step->peer);
-		fails(world, thread, "the link broke");
-		return;
-	}
-	later(world, thread,
-	      (struct event){.kind = EVENT_POSTED,
-			     .peer = step->peer,
-			     .write = world->links[t][step->peer].posted});
-}
-
-static void do_signal(struct world *world, uint32_t t, struct world_thread *thread)
-{
-	struct world_trainer *trainer = &world->trainers[t];
-	const struct step *step = &thread->step;
-	struct world_link *link = &world->links[t][step->peer];
-	const struct receive_peer *peer = &world->ranks[step->peer].peers[t];
-	uint64_t opening = trainer->schedule.links[step->peer].used_opening;
-	uint64_t at = world->now + world_takes(world);
-
-	if (link->broken) {
-		fails(world, thread, "the link broke");
-		return;
-	}
-	link->to_rank = (struct world_signal){
-		.there = true,
-		.at = at > link->last_at || world->options.bug == BUG_NO_SETTLE ? at
-										: link->last_at,
-		.word = step->abort ? UPDATE_ABORT : UPDATE_END,
-		.end = {.opening = opening,
-			.version = trainer->schedule.version,
-			.bytes = peer->bytes,
-			.pieces = peer->pieces,
-			.sums = peer->pieces},
-		.gone = {
-			.opening = opening, .version = trainer->schedule.version, .why = "a test"}};
-	thread->event = (struct event){.kind = EVENT_SIGNALLED, .peer = step->peer};
-	thread->state = THREAD_READY;
-	thread->at = link->to_rank.at;
-}
-
-static void do_wait(struct world *world, uint32_t t, struct world_thread *thread)
-{
-	const struct step *step = &thread->step;
-	struct world_link *link = &world->links[t][step->peer];
-
-	switch (step->wait) {
-	case WAIT_CHANGE:
-		thread->state = THREAD_CHANGE;
-		thread->at = NEVER;
-		break;
-	case WAIT_WORK:
-		thread->state = THREAD_WORK;
-		thread->at = NEVER;
-		break;
-	case WAIT_ACCEPT:
-		thread->state = THREAD_ACCEPT;
-		thread->at = step->until_ns;
-		break;
-	case WAIT_WRITE:
-	case WAIT_FLUSH:
-		if (link->broken) {
-			fails(world, thread, "the link broke");
-			break;
-		}
-		/* a write is asked for again and again; a flush comes back when all are complete */
-		thread->event = (struct event){
-			.kind = EVENT_COMPLETED, .peer = step->peer, .write = link->posted};
-		thread->state = THREAD_READY;
-		thread->at = link->last_at > world->now && world->options.bug != BUG_NO_SETTLE
-				     ? link->last_at
-				     : world->now;
-		if (step->wait == WAIT_WRITE && world_chance(world, 50)) {
-			thread->event.write = link->completed;
-			thread->at = world->now + world_takes(world);
-		}
-		break;
-	}
-}
-
-static void do_step(struct world *world, uint32_t t, struct world_thread *thread)
-{
-	struct world_trainer *trainer = &world->trainers[t];
-
-	switch (thread->step.kind) {
-	case STEP_PACK:
-		world_tell(world, "trainer %u packs source %u part %u%s", t, thread->step.source,
-			   thread->step.part, thread->step.fresh ? " once more" : "");
-		pack_begins(world, t, &thread->step);
-		later(world, thread, (struct event){.kind = EVENT_PACKED});
-		if (world->options.small)
-			thread->at += MS;
-		if (world->options.slow_pack && !thread->step.source && !thread->step.part)
-			thread->at = world->now + world->options.slow_pack * (uint64_t)MS;
-		break;
-	case STEP_POST:
-		if (thread->step.sums)
-			world_tell(world, "trainer %u posts checksums to rank %u", t,
-				   thread->step.peer);
-		else
-			world_tell(world, "trainer %u posts source %u part %u to rank %u", t,
-				   thread->step.source, thread->step.part, thread->step.peer);
-		do_post(world, t, thread);
-		break;
-	case STEP_SIGNAL:
-		world_tell(world, "trainer %u signals %s of version %" PRIu64 " to rank %u", t,
-			   thread->step.abort ? "the abort" : "the end", trainer->schedule.version,
-			   thread->step.peer);
-		do_signal(world, t, thread);
-		break;
-	case STEP_WAIT:
-		do_wait(world, t, thread);
-		break;
-	case STEP_DONE:
-	case STEP_FAIL:
-		thread->state = THREAD_OUT;
-		thread->at = NEVER;
-		world_host_heard(world, trainer, thread, thread->step.kind == STEP_DONE);
-		break;
-	}
-}
-
 static bool hear_accepts(struct world *world, uint32_t t, struct world_thread *thread)
 {
 	for (uint32_t r = 0; r < world->rank_count; r++) {
@@ -364,11 +164,31 @@ static bool hear_accepts(struct world *world, uint32_t t, struct world_thread *t
 		if (!signal->there || signal->at > world->now)
 			continue;
 		signal->there = false;
+		if (signal->word == UPDATE_TAKEN) /* of the update before */
+			continue;
 		thread->event = (struct event){
 			.kind = EVENT_ACCEPTED, .peer = r, .accept = &signal->accept};
 		return true;
 	}
 	return false;
+}
+
+static void hear_taken(struct world *world, uint32_t t, struct world_thread *thread)
+{
+	struct world_signal *signal = &world->links[t][thread->step.peer].to_trainer;
+	bool accept = signal->word == UPDATE_ACCEPT;
+
+	if (!signal->there || signal->at > world->now)
+		return;
+	signal->there = false;
+	thread->event =
+		(struct event){.kind = EVENT_TAKEN,
+			       .peer = thread->step.peer,
+			       .entries = accept ? signal->accept.taken : signal->taken.entries};
+	if ((accept ? signal->accept.opening : signal->taken.opening) !=
+	    world->trainers[t].schedule.links[thread->step.peer].used_opening)
+		world_find(world, "rank %u takes what another permission brought",
+			   thread->step.peer);
 }
 
 static void act_thread(struct world *world, uint32_t t, struct world_thread *thread)
@@ -377,13 +197,18 @@ static void act_thread(struct world *world, uint32_t t, struct world_thread *thr
 	enum event_kind kind;
 
 	if (thread->event.kind == EVENT_PACKED)
-		pack_ends(world, t, &thread->step);
+		world_pack_ends(world, t, &thread->step);
+	if (thread->event.kind == EVENT_POSTED)
+		world_post_ends(world, t, thread);
 	if (world->failed && thread->event.kind != EVENT_FAILED && !trainer->schedule.failed) {
 		error_set(&thread->error, ERROR_PEER_LOST, "the job failed");
 		thread->event = (struct event){.kind = EVENT_FAILED, .error = &thread->error};
 	}
 	if (!thread->helper && thread->call.kind == CALL_BEGIN && thread->event.kind == EVENT_ASK)
 		hear_accepts(world, t, thread);
+	if (thread->step.kind == STEP_WAIT && thread->step.wait == WAIT_TAKEN &&
+	    thread->event.kind == EVENT_ASK && thread->task.stage != TASK_TAKE)
+		hear_taken(world, t, thread);
 	thread->event.now_ns = world->now;
 	kind = thread->event.kind;
 	if (world->options.bug == BUG_EVENT_LOST && kind == EVENT_PACKED &&
@@ -397,6 +222,10 @@ static void act_thread(struct world *world, uint32_t t, struct world_thread *thr
 		spoil(world, trainer, thread);
 	if (trainer->schedule.failed)
 		world->failed = true;
+	if (trainer->schedule.failed && !world->options.loss &&
+	    strstr(trainer->schedule.error.text, "taken nothing"))
+		world_find(world, "trainer %u gives up on a rank that is there: %s", t,
+			   trainer->schedule.error.text);
 	if (trainer->schedule.changed)
 		world_wake(world, trainer, THREAD_CHANGE);
 	trainer->schedule.changed = false;
@@ -406,7 +235,7 @@ static void act_thread(struct world *world, uint32_t t, struct world_thread *thr
 		thread->at = world->now;
 		return;
 	}
-	do_step(world, t, thread);
+	world_do_step(world, t, thread);
 }
 
 /* ---- the clock ---- */
@@ -543,6 +372,7 @@ static int make_trainer(struct world *world, uint32_t t)
 				     .parallel = !small && world_chance(world, 50),
 				     .wait_ns = 1000000 * (uint64_t)MS,
 				     .ring = trainer->ring,
+				     .entries = trainer->entries,
 			     },
 			     &error);
 }
@@ -569,6 +399,11 @@ struct world *world_new(const struct world_options *options)
 	}
 	for (uint32_t k = 0; k < WORLD_TENSORS; k++)
 		world->tensor_names[k] = "a tensor";
+	for (uint32_t r = 0; r < world->rank_count; r++)
+		if (options->small ? options->small_landed && r == 1
+				   : options->landed && world_chance(world, 60))
+			world->ranks[r].window_bytes =
+				options->small ? 256 : 128 * (1 + world_random(world, 4));
 	for (uint32_t t = 0; t < world->trainer_count; t++)
 		if (make_trainer(world, t)) {
 			world_free(&world);

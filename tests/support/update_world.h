@@ -7,7 +7,7 @@
  *                │                             │
  *                │ slots of the ring           ▼
  *                └──────── read late ──── writes in flight ──► cells of the rank's memory
- *                                                                │
+ *                                     or of its window ─ taken ─┤
  *   rank: ── receive_next ──► ACCEPT ... PUBLISH v: every cell is of v, and nobody may write
  *
  * A write reads its slot when it completes, as late as a NIC may. What must never be is kept as a
@@ -22,7 +22,7 @@
 #include "worker/update/schedule.h"
 
 enum { WORLD_TRAINERS = 2, WORLD_RANKS = 3, WORLD_THREADS = 4, WORLD_SOURCES = 10, WORLD_ROWS = 30,
-       WORLD_TENSORS = 6, WORLD_PARTS = 3, WORLD_BLOCKS = 30, WORLD_RING = 4096 };
+       WORLD_TENSORS = 6, WORLD_PARTS = 3, WORLD_BLOCKS = 30, WORLD_RING = 4096, WORLD_WINDOW = 512 };
 
 /* Mistakes that a schedule could make, made by hand: each must be found. */
 enum world_bug {
@@ -35,6 +35,9 @@ enum world_bug {
 	BUG_EVENT_LOST,       /* nobody is told that a part was packed */
 	BUG_ROW_LEFT_OPEN,    /* a row stays open after its last task */
 	BUG_PERMISSION_KEPT,  /* a begin takes a permission that was used */
+	BUG_WINDOW_LET_GO,    /* places of a window are free again before they are taken */
+	BUG_TOLD_TOO_EARLY,   /* what is not posted yet counts as landed */
+	BUG_TAIL_UNTOLD,      /* the end does not count the last entries */
 	BUG_COUNT
 };
 
@@ -42,6 +45,7 @@ struct world_options {
 	uint64_t seed;
 	uint32_t versions;
 	bool full, loss, delay, abort, slow_target, small_ring, replay;
+	bool landed;          /* ranks, by chance: they have windows */
 	enum world_bug bug;
 	bool story;           /* keep a transcript */
 	/* A story instead of chance: one trainer with one thread that packs beside the host's, two
@@ -49,6 +53,7 @@ struct world_options {
 	 *   source 0   two parts through the ring, to both ranks
 	 *   source 1   into rank 0's mapped memory          source 2   in place, to rank 1 */
 	bool small;
+	bool small_landed;    /* rank 1 has a window, of four parts */
 	uint32_t slow_pack;   /* ms that source 0 part 0 takes; 0: as the others */
 	uint32_t lose_post;   /* the link breaks at this post, from 1; 0: never */
 	uint32_t abort_version;

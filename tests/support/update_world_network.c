@@ -21,8 +21,11 @@ bool world_post(struct world *world, uint32_t t, uint32_t r, const struct flight
 		link->broken = true;
 	if (++world->posts == world->options.lose_post)
 		link->broken = true;
-	if (link->broken)
+	if (link->broken) {
+		/* a signal that is behind writes which never complete does not come either */
+		link->to_rank.there = link->to_rank.there && link->to_rank.at <= world->now;
 		return false;
+	}
 	if (at < link->last_at)
 		at = link->last_at;
 	link->last_at = at;
@@ -47,7 +50,10 @@ static void land(struct world *world, uint32_t t, uint32_t r, const struct fligh
 	if (!rank->links[t].outstanding)
 		world_find(world, "trainer %u wrote row %u into rank %u, which accepts nothing", t,
 			   flight->row, r);
-	*cell = flight->from ? *flight->from : flight->wanted;
+	if (flight->bytes)
+		world_land(world, r, t, flight);
+	else
+		*cell = flight->from ? *flight->from : flight->wanted;
 }
 
 static void complete(struct world *world, uint32_t t, uint32_t r)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * update_world_parts.h -- between the files that play a world: update_world_plan.c makes trainers'
- * plans, update_world.c threads and ranks, update_world_network.c writes and signals.
+ * plans, update_world.c threads, update_world_steps.c what they do, update_world_rank.c and update_world_window.c ranks,
+ * update_world_network.c writes and signals.
  */
 #ifndef TESTS_SUPPORT_UPDATE_WORLD_PARTS_H
 #define TESTS_SUPPORT_UPDATE_WORLD_PARTS_H
@@ -16,7 +17,8 @@ typedef uint64_t tag;
 
 struct flight {
 	uint64_t number, complete_at;
-	uint32_t row, part;           /* row UINT32_MAX: checksums */
+	uint32_t row, part;           /* row UINT32_MAX: checksums, or what is said of a window */
+	uint64_t at, bytes;           /* in the rank's window; bytes 0: where it belongs */
 	const tag *from;              /* slot or home, looked at when it completes; NULL: in place */
 	tag wanted;
 };
@@ -24,11 +26,12 @@ struct flight {
 struct world_signal {
 	bool there;
 	uint64_t at;
-	uint64_t after;               /* writes that it stays behind */
 	enum update_tag word;
 	struct update_end end;
 	struct update_abort gone;
 	struct update_accept accept;
+	struct update_landed landed;
+	struct update_taken taken;
 };
 
 /* One pair. */
@@ -40,7 +43,7 @@ struct world_link {
 	struct world_signal to_rank, to_trainer;
 };
 
-enum thread_state { THREAD_READY, THREAD_CHANGE, THREAD_WORK, THREAD_ACCEPT, THREAD_OUT };
+enum thread_state { THREAD_READY, THREAD_CHANGE, THREAD_WORK, THREAD_ACCEPT, THREAD_TAKEN, THREAD_OUT };
 
 struct world_thread {
 	enum thread_state state;
@@ -50,6 +53,7 @@ struct world_thread {
 	struct error error;
 	struct event event;
 	struct step step;
+	struct flight flight;         /* that is posted when the step ends */
 	uint32_t tensors[WORLD_TENSORS], tensor_count, tensor_next;
 	bool helper;                  /* a packing thread */
 };
@@ -63,6 +67,8 @@ struct world_trainer {
 	uint32_t source_rows[WORLD_ROWS], tensor_first[WORLD_TENSORS + 2];
 	uint32_t tensor_rows[2 * WORLD_ROWS];
 	struct full_place places[WORLD_SOURCES];
+	bool lands[WORLD_RANKS];
+	struct window_entry entries[WORLD_RANKS * WINDOW_ENTRIES];
 	struct schedule schedule;
 	struct world_thread threads[WORLD_THREADS];
 	uint32_t thread_count;
@@ -80,12 +86,20 @@ struct world_rank {
 	struct receive_event event;
 	struct update_end end;
 	struct update_abort gone;
+	struct update_landed landed;
 	struct error error;
 	uint64_t at;                  /* of its next event */
 	uint64_t heard_until;         /* of the wait */
 	bool waits, over;
 	uint64_t published;
 	tag cells[WORLD_TRAINERS][WORLD_ROWS][WORLD_PARTS];
+	uint64_t window_bytes;        /* of its rings; 0: it has none */
+	struct world_window {
+		struct window_entry entries[WINDOW_ENTRIES];
+		tag ring[WORLD_WINDOW / 8]; /* by 8 bytes */
+		tag tags[WORLD_ROWS][WORLD_PARTS]; /* what was taken last, and how much of it */
+		uint64_t bytes[WORLD_ROWS][WORLD_PARTS];
+	} windows[WORLD_TRAINERS];
 };
 
 struct world {
@@ -116,6 +130,11 @@ tag tag_of(uint64_t version, uint32_t source, uint32_t part);
 /* update_world.c */
 void world_wake(struct world *world, struct world_trainer *trainer, enum thread_state state);
 
+/* update_world_steps.c: begins thread->step; and what is done when its event is due */
+void world_do_step(struct world *world, uint32_t t, struct world_thread *thread);
+void world_pack_ends(struct world *world, uint32_t t, const struct step *step);
+void world_post_ends(struct world *world, uint32_t t, struct world_thread *thread);
+
 /* update_world_host.c */
 void world_host_begin(struct world *world, struct world_trainer *trainer);
 /* A call of that thread is out. */
@@ -127,6 +146,11 @@ void world_make_rank(struct world *world, uint32_t r);
 void world_rank_acts(struct world *world, uint32_t r);
 uint64_t world_rank_next(const struct world *world, uint32_t r);
 bool world_trainers_over(const struct world *world);
+
+/* update_world_window.c: what landed is taken, at the end of the step; bytes of it */
+uint64_t world_take(struct world *world, uint32_t r, uint32_t t, uint64_t entries);
+/* A chunk lands. */
+void world_land(struct world *world, uint32_t r, uint32_t t, const struct flight *flight);
 
 /* update_world_plan.c */
 int world_make_plan(struct world *world, struct world_trainer *trainer); /* by chance or small */

@@ -44,6 +44,8 @@ static void make_small(struct world *world, struct world_trainer *trainer)
 		add_source(world, trainer, s != 0, 64, s ? 1 : 2)->pack.bytes = s ? 64 : 128;
 	trainer->sources[0].slots = true;
 	memcpy(trainer->rows, rows, sizeof(rows));
+	for (uint32_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		trainer->rows[i].landed = trainer->lands[rows[i].peer];
 	plan->row_count = sizeof(rows) / sizeof(rows[0]);
 	plan->posts = true;
 }
@@ -86,18 +88,22 @@ static void add_rows(struct world *world, struct world_trainer *trainer, uint32_
 	struct send_plan *plan = &trainer->plan;
 
 	for (uint32_t r = 0; r < world->rank_count; r++) {
-		enum route_path path = (enum route_path)world_random(world, PATH_COUNT);
+		enum route_path path = (enum route_path)world_random(world, PATH_LANDED);
 		struct send_row *row = &trainer->rows[plan->row_count];
 
 		if ((r && world_chance(world, 30)) || plan->row_count == WORLD_ROWS)
 			continue;
 		if (source->follows && path == PATH_REPLICA)
 			path = PATH_DIRECT; /* its bytes lie in scratch */
-		*row = (struct send_row){.peer = r, .source = s, .path = path};
+		if (trainer->lands[r] && path == PATH_MAPPED)
+			path = PATH_DIRECT;
+		*row = (struct send_row){
+			.peer = r, .source = s, .path = path, .landed = trainer->lands[r]};
 		row->stored =
 			path == PATH_MAPPED || (path == PATH_DIRECT && world_chance(world, 50));
 		if (world->options.full)
 			row->stored = r % 2;
+		row->stored = row->stored && !row->landed;
 		plan->row_count++;
 		plan->posts = plan->posts || !row->stored;
 		source->slots |= path == PATH_REPLICA && !world->options.full;
@@ -120,6 +126,8 @@ static void index_rows(struct world_trainer *trainer)
 	struct send_plan *plan = &trainer->plan;
 	uint32_t at = 0;
 
+	for (uint32_t i = 0; i < plan->row_count; i++)
+		trainer->rows[i].ordinal = i;
 	for (uint32_t s = 0; s < plan->source_count; s++) {
 		struct send_source *source = &trainer->sources[s];
 
@@ -184,7 +192,10 @@ int world_make_plan(struct world *world, struct world_trainer *trainer)
 				   .tensor_first = trainer->tensor_first,
 				   .tensor_rows = trainer->tensor_rows,
 				   .peer_count = world->rank_count,
+				   .lands = trainer->lands,
 				   .full = world->options.full};
+	for (uint32_t r = 0; r < world->rank_count; r++)
+		trainer->lands[r] = world->ranks[r].window_bytes != 0;
 	if (world->options.small) {
 		make_small(world, trainer);
 	} else {

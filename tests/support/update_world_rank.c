@@ -45,11 +45,13 @@ static bool hear_trainers(struct world *world, uint32_t r)
 		signal->there = false;
 		rank->end = signal->end;
 		rank->gone = signal->gone;
+		rank->landed = signal->landed;
 		rank->event = (struct receive_event){.kind = RECEIVE_SIGNAL,
 						     .peer = t,
 						     .word = signal->word,
 						     .end = &rank->end,
-						     .gone = &rank->gone};
+						     .gone = &rank->gone,
+						     .landed = &rank->landed};
 		return true;
 	}
 	return false;
@@ -67,8 +69,36 @@ static void send_accept(struct world *world, uint32_t r, uint32_t t)
 				      .word = UPDATE_ACCEPT,
 				      .accept = {.opening = rank->links[t].opening,
 						 .min_version = rank->receiver.min_version,
-						 .max_version = rank->receiver.max_version}};
+						 .max_version = rank->receiver.max_version,
+						 .taken = rank->links[t].taken}};
+	if (rank->window_bytes)
+		link->to_trainer.accept.window_bytes = WINDOW_HEAD_BYTES + rank->window_bytes;
 	world_wake(world, trainer, THREAD_ACCEPT);
+	world_wake(world, trainer, THREAD_TAKEN);
+}
+
+/* What landed until the step began, read at its end. */
+static void take(struct world *world, uint32_t r)
+{
+	struct world_rank *rank = &world->ranks[r];
+	uint32_t t = rank->event.peer;
+	struct receive_link *link = &rank->links[t];
+
+	if (world->options.slow_target && world_chance(world, 10)) {
+		error_set(&rank->error, ERROR_TIMEOUT, "the GPU is held up");
+		rank->event = (struct receive_event){.kind = RECEIVE_FAILED, .error = &rank->error};
+		return;
+	}
+	rank->event.bytes = world_take(world, r, t, rank->event.entries);
+	world_tell(world, "rank %u has taken %" PRIu64 " entries", r, rank->event.entries);
+	if (link->ending)
+		return;
+	world->links[t][r].to_trainer =
+		(struct world_signal){.there = true,
+				      .at = world->now,
+				      .word = UPDATE_TAKEN,
+				      .taken = {link->opening, rank->event.entries}};
+	world_wake(world, &world->trainers[t], THREAD_TAKEN);
 }
 
 void world_rank_acts(struct world *world, uint32_t r)
@@ -84,6 +114,8 @@ void world_rank_acts(struct world *world, uint32_t r)
 				.kind = RECEIVE_FAILED, .error = &rank->error, .broken = true};
 		}
 	}
+	if (rank->event.kind == RECEIVE_TAKEN)
+		take(world, r);
 	rank->event.now_ns = world->now;
 	step = receive_next(&rank->receiver, &rank->event);
 	rank->event = (struct receive_event){.kind = RECEIVE_ASKS};
@@ -91,6 +123,12 @@ void world_rank_acts(struct world *world, uint32_t r)
 	switch (step.kind) {
 	case RECEIVE_ACCEPT:
 		send_accept(world, r, step.peer);
+		break;
+	case RECEIVE_TAKE:
+		rank->event = (struct receive_event){.kind = RECEIVE_TAKEN,
+						     .peer = step.peer,
+						     .entries = rank->links[step.peer].landed};
+		rank->at = world->now + world_takes(world);
 		break;
 	case RECEIVE_WAIT:
 		rank->heard_until = step.until_ns;
@@ -151,6 +189,7 @@ void world_make_rank(struct world *world, uint32_t r)
 		struct receive_peer *peer = &rank->peers[t];
 
 		peer->name = world->names[t];
+		peer->lands = rank->window_bytes != 0;
 		for (uint32_t i = 0; i < trainer->plan.row_count; i++)
 			if (trainer->rows[i].peer == r) {
 				peer->pieces++;

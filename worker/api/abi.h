@@ -20,7 +20,7 @@ struct weft_memory;
 	/* ABI_       struct            first           known             last */ \
 	X(ERROR,       weft_error,       text,           text,             text) \
 	X(LAUNCH,      weft_launch,      key_waits,      key_file,         key_file) \
-	X(OPTIONS,     weft_options,     pack_threads,   stage,            stage) \
+	X(OPTIONS,     weft_options,     pack_threads,   landing_bytes,    landing_bytes) \
 	X(MEMORY,      weft_memory,      stream,         stream,           stream) \
 	X(TENSOR,      weft_tensor,      shape,          shape,            shape) \
 	X(PARAM,       weft_param,       memory,         memory,           memory) \
@@ -29,7 +29,7 @@ struct weft_memory;
 	X(TENSOR_VIEW, weft_tensor_view, bytes,          bytes,            bytes) \
 	X(PARAM_VIEW,  weft_param_view,  bytes,          bytes,            bytes) \
 	X(PLAN_VIEW,   weft_plan_view,   reserved,       peers,            reserved) \
-	X(STATS,       weft_stats,       parts_copacked, pause_ns,         pause_ns)
+	X(STATS,       weft_stats,       parts_copacked, pieces_landed,    pieces_landed)
 
 #define X(id, type, first, known, last) ABI_##id,
 enum abi_struct { ABI_STRUCTS(X) ABI_COUNT };

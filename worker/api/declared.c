@@ -151,35 +151,33 @@ static bool reads_tensors(const struct weft_worker *worker, const struct transpo
 	return !caps->local_registration || registered;
 }
 
-/* Memory that peers are to write can be registered with it. */
-static bool takes_memory(const struct weft_worker *worker, const struct transport_domain *member)
+/* Peers cannot write it: they write windows beside it (epoch/windows.h). */
+static bool lands(const struct weft_worker *worker, const struct transport_domain *domain)
 {
-	return !lands_on_device(worker) || transport_domain_caps(member)->gpu_memory;
+	return lands_on_device(worker) && !transport_domain_caps(domain)->gpu_memory;
 }
 
 /* What was opened of a list. One transport alone is said by its name, and needs no more. */
-static int report_offers(struct weft_worker *worker, uint32_t *count, struct error *error)
+static int report_offers(struct weft_worker *worker, uint32_t *out, struct error *error)
 {
-	uint32_t members =
+	uint32_t count =
 		transports_listed(worker->transport) ? transport_domain_members(worker->domain) : 0;
 
-	*count = 0;
+	*out = count;
 	memory_free(worker->offers); /* of a join that failed */
-	worker->offers = memory_zalloc(members, sizeof(*worker->offers));
+	worker->offers = memory_zalloc(count, sizeof(*worker->offers));
 	if (!worker->offers)
-		return memory_error(error, "declaring transports",
-				    members * sizeof(*worker->offers));
-	for (uint32_t i = 0; i < members; i++) {
+		return memory_error(error, "declaring transports", count * sizeof(*worker->offers));
+	for (uint32_t i = 0; i < count; i++) {
 		const struct transport_domain *member = transport_domain_member(worker->domain, i);
 		const struct transport_caps *caps = transport_domain_caps(member);
 
-		if (!takes_memory(worker, member))
-			continue;
-		worker->offers[(*count)++] = (struct transport_offer){
+		worker->offers[i] = (struct transport_offer){
 			.name = (char *)(uintptr_t)transport_domain_name(member),
 			.reach = (char *)(uintptr_t)transport_domain_reach(member),
 			.mapped = can_map(worker, member),
 			.registered = reads_tensors(worker, caps),
+			.landed = lands(worker, member),
 		};
 	}
 	return 0;
@@ -214,6 +212,7 @@ int declare_finish(struct weft_worker *worker, struct message_declare *declare, 
 		.registered = reads_tensors(worker, caps),
 		.device = worker->self.role == ROLE_TRAINER ? worker->device != NULL
 							    : lands_on_device(worker),
+		.landed = lands(worker, worker->domain),
 		.transport = worker->transport,
 		.checksums = worker->checksums,
 		.nics = worker->nics,

@@ -72,6 +72,7 @@ int join_open(struct weft_worker *worker, const struct message_plan *plan,
 		.device = worker->device,
 		.layout = &worker->layout,
 		.params = &worker->params,
+		.landing_bytes = worker->landing_bytes,
 		.update_timeout_ms = worker->update_timeout_ms,
 	};
 
@@ -157,10 +158,10 @@ static void log_plan(const struct weft_worker *worker)
 	for (size_t i = 0; i < plan->row_count; i++)
 		paths[plan->rows[i].path]++;
 	log_info(
-		"%s: plan %s by %s, order %s: %zu pieces, %zu peers; direct %zu, mapped %zu, replica %zu",
+		"%s: plan %s by %s, order %s: %zu pieces, %zu peers; direct %zu, mapped %zu, replica %zu, landed %zu",
 		worker->self_name, digest_text(plan->digest, digest), plan->policy, plan->order,
 		plan->row_count, worker->epoch->peer_count, paths[PATH_DIRECT], paths[PATH_MAPPED],
-		paths[PATH_REPLICA]);
+		paths[PATH_REPLICA], paths[PATH_LANDED]);
 }
 
 int join_run(struct weft_worker *worker, uint32_t timeout_ms, struct error *error)

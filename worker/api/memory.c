@@ -49,28 +49,23 @@ static int choose_stage(struct weft_worker *worker, const weft_options *options,
 		stage);
 }
 
-/* Peers of another process write it by transport cuda, or with a NIC that knows how. */
+/* What a NIC writes into the GPU's memory must be seen there; what no transport writes lands beside it. */
 int worker_check_way(const struct weft_worker *worker, struct error *error)
 {
-	const struct transport_caps *caps = transport_domain_caps(worker->domain);
-	const char *why = transport_domain_no_gpu(worker->domain);
+	const struct cuda_facts *facts;
 
 	if (!worker->device || worker->self.role == ROLE_TRAINER || worker->landing == LANDING_HOST)
 		return 0;
-	if (caps->gpu_direct && worker->device->facts.flush_needed && !worker->device->facts.flush)
-		return error_set(error, ERROR_UNSUPPORTED,
-				 "%s needs a flush before kernels see what a NIC wrote into its "
-				 "memory, and its driver offers none: let versions land in pinned "
-				 "host memory (stage \"host\", --stage host)",
-				 device_text(worker->device));
-	if (caps->gpu_memory)
+	facts = &worker->device->facts;
+	if (!transport_domain_caps(worker->domain)->gpu_direct || !facts->flush_needed ||
+	    facts->flush)
 		return 0;
 	return error_set(
 		error, ERROR_UNSUPPORTED,
-		"transport %s does not write memory of %s%s%s: let versions land in pinned host memory "
-		"(stage \"host\", --stage host), or use transport cuda where all workers are on one "
-		"host",
-		worker->transport, device_text(worker->device), why[0] ? ": " : "", why);
+		"%s needs a flush before kernels see what a NIC wrote into its memory, and "
+		"its driver offers none: let versions land in pinned host memory (stage "
+		"\"host\", --stage host)",
+		device_text(worker->device));
 }
 
 #define KIND_BYTES 24

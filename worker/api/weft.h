@@ -98,7 +98,8 @@ typedef struct weft_options {
 	const char *nic;           /* which NICs the transport uses, a list of names ("mlx5_0,mlx5_1",
 				      "mlx5_0:1" for one port; "eth0" with tcp), or one by rank ("0=mlx5_0,1=mlx5_1"), as
 				      weft-worker --nic takes it; NULL or "": it chooses */
-	const char *replica;       /* trainer: "ring" (default), at most ring_bytes; or "full": one
+	const char *replica;       /* trainer: "ring" (default), at most ring_bytes; "host": the same, for tensors
+				      of a GPU in memory of the host even where NICs read the GPU's; or "full": one
 				      home a parameter, as large as what this trainer sends one
 				      inference rank, shared by all of them, keeps the last
 				      version */
@@ -112,13 +113,17 @@ typedef struct weft_options {
 				      this process: the launcher's local rank) or "cuda:N"; or by role, as
 				      "trainer=cuda,inference=host". Trainer: all tensors that
 				      it writes; inference: its parameters, weft's or with own_memory the host's.
-				      On one host, transport "cuda" goes from GPU to GPU, and between GPU and host;
-				      over others a trainer's pieces are packed by its GPU into pinned memory, and an
-				      inference rank needs stage "host" */
+				      On one host, transport "cuda" goes from GPU to GPU, and between GPU and host. Where
+				      NICs read and write the GPU's memory (GPUDirect), "verbs" goes from there to there;
+				      else a trainer's pieces go through pinned memory here, and a rank's through
+				      landing_bytes there. The log and the plan say which */
 	const char *stage;         /* inference with memory "cuda": "none" (default): versions are written in place.
 				      "device", "host": a version lands in spare memory, of the GPU (transport "cuda")
 				      or pinned, while readers keep the last one; it is verified there, and then
 				      copied at once: readers are without a version for that copy alone */
+	uint64_t landing_bytes;    /* inference with memory "cuda", of trainers whose transport does not write that:
+				      pinned host memory that pieces land in, at most (at least 80 KiB for each such
+				      trainer), and are copied from meanwhile; default 256 MiB */
 } weft_options;
 #define WEFT_OPTIONS_INIT WEFT_INIT(weft_options)
 
@@ -489,6 +494,7 @@ typedef struct weft_stats {
 				     where it is staged, post-loaded); wait_ns is what was before */
 	uint64_t pause_ns;        /* inference: readers had no version: with shadow 0, staged the copy and the hook,
 				     in place all of update_ns */
+	uint64_t pieces_landed;   /* trainer: into landing_bytes of the inference rank, however they left here */
 } weft_stats;
 #define WEFT_STATS_INIT WEFT_INIT(weft_stats)
 /* [any thread after join, on a trainer] Of an inference rank: not while it is in weft_update_wait. */

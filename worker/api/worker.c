@@ -14,9 +14,10 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#define DEFAULT_JOIN_MS	   60000u
-#define DEFAULT_RING_BYTES (1ull << 30)
-#define LEAVE_MS	   3000u
+#define DEFAULT_JOIN_MS	      60000u
+#define DEFAULT_RING_BYTES    (1ull << 30)
+#define DEFAULT_LANDING_BYTES (256ull << 20)
+#define LEAVE_MS	      3000u
 
 /* weft.h repeats the project's codes as numbers, for programs that see nothing else */
 #define X(name, number, exit_code, words) \
@@ -192,6 +193,8 @@ static int fill(struct weft_worker *worker, const weft_options *options, struct 
 		options->join_timeout_ms ? options->join_timeout_ms : DEFAULT_JOIN_MS;
 	worker->update_timeout_ms = options->update_timeout_ms;
 	worker->ring_bytes = options->ring_bytes ? options->ring_bytes : DEFAULT_RING_BYTES;
+	worker->landing_bytes =
+		options->landing_bytes ? options->landing_bytes : DEFAULT_LANDING_BYTES;
 	worker->checksums = options->checksums != 0;
 	worker->shadow = options->shadow != 0;
 	worker->own_memory = options->own_memory != 0;

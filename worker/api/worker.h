@@ -38,7 +38,7 @@ struct weft_worker {
 	char *controller, *job, *transport, *nic, *key_file; /* transport: "auto" is spelled out */
 	struct transport_offer *offers; /* as declared, with a list; names and reach are the domain's */
 	uint32_t join_timeout_ms, update_timeout_ms; /* 0: not set by the host */
-	uint64_t ring_bytes;
+	uint64_t ring_bytes, landing_bytes;
 	bool full;                        /* the replica keeps everything */
 	bool host_ring;                   /* it is memory of the host, whatever NICs read */
 	uint32_t pack_threads;            /* 0: as many as processors, within reason */

@@ -55,7 +55,7 @@ void epoch_release(struct epoch **where)
 		return;
 	send_plan_close(&epoch->send);
 	peers_close(epoch);
-	receive_plan_close(&epoch->receive);
+	receive_plan_close(&epoch->receive, epoch->options.params);
 	memory_free(epoch);
 }
 

@@ -21,6 +21,7 @@
 #include "worker/epoch/ranges.h"
 #include "worker/epoch/receive_plan.h"
 #include "worker/epoch/send_plan.h"
+#include "worker/epoch/windows.h"
 
 #define PEER_NAME_BYTES 128
 
@@ -45,6 +46,7 @@ struct epoch_options {
 	/* inference rank */
 	const struct layout *layout;
 	struct params *params;
+	uint64_t landing_bytes;        /* of all windows, but for the least that each has */
 	uint32_t update_timeout_ms;    /* 0: the plan's */
 };
 
@@ -57,6 +59,8 @@ struct peer {
 	struct transport_remote **remotes; /* as theirs->regions; trainers only */
 	void **pinned;                     /* the same: mapped memory of the host, for kernels that store there; or NULL */
 	uint64_t first_piece;              /* the pair's pieces, and their checksums, among all pairs' */
+	bool landed;                       /* what is written goes into a window of the inference rank's */
+	uint64_t window_at, window_bytes;  /* which is there, in receive.windows; inference ranks only */
 };
 
 struct epoch {
@@ -95,6 +99,17 @@ void peer_figures(const struct peer *peer, uint64_t *writes, uint64_t *chunks);
 
 /* Where kernels of this trainer's GPU reach that memory of the peer; NULL: they do not. */
 void *peer_device_pointer(const struct peer *peer, size_t region);
+
+/* Numbers of an inference rank's regions, behind those of its parameters. */
+static inline uint32_t epoch_sums_region(const struct epoch *epoch)
+{
+	return (uint32_t)epoch->options.params->region_count;
+}
+
+static inline uint32_t epoch_window_region(const struct epoch *epoch)
+{
+	return epoch_sums_region(epoch) + 1;
+}
 
 /* PEER_LOST when the peer's process is provably gone. */
 int peer_check_alive(const struct peer *peer, struct error *error);

@@ -10,8 +10,9 @@
 
 #include "base/memory.h"
 
-#define REGION_BYTES (2ull << 30) /* a region ends at the first parameter past this */
-#define LARGE_BYTES  16384	  /* from here on a parameter starts on its own page */
+#define REGION_BYTES (2ull << 30)	 /* a region ends at the first parameter past this */
+#define LARGE_BYTES  16384		 /* from here on a parameter starts on its own page */
+#define REGIONS_MAX  (LIMIT_REGIONS - 2) /* one more is for checksums, and one for windows */
 
 /* Region numbers from `first` on, and the regions' sizes in bytes[]. Returns how many there are. */
 static uint32_t place(const struct layout *layout, uint32_t first, struct param_place *places,
@@ -53,10 +54,8 @@ static int allocate_copy(struct params *params, struct transport_domain *domain,
 		return error_wrap(error, "memory for %zu parameters (copy %u)", params->count,
 				  copy);
 	for (size_t i = 0; i < params->count; i++) {
-		struct transport_region *region = params->regions[places[i].region];
-
 		params->landed[copy * params->count + i] =
-			(unsigned char *)transport_region_memory(region) + places[i].offset;
+			params->starts[places[i].region] + places[i].offset;
 	}
 	return 0;
 }
@@ -80,15 +79,14 @@ static int register_params(struct params *params, struct transport_domain *domai
 {
 	for (size_t i = 0; i < params->count; i++) {
 		const struct tensor_info *param = &layout->params[i];
-		int rc;
 
-		rc = transport_region_register(domain, host[i], param->bytes,
-					       &params->regions[params->region_count], error);
-		if (rc)
+		if (params->written && transport_region_register(domain, host[i], param->bytes,
+								 &params->regions[i], error))
 			return error_wrap(error, "parameter %s", param->name);
-		params->places[i] =
-			(struct param_place){.region = (uint32_t)params->region_count++};
-		params->landed[i] = host[i];
+		params->region_count = i + 1;
+		params->starts[i] = params->landed[i] = host[i];
+		params->sizes[i] = param->bytes;
+		params->places[i] = (struct param_place){.region = (uint32_t)i};
 	}
 	return 0;
 }
@@ -119,9 +117,9 @@ static int open_regions(struct params *params, struct transport_domain *domain,
 	}
 	for (uint32_t copy = 0; copy < params->copies && !rc; copy++)
 		rc = allocate_copy(params, domain, layout, copy, error);
-	if (!rc && params->region_count + 1 > LIMIT_REGIONS)
+	if (!rc && params->region_count > REGIONS_MAX)
 		rc = error_set(error, ERROR_LIMIT, "%zu regions of memory; at most %d",
-			       params->region_count, LIMIT_REGIONS - 1);
+			       params->region_count, REGIONS_MAX);
 	return rc;
 }
 
@@ -135,14 +133,17 @@ int params_open(struct params *params, struct transport_domain *domain, const st
 				  .count = layout->param_count,
 				  .device = options->device,
 				  .landing = options->landing};
-	/* one region a parameter at most, and one for checksums */
-	if (options->host && !options->landing && params->count + 1 > LIMIT_REGIONS)
-		return error_set(
-			error, ERROR_LIMIT,
-			"%zu parameters in host memory; at most %d: let weft allocate them",
-			params->count, LIMIT_REGIONS - 1);
+	params->written = !params_on_device(params) || transport_domain_caps(domain)->gpu_memory;
+	/* then one region a parameter */
+	if (options->host && !options->landing && params->written && params->count > REGIONS_MAX)
+		return error_set(error, ERROR_LIMIT,
+				 "%zu parameters in memory of the host program; at most %d: let "
+				 "weft allocate them",
+				 params->count, REGIONS_MAX);
 	params->places = pool_array(&params->pool, places, sizeof(*params->places));
 	params->landed = pool_array(&params->pool, places, sizeof(*params->landed));
+	params->starts = pool_array(&params->pool, places, sizeof(*params->starts));
+	params->sizes = pool_array(&params->pool, places, sizeof(*params->sizes));
 	params->regions = pool_array(&params->pool, places, sizeof(*params->regions));
 	params->blocks = pool_array(&params->pool, places, sizeof(*params->blocks));
 	params->pinned = pool_array(&params->pool, places, sizeof(*params->pinned));

@@ -41,7 +41,10 @@ struct params {
 	struct param_place *places;        /* copies * count, copy-major */
 	unsigned char **memory;            /* as addresses, where readers read; of a device's not to be touched */
 	unsigned char **landed;            /* and where peers write: the same but for what is staged */
-	struct transport_region **regions; /* that peers write */
+	bool written;                      /* by peers; else they write windows, and what lands there is put in place */
+	unsigned char **starts;            /* of regions, */
+	uint64_t *sizes;                   /* in bytes */
+	struct transport_region **regions; /* as peers write them; NULL: they do not */
 	size_t region_count;
 	uint64_t *blocks;                  /* device memory under regions, by region; 0: none */
 	uint64_t *live;                    /* staged, weft's own: what region r is copied to */
@@ -61,6 +64,13 @@ int params_commit(struct params *params, uint64_t until_ns, struct error *error)
 /* Bytes at `from`, which params handed out, to host memory. */
 int params_read(const struct params *params, void *to, const unsigned char *from, uint64_t bytes,
 		struct error *error);
+
+/* What peers write, or put in place, the processor cannot read. */
+static inline bool params_on_device(const struct params *params)
+{
+	return params->device && params->landing != LANDING_HOST;
+}
+
 static inline unsigned char *params_memory(const struct params *params, uint32_t copy, size_t id)
 {
 	return params->memory[(size_t)copy * params->count + id];

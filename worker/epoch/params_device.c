@@ -15,16 +15,18 @@ static uint64_t address_of(const void *memory)
 	return (uint64_t)(uintptr_t)memory;
 }
 
-static int register_block(struct params *params, struct transport_domain *domain, uint64_t bytes,
-			  struct error *error)
+static int open_block(struct params *params, struct transport_domain *domain, uint64_t bytes,
+		      struct error *error)
 {
 	size_t r = params->region_count;
 	int rc = device_allocate(params->device, bytes, &params->blocks[r], error);
 
 	if (rc)
 		return rc;
-	rc = transport_region_register(domain, (void *)(uintptr_t)params->blocks[r], bytes,
-				       &params->regions[r], error);
+	params->starts[r] = (unsigned char *)(uintptr_t)params->blocks[r];
+	if (params->written)
+		rc = transport_region_register(domain, params->starts[r], bytes,
+					       &params->regions[r], error);
 	if (!rc)
 		return 0;
 	device_release(params->device, params->blocks[r]);
@@ -33,27 +35,34 @@ static int register_block(struct params *params, struct transport_domain *domain
 }
 
 /* What lands there goes on to the GPU, which reads pinned memory alone at its full speed. */
-static int pin_landing(struct params *params, struct error *error)
+static int open_landing(struct params *params, struct transport_domain *domain, uint64_t bytes,
+			struct error *error)
 {
-	size_t r = params->region_count - 1;
-	int rc = device_pin(params->device, transport_region_memory(params->regions[r]),
-			    transport_region_bytes(params->regions[r]), error);
+	size_t r = params->region_count;
+	int rc = transport_region_allocate(domain, bytes, &params->regions[r], error);
 
+	if (rc)
+		return rc;
+	params->starts[r] = transport_region_memory(params->regions[r]);
+	if (params->landing != LANDING_HOST)
+		return 0;
+	rc = device_pin(params->device, params->starts[r],
+			transport_region_bytes(params->regions[r]), error);
 	params->pinned[r] = !rc;
+	if (rc)
+		transport_region_close(&params->regions[r]);
 	return rc;
 }
 
 int params_region(struct params *params, struct transport_domain *domain, uint64_t bytes,
 		  struct error *error)
 {
-	bool on_device = params->device && params->landing != LANDING_HOST;
-	int rc = on_device ? register_block(params, domain, bytes, error)
-			   : transport_region_allocate(
-				     domain, bytes, &params->regions[params->region_count], error);
+	int rc = params_on_device(params) ? open_block(params, domain, bytes, error)
+					  : open_landing(params, domain, bytes, error);
 
 	if (!rc)
-		params->region_count++;
-	return rc || params->landing != LANDING_HOST ? rc : pin_landing(params, error);
+		params->sizes[params->region_count++] = bytes;
+	return rc;
 }
 
 int params_pin_given(struct params *params, const struct layout *layout,
@@ -82,8 +91,7 @@ int params_pin_given(struct params *params, const struct layout *layout,
 static int open_own(struct params *params, const struct layout *layout, struct error *error)
 {
 	for (size_t r = 0; r < params->region_count; r++) {
-		int rc = device_allocate(params->device, transport_region_bytes(params->regions[r]),
-					 &params->live[r], error);
+		int rc = device_allocate(params->device, params->sizes[r], &params->live[r], error);
 
 		if (rc)
 			return error_wrap(error,
@@ -106,7 +114,7 @@ static int init_part(struct pack_cuda_part *part, const struct params *params, s
 	struct pack pack;
 	int rc;
 
-	source.shape[0] = source.held_hi = transport_region_bytes(params->regions[place->region]);
+	source.shape[0] = source.held_hi = params->sizes[place->region];
 	source.src.dims = 1;
 	source.src.lo[0] = place->offset;
 	source.src.hi[0] = place->offset + bytes;
@@ -126,7 +134,7 @@ static int open_bases(struct params *params, struct error *error)
 	if (!bases)
 		return memory_error(error, "placing parameters", bytes);
 	for (size_t r = 0; r < params->region_count; r++)
-		bases[r] = address_of(transport_region_memory(params->regions[r]));
+		bases[r] = address_of(params->starts[r]);
 	rc = device_allocate(params->device, bytes, &params->bases, error);
 	return rc ? rc
 		  : device_copy(params->device, params->bases, address_of(bases), bytes, error);
@@ -170,8 +178,7 @@ int params_commit(struct params *params, uint64_t until_ns, struct error *error)
 					 params->bases, 0, error);
 	for (size_t r = 0; r < params->region_count && !params->commit.count && !rc; r++)
 		rc = device_queue_copy(params->device, DEVICE_KERNELS, params->live[r],
-				       address_of(transport_region_memory(params->regions[r])),
-				       transport_region_bytes(params->regions[r]), error);
+				       address_of(params->starts[r]), params->sizes[r], error);
 	return rc ? rc : device_settle(params->device, until_ns, error);
 }
 
@@ -199,8 +206,8 @@ static void release_block(struct params *params, size_t r)
 {
 	struct error error;
 
-	if (!transport_memory_check((void *)(uintptr_t)params->blocks[r],
-				    transport_region_bytes(params->regions[r]), &error)) {
+	if (!transport_memory_check((void *)(uintptr_t)params->blocks[r], params->sizes[r],
+				    &error)) {
 		transport_region_close(&params->regions[r]);
 		device_release(params->device, params->blocks[r]);
 		return;
@@ -220,7 +227,7 @@ void params_close_device(struct params *params)
 	device_release(params->device, params->bases);
 	for (size_t r = 0; r < params->region_count; r++) {
 		if (params->pinned[r])
-			device_unpin(params->device, transport_region_memory(params->regions[r]));
+			device_unpin(params->device, params->starts[r]);
 		if (params->blocks[r])
 			release_block(params, r);
 		if (params->live)

@@ -24,41 +24,49 @@ static int copy_record(unsigned char **bytes, size_t *length, const unsigned cha
 	return 0;
 }
 
-static int export_region(const struct transport_region *region, struct message_endpoints *endpoints,
-			 struct error *error)
+/* NULL: there is none of that number. */
+static int export_region(const struct transport_region *region, size_t number,
+			 struct message_endpoints *endpoints, struct error *error)
 {
 	struct region_record *out = &endpoints->regions[endpoints->region_count];
 	unsigned char record[TRANSPORT_RECORD_BYTES];
 	size_t length;
-	int rc = transport_region_export(region, record, &length, error);
+	int rc;
 
+	if (!region)
+		return 0;
+	rc = transport_region_export(region, record, &length, error);
 	if (rc)
 		return rc;
-	out->region = (uint32_t)endpoints->region_count++;
+	out->region = (uint32_t)number;
+	endpoints->region_count++;
 	return copy_record(&out->bytes, &out->length, record, length, error);
 }
 
-/* The parameters' regions, then the one for checksums. */
+/* The parameters' regions, then the one for checksums and that of windows. */
 static int export_regions(const struct epoch *epoch, struct message_endpoints *endpoints,
 			  struct error *error)
 {
 	const struct params *params = epoch->options.params;
-	size_t places = params->copies * params->count;
+	size_t places = params->copies * params->count, i;
 	int rc = 0;
 
 	endpoints->copies = params->copies;
 	endpoints->places = memory_zalloc(places, sizeof(*endpoints->places));
-	endpoints->regions = memory_zalloc(params->region_count + 1, sizeof(*endpoints->regions));
+	endpoints->regions = memory_zalloc(params->region_count + 2, sizeof(*endpoints->regions));
 	if (!endpoints->places || !endpoints->regions)
 		return memory_error(error, "exporting regions",
 				    places * sizeof(*endpoints->places));
 	memcpy(endpoints->places, params->places, places * sizeof(*endpoints->places));
 	endpoints->place_count = places;
-	for (size_t i = 0; i < params->region_count && !rc; i++)
-		rc = export_region(params->regions[i], endpoints, error);
-	if (!rc && epoch->receive.sums_region)
-		rc = export_region(epoch->receive.sums_region, endpoints, error);
-	return rc;
+	for (i = 0; i < params->region_count && !rc; i++)
+		rc = export_region(params->regions[i], i, endpoints, error);
+	if (!rc)
+		rc = export_region(epoch->receive.sums_region, epoch_sums_region(epoch), endpoints,
+				   error);
+	return rc ? rc
+		  : export_region(epoch->receive.windows.region, epoch_window_region(epoch),
+				  endpoints, error);
 }
 
 static int open_peer(const struct epoch *epoch, struct peer *peer,
@@ -106,9 +114,14 @@ int peers_open(struct epoch *epoch, struct message_endpoints *endpoints, struct 
 		epoch->peers[i].plan = &plan->peers[i];
 	for (size_t i = 0; i < epoch->peer_count && !rc; i++)
 		rc = open_peer(epoch, &epoch->peers[i], endpoints, error);
+	for (size_t i = 0; i < plan->row_count && epoch->options.self.role == ROLE_TRAINER; i++)
+		if (plan->rows[i].path == PATH_LANDED && plan->rows[i].peer < epoch->peer_count)
+			epoch->peers[plan->rows[i].peer].landed = true;
 	if (!rc && epoch->options.self.role == ROLE_INFERENCE) {
 		rc = peers_open_sums(epoch, &epoch->receive.sums_region, &epoch->receive.sums,
 				     error);
+		if (!rc)
+			rc = windows_open(&epoch->receive.windows, epoch, error);
 		if (!rc)
 			rc = export_regions(epoch, endpoints, error);
 	}
@@ -153,7 +166,7 @@ static int pin_mapped(const struct device *device, struct peer *peer, size_t r, 
 	void *memory = transport_remote_pointer(peer->remotes[r]);
 	int rc;
 
-	if (!device || !memory)
+	if (!device || !memory || peer->landed)
 		return 0;
 	rc = device_pin(device, memory, transport_remote_bytes(peer->remotes[r]), error);
 	if (!rc)
@@ -168,6 +181,17 @@ void *peer_device_pointer(const struct peer *peer, size_t region)
 	return pointer ? pointer : peer->pinned[region];
 }
 
+/* Parameters that no transport of ours writes lie in regions that it may not know. */
+static bool is_written(const struct peer *peer, size_t r)
+{
+	const struct peer_endpoints *theirs = peer->theirs;
+
+	for (size_t i = 0; i < theirs->place_count && peer->landed; i++)
+		if (theirs->places[i].region == theirs->regions[r].region)
+			return false;
+	return true;
+}
+
 static int import_regions(const struct device *device, struct peer *peer, struct error *error)
 {
 	size_t count = peer->theirs->region_count;
@@ -178,9 +202,12 @@ static int import_regions(const struct device *device, struct peer *peer, struct
 		return memory_error(error, "importing regions", count * sizeof(*peer->remotes));
 	for (size_t i = 0; i < count; i++) {
 		const struct region_record *region = &peer->theirs->regions[i];
-		int rc = transport_remote_import(peer->endpoint, region->bytes, region->length,
-						 &peer->remotes[i], error);
+		int rc;
 
+		if (!is_written(peer, i))
+			continue;
+		rc = transport_remote_import(peer->endpoint, region->bytes, region->length,
+					     &peer->remotes[i], error);
 		if (!rc)
 			rc = pin_mapped(device, peer, i, error);
 		if (rc)

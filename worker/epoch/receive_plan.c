@@ -22,6 +22,12 @@ static int note_row(struct receive_plan *plan, const struct epoch *epoch, size_t
 				 "%s: row %zu of the plan: peer, piece, tensor, "
 				 "parameter or bytes are out of range",
 				 epoch->options.name, index);
+	if ((row->path == PATH_LANDED) != epoch->peers[row->peer].landed)
+		return error_set(error, ERROR_MESSAGE,
+				 "%s: row %zu of the plan goes %s, and what %s writes is %s",
+				 epoch->options.name, index, route_path_name(row->path),
+				 epoch->peers[row->peer].name,
+				 epoch->peers[row->peer].landed ? "landed" : "not");
 	slot = &plan->rows[epoch->peers[row->peer].first_piece + row->ordinal];
 	if (*slot != NO_ROW)
 		return error_set(error, ERROR_MESSAGE,
@@ -50,8 +56,9 @@ int receive_plan_open(struct receive_plan *plan, const struct epoch *epoch, stru
 	return rc;
 }
 
-void receive_plan_close(struct receive_plan *plan)
+void receive_plan_close(struct receive_plan *plan, const struct params *params)
 {
+	windows_close(&plan->windows, params);
 	transport_region_close(&plan->sums_region);
 	memory_free(plan->rows);
 	*plan = (struct receive_plan){0};

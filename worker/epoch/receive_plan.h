@@ -7,6 +7,7 @@
 #define WORKER_EPOCH_RECEIVE_PLAN_H
 
 #include "transport/transport.h"
+#include "worker/epoch/windows.h"
 
 struct epoch;
 
@@ -14,11 +15,12 @@ struct receive_plan {
 	uint32_t *rows;               /* of the plan: peers[p].first_piece + ordinal */
 	struct transport_region *sums_region; /* NULL: no checksums */
 	uint64_t *sums;               /* in the same order */
+	struct windows windows;
 };
 
 /* Of an epoch whose peers are connected. ERROR_MESSAGE names the row that is wrong. Whatever it returns,
  * receive_plan_close. */
 int receive_plan_open(struct receive_plan *plan, const struct epoch *epoch, struct error *error);
-void receive_plan_close(struct receive_plan *plan);
+void receive_plan_close(struct receive_plan *plan, const struct params *params);
 
 #endif

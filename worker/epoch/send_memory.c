@@ -175,6 +175,24 @@ static int open_homes(struct send_plan *plan, const struct epoch *epoch, struct 
 	return allocate_near(plan, epoch, plan->homes.bytes, &plan->replica_region, error);
 }
 
+/* What is said of pieces that land, where they do. */
+static int open_entries(struct send_plan *plan, const struct epoch *epoch, struct error *error)
+{
+	uint64_t bytes = plan->peer_count * WINDOW_HEAD_BYTES;
+	bool any = false;
+	int rc;
+
+	for (size_t p = 0; p < plan->peer_count; p++)
+		any = any || plan->lands[p];
+	if (!any)
+		return 0;
+	rc = transport_region_allocate(epoch->options.domain, bytes, &plan->entries_region, error);
+	if (rc)
+		error_wrap(error, "%llu bytes for what is said of pieces that land",
+			   (unsigned long long)bytes);
+	return rc;
+}
+
 void send_plan_close_memory(struct send_plan *plan)
 {
 	struct {
@@ -189,6 +207,8 @@ void send_plan_close_memory(struct send_plan *plan)
 		transport_region_close(places[i].region);
 		device_release(plan->device, places[i].block);
 	}
+	transport_region_close(&plan->entries_region);
+	transport_region_close(&plan->sums_region);
 }
 
 int send_plan_open_memory(struct send_plan *plan, struct epoch *epoch, struct error *error)
@@ -207,5 +227,7 @@ int send_plan_open_memory(struct send_plan *plan, struct epoch *epoch, struct er
 	if (!rc)
 		rc = plan->full ? open_homes(plan, epoch, error)
 				: open_ring(plan, epoch, limit, bytes, error);
+	if (!rc)
+		rc = open_entries(plan, epoch, error);
 	return rc ? rc : peers_open_sums(epoch, &plan->sums_region, &plan->sums, error);
 }

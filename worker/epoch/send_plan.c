@@ -12,11 +12,30 @@ int send_plan_bad_row(const struct epoch *epoch, size_t row, const char *what, s
 			 row, what);
 }
 
+/* Where nobody can write its target, the plan says that, and not how it leaves here: as it lies where the transport reads
+ * it so, else through the ring. */
+static bool leaves_in_place(const struct epoch *epoch, const struct plan_row *row)
+{
+	const struct transport_caps *caps =
+		transport_endpoint_caps(epoch->peers[row->peer].endpoint);
+	const struct tensor_info *tensor = &epoch->options.holding->tensors[row->tensor];
+	bool registered = epoch->options.ranges->count != 0;
+	bool reads = epoch->options.device
+			     ? caps->gpu_direct && registered && !epoch->options.host_ring
+			     : !caps->local_registration || registered;
+
+	return reads && transform_plain(&row->transform) && row->src.dims == tensor->dims &&
+	       (row->to == DTYPE_NONE || row->to == tensor->dtype) &&
+	       box_contiguous(&row->src, tensor->shape);
+}
+
 /* A kernel stores into whatever it reaches, where the plan says replica for another trainer's sake too. What it does not
  * reach, a transport that reads the GPU's memory sends as it lies; the rest goes through the ring. */
 static enum route_path path_here(const struct epoch *epoch, const struct plan_row *row,
 				 bool by_device)
 {
+	if (row->path == PATH_LANDED)
+		return leaves_in_place(epoch, row) ? PATH_DIRECT : PATH_REPLICA;
 	if (!epoch->options.device)
 		return row->path;
 	if (by_device)
@@ -35,6 +54,8 @@ static int resolve_target(const struct epoch *epoch, size_t index, uint32_t copy
 	uint64_t size;
 	size_t r = 0;
 
+	if (row->path == PATH_LANDED)
+		return 0;
 	if (row->param >= params)
 		return send_plan_bad_row(epoch, index, "its parameter has no place", error);
 	place = &theirs->places[copy * params + row->param];
@@ -80,7 +101,11 @@ static int resolve_row(struct send_plan *plan, const struct epoch *epoch, size_t
 				 .stored = !epoch->options.device &&
 					   (epoch->options.full || row->path != PATH_REPLICA),
 				 .by_device = epoch->options.device != NULL,
+				 .landed = row->path == PATH_LANDED,
 				 .target = (uint32_t)plan->target_count};
+	if (out->landed != epoch->peers[row->peer].landed)
+		return send_plan_bad_row(
+			epoch, index, "some of what its target is sent lands, and not all", error);
 	if (epoch->peers[row->peer].theirs->copies > PARAMS_COPIES_MAX)
 		return send_plan_bad_row(epoch, index, "its target has too many copies", error);
 	for (uint32_t c = 0; c < epoch->peers[row->peer].theirs->copies; c++) {
@@ -110,6 +135,11 @@ static int resolve_rows(struct send_plan *plan, const struct epoch *epoch, struc
 	plan->targets = pool_array(&plan->pool, rows * copies, sizeof(*plan->targets));
 	if (!pool_ok(&plan->pool))
 		return memory_error(error, "preparing updates", rows * sizeof(*plan->rows));
+	plan->lands = pool_array(&plan->pool, epoch->peer_count, sizeof(*plan->lands));
+	if (!plan->lands)
+		return memory_error(error, "preparing updates", epoch->peer_count);
+	for (size_t p = 0; p < epoch->peer_count; p++)
+		plan->lands[p] = epoch->peers[p].landed;
 	plan->row_count = rows;
 	plan->copies = (uint32_t)copies;
 	for (size_t i = 0; i < rows && !rc; i++)
@@ -182,6 +212,5 @@ void send_plan_close(struct send_plan *plan)
 	pool_free(&plan->pool);
 	full_close(&plan->homes);
 	send_plan_close_memory(plan);
-	transport_region_close(&plan->sums_region);
 	*plan = (struct send_plan){.node = -1};
 }

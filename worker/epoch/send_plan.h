@@ -51,7 +51,8 @@ struct send_target {
 struct send_row {
 	uint32_t peer, ordinal, source;
 	uint32_t target;               /* targets[target + copy] */
-	enum route_path path : 8;      /* a byte: there may be millions of rows */
+	enum route_path path : 8;      /* a byte: there may be millions of rows; what is landed: how it leaves here */
+	bool landed;                   /* into a window of the peer's */
 	bool stored;                   /* packing stores it at the target; else it is posted, */
 	bool by_device;                /* or a GPU's kernel stores it there: no task's affair */
 };
@@ -69,6 +70,8 @@ struct send_plan {
 	uint32_t *tensor_first;        /* rows of tensor t: tensor_rows[tensor_first[t] .. [t + 1]) */
 	uint32_t *tensor_rows;         /* in send order within a tensor; as its scales too */
 	size_t tensor_count, peer_count;
+	bool *lands;                   /* by peer: its rows are landed */
+	struct transport_region *entries_region; /* of windows, where some are */
 	bool *direct;                  /* by tensor: some piece goes out in place */
 	bool posts;                    /* some row is posted */
 	bool scheduled;                /* some row is not by_device */

@@ -87,7 +87,11 @@ static const struct option_row {
 	{"ring-bytes", "WEFT_RING_BYTES", "SIZE", KIND_BYTES, AT(ring_bytes),
 	 "trainer: CPU replica ring, at most (default 1G)"},
 	{"replica", "WEFT_REPLICA", "FORM", KIND_TEXT, AT(replica),
-	 "trainer: ring (default), of --ring-bytes; or full: keeps all that one inference rank gets"},
+	 "trainer: ring (default), of --ring-bytes; host: the same, for a GPU's tensors in host memory even "
+	 "where NICs read the GPU's; or full: keeps all that one inference rank gets"},
+	{"landing-bytes", "WEFT_LANDING_BYTES", "SIZE", KIND_BYTES, AT(landing_bytes),
+	 "inference: with --memory cuda, pinned memory that pieces land in where the transport does not write "
+	 "the GPU's, at most (default 256M)"},
 	{"pack-threads", "WEFT_PACK_THREADS", "N", KIND_RANK, AT(pack_threads),
 	 "trainer: threads that pack, 1 to 64 (default: a thread a processor, at most 4)"},
 	{"join-timeout", "WEFT_JOIN_TIMEOUT", "TIME", KIND_MS, AT(join_timeout_ms),

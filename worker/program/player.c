@@ -136,6 +136,7 @@ static int open_worker(struct player *player, weft_error *error)
 		.join_timeout_ms = (uint32_t)a->join_timeout_ms,
 		.update_timeout_ms = (uint32_t)a->update_timeout_ms,
 		.ring_bytes = a->ring_bytes,
+		.landing_bytes = a->landing_bytes,
 		.replica = player->role == WEFT_TRAINER ? a->replica : NULL,
 		.pack_threads = (uint32_t)a->pack_threads,
 		.checksums = a->checksums,

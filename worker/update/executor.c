@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/copy.h"
+#include "worker/update/update_payload.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -19,7 +20,7 @@ struct doing {
 	const unsigned char *from;	       /* POST: the part's bytes, */
 	const struct transport_region *region; /* which lie there, */
 	const struct send_source *rows;	       /* or in rows of this source, from `from` on */
-	uint64_t offset, bytes;		       /* of the piece */
+	uint64_t offset, bytes;		       /* of the piece, or of what of it lands */
 	uint32_t spins;			       /* of one WAIT_WRITE */
 };
 
@@ -77,6 +78,12 @@ static void look_up_post(struct sender *sender, const struct step *step, struct 
 		doing->from = doing->rows ? first : first + doing->offset;
 		doing->region = range ? range->region : NULL;
 	}
+	if (!step->lands)
+		return;
+	if (!doing->rows)
+		doing->from += step->from - doing->offset;
+	doing->offset = step->from;
+	doing->bytes = step->bytes;
 }
 
 static void look_up(struct sender *sender, const struct step *step, struct doing *doing)
@@ -93,54 +100,57 @@ static void look_up(struct sender *sender, const struct step *step, struct doing
 
 /* ---- doing, with no lock held ---- */
 
-/* Where a peer wants its checksums. */
-static int sums_target(struct sender *sender, uint32_t p, struct send_target *target,
-		       struct error *error)
+/* A region that a peer named in its ACCEPT. */
+static struct transport_remote *find_remote(const struct peer *peer, uint32_t region)
 {
-	const struct update_accept *accept = &sender->schedule.links[p].accept;
-	const struct peer *peer = &sender->epoch->peers[p];
-
-	*target = (struct send_target){.offset = accept->sums_offset};
 	for (size_t r = 0; r < peer->theirs->region_count; r++)
-		if (peer->theirs->regions[r].region == accept->sums_region)
-			target->remote = peer->remotes[r];
-	if (target->remote)
-		return 0;
-	return error_set(error, ERROR_MESSAGE,
-			 "%s wants checksums in region %u, which it did not send", peer->name,
-			 accept->sums_region);
+		if (peer->theirs->regions[r].region == region)
+			return peer->remotes[r];
+	return NULL;
 }
 
-static int write_to(struct sender *sender, const struct peer *peer, const struct doing *doing,
-		    const struct send_target *target, struct error *error)
+/* Where that step's bytes go. */
+static int find_place(struct sender *sender, const struct step *step, const struct doing *doing,
+		      struct send_target *place, struct error *error)
 {
-	uint64_t deadline_ns = clock_deadline_ns(sender->epoch->wait_ms);
-	struct transport_rows rows;
+	const struct update_accept *accept = &sender->schedule.links[step->peer].accept;
+	const struct peer *peer = &sender->epoch->peers[step->peer];
+	uint32_t region = step->sums ? accept->sums_region : accept->window_region;
 
-	if (!doing->rows)
-		return transport_write(peer->endpoint, doing->from, doing->region, target->remote,
-				       target->offset + doing->offset, doing->bytes, deadline_ns,
-				       error);
-	rows = (struct transport_rows){doing->from, doing->rows->pack.runs.row_bytes,
-				       doing->rows->pack.runs.stride_bytes};
-	return transport_write_rows(peer->endpoint, &rows, doing->offset, target->remote,
-				    target->offset + doing->offset, doing->bytes, deadline_ns,
-				    error);
+	if (!step->sums && !step->lands && !step->tells) {
+		*place = *executor_target(sender, &sender->epoch->send.rows[step->row]);
+		place->offset += doing->offset;
+		return 0;
+	}
+	*place = (struct send_target){.remote = find_remote(peer, region),
+				      .offset = step->sums ? accept->sums_offset
+							   : accept->window_offset};
+	if (step->lands)
+		place->offset += WINDOW_HEAD_BYTES + step->at;
+	if (place->remote)
+		return 0;
+	return error_set(error, ERROR_MESSAGE, "%s wants %s in region %u, which it did not send",
+			 peer->name, step->sums ? "checksums" : "pieces", region);
 }
 
 static int write_bytes(struct sender *sender, const struct step *step, const struct doing *doing,
 		       uint64_t *number, struct error *error)
 {
 	const struct peer *peer = &sender->epoch->peers[step->peer];
-	struct send_target target;
-	int rc = 0;
+	uint64_t deadline_ns = clock_deadline_ns(sender->epoch->wait_ms);
+	struct transport_rows rows;
+	struct send_target place;
+	int rc = find_place(sender, step, doing, &place, error);
 
-	if (step->sums)
-		rc = sums_target(sender, step->peer, &target, error);
-	else
-		target = *executor_target(sender, &sender->epoch->send.rows[step->row]);
-	if (!rc)
-		rc = write_to(sender, peer, doing, &target, error);
+	if (!rc && doing->rows) {
+		rows = (struct transport_rows){doing->from, doing->rows->pack.runs.row_bytes,
+					       doing->rows->pack.runs.stride_bytes};
+		rc = transport_write_rows(peer->endpoint, &rows, doing->offset, place.remote,
+					  place.offset, doing->bytes, deadline_ns, error);
+	} else if (!rc) {
+		rc = transport_write(peer->endpoint, doing->from, doing->region, place.remote,
+				     place.offset, doing->bytes, deadline_ns, error);
+	}
 	if (!rc)
 		*number = ++sender->writes[step->peer];
 	return rc;
@@ -175,6 +185,39 @@ static int post(struct sender *sender, const struct step *step, struct doing *do
 	return rc;
 }
 
+/* What lies in the peer's window, and then that it does. */
+static int tell(struct sender *sender, const struct step *step, struct event *event,
+		struct error *error)
+{
+	struct send_window *window = &sender->schedule.windows[step->peer];
+	const struct update_landed landed = {sender->schedule.links[step->peer].used_opening,
+					     step->entries};
+	uint64_t deadline_ns = clock_deadline_ns(sender->epoch->wait_ms);
+	struct peer *peer = &sender->epoch->peers[step->peer];
+	struct send_target head;
+	int rc = find_place(sender, step, NULL, &head, error);
+
+	/* those in the ring's last places, then those in its first */
+	for (uint64_t n = step->told, count; n < step->entries && !rc; n += count) {
+		uint64_t first = n % WINDOW_ENTRIES;
+
+		count = step->entries - n;
+		if (count > WINDOW_ENTRIES - first)
+			count = WINDOW_ENTRIES - first;
+		rc = transport_write(peer->endpoint, &window->entries[first],
+				     sender->epoch->send.entries_region, head.remote,
+				     head.offset + first * sizeof(struct window_entry),
+				     count * sizeof(struct window_entry), deadline_ns, error);
+		if (!rc)
+			event->write = ++sender->writes[step->peer];
+	}
+	event->kind = EVENT_TOLD;
+	event->entries = step->entries;
+	return rc ? rc
+		  : transport_signal(peer->endpoint, UPDATE_LANDED, &landed, sizeof(landed),
+				     step->until_ns, error);
+}
+
 static int signal_peer(struct sender *sender, const struct step *step, struct event *event,
 		       struct error *error)
 {
@@ -187,9 +230,12 @@ static int signal_peer(struct sender *sender, const struct step *step, struct ev
 		.bytes = peer->plan->bytes,
 		.pieces = peer->plan->pieces,
 		.sums = sender->epoch->sums ? peer->plan->pieces : 0,
+		.landed = step->entries,
 	};
 	struct update_abort gone = {.opening = opening, .version = end.version};
 
+	if (step->tells)
+		return tell(sender, step, event, error);
 	event->kind = EVENT_SIGNALLED;
 	snprintf(gone.why, sizeof(gone.why), "%s", sender->why);
 	return step->abort ? transport_signal(peer->endpoint, UPDATE_ABORT, &gone, sizeof(gone),
@@ -211,6 +257,32 @@ static int wait_writes(struct sender *sender, const struct step *step, struct ev
 	}
 	rc = transport_progress(peer->endpoint, &event->write, error);
 	return rc || event->write >= step->write ? rc : peer_check_alive(peer, error);
+}
+
+/* What the peer has taken out of its window, if it has said more. */
+static int wait_taken(struct sender *sender, const struct step *step, struct event *event,
+		      struct error *error)
+{
+	const struct peer *peer = &sender->epoch->peers[step->peer];
+	const struct update_pair pair = {peer->name, sender->epoch->plan->digest,
+					 sender->schedule.links[step->peer].used_opening,
+					 peer->theirs->copies};
+	struct transport_signal signal;
+	struct update_taken taken;
+	int rc;
+
+	event->kind = EVENT_ASK;
+	rc = transport_progress(peer->endpoint, &event->write, error);
+	if (rc || transport_signal_read(peer->endpoint, &signal) != 0 ||
+	    signal.sequence == sender->seen[step->peer])
+		return rc ? rc : peer_check_alive(peer, error);
+	rc = update_read_taken(&signal, &pair, &taken, error);
+	if (rc)
+		return rc;
+	sender->seen[step->peer] = signal.sequence;
+	event->kind = EVENT_TAKEN;
+	event->entries = taken.entries;
+	return 0;
 }
 
 static void relax(uint32_t spins)
@@ -236,11 +308,12 @@ static struct event act(struct sender *sender, const struct step *step, struct d
 	pthread_mutex_lock(wire);
 	rc = step->kind == STEP_POST	 ? post(sender, step, doing, &event, error)
 	     : step->kind == STEP_SIGNAL ? signal_peer(sender, step, &event, error)
+	     : step->wait == WAIT_TAKEN	 ? wait_taken(sender, step, &event, error)
 					 : wait_writes(sender, step, &event, error);
 	pthread_mutex_unlock(wire);
 	if (rc)
 		event.kind = EVENT_FAILED;
-	else if (event.write < step->write)
+	else if (event.kind == EVENT_ASK || event.write < step->write)
 		relax(doing->spins++);
 	return event;
 }
@@ -267,6 +340,8 @@ static struct step next(struct sender *sender, struct task *task, struct event *
 	if (!idle && !schedule->failed && !schedule_telling(task) &&
 	    health_check(sender->health, &error)) {
 		if (only_ends(sender, task, &error)) {
+			if (event->kind != EVENT_FAILED)
+				schedule_note(schedule, task, event);
 			*task->own->error = error;
 			return (struct step){.kind = STEP_FAIL};
 		}

@@ -47,9 +47,9 @@ static struct receive_step fail(struct receiver *receiver, bool broken)
 		receiver->error.code == ERROR_TIMEOUT || receiver->error.code == ERROR_INTERRUPTED;
 
 	for (size_t p = 0; p < receiver->peer_count && !may_come; p++) {
-		if (receiver->links[p].ended)
+		if (receiver->links[p].ended || receiver->links[p].ending)
 			note_past(receiver, receiver->links[p].end.version);
-		receiver->links[p].ended = false;
+		receiver->links[p].ended = receiver->links[p].ending = false;
 	}
 	receiver->phase = RECEIVE_CLOSED;
 	return (struct receive_step){.kind = RECEIVE_FAIL, .broken = broken};
@@ -96,10 +96,12 @@ static struct receive_step accept(struct receiver *receiver, uint32_t peer)
 {
 	struct receive_link *link = &receiver->links[peer];
 
-	if (!link->outstanding)
+	if (!link->outstanding) {
 		link->opening++;
+		link->landed = link->taken = link->taken_bytes = 0;
+	}
 	link->outstanding = true;
-	link->ended = false;
+	link->ended = link->ending = false;
 	return (struct receive_step){
 		.kind = RECEIVE_ACCEPT, .peer = peer, .until_ns = receiver->deadline_ns};
 }
@@ -122,7 +124,9 @@ static void open_version(struct receiver *receiver, const struct receive_event *
 /* Trainers whose END for this very version came during a wait that timed out stay counted. */
 static bool counted(const struct receiver *receiver, uint32_t peer)
 {
-	return receiver->links[peer].ended && in_range(receiver, receiver->links[peer].end.version);
+	const struct receive_link *link = &receiver->links[peer];
+
+	return (link->ended || link->ending) && in_range(receiver, link->end.version);
 }
 
 /* ---- counting ---- */
@@ -143,6 +147,13 @@ static int check_end(struct receiver *receiver, uint32_t p, const struct update_
 				 peer->name, (unsigned long long)end->version,
 				 (unsigned long long)end->bytes, end->pieces,
 				 (unsigned long long)peer->bytes, peer->pieces);
+	if (end->landed < receiver->links[p].landed || (end->landed && !peer->lands))
+		return error_set(error, ERROR_MESSAGE,
+				 "%s ended update %llu with %llu entries of its window, and %llu "
+				 "had landed",
+				 peer->name, (unsigned long long)end->version,
+				 (unsigned long long)end->landed,
+				 (unsigned long long)receiver->links[p].landed);
 	if (end->sums != sums)
 		return error_set(error, ERROR_MESSAGE, "%s sent %u checksums for %u pieces",
 				 peer->name, end->sums, sums);
@@ -154,7 +165,7 @@ static int check_end(struct receiver *receiver, uint32_t p, const struct update_
 	for (size_t i = 0; i < receiver->peer_count; i++) {
 		const struct receive_link *other = &receiver->links[i];
 
-		if (other->ended && other->end.version != end->version)
+		if ((other->ended || other->ending) && other->end.version != end->version)
 			return error_set(error, ERROR_VERSION,
 					 "%s ended update %llu, but %s ended "
 					 "update %llu; all trainers begin the same version",
@@ -163,6 +174,20 @@ static int check_end(struct receiver *receiver, uint32_t p, const struct update_
 					 (unsigned long long)other->end.version);
 	}
 	return 0;
+}
+
+/* What landed is all that the plan says. */
+static int check_landed(struct receiver *receiver, uint32_t p)
+{
+	const struct receive_peer *peer = &receiver->peers[p];
+	const struct receive_link *link = &receiver->links[p];
+
+	if (!peer->lands || link->taken_bytes == peer->bytes)
+		return 0;
+	return error_set(&receiver->error, ERROR_MESSAGE,
+			 "%s ended update %llu, and %llu bytes had landed; the plan has %llu",
+			 peer->name, (unsigned long long)link->end.version,
+			 (unsigned long long)link->taken_bytes, (unsigned long long)peer->bytes);
 }
 
 static bool all_ended(const struct receiver *receiver)
@@ -189,8 +214,23 @@ static struct receive_step published(struct receiver *receiver)
 	return (struct receive_step){.kind = RECEIVE_PUBLISH, .version = version};
 }
 
+/* A trainer whose window holds something: it waits for room there, or it has ended. */
+static bool take(const struct receiver *receiver, struct receive_step *step)
+{
+	for (uint32_t p = 0; p < receiver->peer_count; p++) {
+		if (receiver->links[p].landed == receiver->links[p].taken)
+			continue;
+		*step = (struct receive_step){
+			.kind = RECEIVE_TAKE, .peer = p, .until_ns = receiver->deadline_ns};
+		return true;
+	}
+	return false;
+}
+
 static struct receive_step go_on(struct receiver *receiver, uint64_t now_ns)
 {
+	struct receive_step step;
+
 	switch (receiver->phase) {
 	case RECEIVE_OPENING:
 		while (receiver->at < receiver->peer_count)
@@ -199,6 +239,8 @@ static struct receive_step go_on(struct receiver *receiver, uint64_t now_ns)
 		receiver->phase = RECEIVE_COUNTING;
 		/* fall through */
 	case RECEIVE_COUNTING:
+		if (take(receiver, &step))
+			return step;
 		if (!all_ended(receiver))
 			return now_ns >= receiver->deadline_ns
 				       ? late(receiver)
@@ -220,13 +262,57 @@ static struct receive_step go_on(struct receiver *receiver, uint64_t now_ns)
 	return fail(receiver, false);
 }
 
+/* All that a trainer sent is here, and where it belongs. */
+static struct receive_step count(struct receiver *receiver, uint32_t peer)
+{
+	struct receive_link *link = &receiver->links[peer];
+
+	link->ending = false;
+	if (check_landed(receiver, peer)) {
+		note_past(receiver, link->end.version);
+		return fail(receiver, false);
+	}
+	link->ended = true;
+	return go_on(receiver, 0); /* others may have signalled before the deadline too */
+}
+
+static struct receive_step landed(struct receiver *receiver, const struct receive_event *event)
+{
+	struct receive_link *link = &receiver->links[event->peer];
+
+	if (!receiver->peers[event->peer].lands) {
+		error_set(&receiver->error, ERROR_MESSAGE,
+			  "%s says that something landed, and it has no window here",
+			  receiver->peers[event->peer].name);
+		return fail(receiver, false);
+	}
+	if (event->landed->entries > link->landed)
+		link->landed = event->landed->entries;
+	return go_on(receiver, 0);
+}
+
+static struct receive_step taken(struct receiver *receiver, const struct receive_event *event)
+{
+	struct receive_link *link = &receiver->links[event->peer];
+
+	WEFT_ASSERT_OP(event->entries, <=, link->landed);
+	WEFT_ASSERT_OP(event->entries, >, link->taken);
+	link->taken = event->entries;
+	link->taken_bytes += event->bytes;
+	return link->ending && link->taken == link->landed ? count(receiver, event->peer)
+							   : go_on(receiver, 0);
+}
+
 static struct receive_step signalled(struct receiver *receiver, const struct receive_event *event)
 {
 	struct receive_link *link = &receiver->links[event->peer];
 	bool aborted = event->word == UPDATE_ABORT;
-	uint64_t version = aborted ? event->gone->version : event->end->version;
+	uint64_t version;
 
 	WEFT_ASSERT(link->outstanding);
+	if (event->word == UPDATE_LANDED)
+		return landed(receiver, event);
+	version = aborted ? event->gone->version : event->end->version;
 	link->outstanding = false;
 	if (version < receiver->min_version) /* late, of an update that was given up here */
 		return accept(receiver, event->peer);
@@ -242,8 +328,9 @@ static struct receive_step signalled(struct receiver *receiver, const struct rec
 		return fail(receiver, false);
 	}
 	link->end = *event->end;
-	link->ended = true;
-	return go_on(receiver, 0); /* others may have signalled before the deadline too */
+	link->landed = link->end.landed;
+	link->ending = link->landed > link->taken;
+	return link->ending ? go_on(receiver, 0) : count(receiver, event->peer);
 }
 
 struct receive_step receive_next(struct receiver *receiver, const struct receive_event *event)
@@ -254,9 +341,11 @@ struct receive_step receive_next(struct receiver *receiver, const struct receive
 		break;
 	case RECEIVE_SIGNAL:
 		return signalled(receiver, event);
+	case RECEIVE_TAKEN:
+		return taken(receiver, event);
 	case RECEIVE_GONE:
 		/* a trainer that has ended its update may be gone: its bytes are here */
-		if (receiver->links[event->peer].ended)
+		if (receiver->links[event->peer].ended || receiver->links[event->peer].ending)
 			break;
 		receiver->error = *event->error;
 		return fail(receiver, true);

@@ -4,7 +4,8 @@
  * the trainers have said, with the time in the event. Who carries it out is wait.c.
  *
  *   OPENS (version) ─► ACCEPT, to each trainer that holds no permission or needs the new range
- *   SIGNAL (peer)   ─► WAIT, until every trainer ended the version
+ *   SIGNAL (peer)   ─► TAKE what LANDED in its window, if it has one
+ *                   ─► WAIT, until every trainer ended the version
  *                   ─► VERIFY the checksums ─► LOAD: the host's hook ─► PUBLISH
  *   GONE (peer), FAILED (error), a deadline ─► FAIL
  *
@@ -23,13 +24,17 @@ struct receive_peer {
 	uint64_t bytes;
 	uint32_t pieces;
 	const char *path;          /* over which network it writes, for messages; NULL or "": none */
+	bool lands;                /* it writes into a window */
 };
 
 struct receive_link {
 	uint64_t opening;          /* number of the last permission given */
 	bool outstanding;          /* it is not used up yet */
 	bool ended;                /* end is counted for the version waited for */
+	bool ending;               /* or will be, when what landed before it is taken */
 	struct update_end end;
+	uint64_t landed, taken;    /* entries of the window in this opening */
+	uint64_t taken_bytes;
 };
 
 enum receive_phase {
@@ -53,6 +58,7 @@ struct receiver {
 
 enum receive_step_kind {
 	RECEIVE_ACCEPT,            /* tell `peer`: links[peer].opening, min to max version */
+	RECEIVE_TAKE,              /* entries [taken, landed) of `peer`, and tell it unless it is ending */
 	RECEIVE_WAIT,              /* until `until_ns`, or something is heard */
 	RECEIVE_VERIFY,            /* the checksums, where there are any */
 	RECEIVE_LOAD,              /* call the host's hook with `version` */
@@ -69,7 +75,8 @@ struct receive_step {
 enum receive_event_kind {
 	RECEIVE_ASKS,              /* nothing happened, or the step was done */
 	RECEIVE_OPENS,             /* a wait begins */
-	RECEIVE_SIGNAL,            /* of `peer`: END or ABORT, using up its permission */
+	RECEIVE_SIGNAL,            /* of `peer`: LANDED; END or ABORT, using up its permission */
+	RECEIVE_TAKEN,             /* `bytes` of `peer`, with entries up to `entries` */
 	RECEIVE_GONE,              /* the process of `peer` has ended, all its signals are read */
 	RECEIVE_FAILED             /* the step, with `error`; broken: and the worker with it */
 };
@@ -82,6 +89,8 @@ struct receive_event {
 	enum update_tag word;        /* SIGNAL */
 	const struct update_end *end;
 	const struct update_abort *gone;
+	const struct update_landed *landed;
+	uint64_t entries, bytes;     /* TAKEN */
 	const struct error *error;   /* GONE, FAILED */
 	bool broken;
 };

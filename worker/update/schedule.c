@@ -257,7 +257,7 @@ static void packed(struct schedule *schedule, struct task *task)
 /* ---- post ---- */
 
 /* False: there is nothing (more) to post. */
-static bool post(const struct schedule *schedule, struct task *task, struct step *step)
+static bool post(struct schedule *schedule, struct task *task, uint64_t now_ns, struct step *step)
 {
 	const struct send_plan *plan = schedule->options.plan;
 	const struct send_source *source = &plan->sources[task->source];
@@ -273,6 +273,8 @@ static bool post(const struct schedule *schedule, struct task *task, struct step
 		if (!plan->rows[row].stored)
 			break;
 	}
+	if (plan->rows[row].landed)
+		return schedule_land(schedule, task, row, now_ns, step);
 	*step = (struct step){.kind = STEP_POST,
 			      .row = row,
 			      .source = task->source,
@@ -281,13 +283,26 @@ static bool post(const struct schedule *schedule, struct task *task, struct step
 	return true;
 }
 
-/* The write reads the slot or the home until it is complete. */
+static uint32_t row_of(const struct schedule *schedule, const struct task *task)
+{
+	const struct send_plan *plan = schedule->options.plan;
+
+	return schedule->options.full
+		       ? plan->source_rows[plan->sources[task->source].first_row + task->sent]
+		       : task->row;
+}
+
+/* The write reads the slot or the home until it is complete, and all before it then are. */
 static void posted(struct schedule *schedule, struct task *task, uint32_t peer, uint64_t write)
 {
 	struct error error;
 	int rc = 0;
 
 	WEFT_ASSERT(!task->held || slot_of(schedule, task)->packed);
+	if (schedule->options.plan->rows[row_of(schedule, task)].landed &&
+	    !schedule_landed(schedule, task, peer))
+		return;
+	task->landed = 0;
 	task->sent++;
 	if (schedule->options.full)
 		rc = uses_add(&schedule->full.uses,
@@ -401,7 +416,7 @@ static struct step give_up(struct schedule *schedule, struct task *task)
 	return (struct step){.kind = STEP_FAIL};
 }
 
-static void note(struct schedule *schedule, struct task *task, const struct event *event)
+void schedule_note(struct schedule *schedule, struct task *task, const struct event *event)
 {
 	struct send_link *link = &schedule->links[event->peer];
 
@@ -422,6 +437,14 @@ static void note(struct schedule *schedule, struct task *task, const struct even
 	case EVENT_ACCEPTED:
 		link->accept = *event->accept;
 		break;
+	case EVENT_TOLD:
+		if (event->write > link->posted)
+			link->posted = event->write;
+		schedule_told(schedule, event->peer, event->entries);
+		break;
+	case EVENT_TAKEN:
+		schedule_taken(schedule, event->peer, event->entries);
+		break;
 	case EVENT_FAILED:
 		schedule_fail(schedule, event->error);
 		break;
@@ -435,7 +458,7 @@ struct step schedule_next(struct schedule *schedule, struct task *task, const st
 {
 	struct step step;
 
-	note(schedule, task, event);
+	schedule_note(schedule, task, event);
 	if (task->own && task->own->kind != CALL_WRITE)
 		return schedule_version_next(schedule, task, event);
 	while (!schedule->failed)
@@ -451,9 +474,10 @@ struct step schedule_next(struct schedule *schedule, struct task *task, const st
 		case TASK_PACK:
 			return pack(task);
 		case TASK_POST:
-			if (post(schedule, task, &step))
+			if (!post(schedule, task, event->now_ns, &step))
+				finish(schedule, task);
+			else if (!schedule->failed)
 				return step;
-			finish(schedule, task);
 			break;
 		}
 	return give_up(schedule, task);

@@ -11,13 +11,15 @@
  *   POSTED (write)           WAIT  for a write, a peer's ACCEPT, or for anything to change
  *   COMPLETED (peer, write)  SIGNAL  END or ABORT to this peer
  *   ACCEPTED (peer)          DONE  the call may return
- *   FAILED (error)           FAIL  and so must everybody's
+ *   TOLD, TAKEN (entries)    FAIL  and so must everybody's
+ *   FAILED (error)
  *
  * The way of one part of one row, which one thread goes (a task):
  *
  *   TAKE ─► ROOM ─► PACK ─► POST ─► TAKE ...        schedule.c, top to bottom
  *            │ ▲                                    which row is taken: schedule_take.c
  *            └─┘ WAIT                               begin, drain, end, abort: schedule_version.c
+ *                                                   what lands in a window: schedule_land.c
  *
  * The state of a block (a part of a source) in one version:
  *
@@ -31,6 +33,7 @@
 
 #include "base/pool.h"
 #include "worker/epoch/send_plan.h"
+#include "worker/epoch/windows.h"
 #include "worker/replica/full.h"
 #include "worker/replica/replica.h"
 #include "worker/update/update.h"
@@ -84,6 +87,8 @@ struct task {
 	bool ahead;                   /* its row's turn is to come: only packed */
 	uint32_t group_first, group;  /* first: sources packed with it, itself too; slots are held */
 	uint32_t sent;                /* full: rows of the source looked at */
+	uint64_t landed;              /* of the part: bytes that are in the peer's window; */
+	uint64_t entry;               /* and the entry of those that are on their way */
 	uint32_t follower;            /* to be sent next, or NO_SOURCE */
 	uint32_t follower_row, follower_part;
 	uint32_t late_peer;           /* of the write that is waited for, */
@@ -97,6 +102,7 @@ enum step_wait {
 	WAIT_WORK,    /* a packing thread: a call that it can help */
 	WAIT_WRITE,   /* that write on that peer's endpoint */
 	WAIT_FLUSH,   /* everything on that peer's endpoint, and seen there */
+	WAIT_TAKEN,   /* a TAKEN of that peer */
 	WAIT_ACCEPT   /* a signal of any peer */
 };
 struct step {
@@ -108,6 +114,10 @@ struct step {
 	bool replay;                  /* PACK: from its home to mapped targets */
 	bool sums;                    /* POST: the checksums of that peer */
 	bool abort;                   /* SIGNAL: ABORT, not END */
+	bool tells;                   /* SIGNAL: LANDED, after entries [told, entries) of the window's head */
+	uint64_t told, entries;       /* SIGNAL: END too */
+	bool lands;                   /* POST: into the peer's window, at `at` of its ring, */
+	uint64_t at, from, bytes;     /* these bytes of the piece */
 	uint32_t peer;                /* POST, SIGNAL, WAIT */
 	uint64_t write;               /* WAIT_WRITE */
 	uint64_t until_ns;            /* WAIT: by then ask again; 0: no deadline */
@@ -115,13 +125,14 @@ struct step {
 
 enum event_kind {
 	EVENT_ASK, EVENT_PACKED, EVENT_POSTED, EVENT_SIGNALLED, EVENT_COMPLETED, EVENT_ACCEPTED,
-	EVENT_FAILED
+	EVENT_TOLD, EVENT_TAKEN, EVENT_FAILED
 };
 struct event {
 	enum event_kind kind;
 	uint64_t now_ns;
-	uint32_t peer;                /* COMPLETED, ACCEPTED */
-	uint64_t write;               /* POSTED: its number; COMPLETED: writes up to it */
+	uint32_t peer;                /* COMPLETED, ACCEPTED, TOLD, TAKEN */
+	uint64_t write;               /* POSTED, TOLD: its number; COMPLETED: writes up to it */
+	uint64_t entries;             /* TOLD, TAKEN: of the peer's window, up to these */
 	const struct update_accept *accept;
 	const struct error *error;
 };
@@ -131,6 +142,20 @@ struct send_link {
 	struct update_accept accept;  /* latest; opening 0: none */
 	uint64_t used_opening;        /* the opening of our last begin */
 	uint64_t posted;              /* writes */
+};
+
+/* What is in a peer's window, which it empties; entries are counted from 0 in each version.
+ *
+ *   entries   ... taken ... told ... posted ... next       taken: their places in the ring are free
+ */
+struct send_window {
+	struct ring ring;             /* of 0 bytes: the peer has none */
+	uint64_t first_id;            /* of the ring, that entry 0 has */
+	struct window_entry *entries; /* WINDOW_ENTRIES, the last ones */
+	bool *written;                /* of each, whether it is posted */
+	uint64_t taken, told, posted;
+	uint64_t untold_bytes;
+	uint64_t telling;             /* a task tells up to these; 0: none does */
 };
 
 enum update_state { UPDATE_CLOSED, UPDATE_OPEN, UPDATE_ENDING };
@@ -149,6 +174,7 @@ struct schedule_options {
 	bool parallel;                /* endpoints may be posted to at once, and a post takes time */
 	uint64_t wait_ns;             /* deadline of a wait for room */
 	void *ring;                   /* plan->ring_bytes, not looked at; NULL: none */
+	struct window_entry *entries; /* by peer, WINDOW_ENTRIES each, for those whose pieces land; NULL: none do */
 };
 
 struct schedule {
@@ -178,6 +204,7 @@ struct schedule {
 	struct replica replica;
 	struct full full;
 	struct send_link *links;      /* by peer */
+	struct send_window *windows;  /* by peer */
 	_Atomic uint64_t *done;       /* writes completed, by peer */
 	struct schedule_counts counts;
 };
@@ -192,6 +219,8 @@ void task_init(struct task *task, struct call *call);
 void call_init(struct call *call, enum call_kind kind, uint64_t deadline_ns, struct error *error);
 /* What the task's thread does next, after what happened. After DONE or FAIL the call is out. */
 struct step schedule_next(struct schedule *schedule, struct task *task, const struct event *event);
+/* What happened alone, of a call that goes no further. */
+void schedule_note(struct schedule *schedule, struct task *task, const struct event *event);
 
 /* The first error stops the update for all, for good. */
 void schedule_fail(struct schedule *schedule, const struct error *error);
@@ -222,6 +251,19 @@ void schedule_sent(struct schedule *schedule, uint32_t tensor);
 
 /* The next part for the task, which is then in TASK_ROOM; false when there is none now. */
 bool schedule_take(struct schedule *schedule, struct task *task);
+/* Of the row's part that the task has: what brings more of it into the peer's window, or waits for room there; false:
+ * all of it is there. */
+bool schedule_land(struct schedule *schedule, struct task *task, uint32_t row, uint64_t now_ns, struct step *step);
+/* Its last step was done; true: with it, all of the part is there. */
+bool schedule_landed(struct schedule *schedule, struct task *task, uint32_t peer);
+void schedule_told(struct schedule *schedule, uint32_t peer, uint64_t entries);
+void schedule_taken(struct schedule *schedule, uint32_t peer, uint64_t entries);
+/* LANDED, of all that was posted; with nothing untold: false. */
+bool schedule_tell(struct schedule *schedule, uint32_t peer, uint64_t until_ns, struct step *step);
+int schedule_make_windows(struct schedule *schedule, struct error *error);
+/* A version begins: windows are as the peers' ACCEPT says. */
+int schedule_open_windows(struct schedule *schedule, struct error *error);
+void schedule_close_windows(struct schedule *schedule);
 /* A task is done with the row, or a cursor has moved on. */
 void schedule_close_row(struct schedule *schedule, uint32_t row);
 struct step schedule_version_next(struct schedule *schedule, struct task *task,

@@ -32,7 +32,9 @@ static bool ready(const struct schedule *schedule, const struct send_source *sou
 
 static void count_row(struct schedule *schedule, const struct send_row *row)
 {
-	schedule->counts.pieces[schedule->options.full ? PATH_REPLICA : row->path]++;
+	schedule->counts.pieces[row->landed		 ? PATH_LANDED
+				: schedule->options.full ? PATH_REPLICA
+							 : row->path]++;
 	schedule->counts.bytes += schedule->options.plan->sources[row->source].pack.bytes;
 }
 

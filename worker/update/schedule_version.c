@@ -6,10 +6,11 @@
  *     ▲                                        │
  *     └── every target is signalled ◄── ENDING ┘ end or abort, when nobody is inside
  *
- *   end      SUMS ─► SETTLE ─► FLUSH ─► SIGNAL      peer by peer in each phase: nobody is told
- *   abort            SETTLE ─► FLUSH ─► SIGNAL      before everything has arrived everywhere, so
- *   drain    HALVES ─► SETTLE                       an endpoint that breaks leaves all targets on
- *                                                   their last version, not some of them
+ *   end      SUMS ─► TELL ─► SETTLE ─► FLUSH ─► SIGNAL      peer by peer in each phase: nobody
+ *   abort                    SETTLE ─► FLUSH ─► SIGNAL      hears of the end before everything has
+ *   drain    HALVES ─► SETTLE                               arrived everywhere, so an endpoint that
+ *                                                           breaks leaves all targets on their last
+ *                                                           version, not some of them
  */
 #include "worker/update/schedule.h"
 
@@ -72,10 +73,13 @@ static int begin_late(const struct schedule *schedule, const struct call *call)
 }
 
 /* The next version starts with nothing submitted, packed or known. */
-static void open_version(struct schedule *schedule, uint64_t version)
+static int open_version(struct schedule *schedule, uint64_t version, struct error *error)
 {
 	const struct send_plan *plan = schedule->options.plan;
+	int rc = schedule_open_windows(schedule, error);
 
+	if (rc)
+		return rc;
 	WEFT_ASSERT_OP(schedule->state, ==, UPDATE_CLOSED);
 	WEFT_ASSERT_OP(version, >, schedule->last_version);
 	WEFT_ASSERT(!schedule->calls && !schedule->writers);
@@ -97,6 +101,7 @@ static void open_version(struct schedule *schedule, uint64_t version)
 		replica_reset(&schedule->replica);
 	schedule->state = UPDATE_OPEN;
 	schedule->version = schedule->last_version = version;
+	return 0;
 }
 
 static struct step begin(struct schedule *schedule, struct call *call, const struct event *event)
@@ -120,10 +125,10 @@ static struct step begin(struct schedule *schedule, struct call *call, const str
 			  (unsigned long long)link->accept.min_version);
 		return (struct step){.kind = STEP_FAIL};
 	}
-	if (all) {
-		open_version(schedule, call->version);
-		return (struct step){.kind = STEP_DONE};
-	}
+	if (all)
+		return (struct step){.kind = open_version(schedule, call->version, call->error)
+						     ? STEP_FAIL
+						     : STEP_DONE};
 	if (event->now_ns >= call->deadline_ns) {
 		begin_late(schedule, call);
 		return (struct step){.kind = STEP_FAIL};
@@ -133,15 +138,26 @@ static struct step begin(struct schedule *schedule, struct call *call, const str
 
 /* ---- drain, end, abort ---- */
 
-enum phase { PHASE_HALVES, PHASE_SUMS, PHASE_SETTLE, PHASE_FLUSH, PHASE_SIGNAL, PHASE_DONE };
+enum phase {
+	PHASE_HALVES,
+	PHASE_SUMS,
+	PHASE_TELL,
+	PHASE_SETTLE,
+	PHASE_FLUSH,
+	PHASE_SIGNAL,
+	PHASE_DONE
+};
 
 /* The phase of the call from that one on. */
 static enum phase phase_from(enum call_kind kind, enum phase phase)
 {
 	static const bool skipped[][PHASE_DONE + 1] = {
-		[CALL_DRAIN] = {[PHASE_SUMS] = true, [PHASE_FLUSH] = true, [PHASE_SIGNAL] = true},
+		[CALL_DRAIN] = {[PHASE_SUMS] = true,
+				[PHASE_TELL] = true,
+				[PHASE_FLUSH] = true,
+				[PHASE_SIGNAL] = true},
 		[CALL_END] = {[PHASE_HALVES] = true},
-		[CALL_ABORT] = {[PHASE_HALVES] = true, [PHASE_SUMS] = true}};
+		[CALL_ABORT] = {[PHASE_HALVES] = true, [PHASE_SUMS] = true, [PHASE_TELL] = true}};
 
 	while (skipped[kind][phase])
 		phase++;
@@ -179,8 +195,8 @@ static struct step at_peer(enum step_kind kind, enum step_wait wait, const struc
 
 /* The phase's step for call->peer; false: none is needed (any more). `answered`: the step before was
  * for this peer, and it was done. */
-static bool peer_step(const struct schedule *schedule, struct call *call, bool answered,
-		      uint64_t now_ns, struct step *step)
+static bool peer_step(struct schedule *schedule, struct call *call, bool answered, uint64_t now_ns,
+		      struct step *step)
 {
 	const struct send_link *link = &schedule->links[call->peer];
 
@@ -189,6 +205,8 @@ static bool peer_step(const struct schedule *schedule, struct call *call, bool a
 		*step = at_peer(STEP_POST, WAIT_CHANGE, call);
 		step->sums = true;
 		return !answered && schedule->options.sums;
+	case PHASE_TELL:
+		return !answered && schedule_tell(schedule, call->peer, call->deadline_ns, step);
 	case PHASE_SETTLE:
 		/* others may go on posting while one drains */
 		if (!call->sampled)
@@ -207,6 +225,7 @@ static bool peer_step(const struct schedule *schedule, struct call *call, bool a
 		WEFT_ASSERT_OP(schedule->done[call->peer], >=, link->posted);
 		*step = at_peer(STEP_SIGNAL, WAIT_CHANGE, call);
 		step->abort = call->kind == CALL_ABORT;
+		step->entries = schedule->windows[call->peer].told;
 		return !answered;
 	case PHASE_HALVES:
 	case PHASE_DONE:
@@ -217,6 +236,7 @@ static bool peer_step(const struct schedule *schedule, struct call *call, bool a
 
 /* The event by which a phase's step for a peer is done; 0, which is none of these: it looks at the state. */
 static const enum event_kind answers[PHASE_DONE + 1] = {[PHASE_SUMS] = EVENT_POSTED,
+							[PHASE_TELL] = EVENT_TOLD,
 							[PHASE_FLUSH] = EVENT_COMPLETED,
 							[PHASE_SIGNAL] = EVENT_SIGNALLED};
 _Static_assert(EVENT_ASK == 0, "no event answers a phase that looks at the state");
@@ -433,6 +453,7 @@ int schedule_open(struct schedule *schedule, const struct schedule_options *opti
 {
 	const struct send_plan *plan = options->plan;
 	struct pool *pool = &schedule->pool;
+	int rc;
 
 	*schedule = (struct schedule){.options = *options, .cursors = 1};
 	/* with homes one cursor: who waits for a turn waits for parts that were taken before his own */
@@ -448,6 +469,9 @@ int schedule_open(struct schedule *schedule, const struct schedule_options *opti
 	if (!pool_ok(pool))
 		return memory_error(error, "preparing updates",
 				    plan->row_count * sizeof(*schedule->rows));
+	rc = schedule_make_windows(schedule, error);
+	if (rc)
+		return rc;
 	if (options->full)
 		return full_begin(&schedule->full, &plan->homes, error);
 	return plan->ring_bytes ? replica_open(&schedule->replica, options->ring, plan->ring_bytes,
@@ -457,6 +481,7 @@ int schedule_open(struct schedule *schedule, const struct schedule_options *opti
 
 void schedule_close(struct schedule *schedule)
 {
+	schedule_close_windows(schedule);
 	pool_free(&schedule->pool);
 	replica_close(&schedule->replica);
 	full_close(&schedule->full);

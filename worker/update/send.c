@@ -77,6 +77,10 @@ static int read_accept(struct sender *sender, uint32_t p, struct update_accept *
 	if (transport_signal_read(peer->endpoint, &signal) != 0 ||
 	    signal.sequence == sender->seen[p])
 		return 0;
+	if (signal.tag == UPDATE_TAKEN) { /* of the update before */
+		sender->seen[p] = signal.sequence;
+		return 0;
+	}
 	rc = update_read_accept(&signal, &pair, accept, error);
 	if (rc)
 		return rc;

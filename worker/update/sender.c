@@ -216,6 +216,8 @@ int sender_open(struct sender *sender, struct epoch *epoch, uint32_t threads, st
 	options.tensor_names = sender->names + epoch->peer_count;
 	if (epoch->send.ring_bytes)
 		options.ring = transport_region_memory(epoch->send.replica_region);
+	if (epoch->send.entries_region)
+		options.entries = transport_region_memory(epoch->send.entries_region);
 	rc = schedule_open(&sender->schedule, &options, error);
 	if (!rc && epoch->send.device && epoch->send.scheduled)
 		rc = lanes_open(&sender->lanes, epoch->send.device, staging(&epoch->send), error);
@@ -254,6 +256,7 @@ void sender_figures(struct sender *sender, weft_stats *stats)
 	stats->pieces_direct = counts->pieces[PATH_DIRECT];
 	stats->pieces_mapped = counts->pieces[PATH_MAPPED];
 	stats->pieces_replica = counts->pieces[PATH_REPLICA];
+	stats->pieces_landed = counts->pieces[PATH_LANDED];
 	stats->packed_bytes = counts->packed_bytes;
 	stats->parts_copacked = counts->copacked;
 	if (sender->epoch && sender->epoch->send.batch)

@@ -9,6 +9,14 @@
  *                                                   writes ...
  *       counts, verifies, publishes ◄───────────── END opening 4, version v, digest, bytes
  *
+ * Memory that peers cannot write is filled by its owner: the trainer writes into a window beside it,
+ * which the ACCEPT names (epoch/windows.h), says how much of that is there, and is told what was taken. Both count
+ * entries of the window, from 0 in each opening. A signal takes the place of the one before it, so
+ * END counts them too, and so does an ACCEPT that comes again.
+ *
+ *       takes ◄─────────────────────────────────── LANDED opening 4, 17 entries     any number of times
+ *       TAKEN opening 4, 17 entries ─────────────► their places are written again
+ *
  * An opening is one permission of one trainer to write one version. The trainer uses it up with
  * its END or ABORT, and no new one is given before that was seen; until it is used, its range of
  * versions may be changed by another ACCEPT with the same number. So when every trainer's END
@@ -29,7 +37,9 @@
 enum update_tag {
 	UPDATE_ACCEPT = 1, /* inference rank -> trainer */
 	UPDATE_END = 2,    /* trainer -> inference rank */
-	UPDATE_ABORT = 3
+	UPDATE_ABORT = 3,
+	UPDATE_LANDED = 4, /* the same */
+	UPDATE_TAKEN = 5   /* inference rank -> trainer */
 };
 
 struct update_accept {
@@ -39,6 +49,9 @@ struct update_accept {
 	uint64_t sums_offset;      /* where this trainer's checksums go, and in which region */
 	uint32_t sums_region;      /* UINT32_MAX: no checksums */
 	uint32_t copy;
+	uint64_t window_offset, window_bytes; /* where its pieces land; window_bytes 0: where they belong */
+	uint64_t taken;            /* as TAKEN says it, which this may have come in place of */
+	uint32_t window_region, zero;
 };
 
 struct update_end {
@@ -46,15 +59,19 @@ struct update_end {
 	struct digest plan;
 	uint64_t bytes;
 	uint32_t pieces, sums;     /* sums: checksums written, 0 or pieces */
+	uint64_t landed;           /* entries of the window, all of them */
 };
+
+struct update_landed { uint64_t opening, entries; };
+struct update_taken { uint64_t opening, entries; };
 
 struct update_abort {
 	uint64_t opening, version;
 	char why[80];              /* terminated, cut when longer */
 };
 
-_Static_assert(sizeof(struct update_accept) == 56, "struct update_accept is a wire format");
-_Static_assert(sizeof(struct update_end) == 48, "struct update_end is a wire format");
+_Static_assert(sizeof(struct update_accept) == 88, "struct update_accept is a wire format");
+_Static_assert(sizeof(struct update_end) == 56, "struct update_end is a wire format");
 _Static_assert(sizeof(struct update_abort) == TRANSPORT_PAYLOAD_BYTES,
 	       "struct update_abort is a wire format");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "payloads are little-endian");

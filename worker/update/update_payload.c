@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/update/update_payload.h"
+#include "worker/epoch/windows.h"
 
 #include <inttypes.h>
 #include <stddef.h>
@@ -32,6 +33,14 @@ int update_read_accept(const struct transport_signal *signal, const struct updat
 	if (accept.sums_offset % sizeof(uint64_t))
 		return REFUSE("%s wants checksums at byte %" PRIu64 ", which is no multiple of 8",
 			      pair->name, accept.sums_offset);
+	if (accept.window_bytes &&
+	    (accept.window_bytes < WINDOW_HEAD_BYTES + WINDOW_RING_BYTES_MIN ||
+	     accept.window_offset % 8 != 0 ||
+	     accept.window_bytes > UINT64_MAX - accept.window_offset))
+		return REFUSE("%s opened a window of %" PRIu64 " bytes at %" PRIu64
+			      "; it has at least %zu, at a multiple of 8",
+			      pair->name, accept.window_bytes, accept.window_offset,
+			      WINDOW_HEAD_BYTES + WINDOW_RING_BYTES_MIN);
 	*out = accept;
 	return 0;
 }
@@ -41,15 +50,59 @@ _Static_assert(offsetof(struct update_end, opening) == offsetof(struct update_ab
 			       offsetof(struct update_abort, version),
 	       "both uses of a permission begin alike");
 
+int update_read_taken(const struct transport_signal *signal, const struct update_pair *pair,
+		      struct update_taken *out, struct error *error)
+{
+	struct update_accept accept;
+	struct update_taken taken;
+	int rc;
+
+	if (signal->tag == UPDATE_ACCEPT) {
+		rc = update_read_accept(signal, pair, &accept, error);
+		if (rc)
+			return rc;
+		taken = (struct update_taken){accept.opening, accept.taken};
+	} else if (signal->tag == UPDATE_TAKEN && signal->length == sizeof(taken)) {
+		memcpy(&taken, signal->payload, sizeof(taken));
+	} else {
+		return REFUSE("%s sent signal %" PRIu32 " with %" PRIu32 " bytes; what it has "
+			      "taken is said by %d with %zu",
+			      pair->name, signal->tag, signal->length, UPDATE_TAKEN, sizeof(taken));
+	}
+	if (taken.opening != pair->opening)
+		return REFUSE("%s has taken what landed by permission %" PRIu64
+			      ", and it is %" PRIu64,
+			      pair->name, taken.opening, pair->opening);
+	*out = taken;
+	return 0;
+}
+
+static int read_landed(const struct transport_signal *signal, const struct update_pair *pair,
+		       struct update_landed *out, struct error *error)
+{
+	struct update_landed landed;
+
+	if (signal->length != sizeof(landed))
+		return REFUSE("%s said in %" PRIu32 " bytes what has landed; it takes %zu",
+			      pair->name, signal->length, sizeof(landed));
+	memcpy(&landed, signal->payload, sizeof(landed));
+	if (!pair->opening || landed.opening != pair->opening)
+		return REFUSE("%s: it wrote what it had no permission for", pair->name);
+	*out = landed;
+	return 0;
+}
+
 int update_read_use(const struct transport_signal *signal, const struct update_pair *pair,
 		    enum update_tag *tag, struct update_end *end, struct update_abort *gone,
-		    struct error *error)
+		    struct update_landed *landed, struct error *error)
 {
 	bool ends = signal->tag == UPDATE_END && signal->length == sizeof(*end);
 	struct update_abort abort;
 	struct update_end use;
 
 	*tag = (enum update_tag)signal->tag;
+	if (*tag == UPDATE_LANDED)
+		return read_landed(signal, pair, landed, error);
 	if (!ends && (signal->tag != UPDATE_ABORT || signal->length != sizeof(*gone)))
 		return REFUSE("%s: its signal is neither the end nor the abort of an update",
 			      pair->name);

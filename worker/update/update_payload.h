@@ -22,10 +22,13 @@ struct update_pair {
 /* A trainer's side. ERROR_MESSAGE names the pair and what is wrong; *out is then as it was. */
 int update_read_accept(const struct transport_signal *signal, const struct update_pair *pair,
 		       struct update_accept *out, struct error *error);
-/* An inference rank's side: END fills *end, ABORT *gone; *tag says which. The END's plan, bytes
+/* The same of what was taken, as a TAKEN or an ACCEPT says it, while an update is open; pair->opening is that update's. */
+int update_read_taken(const struct transport_signal *signal, const struct update_pair *pair,
+		      struct update_taken *out, struct error *error);
+/* An inference rank's side: END fills *end, ABORT *gone, LANDED *landed; *tag says which. The END's plan, bytes
  * and counts are checked against the update that is waited for, by who waits. */
 int update_read_use(const struct transport_signal *signal, const struct update_pair *pair,
 		    enum update_tag *tag, struct update_end *end, struct update_abort *gone,
-		    struct error *error);
+		    struct update_landed *landed, struct error *error);
 
 #endif

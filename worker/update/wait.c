@@ -15,14 +15,6 @@
 
 /* ---- life ---- */
 
-/* What landed there the processor cannot read. */
-static bool lands_on_device(const struct epoch *epoch)
-{
-	const struct params *params = epoch->options.params;
-
-	return params->device && params->landing != LANDING_HOST;
-}
-
 static struct sums_piece piece_at(const struct epoch *epoch, size_t number, uint32_t copy)
 {
 	const struct layout *layout = epoch->options.layout;
@@ -68,13 +60,14 @@ int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *healt
 	if (!pool_ok(&waiter->pool))
 		return memory_error(error, "preparing updates", count * sizeof(*waiter->links));
 	for (size_t p = 0; p < count; p++)
-		waiter->peers[p] =
-			(struct receive_peer){epoch->peers[p].name, epoch->peers[p].plan->bytes,
-					      epoch->peers[p].plan->pieces,
-					      transport_endpoint_path(epoch->peers[p].endpoint)};
+		waiter->peers[p] = (struct receive_peer){
+			epoch->peers[p].name, epoch->peers[p].plan->bytes,
+			epoch->peers[p].plan->pieces,
+			transport_endpoint_path(epoch->peers[p].endpoint), epoch->peers[p].landed};
 	receiver_init(&waiter->receiver, waiter->peers, count, waiter->links, epoch->plan->digest,
 		      epoch->sums);
-	return epoch->sums && lands_on_device(epoch) ? open_sums(waiter, error) : 0;
+	return epoch->sums && params_on_device(epoch->options.params) ? open_sums(waiter, error)
+								      : 0;
 }
 
 void waiter_close(struct waiter *waiter)
@@ -89,6 +82,7 @@ void waiter_close(struct waiter *waiter)
 struct heard {
 	struct update_end end;
 	struct update_abort gone;
+	struct update_landed landed;
 	struct error error;
 };
 
@@ -109,8 +103,10 @@ static int read_signal(struct waiter *waiter, uint32_t p, struct heard *heard,
 					.peer = p,
 					.end = &heard->end,
 					.gone = &heard->gone,
+					.landed = &heard->landed,
 					.error = &heard->error};
-	if (update_read_use(&signal, &pair, &event->word, &heard->end, &heard->gone, &heard->error))
+	if (update_read_use(&signal, &pair, &event->word, &heard->end, &heard->gone, &heard->landed,
+			    &heard->error))
 		event->kind = RECEIVE_FAILED;
 	return 1;
 }
@@ -166,13 +162,13 @@ static int send_accept(struct waiter *waiter, const struct receive_step *step, s
 		.max_version = receiver->max_version,
 		.plan = epoch->plan->digest,
 		.sums_offset = peer->first_piece * sizeof(uint64_t),
-		/* sent behind those of the parameters */
-		.sums_region = epoch->receive.sums_region
-				       ? (uint32_t)epoch->options.params->region_count
-				       : UINT32_MAX,
+		.sums_region = epoch->receive.sums_region ? epoch_sums_region(epoch) : UINT32_MAX,
 		.copy = waiter->copy,
+		.window_offset = peer->window_at,
+		.window_bytes = peer->window_bytes,
+		.window_region = peer->landed ? epoch_window_region(epoch) : UINT32_MAX,
+		.taken = waiter->links[step->peer].taken,
 	};
-
 	uint64_t until = step->until_ns;
 
 	if (clock_ns() >= until) /* to a trainer that was heard when it was late already */
@@ -215,7 +211,7 @@ static int verify_piece(const struct waiter *waiter, size_t p, uint32_t k, uint6
 /* Kernels see what NICs wrote: those that sum here, and those of whoever is told of the version. */
 static int flush(const struct epoch *epoch, struct error *error)
 {
-	if (!lands_on_device(epoch))
+	if (!params_on_device(epoch->options.params))
 		return 0;
 	for (size_t p = 0; p < epoch->peer_count; p++)
 		if (transport_endpoint_caps(epoch->peers[p].endpoint)->gpu_direct)
@@ -329,6 +325,14 @@ static struct receive_event act(struct waiter *waiter, const struct receive_step
 	if (step->kind == RECEIVE_ACCEPT) {
 		rc = send_accept(waiter, step, &heard->error);
 		event.broken = rc != 0;
+	} else if (step->kind == RECEIVE_TAKE) {
+		event = (struct receive_event){.kind = RECEIVE_TAKEN,
+					       .peer = step->peer,
+					       .entries = waiter->links[step->peer].landed,
+					       .error = &heard->error};
+		rc = waiter_take(waiter, step->peer, step->until_ns, &event.bytes, &heard->error);
+		/* what went wrong there does so again: but for time */
+		event.broken = rc && rc != -(int)ERROR_TIMEOUT && rc != -(int)ERROR_INTERRUPTED;
 	} else if (step->kind == RECEIVE_VERIFY) {
 		waiter->installs_ns = clock_ns();
 		waiter->stats.wait_ns = waiter->installs_ns - waiter->receiver.began_ns;

@@ -53,6 +53,9 @@ void waiter_close(struct waiter *waiter);
  * Version 0 is the next one; *published may be NULL. */
 int waiter_wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, bool block,
 		uint64_t *published, struct error *error);
+/* take.c: what landed in that trainer's window and is not taken yet, put in place; the trainer is told unless it has
+ * ended. *bytes: of it. */
+int waiter_take(struct waiter *waiter, uint32_t p, uint64_t until_ns, uint64_t *bytes, struct error *error);
 /* ERROR_STATE inside the hook; `call` is for the message. */
 int post_load_outside(const struct post_load *load, const char *call, struct error *error);
 

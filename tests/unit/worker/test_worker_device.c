@@ -397,8 +397,6 @@ static void test_open__refuses_what_does_not_go_together(void **state)
 	open_one(WEFT_INFERENCE, "cuda", "gpu", NULL, 0, -WEFT_E_CONFIG,
 		 "'gpu' (--memory) is unknown");
 	open_one(WEFT_INFERENCE, "cuda", "cuda:1", NULL, 0, -WEFT_E_CONFIG, "no device cuda:1");
-	open_one(WEFT_INFERENCE, "shm", "cuda", NULL, 0, -WEFT_E_UNSUPPORTED, "--stage host");
-	open_one(WEFT_INFERENCE, "tcp", "cuda", "device", 0, -WEFT_E_UNSUPPORTED, "--stage host");
 	open_one(WEFT_INFERENCE, "cuda", "host", "host", 0, -WEFT_E_USAGE, "shadow does the same");
 	open_one(WEFT_INFERENCE, "cuda", "cuda", "disk", 0, -WEFT_E_CONFIG, "'disk' (--stage)");
 	open_one(WEFT_INFERENCE, "cuda", "cuda", "host", 1, -WEFT_E_USAGE, "choose one of them");

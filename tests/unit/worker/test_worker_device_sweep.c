@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every call of a driver fails once, somewhere in a job with memory of GPUs on both sides, over mapped memory and over NICs:
- * whoever fails says why, nothing is published that is not whole, nothing is left open.
+ * Every call of a driver fails once, somewhere in a job with memory of GPUs on both sides, over mapped memory, over NICs and
+ * through windows: whoever fails says why, nothing is published that is not whole, nothing is left open.
  */
 #include "tests/cuda_mock/cuda_mock.h"
 #include "tests/support/gpu_nic.h"
@@ -15,7 +15,8 @@
 struct run {
 	struct rig rig;
 	weft_memory tensors[RIG_TENSORS];
-	bool failed, nics;
+	const char *transport;
+	bool failed;
 	char text[1024];
 };
 
@@ -38,7 +39,7 @@ static weft_worker *open_worker(struct run *run, enum weft_role role, const char
 	options.controller = run->rig.address;
 	options.job = "rig";
 	options.role = role;
-	options.transport = run->nics ? "verbs" : "cuda";
+	options.transport = run->transport;
 	options.memory = role == WEFT_TRAINER ? "cuda:0" : "cuda:1";
 	options.stage = role == WEFT_TRAINER ? NULL : where;
 	options.checksums = 1;
@@ -52,9 +53,14 @@ static const struct verbs_calls *calls_of(struct member self)
 	return verbs_mock_calls(self.role == ROLE_TRAINER ? 0 : 1);
 }
 
+static bool has_nics(const struct run *run)
+{
+	return strcmp(run->transport, "verbs") == 0;
+}
+
 static void open_nics(const struct run *run)
 {
-	if (!run->nics)
+	if (!has_nics(run))
 		return;
 	verbs_mock_open(&(struct verbs_mock_options){
 		.seed = 1, .dmabuf = true, .background = true, .gpu = &gpu_nic});
@@ -63,7 +69,7 @@ static void open_nics(const struct run *run)
 
 static void close_nics(const struct run *run)
 {
-	if (!run->nics)
+	if (!has_nics(run))
 		return;
 	assert_int_equal(verbs_mock_alive(), 0);
 	assert_string_equal(verbs_mock_violation(), "");
@@ -169,9 +175,9 @@ static bool lets_go(const char *call)
 }
 
 /* False: the job makes fewer such calls. */
-static bool run_with(enum cuda_call call, uint64_t nth, const char *where, bool nics)
+static bool run_with(enum cuda_call call, uint64_t nth, const char *where, const char *transport)
 {
-	struct run run = {.nics = nics};
+	struct run run = {.transport = transport};
 	uint64_t before;
 	int left;
 
@@ -210,7 +216,7 @@ static void test_call__that_fails_once_is_told_and_leaves_nothing_behind(void **
 	(void)state;
 	for (int call = 0; call < CUDA_CALL_COUNT; call++)
 		for (uint64_t nth = 1;
-		     nth <= 4 && run_with((enum cuda_call)call, nth, "none", false);)
+		     nth <= 4 && run_with((enum cuda_call)call, nth, "none", "cuda");)
 			nth += 3;
 }
 
@@ -218,14 +224,21 @@ static void test_call__that_fails_once_is_told_where_versions_are_staged(void **
 {
 	(void)state;
 	for (int call = 0; call < CUDA_CALL_COUNT; call++)
-		run_with((enum cuda_call)call, 2, "host", false);
+		run_with((enum cuda_call)call, 2, "host", "cuda");
 }
 
 static void test_call__that_fails_once_is_told_where_nics_reach_the_gpus(void **state)
 {
 	(void)state;
 	for (int call = 0; call < CUDA_CALL_COUNT; call++)
-		run_with((enum cuda_call)call, 2, "none", true);
+		run_with((enum cuda_call)call, 2, "none", "verbs");
+}
+
+static void test_call__that_fails_once_is_told_where_pieces_land_in_windows(void **state)
+{
+	(void)state;
+	for (int call = 0; call < CUDA_CALL_COUNT; call++)
+		run_with((enum cuda_call)call, 3, "none", "shm");
 }
 
 int main(void)
@@ -234,6 +247,7 @@ int main(void)
 		cmocka_unit_test(test_call__that_fails_once_is_told_and_leaves_nothing_behind),
 		cmocka_unit_test(test_call__that_fails_once_is_told_where_versions_are_staged),
 		cmocka_unit_test(test_call__that_fails_once_is_told_where_nics_reach_the_gpus),
+		cmocka_unit_test(test_call__that_fails_once_is_told_where_pieces_land_in_windows),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -40,7 +40,7 @@ struct rig_options {
 	int checksums, shadow, own_memory;
 	weft_memory (*own)(struct rig *rig, uint32_t rank, uint32_t param); /* own_memory that is not rig.own */
 	void (*declared)(struct rig *rig); /* all have declared, nobody has joined */
-	uint64_t ring_bytes;
+	uint64_t ring_bytes, landing_bytes;
 	uint32_t update_timeout_ms, pack_threads;
 };
 
@@ -174,6 +174,7 @@ static inline weft_worker *rig_open_worker(struct rig *rig, enum weft_role role,
 	if (role == WEFT_INFERENCE) {
 		options.memory = rig->options.rank_memory;
 		options.stage = rig->options.stage;
+		options.landing_bytes = rig->options.landing_bytes;
 		options.shadow = rig->options.shadow;
 		options.own_memory = rig->options.own_memory;
 	}

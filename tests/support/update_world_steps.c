@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * update_world_steps.c -- what a thread does that was told a step: it packs, posts, signals or waits, each of
+ * which takes its time.
+ */
+#include "tests/support/update_world_parts.h"
+
+#include <inttypes.h>
+
+/* ---- a trainer's memory ---- */
+
+static tag *place_of(struct world_trainer *trainer, uint32_t source, uint32_t part)
+{
+	const struct send_source *from = &trainer->sources[source];
+	uint64_t offset = (uint64_t)part * from->part_bytes;
+	tag *slot;
+
+	if (trainer->plan.full)
+		return &trainer->ring[(trainer->plan.homes.places[source].at + offset) / 8];
+	slot = from->slots ? replica_find(&trainer->schedule.replica, from->first_block + part)
+			   : NULL;
+	return slot;
+}
+
+static void store_mapped(struct world *world, uint32_t t, uint32_t source, uint32_t part,
+			 uint64_t version)
+{
+	struct world_trainer *trainer = &world->trainers[t];
+	const struct send_source *from = &trainer->sources[source];
+
+	for (uint32_t i = 0; i < from->row_count; i++) {
+		uint32_t row = trainer->source_rows[from->first_row + i];
+
+		if (!trainer->rows[row].stored)
+			continue;
+		if (!world->ranks[trainer->rows[row].peer].links[t].outstanding)
+			world_find(world, "trainer %u stored row %u where nothing is accepted", t,
+				   row);
+		world->ranks[trainer->rows[row].peer].cells[t][row][part] =
+			tag_of(version, source, part);
+	}
+}
+
+/* Slots and homes are wrong from the first byte to the last. */
+static void pack_begins(struct world *world, uint32_t t, const struct step *step)
+{
+	struct world_trainer *trainer = &world->trainers[t];
+
+	for (uint32_t i = 0; i < (step->group ? step->group : 1) && !step->replay; i++) {
+		uint32_t source = step->group ? step->group_first + i : step->source;
+		tag *place = place_of(trainer, source, step->part);
+
+		if (place)
+			*place = 0;
+	}
+}
+
+void world_pack_ends(struct world *world, uint32_t t, const struct step *step)
+{
+	struct world_trainer *trainer = &world->trainers[t];
+	uint64_t version = trainer->schedule.version;
+
+	for (uint32_t i = 0; i < (step->group ? step->group : 1); i++) {
+		uint32_t source = step->group ? step->group_first + i : step->source;
+		tag *place = place_of(trainer, source, step->part);
+
+		if (place) /* a replay: the same bytes, of a new version */
+			*place = tag_of(version, source, step->part);
+		if (!step->fresh)
+			store_mapped(world, t, source, step->part, version);
+	}
+}
+
+static void later(struct world *world, struct world_thread *thread, struct event event)
+{
+	thread->state = THREAD_READY;
+	thread->event = event;
+	thread->at = world->now + world_takes(world);
+}
+
+static void fails(struct world *world, struct world_thread *thread, const char *what)
+{
+	error_set(&thread->error, ERROR_TRANSPORT, "%s", what);
+	thread->event = (struct event){.kind = EVENT_FAILED, .error = &thread->error};
+	thread->state = THREAD_READY;
+	thread->at = world->now;
+}
+
+/* ---- steps ---- */
+
+void world_post_ends(struct world *world, uint32_t t, struct world_thread *thread)
+{
+	if (thread->event.write)
+		return;
+	thread->event.write = world_post(world, t, thread->step.peer, &thread->flight)
+				      ? world->links[t][thread->step.peer].posted
+				      : 0;
+	if (thread->event.write)
+		return;
+	world_tell(world, "trainer %u loses rank %u", t, thread->step.peer);
+	fails(world, thread, "the link broke");
+}
+
+static void do_post(struct world *world, uint32_t t, struct world_thread *thread)
+{
+	struct world_trainer *trainer = &world->trainers[t];
+	const struct step *step = &thread->step;
+	const struct send_source *source = &trainer->sources[step->source];
+	struct flight flight = {.row = UINT32_MAX};
+
+	if (!step->sums) {
+		flight = (struct flight){
+			.row = step->row,
+			.part = step->part,
+			.wanted = tag_of(trainer->schedule.version, step->source, step->part)};
+		if (trainer->plan.full ||
+		    (source->slots && trainer->rows[step->row].path == PATH_REPLICA))
+			flight.from = place_of(trainer, step->source, step->part);
+		if (step->lands) {
+			flight.at = step->at;
+			flight.bytes = step->bytes;
+		}
+	}
+	thread->flight = flight;
+	later(world, thread, (struct event){.kind = EVENT_POSTED, .peer = step->peer});
+	if (world->options.small)
+		world_post_ends(world, t, thread);
+}
+
+/* The entries first: a write, which the signal stays behind. */
+static void do_tell(struct world *world, uint32_t t, struct world_thread *thread)
+{
+	const struct step *step = &thread->step;
+	struct world_link *link = &world->links[t][step->peer];
+	struct world_window *window = &world->ranks[step->peer].windows[t];
+	uint64_t at = world->now + world_takes(world);
+
+	for (uint64_t n = step->told; n < step->entries; n++)
+		window->entries[n % WINDOW_ENTRIES] =
+			world->trainers[t].schedule.windows[step->peer].entries[n % WINDOW_ENTRIES];
+	if (!world_post(world, t, step->peer, &(struct flight){.row = UINT32_MAX})) {
+		fails(world, thread, "the link broke");
+		return;
+	}
+	link->to_rank = (struct world_signal){
+		.there = true,
+		.at = at > link->last_at ? at : link->last_at,
+		.word = UPDATE_LANDED,
+		.landed = {world->trainers[t].schedule.links[step->peer].used_opening,
+			   step->entries}};
+	thread->event = (struct event){.kind = EVENT_TOLD,
+				       .peer = step->peer,
+				       .write = link->posted,
+				       .entries = step->entries};
+	thread->state = THREAD_READY;
+	thread->at = link->to_rank.at + (world->options.small ? 0 : world_takes(world));
+}
+
+static void do_signal(struct world *world, uint32_t t, struct world_thread *thread)
+{
+	struct world_trainer *trainer = &world->trainers[t];
+	const struct step *step = &thread->step;
+	struct world_link *link = &world->links[t][step->peer];
+	const struct receive_peer *peer = &world->ranks[step->peer].peers[t];
+	uint64_t opening = trainer->schedule.links[step->peer].used_opening;
+	uint64_t at = world->now + world_takes(world);
+
+	if (link->broken) {
+		fails(world, thread, "the link broke");
+		return;
+	}
+	link->to_rank = (struct world_signal){
+		.there = true,
+		.at = at > link->last_at || world->options.bug == BUG_NO_SETTLE ? at
+										: link->last_at,
+		.word = step->abort ? UPDATE_ABORT : UPDATE_END,
+		.end = {.opening = opening,
+			.version = trainer->schedule.version,
+			.bytes = peer->bytes,
+			.pieces = peer->pieces,
+			.sums = peer->pieces,
+			.landed = step->entries},
+		.gone = {
+			.opening = opening, .version = trainer->schedule.version, .why = "a test"}};
+	thread->event = (struct event){.kind = EVENT_SIGNALLED, .peer = step->peer};
+	thread->state = THREAD_READY;
+	thread->at = link->to_rank.at;
+}
+
+static void do_wait(struct world *world, uint32_t t, struct world_thread *thread)
+{
+	const struct step *step = &thread->step;
+	struct world_link *link = &world->links[t][step->peer];
+
+	switch (step->wait) {
+	case WAIT_CHANGE:
+		thread->state = THREAD_CHANGE;
+		thread->at = NEVER;
+		break;
+	case WAIT_WORK:
+		thread->state = THREAD_WORK;
+		thread->at = NEVER;
+		break;
+	case WAIT_ACCEPT:
+		thread->state = THREAD_ACCEPT;
+		thread->at = step->until_ns;
+		break;
+	case WAIT_TAKEN:
+		thread->event = (struct event){.kind = EVENT_ASK};
+		thread->state = link->to_trainer.there ? THREAD_READY : THREAD_TAKEN;
+		thread->at = link->to_trainer.there ? link->to_trainer.at : step->until_ns;
+		break;
+	case WAIT_WRITE:
+	case WAIT_FLUSH:
+		if (link->broken) {
+			fails(world, thread, "the link broke");
+			break;
+		}
+		/* a write is asked for again and again; a flush comes back when all are complete */
+		thread->event = (struct event){
+			.kind = EVENT_COMPLETED, .peer = step->peer, .write = link->posted};
+		thread->state = THREAD_READY;
+		thread->at = link->last_at > world->now && world->options.bug != BUG_NO_SETTLE
+				     ? link->last_at
+				     : world->now;
+		if (step->wait == WAIT_WRITE && world_chance(world, 50)) {
+			thread->event.write = link->completed;
+			thread->at = world->now + world_takes(world);
+		}
+		break;
+	}
+}
+
+void world_do_step(struct world *world, uint32_t t, struct world_thread *thread)
+{
+	struct world_trainer *trainer = &world->trainers[t];
+
+	switch (thread->step.kind) {
+	case STEP_PACK:
+		world_tell(world, "trainer %u packs source %u part %u%s", t, thread->step.source,
+			   thread->step.part, thread->step.fresh ? " once more" : "");
+		pack_begins(world, t, &thread->step);
+		later(world, thread, (struct event){.kind = EVENT_PACKED});
+		if (world->options.small)
+			thread->at += MS;
+		if (world->options.slow_pack && !thread->step.source && !thread->step.part)
+			thread->at = world->now + world->options.slow_pack * (uint64_t)MS;
+		break;
+	case STEP_POST:
+		if (thread->step.sums)
+			world_tell(world, "trainer %u posts checksums to rank %u", t,
+				   thread->step.peer);
+		else if (thread->step.lands)
+			world_tell(world,
+				   "trainer %u posts source %u bytes %" PRIu64 "..%" PRIu64
+				   " into the window of rank %u",
+				   t, thread->step.source, thread->step.from,
+				   thread->step.from + thread->step.bytes, thread->step.peer);
+		else
+			world_tell(world, "trainer %u posts source %u part %u to rank %u", t,
+				   thread->step.source, thread->step.part, thread->step.peer);
+		do_post(world, t, thread);
+		break;
+	case STEP_SIGNAL:
+		if (thread->step.tells) {
+			world_tell(world, "trainer %u tells rank %u of %" PRIu64 " entries", t,
+				   thread->step.peer, thread->step.entries);
+			do_tell(world, t, thread);
+			break;
+		}
+		world_tell(world, "trainer %u signals %s of version %" PRIu64 " to rank %u", t,
+			   thread->step.abort ? "the abort" : "the end", trainer->schedule.version,
+			   thread->step.peer);
+		do_signal(world, t, thread);
+		break;
+	case STEP_WAIT:
+		do_wait(world, t, thread);
+		break;
+	case STEP_DONE:
+	case STEP_FAIL:
+		thread->state = THREAD_OUT;
+		thread->at = NEVER;
+		world_host_heard(world, trainer, thread, thread->step.kind == STEP_DONE);
+		break;
+	}
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/epoch/epoch.h"
+
+#include "base/log.h"
+#include "worker/replica/ring.h"
+
+#define PAGE_BYTES 4096u
+
+/* What one update puts in is all that a window is ever used for. */
+static uint64_t window_bytes(const struct peer *peer, uint64_t share)
+{
+	uint64_t most = peer->plan->bytes + (uint64_t)peer->plan->pieces * RING_ALIGN;
+	uint64_t bytes = share > WINDOW_HEAD_BYTES ? share - WINDOW_HEAD_BYTES : 0;
+
+	bytes = bytes > most ? most : bytes;
+	bytes = bytes < WINDOW_RING_BYTES_MIN ? WINDOW_RING_BYTES_MIN : bytes;
+	return (WINDOW_HEAD_BYTES + bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+}
+
+static uint64_t place(struct epoch *epoch)
+{
+	uint64_t at = 0, landed = 0;
+
+	for (size_t p = 0; p < epoch->peer_count; p++) {
+		const struct transport_caps *caps =
+			transport_endpoint_caps(epoch->peers[p].endpoint);
+
+		epoch->peers[p].landed = !caps->gpu_memory;
+		landed += epoch->peers[p].landed;
+	}
+	for (size_t p = 0; p < epoch->peer_count; p++) {
+		struct peer *peer = &epoch->peers[p];
+
+		if (!peer->landed)
+			continue;
+		peer->window_at = at;
+		peer->window_bytes = window_bytes(peer, epoch->options.landing_bytes / landed);
+		at += peer->window_bytes;
+	}
+	return at;
+}
+
+/* A window costs a copy that a NIC on the GPU's own switch would not: nobody shall have to find out. */
+static void say(const struct epoch *epoch, uint64_t bytes)
+{
+	const struct transport_domain *by = NULL;
+	const char *why;
+
+	for (size_t p = 0; p < epoch->peer_count && !by; p++)
+		if (epoch->peers[p].landed)
+			by = transport_endpoint_domain(epoch->peers[p].endpoint);
+	why = transport_domain_no_gpu(by);
+	log_line(
+		why[0] ? LOG_LEVEL_WARN : LOG_LEVEL_INFO,
+		"%s: pieces land in %llu bytes of pinned memory of the host and are copied on, for "
+		"%s does not write memory of %s%s%s",
+		epoch->options.name, (unsigned long long)bytes, transport_domain_name(by),
+		device_text(epoch->options.params->device), why[0] ? ": " : "", why);
+}
+
+int windows_open(struct windows *windows, struct epoch *epoch, struct error *error)
+{
+	const struct params *params = epoch->options.params;
+	uint64_t bytes = params_on_device(params) ? place(epoch) : 0;
+	int rc;
+
+	if (!bytes)
+		return 0;
+	rc = transport_region_allocate(epoch->options.domain, bytes, &windows->region, error);
+	if (!rc)
+		rc = device_pin(params->device, transport_region_memory(windows->region),
+				transport_region_bytes(windows->region), error);
+	if (rc)
+		return error_wrap(error,
+				  "%llu bytes that pieces land in (landing_bytes, --landing-bytes)",
+				  (unsigned long long)bytes);
+	windows->pinned = true;
+	say(epoch, bytes);
+	return 0;
+}
+
+void windows_close(struct windows *windows, const struct params *params)
+{
+	if (windows->pinned && device_quiet(params->device, "windows that pieces land in"))
+		device_unpin(params->device, transport_region_memory(windows->region));
+	transport_region_close(&windows->region);
+	*windows = (struct windows){0};
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * windows.h -- memory beside that of an inference rank's parameters, where what trainers send lands when
+ * their transport cannot write these: pinned, of the host, one window for each such trainer.
+ *
+ *   trainer 0 ─► | window |   the rank copies what is there into its GPU's memory, piece by piece,
+ *   trainer 1 ─► | window |   while more lands (update/update.h, update/take.c)
+ *
+ *   window   | entry 0 | entry 1 | ..  WINDOW_ENTRIES | bytes: a ring ..                        |
+ *              what of which piece, and where it lies there ─┘
+ *
+ * However large the model is, all windows take landing_bytes.
+ */
+#ifndef WORKER_EPOCH_WINDOWS_H
+#define WORKER_EPOCH_WINDOWS_H
+
+#include "base/error.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct epoch;
+struct params;
+struct transport_region;
+
+/* Entry n of an opening is in place n % WINDOW_ENTRIES: bytes [from, from + bytes) of a piece. */
+struct window_entry {
+	uint64_t from;
+	uint64_t at;               /* in the ring */
+	uint32_t ordinal, bytes;   /* of the pair's pieces */
+	uint64_t zero;
+};
+
+_Static_assert(sizeof(struct window_entry) == 32, "struct window_entry is a wire format");
+
+#define WINDOW_ENTRIES	      512u
+#define WINDOW_HEAD_BYTES     (WINDOW_ENTRIES * sizeof(struct window_entry))
+#define WINDOW_RING_BYTES_MIN 65536u
+
+struct windows {
+	struct transport_region *region; /* NULL: nothing lands */
+	bool pinned;
+};
+
+/* Of an inference rank's epoch whose endpoints are open; says in the log what lands, and why. Fills the
+ * peers' landed, window_at and window_bytes. Whatever it returns, windows_close. */
+int windows_open(struct windows *windows, struct epoch *epoch, struct error *error);
+void windows_close(struct windows *windows, const struct params *params);
+
+#endif

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * schedule_land.c -- pieces for a peer whose memory cannot be written: into a window beside it, which
+ * the peer empties.
+ *
+ *   part   |....|....|....|        a chunk is one entry of the window, of a quarter of its ring at most
+ *            └─► ring takes ─► POST ─► told (LANDED) ─► taken (TAKEN): its place is free again
+ *
+ * A task tells when a quarter of the window is untold, so that the peer copies while more is on its
+ * way, and whenever it finds no room. Who finds none waits for what was told to be taken.
+ */
+#include "worker/update/schedule.h"
+
+#include "base/assert.h"
+#include "base/memory.h"
+#include "worker/update/path.h"
+
+#include <string.h>
+
+#define SHARE	    4u /* of a window, that is told, and that a chunk takes at most */
+#define CHUNK_BYTES (UINT64_C(1) << 30) /* an entry counts its bytes in 32 bits */
+
+/* ---- windows ---- */
+
+static int no_window(const struct schedule *schedule, uint32_t peer, struct error *error)
+{
+	return error_set(error, ERROR_MESSAGE,
+			 "%s opened no window, and the plan says that its pieces land in one",
+			 schedule->options.peer_names[peer]);
+}
+
+static int open_window(struct schedule *schedule, uint32_t peer, struct error *error)
+{
+	struct send_window *window = &schedule->windows[peer];
+	const struct update_accept *accept = &schedule->links[peer].accept;
+	int rc = 0;
+
+	if (!accept->window_bytes)
+		return no_window(schedule, peer, error);
+	if (window->ring.bytes !=
+	    (accept->window_bytes - WINDOW_HEAD_BYTES) / RING_ALIGN * RING_ALIGN) {
+		ring_close(&window->ring);
+		rc = ring_open(&window->ring, accept->window_bytes - WINDOW_HEAD_BYTES,
+			       WINDOW_ENTRIES, error);
+	}
+	if (rc)
+		return rc;
+	ring_reset(&window->ring);
+	window->first_id = window->ring.next;
+	window->taken = window->told = window->posted = window->untold_bytes = 0;
+	window->telling = 0;
+	memset(window->written, 0, WINDOW_ENTRIES * sizeof(*window->written));
+	return 0;
+}
+
+int schedule_open_windows(struct schedule *schedule, struct error *error)
+{
+	const struct send_plan *plan = schedule->options.plan;
+	int rc = 0;
+
+	for (uint32_t p = 0; p < plan->peer_count && !rc; p++)
+		if (plan->lands && plan->lands[p])
+			rc = open_window(schedule, p, error);
+	return rc;
+}
+
+int schedule_make_windows(struct schedule *schedule, struct error *error)
+{
+	const struct send_plan *plan = schedule->options.plan;
+	struct pool *pool = &schedule->pool;
+
+	schedule->windows = pool_array(pool, plan->peer_count, sizeof(*schedule->windows));
+	for (size_t p = 0; p < plan->peer_count && schedule->windows; p++) {
+		struct send_window *window = &schedule->windows[p];
+
+		if (!plan->lands || !plan->lands[p])
+			continue;
+		window->entries = schedule->options.entries + p * WINDOW_ENTRIES;
+		window->written = pool_array(pool, WINDOW_ENTRIES, sizeof(*window->written));
+	}
+	return pool_ok(pool) ? 0
+			     : memory_error(error, "preparing windows",
+					    plan->peer_count * sizeof(*schedule->windows));
+}
+
+void schedule_close_windows(struct schedule *schedule)
+{
+	for (size_t p = 0; schedule->windows && p < schedule->options.plan->peer_count; p++)
+		ring_close(&schedule->windows[p].ring);
+}
+
+/* ---- what happened ---- */
+
+/* Entries may be posted in any order by several tasks; posted is what is there without a gap. */
+bool schedule_landed(struct schedule *schedule, struct task *task, uint32_t peer)
+{
+	const struct send_source *source = &schedule->options.plan->sources[task->source];
+	struct send_window *window = &schedule->windows[peer];
+	uint64_t from;
+
+	task->landed += window->entries[task->entry % WINDOW_ENTRIES].bytes;
+	window->written[task->entry % WINDOW_ENTRIES] = true;
+	while (window->first_id + window->posted < window->ring.next &&
+	       window->written[window->posted % WINDOW_ENTRIES]) {
+		uint64_t place = window->posted++ % WINDOW_ENTRIES;
+
+		window->written[place] = false;
+		window->untold_bytes += window->entries[place].bytes;
+	}
+	schedule->changed = true;
+	return task->landed == source_part(source, task->part, &from);
+}
+
+void schedule_told(struct schedule *schedule, uint32_t peer, uint64_t entries)
+{
+	struct send_window *window = &schedule->windows[peer];
+
+	WEFT_ASSERT_OP(entries, ==, window->telling);
+	window->told = entries;
+	window->telling = 0;
+	schedule->changed = true;
+}
+
+/* Who was told may be faster than who has told it. */
+void schedule_taken(struct schedule *schedule, uint32_t peer, uint64_t entries)
+{
+	struct send_window *window = &schedule->windows[peer];
+	uint64_t told = window->telling ? window->telling : window->told;
+	struct error error;
+
+	if (entries > told) {
+		error_set(&error, ERROR_MESSAGE,
+			  "%s has taken %llu entries of its window, and was told of %llu",
+			  schedule->options.peer_names[peer], (unsigned long long)entries,
+			  (unsigned long long)told);
+		schedule_fail(schedule, &error);
+		return;
+	}
+	for (; window->taken < entries; window->taken++)
+		ring_give_back(&window->ring, window->first_id + window->taken);
+	schedule->changed = true;
+}
+
+/* ---- what is next ---- */
+
+bool schedule_tell(struct schedule *schedule, uint32_t peer, uint64_t until_ns, struct step *step)
+{
+	struct send_window *window = &schedule->windows[peer];
+
+	if (window->telling || window->posted == window->told)
+		return false;
+	window->telling = window->posted;
+	window->untold_bytes = 0;
+	*step = (struct step){.kind = STEP_SIGNAL,
+			      .peer = peer,
+			      .tells = true,
+			      .told = window->told,
+			      .entries = window->posted,
+			      .until_ns = until_ns};
+	return true;
+}
+
+/* What was told is not taken by the deadline: the peer is not there to do so. */
+static struct step wait_taken(struct schedule *schedule, struct task *task, uint32_t peer,
+			      uint64_t now_ns)
+{
+	const struct send_window *window = &schedule->windows[peer];
+	struct text path = {0};
+	struct error late;
+
+	if (!task->deadline_ns || task->late_peer != peer || task->late_write != window->taken) {
+		task->deadline_ns = now_ns + schedule->options.wait_ns;
+		task->late_peer = peer;
+		task->late_write = window->taken;
+	}
+	if (now_ns >= task->deadline_ns) {
+		if (schedule->options.peer_paths)
+			path_add(&path, schedule->options.peer_paths[peer]);
+		error_set(
+			&late, ERROR_TIMEOUT,
+			"%s has taken nothing out of its window of %llu bytes for %.1f s: it is "
+			"not in weft_update_wait, or its GPU is held up; raise the update timeout "
+			"(--update-timeout) if this is expected%s",
+			schedule->options.peer_names[peer], (unsigned long long)window->ring.bytes,
+			(double)schedule->options.wait_ns / 1e9, text_string(&path));
+		text_fini(&path);
+		schedule_fail(schedule, &late);
+	}
+	return (struct step){
+		.kind = STEP_WAIT, .wait = WAIT_TAKEN, .peer = peer, .until_ns = task->deadline_ns};
+}
+
+static struct step put(struct task *task, const struct send_window *window, uint32_t row,
+		       uint32_t peer, const struct window_entry *entry)
+{
+	window->entries[task->entry % WINDOW_ENTRIES] = *entry;
+	return (struct step){.kind = STEP_POST,
+			     .row = row,
+			     .source = task->source,
+			     .part = task->part,
+			     .peer = peer,
+			     .lands = true,
+			     .at = entry->at,
+			     .from = entry->from,
+			     .bytes = entry->bytes};
+}
+
+static bool much_untold(const struct send_window *window)
+{
+	return window->untold_bytes >= window->ring.bytes / SHARE ||
+	       window->posted - window->told >= WINDOW_ENTRIES / SHARE;
+}
+
+bool schedule_land(struct schedule *schedule, struct task *task, uint32_t row, uint64_t now_ns,
+		   struct step *step)
+{
+	const struct send_plan *plan = schedule->options.plan;
+	uint32_t peer = plan->rows[row].peer;
+	struct send_window *window = &schedule->windows[peer];
+	uint64_t until = now_ns + schedule->options.wait_ns, most = window->ring.bytes / SHARE, id;
+	uint64_t begin, left = source_part(&plan->sources[task->source], task->part, &begin);
+	struct window_entry entry = {.from = begin + task->landed,
+				     .ordinal = plan->rows[row].ordinal};
+
+	if (much_untold(window) && schedule_tell(schedule, peer, until, step))
+		return true;
+	if (task->landed == left)
+		return false;
+	left -= task->landed;
+	most = most < CHUNK_BYTES ? most : CHUNK_BYTES;
+	entry.bytes = (uint32_t)(left < most ? left : most);
+	if (ring_take(&window->ring, entry.bytes, &id)) {
+		entry.at = ring_offset(&window->ring, id);
+		task->entry = id - window->first_id;
+		*step = put(task, window, row, peer, &entry);
+		return true;
+	}
+	if (schedule_tell(schedule, peer, until, step))
+		return true;
+	*step = window->told > window->taken
+			? wait_taken(schedule, task, peer, now_ns)
+			: (struct step){.kind = STEP_WAIT, .wait = WAIT_CHANGE};
+	return true;
+}
