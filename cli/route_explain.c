@@ -6,12 +6,15 @@
  */
 #include "cli/route_options.h"
 #include "cli/shown.h"
+#include "base/array.h"
+#include "base/assert.h"
 #include "base/closest.h"
 #include "base/compare.h"
 #include "base/json_write.h"
 #include "routing/report/dump_read.h"
 #include "routing/plan/explain.h"
 #include "routing/plan/order.h"
+#include "routing/plan/path.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -181,7 +184,66 @@ static bool same_routes(const struct answer *answer)
 	return true;
 }
 
+/* ---- how its bytes travel ---- */
+
+/* Pieces that go one way for one reason. */
+struct way {
+	enum route_path path;
+	struct path_reason reason;
+	uint64_t pieces, bytes;
+};
+struct ways {
+	struct way items[8]; /* direct, landed, and the two others for three reasons each */
+	size_t count;
+};
+
+static void add_piece(struct ways *ways, const struct route_piece *piece, const uint64_t *shape)
+{
+	struct path_reason reason =
+		path_reason(piece->path, !piece->transformed, &piece->src, shape);
+	size_t w = 0;
+
+	while (w < ways->count && (ways->items[w].path != piece->path ||
+				   ways->items[w].reason.because != reason.because))
+		w++;
+	WEFT_ASSERT_OP(w, <, ARRAY_SIZE(ways->items));
+	if (w == ways->count)
+		ways->items[ways->count++] = (struct way){.path = piece->path, .reason = reason};
+	ways->items[w].pieces++;
+	ways->items[w].bytes += piece->bytes;
+}
+
+/* As the file has them, or as they are planned now. */
+static void find_ways(const struct answer *answer, struct ways *ways)
+{
+	const struct table *table = answer->dumped ? answer->dumped : answer->job.table;
+	const struct problem_tensor *tensor = &answer->job.problem->tensors[answer->explain.tensor];
+	size_t count;
+	const struct route *routes = pair_routes(table, &answer->explain, &count);
+
+	*ways = (struct ways){.count = 0};
+	for (size_t r = 0; r < count; r++)
+		for (uint32_t p = 0; p < routes[r].piece_count; p++)
+			add_piece(ways, &table->pieces[routes[r].piece_first + p], tensor->shape);
+}
+
 /* ---- for people ---- */
+
+static void print_ways(const struct answer *answer)
+{
+	struct ways ways;
+
+	find_ways(answer, &ways);
+	for (size_t w = 0; w < ways.count; w++) {
+		const struct way *way = &ways.items[w];
+
+		printf("%s%s, %s bytes in %s piece%s: %s%s%s\n", w ? "" : "\n",
+		       route_path_name(way->path), GROUPED_TEXT(way->bytes),
+		       GROUPED_TEXT(way->pieces), way->pieces == 1 ? "" : "s",
+		       way->reason.because ? way->reason.because : "",
+		       way->reason.because ? ": " : "", way->reason.way);
+	}
+}
 
 static bool needs(const struct problem *problem, uint32_t tensor, uint32_t rank)
 {
@@ -257,11 +319,33 @@ static void print_people(const struct answer *answer)
 	}
 	for (size_t d = 0; d < explain->decisions.count; d++)
 		print_decision(&explain->decisions.items[d]);
+	print_ways(answer);
 	if (answer->dumped)
 		print_difference(answer);
 }
 
 /* ---- for programs ---- */
+
+static void put_ways(struct json *json, const struct answer *answer)
+{
+	struct ways ways;
+
+	find_ways(answer, &ways);
+	json_put_key_array(json, "ways");
+	for (size_t w = 0; w < ways.count; w++) {
+		const struct way *way = &ways.items[w];
+
+		json_put_object(json);
+		json_put_key_string(json, "how", route_path_name(way->path));
+		json_put_key_u64(json, "pieces", way->pieces);
+		json_put_key_u64(json, "bytes", way->bytes);
+		if (way->reason.because)
+			json_put_key_string(json, "because", way->reason.because);
+		json_put_key_string(json, "way", way->reason.way);
+		json_put_object_end(json);
+	}
+	json_put_array_end(json);
+}
 
 static void put_decision(struct json *json, const struct explain_decision *decision)
 {
@@ -301,6 +385,7 @@ static void print_json(const struct answer *answer)
 	for (size_t d = 0; d < explain->decisions.count; d++)
 		put_decision(&json, &explain->decisions.items[d]);
 	json_put_array_end(&json);
+	put_ways(&json, answer);
 	if (answer->dumped)
 		json_put_key_bool(&json, "same_in_file", same_routes(answer));
 	json_put_line_end(&json);

@@ -45,6 +45,20 @@ def test_explain__says_what_the_plan_does(policy, tmp_path):
     assert from_file == answer
 
 
+@pytest.mark.parametrize("memory,how,words", [("mapped", "mapped", "which the trainer reaches"),
+                                              ("process", "replica", "packed into the trainer's ring"),
+                                              ("landed", "landed", "put in place by the inference rank")])
+def test_explain__says_how_the_bytes_travel_and_why(tmp_path, memory, how, words):
+    file, asked = tmp_path / "plan.json", ("--tensor", TENSOR, "--inference", 2)
+    jobs.weft("route", "plan", *JOB, "--memory", memory, "--output", file)
+    way, = explain(file, *asked)["ways"]
+    assert way["how"] == how and words in way["way"] and way["pieces"] == 1
+    assert way.get("because") == (None if how == "landed" else "its rows are cut")
+    assert words in jobs.weft("route", "explain", *JOB, "--memory", memory, *asked).stdout
+    rows, = explain(*JOB, "--memory", memory, "--tensor", "model.layers.3.mlp.up_proj.weight", "--inference", 2)["ways"]
+    assert rows["how"] == ("landed" if how == "landed" else "direct") and "because" not in rows
+
+
 def test_explain__says_when_the_file_has_another_route(tmp_path):
     file = tmp_path / "plan.json"
     dump = json.loads(jobs.weft("route", "plan", *JOB, "--json").stdout)
