@@ -426,6 +426,7 @@ static int diagnose(struct doctor *doctor)
 	doctor_run(doctor, doctor_link_checks);
 	doctor_run(doctor, doctor_host_checks);
 	doctor_run(doctor, doctor_cuda_checks);
+	doctor_run(doctor, doctor_gpudirect_checks);
 	doctor_run(doctor, doctor_last_checks);
 	if (doctor->options.peer)
 		doctor_peer_run(doctor);

@@ -101,7 +101,7 @@ struct check {
 
 /* Tables; each ends with a row of zeros. */
 extern const struct check doctor_rdma_checks[], doctor_link_checks[], doctor_host_checks[],
-	doctor_cuda_checks[], doctor_last_checks[];
+	doctor_cuda_checks[], doctor_gpudirect_checks[], doctor_last_checks[];
 
 /* State and the one line. Called again, it replaces both. */
 void finding_say(struct finding *finding, enum check_state state, const char *format, ...)
@@ -133,6 +133,9 @@ bool doctor_stays_here(const char *transport);
 bool doctor_wants_several(const struct doctor *doctor);
 /* False: something that is needed is not there, which the finding says. */
 bool doctor_meets(const struct doctor *doctor, unsigned needs, struct finding *finding);
+
+/* False: nothing of CUDA's is to be had here, which the first check says; this one is skipped. */
+bool doctor_has_cuda(struct finding *finding, int *count);
 
 /* PASS when all of them are good, WARN when some are. */
 enum check_state check_share(size_t good, size_t all);

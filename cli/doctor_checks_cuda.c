@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * doctor_checks_cuda.c -- the GPUs as CUDA has them, by using each: a kernel packs a few bytes, memory is shared and
- * exported as a job would.
+ * doctor_checks_cuda.c -- the GPUs as CUDA has them, by using each: a kernel packs a few bytes, memory is shared as a
+ * job would.
  */
 #include "cli/doctor.h"
 
@@ -16,22 +16,21 @@
 #define TRY_BYTES  5000u
 #define PART_BYTES (UINT64_C(2) << 20)
 
-/* Nothing of CUDA's is to be had here: said by the first check, the others are skipped. */
-static bool ready(struct finding *finding, int *count)
+static bool nvidia_on_bus(const struct doctor *doctor)
+{
+	for (size_t i = 0; i < doctor->gpus.count; i++)
+		if (doctor->gpus.items[i].nvidia)
+			return true;
+	return false;
+}
+
+bool doctor_has_cuda(struct finding *finding, int *count)
 {
 	struct error error;
 
 	if (!cuda_device_count(count, &error))
 		return true;
 	finding_say(finding, CHECK_SKIP, "no GPU that CUDA can use");
-	return false;
-}
-
-static bool nvidia_on_bus(const struct doctor *doctor)
-{
-	for (size_t i = 0; i < doctor->gpus.count; i++)
-		if (doctor->gpus.items[i].nvidia)
-			return true;
 	return false;
 }
 
@@ -235,7 +234,7 @@ static void check_devices(struct doctor *doctor, struct finding *finding)
 	int count;
 
 	(void)doctor;
-	if (!ready(finding, &count))
+	if (!doctor_has_cuda(finding, &count))
 		return;
 	finding_say(finding, CHECK_PASS,
 		    "%d device%s: a kernel packed %u bytes on each, and they were right", count,
@@ -244,7 +243,7 @@ static void check_devices(struct doctor *doctor, struct finding *finding)
 		try_device(finding, i);
 }
 
-/* ---- between devices, and to NICs ---- */
+/* ---- between devices ---- */
 
 static void check_peers(struct doctor *doctor, struct finding *finding)
 {
@@ -252,7 +251,7 @@ static void check_peers(struct doctor *doctor, struct finding *finding)
 	struct error error;
 
 	(void)doctor;
-	if (!ready(finding, &count))
+	if (!doctor_has_cuda(finding, &count))
 		return;
 	for (int from = 0; from < count; from++)
 		for (int to = 0; to < count; to++) {
@@ -273,61 +272,7 @@ static void check_peers(struct doctor *doctor, struct finding *finding)
 			    "%d of %d pairs of devices use each other's memory", possible, pairs);
 }
 
-static bool exports_dmabuf(int device)
-{
-	const struct cuda_calls *calls = cuda_calls();
-	uint64_t memory;
-	int fd, rc;
-
-	if (cuda_enter(device, NULL))
-		return false;
-	rc = calls->allocate(PART_BYTES, &memory);
-	if (!rc) {
-		rc = calls->dmabuf(memory, PART_BYTES, &fd);
-		if (!rc)
-			close(fd);
-		calls->release(memory);
-	}
-	cuda_leave();
-	return !rc;
-}
-
-static void check_dmabuf(struct doctor *doctor, struct finding *finding)
-{
-	int count, good = 0;
-
-	(void)doctor;
-	if (!ready(finding, &count))
-		return;
-	for (int i = 0; i < count; i++) {
-		struct cuda_facts facts;
-		struct error error;
-		bool exported;
-
-		if (cuda_device_facts(i, &facts, &error)) {
-			finding_say(finding, CHECK_FAIL, "%s", error.text);
-			return;
-		}
-		exported = exports_dmabuf(i);
-		good += exported;
-		finding_detail(
-			finding, "cuda:%d: dma-buf %s; GPUDirect RDMA %s; what a NIC wrote %s", i,
-			exported ? "exported" : "not to be had", facts.gpudirect ? "yes" : "no",
-			!facts.flush_needed ? "is seen by kernels without a flush"
-			: facts.flush	    ? "needs a flush, which works"
-					    : "needs a flush, which this device does not have");
-	}
-	finding_say(finding, good == count ? CHECK_PASS : CHECK_WARN,
-		    "%d of %d devices export their memory for NICs", good, count);
-	if (good < count)
-		finding_fix(
-			finding,
-			"install NVIDIA's open kernel modules (Linux 5.12 or newer); without dma-buf, "
-			"nvidia-peermem or a copy through host memory");
-}
-
 const struct check doctor_cuda_checks[] = {{"cuda-driver", NEEDS_LIVE, check_driver},
 					   {"cuda-devices", NEEDS_LIVE, check_devices},
 					   {"cuda-peers", NEEDS_LIVE, check_peers},
-					   {"cuda-dmabuf", NEEDS_LIVE, check_dmabuf},
 					   {0}};

@@ -92,6 +92,7 @@ def test_cuda__without_a_gpu_is_skipped_and_asked_for_fails_with_the_reason():
 def test_cuda__is_told_by_using_each_device(mock, states):
     checks, _ = findings(env={"WEFT_CUDA_MOCK": mock})
     assert tuple(checks[name]["state"] for name in CUDA) == states, [checks[name] for name in CUDA]
+    assert checks["cuda-gpudirect"]["state"] == "SKIP"
 
 
 def test_cuda__a_device_that_fails_is_a_failure_with_its_name():

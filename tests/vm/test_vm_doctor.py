@@ -7,6 +7,7 @@ import pytest
 from machine import passes, program
 
 WEFT = program("weft")
+TESTED = program("tests", "programs", "weft")  # with mock devices
 NOBODY = "setpriv --reuid=65534 --regid=65534 --clear-groups"
 MARK = "=====> "
 
@@ -48,6 +49,8 @@ def alone():
     return parts(f"""
         mark plain; weft; code
         mark json; weft --json
+        mark gpu; WEFT_CUDA_MOCK=devices=2,touch=yes,peermem=yes {TESTED} doctor; code
+        mark gpu-alone; WEFT_CUDA_MOCK=devices=1,touch=yes {TESTED} doctor; code
         mark one; weft --transport verbs --nic rxe1; code
         mark wrong; weft --nic mlx5_7; code
         mark gid; WEFT_GID_INDEX=9 weft; code
@@ -101,6 +104,15 @@ def test_json__every_line_is_an_object_and_says_the_same(alone):
     assert [(line["check"], line["state"]) for line in lines[:-1]] == [
         (name, row[0]) for name, row in rows(alone["plain"]).items()]
     assert lines[-1]["transport"] == "verbs" and lines[-1]["fail"] == 0
+
+
+def test_gpus__are_registered_with_each_nic(alone):
+    state, said, below = rows(alone["gpu"])["cuda-gpudirect"]
+    assert (state, said) == ("PASS", "4 of 4 pairs of a GPU and a NIC: the NIC registers its memory")
+    assert below == [f"cuda:{gpu} and {nic} (distance unknown): registered" for gpu in (0, 1) for nic in ("rxe0", "rxe1")]
+    state, said, below = rows(alone["gpu-alone"])["cuda-gpudirect"]
+    assert state == "WARN" and said.startswith("0 of 2 pairs") and code(alone["gpu-alone"]) == 0
+    assert "rxe0" in below[0] and "nvidia-peermem is not loaded" in below[0]
 
 
 def test_nic__the_named_one_is_the_only_rail(alone):

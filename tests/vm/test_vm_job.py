@@ -26,6 +26,15 @@ def test_job__over_verbs_delivers_every_byte_in_every_mode(modes):
         assert ("direct 0," in line) == (mode != "registered"), line
 
 
+def test_job__over_verbs_goes_from_gpu_to_gpu():
+    said = inside("deliver", "gpu", "gpu-registered", "gpu-staged", "gpu-landed", seconds=900)
+    lines = {line.split(":")[0]: line for line in said.splitlines() if "delivered and compared" in line}
+    assert len(lines) == 4, said
+    for mode, line in lines.items():
+        assert ("direct 0," in line) == (mode != "gpu-registered"), line
+        assert ("landed 0" in line) == (mode != "gpu-landed"), line
+
+
 def test_job__over_verbs_is_planned_over_the_nics_that_its_workers_report():
     said = inside("deliver", "routed", seconds=400)
     assert "routed: over " in said and "delivered and compared" in said, said

@@ -32,14 +32,27 @@ MODES = {  # flags of all, of trainers, of inference ranks, of the controller
     "routed": (["--checksums"], ["--register-sources"], ["--own-memory"],
                ["--topology", "workers", "--policy", "balanced", "--order", "rounds"]),
 }
+# mock devices whose memory this device can register: what it reads and writes there is real
+GPUS = "devices=2,order=late,touch=yes"
+MODES.update({
+    "gpu": (["--memory", "cuda", "--checksums"], [], [], []),
+    "gpu-registered": (["--memory", "cuda"], ["--register-sources"], ["--own-memory"], []),
+    "gpu-staged": (["--memory", "cuda", "--checksums"], ["--replica", "host"], ["--stage", "device"], []),
+    "gpu-landed": (["--memory", "cuda", "--checksums"], [], ["--landing-bytes", "300K"], []),
+})
 MIXED = ["--transport", "auto", "--join-timeout", "120s", "--update-timeout", "120s", "--register-sources"]
 VICTIMS = {"trainer-0": "trainer 0", "trainer-1": "trainer 1", "inference-0": "inference 0",
            "inference-1": "inference 1"}
 
 
-def start(job, flags=(), trainer_flags=(), inference_flags=(), updates=3):
+def start(job, flags=(), trainer_flags=(), inference_flags=(), updates=3, env=None):
     job.workers(*VERBS, *flags, updates=updates, trainer_flags=["--nic", "rxe0", *trainer_flags],
-                inference_flags=["--nic", "rxe1", *inference_flags])
+                inference_flags=["--nic", "rxe1", *inference_flags], env=env)
+
+
+def devices(mode):
+    """nvidia-peermem, as it were: without, no NIC reaches a GPU's memory."""
+    return {"WEFT_CUDA_MOCK": GPUS + ("" if mode == "gpu-landed" else ",peermem=yes")} if mode.startswith("gpu") else None
 
 
 def port_bytes(device):
@@ -71,7 +84,7 @@ def deliver(folder, modes):
         before, began = port_bytes("rxe0"), time.monotonic()
         with jobs.Job(folder / mode, model, TRAIN, INFER) as job:
             job.controller("--lost-after", "30s", "--dump", folder / mode / "live.json", *controller_flags)
-            start(job, ["--verify", *flags], trainer_flags, inference_flags)
+            start(job, ["--verify", *flags], trainer_flags, inference_flags, env=devices(mode))
             job.succeed(240)
             took = time.monotonic() - began
             job.verify(referee, [1, 2, 3])

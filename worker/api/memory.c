@@ -6,6 +6,7 @@
 #include "worker/api/worker.h"
 
 #include "job/transports.h"
+#include "transport/cuda/device.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,16 +127,35 @@ int worker_choose_memory(struct weft_worker *worker, const weft_options *options
 	return 0;
 }
 
-int worker_open_device(struct weft_worker *worker, struct error *error)
+/* -1: of a program that was launched by nobody we know. */
+static int local_rank(void)
 {
 	weft_launch launch = WEFT_LAUNCH_INIT;
 
-	if (!worker->memory)
-		return 0;
 	launch.rank = launch.world = -1;
-	if (weft_launch_find(&launch, NULL))
-		launch.local_rank = -1; /* of a program that was launched by nobody we know */
-	return device_open(&worker->device, worker->memory, (int)launch.local_rank, error);
+	return weft_launch_find(&launch, NULL) ? -1 : (int)launch.local_rank;
+}
+
+int worker_open_device(struct weft_worker *worker, struct error *error)
+{
+	return worker->memory ? device_open(&worker->device, worker->memory, local_rank(), error)
+			      : 0;
+}
+
+int worker_device_number(const struct weft_worker *worker)
+{
+	struct transports list;
+	struct error error;
+	int number;
+
+	if (worker->device)
+		return worker->device->number;
+	/* a driver takes its time to be opened: nobody pays for that who has no use for it */
+	if (transports_parse(&list, worker->transport, &error) ||
+	    transports_find(&list, "cuda") == list.count ||
+	    cuda_device_named("cuda", local_rank(), &number, &error))
+		return 0;
+	return number;
 }
 
 int32_t weft_device(const weft_worker *worker)

@@ -100,7 +100,7 @@ static int open_domain(struct weft_worker *worker, struct error *error)
 {
 	struct transport_options options = {
 		.self = worker->self,
-		.device = worker->device ? worker->device->number : 0,
+		.device = worker_device_number(worker),
 		.device_memory = worker->device != NULL,
 	};
 	int length = snprintf(options.nics, sizeof(options.nics), "%s", worker->nic);

@@ -115,6 +115,8 @@ void declare_fini(struct weft_worker *worker);
 /* memory.c. What the options say, and the device that they name. */
 int worker_choose_memory(struct weft_worker *worker, const weft_options *options, struct error *error);
 int worker_open_device(struct weft_worker *worker, struct error *error);
+/* Whose copies transport cuda makes for this process: its own, or, of host memory, that of the local rank. */
+int worker_device_number(const struct weft_worker *worker);
 /* Once the transport is open: whether it writes parameters where they are to land. */
 int worker_check_way(const struct weft_worker *worker, struct error *error);
 /* The caller's weft_memory, which must be of the kind that the worker was opened for; what its stream has queued

@@ -3,6 +3,7 @@
  * Memory of GPUs on either side of an update, on mock devices whose streams are as late as they may be.
  */
 #include "tests/unit/worker/device_rig.h"
+#include "worker/api/worker.h"
 
 static const struct rig_options both = {.trainers = 1,
 					.ranks = 2,
@@ -404,6 +405,30 @@ static void test_open__refuses_what_does_not_go_together(void **state)
 	assert_int_equal(cuda_mock_close(), 0);
 }
 
+/* Eight trainers of a host shall not all copy by its first GPU. */
+static void test_host_worker__copies_by_the_gpu_of_its_local_rank(void **state)
+{
+	static const char *const names[] = {"RANK",	   "WORLD_SIZE",
+					    "LOCAL_RANK",  "LOCAL_WORLD_SIZE",
+					    "MASTER_ADDR", "MASTER_PORT"};
+	static const char *const values[] = {"5", "8", "1", "4", "localhost", "29400"};
+	static const char *const transports[] = {"cuda", "shm,cuda", "shm"};
+
+	(void)state;
+	cuda_mock_open(&(struct cuda_mock_options){.devices = 2});
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		setenv(names[i], values[i], 1);
+	for (int i = 0; i < 3; i++) {
+		weft_worker *worker = open_one(WEFT_TRAINER, transports[i], NULL, NULL, 0, 0, "");
+
+		assert_int_equal(worker_device_number(worker), i < 2);
+		weft_close(&worker);
+	}
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		unsetenv(names[i]);
+	assert_int_equal(cuda_mock_close(), 0);
+}
+
 static void expect(int got, int rc, const weft_error *error, const char *words)
 {
 	assert_int_equal(got, rc);
@@ -483,6 +508,7 @@ int main(void)
 		cmocka_unit_test(test_stage__an_update_that_is_given_up_leaves_the_last_version),
 		cmocka_unit_test(test_device__lost_in_an_update_is_told_and_nothing_is_published),
 		cmocka_unit_test(test_open__refuses_what_does_not_go_together),
+		cmocka_unit_test(test_host_worker__copies_by_the_gpu_of_its_local_rank),
 		cmocka_unit_test(
 			test_memory__that_is_not_of_the_workers_gpu_is_refused_where_it_is_given),
 		cmocka_unit_test(test_little_memory__is_said_with_what_is_free),
