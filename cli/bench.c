@@ -258,7 +258,7 @@ static const struct verb_option rows[] = {
 	{"register-sources", 0, NULL,
 	 "register the trainers' tensors, so that verbs sends from there instead of from its ring",
 	 VERB_FLAG, AT(register_sources)},
-	{"replica", 0, "FORM", "of the trainers: ring (default), or full (docs/replica.md)",
+	{"replica", 0, "FORM", "of the trainers: ring (default), host, or full (docs/replica.md)",
 	 VERB_TEXT, AT(replica)},
 	{"pack-threads", 0, "N",
 	 "that pack in each trainer, 1 to 64 (default: a thread a processor, at most 4)",

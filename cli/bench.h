@@ -48,7 +48,7 @@ struct bench_shared {
 	_Atomic uint64_t last_done_ns;  /* latest end of a copy or of a publish, this phase */
 	char controller[64];
 	struct bench_work work[BENCH_STAGES];
-	_Atomic uint64_t direct, mapped, packed; /* pieces of all updates, by the path they took */
+	_Atomic uint64_t direct, mapped, packed, landed; /* pieces of all updates, by the path they took */
 	_Atomic uint32_t failing;       /* taken by the first process that fails */
 	struct error failure;           /* its message, complete once aborted is set */
 };

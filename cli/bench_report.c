@@ -91,8 +91,12 @@ void bench_report_end(const struct bench_shared *shared, const struct bench_opti
 	printf("# verified after the last update: %s bytes equal\n",
 	       GROUPED_TEXT(atomic_load(&shared->work[BENCH_COMPARING].done)));
 	printf("# pieces of all updates: %llu straight from the tensors, %llu packed into mapped "
-	       "targets, %llu packed into the replica\n",
+	       "targets, %llu packed into the replica",
 	       (unsigned long long)atomic_load(&shared->direct),
 	       (unsigned long long)atomic_load(&shared->mapped),
 	       (unsigned long long)atomic_load(&shared->packed));
+	if (atomic_load(&shared->landed))
+		printf(", %llu landed beside GPUs",
+		       (unsigned long long)atomic_load(&shared->landed));
+	putchar('\n');
 }

@@ -296,6 +296,7 @@ static void count_pieces(struct bench_shared *shared, const weft_worker *worker)
 	atomic_fetch_add(&shared->direct, stats.pieces_direct);
 	atomic_fetch_add(&shared->mapped, stats.pieces_mapped);
 	atomic_fetch_add(&shared->packed, stats.pieces_replica);
+	atomic_fetch_add(&shared->landed, stats.pieces_landed);
 }
 
 static int run_trainer(struct bench_shared *shared, const struct bench_options *options,
