@@ -104,6 +104,22 @@ def test_killed_trainer__is_told_and_its_version_is_not_published(tmp_path, mode
     assert not jobs.leftovers()
 
 
+def test_killed_rank__whose_window_a_trainer_waits_for_is_told(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.controller()
+        job.workers(*TCP, "--memory", "cuda", "--landing-bytes", "1", updates=100000, env=LATE)
+        deadline = 200
+        while not job.processes["inference-1"].updates() and deadline:
+            deadline -= 1
+            jobs.time.sleep(0.05)
+        job.kill("inference-1")
+        codes = job.wait()
+        assert codes["inference-1"] == -9 and set(codes.values()) == {-9, 75}, job.said()
+        for name in ("trainer-0", "trainer-1", "inference-0"):
+            assert "inference 1" in job.processes[name].stderr, job.said()
+    assert not jobs.leftovers()
+
+
 def test_device__that_is_lost_is_told_to_everybody(tmp_path, models):
     with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
         job.controller()

@@ -191,6 +191,20 @@ static void hear_taken(struct world *world, uint32_t t, struct world_thread *thr
 			   thread->step.peer);
 }
 
+/* As executor.c has it: what happened is noted, or, of a step that the interrupt cut short, is not known. */
+static bool interrupted(struct world *world, struct world_trainer *trainer,
+			struct world_thread *thread)
+{
+	if (!world->options.interrupt || thread->helper || thread->call.kind != CALL_END ||
+	    trainer->script != SCRIPT_ENDING || trainer->schedule.failed ||
+	    thread->event.kind == EVENT_FAILED || schedule_telling(&thread->task) ||
+	    !world_chance(world, 10))
+		return false;
+	if (world_chance(world, 50))
+		schedule_note(&trainer->schedule, &thread->task, &thread->event);
+	return true;
+}
+
 static void act_thread(struct world *world, uint32_t t, struct world_thread *thread)
 {
 	struct world_trainer *trainer = &world->trainers[t];
@@ -209,6 +223,10 @@ static void act_thread(struct world *world, uint32_t t, struct world_thread *thr
 	if (thread->step.kind == STEP_WAIT && thread->step.wait == WAIT_TAKEN &&
 	    thread->event.kind == EVENT_ASK && thread->task.stage != TASK_TAKE)
 		hear_taken(world, t, thread);
+	if (interrupted(world, trainer, thread)) {
+		world_host_ends_again(world, thread);
+		return;
+	}
 	thread->event.now_ns = world->now;
 	kind = thread->event.kind;
 	if (world->options.bug == BUG_EVENT_LOST && kind == EVENT_PACKED &&

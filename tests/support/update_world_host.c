@@ -119,6 +119,11 @@ void world_host_begin(struct world *world, struct world_trainer *trainer)
 		world_find(world, "a begin is refused: %s", error.text);
 }
 
+void world_host_ends_again(struct world *world, struct world_thread *thread)
+{
+	start_call(world, thread, CALL_END);
+}
+
 static bool anybody_writes(const struct world_trainer *trainer)
 {
 	return trainer->schedule.writers != 0;

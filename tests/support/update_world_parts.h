@@ -137,6 +137,8 @@ void world_post_ends(struct world *world, uint32_t t, struct world_thread *threa
 
 /* update_world_host.c */
 void world_host_begin(struct world *world, struct world_trainer *trainer);
+/* The end that the thread was in is called again, whatever of it was done. */
+void world_host_ends_again(struct world *world, struct world_thread *thread);
 /* A call of that thread is out. */
 void world_host_heard(struct world *world, struct world_trainer *trainer,
 		      struct world_thread *thread, bool ok);

@@ -15,15 +15,17 @@ static int start(struct weft_worker *worker, uint32_t timeout_ms, struct error *
 		.controller = worker->controller,
 		.join_timeout_ms = timeout_ms,
 	};
-	const struct params_options params = {
+	struct params_options params = {
 		.copies = worker->shadow ? 2 : 1,
 		.host = worker->own_memory ? worker->host_memory.items : NULL,
 		.hosted = worker->host_memory.count,
 		.device = worker->device,
-		.landing = worker->landing,
 	};
-	int rc = declare_finish(worker, &options.declare, error);
+	int rc = worker_choose_landing(worker, error);
 
+	params.landing = worker->landing;
+	if (!rc)
+		rc = declare_finish(worker, &options.declare, error);
 	if (rc)
 		return rc;
 	if (worker->self.role == ROLE_INFERENCE) {

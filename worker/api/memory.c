@@ -5,6 +5,8 @@
 #include "worker/api/abi.h"
 #include "worker/api/worker.h"
 
+#include "base/log.h"
+#include "base/text.h"
 #include "job/transports.h"
 #include "transport/cuda/device.h"
 #include <stdio.h>
@@ -21,14 +23,21 @@ static const char *text_or(const char *given, const char *other)
 static int choose_stage(struct weft_worker *worker, const weft_options *options, bool cuda,
 			struct error *error)
 {
-	static const char *const names[] = {
-		[LANDING_NONE] = "none", [LANDING_HOST] = "host", [LANDING_DEVICE] = "device"};
+	static const struct {
+		const char *name;
+		enum landing landing;
+		bool open;
+	} rows[] = {{"none", LANDING_NONE, false},
+		    {"host", LANDING_HOST, false},
+		    {"device", LANDING_DEVICE, false},
+		    {"auto", LANDING_DEVICE, true}};
 	const char *stage = text_or(options->stage, "none");
 
-	for (int i = 0; i < 3; i++)
-		if (strcmp(stage, names[i]) == 0) {
-			worker->landing = (enum landing)i;
-			if (!i)
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+		if (strcmp(stage, rows[i].name) == 0) {
+			worker->landing = rows[i].landing;
+			worker->landing_open = rows[i].open;
+			if (!worker->landing)
 				return 0;
 			if (options->role != WEFT_INFERENCE || !cuda)
 				return error_set(
@@ -46,12 +55,12 @@ static int choose_stage(struct weft_worker *worker, const weft_options *options,
 		}
 	return error_set(
 		error, ERROR_CONFIG,
-		"stage '%.40s' (--stage) is unknown; it is \"none\", \"device\" or \"host\"",
+		"stage '%.40s' (--stage) is unknown; it is \"none\", \"device\", \"host\" or \"auto\"",
 		stage);
 }
 
 /* What a NIC writes into the GPU's memory must be seen there; what no transport writes lands beside it. */
-int worker_check_way(const struct weft_worker *worker, struct error *error)
+int worker_check_way(struct weft_worker *worker, struct error *error)
 {
 	const struct cuda_facts *facts;
 
@@ -61,12 +70,43 @@ int worker_check_way(const struct weft_worker *worker, struct error *error)
 	if (!transport_domain_caps(worker->domain)->gpu_direct || !facts->flush_needed ||
 	    facts->flush)
 		return 0;
+	if (worker->landing_open) {
+		worker->landing = LANDING_HOST;
+		worker->landing_open = false;
+		log_info("%s: versions land in pinned memory of the host: %s has no flush for what "
+			 "NICs write",
+			 worker->self_name, device_text(worker->device));
+		return 0;
+	}
 	return error_set(
 		error, ERROR_UNSUPPORTED,
 		"%s needs a flush before kernels see what a NIC wrote into its memory, and "
 		"its driver offers none: let versions land in pinned host memory (stage "
 		"\"host\", --stage host)",
 		device_text(worker->device));
+}
+
+int worker_choose_landing(struct weft_worker *worker, struct error *error)
+{
+	uint64_t bytes = 0, left = 0;
+	int rc;
+
+	if (!worker->landing_open)
+		return 0;
+	for (size_t i = 0; i < worker->layout.param_count; i++)
+		bytes += worker->layout.params[i].bytes;
+	if (!worker->own_memory)
+		bytes *= 2; /* what is read, and what versions land in */
+	bytes += bytes / 20; /* sums, tables, and what an allocator rounds up to */
+	rc = device_memory_left(worker->device, &left, error);
+	if (rc)
+		return rc;
+	worker->landing = bytes <= left ? LANDING_DEVICE : LANDING_HOST;
+	log_info("%s: versions land in %s: %s of %s are free, and %s are needed", worker->self_name,
+		 worker->landing == LANDING_DEVICE ? "spare memory of the GPU"
+						   : "pinned memory of the host",
+		 BYTES_TEXT(left), device_text(worker->device), BYTES_TEXT(bytes));
+	return 0;
 }
 
 #define KIND_BYTES 24

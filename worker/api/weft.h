@@ -118,9 +118,10 @@ typedef struct weft_options {
 				      else a trainer's pieces go through pinned memory here, and a rank's through
 				      landing_bytes there. The log and the plan say which */
 	const char *stage;         /* inference with memory "cuda": "none" (default): versions are written in place.
-				      "device", "host": a version lands in spare memory, of the GPU (transport "cuda")
-				      or pinned, while readers keep the last one; it is verified there, and then
-				      copied at once: readers are without a version for that copy alone */
+				      "device", "host": a version lands in spare memory, of the GPU or pinned, while
+				      readers keep the last one; it is verified there, and then copied at once:
+				      readers are without a version for that copy alone. "auto": "device" where the
+				      GPU has room for that when the worker joins, else "host"; the log says which */
 	uint64_t landing_bytes;    /* inference with memory "cuda", of trainers whose transport does not write that:
 				      pinned host memory that pieces land in, at most (at least 80 KiB for each such
 				      trainer), and are copied from meanwhile; default 256 MiB */

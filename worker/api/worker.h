@@ -46,6 +46,7 @@ struct weft_worker {
 	char *memory;                     /* "cuda" or "cuda:N", as the host said it; NULL: the host's */
 	struct device *device;            /* that this is; NULL: none */
 	enum landing landing;
+	bool landing_open;           /* stage "auto": LANDING_DEVICE, or LANDING_HOST where the GPU has no room */
 	enum worker_stage stage;
 	uint64_t incarnation;
 	pid_t pid;                        /* that opened it; a forked child must leave it alone */
@@ -118,7 +119,9 @@ int worker_open_device(struct weft_worker *worker, struct error *error);
 /* Whose copies transport cuda makes for this process: its own, or, of host memory, that of the local rank. */
 int worker_device_number(const struct weft_worker *worker);
 /* Once the transport is open: whether it writes parameters where they are to land. */
-int worker_check_way(const struct weft_worker *worker, struct error *error);
+int worker_check_way(struct weft_worker *worker, struct error *error);
+/* Once its parameters are declared: where versions land, of stage "auto". */
+int worker_choose_landing(struct weft_worker *worker, struct error *error);
 /* The caller's weft_memory, which must be of the kind that the worker was opened for; what its stream has queued
  * comes before what the worker queues from now on. A NULL pointer is the caller's to judge. */
 int worker_take_memory(const struct weft_worker *worker, const char *call, const void *theirs,

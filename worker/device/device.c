@@ -233,6 +233,19 @@ bool device_quiet(const struct device *device, const char *keeps)
 
 /* ---- memory ---- */
 
+int device_memory_left(const struct device *device, uint64_t *bytes, struct error *error)
+{
+	uint64_t all = 0;
+	int rc = cuda_enter(device->number, error);
+
+	*bytes = 0;
+	if (rc)
+		return rc;
+	rc = cuda_calls()->memory_left(bytes, &all);
+	cuda_leave();
+	return rc ? cuda_failed(rc, error, "asking %s what is free", device_text(device)) : 0;
+}
+
 int device_allocate(const struct device *device, uint64_t bytes, uint64_t *address,
 		    struct error *error)
 {

@@ -44,6 +44,8 @@ const char *device_text(const struct device *device);
 /* Zeroed; *address is 0 after a failure. */
 int device_allocate(const struct device *device, uint64_t bytes, uint64_t *address, struct error *error);
 void device_release(const struct device *device, uint64_t address);
+/* Bytes that are free now. */
+int device_memory_left(const struct device *device, uint64_t *bytes, struct error *error);
 int device_zero(const struct device *device, uint64_t address, uint64_t bytes, struct error *error);
 /* Host memory that kernels reach at its own address and copies need not stage. It begins on a page, and is made of
  * whole ones. */

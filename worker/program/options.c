@@ -66,8 +66,8 @@ static const struct option_row {
 	 "where a trainer's tensors and a rank's parameters lie: host (default), cuda (the GPU of the local "
 	 "rank) or cuda:N; by role as trainer=cuda,inference=host (docs/cuda.md)"},
 	{"stage", "WEFT_STAGE", "WHERE", KIND_TEXT, AT(stage),
-	 "inference: with --memory cuda, versions land in spare memory, of the GPU (device) or pinned (host), and "
-	 "are copied at once; none (default): they are written in place"},
+	 "inference: with --memory cuda, versions land in spare memory, of the GPU (device), pinned (host) or "
+	 "whichever has room (auto), and are copied at once; none (default): they are written in place"},
 	{"checksums", NULL, NULL, KIND_FLAG, AT(checksums), "sum and verify every piece"},
 	{"verify", NULL, NULL, KIND_FLAG, AT(verify),
 	 "inference: recompute every byte of every version and compare; with --own-memory also that "

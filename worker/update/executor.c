@@ -189,13 +189,19 @@ static int post(struct sender *sender, const struct step *step, struct doing *do
 static int tell(struct sender *sender, const struct step *step, struct event *event,
 		struct error *error)
 {
-	struct send_window *window = &sender->schedule.windows[step->peer];
+	const struct send_window *window = &sender->schedule.windows[step->peer];
 	const struct update_landed landed = {sender->schedule.links[step->peer].used_opening,
 					     step->entries};
 	uint64_t deadline_ns = clock_deadline_ns(sender->epoch->wait_ms);
 	struct peer *peer = &sender->epoch->peers[step->peer];
 	struct send_target head;
-	int rc = find_place(sender, step, NULL, &head, error);
+	int rc;
+
+	if (sender->failed || health_check(sender->health, error)) {
+		event->kind = EVENT_ASK; /* and the loop looks at why */
+		return 0;
+	}
+	rc = find_place(sender, step, NULL, &head, error);
 
 	/* those in the ring's last places, then those in its first */
 	for (uint64_t n = step->told, count; n < step->entries && !rc; n += count) {

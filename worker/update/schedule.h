@@ -260,6 +260,8 @@ void schedule_told(struct schedule *schedule, uint32_t peer, uint64_t entries);
 void schedule_taken(struct schedule *schedule, uint32_t peer, uint64_t entries);
 /* LANDED, of all that was posted; with nothing untold: false. */
 bool schedule_tell(struct schedule *schedule, uint32_t peer, uint64_t until_ns, struct step *step);
+/* Nobody is telling: whoever was has given that up. */
+void schedule_untell(struct schedule *schedule);
 int schedule_make_windows(struct schedule *schedule, struct error *error);
 /* A version begins: windows are as the peers' ACCEPT says. */
 int schedule_open_windows(struct schedule *schedule, struct error *error);

@@ -160,6 +160,12 @@ bool schedule_tell(struct schedule *schedule, uint32_t peer, uint64_t until_ns, 
 	return true;
 }
 
+void schedule_untell(struct schedule *schedule)
+{
+	for (size_t p = 0; p < schedule->options.plan->peer_count; p++)
+		schedule->windows[p].telling = 0;
+}
+
 /* What was told is not taken by the deadline: the peer is not there to do so. */
 static struct step wait_taken(struct schedule *schedule, struct task *task, uint32_t peer,
 			      uint64_t now_ns)

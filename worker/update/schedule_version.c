@@ -279,6 +279,9 @@ static struct step close_version(struct schedule *schedule, struct task *task,
 	struct step step;
 
 	if (task->stage == TASK_TAKE) {
+		/* an end that was interrupted tells again what it may not have told */
+		if (call->kind == CALL_END)
+			schedule_untell(schedule);
 		call->phase = phase_from(call->kind, PHASE_HALVES);
 		task->stage = TASK_ROOM; /* of such a call: under way */
 		answered = false;

@@ -311,6 +311,49 @@ static void test_stage__readers_keep_their_version_until_it_is_installed(void **
 	stage("host", "shm", 1);
 }
 
+static uint64_t filler, left_bytes;
+
+/* Before the rank joins, somebody else has all of its GPU but for so much. */
+static void fill_gpu(struct rig *rig)
+{
+	uint64_t left, all;
+
+	(void)rig;
+	assert_int_equal(cuda_calls()->enter(1), 0);
+	assert_int_equal(cuda_calls()->memory_left(&left, &all), 0);
+	cuda_calls()->leave();
+	filler = cuda_mock_allocate(1, CUDA_MOCK_PLAIN, left - left_bytes);
+}
+
+static void lands_with(uint64_t left, enum landing landing)
+{
+	struct rig_options options = both;
+	struct tensors tensors;
+	struct rig rig;
+
+	options.stage = "auto";
+	options.ranks = 1;
+	options.declared = fill_gpu;
+	left_bytes = left;
+	open_all(&rig, &tensors, &options);
+	assert_int_equal(rig.ranks[0]->params.landing, landing);
+	update(&rig, &tensors, 1);
+	for (uint32_t i = 0; i < RIG_MAX; i++)
+		weft_close(&rig.trainers[i]);
+	tensors_close(&tensors);
+	rig_close(&rig);
+	cuda_mock_free(filler);
+	assert_int_equal(cuda_mock_close(), 0);
+}
+
+/* Parameters are 992 bytes, and so are those that a version lands in. */
+static void test_stage_auto__takes_the_gpu_where_it_has_room(void **state)
+{
+	(void)state;
+	lands_with(1 << 20, LANDING_DEVICE);
+	lands_with(2000, LANDING_HOST);
+}
+
 static void test_stage__an_update_that_is_given_up_leaves_the_last_version(void **state)
 {
 	struct rig_options options = both;
@@ -505,6 +548,7 @@ int main(void)
 		cmocka_unit_test(test_stream__that_never_ends_is_a_deadline_and_no_hang),
 		cmocka_unit_test(test_host_memory__goes_beside_a_gpus_once_it_was_named),
 		cmocka_unit_test(test_stage__readers_keep_their_version_until_it_is_installed),
+		cmocka_unit_test(test_stage_auto__takes_the_gpu_where_it_has_room),
 		cmocka_unit_test(test_stage__an_update_that_is_given_up_leaves_the_last_version),
 		cmocka_unit_test(test_device__lost_in_an_update_is_told_and_nothing_is_published),
 		cmocka_unit_test(test_open__refuses_what_does_not_go_together),
