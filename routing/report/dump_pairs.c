@@ -4,8 +4,9 @@
  *
  *   "transports": [{"name":"shm", "trainers":[1,2], "inference":[1,0]}, {"name":"verbs", ..}]
  *
- * A number a rank: 0 has it not, and those with equal numbers reach each other. Every route says
- * the one of its pair too, for people: it follows from this.
+ * A number a rank: 0 has it not, and those with equal numbers reach each other. Where some inference
+ * rank's memory is not written by it, "landed": [0,1] says whose. Every route says the one of its pair
+ * too, for people: it follows from this.
  */
 #include "routing/report/dump_value.h"
 
@@ -16,6 +17,20 @@ static const char *const lists[ROLE_COUNT] = {
 	[ROLE_TRAINER] = "trainers", [ROLE_INFERENCE] = "inference"};
 
 /* ---- writing ---- */
+
+static void put_landed(struct json *json, const struct pairs *pairs, uint32_t transport)
+{
+	bool any = false;
+
+	for (uint32_t rank = 0; rank < pairs->count[ROLE_INFERENCE]; rank++)
+		any = any || pairs_side(pairs, ROLE_INFERENCE, rank, transport)->landed;
+	if (!any)
+		return;
+	json_put_key_array(json, "landed");
+	for (uint32_t rank = 0; rank < pairs->count[ROLE_INFERENCE]; rank++)
+		json_put_u64(json, pairs_side(pairs, ROLE_INFERENCE, rank, transport)->landed);
+	json_put_array_end(json);
+}
 
 void dump_put_pairs(struct json *json, const struct pairs *pairs)
 {
@@ -31,6 +46,7 @@ void dump_put_pairs(struct json *json, const struct pairs *pairs)
 					     pairs_side(pairs, (enum role)role, rank, t)->reach);
 			json_put_array_end(json);
 		}
+		put_landed(json, pairs, t);
 		json_put_object_end(json);
 	}
 	json_put_array_end(json);
@@ -46,13 +62,16 @@ static int read_names(struct json_reader *r, json_t *items, struct transports *l
 		return json_refuse(r, "%zu transports; 1 to %d are possible", count,
 				   TRANSPORTS_MAX);
 	for (uint32_t i = 0; i < count; i++) {
-		static const char *const keys[] = {"name", "trainers", "inference", NULL};
+		static const char *const needed[] = {"name", "trainers", "inference", NULL};
+		static const char *const known[] = {"name", "trainers", "inference", "landed",
+						    NULL};
 		json_t *item = json_array_get(items, i);
 		struct transports one;
 		const char *name;
 
 		r->at = (struct json_place){.list = "transports", .index = i};
-		dump_keys(r, item, keys);
+		json_needed_keys(r, item, needed);
+		json_known_keys(r, item, known);
 		if (json_take_string(r, item, "name", &name))
 			return r->failed;
 		if (transports_listed(name) || transports_parse(&one, name, NULL) ||
@@ -66,25 +85,60 @@ static int read_names(struct json_reader *r, json_t *items, struct transports *l
 	return 0;
 }
 
+/* A number a rank. */
+static int read_numbers(struct json_reader *r, json_t *item, const char *key, uint32_t count,
+			json_t **numbers)
+{
+	if (json_take_list(r, item, key, numbers))
+		return r->failed;
+	return json_array_size(*numbers) == count
+		       ? 0
+		       : json_refuse(r, "\"%s\" has %zu numbers; the dump has %" PRIu32 " of them",
+				     key, json_array_size(*numbers), count);
+}
+
+static int number_at(struct json_reader *r, const json_t *numbers, const char *key, uint32_t rank,
+		     int most, uint32_t *out)
+{
+	const json_t *number = json_array_get(numbers, rank);
+	json_int_t value = json_is_integer(number) ? json_integer_value(number) : -1;
+
+	*out = 0;
+	if (value < 0 || value > most)
+		return json_refuse(r, "\"%s\"[%" PRIu32 "] is no number of 0 to %d", key, rank,
+				   most);
+	*out = (uint32_t)value;
+	return 0;
+}
+
 static int read_sides(struct json_reader *r, json_t *item, struct pairs *pairs, enum role role,
 		      uint32_t transport)
 {
-	const char *key = lists[role];
 	json_t *numbers;
 
-	if (json_take_list(r, item, key, &numbers))
+	if (read_numbers(r, item, lists[role], pairs->count[role], &numbers))
 		return r->failed;
-	if (json_array_size(numbers) != pairs->count[role])
-		return json_refuse(r, "\"%s\" has %zu numbers; the dump has %" PRIu32 " of them",
-				   key, json_array_size(numbers), pairs->count[role]);
-	for (uint32_t rank = 0; rank < pairs->count[role]; rank++) {
-		const json_t *number = json_array_get(numbers, rank);
-		json_int_t value = json_is_integer(number) ? json_integer_value(number) : -1;
+	for (uint32_t rank = 0; rank < pairs->count[role]; rank++)
+		if (number_at(r, numbers, lists[role], rank, 2 * PARALLEL_RANKS_MAX,
+			      &pairs_side(pairs, role, rank, transport)->reach))
+			return r->failed;
+	return 0;
+}
 
-		if (value < 0 || value > 2 * PARALLEL_RANKS_MAX)
-			return json_refuse(r, "\"%s\"[%" PRIu32 "] is no number of 0 to %d", key,
-					   rank, 2 * PARALLEL_RANKS_MAX);
-		pairs_side(pairs, role, rank, transport)->reach = (uint32_t)value;
+static int read_landed(struct json_reader *r, json_t *item, struct pairs *pairs, uint32_t transport)
+{
+	json_t *numbers;
+
+	if (!json_object_get(item, "landed"))
+		return 0;
+	if (read_numbers(r, item, "landed", pairs->count[ROLE_INFERENCE], &numbers))
+		return r->failed;
+	for (uint32_t rank = 0; rank < pairs->count[ROLE_INFERENCE]; rank++) {
+		uint32_t value;
+
+		if (number_at(r, numbers, "landed", rank, 1, &value))
+			return r->failed;
+		pairs_side(pairs, ROLE_INFERENCE, rank, transport)->landed = value != 0;
 	}
 	return 0;
 }
@@ -108,6 +162,8 @@ int dump_take_pairs(struct json_reader *r, struct dump *dump, json_t *root)
 		for (int role = 0; role < ROLE_COUNT; role++)
 			if (read_sides(r, json_array_get(items, t), pairs, (enum role)role, t))
 				return r->failed;
+		if (read_landed(r, json_array_get(items, t), pairs, t))
+			return r->failed;
 	}
 	r->at = (struct json_place){0};
 	dump->labels.pairs = pairs;
@@ -170,9 +226,6 @@ int dump_pair_facts(const struct dump *dump, struct problem *problem, struct err
 					true;
 			else if (path == PATH_MAPPED)
 				pairs_side(pairs, ROLE_INFERENCE, route->inference, t)->mapped =
-					true;
-			else if (path == PATH_LANDED)
-				pairs_side(pairs, ROLE_INFERENCE, route->inference, t)->landed =
 					true;
 		}
 	}

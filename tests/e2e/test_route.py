@@ -104,6 +104,16 @@ def changed_leaves(value, path=()):
         yield path, value + (1 if isinstance(value, int) else 0.001)
 
 
+def test_verify__holds_the_ranks_that_land_against_the_routes(tmp_path):
+    file, dump = tmp_path / "plan.json", json.loads(plan("--memory", "landed", "--transport", "tcp,shm", "--json"))
+    assert [one["landed"] for one in dump["transports"]] == 2 * [[1, 1, 1, 1]]
+    for landed, words in ([0, 0, 0, 0], "landed"), ([1, 1, 1], '"landed" has 3 numbers'), ([2, 1, 1, 1], '"landed"[0] is no'):
+        dump["transports"][0]["landed"] = landed
+        file.write_text(json.dumps(dump))
+        done = jobs.weft("route", "verify", file, check=False)
+        assert done.returncode in (1, 78) and words in done.stderr, done.stderr
+
+
 @pytest.mark.parametrize("memory", ["mapped", "landed"])
 def test_verify__refuses_a_change_of_any_field(tmp_path, memory):
     file = tmp_path / "plan.json"
