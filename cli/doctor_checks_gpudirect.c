@@ -5,6 +5,7 @@
 #include "cli/doctor.h"
 
 #include "transport/cuda/device.h"
+#include "transport/cuda/errors.h"
 #include "transport/transport.h"
 
 #include <stdio.h>
@@ -106,21 +107,28 @@ static size_t try_device(const struct doctor *doctor, struct finding *finding, i
 	uint64_t memory = 0;
 	size_t good = 0;
 	struct error error;
+	int rc = cuda_enter(device, &error);
 
-	if (cuda_enter(device, &error))
-		return finding_detail(finding, "%s", error.text), 0;
-	if (calls->allocate(PART_BYTES, &memory))
-		memory = 0;
-	cuda_leave();
-	for (size_t d = 0; d < doctor->facts.devices.count && memory; d++) {
+	if (!rc) {
+		rc = calls->allocate(PART_BYTES, &memory);
+		cuda_leave();
+		if (rc)
+			cuda_failed(rc, &error, "%llu bytes of %s to try",
+				    (unsigned long long)PART_BYTES, cuda_device_text(device));
+	}
+	if (rc) {
+		finding_detail(finding, "%s", error.text);
+		return 0;
+	}
+	for (size_t d = 0; d < doctor->facts.devices.count; d++) {
 		const struct verbs_device *nic = &doctor->facts.devices.items[d];
-		int rc = try_nic(device, nic->name, memory, &error);
+		rc = try_nic(device, nic->name, memory, &error);
 
 		good += !rc;
 		finding_detail(finding, "cuda:%d and %s (%s): %s", device, nic->name,
 			       distance(doctor, device, nic), rc ? error.text : "registered");
 	}
-	if (!memory || cuda_enter(device, &error))
+	if (cuda_enter(device, &error))
 		return good;
 	calls->release(memory);
 	cuda_leave();

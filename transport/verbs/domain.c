@@ -317,7 +317,6 @@ static int open_all(struct transport_domain *domain, struct verbs_domain *verbs,
 	if (rc)
 		return rc;
 	verbs->lane_count = verbs->nic_count * verbs->settings.qps;
-	verbs_gpu_choose(domain, verbs);
 	return 0;
 }
 
@@ -349,6 +348,7 @@ int verbs_domain_open(struct transport_domain *domain, struct error *error)
 		return rc;
 	}
 	domain->state = verbs;
+	verbs_gpu_choose(domain, verbs);
 	set_caps(verbs, &domain->caps);
 	return 0;
 }

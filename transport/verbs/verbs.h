@@ -260,7 +260,8 @@ bool verbs_relaxed_fits(const char *cpuinfo);
 void verbs_domain_break(struct verbs_domain *domain, const struct error *why);
 
 /* ---- gpu.c ---- */
-/* Decides verbs->gpu, of the GPU that the options name, or writes why not (domain->no_gpu). Says it in one line. */
+/* Decides verbs->gpu, of the GPU that the options name, by registering some of its memory, or writes why not (domain->no_gpu).
+ * Says it in one line. The domain's NICs are open. */
 void verbs_gpu_choose(struct transport_domain *domain, struct verbs_domain *verbs);
 /* Where the GPU sits whose distance NICs are chosen by; "": there is none. */
 const char *verbs_gpu_pci(const struct transport_domain *domain, struct cuda_facts *facts);

@@ -6,6 +6,7 @@
 #include "tests/support/gpu_nic.h"
 #include "tests/unit/worker/device_rig.h"
 #include "transport/verbs/verbs.h"
+#include "worker/api/worker.h"
 
 /* As this process has them for one job. */
 struct world {
@@ -145,6 +146,22 @@ static void test_staged__versions_land_beside_the_parameters(void **state)
 	run(&options, &network, &devices, NULL);
 }
 
+static void from_host(const struct rig_options *options)
+{
+	struct world world;
+
+	world_begin(&world, &network, &devices);
+	rig_open(&world.rig, options);
+	for (uint64_t version = 1; version <= 2; version++) {
+		rig_fill(&world.rig, version);
+		rig_wait_begin(&world.rig, version, 0);
+		rig_send(&world.rig, 0, version);
+		rig_wait_end(&world.rig, 0);
+		check_rank(&world.rig, 0, version);
+	}
+	world_end(&world);
+}
+
 static void test_either_side__may_lie_on_the_host(void **state)
 {
 	struct rig_options options = both;
@@ -153,6 +170,9 @@ static void test_either_side__may_lie_on_the_host(void **state)
 	options.rank_memory = NULL;
 	options.checksums = 1;
 	run(&options, &network, &devices, NULL);
+	options.rank_memory = both.rank_memory;
+	options.memory = NULL;
+	from_host(&options);
 }
 
 /* Kernels pack on the device, the copy engine brings it down. */
@@ -195,6 +215,26 @@ static void test_peermem__does_where_dmabufs_do_not(void **state)
 	nics.peermem = gpus.peermem = true;
 	options.checksums = 1;
 	run(&options, &nics, &gpus, NULL);
+}
+
+/* What the drivers say of themselves, and what comes of it: BAR1 is full where the trainer tries. */
+static void test_dmabuf__that_cannot_be_registered_after_all_is_found_when_it_is_tried(void **state)
+{
+	struct rig_options options = both;
+	struct world world;
+
+	(void)state;
+	options.checksums = 1;
+	world_begin(&world, &network, &devices);
+	cuda_mock_fail("dmabuf", 1, 0);
+	rig_open(&world.rig, &options);
+	assert_false(transport_domain_caps(world.rig.trainers[0]->domain)->gpu_direct);
+	assert_non_null(
+		strstr(transport_domain_no_gpu(world.rig.trainers[0]->domain), "as a dma-buf"));
+	assert_true(transport_domain_caps(world.rig.ranks[0]->domain)->gpu_direct);
+	for (uint64_t version = 1; version <= 2; version++)
+		update(&world.rig, &world.tensors, version);
+	world_end(&world);
 }
 
 /* ---- memory of the host program's ---- */
@@ -385,6 +425,8 @@ int main(void)
 		cmocka_unit_test(test_replica_host__goes_through_pinned_memory),
 		cmocka_unit_test(test_list__prefers_the_members_that_write_memory_of_a_gpu),
 		cmocka_unit_test(test_peermem__does_where_dmabufs_do_not),
+		cmocka_unit_test(
+			test_dmabuf__that_cannot_be_registered_after_all_is_found_when_it_is_tried),
 		cmocka_unit_test(
 			test_without_gpudirect__a_trainer_goes_down_and_a_rank_has_a_window),
 		cmocka_unit_test(test_own_memory__is_written_wherever_it_lies_in_an_allocation),
