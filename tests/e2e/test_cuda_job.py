@@ -52,6 +52,7 @@ PATHS = {
     "own-memory": ([*CUDA, "--memory", "trainer=cuda", "--own-memory"], {"replica"}),
     "tcp": ([*TCP, "--memory", "trainer=cuda"], {"replica"}),
     "list": (["--transport", "tcp,cuda", "--nic", "lo", "--memory", "cuda"], {"mapped"}),
+    "landed-list": (["--transport", "tcp,shm", "--nic", "lo", "--memory", "cuda"], {"landed"}),
     "landed": ([*TCP, "--memory", "cuda"], {"landed"}),
     "landed-shm": (["--transport", "shm", "--memory", "inference=cuda"], {"landed"}),
 }
@@ -67,6 +68,8 @@ def test_plan__says_how_each_piece_travels(tmp_path, models, flags, paths):
     table = json.loads(dump.read_text())
     found = {route["how"] for route in table["routes"]}
     assert found == paths
+    jobs.weft("route", "verify", dump, "--model", models["qwen2"])
+    assert jobs.weft("route", "export", dump, "--format", "json").stdout == dump.read_text()
 
 
 @pytest.mark.parametrize("memory", ["cuda", "trainer=cuda", "inference=cuda"])
@@ -78,6 +81,7 @@ def test_two_hosts__share_gpus_on_each_and_land_between_them(tmp_path, models, m
         job.workers("--verify", "--checksums", "--transport", "cuda,tcp", "--nic", "lo", "--memory", memory, updates=3, env=LATE)
         job.succeed()
         job.verify(jobs.expected(models["qwen2"], INFER), [1, 2, 3])
+    jobs.weft("route", "verify", dump, "--model", models["qwen2"])
     found = {(route["transport"], route["how"] == "landed") for route in json.loads(dump.read_text())["routes"]}
     assert found == {("cuda", False), ("tcp", memory != "trainer=cuda")}
 

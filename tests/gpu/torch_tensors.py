@@ -114,10 +114,13 @@ def inference(torch, library, controller, rank):
     worker.call("join", U32(60000))
     for version in range(1, VERSIONS + 1):
         stream = torch.cuda.Stream()
-        worker.call("update_wait", U64(version), U32(60000), None)
+        # queued before the version is here: the copy waits on the GPU
         worker.call("stream_wait", U64(version), ctypes.c_void_p(stream.cuda_stream))
         with torch.cuda.stream(stream):
-            here = mine.cpu()
+            there = mine.clone()
+        worker.call("update_wait", U64(version), U32(60000), None)
+        stream.synchronize()
+        here = there.cpu()
         want = contents(torch, version).reshape(ROWS, COLUMNS)[:, rank * width:(rank + 1) * width].reshape(-1)
         if not torch.equal(here, want):
             sys.exit(f"rank {rank}: what torch reads is not version {version}")
@@ -147,7 +150,11 @@ def main(folder):
         controller = f"tcp://127.0.0.1:{port.read_text().strip()}"
         for role, rank in [("trainer", 0)] + [("inference", rank) for rank in range(RANKS)]:
             processes.append(subprocess.Popen([sys.executable, __file__, folder, role, controller, str(rank)]))
-        return max(abs(process.wait()) for process in processes)
+        try:
+            return max(abs(process.wait(120)) for process in processes)
+        finally:
+            for process in processes:
+                process.kill()
 
 
 if __name__ == "__main__":

@@ -96,7 +96,7 @@ int worker_choose_landing(struct weft_worker *worker, struct error *error)
 	for (size_t i = 0; i < worker->layout.param_count; i++)
 		bytes += worker->layout.params[i].bytes;
 	if (!worker->own_memory)
-		bytes *= 2; /* what is read, and what versions land in */
+		bytes *= 2;  /* what is read, and what versions land in */
 	bytes += bytes / 20; /* sums, tables, and what an allocator rounds up to */
 	rc = device_memory_left(worker->device, &left, error);
 	if (rc)

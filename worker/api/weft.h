@@ -82,7 +82,8 @@ typedef struct weft_options {
 	uint32_t rank;             /* within the role, from 0 */
 	const char *transport;     /* a requirement: "shm" (default), "cuda", "verbs", "tcp", "efa". A list
 				      ("shm,verbs,tcp", or "auto" for "shm,verbs") lets each pair use
-				      the first of it that both sides have and that reaches; all
+				      the first of it that both sides have and that reaches (for
+				      memory of a GPU: of those that write it, if any does); all
 				      workers of the job give the same */
 	uint32_t join_timeout_ms;    /* default 60000 */
 	uint32_t update_timeout_ms;  /* any wait inside an update; default: the controller's */
@@ -124,7 +125,8 @@ typedef struct weft_options {
 				      GPU has room for that when the worker joins, else "host"; the log says which */
 	uint64_t landing_bytes;    /* inference with memory "cuda", of trainers whose transport does not write that:
 				      pinned host memory that pieces land in, at most (at least 80 KiB for each such
-				      trainer), and are copied from meanwhile; default 256 MiB */
+				      trainer), and are copied from meanwhile: by weft_update_wait, so the trainers'
+				      writes go on while the rank is in it; default 256 MiB */
 } weft_options;
 #define WEFT_OPTIONS_INIT WEFT_INIT(weft_options)
 
@@ -206,7 +208,8 @@ WEFT_API int32_t weft_device(const weft_worker *worker);
  * there; without any registered memory every piece is packed into the ring first. Once some is
  * registered, a tensor with such a piece must lie whole in one range, or weft_update_write refuses
  * it. Ranges do not overlap. The memory stays the host's, and until weft_close. Other transports
- * read any memory: the call changes nothing there. */
+ * read any memory of the host: the call changes nothing there. With memory "cuda" it is the same of memory of
+ * the GPU, where NICs read that; host memory is pinned by it, so that a tensor may lie there too. */
 WEFT_API int weft_source_register(weft_worker *worker, const weft_memory *memory,
 				  weft_error *error);
 
@@ -470,8 +473,8 @@ WEFT_API int weft_poll(weft_worker *worker, weft_error *error);
  * place of the one tried. Nothing is begun before 0 is answered. */
 WEFT_API int weft_update_try_begin(weft_worker *worker, uint64_t version, weft_error *error);
 /* As weft_update_wait, but answers WEFT_AGAIN while signals are missing. The first try opens this
- * rank's memory, which from then on may change, and starts the clock; the try that finds all signals
- * verifies, runs the hook and publishes, which takes its time, on the calling thread. One after
+ * rank's memory, which from then on may change, and starts the clock; each waits for the copies of what landed
+ * (landing_bytes), and trainers wait for the next; the try that finds all signals verifies, runs the hook and publishes, which takes its time, on the calling thread. One after
  * timeout_ms (0: the update timeout) of the first is WEFT_E_TIMEOUT, naming who is missing. Another
  * version, or weft_update_wait, takes the place of the one tried. A worker that is closed in between
  * has not done its work. */

@@ -164,7 +164,8 @@ static int choose_transport(struct weft_worker *worker, const char *given, struc
 		given = transports_text(&list, text);
 		if (!rc)
 			log_info("transports %s: each pair uses the first of them that both sides "
-				 "have and that reaches",
+				 "have and that reaches (of those that write the rank's memory, if "
+				 "that is a GPU's)",
 				 given);
 	}
 	worker->transport = pool_string(&worker->texts, given);

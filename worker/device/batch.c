@@ -209,7 +209,7 @@ void batch_close(struct batch **where)
 	struct batch *batch = *where;
 
 	*where = NULL;
-	if (!batch || !device_quiet(batch->device, "tables of pieces"))
+	if (!batch || !device_quiet(batch->device))
 		return;
 	device_table_close(&batch->targets.table, batch->device);
 	device_table_close(&batch->blocks.table, batch->device);

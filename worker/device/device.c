@@ -15,12 +15,19 @@
 #define PAGE	 4096u
 #define WAIT_MS	 60000u /* for work of our own that is short */
 #define CLOSE_MS 5000u
+#define AGAIN_MS 100u
 #define SPIN_NS	 UINT64_C(200000) /* then it sleeps between two looks */
 #define SLEEP_NS 20000
 
 const char *device_text(const struct device *device)
 {
 	return cuda_device_text(device->number);
+}
+
+/* One that was not opened is of a call that waits for all it does. */
+static bool is_stuck(const struct device *device)
+{
+	return device->live && device->live->stuck;
 }
 
 /* ---- life ---- */
@@ -58,13 +65,22 @@ static int open_published(struct device *device, struct error *error)
 	return rc;
 }
 
+/* In one block: what is const to those who use the device, and what is not. */
+struct opened {
+	struct device device;
+	struct device_live live;
+};
+
 int device_open(struct device **out, const char *name, int local_rank, struct error *error)
 {
-	struct device *device = *out = memory_zalloc(1, sizeof(*device));
+	struct opened *opened = memory_zalloc(1, sizeof(*opened));
+	struct device *device = *out = opened ? &opened->device : NULL;
 	int rc;
 
 	if (!device)
-		return memory_error(error, "opening a device", sizeof(*device));
+		return memory_error(error, "opening a device", sizeof(*opened));
+	device->live = &opened->live;
+	pthread_mutex_init(&device->live->after, NULL);
 	rc = cuda_device_named(name, local_rank, &device->number, error);
 	if (!rc)
 		rc = cuda_device_facts(device->number, &device->facts, error);
@@ -97,16 +113,18 @@ void device_close(struct device **where)
 	*where = NULL;
 	if (!device)
 		return;
-	if (device->published) {
-		device_unpin(device, (void *)device->published);
-		memory_free((void *)device->published);
-	}
-	if (device->streams[DEVICE_KERNELS] && device_quiet(device, "its streams") &&
+	if (device->streams[DEVICE_KERNELS] && device_quiet(device) &&
 	    !cuda_enter(device->number, NULL)) {
 		close_entered(device);
 		cuda_leave();
 	}
-	memory_free(device);
+	/* streams of the host program may wait for its word; without streams of ours none does */
+	if (device->published && !is_stuck(device)) {
+		device_unpin(device, (void *)device->published);
+		memory_free((void *)device->published);
+	}
+	pthread_mutex_destroy(&device->live->after);
+	memory_free(device); /* the opened it is the first of */
 }
 
 /* ---- events, and waiting for them ---- */
@@ -214,11 +232,15 @@ int device_settle(const struct device *device, uint64_t until_ns, struct error *
 	return rc ? rc : settle(device, DEVICE_COPIES, until_ns, error);
 }
 
-bool device_quiet(const struct device *device, const char *keeps)
+bool device_quiet(const struct device *device)
 {
 	struct error error;
-	int rc = device_settle(device, clock_deadline_ns(CLOSE_MS), &error);
+	int rc;
+	bool before = device->live->stuck;
 
+	/* what it was stuck at may have ended meanwhile; nobody waits as long for that twice */
+	device->live->stuck = false;
+	rc = device_settle(device, clock_deadline_ns(before ? AGAIN_MS : CLOSE_MS), &error);
 	if (rc && rc != -(int)ERROR_TIMEOUT && !cuda_enter(device->number, NULL)) {
 		/* no event was to be had: the driver waits, or says that the device is lost */
 		for (int i = 0; i < 2; i++)
@@ -227,7 +249,11 @@ bool device_quiet(const struct device *device, const char *keeps)
 	}
 	if (rc != -(int)ERROR_TIMEOUT)
 		return true;
-	log_warn("%s; %s stay as they are until this process ends", error.text, keeps);
+	device->live->stuck = true;
+	if (!before)
+		log_warn("%s; memory that it may still touch stays as it is until this process "
+			 "ends",
+			 error.text);
 	return false;
 }
 
@@ -289,7 +315,7 @@ int device_zero(const struct device *device, uint64_t address, uint64_t bytes, s
 
 void device_release(const struct device *device, uint64_t address)
 {
-	if (!address || cuda_enter(device->number, NULL))
+	if (!address || is_stuck(device) || cuda_enter(device->number, NULL))
 		return;
 	cuda_calls()->release(address);
 	cuda_leave();
@@ -311,7 +337,7 @@ int device_pin(const struct device *device, void *memory, uint64_t bytes, struct
 
 void device_unpin(const struct device *device, void *memory)
 {
-	if (cuda_enter(device->number, NULL))
+	if (is_stuck(device) || cuda_enter(device->number, NULL))
 		return;
 	cuda_calls()->host_unregister(memory);
 	cuda_leave();
@@ -328,13 +354,19 @@ static enum cuda_memory kind_of(const void *memory)
 int device_pin_pages(const struct device *device, void *memory, uint64_t bytes, void **pinned,
 		     struct error *error)
 {
-	uintptr_t at = (uintptr_t)memory / PAGE * PAGE, last = (uintptr_t)memory + bytes - 1;
+	uintptr_t at = (uintptr_t)memory / PAGE * PAGE;
+	uintptr_t end = ((uintptr_t)memory + bytes + PAGE - 1) / PAGE * PAGE;
 	int rc;
 
 	*pinned = NULL;
-	if (kind_of(memory) == CUDA_MEMORY_HOST && kind_of((void *)last) == CUDA_MEMORY_HOST)
+	/* neighbours on a heap share their first and last page */
+	if (kind_of((void *)at) == CUDA_MEMORY_HOST)
+		at += PAGE;
+	if (end > at && kind_of((void *)(end - PAGE)) == CUDA_MEMORY_HOST)
+		end -= PAGE;
+	if (end <= at || kind_of((void *)at) == CUDA_MEMORY_HOST)
 		return 0;
-	rc = device_pin(device, (void *)at, last + 1 - at, error);
+	rc = device_pin(device, (void *)at, end - at, error);
 	if (!rc)
 		*pinned = (void *)at;
 	return rc;
@@ -401,9 +433,11 @@ int device_after(const struct device *device, void *stream, struct error *error)
 
 	if (rc)
 		return rc;
+	pthread_mutex_lock(&device->live->after);
 	rc = cuda_calls()->event_record(device->behind, stream);
 	if (!rc)
 		rc = cuda_calls()->stream_wait(device->streams[DEVICE_KERNELS], device->behind);
+	pthread_mutex_unlock(&device->live->after);
 	cuda_leave();
 	return rc ? cuda_failed(rc, error, "waiting for stream %p of the host on %s", stream,
 				device_text(device))

@@ -8,9 +8,10 @@
  *
  * Addresses are device addresses, uint64_t: nothing here may be touched by the processor but what is pinned.
  *
- * Every wait has a deadline: what was queued may wait for a stream of the host program, which may wait for anything.
+ * Every wait of ours has a deadline (copies to memory that is not pinned are the driver's): what was queued may wait for a stream of the host program, which may wait for anything. Where it
+ * has passed at an end, the device is stuck: what kernels and copies that are queued may touch is not freed any more.
  *
- * Threads: any for device_copy, device_zero and what tells; who queues work on a stream does so one at a time.
+ * Threads: any. What one thread queues on a stream stays in its order; what two do mixes.
  */
 #ifndef WORKER_DEVICE_DEVICE_H
 #define WORKER_DEVICE_DEVICE_H
@@ -19,9 +20,16 @@
 #include "pack/cuda/part.h"
 #include "transport/cuda/calls.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 
 enum device_stream { DEVICE_KERNELS, DEVICE_COPIES };
+
+struct device_live {
+	pthread_mutex_t after;      /* `behind`, between its record and who waits for it */
+	_Atomic bool stuck;
+};
 
 struct device {
 	int number;
@@ -30,6 +38,7 @@ struct device {
 	cuda_event behind;          /* what a host has queued on its own */
 	cuda_kernel kernel;
 	_Atomic uint64_t *published; /* pinned: the version that streams may wait for */
+	struct device_live *live;
 };
 
 /* name: "cuda" (the launcher's local rank; -1: 0) or "cuda:N". Whatever it returns, device_close. */
@@ -51,7 +60,7 @@ int device_zero(const struct device *device, uint64_t address, uint64_t bytes, s
  * whole ones. */
 int device_pin(const struct device *device, void *memory, uint64_t bytes, struct error *error);
 void device_unpin(const struct device *device, void *memory);
-/* The same of the host program's memory: the pages around it, *pinned; NULL where somebody has pinned all of it. */
+/* The same of the host program's memory: the pages around it that nobody has pinned, from *pinned on; NULL: all are. */
 int device_pin_pages(const struct device *device, void *memory, uint64_t bytes, void **pinned, struct error *error);
 /* Between any two of host and device; both are done when it returns. */
 int device_copy(const struct device *device, uint64_t to, uint64_t from, uint64_t bytes, struct error *error);
@@ -87,8 +96,9 @@ void device_unmark(const struct device *device, cuda_event mark);
 /* Until all that is queued on both streams is complete; ERROR_TIMEOUT: by then it is not. */
 int device_settle(const struct device *device, uint64_t until_ns, struct error *error);
 /* For who closes: true when nothing queued here is at work any more, so that memory may go; or the device is lost, and has
- * let go of everything. Waits some seconds; false was said in the log, and memory that it may touch must stay. */
-bool device_quiet(const struct device *device, const char *keeps);
+ * let go of everything. Waits some seconds; false: it is stuck, which was said in the log. From then on device_release and
+ * device_unpin do nothing, and what else kernels may touch must stay; until it is asked again and is quiet. */
+bool device_quiet(const struct device *device);
 /* What NICs wrote into memory of the device is seen by kernels that are launched from now on. */
 int device_flush(const struct device *device, struct error *error);
 

@@ -34,6 +34,8 @@ struct lanes {
 	pthread_mutex_t lock;
 	pthread_cond_t given;
 	struct lane *memory, *spare;
+	bool broken;
+	struct error error;
 	uint64_t bytes, staging_bytes, staging;
 	_Atomic uint64_t launches;
 };
@@ -115,7 +117,7 @@ void lanes_close(struct lanes **where)
 	*where = NULL;
 	if (!lanes)
 		return;
-	if (device_quiet(lanes->device, "its lanes"))
+	if (device_quiet(lanes->device))
 		close_memory(lanes);
 	pthread_cond_destroy(&lanes->given);
 	pthread_mutex_destroy(&lanes->lock);
@@ -127,12 +129,31 @@ struct lane *lanes_take(struct lanes *lanes)
 	struct lane *lane;
 
 	pthread_mutex_lock(&lanes->lock);
-	while (!lanes->spare)
+	while (!lanes->spare && !lanes->broken)
 		pthread_cond_wait(&lanes->given, &lanes->lock);
-	lane = lanes->spare;
-	lanes->spare = lane->next;
+	lane = lanes->broken ? NULL : lanes->spare;
+	if (lane)
+		lanes->spare = lane->next;
 	pthread_mutex_unlock(&lanes->lock);
 	return lane;
+}
+
+void lanes_break(struct lanes *lanes, const struct error *error)
+{
+	pthread_mutex_lock(&lanes->lock);
+	if (!lanes->broken)
+		lanes->error = *error;
+	lanes->broken = true;
+	pthread_cond_broadcast(&lanes->given);
+	pthread_mutex_unlock(&lanes->lock);
+}
+
+int lanes_broken(struct lanes *lanes, struct error *error)
+{
+	pthread_mutex_lock(&lanes->lock);
+	*error = lanes->error;
+	pthread_mutex_unlock(&lanes->lock);
+	return -(int)error->code;
 }
 
 void lanes_give(struct lanes *lanes, struct lane *lane)
@@ -245,7 +266,7 @@ static int copy_down(struct lane *lane, struct error *error)
 	return rc;
 }
 
-int lane_run(struct lane *lane, uint64_t deadline_ns, struct error *error)
+int lane_run(struct lane *lane, cuda_event *done, struct error *error)
 {
 	const struct device *device = lane->lanes->device;
 	bool copies = lane->copy_count != 0;
@@ -255,10 +276,10 @@ int lane_run(struct lane *lane, uint64_t deadline_ns, struct error *error)
 		rc = launch(lane, lane->summed, lane->sum_count, error);
 	if (!rc && copies)
 		rc = copy_down(lane, error);
-	if (!rc)
-		rc = device_record(device, lane->done, copies ? DEVICE_COPIES : DEVICE_KERNELS,
-				   error);
-	return rc ? rc : device_reach(device, lane->done, deadline_ns, error);
+	*done = lane->done;
+	return rc ? rc
+		  : device_record(device, lane->done, copies ? DEVICE_COPIES : DEVICE_KERNELS,
+				  error);
 }
 
 uint64_t lane_sum(const struct lane *lane, uint32_t i)

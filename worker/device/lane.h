@@ -32,8 +32,12 @@ static inline uint64_t lane_staged(uint64_t bytes)
 int lanes_open(struct lanes **lanes, const struct device *device, uint64_t staging_bytes, struct error *error);
 void lanes_close(struct lanes **lanes);
 
-/* Waits while all of them are taken. */
+/* Waits while all of them are taken, by threads that have a deadline; NULL: the lanes are broken. */
 struct lane *lanes_take(struct lanes *lanes);
+/* After a lane that failed, and that what it queued may use still: it is not given back, and no other is taken. */
+void lanes_break(struct lanes *lanes, const struct error *error);
+/* Why lanes are broken. */
+int lanes_broken(struct lanes *lanes, struct error *error);
 void lanes_give(struct lanes *lanes, struct lane *lane);
 
 /* Tensors of the parts to come. */
@@ -47,9 +51,9 @@ struct lane_part {
 	bool sum;
 };
 void lane_add(struct lane *lane, const struct lane_part *part);
-/* Queues them, and waits. ERROR_TIMEOUT: they are not packed by then. */
-int lane_run(struct lane *lane, uint64_t deadline_ns, struct error *error);
-/* checksum64() of the i-th part, after lane_run. */
+/* Queues them; *done is the lane's event behind them. */
+int lane_run(struct lane *lane, cuda_event *done, struct error *error);
+/* checksum64() of the i-th part, once it is done. */
 uint64_t lane_sum(const struct lane *lane, uint32_t i);
 uint64_t lanes_launches(const struct lanes *lanes);
 

@@ -218,7 +218,7 @@ static void release_block(struct params *params, size_t r)
 
 void params_close_device(struct params *params)
 {
-	if (!device_quiet(params->device, "parameters"))
+	if (!device_quiet(params->device))
 		return;
 	for (size_t i = 0; params->given && i < params->count; i++)
 		if (params->given[i])

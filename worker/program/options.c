@@ -56,12 +56,14 @@ static const struct option_row {
 	{"transport", "WEFT_TRANSPORT", "NAME", KIND_TEXT, AT(transport),
 	 "shm (default), cuda, verbs, tcp or efa: a requirement, never changed silently; or a list as "
 	 "shm,verbs,tcp (auto: shm,verbs), of which each pair uses the first that both sides have and "
-	 "that reaches"},
+	 "that reaches; for memory of a GPU the first that writes it, if any does"},
 	/* no variable: WEFT_NIC is the provider's own, and says there where it was read */
 	{"nic", NULL, "LIST", KIND_TEXT, AT(nic),
-	 "which NICs, as mlx5_0,mlx5_1:2 (docs/verbs.md), or eth0 with tcp (docs/tcp.md); default: chosen"},
+	 "which NICs, as mlx5_0,mlx5_1:2 (docs/verbs.md), or eth0 with tcp (docs/tcp.md); default: chosen, near the "
+	 "GPU where there is one"},
 	{"register-sources", NULL, NULL, KIND_FLAG, AT(register_sources),
-	 "trainer: register the tensors' memory, so that verbs sends from there without a copy"},
+	 "trainer: register the tensors' memory, so that verbs sends from there without a copy; a GPU's where "
+	 "NICs reach it"},
 	{"memory", "WEFT_MEMORY", "KIND", KIND_TEXT, AT(memory),
 	 "where a trainer's tensors and a rank's parameters lie: host (default), cuda (the GPU of the local "
 	 "rank) or cuda:N; by role as trainer=cuda,inference=host (docs/cuda.md)"},
@@ -77,7 +79,8 @@ static const struct option_row {
 	{"own-memory", NULL, NULL, KIND_FLAG, AT(own_memory),
 	 "inference: parameters lie in this program's memory, not weft's"},
 	{"shadow", NULL, NULL, KIND_FLAG, AT(shadow),
-	 "inference: two copies, readers keep the last version during an update"},
+	 "inference: two copies (of a GPU's memory too), readers keep the last version during an update and "
+	 "change to the new one at once"},
 	{"live-params", NULL, "FILE", KIND_TEXT, AT(live_params),
 	 "inference: the engine's own list of parameters, compared before it joins "
 	 "(docs/models.md)"},
@@ -85,13 +88,14 @@ static const struct option_row {
 	 "inference: run by sh before a version is published, with WEFT_VERSION; its failure keeps "
 	 "the version back"},
 	{"ring-bytes", "WEFT_RING_BYTES", "SIZE", KIND_BYTES, AT(ring_bytes),
-	 "trainer: CPU replica ring, at most (default 1G)"},
+	 "trainer: ring that pieces are packed in, at most (default 1G); of a GPU's tensors it lies on the GPU where "
+	 "NICs read it there"},
 	{"replica", "WEFT_REPLICA", "FORM", KIND_TEXT, AT(replica),
 	 "trainer: ring (default), of --ring-bytes; host: the same, for a GPU's tensors in host memory even "
 	 "where NICs read the GPU's; or full: keeps all that one inference rank gets"},
 	{"landing-bytes", "WEFT_LANDING_BYTES", "SIZE", KIND_BYTES, AT(landing_bytes),
 	 "inference: with --memory cuda, pinned memory that pieces land in where the transport does not write "
-	 "the GPU's, at most (default 256M)"},
+	 "the GPU's: of all trainers together (default 256M), 80K for each at least"},
 	{"pack-threads", "WEFT_PACK_THREADS", "N", KIND_RANK, AT(pack_threads),
 	 "trainer: threads that pack, 1 to 64 (default: a thread a processor, at most 4)"},
 	{"join-timeout", "WEFT_JOIN_TIMEOUT", "TIME", KIND_MS, AT(join_timeout_ms),
@@ -103,7 +107,8 @@ static const struct option_row {
 	 "stop when the process that started this one ends"},
 	{"quiet", NULL, NULL, KIND_FLAG, AT(quiet),
 	 "on standard error only what failed, as WEFT_LOG=error does (-q)"},
-	{"local-rank", NULL, "N", KIND_FLAG, AT(ignored), "accepted from old launchers"},
+	{"local-rank", NULL, "N", KIND_FLAG, AT(ignored),
+	 "accepted from old launchers, and not looked at: see LOCAL_RANK"},
 #undef AT
 };
 #define ROW_COUNT (sizeof(rows) / sizeof(rows[0]))

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/copy.h"
 #include "job/digest.h"
+#include "worker/update/await.h"
 
 #define TARGETS_AT_ONCE 32
 
@@ -163,6 +164,28 @@ static void pack_follower(struct sender *sender, const struct step *step, void *
 			pack_piece_sum(packed, source->pack.bytes, source->pack.block_bytes);
 }
 
+/* To its end, and the lane back. Nobody frees a tensor that is read, or has a lane that a kernel may use: whoever fails waits
+ * for what is queued, if it can be. */
+static int run_lane(struct sender *sender, struct lane *lane, uint64_t *sums[], uint32_t count,
+		    struct error *error)
+{
+	const struct device *device = sender->epoch->options.device;
+	cuda_event done;
+	int rc = lane_run(lane, &done, error);
+
+	if (!rc)
+		rc = await_device(device, done, clock_deadline_ns(sender->epoch->wait_ms),
+				  sender->health, error);
+	for (uint32_t i = 0; i < count && !rc; i++)
+		if (sums[i])
+			*sums[i] = lane_sum(lane, i);
+	if (rc && !device_quiet(device))
+		lanes_break(sender->lanes, error);
+	else
+		lanes_give(sender->lanes, lane);
+	return rc;
+}
+
 /* What lies on a GPU goes into slots alone: nothing that tasks pack for is mapped, and posts read no tensor but in place. */
 static int pack_by_device(struct sender *sender, const struct step *step,
 			  const struct pack_into *into, struct error *error)
@@ -171,9 +194,11 @@ static int pack_by_device(struct sender *sender, const struct step *step,
 	uint32_t count = step->fresh ? 1 : step->group;
 	const struct send_source *sources = &sender->epoch->send.sources[first];
 	struct pack_part parts[PACK_COLUMNS_MAX];
+	uint64_t *sums[PACK_COLUMNS_MAX];
 	struct lane *lane = lanes_take(sender->lanes);
-	int rc;
 
+	if (!lane)
+		return lanes_broken(sender->lanes, error);
 	for (uint32_t i = 0; i < count; i++) {
 		uint64_t from, bytes = source_part(&sources[i], step->part, &from);
 
@@ -188,13 +213,9 @@ static int pack_by_device(struct sender *sender, const struct step *step,
 						   .target = into->memory[i],
 						   .scales_target = parts[i].transformed_scales,
 						   .sum = parts[i].sum != NULL});
+		sums[i] = parts[i].sum;
 	}
-	rc = lane_run(lane, clock_deadline_ns(sender->epoch->wait_ms), error);
-	for (uint32_t i = 0; i < count && !rc; i++)
-		if (parts[i].sum)
-			*parts[i].sum = lane_sum(lane, i);
-	lanes_give(sender->lanes, lane);
-	return rc;
+	return run_lane(sender, lane, sums, count, error);
 }
 
 /* Scales that wait in the GPU's memory: they leave from there, and only their sum is wanted. */
@@ -204,7 +225,7 @@ static int sum_follower(struct sender *sender, const struct step *step, struct e
 	const struct send_source *source = &plan->sources[step->source];
 	const struct pack *pack = &source->pack;
 	unsigned char *packed = plan->scratch + source->scratch;
-	uint64_t sums[PACK_COLUMNS_MAX];
+	uint64_t sums[PACK_COLUMNS_MAX], *places[PACK_COLUMNS_MAX];
 	uint32_t count = 0;
 	struct lane *lane;
 	int rc;
@@ -212,6 +233,8 @@ static int sum_follower(struct sender *sender, const struct step *step, struct e
 	if (!sender->block_sums || step->part)
 		return 0;
 	lane = lanes_take(sender->lanes);
+	if (!lane)
+		return lanes_broken(sender->lanes, error);
 	lane_begin(lane, NULL, NULL);
 	for (uint64_t from = 0; from < pack->bytes; from += pack->block_bytes, count++) {
 		uint64_t left = pack->bytes - from;
@@ -220,13 +243,11 @@ static int sum_follower(struct sender *sender, const struct step *step, struct e
 				       .target = packed + from,
 				       .bytes = left < pack->block_bytes ? left : pack->block_bytes,
 				       .sum = true});
+		places[count] = &sums[count];
 	}
-	rc = lane_run(lane, clock_deadline_ns(sender->epoch->wait_ms), error);
-	for (uint32_t i = 0; i < count && !rc; i++)
-		sums[i] = lane_sum(lane, i);
+	rc = run_lane(sender, lane, places, count, error);
 	if (!rc)
 		sender->source_sums[step->source] = pack_sum(sums, count);
-	lanes_give(sender->lanes, lane);
 	return rc;
 }
 

@@ -55,10 +55,20 @@ static struct receive_step fail(struct receiver *receiver, bool broken)
 	return (struct receive_step){.kind = RECEIVE_FAIL, .broken = broken};
 }
 
+static void add_missing(struct text *missing, const struct receive_peer *peer,
+			const struct receive_link *link)
+{
+	text_format(missing, "%s%s", missing->bytes ? ", " : "", peer->name);
+	if (link->landed)
+		text_format(missing, " (%llu of its %llu bytes are here)",
+			    (unsigned long long)link->taken_bytes, (unsigned long long)peer->bytes);
+}
+
 static struct receive_step late(struct receiver *receiver)
 {
 	struct text missing = {0}, update = {0}, paths = {0};
 	uint64_t version = receiver->wanted;
+	bool landed = false;
 	size_t count = 0;
 
 	for (size_t p = 0; p < receiver->peer_count; p++) {
@@ -66,9 +76,9 @@ static struct receive_step late(struct receiver *receiver)
 			version = receiver->links[p].end.version;
 			continue;
 		}
+		landed = landed || receiver->links[p].landed;
 		if (++count <= NAMED_MAX)
-			text_format(&missing, "%s%s", count > 1 ? ", " : "",
-				    receiver->peers[p].name);
+			add_missing(&missing, &receiver->peers[p], &receiver->links[p]);
 		path_add(&paths, receiver->peers[p].path);
 	}
 	if (count > NAMED_MAX)
@@ -78,9 +88,9 @@ static struct receive_step late(struct receiver *receiver)
 	else
 		text_add(&update, "the next update");
 	error_set(&receiver->error, ERROR_TIMEOUT,
-		  "%s: no signal from %s for %.1f s; %zu of %zu trainers done; raise the update "
+		  "%s: no %s from %s for %.1f s; %zu of %zu trainers done; raise the update "
 		  "timeout (--update-timeout) if this is expected%s",
-		  text_string(&update), text_string(&missing),
+		  text_string(&update), landed ? "end" : "signal", text_string(&missing),
 		  (double)(receiver->deadline_ns - receiver->began_ns) / 1e9,
 		  receiver->peer_count - count, receiver->peer_count, text_string(&paths));
 	text_fini(&paths);
@@ -214,12 +224,26 @@ static struct receive_step published(struct receiver *receiver)
 	return (struct receive_step){.kind = RECEIVE_PUBLISH, .version = version};
 }
 
-/* A trainer whose window holds something: it waits for room there, or it has ended. */
-static bool take(const struct receiver *receiver, struct receive_step *step)
+/* All that it sends is here, and some of it in its window still. */
+static bool any_ending(const struct receiver *receiver)
 {
-	for (uint32_t p = 0; p < receiver->peer_count; p++) {
+	for (size_t p = 0; p < receiver->peer_count; p++)
+		if (receiver->links[p].ending)
+			return true;
+	return false;
+}
+
+/* A trainer whose window holds something: it waits for room there, or it has ended. */
+static bool take(struct receiver *receiver, struct receive_step *step)
+{
+	uint32_t count = (uint32_t)receiver->peer_count;
+
+	for (uint32_t i = 1; i <= count; i++) {
+		uint32_t p = (receiver->taken_last + i) % count;
+
 		if (receiver->links[p].landed == receiver->links[p].taken)
 			continue;
+		receiver->taken_last = p;
 		*step = (struct receive_step){
 			.kind = RECEIVE_TAKE, .peer = p, .until_ns = receiver->deadline_ns};
 		return true;
@@ -239,13 +263,14 @@ static struct receive_step go_on(struct receiver *receiver, uint64_t now_ns)
 		receiver->phase = RECEIVE_COUNTING;
 		/* fall through */
 	case RECEIVE_COUNTING:
+		if (now_ns >= receiver->deadline_ns && !all_ended(receiver) &&
+		    !any_ending(receiver))
+			return late(receiver);
 		if (take(receiver, &step))
 			return step;
 		if (!all_ended(receiver))
-			return now_ns >= receiver->deadline_ns
-				       ? late(receiver)
-				       : (struct receive_step){.kind = RECEIVE_WAIT,
-							       .until_ns = receiver->deadline_ns};
+			return (struct receive_step){.kind = RECEIVE_WAIT,
+						     .until_ns = receiver->deadline_ns};
 		receiver->phase = RECEIVE_VERIFYING;
 		return (struct receive_step){.kind = RECEIVE_VERIFY,
 					     .version = ended_version(receiver)};
@@ -288,7 +313,7 @@ static struct receive_step landed(struct receiver *receiver, const struct receiv
 	}
 	if (event->landed->entries > link->landed)
 		link->landed = event->landed->entries;
-	return go_on(receiver, 0);
+	return go_on(receiver, event->now_ns);
 }
 
 static struct receive_step taken(struct receiver *receiver, const struct receive_event *event)

@@ -49,6 +49,7 @@ struct receiver {
 	struct receive_link *links;
 	enum receive_phase phase;
 	uint32_t at;               /* peer, of RECEIVE_OPENING */
+	uint32_t taken_last;       /* peer of RECEIVE_TAKE: the next one's turn is first */
 	uint64_t wanted;           /* version asked for; 0: the next one */
 	uint64_t min_version, max_version;
 	uint64_t past;             /* no version up to this one can be complete any more */
@@ -82,7 +83,7 @@ enum receive_event_kind {
 };
 struct receive_event {
 	enum receive_event_kind kind;
-	uint64_t now_ns;
+	uint64_t now_ns;             /* 0: no deadline passes by it */
 	uint32_t peer;
 	uint64_t version, published; /* OPENS: wanted (0: the next one), and published before */
 	uint64_t deadline_ns;        /* OPENS */

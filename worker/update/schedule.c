@@ -440,7 +440,7 @@ void schedule_note(struct schedule *schedule, struct task *task, const struct ev
 	case EVENT_TOLD:
 		if (event->write > link->posted)
 			link->posted = event->write;
-		schedule_told(schedule, event->peer, event->entries);
+		schedule_told(schedule, task, event->peer, event->entries);
 		break;
 	case EVENT_TAKEN:
 		schedule_taken(schedule, event->peer, event->entries);

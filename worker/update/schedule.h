@@ -88,7 +88,9 @@ struct task {
 	uint32_t group_first, group;  /* first: sources packed with it, itself too; slots are held */
 	uint32_t sent;                /* full: rows of the source looked at */
 	uint64_t landed;              /* of the part: bytes that are in the peer's window; */
-	uint64_t entry;               /* and the entry of those that are on their way */
+	uint64_t entry;               /* and the entry of those that are on their way, */
+	bool placed;                  /* which have their place, and were not posted yet */
+	uint32_t tells;               /* peer + 1 that it was to tell, and has not yet; 0: none */
 	uint32_t follower;            /* to be sent next, or NO_SOURCE */
 	uint32_t follower_row, follower_part;
 	uint32_t late_peer;           /* of the write that is waited for, */
@@ -256,10 +258,11 @@ bool schedule_take(struct schedule *schedule, struct task *task);
 bool schedule_land(struct schedule *schedule, struct task *task, uint32_t row, uint64_t now_ns, struct step *step);
 /* Its last step was done; true: with it, all of the part is there. */
 bool schedule_landed(struct schedule *schedule, struct task *task, uint32_t peer);
-void schedule_told(struct schedule *schedule, uint32_t peer, uint64_t entries);
+void schedule_told(struct schedule *schedule, struct task *task, uint32_t peer, uint64_t entries);
 void schedule_taken(struct schedule *schedule, uint32_t peer, uint64_t entries);
-/* LANDED, of all that was posted; with nothing untold: false. */
-bool schedule_tell(struct schedule *schedule, uint32_t peer, uint64_t until_ns, struct step *step);
+/* LANDED, of all that was posted, or what the task was to tell before; with nothing untold: false. */
+bool schedule_tell(struct schedule *schedule, struct task *task, uint32_t peer, uint64_t until_ns,
+		   struct step *step);
 /* Nobody is telling: whoever was has given that up. */
 void schedule_untell(struct schedule *schedule);
 int schedule_make_windows(struct schedule *schedule, struct error *error);

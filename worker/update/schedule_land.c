@@ -98,6 +98,8 @@ bool schedule_landed(struct schedule *schedule, struct task *task, uint32_t peer
 	struct send_window *window = &schedule->windows[peer];
 	uint64_t from;
 
+	task->placed = false;
+	task->deadline_ns = 0;
 	task->landed += window->entries[task->entry % WINDOW_ENTRIES].bytes;
 	window->written[task->entry % WINDOW_ENTRIES] = true;
 	while (window->first_id + window->posted < window->ring.next &&
@@ -111,10 +113,11 @@ bool schedule_landed(struct schedule *schedule, struct task *task, uint32_t peer
 	return task->landed == source_part(source, task->part, &from);
 }
 
-void schedule_told(struct schedule *schedule, uint32_t peer, uint64_t entries)
+void schedule_told(struct schedule *schedule, struct task *task, uint32_t peer, uint64_t entries)
 {
 	struct send_window *window = &schedule->windows[peer];
 
+	task->tells = 0;
 	WEFT_ASSERT_OP(entries, ==, window->telling);
 	window->told = entries;
 	window->telling = 0;
@@ -143,19 +146,24 @@ void schedule_taken(struct schedule *schedule, uint32_t peer, uint64_t entries)
 
 /* ---- what is next ---- */
 
-bool schedule_tell(struct schedule *schedule, uint32_t peer, uint64_t until_ns, struct step *step)
+bool schedule_tell(struct schedule *schedule, struct task *task, uint32_t peer, uint64_t until_ns,
+		   struct step *step)
 {
 	struct send_window *window = &schedule->windows[peer];
 
-	if (window->telling || window->posted == window->told)
-		return false;
-	window->telling = window->posted;
-	window->untold_bytes = 0;
+	/* a step that was not done comes again as it was */
+	if (task->tells != peer + 1) {
+		if (window->telling || window->posted == window->told)
+			return false;
+		window->telling = window->posted;
+		window->untold_bytes = 0;
+		task->tells = peer + 1;
+	}
 	*step = (struct step){.kind = STEP_SIGNAL,
 			      .peer = peer,
 			      .tells = true,
 			      .told = window->told,
-			      .entries = window->posted,
+			      .entries = window->telling,
 			      .until_ns = until_ns};
 	return true;
 }
@@ -196,10 +204,11 @@ static struct step wait_taken(struct schedule *schedule, struct task *task, uint
 		.kind = STEP_WAIT, .wait = WAIT_TAKEN, .peer = peer, .until_ns = task->deadline_ns};
 }
 
-static struct step put(struct task *task, const struct send_window *window, uint32_t row,
-		       uint32_t peer, const struct window_entry *entry)
+static struct step put(const struct task *task, const struct send_window *window, uint32_t row,
+		       uint32_t peer)
 {
-	window->entries[task->entry % WINDOW_ENTRIES] = *entry;
+	const struct window_entry *entry = &window->entries[task->entry % WINDOW_ENTRIES];
+
 	return (struct step){.kind = STEP_POST,
 			     .row = row,
 			     .source = task->source,
@@ -228,7 +237,12 @@ bool schedule_land(struct schedule *schedule, struct task *task, uint32_t row, u
 	struct window_entry entry = {.from = begin + task->landed,
 				     .ordinal = plan->rows[row].ordinal};
 
-	if (much_untold(window) && schedule_tell(schedule, peer, until, step))
+	if (task->placed) { /* and not posted: the step comes again */
+		*step = put(task, window, row, peer);
+		return true;
+	}
+	if ((task->tells || much_untold(window)) &&
+	    schedule_tell(schedule, task, peer, until, step))
 		return true;
 	if (task->landed == left)
 		return false;
@@ -238,10 +252,12 @@ bool schedule_land(struct schedule *schedule, struct task *task, uint32_t row, u
 	if (ring_take(&window->ring, entry.bytes, &id)) {
 		entry.at = ring_offset(&window->ring, id);
 		task->entry = id - window->first_id;
-		*step = put(task, window, row, peer, &entry);
+		task->placed = true;
+		window->entries[task->entry % WINDOW_ENTRIES] = entry;
+		*step = put(task, window, row, peer);
 		return true;
 	}
-	if (schedule_tell(schedule, peer, until, step))
+	if (schedule_tell(schedule, task, peer, until, step))
 		return true;
 	*step = window->told > window->taken
 			? wait_taken(schedule, task, peer, now_ns)

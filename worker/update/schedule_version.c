@@ -125,10 +125,12 @@ static struct step begin(struct schedule *schedule, struct call *call, const str
 			  (unsigned long long)link->accept.min_version);
 		return (struct step){.kind = STEP_FAIL};
 	}
-	if (all)
-		return (struct step){.kind = open_version(schedule, call->version, call->error)
-						     ? STEP_FAIL
-						     : STEP_DONE};
+	if (all) {
+		if (!open_version(schedule, call->version, call->error))
+			return (struct step){.kind = STEP_DONE};
+		schedule_fail(schedule, call->error);
+		return (struct step){.kind = STEP_FAIL};
+	}
 	if (event->now_ns >= call->deadline_ns) {
 		begin_late(schedule, call);
 		return (struct step){.kind = STEP_FAIL};
@@ -195,9 +197,11 @@ static struct step at_peer(enum step_kind kind, enum step_wait wait, const struc
 
 /* The phase's step for call->peer; false: none is needed (any more). `answered`: the step before was
  * for this peer, and it was done. */
-static bool peer_step(struct schedule *schedule, struct call *call, bool answered, uint64_t now_ns,
+static bool peer_step(struct schedule *schedule, struct task *task, bool answered, uint64_t now_ns,
 		      struct step *step)
 {
+	struct call *call = task->own;
+	const struct send_window *window = &schedule->windows[call->peer];
 	const struct send_link *link = &schedule->links[call->peer];
 
 	switch ((enum phase)call->phase) {
@@ -206,7 +210,8 @@ static bool peer_step(struct schedule *schedule, struct call *call, bool answere
 		step->sums = true;
 		return !answered && schedule->options.sums;
 	case PHASE_TELL:
-		return !answered && schedule_tell(schedule, call->peer, call->deadline_ns, step);
+		return !answered &&
+		       schedule_tell(schedule, task, call->peer, call->deadline_ns, step);
 	case PHASE_SETTLE:
 		/* others may go on posting while one drains */
 		if (!call->sampled)
@@ -225,7 +230,9 @@ static bool peer_step(struct schedule *schedule, struct call *call, bool answere
 		WEFT_ASSERT_OP(schedule->done[call->peer], >=, link->posted);
 		*step = at_peer(STEP_SIGNAL, WAIT_CHANGE, call);
 		step->abort = call->kind == CALL_ABORT;
-		step->entries = schedule->windows[call->peer].told;
+		step->entries = window->told;
+		WEFT_ASSERT(step->abort || !window->ring.bytes ||
+			    window->told == window->ring.next - window->first_id);
 		return !answered;
 	case PHASE_HALVES:
 	case PHASE_DONE:
@@ -292,7 +299,7 @@ static struct step close_version(struct schedule *schedule, struct task *task,
 		for (;
 		     call->phase != PHASE_HALVES && call->peer < schedule->options.plan->peer_count;
 		     call->peer++, answered = call->sampled = false)
-			if (peer_step(schedule, call, answered, event->now_ns, &step))
+			if (peer_step(schedule, task, answered, event->now_ns, &step))
 				return step;
 		if (call->phase == PHASE_HALVES) /* which had no deadline of ours */
 			call->deadline_ns = event->now_ns + schedule->options.wait_ns;

@@ -129,9 +129,9 @@ static int look(struct sender *sender, struct task *task, uint64_t *until_ns, st
 	rc = ask_begin(sender, task, &step, error);
 	if (!rc && step.kind == STEP_DONE)
 		return 0;
-	if (!rc && step.kind == STEP_FAIL)
+	if (!rc && step.kind == STEP_FAIL && !sender->schedule.failed)
 		return -(int)error->code;
-	if (rc)
+	if (rc || step.kind == STEP_FAIL)
 		return health_fail(sender->health, error, version);
 	*until_ns = step.until_ns;
 	return 1;

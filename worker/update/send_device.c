@@ -8,6 +8,7 @@
 #include "worker/update/executor.h"
 
 #include "base/clock.h"
+#include "worker/update/await.h"
 
 void send_device_begin(struct sender *sender)
 {
@@ -23,28 +24,10 @@ void send_device_begin(struct sender *sender)
 /* Nobody frees a tensor that is still read: whoever fails waits for what is queued, if it can be. */
 static int broken(struct sender *sender, struct error *error)
 {
-	device_quiet(sender->epoch->options.device, "tensors that are read");
+	device_quiet(sender->epoch->options.device);
 	schedule_fail(&sender->schedule, error);
 	sender->failed = true;
 	return -(int)error->code;
-}
-
-/* 0 when it is reached. */
-static int wait_for(struct sender *sender, cuda_event mark, struct error *error)
-{
-	const struct device *device = sender->epoch->options.device;
-	uint64_t end = clock_deadline_ns(sender->epoch->wait_ms);
-
-	for (;;) {
-		uint64_t slice = clock_deadline_ns(WAIT_SLICE_MS);
-		int rc = device_reach(device, mark, slice < end ? slice : end, error);
-
-		if (rc != -(int)ERROR_TIMEOUT || clock_ns() >= end)
-			return rc;
-		rc = health_check(sender->health, error);
-		if (rc)
-			return rc;
-	}
 }
 
 /* With the lock held, which it drops meanwhile: until all that is queued now is complete. */
@@ -56,7 +39,8 @@ static int settle(struct sender *sender, struct error *error)
 
 	pthread_mutex_unlock(&sender->lock);
 	if (!rc)
-		rc = wait_for(sender, mark, error);
+		rc = await_device(device, mark, clock_deadline_ns(sender->epoch->wait_ms),
+				  sender->health, error);
 	device_unmark(device, mark);
 	pthread_mutex_lock(&sender->lock);
 	return rc;

@@ -233,6 +233,9 @@ void sender_close(struct sender *sender)
 	sender->wire_of = NULL;
 	sender->block_sums = sender->device_sums = NULL;
 	sender->ids = NULL;
+	/* before anything is unpinned, released or unmapped that it may touch */
+	if (sender->epoch && sender->epoch->options.device)
+		device_quiet(sender->epoch->options.device);
 	lanes_close(&sender->lanes);
 	pool_free(&sender->pool);
 	schedule_close(&sender->schedule);

@@ -8,6 +8,7 @@
 #include "worker/update/wait.h"
 
 #include "base/clock.h"
+#include "worker/update/await.h"
 #include <string.h>
 
 #define BAD(...) error_set(error, ERROR_MESSAGE, __VA_ARGS__)
@@ -61,62 +62,78 @@ static int queue_entry(const struct waiter *waiter, uint32_t p, const unsigned c
 				 error);
 }
 
-static int wait_for(const struct waiter *waiter, cuda_event mark, uint64_t until_ns,
-		    struct error *error)
-{
-	for (;;) {
-		uint64_t slice = clock_deadline_ns(WAIT_SLICE_MS);
-		int rc = device_reach(waiter->epoch->options.params->device, mark,
-				      slice < until_ns ? slice : until_ns, error);
-
-		if (rc != -(int)ERROR_TIMEOUT || clock_ns() >= until_ns)
-			return rc;
-		rc = health_check(waiter->health, error);
-		if (rc)
-			return rc;
-	}
-}
-
-/* A trainer that has ended meanwhile needs to hear nothing, and may be gone. */
+/* A trainer that has ended meanwhile, or given up, needs to hear nothing, and may be gone. */
 static bool has_ended(const struct waiter *waiter, uint32_t p)
 {
 	struct transport_signal signal;
 
 	return !transport_signal_read(waiter->epoch->peers[p].endpoint, &signal) &&
-	       signal.sequence != waiter->seen[p] && signal.tag == UPDATE_END;
+	       signal.sequence != waiter->seen[p] && signal.tag != UPDATE_LANDED;
 }
 
-int waiter_take(struct waiter *waiter, uint32_t p, uint64_t until_ns, uint64_t *bytes,
+/* What landed until now, behind what is queued already. */
+static int queue(struct waiter *waiter, uint32_t p, struct error *error)
+{
+	const struct receive_link *link = &waiter->links[p];
+	const struct peer *peer = &waiter->epoch->peers[p];
+	const unsigned char *window = (const unsigned char *)transport_region_memory(
+					      waiter->epoch->receive.windows.region) +
+				      peer->window_at;
+	struct taking *taking = &waiter->taking[p];
+	int rc = 0;
+
+	if (link->landed - link->taken > WINDOW_ENTRIES)
+		return BAD("%s says that %llu entries landed in a window of %u", peer->name,
+			   (unsigned long long)(link->landed - link->taken), WINDOW_ENTRIES);
+	*taking = (struct taking){.opening = link->opening, .entries = link->landed};
+	for (uint64_t n = link->taken; n < link->landed && !rc; n++)
+		rc = queue_entry(waiter, p, window, n, &taking->bytes, error);
+	return rc ? rc : device_mark(waiter->epoch->options.params->device, &taking->mark, error);
+}
+
+void waiter_forget(struct waiter *waiter, uint32_t p)
+{
+	device_unmark(waiter->epoch->options.params->device, waiter->taking[p].mark);
+	waiter->taking[p] = (struct taking){.mark = NULL};
+}
+
+/* What an earlier wait queued, and did not see done, is waited for and not queued again. */
+int waiter_take(struct waiter *waiter, uint32_t p, uint64_t until_ns, bool *broken,
 		struct error *error)
 {
 	const struct receive_link *link = &waiter->links[p];
 	const struct peer *peer = &waiter->epoch->peers[p];
 	const struct device *device = waiter->epoch->options.params->device;
-	const struct update_taken taken = {link->opening, link->landed};
-	const unsigned char *window = (const unsigned char *)transport_region_memory(
-					      waiter->epoch->receive.windows.region) +
-				      peer->window_at;
-	cuda_event mark = NULL;
+	struct taking *taking = &waiter->taking[p];
+	struct update_taken taken;
 	int rc = 0;
 
-	*bytes = 0;
-	if (link->landed - link->taken > WINDOW_ENTRIES)
-		return BAD("%s says that %llu entries landed in a window of %u", peer->name,
-			   (unsigned long long)(link->landed - link->taken), WINDOW_ENTRIES);
+	*broken = false;
+	if (!link->ending) { /* what has ended is published even when the job ends now */
+		rc = health_check(waiter->health, error);
+		if (rc)
+			return rc;
+	}
+	*broken = true;
 	if (clock_ns() >= until_ns) /* of a trainer that was heard when it was late already */
 		until_ns = clock_deadline_ns(waiter->epoch->wait_ms);
-	for (uint64_t n = link->taken; n < link->landed && !rc; n++)
-		rc = queue_entry(waiter, p, window, n, bytes, error);
-	if (!rc)
-		rc = device_mark(device, &mark, error);
-	if (!rc)
-		rc = wait_for(waiter, mark, until_ns, error);
-	device_unmark(device, mark);
+	if (taking->mark && taking->opening != link->opening)
+		waiter_forget(waiter, p);
+	if (!taking->mark)
+		rc = queue(waiter, p, error);
 	if (rc)
 		return error_wrap(error, "what %s wrote, on its way into memory of %s", peer->name,
 				  device_text(device));
-	if (!link->ending && !has_ended(waiter, p))
-		rc = transport_signal(peer->endpoint, UPDATE_TAKEN, &taken, sizeof(taken), until_ns,
-				      error);
+	rc = await_device(device, taking->mark, until_ns, link->ending ? NULL : waiter->health,
+			  error);
+	*broken = rc && rc != -(int)ERROR_TIMEOUT && rc != -(int)ERROR_INTERRUPTED;
+	if (rc)
+		return rc;
+	taken = (struct update_taken){link->opening, taking->entries};
+	if (!link->ending && !has_ended(waiter, p)) {
+		rc = transport_signal(peer->endpoint, UPDATE_TAKEN, &taken, sizeof(taken),
+				      clock_deadline_ns(waiter->epoch->wait_ms), error);
+		*broken = rc != 0; /* and so is the endpoint */
+	}
 	return rc && has_ended(waiter, p) ? 0 : rc;
 }

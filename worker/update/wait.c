@@ -57,6 +57,7 @@ int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *healt
 	waiter->peers = pool_array(&waiter->pool, count, sizeof(*waiter->peers));
 	waiter->links = pool_array(&waiter->pool, count, sizeof(*waiter->links));
 	waiter->seen = pool_array(&waiter->pool, count, sizeof(*waiter->seen));
+	waiter->taking = pool_array(&waiter->pool, count, sizeof(*waiter->taking));
 	if (!pool_ok(&waiter->pool))
 		return memory_error(error, "preparing updates", count * sizeof(*waiter->links));
 	for (size_t p = 0; p < count; p++)
@@ -72,6 +73,11 @@ int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *healt
 
 void waiter_close(struct waiter *waiter)
 {
+	/* before anything is unpinned, released or unmapped that it may touch */
+	if (waiter->epoch && waiter->epoch->options.params->device)
+		device_quiet(waiter->epoch->options.params->device);
+	for (uint32_t p = 0; waiter->epoch && waiter->taking && p < waiter->epoch->peer_count; p++)
+		waiter_forget(waiter, p);
 	sums_close(&waiter->sums);
 	pool_free(&waiter->pool);
 	epoch_release(&waiter->epoch);
@@ -86,8 +92,8 @@ struct heard {
 	struct error error;
 };
 
-/* A new signal of the peer as an event: 1. */
-static int read_signal(struct waiter *waiter, uint32_t p, struct heard *heard,
+/* A new signal of the peer as an event: 1. ends: not of what landed. */
+static int read_signal(struct waiter *waiter, uint32_t p, bool ends, struct heard *heard,
 		       struct receive_event *event)
 {
 	const struct receive_link *link = &waiter->links[p];
@@ -96,7 +102,7 @@ static int read_signal(struct waiter *waiter, uint32_t p, struct heard *heard,
 	struct transport_signal signal;
 
 	if (transport_signal_read(waiter->epoch->peers[p].endpoint, &signal) != 0 ||
-	    signal.sequence == waiter->seen[p])
+	    signal.sequence == waiter->seen[p] || (ends && signal.tag == UPDATE_LANDED))
 		return 0;
 	waiter->seen[p] = signal.sequence;
 	*event = (struct receive_event){.kind = RECEIVE_SIGNAL,
@@ -108,6 +114,9 @@ static int read_signal(struct waiter *waiter, uint32_t p, struct heard *heard,
 	if (update_read_use(&signal, &pair, &event->word, &heard->end, &heard->gone, &heard->landed,
 			    &heard->error))
 		event->kind = RECEIVE_FAILED;
+	/* all ends that came were read before, so the deadline may pass */
+	else if (event->word == UPDATE_LANDED)
+		event->now_ns = clock_ns();
 	return 1;
 }
 
@@ -119,7 +128,7 @@ static int find_gone(struct waiter *waiter, struct heard *heard, struct receive_
 		    !peer_check_alive(&waiter->epoch->peers[p], &heard->error))
 			continue;
 		/* its last signal may have come after we looked */
-		if (read_signal(waiter, p, heard, event))
+		if (read_signal(waiter, p, false, heard, event))
 			return 1;
 		*event = (struct receive_event){
 			.kind = RECEIVE_GONE, .peer = p, .error = &heard->error};
@@ -132,9 +141,14 @@ static int find_gone(struct waiter *waiter, struct heard *heard, struct receive_
  * nothing. */
 static bool listen(struct waiter *waiter, struct heard *heard, struct receive_event *event)
 {
-	for (uint32_t p = 0; p < waiter->epoch->peer_count; p++)
-		if (read_signal(waiter, p, heard, event))
+	uint32_t count = (uint32_t)waiter->epoch->peer_count;
+
+	/* in turn, so that a trainer that says much does not keep the others from being heard */
+	for (uint32_t i = 1; i <= 2 * count; i++)
+		if (read_signal(waiter, (waiter->heard + i) % count, i <= count, heard, event)) {
+			waiter->heard = event->peer;
 			return true;
+		}
 	if (!health_check(waiter->health, &heard->error))
 		return find_gone(waiter, heard, event);
 	*event = (struct receive_event){.kind = RECEIVE_FAILED, .error = &heard->error};
@@ -326,13 +340,13 @@ static struct receive_event act(struct waiter *waiter, const struct receive_step
 		rc = send_accept(waiter, step, &heard->error);
 		event.broken = rc != 0;
 	} else if (step->kind == RECEIVE_TAKE) {
-		event = (struct receive_event){.kind = RECEIVE_TAKEN,
-					       .peer = step->peer,
-					       .entries = waiter->links[step->peer].landed,
-					       .error = &heard->error};
-		rc = waiter_take(waiter, step->peer, step->until_ns, &event.bytes, &heard->error);
-		/* what went wrong there does so again: but for time */
-		event.broken = rc && rc != -(int)ERROR_TIMEOUT && rc != -(int)ERROR_INTERRUPTED;
+		rc = waiter_take(waiter, step->peer, step->until_ns, &event.broken, &heard->error);
+		event.kind = RECEIVE_TAKEN;
+		event.peer = step->peer;
+		event.entries = waiter->taking[step->peer].entries;
+		event.bytes = waiter->taking[step->peer].bytes;
+		if (!rc)
+			waiter_forget(waiter, step->peer);
 	} else if (step->kind == RECEIVE_VERIFY) {
 		waiter->installs_ns = clock_ns();
 		waiter->stats.wait_ns = waiter->installs_ns - waiter->receiver.began_ns;
@@ -364,8 +378,8 @@ static int give_up(struct waiter *waiter, const struct receive_step *step, struc
 /* A try that the host interrupts goes on with its clock. */
 static bool only_interrupted(const struct waiter *waiter, const struct receive_event *event)
 {
-	return event->kind == RECEIVE_FAILED && event->error->code == ERROR_INTERRUPTED &&
-	       !waiter->health->failed;
+	return event->kind == RECEIVE_FAILED && !event->broken &&
+	       event->error->code == ERROR_INTERRUPTED && !waiter->health->failed;
 }
 
 /* From the event on, to the end or, where it does not block, to where it would sleep. */
@@ -384,22 +398,20 @@ static int run(struct waiter *waiter, struct receive_event event, bool block, st
 			publish(waiter, step.version);
 			return 0;
 		}
-		if (step.kind != RECEIVE_WAIT) {
+		if (step.kind != RECEIVE_WAIT)
 			event = act(waiter, &step, &heard);
-			continue;
-		}
-		if (listen(waiter, &heard, &event)) {
-			if (block || !only_interrupted(waiter, &event))
-				continue;
-			*error = heard.error;
-			return -(int)ERROR_INTERRUPTED;
-		}
-		if (clock_ns() >= step.until_ns)
+		else if (listen(waiter, &heard, &event))
+			;
+		else if (clock_ns() >= step.until_ns)
 			event.now_ns = clock_ns();
 		else if (!block)
 			return WEFT_AGAIN;
 		else
 			sleep_until(waiter, step.until_ns);
+		if (block || !only_interrupted(waiter, &event))
+			continue;
+		*error = heard.error;
+		return -(int)ERROR_INTERRUPTED;
 	}
 }
 

@@ -25,6 +25,12 @@ struct post_load {
 	bool running;
 };
 
+/* Copies out of a trainer's window that are queued. */
+struct taking {
+	cuda_event mark;           /* behind them; NULL: none are */
+	uint64_t opening, entries, bytes;
+};
+
 struct waiter {
 	struct epoch *epoch;       /* held */
 	struct health *health;
@@ -36,6 +42,8 @@ struct waiter {
 	struct receive_peer *peers;
 	struct receive_link *links;
 	uint64_t *seen;            /* by peer: sequence of the signal handled last */
+	struct taking *taking;     /* by peer */
+	uint32_t heard;            /* peer that was heard last: the next one is listened to first */
 	uint64_t signals;          /* of the domain, seen */
 	uint32_t copy;             /* that is open; the same while any permission is out */
 	struct sums sums;          /* of pieces in memory of a GPU, where they are summed: copy after copy */
@@ -53,9 +61,10 @@ void waiter_close(struct waiter *waiter);
  * Version 0 is the next one; *published may be NULL. */
 int waiter_wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, bool block,
 		uint64_t *published, struct error *error);
-/* take.c: what landed in that trainer's window and is not taken yet, put in place; the trainer is told unless it has
- * ended. *bytes: of it. */
-int waiter_take(struct waiter *waiter, uint32_t p, uint64_t until_ns, uint64_t *bytes, struct error *error);
+/* take.c: what landed in that trainer's window and is not taken yet, put in place, as taking[p] then says; the trainer is
+ * told unless it has ended. After an error that is not broken it goes on where it was. */
+int waiter_take(struct waiter *waiter, uint32_t p, uint64_t until_ns, bool *broken, struct error *error);
+void waiter_forget(struct waiter *waiter, uint32_t p);
 /* ERROR_STATE inside the hook; `call` is for the message. */
 int post_load_outside(const struct post_load *load, const char *call, struct error *error);
 
