@@ -46,7 +46,7 @@ struct world_options {
 	uint32_t versions;
 	bool full, loss, delay, abort, slow_target, small_ring, replay;
 	bool landed;          /* ranks, by chance: they have windows */
-	bool interrupt;       /* of an end, that is then called again */
+	bool interrupt;       /* of an end, that is then called again; and of steps that are not done then */
 	enum world_bug bug;
 	bool story;           /* keep a transcript */
 	/* A story instead of chance: one trainer with one thread that packs beside the host's, two

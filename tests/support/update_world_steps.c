@@ -121,6 +121,10 @@ static void do_post(struct world *world, uint32_t t, struct world_thread *thread
 			flight.bytes = step->bytes;
 		}
 	}
+	if (step->lands && world->options.interrupt && world_chance(world, 10)) {
+		later(world, thread, (struct event){.kind = EVENT_ASK});
+		return;
+	}
 	thread->flight = flight;
 	later(world, thread, (struct event){.kind = EVENT_POSTED, .peer = step->peer});
 	if (world->options.small)
@@ -135,6 +139,11 @@ static void do_tell(struct world *world, uint32_t t, struct world_thread *thread
 	struct world_window *window = &world->ranks[step->peer].windows[t];
 	uint64_t at = world->now + world_takes(world);
 
+	if (world->options.interrupt &&
+	    world_chance(world, 10)) { /* and taken back: it is not done */
+		later(world, thread, (struct event){.kind = EVENT_ASK});
+		return;
+	}
 	for (uint64_t n = step->told; n < step->entries; n++)
 		window->entries[n % WINDOW_ENTRIES] =
 			world->trainers[t].schedule.windows[step->peer].entries[n % WINDOW_ENTRIES];

@@ -112,6 +112,88 @@ static void test_stream__of_a_tensor_comes_first(void **state)
 	assert_false(arrives_from_stream(false));
 }
 
+/* One tensor of a trainer, which comes late on a stream of its own. */
+struct writer {
+	pthread_t thread;
+	struct rig *rig;
+	weft_memory memory;
+	uint32_t tensor;
+	pthread_barrier_t *both;
+	void *stream;
+	int rc;
+};
+
+static void *write_late(void *context)
+{
+	struct writer *writer = context;
+
+	writer->stream = queue_late(&writer->memory, writer->rig->tensors[writer->tensor],
+				    rig_bytes[writer->tensor]);
+	writer->memory.stream = writer->stream;
+	pthread_barrier_wait(writer->both);
+	writer->rc =
+		weft_update_write(writer->rig->trainers[0], writer->tensor, &writer->memory, NULL);
+	return NULL;
+}
+
+static const struct cuda_calls *mock_calls;
+
+/* So that the other thread comes in between. */
+static int record_slowly(cuda_event event, cuda_stream stream)
+{
+	int rc = mock_calls->event_record(event, stream);
+
+	clock_sleep_ms(2);
+	return rc;
+}
+
+static void test_streams__of_two_threads_both_come_first(void **state)
+{
+	weft_error error = WEFT_ERROR_INIT;
+	pthread_barrier_t both_there;
+	struct cuda_calls slow;
+	struct tensors tensors;
+	struct rig rig;
+
+	(void)state;
+	open_all(&rig, &tensors, &both);
+	mock_calls = cuda_calls();
+	slow = *mock_calls;
+	slow.event_record = record_slowly;
+	cuda_calls_tested = &slow;
+	pthread_barrier_init(&both_there, NULL, 2);
+	for (uint64_t version = 1; version <= 5; version++) {
+		struct writer writers[2];
+
+		rig_fill(&rig, version);
+		rig_wait_begin(&rig, version, 0);
+		rig_ok(weft_update_begin(rig.trainers[0], version, &error), &error);
+		for (uint32_t t = 0; t < 2; t++) {
+			writers[t] = (struct writer){.rig = &rig,
+						     .memory = tensors.memory[t],
+						     .tensor = t,
+						     .both = &both_there};
+			pthread_create(&writers[t].thread, NULL, write_late, &writers[t]);
+		}
+		for (uint32_t t = 0; t < 2; t++) {
+			pthread_join(writers[t].thread, NULL);
+			assert_int_equal(writers[t].rc, 0);
+		}
+		rig_ok(weft_play_copy(0, tensors.memory[2].pointer, rig.tensors[2], rig_bytes[2],
+				      &error),
+		       &error);
+		rig_ok(weft_update_write(rig.trainers[0], 2, &tensors.memory[2], &error), &error);
+		rig_ok(weft_update_end(rig.trainers[0], &error), &error);
+		rig_wait_end(&rig, 0);
+		check_rank(&rig, 0, version);
+		for (uint32_t t = 0; t < 2; t++)
+			end_stream(0, writers[t].stream);
+	}
+	pthread_barrier_destroy(&both_there);
+	cuda_calls_tested = mock_calls;
+	close_all(&rig, &tensors);
+}
+
 static void test_stream_wait__holds_a_stream_until_the_version_is_published(void **state)
 {
 	const struct cuda_calls *calls = cuda_calls();
@@ -570,6 +652,7 @@ int main(void)
 		cmocka_unit_test(test_write__of_tensors_one_by_one_is_a_launch_a_tensor_and_peer),
 		cmocka_unit_test(test_shadow__copies_are_launched_each_with_its_own_targets),
 		cmocka_unit_test(test_stream__of_a_tensor_comes_first),
+		cmocka_unit_test(test_streams__of_two_threads_both_come_first),
 		cmocka_unit_test(test_stream_wait__holds_a_stream_until_the_version_is_published),
 		cmocka_unit_test(test_stream__that_never_ends_is_a_deadline_and_no_hang),
 		cmocka_unit_test(test_stream__that_never_ends_holds_no_close_up),
