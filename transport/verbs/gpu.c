@@ -86,10 +86,14 @@ static void try_ways(struct transport_domain *domain, struct verbs_domain *verbs
 	}
 	if (!rc && dmabuf)
 		rc = try_way(domain, verbs, VERBS_GPU_DMABUF, memory, &error);
-	if (memory && peermem && verbs->gpu == VERBS_GPU_NONE)
-		rc = try_way(domain, verbs, VERBS_GPU_PEERMEM, memory, &error);
+	/* the first reason is the one to act on */
 	if (rc)
-		snprintf(domain->no_gpu, sizeof(domain->no_gpu), "%.200s", error.text);
+		snprintf(domain->no_gpu, sizeof(domain->no_gpu), "%.399s", error.text);
+	if (memory && peermem && verbs->gpu == VERBS_GPU_NONE &&
+	    try_way(domain, verbs, VERBS_GPU_PEERMEM, memory, &error) && !rc)
+		snprintf(domain->no_gpu, sizeof(domain->no_gpu), "%.399s", error.text);
+	if (verbs->gpu != VERBS_GPU_NONE)
+		domain->no_gpu[0] = '\0';
 	if (memory && !cuda_enter(domain->options.device, &error)) {
 		calls->release(memory);
 		cuda_leave();
