@@ -31,6 +31,14 @@ static int start(struct weft_worker *worker, uint32_t timeout_ms, struct error *
 	if (worker->self.role == ROLE_INFERENCE) {
 		options.layout = &worker->layout;
 		rc = params_open(&worker->params, worker->domain, &worker->layout, &params, error);
+		if (rc == -(int)ERROR_MEMORY && worker_land_on_host(worker)) {
+			params_close(&worker->params);
+			params.landing = worker->landing;
+			rc = declare_finish(worker, &options.declare, error);
+			if (!rc)
+				rc = params_open(&worker->params, worker->domain, &worker->layout,
+						 &params, error);
+		}
 		if (rc) {
 			params_close(&worker->params);
 			return rc;

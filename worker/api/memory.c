@@ -109,6 +109,16 @@ int worker_choose_landing(struct weft_worker *worker, struct error *error)
 	return 0;
 }
 
+bool worker_land_on_host(struct weft_worker *worker)
+{
+	if (!worker->landing_open || worker->landing != LANDING_DEVICE)
+		return false;
+	worker->landing = LANDING_HOST;
+	log_info("%s: versions land in pinned memory of the host: %s has no room any more",
+		 worker->self_name, device_text(worker->device));
+	return true;
+}
+
 #define KIND_BYTES 24
 
 /* "cuda" is for both roles, "trainer=cuda,inference=host" each its own; a role that is not named: host. */

@@ -122,6 +122,8 @@ int worker_device_number(const struct weft_worker *worker);
 int worker_check_way(struct weft_worker *worker, struct error *error);
 /* Once its parameters are declared: where versions land, of stage "auto". */
 int worker_choose_landing(struct weft_worker *worker, struct error *error);
+/* There was no room after all: others of that GPU were faster. False: that was not for us to choose. */
+bool worker_land_on_host(struct weft_worker *worker);
 /* The caller's weft_memory, which must be of the kind that the worker was opened for; what its stream has queued
  * comes before what the worker queues from now on. A NULL pointer is the caller's to judge. */
 int worker_take_memory(const struct weft_worker *worker, const char *call, const void *theirs,
