@@ -113,6 +113,7 @@ static bool find_slot(struct schedule *schedule, struct task *task, uint64_t now
 			return false;
 		}
 	WEFT_ASSERT_OP(replica_slot(replica, block)->holders, ==, 1);
+	task->deadline_ns = 0;
 	task->held = true;
 	task->fresh = !task->first;
 	task->stage = TASK_PACK;
