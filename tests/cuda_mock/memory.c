@@ -234,6 +234,21 @@ struct gpu_host *gpu_host_of(uint64_t address, uint64_t bytes)
 	return NULL;
 }
 
+bool gpu_host_covers(uint64_t address, uint64_t bytes)
+{
+	while (bytes) {
+		struct gpu_host *host = gpu_host_of(address, 1);
+		uint64_t here = host ? host->bytes - (address - host->address) : 0;
+
+		if (!host)
+			return false;
+		here = here < bytes ? here : bytes;
+		address += here;
+		bytes -= here;
+	}
+	return true;
+}
+
 unsigned char *gpu_reach(uint64_t address, uint64_t bytes, uint64_t *piece)
 {
 	struct gpu_range *range = gpu_range_of(address);

@@ -138,6 +138,8 @@ void gpu_arena_close(void);
 struct gpu_range *gpu_range_of(uint64_t address);
 bool gpu_range_mapped(const struct gpu_range *range, uint64_t address, uint64_t bytes);
 struct gpu_host *gpu_host_of(uint64_t address, uint64_t bytes);
+/* By one registration or several that meet, as a kernel may touch it. */
+bool gpu_host_covers(uint64_t address, uint64_t bytes);
 /* Where `bytes` lie for the mock, in one part; less is stored into *piece where a part ends. NULL: told. */
 unsigned char *gpu_reach(uint64_t address, uint64_t bytes, uint64_t *piece);
 struct gpu_physical *gpu_physical_new(int device, uint64_t bytes, int fd);

@@ -86,7 +86,7 @@ static void *kernel_reach(void *context, uint64_t address, uint64_t bytes, bool 
 	unsigned char *at;
 
 	if (!range) {
-		if (gpu_host_of(address, bytes))
+		if (gpu_host_covers(address, bytes))
 			return (void *)(uintptr_t)address;
 		gpu_violation(
 			"a kernel touches %llu bytes of the host at 0x%llx, which are not registered",

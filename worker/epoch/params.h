@@ -49,6 +49,7 @@ struct params {
 	uint64_t *blocks;                  /* device memory under regions, by region; 0: none */
 	uint64_t *live;                    /* staged, weft's own: what region r is copied to */
 	bool *pinned;                      /* regions */
+	bool *on_host;                     /* by parameter: of the host program's, in memory of the host; NULL: none is */
 	void **given;                      /* by parameter: host memory of the host program's that was pinned here; or NULL */
 	struct device_table commit;               /* staged, the host program's own: one part a parameter */
 	uint64_t bases;                    /* where its regions lie, for the device */
@@ -92,6 +93,7 @@ int params_pin_given(struct params *params, const struct layout *layout, const s
 int params_open_live(struct params *params, const struct layout *layout, const struct params_options *options,
 		     struct error *error);
 int params_zero(const struct params *params, unsigned char *at, uint64_t bytes, struct error *error);
-void params_close_device(struct params *params);
+/* False: it is stuck, and all that it may touch stays. */
+bool params_close_device(struct params *params);
 
 #endif

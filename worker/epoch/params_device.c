@@ -69,15 +69,16 @@ int params_pin_given(struct params *params, const struct layout *layout,
 		     const struct params_options *options, struct error *error)
 {
 	params->given = pool_array(&params->pool, params->count, sizeof(*params->given));
-	if (!params->given)
+	params->on_host = pool_array(&params->pool, params->count, sizeof(*params->on_host));
+	if (!pool_ok(&params->pool))
 		return memory_error(error, "placing parameters",
 				    params->count * sizeof(*params->given));
 	for (size_t i = 0; i < params->count; i++) {
 		const struct tensor_info *param = &layout->params[i];
 
-		if (!device_has(options->host[i]) &&
-		    device_pin_pages(params->device, options->host[i], param->bytes,
-				     &params->given[i], error))
+		params->on_host[i] = !device_has(options->host[i]);
+		if (params->on_host[i] && device_pin_pages(params->device, options->host[i],
+							   param->bytes, &params->given[i], error))
 			return error_wrap(error,
 					  "parameter %s, in memory of the host (give it whole "
 					  "pages, or pin it: torch's pin_memory())",
@@ -216,10 +217,10 @@ static void release_block(struct params *params, size_t r)
 		 device_text(params->device));
 }
 
-void params_close_device(struct params *params)
+bool params_close_device(struct params *params)
 {
-	if (!device_quiet(params->device))
-		return;
+	if (!device_closes(params->device))
+		return false;
 	for (size_t i = 0; params->given && i < params->count; i++)
 		if (params->given[i])
 			device_unpin(params->device, params->given[i]);
@@ -233,4 +234,5 @@ void params_close_device(struct params *params)
 		if (params->live)
 			device_release(params->device, params->live[r]);
 	}
+	return true;
 }

@@ -55,6 +55,11 @@ static int queue_entry(const struct waiter *waiter, uint32_t p, const unsigned c
 		return rc;
 	row = &epoch->plan->rows[epoch->receive.rows[epoch->peers[p].first_piece + entry.ordinal]];
 	*bytes += entry.bytes;
+	if (params->on_host && params->on_host[row->param] && !params->landing) {
+		memcpy(params_landed(params, waiter->copy, row->param) + row->offset + entry.from,
+		       window + WINDOW_HEAD_BYTES + entry.at, entry.bytes);
+		return 0;
+	}
 	return device_queue_copy(params->device, DEVICE_KERNELS,
 				 address_of(params_landed(params, waiter->copy, row->param)) +
 					 row->offset + entry.from,
@@ -108,8 +113,10 @@ int waiter_take(struct waiter *waiter, uint32_t p, uint64_t until_ns, bool *brok
 	struct update_taken taken;
 	int rc = 0;
 
+	bool ended = link->ending || has_ended(waiter, p);
+
 	*broken = false;
-	if (!link->ending) { /* what has ended is published even when the job ends now */
+	if (!ended) { /* what has ended is published even when the job ends now */
 		rc = health_check(waiter->health, error);
 		if (rc)
 			return rc;
@@ -124,8 +131,7 @@ int waiter_take(struct waiter *waiter, uint32_t p, uint64_t until_ns, bool *brok
 	if (rc)
 		return error_wrap(error, "what %s wrote, on its way into memory of %s", peer->name,
 				  device_text(device));
-	rc = await_device(device, taking->mark, until_ns, link->ending ? NULL : waiter->health,
-			  error);
+	rc = await_device(device, taking->mark, until_ns, ended ? NULL : waiter->health, error);
 	*broken = rc && rc != -(int)ERROR_TIMEOUT && rc != -(int)ERROR_INTERRUPTED;
 	if (rc)
 		return rc;
