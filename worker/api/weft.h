@@ -442,7 +442,8 @@ WEFT_API const void *weft_param_memory(const weft_worker *worker, uint32_t id,
 
 /* [any thread] Inference with memory "cuda": what is queued on the cudaStream_t (NULL: the default one) from now on
  * waits on the GPU until `version`, or a later one, is published here. It does not keep the next update from changing
- * the memory: that is what weft_read_end tells. WEFT_E_UNSUPPORTED where the device cannot wait for a word. */
+ * the memory: that is what weft_read_end tells. weft_close lets all such streams go on, though no version came.
+ * WEFT_E_UNSUPPORTED where the device cannot wait for a word. */
 WEFT_API int weft_stream_wait(weft_worker *worker, uint64_t version, void *stream, weft_error *error);
 
 /* [any thread] XXH3-128 of a parameter's bytes, as 32 hex digits; WEFT_NONE when that version is

@@ -386,6 +386,8 @@ int weft_close(weft_worker **where)
 	watch_close(&worker->watch);
 	if (worker->control)
 		leave_at_close(worker);
+	if (worker->device) /* before what may wait for the device */
+		device_let_go(worker->device);
 	join_undo(worker);
 	params_close(&worker->params);
 	ranges_close(&worker->ranges);
@@ -395,7 +397,8 @@ int weft_close(weft_worker **where)
 	/* the control thread may interrupt the domain until it has ended; and the core owns the
 	 * plan that everything above points into */
 	control_close(&worker->control);
-	transport_domain_close(&worker->domain);
+	if (!worker->device || !worker->device->live->left)
+		transport_domain_close(&worker->domain); /* else some of its regions stay */
 	device_close(&worker->device);
 	declare_fini(worker);
 	pool_free(&worker->texts);

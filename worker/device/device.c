@@ -106,6 +106,18 @@ static void close_entered(struct device *device)
 			calls->stream_destroy(device->streams[i]);
 }
 
+/* Pages with a word that streams of the host program may look at as long as they live: linked by what follows it. */
+static _Atomic(void *) kept;
+
+static void keep(void *page)
+{
+	void **next = (void **)page + 1;
+
+	*next = kept;
+	while (!atomic_compare_exchange_weak(&kept, next, page))
+		;
+}
+
 void device_close(struct device **where)
 {
 	struct device *device = *where;
@@ -118,8 +130,9 @@ void device_close(struct device **where)
 		close_entered(device);
 		cuda_leave();
 	}
-	/* streams of the host program may wait for its word; without streams of ours none does */
-	if (device->published && !is_stuck(device)) {
+	if (device->published && (is_stuck(device) || device->live->awaited)) {
+		keep((void *)device->published);
+	} else if (device->published) {
 		device_unpin(device, (void *)device->published);
 		memory_free((void *)device->published);
 	}
@@ -255,6 +268,15 @@ bool device_quiet(const struct device *device)
 			 "ends",
 			 error.text);
 	return false;
+}
+
+bool device_closes(const struct device *device)
+{
+	bool quiet = device_quiet(device);
+
+	if (!quiet)
+		device->live->left = true;
+	return quiet;
 }
 
 /* ---- memory ---- */
@@ -499,6 +521,12 @@ void device_publish(const struct device *device, uint64_t version)
 	atomic_store(device->published, version);
 }
 
+void device_let_go(const struct device *device)
+{
+	if (device->published)
+		device_publish(device, INT64_MAX); /* the driver compares the difference, signed */
+}
+
 int device_stream_wait(const struct device *device, void *stream, uint64_t version,
 		       struct error *error)
 {
@@ -506,6 +534,7 @@ int device_stream_wait(const struct device *device, void *stream, uint64_t versi
 
 	if (rc)
 		return rc;
+	device->live->awaited = true;
 	rc = cuda_calls()->stream_wait_value(stream, (uint64_t)(uintptr_t)device->published,
 					     version);
 	cuda_leave();

@@ -8,7 +8,7 @@
  *
  * Addresses are device addresses, uint64_t: nothing here may be touched by the processor but what is pinned.
  *
- * Every wait of ours has a deadline (copies to memory that is not pinned are the driver's): what was queued may wait for a stream of the host program, which may wait for anything. Where it
+ * Every wait of ours has a deadline (copies to memory that is not pinned, and from the host to the host, are the driver's): what was queued may wait for a stream of the host program, which may wait for anything. Where it
  * has passed at an end, the device is stuck: what kernels and copies that are queued may touch is not freed any more.
  *
  * Threads: any. What one thread queues on a stream stays in its order; what two do mixes.
@@ -28,7 +28,8 @@ enum device_stream { DEVICE_KERNELS, DEVICE_COPIES };
 
 struct device_live {
 	pthread_mutex_t after;      /* `behind`, between its record and who waits for it */
-	_Atomic bool stuck;
+	_Atomic bool stuck, left;   /* left: somebody did not close what it may touch */
+	_Atomic bool awaited;       /* streams of the host program may look at `published` until they end */
 };
 
 struct device {
@@ -99,12 +100,16 @@ int device_settle(const struct device *device, uint64_t until_ns, struct error *
  * let go of everything. Waits some seconds; false: it is stuck, which was said in the log. From then on device_release and
  * device_unpin do nothing, and what else kernels may touch must stay; until it is asked again and is quiet. */
 bool device_quiet(const struct device *device);
+/* The same, for who leaves everything as it is where it is false. */
+bool device_closes(const struct device *device);
 /* What NICs wrote into memory of the device is seen by kernels that are launched from now on. */
 int device_flush(const struct device *device, struct error *error);
 
 /* ---- versions, for streams ---- */
 
 void device_publish(const struct device *device, uint64_t version);
+/* For who closes: whoever waits for a version goes on, as no version will come. */
+void device_let_go(const struct device *device);
 /* What is queued on the host's stream from now on waits until that version, or a later one, is published. */
 int device_stream_wait(const struct device *device, void *stream, uint64_t version, struct error *error);
 

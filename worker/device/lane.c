@@ -26,6 +26,7 @@ struct lane {
 	struct lanes *lanes;
 	struct lane *next;
 	uint64_t staging;
+	bool on_device; /* the tensors: a copy from the host to the host would be the driver's, who waits */
 	cuda_event packed, done;
 };
 
@@ -150,10 +151,26 @@ void lanes_break(struct lanes *lanes, const struct error *error)
 
 int lanes_broken(struct lanes *lanes, struct error *error)
 {
+	bool broken;
+
 	pthread_mutex_lock(&lanes->lock);
-	*error = lanes->error;
+	broken = lanes->broken;
+	if (broken)
+		*error = lanes->error;
 	pthread_mutex_unlock(&lanes->lock);
-	return -(int)error->code;
+	return broken ? -(int)error->code : 0;
+}
+
+void lanes_mend(struct lanes *lanes)
+{
+	pthread_mutex_lock(&lanes->lock);
+	lanes->spare = NULL;
+	for (uint32_t i = 0; i < LANES; i++) {
+		lanes->memory[i].next = lanes->spare;
+		lanes->spare = &lanes->memory[i];
+	}
+	lanes->broken = false;
+	pthread_mutex_unlock(&lanes->lock);
 }
 
 void lanes_give(struct lanes *lanes, struct lane *lane)
@@ -178,6 +195,7 @@ void lane_begin(struct lane *lane, const void *data, const void *scales)
 	lane->bases[SCALES] = address_of(scales);
 	lane->pack_count = lane->sum_count = lane->copy_count = lane->count = 0;
 	lane->staged = 0;
+	lane->on_device = device_has(data);
 }
 
 /* Its bytes lie in the tensor as they go out. */
@@ -204,7 +222,8 @@ static uint64_t place(struct lane *lane, const struct lane_part *part)
 
 	if (!part->pack)
 		return slot;
-	if (lies_packed(part->pack) && (!part->target || lane->lanes->staging_bytes)) {
+	if (lies_packed(part->pack) &&
+	    (!part->target || (lane->lanes->staging_bytes && lane->on_device))) {
 		at = lane->bases[DATA] + part->pack->runs.offset + part->from;
 	} else {
 		if (lane->lanes->staging_bytes) {

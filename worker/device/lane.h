@@ -36,8 +36,10 @@ void lanes_close(struct lanes **lanes);
 struct lane *lanes_take(struct lanes *lanes);
 /* After a lane that failed, and that what it queued may use still: it is not given back, and no other is taken. */
 void lanes_break(struct lanes *lanes, const struct error *error);
-/* Why lanes are broken. */
+/* 0, or why they are broken. */
 int lanes_broken(struct lanes *lanes, struct error *error);
+/* Nothing queued is at work any more, and nobody has a lane: all of them are there again. */
+void lanes_mend(struct lanes *lanes);
 void lanes_give(struct lanes *lanes, struct lane *lane);
 
 /* Tensors of the parts to come. */

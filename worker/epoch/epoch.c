@@ -53,6 +53,8 @@ void epoch_release(struct epoch **where)
 	WEFT_ASSERT_OP(epoch->holders, >, 0);
 	if (--epoch->holders)
 		return;
+	if (epoch->options.device && !device_closes(epoch->options.device))
+		return; /* kernels may write into memory of ours, and of peers: all of it stays */
 	send_plan_close(&epoch->send);
 	peers_close(epoch);
 	receive_plan_close(&epoch->receive, epoch->options.params);

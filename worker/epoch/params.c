@@ -160,8 +160,10 @@ int params_open(struct params *params, struct transport_domain *domain, const st
 
 void params_close(struct params *params)
 {
-	if (params->device)
-		params_close_device(params);
+	if (params->device && !params_close_device(params)) {
+		*params = (struct params){0};
+		return;
+	}
 	for (size_t i = 0; i < params->region_count; i++)
 		transport_region_close(&params->regions[i]);
 	pool_free(&params->pool);

@@ -90,6 +90,10 @@ int ranges_add(struct ranges *ranges, struct transport_domain *domain, const str
 
 void ranges_close(struct ranges *ranges)
 {
+	if (ranges->device && !device_closes(ranges->device)) {
+		*ranges = (struct ranges){0};
+		return;
+	}
 	for (size_t i = 0; i < ranges->count; i++)
 		close_range(ranges, &ranges->items[i]);
 	array_free(ranges);

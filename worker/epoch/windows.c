@@ -81,7 +81,7 @@ int windows_open(struct windows *windows, struct epoch *epoch, struct error *err
 
 void windows_close(struct windows *windows, const struct params *params)
 {
-	if (windows->pinned && device_quiet(params->device))
+	if (windows->pinned)
 		device_unpin(params->device, transport_region_memory(windows->region));
 	transport_region_close(&windows->region);
 	*windows = (struct windows){0};

@@ -70,13 +70,36 @@ int send_device_write(struct sender *sender, const uint32_t *ids, size_t count, 
 	return rc ? broken(sender, error) : 0;
 }
 
-int send_device_settle(struct sender *sender, struct error *error)
+/* After an interrupt of a lane whose kernel was held up: its tensors are not free before that has ended. */
+static int mend_lanes(struct sender *sender, struct error *error)
 {
+	uint64_t end = clock_deadline_ns(sender->epoch->wait_ms);
+	struct error broken;
 	int rc;
 
-	if (!sender->epoch->send.batch)
+	if (!sender->lanes || !lanes_broken(sender->lanes, &broken))
 		return 0;
-	rc = settle(sender, error);
+	pthread_mutex_unlock(&sender->lock);
+	do {
+		uint64_t slice = clock_deadline_ns(WAIT_SLICE_MS);
+
+		rc = device_settle(sender->epoch->options.device, slice < end ? slice : end, error);
+		if (rc == -(int)ERROR_TIMEOUT && clock_ns() < end &&
+		    health_check(sender->health, error))
+			rc = -(int)error->code;
+	} while (rc == -(int)ERROR_TIMEOUT && clock_ns() < end);
+	pthread_mutex_lock(&sender->lock);
+	if (!rc)
+		lanes_mend(sender->lanes);
+	return rc;
+}
+
+int send_device_settle(struct sender *sender, struct error *error)
+{
+	int rc = mend_lanes(sender, error);
+
+	if (!rc && sender->epoch->send.batch)
+		rc = settle(sender, error);
 	if (rc && (error->code != ERROR_INTERRUPTED || control_failed(sender->health->control))) {
 		schedule_fail(&sender->schedule, error);
 		sender->failed = true;
