@@ -197,10 +197,12 @@ struct ways {
 	size_t count;
 };
 
-static void add_piece(struct ways *ways, const struct route_piece *piece, const uint64_t *shape)
+static void add_piece(struct ways *ways, const struct problem *problem, const struct route *route,
+		      const struct route_piece *piece)
 {
-	struct path_reason reason =
-		path_reason(piece->path, !piece->transformed, &piece->src, shape);
+	struct path_reason reason = path_reason(
+		piece->path, !piece->transformed,
+		problem_in_one_run(problem, route->trainer, route->tensor, &piece->src));
 	size_t w = 0;
 
 	while (w < ways->count && (ways->items[w].path != piece->path ||
@@ -217,14 +219,14 @@ static void add_piece(struct ways *ways, const struct route_piece *piece, const 
 static void find_ways(const struct answer *answer, struct ways *ways)
 {
 	const struct table *table = answer->dumped ? answer->dumped : answer->job.table;
-	const struct problem_tensor *tensor = &answer->job.problem->tensors[answer->explain.tensor];
 	size_t count;
 	const struct route *routes = pair_routes(table, &answer->explain, &count);
 
 	*ways = (struct ways){.count = 0};
 	for (size_t r = 0; r < count; r++)
 		for (uint32_t p = 0; p < routes[r].piece_count; p++)
-			add_piece(ways, &table->pieces[routes[r].piece_first + p], tensor->shape);
+			add_piece(ways, answer->job.problem, &routes[r],
+				  &table->pieces[routes[r].piece_first + p]);
 }
 
 /* ---- for people ---- */

@@ -102,6 +102,75 @@ bool box_contiguous(const struct box *box, const uint64_t *shape)
 	return box_runs(box, shape, 1, &runs) && runs.rows == 1;
 }
 
+bool box_intersect(const struct box *a, const struct box *b, struct box *out)
+{
+	out->dims = a->dims;
+	for (uint32_t d = 0; d < a->dims; d++) {
+		out->lo[d] = a->lo[d] > b->lo[d] ? a->lo[d] : b->lo[d];
+		out->hi[d] = a->hi[d] < b->hi[d] ? a->hi[d] : b->hi[d];
+		if (out->lo[d] >= out->hi[d])
+			return false;
+	}
+	return true;
+}
+
+bool box_within(const struct box *inner, const struct box *outer)
+{
+	for (uint32_t d = 0; d < inner->dims; d++)
+		if (inner->lo[d] < outer->lo[d] || inner->hi[d] > outer->hi[d])
+			return false;
+	return inner->dims == outer->dims;
+}
+
+struct placement placement_dense(const struct box *box)
+{
+	struct placement place = {0};
+	uint64_t step = 1;
+
+	for (uint32_t d = box->dims; d-- > 0;) {
+		place.stride[d] = step;
+		step *= box->hi[d] - box->lo[d];
+	}
+	return place;
+}
+
+bool placement_last(const struct placement *place, const struct box *box, uint64_t *last)
+{
+	uint64_t at = place->offset, part;
+
+	for (uint32_t d = 0; d < box->dims; d++)
+		if (__builtin_mul_overflow(box->hi[d] - box->lo[d] - 1, place->stride[d], &part) ||
+		    __builtin_add_overflow(at, part, &at) || at >> 62)
+			return false;
+	*last = at;
+	return true;
+}
+
+bool placement_runs(const struct placement *place, const struct box *box, const struct box *src,
+		    uint32_t element_bytes, struct runs *out)
+{
+	uint64_t offset = place->offset, run = 1, rows = 1, stride = 0;
+
+	for (uint32_t d = box->dims; d-- > 0;) {
+		uint64_t size = src->hi[d] - src->lo[d];
+
+		offset += (src->lo[d] - box->lo[d]) * place->stride[d];
+		if (size == 1)
+			continue;
+		if (!stride && place->stride[d] == run) {
+			run *= size;
+		} else if (!stride || place->stride[d] == stride * rows) {
+			stride = stride ? stride : place->stride[d];
+			rows *= size;
+		} else {
+			return false; /* a second stride */
+		}
+	}
+	*out = (struct runs){offset * element_bytes, rows, run * element_bytes,
+			     (stride ? stride : run) * element_bytes};
+	return true;
+}
+
 bool shape_bytes(uint32_t dims, const uint64_t *shape, uint32_t element_bytes, uint64_t *bytes)
 {
 	uint64_t n = element_bytes;

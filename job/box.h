@@ -44,6 +44,23 @@ bool box_runs(const struct box *box, const uint64_t *shape, uint32_t element_byt
 /* dims >= 1, every size >= 1, product times element_bytes fits 2^62; else false. */
 bool shape_bytes(uint32_t dims, const uint64_t *shape, uint32_t element_bytes,
 		 uint64_t *bytes);
+/* The part that both have; false when there is none. Of equal dims. */
+bool box_intersect(const struct box *a, const struct box *b, struct box *out);
+bool box_within(const struct box *inner, const struct box *outer);
+
+/* Where a box's elements lie in some memory: (i[0], i[1], ..) is its element
+ * offset + (i[0] - lo[0]) * stride[0] + (i[1] - lo[1]) * stride[1] .. */
+struct placement {
+	uint64_t offset, stride[BOX_DIMS_MAX];
+};
+/* The box and nothing else, row-major. */
+struct placement placement_dense(const struct box *box);
+/* The last element of the box; false when it is beyond 2^62. */
+bool placement_last(const struct placement *place, const struct box *box, uint64_t *last);
+/* As box_runs, of `src`, a part of the box that is placed so. */
+bool placement_runs(const struct placement *place, const struct box *box, const struct box *src,
+		    uint32_t element_bytes, struct runs *out);
+
 /* "[896, 448]" into out (always terminated). Returns out. */
 char *shape_text(uint32_t dims, const uint64_t *shape, char *out, uint32_t out_bytes);
 /* "[0..896, 0..448]" into out (always terminated). Returns out. */

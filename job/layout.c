@@ -12,11 +12,6 @@ void layout_init(struct layout *layout)
 	*layout = (struct layout){0};
 }
 
-void holding_init(struct holding *holding)
-{
-	*holding = (struct holding){0};
-}
-
 void layout_fini(struct layout *layout)
 {
 	memory_free(layout->tensors);
@@ -28,15 +23,6 @@ void layout_fini(struct layout *layout)
 	memory_free(layout->beginnings);
 	pool_free(&layout->names);
 	layout_init(layout);
-}
-
-void holding_fini(struct holding *holding)
-{
-	memory_free(holding->tensors);
-	memory_free(holding->held);
-	strmap_fini(&holding->tensor_names);
-	pool_free(&holding->names);
-	holding_init(holding);
 }
 
 /* Adds one to a list; the lists are typed members here, not ARRAY(), because the header shows them
@@ -52,113 +38,17 @@ static bool add_one(void **items, size_t *count, size_t *capacity, const void *v
 	return item && memcpy(item, value, size);
 }
 
-/* Tensors of a layout or a holding, or parameters: where one of them goes, and in what words it fails. */
-struct named_list {
-	struct tensor_info **items;
-	size_t *count, *capacity;
-	struct strmap *map;
-	struct pool *names;
-	const char *what, *adding, *naming;
-	bool once; /* a name may not be given again */
-};
-#define NAMED_LIST(owner, item, word, no_more)                                           \
-	&(struct named_list)                                                             \
-	{                                                                                \
-		&(owner)->item##s, &(owner)->item##_count, &(owner)->item##_capacity,    \
-			&(owner)->item##_names, &(owner)->names, word, "adding a " word, \
-			"naming a " word, no_more                                        \
-	}
-
-static int check_shape(const char *what, struct tensor_info *info, struct error *error)
-{
-	if (!info->name[0])
-		return error_set(error, ERROR_CONFIG, "a %s without a name", what);
-	if (info->dims == 0 || info->dims > BOX_DIMS_MAX)
-		return error_set(error, ERROR_CONFIG,
-				 "%s %s has %u dimensions; 1 to %d are possible", what, info->name,
-				 info->dims, BOX_DIMS_MAX);
-	if (dtype_bytes(info->dtype) == 0)
-		return error_set(error, ERROR_CONFIG, "%s %s has no known dtype (%d)", what,
-				 info->name, (int)info->dtype);
-	for (uint32_t d = 0; d < info->dims; d++)
-		if (info->shape[d] == 0)
-			return error_set(error, ERROR_CONFIG, "%s %s has size 0 in dimension %u",
-					 what, info->name, d);
-	if (!shape_bytes(info->dims, info->shape, dtype_bytes(info->dtype), &info->bytes))
-		return error_set(error, ERROR_LIMIT, "%s %s is larger than 2^62 bytes", what,
-				 info->name);
-	return 0;
-}
-
-static int same_tensor(const struct tensor_info *known, const struct tensor_info *wanted,
-		       struct error *error)
-{
-	char a[BOX_TEXT_BYTES], b[BOX_TEXT_BYTES];
-
-	if (known->dtype != wanted->dtype || known->dims != wanted->dims ||
-	    memcmp(known->shape, wanted->shape, sizeof(known->shape)) != 0)
-		return error_set(error, ERROR_CONFLICT,
-				 "tensor %s is declared twice: as %s %s and as %s %s", known->name,
-				 dtype_name(known->dtype),
-				 shape_text(known->dims, known->shape, a, sizeof(a)),
-				 dtype_name(wanted->dtype),
-				 shape_text(wanted->dims, wanted->shape, b, sizeof(b)));
-	if (known->order != wanted->order)
-		return error_set(error, ERROR_CONFLICT,
-				 "tensor %s is declared at place %u and at place %u of the "
-				 "checkpoint",
-				 known->name, known->order, wanted->order);
-	return 0;
-}
-
-/* Finds or appends. */
-static int64_t add_named(const struct named_list *list, const char *name, enum dtype dtype,
-			 uint32_t dims, const uint64_t *shape, uint32_t order, struct error *error)
-{
-	struct tensor_info info = {
-		.name = (char *)(uintptr_t)name, .dtype = dtype, .dims = dims, .order = order};
-	uint32_t index;
-	int rc;
-
-	if (dims <= BOX_DIMS_MAX)
-		memcpy(info.shape, shape, dims * sizeof(*shape));
-	rc = check_shape(list->what, &info, error);
-	if (rc)
-		return rc;
-	if (strmap_get(list->map, name, &index)) {
-		rc = list->once ? error_set(error, ERROR_CONFLICT, "%s %s is declared twice",
-					    list->what, name)
-				: same_tensor(&(*list->items)[index], &info, error);
-		return rc ? rc : (int64_t)index;
-	}
-	info.name = pool_string(list->names, name);
-	if (!info.name ||
-	    !add_one((void **)list->items, list->count, list->capacity, &info, sizeof(info)))
-		return memory_error(error, list->adding, sizeof(info));
-	if (!strmap_put(list->map, info.name, (uint32_t)*list->count - 1))
-		return memory_error(error, list->naming, strlen(name));
-	return (int64_t)*list->count - 1;
-}
-
 int64_t layout_add_tensor(struct layout *layout, const char *name, enum dtype dtype, uint32_t dims,
 			  const uint64_t *shape, struct error *error)
 {
-	return add_named(NAMED_LIST(layout, tensor, "tensor", false), name, dtype, dims, shape, 0,
+	return named_add(NAMED_LIST(layout, tensor, "tensor", false), name, dtype, dims, shape, 0,
 			 error);
-}
-
-int64_t holding_add_tensor(struct holding *holding, const char *name, enum dtype dtype,
-			   uint32_t dims, const uint64_t *shape, uint32_t order,
-			   struct error *error)
-{
-	return add_named(NAMED_LIST(holding, tensor, "tensor", false), name, dtype, dims, shape,
-			 order, error);
 }
 
 int64_t layout_add_param(struct layout *layout, const char *name, enum dtype dtype, uint32_t dims,
 			 const uint64_t *shape, struct error *error)
 {
-	return add_named(NAMED_LIST(layout, param, "parameter", true), name, dtype, dims, shape, 0,
+	return named_add(NAMED_LIST(layout, param, "parameter", true), name, dtype, dims, shape, 0,
 			 error);
 }
 
@@ -305,13 +195,6 @@ static int compare_fills(const void *left, const void *right)
 	return compare_u64(a->param, b->param) ?: compare_u64(a->offset, b->offset);
 }
 
-static int compare_held(const void *left, const void *right)
-{
-	const struct held *a = left, *b = right;
-
-	return compare_u64(a->tensor, b->tensor) ?: box_compare(&a->box, &b->box);
-}
-
 /* Walks the sorted ranges of all parameters once; `at` is the first byte not yet covered. */
 static int check_coverage(const struct layout *layout, const struct fill *ranges, size_t count,
 			  struct error *error)
@@ -379,44 +262,6 @@ int layout_finish(struct layout *layout, struct error *error)
 	return rc;
 }
 
-int holding_add(struct holding *holding, uint32_t tensor, const struct box *box,
-		struct error *error)
-{
-	const struct tensor_info *info;
-	char text[BOX_TEXT_BYTES];
-
-	if (tensor >= holding->tensor_count)
-		return error_set(error, ERROR_CONFIG, "a holding names tensor %u of %zu", tensor,
-				 holding->tensor_count);
-	info = &holding->tensors[tensor];
-	if (box->dims > BOX_DIMS_MAX || !box_in_shape(box, info->dims, info->shape))
-		return error_set(error, ERROR_BOUNDS, "a holding is outside of tensor %s",
-				 info->name);
-	for (uint32_t d = 1; d < box->dims; d++)
-		if (box->lo[d] != 0 || box->hi[d] != info->shape[d])
-			return error_set(error, ERROR_UNSUPPORTED,
-					 "%s of tensor %s is held: trainers hold whole rows of "
-					 "dimension 0",
-					 box_text(box, text, sizeof(text)), info->name);
-	return ADD(holding, held, held_count, held_capacity, &((struct held){tensor, *box}))
-		       ? 0
-		       : memory_error(error, "adding a holding", sizeof(struct held));
-}
-
-int holding_finish(struct holding *holding, struct error *error)
-{
-	sort_items(holding->held, holding->held_count, compare_held);
-	for (size_t i = 1; i < holding->held_count; i++) {
-		const struct held *a = &holding->held[i - 1], *b = &holding->held[i];
-
-		if (a->tensor == b->tensor && b->box.lo[0] < a->box.hi[0])
-			return error_set(
-				error, ERROR_CONFLICT, "row %llu of tensor %s is held twice",
-				(unsigned long long)b->box.lo[0], holding->tensors[a->tensor].name);
-	}
-	return 0;
-}
-
 #define digest_numbers(stream, ...)                          \
 	add_numbers(stream, (const uint64_t[]){__VA_ARGS__}, \
 		    sizeof((const uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t))
@@ -425,14 +270,6 @@ static void add_numbers(struct digest_stream *stream, const uint64_t *numbers, s
 {
 	for (size_t i = 0; i < count; i++)
 		digest_add_u64(stream, numbers[i]);
-}
-
-static void digest_tensor(struct digest_stream *stream, const struct tensor_info *tensor)
-{
-	digest_add_string(stream, tensor->name);
-	digest_numbers(stream, (uint64_t)tensor->dtype, tensor->dims);
-	for (uint32_t d = 0; d < tensor->dims; d++)
-		digest_add_u64(stream, tensor->shape[d]);
 }
 
 static void digest_box(struct digest_stream *stream, const struct box *box)
@@ -459,10 +296,10 @@ struct digest layout_digest(const struct layout *layout)
 	digest_add_string(&stream, "layout/1");
 	digest_add_u64(&stream, layout->tensor_count);
 	for (size_t i = 0; i < layout->tensor_count; i++)
-		digest_tensor(&stream, &layout->tensors[i]);
+		tensor_info_digest(&stream, &layout->tensors[i]);
 	digest_add_u64(&stream, layout->param_count);
 	for (size_t i = 0; i < layout->param_count; i++)
-		digest_tensor(&stream, &layout->params[i]);
+		tensor_info_digest(&stream, &layout->params[i]);
 	digest_add_u64(&stream, layout->piece_count);
 	for (size_t i = 0; i < layout->piece_count; i++) {
 		digest_numbers(&stream, layout->pieces[i].tensor, layout->pieces[i].param);
@@ -474,24 +311,5 @@ struct digest layout_digest(const struct layout *layout)
 	for (size_t i = 0; i < layout->fill_count; i++)
 		digest_numbers(&stream, layout->fills[i].param, layout->fills[i].offset,
 			       layout->fills[i].bytes);
-	return digest_end(&stream);
-}
-
-struct digest holding_digest(const struct holding *holding)
-{
-	struct digest_stream stream;
-
-	digest_begin(&stream);
-	digest_add_string(&stream, "holding/1");
-	digest_add_u64(&stream, holding->tensor_count);
-	for (size_t i = 0; i < holding->tensor_count; i++) {
-		digest_tensor(&stream, &holding->tensors[i]);
-		digest_add_u64(&stream, holding->tensors[i].order);
-	}
-	digest_add_u64(&stream, holding->held_count);
-	for (size_t i = 0; i < holding->held_count; i++) {
-		digest_add_u64(&stream, holding->held[i].tensor);
-		digest_box(&stream, &holding->held[i].box);
-	}
 	return digest_end(&stream);
 }

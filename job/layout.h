@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * layout.h -- what a worker declares, as plain data: what an inference rank needs (struct
- * layout) and what a trainer holds (struct holding).
+ * layout.h -- what an inference rank declares, as plain data (a trainer's: holding.h).
  *
  *   tensor  "q_proj.weight" [4,6]          parameter "qkv_proj.weight", 1 row of this rank
  *     rows 2..3 ─────────── piece ───────────────► bytes offset .. offset + bytes
@@ -15,24 +14,8 @@
 #ifndef JOB_LAYOUT_H
 #define JOB_LAYOUT_H
 
-#include "job/box.h"
-#include "job/digest.h"
-#include "job/dtype.h"
-#include "base/error.h"
-#include "base/pool.h"
+#include "job/tensor_info.h"
 #include "job/transform.h"
-#include "job/strmap.h"
-#include <stddef.h>
-
-/* A tensor of the checkpoint, or a parameter of an engine. */
-struct tensor_info {
-	char *name;        /* owned by the layout or holding */
-	enum dtype dtype;
-	uint32_t dims;
-	uint64_t shape[BOX_DIMS_MAX];
-	uint64_t bytes;    /* product of shape times element size */
-	uint32_t order;    /* place in checkpoint order; holdings only (0 in layouts) */
-};
 
 struct piece {
 	uint32_t tensor;   /* index into tensors of the same layout */
@@ -48,6 +31,9 @@ struct piece {
  * parameter is in blocks, lo and hi are multiples of transform_grain_rows or beyond the piece's
  * ends. */
 bool piece_cut_rows(const struct piece *piece, uint64_t lo, uint64_t hi, struct piece *out);
+/* The part of *piece in the box, whose rows are all the piece's: another piece; false when empty. *strided: it is no one run of
+ * the parameter's bytes any more, or the piece is transformed and cannot be cut so; then *out is not set. */
+bool piece_cut_columns(const struct piece *piece, const struct box *box, struct piece *out, bool *strided);
 /* Of two pieces, for qsort: by tensor, src, param, offset, how they are transformed, whose scales. */
 int piece_compare(const void *a, const void *b);
 
@@ -74,26 +60,8 @@ struct layout {
 	struct pool names;  /* owns them all */
 };
 
-struct held {
-	uint32_t tensor;
-	struct box box;
-};
-
-/* The boxes one trainer can read. */
-struct holding {
-	struct tensor_info *tensors;
-	size_t tensor_count, tensor_capacity;
-	struct held *held;
-	size_t held_count, held_capacity;
-	struct strmap tensor_names;
-	struct pool names;
-};
-
 void layout_init(struct layout *layout);
 void layout_fini(struct layout *layout); /* any state between init and fini; leaves it empty */
-void holding_init(struct holding *holding);
-void holding_fini(struct holding *holding);
-
 /* Each returns the new index, or a negative error. A tensor named again with the same dtype
  * and shape returns the first index; with another, ERROR_CONFLICT naming both. A parameter may
  * be named once. Names are copied. */
@@ -114,16 +82,7 @@ bool layout_leaves(const struct layout *layout, const char *param);
  * offset, make, scales) and fills by (param, offset): the canonical order that the digest uses. */
 int layout_finish(struct layout *layout, struct error *error);
 
-int64_t holding_add_tensor(struct holding *holding, const char *name, enum dtype dtype,
-			   uint32_t dims, const uint64_t *shape, uint32_t order,
-			   struct error *error);
-int holding_add(struct holding *holding, uint32_t tensor, const struct box *box,
-		struct error *error);
-/* Sorts `held` by (tensor, box); refuses two overlapping boxes of one tensor. */
-int holding_finish(struct holding *holding, struct error *error);
-
-/* xxh3-128 of the canonical content (names, dtypes, shapes, pieces, fills / order, boxes). Call after finish. */
+/* xxh3-128 of the canonical content (names, dtypes, shapes, pieces, fills). Call after finish. */
 struct digest layout_digest(const struct layout *layout);
-struct digest holding_digest(const struct holding *holding);
 
 #endif

@@ -33,6 +33,35 @@ bool piece_cut_rows(const struct piece *piece, uint64_t lo, uint64_t hi, struct 
 	return true;
 }
 
+bool piece_cut_columns(const struct piece *piece, const struct box *box, struct piece *out,
+		       bool *strided)
+{
+	const struct placement place = placement_dense(&piece->src);
+	struct box columns = *box, part;
+	struct runs runs;
+
+	*strided = false;
+	columns.lo[0] = piece->src.lo[0];
+	columns.hi[0] = piece->src.hi[0];
+	if (!box_intersect(&piece->src, &columns, &part))
+		return false;
+	if (box_equal(&part, &piece->src)) {
+		*out = *piece;
+		return true;
+	}
+	*strided = !transform_plain(&piece->transform) ||
+		   !placement_runs(&place, &piece->src, &part, 1, &runs) || runs.rows != 1;
+	if (!*strided) {
+		uint64_t element_bytes = piece->bytes / box_elements(&piece->src);
+
+		*out = *piece;
+		out->src = part;
+		out->offset += runs.offset * element_bytes;
+		out->bytes = runs.row_bytes * element_bytes;
+	}
+	return true;
+}
+
 static int compare_transform(const struct piece *a, const struct piece *b)
 {
 	const uint32_t x[] = {(uint32_t)a->transform.part, a->transform.from_rows,

@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/pool.h"
+#include "job/holding.h"
 #include "job/layout.h"
 #include "job/parallel.h"
 #include "job/strmap.h"

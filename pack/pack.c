@@ -124,6 +124,41 @@ static int runs_held(struct runs *runs, const struct box *box, uint32_t dims, co
 			 box_text(box, text, sizeof(text)));
 }
 
+/* Elements of a row lie beside each other: all that is more than a copy asks for it. */
+static bool dense_rows(const struct pack_held *held, const struct box *src, uint32_t row)
+{
+	uint64_t step = 1;
+
+	for (uint32_t d = src->dims; d-- > row + 1;) {
+		if (src->hi[d] - src->lo[d] > 1 && held->place.stride[d] != step)
+			return false;
+		step *= src->hi[d] - src->lo[d];
+	}
+	return true;
+}
+
+static int runs_placed(struct runs *runs, uint64_t *stride_bytes, const struct pack_held *held,
+		       const struct box *src, uint32_t row, bool plain, uint32_t element,
+		       struct error *error)
+{
+	char text[160], box[160];
+
+	if (!box_within(src, &held->box))
+		return error_set(error, ERROR_BOUNDS, "box %s is needed, %s is held",
+				 box_text(src, text, sizeof(text)),
+				 box_text(&held->box, box, sizeof(box)));
+	if ((!plain && !dense_rows(held, src, row)) ||
+	    !placement_runs(&held->place, &held->box, src, element, runs))
+		return error_set(
+			error, ERROR_UNSUPPORTED,
+			"box %s lies in the trainer's memory with more than one stride%s",
+			box_text(src, text, sizeof(text)),
+			plain ? ""
+			      : ", or its rows do not lie in one run each, as its transformation needs");
+	*stride_bytes = held->place.stride[row] * element;
+	return 0;
+}
+
 static int init_scales(struct pack *pack, const struct pack_source *source, struct error *error)
 {
 	const struct transform *transform = &source->transform;
@@ -131,11 +166,16 @@ static int init_scales(struct pack *pack, const struct pack_source *source, stru
 	uint64_t shape[2] = {(source->shape[0] + transform->from_rows - 1) / transform->from_rows,
 			     (source->shape[1] + transform->from_columns - 1) /
 				     transform->from_columns};
-	int rc = check_held("rows of scales", &box, shape[0], source->scales_lo, source->scales_hi,
-			    error);
+	int rc;
 
 	pack->row_skip = source->src.lo[0] % transform->from_rows;
 	pack->column_skip = source->src.lo[1] % transform->from_columns;
+	if (source->scales_held)
+		return runs_placed(&pack->scale_runs, &pack->scale_stride_bytes,
+				   source->scales_held, &box, 0, false, dtype_bytes(DTYPE_F32),
+				   error);
+	rc = check_held("rows of scales", &box, shape[0], source->scales_lo, source->scales_hi,
+			error);
 	if (!rc)
 		rc = runs_held(&pack->scale_runs, &box, 2, shape, source->scales_lo,
 			       source->scales_hi, dtype_bytes(DTYPE_F32), error);
@@ -143,22 +183,72 @@ static int init_scales(struct pack *pack, const struct pack_source *source, stru
 	return rc;
 }
 
-int pack_init(struct pack *pack, const struct pack_source *source, struct error *error)
+/* `row` is the dimension of rows. */
+static int find_runs(struct pack *pack, const struct pack_source *source, uint32_t row,
+		     struct error *error)
 {
 	uint32_t element = dtype_bytes(source->from);
+	int rc;
+
+	if (source->held)
+		return runs_placed(&pack->runs, &pack->stride_bytes, source->held, &source->src,
+				   row, transform_plain(&source->transform), element, error);
+	rc = check_held("rows", &source->src, source->shape[0], source->held_lo, source->held_hi,
+			error);
+	if (!rc)
+		rc = runs_held(&pack->runs, &source->src, source->dims, source->shape,
+			       source->held_lo, source->held_hi, element, error);
+	pack->stride_bytes = element;
+	for (uint32_t d = row + 1; d < source->dims; d++)
+		pack->stride_bytes *= source->shape[d];
+	return rc;
+}
+
+static void swap_dims(struct box *box)
+{
+	*box = (struct box){2, {box->lo[1], box->lo[0]}, {box->hi[1], box->hi[0]}};
+}
+
+/* A matrix whose columns lie beside each other is another one, transposed: *turned, of `held`. False: it is none. */
+static bool turn(const struct pack_source *source, struct pack_source *turned,
+		 struct pack_held *held)
+{
+	const struct transform *transform = &source->transform;
+	const uint64_t *stride = source->held ? source->held->place.stride : NULL;
+
+	if (!source->held || source->dims != 2 || stride[0] != 1 || stride[1] == 1 ||
+	    transform->from_rows || transform->to_rows ||
+	    (transform->part != TRANSFORM_VALUES && transform->part != TRANSFORM_TRANSPOSED))
+		return false;
+	*turned = *source;
+	*held = *source->held;
+	swap_dims(&turned->src);
+	swap_dims(&held->box);
+	turned->shape[0] = source->shape[1];
+	turned->shape[1] = source->shape[0];
+	held->place.stride[0] = stride[1];
+	held->place.stride[1] = 1;
+	turned->held = held;
+	turned->transform.part =
+		transform->part == TRANSFORM_VALUES ? TRANSFORM_TRANSPOSED : TRANSFORM_VALUES;
+	return true;
+}
+
+int pack_init(struct pack *pack, const struct pack_source *source, struct error *error)
+{
+	struct pack_source turned;
+	struct pack_held held;
 	/* the dimension of its rows: behind the index of a matrix among others */
 	uint32_t row = source->transform.part == TRANSFORM_TRANSPOSED ? source->dims - 2 : 0;
 	int rc;
 
+	if (turn(source, &turned, &held))
+		return pack_init(pack, &turned, error);
 	*pack = (struct pack){
 		.transform = source->transform, .from = source->from, .to = source->to};
 	rc = check_transformed(source, &pack->bytes, error);
 	if (!rc)
-		rc = check_held("rows", &source->src, source->shape[0], source->held_lo,
-				source->held_hi, error);
-	if (!rc)
-		rc = runs_held(&pack->runs, &source->src, source->dims, source->shape,
-			       source->held_lo, source->held_hi, element, error);
+		rc = find_runs(pack, source, row, error);
 	if (!rc && source->transform.from_rows)
 		rc = init_scales(pack, source, error);
 	if (rc)
@@ -167,9 +257,6 @@ int pack_init(struct pack *pack, const struct pack_source *source, struct error 
 	if (source->transform.part == TRANSFORM_PADDED)
 		pack->rows = box_elements(&source->src) / transform_row_elements(&source->src);
 	pack->columns = box_elements(&source->src) / pack->rows;
-	pack->stride_bytes = element;
-	for (uint32_t d = row + 1; d < source->dims; d++)
-		pack->stride_bytes *= source->shape[d];
 	pack->grain_bytes = grain_of(&source->transform, source->from, source->to, &source->src);
 	pack->block_bytes = pack_block_bytes(&source->transform, source->from, source->to,
 					     &source->src, pack->bytes);

@@ -43,9 +43,16 @@ struct pack {
 	uint64_t block_bytes;        /* of one sum: a multiple of grain_bytes */
 };
 
-/* `src` is a box of a tensor of `shape` of which rows [held_lo, held_hi) lie in memory; with
- * transform.from_rows, rows [scales_lo, scales_hi) of the tensor of its scales. ERROR_UNSUPPORTED
- * for a box with more than one stride or what transform_possible refuses, ERROR_BOUNDS for rows
+/* A box of a tensor that lies in memory so. */
+struct pack_held {
+	struct box box;
+	struct placement place;
+};
+
+/* `src` is a box of a tensor of `shape` of which rows [held_lo, held_hi) lie in memory, row-major, or, where `held` is given, that
+ * box as it is placed; with transform.from_rows, rows [scales_lo, scales_hi), or scales_held, of the tensor of its scales. What
+ * is stored transposed (columns beside each other in memory, rows apart) is copied, converted or transposed, and nothing else.
+ * ERROR_UNSUPPORTED for a box with more than one stride or what transform_possible refuses, ERROR_BOUNDS for rows
  * that are not held, ERROR_CONFIG for blocks that do not fit, ERROR_LIMIT for too many in a row. */
 struct pack_source {
 	enum dtype from, to;
@@ -53,6 +60,7 @@ struct pack_source {
 	uint64_t shape[BOX_DIMS_MAX];
 	struct box src;
 	uint64_t held_lo, held_hi, scales_lo, scales_hi;
+	const struct pack_held *held, *scales_held; /* NULL: whole rows, as the numbers say */
 	struct transform transform;
 };
 int pack_init(struct pack *pack, const struct pack_source *source, struct error *error);

@@ -33,6 +33,7 @@
 
 #include "job/digest.h"
 #include "base/error.h"
+#include "job/holding.h"
 #include "job/layout.h"
 #include "job/member.h"
 #include "job/nic.h"

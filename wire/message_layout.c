@@ -10,9 +10,11 @@
  *     transform [part, from_rows, from_columns, to_rows, to_columns]
  *     fills    [[param, offset, bytes], ..]
  *
- *   holding  {"digest":bin16, "holding":[tensors, held]}
+ *   holding  {"digest":bin16, "holding":[tensors, locals, held]}
  *     tensors  [[name, dtype, [d0, d1, ..], order], ..]
- *     held     [[tensor, [lo0, hi0, ..]], ..]
+ *     locals   [[name, dtype, [d0, d1, ..]], ..]        the trainer's own parameters
+ *     held     [[tensor, [lo0, hi0, ..]], ..]           memory of its own, or, in one of those:
+ *              [tensor, [lo0, hi0, ..], local, offset, [stride0, ..]]
  *
  * Arrays, because a body has one item a piece: about 25 bytes each, where maps take 60. The
  * order inside is fixed, so tensors and params stand before the pieces that point at them, and
@@ -67,11 +69,24 @@ static int add_holding_tensor(void *owner, const void *item, size_t place, struc
 			  place, tensor->name, error);
 }
 
+static int add_local(void *owner, const void *item, size_t place, struct error *error)
+{
+	const struct tensor_info *local = item;
+	int64_t index = holding_add_local(owner, local->name, local->dtype, local->dims,
+					  local->shape, error);
+
+	(void)place; /* a second one of a name is refused, so places agree */
+	return index < 0 ? (int)index : 0;
+}
+
+/* Without the last three fields they are zero, which no stride is. */
 static int add_held(void *owner, const void *item, size_t place, struct error *error)
 {
 	const struct held *held = item;
 
-	return holding_add(owner, held->tensor, &held->box, error);
+	return held->local == HELD_OWN || !held->place.stride[0]
+		       ? holding_add(owner, held->tensor, &held->box, error)
+		       : holding_add_placed(owner, held, error);
 }
 
 static int finish_layout(void *item, struct error *error)
@@ -145,11 +160,20 @@ static const struct codec_field fill_fields[] = {
 };
 static const struct codec_record fill_record = {CODEC_RECORD_OF(struct fill, fill_fields)};
 
+static bool held_is_placed(const void *item)
+{
+	const struct held *held = item;
+
+	return held->local != HELD_OWN;
+}
+
 static const struct codec_field held_fields[] = {
-	FIELD_U32(struct held, tensor, LIMIT_TENSORS - 1),
-	FIELD_BOX(struct held, box),
+	FIELD_U32(struct held, tensor, LIMIT_TENSORS - 1), FIELD_BOX(struct held, box),
+	FIELD_U32(struct held, local, LIMIT_PARAMS - 1),   FIELD_U64(struct held, place.offset),
+	FIELD_SHAPE(struct held, place.stride, box.dims),
 };
-static const struct codec_record held_record = {CODEC_RECORD_OF(struct held, held_fields)};
+static const struct codec_record held_record = {CODEC_RECORD_OF(struct held, held_fields),
+						.tail = 3, .has_tail = held_is_placed};
 
 static const struct codec_field layout_fields[] = {
 	FIELD_ADDED_LIST(struct layout, tensors, tensor_count, struct tensor_info,
@@ -167,6 +191,8 @@ static const struct codec_record layout_record = {CODEC_RECORD_OF(struct layout,
 static const struct codec_field holding_fields[] = {
 	FIELD_ADDED_LIST(struct holding, tensors, tensor_count, struct tensor_info,
 			 holding_tensor_record, LIMIT_TENSORS, add_holding_tensor),
+	FIELD_ADDED_LIST(struct holding, locals, local_count, struct tensor_info,
+			 plain_tensor_record, LIMIT_PARAMS, add_local),
 	FIELD_ADDED_LIST(struct holding, held, held_count, struct held, held_record, LIMIT_PIECES,
 			 add_held),
 };

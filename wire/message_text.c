@@ -50,9 +50,14 @@ static int holding(const struct message *message, char *out, size_t bytes)
 {
 	const struct holding *holding = &message->u.holding.holding;
 
-	return snprintf(out, bytes, " %08" PRIx32 ": %zu tensors, %zu boxes",
-			DIGEST_SHORT(message->u.holding.digest), holding->tensor_count,
-			holding->held_count);
+	int n = snprintf(out, bytes, " %08" PRIx32 ": %zu tensors, %zu boxes",
+			 DIGEST_SHORT(message->u.holding.digest), holding->tensor_count,
+			 holding->held_count);
+
+	if (holding->local_count && n >= 0 && (size_t)n < bytes)
+		n += snprintf(out + n, bytes - (size_t)n, ", %zu local parameters",
+			      holding->local_count);
+	return n;
 }
 
 static int endpoints(const struct message *message, char *out, size_t bytes)

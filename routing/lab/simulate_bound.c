@@ -43,7 +43,6 @@ static uint64_t copies_of(struct counted *counted, const struct problem *problem
 {
 	const struct problem_layout *layout =
 		&problem->layouts[problem->inference_layout[unit->inference]];
-	const uint64_t *shape = problem->tensors[unit->tensor].shape;
 	uint32_t holder = units->sets[unit->holders].trainers[0];
 	uint64_t bytes = 0;
 
@@ -52,9 +51,9 @@ static uint64_t copies_of(struct counted *counted, const struct problem *problem
 		uint32_t transformed = layout->transformed[p];
 		struct piece part;
 
-		if (!piece_cut_rows(&layout->pieces[p], unit->lo, unit->hi, &part) ||
-		    problem_path(problem, holder, unit->inference, !transformed, &part.src,
-				 shape) == PATH_DIRECT ||
+		if (!unit_cut(units, unit, unit->lo, unit->hi, &layout->pieces[p], &part) ||
+		    problem_path(problem, holder, unit->inference, !transformed, unit->tensor,
+				 &part.src) == PATH_DIRECT ||
 		    !count_once(counted, unit->tensor + 1, transformed, &part.src))
 			continue;
 		bytes += part.bytes;

@@ -336,13 +336,10 @@ static double gather_of(const struct problem *problem, const struct problem_hold
 	double bytes = 0;
 
 	for (size_t t = 0; t < problem->tensor_count; t++) {
-		const struct problem_tensor *tensor = &problem->tensors[t];
-
 		for (uint32_t h = holding->held_of[t]; is_wanted[t] && h < holding->held_of[t + 1];
 		     h++)
-			bytes += (double)tensor->bytes *
-				 (double)(holding->held[h].hi - holding->held[h].lo) /
-				 (double)tensor->shape[0];
+			bytes += (double)box_elements(&holding->held[h].box) *
+				 dtype_bytes(problem->tensors[t].dtype);
 	}
 	return bytes * (sharers - 1) / sharers;
 }

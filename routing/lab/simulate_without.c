@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "routing/lab/simulate_without.h"
 
-#include "base/compare.h"
+#include "job/box_cover.h"
 #include "base/pool.h"
 #include <string.h>
 
@@ -54,78 +54,64 @@ static int add_nothing(struct problem_without *without, const struct problem *fr
 
 /* ---- does somebody else hold it? ---- */
 
-static int by_lo(const void *x, const void *y)
+/* Boxes of the tensor that live holdings have. */
+static int gather_held(struct box_cover *held, const struct problem *problem, const bool *used,
+		       size_t tensor)
 {
-	const struct problem_held *a = x, *b = y;
-
-	return compare_u64(a->lo, b->lo);
-}
-
-/* Rows of the tensor that live holdings have; `held` has room for all of them. */
-static size_t gather_held(const struct problem *problem, const bool *used, size_t tensor,
-			  struct problem_held *held)
-{
-	size_t count = 0;
-
+	held->boxes.count = 0;
 	for (size_t h = 0; h < problem->holding_count; h++) {
 		const struct problem_holding *holding = &problem->holdings[h];
 
 		for (uint32_t i = holding->held_of[tensor];
 		     used[h] && i < holding->held_of[tensor + 1]; i++)
-			held[count++] = holding->held[i];
+			if (!array_add(&held->boxes, holding->held[i].box))
+				return -1;
 	}
-	sort_items(held, count, by_lo);
-	return count;
+	return 0;
 }
 
-static bool covered(const struct problem_held *held, size_t count, uint64_t lo, uint64_t hi)
+static int tensor_is_held(struct box_cover *held, const struct problem *problem, const bool *wanted,
+			  size_t tensor, bool *covered)
 {
-	for (size_t i = 0; i < count && lo < hi && held[i].lo <= lo; i++)
-		lo = held[i].hi > lo ? held[i].hi : lo;
-	return lo >= hi;
-}
+	struct box gap;
+	int rc = 0;
 
-static bool tensor_is_held(const struct problem *problem, const bool *wanted,
-			   const struct problem_held *held, size_t count, size_t tensor)
-{
+	*covered = true;
 	for (size_t l = 0; l < problem->layout_count; l++) {
 		const struct problem_layout *layout = &problem->layouts[l];
 
 		for (uint32_t p = layout->pieces_of[tensor];
-		     wanted[l] && p < layout->pieces_of[tensor + 1]; p++)
-			if (!covered(held, count, layout->pieces[p].src.lo[0],
-				     layout->pieces[p].src.hi[0]))
-				return false;
+		     wanted[l] && !rc && *covered && p < layout->pieces_of[tensor + 1]; p++)
+			rc = box_cover_all(held, &layout->pieces[p].src, covered, &gap);
 	}
-	return true;
+	return rc;
 }
 
 static int check_held(const struct problem *problem, struct error *error)
 {
-	size_t all = 1, missing = 0, first = 0;
+	size_t missing = 0, first = 0;
 	struct pool pool = {0};
 	bool *used = pool_array(&pool, problem->holding_count, sizeof(*used));
 	bool *wanted = pool_array(&pool, problem->layout_count, sizeof(*wanted));
-	struct problem_held *held;
+	struct box_cover held = {0};
+	bool covered;
+	int rc = pool_ok(&pool) ? 0 : -1;
 
-	for (size_t h = 0; h < problem->holding_count; h++)
-		all += problem->holdings[h].held_count;
-	held = pool_array(&pool, all, sizeof(*held));
-	if (!pool_ok(&pool)) {
-		pool_free(&pool);
-		return memory_error(error, "planning without the lost ranks", all * sizeof(*held));
-	}
-	for (uint32_t t = 0; t < problem->trainer_count; t++)
+	for (uint32_t t = 0; !rc && t < problem->trainer_count; t++)
 		used[problem->trainer_holding[t]] = true;
-	for (uint32_t r = 0; r < problem->inference_count; r++)
+	for (uint32_t r = 0; !rc && r < problem->inference_count; r++)
 		wanted[problem->inference_layout[r]] = true;
-	for (size_t t = 0; t < problem->tensor_count; t++) {
-		size_t count = gather_held(problem, used, t, held);
-
-		if (!tensor_is_held(problem, wanted, held, count, t) && !missing++)
+	for (size_t t = 0; !rc && t < problem->tensor_count; t++) {
+		rc = gather_held(&held, problem, used, t);
+		if (!rc)
+			rc = tensor_is_held(&held, problem, wanted, t, &covered);
+		if (!rc && !covered && !missing++)
 			first = t;
 	}
+	box_cover_fini(&held);
 	pool_free(&pool);
+	if (rc)
+		return memory_error(error, "planning without the lost ranks", sizeof(struct box));
 	if (!missing)
 		return 0;
 	return error_set(error, ERROR_UNSOURCED,

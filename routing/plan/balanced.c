@@ -19,8 +19,9 @@ static bool held_in_parts(const struct problem *problem)
 
 		for (size_t t = 0; t < problem->tensor_count; t++)
 			for (uint32_t i = holding->held_of[t]; i < holding->held_of[t + 1]; i++)
-				if (holding->held[i].lo > 0 ||
-				    holding->held[i].hi < problem->tensors[t].shape[0])
+				if (box_elements(&holding->held[i].box) *
+					    dtype_bytes(problem->tensors[t].dtype) !=
+				    problem->tensors[t].bytes)
 					return true;
 	}
 	return false;

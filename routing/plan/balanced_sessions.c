@@ -178,7 +178,7 @@ static uint64_t rows_bytes(const struct work *w, const struct unit *unit, uint64
 	     p++) {
 		struct piece part;
 
-		if (piece_cut_rows(&layout->pieces[p], lo, hi, &part))
+		if (unit_cut(w->units, unit, lo, hi, &layout->pieces[p], &part))
 			bytes += part.bytes;
 	}
 	return bytes;
@@ -192,6 +192,8 @@ static uint64_t row_within(const struct work *w, const struct unit *unit, uint64
 	uint64_t grain = pieces_grain(w->problem, layout, unit->tensor);
 	uint64_t from = unit->lo / grain, to = unit->hi / grain; /* in grains */
 
+	if (unit->cell != UNIT_FULL)
+		return unit->lo; /* whole */
 	while (from < to) {
 		uint64_t middle = to - (to - from) / 2;
 

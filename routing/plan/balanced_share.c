@@ -255,7 +255,7 @@ static int add_step(struct maker *m, uint32_t kind, const struct unit *unit, uin
 	for (uint32_t p = layout->pieces_of[m->tensor]; p < layout->pieces_of[m->tensor + 1]; p++) {
 		struct piece part;
 
-		if (!piece_cut_rows(&layout->pieces[p], lo, hi, &part))
+		if (!unit_cut(m->units, unit, lo, hi, &layout->pieces[p], &part))
 			continue;
 		if (!array_add(&m->here, columns_of(m, layout, p)))
 			return no_memory(error);
@@ -263,6 +263,9 @@ static int add_step(struct maker *m, uint32_t kind, const struct unit *unit, uin
 	}
 	if (m->here.count == 0)
 		return 0;
+	/* some of those columns, as no number of columns says */
+	if (unit->cell != UNIT_FULL && !array_add(&m->here, ~unit->cell))
+		return no_memory(error);
 	if (m->here.count > 1)
 		sort_items(m->here.items, m->here.count, compare_u32s);
 	int rc = intern(m, unit->holders, lo, hi, &found, error);
@@ -293,6 +296,11 @@ static int add_recipe(struct maker *m, uint32_t kind, const struct unit *unit, s
 	rc = find_cuts(m, layout, unit, error);
 	if (!rc && m->problem->transformed_count > 1)
 		keep_blocks(m, layout);
+	if (!rc && unit->cell != UNIT_FULL) { /* cells of equal rows stand in their order, whole */
+		m->cuts.items[1] = m->cuts.items[m->cuts.count - 1];
+		m->cuts.count = 2;
+		m->grain = BALANCED_WHOLE;
+	}
 	for (size_t c = 0; !rc && c + 1 < m->cuts.count; c++)
 		rc = add_step(m, kind, unit, m->cuts.items[c], m->cuts.items[c + 1], error);
 	return rc;

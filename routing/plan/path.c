@@ -3,18 +3,14 @@
 
 #include <stddef.h>
 
-enum route_path path_of_piece(bool copy, const struct box *src, const uint64_t *shape,
-			      bool registered, bool mapped)
+enum route_path path_of_piece(bool copy, bool in_one_run, bool registered, bool mapped)
 {
-	/* A held shard is whole rows, so a box is one run of the shard exactly when it is one
-	 * run of the whole tensor. */
-	if (copy && registered && box_contiguous(src, shape))
+	if (copy && registered && in_one_run)
 		return PATH_DIRECT;
 	return mapped ? PATH_MAPPED : PATH_REPLICA;
 }
 
-struct path_reason path_reason(enum route_path path, bool copy, const struct box *src,
-			       const uint64_t *shape)
+struct path_reason path_reason(enum route_path path, bool copy, bool in_one_run)
 {
 	static const char *const ways[PATH_COUNT] = {
 		[PATH_DIRECT] = "sent from where it lies, which is one run of bytes",
@@ -28,9 +24,8 @@ struct path_reason path_reason(enum route_path path, bool copy, const struct box
 	const char *because = NULL;
 
 	if (path != PATH_DIRECT && path != PATH_LANDED)
-		because = !copy ? "it is transformed"
-			  : box_contiguous(src, shape)
-				  ? "the transport does not read it where it lies"
-				  : "its rows are cut";
+		because = !copy	       ? "it is transformed"
+			  : in_one_run ? "the transport does not read it where it lies"
+				       : "it is no one run of bytes there";
 	return (struct path_reason){because, ways[path]};
 }

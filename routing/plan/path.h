@@ -3,25 +3,25 @@
  * path.h -- the path of a piece's bytes, from facts alone:
  *
  *   target memory that peers cannot write                            -> landed (beside it; put in place by the target)
- *   else source box contiguous, a copy, trainer's tensors registered -> direct (no copy)
+ *   else source one run of bytes, a copy, trainer's tensors registered -> direct (no copy)
  *   else target memory mapped in the trainer                         -> mapped (one copy)
  *   else                                                             -> replica (pack, write)
  */
 #ifndef ROUTING_PLAN_PATH_H
 #define ROUTING_PLAN_PATH_H
 
-#include "job/box.h"
 #include "job/member.h"
+#include <stdbool.h>
 
-/* Of memory that peers can write. copy: the target gets the tensor's bytes as they are (problem.h, `transformed` 0). */
-enum route_path path_of_piece(bool copy, const struct box *src, const uint64_t *shape,
-			      bool registered, bool mapped);
+/* Of memory that peers can write. copy: the target gets the tensor's bytes as they are (problem.h, `transformed` 0). in_one_run: its bytes
+ * lie beside each other in the trainer's memory. */
+enum route_path path_of_piece(bool copy, bool in_one_run, bool registered, bool mapped);
 
 /* Why a piece goes that way, for people: what keeps it from being sent as it lies, and what is done instead. */
 struct path_reason {
 	const char *because; /* NULL: nothing does */
 	const char *way;
 };
-struct path_reason path_reason(enum route_path path, bool copy, const struct box *src, const uint64_t *shape);
+struct path_reason path_reason(enum route_path path, bool copy, bool in_one_run);
 
 #endif

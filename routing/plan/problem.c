@@ -265,16 +265,6 @@ static int add_layout(struct builder *b, size_t index, struct error *error)
 	return 0;
 }
 
-static bool whole_rows(const struct box *box, const struct problem_tensor *tensor)
-{
-	if (!box_in_shape(box, tensor->dims, tensor->shape))
-		return false;
-	for (uint32_t d = 1; d < box->dims; d++)
-		if (box->lo[d] != 0 || box->hi[d] != tensor->shape[d])
-			return false;
-	return true;
-}
-
 static int add_holding(struct builder *b, size_t index, struct error *error)
 {
 	struct problem *problem = b->problem;
@@ -282,7 +272,6 @@ static int add_holding(struct builder *b, size_t index, struct error *error)
 	uint32_t rank = b->holding_first[index];
 	const struct holding *holding = b->input->trainers[rank];
 	const uint32_t *map = b->map;
-	char text[128];
 
 	translate(b, holding->tensors, holding->tensor_count);
 	out->digest = b->input->trainer_digests[rank];
@@ -291,18 +280,8 @@ static int add_holding(struct builder *b, size_t index, struct error *error)
 	if (!pool_ok(&problem->pool))
 		return memory_error(error, "translating a holding",
 				    holding->held_count * sizeof(*out->held));
-	for (size_t i = 0; i < holding->held_count; i++) {
-		const struct held *held = &holding->held[i];
-		const struct problem_tensor *tensor = &problem->tensors[map[held->tensor]];
-
-		if (!whole_rows(&held->box, tensor))
-			return error_set(error, ERROR_UNSUPPORTED,
-					 "trainer %" PRIu32 " holds %s of tensor '%s'; a trainer "
-					 "must hold whole rows (cuts of dimension 0 only)",
-					 rank, box_text(&held->box, text, sizeof(text)),
-					 tensor->name);
-		out->held_of[map[held->tensor] + 1]++;
-	}
+	for (size_t i = 0; i < holding->held_count; i++)
+		out->held_of[map[holding->held[i].tensor] + 1]++;
 	for (size_t t = 0; t < problem->tensor_count; t++)
 		out->held_of[t + 1] += out->held_of[t];
 	memcpy(b->fill, out->held_of, (problem->tensor_count + 1) * sizeof(*b->fill));
@@ -311,7 +290,7 @@ static int add_holding(struct builder *b, size_t index, struct error *error)
 		const struct held *held = &holding->held[i];
 
 		out->held[b->fill[map[held->tensor]]++] =
-			(struct problem_held){held->box.lo[0], held->box.hi[0]};
+			(struct problem_held){held->box, held->place};
 	}
 	out->held_count = holding->held_count;
 	return 0;
@@ -371,8 +350,33 @@ int problem_set_pairs(struct problem *problem, const struct pairs *pairs, struct
 			    (size_t)pairs->count[ROLE_TRAINER] + pairs->count[ROLE_INFERENCE]);
 }
 
+const struct problem_held *problem_held(const struct problem *problem, uint32_t trainer,
+					uint32_t tensor, const struct box *box)
+{
+	const struct problem_holding *holding =
+		&problem->holdings[problem->trainer_holding[trainer]];
+	size_t end = holding->held_of[tensor + 1];
+	/* whoever has it begins at its first row or before; most tensors are one box, or rows one after the other */
+	size_t i = search_first(at, holding->held_of[tensor], end,
+				holding->held[at].box.lo[0] > box->lo[0]);
+
+	while (i-- > holding->held_of[tensor])
+		if (box_within(box, &holding->held[i].box))
+			return &holding->held[i];
+	return NULL;
+}
+
+bool problem_in_one_run(const struct problem *problem, uint32_t trainer, uint32_t tensor,
+			const struct box *src)
+{
+	const struct problem_held *held = problem_held(problem, trainer, tensor, src);
+	struct runs runs;
+
+	return held && placement_runs(&held->place, &held->box, src, 1, &runs) && runs.rows == 1;
+}
+
 enum route_path problem_path(const struct problem *problem, uint32_t trainer, uint32_t inference,
-			     bool copy, const struct box *src, const uint64_t *shape)
+			     bool copy, uint32_t tensor, const struct box *src)
 {
 	bool registered = problem->trainer_registered[trainer];
 	bool mapped = problem->inference_mapped[inference];
@@ -391,7 +395,11 @@ enum route_path problem_path(const struct problem *problem, uint32_t trainer, ui
 		mapped = from->mapped && to->mapped && (!to->device || from->device);
 		landed = to->landed;
 	}
-	return landed ? PATH_LANDED : path_of_piece(copy, src, shape, registered, mapped);
+	if (landed)
+		return PATH_LANDED;
+	return path_of_piece(
+		copy, copy && registered && problem_in_one_run(problem, trainer, tensor, src),
+		registered, mapped);
 }
 
 static int build(struct builder *b, struct error *error)

@@ -13,6 +13,7 @@
 #include "job/digest.h"
 #include "base/error.h"
 #include "base/pool.h"
+#include "job/holding.h"
 #include "job/layout.h"
 #include "job/member.h"
 #include "job/parallel.h"
@@ -47,9 +48,11 @@ struct problem_layout {
 	uint32_t *pieces_of;          /* tensor_count + 1 entries */
 };
 
-/* Distinct holding: for each problem tensor the boxes held, as dim-0 ranges of whole rows (the
- * only holdings there are). held_of[t] .. held_of[t+1]. */
-struct problem_held { uint64_t lo, hi; };
+/* Distinct holding: for each problem tensor the boxes held, sorted. held_of[t] .. held_of[t+1]. */
+struct problem_held {
+	struct box box;
+	struct placement place;
+};
 struct problem_holding {
 	struct digest digest;
 	struct problem_held *held;
@@ -112,9 +115,15 @@ void problem_land_all(struct problem *problem);
 /* The same: a copy of these. */
 int problem_set_pairs(struct problem *problem, const struct pairs *pairs, struct error *error);
 
-/* How this piece's bytes get from one to the other: path.h with the facts of the pair. */
+/* The box of the trainer's that this one lies in, or NULL. */
+const struct problem_held *problem_held(const struct problem *problem, uint32_t trainer, uint32_t tensor,
+					const struct box *box);
+/* Does the trainer hold it, and is it one run of bytes where it lies? */
+bool problem_in_one_run(const struct problem *problem, uint32_t trainer, uint32_t tensor,
+			const struct box *src);
+/* How this piece's bytes, which the trainer holds, get from one to the other: path.h with the facts of the pair. */
 enum route_path problem_path(const struct problem *problem, uint32_t trainer, uint32_t inference,
-			     bool copy, const struct box *src, const uint64_t *shape);
+			     bool copy, uint32_t tensor, const struct box *src);
 
 /* Tensors that are held but wanted by no inference rank, not even as scales: indexes, ascending; memory_free. */
 int problem_unwanted(const struct problem *problem, uint32_t **tensors, size_t *count,
@@ -128,7 +137,7 @@ int problem_from_model(struct problem **problem, struct problem_storage **storag
 		       const struct infer_spec *infer, bool mapped, struct error *error);
 void problem_storage_free(struct problem_storage **storage);
 
-/* Inside of problem*.c: every row that an engine parameter needs is held by some trainer, else
+/* Inside of problem*.c: everything that an engine parameter needs is held by some trainer, else
  * ERROR_UNSOURCED. layout_first, holding_first: a rank that declared each, for the message. */
 int problem_check(const struct problem *problem, const uint32_t *layout_first,
 		  const uint32_t *holding_first, struct error *error);

@@ -9,46 +9,67 @@
 
 #include "base/array.h"
 #include "base/compare.h"
+#include "job/box_cover.h"
 #include <inttypes.h>
 
+struct rows {
+	uint64_t lo, hi;
+};
+
 struct ranges {
-	ARRAY(struct problem_held) list;
+	ARRAY(struct rows) list;
+	struct box_cover boxes; /* where shards are no whole rows */
 };
 
 static int by_low(const void *x, const void *y)
 {
-	const struct problem_held *a = x, *b = y;
+	const struct rows *a = x, *b = y;
 
 	return compare_u64(a->lo, b->lo) ?: compare_u64(a->hi, b->hi);
 }
 
-/* Disjoint ascending ranges of everything held of tensor t. */
+static bool whole_rows(const struct problem_tensor *tensor, const struct box *box)
+{
+	for (uint32_t d = 1; d < box->dims; d++)
+		if (box->hi[d] - box->lo[d] != tensor->shape[d])
+			return false;
+	return true;
+}
+
+/* Disjoint ascending ranges of everything held of tensor t; and its boxes, where they are not all whole rows. */
 static int held_union(struct ranges *ranges, const struct problem *problem, size_t t,
 		      struct error *error)
 {
 	uint64_t rows = problem->tensors[t].shape[0];
 	size_t out = 0;
+	bool whole = true;
 
-	ranges->list.count = 0;
+	ranges->list.count = ranges->boxes.boxes.count = 0;
 	for (size_t h = 0; h < problem->holding_count; h++) {
 		const struct problem_holding *holding = &problem->holdings[h];
 
 		for (uint32_t i = holding->held_of[t]; i < holding->held_of[t + 1]; i++) {
-			struct problem_held *range = array_push(&ranges->list);
+			const struct box *box = &holding->held[i].box;
+			struct rows *range = array_push(&ranges->list);
 
-			if (!range)
+			if (!range || !array_add(&ranges->boxes.boxes, *box))
 				return memory_error(error, "checking sources", sizeof(*range));
-			*range = holding->held[i];
-			if (range->lo == 0 && range->hi == rows) {
+			*range = (struct rows){box->lo[0], box->hi[0]};
+			if (!whole_rows(&problem->tensors[t], box))
+				whole = false;
+			else if (range->lo == 0 && range->hi == rows) {
 				/* whole: nothing can be missing */
 				ranges->list.items[0] = *range;
 				ranges->list.count = 1;
+				ranges->boxes.boxes.count = 0;
 				return 0;
 			}
 		}
 	}
-	struct problem_held *items = ranges->list.items;
+	struct rows *items = ranges->list.items;
 
+	if (whole)
+		ranges->boxes.boxes.count = 0;
 	if (ranges->list.count == 0)
 		return 0;
 	sort_items(items, ranges->list.count, by_low);
@@ -65,10 +86,9 @@ static int held_union(struct ranges *ranges, const struct problem *problem, size
 }
 
 /* First missing rows of [lo, hi), if any. */
-static bool find_gap(const struct ranges *ranges, uint64_t lo, uint64_t hi,
-		     struct problem_held *gap)
+static bool find_gap(const struct ranges *ranges, uint64_t lo, uint64_t hi, struct rows *gap)
 {
-	const struct problem_held *items = ranges->list.items;
+	const struct rows *items = ranges->list.items;
 	size_t from = search_first(at, 0, ranges->list.count, items[at].hi > lo);
 
 	gap->lo = lo;
@@ -83,7 +103,7 @@ static bool find_gap(const struct ranges *ranges, uint64_t lo, uint64_t hi,
 	return true;
 }
 
-static uint64_t distance(const struct problem_held *a, const struct problem_held *b)
+static uint64_t distance(const struct rows *a, const struct rows *b)
 {
 	if (a->hi <= b->lo)
 		return b->lo - a->hi;
@@ -91,13 +111,13 @@ static uint64_t distance(const struct problem_held *a, const struct problem_held
 }
 
 static int unsourced(const struct problem *problem, const struct problem_layout *layout,
-		     const struct piece *piece, uint32_t inference, const struct problem_held *gap,
+		     const struct piece *piece, uint32_t inference, const struct rows *gap,
 		     const uint32_t *holding_first, struct error *error)
 {
 	const char *param = layout->layout->params[piece->param].name;
 	const struct problem_tensor *tensor = &problem->tensors[piece->tensor];
 	uint64_t closest = UINT64_MAX;
-	struct problem_held near = {0, 0};
+	struct rows near = {0, 0};
 	uint32_t who = 0;
 
 	for (size_t h = 0; h < problem->holding_count; h++) {
@@ -105,11 +125,13 @@ static int unsourced(const struct problem *problem, const struct problem_layout 
 
 		for (uint32_t i = holding->held_of[piece->tensor];
 		     i < holding->held_of[piece->tensor + 1]; i++) {
-			uint64_t away = distance(&holding->held[i], gap);
+			const struct rows here = {holding->held[i].box.lo[0],
+						  holding->held[i].box.hi[0]};
+			uint64_t away = distance(&here, gap);
 
 			if (away < closest) {
 				closest = away;
-				near = holding->held[i];
+				near = here;
 				who = holding_first[h];
 			}
 		}
@@ -129,11 +151,35 @@ static int unsourced(const struct problem *problem, const struct problem_layout 
 			 near.lo, near.hi);
 }
 
+/* Rows are there; are all columns that the piece needs? */
+static int check_boxes(struct ranges *ranges, const struct problem *problem,
+		       const struct problem_layout *layout, const struct piece *piece,
+		       uint32_t inference, struct error *error)
+{
+	char need[160], text[160];
+	struct box gap;
+	bool covered;
+
+	if (!ranges->boxes.boxes.count)
+		return 0;
+	if (box_cover_all(&ranges->boxes, &piece->src, &covered, &gap))
+		return memory_error(error, "checking sources", sizeof(gap));
+	if (covered)
+		return 0;
+	return error_set(error, ERROR_UNSOURCED,
+			 "parameter '%s' of inference %" PRIu32
+			 " needs %s of tensor '%s', and no trainer holds %s of "
+			 "it",
+			 layout->layout->params[piece->param].name, inference,
+			 box_text(&piece->src, need, sizeof(need)),
+			 problem->tensors[piece->tensor].name, box_text(&gap, text, sizeof(text)));
+}
+
 int problem_check(const struct problem *problem, const uint32_t *layout_first,
 		  const uint32_t *holding_first, struct error *error)
 {
 	struct ranges ranges = {0};
-	struct problem_held gap;
+	struct rows gap;
 	int rc = 0;
 
 	for (size_t t = 0; !rc && t < problem->tensor_count; t++) {
@@ -144,8 +190,13 @@ int problem_check(const struct problem *problem, const uint32_t *layout_first,
 			for (uint32_t i = layout->pieces_of[t]; i < layout->pieces_of[t + 1]; i++) {
 				const struct piece *piece = &layout->pieces[i];
 
-				if (!find_gap(&ranges, piece->src.lo[0], piece->src.hi[0], &gap))
+				if (!find_gap(&ranges, piece->src.lo[0], piece->src.hi[0], &gap)) {
+					rc = check_boxes(&ranges, problem, layout, piece,
+							 layout_first[l], error);
+					if (rc)
+						break;
 					continue;
+				}
 				rc = unsourced(problem, layout, piece, layout_first[l], &gap,
 					       holding_first, error);
 				break;
@@ -153,5 +204,6 @@ int problem_check(const struct problem *problem, const uint32_t *layout_first,
 		}
 	}
 	array_free(&ranges.list);
+	box_cover_fini(&ranges.boxes);
 	return rc;
 }

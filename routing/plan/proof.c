@@ -218,14 +218,19 @@ static const uint32_t *wanted_of(struct proof *proof, uint32_t l, struct error *
 
 /* ---- the walk ---- */
 
-static bool holds(const struct problem_holding *holding, uint32_t tensor, uint64_t lo, uint64_t hi)
+/* One of its boxes has all of it: a piece is packed from one place. */
+static bool holds(const struct problem_holding *holding, uint32_t tensor, const struct box *box)
 {
-	size_t first = holding->held_of[tensor];
-	size_t behind =
-		search_first(at, first, holding->held_of[tensor + 1], holding->held[at].lo > lo);
+	for (size_t h = holding->held_of[tensor]; h < holding->held_of[tensor + 1]; h++) {
+		const struct box *held = &holding->held[h].box;
+		uint32_t d = 0;
 
-	WEFT_ASSERT_OP(lo, <, hi);
-	return behind > first && holding->held[behind - 1].hi >= hi;
+		while (d < box->dims && held->lo[d] <= box->lo[d] && held->hi[d] >= box->hi[d])
+			d++;
+		if (d == box->dims)
+			return true;
+	}
+	return false;
 }
 
 /* Byte `offset` of a parameter is wrong: the message's beginning. */
@@ -293,10 +298,37 @@ static bool transformed_alike(const struct proof *proof, const struct route_piec
 static bool holds_scales(const struct problem_holding *holding, const struct piece *want,
 			 const struct box *src)
 {
-	uint32_t rows = want->transform.from_rows;
+	const uint64_t blocks[2] = {want->transform.from_rows, want->transform.from_columns};
+	struct box scales = {.dims = 2};
 
-	return !rows ||
-	       holds(holding, want->scales, src->lo[0] / rows, (src->hi[0] + rows - 1) / rows);
+	for (int d = 0; d < 2 && blocks[0]; d++) {
+		scales.lo[d] = src->lo[d] / blocks[d];
+		scales.hi[d] = (src->hi[d] + blocks[d] - 1) / blocks[d];
+	}
+	return !blocks[0] || holds(holding, want->scales, &scales);
+}
+
+/* Is it, of a copy or a conversion, some columns of one row, or whole slices of it, and where they belong? Element by element
+ * of what is wanted, in its order: the box's first is at `at`, and its last follows as many bytes behind as it has. */
+static bool within_rows(const struct piece *want, const struct route_piece *piece, uint64_t at)
+{
+	const struct box *in = &want->src, *box = &piece->src;
+	uint64_t elements = 1, first = 0, last = 0, mine = 1;
+
+	if (want->transform.part || want->transform.from_rows || want->transform.to_rows)
+		return false;
+	for (uint32_t d = 0; d < in->dims; d++) {
+		uint64_t size = in->hi[d] - in->lo[d];
+
+		if (box->lo[d] < in->lo[d] || box->hi[d] > in->hi[d])
+			return false;
+		elements *= size;
+		mine *= box->hi[d] - box->lo[d];
+		first = first * size + box->lo[d] - in->lo[d];
+		last = last * size + box->hi[d] - 1 - in->lo[d];
+	}
+	return last - first + 1 == mine && (at - want->offset) * elements == first * want->bytes &&
+	       piece->bytes * elements == mine * want->bytes;
 }
 
 /* The piece starts at byte `at` of what `want` describes and is not the whole of it. */
@@ -310,6 +342,8 @@ static int match_part(const struct proof *proof, const struct written *written,
 	char why[400], got[160], need[160];
 	struct box expected = want->src;
 
+	if (within_rows(want, piece, at))
+		return 0;
 	/* at may be inside a row only when a shorter, wrong piece came before */
 	expected.lo[0] = want->src.lo[0] + before / grid.step_bytes * grid.step;
 	expected.hi[0] = expected.lo[0] + rows;
@@ -361,16 +395,15 @@ static int match(const struct proof *proof, const struct written *written, const
 	if (!transformed_alike(proof, piece, want, param->dtype))
 		return wrong_byte(proof, written, at,
 				  "its bytes are not transformed as the parameter asks", error);
-	if (!holds(holding, route->tensor, piece->src.lo[0], piece->src.hi[0]) ||
+	if (!holds(holding, route->tensor, &piece->src) ||
 	    !holds_scales(holding, want, &piece->src)) {
 		snprintf(why, sizeof(why), "the trainer does not hold %s of it%s",
 			 box_text(&piece->src, got, sizeof(got)),
 			 want->transform.from_rows ? " and the scales of its blocks" : "");
 		return wrong_byte(proof, written, at, why, error);
 	}
-	enum route_path path =
-		problem_path(problem, route->trainer, route->inference, piece->transformed == 0,
-			     &piece->src, problem->tensors[route->tensor].shape);
+	enum route_path path = problem_path(problem, route->trainer, route->inference,
+					    piece->transformed == 0, route->tensor, &piece->src);
 
 	if (piece->path != path) {
 		snprintf(why, sizeof(why), "it is to go '%s', and its memory asks for '%s'",

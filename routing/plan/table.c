@@ -38,19 +38,24 @@ static size_t count_pieces(const struct problem *problem, const struct units *un
 		for (uint32_t p = layout->pieces_of[unit->tensor];
 		     p < layout->pieces_of[unit->tensor + 1]; p++) {
 			const struct box *src = &layout->pieces[p].src;
+			struct piece cut;
 
-			count += src->lo[0] < unit->hi && src->hi[0] > unit->lo;
+			count += unit->cell == UNIT_FULL
+					 ? src->lo[0] < unit->hi && src->hi[0] > unit->lo
+					 : unit_cut(units, unit, unit->lo, unit->hi,
+						    &layout->pieces[p], &cut);
 		}
 	}
 	return count;
 }
 
-/* The part of a piece in rows [lo, hi). */
-static bool cut_piece(const struct piece *piece, uint64_t lo, uint64_t hi, struct route_piece *out)
+/* The part of a piece that the unit takes. */
+static bool cut_piece(const struct units *units, const struct unit *unit, const struct piece *piece,
+		      struct route_piece *out)
 {
 	struct piece cut;
 
-	if (!piece_cut_rows(piece, lo, hi, &cut))
+	if (!unit_cut(units, unit, unit->lo, unit->hi, piece, &cut))
 		return false; /* *out may not be there: pieces are counted exactly */
 	out->param = cut.param;
 	out->src = cut.src;
@@ -59,7 +64,8 @@ static bool cut_piece(const struct piece *piece, uint64_t lo, uint64_t hi, struc
 	return true;
 }
 
-static void add_route(struct table *table, const struct unit *unit, uint32_t trainer)
+static void add_route(struct table *table, const struct units *units, const struct unit *unit,
+		      uint32_t trainer)
 {
 	const struct problem *problem = table->problem;
 	const struct problem_layout *layout =
@@ -75,11 +81,11 @@ static void add_route(struct table *table, const struct unit *unit, uint32_t tra
 	     p++) {
 		struct route_piece *piece = &table->pieces[table->piece_count];
 
-		if (!cut_piece(&layout->pieces[p], unit->lo, unit->hi, piece))
+		if (!cut_piece(units, unit, &layout->pieces[p], piece))
 			continue;
 		piece->transformed = layout->transformed[p];
 		piece->path = problem_path(problem, trainer, unit->inference, !piece->transformed,
-					   &piece->src, problem->tensors[unit->tensor].shape);
+					   unit->tensor, &piece->src);
 		route->bytes += piece->bytes;
 		route->piece_count++;
 		table->piece_count++;
@@ -125,7 +131,7 @@ static int fill(struct table *table, const struct units *units, const uint32_t *
 	if (!table->routes || !table->pieces)
 		return memory_error(error, "planning routes", pieces * sizeof(*table->pieces));
 	for (size_t i = 0; i < units->count; i++)
-		add_route(table, &units->items[i], trainer[i]);
+		add_route(table, units, &units->items[i], trainer[i]);
 	WEFT_ASSERT_OP(table->route_count, ==, units->count);
 	WEFT_ASSERT_OP(table->piece_count, ==, pieces);
 	return 0;

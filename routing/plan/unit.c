@@ -109,8 +109,9 @@ static int emit(struct unit_builder *b, uint32_t t, struct error *error)
 		for (size_t s = b->share_first[l]; s < b->share_first[l + 1]; s++) {
 			const struct unit_share *share = &b->shares.items[s];
 
-			if (!array_add(&b->items, (struct unit){t, i, share->set, share->lo,
-								share->hi, share->bytes}))
+			if (!array_add(&b->items,
+				       (struct unit){t, i, share->set, share->cell, share->lo,
+						     share->hi, share->bytes}))
 				return unit_no_memory(error);
 		}
 	}
@@ -205,6 +206,10 @@ void unit_builder_fini(struct unit_builder *b)
 {
 	array_free(&b->sources);
 	array_free(&b->segments);
+	array_free(&b->cells);
+	array_free(&b->boxes);
+	array_free(&b->inside);
+	array_free(&b->edges);
 	array_free(&b->members);
 	array_free(&b->borders);
 	array_free(&b->shares);
@@ -231,7 +236,10 @@ static int build(struct units *units, struct unit_builder *b, uint64_t **weights
 	if (!rc) {
 		units->items = b->items.items;
 		units->count = b->items.count;
+		units->cells = b->boxes.items;
+		units->cell_count = b->boxes.count;
 		b->items.items = NULL;
+		b->boxes.items = NULL;
 	} else {
 		units_fini(units);
 	}
@@ -272,6 +280,18 @@ static int build_reached(struct units *units, const struct problem *problem, boo
 	if (rc)
 		units_fini(units);
 	return rc;
+}
+
+bool unit_cut(const struct units *units, const struct unit *unit, uint64_t lo, uint64_t hi,
+	      const struct piece *piece, struct piece *out)
+{
+	struct piece rows;
+	bool strided;
+
+	if (unit->cell == UNIT_FULL)
+		return piece_cut_rows(piece, lo, hi, out);
+	return piece_cut_rows(piece, lo, hi, &rows) &&
+	       piece_cut_columns(&rows, &units->cells[unit->cell], out, &strided) && !strided;
 }
 
 int units_build(struct units *units, const struct problem *problem, struct error *error)
@@ -331,6 +351,7 @@ void units_fini(struct units *units)
 	memory_free(units->items);
 	memory_free(units->sets);
 	memory_free(units->set_storage);
+	memory_free(units->cells);
 	memory_free(units->kind);
 	*units = (struct units){0};
 }

@@ -11,6 +11,14 @@ static int by_low(const void *x, const void *y)
 	return compare_u64(a->lo, b->lo) ?: compare_u64(a->holding, b->holding);
 }
 
+static bool whole_rows(const struct box *box, const uint64_t *shape)
+{
+	for (uint32_t d = 1; d < box->dims; d++)
+		if (box->hi[d] - box->lo[d] != shape[d])
+			return false;
+	return true;
+}
+
 static int collect_sources(struct unit_builder *b, size_t t, bool *uniform, struct error *error)
 {
 	const struct problem *problem = b->problem;
@@ -21,12 +29,16 @@ static int collect_sources(struct unit_builder *b, size_t t, bool *uniform, stru
 		const struct problem_holding *holding = &problem->holdings[h];
 
 		for (uint32_t i = holding->held_of[t]; i < holding->held_of[t + 1]; i++) {
-			uint64_t lo = holding->held[i].lo, hi = holding->held[i].hi;
+			const struct box *box = &holding->held[i].box;
+			uint64_t lo = box->lo[0], hi = box->hi[0];
 
-			if (!array_add(&b->sources, (struct unit_source){lo, hi, (uint32_t)h}) ||
+			if (whole_rows(box, problem->tensors[t].shape))
+				box = NULL;
+			if (!array_add(&b->sources,
+				       (struct unit_source){lo, hi, (uint32_t)h, box}) ||
 			    !array_add(&b->borders, lo) || !array_add(&b->borders, hi))
 				return unit_no_memory(error);
-			if (lo != b->sources.items[0].lo || hi != b->sources.items[0].hi)
+			if (box || lo != b->sources.items[0].lo || hi != b->sources.items[0].hi)
 				*uniform = false;
 		}
 	}
@@ -54,8 +66,8 @@ static int add_borders(struct unit_builder *b, const struct unit_segment *all, u
 	const struct problem_holding *from = &b->problem->holdings[holding];
 
 	for (uint32_t i = from->held_of[piece->scales]; i < from->held_of[piece->scales + 1]; i++) {
-		const uint64_t rows[2] = {from->held[i].lo * piece->transform.from_rows,
-					  from->held[i].hi * piece->transform.from_rows};
+		const uint64_t rows[2] = {from->held[i].box.lo[0] * piece->transform.from_rows,
+					  from->held[i].box.hi[0] * piece->transform.from_rows};
 
 		for (int end = 0; end < 2; end++) {
 			if (rows[end] <= all->lo || rows[end] >= all->hi)
@@ -97,12 +109,27 @@ static int collect_scales(struct unit_builder *b, size_t t, bool *uniform, struc
 	return 0;
 }
 
+uint32_t unit_name_holdings(struct unit_builder *b, size_t first, uint32_t count)
+{
+	uint32_t *members = b->members.items + first, kept = 0;
+
+	for (uint32_t k = 0; k < count; k++)
+		members[k] = b->sources.items[members[k]].holding;
+	sort_items(members, count, compare_u32s);
+	for (uint32_t k = 0; k < count; k++)
+		if (k == 0 || members[k] != members[kept - 1])
+			members[kept++] = members[k];
+	return kept;
+}
+
 static int add_segment(struct unit_builder *b, uint64_t lo, uint64_t hi, const uint32_t *holdings,
 		       uint32_t count, struct error *error)
 {
 	WEFT_ASSERT_OP(lo, <, hi);
 	WEFT_ASSERT_OP(count, >, 0);
-	if (!array_add(&b->segments, (struct unit_segment){lo, hi, b->members.count, count}))
+	if (!array_add(&b->segments,
+		       (struct unit_segment){
+			       .lo = lo, .hi = hi, .first = b->members.count, .count = count}))
 		return unit_no_memory(error);
 	for (uint32_t i = 0; i < count; i++)
 		if (!array_add(&b->members, holdings[i]))
@@ -111,7 +138,7 @@ static int add_segment(struct unit_builder *b, uint64_t lo, uint64_t hi, const u
 }
 
 /* Sweeps the borders upwards; `scratch` is the sources (by index) that reach the segment. */
-static int sweep(struct unit_builder *b, struct error *error)
+static int sweep(struct unit_builder *b, size_t t, struct error *error)
 {
 	size_t next = 0, borders = 0;
 
@@ -123,7 +150,7 @@ static int sweep(struct unit_builder *b, struct error *error)
 	b->scratch.count = 0;
 	for (size_t i = 0; i + 1 < borders; i++) {
 		uint64_t lo = b->borders.items[i], hi = b->borders.items[i + 1];
-		size_t kept = 0, first = b->members.count;
+		size_t kept = 0, first = b->members.count; /* of the segment; its cells' follow */
 
 		/* every source begins at a border */
 		WEFT_ASSERT(next == b->sources.count || b->sources.items[next].lo >= lo);
@@ -140,11 +167,13 @@ static int sweep(struct unit_builder *b, struct error *error)
 		int rc =
 			add_segment(b, lo, hi, b->scratch.items, (uint32_t)b->scratch.count, error);
 
+		if (!rc)
+			rc = unit_cells(b, t, &b->segments.items[b->segments.count - 1],
+					b->scratch.items, (uint32_t)b->scratch.count, error);
 		if (rc)
 			return rc;
-		for (size_t k = first; k < b->members.count; k++)
-			b->members.items[k] = b->sources.items[b->members.items[k]].holding;
-		sort_items(b->members.items + first, b->members.count - first, compare_u32s);
+		b->segments.items[b->segments.count - 1].count =
+			unit_name_holdings(b, first, (uint32_t)b->scratch.count);
 	}
 	return 0;
 }
@@ -156,11 +185,11 @@ int unit_segments(struct unit_builder *b, size_t t, struct error *error)
 
 	if (!rc)
 		rc = collect_scales(b, t, &uniform, error);
-	b->segments.count = b->members.count = 0;
+	b->segments.count = b->members.count = b->cells.count = 0;
 	if (rc || b->sources.count == 0)
 		return rc;
 	if (!uniform)
-		return sweep(b, error);
+		return sweep(b, t, error);
 	/* gathered: all holders have the same rows, holdings come ascending */
 	b->scratch.count = 0;
 	for (size_t i = 0; i < b->sources.count; i++)

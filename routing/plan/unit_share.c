@@ -12,12 +12,17 @@
 #include "base/compare.h"
 #include <inttypes.h>
 
-static bool held_in_one(const struct problem_holding *holding, uint32_t t, uint64_t lo, uint64_t hi)
+bool unit_holds(const struct problem_holding *holding, uint32_t tensor, const struct box *box)
 {
-	size_t end = holding->held_of[t + 1];
-	size_t first = search_first(at, holding->held_of[t], end, holding->held[at].hi >= hi);
+	size_t end = holding->held_of[tensor + 1];
+	/* whoever has it begins at its first row or before */
+	size_t i = search_first(at, holding->held_of[tensor], end,
+				holding->held[at].box.lo[0] > box->lo[0]);
 
-	return first < end && holding->held[first].lo <= lo;
+	while (i-- > holding->held_of[tensor])
+		if (box_within(box, &holding->held[i].box))
+			return true;
+	return false;
 }
 
 /* For messages: an inference rank that has the layout. */
@@ -40,7 +45,7 @@ static bool holds_scales(const struct problem_holding *holding, const struct uni
 		if (!piece->transform.from_rows || !box_cut_rows(&piece->src, lo, hi, &part))
 			continue;
 		scales = transform_scales_box(&piece->transform, &part);
-		if (!held_in_one(holding, piece->scales, scales.lo[0], scales.hi[0]))
+		if (!unit_holds(holding, piece->scales, &scales))
 			return false;
 	}
 	return true;
@@ -52,11 +57,21 @@ static int unsourced(const struct unit_builder *b, const struct unit_wants *want
 {
 	const struct problem *problem = b->problem;
 	const struct problem_layout *layout = &problem->layouts[wants->layout];
-	const struct piece *piece = wants->pieces;
+	const struct piece *piece = NULL, *found = NULL;
 	struct box part, scales;
 
-	while (!box_cut_rows(&piece->src, lo, hi, &part) || transform_plain(&piece->transform))
-		piece++; /* there is one: copies are cut anywhere, by holders of every row */
+	for (size_t i = 0; i < wants->count && !found; i++)
+		if (box_cut_rows(&wants->pieces[i].src, lo, hi, &part) &&
+		    !transform_plain(&wants->pieces[i].transform))
+			found = piece = &wants->pieces[i];
+	if (!found) /* copies are cut anywhere; but beside a piece that is not, nothing is cut in columns */
+		return error_set(
+			error, ERROR_UNSOURCED,
+			"inference %" PRIu32 " needs rows %" PRIu64 "..%" PRIu64
+			" of tensor '%s' in pieces that are transformed, so that its columns are not cut, and no "
+			"trainer holds all that it needs of them",
+			rank_of(problem, wants->layout), lo, hi,
+			problem->tensors[wants->tensor].name);
 	if (piece->transform.part == TRANSFORM_TRANSPOSED)
 		return error_set(
 			error, ERROR_UNSOURCED,
@@ -87,22 +102,62 @@ static int unsourced(const struct unit_builder *b, const struct unit_wants *want
 			 problem->tensors[piece->scales].name, piece->transform.from_rows);
 }
 
-static int add_share(struct unit_builder *b, const struct unit_wants *wants, uint64_t lo,
-		     uint64_t hi, const uint32_t *holdings, uint32_t holding_count,
-		     struct error *error)
+/* Shards cut columns that a piece needs side by side. */
+static int cut_through(const struct unit_builder *b, const struct unit_wants *wants,
+		       const struct piece *piece, const struct box *cell, struct error *error)
 {
-	uint64_t bytes = 0;
-	struct piece part;
+	const struct problem *problem = b->problem;
+	char text[160], need[160];
+
+	return error_set(
+		error, ERROR_UNSUPPORTED,
+		"parameter '%s' of inference %" PRIu32
+		" needs %s of tensor '%s' in one run of its bytes, and "
+		"no trainer holds all of it: one of them holds columns %s. Cut such tensors at most as often across "
+		"their rows in trainers as in engines (tp, etp), or hold whole rows",
+		problem->layouts[wants->layout].layout->params[piece->param].name,
+		rank_of(problem, wants->layout), box_text(&piece->src, need, sizeof(need)),
+		problem->tensors[wants->tensor].name, box_text(cell, text, sizeof(text)));
+}
+
+/* What the piece has of rows [lo, hi), and of the cell, unless that is NULL: its bytes, perhaps 0. */
+static int part_bytes(const struct unit_builder *b, const struct unit_wants *wants,
+		      const struct piece *piece, uint64_t lo, uint64_t hi, const struct box *cell,
+		      uint64_t *bytes, struct error *error)
+{
+	struct piece rows, part;
+	bool strided = false;
+
+	*bytes = 0;
+	if (!piece_cut_rows(piece, lo, hi, &rows))
+		return 0;
+	if (!cell)
+		*bytes = rows.bytes;
+	else if (piece_cut_columns(&rows, cell, &part, &strided) && !strided)
+		*bytes = part.bytes;
+	return strided ? cut_through(b, wants, &rows, cell, error) : 0;
+}
+
+/* cell: what it takes of these rows; NULL: all of them. */
+static int add_share(struct unit_builder *b, const struct unit_wants *wants, uint64_t lo,
+		     uint64_t hi, struct unit_cell *cell, const uint32_t *holdings,
+		     uint32_t holding_count, struct error *error)
+{
+	uint64_t bytes = 0, more;
 	uint32_t set = 0;
 	int rc;
 
 	WEFT_ASSERT_OP(lo, <, hi);
-	for (size_t i = 0; i < wants->count; i++)
-		if (piece_cut_rows(&wants->pieces[i], lo, hi, &part) &&
-		    (__builtin_add_overflow(bytes, part.bytes, &bytes) || bytes > UNIT_BYTES_MAX))
+	for (size_t i = 0; i < wants->count; i++) {
+		rc = part_bytes(b, wants, &wants->pieces[i], lo, hi, cell ? &cell->box : NULL,
+				&more, error);
+		if (rc)
+			return rc;
+		if (__builtin_add_overflow(bytes, more, &bytes) || bytes > UNIT_BYTES_MAX)
 			return error_set(error, ERROR_LIMIT,
 					 "one inference rank needs more than "
 					 "2^62 bytes of one tensor");
+	}
 	if (bytes == 0)
 		return 0;
 	b->able.count = 0;
@@ -117,7 +172,13 @@ static int add_share(struct unit_builder *b, const struct unit_wants *wants, uin
 	if (rc)
 		return rc;
 	WEFT_ASSERT_OP(set, <, b->keys.count);
-	return array_add(&b->shares, (struct unit_share){lo, hi, bytes, set})
+	if (cell && !cell->published) {
+		if (!array_add(&b->boxes, cell->box))
+			return unit_no_memory(error);
+		cell->published = (uint32_t)b->boxes.count;
+	}
+	return array_add(&b->shares, (struct unit_share){lo, hi, bytes, set,
+							 cell ? cell->published - 1 : UNIT_FULL})
 		       ? 0
 		       : unit_no_memory(error);
 }
@@ -147,11 +208,20 @@ static int common_holders(struct unit_builder *b, const struct unit_wants *wants
 
 		for (size_t i = first; i < wants->count && all; i++)
 			all = !box_cut_rows(&pieces[i].src, lo, hi, &part) ||
-			      held_in_one(holding, wants->tensor, part.lo[0], part.hi[0]);
+			      unit_holds(holding, wants->tensor, &part);
 		if (all && holds_scales(holding, wants, lo, hi) && !array_add(&b->scratch, h))
 			return unit_no_memory(error);
 	}
 	return 0;
+}
+
+/* Is anything of it more than copied or converted? Then it is not cut into cells. */
+static bool transformed(const struct unit_wants *wants)
+{
+	for (size_t i = 0; i < wants->count; i++)
+		if (!transform_plain(&wants->pieces[i].transform))
+			return true;
+	return false;
 }
 
 /* May the pair be cut at that row? Not inside of a block that a piece becomes. */
@@ -167,11 +237,28 @@ static bool may_cut(const struct unit_wants *wants, uint64_t row)
 	return true;
 }
 
+/* Nobody has all that is wanted of a segment's rows: a share a cell. */
+static int cell_shares(struct unit_builder *b, const struct unit_wants *wants,
+		       const struct unit_segment *segment, uint64_t lo, uint64_t hi,
+		       struct error *error)
+{
+	int rc = 0;
+
+	for (uint32_t c = 0; c < segment->cell_count && !rc; c++) {
+		struct unit_cell *cell = &b->cells.items[segment->cell_first + c];
+
+		rc = add_share(b, wants, lo, hi, cell, b->members.items + cell->first, cell->count,
+			       error);
+	}
+	return rc;
+}
+
 /* Segments from *s on to the first border where the pair may be cut: one share. */
 static int next_share(struct unit_builder *b, const struct unit_wants *wants, size_t *s,
 		      size_t last, uint64_t lo, uint64_t hi, struct error *error)
 {
 	const struct unit_segment *segment = &b->segments.items[*s];
+	const bool cells = segment->cell_count && !transformed(wants);
 	const uint32_t *holdings = b->members.items + segment->first;
 	uint32_t count = segment->count;
 	uint64_t from = segment->lo > lo ? segment->lo : lo;
@@ -184,15 +271,19 @@ static int next_share(struct unit_builder *b, const struct unit_wants *wants, si
 
 	WEFT_ASSERT_OP(from, <, to); /* first and last hold rows that are wanted */
 
-	if (end != *s) {
+	if (end != *s || segment->cell_count) {
 		rc = common_holders(b, wants, from, to, error);
 		if (rc)
 			return rc;
 		holdings = b->scratch.items;
 		count = (uint32_t)b->scratch.count;
+		if (!count && cells && end == *s) {
+			*s = end + 1;
+			return cell_shares(b, wants, segment, from, to, error);
+		}
 	}
 	*s = end + 1;
-	return add_share(b, wants, from, to, holdings, count, error);
+	return add_share(b, wants, from, to, NULL, holdings, count, error);
 }
 
 int unit_shares(struct unit_builder *b, const struct unit_wants *wants, struct error *error)
@@ -211,12 +302,12 @@ int unit_shares(struct unit_builder *b, const struct unit_wants *wants, struct e
 
 	WEFT_ASSERT_OP(first, <=, last);
 
-	if (first != last && !b->cut) {
+	if ((first != last || b->segments.items[first].cell_count) && !b->cut) {
 		rc = common_holders(b, wants, lo, hi, error);
 		if (rc)
 			return rc;
 		if (b->scratch.count)
-			return add_share(b, wants, lo, hi, b->scratch.items,
+			return add_share(b, wants, lo, hi, NULL, b->scratch.items,
 					 (uint32_t)b->scratch.count, error);
 	}
 	while (!rc && first <= last)

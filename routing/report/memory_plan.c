@@ -359,8 +359,8 @@ static uint64_t held_bytes(const struct problem *problem, const struct problem_h
 
 	for (size_t t = 0; t < problem->tensor_count; t++)
 		for (uint32_t h = holding->held_of[t]; h < holding->held_of[t + 1]; h++)
-			bytes += problem->tensors[t].bytes / problem->tensors[t].shape[0] *
-				 (holding->held[h].hi - holding->held[h].lo);
+			bytes += box_elements(&holding->held[h].box) *
+				 dtype_bytes(problem->tensors[t].dtype);
 	return bytes;
 }
 

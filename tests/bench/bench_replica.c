@@ -124,8 +124,8 @@ static void make_holding(const struct problem *problem, uint32_t trainer, struct
 		index[t] = UINT32_MAX;
 		if (held->held_of[t] == held->held_of[t + 1])
 			continue;
-		box.lo[0] = held->held[held->held_of[t]].lo;
-		box.hi[0] = held->held[held->held_of[t]].hi;
+		box.lo[0] = held->held[held->held_of[t]].box.lo[0];
+		box.hi[0] = held->held[held->held_of[t]].box.hi[0];
 		id = holding_add_tensor(holding, tensor->name, tensor->dtype, tensor->dims,
 					tensor->shape, t, &error);
 		check(id < 0 ? (int)id : 0, "holding", &error);
@@ -487,8 +487,8 @@ static void update(struct weft_worker *worker, const void *memory, bool one_by_o
 	for (uint32_t t = 0; t < holding->tensor_count; t++) {
 		data[t] = memory;
 		if (!rc && one_by_one)
-			rc = weft_update_write(worker, t, HOST(memory, worker->held.items[t].bytes),
-					       &error);
+			rc = weft_update_write(worker, t,
+					       HOST(memory, worker->locals.items[t].bytes), &error);
 	}
 	if (!rc && !one_by_one)
 		rc = host_write_all(worker, data, &error);

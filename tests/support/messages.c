@@ -239,7 +239,11 @@ void messages_layout(struct layout *layout, size_t params, uint64_t pieces)
 static void random_holding(struct holding *holding, uint64_t *state)
 {
 	size_t tensors = random_below(state, 4);
+	uint64_t elements = 1 << 20;
+	bool placed = random_below(state, 2);
 
+	if (placed)
+		NEED(holding_add_local(holding, "local", DTYPE_BF16, 1, &elements, NULL) == 0);
 	for (size_t i = 0; i < tensors; i++) {
 		uint64_t sizes[BOX_DIMS_MAX];
 		uint32_t dims;
@@ -254,6 +258,16 @@ static void random_holding(struct holding *holding, uint64_t *state)
 
 		NEED(index >= 0);
 		held = box_whole(dims, sizes);
+		if (placed && i == 0) {
+			struct held there = {.tensor = (uint32_t)index,
+					     .box = held,
+					     .place = placement_dense(&held)};
+
+			there.place.offset = random_below(state, 1000);
+			NEED(holding_add_placed(holding, &there, NULL) == 0 ||
+			     box_elements(&held) > elements - 1000);
+			continue;
+		}
 		held.lo[0] = random_below(state, sizes[0]);
 		NEED(holding_add(holding, (uint32_t)index, &held, NULL) == 0);
 		if (held.lo[0] == 0)

@@ -82,6 +82,9 @@ static const char *layout_differs(const struct layout *a, const struct layout *b
 static const char *held_differs(const struct held *a, const struct held *b)
 {
 	SAME_NUMBER(tensor);
+	SAME_NUMBER(local);
+	SAME_NUMBER(place.offset);
+	SAME(memcmp(a->place.stride, b->place.stride, sizeof(a->place.stride)) == 0);
 	SAME(box_equal(&a->box, &b->box));
 	return NULL;
 }
@@ -89,6 +92,7 @@ static const char *held_differs(const struct held *a, const struct held *b)
 static const char *holding_differs(const struct holding *a, const struct holding *b)
 {
 	SAME_EACH(tensors, tensor_count, tensor_differs);
+	SAME_EACH(locals, local_count, tensor_differs);
 	SAME_EACH(held, held_count, held_differs);
 	return NULL;
 }

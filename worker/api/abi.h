@@ -27,6 +27,8 @@ struct weft_memory;
 	X(TRANSFORM,   weft_transform,   reserved,       scales_part,      reserved) \
 	X(SLICE,       weft_slice,       memory,         memory,           memory) \
 	X(TENSOR_VIEW, weft_tensor_view, bytes,          bytes,            bytes) \
+	X(HOLDING,     weft_holding,     stride,         stride,           stride) \
+	X(HOLDING_VIEW, weft_holding_view, stride,       stride,           stride) \
 	X(PARAM_VIEW,  weft_param_view,  bytes,          bytes,            bytes) \
 	X(PLAN_VIEW,   weft_plan_view,   reserved,       peers,            reserved) \
 	X(STATS,       weft_stats,       parts_copacked, pieces_landed,    pieces_landed)

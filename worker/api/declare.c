@@ -64,11 +64,12 @@ static int declare_tensor(struct weft_worker *worker, const weft_tensor *tensor,
 	box = box_whole(tensor->dims, tensor->shape);
 	box.lo[0] = row_lo;
 	box.hi[0] = row_hi;
-	rc = declare_note_rows(worker, (uint32_t)index, row_lo, row_hi, error);
+	rc = locals_add_rows(&worker->locals, &worker->holding, (uint32_t)index, row_lo, row_hi,
+			     error);
 	if (!rc)
 		rc = holding_add(&worker->holding, (uint32_t)index, &box, error);
 	if (!rc && id)
-		*id = (uint32_t)index;
+		*id = (uint32_t)worker->locals.count - 1;
 	return rc;
 }
 
@@ -98,9 +99,15 @@ static int declare_trainer(struct weft_worker *worker, const struct model *model
 				 "train spec",
 				 worker->self.rank, train->world);
 	rc = model_holding(model, train, worker->self.rank, holding, error);
-	for (size_t i = 0; i < holding->held_count && !rc; i++)
-		rc = declare_note_rows(worker, holding->held[i].tensor, holding->held[i].box.lo[0],
-				       holding->held[i].box.hi[0], error);
+	for (uint32_t i = 0; i < holding->local_count && !rc; i++)
+		rc = locals_add_param(&worker->locals, holding, i, error);
+	for (size_t i = 0; i < holding->held_count && !rc; i++) {
+		const struct held *held = &holding->held[i];
+
+		if (held->local == HELD_OWN)
+			rc = locals_add_rows(&worker->locals, holding, held->tensor,
+					     held->box.lo[0], held->box.hi[0], error);
+	}
 	return rc;
 }
 
@@ -151,6 +158,7 @@ static int declare_model(struct weft_worker *worker, const char *name, const cha
 		/* nothing changed: the host may correct its specs and try again */
 		layout_fini(&worker->layout);
 		layout_init(&worker->layout);
+		locals_fini(&worker->locals);
 		holding_fini(&worker->holding);
 		holding_init(&worker->holding);
 	}

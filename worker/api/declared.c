@@ -30,19 +30,6 @@ int declare_check_shape(const char *what, const char *name, const char *dtype_te
 	return 0;
 }
 
-int declare_note_rows(struct weft_worker *worker, uint32_t id, uint64_t lo, uint64_t hi,
-		      struct error *error)
-{
-	const struct tensor_info *tensor = &worker->holding.tensors[id];
-
-	while (worker->held.count <= id)
-		if (!array_push(&worker->held))
-			return memory_error(error, "declaring tensors", sizeof(struct held_rows));
-	worker->held.items[id] = (struct held_rows){
-		.lo = lo, .hi = hi, .bytes = tensor->bytes / tensor->shape[0] * (hi - lo)};
-	return 0;
-}
-
 int declare_set_memory(struct weft_worker *worker, uint32_t id, void *memory, struct error *error)
 {
 	while (worker->host_memory.count <= id)
@@ -90,6 +77,8 @@ static int check_limits(const struct weft_worker *worker, struct error *error)
 		const char *what;
 	} rows[] = {
 		{worker->holding.tensor_count, LIMIT_TENSORS, "tensors"},
+		{worker->holding.local_count, LIMIT_PARAMS, "local parameters"},
+		{worker->holding.held_count, LIMIT_PIECES, "boxes of tensors"},
 		{worker->layout.tensor_count, LIMIT_TENSORS, "tensors"},
 		{worker->layout.param_count, LIMIT_PARAMS, "parameters"},
 		{worker->layout.piece_count, LIMIT_PIECES, "pieces"},
@@ -229,7 +218,7 @@ void declare_fini(struct weft_worker *worker)
 {
 	layout_fini(&worker->layout);
 	holding_fini(&worker->holding);
-	array_free(&worker->held);
+	locals_fini(&worker->locals);
 	array_free(&worker->host_memory);
 	memory_free(worker->nics);
 	memory_free(worker->offers);

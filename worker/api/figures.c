@@ -62,26 +62,56 @@ int weft_tensor_at(const weft_worker *worker, uint32_t id, weft_tensor_view *vie
 		   weft_error *error)
 {
 	const struct tensor_info *tensor;
+	const struct local *local;
 	weft_tensor_view ours = WEFT_TENSOR_VIEW_INIT;
 	struct error inner;
 	int rc = check_view(worker, ABI_TENSOR_VIEW, "weft_tensor_at", view, &inner);
 
 	if (!rc)
-		rc = worker_check_id("weft_tensor_at", "tensor", id, worker->holding.tensor_count,
-				     &inner);
+		rc = worker_check_id("weft_tensor_at", "tensor", id, worker->locals.count, &inner);
 	if (rc)
 		return worker_result(rc, &inner, error);
-	tensor = &worker->holding.tensors[id];
+	local = &worker->locals.items[id];
+	tensor = local_info(&worker->holding, local);
 	ours.name = tensor->name;
 	ours.dtype = dtype_name(tensor->dtype);
 	ours.dims = tensor->dims;
 	memcpy(ours.shape, tensor->shape, sizeof(ours.shape));
-	ours.row_lo = worker->held.items[id].lo;
-	ours.row_hi = worker->held.items[id].hi;
-	ours.bytes = worker->held.items[id].bytes;
+	ours.row_lo = local->lo;
+	ours.row_hi = local->hi;
+	ours.bytes = local->bytes;
 	ours.wanted = worker->epoch && worker->epoch->send.tensor_first &&
 		      send_plan_wants(&worker->epoch->send, id);
 	abi_give(ABI_TENSOR_VIEW, &ours, view);
+	return 0;
+}
+
+int weft_holding_at(const weft_worker *worker, uint32_t index, weft_holding_view *view,
+		    weft_error *error)
+{
+	weft_holding_view ours = WEFT_HOLDING_VIEW_INIT;
+	struct error inner;
+	int rc = check_view(worker, ABI_HOLDING_VIEW, "weft_holding_at", view, &inner);
+	const struct tensor_info *tensor;
+	const struct held *held;
+
+	if (!rc)
+		rc = worker_check_id("weft_holding_at", "box", index, worker->holding.held_count,
+				     &inner);
+	if (rc)
+		return worker_result(rc, &inner, error);
+	held = &worker->holding.held[index];
+	tensor = &worker->holding.tensors[held->tensor];
+	ours.name = tensor->name;
+	ours.dtype = dtype_name(tensor->dtype);
+	ours.dims = tensor->dims;
+	ours.local = locals_of(&worker->locals, held);
+	memcpy(ours.shape, tensor->shape, sizeof(ours.shape));
+	memcpy(ours.lo, held->box.lo, sizeof(ours.lo));
+	memcpy(ours.hi, held->box.hi, sizeof(ours.hi));
+	ours.offset = held->place.offset;
+	memcpy(ours.stride, held->place.stride, sizeof(ours.stride));
+	abi_give(ABI_HOLDING_VIEW, &ours, view);
 	return 0;
 }
 

@@ -200,6 +200,33 @@ WEFT_API int weft_declare_tensor(weft_worker *worker, const weft_tensor *tensor,
 				 uint64_t row_lo, uint64_t row_hi, uint32_t *id,
 				 weft_error *error);
 
+/* A trainer that is cut otherwise (tensor, pipeline and expert parallel, DTensors of two dimensions, flat shards) declares its own
+ * parameters, as they lie in its memory, and which boxes of which tensors are where in them; and writes its own parameters. Nothing
+ * is gathered. docs/sources.md has each trainer's.
+ *
+ * weft_declare_local: a local parameter, for weft_update_write. *id counts with weft_declare_tensor's. A name of its own: chunks of
+ * a pipeline repeat names, so put the chunk's before it. */
+WEFT_API int weft_declare_local(weft_worker *worker, const weft_tensor *local, uint32_t *id, weft_error *error);
+/* Where a box of a tensor lies in it, in elements: that with indexes i is at offset + the sum of (i[d] - lo[d]) * stride[d]. What
+ * is stored transposed has a last stride that is not 1; what no box covers is nobody's affair. The dtypes are the same. */
+typedef struct weft_holding {
+	size_t size;
+	uint32_t local;            /* id of a local parameter */
+	uint32_t order;            /* the tensor's place in the checkpoint, the same on every trainer */
+	uint64_t lo[WEFT_DIMS_MAX], hi[WEFT_DIMS_MAX]; /* the box: [lo, hi) of each dimension */
+	uint64_t offset;           /* of its first element */
+	uint64_t stride[WEFT_DIMS_MAX]; /* all 0: the box's own, row after row */
+} weft_holding;
+#define WEFT_HOLDING_INIT WEFT_INIT(weft_holding)
+/* Trainer: that box of the tensor is readable there. Boxes of one trainer do not overlap, neither in the tensor nor in the local
+ * parameter (weft_join says WEFT_E_CONFLICT, with both names); other trainers may hold the same, and share the sending. */
+WEFT_API int weft_declare_holding(weft_worker *worker, const weft_tensor *tensor, const weft_holding *holding,
+				  weft_error *error);
+/* The same of a flat range, as ZeRO and FSDP1 have it: elements [from, to) of the tensor, row after row, from element `offset` of
+ * the local parameter on. */
+WEFT_API int weft_declare_flat(weft_worker *worker, const weft_tensor *tensor, uint32_t order, uint64_t from, uint64_t to,
+			       uint32_t local, uint64_t offset, weft_error *error);
+
 /* [any thread] The GPU that the worker uses ("cuda:N"); -1: none. */
 WEFT_API int32_t weft_device(const weft_worker *worker);
 
@@ -282,7 +309,7 @@ WEFT_API int weft_declare_model_as(weft_worker *worker, const char *model, const
 WEFT_API int weft_count_ranks(const char *train, const char *infer, uint32_t *trainers,
 			      uint32_t *inference, weft_error *error);
 
-/* What was declared, in declaration order. [any thread after join] */
+/* What was declared, in declaration order. [any thread after join] A local parameter is a view whose rows are all its own. */
 typedef struct weft_tensor_view {
 	size_t size;
 	const char *name, *dtype;
@@ -302,7 +329,21 @@ typedef struct weft_param_view {
 	uint64_t bytes;
 } weft_param_view;
 #define WEFT_PARAM_VIEW_INIT WEFT_INIT(weft_param_view)
+/* All boxes that are held, rows that are memory of their own too; sorted by tensor from weft_join on, of
+ * weft_declare_model at once. */
+typedef struct weft_holding_view {
+	size_t size;
+	const char *name, *dtype;  /* of the tensor */
+	uint32_t dims;
+	uint32_t local;            /* id of the local parameter, or of the rows */
+	uint64_t shape[WEFT_DIMS_MAX];
+	uint64_t lo[WEFT_DIMS_MAX], hi[WEFT_DIMS_MAX];
+	uint64_t offset;           /* elements, as weft_holding has them */
+	uint64_t stride[WEFT_DIMS_MAX];
+} weft_holding_view;
+#define WEFT_HOLDING_VIEW_INIT WEFT_INIT(weft_holding_view)
 /* -WEFT_E_USAGE past the end. */
+WEFT_API int weft_holding_at(const weft_worker *worker, uint32_t index, weft_holding_view *view, weft_error *error);
 WEFT_API int weft_tensor_at(const weft_worker *worker, uint32_t id, weft_tensor_view *view,
 			    weft_error *error);
 WEFT_API int weft_param_at(const weft_worker *worker, uint32_t id, weft_param_view *view,

@@ -17,6 +17,7 @@
 
 #include "base/array.h"
 #include "base/pool.h"
+#include "job/holding.h"
 #include "job/layout.h"
 #include "worker/api/weft.h"
 #include "worker/control/health.h"
@@ -54,7 +55,7 @@ struct weft_worker {
 	char *model, *train, *infer;      /* labels */
 	struct layout layout;             /* inference */
 	struct holding holding;           /* trainer */
-	ARRAY(struct held_rows) held;     /* by tensor of holding */
+	struct locals locals;             /* trainer: what is written, by id */
 	struct ranges ranges;             /* trainer: registered */
 	ARRAY(void *) host_memory;        /* own_memory: by parameter */
 
@@ -99,9 +100,6 @@ int worker_may_update(struct weft_worker *worker, enum role role, const char *ca
 /* declared.c, for declare*.c. Name, dtype and shape as a host gives them. */
 int declare_check_shape(const char *what, const char *name, const char *dtype_text, uint32_t dims,
 			enum dtype *dtype, struct error *error);
-/* The row range of a new tensor of the holding, at its id. */
-int declare_note_rows(struct weft_worker *worker, uint32_t id, uint64_t lo, uint64_t hi,
-		      struct error *error);
 /* Where parameter `id` lies, with own_memory. */
 int declare_set_memory(struct weft_worker *worker, uint32_t id, void *memory, struct error *error);
 /* ERROR_UNSAFE when a late write may land in one of them (transport/late.h). */

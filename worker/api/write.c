@@ -57,6 +57,7 @@ static int take_tensor(const struct weft_worker *worker, uint32_t id, const weft
 		       size_t stride, weft_memory *before, const void **data, struct error *error)
 {
 	static const char call[] = "weft_update_write_all";
+	const struct local *local = &worker->locals.items[id];
 	weft_memory memory;
 	int rc = abi_take_at(ABI_MEMORY, call, array, stride, id, &memory, error);
 
@@ -64,11 +65,10 @@ static int take_tensor(const struct weft_worker *worker, uint32_t id, const weft
 	if (rc || !memory.pointer)
 		return rc;
 	rc = worker_check_memory(worker, call, &memory, error);
-	if (!rc && memory.bytes != worker->held.items[id].bytes)
+	if (!rc && memory.bytes != local->bytes)
 		rc = error_set(error, ERROR_USAGE, "%s: tensor %s has %llu bytes here, given %llu",
-			       call, worker->holding.tensors[id].name,
-			       (unsigned long long)worker->held.items[id].bytes,
-			       (unsigned long long)memory.bytes);
+			       call, local_info(&worker->holding, local)->name,
+			       (unsigned long long)local->bytes, (unsigned long long)memory.bytes);
 	if (!rc)
 		rc = worker_after(worker, &memory, before, error);
 	*before = memory;
@@ -82,10 +82,10 @@ static int write_all(struct weft_worker *worker, const weft_memory *array, size_
 	const void **data;
 	int rc = 0;
 
-	if (count != worker->holding.tensor_count)
+	if (count != worker->locals.count)
 		return error_set(error, ERROR_USAGE,
 				 "weft_update_write_all: memory of %zu tensors; %zu are declared",
-				 count, worker->holding.tensor_count);
+				 count, worker->locals.count);
 	data = memory_zalloc(count + 1, sizeof(*data));
 	if (!data)
 		return memory_error(error, "writing all tensors", count * sizeof(*data));

@@ -17,6 +17,7 @@
 
 #include "worker/control/health.h"
 #include "worker/device/device.h"
+#include "worker/epoch/locals.h"
 #include "worker/epoch/params.h"
 #include "worker/epoch/ranges.h"
 #include "worker/epoch/receive_plan.h"
@@ -24,9 +25,6 @@
 #include "worker/epoch/windows.h"
 
 #define PEER_NAME_BYTES 128
-
-/* A trainer's rows of dimension 0 of one tensor. */
-struct held_rows { uint64_t lo, hi, bytes; };
 
 /* What an epoch is built from; it lives longer than every epoch. */
 struct epoch_options {
@@ -37,7 +35,7 @@ struct epoch_options {
 	struct health *health;
 	/* trainer */
 	const struct holding *holding;
-	const struct held_rows *held;  /* by tensor of holding */
+	const struct locals *locals;   /* what writes are of */
 	const struct ranges *ranges;
 	uint64_t ring_bytes;
 	bool full;

@@ -29,7 +29,7 @@ static int cut_source(const struct epoch *epoch, struct send_source *source, uin
 					 "a ring of %llu bytes has no room for a row of blocks of "
 					 "tensor %s, %llu bytes; raise ring_bytes (--ring-bytes)",
 					 (unsigned long long)ring,
-					 epoch->options.holding->tensors[source->tensor].name,
+					 send_plan_name(epoch, source->tensor),
 					 (unsigned long long)grain);
 	}
 	source->sum_parts = !source->follows && (source->part_bytes == pack->block_bytes ||
@@ -41,8 +41,7 @@ static int cut_source(const struct epoch *epoch, struct send_source *source, uin
 			"a ring of %llu bytes cuts the blocks of checksums of tensor %s, "
 			"%llu bytes each, which is not possible with memory \"cuda\"; raise "
 			"ring_bytes (--ring-bytes) to four times that",
-			(unsigned long long)ring,
-			epoch->options.holding->tensors[source->tensor].name,
+			(unsigned long long)ring, send_plan_name(epoch, source->tensor),
 			(unsigned long long)pack->block_bytes);
 	source->parts = (uint32_t)((pack->bytes + source->part_bytes - 1) / source->part_bytes);
 	return 0;

@@ -6,6 +6,11 @@
 
 /* ---- rows ---- */
 
+const char *send_plan_name(const struct epoch *epoch, uint32_t id)
+{
+	return local_info(epoch->options.holding, &epoch->options.locals->items[id])->name;
+}
+
 int send_plan_bad_row(const struct epoch *epoch, size_t row, const char *what, struct error *error)
 {
 	return error_set(error, ERROR_MESSAGE, "%s: row %zu of the plan: %s", epoch->options.name,
@@ -19,14 +24,16 @@ static bool leaves_in_place(const struct epoch *epoch, const struct plan_row *ro
 	const struct transport_caps *caps =
 		transport_endpoint_caps(epoch->peers[row->peer].endpoint);
 	const struct tensor_info *tensor = &epoch->options.holding->tensors[row->tensor];
+	const struct held *held = holding_find(epoch->options.holding, row->tensor, &row->src);
+	struct runs runs;
 	bool registered = epoch->options.ranges->count != 0;
 	bool reads = epoch->options.device
 			     ? caps->gpu_direct && registered && !epoch->options.host_ring
 			     : !caps->local_registration || registered;
 
-	return reads && transform_plain(&row->transform) && row->src.dims == tensor->dims &&
+	return reads && transform_plain(&row->transform) && held &&
 	       (row->to == DTYPE_NONE || row->to == tensor->dtype) &&
-	       box_contiguous(&row->src, tensor->shape);
+	       placement_runs(&held->place, &held->box, &row->src, 1, &runs) && runs.rows == 1;
 }
 
 /* A kernel stores into whatever it reaches, where the plan says replica for another trainer's sake too. What it does not
@@ -147,14 +154,19 @@ static int resolve_rows(struct send_plan *plan, const struct epoch *epoch, struc
 	return rc;
 }
 
+static const struct send_source *source_of(const struct send_plan *plan, size_t row)
+{
+	return &plan->sources[plan->rows[row].source];
+}
+
 /* A tensor's rows are those that read it, also as somebody's scales. */
 static int group_by_tensor(struct send_plan *plan, const struct epoch *epoch, struct error *error)
 {
-	size_t tensors = epoch->options.holding->tensor_count, entries = 0;
+	size_t tensors = epoch->options.locals->count, entries = 0;
 	uint32_t *first = pool_array(&plan->pool, tensors + 2, sizeof(*first));
 
 	for (size_t i = 0; i < plan->row_count; i++)
-		entries += epoch->plan->rows[i].transform.from_rows ? 2 : 1;
+		entries += source_of(plan, i)->scales != NO_TENSOR ? 2 : 1;
 	plan->tensor_count = tensors;
 	plan->tensor_first = first;
 	plan->tensor_rows = pool_array(&plan->pool, entries, sizeof(*plan->tensor_rows));
@@ -163,21 +175,21 @@ static int group_by_tensor(struct send_plan *plan, const struct epoch *epoch, st
 		return memory_error(error, "preparing updates", tensors * sizeof(*first));
 	/* counting sort; first[t + 1] walks from the start to the end of tensor t's rows */
 	for (size_t i = 0; i < plan->row_count; i++) {
-		const struct plan_row *row = &epoch->plan->rows[i];
+		const struct send_source *source = source_of(plan, i);
 
-		first[row->tensor + 2]++;
-		if (row->transform.from_rows)
-			first[row->scales + 2]++;
+		first[source->tensor + 2]++;
+		if (source->scales != NO_TENSOR)
+			first[source->scales + 2]++;
 	}
 	for (size_t t = 1; t < tensors + 2; t++)
 		first[t] += first[t - 1];
 	for (size_t i = 0; i < plan->row_count; i++) {
-		const struct plan_row *row = &epoch->plan->rows[i];
+		const struct send_source *source = source_of(plan, i);
 
-		plan->tensor_rows[first[row->tensor + 1]++] = (uint32_t)i;
-		if (row->transform.from_rows)
-			plan->tensor_rows[first[row->scales + 1]++] = (uint32_t)i;
-		plan->direct[row->tensor] |= plan->rows[i].path == PATH_DIRECT;
+		plan->tensor_rows[first[source->tensor + 1]++] = (uint32_t)i;
+		if (source->scales != NO_TENSOR)
+			plan->tensor_rows[first[source->scales + 1]++] = (uint32_t)i;
+		plan->direct[source->tensor] |= plan->rows[i].path == PATH_DIRECT;
 	}
 	return 0;
 }

@@ -5,6 +5,8 @@
  *
  *   plan rows ─► send rows ─► sources (equal rows share one) ─► parts ─► ring, or homes
  *
+ * A tensor is here what is written with one id (locals.h): a tensor's rows, or a local parameter.
+ *
  * A source is one distinct piece of the held rows: packed and summed once a version, for all rows
  * that want it. A part of it is what is packed in one go: one block of its sum, or less where the
  * ring is small. Blocks number all parts of all sources.
@@ -99,6 +101,8 @@ void send_plan_close(struct send_plan *plan);
 
 /* ---- send_plan.c and its parts, in the order of their calls ---- */
 
+/* Of the tensor with that id. */
+const char *send_plan_name(const struct epoch *epoch, uint32_t id);
 int send_plan_bad_row(const struct epoch *epoch, size_t row, const char *what,
 		      struct error *error);
 /* send_device.c: of resolved rows: whether the ring can lie in the GPU's memory; said where it cannot. */

@@ -47,7 +47,26 @@ static int compare_sources(const void *a, const void *b, void *context)
 	return compare_u64(x->param, y->param) ?: compare_u64(x->offset, y->offset);
 }
 
+/* Where the box, of a tensor of the plan, lies. */
+static const struct held *find_held(const struct epoch *epoch, uint32_t tensor,
+				    const struct box *box, struct pack_held *place,
+				    struct error *error)
+{
+	const struct held *held = holding_find(epoch->options.holding, tensor, box);
+	char text[160];
+
+	if (held)
+		*place = (struct pack_held){held->box, held->place};
+	else
+		error_set(error, ERROR_MESSAGE,
+			  "tensor %s: the plan asks for %s, which no box that was declared has",
+			  epoch->options.holding->tensors[tensor].name,
+			  box_text(box, text, sizeof(text)));
+	return held;
+}
+
 static int init_pack(const struct epoch *epoch, const struct plan_row *row,
+		     const struct pack_held *held, const struct pack_held *scales,
 		     struct send_source *source, struct error *error)
 {
 	const struct tensor_info *tensor = &epoch->options.holding->tensors[row->tensor];
@@ -56,19 +75,12 @@ static int init_pack(const struct epoch *epoch, const struct plan_row *row,
 		.to = row->to == DTYPE_NONE ? tensor->dtype : row->to,
 		.dims = tensor->dims,
 		.src = row->src,
-		.held_lo = epoch->options.held[row->tensor].lo,
-		.held_hi = epoch->options.held[row->tensor].hi,
+		.held = held,
+		.scales_held = scales,
 		.transform = row->transform,
 	};
 
 	memcpy(from.shape, tensor->shape, sizeof(from.shape));
-	if (row->transform.from_rows) {
-		from.scales_lo = epoch->options.held[row->scales].lo;
-		from.scales_hi = epoch->options.held[row->scales].hi;
-	}
-	if (row->src.dims != tensor->dims)
-		return error_set(error, ERROR_MESSAGE, "tensor %s: a box of %u dimensions",
-				 tensor->name, row->src.dims);
 	if (pack_init(&source->pack, &from, error))
 		return error_wrap(error, "tensor %s", tensor->name);
 	if (source->pack.bytes != row->bytes)
@@ -82,16 +94,33 @@ static int init_pack(const struct epoch *epoch, const struct plan_row *row,
 static int add_source(struct send_plan *plan, const struct epoch *epoch, uint32_t first,
 		      const struct plan_row *row, struct error *error)
 {
-	struct send_source *source = &plan->sources[plan->source_count];
+	struct send_source *source = &plan->sources[plan->source_count++];
+	const struct locals *locals = epoch->options.locals;
+	const struct tensor_info *tensor = &epoch->options.holding->tensors[row->tensor];
+	struct pack_held place, scales_place;
+	const struct held *held, *scales = NULL;
 
 	*source = (struct send_source){
-		.tensor = row->tensor,
-		.scales = row->transform.from_rows ? row->scales : NO_TENSOR,
+		.scales = NO_TENSOR,
 		.first_row = first,
 		.follower = NO_SOURCE,
 	};
-	plan->source_count++;
-	return init_pack(epoch, row, source, error);
+	if (row->src.dims != tensor->dims || (row->transform.from_rows && row->src.dims != 2))
+		return error_set(error, ERROR_MESSAGE, "tensor %s: a box of %u dimensions",
+				 tensor->name, row->src.dims);
+	held = find_held(epoch, row->tensor, &row->src, &place, error);
+	if (held && row->transform.from_rows) {
+		struct box box = transform_scales_box(&row->transform, &row->src);
+
+		scales = find_held(epoch, row->scales, &box, &scales_place, error);
+		if (!scales)
+			return -(int)error->code;
+		source->scales = locals_of(locals, scales);
+	}
+	if (!held)
+		return -(int)error->code;
+	source->tensor = locals_of(locals, held);
+	return init_pack(epoch, row, &place, scales ? &scales_place : NULL, source, error);
 }
 
 /* Scales of the very box of the values before them are packed with these; by a task they wait in scratch memory. */

@@ -244,17 +244,17 @@ int sender_check_tensor(const struct sender *sender, uint32_t id, const void *da
 	if (sender->schedule.submitted[id])
 		return error_set(error, ERROR_USAGE, "update %llu: tensor %s is written twice",
 				 (unsigned long long)sender->schedule.version,
-				 options->holding->tensors[id].name);
+				 send_plan_name(sender->epoch, id));
 	/* the plan counts on what was registered before join, and nothing is copied behind its back */
 	if (options->full || !options->ranges->count || !sender->epoch->send.direct[id] ||
-	    ranges_find(options->ranges, data, options->held[id].bytes))
+	    ranges_find(options->ranges, data, options->locals->items[id].bytes))
 		return 0;
 	return error_set(
 		error, ERROR_USAGE,
 		"update %llu: tensor %s (%llu bytes at %p) does not lie whole in one range "
 		"of weft_source_register; register its memory before weft_join, or none",
-		(unsigned long long)sender->schedule.version, options->holding->tensors[id].name,
-		(unsigned long long)options->held[id].bytes, data);
+		(unsigned long long)sender->schedule.version, send_plan_name(sender->epoch, id),
+		(unsigned long long)options->locals->items[id].bytes, data);
 }
 
 /* Unless nobody wants it. */
@@ -296,15 +296,15 @@ static int write_tensor(struct sender *sender, uint32_t id, const void *data, ui
 	const struct send_plan *plan = &sender->epoch->send;
 	int rc;
 
-	if (id >= options->holding->tensor_count)
+	if (id >= options->locals->count)
 		return error_set(error, ERROR_USAGE, "tensor %u; %zu are declared", id,
-				 options->holding->tensor_count);
-	if (!data || bytes != options->held[id].bytes)
+				 options->locals->count);
+	if (!data || bytes != options->locals->items[id].bytes)
 		return error_set(error, ERROR_USAGE,
 				 "update %llu: tensor %s has %llu bytes here, given %llu%s",
 				 (unsigned long long)sender->schedule.version,
-				 options->holding->tensors[id].name,
-				 (unsigned long long)options->held[id].bytes,
+				 send_plan_name(sender->epoch, id),
+				 (unsigned long long)options->locals->items[id].bytes,
 				 (unsigned long long)bytes, data ? "" : " at NULL");
 	if (!send_plan_wants(plan, id))
 		return 0;
@@ -342,7 +342,7 @@ static int write_all(struct sender *sender, const void *const *data, struct erro
 				       "update %llu: tensor %s is wanted by an "
 				       "inference rank, but its data is NULL",
 				       (unsigned long long)sender->schedule.version,
-				       sender->epoch->options.holding->tensors[t].name);
+				       send_plan_name(sender->epoch, t));
 		if (rc)
 			return rc;
 	}

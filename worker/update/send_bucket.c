@@ -19,8 +19,9 @@ static int bad_slice(const struct sender *sender, const char *name, const char *
 static int check_shape(const struct sender *sender, const struct bucket_slice *slice, uint32_t id,
 		       struct error *error)
 {
-	const struct tensor_info *tensor = &sender->epoch->options.holding->tensors[id];
-	const struct held_rows *held = &sender->epoch->options.held[id];
+	const struct epoch_options *options = &sender->epoch->options;
+	const struct local *held = &options->locals->items[id];
+	const struct tensor_info *tensor = local_info(options->holding, held);
 	char what[160];
 	uint32_t d = 0; /* the first one that differs */
 
@@ -57,7 +58,8 @@ static int check_slice(struct sender *sender, const struct bucket_slice *slice, 
 
 	if (!slice->tensor.name)
 		return bad_slice(sender, "(NULL)", "has no name", error);
-	if (!strmap_get(&sender->epoch->options.holding->tensor_names, slice->tensor.name, id))
+	if (!locals_named(sender->epoch->options.locals, sender->epoch->options.holding,
+			  slice->tensor.name, id))
 		return bad_slice(sender, slice->tensor.name, "is not declared", error);
 	rc = check_shape(sender, slice, *id, error);
 	if (!rc && send_plan_wants(&sender->epoch->send, *id))
@@ -81,8 +83,7 @@ int bucket_check(struct sender *sender, const struct bucket_slice *slices, size_
 	sort_items(sorted, count, compare_u32s);
 	for (size_t i = 1; i < count; i++)
 		if (sorted[i] == sorted[i - 1])
-			return bad_slice(sender,
-					 sender->epoch->options.holding->tensors[sorted[i]].name,
+			return bad_slice(sender, send_plan_name(sender->epoch, sorted[i]),
 					 "is in the bucket twice", error);
 	return 0;
 }

@@ -175,7 +175,7 @@ static int allocate(struct sender *sender, struct error *error)
 		sender->paths[p] = transport_endpoint_path(sender->epoch->peers[p].endpoint);
 	}
 	for (size_t t = 0; t < plan->tensor_count; t++)
-		sender->names[peers + t] = sender->epoch->options.holding->tensors[t].name;
+		sender->names[peers + t] = send_plan_name(sender->epoch, (uint32_t)t);
 	return 0;
 }
 

@@ -344,7 +344,7 @@ static inline void lone_fill(struct lone *lone, uint64_t version)
 /* What pack.h makes of one row in one go; its own tests compare that with a reference. */
 static inline void lone_expect(const struct lone *lone, const struct plan_row *row, void *bytes)
 {
-	const struct held_rows *held = lone->worker->held.items;
+	const struct local *held = lone->worker->locals.items;
 	const struct tensor_info *tensor = &lone->worker->holding.tensors[row->tensor];
 	struct pack_source from = {.from = tensor->dtype,
 				   .to = row->to == DTYPE_NONE ? tensor->dtype : row->to,

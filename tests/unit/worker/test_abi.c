@@ -35,12 +35,20 @@ static void test_size__that_was_forgotten_is_named_for_every_struct(void **state
 		enum abi_struct type;
 		const char *name;
 	} rows[] = {
-		{ABI_LAUNCH, "weft_launch"},	     {ABI_OPTIONS, "weft_options"},
-		{ABI_MEMORY, "weft_memory"},	     {ABI_TENSOR, "weft_tensor"},
-		{ABI_PARAM, "weft_param"},	     {ABI_TRANSFORM, "weft_transform"},
-		{ABI_SLICE, "weft_slice"},	     {ABI_TENSOR_VIEW, "weft_tensor_view"},
-		{ABI_PARAM_VIEW, "weft_param_view"}, {ABI_PLAN_VIEW, "weft_plan_view"},
-		{ABI_STATS, "weft_stats"},	     {ABI_ERROR, "weft_error"},
+		{ABI_LAUNCH, "weft_launch"},
+		{ABI_OPTIONS, "weft_options"},
+		{ABI_MEMORY, "weft_memory"},
+		{ABI_TENSOR, "weft_tensor"},
+		{ABI_PARAM, "weft_param"},
+		{ABI_TRANSFORM, "weft_transform"},
+		{ABI_SLICE, "weft_slice"},
+		{ABI_TENSOR_VIEW, "weft_tensor_view"},
+		{ABI_PARAM_VIEW, "weft_param_view"},
+		{ABI_HOLDING, "weft_holding"},
+		{ABI_HOLDING_VIEW, "weft_holding_view"},
+		{ABI_PLAN_VIEW, "weft_plan_view"},
+		{ABI_STATS, "weft_stats"},
+		{ABI_ERROR, "weft_error"},
 	};
 	static const size_t wrong[] = {0, 1, sizeof(size_t), 4097, SIZE_MAX};
 

@@ -161,19 +161,15 @@ static void test_problem__lists_unwanted_tensors(void **state)
 
 static void test_how__needs_no_copy_only_for_one_run_of_registered_memory(void **state)
 {
-	uint64_t shape[2] = {4, 6};
-	struct box rows = {.dims = 2, .lo = {1, 0}, .hi = {3, 6}};
-	struct box columns = {.dims = 2, .lo = {0, 2}, .hi = {4, 4}};
-
 	(void)state;
-	assert_int_equal(path_of_piece(true, &rows, shape, true, false), PATH_DIRECT);
-	assert_int_equal(path_of_piece(true, &rows, shape, true, true), PATH_DIRECT);
-	assert_int_equal(path_of_piece(true, &rows, shape, false, true), PATH_MAPPED);
-	assert_int_equal(path_of_piece(true, &rows, shape, false, false), PATH_REPLICA);
-	assert_int_equal(path_of_piece(true, &columns, shape, true, true), PATH_MAPPED);
-	assert_int_equal(path_of_piece(true, &columns, shape, true, false), PATH_REPLICA);
-	assert_int_equal(path_of_piece(false, &rows, shape, true, true), PATH_MAPPED);
-	assert_int_equal(path_of_piece(false, &rows, shape, true, false), PATH_REPLICA);
+	assert_int_equal(path_of_piece(true, true, true, false), PATH_DIRECT);
+	assert_int_equal(path_of_piece(true, true, true, true), PATH_DIRECT);
+	assert_int_equal(path_of_piece(true, true, false, true), PATH_MAPPED);
+	assert_int_equal(path_of_piece(true, true, false, false), PATH_REPLICA);
+	assert_int_equal(path_of_piece(true, false, true, true), PATH_MAPPED);
+	assert_int_equal(path_of_piece(true, false, true, false), PATH_REPLICA);
+	assert_int_equal(path_of_piece(false, true, true, true), PATH_MAPPED);
+	assert_int_equal(path_of_piece(false, true, true, false), PATH_REPLICA);
 }
 
 /* ---- from a model ---- */

@@ -100,8 +100,8 @@ static bool give_to_a_non_holder(struct table *table, struct dice *dice)
 
 		for (uint32_t h = holding->held_of[route->tensor];
 		     h < holding->held_of[route->tensor + 1]; h++)
-			held = held || (holding->held[h].lo <= src->lo[0] &&
-					holding->held[h].hi >= src->hi[0]);
+			held = held || (holding->held[h].box.lo[0] <= src->lo[0] &&
+					holding->held[h].box.hi[0] >= src->hi[0]);
 		if (!held) {
 			route->trainer = trainer;
 			return true;
