@@ -2,6 +2,9 @@
  *
  * parallel.h -- parallel layouts as one string, the same everywhere:
  *   --train world=256,pp=8,source=gathered      --train world=16,fsdp=8,source=sharded
+ *   --train world=128,source=megatron,tp=4,pp=4,ep=8,etp=1
+ *   --train world=16,source=dtensor,mesh=2/4/2    (replicas / fsdp / tp; mesh=4/2 and mesh=4 leave out from the left and right)
+ *   --train world=8,source=zero3                  --train world=8,source=fsdp1,orig=1
  *   --infer engines=8,tp=32,ep=32,dp=8,dp_lm_head=1,moe_dense_tp=1
  *   --infer engines=1,tp=8,a2a=1,fuse_shared=1,embed_replicated=1,names=vllm,
  *           experts=round_robin,routed_experts=1,gate=F32,indexer=fused,dtype=BF16,
@@ -19,15 +22,36 @@
 #define PARALLEL_RANKS_MAX  65536
 #define PARALLEL_STAGES_MAX 256
 
-enum train_source { TRAIN_GATHERED, TRAIN_SHARDED };
+enum train_source { TRAIN_GATHERED, TRAIN_SHARDED, TRAIN_MEGATRON, TRAIN_DTENSOR, TRAIN_ZERO3, TRAIN_FSDP1 };
+/* Which of Megatron's two rank orders; both begin with tp-cp-ep. */
+enum train_order { ORDER_DP_PP, ORDER_PP_DP };
+/* How Megatron keeps the experts of a rank: a parameter each, all in one, or all in one of the legacy GroupedMLP, transposed. */
+enum train_grouped { GROUPED_EACH, GROUPED_ONE, GROUPED_LEGACY };
 
 struct train_spec {
 	uint32_t world;            /* trainers */
 	uint32_t pp;               /* stages; divides world */
 	uint32_t source;           /* enum train_source */
 	uint32_t fsdp;             /* sharded: shards of dimension 0; divides world */
-	uint32_t stage_layers_count;               /* 0, or pp: layers=8/8/.. */
+	uint32_t tp;               /* megatron */
+	uint32_t ep;               /* megatron, dtensor */
+	uint32_t etp, cp, vpp;     /* megatron; etp 0: as tp */
+	uint32_t order;            /* megatron: enum train_order */
+	uint32_t first, last;      /* megatron: layers of the first and of the last stage; 0: as the others */
+	uint32_t account_embedding, account_loss; /* megatron, flags: they count as a layer */
+	uint32_t grouped;          /* megatron: enum train_grouped */
+	uint32_t vocab_pad;        /* megatron: the vocabulary is rounded up to that times tp; 1: to what tp divides */
+	uint32_t replicate, mesh_fsdp, mesh_tp; /* dtensor */
+	uint32_t orig;             /* fsdp1, flag: use_orig_params, which begins each parameter at 16 bytes */
+	uint32_t stage_layers_count;               /* 0, or pp * vpp: layers=8/8/.., chunk by chunk */
 	uint32_t stage_layers[PARALLEL_STAGES_MAX];
+};
+
+/* Of Megatron's ranks: place and size by dimension of the dense grid and of the experts'. dtensor has fsdp for dp, and ep across
+ * fsdp and tp. Source: Megatron-Core's RankGenerator, torchtitan's meshes; docs/sources.md. */
+struct train_place {
+	uint32_t pp, tp, dp;           /* dp: with megatron, of the ranks with one (tp, cp, pp) */
+	uint32_t etp, ep, edp;
 };
 
 #define MXFP4_BLOCK 32 /* numbers of a row that share a scale */
@@ -76,6 +100,16 @@ char *infer_spec_text(const struct infer_spec *spec, char out[PARALLEL_TEXT_BYTE
 
 uint32_t infer_ranks(const struct infer_spec *spec);              /* engines * tp */
 uint32_t train_stage(const struct train_spec *spec, uint32_t rank);
+struct train_place train_place(const struct train_spec *spec, uint32_t rank);
+/* Ranks of the same number hold the same. */
+uint64_t train_alike(const struct train_spec *spec, uint32_t rank);
+/* Megatron: the stage, its chunk, and the place in that, of a layer of a model with so many. Source: get_num_layers_to_build and
+ * get_transformer_layer_offset of Megatron-Core. ERROR_CONFIG: they cannot be laid out so. */
+struct train_layer {
+	uint32_t pp, chunk, place;
+};
+int train_megatron_layer(const struct train_spec *spec, uint32_t layers, uint32_t layer, struct train_layer *out,
+			 struct error *error);
 /* Stage of a layer of a model with that many layers (as even as possible, earlier stages take
  * the odd one; stage_layers overrides). ERROR_CONFIG when the override does not add up. */
 int train_layer_stage(const struct train_spec *spec, uint32_t layers, uint32_t layer,

@@ -1,38 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * holding.c -- what one trainer can read: the tensors of its pipeline stage, whole or its
- * rows of them.
+ * holding.c -- what one trainer can read, by the source of its spec.
  */
-#include "model/model.h"
+#include "model/source.h"
 
-/* Stage of a tensor: embeddings on the first, final norm and lm_head on the last. */
-static int tensor_stage(const struct model *model, const struct train_spec *train,
-			const struct model_tensor *tensor, uint32_t *stage, struct error *error)
-{
-	uint32_t layers = (uint32_t)model->config.layers;
+#include "base/array.h"
 
-	if (tensor->layer >= 0 && tensor->layer < (int64_t)layers)
-		return train_layer_stage(train, layers, (uint32_t)tensor->layer, stage, error);
-	*stage = tensor->layer < 0 ? 0 : train->pp - 1;
-	return 0;
-}
-
-static int hold(const struct model *model, const struct train_spec *train, uint32_t rank,
-		size_t order, struct holding *holding, struct error *error)
-{
-	const struct model_tensor *tensor = &model->tensors[order];
-	struct box box = box_whole(tensor->dims, tensor->shape);
-	int64_t index;
-
-	if (train->source == TRAIN_SHARDED)
-		train_shard_rows(tensor->shape[0], train->fsdp, rank % train->fsdp, &box.lo[0],
-				 &box.hi[0]);
-	if (box.lo[0] == box.hi[0])
-		return 0;
-	index = holding_add_tensor(holding, tensor->name, tensor->dtype, tensor->dims,
-				   tensor->shape, (uint32_t)order, error);
-	return index < 0 ? (int)index : holding_add(holding, (uint32_t)index, &box, error);
-}
+static source_hold *const sources[] = {
+	[TRAIN_GATHERED] = source_rows,	    [TRAIN_SHARDED] = source_rows,
+	[TRAIN_MEGATRON] = source_megatron, [TRAIN_DTENSOR] = source_dtensor,
+	[TRAIN_ZERO3] = source_zero3,	    [TRAIN_FSDP1] = source_fsdp1,
+};
 
 /* Without layers nothing says which tensors are whose. */
 static int check_stages(const struct model *model, const struct train_spec *train,
@@ -67,17 +45,15 @@ static int check_train(const struct train_spec *train, uint32_t rank, struct err
 int model_holding(const struct model *model, const struct train_spec *train, uint32_t rank,
 		  struct holding *holding, struct error *error)
 {
+	struct source_job job = {.model = model, .train = train, .rank = rank, .holding = holding};
 	int rc = check_train(train, rank, error);
 
 	holding_init(holding);
 	if (rc == 0)
 		rc = check_stages(model, train, error);
-	for (size_t t = 0; t < model->tensor_count && rc == 0; t++) {
-		uint32_t stage;
-
-		rc = tensor_stage(model, train, &model->tensors[t], &stage, error);
-		if (rc == 0 && stage == train_stage(train, rank))
-			rc = hold(model, train, rank, t, holding, error);
+	if (rc == 0) {
+		job.place = train_place(train, rank);
+		rc = sources[train->source](&job, error);
 	}
 	if (rc == 0)
 		rc = holding_finish(holding, error);

@@ -5,6 +5,8 @@
  */
 #include "routing/plan/problem.h"
 
+#include "base/compare.h"
+
 #include "base/memory.h"
 #include "model/model.h"
 #include <inttypes.h>
@@ -43,7 +45,7 @@ static int allocate(struct problem_storage *storage, const struct train_spec *tr
 		    const struct infer_spec *infer, struct error *error)
 {
 	uint32_t ranks = infer_ranks(infer), world = train->world;
-	uint32_t holdings = train->pp * (train->source == TRAIN_SHARDED ? train->fsdp : 1);
+	uint32_t holdings = world; /* at most */
 	struct pool *pool = &storage->pool;
 
 	storage->layouts = pool_array(pool, infer->tp, sizeof(*storage->layouts));
@@ -63,28 +65,42 @@ static int allocate(struct problem_storage *storage, const struct train_spec *tr
 	return 0; /* zeroed: empty */
 }
 
-/* Trainers of one stage (and one shard index) hold the same: made once, shared. */
+/* A trainer, and the number of what it holds. */
+struct alike {
+	uint64_t key;
+	uint32_t rank;
+};
+
+static int by_key(const void *x, const void *y)
+{
+	const struct alike *a = x, *b = y;
+
+	return compare_u64(a->key, b->key) ?: compare_u64(a->rank, b->rank);
+}
+
+/* Trainers that hold the same: made once, shared. */
 static int make_holdings(struct problem_storage *storage, const struct model *model,
 			 const struct train_spec *train, struct error *error)
 {
-	uint32_t shards = train->source == TRAIN_SHARDED ? train->fsdp : 1;
-	bool *made = pool_array(&storage->pool, storage->holding_count, sizeof(*made));
+	struct alike *alike = pool_array(&storage->pool, train->world, sizeof(*alike));
 
-	if (!made)
+	if (!alike)
 		return memory_error(error, "describing trainers", storage->holding_count);
-	for (uint32_t rank = 0; rank < train->world; rank++) {
-		uint32_t stage = train_stage(train, rank);
-		uint32_t index = stage * shards + rank % shards;
+	for (uint32_t rank = 0; rank < train->world; rank++)
+		alike[rank] = (struct alike){train_alike(train, rank), rank};
+	sort_items(alike, train->world, by_key);
+	for (uint32_t i = 0, made = 0; i < train->world; i++) {
+		uint32_t rank = alike[i].rank;
 
-		if (!made[index]) {
-			if (model_holding(model, train, rank, &storage->holdings[index], error))
+		if (!i || alike[i].key != alike[i - 1].key) {
+			if (model_holding(model, train, rank, &storage->holdings[made], error))
 				return error_wrap(error, "what trainer %" PRIu32 " holds", rank);
-			storage->holding_digests[index] = holding_digest(&storage->holdings[index]);
-			made[index] = true;
+			storage->holding_digests[made] = holding_digest(&storage->holdings[made]);
+			made++;
 		}
-		storage->trainers[rank] = &storage->holdings[index];
-		storage->trainer_digests[rank] = storage->holding_digests[index];
-		storage->trainer_stages[rank] = stage;
+		storage->trainers[rank] = &storage->holdings[made - 1];
+		storage->trainer_digests[rank] = storage->holding_digests[made - 1];
+		storage->trainer_stages[rank] = train_stage(train, rank);
 	}
 	return 0;
 }

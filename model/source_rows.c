@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * source_rows.c -- which tensors a trainer cuts how. Names are HuggingFace's; Megatron's are those of its TransformerEngine
+ * specification. Source: Megatron-Core's GPTModel, Megatron-Bridge's parameter mappings; for the cuts torchtitan's parallelize
+ * plans too. A row with a prefix of the suffix does not count: names are compared whole.
+ */
+#include "model/family.h"
+#include "model/source.h"
+
+#include "base/array.h"
+
+#include <string.h>
+
+#define QKV_NAME    "self_attention.linear_qkv."
+#define FC1(prefix) prefix "linear_fc1."
+#define EXPERT_ROWS(prefix, gate, up, down)                                                       \
+	{prefix "{e}." gate ".weight", SOURCE_GATE, "mlp.experts.linear_fc1.weight", NULL, NULL}, \
+		{prefix "{e}." up ".weight", SOURCE_UP, "mlp.experts.linear_fc1.weight", NULL,    \
+		 NULL},                                                                           \
+	{                                                                                         \
+		prefix "{e}." down ".weight", SOURCE_COLUMNS, "mlp.experts.linear_fc2.weight",    \
+			NULL, NULL                                                                \
+	}
+#define MLP_ROWS(prefix, megatron)                                                                 \
+	{prefix "gate_proj.weight", SOURCE_GATE, megatron "linear_fc1.weight", NULL, NULL},        \
+		{prefix "gate_proj.bias", SOURCE_GATE, megatron "linear_fc1.bias", NULL, NULL},    \
+		{prefix "up_proj.weight", SOURCE_UP, megatron "linear_fc1.weight", NULL, NULL},    \
+		{prefix "up_proj.bias", SOURCE_UP, megatron "linear_fc1.bias", NULL, NULL},        \
+		{prefix "gate_up_proj.weight", SOURCE_GATE_UP, megatron "linear_fc1.weight", NULL, \
+		 NULL},                                                                            \
+		{prefix "down_proj.weight", SOURCE_COLUMNS, megatron "linear_fc2.weight", NULL,    \
+		 NULL},                                                                            \
+	{                                                                                          \
+		prefix "down_proj.bias", SOURCE_WHOLE, megatron "linear_fc2.bias", NULL, NULL      \
+	}
+
+static const struct source_row rows[] = {
+	{"model.embed_tokens.weight", SOURCE_VOCABULARY, "embedding.word_embeddings.weight", NULL,
+	 NULL},
+	{"lm_head.weight", SOURCE_VOCABULARY, "output_layer.weight", NULL, NULL},
+	{"model.norm.weight", SOURCE_WHOLE, "decoder.final_layernorm.weight", NULL, NULL},
+	{"input_layernorm.weight", SOURCE_WHOLE, QKV_NAME "layer_norm_weight",
+	 "input_layernorm.weight", NULL},
+	{"post_attention_layernorm.weight", SOURCE_WHOLE, "mlp.linear_fc1.layer_norm_weight", NULL,
+	 "pre_mlp_layernorm.weight"},
+	{"post_self_attn_layernorm.weight", SOURCE_WHOLE, NULL, NULL, NULL},
+	{"post_mlp_layernorm.weight", SOURCE_WHOLE, NULL, NULL, NULL},
+	{"pre_feedforward_layernorm.weight", SOURCE_WHOLE, "mlp.linear_fc1.layer_norm_weight", NULL,
+	 NULL},
+	{"post_feedforward_layernorm.weight", SOURCE_WHOLE, "mlp.linear_fc2.post_layernorm.weight",
+	 NULL, NULL},
+	{"self_attn.q_proj.weight", SOURCE_Q, QKV_NAME "weight",
+	 "self_attention.linear_q_proj.weight", NULL},
+	{"self_attn.k_proj.weight", SOURCE_K, QKV_NAME "weight", NULL, NULL},
+	{"self_attn.v_proj.weight", SOURCE_V, QKV_NAME "weight", NULL, NULL},
+	{"self_attn.q_proj.bias", SOURCE_Q, QKV_NAME "bias", NULL, NULL},
+	{"self_attn.k_proj.bias", SOURCE_K, QKV_NAME "bias", NULL, NULL},
+	{"self_attn.v_proj.bias", SOURCE_V, QKV_NAME "bias", NULL, NULL},
+	{"self_attn.qkv_proj.weight", SOURCE_QKV, QKV_NAME "weight", NULL, NULL},
+	{"self_attn.o_proj.weight", SOURCE_COLUMNS, "self_attention.linear_proj.weight", NULL,
+	 NULL},
+	{"self_attn.o_proj.bias", SOURCE_WHOLE, "self_attention.linear_proj.bias", NULL, NULL},
+	{"self_attn.q_norm.weight", SOURCE_WHOLE, "self_attention.q_layernorm.weight", NULL, NULL},
+	{"self_attn.k_norm.weight", SOURCE_WHOLE, "self_attention.k_layernorm.weight", NULL, NULL},
+	/* latent attention: what goes into the latent is on every rank */
+	{"self_attn.q_a_proj.weight", SOURCE_WHOLE, "self_attention.linear_q_down_proj.weight",
+	 NULL, NULL},
+	{"self_attn.q_a_layernorm.weight", SOURCE_WHOLE,
+	 "self_attention.linear_q_up_proj.layer_norm_weight", NULL, NULL},
+	{"self_attn.q_b_proj.weight", SOURCE_ROWS, "self_attention.linear_q_up_proj.weight", NULL,
+	 NULL},
+	{"self_attn.kv_a_proj_with_mqa.weight", SOURCE_WHOLE,
+	 "self_attention.linear_kv_down_proj.weight", NULL, NULL},
+	{"self_attn.kv_a_layernorm.weight", SOURCE_WHOLE,
+	 "self_attention.linear_kv_up_proj.layer_norm_weight", NULL, NULL},
+	{"self_attn.kv_b_proj.weight", SOURCE_ROWS, "self_attention.linear_kv_up_proj.weight", NULL,
+	 NULL},
+	{"self_attn.indexer.wq_b.weight", SOURCE_WHOLE, "self_attention.wq_b.weight", NULL, NULL},
+	{"self_attn.indexer.wk.weight", SOURCE_WHOLE, "self_attention.wk.weight", NULL, NULL},
+	{"self_attn.indexer.k_norm.weight", SOURCE_WHOLE, "self_attention.k_norm.weight", NULL,
+	 NULL},
+	{"self_attn.indexer.k_norm.bias", SOURCE_WHOLE, "self_attention.k_norm.bias", NULL, NULL},
+	{"self_attn.indexer.weights_proj.weight", SOURCE_WHOLE,
+	 "self_attention.weights_proj.weight", NULL, NULL},
+	MLP_ROWS("mlp.", "mlp."),
+	MLP_ROWS("mlp.shared_experts.", "mlp.shared_experts."),
+	MLP_ROWS("mlp.shared_expert.", "mlp.shared_experts."),
+	{"mlp.shared_expert_gate.weight", SOURCE_WHOLE, "mlp.shared_experts.gate_weight", NULL,
+	 NULL},
+	{"mlp.gate.weight", SOURCE_WHOLE, "mlp.router.weight", NULL, NULL},
+	{"mlp.gate.e_score_correction_bias", SOURCE_WHOLE, "mlp.router.expert_bias", NULL, NULL},
+	{"block_sparse_moe.gate.weight", SOURCE_WHOLE, "mlp.router.weight", NULL, NULL},
+	EXPERT_ROWS("mlp.experts.", "gate_proj", "up_proj", "down_proj"),
+	EXPERT_ROWS("block_sparse_moe.experts.", "w1", "w3", "w2"),
+};
+
+const char *source_suffix(const struct model *model, const struct model_tensor *tensor)
+{
+	const char *pattern = model->config.family->rules[tensor->rule].tensor;
+	size_t prefix = strlen(LAYER_PREFIX);
+
+	return strncmp(pattern, LAYER_PREFIX, prefix) == 0 ? pattern + prefix : pattern;
+}
+
+int source_unknown(const struct source_job *job, const struct model_tensor *tensor, const char *why,
+		   struct error *error)
+{
+	return error_set(
+		error, ERROR_UNSUPPORTED,
+		"source=%s of --train has no row for tensor %s: %s; declare such a trainer box by box "
+		"(weft_declare_holding), or take another source (docs/sources.md)",
+		job->train->source == TRAIN_MEGATRON ? "megatron" : "dtensor", tensor->name, why);
+}
+
+int source_find_row(const struct source_job *job, const struct model_tensor *tensor,
+		    struct source_row *row, struct error *error)
+{
+	const struct model *model = job->model;
+	const char *suffix;
+
+	if (!model->config.family)
+		return source_unknown(job, tensor, "the model is a layout file's", error);
+	suffix = source_suffix(model, tensor);
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+		if (strcmp(rows[i].suffix, suffix) == 0) {
+			*row = rows[i];
+			if (row->latent && model->config.kv_lora_rank)
+				row->megatron = row->latent;
+			if (row->sparse && tensor->layer >= (int64_t)model->config.dense_layers &&
+			    model->config.experts)
+				row->megatron = row->sparse;
+			if (row->cut == SOURCE_Q && model->config.kv_lora_rank)
+				row->cut = SOURCE_ROWS;
+			return 0;
+		}
+	return source_unknown(job, tensor, "no such trainer of this family is known", error);
+}
