@@ -29,6 +29,9 @@ struct part {
 	enum dtype dtype;
 	uint64_t offset, bytes;
 	unsigned char *out;
+	struct box box; /* dims 0: the bytes are one run of the tensor's */
+	struct placement place;
+	uint64_t shape[BOX_DIMS_MAX], seed;
 };
 
 struct filling {
@@ -38,6 +41,20 @@ struct filling {
 	struct bench_work *work;
 };
 
+/* A box that is no one run, in its memory. */
+static void fill_run(void *context, uint64_t at, uint64_t place, uint64_t elements, uint64_t stride)
+{
+	const struct part *part = context;
+	uint64_t each = dtype_bytes(part->dtype);
+
+	for (uint64_t i = 0; i < elements; i += stride == 1 ? elements : 1) {
+		uint64_t n = stride == 1 ? elements : 1;
+
+		content_make(part->name, part->dtype, part->seed, (at + i) * each, n * each,
+			     part->out + (place + i * stride) * each);
+	}
+}
+
 static void fill_parts(void *context)
 {
 	struct filling *filling = context;
@@ -45,25 +62,53 @@ static void fill_parts(void *context)
 	for (size_t i; (i = atomic_fetch_add(&filling->next, 1)) < filling->parts.count;) {
 		const struct part *part = &filling->parts.items[i];
 
-		content_make(part->name, part->dtype, filling->seed, part->offset, part->bytes,
-			     part->out);
+		if (part->box.dims) {
+			struct part box = *part;
+
+			box.seed = filling->seed;
+			placement_each(&part->place, &part->box, part->shape, fill_run, &box);
+		} else {
+			content_make(part->name, part->dtype, filling->seed, part->offset,
+				     part->bytes, part->out);
+		}
 		atomic_fetch_add(&filling->work->done, part->bytes);
 	}
 }
 
-static int add_parts(struct filling *filling, const weft_tensor_view *view, unsigned char *out)
+static int add_part(struct filling *filling, const struct part *part)
 {
-	uint64_t row_bytes = view->bytes / (view->row_hi - view->row_lo);
+	if (!array_add(&filling->parts, *part))
+		return -WEFT_E_MEMORY;
+	atomic_fetch_add(&filling->work->total, part->bytes);
+	return 0;
+}
 
-	for (uint64_t at = 0; at < view->bytes; at += PART_BYTES) {
-		uint64_t left = view->bytes - at;
-		struct part part = {view->name, dtype_from_name(view->dtype),
-				    view->row_lo * row_bytes + at,
-				    left < PART_BYTES ? left : PART_BYTES, out + at};
+static int add_parts(struct filling *filling, const weft_holding_view *view, unsigned char *out)
+{
+	struct part part = {.name = view->name, .dtype = dtype_from_name(view->dtype), .out = out};
+	uint64_t each = dtype_bytes(part.dtype), bytes;
+	struct placement place = {.offset = view->offset};
+	struct box box = {.dims = view->dims};
+	struct runs tensor, memory;
 
-		if (!array_add(&filling->parts, part))
+	memcpy(box.lo, view->lo, sizeof(box.lo));
+	memcpy(box.hi, view->hi, sizeof(box.hi));
+	memcpy(place.stride, view->stride, sizeof(place.stride));
+	bytes = box_elements(&box) * each;
+	if (!box_runs(&box, view->shape, (uint32_t)each, &tensor) || tensor.rows > 1 ||
+	    !placement_runs(&place, &box, &box, (uint32_t)each, &memory) || memory.rows > 1) {
+		part.bytes = bytes;
+		part.box = box;
+		part.place = place;
+		memcpy(part.shape, view->shape, sizeof(part.shape));
+		return add_part(filling, &part);
+	}
+	for (uint64_t at = 0; at < bytes; at += PART_BYTES) {
+		part.offset = tensor.offset + at;
+		part.bytes = bytes - at < PART_BYTES ? bytes - at : PART_BYTES;
+		part.out = out + memory.offset + at;
+		if (add_part(filling, &part))
 			return -WEFT_E_MEMORY;
-		atomic_fetch_add(&filling->work->total, part.bytes);
 	}
 	return 0;
 }
@@ -73,12 +118,12 @@ int bench_fill(struct bench_shared *shared, const struct bench_options *options,
 	       weft_error *error)
 {
 	struct filling filling = {.seed = seed, .work = &shared->work[stage]};
-	weft_tensor_view view = WEFT_TENSOR_VIEW_INIT;
+	weft_holding_view view = WEFT_HOLDING_VIEW_INIT;
 	int rc = 0;
 
-	for (uint32_t id = 0; rc == 0 && weft_tensor_at(worker, id, &view, NULL) == 0; id++)
-		if (data[id])
-			rc = add_parts(&filling, &view, data[id]);
+	for (uint32_t i = 0; rc == 0 && weft_holding_at(worker, i, &view, NULL) == 0; i++)
+		if (data[view.local])
+			rc = add_parts(&filling, &view, data[view.local]);
 	if (rc == 0)
 		threads_run(threads_of(options->train.world), fill_parts, &filling);
 	else

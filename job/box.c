@@ -171,6 +171,35 @@ bool placement_runs(const struct placement *place, const struct box *box, const 
 	return true;
 }
 
+void placement_each(const struct placement *place, const struct box *box, const uint64_t *shape,
+		    placement_run *run, void *context)
+{
+	uint32_t inner = box->dims - 1; /* the outermost dimension of a run */
+	uint64_t elements = box->hi[inner] - box->lo[inner], stride = place->stride[inner];
+	uint64_t index[BOX_DIMS_MAX] = {0};
+
+	/* whole slices that lie behind each other in memory as they do in the tensor */
+	while (inner > 0 && elements * stride == place->stride[inner - 1] &&
+	       box->hi[inner] - box->lo[inner] == shape[inner]) {
+		inner--;
+		elements *= box->hi[inner] - box->lo[inner];
+	}
+	for (;;) {
+		uint64_t at = 0, to = place->offset;
+		uint32_t d = inner;
+
+		for (uint32_t i = 0; i < box->dims; i++) {
+			at = at * shape[i] + box->lo[i] + index[i];
+			to += index[i] * place->stride[i];
+		}
+		run(context, at, to, elements, stride);
+		while (d > 0 && ++index[d - 1] == box->hi[d - 1] - box->lo[d - 1])
+			index[--d] = 0;
+		if (d == 0)
+			return;
+	}
+}
+
 bool shape_bytes(uint32_t dims, const uint64_t *shape, uint32_t element_bytes, uint64_t *bytes)
 {
 	uint64_t n = element_bytes;

@@ -61,6 +61,13 @@ bool placement_last(const struct placement *place, const struct box *box, uint64
 bool placement_runs(const struct placement *place, const struct box *box, const struct box *src,
 		    uint32_t element_bytes, struct runs *out);
 
+/* `elements` that follow each other in a row-major tensor, from its element `at` on: in memory from element `place` on, `stride`
+ * elements from one to the next. */
+typedef void placement_run(void *context, uint64_t at, uint64_t place, uint64_t elements, uint64_t stride);
+/* All of a box of a tensor of that shape, in the tensor's order, in as few runs as there are. */
+void placement_each(const struct placement *place, const struct box *box, const uint64_t *shape, placement_run *run,
+		    void *context);
+
 /* "[896, 448]" into out (always terminated). Returns out. */
 char *shape_text(uint32_t dims, const uint64_t *shape, char *out, uint32_t out_bytes);
 /* "[0..896, 0..448]" into out (always terminated). Returns out. */

@@ -117,6 +117,56 @@ void weft_content_version(const char *name, const void *tensor, uint64_t tensor_
 	content_version(name, tensor, tensor_bytes, version, offset, bytes, out);
 }
 
+/* A box on its way into a local parameter. */
+struct holding_content {
+	const char *name;
+	const void *tensor;
+	uint64_t tensor_bytes, version;
+	uint32_t element_bytes;
+	unsigned char *local;
+};
+
+#define CONTENT_BYTES 4096u /* of elements that lie apart, in one go */
+
+static void content_run(void *context, uint64_t at, uint64_t place, uint64_t elements,
+			uint64_t stride)
+{
+	const struct holding_content *c = context;
+	unsigned char here[CONTENT_BYTES];
+	uint64_t each = c->element_bytes, n;
+
+	if (stride == 1)
+		content_version(c->name, c->tensor, c->tensor_bytes, c->version, at * each,
+				elements * each, c->local + place * each);
+	for (uint64_t done = 0; stride != 1 && done < elements; done += n) {
+		n = elements - done < CONTENT_BYTES / each ? elements - done : CONTENT_BYTES / each;
+		content_version(c->name, c->tensor, c->tensor_bytes, c->version, (at + done) * each,
+				n * each, here);
+		for (uint64_t i = 0; i < n; i++)
+			memcpy(c->local + (place + (done + i) * stride) * each, here + i * each,
+			       each);
+	}
+}
+
+void weft_content_holding(const weft_holding_view *view, const void *tensor, uint64_t tensor_bytes,
+			  uint64_t version, void *local)
+{
+	struct holding_content content = {.name = view->name,
+					  .tensor = tensor,
+					  .tensor_bytes = tensor_bytes,
+					  .version = version,
+					  .element_bytes =
+						  dtype_bytes(dtype_from_name(view->dtype)),
+					  .local = local};
+	struct placement place = {.offset = view->offset};
+	struct box box = {.dims = view->dims};
+
+	memcpy(place.stride, view->stride, sizeof(place.stride));
+	memcpy(box.lo, view->lo, sizeof(box.lo));
+	memcpy(box.hi, view->hi, sizeof(box.hi));
+	placement_each(&place, &box, view->shape, content_run, &content);
+}
+
 int weft_verify(const weft_worker *worker, const weft_checkpoint *checkpoint, uint64_t version,
 		uint64_t *bytes_compared, weft_error *error)
 {

@@ -300,5 +300,6 @@ int player_close(struct player *player, bool failed)
 	if (!rc)
 		weft_play_free(&player->device_memory);
 	free(player->data);
+	free(player->holdings);
 	return rc;
 }

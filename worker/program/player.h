@@ -38,6 +38,8 @@ struct player {
 	weft_memory device_memory; /* the same on a GPU; its pointer NULL: none */
 	weft_memory *data; /* trainer: by tensor id; its pointer NULL when not wanted */
 	uint32_t tensors;
+	weft_holding_view *holdings; /* trainer: all boxes, by the id that they are written with */
+	uint32_t holding_count;
 	uint64_t verified;
 	int output_errno; /* of the first line that standard output did not take */
 };

@@ -38,42 +38,72 @@ static int map_tensors(struct player *player, bool joined, weft_error *error)
 	return 0;
 }
 
-static int make_tensor(const struct player *player, const weft_tensor_view *view,
-		       const void *tensor, uint64_t tensor_bytes, uint64_t version,
-		       const weft_memory *to, weft_error *error)
+/* What is held, by the local parameters that it lies in. */
+static int by_local(const void *x, const void *y)
 {
-	bool device = player->device_memory.pointer != NULL;
-	uint64_t row_bytes = view->bytes / (view->row_hi - view->row_lo);
-	void *made = device ? player->memory : to->pointer;
+	const weft_holding_view *a = x, *b = y;
 
-	weft_content_version(view->name, tensor, tensor_bytes, version, view->row_lo * row_bytes,
-			     view->bytes, made);
-	return device ? weft_play_copy(to->device, to->pointer, made, view->bytes, error) : 0;
+	return a->local < b->local ? -1 : a->local > b->local;
 }
 
-/* The held rows of every wanted tensor, as version `version` has them. */
+static int list_holdings(struct player *player, weft_error *error)
+{
+	weft_holding_view view = WEFT_HOLDING_VIEW_INIT;
+	uint32_t count = 0;
+
+	while (!weft_holding_at(player->worker, count, &view, NULL))
+		count++;
+	player->holdings = calloc(count + 1u, sizeof(*player->holdings));
+	if (!player->holdings)
+		return fail(error, WEFT_E_MEMORY, "no memory for %u boxes", count);
+	for (uint32_t i = 0; i < count; i++) {
+		player->holdings[i] = (weft_holding_view)WEFT_HOLDING_VIEW_INIT;
+		weft_holding_at(player->worker, i, &player->holdings[i], NULL);
+	}
+	qsort(player->holdings, count, sizeof(*player->holdings), by_local);
+	player->holding_count = count;
+	return 0;
+}
+
+/* A box of what is written as `id`, into memory of the host. */
+static int make_box(const struct player *player, const weft_holding_view *view, uint64_t version,
+		    void *local, weft_error *error)
+{
+	uint64_t bytes = 0;
+	/* it fits the declaration: weft_checkpoint_fits */
+	const void *tensor = weft_checkpoint_tensor(player->checkpoint, view->name, &bytes);
+
+	if (!tensor)
+		return fail(error, WEFT_E_FILE, "%s: there is no tensor %s",
+			    player->arguments.checkpoint, view->name);
+	weft_content_holding(view, tensor, bytes, version, local);
+	return 0;
+}
+
+/* All that is held of every wanted tensor, as version `version` has it. */
 static int make_version(struct player *player, uint64_t version, weft_error *error)
 {
 	weft_tensor_view view = WEFT_TENSOR_VIEW_INIT;
+	bool device = player->device_memory.pointer != NULL;
+	uint32_t next = 0;
+	int rc = player->holdings ? 0 : list_holdings(player, error);
 
-	for (uint32_t id = 0; !weft_tensor_at(player->worker, id, &view, NULL); id++) {
-		uint64_t bytes = 0, row_bytes = view.bytes / (view.row_hi - view.row_lo);
-		const void *tensor;
+	for (uint32_t id = 0; !rc && !weft_tensor_at(player->worker, id, &view, NULL); id++) {
+		const weft_memory *to = &player->data[id];
+		void *made = device ? player->memory : to->pointer;
 
-		if (!view.wanted)
-			continue;
-		tensor = weft_checkpoint_tensor(player->checkpoint, view.name, &bytes);
-		if (!tensor || bytes != row_bytes * view.shape[0])
-			return fail(
-				error, WEFT_E_FILE, "%s: tensor %s has %llu bytes, not the model's",
-				player->arguments.checkpoint, view.name, (unsigned long long)bytes);
-		if (make_tensor(player, &view, tensor, bytes, version, &player->data[id], error))
-			return -error->code;
-		if (player_signal())
+		for (; next < player->holding_count && player->holdings[next].local == id && !rc;
+		     next++)
+			if (view.wanted)
+				rc = make_box(player, &player->holdings[next], version, made,
+					      error);
+		if (!rc && view.wanted && device)
+			rc = weft_play_copy(to->device, to->pointer, made, view.bytes, error);
+		if (!rc && player_signal())
 			return fail(error, WEFT_E_INTERRUPTED, "version %llu is not made",
 				    (unsigned long long)version);
 	}
-	return 0;
+	return rc;
 }
 
 int trainer_register(struct player *player, weft_error *error)

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trainers as they are cut, through real processes: Megatron's parameters, DTensors of two dimensions, flat shards. Every byte of
+every parameter on every rank is what numpy makes of the checkpoint (engine_layout.py: no code of Weft), and no trainer has anything
+but its shard."""
+import pytest
+
+import job as jobs
+
+CASES = [
+    # model, trainers, an engine, flags of all workers
+    ("qwen2", "world=4,source=megatron,tp=2,pp=2,layers=1/2,vocab_pad=8", "engines=2,tp=2", ["--checksums"]),
+    ("qwen3", "world=4,source=megatron,tp=4,vocab_pad=1", "engines=1,tp=4", []),
+    ("qwen3", "world=4,source=megatron,tp=1,pp=2,vpp=2", "engines=2,tp=2,dtype=F16", ["--checksums"]),
+    ("llama", "world=8,source=megatron,tp=2,cp=2,pp=2,first=1,last=2", "engines=1,tp=4,dtype=BF16", []),
+    ("glm4", "world=4,source=megatron,tp=2,pp=2,layers=2/3", "engines=1,tp=2", ["--checksums"]),
+    ("qwen3-moe", "world=4,source=megatron,tp=2,ep=2,etp=1", "engines=2,tp=2,ep=2", ["--checksums"]),
+    ("qwen3-moe", "world=8,source=megatron,tp=2,pp=2,ep=2,etp=2,layers=1/2", "engines=1,tp=4", []),
+    ("qwen3-moe", "world=4,source=megatron,tp=2,ep=2,etp=1,grouped=one", "engines=1,tp=2,ep=2,fp8=8x8", ["--checksums"]),
+    ("qwen3-moe", "world=4,source=megatron,tp=2,ep=2,etp=2,grouped=legacy", "engines=1,tp=4,ep=2", ["--checksums"]),
+    ("glm4-moe", "world=6,source=megatron,tp=2,pp=3,ep=2,etp=1", "engines=1,tp=4,ep=2,gate=F32", ["--checksums"]),
+    ("glm4-moe-lite", "world=4,source=megatron,tp=2,ep=2,etp=1", "engines=2,tp=2,ep=2", []),
+    ("moonlight", "world=4,source=megatron,tp=2,ep=4,etp=1", "engines=1,tp=4,ep=4", ["--checksums"]),
+    ("deepseek-v2", "world=4,source=megatron,tp=2,pp=2,ep=2,etp=1", "engines=1,tp=2,fp8=16x8", []),
+    ("glm-dsa", "world=4,source=megatron,tp=2,ep=2,etp=1", "engines=1,tp=2,ep=2,gate=F32", []),
+    ("qwen3", "world=4,source=dtensor,mesh=2/2", "engines=2,tp=2", ["--checksums"]),
+    ("qwen2", "world=6,source=dtensor,mesh=2/3/1", "engines=1,tp=4", []),
+    ("llama", "world=6,source=dtensor,mesh=3/2", "engines=1,tp=4,dtype=F16", ["--checksums"]),
+    ("qwen3-moe", "world=4,source=dtensor,mesh=2/2,ep=2", "engines=1,tp=4,ep=2", ["--checksums"]),
+    ("qwen3-moe", "world=6,source=dtensor,mesh=3/2", "engines=1,tp=4", []),
+    ("qwen3", "world=3,source=zero3", "engines=2,tp=2", ["--checksums"]),
+    ("qwen3-moe", "world=5,source=zero3", "engines=1,tp=4,ep=2", []),
+    ("qwen2", "world=4,source=fsdp1", "engines=1,tp=2", ["--checksums"]),
+    ("llama", "world=3,source=fsdp1,orig=1", "engines=2,tp=4,dtype=BF16", []),
+]
+# what a sanitized build runs of them
+FEW = [
+    ("qwen3-moe", "world=4,source=megatron,tp=2,ep=2,etp=2,grouped=legacy", "engines=1,tp=4,ep=2", ["--checksums"]),
+    ("qwen3", "world=3,source=zero3", "engines=1,tp=2", ["--checksums"]),
+]
+
+
+def run(folder, models, kind, train, infer, flags, updates=2, **more):
+    with jobs.Job(folder, models[kind], train, infer) as job:
+        job.controller()
+        job.workers(*flags, updates=updates, **more)
+        job.succeed()
+        job.verify(jobs.expected(models[kind], infer), range(1, updates + 1))
+        return job
+
+
+@pytest.mark.parametrize("kind,train,infer,flags", CASES, ids=["-".join(case[:3]) for case in CASES])
+def test_source__is_what_numpy_makes_of_the_checkpoint(tmp_path, models, kind, train, infer, flags):
+    run(tmp_path, models, kind, train, infer, flags)
+
+
+@pytest.mark.parametrize("kind,train,infer,flags", FEW, ids=["-".join(case[:3]) for case in FEW])
+def test_few__are_what_numpy_makes_of_them(tmp_path, models, kind, train, infer, flags):
+    run(tmp_path, models, kind, train, infer, ["--verify", *flags])
