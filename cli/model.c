@@ -219,6 +219,7 @@ const struct command model_commands[] = {
 	{"model", "list", "the models that are known by name", &list},
 	{"model", "tensors", "the tensors of a model's checkpoint", &tensors},
 	{"model", "layout", "one rank's parameters and where they come from", &model_layout_verb},
+	{"model", "holding", "what one trainer holds, and where", &model_holding_verb},
 	{"model", "check", "a running engine's own parameters beside a layout", &model_check_verb},
 	{"model", "plan-memory", "what each worker of a job keeps beside the model",
 	 &model_memory_verb},

@@ -15,7 +15,7 @@
 	     "read the folder's or file's model as one of this family, as llama, whatever class " \
 	     "its config names")
 
-extern const struct verb model_check_verb, model_layout_verb, model_memory_verb;
+extern const struct verb model_check_verb, model_holding_verb, model_layout_verb, model_memory_verb;
 
 #define MODEL_NEEDED                                                  \
 	"name a model: a built-in one (see `weft model list`), or a " \

@@ -202,7 +202,7 @@ WEFT_API int weft_declare_tensor(weft_worker *worker, const weft_tensor *tensor,
 
 /* A trainer that is cut otherwise (tensor, pipeline and expert parallel, DTensors of two dimensions, flat shards) declares its own
  * parameters, as they lie in its memory, and which boxes of which tensors are where in them; and writes its own parameters. Nothing
- * is gathered. docs/sources.md has each trainer's.
+ * is gathered. `weft model holding` prints each trainer's, of those that --train knows.
  *
  * weft_declare_local: a local parameter, for weft_update_write. *id counts with weft_declare_tensor's. A name of its own: chunks of
  * a pipeline repeat names, so put the chunk's before it. */
