@@ -101,7 +101,7 @@ static int run(void *taken, struct error *error)
 	struct train_spec train;
 	struct holding holding;
 	struct model *model;
-	uint32_t rank;
+	uint32_t rank = 0;
 	/* a spec that is wrong is told before a large file is read */
 	int rc = train_spec_parse(&train, options->train, error);
 
