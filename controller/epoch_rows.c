@@ -139,7 +139,11 @@ static int fill_route(struct filling *filling, uint32_t index, struct error *err
 			.bytes = piece->bytes,
 			.transform = transformed->transform,
 			.scales = transformed->transform.from_rows ? scales : 0,
-			.to = transformed->to,
+			/* what stands in a message is a dtype */
+			.to = piece->spread.run_bytes && transformed->to == DTYPE_NONE
+				      ? problem->tensors[route->tensor].dtype
+				      : transformed->to,
+			.spread = piece->spread,
 		};
 	}
 	return 0;

@@ -17,6 +17,16 @@
 #include "job/tensor_info.h"
 #include "job/transform.h"
 
+/* How bytes lie in a parameter: one run (0, 0), or runs of run_bytes, stride_bytes from one to the next. */
+struct spread {
+	uint64_t run_bytes, stride_bytes;
+};
+/* From their first byte to their end. `bytes` is a multiple of run_bytes. */
+static inline uint64_t spread_span(const struct spread *spread, uint64_t bytes)
+{
+	return spread->run_bytes ? (bytes / spread->run_bytes - 1) * spread->stride_bytes + spread->run_bytes : bytes;
+}
+
 struct piece {
 	uint32_t tensor;   /* index into tensors of the same layout */
 	uint32_t param;    /* index into params of the same layout */
@@ -25,15 +35,16 @@ struct piece {
 	uint64_t bytes;    /* of the parameter: what the box becomes */
 	struct transform transform; /* how; zero: copied, or converted to the parameter's dtype */
 	uint32_t scales;   /* with transform.from_rows: index of the tensor of its scales; else 0 */
+	struct spread spread; /* one run in a layout: what a cut of columns leaves may be more */
 };
 
 /* The part of *piece from rows [lo, hi) of its tensor: another piece; false when empty. Where the
  * parameter is in blocks, lo and hi are multiples of transform_grain_rows or beyond the piece's
  * ends. */
 bool piece_cut_rows(const struct piece *piece, uint64_t lo, uint64_t hi, struct piece *out);
-/* The part of *piece in the box, whose rows are all the piece's: another piece; false when empty. *strided: it is no one run of
- * the parameter's bytes any more, or the piece is transformed and cannot be cut so; then *out is not set. */
-bool piece_cut_columns(const struct piece *piece, const struct box *box, struct piece *out, bool *strided);
+/* The part of *piece in the box, whose rows are all the piece's: another piece, which may be spread; false when empty. *refused:
+ * the piece is transformed, or its part lies with more than one stride, and it cannot be cut so; then *out is not set. */
+bool piece_cut_columns(const struct piece *piece, const struct box *box, struct piece *out, bool *refused);
 /* Of two pieces, for qsort: by tensor, src, param, offset, how they are transformed, whose scales. */
 int piece_compare(const void *a, const void *b);
 

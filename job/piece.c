@@ -34,13 +34,13 @@ bool piece_cut_rows(const struct piece *piece, uint64_t lo, uint64_t hi, struct 
 }
 
 bool piece_cut_columns(const struct piece *piece, const struct box *box, struct piece *out,
-		       bool *strided)
+		       bool *refused)
 {
 	const struct placement place = placement_dense(&piece->src);
 	struct box columns = *box, part;
 	struct runs runs;
 
-	*strided = false;
+	*refused = false;
 	columns.lo[0] = piece->src.lo[0];
 	columns.hi[0] = piece->src.hi[0];
 	if (!box_intersect(&piece->src, &columns, &part))
@@ -49,15 +49,18 @@ bool piece_cut_columns(const struct piece *piece, const struct box *box, struct 
 		*out = *piece;
 		return true;
 	}
-	*strided = !transform_plain(&piece->transform) ||
-		   !placement_runs(&place, &piece->src, &part, 1, &runs) || runs.rows != 1;
-	if (!*strided) {
+	*refused = !transform_plain(&piece->transform) ||
+		   !placement_runs(&place, &piece->src, &part, 1, &runs);
+	if (!*refused) {
 		uint64_t element_bytes = piece->bytes / box_elements(&piece->src);
 
 		*out = *piece;
 		out->src = part;
 		out->offset += runs.offset * element_bytes;
-		out->bytes = runs.row_bytes * element_bytes;
+		out->bytes = runs.rows * runs.row_bytes * element_bytes;
+		if (runs.rows > 1)
+			out->spread = (struct spread){runs.row_bytes * element_bytes,
+						      runs.stride_bytes * element_bytes};
 	}
 	return true;
 }

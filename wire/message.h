@@ -166,6 +166,7 @@ struct plan_row {
 	uint64_t offset, bytes;    /* of the parameter */
 	struct transform transform; /* of its bytes: see layout.h */
 	enum dtype to;             /* of the result; DTYPE_NONE for a copy, of the tensor's dtype */
+	struct spread spread;      /* of its bytes in the parameter */
 };
 struct message_plan {
 	uint32_t attempt;

@@ -9,7 +9,8 @@
  *   rows   [[peer, ordinal, tensor, param, how, [lo0, hi0, lo1, hi1, ..], offset, bytes], ..]
  *             │      └─ below that peer's pieces
  *             └──────── place in peers
- *          and where the bytes are no copy: [.., bytes, transform, scales, to]
+ *          and where the bytes are no copy, or no one run of the parameter's: [.., bytes, transform, scales, to, run_bytes,
+ *          stride_bytes]
  */
 #include "wire/message_parts.h"
 
@@ -38,18 +39,21 @@ static const struct codec_field row_fields[] = {
 	FIELD_RECORD(struct plan_row, transform, struct transform, message_transform_record),
 	FIELD_U32(struct plan_row, scales, LIMIT_TENSORS - 1),
 	FIELD_DTYPE(struct plan_row, to),
+	FIELD_U64(struct plan_row, spread.run_bytes),
+	FIELD_U64(struct plan_row, spread.stride_bytes),
 };
 
-static bool row_is_transformed(const void *item)
+static bool row_is_more(const void *item)
 {
 	static const struct transform copy;
 	const struct plan_row *row = item;
 
-	return !transform_equal(&row->transform, &copy) || row->scales || row->to != DTYPE_NONE;
+	return !transform_equal(&row->transform, &copy) || row->scales || row->to != DTYPE_NONE ||
+	       row->spread.run_bytes || row->spread.stride_bytes;
 }
 
 static const struct codec_record row_record = {CODEC_RECORD_OF(struct plan_row, row_fields),
-					       .tail = 3, .has_tail = row_is_transformed};
+					       .tail = 5, .has_tail = row_is_more};
 
 static const struct codec_field plan_fields[] = {
 	FIELD_U32(struct message_plan, attempt, UINT32_MAX),
@@ -82,6 +86,26 @@ static int check_transform(const struct plan_row *row, size_t index, struct erro
 	return 0;
 }
 
+static int check_spread(const struct plan_row *row, size_t index, struct error *error)
+{
+	const struct spread *spread = &row->spread;
+	uint64_t between = 0;
+
+	if (spread->run_bytes
+		    ? row->bytes % spread->run_bytes || spread->stride_bytes < spread->run_bytes ||
+			      __builtin_mul_overflow(row->bytes / spread->run_bytes - 1,
+						     spread->stride_bytes, &between) ||
+			      between > UINT64_MAX - row->bytes - row->offset
+		    : spread->stride_bytes != 0)
+		return error_set(
+			error, ERROR_MESSAGE,
+			"rows[%zu] is %llu bytes from offset %llu in runs of %llu, %llu apart, which is no range",
+			index, (unsigned long long)row->bytes, (unsigned long long)row->offset,
+			(unsigned long long)spread->run_bytes,
+			(unsigned long long)spread->stride_bytes);
+	return 0;
+}
+
 int message_plan_check(const void *body, struct error *error)
 {
 	const struct message_plan *plan = body;
@@ -106,6 +130,9 @@ int message_plan_check(const void *body, struct error *error)
 					 i, (unsigned long long)row->bytes,
 					 (unsigned long long)row->offset);
 		int rc = check_transform(row, i, error);
+
+		if (!rc)
+			rc = check_spread(row, i, error);
 
 		if (rc)
 			return rc;

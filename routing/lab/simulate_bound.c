@@ -53,7 +53,7 @@ static uint64_t copies_of(struct counted *counted, const struct problem *problem
 
 		if (!unit_cut(units, unit, unit->lo, unit->hi, &layout->pieces[p], &part) ||
 		    problem_path(problem, holder, unit->inference, !transformed, unit->tensor,
-				 &part.src) == PATH_DIRECT ||
+				 &part.src, &part.spread) == PATH_DIRECT ||
 		    !count_once(counted, unit->tensor + 1, transformed, &part.src))
 			continue;
 		bytes += part.bytes;

@@ -313,6 +313,7 @@ static int copy_ranks(struct builder *b, struct error *error)
 	problem->inference_layout = pool_array(&problem->pool, ranks, sizeof(uint32_t));
 	problem->inference_mapped = pool_array(&problem->pool, ranks, sizeof(bool));
 	problem->inference_landed = pool_array(&problem->pool, ranks, sizeof(bool));
+	problem->inference_scattered = pool_array(&problem->pool, ranks, sizeof(bool));
 	b->holding_first = pool_array(&b->pool, trainers, sizeof(uint32_t));
 	b->layout_first = pool_array(&b->pool, ranks, sizeof(uint32_t));
 	if (!problem->model || !pool_ok(&problem->pool) || !pool_ok(&b->pool))
@@ -331,6 +332,9 @@ static int copy_ranks(struct builder *b, struct error *error)
 			input->inference_mapped ? input->inference_mapped[i] : true;
 		problem->inference_landed[i] =
 			input->inference_landed && input->inference_landed[i];
+		problem->inference_scattered[i] =
+			problem->inference_mapped[i] &&
+			(!input->inference_scattered || input->inference_scattered[i]);
 	}
 	return input->pairs ? problem_set_pairs(problem, input->pairs, error) : 0;
 }
@@ -376,11 +380,13 @@ bool problem_in_one_run(const struct problem *problem, uint32_t trainer, uint32_
 }
 
 enum route_path problem_path(const struct problem *problem, uint32_t trainer, uint32_t inference,
-			     bool copy, uint32_t tensor, const struct box *src)
+			     bool copy, uint32_t tensor, const struct box *src,
+			     const struct spread *spread)
 {
 	bool registered = problem->trainer_registered[trainer];
 	bool mapped = problem->inference_mapped[inference];
 	bool landed = problem->inference_landed[inference];
+	bool scattered = problem->inference_scattered[inference];
 
 	if (problem->pairs) {
 		const struct pairs *pairs = problem->pairs;
@@ -394,9 +400,12 @@ enum route_path problem_path(const struct problem *problem, uint32_t trainer, ui
 		registered = from->registered;
 		mapped = from->mapped && to->mapped && (!to->device || from->device);
 		landed = to->landed;
+		scattered = mapped && !from->device && !to->device;
 	}
-	if (landed)
+	if (landed || (spread->run_bytes && !scattered))
 		return PATH_LANDED;
+	if (spread->run_bytes)
+		return PATH_MAPPED;
 	return path_of_piece(
 		copy, copy && registered && problem_in_one_run(problem, trainer, tensor, src),
 		registered, mapped);

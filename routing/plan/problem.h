@@ -80,6 +80,7 @@ struct problem {
 	/* facts for the path (path.h): bit per pair would be large, so per rank */
 	bool *inference_mapped;       /* target memory can be mapped by trainers */
 	bool *inference_landed;       /* .. or cannot be written: the rank puts in place what lands beside it */
+	bool *inference_scattered;    /* mapped, and packed into in runs: no GPU on either side */
 	bool *trainer_registered;
 	struct pairs *pairs;          /* NULL: one transport, and the facts above; else its own */
 };
@@ -98,6 +99,7 @@ struct problem_input {
 	const struct digest *inference_digests;
 	const bool *inference_mapped;            /* NULL: all true */
 	const bool *inference_landed;            /* NULL: none */
+	const bool *inference_scattered;         /* NULL: all that are mapped */
 	uint32_t inference_count;
 	const struct pairs *pairs;               /* NULL: one transport; else copied */
 };
@@ -121,9 +123,10 @@ const struct problem_held *problem_held(const struct problem *problem, uint32_t 
 /* Does the trainer hold it, and is it one run of bytes where it lies? */
 bool problem_in_one_run(const struct problem *problem, uint32_t trainer, uint32_t tensor,
 			const struct box *src);
-/* How this piece's bytes, which the trainer holds, get from one to the other: path.h with the facts of the pair. */
+/* How this piece's bytes, which the trainer holds, get from one to the other: path.h with the facts of the pair. Alone: where one
+ * piece of a pair lands because it is spread, all of them do (table.h). */
 enum route_path problem_path(const struct problem *problem, uint32_t trainer, uint32_t inference,
-			     bool copy, uint32_t tensor, const struct box *src);
+			     bool copy, uint32_t tensor, const struct box *src, const struct spread *spread);
 
 /* Tensors that are held but wanted by no inference rank, not even as scales: indexes, ascending; memory_free. */
 int problem_unwanted(const struct problem *problem, uint32_t **tensors, size_t *count,

@@ -15,7 +15,9 @@
 #include "routing/plan/table.h"
 
 #include "base/assert.h"
+#include "base/array.h"
 #include "base/compare.h"
+#include "job/box_cover.h"
 #include "routing/plan/path.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -34,6 +36,8 @@ struct proof {
 	struct written *written; /* grouped by inference rank */
 	size_t *written_of;	 /* rank -> first; one more */
 	uint32_t **wanted;	 /* distinct layout -> its pieces by (param, offset), lazily */
+	struct box_cover cover;	 /* scratch */
+	ARRAY(uint64_t) landing; /* pairs where spread pieces land, and so all do; ascending */
 };
 
 #define REFUSE(...) error_set(error, ERROR_UNPROVED, __VA_ARGS__)
@@ -43,6 +47,20 @@ struct proof {
 	       tensor->name, route->trainer, route->inference, __VA_ARGS__)
 
 /* ---- what needs no sorting: every number means something ---- */
+
+/* All its runs, which do not overlap, in `room` bytes. */
+static bool fits(const struct route_piece *piece, uint64_t room)
+{
+	const struct spread *spread = &piece->spread;
+	uint64_t between;
+
+	if (!spread->run_bytes)
+		return spread->stride_bytes == 0 && piece->bytes <= room;
+	return piece->bytes % spread->run_bytes == 0 && spread->stride_bytes >= spread->run_bytes &&
+	       !__builtin_mul_overflow(piece->bytes / spread->run_bytes - 1, spread->stride_bytes,
+				       &between) &&
+	       between <= room && spread->run_bytes <= room - between;
+}
 
 static int check_piece(const struct proof *proof, size_t r, uint64_t p, struct error *error)
 {
@@ -59,7 +77,7 @@ static int check_piece(const struct proof *proof, size_t r, uint64_t p, struct e
 	const struct tensor_info *param = &layout->params[piece->param];
 
 	if (piece->bytes == 0 || piece->offset > param->bytes ||
-	    piece->bytes > param->bytes - piece->offset)
+	    !fits(piece, param->bytes - piece->offset))
 		return REFUSE_ROUTE("writes bytes %" PRIu64 " + %" PRIu64
 				    " of parameter '%s', which has %" PRIu64,
 				    piece->offset, piece->bytes, param->name, param->bytes);
@@ -366,9 +384,101 @@ static int match_part(const struct proof *proof, const struct written *written,
 	return 0;
 }
 
+/* Where a box of what is wanted, which is copied or converted element by element, lies in it: from which byte on, in which runs.
+ * False: not with one stride. */
+static bool lie(const struct piece *want, const struct box *box, uint64_t *offset,
+		struct spread *spread)
+{
+	const struct box *in = &want->src;
+	uint64_t elements = 1, first = 0, inner = 1, run = 1, rows = 1, stride = 0;
+
+	for (uint32_t d = 0; d < in->dims; d++) {
+		if (box->lo[d] < in->lo[d] || box->hi[d] > in->hi[d])
+			return false;
+		elements *= in->hi[d] - in->lo[d];
+		first = first * (in->hi[d] - in->lo[d]) + box->lo[d] - in->lo[d];
+	}
+	for (uint32_t d = in->dims; d-- > 0;) {
+		uint64_t size = box->hi[d] - box->lo[d];
+
+		if (size > 1 && run == inner) {
+			run *= size;
+		} else if (size > 1) {
+			if (stride && stride * rows != inner)
+				return false;
+			stride = stride ? stride : inner;
+			rows *= size;
+		}
+		inner *= in->hi[d] - in->lo[d];
+	}
+	*offset = want->offset + first * (want->bytes / elements);
+	*spread = (struct spread){0};
+	if (rows > 1)
+		*spread = (struct spread){run * (want->bytes / elements),
+					  stride * (want->bytes / elements)};
+	return true;
+}
+
+/* A piece that is spread, or lies beside one that is: where it belongs, and as it belongs there? */
+static int match_place(const struct proof *proof, const struct written *written,
+		       const struct piece *want, struct error *error)
+{
+	const struct route_piece *piece = &proof->table->pieces[written->piece];
+	struct spread spread;
+	char why[400], got[160];
+	uint64_t offset;
+
+	if (!want->transform.part && !want->transform.from_rows && !want->transform.to_rows &&
+	    lie(want, &piece->src, &offset, &spread) && offset == piece->offset &&
+	    spread.run_bytes == piece->spread.run_bytes &&
+	    spread.stride_bytes == piece->spread.stride_bytes &&
+	    piece->bytes * box_elements(&want->src) == box_elements(&piece->src) * want->bytes)
+		return 0;
+	snprintf(why, sizeof(why),
+		 "box %s is sent as %" PRIu64 " bytes, in runs of %" PRIu64 " that are %" PRIu64
+		 " apart, and does not lie so in what belongs there",
+		 box_text(&piece->src, got, sizeof(got)), piece->bytes, piece->spread.run_bytes,
+		 piece->spread.stride_bytes);
+	return wrong_byte(proof, written, piece->offset, why, error);
+}
+
+/* By the facts of the two; and where one spread piece lands, everything between them does. */
+static enum route_path path_asked(const struct proof *proof, const struct route *route,
+				  const struct route_piece *piece)
+{
+	uint64_t pair = table_pair(route);
+	size_t at = search_first(i, 0, proof->landing.count, proof->landing.items[i] >= pair);
+
+	if (at < proof->landing.count && proof->landing.items[at] == pair)
+		return PATH_LANDED;
+	return problem_path(proof->problem, route->trainer, route->inference,
+			    piece->transformed == 0, route->tensor, &piece->src, &piece->spread);
+}
+
+static int find_landing(struct proof *proof, struct error *error)
+{
+	const struct table *table = proof->table;
+
+	for (size_t r = 0; r < table->route_count; r++)
+		for (uint32_t p = 0; p < table->routes[r].piece_count; p++) {
+			const struct route *route = &table->routes[r];
+			const struct route_piece *piece = &table->pieces[route->piece_first + p];
+
+			if (piece->spread.run_bytes &&
+			    problem_path(proof->problem, route->trainer, route->inference,
+					 piece->transformed == 0, route->tensor, &piece->src,
+					 &piece->spread) == PATH_LANDED &&
+			    !array_add(&proof->landing, table_pair(route)))
+				return memory_error(error, "proving the table", sizeof(uint64_t));
+		}
+	if (proof->landing.count)
+		sort_items(proof->landing.items, proof->landing.count, compare_u64s);
+	return 0;
+}
+
 /* The piece starts at byte `at` of what `want` describes: is it what belongs there? */
 static int match(const struct proof *proof, const struct written *written, const struct piece *want,
-		 uint64_t at, struct error *error)
+		 uint64_t at, bool spread, struct error *error)
 {
 	const struct problem *problem = proof->problem;
 	const struct route *route = &proof->table->routes[written->route];
@@ -386,8 +496,9 @@ static int match(const struct proof *proof, const struct written *written, const
 		return wrong_byte(proof, written, at, why, error);
 	}
 	if (at != want->offset || piece->bytes != want->bytes ||
-	    !box_equal(&piece->src, &want->src)) {
-		int rc = match_part(proof, written, want, at, error);
+	    !box_equal(&piece->src, &want->src) || piece->spread.run_bytes) {
+		int rc = spread ? match_place(proof, written, want, error)
+				: match_part(proof, written, want, at, error);
 
 		if (rc)
 			return rc;
@@ -402,8 +513,7 @@ static int match(const struct proof *proof, const struct written *written, const
 			 want->transform.from_rows ? " and the scales of its blocks" : "");
 		return wrong_byte(proof, written, at, why, error);
 	}
-	enum route_path path = problem_path(problem, route->trainer, route->inference,
-					    piece->transformed == 0, route->tensor, &piece->src);
+	enum route_path path = path_asked(proof, route, piece);
 
 	if (piece->path != path) {
 		snprintf(why, sizeof(why), "it is to go '%s', and its memory asks for '%s'",
@@ -424,6 +534,62 @@ static int left_over(const struct proof *proof, const struct written *written, u
 			  twice ? "it is written twice" : "no tensor belongs there", error);
 }
 
+/* Pieces, some of which are spread, beside and between each other: each is where it belongs, as many elements as are wanted, and
+ * none of these is left out; so none is written twice. */
+static int prove_spread(struct proof *proof, const struct written *written, size_t count,
+			const struct piece *want, struct error *error)
+{
+	uint64_t elements = 0;
+	struct box gap;
+	bool covered;
+	char text[160];
+
+	proof->cover.boxes.count = 0;
+	for (size_t i = 0; i < count; i++) {
+		const struct route_piece *piece = &proof->table->pieces[written[i].piece];
+		int rc = match(proof, &written[i], want, piece->offset, true, error);
+
+		if (rc)
+			return rc;
+		elements += box_elements(&piece->src); /* it lies in want->src */
+		if (elements > box_elements(&want->src))
+			return wrong_byte(proof, &written[i], piece->offset,
+					  "some of it is written twice", error);
+		if (!array_add(&proof->cover.boxes, piece->src))
+			return memory_error(error, "proving the table", sizeof(gap));
+	}
+	if (box_cover_all(&proof->cover, &want->src, &covered, &gap))
+		return memory_error(error, "proving the table", sizeof(gap));
+	if (covered)
+		return 0;
+	return REFUSE(
+		"%s of tensor '%s' is written by no trainer: it belongs to parameter '%s' on inference %" PRIu32,
+		box_text(&gap, text, sizeof(text)), proof->problem->tensors[want->tensor].name,
+		proof->problem
+			->layouts[proof->problem->inference_layout
+					  [proof->table->routes[written->route].inference]]
+			.layout->params[want->param]
+			.name,
+		proof->table->routes[written->route].inference);
+}
+
+/* Pieces from `next` on that begin in what is wanted; *spread: one of them is no run. */
+static size_t begin_in(const struct proof *proof, size_t next, size_t end, const struct piece *want,
+		       bool *spread)
+{
+	size_t count = 0;
+
+	for (; next + count < end; count++) {
+		const struct written *written = &proof->written[next + count];
+
+		if (written->param != want->param || written->offset < want->offset ||
+		    written->offset >= want->offset + want->bytes)
+			break;
+		*spread = *spread || proof->table->pieces[written->piece].spread.run_bytes;
+	}
+	return count;
+}
+
 static int prove_rank(struct proof *proof, uint32_t rank, struct error *error)
 {
 	uint32_t l = proof->problem->inference_layout[rank];
@@ -438,7 +604,18 @@ static int prove_rank(struct proof *proof, uint32_t rank, struct error *error)
 	for (size_t w = 0; w < layout->piece_count; w++) {
 		const struct piece *want = &layout->pieces[wanted[w]];
 		uint64_t at = want->offset;
+		bool spread = false;
+		size_t count = begin_in(proof, next, end, want, &spread);
 
+		if (spread) {
+			int rc = prove_spread(proof, &proof->written[next], count, want, error);
+
+			if (rc)
+				return rc;
+			next += count;
+			at = done = want->offset + want->bytes;
+			done_param = want->param;
+		}
 		while (at < want->offset + want->bytes) {
 			const struct written *written = next < end ? &proof->written[next] : NULL;
 
@@ -452,7 +629,7 @@ static int prove_rank(struct proof *proof, uint32_t rank, struct error *error)
 					      "tensor '%s'",
 					      at, layout->layout->params[want->param].name, rank,
 					      proof->problem->tensors[want->tensor].name);
-			int rc = match(proof, written, want, at, error);
+			int rc = match(proof, written, want, at, false, error);
 
 			if (rc)
 				return rc;
@@ -485,9 +662,13 @@ int table_prove(const struct table *table, struct error *error)
 		rc = memory_error(error, "proving the table",
 				  table->piece_count * sizeof(*proof.written));
 	if (!rc)
+		rc = find_landing(&proof, error);
+	if (!rc)
 		group(&proof);
 	for (uint32_t i = 0; !rc && i < problem->inference_count; i++)
 		rc = prove_rank(&proof, i, error);
+	box_cover_fini(&proof.cover);
+	array_free(&proof.landing);
 	pool_free(&proof.pool);
 	return rc;
 }

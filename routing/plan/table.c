@@ -3,6 +3,7 @@
 
 #include "base/assert.h"
 #include "base/array.h"
+#include "base/compare.h"
 #include "routing/plan/path.h"
 #include "routing/plan/order.h"
 #include <endian.h>
@@ -10,6 +11,7 @@
 
 #define DIGEST_SCHEMA "weft.routing/1"
 #define TRANSFORMED   (UINT64_C(1) << 32) /* beside the path: how it is transformed follows */
+#define SPREAD	      (UINT64_C(1) << 33) /* the same: how it is spread */
 
 void table_free(struct table **pointer)
 {
@@ -61,6 +63,7 @@ static bool cut_piece(const struct units *units, const struct unit *unit, const 
 	out->src = cut.src;
 	out->offset = cut.offset;
 	out->bytes = cut.bytes;
+	out->spread = cut.spread;
 	return true;
 }
 
@@ -85,7 +88,7 @@ static void add_route(struct table *table, const struct units *units, const stru
 			continue;
 		piece->transformed = layout->transformed[p];
 		piece->path = problem_path(problem, trainer, unit->inference, !piece->transformed,
-					   unit->tensor, &piece->src);
+					   unit->tensor, &piece->src, &piece->spread);
 		route->bytes += piece->bytes;
 		route->piece_count++;
 		table->piece_count++;
@@ -137,6 +140,35 @@ static int fill(struct table *table, const struct units *units, const uint32_t *
 	return 0;
 }
 
+/* A window is a pair's: where a spread piece lands, everything of the pair does. */
+static int land_pairs(struct table *table, struct error *error)
+{
+	ARRAY(uint64_t) pairs = {0};
+	bool memory = true;
+
+	for (size_t r = 0; r < table->route_count && memory; r++)
+		for (uint32_t p = 0; p < table->routes[r].piece_count && memory; p++) {
+			const struct route_piece *piece =
+				&table->pieces[table->routes[r].piece_first + p];
+
+			if (piece->spread.run_bytes && piece->path == PATH_LANDED)
+				memory = array_add(&pairs, table_pair(&table->routes[r]));
+		}
+	if (pairs.count)
+		sort_items(pairs.items, pairs.count, compare_u64s);
+	for (size_t r = 0; r < table->route_count && pairs.count && memory; r++) {
+		uint64_t pair = table_pair(&table->routes[r]);
+		size_t at = search_first(i, 0, pairs.count, pairs.items[i] >= pair);
+
+		for (uint32_t p = 0; p < table->routes[r].piece_count && at < pairs.count &&
+				     pairs.items[at] == pair;
+		     p++)
+			table->pieces[table->routes[r].piece_first + p].path = PATH_LANDED;
+	}
+	array_free(&pairs);
+	return memory ? 0 : memory_error(error, "planning routes", sizeof(uint64_t));
+}
+
 size_t table_unreached(const struct table *table)
 {
 	const struct pairs *pairs = table->problem->pairs;
@@ -173,6 +205,8 @@ int table_plan(struct table **out, const struct problem *problem, const struct p
 		rc = decide(&units, &trainer, problem, policy, options, error);
 	if (!rc)
 		rc = fill(table, &units, trainer, error);
+	if (!rc)
+		rc = land_pairs(table, error);
 	memory_free(trainer);
 	units_fini(&units);
 	if (!rc)
@@ -262,7 +296,10 @@ struct digest table_digest(const struct table *table)
 			for (uint32_t d = 0; d < piece->src.dims; d++)
 				WORDS(&words, piece->src.lo[d], piece->src.hi[d]);
 			WORDS(&words, piece->offset, piece->bytes,
-			      piece->path | (piece->transformed ? TRANSFORMED : 0));
+			      piece->path | (piece->transformed ? TRANSFORMED : 0) |
+				      (piece->spread.run_bytes ? SPREAD : 0));
+			if (piece->spread.run_bytes)
+				WORDS(&words, piece->spread.run_bytes, piece->spread.stride_bytes);
 			add_transformed(&stream, &words, problem, piece->transformed);
 			flush(&stream, &words);
 		}

@@ -20,6 +20,7 @@ struct route_piece {
 	uint64_t offset, bytes;
 	enum route_path path;
 	uint32_t transformed; /* index into the problem's `transformed` */
+	struct spread spread; /* of its bytes in the parameter */
 };
 
 struct route {
@@ -82,6 +83,11 @@ int plan_options_check(const struct policy *policy, const struct plan_options *o
 int table_plan(struct table **table, const struct problem *problem, const struct policy *policy,
 	       const struct plan_options *options, struct error *error);
 void table_free(struct table **table);
+/* A trainer and an inference rank. */
+static inline uint64_t table_pair(const struct route *route)
+{
+	return (uint64_t)route->trainer << 32 | route->inference;
+}
 /* The first route between two that no transport of a list connects, or route_count. */
 size_t table_unreached(const struct table *table);
 

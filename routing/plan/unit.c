@@ -286,12 +286,12 @@ bool unit_cut(const struct units *units, const struct unit *unit, uint64_t lo, u
 	      const struct piece *piece, struct piece *out)
 {
 	struct piece rows;
-	bool strided;
+	bool refused;
 
 	if (unit->cell == UNIT_FULL)
 		return piece_cut_rows(piece, lo, hi, out);
 	return piece_cut_rows(piece, lo, hi, &rows) &&
-	       piece_cut_columns(&rows, &units->cells[unit->cell], out, &strided) && !strided;
+	       piece_cut_columns(&rows, &units->cells[unit->cell], out, &refused) && !refused;
 }
 
 int units_build(struct units *units, const struct problem *problem, struct error *error)

@@ -102,7 +102,7 @@ static int unsourced(const struct unit_builder *b, const struct unit_wants *want
 			 problem->tensors[piece->scales].name, piece->transform.from_rows);
 }
 
-/* Shards cut columns that a piece needs side by side. */
+/* Shards cut a piece so that it lies in its parameter with more than one stride. */
 static int cut_through(const struct unit_builder *b, const struct unit_wants *wants,
 		       const struct piece *piece, const struct box *cell, struct error *error)
 {
@@ -112,9 +112,8 @@ static int cut_through(const struct unit_builder *b, const struct unit_wants *wa
 	return error_set(
 		error, ERROR_UNSUPPORTED,
 		"parameter '%s' of inference %" PRIu32
-		" needs %s of tensor '%s' in one run of its bytes, and "
-		"no trainer holds all of it: one of them holds columns %s. Cut such tensors at most as often across "
-		"their rows in trainers as in engines (tp, etp), or hold whole rows",
+		" needs %s of tensor '%s', no trainer holds all of it, and what the one with %s has lies there "
+		"with more than one stride: hold it cut in dimension 0 and one other at most",
 		problem->layouts[wants->layout].layout->params[piece->param].name,
 		rank_of(problem, wants->layout), box_text(&piece->src, need, sizeof(need)),
 		problem->tensors[wants->tensor].name, box_text(cell, text, sizeof(text)));
@@ -126,16 +125,16 @@ static int part_bytes(const struct unit_builder *b, const struct unit_wants *wan
 		      uint64_t *bytes, struct error *error)
 {
 	struct piece rows, part;
-	bool strided = false;
+	bool refused = false;
 
 	*bytes = 0;
 	if (!piece_cut_rows(piece, lo, hi, &rows))
 		return 0;
 	if (!cell)
 		*bytes = rows.bytes;
-	else if (piece_cut_columns(&rows, cell, &part, &strided) && !strided)
+	else if (piece_cut_columns(&rows, cell, &part, &refused) && !refused)
 		*bytes = part.bytes;
-	return strided ? cut_through(b, wants, &rows, cell, error) : 0;
+	return refused ? cut_through(b, wants, &rows, cell, error) : 0;
 }
 
 /* cell: what it takes of these rows; NULL: all of them. */

@@ -89,6 +89,10 @@ static void write_piece(struct json *json, const struct source *source, const ch
 	json_put_key_string(json, "param", param);
 	json_put_key_u64(json, "offset", piece->offset);
 	json_put_key_u64(json, "bytes", piece->bytes);
+	if (piece->spread.run_bytes) {
+		json_put_key_u64(json, "run_bytes", piece->spread.run_bytes);
+		json_put_key_u64(json, "stride_bytes", piece->spread.stride_bytes);
+	}
 	if (piece->path != path)
 		json_put_key_string(json, "how", route_path_name(piece->path));
 	if (piece->transformed)

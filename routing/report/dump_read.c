@@ -120,8 +120,9 @@ static int read_box(struct json_reader *r, json_t *object, struct box *box)
 static int read_piece(struct json_reader *r, struct dump *dump, json_t *object,
 		      enum route_path path)
 {
-	static const char *const piece_keys[] = {"src",	  "param", "offset",  "bytes", "how|",
-						 "make|", "to|",   "scales|", NULL};
+	static const char *const piece_keys[] = {"src",	       "param",		"offset", "bytes",
+						 "run_bytes|", "stride_bytes|", "how|",	  "make|",
+						 "to|",	       "scales|",	NULL};
 	struct route_piece piece = {.path = path}, *slot;
 
 	dump_keys(r, object, piece_keys);
@@ -129,6 +130,12 @@ static int read_piece(struct json_reader *r, struct dump *dump, json_t *object,
 	dump_name(r, dump, object, "param", &piece.param);
 	json_take_number(r, object, "offset", 0, DUMP_VALUE_MAX, &piece.offset);
 	json_take_number(r, object, "bytes", 0, DUMP_VALUE_MAX, &piece.bytes);
+	if (json_object_get(object, "run_bytes") || json_object_get(object, "stride_bytes")) {
+		json_take_number(r, object, "run_bytes", 1, DUMP_VALUE_MAX,
+				 &piece.spread.run_bytes);
+		json_take_number(r, object, "stride_bytes", 1, DUMP_VALUE_MAX,
+				 &piece.spread.stride_bytes);
+	}
 	if (json_object_get(object, "how"))
 		dump_path(r, object, &piece.path);
 	if (dump_take_transformed(r, dump, object, &piece.transformed))

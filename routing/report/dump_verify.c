@@ -56,19 +56,24 @@ static int take_facts(const struct dump *dump, struct problem *problem, struct e
 	problem->model = model;
 	memset(problem->trainer_registered, 0, problem->trainer_count * sizeof(bool));
 	memset(problem->inference_mapped, 0, problem->inference_count * sizeof(bool));
-	memset(problem->inference_landed, 0, problem->inference_count * sizeof(bool));
+	memset(problem->inference_scattered, 0, problem->inference_count * sizeof(bool));
+	/* what lands because something beside it is spread says nothing: some of its rank's does not land */
+	for (uint32_t i = 0; i < problem->inference_count; i++)
+		problem->inference_landed[i] = true;
 	for (size_t r = 0; r < dump->route_count; r++) {
 		const struct route *route = &dump->routes[r];
 
 		for (uint32_t p = 0; p < route->piece_count; p++) {
-			enum route_path path = dump->pieces[route->piece_first + p].path;
+			const struct route_piece *piece = &dump->pieces[route->piece_first + p];
 
-			if (path == PATH_DIRECT)
+			if (piece->path == PATH_DIRECT)
 				problem->trainer_registered[route->trainer] = true;
-			else if (path == PATH_MAPPED)
+			else if (piece->path == PATH_MAPPED && piece->spread.run_bytes)
+				problem->inference_scattered[route->inference] = true;
+			else if (piece->path == PATH_MAPPED)
 				problem->inference_mapped[route->inference] = true;
-			else if (path == PATH_LANDED)
-				problem->inference_landed[route->inference] = true;
+			if (piece->path != PATH_LANDED)
+				problem->inference_landed[route->inference] = false;
 		}
 	}
 	return dump_pair_facts(dump, problem, error);

@@ -27,6 +27,13 @@ CASES = [
     ("llama", "world=6,source=dtensor,mesh=3/2", "engines=1,tp=4,dtype=F16", ["--checksums"]),
     ("qwen3-moe", "world=4,source=dtensor,mesh=2/2,ep=2", "engines=1,tp=4,ep=2", ["--checksums"]),
     ("qwen3-moe", "world=6,source=dtensor,mesh=3/2", "engines=1,tp=4", []),
+    # cut finer than the engine: runs of what they hold, in each row of the target
+    ("qwen3", "world=4,source=megatron,tp=4", "engines=2,tp=2", ["--checksums"]),
+    ("qwen3", "world=4,source=megatron,tp=4", "engines=1,tp=1,dtype=F16", ["--checksums"]),
+    ("qwen3-moe", "world=4,source=megatron,tp=2,ep=2,etp=2", "engines=1,tp=2,ep=2", ["--checksums"]),
+    ("qwen3-moe", "world=4,source=megatron,tp=2,ep=2,etp=2,grouped=legacy", "engines=1,tp=2,ep=2", []),
+    ("glm4", "world=4,source=dtensor,mesh=1/4", "engines=2,tp=1", ["--checksums"]),
+    ("qwen3-moe", "world=6,source=dtensor,mesh=3/2", "engines=1,tp=2,ep=2", ["--checksums"]),
     ("qwen3", "world=3,source=zero3", "engines=2,tp=2", ["--checksums"]),
     ("qwen3-moe", "world=5,source=zero3", "engines=1,tp=4,ep=2", []),
     ("qwen2", "world=4,source=fsdp1", "engines=1,tp=2", ["--checksums"]),

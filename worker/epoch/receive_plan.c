@@ -17,7 +17,7 @@ static int note_row(struct receive_plan *plan, const struct epoch *epoch, size_t
 	    row->ordinal >= epoch->peers[row->peer].plan->pieces ||
 	    row->tensor >= layout->tensor_count || row->param >= layout->param_count ||
 	    row->offset > layout->params[row->param].bytes ||
-	    row->bytes > layout->params[row->param].bytes - row->offset)
+	    spread_span(&row->spread, row->bytes) > layout->params[row->param].bytes - row->offset)
 		return error_set(error, ERROR_MESSAGE,
 				 "%s: row %zu of the plan: peer, piece, tensor, "
 				 "parameter or bytes are out of range",
@@ -28,6 +28,14 @@ static int note_row(struct receive_plan *plan, const struct epoch *epoch, size_t
 				 epoch->options.name, index, route_path_name(row->path),
 				 epoch->peers[row->peer].name,
 				 epoch->peers[row->peer].landed ? "landed" : "not");
+	if (row->spread.run_bytes && epoch->options.params->device)
+		return error_set(
+			error, ERROR_UNSUPPORTED,
+			"%s: parameter %s is sent in runs of %llu bytes, because trainers cut its rows finer than "
+			"this engine does, and memory of GPUs is not written so: cut such tensors across their rows "
+			"in trainers (tp, etp) at most as often as in engines, or keep parameters in host memory",
+			epoch->options.name, layout->params[row->param].name,
+			(unsigned long long)row->spread.run_bytes);
 	slot = &plan->rows[epoch->peers[row->peer].first_piece + row->ordinal];
 	if (*slot != NO_ROW)
 		return error_set(error, ERROR_MESSAGE,

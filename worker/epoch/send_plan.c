@@ -75,7 +75,7 @@ static int resolve_target(const struct epoch *epoch, size_t index, uint32_t copy
 	target->pointer = transport_remote_pointer(target->remote);
 	size = transport_remote_bytes(target->remote);
 	if (__builtin_add_overflow(place->offset, row->offset, &target->offset) ||
-	    target->offset > size || row->bytes > size - target->offset)
+	    target->offset > size || spread_span(&row->spread, row->bytes) > size - target->offset)
 		return error_set(error, ERROR_BOUNDS,
 				 "row %zu of the plan: bytes %llu..+%llu of a "
 				 "region of %llu of %s",
@@ -110,6 +110,11 @@ static int resolve_row(struct send_plan *plan, const struct epoch *epoch, size_t
 				 .by_device = epoch->options.device != NULL,
 				 .landed = row->path == PATH_LANDED,
 				 .target = (uint32_t)plan->target_count};
+	out->spread = row->spread.run_bytes != 0;
+	if (out->spread && !out->landed && row->path != PATH_MAPPED)
+		return send_plan_bad_row(epoch, index,
+					 "what is spread in its target is neither mapped nor lands",
+					 error);
 	if (out->landed != epoch->peers[row->peer].landed)
 		return send_plan_bad_row(
 			epoch, index, "some of what its target is sent lands, and not all", error);

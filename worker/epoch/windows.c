@@ -17,17 +17,25 @@ static uint64_t window_bytes(const struct peer *peer, uint64_t share)
 	return (WINDOW_HEAD_BYTES + bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
 }
 
+/* What its transport cannot write, and what the plan says of a pair with pieces that are spread. */
+static void find_landed(struct epoch *epoch)
+{
+	for (size_t i = 0; i < epoch->plan->row_count; i++)
+		if (epoch->plan->rows[i].path == PATH_LANDED &&
+		    epoch->plan->rows[i].peer < epoch->peer_count)
+			epoch->peers[epoch->plan->rows[i].peer].landed = true;
+	for (size_t p = 0; p < epoch->peer_count && params_on_device(epoch->options.params); p++)
+		if (!transport_endpoint_caps(epoch->peers[p].endpoint)->gpu_memory)
+			epoch->peers[p].landed = true;
+}
+
 static uint64_t place(struct epoch *epoch)
 {
 	uint64_t at = 0, landed = 0;
 
-	for (size_t p = 0; p < epoch->peer_count; p++) {
-		const struct transport_caps *caps =
-			transport_endpoint_caps(epoch->peers[p].endpoint);
-
-		epoch->peers[p].landed = !caps->gpu_memory;
+	find_landed(epoch);
+	for (size_t p = 0; p < epoch->peer_count; p++)
 		landed += epoch->peers[p].landed;
-	}
 	for (size_t p = 0; p < epoch->peer_count; p++) {
 		struct peer *peer = &epoch->peers[p];
 
@@ -46,6 +54,13 @@ static void say(const struct epoch *epoch, uint64_t bytes)
 	const struct transport_domain *by = NULL;
 	const char *why;
 
+	if (!params_on_device(epoch->options.params)) {
+		log_info(
+			"%s: pieces of trainers that cut rows finer land in %llu bytes beside its memory and are put in "
+			"place from there",
+			epoch->options.name, (unsigned long long)bytes);
+		return;
+	}
 	for (size_t p = 0; p < epoch->peer_count && !by; p++)
 		if (epoch->peers[p].landed)
 			by = transport_endpoint_domain(epoch->peers[p].endpoint);
@@ -61,20 +76,20 @@ static void say(const struct epoch *epoch, uint64_t bytes)
 int windows_open(struct windows *windows, struct epoch *epoch, struct error *error)
 {
 	const struct params *params = epoch->options.params;
-	uint64_t bytes = params_on_device(params) ? place(epoch) : 0;
+	uint64_t bytes = place(epoch);
 	int rc;
 
 	if (!bytes)
 		return 0;
 	rc = transport_region_allocate(epoch->options.domain, bytes, &windows->region, error);
-	if (!rc)
+	if (!rc && params->device)
 		rc = device_pin(params->device, transport_region_memory(windows->region),
 				transport_region_bytes(windows->region), error);
 	if (rc)
 		return error_wrap(error,
 				  "%llu bytes that pieces land in (landing_bytes, --landing-bytes)",
 				  (unsigned long long)bytes);
-	windows->pinned = true;
+	windows->pinned = params->device != NULL;
 	say(epoch, bytes);
 	return 0;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * windows.h -- memory beside that of an inference rank's parameters, where what trainers send lands when
- * their transport cannot write these: pinned, of the host, one window for each such trainer.
+ * their transport cannot write these (pinned, of the host), or when it would be millions of small writes: bytes that are spread in a
+ * parameter. One window for each such trainer.
  *
  *   trainer 0 ─► | window |   the rank copies what is there into its GPU's memory, piece by piece,
  *   trainer 1 ─► | window |   while more lands (update/update.h, update/take.c)

@@ -67,10 +67,43 @@ static size_t mapped_targets(const struct sender *sender, const struct send_sour
 			&plan->rows[plan->source_rows[source->first_row + *next]];
 		const struct send_target *target = executor_target(sender, row);
 
-		if (row->stored)
+		if (row->stored && !row->spread)
 			out[count++] = target->pointer + target->offset + from;
 	}
 	return count;
+}
+
+/* The part run by run, to mapped targets that it is spread over: out of what lies packed, or of the tensor (packed NULL). */
+static void store_spread(const struct sender *sender, const struct send_source *source,
+			 const unsigned char *packed, uint64_t from, uint64_t bytes)
+{
+	const struct send_plan *plan = &sender->epoch->send;
+	uint64_t n;
+
+	for (uint32_t i = 0; i < source->row_count; i++) {
+		uint32_t number = plan->source_rows[source->first_row + i];
+		const struct send_row *row = &plan->rows[number];
+		const struct spread *spread = &sender->epoch->plan->rows[number].spread;
+		const struct send_target *target = executor_target(sender, row);
+
+		for (uint64_t done = 0; row->stored && row->spread && done < bytes; done += n) {
+			uint64_t at = from + done, inside = at % spread->run_bytes;
+			void *to = target->pointer + target->offset +
+				   at / spread->run_bytes * spread->stride_bytes + inside;
+			struct pack_part part;
+
+			n = spread->run_bytes - inside;
+			n = n < bytes - done ? n : bytes - done;
+			if (packed) {
+				copy_bytes(to, packed + done, n);
+				continue;
+			}
+			part = part_of(sender, source, at, n);
+			part.targets = &to;
+			part.target_count = 1;
+			pack_run(&source->pack, &part);
+		}
+	}
 }
 
 /* Bytes that lie packed, to every mapped target of their part. */
@@ -81,6 +114,7 @@ static void copy_to_targets(const struct sender *sender, const struct send_sourc
 
 	for (uint32_t next = 0; mapped_targets(sender, source, from, &next, &target, 1);)
 		copy_bytes(target, packed, bytes);
+	store_spread(sender, source, packed, from, bytes);
 }
 
 /* What has no room in the packer's pass: more targets than it takes at once. */
@@ -143,6 +177,8 @@ static void pack_group(struct sender *sender, const struct step *step, const str
 		pack_run_columns(columns, step->group);
 	for (uint32_t i = 0; i < step->group; i++) {
 		pack_rest(sender, &sources[i], &columns[i].part, targets[i], next[i]);
+		store_spread(sender, &sources[i], into->memory[i], columns[i].part.from,
+			     columns[i].part.bytes);
 		if (sender->block_sums && !sources[i].sum_parts && !step->part)
 			sender->source_sums[step->group_first + i] = sum_alone(sender, &sources[i]);
 	}

@@ -40,6 +40,25 @@ static int check_entry(const struct waiter *waiter, uint32_t p, const struct win
 	return 0;
 }
 
+/* By the processor: into one run, or into those that the piece is spread over. */
+static void put(unsigned char *piece, const struct plan_row *row, const struct window_entry *entry,
+		const unsigned char *from)
+{
+	const uint64_t run = row->spread.run_bytes;
+	uint64_t n;
+
+	if (!run) {
+		memcpy(piece + entry->from, from, entry->bytes);
+		return;
+	}
+	for (uint64_t done = 0; done < entry->bytes; done += n) {
+		uint64_t at = entry->from + done, inside = at % run;
+
+		n = run - inside < entry->bytes - done ? run - inside : entry->bytes - done;
+		memcpy(piece + at / run * row->spread.stride_bytes + inside, from + done, n);
+	}
+}
+
 static int queue_entry(const struct waiter *waiter, uint32_t p, const unsigned char *window,
 		       uint64_t number, uint64_t *bytes, struct error *error)
 {
@@ -55,9 +74,10 @@ static int queue_entry(const struct waiter *waiter, uint32_t p, const unsigned c
 		return rc;
 	row = &epoch->plan->rows[epoch->receive.rows[epoch->peers[p].first_piece + entry.ordinal]];
 	*bytes += entry.bytes;
-	if (params->on_host && params->on_host[row->param] && !params->landing) {
-		memcpy(params_landed(params, waiter->copy, row->param) + row->offset + entry.from,
-		       window + WINDOW_HEAD_BYTES + entry.at, entry.bytes);
+	if (!params->device ||
+	    (params->on_host && params->on_host[row->param] && !params->landing)) {
+		put(params_landed(params, waiter->copy, row->param) + row->offset, row, &entry,
+		    window + WINDOW_HEAD_BYTES + entry.at);
 		return 0;
 	}
 	return device_queue_copy(params->device, DEVICE_KERNELS,
@@ -93,12 +113,15 @@ static int queue(struct waiter *waiter, uint32_t p, struct error *error)
 	*taking = (struct taking){.opening = link->opening, .entries = link->landed};
 	for (uint64_t n = link->taken; n < link->landed && !rc; n++)
 		rc = queue_entry(waiter, p, window, n, &taking->bytes, error);
-	return rc ? rc : device_mark(waiter->epoch->options.params->device, &taking->mark, error);
+	if (rc || !waiter->epoch->options.params->device) /* by the processor: it is done */
+		return rc;
+	return device_mark(waiter->epoch->options.params->device, &taking->mark, error);
 }
 
 void waiter_forget(struct waiter *waiter, uint32_t p)
 {
-	device_unmark(waiter->epoch->options.params->device, waiter->taking[p].mark);
+	if (waiter->taking[p].mark)
+		device_unmark(waiter->epoch->options.params->device, waiter->taking[p].mark);
 	waiter->taking[p] = (struct taking){.mark = NULL};
 }
 
@@ -130,8 +153,10 @@ int waiter_take(struct waiter *waiter, uint32_t p, uint64_t until_ns, bool *brok
 		rc = queue(waiter, p, error);
 	if (rc)
 		return error_wrap(error, "what %s wrote, on its way into memory of %s", peer->name,
-				  device_text(device));
-	rc = await_device(device, taking->mark, until_ns, ended ? NULL : waiter->health, error);
+				  device ? device_text(device) : "the host");
+	if (taking->mark)
+		rc = await_device(device, taking->mark, until_ns, ended ? NULL : waiter->health,
+				  error);
 	*broken = rc && rc != -(int)ERROR_TIMEOUT && rc != -(int)ERROR_INTERRUPTED;
 	if (rc)
 		return rc;

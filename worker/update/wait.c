@@ -192,6 +192,34 @@ static int send_accept(struct waiter *waiter, const struct receive_step *step, s
 }
 
 /* The k-th piece of a trainer against what it says of it; 1 when they differ. */
+/* As pack_piece_sum, of bytes that lie in runs. */
+static uint64_t sum_spread(const struct plan_row *row, const struct sums_piece *piece)
+{
+	const uint64_t run = row->spread.run_bytes;
+	struct digest_stream all, block;
+	uint64_t n, last = 0;
+
+	checksum_begin(&all);
+	for (uint64_t from = 0; from < piece->bytes; from += piece->block_bytes) {
+		uint64_t left = piece->bytes - from,
+			 bytes = left < piece->block_bytes ? left : piece->block_bytes;
+
+		checksum_begin(&block);
+		for (uint64_t done = 0; done < bytes; done += n) {
+			uint64_t at = from + done, inside = at % run;
+
+			n = run - inside < bytes - done ? run - inside : bytes - done;
+			digest_add(&block,
+				   (const unsigned char *)piece->memory +
+					   at / run * row->spread.stride_bytes + inside,
+				   n);
+		}
+		last = checksum_end(&block);
+		digest_add_u64(&all, last);
+	}
+	return piece->bytes <= piece->block_bytes ? last : checksum_end(&all);
+}
+
 static int verify_piece(const struct waiter *waiter, size_t p, uint32_t k, uint64_t version,
 			bool name_it, struct error *error)
 {
@@ -202,10 +230,11 @@ static int verify_piece(const struct waiter *waiter, size_t p, uint32_t k, uint6
 		&epoch->plan->rows[plan->rows[epoch->peers[p].first_piece + k]];
 	size_t number = epoch->peers[p].first_piece + k;
 	struct sums_piece piece = piece_at(epoch, number, waiter->copy);
-	uint64_t sum =
-		waiter->sums.device
-			? sums_of(&waiter->sums, waiter->copy * epoch->plan->row_count + number)
-			: pack_piece_sum(piece.memory, piece.bytes, piece.block_bytes);
+	uint64_t sum = waiter->sums.device ? sums_of(&waiter->sums,
+						     waiter->copy * epoch->plan->row_count + number)
+		       : row->spread.run_bytes
+			       ? sum_spread(row, &piece)
+			       : pack_piece_sum(piece.memory, piece.bytes, piece.block_bytes);
 	uint64_t sent = plan->sums[number];
 
 	if (sum == sent)
