@@ -11,6 +11,7 @@
 #include "base/assert.h"
 #include "base/compare.h"
 #include <inttypes.h>
+#include <stdlib.h>
 
 bool unit_holds(const struct problem_holding *holding, uint32_t tensor, const struct box *box)
 {
@@ -236,19 +237,55 @@ static bool may_cut(const struct unit_wants *wants, uint64_t row)
 	return true;
 }
 
-/* Nobody has all that is wanted of a segment's rows: a share a cell. */
+/* Shares of cells: by their first row, and as cells stand where that is the same. */
+static int by_first_row(const void *x, const void *y, void *context)
+{
+	const struct unit_builder *b = context;
+	const struct unit_share *p = x, *q = y;
+
+	return compare_u64(p->lo, q->lo)
+		       ?: box_compare(&b->boxes.items[p->cell], &b->boxes.items[q->cell]);
+}
+
+/* The first row of [lo, hi) that any piece wants of the cell. */
+static uint64_t first_row(const struct unit_wants *wants, uint64_t lo, uint64_t hi,
+			  const struct box *cell)
+{
+	uint64_t first = hi;
+	struct box rows = *cell, part;
+
+	rows.lo[0] = lo;
+	rows.hi[0] = hi;
+	for (size_t i = 0; i < wants->count; i++)
+		if (box_intersect(&wants->pieces[i].src, &rows, &part) && part.lo[0] < first)
+			first = part.lo[0];
+	return first;
+}
+
+/* Nobody has all that is wanted of a segment's rows: a share a cell. Where pieces want other rows of other columns, a cell that
+ * stands before another may begin behind it. */
 static int cell_shares(struct unit_builder *b, const struct unit_wants *wants,
 		       const struct unit_segment *segment, uint64_t lo, uint64_t hi,
 		       struct error *error)
 {
+	size_t before = b->shares.count;
+	bool sorted = true;
 	int rc = 0;
 
 	for (uint32_t c = 0; c < segment->cell_count && !rc; c++) {
 		struct unit_cell *cell = &b->cells.items[segment->cell_first + c];
+		uint64_t first = first_row(wants, lo, hi, &cell->box);
 
-		rc = add_share(b, wants, lo, hi, cell, b->members.items + cell->first, cell->count,
-			       error);
+		if (first == hi)
+			continue;
+		rc = add_share(b, wants, first, hi, cell, b->members.items + cell->first,
+			       cell->count, error);
+		sorted = sorted && (rc || b->shares.count < before + 2 ||
+				    b->shares.items[b->shares.count - 2].lo <= first);
 	}
+	if (!rc && !sorted)
+		qsort_r(b->shares.items + before, b->shares.count - before,
+			sizeof(struct unit_share), by_first_row, b);
 	return rc;
 }
 
