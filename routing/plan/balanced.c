@@ -155,6 +155,8 @@ static int put_unit(struct maker *m, size_t u)
 		}
 	}
 	unit.hi = whole->hi;
+	if (whole->cell != UNIT_FULL) /* not cut, and its rows are not alike */
+		unit.bytes = whole->bytes;
 	return rc ? rc : put(m, &unit, trainer, unit.lo != whole->lo);
 }
 

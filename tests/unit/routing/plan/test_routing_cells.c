@@ -134,6 +134,36 @@ static void test_cells__stand_by_the_first_row_that_is_wanted_of_them(void **sta
 	job_fini(&job);
 }
 
+/* Three rows of one column range and two of another: not as many bytes in each row of the cell. */
+static void test_balanced__gives_a_cell_of_uneven_rows_its_own_bytes(void **state)
+{
+	const struct random_tensor w = f32_tensor("w", 0, 3, 8);
+	const struct plan_options options = {0};
+	struct error error = {0};
+	static struct job job;
+	struct units units;
+
+	(void)state;
+	job_init(&job, 2, 1);
+	hold_part(&job, 0, &w, 0, 3, 0, 4);
+	hold_part(&job, 1, &w, 0, 3, 4, 8);
+	want_rows(&job, 0, "p", &w, 0, 3, 0, 5);
+	want_rows(&job, 0, "q", &w, 0, 2, 6, 8);
+	job_build(&job);
+	assert_int_equal(units_build(&units, job.problem, &error), 0);
+	uint32_t *trainer = memory_zalloc(units.count, sizeof(*trainer));
+
+	assert_int_equal(
+		policy_find("balanced")->assign(job.problem, &options, &units, &trainer, &error),
+		0);
+	assert_int_equal(units.count, 2);
+	assert_int_equal(units.items[0].bytes, 48);
+	assert_int_equal(units.items[1].bytes, 28); /* 3 rows of 4, and 2 of 8 */
+	memory_free(trainer);
+	units_fini(&units);
+	job_fini(&job);
+}
+
 /* Two cells with the same holders and the same rows are not the same bytes: each trainer sends one. */
 static void test_balanced__divides_cells_of_one_holder_set(void **state)
 {
@@ -352,6 +382,7 @@ int main(void)
 		cmocka_unit_test(test_units__of_what_one_trainer_has_whole_are_not_cut),
 		cmocka_unit_test(test_cells__of_different_cuts_are_the_overlay),
 		cmocka_unit_test(test_cells__stand_by_the_first_row_that_is_wanted_of_them),
+		cmocka_unit_test(test_balanced__gives_a_cell_of_uneven_rows_its_own_bytes),
 		cmocka_unit_test(test_balanced__divides_cells_of_one_holder_set),
 		cmocka_unit_test(test_problem__names_the_columns_that_nobody_holds),
 		cmocka_unit_test(test_cells__that_are_no_one_run_of_a_piece_are_refused),
