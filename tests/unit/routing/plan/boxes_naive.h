@@ -4,7 +4,8 @@
  *
  *   a pair that one trainer has all of          one unit
  *   else rows between two borders of boxes      one unit, if one trainer has all that the pair wants of them
- *   else columns between two borders            a unit each, by its first row; refused where it is no one run of a piece
+ *   else columns between two borders            a unit each, by its first row; refused where it lies in a piece with more than
+ *                                               one stride
  */
 #ifndef TESTS_UNIT_ROUTING_PLAN_BOXES_NAIVE_H
 #define TESTS_UNIT_ROUTING_PLAN_BOXES_NAIVE_H
@@ -14,8 +15,8 @@
 
 struct boxes {
 	struct naive units;
-	size_t refused;	      /* cells that are no one run of a piece */
-	size_t refused_whole; /* of these, pieces whose rows one trainer has whole all the same */
+	size_t refused; /* cells that lie in a piece with more than one stride */
+	size_t spread;	/* cells that are no one run of it */
 };
 
 static inline bool holds_box(const struct job *job, uint32_t trainer, const char *name,
@@ -96,16 +97,38 @@ static inline bool is_edge(const struct job *job, const char *name, const struct
 	return false;
 }
 
-/* Is the part one run of the piece, whose elements follow each other row by row? */
-static inline bool one_run(const struct box *part, const struct box *piece)
+/* Walks over the part's elements, which follow each other in the piece row by row: how many runs they are, 0 when these are not
+ * alike or not equally far from each other. */
+static inline uint64_t runs_of(const struct box *part, const struct box *piece)
 {
-	uint64_t first = 0, last = 0;
+	uint64_t elements = box_elements(part), runs = 0, run = 0, length = 0, before = 0, begin = 0, step = 0;
 
-	for (uint32_t d = 0; d < piece->dims; d++) {
-		first = first * (piece->hi[d] - piece->lo[d]) + part->lo[d] - piece->lo[d];
-		last = last * (piece->hi[d] - piece->lo[d]) + part->hi[d] - 1 - piece->lo[d];
+	for (uint64_t k = 0; k <= elements; k++) {
+		uint64_t number = k, at = 0, index[BOX_DIMS_MAX];
+
+		for (uint32_t d = part->dims; d-- > 0 && k < elements;) {
+			index[d] = part->lo[d] - piece->lo[d] + number % (part->hi[d] - part->lo[d]);
+			number /= part->hi[d] - part->lo[d];
+		}
+		for (uint32_t d = 0; d < part->dims && k < elements; d++)
+			at = at * (piece->hi[d] - piece->lo[d]) + index[d];
+		if (k && k < elements && at == before + 1) {
+			length++;
+		} else {
+			if (runs && (runs > 1 ? length != run : false))
+				return 0;
+			run = runs ? length : run;
+			if (runs > 1 && k < elements && at - begin != step)
+				return 0;
+			if (runs == 1)
+				step = at - begin;
+			runs += k < elements;
+			begin = at;
+			length = 1;
+		}
+		before = at;
 	}
-	return last - first + 1 == box_elements(part);
+	return runs;
 }
 
 struct pair {
@@ -144,16 +167,10 @@ static inline void naive_cell(struct pair *pair, const struct box *cell)
 	any = holders_of(pair->job, pair->name, &parts, holds);
 	assert_true(any); /* else problem_build had refused it */
 	for (size_t i = 0; i < parts.count; i++) {
-		struct box rows;
-		bool whole = false;
+		uint64_t runs = runs_of(&parts.box[i], &parts.whole[i]);
 
-		if (one_run(&parts.box[i], &parts.whole[i]))
-			continue;
-		assert_true(box_cut_rows(&parts.whole[i], cell->lo[0], cell->hi[0], &rows));
-		for (uint32_t t = 0; t < pair->job->trainer_count; t++)
-			whole = whole || holds_box(pair->job, t, pair->name, &rows);
-		pair->boxes->refused++;
-		pair->boxes->refused_whole += whole;
+		pair->boxes->refused += runs == 0;
+		pair->boxes->spread += runs > 1;
 	}
 	add_cell_unit(pair, &parts, holds);
 }
@@ -214,7 +231,7 @@ static inline void naive_box_pair(struct pair *pair, bool cut)
 static inline void boxes_list(struct boxes *boxes, const struct job *job, bool cut)
 {
 	boxes->units.job = job;
-	boxes->units.count = boxes->refused = boxes->refused_whole = 0;
+	boxes->units.count = boxes->refused = boxes->spread = 0;
 	for (size_t t = 0; t < job->problem->tensor_count; t++) {
 		for (uint32_t i = 0; i < job->inference_count; i++) {
 			struct pair pair = {.boxes = boxes, .job = job, .rank = i,

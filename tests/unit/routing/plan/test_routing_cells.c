@@ -212,7 +212,8 @@ static void test_problem__names_the_columns_that_nobody_holds(void **state)
 			    "and no trainer holds [2..3, 4..5] of it");
 }
 
-static void test_cells__that_are_no_one_run_of_a_piece_are_refused(void **state)
+static void
+test_cells__that_are_no_one_run_of_a_piece_are_spread_unless_somebody_has_it_whole(void **state)
 {
 	const struct random_tensor w = f32_tensor("w", 0, 4, 8);
 	struct table *table;
@@ -229,19 +230,17 @@ static void test_cells__that_are_no_one_run_of_a_piece_are_refused(void **state)
 			hold_part(&job, 2, &w, 0, 4, 0, 8);
 		job_want(&job, 0, "p", "w", 4, 8, 0, 4, 0, 4);
 		job_build(&job);
-		int rc = table_plan(&table, job.problem, policy_find("greedy"), NULL, &error);
-
-		assert_int_equal(rc, whole ? 0 : -ERROR_UNSUPPORTED);
-		if (whole) {
-			assert_int_equal(table->routes[0].trainer, 2);
-			table_free(&table);
-		} else if (
-			!strstr(error.text,
-				"parameter 'p' of inference 0 needs [0..4, 0..4] of tensor 'w' "
-				"in one run of its bytes, and no trainer holds all of it: one of "
-				"them holds columns [0..4, 0..3]")) {
+		if (table_plan(&table, job.problem, policy_find("greedy"), NULL, &error))
 			fail_msg("%s", error.text);
+		assert_int_equal(table->route_count, whole ? 1 : 2);
+		assert_int_equal(table->routes[0].trainer, whole ? 2 : 0);
+		assert_int_equal(table->pieces[0].spread.run_bytes, whole ? 0 : 12);
+		assert_int_equal(table->pieces[0].spread.stride_bytes, whole ? 0 : 16);
+		if (!whole) {
+			assert_int_equal(table->pieces[1].offset, 12);
+			assert_int_equal(table->pieces[1].spread.run_bytes, 4);
 		}
+		table_free(&table);
 		job_fini(&job);
 	}
 }
@@ -385,7 +384,8 @@ int main(void)
 		cmocka_unit_test(test_balanced__gives_a_cell_of_uneven_rows_its_own_bytes),
 		cmocka_unit_test(test_balanced__divides_cells_of_one_holder_set),
 		cmocka_unit_test(test_problem__names_the_columns_that_nobody_holds),
-		cmocka_unit_test(test_cells__that_are_no_one_run_of_a_piece_are_refused),
+		cmocka_unit_test(
+			test_cells__that_are_no_one_run_of_a_piece_are_spread_unless_somebody_has_it_whole),
 		cmocka_unit_test(test_bounds__are_below_every_policy_where_columns_are_cut),
 		cmocka_unit_test(test_without__a_shard_is_had_from_its_replica_or_missed),
 		cmocka_unit_test(test_cells__survive_every_failed_allocation),
