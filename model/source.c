@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "model/family.h"
 #include "model/source.h"
 
 #include <string.h>
@@ -47,6 +48,11 @@ int64_t source_local(const struct source_job *job, const char *name, enum dtype 
 	if (strmap_get(&job->holding->local_names, name, &known))
 		return known;
 	return holding_add_local(job->holding, name, dtype, dims, shape, error);
+}
+
+bool source_is_buffer(const struct model *model, const struct model_tensor *tensor)
+{
+	return model->config.family && model->config.family->rules[tensor->rule].when == IF_ROTARY;
 }
 
 /* ---- gathered, sharded ---- */

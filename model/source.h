@@ -34,6 +34,8 @@ int64_t source_local(const struct source_job *job, const char *name, enum dtype 
 		     const uint64_t *shape, struct error *error);
 /* Its name without "model.layers.{i}.", and what "{e}" is of an expert; the name as it is outside of layers. */
 const char *source_suffix(const struct model *model, const struct model_tensor *tensor);
+/* Rotary frequencies: a checkpoint may have them, and a trainer has them as no parameter. */
+bool source_is_buffer(const struct model *model, const struct model_tensor *tensor);
 /* "tensor X of this model is no row of source=S: declare it box by box": ERROR_UNSUPPORTED. */
 int source_unknown(const struct source_job *job, const struct model_tensor *tensor, const char *why,
 		   struct error *error);

@@ -136,7 +136,7 @@ int source_dtensor(const struct source_job *job, struct error *error)
 		uint32_t stage;
 
 		rc = source_stage(job, tensor, &stage, error);
-		if (rc || stage != job->place.pp)
+		if (rc || stage != job->place.pp || source_is_buffer(job->model, tensor))
 			continue;
 		/* FSDP cuts whatever there is by rows; only tensor and expert parallelism ask what it is */
 		if (cut || tensor->expert != EXPERT_NONE)

@@ -49,7 +49,8 @@ int source_zero3(const struct source_job *job, struct error *error)
 		uint32_t stage;
 
 		rc = source_stage(job, tensor, &stage, error);
-		if (rc || stage != job->place.pp || from >= to)
+		if (rc || stage != job->place.pp || from >= to ||
+		    source_is_buffer(job->model, tensor))
 			continue;
 		rc = hold_flat(job, t, from, to,
 			       source_local(job, tensor->name, tensor->dtype, 1, &size, error), 0,
@@ -60,9 +61,11 @@ int source_zero3(const struct source_job *job, struct error *error)
 
 /* ---- FSDP1 ---- */
 
-/* -1: the unit of all that is in no layer. */
+/* -1: the unit of all that is in no layer; -2: of no unit. */
 static int64_t unit_of(const struct source_job *job, const struct model_tensor *tensor)
 {
+	if (source_is_buffer(job->model, tensor))
+		return -2;
 	return tensor->layer >= 0 && tensor->layer < (int64_t)job->model->config.layers
 		       ? tensor->layer
 		       : -1;

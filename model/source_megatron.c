@@ -13,7 +13,6 @@
  *
  * Source: Megatron-Core 0.16 (parallel_state, GPTModel, attention, mlp, experts), Megatron-Bridge; tests/trainers holds it to them.
  */
-#include "model/family.h"
 #include "model/source.h"
 
 #include <inttypes.h>
@@ -331,12 +330,6 @@ static int hold_tied(struct megatron *m, struct error *error)
 	return hold_vocabulary(m, error);
 }
 
-/* What no engine is sent (rotary frequencies): a buffer of the checkpoint's, and nobody's parameter. */
-static bool is_buffer(const struct model *model, const struct model_tensor *tensor)
-{
-	return model->config.family && model->config.family->rules[tensor->rule].cut == CUT_NONE;
-}
-
 int source_megatron(const struct source_job *job, struct error *error)
 {
 	struct megatron m = {.job = job, .config = &job->model->config};
@@ -346,7 +339,7 @@ int source_megatron(const struct source_job *job, struct error *error)
 		bool here;
 
 		m.tensor = &job->model->tensors[m.order];
-		if (is_buffer(job->model, m.tensor))
+		if (source_is_buffer(job->model, m.tensor))
 			continue;
 		if (m.tensor->scale || m.tensor->dtype == DTYPE_F8_E4M3)
 			return source_unknown(
