@@ -11,8 +11,9 @@
 
 #include <string.h>
 
-#define QKV_NAME    "self_attention.linear_qkv."
-#define FC1(prefix) prefix "linear_fc1."
+#define PRE_FEEDFORWARD "pre_feedforward_layernorm.weight"
+#define QKV_NAME	"self_attention.linear_qkv."
+#define FC1(prefix)	prefix "linear_fc1."
 #define EXPERT_ROWS(prefix, gate, up, down)                                                       \
 	{prefix "{e}." gate ".weight", SOURCE_GATE, "mlp.experts.linear_fc1.weight", NULL, NULL}, \
 		{prefix "{e}." up ".weight", SOURCE_UP, "mlp.experts.linear_fc1.weight", NULL,    \
@@ -45,8 +46,7 @@ static const struct source_row rows[] = {
 	 "pre_mlp_layernorm.weight"},
 	{"post_self_attn_layernorm.weight", SOURCE_WHOLE, NULL, NULL, NULL},
 	{"post_mlp_layernorm.weight", SOURCE_WHOLE, NULL, NULL, NULL},
-	{"pre_feedforward_layernorm.weight", SOURCE_WHOLE, "mlp.linear_fc1.layer_norm_weight", NULL,
-	 NULL},
+	{PRE_FEEDFORWARD, SOURCE_WHOLE, "mlp.linear_fc1.layer_norm_weight", NULL, NULL},
 	{"post_feedforward_layernorm.weight", SOURCE_WHOLE, "mlp.linear_fc2.post_layernorm.weight",
 	 NULL, NULL},
 	{"self_attn.q_proj.weight", SOURCE_Q, QKV_NAME "weight",
@@ -94,6 +94,20 @@ static const struct source_row rows[] = {
 	EXPERT_ROWS("block_sparse_moe.experts.", "w1", "w3", "w2"),
 };
 
+/* With a norm before and one behind each half of a layer (Gemma), what others call the one before the second half is the one
+ * behind the first. */
+static const struct source_row sandwich = {"post_attention_layernorm.weight", SOURCE_WHOLE,
+					   "self_attention.linear_proj.post_layernorm.weight", NULL,
+					   NULL};
+
+static bool has_sandwich(const struct family *family)
+{
+	for (size_t i = 0; i < family->rule_count; i++)
+		if (strcmp(family->rules[i].tensor, LAYER_PREFIX PRE_FEEDFORWARD) == 0)
+			return true;
+	return false;
+}
+
 const char *source_suffix(const struct model *model, const struct model_tensor *tensor)
 {
 	const char *pattern = model->config.family->rules[tensor->rule].tensor;
@@ -124,6 +138,9 @@ int source_find_row(const struct source_job *job, const struct model_tensor *ten
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
 		if (strcmp(rows[i].suffix, suffix) == 0) {
 			*row = rows[i];
+			if (strcmp(suffix, sandwich.suffix) == 0 &&
+			    has_sandwich(model->config.family))
+				*row = sandwich;
 			if (row->latent && model->config.kv_lora_rank)
 				row->megatron = row->latent;
 			if (row->sparse && tensor->layer >= (int64_t)model->config.dense_layers &&
