@@ -193,7 +193,8 @@ struct way {
 	uint64_t pieces, bytes;
 };
 struct ways {
-	struct way items[8]; /* direct, landed, and the two others for three reasons each */
+	struct way
+		items[12]; /* direct, landed for three reasons, and the two others for four each */
 	size_t count;
 };
 
@@ -202,7 +203,10 @@ static void add_piece(struct ways *ways, const struct problem *problem, const st
 {
 	struct path_reason reason = path_reason(
 		piece->path, !piece->transformed,
-		problem_in_one_run(problem, route->trainer, route->tensor, &piece->src));
+		problem_in_one_run(problem, route->trainer, route->tensor, &piece->src),
+		piece->spread.run_bytes != 0,
+		problem_path(problem, route->trainer, route->inference, !piece->transformed,
+			     route->tensor, &piece->src, &(struct spread){0}) != PATH_LANDED);
 	size_t w = 0;
 
 	while (w < ways->count && (ways->items[w].path != piece->path ||
@@ -271,11 +275,34 @@ static void print_needers(const struct problem *problem, uint32_t tensor)
 	fputs(separator[0] == ',' ? "" : "no inference rank does", stdout);
 }
 
-static void print_decision(const struct explain_decision *decision)
+/* Of the same rows as another one: which of their columns it is about, as the route says that it became; else NULL. */
+static const struct box *columns_of(const struct answer *answer, size_t number)
 {
-	printf("\nrows %" PRIu64 "..%" PRIu64 ", %s bytes: trainer %" PRIu32 ", because %s\n",
-	       decision->lo, decision->hi, GROUPED_TEXT(decision->bytes), decision->chosen,
-	       decision->reason);
+	const struct explain *explain = &answer->explain;
+	const struct explain_decision *decision = &explain->decisions.items[number];
+	const struct route *routes;
+	bool alone = true;
+	size_t count;
+
+	for (size_t i = 0; i < explain->decisions.count; i++)
+		alone = alone && (i == number || explain->decisions.items[i].hi <= decision->lo ||
+				  explain->decisions.items[i].lo >= decision->hi);
+	routes = pair_routes(answer->job.table, explain, &count);
+	return alone || number >= count
+		       ? NULL
+		       : &answer->job.table->pieces[routes[number].piece_first].src;
+}
+
+static void print_decision(const struct answer *answer, size_t number)
+{
+	const struct explain_decision *decision = &answer->explain.decisions.items[number];
+	const struct box *columns = columns_of(answer, number);
+	char box[160];
+
+	printf("\nrows %" PRIu64 "..%" PRIu64 "%s%s, %s bytes: trainer %" PRIu32 ", because %s\n",
+	       decision->lo, decision->hi, columns ? ", of which " : "",
+	       columns ? box_text(columns, box, sizeof(box)) : "", GROUPED_TEXT(decision->bytes),
+	       decision->chosen, decision->reason);
 	for (uint32_t c = 0; c < decision->candidate_count; c++) {
 		const struct explain_candidate *candidate = &decision->candidates[c];
 
@@ -320,7 +347,7 @@ static void print_people(const struct answer *answer)
 		return;
 	}
 	for (size_t d = 0; d < explain->decisions.count; d++)
-		print_decision(&explain->decisions.items[d]);
+		print_decision(answer, d);
 	print_ways(answer);
 	if (answer->dumped)
 		print_difference(answer);
@@ -349,10 +376,19 @@ static void put_ways(struct json *json, const struct answer *answer)
 	json_put_array_end(json);
 }
 
-static void put_decision(struct json *json, const struct explain_decision *decision)
+static void put_decision(struct json *json, const struct answer *answer, size_t number)
 {
+	const struct explain_decision *decision = &answer->explain.decisions.items[number];
+	const struct box *columns = columns_of(answer, number);
+
 	json_put_object(json);
 	json_put_key_range(json, "rows", decision->lo, decision->hi);
+	if (columns) {
+		json_put_key_array(json, "box");
+		for (uint32_t d = 0; d < columns->dims; d++)
+			json_put_range(json, columns->lo[d], columns->hi[d]);
+		json_put_array_end(json);
+	}
 	json_put_key_u64(json, "bytes", decision->bytes);
 	json_put_key_u64(json, "trainer", decision->chosen);
 	json_put_key_string(json, "reason", decision->reason);
@@ -385,7 +421,7 @@ static void print_json(const struct answer *answer)
 	json_put_array_end(&json);
 	json_put_key_array(&json, "decisions");
 	for (size_t d = 0; d < explain->decisions.count; d++)
-		put_decision(&json, &explain->decisions.items[d]);
+		put_decision(&json, answer, d);
 	json_put_array_end(&json);
 	put_ways(&json, answer);
 	if (answer->dumped)

@@ -10,7 +10,8 @@ enum route_path path_of_piece(bool copy, bool in_one_run, bool registered, bool 
 	return mapped ? PATH_MAPPED : PATH_REPLICA;
 }
 
-struct path_reason path_reason(enum route_path path, bool copy, bool in_one_run)
+struct path_reason path_reason(enum route_path path, bool copy, bool in_one_run, bool spread,
+			       bool written)
 {
 	static const char *const ways[PATH_COUNT] = {
 		[PATH_DIRECT] = "sent from where it lies, which is one run of bytes",
@@ -21,9 +22,20 @@ struct path_reason path_reason(enum route_path path, bool copy, bool in_one_run)
 		[PATH_LANDED] = "written beside the target's memory, which the transport does not "
 				"write, and put in place by the inference rank",
 	};
+	static const char beside[] =
+		"written beside the target's memory and put in place by the inference rank";
+	static const char finer[] =
+		"trainers cut its rows finer than the engine, so that it is many short runs there";
 	const char *because = NULL;
 
-	if (path != PATH_DIRECT && path != PATH_LANDED)
+	if (path == PATH_LANDED && written)
+		return (struct path_reason){
+			spread ? finer
+			       : "something else between the two is cut finer than in the engine",
+			beside};
+	if (spread)
+		because = finer;
+	else if (path != PATH_DIRECT && path != PATH_LANDED)
 		because = !copy	       ? "it is transformed"
 			  : in_one_run ? "the transport does not read it where it lies"
 				       : "it is no one run of bytes there";

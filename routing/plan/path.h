@@ -23,6 +23,7 @@ struct path_reason {
 	const char *because; /* NULL: nothing does */
 	const char *way;
 };
-struct path_reason path_reason(enum route_path path, bool copy, bool in_one_run);
+/* spread: in runs of the target's (job/layout.h). written: by the pair's transport, if only this piece were asked. */
+struct path_reason path_reason(enum route_path path, bool copy, bool in_one_run, bool spread, bool written);
 
 #endif

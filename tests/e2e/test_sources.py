@@ -63,3 +63,20 @@ def test_source__is_what_numpy_makes_of_the_checkpoint(tmp_path, models, kind, t
 @pytest.mark.parametrize("kind,train,infer,flags", FEW, ids=["-".join(case[:3]) for case in FEW])
 def test_few__are_what_numpy_makes_of_them(tmp_path, models, kind, train, infer, flags):
     run(tmp_path, models, kind, train, infer, ["--verify", *flags])
+
+
+FINER = "world=4,source=megatron,tp=2,ep=2,etp=2"
+
+
+@pytest.mark.parametrize("flags,inference_flags", [
+    (["--transport", "tcp"], []), (["--transport", "tcp", "--checksums"], ["--shadow"]),
+    (["--checksums"], ["--own-memory"]), (["--transport", "tcp"], ["--landing-bytes", "1"]),
+    (["--transport", "shm,tcp", "--checksums"], [])], ids=["tcp", "sums-shadow", "own-memory", "small-window", "list"])
+def test_finer__lands_where_the_targets_memory_is_not_mapped(tmp_path, models, flags, inference_flags):
+    """Written densely into a window beside the parameters, and put in place by the rank."""
+    run(tmp_path, models, "qwen3-moe", FINER, "engines=2,tp=2,ep=2", flags, updates=3, inference_flags=inference_flags)
+
+
+@pytest.mark.parametrize("replica", [["--replica", "full"], ["--replica", "ring", "--ring-bytes", "64K"]])
+def test_finer__is_the_same_through_every_replica(tmp_path, models, replica):
+    run(tmp_path, models, "qwen3-moe", FINER, "engines=2,tp=2,ep=2", ["--checksums"], updates=3, trainer_flags=replica)
