@@ -124,7 +124,7 @@ static int runs_held(struct runs *runs, const struct box *box, uint32_t dims, co
 			 box_text(box, text, sizeof(text)));
 }
 
-/* Elements of a row lie beside each other: all that is more than a copy asks for it. */
+/* Elements of a row lie beside each other: all that is not read run by run asks for it. */
 static bool dense_rows(const struct pack_held *held, const struct box *src, uint32_t row)
 {
 	uint64_t step = 1;
@@ -192,7 +192,10 @@ static int find_runs(struct pack *pack, const struct pack_source *source, uint32
 
 	if (source->held)
 		return runs_placed(&pack->runs, &pack->stride_bytes, source->held, &source->src,
-				   row, transform_plain(&source->transform), element, error);
+				   row,
+				   transform_plain(&source->transform) ||
+					   source->transform.part == TRANSFORM_PADDED,
+				   element, error);
 	rc = check_held("rows", &source->src, source->shape[0], source->held_lo, source->held_hi,
 			error);
 	if (!rc)

@@ -38,6 +38,6 @@ struct path_reason path_reason(enum route_path path, bool copy, bool in_one_run,
 	else if (path != PATH_DIRECT && path != PATH_LANDED)
 		because = !copy	       ? "it is transformed"
 			  : in_one_run ? "the transport does not read it where it lies"
-				       : "it is no one run of bytes there";
+				       : "its rows are cut";
 	return (struct path_reason){because, ways[path]};
 }
