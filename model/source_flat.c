@@ -6,7 +6,7 @@
  *   fsdp1    all parameters of a unit behind each other; shard r has elements [r S, (r+1) S) of that. A unit is a layer, and one
  *            more has all that is in none. With orig=1 each parameter begins at 16 bytes.
  *
- * Sources: deepspeed's partition_parameters.py (ds_tensor), torch's _flat_param.py.
+ * Sources: DeepSpeed's partition_parameters (ds_tensor), torch's FlatParameter.
  */
 #include "model/source.h"
 

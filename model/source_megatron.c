@@ -11,7 +11,7 @@
  * Rows of linear_qkv are cut by tp as rows: with more ranks than groups a cut lies inside of a group. What Megatron adds behind the
  * vocabulary is in no box. A last stage of a tied model has a copy of the embedding.
  *
- * Source: Megatron-Core 0.16 (parallel_state, GPTModel, attention, mlp, experts), Megatron-Bridge; tests/trainers holds it to them.
+ * Source: Megatron-Core 0.16 (parallel_state, GPTModel, attention, mlp, experts), Megatron-Bridge.
  */
 #include "model/source.h"
 

@@ -13,7 +13,6 @@
 
 #define PRE_FEEDFORWARD "pre_feedforward_layernorm.weight"
 #define QKV_NAME	"self_attention.linear_qkv."
-#define FC1(prefix)	prefix "linear_fc1."
 #define EXPERT_ROWS(prefix, gate, up, down)                                                       \
 	{prefix "{e}." gate ".weight", SOURCE_GATE, "mlp.experts.linear_fc1.weight", NULL, NULL}, \
 		{prefix "{e}." up ".weight", SOURCE_UP, "mlp.experts.linear_fc1.weight", NULL,    \
