@@ -125,6 +125,7 @@ static const struct model_builtin builtins[] = {
 	 "{\"architectures\": [\"DeepseekV32ForCausalLM\"], \"model_type\": \"deepseek_v32\","
 	 " \"index_n_heads\": 64, \"index_head_dim\": 128," DEEPSEEK_V3 FP8("128") "}"},
 	{"Kimi-K2", "{" KIMI_K2 FP8("128") "}"},
+	{"Kimi-K2-BF16", "{" KIMI_K2 "}"},
 	/* the same, quantised again in smaller blocks, as published runs serve it */
 	{"Kimi-K2-block64", "{" KIMI_K2 FP8("64") "}"},
 	{"GLM-5", "{" GLM_5 "}"},
