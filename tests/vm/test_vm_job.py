@@ -40,6 +40,14 @@ def test_job__over_verbs_is_planned_over_the_nics_that_its_workers_report():
     assert "routed: over " in said and "delivered and compared" in said, said
 
 
+def test_job__over_verbs_takes_trainers_as_megatron_cuts_them():
+    said = inside("sources", seconds=500)
+    lines = {line.split(":")[0]: line for line in said.splitlines() if "delivered and compared" in line}
+    assert set(lines) == {"megatron", "finer"}, said
+    assert "direct 0," not in lines["megatron"] and "landed 0" in lines["megatron"], said
+    assert "landed 0" not in lines["finer"], said
+
+
 def test_job__of_two_hosts_uses_shm_on_one_and_verbs_to_the_other():
     said = inside("mixed", seconds=400)
     assert "by shm and" in said and "delivered and compared" in said, said

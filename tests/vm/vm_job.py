@@ -2,6 +2,7 @@
 """Runs inside the machine: whole jobs over verbs, trainers on rxe0, inference ranks on rxe1.
 
     vm_job.py deliver [MODE ...]      one job a mode, every byte of every version compared
+    vm_job.py sources                 trainers as Megatron cuts them, as the engine and finer
     vm_job.py mixed                   shm on one host and verbs to another in one job, the same
     vm_job.py kills COUNT SEED        kill -9 at random points; who survives must say who died
 
@@ -99,6 +100,21 @@ def deliver(folder, modes):
               flush=True)
 
 
+def sources(folder):
+    """Nothing is gathered: from where it lies and out of the ring, or, cut finer than the engine, by way of a window."""
+    model = jobs.make_model(folder, "qwen2", **MODEL)
+    for name, train, infer, flags in (
+            ("megatron", "world=4,source=megatron,tp=2,pp=2", "engines=1,tp=2", ["--register-sources"]),
+            ("finer", "world=2,source=megatron,tp=2", "engines=1,tp=1", [])):
+        with jobs.Job(folder / name, model, train, infer) as job:
+            job.controller("--lost-after", "30s")
+            start(job, ["--verify", "--checksums"], flags)
+            job.succeed(240)
+            job.verify(jobs.expected(model, infer), [1, 2, 3])
+            way = [line for line in job.processes["trainer-0"].stderr.splitlines() if "direct" in line]
+        print(f"{name}: delivered and compared; {way[-1].split(': ')[-1]}", flush=True)
+
+
 def mixed(folder):
     """Trainers and one inference rank on one host, the other rank elsewhere: shm here, verbs there."""
     model = jobs.make_model(folder, "qwen2", **MODEL)
@@ -193,6 +209,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         if sys.argv[1] == "deliver":
             deliver(pathlib.Path(folder), sys.argv[2:] or list(MODES))
+            return 0
+        if sys.argv[1] == "sources":
+            sources(pathlib.Path(folder))
             return 0
         if sys.argv[1] == "mixed":
             mixed(pathlib.Path(folder))
