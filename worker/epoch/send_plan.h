@@ -54,10 +54,10 @@ struct send_row {
 	uint32_t peer, ordinal, source;
 	uint32_t target;               /* targets[target + copy] */
 	enum route_path path : 8;      /* a byte: there may be millions of rows; what is landed: how it leaves here */
-	bool landed;                   /* into a window of the peer's */
-	bool spread;                   /* its bytes are no one run of the target: plan_row.spread */
-	bool stored;                   /* packing stores it at the target; else it is posted, */
-	bool by_device;                /* or a GPU's kernel stores it there: no task's affair */
+	bool landed : 1;               /* into a window of the peer's */
+	bool spread : 1;               /* its bytes are no one run of the target: plan_row.spread */
+	bool stored : 1;               /* packing stores it at the target; else it is posted, */
+	bool by_device : 1;            /* or a GPU's kernel stores it there: no task's affair */
 };
 
 struct send_plan {
