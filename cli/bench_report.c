@@ -96,7 +96,7 @@ void bench_report_end(const struct bench_shared *shared, const struct bench_opti
 	       (unsigned long long)atomic_load(&shared->mapped),
 	       (unsigned long long)atomic_load(&shared->packed));
 	if (atomic_load(&shared->landed))
-		printf(", %llu landed beside GPUs",
+		printf(", %llu landed beside their targets",
 		       (unsigned long long)atomic_load(&shared->landed));
 	putchar('\n');
 }

@@ -89,7 +89,7 @@ static int unsourced(const struct unit_builder *b, const struct unit_wants *want
 			" is transformed in blocks of %" PRIu32
 			" rows of tensor '%s', and no trainer holds rows %" PRIu64 "..%" PRIu64
 			" together: a shard ends inside of a block; use source=gathered, or a "
-			"trainer world whose shards end between blocks",
+			"trainer world whose shards end between blocks, and cut no columns that one inference rank needs side by side (tp, etp)",
 			layout->layout->params[piece->param].name, rank_of(problem, wants->layout),
 			piece->transform.to_rows, problem->tensors[wants->tensor].name, lo, hi);
 	scales = transform_scales_box(&piece->transform, &part);

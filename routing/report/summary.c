@@ -200,6 +200,25 @@ static int lower_bound(struct summary *summary, const struct problem *problem, s
 	return rc;
 }
 
+/* Of so many small ones that they are what an update's time goes into, a plan should say. */
+static int measure_pieces(struct summary *summary, const struct table *table, struct error *error)
+{
+	uint64_t *bytes = memory_alloc(table->piece_count * sizeof(*bytes));
+
+	if (!bytes)
+		return memory_error(error, "summing up the table",
+				    table->piece_count * sizeof(*bytes));
+	for (size_t p = 0; p < table->piece_count; p++)
+		bytes[p] = table->pieces[p].bytes;
+	sort_items(bytes, table->piece_count, compare_u64s);
+	if (table->piece_count) {
+		summary->piece_smallest_bytes = bytes[0];
+		summary->piece_median_bytes = bytes[table->piece_count / 2];
+	}
+	memory_free(bytes);
+	return 0;
+}
+
 static void add_loads(struct summary *summary, const struct table *table)
 {
 	const struct problem *problem = table->problem;
@@ -249,6 +268,8 @@ int summary_of(struct summary *summary, const struct table *table, struct error 
 	}
 	add_loads(summary, table);
 	rc = count_prepared(summary, table, error);
+	if (!rc)
+		rc = measure_pieces(summary, table, error);
 	if (!rc)
 		rc = count_minimum(summary, problem, error);
 	if (!rc)

@@ -9,6 +9,8 @@
 
 struct summary {
 	uint64_t routes, pieces;
+	/* of a piece, which is one write or a few; of a table, and not of a dump that was read (0 then) */
+	uint64_t piece_smallest_bytes, piece_median_bytes;
 	uint64_t bytes_total;
 	uint64_t *trainer_bytes;     /* by trainer rank */
 	uint64_t *inference_bytes;   /* by inference rank */
@@ -20,7 +22,8 @@ struct summary {
 	double imbalance;            /* max / mean of trainer_bytes */
 	uint64_t prepared_bytes;     /* distinct (trainer, tensor, box) bytes: what is packed */
 	uint64_t prepared_minimum_bytes; /* rows of each (tensor, range of columns) that any
-					    rank wants, once: no table of any cuts prepares less */
+					    rank wants, once: no table of pieces that are cut at rows prepares less; one
+					    whose trainers cut columns may */
 	uint64_t *sessions;          /* by trainer: inference ranks it writes to */
 	uint64_t path_bytes[PATH_COUNT];
 };
