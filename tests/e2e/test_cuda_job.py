@@ -135,3 +135,34 @@ def test_device__that_is_lost_is_told_to_everybody(tmp_path, models):
         assert 0 not in codes.values(), job.said()
         for name in ("trainer-0", "inference-0", "inference-1"):
             assert "trainer 1" in job.processes[name].stderr and "CUDA error" in job.processes[name].stderr, job.said()
+
+
+SOURCES = [  # how trainers are cut, the engine, and the ways they go
+    ("world=4,source=megatron,tp=2,ep=2,etp=1", "engines=1,tp=2,ep=2", [*CUDA, "--memory", "cuda", "--checksums"]),
+    ("world=4,source=megatron,tp=2,ep=2,etp=2,grouped=legacy", "engines=1,tp=4,ep=2", [*CUDA, "--memory", "cuda"]),
+    ("world=4,source=megatron,tp=2,ep=2,etp=1", "engines=1,tp=2,ep=2", [*TCP, "--memory", "cuda", "--checksums"]),
+    ("world=3,source=zero3", "engines=2,tp=2", [*CUDA, "--memory", "cuda", "--checksums"]),
+    # finer than the engine: into host memory, by way of a window
+    ("world=4,source=megatron,tp=2,ep=2,etp=2", "engines=1,tp=2,ep=2", ["--transport", "shm", "--memory", "trainer=cuda",
+                                                                        "--checksums"]),
+    ("world=4,source=megatron,tp=2,ep=2,etp=2", "engines=1,tp=2,ep=2", [*CUDA, "--memory", "trainer=cuda"]),
+]
+
+
+@pytest.mark.parametrize("train,infer,flags", SOURCES, ids=["-".join((*case[:2], *case[2])) for case in SOURCES])
+def test_source__of_gpus_delivers_every_byte(tmp_path, models, train, infer, flags):
+    with jobs.Job(tmp_path, models["qwen3-moe"], train, infer) as job:
+        job.controller()
+        job.workers("--verify", *flags, updates=3, env=RANDOM)
+        job.succeed()
+        job.verify(jobs.expected(models["qwen3-moe"], infer), [1, 2, 3])
+
+
+def test_source__that_is_finer_than_a_rank_on_a_gpu_is_refused_by_name(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen3-moe"], "world=4,source=megatron,tp=2,ep=2,etp=2", "engines=1,tp=2,ep=2") as job:
+        job.controller()
+        job.workers(*CUDA, "--memory", "cuda", env=LATE)
+        assert set(job.wait().values()) == {78}
+        for name, process in job.processes.items():
+            assert "trainers cut its rows finer than this engine does" in process.stderr, name
+            assert "WEFT-E141" in process.stderr and "tp, etp" in process.stderr, name
