@@ -195,18 +195,31 @@ static struct box flat_box(const struct tensor_info *info, uint64_t from, uint64
 int holding_add_flat(struct holding *holding, uint32_t tensor, uint64_t from, uint64_t to,
 		     uint32_t local, uint64_t offset, struct error *error)
 {
-	const struct tensor_info *info;
+	const struct tensor_info *info, *into;
+	size_t before = holding->held_count;
 	int rc = 0;
 
 	if (tensor >= holding->tensor_count)
 		return error_set(error, ERROR_CONFIG, "a holding names tensor %u of %zu", tensor,
 				 holding->tensor_count);
 	info = &holding->tensors[tensor];
+	if (local >= holding->local_count)
+		return error_set(error, ERROR_CONFIG, "a holding names local parameter %u of %zu",
+				 local, holding->local_count);
+	into = &holding->locals[local];
 	if (from >= to || to > info->bytes / dtype_bytes(info->dtype))
 		return error_set(error, ERROR_BOUNDS,
 				 "elements %" PRIu64 "..%" PRIu64
 				 " of tensor %s, which has %" PRIu64,
 				 from, to, info->name, info->bytes / dtype_bytes(info->dtype));
+	if (offset > into->bytes / dtype_bytes(into->dtype) ||
+	    to - from > into->bytes / dtype_bytes(into->dtype) - offset)
+		return error_set(error, ERROR_BOUNDS,
+				 "elements %" PRIu64 "..%" PRIu64
+				 " of tensor %s from element %" PRIu64
+				 " on leave local parameter %s, which has %" PRIu64 " elements",
+				 from, to, info->name, offset, into->name,
+				 into->bytes / dtype_bytes(into->dtype));
 	while (from < to && !rc) {
 		struct held held = {
 			.tensor = tensor, .local = local, .box = flat_box(info, from, to)};
@@ -218,6 +231,8 @@ int holding_add_flat(struct holding *holding, uint32_t tensor, uint64_t from, ui
 		from += elements;
 		offset += elements; /* of a box that has room: no overflow */
 	}
+	if (rc)
+		holding->held_count = before; /* all of it, or nothing */
 	return rc;
 }
 
@@ -252,6 +267,11 @@ static int check_tensors(const struct holding *holding, struct abreast *abreast,
 		size_t kept = 0;
 		struct box both;
 		char text[BOX_TEXT_BYTES];
+
+		if (i >= HELD_OF_TENSOR_MAX && held[-HELD_OF_TENSOR_MAX].tensor == held->tensor)
+			return error_set(error, ERROR_LIMIT,
+					 "tensor %s is held in more than %d boxes",
+					 holding->tensors[held->tensor].name, HELD_OF_TENSOR_MAX);
 
 		for (size_t k = 0; k < abreast->count; k++) {
 			const struct held *other = abreast->items[k];

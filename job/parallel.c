@@ -187,6 +187,8 @@ static int check_megatron(const struct train_spec *spec, const char *string, str
 		return REFUSE(
 			string,
 			"layers says all that first, last and account_* say; give one or the other");
+	if ((spec->first || spec->last) && spec->pp == 1)
+		return REFUSE(string, "first and last are stages of their own: pp is at least 2");
 	if ((spec->first || spec->last) && (spec->account_embedding || spec->account_loss))
 		return REFUSE(string, "first and last exclude account_embedding and account_loss");
 	return 0;

@@ -138,6 +138,12 @@ int source_dtensor(const struct source_job *job, struct error *error)
 		rc = source_stage(job, tensor, &stage, error);
 		if (rc || stage != job->place.pp || source_is_buffer(job->model, tensor))
 			continue;
+		if (tensor->scale || tensor->dtype == DTYPE_F8_E4M3)
+			return source_unknown(
+				job, tensor,
+				"such trainers hold what is not quantised: name the model that is not, and give "
+				"engines fp8=128x128 in --infer",
+				error);
 		/* FSDP cuts whatever there is by rows; only tensor and expert parallelism ask what it is */
 		if (cut || tensor->expert != EXPERT_NONE)
 			rc = source_find_row(job, tensor, &row, error);

@@ -166,7 +166,10 @@ static int hold_heads(const struct megatron *m, const struct heads *heads, struc
 	int rc = 0;
 
 	if (all % m->size)
-		return not_divided(m, all, error);
+		return error_set(error, ERROR_CONFIG,
+				 "--train: %s, which tensor %s lies in, has %" PRIu64
+				 " rows, which tp=%u does not divide",
+				 m->row.megatron, m->tensor->name, all, m->size);
 	local_name(m, name);
 	for (uint64_t g = lo / group; g < config->kv_heads && g * group < hi && !rc; g++) {
 		uint64_t first = g * group + heads->before, end = first + heads->count;
@@ -330,10 +333,23 @@ static int hold_tied(struct megatron *m, struct error *error)
 	return hold_vocabulary(m, error);
 }
 
+/* What Megatron itself refuses to build. */
+static int check_sizes(const struct source_job *job, struct error *error)
+{
+	const struct model_config *config = &job->model->config;
+	const struct train_spec *train = job->train;
+
+	if (config->family && config->heads % train->tp)
+		return error_set(error, ERROR_CONFIG,
+				 "--train: tp=%u does not divide the %" PRIu64 " attention heads",
+				 train->tp, config->heads);
+	return 0;
+}
+
 int source_megatron(const struct source_job *job, struct error *error)
 {
 	struct megatron m = {.job = job, .config = &job->model->config};
-	int rc = 0;
+	int rc = check_sizes(job, error);
 
 	for (m.order = 0; m.order < job->model->tensor_count && !rc; m.order++) {
 		bool here;

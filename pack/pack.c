@@ -218,7 +218,13 @@ static bool turn(const struct pack_source *source, struct pack_source *turned,
 {
 	const struct transform *transform = &source->transform;
 	const uint64_t *stride = source->held ? source->held->place.stride : NULL;
+	struct runs runs;
 
+	/* one column, or one row, lies as it is wanted */
+	if (source->held && transform_plain(transform) &&
+	    placement_runs(&source->held->place, &source->held->box, &source->src, 1, &runs) &&
+	    runs.rows == 1)
+		return false;
 	if (!source->held || source->dims != 2 || stride[0] != 1 || stride[1] == 1 ||
 	    transform->from_rows || transform->to_rows ||
 	    (transform->part != TRANSFORM_VALUES && transform->part != TRANSFORM_TRANSPOSED))

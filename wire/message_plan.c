@@ -91,6 +91,12 @@ static int check_spread(const struct plan_row *row, size_t index, struct error *
 	const struct spread *spread = &row->spread;
 	uint64_t between = 0;
 
+	if (spread->run_bytes && !transform_plain(&row->transform))
+		return error_set(
+			error, ERROR_MESSAGE,
+			"rows[%zu] is transformed, and in runs of %llu bytes: what is transformed is one run",
+			index, (unsigned long long)spread->run_bytes);
+
 	if (spread->run_bytes
 		    ? row->bytes % spread->run_bytes || spread->stride_bytes < spread->run_bytes ||
 			      __builtin_mul_overflow(row->bytes / spread->run_bytes - 1,

@@ -289,8 +289,11 @@ static int add_holding(struct builder *b, size_t index, struct error *error)
 	for (size_t i = 0; i < holding->held_count; i++) {
 		const struct held *held = &holding->held[i];
 
-		out->held[b->fill[map[held->tensor]]++] =
-			(struct problem_held){held->box, held->place};
+		uint32_t t = map[held->tensor], at = b->fill[t]++;
+		uint64_t reach = at > out->held_of[t] ? out->held[at - 1].reach : 0;
+
+		out->held[at] = (struct problem_held){
+			held->box, held->place, reach > held->box.hi[0] ? reach : held->box.hi[0]};
 	}
 	out->held_count = holding->held_count;
 	return 0;
@@ -364,7 +367,7 @@ const struct problem_held *problem_held(const struct problem *problem, uint32_t 
 	size_t i = search_first(at, holding->held_of[tensor], end,
 				holding->held[at].box.lo[0] > box->lo[0]);
 
-	while (i-- > holding->held_of[tensor])
+	while (i-- > holding->held_of[tensor] && holding->held[i].reach > box->lo[0])
 		if (box_within(box, &holding->held[i].box))
 			return &holding->held[i];
 	return NULL;

@@ -52,6 +52,7 @@ struct problem_layout {
 struct problem_held {
 	struct box box;
 	struct placement place;
+	uint64_t reach; /* the last row, plus 1, of this one and all before it */
 };
 struct problem_holding {
 	struct digest digest;

@@ -20,7 +20,7 @@ bool unit_holds(const struct problem_holding *holding, uint32_t tensor, const st
 	size_t i = search_first(at, holding->held_of[tensor], end,
 				holding->held[at].box.lo[0] > box->lo[0]);
 
-	while (i-- > holding->held_of[tensor])
+	while (i-- > holding->held_of[tensor] && holding->held[i].reach > box->lo[0])
 		if (box_within(box, &holding->held[i].box))
 			return true;
 	return false;
@@ -82,6 +82,16 @@ static int unsourced(const struct unit_builder *b, const struct unit_wants *want
 			" together: use source=gathered",
 			layout->layout->params[piece->param].name, rank_of(problem, wants->layout),
 			problem->tensors[wants->tensor].name, lo, hi);
+	if (b->segments.items[unit_segment_at(b, part.lo[0])].cell_count)
+		return error_set(
+			error, ERROR_UNSOURCED,
+			"parameter '%s' of inference %" PRIu32
+			" is transformed in blocks of tensor '%s', and no trainer holds all columns that it needs of rows "
+			"%" PRIu64 "..%" PRIu64
+			": blocks are not put together from columns of several trainers; cut such tensors across their "
+			"rows in trainers (tp, etp, mesh) at most as often as in engines",
+			layout->layout->params[piece->param].name, rank_of(problem, wants->layout),
+			problem->tensors[wants->tensor].name, lo, hi);
 	if (!piece->transform.from_rows)
 		return error_set(
 			error, ERROR_UNSOURCED,
@@ -89,7 +99,7 @@ static int unsourced(const struct unit_builder *b, const struct unit_wants *want
 			" is transformed in blocks of %" PRIu32
 			" rows of tensor '%s', and no trainer holds rows %" PRIu64 "..%" PRIu64
 			" together: a shard ends inside of a block; use source=gathered, or a "
-			"trainer world whose shards end between blocks, and cut no columns that one inference rank needs side by side (tp, etp)",
+			"trainer world whose shards end between blocks",
 			layout->layout->params[piece->param].name, rank_of(problem, wants->layout),
 			piece->transform.to_rows, problem->tensors[wants->tensor].name, lo, hi);
 	scales = transform_scales_box(&piece->transform, &part);

@@ -64,16 +64,29 @@ static struct held held_of(const weft_tensor *tensor, const weft_holding *holdin
 	struct held held = {.box.dims = tensor->dims};
 	bool dense = true;
 
-	for (uint32_t d = 0; d < tensor->dims; d++) {
+	for (uint32_t d = 0; d < tensor->dims && d < WEFT_DIMS_MAX; d++) {
 		held.box.lo[d] = holding->lo[d];
 		held.box.hi[d] = holding->hi[d];
 		held.place.stride[d] = holding->stride[d];
 		dense = dense && !holding->stride[d];
 	}
-	if (dense)
+	if (dense && tensor->dims <= WEFT_DIMS_MAX)
 		held.place = placement_dense(&held.box);
 	held.place.offset = holding->offset;
 	return held;
+}
+
+/* Before the tensor is known with a shape that was given wrongly. */
+static int check_inside(const weft_tensor *tensor, const struct box *box, struct error *error)
+{
+	char text[160], shape[160];
+
+	if (tensor->dims < 1 || tensor->dims > WEFT_DIMS_MAX ||
+	    box_in_shape(box, tensor->dims, tensor->shape))
+		return 0; /* of the dimensions declare_check_shape says more */
+	return error_set(error, ERROR_BOUNDS, "%s is outside of tensor %s, which is %s",
+			 box_text(box, text, sizeof(text)), tensor->name ? tensor->name : "(NULL)",
+			 shape_text(tensor->dims, tensor->shape, shape, sizeof(shape)));
 }
 
 int weft_declare_holding(weft_worker *worker, const weft_tensor *tensor,
@@ -91,10 +104,13 @@ int weft_declare_holding(weft_worker *worker, const weft_tensor *tensor,
 		rc = abi_take(ABI_TENSOR, call, tensor, &taken, &inner);
 	if (!rc)
 		rc = abi_take(ABI_HOLDING, call, holding, &given, &inner);
+	if (!rc) {
+		held = held_of(&taken, &given);
+		rc = check_inside(&taken, &held.box, &inner);
+	}
 	if (!rc)
 		rc = find(worker, call, &taken, given.order, given.local, &local, &index, &inner);
 	if (!rc) {
-		held = held_of(&taken, &given);
 		held.tensor = index;
 		held.local = local;
 		rc = holding_add_placed(&worker->holding, &held, &inner);

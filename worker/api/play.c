@@ -161,6 +161,8 @@ void weft_content_holding(const weft_holding_view *view, const void *tensor, uin
 	struct placement place = {.offset = view->offset};
 	struct box box = {.dims = view->dims};
 
+	if (!content.element_bytes || !box.dims || box.dims > BOX_DIMS_MAX)
+		return; /* weft_holding_at filled no such view */
 	memcpy(place.stride, view->stride, sizeof(place.stride));
 	memcpy(box.lo, view->lo, sizeof(box.lo));
 	memcpy(box.hi, view->hi, sizeof(box.hi));

@@ -43,7 +43,7 @@ WEFT_API int weft_checkpoint_left_alone(const weft_checkpoint *checkpoint, const
  * The bytes go to host memory. */
 WEFT_API void weft_content_version(const char *name, const void *tensor, uint64_t tensor_bytes,
 				   uint64_t version, uint64_t offset, uint64_t bytes, void *out);
-/* [any thread] The same of a box that is held (weft_holding_at), to where it is in the local parameter, whose first byte `local` is
+/* [any thread] The same of a box that is held, as weft_holding_at has filled it, to where it is in the local parameter, whose first byte `local` is
  * in host memory. */
 WEFT_API void weft_content_holding(const weft_holding_view *view, const void *tensor, uint64_t tensor_bytes,
 				   uint64_t version, void *local);

@@ -33,6 +33,12 @@ static int compare_reads(const struct plan_row *x, const struct plan_row *y)
 	       box_compare(&x->src, &y->src);
 }
 
+/* What it becomes: the tensor's own dtype is a copy. */
+static enum dtype to_of(const struct epoch *epoch, const struct plan_row *row)
+{
+	return row->to == epoch->options.holding->tensors[row->tensor].dtype ? DTYPE_NONE : row->to;
+}
+
 /* Values before scales; with homes, a place of its own for each place in a parameter. */
 static int compare_sources(const void *a, const void *b, void *context)
 {
@@ -40,7 +46,7 @@ static int compare_sources(const void *a, const void *b, void *context)
 	const struct plan_row *x = &epoch->plan->rows[*(const uint32_t *)a];
 	const struct plan_row *y = &epoch->plan->rows[*(const uint32_t *)b];
 	int order = compare_reads(x, y) ?: compare_u64(x->transform.part, y->transform.part) ?:
-		    compare_u64(x->to, y->to);
+		    compare_u64(to_of(epoch, x), to_of(epoch, y));
 
 	if (order || !epoch->options.full)
 		return order;
@@ -180,6 +186,10 @@ static int list_sources(struct send_plan *plan, const struct epoch *epoch, struc
 					error);
 		row->source = (uint32_t)plan->source_count - 1;
 		source = &plan->sources[row->source];
+		if (!rc && row->spread &&
+		    epoch->plan->rows[sorted[i]].spread.run_bytes % source->pack.grain_bytes)
+			rc = send_plan_bad_row(epoch, sorted[i],
+					       "its runs end inside of an element", error);
 		source->row_count++;
 		source->scheduled |= !row->by_device;
 		if (!rc && row->path == PATH_DIRECT &&

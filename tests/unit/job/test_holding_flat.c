@@ -204,9 +204,10 @@ static void test_flat__refuses_what_is_no_range_of_the_tensor_or_has_no_room(voi
 		{0, 0, 0, UINT64_MAX, 0, ERROR_BOUNDS, "of tensor P0, which has 15"},
 		{3, 0, 0, 1, 0, ERROR_CONFIG, "names tensor 3 of 3"},
 		{0, 1, 0, 1, 0, ERROR_CONFIG, "names local parameter 1 of 1"},
-		{0, 0, 0, 9, 0, ERROR_BOUNDS, "leaves local parameter shard, which has 8"},
-		{0, 0, 0, 2, 7, ERROR_BOUNDS, "leaves local parameter shard"},
-		{0, 0, 0, 7, UINT64_MAX - 2, ERROR_BOUNDS, "leaves local parameter shard"},
+		{0, 0, 0, 9, 0, ERROR_BOUNDS,
+		 "elements 0..9 of tensor P0 from element 0 on leave local parameter shard, which has 8"},
+		{0, 0, 0, 2, 7, ERROR_BOUNDS, "leave local parameter shard"},
+		{0, 0, 0, 7, UINT64_MAX - 2, ERROR_BOUNDS, "leave local parameter shard"},
 	};
 
 	(void)unused;
@@ -221,6 +222,7 @@ static void test_flat__refuses_what_is_no_range_of_the_tensor_or_has_no_room(voi
 				 -rows[i].code);
 		if (!strstr(error.text, rows[i].message))
 			fail_msg("'%s' does not say '%s'", error.text, rows[i].message);
+		assert_int_equal(holding.held_count, 0); /* all of a range, or nothing */
 		holding_fini(&holding);
 	}
 }

@@ -172,6 +172,27 @@ static void test_placed__is_quantised_as_if_it_lay_in_a_tensor_of_its_own(void *
 	assert_memory_equal(got[0], got[1], sizeof(got[0]));
 }
 
+/* What a plan calls one run goes out as it lies; so packing must call it so too, whatever the strides say. */
+static void test_placed__one_column_of_what_is_transposed_is_one_run(void **state)
+{
+	const struct pack_held held = {.box = {2, {0, 0}, {6, 3}},
+				       .place = {.offset = 2, .stride = {1, 6}}};
+	struct pack_source source = {.from = DTYPE_BF16,
+				     .to = DTYPE_BF16,
+				     .dims = 2,
+				     .shape = {6, 3},
+				     .src = {2, {0, 1}, {6, 2}},
+				     .held = &held};
+	struct error error;
+	struct pack pack;
+
+	(void)state;
+	assert_int_equal(pack_init(&pack, &source, &error), 0);
+	assert_true(transform_plain(&pack.transform));
+	assert_int_equal(pack.runs.rows, 1);
+	assert_int_equal(pack.runs.offset, 2 * (2 + 6));
+}
+
 static void test_placed__refuses_what_it_cannot_read(void **state)
 {
 	struct pack_held held = {.box = {2, {0, 0}, {4, 8}}, .place = {.stride = {8, 1}}};
@@ -205,6 +226,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_placed__is_copied_converted_and_transposed_from_any_strides),
 		cmocka_unit_test(test_placed__is_quantised_as_if_it_lay_in_a_tensor_of_its_own),
+		cmocka_unit_test(test_placed__one_column_of_what_is_transposed_is_one_run),
 		cmocka_unit_test(test_placed__refuses_what_it_cannot_read),
 	};
 
