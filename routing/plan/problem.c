@@ -373,18 +373,30 @@ const struct problem_held *problem_held(const struct problem *problem, uint32_t 
 	return NULL;
 }
 
-bool problem_in_one_run(const struct problem *problem, uint32_t trainer, uint32_t tensor,
-			const struct box *src)
+static bool lies_in_one(const struct problem_held *held, const struct box *src)
 {
-	const struct problem_held *held = problem_held(problem, trainer, tensor, src);
 	struct runs runs;
 
 	return held && placement_runs(&held->place, &held->box, src, 1, &runs) && runs.rows == 1;
 }
 
+bool problem_in_one_run(const struct problem *problem, uint32_t trainer, uint32_t tensor,
+			const struct box *src)
+{
+	return lies_in_one(problem_held(problem, trainer, tensor, src), src);
+}
+
 enum route_path problem_path(const struct problem *problem, uint32_t trainer, uint32_t inference,
 			     bool copy, uint32_t tensor, const struct box *src,
 			     const struct spread *spread)
+{
+	return problem_path_of(problem, trainer, inference, copy,
+			       problem_held(problem, trainer, tensor, src), src, spread);
+}
+
+enum route_path problem_path_of(const struct problem *problem, uint32_t trainer, uint32_t inference,
+				bool copy, const struct problem_held *held, const struct box *src,
+				const struct spread *spread)
 {
 	bool registered = problem->trainer_registered[trainer];
 	bool mapped = problem->inference_mapped[inference];
@@ -409,9 +421,8 @@ enum route_path problem_path(const struct problem *problem, uint32_t trainer, ui
 		return PATH_LANDED;
 	if (spread->run_bytes)
 		return PATH_MAPPED;
-	return path_of_piece(
-		copy, copy && registered && problem_in_one_run(problem, trainer, tensor, src),
-		registered, mapped);
+	return path_of_piece(copy, copy && registered && lies_in_one(held, src), registered,
+			     mapped);
 }
 
 static int build(struct builder *b, struct error *error)

@@ -126,6 +126,9 @@ bool problem_in_one_run(const struct problem *problem, uint32_t trainer, uint32_
 			const struct box *src);
 /* How this piece's bytes, which the trainer holds, get from one to the other: path.h with the facts of the pair. Alone: where one
  * piece of a pair lands because it is spread, all of them do (table.h). */
+enum route_path problem_path_of(const struct problem *problem, uint32_t trainer, uint32_t inference, bool copy,
+				const struct problem_held *held, const struct box *src, const struct spread *spread);
+/* The same, of what the trainer holds it in. */
 enum route_path problem_path(const struct problem *problem, uint32_t trainer, uint32_t inference,
 			     bool copy, uint32_t tensor, const struct box *src, const struct spread *spread);
 

@@ -37,6 +37,7 @@ struct proof {
 	size_t *written_of;	 /* rank -> first; one more */
 	uint32_t **wanted;	 /* distinct layout -> its pieces by (param, offset), lazily */
 	struct box_cover cover;	 /* scratch */
+	bool spread;		 /* some piece is */
 	ARRAY(uint64_t) landing; /* pairs where spread pieces land, and so all do; ascending */
 };
 
@@ -62,7 +63,7 @@ static bool fits(const struct route_piece *piece, uint64_t room)
 	       between <= room && spread->run_bytes <= room - between;
 }
 
-static int check_piece(const struct proof *proof, size_t r, uint64_t p, struct error *error)
+static int check_piece(struct proof *proof, size_t r, uint64_t p, struct error *error)
 {
 	const struct route *route = &proof->table->routes[r];
 	const struct route_piece *piece = &proof->table->pieces[p];
@@ -81,6 +82,7 @@ static int check_piece(const struct proof *proof, size_t r, uint64_t p, struct e
 		return REFUSE_ROUTE("writes bytes %" PRIu64 " + %" PRIu64
 				    " of parameter '%s', which has %" PRIu64,
 				    piece->offset, piece->bytes, param->name, param->bytes);
+	proof->spread = proof->spread || piece->spread.run_bytes;
 	if (piece->transformed >= proof->problem->transformed_count)
 		return REFUSE_ROUTE("makes %" PRIu32 " of %zu things for parameter '%s'",
 				    piece->transformed, proof->problem->transformed_count,
@@ -109,7 +111,7 @@ static int compare_routes(const struct route *a, const struct route *b)
 	return compare_u64(a->tensor, b->tensor) ?: compare_u64(a->inference, b->inference);
 }
 
-static int check_routes(const struct proof *proof, struct error *error)
+static int check_routes(struct proof *proof, struct error *error)
 {
 	const struct table *table = proof->table;
 	const struct problem *problem = proof->problem;
@@ -237,7 +239,8 @@ static const uint32_t *wanted_of(struct proof *proof, uint32_t l, struct error *
 /* ---- the walk ---- */
 
 /* One of its boxes has all of it: a piece is packed from one place. */
-static bool holds(const struct problem_holding *holding, uint32_t tensor, const struct box *box)
+static const struct problem_held *holds(const struct problem_holding *holding, uint32_t tensor,
+					const struct box *box)
 {
 	for (size_t h = holding->held_of[tensor]; h < holding->held_of[tensor + 1]; h++) {
 		const struct box *held = &holding->held[h].box;
@@ -246,9 +249,9 @@ static bool holds(const struct problem_holding *holding, uint32_t tensor, const 
 		while (d < box->dims && held->lo[d] <= box->lo[d] && held->hi[d] >= box->hi[d])
 			d++;
 		if (d == box->dims)
-			return true;
+			return &holding->held[h];
 	}
-	return false;
+	return NULL;
 }
 
 /* Byte `offset` of a parameter is wrong: the message's beginning. */
@@ -360,13 +363,13 @@ static int match_part(const struct proof *proof, const struct written *written,
 	char why[400], got[160], need[160];
 	struct box expected = want->src;
 
-	if (within_rows(want, piece, at))
-		return 0;
 	/* at may be inside a row only when a shorter, wrong piece came before */
 	expected.lo[0] = want->src.lo[0] + before / grid.step_bytes * grid.step;
 	expected.hi[0] = expected.lo[0] + rows;
 	if (before % grid.step_bytes || expected.hi[0] > want->src.hi[0] ||
 	    !box_equal(&piece->src, &expected) || piece->bytes != bytes) {
+		if (within_rows(want, piece, at)) /* most are cut at rows alone */
+			return 0;
 		expected.hi[0] = want->src.hi[0];
 		snprintf(why, sizeof(why),
 			 "it is sent as %" PRIu64 " bytes of box %s, where up "
@@ -444,22 +447,23 @@ static int match_place(const struct proof *proof, const struct written *written,
 
 /* By the facts of the two; and where one spread piece lands, everything between them does. */
 static enum route_path path_asked(const struct proof *proof, const struct route *route,
-				  const struct route_piece *piece)
+				  const struct route_piece *piece, const struct problem_held *held)
 {
 	uint64_t pair = table_pair(route);
 	size_t at = search_first(i, 0, proof->landing.count, proof->landing.items[i] >= pair);
 
+	WEFT_ASSERT(proof->spread || !proof->landing.count);
 	if (at < proof->landing.count && proof->landing.items[at] == pair)
 		return PATH_LANDED;
-	return problem_path(proof->problem, route->trainer, route->inference,
-			    piece->transformed == 0, route->tensor, &piece->src, &piece->spread);
+	return problem_path_of(proof->problem, route->trainer, route->inference,
+			       piece->transformed == 0, held, &piece->src, &piece->spread);
 }
 
 static int find_landing(struct proof *proof, struct error *error)
 {
 	const struct table *table = proof->table;
 
-	for (size_t r = 0; r < table->route_count; r++)
+	for (size_t r = 0; proof->spread && r < table->route_count; r++)
 		for (uint32_t p = 0; p < table->routes[r].piece_count; p++) {
 			const struct route *route = &table->routes[r];
 			const struct route_piece *piece = &table->pieces[route->piece_first + p];
@@ -506,14 +510,15 @@ static int match(const struct proof *proof, const struct written *written, const
 	if (!transformed_alike(proof, piece, want, param->dtype))
 		return wrong_byte(proof, written, at,
 				  "its bytes are not transformed as the parameter asks", error);
-	if (!holds(holding, route->tensor, &piece->src) ||
-	    !holds_scales(holding, want, &piece->src)) {
+	const struct problem_held *held = holds(holding, route->tensor, &piece->src);
+
+	if (!held || !holds_scales(holding, want, &piece->src)) {
 		snprintf(why, sizeof(why), "the trainer does not hold %s of it%s",
 			 box_text(&piece->src, got, sizeof(got)),
 			 want->transform.from_rows ? " and the scales of its blocks" : "");
 		return wrong_byte(proof, written, at, why, error);
 	}
-	enum route_path path = path_asked(proof, route, piece);
+	enum route_path path = path_asked(proof, route, piece, held);
 
 	if (piece->path != path) {
 		snprintf(why, sizeof(why), "it is to go '%s', and its memory asks for '%s'",
@@ -605,7 +610,7 @@ static int prove_rank(struct proof *proof, uint32_t rank, struct error *error)
 		const struct piece *want = &layout->pieces[wanted[w]];
 		uint64_t at = want->offset;
 		bool spread = false;
-		size_t count = begin_in(proof, next, end, want, &spread);
+		size_t count = proof->spread ? begin_in(proof, next, end, want, &spread) : 0;
 
 		if (spread) {
 			int rc = prove_spread(proof, &proof->written[next], count, want, error);

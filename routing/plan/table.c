@@ -141,12 +141,12 @@ static int fill(struct table *table, const struct units *units, const uint32_t *
 }
 
 /* A window is a pair's: where a spread piece lands, everything of the pair does. */
-static int land_pairs(struct table *table, struct error *error)
+static int land_pairs(struct table *table, const struct units *units, struct error *error)
 {
 	ARRAY(uint64_t) pairs = {0};
 	bool memory = true;
 
-	for (size_t r = 0; r < table->route_count && memory; r++)
+	for (size_t r = 0; units->cell_count && r < table->route_count && memory; r++)
 		for (uint32_t p = 0; p < table->routes[r].piece_count && memory; p++) {
 			const struct route_piece *piece =
 				&table->pieces[table->routes[r].piece_first + p];
@@ -206,7 +206,7 @@ int table_plan(struct table **out, const struct problem *problem, const struct p
 	if (!rc)
 		rc = fill(table, &units, trainer, error);
 	if (!rc)
-		rc = land_pairs(table, error);
+		rc = land_pairs(table, &units, error);
 	memory_free(trainer);
 	units_fini(&units);
 	if (!rc)
