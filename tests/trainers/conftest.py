@@ -6,7 +6,13 @@ import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "e2e")]
+import held  # noqa: E402
 import job as jobs  # noqa: E402
+
+
+@pytest.fixture(scope="session", autouse=True)
+def needs_torch():
+    assert held.TORCHRUN, "WEFT_TORCHRUN names no torchrun: run ./bootstrap test"
 
 
 @pytest.fixture(scope="session")

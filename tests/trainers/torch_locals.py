@@ -7,30 +7,21 @@ own parallelize_module, distribute_tensor, fully_shard and FullyShardedDataParal
                                  OUT: a folder, which gets {case}.{rank}, a pickle of {parameter: (shape, elements)}
 
 Run with the python of build/torch. The element with flat number i of a tensor is the number base + i; what is -1 belongs to none.
-Every rank is a process, forked when torch is loaded: ranks of torch's "fake" group communicate with nobody, and coordinates of a
-mesh are kept from the first time that they are asked for.
 """
 import array
 import functools
-import gc
-import json
-import os
-import pathlib
-import pickle
 import re
 import sys
-import warnings
 
 import torch
-import torch._dynamo  # noqa: F401: of some use or other in every rank, and slow to load: once
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
-from torch.testing._internal.distributed.fake_pg import FakeStore
+
+import forked
 
 # the order in which the modules of HuggingFace's classes are made, which is that of a flat parameter
 ORDER = ("model embed_tokens layers self_attn q_proj k_proj v_proj o_proj q_norm k_norm mlp gate experts gate_proj up_proj down_proj "
@@ -179,40 +170,5 @@ def fsdp1(case):
             for name, low in digits[0].items()}
 
 
-def one_rank(case, rank, out):
-    torch.set_num_threads(1)
-    dist.init_process_group("fake", rank=rank, world_size=case["world"], store=FakeStore())
-    found = {"dtensor": dtensor, "fsdp1": fsdp1}[case["source"]](case)
-    out.write_bytes(pickle.dumps(found))
-
-
-def main(cases, out):
-    warnings.filterwarnings("ignore")
-    gc.freeze()  # what is loaded stays shared
-    running = set()
-    for number, case in enumerate(json.loads(pathlib.Path(cases).read_text())):
-        for rank in range(case["world"]):
-            if len(running) >= len(os.sched_getaffinity(0)):
-                running.remove(reap())
-            child_id = os.fork()
-            if child_id == 0:
-                try:
-                    one_rank(case, rank, pathlib.Path(out) / f"{number}.{rank}")
-                    os._exit(0)
-                finally:
-                    sys.excepthook(*sys.exc_info())
-                    sys.stderr.flush()
-                    os._exit(1)
-            running.add(child_id)
-    while running:
-        running.remove(reap())
-
-
-def reap():
-    child_id, status = os.wait()
-    if status:
-        sys.exit(1)
-    return child_id
-
-
-main(*sys.argv[1:])
+if __name__ == "__main__":
+    forked.each_rank(lambda case: {"dtensor": dtensor, "fsdp1": fsdp1}[case["source"]](case), *sys.argv[1:])

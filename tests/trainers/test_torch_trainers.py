@@ -1,24 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Weft says that trainers hold (`weft model holding`), beside what they hold: torch's own classes cut the same small
-models (torch_locals.py), and each element of each local parameter is the element of the checkpoint that Weft says, or padding
-where Weft says nothing. No code of Weft's makes what is compared with.
-"""
-import itertools
-import json
-import os
-import pathlib
-import pickle
+"""Torch's trainers: its own classes cut the same small models (torch_locals.py), and each element of each local parameter is the
+element of the checkpoint that Weft says, or padding where Weft says nothing."""
 import re
-import subprocess
 
 import numpy
 import pytest
 
+import held
 import job as jobs
-
-HERE = pathlib.Path(__file__).resolve().parent
-TORCHRUN = os.environ.get("WEFT_TORCHRUN")
-NOBODY = -1
 
 DTENSOR = [
     # model, what is other in its config, replicas / fsdp / tp, ep
@@ -60,21 +49,6 @@ CASES = [(kind, changes, dtensor_spec(mesh, ep)) for kind, changes, mesh, ep in 
 NAMES = ["-".join([kind, *(f"{key}={value}" for key, value in changes.items()), spec]) for kind, changes, spec in CASES]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def needs_torch():
-    assert TORCHRUN, "WEFT_TORCHRUN names no torchrun: run ./bootstrap test"
-
-
-def tensors_of(model):
-    """Shape of each tensor of the checkpoint, and the number of its first element: they are counted through all tensors."""
-    with open(model / "model.safetensors", "rb") as file:
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    header.pop("__metadata__", None)
-    shapes = {name: header[name]["shape"] for name in sorted(header)}
-    bases = itertools.accumulate((int(numpy.prod(shape)) for shape in shapes.values()), initial=0)
-    return {name: (shape, base) for (name, shape), base in zip(shapes.items(), bases)}
-
-
 def as_torch(case, model):
     kind, _, text = case
     spec = jobs.spec(text)
@@ -82,43 +56,15 @@ def as_torch(case, model):
     if len(mesh) < 3:
         mesh = [1, *mesh] if len(mesh) == 2 else [1, *mesh, 1]
     return {"source": spec["source"], "world": int(spec["world"]), "mesh": mesh, "ep": int(spec.get("ep", 1)),
-            "orig": int(spec.get("orig", 0)), "dtype": jobs.CONFIGS[kind]["torch_dtype"], "tensors": tensors_of(model)}
+            "orig": int(spec.get("orig", 0)), "dtype": jobs.CONFIGS[kind]["torch_dtype"], "tensors": held.tensors_of(model)}
 
 
 @pytest.fixture(scope="module")
 def locals_of_torch(models, tmp_path_factory):
     """By the number of a case and the rank: {parameter: (shape, elements)}. All in one process of torch, which takes seconds to
     load."""
-    folder = tmp_path_factory.mktemp("torch")
     cases = [as_torch(case, models(case[0], **case[1])) for case in CASES]
-    (folder / "cases.json").write_text(json.dumps(cases))
-    done = subprocess.run([pathlib.Path(TORCHRUN).with_name("python"), HERE / "torch_locals.py", folder / "cases.json", folder],
-                          capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return lambda number, rank: pickle.loads((folder / f"{number}.{rank}").read_bytes())
-
-
-def holding(model, spec, rank):
-    said = jobs.weft("model", "holding", model, "--train", spec, "--rank", rank, "--json").stdout
-    return [json.loads(line) for line in said.splitlines()]
-
-
-def filled(boxes, tensors):
-    """{local parameter: (shape, elements)} as the boxes say; no element of it is in two boxes."""
-    found = {}
-    for box in boxes:
-        shape, base = tensors[box["tensor"]]
-        assert box["shape"] == shape
-        size = int(numpy.prod(box["local_shape"]))
-        known, elements = found.setdefault(box["local"], (box["local_shape"], numpy.full(size, NOBODY)))
-        assert known == box["local_shape"]
-        inside = numpy.indices([hi - lo for lo, hi in zip(box["lo"], box["hi"])]).reshape(len(shape), -1)
-        of_tensor = numpy.ravel_multi_index([inside[d] + box["lo"][d] for d in range(len(shape))], shape)
-        at = box["offset"] + sum(inside[d] * box["strides"][d] for d in range(len(shape)))
-        assert at.size and at.min() >= 0 and at.max() < size, box
-        assert (elements[at] == NOBODY).all() and numpy.unique(at).size == at.size, box
-        elements[at] = base + of_tensor
-    return found
+    return held.real("torch_locals.py", cases, tmp_path_factory.mktemp("torch"))
 
 
 def called(source, name):
@@ -133,16 +79,16 @@ def test_torch__has_each_element_where_weft_says(number, models, locals_of_torch
     """A shard without elements is a parameter of torch's and none of Weft's; padding is in no box."""
     kind, changes, spec = CASES[number]
     model = models(kind, **changes)
-    tensors = tensors_of(model)
+    tensors = held.tensors_of(model)
     seen = set()
     for rank in range(int(jobs.spec(spec)["world"])):
-        said = filled(holding(model, spec, rank), tensors)
+        said = held.filled(held.holding(model, spec, rank), tensors)
         real = {called(jobs.spec(spec)["source"], name): (shape, numpy.array(elements, dtype=int))
                 for name, (shape, elements) in locals_of_torch(number, rank).items() if len(elements)}
-        real = {name: both for name, both in real.items() if (both[1] != NOBODY).any()}
+        real = {name: both for name, both in real.items() if (both[1] != held.NOBODY).any()}
         assert sorted(said) == sorted(real)
         for name, (shape, elements) in real.items():
             assert said[name][0] == shape, f"rank {rank}: {name}"
             assert (said[name][1] == elements).all(), f"rank {rank}: {name}"
-            seen.update(elements[elements != NOBODY].tolist())
+            seen.update(elements[elements != held.NOBODY].tolist())
     assert len(seen) == sum(int(numpy.prod(shape)) for shape, _ in tensors.values()), "a tensor's element is on no rank"
