@@ -14,7 +14,8 @@ their number in the whole model, and of a gated feed-forward there are two parts
 Of a world of one it is the order of the fused rows: where Megatron's attention finds queries, keys and values of each head, and that
 weight_w is the gate.
 
-Without a GPU and TransformerEngine: the "local" specification, what goes to a GPU stays here, nobody asks for grouped_gemm.
+Without a GPU and TransformerEngine: the "local" specification, what goes to a GPU stays here, nobody asks for grouped_gemm. What goes
+into a latent is TransformerEngine's linear, since the other one is cut where that one is not.
 """
 import array
 import logging
@@ -33,11 +34,31 @@ from megatron.core import parallel_state  # noqa: E402
 from megatron.core.dist_checkpointing.mapping import ShardedTensor, apply_factories  # noqa: E402
 from megatron.core.models.gpt import GPTModel  # noqa: E402
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec  # noqa: E402
-from megatron.core.transformer import TransformerConfig  # noqa: E402
+from megatron.core.transformer import MLATransformerConfig, TransformerConfig, multi_latent_attention  # noqa: E402
+from megatron.core.transformer.dot_product_attention import DotProductAttention  # noqa: E402
 from megatron.core.transformer.moe import experts  # noqa: E402
 
 experts.gg.assert_grouped_gemm_is_available = lambda: None
 APART = {"non_homogeneous_layers": True, "singleton_local_shards": True}  # a key a layer, an expert, a half
+
+
+class Duplicated(torch.nn.Module):
+    """For TransformerEngine's linear, of which Megatron says how it is to be parallel."""
+
+    def __init__(self, columns, rows, *, parallel_mode, **_):
+        super().__init__()
+        assert parallel_mode == "duplicated"
+        self.weight = torch.nn.Parameter(torch.empty(rows, columns, dtype=torch.float64))
+
+
+class Attention(DotProductAttention):
+    """It has no weights, and in the local specification does not know that values may be of another size."""
+
+    def __init__(self, *arguments, k_channels=None, v_channels=None, **named):
+        super().__init__(*arguments, **named)
+
+
+multi_latent_attention.TELinear = Duplicated
 
 
 def number(spec, key, default=1):
@@ -64,26 +85,43 @@ def mixture(config):
     if not count:
         return {}
     dense, layers = config.get("first_k_dense_replace", 0), config["num_hidden_layers"]
+    biased = bool(dense) and config.get("topk_method") != "greedy"
     shared = config.get("n_shared_experts", 0) * config["moe_intermediate_size"]
     return {"num_moe_experts": count, "moe_ffn_hidden_size": config["moe_intermediate_size"],
             "moe_shared_expert_intermediate_size": shared or None, "moe_layer_freq": [0] * dense + [1] * (layers - dense),
-            "moe_router_enable_expert_bias": bool(dense), "moe_router_score_function": "sigmoid" if dense else "softmax"}
+            "moe_router_enable_expert_bias": biased, "moe_router_score_function": "sigmoid" if biased else "softmax"}
+
+
+def latent(config):
+    if "kv_lora_rank" not in config:
+        return {}
+    return {"q_lora_rank": config["q_lora_rank"], "kv_lora_rank": config["kv_lora_rank"], "qk_head_dim": config["qk_nope_head_dim"],
+            "qk_pos_emb_head_dim": config["qk_rope_head_dim"], "v_head_dim": config["v_head_dim"], "rope_type": "rope"}
 
 
 def of_megatron(spec, config):
     name = config["architectures"][0]
     heads, legacy = config["num_attention_heads"], spec.get("grouped") == "legacy"
-    return TransformerConfig(
+    return (MLATransformerConfig if latent(config) else TransformerConfig)(
         num_layers=config["num_hidden_layers"], hidden_size=config["hidden_size"], num_attention_heads=heads,
-        num_query_groups=config["num_key_value_heads"], kv_channels=config.get("head_dim", config["hidden_size"] // heads),
+        num_query_groups=config.get("num_key_value_heads", heads), kv_channels=config.get("head_dim", config["hidden_size"] // heads),
         ffn_hidden_size=config.get("intermediate_size", config["hidden_size"]), normalization="RMSNorm", gated_linear_unit=True,
         activation_func=functional.silu, add_bias_linear=False, bias_activation_fusion=False,
         add_qkv_bias=name.startswith("Qwen2") or config.get("attention_bias", False),
-        qk_layernorm=name.startswith("Qwen3") or config.get("use_qk_norm", False), params_dtype=torch.float64,
+        qk_layernorm=name.startswith("Qwen3") or config.get("use_qk_norm", bool(latent(config))), params_dtype=torch.float64,
         tensor_model_parallel_size=number(spec, "tp"),  # and not cp: it cuts no weights, and this attention has none
         expert_model_parallel_size=number(spec, "ep"), expert_tensor_parallel_size=number(spec, "etp", number(spec, "tp")),
         moe_grouped_gemm=legacy, moe_use_legacy_grouped_gemm=legacy, use_cpu_initialization=True, perform_initialization=False,
-        **pipeline(spec), **mixture(config))
+        **pipeline(spec), **mixture(config), **latent(config))
+
+
+def layers_of(options, stage):
+    block = get_gpt_decoder_block_spec(options, use_transformer_engine=False, normalization="RMSNorm", **stage)
+    for layer in block.layer_specs if options.multi_latent_attention else []:
+        linears = layer.submodules.self_attention.submodules
+        linears.linear_q_down_proj = linears.linear_kv_down_proj = Duplicated
+        linears.core_attention = Attention
+    return block
 
 
 def chunks(case):
@@ -97,8 +135,8 @@ def chunks(case):
     for chunk in range(vpp):
         stage = {"vp_stage": chunk if vpp > 1 else None}
         options = of_megatron(spec, config)
-        yield GPTModel(options, get_gpt_decoder_block_spec(options, use_transformer_engine=False, normalization="RMSNorm", **stage),
-                       vocab_size=case["vocab"], max_sequence_length=64, position_embedding_type="rope",
+        yield GPTModel(options, layers_of(options, stage), vocab_size=case["vocab"], max_sequence_length=64,
+                       position_embedding_type="rope",
                        share_embeddings_and_output_weights=config.get("tie_word_embeddings", False),
                        pre_process=parallel_state.is_pipeline_first_stage(ignore_virtual=False, **stage),
                        post_process=parallel_state.is_pipeline_last_stage(ignore_virtual=False, **stage), **stage)
@@ -188,6 +226,8 @@ def assert_w_is_the_gate(model, hidden):
 def order_of(case):
     model, = chunks(case)
     assert_w_is_the_gate(model, case["config"]["hidden_size"])
+    if latent(case["config"]):
+        return {}
     return heads_of(model.decoder.layers[0].self_attention, case["config"]["hidden_size"])
 
 

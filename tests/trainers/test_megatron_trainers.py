@@ -34,6 +34,8 @@ CASES = [
     ("qwen3-moe", {}, "world=8,tp=2,pp=2,ep=2,etp=1,order=tp-cp-ep-pp-dp"),
     ("qwen3-moe", {}, "world=4,tp=2,ep=2,etp=2,grouped=legacy"),
     ("glm4-moe", {"num_hidden_layers": 3, "num_nextn_predict_layers": 0}, "world=6,tp=2,pp=3,ep=2,etp=1"),
+    ("glm4-moe-lite", {"num_nextn_predict_layers": 0}, "world=4,tp=2,ep=2,etp=1"),  # latent attention
+    ("deepseek-v2", {}, "world=4,tp=2,pp=2,ep=2,etp=1"),
 ]
 NAMES = ["-".join([kind, *(f"{key}={value}" for key, value in changes.items()), spec]) for kind, changes, spec in CASES]
 # of the whole model, as Megatron's checkpoint calls it: HuggingFace's name
@@ -45,6 +47,17 @@ LAYER = {"self_attention.linear_qkv.layer_norm_weight": "input_layernorm.weight"
          "self_attention.linear_proj.weight": "self_attn.o_proj.weight", "self_attention.q_layernorm.weight": "self_attn.q_norm.weight",
          "self_attention.k_layernorm.weight": "self_attn.k_norm.weight", "mlp.router.weight": "mlp.gate.weight",
          "mlp.router.expert_bias": "mlp.gate.e_score_correction_bias"}
+LATENT = {"self_attention.q_layernorm.weight": "self_attn.q_a_layernorm.weight",
+          "self_attention.kv_layernorm.weight": "self_attn.kv_a_layernorm.weight",
+          "self_attention.linear_q_proj.weight": "self_attn.q_proj.weight",
+          "self_attention.linear_q_down_proj.weight": "self_attn.q_a_proj.weight",
+          "self_attention.linear_q_up_proj.weight": "self_attn.q_b_proj.weight",
+          "self_attention.linear_kv_down_proj.weight": "self_attn.kv_a_proj_with_mqa.weight",
+          "self_attention.linear_kv_up_proj.weight": "self_attn.kv_b_proj.weight"}
+# with latent attention Megatron's checkpoints do not call them so; where the linear behind the norm has it
+LATENT_NORMS = {"self_attention.q_layernorm.weight": "self_attention.linear_q_up_proj.layer_norm_weight",
+                "self_attention.kv_layernorm.weight": "self_attention.linear_kv_up_proj.layer_norm_weight",
+                "pre_mlp_layernorm.weight": "mlp.linear_fc1.layer_norm_weight"}
 FEED_FORWARD = {"linear_fc1.weight_w": "gate_proj.weight", "linear_fc1.weight_v": "up_proj.weight", "linear_fc2.weight": "down_proj.weight"}
 
 
@@ -92,8 +105,9 @@ class Checkpoint:
         if not layer:
             return self.numbers(OUTER[key] if OUTER[key] in self.tensors else OUTER["embedding.word_embeddings.weight"])
         prefix, suffix = f"model.layers.{layer[1]}.", layer[2]
-        if suffix in LAYER:
-            return self.numbers(prefix + LAYER[suffix])
+        known = {**LAYER, **LATENT} if prefix + "self_attn.kv_b_proj.weight" in self.tensors else LAYER
+        if suffix in known:
+            return self.numbers(prefix + known[suffix])
         if suffix.startswith("self_attention.linear_qkv."):
             return self.fused(layer[1], suffix.split(".")[-1])
         place, linear = re.fullmatch(r"mlp\.(experts\.experts\.\d+\.|shared_experts\.|)(linear_\w+\.\w+)", suffix).groups()
@@ -110,9 +124,13 @@ class Checkpoint:
 
 def of_transformer_engine(name, key, names):
     """What TransformerEngine's specification calls the parameter."""
-    layer = re.match(r"(.*layers\.\d+\.)?", name)[0]
-    if key.endswith("layer_norm_weight") and not ("pre_mlp" in name and layer + "mlp.router.weight" in names):
+    layer, suffix = re.fullmatch(r"(.*layers\.\d+\.|)(.*)", name).groups()
+    if suffix == "pre_mlp_layernorm.weight" and layer + "mlp.router.weight" in names:
+        return name
+    if key.endswith("layer_norm_weight"):
         return layer + re.fullmatch(r"decoder\.layers\.\d+\.(.*)", key)[1]
+    if suffix in LATENT_NORMS and layer + "self_attention.linear_kv_up_proj.weight" in names:
+        return layer + LATENT_NORMS[suffix]
     return re.sub(r"local_experts\.(\d+)\.(linear_fc[12]\.weight)$", r"\2\1", name)
 
 
