@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks as processes, forked when everything is loaded: ranks of torch's "fake" group communicate with nobody, and where a rank
-stands is kept from the first time that it is asked for. Loading takes seconds, a rank a tenth of one."""
+"""Ranks as processes, forked when everything is loaded: ranks of torch's "fake" group communicate with nobody, and
+where a rank stands is kept from the first time that it is asked for. Loading takes seconds, a rank a tenth of one."""
 import gc
 import json
 import os
@@ -36,7 +36,8 @@ def reap(running):
 
 
 def each_rank(hold, cases, out):
-    """Of each case (JSON, a list of objects with `world`) and rank: what `hold` returns in it, as OUT/{case}.{rank}, a pickle."""
+    """Of each case (JSON, a list of objects with `world`) and rank: what `hold` returns in it, as OUT/{case}.{rank}, a
+    pickle."""
     warnings.filterwarnings("ignore")
     gc.freeze()  # what is loaded stays shared
     running = set()

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Weft says that a trainer holds (`weft model holding`), as the elements of its parameters; and what a real one has, from a
-process of torch. An element of the checkpoint is a number, counted through all tensors, and what belongs to none is NOBODY."""
+"""What Weft says that a trainer holds (`weft model holding`), as the elements of its parameters; and what a real one
+has, from a process of torch. An element of the checkpoint is a number, counted through all tensors, and what belongs to
+none is NOBODY."""
 import itertools
 import json
 import os
 import pathlib
 import pickle
+import re
 import subprocess
 
 import numpy
@@ -50,9 +52,28 @@ def filled(boxes, tensors):
     return found
 
 
+def compared(said, real, rank, reshaped="$"):
+    """The elements that the rank has. A parameter in which there are none is none of Weft's."""
+    real = {name: both for name, both in real.items() if (both[1] != NOBODY).any()}
+    assert sorted(said) == sorted(real), f"rank {rank}"
+    for name, (shape, elements) in real.items():
+        assert said[name][0] == shape or re.fullmatch(reshaped, name), f"rank {rank}: {name}"
+        assert numpy.array_equal(said[name][1], elements), f"rank {rank}: {name}"
+    return set().union(*(elements[elements != NOBODY].tolist() for _, elements in real.values()))
+
+
+def assert_all(seen, tensors):
+    assert len(seen) == sum(int(numpy.prod(shape)) for shape, _ in tensors.values()), "elements are on no rank"
+
+
+def names(cases):
+    return ["-".join([kind, *(f"{key}={value}" for key, value in changes.items()), spec])
+            for kind, changes, spec in cases]
+
+
 def real(script, cases, folder):
-    """By the number of a case and the rank: what the script has written of it. All cases in one process, which takes seconds to
-    load."""
+    """By the number of a case and the rank: what the script has written of it. All cases in one process, which takes
+    seconds to load."""
     (folder / "cases.json").write_text(json.dumps(cases))
     done = subprocess.run([pathlib.Path(TORCHRUN).with_name("python"), HERE / script, folder / "cases.json", folder],
                           capture_output=True, text=True, timeout=300)

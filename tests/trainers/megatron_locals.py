@@ -1,21 +1,23 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What each rank of a Megatron-Core trainer has in memory, by Megatron's own account: its GPTModel is built on the processor, and
-says itself which part of which tensor of the whole model each of its parameters is (sharded_state_dict, from which it writes
-checkpoints that another layout reads).
+"""What each rank of a Megatron-Core trainer has in memory, by Megatron's own account: its GPTModel is built on the
+processor, and says itself which part of which tensor of the whole model each of its parameters is (sharded_state_dict,
+from which it writes checkpoints that another layout reads).
 
-    megatron_locals.py CASES OUT    CASES: JSON, a list of {world, spec, config, vocab}: the keys of --train, config.json, the
-                                    vocabulary with what is added to it; OUT: a folder, which gets {case}.{rank}, a pickle
+    megatron_locals.py CASES OUT    CASES: JSON, a list of {world, spec, config, vocab}: the keys of --train,
+                                    config.json, the vocabulary with what is added to it; OUT: a folder, which gets
+                                    {case}.{rank}, a pickle
 
-Run with the python of build/torch. A rank's pickle is (parameters, pieces): {name: shape}, and of each part of a parameter (name,
-key of the whole model's tensor, its shape, where the part begins, shape of the part, flat places in the parameter). Experts are by
-their number in the whole model, and of a gated feed-forward there are two parts, weight_w and weight_v.
+Run with the python of build/torch. A rank's pickle is (parameters, pieces): {name: shape}, and of each part of a
+parameter (name, key of the whole model's tensor, its shape, where the part begins, shape of the part, flat places in
+the parameter). Experts are by their number in the whole model, and of a gated feed-forward there are two parts,
+weight_w and weight_v.
 
-Of a world of one it is the order of the fused rows: where Megatron's attention finds queries, keys and values of each head, and that
-weight_w is the gate.
+Of a world of one it is the order of the fused rows: where Megatron's attention finds queries, keys and values of each
+head, and that weight_w is the gate.
 
-Without a GPU and TransformerEngine: the "local" specification, what goes to a GPU stays here, nobody asks for grouped_gemm. What goes
-into a latent is TransformerEngine's linear, since the other one is cut where that one is not.
+Without a GPU and TransformerEngine: the "local" specification, what goes to a GPU stays here, nobody asks for
+grouped_gemm. What goes into a latent is TransformerEngine's linear, since the other one is cut where that one is not.
 """
 import array
 import logging
@@ -75,7 +77,8 @@ def pipeline(spec):
                "account_for_embedding_in_pipeline_split": bool(number(spec, "account_embedding", 0)),
                "account_for_loss_in_pipeline_split": bool(number(spec, "account_loss", 0))}
     if "layers" in spec:
-        options["pipeline_model_parallel_layout"] = "E" + "|".join("t" * int(n) for n in spec["layers"].split("/")) + "L"
+        stages = "|".join("t" * int(layers) for layers in spec["layers"].split("/"))
+        options["pipeline_model_parallel_layout"] = f"E{stages}L"
     return options
 
 
@@ -88,15 +91,17 @@ def mixture(config):
     biased = bool(dense) and config.get("topk_method") != "greedy"
     shared = config.get("n_shared_experts", 0) * config["moe_intermediate_size"]
     return {"num_moe_experts": count, "moe_ffn_hidden_size": config["moe_intermediate_size"],
-            "moe_shared_expert_intermediate_size": shared or None, "moe_layer_freq": [0] * dense + [1] * (layers - dense),
-            "moe_router_enable_expert_bias": biased, "moe_router_score_function": "sigmoid" if biased else "softmax"}
+            "moe_shared_expert_intermediate_size": shared or None,
+            "moe_layer_freq": [0] * dense + [1] * (layers - dense), "moe_router_enable_expert_bias": biased,
+            "moe_router_score_function": "sigmoid" if biased else "softmax"}
 
 
 def latent(config):
     if "kv_lora_rank" not in config:
         return {}
-    return {"q_lora_rank": config["q_lora_rank"], "kv_lora_rank": config["kv_lora_rank"], "qk_head_dim": config["qk_nope_head_dim"],
-            "qk_pos_emb_head_dim": config["qk_rope_head_dim"], "v_head_dim": config["v_head_dim"], "rope_type": "rope"}
+    return {"q_lora_rank": config["q_lora_rank"], "kv_lora_rank": config["kv_lora_rank"],
+            "qk_head_dim": config["qk_nope_head_dim"], "qk_pos_emb_head_dim": config["qk_rope_head_dim"],
+            "v_head_dim": config["v_head_dim"], "rope_type": "rope"}
 
 
 def of_megatron(spec, config):
@@ -104,14 +109,19 @@ def of_megatron(spec, config):
     heads, legacy = config["num_attention_heads"], spec.get("grouped") == "legacy"
     return (MLATransformerConfig if latent(config) else TransformerConfig)(
         num_layers=config["num_hidden_layers"], hidden_size=config["hidden_size"], num_attention_heads=heads,
-        num_query_groups=config.get("num_key_value_heads", heads), kv_channels=config.get("head_dim", config["hidden_size"] // heads),
-        ffn_hidden_size=config.get("intermediate_size", config["hidden_size"]), normalization="RMSNorm", gated_linear_unit=True,
+        num_query_groups=config.get("num_key_value_heads", heads),
+        kv_channels=config.get("head_dim", config["hidden_size"] // heads),
+        ffn_hidden_size=config.get("intermediate_size", config["hidden_size"]),
+        normalization="RMSNorm", gated_linear_unit=True,
         activation_func=functional.silu, add_bias_linear=False, bias_activation_fusion=False,
         add_qkv_bias=name.startswith("Qwen2") or config.get("attention_bias", False),
-        qk_layernorm=name.startswith("Qwen3") or config.get("use_qk_norm", bool(latent(config))), params_dtype=torch.float64,
+        qk_layernorm=name.startswith("Qwen3") or config.get("use_qk_norm", bool(latent(config))),
+        params_dtype=torch.float64,
         tensor_model_parallel_size=number(spec, "tp"),  # and not cp: it cuts no weights, and this attention has none
-        expert_model_parallel_size=number(spec, "ep"), expert_tensor_parallel_size=number(spec, "etp", number(spec, "tp")),
-        moe_grouped_gemm=legacy, moe_use_legacy_grouped_gemm=legacy, use_cpu_initialization=True, perform_initialization=False,
+        expert_model_parallel_size=number(spec, "ep"),
+        expert_tensor_parallel_size=number(spec, "etp", number(spec, "tp")),
+        moe_grouped_gemm=legacy, moe_use_legacy_grouped_gemm=legacy,
+        use_cpu_initialization=True, perform_initialization=False,
         **pipeline(spec), **mixture(config), **latent(config))
 
 
@@ -130,7 +140,8 @@ def chunks(case):
     parallel_state.initialize_model_parallel(
         tensor_model_parallel_size=number(spec, "tp"), pipeline_model_parallel_size=number(spec, "pp"),
         virtual_pipeline_model_parallel_size=vpp if vpp > 1 else None, context_parallel_size=number(spec, "cp"),
-        expert_model_parallel_size=number(spec, "ep"), expert_tensor_parallel_size=number(spec, "etp", number(spec, "tp")),
+        expert_model_parallel_size=number(spec, "ep"),
+        expert_tensor_parallel_size=number(spec, "etp", number(spec, "tp")),
         order=spec.get("order", "tp-cp-ep-dp-pp"), create_gloo_process_groups=False)
     for chunk in range(vpp):
         stage = {"vp_stage": chunk if vpp > 1 else None}
@@ -161,7 +172,8 @@ def whole_numbers(tensor):
 
 
 def number_elements(held):
-    """Each element is its own number, counted through all of them: {name: the first}. So what Megatron copies is known too."""
+    """Each element is its own number, counted through all of them: {name: the first}. So what Megatron copies is known
+    too."""
     first, bases = 0, {}
     for name, tensor in held.items():
         bases[name] = first
@@ -175,22 +187,23 @@ def locals_of(case):
     shapes, parts = {}, []
     for chunk, model in enumerate(chunks(case)):
         prefix = f"chunk{chunk}." if number(case["spec"], "vpp") > 1 else ""
-        held = {**dict(model.named_parameters()), **{name: buffer for name, buffer in model.named_buffers() if "expert_bias" in name}}
+        held = dict(model.named_parameters())
+        held.update((name, buffer) for name, buffer in model.named_buffers() if name.endswith("expert_bias"))
         bases = number_elements(held)
         shapes.update({prefix + name: list(tensor.shape) for name, tensor in held.items()})
         for part in pieces(model):
             at = whole_numbers(part.data)
             name = max((name for name in bases if bases[name] <= at[0]), key=bases.get)
-            parts.append((prefix + name, part.key, list(part.global_shape), list(part.global_offset), list(part.local_shape),
-                          array.array("q", [value - bases[name] for value in at])))
+            parts.append((prefix + name, part.key, list(part.global_shape), list(part.global_offset),
+                          list(part.local_shape), array.array("q", [value - bases[name] for value in at])))
     return shapes, parts
 
 
 # ---- the order of fused rows ----
 
 def heads_of(attention, hidden):
-    """{q, k, v, and their biases: flat places in linear_qkv, head by head, row by row}, as the module finds them when it computes:
-    the inputs are the unit vectors, the weights are their own places."""
+    """{q, k, v, and their biases: flat places in linear_qkv, head by head, row by row}, as the module finds them when
+    it computes: the inputs are the unit vectors, the weights are their own places."""
     attention.q_layernorm = attention.k_layernorm = None
     linear, found = attention.linear_qkv, {}
     inputs = torch.eye(hidden, dtype=torch.float64).reshape(hidden, 1, hidden)
@@ -218,8 +231,8 @@ def assert_w_is_the_gate(model, hidden):
         parameter.normal_()
     parts = {part.key: part.data for part in pieces(model)}
     inputs = torch.randn(3, 1, hidden, dtype=torch.float64)
-    gated = functional.silu(inputs @ parts[key + "linear_fc1.weight_w"].T) * (inputs @ parts[key + "linear_fc1.weight_v"].T)
-    assert torch.allclose(mlp(inputs)[0], gated @ parts[key + "linear_fc2.weight"].T)
+    gate, up = (inputs @ parts[f"{key}linear_fc1.weight_{half}"].T for half in "wv")
+    assert torch.allclose(mlp(inputs)[0], (functional.silu(gate) * up) @ parts[key + "linear_fc2.weight"].T)
 
 
 @torch.no_grad()

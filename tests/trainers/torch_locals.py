@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What each rank of a torch trainer has in memory: a model with the names and the modules of HuggingFace's classes, cut by torch's
-own parallelize_module, distribute_tensor, fully_shard and FullyShardedDataParallel.
+"""What each rank of a torch trainer has in memory: a model with the names and the modules of HuggingFace's classes, cut
+by torch's own parallelize_module, distribute_tensor, fully_shard and FullyShardedDataParallel.
 
-    torch_locals.py CASES OUT    CASES: JSON, a list of {source, world, mesh, ep, orig, dtype, tensors: {name: [shape, base]}};
-                                 OUT: a folder, which gets {case}.{rank}, a pickle of {parameter: (shape, elements)}
+    torch_locals.py CASES OUT    CASES: JSON, a list of {source, world, mesh, ep, orig, dtype, tensors: {name: [shape,
+                                 base]}}; OUT: a folder, which gets {case}.{rank}, a pickle of {parameter: (shape,
+                                 elements)}
 
-Run with the python of build/torch. The element with flat number i of a tensor is the number base + i; what is -1 belongs to none.
-"""
+Run with the python of build/torch. The element with flat number i of a tensor is the number base + i; what is -1
+belongs to none. """
 import array
 import functools
 import re
@@ -24,8 +25,8 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 import forked
 
 # the order in which the modules of HuggingFace's classes are made, which is that of a flat parameter
-ORDER = ("model embed_tokens layers self_attn q_proj k_proj v_proj o_proj q_norm k_norm mlp gate experts gate_proj up_proj down_proj "
-         "input_layernorm post_attention_layernorm norm lm_head weight bias").split()
+ORDER = ("model embed_tokens layers self_attn q_proj k_proj v_proj o_proj q_norm k_norm mlp gate experts gate_proj "
+         "up_proj down_proj input_layernorm post_attention_layernorm norm lm_head weight bias").split()
 # torchtitan's three parameters of all experts of a layer
 STACKED = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
 EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(\w+)\.weight")
@@ -95,13 +96,12 @@ def digit(which, dtype, shape, base):
 
 def tensor_parallel(root, mesh):
     """The plan of torchtitan, and of whoever cuts attention and feed-forward by columns and then by rows."""
-    plan = {"*q_proj": ColwiseParallel(), "*k_proj": ColwiseParallel(), "*v_proj": ColwiseParallel(), "*o_proj": RowwiseParallel(),
-            "*gate_proj": ColwiseParallel(), "*up_proj": ColwiseParallel(), "*down_proj": RowwiseParallel(),
-            "*norm": SequenceParallel(), "*gate": SequenceParallel(), "lm_head": ColwiseParallel(),
-            "*embed_tokens": RowwiseParallel(input_layouts=Replicate())}
+    columns, rows, whole = ColwiseParallel(), RowwiseParallel(), SequenceParallel()
+    plan = {**dict.fromkeys(("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "lm_head"), columns),
+            **dict.fromkeys(("o_proj", "down_proj"), rows), "gate": whole,
+            "embed_tokens": RowwiseParallel(input_layouts=Replicate())}
     for name, module in list(root.named_modules()):
-        style = next((plan[key] for key in plan if name.split(".")[-1] == key.lstrip("*")
-                      or key == "*norm" and name.endswith("norm")), None)
+        style = whole if isinstance(module, Norm) else plan.get(name.split(".")[-1])
         if style:
             parallelize_module(module, mesh, style, src_data_rank=None)
 
@@ -159,8 +159,8 @@ def fsdp1_digits(case, which):
                                     use_orig_params=bool(case["orig"]), device_id=torch.device("cpu"))
     for name, module in root.named_modules():
         if isinstance(module, FullyShardedDataParallel):
-            name = ".".join([part for part in name.split(".") if part not in ("", "_fsdp_wrapped_module")] + ["_flat_param"])
-            yield name, [int(-1 - value) for value in module._handle.flat_param.tolist()]
+            parts = [part for part in name.split(".") if part not in ("", "_fsdp_wrapped_module")]
+            yield ".".join([*parts, "_flat_param"]), [int(-1 - value) for value in module._handle.flat_param.tolist()]
 
 
 def fsdp1(case):
