@@ -43,8 +43,11 @@ struct piece {
  * ends. */
 bool piece_cut_rows(const struct piece *piece, uint64_t lo, uint64_t hi, struct piece *out);
 /* The part of *piece in the box, whose rows are all the piece's: another piece, which may be spread; false when empty. *refused:
- * the piece is transformed, or its part lies with more than one stride, and it cannot be cut so; then *out is not set. */
+ * the piece is transformed in another way than into blocks, or the box ends inside of one, or its part lies with more than one
+ * stride, and it cannot be cut so; then *out is not set. */
 bool piece_cut_columns(const struct piece *piece, const struct box *box, struct piece *out, bool *refused);
+/* Whether pieces that are transformed so may be cut in columns at all. */
+bool transform_cuts_columns(const struct transform *transform);
 /* Of two pieces, for qsort: by tensor, src, param, offset, how they are transformed, whose scales. */
 int piece_compare(const void *a, const void *b);
 

@@ -33,11 +33,33 @@ bool piece_cut_rows(const struct piece *piece, uint64_t lo, uint64_t hi, struct 
 	return true;
 }
 
+/* The box in what its parameter is made of: elements, or, of scales, blocks. False: it ends inside of a block. */
+static bool in_units(const struct transform *transform, const struct box *piece, struct box *box)
+{
+	const uint32_t block[2] = {transform->to_rows, transform->to_columns};
+
+	if (!transform->to_rows)
+		return true;
+	if (box->lo[1] % block[1] || (box->hi[1] % block[1] && box->hi[1] != piece->hi[1]))
+		return false;
+	for (int d = 0; d < 2 && transform->part == TRANSFORM_SCALES; d++) {
+		box->lo[d] /= block[d];
+		box->hi[d] = (box->hi[d] + block[d] - 1) / block[d];
+	}
+	return true;
+}
+
+bool transform_cuts_columns(const struct transform *transform)
+{
+	return !transform->from_rows &&
+	       (transform->part == TRANSFORM_VALUES || transform->part == TRANSFORM_SCALES);
+}
+
 bool piece_cut_columns(const struct piece *piece, const struct box *box, struct piece *out,
 		       bool *refused)
 {
-	const struct placement place = placement_dense(&piece->src);
-	struct box columns = *box, part;
+	struct box columns = *box, part, whole = piece->src;
+	struct placement place;
 	struct runs runs;
 
 	*refused = false;
@@ -49,18 +71,24 @@ bool piece_cut_columns(const struct piece *piece, const struct box *box, struct 
 		*out = *piece;
 		return true;
 	}
-	*refused = !transform_plain(&piece->transform) ||
-		   !placement_runs(&place, &piece->src, &part, 1, &runs);
+	columns = part;
+	*refused = !transform_cuts_columns(&piece->transform) ||
+		   !in_units(&piece->transform, &piece->src, &whole) ||
+		   !in_units(&piece->transform, &piece->src, &part);
+	if (*refused)
+		return true;
+	place = placement_dense(&whole);
+	*refused = !placement_runs(&place, &whole, &part, 1, &runs);
 	if (!*refused) {
-		uint64_t element_bytes = piece->bytes / box_elements(&piece->src);
+		uint64_t unit_bytes = piece->bytes / box_elements(&whole);
 
 		*out = *piece;
-		out->src = part;
-		out->offset += runs.offset * element_bytes;
-		out->bytes = runs.rows * runs.row_bytes * element_bytes;
+		out->src = columns;
+		out->offset += runs.offset * unit_bytes;
+		out->bytes = runs.rows * runs.row_bytes * unit_bytes;
 		if (runs.rows > 1)
-			out->spread = (struct spread){runs.row_bytes * element_bytes,
-						      runs.stride_bytes * element_bytes};
+			out->spread = (struct spread){runs.row_bytes * unit_bytes,
+						      runs.stride_bytes * unit_bytes};
 	}
 	return true;
 }

@@ -387,19 +387,16 @@ static int match_part(const struct proof *proof, const struct written *written,
 	return 0;
 }
 
-/* Where a box of what is wanted, which is copied or converted element by element, lies in it: from which byte on, in which runs.
- * False: not with one stride. */
-static bool lie(const struct piece *want, const struct box *box, uint64_t *offset,
-		struct spread *spread)
+/* Where a box of another one, element by element, lies in it: after how many, in which runs. False: not with one stride. */
+static bool lie(const struct box *in, const struct box *box, uint64_t *first, struct spread *spread)
 {
-	const struct box *in = &want->src;
-	uint64_t elements = 1, first = 0, inner = 1, run = 1, rows = 1, stride = 0;
+	uint64_t inner = 1, run = 1, rows = 1, stride = 0;
 
+	*first = 0;
 	for (uint32_t d = 0; d < in->dims; d++) {
 		if (box->lo[d] < in->lo[d] || box->hi[d] > in->hi[d])
 			return false;
-		elements *= in->hi[d] - in->lo[d];
-		first = first * (in->hi[d] - in->lo[d]) + box->lo[d] - in->lo[d];
+		*first = *first * (in->hi[d] - in->lo[d]) + box->lo[d] - in->lo[d];
 	}
 	for (uint32_t d = in->dims; d-- > 0;) {
 		uint64_t size = box->hi[d] - box->lo[d];
@@ -414,11 +411,24 @@ static bool lie(const struct piece *want, const struct box *box, uint64_t *offse
 		}
 		inner *= in->hi[d] - in->lo[d];
 	}
-	*offset = want->offset + first * (want->bytes / elements);
-	*spread = (struct spread){0};
-	if (rows > 1)
-		*spread = (struct spread){run * (want->bytes / elements),
-					  stride * (want->bytes / elements)};
+	*spread = rows > 1 ? (struct spread){run, stride} : (struct spread){0};
+	return true;
+}
+
+/* From elements to blocks, whose scales the parameter is. False: the box ends inside of one. */
+static bool count_blocks(const struct piece *want, struct box *box)
+{
+	const uint64_t block[2] = {want->transform.to_rows, want->transform.to_columns};
+
+	for (int d = 0; d < 2 && block[0]; d++) {
+		if ((box->lo[d] % block[d] && box->lo[d] != want->src.lo[d]) ||
+		    (box->hi[d] % block[d] && box->hi[d] != want->src.hi[d]))
+			return false;
+		if (want->transform.part != TRANSFORM_SCALES)
+			continue;
+		box->lo[d] /= block[d];
+		box->hi[d] = (box->hi[d] + block[d] - 1) / block[d];
+	}
 	return true;
 }
 
@@ -427,16 +437,22 @@ static int match_place(const struct proof *proof, const struct written *written,
 		       const struct piece *want, struct error *error)
 {
 	const struct route_piece *piece = &proof->table->pieces[written->piece];
+	struct box in = want->src, box = piece->src;
 	struct spread spread;
 	char why[400], got[160];
-	uint64_t offset;
+	uint64_t first, each;
 
-	if (!want->transform.part && !want->transform.from_rows && !want->transform.to_rows &&
-	    lie(want, &piece->src, &offset, &spread) && offset == piece->offset &&
-	    spread.run_bytes == piece->spread.run_bytes &&
-	    spread.stride_bytes == piece->spread.stride_bytes &&
-	    piece->bytes * box_elements(&want->src) == box_elements(&piece->src) * want->bytes)
-		return 0;
+	if ((want->transform.part == TRANSFORM_VALUES ||
+	     want->transform.part == TRANSFORM_SCALES) &&
+	    !want->transform.from_rows && count_blocks(want, &in) && count_blocks(want, &box) &&
+	    lie(&in, &box, &first, &spread)) {
+		each = want->bytes / box_elements(&in);
+		if (piece->offset == want->offset + first * each &&
+		    piece->spread.run_bytes == spread.run_bytes * each &&
+		    piece->spread.stride_bytes == spread.stride_bytes * each &&
+		    piece->bytes == box_elements(&box) * each)
+			return 0;
+	}
 	snprintf(why, sizeof(why),
 		 "box %s is sent as %" PRIu64 " bytes, in runs of %" PRIu64 " that are %" PRIu64
 		 " apart, and does not lie so in what belongs there",
@@ -578,7 +594,16 @@ static int prove_spread(struct proof *proof, const struct written *written, size
 		proof->table->routes[written->route].inference);
 }
 
-/* Pieces from `next` on that begin in what is wanted; *spread: one of them is no run. */
+/* Some of its columns. */
+static bool is_narrow(const struct box *box, const struct box *want)
+{
+	for (uint32_t d = 1; d < want->dims; d++)
+		if (box->lo[d] != want->lo[d] || box->hi[d] != want->hi[d])
+			return true;
+	return false;
+}
+
+/* Pieces from `next` on that begin in what is wanted; *spread: one of them is no run, or is cut in columns. */
 static size_t begin_in(const struct proof *proof, size_t next, size_t end, const struct piece *want,
 		       bool *spread)
 {
@@ -590,7 +615,8 @@ static size_t begin_in(const struct proof *proof, size_t next, size_t end, const
 		if (written->param != want->param || written->offset < want->offset ||
 		    written->offset >= want->offset + want->bytes)
 			break;
-		*spread = *spread || proof->table->pieces[written->piece].spread.run_bytes;
+		*spread = *spread || proof->table->pieces[written->piece].spread.run_bytes ||
+			  is_narrow(&proof->table->pieces[written->piece].src, &want->src);
 	}
 	return count;
 }

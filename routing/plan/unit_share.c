@@ -120,6 +120,18 @@ static int cut_through(const struct unit_builder *b, const struct unit_wants *wa
 	const struct problem *problem = b->problem;
 	char text[160], need[160];
 
+	if (piece->transform.to_rows)
+		return error_set(
+			error, ERROR_UNSUPPORTED,
+			"parameter '%s' of inference %" PRIu32
+			" is transformed in blocks of %" PRIu32
+			" columns of tensor '%s', and no trainer holds all of them: one holds %s, which ends inside of a "
+			"block; cut its rows across at most as often as the engine does (tp, etp, mesh), or at multiples of "
+			"%" PRIu32 " columns",
+			problem->layouts[wants->layout].layout->params[piece->param].name,
+			rank_of(problem, wants->layout), piece->transform.to_columns,
+			problem->tensors[wants->tensor].name, box_text(cell, text, sizeof(text)),
+			piece->transform.to_columns);
 	return error_set(
 		error, ERROR_UNSUPPORTED,
 		"parameter '%s' of inference %" PRIu32
@@ -225,11 +237,11 @@ static int common_holders(struct unit_builder *b, const struct unit_wants *wants
 	return 0;
 }
 
-/* Is anything of it more than copied or converted? Then it is not cut into cells. */
-static bool transformed(const struct unit_wants *wants)
+/* Is anything of it transposed, padded, or made of blocks? Then it is not cut into cells. */
+static bool keeps_columns(const struct unit_wants *wants)
 {
 	for (size_t i = 0; i < wants->count; i++)
-		if (!transform_plain(&wants->pieces[i].transform))
+		if (!transform_cuts_columns(&wants->pieces[i].transform))
 			return true;
 	return false;
 }
@@ -304,7 +316,7 @@ static int next_share(struct unit_builder *b, const struct unit_wants *wants, si
 		      size_t last, uint64_t lo, uint64_t hi, struct error *error)
 {
 	const struct unit_segment *segment = &b->segments.items[*s];
-	const bool cells = segment->cell_count && !transformed(wants);
+	const bool cells = segment->cell_count && !keeps_columns(wants);
 	const uint32_t *holdings = b->members.items + segment->first;
 	uint32_t count = segment->count;
 	uint64_t from = segment->lo > lo ? segment->lo : lo;

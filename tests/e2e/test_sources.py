@@ -34,6 +34,10 @@ CASES = [
     ("qwen3-moe", "world=4,source=megatron,tp=2,ep=2,etp=2,grouped=legacy", "engines=1,tp=2,ep=2", []),
     ("glm4", "world=4,source=dtensor,mesh=1/4", "engines=2,tp=1", ["--checksums"]),
     ("qwen3-moe", "world=6,source=dtensor,mesh=3/2", "engines=1,tp=2,ep=2", ["--checksums"]),
+    # .. and in blocks, whose scales are such runs too
+    ("qwen3-moe", "world=4,source=megatron,tp=2,ep=2,etp=2", "engines=1,tp=2,ep=2,fp8=8x8", ["--checksums"]),
+    ("qwen3", "world=4,source=megatron,tp=4", "engines=2,tp=2,fp8=8x8", ["--checksums", "--replica", "full"]),
+    ("glm4-moe", "world=4,source=dtensor,mesh=2/2,ep=2", "engines=2,tp=1,fp8=4x4", []),
     ("qwen3", "world=3,source=zero3", "engines=2,tp=2", ["--checksums"]),
     ("qwen3-moe", "world=5,source=zero3", "engines=1,tp=4,ep=2", []),
     ("qwen2", "world=4,source=fsdp1", "engines=1,tp=2", ["--checksums"]),
@@ -75,6 +79,23 @@ FINER = "world=4,source=megatron,tp=2,ep=2,etp=2"
 def test_finer__lands_where_the_targets_memory_is_not_mapped(tmp_path, models, flags, inference_flags):
     """Written densely into a window beside the parameters, and put in place by the rank."""
     run(tmp_path, models, "qwen3-moe", FINER, "engines=2,tp=2,ep=2", flags, updates=3, inference_flags=inference_flags)
+
+
+@pytest.mark.parametrize("flags", [["--transport", "tcp", "--checksums"], ["--own-memory"]], ids=["tcp", "own-memory"])
+def test_finer__lands_in_blocks_with_their_scales(tmp_path, models, flags):
+    own = {"inference_flags": flags} if "--own-memory" in flags else {"trainer_flags": []}
+    run(tmp_path, models, "qwen3-moe", FINER, "engines=2,tp=2,ep=2,fp8=8x8", [] if own.get("inference_flags") else flags,
+        updates=3, **own)
+
+
+def test_finer__inside_of_a_block_is_refused_by_name(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen3-moe"], FINER, "engines=1,tp=2,ep=2,fp8=8x16") as job:
+        job.controller()
+        job.workers()
+        assert set(job.wait().values()) == {78}
+        for name, process in job.processes.items():
+            assert "is transformed in blocks of 16 columns of tensor 'model.layers.0.mlp.experts." in process.stderr, name
+            assert "or at multiples of 16 columns" in process.stderr, name
 
 
 @pytest.mark.parametrize("replica", [["--replica", "full"], ["--replica", "ring", "--ring-bytes", "64K"]])

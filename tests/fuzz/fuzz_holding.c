@@ -76,10 +76,12 @@ static int take_held(struct input *input, struct holding *holding, struct error 
 	case 1: {
 		uint64_t from = take(input, size_of(tensor) + 1);
 
-		return holding_add_flat(holding, tensor, from, from + take(input, 64), 0, take(input, 250), error);
+		return holding_add_flat(holding, tensor, from, from + take(input, 64), 0,
+					take(input, 250), error);
 	}
 	default:
-		held.place = held.box.dims <= BOX_DIMS_MAX ? placement_dense(&held.box) : held.place;
+		held.place =
+			held.box.dims <= BOX_DIMS_MAX ? placement_dense(&held.box) : held.place;
 		held.place.offset = take(input, 250);
 		for (uint32_t d = 0; d < held.box.dims; d++)
 			if (take(input, 3) == 0)
@@ -95,7 +97,8 @@ static void make_holding(struct input *input, struct holding *holding)
 
 	holding_init(holding);
 	for (uint32_t t = 0; t < TENSORS; t++)
-		check(holding_add_tensor(holding, names[t], DTYPE_BF16, dims[t], shapes[t], t, &error) == t);
+		check(holding_add_tensor(holding, names[t], DTYPE_BF16, dims[t], shapes[t], t,
+					 &error) == t);
 	check(holding_add_local(holding, "local", DTYPE_BF16, 1, room, &error) == 0);
 	for (uint64_t n = take(input, 6); n; n--)
 		if (take_held(input, holding, &error))
@@ -119,8 +122,10 @@ static bool make_layout(struct input *input, struct layout *layout)
 		for (uint32_t d = 0; d < dims[t]; d++)
 			param[d] = piece.src.hi[d] - piece.src.lo[d];
 		piece.bytes = box_elements(&piece.src) * 2;
-		piece.tensor = (uint32_t)layout_add_tensor(layout, names[t], DTYPE_BF16, dims[t], shapes[t], &error);
-		piece.param = (uint32_t)layout_add_param(layout, names[t], DTYPE_BF16, dims[t], param, &error);
+		piece.tensor = (uint32_t)layout_add_tensor(layout, names[t], DTYPE_BF16, dims[t],
+							   shapes[t], &error);
+		piece.param = (uint32_t)layout_add_param(layout, names[t], DTYPE_BF16, dims[t],
+							 param, &error);
 		check(layout_add_piece(layout, &piece, &error) == 0);
 	}
 	return layout_finish(layout, &error) == 0;

@@ -187,7 +187,7 @@ static int list_sources(struct send_plan *plan, const struct epoch *epoch, struc
 		row->source = (uint32_t)plan->source_count - 1;
 		source = &plan->sources[row->source];
 		if (!rc && row->spread &&
-		    epoch->plan->rows[sorted[i]].spread.run_bytes % source->pack.grain_bytes)
+		    epoch->plan->rows[sorted[i]].spread.run_bytes % dtype_bytes(source->pack.to))
 			rc = send_plan_bad_row(epoch, sorted[i],
 					       "its runs end inside of an element", error);
 		source->row_count++;

@@ -74,8 +74,8 @@ static size_t mapped_targets(const struct sender *sender, const struct send_sour
 }
 
 /* The part run by run, to mapped targets that it is spread over: out of what lies packed, or of the tensor (packed NULL). */
-static void store_spread(const struct sender *sender, const struct send_source *source,
-			 const unsigned char *packed, uint64_t from, uint64_t bytes)
+static void store_runs(const struct sender *sender, const struct send_source *source,
+		       const unsigned char *packed, uint64_t from, uint64_t bytes)
 {
 	const struct send_plan *plan = &sender->epoch->send;
 	uint64_t n;
@@ -114,7 +114,7 @@ static void copy_to_targets(const struct sender *sender, const struct send_sourc
 
 	for (uint32_t next = 0; mapped_targets(sender, source, from, &next, &target, 1);)
 		copy_bytes(target, packed, bytes);
-	store_spread(sender, source, packed, from, bytes);
+	store_runs(sender, source, packed, from, bytes);
 }
 
 /* What has no room in the packer's pass: more targets than it takes at once. */
@@ -148,13 +148,49 @@ static void add_products(const struct sender *sender, const struct send_source *
 					   (follower->pack.grain_bytes / sizeof(float));
 }
 
-static void pack_group(struct sender *sender, const struct step *step, const struct pack_into *into)
+/* What is transformed in blocks is packed before it is taken apart: a run is of one row of them. */
+static int store_spread(const struct sender *sender, const struct send_source *source,
+			const unsigned char *packed, uint64_t from, uint64_t bytes,
+			struct error *error)
+{
+	struct pack_part part = part_of(sender, source, from, bytes);
+	bool spread = false;
+	void *here;
+
+	for (uint32_t i = 0; i < source->row_count && !spread; i++) {
+		const struct send_row *row =
+			&sender->epoch->send
+				 .rows[sender->epoch->send.source_rows[source->first_row + i]];
+
+		spread = row->stored && row->spread;
+	}
+	if (!spread)
+		return 0;
+	if (packed || !source->pack.transform.to_rows) {
+		store_runs(sender, source, packed, from, bytes);
+		return 0;
+	}
+	here = memory_alloc(bytes);
+	if (!here)
+		return memory_error(error, "packing what is spread over its target", bytes);
+	part.targets = &here;
+	part.target_count = 1;
+	pack_run(&source->pack, &part);
+	copy_fence();
+	store_runs(sender, source, here, from, bytes);
+	memory_free(here);
+	return 0;
+}
+
+static int pack_group(struct sender *sender, const struct step *step, const struct pack_into *into,
+		      struct error *error)
 {
 	const struct send_source *sources = &sender->epoch->send.sources[step->group_first];
 	void *targets[PACK_COLUMNS_MAX][TARGETS_AT_ONCE];
 	struct pack_column columns[PACK_COLUMNS_MAX];
 	uint32_t next[PACK_COLUMNS_MAX];
 	size_t wanted = 0;
+	int rc = 0;
 
 	for (uint32_t i = 0; i < step->group; i++) {
 		uint64_t from, bytes = source_part(&sources[i], step->part, &from);
@@ -177,11 +213,13 @@ static void pack_group(struct sender *sender, const struct step *step, const str
 		pack_run_columns(columns, step->group);
 	for (uint32_t i = 0; i < step->group; i++) {
 		pack_rest(sender, &sources[i], &columns[i].part, targets[i], next[i]);
-		store_spread(sender, &sources[i], into->memory[i], columns[i].part.from,
-			     columns[i].part.bytes);
+		if (!rc)
+			rc = store_spread(sender, &sources[i], into->memory[i],
+					  columns[i].part.from, columns[i].part.bytes, error);
 		if (sender->block_sums && !sources[i].sum_parts && !step->part)
 			sender->source_sums[step->group_first + i] = sum_alone(sender, &sources[i]);
 	}
+	return rc;
 }
 
 /* Scales that were made in the pass over their values. */
@@ -292,6 +330,7 @@ int executor_pack(struct sender *sender, const struct step *step, const struct p
 {
 	const struct send_source *source = &sender->epoch->send.sources[step->source];
 	uint64_t from, bytes = source_part(source, step->part, &from);
+	int rc = 0;
 
 	if (sender->lanes && !source->follows)
 		return pack_by_device(sender, step, into, error);
@@ -308,10 +347,10 @@ int executor_pack(struct sender *sender, const struct step *step, const struct p
 	} else if (source->follows) {
 		pack_follower(sender, step, into->memory[0]);
 	} else {
-		pack_group(sender, step, into);
+		rc = pack_group(sender, step, into, error);
 	}
 	copy_fence();
-	return 0;
+	return rc;
 }
 
 /* The source's sum, for all rows that want it. */

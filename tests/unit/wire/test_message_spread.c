@@ -38,6 +38,8 @@ static void test_rows__in_runs_that_are_no_range_are_refused(void **state)
 		{{.bytes = 12, .spread = {4, UINT64_MAX / 2 + 1}}, "which is no range"},
 		{{.offset = UINT64_MAX - 20, .bytes = 12, .spread = {4, 8}}, "which is no range"},
 		{{.bytes = 12, .spread = {4, 8}, .transform = {.to_rows = 4, .to_columns = 4}},
+		 NULL},
+		{{.bytes = 12, .spread = {4, 8}, .transform = {.from_rows = 4, .from_columns = 4}},
 		 "what is transformed is one run"},
 		{{.bytes = 12, .spread = {4, 8}, .transform = {.part = TRANSFORM_TRANSPOSED}},
 		 "what is transformed is one run"},
