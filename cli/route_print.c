@@ -130,12 +130,6 @@ static void print_figures(FILE *stream, const struct route_view *view)
 		  summary_sessions_max(other, view->labels.trainer_count));
 	row_count(stream, "routes", own->routes, other->routes);
 	row_count(stream, "pieces", own->pieces, other->pieces);
-	if (own->piece_median_bytes) {
-		row_bytes(stream, "smallest piece", own->piece_smallest_bytes,
-			  other->piece_smallest_bytes);
-		row_bytes(stream, "median piece", own->piece_median_bytes,
-			  other->piece_median_bytes);
-	}
 	for (int path = 0; path < PATH_COUNT; path++) {
 		static const char *const what[PATH_COUNT] = {
 			[PATH_DIRECT] = "direct (no copy)",

@@ -19,6 +19,7 @@
 #include "base/compare.h"
 #include "job/box_cover.h"
 #include "routing/plan/path.h"
+#include "routing/plan/proof_place.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -329,29 +330,6 @@ static bool holds_scales(const struct problem_holding *holding, const struct pie
 	return !blocks[0] || holds(holding, want->scales, &scales);
 }
 
-/* Is it, of a copy or a conversion, some columns of one row, or whole slices of it, and where they belong? Element by element
- * of what is wanted, in its order: the box's first is at `at`, and its last follows as many bytes behind as it has. */
-static bool within_rows(const struct piece *want, const struct route_piece *piece, uint64_t at)
-{
-	const struct box *in = &want->src, *box = &piece->src;
-	uint64_t elements = 1, first = 0, last = 0, mine = 1;
-
-	if (want->transform.part || want->transform.from_rows || want->transform.to_rows)
-		return false;
-	for (uint32_t d = 0; d < in->dims; d++) {
-		uint64_t size = in->hi[d] - in->lo[d];
-
-		if (box->lo[d] < in->lo[d] || box->hi[d] > in->hi[d])
-			return false;
-		elements *= size;
-		mine *= box->hi[d] - box->lo[d];
-		first = first * size + box->lo[d] - in->lo[d];
-		last = last * size + box->hi[d] - 1 - in->lo[d];
-	}
-	return last - first + 1 == mine && (at - want->offset) * elements == first * want->bytes &&
-	       piece->bytes * elements == mine * want->bytes;
-}
-
 /* The piece starts at byte `at` of what `want` describes and is not the whole of it. */
 static int match_part(const struct proof *proof, const struct written *written,
 		      const struct piece *want, uint64_t at, struct error *error)
@@ -368,7 +346,7 @@ static int match_part(const struct proof *proof, const struct written *written,
 	expected.hi[0] = expected.lo[0] + rows;
 	if (before % grid.step_bytes || expected.hi[0] > want->src.hi[0] ||
 	    !box_equal(&piece->src, &expected) || piece->bytes != bytes) {
-		if (within_rows(want, piece, at)) /* most are cut at rows alone */
+		if (proof_within_rows(want, piece, at)) /* most are cut at rows alone */
 			return 0;
 		expected.hi[0] = want->src.hi[0];
 		snprintf(why, sizeof(why),
@@ -387,72 +365,15 @@ static int match_part(const struct proof *proof, const struct written *written,
 	return 0;
 }
 
-/* Where a box of another one, element by element, lies in it: after how many, in which runs. False: not with one stride. */
-static bool lie(const struct box *in, const struct box *box, uint64_t *first, struct spread *spread)
-{
-	uint64_t inner = 1, run = 1, rows = 1, stride = 0;
-
-	*first = 0;
-	for (uint32_t d = 0; d < in->dims; d++) {
-		if (box->lo[d] < in->lo[d] || box->hi[d] > in->hi[d])
-			return false;
-		*first = *first * (in->hi[d] - in->lo[d]) + box->lo[d] - in->lo[d];
-	}
-	for (uint32_t d = in->dims; d-- > 0;) {
-		uint64_t size = box->hi[d] - box->lo[d];
-
-		if (size > 1 && run == inner) {
-			run *= size;
-		} else if (size > 1) {
-			if (stride && stride * rows != inner)
-				return false;
-			stride = stride ? stride : inner;
-			rows *= size;
-		}
-		inner *= in->hi[d] - in->lo[d];
-	}
-	*spread = rows > 1 ? (struct spread){run, stride} : (struct spread){0};
-	return true;
-}
-
-/* From elements to blocks, whose scales the parameter is. False: the box ends inside of one. */
-static bool count_blocks(const struct piece *want, struct box *box)
-{
-	const uint64_t block[2] = {want->transform.to_rows, want->transform.to_columns};
-
-	for (int d = 0; d < 2 && block[0]; d++) {
-		if ((box->lo[d] % block[d] && box->lo[d] != want->src.lo[d]) ||
-		    (box->hi[d] % block[d] && box->hi[d] != want->src.hi[d]))
-			return false;
-		if (want->transform.part != TRANSFORM_SCALES)
-			continue;
-		box->lo[d] /= block[d];
-		box->hi[d] = (box->hi[d] + block[d] - 1) / block[d];
-	}
-	return true;
-}
-
 /* A piece that is spread, or lies beside one that is: where it belongs, and as it belongs there? */
 static int match_place(const struct proof *proof, const struct written *written,
 		       const struct piece *want, struct error *error)
 {
 	const struct route_piece *piece = &proof->table->pieces[written->piece];
-	struct box in = want->src, box = piece->src;
-	struct spread spread;
 	char why[400], got[160];
-	uint64_t first, each;
 
-	if ((want->transform.part == TRANSFORM_VALUES ||
-	     want->transform.part == TRANSFORM_SCALES) &&
-	    !want->transform.from_rows && count_blocks(want, &in) && count_blocks(want, &box) &&
-	    lie(&in, &box, &first, &spread)) {
-		each = want->bytes / box_elements(&in);
-		if (piece->offset == want->offset + first * each &&
-		    piece->spread.run_bytes == spread.run_bytes * each &&
-		    piece->spread.stride_bytes == spread.stride_bytes * each &&
-		    piece->bytes == box_elements(&box) * each)
-			return 0;
-	}
+	if (proof_place(want, piece))
+		return 0;
 	snprintf(why, sizeof(why),
 		 "box %s is sent as %" PRIu64 " bytes, in runs of %" PRIu64 " that are %" PRIu64
 		 " apart, and does not lie so in what belongs there",
@@ -594,15 +515,6 @@ static int prove_spread(struct proof *proof, const struct written *written, size
 		proof->table->routes[written->route].inference);
 }
 
-/* Some of its columns. */
-static bool is_narrow(const struct box *box, const struct box *want)
-{
-	for (uint32_t d = 1; d < want->dims; d++)
-		if (box->lo[d] != want->lo[d] || box->hi[d] != want->hi[d])
-			return true;
-	return false;
-}
-
 /* Pieces from `next` on that begin in what is wanted; *spread: one of them is no run, or is cut in columns. */
 static size_t begin_in(const struct proof *proof, size_t next, size_t end, const struct piece *want,
 		       bool *spread)
@@ -616,7 +528,7 @@ static size_t begin_in(const struct proof *proof, size_t next, size_t end, const
 		    written->offset >= want->offset + want->bytes)
 			break;
 		*spread = *spread || proof->table->pieces[written->piece].spread.run_bytes ||
-			  is_narrow(&proof->table->pieces[written->piece].src, &want->src);
+			  proof_is_narrow(&proof->table->pieces[written->piece].src, &want->src);
 	}
 	return count;
 }

@@ -200,61 +200,6 @@ static int lower_bound(struct summary *summary, const struct problem *problem, s
 	return rc;
 }
 
-/* The item that would be at `place` if they were sorted; their order changes. Hoare, "Algorithm 65: Find", CACM 1961. */
-static uint64_t select_item(uint64_t *items, size_t count, size_t place)
-{
-	size_t low = 0, high = count - 1;
-
-	while (low < high) {
-		uint64_t pivot = items[low + (high - low) / 2];
-		size_t i = low, j = high;
-
-		while (i <= j) {
-			while (items[i] < pivot)
-				i++;
-			while (items[j] > pivot)
-				j--;
-			if (i > j)
-				break;
-			uint64_t kept = items[i];
-
-			items[i++] = items[j];
-			items[j] = kept;
-			if (j == 0)
-				break;
-			j--;
-		}
-		if (place <= j)
-			high = j;
-		else if (place >= i)
-			low = i;
-		else
-			break;
-	}
-	return items[place];
-}
-
-/* Of so many small ones that they are what an update's time goes into, a plan should say. */
-static int measure_pieces(struct summary *summary, const struct table *table, struct error *error)
-{
-	uint64_t *bytes = memory_alloc(table->piece_count * sizeof(*bytes));
-
-	if (!bytes)
-		return memory_error(error, "summing up the table",
-				    table->piece_count * sizeof(*bytes));
-	summary->piece_smallest_bytes = table->piece_count ? UINT64_MAX : 0;
-	for (size_t p = 0; p < table->piece_count; p++) {
-		bytes[p] = table->pieces[p].bytes;
-		if (bytes[p] < summary->piece_smallest_bytes)
-			summary->piece_smallest_bytes = bytes[p];
-	}
-	if (table->piece_count)
-		summary->piece_median_bytes =
-			select_item(bytes, table->piece_count, table->piece_count / 2);
-	memory_free(bytes);
-	return 0;
-}
-
 static void add_loads(struct summary *summary, const struct table *table)
 {
 	const struct problem *problem = table->problem;
@@ -304,8 +249,7 @@ int summary_of(struct summary *summary, const struct table *table, struct error 
 	}
 	add_loads(summary, table);
 	rc = count_prepared(summary, table, error);
-	if (!rc)
-		rc = measure_pieces(summary, table, error);
+
 	if (!rc)
 		rc = count_minimum(summary, problem, error);
 	if (!rc)

@@ -9,8 +9,6 @@
 
 struct summary {
 	uint64_t routes, pieces;
-	/* of a piece, which is one write or a few; of a table, and not of a dump that was read (0 then) */
-	uint64_t piece_smallest_bytes, piece_median_bytes;
 	uint64_t bytes_total;
 	uint64_t *trainer_bytes;     /* by trainer rank */
 	uint64_t *inference_bytes;   /* by inference rank */

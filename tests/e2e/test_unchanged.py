@@ -42,6 +42,8 @@ MODELS = {
     "GLM-5": ("world=4,fsdp=4,source=sharded", "engines=1,tp=4,ep=4", "--summary"),
     "GLM-5-FP8": ("world=2", "engines=1,tp=4,ep=2,moe_dense_tp=1", "--summary"),
     "GLM-5.2": ("world=2", "engines=1,tp=4,ep=4,dp=2,embed_replicated=1", "--summary"),
+    # behind the others, whose policies stay
+    "Kimi-K2-BF16": ("world=8,source=megatron,tp=4,ep=8,etp=1", "engines=1,tp=4,ep=4,fp8=64x64", "--summary"),
 }
 # every family at sizes that no power of two divides, and the options that big models show too slowly
 SMALL = {
