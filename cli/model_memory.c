@@ -28,7 +28,7 @@ struct figures {
 	const struct memory_plan *plan;
 	struct memory_trainer most; /* of each figure, the largest of all trainers */
 	struct memory_inference rank;
-	bool sharded;
+	bool as_it_lies;
 	uint64_t bucket_bytes;
 };
 
@@ -94,7 +94,7 @@ static void print_job(const struct figures *f)
 {
 	const struct memory_published *published = &f->plan->published;
 	const struct memory_trainer *most = &f->most;
-	uint64_t bucket = f->sharded ? 0 : f->bucket_bytes;
+	uint64_t bucket = f->as_it_lies ? 0 : f->bucket_bytes;
 	uint64_t trainer_sums = most->pieces * (uint64_t)MEMORY_SUM_BYTES;
 	uint64_t rank_sums = f->rank.pieces * (uint64_t)MEMORY_SUM_BYTES;
 	struct grid grid;
@@ -112,7 +112,7 @@ static void print_job(const struct figures *f)
 	add_line(&grid, "staged until a parameter is complete", published->staged_bytes, 0, 0,
 		 published->staged);
 	add_line(&grid, "bucket of gathered tensors", f->bucket_bytes, bucket, bucket,
-		 f->sharded ? "shards are packed as they lie" : "the framework's");
+		 f->as_it_lies ? "shards are packed as they lie" : "the framework's");
 	add_line(&grid, "rows of the plan", 0, rows_bytes(most->pieces), rows_bytes(most->pieces),
 		 "");
 	add_line(&grid, "checksums, if asked", 0, trainer_sums, trainer_sums, "");
@@ -238,7 +238,7 @@ static int plan_job(const struct options *options, const struct scenario *row, s
 	progress_steps_end();
 	if (!rc) {
 		figures.plan = &plan;
-		figures.sharded = train.source == TRAIN_SHARDED;
+		figures.as_it_lies = train.source != TRAIN_GATHERED;
 		find_most(&figures);
 		if (grid)
 			print_row(grid, &figures);
@@ -331,7 +331,8 @@ static int run(void *taken, struct error *error)
 
 static const struct verb_option rows[] = {
 	TEXT(model, "model", "NAME", "a built-in model, or a folder, config.json or layout file"),
-	TEXT(train, "train", "SPEC", "trainers: world=16,pp=2 or world=16,fsdp=8,source=sharded"),
+	TEXT(train, "train", "SPEC",
+	     "trainers: world=16,pp=2 or world=16,source=megatron,tp=4 (all sources: docs/sources.md)"),
 	TEXT(infer, "infer", "SPEC", "inference: engines=2,tp=4 (all keys: docs/models.md)"),
 	ROW_AS,
 	TEXT(row, "row", "NAME", "one of the published runs, in full"),

@@ -19,7 +19,7 @@ const struct command route_commands[] = {
 	ROW(compare, "all policies on one input, a line each"),
 	ROW(topology, "where the ranks of a job sit: hosts, NICs, distances"),
 	ROW(simulate, "how long an update of a plan or dump would take"),
-	ROW(export, "a routing dump as JSON, CSV, JSONL, graph or HTML"),
+	ROW(export, "a routing dump as JSON, CSV, JSONL, dot or HTML"),
 	ROW(order, "what one trainer sends, in its order"),
 	ROW(diff, "what another plan of the same job changes"),
 	{0},

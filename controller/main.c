@@ -47,7 +47,7 @@ static const struct option_row {
 	{"remove-key", NULL, NULL, KIND_FLAG, AT(remove_key),
 	 "remove the key file and its folder at the end (--controller auto made it)"},
 	{"train", "WEFT_TRAIN", "SPEC", KIND_TRAIN, AT(shell.controller.train),
-	 "the trainers, as world=4,pp=2,source=gathered (needed)"},
+	 "the trainers, as world=4,pp=2,source=gathered (needed; all sources: docs/sources.md)"},
 	{"infer", "WEFT_INFER", "SPEC", KIND_INFER, AT(shell.controller.infer),
 	 "the inference ranks, as engines=2,tp=2 (needed; all keys: docs/models.md)"},
 	{"policy", "WEFT_POLICY", "NAME", KIND_TEXT, AT(shell.controller.policy),

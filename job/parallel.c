@@ -74,7 +74,8 @@ static const struct {
 
 /* "8/8/5" into numbers of at most `most`. */
 static int take_list(const struct spec_parse *parse, const char *key, const char *value,
-		     uint32_t *numbers, uint32_t *count, uint32_t room, struct error *error)
+		     uint32_t *numbers, uint32_t *count, uint32_t room, const char *example,
+		     struct error *error)
 {
 	char copy[VALUE_BYTES];
 	char *rest = copy, *item;
@@ -87,8 +88,8 @@ static int take_list(const struct spec_parse *parse, const char *key, const char
 		uint64_t number;
 
 		if (!parse_u64(item, &number) || number > 100000 || *count == room)
-			return REFUSE(parse->spec, "%s is '%s'; give at most %u numbers like 8/8/5",
-				      key, value, room);
+			return REFUSE(parse->spec, "%s is '%s'; give at most %u numbers, as %s=%s",
+				      key, value, room, key, example);
 		numbers[(*count)++] = (uint32_t)number;
 	}
 	return 1;
@@ -103,12 +104,12 @@ static int take_lists(struct spec_parse *parse, const char *key, const char *val
 
 	if (strcmp(key, "layers") == 0)
 		return take_list(parse, key, value, spec->stage_layers, &spec->stage_layers_count,
-				 PARALLEL_STAGES_MAX, error);
+				 PARALLEL_STAGES_MAX, "8/8/5", error);
 	if (strcmp(key, "mesh") != 0)
 		return 0;
 	if (spec->replicate)
 		return REFUSE(parse->spec, "key 'mesh' is given twice");
-	rc = take_list(parse, key, value, mesh, &count, 3, error);
+	rc = take_list(parse, key, value, mesh, &count, 3, "2/4/2", error);
 	for (uint32_t i = 0; rc > 0 && i < count; i++)
 		if (!mesh[i])
 			return REFUSE(parse->spec, "mesh is '%s'; each of its sizes is at least 1",
@@ -149,10 +150,11 @@ static int check_keys(const struct train_spec *spec, const char *string, struct 
 		return REFUSE(string, "%s is a key of source=%s", keys_of[i].key, sources);
 	}
 	if (spec->fsdp > 1 && spec->source != TRAIN_SHARDED)
-		return REFUSE(string,
-			      "fsdp=%u needs source=sharded (gathered trainers read "
-			      "whole tensors; source=dtensor has mesh=)",
-			      spec->fsdp);
+		return REFUSE(
+			string,
+			"fsdp=%u is a key of source=sharded; source=dtensor says it in mesh=, zero3 and "
+			"fsdp1 cut over all trainers, and the others have no such key",
+			spec->fsdp);
 	if (spec->replicate && spec->source != TRAIN_DTENSOR)
 		return REFUSE(string, "mesh is a key of source=dtensor");
 	if (spec->source == TRAIN_DTENSOR && !spec->replicate)
@@ -199,9 +201,11 @@ static int check_dtensor(const struct train_spec *spec, const char *string, stru
 	uint64_t ranks = (uint64_t)spec->replicate * spec->mesh_fsdp * spec->mesh_tp * spec->pp;
 
 	if (ranks != spec->world)
-		return REFUSE(string, "mesh=%u/%u/%u with pp=%u is %llu trainers; world=%u",
-			      spec->replicate, spec->mesh_fsdp, spec->mesh_tp, spec->pp,
-			      (unsigned long long)ranks, spec->world);
+		return REFUSE(
+			string,
+			"mesh=%u/%u/%u (replicas/fsdp/tp) with pp=%u is %llu trainers; world=%u",
+			spec->replicate, spec->mesh_fsdp, spec->mesh_tp, spec->pp,
+			(unsigned long long)ranks, spec->world);
 	if ((uint64_t)spec->mesh_fsdp * spec->mesh_tp % spec->ep)
 		return REFUSE(string, "ep=%u does not divide the %llu trainers of fsdp and tp",
 			      spec->ep, (unsigned long long)spec->mesh_fsdp * spec->mesh_tp);

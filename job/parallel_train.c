@@ -137,9 +137,11 @@ int train_megatron_layer(const struct train_spec *spec, uint32_t layers, uint32_
 			if (!chunk_layers(spec, layers, pp, chunk, &count))
 				return error_set(
 					error, ERROR_CONFIG,
-					"--train: %u layers are not laid out evenly by pp=%u, vpp=%u and what first, "
-					"last and account_* say; give layers=, a number a stage, chunk by chunk",
-					layers, spec->pp, spec->vpp);
+					"--train: %u layers are not laid out evenly by pp=%u, vpp=%u, first=%u, last=%u, "
+					"account_embedding=%u, account_loss=%u; give layers=, a number a stage, chunk "
+					"by chunk, as layers=5/4/4",
+					layers, spec->pp, spec->vpp, spec->first, spec->last,
+					spec->account_embedding, spec->account_loss);
 			if (layer >= before && layer < before + count)
 				*out = (struct train_layer){pp, chunk, layer - (uint32_t)before};
 			before += count;

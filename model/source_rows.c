@@ -120,9 +120,10 @@ int source_unknown(const struct source_job *job, const struct model_tensor *tens
 {
 	return error_set(
 		error, ERROR_UNSUPPORTED,
-		"source=%s of --train has no row for tensor %s: %s; declare such a trainer box by box "
-		"(weft_declare_holding), or take another source (docs/sources.md)",
-		job->train->source == TRAIN_MEGATRON ? "megatron" : "dtensor", tensor->name, why);
+		"source=%s of --train has no row for tensor %s of family %s: %s; declare such a trainer "
+		"box by box (weft_declare_holding), or take another source (docs/sources.md)",
+		job->train->source == TRAIN_MEGATRON ? "megatron" : "dtensor", tensor->name,
+		job->model->config.family ? job->model->config.family->model_type : "none", why);
 }
 
 int source_find_row(const struct source_job *job, const struct model_tensor *tensor,

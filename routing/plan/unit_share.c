@@ -98,8 +98,8 @@ static int unsourced(const struct unit_builder *b, const struct unit_wants *want
 			"parameter '%s' of inference %" PRIu32
 			" is transformed in blocks of %" PRIu32
 			" rows of tensor '%s', and no trainer holds rows %" PRIu64 "..%" PRIu64
-			" together: a shard ends inside of a block; use source=gathered, or a "
-			"trainer world whose shards end between blocks",
+			" in one place: its shards, or the groups of a fused parameter, end inside of a "
+			"block; use source=gathered, or trainers or blocks whose borders meet",
 			layout->layout->params[piece->param].name, rank_of(problem, wants->layout),
 			piece->transform.to_rows, problem->tensors[wants->tensor].name, lo, hi);
 	scales = transform_scales_box(&piece->transform, &part);

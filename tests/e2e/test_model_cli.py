@@ -113,6 +113,14 @@ def test_plan_memory__of_a_published_run_adds_up(name):
         assert row["published"]["replica_bytes"] == max(i["registered_bytes"] for i in inference)
 
 
+@pytest.mark.parametrize("source", ["megatron,tp=2", "dtensor,mesh=4", "zero3", "fsdp1"])
+def test_plan_memory__has_no_bucket_for_trainers_that_gather_nothing(source):
+    text = jobs.weft("model", "plan-memory", "--model", "Qwen2.5-0.5B", "--train", f"world=4,source={source}",
+                     "--infer", "engines=1,tp=2").stdout
+    bucket = next(line for line in text.splitlines() if "bucket" in line)
+    assert bucket.split()[4:8] == ["537", "MB", "-", "-"] and "shards are packed as they lie" in bucket
+
+
 def test_plan_memory__of_one_job_is_words():
     text = jobs.weft("model", "plan-memory", "--model", "Qwen2.5-0.5B", "--train", "world=4,fsdp=2,source=sharded",
                      "--infer", "engines=2,tp=2", "--ring-bytes", "64M").stdout

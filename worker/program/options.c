@@ -45,7 +45,7 @@ static const struct option_row {
 	{"checkpoint", "WEFT_CHECKPOINT", "DIR", KIND_TEXT, AT(checkpoint),
 	 "weights that versions are made from (trainers, --verify)"},
 	{"train", "WEFT_TRAIN", "SPEC", KIND_TEXT, AT(train),
-	 "as world=4,pp=2,source=gathered (needed)"},
+	 "as world=4,pp=2,source=gathered (needed; all sources: docs/sources.md)"},
 	{"infer", "WEFT_INFER", "SPEC", KIND_TEXT, AT(infer),
 	 "as engines=2,tp=2 (needed; all keys: docs/models.md)"},
 	{"updates", "WEFT_UPDATES", "N", KIND_NUMBER, AT(updates), "updates to run (default 1)"},
@@ -94,8 +94,8 @@ static const struct option_row {
 	 "trainer: ring (default), of --ring-bytes; host: the same, for a GPU's tensors in host memory even "
 	 "where NICs read the GPU's; or full: keeps all that one inference rank gets"},
 	{"landing-bytes", "WEFT_LANDING_BYTES", "SIZE", KIND_BYTES, AT(landing_bytes),
-	 "inference: with --memory cuda, pinned memory that pieces land in where the transport does not write "
-	 "the GPU's: of all trainers together (default 256M), 80K for each at least"},
+	 "inference: memory that pieces land in where the transport does not write a GPU's, or where trainers cut "
+	 "rows finer than the engine: of all trainers together (default 256M), 80K for each at least"},
 	{"pack-threads", "WEFT_PACK_THREADS", "N", KIND_RANK, AT(pack_threads),
 	 "trainer: threads that pack, 1 to 64 (default: a thread a processor, at most 4)"},
 	{"join-timeout", "WEFT_JOIN_TIMEOUT", "TIME", KIND_MS, AT(join_timeout_ms),
