@@ -122,6 +122,14 @@ bool box_within(const struct box *inner, const struct box *outer)
 	return inner->dims == outer->dims;
 }
 
+bool box_whole_rows(const struct box *box, const uint64_t *shape)
+{
+	for (uint32_t d = 1; d < box->dims; d++)
+		if (box->hi[d] - box->lo[d] != shape[d])
+			return false;
+	return true;
+}
+
 struct placement placement_dense(const struct box *box)
 {
 	struct placement place = {0};

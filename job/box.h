@@ -47,6 +47,8 @@ bool shape_bytes(uint32_t dims, const uint64_t *shape, uint32_t element_bytes,
 /* The part that both have; false when there is none. Of equal dims. */
 bool box_intersect(const struct box *a, const struct box *b, struct box *out);
 bool box_within(const struct box *inner, const struct box *outer);
+/* Has the box, of a tensor of that shape, all of each of its rows? */
+bool box_whole_rows(const struct box *box, const uint64_t *shape);
 
 /* Where a box's elements lie in some memory: (i[0], i[1], ..) is its element
  * offset + (i[0] - lo[0]) * stride[0] + (i[1] - lo[1]) * stride[1] .. */

@@ -27,6 +27,15 @@ static inline uint64_t spread_span(const struct spread *spread, uint64_t bytes)
 	return spread->run_bytes ? (bytes / spread->run_bytes - 1) * spread->stride_bytes + spread->run_bytes : bytes;
 }
 
+/* Byte `at` of them lies *place behind the first; of `left` so many lie there beside each other. run_bytes is not 0. */
+static inline uint64_t spread_next(const struct spread *spread, uint64_t at, uint64_t left, uint64_t *place)
+{
+	uint64_t inside = at % spread->run_bytes, run = spread->run_bytes - inside;
+
+	*place = at / spread->run_bytes * spread->stride_bytes + inside;
+	return run < left ? run : left;
+}
+
 struct piece {
 	uint32_t tensor;   /* index into tensors of the same layout */
 	uint32_t param;    /* index into params of the same layout */

@@ -139,7 +139,6 @@ int message_plan_check(const void *body, struct error *error)
 
 		if (!rc)
 			rc = check_spread(row, i, error);
-
 		if (rc)
 			return rc;
 	}

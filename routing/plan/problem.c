@@ -357,11 +357,9 @@ int problem_set_pairs(struct problem *problem, const struct pairs *pairs, struct
 			    (size_t)pairs->count[ROLE_TRAINER] + pairs->count[ROLE_INFERENCE]);
 }
 
-const struct problem_held *problem_held(const struct problem *problem, uint32_t trainer,
-					uint32_t tensor, const struct box *box)
+const struct problem_held *problem_held_in(const struct problem_holding *holding, uint32_t tensor,
+					   const struct box *box)
 {
-	const struct problem_holding *holding =
-		&problem->holdings[problem->trainer_holding[trainer]];
 	size_t end = holding->held_of[tensor + 1];
 	/* whoever has it begins at its first row or before; most tensors are one box, or rows one after the other */
 	size_t i = search_first(at, holding->held_of[tensor], end,
@@ -371,6 +369,12 @@ const struct problem_held *problem_held(const struct problem *problem, uint32_t 
 		if (box_within(box, &holding->held[i].box))
 			return &holding->held[i];
 	return NULL;
+}
+
+const struct problem_held *problem_held(const struct problem *problem, uint32_t trainer,
+					uint32_t tensor, const struct box *box)
+{
+	return problem_held_in(&problem->holdings[problem->trainer_holding[trainer]], tensor, box);
 }
 
 static bool lies_in_one(const struct problem_held *held, const struct box *src)

@@ -118,7 +118,10 @@ void problem_land_all(struct problem *problem);
 /* The same: a copy of these. */
 int problem_set_pairs(struct problem *problem, const struct pairs *pairs, struct error *error);
 
-/* The box of the trainer's that this one lies in, or NULL. */
+/* The box of the holding's that this one lies in, or NULL. */
+const struct problem_held *problem_held_in(const struct problem_holding *holding, uint32_t tensor,
+					   const struct box *box);
+/* The same of what the trainer holds. */
 const struct problem_held *problem_held(const struct problem *problem, uint32_t trainer, uint32_t tensor,
 					const struct box *box);
 /* Does the trainer hold it, and is it one run of bytes where it lies? */

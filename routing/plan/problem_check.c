@@ -28,14 +28,6 @@ static int by_low(const void *x, const void *y)
 	return compare_u64(a->lo, b->lo) ?: compare_u64(a->hi, b->hi);
 }
 
-static bool whole_rows(const struct problem_tensor *tensor, const struct box *box)
-{
-	for (uint32_t d = 1; d < box->dims; d++)
-		if (box->hi[d] - box->lo[d] != tensor->shape[d])
-			return false;
-	return true;
-}
-
 /* Disjoint ascending ranges of everything held of tensor t; and its boxes, where they are not all whole rows. */
 static int held_union(struct ranges *ranges, const struct problem *problem, size_t t,
 		      struct error *error)
@@ -55,7 +47,7 @@ static int held_union(struct ranges *ranges, const struct problem *problem, size
 			if (!range || !array_add(&ranges->boxes.boxes, *box))
 				return memory_error(error, "checking sources", sizeof(*range));
 			*range = (struct rows){box->lo[0], box->hi[0]};
-			if (!whole_rows(&problem->tensors[t], box))
+			if (!box_whole_rows(box, problem->tensors[t].shape))
 				whole = false;
 			else if (range->lo == 0 && range->hi == rows) {
 				/* whole: nothing can be missing */

@@ -101,8 +101,6 @@ int unit_cells(struct unit_builder *b, size_t t, struct unit_segment *segment, c
 	       struct error *error);
 /* `count` members from `first` on are sources; they become those sources' holdings, ascending, each once. How many these are. */
 uint32_t unit_name_holdings(struct unit_builder *b, size_t first, uint32_t count);
-/* Does the box lie in one of the holding's? */
-bool unit_holds(const struct problem_holding *holding, uint32_t tensor, const struct box *box);
 /* The segment that has this row. */
 size_t unit_segment_at(const struct unit_builder *b, uint64_t row);
 /* Appends the shares of one layout. ERROR_UNSOURCED when rows are held, but not together. */

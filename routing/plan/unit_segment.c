@@ -11,14 +11,6 @@ static int by_low(const void *x, const void *y)
 	return compare_u64(a->lo, b->lo) ?: compare_u64(a->holding, b->holding);
 }
 
-static bool whole_rows(const struct box *box, const uint64_t *shape)
-{
-	for (uint32_t d = 1; d < box->dims; d++)
-		if (box->hi[d] - box->lo[d] != shape[d])
-			return false;
-	return true;
-}
-
 static int collect_sources(struct unit_builder *b, size_t t, bool *uniform, struct error *error)
 {
 	const struct problem *problem = b->problem;
@@ -32,7 +24,7 @@ static int collect_sources(struct unit_builder *b, size_t t, bool *uniform, stru
 			const struct box *box = &holding->held[i].box;
 			uint64_t lo = box->lo[0], hi = box->hi[0];
 
-			if (whole_rows(box, problem->tensors[t].shape))
+			if (box_whole_rows(box, problem->tensors[t].shape))
 				box = NULL;
 			if (!array_add(&b->sources,
 				       (struct unit_source){lo, hi, (uint32_t)h, box}) ||

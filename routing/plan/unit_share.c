@@ -13,19 +13,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-bool unit_holds(const struct problem_holding *holding, uint32_t tensor, const struct box *box)
-{
-	size_t end = holding->held_of[tensor + 1];
-	/* whoever has it begins at its first row or before */
-	size_t i = search_first(at, holding->held_of[tensor], end,
-				holding->held[at].box.lo[0] > box->lo[0]);
-
-	while (i-- > holding->held_of[tensor] && holding->held[i].reach > box->lo[0])
-		if (box_within(box, &holding->held[i].box))
-			return true;
-	return false;
-}
-
 /* For messages: an inference rank that has the layout. */
 static uint32_t rank_of(const struct problem *problem, uint32_t layout)
 {
@@ -46,7 +33,7 @@ static bool holds_scales(const struct problem_holding *holding, const struct uni
 		if (!piece->transform.from_rows || !box_cut_rows(&piece->src, lo, hi, &part))
 			continue;
 		scales = transform_scales_box(&piece->transform, &part);
-		if (!unit_holds(holding, piece->scales, &scales))
+		if (!problem_held_in(holding, piece->scales, &scales))
 			return false;
 	}
 	return true;
@@ -230,7 +217,7 @@ static int common_holders(struct unit_builder *b, const struct unit_wants *wants
 
 		for (size_t i = first; i < wants->count && all; i++)
 			all = !box_cut_rows(&pieces[i].src, lo, hi, &part) ||
-			      unit_holds(holding, wants->tensor, &part);
+			      problem_held_in(holding, wants->tensor, &part);
 		if (all && holds_scales(holding, wants, lo, hi) && !array_add(&b->scratch, h))
 			return unit_no_memory(error);
 	}

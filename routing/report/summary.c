@@ -249,7 +249,6 @@ int summary_of(struct summary *summary, const struct table *table, struct error 
 	}
 	add_loads(summary, table);
 	rc = count_prepared(summary, table, error);
-
 	if (!rc)
 		rc = count_minimum(summary, problem, error);
 	if (!rc)

@@ -248,6 +248,16 @@ def expected(model, infer):
     return engine_layout.Expected(model, spec(infer))
 
 
+def run(folder, models, kind, train, infer, flags, updates=2, **more):
+    """A whole job, whose every version is what numpy makes of the checkpoint."""
+    with Job(folder, models[kind], train, infer) as job:
+        job.controller()
+        job.workers(*flags, updates=updates, **more)
+        job.succeed()
+        job.verify(expected(models[kind], infer), range(1, updates + 1))
+        return job
+
+
 def leftovers(patience=20):
     """What a job could leave behind: shared memory files and sockets of ours. What other tests hold for
     a while beside us goes by itself: only what stays is left behind. A machine's folder (tests/vm) is no job's."""

@@ -41,23 +41,14 @@ FEW = [
 ]
 
 
-def run(folder, models, kind, train, infer, flags, updates=2, **more):
-    with jobs.Job(folder, models[kind], train, infer) as job:
-        job.controller()
-        job.workers(*flags, updates=updates, **more)
-        job.succeed()
-        job.verify(jobs.expected(models[kind], infer), range(1, updates + 1))
-        return job
-
-
 @pytest.mark.parametrize("kind,train,infer,flags", CASES, ids=["-".join(case[:3]) for case in CASES])
 def test_family__is_what_numpy_makes_of_it(tmp_path, models, kind, train, infer, flags):
-    run(tmp_path, models, kind, train, infer, flags)
+    jobs.run(tmp_path, models, kind, train, infer, flags)
 
 
 @pytest.mark.parametrize("kind,train,infer,flags", FEW, ids=["-".join(case[:3]) for case in FEW])
 def test_few__are_what_numpy_makes_of_them(tmp_path, models, kind, train, infer, flags):
-    run(tmp_path, models, kind, train, infer, ["--verify", *flags])
+    jobs.run(tmp_path, models, kind, train, infer, ["--verify", *flags])
 
 
 @pytest.mark.parametrize("trainer_flags,inference_flags", [
@@ -67,8 +58,8 @@ def test_few__are_what_numpy_makes_of_them(tmp_path, models, kind, train, infer,
 @pytest.mark.parametrize("train", [STAGES, "world=2,fsdp=2,source=sharded"], ids=["gathered", "sharded"])
 def test_family__is_the_same_through_every_replica(tmp_path, models, train, trainer_flags, inference_flags):
     """Experts, shared ones, blocks made on the way: packed into mapped targets and out of the replica."""
-    run(tmp_path, models, "glm4-moe", train, "engines=2,tp=2,ep=2,gate=F32,fp8=8x8", ["--checksums"], updates=3,
-        trainer_flags=trainer_flags, inference_flags=inference_flags)
+    jobs.run(tmp_path, models, "glm4-moe", train, "engines=2,tp=2,ep=2,gate=F32,fp8=8x8", ["--checksums"], updates=3,
+             trainer_flags=trainer_flags, inference_flags=inference_flags)
 
 
 @pytest.mark.parametrize("shard_bytes", [0, 60_000], ids=["one-file", "index"])
@@ -82,7 +73,7 @@ def test_router_bias__of_a_checkpoint_that_was_cast_is_converted(tmp_path, shard
     (model / "config.json").write_text(json.dumps(config))
     bias = "model.layers.1.mlp.gate.e_score_correction_bias"
     assert contents.checkpoint_tensors(model)[bias][0] == "BF16"
-    run(tmp_path, {"cast": model}, "cast", GATHERED, "engines=1,tp=2,ep=2", ["--checksums"])
+    jobs.run(tmp_path, {"cast": model}, "cast", GATHERED, "engines=1,tp=2,ep=2", ["--checksums"])
 
 
 def test_shards__that_end_inside_of_a_block_are_refused(tmp_path, models):

@@ -50,23 +50,14 @@ FEW = [
 ]
 
 
-def run(folder, models, kind, train, infer, flags, updates=2, **more):
-    with jobs.Job(folder, models[kind], train, infer) as job:
-        job.controller()
-        job.workers(*flags, updates=updates, **more)
-        job.succeed()
-        job.verify(jobs.expected(models[kind], infer), range(1, updates + 1))
-        return job
-
-
 @pytest.mark.parametrize("kind,train,infer,flags", CASES, ids=["-".join(case[:3]) for case in CASES])
 def test_source__is_what_numpy_makes_of_the_checkpoint(tmp_path, models, kind, train, infer, flags):
-    run(tmp_path, models, kind, train, infer, flags)
+    jobs.run(tmp_path, models, kind, train, infer, flags)
 
 
 @pytest.mark.parametrize("kind,train,infer,flags", FEW, ids=["-".join(case[:3]) for case in FEW])
 def test_few__are_what_numpy_makes_of_them(tmp_path, models, kind, train, infer, flags):
-    run(tmp_path, models, kind, train, infer, ["--verify", *flags])
+    jobs.run(tmp_path, models, kind, train, infer, ["--verify", *flags])
 
 
 FINER = "world=4,source=megatron,tp=2,ep=2,etp=2"
@@ -78,14 +69,14 @@ FINER = "world=4,source=megatron,tp=2,ep=2,etp=2"
     (["--transport", "shm,tcp", "--checksums"], [])], ids=["tcp", "sums-shadow", "own-memory", "small-window", "list"])
 def test_finer__lands_where_the_targets_memory_is_not_mapped(tmp_path, models, flags, inference_flags):
     """Written densely into a window beside the parameters, and put in place by the rank."""
-    run(tmp_path, models, "qwen3-moe", FINER, "engines=2,tp=2,ep=2", flags, updates=3, inference_flags=inference_flags)
+    jobs.run(tmp_path, models, "qwen3-moe", FINER, "engines=2,tp=2,ep=2", flags, updates=3, inference_flags=inference_flags)
 
 
 @pytest.mark.parametrize("flags", [["--transport", "tcp", "--checksums"], ["--own-memory"]], ids=["tcp", "own-memory"])
 def test_finer__lands_in_blocks_with_their_scales(tmp_path, models, flags):
     own = {"inference_flags": flags} if "--own-memory" in flags else {"trainer_flags": []}
-    run(tmp_path, models, "qwen3-moe", FINER, "engines=2,tp=2,ep=2,fp8=8x8", [] if own.get("inference_flags") else flags,
-        updates=3, **own)
+    jobs.run(tmp_path, models, "qwen3-moe", FINER, "engines=2,tp=2,ep=2,fp8=8x8", [] if own.get("inference_flags") else flags,
+             updates=3, **own)
 
 
 def test_finer__inside_of_a_block_is_refused_by_name(tmp_path, models):
@@ -100,4 +91,4 @@ def test_finer__inside_of_a_block_is_refused_by_name(tmp_path, models):
 
 @pytest.mark.parametrize("replica", [["--replica", "full"], ["--replica", "ring", "--ring-bytes", "64K"]])
 def test_finer__is_the_same_through_every_replica(tmp_path, models, replica):
-    run(tmp_path, models, "qwen3-moe", FINER, "engines=2,tp=2,ep=2", ["--checksums"], updates=3, trainer_flags=replica)
+    jobs.run(tmp_path, models, "qwen3-moe", FINER, "engines=2,tp=2,ep=2", ["--checksums"], updates=3, trainer_flags=replica)

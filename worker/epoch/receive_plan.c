@@ -28,9 +28,7 @@ static int note_row(struct receive_plan *plan, const struct epoch *epoch, size_t
 				 epoch->options.name, index, route_path_name(row->path),
 				 epoch->peers[row->peer].name,
 				 epoch->peers[row->peer].landed ? "landed" : "not");
-	if (row->spread.run_bytes && epoch->options.params->device &&
-	    !(epoch->options.params->on_host && epoch->options.params->on_host[row->param] &&
-	      !epoch->options.params->landing))
+	if (row->spread.run_bytes && !params_by_processor(epoch->options.params, row->param))
 		return error_set(
 			error, ERROR_UNSUPPORTED,
 			"%s: parameter %s is sent in runs of %llu bytes, because trainers cut its rows finer than "

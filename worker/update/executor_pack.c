@@ -78,7 +78,7 @@ static void store_runs(const struct sender *sender, const struct send_source *so
 		       const unsigned char *packed, uint64_t from, uint64_t bytes)
 {
 	const struct send_plan *plan = &sender->epoch->send;
-	uint64_t n;
+	uint64_t n, place;
 
 	for (uint32_t i = 0; i < source->row_count; i++) {
 		uint32_t number = plan->source_rows[source->first_row + i];
@@ -87,18 +87,16 @@ static void store_runs(const struct sender *sender, const struct send_source *so
 		const struct send_target *target = executor_target(sender, row);
 
 		for (uint64_t done = 0; row->stored && row->spread && done < bytes; done += n) {
-			uint64_t at = from + done, inside = at % spread->run_bytes;
-			void *to = target->pointer + target->offset +
-				   at / spread->run_bytes * spread->stride_bytes + inside;
 			struct pack_part part;
+			void *to;
 
-			n = spread->run_bytes - inside;
-			n = n < bytes - done ? n : bytes - done;
+			n = spread_next(spread, from + done, bytes - done, &place);
+			to = target->pointer + target->offset + place;
 			if (packed) {
 				copy_bytes(to, packed + done, n);
 				continue;
 			}
-			part = part_of(sender, source, at, n);
+			part = part_of(sender, source, from + done, n);
 			part.targets = &to;
 			part.target_count = 1;
 			pack_run(&source->pack, &part);

@@ -44,18 +44,15 @@ static int check_entry(const struct waiter *waiter, uint32_t p, const struct win
 static void put(unsigned char *piece, const struct plan_row *row, const struct window_entry *entry,
 		const unsigned char *from)
 {
-	const uint64_t run = row->spread.run_bytes;
-	uint64_t n;
+	uint64_t n, place;
 
-	if (!run) {
+	if (!row->spread.run_bytes) {
 		memcpy(piece + entry->from, from, entry->bytes);
 		return;
 	}
 	for (uint64_t done = 0; done < entry->bytes; done += n) {
-		uint64_t at = entry->from + done, inside = at % run;
-
-		n = run - inside < entry->bytes - done ? run - inside : entry->bytes - done;
-		memcpy(piece + at / run * row->spread.stride_bytes + inside, from + done, n);
+		n = spread_next(&row->spread, entry->from + done, entry->bytes - done, &place);
+		memcpy(piece + place, from + done, n);
 	}
 }
 
@@ -74,8 +71,7 @@ static int queue_entry(const struct waiter *waiter, uint32_t p, const unsigned c
 		return rc;
 	row = &epoch->plan->rows[epoch->receive.rows[epoch->peers[p].first_piece + entry.ordinal]];
 	*bytes += entry.bytes;
-	if (!params->device ||
-	    (params->on_host && params->on_host[row->param] && !params->landing)) {
+	if (params_by_processor(params, row->param)) {
 		put(params_landed(params, waiter->copy, row->param) + row->offset, row, &entry,
 		    window + WINDOW_HEAD_BYTES + entry.at);
 		return 0;

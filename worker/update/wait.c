@@ -191,13 +191,11 @@ static int send_accept(struct waiter *waiter, const struct receive_step *step, s
 				error);
 }
 
-/* The k-th piece of a trainer against what it says of it; 1 when they differ. */
 /* As pack_piece_sum, of bytes that lie in runs. */
 static uint64_t sum_spread(const struct plan_row *row, const struct sums_piece *piece)
 {
-	const uint64_t run = row->spread.run_bytes;
 	struct digest_stream all, block;
-	uint64_t n, last = 0;
+	uint64_t n, place, last = 0;
 
 	checksum_begin(&all);
 	for (uint64_t from = 0; from < piece->bytes; from += piece->block_bytes) {
@@ -206,13 +204,8 @@ static uint64_t sum_spread(const struct plan_row *row, const struct sums_piece *
 
 		checksum_begin(&block);
 		for (uint64_t done = 0; done < bytes; done += n) {
-			uint64_t at = from + done, inside = at % run;
-
-			n = run - inside < bytes - done ? run - inside : bytes - done;
-			digest_add(&block,
-				   (const unsigned char *)piece->memory +
-					   at / run * row->spread.stride_bytes + inside,
-				   n);
+			n = spread_next(&row->spread, from + done, bytes - done, &place);
+			digest_add(&block, (const unsigned char *)piece->memory + place, n);
 		}
 		last = checksum_end(&block);
 		digest_add_u64(&all, last);
@@ -220,6 +213,7 @@ static uint64_t sum_spread(const struct plan_row *row, const struct sums_piece *
 	return piece->bytes <= piece->block_bytes ? last : checksum_end(&all);
 }
 
+/* The k-th piece of a trainer against what it says of it; 1 when they differ. */
 static int verify_piece(const struct waiter *waiter, size_t p, uint32_t k, uint64_t version,
 			bool name_it, struct error *error)
 {

@@ -192,4 +192,20 @@ static inline void source_union_check(struct source_union *all)
 	memory_free(all->tensors);
 }
 
+/* Every allocation fails once: an error and no leak, until there is none left to fail. */
+static inline void source_fail_each(const struct model *model, const char *spec, uint32_t rank)
+{
+	struct train_spec train = source_spec(spec);
+	struct holding holding;
+	int rc = -1;
+
+	for (uint64_t k = 1; rc; k += 1 + k / 20) {
+		memory_fail_at(k);
+		rc = model_holding(model, &train, rank, &holding, NULL);
+		memory_fail_at(0);
+		assert_true(rc == 0 || rc == -ERROR_MEMORY);
+	}
+	holding_fini(&holding);
+}
+
 #endif

@@ -355,18 +355,9 @@ static void test_dtensor__only_tensor_parallelism_needs_to_know_the_class(void *
 static void test_dtensor__every_failed_allocation_is_an_error_without_leak(void **state)
 {
 	struct model *model = open_experts(8, 12);
-	struct train_spec spec = source_spec("world=8,source=dtensor,mesh=4/2,ep=4");
-	struct holding holding;
-	int rc = -1;
 
 	(void)state;
-	for (uint64_t k = 1; rc; k += 1 + k / 20) {
-		memory_fail_at(k);
-		rc = model_holding(model, &spec, 3, &holding, NULL);
-		memory_fail_at(0);
-		assert_true(rc == 0 || rc == -ERROR_MEMORY);
-	}
-	holding_fini(&holding);
+	source_fail_each(model, "world=8,source=dtensor,mesh=4/2,ep=4", 3);
 	model_close(&model);
 }
 

@@ -181,19 +181,8 @@ static void test_flat__every_failed_allocation_is_an_error_without_leak(void **s
 	struct model *model = source_open("Qwen3ForCausalLM", SOURCE_DENSE, LAYERS);
 
 	(void)state;
-	for (size_t s = 0; s < ARRAY_SIZE(specs); s++) {
-		struct train_spec spec = source_spec(specs[s]);
-		struct holding holding;
-		int rc = -1;
-
-		for (uint64_t k = 1; rc; k += 1 + k / 20) {
-			memory_fail_at(k);
-			rc = model_holding(model, &spec, 1, &holding, NULL);
-			memory_fail_at(0);
-			assert_true(rc == 0 || rc == -ERROR_MEMORY);
-		}
-		holding_fini(&holding);
-	}
+	for (size_t s = 0; s < ARRAY_SIZE(specs); s++)
+		source_fail_each(model, specs[s], 1);
 	model_close(&model);
 }
 

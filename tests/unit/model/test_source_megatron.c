@@ -394,18 +394,9 @@ static void test_megatron__refuses_what_it_has_no_row_for(void **state)
 static void test_megatron__every_failed_allocation_is_an_error_without_leak(void **state)
 {
 	struct model *model = source_open(SPARSE, FIELDS, 2);
-	struct train_spec spec = source_spec(GRID);
-	struct holding holding;
-	int rc = -1;
 
 	(void)state;
-	for (uint64_t k = 1; rc; k += 1 + k / 20) {
-		memory_fail_at(k);
-		rc = model_holding(model, &spec, 3, &holding, NULL);
-		memory_fail_at(0);
-		assert_true(rc == 0 || rc == -ERROR_MEMORY);
-	}
-	holding_fini(&holding);
+	source_fail_each(model, GRID, 3);
 	model_close(&model);
 }
 

@@ -19,6 +19,20 @@ __attribute__((visibility("default"))) const char *__lsan_default_options(void)
 	return "detect_leaks=0";
 }
 
+/* A stream of the host program that waits until the word, which is the caller's to free, is 1. */
+static _Atomic uint64_t *held_up(const struct cuda_calls *calls, cuda_stream *stream)
+{
+	_Atomic uint64_t *word = aligned_alloc(4096, 4096);
+
+	*word = 0;
+	assert_int_equal(calls->enter(0), 0);
+	assert_int_equal(calls->host_register((void *)word, 4096), 0);
+	assert_int_equal(calls->stream_create(stream), 0);
+	assert_int_equal(calls->stream_wait_value(*stream, (uint64_t)(uintptr_t)word, 1), 0);
+	calls->leave();
+	return word;
+}
+
 /* A word of the host that a stream waits for, and that nobody writes yet; or, to the end of all workers, nobody ever. */
 static void never_ends(const char *transport, bool ever)
 {
@@ -35,13 +49,7 @@ static void never_ends(const char *transport, bool ever)
 	options.transport = transport;
 	open_all(&rig, &tensors, &options);
 	calls = cuda_calls();
-	word = aligned_alloc(4096, 4096);
-	*word = 0;
-	assert_int_equal(calls->enter(0), 0);
-	assert_int_equal(calls->host_register((void *)word, 4096), 0);
-	assert_int_equal(calls->stream_create(&stream), 0);
-	assert_int_equal(calls->stream_wait_value(stream, (uint64_t)(uintptr_t)word, 1), 0);
-	calls->leave();
+	word = held_up(calls, &stream);
 	tensors_fill(&tensors, &rig, 1);
 	tensors.memory[0].stream = stream;
 	rig_wait_begin(&rig, 1, 3000);
@@ -103,13 +111,7 @@ test_interrupt__of_a_write_that_is_held_up_leaves_what_a_later_version_needs(voi
 	options.own_memory = 1; /* which kernels do not reach: through the ring */
 	open_all(&rig, &tensors, &options);
 	calls = cuda_calls();
-	word = aligned_alloc(4096, 4096);
-	*word = 0;
-	assert_int_equal(calls->enter(0), 0);
-	assert_int_equal(calls->host_register((void *)word, 4096), 0);
-	assert_int_equal(calls->stream_create(&stream), 0);
-	assert_int_equal(calls->stream_wait_value(stream, (uint64_t)(uintptr_t)word, 1), 0);
-	calls->leave();
+	word = held_up(calls, &stream);
 	tensors_fill(&tensors, &rig, 1);
 	tensors.memory[0].stream = stream;
 	rig_wait_begin(&rig, 1, 20000);
