@@ -28,7 +28,7 @@ static const struct argp_option option_rows[] = {
 	{"order", KEY(order), "NAME", 0, "in which order each trainer sends: ", 0},
 	{"memory", KEY(memory), "KIND", 0,
 	 "engine memory: mapped (default; trainers on the host map it), process (they do not, so "
-	 "cut columns are packed first; what trainers cut finer than the engine lands beside it, with all else between the two) or landed (a GPU's that the transport does not write)",
+	 "cut columns are packed first; what trainers cut finer than the engine, or into many small pieces, lands beside it) or landed (a GPU's that the transport does not write)",
 	 0},
 	{"sessions-max", KEY(sessions_max), "N", 0,
 	 "at most N inference ranks for any trainer (only for policies that can)", 0},

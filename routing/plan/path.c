@@ -31,7 +31,7 @@ struct path_reason path_reason(enum route_path path, bool copy, bool in_one_run,
 	if (path == PATH_LANDED && written)
 		return (struct path_reason){
 			spread ? finer
-			       : "something else between the two is cut finer than in the engine",
+			       : "it is small, and is sent with all else that is small between the two",
 			beside};
 	if (spread)
 		because = finer;

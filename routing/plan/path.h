@@ -3,10 +3,11 @@
  * path.h -- the path of a piece's bytes, from facts alone:
  *
  *   target memory that peers cannot write                            -> landed (beside it; put in place by the target)
- *   else bytes that are spread in the target: mapped if it is, else  -> landed (and all that goes between the two)
+ *   else bytes that are spread in the target: mapped if it is, else  -> landed
  *   else source one run of bytes, a copy, trainer's tensors registered -> direct (no copy)
  *   else target memory mapped in the trainer                         -> mapped (one copy)
  *   else                                                             -> replica (pack, write)
+ * and what is written by requests and is small, where there are many such               -> landed (table.h, MERGE_BYTES)
  */
 #ifndef ROUTING_PLAN_PATH_H
 #define ROUTING_PLAN_PATH_H

@@ -292,6 +292,8 @@ static int add_holding(struct builder *b, size_t index, struct error *error)
 		uint32_t t = map[held->tensor], at = b->fill[t]++;
 		uint64_t reach = at > out->held_of[t] ? out->held[at - 1].reach : 0;
 
+		problem->boxed =
+			problem->boxed || !box_whole_rows(&held->box, problem->tensors[t].shape);
 		out->held[at] = (struct problem_held){
 			held->box, held->place, reach > held->box.hi[0] ? reach : held->box.hi[0]};
 	}
@@ -398,35 +400,56 @@ enum route_path problem_path(const struct problem *problem, uint32_t trainer, ui
 			       problem_held(problem, trainer, tensor, src), src, spread);
 }
 
+/* What decides about paths, of a trainer and an inference rank. */
+struct pair_facts {
+	bool reached, registered, mapped, landed, scattered;
+};
+
+static struct pair_facts facts_of(const struct problem *problem, uint32_t trainer,
+				  uint32_t inference)
+{
+	const struct pairs *pairs = problem->pairs;
+	const struct pair_side *from, *to;
+	struct pair_facts facts = {
+		true, problem->trainer_registered[trainer], problem->inference_mapped[inference],
+		problem->inference_landed[inference], problem->inference_scattered[inference]};
+	uint32_t transport;
+
+	if (!pairs)
+		return facts;
+	transport = pairs_transport(pairs, trainer, inference);
+	if (transport == pairs->list.count)
+		return (struct pair_facts){.reached = false};
+	from = pairs_side(pairs, ROLE_TRAINER, trainer, transport);
+	to = pairs_side(pairs, ROLE_INFERENCE, inference, transport);
+	facts.registered = from->registered;
+	facts.mapped = from->mapped && to->mapped && (!to->device || from->device);
+	facts.landed = to->landed;
+	facts.scattered = facts.mapped && !from->device && !to->device;
+	return facts;
+}
+
+bool problem_merges(const struct problem *problem, uint32_t trainer, uint32_t inference)
+{
+	struct pair_facts facts = facts_of(problem, trainer, inference);
+
+	return problem->boxed && facts.reached && !facts.mapped && !facts.landed;
+}
+
 enum route_path problem_path_of(const struct problem *problem, uint32_t trainer, uint32_t inference,
 				bool copy, const struct problem_held *held, const struct box *src,
 				const struct spread *spread)
 {
-	bool registered = problem->trainer_registered[trainer];
-	bool mapped = problem->inference_mapped[inference];
-	bool landed = problem->inference_landed[inference];
-	bool scattered = problem->inference_scattered[inference];
+	struct pair_facts facts = facts_of(problem, trainer, inference);
 
-	if (problem->pairs) {
-		const struct pairs *pairs = problem->pairs;
-		uint32_t transport = pairs_transport(pairs, trainer, inference);
-		const struct pair_side *from, *to;
-
-		if (transport == pairs->list.count) /* nothing goes there */
-			return PATH_REPLICA;
-		from = pairs_side(pairs, ROLE_TRAINER, trainer, transport);
-		to = pairs_side(pairs, ROLE_INFERENCE, inference, transport);
-		registered = from->registered;
-		mapped = from->mapped && to->mapped && (!to->device || from->device);
-		landed = to->landed;
-		scattered = mapped && !from->device && !to->device;
-	}
-	if (landed || (spread->run_bytes && !scattered))
+	if (!facts.reached) /* nothing goes there */
+		return PATH_REPLICA;
+	if (facts.landed || (spread->run_bytes && !facts.scattered))
 		return PATH_LANDED;
 	if (spread->run_bytes)
 		return PATH_MAPPED;
-	return path_of_piece(copy, copy && registered && lies_in_one(held, src), registered,
-			     mapped);
+	return path_of_piece(copy, copy && facts.registered && lies_in_one(held, src),
+			     facts.registered, facts.mapped);
 }
 
 static int build(struct builder *b, struct error *error)

@@ -73,6 +73,7 @@ struct problem {
 	size_t layout_count;
 	struct problem_holding *holdings;
 	size_t holding_count;
+	bool boxed;                   /* some trainer holds a box that is no whole rows */
 	uint32_t *trainer_holding;    /* trainer rank -> holding */
 	uint32_t *trainer_stage;      /* trainer rank -> pp stage, for people; 0 when unknown */
 	uint32_t trainer_count;
@@ -127,13 +128,15 @@ const struct problem_held *problem_held(const struct problem *problem, uint32_t 
 /* Does the trainer hold it, and is it one run of bytes where it lies? */
 bool problem_in_one_run(const struct problem *problem, uint32_t trainer, uint32_t tensor,
 			const struct box *src);
-/* How this piece's bytes, which the trainer holds, get from one to the other: path.h with the facts of the pair. Alone: where one
- * piece of a pair lands because it is spread, all of them do (table.h). */
+/* How this piece's bytes, which the trainer holds, get from one to the other: path.h with the facts of the pair. */
 enum route_path problem_path_of(const struct problem *problem, uint32_t trainer, uint32_t inference, bool copy,
 				const struct problem_held *held, const struct box *src, const struct spread *spread);
 /* The same, of what the trainer holds it in. */
 enum route_path problem_path(const struct problem *problem, uint32_t trainer, uint32_t inference,
 			     bool copy, uint32_t tensor, const struct box *src, const struct spread *spread);
+
+/* May what is small between the two be merged (table.h)? Where it is written by requests, and not stored into mapped memory. */
+bool problem_merges(const struct problem *problem, uint32_t trainer, uint32_t inference);
 
 /* Tensors that are held but wanted by no inference rank, not even as scales: indexes, ascending; memory_free. */
 int problem_unwanted(const struct problem *problem, uint32_t **tensors, size_t *count,

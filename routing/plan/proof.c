@@ -39,7 +39,6 @@ struct proof {
 	uint32_t **wanted;	 /* distinct layout -> its pieces by (param, offset), lazily */
 	struct box_cover cover;	 /* scratch */
 	bool spread;		 /* some piece is */
-	ARRAY(uint64_t) landing; /* pairs where spread pieces land, and so all do; ascending */
 };
 
 #define REFUSE(...) error_set(error, ERROR_UNPROVED, __VA_ARGS__)
@@ -382,39 +381,13 @@ static int match_place(const struct proof *proof, const struct written *written,
 	return wrong_byte(proof, written, piece->offset, why, error);
 }
 
-/* By the facts of the two; and where one spread piece lands, everything between them does. */
-static enum route_path path_asked(const struct proof *proof, const struct route *route,
-				  const struct route_piece *piece, const struct problem_held *held)
+/* By the facts of the two. What is small may land with others instead: the plan's choice (merge.c). */
+static bool path_agrees(const struct proof *proof, const struct route *route,
+			const struct route_piece *piece, enum route_path asked)
 {
-	uint64_t pair = table_pair(route);
-	size_t at = search_first(i, 0, proof->landing.count, proof->landing.items[i] >= pair);
-
-	WEFT_ASSERT(proof->spread || !proof->landing.count);
-	if (at < proof->landing.count && proof->landing.items[at] == pair)
-		return PATH_LANDED;
-	return problem_path_of(proof->problem, route->trainer, route->inference,
-			       piece->transformed == 0, held, &piece->src, &piece->spread);
-}
-
-static int find_landing(struct proof *proof, struct error *error)
-{
-	const struct table *table = proof->table;
-
-	for (size_t r = 0; proof->spread && r < table->route_count; r++)
-		for (uint32_t p = 0; p < table->routes[r].piece_count; p++) {
-			const struct route *route = &table->routes[r];
-			const struct route_piece *piece = &table->pieces[route->piece_first + p];
-
-			if (piece->spread.run_bytes &&
-			    problem_path(proof->problem, route->trainer, route->inference,
-					 piece->transformed == 0, route->tensor, &piece->src,
-					 &piece->spread) == PATH_LANDED &&
-			    !array_add(&proof->landing, table_pair(route)))
-				return memory_error(error, "proving the table", sizeof(uint64_t));
-		}
-	if (proof->landing.count)
-		sort_items(proof->landing.items, proof->landing.count, compare_u64s);
-	return 0;
+	return piece->path == asked ||
+	       (piece->path == PATH_LANDED && piece->bytes < MERGE_BYTES &&
+		problem_merges(proof->problem, route->trainer, route->inference));
 }
 
 /* The piece starts at byte `at` of what `want` describes: is it what belongs there? */
@@ -455,9 +428,11 @@ static int match(const struct proof *proof, const struct written *written, const
 			 want->transform.from_rows ? " and the scales of its blocks" : "");
 		return wrong_byte(proof, written, at, why, error);
 	}
-	enum route_path path = path_asked(proof, route, piece, held);
+	enum route_path path =
+		problem_path_of(problem, route->trainer, route->inference, piece->transformed == 0,
+				held, &piece->src, &piece->spread);
 
-	if (piece->path != path) {
+	if (!path_agrees(proof, route, piece, path)) {
 		snprintf(why, sizeof(why), "it is to go '%s', and its memory asks for '%s'",
 			 piece->path < PATH_COUNT ? route_path_name(piece->path) : "?",
 			 route_path_name(path));
@@ -605,13 +580,10 @@ int table_prove(const struct table *table, struct error *error)
 		rc = memory_error(error, "proving the table",
 				  table->piece_count * sizeof(*proof.written));
 	if (!rc)
-		rc = find_landing(&proof, error);
-	if (!rc)
 		group(&proof);
 	for (uint32_t i = 0; !rc && i < problem->inference_count; i++)
 		rc = prove_rank(&proof, i, error);
 	box_cover_fini(&proof.cover);
-	array_free(&proof.landing);
 	pool_free(&proof.pool);
 	return rc;
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "routing/plan/table.h"
 
-#include "base/assert.h"
 #include "base/array.h"
-#include "base/compare.h"
+#include "base/assert.h"
 #include "routing/plan/path.h"
 #include "routing/plan/order.h"
 #include <endian.h>
@@ -140,35 +139,6 @@ static int fill(struct table *table, const struct units *units, const uint32_t *
 	return 0;
 }
 
-/* A window is a pair's: where a spread piece lands, everything of the pair does. */
-static int land_pairs(struct table *table, const struct units *units, struct error *error)
-{
-	ARRAY(uint64_t) pairs = {0};
-	bool memory = true;
-
-	for (size_t r = 0; units->cell_count && r < table->route_count && memory; r++)
-		for (uint32_t p = 0; p < table->routes[r].piece_count && memory; p++) {
-			const struct route_piece *piece =
-				&table->pieces[table->routes[r].piece_first + p];
-
-			if (piece->spread.run_bytes && piece->path == PATH_LANDED)
-				memory = array_add(&pairs, table_pair(&table->routes[r]));
-		}
-	if (pairs.count)
-		sort_items(pairs.items, pairs.count, compare_u64s);
-	for (size_t r = 0; r < table->route_count && pairs.count && memory; r++) {
-		uint64_t pair = table_pair(&table->routes[r]);
-		size_t at = search_first(i, 0, pairs.count, pairs.items[i] >= pair);
-
-		for (uint32_t p = 0; p < table->routes[r].piece_count && at < pairs.count &&
-				     pairs.items[at] == pair;
-		     p++)
-			table->pieces[table->routes[r].piece_first + p].path = PATH_LANDED;
-	}
-	array_free(&pairs);
-	return memory ? 0 : memory_error(error, "planning routes", sizeof(uint64_t));
-}
-
 size_t table_unreached(const struct table *table)
 {
 	const struct pairs *pairs = table->problem->pairs;
@@ -206,7 +176,7 @@ int table_plan(struct table **out, const struct problem *problem, const struct p
 	if (!rc)
 		rc = fill(table, &units, trainer, error);
 	if (!rc)
-		rc = land_pairs(table, &units, error);
+		rc = table_merge(table, error);
 	memory_free(trainer);
 	units_fini(&units);
 	if (!rc)

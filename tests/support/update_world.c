@@ -119,6 +119,10 @@ static void spoil(struct world *world, struct world_trainer *trainer, struct wor
 		for (uint32_t p = 0; p < trainer->plan.peer_count; p++) {
 			struct send_window *window = &schedule->windows[p];
 
+			for (uint64_t n = window->taken; n < window->posted; n++)
+				if (window->states[n % WINDOW_ENTRIES].merge_id)
+					ring_give_back(&window->merge,
+						       window->states[n % WINDOW_ENTRIES].merge_id);
 			while (window->ring.first < window->first_id + window->posted)
 				ring_give_back(&window->ring, window->ring.first);
 			window->taken = window->posted;

@@ -54,7 +54,8 @@ struct world_options {
 	 *   source 0   two parts through the ring, to both ranks
 	 *   source 1   into rank 0's mapped memory          source 2   in place, to rank 1 */
 	bool small;
-	bool small_landed;    /* rank 1 has a window, of four parts */
+	bool small_landed;    /* rank 1 has a window, of four parts, */
+	bool small_merged;    /* and they are merged */
 	uint32_t slow_pack;   /* ms that source 0 part 0 takes; 0: as the others */
 	uint32_t lose_post;   /* the link breaks at this post, from 1; 0: never */
 	uint32_t abort_version;

@@ -68,6 +68,8 @@ struct world_trainer {
 	uint32_t tensor_rows[2 * WORLD_ROWS];
 	struct full_place places[WORLD_SOURCES];
 	bool lands[WORLD_RANKS];
+	struct send_merge merges[WORLD_RANKS];
+	tag merged[WORLD_RANKS][WORLD_WINDOW / 8]; /* by 8 bytes: what small parts were copied to */
 	struct window_entry entries[WORLD_RANKS * WINDOW_ENTRIES];
 	struct schedule schedule;
 	struct world_thread threads[WORLD_THREADS];

@@ -90,15 +90,15 @@ static void add_rows(struct world *world, struct world_trainer *trainer, uint32_
 	for (uint32_t r = 0; r < world->rank_count; r++) {
 		enum route_path path = (enum route_path)world_random(world, PATH_LANDED);
 		struct send_row *row = &trainer->rows[plan->row_count];
+		bool lands = trainer->lands[r] && world_chance(world, 80);
 
 		if ((r && world_chance(world, 30)) || plan->row_count == WORLD_ROWS)
 			continue;
 		if (source->follows && path == PATH_REPLICA)
 			path = PATH_DIRECT; /* its bytes lie in scratch */
-		if (trainer->lands[r] && path == PATH_MAPPED)
+		if (lands && path == PATH_MAPPED)
 			path = PATH_DIRECT;
-		*row = (struct send_row){
-			.peer = r, .source = s, .path = path, .landed = trainer->lands[r]};
+		*row = (struct send_row){.peer = r, .source = s, .path = path, .landed = lands};
 		row->stored =
 			path == PATH_MAPPED || (path == PATH_DIRECT && world_chance(world, 50));
 		if (world->options.full)
@@ -193,9 +193,15 @@ int world_make_plan(struct world *world, struct world_trainer *trainer)
 				   .tensor_rows = trainer->tensor_rows,
 				   .peer_count = world->rank_count,
 				   .lands = trainer->lands,
+				   .merges = trainer->merges,
 				   .full = world->options.full};
-	for (uint32_t r = 0; r < world->rank_count; r++)
+	for (uint32_t r = 0; r < world->rank_count; r++) {
 		trainer->lands[r] = world->ranks[r].window_bytes != 0;
+		if (trainer->lands[r] &&
+		    (world->options.small ? world->options.small_merged : world_chance(world, 50)))
+			trainer->merges[r].bytes =
+				world->options.small ? 256 : 128 * (1 + world_random(world, 4));
+	}
 	if (world->options.small) {
 		make_small(world, trainer);
 	} else {

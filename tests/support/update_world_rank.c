@@ -192,8 +192,12 @@ void world_make_rank(struct world *world, uint32_t r)
 		peer->lands = rank->window_bytes != 0;
 		for (uint32_t i = 0; i < trainer->plan.row_count; i++)
 			if (trainer->rows[i].peer == r) {
+				uint64_t bytes =
+					trainer->sources[trainer->rows[i].source].pack.bytes;
+
 				peer->pieces++;
-				peer->bytes += trainer->sources[trainer->rows[i].source].pack.bytes;
+				peer->bytes += bytes;
+				peer->landed_bytes += trainer->rows[i].landed ? bytes : 0;
 			}
 	}
 	receiver_init(&rank->receiver, rank->peers, world->trainer_count, rank->links,

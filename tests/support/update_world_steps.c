@@ -90,7 +90,7 @@ static void fails(struct world *world, struct world_thread *thread, const char *
 
 void world_post_ends(struct world *world, uint32_t t, struct world_thread *thread)
 {
-	if (thread->event.write)
+	if (thread->event.write || thread->step.merges)
 		return;
 	thread->event.write = world_post(world, t, thread->step.peer, &thread->flight)
 				      ? world->links[t][thread->step.peer].posted
@@ -126,28 +126,53 @@ static void do_post(struct world *world, uint32_t t, struct world_thread *thread
 		return;
 	}
 	thread->flight = flight;
-	later(world, thread, (struct event){.kind = EVENT_POSTED, .peer = step->peer});
+	for (uint64_t byte = 0; step->merges && byte < step->bytes; byte += 8)
+		trainer->merged[step->peer][(step->merge_at + byte) / 8] =
+			flight.from ? *flight.from : flight.wanted;
+	later(world, thread,
+	      (struct event){.kind = EVENT_POSTED,
+			     .peer = step->peer,
+			     .write = step->merges ? world->links[t][step->peer].posted : 0});
 	if (world->options.small)
 		world_post_ends(world, t, thread);
 }
 
-/* The entries first: a write, which the signal stays behind. */
+/* What is merged is read when its write completes. */
+static bool post_merged(struct world *world, uint32_t t, uint32_t peer, uint64_t number)
+{
+	const struct send_window *window = &world->trainers[t].schedule.windows[peer];
+	const struct window_entry *entry = &window->entries[number % WINDOW_ENTRIES];
+	const struct send_entry *state = &window->states[number % WINDOW_ENTRIES];
+	const tag *from = &world->trainers[t].merged[peer][state->merge_at / 8];
+
+	return !state->merge_id || world_post(world, t, peer,
+					      &(struct flight){.row = entry->ordinal,
+							       .at = entry->at,
+							       .bytes = entry->bytes,
+							       .from = from,
+							       .wanted = *from});
+}
+
+/* What is merged, then the entries: writes, which the signal stays behind. */
 static void do_tell(struct world *world, uint32_t t, struct world_thread *thread)
 {
 	const struct step *step = &thread->step;
 	struct world_link *link = &world->links[t][step->peer];
 	struct world_window *window = &world->ranks[step->peer].windows[t];
 	uint64_t at = world->now + world_takes(world);
+	bool posted = true;
 
 	if (world->options.interrupt &&
 	    world_chance(world, 10)) { /* and taken back: it is not done */
 		later(world, thread, (struct event){.kind = EVENT_ASK});
 		return;
 	}
-	for (uint64_t n = step->told; n < step->entries; n++)
+	for (uint64_t n = step->told; n < step->entries && posted; n++) {
 		window->entries[n % WINDOW_ENTRIES] =
 			world->trainers[t].schedule.windows[step->peer].entries[n % WINDOW_ENTRIES];
-	if (!world_post(world, t, step->peer, &(struct flight){.row = UINT32_MAX})) {
+		posted = post_merged(world, t, step->peer, n);
+	}
+	if (!posted || !world_post(world, t, step->peer, &(struct flight){.row = UINT32_MAX})) {
 		fails(world, thread, "the link broke");
 		return;
 	}
@@ -261,10 +286,11 @@ void world_do_step(struct world *world, uint32_t t, struct world_thread *thread)
 				   thread->step.peer);
 		else if (thread->step.lands)
 			world_tell(world,
-				   "trainer %u posts source %u bytes %" PRIu64 "..%" PRIu64
+				   "trainer %u %s source %u bytes %" PRIu64 "..%" PRIu64
 				   " into the window of rank %u",
-				   t, thread->step.source, thread->step.from,
-				   thread->step.from + thread->step.bytes, thread->step.peer);
+				   t, thread->step.merges ? "merges" : "posts", thread->step.source,
+				   thread->step.from, thread->step.from + thread->step.bytes,
+				   thread->step.peer);
 		else
 			world_tell(world, "trainer %u posts source %u part %u to rank %u", t,
 				   thread->step.source, thread->step.part, thread->step.peer);

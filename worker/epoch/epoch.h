@@ -57,7 +57,9 @@ struct peer {
 	struct transport_remote **remotes; /* as theirs->regions; trainers only */
 	void **pinned;                     /* the same: mapped memory of the host, for kernels that store there; or NULL */
 	uint64_t first_piece;              /* the pair's pieces, and their checksums, among all pairs' */
-	bool landed;                       /* what is written goes into a window of the inference rank's */
+	bool landed;                       /* some of it goes into a window of the inference rank's, */
+	bool written;                      /* some is written where it belongs */
+	uint64_t landed_bytes;             /* of the pair's pieces that land */
 	uint64_t window_at, window_bytes;  /* which is there, in receive.windows; inference ranks only */
 };
 

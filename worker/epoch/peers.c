@@ -97,6 +97,21 @@ static int open_peer(const struct epoch *epoch, struct peer *peer,
 	return copy_record(&out->bytes, &out->length, record, length, error);
 }
 
+/* What a row says of its peer; rows are checked later. */
+static void find_landed(struct epoch *epoch)
+{
+	for (size_t i = 0; i < epoch->plan->row_count; i++) {
+		const struct plan_row *row = &epoch->plan->rows[i];
+		struct peer *peer = row->peer < epoch->peer_count ? &epoch->peers[row->peer] : NULL;
+
+		if (!peer)
+			continue;
+		peer->written = peer->written || row->path != PATH_LANDED;
+		peer->landed = peer->landed || row->path == PATH_LANDED;
+		peer->landed_bytes += row->path == PATH_LANDED ? row->bytes : 0;
+	}
+}
+
 int peers_open(struct epoch *epoch, struct message_endpoints *endpoints, struct error *error)
 {
 	const struct message_plan *plan = epoch->plan;
@@ -114,9 +129,7 @@ int peers_open(struct epoch *epoch, struct message_endpoints *endpoints, struct 
 		epoch->peers[i].plan = &plan->peers[i];
 	for (size_t i = 0; i < epoch->peer_count && !rc; i++)
 		rc = open_peer(epoch, &epoch->peers[i], endpoints, error);
-	for (size_t i = 0; i < plan->row_count && epoch->options.self.role == ROLE_TRAINER; i++)
-		if (plan->rows[i].path == PATH_LANDED && plan->rows[i].peer < epoch->peer_count)
-			epoch->peers[plan->rows[i].peer].landed = true;
+	find_landed(epoch);
 	if (!rc && epoch->options.self.role == ROLE_INFERENCE) {
 		rc = peers_open_sums(epoch, &epoch->receive.sums_region, &epoch->receive.sums,
 				     error);
@@ -166,7 +179,7 @@ static int pin_mapped(const struct device *device, struct peer *peer, size_t r, 
 	void *memory = transport_remote_pointer(peer->remotes[r]);
 	int rc;
 
-	if (!device || !memory || peer->landed)
+	if (!device || !memory || !peer->written)
 		return 0;
 	rc = device_pin(device, memory, transport_remote_bytes(peer->remotes[r]), error);
 	if (!rc)
@@ -186,7 +199,7 @@ static bool is_written(const struct peer *peer, size_t r)
 {
 	const struct peer_endpoints *theirs = peer->theirs;
 
-	for (size_t i = 0; i < theirs->place_count && peer->landed; i++)
+	for (size_t i = 0; i < theirs->place_count && !peer->written; i++)
 		if (theirs->places[i].region == theirs->regions[r].region)
 			return false;
 	return true;

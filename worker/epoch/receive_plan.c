@@ -22,12 +22,11 @@ static int note_row(struct receive_plan *plan, const struct epoch *epoch, size_t
 				 "%s: row %zu of the plan: peer, piece, tensor, "
 				 "parameter or bytes are out of range",
 				 epoch->options.name, index);
-	if ((row->path == PATH_LANDED) != epoch->peers[row->peer].landed)
+	if (row->path != PATH_LANDED && windows_only(epoch, &epoch->peers[row->peer]))
 		return error_set(error, ERROR_MESSAGE,
-				 "%s: row %zu of the plan goes %s, and what %s writes is %s",
+				 "%s: row %zu of the plan goes %s, and what %s writes is landed",
 				 epoch->options.name, index, route_path_name(row->path),
-				 epoch->peers[row->peer].name,
-				 epoch->peers[row->peer].landed ? "landed" : "not");
+				 epoch->peers[row->peer].name);
 	if (row->spread.run_bytes && !params_by_processor(epoch->options.params, row->param))
 		return error_set(
 			error, ERROR_UNSUPPORTED,

@@ -192,6 +192,59 @@ static int open_entries(struct send_plan *plan, const struct epoch *epoch, struc
 	return rc;
 }
 
+/* By peer, bytes that rows land which are small; of what the processor can read before it is posted. */
+static uint64_t count_small(const struct send_plan *plan, uint64_t *small)
+{
+	uint64_t peers = 0;
+
+	for (size_t i = 0; i < plan->row_count; i++) {
+		const struct send_row *row = &plan->rows[i];
+		uint64_t bytes = plan->sources[row->source].pack.bytes;
+
+		if (bytes >= MERGE_BYTES || !send_plan_merges(plan, row))
+			continue;
+		peers += !small[row->peer];
+		small[row->peer] += (bytes + RING_ALIGN - 1) / RING_ALIGN * RING_ALIGN;
+	}
+	return peers;
+}
+
+/* Of a size that one write pays for, and in all a quarter of what the ring may have, but for the least that each needs. */
+static int open_merges(struct send_plan *plan, const struct epoch *epoch, uint64_t limit,
+		       struct error *error)
+{
+	uint64_t *small, peers, all = 0;
+	int rc;
+
+	plan->merges = pool_array(&plan->pool, plan->peer_count, sizeof(*plan->merges));
+	small = pool_array(&plan->pool, plan->peer_count, sizeof(*small));
+	if (!pool_ok(&plan->pool))
+		return memory_error(error, "preparing updates",
+				    plan->peer_count * sizeof(*plan->merges));
+	peers = count_small(plan, small);
+	for (size_t p = 0; p < plan->peer_count; p++) {
+		struct send_merge *merge = &plan->merges[p];
+
+		if (!small[p])
+			continue;
+		merge->at = all;
+		merge->bytes = limit / 4 / peers / RING_ALIGN * RING_ALIGN;
+		if (merge->bytes > SEND_MERGE_BYTES_MAX)
+			merge->bytes = SEND_MERGE_BYTES_MAX;
+		if (merge->bytes > small[p])
+			merge->bytes = small[p];
+		if (merge->bytes < 2 * MERGE_BYTES)
+			merge->bytes = 2 * MERGE_BYTES;
+		all += merge->bytes;
+	}
+	if (!all)
+		return 0;
+	rc = transport_region_allocate(epoch->options.domain, all, &plan->merge_region, error);
+	return rc ? error_wrap(error, "%llu bytes to merge small pieces in",
+			       (unsigned long long)all)
+		  : 0;
+}
+
 void send_plan_close_memory(struct send_plan *plan)
 {
 	struct {
@@ -207,6 +260,7 @@ void send_plan_close_memory(struct send_plan *plan)
 		device_release(plan->device, places[i].block);
 	}
 	transport_region_close(&plan->entries_region);
+	transport_region_close(&plan->merge_region);
 	transport_region_close(&plan->sums_region);
 }
 
@@ -228,5 +282,7 @@ int send_plan_open_memory(struct send_plan *plan, struct epoch *epoch, struct er
 				: open_ring(plan, epoch, limit, bytes, error);
 	if (!rc)
 		rc = open_entries(plan, epoch, error);
+	if (!rc && plan->entries_region)
+		rc = open_merges(plan, epoch, limit, error);
 	return rc ? rc : peers_open_sums(epoch, &plan->sums_region, &plan->sums, error);
 }

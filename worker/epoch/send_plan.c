@@ -115,9 +115,6 @@ static int resolve_row(struct send_plan *plan, const struct epoch *epoch, size_t
 		return send_plan_bad_row(epoch, index,
 					 "what is spread in its target is neither mapped nor lands",
 					 error);
-	if (out->landed != epoch->peers[row->peer].landed)
-		return send_plan_bad_row(
-			epoch, index, "some of what its target is sent lands, and not all", error);
 	if (epoch->peers[row->peer].theirs->copies > PARAMS_COPIES_MAX)
 		return send_plan_bad_row(epoch, index, "its target has too many copies", error);
 	for (uint32_t c = 0; c < epoch->peers[row->peer].theirs->copies; c++) {

@@ -23,6 +23,7 @@
 
 #define NO_SOURCE UINT32_MAX
 #define NO_TENSOR UINT32_MAX
+#define SEND_MERGE_BYTES_MAX (UINT64_C(1) << 20)
 
 struct epoch;
 
@@ -73,8 +74,12 @@ struct send_plan {
 	uint32_t *tensor_first;        /* rows of tensor t: tensor_rows[tensor_first[t] .. [t + 1]) */
 	uint32_t *tensor_rows;         /* in send order within a tensor; as its scales too */
 	size_t tensor_count, peer_count;
-	bool *lands;                   /* by peer: its rows are landed */
+	bool *lands;                   /* by peer: some of its rows are landed */
 	struct transport_region *entries_region; /* of windows, where some are */
+	struct transport_region *merge_region; /* where what is small is merged on its way into windows, */
+	struct send_merge {
+		uint64_t at, bytes;
+	} *merges;                     /* by peer; of 0 bytes: nothing is, for that one */
 	bool *direct;                  /* by tensor: some piece goes out in place */
 	bool posts;                    /* some row is posted */
 	bool scheduled;                /* some row is not by_device */
@@ -129,6 +134,13 @@ static inline uint64_t source_part(const struct send_source *source, uint32_t pa
 	*from = (uint64_t)part * source->part_bytes;
 	left = source->pack.bytes - *from;
 	return left < source->part_bytes ? left : source->part_bytes;
+}
+
+/* Does it land, and can the processor read what is posted of it? Then parts of less than MERGE_BYTES go out many to a write. */
+static inline bool send_plan_merges(const struct send_plan *plan, const struct send_row *row)
+{
+	return row->landed &&
+	       (!plan->device || (!plan->ring_on_device && row->path == PATH_REPLICA));
 }
 
 static inline bool send_plan_wants(const struct send_plan *plan, uint32_t tensor)

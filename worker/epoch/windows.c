@@ -9,7 +9,7 @@
 /* What one update puts in is all that a window is ever used for. */
 static uint64_t window_bytes(const struct peer *peer, uint64_t share)
 {
-	uint64_t most = peer->plan->bytes + (uint64_t)peer->plan->pieces * RING_ALIGN;
+	uint64_t most = peer->landed_bytes + (uint64_t)peer->plan->pieces * RING_ALIGN;
 	uint64_t bytes = share > WINDOW_HEAD_BYTES ? share - WINDOW_HEAD_BYTES : 0;
 
 	bytes = bytes > most ? most : bytes;
@@ -17,23 +17,19 @@ static uint64_t window_bytes(const struct peer *peer, uint64_t share)
 	return (WINDOW_HEAD_BYTES + bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
 }
 
-/* What its transport cannot write, and what the plan says of a pair with pieces that are spread. */
-static void find_landed(struct epoch *epoch)
+bool windows_only(const struct epoch *epoch, const struct peer *peer)
 {
-	for (size_t i = 0; i < epoch->plan->row_count; i++)
-		if (epoch->plan->rows[i].path == PATH_LANDED &&
-		    epoch->plan->rows[i].peer < epoch->peer_count)
-			epoch->peers[epoch->plan->rows[i].peer].landed = true;
-	for (size_t p = 0; p < epoch->peer_count && params_on_device(epoch->options.params); p++)
-		if (!transport_endpoint_caps(epoch->peers[p].endpoint)->gpu_memory)
-			epoch->peers[p].landed = true;
+	return params_on_device(epoch->options.params) &&
+	       !transport_endpoint_caps(peer->endpoint)->gpu_memory;
 }
 
 static uint64_t place(struct epoch *epoch)
 {
 	uint64_t at = 0, landed = 0;
 
-	find_landed(epoch);
+	for (size_t p = 0; p < epoch->peer_count; p++)
+		if (windows_only(epoch, &epoch->peers[p]))
+			epoch->peers[p].landed = true;
 	for (size_t p = 0; p < epoch->peer_count; p++)
 		landed += epoch->peers[p].landed;
 	for (size_t p = 0; p < epoch->peer_count; p++) {
@@ -56,7 +52,7 @@ static void say(const struct epoch *epoch, uint64_t bytes)
 
 	if (!params_on_device(epoch->options.params)) {
 		log_info(
-			"%s: pieces of trainers that cut rows finer land in %llu bytes beside its memory and are put in "
+			"%s: pieces that trainers cut finer or smaller land in %llu bytes beside its memory and are put in "
 			"place from there",
 			epoch->options.name, (unsigned long long)bytes);
 		return;

@@ -2,7 +2,7 @@
  *
  * windows.h -- memory beside that of an inference rank's parameters, where what trainers send lands when
  * their transport cannot write these (pinned, of the host), or when it would be millions of small writes: bytes that are spread in a
- * parameter. One window for each such trainer.
+ * parameter, and small pieces (routing/plan/merge.c). One window for each such trainer.
  *
  *   trainer 0 ─► | window |   the rank copies what is there into its GPU's memory, piece by piece,
  *   trainer 1 ─► | window |   while more lands (update/update.h, update/take.c)
@@ -21,6 +21,7 @@
 
 struct epoch;
 struct params;
+struct peer;
 struct transport_region;
 
 /* Entry n of an opening is in place n % WINDOW_ENTRIES: bytes [from, from + bytes) of a piece. */
@@ -42,6 +43,8 @@ struct windows {
 	bool pinned;
 };
 
+/* Can that peer's transport write nothing else of the rank's memory? */
+bool windows_only(const struct epoch *epoch, const struct peer *peer);
 /* Of an inference rank's epoch whose endpoints are open; says in the log what lands, and why. Fills the
  * peers' landed, window_at and window_bytes. Whatever it returns, windows_close. */
 int windows_open(struct windows *windows, struct epoch *epoch, struct error *error);

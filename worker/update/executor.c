@@ -14,16 +14,6 @@
 
 #define SPINS_BEFORE_SLEEP 1000
 
-/* What of a step must be looked up while the lock is held. */
-struct doing {
-	struct pack_into into;
-	const unsigned char *from;	       /* POST: the part's bytes, */
-	const struct transport_region *region; /* which lie there, */
-	const struct send_source *rows;	       /* or in rows of this source, from `from` on */
-	uint64_t offset, bytes;		       /* of the piece, or of what of it lands */
-	uint32_t spins;			       /* of one WAIT_WRITE */
-};
-
 void executor_pause(struct sender *sender)
 {
 	uint64_t until = clock_deadline_ns(WAIT_SLICE_MS);
@@ -100,39 +90,6 @@ static void look_up(struct sender *sender, const struct step *step, struct doing
 
 /* ---- doing, with no lock held ---- */
 
-/* A region that a peer named in its ACCEPT. */
-static struct transport_remote *find_remote(const struct peer *peer, uint32_t region)
-{
-	for (size_t r = 0; r < peer->theirs->region_count; r++)
-		if (peer->theirs->regions[r].region == region)
-			return peer->remotes[r];
-	return NULL;
-}
-
-/* Where that step's bytes go. */
-static int find_place(struct sender *sender, const struct step *step, const struct doing *doing,
-		      struct send_target *place, struct error *error)
-{
-	const struct update_accept *accept = &sender->schedule.links[step->peer].accept;
-	const struct peer *peer = &sender->epoch->peers[step->peer];
-	uint32_t region = step->sums ? accept->sums_region : accept->window_region;
-
-	if (!step->sums && !step->lands && !step->tells) {
-		*place = *executor_target(sender, &sender->epoch->send.rows[step->row]);
-		place->offset += doing->offset;
-		return 0;
-	}
-	*place = (struct send_target){.remote = find_remote(peer, region),
-				      .offset = step->sums ? accept->sums_offset
-							   : accept->window_offset};
-	if (step->lands)
-		place->offset += WINDOW_HEAD_BYTES + step->at;
-	if (place->remote)
-		return 0;
-	return error_set(error, ERROR_MESSAGE, "%s wants %s in region %u, which it did not send",
-			 peer->name, step->sums ? "checksums" : "pieces", region);
-}
-
 static int write_bytes(struct sender *sender, const struct step *step, const struct doing *doing,
 		       uint64_t *number, struct error *error)
 {
@@ -140,7 +97,7 @@ static int write_bytes(struct sender *sender, const struct step *step, const str
 	uint64_t deadline_ns = clock_deadline_ns(sender->epoch->wait_ms);
 	struct transport_rows rows;
 	struct send_target place;
-	int rc = find_place(sender, step, doing, &place, error);
+	int rc = executor_place(sender, step, doing, &place, error);
 
 	if (!rc && doing->rows) {
 		rows = (struct transport_rows){doing->from, doing->rows->pack.runs.row_bytes,
@@ -178,50 +135,13 @@ static int post(struct sender *sender, const struct step *step, struct doing *do
 	 * where that call failed, nobody waits for his own deadline too */
 	if (sender->failed || health_check(sender->health, error))
 		event->kind = EVENT_ASK; /* and the loop looks at why */
+	else if (step->merges)
+		event->write = executor_merge(sender, step, doing);
 	else
 		rc = write_bytes(sender, step, doing, &event->write, error);
 	/* where a post is the copy itself: another thread will send the signal */
 	copy_fence();
 	return rc;
-}
-
-/* What lies in the peer's window, and then that it does. */
-static int tell(struct sender *sender, const struct step *step, struct event *event,
-		struct error *error)
-{
-	const struct send_window *window = &sender->schedule.windows[step->peer];
-	const struct update_landed landed = {sender->schedule.links[step->peer].used_opening,
-					     step->entries};
-	uint64_t deadline_ns = clock_deadline_ns(sender->epoch->wait_ms);
-	struct peer *peer = &sender->epoch->peers[step->peer];
-	struct send_target head;
-	int rc;
-
-	if (sender->failed || health_check(sender->health, error)) {
-		event->kind = EVENT_ASK; /* and the loop looks at why */
-		return 0;
-	}
-	rc = find_place(sender, step, NULL, &head, error);
-
-	/* those in the ring's last places, then those in its first */
-	for (uint64_t n = step->told, count; n < step->entries && !rc; n += count) {
-		uint64_t first = n % WINDOW_ENTRIES;
-
-		count = step->entries - n;
-		if (count > WINDOW_ENTRIES - first)
-			count = WINDOW_ENTRIES - first;
-		rc = transport_write(peer->endpoint, &window->entries[first],
-				     sender->epoch->send.entries_region, head.remote,
-				     head.offset + first * sizeof(struct window_entry),
-				     count * sizeof(struct window_entry), deadline_ns, error);
-		if (!rc)
-			event->write = ++sender->writes[step->peer];
-	}
-	event->kind = EVENT_TOLD;
-	event->entries = step->entries;
-	return rc ? rc
-		  : transport_signal(peer->endpoint, UPDATE_LANDED, &landed, sizeof(landed),
-				     step->until_ns, error);
 }
 
 static int signal_peer(struct sender *sender, const struct step *step, struct event *event,
@@ -241,7 +161,7 @@ static int signal_peer(struct sender *sender, const struct step *step, struct ev
 	struct update_abort gone = {.opening = opening, .version = end.version};
 
 	if (step->tells)
-		return tell(sender, step, event, error);
+		return executor_tell(sender, step, event, error);
 	event->kind = EVENT_SIGNALLED;
 	snprintf(gone.why, sizeof(gone.why), "%s", sender->why);
 	return step->abort ? transport_signal(peer->endpoint, UPDATE_ABORT, &gone, sizeof(gone),
@@ -263,32 +183,6 @@ static int wait_writes(struct sender *sender, const struct step *step, struct ev
 	}
 	rc = transport_progress(peer->endpoint, &event->write, error);
 	return rc || event->write >= step->write ? rc : peer_check_alive(peer, error);
-}
-
-/* What the peer has taken out of its window, if it has said more. */
-static int wait_taken(struct sender *sender, const struct step *step, struct event *event,
-		      struct error *error)
-{
-	const struct peer *peer = &sender->epoch->peers[step->peer];
-	const struct update_pair pair = {peer->name, sender->epoch->plan->digest,
-					 sender->schedule.links[step->peer].used_opening,
-					 peer->theirs->copies};
-	struct transport_signal signal;
-	struct update_taken taken;
-	int rc;
-
-	event->kind = EVENT_ASK;
-	rc = transport_progress(peer->endpoint, &event->write, error);
-	if (rc || transport_signal_read(peer->endpoint, &signal) != 0 ||
-	    signal.sequence == sender->seen[step->peer])
-		return rc ? rc : peer_check_alive(peer, error);
-	rc = update_read_taken(&signal, &pair, &taken, error);
-	if (rc)
-		return rc;
-	sender->seen[step->peer] = signal.sequence;
-	event->kind = EVENT_TAKEN;
-	event->entries = taken.entries;
-	return 0;
 }
 
 static void relax(uint32_t spins)
@@ -314,7 +208,7 @@ static struct event act(struct sender *sender, const struct step *step, struct d
 	pthread_mutex_lock(wire);
 	rc = step->kind == STEP_POST	 ? post(sender, step, doing, &event, error)
 	     : step->kind == STEP_SIGNAL ? signal_peer(sender, step, &event, error)
-	     : step->wait == WAIT_TAKEN	 ? wait_taken(sender, step, &event, error)
+	     : step->wait == WAIT_TAKEN	 ? executor_taken(sender, step, &event, error)
 					 : wait_writes(sender, step, &event, error);
 	pthread_mutex_unlock(wire);
 	if (rc)

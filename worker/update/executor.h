@@ -95,10 +95,33 @@ void executor_pause(struct sender *sender);
 struct pack_into {
 	void *memory[PACK_COLUMNS_MAX];
 };
+/* What of a step must be looked up while the lock is held. */
+struct doing {
+	struct pack_into into;
+	const unsigned char *from;             /* POST: the part's bytes, */
+	const struct transport_region *region; /* which lie there, */
+	const struct send_source *rows;        /* or in rows of this source, from `from` on */
+	uint64_t offset, bytes;                /* of the piece, or of what of it lands */
+	uint32_t spins;                        /* of one WAIT_WRITE */
+};
+
 /* An error is one of a GPU. */
 int executor_pack(struct sender *sender, const struct step *step, const struct pack_into *into, struct error *error);
 const struct send_target *executor_target(const struct sender *sender,
 					  const struct send_row *row);
+
+/* ---- executor_land.c: what lands. Under the peer's wire ---- */
+
+/* Where a step's bytes go. doing: of a POST. */
+int executor_place(struct sender *sender, const struct step *step, const struct doing *doing,
+		   struct send_target *place, struct error *error);
+/* A step that merges: nothing is posted yet. The number of the peer's last write. */
+uint64_t executor_merge(struct sender *sender, const struct step *step, const struct doing *doing);
+/* What lies in the peer's window, and then that it does. */
+int executor_tell(struct sender *sender, const struct step *step, struct event *event, struct error *error);
+/* What the peer has taken out of its window, if it has said more. */
+int executor_taken(struct sender *sender, const struct step *step, struct event *event, struct error *error);
+
 /* ---- send_device.c: tensors of a GPU. With the lock held ---- */
 
 /* A version begins. */

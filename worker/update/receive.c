@@ -61,7 +61,8 @@ static void add_missing(struct text *missing, const struct receive_peer *peer,
 	text_format(missing, "%s%s", missing->bytes ? ", " : "", peer->name);
 	if (link->landed)
 		text_format(missing, " (%llu of its %llu bytes are here)",
-			    (unsigned long long)link->taken_bytes, (unsigned long long)peer->bytes);
+			    (unsigned long long)link->taken_bytes,
+			    (unsigned long long)peer->landed_bytes);
 }
 
 static struct receive_step late(struct receiver *receiver)
@@ -192,12 +193,13 @@ static int check_landed(struct receiver *receiver, uint32_t p)
 	const struct receive_peer *peer = &receiver->peers[p];
 	const struct receive_link *link = &receiver->links[p];
 
-	if (!peer->lands || link->taken_bytes == peer->bytes)
+	if (!peer->lands || link->taken_bytes == peer->landed_bytes)
 		return 0;
 	return error_set(&receiver->error, ERROR_MESSAGE,
 			 "%s ended update %llu, and %llu bytes had landed; the plan has %llu",
 			 peer->name, (unsigned long long)link->end.version,
-			 (unsigned long long)link->taken_bytes, (unsigned long long)peer->bytes);
+			 (unsigned long long)link->taken_bytes,
+			 (unsigned long long)peer->landed_bytes);
 }
 
 static bool all_ended(const struct receiver *receiver)

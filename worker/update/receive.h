@@ -24,7 +24,8 @@ struct receive_peer {
 	uint64_t bytes;
 	uint32_t pieces;
 	const char *path;          /* over which network it writes, for messages; NULL or "": none */
-	bool lands;                /* it writes into a window */
+	bool lands;                /* it writes into a window, */
+	uint64_t landed_bytes;     /* so many bytes */
 };
 
 struct receive_link {

@@ -116,10 +116,12 @@ struct step {
 	bool replay;                  /* PACK: from its home to mapped targets */
 	bool sums;                    /* POST: the checksums of that peer */
 	bool abort;                   /* SIGNAL: ABORT, not END */
-	bool tells;                   /* SIGNAL: LANDED, after entries [told, entries) of the window's head */
+	bool tells;                   /* SIGNAL: LANDED, after what of entries [told, entries) is merged, and the entries */
 	uint64_t told, entries;       /* SIGNAL: END too */
 	bool lands;                   /* POST: into the peer's window, at `at` of its ring, */
-	uint64_t at, from, bytes;     /* these bytes of the piece */
+	uint64_t at, from, bytes;     /* these bytes of the piece; */
+	bool merges;                  /* or first to merge_at of what is merged for the peer: telling posts it */
+	uint64_t merge_at;
 	uint32_t peer;                /* POST, SIGNAL, WAIT */
 	uint64_t write;               /* WAIT_WRITE */
 	uint64_t until_ns;            /* WAIT: by then ask again; 0: no deadline */
@@ -153,10 +155,15 @@ struct send_link {
 struct send_window {
 	struct ring ring;             /* of 0 bytes: the peer has none */
 	uint64_t first_id;            /* of the ring, that entry 0 has */
-	struct window_entry *entries; /* WINDOW_ENTRIES, the last ones */
-	bool *written;                /* of each, whether it is posted */
+	struct window_entry *entries; /* WINDOW_ENTRIES, the last ones, */
+	struct send_entry {
+		bool written;         /* posted, or merged */
+		uint64_t merge_id;    /* its place among what is merged; 0: posted by itself */
+		uint64_t merge_at;
+	} *states;                    /* and of each */
+	struct ring merge;            /* what is small, from when it is packed until it is taken; of 0 bytes: nothing is */
 	uint64_t taken, told, posted;
-	uint64_t untold_bytes;
+	uint64_t untold_bytes, unmerged_bytes; /* unmerged: of what is merged, and no write has taken along */
 	uint64_t telling;             /* a task tells up to these; 0: none does */
 };
 

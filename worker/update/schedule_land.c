@@ -6,6 +6,9 @@
  *   part   |....|....|....|        a chunk is one entry of the window, of a quarter of its ring at most
  *            └─► ring takes ─► POST ─► told (LANDED) ─► taken (TAKEN): its place is free again
  *
+ *   small parts           each is copied to the next place of what is merged; places that follow each other in it and in the
+ *   |.| |..| |.| ─► |.|..|.|     window are one write, which is posted when they are told
+ *
  * A task tells when a quarter of the window is untold, so that the peer copies while more is on its
  * way, and whenever it finds no room. Who finds none waits for what was told to be taken.
  */
@@ -29,27 +32,38 @@ static int no_window(const struct schedule *schedule, uint32_t peer, struct erro
 			 schedule->options.peer_names[peer]);
 }
 
+static int open_ring(struct ring *ring, uint64_t bytes, struct error *error)
+{
+	int rc = 0;
+
+	if (ring->bytes != bytes / RING_ALIGN * RING_ALIGN) {
+		ring_close(ring);
+		rc = ring_open(ring, bytes, WINDOW_ENTRIES, error);
+	}
+	if (!rc && ring->bytes)
+		ring_reset(ring);
+	return rc;
+}
+
 static int open_window(struct schedule *schedule, uint32_t peer, struct error *error)
 {
 	struct send_window *window = &schedule->windows[peer];
 	const struct update_accept *accept = &schedule->links[peer].accept;
-	int rc = 0;
+	const struct send_merge *merges = schedule->options.plan->merges;
+	int rc;
 
 	if (!accept->window_bytes)
 		return no_window(schedule, peer, error);
-	if (window->ring.bytes !=
-	    (accept->window_bytes - WINDOW_HEAD_BYTES) / RING_ALIGN * RING_ALIGN) {
-		ring_close(&window->ring);
-		rc = ring_open(&window->ring, accept->window_bytes - WINDOW_HEAD_BYTES,
-			       WINDOW_ENTRIES, error);
-	}
+	rc = open_ring(&window->ring, accept->window_bytes - WINDOW_HEAD_BYTES, error);
+	if (!rc)
+		rc = open_ring(&window->merge, merges ? merges[peer].bytes : 0, error);
 	if (rc)
 		return rc;
-	ring_reset(&window->ring);
 	window->first_id = window->ring.next;
-	window->taken = window->told = window->posted = window->untold_bytes = 0;
+	window->taken = window->told = window->posted = 0;
+	window->untold_bytes = window->unmerged_bytes = 0;
 	window->telling = 0;
-	memset(window->written, 0, WINDOW_ENTRIES * sizeof(*window->written));
+	memset(window->states, 0, WINDOW_ENTRIES * sizeof(*window->states));
 	return 0;
 }
 
@@ -76,7 +90,7 @@ int schedule_make_windows(struct schedule *schedule, struct error *error)
 		if (!plan->lands || !plan->lands[p])
 			continue;
 		window->entries = schedule->options.entries + p * WINDOW_ENTRIES;
-		window->written = pool_array(pool, WINDOW_ENTRIES, sizeof(*window->written));
+		window->states = pool_array(pool, WINDOW_ENTRIES, sizeof(*window->states));
 	}
 	return pool_ok(pool) ? 0
 			     : memory_error(error, "preparing windows",
@@ -85,8 +99,10 @@ int schedule_make_windows(struct schedule *schedule, struct error *error)
 
 void schedule_close_windows(struct schedule *schedule)
 {
-	for (size_t p = 0; schedule->windows && p < schedule->options.plan->peer_count; p++)
+	for (size_t p = 0; schedule->windows && p < schedule->options.plan->peer_count; p++) {
 		ring_close(&schedule->windows[p].ring);
+		ring_close(&schedule->windows[p].merge);
+	}
 }
 
 /* ---- what happened ---- */
@@ -101,13 +117,15 @@ bool schedule_landed(struct schedule *schedule, struct task *task, uint32_t peer
 	task->placed = false;
 	task->deadline_ns = 0;
 	task->landed += window->entries[task->entry % WINDOW_ENTRIES].bytes;
-	window->written[task->entry % WINDOW_ENTRIES] = true;
+	window->states[task->entry % WINDOW_ENTRIES].written = true;
 	while (window->first_id + window->posted < window->ring.next &&
-	       window->written[window->posted % WINDOW_ENTRIES]) {
+	       window->states[window->posted % WINDOW_ENTRIES].written) {
 		uint64_t place = window->posted++ % WINDOW_ENTRIES;
 
-		window->written[place] = false;
+		window->states[place].written = false;
 		window->untold_bytes += window->entries[place].bytes;
+		if (window->states[place].merge_id)
+			window->unmerged_bytes += window->entries[place].bytes;
 	}
 	schedule->changed = true;
 	return task->landed == source_part(source, task->part, &from);
@@ -139,8 +157,13 @@ void schedule_taken(struct schedule *schedule, uint32_t peer, uint64_t entries)
 		schedule_fail(schedule, &error);
 		return;
 	}
-	for (; window->taken < entries; window->taken++)
+	for (; window->taken < entries; window->taken++) {
+		const struct send_entry *state = &window->states[window->taken % WINDOW_ENTRIES];
+
+		if (state->merge_id)
+			ring_give_back(&window->merge, state->merge_id);
 		ring_give_back(&window->ring, window->first_id + window->taken);
+	}
 	schedule->changed = true;
 }
 
@@ -156,7 +179,7 @@ bool schedule_tell(struct schedule *schedule, struct task *task, uint32_t peer, 
 		if (window->telling || window->posted == window->told)
 			return false;
 		window->telling = window->posted;
-		window->untold_bytes = 0;
+		window->untold_bytes = window->unmerged_bytes = 0;
 		task->tells = peer + 1;
 	}
 	*step = (struct step){.kind = STEP_SIGNAL,
@@ -208,6 +231,7 @@ static struct step put(const struct task *task, const struct send_window *window
 		       uint32_t peer)
 {
 	const struct window_entry *entry = &window->entries[task->entry % WINDOW_ENTRIES];
+	const struct send_entry *state = &window->states[task->entry % WINDOW_ENTRIES];
 
 	return (struct step){.kind = STEP_POST,
 			     .row = row,
@@ -217,13 +241,44 @@ static struct step put(const struct task *task, const struct send_window *window
 			     .lands = true,
 			     .at = entry->at,
 			     .from = entry->from,
-			     .bytes = entry->bytes};
+			     .bytes = entry->bytes,
+			     .merges = state->merge_id != 0,
+			     .merge_at = state->merge_at};
 }
 
 static bool much_untold(const struct send_window *window)
 {
 	return window->untold_bytes >= window->ring.bytes / SHARE ||
+	       (window->unmerged_bytes && window->unmerged_bytes >= window->merge.bytes / 2) ||
 	       window->posted - window->told >= WINDOW_ENTRIES / SHARE;
+}
+
+/* A place in the peer's window for the next chunk, and one among what is merged if it is small. */
+static bool find_place(struct schedule *schedule, struct task *task, uint32_t row,
+		       struct window_entry *entry)
+{
+	const struct send_plan *plan = schedule->options.plan;
+	struct send_window *window = &schedule->windows[plan->rows[row].peer];
+	struct send_entry state = {.merge_id = 0};
+	uint64_t id;
+
+	if (window->merge.bytes && entry->bytes < MERGE_BYTES &&
+	    send_plan_merges(plan, &plan->rows[row])) {
+		if (!ring_take(&window->merge, entry->bytes, &state.merge_id))
+			return false;
+		state.merge_at = ring_offset(&window->merge, state.merge_id);
+	}
+	if (!ring_take(&window->ring, entry->bytes, &id)) {
+		if (state.merge_id)
+			ring_give_back(&window->merge, state.merge_id);
+		return false;
+	}
+	entry->at = ring_offset(&window->ring, id);
+	task->entry = id - window->first_id;
+	task->placed = true;
+	window->entries[task->entry % WINDOW_ENTRIES] = *entry;
+	window->states[task->entry % WINDOW_ENTRIES] = state;
+	return true;
 }
 
 bool schedule_land(struct schedule *schedule, struct task *task, uint32_t row, uint64_t now_ns,
@@ -232,7 +287,7 @@ bool schedule_land(struct schedule *schedule, struct task *task, uint32_t row, u
 	const struct send_plan *plan = schedule->options.plan;
 	uint32_t peer = plan->rows[row].peer;
 	struct send_window *window = &schedule->windows[peer];
-	uint64_t until = now_ns + schedule->options.wait_ns, most = window->ring.bytes / SHARE, id;
+	uint64_t until = now_ns + schedule->options.wait_ns, most = window->ring.bytes / SHARE;
 	uint64_t begin, left = source_part(&plan->sources[task->source], task->part, &begin);
 	struct window_entry entry = {.from = begin + task->landed,
 				     .ordinal = plan->rows[row].ordinal};
@@ -249,11 +304,7 @@ bool schedule_land(struct schedule *schedule, struct task *task, uint32_t row, u
 	left -= task->landed;
 	most = most < CHUNK_BYTES ? most : CHUNK_BYTES;
 	entry.bytes = (uint32_t)(left < most ? left : most);
-	if (ring_take(&window->ring, entry.bytes, &id)) {
-		entry.at = ring_offset(&window->ring, id);
-		task->entry = id - window->first_id;
-		task->placed = true;
-		window->entries[task->entry % WINDOW_ENTRIES] = entry;
+	if (find_place(schedule, task, row, &entry)) {
 		*step = put(task, window, row, peer);
 		return true;
 	}

@@ -61,10 +61,13 @@ int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *healt
 	if (!pool_ok(&waiter->pool))
 		return memory_error(error, "preparing updates", count * sizeof(*waiter->links));
 	for (size_t p = 0; p < count; p++)
-		waiter->peers[p] = (struct receive_peer){
-			epoch->peers[p].name, epoch->peers[p].plan->bytes,
-			epoch->peers[p].plan->pieces,
-			transport_endpoint_path(epoch->peers[p].endpoint), epoch->peers[p].landed};
+		waiter->peers[p] =
+			(struct receive_peer){epoch->peers[p].name,
+					      epoch->peers[p].plan->bytes,
+					      epoch->peers[p].plan->pieces,
+					      transport_endpoint_path(epoch->peers[p].endpoint),
+					      epoch->peers[p].landed,
+					      epoch->peers[p].landed_bytes};
 	receiver_init(&waiter->receiver, waiter->peers, count, waiter->links, epoch->plan->digest,
 		      epoch->sums);
 	return epoch->sums && params_on_device(epoch->options.params) ? open_sums(waiter, error)

@@ -43,8 +43,8 @@ static void open_wait(struct rank *rank, uint64_t now_ns)
 
 static void open_rank(struct rank *rank)
 {
-	*rank = (struct rank){
-		.peers = {{"trainer 0", 100, 1, NULL, true}, {"trainer 1", 100, 1, NULL, true}}};
+	*rank = (struct rank){.peers = {{"trainer 0", 150, 2, NULL, true, 100},
+					{"trainer 1", 150, 2, NULL, true, 100}}};
 	receiver_init(&rank->receiver, rank->peers, TRAINERS, rank->links, (struct digest){0},
 		      false);
 	open_wait(rank, 1);
@@ -73,8 +73,8 @@ static struct receive_step ends(struct rank *rank, uint32_t peer, uint64_t entri
 {
 	rank->end = (struct update_end){.opening = rank->links[peer].opening,
 					.version = 7,
-					.bytes = 100,
-					.pieces = 1,
+					.bytes = 150,
+					.pieces = 2,
 					.landed = entries};
 	return tell(rank, (struct receive_event){.kind = RECEIVE_SIGNAL,
 						 .peer = peer,
