@@ -130,6 +130,15 @@ static void print_figures(FILE *stream, const struct route_view *view)
 		  summary_sessions_max(other, view->labels.trainer_count));
 	row_count(stream, "routes", own->routes, other->routes);
 	row_count(stream, "pieces", own->pieces, other->pieces);
+	if (own->writes.count) {
+		row_count(stream, "writes", own->writes.count, other->writes.count);
+		row_count(stream, "writes of the busiest trainer", own->writes.most,
+			  other->writes.most);
+		row_bytes(stream, "smallest write", own->writes.smallest_bytes,
+			  other->writes.smallest_bytes);
+		row_bytes(stream, "median write", own->writes.median_bytes,
+			  other->writes.median_bytes);
+	}
 	for (int path = 0; path < PATH_COUNT; path++) {
 		static const char *const what[PATH_COUNT] = {
 			[PATH_DIRECT] = "direct (no copy)",

@@ -59,10 +59,20 @@ static void take_rates(void *taken, const char *argument, struct argp_state *sta
 			*value++ = '\0';
 		while (stage < STAGE_COUNT && strcmp(part, stage_name((enum stage)stage)))
 			stage++;
+		if (stage == STAGE_COUNT && !strcmp(part, "write")) {
+			if (!value || !parse_number(value, &rate))
+				argp_error(
+					state,
+					"--rate %s: '%s' is not a number of millions of writes a "
+					"second, such as write=1",
+					argument, value ? value : "");
+			flags->simulate.writes_per_second = rate * 1e6;
+			continue;
+		}
 		if (stage == STAGE_COUNT)
 			argp_error(state,
 				   "--rate %s: '%s' is not a stage; they are gather, "
-				   "device_to_host, pack and verify",
+				   "device_to_host, pack and verify, and write",
 				   argument, part);
 		if (!value || !parse_number(value, &rate))
 			argp_error(state, "--rate %s: '%s' is not a speed in GB/s, such as %s=25",
@@ -197,6 +207,7 @@ static void begin(void *taken)
 	struct simulate_flags *flags = taken;
 
 	simulate_rates_default(flags->simulate.stage_bytes_per_second);
+	flags->simulate.writes_per_second = SIMULATE_WRITES_DEFAULT;
 	flags->simulate.depth_bytes = SIMULATE_DEPTH_DEFAULT;
 	flags->simulate.ring_bytes = SIMULATE_RING_DEFAULT;
 	flags->lost_after_seconds = LOST_AFTER_DEFAULT_SECONDS;
@@ -207,7 +218,7 @@ static void begin(void *taken)
 static const struct verb_option rows[] = {
 	{"rate", 0, "STAGE=GB/S,..",
 	 "speed of a worker's stages in GB/s (10^9 bytes): gather=400, device_to_host=50, pack=11, "
-	 "verify=0; 0: not a stage",
+	 "verify=0; 0: not a stage; and how many writes a trainer makes, in millions a second: write=1; 0: they take no time",
 	 VERB_TAKE, .take = take_rates, .group = 1},
 	{"depth", 0, "SIZE", "posted ahead by a trainer to one inference rank (default 128M)",
 	 VERB_TAKE, .take = take_depth, .group = 1},

@@ -57,6 +57,8 @@ static void print_head(const struct simulate_view *view)
 		else
 			printf(" is no stage");
 	}
+	if (options->writes_per_second > 0)
+		printf(", write %.4g million a second", options->writes_per_second / 1e6);
 	printf("\n");
 	if (view->simulation->flow_bytes_min)
 		printf("routes below %s ride along with others to the same rank\n",

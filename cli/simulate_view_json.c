@@ -11,6 +11,7 @@ void simulate_put_rates(struct json *json, const struct simulate_options *option
 		json_put_key_double(json, stage_name((enum stage)s),
 				    options->stage_bytes_per_second[s]);
 	json_put_object_end(json);
+	json_put_key_double(json, "writes_per_second", options->writes_per_second);
 }
 
 static void put_bound(struct json *json, const struct simulate_view *view)

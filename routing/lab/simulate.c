@@ -29,6 +29,7 @@ struct sender {
 	uint32_t flying;
 	bool lost;
 	double stage_free[STAGE_COUNT];
+	double writes_free; /* has made the writes before */
 	double ready, busy_since;
 };
 
@@ -187,6 +188,17 @@ static double work(struct run *run, enum role role, uint32_t rank, enum stage st
 	return to;
 }
 
+static double make_writes(const struct run *run, uint32_t t, double from, double writes)
+{
+	struct sender *sender = &run->senders[t];
+	double rate = run->options->writes_per_second * run->map.stage_factor[ROLE_TRAINER][t];
+
+	if (rate <= 0)
+		return from;
+	sender->writes_free = fmax(from, sender->writes_free) + writes / rate;
+	return sender->writes_free;
+}
+
 /* Prepares as far as there is room in the ring. */
 static void prepare(struct run *run, uint32_t t, double now)
 {
@@ -206,6 +218,7 @@ static void prepare(struct run *run, uint32_t t, double now)
 			  flow->inference);
 		at = work(run, ROLE_TRAINER, t, STAGE_PACK, &sender->stage_free[STAGE_PACK], at,
 			  flow->copy_bytes, flow->inference);
+		at = make_writes(run, t, at, flow->writes);
 		sender->ready = fmax(sender->ready, at);
 		run->ready[sender->prepared] = sender->ready;
 	}

@@ -17,7 +17,7 @@
 #ifndef ROUTING_LAB_SIMULATE_H
 #define ROUTING_LAB_SIMULATE_H
 
-#include "routing/plan/table.h"
+#include "routing/report/writes.h"
 
 enum stage { STAGE_GATHER, STAGE_DEVICE_TO_HOST, STAGE_PACK, STAGE_VERIFY, STAGE_COUNT };
 const char *stage_name(enum stage stage); /* "gather", "device_to_host", "pack", "verify" */
@@ -45,6 +45,7 @@ struct failure {
 
 struct simulate_options {
 	double stage_bytes_per_second[STAGE_COUNT]; /* by worker; 0: not a stage */
+	double writes_per_second; /* that a trainer makes, one after the other; 0: they take no time */
 	uint64_t depth_bytes;    /* posted ahead to one inference rank; a single flow may be
 				    larger; 0: the default */
 	uint64_t ring_bytes;     /* 0: the default */
@@ -54,6 +55,8 @@ struct simulate_options {
 	bool record;             /* keep every slice, for a trace */
 };
 
+/* As the certificate has it (writes.h). */
+#define SIMULATE_WRITES_DEFAULT WRITES_PER_SECOND
 /* gather 400, device_to_host 50, pack 11, verify 0 GB/s: docs/simulator.md says where from. */
 void simulate_rates_default(double rates[STAGE_COUNT]);
 

@@ -118,6 +118,19 @@ static uint64_t copied_bytes(const struct table *table, const struct route *rout
 	return bytes;
 }
 
+static double writes_in(const struct table *table, const struct route *route)
+{
+	double writes = 0;
+
+	for (uint32_t p = 0; p < route->piece_count; p++) {
+		const struct route_piece *piece = &table->pieces[route->piece_first + p];
+
+		writes += write_is_merged(piece) ? (double)piece->bytes / (double)WRITE_MERGED_BYTES
+						 : 1;
+	}
+	return writes;
+}
+
 /* ---- the ring ---- */
 
 static int prepare(struct builder *builder, uint32_t index, struct sim_flow *flow)
@@ -178,6 +191,7 @@ static bool ride_along(struct builder *builder, const struct route *route, uint3
 	if (flow->bytes > (double)builder->part_max)
 		return false;
 	flow->bytes += (double)route->bytes;
+	flow->writes += writes_in(builder->table, route);
 	if (fresh) {
 		flow->gather_bytes += (double)route->bytes;
 		flow->copy_bytes += (double)copied_bytes(builder->table, route);
@@ -211,6 +225,7 @@ static int add_route(struct builder *builder, uint32_t trainer, size_t first, ui
 		if (!flow)
 			return -ERROR_MEMORY;
 		flow->bytes = (double)bytes;
+		flow->writes = writes_in(builder->table, route) / (double)parts;
 		if (fresh)
 			flow->gather_bytes = (double)bytes;
 		if (prepare(builder, part_first + (uint32_t)k, flow))

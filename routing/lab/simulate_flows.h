@@ -15,6 +15,7 @@ struct sim_flow {
 	uint32_t room_after; /* preparing waits until that many of the trainer's flows, counted
 				from its first, are through */
 	double bytes;
+	double writes;       /* requests that it goes out in; less than 1: with others */
 	double gather_bytes, copy_bytes; /* to prepare for it: gather; device_to_host and pack */
 };
 

@@ -10,6 +10,7 @@
 #include "routing/report/certificate.h"
 
 #include "base/pool.h"
+#include "routing/report/writes.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -238,6 +239,21 @@ static void receiver_bound(struct work *w, struct certificate *certificate)
 		memcpy(certificate->bound_limit, text, sizeof(text));
 }
 
+static int limit_writes(const struct table *table, struct certificate *certificate,
+			struct error *error)
+{
+	struct writes writes;
+	int rc = writes_of(&writes, table, error);
+	double seconds = (double)writes.most / WRITES_PER_SECOND;
+
+	if (rc || seconds <= certificate->makespan_seconds)
+		return rc;
+	certificate->makespan_seconds = seconds;
+	snprintf(certificate->makespan_limit, sizeof(certificate->makespan_limit),
+		 "%" PRIu64 " writes of trainer %" PRIu32, writes.most, writes.trainer);
+	return 0;
+}
+
 static int certify(struct work *w, struct certificate *certificate, struct error *error)
 {
 	bool local;
@@ -254,7 +270,10 @@ static int certify(struct work *w, struct certificate *certificate, struct error
 	for (int role = 0; role < ROLE_COUNT; role++)
 		slowest(&w->side[role], &certificate->makespan_seconds,
 			certificate->makespan_limit);
-	rc = sender_bound(w, certificate, error);
+	if (w->table->problem->boxed)
+		rc = limit_writes(w->table, certificate, error);
+	if (!rc)
+		rc = sender_bound(w, certificate, error);
 	if (rc)
 		return rc;
 	receiver_bound(w, certificate);

@@ -3,7 +3,8 @@
  * certificate.h -- how far a table is from the best possible, in seconds: the least makespan
  * that any table could have if pairs could be cut at will, under the speed of each NIC and
  * uplink, and the table's own. Nothing but wires is counted: no packing, no latency, and every
- * wire always busy.
+ * wire always busy. Where trainers hold boxes that are no whole rows, a table may fall apart into small writes: then a trainer that
+ * takes longer to make its writes (writes.h) than any wire is busy is the table's limit.
  */
 #ifndef ROUTING_REPORT_CERTIFICATE_H
 #define ROUTING_REPORT_CERTIFICATE_H

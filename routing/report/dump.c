@@ -140,6 +140,19 @@ static void write_paths(struct json *json, const char *key, const uint64_t *byte
 	json_put_object_end(json);
 }
 
+static void write_writes(struct json *json, const char *key, const struct writes *writes)
+{
+	if (!writes->count)
+		return;
+	json_put_key_object(json, key);
+	json_put_key_u64(json, "count", writes->count);
+	json_put_key_u64(json, "smallest_bytes", writes->smallest_bytes);
+	json_put_key_u64(json, "median_bytes", writes->median_bytes);
+	json_put_key_u64(json, "most", writes->most);
+	json_put_key_u64(json, "trainer", writes->trainer);
+	json_put_object_end(json);
+}
+
 static void write_figures(struct json *json, const struct plan_labels *labels,
 			  const struct figure *figures, const void *record)
 {
@@ -170,6 +183,9 @@ static void write_figures(struct json *json, const struct plan_labels *labels,
 			break;
 		case FIGURE_PATHS:
 			write_paths(json, key, at);
+			break;
+		case FIGURE_WRITES:
+			write_writes(json, key, at);
 			break;
 		}
 	}

@@ -17,7 +17,7 @@ static int take_keys(struct json_reader *r, json_t *object, const struct figure 
 	size_t count = 0;
 
 	for (; figures->name; figures++)
-		keys[count++] = figures->name;
+		keys[count++] = figures->kind == FIGURE_WRITES ? "writes|" : figures->name;
 	while (*others)
 		keys[count++] = *others++;
 	return dump_keys(r, object, keys);
@@ -70,6 +70,28 @@ static int read_paths(struct json_reader *r, json_t *object, const char *key,
 	return r->failed;
 }
 
+static int read_writes(struct json_reader *r, const struct dump *dump, json_t *object,
+		       const char *key, struct writes *out)
+{
+	static const char *const keys[] = {"count", "smallest_bytes", "median_bytes",
+					   "most",  "trainer",	      NULL};
+	json_t *writes = json_object_get(object, key);
+	uint64_t trainer = 0;
+
+	if (!writes)
+		return r->failed;
+	if (!json_is_object(writes))
+		return json_refuse(r, "\"%s\" is not an object", key);
+	dump_keys(r, writes, keys);
+	json_take_number(r, writes, "count", 1, DUMP_VALUE_MAX, &out->count);
+	json_take_number(r, writes, "smallest_bytes", 1, DUMP_VALUE_MAX, &out->smallest_bytes);
+	json_take_number(r, writes, "median_bytes", 1, DUMP_VALUE_MAX, &out->median_bytes);
+	json_take_number(r, writes, "most", 1, DUMP_VALUE_MAX, &out->most);
+	json_take_number(r, writes, "trainer", 0, dump->labels.trainer_count - 1, &trainer);
+	out->trainer = (uint32_t)trainer;
+	return r->failed;
+}
+
 static int read_limit(struct json_reader *r, json_t *object, const char *key,
 		      char out[LIMITS_TEXT_BYTES])
 {
@@ -116,6 +138,9 @@ static int read_figures(struct json_reader *r, const struct dump *dump, json_t *
 			break;
 		case FIGURE_PATHS:
 			read_paths(r, object, key, out);
+			break;
+		case FIGURE_WRITES:
+			read_writes(r, dump, object, key, out);
 			break;
 		}
 	}

@@ -4,6 +4,7 @@
  */
 #include "routing/report/dump_value.h"
 
+#include "base/array.h"
 #include "base/memory.h"
 #include "job/strmap.h"
 #include "routing/plan/order.h"
@@ -57,7 +58,7 @@ static int take_facts(const struct dump *dump, struct problem *problem, struct e
 	memset(problem->trainer_registered, 0, problem->trainer_count * sizeof(bool));
 	memset(problem->inference_mapped, 0, problem->inference_count * sizeof(bool));
 	memset(problem->inference_scattered, 0, problem->inference_count * sizeof(bool));
-	/* what lands because something beside it is spread says nothing: some of its rank's does not land */
+	/* what lands because it is spread or small says nothing: some of its rank's does not land */
 	for (uint32_t i = 0; i < problem->inference_count; i++)
 		problem->inference_landed[i] = true;
 	for (size_t r = 0; r < dump->route_count; r++) {
@@ -244,6 +245,25 @@ static int check_paths(const char *where, const uint64_t *said, const uint64_t *
 	return rc;
 }
 
+static int check_writes(const char *where, const struct writes *said, const struct writes *is,
+			struct error *error)
+{
+	const struct {
+		const char *name;
+		uint64_t said, is;
+	} numbers[] = {{"writes.count", said->count, is->count},
+		       {"writes.smallest_bytes", said->smallest_bytes, is->smallest_bytes},
+		       {"writes.median_bytes", said->median_bytes, is->median_bytes},
+		       {"writes.most", said->most, is->most},
+		       {"writes.trainer", said->trainer, is->trainer}};
+	int rc = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(numbers) && !rc; i++)
+		rc = check_number(where, numbers[i].name, -1, numbers[i].said, numbers[i].is,
+				  error);
+	return rc;
+}
+
 /* One figure; a list is left out unless `lists`, and then all else is. */
 static int check_figure(const char *where, const struct figure *figure, const void *said,
 			const void *is, const struct problem *problem, bool lists,
@@ -273,6 +293,8 @@ static int check_figure(const char *where, const struct figure *figure, const vo
 		return check_ratio(where, name, *(const double *)a, *(const double *)b, error);
 	case FIGURE_PATHS:
 		return check_paths(where, a, b, error);
+	case FIGURE_WRITES:
+		return check_writes(where, a, b, error);
 	default:
 		if (strcmp(a, b) == 0)
 			return 0;

@@ -26,6 +26,7 @@ const struct figure summary_figures[] = {
 	OWN(prepared_minimum_bytes, FIGURE_NUMBER),
 	OWN(sessions, FIGURE_SESSIONS),
 	{"how_bytes", FIGURE_PATHS, offsetof(struct summary, path_bytes)},
+	{"writes", FIGURE_WRITES, offsetof(struct summary, writes)},
 	{0},
 };
 

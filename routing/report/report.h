@@ -32,7 +32,8 @@ enum figure_kind {
 	FIGURE_TRAINERS,  /* uint64_t *, by trainer */
 	FIGURE_INFERENCE, /* likewise, by inference rank */
 	FIGURE_SESSIONS,  /* uint64_t *, by trainer, each a count of inference ranks */
-	FIGURE_PATHS      /* uint64_t[PATH_COUNT] */
+	FIGURE_PATHS,     /* uint64_t[PATH_COUNT] */
+	FIGURE_WRITES     /* struct writes; left out where there are none */
 };
 struct figure {
 	const char *name; /* NULL: behind the last */

@@ -255,6 +255,8 @@ int summary_of(struct summary *summary, const struct table *table, struct error 
 		rc = count_sessions(summary, table, error);
 	if (!rc)
 		rc = lower_bound(summary, problem, error);
+	if (!rc && problem->boxed)
+		rc = writes_of(&summary->writes, table, error);
 	if (rc)
 		goto fini;
 	add_ratios(summary, problem);

@@ -5,7 +5,7 @@
 #ifndef ROUTING_REPORT_SUMMARY_H
 #define ROUTING_REPORT_SUMMARY_H
 
-#include "routing/plan/table.h"
+#include "routing/report/writes.h"
 
 struct summary {
 	uint64_t routes, pieces;
@@ -24,6 +24,7 @@ struct summary {
 					    whose trainers cut columns may */
 	uint64_t *sessions;          /* by trainer: inference ranks it writes to */
 	uint64_t path_bytes[PATH_COUNT];
+	struct writes writes;        /* of jobs whose trainers hold boxes that are no whole rows; else all 0 */
 };
 
 int summary_of(struct summary *summary, const struct table *table, struct error *error);

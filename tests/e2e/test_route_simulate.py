@@ -7,7 +7,7 @@ import job as jobs
 import pytest
 
 JOB = ("--model", "Qwen2.5-0.5B", "--train", "world=4,pp=2", "--infer", "engines=2,tp=2")
-NO_STAGES = ("--rate", "gather=0,device_to_host=0,pack=0,verify=0")
+NO_STAGES = ("--rate", "gather=0,device_to_host=0,pack=0,verify=0,write=0")
 
 
 def simulate(*arguments):
@@ -41,6 +41,13 @@ def test_simulate__one_pair_takes_its_bytes_over_its_rate():
     out = simulate("--model", "Qwen2.5-0.5B", "--train", "world=1", "--infer", "engines=1,tp=1", *NO_STAGES)
     assert out["makespan_seconds"] == pytest.approx(988065536 / 50e9, rel=1e-6)
     assert out["of_bound"] == pytest.approx(1)
+
+
+def test_rate__of_writes_delays_by_what_each_takes():
+    job = ("--model", "Qwen2.5-0.5B", "--train", "world=1", "--infer", "engines=1,tp=1")
+    free, slow = (simulate(*job, *NO_STAGES, "--rate", f"write={rate}") for rate in (0, 0.001))
+    assert slow["writes_per_second"] == 1000 and free["writes_per_second"] == 0
+    assert slow["makespan_seconds"] > slow["routes"] / 1000 > free["makespan_seconds"]
 
 
 def test_simulate__is_the_same_every_time_and_from_a_dump(tmp_path):
@@ -130,6 +137,7 @@ def test_text__names_the_bottleneck_and_what_was_assumed():
 
 
 @pytest.mark.parametrize("flags, words", [
+    (["--rate", "write=fast"], ["'fast' is not a number of millions of writes a second, such as write=1"]),
     (["--rate", "cook=3"], ["'cook' is not a stage", "gather, device_to_host, pack and verify"]),
     (["--rate", "pack=fast"], ["'fast' is not a speed in GB/s"]),
     (["--rate", "pack"], ["is not a speed"]),

@@ -2,6 +2,8 @@
 """Trainers as they are cut, through real processes: Megatron's parameters, DTensors of two dimensions, flat shards. Every byte of
 every parameter on every rank is what numpy makes of the checkpoint (engine_layout.py: no code of Weft), and no trainer has anything
 but its shard."""
+import json
+
 import pytest
 
 import job as jobs
@@ -92,3 +94,19 @@ def test_finer__inside_of_a_block_is_refused_by_name(tmp_path, models):
 @pytest.mark.parametrize("replica", [["--replica", "full"], ["--replica", "ring", "--ring-bytes", "64K"]])
 def test_finer__is_the_same_through_every_replica(tmp_path, models, replica):
     jobs.run(tmp_path, models, "qwen3-moe", FINER, "engines=2,tp=2,ep=2", ["--checksums"], updates=3, trainer_flags=replica)
+
+
+SMALL = "world=6,source=dtensor,mesh=3/2"
+
+
+@pytest.mark.parametrize("flags,trainer_flags,inference_flags", [
+    (["--transport", "tcp"], [], []), (["--transport", "tcp", "--checksums"], ["--replica", "full"], ["--shadow"]),
+    (["--transport", "tcp", "--checksums"], ["--ring-bytes", "64K"], ["--landing-bytes", "1"]),
+    (["--checksums"], ["--pack-threads", "3"], ["--own-memory"])], ids=["tcp", "full-shadow", "small", "threads"])
+def test_small__go_out_many_to_a_write(tmp_path, models, flags, trainer_flags, inference_flags):
+    """What mesh and engine cut into pieces of a few rows is packed behind each other and lands together."""
+    job = jobs.run(tmp_path, models, "qwen3-moe", SMALL, "engines=1,tp=4,ep=2", flags, updates=3, trainer_flags=trainer_flags,
+                   inference_flags=inference_flags)
+    for rank in range(6):
+        first, *_, last = map(json.loads, job.processes[f"trainer-{rank}"].stdout.splitlines())
+        assert last["writes"] < 2 * first["pieces"]  # of three updates

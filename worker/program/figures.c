@@ -74,10 +74,10 @@ void figures_done(struct player *player)
 	put(player,
 	    player->arguments.json
 		    ? "{\"event\":\"done\",\"role\":\"%s\",\"rank\":%u,\"updates\":%llu,"
-		      "\"bytes\":%llu,\"bytes_verified\":%llu,\"bytes_packed\":%llu}\n"
+		      "\"bytes\":%llu,\"bytes_verified\":%llu,\"bytes_packed\":%llu,\"writes\":%llu}\n"
 		    : "done role=%s rank=%u updates=%llu bytes=%llu bytes_verified=%llu "
-		      "bytes_packed=%llu\n",
+		      "bytes_packed=%llu writes=%llu\n",
 	    self_role(player), player->rank, (unsigned long long)stats.updates,
 	    (unsigned long long)stats.bytes, (unsigned long long)player->verified,
-	    (unsigned long long)stats.packed_bytes);
+	    (unsigned long long)stats.packed_bytes, (unsigned long long)stats.writes);
 }
